@@ -1,0 +1,144 @@
+/* base.c: strings, hash map, diagnostics, checked arithmetic. */
+#include "base/base.h"
+#include <stdlib.h>
+
+/* ---- string builder ---------------------------------------------------------------------------- */
+static void sb_room(Sb *s, size_t n) {
+    if (s->n + n + 1 <= s->cap) return;
+    size_t cap = s->cap ? s->cap * 2 : 1024;
+    while (cap < s->n + n + 1) cap *= 2;
+    char *p = realloc(s->p, cap);
+    if (!p) die("out of memory for %zu bytes of text", cap);
+    s->p = p;
+    s->cap = cap;
+}
+
+void sb_write(Sb *s, const char *p, size_t n) {
+    sb_room(s, n);
+    if (n) memcpy(s->p + s->n, p, n);
+    s->n += n;
+    s->p[s->n] = 0;
+}
+
+void sb_puts(Sb *s, const char *str) { sb_write(s, str, strlen(str)); }
+
+void sb_printf(Sb *s, const char *fmt, ...) {
+    va_list ap, ap2;
+    va_start(ap, fmt);
+    va_copy(ap2, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    ASSERT(n >= 0);
+    sb_room(s, (size_t)n);
+    vsnprintf(s->p + s->n, (size_t)n + 1, fmt, ap2);
+    va_end(ap2);
+    s->n += (size_t)n;
+}
+
+void sb_free(Sb *s) {
+    free(s->p);
+    *s = (Sb){0};
+}
+
+/* ---- hash map: open addressing, keys are strings or integers ------------------------------------ */
+typedef struct Slot {
+    const char *key;
+    uint64_t hash;
+    void *value;
+} Slot;
+
+struct Map {
+    Arena *a;
+    Slot *slot;
+    size_t n, cap;
+};
+
+uint64_t hash_bytes(const void *p, size_t n, uint64_t seed) {
+    const unsigned char *s = p;
+    uint64_t h = seed ^ 0x9e3779b97f4a7c15u;
+    for (size_t i = 0; i < n; i++) h = (h ^ s[i]) * 0x100000001b3u;
+    h ^= h >> 32;
+    h *= 0xd6e8feb86659fd93u;
+    return h ^ h >> 32;
+}
+
+Map *map_new(Arena *a) {
+    Map *m = NEW(a, Map);
+    m->a = a;
+    m->cap = 16;
+    m->slot = NEWN(a, Slot, m->cap);
+    return m;
+}
+
+/* The slot of the key, or the empty one where it would go. String slots have a key, integer ones
+ * do not and are told by `hash` (the integer itself) with a value. */
+static Slot *map_slot(const Map *m, const char *key, uint64_t hash) {
+    for (size_t i = (hash ^ hash >> 29) & (m->cap - 1);; i = (i + 1) & (m->cap - 1)) {
+        Slot *s = &m->slot[i];
+        if (!s->key && !s->value) return s;
+        if (s->hash != hash) continue;
+        if (key ? s->key && !strcmp(s->key, key) : !s->key) return s;
+    }
+}
+
+static void map_put(Map *m, const char *key, uint64_t hash, void *value) {
+    ASSERT(value);
+    if (m->n * 2 >= m->cap) {
+        Slot *old = m->slot;
+        size_t n = m->cap;
+        m->cap *= 2;
+        m->slot = NEWN(m->a, Slot, m->cap);
+        for (size_t i = 0; i < n; i++)
+            if (old[i].key || old[i].value) *map_slot(m, old[i].key, old[i].hash) = old[i];
+    }
+    Slot *s = map_slot(m, key, hash);
+    if (!s->key && !s->value) {
+        m->n++;
+        s->key = key ? arena_strdup(m->a, key) : NULL;
+        s->hash = hash;
+    }
+    s->value = value;
+}
+
+void *map_get(const Map *m, const char *key) {
+    return map_slot(m, key, hash_bytes(key, strlen(key), 0))->value;
+}
+void map_set(Map *m, const char *key, void *value) {
+    map_put(m, key, hash_bytes(key, strlen(key), 0), value);
+}
+void *map_geti(const Map *m, uint64_t key) { return map_slot(m, NULL, key * 0x9e3779b97f4a7c15u)->value; }
+void map_seti(Map *m, uint64_t key, void *value) { map_put(m, NULL, key * 0x9e3779b97f4a7c15u, value); }
+
+/* ---- diagnostics -------------------------------------------------------------------------------- */
+void err(Diag *d, Status st, const char *path, const char *fmt, ...) {
+    int n = 0;
+    if (path) n = snprintf(d->message, sizeof d->message, "%s: ", path);
+    if (n < 0 || n >= (int)sizeof d->message) n = 0;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(d->message + n, sizeof d->message - (size_t)n, fmt, ap);
+    va_end(ap);
+    d->status = st;
+    /* One line: names from a model may hold anything. */
+    for (char *p = d->message; *p; p++)
+        if ((unsigned char)*p < 32) *p = ' ';
+    if (!d->top) die("unhandled error: %s", d->message);
+    longjmp(*d->top, 1);
+}
+
+void die(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("braid: internal error: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    abort();
+}
+
+bool mul_size(int64_t a, int64_t b, int64_t *r) {
+    return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, r) && *r <= (int64_t)1 << 62;
+}
+bool add_size(int64_t a, int64_t b, int64_t *r) {
+    return a >= 0 && b >= 0 && !__builtin_add_overflow(a, b, r) && *r <= (int64_t)1 << 62;
+}

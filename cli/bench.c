@@ -1,0 +1,97 @@
+/* bench.c: braid bench. */
+#include <stdlib.h>
+#include <time.h>
+
+#include "cli/cli.h"
+
+#define WARM_RUNS 3
+#define MIN_RUNS 20
+#define MAX_RUNS 100000
+#define SECONDS 1.0
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Times runs for about a second; false after a failed one. */
+static bool measure(braid_session *s, int nout, braid_value *const *in, double *us, int *n,
+                    braid_error *e) {
+    braid_value **out = calloc((size_t)nout + 1, sizeof *out);
+    if (!out) die("out of memory");
+    bool good = true;
+    double begin = 0;
+    *n = 0;
+    for (int i = -WARM_RUNS; good && i < MAX_RUNS; i++) {
+        double t = now();
+        if (i <= 0) begin = t;
+        if (i >= MIN_RUNS && t - begin > SECONDS) break;
+        good = braid_session_run(s, (const braid_value *const *)in, out, e) == BRAID_OK;
+        if (i >= 0 && good) us[(*n)++] = (now() - t) * 1e6;
+        for (int k = 0; good && k < nout; k++) braid_value_free(out[k]);
+    }
+    free(out);
+    return good;
+}
+
+static void print_json(const Cli *c, const struct braid_model *m, braid_session *s,
+                       const double *us, int n) {
+    Sb t = {0};
+    sb_puts(&t, "{\"model\": ");
+    cli_print_json(&t, c->arg[0]);
+    sb_puts(&t, ", \"target\": ");
+    cli_print_json(&t, braid_model_target(m));
+    sb_printf(&t,
+              ", \"threads\": %lld, \"runs\": %d, \"min_us\": %.3f, \"median_us\": %.3f, "
+              "\"max_us\": %.3f",
+              (long long)braid_session_stat(s, BRAID_THREADS), n, us[0], us[n / 2], us[n - 1]);
+    int64_t sync = braid_session_stat(s, BRAID_SYNCHRONIZATIONS);
+    int64_t bytes = braid_session_stat(s, BRAID_WORKING_BYTES);
+    if (sync >= 0) sb_printf(&t, ", \"synchronizations\": %lld", (long long)sync);
+    if (bytes >= 0) sb_printf(&t, ", \"bytes\": %lld", (long long)bytes);
+    sb_puts(&t, "}");
+    puts(t.p);
+    sb_free(&t);
+}
+
+int cmd_bench(const Cli *c) {
+    struct braid_model *m;
+    braid_session *s;
+    braid_error e;
+    int code = cli_load(c, &m, &s), n = 0;
+    if (code) return code;
+    int nin = braid_model_input_count(m), nout = braid_model_output_count(m);
+    braid_value **in = calloc((size_t)nin + 1, sizeof *in);
+    double *us = calloc(MAX_RUNS, sizeof *us);
+    if (!in || !us) die("out of memory");
+    code = cli_inputs(c, m, true, in);
+    if (!code && !measure(s, nout, in, us, &n, &e)) code = cli_error(c->arg[0], &e);
+    if (!code) {
+        qsort(us, (size_t)n, sizeof *us, by_size);
+        if (c->json)
+            print_json(c, m, s, us, n);
+        else {
+            printf("%s: %s, threads %lld\n", c->arg[0], braid_model_target(m),
+                   (long long)braid_session_stat(s, BRAID_THREADS));
+            printf("min %.2f us, median %.2f us, max %.2f us, %d runs\n", us[0], us[n / 2],
+                   us[n - 1], n);
+            int64_t sync = braid_session_stat(s, BRAID_SYNCHRONIZATIONS);
+            int64_t bytes = braid_session_stat(s, BRAID_WORKING_BYTES);
+            if (sync >= 0)
+                printf("%lld synchronizations a run, %lld bytes of working memory\n",
+                       (long long)sync, (long long)bytes);
+        }
+    }
+    for (int i = 0; i < nin; i++) braid_value_free(in[i]);
+    free(in);
+    free(us);
+    braid_session_free(s);
+    braid_model_free(m);
+    return code;
+}

@@ -1,0 +1,176 @@
+/* common.c: messages, loading, inputs, and texts that the subcommands share. */
+#include <stdlib.h>
+
+#include "cli/cli.h"
+
+/* Always one line, whatever is in names and messages. */
+static void say(const char *path, const char *fmt, va_list ap) {
+    char text[2048];
+    int n = path ? snprintf(text, sizeof text, "%s: ", path) : 0;
+    if (n < 0 || n >= (int)sizeof text) n = 0;
+    vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < ' ') *p = ' ';
+    fflush(stdout);
+    fprintf(stderr, "braid: %s\n", text);
+}
+
+int cli_fail(const char *path, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    say(path, fmt, ap);
+    va_end(ap);
+    return EXIT_FAULT;
+}
+
+int cli_usage(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    say(NULL, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "try: braid --help\n");
+    return EXIT_USAGE;
+}
+
+int cli_error(const char *path, const braid_error *e) {
+    if (e->status == BRAID_USAGE) return cli_usage("%s", e->message);
+    /* Messages about the file itself may begin with its name. */
+    size_t n = strlen(path);
+    bool named = strncmp(e->message, path, n) == 0 && strncmp(e->message + n, ": ", 2) == 0;
+    return cli_fail(path, "%s", e->message + (named ? n + 2 : 0));
+}
+
+braid_options cli_options(const Cli *c, braid_fold *fold) {
+    *fold = (braid_fold){.scan_count = c->nscan,
+                         .scan_input = c->scan_input,
+                         .scan_axis = c->scan_axis,
+                         .carry_count = c->ncarry,
+                         .carry_input = c->carry_input,
+                         .carry_output = c->carry_output};
+    return (braid_options){.struct_size = sizeof(braid_options),
+                           .target = c->target,
+                           .cpu = c->cpu,
+                           .fold = c->nscan || c->ncarry ? fold : NULL,
+                           .emit_path = c->emit,
+                           .tune = c->tune};
+}
+
+int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
+    braid_error e;
+    braid_fold fold;
+    braid_options o = cli_options(c, &fold);
+    braid_session_options so = {sizeof so, c->threads, c->max_iterations};
+    if (braid_load(c->arg[0], &o, m, &e)) return cli_error(c->arg[0], &e);
+    if (!braid_session_new(*m, &so, s, &e)) return EXIT_DONE;
+    braid_model_free(*m);
+    return cli_error(c->arg[0], &e);
+}
+
+/* ---- inputs
+ * -------------------------------------------------------------------------------------- */
+/* Floats uniform in [-1, 1) from a fixed seed, integers and bool 0; unknown dims 1. */
+static braid_status random_tensor(const braid_io *io, uint64_t *seed, braid_value **v,
+                                  braid_error *e) {
+    int64_t dim[BRAID_RANK_LIMIT];
+    for (int i = 0; i < io->rank; i++) dim[i] = io->dim[i] < 0 ? 1 : io->dim[i];
+    braid_dtype t = io->dtype ? io->dtype : BRAID_FLOAT32;
+    braid_status st = braid_value_new_tensor(t, io->rank < 0 ? 0 : io->rank, dim, NULL, v, e);
+    for (int64_t i = 0; !st && dtype_is_float((DType)t) && i < braid_value_count(*v); i++) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        elem_set_f((DType)t, braid_value_data(*v), i, (double)(*seed >> 40) * 0x1p-23 - 1);
+    }
+    return st;
+}
+
+static int read_inputs(const Cli *c, const struct braid_model *m, braid_value **value) {
+    braid_error e;
+    for (int i = 0; i < c->ninput; i++) {
+        int k = braid_model_find_input(m, c->input_name[i]);
+        if (k < 0) {
+            Sb names = {0};
+            for (int j = 0; j < braid_model_input_count(m); j++)
+                sb_printf(&names, "%s'%s'", j ? ", " : "", braid_model_input(m, j)->name);
+            int code = cli_fail(c->arg[0], "there is no input '%s'; its inputs are: %s",
+                                c->input_name[i], names.n ? names.p : "none");
+            sb_free(&names);
+            return code;
+        }
+        if (value[k]) return cli_usage("input '%s' is given twice", c->input_name[i]);
+        if (braid_value_read(c->input_file[i], braid_model_input(m, k), &value[k], &e))
+            return cli_error(c->input_file[i], &e);
+    }
+    return EXIT_DONE;
+}
+
+int cli_inputs(const Cli *c, const struct braid_model *m, bool fill, braid_value **value) {
+    braid_error e;
+    uint64_t seed = 1;
+    int code = read_inputs(c, m, value);
+    for (int i = 0; !code && i < braid_model_input_count(m); i++) {
+        const braid_io *io = braid_model_input(m, i);
+        if (value[i] || io->kind == BRAID_OPTIONAL) continue;
+        if (!fill)
+            code = cli_fail(c->arg[0], "input '%s' is missing (-i %s=FILE)", io->name, io->name);
+        else if ((io->kind == BRAID_SEQUENCE ? braid_value_new_sequence(io->dtype, &value[i], &e)
+                                             : random_tensor(io, &seed, &value[i], &e)))
+            code = cli_error(c->arg[0], &e);
+    }
+    for (int i = 0; code && i < braid_model_input_count(m); i++) {
+        braid_value_free(value[i]);
+        value[i] = NULL;
+    }
+    return code;
+}
+
+/* ---- texts
+ * --------------------------------------------------------------------------------------- */
+static void print_dims(Sb *s, int rank, const int64_t *dim, const char *const *name) {
+    sb_puts(s, "[");
+    for (int i = 0; i < rank; i++) {
+        if (i) sb_puts(s, ",");
+        if (dim[i] >= 0)
+            sb_printf(s, "%lld", (long long)dim[i]);
+        else
+            sb_puts(s, name && name[i] ? name[i] : "?");
+    }
+    sb_puts(s, "]");
+}
+
+void cli_print_type(Sb *s, const braid_io *io) {
+    if (io->kind == BRAID_OPTIONAL) sb_puts(s, "optional ");
+    if (io->element == BRAID_SEQUENCE) sb_puts(s, "sequence of ");
+    sb_puts(s, io->dtype ? braid_dtype_name(io->dtype) : "any type");
+    if (io->element == BRAID_TENSOR && io->rank >= 0)
+        print_dims(s, io->rank, io->dim, io->dim_name);
+}
+
+void cli_print_value_type(Sb *s, const braid_value *v) {
+    const char *dtype = braid_dtype_name(braid_value_dtype(v));
+    const braid_value *item = braid_value_item(v, 0);
+    switch (braid_value_kind(v)) {
+    case BRAID_TENSOR:
+        sb_puts(s, dtype);
+        print_dims(s, braid_value_rank(v), braid_value_dim(v), NULL);
+        break;
+    case BRAID_SEQUENCE:
+        sb_printf(s, "sequence of %lld %s", (long long)braid_value_count(v), dtype);
+        break;
+    case BRAID_OPTIONAL:
+        sb_puts(s, item ? "optional " : "optional, empty");
+        if (item) cli_print_value_type(s, item);
+        break;
+    }
+}
+
+void cli_print_json(Sb *s, const char *text) {
+    sb_puts(s, "\"");
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            sb_printf(s, "\\%c", *text);
+        else if ((unsigned char)*text < ' ')
+            sb_printf(s, "\\u%04x", *text);
+        else
+            sb_write(s, text, 1);
+    }
+    sb_puts(s, "\"");
+}

@@ -1,0 +1,240 @@
+/* options.c: the command line, from one table of options. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+
+enum { COMPILE = 1, RUN = 2, TEST = 4, BENCH = 8, EXPLAIN = 16, OPS = 32, ALL = 63 };
+
+typedef enum Action {
+    SET_TARGET,
+    SET_CPU,
+    SET_OUTPUT,
+    SET_EMIT,
+    SET_TUNE,
+    SET_JSON,
+    SET_VERBOSE,
+    SET_HELP,
+    SET_VERSION,
+    SET_THREADS,
+    SET_JOBS,
+    SET_MAX_ITERATIONS,
+    SET_RTOL,
+    SET_ATOL,
+    ADD_INPUT,
+    ADD_SCAN,
+    ADD_CARRY
+} Action;
+
+static const struct Option {
+    const char *name, *value; /* value NULL: takes none */
+    int commands;
+    Action action;
+    const char *doc;
+} options[] = {
+    {"-o", "FILE", COMPILE, SET_OUTPUT, "the library to write (MODEL.so in the current folder)"},
+    {"-o", "DIR", RUN, SET_OUTPUT,
+     "write the outputs to DIR/output_N.npy (.pb: sequences, optionals)"},
+    {"-i", "NAME=FILE", RUN | BENCH, ADD_INPUT,
+     "an input from a .npy or .pb file; can be repeated"},
+    {"--target", "T", ALL & ~OPS, SET_TARGET, "cpu (default) or interp, the interpreter"},
+    {"--cpu", "NAME", ALL & ~OPS, SET_CPU, "instruction set, as -march names it (this machine's)"},
+    {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
+    {"--tune", NULL, COMPILE, SET_TUNE, "measure candidates while compiling"},
+    {"--scan", "INPUT[:AXIS]", COMPILE | RUN | BENCH | EXPLAIN, ADD_SCAN,
+     "put the model in a loop over this axis (0) of INPUT"},
+    {"--carry", "INPUT=OUTPUT", COMPILE | RUN | BENCH | EXPLAIN, ADD_CARRY,
+     "in that loop, OUTPUT is the next step's INPUT"},
+    {"--threads", "N", RUN | TEST | BENCH, SET_THREADS, "threads of a run"},
+    {"--max-iterations", "N", RUN | TEST | BENCH, SET_MAX_ITERATIONS,
+     "a loop that makes more is stopped (2147483648)"},
+    {"--rtol", "R", TEST, SET_RTOL, "relative tolerance (1e-3)"},
+    {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
+    {"--jobs", "N", TEST, SET_JOBS, "tests at a time (one for each CPU)"},
+    {"--verbose", NULL, TEST, SET_VERBOSE, "also print a line for each skipped test"},
+    {"--json", NULL, BENCH | EXPLAIN, SET_JSON, "print JSON"},
+    {"--help", NULL, ALL, SET_HELP, "print this text"},
+    {"--version", NULL, ALL, SET_VERSION, "print the version"},
+};
+
+static int command_bit(const Command *c) { return 1 << (c - cli_commands); }
+
+void cli_print_help(const Command *command) {
+    if (!command) {
+        printf("braid compiles ONNX models to persistent kernels.\n\n"
+               "usage: braid COMMAND ... (braid COMMAND --help has the options)\n\n");
+        for (int i = 0; i < cli_ncommand; i++)
+            printf("  %-8s %-19s %s\n", cli_commands[i].name, cli_commands[i].operands,
+                   cli_commands[i].doc);
+        printf(
+            "\nexit codes: 0 done, 1 the model, an input or a test is at fault, 2 wrong usage\n");
+        return;
+    }
+    printf("usage: braid %s [options] %s\n%s\n\n", command->name, command->operands, command->doc);
+    for (size_t i = 0; i < COUNT(options); i++) {
+        if (!(options[i].commands & command_bit(command))) continue;
+        char left[64];
+        snprintf(left, sizeof left, "%s %s", options[i].name,
+                 options[i].value ? options[i].value : "");
+        printf("  %-24s %s\n", left, options[i].doc);
+    }
+}
+
+static bool parse_int(const char *s, int64_t lo, int64_t hi, int64_t *v) {
+    char *end;
+    errno = 0;
+    long long n = strtoll(s, &end, 10);
+    if (*end || end == s || errno || n < lo || n > hi) return false;
+    *v = n;
+    return true;
+}
+static bool parse_real(const char *s, double *v) {
+    char *end;
+    *v = strtod(s, &end);
+    return end != s && !*end && isfinite(*v) && *v >= 0;
+}
+
+static char *copy_text(const char *s, size_t n) {
+    char *p = malloc(n + 1);
+    if (!p) die("out of memory");
+    memcpy(p, s, n);
+    p[n] = 0;
+    return p;
+}
+static void *grow(void *p, int n, size_t size) {
+    p = realloc(p, ((size_t)n + 1) * size);
+    if (!p) die("out of memory");
+    return p;
+}
+static void push(const char ***list, int n, const char *s) {
+    *list = grow((void *)*list, n, sizeof **list);
+    (*list)[n] = s;
+}
+
+/* NAME=VALUE into two lists. */
+static bool push_pair(const char ***a, const char ***b, int *n, const char *s) {
+    const char *eq = strchr(s, '=');
+    if (!eq || eq == s || !eq[1]) return false;
+    push(a, *n, copy_text(s, (size_t)(eq - s)));
+    push(b, (*n)++, copy_text(eq + 1, strlen(eq + 1)));
+    return true;
+}
+
+/* INPUT[:AXIS]: what follows the last colon is the axis when it is a number. */
+static bool push_scan(Cli *c, const char *s) {
+    const char *colon = strrchr(s, ':');
+    int64_t axis = 0;
+    if (colon && !parse_int(colon + 1, -MAX_RANK, MAX_RANK - 1, &axis)) colon = NULL;
+    size_t n = colon ? (size_t)(colon - s) : strlen(s);
+    if (n == 0) return false;
+    c->scan_axis = grow(c->scan_axis, c->nscan, sizeof *c->scan_axis);
+    c->scan_axis[c->nscan] = (int32_t)axis;
+    push(&c->scan_input, c->nscan++, copy_text(s, n));
+    return true;
+}
+
+static bool apply(Cli *c, Action action, const char *v) {
+    int64_t n = 0;
+    bool good = true;
+    switch (action) {
+    case SET_TARGET: c->target = v; break;
+    case SET_CPU: c->cpu = v; break;
+    case SET_OUTPUT: c->output = v; break;
+    case SET_EMIT: c->emit = v; break;
+    case SET_TUNE: c->tune = true; break;
+    case SET_JSON: c->json = true; break;
+    case SET_VERBOSE: c->verbose = true; break;
+    case SET_HELP: c->help = true; break;
+    case SET_VERSION: c->version = true; break;
+    case SET_THREADS:
+        good = parse_int(v, 1, 256, &n);
+        c->threads = (int)n;
+        break;
+    case SET_JOBS:
+        good = parse_int(v, 1, 1024, &n);
+        c->jobs = (int)n;
+        break;
+    case SET_MAX_ITERATIONS: good = parse_int(v, 1, INT64_MAX, &c->max_iterations); break;
+    case SET_RTOL: good = parse_real(v, &c->rtol); break;
+    case SET_ATOL: good = parse_real(v, &c->atol); break;
+    case ADD_INPUT: good = push_pair(&c->input_name, &c->input_file, &c->ninput, v); break;
+    case ADD_CARRY: good = push_pair(&c->carry_input, &c->carry_output, &c->ncarry, v); break;
+    case ADD_SCAN: good = push_scan(c, v); break;
+    }
+    return good;
+}
+
+/* The option that argument `s` names for this command; *value points behind its '='. */
+static const struct Option *find_option(const char *s, const Command *command, const char **value) {
+    size_t n = strcspn(s, "=");
+    bool is_long = strncmp(s, "--", 2) == 0;
+    *value = NULL;
+    for (size_t i = 0; i < COUNT(options); i++) {
+        const struct Option *o = &options[i];
+        if (command && !(o->commands & command_bit(command))) continue;
+        if (!command && o->action != SET_HELP && o->action != SET_VERSION) continue;
+        if (is_long ? strlen(o->name) == n && strncmp(o->name, s, n) == 0
+                    : strcmp(o->name, s) == 0) {
+            if (is_long && s[n]) *value = s + n + 1;
+            return o;
+        }
+    }
+    return NULL;
+}
+
+int cli_parse(int argc, char **argv, Cli *c, const Command **command) {
+    bool plain = false; /* after "--" */
+    *command = NULL;
+    c->rtol = 1e-3;
+    c->atol = 1e-5;
+    for (int i = 1; i < argc; i++) {
+        const char *s = argv[i], *value;
+        if (plain || s[0] != '-' || !s[1]) {
+            if (*command) {
+                push(&c->arg, c->narg++, s);
+                continue;
+            }
+            for (int k = 0; k < cli_ncommand; k++)
+                if (strcmp(cli_commands[k].name, s) == 0) *command = &cli_commands[k];
+            if (!*command) return cli_usage("unknown command '%s'", s);
+            c->command = s;
+            continue;
+        }
+        if (strcmp(s, "--") == 0) {
+            plain = true;
+            continue;
+        }
+        const struct Option *o = find_option(s, *command, &value);
+        if (!o) return cli_usage("unknown option '%s'", s);
+        if (!o->value && value) return cli_usage("option %s takes no value", o->name);
+        if (o->value && !value) {
+            if (i + 1 == argc) return cli_usage("option %s needs a value", o->name);
+            value = argv[++i];
+        }
+        if (!apply(c, o->action, value))
+            return cli_usage("option %s: '%s' is not a valid %s", o->name, value, o->value);
+    }
+    if (c->help || c->version) return EXIT_DONE;
+    if (!*command) return cli_usage("no command is given");
+    if (c->narg < (*command)->min_args)
+        return cli_usage("%s needs %s", c->command, (*command)->operands);
+    if ((*command)->max_args >= 0 && c->narg > (*command)->max_args)
+        return cli_usage("%s: '%s' is one argument too many", c->command,
+                         c->arg[(*command)->max_args]);
+    return EXIT_DONE;
+}
+
+static void free_list(const char **list, int n) {
+    for (int i = 0; i < n; i++) free((void *)(uintptr_t)list[i]);
+    free((void *)list);
+}
+void cli_free(Cli *c) {
+    free_list(c->input_name, c->ninput);
+    free_list(c->input_file, c->ninput);
+    free_list(c->scan_input, c->nscan);
+    free_list(c->carry_input, c->ncarry);
+    free_list(c->carry_output, c->ncarry);
+    free(c->scan_axis);
+    free((void *)c->arg);
+}

@@ -1,0 +1,387 @@
+/* test.c: braid test: ONNX backend tests, each folder in a process of its own.
+ *
+ * A folder is a test when it has model.onnx and test_data_set_* folders with input_N.pb,
+ * output_N.pb. A child runs it and writes its result to a file; the parent reads it when the child
+ * has ended, and sees crashes and time-outs as failures.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include "cli/compare.h"
+
+#define TIMEOUT_SECONDS 60
+#define MAX_DEPTH 40
+#define CHILD_EXIT 40 /* a child's exit code less this is its Outcome: others come from crashes */
+
+typedef enum { PASSED, FAILED, SKIPPED } Outcome;
+
+typedef struct Test {
+    char *folder;
+    Outcome outcome;
+    char *message;
+} Test;
+
+typedef struct Tests {
+    Test *p;
+    int n, room;
+} Tests;
+
+static void *need(void *p) {
+    if (!p) die("out of memory");
+    return p;
+}
+static char *join(const char *a, const char *b) {
+    size_t n = strlen(a);
+    while (n > 1 && a[n - 1] == '/') n--;
+    Sb s = {0};
+    sb_write(&s, a, n);
+    sb_puts(&s, "/");
+    sb_puts(&s, b);
+    return s.p;
+}
+static bool exists(const char *dir, const char *name) {
+    char *path = join(dir, name);
+    bool yes = access(path, F_OK) == 0;
+    free(path);
+    return yes;
+}
+
+/* ---- finding tests
+ * -------------------------------------------------------------------------------- */
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+static int by_folder(const void *a, const void *b) {
+    return strcmp(((const Test *)a)->folder, ((const Test *)b)->folder);
+}
+
+/* The names in a folder, sorted; those that begin with `prefix`. */
+static char **list(const char *dir, const char *prefix, int *n) {
+    char **name = NULL;
+    DIR *d = opendir(dir);
+    *n = 0;
+    if (!d) return NULL;
+    for (struct dirent *f; (f = readdir(d));) {
+        if (f->d_name[0] == '.' || strncmp(f->d_name, prefix, strlen(prefix)) != 0) continue;
+        name = need(realloc(name, ((size_t)*n + 1) * sizeof *name));
+        name[(*n)++] = need(strdup(f->d_name));
+    }
+    closedir(d);
+    if (*n) qsort(name, (size_t)*n, sizeof *name, by_text);
+    return name;
+}
+static void free_names(char **name, int n) {
+    for (int i = 0; i < n; i++) free(name[i]);
+    free(name);
+}
+
+static void find_tests(const char *dir, int depth, Tests *t) {
+    int n;
+    if (exists(dir, "model.onnx")) {
+        char **set = list(dir, "test_data_set_", &n);
+        free_names(set, n);
+        if (n) {
+            if (t->n == t->room) {
+                t->room = t->room ? 2 * t->room : 64;
+                t->p = need(realloc(t->p, (size_t)t->room * sizeof *t->p));
+            }
+            t->p[t->n++] = (Test){.folder = need(strdup(dir))};
+            return;
+        }
+    }
+    if (depth == MAX_DEPTH) return;
+    char **name = list(dir, "", &n);
+    for (int i = 0; i < n; i++) {
+        struct stat s;
+        char *sub = join(dir, name[i]);
+        if (stat(sub, &s) == 0 && S_ISDIR(s.st_mode)) find_tests(sub, depth + 1, t);
+        free(sub);
+    }
+    free_names(name, n);
+}
+
+/* ---- one test, in the child
+ * ----------------------------------------------------------------------- */
+static Outcome failed(Sb *why, const char *what, const braid_error *e) {
+    sb_puts(why, what);
+    sb_puts(why, e->message);
+    return e->status == BRAID_UNSUPPORTED ? SKIPPED : FAILED;
+}
+
+/* Reads DIR/NAME_N.pb for each io that has one; an input without one stays NULL. */
+static Outcome read_values(const char *dir, const char *name, int n, const struct braid_model *m,
+                           const braid_io *(*io)(const struct braid_model *, int32_t),
+                           braid_value **value, Sb *why) {
+    for (int i = 0; i < n; i++) {
+        braid_error e;
+        char file[64];
+        snprintf(file, sizeof file, "%s_%d.pb", name, i);
+        if (!exists(dir, file)) {
+            if (io(m, i)->kind == BRAID_OPTIONAL) continue;
+            sb_printf(why, "%s is missing", file);
+            return FAILED;
+        }
+        char *path = join(dir, file);
+        braid_status st = braid_value_read(path, io(m, i), &value[i], &e);
+        free(path);
+        if (!st) continue;
+        sb_printf(why, "%s: ", file);
+        return failed(why, "", &e);
+    }
+    return PASSED;
+}
+
+static Outcome run_set(const Cli *c, const struct braid_model *m, braid_session *s, const char *dir,
+                       Sb *why) {
+    braid_error e;
+    int nin = braid_model_input_count(m), nout = braid_model_output_count(m);
+    braid_value **in = need(calloc((size_t)(nin + 2 * nout) + 1, sizeof *in));
+    braid_value **out = in + nin, **want = out + nout;
+    Outcome o = read_values(dir, "input", nin, m, braid_model_input, in, why);
+    if (o == PASSED) o = read_values(dir, "output", nout, m, braid_model_output, want, why);
+    if (o == PASSED && braid_session_run(s, (const braid_value *const *)in, out, &e))
+        o = failed(why, "", &e);
+    for (int i = 0; o == PASSED && i < nout; i++) {
+        size_t n = why->n;
+        sb_printf(why, "output %d '%s' ", i, braid_model_output(m, i)->name);
+        if (want[i] ? cli_same_value(out[i], want[i], c->rtol, c->atol, why)
+                    : braid_value_item(out[i], 0) == NULL)
+            why->n = n;
+        else {
+            if (!want[i]) sb_puts(why, "is present, expected an empty optional");
+            o = FAILED;
+        }
+    }
+    for (int i = 0; i < nin + 2 * nout; i++) braid_value_free(in[i]);
+    free(in);
+    return o;
+}
+
+static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
+    braid_error e;
+    braid_fold fold;
+    braid_options o = cli_options(c, &fold);
+    braid_session_options so = {sizeof so, c->threads, c->max_iterations};
+    struct braid_model *m;
+    braid_session *s;
+    o.no_cache = true;
+    char *path = join(folder, "model.onnx");
+    braid_status st = braid_load(path, &o, &m, &e);
+    free(path);
+    if (st) return failed(why, "", &e);
+    if (braid_session_new(m, &so, &s, &e)) {
+        braid_model_free(m);
+        return failed(why, "", &e);
+    }
+    int n;
+    Outcome outcome = PASSED;
+    char **set = list(folder, "test_data_set_", &n);
+    for (int i = 0; outcome == PASSED && i < n; i++) {
+        char *dir = join(folder, set[i]);
+        if (n > 1) sb_printf(why, "%s: ", set[i]);
+        outcome = run_set(c, m, s, dir, why);
+        if (outcome == PASSED) why->n = 0;
+        free(dir);
+    }
+    free_names(set, n);
+    braid_session_free(s);
+    braid_model_free(m);
+    return outcome;
+}
+
+/* ---- all tests, in the parent
+ * --------------------------------------------------------------------- */
+typedef struct Job {
+    pid_t pid; /* 0: free */
+    int test;
+    double deadline;
+    FILE *result, *errors; /* unnamed files that the child writes */
+} Job;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static _Noreturn void child(const Cli *c, const Job *j, const char *folder, const char *temp) {
+    Sb why = {0};
+    setpgid(0, 0);
+#ifdef __linux__
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
+    setenv("TMPDIR", temp, 1);
+    dup2(fileno(j->errors), STDERR_FILENO);
+    Outcome o = run_test(c, folder, &why);
+    if (why.n) fwrite(why.p, 1, why.n, j->result);
+    fflush(j->result);
+    _exit(CHILD_EXIT + (int)o);
+}
+
+static bool start(const Cli *c, Job *j, int test, const char *folder, const char *temp) {
+    j->result = tmpfile();
+    j->errors = tmpfile();
+    if (j->result && j->errors && mkdir(temp, 0700) == 0) {
+        j->test = test;
+        j->deadline = now() + TIMEOUT_SECONDS;
+        fflush(stdout);
+        j->pid = fork();
+        if (j->pid == 0) child(c, j, folder, temp);
+        if (j->pid > 0) return true;
+    }
+    j->pid = 0;
+    return false;
+}
+
+static int remove_entry(const char *path, const struct stat *s, int type, struct FTW *f) {
+    (void)s, (void)type, (void)f;
+    remove(path);
+    return 0;
+}
+static void remove_tree(const char *path) { nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS); }
+
+/* The text in f, or its last line; malloc'd. */
+static char *text_of(FILE *f, bool last_line) {
+    Sb s = {0};
+    char part[4096];
+    rewind(f);
+    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;) sb_write(&s, part, n);
+    sb_puts(&s, "");
+    while (s.n && s.p[s.n - 1] == '\n') s.p[--s.n] = 0;
+    char *line = last_line ? strrchr(s.p, '\n') : NULL;
+    if (line) memmove(s.p, line + 1, strlen(line + 1) + 1);
+    for (char *p = s.p; *p; p++)
+        if ((unsigned char)*p < ' ') *p = ' ';
+    return s.p;
+}
+
+static void finish(Job *j, Test *t, int status, bool late) {
+    Sb s = {0};
+    char *text = text_of(j->result, false);
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) - CHILD_EXIT : -1;
+    if (!late && code >= PASSED && code <= SKIPPED) {
+        t->outcome = (Outcome)code;
+        sb_puts(&s, text);
+    } else {
+        char *last = text_of(j->errors, true);
+        t->outcome = FAILED;
+        if (late)
+            sb_printf(&s, "not done after %d seconds", TIMEOUT_SECONDS);
+        else if (WIFSIGNALED(status))
+            sb_printf(&s, "crashed: %s", strsignal(WTERMSIG(status)));
+        else
+            sb_printf(&s, "ended with exit code %d", WEXITSTATUS(status));
+        if (*last) sb_printf(&s, " (%s)", last);
+        free(last);
+    }
+    t->message = s.p;
+    free(text);
+    fclose(j->result);
+    fclose(j->errors);
+    *j = (Job){0};
+}
+
+static void run_all(const Cli *c, Tests *t, const char *temp) {
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    int njob = c->jobs ? c->jobs : cpus > 0 ? (int)cpus : 1, next = 0, done = 0;
+    bool show = isatty(STDERR_FILENO);
+    Job *job = need(calloc((size_t)njob, sizeof *job));
+    while (done < t->n) {
+        bool idle = true;
+        for (int i = 0; i < njob; i++) {
+            Job *j = &job[i];
+            char own[16];
+            snprintf(own, sizeof own, "%d", i);
+            char *dir = join(temp, own);
+            if (j->pid) {
+                int status = 0;
+                bool late = now() > j->deadline;
+                if (late) kill(-j->pid, SIGKILL);
+                pid_t ended;
+                do ended = waitpid(j->pid, &status, late ? 0 : WNOHANG);
+                while (ended < 0 && errno == EINTR);
+                if (ended != 0) {
+                    kill(-j->pid, SIGKILL); /* what the child may have left running */
+                    finish(j, &t->p[j->test], status, late);
+                    remove_tree(dir);
+                    done++;
+                    idle = false;
+                }
+            }
+            if (!j->pid && next < t->n) {
+                Test *test = &t->p[next];
+                idle = false;
+                if (!start(c, j, next++, test->folder, dir)) {
+                    if (j->result) fclose(j->result);
+                    if (j->errors) fclose(j->errors);
+                    *j = (Job){0};
+                    test->outcome = FAILED;
+                    test->message = need(strdup("no process or file could be made for it"));
+                    done++;
+                }
+            }
+            free(dir);
+        }
+        if (show) fprintf(stderr, "\r%d of %d", done, t->n);
+        if (idle) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    if (show) fprintf(stderr, "\r%*s\r", 30, "");
+    free(job);
+}
+
+int cmd_test(const Cli *c) {
+    Tests t = {0};
+    int count[3] = {0}, code = EXIT_DONE;
+    /* A target that cannot be is wrong usage, not a failure of each test. */
+    const char *target = c->target ? c->target : "cpu";
+    if (strcmp(target, "cpu") != 0 && strcmp(target, "interp") != 0)
+        return cli_usage("target '%s' is not available", target);
+    for (int i = 0; i < c->narg; i++) {
+        int before = t.n;
+        struct stat s;
+        if (stat(c->arg[i], &s) != 0)
+            code = cli_fail(c->arg[i], "%s", strerror(errno));
+        else {
+            find_tests(c->arg[i], 0, &t);
+            if (t.n == before) code = cli_fail(c->arg[i], "no test is in this folder");
+        }
+    }
+    if (code == EXIT_DONE) {
+        const char *base = getenv("TMPDIR");
+        char *temp = join(base && *base ? base : "/tmp", "braid-test.XXXXXX");
+        if (!mkdtemp(temp))
+            code = cli_fail(temp, "%s", strerror(errno));
+        else {
+            run_all(c, &t, temp);
+            remove_tree(temp);
+            qsort(t.p, (size_t)t.n, sizeof *t.p, by_folder);
+            for (int i = 0; i < t.n; i++) {
+                Outcome o = t.p[i].outcome;
+                count[o]++;
+                if (o == FAILED || (o == SKIPPED && c->verbose))
+                    printf("%s %s: %s\n", o == FAILED ? "FAIL" : "SKIP", t.p[i].folder,
+                           t.p[i].message ? t.p[i].message : "");
+            }
+            printf("%d passed, %d failed, %d skipped\n", count[PASSED], count[FAILED],
+                   count[SKIPPED]);
+            if (count[FAILED]) code = EXIT_FAULT;
+        }
+        free(temp);
+    }
+    for (int i = 0; i < t.n; i++) {
+        free(t.p[i].folder);
+        free(t.p[i].message);
+    }
+    free(t.p);
+    return code;
+}

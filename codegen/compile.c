@@ -1,0 +1,14 @@
+/* compile.c: the compiler as a list of steps. */
+#include "codegen/compile.h"
+#include "scheduler/passes.h"
+#include "utask/lower.h"
+
+Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
+    Graph *g = graph_import_file(a, d, model_path);
+    if (o->fold && (o->fold->nscan || o->fold->ncarry)) graph_fold_loop(g, o->fold);
+    Program *p = lower_graph(cx_new(a, d), g);
+    utask_verify(p);
+    pass_dead_code(p);
+    utask_verify(p);
+    return p;
+}

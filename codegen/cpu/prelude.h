@@ -1,0 +1,136 @@
+/* prelude.h: the dialect on CPUs: vectors, scalar helpers, math.
+ *
+ * Pasted after ctx.h. BK_VEC is the number of float lanes of a vector and is defined by the emitter,
+ * which packs weights for it. Scalar helpers are branch-free where loops over them should vectorize.
+ */
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define BK_INLINE static inline __attribute__((always_inline))
+/* Products may contract to fused multiply-adds in micro-kernels only. */
+#ifdef __clang__
+#define BK_KERNEL static __attribute__((noinline))
+#define BK_CONTRACT _Pragma("clang fp contract(fast)")
+#else
+#define BK_KERNEL static __attribute__((noinline, optimize("fp-contract=fast")))
+#define BK_CONTRACT
+#endif
+#define BK_SIMD _Pragma("omp simd")
+
+typedef float bk_vf __attribute__((vector_size(BK_VEC * 4)));
+typedef float bk_vfu __attribute__((vector_size(BK_VEC * 4), aligned(4)));
+
+BK_INLINE bk_vf bk_loadv(const float *p) { return *(const bk_vfu *)p; }
+BK_INLINE void bk_storev(float *p, bk_vf v) { *(bk_vfu *)p = v; }
+/* The first n lanes (n may be below 0 or above the width); the others are 0 and are not read. */
+BK_INLINE bk_vf bk_loadn(const float *p, int64_t n) {
+    float b[BK_VEC] __attribute__((aligned(BK_VEC * 4))) = {0};
+    if (n >= BK_VEC) return bk_loadv(p);
+    for (int i = 0; i < BK_VEC; i++)
+        if (i < n) b[i] = p[i];
+    return *(bk_vf *)b;
+}
+BK_INLINE bk_vf bk_splat(float x) { return x - (bk_vf){0}; }
+
+/* ---- integers ---------------------------------------------------------------------------------- */
+BK_INLINE int64_t bk_div(int64_t a, int64_t b) {
+    return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+}
+BK_INLINE int64_t bk_rem(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+BK_INLINE int64_t bk_fdiv(int64_t a, int64_t b) {
+    int64_t q = bk_div(a, b), r = bk_rem(a, b);
+    return q - (r != 0 && (r < 0) != (b < 0));
+}
+BK_INLINE int64_t bk_mod(int64_t a, int64_t b) {
+    int64_t r = bk_rem(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+BK_INLINE uint64_t bk_udiv(uint64_t a, uint64_t b) { return b ? a / b : 0; }
+BK_INLINE uint64_t bk_urem(uint64_t a, uint64_t b) { return b ? a % b : 0; }
+BK_INLINE int64_t bk_mini(int64_t a, int64_t b) { return a < b ? a : b; }
+BK_INLINE int64_t bk_maxi(int64_t a, int64_t b) { return a > b ? a : b; }
+BK_INLINE uint64_t bk_minu(uint64_t a, uint64_t b) { return a < b ? a : b; }
+BK_INLINE uint64_t bk_maxu(uint64_t a, uint64_t b) { return a > b ? a : b; }
+BK_INLINE int64_t bk_signi(int64_t a) { return (a > 0) - (a < 0); }
+BK_INLINE int64_t bk_shl(int64_t a, int64_t n, int bits) {
+    return (uint64_t)n >= (uint64_t)bits ? 0 : (int64_t)((uint64_t)a << n);
+}
+BK_INLINE int64_t bk_shr(int64_t a, int64_t n, int bits) {
+    return (uint64_t)n >= (uint64_t)bits ? (a < 0 ? -1 : 0) : a >> n;
+}
+BK_INLINE uint64_t bk_shru(uint64_t a, uint64_t n, int bits) {
+    return n >= (uint64_t)bits ? 0 : a >> n;
+}
+BK_INLINE int64_t bk_powi(int64_t b, int64_t n) {
+    if (n < 0) return b == 1 ? 1 : b == -1 ? (n & 1 ? -1 : 1) : 0;
+    uint64_t r = 1, x = (uint64_t)b;
+    for (; n; n >>= 1, x *= x)
+        if (n & 1) r *= x;
+    return (int64_t)r;
+}
+
+/* ---- conversions -------------------------------------------------------------------------------- */
+BK_INLINE int64_t bk_f2i(double v) {
+    return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
+}
+BK_INLINE uint64_t bk_f2u(double v) {
+    if (v >= 0x1p64) return UINT64_MAX;
+    if (v >= 0x1p63) return (uint64_t)(int64_t)(v - 0x1p63) + ((uint64_t)1 << 63);
+    return (uint64_t)bk_f2i(v);
+}
+BK_INLINE float bk_h2f(uint16_t h) {
+    uint32_t s = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 1023u, u;
+    float f, z = (float)m * 0x1p-24f;
+    u = e == 31u ? s | 0x7f800000u | m << 13 : s | (e + 112u) << 23 | m << 13;
+    memcpy(&f, &u, 4);
+    return e ? f : s ? -z : z;
+}
+BK_INLINE uint16_t bk_f2h(float f) {
+    uint32_t u, s, g;
+    float sub;
+    memcpy(&u, &f, 4);
+    s = u >> 16 & 0x8000u;
+    u &= 0x7fffffffu;
+    memcpy(&sub, &u, 4);
+    sub += 0.5f;
+    memcpy(&g, &sub, 4);
+    if (u > 0x7f800000u) return (uint16_t)(s | 0x7e00u | (u >> 13 & 0x3ffu));
+    if (u >= 0x477ff000u) return (uint16_t)(s | 0x7c00u);
+    if (u < 0x38800000u) return (uint16_t)(s | (g - 0x3f000000u));
+    u += 0xfffu + (u >> 13 & 1u);
+    return (uint16_t)(s | ((u - 0x38000000u) >> 13));
+}
+BK_INLINE float bk_b2f(uint16_t h) {
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+BK_INLINE uint16_t bk_f2b(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+BK_INLINE float bk_rh(float f) { return bk_h2f(bk_f2h(f)); } /* round to float16 */
+BK_INLINE float bk_rb(float f) { return bk_b2f(bk_f2b(f)); } /* round to bfloat16 */
+#define BK_BITS(T, U, x) ({ U a_ = (x); T b_; memcpy(&b_, &a_, sizeof b_); b_; })
+
+/* ---- floats: NaN goes through MIN and MAX -------------------------------------------------------- */
+BK_INLINE float bk_minf(float a, float b) { return a < b || a != a ? a : b; }
+BK_INLINE float bk_maxf(float a, float b) { return a > b || a != a ? a : b; }
+BK_INLINE double bk_mind(double a, double b) { return a < b || a != a ? a : b; }
+BK_INLINE double bk_maxd(double a, double b) { return a > b || a != a ? a : b; }
+BK_INLINE float bk_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
+BK_INLINE double bk_signd(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
+BK_INLINE float bk_fmodf(float a, float b) { return fmodf(a, b); }
+BK_INLINE double bk_fmodd(double a, double b) { return fmod(a, b); }
+BK_INLINE double bk_modd(double a, double b) {
+    double r = fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+BK_INLINE float bk_modf(float a, float b) {
+    float r = fmodf(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}

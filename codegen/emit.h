@@ -1,0 +1,89 @@
+/* emit.h: shared by the files of the emitter. */
+#ifndef BRAID_EMIT_H
+#define BRAID_EMIT_H
+
+#include "codegen/compile.h"
+#include "scheduler/memory.h"
+
+/* What differs between targets is data. */
+typedef struct Target {
+    const char *name;
+    const char *preludes[4];  /* embedded texts in front of the program, after the ABI and context */
+    const char *entry;        /* embedded text behind it */
+    const char *function;     /* qualifier of a group's function */
+    const char *kernel;       /* qualifier of a micro-kernel */
+    const char *simd;         /* in front of a loop over lanes */
+    const char *contract;     /* first statement of a micro-kernel */
+    int accumulators;         /* vector registers for sums in a micro-kernel */
+} Target;
+
+typedef struct Emit {
+    Program *p;
+    Cx *c;
+    Arena *a;
+    const Target *target;
+    int vec;                  /* float lanes of a vector */
+    MemPlan plan;
+    Sb *text;                 /* the program */
+    Sb body;                  /* the kernel's body */
+    Sb weights;               /* constants, in the order in which the program reads them */
+    Map *functions;           /* text of a function -> its name */
+    Map *extern_files;        /* texts of hand-written bodies already used */
+    Map *const_name;          /* Const data pointer -> name of its array */
+    Sb consts;                /* declarations of constants */
+    int nfunction, nconst;
+    int *tensor_declared;     /* by id */
+} Emit;
+
+/* ---- scalar code inside one function (emit_expr.c) ---------------------------------------------- */
+typedef struct Bound { Expr *e; const char *text; } Bound;
+typedef struct Fn {
+    Emit *em;
+    Cx *c;
+    Arena *a;
+    Sb *out;
+    int indent, ntemp;
+    VEC(Bound) bound;         /* expressions already in a variable, innermost scope last */
+    Map *uses;                /* expression id -> number of parents, of the bodies being emitted */
+    /* How the surroundings name things. */
+    const char *(*tensor)(struct Fn *f, Tensor *t);  /* pointer to its elements */
+    const char *(*symbol)(struct Fn *f, Sym *s);
+    const char *(*load)(struct Fn *f, Expr *e);      /* NULL, or NULL result: an ordinary load */
+    void *user;
+} Fn;
+
+const char *c_type(DType t);      /* of a value in a register: float16 is float */
+const char *c_store(DType t);     /* of an element in memory */
+const char *c_const(Arena *a, const Expr *e);
+void fn_line(Fn *f, const char *fmt, ...) PRINTF(2, 3);
+void fn_count(Fn *f, Expr *e);    /* counts uses below e, before emitting it */
+const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first */
+const char *fn_temp(Fn *f, Expr *e); /* the same, always in a variable */
+int fn_open(Fn *f);               /* starts a scope; returns a mark for fn_close */
+void fn_close(Fn *f, int mark);
+void fn_bind(Fn *f, Expr *e, const char *text);
+/* Gives variables to what does not depend on the axes `inner` and is evaluated in any case. */
+void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
+const char *fn_store(Fn *f, DType t, const char *value); /* value as it is stored */
+/* Row-major position of a load as one int64 expression. */
+Expr *flat_of(Cx *c, const Expr *load);
+Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx);
+
+/* ---- groups (emit_group.c, contract.c) ------------------------------------------------------------- */
+/* Emits the function of an S_OP group (or finds an equal one) and its call into the kernel body. */
+void emit_group(Emit *em, Fn *kernel, Stmt *s);
+
+/* Emits the group as micro-kernels with an epilogue when it contains sums of products; false: it does
+ * not, or not in a form worth one (contract.c). */
+bool emit_contraction(Emit *em, Fn *f, Stmt *s);
+/* Emits `t[…] = …` for all members of the group at the current position of the axes. */
+void emit_members(Fn *f, Stmt *s);
+
+/* ---- constants (emit_data.c) -------------------------------------------------------------------------- */
+const char *emit_const(Emit *em, const Const *k);
+/* Appends bytes to the weights and declares them under a new name. */
+const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const char *comment);
+const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params, const char *body);
+const char *c_name(Arena *a, const char *name, int max); /* letters, digits, _ of an ONNX name */
+
+#endif

@@ -1,0 +1,128 @@
+/* graph.h: the Graph, what an ONNX file becomes.
+ *
+ * SSA. A Region is a list of parameters, nodes in topological order and results; a Node may own
+ * Regions (Loop, If, Scan, SequenceMap), whose nodes may use values of every enclosing Region. All
+ * names are resolved to Value pointers at import (an inner name shadows an outer one); opsets are
+ * normalized to the newest form; local functions are inlined; Constant nodes are Values with data.
+ */
+#ifndef BRAID_GRAPH_H
+#define BRAID_GRAPH_H
+
+#include "base/base.h"
+
+typedef struct Value Value;
+typedef struct Node Node;
+typedef struct Region Region;
+typedef struct OpRow OpRow;
+
+/* A tensor known at compile time. Row-major, element i at data + i * dtype_size. bool is one byte, 0
+ * or 1. The payload is 64-byte aligned where it was copied; a rank-0 tensor has one element. */
+typedef struct Const {
+    DType dtype;
+    int rank;
+    int64_t dim[MAX_RANK];
+    int64_t count;    /* product of dims */
+    const void *data; /* count * dtype_size(dtype) bytes */
+} Const;
+
+/* A declared type. dims: >= 0 known; -1 unknown, with `param` its name or NULL. */
+typedef enum { VT_TENSOR, VT_SEQUENCE, VT_OPTIONAL } VKind;
+typedef struct VType {
+    VKind kind;
+    DType dtype;        /* VT_TENSOR; DT_NONE when not declared */
+    bool has_shape;     /* VT_TENSOR: rank and dims are declared */
+    int rank;
+    int64_t dim[MAX_RANK];
+    const char *param[MAX_RANK];
+    struct VType *elem; /* VT_SEQUENCE, VT_OPTIONAL */
+} VType;
+
+struct Value {
+    int id;              /* unique in the Graph, dense from 0 */
+    const char *name;    /* the ONNX name (may repeat across regions) */
+    Node *def;           /* producer, or NULL for parameters and constants */
+    int def_index;       /* which output of def */
+    Region *region;      /* where it is defined */
+    const Const *data;   /* known value, or NULL */
+    const VType *type;   /* declared type, or NULL */
+};
+
+typedef enum {
+    AT_INT, AT_FLOAT, AT_STRING, AT_TENSOR, AT_INTS, AT_FLOATS, AT_STRINGS, AT_GRAPH, AT_TYPE
+} AttrKind;
+
+typedef struct Attr {
+    const char *name;
+    AttrKind kind;
+    int64_t i;
+    float f;
+    const char *s;         /* NUL-terminated copy */
+    int n;                 /* length of ints, floats, strings */
+    const int64_t *ints;
+    const float *floats;
+    const char **strings;
+    const Const *t;
+    Region *g;
+    const VType *type;
+} Attr;
+
+struct Node {
+    const OpRow *op;
+    const char *name;   /* ONNX node name, or the first output's name when empty; never NULL */
+    const char *path;   /* for messages: "loop1/body/add3 (Add)", with the way into subgraphs */
+    int nin, nout;
+    Value **in;         /* NULL entries: absent optional inputs */
+    Value **out;        /* NULL entries: outputs named "" or left off */
+    int nattr;
+    Attr *attr;
+    Region *region;     /* the Region it stands in */
+};
+
+struct Region {
+    const char *name;
+    Node *owner;        /* NULL for the top */
+    Region *parent;     /* lexically enclosing region, NULL for the top */
+    int depth;          /* 0 at the top */
+    int nparam, nnode, nresult;
+    Value **param;
+    Node **node;        /* topological order */
+    Value **result;     /* may be a param, an outer value, a constant; repeats are allowed */
+    const char **result_name;     /* declared output names */
+    const VType **result_type;    /* declared types, entries may be NULL */
+};
+
+typedef struct Graph {
+    Arena *arena;
+    Diag *diag;
+    Region *top;        /* params: graph inputs that have no initializer */
+    const char *name;
+    int opset;          /* of the default domain, as in the file */
+    int ir_version;
+    int nvalue;         /* ids given out */
+} Graph;
+
+/* Reads `path`; external data is taken only from the file's own folder. Raises ST_MODEL,
+ * ST_UNSUPPORTED or ST_IO on g->diag. All memory is from g->arena. */
+Graph *graph_import_file(Arena *a, Diag *d, const char *path);
+/* The same for bytes in memory; `dir` is where external data may lie, or NULL to refuse it. */
+Graph *graph_import_memory(Arena *a, Diag *d, const void *bytes, size_t n, const char *dir);
+
+/* Wraps the top region in a Loop over one more axis of the inputs in `scan` (name, axis), with state
+ * from outputs back to inputs in `carry` (input name, output name): DESIGN section 7. */
+typedef struct FoldSpec {
+    int nscan, ncarry;
+    const char **scan_input;
+    const int *scan_axis;
+    const char **carry_input, **carry_output;
+} FoldSpec;
+void graph_fold_loop(Graph *g, const FoldSpec *spec);
+
+const Attr *node_attr(const Node *n, const char *name); /* NULL when absent */
+
+/* Building blocks, also for passes that write new nodes. */
+Value *graph_value(Graph *g, Region *r, const char *name);
+Value *graph_const(Graph *g, Region *r, DType t, int rank, const int64_t *dim, const void *data);
+Node *graph_node(Graph *g, Region *r, const char *op, const char *path, int nin, Value **in, int nout,
+                 int nattr, Attr *attr); /* default domain; out values are created; not linked in */
+
+#endif

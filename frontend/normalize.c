@@ -1,0 +1,325 @@
+/* normalize.c: every operator form since opset 1 becomes the newest one.
+ *
+ * One row per operator and change of form, applied in order; see the table at the end. Attributes
+ * that turned into inputs become constants, defaults that changed are written out, and where the
+ * new form cannot say the same the node becomes several. What stays for lowerings to know about old
+ * forms is one internal attribute: flatten=1 on Softmax, LogSoftmax and Hardmax, which then act on
+ * the input seen as a matrix, rows up to `axis`.
+ */
+#include "frontend/import.h"
+
+/* ---- helpers -------------------------------------------------------------------------------- */
+
+const Attr *raw_attr(const Raw *n, const char *name) {
+    for (int i = 0; i < n->attr.n; i++)
+        if (!strcmp(n->attr.p[i].name, name)) return &n->attr.p[i];
+    return NULL;
+}
+
+bool raw_take(Raw *n, const char *name, Attr *out) {
+    for (int i = 0; i < n->attr.n; i++) {
+        if (strcmp(n->attr.p[i].name, name)) continue;
+        *out = n->attr.p[i];
+        n->attr.n--;
+        memmove(&n->attr.p[i], &n->attr.p[i + 1], sizeof(Attr) * (size_t)(n->attr.n - i));
+        return true;
+    }
+    return false;
+}
+
+void raw_put(Raw *n, Attr a) { vec_push(n->im->a, &n->attr, a); }
+
+void raw_input(Raw *n, int i, Value *v) {
+    while (n->in.n <= i) vec_push(n->im->a, &n->in, NULL);
+    n->in.p[i] = v;
+}
+
+Value *emit(Raw *n, const char *op, int nin, Value **in, int nattr, Attr *attr) {
+    Node *k = graph_node(n->im->g, n->b->r, op, n->path, nin, in, 1, nattr, attr);
+    k->name = n->name;
+    k->out[0]->name = n->name;
+    vec_push(n->im->a, &n->b->node, k);
+    return k->out[0];
+}
+
+/* A node after this one that makes `out`. */
+Node *raw_post(Raw *n, const char *op, int nin, Value **in, Value *out) {
+    Node *k = graph_node(n->im->g, n->b->r, op, n->path, nin, in, 0, 0, NULL);
+    k->name = n->name;
+    k->nout = 1;
+    k->out = NEWN(n->im->a, Value *, 1);
+    k->out[0] = out;
+    out->def = k;
+    vec_push(n->im->a, &n->post, k);
+    return k;
+}
+
+Value *emit_i64(Raw *n, int rank, int64_t count, const int64_t *v) {
+    Value *c = graph_const(n->im->g, n->b->r, DT_I64, rank, &count, v);
+    c->name = n->name;
+    return c;
+}
+
+Value *emit_float(Raw *n, float v) {
+    Value *c = graph_const(n->im->g, n->b->r, DT_F32, 0, NULL, &v);
+    c->name = n->name;
+    return c;
+}
+
+Value *emit_cast_like(Raw *n, Value *v, Value *like) {
+    return emit(n, "CastLike", 2, (Value *[]){v, like}, 0, NULL);
+}
+
+Value *emit_rank(Raw *n, Value *v) {
+    Value *shape = emit(n, "Shape", 1, &v, 0, NULL);
+    return emit(n, "Size", 1, &shape, 0, NULL);
+}
+
+/* Input i, which every form of the operator needs. */
+static Value *need(Raw *n, int i) {
+    if (i >= n->in.n || !n->in.p[i]) err(n->im->d, ST_MODEL, n->path, "input %d is missing", i);
+    return n->in.p[i];
+}
+
+static void at_most(Raw *n, int max) {
+    while (n->in.n > max && !n->in.p[n->in.n - 1]) n->in.n--;
+    if (n->in.n > max)
+        err(n->im->d, ST_MODEL, n->path, "takes at most %d inputs in opset %d, has %d", max,
+            n->opset, n->in.n);
+}
+
+/* A list of integers becomes input i; false when the attribute is absent. */
+static bool ints_to_input(Raw *n, const char *name, int i) {
+    Attr a;
+    if (!raw_take(n, name, &a)) return false;
+    raw_input(n, i, emit_i64(n, 1, a.n, a.ints));
+    return true;
+}
+
+static void must(Raw *n, bool there, const char *name) {
+    if (!there) err(n->im->d, ST_MODEL, n->path, "attribute '%s' is missing", name);
+}
+
+/* ---- axes and shapes ------------------------------------------------------------------------ */
+
+static void squeeze(Raw *n) {
+    at_most(n, 1);
+    ints_to_input(n, "axes", 1);
+}
+
+static void unsqueeze(Raw *n) {
+    at_most(n, 1);
+    must(n, ints_to_input(n, "axes", 1), "axes");
+}
+
+/* An empty list meant all axes, as leaving it out did. */
+static void reduce(Raw *n) {
+    at_most(n, 1);
+    const Attr *a = raw_attr(n, "axes");
+    Attr dropped;
+    if (a && a->n == 0)
+        raw_take(n, "axes", &dropped);
+    else
+        ints_to_input(n, "axes", 1);
+}
+
+static void split2(Raw *n) {
+    if (n->opset >= 2) at_most(n, 1);
+    ints_to_input(n, "split", 1);
+}
+
+static void split13(Raw *n) {
+    if (n->in.n < 2 || !n->in.p[1]) raw_put(n, attr_of_int("num_outputs", n->out.n));
+}
+
+static void slice(Raw *n) {
+    at_most(n, 1);
+    must(n, ints_to_input(n, "starts", 1), "starts");
+    must(n, ints_to_input(n, "ends", 2), "ends");
+    ints_to_input(n, "axes", 3);
+}
+
+static void pad1(Raw *n) {
+    Attr a;
+    if (!raw_take(n, "paddings", &a)) return;
+    a.name = "pads";
+    raw_put(n, a);
+}
+
+static void pad2(Raw *n) {
+    at_most(n, 1);
+    Attr value;
+    must(n, ints_to_input(n, "pads", 1), "pads");
+    if (raw_take(n, "value", &value) && value.f != 0)
+        raw_input(n, 2, emit_cast_like(n, emit_float(n, value.f), need(n, 0)));
+}
+
+static void reshape1(Raw *n) {
+    at_most(n, 1);
+    must(n, ints_to_input(n, "shape", 1), "shape");
+}
+
+static void concat1(Raw *n) {
+    if (!raw_attr(n, "axis")) raw_put(n, attr_of_int("axis", 1));
+}
+
+static void scatter(Raw *n) { n->op = "ScatterElements"; }
+
+/* ---- elements ------------------------------------------------------------------------------- */
+
+static void clip(Raw *n) {
+    at_most(n, 1);
+    Attr a;
+    if (raw_take(n, "min", &a)) raw_input(n, 1, emit_cast_like(n, emit_float(n, a.f), need(n, 0)));
+    if (raw_take(n, "max", &a)) raw_input(n, 2, emit_cast_like(n, emit_float(n, a.f), need(n, 0)));
+}
+
+static void softmax(Raw *n) {
+    if (!raw_attr(n, "axis")) raw_put(n, attr_of_int("axis", 1));
+    raw_put(n, attr_of_int("flatten", 1));
+}
+
+static void topk(Raw *n) {
+    at_most(n, 1);
+    Attr k;
+    must(n, raw_take(n, "k", &k), "k");
+    raw_input(n, 1, emit_i64(n, 1, 1, &k.i));
+}
+
+static void selu1(Raw *n) {
+    if (!raw_attr(n, "alpha")) raw_put(n, (Attr){.name = "alpha", .kind = AT_FLOAT, .f = 1.6732f});
+    if (!raw_attr(n, "gamma")) raw_put(n, (Attr){.name = "gamma", .kind = AT_FLOAT, .f = 1.0507f});
+}
+
+static void cast1(Raw *n) {
+    static const struct {
+        const char *name;
+        int type;
+    } types[] = {{"FLOAT", 1},    {"UINT8", 2},   {"INT8", 3},    {"UINT16", 4},
+                 {"INT16", 5},    {"INT32", 6},   {"INT64", 7},   {"BOOL", 9},
+                 {"FLOAT16", 10}, {"DOUBLE", 11}, {"UINT32", 12}, {"UINT64", 13}};
+    Attr to;
+    must(n, raw_take(n, "to", &to), "to");
+    for (size_t i = 0; to.kind == AT_STRING && i < COUNT(types); i++)
+        if (!strcmp(types[i].name, to.s)) {
+            raw_put(n, attr_of_int("to", types[i].type));
+            return;
+        }
+    err(n->im->d, ST_UNSUPPORTED, n->path, "this type to cast to is not supported");
+}
+
+static void old_unsupported(Raw *n) {
+    err(n->im->d, ST_UNSUPPORTED, n->path, "the form of %s in opset %d is not supported", n->op,
+        n->opset);
+}
+
+/* ---- others --------------------------------------------------------------------------------- */
+
+static void dft(Raw *n) {
+    Attr axis;
+    int64_t v = raw_take(n, "axis", &axis) ? axis.i : 1;
+    at_most(n, 2);
+    raw_input(n, 2, emit_i64(n, 0, 0, &v));
+}
+
+static void gridsample(Raw *n) {
+    Attr mode;
+    if (!raw_take(n, "mode", &mode)) return;
+    if (!strcmp(mode.s, "bilinear")) mode.s = "linear";
+    if (!strcmp(mode.s, "bicubic")) mode.s = "cubic";
+    raw_put(n, mode);
+}
+
+static void roialign(Raw *n) {
+    if (!raw_attr(n, "coordinate_transformation_mode"))
+        raw_put(n, attr_of_string("coordinate_transformation_mode", "output_half_pixel"));
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* In opsets below `below` the form changes by `fn`. From then on `gone` is no attribute any more: a
+ * model that still has it would silently mean something else. */
+typedef struct Rewrite {
+    const char *op;
+    int below;
+    void (*fn)(Raw *n);
+    const char *gone;
+} Rewrite;
+
+static const Rewrite rewrites[] = {
+    {"Add", 7, norm_legacy_broadcast, NULL},
+    {"Sub", 7, norm_legacy_broadcast, NULL},
+    {"Mul", 7, norm_legacy_broadcast, NULL},
+    {"Div", 7, norm_legacy_broadcast, NULL},
+    {"And", 7, norm_legacy_broadcast, NULL},
+    {"Or", 7, norm_legacy_broadcast, NULL},
+    {"Xor", 7, norm_legacy_broadcast, NULL},
+    {"Equal", 7, norm_legacy_broadcast, NULL},
+    {"Greater", 7, norm_legacy_broadcast, NULL},
+    {"Less", 7, norm_legacy_broadcast, NULL},
+    {"Pow", 7, norm_legacy_broadcast, NULL},
+    {"PRelu", 7, norm_legacy_prelu, NULL},
+    {"BatchNormalization", 14, norm_batchnorm, NULL},
+    {"Cast", 6, cast1, NULL},
+    {"Clip", 11, clip, "min"},
+    {"Clip", 11, NULL, "max"},
+    {"Concat", 4, concat1, NULL},
+    {"DFT", 20, dft, "axis"},
+    {"Dropout", 12, norm_dropout, NULL},
+    {"GlobalLpPool", 2, old_unsupported, NULL},
+    {"GridSample", 20, gridsample, NULL},
+    {"GroupNormalization", 21, norm_groupnorm, NULL},
+    {"GRU", 3, old_unsupported, NULL},
+    {"Hardmax", 13, softmax, NULL},
+    {"LogSoftmax", 13, softmax, NULL},
+    {"LpPool", 2, old_unsupported, NULL},
+    {"Pad", 2, pad1, "paddings"},
+    {"Pad", 11, pad2, "pads"},
+    {"Pad", 11, NULL, "value"},
+    {"ReduceL1", 18, reduce, "axes"},
+    {"ReduceL2", 18, reduce, "axes"},
+    {"ReduceLogSum", 18, reduce, "axes"},
+    {"ReduceLogSumExp", 18, reduce, "axes"},
+    {"ReduceMax", 18, reduce, "axes"},
+    {"ReduceMean", 18, reduce, "axes"},
+    {"ReduceMin", 18, reduce, "axes"},
+    {"ReduceProd", 18, reduce, "axes"},
+    {"ReduceSum", 13, reduce, "axes"},
+    {"ReduceSumSquare", 18, reduce, "axes"},
+    {"Reshape", 5, reshape1, "shape"},
+    {"Resize", 11, norm_resize10, NULL},
+    {"Resize", OPSET_MAX + 1, norm_resize, NULL},
+    {"RoiAlign", 16, roialign, NULL},
+    {"Scan", 9, norm_scan8, "directions"},
+    {"Scatter", OPSET_MAX + 1, scatter, NULL},
+    {"Selu", 6, selu1, NULL},
+    {"Slice", 10, slice, "starts"},
+    {"Slice", 10, NULL, "ends"},
+    {"Slice", 10, NULL, "axes"},
+    {"Softmax", 13, softmax, NULL},
+    {"Split", 13, split2, "split"},
+    {"Split", 18, split13, NULL},
+    {"Squeeze", 13, squeeze, "axes"},
+    {"Tile", 6, old_unsupported, NULL},
+    {"TopK", 10, topk, "k"},
+    {"Unsqueeze", 13, unsqueeze, "axes"},
+    {"Upsample", 10, norm_upsample, "scales"},
+};
+
+void normalize(Raw *n) {
+    if (n->domain[0]) return;
+    Attr dropped;
+    raw_take(n, "consumed_inputs", &dropped);
+    const char *op = n->op; /* a rewrite may change n->op to an operator in its newest form */
+    for (size_t i = 0; i < COUNT(rewrites); i++) {
+        const Rewrite *r = &rewrites[i];
+        if (strcmp(r->op, op)) continue;
+        if (n->opset < r->below) {
+            if (r->fn) r->fn(n);
+        } else if (r->gone && raw_attr(n, r->gone)) {
+            err(n->im->d, ST_MODEL, n->path, "%s has no attribute '%s' since opset %d", op, r->gone,
+                r->below);
+        }
+    }
+    n->attr.p = n->attr.n ? n->attr.p : NULL;
+}

@@ -1,0 +1,184 @@
+/* normalize_nn.c: rewrites of old forms of normalization, resizing and broadcasting. */
+#include "frontend/import.h"
+
+static Value *need(Raw *n, int i) {
+    if (i >= n->in.n || !n->in.p[i]) err(n->im->d, ST_MODEL, n->path, "input %d is missing", i);
+    return n->in.p[i];
+}
+
+static bool wanted(const Raw *n, int i) { return i < n->out.n && n->out.p[i]; }
+
+static void drop(Raw *n, const char *name) {
+    Attr a;
+    raw_take(n, name, &a);
+}
+
+/* v with `count` (a scalar) axes of size 1 added at the end. */
+static Value *append_ones(Raw *n, Value *v, Value *count) {
+    int64_t one = 1;
+    Const *fill = const_new(n->im, DT_I64, 1, &one, 1);
+    *(int64_t *)(uintptr_t)fill->data = 1;
+    Value *len = emit(n, "Reshape", 2, (Value *[]){count, emit_i64(n, 1, 1, &one)}, 0, NULL);
+    Attr value = {.name = "value", .kind = AT_TENSOR, .t = fill};
+    Value *ones = emit(n, "ConstantOfShape", 1, &len, 1, &value);
+    Value *shape = emit(n, "Shape", 1, &v, 0, NULL);
+    Attr axis = attr_of_int("axis", 0);
+    shape = emit(n, "Concat", 2, (Value *[]){shape, ones}, 1, &axis);
+    return emit(n, "Reshape", 2, (Value *[]){v, shape}, 0, NULL);
+}
+
+/* Below opset 7 `axis` said where the second operand's axes begin in the first one's. Without it
+ * they are aligned at the end, as today. */
+void norm_legacy_broadcast(Raw *n) {
+    Attr broadcast, axis;
+    bool on = raw_take(n, "broadcast", &broadcast) && broadcast.i;
+    if (!raw_take(n, "axis", &axis) || !on) return;
+    Value *a = need(n, 0), *b = need(n, 1);
+    Value *from = emit_i64(n, 0, 0, &axis.i);
+    Value *rank = emit_rank(n, b);
+    Value *count = emit(n, "Add", 2, (Value *[]){rank, from}, 0, NULL);
+    if (axis.i >= 0)
+        count = emit(n, "Sub", 2, (Value *[]){emit_rank(n, a), count}, 0, NULL);
+    else
+        count = emit(n, "Neg", 1, &count, 0, NULL);
+    raw_input(n, 1, append_ones(n, b, count));
+}
+
+/* Below opset 7 the slope has one element, or one per channel (axis 1). */
+void norm_legacy_prelu(Raw *n) {
+    Value *x = need(n, 0), *slope = need(n, 1);
+    int64_t two = 2, zero = 0;
+    Value *over = emit(n, "Sub", 2, (Value *[]){emit_rank(n, x), emit_i64(n, 0, 0, &two)}, 0, NULL);
+    over = emit(n, "Max", 2, (Value *[]){over, emit_i64(n, 0, 0, &zero)}, 0, NULL);
+    raw_input(n, 1, append_ones(n, slope, over));
+}
+
+/* Below opset 14 more than one named output meant training; spatial=0 (opsets 7 and 8) meant one
+ * scale, bias, mean and variance per element instead of per channel. */
+void norm_batchnorm(Raw *n) {
+    Attr spatial;
+    bool each = raw_take(n, "spatial", &spatial) && !spatial.i && n->opset < 9;
+    drop(n, "is_test");
+    if (wanted(n, 3) || wanted(n, 4))
+        err(n->im->d, ST_UNSUPPORTED, n->path,
+            "outputs saved_mean and saved_var are not supported");
+    if (n->out.n > 3) n->out.n = 3;
+    bool training = wanted(n, 1) || wanted(n, 2);
+    if (!each) {
+        if (training) raw_put(n, attr_of_int("training_mode", 1));
+        return;
+    }
+    if (training)
+        err(n->im->d, ST_UNSUPPORTED, n->path, "training with spatial=0 is not supported");
+    Attr epsilon;
+    float e = raw_take(n, "epsilon", &epsilon) ? epsilon.f : 1e-5f;
+    drop(n, "momentum");
+    Value *x = need(n, 0), *scale = need(n, 1), *bias = need(n, 2), *mean = need(n, 3);
+    Value *var = need(n, 4);
+    Value *eps = emit_cast_like(n, emit_float(n, e), var);
+    Value *std = emit(n, "Add", 2, (Value *[]){var, eps}, 0, NULL);
+    std = emit(n, "Sqrt", 1, &std, 0, NULL);
+    x = emit(n, "Sub", 2, (Value *[]){x, mean}, 0, NULL);
+    x = emit(n, "Div", 2, (Value *[]){x, std}, 0, NULL);
+    x = emit(n, "Mul", 2, (Value *[]){x, scale}, 0, NULL);
+    n->op = "Add";
+    n->in.n = 0;
+    raw_input(n, 0, x);
+    raw_input(n, 1, bias);
+    n->out.n = 1;
+}
+
+/* Inference: the input as it is. The mask was of the data's type below opset 10. */
+void norm_dropout(Raw *n) {
+    drop(n, "ratio");
+    drop(n, "is_test");
+    Value *x = need(n, 0);
+    if (n->opset < 10 && wanted(n, 1)) {
+        Value *mask = graph_value(n->im->g, n->b->r, n->out.p[1]->name);
+        raw_post(n, "CastLike", 2, (Value *[]){mask, x}, n->out.p[1]);
+        n->out.p[1] = mask;
+    }
+}
+
+/* Opset 18 had scale and bias per group; the newest form has them per channel. */
+void norm_groupnorm(Raw *n) {
+    const Attr *groups = raw_attr(n, "num_groups");
+    if (!groups) err(n->im->d, ST_MODEL, n->path, "attribute 'num_groups' is missing");
+    int64_t one = 1, all = -1, g = groups->i;
+    if (g < 1) err(n->im->d, ST_MODEL, n->path, "attribute 'num_groups' must be positive");
+    Value *x = need(n, 0);
+    Attr range[] = {attr_of_int("start", 1), attr_of_int("end", 2)}, axis = attr_of_int("axis", 0);
+    Value *channels = emit(n, "Shape", 1, &x, 2, range);
+    Value *count = emit_i64(n, 1, 1, &g), *ones = emit_i64(n, 1, 1, &one);
+    Value *flat = emit_i64(n, 1, 1, &all);
+    Value *each = emit(n, "Div", 2, (Value *[]){channels, count}, 0, NULL);
+    Value *shape = emit(n, "Concat", 2, (Value *[]){count, each}, 1, &axis);
+    for (int i = 1; i <= 2; i++) {
+        Value *v = emit(n, "Unsqueeze", 2, (Value *[]){need(n, i), ones}, 0, NULL);
+        v = emit(n, "Expand", 2, (Value *[]){v, shape}, 0, NULL);
+        raw_input(n, i, emit(n, "Reshape", 2, (Value *[]){v, flat}, 0, NULL));
+    }
+}
+
+/* Scales of a Resize that are known and shrink everywhere. */
+static bool shrinks(const Value *scales) {
+    const Const *c = scales ? scales->data : NULL;
+    if (!c || c->dtype != DT_F32) return false;
+    for (int64_t i = 0; i < c->count; i++)
+        if (((const float *)c->data)[i] > 1) return false;
+    return true;
+}
+
+/* (X, scales) as Resize had it in opset 10 and Upsample before: coordinates are only divided by the
+ * scale; `nearest` then rounds down when growing and up when shrinking, as runtimes have it. */
+void norm_resize10(Raw *n) {
+    Value *x = need(n, 0), *scales = need(n, 1);
+    const Attr *mode = raw_attr(n, "mode");
+    bool nearest = !mode || !strcmp(mode->s, "nearest");
+    raw_put(n, attr_of_string("coordinate_transformation_mode", "asymmetric"));
+    if (nearest) raw_put(n, attr_of_string("nearest_mode", shrinks(scales) ? "ceil" : "floor"));
+    n->in.n = 0;
+    raw_input(n, 0, x);
+    raw_input(n, 2, scales);
+}
+
+void norm_upsample(Raw *n) {
+    Attr scales, height, width;
+    Value *x = need(n, 0);
+    if (n->opset < 9) {
+        if (raw_take(n, "scales", &scales)) {
+            int64_t count = scales.n;
+            raw_input(n, 1, graph_const(n->im->g, n->b->r, DT_F32, 1, &count, scales.floats));
+        } else if (raw_take(n, "height_scale", &height) && raw_take(n, "width_scale", &width)) {
+            int64_t count = 4;
+            float v[4] = {1, 1, height.f, width.f};
+            raw_input(n, 1, graph_const(n->im->g, n->b->r, DT_F32, 1, &count, v));
+        } else {
+            err(n->im->d, ST_MODEL, n->path, "attribute 'scales' is missing");
+        }
+    }
+    raw_input(n, 0, x);
+    Attr mode;
+    if (raw_take(n, "mode", &mode)) { /* opset 1 had bilinear for linear */
+        if (!strcmp(mode.s, "bilinear")) mode.s = "linear";
+        raw_put(n, mode);
+    }
+    norm_resize10(n);
+    n->op = "Resize";
+}
+
+/* An empty constant stands for an absent roi, scales or sizes. The mode tf_half_pixel_for_nn of
+ * opset 11, half_pixel without its last -0.5, is half_pixel with another rounding. */
+void norm_resize(Raw *n) {
+    for (int i = 1; i < n->in.n; i++)
+        if (n->in.p[i] && n->in.p[i]->data && n->in.p[i]->data->count == 0) n->in.p[i] = NULL;
+    const Attr *m = raw_attr(n, "coordinate_transformation_mode");
+    if (!m || strcmp(m->s, "tf_half_pixel_for_nn")) return;
+    const Attr *mode = raw_attr(n, "mode"), *round = raw_attr(n, "nearest_mode");
+    if ((mode && strcmp(mode->s, "nearest")) || !round || strcmp(round->s, "floor"))
+        err(n->im->d, ST_UNSUPPORTED, n->path,
+            "tf_half_pixel_for_nn is supported with mode nearest and nearest_mode floor only");
+    drop(n, "coordinate_transformation_mode");
+    drop(n, "nearest_mode");
+    raw_put(n, attr_of_string("nearest_mode", "round_prefer_ceil"));
+}

@@ -1,0 +1,28 @@
+/* ops.h: the operator table. ops.def is the only place that lists operators. */
+#ifndef BRAID_OPS_H
+#define BRAID_OPS_H
+
+#include "base/base.h"
+
+struct OpRow {
+    const char *name;
+    const char *domain; /* "" is ai.onnx */
+    int since;          /* first opset of the operator as such */
+    int nin_min, nin_max, nout_min, nout_max; /* max -1: variadic */
+    const char *types;  /* see ops.def */
+    const char *doc;    /* one line: the meaning */
+    int index;          /* position in the table; utask/ keeps its lowerings by this index */
+};
+typedef struct OpRow OpRow;
+
+const OpRow *op_find(const char *domain, const char *name); /* NULL when not supported */
+int op_count(void);
+const OpRow *op_at(int i);
+/* Whether the type rule of `op` allows dtype `t` at input `i` (DT_NONE: unknown is allowed). */
+bool op_type_ok(const OpRow *op, int i, DType t);
+/* Inputs i and j are bound to one type variable. */
+bool op_type_same(const OpRow *op, int i, int j);
+/* Type rule as text for `braid ops`, as in ops.def. */
+const char *op_types_text(const OpRow *op);
+
+#endif

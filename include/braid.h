@@ -1,0 +1,233 @@
+/* braid.h: the whole public C API of Braid.
+ *
+ * Conventions
+ *  - Every function that can fail returns a braid_status. Its last parameters are the results, then
+ * a `braid_error *` that takes the message of a failure (NULL: not wanted). Results are written
+ *    only on BRAID_OK.
+ *  - Nothing exits, prints, or keeps global state. All functions may be called from any thread; a
+ *    braid_model and a braid_session may be shared by threads (runs of one session wait for each
+ * other), a braid_value that someone changes may not.
+ *  - What a function returns through a result belongs to the caller, who frees it with the function
+ * that its comment names. Arguments are borrowed for the call unless a comment says "taken".
+ *  - Structures with a `struct_size` are set to zero and given their size: fields that are zero
+ * mean the default, and programs built with an older header keep working.
+ */
+#ifndef BRAID_H
+#define BRAID_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "braid_dlpack.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define BRAID_VERSION "0.1.0"
+#if defined(__GNUC__)
+#define BRAID_API __attribute__((visibility("default")))
+#else
+#define BRAID_API
+#endif
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+typedef enum braid_status {
+    BRAID_OK = 0,
+    BRAID_MODEL = 1,       /* the model is invalid */
+    BRAID_UNSUPPORTED = 2, /* the model is valid but needs something that Braid does not support */
+    BRAID_INPUT = 3,       /* an input tensor or file is wrong */
+    BRAID_RUNTIME = 4,     /* a check at run time failed: index, shape, iteration cap */
+    BRAID_MEMORY = 5,      /* out of memory */
+    BRAID_IO = 6,          /* a file cannot be read or written, a tool cannot be run */
+    BRAID_USAGE = 7        /* the API was used wrongly */
+} braid_status;
+
+typedef struct braid_error {
+    braid_status status;
+    char message[1024]; /* one line, NUL-terminated */
+} braid_error;
+
+BRAID_API const char *braid_version(void);
+/* "ok", "invalid model", …; never NULL. */
+BRAID_API const char *braid_status_text(braid_status status);
+
+/* ---- types ----------------------------------------------------------------------------------- */
+/* Element types, with the numbers of ONNX's TensorProto.DataType. */
+typedef enum braid_dtype {
+    BRAID_DTYPE_NONE = 0,
+    BRAID_FLOAT32 = 1,
+    BRAID_UINT8 = 2,
+    BRAID_INT8 = 3,
+    BRAID_UINT16 = 4,
+    BRAID_INT16 = 5,
+    BRAID_INT32 = 6,
+    BRAID_INT64 = 7,
+    BRAID_BOOL = 9, /* one byte, 0 or 1 */
+    BRAID_FLOAT16 = 10,
+    BRAID_FLOAT64 = 11,
+    BRAID_UINT32 = 12,
+    BRAID_UINT64 = 13,
+    BRAID_BFLOAT16 = 16
+} braid_dtype;
+
+/* "float32", …; "unknown" for other numbers. */
+BRAID_API const char *braid_dtype_name(braid_dtype dtype);
+/* Bytes of an element; 0 for other numbers. */
+BRAID_API size_t braid_dtype_size(braid_dtype dtype);
+
+/* The most axes that a tensor may have. */
+#define BRAID_RANK_LIMIT 12
+
+typedef enum braid_kind { BRAID_TENSOR = 0, BRAID_SEQUENCE = 1, BRAID_OPTIONAL = 2 } braid_kind;
+
+/* An input or output as the model declares it. The strings and arrays live as long as the model. */
+typedef struct braid_io {
+    const char *name;
+    braid_kind kind;
+    braid_kind element;          /* BRAID_OPTIONAL: what it may hold; else the same as kind */
+    braid_dtype dtype;           /* of the tensor or the items; BRAID_DTYPE_NONE: not declared */
+    int32_t rank;                /* tensors; -1: not declared */
+    const int64_t *dim;          /* rank entries; -1: not fixed */
+    const char *const *dim_name; /* rank entries; names of dimensions that are not fixed, or NULL */
+} braid_io;
+
+/* ---- values: tensors, sequences, optionals ----------------------------------------------------
+ */
+typedef struct braid_value braid_value;
+
+/* A tensor of `rank` dimensions `dim`, row-major. `data` is copied; NULL gives zeros.
+ * BRAID_USAGE: a bad dtype, rank or size. BRAID_MEMORY. Free with braid_value_free. */
+BRAID_API braid_status braid_value_new_tensor(braid_dtype dtype, int32_t rank, const int64_t *dim,
+                                              const void *data, braid_value **value,
+                                              braid_error *error);
+/* The same without a copy: `data` stays the caller's and has to outlive the value. */
+BRAID_API braid_status braid_value_borrow_tensor(braid_dtype dtype, int32_t rank,
+                                                 const int64_t *dim, void *data,
+                                                 braid_value **value, braid_error *error);
+/* An empty sequence of tensors of type `dtype`. */
+BRAID_API braid_status braid_value_new_sequence(braid_dtype dtype, braid_value **value,
+                                                braid_error *error);
+/* An optional that holds `element` (a tensor or sequence; taken), or nothing when it is NULL. */
+BRAID_API braid_status braid_value_new_optional(braid_value *element, braid_value **value,
+                                                braid_error *error);
+/* Appends a tensor (taken, on BRAID_OK only) to a sequence. BRAID_USAGE: not a sequence, or another
+ * dtype. */
+BRAID_API braid_status braid_value_append(braid_value *sequence, braid_value *tensor,
+                                          braid_error *error);
+/* Frees a value and all that it holds. NULL is fine. */
+BRAID_API void braid_value_free(braid_value *value);
+
+BRAID_API braid_kind braid_value_kind(const braid_value *value);
+BRAID_API braid_dtype braid_value_dtype(const braid_value *value); /* optional: of its element */
+BRAID_API int32_t braid_value_rank(const braid_value *value);      /* tensors; else 0 */
+BRAID_API const int64_t *braid_value_dim(const braid_value *value);
+BRAID_API void *braid_value_data(const braid_value *value); /* tensors; else NULL */
+BRAID_API int64_t
+braid_value_count(const braid_value *value); /* elements of a tensor, items else */
+/* Item `i` of a sequence, or the element of an optional (i = 0); NULL when there is none. It
+ * belongs to the value. */
+BRAID_API braid_value *braid_value_item(const braid_value *value, int64_t i);
+
+/* Reads FILE.npy, or FILE.pb (an ONNX TensorProto, SequenceProto or OptionalProto) as a value for
+ * the input `io`, which settles what the file's bytes mean; shapes are not compared. BRAID_IO:
+ * cannot be read. BRAID_INPUT: not such a file. */
+BRAID_API braid_status braid_value_read(const char *path, const braid_io *io, braid_value **value,
+                                        braid_error *error);
+/* Writes a tensor as .npy, anything as .pb, by the ending of the name. */
+BRAID_API braid_status braid_value_write(const braid_value *value, const char *path,
+                                         braid_error *error);
+
+/* ---- compiling and loading ---------------------------------------------------------------------
+ */
+/* Wraps a step model in a loop over one more axis of the `scan` inputs, with outputs carried back
+ * to inputs: see `braid compile --scan`, `--carry`. */
+typedef struct braid_fold {
+    int32_t scan_count;
+    const char *const *scan_input;
+    const int32_t *scan_axis;
+    int32_t carry_count;
+    const char *const *carry_input, *const *carry_output;
+} braid_fold;
+
+typedef struct braid_options {
+    uint32_t struct_size;
+    const char *target; /* "cpu" (NULL) or "interp", the interpreter */
+    const char
+        *cpu; /* instruction set, as the C compiler's -march names it; NULL: this machine's */
+    const braid_fold *fold;
+    const char *emit_path; /* where to write the generated text as well */
+    bool tune;             /* measure candidates while compiling */
+    bool no_cache;         /* braid_load: compile anew, leave nothing behind */
+    const char *cache_dir; /* NULL: $BRAID_CACHE, $XDG_CACHE_HOME/braid or ~/.cache/braid */
+} braid_options;
+
+/* Compiles the ONNX model `model_path` to the shared library `library_path` (see braid_model.h).
+ * Nothing is left at library_path on failure. BRAID_IO: a file, or no C compiler ($CC, cc). */
+BRAID_API braid_status braid_compile(const char *model_path, const braid_options *options,
+                                     const char *library_path, braid_error *error);
+
+/* No typedef: braid_model is the function that compiled libraries export (braid_model.h). */
+struct braid_model;
+
+/* Opens `path`: an ONNX model, which is compiled into the cache (or prepared for the interpreter),
+ * or a library made by braid_compile, whose code is trusted. Free with braid_model_free. */
+BRAID_API braid_status braid_load(const char *path, const braid_options *options,
+                                  struct braid_model **model, braid_error *error);
+/* Sessions of the model keep what they need: the order of frees does not matter. */
+BRAID_API void braid_model_free(struct braid_model *model);
+
+BRAID_API const char *braid_model_name(const struct braid_model *model);
+BRAID_API const char *braid_model_target(const struct braid_model *model);
+BRAID_API int32_t braid_model_input_count(const struct braid_model *model);
+BRAID_API int32_t braid_model_output_count(const struct braid_model *model);
+/* The i-th input or output in graph order; NULL when i is out of range. Valid until the model is
+ * freed. */
+BRAID_API const braid_io *braid_model_input(const struct braid_model *model, int32_t i);
+BRAID_API const braid_io *braid_model_output(const struct braid_model *model, int32_t i);
+/* Its index, or -1. */
+BRAID_API int32_t braid_model_find_input(const struct braid_model *model, const char *name);
+
+/* ---- running -----------------------------------------------------------------------------------
+ */
+typedef struct braid_session braid_session;
+
+typedef struct braid_session_options {
+    uint32_t struct_size;
+    int32_t threads;        /* the caller's thread included; 0: the library's choice */
+    int64_t max_iterations; /* of any one loop; 0: 2^31. Reaching it is BRAID_RUNTIME */
+} braid_session_options;
+
+/* A session owns working memory and threads. Free with braid_session_free. */
+BRAID_API braid_status braid_session_new(struct braid_model *model,
+                                         const braid_session_options *options,
+                                         braid_session **session, braid_error *error);
+BRAID_API void braid_session_free(braid_session *session);
+
+/* Runs the model on one value for each input, in graph order; NULL for an optional without element.
+ * An optional input also takes a plain tensor or sequence. Fills `out` with one new value for each
+ * output (free each with braid_value_free): tensors row-major, optionals as BRAID_OPTIONAL.
+ * BRAID_INPUT: kind, dtype or shape of an input is not what the model declares; BRAID_RUNTIME: a
+ * check failed, the message has the node's path. `out` is untouched unless BRAID_OK. */
+BRAID_API braid_status braid_session_run(braid_session *session, const braid_value *const *in,
+                                         braid_value **out, braid_error *error);
+/* The same for DLPack tensors in CPU memory. Inputs may have any strides. Outputs are new; whoever
+ * ends up with one calls its deleter. Optionals without element are NULL on both sides.
+ * BRAID_USAGE: the model has sequences. */
+BRAID_API braid_status braid_session_run_dlpack(braid_session *session, const DLTensor *const *in,
+                                                DLManagedTensor **out, braid_error *error);
+
+typedef enum braid_stat {
+    BRAID_SYNCHRONIZATIONS = 0, /* barriers of all threads in the last run */
+    BRAID_WORKING_BYTES = 1,    /* working memory that the session holds */
+    BRAID_RESTARTS = 2,         /* times that the last run began again with more memory */
+    BRAID_THREADS = 3           /* threads of the session */
+} braid_stat;
+/* -1 when it is not known for this target. */
+BRAID_API int64_t braid_session_stat(braid_session *session, braid_stat which);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

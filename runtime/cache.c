@@ -1,0 +1,344 @@
+/* cache.c: compiling to a library, and the content-addressed store of compiled libraries.
+ *
+ * The store is a folder with one folder an entry, named by a hash of everything that the library
+ * depends on: the model's bytes, its external data files (path, size, time), this build of Braid,
+ * the C compiler, the machine's instruction set, and the options. An entry is made under another
+ * name and renamed, so it is complete or absent; of two processes that make the same one, the
+ * second keeps the first's.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <link.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/runtime.h"
+
+/* ---- compiling ----------------------------------------------------------------------------------
+ */
+typedef struct Job {
+    Diag d;
+    Arena *arena;
+    Sb text;
+    CompileOptions o;
+    FoldSpec fold;
+} Job;
+
+/* Model to text, and text to library, with errors caught. All that changes is behind `j`. */
+static bool job_emit(Job *j, const char *model_path) {
+    jmp_buf jb;
+    j->d.top = &jb;
+    if (setjmp(jb) == 0) {
+        j->arena = arena_new(&j->d);
+        compile_emit_cpu(compile_program(j->arena, &j->d, model_path, &j->o), &j->o, &j->text);
+    }
+    j->d.top = NULL;
+    return j->d.status == ST_OK;
+}
+static bool job_build(Job *j, const char *text_path, const char *so_path) {
+    jmp_buf jb;
+    j->d.top = &jb;
+    if (setjmp(jb) == 0) compile_build_cpu(&j->d, text_path, so_path, &j->o);
+    j->d.top = NULL;
+    return j->d.status == ST_OK;
+}
+
+void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c) {
+    *c = (CompileOptions){o->target, o->cpu, NULL, o->emit_path, o->tune};
+    if (!o->fold) return;
+    *fold = (FoldSpec){.nscan = o->fold->scan_count,
+                       .ncarry = o->fold->carry_count,
+                       .scan_input = (const char **)(uintptr_t)o->fold->scan_input,
+                       .scan_axis = o->fold->scan_axis,
+                       .carry_input = (const char **)(uintptr_t)o->fold->carry_input,
+                       .carry_output = (const char **)(uintptr_t)o->fold->carry_output};
+    c->fold = fold;
+}
+
+braid_status rt_build(const char *model_path, const braid_options *o, const char *folder,
+                      const char *file, braid_error *e) {
+    Job j = {0};
+    braid_status st = BRAID_OK;
+    rt_compile_options(o, &j.fold, &j.o);
+    char *text = rt_text("%s/%s.c", folder, file), *so = rt_text("%s/%s", folder, file);
+    if (!text || !so)
+        st = rt_fail(e, BRAID_MEMORY, "out of memory");
+    else if (!job_emit(&j, model_path))
+        st = rt_fail_diag(e, &j.d);
+    else if (o->emit_path && (st = rt_write_file(o->emit_path, j.text.p, j.text.n, e))) {
+        braid_error why = e ? *e : (braid_error){0};
+        st = rt_fail(e, st, "cannot write '%s': %s", o->emit_path, why.message);
+    } else if ((st = rt_write_file(text, j.text.p, j.text.n, e)) == BRAID_OK &&
+               !job_build(&j, text, so))
+        st = rt_fail_diag(e, &j.d);
+    if (text) unlink(text);
+    sb_free(&j.text);
+    arena_free(j.arena);
+    free(text);
+    free(so);
+    return st;
+}
+
+/* Moves all files of `folder` beside it; `last` at the end, when what it needs is in place. */
+static braid_status move_files(const char *folder, const char *to, const char *last,
+                               braid_error *e) {
+    braid_status st = BRAID_OK;
+    for (int pass = 0; pass < 2 && !st; pass++) {
+        DIR *d = opendir(folder);
+        if (!d) return rt_fail(e, BRAID_IO, "%s", strerror(errno));
+        for (struct dirent *f; !st && (f = readdir(d));) {
+            if (strcmp(f->d_name, ".") == 0 || strcmp(f->d_name, "..") == 0) continue;
+            if ((strcmp(f->d_name, last) == 0) != (pass == 1)) continue;
+            char *a = rt_text("%s/%s", folder, f->d_name), *b = rt_text("%s/%s", to, f->d_name);
+            if (!a || !b)
+                st = rt_fail(e, BRAID_MEMORY, "out of memory");
+            else if (rename(a, b) != 0)
+                st = rt_fail(e, BRAID_IO, "cannot write '%s': %s", b, strerror(errno));
+            free(a);
+            free(b);
+        }
+        closedir(d);
+    }
+    return st;
+}
+
+braid_status braid_compile(const char *model_path, const braid_options *options,
+                           const char *library_path, braid_error *e) {
+    braid_options o;
+    char *folder = NULL, *to = NULL;
+    if (!model_path || !library_path) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    braid_status st = rt_options(options, &o, e);
+    if (st) return st;
+    if (strcmp(o.target, "cpu") != 0)
+        return rt_fail(e, BRAID_USAGE, "target '%s' makes no library", o.target);
+    const char *slash = strrchr(library_path, '/');
+    const char *file = slash ? slash + 1 : library_path;
+    if (!*file) return rt_fail(e, BRAID_USAGE, "'%s' names no file", library_path);
+    to = slash ? rt_text("%.*s", (int)(slash - library_path + 1), library_path) : rt_text(".");
+    if (!to) return rt_fail(e, BRAID_MEMORY, "out of memory");
+    st = rt_temp_folder(library_path, &folder, e);
+    if (!st) st = rt_build(model_path, &o, folder, file, e);
+    if (!st) st = move_files(folder, to, file, e);
+    if (folder) rt_remove_folder(folder);
+    free(folder);
+    free(to);
+    return st;
+}
+
+/* ---- the key ------------------------------------------------------------------------------------
+ */
+static uint64_t hash_text(const char *s, uint64_t h) {
+    return s ? hash_bytes(s, strlen(s) + 1, h) : hash_bytes("", 0, h + 1);
+}
+static uint64_t hash_int(int64_t v, uint64_t h) { return hash_bytes(&v, sizeof v, h); }
+static uint64_t hash_stat(const char *path, uint64_t h) {
+    struct stat s;
+    h = hash_text(path, h);
+    if (stat(path, &s) != 0) return hash_int(-1, h);
+    h = hash_int(s.st_size, h);
+    h = hash_int((int64_t)s.st_ino, h);
+    return hash_int((int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec, h);
+}
+
+/* This build of Braid: the build id of the object that this very code lies in, else its file's
+ * facts. */
+typedef struct Build {
+    uintptr_t here;
+    uint64_t hash;
+    bool found;
+} Build;
+static int find_build(struct dl_phdr_info *info, size_t size, void *user) {
+    Build *b = user;
+    bool mine = false;
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + p->p_vaddr;
+        if (p->p_type == PT_LOAD && b->here >= start && b->here - start < p->p_memsz) mine = true;
+    }
+    for (int i = 0; mine && i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        if (p->p_type != PT_NOTE) continue;
+        const char *at = (const char *)(info->dlpi_addr + p->p_vaddr), *end = at + p->p_memsz;
+        while (end - at > (ptrdiff_t)sizeof(ElfW(Nhdr))) {
+            const ElfW(Nhdr) *n = (const void *)at;
+            const char *name = at + sizeof *n, *desc = name + ((n->n_namesz + 3) & ~3u);
+            if (n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && memcmp(name, "GNU", 4) == 0) {
+                b->hash = hash_bytes(desc, n->n_descsz, b->hash);
+                b->found = true;
+            }
+            at = desc + ((n->n_descsz + 3) & ~3u);
+        }
+    }
+    return mine;
+}
+static uint64_t hash_build(uint64_t h) {
+    Build b = {(uintptr_t)&find_build, hash_text(BRAID_VERSION, h), false};
+    dl_iterate_phdr(find_build, &b);
+    if (b.found) return b.hash;
+    Dl_info info;
+    bool known = dladdr((void *)b.here, &info) && info.dli_fname && strchr(info.dli_fname, '/');
+    return hash_stat(known ? info.dli_fname : "/proc/self/exe", b.hash);
+}
+
+/* The C compiler: where it is and what file it is. */
+static uint64_t hash_compiler(uint64_t h) {
+    const char *cc = getenv("CC"), *path = getenv("PATH");
+    if (!cc || !*cc) cc = "cc";
+    h = hash_text(cc, h);
+    size_t n = strcspn(cc, " ");
+    if (memchr(cc, '/', n)) path = "";
+    for (const char *p = path ? path : ""; p; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
+        size_t k = strcspn(p, ":");
+        char *file = rt_text("%.*s%s%.*s", (int)k, p, k ? "/" : "", (int)n, cc);
+        bool good = file && access(file, X_OK) == 0;
+        char *real = good ? realpath(file, NULL) : NULL;
+        if (real) h = hash_stat(real, h);
+        free(real);
+        free(file);
+        if (good) break;
+    }
+    return h;
+}
+
+/* The instruction set of this machine, for code that is made for it. */
+static uint64_t hash_machine(uint64_t h) {
+    static const char *const keys[] = {"flags",           "Features", "model name",
+                                       "CPU implementer", "CPU part", "isa"};
+    char line[8192];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f && fgets(line, sizeof line, f) && *line != '\n')
+        for (size_t i = 0; i < COUNT(keys); i++)
+            if (strncmp(line, keys[i], strlen(keys[i])) == 0) h = hash_text(line, h);
+    if (f) fclose(f);
+    return h;
+}
+
+/* External data files named in the model's bytes. They are entries {1: "location", 2: PATH} of a
+ * protobuf message; an accidental match elsewhere only adds to the key. False when an entry is in a
+ * form that this cannot follow. */
+static bool hash_external(const char *model_path, const char *p, size_t n, uint64_t *h) {
+    static const char mark[] = "\x0a\x08location";
+    const char *slash = strrchr(model_path, '/'), *end = p + n;
+    int dir = slash ? (int)(slash - model_path + 1) : 0;
+    while (p < end && (p = memmem(p, (size_t)(end - p), mark, sizeof mark - 1))) {
+        p += sizeof mark - 1;
+        if (end - p < 2 || p[0] != 0x12 || (p[1] & 0x80)) return false;
+        int length = p[1];
+        if (end - p - 2 < length) return false;
+        char *file = rt_text("%.*s%.*s", dir, model_path, length, p + 2);
+        char *real = file ? realpath(file, NULL) : NULL;
+        *h = hash_stat(real ? real : file ? file : "", *h);
+        free(real);
+        free(file);
+    }
+    return true;
+}
+
+static bool cache_key(const char *model_path, const braid_options *o, char key[40]) {
+    void *bytes;
+    size_t n;
+    if (rt_read_file(model_path, &bytes, &n, NULL)) return false;
+    uint64_t h = hash_bytes(bytes, n, 1), content = h;
+    bool good = hash_external(model_path, bytes, n, &h);
+    free(bytes);
+    h = hash_compiler(hash_build(hash_text(o->target, h)));
+    h = hash_text(o->cpu, h);
+    if (!o->cpu) h = hash_machine(h);
+    h = hash_int(o->tune, h);
+    if (o->fold) {
+        h = hash_int(o->fold->scan_count, h);
+        for (int i = 0; i < o->fold->scan_count; i++)
+            h = hash_int(o->fold->scan_axis[i], hash_text(o->fold->scan_input[i], h));
+        h = hash_int(o->fold->carry_count, h);
+        for (int i = 0; i < o->fold->carry_count; i++)
+            h = hash_text(o->fold->carry_output[i], hash_text(o->fold->carry_input[i], h));
+    }
+    snprintf(key, 40, "%016llx%016llx", (unsigned long long)content, (unsigned long long)h);
+    return good;
+}
+
+/* ---- the store ----------------------------------------------------------------------------------
+ */
+static char *cache_folder(const braid_options *o) {
+    const char *own = o->cache_dir ? o->cache_dir : getenv("BRAID_CACHE");
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (own && *own) return rt_text("%s", own);
+    if (xdg && *xdg == '/') return rt_text("%s/braid", xdg);
+    return home && *home == '/' ? rt_text("%s/.cache/braid", home) : NULL;
+}
+
+/* mkdir -p; false when it cannot be. */
+static bool make_folders(char *path) {
+    for (char *p = path + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = 0;
+        mkdir(path, 0777);
+        *p = '/';
+    }
+    return (mkdir(path, 0700) == 0 || errno == EEXIST) && access(path, W_OK | X_OK) == 0;
+}
+
+/* Builds in a folder named PREFIX.something, which stays on success. */
+static braid_status build_beside(const char *prefix, const char *model_path, const braid_options *o,
+                                 char **folder, braid_error *e) {
+    braid_status st = rt_temp_folder(prefix, folder, e);
+    if (!st && (st = rt_build(model_path, o, *folder, "model.so", e))) {
+        rt_remove_folder(*folder);
+        free(*folder);
+        *folder = NULL;
+    }
+    return st;
+}
+
+braid_status rt_cached_library(const char *model_path, const braid_options *o, bool fresh,
+                               char **path, char **folder, braid_error *e) {
+    char key[40], *entry = NULL, *built = NULL;
+    bool use = !o->no_cache && !o->emit_path && cache_key(model_path, o, key);
+    char *store = use ? cache_folder(o) : NULL;
+    braid_status st = BRAID_OK;
+    *path = *folder = NULL;
+    if (store && make_folders(store)) {
+        entry = rt_text("%s/%s", store, key);
+        *path = rt_text("%s/%s/model.so", store, key);
+        if (!entry || !*path)
+            st = rt_fail(e, BRAID_MEMORY, "out of memory");
+        else if (fresh)
+            rt_remove_folder(entry);
+        if (!st && access(*path, R_OK) != 0) {
+            st = build_beside(entry, model_path, o, &built, e);
+            /* Renaming fails when another process was quicker; its entry is as good. */
+            if (!st && rename(built, entry) != 0) {
+                rt_remove_folder(built);
+                if (access(*path, R_OK) != 0)
+                    st = rt_fail(e, BRAID_IO, "cannot write to the cache '%s'", store);
+            }
+            free(built);
+        }
+    } else {
+        const char *tmp = getenv("TMPDIR");
+        char *prefix = rt_text("%s/braid", tmp && *tmp ? tmp : "/tmp");
+        if (!prefix)
+            st = rt_fail(e, BRAID_MEMORY, "out of memory");
+        else
+            st = build_beside(prefix, model_path, o, folder, e);
+        if (!st && !(*path = rt_text("%s/model.so", *folder)))
+            st = rt_fail(e, BRAID_MEMORY, "out of memory");
+        free(prefix);
+    }
+    if (st && *folder) {
+        rt_remove_folder(*folder);
+        free(*folder);
+        *folder = NULL;
+    }
+    if (st) {
+        free(*path);
+        *path = NULL;
+    }
+    free(entry);
+    free(store);
+    return st;
+}

@@ -1,0 +1,144 @@
+/* dlpack.c: running on DLPack tensors. */
+#include <stdlib.h>
+
+#include "runtime/runtime.h"
+
+static const struct {
+    uint8_t code, bits;
+    braid_dtype dtype;
+} dl_types[] = {
+    {kDLFloat, 32, BRAID_FLOAT32},   {kDLFloat, 64, BRAID_FLOAT64}, {kDLFloat, 16, BRAID_FLOAT16},
+    {kDLBfloat, 16, BRAID_BFLOAT16}, {kDLInt, 8, BRAID_INT8},       {kDLInt, 16, BRAID_INT16},
+    {kDLInt, 32, BRAID_INT32},       {kDLInt, 64, BRAID_INT64},     {kDLUInt, 8, BRAID_UINT8},
+    {kDLUInt, 16, BRAID_UINT16},     {kDLUInt, 32, BRAID_UINT32},   {kDLUInt, 64, BRAID_UINT64},
+    {kDLBool, 8, BRAID_BOOL}};
+
+static braid_dtype from_dl(DLDataType t) {
+    for (size_t i = 0; i < COUNT(dl_types) && t.lanes == 1; i++)
+        if (dl_types[i].code == t.code && dl_types[i].bits == t.bits) return dl_types[i].dtype;
+    return BRAID_DTYPE_NONE;
+}
+static DLDataType to_dl(braid_dtype t) {
+    for (size_t i = 0; i < COUNT(dl_types); i++)
+        if (dl_types[i].dtype == t) return (DLDataType){dl_types[i].code, dl_types[i].bits, 1};
+    return (DLDataType){0, 0, 0};
+}
+
+static bool is_dense(const DLTensor *t) {
+    int64_t step = 1;
+    for (int i = t->ndim - 1; t->strides && i >= 0; i--) {
+        if (t->shape[i] != 1 && t->strides[i] != step) return false;
+        step *= t->shape[i];
+    }
+    return true;
+}
+
+/* Elements at any strides to row-major. */
+static void gather(const DLTensor *t, const char *from, size_t size, int64_t count, char *to) {
+    int64_t idx[MAX_RANK] = {0}, at = 0, dense[MAX_RANK], step = 1;
+    const int64_t *stride = t->strides;
+    if (!stride) {
+        for (int i = t->ndim - 1; i >= 0; step *= t->shape[i--]) dense[i] = step;
+        stride = dense;
+    }
+    for (int64_t n = 0; n < count; n++) {
+        memcpy(to + (size_t)n * size, from + at * (int64_t)size, size);
+        for (int i = t->ndim - 1; i >= 0; i--) {
+            at += stride[i];
+            if (++idx[i] < t->shape[i]) break;
+            at -= stride[i] * t->shape[i];
+            idx[i] = 0;
+        }
+    }
+}
+
+static braid_status take(const braid_io *io, const DLTensor *t, braid_value **v, braid_error *e) {
+    if (t->device.device_type != kDLCPU && t->device.device_type != kDLCUDAHost)
+        return rt_fail(e, BRAID_INPUT, "input '%s' is not in CPU memory", io->name);
+    braid_dtype dtype = from_dl(t->dtype);
+    int64_t bytes = rt_tensor_bytes(dtype, t->ndim, t->shape);
+    if (bytes < 0)
+        return rt_fail(e, BRAID_INPUT,
+                       "input '%s': its element type, rank or shape is not supported", io->name);
+    size_t size = braid_dtype_size(dtype);
+    char *data = (char *)t->data + t->byte_offset;
+    if (bytes == 0 || (is_dense(t) && (uintptr_t)data % size == 0))
+        return braid_value_borrow_tensor(dtype, t->ndim, t->shape, data, v, e);
+    braid_status st = braid_value_new_tensor(dtype, t->ndim, t->shape, NULL, v, e);
+    if (!st) gather(t, data, size, (*v)->count, (*v)->data);
+    return st;
+}
+
+typedef struct Managed {
+    DLManagedTensor m;
+    braid_value *v;
+} Managed;
+
+static void managed_free(DLManagedTensor *m) {
+    Managed *own = (Managed *)m;
+    if (!own) return;
+    braid_value_free(own->v);
+    free(own);
+}
+
+/* v (taken) as a DLPack tensor, NULL for an optional without element. */
+static braid_status give(braid_value *v, DLManagedTensor **out, braid_error *e) {
+    braid_value *t = v->kind == BRAID_OPTIONAL ? braid_value_item(v, 0) : v;
+    *out = NULL;
+    if (!t) {
+        braid_value_free(v);
+        return BRAID_OK;
+    }
+    Managed *m = calloc(1, sizeof *m);
+    if (!m) {
+        braid_value_free(v);
+        return rt_fail(e, BRAID_MEMORY, "out of memory");
+    }
+    m->v = v;
+    m->m.deleter = managed_free;
+    m->m.dl_tensor = (DLTensor){.data = t->data,
+                                .device = {kDLCPU, 0},
+                                .ndim = t->rank,
+                                .dtype = to_dl(t->dtype),
+                                .shape = t->dim};
+    *out = &m->m;
+    return BRAID_OK;
+}
+
+braid_status braid_session_run_dlpack(braid_session *s, const DLTensor *const *in,
+                                      DLManagedTensor **out, braid_error *e) {
+    if (!s) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    const struct braid_model *m = rt_session_model(s);
+    if ((m->nin && !in) || (m->nout && !out))
+        return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    for (int i = 0; i < m->nin + m->nout; i++) {
+        const braid_io *io = i < m->nin ? &m->in[i] : &m->out[i - m->nin];
+        if (io->element == BRAID_SEQUENCE)
+            return rt_fail(e, BRAID_USAGE, "'%s' is a sequence, which is no DLPack tensor",
+                           io->name);
+    }
+    braid_value **v = calloc((size_t)(m->nin + m->nout) + 1, sizeof *v), **r = v + m->nin;
+    DLManagedTensor **t = calloc((size_t)m->nout + 1, sizeof *t);
+    braid_status st = v && t ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
+    for (int i = 0; !st && i < m->nin; i++)
+        if (in[i]) st = take(&m->in[i], in[i], &v[i], e);
+    if (!st) st = braid_session_run(s, (const braid_value *const *)v, r, e);
+    if (!st) {
+        for (int i = 0; i < m->nout; i++) {
+            if (!st)
+                st = give(r[i], &t[i], e);
+            else
+                braid_value_free(r[i]);
+        }
+        for (int i = 0; i < m->nout; i++) {
+            if (!st)
+                out[i] = t[i];
+            else if (t[i])
+                t[i]->deleter(t[i]);
+        }
+    }
+    for (int i = 0; v && i < m->nin; i++) braid_value_free(v[i]);
+    free(v);
+    free(t);
+    return st;
+}

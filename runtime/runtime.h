@@ -1,0 +1,102 @@
+/* runtime.h: what the files of runtime/ share. include/braid.h is the public side.
+ *
+ * The runtime allocates with malloc and returns a braid_status; nothing here unwinds, except that
+ * calls into the compiler do, which are caught where they are made.
+ */
+#ifndef BRAID_RUNTIME_H
+#define BRAID_RUNTIME_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+#include "codegen/compile.h"
+#include "include/braid.h"
+#include "include/braid_model.h"
+#include "utask/utask.h"
+
+/* Fills *e (when not NULL) and returns s. Line breaks in the message become spaces. */
+braid_status rt_fail(braid_error *e, braid_status s, const char *fmt, ...) PRINTF(3, 4);
+/* The error that the compiler left in d. */
+braid_status rt_fail_diag(braid_error *e, const Diag *d);
+
+/* ---- values (value.c) -------------------------------------------------------------------------
+ */
+struct braid_value {
+    braid_kind kind;
+    braid_dtype dtype; /* of the tensor, the items, or the element's */
+    int rank;          /* tensor */
+    int64_t dim[MAX_RANK];
+    int64_t count; /* elements */
+    void *data;
+    bool owns;           /* data is ours to free */
+    int nitem, capacity; /* sequence items; optional: 0 or 1 */
+    braid_value **item;
+};
+#define RT_MAX_BYTES ((int64_t)1 << 46)
+
+/* Bytes of a tensor of these dims; -1 when a dim is negative or the size is out of reason. */
+int64_t rt_tensor_bytes(braid_dtype dtype, int rank, const int64_t *dim);
+/* A tensor value that takes over malloc'd `data` (also on failure). */
+braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void *data,
+                           braid_value **v, braid_error *e);
+
+/* ---- files (file.c, npy.c, proto.c) -------------------------------------------------------------
+ */
+/* The whole of a file, malloc'd. */
+braid_status rt_read_file(const char *path, void **bytes, size_t *n, braid_error *e);
+/* Writes by way of a temporary file beside it and a rename. */
+braid_status rt_write_file(const char *path, const void *bytes, size_t n, braid_error *e);
+/* The value in the bytes of a .npy file. `dtype` is what the input declares or BRAID_DTYPE_NONE: it
+ * decides whether two opaque bytes ('V2') are a bfloat16. Messages do not name the file. */
+braid_status npy_parse(const void *bytes, size_t n, braid_dtype dtype, braid_value **v,
+                       braid_error *e);
+/* Appends a .npy file with tensor v. */
+void npy_print(Sb *s, const braid_value *v);
+/* Appends v as an ONNX TensorProto, SequenceProto or OptionalProto. */
+void proto_print(Sb *s, const braid_value *v);
+/* The value in the bytes of a .pb file, read as `io` declares. Messages do not name the file. */
+braid_status proto_parse(const void *bytes, size_t n, const braid_io *io, braid_value **v,
+                         braid_error *e);
+
+/* ---- models (model.c, library.c, cache.c) ---------------------------------------------------- */
+struct braid_model {
+    _Atomic int refs;
+    const char *name, *target;
+    int nin, nout;
+    braid_io *in, *out;
+    /* target interp: */
+    Arena *arena; /* owns program, and all strings of the ios */
+    Diag diag;
+    Program *program;
+    Interp *interp;
+    /* a compiled library: */
+    void *handle;
+    const braid_model_v1 *lib;
+    char *folder; /* removed at the end; NULL: none */
+};
+
+void rt_model_retain(struct braid_model *m);
+const struct braid_model *rt_session_model(const braid_session *s);
+/* Opens a compiled library into m. */
+braid_status rt_open_library(const char *path, struct braid_model *m, braid_error *e);
+
+/* A copy of the caller's options with its defaults; BRAID_USAGE when they make no sense. */
+braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e);
+/* The compiler's form of the options; `fold` is room that *c points to. */
+void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c);
+/* Compiles to FOLDER/FILE and what it needs beside it. */
+braid_status rt_build(const char *model_path, const braid_options *o, const char *folder,
+                      const char *file, braid_error *e);
+/* The library for the model, from the cache where it can be (fresh: but made anew): *path. When
+ * there is no cache, *folder is the temporary folder it lies in, for the caller to remove; else
+ * NULL. Both are malloc'd. */
+braid_status rt_cached_library(const char *model_path, const braid_options *o, bool fresh,
+                               char **path, char **folder, braid_error *e);
+/* A new empty folder PREFIX.XXXXXX; malloc'd name. */
+braid_status rt_temp_folder(const char *prefix, char **folder, braid_error *e);
+void rt_remove_folder(const char *folder);
+/* malloc'd text, or NULL when there is no memory. */
+char *rt_text(const char *fmt, ...) PRINTF(1, 2);
+
+#endif

@@ -1,0 +1,226 @@
+/* dead_code.c: removes what no output, check or control decision depends on.
+ *
+ * Marks backwards from the outputs. A check inside a loop or branch counts only when that construct is
+ * needed at all, so the marking repeats until nothing is added. */
+#include "scheduler/passes.h"
+
+typedef struct Dead {
+    Program *p;
+    Arena *a;
+    Stmt **tensor_def, **sym_def; /* by id */
+    uint8_t *tensor_live, *sym_live;
+    Map *stmt_live;
+    Map *expr_seen;
+    bool changed;
+} Dead;
+
+static void live_expr(Dead *d, Expr *e);
+static void live_stmt(Dead *d, Stmt *s);
+
+static bool stmt_is_live(const Dead *d, const Stmt *s) {
+    return map_geti(d->stmt_live, (uint64_t)(uintptr_t)s) != NULL;
+}
+
+static void index_seq(Dead *d, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET: d->sym_def[s->let.sym->id] = s; break;
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++) d->tensor_def[s->op.t[k]->id] = s;
+            break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nout; k++) d->tensor_def[s->ext.out[k]->id] = s;
+            for (int k = 0; k < s->ext.nsym; k++) d->sym_def[s->ext.sym[k]->id] = s;
+            break;
+        case S_LOOP:
+            d->sym_def[s->loop.iter->id] = s;
+            for (int k = 0; k < s->loop.syms.n; k++) d->sym_def[s->loop.syms.p[k].sym->id] = s;
+            for (int k = 0; k < s->loop.carry.n; k++) d->tensor_def[s->loop.carry.p[k].phi->id] = s;
+            for (int k = 0; k < s->loop.scan.n; k++) d->tensor_def[s->loop.scan.p[k].out->id] = s;
+            index_seq(d, s->loop.body);
+            break;
+        case S_BRANCH:
+            for (int k = 0; k < s->br.syms.n; k++) d->sym_def[s->br.syms.p[k].sym->id] = s;
+            for (int k = 0; k < s->br.joins.n; k++) d->tensor_def[s->br.joins.p[k].out->id] = s;
+            index_seq(d, s->br.arm[0]);
+            index_seq(d, s->br.arm[1]);
+            break;
+        default: break;
+        }
+    }
+}
+
+static void live_tensor(Dead *d, Tensor *t) {
+    if (!t || d->tensor_live[t->id]) return;
+    d->tensor_live[t->id] = 1;
+    d->changed = true;
+    for (int i = 0; i < MAX_RANK; i++) live_expr(d, t->dim[i]);
+    if (t->rank_e) live_expr(d, t->rank_e);
+    Stmt *s = d->tensor_def[t->id];
+    switch (t->kind) {
+    case TK_TE: live_expr(d, t->body); break;
+    case TK_VIEW: live_tensor(d, t->base); break;
+    case TK_PHI:
+        for (int k = 0; k < s->loop.carry.n; k++)
+            if (s->loop.carry.p[k].phi == t) {
+                live_tensor(d, s->loop.carry.p[k].init);
+                live_tensor(d, s->loop.carry.p[k].next);
+            }
+        break;
+    case TK_SCAN:
+        for (int k = 0; k < s->loop.scan.n; k++)
+            if (s->loop.scan.p[k].out == t) live_tensor(d, s->loop.scan.p[k].elem);
+        break;
+    case TK_JOIN:
+        for (int k = 0; k < s->br.joins.n; k++)
+            if (s->br.joins.p[k].out == t) {
+                live_tensor(d, s->br.joins.p[k].arm[0]);
+                live_tensor(d, s->br.joins.p[k].arm[1]);
+            }
+        break;
+    default: break;
+    }
+    if (s) live_stmt(d, s);
+}
+
+static void live_sym(Dead *d, Sym *y) {
+    if (d->sym_live[y->id]) return;
+    d->sym_live[y->id] = 1;
+    d->changed = true;
+    Stmt *s = d->sym_def[y->id];
+    if (!s) return;
+    if (s->kind == S_LET) live_expr(d, s->let.e);
+    if (s->kind == S_LOOP)
+        for (int k = 0; k < s->loop.syms.n; k++)
+            if (s->loop.syms.p[k].sym == y) {
+                live_expr(d, s->loop.syms.p[k].init);
+                live_expr(d, s->loop.syms.p[k].next);
+            }
+    if (s->kind == S_BRANCH)
+        for (int k = 0; k < s->br.syms.n; k++)
+            if (s->br.syms.p[k].sym == y) {
+                live_expr(d, s->br.syms.p[k].arm[0]);
+                live_expr(d, s->br.syms.p[k].arm[1]);
+            }
+    live_stmt(d, s);
+}
+
+static void live_expr(Dead *d, Expr *e) {
+    if (!(e->flags & (EF_SYM | EF_LOAD | EF_AXIS))) return;
+    if (map_geti(d->expr_seen, (uint64_t)e->id + 1)) return;
+    map_seti(d->expr_seen, (uint64_t)e->id + 1, d);
+    if (e->op == E_SYM) live_sym(d, e->sym);
+    if (e->op == E_LOAD) live_tensor(d, e->t);
+    if (e->op == E_REDUCE)
+        for (int i = 0; i < e->naxis; i++) live_expr(d, e->raxis[i]->extent);
+    for (int i = 0; i < e->n; i++) live_expr(d, e->a[i]);
+}
+
+static void live_stmt(Dead *d, Stmt *s) {
+    if (stmt_is_live(d, s)) return;
+    map_seti(d->stmt_live, (uint64_t)(uintptr_t)s, s);
+    d->changed = true;
+    switch (s->kind) {
+    case S_EXTERN:
+        for (int i = 0; i < s->ext.nin; i++) live_tensor(d, s->ext.in[i]);
+        for (int i = 0; i < s->ext.nparam; i++) live_expr(d, s->ext.param[i]);
+        for (int i = 0; i < s->ext.nout; i++) live_tensor(d, s->ext.out[i]);
+        break;
+    case S_CHECK: live_expr(d, s->check.cond); break;
+    case S_LOOP:
+        if (s->loop.trips) live_expr(d, s->loop.trips);
+        if (s->loop.cond0) live_expr(d, s->loop.cond0);
+        if (s->loop.cond_next) live_expr(d, s->loop.cond_next);
+        break;
+    case S_BRANCH: live_expr(d, s->br.cond); break;
+    default: break;
+    }
+}
+
+/* Checks count when the constructs around them are live. */
+static void live_checks(Dead *d, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_CHECK) live_stmt(d, s);
+        if (s->kind == S_LOOP && stmt_is_live(d, s)) live_checks(d, s->loop.body);
+        if (s->kind == S_BRANCH) {
+            /* A branch that only decides whether a check fails is needed for that. */
+            bool has = s->br.arm[0]->s.n || s->br.arm[1]->s.n;
+            if (!has) continue;
+            bool check = false;
+            for (int k = 0; k < 2; k++)
+                for (int j = 0; j < s->br.arm[k]->s.n; j++) check |= s->br.arm[k]->s.p[j]->kind == S_CHECK;
+            if (check) live_stmt(d, s);
+            if (stmt_is_live(d, s)) {
+                live_checks(d, s->br.arm[0]);
+                live_checks(d, s->br.arm[1]);
+            }
+        }
+    }
+}
+
+#define SWEEP(v, live)                                                                             \
+    do {                                                                                           \
+        int n_ = 0;                                                                                \
+        for (int i_ = 0; i_ < (v).n; i_++)                                                         \
+            if (live((v).p[i_])) (v).p[n_++] = (v).p[i_];                                          \
+        (v).n = n_;                                                                                \
+    } while (0)
+
+static void sweep(Dead *d, Seq *q) {
+    int n = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        bool keep = stmt_is_live(d, s);
+        if (s->kind == S_LET) keep = d->sym_live[s->let.sym->id];
+        if (s->kind == S_OP) {
+            int m = 0;
+            for (int k = 0; k < s->op.n; k++)
+                if (d->tensor_live[s->op.t[k]->id]) s->op.t[m++] = s->op.t[k];
+            s->op.n = m;
+            keep = m > 0;
+        }
+        if (!keep) continue;
+        q->s.p[n++] = s;
+        if (s->kind == S_LOOP) {
+#define LIVE_LOOP_SYM(k) d->sym_live[(k).sym->id]
+#define LIVE_CARRY(k) d->tensor_live[(k).phi->id]
+#define LIVE_OUT(k) d->tensor_live[(k).out->id]
+            SWEEP(s->loop.syms, LIVE_LOOP_SYM);
+            SWEEP(s->loop.carry, LIVE_CARRY);
+            SWEEP(s->loop.scan, LIVE_OUT);
+            sweep(d, s->loop.body);
+        }
+        if (s->kind == S_BRANCH) {
+            SWEEP(s->br.syms, LIVE_LOOP_SYM);
+            SWEEP(s->br.joins, LIVE_OUT);
+            sweep(d, s->br.arm[0]);
+            sweep(d, s->br.arm[1]);
+        }
+    }
+    q->s.n = n;
+}
+
+void pass_dead_code(Program *p) {
+    Arena *a = p->cx->a;
+    Dead d = {.p = p, .a = a};
+    p->nsym = p->cx->next_sym;
+    p->ntensor = p->cx->next_tensor;
+    d.tensor_def = NEWN(a, Stmt *, p->ntensor + 1);
+    d.sym_def = NEWN(a, Stmt *, p->nsym + 1);
+    d.tensor_live = NEWN(a, uint8_t, p->ntensor + 1);
+    d.sym_live = NEWN(a, uint8_t, p->nsym + 1);
+    d.stmt_live = map_new(a);
+    d.expr_seen = map_new(a);
+    index_seq(&d, p->top);
+    for (int i = 0; i < p->nout; i++) {
+        live_tensor(&d, p->out[i].t);
+        if (p->out[i].has) live_expr(&d, p->out[i].has);
+    }
+    do {
+        d.changed = false;
+        live_checks(&d, p->top);
+    } while (d.changed);
+    sweep(&d, p->top);
+}

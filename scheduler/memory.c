@@ -1,0 +1,274 @@
+/* memory.c: lifetimes by statement numbers, then first-fit offsets, larger tensors first.
+ *
+ * A value defined outside a loop and used inside lives to the loop's end. A phi keeps its initial value
+ * alive (it aliases it until the first iteration ends), a join keeps both arms' values, a view its
+ * base. The two arms of a branch are numbered one after the other, so their temporaries overlap. */
+#include "scheduler/memory.h"
+#include <stdlib.h>
+
+typedef struct LoopPos {
+    Stmt *s;
+    struct LoopPos *up;
+    int start, end;
+} LoopPos;
+
+typedef struct Planner {
+    Program *p;
+    Arena *a;
+    LoopPos **def_loop;   /* by tensor id: innermost loop around the storage's definition */
+    LoopPos *cur;
+    int pos;
+    VEC(Tensor *) all;
+    Map *loops;           /* Stmt -> LoopPos */
+    Tensor **join_arms[2], **phi_init;
+    MemPlan plan;
+} Planner;
+
+static int64_t static_bytes(const Tensor *t) {
+    int64_t n = (int64_t)dtype_size(t->dtype), v;
+    if (t->rank < 0 || t->blob) return -1;
+    for (int i = 0; i < t->rank; i++)
+        if (!e_is_int(t->dim[i], &v) || !mul_size(n, v, &n)) return -1;
+    return n > (int64_t)1 << 40 ? -1 : n;
+}
+
+static Mem *mem_new(Planner *q, Tensor *t, MemKind k) {
+    Mem *m = NEW(q->a, Mem);
+    m->kind = k;
+    m->bytes = static_bytes(t);
+    m->first = m->last = q->pos;
+    m->slot[0] = m->slot[1] = -1;
+    t->plan = m;
+    q->def_loop[t->id] = q->cur;
+    vec_push(q->a, &q->all, t);
+    return m;
+}
+
+static void use(Planner *q, Tensor *t, int pos) {
+    if (!t) return;
+    if (t->kind == TK_VIEW) {
+        use(q, t->base, pos);
+        return;
+    }
+    Mem *m = t->plan;
+    if (m && (m->kind == M_CARRY || m->kind == M_ELEM)) {
+        use(q, m->via, pos);
+        return;
+    }
+    int until = pos;
+    /* Out to the outermost loop around the use that does not contain the definition. */
+    LoopPos *def = q->def_loop[t->id];
+    for (LoopPos *l = q->cur; l && l != def; l = l->up)
+        if (l->end > until) until = l->end;
+    if (m) {
+        if (m->last >= until && t->kind != TK_JOIN) return;
+        if (m->last < until) m->last = until;
+    }
+    if (t->kind == TK_JOIN) {
+        use(q, q->join_arms[0][t->id], until);
+        use(q, q->join_arms[1][t->id], until);
+    }
+    if (t->kind == TK_PHI) use(q, q->phi_init[t->id], until);
+}
+
+typedef struct UseArg {
+    Planner *q;
+    int pos;
+} UseArg;
+static void use_load(void *user, Expr *e) {
+    UseArg *u = user;
+    use(u->q, e->t, u->pos);
+}
+static void use_expr(Planner *q, Expr *e) {
+    UseArg u = {q, q->pos};
+    if (e) e_each_load(q->p->cx, e, use_load, &u);
+}
+
+static bool mentions(const Expr *e, const Stmt *loop) {
+    if (!(e->flags & EF_SYM)) return false;
+    if (e->op == E_SYM) {
+        if (e->sym == loop->loop.iter) return true;
+        for (int i = 0; i < loop->loop.syms.n; i++)
+            if (loop->loop.syms.p[i].sym == e->sym) return true;
+        return false;
+    }
+    for (int i = 0; i < e->n; i++)
+        if (mentions(e->a[i], loop)) return true;
+    return false;
+}
+
+/* Whether the dims are known when the loop starts. */
+static bool known_at_entry(const Tensor *t, const Stmt *loop) {
+    if (t->blob || t->rank < 0) return false;
+    for (int i = 0; i < t->rank; i++)
+        if (mentions(t->dim[i], loop)) return false;
+    return true;
+}
+
+/* First pass: number statements, give storage its kind. */
+static void number(Planner *q, Seq *seq) {
+    for (int i = 0; i < seq->s.n; i++) {
+        Stmt *s = seq->s.p[i];
+        q->pos++;
+        switch (s->kind) {
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++)
+                if (!s->op.t[k]->plan)
+                    mem_new(q, s->op.t[k], static_bytes(s->op.t[k]) >= 0 ? M_STATIC : M_BUMP);
+            break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nout; k++)
+                if (!s->ext.out[k]->plan)
+                    mem_new(q, s->ext.out[k], static_bytes(s->ext.out[k]) >= 0 ? M_STATIC : M_BUMP);
+            break;
+        case S_BRANCH:
+            for (int k = 0; k < s->br.joins.n; k++) {
+                Join *j = &s->br.joins.p[k];
+                q->def_loop[j->out->id] = q->cur;
+                q->join_arms[0][j->out->id] = j->arm[0];
+                q->join_arms[1][j->out->id] = j->arm[1];
+            }
+            number(q, s->br.arm[0]);
+            number(q, s->br.arm[1]);
+            break;
+        case S_LOOP: {
+            LoopPos *l = NEW(q->a, LoopPos);
+            l->s = s;
+            l->up = q->cur;
+            l->start = q->pos;
+            map_seti(q->loops, (uint64_t)(uintptr_t)s, l);
+            for (int k = 0; k < s->loop.carry.n; k++) {
+                LoopCarry *c = &s->loop.carry.p[k];
+                bool entry = known_at_entry(c->phi, s);
+                Mem *m = mem_new(q, c->phi, !entry ? M_SLOT : static_bytes(c->phi) >= 0 ? M_STATIC : M_BUMP);
+                if (m->kind == M_SLOT) {
+                    m->slot[0] = q->plan.nslot++;
+                    m->slot[1] = q->plan.nslot++;
+                }
+                q->phi_init[c->phi->id] = c->init;
+            }
+            for (int k = 0; k < s->loop.scan.n; k++) {
+                LoopScan *c = &s->loop.scan.p[k];
+                bool entry = known_at_entry(c->out, s);
+                Mem *m = mem_new(q, c->out, !entry ? M_SLOT : static_bytes(c->out) >= 0 ? M_STATIC : M_BUMP);
+                if (m->kind == M_SLOT) m->slot[0] = q->plan.nslot++;
+            }
+            q->cur = l;
+            for (int k = 0; k < s->loop.carry.n; k++) {
+                mem_new(q, s->loop.carry.p[k].next, M_CARRY)->via = s->loop.carry.p[k].phi;
+            }
+            for (int k = 0; k < s->loop.scan.n; k++)
+                mem_new(q, s->loop.scan.p[k].elem, M_ELEM)->via = s->loop.scan.p[k].out;
+            number(q, s->loop.body);
+            q->cur = l->up;
+            l->end = ++q->pos;
+            break;
+        }
+        default: break;
+        }
+    }
+}
+
+/* Second pass, over the same numbers: uses. */
+static void uses(Planner *q, Seq *seq) {
+    for (int i = 0; i < seq->s.n; i++) {
+        Stmt *s = seq->s.p[i];
+        q->pos++;
+        switch (s->kind) {
+        case S_LET: use_expr(q, s->let.e); break;
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++) {
+                use_expr(q, s->op.t[k]->body);
+                use(q, s->op.t[k], q->pos);
+            }
+            break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nin; k++) use(q, s->ext.in[k], q->pos);
+            for (int k = 0; k < s->ext.nout; k++) use(q, s->ext.out[k], q->pos);
+            break;
+        case S_BRANCH: {
+            uses(q, s->br.arm[0]);
+            uses(q, s->br.arm[1]);
+            for (int k = 0; k < s->br.joins.n; k++) use(q, s->br.joins.p[k].out, q->pos);
+            break;
+        }
+        case S_LOOP: {
+            LoopPos *l = map_geti(q->loops, (uint64_t)(uintptr_t)s);
+            q->cur = l;
+            uses(q, s->loop.body);
+            q->cur = l->up;
+            q->pos++;
+            for (int k = 0; k < s->loop.carry.n; k++) use(q, s->loop.carry.p[k].phi, l->end);
+            for (int k = 0; k < s->loop.scan.n; k++) use(q, s->loop.scan.p[k].out, l->end);
+            break;
+        }
+        default: break;
+        }
+    }
+}
+
+/* ---- offsets ------------------------------------------------------------------------------------------ */
+typedef struct Piece {
+    Mem *m;
+    int64_t bytes;
+    int64_t *off;
+} Piece;
+
+static int by_size(const void *x, const void *y) {
+    const Piece *a = x, *b = y;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    return a->m->first - b->m->first;
+}
+
+static int by_offset(const void *x, const void *y) {
+    const Piece *a = *(Piece *const *)x, *b = *(Piece *const *)y;
+    return *a->off < *b->off ? -1 : *a->off > *b->off;
+}
+
+static void place(Planner *q) {
+    VEC(Piece) v = {0};
+    for (int i = 0; i < q->all.n; i++) {
+        Tensor *t = q->all.p[i];
+        Mem *m = t->plan;
+        if (m->kind != M_STATIC) continue;
+        int64_t bytes = (m->bytes + 64 + 63) / 64 * 64; /* room behind for whole-vector reads */
+        for (int k = 0; k < (t->kind == TK_PHI ? 2 : 1); k++) {
+            Piece x = {m, bytes, &m->off[k]};
+            vec_push(q->a, &v, x);
+        }
+    }
+    if (v.n) qsort(v.p, (size_t)v.n, sizeof *v.p, by_size);
+    Piece **near = NEWN(q->a, Piece *, v.n + 1);
+    for (int i = 0; i < v.n; i++) {
+        int n = 0;
+        for (int j = 0; j < i; j++)
+            if (v.p[j].m->first <= v.p[i].m->last && v.p[i].m->first <= v.p[j].m->last) near[n++] = &v.p[j];
+        if (n) qsort(near, (size_t)n, sizeof *near, by_offset);
+        int64_t at = 0;
+        for (int j = 0; j < n; j++) {
+            if (at + v.p[i].bytes <= *near[j]->off) break;
+            int64_t end = *near[j]->off + near[j]->bytes;
+            if (end > at) at = end;
+        }
+        *v.p[i].off = at;
+        if (at + v.p[i].bytes > q->plan.arena) q->plan.arena = at + v.p[i].bytes;
+    }
+}
+
+MemPlan memory_plan(Program *p) {
+    Arena *a = p->cx->a;
+    Planner q = {.p = p, .a = a};
+    q.def_loop = NEWN(a, LoopPos *, p->ntensor + 1);
+    q.join_arms[0] = NEWN(a, Tensor *, p->ntensor + 1);
+    q.join_arms[1] = NEWN(a, Tensor *, p->ntensor + 1);
+    q.phi_init = NEWN(a, Tensor *, p->ntensor + 1);
+    q.loops = map_new(a);
+    number(&q, p->top);
+    int end = q.pos + 1;
+    q.pos = 0;
+    q.cur = NULL;
+    uses(&q, p->top);
+    for (int i = 0; i < p->nout; i++) use(&q, p->out[i].t, end);
+    place(&q);
+    return q.plan;
+}

@@ -1,0 +1,17 @@
+/* passes.h: transformations of the uTask tree. Each is a function over a Program that leaves the
+ * invariants of utask.h; compile() calls them in order with the verifier between. */
+#ifndef BRAID_PASSES_H
+#define BRAID_PASSES_H
+
+#include "utask/utask.h"
+
+/* Requires a verified Program. Removes statements, carried values and joins that no output, check or
+ * control decision depends on. */
+void pass_dead_code(Program *p);
+
+/* Requires single-tensor OPs. Substitutes tensor expressions into their users where that saves memory
+ * traffic without repeating work, and joins expressions over one domain into groups. Leaves OPs whose
+ * members read each other only at their own position. */
+void pass_fuse(Program *p);
+
+#endif

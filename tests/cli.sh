@@ -1,0 +1,205 @@
+#!/bin/bash
+# shellcheck disable=SC2059 # data is written as printf formats
+# Exit codes, messages and files of the braid command. Usage: tests/cli.sh path/to/braid
+set -u
+braid=$(realpath "${1:?usage: tests/cli.sh path/to/braid}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 2
+export BRAID_CACHE=$work/cache
+count=0 bad=0
+
+# expect CODE STDERR-PATTERN COMMAND…: the pattern is a glob for all of stderr; stdout goes to ./out.
+expect() {
+    local code=$1 pattern=$2 got text
+    shift 2
+    "$@" >out 2>err
+    got=$?
+    text=$(cat err)
+    count=$((count + 1))
+    # shellcheck disable=SC2053
+    if [[ $got -ne $code || $text != $pattern ]]; then
+        bad=$((bad + 1))
+        printf 'FAIL: %s\n  exit code %d, expected %d; stderr: %s\n  expected: %s\n' \
+            "${*/#$braid/braid}" "$got" "$code" "$text" "$pattern"
+    fi
+}
+# check DESCRIPTION COMMAND…: the command succeeds.
+check() {
+    local what=$1
+    shift
+    count=$((count + 1))
+    "$@" >/dev/null 2>&1 && return
+    bad=$((bad + 1))
+    printf 'FAIL: %s\n' "$what"
+    [[ -s out ]] && head -n 5 out
+}
+no() { ! "$@"; }
+
+# npy NAME DESCR SHAPE DATA: a .npy file; DATA is a printf format.
+npy() {
+    local header="{'descr': '$2', 'fortran_order': False, 'shape': ($3), }"
+    {
+        printf '\x93NUMPY\x01\x00'
+        printf "\\$(printf %03o ${#header})\\000"
+        printf '%s' "$header"
+        printf "$4"
+    } >"$1"
+}
+one='\000\000\200\077' two='\000\000\000\100' three='\000\000\100\100' four='\000\000\200\100'
+
+# add.onnx: y = x + w, x float32[n,2], w float32[2]
+printf '\010\010\072U\012\023\012\001x\012\001w\022\001y\032\003add\042\003Add\022\001gZ\024\012\001x\022\017\012\015\010\001\022\011\012\003\022\001n\012\002\010\002Z\017\012\001w\022\012\012\010\010\001\022\004\012\002\010\002b\024\012\001y\022\017\012\015\010\001\022\011\012\003\022\001n\012\002\010\002B\004\012\000\020\022' >add.onnx
+# pick.onnx: y = x[i], x float32[3], i int64
+printf '\010\010\072G\012\027\012\001x\012\001i\022\001y\032\004pick\042\006Gather\022\001gZ\017\012\001x\022\012\012\010\010\001\022\004\012\002\010\003Z\013\012\001i\022\006\012\004\010\007\022\000b\013\012\001y\022\006\012\004\010\001\022\000B\004\012\000\020\022' >pick.onnx
+# pair.onnx: s = [x, x], x float32[2]
+printf '\010\010\072G\012\042\012\001x\012\001x\022\001s\032\004pair\042\021SequenceConstruct\022\001gZ\017\012\001x\022\012\012\010\010\001\022\004\012\002\010\002b\015\012\001s\022\010\042\006\012\004\012\002\010\001B\004\012\000\020\022' >pair.onnx
+# odd.onnx: like add.onnx with an operator that nobody knows
+sed 's/\x03Add/\x03Odd/' add.onnx >odd.onnx
+echo 'not a model' >junk.onnx
+npy x.npy '<f4' '1, 2' "$one$two"
+npy w.npy '<f4' '2,' "$three$four"
+npy x3.npy '<f4' '3,' "$one$two$three"
+npy i1.npy '<i8' '' '\001\000\000\000\000\000\000\000'
+npy i9.npy '<i8' '' '\011\000\000\000\000\000\000\000'
+npy big.npy '>f4' '1, 2' "$one$two"
+npy short.npy '<f4' '5, 2' "$one$two"
+npy double.npy '<f8' '1,' "$one$two"
+
+# ---- usage
+expect 2 'braid: no command is given*' "$braid"
+expect 2 "braid: unknown command 'fly'*" "$braid" fly
+expect 2 "braid: unknown option '--fast'*" "$braid" run --fast add.onnx
+expect 2 "braid: unknown option '--json'*" "$braid" run --json add.onnx
+expect 2 'braid: run needs MODEL.onnx|FILE.so*' "$braid" run
+expect 2 "braid: run: 'b' is one argument too many*" "$braid" run add.onnx b
+expect 2 'braid: option -i needs a value*' "$braid" run add.onnx -i
+expect 2 "braid: option -i: 'x' is not a valid NAME=FILE*" "$braid" run add.onnx -i x
+expect 2 "braid: option --threads: '0' is not a valid N*" "$braid" run add.onnx --threads 0
+expect 2 "braid: option --threads: '2x' is not a valid N*" "$braid" run add.onnx --threads=2x
+expect 2 "braid: option --rtol: '-1' is not a valid R*" "$braid" test --rtol -1 .
+expect 2 "braid: unknown target 'abacus'*" "$braid" run add.onnx --target abacus
+expect 2 "braid: target 'abacus'*" "$braid" test --target abacus .
+expect 2 "braid: target 'interp' makes no library*" "$braid" compile add.onnx --target interp
+expect 0 '' "$braid" --help
+check 'help lists the commands' grep -q 'compile  *MODEL.onnx' out
+expect 0 '' "$braid" --version
+check 'version' grep -Eq '^braid [0-9]+\.[0-9]+' out
+for command in compile run test bench explain ops; do
+    expect 0 '' "$braid" $command --help
+    check "help of $command" grep -q "^usage: braid $command" out
+done
+
+# ---- run
+for target in interp cpu; do
+    run=("$braid" run --target "$target")
+    expect 0 '' "${run[@]}" add.onnx -i x=x.npy -i w=w.npy
+    check "summary ($target)" grep -qx 'y float32\[1,2\] min 4 mean 5 max 6' out
+    expect 0 '' "${run[@]}" add.onnx -i x=x.npy -i w=w.npy -o dir.$target --threads 2
+    check 'output file' cmp <(tail -c 8 dir.$target/output_0.npy) <(printf "$four\000\000\300\100")
+    check 'only the output' [ "$(ls dir.$target)" = output_0.npy ]
+    expect 0 '' "${run[@]}" pair.onnx -i x=w.npy -o pair.$target
+    check 'a sequence is a .pb file' [ "$(ls pair.$target)" = output_0.pb ]
+    expect 0 '' "${run[@]}" pair.onnx -i x=w.npy
+    check 'summary of a sequence' grep -qx 's sequence of 2 float32' out
+    expect 0 '' "${run[@]}" pick.onnx -i x=x3.npy -i i=i1.npy
+    check 'picked' grep -q 'y float32\[\] min 2' out
+    # scan: x has one more axis, w is the same for all steps
+    npy steps.npy '<f4' '2, 1, 2' "$one$two$three$four"
+    expect 0 '' "${run[@]}" add.onnx --scan x --carry w=y -i x=steps.npy -i w=w.npy
+    check 'folded loop' test -s out
+
+    expect 1 'braid: none.onnx: No such file or directory' "${run[@]}" none.onnx
+    expect 1 'braid: junk.onnx: *' "${run[@]}" junk.onnx
+    check 'one line' [ "$(wc -l <err)" -eq 1 ]
+    expect 1 'braid: odd.onnx: *Odd*' "${run[@]}" odd.onnx -i x=x.npy -i w=w.npy
+    expect 1 "braid: add.onnx: input 'w' is missing*" "${run[@]}" add.onnx -i x=x.npy -o no
+    expect 1 "braid: add.onnx: there is no input 'z'; its inputs are: 'x', 'w'" "${run[@]}" add.onnx -i z=x.npy
+    expect 1 'braid: none.npy: No such file or directory' "${run[@]}" add.onnx -i x=none.npy
+    expect 1 'braid: x.txt: neither a .npy nor a .pb file' "${run[@]}" add.onnx -i x=x.txt
+    expect 1 'braid: big.npy: its elements are big-endian*' "${run[@]}" add.onnx -i x=big.npy -i w=w.npy
+    expect 1 'braid: short.npy: its shape needs 40 bytes of elements, it has 8' \
+        "${run[@]}" add.onnx -i x=short.npy -i w=w.npy
+    expect 1 "braid: add.onnx: input 'x': expected float32?n,2?, got float64?1?" \
+        "${run[@]}" add.onnx -i x=double.npy -i w=w.npy -o no
+    expect 1 'braid: pick.onnx: *pick*' "${run[@]}" pick.onnx -i x=x3.npy -i i=i9.npy -o no
+    check 'one line' [ "$(wc -l <err)" -eq 1 ]
+    check 'a failed run writes nothing' [ ! -e no ]
+    expect 2 "braid: input 'x' is given twice*" "${run[@]}" add.onnx -i x=x.npy -i x=x.npy
+done
+printf '\010\001\020\001J\004%b' "$one" >one.pb # TensorProto float32[1]
+expect 1 "braid: add.onnx: input 'x': expected float32?n,2?, got float32?1?" \
+    "$braid" run --target interp add.onnx -i x=one.pb -i w=w.npy
+printf '\010\001\020' >cut.pb
+expect 1 'braid: cut.pb: *' "$braid" run --target interp add.onnx -i x=cut.pb
+
+# ---- compile
+expect 0 '' "$braid" compile add.onnx -o add.so --emit add.c
+check 'the text was written' test -s add.c
+check 'nothing else is left' [ "$(echo add*)" = 'add.c add.onnx add.so' ]
+expect 0 '' "$braid" run add.so -i x=x.npy -i w=w.npy --threads 2
+check 'summary of the library' grep -qx 'y float32\[1,2\] min 4 mean 5 max 6' out
+expect 2 "braid: the library is for target 'cpu'*" "$braid" run add.so --target interp
+expect 2 'braid: a loop can be folded into a model*' "$braid" run add.so --scan x
+mkdir sub
+expect 0 '' "$braid" compile sub/../add.onnx
+check 'default name' test -s add.so
+expect 1 'braid: junk.onnx: *' "$braid" compile junk.onnx -o junk.so
+check 'no library after a failure' [ ! -e junk.so ]
+expect 1 'braid: add.onnx: *' "$braid" compile add.onnx -o /nonexistent/add.so
+head -c 100 add.so >cut.so
+expect 1 'braid: cut.so: cannot be opened as a library*' "$braid" run cut.so
+CC=/nonexistent/cc BRAID_CACHE=$work/cache2 expect 1 'braid: add.onnx: *' \
+    "$braid" run add.onnx -i x=x.npy -i w=w.npy
+
+# ---- the cache
+check 'the cache is filled' test -n "$(find cache -name model.so)"
+before=$(find cache -name model.so | wc -l)
+expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
+check 'the cache is used' [ "$before" -eq "$(find cache -name model.so | wc -l)" ]
+for so in cache/*/model.so; do echo damaged >"$so"; done
+expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
+check 'a damaged entry is made again' grep -q 'min 4 mean 5 max 6' out
+
+# ---- test
+mkdir -p t/good/test_data_set_0 t/deep/er/wrong/test_data_set_0 t/skip/test_data_set_0
+tensor() { # DIMS TYPE BYTES DATA
+    printf "$1\\020\\$(printf %03o "$2")J\\$(printf %03o "$3")$4"
+}
+for d in t/good t/deep/er/wrong t/skip; do
+    cp add.onnx $d/model.onnx
+    tensor '\010\001\010\002' 1 8 "$one$two" >$d/test_data_set_0/input_0.pb
+    tensor '\010\002' 1 8 "$three$four" >$d/test_data_set_0/input_1.pb
+    tensor '\010\001\010\002' 1 8 "$four\000\000\300\100" >$d/test_data_set_0/output_0.pb
+done
+cp odd.onnx t/skip/model.onnx
+tensor '\010\001\010\002' 1 8 "$four$four" >t/deep/er/wrong/test_data_set_0/output_0.pb
+for target in interp cpu; do
+    test=("$braid" test --target "$target")
+    expect 0 '' "${test[@]}" t/good
+    check 'last line' [ "$(cat out)" = '1 passed, 0 failed, 0 skipped' ]
+    expect 1 '' "${test[@]}" --jobs 2 t/
+    check 'last line' [ "$(tail -n 1 out)" = '1 passed, 1 failed, 1 skipped' ]
+    check 'the failure' grep -q "^FAIL t/deep/er/wrong: output 0 'y' element \[0,1\] is 6, expected 4 (1 of 2 differ)" out
+    check 'two lines' [ "$(wc -l <out)" -eq 2 ]
+    expect 0 '' "${test[@]}" --atol 3 --verbose t
+    check 'the skip' grep -q '^SKIP t/skip: .*Odd' out
+done
+expect 1 'braid: cache: no test is in this folder' "$braid" test cache
+expect 1 'braid: none: No such file or directory' "$braid" test none
+
+# ---- bench, explain, ops
+expect 0 '' "$braid" bench add.onnx --target interp
+check 'bench' grep -Eq '^min [0-9.]+ us, median [0-9.]+ us, max [0-9.]+ us, [0-9]+ runs$' out
+expect 0 '' "$braid" bench add.onnx --json -i x=x.npy --threads 1
+check 'bench as JSON' grep -q '"median_us": [0-9]' out
+expect 0 '' "$braid" explain add.onnx
+check 'explain' grep -q '^input x float32' out
+expect 0 '' "$braid" explain add.onnx --json
+check 'explain as JSON' grep -q '"statements": {' out
+expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
+expect 0 '' "$braid" ops
+check 'ops' grep -q '^LSTM  *ai.onnx' out
+
+echo "$((count - bad)) passed, $bad failed"
+[[ $bad -eq 0 ]]

@@ -1,0 +1,441 @@
+/* The public C API on small models, written here as protobuf: both targets, all kinds of values,
+ * errors, threads. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/base.h"
+#include "include/braid.h"
+
+static char folder[] = "/tmp/braid-api.XXXXXX";
+
+/* ---- a small writer of ONNX files
+ * ----------------------------------------------------------------- */
+static void put(Sb *s, int field, const char *p, size_t n) {
+    sb_write(s, (char[]){(char)(field << 3 | 2)}, 1);
+    for (size_t v = n; sb_write(s, (char[]){(char)(v > 127 ? v | 128 : v)}, 1), v > 127;) v >>= 7;
+    sb_write(s, p, n);
+}
+static void put_text(Sb *s, int field, const char *t) { put(s, field, t, strlen(t)); }
+static void put_int(Sb *s, int field, int v) { /* below 128 */
+    sb_write(s, (char[]){(char)(field << 3), (char)v}, 2);
+}
+static void put_part(Sb *s, int field, Sb *part) {
+    put(s, field, part->p ? part->p : "", part->n);
+    sb_free(part);
+}
+
+/* A TypeProto: "tensor", "sequence" or "optional" of dtype; `dims` like "n,4", NULL: no shape. */
+static Sb type(const char *kind, int dtype, const char *dims) {
+    Sb tensor = {0}, t = {0}, outer = {0};
+    put_int(&tensor, 1, dtype);
+    if (dims) {
+        Sb shape = {0};
+        for (const char *p = dims; *p; p += strcspn(p, ","), p += *p == ',') {
+            Sb dim = {0};
+            if (*p >= '0' && *p <= '9')
+                put_int(&dim, 1, atoi(p));
+            else
+                put(&dim, 2, p, strcspn(p, ","));
+            put_part(&shape, 1, &dim);
+        }
+        put_part(&tensor, 2, &shape);
+    }
+    put_part(&t, 1, &tensor);
+    if (kind[0] == 't') return t;
+    Sb elem = {0};
+    put_part(&elem, 1, &t);
+    put_part(&outer, kind[0] == 's' ? 4 : 9, &elem);
+    return outer;
+}
+
+typedef struct Onnx {
+    Sb graph;
+} Onnx;
+static void node(Onnx *o, const char *op, const char *name, const char *in0, const char *in1,
+                 const char *out) {
+    Sb n = {0};
+    if (in0) put_text(&n, 1, in0);
+    if (in1) put_text(&n, 1, in1);
+    put_text(&n, 2, out);
+    put_text(&n, 3, name);
+    put_text(&n, 4, op);
+    put_part(&o->graph, 1, &n);
+}
+static void value(Onnx *o, int field, const char *name, Sb t) {
+    Sb v = {0};
+    put_text(&v, 1, name);
+    put_part(&v, 2, &t);
+    put_part(&o->graph, field, &v);
+}
+static void input(Onnx *o, const char *name, Sb t) { value(o, 11, name, t); }
+static void output(Onnx *o, const char *name, Sb t) { value(o, 12, name, t); }
+
+static char *save(Onnx *o, const char *name) {
+    Sb m = {0}, opset = {0}, path = {0};
+    put_int(&m, 1, 8); /* ir version */
+    put_text(&o->graph, 2, "test");
+    put_part(&m, 7, &o->graph);
+    put_int(&opset, 2, 18);
+    put_part(&m, 8, &opset);
+    sb_printf(&path, "%s/%s", folder, name);
+    FILE *f = fopen(path.p, "wb");
+    assert_non_null(f);
+    fwrite(m.p, 1, m.n, f);
+    fclose(f);
+    sb_free(&m);
+    return path.p;
+}
+
+/* y = x + x */
+static char *twice_model(void) {
+    Onnx o = {0};
+    node(&o, "Add", "add", "x", "x", "y");
+    input(&o, "x", type("tensor", 1, "n,4"));
+    output(&o, "y", type("tensor", 1, "n,4"));
+    return save(&o, "twice.onnx");
+}
+/* t = s[i], r = s + [t] */
+static char *sequence_model(void) {
+    Onnx o = {0};
+    node(&o, "SequenceAt", "at", "s", "i", "t");
+    node(&o, "SequenceInsert", "insert", "s", "t", "r");
+    input(&o, "s", type("sequence", 1, NULL));
+    input(&o, "i", type("tensor", 7, ""));
+    output(&o, "t", type("tensor", 1, NULL));
+    output(&o, "r", type("sequence", 1, NULL));
+    return save(&o, "sequence.onnx");
+}
+static char *optional_model(void) {
+    Onnx o = {0};
+    node(&o, "OptionalHasElement", "has", "o", NULL, "b");
+    input(&o, "o", type("optional", 1, "2"));
+    output(&o, "b", type("tensor", 9, ""));
+    return save(&o, "optional.onnx");
+}
+
+/* ---- helpers
+ * --------------------------------------------------------------------------------------- */
+static const char *const targets[] = {"interp", "cpu"};
+
+static struct braid_model *load(const char *path, const char *target) {
+    struct braid_model *m = NULL;
+    braid_error e = {0};
+    braid_options o = {.struct_size = sizeof o, .target = target, .cache_dir = folder};
+    if (braid_load(path, &o, &m, &e)) fail_msg("%s: %s", path, e.message);
+    return m;
+}
+static braid_session *session(struct braid_model *m) {
+    braid_session *s = NULL;
+    braid_error e = {0};
+    braid_session_options o = {.struct_size = sizeof o, .threads = 2};
+    if (braid_session_new(m, &o, &s, &e)) fail_msg("%s", e.message);
+    return s;
+}
+static braid_value *tensor(braid_dtype t, int rank, const int64_t *dim, const void *data) {
+    braid_value *v = NULL;
+    assert_int_equal(braid_value_new_tensor(t, rank, dim, data, &v, NULL), 0);
+    return v;
+}
+
+/* ---- tests
+ * ------------------------------------------------------------------------------------------ */
+static void test_tensors(void **state) {
+    (void)state;
+    char *path = twice_model();
+    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    for (size_t k = 0; k < COUNT(targets); k++) {
+        struct braid_model *m = load(path, targets[k]);
+        assert_string_equal(braid_model_name(m), "test");
+        assert_string_equal(braid_model_target(m), targets[k]);
+        assert_int_equal(braid_model_input_count(m), 1);
+        assert_int_equal(braid_model_output_count(m), 1);
+        assert_null(braid_model_input(m, 1));
+        assert_int_equal(braid_model_find_input(m, "x"), 0);
+        assert_int_equal(braid_model_find_input(m, "y"), -1);
+        const braid_io *io = braid_model_input(m, 0);
+        assert_string_equal(io->name, "x");
+        assert_int_equal(io->kind, BRAID_TENSOR);
+        assert_int_equal(io->dtype, BRAID_FLOAT32);
+        assert_int_equal(io->rank, 2);
+        assert_int_equal(io->dim[0], -1);
+        assert_string_equal(io->dim_name[0], "n");
+        assert_int_equal(io->dim[1], 4);
+        braid_session *s = session(m);
+        braid_model_free(m); /* the session keeps it */
+        for (int n = 2; n >= 0; n--) {
+            braid_value *in = tensor(BRAID_FLOAT32, 2, (int64_t[]){n, 4}, x), *out = NULL;
+            braid_error e = {0};
+            if (braid_session_run(s, (const braid_value *const *)&in, &out, &e))
+                fail_msg("%s", e.message);
+            assert_int_equal(braid_value_rank(out), 2);
+            assert_int_equal(braid_value_dim(out)[0], n);
+            for (int i = 0; i < 4 * n; i++)
+                assert_true(((float *)braid_value_data(out))[i] == 2 * x[i]);
+            braid_value_free(in);
+            braid_value_free(out);
+        }
+        braid_session_free(s);
+    }
+    free(path);
+}
+
+static void test_input_errors(void **state) {
+    (void)state;
+    char *path = twice_model();
+    for (size_t k = 0; k < COUNT(targets); k++) {
+        struct braid_model *m = load(path, targets[k]);
+        braid_session *s = session(m);
+        braid_value *out = NULL, *none = NULL;
+        braid_error e;
+        braid_value *in = tensor(BRAID_FLOAT64, 2, (int64_t[]){1, 4}, NULL);
+        assert_int_equal(braid_session_run(s, (const braid_value *const *)&in, &out, &e),
+                         BRAID_INPUT);
+        assert_string_equal(e.message, "input 'x': expected float32[n,4], got float64[1,4]");
+        braid_value_free(in);
+        in = tensor(BRAID_FLOAT32, 2, (int64_t[]){4, 1}, NULL);
+        assert_int_equal(braid_session_run(s, (const braid_value *const *)&in, &out, &e),
+                         BRAID_INPUT);
+        assert_string_equal(e.message, "input 'x': expected float32[n,4], got float32[4,1]");
+        braid_value_free(in);
+        assert_int_equal(braid_session_run(s, (const braid_value *const *)&none, &out, &e),
+                         BRAID_INPUT);
+        assert_string_equal(e.message, "input 'x' is missing");
+        assert_int_equal(braid_value_new_sequence(BRAID_FLOAT32, &in, NULL), 0);
+        assert_int_equal(braid_session_run(s, (const braid_value *const *)&in, &out, &e),
+                         BRAID_INPUT);
+        assert_string_equal(e.message, "input 'x': expected a tensor, got a sequence");
+        braid_value_free(in);
+        assert_int_equal(braid_session_run(s, NULL, &out, &e), BRAID_USAGE);
+        assert_null(out);
+        braid_session_free(s);
+        braid_model_free(m);
+    }
+    free(path);
+}
+
+static void test_sequences(void **state) {
+    (void)state;
+    char *path = sequence_model();
+    float x[6] = {1, 2, 3, 4, 5, 6};
+    for (size_t k = 0; k < COUNT(targets); k++) {
+        struct braid_model *m = load(path, targets[k]);
+        assert_int_equal(braid_model_input(m, 0)->kind, BRAID_SEQUENCE);
+        assert_int_equal(braid_model_input(m, 0)->dtype, BRAID_FLOAT32);
+        braid_session *s = session(m);
+        braid_value *in[2], *out[2] = {0};
+        braid_error e = {0};
+        int64_t i = -1;
+        assert_int_equal(braid_value_new_sequence(BRAID_FLOAT32, &in[0], NULL), 0);
+        for (int n = 1; n <= 3; n++)
+            assert_int_equal(
+                braid_value_append(in[0], tensor(BRAID_FLOAT32, 2, (int64_t[]){2, n}, x), NULL), 0);
+        in[1] = tensor(BRAID_INT64, 0, NULL, &i);
+        if (braid_session_run(s, (const braid_value *const *)in, out, &e))
+            fail_msg("%s", e.message);
+        assert_int_equal(braid_value_dim(out[0])[1], 3);
+        assert_memory_equal(braid_value_data(out[0]), x, sizeof x);
+        assert_int_equal(braid_value_kind(out[1]), BRAID_SEQUENCE);
+        assert_int_equal(braid_value_count(out[1]), 4);
+        assert_memory_equal(braid_value_data(braid_value_item(out[1], 3)), x, sizeof x);
+        assert_int_equal(braid_value_dim(braid_value_item(out[1], 1))[1], 2);
+        braid_value_free(out[0]);
+        braid_value_free(out[1]);
+        out[0] = out[1] = NULL;
+        *(int64_t *)braid_value_data(in[1]) = 3;
+        assert_int_equal(braid_session_run(s, (const braid_value *const *)in, out, &e),
+                         BRAID_RUNTIME);
+        assert_non_null(strstr(e.message, "at")); /* the node's path */
+        assert_null(out[0]);
+        DLManagedTensor *dl[2];
+        const DLTensor *none[2] = {0};
+        assert_int_equal(braid_session_run_dlpack(s, none, dl, &e), BRAID_USAGE);
+        braid_value_free(in[0]);
+        braid_value_free(in[1]);
+        braid_session_free(s);
+        braid_model_free(m);
+    }
+    free(path);
+}
+
+static void test_optionals(void **state) {
+    (void)state;
+    char *path = optional_model();
+    for (size_t k = 0; k < COUNT(targets); k++) {
+        struct braid_model *m = load(path, targets[k]);
+        assert_int_equal(braid_model_input(m, 0)->kind, BRAID_OPTIONAL);
+        assert_int_equal(braid_model_input(m, 0)->element, BRAID_TENSOR);
+        braid_session *s = session(m);
+        for (int form = 0; form < 4; form++) { /* absent, empty, element, optional with element */
+            braid_value *in = NULL, *out = NULL;
+            braid_error e = {0};
+            if (form >= 2) in = tensor(BRAID_FLOAT32, 1, (int64_t[]){2}, NULL);
+            if (form % 2) assert_int_equal(braid_value_new_optional(in, &in, NULL), 0);
+            if (braid_session_run(s, (const braid_value *const *)&in, &out, &e))
+                fail_msg("%s", e.message);
+            assert_int_equal(*(uint8_t *)braid_value_data(out), form >= 2);
+            braid_value_free(in);
+            braid_value_free(out);
+        }
+        braid_session_free(s);
+        braid_model_free(m);
+    }
+    free(path);
+}
+
+static void test_dlpack(void **state) {
+    (void)state;
+    char *path = twice_model();
+    float x[4][3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {10, 11, 12}};
+    for (size_t k = 0; k < COUNT(targets); k++) {
+        struct braid_model *m = load(path, targets[k]);
+        braid_session *s = session(m);
+        int64_t shape[2] = {3, 4}, strides[2] = {1, 3}; /* x transposed */
+        DLTensor t = {.data = x,
+                      .device = {kDLCPU, 0},
+                      .ndim = 2,
+                      .dtype = {kDLFloat, 32, 1},
+                      .shape = shape,
+                      .strides = strides};
+        const DLTensor *in = &t;
+        DLManagedTensor *out = NULL;
+        braid_error e = {0};
+        if (braid_session_run_dlpack(s, &in, &out, &e)) fail_msg("%s", e.message);
+        assert_int_equal(out->dl_tensor.ndim, 2);
+        assert_int_equal(out->dl_tensor.dtype.bits, 32);
+        for (int i = 0; i < 12; i++)
+            assert_true(((float *)out->dl_tensor.data)[i] == 2 * x[i % 4][i / 4]);
+        out->deleter(out);
+        out = NULL;
+        t.dtype.lanes = 4;
+        assert_int_equal(braid_session_run_dlpack(s, &in, &out, &e), BRAID_INPUT);
+        t.dtype.lanes = 1;
+        t.device.device_type = kDLCUDA;
+        assert_int_equal(braid_session_run_dlpack(s, &in, &out, &e), BRAID_INPUT);
+        assert_null(out);
+        braid_session_free(s);
+        braid_model_free(m);
+    }
+    free(path);
+}
+
+static void *run_many(void *arg) {
+    float x[4] = {1, 2, 3, 4};
+    for (int i = 0; i < 100; i++) {
+        braid_value *in = tensor(BRAID_FLOAT32, 2, (int64_t[]){1, 4}, x), *out = NULL;
+        assert_int_equal(braid_session_run(arg, (const braid_value *const *)&in, &out, NULL), 0);
+        assert_true(((float *)braid_value_data(out))[3] == 8);
+        braid_value_free(in);
+        braid_value_free(out);
+    }
+    return NULL;
+}
+static void test_threads(void **state) {
+    (void)state;
+    char *path = twice_model();
+    for (size_t k = 0; k < COUNT(targets); k++) {
+        struct braid_model *m = load(path, targets[k]);
+        braid_session *s[2] = {session(m), session(m)};
+        pthread_t t[4];
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(pthread_create(&t[i], NULL, run_many, s[i / 2]), 0);
+        for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+        braid_session_free(s[0]);
+        braid_session_free(s[1]);
+        braid_model_free(m);
+    }
+    free(path);
+}
+
+static void expect_load(const char *path, const braid_options *o, braid_status st) {
+    struct braid_model *m = NULL;
+    braid_error e = {0};
+    assert_int_equal(braid_load(path, o, &m, &e), st);
+    assert_int_equal(e.status, st);
+    assert_true(e.message[0]);
+    assert_null(m);
+}
+static void test_load_errors(void **state) {
+    (void)state;
+    char *path = twice_model(), junk[64];
+    for (size_t k = 0; k < COUNT(targets); k++) {
+        braid_options o = {.struct_size = sizeof o, .target = targets[k], .cache_dir = folder};
+        expect_load("/nonexistent/model.onnx", &o, BRAID_IO);
+        snprintf(junk, sizeof junk, "%s/junk.onnx", folder);
+        FILE *f = fopen(junk, "wb");
+        fputs("this is not a model", f);
+        fclose(f);
+        expect_load(junk, &o, BRAID_MODEL);
+        Onnx u = {0};
+        node(&u, "NoSuchOperator", "odd", "x", NULL, "y");
+        input(&u, "x", type("tensor", 1, "4"));
+        output(&u, "y", type("tensor", 1, "4"));
+        char *unsupported = save(&u, "unsupported.onnx");
+        expect_load(unsupported, &o, BRAID_UNSUPPORTED);
+        free(unsupported);
+        braid_fold fold = {.carry_count = 1,
+                           .carry_input = (const char *const[]){"x"},
+                           .carry_output = (const char *const[]){"nothing"}};
+        o.fold = &fold;
+        struct braid_model *m = NULL;
+        braid_error e = {0};
+        assert_int_not_equal(braid_load(path, &o, &m, &e), BRAID_OK);
+    }
+    braid_options o = {.struct_size = sizeof o, .target = "abacus"};
+    expect_load(path, &o, BRAID_USAGE);
+    o.target = "cuda:sm_90";
+    expect_load(path, &o, BRAID_USAGE);
+    o.struct_size = 0;
+    expect_load(path, &o, BRAID_USAGE);
+    free(path);
+}
+
+static void test_compile(void **state) {
+    (void)state;
+    char *path = twice_model(), so[64], text[64];
+    snprintf(so, sizeof so, "%s/out.so", folder);
+    snprintf(text, sizeof text, "%s/out.c", folder);
+    braid_error e = {0};
+    braid_options o = {.struct_size = sizeof o, .emit_path = text};
+    if (braid_compile(path, &o, so, &e)) fail_msg("%s", e.message);
+    assert_int_equal(access(text, R_OK), 0);
+    struct braid_model *m = load(so, NULL);
+    assert_string_equal(braid_model_target(m), "cpu");
+    braid_session *s = session(m);
+    run_many(s);
+    assert_int_equal(braid_session_stat(s, BRAID_THREADS), 2);
+    braid_session_free(s);
+    braid_model_free(m);
+    unlink(so);
+    assert_int_equal(braid_compile("/nonexistent.onnx", NULL, so, &e), BRAID_IO);
+    assert_int_not_equal(access(so, F_OK), 0);
+    o.target = "interp";
+    assert_int_equal(braid_compile(path, &o, so, &e), BRAID_USAGE);
+    assert_int_equal(braid_compile(path, NULL, "/nonexistent/out.so", &e), BRAID_IO);
+    free(path);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+static int tear_down(void **state) {
+    (void)state;
+    Sb command = {0};
+    sb_printf(&command, "rm -r %s", folder);
+    int st = system(command.p);
+    sb_free(&command);
+    return st;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensors),     cmocka_unit_test(test_input_errors),
+        cmocka_unit_test(test_sequences),   cmocka_unit_test(test_optionals),
+        cmocka_unit_test(test_dlpack),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_load_errors), cmocka_unit_test(test_compile)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

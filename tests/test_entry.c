@@ -1,0 +1,237 @@
+/* The surroundings of emitted kernels (codegen/cpu/ctx.h, entry.c) around a kernel written by hand:
+ * several units, growth, faults, the checks of inputs. Made to run under the sanitizers, too. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "include/braid_model.h"
+#include "codegen/cpu/ctx.h"
+
+/* y[i] = sum of x after `steps` rounds, each of which needs a barrier. mode: 1 wants more arena,
+ * 2 a bigger slot, 3 faults in the last unit, 4 faults in all, 5 grows without end. */
+#define BK_NAME "sums"
+#define BK_NIN 3
+#define BK_NOUT 1
+#define BK_ARENA ((size_t)4096)
+#define BK_NSLOT 1
+#define BK_NSITE 2
+static const char *const bk_sites[] = {"first fault", "/loop/gather (Gather): index out of range"};
+static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 2, {-1, 4}, {"n"}},
+                                        {"mode", BRAID_IO_TENSOR, 7, 0, {0}, {0}},
+                                        {"steps", BRAID_IO_OPTIONAL_TENSOR, 7, 0, {0}, {0}}};
+static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 1, {-1}, {0}}};
+
+static int braid_kernel(bk_ctx *k, int unit, int nunit) {
+    const float *x = k->in[0].data;
+    int64_t n = k->in[0].dim[0] * 4, mode = *(const int64_t *)k->in[1].data;
+    int64_t steps = k->in[2].rank < 0 ? 1 : *(const int64_t *)k->in[2].data;
+    if (steps > k->max_iterations) {
+        bk_fault(k, 0);
+        return BK_FAULT;
+    }
+    size_t need = (size_t)n * 2 * sizeof(float) * (mode == 1 ? 100 : 1);
+    if (mode == 5) need = (size_t)1 << 41;
+    if (need > k->arena_size) {
+        bk_need_arena(k, need);
+        return BK_GROW;
+    }
+    float *a = (float *)k->arena, *b = a + n;
+    for (int64_t i = unit; i < n; i += nunit) a[i] = x[i];
+    int code = bk_barrier(k);
+    for (int64_t s = 0; s < steps && code == BK_OK; s++) {
+        for (int64_t i = unit; i < n; i += nunit) b[i] = a[i] + a[(i + 1) % n];
+        if (mode == 2 && s * 100000 > k->cap[0] && unit == nunit - 1)
+            bk_need_slot(k, 0, s * 100000);
+        if ((mode == 3 && s == steps - 1 && unit == nunit - 1) || mode == 4) bk_fault(k, 1);
+        float *t = a;
+        a = b, b = t;
+        code = bk_barrier(k);
+    }
+    if (code != BK_OK) return code;
+    if (mode == 2 && unit == 0) memset(k->slot[0], 1, (size_t)k->cap[0]);
+    if (unit == 0) k->out[0] = (braid_tensor_v1){a, 1, 1, {n}};
+    return BK_OK;
+}
+
+#include "codegen/cpu/entry.c"
+
+#define N 6
+typedef struct Case {
+    float x[N * 4];
+    int64_t mode, steps;
+    braid_tensor_v1 in[3], out[1];
+    char message[200];
+} Case;
+
+static void case_init(Case *c, int64_t mode, int64_t steps) {
+    memset(c, 0, sizeof *c);
+    for (int i = 0; i < N * 4; i++) c->x[i] = (float)(i % 5);
+    c->mode = mode;
+    c->steps = steps;
+    c->in[0] = (braid_tensor_v1){c->x, 1, 2, {N, 4}};
+    c->in[1] = (braid_tensor_v1){&c->mode, 7, 0, {0}};
+    c->in[2] = (braid_tensor_v1){&c->steps, 7, 0, {0}};
+    c->out[0].rank = -7;
+}
+static void *session(int threads) {
+    braid_session_config_v1 cfg = {sizeof cfg, threads, 1000};
+    void *s = NULL;
+    assert_int_equal(braid_model()->session_new(&cfg, &s), 0);
+    return s;
+}
+static int run(void *s, Case *c) {
+    return braid_model()->run(s, c->in, c->out, c->message, sizeof c->message);
+}
+static void check_sums(const Case *c) {
+    float a[N * 4], b[N * 4];
+    memcpy(a, c->x, sizeof a);
+    for (int s = 0; s < c->steps; s++) {
+        for (int i = 0; i < N * 4; i++) b[i] = a[i] + a[(i + 1) % (N * 4)];
+        memcpy(a, b, sizeof a);
+    }
+    assert_int_equal(c->out[0].rank, 1);
+    assert_memory_equal(c->out[0].data, a, sizeof a);
+}
+
+static void test_units(void **state) {
+    (void)state;
+    const braid_model_v1 *m = braid_model();
+    assert_int_equal(m->abi_version, BRAID_ABI_VERSION);
+    for (int threads = 1; threads <= 5; threads++) {
+        void *s = session(threads);
+        assert_int_equal(m->stat(s, BRAID_STAT_THREADS), threads);
+        for (int i = 0; i < 50; i++) {
+            Case c;
+            case_init(&c, 0, i % 12);
+            assert_int_equal(run(s, &c), 0);
+            check_sums(&c);
+            assert_int_equal(m->stat(s, BRAID_STAT_BARRIERS), threads == 1 ? 0 : i % 12 + 1);
+        }
+        m->session_free(s);
+    }
+    void *s;
+    assert_int_equal(m->session_new(NULL, &s), 0);
+    m->session_free(s);
+    m->session_free(NULL);
+}
+
+static void test_growth(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        void *s = session(threads);
+        Case c;
+        case_init(&c, 1, 3);
+        assert_int_equal(run(s, &c), 0);
+        check_sums(&c);
+        assert_int_equal(braid_model()->stat(s, BRAID_STAT_RESTARTS), 1);
+        assert_int_equal(run(s, &c), 0);
+        assert_int_equal(braid_model()->stat(s, BRAID_STAT_RESTARTS), 0);
+        case_init(&c, 2, 9);
+        assert_int_equal(run(s, &c), 0);
+        check_sums(&c);
+        assert_true(braid_model()->stat(s, BRAID_STAT_ARENA_BYTES) > 800000);
+        case_init(&c, 5, 1);
+        assert_int_equal(run(s, &c), BK_ST_MEMORY);
+        assert_int_equal(c.out[0].rank, -7);
+        case_init(&c, 0, 2); /* and the session still works */
+        assert_int_equal(run(s, &c), 0);
+        check_sums(&c);
+        braid_model()->session_free(s);
+    }
+}
+
+static void test_faults(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 4; threads++) {
+        void *s = session(threads);
+        for (int mode = 3; mode <= 4; mode++) {
+            Case c;
+            case_init(&c, mode, 5);
+            assert_int_equal(run(s, &c), BK_ST_RUNTIME);
+            assert_string_equal(c.message, bk_sites[1]);
+            assert_int_equal(c.out[0].rank, -7);
+        }
+        Case c;
+        case_init(&c, 0, 1001);
+        assert_int_equal(run(s, &c), BK_ST_RUNTIME);
+        assert_string_equal(c.message, bk_sites[0]);
+        case_init(&c, 0, 1000);
+        c.x[0] = 0;
+        assert_int_equal(run(s, &c), 0);
+        braid_model()->session_free(s);
+    }
+}
+
+static void expect_bad(void *s, Case *c, const char *message) {
+    assert_int_equal(run(s, c), BK_ST_INPUT);
+    assert_string_equal(c->message, message);
+    assert_int_equal(c->out[0].rank, -7);
+    case_init(c, 0, 2);
+}
+static void test_inputs(void **state) {
+    (void)state;
+    void *s = session(2);
+    Case c;
+    case_init(&c, 0, 1);
+    c.in[2] = (braid_tensor_v1){NULL, 0, -1, {0}};
+    assert_int_equal(run(s, &c), 0);
+    case_init(&c, 0, 2);
+    c.in[0].dtype = 11;
+    expect_bad(s, &c, "input 'x': expected float32[n,4], got float64[6,4]");
+    c.in[0].dim[1] = 3;
+    expect_bad(s, &c, "input 'x': expected float32[n,4], got float32[6,3]");
+    c.in[0].rank = 1;
+    expect_bad(s, &c, "input 'x': expected float32[n,4], got float32[6]");
+    c.in[0].rank = 13;
+    expect_bad(s, &c, "input 'x': rank 13 is not between 0 and 12");
+    c.in[0].data = NULL;
+    expect_bad(s, &c, "input 'x' has no data");
+    c.in[0].dim[0] = -1;
+    expect_bad(s, &c, "input 'x': a dimension is negative or too large");
+    c.in[0].dim[0] = INT64_MAX;
+    expect_bad(s, &c, "input 'x': a dimension is negative or too large");
+    c.in[0].dtype = 8;
+    expect_bad(s, &c, "input 'x': its element type is not supported");
+    c.in[1] = (braid_tensor_v1){NULL, 0, -1, {0}};
+    expect_bad(s, &c, "input 'mode' is missing");
+    assert_int_equal(braid_model()->run(s, NULL, c.out, NULL, 0), BK_ST_USAGE);
+    braid_session_config_v1 cfg = {sizeof cfg, -1, 0};
+    void *none = NULL;
+    assert_int_equal(braid_model()->session_new(&cfg, &none), BK_ST_USAGE);
+    assert_null(none);
+    braid_model()->session_free(s);
+}
+
+/* Two threads with a session each, and two that fight for one. */
+static void *run_many(void *arg) {
+    for (int i = 0; i < 200; i++) {
+        Case c;
+        case_init(&c, 0, i % 7);
+        int st = run(arg, &c);
+        assert_true(st == 0 || st == BK_ST_USAGE);
+    }
+    return NULL;
+}
+static void test_sessions(void **state) {
+    (void)state;
+    void *s[2] = {session(2), session(2)};
+    pthread_t t[3];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, run_many, s[i / 2]), 0);
+    for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+    Case c;
+    case_init(&c, 0, 3);
+    assert_int_equal(run(s[0], &c), 0);
+    check_sums(&c);
+    braid_model()->session_free(s[0]);
+    braid_model()->session_free(s[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_units), cmocka_unit_test(test_growth),
+                                       cmocka_unit_test(test_faults), cmocka_unit_test(test_inputs),
+                                       cmocka_unit_test(test_sessions)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

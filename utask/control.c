@@ -1,0 +1,735 @@
+/* control.c: If, Loop and Scan: branches with joins, loops whose carried values are found to be
+ * constant, of constant shape, or neither, by trying.
+ *
+ * A carried value starts out as "never changes". The body is lowered under that assumption; where its
+ * result contradicts it, that part (an element, a dimension, the rank, the contents) is given up and
+ * the body is lowered again. What was given up is remembered for each node, so that nested loops cost
+ * a number of passes linear in what varies, not exponential in depth. */
+#include "utask/lower_internal.h"
+#include "utask/ops/sequence.h"
+
+/* ---- forks and joins ------------------------------------------------------------------------------------ */
+Fork fork_begin(Lower *L, Expr *cond) {
+    Fork f = {stmt_new(L->cx, S_BRANCH, L->node->path), L->seq};
+    f.s->br.cond = cond->pure ? cond : let(L, "cond", cond, 0);
+    for (int k = 0; k < 2; k++) f.s->br.arm[k] = seq_new(L->cx, L->seq, f.s, false);
+    return f;
+}
+
+static bool inside(const Seq *q, const Fork *f) {
+    for (; q; q = q->parent)
+        if (q == f->s->br.arm[0] || q == f->s->br.arm[1]) return true;
+    return false;
+}
+
+static Expr *join_expr(Lower *L, Fork *f, Expr *a, Expr *b, const char *name, int64_t lo) {
+    if (a == b && visible(a, f->outer)) return a;
+    if (!a && visible(b, f->outer)) return b;
+    if (!b && visible(a, f->outer)) return a;
+    DType t = (DType)(a ? a : b)->dtype;
+    JoinSym k;
+    Expr *r = sym_scoped(L, &k.sym, t, name, lo, f->outer);
+    k.arm[0] = a ? a : e_num(L->cx, t, 0);
+    k.arm[1] = b ? b : e_num(L->cx, t, 0);
+    vec_push(L->a, &f->s->br.syms, k);
+    return r;
+}
+
+#define JOIN_ELEMS 16
+
+/* Element i of t as a uniform value in Seq q: known, or read when t is tiny and not float. NULL: no. */
+static Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n) {
+    if (t->elem) return t->elem[i];
+    if (t->kind == TK_CONST) return e_elem(L->cx, t->data, i);
+    if (n > 4) return NULL;
+    Seq *up = L->seq;
+    L->seq = q;
+    Expr *e = uni(L, t, i);
+    L->seq = up;
+    return e;
+}
+
+/* Joins the elements of tiny tensors of one constant shape; NULL when they do not qualify. */
+static Tensor *join_elems(Lower *L, Fork *f, Tensor *a, Tensor *b) {
+    Tensor *t = a ? a : b;
+    int64_t n = count_const(t), dim[MAX_RANK];
+    if (n < 0 || n > JOIN_ELEMS || (dtype_is_float(t->dtype) && n > 1)) return NULL;
+    for (int i = 0; i < t->rank; i++) {
+        if (a && b && a->dim[i] != b->dim[i]) return NULL;
+        e_is_int(t->dim[i], &dim[i]);
+    }
+    Expr *ea[JOIN_ELEMS], *eb[JOIN_ELEMS];
+    for (int64_t i = 0; i < n; i++) {
+        ea[i] = a ? elem_in(L, f->s->br.arm[0], a, i, n) : NULL;
+        eb[i] = b ? elem_in(L, f->s->br.arm[1], b, i, n) : NULL;
+        if ((a && !ea[i]) || (b && !eb[i])) return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) ea[i] = join_expr(L, f, ea[i], eb[i], "u", INT64_MIN);
+    return t_from_uniform(L, t->dtype, t->rank, dim, ea);
+}
+
+static uint32_t rank_set(const Tensor *t) { return t->rank < 0 ? t->rank_mask : 1u << t->rank; }
+
+/* Known dims when the rank is r, or NULL. */
+static Expr *const *dims_at(const Tensor *t, int r) {
+    if (t->rank == r) return t->dim;
+    return t->rank < 0 && (t->rank_mask >> r & 1) ? (t->alt[r] ? t->alt[r] : t->dim) : NULL;
+}
+
+static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
+    if (a && b && a->dtype != b->dtype)
+        fail(L, "the branches give different types (%s and %s)", dtype_name(a->dtype), dtype_name(b->dtype));
+    if (a == b && !inside(a->seq, f)) return a;
+    Tensor *t = a ? a : b, *o = b ? b : a;
+    Expr *dim[MAX_RANK];
+    bool dyn = t->rank < 0 || o->rank < 0 || t->rank != o->rank;
+    if (!dyn) {
+        Tensor *u = join_elems(L, f, a, b);
+        if (u) return u;
+    }
+    for (int i = 0; i < (dyn ? MAX_RANK : t->rank); i++)
+        dim[i] = join_expr(L, f, a ? a->dim[i] : NULL, b ? b->dim[i] : NULL, "d", 0);
+    Tensor *j = tensor_new(L->cx, TK_JOIN, t->dtype, dyn ? -1 : t->rank, dim);
+    if (dyn) {
+        j->rank_mask = rank_set(t) | rank_set(o);
+        j->rank_e = join_expr(L, f, a ? rank_expr(L, a) : NULL, b ? rank_expr(L, b) : NULL, "rank", 0);
+        for (int r = 0; r <= MAX_RANK; r++) {
+            Expr *const *x = dims_at(t, r), *const *y = t == o ? NULL : dims_at(o, r);
+            if (!x && !y) continue;
+            j->alt[r] = NEWN(L->a, Expr *, MAX_RANK);
+            for (int i = 0; i < r; i++) {
+                Expr *e = x && y ? (x[i] == y[i] ? x[i] : NULL) : x ? x[i] : y[i];
+                j->alt[r][i] = e && visible(e, f->outer) ? e : dim[i];
+            }
+        }
+    }
+    j->seq = f->outer;
+    j->name = t->name;
+    j->path = L->node->path;
+    Join k = {j, {a, b}};
+    vec_push(L->a, &f->s->br.joins, k);
+    return j;
+}
+
+static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
+    if (!a && !b) return NULL;
+    Val *v = a ? a : b, *w = b ? b : a;
+    if (v->kind != w->kind) fail(L, "the branches give different kinds of values");
+    Val *r = NEW(L->a, Val);
+    r->kind = v->kind;
+    if (v->kind == VT_OPTIONAL) {
+        r->has = join_expr(L, f, a ? a->has : NULL, b ? b->has : NULL, "has", 0);
+        r->inner = join_val(L, f, a ? a->inner : NULL, b ? b->inner : NULL);
+        return r;
+    }
+    r->t = join_tensor(L, f, a ? a->t : NULL, b ? b->t : NULL);
+    if (v->kind == VT_SEQUENCE) {
+        if (v->elem_dtype != w->elem_dtype) fail(L, "the branches give sequences of different types");
+        r->elem_dtype = v->elem_dtype;
+        r->elem_rank = v->elem_rank == w->elem_rank ? v->elem_rank : -1;
+        for (int i = 0; i < r->elem_rank; i++) {
+            Expr *e = v->elem_dim[i] == w->elem_dim[i] ? v->elem_dim[i] : NULL;
+            r->elem_dim[i] = e && visible(e, f->outer) ? e : NULL;
+        }
+        r->len = join_expr(L, f, a ? a->len : NULL, b ? b->len : NULL, "len", 0);
+    }
+    return r;
+}
+
+void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result), void *user,
+              int nresult, Val **result) {
+    Val **res[2];
+    LowerState *st = L->st;
+    const Node *node = L->node;
+    Val **out = L->out;
+    int nrefine = st->refine.n, depth = st->split_depth;
+    char first[sizeof L->d->message] = "";
+    volatile bool ok[2] = {false, false};
+    for (volatile int k = 0; k < 2; k++) {
+        res[k] = NEWN(L->a, Val *, nresult ? nresult : 1);
+        jmp_buf jb, *up = L->d->top;
+        L->seq = f->s->br.arm[k];
+        L->d->top = &jb;
+        if (setjmp(jb) == 0) {
+            body(L, user, k, res[k]);
+            L->d->top = up;
+            ok[k] = true;
+            continue;
+        }
+        L->d->top = up;
+        if (L->d->status != ST_MODEL || *first) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+        /* This arm cannot run: it becomes a fault. */
+        memcpy(first, L->d->message, sizeof first);
+        L->d->status = ST_OK;
+        L->node = node;
+        L->out = out;
+        st->refine.n = nrefine;
+        st->split_depth = depth;
+        Stmt *s = stmt_new(L->cx, S_CHECK, node->path);
+        s->check.cond = e_bool(L->cx, false);
+        s->check.site = cx_site(L->cx, NULL, "%s", first);
+        vec_push(L->a, &f->s->br.arm[k]->s, s);
+        memset(res[k], 0, sizeof *res[k] * (size_t)nresult);
+    }
+    L->seq = f->outer;
+    vec_push(L->a, &L->seq->s, f->s);
+    for (int i = 0; i < nresult; i++) {
+        if ((ok[0] && !res[0][i]) || (ok[1] && !res[1][i])) { /* an absent output of a single node */
+            result[i] = NULL;
+            continue;
+        }
+        result[i] = join_val(L, f, res[0][i], res[1][i]);
+    }
+}
+
+/* ---- If ---------------------------------------------------------------------------------------------------- */
+static const Region *region_attr(Lower *L, const char *name) {
+    const Attr *a = node_attr(L->node, name);
+    if (!a || a->kind != AT_GRAPH) fail(L, "the subgraph %s is missing", name);
+    return a->g;
+}
+
+static Expr *bool_scalar(Lower *L, Tensor *t, const char *what) {
+    if (t->dtype != DT_BOOL) fail(L, "%s must be bool, not %s", what, dtype_name(t->dtype));
+    if (t->rank >= 0)
+        check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "%s must have exactly one element", what);
+    return uni(L, t, 0);
+}
+
+static void if_arm(Lower *L, void *user, int arm, Val **result) {
+    const Region **r = user;
+    lower_region(L, r[arm], 0, NULL, L->node->nout, result);
+}
+
+void lower_If(Lower *L) {
+    const Region *r[2] = {region_attr(L, "then_branch"), region_attr(L, "else_branch")};
+    Expr *cond = bool_scalar(L, in(L, 0), "the condition");
+    Val **res = NEWN(L->a, Val *, L->node->nout + 1);
+    int64_t v;
+    if (e_is_int(cond, &v)) lower_region(L, r[!v], 0, NULL, L->node->nout, res);
+    else {
+        Fork f = fork_begin(L, cond);
+        fork_run(L, &f, if_arm, r, L->node->nout, res);
+    }
+    for (int i = 0; i < L->node->nout; i++) out_val(L, i, res[i]);
+}
+
+/* ---- loops --------------------------------------------------------------------------------------------------- */
+Stmt *loop_stmt(Lower *L, Expr *trips) {
+    Stmt *s = stmt_new(L->cx, S_LOOP, L->node->path);
+    s->loop.trips = trips;
+    s->loop.body = seq_new(L->cx, L->seq, s, true);
+    sym_scoped(L, &s->loop.iter, DT_I64, "i", 0, L->seq);
+    s->loop.cap_site = site(L, "the loop reached the iteration limit");
+    return s;
+}
+
+/* A copy of t in memory of its own, computed here; never folded away. */
+static Tensor *copy_tensor(Lower *L, Tensor *t) {
+    Expr *n[1], *idx[MAX_RANK];
+    if (t->blob) {
+        Stmt *s = ext_begin(L, "seq_copy", 1, &t, 0, NULL);
+        Tensor *b = ext_blob(L, s);
+        ext_end(L, s, NULL);
+        return b;
+    }
+    if (t->rank < 0) n[0] = let(L, "n", count(L, t), 0);
+    Tensor *c = te_begin(L, t->dtype, t->rank < 0 ? 1 : t->rank, t->rank < 0 ? n : t->dim);
+    for (int i = 0; i < c->rank; i++) idx[i] = ax(L, c, i);
+    c->body = t->rank < 0 ? e_loadf(L->cx, t, idx[0]) : ld(L, t, idx);
+    c->seq = L->seq;
+    c->name = t->name;
+    Stmt *st = stmt_new(L->cx, S_OP, c->path);
+    st->op.n = 1;
+    st->op.t = NEWN(L->a, Tensor *, 1);
+    st->op.t[0] = c;
+    vec_push(L->a, &L->seq->s, st);
+    return c;
+}
+
+Tensor *own_tensor(Lower *L, Tensor *t) {
+    bool own = t->seq == L->seq && !t->owned && (t->kind == TK_TE || (t->kind == TK_EXTERN && t->blob));
+    if (!own) t = copy_tensor(L, t);
+    t->owned = true;
+    return t;
+}
+
+/* One carried value during one attempt. */
+typedef struct Carried {
+    CarryPlan *plan;
+    Val *init, *phi;      /* phi: as the body sees it */
+    bool elems;           /* followed element by element */
+    int64_t n;
+    Sym **elem_sym;       /* NULL entries: the element does not vary */
+    Sym *dim_sym[MAX_RANK], *rank_sym, *len_sym, *has_sym;
+    Expr **elem_init;
+    struct Carried *inner;
+} Carried;
+
+static Sym *phi_sym(Lower *L, DType t, const char *name, int64_t lo, Seq *outer) {
+    Sym *s;
+    sym_scoped(L, &s, t, name, lo, outer);
+    return s;
+}
+
+/* The tensor made of the loop's element symbols, in the current Seq. */
+static Tensor *elems_tensor(Lower *L, const Carried *k) {
+    Expr **e = NEWN(L->a, Expr *, k->n + 1);
+    int64_t dim[MAX_RANK];
+    for (int64_t i = 0; i < k->n; i++)
+        e[i] = k->elem_sym[i] ? e_sym(L->cx, k->elem_sym[i]) : k->elem_init[i];
+    for (int i = 0; i < k->init->t->rank; i++) e_is_int(k->init->t->dim[i], &dim[i]);
+    return t_from_uniform(L, k->init->t->dtype, k->init->t->rank, dim, e);
+}
+
+/* Values of up to this many elements may be carried in registers. */
+static int64_t elem_limit(const Tensor *t) { return dtype_is_float(t->dtype) ? 4 : 64; }
+
+static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
+    Tensor *t = k->init->t;
+    CarryPlan *p = k->plan;
+    Seq *outer = L->seq;
+    bool dyn = t->rank < 0 || p->rank_vary;
+    int64_t n = dyn ? -1 : count_const(t);
+    for (int i = 0; i < t->rank; i++)
+        if (p->dim_vary[i]) n = -1;
+    if (n >= 0 && n <= elem_limit(t) && !p->no_elem && !t->blob && (!p->nelem || p->nelem == n)) {
+        k->elem_init = NEWN(L->a, Expr *, n + 1);
+        k->elem_sym = NEWN(L->a, Sym *, n + 1);
+        bool ok = true;
+        for (int64_t i = 0; i < n && ok; i++) ok = (k->elem_init[i] = elem_in(L, outer, t, i, n)) != NULL;
+        if (ok) {
+            k->elems = true;
+            k->n = n;
+            p->nelem = n;
+            if (!p->elem_vary) p->elem_vary = NEWN(L->a, bool, n + 1);
+            for (int64_t i = 0; i < n; i++)
+                if (p->elem_vary[i]) k->elem_sym[i] = phi_sym(L, t->dtype, "c", INT64_MIN, outer);
+            L->seq = loop->loop.body;
+            k->phi = val_tensor(L, elems_tensor(L, k));
+            L->seq = outer;
+            return;
+        }
+    }
+    if (!p->no_elem) { /* first assume that it is loop-invariant */
+        k->phi = k->init;
+        return;
+    }
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < MAX_RANK; i++) {
+        dim[i] = t->dim[i];
+        if (!p->dim_vary[i] && !dyn) continue;
+        k->dim_sym[i] = phi_sym(L, DT_I64, "d", 0, outer);
+        dim[i] = e_sym(L->cx, k->dim_sym[i]);
+    }
+    Tensor *phi = tensor_new(L->cx, TK_PHI, t->dtype, dyn ? -1 : t->rank, dim);
+    if (dyn) {
+        k->rank_sym = phi_sym(L, DT_I64, "rank", 0, outer);
+        phi->rank_e = e_sym(L->cx, k->rank_sym);
+        phi->rank_mask = p->rank_mask;
+    }
+    phi->blob = t->blob;
+    phi->seq = outer;
+    phi->name = t->name;
+    phi->path = L->node->path;
+    Val *v = NEW(L->a, Val);
+    *v = *k->init;
+    v->t = phi;
+    k->phi = v;
+}
+
+static void phi_val(Lower *L, Stmt *loop, Carried *k) {
+    Val *v = k->init;
+    if (v->kind == VT_TENSOR) {
+        phi_tensor(L, loop, k);
+        return;
+    }
+    if (v->kind == VT_OPTIONAL) {
+        Val *r = NEW(L->a, Val);
+        *r = *v;
+        if (k->plan->has_vary) {
+            k->has_sym = phi_sym(L, DT_BOOL, "has", 0, L->seq);
+            r->has = e_sym(L->cx, k->has_sym);
+        }
+        if (v->inner) {
+            k->inner = NEW(L->a, Carried);
+            if (!k->plan->inner) k->plan->inner = NEW(L->a, CarryPlan);
+            k->inner->plan = k->plan->inner;
+            k->inner->init = v->inner;
+            phi_val(L, loop, k->inner);
+            r->inner = k->inner->phi;
+        }
+        k->phi = r;
+        return;
+    }
+    if (!k->plan->no_elem) {
+        k->phi = v;
+        return;
+    }
+    phi_tensor(L, loop, k);
+    if (k->plan->len_vary) {
+        k->len_sym = phi_sym(L, DT_I64, "len", 0, L->seq);
+        k->phi->len = e_sym(L->cx, k->len_sym);
+    }
+    if (k->plan->rank_vary) k->phi->elem_rank = -1;
+    for (int i = 0; i < MAX_RANK; i++)
+        if (k->plan->dim_vary[i]) k->phi->elem_dim[i] = NULL;
+}
+
+/* Compares the body's result with the assumption; gives up what does not hold. True: try again. */
+static bool revise(Lower *L, Carried *k, Val *next) {
+    CarryPlan *p = k->plan;
+    Val *phi = k->phi;
+    bool again = false;
+    if (!next || next->kind != phi->kind) fail(L, "a carried value changes its kind");
+    if (next->kind == VT_OPTIONAL) {
+        if (!k->has_sym && next->has != phi->has) again = p->has_vary = true;
+        if (!phi->inner && next->inner) fail(L, "a carried optional starts without an element and without a type");
+        if (phi->inner && next->inner && revise(L, k->inner, next->inner)) again = true;
+        return again;
+    }
+    Tensor *a = phi->t, *b = next->t;
+    if (a->dtype != b->dtype)
+        fail(L, "a carried value changes its type from %s to %s", dtype_name(a->dtype), dtype_name(b->dtype));
+    if (next->kind == VT_SEQUENCE) {
+        if (b != a && !p->no_elem) again = p->no_elem = true;
+        if (!k->len_sym && next->len != phi->len) again = p->len_vary = true;
+        if (phi->elem_dtype != next->elem_dtype) fail(L, "a carried sequence changes its type");
+        if (phi->elem_rank >= 0 && next->elem_rank != phi->elem_rank) again = p->rank_vary = true;
+        for (int i = 0; i < phi->elem_rank; i++)
+            if (phi->elem_dim[i] && phi->elem_dim[i] != next->elem_dim[i]) again = p->dim_vary[i] = true;
+        if (again) p->no_elem = true;
+        return again;
+    }
+    if (a == b) return false;
+    uint32_t ranks = rank_set(a) | rank_set(b);
+    if (a->rank < 0 || b->rank < 0 || a->rank != b->rank) {
+        if (!p->rank_vary || (ranks & ~p->rank_mask)) {
+            p->rank_mask |= ranks | rank_set(k->init->t);
+            p->rank_vary = p->no_elem = true;
+            return true;
+        }
+        return false;
+    }
+    for (int i = 0; i < a->rank; i++)
+        if (!k->dim_sym[i] && a->dim[i] != b->dim[i]) again = p->dim_vary[i] = p->no_elem = true;
+    if (again) return true;
+    if (!k->elems) {
+        if (p->no_elem) return false;
+        return p->no_elem = true;
+    }
+    for (int64_t i = 0; i < k->n; i++) {
+        Expr *e = elem_in(L, L->seq, b, i, k->n);
+        if (!e) return p->no_elem = true;
+        if (!k->elem_sym[i] && e != k->elem_init[i]) again = p->elem_vary[i] = true;
+    }
+    return again;
+}
+
+static void carry_sym(Lower *L, Stmt *loop, Sym *s, Expr *init, Expr *next) {
+    LoopSym k = {s, init, next};
+    if (s) vec_push(L->a, &loop->loop.syms, k);
+}
+
+/* Connects a confirmed carried value: in the body's Seq. */
+static void carry_finish(Lower *L, Stmt *loop, Carried *k, Val *next) {
+    Cx *c = L->cx;
+    Val *init = k->init;
+    if (init->kind == VT_OPTIONAL) {
+        carry_sym(L, loop, k->has_sym, init->has, next->has);
+        if (k->inner) carry_finish(L, loop, k->inner, next->inner ? next->inner : k->inner->phi);
+        return;
+    }
+    if (init->kind == VT_SEQUENCE) carry_sym(L, loop, k->len_sym, init->len, next->len);
+    if (k->elems) {
+        for (int64_t i = 0; i < k->n; i++)
+            if (k->elem_sym[i])
+                carry_sym(L, loop, k->elem_sym[i], k->elem_init[i], elem_in(L, L->seq, next->t, i, k->n));
+        return;
+    }
+    if (k->phi->t == init->t) return; /* loop-invariant */
+    carry_sym(L, loop, k->rank_sym, rank_expr(L, init->t), rank_expr(L, next->t));
+    for (int i = 0; i < MAX_RANK; i++) carry_sym(L, loop, k->dim_sym[i], init->t->dim[i], next->t->dim[i]);
+    (void)c;
+    LoopCarry m = {k->phi->t, init->t, own_tensor(L, next->t)};
+    vec_push(L->a, &loop->loop.carry, m);
+}
+
+static Val *carry_result(Lower *L, Carried *k) {
+    if (k->init->kind == VT_OPTIONAL) {
+        Val *v = NEW(L->a, Val);
+        *v = *k->phi;
+        if (k->inner) v->inner = carry_result(L, k->inner);
+        return v;
+    }
+    return k->elems ? val_tensor(L, elems_tensor(L, k)) : k->phi;
+}
+
+static bool uses_loop_sym(const Stmt *loop, const Expr *e) {
+    if (!(e->flags & EF_SYM)) return false;
+    if (e->op == E_SYM) {
+        if (e->sym == loop->loop.iter) return true;
+        for (int i = 0; i < loop->loop.syms.n; i++)
+            if (loop->loop.syms.p[i].sym == e->sym) return true;
+        return false;
+    }
+    for (int i = 0; i < e->n; i++)
+        if (uses_loop_sym(loop, e->a[i])) return true;
+    return false;
+}
+
+/* e with the loop's symbols at their initial values. */
+static Expr *at_entry(Cx *c, const Stmt *loop, Expr *e) {
+    if (!(e->flags & EF_SYM)) return e;
+    if (e->op == E_SYM) {
+        if (e->sym == loop->loop.iter) return e_int(c, 0);
+        for (int i = 0; i < loop->loop.syms.n; i++)
+            if (loop->loop.syms.p[i].sym == e->sym) return loop->loop.syms.p[i].init;
+        return e;
+    }
+    Expr *a[3];
+    if (e->n > 3 || !e->pure) return e;
+    for (int i = 0; i < e->n; i++) a[i] = at_entry(c, loop, e->a[i]);
+    switch (e->op) {
+    case E_CAST: return e_cast(c, e->dtype, a[0]);
+    case E_SELECT: return e_sel(c, a[0], a[1], a[2]);
+    case E_GUARD: case E_BITCAST: return e;
+    default: return e_is_unary(e->op) ? e_un(c, e->op, a[0]) : e_bin(c, e->op, a[0], a[1]);
+    }
+}
+
+/* Scan output k of the loop: called in the body, result valid after the loop. */
+static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v, const VType *ty) {
+    Cx *c = L->cx;
+    if (v->kind != VT_TENSOR) fail(L, "a scan output must be a tensor");
+    Tensor *e = v->t;
+    if (e->rank < 0) unsupported(L, "a scan output whose rank is known only at run time");
+    if (e->rank + 1 > MAX_RANK) unsupported(L, "a scan output of rank %d", e->rank + 1);
+    Expr *dim[MAX_RANK];
+    dim[0] = trips;
+    for (int i = 0; i < e->rank; i++) {
+        Expr *d = e->dim[i];
+        if (visible(d, outer) && !uses_loop_sym(loop, d)) {
+            dim[i + 1] = d;
+            continue;
+        }
+        /* The size is known inside only: remember it; it may not change between iterations. */
+        Expr *first = at_entry(c, loop, d);
+        if (!visible(first, outer))
+            first = e_int(c, ty && ty->has_shape && ty->rank == e->rank && ty->dim[i] >= 0 ? ty->dim[i] : 0);
+        Sym *s = phi_sym(L, DT_I64, "d", 0, outer);
+        dim[i + 1] = e_sym(c, s);
+        check(L, e_or(c, e_eq(c, e_sym(c, loop->loop.iter), e_int(c, 0)), e_eq(c, dim[i + 1], d)),
+              "a scan output changes its shape between iterations");
+        carry_sym(L, loop, s, first, d);
+    }
+    Tensor *t = tensor_new(c, TK_SCAN, e->dtype, e->rank + 1, dim);
+    t->seq = outer;
+    t->name = e->name;
+    t->path = L->node->path;
+    LoopScan k = {own_tensor(L, e), t};
+    vec_push(L->a, &loop->loop.scan, k);
+    return t;
+}
+
+/* What Loop and Scan have in common. */
+typedef struct LoopSpec {
+    const Region *body;
+    Expr *trips, *cond0;             /* NULL: none */
+    int ncarry, nscan;
+    Val **init;
+    bool has_cond;                   /* result 0 of the body is the condition */
+    int first_param;                 /* of the carried values among the body's parameters */
+    void (*params)(Lower *L, struct LoopSpec *s, Stmt *loop, Val **param); /* the other ones, in the body */
+    void *user;
+    Val **result;                    /* out: carried, then scan outputs stacked on axis 0 */
+} LoopSpec;
+
+static void lower_loop(Lower *L, LoopSpec *s) {
+    Cx *c = L->cx;
+    const Region *r = s->body;
+    int first = s->has_cond, nres = first + s->ncarry + s->nscan;
+    CarryPlan *plan = map_geti(L->st->loop_plan, (uint64_t)(uintptr_t)L->node);
+    if (!plan) {
+        plan = NEWN(L->a, CarryPlan, s->ncarry + 1);
+        map_seti(L->st->loop_plan, (uint64_t)(uintptr_t)L->node, plan);
+    }
+    if (nres != r->nresult)
+        fail(L, "the body gives %d outputs where %d are needed", r->nresult, nres);
+    Seq *outer = L->seq;
+    int mark = outer->s.n;
+    Val **param = NEWN(L->a, Val *, r->nparam + 1), **res = NEWN(L->a, Val *, nres + 1);
+    Carried *k = NEWN(L->a, Carried, s->ncarry + 1);
+    Stmt *loop;
+    for (bool again = true; again;) {
+        outer->s.n = mark;
+        L->seq = outer;
+        loop = loop_stmt(L, s->trips);
+        memset(k, 0, sizeof *k * (size_t)s->ncarry);
+        for (int i = 0; i < s->ncarry; i++) {
+            k[i].plan = &plan[i];
+            k[i].init = s->init[i];
+            phi_val(L, loop, &k[i]);
+            param[s->first_param + i] = k[i].phi;
+        }
+        L->seq = loop->loop.body;
+        s->params(L, s, loop, param);
+        lower_region(L, r, r->nparam, param, nres, res);
+        L->seq = loop->loop.body;
+        again = false;
+        for (int i = 0; i < s->ncarry; i++) again |= revise(L, &k[i], res[first + i]);
+    }
+    /* Confirmed: still in the body. */
+    if (s->cond0) {
+        loop->loop.cond0 = s->cond0;
+        if (res[0]->kind != VT_TENSOR) fail(L, "the body's condition must be a tensor");
+        loop->loop.cond_next = bool_scalar(L, res[0]->t, "the body's condition");
+        if (e_is_ival(s->cond0, 1) && e_is_ival(loop->loop.cond_next, 1))
+            loop->loop.cond0 = loop->loop.cond_next = NULL;
+    }
+    for (int i = 0; i < s->ncarry; i++) carry_finish(L, loop, &k[i], res[first + i]);
+    bool counted = loop->loop.trips && !loop->loop.cond0;
+    Expr *made = counted ? e_max(c, s->trips, e_int(c, 0)) : e_sym(c, loop->loop.iter);
+    for (int i = 0; i < s->nscan; i++) {
+        int at = first + s->ncarry + i;
+        s->result[s->ncarry + i] = val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at]));
+    }
+    L->seq = outer;
+    vec_push(L->a, &outer->s, loop);
+    for (int i = 0; i < s->ncarry; i++) s->result[i] = carry_result(L, &k[i]);
+}
+
+/* A uniform scalar as the tensor a body parameter is declared to be: [] or [1]. */
+static Val *scalar_param(Lower *L, const Value *param, Expr *e) {
+    int64_t one = 1;
+    int rank = param->type && param->type->kind == VT_TENSOR && param->type->has_shape && param->type->rank == 1;
+    return val_tensor(L, t_from_uniform(L, (DType)e->dtype, rank, &one, &e));
+}
+
+static void loop_params(Lower *L, LoopSpec *s, Stmt *loop, Val **param) {
+    param[0] = scalar_param(L, s->body->param[0], e_sym(L->cx, loop->loop.iter));
+    param[1] = scalar_param(L, s->body->param[1], e_bool(L->cx, true));
+}
+
+/* A carried optional that starts empty takes its type from the body's declaration. */
+static Val *typed_none(Lower *L, Val *v, const VType *ty) {
+    if (v->kind != VT_OPTIONAL || v->inner || !ty || ty->kind != VT_OPTIONAL || !ty->elem) return v;
+    Val *r = NEW(L->a, Val), *in = NEW(L->a, Val);
+    *r = *v;
+    if (ty->elem->kind == VT_SEQUENCE && ty->elem->elem && ty->elem->elem->kind == VT_TENSOR) {
+        if (!dtype_supported(ty->elem->elem->dtype)) return v;
+        in = seq_empty(L, ty->elem->elem->dtype);
+    } else if (ty->elem->kind == VT_TENSOR && ty->elem->dtype != DT_NONE) {
+        int64_t dim[MAX_RANK] = {0};
+        for (int i = 0; i < ty->elem->rank; i++) dim[i] = ty->elem->dim[i] > 0 ? ty->elem->dim[i] : 0;
+        int64_t n = 1;
+        for (int i = 0; i < ty->elem->rank; i++) n *= dim[i];
+        if (n > 1 << 20) return v;
+        in->kind = VT_TENSOR;
+        in->t = t_const(L, ty->elem->dtype, ty->elem->rank, dim,
+                        arena_alloc(L->a, (size_t)n * dtype_size(ty->elem->dtype) + 8));
+    } else return v;
+    r->inner = in;
+    return r;
+}
+
+void lower_Loop(Lower *L) {
+    const Node *n = L->node;
+    LoopSpec s = {.body = region_attr(L, "body"), .has_cond = true, .first_param = 2, .params = loop_params};
+    Tensor *m = in(L, 0), *cond = in(L, 1);
+    if (m && m->dtype != DT_I64) fail(L, "the trip count must be int64");
+    if (m && m->rank >= 0)
+        check(L, e_eq(L->cx, count(L, m), e_int(L->cx, 1)), "the trip count must have exactly one element");
+    s.trips = m ? uni_i64(L, m, 0) : NULL;
+    s.cond0 = cond ? bool_scalar(L, cond, "the condition") : NULL;
+    s.ncarry = n->nin > 2 ? n->nin - 2 : 0;
+    if (s.body->nparam != s.ncarry + 2)
+        fail(L, "the body takes %d inputs; with %d carried values it needs %d", s.body->nparam, s.ncarry, s.ncarry + 2);
+    s.nscan = s.body->nresult - 1 - s.ncarry;
+    if (s.nscan < 0 || n->nout > s.ncarry + s.nscan) fail(L, "the body has too few outputs");
+    s.init = NEWN(L->a, Val *, s.ncarry + 1);
+    for (int i = 0; i < s.ncarry; i++) {
+        s.init[i] = in_val(L, i + 2);
+        if (!s.init[i]) fail(L, "carried input %d is missing", i);
+        s.init[i] = typed_none(L, s.init[i], s.body->param[i + 2]->type);
+        /* A body may declare optional where the initial value is given plain. */
+        const VType *ty = s.body->param[i + 2]->type;
+        if (ty && ty->kind == VT_OPTIONAL && s.init[i]->kind != VT_OPTIONAL) {
+            Val *o = NEW(L->a, Val);
+            o->kind = VT_OPTIONAL;
+            o->has = e_bool(L->cx, true);
+            o->inner = s.init[i];
+            s.init[i] = o;
+        }
+    }
+    s.result = NEWN(L->a, Val *, s.ncarry + s.nscan + 1);
+    lower_loop(L, &s);
+    for (int i = 0; i < s.ncarry + s.nscan; i++) out_val(L, i, s.result[i]);
+}
+
+/* ---- Scan ------------------------------------------------------------------------------------------------------ */
+typedef struct ScanIn {
+    Tensor *t;
+    int axis;
+    bool reverse;
+} ScanIn;
+
+static void scan_params(Lower *L, LoopSpec *s, Stmt *loop, Val **param) {
+    Cx *c = L->cx;
+    const ScanIn *x = s->user;
+    for (int i = 0; i < s->body->nparam - s->ncarry; i++) {
+        Tensor *t = x[i].t;
+        Expr *dim[MAX_RANK], *idx[MAX_RANK], *at = e_sym(c, loop->loop.iter);
+        if (x[i].reverse) at = e_sub(c, e_addi(c, t->dim[x[i].axis], -1), at);
+        for (int k = 0, j = 0; k < t->rank; k++)
+            if (k != x[i].axis) dim[j++] = t->dim[k];
+        Tensor *e = te_begin(L, t->dtype, t->rank - 1, dim);
+        for (int k = 0, j = 0; k < t->rank; k++) idx[k] = k == x[i].axis ? at : ax(L, e, j++);
+        e->name = s->body->param[s->ncarry + i]->name;
+        param[s->ncarry + i] = val_tensor(L, te_end(L, e, ld(L, t, idx)));
+    }
+}
+
+static int64_t list_at(Lower *L, const char *name, int i, int count) {
+    int n;
+    const int64_t *p = attr_ints(L, name, &n);
+    if (n < 0) return 0;
+    if (n != count) fail(L, "%s must have %d entries", name, count);
+    return p[i];
+}
+
+void lower_Scan(Lower *L) {
+    const Node *n = L->node;
+    Cx *c = L->cx;
+    LoopSpec s = {.body = region_attr(L, "body"), .params = scan_params};
+    int64_t m = attr_i(L, "num_scan_inputs", 0);
+    if (m < 1 || m > n->nin) fail(L, "num_scan_inputs is %lld for %d inputs", (long long)m, n->nin);
+    s.ncarry = n->nin - (int)m;
+    s.nscan = s.body->nresult - s.ncarry;
+    if (s.body->nparam != n->nin || s.nscan < 0 || n->nout > s.ncarry + s.nscan)
+        fail(L, "the body does not match the inputs and outputs");
+    s.init = NEWN(L->a, Val *, s.ncarry + 1);
+    for (int i = 0; i < s.ncarry; i++)
+        if (!(s.init[i] = in_val(L, i))) fail(L, "state input %d is missing", i);
+    ScanIn *x = NEWN(L->a, ScanIn, m);
+    s.user = x;
+    for (int i = 0; i < m; i++) {
+        x[i].t = in(L, s.ncarry + i);
+        if (!x[i].t || x[i].t->rank < 1) fail(L, "scan input %d must be a tensor of rank 1 or more", i);
+        x[i].axis = norm_axis(L, list_at(L, "scan_input_axes", i, (int)m), x[i].t->rank);
+        x[i].reverse = list_at(L, "scan_input_directions", i, (int)m) != 0;
+        Expr *len = x[i].t->dim[x[i].axis];
+        if (s.trips) check(L, e_eq(c, len, s.trips), "the scan inputs differ in length");
+        else s.trips = len;
+    }
+    s.result = NEWN(L->a, Val *, s.ncarry + s.nscan + 1);
+    lower_loop(L, &s);
+    for (int i = 0; i < s.ncarry; i++) out_val(L, i, s.result[i]);
+    for (int i = 0; i < s.nscan; i++) {
+        Tensor *t = s.result[s.ncarry + i]->t;
+        int axis = norm_axis(L, list_at(L, "scan_output_axes", i, s.nscan), t->rank), perm[MAX_RANK];
+        if (list_at(L, "scan_output_directions", i, s.nscan)) t = t_flip(L, t, 0);
+        for (int k = 0, j = 1; k < t->rank; k++) perm[k] = k == axis ? 0 : j++;
+        out(L, s.ncarry + i, t_transpose(L, t, perm));
+    }
+}

@@ -1,0 +1,637 @@
+/* expr.c: construction and simplification of scalar expressions.
+ *
+ * Every constructor returns a canonical node: int64 sums are kept as sorted linear combinations
+ * (linear.c), so equal shapes are equal pointers. */
+#include "utask/expr_internal.h"
+#include <math.h>
+
+const char *const expr_name[E_COUNT] = {
+#define X(n, a, t) [E_##n] = t,
+    EXPR_OPS(X)
+#undef X
+};
+
+struct ExprTable {
+    Expr **slot;
+    size_t n, cap;
+};
+
+Cx *cx_new(Arena *a, Diag *d) {
+    Cx *c = NEW(a, Cx);
+    c->a = a;
+    c->d = d;
+    c->table = NEW(a, struct ExprTable);
+    c->table->cap = 1024;
+    c->table->slot = NEWN(a, Expr *, c->table->cap);
+    return c;
+}
+
+int cx_site(Cx *c, const char *path, const char *fmt, ...) {
+    va_list ap, ap2;
+    va_start(ap, fmt);
+    va_copy(ap2, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *text = arena_alloc(c->a, (size_t)n + 1);
+    vsnprintf(text, (size_t)n + 1, fmt, ap2);
+    va_end(ap2);
+    text = path ? arena_printf(c->a, "%s: %s", path, text) : text;
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < 32) *p = ' ';
+    /* One node asks for the same site many times. */
+    for (int i = c->site.n - 1; i >= 0 && i >= c->site.n - 8; i--)
+        if (!strcmp(c->site.p[i], text)) return i;
+    vec_push(c->a, &c->site, text);
+    return c->site.n - 1;
+}
+
+/* ---- hash-consing ------------------------------------------------------------------------------- */
+static uint64_t node_hash(const Expr *e) {
+    uint64_t h = (uint64_t)e->op | (uint64_t)e->dtype << 8 | (uint64_t)e->kind << 16 |
+                 (uint64_t)e->n << 24 | (uint64_t)e->naxis << 44;
+    h = (h ^ (e->op == E_REDUCE ? 0 : (uint64_t)e->i)) * 0x9e3779b97f4a7c15u;
+    if (e->op == E_REDUCE)
+        for (int i = 0; i < e->naxis; i++) h = (h ^ (uint64_t)e->raxis[i]->id) * 0xd6e8feb86659fd93u;
+    for (int i = 0; i < e->n; i++) h = (h ^ h >> 31 ^ (uint64_t)e->a[i]->id) * 0xd6e8feb86659fd93u;
+    return h ^ h >> 32;
+}
+
+static bool node_same(const Expr *x, const Expr *y) {
+    if (x->op != y->op || x->dtype != y->dtype || x->kind != y->kind || x->n != y->n ||
+        x->naxis != y->naxis)
+        return false;
+    if (x->op == E_REDUCE) {
+        for (int i = 0; i < x->naxis; i++)
+            if (x->raxis[i] != y->raxis[i]) return false;
+    } else if (x->i != y->i) return false;
+    for (int i = 0; i < x->n; i++)
+        if (x->a[i] != y->a[i]) return false;
+    return true;
+}
+
+Expr *expr_intern(Cx *c, Expr *key) {
+    struct ExprTable *t = c->table;
+    size_t i = node_hash(key) & (t->cap - 1);
+    for (; t->slot[i]; i = (i + 1) & (t->cap - 1))
+        if (node_same(t->slot[i], key)) return t->slot[i];
+    Expr *e = arena_memdup(c->a, key, sizeof *e);
+    if (e->n) e->a = arena_memdup(c->a, key->a, sizeof(Expr *) * (size_t)e->n);
+    if (e->op == E_REDUCE)
+        e->raxis = arena_memdup(c->a, key->raxis, sizeof(Axis *) * (size_t)e->naxis);
+    e->id = c->next_expr++;
+    switch (e->op) {
+    case E_AXIS: e->flags = EF_AXIS; break;
+    case E_LOAD: e->flags = EF_LOAD; break;
+    case E_REDUCE: e->flags = EF_REDUCE; break;
+    case E_GUARD: e->flags = EF_GUARD; break;
+    case E_SYM: e->flags = EF_SYM; break;
+    case E_INDIM: e->flags = EF_INDIM; break;
+    default: break;
+    }
+    for (int k = 0; k < e->n; k++) e->flags |= e->a[k]->flags;
+    e->pure = !(e->flags & (EF_AXIS | EF_LOAD | EF_REDUCE));
+    t->slot[i] = e;
+    if (++t->n * 2 > t->cap) {
+        Expr **old = t->slot;
+        size_t n = t->cap;
+        t->cap *= 2;
+        t->slot = NEWN(c->a, Expr *, t->cap);
+        for (size_t k = 0; k < n; k++) {
+            if (!old[k]) continue;
+            size_t j = node_hash(old[k]) & (t->cap - 1);
+            while (t->slot[j]) j = (j + 1) & (t->cap - 1);
+            t->slot[j] = old[k];
+        }
+    }
+    return e;
+}
+
+Expr *expr_raw(Cx *c, int op, DType t, int n, Expr **a) {
+    Expr k = {.op = (uint8_t)op, .dtype = (uint8_t)t, .n = n, .a = a};
+    return expr_intern(c, &k);
+}
+
+/* ---- leaves -------------------------------------------------------------------------------------- */
+Expr *e_ci(Cx *c, DType t, int64_t v) {
+    if (dtype_is_float(t)) return e_num(c, t, (double)v);
+    Expr k = {.op = E_CONST, .dtype = (uint8_t)t, .i = int_wrap(t, v)};
+    return expr_intern(c, &k);
+}
+
+Expr *e_num(Cx *c, DType t, double v) {
+    if (!dtype_is_float(t)) return e_ci(c, t, float_to_int(t, v));
+    Expr k = {.op = E_CONST, .dtype = (uint8_t)t};
+    switch (t) {
+    case DT_F32: k.f = (float)v; break;
+    case DT_F16: k.f = f16_to_f32(f32_to_f16((float)v)); break;
+    case DT_BF16: k.f = bf16_to_f32(f32_to_bf16((float)v)); break;
+    default: k.f = v;
+    }
+    return expr_intern(c, &k);
+}
+
+Expr *e_int(Cx *c, int64_t v) { return e_ci(c, DT_I64, v); }
+Expr *e_bool(Cx *c, bool v) { return e_ci(c, DT_BOOL, v); }
+
+Expr *e_elem(Cx *c, const Const *k, int64_t i) {
+    ASSERT(i >= 0 && i < k->count);
+    return dtype_is_float(k->dtype) ? e_num(c, k->dtype, elem_get_f(k->dtype, k->data, i))
+                                    : e_ci(c, k->dtype, elem_get_i(k->dtype, k->data, i));
+}
+
+Expr *e_sym(Cx *c, Sym *s) {
+    if (s->lo == s->hi) return e_ci(c, s->dtype, s->lo);
+    Expr k = {.op = E_SYM, .dtype = (uint8_t)s->dtype, .sym = s};
+    return expr_intern(c, &k);
+}
+
+Expr *e_axis(Cx *c, Axis *x) {
+    if (e_is_ival(x->extent, 1)) return e_int(c, 0);
+    Expr k = {.op = E_AXIS, .dtype = DT_I64, .axis = x};
+    return expr_intern(c, &k);
+}
+
+Expr *e_indim(Cx *c, int input, int axis) {
+    Expr k = {.op = E_INDIM, .dtype = axis == -2 ? DT_BOOL : DT_I64, .i = (int64_t)input << 8 | (axis & 255)};
+    return expr_intern(c, &k);
+}
+
+Axis *axis_new(Cx *c, Expr *extent) {
+    ASSERT(extent->dtype == DT_I64 && extent->pure);
+    Axis *x = NEW(c->a, Axis);
+    x->id = c->next_axis++;
+    x->extent = extent;
+    return x;
+}
+
+Sym *sym_new(Cx *c, DType t, const char *name, int64_t lo) {
+    Sym *s = NEW(c->a, Sym);
+    s->id = c->next_sym++;
+    s->dtype = t;
+    s->name = name ? arena_strdup(c->a, name) : "s";
+    s->lo = lo;
+    s->hi = INT64_MAX;
+    if (t == DT_BOOL) s->lo = 0;
+    return s;
+}
+
+/* ---- constants ------------------------------------------------------------------------------------ */
+static bool is_const(const Expr *e) { return e->op == E_CONST; }
+
+static double f_un(int op, double x, bool single) {
+#define F(fn) return single ? (double)fn##f((float)x) : fn(x)
+    switch (op) {
+    case E_NEG: return -x;
+    case E_ABS: return fabs(x);
+    case E_SIGN: return isnan(x) ? x : (double)((x > 0) - (x < 0));
+    case E_SQRT: F(sqrt);
+    case E_EXP: F(exp);
+    case E_LOG: F(log);
+    case E_LOG1P: F(log1p);
+    case E_SIN: F(sin);
+    case E_COS: F(cos);
+    case E_TAN: F(tan);
+    case E_ASIN: F(asin);
+    case E_ACOS: F(acos);
+    case E_ATAN: F(atan);
+    case E_SINH: F(sinh);
+    case E_COSH: F(cosh);
+    case E_TANH: F(tanh);
+    case E_ASINH: F(asinh);
+    case E_ACOSH: F(acosh);
+    case E_ATANH: F(atanh);
+    case E_ERF: F(erf);
+    case E_FLOOR: return floor(x);
+    case E_CEIL: return ceil(x);
+    case E_ROUND: return nearbyint(x);
+    case E_TRUNC: return trunc(x);
+    case E_SIGMOID: return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+    default: die("f_un %d", op);
+    }
+#undef F
+}
+
+static Expr *fold_un(Cx *c, int op, Expr *a) {
+    DType t = a->dtype;
+    if (dtype_is_float(t)) {
+        if (op == E_ISNAN) return e_bool(c, isnan(a->f));
+        return e_num(c, t, f_un(op, a->f, t != DT_F64));
+    }
+    int64_t v = a->i;
+    switch (op) {
+    case E_NEG: return e_ci(c, t, (int64_t)(0 - (uint64_t)v));
+    case E_NOT: return e_bool(c, !v);
+    case E_BITNOT: return e_ci(c, t, ~v);
+    case E_ABS: return e_ci(c, t, t != DT_U64 && v < 0 ? (int64_t)(0 - (uint64_t)v) : v);
+    case E_SIGN: return e_ci(c, t, t == DT_U64 ? v != 0 : (v > 0) - (v < 0));
+    case E_ISNAN: return e_bool(c, false);
+    case E_FLOOR: case E_CEIL: case E_ROUND: case E_TRUNC: return a;
+    default: die("integer operand of %s", expr_name[op]);
+    }
+}
+
+static int64_t i_pow(int64_t b, int64_t n) {
+    if (n < 0) return b == 1 ? 1 : b == -1 ? (n & 1 ? -1 : 1) : 0;
+    uint64_t r = 1, x = (uint64_t)b;
+    for (; n; n >>= 1, x *= x)
+        if (n & 1) r *= x;
+    return (int64_t)r;
+}
+
+static Expr *fold_int(Cx *c, int op, DType t, int64_t a, int64_t b) {
+    bool u = t == DT_U64;
+    uint64_t ua = (uint64_t)a, ub = (uint64_t)b;
+    int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8;
+    switch (op) {
+    case E_ADD: return e_ci(c, t, (int64_t)(ua + ub));
+    case E_SUB: return e_ci(c, t, (int64_t)(ua - ub));
+    case E_MUL: return e_ci(c, t, (int64_t)(ua * ub));
+    case E_DIV:
+        if (!b) return e_ci(c, t, 0);
+        if (u) return e_ci(c, t, (int64_t)(ua / ub));
+        return e_ci(c, t, b == -1 ? (int64_t)(0 - ua) : a / b);
+    case E_FDIV:
+        if (!b) return e_ci(c, t, 0);
+        if (u) return e_ci(c, t, (int64_t)(ua / ub));
+        if (b == -1) return e_ci(c, t, (int64_t)(0 - ua));
+        return e_ci(c, t, a / b - ((a % b != 0) && ((a < 0) != (b < 0))));
+    case E_MOD: case E_FMOD: {
+        if (!b) return e_ci(c, t, 0);
+        if (u) return e_ci(c, t, (int64_t)(ua % ub));
+        if (b == -1) return e_ci(c, t, 0);
+        int64_t r = a % b;
+        return e_ci(c, t, op == E_MOD && r && (r < 0) != (b < 0) ? r + b : r);
+    }
+    case E_POW: return e_ci(c, t, i_pow(a, u && b < 0 ? INT64_MAX : b));
+    case E_MIN: return e_ci(c, t, u ? (ua < ub ? a : b) : (a < b ? a : b));
+    case E_MAX: return e_ci(c, t, u ? (ua > ub ? a : b) : (a > b ? a : b));
+    case E_AND: return e_ci(c, t, a & b);
+    case E_OR: return e_ci(c, t, a | b);
+    case E_XOR: return e_ci(c, t, a ^ b);
+    case E_SHL: return e_ci(c, t, ub >= (uint64_t)bits ? 0 : (int64_t)(ua << b));
+    case E_SHR:
+        if (ub >= (uint64_t)bits) return e_ci(c, t, dtype_is_signed(t) && a < 0 ? -1 : 0);
+        return e_ci(c, t, u ? (int64_t)(ua >> b) : a >> b);
+    case E_LT: return e_bool(c, u ? ua < ub : a < b);
+    case E_LE: return e_bool(c, u ? ua <= ub : a <= b);
+    case E_EQ: return e_bool(c, a == b);
+    default: die("fold_int %d", op);
+    }
+}
+
+static Expr *fold_float(Cx *c, int op, DType t, double a, double b) {
+    bool single = t != DT_F64;
+    float fa = (float)a, fb = (float)b;
+    switch (op) {
+    case E_ADD: return e_num(c, t, single ? (double)(fa + fb) : a + b);
+    case E_SUB: return e_num(c, t, single ? (double)(fa - fb) : a - b);
+    case E_MUL: return e_num(c, t, single ? (double)(fa * fb) : a * b);
+    case E_DIV: return e_num(c, t, single ? (double)(fa / fb) : a / b);
+    case E_FDIV: return e_num(c, t, floor(a / b));
+    case E_FMOD: return e_num(c, t, fmod(a, b));
+    case E_MOD: {
+        double r = fmod(a, b);
+        return e_num(c, t, r != 0 && (r < 0) != (b < 0) ? r + b : r);
+    }
+    case E_POW: return e_num(c, t, single ? (double)powf(fa, fb) : pow(a, b));
+    case E_MIN: return e_num(c, t, isnan(a) ? a : isnan(b) ? b : a < b ? a : b);
+    case E_MAX: return e_num(c, t, isnan(a) ? a : isnan(b) ? b : a > b ? a : b);
+    case E_LT: return e_bool(c, a < b);
+    case E_LE: return e_bool(c, a <= b);
+    case E_EQ: return e_bool(c, a == b);
+    default: die("operator %s on floats", expr_name[op]);
+    }
+}
+
+/* ---- operators ------------------------------------------------------------------------------------ */
+Expr *e_un(Cx *c, int op, Expr *a) {
+    ASSERT(e_is_unary(op));
+    if (is_const(a)) return fold_un(c, op, a);
+    if (op == E_NEG && a->dtype == DT_I64) return e_muli(c, a, -1);
+    if (a->op == op) {
+        if (op == E_NEG || op == E_NOT || op == E_BITNOT) return a->a[0];
+        if (op == E_ABS || op == E_FLOOR || op == E_CEIL || op == E_ROUND || op == E_TRUNC) return a;
+    }
+    if (!dtype_is_float(a->dtype)) {
+        if (op == E_FLOOR || op == E_CEIL || op == E_ROUND || op == E_TRUNC) return a;
+        if (op == E_ISNAN) return e_bool(c, false);
+    }
+    ASSERT(op != E_NOT || a->dtype == DT_BOOL);
+    return expr_raw(c, op, op == E_ISNAN ? DT_BOOL : (DType)a->dtype, 1, &a);
+}
+
+/* Bool operands; NULL when there is nothing to simplify. */
+static Expr *simplify_logic(Cx *c, int op, Expr *a, Expr *b) {
+    if (op == E_AND || op == E_OR) {
+        if (a == b) return a;
+        bool absorbing = op == E_OR;
+        for (int k = 0; k < 2; k++) {
+            Expr *x = k ? a : b, *y = k ? b : a;
+            int64_t v;
+            if (e_is_int(x, &v)) return (v != 0) == absorbing ? x : y;
+            if (x->op == E_NOT && x->a[0] == y) return e_bool(c, absorbing);
+        }
+    }
+    if (op == E_EQ || op == E_XOR) {
+        if (a == b) return e_bool(c, op == E_EQ);
+        for (int k = 0; k < 2; k++) {
+            Expr *x = k ? a : b, *y = k ? b : a;
+            int64_t v;
+            if (e_is_int(x, &v)) return (v != 0) == (op == E_EQ) ? y : e_not(c, y);
+        }
+    }
+    return NULL;
+}
+
+static Expr *simplify_compare(Cx *c, int op, Expr *a, Expr *b) {
+    if (a == b && !dtype_is_float(a->dtype)) return e_bool(c, op != E_LT);
+    if (a->dtype != DT_I64) return NULL;
+    int64_t lo, hi, v;
+    Expr *d = e_sub(c, b, a);
+    if (e_is_int(d, &v)) return e_bool(c, op == E_LT ? v > 0 : op == E_LE ? v >= 0 : v == 0);
+    if (!e_range(d, &lo, &hi)) return NULL;
+    if (op == E_LT) return lo > 0 ? e_bool(c, true) : hi <= 0 ? e_bool(c, false) : NULL;
+    if (op == E_LE) return lo >= 0 ? e_bool(c, true) : hi < 0 ? e_bool(c, false) : NULL;
+    return lo > 0 || hi < 0 ? e_bool(c, false) : NULL;
+}
+
+Expr *e_bin(Cx *c, int op, Expr *a, Expr *b) {
+    ASSERT(e_is_binary(op) && a->dtype == b->dtype);
+    DType t = a->dtype;
+    bool flt = dtype_is_float(t);
+    ASSERT(!(flt && (op == E_AND || op == E_OR || op == E_XOR || op == E_SHL || op == E_SHR)));
+    if (is_const(a) && is_const(b))
+        return flt ? fold_float(c, op, t, a->f, b->f) : fold_int(c, op, t, a->i, b->i);
+    Expr *r = NULL;
+    if (t == DT_I64) r = simplify_i64(c, op, a, b);
+    else if (t == DT_BOOL) r = simplify_logic(c, op, a, b);
+    if (r) return r;
+    if (e_is_compare(op) && (r = simplify_compare(c, op, a, b))) return r;
+    if (flt) {
+        if ((op == E_MUL || op == E_DIV) && is_const(b) && b->f == 1) return a;
+        if (op == E_MUL && is_const(a) && a->f == 1) return b;
+        if (op == E_SUB && is_const(b) && b->f == 0 && !signbit(b->f)) return a;
+        if (op == E_POW && is_const(b)) {
+            if (b->f == 1) return a;
+            if (b->f == 2) return e_mul(c, a, a);
+            if (b->f == 0.5) return e_un(c, E_SQRT, e_add(c, a, e_num(c, t, 0))); /* -0 gives 0 */
+            if (b->f == 3) return e_mul(c, e_mul(c, a, a), a);
+        }
+    } else if (t != DT_BOOL) {
+        if ((op == E_ADD || op == E_SUB) && e_is_ival(b, 0)) return a;
+        if (op == E_ADD && e_is_ival(a, 0)) return b;
+        if ((op == E_MUL || op == E_DIV) && e_is_ival(b, 1)) return a;
+        if (op == E_MUL && e_is_ival(a, 1)) return b;
+    }
+    if ((op == E_MIN || op == E_MAX) && a == b) return a;
+    /* Commutative operators keep the older operand first, so that a+b and b+a are one node. */
+    if (!flt && (op == E_ADD || op == E_MUL || op == E_MIN || op == E_MAX || op == E_AND || op == E_OR ||
+                 op == E_XOR || op == E_EQ) &&
+        a->id > b->id) {
+        Expr *x = a;
+        a = b;
+        b = x;
+    }
+    Expr *k[2] = {a, b};
+    return expr_raw(c, op, e_is_compare(op) ? DT_BOOL : t, 2, k);
+}
+
+Expr *e_cast(Cx *c, DType t, Expr *a) {
+    DType s = a->dtype;
+    if (s == t) return a;
+    if (is_const(a)) {
+        if (dtype_is_float(s))
+            return dtype_is_float(t) ? e_num(c, t, a->f) : e_ci(c, t, float_to_int(t, a->f));
+        if (dtype_is_float(t))
+            return e_num(c, t, s == DT_U64 ? (double)(uint64_t)a->i : (double)a->i);
+        return e_ci(c, t, t == DT_BOOL ? a->i != 0 : a->i);
+    }
+    if (a->op == E_CAST) {
+        Expr *x = a->a[0];
+        /* bool -> number -> bool, and int64 -> narrower -> int64 of a value that fits. */
+        if (t == DT_BOOL && x->dtype == DT_BOOL) return x;
+        int64_t lo, hi;
+        if (x->dtype == t && t == DT_I64 && dtype_is_int(s) && e_range(x, &lo, &hi) &&
+            int_wrap(s, lo) == lo && int_wrap(s, hi) == hi)
+            return x;
+        if (x->dtype == DT_BOOL && dtype_is_int(s)) return e_cast(c, t, x);
+    }
+    return expr_raw(c, E_CAST, t, 1, &a);
+}
+
+Expr *e_bitcast(Cx *c, DType t, Expr *a) {
+    if ((DType)a->dtype == t) return a;
+    ASSERT(dtype_size(t) == dtype_size(a->dtype));
+    return expr_raw(c, E_BITCAST, t, 1, &a);
+}
+
+Expr *e_sel(Cx *c, Expr *cond, Expr *a, Expr *b) {
+    ASSERT(cond->dtype == DT_BOOL && a->dtype == b->dtype);
+    int64_t v;
+    if (e_is_int(cond, &v)) return v ? a : b;
+    if (a == b) return a;
+    if (cond->op == E_NOT) return e_sel(c, cond->a[0], b, a);
+    if (a->dtype == DT_BOOL) {
+        int64_t x, y;
+        if (e_is_int(a, &x) && e_is_int(b, &y)) return x ? cond : e_not(c, cond);
+    }
+    Expr *k[3] = {cond, a, b};
+    return expr_raw(c, E_SELECT, a->dtype, 3, k);
+}
+
+Expr *e_guard(Cx *c, Expr *cond, Expr *a, Expr *b, int site) {
+    ASSERT(cond->dtype == DT_BOOL && a->dtype == b->dtype);
+    if (e_is_ival(cond, 1)) return a;
+    Expr *k[3] = {cond, a, b};
+    Expr key = {.op = E_GUARD, .dtype = a->dtype, .n = 3, .a = k, .i = site};
+    return expr_intern(c, &key);
+}
+
+/* Row-major position of constant indices, -1 when they are not all constant and in range. */
+static int64_t const_flat(const Tensor *t, Expr **idx) {
+    int64_t flat = 0, v, d;
+    for (int i = 0; i < t->rank; i++) {
+        if (!e_is_int(idx[i], &v) || !e_is_int(t->dim[i], &d) || v < 0 || v >= d) return -1;
+        flat = flat * d + v;
+    }
+    return flat;
+}
+
+static Expr *known_elem(Cx *c, const Tensor *t, int64_t flat) {
+    if (flat < 0) return NULL;
+    if (t->elem) return t->elem[flat];
+    return t->kind == TK_CONST && flat < t->data->count ? e_elem(c, t->data, flat) : NULL;
+}
+
+Expr *e_load(Cx *c, Tensor *t, Expr **idx) {
+    ASSERT(t->rank >= 0 && !t->blob);
+    Expr *e = known_elem(c, t, const_flat(t, idx));
+    if (e) return e;
+    bool one = true;
+    for (int i = 0; i < t->rank; i++) {
+        ASSERT(idx[i]->dtype == DT_I64);
+        one &= e_is_ival(t->dim[i], 1);
+    }
+    if (one && (e = known_elem(c, t, 0))) return e;
+    Expr key = {.op = E_LOAD, .dtype = (uint8_t)t->dtype, .n = t->rank, .a = idx, .t = t};
+    return expr_intern(c, &key);
+}
+
+Expr *e_loadf(Cx *c, Tensor *t, Expr *flat) {
+    int64_t v, n;
+    if (e_is_int(flat, &v) && e_is_int(tensor_count(c, t), &n) && v >= 0 && v < n) {
+        Expr *e = known_elem(c, t, v);
+        if (e) return e;
+    }
+    Expr key = {.op = E_LOAD, .dtype = (uint8_t)t->dtype, .kind = 1, .n = 1, .a = &flat, .t = t};
+    return expr_intern(c, &key);
+}
+
+Expr *e_reduce(Cx *c, ReduceKind k, int n, Axis **axis, Expr *body) {
+    bool arg = k >= R_ARGMAX;
+    ASSERT(!arg || n == 1);
+    ASSERT((k != R_AND && k != R_OR) || body->dtype == DT_BOOL);
+    /* Axes of extent 1 are the constant 0 already. */
+    Axis *keep[MAX_RANK * 2];
+    int m = 0;
+    ASSERT(n <= (int)COUNT(keep));
+    for (int i = 0; i < n; i++)
+        if (arg || !e_is_ival(axis[i]->extent, 1)) keep[m++] = axis[i];
+    if (!m) return body;
+    if (arg && e_is_ival(keep[0]->extent, 1)) return e_int(c, 0);
+    if ((k == R_MAX || k == R_MIN) && body->dtype == DT_BOOL) k = k == R_MAX ? R_OR : R_AND;
+    Expr key = {.op = E_REDUCE, .dtype = arg ? DT_I64 : body->dtype, .kind = (uint8_t)k, .n = 1,
+                .a = &body, .naxis = m, .raxis = keep};
+    return expr_intern(c, &key);
+}
+
+/* ---- queries -------------------------------------------------------------------------------------- */
+bool e_is_int(const Expr *e, int64_t *v) {
+    if (e->op != E_CONST || dtype_is_float(e->dtype)) return false;
+    *v = e->i;
+    return true;
+}
+
+bool e_is_ival(const Expr *e, int64_t v) {
+    return e->op == E_CONST && !dtype_is_float(e->dtype) && e->i == v;
+}
+
+bool e_has_axis(const Expr *e) { return e->flags & EF_AXIS; }
+
+static bool uses_axis(Cx *c, const Expr *e, const Axis *x) {
+    (void)c;
+    if (!(e->flags & EF_AXIS)) return false;
+    if (e->op == E_AXIS) return e->axis == x;
+    if (e->op == E_REDUCE)
+        for (int i = 0; i < e->naxis; i++)
+            if (e->raxis[i] == x) return false;
+    for (int i = 0; i < e->n; i++)
+        if (uses_axis(c, e->a[i], x)) return true;
+    return false;
+}
+bool e_uses_axis(const Expr *e, const Axis *x) { return uses_axis(NULL, e, x); }
+
+/* ---- substitution and walks ------------------------------------------------------------------------ */
+typedef struct ExprMemo {
+    int epoch;
+    Expr *e;
+} ExprMemo;
+
+static int memo_begin(Cx *c) {
+    if (c->nmemo < c->next_expr) {
+        int n = c->next_expr * 2 + 1024;
+        ExprMemo *m = NEWN(c->a, ExprMemo, n);
+        if (c->nmemo) memcpy(m, c->memo, sizeof *m * (size_t)c->nmemo);
+        c->memo = m;
+        c->nmemo = n;
+    }
+    return ++c->epoch;
+}
+
+Expr *expr_rebuild(Cx *c, Expr *e, Expr **a) {
+    switch (e->op) {
+    case E_CAST: return e_cast(c, e->dtype, a[0]);
+    case E_BITCAST: return e_bitcast(c, e->dtype, a[0]);
+    case E_SELECT: return e_sel(c, a[0], a[1], a[2]);
+    case E_GUARD: return e_guard(c, a[0], a[1], a[2], (int)e->i);
+    case E_LOAD: return e->kind ? e_loadf(c, e->t, a[0]) : e_load(c, e->t, a);
+    case E_REDUCE: return e_reduce(c, e->kind, e->naxis, e->raxis, a[0]);
+    default: return e_is_unary(e->op) ? e_un(c, e->op, a[0]) : e_bin(c, e->op, a[0], a[1]);
+    }
+}
+
+typedef struct Subst {
+    Cx *c;
+    int n, epoch;
+    Axis *const *from;
+    Expr *const *to;
+    LoadMap *map;
+    void *user;
+    uint8_t flags; /* nodes without any of these are unchanged */
+} Subst;
+
+static Expr *subst(Subst *s, Expr *e) {
+    if (!(e->flags & s->flags)) return e;
+    Cx *c = s->c;
+    if (e->op == E_AXIS) {
+        for (int i = 0; i < s->n; i++)
+            if (s->from[i] == e->axis) return s->to[i];
+        return e;
+    }
+    if (e->id < c->nmemo && c->memo[e->id].epoch == s->epoch) return c->memo[e->id].e;
+    Expr *small[MAX_RANK], **a = e->n <= MAX_RANK ? small : NEWN(c->a, Expr *, e->n);
+    bool same = true;
+    for (int i = 0; i < e->n; i++) same &= (a[i] = subst(s, e->a[i])) == e->a[i];
+    Expr *r = same ? e : expr_rebuild(c, e, a);
+    if (s->map && r->op == E_LOAD) {
+        Expr *m = s->map(s->user, r);
+        if (m) r = m;
+    }
+    if (e->id < c->nmemo) c->memo[e->id] = (ExprMemo){s->epoch, r};
+    return r;
+}
+
+Expr *e_subst(Cx *c, Expr *e, int n, Axis *const *from, Expr *const *to, LoadMap *map, void *user) {
+    Subst s = {c, n, memo_begin(c), from, to, map, user, 0};
+    s.flags = (uint8_t)((n ? EF_AXIS : 0) | (map ? EF_LOAD : 0));
+    return subst(&s, e);
+}
+
+typedef struct Walk {
+    Expr **seen; /* open addressing set */
+    size_t cap, n;
+    void (*f)(void *, Expr *);
+    void *user;
+} Walk;
+
+static bool walk_seen(Arena *a, Walk *w, Expr *e) {
+    if (w->n * 2 >= w->cap) {
+        Expr **old = w->seen;
+        size_t n = w->cap;
+        w->cap = n ? n * 2 : 64;
+        w->seen = NEWN(a, Expr *, w->cap);
+        for (size_t i = 0; i < n; i++) {
+            if (!old[i]) continue;
+            size_t j = (size_t)old[i]->id * 0x9e3779b1u & (w->cap - 1);
+            while (w->seen[j]) j = (j + 1) & (w->cap - 1);
+            w->seen[j] = old[i];
+        }
+    }
+    size_t j = (size_t)e->id * 0x9e3779b1u & (w->cap - 1);
+    for (; w->seen[j]; j = (j + 1) & (w->cap - 1))
+        if (w->seen[j] == e) return true;
+    w->seen[j] = e;
+    w->n++;
+    return false;
+}
+
+static void walk_loads(Arena *a, Walk *w, Expr *e) {
+    if (!(e->flags & EF_LOAD) || walk_seen(a, w, e)) return;
+    for (int i = 0; i < e->n; i++) walk_loads(a, w, e->a[i]);
+    if (e->op == E_LOAD) w->f(w->user, e);
+}
+
+void e_each_load(Cx *c, Expr *e, void (*f)(void *user, Expr *load), void *user) {
+    Walk w = {NULL, 0, 0, f, user};
+    walk_loads(c->a, &w, e);
+}

@@ -1,0 +1,803 @@
+/* interp.c: the interpreter: statements over values, and constant folding. */
+#include "utask/interp.h"
+#include "codegen/extern/extern.h"
+#include "codegen/extern/table.h"
+#include <limits.h>
+#include <stdlib.h>
+
+/* ---- the prepared program ------------------------------------------------------------------------ */
+typedef struct Step Step;
+typedef struct StepSeq {
+    int n, nown;
+    Step *p;
+    const Tensor **own; /* tensors defined here: released when the loop or branch around is left */
+} StepSeq;
+
+struct Step {
+    const Stmt *s;
+    Code *pre, *post;  /* uniform values before and after the statement's work */
+    Code **op;         /* S_OP: one for each tensor, NULL for fused ones */
+    Code *arm[2];      /* S_BRANCH: join symbols */
+    StepSeq body[2];
+    int nfree;
+    const Tensor **free; /* no longer needed after this statement */
+};
+
+struct Interp {
+    Pool pool;
+    const Program *p;
+    StepSeq top;
+    Code *out;
+    int nsym, ntensor;
+};
+
+/* Where the uniform expressions of a tensor's dims go: rank_e, dim and all alternatives. */
+typedef struct Exprs {
+    Pool *pool;
+    Expr **p;
+    int n, cap;
+} Exprs;
+
+static void push(Exprs *v, Expr *e) {
+    if (v->n == v->cap) {
+        int cap = v->cap ? v->cap * 2 : 16;
+        Expr **p = pool_alloc(v->pool, sizeof *p * (size_t)cap);
+        if (v->n) memcpy(p, v->p, sizeof *p * (size_t)v->n);
+        v->p = p;
+        v->cap = cap;
+    }
+    v->p[v->n++] = e;
+}
+
+static void push_dims(Exprs *v, const Tensor *t) {
+    if (t->blob) return;
+    if (t->rank >= 0) {
+        for (int i = 0; i < t->rank; i++) push(v, t->dim[i]);
+        return;
+    }
+    push(v, t->rank_e);
+    for (int i = 0; i < MAX_RANK; i++) push(v, t->dim[i]);
+    for (int r = 0; r <= MAX_RANK; r++)
+        for (int i = 0; t->alt[r] && i < r; i++) push(v, t->alt[r][i]);
+}
+
+/* Reads back what push_dims asked for, from result *at on. Returns the rank. */
+static int read_dims(const Exec *x, const Code *k, int *at, const Tensor *t, int64_t *dim) {
+    if (t->rank >= 0) {
+        for (int i = 0; i < t->rank; i++) dim[i] = code_out(x, k, (*at)++).i;
+        return t->rank;
+    }
+    int64_t rank = code_out(x, k, (*at)++).i;
+    ASSERT(rank >= 0 && rank <= MAX_RANK);
+    for (int i = 0; i < MAX_RANK; i++) {
+        int64_t v = code_out(x, k, (*at)++).i;
+        if (i < rank) dim[i] = v;
+    }
+    for (int r = 0; r <= MAX_RANK; r++)
+        for (int i = 0; t->alt[r] && i < r; i++) {
+            int64_t v = code_out(x, k, (*at)++).i;
+            if (r == rank) dim[i] = v;
+        }
+    return (int)rank;
+}
+
+/* ---- preparation ----------------------------------------------------------------------------------- */
+typedef struct Level { /* one Seq being prepared */
+    struct Level *up;
+    int id, at;
+} Level;
+typedef struct Prep {
+    Interp *it;
+    int nseq;
+    int *owner, *last; /* by tensor id: Seq that defines it (0: none), last statement that uses it */
+    const Tensor **own;
+    int nown, own_cap;
+} Prep;
+
+static void use(Prep *p, Level *l, const Tensor *t) {
+    if (!t) return;
+    t = tensor_root(t);
+    int owner = p->owner[t->id];
+    if (!owner) return;
+    while (l && l->id != owner) l = l->up;
+    if (!l) die("tensor %d is used outside of where it is defined", t->id);
+    if (p->last[t->id] != INT_MAX) p->last[t->id] = l->at;
+}
+
+/* A use at the end of the Seq of level l (its own tensors are then released with the Seq). */
+static void use_end(Prep *p, Level *l, const Tensor *t) {
+    if (!t) return;
+    use(p, l, t);
+    t = tensor_root(t);
+    if (p->owner[t->id] == l->id) p->last[t->id] = INT_MAX;
+}
+
+static void use_code(Prep *p, Level *l, const Code *k) {
+    for (int i = 0; k && i < k->nslot; i++) use(p, l, k->slot[i]);
+}
+
+static void own(Prep *p, Level *l, const Tensor *t) {
+    if (!t || t->kind == TK_CONST || t->kind == TK_INPUT || t->kind == TK_VIEW) return;
+    if (t->id >= p->it->ntensor) die("tensor id %d is out of range", t->id);
+    if (p->owner[t->id]) die("tensor %d is defined twice", t->id);
+    p->owner[t->id] = l->id;
+    p->last[t->id] = l->at;
+    if (p->nown == p->own_cap) {
+        int cap = p->own_cap ? p->own_cap * 2 : 64;
+        const Tensor **q = pool_alloc(&p->it->pool, sizeof *q * (size_t)cap);
+        if (p->nown) memcpy(q, p->own, sizeof *q * (size_t)p->nown);
+        p->own = q;
+        p->own_cap = cap;
+    }
+    p->own[p->nown++] = t;
+}
+
+static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner, int arm);
+
+static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
+    Pool *pool = &p->it->pool;
+    Exprs e = {.pool = pool};
+    o->s = s;
+    switch (s->kind) {
+    case S_LET:
+        o->pre = code_compile(pool, NULL, 1, &s->let.e);
+        break;
+    case S_CHECK:
+        o->pre = code_compile(pool, NULL, 1, &s->check.cond);
+        break;
+    case S_OP:
+        o->op = pool_alloc(pool, sizeof *o->op * (size_t)s->op.n);
+        for (int i = 0; i < s->op.n; i++) {
+            const Tensor *t = s->op.t[i];
+            if (t->fused) continue;
+            o->op[i] = code_compile(pool, t, 0, NULL);
+            use_code(p, l, o->op[i]);
+            own(p, l, t);
+        }
+        break;
+    case S_EXTERN:
+        for (int i = 0; i < s->ext.nparam; i++) push(&e, s->ext.param[i]);
+        for (int i = 0; i < s->ext.nin; i++)
+            if (s->ext.in[i]) push_dims(&e, s->ext.in[i]);
+        o->pre = code_compile(pool, NULL, e.n, e.p);
+        e.n = 0;
+        for (int i = 0; i < s->ext.nout; i++) push_dims(&e, s->ext.out[i]);
+        o->post = code_compile(pool, NULL, e.n, e.p);
+        for (int i = 0; i < s->ext.nin; i++) use(p, l, s->ext.in[i]);
+        for (int i = 0; i < s->ext.nout; i++) own(p, l, s->ext.out[i]);
+        break;
+    case S_LOOP:
+        push(&e, s->loop.trips);
+        push(&e, s->loop.cond0);
+        for (int i = 0; i < s->loop.syms.n; i++) push(&e, s->loop.syms.p[i].init);
+        o->pre = code_compile(pool, NULL, e.n, e.p);
+        e.n = 0;
+        push(&e, s->loop.cond_next);
+        for (int i = 0; i < s->loop.syms.n; i++) push(&e, s->loop.syms.p[i].next);
+        for (int i = 0; i < s->loop.scan.n; i++) push_dims(&e, s->loop.scan.p[i].elem);
+        o->post = code_compile(pool, NULL, e.n, e.p);
+        use_code(p, l, o->pre);
+        for (int i = 0; i < s->loop.carry.n; i++) {
+            use(p, l, s->loop.carry.p[i].init);
+            own(p, l, s->loop.carry.p[i].phi);
+        }
+        prepare_seq(p, l, s->loop.body, &o->body[0], o, 0);
+        for (int i = 0; i < s->loop.scan.n; i++) own(p, l, s->loop.scan.p[i].out);
+        return;
+    case S_BRANCH:
+        o->pre = code_compile(pool, NULL, 1, &s->br.cond);
+        use_code(p, l, o->pre);
+        for (int k = 0; k < 2; k++) {
+            e.n = 0;
+            for (int i = 0; i < s->br.syms.n; i++) push(&e, s->br.syms.p[i].arm[k]);
+            o->arm[k] = code_compile(pool, NULL, e.n, e.p);
+            prepare_seq(p, l, s->br.arm[k], &o->body[k], o, k);
+        }
+        for (int i = 0; i < s->br.joins.n; i++) own(p, l, s->br.joins.p[i].out);
+        return;
+    case S_COUNT: break;
+    }
+    use_code(p, l, o->pre);
+    use_code(p, l, o->post);
+}
+
+/* What `o`, the owner of the Seq of level l, reads at its end. */
+static void prepare_end(Prep *p, Level *l, const Step *o, int arm) {
+    const Stmt *s = o->s;
+    const Code *k = s->kind == S_LOOP ? o->post : o->arm[arm];
+    for (int i = 0; i < k->nslot; i++) use_end(p, l, k->slot[i]);
+    if (s->kind == S_LOOP) {
+        for (int i = 0; i < s->loop.carry.n; i++) use_end(p, l, s->loop.carry.p[i].next);
+        for (int i = 0; i < s->loop.scan.n; i++) use_end(p, l, s->loop.scan.p[i].elem);
+    } else
+        for (int i = 0; i < s->br.joins.n; i++) use_end(p, l, s->br.joins.p[i].arm[arm]);
+}
+
+static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner, int arm) {
+    if (!seq) return;
+    Pool *pool = &p->it->pool;
+    Level l = {up, ++p->nseq, 0};
+    int n = seq->s.n;
+    out->p = pool_alloc(pool, sizeof *out->p * (size_t)(n + 1));
+    out->n = n;
+    for (l.at = 0; l.at < n; l.at++) prepare_step(p, &l, seq->s.p[l.at], &out->p[l.at]);
+    if (owner) prepare_end(p, &l, owner, arm);
+    else {
+        const Program *g = p->it->p;
+        for (int i = 0; i < p->it->out->nslot; i++) use_end(p, &l, p->it->out->slot[i]);
+        for (int i = 0; i < g->nout; i++) use_end(p, &l, g->out[i].t);
+    }
+    int mine = 0;
+    for (int i = 0; i < p->nown; i++) mine += p->owner[p->own[i]->id] == l.id;
+    out->own = pool_alloc(pool, sizeof *out->own * (size_t)(mine + 1));
+    /* The tensors of this Seq leave the list, so that it stays as short as the open Seqs need. */
+    int kept = 0;
+    for (int i = 0; i < p->nown; i++) {
+        const Tensor *t = p->own[i];
+        int last = p->last[t->id];
+        if (p->owner[t->id] != l.id) {
+            p->own[kept++] = t;
+            continue;
+        }
+        out->own[out->nown++] = t;
+        if (last < n) out->p[last].nfree++;
+    }
+    p->nown = kept;
+    for (int i = 0; i < n; i++) {
+        Step *s = &out->p[i];
+        s->free = pool_alloc(pool, sizeof *s->free * (size_t)(s->nfree + 1));
+        s->nfree = 0;
+    }
+    for (int i = 0; i < out->nown; i++) {
+        int last = p->last[out->own[i]->id];
+        if (last < n) out->p[last].free[out->p[last].nfree++] = out->own[i];
+    }
+}
+
+static void prepare(Interp *it) {
+    const Program *p = it->p;
+    it->nsym = p->nsym > p->cx->next_sym ? p->nsym : p->cx->next_sym;
+    it->ntensor = p->ntensor > p->cx->next_tensor ? p->ntensor : p->cx->next_tensor;
+    Exprs e = {.pool = &it->pool};
+    for (int i = 0; i < p->nout; i++) {
+        push(&e, p->out[i].has);
+        if (p->out[i].t) push_dims(&e, p->out[i].t);
+    }
+    it->out = code_compile(&it->pool, NULL, e.n, e.p);
+    Prep prep = {.it = it};
+    prep.owner = pool_alloc(&it->pool, sizeof(int) * (size_t)(it->ntensor + 1));
+    prep.last = pool_alloc(&it->pool, sizeof(int) * (size_t)(it->ntensor + 1));
+    prepare_seq(&prep, NULL, p->top, &it->top, NULL, 0);
+}
+
+Interp *interp_new(const Program *p) {
+    Interp *volatile it = calloc(1, sizeof *it);
+    jmp_buf fail;
+    if (!it) return NULL;
+    it->p = p;
+    it->pool.fail = &fail;
+    if (setjmp(fail)) {
+        interp_free(it);
+        return NULL;
+    }
+    prepare(it);
+    return it;
+}
+
+void interp_free(Interp *it) {
+    if (!it) return;
+    pool_free(&it->pool);
+    free(it);
+}
+
+/* ---- values -------------------------------------------------------------------------------------------- */
+static void set_value(Exec *x, const Tensor *t, Buf *b) {
+    Buf *old = x->value[t->id];
+    x->value[t->id] = b;
+    buf_unref(old);
+}
+
+static Buf *borrow(Exec *x, const Tensor *t, int64_t count, void *data) {
+    Buf *b = malloc(sizeof *b);
+    if (!b) exec_fault(x, ST_MEMORY, -1, "out of memory");
+    *b = (Buf){1, t->dtype, count, data, true};
+    x->value[t->id] = b;
+    return b;
+}
+
+Buf *exec_value(Exec *x, const Tensor *t) {
+    if (!x->value) exec_fault(x, ST_RUNTIME, -1, "not constant");
+    t = tensor_root(t);
+    Buf *b = x->value[t->id];
+    if (b) return b;
+    if (t->kind == TK_CONST) return borrow(x, t, t->data->count, (void *)(uintptr_t)t->data->data);
+    if (t->kind != TK_INPUT)
+        die("tensor %d (%s) is used before it is computed", t->id, t->name ? t->name : "");
+    const RtValue *v = &x->in[t->index];
+    int64_t count = 1;
+    if (x->p->in[t->index].kind == VT_OPTIONAL && !v->present) count = 0;
+    else if (t->blob) count = (int64_t)v->bytes;
+    else
+        for (int i = 0; i < v->rank; i++)
+            if (v->dim[i] < 0 || !mul_size(count, v->dim[i], &count))
+                exec_fault(x, ST_INPUT, -1, "input '%s' has a bad size", x->p->in[t->index].name);
+    return borrow(x, t, v->data ? count : 0, v->data);
+}
+
+static Buf *ref(Buf *b) {
+    b->refs++;
+    return b;
+}
+
+static void set_sym(Exec *x, const Sym *s, RegVal v) { x->sym[s->id] = v; }
+
+/* ---- statements ------------------------------------------------------------------------------------------ */
+static void run_seq(Exec *x, const StepSeq *q);
+
+static void release(Exec *x, const StepSeq *q) {
+    for (int i = 0; i < q->nown; i++) set_value(x, q->own[i], NULL);
+}
+
+/* Memory that is freed when the run ends before the caller frees it. One at a time. */
+static void *hold(Exec *x, size_t n) {
+    x->held = calloc(1, n ? n : 1);
+    if (!x->held) exec_fault(x, ST_MEMORY, -1, "out of memory: a step needs %zu bytes", n);
+    return x->held;
+}
+static void let_go(Exec *x) {
+    free(x->held);
+    x->held = NULL;
+}
+
+static bx_tensor bx_of(const Tensor *t, const void *data, int64_t count, int rank, const int64_t *dim) {
+    bx_tensor b = {.data = (void *)(uintptr_t)data, .dtype = t->dtype, .rank = rank};
+    if (t->blob) {
+        b.rank = 1;
+        b.dim[0] = count;
+    } else
+        for (int i = 0; i < rank; i++) b.dim[i] = dim[i];
+    return b;
+}
+
+typedef struct ExtFrame {
+    bx_tensor *in, *out;
+    int64_t *param, *sym, *bytes;
+} ExtFrame;
+
+static size_t ext_frame_size(const Stmt *s) {
+    return sizeof(bx_tensor) * (size_t)(s->ext.nin + s->ext.nout + 2) +
+           sizeof(int64_t) * (size_t)(s->ext.nparam + s->ext.nsym + s->ext.nout + 3);
+}
+
+static ExtFrame ext_frame(const Stmt *s, void *mem) {
+    ExtFrame f;
+    f.in = mem;
+    f.out = f.in + s->ext.nin + 1;
+    f.param = (int64_t *)(void *)(f.out + s->ext.nout + 1);
+    f.sym = f.param + s->ext.nparam + 1;
+    f.bytes = f.sym + s->ext.nsym + 1;
+    for (int i = 0; i < s->ext.nin; i++) f.in[i].rank = -1;
+    return f;
+}
+
+static void run_extern(Exec *x, const Step *o) {
+    const Stmt *s = o->s;
+    const ExternRow *row = s->ext.row;
+    size_t frame = ext_frame_size(s);
+    ExtFrame f = ext_frame(s, hold(x, frame));
+    int at = 0;
+    code_uniform(x, o->pre);
+    for (int i = 0; i < s->ext.nparam; i++) f.param[i] = code_out(x, o->pre, at++).i;
+    for (int i = 0; i < s->ext.nin; i++) {
+        const Tensor *t = s->ext.in[i];
+        if (!t) continue;
+        int64_t dim[MAX_RANK];
+        int rank = t->blob ? 1 : read_dims(x, o->pre, &at, t, dim);
+        const Buf *b = exec_value(x, t);
+        f.in[i] = bx_of(t, b->data, b->count, rank, dim);
+        if (!t->blob && bx_count(&f.in[i]) != b->count)
+            die("extern %s: input %d has %lld elements, its dims say %lld", row->name, i,
+                (long long)b->count, (long long)bx_count(&f.in[i]));
+    }
+    if (row->plan && row->plan(f.in, f.param, f.sym, f.bytes)) exec_fault(x, ST_RUNTIME, s->ext.site, NULL);
+    for (int i = 0; i < s->ext.nsym; i++) set_sym(x, s->ext.sym[i], (RegVal){.i = f.sym[i]});
+    code_uniform(x, o->post);
+    at = 0;
+    for (int i = 0; i < s->ext.nout; i++) {
+        const Tensor *t = s->ext.out[i];
+        int64_t dim[MAX_RANK], count = 1;
+        int rank = 1;
+        if (t->blob) count = f.bytes[i];
+        else {
+            rank = read_dims(x, o->post, &at, t, dim);
+            for (int k = 0; k < rank; k++)
+                if (dim[k] < 0 || !mul_size(count, dim[k], &count))
+                    exec_fault(x, ST_MEMORY, -1, "a result of %s is too large", row->name);
+        }
+        Buf *b = buf_new(x, t->dtype, count);
+        set_value(x, t, b);
+        f.out[i] = bx_of(t, b->data, b->count, rank, dim);
+    }
+    int64_t scratch = f.bytes[s->ext.nout];
+    if (scratch < 0) scratch = INT64_MAX;
+    void *mem = scratch < (int64_t)1 << 40 ? malloc(scratch ? (size_t)scratch : 1) : NULL;
+    if (!mem)
+        exec_fault(x, ST_MEMORY, -1, "out of memory: %s needs %lld bytes", row->name,
+                   (long long)scratch);
+    int bad = row->run(f.in, f.param, f.out, mem);
+    free(mem);
+    if (bad) exec_fault(x, ST_RUNTIME, s->ext.site, NULL);
+    let_go(x);
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------ */
+typedef struct ScanState {
+    char *data;
+    size_t bytes, cap;
+    int rank; /* of an element; -1: none seen yet */
+    int64_t dim[MAX_RANK];
+} ScanState;
+typedef struct LoopState {
+    struct LoopState *up;
+    int nscan;
+    ScanState *scan;
+    RegVal *next;
+    Buf **buf;
+} LoopState;
+
+static void loop_state_free(LoopState *s) {
+    for (int i = 0; i < s->nscan; i++) free(s->scan[i].data);
+    free(s);
+}
+
+static LoopState *loop_state_new(Exec *x, const Stmt *s) {
+    int nscan = s->loop.scan.n, nsym = s->loop.syms.n, ncarry = s->loop.carry.n;
+    LoopState *r = calloc(1, sizeof *r + sizeof(ScanState) * (size_t)nscan +
+                                 sizeof(RegVal) * (size_t)nsym + sizeof(Buf *) * (size_t)ncarry);
+    if (!r) exec_fault(x, ST_MEMORY, -1, "out of memory");
+    r->scan = (ScanState *)(void *)(r + 1);
+    r->next = (RegVal *)(void *)(r->scan + nscan);
+    r->buf = (Buf **)(void *)(r->next + nsym);
+    r->nscan = nscan;
+    for (int i = 0; i < nscan; i++) r->scan[i].rank = -1;
+    r->up = x->loop;
+    return x->loop = r;
+}
+
+static void scan_append(Exec *x, const Step *o, ScanState *c, int *at, const LoopScan *s) {
+    int64_t dim[MAX_RANK];
+    const Tensor *t = s->elem;
+    int rank = t->blob ? 0 : read_dims(x, o->post, at, t, dim);
+    bool same = c->rank == rank;
+    for (int i = 0; i < rank && same; i++) same = c->dim[i] == dim[i];
+    if (c->rank >= 0 && !same)
+        exec_fault(x, ST_RUNTIME, -1, "%s: scan output '%s' has another shape than in the first "
+                   "iteration", o->s->path ? o->s->path : "Loop",
+                   s->out->name ? s->out->name : "");
+    c->rank = rank;
+    if (rank) memcpy(c->dim, dim, sizeof *dim * (size_t)rank);
+    const Buf *b = exec_value(x, t);
+    size_t bytes = (size_t)b->count * dtype_size(b->dtype);
+    if (bytes > c->cap - c->bytes) {
+        size_t cap = (c->bytes + bytes) * 2;
+        char *p = cap <= (size_t)1 << 41 ? realloc(c->data, cap) : NULL;
+        if (!p)
+            exec_fault(x, ST_MEMORY, -1, "%s: out of memory: a scan output needs %zu bytes",
+                       o->s->path ? o->s->path : "Loop", cap);
+        c->data = p;
+        c->cap = cap;
+    }
+    if (bytes) memcpy(c->data + c->bytes, b->data, bytes);
+    c->bytes += bytes;
+}
+
+static void run_loop(Exec *x, const Step *o) {
+    const Stmt *s = o->s;
+    int nsym = s->loop.syms.n, ncarry = s->loop.carry.n, nscan = s->loop.scan.n;
+    code_uniform(x, o->pre);
+    int64_t trips = s->loop.trips ? code_out(x, o->pre, 0).i : INT64_MAX, iter = 0;
+    bool cond = !s->loop.cond0 || code_out(x, o->pre, 1).i;
+    for (int i = 0; i < nsym; i++) set_sym(x, s->loop.syms.p[i].sym, code_out(x, o->pre, 2 + i));
+    for (int i = 0; i < ncarry; i++)
+        set_value(x, s->loop.carry.p[i].phi, ref(exec_value(x, s->loop.carry.p[i].init)));
+    LoopState *st = loop_state_new(x, s);
+    for (; cond && iter < trips; iter++) {
+        if (iter >= x->max_iterations) exec_fault(x, ST_RUNTIME, s->loop.cap_site, NULL);
+        if (s->loop.iter) set_sym(x, s->loop.iter, (RegVal){.i = iter});
+        run_seq(x, &o->body[0]);
+        code_uniform(x, o->post);
+        cond = !s->loop.cond_next || code_out(x, o->post, 0).i;
+        for (int i = 0; i < nsym; i++) st->next[i] = code_out(x, o->post, 1 + i);
+        int at = 1 + nsym;
+        for (int i = 0; i < nscan; i++)
+            scan_append(x, o, &st->scan[i], &at, &s->loop.scan.p[i]);
+        for (int i = 0; i < ncarry; i++) exec_value(x, s->loop.carry.p[i].next);
+        for (int i = 0; i < ncarry; i++)
+            st->buf[i] = ref(exec_value(x, s->loop.carry.p[i].next));
+        for (int i = 0; i < ncarry; i++) set_value(x, s->loop.carry.p[i].phi, st->buf[i]);
+        for (int i = 0; i < nsym; i++) set_sym(x, s->loop.syms.p[i].sym, st->next[i]);
+    }
+    if (s->loop.iter) set_sym(x, s->loop.iter, (RegVal){.i = iter});
+    release(x, &o->body[0]);
+    for (int i = 0; i < nscan; i++) {
+        const Tensor *t = s->loop.scan.p[i].out;
+        Buf *b = buf_new(x, t->dtype, 0);
+        if (st->scan[i].data) {
+            free(b->data);
+            b->data = st->scan[i].data;
+            b->count = (int64_t)(st->scan[i].bytes / dtype_size(t->dtype));
+            st->scan[i].data = NULL;
+        }
+        set_value(x, t, b);
+    }
+    x->loop = st->up;
+    loop_state_free(st);
+}
+
+static void run_branch(Exec *x, const Step *o) {
+    const Stmt *s = o->s;
+    code_uniform(x, o->pre);
+    int k = code_out(x, o->pre, 0).i ? 0 : 1;
+    run_seq(x, &o->body[k]);
+    code_uniform(x, o->arm[k]);
+    for (int i = 0; i < s->br.syms.n; i++)
+        set_sym(x, s->br.syms.p[i].sym, code_out(x, o->arm[k], i));
+    for (int i = 0; i < s->br.joins.n; i++) {
+        const Join *j = &s->br.joins.p[i];
+        if (!j->arm[k]) die("an arm without result for tensor %d was left", j->out->id);
+        set_value(x, j->out, ref(exec_value(x, j->arm[k])));
+    }
+    release(x, &o->body[k]);
+}
+
+static void run_seq(Exec *x, const StepSeq *q) {
+    for (int i = 0; i < q->n; i++) {
+        const Step *o = &q->p[i];
+        const Stmt *s = o->s;
+        switch (s->kind) {
+        case S_LET:
+            code_uniform(x, o->pre);
+            set_sym(x, s->let.sym, code_out(x, o->pre, 0));
+            break;
+        case S_CHECK:
+            code_uniform(x, o->pre);
+            if (!code_out(x, o->pre, 0).i) exec_fault(x, ST_RUNTIME, s->check.site, NULL);
+            break;
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++)
+                if (o->op[k]) set_value(x, s->op.t[k], code_tensor(x, o->op[k], NULL));
+            break;
+        case S_EXTERN: run_extern(x, o); break;
+        case S_LOOP: run_loop(x, o); break;
+        case S_BRANCH: run_branch(x, o); break;
+        case S_COUNT: break;
+        }
+        for (int k = 0; k < o->nfree; k++) set_value(x, o->free[k], NULL);
+    }
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------ */
+static void check_inputs(Exec *x) {
+    const Program *p = x->p;
+    for (int i = 0; i < p->nin; i++) {
+        const Io *io = &p->in[i];
+        const RtValue *v = &x->in[i];
+        const Tensor *t = io->t;
+        if (!t || t->blob || v->kind == VT_SEQUENCE) continue;
+        if (io->kind == VT_OPTIONAL && !v->present) continue;
+        if (v->dtype != t->dtype)
+            exec_fault(x, ST_INPUT, -1, "input '%s' has type %s, the model takes %s", io->name,
+                       dtype_name((int)v->dtype), dtype_name((int)t->dtype));
+        if (v->rank < 0 || v->rank > MAX_RANK || (t->rank >= 0 && v->rank != t->rank))
+            exec_fault(x, ST_INPUT, -1, "input '%s' has rank %d, the model takes %d", io->name,
+                       v->rank, t->rank);
+    }
+}
+
+static void make_outputs(Exec *x, const Interp *it) {
+    const Program *p = it->p;
+    x->out = calloc((size_t)p->nout + 1, sizeof *x->out);
+    if (!x->out) exec_fault(x, ST_MEMORY, -1, "out of memory");
+    code_uniform(x, it->out);
+    int at = 0;
+    for (int i = 0; i < p->nout; i++) {
+        const Io *io = &p->out[i];
+        const Tensor *t = io->t;
+        RtValue *o = &x->out[i];
+        o->kind = io->kind;
+        RegVal has = code_out(x, it->out, at++);
+        o->present = !io->has || has.i;
+        if (!t) continue;
+        o->dtype = t->dtype;
+        o->rank = t->blob ? 1 : read_dims(x, it->out, &at, t, o->dim);
+        if (!o->present) continue;
+        Buf *b = exec_value(x, t);
+        int64_t count = 1;
+        if (t->blob) o->dim[0] = b->count;
+        for (int k = 0; k < o->rank; k++) count *= o->dim[k];
+        if (count != b->count)
+            die("output '%s' has %lld elements, its dims say %lld", io->name, (long long)b->count,
+                (long long)count);
+        o->bytes = (size_t)b->count * dtype_size(t->dtype);
+        if (b->refs == 1 && !b->borrowed) { /* ours alone: no copy */
+            o->data = b->data;
+            b->borrowed = true;
+            continue;
+        }
+        o->data = malloc(o->bytes ? o->bytes : 1);
+        if (!o->data) exec_fault(x, ST_MEMORY, -1, "out of memory: an output needs %zu bytes", o->bytes);
+        if (o->bytes) memcpy(o->data, b->data, o->bytes);
+    }
+}
+
+Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out, Diag *d) {
+    Exec *x = calloc(1, sizeof *x);
+    size_t nval = (size_t)it->ntensor, nsym = (size_t)it->nsym;
+    if (x) {
+        x->value = calloc(nval + 1, sizeof *x->value);
+        x->sym = calloc(nsym + 1, sizeof *x->sym);
+    }
+    if (!x || !x->value || !x->sym) {
+        if (x) free(x->value), free(x->sym);
+        free(x);
+        snprintf(d->message, sizeof d->message, "out of memory");
+        return d->status = ST_MEMORY;
+    }
+    x->p = it->p;
+    x->in = in;
+    x->site = -1;
+    x->budget = -1;
+    x->lanes = LANES;
+    x->max_iterations = cfg && cfg->max_iterations > 0 ? cfg->max_iterations : (int64_t)1 << 31;
+    if (setjmp(x->fail) == 0) {
+        check_inputs(x);
+        run_seq(x, &it->top);
+        make_outputs(x, it);
+        memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);
+    } else {
+        const char *text = x->site >= 0 && x->site < it->p->cx->site.n ? it->p->cx->site.p[x->site]
+                                                                       : x->text;
+        snprintf(d->message, sizeof d->message, "%s", text);
+        d->status = x->status;
+        for (int i = 0; x->out && i < it->p->nout; i++) free(x->out[i].data);
+    }
+    Status st = x->status;
+    for (LoopState *l = x->loop, *up; l; l = up) {
+        up = l->up;
+        loop_state_free(l);
+    }
+    for (size_t i = 0; i < nval; i++) buf_unref(x->value[i]);
+    buf_unref(x->pending);
+    free(x->held);
+    free(x->out);
+    free(x->value);
+    free(x->sym);
+    free(x->scratch);
+    free(x);
+    return st;
+}
+
+/* ---- folding -------------------------------------------------------------------------------------------------- */
+static void exec_fold_init(Exec *x) {
+    memset(x, 0, offsetof(Exec, tmp));
+    x->budget = 0x1p28;
+    x->lanes = LANES;
+}
+
+static Const *const_new(Cx *c, DType t, int rank, const int64_t *dim) {
+    int64_t count = 1, bytes;
+    for (int i = 0; i < rank; i++)
+        if (dim[i] < 0 || !mul_size(count, dim[i], &count)) return NULL;
+    if (!mul_size(count, (int64_t)dtype_size(t), &bytes) || count > (int64_t)1 << 28)
+        return NULL;
+    Const *k = NEW(c->a, Const);
+    k->dtype = t;
+    k->rank = rank;
+    if (rank) memcpy(k->dim, dim, sizeof *dim * (size_t)rank);
+    k->count = count;
+    k->data = arena_alloc(c->a, bytes ? (size_t)bytes : 1);
+    return k;
+}
+
+const Const *interp_fold(Cx *c, const Tensor *t) {
+    int64_t dim[MAX_RANK];
+    if (t->kind != TK_TE || t->rank < 0) return NULL;
+    for (int i = 0; i < t->rank; i++)
+        if (!e_is_int(t->dim[i], &dim[i])) return NULL;
+    Const *k = const_new(c, t->dtype, t->rank, dim);
+    if (!k) return NULL;
+    Exec x;
+    exec_fold_init(&x);
+    if (k->count <= 64) x.lanes = 64;
+    jmp_buf fail;
+    Pool pool = {.fail = &fail};
+    Pool *volatile vp = &pool;
+    volatile bool ok = false;
+    if (setjmp(fail) == 0) {
+        Code *code = code_compile(&pool, t, 0, NULL);
+        if (setjmp(x.fail) == 0) {
+            code_tensor(&x, code, (void *)(uintptr_t)k->data);
+            ok = true;
+        }
+    }
+    free(x.scratch);
+    pool_free(vp);
+    return ok ? k : NULL;
+}
+
+/* The Const behind an input of an extern, or NULL. */
+static const Const *const_of(const Tensor *t) {
+    t = tensor_root(t);
+    return t->kind == TK_CONST ? t->data : NULL;
+}
+
+/* Dims of output i, which may use the symbols of s. False when they use anything else. */
+static bool fold_out_dims(Pool *pool, const Stmt *s, int i, const int64_t *sym, int *rank, int64_t *dim) {
+    const Tensor *t = s->ext.out[i];
+    Exec x;
+    bool ok = false;
+    if (t->rank < 0) return false;
+    Code *k = code_compile(pool, NULL, t->rank, t->dim);
+    exec_fold_init(&x);
+    int top = 0;
+    for (int j = 0; j < k->nsym; j++) {
+        bool found = false;
+        for (int q = 0; q < s->ext.nsym; q++) found |= s->ext.sym[q]->id == k->sym[j].sym;
+        if (!found) return false;
+        if (k->sym[j].sym > top) top = k->sym[j].sym;
+    }
+    x.sym = pool_alloc(pool, sizeof *x.sym * (size_t)(top + 1));
+    for (int q = 0; q < s->ext.nsym; q++)
+        if (s->ext.sym[q]->id <= top) x.sym[s->ext.sym[q]->id].i = sym[q];
+    if (setjmp(x.fail) == 0) {
+        code_uniform(&x, k);
+        for (int d = 0; d < t->rank; d++) dim[d] = code_out(&x, k, d).i;
+        *rank = t->rank;
+        ok = true;
+    }
+    free(x.scratch);
+    return ok;
+}
+
+static bool fold_extern(Cx *c, Pool *pool, const Stmt *s, const Const **out, int64_t *sym) {
+    const ExternRow *row = s->ext.row;
+    ExtFrame f = ext_frame(s, pool_alloc(pool, ext_frame_size(s)));
+    for (int i = 0; i < s->ext.nparam; i++)
+        if (!e_is_int(s->ext.param[i], &f.param[i])) return false;
+    for (int i = 0; i < s->ext.nin; i++) {
+        const Tensor *t = s->ext.in[i];
+        int64_t dim[MAX_RANK];
+        if (!t) continue;
+        const Const *k = const_of(t);
+        if (!k || t->rank < 0) return false;
+        for (int d = 0; d < t->rank && !t->blob; d++)
+            if (!e_is_int(t->dim[d], &dim[d])) return false;
+        f.in[i] = bx_of(t, k->data, k->count, t->rank, dim);
+    }
+    if (row->plan && row->plan(f.in, f.param, f.sym, f.bytes)) return false;
+    for (int i = 0; i < s->ext.nout; i++) {
+        const Tensor *t = s->ext.out[i];
+        int64_t dim[MAX_RANK] = {f.bytes[i]};
+        int rank = 1;
+        if (!t->blob && !fold_out_dims(pool, s, i, f.sym, &rank, dim)) return false;
+        Const *k = const_new(c, t->dtype, rank, dim);
+        if (!k) return false;
+        out[i] = k;
+        f.out[i] = bx_of(t, k->data, k->count, rank, dim);
+    }
+    int64_t scratch = f.bytes[s->ext.nout];
+    if (scratch < 0 || scratch > (int64_t)1 << 31) return false;
+    if (row->run(f.in, f.param, f.out, pool_alloc(pool, (size_t)scratch))) return false;
+    for (int i = 0; i < s->ext.nsym; i++) sym[i] = f.sym[i];
+    return true;
+}
+
+bool interp_fold_extern(Cx *c, const Stmt *s, const Const **out, int64_t *sym) {
+    jmp_buf fail;
+    Pool pool = {.fail = &fail};
+    Pool *volatile vp = &pool;
+    volatile bool ok = false;
+    if (setjmp(fail) == 0) ok = fold_extern(c, &pool, s, out, sym);
+    pool_free(vp);
+    return ok;
+}

@@ -1,0 +1,197 @@
+/* interp.h: the inside of the interpreter.
+ *
+ * A tensor body, or a few uniform expressions, is compiled once to a Code: register instructions that
+ * work on up to LANES output elements at a time. What a register holds is known only at run time: one
+ * value for all lanes (RK_UNI), an arithmetic progression (RK_LIN) or an array (RK_VEC). So index
+ * arithmetic costs one scalar operation per chunk wherever the lanes run along a row, and contiguous
+ * loads are pointers into the tensor.
+ */
+#ifndef BRAID_INTERP_H
+#define BRAID_INTERP_H
+
+#include "utask/utask.h"
+
+enum { LANES = 256 };
+
+/* How lanes of a dtype are kept: float (16-bit floats too, rounded after each operation), double,
+ * int64 (wrapped to the dtype), int32 0 or 1 for bool. */
+typedef enum { CL_F, CL_D, CL_I, CL_B } LaneClass;
+static inline LaneClass lane_class(DType t) {
+    switch (t) {
+    case DT_F32: case DT_F16: case DT_BF16: return CL_F;
+    case DT_F64: return CL_D;
+    case DT_BOOL: return CL_B;
+    default: return CL_I;
+    }
+}
+static inline size_t lane_size(LaneClass c) { return c == CL_D || c == CL_I ? 8 : 4; }
+
+/* ---- lane kernels (interp_lanes.c) ------------------------------------------------------------
+ * n lanes; d never overlaps an operand; an operand's stride is 1, or 0 for one value for all. */
+void lanes_un(LaneClass c, int op, DType t, int n, void *d, const void *a);
+void lanes_isnan(LaneClass c, int n, int32_t *d, const void *a);
+void lanes_bin(LaneClass c, int op, DType t, int n, void *d, const void *a, int sa, const void *b,
+               int sb);
+void lanes_cmp(LaneClass c, int op, DType t, int n, int32_t *d, const void *a, int sa,
+               const void *b, int sb);
+void lanes_select(LaneClass c, int n, void *d, const int32_t *m, const void *a, int sa,
+                  const void *b, int sb);
+void lanes_cast(DType to, DType from, int n, void *d, const void *a);
+void lanes_bitcast(DType to, DType from, int n, void *d, const void *a);
+void lanes_round(DType t, int n, float *d); /* to float16 or bfloat16; nothing for float32 */
+/* Elements base + step * l of packed data; elements base + idx[l], where count >= 0 makes those
+ * outside [0, count) zero; and the way back, to out[0..n). */
+void lanes_load(DType t, int n, void *d, const void *data, int64_t base, int64_t step);
+void lanes_gather(DType t, int n, void *d, const void *data, int64_t base, const int64_t *idx,
+                  int64_t count);
+void lanes_store(DType t, int n, void *out, const void *a, int sa);
+/* One step of a reduction: acc[l] = acc[l] op v[l] (times w[l] when w). For ARG…, idx[l] follows,
+ * taking k. `fold`: all n values go into the one accumulator at acc, in order, with k, k + 1, … */
+typedef struct AccStep {
+    ReduceKind kind;
+    LaneClass cls; /* of v and acc */
+    DType t;
+    void *acc;
+    int64_t *idx;
+    const void *v, *w;
+    int sv, sw;
+    int64_t k;
+} AccStep;
+void lanes_acc(const AccStep *s, int n, bool fold);
+void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx);
+
+/* ---- code (interp_expr.c) ---------------------------------------------------------------------- */
+typedef enum { RK_UNI, RK_LIN, RK_VEC } RegKind;
+typedef union RegVal {
+    int64_t i;
+    double d;
+    float f;
+    int32_t b;
+} RegVal;
+typedef struct Reg {
+    uint8_t k;       /* RegKind */
+    uint8_t c;       /* LaneClass; never changes */
+    bool mm;         /* lo, hi bound p[0..n) (int64 only) */
+    RegVal v;        /* UNI: the value. LIN, and VEC of int64: added to each lane */
+    int64_t step;    /* LIN: lane l is v.i + step * l */
+    const void *p;   /* VEC */
+    int64_t lo, hi;
+} Reg;
+
+typedef struct Inst Inst;
+typedef struct Block {
+    Inst *p;
+    int n, cap;
+} Block;
+
+/* Instructions beyond the operators of expr.h. */
+enum {
+    I_NORM = E_COUNT, /* dst = a; a bool whose lanes are all equal becomes uniform */
+    I_COND,           /* runs block unless a is uniform false; then dst (if >= 0) is 0 */
+    I_REDUCE
+};
+
+typedef struct RedAxis {
+    int axis, extent; /* registers; axis -1: not used */
+    Block block;
+    int ncap, *cap; /* registers from outside that the block uses, constants and symbols left out */
+} RedAxis;
+enum { RED_MEMO = 8 };
+typedef struct Red {
+    ReduceKind kind;
+    DType t;       /* of the values */
+    int naxis;
+    RedAxis *ax;   /* outermost first */
+    int val, val2; /* val2 >= 0: the value is a product */
+    int acc;       /* register of the extreme for ARG… */
+    int index;     /* of this reduction in its Code */
+} Red;
+
+struct Inst {
+    uint8_t op, dt, sdt; /* sdt: dtype of operand a */
+    int dst, a, b, c, m; /* -1: none; m: lane mask of a GUARD */
+    int imm; /* LOAD: tensor slot; GUARD: site */
+    union {
+        Block *block; /* I_COND */
+        Red *red;     /* I_REDUCE */
+    };
+};
+
+typedef struct Code {
+    Block d, u, l;  /* dims and other uniform results; the rest that is uniform; per chunk */
+    int nreg, nred;
+    Reg *init;      /* nreg: constants in place */
+    int nsym;
+    struct CodeSym { int reg; DType t; int sym; } *sym;
+    int nindim;
+    struct CodeIndim { int reg, input, axis; } *indim;
+    int nslot;
+    const Tensor **slot; /* tensors loaded */
+    int nout;
+    int *out;            /* uniform results */
+    DType *out_t;
+    int rank, axis[MAX_RANK]; /* of a tensor body: out[0..rank) are its dims; axis -1: not used */
+    int result;               /* register; -1: only uniform results */
+    DType t;
+} Code;
+
+/* Memory that is freed all at once. alloc gives zeroed memory, or jumps to `fail`. */
+typedef struct Pool {
+    struct PoolBlock *block;
+    char *at, *end;
+    jmp_buf *fail;
+} Pool;
+void *pool_alloc(Pool *p, size_t n);
+void pool_free(Pool *p);
+
+/* Uniform results e[0..n) (NULL entries give int64 0), and, when t != NULL, the body of tensor t
+ * with its dims as the results before those. */
+Code *code_compile(Pool *p, const Tensor *t, int n, Expr *const *e);
+
+/* ---- execution (interp_exec.c) ----------------------------------------------------------------- */
+typedef struct Buf {
+    int refs;
+    DType dtype;
+    int64_t count;
+    void *data;
+    bool borrowed;
+} Buf;
+
+typedef struct Exec {
+    jmp_buf fail;
+    Status status;
+    int site;            /* fault text, -1: `text` */
+    char text[256];
+    const Program *p;    /* NULL when folding */
+    const RtValue *in;
+    Buf **value;         /* by tensor id; NULL when folding */
+    RegVal *sym;         /* by symbol id: int64, or double for floats */
+    int64_t max_iterations;
+    double budget;       /* lane operations left when folding; < 0: no limit */
+    /* of the code that runs */
+    Reg *reg;
+    char *store;         /* LANES or fewer lanes of 8 bytes for each register */
+    size_t stride;
+    int lanes; /* of a register: at most LANES */
+    struct { const void *data; int64_t count; DType t; } *slot;
+    struct RedMemo { bool valid; int dst; int64_t v[RED_MEMO]; RegVal r; } *memo;
+    Buf *pending; /* being filled: freed on a fault */
+    void *scratch, *held; /* held: freed on a fault */
+    size_t scratch_size;
+    struct LoopState *loop; /* innermost */
+    RtValue *out;           /* outputs made so far */
+    int64_t tmp[3][LANES];
+} Exec;
+
+_Noreturn void exec_fault(Exec *x, Status st, int site, const char *fmt, ...) PRINTF(4, 5);
+Buf *buf_new(Exec *x, DType t, int64_t count);
+void buf_unref(Buf *b);
+Buf *exec_value(Exec *x, const Tensor *t); /* borrowed */
+/* Runs the uniform part and gives result i as int64 or double. */
+void code_uniform(Exec *x, const Code *k);
+RegVal code_out(const Exec *x, const Code *k, int i);
+/* Runs a tensor body. `out`: the memory to fill when the caller has it, else a new Buf is returned. */
+Buf *code_tensor(Exec *x, const Code *k, void *out);
+const Tensor *tensor_root(const Tensor *t); /* what a view is a view of */
+
+#endif

@@ -1,0 +1,55 @@
+/* lower_internal.h: shared by the files of the lowering driver. */
+#ifndef BRAID_LOWER_INTERNAL_H
+#define BRAID_LOWER_INTERNAL_H
+#include "codegen/extern/table.h"
+#include "utask/lower.h"
+
+/* What is known of a loop-carried value: starts as "never changes" and is given up part by part until
+ * a pass over the body confirms it (control.c). */
+typedef struct CarryPlan {
+    bool dim_vary[MAX_RANK];
+    bool rank_vary, len_vary, has_vary;
+    uint32_t rank_mask;
+    bool no_elem;        /* elements are not followed: the value lives in memory */
+    bool *elem_vary;     /* per element, nelem of them */
+    int64_t nelem;
+    struct CarryPlan *inner; /* optional */
+} CarryPlan;
+
+typedef struct Refine { /* a tensor of unknown rank, and its view in the arm where the rank is known */
+    Tensor *from, *to;
+} Refine;
+
+typedef struct LowerState {
+    Val **env;          /* by Value id */
+    Map *loop_plan;     /* Node address -> CarryPlan array */
+    VEC(Refine) refine;
+    int split_depth;    /* nested continuations duplicated for unknown ranks */
+    int64_t nodes;      /* lowered so far: bounds duplication */
+} LowerState;
+
+/* build.c */
+Tensor *const_tensor(Lower *L, const Const *k);
+Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim);
+
+/* lower.c */
+Val *val_of(Lower *L, const Value *v);
+bool visible(const Expr *e, const Seq *from);   /* every symbol is readable in `from` */
+Expr *sym_scoped(Lower *L, Sym **out, DType t, const char *name, int64_t lo, Seq *scope);
+Tensor *rank_view(Lower *L, Tensor *t, int rank); /* a tensor of unknown rank seen at one rank */
+Expr *rank_expr(Lower *L, Tensor *t);
+
+/* control.c */
+Stmt *loop_stmt(Lower *L, Expr *trips);
+Tensor *own_tensor(Lower *L, Tensor *t);        /* a TE of this Seq that nobody else uses as state */
+typedef struct Fork {
+    Stmt *s;
+    Seq *outer;
+} Fork;
+Fork fork_begin(Lower *L, Expr *cond);
+/* Runs body(user, arm) for both arms; an arm whose lowering fails with ST_MODEL becomes a run-time
+ * fault, and its results NULL. Then joins nresult values. */
+void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result), void *user,
+              int nresult, Val **result);
+
+#endif

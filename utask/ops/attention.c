@@ -1,0 +1,269 @@
+/* attention.c: scaled dot-product attention.
+ *
+ * Both products are plain sums of products with affine indices. When several query heads share a
+ * key-value head, the head axis is split in two (group, member), for the same reason.
+ */
+#include <math.h>
+
+#include "utask/ops/nn.h"
+
+typedef struct Attn {
+    Tensor *q, *k, *v; /* [batch, heads, length, size]; k and v with the past */
+    DType io, w, soft; /* type of Y; type of the products; type of the softmax */
+    bool grouped;      /* head axes are (group, member) */
+    Expr *batch, *heads, *groups, *members, *qlen, *kvlen, *size, *vsize;
+} Attn;
+
+/* [batch, length, heads * size] as [batch, heads, length, size] */
+static Tensor *split_heads(Lower *L, Tensor *x, int64_t heads, const char *what) {
+    Cx *c = L->cx;
+    Expr *n = e_int(c, heads), *size = e_bin(c, E_FDIV, x->dim[2], n);
+    check(L, e_eq(c, e_mul(c, size, n), x->dim[2]), "%lld heads do not divide the last axis of %s",
+          (long long)heads, what);
+    Expr *dim[4] = {x->dim[0], n, x->dim[1], size};
+    Tensor *t = te_begin(L, x->dtype, 4, dim);
+    Expr *last = e_add(c, e_mul(c, ax(L, t, 1), size), ax(L, t, 3));
+    Expr *idx[3] = {ax(L, t, 0), ax(L, t, 2), last};
+    return te_end(L, t, ld(L, x, idx));
+}
+
+/* Fills the sizes of A from q, k, v and checks them against each other. */
+static void attn_sizes(Lower *L, Attn *A) {
+    Cx *c = L->cx;
+    Tensor *q = A->q, *k = A->k, *v = A->v;
+    A->batch = q->dim[0];
+    A->heads = q->dim[1];
+    A->qlen = q->dim[2];
+    A->size = q->dim[3];
+    A->groups = k->dim[1];
+    A->kvlen = k->dim[2];
+    A->vsize = v->dim[3];
+    check(L, e_and(c, e_eq(c, k->dim[0], A->batch), e_eq(c, v->dim[0], A->batch)),
+          "query, key and value must have one batch size");
+    check(L, e_eq(c, k->dim[3], A->size), "query and key must have one head size");
+    check(L, e_eq(c, v->dim[1], A->groups), "key and value must have the same number of heads");
+    check(L, e_eq(c, v->dim[2], A->kvlen), "key and value must have one length");
+    A->members = e_bin(c, E_FDIV, A->heads, A->groups);
+    check(L, e_eq(c, e_mul(c, A->members, A->groups), A->heads),
+          "the number of query heads must be a multiple of the number of key heads");
+    A->grouped = !e_is_ival(A->members, 1);
+    A->io = q->dtype;
+    A->w = wide_float(q->dtype);
+    int64_t soft = attr_i(L, "softmax_precision", A->w);
+    if (!dtype_supported((int)soft) || !dtype_is_float((DType)soft))
+        fail(L, "softmax_precision must be a floating-point type, not %s", dtype_name((int)soft));
+    A->soft = wide_float((DType)soft);
+}
+
+/* Dims [batch, heads…] + rest, with the head axis split when grouped; returns the rank. */
+static int head_dims(const Attn *A, Expr *x, Expr *y, Expr **dim) {
+    int n = 0;
+    dim[n++] = A->batch;
+    dim[n++] = A->grouped ? A->groups : A->heads;
+    if (A->grouped) dim[n++] = A->members;
+    dim[n++] = x;
+    dim[n++] = y;
+    return n;
+}
+
+/* Query head of the head axes that start at t's axis `at`. */
+static Expr *query_head(Lower *L, const Attn *A, Tensor *t, int at) {
+    if (!A->grouped) return ax(L, t, at);
+    return e_add(L->cx, e_mul(L->cx, ax(L, t, at), A->members), ax(L, t, at + 1));
+}
+
+/* [batch, groups, members, x, y] as [batch, heads, x, y] and back; nothing to do when not grouped.
+ */
+static Tensor *merged_heads(Lower *L, const Attn *A, Tensor *t) {
+    if (!A->grouped) return t;
+    Expr *dim[4] = {A->batch, A->heads, t->dim[3], t->dim[4]};
+    return t_reshape(L, t, 4, dim);
+}
+
+static Tensor *regrouped_heads(Lower *L, const Attn *A, Tensor *t) {
+    if (!A->grouped) return t;
+    Expr *dim[MAX_RANK];
+    int rank = head_dims(A, t->dim[2], t->dim[3], dim);
+    return t_reshape(L, t, rank, dim);
+}
+
+static Expr *load_as(Lower *L, DType t, Tensor *x, Expr **idx) {
+    return e_cast(L->cx, t, ld(L, x, idx));
+}
+
+/* scale * sum_d q[b,h,i,d] k[b,g,j,d] */
+static Tensor *scores(Lower *L, const Attn *A) {
+    Cx *c = L->cx;
+    Expr *dim[MAX_RANK];
+    int rank = head_dims(A, A->qlen, A->kvlen, dim);
+    Tensor *t = te_begin(L, A->w, rank, dim);
+    Axis *d = axis_new(c, A->size);
+    Expr *b = ax(L, t, 0), *along = e_axis(c, d);
+    Expr *qi[4] = {b, query_head(L, A, t, 1), ax(L, t, rank - 2), along};
+    Expr *ki[4] = {b, ax(L, t, 1), ax(L, t, rank - 1), along};
+    Expr *product = e_mul(c, load_as(L, A->w, A->q, qi), load_as(L, A->w, A->k, ki));
+    Tensor *s = te_end(L, t, e_reduce(c, R_SUM, 1, &d, product));
+    Expr *scale;
+    if (attr_has(L, "scale")) {
+        scale = e_num(c, A->w, attr_f(L, "scale", 1));
+    } else {
+        Expr *root = e_un(c, E_SQRT, e_cast(c, A->w, A->size));
+        scale = e_div(c, e_num(c, A->w, 1), root);
+    }
+    return t_bin(L, E_MUL, s, t_uniform(L, scale));
+}
+
+/* sum_j p[b,h,i,j] v[b,g,j,e], as [batch, heads, qlen, vsize], or packed [batch, qlen, heads *
+ * vsize] */
+static Tensor *weighted_values(Lower *L, const Attn *A, Tensor *p, bool packed) {
+    Cx *c = L->cx;
+    Expr *dim[MAX_RANK];
+    int rank = head_dims(A, A->qlen, A->vsize, dim), head = 1, row = rank - 2;
+    if (packed) {
+        for (int i = rank - 2; i > 1; i--) dim[i] = dim[i - 1];
+        dim[1] = A->qlen;
+        head = 2;
+        row = 1;
+    }
+    Tensor *t = te_begin(L, A->io, rank, dim);
+    Axis *j = axis_new(c, A->kvlen);
+    Expr *b = ax(L, t, 0), *pi[MAX_RANK];
+    int n = 0;
+    pi[n++] = b;
+    pi[n++] = ax(L, t, head);
+    if (A->grouped) pi[n++] = ax(L, t, head + 1);
+    pi[n++] = ax(L, t, row);
+    pi[n++] = e_axis(c, j);
+    Expr *vi[4] = {b, ax(L, t, head), e_axis(c, j), ax(L, t, rank - 1)};
+    Expr *product = e_mul(c, load_as(L, A->w, p, pi), load_as(L, A->w, A->v, vi));
+    Tensor *y = te_end(L, t, e_cast(c, A->io, e_reduce(c, R_SUM, 1, &j, product)));
+    if (!packed) return merged_heads(L, A, y);
+    Expr *flat[3] = {A->batch, A->qlen, e_mul(c, A->heads, A->vsize)};
+    return t_reshape(L, y, 3, flat);
+}
+
+static Tensor *softcapped(Lower *L, Tensor *s, double cap) {
+    if (!(cap > 0)) return s;
+    Tensor *k = t_scalar(L, s->dtype, cap);
+    return t_bin(L, E_MUL, t_un(L, E_TANH, t_bin(L, E_DIV, s, k)), k);
+}
+
+/* Adds the mask and writes -inf where a position must not take part. `past`: length of the past. */
+static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, Tensor *mask, Tensor *nonpad,
+                             Expr *past) {
+    Cx *c = L->cx;
+    bool causal = attr_i(L, "is_causal", 0) != 0;
+    if (!mask && !nonpad && !causal) return s;
+    Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
+    Expr *i = ax(L, t, s->rank - 2), *j = ax(L, t, s->rank - 1), *idx[MAX_RANK];
+    for (int k = 0; k < s->rank; k++) idx[k] = ax(L, t, k);
+    Expr *value = ld(L, s, idx), *keep = e_bool(c, true);
+    if (causal) keep = e_and(c, keep, e_le(c, j, e_add(c, i, past)));
+    if (nonpad) {
+        if (nonpad->rank != 1) fail(L, "nonpad_kv_seqlen must have rank 1, not %d", nonpad->rank);
+        check(L, e_eq(c, nonpad->dim[0], A->batch),
+              "nonpad_kv_seqlen must have one element per sample");
+        Expr *b = ax(L, t, 0);
+        keep = e_and(c, keep, e_lt(c, j, load_as(L, DT_I64, nonpad, &b)));
+    }
+    if (mask) {
+        if (mask->rank < 1 || mask->rank > 4)
+            fail(L, "attn_mask must have rank 1 to 4, not %d", mask->rank);
+        /* The last axis of the mask may be shorter: what is behind it does not take part. */
+        Expr *len = mask->dim[mask->rank - 1];
+        check(L, e_le(c, len, A->kvlen), "attn_mask is longer than the keys");
+        Expr *full[4] = {A->batch, A->heads, A->qlen, len};
+        Expr *at[4] = {ax(L, t, 0), query_head(L, A, t, 1), i, j};
+        for (int k = 0; k < mask->rank - 1; k++) {
+            Expr *d = mask->dim[k], *want = full[4 - mask->rank + k];
+            check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
+                  "attn_mask does not broadcast to the scores (its axis %d)", k);
+        }
+        Expr *within = e_lt(c, j, len), *m = ld_bcast(L, mask, 4, at, full);
+        if (mask->dtype == DT_BOOL) {
+            keep = e_and(c, keep, e_sel(c, within, m, e_bool(c, false)));
+        } else {
+            keep = e_and(c, keep, within);
+            value = e_add(c, value, e_cast(c, s->dtype, m));
+        }
+    }
+    return te_end(L, t, e_sel(c, keep, value, e_num(c, s->dtype, -INFINITY)));
+}
+
+static Tensor *attn_softmax(Lower *L, const Attn *A, Tensor *s) {
+    return t_softmax(L, t_cast(L, A->soft, s), s->rank - 1, false);
+}
+
+static int64_t head_count(Lower *L, const char *name) {
+    int64_t n = attr_i(L, name, 0);
+    if (n < 1 || n > INT32_MAX) fail(L, "%s must be positive, not %lld", name, (long long)n);
+    return n;
+}
+
+void lower_Attention(Lower *L) {
+    Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2), *mask = in(L, 3);
+    Tensor *past_k = in(L, 4), *past_v = in(L, 5), *nonpad = in(L, 6);
+    bool packed = q->rank == 3;
+    if (k->rank != q->rank || v->rank != q->rank || (!packed && q->rank != 4))
+        fail(L, "query, key and value must all have rank 3 or all rank 4");
+    if (packed) {
+        int64_t qn = head_count(L, "q_num_heads"), kn = head_count(L, "kv_num_heads");
+        q = split_heads(L, q, qn, "the query");
+        k = split_heads(L, k, kn, "the key");
+        v = split_heads(L, v, kn, "the value");
+    }
+    Expr *past = e_int(L->cx, 0);
+    if (!past_k != !past_v) fail(L, "past_key and past_value must be given together");
+    if (past_k) {
+        if (past_k->rank != 4 || past_v->rank != 4)
+            fail(L, "past_key and past_value must have rank 4");
+        past = past_k->dim[2];
+        Tensor *kk[2] = {past_k, k}, *vv[2] = {past_v, v};
+        k = t_concat(L, 2, kk, 2);
+        v = t_concat(L, 2, vv, 2);
+    }
+    Attn A = {.q = q, .k = k, .v = v};
+    attn_sizes(L, &A);
+
+    int64_t mode = attr_i(L, "qk_matmul_output_mode", 0);
+    if (mode < 0 || mode > 3)
+        fail(L, "qk_matmul_output_mode must be 0 to 3, not %lld", (long long)mode);
+    Tensor *stage[4];
+    stage[0] = scores(L, &A);
+    stage[1] = softcapped(L, stage[0], attr_f(L, "softcap", 0));
+    stage[2] = masked_scores(L, &A, stage[1], mask, nonpad, past);
+    stage[3] = attn_softmax(L, &A, stage[2]);
+    out(L, 0, weighted_values(L, &A, stage[3], packed));
+    out(L, 1, k);
+    out(L, 2, v);
+    if (wants_out(L, 3)) out(L, 3, t_cast(L, A.io, merged_heads(L, &A, stage[mode])));
+}
+
+/* ---- FlexAttention --------------------------------------------------------------------------- */
+
+/* Applies the subgraph in attribute `name` to the scores or probabilities of A. */
+static Tensor *modified(Lower *L, const Attn *A, Tensor *s, const char *name) {
+    const Attr *attr = node_attr(L->node, name);
+    if (!attr) return s;
+    if (attr->kind != AT_GRAPH || attr->g->nparam != 1 || attr->g->nresult != 1)
+        fail(L, "%s must be a graph with one input and one output", name);
+    Tensor *whole = merged_heads(L, A, s);
+    Val *param = val_tensor(L, whole), *result;
+    lower_region(L, attr->g, 1, &param, 1, &result);
+    if (result->kind != VT_TENSOR || result->t->dtype != whole->dtype || result->t->rank != 4)
+        fail(L, "%s must keep type and shape of its input", name);
+    for (int i = 0; i < 4; i++)
+        check(L, e_eq(L->cx, result->t->dim[i], whole->dim[i]),
+              "%s must keep the shape of its input (axis %d)", name, i);
+    return regrouped_heads(L, A, result->t);
+}
+
+void lower_FlexAttention(Lower *L) {
+    Attn A = {.q = in(L, 0), .k = in(L, 1), .v = in(L, 2)};
+    if (A.q->rank != 4 || A.k->rank != 4 || A.v->rank != 4)
+        fail(L, "query, key and value must have rank 4");
+    attn_sizes(L, &A);
+    Tensor *s = modified(L, &A, t_cast(L, A.soft, scores(L, &A)), "score_mod");
+    Tensor *p = modified(L, &A, attn_softmax(L, &A, s), "prob_mod");
+    out(L, 0, weighted_values(L, &A, p, false));
+}

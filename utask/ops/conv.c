@@ -1,0 +1,362 @@
+/* conv.c: Conv, ConvTranspose, ConvInteger, QLinearConv.
+ *
+ * Each is one plain contraction: the sum over input channels and kernel positions of a product of
+ * two loads whose indices are affine in every axis. Padding is a tensor of its own, so that the
+ * product holds no select.
+ */
+#include "utask/ops/ops.h"
+#include "utask/ops/window.h"
+
+typedef struct Conv {
+    Tensor *x, *w, *bias; /* bias may be NULL */
+    int64_t group;
+    Expr *icg, *ocg; /* channels of a group */
+    Expr *oc;
+    Window win;
+    DType acc, type; /* the sum is made in acc; the result has `type` */
+} Conv;
+
+static DType acc_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+
+/* Checks ranks and channels. The weights are [oc, icg, k…], transposed [ic, ocg, k…]. */
+static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, bool transposed) {
+    Cx *c = L->cx;
+    if (x->rank < 3) fail(L, "the input has rank %d; at least 3 is needed", x->rank);
+    if (w->rank != x->rank)
+        fail(L, "the weights have rank %d, the input has rank %d", w->rank, x->rank);
+    v->x = x;
+    v->w = w;
+    v->bias = bias;
+    v->type = x->dtype;
+    v->acc = acc_type(x->dtype);
+    v->group = attr_i(L, "group", 1);
+    if (v->group < 1 || v->group > (INT64_C(1) << 31))
+        fail(L, "attribute group is %lld", (long long)v->group);
+
+    Expr *whole = transposed ? x->dim[1] : w->dim[0];
+    Expr *part = win_fdiv(L, whole, v->group);
+    check(L, e_eq(c, e_muli(c, part, v->group), whole),
+          "the number of channels is not a multiple of group");
+    if (transposed) {
+        check(L, e_eq(c, w->dim[0], x->dim[1]),
+              "the weights do not have one row per input channel");
+        v->icg = part;
+        v->ocg = w->dim[1];
+        v->oc = e_muli(c, v->ocg, v->group);
+    } else {
+        v->icg = w->dim[1];
+        check(L, e_eq(c, x->dim[1], e_muli(c, v->icg, v->group)),
+              "the input's channels are not group times those of the weights");
+        v->ocg = part;
+        v->oc = whole;
+    }
+    if (bias) {
+        if (bias->rank != 1) fail(L, "the bias has rank %d, not 1", bias->rank);
+        check(L, e_eq(c, bias->dim[0], v->oc),
+              "the bias does not have one value per output channel");
+    }
+
+    int n = x->rank - 2;
+    int64_t k[MAX_RANK];
+    window_read(L, &v->win, n, x->dim + 2, w->dim + 2);
+    if (!attr_has(L, "kernel_shape")) return;
+    window_ints(L, "kernel_shape", n, 1, 1, k);
+    for (int i = 0; i < n; i++)
+        check(L, e_eq(c, w->dim[i + 2], e_int(c, k[i])), "kernel_shape is not that of the weights");
+}
+
+/* x with its spatial axes extended to `dim`, element 0 of x at `lo`; zero (all bits) elsewhere. */
+static Tensor *pad_spatial(Lower *L, Tensor *x, Expr *const *lo, Expr *const *dim) {
+    Cx *c = L->cx;
+    Expr *d[MAX_RANK], *idx[MAX_RANK], *ok = e_bool(c, true);
+    bool same = true;
+    d[0] = x->dim[0];
+    d[1] = x->dim[1];
+    for (int i = 2; i < x->rank; i++) {
+        d[i] = dim[i - 2];
+        same = same && e_is_ival(lo[i - 2], 0) && d[i] == x->dim[i];
+    }
+    if (same) return x;
+    Tensor *t = te_begin(L, x->dtype, x->rank, d);
+    for (int i = 0; i < x->rank; i++) {
+        idx[i] = ax(L, t, i);
+        if (i < 2) continue;
+        idx[i] = e_sub(c, idx[i], lo[i - 2]);
+        if (!e_is_ival(lo[i - 2], 0)) ok = e_and(c, ok, e_le(c, e_int(c, 0), idx[i]));
+        if (d[i] != e_add(c, x->dim[i], lo[i - 2])) ok = e_and(c, ok, e_lt(c, idx[i], x->dim[i]));
+    }
+    return te_end(L, t, e_sel(c, ok, ld(L, x, idx), e_num(c, x->dtype, 0)));
+}
+
+/* How the output's channel axis is written: one axis, or (group, channel of the group). */
+static bool split_channels(const Conv *v) { return v->group > 1 && !e_is_ival(v->ocg, 1); }
+
+/* A reduction axis, or the constant 0 where there is one element. */
+static Expr *sum_axis(Lower *L, Expr *extent, Axis **axis, int *n) {
+    if (e_is_ival(extent, 1)) return e_int(L->cx, 0);
+    axis[*n] = axis_new(L->cx, extent);
+    return e_axis(L->cx, axis[(*n)++]);
+}
+
+/* sum over (axis) of x[xi] * w[wi], plus the bias of channel oc. */
+static Expr *conv_sum(Lower *L, const Conv *v, Tensor *x, Expr **xi, Tensor *w, Expr **wi, int n,
+                      Axis **axis, Expr *oc) {
+    Cx *c = L->cx;
+    Expr *y = e_mul(c, e_cast(c, v->acc, e_load(c, x, xi)), e_cast(c, v->acc, e_load(c, w, wi)));
+    if (n) y = e_reduce(c, R_SUM, n, axis, y);
+    if (v->bias) y = e_add(c, y, e_cast(c, v->acc, ld(L, v->bias, &oc)));
+    return e_cast(c, v->type, y);
+}
+
+/* Convolution under v->win, which has been placed. */
+static Tensor *conv_forward(Lower *L, const Conv *v) {
+    Cx *c = L->cx;
+    const Window *w = &v->win;
+    Expr *padded[MAX_RANK], *dim[MAX_RANK], *xi[MAX_RANK], *wi[MAX_RANK];
+    Axis *red[MAX_RANK];
+    int nred = 0, r = 0;
+    for (int i = 0; i < w->n; i++) padded[i] = e_add(c, w->in[i], e_add(c, w->lo[i], w->hi[i]));
+    Tensor *x = pad_spatial(L, v->x, w->lo, padded);
+
+    bool split = split_channels(v);
+    dim[r++] = x->dim[0];
+    if (split) {
+        dim[r++] = e_int(c, v->group);
+        dim[r++] = v->ocg;
+    } else {
+        dim[r++] = v->oc;
+    }
+    if (r + w->n > MAX_RANK) unsupported(L, "a convolution over %d axes", w->n);
+    for (int i = 0; i < w->n; i++) dim[r + i] = w->out[i];
+
+    Tensor *t = te_begin(L, v->type, r + w->n, dim);
+    Expr *oc = split ? e_add(c, e_mul(c, ax(L, t, 1), v->ocg), ax(L, t, 2)) : ax(L, t, 1);
+    Expr *ic = sum_axis(L, v->icg, red, &nred);
+    xi[0] = ax(L, t, 0);
+    xi[1] = v->group == 1 ? ic : e_add(c, e_mul(c, ax(L, t, 1), v->icg), ic);
+    wi[0] = oc;
+    wi[1] = ic;
+    for (int i = 0; i < w->n; i++) {
+        Expr *k = sum_axis(L, w->k[i], red, &nred);
+        wi[i + 2] = k;
+        xi[i + 2] = e_add(c, e_muli(c, ax(L, t, r + i), w->stride[i]), e_muli(c, k, w->dil[i]));
+    }
+    t = te_end(L, t, conv_sum(L, v, x, xi, v->w, wi, nred, red, oc));
+    if (!split) return t;
+    dim[1] = v->oc;
+    for (int i = 0; i < w->n; i++) dim[i + 2] = w->out[i];
+    return t_reshape(L, t, w->n + 2, dim);
+}
+
+void lower_Conv(Lower *L) {
+    Conv v;
+    conv_read(L, &v, in(L, 0), in(L, 1), in(L, 2), false);
+    window_place(L, &v.win, false);
+    out(L, 0, conv_forward(L, &v));
+}
+
+/* ---- transposed -------------------------------------------------------------------------------
+ */
+
+/* lo and out of a transposed convolution: window axis i has `in` inputs spread over `out` results.
+ */
+static void transposed_place(Lower *L, Conv *v) {
+    Cx *c = L->cx;
+    Window *w = &v->win;
+    int n = w->n, have;
+    int64_t extra[MAX_RANK], shape[MAX_RANK];
+    const int64_t *given = attr_ints(L, "output_shape", &have);
+    window_ints(L, "output_padding", n, 0, 0, extra);
+    if (have == n + 2) { /* older exporters wrote batch and channels too */
+        for (int i = 0; i < n; i++) shape[i] = given[i + 2];
+    } else if (have >= 0) {
+        window_ints(L, "output_shape", n, 1, 0, shape);
+    }
+    for (int i = 0; i < n; i++) {
+        Expr *full = e_add(c, e_muli(c, e_addi(c, w->in[i], -1), w->stride[i]),
+                           e_addi(c, w->span[i], extra[i]));
+        check(L, e_le(c, e_int(c, 1), w->k[i]), "spatial axis %d of the kernel is empty", i);
+        if (have >= 0 || w->mode == PAD_SAME_UPPER || w->mode == PAD_SAME_LOWER) {
+            w->out[i] = have >= 0 ? e_int(c, shape[i]) : e_muli(c, w->in[i], w->stride[i]);
+            if (have >= 0 && (shape[i] < 0 || shape[i] > INT32_MAX))
+                fail(L, "attribute output_shape has the value %lld", (long long)shape[i]);
+            window_split(L, w, i, e_max(c, e_sub(c, full, w->out[i]), e_int(c, 0)));
+            continue;
+        }
+        int64_t lo, hi;
+        if (e_is_int(w->lo[i], &lo) && e_is_int(w->hi[i], &hi) && (lo < 0 || hi < 0))
+            fail(L, "pads of a transposed convolution are negative");
+        w->out[i] = e_sub(c, full, e_add(c, w->lo[i], w->hi[i]));
+        check(L, e_le(c, e_int(c, 0), w->out[i]), "pads leave nothing of spatial axis %d", i);
+    }
+}
+
+/* The weights with kernel position p = stride * (taps - 1 - t) + r at [ic, ocg, t…, r…] (r only for
+ * axes with a stride), zero where dilation leaves a hole. With stride 1: p = dil * (k - 1 - t). */
+static Tensor *transposed_weights(Lower *L, const Conv *v, Expr *const *taps, int *phase) {
+    Cx *c = L->cx;
+    const Window *w = &v->win;
+    Expr *dim[MAX_RANK], *wi[MAX_RANK], *ok = e_bool(c, true);
+    int r = 2 + w->n;
+    dim[0] = v->w->dim[0];
+    dim[1] = v->w->dim[1];
+    for (int i = 0; i < w->n; i++) dim[i + 2] = taps[i];
+    for (int i = 0; i < w->n; i++) {
+        phase[i] = -1;
+        if (w->stride[i] == 1) continue;
+        if (r >= MAX_RANK) unsupported(L, "a strided transposed convolution over %d axes", w->n);
+        phase[i] = r;
+        dim[r++] = e_int(c, w->stride[i]);
+    }
+    Tensor *t = te_begin(L, v->w->dtype, r, dim);
+    wi[0] = ax(L, t, 0);
+    wi[1] = ax(L, t, 1);
+    for (int i = 0; i < w->n; i++) {
+        Expr *back = e_sub(c, e_addi(c, taps[i], -1), ax(L, t, i + 2));
+        wi[i + 2] = back;
+        if (phase[i] < 0) continue;
+        Expr *p = e_add(c, e_muli(c, back, w->stride[i]), ax(L, t, phase[i]));
+        Expr *d = e_int(c, w->dil[i]);
+        wi[i + 2] = e_bin(c, E_FDIV, p, d);
+        ok = e_and(c, ok, e_lt(c, p, w->span[i]));
+        ok = e_and(c, ok, e_eq(c, e_bin(c, E_MOD, p, d), e_int(c, 0)));
+    }
+    return table_end(L, t, e_sel(c, ok, ld(L, v->w, wi), e_num(c, v->w->dtype, 0)));
+}
+
+/* y[o] = sum of x[i] * w[k] over i * stride + k * dil = o + lo. With u = o + lo = q * stride + r
+ * the kernel positions that meet phase r are stride * t + r, and x is read at q - t: a contraction
+ * over t with output axes q and r, which together are u. */
+static Tensor *conv_transposed(Lower *L, const Conv *v) {
+    Cx *c = L->cx;
+    const Window *w = &v->win;
+    Expr *taps[MAX_RANK], *step[MAX_RANK], *q[MAX_RANK], *front[MAX_RANK], *xdim[MAX_RANK];
+    Expr *dim[MAX_RANK], *xi[MAX_RANK], *wi[MAX_RANK];
+    Axis *red[MAX_RANK];
+    int nred = 0, r = 0, phase[MAX_RANK], qaxis[MAX_RANK];
+    int64_t lo, hi;
+    for (int i = 0; i < w->n; i++) {
+        int64_t s = w->stride[i];
+        taps[i] = s == 1 ? w->k[i] : win_cdiv(L, w->span[i], s);
+        step[i] = e_int(c, s == 1 ? w->dil[i] : 1);
+        q[i] = win_cdiv(L, e_add(c, w->lo[i], w->out[i]), s);
+        front[i] = e_mul(c, e_addi(c, taps[i], -1), step[i]);
+        xdim[i] = e_add(c, q[i], front[i]);
+        if (e_is_ival(front[i], 0) && e_range(e_sub(c, q[i], w->in[i]), &lo, &hi) && hi <= 0)
+            xdim[i] = w->in[i];
+    }
+    Tensor *x = pad_spatial(L, v->x, front, xdim);
+    Tensor *wt = transposed_weights(L, v, taps, phase);
+
+    bool split = split_channels(v);
+    dim[r++] = x->dim[0];
+    if (split) {
+        dim[r++] = e_int(c, v->group);
+        dim[r++] = v->ocg;
+    } else {
+        dim[r++] = v->oc;
+    }
+    for (int i = 0; i < w->n; i++) {
+        if (r + 1 + (phase[i] >= 0) > MAX_RANK)
+            unsupported(L, "a strided transposed convolution over %d axes", w->n);
+        qaxis[i] = r;
+        dim[r++] = q[i];
+        if (phase[i] >= 0) dim[r++] = e_int(c, w->stride[i]);
+    }
+    Tensor *t = te_begin(L, v->type, r, dim);
+    Expr *oc = split ? e_add(c, e_mul(c, ax(L, t, 1), v->ocg), ax(L, t, 2)) : ax(L, t, 1);
+    Expr *ic = sum_axis(L, v->icg, red, &nred);
+    xi[0] = ax(L, t, 0);
+    xi[1] = v->group == 1 ? ic : e_add(c, e_mul(c, ax(L, t, 1), v->icg), ic);
+    wi[0] = xi[1];
+    wi[1] = split ? ax(L, t, 2) : v->group == 1 ? oc : e_int(c, 0);
+    for (int i = 0; i < w->n; i++) {
+        Expr *k = sum_axis(L, taps[i], red, &nred);
+        wi[i + 2] = k;
+        xi[i + 2] = e_add(c, ax(L, t, qaxis[i]), e_mul(c, k, step[i]));
+        if (phase[i] >= 0) wi[phase[i]] = ax(L, t, qaxis[i] + 1);
+    }
+    t = te_end(L, t, conv_sum(L, v, x, xi, wt, wi, nred, red, oc));
+
+    dim[1] = v->oc;
+    for (int i = 0; i < w->n; i++) dim[i + 2] = e_muli(c, q[i], w->stride[i]);
+    if (t->rank != w->n + 2) t = t_reshape(L, t, w->n + 2, dim);
+    for (int i = 0; i < w->n; i++)
+        if (!e_is_ival(w->lo[i], 0) || t->dim[i + 2] != w->out[i])
+            t = t_slice(L, t, i + 2, w->lo[i], e_int(c, 1), w->out[i]);
+    return t;
+}
+
+void lower_ConvTranspose(Lower *L) {
+    Conv v;
+    conv_read(L, &v, in(L, 0), in(L, 1), in(L, 2), true);
+    transposed_place(L, &v);
+    out(L, 0, conv_transposed(L, &v));
+}
+
+/* ---- integers ---------------------------------------------------------------------------------
+ */
+
+/* x - zero in int32. zero is a scalar or one value per row of axis 0 (rows); NULL is 0. */
+static Tensor *centred(Lower *L, Tensor *x, Tensor *zero, bool rows) {
+    Cx *c = L->cx;
+    Expr *idx[MAX_RANK], *at = e_int(c, 0);
+    if (x->rank < 3) fail(L, "an operand has rank %d; at least 3 is needed", x->rank);
+    if (!zero) return t_cast(L, DT_I32, x);
+    if (zero->rank > 1) fail(L, "a zero point has rank %d", zero->rank);
+    bool per_row = rows && zero->rank == 1 && !e_is_ival(zero->dim[0], 1);
+    if (per_row)
+        check(L, e_eq(c, zero->dim[0], x->dim[0]), "zero points are not one per output channel");
+    else if (zero->rank == 1)
+        check(L, e_eq(c, zero->dim[0], e_int(c, 1)), "a zero point has more than one value");
+    Tensor *t = te_begin(L, DT_I32, x->rank, x->dim);
+    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    if (per_row) at = idx[0];
+    Expr *z = e_cast(c, DT_I32, ld(L, zero, &at));
+    return te_end(L, t, e_sub(c, e_cast(c, DT_I32, ld(L, x, idx)), z));
+}
+
+void lower_ConvInteger(Lower *L) {
+    Conv v;
+    Tensor *x = centred(L, in(L, 0), in(L, 2), false), *w = centred(L, in(L, 1), in(L, 3), true);
+    conv_read(L, &v, x, w, NULL, false);
+    window_place(L, &v.win, false);
+    out(L, 0, conv_forward(L, &v));
+}
+
+/* A scale or zero point as an expression for channel oc. */
+static Expr *per_channel(Lower *L, Tensor *t, Expr *oc, Expr *noc, const char *what) {
+    Cx *c = L->cx;
+    Expr *zero = e_int(c, 0);
+    if (t->rank > 1) fail(L, "%s has rank %d", what, t->rank);
+    if (t->rank == 0 || e_is_ival(t->dim[0], 1)) return ld(L, t, &zero);
+    check(L, e_eq(c, t->dim[0], noc), "%s is not one per output channel", what);
+    return ld(L, t, &oc);
+}
+
+void lower_QLinearConv(Lower *L) {
+    Cx *c = L->cx;
+    Conv v;
+    Tensor *x = centred(L, in(L, 0), in(L, 2), false), *w = centred(L, in(L, 3), in(L, 5), true);
+    Tensor *yz = in(L, 7), *bias = in(L, 8);
+    DType to = yz->dtype;
+    if (dtype_size(to) != 1 || to == DT_BOOL) unsupported(L, "an output of %s", dtype_name(to));
+    if (bias) bias = t_cast(L, DT_I32, bias);
+    conv_read(L, &v, x, w, bias, false);
+    window_place(L, &v.win, false);
+    Tensor *sum = conv_forward(L, &v);
+
+    Expr *idx[MAX_RANK], *one = e_int(c, 1);
+    Tensor *t = te_begin(L, to, sum->rank, sum->dim);
+    for (int i = 0; i < sum->rank; i++) idx[i] = ax(L, t, i);
+    Expr *xs = per_channel(L, in(L, 1), idx[1], one, "x_scale");
+    Expr *ws = per_channel(L, in(L, 4), idx[1], v.oc, "w_scale");
+    Expr *ys = per_channel(L, in(L, 6), idx[1], one, "y_scale");
+    Expr *z = e_cast(c, DT_F32, per_channel(L, yz, idx[1], one, "y_zero_point"));
+    Expr *scale = e_div(c, e_mul(c, xs, ws), ys);
+    Expr *y = e_un(c, E_ROUND, e_mul(c, e_cast(c, DT_F32, ld(L, sum, idx)), scale));
+    bool is_signed = dtype_is_signed(to);
+    y = e_max(c, e_add(c, y, z), e_num(c, DT_F32, is_signed ? -128 : 0));
+    y = e_min(c, y, e_num(c, DT_F32, is_signed ? 127 : 255));
+    out(L, 0, te_end(L, t, e_cast(c, to, y)));
+}

@@ -1,0 +1,200 @@
+/* einsum.c: Einsum, contracted from left to right two operands at a time.
+ *
+ * Every axis of an operand carries a label: the letter, or ELLIPSIS + k for the k-th of the axes
+ * that
+ * "..." stands for, counted so that the last ones agree (broadcasting aligns at the right).
+ */
+#include "utask/ops/size.h"
+
+enum { ELLIPSIS = 128, NLABEL = ELLIPSIS + MAX_RANK };
+
+typedef struct Term {
+    Tensor *t; /* NULL for the output term */
+    int n;
+    uint8_t label[MAX_RANK];
+} Term;
+
+typedef struct Einsum {
+    Lower *L;
+    Expr *dim[NLABEL]; /* size of each label; NULL: does not occur */
+    int count[NLABEL]; /* occurrences in the operands */
+    int ellipsis;      /* axes that "..." stands for */
+} Einsum;
+
+static void term_push(Lower *L, Term *t, int label) {
+    if (t->n == MAX_RANK) fail(L, "a term of the equation has more than %d axes", MAX_RANK);
+    t->label[t->n++] = (uint8_t)label;
+}
+
+static void skip_spaces(const char **s) {
+    while (**s == ' ') (*s)++;
+}
+
+/* Reads one term up to ',', "->" or the end. For an operand of rank `rank` the ellipsis takes the
+ * axes that the letters leave; for the output (rank -1) all of e->ellipsis. */
+static void parse_term(Einsum *e, const char **s, int rank, Term *t) {
+    Lower *L = e->L;
+    int letters = 0;
+    for (const char *p = *s; *p && *p != ',' && *p != '-'; p++) letters += *p != ' ' && *p != '.';
+    bool dots = false;
+    for (skip_spaces(s); **s && **s != ',' && **s != '-'; skip_spaces(s)) {
+        char ch = **s;
+        if ((ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z')) {
+            term_push(L, t, ch);
+            (*s)++;
+        } else if (!strncmp(*s, "...", 3) && !dots) {
+            int n = rank < 0 ? e->ellipsis : rank - letters;
+            dots = true;
+            *s += 3;
+            for (int i = 0; i < n; i++) term_push(L, t, ELLIPSIS + e->ellipsis - n + i);
+        } else {
+            fail(L, "the equation has an unexpected \"%c\"", ch);
+        }
+    }
+    if (rank >= 0 && t->n != rank)
+        fail(L, "a term of the equation has %d axes, its operand has rank %d", t->n, rank);
+}
+
+/* Number of axes that "..." stands for: the most that any operand leaves for it. */
+static int ellipsis_axes(Lower *L, const char *s) {
+    int most = 0;
+    for (int i = 0; i < L->node->nin && *s && *s != '-'; i++) {
+        int letters = 0;
+        bool dots = false;
+        for (; *s && *s != ',' && *s != '-'; s++) {
+            dots |= *s == '.';
+            letters += *s != '.' && *s != ' ';
+        }
+        if (*s == ',') s++;
+        int n = dots && in(L, i) ? in(L, i)->rank - letters : 0;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+static bool has_label(const Term *t, int label) {
+    for (int i = 0; i < t->n; i++)
+        if (t->label[i] == label) return true;
+    return false;
+}
+
+/* The sum of products of a and b (NULL: of a alone) over all labels that `o` lacks, with its axes
+ * in the order of o; sets o->t. An axis of constant size 1 broadcasts. */
+static void contract(Einsum *e, const Term *a, const Term *b, Term *o) {
+    Lower *L = e->L;
+    Cx *c = L->cx;
+    const Term *term[2] = {a, b};
+    Expr *dim[NLABEL] = {0}, *at[NLABEL] = {0}, *odim[MAX_RANK], *body = NULL;
+    Axis *sum[2 * MAX_RANK];
+    int nsum = 0;
+    for (int k = 0; k < 2 && term[k]; k++)
+        for (int i = 0; i < term[k]->n; i++) {
+            int l = term[k]->label[i];
+            if (!e_is_ival(term[k]->t->dim[i], 1))
+                dim[l] = e->dim[l];
+            else if (!dim[l])
+                dim[l] = e_int(c, 1);
+        }
+    for (int i = 0; i < o->n; i++) odim[i] = dim[o->label[i]];
+    o->t = te_begin(L, a->t->dtype, o->n, odim);
+    for (int i = 0; i < o->n; i++) at[o->label[i]] = ax(L, o->t, i);
+    for (int k = 0; k < 2 && term[k]; k++) {
+        Expr *idx[MAX_RANK];
+        for (int i = 0; i < term[k]->n; i++) {
+            int l = term[k]->label[i];
+            if (!at[l] && e_is_ival(dim[l], 1)) at[l] = e_int(c, 0);
+            if (!at[l]) at[l] = e_axis(c, sum[nsum++] = axis_new(c, dim[l]));
+            idx[i] = e_is_ival(term[k]->t->dim[i], 1) ? e_int(c, 0) : at[l];
+        }
+        Expr *v = ld(L, term[k]->t, idx);
+        body = body ? e_mul(c, body, v) : v;
+    }
+    if (nsum) body = e_reduce(c, R_SUM, nsum, sum, body);
+    o->t = te_end(L, o->t, body);
+}
+
+/* Labels of a and b that are still needed: by a term in later[0..n) or by the output. Returns false
+ * when there are more than a tensor can have axes. */
+static bool needed(const Term *a, const Term *b, int n, const Term *later, const Term *output,
+                   Term *o) {
+    const Term *term[2] = {a, b};
+    o->n = 0;
+    for (int k = 0; k < 2 && term[k]; k++)
+        for (int i = 0; i < term[k]->n; i++) {
+            int l = term[k]->label[i];
+            bool need = has_label(output, l);
+            for (int j = 0; j < n && !need; j++) need = has_label(&later[j], l);
+            if (!need || has_label(o, l)) continue;
+            if (o->n == MAX_RANK) return false;
+            o->label[o->n++] = (uint8_t)l;
+        }
+    return true;
+}
+
+void lower_Einsum(Lower *L) {
+    Einsum e = {.L = L};
+    const char *s = attr_s(L, "equation", NULL);
+    int n = L->node->nin;
+    Term *term = NEWN(L->a, Term, n), output = {0}, next = {0};
+    if (!s) fail(L, "the attribute equation is missing");
+    e.ellipsis = ellipsis_axes(L, s);
+    for (int i = 0; i < n; i++) {
+        Tensor *t = in(L, i);
+        if (!t) fail(L, "input %d is missing", i);
+        if (i && *s++ != ',') fail(L, "the equation has %d terms for %d operands", i, n);
+        term[i].t = t;
+        parse_term(&e, &s, t->rank, &term[i]);
+        for (int j = 0; j < t->rank; j++) {
+            int l = term[i].label[j];
+            Expr *d = t->dim[j], *old = e.dim[l];
+            e.count[l]++;
+            if (!old || e_is_ival(old, 1)) {
+                e.dim[l] = d;
+            } else if (!e_is_ival(d, 1)) {
+                same_dim(L, old, d, "the sizes of axes with one label differ");
+                e.dim[l] = better_dim(old, d);
+            }
+        }
+    }
+    if (!strncmp(s, "->", 2)) {
+        s += 2;
+        parse_term(&e, &s, -1, &output);
+        for (int i = 0; i < output.n; i++) {
+            int l = output.label[i];
+            if (!e.dim[l]) fail(L, "the output term has the label \"%c\" that no operand has", l);
+            for (int j = 0; j < i; j++)
+                if (output.label[j] == l) fail(L, "the output term has a label twice");
+        }
+    } else {
+        for (int i = 0; i < e.ellipsis; i++) term_push(L, &output, ELLIPSIS + i);
+        for (int l = 0; l < ELLIPSIS; l++)
+            if (e.count[l] == 1) term_push(L, &output, l);
+    }
+    if (*s) fail(L, "the equation has more terms than operands: \"%s\"", s);
+    /* Sums over labels that only one operand has come first: they make it smaller. */
+    for (int i = 0; i < n && n > 1; i++) {
+        bool all = true;
+        next = (Term){0};
+        for (int j = 0; j < term[i].n; j++) {
+            int l = term[i].label[j];
+            bool need = has_label(&output, l);
+            for (int k = 0; k < n && !need; k++) need = k != i && has_label(&term[k], l);
+            if (!need)
+                all = false;
+            else if (!has_label(&next, l))
+                term_push(L, &next, l);
+        }
+        if (all) continue;
+        contract(&e, &term[i], NULL, &next);
+        term[i] = next;
+    }
+    Term acc = term[0];
+    for (int i = 1; i < n - 1; i++) {
+        if (!needed(&acc, &term[i], n - i - 1, term + i + 1, &output, &next))
+            unsupported(L, "an intermediate product has more than %d axes", MAX_RANK);
+        contract(&e, &acc, &term[i], &next);
+        acc = next;
+    }
+    contract(&e, &acc, n > 1 ? &term[n - 1] : NULL, &output);
+    out(L, 0, output.t);
+}

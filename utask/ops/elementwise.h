@@ -1,0 +1,47 @@
+/* elementwise.h: what the lowerings of elementwise and recurrent operators share. */
+#ifndef BRAID_OPS_ELEMENTWISE_H
+#define BRAID_OPS_ELEMENTWISE_H
+
+#include "utask/lower.h"
+
+/* Activation functions; `a` and `b` in the comments are alpha and beta. */
+typedef enum {
+    ACT_RELU, /* max(x, 0) */
+    ACT_TANH,
+    ACT_SIGMOID,
+    ACT_AFFINE,       /* a x + b */
+    ACT_LEAKYRELU,    /* x < 0 ? a x : x */
+    ACT_THRESHOLD,    /* x > a ? x : 0 */
+    ACT_THRESHOLD_GE, /* x >= a ? x : 0: the form of the recurrent operators */
+    ACT_SCALEDTANH,   /* a tanh(b x) */
+    ACT_HARDSIGMOID,  /* max(0, min(1, a x + b)) */
+    ACT_HARDSWISH,    /* x max(0, min(1, x / 6 + 1/2)) */
+    ACT_ELU,          /* x < 0 ? a (e^x - 1) : x */
+    ACT_SELU,         /* b elu(x) */
+    ACT_CELU,         /* max(0, x) + min(0, a (e^(x/a) - 1)) */
+    ACT_SOFTSIGN,     /* x / (1 + |x|) */
+    ACT_SOFTPLUS,     /* log(1 + e^x) */
+    ACT_SWISH,        /* x sigmoid(a x) */
+    ACT_MISH,         /* x tanh(softplus(x)) */
+    ACT_GELU,         /* x/2 (1 + erf(x / sqrt 2)) */
+    ACT_GELU_TANH,    /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    ACT_SHRINK        /* x < -a ? x + b : x > a ? x - b : 0 */
+} Act;
+
+/* act(x), computed in x's type (float32 or float64). */
+Expr *act_expr(Cx *c, Act act, Expr *x, double alpha, double beta);
+
+/* The type in which composite formulas on `t` are computed: float32 for 16-bit floats. */
+static inline DType wide_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+
+/* Begins a tensor of type t with x's dims; *elem becomes x's element at its axes. */
+Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem);
+
+/* Input i, which must be there. */
+Tensor *in_needed(Lower *L, int i);
+
+static inline Expr *e_nonzero(Cx *c, Expr *x) {
+    return e_not(c, e_eq(c, x, e_num(c, (DType)x->dtype, 0)));
+}
+
+#endif

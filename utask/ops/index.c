@@ -1,0 +1,336 @@
+/* index.c: data-dependent selection and order: lowerings over hand-written bodies. */
+#include <stdlib.h>
+
+#include "utask/ops/ops.h"
+
+/* An EXTERN without symbols and with one output. */
+static Tensor *body(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
+                    Expr *const *param, Tensor *like, const char *fault) {
+    Stmt *s = ext_begin(L, name, nin, ins, nparam, param);
+    ext_out(L, s, like->dtype, like->rank, like->dim);
+    ext_end(L, s, fault);
+    return ext_result(L, s, 0);
+}
+
+/* The single element of input i as a uniform int64. */
+static Expr *scalar_in(Lower *L, int i, const char *what) {
+    Tensor *t = in(L, i);
+    check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "%s must have one element", what);
+    return uni_i64(L, t, 0);
+}
+
+/* The first n elements along axis 0. */
+static Tensor *head(Lower *L, Tensor *t, Expr *n) {
+    return t_slice(L, t, 0, e_int(L->cx, 0), e_int(L->cx, 1), n);
+}
+
+void lower_TopK(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0);
+    int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
+    Expr *k = scalar_in(L, 1, "K");
+    check(L, e_and(c, e_le(c, e_int(c, 0), k), e_le(c, k, x->dim[axis])),
+          "K is negative or above the size of axis %d", axis);
+    k = let(L, "k", k, 0);
+    /* sorted = 0 allows any order, so also the sorted one */
+    Expr *param[] = {k, e_int(c, axis), e_int(c, attr_i(L, "largest", 1) != 0)};
+    Expr *dim[MAX_RANK];
+    memcpy(dim, x->dim, sizeof dim);
+    dim[axis] = k;
+    Stmt *s = ext_begin(L, "topk", 1, &x, 3, param);
+    ext_out(L, s, x->dtype, x->rank, dim);
+    ext_out(L, s, DT_I64, x->rank, dim);
+    ext_end(L, s, "K is out of range");
+    out(L, 0, ext_result(L, s, 0));
+    out(L, 1, ext_result(L, s, 1));
+}
+
+/* [rank of x, number of elements of x that are not zero] */
+static Tensor *nonzero(Lower *L, Tensor *x) {
+    Stmt *s = ext_begin(L, "nonzero", 1, &x, 0, NULL);
+    Expr *dim[] = {e_int(L->cx, x->rank), ext_sym(L, s, "nonzero")};
+    ext_out(L, s, DT_I64, 2, dim);
+    ext_end(L, s, "the input cannot be searched");
+    return ext_result(L, s, 0);
+}
+
+void lower_NonZero(Lower *L) { out(L, 0, nonzero(L, in(L, 0))); }
+
+/* x[.., index[i], ..] along axis; every index is in range. */
+static Tensor *take(Lower *L, Tensor *x, int axis, Tensor *index) {
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    memcpy(dim, x->dim, sizeof dim);
+    dim[axis] = index->dim[0];
+    Tensor *y = te_begin(L, x->dtype, x->rank, dim);
+    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    idx[axis] = ld(L, index, (Expr *[]){idx[axis]});
+    return te_end(L, y, ld(L, x, idx));
+}
+
+void lower_Compress(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0), *cond = in(L, 1);
+    if (x->rank == 0) fail(L, "the input is a scalar");
+    if (cond->rank != 1) fail(L, "the condition has rank %d, not 1", cond->rank);
+    int axis = 0;
+    if (attr_has(L, "axis")) {
+        axis = norm_axis(L, attr_i(L, "axis", 0), x->rank);
+    } else {
+        Expr *n = count(L, x);
+        x = t_reshape(L, x, 1, &n);
+    }
+    Tensor *found = nonzero(L, head(L, cond, e_min(c, cond->dim[0], x->dim[axis])));
+    out(L, 0, take(L, x, axis, t_squeeze(L, found, 0)));
+}
+
+void lower_Unique(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0);
+    bool flat = !attr_has(L, "axis");
+    int axis = flat ? 0 : norm_axis(L, attr_i(L, "axis", 0), x->rank);
+    if (flat) {
+        Expr *n = count(L, x);
+        x = t_reshape(L, x, 1, &n);
+    }
+    Expr *param[] = {e_int(c, flat ? -1 : axis), e_int(c, attr_i(L, "sorted", 1) != 0)};
+    Expr *items = x->dim[axis], *one = e_int(c, 1);
+    Stmt *s = ext_begin(L, "unique", 1, &x, 2, param);
+    for (int i = 0; i < 3; i++) ext_out(L, s, DT_I64, 1, &items);
+    ext_out(L, s, DT_I64, 1, &one);
+    ext_end(L, s, "the axis is out of range");
+    Expr *n = let(L, "unique", uni(L, ext_result(L, s, 3), 0), 0);
+    Tensor *first = head(L, ext_result(L, s, 1), n);
+    out(L, 0, take(L, x, axis, first));
+    out(L, 1, first);
+    out(L, 2, ext_result(L, s, 0));
+    out(L, 3, head(L, ext_result(L, s, 2), n));
+}
+
+/* The attribute `reduction` as the number that scatter.h uses. */
+static Expr *reduction(Lower *L) {
+    static const char *const names[] = {"none", "add", "mul", "max", "min"};
+    const char *how = attr_s(L, "reduction", "none");
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (!strcmp(how, names[i])) return e_int(L->cx, (int64_t)i);
+    fail(L, "reduction is '%s', not one of none, add, mul, max, min", how);
+}
+
+void lower_ScatterElements(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
+    int rank = t[0]->rank;
+    if (t[1]->rank != rank || t[2]->rank != rank)
+        fail(L, "data, indices and updates have ranks %d, %d and %d", rank, t[1]->rank, t[2]->rank);
+    if (rank == 0) fail(L, "data is a scalar");
+    int axis = norm_axis(L, attr_i(L, "axis", 0), rank);
+    for (int i = 0; i < rank; i++) {
+        check(L, e_eq(c, t[1]->dim[i], t[2]->dim[i]),
+              "indices and updates have different sizes on axis %d", i);
+        if (i != axis)
+            check(L, e_le(c, t[1]->dim[i], t[0]->dim[i]), "indices are larger than data on axis %d",
+                  i);
+    }
+    Expr *param[] = {e_int(c, axis), reduction(L)};
+    out(L, 0, body(L, "scatter_elements", 3, t, 2, param, t[0], "an index is out of range"));
+}
+
+void lower_ScatterND(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
+    int r = t[0]->rank, q = t[1]->rank;
+    if (q == 0) fail(L, "indices is a scalar");
+    int k = q - 1 + r - t[2]->rank;
+    if (k < 0 || k > r)
+        fail(L, "data, indices and updates have ranks %d, %d and %d", r, q, t[2]->rank);
+    check(L, e_eq(c, t[1]->dim[q - 1], e_int(c, k)),
+          "the last axis of indices does not fit the rank of updates");
+    for (int i = 0; i < t[2]->rank; i++)
+        check(L, e_eq(c, t[2]->dim[i], i < q - 1 ? t[1]->dim[i] : t[0]->dim[i - (q - 1) + k]),
+              "updates has a wrong size on axis %d", i);
+    Expr *param[] = {reduction(L)};
+    out(L, 0, body(L, "scatter_nd", 3, t, 1, param, t[0], "an index is out of range"));
+}
+
+static void cumulate(Lower *L, bool product) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0);
+    Expr *param[] = {scalar_in(L, 1, "the axis"), e_int(c, attr_i(L, "exclusive", 0) != 0),
+                     e_int(c, attr_i(L, "reverse", 0) != 0), e_int(c, product)};
+    int64_t axis;
+    if (e_is_int(param[0], &axis)) param[0] = e_int(c, norm_axis(L, axis, x->rank));
+    out(L, 0, body(L, "cumulate", 1, &x, 4, param, x, "the axis is out of range"));
+}
+
+void lower_CumSum(Lower *L) { cumulate(L, false); }
+void lower_CumProd(Lower *L) { cumulate(L, true); }
+
+void lower_NonMaxSuppression(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *t[] = {in(L, 0), in(L, 1), NULL, NULL};
+    if (t[0]->rank != 3 || t[1]->rank != 3)
+        fail(L, "boxes and scores have ranks %d and %d, not 3", t[0]->rank, t[1]->rank);
+    check(L, e_eq(c, t[0]->dim[2], e_int(c, 4)), "the last axis of boxes is not 4");
+    check(L, e_eq(c, t[0]->dim[0], t[1]->dim[0]), "boxes and scores have different batch sizes");
+    check(L, e_eq(c, t[0]->dim[1], t[1]->dim[2]), "boxes and scores differ in the number of boxes");
+    int64_t center = attr_i(L, "center_point_box", 0);
+    if (center != 0 && center != 1) fail(L, "center_point_box is neither 0 nor 1");
+    for (int i = 2; i < 4; i++)
+        if (has_in(L, i + 1)) {
+            t[i] = in(L, i + 1);
+            check(L, e_eq(c, count(L, t[i]), e_int(c, 1)), "%s_threshold must have one element",
+                  i == 2 ? "iou" : "score");
+        }
+    Expr *most = has_in(L, 2) ? scalar_in(L, 2, "max_output_boxes_per_class") : e_int(c, 0);
+    most = e_max(c, e_int(c, 0), e_min(c, most, t[0]->dim[1]));
+    Expr *param[] = {let(L, "most", most, 0), e_int(c, center)};
+    Expr *lanes = e_mul(c, t[1]->dim[0], t[1]->dim[1]), *one = e_int(c, 1);
+    Expr *dim[] = {e_mul(c, lanes, param[0]), e_int(c, 3)};
+    Stmt *s = ext_begin(L, "nms", 4, t, 2, param);
+    ext_out(L, s, DT_I64, 2, dim);
+    ext_out(L, s, DT_I64, 1, &one);
+    ext_end(L, s, "the boxes cannot be selected");
+    Expr *n = let(L, "selected", uni(L, ext_result(L, s, 1), 0), 0);
+    out(L, 0, head(L, ext_result(L, s, 0), n));
+}
+
+void lower_Det(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0);
+    if (x->rank < 2) fail(L, "the input has rank %d, not 2 or more", x->rank);
+    check(L, e_eq(c, x->dim[x->rank - 2], x->dim[x->rank - 1]), "the matrices are not square");
+    Stmt *s = ext_begin(L, "det", 1, &x, 0, NULL);
+    ext_out(L, s, x->dtype, x->rank - 2, x->dim);
+    ext_end(L, s, "the matrices are not square");
+    out(L, 0, ext_result(L, s, 0));
+}
+
+void lower_MaxUnpool(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0), *index = in(L, 1);
+    int n = x->rank - 2, nk, ns, np;
+    if (n < 1) fail(L, "the input has rank %d, not 3 or more", x->rank);
+    if (index->rank != x->rank) fail(L, "the indices have rank %d, not %d", index->rank, x->rank);
+    for (int i = 0; i < x->rank; i++)
+        check(L, e_eq(c, x->dim[i], index->dim[i]), "the indices have a wrong size on axis %d", i);
+    const int64_t *kernel = attr_ints(L, "kernel_shape", &nk);
+    const int64_t *stride = attr_ints(L, "strides", &ns), *pad = attr_ints(L, "pads", &np);
+    if (nk != n || (stride && ns != n) || (pad && np != 2 * n))
+        fail(L, "kernel_shape, strides or pads do not fit %d spatial axes", n);
+    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1]}, *total = e_int(c, 1), *items = count(L, x);
+    for (int i = 0; i < n; i++) {
+        Expr *d = e_muli(c, e_addi(c, x->dim[i + 2], -1), stride ? stride[i] : 1);
+        int64_t pads = pad ? pad[i] + pad[n + i] : 0;
+        dim[i + 2] = e_addi(c, d, kernel[i] - pads);
+        check(L, e_le(c, e_int(c, 0), dim[i + 2]), "axis %d of the result is negative", i + 2);
+    }
+    for (int i = 0; i < x->rank; i++) total = e_mul(c, total, dim[i]);
+    Tensor *zero = te_begin(L, x->dtype, 1, &total);
+    zero = te_end(L, zero, e_num(c, x->dtype, 0));
+    Tensor *t[] = {zero, t_reshape(L, index, 1, &items), t_reshape(L, x, 1, &items)};
+    Expr *param[] = {e_int(c, 0), e_int(c, 0)};
+    Tensor *y = body(L, "scatter_elements", 3, t, 2, param, zero, "an index is out of range");
+    y = t_reshape(L, y, x->rank, dim);
+    if (has_in(L, 2)) { /* the indices are those of the smaller shape; the rest stays zero */
+        Tensor *shape = in(L, 2);
+        check(L, e_eq(c, count(L, shape), e_int(c, x->rank)), "output_shape must have %d elements",
+              x->rank);
+        Expr *full[MAX_RANK], *idx[MAX_RANK], *inside = e_bool(c, true);
+        for (int i = 0; i < x->rank; i++) {
+            full[i] = uni_i64(L, shape, i);
+            check(L, e_le(c, dim[i], full[i]), "output_shape is too small on axis %d", i);
+            full[i] = let(L, "size", full[i], 0);
+        }
+        Tensor *z = te_begin(L, x->dtype, x->rank, full);
+        for (int i = 0; i < x->rank; i++) {
+            idx[i] = ax(L, z, i);
+            inside = e_and(c, inside, e_lt(c, idx[i], dim[i]));
+        }
+        y = te_end(L, z, e_sel(c, inside, ld(L, y, idx), e_num(c, x->dtype, 0)));
+    }
+    out(L, 0, y);
+}
+
+/* ---- TfIdfVectorizer --------------------------------------------------------------------------
+ */
+typedef struct Gram {
+    const int64_t *item;
+    int64_t length, number; /* position in the pool, counted in n-grams */
+} Gram;
+
+static int gram_order(const void *pa, const void *pb) {
+    const Gram *a = pa, *b = pb;
+    for (int64_t i = 0; i < a->length; i++)
+        if (a->item[i] != b->item[i]) return a->item[i] < b->item[i] ? -1 : 1;
+    return (a->number > b->number) - (a->number < b->number);
+}
+static bool gram_same(const Gram *a, const Gram *b) {
+    return !memcmp(a->item, b->item, (size_t)a->length * sizeof *a->item);
+}
+
+static Tensor *i64_list(Lower *L, int64_t n, const int64_t *v) {
+    return t_const(L, DT_I64, 1, &n, v);
+}
+
+void lower_TfIdfVectorizer(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0);
+    int npool, ncount, nindex, nweight;
+    const int64_t *pool = attr_ints(L, "pool_int64s", &npool);
+    const int64_t *start = attr_ints(L, "ngram_counts", &ncount);
+    const int64_t *index = attr_ints(L, "ngram_indexes", &nindex);
+    const float *weight = attr_floats(L, "weights", &nweight);
+    const char *mode = attr_s(L, "mode", "");
+    int64_t shortest = attr_i(L, "min_gram_length", 0), longest = attr_i(L, "max_gram_length", 0);
+    int64_t skips = attr_i(L, "max_skip_count", -1), m, columns = 0, ngram = 0;
+    if (attr_has(L, "pool_strings")) unsupported(L, "n-grams of strings");
+    if (!strcmp(mode, "TF"))
+        m = 0;
+    else if (!strcmp(mode, "IDF"))
+        m = 1;
+    else if (!strcmp(mode, "TFIDF"))
+        m = 2;
+    else
+        fail(L, "mode is '%s', not TF, IDF or TFIDF", mode);
+    if (x->rank > 2) fail(L, "the input has rank %d, not 1 or 2", x->rank);
+    if (!pool || !start || !index || nindex < 1)
+        fail(L, "pool_int64s, ngram_counts or ngram_indexes is missing");
+    if (shortest < 1 || longest < shortest || longest > ncount)
+        fail(L, "min_gram_length and max_gram_length do not fit ngram_counts");
+    if (skips < 0 || skips > INT32_MAX) fail(L, "max_skip_count is out of range");
+    for (int i = 0; i < nindex; i++) {
+        if (index[i] < 0 || index[i] >= INT32_MAX) fail(L, "ngram_indexes[%d] is out of range", i);
+        if (weight && index[i] >= nweight) fail(L, "weights has fewer entries than columns");
+        if (index[i] >= columns) columns = index[i] + 1;
+    }
+    int64_t *sorted = NEWN(L->a, int64_t, npool), *column = NEWN(L->a, int64_t, npool);
+    int64_t *table = NEWN(L->a, int64_t, ncount * 3), items = 0, grams = 0;
+    for (int64_t len = 1; len <= ncount; len++) {
+        int64_t from = start[len - 1], to = len < ncount ? start[len] : npool;
+        if (from < 0 || to < from || to > npool || (to - from) % len)
+            fail(L, "ngram_counts does not fit the pool at length %d", (int)len);
+        int64_t n = (to - from) / len, *row = table + (len - 1) * 3;
+        row[0] = grams, row[1] = items;
+        Gram *g = NEWN(L->a, Gram, n);
+        for (int64_t i = 0; i < n; i++) g[i] = (Gram){pool + from + i * len, len, ngram++};
+        if (ngram > nindex) fail(L, "ngram_indexes has fewer entries than the pool has n-grams");
+        if (n) qsort(g, (size_t)n, sizeof *g, gram_order);
+        for (int64_t i = 0; i < n; i++) {
+            if (i + 1 < n && gram_same(&g[i], &g[i + 1])) continue; /* the last one counts */
+            memcpy(sorted + items, g[i].item, (size_t)len * sizeof *sorted);
+            items += len;
+            column[grams++] = index[g[i].number];
+            row[2]++;
+        }
+    }
+    int64_t table_dim[] = {ncount, 3}, nweight64 = nweight;
+    Tensor *t[] = {x, i64_list(L, items, sorted), i64_list(L, grams, column),
+                   t_const(L, DT_I64, 2, table_dim, table),
+                   weight ? t_const(L, DT_F32, 1, &nweight64, weight) : NULL};
+    Expr *param[] = {e_int(c, m), e_int(c, skips), e_int(c, shortest), e_int(c, longest)};
+    Expr *dim[2] = {x->dim[0], e_int(c, columns)};
+    bool rows = x->rank == 2;
+    Stmt *s = ext_begin(L, "tfidf", 5, t, 4, param);
+    ext_out(L, s, DT_F32, rows ? 2 : 1, rows ? dim : dim + 1);
+    ext_end(L, s, "the n-grams cannot be counted");
+    out(L, 0, ext_result(L, s, 0));
+}

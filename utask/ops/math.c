@@ -1,0 +1,220 @@
+/* math.c: arithmetic, comparison, logic and bits, element by element. */
+#include "utask/ops/elementwise.h"
+#include "utask/ops/ops.h"
+
+#include <math.h>
+
+Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem) {
+    Tensor *y = te_begin(L, t, x->rank, x->dim);
+    Expr *idx[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    *elem = ld(L, x, idx);
+    return y;
+}
+
+Tensor *in_needed(Lower *L, int i) {
+    Tensor *t = in(L, i);
+    if (!t) fail(L, "input %d is missing", i);
+    return t;
+}
+
+/* ---- unary ----------------------------------------------------------------------------------- */
+#define UNARY(name, op)                                                                            \
+    void lower_##name(Lower *L) { out(L, 0, t_un(L, op, in_needed(L, 0))); }
+UNARY(Neg, E_NEG)
+UNARY(Sign, E_SIGN)
+UNARY(Sqrt, E_SQRT)
+UNARY(Exp, E_EXP)
+UNARY(Log, E_LOG)
+UNARY(Sin, E_SIN)
+UNARY(Cos, E_COS)
+UNARY(Tan, E_TAN)
+UNARY(Asin, E_ASIN)
+UNARY(Acos, E_ACOS)
+UNARY(Atan, E_ATAN)
+UNARY(Sinh, E_SINH)
+UNARY(Cosh, E_COSH)
+UNARY(Tanh, E_TANH)
+UNARY(Asinh, E_ASINH)
+UNARY(Acosh, E_ACOSH)
+UNARY(Atanh, E_ATANH)
+UNARY(Erf, E_ERF)
+UNARY(Sigmoid, E_SIGMOID)
+UNARY(Floor, E_FLOOR)
+UNARY(Ceil, E_CEIL)
+UNARY(Round, E_ROUND)
+UNARY(Not, E_NOT)
+UNARY(BitwiseNot, E_BITNOT)
+UNARY(IsNaN, E_ISNAN)
+
+void lower_Abs(Lower *L) {
+    Tensor *x = in_needed(L, 0);
+    out(L, 0, dtype_is_signed(x->dtype) ? t_un(L, E_ABS, x) : x);
+}
+
+void lower_Reciprocal(Lower *L) {
+    Expr *v;
+    Tensor *x = in_needed(L, 0), *y = te_like(L, x->dtype, x, &v);
+    out(L, 0, te_end(L, y, e_div(L->cx, e_num(L->cx, x->dtype, 1), v)));
+}
+
+void lower_IsInf(Lower *L) {
+    bool neg = attr_i(L, "detect_negative", 1) != 0, pos = attr_i(L, "detect_positive", 1) != 0;
+    Cx *c = L->cx;
+    Expr *v, *r;
+    Tensor *x = in_needed(L, 0), *y = te_like(L, DT_BOOL, x, &v);
+    if (neg && pos)
+        r = e_eq(c, e_un(c, E_ABS, v), e_num(c, x->dtype, INFINITY));
+    else if (neg || pos)
+        r = e_eq(c, v, e_num(c, x->dtype, pos ? INFINITY : -INFINITY));
+    else
+        r = e_bool(c, false);
+    out(L, 0, te_end(L, y, r));
+}
+
+void lower_Identity(Lower *L) { out_val(L, 0, in_val(L, 0)); }
+
+/* Only inference: the data unchanged and a mask of true. */
+void lower_Dropout(Lower *L) {
+    Tensor *x = in_needed(L, 0), *ratio = in(L, 1), *mode = in(L, 2);
+    int64_t training = 0;
+    bool never = ratio && ratio->kind == TK_CONST && ratio->data->count == 1 &&
+                 elem_get_f(ratio->dtype, ratio->data->data, 0) == 0;
+    if (mode && !const_elem(mode, 0, &training)) training = 1;
+    if (training && !never)
+        unsupported(L, "training_mode other than a constant false needs a ratio of constant zero");
+    out(L, 0, x);
+    if (wants_out(L, 1)) {
+        Tensor *mask = te_begin(L, DT_BOOL, x->rank, x->dim);
+        out(L, 1, te_end(L, mask, e_bool(L->cx, true)));
+    }
+}
+
+/* ---- binary ---------------------------------------------------------------------------------- */
+#define BINARY(name, op)                                                                           \
+    void lower_##name(Lower *L) { out(L, 0, t_bin(L, op, in_needed(L, 0), in_needed(L, 1))); }
+BINARY(Add, E_ADD)
+BINARY(Sub, E_SUB)
+BINARY(Mul, E_MUL)
+BINARY(And, E_AND)
+BINARY(Or, E_OR)
+BINARY(Xor, E_XOR)
+BINARY(BitwiseAnd, E_AND)
+BINARY(BitwiseOr, E_OR)
+BINARY(BitwiseXor, E_XOR)
+BINARY(Equal, E_EQ)
+BINARY(Less, E_LT)
+BINARY(LessOrEqual, E_LE)
+
+void lower_Greater(Lower *L) { out(L, 0, t_bin(L, E_LT, in_needed(L, 1), in_needed(L, 0))); }
+void lower_GreaterOrEqual(Lower *L) { out(L, 0, t_bin(L, E_LE, in_needed(L, 1), in_needed(L, 0))); }
+
+/* A constant without a zero element: no run-time check is needed to divide by it. */
+static bool never_zero(const Tensor *t) {
+    if (t->kind != TK_CONST) return false;
+    for (int64_t i = 0; i < t->data->count; i++)
+        if (elem_get_i(t->dtype, t->data->data, i) == 0) return false;
+    return true;
+}
+
+/* op(a, b) of integers, a fault where b is zero. */
+static Tensor *int_divide(Lower *L, int op, Tensor *a, Tensor *b) {
+    if (never_zero(b)) return t_bin(L, op, a, b);
+    Cx *c = L->cx;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    int rank = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
+    Tensor *y = te_begin(L, a->dtype, rank, dim);
+    for (int i = 0; i < rank; i++) idx[i] = ax(L, y, i);
+    Expr *n = ld_bcast(L, a, rank, idx, dim), *d = ld_bcast(L, b, rank, idx, dim);
+    Expr *ok = e_nonzero(c, d), *q = e_bin(c, op, n, d);
+    return te_end(L, y,
+                  e_guard(c, ok, q, e_ci(c, a->dtype, 0), site(L, "integer division by zero")));
+}
+
+void lower_Div(Lower *L) {
+    Tensor *a = in_needed(L, 0), *b = in_needed(L, 1);
+    out(L, 0, dtype_is_float(a->dtype) ? t_bin(L, E_DIV, a, b) : int_divide(L, E_DIV, a, b));
+}
+
+void lower_Mod(Lower *L) {
+    Tensor *a = in_needed(L, 0), *b = in_needed(L, 1);
+    bool fmod = attr_i(L, "fmod", 0) != 0, flt = dtype_is_float(a->dtype);
+    if (flt && !fmod) fail(L, "fmod must be 1 for %s", dtype_name(a->dtype));
+    out(L, 0, flt ? t_bin(L, E_FMOD, a, b) : int_divide(L, fmod ? E_FMOD : E_MOD, a, b));
+}
+
+void lower_Pow(Lower *L) {
+    Tensor *x = in_needed(L, 0), *y = in_needed(L, 1);
+    DType t = x->dtype;
+    if (y->kind == TK_CONST && y->data->count == 1 && y->rank <= x->rank) {
+        double e = elem_get_f(y->dtype, y->data->data, 0);
+        if (!dtype_is_float(y->dtype)) e = (double)elem_get_i(y->dtype, y->data->data, 0);
+        if (e == 2 || (e == 3 && wide_type(t) == t)) {
+            Tensor *square = t_bin(L, E_MUL, x, x);
+            out(L, 0, e == 2 ? square : t_bin(L, E_MUL, square, x));
+            return;
+        }
+    }
+    /* Integers go through float64, and the result is truncated, as in ONNX Runtime. */
+    DType w = !dtype_is_float(t) || t == DT_F64 || y->dtype == DT_F64 ? DT_F64 : DT_F32;
+    out(L, 0, t_cast(L, t, t_bin(L, E_POW, t_cast(L, w, x), t_cast(L, w, y))));
+}
+
+void lower_BitShift(Lower *L) {
+    const char *dir = attr_s(L, "direction", "");
+    bool left = strcmp(dir, "LEFT") == 0;
+    if (!left && strcmp(dir, "RIGHT") != 0)
+        fail(L, "direction must be LEFT or RIGHT, not '%s'", dir);
+    Tensor *x = in_needed(L, 0);
+    if (dtype_is_signed(x->dtype))
+        fail(L, "the type must be unsigned, not %s", dtype_name(x->dtype));
+    out(L, 0, t_bin(L, left ? E_SHL : E_SHR, x, in_needed(L, 1)));
+}
+
+/* ---- variadic and ternary -------------------------------------------------------------------- */
+static Tensor *chain(Lower *L, int op, DType w) {
+    Tensor *r = t_cast(L, w, in_needed(L, 0));
+    for (int i = 1; i < L->node->nin; i++) r = t_bin(L, op, r, t_cast(L, w, in_needed(L, i)));
+    return r;
+}
+
+void lower_Max(Lower *L) { out(L, 0, chain(L, E_MAX, in_needed(L, 0)->dtype)); }
+void lower_Min(Lower *L) { out(L, 0, chain(L, E_MIN, in_needed(L, 0)->dtype)); }
+
+void lower_Sum(Lower *L) {
+    DType t = in_needed(L, 0)->dtype;
+    out(L, 0, t_cast(L, t, chain(L, E_ADD, wide_type(t))));
+}
+
+void lower_Mean(Lower *L) {
+    DType t = in_needed(L, 0)->dtype, w = wide_type(t);
+    Tensor *n = t_scalar(L, w, L->node->nin);
+    out(L, 0, t_cast(L, t, t_bin(L, E_DIV, chain(L, E_ADD, w), n)));
+}
+
+/* The only element of a bound. */
+static Expr *bound(Lower *L, Tensor *t, const char *what) {
+    Expr *idx[MAX_RANK];
+    for (int i = 0; i < t->rank; i++) {
+        check(L, e_eq(L->cx, t->dim[i], e_int(L->cx, 1)), "%s must be a scalar", what);
+        idx[i] = e_int(L->cx, 0);
+    }
+    return ld(L, t, idx);
+}
+
+void lower_Clip(Lower *L) {
+    Tensor *x = in_needed(L, 0), *lo = in(L, 1), *hi = in(L, 2);
+    if (!lo && !hi) {
+        out(L, 0, x);
+        return;
+    }
+    Expr *v;
+    Tensor *y = te_like(L, x->dtype, x, &v);
+    if (lo) v = e_max(L->cx, v, bound(L, lo, "min"));
+    if (hi) v = e_min(L->cx, v, bound(L, hi, "max"));
+    out(L, 0, te_end(L, y, v));
+}
+
+void lower_Where(Lower *L) {
+    out(L, 0, t_where(L, in_needed(L, 0), in_needed(L, 1), in_needed(L, 2)));
+}

@@ -1,0 +1,105 @@
+/* matmul.c: matrix products. A product is a plain sum of products of two elements; scales, biases
+ * and requantization stand outside of the sum, where they become its epilogue. */
+#include "utask/ops/nn.h"
+
+static void matrix_inputs(Lower *L, Tensor *a, Tensor *b) {
+    if (a->rank < 1 || b->rank < 1) fail(L, "a matrix product of a scalar");
+}
+
+void lower_MatMul(Lower *L) {
+    Tensor *a = in(L, 0), *b = in(L, 1);
+    matrix_inputs(L, a, b);
+    out(L, 0, t_matmul(L, a, b));
+}
+
+/* ---- Gemm ------------------------------------------------------------------------------------ */
+
+/* t times the attribute's value; integers multiply in float64. */
+static Tensor *scaled(Lower *L, Tensor *t, double factor) {
+    if (factor == 1) return t;
+    DType w = dtype_is_float(t->dtype) ? t->dtype : DT_F64;
+    Tensor *p = t_bin(L, E_MUL, t_cast(L, w, t), t_scalar(L, w, factor));
+    return t_cast(L, t->dtype, p);
+}
+
+void lower_Gemm(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0), *b = in(L, 1), *bias = in(L, 2);
+    int ta = attr_i(L, "transA", 0) != 0, tb = attr_i(L, "transB", 0) != 0;
+    double alpha = attr_f(L, "alpha", 1), beta = attr_f(L, "beta", 1);
+    if (a->rank != 2 || b->rank != 2)
+        fail(L, "A and B must have rank 2, not %d and %d", a->rank, b->rank);
+    static const int swap[2] = {1, 0};
+    if (ta) a = t_transpose(L, a, swap);
+    if (tb) b = t_transpose(L, b, swap);
+    Tensor *y = t_matmul(L, a, b);
+    DType t = y->dtype, w = wide_float(t);
+    bool add = bias && beta != 0;
+    if (alpha != 1 || add) y = scaled(L, t_cast(L, w, y), alpha);
+    if (add) {
+        if (bias->rank > 2) fail(L, "C must have at most rank 2, not %d", bias->rank);
+        for (int i = 0; i < bias->rank; i++) {
+            Expr *d = bias->dim[i], *want = y->dim[2 - bias->rank + i];
+            check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
+                  "C does not broadcast to the product (its axis %d)", i);
+        }
+        Tensor *e = t_expand(L, t_cast(L, w, bias), 2, y->dim);
+        y = t_bin(L, E_ADD, y, scaled(L, e, beta));
+    }
+    out(L, 0, t_cast(L, t, y));
+}
+
+/* ---- quantized products ---------------------------------------------------------------------- */
+
+/* A scale or zero point per tensor, or per row of a matrix of rank `rank`, so that it broadcasts.
+ */
+static Tensor *per_row(Lower *L, Tensor *p, int rank) {
+    return p->rank == 1 && rank >= 2 ? t_unsqueeze(L, p, 1) : p;
+}
+
+/* x - zero in int32, of the shape of x. */
+static Tensor *centered(Lower *L, Tensor *x, Tensor *zero) {
+    Tensor *w = t_cast(L, DT_I32, x);
+    if (!zero) return w;
+    if (zero->rank > x->rank && zero->rank > 1)
+        fail(L, "a zero point of rank %d for a matrix of rank %d", zero->rank, x->rank);
+    return t_bin(L, E_SUB, w, t_cast(L, DT_I32, zero));
+}
+
+static void byte_type(Lower *L, const Tensor *t) {
+    if (t->dtype != DT_I8 && t->dtype != DT_U8)
+        fail(L, "a quantized matrix must be int8 or uint8, not %s", dtype_name(t->dtype));
+}
+
+/* The product in int32. Zero points may be NULL. */
+static Tensor *integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
+    matrix_inputs(L, a, b);
+    byte_type(L, a);
+    byte_type(L, b);
+    if (azero) azero = per_row(L, azero, a->rank);
+    return t_matmul(L, centered(L, a, azero), centered(L, b, bzero));
+}
+
+void lower_MatMulInteger(Lower *L) {
+    out(L, 0, integer_product(L, in(L, 0), in(L, 2), in(L, 1), in(L, 3)));
+}
+
+/* y = saturate(round(product * (a_scale * b_scale / y_scale)) + y_zero_point) */
+void lower_QLinearMatMul(Lower *L) {
+    Tensor *a = in(L, 0), *b = in(L, 3), *yzero = in(L, 7);
+    Tensor *p = integer_product(L, a, in(L, 2), b, in(L, 5));
+    byte_type(L, yzero);
+    bool is_signed = yzero->dtype == DT_I8;
+    double lo = is_signed ? -128 : 0, hi = is_signed ? 127 : 255;
+
+    Tensor *as = per_row(L, t_cast(L, DT_F32, in(L, 1)), a->rank);
+    Tensor *bs = t_cast(L, DT_F32, in(L, 4));
+    Tensor *ys = per_row(L, t_cast(L, DT_F32, in(L, 6)), p->rank);
+    Tensor *yz = per_row(L, t_cast(L, DT_F32, yzero), p->rank);
+    Tensor *scale = t_bin(L, E_DIV, t_bin(L, E_MUL, as, bs), ys);
+    Tensor *q = t_un(L, E_ROUND, t_bin(L, E_MUL, t_cast(L, DT_F32, p), scale));
+    q = t_bin(L, E_ADD, q, yz);
+    q = t_bin(L, E_MAX, q, t_scalar(L, DT_F32, lo));
+    q = t_bin(L, E_MIN, q, t_scalar(L, DT_F32, hi));
+    out(L, 0, t_cast(L, yzero->dtype, q));
+}

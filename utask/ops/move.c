@@ -1,0 +1,344 @@
+/* move.c: operators that move whole blocks: transpose, join, cut, pad, repeat. */
+#include "utask/ops/size.h"
+
+void lower_Transpose(Lower *L) {
+    Tensor *a = in(L, 0);
+    int n, perm[MAX_RANK], r = a->rank;
+    const int64_t *p = attr_ints(L, "perm", &n);
+    uint32_t seen = 0;
+    if (p && n != r) fail(L, "perm has %d entries for a tensor of rank %d", n, r);
+    for (int i = 0; i < r; i++) {
+        perm[i] = p ? norm_axis(L, p[i], r) : r - 1 - i;
+        seen |= 1u << perm[i];
+    }
+    if (seen != (1u << r) - 1) fail(L, "perm is not a permutation");
+    out(L, 0, t_transpose(L, a, perm));
+}
+
+void lower_Concat(Lower *L) {
+    Tensor *first = in(L, 0), **part = NEWN(L->a, Tensor *, L->node->nin);
+    int n = 0, r = first ? first->rank : 0;
+    if (!node_attr(L->node, "axis")) fail(L, "the attribute axis is missing");
+    int axis = norm_axis(L, attr_i(L, "axis", 0), r);
+    for (int i = 0; i < L->node->nin; i++) {
+        Tensor *t = in(L, i);
+        if (!t) fail(L, "input %d is missing", i);
+        if (t->rank != r) fail(L, "input %d has rank %d, the first has %d", i, t->rank, r);
+        for (int j = 0; j < r; j++)
+            if (j != axis) same_dim(L, first->dim[j], t->dim[j], "the sizes off the axis differ");
+        if (!e_is_ival(t->dim[axis], 0)) part[n++] = t;
+    }
+    out(L, 0, n == 0 ? first : n == 1 ? part[0] : t_concat(L, n, part, axis));
+}
+
+void lower_Split(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    int axis = norm_axis(L, attr_i(L, "axis", 0), a->rank), nout = L->node->nout;
+    Expr *dim = a->dim[axis], *zero = e_int(c, 0), *at = zero;
+    Expr **size = NEWN(L->a, Expr *, nout + 1);
+    if (has_in(L, 1)) {
+        if (param_len(L, 1, nout, "split") != nout)
+            fail(L, "the split input does not name one size for each of the %d outputs", nout);
+        Expr *sum = zero;
+        for (int i = 0; i < nout; i++) {
+            size[i] = size_uni(L, "split", uni_i64(L, in(L, 1), i));
+            sum = e_add(c, sum, size[i]);
+        }
+        check(L, e_eq(c, sum, dim), "the sizes of the split do not add up to that of the axis");
+    } else {
+        int64_t n = attr_i(L, "num_outputs", nout);
+        if (n < nout || n > (1 << 30))
+            fail(L, "num_outputs is %lld for %d outputs", (long long)n, nout);
+        Expr *rest = e_bin(c, E_MOD, dim, e_int(c, n));
+        if (e_is_ival(rest, 0) || !attr_has(L, "num_outputs")) {
+            check(L, e_eq(c, rest, zero), "the axis cannot be split into %lld equal parts",
+                  (long long)n);
+            Expr *each = size_uni(L, "split", e_div(c, dim, e_int(c, n)));
+            for (int i = 0; i < nout; i++) size[i] = each;
+        } else { /* equal parts but for the last ones, which get what is left */
+            Expr *each = size_uni(L, "split", e_div(c, e_addi(c, dim, n - 1), e_int(c, n)));
+            for (int i = 0; i < nout; i++) {
+                Expr *left = kmax(c, e_sub(c, dim, e_muli(c, each, i)), zero);
+                size[i] = size_uni(L, "split", kmin(c, each, left));
+            }
+        }
+    }
+    for (int i = 0; i < nout; i++) {
+        if (wants_out(L, i)) out(L, i, t_slice(L, a, axis, at, e_int(c, 1), size[i]));
+        at = e_add(c, at, size[i]);
+    }
+}
+
+/* ---- Slice ----------------------------------------------------------------------------------- */
+
+/* Bounds at least this far out mean "to the end" (as does INT32_MAX, by the operator's text);
+ * nearer ones can be added to sizes without overflow. */
+#define FAR (INT64_C(1) << 60)
+
+/* v counted from the start: negative values count from the end. */
+static Expr *from_start(Cx *c, Expr *v, Expr *dim) {
+    int64_t lo, hi;
+    if (e_range(v, &lo, &hi) && lo >= 0) return v;
+    if (e_range(v, &lo, &hi) && hi < 0) return e_add(c, dim, v);
+    return e_sel(c, e_lt(c, v, e_int(c, 0)), e_add(c, dim, v), v);
+}
+
+static Expr *between(Cx *c, Expr *lo, Expr *v, Expr *hi) { return kmin(c, kmax(c, v, lo), hi); }
+
+/* start : end of an axis of size dim, forward. Returns the effective start, *n is the distance. */
+static Expr *forward(Cx *c, Expr *dim, Expr *start, Expr *end, Expr **n) {
+    Expr *zero = e_int(c, 0), *s, *e;
+    int64_t sv, ev;
+    bool sc = e_is_int(start, &sv), ec = e_is_int(end, &ev), to_end = false;
+    if (ec && (ev == INT32_MAX || ev >= FAR)) {
+        e = dim;
+        to_end = true;
+    } else if (ec) { /* a negative result gives an empty slice as 0 would */
+        e = ev >= 0 ? kmin(c, end, dim) : e_add(c, dim, end);
+        to_end = e == dim;
+    } else {
+        e = between(c, zero, from_start(c, end, dim), dim);
+        to_end = end == dim;
+    }
+    if (sc && sv < 0) {
+        s = kmax(c, e_add(c, dim, start), zero);
+        if (to_end) { /* the last -sv elements */
+            *n = kmin(c, dim, e_int(c, sv < -FAR ? FAR : -sv));
+            return s;
+        }
+    } else if (sc) { /* beyond the end the slice is empty, whatever the start */
+        s = start;
+    } else {
+        s = between(c, zero, from_start(c, start, dim), dim);
+    }
+    *n = kmax(c, e_sub(c, e, s), zero);
+    return s;
+}
+
+static Expr *backward(Cx *c, Expr *dim, Expr *start, Expr *end, Expr **n) {
+    Expr *zero = e_int(c, 0), *minus = e_int(c, -1), *last = e_addi(c, dim, -1), *s, *e;
+    int64_t sv, ev;
+    if (e_is_int(start, &sv) && (sv == -1 || sv == INT32_MAX || sv >= FAR))
+        s = last;
+    else
+        s = kmin(c, kmax(c, from_start(c, start, dim), zero), last);
+    if (e_is_int(end, &ev) && (ev == INT32_MIN || ev <= -FAR))
+        e = minus;
+    else if (e_is_int(end, &ev) && ev >= 0) /* beyond the end the slice is empty */
+        e = end;
+    else
+        e = between(c, minus, from_start(c, end, dim), last);
+    *n = kmax(c, e_sub(c, s, e), zero);
+    return s;
+}
+
+/* start : end : step of one axis as first index, step and number of elements. */
+typedef struct Cut {
+    Expr *start, *step, *len;
+} Cut;
+
+static Cut cut_axis(Lower *L, Expr *dim, Expr *start, Expr *end, Expr *step) {
+    Cx *c = L->cx;
+    Expr *zero = e_int(c, 0), *n;
+    Cut r;
+    int64_t st, v;
+    /* Constants far out lose nothing by being clamped, and arithmetic stays in range. */
+    if (e_is_int(start, &v)) start = clamp_i(c, start, -FAR - 1, FAR);
+    if (e_is_int(end, &v)) end = clamp_i(c, end, -FAR - 1, FAR);
+    step = clamp_i(c, step, -FAR, FAR);
+    if (e_is_int(step, &st)) {
+        if (st == 0) fail(L, "a step is 0");
+        r.start = st > 0 ? forward(c, dim, start, end, &n) : backward(c, dim, start, end, &n);
+        int64_t abs = st > 0 ? st : -st;
+        r.len = abs == 1 ? n : e_div(c, e_addi(c, n, abs - 1), e_int(c, abs));
+        r.step = step;
+    } else {
+        check(L, e_not(c, e_eq(c, step, zero)), "a step is 0");
+        r.step = step = let(L, "step", step, -FAR);
+        Expr *pos = e_lt(c, zero, step), *nf, *nb, *abs;
+        Expr *f = forward(c, dim, start, end, &nf), *b = backward(c, dim, start, end, &nb);
+        r.start = e_sel(c, pos, f, b);
+        abs = e_max(c, e_sel(c, pos, step, e_sub(c, zero, step)), e_int(c, 1));
+        n = e_sel(c, pos, nf, nb);
+        r.len = e_div(c, e_sub(c, e_add(c, n, abs), e_int(c, 1)), abs);
+    }
+    r.len = size_uni(L, "length", r.len);
+    if (!is_simple(r.start)) r.start = let(L, "start", r.start, -1);
+    return r;
+}
+
+void lower_Slice(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    int r = a->rank, n = param_len(L, 1, r, "starts");
+    if (param_len(L, 2, r, "ends") != n) fail(L, "starts and ends differ in length");
+    if (has_in(L, 3) && param_len(L, 3, r, "axes") != n)
+        fail(L, "starts and axes differ in length");
+    if (has_in(L, 4) && param_len(L, 4, r, "steps") != n)
+        fail(L, "starts and steps differ in length");
+    /* per axis; NULL: the whole axis */
+    Expr *s[MAX_RANK] = {0}, *e[MAX_RANK] = {0}, *t[MAX_RANK] = {0};
+    for (int j = 0; j < n; j++) {
+        Expr *axis = has_in(L, 3) ? axis_uni(L, in(L, 3), j, r) : e_int(c, j);
+        Expr *sj = uni_i64(L, in(L, 1), j), *ej = uni_i64(L, in(L, 2), j);
+        Expr *tj = has_in(L, 4) ? uni_i64(L, in(L, 4), j) : e_int(c, 1);
+        for (int p = 0; p < r; p++) {
+            Expr *here = e_eq(c, axis, e_int(c, p));
+            if (e_is_ival(here, 0)) continue;
+            s[p] = e_sel(c, here, sj, s[p] ? s[p] : e_int(c, 0));
+            e[p] = e_sel(c, here, ej, e[p] ? e[p] : a->dim[p]);
+            t[p] = e_sel(c, here, tj, t[p] ? t[p] : e_int(c, 1));
+        }
+    }
+    Cut cut[MAX_RANK];
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    for (int p = 0; p < r; p++) {
+        dim[p] = a->dim[p];
+        if (!s[p]) continue;
+        cut[p] = cut_axis(L, a->dim[p], s[p], e[p], t[p]);
+        dim[p] = cut[p].len;
+        if (dim[p] == a->dim[p] && e_is_ival(t[p], 1)) s[p] = NULL;
+    }
+    Tensor *o = te_begin(L, a->dtype, r, dim);
+    all_axes(L, o, idx);
+    for (int p = 0; p < r; p++)
+        if (s[p]) idx[p] = e_add(c, cut[p].start, e_mul(c, idx[p], cut[p].step));
+    out(L, 0, te_end(L, o, ld(L, a, idx)));
+}
+
+/* ---- Pad ------------------------------------------------------------------------------------- */
+
+typedef enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP } PadMode;
+
+/* Index into [0, n) for position j of the padded axis, j counted from the first kept element. */
+static Expr *pad_index(Cx *c, PadMode mode, Expr *j, Expr *n, Expr *before, Expr *after) {
+    Expr *zero = e_int(c, 0), *last = e_addi(c, n, -1);
+    bool lo = !ge_const(j, 0); /* j may lie before the first, after the last element */
+    bool hi = !known(e_le(c, after, zero));
+    if (mode == PAD_EDGE) {
+        if (lo) j = e_max(c, j, zero);
+        return hi ? e_min(c, j, last) : j;
+    }
+    if (mode == PAD_REFLECT) {
+        if (known(e_le(c, before, last)) && known(e_le(c, after, last))) { /* one mirror each */
+            if (lo) j = e_un(c, E_ABS, j);
+            return hi ? e_sub(c, last, e_un(c, E_ABS, e_sub(c, last, j))) : j;
+        }
+        j = e_bin(c, E_MOD, j, e_muli(c, last, 2));
+        return e_sub(c, last, e_un(c, E_ABS, e_sub(c, last, j)));
+    }
+    if (known(e_le(c, before, n)) && known(e_le(c, after, n))) {
+        if (hi) j = e_sel(c, e_le(c, n, j), e_sub(c, j, n), j);
+        return lo ? e_sel(c, e_lt(c, j, zero), e_add(c, j, n), j) : j;
+    }
+    return e_bin(c, E_MOD, j, n);
+}
+
+void lower_Pad(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    const char *name = attr_s(L, "mode", "constant");
+    PadMode mode = PAD_CONSTANT;
+    if (!strcmp(name, "reflect"))
+        mode = PAD_REFLECT;
+    else if (!strcmp(name, "edge"))
+        mode = PAD_EDGE;
+    else if (!strcmp(name, "wrap"))
+        mode = PAD_WRAP;
+    else if (strcmp(name, "constant"))
+        fail(L, "unknown mode \"%s\"", name);
+    int r = a->rank, n = has_in(L, 3) ? param_len(L, 3, r, "axes") : r;
+    if (param_len(L, 1, 2 * MAX_RANK, "pads") != 2 * n)
+        fail(L, "pads must have %d elements", 2 * n);
+    Expr *zero = e_int(c, 0), *before[MAX_RANK], *after[MAX_RANK], *dim[MAX_RANK], *idx[MAX_RANK];
+    for (int p = 0; p < r; p++) before[p] = after[p] = zero;
+    for (int j = 0; j < n; j++) {
+        Expr *axis = has_in(L, 3) ? axis_uni(L, in(L, 3), j, r) : e_int(c, j);
+        Expr *bj = clamp_i(c, uni_i64(L, in(L, 1), j), -FAR, FAR);
+        Expr *aj = clamp_i(c, uni_i64(L, in(L, 1), n + j), -FAR, FAR);
+        for (int p = 0; p < r; p++) {
+            Expr *here = e_eq(c, axis, e_int(c, p));
+            before[p] = e_sel(c, here, bj, before[p]);
+            after[p] = e_sel(c, here, aj, after[p]);
+        }
+    }
+    for (int p = 0; p < r; p++) {
+        if (!is_simple(before[p])) before[p] = let(L, "before", before[p], -FAR);
+        if (!is_simple(after[p])) after[p] = let(L, "after", after[p], -FAR);
+        dim[p] = size_uni(L, "dim", e_add(c, a->dim[p], e_add(c, before[p], after[p])));
+    }
+    Expr *value = e_num(c, a->dtype, 0), *inside = e_bool(c, true);
+    if (mode == PAD_CONSTANT && has_in(L, 2)) {
+        if (count_const(in(L, 2)) != 1) fail(L, "constant_value must be a scalar");
+        value = uni(L, in(L, 2), 0);
+    }
+    Tensor *o = te_begin(L, a->dtype, r, dim);
+    all_axes(L, o, idx);
+    for (int p = 0; p < r; p++) {
+        if (before[p] == zero && after[p] == zero) continue;
+        if (mode == PAD_CONSTANT) {
+            idx[p] = e_sub(c, idx[p], before[p]);
+            if (!known(e_le(c, before[p], zero))) inside = e_and(c, inside, e_le(c, zero, idx[p]));
+            if (!known(e_le(c, after[p], zero)))
+                inside = e_and(c, inside, e_lt(c, idx[p], a->dim[p]));
+            continue;
+        }
+        /* Negative pads crop; the others repeat what is left, which must not be nothing. */
+        Expr *crop = kmax(c, e_sub(c, zero, before[p]), zero), *kept;
+        kept = e_sub(c, e_sub(c, a->dim[p], crop), kmax(c, e_sub(c, zero, after[p]), zero));
+        check(L, e_or(c, e_lt(c, zero, kept), e_eq(c, dim[p], zero)),
+              "axis %d has nothing to pad with", p);
+        Expr *j = e_sub(c, idx[p], kmax(c, before[p], zero));
+        idx[p] = e_add(c, crop, pad_index(c, mode, j, kept, before[p], after[p]));
+    }
+    out(L, 0, te_end(L, o, e_sel(c, inside, ld(L, a, idx), value)));
+}
+
+void lower_CenterCropPad(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    int r = a->rank, n = r, na;
+    const int64_t *axes = attr_ints(L, "axes", &na);
+    if (axes) n = na;
+    if (n > r || param_len(L, 1, MAX_RANK, "shape") != n)
+        fail(L, "shape must name a size for each of the axes");
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *inside = e_bool(c, true);
+    bool touched[MAX_RANK] = {false};
+    for (int p = 0; p < r; p++) dim[p] = a->dim[p];
+    for (int j = 0; j < n; j++) {
+        int p = axes ? norm_axis(L, axes[j], r) : j;
+        dim[p] = size_uni(L, "dim", uni_i64(L, in(L, 1), j));
+        touched[p] = dim[p] != a->dim[p];
+    }
+    Tensor *o = te_begin(L, a->dtype, r, dim);
+    all_axes(L, o, idx);
+    for (int p = 0; p < r; p++) {
+        if (!touched[p]) continue;
+        Expr *skip = e_div(c, e_sub(c, a->dim[p], dim[p]), e_int(c, 2)); /* both ways to zero */
+        if (!is_simple(skip)) skip = let(L, "skip", skip, INT64_MIN);
+        idx[p] = e_add(c, idx[p], skip);
+        if (known(e_le(c, dim[p], a->dim[p]))) continue;
+        inside = e_and(c, inside, e_le(c, e_int(c, 0), idx[p]));
+        inside = e_and(c, inside, e_lt(c, idx[p], a->dim[p]));
+    }
+    out(L, 0, te_end(L, o, e_sel(c, inside, ld(L, a, idx), e_num(c, a->dtype, 0))));
+}
+
+void lower_Tile(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    int r = a->rank;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    if (param_len(L, 1, MAX_RANK, "repeats") != r) fail(L, "repeats must have %d elements", r);
+    for (int p = 0; p < r; p++) {
+        Expr *times = size_uni(L, "repeats", uni_i64(L, in(L, 1), p));
+        dim[p] = e_mul(c, a->dim[p], times);
+    }
+    Tensor *o = te_begin(L, a->dtype, r, dim);
+    all_axes(L, o, idx);
+    for (int p = 0; p < r; p++)
+        if (dim[p] != a->dim[p])
+            idx[p] = e_is_ival(a->dim[p], 1) ? e_int(c, 0) : e_bin(c, E_MOD, idx[p], a->dim[p]);
+    out(L, 0, te_end(L, o, ld(L, a, idx)));
+}

@@ -1,0 +1,31 @@
+/* nn.h: small parts shared by the lowerings of products, reductions, normalizations and losses. */
+#ifndef BRAID_OPS_NN_H
+#define BRAID_OPS_NN_H
+
+#include "utask/ops/ops.h"
+
+/* The type in which a composite operator on floats is computed: 16-bit floats widen, so that they
+ * are rounded once, at the end. */
+static inline DType wide_float(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+
+/* A uniform value as a tensor of rank 0. */
+static inline Tensor *t_uniform(Lower *L, Expr *e) {
+    return t_from_uniform(L, (DType)e->dtype, 0, NULL, &e);
+}
+
+/* The sum of t over `mask` (kept dims) divided by the number of elements; t itself for no axes. */
+static inline Tensor *t_mean(Lower *L, Tensor *t, uint32_t mask) {
+    if (!mask) return t;
+    Expr *n = e_int(L->cx, 1);
+    for (int i = 0; i < t->rank; i++)
+        if (mask >> i & 1) n = e_bin(L->cx, E_MUL, n, t->dim[i]);
+    Tensor *sum = t_reduce(L, R_SUM, t, mask, true);
+    return t_bin(L, E_DIV, sum, t_uniform(L, e_cast(L->cx, t->dtype, n)));
+}
+
+/* Bit i set for each axis i in [from, rank). */
+static inline uint32_t axes_from(int from, int rank) {
+    return ((1u << rank) - 1) & ~((1u << from) - 1);
+}
+
+#endif

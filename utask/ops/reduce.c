@@ -1,0 +1,312 @@
+/* reduce.c: reductions over axes, positions of extremes, the softmax family. */
+#include <math.h>
+
+#include "utask/ops/nn.h"
+
+/* The axes of a reduction: a mask when they are known at compile time, else a condition per axis.
+ */
+typedef struct Red {
+    int rank;
+    bool keep;    /* the operator's keepdims */
+    bool dynamic; /* on[] holds, mask does not */
+    uint32_t mask;
+    Expr *on[MAX_RANK]; /* bool, uniform: axis i is reduced */
+    int left;           /* rank of the result without the reduced axes */
+} Red;
+
+/* Conditions per axis from run-time axes; n: their number, or -1 when that is not known either. */
+static void red_dynamic(Lower *L, Red *r, Tensor *axes, int64_t n) {
+    Cx *c = L->cx;
+    int most = n < 0 ? r->rank : (int)n;
+    if (n < 0 && !r->keep)
+        unsupported(L, "keepdims=0 with a number of axes that is only known at run time");
+    Expr *len = n < 0 ? axes->dim[0] : e_int(c, n), *any[MAX_RANK];
+    check(L, e_le(c, len, e_int(c, r->rank)), "more axes than the input has (%d)", r->rank);
+    for (int i = 0; i < r->rank; i++) any[i] = e_bool(c, false);
+    for (int k = 0; k < most; k++) {
+        Expr *pos = e_int(c, k), *given = e_lt(c, pos, len), *a;
+        if (n < 0) {
+            Expr *load = e_cast(c, DT_I64, ld(L, axes, &pos));
+            a = let(L, "axis", e_sel(c, given, load, e_int(c, 0)), INT64_MIN);
+        } else {
+            a = uni_i64(L, axes, k);
+        }
+        Expr *in_range = e_and(c, e_le(c, e_int(c, -r->rank), a), e_lt(c, a, e_int(c, r->rank)));
+        check(L, in_range, "axis is outside [-%d, %d)", r->rank, r->rank);
+        for (int i = 0; i < r->rank; i++) {
+            Expr *same = e_or(c, e_eq(c, a, e_int(c, i)), e_eq(c, a, e_int(c, i - r->rank)));
+            any[i] = e_or(c, any[i], e_and(c, given, same));
+        }
+    }
+    /* No axes at all: every axis, or with noop_with_empty_axes none. */
+    if (n < 0 && attr_i(L, "noop_with_empty_axes", 0) == 0) {
+        Expr *none = e_eq(c, len, e_int(c, 0));
+        for (int i = 0; i < r->rank; i++) any[i] = e_or(c, any[i], none);
+    }
+    Expr *on = e_int(c, 0);
+    for (int i = 0; i < r->rank; i++) {
+        r->on[i] = let(L, "reduced", any[i], 0);
+        on = e_add(c, on, e_sel(c, r->on[i], e_int(c, 1), e_int(c, 0)));
+    }
+    if (!r->keep) check(L, e_eq(c, on, len), "an axis is given twice");
+    r->left = r->rank - most;
+}
+
+static Red red_axes(Lower *L, const Tensor *x) {
+    Red r = {.rank = x->rank, .keep = attr_i(L, "keepdims", 1) != 0};
+    Tensor *axes = in(L, 1);
+    int64_t n = 0;
+    if (axes) {
+        if (axes->rank > 1) fail(L, "axes must have rank 1, not %d", axes->rank);
+        n = count_const(axes);
+        if (n > r.rank) fail(L, "more axes (%lld) than the input has (%d)", (long long)n, r.rank);
+    }
+    if (n == 0) {
+        if (attr_i(L, "noop_with_empty_axes", 0) == 0) r.mask = axes_from(0, r.rank);
+        r.left = r.mask ? 0 : r.rank;
+        return r;
+    }
+    bool known = n > 0;
+    for (int64_t k = 0; k < n && known; k++) {
+        int64_t v;
+        known = const_elem(axes, k, &v);
+        if (!known) break;
+        uint32_t bit = 1u << norm_axis(L, v, r.rank);
+        if (r.mask & bit) fail(L, "axis %lld is given twice", (long long)v);
+        r.mask |= bit;
+    }
+    r.left = r.rank - (int)n;
+    if (!known) {
+        r.dynamic = true;
+        red_dynamic(L, &r, axes, n);
+    }
+    return r;
+}
+
+static bool red_none(const Red *r) { return !r->dynamic && !r->mask; }
+
+/* The kept form of a result in the form the operator asks for. */
+static Tensor *red_finish(Lower *L, const Red *r, Tensor *t) {
+    Cx *c = L->cx;
+    if (r->keep) return t;
+    if (!r->dynamic) {
+        for (int i = r->rank - 1; i >= 0; i--)
+            if (r->mask >> i & 1) t = t_squeeze(L, t, i);
+        return t;
+    }
+    /* Dim j of the result is the dim of the one kept axis with j kept axes before it. */
+    Expr *dim[MAX_RANK];
+    for (int j = 0; j < r->left; j++) dim[j] = e_int(c, 0);
+    Expr *pos = e_int(c, 0);
+    for (int i = 0; i < r->rank; i++) {
+        for (int j = 0; j < r->left && j <= i; j++) {
+            Expr *here = e_and(c, e_not(c, r->on[i]), e_eq(c, pos, e_int(c, j)));
+            dim[j] = e_sel(c, here, t->dim[i], dim[j]);
+        }
+        pos = e_add(c, pos, e_sel(c, r->on[i], e_int(c, 0), e_int(c, 1)));
+    }
+    for (int j = 0; j < r->left; j++) dim[j] = let(L, "dim", dim[j], 0);
+    return t_reshape(L, t, r->left, dim);
+}
+
+/* Reduces x; the result has kept dims. */
+static Tensor *red_kept(Lower *L, const Red *r, ReduceKind k, Tensor *x) {
+    Cx *c = L->cx;
+    if (red_none(r)) return x;
+    if (!r->dynamic) return t_reduce(L, k, x, r->mask, true);
+    /* Each axis either stays or is reduced: the other one of its two loops has a single trip. */
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    Axis *axis[MAX_RANK];
+    for (int i = 0; i < r->rank; i++) {
+        dim[i] = let(L, "dim", e_sel(c, r->on[i], e_int(c, 1), x->dim[i]), 0);
+        axis[i] = axis_new(c, let(L, "extent", e_sel(c, r->on[i], x->dim[i], e_int(c, 1)), 0));
+    }
+    Tensor *t = te_begin(L, x->dtype, r->rank, dim);
+    for (int i = 0; i < r->rank; i++) idx[i] = e_add(c, ax(L, t, i), e_axis(c, axis[i]));
+    return te_end(L, t, e_reduce(c, k, r->rank, axis, ld(L, x, idx)));
+}
+
+static Tensor *red(Lower *L, const Red *r, ReduceKind k, Tensor *x) {
+    if (!r->dynamic && r->mask) return t_reduce(L, k, x, r->mask, r->keep);
+    return red_finish(L, r, red_kept(L, r, k, x));
+}
+
+/* The type of sums of squares, logs and exponentials: integers go through float64 and back. */
+static DType wide_any(DType t) { return dtype_is_float(t) ? wide_float(t) : DT_F64; }
+
+void lower_ReduceSum(Lower *L) {
+    Tensor *x = in(L, 0);
+    Red r = red_axes(L, x);
+    out(L, 0, red(L, &r, R_SUM, x));
+}
+
+void lower_ReduceProd(Lower *L) {
+    Tensor *x = in(L, 0);
+    Red r = red_axes(L, x);
+    out(L, 0, red(L, &r, R_PROD, x));
+}
+
+void lower_ReduceMax(Lower *L) {
+    Tensor *x = in(L, 0);
+    Red r = red_axes(L, x);
+    out(L, 0, red(L, &r, x->dtype == DT_BOOL ? R_OR : R_MAX, x));
+}
+
+void lower_ReduceMin(Lower *L) {
+    Tensor *x = in(L, 0);
+    Red r = red_axes(L, x);
+    out(L, 0, red(L, &r, x->dtype == DT_BOOL ? R_AND : R_MIN, x));
+}
+
+/* Integers: the wrapped sum, divided with truncation. The mean of no floats is NaN. */
+void lower_ReduceMean(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0);
+    Red r = red_axes(L, x);
+    if (red_none(&r)) {
+        out(L, 0, x);
+        return;
+    }
+    DType t = wide_float(x->dtype);
+    Expr *n = e_int(c, 1);
+    for (int i = 0; i < r.rank; i++) {
+        if (r.dynamic)
+            n = e_mul(c, n, e_sel(c, r.on[i], x->dim[i], e_int(c, 1)));
+        else if (r.mask >> i & 1)
+            n = e_mul(c, n, x->dim[i]);
+    }
+    if (r.dynamic) n = let(L, "count", n, 0);
+    Tensor *sum = red(L, &r, R_SUM, t_cast(L, t, x));
+    out(L, 0, t_cast(L, x->dtype, t_bin(L, E_DIV, sum, t_uniform(L, e_cast(c, t, n)))));
+}
+
+void lower_ReduceL1(Lower *L) {
+    Tensor *x = in(L, 0);
+    Red r = red_axes(L, x);
+    out(L, 0, red(L, &r, R_SUM, t_un(L, E_ABS, x)));
+}
+
+void lower_ReduceL2(Lower *L) {
+    Tensor *x = in(L, 0), *w = t_cast(L, wide_any(x->dtype), x);
+    Red r = red_axes(L, x);
+    Tensor *sum = red(L, &r, R_SUM, t_bin(L, E_MUL, w, w));
+    out(L, 0, t_cast(L, x->dtype, t_un(L, E_SQRT, sum)));
+}
+
+void lower_ReduceSumSquare(Lower *L) {
+    Tensor *x = in(L, 0), *w = t_cast(L, wide_float(x->dtype), x);
+    Red r = red_axes(L, x);
+    out(L, 0, t_cast(L, x->dtype, red(L, &r, R_SUM, t_bin(L, E_MUL, w, w))));
+}
+
+void lower_ReduceLogSum(Lower *L) {
+    Tensor *x = in(L, 0);
+    Red r = red_axes(L, x);
+    Tensor *sum = red(L, &r, R_SUM, t_cast(L, wide_any(x->dtype), x));
+    out(L, 0, t_cast(L, x->dtype, t_un(L, E_LOG, sum)));
+}
+
+/* log(sum(exp(x - m))) + m with m the maximum, or 0 where that is infinite. */
+void lower_ReduceLogSumExp(Lower *L) {
+    Tensor *x = in(L, 0);
+    Red r = red_axes(L, x);
+    if (red_none(&r)) {
+        out(L, 0, x);
+        return;
+    }
+    DType t = wide_any(x->dtype);
+    Tensor *w = t_cast(L, t, x);
+    Tensor *max = red_kept(L, &r, R_MAX, w);
+    Tensor *infinite = t_bin(L, E_EQ, t_un(L, E_ABS, max), t_scalar(L, t, INFINITY));
+    Tensor *m = t_where(L, infinite, t_scalar(L, t, 0), max);
+    Tensor *sum = red_kept(L, &r, R_SUM, t_un(L, E_EXP, t_bin(L, E_SUB, w, m)));
+    Tensor *y = t_bin(L, E_ADD, t_un(L, E_LOG, sum), m);
+    out(L, 0, t_cast(L, x->dtype, red_finish(L, &r, y)));
+}
+
+/* ---- positions of extremes ------------------------------------------------------------------- */
+
+/* Position of the extreme of x along `axis`, int64. */
+static Tensor *arg_reduce(Lower *L, ReduceKind kind, Tensor *x, int axis, bool keep) {
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < x->rank; i++) {
+        if (i != axis)
+            dim[rank++] = x->dim[i];
+        else if (keep)
+            dim[rank++] = e_int(L->cx, 1);
+    }
+    Axis *along = axis_new(L->cx, x->dim[axis]);
+    Tensor *t = te_begin(L, DT_I64, rank, dim);
+    for (int i = 0, o = 0; i < x->rank; i++) {
+        if (i != axis)
+            idx[i] = ax(L, t, o++);
+        else {
+            idx[i] = e_axis(L->cx, along);
+            o += keep;
+        }
+    }
+    return te_end(L, t, e_reduce(L->cx, kind, 1, &along, ld(L, x, idx)));
+}
+
+static void arg_extreme(Lower *L, ReduceKind first, ReduceKind last) {
+    Tensor *x = in(L, 0);
+    int axis = norm_axis(L, attr_i(L, "axis", 0), x->rank);
+    bool want_last = attr_i(L, "select_last_index", 0) != 0;
+    out(L, 0, arg_reduce(L, want_last ? last : first, x, axis, attr_i(L, "keepdims", 1) != 0));
+}
+
+void lower_ArgMax(Lower *L) { arg_extreme(L, R_ARGMAX, R_ARGMAX_LAST); }
+void lower_ArgMin(Lower *L) { arg_extreme(L, R_ARGMIN, R_ARGMIN_LAST); }
+
+/* ---- softmax family -------------------------------------------------------------------------- */
+
+/* The axis; *flat: an old form that works on all axes from there on as if they were one. */
+static int softmax_axis(Lower *L, const Tensor *x, bool *flat) {
+    bool old = attr_i(L, "flatten", 0) != 0;
+    int axis = norm_axis(L, attr_i(L, "axis", old ? 1 : -1), x->rank);
+    *flat = old && axis != x->rank - 1;
+    return axis;
+}
+
+static Tensor *softmax_input(Lower *L, int *axis) {
+    Tensor *x = in(L, 0);
+    bool flat;
+    *axis = softmax_axis(L, x, &flat);
+    if (!flat) return x;
+    Expr *dim[2] = {e_int(L->cx, 1), e_int(L->cx, 1)};
+    for (int i = 0; i < x->rank; i++) dim[i >= *axis] = e_mul(L->cx, dim[i >= *axis], x->dim[i]);
+    *axis = 1;
+    return t_reshape(L, x, 2, dim);
+}
+
+static void softmax_output(Lower *L, Tensor *y) {
+    Tensor *x = in(L, 0);
+    bool flat;
+    softmax_axis(L, x, &flat);
+    out(L, 0, flat ? t_reshape(L, y, x->rank, x->dim) : y);
+}
+
+void lower_Softmax(Lower *L) {
+    int axis;
+    Tensor *x = softmax_input(L, &axis);
+    softmax_output(L, t_softmax(L, x, axis, false));
+}
+
+void lower_LogSoftmax(Lower *L) {
+    int axis;
+    Tensor *x = softmax_input(L, &axis);
+    softmax_output(L, t_softmax(L, x, axis, true));
+}
+
+/* 1 at the first maximum, else 0. */
+void lower_Hardmax(Lower *L) {
+    Cx *c = L->cx;
+    int axis;
+    Tensor *x = softmax_input(L, &axis), *arg = arg_reduce(L, R_ARGMAX, x, axis, true);
+    Tensor *t = te_begin(L, x->dtype, x->rank, x->dim);
+    Expr *idx[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) idx[i] = i == axis ? e_int(c, 0) : ax(L, t, i);
+    Expr *hit = e_eq(c, ld(L, arg, idx), ax(L, t, axis));
+    softmax_output(L, te_end(L, t, e_sel(c, hit, e_num(c, x->dtype, 1), e_num(c, x->dtype, 0))));
+}

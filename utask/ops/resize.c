@@ -1,0 +1,396 @@
+/* resize.c: Resize.
+ *
+ * Axes are resampled one after the other. For one axis a small table over its output positions
+ * holds the source indices, another the weights, so that the tensor itself is touched by plain sums
+ * of products; with constant sizes the tables are constants. Positions are computed in float64.
+ */
+#include "utask/ops/ops.h"
+#include "utask/ops/window.h"
+
+typedef enum { RESIZE_NEAREST, RESIZE_LINEAR, RESIZE_CUBIC } ResizeMode;
+typedef enum { NEAR_DOWN, NEAR_UP, NEAR_FLOOR, NEAR_CEIL } NearMode;
+typedef enum {
+    CT_HALF_PIXEL,
+    CT_HALF_PIXEL_SYMMETRIC,
+    CT_PYTORCH_HALF_PIXEL,
+    CT_ALIGN_CORNERS,
+    CT_ASYMMETRIC,
+    CT_TF_CROP
+} CoordMode;
+
+typedef struct Resize {
+    ResizeMode mode;
+    NearMode near;
+    CoordMode coord;
+    bool antialias, exclude_outside;
+    double cubic_a, extrapolation;
+} Resize;
+
+/* What happens to one axis; float64 uniform values. */
+typedef struct ResizeAxis {
+    int axis;
+    Expr *out; /* int64 */
+    Expr *scale;
+    Expr *width;       /* length of the result, may be fractional */
+    Expr *start, *end; /* region of interest (tf_crop_and_resize), else NULL */
+} ResizeAxis;
+
+static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
+static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
+static Expr *i64(Lower *L, Expr *e) { return e_cast(L->cx, DT_I64, e); }
+
+/* Index of the attribute's value in names; fails when it is none of them. */
+static int choice(Lower *L, const char *attr, const char *const *names, int n) {
+    const char *s = attr_s(L, attr, names[0]);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(s, names[i])) return i;
+    fail(L, "attribute %s is '%s'", attr, s);
+}
+
+static void resize_read(Lower *L, Resize *r) {
+    static const char *const modes[] = {"nearest", "linear", "cubic"};
+    static const char *const nears[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
+    static const char *const coords[] = {"half_pixel",         "half_pixel_symmetric",
+                                         "pytorch_half_pixel", "align_corners",
+                                         "asymmetric",         "tf_crop_and_resize"};
+    r->mode = (ResizeMode)choice(L, "mode", modes, COUNT(modes));
+    r->near = (NearMode)choice(L, "nearest_mode", nears, COUNT(nears));
+    r->coord = (CoordMode)choice(L, "coordinate_transformation_mode", coords, COUNT(coords));
+    r->antialias = attr_i(L, "antialias", 0) != 0;
+    r->exclude_outside = attr_i(L, "exclude_outside", 0) != 0;
+    r->cubic_a = attr_f(L, "cubic_coeff_a", -0.75);
+    r->extrapolation = attr_f(L, "extrapolation_value", 0);
+    if (r->antialias && r->mode == RESIZE_NEAREST) fail(L, "antialias needs mode linear or cubic");
+}
+
+/* ---- positions --------------------------------------------------------------------------------
+ */
+
+/* Source position (float64) of output position o of an axis of `in` elements. */
+static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Expr *o) {
+    Cx *c = L->cx;
+    Expr *x = f64(L, o), *last = e_sub(c, f64(L, in), num(L, 1)), *half = num(L, 0.5);
+    Expr *single = e_eq(c, a->width, num(L, 1)), *rest = e_sub(c, a->width, num(L, 1));
+    Expr *centre = e_sub(c, e_div(c, e_add(c, x, half), a->scale), half);
+    switch (r->coord) {
+    case CT_HALF_PIXEL: return centre;
+    case CT_PYTORCH_HALF_PIXEL: return e_sel(c, e_le(c, a->width, num(L, 1)), num(L, 0), centre);
+    case CT_HALF_PIXEL_SYMMETRIC: {
+        Expr *adjust = e_div(c, f64(L, a->out), a->width), *mid = e_mul(c, f64(L, in), half);
+        return e_add(c, e_mul(c, mid, e_sub(c, num(L, 1), adjust)), centre);
+    }
+    case CT_ALIGN_CORNERS: return e_sel(c, single, num(L, 0), e_div(c, e_mul(c, x, last), rest));
+    case CT_ASYMMETRIC: return e_div(c, x, a->scale);
+    case CT_TF_CROP: {
+        Expr *len = e_sub(c, a->end, a->start);
+        Expr *one = e_mul(c, e_mul(c, len, last), half);
+        Expr *many = e_div(c, e_mul(c, e_mul(c, x, len), last), rest);
+        return e_add(c, e_sel(c, single, one, many), e_mul(c, a->start, last));
+    }
+    }
+    ASSERT(false);
+    return NULL;
+}
+
+/* tf_crop_and_resize: the position lies outside of the input. */
+static Expr *is_outside(Lower *L, Expr *x, Expr *in) {
+    Cx *c = L->cx;
+    Expr *last = e_sub(c, f64(L, in), num(L, 1));
+    return e_or(c, e_lt(c, x, num(L, 0)), e_lt(c, last, x));
+}
+
+static Expr *clamp_index(Lower *L, Expr *i, Expr *n) {
+    return e_max(L->cx, e_min(L->cx, i, e_addi(L->cx, n, -1)), e_int(L->cx, 0));
+}
+
+/* Picks from a table over output positions, written as arithmetic where the table is one of
+ * o, o * k and floor(o / k). */
+static Expr *pick(Lower *L, Tensor *table, Expr *o) {
+    Cx *c = L->cx;
+    const Const *k = table->kind == TK_CONST ? table->data : NULL;
+    if (!k || k->count < 2) return ld(L, table, &o);
+    const int64_t *v = k->data;
+    int64_t up = 1, n = k->count;
+    while (up < n && v[up] == 0) up++;
+    bool down = v[0] == 0, div = v[0] == 0;
+    for (int64_t i = 0; i < n; i++) {
+        down = down && v[i] == i * v[1];
+        div = div && v[i] == i / up;
+    }
+    if (down) return e_muli(c, o, v[1]);
+    if (div) return win_fdiv(L, o, up);
+    return ld(L, table, &o);
+}
+
+/* ---- nearest ----------------------------------------------------------------------------------
+ */
+
+static Expr *nearest_index(Lower *L, const Resize *r, Expr *x) {
+    Cx *c = L->cx;
+    Expr *down = e_un(c, E_FLOOR, x), *frac = e_sub(c, x, down), *half = num(L, 0.5);
+    Expr *up = e_un(c, E_CEIL, x);
+    switch (r->near) {
+    case NEAR_FLOOR: return i64(L, down);
+    case NEAR_CEIL: return i64(L, up);
+    case NEAR_DOWN: return i64(L, e_sel(c, e_le(c, frac, half), down, up));
+    case NEAR_UP: return i64(L, e_sel(c, e_lt(c, frac, half), down, up));
+    }
+    ASSERT(false);
+    return NULL;
+}
+
+/* Bool table: positions that take the extrapolation value; NULL where there are none. */
+static Tensor *outside_table(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in) {
+    if (r->coord != CT_TF_CROP) return NULL;
+    Tensor *t = te_begin(L, DT_BOOL, 1, &a->out);
+    return table_end(L, t, is_outside(L, source(L, r, a, in, ax(L, t, 0)), in));
+}
+
+static Tensor *resize_nearest(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
+    Cx *c = L->cx;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis];
+    Tensor *table = te_begin(L, DT_I64, 1, &a->out);
+    Expr *pos = source(L, r, a, in, ax(L, table, 0));
+    table = table_end(L, table, clamp_index(L, nearest_index(L, r, pos), in));
+    Tensor *outside = outside_table(L, r, a, in);
+
+    for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
+    Tensor *t = te_begin(L, x->dtype, x->rank, dim);
+    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    Expr *o = idx[a->axis];
+    idx[a->axis] = pick(L, table, o);
+    Expr *e = ld(L, x, idx);
+    if (outside) e = e_sel(c, ld(L, outside, &o), e_num(c, x->dtype, r->extrapolation), e);
+    return te_end(L, t, e);
+}
+
+/* ---- linear and cubic -------------------------------------------------------------------------
+ */
+
+/* The filter at distance d (float64). */
+static Expr *kernel(Lower *L, const Resize *r, Expr *d) {
+    Cx *c = L->cx;
+    double a = r->cubic_a;
+    d = e_un(c, E_ABS, d);
+    Expr *one = num(L, 1), *zero = num(L, 0);
+    if (r->mode == RESIZE_LINEAR) return e_max(c, zero, e_sub(c, one, d));
+    /* (a + 2) d^3 - (a + 3) d^2 + 1 up to 1, a d^3 - 5 a d^2 + 8 a d - 4 a up to 2 */
+    Expr *near = e_sub(c, e_mul(c, num(L, a + 2), d), num(L, a + 3));
+    near = e_add(c, e_mul(c, e_mul(c, near, d), d), one);
+    Expr *far = e_sub(c, e_mul(c, num(L, a), d), num(L, 5 * a));
+    far = e_add(c, e_mul(c, far, d), num(L, 8 * a));
+    far = e_sub(c, e_mul(c, far, d), num(L, 4 * a));
+    far = e_sel(c, e_lt(c, d, num(L, 2)), far, zero);
+    return e_sel(c, e_le(c, d, one), near, far);
+}
+
+/* Taps of one axis: n of them, the first at 1 - n / 2 from the base element; the filter is
+ * stretched by 1 / shrink. */
+typedef struct Taps {
+    Expr *n, *first, *shrink;
+    Tensor *index, *weight; /* [out, n] */
+} Taps;
+
+/* The element left of the position, so that position - base lies in (0, 1]. */
+static Expr *base_of(Lower *L, Expr *pos) {
+    return e_sub(L->cx, e_un(L->cx, E_CEIL, pos), num(L, 1));
+}
+
+static void taps_make(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, DType type,
+                      Taps *t) {
+    Cx *c = L->cx;
+    double radius = r->mode == RESIZE_LINEAR ? 1 : 2;
+    t->shrink = num(L, 1);
+    if (r->antialias) /* the lower bound is for empty results */
+        t->shrink = e_max(c, e_min(c, a->scale, num(L, 1)), num(L, 0x1p-24));
+    t->first = i64(L, e_un(c, E_FLOOR, e_div(c, num(L, -radius), t->shrink)));
+    t->first = e_addi(c, t->first, 1);
+    t->n = e_addi(c, e_muli(c, t->first, -2), 2);
+    if (!e_is_int(t->n, &(int64_t){0})) t->n = let(L, "taps", t->n, 2);
+
+    Expr *dim[2] = {a->out, t->n};
+    Tensor *index = te_begin(L, DT_I64, 2, dim);
+    Expr *base = base_of(L, source(L, r, a, in, ax(L, index, 0)));
+    Expr *i = e_add(c, i64(L, base), e_add(c, t->first, ax(L, index, 1)));
+    t->index = table_end(L, index, clamp_index(L, i, in));
+
+    bool norm = r->antialias || r->exclude_outside;
+    Tensor *w = te_begin(L, norm ? DT_F64 : type, 2, dim);
+    Expr *pos = source(L, r, a, in, ax(L, w, 0));
+    base = base_of(L, pos);
+    Expr *k = e_add(c, t->first, ax(L, w, 1));
+    Expr *d = e_sub(c, f64(L, k), e_sub(c, pos, base));
+    Expr *e = kernel(L, r, e_mul(c, d, t->shrink));
+    if (r->exclude_outside)
+        e = e_sel(c, win_inside(L, e_add(c, i64(L, base), k), in), e, num(L, 0));
+    w = table_end(L, w, e_cast(c, w->dtype, e));
+    if (norm) {
+        Axis *s = axis_new(c, t->n);
+        Tensor *n = te_begin(L, type, 2, dim);
+        Expr *all[2] = {ax(L, n, 0), e_axis(c, s)}, *one[2] = {all[0], ax(L, n, 1)};
+        Expr *sum = e_reduce(c, R_SUM, 1, &s, ld(L, w, all));
+        sum = e_sel(c, e_eq(c, sum, num(L, 0)), num(L, 1), sum);
+        w = table_end(L, n, e_cast(c, type, e_div(c, ld(L, w, one), sum)));
+    }
+    t->weight = w;
+}
+
+static Tensor *resize_filter(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
+    Cx *c = L->cx;
+    Taps taps;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis], *sum = NULL;
+    int64_t n;
+    taps_make(L, r, a, in, x->dtype, &taps);
+    Tensor *outside = outside_table(L, r, a, in);
+    for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
+    Tensor *t = te_begin(L, x->dtype, x->rank, dim);
+    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    Expr *o = idx[a->axis];
+    bool unroll = e_is_int(taps.n, &n) && n <= 4;
+    Axis *k = unroll ? NULL : axis_new(c, taps.n);
+    for (int64_t j = 0; j < (unroll ? n : 1); j++) {
+        Expr *at[2] = {o, unroll ? e_int(c, j) : e_axis(c, k)};
+        idx[a->axis] = ld(L, taps.index, at);
+        Expr *e = e_mul(c, ld(L, x, idx), ld(L, taps.weight, at));
+        sum = sum ? e_add(c, sum, e) : e;
+    }
+    if (!unroll) sum = e_reduce(c, R_SUM, 1, &k, sum);
+    if (outside) sum = e_sel(c, ld(L, outside, &o), e_num(c, x->dtype, r->extrapolation), sum);
+    return te_end(L, t, sum);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------
+ */
+
+static bool given(Lower *L, int i) {
+    Tensor *t = in(L, i);
+    return t && !(t->rank == 1 && e_is_ival(t->dim[0], 0));
+}
+
+static Tensor *vector(Lower *L, int i, int n, const char *what) {
+    Tensor *t = in(L, i);
+    if (t->rank != 1) fail(L, "%s has rank %d, not 1", what, t->rank);
+    check(L, e_eq(L->cx, t->dim[0], e_int(L->cx, n)), "%s does not have %d values", what, n);
+    return t;
+}
+
+static void axes_from_scales(Lower *L, Tensor *x, int n, ResizeAxis *a) {
+    Cx *c = L->cx;
+    Tensor *s = vector(L, 2, n, "scales");
+    for (int i = 0; i < n; i++) {
+        Expr *scale = uni(L, s, i), *len = x->dim[a[i].axis];
+        check(L, e_lt(c, e_num(c, DT_F32, 0), scale), "a scale is not positive");
+        Expr *out = e_un(c, E_FLOOR, e_mul(c, e_cast(c, DT_F32, len), scale));
+        a[i].scale = f64(L, scale);
+        a[i].width = e_mul(c, a[i].scale, f64(L, len));
+        a[i].out = e_eq(c, a[i].scale, num(L, 1)) == e_bool(c, true) ? len : i64(L, out);
+    }
+}
+
+static void axes_from_sizes(Lower *L, Tensor *x, int n, ResizeAxis *a) {
+    static const char *const policies[] = {"stretch", "not_larger", "not_smaller"};
+    Cx *c = L->cx;
+    int policy = choice(L, "keep_aspect_ratio_policy", policies, COUNT(policies));
+    Tensor *s = vector(L, 3, n, "sizes");
+    Expr *common = NULL;
+    for (int i = 0; i < n; i++) {
+        Expr *len = x->dim[a[i].axis];
+        a[i].out = uni_i64(L, s, i);
+        check(L, e_le(c, e_int(c, 0), a[i].out), "a size is negative");
+        a[i].width = f64(L, a[i].out);
+        a[i].scale = a[i].out == len ? num(L, 1) : e_div(c, a[i].width, f64(L, len));
+        common = !common       ? a[i].scale
+                 : policy == 1 ? e_min(c, common, a[i].scale)
+                               : e_max(c, common, a[i].scale);
+    }
+    for (int i = 0; policy != 0 && i < n; i++) {
+        Expr *len = f64(L, x->dim[a[i].axis]);
+        a[i].scale = common;
+        a[i].width = e_mul(c, common, len);
+        a[i].out = i64(L, e_un(c, E_FLOOR, e_add(c, a[i].width, num(L, 0.5))));
+    }
+}
+
+/* The axis keeps every element where it is. */
+static bool is_identity(const Resize *r, const ResizeAxis *a, const Expr *in) {
+    if (a->out != in || a->scale->op != E_CONST || a->scale->f != 1) return false;
+    if (r->coord != CT_TF_CROP) return true;
+    return a->start->op == E_CONST && a->start->f == 0 && a->end->op == E_CONST && a->end->f == 1;
+}
+
+/* The type in which values are mixed. */
+static DType mix_type(Lower *L, DType t) {
+    switch (t) {
+    case DT_F64:
+    case DT_I32:
+    case DT_I64:
+    case DT_U32:
+    case DT_U64: return DT_F64;
+    case DT_BOOL: unsupported(L, "interpolation of bool");
+    default: return DT_F32;
+    }
+}
+
+/* Back to type t, rounded and saturated for integers. */
+static Tensor *unmix(Lower *L, DType t, Tensor *x) {
+    Cx *c = L->cx;
+    if (!dtype_is_int(t) || x->dtype == t) return t_cast(L, t, x);
+    Expr *idx[MAX_RANK];
+    Tensor *y = te_begin(L, t, x->rank, x->dim);
+    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    int bits = (int)dtype_size(t) * 8 - dtype_is_signed(t);
+    double top = 1;
+    for (int i = 0; i < bits; i++) top *= 2;
+    Expr *lo = e_num(c, x->dtype, dtype_is_signed(t) ? -top : 0);
+    Expr *hi = e_num(c, x->dtype, bits > 52 ? top : top - 1);
+    Expr *e = e_un(c, E_ROUND, ld(L, x, idx));
+    Expr *v = e_cast(c, t, e_max(c, e, lo));
+    if (bits > 52) { /* top itself is beyond the type */
+        Expr *most = e_ci(c, t, t == DT_I64 ? INT64_MAX : -1);
+        return te_end(L, y, e_sel(c, e_lt(c, e, hi), v, most));
+    }
+    return te_end(L, y, e_cast(c, t, e_min(c, e_max(c, e, lo), hi)));
+}
+
+void lower_Resize(Lower *L) {
+    Cx *c = L->cx;
+    Resize r;
+    ResizeAxis a[MAX_RANK] = {0};
+    Tensor *x = in(L, 0), *roi = NULL;
+    int have, n = x->rank;
+    bool seen[MAX_RANK] = {false};
+    resize_read(L, &r);
+    const int64_t *axes = attr_ints(L, "axes", &have);
+    if (have > n) fail(L, "attribute axes has %d values for rank %d", have, n);
+    if (have >= 0) n = have;
+    for (int i = 0; i < n; i++) {
+        a[i].axis = have >= 0 ? norm_axis(L, axes[i], x->rank) : i;
+        if (seen[a[i].axis]) fail(L, "attribute axes repeats %d", a[i].axis);
+        seen[a[i].axis] = true;
+    }
+    if (given(L, 2) == given(L, 3)) fail(L, "exactly one of scales and sizes must be given");
+    if (given(L, 2))
+        axes_from_scales(L, x, n, a);
+    else
+        axes_from_sizes(L, x, n, a);
+    if (r.coord == CT_TF_CROP) {
+        if (!has_in(L, 1)) fail(L, "tf_crop_and_resize needs a region of interest");
+        roi = vector(L, 1, 2 * n, "roi");
+    }
+    DType type = x->dtype, mix = r.mode == RESIZE_NEAREST ? type : mix_type(L, type);
+    Tensor *y = t_cast(L, mix, x);
+    for (int i = 0; i < n; i++) {
+        Expr *len = x->dim[a[i].axis];
+        int64_t known;
+        if (roi) {
+            a[i].start = f64(L, uni(L, roi, i));
+            a[i].end = f64(L, uni(L, roi, i + n));
+        }
+        if (is_identity(&r, &a[i], len)) continue;
+        check(L, e_lt(c, e_int(c, 0), len), "axis %d to be resized is empty", a[i].axis);
+        if (!e_is_int(a[i].out, &known)) a[i].out = let(L, "size", a[i].out, 0);
+        y = r.mode == RESIZE_NEAREST ? resize_nearest(L, &r, &a[i], y)
+                                     : resize_filter(L, &r, &a[i], y);
+    }
+    out(L, 0, unmix(L, type, y));
+}

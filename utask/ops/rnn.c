@@ -1,0 +1,509 @@
+/* rnn.c: RNN, GRU and LSTM as loops over time.
+ *
+ * The input projection of all time steps is one contraction before the loop. A step is the
+ * recurrent contraction of the state with R, all gates' rows at once, and pointwise tensors that
+ * read slices of it. Both directions run in one loop. A single time step makes no loop. Rows that
+ * are shorter than the longest keep their state and write zeros past their end; a row of length 0
+ * gives back its initial state. As in ONNX Runtime, `clip` bounds what the gates' activations see,
+ * not the cell state. 16-bit floats are computed in float32.
+ */
+#include "utask/ops/elementwise.h"
+#include "utask/ops/ops.h"
+
+typedef enum { CELL_RNN, CELL_GRU, CELL_LSTM } Cell;
+
+typedef struct ActUse {
+    Act act;
+    double alpha, beta;
+} ActUse;
+
+typedef struct Rnn {
+    Lower *L;
+    Cx *c;
+    Cell cell;
+    int gates; /* rows of W and R are gates * H */
+    int ndir;
+    bool rev[2];           /* direction d runs from the end */
+    bool batch_first;      /* layout 1 */
+    DType io, w;           /* type of the operands; of the computation */
+    Tensor *x, *W, *R, *B; /* B may be NULL */
+    Tensor *len;           /* int64 [N], NULL when every row is full */
+    Tensor *h0, *c0, *P;   /* may be NULL: zero */
+    Expr *T, *N, *I, *H;   /* steps, batch, input and hidden size */
+    ActUse act[2][3];
+    double clip; /* 0: none */
+    bool linear_before_reset, couple;
+} Rnn;
+
+typedef struct State {
+    Tensor *h, *c; /* [N, H]; NULL: zero */
+} State;
+
+/* ---- reading the node ------------------------------------------------------------------------ */
+static const struct {
+    const char *name;
+    Act act;
+    int nparam; /* how many of alpha, beta it takes */
+    float alpha, beta;
+} act_table[] = {
+    {"relu", ACT_RELU, 0, 0, 0},
+    {"tanh", ACT_TANH, 0, 0, 0},
+    {"sigmoid", ACT_SIGMOID, 0, 0, 0},
+    {"affine", ACT_AFFINE, 2, 1, 0},
+    {"leakyrelu", ACT_LEAKYRELU, 1, 0.01f, 0},
+    {"thresholdedrelu", ACT_THRESHOLD_GE, 1, 1, 0},
+    {"scaledtanh", ACT_SCALEDTANH, 2, 1, 1},
+    {"hardsigmoid", ACT_HARDSIGMOID, 2, 0.2f, 0.5f},
+    {"elu", ACT_ELU, 1, 1, 0},
+    {"softsign", ACT_SOFTSIGN, 0, 0, 0},
+    {"softplus", ACT_SOFTPLUS, 0, 0, 0},
+};
+
+static bool same_name(const char *a, const char *lower) {
+    for (; *a && *lower; a++, lower++) {
+        char ch = *a >= 'A' && *a <= 'Z' ? (char)(*a - 'A' + 'a') : *a;
+        if (ch != *lower) return false;
+    }
+    return *a == *lower;
+}
+
+/* The activations; each takes the next values of activation_alpha and activation_beta that it
+ * needs. */
+static void read_activations(Rnn *r) {
+    static const char *const dflt[3][3] = {
+        [CELL_RNN] = {"tanh"},
+        [CELL_GRU] = {"sigmoid", "tanh"},
+        [CELL_LSTM] = {"sigmoid", "tanh", "tanh"},
+    };
+    int per = r->cell == CELL_RNN ? 1 : r->cell == CELL_GRU ? 2 : 3, na, nb, ia = 0, ib = 0;
+    const float *alpha = attr_floats(r->L, "activation_alpha", &na);
+    const float *beta = attr_floats(r->L, "activation_beta", &nb);
+    const Attr *names = node_attr(r->L->node, "activations");
+    if (names && (names->kind != AT_STRINGS || names->n < per * r->ndir))
+        fail(r->L, "activations must list %d names", per * r->ndir);
+    for (int d = 0; d < r->ndir; d++)
+        for (int k = 0; k < per; k++) {
+            const char *name = names ? names->strings[d * per + k] : dflt[r->cell][k];
+            size_t i = 0;
+            while (i < COUNT(act_table) && !same_name(name, act_table[i].name)) i++;
+            if (i == COUNT(act_table)) fail(r->L, "unknown activation '%s'", name);
+            ActUse *u = &r->act[d][k];
+            *u = (ActUse){act_table[i].act, act_table[i].alpha, act_table[i].beta};
+            if (act_table[i].nparam >= 1 && ia < na) u->alpha = alpha[ia++];
+            if (act_table[i].nparam >= 2 && ib < nb) u->beta = beta[ib++];
+        }
+}
+
+static void expect(Rnn *r, const char *what, const char *shape, Tensor *t, int rank,
+                   Expr *const *dim) {
+    if (t->rank != rank) fail(r->L, "%s must have shape %s, not rank %d", what, shape, t->rank);
+    for (int i = 0; i < rank; i++)
+        check(r->L, e_eq(r->c, t->dim[i], dim[i]), "%s must have shape %s: axis %d differs", what,
+              shape, i);
+}
+
+/* An optional operand in the type of the computation. */
+static Tensor *operand(Rnn *r, int i) {
+    return has_in(r->L, i) ? t_cast(r->L, r->w, in(r->L, i)) : NULL;
+}
+
+static Tensor *initial(Rnn *r, int i, const char *what) {
+    Tensor *t = operand(r, i);
+    Expr *D = e_int(r->c, r->ndir);
+    if (t && r->batch_first)
+        expect(r, what, "[batch, directions, hidden]", t, 3, (Expr *[]){r->N, D, r->H});
+    else if (t)
+        expect(r, what, "[directions, batch, hidden]", t, 3, (Expr *[]){D, r->N, r->H});
+    return t;
+}
+
+/* sequence_lens as int64, each checked to be in [0, T]; NULL when no row is shorter than T. */
+static Tensor *lengths(Rnn *r, Tensor *given) {
+    Cx *c = r->c;
+    int64_t steps, v, n = count_const(given), full = 0;
+    expect(r, "sequence_lens", "[batch]", given, 1, &r->N);
+    if (dim_const(r->T, &steps))
+        while (full < n && const_elem(given, full, &v) && v == steps) full++;
+    if (n >= 0 && full == n) return NULL;
+
+    Tensor *len = t_cast(r->L, DT_I64, given);
+    Expr *e;
+    Tensor *ok = te_like(r->L, DT_BOOL, len, &e);
+    ok = te_end(r->L, ok, e_and(c, e_le(c, e_int(c, 0), e), e_le(c, e, r->T)));
+    check(r->L, uni(r->L, t_reduce(r->L, R_AND, ok, 1, false), 0),
+          "sequence_lens must be between 0 and the number of steps");
+    return len;
+}
+
+static void read_node(Rnn *r, Lower *L, Cell cell) {
+    Cx *c = L->cx;
+    *r = (Rnn){.L = L, .c = c, .cell = cell};
+    r->gates = cell == CELL_RNN ? 1 : cell == CELL_GRU ? 3 : 4;
+    const char *dir = attr_s(L, "direction", "forward");
+    if (strcmp(dir, "bidirectional") == 0)
+        r->ndir = 2, r->rev[1] = true;
+    else if (strcmp(dir, "reverse") == 0)
+        r->ndir = 1, r->rev[0] = true;
+    else if (strcmp(dir, "forward") == 0)
+        r->ndir = 1;
+    else
+        fail(L, "direction must be forward, reverse or bidirectional, not '%s'", dir);
+    int64_t layout = attr_i(L, "layout", 0);
+    if (layout != 0 && layout != 1) fail(L, "layout must be 0 or 1, not %lld", (long long)layout);
+    r->batch_first = layout == 1;
+    r->linear_before_reset = attr_i(L, "linear_before_reset", 0) != 0;
+    r->couple = attr_i(L, "input_forget", 0) != 0;
+    r->clip = attr_f(L, "clip", 0);
+    if (attr_has(L, "clip") && !(r->clip > 0)) fail(L, "clip must be positive");
+    read_activations(r);
+
+    Tensor *x = in_needed(L, 0), *R = in_needed(L, 2);
+    if (x->rank != 3) fail(L, "X must have rank 3, not %d", x->rank);
+    if (R->rank != 3) fail(L, "R must have rank 3, not %d", R->rank);
+    r->io = x->dtype;
+    r->w = wide_type(r->io);
+    r->x = t_cast(L, r->w, x);
+    r->T = x->dim[r->batch_first ? 1 : 0];
+    r->N = x->dim[r->batch_first ? 0 : 1];
+    r->I = x->dim[2];
+    r->H = R->dim[2];
+    if (attr_has(L, "hidden_size")) {
+        int64_t h = attr_i(L, "hidden_size", 0);
+        if (h <= 0 || h > INT32_MAX) fail(L, "hidden_size %lld", (long long)h);
+        r->H = e_int(c, h);
+    }
+    Expr *D = e_int(c, r->ndir), *rows = e_muli(c, r->H, r->gates);
+    expect(r, "W", "[directions, gates * hidden, input]", in_needed(L, 1), 3,
+           (Expr *[]){D, rows, r->I});
+    expect(r, "R", "[directions, gates * hidden, hidden]", R, 3, (Expr *[]){D, rows, r->H});
+    r->W = operand(r, 1);
+    r->R = operand(r, 2);
+    r->B = operand(r, 3);
+    if (r->B)
+        expect(r, "B", "[directions, 2 * gates * hidden]", r->B, 2,
+               (Expr *[]){D, e_muli(c, rows, 2)});
+    if (has_in(L, 4)) r->len = lengths(r, in(L, 4));
+    r->h0 = initial(r, 5, "initial_h");
+    if (cell != CELL_LSTM) return;
+    r->c0 = initial(r, 6, "initial_c");
+    r->P = operand(r, 7);
+    if (r->P)
+        expect(r, "P", "[directions, 3 * hidden]", r->P, 2, (Expr *[]){D, e_muli(c, r->H, 3)});
+}
+
+/* ---- pieces of a step ------------------------------------------------------------------------ */
+static Expr *activate(const Rnn *r, int d, int k, Expr *x) {
+    if (r->clip > 0) {
+        Expr *hi = e_num(r->c, r->w, r->clip), *lo = e_num(r->c, r->w, -r->clip);
+        x = e_min(r->c, e_max(r->c, x, lo), hi);
+    }
+    const ActUse *u = &r->act[d][k];
+    return act_expr(r->c, u->act, x, u->alpha, u->beta);
+}
+
+/* Column k * H + j: unit j of gate k. */
+static Expr *gate(const Rnn *r, int k, Expr *j) { return e_add(r->c, e_muli(r->c, r->H, k), j); }
+
+/* Element [n, j] of a state; zero when it is absent. */
+static Expr *state_at(const Rnn *r, Tensor *t, Expr *n, Expr *j) {
+    return t ? ld(r->L, t, (Expr *[]){n, j}) : e_num(r->c, r->w, 0);
+}
+
+/* An [N, gates * H] or [N, H] tensor begun, with its axes in n and q. */
+static Tensor *rows_begin(const Rnn *r, int gates, Expr **n, Expr **q) {
+    Tensor *t = te_begin(r->L, r->w, 2, (Expr *[]){r->N, e_muli(r->c, r->H, gates)});
+    *n = ax(r->L, t, 0);
+    *q = ax(r->L, t, 1);
+    return t;
+}
+
+/* sum over k of h[n, k] * R[d, q, k], NULL when h is. */
+static Expr *recur(const Rnn *r, int d, Tensor *h, Expr *n, Expr *q) {
+    if (!h) return NULL;
+    Axis *x = axis_new(r->c, r->H);
+    Expr *k = e_axis(r->c, x);
+    Expr *a = ld(r->L, h, (Expr *[]){n, k});
+    Expr *b = ld(r->L, r->R, (Expr *[]){e_int(r->c, d), q, k});
+    return e_reduce(r->c, R_SUM, 1, &x, e_mul(r->c, a, b));
+}
+
+/* The bias of the recurrent part stands inside of the product with the reset gate. */
+static bool separate_bias(const Rnn *r) { return r->cell == CELL_GRU && r->linear_before_reset; }
+
+/* gx[t, n, q] = sum over i of X[t, n, i] * W[d, q, i], plus the biases. */
+static Tensor *project(const Rnn *r, int d) {
+    Lower *L = r->L;
+    Cx *c = r->c;
+    Expr *rows = e_muli(c, r->H, r->gates), *dir = e_int(c, d);
+    Tensor *bias = NULL;
+    if (r->B) {
+        bias = te_begin(L, r->w, 1, &rows);
+        Expr *q = ax(L, bias, 0);
+        Expr *wb = ld(L, r->B, (Expr *[]){dir, q});
+        Expr *rb = ld(L, r->B, (Expr *[]){dir, e_add(c, rows, q)});
+        bias = te_end(L, bias, separate_bias(r) ? wb : e_add(c, wb, rb));
+    }
+    Tensor *gx = te_begin(L, r->w, 3, (Expr *[]){r->T, r->N, rows});
+    Expr *t = ax(L, gx, 0), *n = ax(L, gx, 1), *q = ax(L, gx, 2);
+    Axis *x = axis_new(c, r->I);
+    Expr *i = e_axis(c, x);
+    Expr *a = ld(L, r->x, r->batch_first ? (Expr *[]){n, t, i} : (Expr *[]){t, n, i});
+    Expr *b = ld(L, r->W, (Expr *[]){dir, q, i});
+    Expr *sum = e_reduce(c, R_SUM, 1, &x, e_mul(c, a, b));
+    return te_end(L, gx, bias ? e_add(c, sum, ld(L, bias, &q)) : sum);
+}
+
+/* What a step sees of the projection: row n at the time that is its step s. */
+static Expr *projected(const Rnn *r, int d, Tensor *gx, Expr *s, Expr *n, Expr *q) {
+    Cx *c = r->c;
+    Expr *t = s;
+    if (r->rev[d]) {
+        t = e_addi(c, e_sub(c, r->len ? ld(r->L, r->len, &n) : r->T, s), -1);
+        if (r->len) t = e_max(c, t, e_int(c, 0)); /* rows that have ended read anything */
+    }
+    return ld(r->L, gx, (Expr *[]){t, n, q});
+}
+
+/* g[n, q] for gates [0, gates): projection and recurrence. */
+static Tensor *preactivation(const Rnn *r, int d, Tensor *gx, Expr *s, Tensor *h, int gates) {
+    Expr *n, *q;
+    Tensor *g = rows_begin(r, gates, &n, &q);
+    Expr *v = projected(r, d, gx, s, n, q), *sum = recur(r, d, h, n, q);
+    return te_end(r->L, g, sum ? e_add(r->c, v, sum) : v);
+}
+
+/* ---- cells: the state after a step ----------------------------------------------------------- */
+static State step_rnn(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
+    Expr *n, *j;
+    Tensor *g = preactivation(r, d, gx, s, old.h, 1), *h = rows_begin(r, 1, &n, &j);
+    h = te_end(r->L, h, activate(r, d, 0, ld(r->L, g, (Expr *[]){n, j})));
+    return (State){h, NULL};
+}
+
+/* (1 - z) * hh + z * h */
+static Expr *gru_mix(const Rnn *r, Expr *z, Expr *hh, Expr *h) {
+    Cx *c = r->c;
+    Expr *fresh = e_mul(c, e_sub(c, e_num(c, r->w, 1), z), hh);
+    return e_add(c, fresh, e_mul(c, z, h));
+}
+
+/* The reset gate scales what comes out of R: one contraction for all three gates. */
+static State step_gru_linear(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
+    Lower *L = r->L;
+    Cx *c = r->c;
+    Expr *n, *j, *pre[3], *rec[3];
+    Tensor *hr = NULL;
+    if (old.h || r->B) {
+        hr = rows_begin(r, 3, &n, &j);
+        Expr *v = recur(r, d, old.h, n, j);
+        if (r->B) {
+            Expr *col = e_add(c, e_muli(c, r->H, 3), j);
+            Expr *rb = ld(L, r->B, (Expr *[]){e_int(c, d), col});
+            v = v ? e_add(c, v, rb) : rb;
+        }
+        hr = te_end(L, hr, v);
+    }
+    Tensor *h = rows_begin(r, 1, &n, &j);
+    for (int k = 0; k < 3; k++) {
+        pre[k] = projected(r, d, gx, s, n, gate(r, k, j));
+        rec[k] = state_at(r, hr, n, gate(r, k, j));
+    }
+    Expr *z = activate(r, d, 0, hr ? e_add(c, pre[0], rec[0]) : pre[0]);
+    Expr *reset = activate(r, d, 0, hr ? e_add(c, pre[1], rec[1]) : pre[1]);
+    Expr *cand = hr ? e_add(c, pre[2], e_mul(c, reset, rec[2])) : pre[2];
+    cand = activate(r, d, 1, cand);
+    return (State){te_end(L, h, gru_mix(r, z, cand, state_at(r, old.h, n, j))), NULL};
+}
+
+/* The reset gate scales what goes into R: a second contraction. */
+static State step_gru(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
+    Lower *L = r->L;
+    Expr *n, *j;
+    if (r->linear_before_reset) return step_gru_linear(r, d, gx, s, old);
+    Tensor *g = preactivation(r, d, gx, s, old.h, 2), *reset = NULL;
+    if (old.h) {
+        reset = rows_begin(r, 1, &n, &j);
+        Expr *v = activate(r, d, 0, ld(L, g, (Expr *[]){n, gate(r, 1, j)}));
+        reset = te_end(L, reset, e_mul(r->c, v, state_at(r, old.h, n, j)));
+    }
+    Tensor *hh = rows_begin(r, 1, &n, &j);
+    Expr *q = gate(r, 2, j), *v = projected(r, d, gx, s, n, q), *sum = recur(r, d, reset, n, q);
+    hh = te_end(L, hh, sum ? e_add(r->c, v, sum) : v);
+
+    Tensor *h = rows_begin(r, 1, &n, &j);
+    Expr *z = activate(r, d, 0, ld(L, g, (Expr *[]){n, j}));
+    Expr *cand = activate(r, d, 1, ld(L, hh, (Expr *[]){n, j}));
+    return (State){te_end(L, h, gru_mix(r, z, cand, state_at(r, old.h, n, j))), NULL};
+}
+
+/* Gate k (0 input, 1 output, 2 forget) with its peephole to cell value `cell`. */
+static Expr *lstm_gate(const Rnn *r, int d, Tensor *g, int k, Expr *cell, Expr *n, Expr *j) {
+    Expr *v = ld(r->L, g, (Expr *[]){n, gate(r, k, j)});
+    if (r->P) {
+        Expr *p = ld(r->L, r->P, (Expr *[]){e_int(r->c, d), gate(r, k, j)});
+        v = e_add(r->c, v, e_mul(r->c, p, cell));
+    }
+    return activate(r, d, 0, v);
+}
+
+static State step_lstm(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
+    Lower *L = r->L;
+    Cx *c = r->c;
+    Expr *n, *j;
+    Tensor *g = preactivation(r, d, gx, s, old.h, 4);
+
+    Tensor *cell = rows_begin(r, 1, &n, &j);
+    Expr *prev = state_at(r, old.c, n, j);
+    Expr *i = lstm_gate(r, d, g, 0, prev, n, j);
+    Expr *f = r->couple ? e_sub(c, e_num(c, r->w, 1), i) : lstm_gate(r, d, g, 2, prev, n, j);
+    Expr *cand = activate(r, d, 1, ld(L, g, (Expr *[]){n, gate(r, 3, j)}));
+    Expr *now = e_mul(c, i, cand);
+    cell = te_end(L, cell, old.c ? e_add(c, e_mul(c, f, prev), now) : now);
+
+    Tensor *h = rows_begin(r, 1, &n, &j);
+    now = ld(L, cell, (Expr *[]){n, j});
+    const ActUse *u = &r->act[d][2];
+    Expr *o = lstm_gate(r, d, g, 1, now, n, j);
+    Expr *v = e_mul(c, o, act_expr(c, u->act, now, u->alpha, u->beta));
+    return (State){te_end(L, h, v), cell};
+}
+
+static State step(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
+    switch (r->cell) {
+    case CELL_RNN: return step_rnn(r, d, gx, s, old);
+    case CELL_GRU: return step_gru(r, d, gx, s, old);
+    case CELL_LSTM: return step_lstm(r, d, gx, s, old);
+    }
+    die("cell %d", (int)r->cell);
+}
+
+/* Where row n still runs at step s: now; else old (NULL: zero). Type t. */
+static Tensor *masked(const Rnn *r, DType t, Expr *s, Tensor *now, Tensor *old) {
+    Tensor *y = te_begin(r->L, t, 2, (Expr *[]){r->N, r->H});
+    Expr *n = ax(r->L, y, 0), *j = ax(r->L, y, 1);
+    Expr *v = state_at(r, now, n, j);
+    if (r->len) v = e_sel(r->c, e_lt(r->c, s, ld(r->L, r->len, &n)), v, state_at(r, old, n, j));
+    return te_end(r->L, y, e_cast(r->c, t, v));
+}
+
+/* One step with short rows kept; *y is what goes to output Y, in the type of the operands. */
+static State advance(const Rnn *r, int d, Tensor *gx, Expr *s, State old, Tensor **y) {
+    State now = step(r, d, gx, s, old);
+    *y = r->len || r->io != r->w ? masked(r, r->io, s, now.h, NULL) : now.h;
+    if (!r->len) return now;
+    now.h = masked(r, r->w, s, now.h, old.h);
+    if (now.c) now.c = masked(r, r->w, s, now.c, old.c);
+    return now;
+}
+
+/* ---- outputs --------------------------------------------------------------------------------- */
+/* Direction d of an initial state; NULL stays NULL. */
+static Tensor *initial_dir(const Rnn *r, Tensor *all, int d) {
+    if (!all) return NULL;
+    Expr *n, *j, *dir = e_int(r->c, d);
+    Tensor *t = rows_begin(r, 1, &n, &j);
+    Expr *v = ld(r->L, all, r->batch_first ? (Expr *[]){n, dir, j} : (Expr *[]){dir, n, j});
+    return te_end(r->L, t, v);
+}
+
+static Tensor *zero_state(const Rnn *r) {
+    Expr *n, *j;
+    Tensor *t = rows_begin(r, 1, &n, &j);
+    return te_end(r->L, t, e_num(r->c, r->w, 0));
+}
+
+static Expr *by_direction(const Rnn *r, Expr *dir, Expr *const *v) {
+    return r->ndir == 1 ? v[0] : e_sel(r->c, e_eq(r->c, dir, e_int(r->c, 0)), v[0], v[1]);
+}
+
+/* Y_h or Y_c from the last states t of the directions. */
+static void out_state(const Rnn *r, int i, Tensor *const *t) {
+    Lower *L = r->L;
+    if (!wants_out(L, i)) return;
+    if (r->ndir == 1) {
+        out(L, i, t_unsqueeze(L, t_cast(L, r->io, t[0]), r->batch_first ? 1 : 0));
+        return;
+    }
+    Expr *D = e_int(r->c, r->ndir), *v[2];
+    Tensor *y = te_begin(L, r->io, 3,
+                         r->batch_first ? (Expr *[]){r->N, D, r->H} : (Expr *[]){D, r->N, r->H});
+    Expr *dir = ax(L, y, r->batch_first ? 1 : 0), *n = ax(L, y, r->batch_first ? 0 : 1);
+    Expr *j = ax(L, y, 2);
+    for (int d = 0; d < r->ndir; d++) v[d] = e_cast(r->c, r->io, ld(L, t[d], (Expr *[]){n, j}));
+    out(L, i, te_end(L, y, by_direction(r, dir, v)));
+}
+
+/* Y from ys[d]: [T, N, H] in the order of the steps, or the only step's [N, H]. */
+static void out_sequence(const Rnn *r, Tensor *const *ys) {
+    Lower *L = r->L;
+    Cx *c = r->c;
+    bool single = ys[0]->rank == 2;
+    if (r->ndir == 1 && !r->batch_first && (single || !r->rev[0])) {
+        Tensor *y = t_unsqueeze(L, ys[0], single ? 0 : 1);
+        out(L, 0, single ? t_unsqueeze(L, y, 0) : y);
+        return;
+    }
+    Expr *D = e_int(c, r->ndir), *v[2];
+    Tensor *y = te_begin(L, r->io, 4,
+                         r->batch_first ? (Expr *[]){r->N, r->T, D, r->H}
+                                        : (Expr *[]){r->T, D, r->N, r->H});
+    Expr *t = ax(L, y, r->batch_first ? 1 : 0), *dir = ax(L, y, r->batch_first ? 2 : 1);
+    Expr *n = ax(L, y, r->batch_first ? 0 : 2), *j = ax(L, y, 3);
+    for (int d = 0; d < r->ndir; d++) {
+        if (single) {
+            v[d] = ld(L, ys[d], (Expr *[]){n, j});
+            continue;
+        }
+        if (!r->rev[d]) {
+            v[d] = ld(L, ys[d], (Expr *[]){t, n, j});
+            continue;
+        }
+        Expr *last = e_addi(c, r->len ? ld(L, r->len, &n) : r->T, -1);
+        v[d] = ld(L, ys[d], (Expr *[]){e_sub(c, last, t), n, j});
+        if (r->len) v[d] = e_sel(c, e_le(c, t, last), v[d], e_num(c, r->io, 0));
+    }
+    out(L, 0, te_end(L, y, by_direction(r, dir, v)));
+}
+
+static void recurrent(Lower *L, Cell cell) {
+    Rnn rnn, *r = &rnn;
+    read_node(r, L, cell);
+    Tensor *gx[2], *y[2], *ys[2] = {NULL, NULL}, *h[2], *cs[2] = {NULL, NULL};
+    State st[2];
+    int64_t steps;
+    for (int d = 0; d < r->ndir; d++) {
+        gx[d] = project(r, d);
+        st[d] = (State){initial_dir(r, r->h0, d), initial_dir(r, r->c0, d)};
+    }
+    if (dim_const(r->T, &steps) && steps == 1) {
+        for (int d = 0; d < r->ndir; d++) {
+            State last = advance(r, d, gx[d], e_int(r->c, 0), st[d], &ys[d]);
+            h[d] = last.h;
+            cs[d] = last.c;
+        }
+    } else {
+        for (int d = 0; d < r->ndir; d++) {
+            if (!st[d].h) st[d].h = zero_state(r);
+            if (!st[d].c && cell == CELL_LSTM) st[d].c = zero_state(r);
+        }
+        LoopB *b = loop_begin(L, r->T);
+        for (int d = 0; d < r->ndir; d++) {
+            st[d].h = h[d] = loop_carry(L, b, st[d].h);
+            if (st[d].c) st[d].c = cs[d] = loop_carry(L, b, st[d].c);
+        }
+        for (int d = 0; d < r->ndir; d++) {
+            State next = advance(r, d, gx[d], loop_iter(b), st[d], &y[d]);
+            loop_next(L, b, h[d], next.h);
+            if (cs[d]) loop_next(L, b, cs[d], next.c);
+            if (wants_out(L, 0)) ys[d] = loop_scan(L, b, y[d]);
+        }
+        loop_end(L, b);
+    }
+    if (wants_out(L, 0)) out_sequence(r, ys);
+    out_state(r, 1, h);
+    if (cell == CELL_LSTM) out_state(r, 2, cs);
+}
+
+void lower_RNN(Lower *L) { recurrent(L, CELL_RNN); }
+void lower_GRU(Lower *L) { recurrent(L, CELL_GRU); }
+void lower_LSTM(Lower *L) { recurrent(L, CELL_LSTM); }

@@ -1,0 +1,430 @@
+/* sample.c: operators that read at computed real positions: GridSample, RoiAlign, DeformConv. */
+#include "utask/ops/ops.h"
+#include "utask/ops/window.h"
+
+#include <math.h>
+
+typedef enum { SAMPLE_LINEAR, SAMPLE_NEAREST, SAMPLE_CUBIC } SampleMode;
+typedef enum { OUT_ZEROS, OUT_BORDER, OUT_REFLECT } OutMode;
+
+/* A read of x at fixed leading indices and a real position in its last n axes. */
+typedef struct Sample {
+    Tensor *x;
+    int lead, n;
+    Expr *idx[MAX_RANK]; /* the first `lead` are set */
+    SampleMode mode;
+    OutMode outside;
+    bool align; /* borders are the outer elements' centres, not their edges */
+    DType type; /* of weights and result */
+} Sample;
+
+static DType mix_type(DType t) {
+    switch (t) {
+    case DT_F64:
+    case DT_I32:
+    case DT_I64:
+    case DT_U32:
+    case DT_U64: return DT_F64;
+    default: return DT_F32;
+    }
+}
+
+/* An element index moved into [0, n) by the rule for positions outside. */
+static Expr *wrap_index(Lower *L, const Sample *s, Expr *i, Expr *n) {
+    Cx *c = L->cx;
+    Expr *zero = e_int(c, 0), *last = e_addi(c, n, -1);
+    if (s->outside == OUT_ZEROS) return i;
+    if (s->outside == OUT_BORDER) return e_max(c, e_min(c, i, last), zero);
+    /* mirrored: back and forth with period 2 (n - 1) or, about the edges, 2 n */
+    Expr *period = s->align ? e_max(c, e_muli(c, last, 2), e_int(c, 1)) : e_muli(c, n, 2);
+    Expr *m = e_bin(c, E_MOD, i, period);
+    Expr *back = e_sub(c, s->align ? e_muli(c, last, 2) : e_addi(c, period, -1), m);
+    return e_min(c, m, e_max(c, back, zero));
+}
+
+/* The element at s->idx, zero unless `inside` (which OUT_ZEROS uses). */
+static Expr *element(Lower *L, Sample *s, Expr *inside) {
+    Cx *c = L->cx;
+    Expr *v = e_cast(c, s->type, ld(L, s->x, s->idx));
+    return e_sel(c, inside, v, e_num(c, s->type, 0));
+}
+
+static void weights(Lower *L, const Sample *s, Expr *f, Expr **w) {
+    Cx *c = L->cx;
+    DType t = f->dtype;
+    Expr *one = e_num(c, t, 1), *g = e_sub(c, one, f);
+    if (s->mode == SAMPLE_LINEAR) {
+        w[0] = g;
+        w[1] = f;
+        return;
+    }
+    const double a = -0.75;
+    Expr *x[4] = {e_add(c, f, one), f, g, e_add(c, g, one)};
+    for (int i = 0; i < 4; i++) {
+        Expr *k = e_num(c, t, i == 0 || i == 3 ? a : a + 2);
+        Expr *v = e_mul(c, k, x[i]);
+        if (i == 0 || i == 3) {
+            v = e_mul(c, e_sub(c, v, e_num(c, t, 5 * a)), x[i]);
+            v = e_mul(c, e_add(c, v, e_num(c, t, 8 * a)), x[i]);
+            w[i] = e_sub(c, v, e_num(c, t, 4 * a));
+        } else {
+            v = e_mul(c, e_sub(c, v, e_num(c, t, a + 3)), x[i]);
+            w[i] = e_add(c, e_mul(c, v, x[i]), one);
+        }
+    }
+}
+
+/* Interpolates over axes j.. of the position; s->idx holds the element indices of the axes before,
+ * `inside` their bounds. */
+static Expr *sample_axes(Lower *L, Sample *s, Expr *const *pos, int j, Expr *inside) {
+    Cx *c = L->cx;
+    if (j == s->n) return element(L, s, inside);
+    Expr *n = s->x->dim[s->lead + j], *sum = NULL, *w[4];
+    Expr *floor = e_un(c, s->mode == SAMPLE_NEAREST ? E_ROUND : E_FLOOR, pos[j]);
+    Expr *base = e_cast(c, DT_I64, floor);
+    int taps = s->mode == SAMPLE_NEAREST ? 1 : s->mode == SAMPLE_LINEAR ? 2 : 4;
+    if (taps > 1) weights(L, s, e_sub(c, pos[j], floor), w);
+    for (int i = 0; i < taps; i++) {
+        Expr *at = wrap_index(L, s, e_addi(c, base, taps == 4 ? i - 1 : i), n), *in_j = inside;
+        if (s->outside == OUT_ZEROS) in_j = e_and(c, inside, win_inside(L, at, n));
+        s->idx[s->lead + j] = at;
+        Expr *v = sample_axes(L, s, pos, j + 1, in_j);
+        if (taps > 1) v = e_mul(c, e_cast(c, s->type, w[i]), v);
+        sum = sum ? e_add(c, sum, v) : v;
+    }
+    return sum;
+}
+
+/* ---- GridSample -------------------------------------------------------------------------------
+ */
+
+/* Mirrors x between lo and hi. */
+static Expr *reflect(Lower *L, Expr *x, Expr *lo, Expr *hi) {
+    Cx *c = L->cx;
+    DType t = x->dtype;
+    Expr *zero = e_num(c, t, 0), *half = e_num(c, t, 0.5), *two = e_num(c, t, 2);
+    Expr *range = e_sub(c, hi, lo), *below = e_lt(c, x, lo);
+    Expr *d = e_sel(c, below, e_sub(c, lo, x), e_sub(c, x, hi));
+    Expr *turns = e_un(c, E_FLOOR, e_div(c, d, range));
+    Expr *rest = e_sub(c, d, e_mul(c, turns, range));
+    Expr *even = e_eq(c, e_mul(c, e_un(c, E_FLOOR, e_mul(c, turns, half)), two), turns);
+    Expr *from_lo = e_eq(c, even, below); /* an even number of turns stays at the side it left */
+    Expr *r = e_sel(c, from_lo, e_add(c, lo, rest), e_sub(c, hi, rest));
+    r = e_sel(c, e_le(c, range, zero), zero, r);
+    return e_sel(c, e_or(c, below, e_lt(c, hi, x)), r, x);
+}
+
+/* Element position of normalized coordinate g on an axis of n elements. */
+static Expr *denormalize(Lower *L, const Sample *s, Expr *g, Expr *n) {
+    Cx *c = L->cx;
+    DType t = g->dtype;
+    Expr *one = e_num(c, t, 1), *half = e_num(c, t, 0.5), *two = e_num(c, t, 2);
+    Expr *len = e_cast(c, t, n), *last = e_sub(c, len, one), *up = e_add(c, g, one), *x;
+    if (s->align)
+        x = e_mul(c, e_div(c, up, two), last);
+    else
+        x = e_div(c, e_sub(c, e_mul(c, up, len), one), two);
+    if (s->mode == SAMPLE_NEAREST) x = e_un(c, E_ROUND, x);
+    if (s->outside == OUT_ZEROS) return x;
+    Expr *lo = s->align ? e_num(c, t, 0) : e_num(c, t, -0.5);
+    Expr *hi = s->align ? last : e_sub(c, len, half);
+    if (s->outside == OUT_REFLECT) return reflect(L, x, lo, hi);
+    Expr *zero = e_num(c, t, 0);
+    x = e_sel(c, e_lt(c, x, lo), zero, x);
+    return e_sel(c, e_lt(c, hi, x), last, x);
+}
+
+static int choice(Lower *L, const char *attr, const char *const *names, int n) {
+    const char *s = attr_s(L, attr, names[0]);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(s, names[i])) return i;
+    fail(L, "attribute %s is '%s'", attr, s);
+}
+
+void lower_GridSample(Lower *L) {
+    static const char *const modes[] = {"linear", "nearest", "cubic"};
+    static const char *const outs[] = {"zeros", "border", "reflection"};
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0), *grid = in(L, 1);
+    int n = x->rank - 2;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *pos[MAX_RANK];
+    if (n < 1 || grid->rank != x->rank)
+        fail(L, "the input has rank %d, the grid %d", x->rank, grid->rank);
+    check(L, e_eq(c, grid->dim[0], x->dim[0]), "input and grid differ in batch size");
+    check(L, e_eq(c, grid->dim[n + 1], e_int(c, n)), "a grid position does not have %d values", n);
+    Sample s = {.x = x, .lead = 2, .n = n};
+    s.mode = (SampleMode)choice(L, "mode", modes, COUNT(modes));
+    s.outside = (OutMode)choice(L, "padding_mode", outs, COUNT(outs));
+    s.align = attr_i(L, "align_corners", 0) != 0;
+    if (s.mode != SAMPLE_NEAREST && n > 4) unsupported(L, "interpolation over %d axes", n);
+    s.type = s.mode == SAMPLE_NEAREST ? x->dtype : mix_type(x->dtype);
+    if (s.mode != SAMPLE_NEAREST && x->dtype == DT_BOOL) unsupported(L, "interpolation of bool");
+    for (int i = 0; i < n; i++)
+        check(L, e_lt(c, e_int(c, 0), x->dim[i + 2]), "spatial axis %d of the input is empty", i);
+
+    /* positions, in axis order (the grid has the last axis first) */
+    DType pt = grid->dtype == DT_F64 ? DT_F64 : DT_F32;
+    Tensor *at = te_begin(L, pt, grid->rank, grid->dim);
+    for (int i = 0; i <= n; i++) idx[i] = ax(L, at, i);
+    Expr *coord = NULL;
+    for (int i = n - 1; i >= 0; i--) {
+        idx[n + 1] = e_int(c, n - 1 - i);
+        Expr *v = denormalize(L, &s, e_cast(c, pt, ld(L, grid, idx)), x->dim[i + 2]);
+        coord = coord ? e_sel(c, e_eq(c, ax(L, at, n + 1), e_int(c, i)), v, coord) : v;
+    }
+    at = te_end(L, at, coord);
+
+    dim[0] = x->dim[0];
+    dim[1] = x->dim[1];
+    for (int i = 0; i < n; i++) dim[i + 2] = grid->dim[i + 1];
+    Tensor *t = te_begin(L, x->dtype, n + 2, dim);
+    s.idx[0] = idx[0] = ax(L, t, 0);
+    s.idx[1] = ax(L, t, 1);
+    for (int i = 0; i < n; i++) idx[i + 1] = ax(L, t, i + 2);
+    for (int i = 0; i < n; i++) {
+        idx[n + 1] = e_int(c, i);
+        pos[i] = ld(L, at, idx);
+    }
+    out(L, 0, te_end(L, t, e_cast(c, x->dtype, sample_axes(L, &s, pos, 0, e_bool(c, true)))));
+}
+
+/* ---- RoiAlign ---------------------------------------------------------------------------------
+ */
+
+/* One axis of the regions: x is [N, C, H, W], axis 0 is H. */
+typedef struct RoiAxis {
+    Expr *start, *bin; /* float32: where the region starts, length of a bin */
+    Expr *grid;        /* int64: samples per bin */
+} RoiAxis;
+
+static RoiAxis roi_axis(Lower *L, Tensor *rois, Expr *roi, int axis, int64_t bins, double scale,
+                        bool half_pixel, int64_t ratio) {
+    Cx *c = L->cx;
+    RoiAxis r;
+    Expr *edge[2], *scale_e = e_num(c, DT_F32, scale);
+    Expr *shift = e_num(c, DT_F32, half_pixel ? 0.5 : 0), *n = e_num(c, DT_F32, (double)bins);
+    for (int j = 0; j < 2; j++) { /* x1, y1, x2, y2 */
+        Expr *idx[2] = {roi, e_int(c, 1 - axis + 2 * j)};
+        edge[j] = e_sub(c, e_mul(c, e_cast(c, DT_F32, ld(L, rois, idx)), scale_e), shift);
+    }
+    Expr *len = e_sub(c, edge[1], edge[0]);
+    if (!half_pixel) len = e_max(c, len, e_num(c, DT_F32, 1));
+    r.start = edge[0];
+    r.bin = e_div(c, len, n);
+    if (ratio > 0)
+        r.grid = e_int(c, ratio);
+    else
+        r.grid = e_max(c, e_cast(c, DT_I64, e_un(c, E_CEIL, r.bin)), e_int(c, 0));
+    return r;
+}
+
+/* The bilinear read at pos[0], pos[1]: the four products, all zero outside of the image. */
+static void roi_corners(Lower *L, Tensor *x, Expr **lead, Expr *const *pos, Expr **v, Expr **in_) {
+    Cx *c = L->cx;
+    Expr *zero = e_num(c, DT_F32, 0), *one = e_num(c, DT_F32, 1), *inside = e_bool(c, true);
+    Expr *i[2][2], *w[2][2];
+    for (int j = 0; j < 2; j++) {
+        Expr *last = e_addi(c, x->dim[j + 2], -1), *n = e_cast(c, DT_F32, x->dim[j + 2]);
+        inside = e_and(c, inside, e_le(c, e_num(c, DT_F32, -1), pos[j]));
+        inside = e_and(c, inside, e_le(c, pos[j], n));
+        Expr *p = e_max(c, pos[j], zero), *low = e_cast(c, DT_I64, p);
+        Expr *edge = e_le(c, last, low);
+        i[j][0] = e_sel(c, edge, last, low);
+        i[j][1] = e_sel(c, edge, last, e_addi(c, low, 1));
+        Expr *f = e_sel(c, edge, zero, e_sub(c, p, e_cast(c, DT_F32, low)));
+        w[j][0] = e_sub(c, one, f);
+        w[j][1] = f;
+    }
+    for (int k = 0; k < 4; k++) {
+        Expr *idx[4] = {lead[0], lead[1], i[0][k >> 1], i[1][k & 1]};
+        Expr *e = e_mul(c, w[0][k >> 1], w[1][k & 1]);
+        v[k] = e_mul(c, e, e_cast(c, DT_F32, ld(L, x, idx)));
+    }
+    *in_ = inside;
+}
+
+void lower_RoiAlign(Lower *L) {
+    static const char *const modes[] = {"avg", "max"};
+    static const char *const coords[] = {"half_pixel", "output_half_pixel"};
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0), *rois = in(L, 1), *batch = in(L, 2);
+    int64_t bins[2], ratio = attr_i(L, "sampling_ratio", 0);
+    double scale = attr_f(L, "spatial_scale", 1);
+    bool max = choice(L, "mode", modes, COUNT(modes)) == 1;
+    bool half = choice(L, "coordinate_transformation_mode", coords, COUNT(coords)) == 0;
+    Expr *dim[4], *lead[2], *pos[2], *most[2], *v[4], *inside;
+    Axis *axis[2];
+    RoiAxis r[2];
+    bins[0] = attr_i(L, "output_height", 1);
+    bins[1] = attr_i(L, "output_width", 1);
+    if (x->rank != 4 || rois->rank != 2 || batch->rank != 1)
+        fail(L, "ranks of input, regions and batch_indices are %d, %d, %d; 4, 2, 1 are expected",
+             x->rank, rois->rank, batch->rank);
+    for (int i = 0; i < 2; i++) {
+        if (bins[i] < 1 || bins[i] > INT32_MAX)
+            fail(L, "the output size is %lld", (long long)bins[i]);
+        check(L, e_lt(c, e_int(c, 0), x->dim[i + 2]), "the image is empty");
+    }
+    if (ratio < 0 || ratio > 4096) fail(L, "attribute sampling_ratio is %lld", (long long)ratio);
+    check(L, e_eq(c, rois->dim[1], e_int(c, 4)), "a region does not have 4 values");
+    check(L, e_eq(c, rois->dim[0], batch->dim[0]), "regions and batch_indices differ in number");
+
+    /* samples per bin: as many as the region that needs most */
+    for (int i = 0; i < 2; i++) {
+        most[i] = e_int(c, ratio);
+        if (ratio) continue;
+        Tensor *t = te_begin(L, DT_I64, 0, NULL);
+        Axis *n = axis_new(c, rois->dim[0]);
+        Expr *grid = roi_axis(L, rois, e_axis(c, n), i, bins[i], scale, half, 0).grid;
+        Expr *top = e_max(c, e_reduce(c, R_MAX, 1, &n, grid), e_int(c, 0));
+        most[i] = uni(L, te_end(L, t, top), 0);
+        if (!e_is_int(most[i], &(int64_t){0})) most[i] = let(L, "samples", most[i], 0);
+    }
+    dim[0] = rois->dim[0];
+    dim[1] = x->dim[1];
+    dim[2] = e_int(c, bins[0]);
+    dim[3] = e_int(c, bins[1]);
+    Tensor *t = te_begin(L, x->dtype, 4, dim);
+    Expr *roi = ax(L, t, 0), *used = e_bool(c, true), *n = e_int(c, 1);
+    for (int i = 0; i < 2; i++) {
+        r[i] = roi_axis(L, rois, roi, i, bins[i], scale, half, ratio);
+        axis[i] = axis_new(c, most[i]);
+        Expr *k = e_axis(c, axis[i]);
+        used = e_and(c, used, e_lt(c, k, r[i].grid));
+        n = e_mul(c, n, r[i].grid);
+        Expr *at = e_add(c, e_cast(c, DT_F32, k), e_num(c, DT_F32, 0.5));
+        at = e_div(c, e_mul(c, at, r[i].bin), e_cast(c, DT_F32, r[i].grid));
+        pos[i] = e_mul(c, e_cast(c, DT_F32, ax(L, t, i + 2)), r[i].bin);
+        pos[i] = e_add(c, e_add(c, r[i].start, pos[i]), at);
+    }
+    lead[0] = index_checked(L, e_cast(c, DT_I64, ld(L, batch, &roi)), x->dim[0], false);
+    lead[1] = ax(L, t, 1);
+    roi_corners(L, x, lead, pos, v, &inside);
+    Expr *zero = e_num(c, DT_F32, 0), *e;
+    if (max) {
+        e = e_max(c, e_max(c, v[0], v[1]), e_max(c, v[2], v[3]));
+        e = e_sel(c, used, e_sel(c, inside, e, zero), e_num(c, DT_F32, -(double)INFINITY));
+        e = e_reduce(c, R_MAX, 2, axis, e);
+        e = e_sel(c, e_lt(c, e_int(c, 0), n), e, zero);
+    } else {
+        e = e_add(c, e_add(c, v[0], v[1]), e_add(c, v[2], v[3]));
+        e = e_reduce(c, R_SUM, 2, axis, e_sel(c, e_and(c, used, inside), e, zero));
+        e = e_div(c, e, e_cast(c, DT_F32, e_max(c, n, e_int(c, 1))));
+    }
+    out(L, 0, te_end(L, t, e_cast(c, x->dtype, e)));
+}
+
+/* ---- DeformConv -------------------------------------------------------------------------------
+ */
+
+/* Index of kernel position k in row-major order. */
+static Expr *kernel_flat(Lower *L, const Window *w, Expr *const *k) {
+    Expr *f = e_int(L->cx, 0);
+    for (int i = 0; i < w->n; i++) f = e_add(L->cx, e_mul(L->cx, f, w->k[i]), k[i]);
+    return f;
+}
+
+/* The values that the kernel meets, [n, channel, k…, o…], times the mask. */
+static Tensor *deform_columns(Lower *L, Tensor *x, Tensor *offset, Tensor *mask, const Window *w,
+                              Expr *per_group, DType acc) {
+    Cx *c = L->cx;
+    int n = w->n;
+    Expr *dim[MAX_RANK], *k[MAX_RANK], *pos[MAX_RANK], *idx[MAX_RANK], *taps = e_int(c, 1);
+    dim[0] = x->dim[0];
+    dim[1] = x->dim[1];
+    for (int i = 0; i < n; i++) {
+        dim[2 + i] = w->k[i];
+        dim[2 + n + i] = w->out[i];
+        taps = e_mul(c, taps, w->k[i]);
+    }
+    Tensor *t = te_begin(L, acc, 2 + 2 * n, dim);
+    for (int i = 0; i < n; i++) k[i] = ax(L, t, 2 + i);
+    Expr *at = kernel_flat(L, w, k), *group = e_bin(c, E_FDIV, ax(L, t, 1), per_group);
+    at = e_add(c, e_mul(c, group, taps), at);
+    idx[0] = ax(L, t, 0);
+    for (int i = 0; i < n; i++) idx[i + 2] = ax(L, t, 2 + n + i);
+    for (int i = 0; i < n; i++) {
+        Expr *p = e_add(c, e_muli(c, idx[i + 2], w->stride[i]), e_muli(c, k[i], w->dil[i]));
+        idx[1] = e_addi(c, e_muli(c, at, n), i);
+        pos[i] =
+            e_add(c, e_cast(c, acc, e_sub(c, p, w->lo[i])), e_cast(c, acc, ld(L, offset, idx)));
+    }
+    Sample s = {
+        .x = x, .lead = 2, .n = n, .mode = SAMPLE_LINEAR, .outside = OUT_ZEROS, .type = acc};
+    s.idx[0] = ax(L, t, 0);
+    s.idx[1] = ax(L, t, 1);
+    Expr *e = sample_axes(L, &s, pos, 0, e_bool(c, true));
+    if (mask) {
+        idx[1] = at;
+        e = e_mul(c, e, e_cast(c, acc, ld(L, mask, idx)));
+    }
+    return te_end(L, t, e);
+}
+
+void lower_DeformConv(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0), *wt = in(L, 1), *offset = in(L, 2), *bias = in(L, 3), *mask = in(L, 4);
+    int n = x->rank - 2, nred = 0, r = 3;
+    int64_t group = attr_i(L, "group", 1), og = attr_i(L, "offset_group", 1), kk[MAX_RANK];
+    Window w;
+    Expr *dim[MAX_RANK], *ci[MAX_RANK], *wi[MAX_RANK], *taps = e_int(c, 1);
+    Axis *red[MAX_RANK];
+    if (n < 1 || wt->rank != x->rank || offset->rank != x->rank || (mask && mask->rank != x->rank))
+        fail(L, "input, weights, offset and mask differ in rank");
+    if (2 + 2 * n > MAX_RANK) unsupported(L, "a deformable convolution over %d axes", n);
+    if (group < 1 || og < 1 || group > INT32_MAX || og > INT32_MAX)
+        fail(L, "group is %lld, offset_group %lld", (long long)group, (long long)og);
+    window_read(L, &w, n, x->dim + 2, wt->dim + 2);
+    window_place(L, &w, false);
+    if (attr_has(L, "kernel_shape")) {
+        window_ints(L, "kernel_shape", n, 1, 1, kk);
+        for (int i = 0; i < n; i++)
+            check(L, e_eq(c, w.k[i], e_int(c, kk[i])), "kernel_shape is not that of the weights");
+    }
+    Expr *icg = wt->dim[1], *ocg = win_fdiv(L, wt->dim[0], group);
+    Expr *per = win_fdiv(L, x->dim[1], og);
+    check(L, e_eq(c, x->dim[1], e_muli(c, icg, group)), "channels of input and weights differ");
+    check(L, e_eq(c, wt->dim[0], e_muli(c, ocg, group)), "output channels do not divide by group");
+    check(L, e_eq(c, x->dim[1], e_muli(c, per, og)), "channels do not divide by offset_group");
+    for (int i = 0; i < n; i++) {
+        taps = e_mul(c, taps, w.k[i]);
+        check(L, e_eq(c, offset->dim[i + 2], w.out[i]), "offset does not have the output's size");
+        if (mask)
+            check(L, e_eq(c, mask->dim[i + 2], w.out[i]), "mask does not have the output's size");
+    }
+    check(L, e_eq(c, offset->dim[0], x->dim[0]), "input and offset differ in batch size");
+    check(L, e_eq(c, offset->dim[1], e_muli(c, taps, og * n)), "offset has a wrong channel count");
+    if (mask) {
+        check(L, e_eq(c, mask->dim[0], x->dim[0]), "input and mask differ in batch size");
+        check(L, e_eq(c, mask->dim[1], e_muli(c, taps, og)), "mask has a wrong channel count");
+    }
+    if (bias) {
+        if (bias->rank != 1) fail(L, "the bias has rank %d, not 1", bias->rank);
+        check(L, e_eq(c, bias->dim[0], wt->dim[0]), "the bias is not one per output channel");
+    }
+    DType acc = x->dtype == DT_F64 ? DT_F64 : DT_F32;
+    Tensor *col = deform_columns(L, x, offset, mask, &w, per, acc);
+
+    dim[0] = x->dim[0];
+    dim[1] = e_int(c, group);
+    dim[2] = ocg;
+    for (int i = 0; i < n; i++) dim[r++] = w.out[i];
+    Tensor *t = te_begin(L, x->dtype, r, dim);
+    red[nred++] = axis_new(c, icg);
+    ci[0] = ax(L, t, 0);
+    ci[1] = e_add(c, e_mul(c, ax(L, t, 1), icg), e_axis(c, red[0]));
+    wi[0] = e_add(c, e_mul(c, ax(L, t, 1), ocg), ax(L, t, 2));
+    wi[1] = e_axis(c, red[0]);
+    for (int i = 0; i < n; i++) {
+        red[nred] = axis_new(c, w.k[i]);
+        ci[2 + i] = wi[2 + i] = e_axis(c, red[nred++]);
+        ci[2 + n + i] = ax(L, t, 3 + i);
+    }
+    Expr *e = e_mul(c, e_load(c, col, ci), e_cast(c, acc, e_load(c, wt, wi)));
+    e = e_reduce(c, R_SUM, nred, red, e);
+    if (bias) e = e_add(c, e, e_cast(c, acc, ld(L, bias, &wi[0])));
+    t = te_end(L, t, e_cast(c, x->dtype, e));
+    dim[1] = wt->dim[0];
+    for (int i = 0; i < n; i++) dim[i + 2] = w.out[i];
+    out(L, 0, t_reshape(L, t, n + 2, dim));
+}

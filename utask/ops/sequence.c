@@ -1,0 +1,361 @@
+/* sequence.c: sequences, packed as blobs (codegen/extern/seq.h), and optionals. */
+#include "utask/ops/sequence.h"
+
+#include "utask/ops/ops.h"
+
+/* Highest rank considered for items of which nothing is known, as for inputs without a shape. */
+#define UNKNOWN_RANK_MAX 6
+
+/* ---- what is known of elements ----------------------------------------------------------------
+ */
+Val *seq_val(Lower *L, DType t, Tensor *blob, Expr *len) {
+    Val *v = NEW(L->a, Val);
+    v->kind = VT_SEQUENCE;
+    v->t = blob;
+    v->elem_dtype = t;
+    v->elem_rank = -1;
+    v->len = len;
+    return v;
+}
+
+static void copy_elems(Val *dst, const Val *src) {
+    dst->elem_rank = src->elem_rank;
+    dst->elem_mask = src->elem_mask;
+    memcpy(dst->elem_dim, src->elem_dim, sizeof dst->elem_dim);
+}
+
+static uint32_t elem_ranks(const Val *v) {
+    return v->elem_rank >= 0 ? UINT32_C(1) << v->elem_rank : v->elem_mask;
+}
+
+void seq_join_elems(Val *dst, const Val *a, const Val *b) {
+    if (e_is_ival(a->len, 0)) {
+        copy_elems(dst, b);
+    } else if (e_is_ival(b->len, 0)) {
+        copy_elems(dst, a);
+    } else if (a->elem_rank >= 0 && a->elem_rank == b->elem_rank) {
+        dst->elem_rank = a->elem_rank;
+        for (int i = 0; i < a->elem_rank; i++)
+            dst->elem_dim[i] = a->elem_dim[i] == b->elem_dim[i] ? a->elem_dim[i] : NULL;
+    } else {
+        uint32_t ra = elem_ranks(a), rb = elem_ranks(b);
+        dst->elem_rank = -1;
+        dst->elem_mask = ra && rb ? ra | rb : 0;
+        memset(dst->elem_dim, 0, sizeof dst->elem_dim);
+    }
+}
+
+/* What a sequence of this one tensor knows. */
+static Val elems_of(Lower *L, const Tensor *t) {
+    Val v = {.kind = VT_SEQUENCE, .elem_dtype = t->dtype, .elem_rank = t->rank};
+    v.len = e_int(L->cx, 1);
+    v.elem_mask = t->rank < 0 ? t->rank_mask : 0;
+    for (int i = 0; i < t->rank; i++) v.elem_dim[i] = t->dim[i];
+    return v;
+}
+
+static bool uses_later_sym(const Expr *e, int nsym, Map *seen) {
+    if (e->op == E_SYM) return e->sym->id >= nsym;
+    if (map_geti(seen, (uint64_t)e->id)) return false;
+    map_seti(seen, (uint64_t)e->id, seen);
+    for (int i = 0; i < e->n; i++)
+        if (uses_later_sym(e->a[i], nsym, seen)) return true;
+    return false;
+}
+
+void seq_leave_scope(Lower *L, Val *v, int nsym) {
+    for (int i = 0; i < v->elem_rank; i++)
+        if (v->elem_dim[i] && uses_later_sym(v->elem_dim[i], nsym, map_new(L->a)))
+            v->elem_dim[i] = NULL;
+}
+
+/* ---- building blocks --------------------------------------------------------------------------
+ */
+static Tensor *blob_body(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
+                         Expr *const *param, const char *fault) {
+    Stmt *s = ext_begin(L, name, nin, ins, nparam, param);
+    ext_blob(L, s);
+    ext_end(L, s, fault);
+    return ext_result(L, s, 0);
+}
+
+static Tensor *construct(Lower *L, DType t, int n, Tensor *const *items) {
+    Expr *param[] = {e_int(L->cx, n), e_int(L->cx, t)};
+    return blob_body(L, "seq_construct", n, items, 2, param, "the items do not fit a sequence");
+}
+
+Val *seq_empty(Lower *L, DType t) {
+    return seq_val(L, t, construct(L, t, 0, NULL), e_int(L->cx, 0));
+}
+
+Val *seq_insert(Lower *L, const Val *seq, Tensor *t, Expr *pos) {
+    if (seq->elem_dtype != DT_NONE && seq->elem_dtype != t->dtype)
+        fail(L, "a %s tensor does not belong in a sequence of %s", dtype_name(t->dtype),
+             dtype_name(seq->elem_dtype));
+    Tensor *ins[] = {seq->t, t};
+    Tensor *blob = blob_body(L, "seq_insert", 2, ins, 1, &pos, "the position is out of range");
+    Val item = elems_of(L, t), *v = seq_val(L, t->dtype, blob, e_addi(L->cx, seq->len, 1));
+    seq_join_elems(v, seq, &item);
+    return v;
+}
+
+/* Adds to s the symbols that bx_seq_report fills and an output of the element type whose dims are
+ * `known` where not NULL, else those symbols; rank -1 gives a tensor of run-time rank. */
+static void reported_out(Lower *L, Stmt *s, DType t, int rank, Expr *const *known, uint32_t ranks) {
+    Expr *dim[MAX_RANK], *rank_e = NULL;
+    for (int i = 0; i < (rank < 0 ? MAX_RANK : rank); i++) {
+        dim[i] = ext_sym(L, s, "dim");
+        if (rank >= 0 && known[i]) dim[i] = known[i];
+    }
+    if (rank < 0) rank_e = ext_sym(L, s, "rank");
+    Tensor *o = ext_out(L, s, t, rank < 0 ? MAX_RANK : rank, dim);
+    if (rank >= 0) return;
+    o->rank = -1;
+    o->rank_e = rank_e;
+    o->rank_mask = ranks ? ranks : (UINT32_C(2) << UNKNOWN_RANK_MAX) - 1;
+}
+
+/* Appends s, whose output 0 comes from reported_out. */
+static Tensor *reported_end(Lower *L, Stmt *s, const char *fault) {
+    ext_end(L, s, fault);
+    Tensor *t = ext_result(L, s, 0);
+    if (t->rank < 0 && !(t->rank_mask >> (UNKNOWN_RANK_MAX + 1)))
+        check(L, e_le(L->cx, t->rank_e, e_int(L->cx, UNKNOWN_RANK_MAX)),
+              "an item of undeclared rank has more than %d dimensions", UNKNOWN_RANK_MAX);
+    return t;
+}
+
+Tensor *seq_at(Lower *L, const Val *seq, Expr *pos, int want) {
+    Expr *const none[MAX_RANK] = {0};
+    bool known = seq->elem_rank >= 0;
+    int rank = known ? seq->elem_rank : want;
+    if (seq->elem_dtype == DT_NONE) fail(L, "the element type of the sequence is not known");
+    Expr *param[] = {pos, e_int(L->cx, rank)};
+    Tensor *blob = seq->t;
+    Stmt *s = ext_begin(L, "seq_at", 1, &blob, 2, param);
+    reported_out(L, s, seq->elem_dtype, rank, known ? seq->elem_dim : none, elem_ranks(seq));
+    return reported_end(L, s,
+                        "the position is out of range, or the item is not of the declared type");
+}
+
+/* ---- sequence operators -----------------------------------------------------------------------
+ */
+static Val *seq_in(Lower *L, int i) {
+    Val *v = in_val(L, i);
+    if (!v || v->kind != VT_SEQUENCE) fail(L, "input %d is not a sequence", i);
+    return v;
+}
+
+static Tensor *tensor_in(Lower *L, int i) {
+    Tensor *t = in(L, i);
+    if (!t) fail(L, "input %d is missing", i);
+    return t;
+}
+
+/* Input i as a position; dflt when it is absent. */
+static Expr *pos_in(Lower *L, int i, Expr *dflt) {
+    if (!has_in(L, i) && dflt) return dflt;
+    Tensor *t = tensor_in(L, i);
+    check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "the position must have one element");
+    return uni_i64(L, t, 0);
+}
+
+/* The rank that the model declares for output 0, or -1. */
+static int declared_rank(Lower *L) {
+    const Value *v = L->node->nout > 0 ? L->node->out[0] : NULL;
+    const VType *t = v ? v->type : NULL;
+    return t && t->kind == VT_TENSOR && t->has_shape ? t->rank : -1;
+}
+
+void lower_SequenceEmpty(Lower *L) {
+    int64_t t = attr_i(L, "dtype", DT_F32);
+    if (t < 0 || t > INT32_MAX || !dtype_supported((int)t))
+        unsupported(L, "sequences of %s", dtype_name((int)t));
+    out_val(L, 0, seq_empty(L, (DType)t));
+}
+
+void lower_SequenceConstruct(Lower *L) {
+    int n = L->node->nin;
+    Tensor **items = NEWN(L->a, Tensor *, n);
+    for (int i = 0; i < n; i++) {
+        items[i] = tensor_in(L, i);
+        if (items[i]->dtype != items[0]->dtype)
+            fail(L, "inputs are of different types, %s and %s", dtype_name(items[0]->dtype),
+                 dtype_name(items[i]->dtype));
+    }
+    DType t = items[0]->dtype;
+    Val *v = seq_val(L, t, construct(L, t, n, items), e_int(L->cx, n));
+    for (int i = 0; i < n; i++) {
+        Val item = elems_of(L, items[i]);
+        if (i == 0)
+            copy_elems(v, &item);
+        else
+            seq_join_elems(v, v, &item);
+    }
+    out_val(L, 0, v);
+}
+
+void lower_SequenceInsert(Lower *L) {
+    Val *v = seq_in(L, 0);
+    out_val(L, 0, seq_insert(L, v, tensor_in(L, 1), pos_in(L, 2, v->len)));
+}
+
+void lower_SequenceErase(Lower *L) {
+    Val *v = seq_in(L, 0);
+    Expr *pos = pos_in(L, 1, e_int(L->cx, -1));
+    Tensor *blob = blob_body(L, "seq_erase", 1, &v->t, 1, &pos, "the position is out of range");
+    Val *r = seq_val(L, v->elem_dtype, blob, e_addi(L->cx, v->len, -1));
+    copy_elems(r, v);
+    out_val(L, 0, r);
+}
+
+void lower_SequenceAt(Lower *L) {
+    Val *v = seq_in(L, 0);
+    out(L, 0, seq_at(L, v, pos_in(L, 1, NULL), declared_rank(L)));
+}
+
+void lower_SequenceLength(Lower *L) {
+    Val *v = seq_in(L, 0);
+    out(L, 0, t_from_uniform(L, DT_I64, 0, NULL, &v->len));
+}
+
+void lower_SplitToSequence(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = tensor_in(L, 0), *ins[] = {x, NULL};
+    if (x->rank == 0) fail(L, "a scalar cannot be split");
+    int axis = norm_axis(L, attr_i(L, "axis", 0), x->rank);
+    Expr *chunk = e_int(c, 1), *extent = x->dim[axis], *len, *piece = NULL;
+    bool drop = false;
+    if (has_in(L, 1)) {
+        Tensor *split = in(L, 1);
+        if (split->rank > 1) fail(L, "split has rank %d, not 0 or 1", split->rank);
+        if (split->rank == 1)
+            ins[1] = split;
+        else
+            chunk = uni_i64(L, split, 0);
+    } else {
+        drop = attr_i(L, "keepdims", 1) == 0;
+    }
+    if (ins[1]) {
+        int64_t n, first, v;
+        len = ins[1]->dim[0];
+        if (dim_const(len, &n) && n > 0 && const_elem(ins[1], 0, &first)) {
+            piece = e_int(c, first);
+            for (int64_t i = 1; i < n; i++)
+                if (!const_elem(ins[1], i, &v) || v != first) piece = NULL;
+        }
+    } else {
+        int64_t d, k;
+        check(L, e_lt(c, e_int(c, 0), chunk), "split must be positive");
+        len = let(L, "pieces", e_div(c, e_addi(c, e_add(c, extent, chunk), -1), chunk), 0);
+        if (e_is_int(chunk, &k) && (k == 1 || (dim_const(extent, &d) && d % k == 0))) piece = chunk;
+    }
+    Expr *param[] = {e_int(c, axis), chunk, e_int(c, drop)};
+    Val *v = seq_val(L, x->dtype,
+                     blob_body(L, "seq_split", 2, ins, 3, param,
+                               "split does not add up to the size of the axis"),
+                     len);
+    v->elem_rank = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (i != axis || !drop) v->elem_dim[v->elem_rank++] = i == axis ? piece : x->dim[i];
+    out_val(L, 0, v);
+}
+
+void lower_ConcatFromSequence(Lower *L) {
+    Cx *c = L->cx;
+    Val *v = seq_in(L, 0);
+    int64_t fresh = attr_i(L, "new_axis", 0), axis = attr_i(L, "axis", 0);
+    if (!attr_has(L, "axis")) fail(L, "the attribute axis is missing");
+    if (fresh != 0 && fresh != 1) fail(L, "new_axis is neither 0 nor 1");
+    if (v->elem_dtype == DT_NONE) fail(L, "the element type of the sequence is not known");
+    int rank = v->elem_rank >= 0 ? v->elem_rank + (int)fresh : declared_rank(L);
+    uint32_t ranks = elem_ranks(v) << fresh & ((UINT32_C(2) << MAX_RANK) - 1);
+    Expr *known[MAX_RANK] = {0};
+    if (v->elem_rank >= 0) {
+        if (rank > MAX_RANK) unsupported(L, "tensors of rank %d", rank);
+        axis = norm_axis(L, axis, rank);
+        for (int i = 0; i < rank; i++)
+            if (i != axis) known[i] = v->elem_dim[fresh && i > axis ? i - 1 : i];
+        if (fresh) known[axis] = v->len;
+    }
+    Expr *param[] = {e_int(c, axis), e_int(c, fresh), e_int(c, rank)};
+    Stmt *s = ext_begin(L, "seq_concat", 1, &v->t, 3, param);
+    reported_out(L, s, v->elem_dtype, rank, known, ranks);
+    out(L, 0, reported_end(L, s, "the sequence is empty or its items do not fit together"));
+}
+
+void lower_SequenceMap(Lower *L) {
+    const Node *node = L->node;
+    const Attr *body = node_attr(node, "body");
+    if (!body || body->kind != AT_GRAPH) fail(L, "the attribute body is missing");
+    const Region *r = body->g;
+    int nin = node->nin, nout = node->nout;
+    if (r->nparam != nin || r->nresult != nout)
+        fail(L, "the body has %d inputs and %d outputs, not %d and %d", r->nparam, r->nresult, nin,
+             nout);
+    int nsym = L->cx->next_sym;
+    Val **arg = NEWN(L->a, Val *, nin), **res = NEWN(L->a, Val *, nout);
+    Val **acc = NEWN(L->a, Val *, nout);
+    Expr *trips = seq_in(L, 0)->len;
+    for (int i = 0; i < nout; i++) {
+        const VType *t = r->result_type[i];
+        bool typed = t && t->kind == VT_TENSOR && dtype_supported(t->dtype);
+        acc[i] = seq_empty(L, typed ? t->dtype : DT_NONE);
+    }
+    Val **const outs = L->out;
+    LoopB *b = loop_begin(L, trips);
+    Expr *iter = loop_iter(b);
+    for (int i = 0; i < nout; i++) {
+        Tensor *phi = loop_carry(L, b, acc[i]->t);
+        acc[i] = seq_val(L, acc[i]->elem_dtype, phi, iter);
+    }
+    for (int i = 0; i < nin; i++) {
+        arg[i] = in_val(L, i);
+        if (!arg[i]) fail(L, "input %d is missing", i);
+        if (arg[i]->kind == VT_SEQUENCE) arg[i] = val_tensor(L, seq_at(L, arg[i], iter, -1));
+    }
+    lower_region(L, r, nin, arg, nout, res);
+    L->node = node;
+    L->out = outs;
+    for (int i = 0; i < nout; i++) {
+        if (res[i]->kind != VT_TENSOR) fail(L, "output %d of the body is not a tensor", i);
+        Val *grown = seq_insert(L, acc[i], res[i]->t, iter);
+        loop_next(L, b, acc[i]->t, grown->t);
+        acc[i]->elem_dtype = res[i]->t->dtype;
+        Val item = elems_of(L, res[i]->t);
+        copy_elems(acc[i], &item);
+        acc[i]->len = trips;
+        seq_leave_scope(L, acc[i], nsym);
+    }
+    loop_end(L, b);
+    for (int i = 0; i < nout; i++) out_val(L, i, acc[i]);
+}
+
+/* ---- optionals --------------------------------------------------------------------------------
+ */
+void lower_Optional(Lower *L) {
+    Val *v = NEW(L->a, Val);
+    v->kind = VT_OPTIONAL;
+    v->inner = in_val(L, 0);
+    if (v->inner && v->inner->kind == VT_OPTIONAL) fail(L, "an optional of an optional");
+    if (!v->inner && !attr_has(L, "type")) fail(L, "neither an input nor the attribute type");
+    v->has = e_bool(L->cx, v->inner != NULL);
+    out_val(L, 0, v);
+}
+
+void lower_OptionalHasElement(Lower *L) {
+    Val *v = in_val(L, 0);
+    Expr *has = v && v->kind == VT_OPTIONAL ? v->has : e_bool(L->cx, v != NULL);
+    out(L, 0, t_from_uniform(L, DT_BOOL, 0, NULL, &has));
+}
+
+void lower_OptionalGetElement(Lower *L) {
+    Val *v = in_val(L, 0);
+    if (!v) fail(L, "the input is missing");
+    if (v->kind == VT_OPTIONAL) {
+        check(L, v->has, "the optional has no element");
+        if (!v->inner) fail(L, "the optional has no element");
+        v = v->inner;
+    }
+    out_val(L, 0, v);
+}

@@ -1,0 +1,426 @@
+/* shape.c: operators that read or change shapes and leave the elements in place. */
+#include "utask/lower_internal.h"
+#include "utask/ops/size.h"
+
+static int64_t clamp_axis(int64_t v, int rank) {
+    if (v < 0) v = v < -rank ? 0 : v + rank;
+    return v > rank ? rank : v;
+}
+
+void lower_Shape(Lower *L) {
+    Tensor *a = in(L, 0);
+    int64_t start = clamp_axis(attr_i(L, "start", 0), a->rank);
+    int64_t end = clamp_axis(attr_i(L, "end", a->rank), a->rank);
+    int64_t n = end > start ? end - start : 0;
+    out(L, 0, t_from_uniform(L, DT_I64, 1, &n, a->dim + (n ? start : 0)));
+}
+
+void lower_Size(Lower *L) {
+    Expr *n = count(L, in(L, 0));
+    out(L, 0, t_from_uniform(L, DT_I64, 0, NULL, &n));
+}
+
+/* ---- Reshape --------------------------------------------------------------------------------- */
+
+/* A product of sizes taken apart: k * f[0] * f[1] * … */
+typedef struct Factors {
+    int64_t k;
+    VEC(Expr *) f;
+    bool overflow; /* k left the range of sizes: the product cannot be taken apart */
+} Factors;
+
+static void factors_add(Lower *L, Factors *p, Expr *e) {
+    int64_t v;
+    if (e_is_int(e, &v)) {
+        if (v < 0 || !mul_size(p->k, v, &p->k)) p->overflow = true;
+    } else if (e->op == E_MUL) {
+        factors_add(L, p, e->a[0]);
+        factors_add(L, p, e->a[1]);
+    } else {
+        vec_push(L->a, &p->f, e);
+    }
+}
+
+static Expr *factors_product(Cx *c, const Factors *p) {
+    Expr *e = e_int(c, p->k);
+    for (int i = 0; i < p->f.n; i++) e = e_mul(c, e, p->f.p[i]);
+    return e;
+}
+
+static int64_t gcd(int64_t a, int64_t b) {
+    while (b) {
+        int64_t t = a % b;
+        a = b;
+        b = t;
+    }
+    return a;
+}
+
+/* Removes from num[] some entries whose product is e (one entry where that is enough); false when
+ * there are none. */
+static bool remove_product(Cx *c, int *n, Expr **num, Expr *e) {
+    int64_t v;
+    for (int j = 0; j < *n; j++)
+        if (num[j] == e) {
+            num[j] = num[--*n];
+            return true;
+        }
+    if (*n > 8 || e_is_int(e, &v)) return false;
+    for (uint32_t set = 3; set < 1u << *n; set++) {
+        Expr *p = e_int(c, 1);
+        for (int j = 0; j < *n; j++)
+            if (set >> j & 1) p = e_mul(c, p, num[j]);
+        if (p != e) continue;
+        for (int j = *n - 1; j >= 0; j--)
+            if (set >> j & 1) num[j] = num[--*n];
+        return true;
+    }
+    return false;
+}
+
+/* Product of num / product of den, by cancelling equal factors first, so that a size which is zero
+ * at run time on both sides does no harm. The caller checks that the division leaves no rest.
+ * Overwrites both arrays. */
+static Expr *quotient(Lower *L, int nn, Expr **num, int nd, Expr **den) {
+    Cx *c = L->cx;
+    Factors a = {.k = 1}, b = {.k = 1};
+    for (int i = 0; i < nd; i++)
+        if (remove_product(c, &nn, num, den[i])) den[i--] = den[--nd];
+    for (int j = 0; j < nn; j++)
+        if (remove_product(c, &nd, den, num[j])) num[j--] = num[--nn];
+    for (int i = 0; i < nd; i++) factors_add(L, &b, den[i]);
+    for (int j = 0; j < nn; j++) factors_add(L, &a, num[j]);
+    if (a.overflow || b.overflow) unsupported(L, "the tensor is too large");
+    if (b.k == 0) fail(L, "the size for -1 cannot be inferred beside a size of 0");
+    for (int i = 0; i < b.f.n; i++)
+        for (int j = 0; j < a.f.n; j++)
+            if (a.f.p[j] == b.f.p[i]) {
+                a.f.p[j] = a.f.p[--a.f.n];
+                b.f.p[i--] = b.f.p[--b.f.n];
+                break;
+            }
+    int64_t g = gcd(a.k, b.k);
+    a.k /= g;
+    b.k /= g;
+    return e_div(c, factors_product(c, &a), factors_product(c, &b));
+}
+
+void lower_Reshape(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0), *s = in(L, 1);
+    bool allowzero = attr_i(L, "allowzero", 0) != 0;
+    int n = param_len(L, 1, MAX_RANK, "shape"), infer = -1;
+    Expr *dim[MAX_RANK], *one = e_int(c, 1), *zero = e_int(c, 0), *minus = e_int(c, -1);
+    bool free_[MAX_RANK] = {false}, any = false,
+         has_zero = false; /* free_: the sign is not known */
+    for (int i = 0; i < n; i++) {
+        int64_t v;
+        Expr *e = dim[i] = uni_i64(L, s, i);
+        if (e_is_int(e, &v)) {
+            if (v < -1) fail(L, "the shape has the size %lld", (long long)v);
+            if (v == -1) {
+                if (infer >= 0) fail(L, "the shape has more than one -1");
+                infer = i;
+            } else if (v == 0 && !allowzero) {
+                if (i >= a->rank)
+                    fail(L, "the shape copies axis %d of a tensor of rank %d", i, a->rank);
+                dim[i] = a->dim[i];
+            } else if (v == 0) {
+                has_zero = true;
+            }
+        } else if (ge_const(e, 0)) {
+            /* A size of another tensor. Were it 0, then so is the number of elements, and copying a
+             * size that is not 0 here could only make the counts differ. */
+            dim[i] = size_uni(L, "dim", e);
+        } else {
+            free_[i] = any = true;
+        }
+    }
+    if (infer >= 0 && has_zero) fail(L, "the shape has both 0 and -1, and allowzero is set");
+    if (any) {
+        /* From data: each may be -1, 0 or a size. */
+        Expr *rest = one, *nminus = zero;
+        for (int i = 0; i < n; i++) {
+            if (i == infer) continue;
+            if (free_[i]) {
+                Expr *is_minus = e_eq(c, dim[i], minus), *is_zero = e_eq(c, dim[i], zero);
+                check(L, e_le(c, infer >= 0 ? zero : minus, dim[i]),
+                      "the shape has a size below -1%s", infer >= 0 ? " or a second -1" : "");
+                if (!allowzero && i < a->rank)
+                    dim[i] = e_sel(c, is_zero, a->dim[i], dim[i]);
+                else if (!allowzero)
+                    check(L, e_not(c, is_zero), "the shape copies axis %d of a tensor of rank %d",
+                          i, a->rank);
+                dim[i] = let(L, "dim", dim[i], infer >= 0 ? 0 : -1);
+                if (infer < 0) {
+                    nminus = e_add(c, nminus, e_cast(c, DT_I64, is_minus));
+                    rest = e_mul(c, rest, e_sel(c, is_minus, one, dim[i]));
+                    continue;
+                }
+            }
+            rest = e_mul(c, rest, dim[i]);
+        }
+        if (infer < 0) {
+            check(L, e_le(c, nminus, one), "the shape has more than one -1");
+            Expr *q = let(L, "inferred", e_div(c, count(L, a), rest), 0);
+            for (int i = 0; i < n; i++)
+                if (free_[i]) dim[i] = let(L, "dim", e_sel(c, e_lt(c, dim[i], zero), q, dim[i]), 0);
+        }
+    }
+    if (infer >= 0) {
+        Expr *den[MAX_RANK], *num[MAX_RANK];
+        int nd = 0;
+        memcpy(num, a->dim, sizeof num);
+        for (int i = 0; i < n; i++)
+            if (i != infer) den[nd++] = dim[i];
+        dim[infer] = size_uni(L, "inferred", quotient(L, a->rank, num, nd, den));
+    }
+    out(L, 0, t_reshape(L, a, n, dim));
+}
+
+void lower_Flatten(Lower *L) {
+    Tensor *a = in(L, 0);
+    int64_t axis = attr_i(L, "axis", 1);
+    if (axis < -a->rank || axis > a->rank)
+        fail(L, "axis %lld is outside of the rank %d", (long long)axis, a->rank);
+    if (axis < 0) axis += a->rank;
+    Expr *dim[2] = {e_int(L->cx, 1), e_int(L->cx, 1)};
+    for (int i = 0; i < a->rank; i++) dim[i >= axis] = e_mul(L->cx, dim[i >= axis], a->dim[i]);
+    out(L, 0, t_reshape(L, a, 2, dim));
+}
+
+/* ---- Squeeze, Unsqueeze ---------------------------------------------------------------------- */
+
+/* The axes input as expressions for a tensor of this rank, checked to be different from each other.
+ * Sets *mask and returns true when they are all known at compile time. */
+static bool axes_input(Lower *L, int i, int n, int rank, Expr **axis, uint32_t *mask) {
+    Cx *c = L->cx;
+    bool all = true;
+    *mask = 0;
+    for (int j = 0; j < n; j++) {
+        int64_t v;
+        axis[j] = axis_uni(L, in(L, i), j, rank);
+        if (e_is_int(axis[j], &v)) {
+            if (*mask >> v & 1) fail(L, "axis %lld is named twice", (long long)v);
+            *mask |= 1u << v;
+        } else {
+            all = false;
+        }
+    }
+    if (all) return true;
+    for (int j = 0; j < n; j++)
+        for (int k = 0; k < j; k++)
+            check(L, e_not(c, e_eq(c, axis[j], axis[k])), "an axis is named twice");
+    return false;
+}
+
+/* Bool: p is one of the axes. */
+static Expr *is_among(Cx *c, int n, Expr **axis, int p) {
+    Expr *e = e_bool(c, false);
+    for (int j = 0; j < n; j++) e = e_or(c, e, e_eq(c, axis[j], e_int(c, p)));
+    return e;
+}
+
+/* Squeeze without axes from axis i on. Where a size is known only at run time the rank depends on
+ * it: both cases are lowered under a Branch, and the result has unknown rank. */
+typedef struct SqueezeAll {
+    Tensor *a;
+    int i, forks;
+} SqueezeAll;
+
+static void squeeze_all(Lower *L, SqueezeAll s, Val **result);
+
+static void squeeze_arm(Lower *L, void *user, int arm, Val **result) {
+    SqueezeAll s = *(SqueezeAll *)user;
+    s.forks++;
+    if (arm == 0)
+        s.a = t_squeeze(L, s.a, s.i);
+    else
+        s.i++;
+    squeeze_all(L, s, result);
+}
+
+static void squeeze_all(Lower *L, SqueezeAll s, Val **result) {
+    while (s.i < s.a->rank) {
+        int64_t v;
+        Expr *is_one = e_eq(L->cx, s.a->dim[s.i], e_int(L->cx, 1));
+        if (!e_is_int(is_one, &v)) {
+            if (s.forks == 4) unsupported(L, "too many sizes decide the rank at run time");
+            Fork f = fork_begin(L, is_one);
+            fork_run(L, &f, squeeze_arm, &s, 1, result);
+            return;
+        }
+        if (v)
+            s.a = t_squeeze(L, s.a, s.i);
+        else
+            s.i++;
+    }
+    *result = val_tensor(L, s.a);
+}
+
+void lower_Squeeze(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    Expr *axis[MAX_RANK], *dim[MAX_RANK];
+    uint32_t mask = 0;
+    if (!has_in(L, 1)) {
+        Val *v;
+        squeeze_all(L, (SqueezeAll){a, 0, 0}, &v);
+        out_val(L, 0, v);
+        return;
+    }
+    int r = a->rank, n = param_len(L, 1, r, "axes");
+    bool fixed = axes_input(L, 1, n, r, axis, &mask);
+    if (fixed) {
+        for (int i = r - 1; i >= 0; i--)
+            if (mask >> i & 1) a = t_squeeze(L, a, i);
+        out(L, 0, a);
+        return;
+    }
+    /* Axis p of the input is axis p - (dropped before p) of the result. */
+    Expr *before = e_int(c, 0), *zero = e_int(c, 0), *one = e_int(c, 1);
+    for (int j = 0; j < r - n; j++) dim[j] = zero;
+    for (int p = 0; p < r; p++) {
+        Expr *drop = is_among(c, n, axis, p);
+        check(L, e_or(c, e_not(c, drop), e_eq(c, a->dim[p], one)), "axis %d does not have size 1",
+              p);
+        for (int j = p - n < 0 ? 0 : p - n; j <= p && j < r - n; j++) {
+            Expr *here = e_and(c, e_not(c, drop), e_eq(c, before, e_int(c, p - j)));
+            dim[j] = e_sel(c, here, a->dim[p], dim[j]);
+        }
+        before = e_add(c, before, e_cast(c, DT_I64, drop));
+    }
+    for (int j = 0; j < r - n; j++) dim[j] = size_uni(L, "dim", dim[j]);
+    out(L, 0, t_reshape(L, a, r - n, dim));
+}
+
+void lower_Unsqueeze(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    Expr *axis[MAX_RANK], *dim[MAX_RANK];
+    uint32_t mask;
+    int n = param_len(L, 1, MAX_RANK, "axes"), r = a->rank + n;
+    if (r > MAX_RANK) unsupported(L, "the result has rank %d, at most %d is possible", r, MAX_RANK);
+    if (axes_input(L, 1, n, r, axis, &mask)) {
+        for (int i = 0; i < r; i++)
+            if (mask >> i & 1) a = t_unsqueeze(L, a, i);
+        out(L, 0, a);
+        return;
+    }
+    /* Axis p of the result is new, or axis p - (new before p) of the input. */
+    Expr *before = e_int(c, 0), *one = e_int(c, 1);
+    for (int p = 0; p < r; p++) {
+        Expr *fresh = is_among(c, n, axis, p);
+        dim[p] = one;
+        for (int j = p - n < 0 ? 0 : p - n; j <= p && j < a->rank; j++)
+            dim[p] = e_sel(c, e_eq(c, before, e_int(c, p - j)), a->dim[j], dim[p]);
+        dim[p] = e_sel(c, fresh, one, dim[p]);
+        before = e_add(c, before, e_cast(c, DT_I64, fresh));
+    }
+    for (int p = 0; p < r; p++) dim[p] = size_uni(L, "dim", dim[p]);
+    out(L, 0, t_reshape(L, a, r, dim));
+}
+
+/* ---- shapes that fill ------------------------------------------------------------------------ */
+
+void lower_Expand(Lower *L) {
+    Tensor *a = in(L, 0), *s = in(L, 1);
+    Expr *want[MAX_RANK], *dim[MAX_RANK];
+    int n = param_len(L, 1, MAX_RANK, "shape");
+    for (int i = 0; i < n; i++) want[i] = size_uni(L, "dim", uni_i64(L, s, i));
+    int r = bcast_dims(L, a->rank, a->dim, n, want, dim);
+    out(L, 0, t_expand(L, a, r, dim));
+}
+
+void lower_ConstantOfShape(Lower *L) {
+    Tensor *s = in(L, 0);
+    const Attr *at = node_attr(L->node, "value");
+    Expr *dim[MAX_RANK], *value = e_num(L->cx, DT_F32, 0);
+    int n = param_len(L, 0, MAX_RANK, "shape");
+    if (at) {
+        if (at->kind != AT_TENSOR || at->t->count != 1)
+            fail(L, "value must be a tensor of one element");
+        value = e_elem(L->cx, at->t, 0);
+    }
+    for (int i = 0; i < n; i++) dim[i] = size_uni(L, "dim", uni_i64(L, s, i));
+    Tensor *t = te_begin(L, (DType)value->dtype, n, dim);
+    out(L, 0, te_end(L, t, value));
+}
+
+void lower_EyeLike(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    if (a->rank != 2) fail(L, "the input has rank %d, it must have rank 2", a->rank);
+    int64_t k = attr_i(L, "k", 0), dt = attr_i(L, "dtype", a->dtype);
+    if (dt < 0 || dt > 255 || !dtype_supported((int)dt))
+        unsupported(L, "dtype %s is not supported", dtype_name(dt < 0 || dt > 255 ? 0 : (int)dt));
+    const int64_t far = INT64_C(1) << 61;
+    k = k > far ? far : k < -far ? -far : k;
+    Tensor *t = te_begin(L, (DType)dt, 2, a->dim);
+    Expr *on = e_eq(c, ax(L, t, 1), e_addi(c, ax(L, t, 0), k));
+    out(L, 0, te_end(L, t, e_sel(c, on, e_num(c, t->dtype, 1), e_num(c, t->dtype, 0))));
+}
+
+void lower_Trilu(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    int r = a->rank;
+    if (r < 2) fail(L, "the input has rank %d, it must have at least 2", r);
+    if (has_in(L, 1) && param_len(L, 1, 1, "k") != 1) fail(L, "k must be one number");
+    Expr *k = has_in(L, 1) ? uni_i64(L, in(L, 1), 0) : e_int(c, 0), *idx[MAX_RANK];
+    const int64_t far = INT64_C(1) << 61;
+    k = clamp_i(c, k, -far, far);
+    if (!is_simple(k)) k = let(L, "k", k, -far);
+    Tensor *t = te_begin(L, a->dtype, r, a->dim);
+    all_axes(L, t, idx);
+    Expr *diag = e_add(c, idx[r - 2], k), *col = idx[r - 1];
+    Expr *keep = attr_i(L, "upper", 1) ? e_le(c, diag, col) : e_le(c, col, diag);
+    out(L, 0, te_end(L, t, e_sel(c, keep, ld(L, a, idx), e_num(c, a->dtype, 0))));
+}
+
+/* Range: the number of elements, max(ceil((limit - start) / delta), 0). */
+static Expr *range_len(Lower *L, DType t, Expr *start, Expr *limit, Expr *delta) {
+    Cx *c = L->cx;
+    Expr *zero = e_int(c, 0);
+    if (dtype_is_float(t)) {
+        Expr *diff = e_cast(c, DT_F64, e_sub(c, limit, start));
+        Expr *q = e_un(c, E_CEIL, e_div(c, diff, e_cast(c, DT_F64, delta)));
+        /* far beyond every size, where the conversion is still defined */
+        q = e_min(c, e_max(c, q, e_num(c, DT_F64, 0)), e_num(c, DT_F64, 0x1p61));
+        return kmax(c, e_cast(c, DT_I64, q), zero);
+    }
+    Expr *s = e_cast(c, DT_I64, start), *l = e_cast(c, DT_I64, limit),
+         *d = e_cast(c, DT_I64, delta);
+    int64_t v;
+    /* (n - 1) fdiv step + 1 is ceil(n / step) for n ≥ 0 */
+    Expr *up = kmax(c, e_sub(c, l, s), zero), *down = kmax(c, e_sub(c, s, l), zero);
+    if (e_is_int(d, &v)) {
+        if (v == 1) return up;
+        if (v == -1) return down;
+        if (v > 0) return e_addi(c, e_bin(c, E_FDIV, e_addi(c, up, -1), d), 1);
+        if (v == INT64_MIN) return kmin(c, down, e_int(c, 1));
+        return e_addi(c, e_bin(c, E_FDIV, e_addi(c, down, -1), e_int(c, -v)), 1);
+    }
+    Expr *pos = e_lt(c, zero, d), *n = e_sel(c, pos, up, down);
+    Expr *step = e_sel(c, pos, d, e_sub(c, zero, d));
+    return e_addi(c, e_bin(c, E_FDIV, e_addi(c, n, -1), step), 1);
+}
+
+void lower_Range(Lower *L) {
+    Cx *c = L->cx;
+    Expr *v[3];
+    DType dt = in(L, 0)->dtype, work = dt;
+    for (int i = 0; i < 3; i++) {
+        if (count_const(in(L, i)) != 1) fail(L, "start, limit and delta must be scalars");
+        v[i] = uni(L, in(L, i), 0);
+    }
+    if (dt == DT_F16 || dt == DT_BF16) {
+        work = attr_i(L, "stash_type", DT_F32) == DT_F64 ? DT_F64 : DT_F32;
+        for (int i = 0; i < 3; i++) v[i] = e_cast(c, work, v[i]);
+    }
+    check(L, e_not(c, e_eq(c, v[2], e_num(c, work, 0))), "delta is 0");
+    Expr *n = size_uni(L, "length", range_len(L, work, v[0], v[1], v[2]));
+    Tensor *t = te_begin(L, dt, 1, &n);
+    Expr *i = e_cast(c, work, ax(L, t, 0));
+    out(L, 0, te_end(L, t, e_cast(c, dt, e_add(c, v[0], e_mul(c, i, v[2])))));
+}

@@ -1,0 +1,260 @@
+/* signal.c: DFT, STFT, window functions, MelWeightMatrix.
+ *
+ * A transform is a contraction with a matrix of cosines and sines. Where its size is known and
+ * modest the matrix is a tensor (folded to a constant); else its elements are read from one period
+ * of a cosine.
+ */
+#include "utask/ops/ops.h"
+#include "utask/ops/window.h"
+
+#define PI 3.14159265358979323846
+#define MATRIX_MAX (INT64_C(1) << 21) /* elements of a transform kept as a matrix */
+
+static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
+static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
+static DType acc_type(DType t) { return t == DT_F64 ? DT_F64 : DT_F32; }
+
+/* ---- the transform matrix ---------------------------------------------------------------------
+ */
+
+/* Complex number `ci` (0 real, 1 imaginary) of input n contributes to part `co` of output k with
+ * cos(s * 2 pi k n / N + (co - ci) * pi / 2), s = 1 forward, -1 inverse. The angle is counted in
+ * 4 N steps a turn, so that it is reduced exactly. */
+typedef struct Basis {
+    Expr *size;            /* N */
+    bool inverse, half_in; /* half_in: inputs are the first N / 2 + 1 bins of a real signal */
+    DType type;
+    Tensor *window; /* factors of the inputs, or NULL */
+    Tensor *matrix; /* [n, ci, k, co], or NULL */
+    Tensor *period; /* cos over 4 N steps, when there is no matrix */
+} Basis;
+
+static Expr *angle_step(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Expr *co) {
+    Cx *c = L->cx;
+    Expr *turn = e_muli(c, b->size, 4);
+    Expr *j = e_muli(c, e_mul(c, n, k), b->inverse ? -4 : 4);
+    j = e_add(c, j, e_mul(c, b->size, e_sub(c, co, ci)));
+    return e_bin(c, E_MOD, j, turn);
+}
+
+/* cos of j steps of which 4 N make a turn, float64. */
+static Expr *cosine(Lower *L, const Basis *b, Expr *j) {
+    Cx *c = L->cx;
+    Expr *turn = f64(L, e_muli(c, b->size, 4));
+    return e_un(c, E_COS, e_div(c, e_mul(c, num(L, 2 * PI), f64(L, j)), turn));
+}
+
+/* Everything but the cosine: 1 / N of the inverse, mirrored bins, the window. NULL: 1. */
+static Expr *factor(Lower *L, const Basis *b, Expr *n, DType t) {
+    Cx *c = L->cx;
+    Expr *f = NULL;
+    if (b->inverse) f = e_div(c, num(L, 1), f64(L, b->size));
+    if (b->half_in) {
+        Expr *once = e_or(c, e_eq(c, n, e_int(c, 0)), e_eq(c, e_muli(c, n, 2), b->size));
+        f = e_mul(c, f, e_sel(c, once, num(L, 1), num(L, 2)));
+    }
+    if (f) f = e_cast(c, t, f);
+    if (!b->window) return f;
+    Expr *w = e_cast(c, t, ld(L, b->window, &n));
+    return f ? e_mul(c, f, w) : w;
+}
+
+/* nin inputs (of `parts` numbers each) to nout outputs; use_matrix false: positions are not affine.
+ */
+static void basis_make(Lower *L, Basis *b, Expr *nin, Expr *parts, Expr *nout, bool use_matrix) {
+    Cx *c = L->cx;
+    int64_t i, p, o;
+    b->matrix = b->period = NULL;
+    if (use_matrix && e_is_int(nin, &i) && e_is_int(parts, &p) && e_is_int(nout, &o) &&
+        i <= MATRIX_MAX && o <= MATRIX_MAX && i * o * p * 2 <= MATRIX_MAX) {
+        Expr *dim[4] = {nin, parts, nout, e_int(c, b->half_in ? 1 : 2)};
+        Tensor *t = te_begin(L, b->type, 4, dim);
+        Expr *n = ax(L, t, 0);
+        Expr *j = angle_step(L, b, n, ax(L, t, 1), ax(L, t, 2), ax(L, t, 3));
+        Expr *e = cosine(L, b, j), *f = factor(L, b, n, DT_F64);
+        if (f) e = e_mul(c, e, f);
+        b->matrix = table_end(L, t, e_cast(c, b->type, e));
+        return;
+    }
+    Expr *turn = e_muli(c, b->size, 4);
+    Tensor *t = te_begin(L, b->type, 1, &turn);
+    b->period = table_end(L, t, e_cast(c, b->type, cosine(L, b, ax(L, t, 0))));
+}
+
+static Expr *basis_at(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Expr *co) {
+    Cx *c = L->cx;
+    if (b->matrix) {
+        Expr *idx[4] = {n, ci, k, co};
+        return e_load(c, b->matrix, idx);
+    }
+    Expr *j = angle_step(L, b, n, ci, k, co), *f = factor(L, b, n, b->type);
+    Expr *e = ld(L, b->period, &j);
+    return f ? e_mul(c, e, f) : e;
+}
+
+/* ---- DFT --------------------------------------------------------------------------------------
+ */
+
+void lower_DFT(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0);
+    int r = x->rank - 1, nred = 0; /* r: the axis of real and imaginary part */
+    bool inverse = attr_i(L, "inverse", 0) != 0, onesided = attr_i(L, "onesided", 0) != 0;
+    bool irfft = inverse && onesided;
+    int64_t known;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *len = NULL, *half;
+    Axis *red[2];
+    if (r < 1) fail(L, "the input has rank %d; at least 2 is needed", x->rank);
+    Expr *one = e_int(c, 1), *zero = e_int(c, 0), *parts = x->dim[r];
+    check(L, e_and(c, e_le(c, one, parts), e_le(c, parts, e_int(c, 2))),
+          "the last axis must hold a real and optionally an imaginary part");
+
+    /* the axis may be known at run time only: then lengths and indices select among the axes */
+    Expr *axis = has_in(L, 2) ? uni_i64(L, in(L, 2), 0) : e_int(c, r - 1);
+    axis = e_sel(c, e_lt(c, axis, zero), e_addi(c, axis, x->rank), axis);
+    if (!e_is_int(axis, &known)) axis = let(L, "axis", axis, INT64_MIN);
+    check(L, e_and(c, e_le(c, zero, axis), e_lt(c, axis, e_int(c, r))),
+          "the axis is out of range for rank %d", x->rank);
+    bool fixed = e_is_int(axis, &known);
+    for (int i = 0; i < r; i++)
+        len = len ? e_sel(c, e_eq(c, axis, e_int(c, i)), x->dim[i], len) : x->dim[i];
+    Expr *size = irfft ? e_muli(c, e_addi(c, len, -1), 2) : len;
+    if (has_in(L, 1)) size = uni_i64(L, in(L, 1), 0);
+    check(L, e_le(c, one, size), "the length of the transform is not positive");
+    half = e_addi(c, win_fdiv(L, size, 2), 1);
+
+    Basis b = {.size = size, .inverse = inverse, .half_in = irfft, .type = acc_type(x->dtype)};
+    Expr *nin = e_min(c, len, irfft ? half : size), *nout = onesided && !inverse ? half : size;
+    basis_make(L, &b, nin, parts, nout, fixed);
+    for (int i = 0; i < r; i++) dim[i] = e_sel(c, e_eq(c, axis, e_int(c, i)), nout, x->dim[i]);
+    dim[r] = e_int(c, irfft ? 1 : 2);
+    Tensor *t = te_begin(L, x->dtype, x->rank, dim);
+    red[nred] = axis_new(c, nin);
+    Expr *n = e_axis(c, red[nred++]), *ci = zero, *k = NULL;
+    if (!e_is_ival(parts, 1)) {
+        red[nred] = axis_new(c, parts);
+        ci = e_axis(c, red[nred++]);
+    }
+    for (int i = 0; i < r; i++) {
+        Expr *here = e_eq(c, axis, e_int(c, i));
+        idx[i] = e_sel(c, here, n, ax(L, t, i));
+        k = k ? e_sel(c, here, ax(L, t, i), k) : ax(L, t, i);
+    }
+    idx[r] = ci;
+    Expr *e = e_cast(c, b.type, e_load(c, x, idx));
+    e = e_mul(c, e, basis_at(L, &b, n, ci, k, ax(L, t, r)));
+    out(L, 0, te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e))));
+}
+
+void lower_STFT(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0), *window = in(L, 2);
+    bool onesided = attr_i(L, "onesided", 1) != 0;
+    Expr *dim[4], *idx[3], *one = e_int(c, 1);
+    Axis *red[2];
+    int nred = 0;
+    if (x->rank != 3) fail(L, "the signal has rank %d, not 3", x->rank);
+    if (window && window->rank != 1) fail(L, "the window has rank %d, not 1", window->rank);
+    Expr *step = uni_i64(L, in(L, 1), 0), *parts = x->dim[2];
+    Expr *size = has_in(L, 3) ? uni_i64(L, in(L, 3), 0) : window ? window->dim[0] : x->dim[1];
+    check(L, e_and(c, e_le(c, one, parts), e_le(c, parts, e_int(c, 2))),
+          "the last axis must hold a real and optionally an imaginary part");
+    check(L, e_le(c, one, step), "frame_step is not positive");
+    check(L, e_le(c, one, size), "the frame length is not positive");
+    check(L, e_le(c, size, x->dim[1]), "a frame is longer than the signal");
+
+    Basis b = {.size = size, .window = window, .type = acc_type(x->dtype)};
+    Expr *nin = window ? e_min(c, window->dim[0], size) : size;
+    Expr *nout = onesided ? e_addi(c, win_fdiv(L, size, 2), 1) : size;
+    basis_make(L, &b, nin, parts, nout, true);
+    dim[0] = x->dim[0];
+    dim[1] = e_addi(c, e_bin(c, E_FDIV, e_sub(c, x->dim[1], size), step), 1);
+    dim[2] = nout;
+    dim[3] = e_int(c, 2);
+    Tensor *t = te_begin(L, x->dtype, 4, dim);
+    red[nred] = axis_new(c, nin);
+    Expr *n = e_axis(c, red[nred++]), *ci = e_int(c, 0);
+    if (!e_is_ival(parts, 1)) {
+        red[nred] = axis_new(c, parts);
+        ci = e_axis(c, red[nred++]);
+    }
+    idx[0] = ax(L, t, 0);
+    idx[1] = e_add(c, e_mul(c, ax(L, t, 1), step), n);
+    idx[2] = ci;
+    Expr *e = e_cast(c, b.type, e_load(c, x, idx));
+    e = e_mul(c, e, basis_at(L, &b, n, ci, ax(L, t, 2), ax(L, t, 3)));
+    out(L, 0, te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e))));
+}
+
+/* ---- tables -----------------------------------------------------------------------------------
+ */
+
+static DType output_datatype(Lower *L) {
+    int64_t t = attr_i(L, "output_datatype", DT_F32);
+    if (t < 0 || t > 64 || !dtype_supported((int)t) || t == DT_BOOL)
+        unsupported(L, "output_datatype %lld", (long long)t);
+    return (DType)t;
+}
+
+/* a - b cos(2 pi n / N) + d cos(4 pi n / N) */
+static void cosine_window(Lower *L, double a, double b, double d) {
+    Cx *c = L->cx;
+    DType type = output_datatype(L);
+    Expr *size = uni_i64(L, in(L, 0), 0);
+    check(L, e_le(c, e_int(c, 0), size), "the size of the window is negative");
+    Expr *period = f64(L, attr_i(L, "periodic", 1) ? size : e_addi(c, size, -1));
+    Tensor *t = te_begin(L, type, 1, &size);
+    Expr *n = f64(L, ax(L, t, 0));
+    Expr *x = e_un(c, E_COS, e_div(c, e_mul(c, n, num(L, 2 * PI)), period));
+    Expr *e = e_sub(c, num(L, a), e_mul(c, num(L, b), x));
+    if (d != 0) {
+        Expr *y = e_un(c, E_COS, e_div(c, e_mul(c, n, num(L, 4 * PI)), period));
+        e = e_add(c, e, e_mul(c, num(L, d), y));
+    }
+    out(L, 0, table_end(L, t, e_cast(c, type, e)));
+}
+
+void lower_HannWindow(Lower *L) { cosine_window(L, 0.5, 0.5, 0); }
+void lower_HammingWindow(Lower *L) { cosine_window(L, 25.0 / 46, 21.0 / 46, 0); }
+void lower_BlackmanWindow(Lower *L) { cosine_window(L, 0.42, 0.5, 0.08); }
+
+/* 2595 log10(1 + hz / 700), rounded to float32. */
+static Expr *mel(Lower *L, Expr *hz) {
+    Cx *c = L->cx;
+    Expr *r = e_add(c, e_div(c, e_cast(c, DT_F32, hz), e_num(c, DT_F32, 700)), e_num(c, DT_F32, 1));
+    Expr *m = e_mul(c, num(L, 2595 / 2.302585092994045684), e_un(c, E_LOG, f64(L, r)));
+    return f64(L, e_cast(c, DT_F32, m));
+}
+
+void lower_MelWeightMatrix(Lower *L) {
+    Cx *c = L->cx;
+    DType type = output_datatype(L);
+    Expr *bands = uni_i64(L, in(L, 0), 0), *size = uni_i64(L, in(L, 1), 0), *one = num(L, 1);
+    Expr *rate = uni_i64(L, in(L, 2), 0), *zero = e_int(c, 0), *edge[3];
+    check(L, e_le(c, zero, bands), "num_mel_bins is negative");
+    check(L, e_le(c, zero, size), "dft_length is negative");
+    check(L, e_lt(c, zero, rate), "sample_rate is not positive");
+    Expr *low = mel(L, uni(L, in(L, 3), 0)), *high = mel(L, uni(L, in(L, 4), 0));
+    Expr *step = e_div(c, e_sub(c, high, low), f64(L, e_addi(c, bands, 2)));
+    step = f64(L, e_cast(c, DT_F32, step));
+
+    Expr *dim[2] = {e_addi(c, win_fdiv(L, size, 2), 1), bands};
+    Tensor *t = te_begin(L, type, 2, dim);
+    Expr *j = ax(L, t, 0);
+    for (int i = 0; i < 3; i++) { /* spectrum bins of a band's left end, centre, right end */
+        Expr *m = e_mul(c, f64(L, e_addi(c, ax(L, t, 1), i)), step);
+        m = e_div(c, e_add(c, m, low), num(L, 2595));
+        Expr *hz = e_mul(c, num(L, 700), e_sub(c, e_bin(c, E_POW, num(L, 10), m), one));
+        Expr *bin = e_div(c, e_mul(c, f64(L, e_addi(c, size, 1)), hz), f64(L, rate));
+        edge[i] = e_cast(c, DT_I64, e_un(c, E_FLOOR, bin));
+    }
+    Expr *up = e_sub(c, edge[1], edge[0]), *down = e_sub(c, edge[2], edge[1]);
+    Expr *rise = e_div(c, f64(L, e_sub(c, j, edge[0])), f64(L, up));
+    Expr *fall = e_div(c, f64(L, e_sub(c, edge[2], j)), f64(L, down));
+    Expr *rising = e_and(c, e_le(c, edge[0], j), e_le(c, j, edge[1]));
+    Expr *falling = e_and(c, e_le(c, edge[1], j), e_lt(c, j, edge[2]));
+    Expr *spike = e_sel(c, e_eq(c, j, edge[1]), one, num(L, 0));
+    Expr *e = e_sel(c, e_eq(c, up, zero), spike, e_sel(c, rising, rise, num(L, 0)));
+    e = e_sel(c, falling, fall, e);
+    out(L, 0, table_end(L, t, e_cast(c, type, e)));
+}

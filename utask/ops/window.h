@@ -1,0 +1,43 @@
+/* window.h: what convolution, pooling, resizing and signal operators share: the geometry of sliding
+ * windows, and tables. */
+#ifndef BRAID_WINDOW_H
+#define BRAID_WINDOW_H
+
+#include "utask/lower.h"
+
+typedef enum { PAD_NOTSET, PAD_VALID, PAD_SAME_UPPER, PAD_SAME_LOWER } AutoPad;
+
+/* Spatial axis i: windows of k[i] elements `dil` apart start every `stride` elements of the input
+ * with lo[i] elements in front of it and hi[i] behind. */
+typedef struct Window {
+    int n;
+    AutoPad mode;
+    int64_t stride[MAX_RANK], dil[MAX_RANK];
+    Expr *k[MAX_RANK];
+    Expr *span[MAX_RANK]; /* (k - 1) * dil + 1 */
+    Expr *in[MAX_RANK];
+    Expr *lo[MAX_RANK], *hi[MAX_RANK];
+    Expr *out[MAX_RANK]; /* number of windows */
+} Window;
+
+/* Reads strides, dilations, pads and auto_pad for n spatial axes; lo and hi are those of `pads`. */
+void window_read(Lower *L, Window *w, int n, Expr *const *in, Expr *const *k);
+/* Fills lo, hi under auto_pad, and out; windows that do not fit fail or are checked at run time. */
+void window_place(Lower *L, Window *w, bool ceil_mode);
+/* Splits a total padding by w->mode. */
+void window_split(Lower *L, Window *w, int i, Expr *total);
+/* Some window reaches outside of the input of axis i. */
+bool window_overhangs(Lower *L, const Window *w, int i);
+/* Attribute of n integers in [min, max], dflt when absent. */
+void window_ints(Lower *L, const char *name, int n, int64_t dflt, int64_t min, int64_t *v);
+
+/* te_end for a table of positions or weights: a constant where its values are known, also when
+ * nothing is loaded (te_end leaves such tensors to be computed where they are used). */
+Tensor *table_end(Lower *L, Tensor *t, Expr *body);
+
+/* Arithmetic on int64 expressions. */
+Expr *win_fdiv(Lower *L, Expr *a, int64_t b); /* floor(a / b), b > 0 */
+Expr *win_cdiv(Lower *L, Expr *a, int64_t b); /* ceil(a / b) */
+Expr *win_inside(Lower *L, Expr *i, Expr *n); /* 0 <= i < n */
+
+#endif

@@ -1,0 +1,178 @@
+/* tree.c: construction of tensors and statements. */
+#include "utask/utask.h"
+
+Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim) {
+    ASSERT(rank >= -1 && rank <= MAX_RANK);
+    Tensor *x = NEW(c->a, Tensor);
+    x->id = c->next_tensor++;
+    x->kind = k;
+    x->dtype = t;
+    x->rank = rank;
+    for (int i = 0; i < MAX_RANK; i++) {
+        x->dim[i] = i < rank || (rank < 0 && dim) ? dim[i] : e_int(c, 1);
+        ASSERT(x->dim[i]->dtype == DT_I64 && x->dim[i]->pure);
+    }
+    return x;
+}
+
+Stmt *stmt_new(Cx *c, StmtKind k, const char *path) {
+    Stmt *s = NEW(c->a, Stmt);
+    s->kind = k;
+    s->path = path;
+    return s;
+}
+
+Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop) {
+    Seq *s = NEW(c->a, Seq);
+    s->parent = parent;
+    s->owner = owner;
+    s->depth = (parent ? parent->depth : 0) + is_loop;
+    return s;
+}
+
+Expr *tensor_count(Cx *c, const Tensor *t) {
+    Expr *n = e_int(c, 1);
+    for (int i = 0; i < (t->rank < 0 ? MAX_RANK : t->rank); i++) n = e_mul(c, n, t->dim[i]);
+    return n;
+}
+
+/* ---- uniform evaluation --------------------------------------------------------------------------- */
+/* Reductions of at most this many elements are computed by every unit itself. */
+#define UNROLL_MAX 64
+#define INLINE_DEPTH 24
+
+typedef struct Inline {
+    Cx *c;
+    Map *memo; /* load expression id -> its inlined form */
+    int depth;
+} Inline;
+
+static Expr *inline_expr(Inline *u, Expr *e);
+
+static int64_t reduce_size(const Expr *e) {
+    int64_t n = 1, v;
+    for (int i = 0; i < e->naxis; i++) {
+        if (!e_is_int(e->raxis[i]->extent, &v) || v > UNROLL_MAX) return -1;
+        n *= v;
+        if (n > UNROLL_MAX) return -1;
+    }
+    return n;
+}
+
+static Expr *reduce_identity(Cx *c, const Expr *e) {
+    static const double lowest[] = {[DT_F32] = 1, [DT_F64] = 1, [DT_F16] = 1, [DT_BF16] = 1};
+    bool flt = e->dtype < COUNT(lowest) && lowest[e->dtype] != 0;
+    bool sgn = dtype_is_signed(e->dtype);
+    int bits = e->dtype == DT_BOOL ? 1 : (int)dtype_size(e->dtype) * 8;
+    uint64_t top = (uint64_t)1 << (bits - 1);
+    switch (e->kind) {
+    case R_PROD: return e_num(c, e->dtype, 1);
+    case R_AND: return e_bool(c, true);
+    case R_MAX: return flt ? e_num(c, e->dtype, -__builtin_inf()) : e_ci(c, e->dtype, sgn ? (int64_t)top : 0);
+    case R_MIN:
+        return flt ? e_num(c, e->dtype, __builtin_inf())
+                   : e_ci(c, e->dtype, sgn ? (int64_t)(top - 1) : (int64_t)(top - 1 + top));
+    default: return e_num(c, e->dtype, 0);
+    }
+}
+
+/* The reduction written out; its extents are small constants. */
+static Expr *unroll(Inline *u, Expr *e, int64_t n) {
+    Cx *c = u->c;
+    static const uint8_t op[] = {[R_SUM] = E_ADD, [R_PROD] = E_MUL, [R_MAX] = E_MAX,
+                                 [R_MIN] = E_MIN, [R_AND] = E_AND,  [R_OR] = E_OR};
+    bool half = e->dtype == DT_F16 || e->dtype == DT_BF16;
+    bool wide = half && (e->kind == R_SUM || e->kind == R_PROD);
+    Expr *acc = NULL, *best = NULL;
+    for (int64_t k = 0; k < n; k++) {
+        Expr *to[MAX_RANK * 2];
+        int64_t rest = k, v = 1;
+        for (int i = e->naxis - 1; i >= 0; i--) {
+            e_is_int(e->raxis[i]->extent, &v);
+            to[i] = e_int(c, rest % v);
+            rest /= v;
+        }
+        Expr *x = inline_expr(u, e_subst(c, e->a[0], e->naxis, e->raxis, to, NULL, NULL));
+        if (wide) x = e_cast(c, DT_F32, x);
+        if (e->kind < R_ARGMAX) {
+            acc = acc ? e_bin(c, op[e->kind], acc, x) : x;
+            continue;
+        }
+        Expr *at = e_int(c, k);
+        if (!acc) {
+            acc = at;
+            best = x;
+            continue;
+        }
+        bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
+        bool last = e->kind >= R_ARGMAX_LAST;
+        Expr *better = max ? e_bin(c, last ? E_LE : E_LT, best, x) : e_bin(c, last ? E_LE : E_LT, x, best);
+        acc = e_sel(c, better, at, acc);
+        best = e_sel(c, better, x, best);
+    }
+    if (!acc) return reduce_identity(c, e);
+    return wide ? e_cast(c, e->dtype, acc) : acc;
+}
+
+static Expr *inline_load(Inline *u, Expr *e) {
+    Tensor *t = e->t;
+    Cx *c = u->c;
+    if (u->depth >= INLINE_DEPTH || t->rank < 0) return e;
+    if (t->kind == TK_VIEW && t->base->kind == TK_TE && t->base->rank >= 0 && !e->kind) {
+        /* Same row-major position in the base; only worth it when that is constant. */
+        int64_t flat = 0, d, v;
+        for (int i = 0; i < t->rank; i++) {
+            if (!e_is_int(t->dim[i], &d) || !e_is_int(e->a[i], &v)) return e;
+            flat = flat * d + v;
+        }
+        Expr *idx[MAX_RANK];
+        for (int i = t->base->rank - 1; i >= 0; i--) {
+            if (!e_is_int(t->base->dim[i], &d) || d <= 0) return e;
+            idx[i] = e_int(c, flat % d);
+            flat /= d;
+        }
+        Expr *b = e_load(c, t->base, idx);
+        return b->op == E_LOAD ? inline_load(u, b) : b;
+    }
+    if (t->kind != TK_TE || e->kind) return e;
+    Expr *r = map_geti(u->memo, (uint64_t)e->id + 1);
+    if (r) return r;
+    u->depth++;
+    r = inline_expr(u, e_subst(c, t->body, t->rank, t->axis, e->a, NULL, NULL));
+    u->depth--;
+    /* A reduction too large for every unit to repeat is better read from memory. */
+    if (r->flags & EF_REDUCE) r = e;
+    map_seti(u->memo, (uint64_t)e->id + 1, r);
+    return r;
+}
+
+static Expr *inline_expr(Inline *u, Expr *e) {
+    if (!(e->flags & (EF_LOAD | EF_REDUCE))) return e;
+    if (e->op == E_REDUCE) {
+        int64_t n = reduce_size(e);
+        if (n >= 0) return unroll(u, e, n);
+        return e;
+    }
+    Expr *small[MAX_RANK], **a = e->n <= MAX_RANK ? small : NEWN(u->c->a, Expr *, e->n);
+    bool same = true;
+    for (int i = 0; i < e->n; i++) same &= (a[i] = inline_expr(u, e->a[i])) == e->a[i];
+    if (!same) {
+        switch (e->op) {
+        case E_CAST: e = e_cast(u->c, e->dtype, a[0]); break;
+        case E_BITCAST: e = e_bitcast(u->c, e->dtype, a[0]); break;
+        case E_SELECT: e = e_sel(u->c, a[0], a[1], a[2]); break;
+        case E_GUARD: e = e_guard(u->c, a[0], a[1], a[2], (int)e->i); break;
+        case E_LOAD: e = e->kind ? e_loadf(u->c, e->t, a[0]) : e_load(u->c, e->t, a); break;
+        default:
+            e = e_is_unary(e->op) ? e_un(u->c, e->op, a[0]) : e_bin(u->c, e->op, a[0], a[1]);
+        }
+    }
+    return e->op == E_LOAD ? inline_load(u, e) : e;
+}
+
+Expr *tensor_at(Cx *c, Tensor *t, Expr **idx) {
+    Expr *e = e_load(c, t, idx);
+    if (e->op != E_LOAD) return e;
+    Inline u = {c, map_new(c->a), 0};
+    return inline_expr(&u, e);
+}

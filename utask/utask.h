@@ -1,0 +1,177 @@
+/* utask.h: the uTask tree: tensors, statements, programs.
+ *
+ * A Program is a tree of statements over tensors and uniform values (Sym). Tensors are SSA: one
+ * definition each. Lowering appends one OP per tensor expression; passes then decide which of them
+ * are computed into memory and which are substituted into their users.
+ */
+#ifndef BRAID_UTASK_H
+#define BRAID_UTASK_H
+
+#include "frontend/graph.h"
+#include "utask/expr.h"
+
+typedef struct Stmt Stmt;
+typedef struct Seq Seq;
+
+typedef enum {
+    TK_INPUT,  /* graph input number `index` */
+    TK_CONST,  /* data known at compile time */
+    TK_TE,     /* body over axes, computed by an OP */
+    TK_VIEW,   /* the row-major elements of `base` under other dims (same count, same dtype) */
+    TK_PHI,    /* loop-carried: the current value inside the loop, the last one after it */
+    TK_JOIN,   /* result of a Branch */
+    TK_SCAN,   /* stacked scan output of a Loop, dims [trips, …] */
+    TK_EXTERN, /* written by a hand-written body */
+    TK_COUNT
+} TensorKind;
+
+struct Tensor {
+    int id;
+    TensorKind kind;
+    DType dtype;
+    bool blob;             /* a sequence in its packed form (codegen/extern/seq.h); rank 1, bytes */
+    int rank;              /* -1: known at run time only; then dims beyond the rank are 1 */
+    Expr *dim[MAX_RANK];   /* int64, pure or loads of uniform values bound by LET: always `pure` */
+    Expr *rank_e;          /* rank == -1: the rank, an int64 symbol */
+    uint32_t rank_mask;    /* rank == -1: bit r set when rank r can occur */
+    Expr **alt[MAX_RANK + 1]; /* rank == -1: dims when the rank is r (NULL: dim[] applies) */
+    const char *name, *path;  /* ONNX value name; node path */
+    Axis *axis[MAX_RANK];  /* TK_TE */
+    Expr *body;            /* TK_TE: of dtype `dtype` */
+    Tensor *base;          /* TK_VIEW */
+    const Const *data;     /* TK_CONST */
+    Expr **elem;           /* uniform values of all elements in row-major order, or NULL */
+    int index;             /* TK_INPUT */
+    Seq *seq;              /* where it is defined */
+    bool owned;            /* is a LoopCarry.next or LoopScan.elem */
+    bool fused;            /* set by fusion: substituted into every user, has no storage */
+    void *plan;            /* storage, owned by memory planning and code generation */
+};
+
+/* ---- statements ------------------------------------------------------------------------------ */
+typedef enum { S_LET, S_OP, S_EXTERN, S_CHECK, S_LOOP, S_BRANCH, S_COUNT } StmtKind;
+
+typedef VEC(Stmt *) StmtVec;
+struct Seq {
+    StmtVec s;
+    Stmt *owner;  /* LOOP or BRANCH it belongs to, NULL at the top */
+    Seq *parent;
+    int depth;    /* of loops around it */
+};
+
+/* A hand-written body: see codegen/extern/extern.h for the calling convention. */
+typedef struct ExternRow ExternRow;
+
+typedef struct LoopSym { Sym *sym; Expr *init, *next; } LoopSym;      /* uniform carried value */
+typedef struct LoopCarry { Tensor *phi, *init, *next; } LoopCarry;    /* tensor carried value */
+typedef struct LoopScan { Tensor *elem, *out; } LoopScan;             /* elem per trip, stacked */
+typedef struct JoinSym { Sym *sym; Expr *arm[2]; } JoinSym;
+typedef struct Join { Tensor *out, *arm[2]; } Join; /* arm NULL: that arm always faults */
+
+struct Stmt {
+    StmtKind kind;
+    const char *path;
+    union {
+        struct { Sym *sym; Expr *e; } let;              /* S_LET: uniform; may LOAD at uniform index */
+        struct { int n; Tensor **t; } op;               /* S_OP: one group: equal domains, in order */
+        struct {
+            const ExternRow *row;
+            int nin, nparam, nout, nsym;
+            Tensor **in;
+            Expr **param;   /* int64, uniform */
+            Tensor **out;
+            Sym **sym;      /* int64 results, e.g. a count that out dims use */
+            int site;       /* fault when the body reports an error */
+        } ext;
+        struct { Expr *cond; int site; } check;         /* S_CHECK: fault unless cond */
+        struct {
+            Expr *trips;    /* int64, NULL: unlimited */
+            Expr *cond0;    /* bool, NULL: true */
+            Expr *cond_next;/* bool, evaluated at the end of the body; NULL: true */
+            Sym *iter;      /* iteration number inside; after the loop the number of trips made */
+            VEC(LoopSym) syms;
+            VEC(LoopCarry) carry;
+            VEC(LoopScan) scan;
+            Seq *body;
+            int cap_site;   /* fault when --max-iterations is reached */
+        } loop;
+        struct {
+            Expr *cond;
+            Seq *arm[2];    /* [0] when cond is true */
+            VEC(JoinSym) syms;
+            VEC(Join) joins;
+        } br;
+    };
+};
+
+/* Invariants that utask_verify checks (lowering establishes them, passes keep them):
+ *  - every LOAD is of a tensor defined earlier in the same Seq or an enclosing one;
+ *  - a LoopCarry.next and a LoopScan.elem is a TK_TE (or TK_EXTERN blob) defined directly in that
+ *    loop's body, and occurs as next or elem once: buffers are never shared by accident;
+ *  - dims and all uniform expressions are pure except S_LET, conditions and cond_next, whose loads
+ *    have uniform indices;
+ *  - axes are bound: an AXIS occurs only below the tensor or REDUCE that owns it. */
+
+/* A graph input or output as the caller sees it. */
+typedef struct Io {
+    const char *name;
+    VKind kind;
+    const VType *type;   /* declared type, or NULL */
+    Tensor *t;           /* tensor; or the blob of a sequence */
+    Expr *has;           /* optional: bool; NULL: not an optional */
+    DType elem_dtype;    /* element type of the tensor, or of the sequence's tensors; DT_NONE unknown */
+    bool opt_seq;        /* VT_OPTIONAL of a sequence: t is a blob */
+} Io;
+
+typedef struct Program {
+    Cx *cx;
+    const char *name;
+    int nin, nout;
+    Io *in, *out;
+    Seq *top;
+    int nsym, ntensor;   /* ids are below these */
+} Program;
+
+/* Checks the invariants; a violation is our fault (die). */
+void utask_verify(const Program *p);
+/* The tree as text: one statement a line, indented; stable across runs. */
+void utask_print(Sb *s, const Program *p);
+
+Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
+Stmt *stmt_new(Cx *c, StmtKind k, const char *path);
+Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
+Expr *tensor_count(Cx *c, const Tensor *t); /* product of dims */
+/* The tensor's element at idx, with virtual definitions (elem, const data, cheap TE bodies)
+ * substituted: loads that remain are of tensors with storage. */
+Expr *tensor_at(Cx *c, Tensor *t, Expr **idx);
+
+/* ---- interpreter (utask/interp.c) ------------------------------------------------------------ */
+/* A tensor value at run time. Sequences: kind VT_SEQUENCE, items; empty optional: present false. */
+typedef struct RtValue {
+    VKind kind;
+    bool present;            /* false: optional without element (or absent) */
+    DType dtype;
+    int rank;
+    int64_t dim[MAX_RANK];
+    void *data;              /* row-major; blob bytes for sequences */
+    size_t bytes;
+} RtValue;
+
+typedef struct InterpConfig {
+    int64_t max_iterations;
+} InterpConfig;
+
+/* A Program prepared for running. Immutable: several threads may run one Interp at once; p must outlive
+ * it. NULL: out of memory. */
+typedef struct Interp Interp;
+Interp *interp_new(const Program *p);
+void interp_free(Interp *it); /* NULL is fine */
+/* Runs it on `in` (borrowed). On ST_OK fills out[]; the data is malloc'd, the caller frees it. On a
+ * fault: status, message in d->message; out untouched. */
+Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out, Diag *d);
+/* Evaluates one TK_TE tensor whose loads are all of constants; static dims. Result in arena. */
+const Const *interp_fold(Cx *c, const Tensor *t);
+/* Runs an extern on constant inputs and params; NULL when it cannot (it faulted). */
+bool interp_fold_extern(Cx *c, const Stmt *s, const Const **out, int64_t *sym);
+
+#endif

@@ -1,0 +1,349 @@
+/* verify.c: checks the invariants of a Program (utask.h). A violation is the compiler's own fault. */
+#include "utask/utask.h"
+#include <stdlib.h>
+
+typedef struct ExprInfo {
+    int stamp;
+    uint64_t axes; /* free axes, by their number in the present body; bit 63: any further one */
+} ExprInfo;
+
+typedef struct Verifier {
+    const Program *p;
+    ExprInfo *expr;
+    int nexpr;
+    int stamp; /* of the present body */
+    int *axis_stamp, *axis_bit, naxis;
+    int nbit;
+    const Seq **tensor_in; /* by tensor id: where it is defined; NULL: not yet */
+    const Seq **sym_in;
+    int *moved;            /* by tensor id: uses as next or elem of a loop */
+    int ntensor, nsym;
+    const char *where;
+} Verifier;
+
+#define REQUIRE(v, c, ...)                                                                         \
+    do {                                                                                           \
+        if (!(c)) fail_at(v, __VA_ARGS__);                                                         \
+    } while (0)
+
+_Noreturn static void fail_at(const Verifier *v, const char *fmt, ...) PRINTF(2, 3);
+static void fail_at(const Verifier *v, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    die("invalid uTask tree: %s: %s", v->where ? v->where : "?", text);
+}
+
+/* Whether a definition in `in` reaches the Seq `at`. Defined earlier is known from in != NULL. */
+static bool reaches(const Seq *in, const Seq *at) {
+    for (; at; at = at->parent)
+        if (at == in) return true;
+    return false;
+}
+
+static const char *tensor_name(const Tensor *t) { return t->name ? t->name : "unnamed"; }
+
+/* Tensor t may be read in Seq `at`. */
+static void check_use(Verifier *v, const Tensor *t, const Seq *at) {
+    REQUIRE(v, t != NULL, "a tensor is missing");
+    REQUIRE(v, t->id >= 0 && t->id < v->ntensor, "tensor id %d is out of range", t->id);
+    for (int depth = 0; t->kind == TK_VIEW; t = t->base, depth++) {
+        REQUIRE(v, t->base && depth < 1000, "view %d has no base", t->id);
+        REQUIRE(v, t->dtype == t->base->dtype, "view %d has another dtype than its base", t->id);
+    }
+    if (t->kind == TK_CONST) {
+        REQUIRE(v, t->data && t->data->dtype == t->dtype, "constant %d has no fitting data", t->id);
+        return;
+    }
+    if (t->kind == TK_INPUT) {
+        REQUIRE(v, t->index >= 0 && t->index < v->p->nin, "input %d is out of range", t->index);
+        return;
+    }
+    REQUIRE(v, !t->fused, "tensor %d (%s) is fused, yet read", t->id, tensor_name(t));
+    const Seq *in = v->tensor_in[t->id];
+    REQUIRE(v, in, "tensor %d (%s) is read before it is defined", t->id, tensor_name(t));
+    REQUIRE(v, reaches(in, at), "tensor %d (%s) is read outside of where it is defined", t->id,
+            tensor_name(t));
+}
+
+static void check_leaf(Verifier *v, const Expr *e, const Seq *at) {
+    if (e->op == E_SYM) {
+        const Sym *s = e->sym;
+        REQUIRE(v, s->id >= 0 && s->id < v->nsym, "symbol id %d is out of range", s->id);
+        REQUIRE(v, v->sym_in[s->id], "symbol %d (%s) is used before it is bound", s->id,
+                s->name ? s->name : "");
+        REQUIRE(v, reaches(v->sym_in[s->id], at), "symbol %d (%s) is used outside of its scope",
+                s->id, s->name ? s->name : "");
+    }
+    if (e->op == E_INDIM)
+        REQUIRE(v, (e->i >> 8) >= 0 && (e->i >> 8) < v->p->nin, "size of input %d",
+                (int)(e->i >> 8));
+}
+
+static uint64_t axis_bit(Verifier *v, const Axis *x) {
+    REQUIRE(v, x->id >= 0 && x->id < v->naxis, "axis id %d is out of range", x->id);
+    if (v->axis_stamp[x->id] != v->stamp) {
+        v->axis_stamp[x->id] = v->stamp;
+        v->axis_bit[x->id] = v->nbit < 63 ? v->nbit++ : 63;
+    }
+    return (uint64_t)1 << v->axis_bit[x->id];
+}
+
+/* Checks e once for each body and gives its free axes. */
+static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
+    REQUIRE(v, e->id >= 0 && e->id < v->nexpr, "expression id %d is out of range", e->id);
+    ExprInfo *k = &v->expr[e->id];
+    if (k->stamp == v->stamp) return k->axes;
+    uint64_t axes = 0;
+    for (int i = 0; i < e->n; i++) {
+        REQUIRE(v, e->a[i]->id < e->id, "an operand is younger than its user");
+        axes |= check_expr(v, e->a[i], at);
+    }
+    switch (e->op) {
+    case E_AXIS: axes = axis_bit(v, e->axis); break;
+    case E_SYM: case E_INDIM: check_leaf(v, e, at); break;
+    case E_LOAD:
+        check_use(v, e->t, at);
+        REQUIRE(v, e->dtype == e->t->dtype, "a load has another dtype than tensor %d", e->t->id);
+        REQUIRE(v, e->kind == 1 ? e->n == 1 : e->n == (e->t->rank < 0 ? MAX_RANK : e->t->rank),
+                "a load of tensor %d has %d indices", e->t->id, e->n);
+        for (int i = 0; i < e->n; i++) {
+            REQUIRE(v, e->a[i]->dtype == DT_I64, "an index of tensor %d is not int64", e->t->id);
+            if (e->kind == 1 || !e->t->dim[i]) continue;
+            REQUIRE(v, e->t->dim[i]->pure, "a dim of tensor %d is not pure", e->t->id);
+            check_expr(v, e->t->dim[i], at);
+        }
+        break;
+    case E_REDUCE:
+        for (int i = 0; i < e->naxis; i++) {
+            axes &= ~(axis_bit(v, e->raxis[i]) & ~((uint64_t)1 << 63));
+            REQUIRE(v, e->raxis[i]->extent->pure, "the extent of a reduction is not pure");
+            check_expr(v, e->raxis[i]->extent, at);
+        }
+        break;
+    case E_GUARD:
+        REQUIRE(v, e->i >= 0 && e->i < v->p->cx->site.n, "a guard has no message");
+        break;
+    default:
+        if (e_is_binary(e->op))
+            REQUIRE(v, e->a[0]->dtype == e->a[1]->dtype, "operands of %s differ in dtype",
+                    expr_name[e->op]);
+    }
+    k->stamp = v->stamp;
+    k->axes = axes;
+    return axes;
+}
+
+static void begin_body(Verifier *v) {
+    v->stamp++;
+    v->nbit = 0;
+}
+
+/* A uniform expression; `loads`: it may load at uniform indices. */
+static void check_uniform(Verifier *v, const Expr *e, DType t, bool loads, const Seq *at) {
+    if (!e) return;
+    begin_body(v);
+    uint64_t axes = check_expr(v, e, at);
+    REQUIRE(v, !(axes & ~((uint64_t)1 << 63)), "a uniform value depends on an axis");
+    REQUIRE(v, loads || e->pure, "a uniform value is not pure");
+    REQUIRE(v, t == DT_NONE || e->dtype == t, "a uniform value has type %s instead of %s",
+            dtype_name(e->dtype), dtype_name((int)t));
+}
+
+static void check_dims(Verifier *v, const Tensor *t, const Seq *at) {
+    if (t->blob) return;
+    REQUIRE(v, t->rank >= -1 && t->rank <= MAX_RANK, "tensor %d has rank %d", t->id, t->rank);
+    int n = t->rank < 0 ? MAX_RANK : t->rank;
+    for (int i = 0; i < n; i++) {
+        REQUIRE(v, t->dim[i] || t->rank < 0, "tensor %d (%s) has no dim %d", t->id, tensor_name(t), i);
+        check_uniform(v, t->dim[i], DT_I64, false, at);
+    }
+    if (t->rank >= 0) return;
+    REQUIRE(v, t->rank_e, "tensor %d has no rank", t->id);
+    check_uniform(v, t->rank_e, DT_I64, false, at);
+    for (int r = 0; r <= MAX_RANK; r++)
+        for (int i = 0; t->alt[r] && i < r; i++)
+            check_uniform(v, t->alt[r][i], DT_I64, false, at);
+}
+
+static void define(Verifier *v, const Tensor *t, TensorKind kind, const Seq *at) {
+    REQUIRE(v, t && t->id >= 0 && t->id < v->ntensor, "a tensor id is out of range");
+    REQUIRE(v, t->kind == kind, "tensor %d (%s) has the wrong kind", t->id, tensor_name(t));
+    REQUIRE(v, !v->tensor_in[t->id], "tensor %d (%s) is defined twice", t->id, tensor_name(t));
+    v->tensor_in[t->id] = at;
+}
+
+static void bind(Verifier *v, const Sym *s, const Seq *at) {
+    REQUIRE(v, s->id >= 0 && s->id < v->nsym, "symbol id %d is out of range", s->id);
+    REQUIRE(v, !v->sym_in[s->id], "symbol %d (%s) is bound twice", s->id, s->name ? s->name : "");
+    v->sym_in[s->id] = at;
+}
+
+static void check_site(const Verifier *v, int site) {
+    REQUIRE(v, site >= 0 && site < v->p->cx->site.n, "a check has no message");
+}
+
+static void check_op(Verifier *v, const Stmt *s, const Seq *at) {
+    const Tensor *first = NULL;
+    for (int i = 0; i < s->op.n; i++) {
+        const Tensor *t = s->op.t[i];
+        if (t->fused) continue;
+        check_dims(v, t, at);
+        REQUIRE(v, t->body && t->body->dtype == t->dtype, "tensor %d (%s) has no fitting body",
+                t->id, tensor_name(t));
+        int rank = t->rank < 0 ? MAX_RANK : t->rank;
+        for (int k = 0; first && k < rank; k++)
+            REQUIRE(v, first->rank == t->rank && first->dim[k] == t->dim[k],
+                    "tensors %d and %d of one group have different dims", first->id, t->id);
+        begin_body(v);
+        uint64_t own = (uint64_t)1 << 63;
+        for (int k = 0; k < rank; k++)
+            if (t->axis[k]) own |= axis_bit(v, t->axis[k]);
+        REQUIRE(v, !(check_expr(v, t->body, at) & ~own),
+                "the body of tensor %d (%s) uses an axis that is not bound", t->id, tensor_name(t));
+        define(v, t, TK_TE, at);
+        first = t;
+    }
+}
+
+static void check_seq(Verifier *v, const Seq *seq);
+
+/* A value that a loop takes over: it must be made in the body, for this use alone. */
+static void check_moved(Verifier *v, const Tensor *t, const Seq *body) {
+    check_use(v, t, body);
+    REQUIRE(v, t->kind == TK_TE || t->kind == TK_EXTERN,
+            "tensor %d (%s) is carried by a loop but is no fresh value", t->id, tensor_name(t));
+    REQUIRE(v, v->tensor_in[t->id] == body, "tensor %d (%s) is carried but not made in the body",
+            t->id, tensor_name(t));
+    REQUIRE(v, !v->moved[t->id]++, "tensor %d (%s) is carried twice", t->id, tensor_name(t));
+}
+
+static void check_loop(Verifier *v, const Stmt *s, const Seq *at) {
+    const Seq *body = s->loop.body;
+    REQUIRE(v, body && body->parent == at && body->owner == s, "a loop body hangs in the wrong place");
+    check_uniform(v, s->loop.trips, DT_I64, false, at);
+    check_uniform(v, s->loop.cond0, DT_BOOL, true, at);
+    check_site(v, s->loop.cap_site);
+    for (int i = 0; i < s->loop.syms.n; i++) {
+        const LoopSym *k = &s->loop.syms.p[i];
+        check_uniform(v, k->init, k->sym->dtype, false, at);
+    }
+    for (int i = 0; i < s->loop.carry.n; i++) check_use(v, s->loop.carry.p[i].init, at);
+    if (s->loop.iter) bind(v, s->loop.iter, at);
+    for (int i = 0; i < s->loop.syms.n; i++) bind(v, s->loop.syms.p[i].sym, at);
+    for (int i = 0; i < s->loop.carry.n; i++) {
+        check_dims(v, s->loop.carry.p[i].phi, at);
+        define(v, s->loop.carry.p[i].phi, TK_PHI, at);
+    }
+    check_seq(v, body);
+    v->where = s->path;
+    check_uniform(v, s->loop.cond_next, DT_BOOL, true, body);
+    for (int i = 0; i < s->loop.syms.n; i++)
+        check_uniform(v, s->loop.syms.p[i].next, s->loop.syms.p[i].sym->dtype, false, body);
+    for (int i = 0; i < s->loop.carry.n; i++) {
+        const LoopCarry *k = &s->loop.carry.p[i];
+        check_moved(v, k->next, body);
+        REQUIRE(v, k->next->dtype == k->phi->dtype && k->init->dtype == k->phi->dtype,
+                "a carried value changes its dtype");
+    }
+    for (int i = 0; i < s->loop.scan.n; i++) {
+        check_moved(v, s->loop.scan.p[i].elem, body);
+        check_dims(v, s->loop.scan.p[i].elem, body);
+        check_dims(v, s->loop.scan.p[i].out, at);
+        define(v, s->loop.scan.p[i].out, TK_SCAN, at);
+    }
+}
+
+static void check_branch(Verifier *v, const Stmt *s, const Seq *at) {
+    check_uniform(v, s->br.cond, DT_BOOL, true, at);
+    for (int k = 0; k < 2; k++) {
+        const Seq *arm = s->br.arm[k];
+        REQUIRE(v, arm && arm->parent == at && arm->owner == s, "an arm hangs in the wrong place");
+        check_seq(v, arm);
+        v->where = s->path;
+        for (int i = 0; i < s->br.syms.n; i++)
+            check_uniform(v, s->br.syms.p[i].arm[k], s->br.syms.p[i].sym->dtype, false, arm);
+        for (int i = 0; i < s->br.joins.n; i++) {
+            const Join *j = &s->br.joins.p[i];
+            if (!j->arm[k]) continue;
+            check_use(v, j->arm[k], arm);
+            REQUIRE(v, j->arm[k]->dtype == j->out->dtype, "a joined value changes its dtype");
+        }
+    }
+    for (int i = 0; i < s->br.syms.n; i++) bind(v, s->br.syms.p[i].sym, at);
+    for (int i = 0; i < s->br.joins.n; i++) {
+        check_dims(v, s->br.joins.p[i].out, at);
+        define(v, s->br.joins.p[i].out, TK_JOIN, at);
+    }
+}
+
+static void check_extern(Verifier *v, const Stmt *s, const Seq *at) {
+    REQUIRE(v, s->ext.row, "an extern has no body");
+    check_site(v, s->ext.site);
+    for (int i = 0; i < s->ext.nparam; i++) check_uniform(v, s->ext.param[i], DT_I64, false, at);
+    for (int i = 0; i < s->ext.nin; i++)
+        if (s->ext.in[i]) {
+            check_use(v, s->ext.in[i], at);
+            check_dims(v, s->ext.in[i], at);
+        }
+    for (int i = 0; i < s->ext.nsym; i++) bind(v, s->ext.sym[i], at);
+    for (int i = 0; i < s->ext.nout; i++) {
+        check_dims(v, s->ext.out[i], at);
+        define(v, s->ext.out[i], TK_EXTERN, at);
+    }
+}
+
+static void check_seq(Verifier *v, const Seq *seq) {
+    for (int i = 0; i < seq->s.n; i++) {
+        const Stmt *s = seq->s.p[i];
+        v->where = s->path;
+        switch (s->kind) {
+        case S_LET:
+            check_uniform(v, s->let.e, s->let.sym->dtype, true, seq);
+            bind(v, s->let.sym, seq);
+            break;
+        case S_OP: check_op(v, s, seq); break;
+        case S_EXTERN: check_extern(v, s, seq); break;
+        case S_CHECK:
+            check_uniform(v, s->check.cond, DT_BOOL, true, seq);
+            check_site(v, s->check.site);
+            break;
+        case S_LOOP: check_loop(v, s, seq); break;
+        case S_BRANCH: check_branch(v, s, seq); break;
+        default: fail_at(v, "a statement of unknown kind");
+        }
+    }
+}
+
+void utask_verify(const Program *p) {
+    const Cx *c = p->cx;
+    Verifier v = {.p = p, .where = p->name};
+    v.nexpr = c->next_expr;
+    v.naxis = c->next_axis;
+    v.ntensor = c->next_tensor;
+    v.nsym = c->next_sym;
+    v.expr = calloc((size_t)v.nexpr + 1, sizeof *v.expr);
+    v.axis_stamp = calloc((size_t)v.naxis + 1, sizeof(int));
+    v.axis_bit = calloc((size_t)v.naxis + 1, sizeof(int));
+    v.tensor_in = calloc((size_t)v.ntensor + 1, sizeof *v.tensor_in);
+    v.sym_in = calloc((size_t)v.nsym + 1, sizeof *v.sym_in);
+    v.moved = calloc((size_t)v.ntensor + 1, sizeof(int));
+    if (v.expr && v.axis_stamp && v.axis_bit && v.tensor_in && v.sym_in && v.moved) {
+        check_seq(&v, p->top);
+        for (int i = 0; i < p->nout; i++) {
+            v.where = p->out[i].name;
+            check_uniform(&v, p->out[i].has, DT_BOOL, true, p->top);
+            if (!p->out[i].t) continue;
+            check_use(&v, p->out[i].t, p->top);
+            check_dims(&v, p->out[i].t, p->top);
+        }
+    }
+    free(v.expr);
+    free(v.axis_stamp);
+    free(v.axis_bit);
+    free((void *)v.tensor_in);
+    free((void *)v.sym_in);
+    free(v.moved);
+}
