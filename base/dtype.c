@@ -89,7 +89,9 @@ int64_t int_wrap(DType t, int64_t v) {
 
 int64_t float_to_int(DType t, double v) {
     if (t == DT_BOOL) return v != 0;
-    if (isnan(v)) return int_wrap(t, INT64_MIN);
+    if (isnan(v)) v = -INFINITY;
+    if (t != DT_I64 && t != DT_U64 && t != DT_U32) /* narrower types convert through int32 */
+        return v > -0x1p31 - 1 && v < 0x1p31 ? int_wrap(t, (int64_t)v) : int_wrap(t, INT32_MIN);
     if (t == DT_U64) {
         if (v >= 0x1p64) return -1;
         if (v >= 0x1p63) return (int64_t)((uint64_t)(int64_t)(v - 0x1p63) + ((uint64_t)1 << 63));

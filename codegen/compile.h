@@ -17,14 +17,21 @@ typedef struct CompileOptions {
 /* Imports and lowers the model. Everything returned lives in `a`. Raises on d. */
 Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o);
 
-/* Appends the C text of p. `text` is malloc'd and belongs to the caller, also when this raises (on
- * the Diag of p's context). */
-void compile_emit_cpu(Program *p, const CompileOptions *o, Sb *text);
+/* Appends the C text of p; large constants go to `weights` (empty when the text holds them all). Both
+ * are malloc'd and belong to the caller, also when this raises (on the Diag of p's context). */
+void compile_emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights);
 
-/* Text to shared library through the C compiler found at run time ($CC, else cc). Raises ST_IO.
- * Files that the library needs beside it are written into so_path's folder, and the library looks
- * for them in its own folder: callers build in a temporary folder and move all of it. */
+/* Text to shared library through the C compiler found at run time ($CC, else cc). The weights of the
+ * text, if any, lie in TEXT_PATH.weights. Raises ST_IO. Files that the library needs beside it are written
+ * into so_path's folder under so_path's name, and the library looks for them in its own folder:
+ * callers build in a temporary folder and move all of it. */
 void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
                        const CompileOptions *o);
+
+/* Weights beyond this many bytes stay a file beside the library, which maps it. */
+#define WEIGHTS_MAPPED ((size_t)64 << 20)
+
+/* Float lanes of a vector on the processor that o names: 16, 8 or 4. */
+int compile_vector_width(Diag *d, const CompileOptions *o);
 
 #endif

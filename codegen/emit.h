@@ -70,20 +70,40 @@ Expr *flat_of(Cx *c, const Expr *load);
 Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx);
 
 /* ---- groups (emit_group.c, contract.c) ------------------------------------------------------------- */
-/* Emits the function of an S_OP group (or finds an equal one) and its call into the kernel body. */
-void emit_group(Emit *em, Fn *kernel, Stmt *s);
+/* A group while its function is written. */
+typedef struct Group {
+    Emit *em;
+    Fn f;
+    Stmt *s;
+    Sb body;
+    int n;
+    Tensor **t;               /* members */
+    Expr **value, **position; /* of each member: what is stored and where, over the axes below */
+    int naxis;
+    Axis *axis[MAX_RANK];     /* loop axes, outermost first, none of extent 1 */
+    VEC(Tensor *) arg_t;      /* tensors that the function takes, in order of use */
+    VEC(Sym *) arg_s;
+    const char *(*reduce)(struct Group *g, Expr *e); /* sums that are computed already, or NULL */
+    void *user;
+} Group;
 
-/* Emits the group as micro-kernels with an epilogue when it contains sums of products; false: it does
- * not, or not in a form worth one (contract.c). */
-bool emit_contraction(Emit *em, Fn *f, Stmt *s);
-/* Emits `t[…] = …` for all members of the group at the current position of the axes. */
-void emit_members(Fn *f, Stmt *s);
+/* Emits the function of an S_OP group, or finds an equal one, and its call into the kernel. */
+void emit_group(Emit *em, Fn *kernel, Stmt *s);
+/* Stores every member at the current position of the axes. */
+void group_members(Group *g);
+/* A job loop over `njob` equal parts, shared by the units: opens it and returns the job's name. */
+const char *group_jobs(Group *g, const char *njob);
+/* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;
+ * false: nothing was emitted (contract.c). */
+bool group_contraction(Group *g);
 
 /* ---- constants (emit_data.c) -------------------------------------------------------------------------- */
-const char *emit_const(Emit *em, const Const *k);
+const char *emit_const(Emit *em, const Tensor *t);
 /* Appends bytes to the weights and declares them under a new name. */
 const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const char *comment);
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params, const char *body);
+void extern_text(Emit *em, const char *file); /* pastes codegen/extern/FILE.h once */
+const char *emit_comment(Emit *em, const char *s); /* harmless inside a comment */
 const char *c_name(Arena *a, const char *name, int max); /* letters, digits, _ of an ONNX name */
 
 #endif

@@ -210,7 +210,11 @@ static const char *cast(Fn *f, DType t, DType s, const char *x) {
         if (s == DT_BF16 && t == DT_F32) return x;
         return rounded(f, t, s == DT_F64 ? arena_printf(a, "((float)%s)", x) : x);
     }
-    if (from) return arena_printf(a, t == DT_U64 ? "bk_f2u(%.0s%s)" : "((%s)bk_f2i(%s))", c_type(t), x);
+    if (from && t == DT_U64) return arena_printf(a, "bk_f2u(%s)", x);
+    if (from) {
+        const char *by = t == DT_I64 || t == DT_U32 ? "bk_f2i" : "bk_f2i32";
+        return arena_printf(a, "((%s)%s(%s))", c_type(t), by, x);
+    }
     if (to) return rounded(f, t, arena_printf(a, "((%s)%s)", c_type(t), x));
     return arena_printf(a, "((%s)%s)", c_type(t), x);
 }

@@ -85,7 +85,7 @@ void norm_batchnorm(Raw *n) {
     n->in.n = 0;
     raw_input(n, 0, x);
     raw_input(n, 1, bias);
-    n->out.n = 1;
+    if (n->out.n > 1) n->out.n = 1;
 }
 
 /* Inference: the input as it is. The mask was of the data's type below opset 10. */

@@ -22,7 +22,7 @@
 typedef struct Job {
     Diag d;
     Arena *arena;
-    Sb text;
+    Sb text, weights;
     CompileOptions o;
     FoldSpec fold;
 } Job;
@@ -33,7 +33,7 @@ static bool job_emit(Job *j, const char *model_path) {
     j->d.top = &jb;
     if (setjmp(jb) == 0) {
         j->arena = arena_new(&j->d);
-        compile_emit_cpu(compile_program(j->arena, &j->d, model_path, &j->o), &j->o, &j->text);
+        compile_emit_cpu(compile_program(j->arena, &j->d, model_path, &j->o), &j->o, &j->text, &j->weights);
     }
     j->d.top = NULL;
     return j->d.status == ST_OK;
@@ -64,7 +64,8 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
     braid_status st = BRAID_OK;
     rt_compile_options(o, &j.fold, &j.o);
     char *text = rt_text("%s/%s.c", folder, file), *so = rt_text("%s/%s", folder, file);
-    if (!text || !so)
+    char *weights = rt_text("%s/%s.c.weights", folder, file); /* the name that the text's build expects */
+    if (!text || !so || !weights)
         st = rt_fail(e, BRAID_MEMORY, "out of memory");
     else if (!job_emit(&j, model_path))
         st = rt_fail_diag(e, &j.d);
@@ -72,12 +73,17 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
         braid_error why = e ? *e : (braid_error){0};
         st = rt_fail(e, st, "cannot write '%s': %s", o->emit_path, why.message);
     } else if ((st = rt_write_file(text, j.text.p, j.text.n, e)) == BRAID_OK &&
+               (!j.weights.n ||
+                (st = rt_write_file(weights, j.weights.p, j.weights.n, e)) == BRAID_OK) &&
                !job_build(&j, text, so))
         st = rt_fail_diag(e, &j.d);
     if (text) unlink(text);
+    if (weights) unlink(weights);
     sb_free(&j.text);
+    sb_free(&j.weights);
     arena_free(j.arena);
     free(text);
+    free(weights);
     free(so);
     return st;
 }

@@ -20,6 +20,8 @@ from onnx import helper
 ort.set_default_logger_severity(4)
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+# Beyond this a model diverges, and differences of rounding grow with it: it is not compared.
+DIVERGED = 50
 NACT = {"RNN": 1, "GRU": 2, "LSTM": 3}
 # name: number of parameters it takes (alpha, then beta)
 ACTS = {"Relu": 0, "Tanh": 0, "Sigmoid": 0, "Affine": 2, "LeakyRelu": 1, "ThresholdedRelu": 1,
@@ -147,7 +149,7 @@ class Case:
         return dict(zip(self.all_outs, s.run(None, feed)))
 
     def expected(self):
-        got = self.reference()
+        self.got = got = self.reference()
         # Known deviation: the last state of a row without steps is its initial state here (a stream
         # that pauses keeps its state); ONNX Runtime gives zeros.
         lens = self.x.get("sequence_lens", np.full(self.N, self.T))
@@ -158,9 +160,8 @@ class Case:
         return {k: self.swap(k, got[k]) for k in self.outs}
 
 
-def check(case, args):
+def check(case, want, args):
     """None, or what is wrong."""
-    want = case.expected()
     model, feed = case.model(False)
     with tempfile.TemporaryDirectory() as d:
         onnx.save(model, f"{d}/m.onnx")
@@ -189,15 +190,20 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--braid", default="build/braid")
     args = ap.parse_args()
-    failed = 0
+    failed = diverged = 0
     for seed in range(args.seed, args.seed + args.count):
         case = Case(seed)
-        wrong = check(case, args)
+        want = case.expected()
+        if any(not np.all(np.abs(v) < DIVERGED) for v in case.got.values()):
+            diverged += 1
+            continue
+        wrong = check(case, want, args)
         if wrong:
             failed += 1
             print(f"FAIL seed {seed}: {wrong}\n    {case}")
-    print(f"{args.count} models from seed {args.seed} on {args.target}: {failed} failed")
-    return 1 if failed or not args.count else 0
+    print(f"{args.count} models from seed {args.seed} on {args.target}: {failed} failed, "
+          f"{diverged} not compared (diverged)")
+    return 1 if failed or args.count < 2 * diverged + 1 else 0
 
 
 if __name__ == "__main__":

@@ -515,7 +515,11 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
     ia[a->rank - 1] = e_axis(c, k);
     ib[vb ? 0 : b->rank - 2] = e_axis(c, k);
     if (!vb) ib[b->rank - 1] = idx[n - 1];
-    return te_end(L, t, e_reduce(c, R_SUM, 1, &k, e_mul(c, ld(L, a, ia), ld(L, b, ib))));
+    /* Products of 16-bit floats are exact in float32. */
+    bool half = a->dtype == DT_F16 || a->dtype == DT_BF16;
+    DType w = half ? DT_F32 : a->dtype;
+    Expr *product = e_mul(c, e_cast(c, w, ld(L, a, ia)), e_cast(c, w, ld(L, b, ib)));
+    return te_end(L, t, e_cast(c, a->dtype, e_reduce(c, R_SUM, 1, &k, product)));
 }
 
 Tensor *t_softmax(Lower *L, Tensor *a, int axis, bool log) {

@@ -83,13 +83,14 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     Tensor *t = a ? a : b, *o = b ? b : a;
     Expr *dim[MAX_RANK];
     bool dyn = t->rank < 0 || o->rank < 0 || t->rank != o->rank;
-    if (!dyn) {
+    if (!dyn && !t->blob) {
         Tensor *u = join_elems(L, f, a, b);
         if (u) return u;
     }
     for (int i = 0; i < (dyn ? MAX_RANK : t->rank); i++)
         dim[i] = join_expr(L, f, a ? a->dim[i] : NULL, b ? b->dim[i] : NULL, "d", 0);
     Tensor *j = tensor_new(L->cx, TK_JOIN, t->dtype, dyn ? -1 : t->rank, dim);
+    j->blob = t->blob;
     if (dyn) {
         j->rank_mask = rank_set(t) | rank_set(o);
         j->rank_e = join_expr(L, f, a ? rank_expr(L, a) : NULL, b ? rank_expr(L, b) : NULL, "rank", 0);
@@ -126,11 +127,9 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
     if (v->kind == VT_SEQUENCE) {
         if (v->elem_dtype != w->elem_dtype) fail(L, "the branches give sequences of different types");
         r->elem_dtype = v->elem_dtype;
-        r->elem_rank = v->elem_rank == w->elem_rank ? v->elem_rank : -1;
-        for (int i = 0; i < r->elem_rank; i++) {
-            Expr *e = v->elem_dim[i] == w->elem_dim[i] ? v->elem_dim[i] : NULL;
-            r->elem_dim[i] = e && visible(e, f->outer) ? e : NULL;
-        }
+        seq_join_elems(r, v, w);
+        for (int i = 0; i < r->elem_rank; i++)
+            if (r->elem_dim[i] && !visible(r->elem_dim[i], f->outer)) r->elem_dim[i] = NULL;
         r->len = join_expr(L, f, a ? a->len : NULL, b ? b->len : NULL, "len", 0);
     }
     return r;
@@ -371,13 +370,16 @@ static void phi_val(Lower *L, Stmt *loop, Carried *k) {
         k->len_sym = phi_sym(L, DT_I64, "len", 0, L->seq);
         k->phi->len = e_sym(L->cx, k->len_sym);
     }
-    if (k->plan->rank_vary) k->phi->elem_rank = -1;
-    for (int i = 0; i < MAX_RANK; i++)
-        if (k->plan->dim_vary[i]) k->phi->elem_dim[i] = NULL;
+    if (!k->plan->elem) {
+        k->plan->elem = NEW(L->a, Val);
+        *k->plan->elem = *v;
+    }
+    seq_join_elems(k->phi, k->plan->elem, k->plan->elem);
 }
 
-/* Compares the body's result with the assumption; gives up what does not hold. True: try again. */
-static bool revise(Lower *L, Carried *k, Val *next) {
+/* Compares the body's result with the assumption; gives up what does not hold. True: try again. The
+ * symbols of this attempt are numbered from nsym. */
+static bool revise(Lower *L, Carried *k, Val *next, int nsym) {
     CarryPlan *p = k->plan;
     Val *phi = k->phi;
     bool again = false;
@@ -385,7 +387,7 @@ static bool revise(Lower *L, Carried *k, Val *next) {
     if (next->kind == VT_OPTIONAL) {
         if (!k->has_sym && next->has != phi->has) again = p->has_vary = true;
         if (!phi->inner && next->inner) fail(L, "a carried optional starts without an element and without a type");
-        if (phi->inner && next->inner && revise(L, k->inner, next->inner)) again = true;
+        if (phi->inner && next->inner && revise(L, k->inner, next->inner, nsym)) again = true;
         return again;
     }
     Tensor *a = phi->t, *b = next->t;
@@ -395,9 +397,13 @@ static bool revise(Lower *L, Carried *k, Val *next) {
         if (b != a && !p->no_elem) again = p->no_elem = true;
         if (!k->len_sym && next->len != phi->len) again = p->len_vary = true;
         if (phi->elem_dtype != next->elem_dtype) fail(L, "a carried sequence changes its type");
-        if (phi->elem_rank >= 0 && next->elem_rank != phi->elem_rank) again = p->rank_vary = true;
-        for (int i = 0; i < phi->elem_rank; i++)
-            if (phi->elem_dim[i] && phi->elem_dim[i] != next->elem_dim[i]) again = p->dim_vary[i] = true;
+        Val known = *phi;
+        seq_join_elems(&known, phi, next);
+        seq_leave_scope(L, &known, nsym);
+        if (!seq_same_elems(&known, phi)) {
+            p->elem = arena_memdup(L->a, &known, sizeof known);
+            again = true;
+        }
         if (again) p->no_elem = true;
         return again;
     }
@@ -532,6 +538,15 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
     return t;
 }
 
+/* An optional with element v. */
+static Val *some(Lower *L, Val *v) {
+    Val *o = NEW(L->a, Val);
+    o->kind = VT_OPTIONAL;
+    o->has = e_bool(L->cx, true);
+    o->inner = v;
+    return o;
+}
+
 /* What Loop and Scan have in common. */
 typedef struct LoopSpec {
     const Region *body;
@@ -560,10 +575,12 @@ static void lower_loop(Lower *L, LoopSpec *s) {
     int mark = outer->s.n;
     Val **param = NEWN(L->a, Val *, r->nparam + 1), **res = NEWN(L->a, Val *, nres + 1);
     Carried *k = NEWN(L->a, Carried, s->ncarry + 1);
+    bool *plain = NEWN(L->a, bool, s->ncarry + 1);
     Stmt *loop;
     for (bool again = true; again;) {
         outer->s.n = mark;
         L->seq = outer;
+        int nsym = c->next_sym;
         loop = loop_stmt(L, s->trips);
         memset(k, 0, sizeof *k * (size_t)s->ncarry);
         for (int i = 0; i < s->ncarry; i++) {
@@ -577,7 +594,13 @@ static void lower_loop(Lower *L, LoopSpec *s) {
         lower_region(L, r, r->nparam, param, nres, res);
         L->seq = loop->loop.body;
         again = false;
-        for (int i = 0; i < s->ncarry; i++) again |= revise(L, &k[i], res[first + i]);
+        for (int i = 0; i < s->ncarry; i++) {
+            Val *next = res[first + i];
+            /* An optional may be followed by a plain value. */
+            plain[i] = k[i].phi->kind == VT_OPTIONAL && next && next->kind != VT_OPTIONAL;
+            if (plain[i]) next = res[first + i] = some(L, next);
+            again |= revise(L, &k[i], next, nsym);
+        }
     }
     /* Confirmed: still in the body. */
     if (s->cond0) {
@@ -596,7 +619,14 @@ static void lower_loop(Lower *L, LoopSpec *s) {
     }
     L->seq = outer;
     vec_push(L->a, &outer->s, loop);
-    for (int i = 0; i < s->ncarry; i++) s->result[i] = carry_result(L, &k[i]);
+    for (int i = 0; i < s->ncarry; i++) {
+        Val *v = carry_result(L, &k[i]);
+        if (plain[i]) {
+            check(L, v->has, "a carried optional has no element after the loop");
+            v = v->inner;
+        }
+        s->result[i] = v;
+    }
 }
 
 /* A uniform scalar as the tensor a body parameter is declared to be: [] or [1]. */
@@ -654,13 +684,8 @@ void lower_Loop(Lower *L) {
         s.init[i] = typed_none(L, s.init[i], s.body->param[i + 2]->type);
         /* A body may declare optional where the initial value is given plain. */
         const VType *ty = s.body->param[i + 2]->type;
-        if (ty && ty->kind == VT_OPTIONAL && s.init[i]->kind != VT_OPTIONAL) {
-            Val *o = NEW(L->a, Val);
-            o->kind = VT_OPTIONAL;
-            o->has = e_bool(L->cx, true);
-            o->inner = s.init[i];
-            s.init[i] = o;
-        }
+        if (ty && ty->kind == VT_OPTIONAL && s.init[i]->kind != VT_OPTIONAL)
+            s.init[i] = some(L, s.init[i]);
     }
     s.result = NEWN(L->a, Val *, s.ncarry + s.nscan + 1);
     lower_loop(L, &s);

@@ -1,11 +1,9 @@
-/* interp.c: the interpreter: statements over values, and constant folding. */
+/* interp.c: the interpreter: preparation of a Program, and statements over values. */
 #include "utask/interp.h"
-#include "codegen/extern/extern.h"
-#include "codegen/extern/table.h"
 #include <limits.h>
 #include <stdlib.h>
 
-/* ---- the prepared program ------------------------------------------------------------------------ */
+/* ---- the prepared program ----------------------------------------------------------------- */
 typedef struct Step Step;
 typedef struct StepSeq {
     int n, nown;
@@ -15,9 +13,9 @@ typedef struct StepSeq {
 
 struct Step {
     const Stmt *s;
-    Code *pre, *post;  /* uniform values before and after the statement's work */
-    Code **op;         /* S_OP: one for each tensor, NULL for fused ones */
-    Code *arm[2];      /* S_BRANCH: join symbols */
+    Code *pre, *post; /* uniform values before and after the statement's work */
+    Code **op;        /* S_OP: one for each tensor, NULL for fused ones */
+    Code *arm[2];     /* S_BRANCH: join symbols */
     StepSeq body[2];
     int nfree;
     const Tensor **free; /* no longer needed after this statement */
@@ -81,7 +79,7 @@ static int read_dims(const Exec *x, const Code *k, int *at, const Tensor *t, int
     return (int)rank;
 }
 
-/* ---- preparation ----------------------------------------------------------------------------------- */
+/* ---- preparation -------------------------------------------------------------------------- */
 typedef struct Level { /* one Seq being prepared */
     struct Level *up;
     int id, at;
@@ -89,7 +87,8 @@ typedef struct Level { /* one Seq being prepared */
 typedef struct Prep {
     Interp *it;
     int nseq;
-    int *owner, *last; /* by tensor id: Seq that defines it (0: none), last statement that uses it */
+    int *owner,
+        *last; /* by tensor id: Seq that defines it (0: none), last statement that uses it */
     const Tensor **own;
     int nown, own_cap;
 } Prep;
@@ -132,19 +131,16 @@ static void own(Prep *p, Level *l, const Tensor *t) {
     p->own[p->nown++] = t;
 }
 
-static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner, int arm);
+static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner,
+                        int arm);
 
 static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
     Pool *pool = &p->it->pool;
     Exprs e = {.pool = pool};
     o->s = s;
     switch (s->kind) {
-    case S_LET:
-        o->pre = code_compile(pool, NULL, 1, &s->let.e);
-        break;
-    case S_CHECK:
-        o->pre = code_compile(pool, NULL, 1, &s->check.cond);
-        break;
+    case S_LET: o->pre = code_compile(pool, NULL, 1, &s->let.e); break;
+    case S_CHECK: o->pre = code_compile(pool, NULL, 1, &s->check.cond); break;
     case S_OP:
         o->op = pool_alloc(pool, sizeof *o->op * (size_t)s->op.n);
         for (int i = 0; i < s->op.n; i++) {
@@ -213,7 +209,8 @@ static void prepare_end(Prep *p, Level *l, const Step *o, int arm) {
         for (int i = 0; i < s->br.joins.n; i++) use_end(p, l, s->br.joins.p[i].arm[arm]);
 }
 
-static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner, int arm) {
+static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner,
+                        int arm) {
     if (!seq) return;
     Pool *pool = &p->it->pool;
     Level l = {up, ++p->nseq, 0};
@@ -221,7 +218,8 @@ static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const 
     out->p = pool_alloc(pool, sizeof *out->p * (size_t)(n + 1));
     out->n = n;
     for (l.at = 0; l.at < n; l.at++) prepare_step(p, &l, seq->s.p[l.at], &out->p[l.at]);
-    if (owner) prepare_end(p, &l, owner, arm);
+    if (owner)
+        prepare_end(p, &l, owner, arm);
     else {
         const Program *g = p->it->p;
         for (int i = 0; i < p->it->out->nslot; i++) use_end(p, &l, p->it->out->slot[i]);
@@ -290,7 +288,7 @@ void interp_free(Interp *it) {
     free(it);
 }
 
-/* ---- values -------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------- */
 static void set_value(Exec *x, const Tensor *t, Buf *b) {
     Buf *old = x->value[t->id];
     x->value[t->id] = b;
@@ -315,8 +313,10 @@ Buf *exec_value(Exec *x, const Tensor *t) {
         die("tensor %d (%s) is used before it is computed", t->id, t->name ? t->name : "");
     const RtValue *v = &x->in[t->index];
     int64_t count = 1;
-    if (x->p->in[t->index].kind == VT_OPTIONAL && !v->present) count = 0;
-    else if (t->blob) count = (int64_t)v->bytes;
+    if (x->p->in[t->index].kind == VT_OPTIONAL && !v->present)
+        count = 0;
+    else if (t->blob)
+        count = (int64_t)v->bytes;
     else
         for (int i = 0; i < v->rank; i++)
             if (v->dim[i] < 0 || !mul_size(count, v->dim[i], &count))
@@ -331,7 +331,7 @@ static Buf *ref(Buf *b) {
 
 static void set_sym(Exec *x, const Sym *s, RegVal v) { x->sym[s->id] = v; }
 
-/* ---- statements ------------------------------------------------------------------------------------------ */
+/* ---- statements --------------------------------------------------------------------------- */
 static void run_seq(Exec *x, const StepSeq *q);
 
 static void release(Exec *x, const StepSeq *q) {
@@ -347,37 +347,6 @@ static void *hold(Exec *x, size_t n) {
 static void let_go(Exec *x) {
     free(x->held);
     x->held = NULL;
-}
-
-static bx_tensor bx_of(const Tensor *t, const void *data, int64_t count, int rank, const int64_t *dim) {
-    bx_tensor b = {.data = (void *)(uintptr_t)data, .dtype = t->dtype, .rank = rank};
-    if (t->blob) {
-        b.rank = 1;
-        b.dim[0] = count;
-    } else
-        for (int i = 0; i < rank; i++) b.dim[i] = dim[i];
-    return b;
-}
-
-typedef struct ExtFrame {
-    bx_tensor *in, *out;
-    int64_t *param, *sym, *bytes;
-} ExtFrame;
-
-static size_t ext_frame_size(const Stmt *s) {
-    return sizeof(bx_tensor) * (size_t)(s->ext.nin + s->ext.nout + 2) +
-           sizeof(int64_t) * (size_t)(s->ext.nparam + s->ext.nsym + s->ext.nout + 3);
-}
-
-static ExtFrame ext_frame(const Stmt *s, void *mem) {
-    ExtFrame f;
-    f.in = mem;
-    f.out = f.in + s->ext.nin + 1;
-    f.param = (int64_t *)(void *)(f.out + s->ext.nout + 1);
-    f.sym = f.param + s->ext.nparam + 1;
-    f.bytes = f.sym + s->ext.nsym + 1;
-    for (int i = 0; i < s->ext.nin; i++) f.in[i].rank = -1;
-    return f;
 }
 
 static void run_extern(Exec *x, const Step *o) {
@@ -399,7 +368,8 @@ static void run_extern(Exec *x, const Step *o) {
             die("extern %s: input %d has %lld elements, its dims say %lld", row->name, i,
                 (long long)b->count, (long long)bx_count(&f.in[i]));
     }
-    if (row->plan && row->plan(f.in, f.param, f.sym, f.bytes)) exec_fault(x, ST_RUNTIME, s->ext.site, NULL);
+    if (row->plan && row->plan(f.in, f.param, f.sym, f.bytes))
+        exec_fault(x, ST_RUNTIME, s->ext.site, NULL);
     for (int i = 0; i < s->ext.nsym; i++) set_sym(x, s->ext.sym[i], (RegVal){.i = f.sym[i]});
     code_uniform(x, o->post);
     at = 0;
@@ -407,7 +377,8 @@ static void run_extern(Exec *x, const Step *o) {
         const Tensor *t = s->ext.out[i];
         int64_t dim[MAX_RANK], count = 1;
         int rank = 1;
-        if (t->blob) count = f.bytes[i];
+        if (t->blob)
+            count = f.bytes[i];
         else {
             rank = read_dims(x, o->post, &at, t, dim);
             for (int k = 0; k < rank; k++)
@@ -430,7 +401,7 @@ static void run_extern(Exec *x, const Step *o) {
     let_go(x);
 }
 
-/* ---- loops ------------------------------------------------------------------------------------------------ */
+/* ---- loops -------------------------------------------------------------------------------- */
 typedef struct ScanState {
     char *data;
     size_t bytes, cap;
@@ -471,9 +442,10 @@ static void scan_append(Exec *x, const Step *o, ScanState *c, int *at, const Loo
     bool same = c->rank == rank;
     for (int i = 0; i < rank && same; i++) same = c->dim[i] == dim[i];
     if (c->rank >= 0 && !same)
-        exec_fault(x, ST_RUNTIME, -1, "%s: scan output '%s' has another shape than in the first "
-                   "iteration", o->s->path ? o->s->path : "Loop",
-                   s->out->name ? s->out->name : "");
+        exec_fault(x, ST_RUNTIME, -1,
+                   "%s: scan output '%s' has another shape than in the first "
+                   "iteration",
+                   o->s->path ? o->s->path : "Loop", s->out->name ? s->out->name : "");
     c->rank = rank;
     if (rank) memcpy(c->dim, dim, sizeof *dim * (size_t)rank);
     const Buf *b = exec_value(x, t);
@@ -509,11 +481,9 @@ static void run_loop(Exec *x, const Step *o) {
         cond = !s->loop.cond_next || code_out(x, o->post, 0).i;
         for (int i = 0; i < nsym; i++) st->next[i] = code_out(x, o->post, 1 + i);
         int at = 1 + nsym;
-        for (int i = 0; i < nscan; i++)
-            scan_append(x, o, &st->scan[i], &at, &s->loop.scan.p[i]);
+        for (int i = 0; i < nscan; i++) scan_append(x, o, &st->scan[i], &at, &s->loop.scan.p[i]);
         for (int i = 0; i < ncarry; i++) exec_value(x, s->loop.carry.p[i].next);
-        for (int i = 0; i < ncarry; i++)
-            st->buf[i] = ref(exec_value(x, s->loop.carry.p[i].next));
+        for (int i = 0; i < ncarry; i++) st->buf[i] = ref(exec_value(x, s->loop.carry.p[i].next));
         for (int i = 0; i < ncarry; i++) set_value(x, s->loop.carry.p[i].phi, st->buf[i]);
         for (int i = 0; i < nsym; i++) set_sym(x, s->loop.syms.p[i].sym, st->next[i]);
     }
@@ -576,7 +546,7 @@ static void run_seq(Exec *x, const StepSeq *q) {
     }
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------ */
+/* ---- running ------------------------------------------------------------------------------ */
 static void check_inputs(Exec *x) {
     const Program *p = x->p;
     for (int i = 0; i < p->nin; i++) {
@@ -625,12 +595,14 @@ static void make_outputs(Exec *x, const Interp *it) {
             continue;
         }
         o->data = malloc(o->bytes ? o->bytes : 1);
-        if (!o->data) exec_fault(x, ST_MEMORY, -1, "out of memory: an output needs %zu bytes", o->bytes);
+        if (!o->data)
+            exec_fault(x, ST_MEMORY, -1, "out of memory: an output needs %zu bytes", o->bytes);
         if (o->bytes) memcpy(o->data, b->data, o->bytes);
     }
 }
 
-Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out, Diag *d) {
+Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out,
+                  Diag *d) {
     Exec *x = calloc(1, sizeof *x);
     size_t nval = (size_t)it->ntensor, nsym = (size_t)it->nsym;
     if (x) {
@@ -655,8 +627,8 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
         make_outputs(x, it);
         memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);
     } else {
-        const char *text = x->site >= 0 && x->site < it->p->cx->site.n ? it->p->cx->site.p[x->site]
-                                                                       : x->text;
+        const char *text =
+            x->site >= 0 && x->site < it->p->cx->site.n ? it->p->cx->site.p[x->site] : x->text;
         snprintf(d->message, sizeof d->message, "%s", text);
         d->status = x->status;
         for (int i = 0; x->out && i < it->p->nout; i++) free(x->out[i].data);
@@ -675,129 +647,4 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
     free(x->scratch);
     free(x);
     return st;
-}
-
-/* ---- folding -------------------------------------------------------------------------------------------------- */
-static void exec_fold_init(Exec *x) {
-    memset(x, 0, offsetof(Exec, tmp));
-    x->budget = 0x1p28;
-    x->lanes = LANES;
-}
-
-static Const *const_new(Cx *c, DType t, int rank, const int64_t *dim) {
-    int64_t count = 1, bytes;
-    for (int i = 0; i < rank; i++)
-        if (dim[i] < 0 || !mul_size(count, dim[i], &count)) return NULL;
-    if (!mul_size(count, (int64_t)dtype_size(t), &bytes) || count > (int64_t)1 << 28)
-        return NULL;
-    Const *k = NEW(c->a, Const);
-    k->dtype = t;
-    k->rank = rank;
-    if (rank) memcpy(k->dim, dim, sizeof *dim * (size_t)rank);
-    k->count = count;
-    k->data = arena_alloc(c->a, bytes ? (size_t)bytes : 1);
-    return k;
-}
-
-const Const *interp_fold(Cx *c, const Tensor *t) {
-    int64_t dim[MAX_RANK];
-    if (t->kind != TK_TE || t->rank < 0) return NULL;
-    for (int i = 0; i < t->rank; i++)
-        if (!e_is_int(t->dim[i], &dim[i])) return NULL;
-    Const *k = const_new(c, t->dtype, t->rank, dim);
-    if (!k) return NULL;
-    Exec x;
-    exec_fold_init(&x);
-    if (k->count <= 64) x.lanes = 64;
-    jmp_buf fail;
-    Pool pool = {.fail = &fail};
-    Pool *volatile vp = &pool;
-    volatile bool ok = false;
-    if (setjmp(fail) == 0) {
-        Code *code = code_compile(&pool, t, 0, NULL);
-        if (setjmp(x.fail) == 0) {
-            code_tensor(&x, code, (void *)(uintptr_t)k->data);
-            ok = true;
-        }
-    }
-    free(x.scratch);
-    pool_free(vp);
-    return ok ? k : NULL;
-}
-
-/* The Const behind an input of an extern, or NULL. */
-static const Const *const_of(const Tensor *t) {
-    t = tensor_root(t);
-    return t->kind == TK_CONST ? t->data : NULL;
-}
-
-/* Dims of output i, which may use the symbols of s. False when they use anything else. */
-static bool fold_out_dims(Pool *pool, const Stmt *s, int i, const int64_t *sym, int *rank, int64_t *dim) {
-    const Tensor *t = s->ext.out[i];
-    Exec x;
-    bool ok = false;
-    if (t->rank < 0) return false;
-    Code *k = code_compile(pool, NULL, t->rank, t->dim);
-    exec_fold_init(&x);
-    int top = 0;
-    for (int j = 0; j < k->nsym; j++) {
-        bool found = false;
-        for (int q = 0; q < s->ext.nsym; q++) found |= s->ext.sym[q]->id == k->sym[j].sym;
-        if (!found) return false;
-        if (k->sym[j].sym > top) top = k->sym[j].sym;
-    }
-    x.sym = pool_alloc(pool, sizeof *x.sym * (size_t)(top + 1));
-    for (int q = 0; q < s->ext.nsym; q++)
-        if (s->ext.sym[q]->id <= top) x.sym[s->ext.sym[q]->id].i = sym[q];
-    if (setjmp(x.fail) == 0) {
-        code_uniform(&x, k);
-        for (int d = 0; d < t->rank; d++) dim[d] = code_out(&x, k, d).i;
-        *rank = t->rank;
-        ok = true;
-    }
-    free(x.scratch);
-    return ok;
-}
-
-static bool fold_extern(Cx *c, Pool *pool, const Stmt *s, const Const **out, int64_t *sym) {
-    const ExternRow *row = s->ext.row;
-    ExtFrame f = ext_frame(s, pool_alloc(pool, ext_frame_size(s)));
-    for (int i = 0; i < s->ext.nparam; i++)
-        if (!e_is_int(s->ext.param[i], &f.param[i])) return false;
-    for (int i = 0; i < s->ext.nin; i++) {
-        const Tensor *t = s->ext.in[i];
-        int64_t dim[MAX_RANK];
-        if (!t) continue;
-        const Const *k = const_of(t);
-        if (!k || t->rank < 0) return false;
-        for (int d = 0; d < t->rank && !t->blob; d++)
-            if (!e_is_int(t->dim[d], &dim[d])) return false;
-        f.in[i] = bx_of(t, k->data, k->count, t->rank, dim);
-    }
-    if (row->plan && row->plan(f.in, f.param, f.sym, f.bytes)) return false;
-    for (int i = 0; i < s->ext.nout; i++) {
-        const Tensor *t = s->ext.out[i];
-        int64_t dim[MAX_RANK] = {f.bytes[i]};
-        int rank = 1;
-        if (!t->blob && !fold_out_dims(pool, s, i, f.sym, &rank, dim)) return false;
-        Const *k = const_new(c, t->dtype, rank, dim);
-        if (!k) return false;
-        out[i] = k;
-        f.out[i] = bx_of(t, k->data, k->count, rank, dim);
-    }
-    int64_t scratch = f.bytes[s->ext.nout];
-    if (scratch < 0 || scratch > (int64_t)1 << 31) return false;
-    if (row->run(f.in, f.param, f.out, pool_alloc(pool, (size_t)scratch))) return false;
-    for (int i = 0; i < s->ext.nsym; i++) sym[i] = f.sym[i];
-    return true;
-}
-
-bool interp_fold_extern(Cx *c, const Stmt *s, const Const **out, int64_t *sym) {
-    jmp_buf fail;
-    Pool pool = {.fail = &fail};
-    Pool *volatile vp = &pool;
-    volatile bool ok = false;
-    if (setjmp(fail) == 0) ok = fold_extern(c, &pool, s, out, sym);
-    pool_free(vp);
-    return ok;
 }

@@ -1,14 +1,15 @@
 /* interp.h: the inside of the interpreter.
  *
- * A tensor body, or a few uniform expressions, is compiled once to a Code: register instructions that
- * work on up to LANES output elements at a time. What a register holds is known only at run time: one
- * value for all lanes (RK_UNI), an arithmetic progression (RK_LIN) or an array (RK_VEC). So index
- * arithmetic costs one scalar operation per chunk wherever the lanes run along a row, and contiguous
- * loads are pointers into the tensor.
+ * A tensor body, or a few uniform expressions, is compiled once to a Code: register instructions
+ * that work on up to LANES output elements at a time. What a register holds is known only at run
+ * time: one value for all lanes (RK_UNI), an arithmetic progression (RK_LIN) or an array (RK_VEC).
+ * So index arithmetic costs one scalar operation per chunk wherever the lanes run along a row, and
+ * contiguous loads are pointers into the tensor.
  */
 #ifndef BRAID_INTERP_H
 #define BRAID_INTERP_H
 
+#include "codegen/extern/table.h"
 #include "utask/utask.h"
 
 enum { LANES = 256 };
@@ -18,7 +19,9 @@ enum { LANES = 256 };
 typedef enum { CL_F, CL_D, CL_I, CL_B } LaneClass;
 static inline LaneClass lane_class(DType t) {
     switch (t) {
-    case DT_F32: case DT_F16: case DT_BF16: return CL_F;
+    case DT_F32:
+    case DT_F16:
+    case DT_BF16: return CL_F;
     case DT_F64: return CL_D;
     case DT_BOOL: return CL_B;
     default: return CL_I;
@@ -26,8 +29,8 @@ static inline LaneClass lane_class(DType t) {
 }
 static inline size_t lane_size(LaneClass c) { return c == CL_D || c == CL_I ? 8 : 4; }
 
-/* ---- lane kernels (interp_lanes.c) ------------------------------------------------------------
- * n lanes; d never overlaps an operand; an operand's stride is 1, or 0 for one value for all. */
+/* ---- lane kernels (interp_lanes.c) -------------------------------------------------------- */
+/* n lanes; d never overlaps an operand; an operand's stride is 1, or 0 for one value for all. */
 void lanes_un(LaneClass c, int op, DType t, int n, void *d, const void *a);
 void lanes_isnan(LaneClass c, int n, int32_t *d, const void *a);
 void lanes_bin(LaneClass c, int op, DType t, int n, void *d, const void *a, int sa, const void *b,
@@ -60,7 +63,7 @@ typedef struct AccStep {
 void lanes_acc(const AccStep *s, int n, bool fold);
 void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx);
 
-/* ---- code (interp_expr.c) ---------------------------------------------------------------------- */
+/* ---- code (interp_expr.c) ----------------------------------------------------------------- */
 typedef enum { RK_UNI, RK_LIN, RK_VEC } RegKind;
 typedef union RegVal {
     int64_t i;
@@ -69,12 +72,12 @@ typedef union RegVal {
     int32_t b;
 } RegVal;
 typedef struct Reg {
-    uint8_t k;       /* RegKind */
-    uint8_t c;       /* LaneClass; never changes */
-    bool mm;         /* lo, hi bound p[0..n) (int64 only) */
-    RegVal v;        /* UNI: the value. LIN, and VEC of int64: added to each lane */
-    int64_t step;    /* LIN: lane l is v.i + step * l */
-    const void *p;   /* VEC */
+    uint8_t k;     /* RegKind */
+    uint8_t c;     /* LaneClass; never changes */
+    bool mm;       /* lo, hi bound p[0..n) (int64 only) */
+    RegVal v;      /* UNI: the value. LIN, and VEC of int64: added to each lane */
+    int64_t step;  /* LIN: lane l is v.i + step * l */
+    const void *p; /* VEC */
     int64_t lo, hi;
 } Reg;
 
@@ -99,7 +102,7 @@ typedef struct RedAxis {
 enum { RED_MEMO = 8 };
 typedef struct Red {
     ReduceKind kind;
-    DType t;       /* of the values */
+    DType t; /* of the values */
     int naxis;
     RedAxis *ax;   /* outermost first */
     int val, val2; /* val2 >= 0: the value is a product */
@@ -110,7 +113,7 @@ typedef struct Red {
 struct Inst {
     uint8_t op, dt, sdt; /* sdt: dtype of operand a */
     int dst, a, b, c, m; /* -1: none; m: lane mask of a GUARD */
-    int imm; /* LOAD: tensor slot; GUARD: site */
+    int imm;             /* LOAD: tensor slot; GUARD: site */
     union {
         Block *block; /* I_COND */
         Red *red;     /* I_REDUCE */
@@ -118,17 +121,23 @@ struct Inst {
 };
 
 typedef struct Code {
-    Block d, u, l;  /* dims and other uniform results; the rest that is uniform; per chunk */
+    Block d, u, l; /* dims and other uniform results; the rest that is uniform; per chunk */
     int nreg, nred;
-    Reg *init;      /* nreg: constants in place */
+    Reg *init; /* nreg: constants in place */
     int nsym;
-    struct CodeSym { int reg; DType t; int sym; } *sym;
+    struct CodeSym {
+        int reg;
+        DType t;
+        int sym;
+    } * sym;
     int nindim;
-    struct CodeIndim { int reg, input, axis; } *indim;
+    struct CodeIndim {
+        int reg, input, axis;
+    } * indim;
     int nslot;
     const Tensor **slot; /* tensors loaded */
     int nout;
-    int *out;            /* uniform results */
+    int *out; /* uniform results */
     DType *out_t;
     int rank, axis[MAX_RANK]; /* of a tensor body: out[0..rank) are its dims; axis -1: not used */
     int result;               /* register; -1: only uniform results */
@@ -148,7 +157,7 @@ void pool_free(Pool *p);
  * with its dims as the results before those. */
 Code *code_compile(Pool *p, const Tensor *t, int n, Expr *const *e);
 
-/* ---- execution (interp_exec.c) ----------------------------------------------------------------- */
+/* ---- execution (interp_exec.c) ------------------------------------------------------------ */
 typedef struct Buf {
     int refs;
     DType dtype;
@@ -160,22 +169,31 @@ typedef struct Buf {
 typedef struct Exec {
     jmp_buf fail;
     Status status;
-    int site;            /* fault text, -1: `text` */
+    int site; /* fault text, -1: `text` */
     char text[256];
-    const Program *p;    /* NULL when folding */
+    const Program *p; /* NULL when folding */
     const RtValue *in;
-    Buf **value;         /* by tensor id; NULL when folding */
-    RegVal *sym;         /* by symbol id: int64, or double for floats */
+    Buf **value; /* by tensor id; NULL when folding */
+    RegVal *sym; /* by symbol id: int64, or double for floats */
     int64_t max_iterations;
-    double budget;       /* lane operations left when folding; < 0: no limit */
+    double budget; /* lane operations left when folding; < 0: no limit */
     /* of the code that runs */
     Reg *reg;
-    char *store;         /* LANES or fewer lanes of 8 bytes for each register */
+    char *store; /* LANES or fewer lanes of 8 bytes for each register */
     size_t stride;
     int lanes; /* of a register: at most LANES */
-    struct { const void *data; int64_t count; DType t; } *slot;
-    struct RedMemo { bool valid; int dst; int64_t v[RED_MEMO]; RegVal r; } *memo;
-    Buf *pending; /* being filled: freed on a fault */
+    struct {
+        const void *data;
+        int64_t count;
+        DType t;
+    } * slot;
+    struct RedMemo {
+        bool valid;
+        int dst;
+        int64_t v[RED_MEMO];
+        RegVal r;
+    } * memo;
+    Buf *pending;         /* being filled: freed on a fault */
     void *scratch, *held; /* held: freed on a fault */
     size_t scratch_size;
     struct LoopState *loop; /* innermost */
@@ -190,8 +208,19 @@ Buf *exec_value(Exec *x, const Tensor *t); /* borrowed */
 /* Runs the uniform part and gives result i as int64 or double. */
 void code_uniform(Exec *x, const Code *k);
 RegVal code_out(const Exec *x, const Code *k, int i);
-/* Runs a tensor body. `out`: the memory to fill when the caller has it, else a new Buf is returned. */
+/* Runs a tensor body. `out`: the memory to fill when the caller has it, else a new Buf is returned.
+ */
 Buf *code_tensor(Exec *x, const Code *k, void *out);
 const Tensor *tensor_root(const Tensor *t); /* what a view is a view of */
+
+/* ---- extern bodies (interp_fold.c) -------------------------------------------------------- */
+/* The arrays of one call, in memory of ext_frame_size bytes, zeroed; absent inputs are in place. */
+typedef struct ExtFrame {
+    bx_tensor *in, *out;
+    int64_t *param, *sym, *bytes;
+} ExtFrame;
+size_t ext_frame_size(const Stmt *s);
+ExtFrame ext_frame(const Stmt *s, void *mem);
+bx_tensor bx_of(const Tensor *t, const void *data, int64_t count, int rank, const int64_t *dim);
 
 #endif

@@ -16,7 +16,7 @@ void exec_fault(Exec *x, Status st, int site, const char *fmt, ...) {
     longjmp(x->fail, 1);
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------- */
+/* ---- buffers ------------------------------------------------------------------------------ */
 Buf *buf_new(Exec *x, DType t, int64_t count) {
     int64_t bytes = 0;
     if (!mul_size(count, (int64_t)dtype_size(t), &bytes) || bytes > (int64_t)1 << 40)
@@ -39,7 +39,7 @@ void buf_unref(Buf *b) {
     free(b);
 }
 
-/* ---- registers ------------------------------------------------------------------------------------- */
+/* ---- registers ---------------------------------------------------------------------------- */
 static int64_t add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 static int64_t mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
@@ -116,7 +116,7 @@ static bool bounds(const Reg *r, int n, int64_t *lo, int64_t *hi) {
            !__builtin_add_overflow(r->hi, r->v.i, hi);
 }
 
-/* ---- int64 arithmetic on registers that are not arrays --------------------------------------------- */
+/* ---- int64 arithmetic on registers that are not arrays ------------------------------------ */
 static bool divide(Exec *x, const Inst *i, Reg *a, int64_t by, int n) {
     Reg *d = &x->reg[i->dst];
     int64_t lo, hi;
@@ -125,7 +125,8 @@ static bool divide(Exec *x, const Inst *i, Reg *a, int64_t by, int n) {
     if (by <= 0 || !bounds(a, n, &lo, &hi) || lo < 0) return false;
     int64_t q = lo / by;
     if (q == hi / by) {
-        if (quot) set_int(d, q);
+        if (quot)
+            set_int(d, q);
         else {
             set_copy(d, a);
             d->v.i = sub(a->v.i, mul(q, by));
@@ -144,9 +145,12 @@ static bool divide(Exec *x, const Inst *i, Reg *a, int64_t by, int n) {
         int s;
         const int64_t *p = operand(x, a, n, 0, &s);
         uint32_t y = (uint32_t)by;
-        if (quot) for (int l = 0; l < n; l++) o[l] = (uint32_t)p[l] / y;
-        else for (int l = 0; l < n; l++) o[l] = (uint32_t)p[l] % y;
-    } else return false;
+        if (quot)
+            for (int l = 0; l < n; l++) o[l] = (uint32_t)p[l] / y;
+        else
+            for (int l = 0; l < n; l++) o[l] = (uint32_t)p[l] % y;
+    } else
+        return false;
     set_vec(d, o);
     return true;
 }
@@ -191,13 +195,19 @@ static bool int_shortcut(Exec *x, const Inst *i, int n) {
             set_lin(d, mul(a->v.i, b->v.i), a->k == RK_LIN ? mul(a->step, b->v.i) : 0);
             return true;
         }
-        if (b->v.i == 0) set_int(d, 0);
-        else if (b->v.i == 1) set_copy(d, a);
-        else return false;
+        if (b->v.i == 0)
+            set_int(d, 0);
+        else if (b->v.i == 1)
+            set_copy(d, a);
+        else
+            return false;
         return true;
-    case E_DIV: case E_FDIV: case E_MOD: case E_FMOD:
-        return a->k != RK_UNI && b->k == RK_UNI && divide(x, i, a, b->v.i, n);
-    case E_MIN: case E_MAX:
+    case E_DIV:
+    case E_FDIV:
+    case E_MOD:
+    case E_FMOD: return a->k != RK_UNI && b->k == RK_UNI && divide(x, i, a, b->v.i, n);
+    case E_MIN:
+    case E_MAX:
         if (!bounds(a, n, &alo, &ahi) || !bounds(b, n, &blo, &bhi)) return false;
         if (ahi > blo && bhi > alo) return false;
         set_copy(d, (ahi <= blo) == (i->op == E_MIN) ? a : b);
@@ -206,7 +216,7 @@ static bool int_shortcut(Exec *x, const Inst *i, int n) {
     }
 }
 
-/* ---- instructions ----------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------- */
 static void run_block(Exec *x, const Block *b, int n);
 
 static void binary(Exec *x, const Inst *i, int n) {
@@ -214,13 +224,17 @@ static void binary(Exec *x, const Inst *i, int n) {
     if (i->dt == DT_I64 && int_shortcut(x, i, n)) return;
     if (i->dt == DT_BOOL && (i->op == E_AND || i->op == E_OR)) {
         if (a->k == RK_UNI) {
-            if (a->v.b == (i->op == E_OR)) set_bool(d, a->v.b);
-            else set_copy(d, b);
+            if (a->v.b == (i->op == E_OR))
+                set_bool(d, a->v.b);
+            else
+                set_copy(d, b);
             return;
         }
         if (b->k == RK_UNI) {
-            if (b->v.b == (i->op == E_OR)) set_bool(d, b->v.b);
-            else set_copy(d, a);
+            if (b->v.b == (i->op == E_OR))
+                set_bool(d, b->v.b);
+            else
+                set_copy(d, a);
             return;
         }
     }
@@ -258,8 +272,10 @@ static void compare(Exec *x, const Inst *i, int n) {
     const void *pa = operand(x, a, n, 0, &sa), *pb = operand(x, b, n, 1, &sb);
     int32_t one, *o = sa || sb ? store_of(x, i->dst) : &one;
     lanes_cmp(a->c, i->op, i->sdt, sa || sb ? n : 1, o, pa, sa, pb, sb);
-    if (sa || sb) set_vec(d, o);
-    else set_bool(d, one);
+    if (sa || sb)
+        set_vec(d, o);
+    else
+        set_bool(d, one);
 }
 
 static void unary(Exec *x, const Inst *i, int n) {
@@ -272,10 +288,14 @@ static void unary(Exec *x, const Inst *i, int n) {
     const void *pa = operand(x, a, n, 0, &sa);
     RegVal v = {0};
     void *o = sa ? store_of(x, i->dst) : &v;
-    if (i->op == E_ISNAN) lanes_isnan(a->c, sa ? n : 1, o, pa);
-    else lanes_un(d->c, i->op, i->dt, sa ? n : 1, o, pa);
-    if (sa) set_vec(d, o);
-    else d->k = RK_UNI, d->v = v;
+    if (i->op == E_ISNAN)
+        lanes_isnan(a->c, sa ? n : 1, o, pa);
+    else
+        lanes_un(d->c, i->op, i->dt, sa ? n : 1, o, pa);
+    if (sa)
+        set_vec(d, o);
+    else
+        d->k = RK_UNI, d->v = v;
 }
 
 static void convert(Exec *x, const Inst *i, int n) {
@@ -283,7 +303,8 @@ static void convert(Exec *x, const Inst *i, int n) {
     if (d->c == CL_I && a->c == CL_I) {
         int64_t lo, hi;
         bool same = i->dt == DT_I64 || i->dt == DT_U64;
-        if (i->op == E_BITCAST) same = same && i->sdt != DT_BOOL;
+        if (i->op == E_BITCAST)
+            same = same && i->sdt != DT_BOOL;
         else if (!same && i->sdt == DT_I64 && bounds(a, n, &lo, &hi))
             same = int_wrap(i->dt, lo) == lo && int_wrap(i->dt, hi) == hi;
         if (same) {
@@ -296,8 +317,10 @@ static void convert(Exec *x, const Inst *i, int n) {
     RegVal v = {0};
     void *o = sa ? store_of(x, i->dst) : &v;
     (i->op == E_CAST ? lanes_cast : lanes_bitcast)(i->dt, i->sdt, sa ? n : 1, o, pa);
-    if (sa) set_vec(d, o);
-    else d->k = RK_UNI, d->v = v;
+    if (sa)
+        set_vec(d, o);
+    else
+        d->k = RK_UNI, d->v = v;
 }
 
 static void select_lanes(Exec *x, const Inst *i, int cond, int yes, int no, int n) {
@@ -318,7 +341,8 @@ static void guard(Exec *x, const Inst *i, int n) {
     bool bad = false;
     if (c->k == RK_UNI) {
         bad = !c->v.b;
-        if (bad && m && m->k == RK_UNI) bad = m->v.b;
+        if (bad && m && m->k == RK_UNI)
+            bad = m->v.b;
         else if (bad && m) {
             const int32_t *pm = m->p;
             int32_t any = 0;
@@ -328,8 +352,10 @@ static void guard(Exec *x, const Inst *i, int n) {
     } else {
         const int32_t *pc = c->p, *pm = m && m->k == RK_VEC ? m->p : NULL;
         int32_t any = 0;
-        if (pm) for (int l = 0; l < n; l++) any |= pm[l] & (pc[l] ^ 1);
-        else if (!m || m->v.b) for (int l = 0; l < n; l++) any |= pc[l] ^ 1;
+        if (pm)
+            for (int l = 0; l < n; l++) any |= pm[l] & (pc[l] ^ 1);
+        else if (!m || m->v.b)
+            for (int l = 0; l < n; l++) any |= pc[l] ^ 1;
         bad = any;
     }
     if (bad) exec_fault(x, ST_RUNTIME, i->imm, NULL);
@@ -347,9 +373,7 @@ static void normalize(Exec *x, const Inst *i, int n) {
     if (any == all) set_bool(d, any);
 }
 
-static bool in_place(DType t) {
-    return t == DT_F32 || t == DT_F64 || t == DT_I64 || t == DT_U64;
-}
+static bool in_place(DType t) { return t == DT_F32 || t == DT_F64 || t == DT_I64 || t == DT_U64; }
 
 static void load(Exec *x, const Inst *i, int n) {
     Reg *d = &x->reg[i->dst], *a = &x->reg[i->a];
@@ -375,11 +399,12 @@ static void load(Exec *x, const Inst *i, int n) {
         int s;
         const int64_t *idx = operand(x, a, n, 0, &s);
         lanes_gather(t, n, o, data, 0, idx, count);
-    } else lanes_gather(t, n, o, data, a->v.i, a->p, inside ? -1 : count);
+    } else
+        lanes_gather(t, n, o, data, a->v.i, a->p, inside ? -1 : count);
     set_vec(d, o);
 }
 
-/* ---- reductions -------------------------------------------------------------------------------------- */
+/* ---- reductions --------------------------------------------------------------------------- */
 static void accumulate(Exec *x, const Red *r, int n, bool fold, int lane, int64_t k) {
     const Reg *v = &x->reg[r->val];
     AccStep s = {.kind = r->kind, .cls = v->c, .t = r->t, .k = k};
@@ -402,8 +427,10 @@ static void run_along(Exec *x, const Red *r, const RedAxis *ax, int64_t extent, 
             *d = *s;
             if (s->k == RK_UNI) continue;
             d->k = RK_UNI;
-            if (s->k == RK_LIN) d->v.i = add(s->v.i, mul(s->step, lane));
-            else switch (s->c) {
+            if (s->k == RK_LIN)
+                d->v.i = add(s->v.i, mul(s->step, lane));
+            else
+                switch (s->c) {
                 case CL_F: d->v.f = ((const float *)s->p)[lane]; break;
                 case CL_D: d->v.d = ((const double *)s->p)[lane]; break;
                 case CL_I: d->v.i = add(((const int64_t *)s->p)[lane], s->v.i); break;
@@ -431,8 +458,10 @@ static void run_axis(Exec *x, const Red *r, int level, int n) {
     for (int64_t k = 0; k < extent; k++) {
         if (ax->axis >= 0) set_int(&x->reg[ax->axis], k);
         run_block(x, &ax->block, n);
-        if (last) accumulate(x, r, n, false, 0, k);
-        else run_axis(x, r, level + 1, n);
+        if (last)
+            accumulate(x, r, n, false, 0, k);
+        else
+            run_axis(x, r, level + 1, n);
     }
 }
 
@@ -473,21 +502,28 @@ static void run_block(Exec *x, const Block *b, int n) {
     for (const Inst *i = b->p, *end = i + b->n; i != end; i++) {
         switch (i->op) {
         case E_LOAD: load(x, i, n); break;
-        case E_LT: case E_LE: case E_EQ: compare(x, i, n); break;
-        case E_CAST: case E_BITCAST: convert(x, i, n); break;
+        case E_LT:
+        case E_LE:
+        case E_EQ: compare(x, i, n); break;
+        case E_CAST:
+        case E_BITCAST: convert(x, i, n); break;
         case E_SELECT: select_lanes(x, i, i->a, i->b, i->c, n); break;
         case E_GUARD: guard(x, i, n); break;
         case I_NORM: normalize(x, i, n); break;
         case I_COND: {
             const Reg *m = &x->reg[i->a];
-            if (m->k != RK_UNI || m->v.b) run_block(x, i->block, n);
-            else if (i->dst >= 0) set_int(&x->reg[i->dst], 0);
+            if (m->k != RK_UNI || m->v.b)
+                run_block(x, i->block, n);
+            else if (i->dst >= 0)
+                set_int(&x->reg[i->dst], 0);
             break;
         }
         case I_REDUCE: reduce(x, i, n); break;
         default:
-            if (e_is_binary(i->op)) binary(x, i, n);
-            else unary(x, i, n);
+            if (e_is_binary(i->op))
+                binary(x, i, n);
+            else
+                unary(x, i, n);
         }
     }
 }
@@ -497,7 +533,7 @@ const Tensor *tensor_root(const Tensor *t) {
     return t;
 }
 
-/* ---- whole codes --------------------------------------------------------------------------------------- */
+/* ---- whole codes -------------------------------------------------------------------------- */
 static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
 
 /* Scratch for code k with registers of `lanes` lanes. */
@@ -538,11 +574,19 @@ static void set_up(Exec *x, const Code *k) {
         const RtValue *v = &x->in[k->indim[i].input];
         int axis = k->indim[i].axis;
         int64_t r;
-        if (axis == -1) r = v->rank;
-        else if (axis < 0) r = v->present;
-        else if (v->kind == VT_SEQUENCE) r = axis == 0 ? bx_seq_count(v->data) : 1; /* its items */
-        else r = axis < v->rank ? v->dim[axis] : 1;
-        x->reg[k->indim[i].reg].v.i = r;
+        if (axis == -1)
+            r = v->rank;
+        else if (axis < 0)
+            r = v->present;
+        else if (v->kind == VT_SEQUENCE)
+            r = axis == 0 ? bx_seq_count(v->data) : 1; /* its items */
+        else
+            r = axis < v->rank ? v->dim[axis] : 1;
+        Reg *d = &x->reg[k->indim[i].reg];
+        if (d->c == CL_B)
+            d->v.b = r != 0;
+        else
+            d->v.i = r;
     }
     for (int i = 0; i < k->nslot; i++) {
         const Tensor *t = tensor_root(k->slot[i]);
@@ -586,8 +630,8 @@ static double block_cost(const Exec *x, const Block *b) {
     return s;
 }
 
-/* How the elements are cut into chunks. A chunk runs along axis `row`: a part of one row when inner is
- * 1, else `rows` whole blocks of `inner` elements. Axes before it are uniform in a chunk. */
+/* How the elements are cut into chunks. A chunk runs along axis `row`: a part of one row when inner
+ * is 1, else `rows` whole blocks of `inner` elements. Axes before it are uniform in a chunk. */
 typedef struct Chunks {
     int row;
     int64_t inner, rows;
@@ -599,8 +643,7 @@ static Chunks cut(const int64_t *dim, int rank, int lanes) {
     while (c.row > 0 && dim[c.row] == 1) c.row--;
     while (c.row > 0 && dim[c.row] * c.inner < 32) c.inner *= dim[c.row--];
     if (c.row > 0 && c.inner > 1 && c.inner * dim[c.row] <= lanes)
-        while (c.row > 0 && dim[c.row] * c.inner * dim[c.row - 1] <= lanes)
-            c.inner *= dim[c.row--];
+        while (c.row > 0 && dim[c.row] * c.inner * dim[c.row - 1] <= lanes) c.inner *= dim[c.row--];
     c.rows = lanes / c.inner;
     return c;
 }
@@ -611,7 +654,8 @@ static void set_patterns(Exec *x, const Code *k, const Chunks *c, const int64_t 
     for (int i = k->rank - 1; i >= c->row && i >= 0; i--) {
         int r = k->axis[i];
         if (r >= 0 && (i > c->row || c->inner > 1)) {
-            if (dim[i] == 1 && i > c->row) set_int(&x->reg[r], 0);
+            if (dim[i] == 1 && i > c->row)
+                set_int(&x->reg[r], 0);
             else {
                 int64_t *p = store_of(x, r), wrap = i > c->row ? dim[i] : x->lanes;
                 for (int l = 0; l < x->lanes; l++) p[l] = l / after % wrap;
@@ -650,8 +694,10 @@ Buf *code_tensor(Exec *x, const Code *k, void *out) {
             int64_t rows = extent - row < c.rows ? extent - row : c.rows;
             int n = (int)(rows * c.inner), s, r = k->rank ? k->axis[c.row] : -1;
             if (r >= 0) {
-                if (c.inner > 1) x->reg[r].v.i = row;
-                else set_lin(&x->reg[r], row, n > 1);
+                if (c.inner > 1)
+                    x->reg[r].v.i = row;
+                else
+                    set_lin(&x->reg[r], row, n > 1);
             }
             run_block(x, &k->l, n);
             const void *p = operand(x, &x->reg[k->result], n, 0, &s);

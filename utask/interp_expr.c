@@ -1,9 +1,9 @@
 /* interp_expr.c: from expressions to Code.
  *
  * Every node is placed in the outermost scope where its value exists: uniform nodes run once, nodes
- * free of the axes of a reduction run outside of it. A side of a SELECT that holds a GUARD or a REDUCE
- * becomes a conditional block, so that guards know the lanes they are asked for and dear work is
- * skipped where no lane wants it.
+ * free of the axes of a reduction run outside of it. A side of a SELECT that holds a GUARD or a
+ * REDUCE becomes a conditional block, so that guards know the lanes they are asked for and dear
+ * work is skipped where no lane wants it.
  */
 #include "utask/interp.h"
 #include <stdlib.h>
@@ -52,11 +52,14 @@ typedef struct Compiler {
     RegInfo *reg;
     int reg_cap, stamp;
     int slot_cap, sym_cap, indim_cap;
-    struct { int64_t v; int reg; } konst[32]; /* int64 constants made here, to share them */
+    struct {
+        int64_t v;
+        int reg;
+    } konst[32]; /* int64 constants made here, to share them */
     int nconst;
 } Compiler;
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ------------------------------------------------------------------------------- */
 struct PoolBlock {
     struct PoolBlock *next;
 };
@@ -95,7 +98,7 @@ static void *grow(Pool *p, void *old, int n, int *cap, size_t elem) {
     return r;
 }
 
-/* ---- facts about expressions --------------------------------------------------------------------- */
+/* ---- facts about expressions -------------------------------------------------------------- */
 static int bound_index(Compiler *c, const Axis *x) {
     for (int i = c->nbound - 1; i >= 0; i--)
         if (c->bound[i].axis == x) return i;
@@ -131,8 +134,7 @@ static Entry *info(Compiler *c, const Expr *e) {
         r->reduce |= a->reduce;
     }
     if (e->op == E_REDUCE)
-        for (int i = 0; i < e->naxis; i++)
-            r->axes &= ~axis_bit(c, e->raxis[i]) | (uint64_t)1 << 63;
+        for (int i = 0; i < e->naxis; i++) r->axes &= ~axis_bit(c, e->raxis[i]) | (uint64_t)1 << 63;
     if (c->ntab * 2 >= c->tab_cap) {
         Entry **old = c->tab;
         int n = c->tab_cap;
@@ -163,7 +165,7 @@ static Scope *place(Compiler *c, const Entry *e) {
     return best;
 }
 
-/* ---- registers and instructions ------------------------------------------------------------------ */
+/* ---- registers and instructions ----------------------------------------------------------- */
 static int reg_new(Compiler *c, DType t) {
     c->reg = grow(&c->tmp, c->reg, c->k->nreg, &c->reg_cap, sizeof *c->reg);
     memset(&c->reg[c->k->nreg], 0, sizeof *c->reg);
@@ -220,7 +222,7 @@ static int slot_for(Compiler *c, const Tensor *t) {
 
 static int gen(Compiler *c, const Expr *e);
 
-/* ---- loads --------------------------------------------------------------------------------------- */
+/* ---- loads -------------------------------------------------------------------------------- */
 /* A uniform factor: k, times register reg when reg >= 0. */
 typedef struct Factor {
     int64_t k;
@@ -228,7 +230,10 @@ typedef struct Factor {
 } Factor;
 typedef struct Sum {
     int64_t k;
-    struct { Scope *s; int reg; } *term;
+    struct {
+        Scope *s;
+        int reg;
+    } * term;
     int n, cap;
 } Sum;
 enum { MAX_TERMS = 64 };
@@ -321,7 +326,8 @@ static int gen_load(Compiler *c, const Expr *e) {
     const Tensor *t = e->t;
     Sum s = {0};
     Factor stride = {1, -1};
-    if (e->kind == 1) sum_collect(c, &s, e->a[0], stride);
+    if (e->kind == 1)
+        sum_collect(c, &s, e->a[0], stride);
     else
         for (int d = e->n - 1; d >= 0; d--) {
             sum_collect(c, &s, e->a[d], stride);
@@ -334,7 +340,7 @@ static int gen_load(Compiler *c, const Expr *e) {
     return d;
 }
 
-/* ---- conditions ------------------------------------------------------------------------------------ */
+/* ---- conditions --------------------------------------------------------------------------- */
 static int mask_around(const Scope *s) {
     for (; s; s = s->outer)
         if (s->kind == S_COND) return s->mask;
@@ -371,7 +377,9 @@ static int gen_select(Compiler *c, const Expr *e) {
             side[k] = gen(c, e->a[1 + k]);
             continue;
         }
-        int m = k ? emit_bin(c, c->cur, E_XOR, DT_BOOL, cond, reg_const(c, DT_BOOL, (RegVal){.b = 1})) : cond;
+        int m =
+            k ? emit_bin(c, c->cur, E_XOR, DT_BOOL, cond, reg_const(c, DT_BOOL, (RegVal){.b = 1}))
+              : cond;
         if (around >= 0) m = emit_bin(c, c->cur, E_AND, DT_BOOL, around, m);
         side[k] = gen_side(c, e->a[1 + k], emit_norm(c, c->cur, m));
     }
@@ -382,7 +390,7 @@ static int gen_select(Compiler *c, const Expr *e) {
     return d;
 }
 
-/* ---- reductions ------------------------------------------------------------------------------------ */
+/* ---- reductions --------------------------------------------------------------------------- */
 static void mark_block(Compiler *c, const Block *b, int stamp);
 static void mark_red(Compiler *c, const Red *r, int from, int stamp) {
     for (int i = from; i < r->naxis; i++) {
@@ -454,8 +462,12 @@ static int gen_reduce(Compiler *c, const Expr *e) {
         saved[i] = c->bound[b].reg;
         r->ax[i].axis = c->bound[b].reg = reg_new(c, DT_I64);
         bool runs = e_is_int(e->raxis[i]->extent, &extent) && extent > 0;
-        scope[i] = (Scope){.outer = c->cur, .block = &r->ax[i].block, .kind = S_RED,
-                           .id = ++c->nscope, .axes = axis_bit(c, e->raxis[i]), .runs = runs};
+        scope[i] = (Scope){.outer = c->cur,
+                           .block = &r->ax[i].block,
+                           .kind = S_RED,
+                           .id = ++c->nscope,
+                           .axes = axis_bit(c, e->raxis[i]),
+                           .runs = runs};
         c->cur = &scope[i];
     }
     bool muladd = r->kind == R_SUM && body->op == E_MUL &&
@@ -482,7 +494,7 @@ static int gen_reduce(Compiler *c, const Expr *e) {
     return d;
 }
 
-/* ---- everything else --------------------------------------------------------------------------------- */
+/* ---- everything else ---------------------------------------------------------------------- */
 static int gen_leaf(Compiler *c, const Expr *e) {
     Code *k = c->k;
     RegVal v = {0};
@@ -550,7 +562,8 @@ static int gen(Compiler *c, const Expr *e) {
             if (d->scope == s->id) return d->reg;
     }
     int r;
-    if (leaf) r = gen_leaf(c, e);
+    if (leaf)
+        r = gen_leaf(c, e);
     else {
         c->cur = at;
         r = gen_node(c, e);

@@ -1,4 +1,5 @@
-/* interp_lanes.c: the interpreter's inner loops. Each is plain, so that the C compiler vectorizes it. */
+/* interp_lanes.c: the interpreter's inner loops. Each is plain, so that the C compiler vectorizes
+ * it. */
 #include "utask/interp.h"
 #include <limits.h>
 #include <math.h>
@@ -22,7 +23,7 @@ static void wrap(DType t, int n, int64_t *d) {
     }
 }
 
-/* ---- unary ------------------------------------------------------------------------------------- */
+/* ---- unary -------------------------------------------------------------------------------- */
 static float sigmoid_f(float x) {
     if (x >= 0) return 1 / (1 + expf(-x));
     float e = expf(x);
@@ -35,32 +36,49 @@ static double sigmoid_d(double x) {
 }
 
 #define UN(OP, E)                                                                                  \
-    case E_##OP: EACH { __typeof__(*d) x = a[l]; d[l] = E; }                                       \
-    break;
+    case E_##OP:                                                                                   \
+        EACH {                                                                                     \
+            __typeof__(*d) x = a[l];                                                               \
+            d[l] = E;                                                                              \
+        }                                                                                          \
+        break;
 #define FLOAT_UNARY(S, SIG)                                                                        \
-    UN(NEG, -x)                                                                                    \
-    UN(ABS, fabs##S(x))                                                                            \
-    UN(SIGN, x > 0 ? 1 : x < 0 ? -1 : x)                                                           \
-    UN(SQRT, sqrt##S(x))                                                                           \
-    UN(EXP, exp##S(x)) UN(LOG, log##S(x)) UN(LOG1P, log1p##S(x))                                   \
-    UN(SIN, sin##S(x)) UN(COS, cos##S(x)) UN(TAN, tan##S(x))                                       \
-    UN(ASIN, asin##S(x)) UN(ACOS, acos##S(x)) UN(ATAN, atan##S(x))                                 \
-    UN(SINH, sinh##S(x)) UN(COSH, cosh##S(x)) UN(TANH, tanh##S(x))                                 \
-    UN(ASINH, asinh##S(x)) UN(ACOSH, acosh##S(x)) UN(ATANH, atanh##S(x))                           \
-    UN(ERF, erf##S(x)) UN(SIGMOID, SIG(x))                                                         \
-    UN(FLOOR, floor##S(x)) UN(CEIL, ceil##S(x))                                                    \
-    UN(ROUND, nearbyint##S(x)) UN(TRUNC, trunc##S(x))
+    UN(NEG, -x);                                                                                   \
+    UN(ABS, fabs##S(x));                                                                           \
+    UN(SIGN, x > 0 ? 1 : x < 0 ? -1 : x);                                                          \
+    UN(SQRT, sqrt##S(x));                                                                          \
+    UN(EXP, exp##S(x));                                                                            \
+    UN(LOG, log##S(x));                                                                            \
+    UN(LOG1P, log1p##S(x));                                                                        \
+    UN(SIN, sin##S(x));                                                                            \
+    UN(COS, cos##S(x));                                                                            \
+    UN(TAN, tan##S(x));                                                                            \
+    UN(ASIN, asin##S(x));                                                                          \
+    UN(ACOS, acos##S(x));                                                                          \
+    UN(ATAN, atan##S(x));                                                                          \
+    UN(SINH, sinh##S(x));                                                                          \
+    UN(COSH, cosh##S(x));                                                                          \
+    UN(TANH, tanh##S(x));                                                                          \
+    UN(ASINH, asinh##S(x));                                                                        \
+    UN(ACOSH, acosh##S(x));                                                                        \
+    UN(ATANH, atanh##S(x));                                                                        \
+    UN(ERF, erf##S(x));                                                                            \
+    UN(SIGMOID, SIG(x));                                                                           \
+    UN(FLOOR, floor##S(x));                                                                        \
+    UN(CEIL, ceil##S(x));                                                                          \
+    UN(ROUND, nearbyint##S(x));                                                                    \
+    UN(TRUNC, trunc##S(x));
 
 static void un_f(int op, int n, float *restrict d, const float *restrict a) {
     switch (op) {
-        FLOAT_UNARY(f, sigmoid_f)
+        FLOAT_UNARY(f, sigmoid_f);
     default: die("no float lanes of %s", expr_name[op]);
     }
 }
 
 static void un_d(int op, int n, double *restrict d, const double *restrict a) {
     switch (op) {
-        FLOAT_UNARY(, sigmoid_d)
+        FLOAT_UNARY(, sigmoid_d);
     default: die("no double lanes of %s", expr_name[op]);
     }
 }
@@ -70,12 +88,15 @@ static int64_t neg(int64_t x) { return (int64_t)(0 - (uint64_t)x); }
 static void un_i(int op, DType t, int n, int64_t *restrict d, const int64_t *restrict a) {
     bool is_signed = dtype_is_signed(t);
     switch (op) {
-        UN(NEG, neg(x))
-        UN(NOT, x == 0)
-        UN(BITNOT, ~x)
-        UN(ABS, is_signed && x < 0 ? neg(x) : x)
-        UN(SIGN, is_signed ? (x > 0) - (x < 0) : x != 0)
-    case E_FLOOR: case E_CEIL: case E_ROUND: case E_TRUNC: EACH d[l] = a[l]; break;
+        UN(NEG, neg(x));
+        UN(NOT, x == 0);
+        UN(BITNOT, ~x);
+        UN(ABS, is_signed && x < 0 ? neg(x) : x);
+        UN(SIGN, is_signed ? (x > 0) - (x < 0) : x != 0);
+    case E_FLOOR:
+    case E_CEIL:
+    case E_ROUND:
+    case E_TRUNC: EACH d[l] = a[l]; break;
     default: die("no integer lanes of %s", expr_name[op]);
     }
     wrap(t, n, d);
@@ -92,28 +113,44 @@ void lanes_un(LaneClass c, int op, DType t, int n, void *d, const void *a) {
     case CL_B: {
         int32_t *r = d;
         const int32_t *x = a;
-        if (op == E_NOT || op == E_BITNOT) EACH r[l] = x[l] ^ 1;
-        else EACH r[l] = x[l]; /* NEG, ABS, SIGN of a bool */
+        if (op == E_NOT || op == E_BITNOT)
+            EACH r[l] = x[l] ^ 1;
+        else
+            EACH r[l] = x[l]; /* NEG, ABS, SIGN of a bool */
     }
     }
 }
 
 void lanes_isnan(LaneClass c, int n, int32_t *d, const void *a) {
-    if (c == CL_F) EACH d[l] = isnan(((const float *)a)[l]) != 0;
-    else if (c == CL_D) EACH d[l] = isnan(((const double *)a)[l]) != 0;
-    else EACH d[l] = 0;
+    if (c == CL_F)
+        EACH d[l] = isnan(((const float *)a)[l]) != 0;
+    else if (c == CL_D)
+        EACH d[l] = isnan(((const double *)a)[l]) != 0;
+    else
+        EACH d[l] = 0;
 }
 
-/* ---- binary ------------------------------------------------------------------------------------ */
+/* ---- binary ------------------------------------------------------------------------------- */
 /* E in x and y, with a loop of its own for a uniform x or y. */
 #define VARIANTS(E)                                                                                \
     if (!sa && n > 1) {                                                                            \
         x = *a;                                                                                    \
-        EACH { y = b[l]; d[l] = E; }                                                               \
+        EACH {                                                                                     \
+            y = b[l];                                                                              \
+            d[l] = E;                                                                              \
+        }                                                                                          \
     } else if (!sb && n > 1) {                                                                     \
         y = *b;                                                                                    \
-        EACH { x = a[l]; d[l] = E; }                                                               \
-    } else EACH { x = a[l]; y = b[l]; d[l] = E; }
+        EACH {                                                                                     \
+            x = a[l];                                                                              \
+            d[l] = E;                                                                              \
+        }                                                                                          \
+    } else                                                                                         \
+        EACH {                                                                                     \
+            x = a[l];                                                                              \
+            y = b[l];                                                                              \
+            d[l] = E;                                                                              \
+        }
 #define BIN(OP, E)                                                                                 \
     case E_##OP: VARIANTS(E) break;
 
@@ -129,15 +166,22 @@ static double mod_d(double x, double y) {
 }
 
 #define FLOAT_BINARY(S)                                                                            \
-    BIN(ADD, x + y) BIN(SUB, x - y) BIN(MUL, x * y) BIN(DIV, x / y)                                \
-    BIN(FDIV, floor##S(x / y)) BIN(FMOD, fmod##S(x, y)) BIN(POW, pow##S(x, y))                     \
-    BIN(MIN, x < y || x != x ? x : y) BIN(MAX, x > y || x != x ? x : y)
+    BIN(ADD, x + y);                                                                               \
+    BIN(SUB, x - y);                                                                               \
+    BIN(MUL, x *(y));                                                                              \
+    BIN(DIV, x / y);                                                                               \
+    BIN(FDIV, floor##S(x / y));                                                                    \
+    BIN(FMOD, fmod##S(x, y));                                                                      \
+    BIN(POW, pow##S(x, y));                                                                        \
+    BIN(MIN, x < y || x != x ? x : y);                                                             \
+    BIN(MAX, x > y || x != x ? x : y);
 
-static void bin_f(int op, int n, float *restrict d, const float *a, int sa, const float *b, int sb) {
+static void bin_f(int op, int n, float *restrict d, const float *a, int sa, const float *b,
+                  int sb) {
     float x, y;
     switch (op) {
-        FLOAT_BINARY(f)
-        BIN(MOD, mod_f(x, y))
+        FLOAT_BINARY(f);
+        BIN(MOD, mod_f(x, y));
     default: die("no float lanes of %s", expr_name[op]);
     }
 }
@@ -146,8 +190,8 @@ static void bin_d(int op, int n, double *restrict d, const double *a, int sa, co
                   int sb) {
     double x, y;
     switch (op) {
-        FLOAT_BINARY()
-        BIN(MOD, mod_d(x, y))
+        FLOAT_BINARY();
+        BIN(MOD, mod_d(x, y));
     default: die("no double lanes of %s", expr_name[op]);
     }
 }
@@ -164,10 +208,6 @@ static int64_t floor_mod(int64_t x, int64_t y) {
     int64_t r = rem(x, y);
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
-static int64_t uquot(int64_t x, int64_t y) {
-    return y ? (int64_t)((uint64_t)x / (uint64_t)y) : 0;
-}
-static int64_t urem(int64_t x, int64_t y) { return y ? (int64_t)((uint64_t)x % (uint64_t)y) : 0; }
 static int64_t ipow(int64_t x, int64_t y, bool is_signed) {
     if (is_signed && y < 0) return x == 1 ? 1 : x == -1 ? (y & 1 ? -1 : 1) : 0;
     uint64_t r = 1, b = (uint64_t)x, e = (uint64_t)y;
@@ -184,31 +224,43 @@ static int64_t shr(int64_t x, int64_t s, int width, bool is_signed) {
     return ~(int64_t)(~(uint64_t)x >> s);
 }
 
+/* The operators that uint64 has of its own; false for others. */
+static bool bin_u64(int op, int n, uint64_t *restrict d, const uint64_t *a, int sa,
+                    const uint64_t *b, int sb) {
+    uint64_t x, y;
+    switch (op) {
+        BIN(DIV, y ? x / y : 0);
+        BIN(FDIV, y ? x / y : 0);
+        BIN(MOD, y ? x % y : 0);
+        BIN(FMOD, y ? x % y : 0);
+        BIN(MIN, x < y ? x : y);
+        BIN(MAX, x > y ? x : y);
+    default: return false;
+    }
+    return true;
+}
+
 static void bin_i(int op, DType t, int n, int64_t *restrict d, const int64_t *a, int sa,
                   const int64_t *b, int sb) {
     int64_t x, y;
     bool is_signed = dtype_is_signed(t);
     int width = (int)dtype_size(t) * 8;
-    if (t == DT_U64) {
-        switch (op) {
-            BIN(DIV, uquot(x, y)) BIN(FDIV, uquot(x, y))
-            BIN(MOD, urem(x, y)) BIN(FMOD, urem(x, y))
-            BIN(MIN, (uint64_t)x < (uint64_t)y ? x : y)
-            BIN(MAX, (uint64_t)x > (uint64_t)y ? x : y)
-        default: break;
-        }
-        if (op == E_DIV || op == E_FDIV || op == E_MOD || op == E_FMOD || op == E_MIN ||
-            op == E_MAX)
-            return;
-    }
     switch (op) {
-        BIN(ADD, add(x, y)) BIN(SUB, sub(x, y)) BIN(MUL, mul(x, y))
-        BIN(DIV, quot(x, y)) BIN(FDIV, floor_div(x, y))
-        BIN(MOD, floor_mod(x, y)) BIN(FMOD, rem(x, y))
-        BIN(POW, ipow(x, y, is_signed))
-        BIN(MIN, x < y ? x : y) BIN(MAX, x > y ? x : y)
-        BIN(AND, x & y) BIN(OR, x | y) BIN(XOR, x ^ y)
-        BIN(SHL, shl(x, y, width)) BIN(SHR, shr(x, y, width, is_signed))
+        BIN(ADD, add(x, y));
+        BIN(SUB, sub(x, y));
+        BIN(MUL, mul(x, y));
+        BIN(DIV, quot(x, y));
+        BIN(FDIV, floor_div(x, y));
+        BIN(MOD, floor_mod(x, y));
+        BIN(FMOD, rem(x, y));
+        BIN(POW, ipow(x, y, is_signed));
+        BIN(MIN, x < y ? x : y);
+        BIN(MAX, x > y ? x : y);
+        BIN(AND, x & y);
+        BIN(OR, x | y);
+        BIN(XOR, x ^ y);
+        BIN(SHL, shl(x, y, width));
+        BIN(SHR, shr(x, y, width, is_signed));
     default: die("no integer lanes of %s", expr_name[op]);
     }
     wrap(t, n, d);
@@ -218,9 +270,14 @@ static void bin_b(int op, int n, int32_t *restrict d, const int32_t *a, int sa, 
                   int sb) {
     int32_t x, y;
     switch (op) {
-        BIN(AND, x & y) BIN(MUL, x & y) BIN(MIN, x & y)
-        BIN(OR, x | y) BIN(ADD, x | y) BIN(MAX, x | y)
-        BIN(XOR, x ^ y) BIN(SUB, x ^ y)
+        BIN(AND, x & y);
+        BIN(MUL, x & y);
+        BIN(MIN, x & y);
+        BIN(OR, x | y);
+        BIN(ADD, x | y);
+        BIN(MAX, x | y);
+        BIN(XOR, x ^ y);
+        BIN(SUB, x ^ y);
     default: die("no bool lanes of %s", expr_name[op]);
     }
 }
@@ -233,7 +290,9 @@ void lanes_bin(LaneClass c, int op, DType t, int n, void *d, const void *a, int 
         lanes_round(t, n, d);
         break;
     case CL_D: bin_d(op, n, d, a, sa, b, sb); break;
-    case CL_I: bin_i(op, t, n, d, a, sa, b, sb); break;
+    case CL_I:
+        if (t != DT_U64 || !bin_u64(op, n, d, a, sa, b, sb)) bin_i(op, t, n, d, a, sa, b, sb);
+        break;
     case CL_B: bin_b(op, n, d, a, sa, b, sb);
     }
 }
@@ -243,9 +302,9 @@ void lanes_bin(LaneClass c, int op, DType t, int n, void *d, const void *a, int 
         const T *a = pa, *b = pb;                                                                  \
         T x, y;                                                                                    \
         switch (op) {                                                                              \
-            BIN(LT, x < y)                                                                         \
-            BIN(LE, x <= y)                                                                        \
-            BIN(EQ, x == y)                                                                        \
+            BIN(LT, x < y);                                                                        \
+            BIN(LE, x <= y);                                                                       \
+            BIN(EQ, x == y);                                                                       \
         }                                                                                          \
         break;                                                                                     \
     }
@@ -271,11 +330,21 @@ void lanes_cmp(LaneClass c, int op, DType t, int n, int32_t *restrict d, const v
             EACH d[l] = m[l] ? x : y;                                                              \
         } else if (!sa) {                                                                          \
             T x = *a;                                                                              \
-            EACH { T y = b[l]; d[l] = m[l] ? x : y; }                                              \
+            EACH {                                                                                 \
+                T y = b[l];                                                                        \
+                d[l] = m[l] ? x : y;                                                               \
+            }                                                                                      \
         } else if (!sb) {                                                                          \
             T y = *b;                                                                              \
-            EACH { T x = a[l]; d[l] = m[l] ? x : y; }                                              \
-        } else EACH { T x = a[l], y = b[l]; d[l] = m[l] ? x : y; }                                 \
+            EACH {                                                                                 \
+                T x = a[l];                                                                        \
+                d[l] = m[l] ? x : y;                                                               \
+            }                                                                                      \
+        } else                                                                                     \
+            EACH {                                                                                 \
+                T x = a[l], y = b[l];                                                              \
+                d[l] = m[l] ? x : y;                                                               \
+            }                                                                                      \
         break;                                                                                     \
     }
 
@@ -289,17 +358,39 @@ void lanes_select(LaneClass c, int n, void *pd, const int32_t *m, const void *pa
     }
 }
 
-/* ---- conversions ------------------------------------------------------------------------------- */
+/* ---- conversions -------------------------------------------------------------------------- */
 #define CONVERT(T, E)                                                                              \
     {                                                                                              \
         T *restrict d = pd;                                                                        \
         switch (lane_class(from)) {                                                                \
-        case CL_F: EACH { float x = ((const float *)a)[l]; d[l] = (T)(E); } break;                 \
-        case CL_D: EACH { double x = ((const double *)a)[l]; d[l] = (T)(E); } break;               \
-        case CL_B: EACH { int32_t x = ((const int32_t *)a)[l]; d[l] = (T)(E); } break;             \
+        case CL_F:                                                                                 \
+            EACH {                                                                                 \
+                float x = ((const float *)a)[l];                                                   \
+                d[l] = (T)(E);                                                                     \
+            }                                                                                      \
+            break;                                                                                 \
+        case CL_D:                                                                                 \
+            EACH {                                                                                 \
+                double x = ((const double *)a)[l];                                                 \
+                d[l] = (T)(E);                                                                     \
+            }                                                                                      \
+            break;                                                                                 \
+        case CL_B:                                                                                 \
+            EACH {                                                                                 \
+                int32_t x = ((const int32_t *)a)[l];                                               \
+                d[l] = (T)(E);                                                                     \
+            }                                                                                      \
+            break;                                                                                 \
         case CL_I:                                                                                 \
-            if (from == DT_U64) EACH { uint64_t x = ((const uint64_t *)a)[l]; d[l] = (T)(E); }     \
-            else EACH { int64_t x = ((const int64_t *)a)[l]; d[l] = (T)(E); }                      \
+            if (from == DT_U64) EACH {                                                             \
+                    uint64_t x = ((const uint64_t *)a)[l];                                         \
+                    d[l] = (T)(E);                                                                 \
+                }                                                                                  \
+            else                                                                                   \
+                EACH {                                                                             \
+                    int64_t x = ((const int64_t *)a)[l];                                           \
+                    d[l] = (T)(E);                                                                 \
+                }                                                                                  \
         }                                                                                          \
     }
 
@@ -317,9 +408,7 @@ void lanes_cast(DType to, DType from, int n, void *pd, const void *a) {
         case CL_F: EACH d[l] = float_to_int(to, ((const float *)a)[l]); break;
         case CL_D: EACH d[l] = float_to_int(to, ((const double *)a)[l]); break;
         case CL_B: EACH d[l] = ((const int32_t *)a)[l]; break;
-        case CL_I:
-            memcpy(d, a, sizeof *d * (size_t)n);
-            wrap(to, n, d);
+        case CL_I: memcpy(d, a, sizeof *d * (size_t)n); wrap(to, n, d);
         }
     }
     }
@@ -335,7 +424,8 @@ void lanes_cast(DType to, DType from, int n, void *pd, const void *a) {
             if (OK) {                                                                              \
                 T x = s[i];                                                                        \
                 d[l] = E;                                                                          \
-            } else d[l] = 0;                                                                       \
+            } else                                                                                 \
+                d[l] = 0;                                                                          \
         }                                                                                          \
         break;                                                                                     \
     }
@@ -379,8 +469,15 @@ void lanes_gather(DType t, int n, void *pd, const void *data, int64_t base, cons
     {                                                                                              \
         T *d = out;                                                                                \
         const L *s = a;                                                                            \
-        if (sa) EACH { L x = s[l]; d[l] = (T)(E); }                                                \
-        else EACH { L x = s[0]; d[l] = (T)(E); }                                                   \
+        if (sa) EACH {                                                                             \
+                L x = s[l];                                                                        \
+                d[l] = (T)(E);                                                                     \
+            }                                                                                      \
+        else                                                                                       \
+            EACH {                                                                                 \
+                L x = s[0];                                                                        \
+                d[l] = (T)(E);                                                                     \
+            }                                                                                      \
         break;                                                                                     \
     }
 
@@ -391,10 +488,14 @@ void lanes_store(DType t, int n, void *out, const void *a, int sa) {
     case DT_F16: WRITE(uint16_t, float, f32_to_f16(x))
     case DT_BF16: WRITE(uint16_t, float, f32_to_bf16(x))
     case DT_BOOL: WRITE(uint8_t, int32_t, x)
-    case DT_U8: case DT_I8: WRITE(uint8_t, int64_t, x)
-    case DT_U16: case DT_I16: WRITE(uint16_t, int64_t, x)
-    case DT_U32: case DT_I32: WRITE(uint32_t, int64_t, x)
-    case DT_U64: case DT_I64: WRITE(int64_t, int64_t, x)
+    case DT_U8:
+    case DT_I8: WRITE(uint8_t, int64_t, x)
+    case DT_U16:
+    case DT_I16: WRITE(uint16_t, int64_t, x)
+    case DT_U32:
+    case DT_I32: WRITE(uint32_t, int64_t, x)
+    case DT_U64:
+    case DT_I64: WRITE(int64_t, int64_t, x)
     case DT_NONE: break;
     }
 }
@@ -405,7 +506,7 @@ void lanes_bitcast(DType to, DType from, int n, void *d, const void *a) {
     lanes_load(to, n, d, packed, 0, 1);
 }
 
-/* ---- reductions -------------------------------------------------------------------------------- */
+/* ---- reductions --------------------------------------------------------------------------- */
 static bool is_arg(ReduceKind k) { return k >= R_ARGMAX; }
 
 void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx) {
@@ -427,10 +528,10 @@ void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx) {
         }
     }
     switch (lane_class(t)) {
-    case CL_F: EACH ((float *)acc)[l] = (float)f; break;
-    case CL_D: EACH ((double *)acc)[l] = f; break;
-    case CL_I: EACH ((int64_t *)acc)[l] = i; break;
-    case CL_B: EACH ((int32_t *)acc)[l] = (int32_t)i; break;
+    case CL_F: EACH((float *)acc)[l] = (float)f; break;
+    case CL_D: EACH((double *)acc)[l] = f; break;
+    case CL_I: EACH((int64_t *)acc)[l] = i; break;
+    case CL_B: EACH((int32_t *)acc)[l] = (int32_t)i; break;
     }
     if (is_arg(k)) EACH idx[l] = 0;
 }
@@ -439,12 +540,23 @@ void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx) {
 #define ACC(E)                                                                                     \
     if (fold) {                                                                                    \
         x = *acc;                                                                                  \
-        EACH { y = v[l * sv]; x = E; }                                                             \
+        EACH {                                                                                     \
+            y = v[l * sv];                                                                         \
+            x = E;                                                                                 \
+        }                                                                                          \
         *acc = x;                                                                                  \
     } else if (!sv) {                                                                              \
         y = *v;                                                                                    \
-        EACH { x = acc[l]; acc[l] = E; }                                                           \
-    } else EACH { x = acc[l]; y = v[l]; acc[l] = E; }
+        EACH {                                                                                     \
+            x = acc[l];                                                                            \
+            acc[l] = E;                                                                            \
+        }                                                                                          \
+    } else                                                                                         \
+        EACH {                                                                                     \
+            x = acc[l];                                                                            \
+            y = v[l];                                                                              \
+            acc[l] = E;                                                                            \
+        }
 /* The same, and where E the value and its index are taken. */
 #define ARG(E)                                                                                     \
     EACH {                                                                                         \
@@ -467,8 +579,8 @@ void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx) {
         case R_OR: ACC((T)(x != 0 || y != 0)) break;                                               \
         case R_ARGMAX: ARG(MAXE) break;                                                            \
         case R_ARGMIN: ARG(MINE) break;                                                            \
-        case R_ARGMAX_LAST: ARG(y >= x || y != y) break;                       \
-        case R_ARGMIN_LAST: ARG(y <= x || y != y) break;                       \
+        case R_ARGMAX_LAST: ARG(y >= x || y != y) break;                                           \
+        case R_ARGMIN_LAST: ARG(y <= x || y != y) break;                                           \
         }                                                                                          \
         break;                                                                                     \
     }
@@ -481,10 +593,13 @@ void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx) {
         int sw = s->sw;                                                                            \
         if (fold) {                                                                                \
             T x = *acc;                                                                            \
-            if (sv && sw) EACH x += v[l] * w[l];                                                   \
-            else EACH x += v[l * sv] * w[l * sw];                                                  \
+            if (sv && sw)                                                                          \
+                EACH x += v[l] * w[l];                                                             \
+            else                                                                                   \
+                EACH x += v[l * sv] * w[l * sw];                                                   \
             *acc = x;                                                                              \
-        } else if (sv && sw) EACH acc[l] += v[l] * w[l];                                           \
+        } else if (sv && sw)                                                                       \
+            EACH acc[l] += v[l] * w[l];                                                            \
         else if (sv) {                                                                             \
             T y = *w;                                                                              \
             EACH acc[l] += v[l] * y;                                                               \
@@ -505,10 +620,11 @@ void lanes_acc(const AccStep *s, int n, bool fold) {
         MULADD(double)
     }
     switch (s->cls) {
-    case CL_F: ACC_KINDS(float, x + y, x * y, (y > x || (y != y && x == x)),
-                         (y < x || (y != y && x == x)))
-    case CL_D: ACC_KINDS(double, x + y, x * y, (y > x || (y != y && x == x)),
-                         (y < x || (y != y && x == x)))
+    case CL_F:
+        ACC_KINDS(float, x + y, x * y, (y > x || (y != y && x == x)), (y < x || (y != y && x == x)))
+    case CL_D:
+        ACC_KINDS(double, x + y, x * y, (y > x || (y != y && x == x)),
+                  (y < x || (y != y && x == x)))
     case CL_B: ACC_KINDS(int32_t, x | y, x & y, (y > x), (y < x))
     case CL_I:
         if (s->t == DT_U64) ACC_KINDS(uint64_t, x + y, x * y, (y > x), (y < x))

@@ -258,13 +258,15 @@ static Tensor *unknown_rank_input(Lower *L, const Node *n) {
     return NULL;
 }
 
-static void lower_nodes(Lower *L, const Region *r, int from, int to, Val **result);
+/* Nodes [from, to) of r. `whole`: up to the end, for the results of r; else one node, for its outputs. */
+static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole, Val **result);
 
 typedef struct Split {
     Tensor *t;
     uint32_t ranks; /* still to tell apart */
     const Region *r;
     int from, to;
+    bool whole;
 } Split;
 
 static void split_arm(Lower *L, void *user, int arm, Val **result);
@@ -275,7 +277,7 @@ static void split_ranks(Lower *L, Split *s, int nresult, Val **result) {
     if (!(s->ranks & (s->ranks - 1))) { /* the only one left */
         Refine k = {s->t, rank_view(L, s->t, r)};
         vec_push(L->a, &L->st->refine, k);
-        lower_nodes(L, s->r, s->from, s->to, result);
+        lower_nodes(L, s->r, s->from, s->to, s->whole, result);
         L->st->refine.n--;
         return;
     }
@@ -287,7 +289,7 @@ static void split_arm(Lower *L, void *user, int arm, Val **result) {
     Split *s = user, k = *s;
     uint32_t low = s->ranks & (0u - s->ranks);
     k.ranks = arm == 0 ? low : s->ranks & ~low;
-    int n = k.to == k.r->nnode ? k.r->nresult : k.r->node[k.from]->nout;
+    int n = k.whole ? k.r->nresult : k.r->node[k.from]->nout;
     split_ranks(L, &k, n, result);
 }
 
@@ -326,7 +328,7 @@ static void lower_node(Lower *L, const Node *n) {
     L->out = up_out;
 }
 
-static void lower_nodes(Lower *L, const Region *r, int from, int to, Val **result) {
+static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole, Val **result) {
     LowerState *st = L->st;
     for (int i = from; i < to; i++) {
         const Node *n = r->node[i];
@@ -339,9 +341,9 @@ static void lower_nodes(Lower *L, const Region *r, int from, int to, Val **resul
         const Node *up = L->node;
         L->node = n;
         /* The rest of the region under each rank; when that was done too often, this node only. */
-        bool rest = to == r->nnode && st->split_depth < SPLIT_DEPTH && st->nodes < SPLIT_NODES &&
+        bool rest = whole && st->split_depth < SPLIT_DEPTH && st->nodes < SPLIT_NODES &&
                     __builtin_popcount(t->rank_mask) <= 3;
-        Split s = {t, t->rank_mask, r, i, rest ? to : i + 1};
+        Split s = {t, t->rank_mask, r, i, rest ? to : i + 1, rest};
         if (rest) {
             st->split_depth++;
             split_ranks(L, &s, r->nresult, result);
@@ -355,7 +357,7 @@ static void lower_nodes(Lower *L, const Region *r, int from, int to, Val **resul
             if (n->out[k]) st->env[n->out[k]->id] = res[k];
         L->node = up;
     }
-    if (to == r->nnode)
+    if (whole)
         for (int i = 0; i < r->nresult; i++) result[i] = val_of(L, r->result[i]);
     else /* a single node */
         for (int k = 0; k < r->node[from]->nout; k++)
@@ -367,7 +369,7 @@ void lower_region(Lower *L, const Region *r, int nparam, Val **param, int nresul
     if (nresult != r->nresult)
         fail(L, "the subgraph %s gives %d outputs where %d are needed", r->name, r->nresult, nresult);
     for (int i = 0; i < nparam; i++) L->st->env[r->param[i]->id] = param[i];
-    lower_nodes(L, r, 0, r->nnode, result);
+    lower_nodes(L, r, 0, r->nnode, true, result);
 }
 
 /* ---- graph inputs --------------------------------------------------------------------------------------------- */
@@ -432,7 +434,9 @@ static Val *input_sequence(Lower *L, const VType *ty, int input, const char *nam
     v->t->name = name;
     v->t->seq = L->seq;
     v->elem_dtype = el->dtype;
-    v->elem_rank = -1; /* declared shapes of elements are not enforced by callers */
+    /* Callers do not enforce declared shapes of elements. A rank is checked where an element is taken;
+     * a declared scalar says nothing, for exporters write it for elements of any shape. */
+    v->elem_rank = el->has_shape && el->rank > 0 ? el->rank : -1;
     v->len = let(L, "len", e_indim(L->cx, input, 0), 0);
     return v;
 }

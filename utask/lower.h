@@ -32,6 +32,7 @@ typedef struct Val {
     struct Val *inner;            /* NULL: never has an element */
     uint32_t elem_mask;           /* VT_SEQUENCE, elem_rank == -1: bit r set when an element of rank r
                                      can occur; 0: nothing is known */
+    bool elem_none;               /* VT_SEQUENCE: there is no element yet, whatever elem_rank says */
 } Val;
 
 struct Lower {

@@ -1,8 +1,8 @@
 /* print.c: expressions and Programs as text.
  *
- * Tensors, symbols and axes are numbered in the order in which they are printed, so that the text of a
- * Program does not depend on how many others were made on the way to it. A value that a body uses more
- * than once is printed once, as %n.
+ * Tensors, symbols and axes are numbered in the order in which they are printed, so that the text
+ * of a Program does not depend on how many others were made on the way to it. A value that a body
+ * uses more than once is printed once, as %n.
  */
 #include "utask/utask.h"
 #include "codegen/extern/table.h"
@@ -22,7 +22,10 @@ typedef struct Printer {
     const Tensor **konst; /* constants in order of appearance */
     int nkonst;
     int *touched, ntouched; /* expressions with entries in uses */
+    int left;               /* nodes that may still be printed: sharing is not shown everywhere */
 } Printer;
+
+enum { MAX_NODES = 4000 };
 
 static int number(Numbers *m, int id) {
     if (!m->of || id >= m->n) return id;
@@ -33,14 +36,20 @@ static int number(Numbers *m, int id) {
 static void print_const(Sb *s, DType t, double f, int64_t i) {
     if (dtype_is_float(t)) {
         char text[48];
-        if (isnan(f)) snprintf(text, sizeof text, "nan");
-        else if (isinf(f)) snprintf(text, sizeof text, f > 0 ? "inf" : "-inf");
-        else snprintf(text, sizeof text, t == DT_F64 ? "%.17g" : "%.9g", f);
+        if (isnan(f))
+            snprintf(text, sizeof text, "nan");
+        else if (isinf(f))
+            snprintf(text, sizeof text, f > 0 ? "inf" : "-inf");
+        else
+            snprintf(text, sizeof text, t == DT_F64 ? "%.17g" : "%.9g", f);
         sb_puts(s, text);
         if (!strpbrk(text, ".enf")) sb_puts(s, ".0");
-    } else if (t == DT_BOOL) sb_puts(s, i ? "true" : "false");
-    else if (t == DT_U64) sb_printf(s, "%" PRIu64, (uint64_t)i);
-    else sb_printf(s, "%" PRId64, i);
+    } else if (t == DT_BOOL)
+        sb_puts(s, i ? "true" : "false");
+    else if (t == DT_U64)
+        sb_printf(s, "%" PRIu64, (uint64_t)i);
+    else
+        sb_printf(s, "%" PRId64, i);
 }
 
 static void print_elem(Sb *s, const Const *k, int64_t i) {
@@ -59,19 +68,23 @@ static void print_tensor(Printer *p, const Tensor *t) {
     sb_printf(p->s, "t%d", number(&p->tensor, t->id));
 }
 
-/* ---- expressions --------------------------------------------------------------------------------- */
+/* ---- expressions -------------------------------------------------------------------------- */
 static int level_of(const Expr *e) {
     switch (e->op) {
-    case E_LT: case E_LE: case E_EQ: return 1;
-    case E_ADD: case E_SUB: return 2;
-    case E_MUL: case E_DIV: return 3;
+    case E_LT:
+    case E_LE:
+    case E_EQ: return 1;
+    case E_ADD:
+    case E_SUB: return 2;
+    case E_MUL:
+    case E_DIV: return 3;
     case E_NEG: return 4;
     default: return 5;
     }
 }
 
-static const char *const reduce_name[] = {"sum", "prod", "max", "min", "all", "any",
-                                          "argmax", "argmin", "argmax_last", "argmin_last"};
+static const char *const reduce_name[] = {"sum", "prod",   "max",    "min",         "all",
+                                          "any", "argmax", "argmin", "argmax_last", "argmin_last"};
 
 static void print_expr(Printer *p, const Expr *e, int level);
 
@@ -85,7 +98,8 @@ static void print_list(Printer *p, const Expr *e, const char *name) {
         sb_puts(p->s, "; ");
         if (p->p && e->i >= 0 && e->i < p->p->cx->site.n)
             sb_printf(p->s, "\"%s\"", p->p->cx->site.p[e->i]);
-        else sb_printf(p->s, "%" PRId64, e->i);
+        else
+            sb_printf(p->s, "%" PRId64, e->i);
     }
     sb_puts(p->s, ")");
 }
@@ -106,9 +120,12 @@ static void print_node(Printer *p, const Expr *e, int level) {
     case E_AXIS: sb_printf(s, "i%d", number(&p->axis, e->axis->id)); return;
     case E_INDIM: {
         int axis = (int8_t)(e->i & 255), input = (int)(e->i >> 8);
-        if (axis == -1) sb_printf(s, "rank(in%d)", input);
-        else if (axis < 0) sb_printf(s, "has(in%d)", input);
-        else sb_printf(s, "dim(in%d, %d)", input, axis);
+        if (axis == -1)
+            sb_printf(s, "rank(in%d)", input);
+        else if (axis < 0)
+            sb_printf(s, "has(in%d)", input);
+        else
+            sb_printf(s, "dim(in%d, %d)", input, axis);
         return;
     }
     case E_LOAD:
@@ -142,9 +159,18 @@ static void print_node(Printer *p, const Expr *e, int level) {
         return;
     }
     if (mine <= level) sb_puts(s, "(");
+    int64_t k = 0;
+    const Expr *b = e->op == E_ADD ? e->a[1] : NULL; /* a + -2 and a + -2 * x read as a - … */
+    bool times = b && b->op == E_MUL && e_is_int(b->a[0], &k);
     if (e->op == E_NEG) {
         sb_puts(s, "-");
         print_expr(p, e->a[0], mine);
+    } else if (b && (times || e_is_int(b, &k)) && k < 0 && k > INT64_MIN &&
+               !(times && p->shared.of && p->shared.of[b->id])) {
+        print_expr(p, e->a[0], mine - 1);
+        sb_puts(s, " - ");
+        if (!times || k != -1) sb_printf(s, "%" PRId64 "%s", -k, times ? " * " : "");
+        if (times) print_expr(p, b->a[1], k == -1 ? mine : mine + 1);
     } else {
         print_expr(p, e->a[0], mine - 1);
         sb_printf(s, " %s ", expr_name[e->op]);
@@ -155,14 +181,18 @@ static void print_node(Printer *p, const Expr *e, int level) {
 
 /* `level`: operators up to it are put in parentheses. */
 static void print_expr(Printer *p, const Expr *e, int level) {
-    if (!e) sb_puts(p->s, "-");
+    if (!e)
+        sb_puts(p->s, "-");
+    else if (p->left-- <= 0)
+        sb_puts(p->s, "...");
     else if (p->shared.of && p->shared.of[e->id] > 0)
         sb_printf(p->s, "%%%d", p->shared.of[e->id] - 1);
-    else print_node(p, e, level);
+    else
+        print_node(p, e, level);
 }
 
 void e_print(Sb *s, const Expr *e) {
-    Printer p = {.s = s};
+    Printer p = {.s = s, .left = MAX_NODES};
     print_expr(&p, e, 0);
 }
 
@@ -183,24 +213,37 @@ static void print_shared(Printer *p, const Expr *e, int indent) {
     for (int i = 0; i < e->n; i++) print_shared(p, e->a[i], indent);
     if (!twice) return;
     sb_printf(p->s, "%*s%%%d = ", indent, "", p->shared.next);
+    p->left = MAX_NODES;
     print_node(p, e, 0);
     sb_puts(p->s, "\n");
     p->shared.of[e->id] = ++p->shared.next;
 }
 
+/* Prints what the expressions of a line use more than once, before that line; then forget_shared.
+ */
+static void share(Printer *p, int indent, int n, Expr *const *e) {
+    for (int i = 0; i < n; i++)
+        if (e[i]) count_uses(p, e[i]);
+    for (int i = 0; i < n; i++)
+        if (e[i]) print_shared(p, e[i], indent);
+    p->left = MAX_NODES;
+}
+
 static void forget_shared(Printer *p) {
-    for (int i = 0; i < p->ntouched; i++) p->uses.of[p->touched[i]] = p->shared.of[p->touched[i]] = 0;
+    for (int i = 0; i < p->ntouched; i++)
+        p->uses.of[p->touched[i]] = p->shared.of[p->touched[i]] = 0;
     p->ntouched = 0;
     p->shared.next = 0;
 }
 
-/* ---- statements ------------------------------------------------------------------------------------ */
+/* ---- statements --------------------------------------------------------------------------- */
 static void print_dims(Printer *p, const Tensor *t) {
     Sb *s = p->s;
     if (t->blob) {
         sb_puts(s, "sequence");
         return;
     }
+    p->left = MAX_NODES;
     sb_printf(s, "%s[", dtype_name((int)t->dtype));
     if (t->rank < 0) {
         sb_puts(s, "rank ");
@@ -260,10 +303,8 @@ static void print_op(Printer *p, const Tensor *t, int indent) {
         sb_puts(s, "\n");
         return;
     }
-    count_uses(p, t->body);
-    p->uses.of[t->body->id] = 1;
     sb_puts(s, "\n");
-    print_shared(p, t->body, indent + 4);
+    share(p, indent + 4, 1, &t->body);
     sb_printf(s, "%*s= ", indent + 4, "");
     print_expr(p, t->body, 0);
     sb_puts(s, "\n");
@@ -272,9 +313,22 @@ static void print_op(Printer *p, const Tensor *t, int indent) {
 
 static void print_seq(Printer *p, const Seq *q, int indent);
 
+/* "what e", with what e shares on lines before it. */
+static void print_line(Printer *p, int indent, const char *what, const Sym *s, Expr *e) {
+    share(p, indent + 2, 1, &e);
+    sb_printf(p->s, "%*s%s", indent, "", what);
+    if (s) {
+        print_sym(p, s);
+        sb_puts(p->s, *what == 'c' ? " from " : " = ");
+    }
+    print_expr(p, e, 0);
+    forget_shared(p);
+}
+
 static void print_loop(Printer *p, const Stmt *s, int indent) {
     Sb *o = p->s;
-    sb_puts(o, "loop");
+    share(p, indent + 2, 2, (Expr *[]){s->loop.trips, s->loop.cond0});
+    sb_printf(o, "%*sloop", indent, "");
     if (s->loop.iter) {
         sb_puts(o, " ");
         print_sym(p, s->loop.iter);
@@ -288,11 +342,9 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
         print_expr(p, s->loop.cond0, 0);
     }
     sb_puts(o, "\n");
+    forget_shared(p);
     for (int i = 0; i < s->loop.syms.n; i++) {
-        sb_printf(o, "%*scarry ", indent + 2, "");
-        print_sym(p, s->loop.syms.p[i].sym);
-        sb_puts(o, " from ");
-        print_expr(p, s->loop.syms.p[i].init, 0);
+        print_line(p, indent + 2, "carry ", s->loop.syms.p[i].sym, s->loop.syms.p[i].init);
         sb_puts(o, "\n");
     }
     for (int i = 0; i < s->loop.carry.n; i++) {
@@ -304,10 +356,7 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
     }
     print_seq(p, s->loop.body, indent + 4);
     for (int i = 0; i < s->loop.syms.n; i++) {
-        sb_printf(o, "%*snext ", indent + 2, "");
-        print_sym(p, s->loop.syms.p[i].sym);
-        sb_puts(o, " = ");
-        print_expr(p, s->loop.syms.p[i].next, 0);
+        print_line(p, indent + 2, "next ", s->loop.syms.p[i].sym, s->loop.syms.p[i].next);
         sb_puts(o, "\n");
     }
     for (int i = 0; i < s->loop.carry.n; i++) {
@@ -325,21 +374,20 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
         sb_puts(o, "\n");
     }
     if (s->loop.cond_next) {
-        sb_printf(o, "%*swhile ", indent + 2, "");
-        print_expr(p, s->loop.cond_next, 0);
+        print_line(p, indent + 2, "while ", NULL, s->loop.cond_next);
         sb_puts(o, "\n");
     }
 }
 
 static void print_branch(Printer *p, const Stmt *s, int indent) {
     Sb *o = p->s;
-    sb_puts(o, "if ");
-    print_expr(p, s->br.cond, 0);
+    print_line(p, indent, "if ", NULL, s->br.cond);
     sb_puts(o, "\n");
     print_seq(p, s->br.arm[0], indent + 4);
     sb_printf(o, "%*selse\n", indent, "");
     print_seq(p, s->br.arm[1], indent + 4);
     for (int i = 0; i < s->br.syms.n; i++) {
+        share(p, indent + 4, 2, s->br.syms.p[i].arm);
         sb_printf(o, "%*sjoin ", indent + 2, "");
         print_sym(p, s->br.syms.p[i].sym);
         sb_puts(o, " = ");
@@ -347,6 +395,7 @@ static void print_branch(Printer *p, const Stmt *s, int indent) {
         sb_puts(o, " | ");
         print_expr(p, s->br.syms.p[i].arm[1], 0);
         sb_puts(o, "\n");
+        forget_shared(p);
     }
     for (int i = 0; i < s->br.joins.n; i++) {
         sb_printf(o, "%*sjoin ", indent + 2, "");
@@ -359,9 +408,10 @@ static void print_branch(Printer *p, const Stmt *s, int indent) {
     }
 }
 
-static void print_extern(Printer *p, const Stmt *s) {
+static void print_extern(Printer *p, const Stmt *s, int indent) {
     Sb *o = p->s;
-    sb_printf(o, "extern %s(", s->ext.row ? s->ext.row->name : "?");
+    share(p, indent + 2, s->ext.nparam, s->ext.param);
+    sb_printf(o, "%*sextern %s(", indent, "", s->ext.row ? s->ext.row->name : "?");
     for (int i = 0; i < s->ext.nin; i++) {
         if (i) sb_puts(o, ", ");
         print_ref(p, s->ext.in[i]);
@@ -380,6 +430,7 @@ static void print_extern(Printer *p, const Stmt *s) {
         print_def(p, s->ext.out[i]);
     }
     sb_puts(o, "\n");
+    forget_shared(p);
 }
 
 static void print_seq(Printer *p, const Seq *q, int indent) {
@@ -393,32 +444,25 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
             if (live > 1) sb_printf(o, "%*sgroup\n", indent, "");
             for (int k = 0; k < s->op.n; k++)
                 print_op(p, s->op.t[k], live > 1 ? indent + 2 : indent);
-            continue;
-        default: sb_printf(o, "%*s", indent, ""); break;
-        }
-        switch (s->kind) {
+            break;
         case S_LET:
-            sb_puts(o, "let ");
-            print_sym(p, s->let.sym);
-            sb_puts(o, " = ");
-            print_expr(p, s->let.e, 0);
+            print_line(p, indent, "let ", s->let.sym, s->let.e);
             sb_puts(o, "\n");
             break;
         case S_CHECK:
-            sb_puts(o, "check ");
-            print_expr(p, s->check.cond, 0);
+            print_line(p, indent, "check ", NULL, s->check.cond);
             print_site(p, s->check.site);
             sb_puts(o, "\n");
             break;
-        case S_EXTERN: print_extern(p, s); break;
+        case S_EXTERN: print_extern(p, s, indent); break;
         case S_LOOP: print_loop(p, s, indent); break;
         case S_BRANCH: print_branch(p, s, indent); break;
-        default: break;
+        case S_COUNT: break;
         }
     }
 }
 
-/* ---- programs ---------------------------------------------------------------------------------------- */
+/* ---- programs ----------------------------------------------------------------------------- */
 static void print_io(Printer *p, const char *what, const Io *io) {
     static const char *const kind[] = {"", "sequence ", "optional "};
     sb_printf(p->s, "%s %s\"%s\"", what, kind[io->kind], io->name);
@@ -429,6 +473,7 @@ static void print_io(Printer *p, const char *what, const Io *io) {
         print_dims(p, io->t);
     }
     if (io->has) {
+        p->left = MAX_NODES;
         sb_puts(p->s, " if ");
         print_expr(p, io->has, 0);
     }
@@ -451,7 +496,7 @@ static Numbers numbers(int n) { return (Numbers){calloc((size_t)n + 1, sizeof(in
 
 void utask_print(Sb *s, const Program *p) {
     const Cx *c = p->cx;
-    Printer r = {.s = s, .p = p};
+    Printer r = {.s = s, .p = p, .left = MAX_NODES};
     r.tensor = numbers(c->next_tensor);
     r.sym = numbers(c->next_sym);
     r.axis = numbers(c->next_axis);
@@ -465,7 +510,8 @@ void utask_print(Sb *s, const Program *p) {
         print_seq(&r, p->top, 0);
         for (int i = 0; i < p->nout; i++) print_io(&r, "out", &p->out[i]);
         for (int i = 0; i < r.nkonst; i++) print_data(&r, r.konst[i]);
-    } else sb_puts(s, "out of memory\n");
+    } else
+        sb_puts(s, "out of memory\n");
     free(r.tensor.of);
     free(r.sym.of);
     free(r.axis.of);

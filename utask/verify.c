@@ -1,4 +1,5 @@
-/* verify.c: checks the invariants of a Program (utask.h). A violation is the compiler's own fault. */
+/* verify.c: checks the invariants of a Program (utask.h). A violation is the compiler's own fault.
+ */
 #include "utask/utask.h"
 #include <stdlib.h>
 
@@ -16,7 +17,7 @@ typedef struct Verifier {
     int nbit;
     const Seq **tensor_in; /* by tensor id: where it is defined; NULL: not yet */
     const Seq **sym_in;
-    int *moved;            /* by tensor id: uses as next or elem of a loop */
+    int *moved; /* by tensor id: uses as next or elem of a loop */
     int ntensor, nsym;
     const char *where;
 } Verifier;
@@ -103,7 +104,8 @@ static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
     }
     switch (e->op) {
     case E_AXIS: axes = axis_bit(v, e->axis); break;
-    case E_SYM: case E_INDIM: check_leaf(v, e, at); break;
+    case E_SYM:
+    case E_INDIM: check_leaf(v, e, at); break;
     case E_LOAD:
         check_use(v, e->t, at);
         REQUIRE(v, e->dtype == e->t->dtype, "a load has another dtype than tensor %d", e->t->id);
@@ -123,9 +125,7 @@ static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
             check_expr(v, e->raxis[i]->extent, at);
         }
         break;
-    case E_GUARD:
-        REQUIRE(v, e->i >= 0 && e->i < v->p->cx->site.n, "a guard has no message");
-        break;
+    case E_GUARD: REQUIRE(v, e->i >= 0 && e->i < v->p->cx->site.n, "a guard has no message"); break;
     default:
         if (e_is_binary(e->op))
             REQUIRE(v, e->a[0]->dtype == e->a[1]->dtype, "operands of %s differ in dtype",
@@ -157,15 +157,15 @@ static void check_dims(Verifier *v, const Tensor *t, const Seq *at) {
     REQUIRE(v, t->rank >= -1 && t->rank <= MAX_RANK, "tensor %d has rank %d", t->id, t->rank);
     int n = t->rank < 0 ? MAX_RANK : t->rank;
     for (int i = 0; i < n; i++) {
-        REQUIRE(v, t->dim[i] || t->rank < 0, "tensor %d (%s) has no dim %d", t->id, tensor_name(t), i);
+        REQUIRE(v, t->dim[i] || t->rank < 0, "tensor %d (%s) has no dim %d", t->id, tensor_name(t),
+                i);
         check_uniform(v, t->dim[i], DT_I64, false, at);
     }
     if (t->rank >= 0) return;
     REQUIRE(v, t->rank_e, "tensor %d has no rank", t->id);
     check_uniform(v, t->rank_e, DT_I64, false, at);
     for (int r = 0; r <= MAX_RANK; r++)
-        for (int i = 0; t->alt[r] && i < r; i++)
-            check_uniform(v, t->alt[r][i], DT_I64, false, at);
+        for (int i = 0; t->alt[r] && i < r; i++) check_uniform(v, t->alt[r][i], DT_I64, false, at);
 }
 
 static void define(Verifier *v, const Tensor *t, TensorKind kind, const Seq *at) {
@@ -222,7 +222,8 @@ static void check_moved(Verifier *v, const Tensor *t, const Seq *body) {
 
 static void check_loop(Verifier *v, const Stmt *s, const Seq *at) {
     const Seq *body = s->loop.body;
-    REQUIRE(v, body && body->parent == at && body->owner == s, "a loop body hangs in the wrong place");
+    REQUIRE(v, body && body->parent == at && body->owner == s,
+            "a loop body hangs in the wrong place");
     check_uniform(v, s->loop.trips, DT_I64, false, at);
     check_uniform(v, s->loop.cond0, DT_BOOL, true, at);
     check_site(v, s->loop.cap_site);

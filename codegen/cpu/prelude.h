@@ -33,6 +33,26 @@ BK_INLINE bk_vf bk_loadn(const float *p, int64_t n) {
 }
 BK_INLINE bk_vf bk_splat(float x) { return x - (bk_vf){0}; }
 
+/* ---- memory ------------------------------------------------------------------------------------- */
+/* Bytes from the arena behind *top; NULL when there is no room, and the need is recorded. */
+BK_INLINE char *bk_claim(bk_ctx *k, size_t *top, int64_t bytes) {
+    size_t at = *top, n = ((size_t)bytes + 127) / 64 * 64; /* room behind for whole-vector reads */
+    if (bytes < 0 || n > k->arena_size || at > k->arena_size - n) {
+        bk_need_arena(k, bytes < 0 ? SIZE_MAX / 2 : at + n);
+        return NULL;
+    }
+    *top = at + n;
+    return k->arena + at;
+}
+/* Growable slot i with room for `bytes`; NULL when it is too small, and the need is recorded. */
+BK_INLINE char *bk_slot(bk_ctx *k, int i, int64_t bytes) {
+    if (bytes < 0 || bytes + 64 > k->cap[i]) {
+        bk_need_slot(k, i, bytes < 0 ? INT64_MAX / 2 : bytes + 64);
+        return NULL;
+    }
+    return k->slot[i];
+}
+
 /* ---- integers ---------------------------------------------------------------------------------- */
 BK_INLINE int64_t bk_div(int64_t a, int64_t b) {
     return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
@@ -73,6 +93,9 @@ BK_INLINE int64_t bk_powi(int64_t b, int64_t n) {
 /* ---- conversions -------------------------------------------------------------------------------- */
 BK_INLINE int64_t bk_f2i(double v) {
     return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
+}
+BK_INLINE int32_t bk_f2i32(double v) {
+    return v > -0x1p31 - 1 && v < 0x1p31 ? (int32_t)v : INT32_MIN;
 }
 BK_INLINE uint64_t bk_f2u(double v) {
     if (v >= 0x1p64) return UINT64_MAX;
@@ -126,6 +149,10 @@ BK_INLINE float bk_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 BK_INLINE double bk_signd(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
 BK_INLINE float bk_fmodf(float a, float b) { return fmodf(a, b); }
 BK_INLINE double bk_fmodd(double a, double b) { return fmod(a, b); }
+BK_INLINE double bk_sigmoidd(double x) {
+    double e = exp(x < 0 ? x : -x);
+    return x < 0 ? e / (1 + e) : 1 / (1 + e);
+}
 BK_INLINE double bk_modd(double a, double b) {
     double r = fmod(a, b);
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;

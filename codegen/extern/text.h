@@ -21,7 +21,7 @@ static inline int64_t bx_gram_find(const bx_tensor *x, int64_t at, int64_t step,
 
 /* in: x [C] or [B, C], integers; pool, int64: sorted n-grams of each length, one length after the
  * other; column, int64: the output column of each n-gram; table [lengths, 3], int64, for length
- * n = row + 1: first n-gram, its place in pool, number of n-grams; weights by column, float32, or
+ * n = row + 1: first n-gram, its place in pool, number of n-grams; weight of each n-gram, float32, or
  * absent. param: mode 0 TF, 1 IDF, 2 TFIDF; most skips; shortest length; longest length. out:
  * float32 [columns] or [B, columns]. */
 static inline int bx_tfidf(const bx_tensor *in, const int64_t *param, bx_tensor *out,
@@ -44,7 +44,7 @@ static inline int bx_tfidf(const bx_tensor *in, const int64_t *param, bx_tensor 
                     int64_t g = bx_gram_find(x, r * len + at, step, n, pool + t[1], t[2]);
                     if (g < 0) continue;
                     int64_t c = column[t[0] + g];
-                    float w = weight && param[0] != 0 ? weight[c] : 1;
+                    float w = weight && param[0] != 0 ? weight[t[0] + g] : 1;
                     y[c] = param[0] == 1 ? w : y[c] + w;
                 }
             if (shortest == 1) shortest = 2; /* skips make no difference to single items */

@@ -6,7 +6,8 @@ static DType target(Lower *L) {
     if (!attr_has(L, "to")) fail(L, "attribute 'to' is missing");
     int64_t to = attr_i(L, "to", 0);
     if (to <= 0 || to > INT32_MAX || !dtype_supported((int)to))
-        unsupported(L, "conversion to %s", to > 0 && to < 64 ? dtype_name((int)to) : "this type");
+        unsupported(L, "conversion to %s (type number %lld)",
+                    to > 0 && to < 64 ? dtype_name((int)to) : "an unknown type", (long long)to);
     return (DType)to;
 }
 

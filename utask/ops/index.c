@@ -299,10 +299,11 @@ void lower_TfIdfVectorizer(Lower *L) {
     if (skips < 0 || skips > INT32_MAX) fail(L, "max_skip_count is out of range");
     for (int i = 0; i < nindex; i++) {
         if (index[i] < 0 || index[i] >= INT32_MAX) fail(L, "ngram_indexes[%d] is out of range", i);
-        if (weight && index[i] >= nweight) fail(L, "weights has fewer entries than columns");
         if (index[i] >= columns) columns = index[i] + 1;
     }
     int64_t *sorted = NEWN(L->a, int64_t, npool), *column = NEWN(L->a, int64_t, npool);
+    float *gram_weight = NEWN(L->a, float, npool);
+    if (weight && nweight != nindex) fail(L, "weights and ngram_indexes have different lengths");
     int64_t *table = NEWN(L->a, int64_t, ncount * 3), items = 0, grams = 0;
     for (int64_t len = 1; len <= ncount; len++) {
         int64_t from = start[len - 1], to = len < ncount ? start[len] : npool;
@@ -318,14 +319,15 @@ void lower_TfIdfVectorizer(Lower *L) {
             if (i + 1 < n && gram_same(&g[i], &g[i + 1])) continue; /* the last one counts */
             memcpy(sorted + items, g[i].item, (size_t)len * sizeof *sorted);
             items += len;
+            if (weight) gram_weight[grams] = weight[g[i].number];
             column[grams++] = index[g[i].number];
             row[2]++;
         }
     }
-    int64_t table_dim[] = {ncount, 3}, nweight64 = nweight;
+    int64_t table_dim[] = {ncount, 3};
     Tensor *t[] = {x, i64_list(L, items, sorted), i64_list(L, grams, column),
                    t_const(L, DT_I64, 2, table_dim, table),
-                   weight ? t_const(L, DT_F32, 1, &nweight64, weight) : NULL};
+                   weight ? t_const(L, DT_F32, 1, &grams, gram_weight) : NULL};
     Expr *param[] = {e_int(c, m), e_int(c, skips), e_int(c, shortest), e_int(c, longest)};
     Expr *dim[2] = {x->dim[0], e_int(c, columns)};
     bool rows = x->rank == 2;

@@ -2,6 +2,7 @@
 #include "utask/ops/elementwise.h"
 #include "utask/ops/ops.h"
 
+#include <float.h>
 #include <math.h>
 
 Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem) {
@@ -202,16 +203,17 @@ static Expr *bound(Lower *L, Tensor *t, const char *what) {
     return ld(L, t, idx);
 }
 
+/* Absent bounds are the lowest and highest finite value, so that infinities become finite. */
 void lower_Clip(Lower *L) {
     Tensor *x = in_needed(L, 0), *lo = in(L, 1), *hi = in(L, 2);
-    if (!lo && !hi) {
-        out(L, 0, x);
-        return;
-    }
+    Cx *c = L->cx;
+    DType t = x->dtype;
+    double top = t == DT_F16 ? 65504 : t == DT_BF16 ? 0x1.fep127 : t == DT_F32 ? FLT_MAX : DBL_MAX;
+    bool flt = dtype_is_float(t);
     Expr *v;
-    Tensor *y = te_like(L, x->dtype, x, &v);
-    if (lo) v = e_max(L->cx, v, bound(L, lo, "min"));
-    if (hi) v = e_min(L->cx, v, bound(L, hi, "max"));
+    Tensor *y = te_like(L, t, x, &v);
+    if (lo || flt) v = e_max(c, v, lo ? bound(L, lo, "min") : e_num(c, t, -top));
+    if (hi || flt) v = e_min(c, v, hi ? bound(L, hi, "max") : e_num(c, t, top));
     out(L, 0, te_end(L, y, v));
 }
 

@@ -29,13 +29,19 @@ void lower_Gemm(Lower *L) {
     double alpha = attr_f(L, "alpha", 1), beta = attr_f(L, "beta", 1);
     if (a->rank != 2 || b->rank != 2)
         fail(L, "A and B must have rank 2, not %d and %d", a->rank, b->rank);
-    static const int swap[2] = {1, 0};
-    if (ta) a = t_transpose(L, a, swap);
-    if (tb) b = t_transpose(L, b, swap);
-    Tensor *y = t_matmul(L, a, b);
-    DType t = y->dtype, w = wide_float(t);
+    check(L, e_eq(c, a->dim[!ta], b->dim[tb]), "inner dimensions of the product differ");
+    DType t = a->dtype, w = wide_float(t);
+    Expr *dim[2] = {a->dim[ta], b->dim[!tb]};
+    Tensor *y = te_begin(L, w, 2, dim);
+    Axis *k = axis_new(c, a->dim[!ta]);
+    Expr *ia[2], *ib[2];
+    ia[ta] = ax(L, y, 0);
+    ib[!tb] = ax(L, y, 1);
+    ia[!ta] = ib[tb] = e_axis(c, k);
+    Expr *product = e_mul(c, e_cast(c, w, ld(L, a, ia)), e_cast(c, w, ld(L, b, ib)));
+    y = te_end(L, y, e_reduce(c, R_SUM, 1, &k, product));
     bool add = bias && beta != 0;
-    if (alpha != 1 || add) y = scaled(L, t_cast(L, w, y), alpha);
+    y = scaled(L, y, alpha);
     if (add) {
         if (bias->rank > 2) fail(L, "C must have at most rank 2, not %d", bias->rank);
         for (int i = 0; i < bias->rank; i++) {
@@ -43,16 +49,17 @@ void lower_Gemm(Lower *L) {
             check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
                   "C does not broadcast to the product (its axis %d)", i);
         }
-        Tensor *e = t_expand(L, t_cast(L, w, bias), 2, y->dim);
-        y = t_bin(L, E_ADD, y, scaled(L, e, beta));
+        Tensor *extra = scaled(L, t_cast(L, w, bias), beta), *sum = te_begin(L, w, 2, y->dim);
+        Expr *at[2] = {ax(L, sum, 0), ax(L, sum, 1)};
+        y = te_end(L, sum, e_add(c, ld(L, y, at), ld_bcast(L, extra, 2, at, sum->dim)));
     }
     out(L, 0, t_cast(L, t, y));
 }
 
 /* ---- quantized products ---------------------------------------------------------------------- */
 
-/* A scale or zero point per tensor, or per row of a matrix of rank `rank`, so that it broadcasts.
- */
+/* A scale or zero point per tensor, or per row of a matrix of rank `rank`: in a form that
+ * broadcasts. */
 static Tensor *per_row(Lower *L, Tensor *p, int rank) {
     return p->rank == 1 && rank >= 2 ? t_unsqueeze(L, p, 1) : p;
 }

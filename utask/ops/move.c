@@ -196,6 +196,8 @@ void lower_Slice(Lower *L) {
     for (int p = 0; p < r; p++) {
         dim[p] = a->dim[p];
         if (!s[p]) continue;
+        if (!is_simple(s[p])) s[p] = let(L, "from", s[p], INT64_MIN);
+        if (!is_simple(e[p])) e[p] = let(L, "to", e[p], INT64_MIN);
         cut[p] = cut_axis(L, a->dim[p], s[p], e[p], t[p]);
         dim[p] = cut[p].len;
         if (dim[p] == a->dim[p] && e_is_ival(t[p], 1)) s[p] = NULL;

@@ -191,7 +191,7 @@ void lower_LRN(Lower *L) {
     Tensor *x = in(L, 0);
     if (x->rank < 2) fail(L, "the input must have at least rank 2, not %d", x->rank);
     int64_t size = attr_i(L, "size", 0);
-    if (size < 1 || size > INT32_MAX) fail(L, "size must be positive, not %lld", (long long)size);
+    if (size < 1 || size > INT32_MAX) fail(L, "size %lld is out of range", (long long)size);
     double alpha = attr_f(L, "alpha", 1e-4), beta = attr_f(L, "beta", 0.75);
     Tensor *f = t_cast(L, wide_float(x->dtype), x);
     Tensor *t = te_begin(L, f->dtype, x->rank, x->dim);

@@ -36,6 +36,11 @@ static void pool_read(Lower *L, Pool *p) {
     for (int i = 0; i < n; i++) k[i] = e_int(L->cx, size[i]);
     window_read(L, &p->win, n, x->dim + 2, k);
     window_place(L, &p->win, attr_i(L, "ceil_mode", 0) != 0);
+    for (int i = 0; i < n; i++) /* else a window would hold no element */
+        check(L,
+              e_and(L->cx, e_lt(L->cx, p->win.lo[i], p->win.span[i]),
+                    e_lt(L->cx, p->win.hi[i], p->win.span[i])),
+              "the padding of spatial axis %d is not smaller than the window", i);
     p->dim[0] = x->dim[0];
     p->dim[1] = x->dim[1];
     for (int i = 0; i < n; i++) p->dim[i + 2] = p->win.out[i];
@@ -139,6 +144,7 @@ static Tensor *max_index(Lower *L, const Pool *p, Tensor *m, bool columns) {
     Expr *never = e_int(c, INT64_MAX);
     at = e_sel(c, v.inside, e_sel(c, hit, at, never), never);
     at = visit_reduce(L, R_MIN, &v, at);
+    Expr *none = e_eq(c, at, never); /* dilation stepped over the whole input */
     Expr *plane = e_int(c, 1), *base = e_add(c, e_mul(c, v.idx[0], p->x->dim[1]), v.idx[1]);
     for (int i = 0; i < w->n; i++) plane = e_mul(c, plane, w->in[i]);
     if (columns) {
@@ -150,7 +156,8 @@ static Tensor *max_index(Lower *L, const Pool *p, Tensor *m, bool columns) {
             step = e_mul(c, step, w->in[i]);
         }
     }
-    return te_end(L, t, e_add(c, e_mul(c, base, plane), at));
+    at = e_add(c, e_mul(c, base, plane), at);
+    return te_end(L, t, e_sel(c, none, e_int(c, -1), at));
 }
 
 void lower_MaxPool(Lower *L) {

@@ -12,7 +12,8 @@ typedef struct Grain {
 static Grain grain(Lower *L, Tensor *x, Tensor *s, const char *what) {
     Cx *c = L->cx;
     Grain g = {PER_TENSOR, 0, attr_i(L, "block_size", 0)};
-    if (g.block < 0 || g.block > INT32_MAX) fail(L, "block_size %lld", (long long)g.block);
+    if (g.block < 0 || g.block > INT32_MAX)
+        fail(L, "block_size must be positive and below 2^31, not %lld", (long long)g.block);
     if (s->rank == 0 || (s->rank == 1 && e_is_ival(s->dim[0], 1) && g.block == 0)) return g;
     g.axis = norm_axis(L, attr_i(L, "axis", 1), x->rank);
     if (g.block == 0) {

@@ -26,13 +26,13 @@ typedef struct Resize {
     double cubic_a, extrapolation;
 } Resize;
 
-/* What happens to one axis; float64 uniform values. */
+/* What happens to one axis; uniform values, float64 unless noted. */
 typedef struct ResizeAxis {
     int axis;
     Expr *out; /* int64 */
     Expr *scale;
     Expr *width;       /* length of the result, may be fractional */
-    Expr *start, *end; /* region of interest (tf_crop_and_resize), else NULL */
+    Expr *start, *end; /* region of interest (tf_crop_and_resize; float32 or float64), else NULL */
 } ResizeAxis;
 
 static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
@@ -81,11 +81,12 @@ static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Ex
     }
     case CT_ALIGN_CORNERS: return e_sel(c, single, num(L, 0), e_div(c, e_mul(c, x, last), rest));
     case CT_ASYMMETRIC: return e_div(c, x, a->scale);
-    case CT_TF_CROP: {
-        Expr *len = e_sub(c, a->end, a->start);
-        Expr *one = e_mul(c, e_mul(c, len, last), half);
-        Expr *many = e_div(c, e_mul(c, e_mul(c, x, len), last), rest);
-        return e_add(c, e_sel(c, single, one, many), e_mul(c, a->start, last));
+    case CT_TF_CROP: { /* what does not vary is computed in the type of roi */
+        DType t = a->start->dtype;
+        Expr *span = e_sub(c, e_cast(c, t, in), e_num(c, t, 1)), *len = e_sub(c, a->end, a->start);
+        Expr *one = f64(L, e_mul(c, e_mul(c, len, span), e_num(c, t, 0.5)));
+        Expr *many = e_div(c, e_mul(c, e_mul(c, x, f64(L, len)), last), rest);
+        return e_add(c, e_sel(c, single, one, many), f64(L, e_mul(c, a->start, span)));
     }
     }
     ASSERT(false);
@@ -296,9 +297,9 @@ static void axes_from_sizes(Lower *L, Tensor *x, int n, ResizeAxis *a) {
     for (int i = 0; i < n; i++) {
         Expr *len = x->dim[a[i].axis];
         a[i].out = uni_i64(L, s, i);
-        check(L, e_le(c, e_int(c, 0), a[i].out), "a size is negative");
         a[i].width = f64(L, a[i].out);
-        a[i].scale = a[i].out == len ? num(L, 1) : e_div(c, a[i].width, f64(L, len));
+        Expr *from = f64(L, e_max(c, len, e_int(c, 1)));
+        a[i].scale = a[i].out == len ? num(L, 1) : e_div(c, a[i].width, from);
         common = !common       ? a[i].scale
                  : policy == 1 ? e_min(c, common, a[i].scale)
                                : e_max(c, common, a[i].scale);
@@ -383,11 +384,15 @@ void lower_Resize(Lower *L) {
         Expr *len = x->dim[a[i].axis];
         int64_t known;
         if (roi) {
-            a[i].start = f64(L, uni(L, roi, i));
-            a[i].end = f64(L, uni(L, roi, i + n));
+            DType t = roi->dtype == DT_F64 ? DT_F64 : DT_F32;
+            a[i].start = e_cast(c, t, uni(L, roi, i));
+            a[i].end = e_cast(c, t, uni(L, roi, i + n));
         }
         if (is_identity(&r, &a[i], len)) continue;
-        check(L, e_lt(c, e_int(c, 0), len), "axis %d to be resized is empty", a[i].axis);
+        Expr *none = e_int(c, 0), *size = a[i].out;
+        check(L, e_and(c, e_le(c, none, size), e_le(c, size, e_int(c, INT32_MAX))),
+              "the new size of axis %d is out of range", a[i].axis);
+        check(L, e_or(c, e_lt(c, none, len), e_eq(c, size, none)), "axis %d is empty", a[i].axis);
         if (!e_is_int(a[i].out, &known)) a[i].out = let(L, "size", a[i].out, 0);
         y = r.mode == RESIZE_NEAREST ? resize_nearest(L, &r, &a[i], y)
                                      : resize_filter(L, &r, &a[i], y);

@@ -169,7 +169,8 @@ static void read_node(Rnn *r, Lower *L, Cell cell) {
     r->H = R->dim[2];
     if (attr_has(L, "hidden_size")) {
         int64_t h = attr_i(L, "hidden_size", 0);
-        if (h <= 0 || h > INT32_MAX) fail(L, "hidden_size %lld", (long long)h);
+        if (h <= 0 || h > INT32_MAX)
+            fail(L, "hidden_size must be positive and below 2^31, not %lld", (long long)h);
         r->H = e_int(c, h);
     }
     Expr *D = e_int(c, r->ndir), *rows = e_muli(c, r->H, r->gates);

@@ -129,6 +129,7 @@ static Expr *denormalize(Lower *L, const Sample *s, Expr *g, Expr *n) {
     Expr *lo = s->align ? e_num(c, t, 0) : e_num(c, t, -0.5);
     Expr *hi = s->align ? last : e_sub(c, len, half);
     if (s->outside == OUT_REFLECT) return reflect(L, x, lo, hi);
+    if (s->mode == SAMPLE_CUBIC) return x; /* its elements are clamped one by one */
     Expr *zero = e_num(c, t, 0);
     x = e_sel(c, e_lt(c, x, lo), zero, x);
     return e_sel(c, e_lt(c, hi, x), last, x);

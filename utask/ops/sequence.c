@@ -21,6 +21,7 @@ Val *seq_val(Lower *L, DType t, Tensor *blob, Expr *len) {
 static void copy_elems(Val *dst, const Val *src) {
     dst->elem_rank = src->elem_rank;
     dst->elem_mask = src->elem_mask;
+    dst->elem_none = src->elem_none;
     memcpy(dst->elem_dim, src->elem_dim, sizeof dst->elem_dim);
 }
 
@@ -29,26 +30,35 @@ static uint32_t elem_ranks(const Val *v) {
 }
 
 void seq_join_elems(Val *dst, const Val *a, const Val *b) {
-    if (e_is_ival(a->len, 0)) {
+    if (a->elem_none) {
         copy_elems(dst, b);
-    } else if (e_is_ival(b->len, 0)) {
+    } else if (b->elem_none) {
         copy_elems(dst, a);
     } else if (a->elem_rank >= 0 && a->elem_rank == b->elem_rank) {
+        dst->elem_none = false;
         dst->elem_rank = a->elem_rank;
         for (int i = 0; i < a->elem_rank; i++)
             dst->elem_dim[i] = a->elem_dim[i] == b->elem_dim[i] ? a->elem_dim[i] : NULL;
     } else {
         uint32_t ra = elem_ranks(a), rb = elem_ranks(b);
+        dst->elem_none = false;
         dst->elem_rank = -1;
         dst->elem_mask = ra && rb ? ra | rb : 0;
         memset(dst->elem_dim, 0, sizeof dst->elem_dim);
     }
 }
 
+bool seq_same_elems(const Val *a, const Val *b) {
+    if (a->elem_none || b->elem_none) return a->elem_none == b->elem_none;
+    if (a->elem_rank != b->elem_rank || elem_ranks(a) != elem_ranks(b)) return false;
+    for (int i = 0; i < a->elem_rank; i++)
+        if (a->elem_dim[i] != b->elem_dim[i]) return false;
+    return true;
+}
+
 /* What a sequence of this one tensor knows. */
-static Val elems_of(Lower *L, const Tensor *t) {
+static Val elems_of(const Tensor *t) {
     Val v = {.kind = VT_SEQUENCE, .elem_dtype = t->dtype, .elem_rank = t->rank};
-    v.len = e_int(L->cx, 1);
     v.elem_mask = t->rank < 0 ? t->rank_mask : 0;
     for (int i = 0; i < t->rank; i++) v.elem_dim[i] = t->dim[i];
     return v;
@@ -85,7 +95,9 @@ static Tensor *construct(Lower *L, DType t, int n, Tensor *const *items) {
 }
 
 Val *seq_empty(Lower *L, DType t) {
-    return seq_val(L, t, construct(L, t, 0, NULL), e_int(L->cx, 0));
+    Val *v = seq_val(L, t, construct(L, t, 0, NULL), e_int(L->cx, 0));
+    v->elem_none = true;
+    return v;
 }
 
 Val *seq_insert(Lower *L, const Val *seq, Tensor *t, Expr *pos) {
@@ -94,7 +106,7 @@ Val *seq_insert(Lower *L, const Val *seq, Tensor *t, Expr *pos) {
              dtype_name(seq->elem_dtype));
     Tensor *ins[] = {seq->t, t};
     Tensor *blob = blob_body(L, "seq_insert", 2, ins, 1, &pos, "the position is out of range");
-    Val item = elems_of(L, t), *v = seq_val(L, t->dtype, blob, e_addi(L->cx, seq->len, 1));
+    Val item = elems_of(t), *v = seq_val(L, t->dtype, blob, e_addi(L->cx, seq->len, 1));
     seq_join_elems(v, seq, &item);
     return v;
 }
@@ -129,11 +141,12 @@ Tensor *seq_at(Lower *L, const Val *seq, Expr *pos, int want) {
     Expr *const none[MAX_RANK] = {0};
     bool known = seq->elem_rank >= 0;
     int rank = known ? seq->elem_rank : want;
+    uint32_t ranks = elem_ranks(seq);
     if (seq->elem_dtype == DT_NONE) fail(L, "the element type of the sequence is not known");
     Expr *param[] = {pos, e_int(L->cx, rank)};
     Tensor *blob = seq->t;
     Stmt *s = ext_begin(L, "seq_at", 1, &blob, 2, param);
-    reported_out(L, s, seq->elem_dtype, rank, known ? seq->elem_dim : none, elem_ranks(seq));
+    reported_out(L, s, seq->elem_dtype, rank, known ? seq->elem_dim : none, ranks);
     return reported_end(L, s,
                         "the position is out of range, or the item is not of the declared type");
 }
@@ -160,11 +173,11 @@ static Expr *pos_in(Lower *L, int i, Expr *dflt) {
     return uni_i64(L, t, 0);
 }
 
-/* The rank that the model declares for output 0, or -1. */
-static int declared_rank(Lower *L) {
-    const Value *v = L->node->nout > 0 ? L->node->out[0] : NULL;
+/* The rank that the model declares for a value, or -1. A declared scalar says nothing: exporters
+ * write it for items of any shape. */
+static int declared_rank(const Value *v) {
     const VType *t = v ? v->type : NULL;
-    return t && t->kind == VT_TENSOR && t->has_shape ? t->rank : -1;
+    return t && t->kind == VT_TENSOR && t->has_shape && t->rank > 0 ? t->rank : -1;
 }
 
 void lower_SequenceEmpty(Lower *L) {
@@ -186,7 +199,7 @@ void lower_SequenceConstruct(Lower *L) {
     DType t = items[0]->dtype;
     Val *v = seq_val(L, t, construct(L, t, n, items), e_int(L->cx, n));
     for (int i = 0; i < n; i++) {
-        Val item = elems_of(L, items[i]);
+        Val item = elems_of(items[i]);
         if (i == 0)
             copy_elems(v, &item);
         else
@@ -211,7 +224,7 @@ void lower_SequenceErase(Lower *L) {
 
 void lower_SequenceAt(Lower *L) {
     Val *v = seq_in(L, 0);
-    out(L, 0, seq_at(L, v, pos_in(L, 1, NULL), declared_rank(L)));
+    out(L, 0, seq_at(L, v, pos_in(L, 1, NULL), declared_rank(L->node->out[0])));
 }
 
 void lower_SequenceLength(Lower *L) {
@@ -268,7 +281,7 @@ void lower_ConcatFromSequence(Lower *L) {
     if (!attr_has(L, "axis")) fail(L, "the attribute axis is missing");
     if (fresh != 0 && fresh != 1) fail(L, "new_axis is neither 0 nor 1");
     if (v->elem_dtype == DT_NONE) fail(L, "the element type of the sequence is not known");
-    int rank = v->elem_rank >= 0 ? v->elem_rank + (int)fresh : declared_rank(L);
+    int rank = v->elem_rank >= 0 ? v->elem_rank + (int)fresh : declared_rank(L->node->out[0]);
     uint32_t ranks = elem_ranks(v) << fresh & ((UINT32_C(2) << MAX_RANK) - 1);
     Expr *known[MAX_RANK] = {0};
     if (v->elem_rank >= 0) {
@@ -312,7 +325,8 @@ void lower_SequenceMap(Lower *L) {
     for (int i = 0; i < nin; i++) {
         arg[i] = in_val(L, i);
         if (!arg[i]) fail(L, "input %d is missing", i);
-        if (arg[i]->kind == VT_SEQUENCE) arg[i] = val_tensor(L, seq_at(L, arg[i], iter, -1));
+        if (arg[i]->kind == VT_SEQUENCE)
+            arg[i] = val_tensor(L, seq_at(L, arg[i], iter, declared_rank(r->param[i])));
     }
     lower_region(L, r, nin, arg, nout, res);
     L->node = node;
@@ -322,7 +336,7 @@ void lower_SequenceMap(Lower *L) {
         Val *grown = seq_insert(L, acc[i], res[i]->t, iter);
         loop_next(L, b, acc[i]->t, grown->t);
         acc[i]->elem_dtype = res[i]->t->dtype;
-        Val item = elems_of(L, res[i]->t);
+        Val item = elems_of(res[i]->t);
         copy_elems(acc[i], &item);
         acc[i]->len = trips;
         seq_leave_scope(L, acc[i], nsym);

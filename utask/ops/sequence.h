@@ -6,9 +6,9 @@
 
 /* A sequence value over a blob; nothing is known of its elements. */
 Val *seq_val(Lower *L, DType t, Tensor *blob, Expr *len);
-/* dst's elements can be those of a or of b: keeps what is known of both. A sequence whose length is
- * the constant 0 says nothing. dst may be a or b. */
+/* dst's elements can be those of a or of b: keeps what is known of both. dst may be a or b. */
 void seq_join_elems(Val *dst, const Val *a, const Val *b);
+bool seq_same_elems(const Val *a, const Val *b); /* the same is known of both */
 /* Forgets the element dims that use symbols made later than the first `nsym` of the context: those
  * of a loop body or branch that ends. */
 void seq_leave_scope(Lower *L, Val *v, int nsym);

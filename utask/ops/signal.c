@@ -40,8 +40,9 @@ static Expr *angle_step(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Ex
 /* cos of j steps of which 4 N make a turn, float64. */
 static Expr *cosine(Lower *L, const Basis *b, Expr *j) {
     Cx *c = L->cx;
-    Expr *turn = f64(L, e_muli(c, b->size, 4));
-    return e_un(c, E_COS, e_div(c, e_mul(c, num(L, 2 * PI), f64(L, j)), turn));
+    Expr *turn = f64(L, e_muli(c, b->size, 4)), *odd = e_bin(c, E_MOD, j, e_muli(c, b->size, 2));
+    Expr *v = e_un(c, E_COS, e_div(c, e_mul(c, num(L, 2 * PI), f64(L, j)), turn));
+    return e_sel(c, e_eq(c, odd, b->size), num(L, 0), v); /* exactly 0 at right angles */
 }
 
 /* Everything but the cosine: 1 / N of the inverse, mirrored bins, the window. NULL: 1. */

@@ -2,6 +2,7 @@
 #include "utask/ops/window.h"
 
 #define LIMIT (INT64_C(1) << 31)
+#define TABLE_MAX (INT64_C(1) << 22) /* elements of a folded table */
 
 Expr *win_fdiv(Lower *L, Expr *a, int64_t b) {
     return b == 1 ? a : e_bin(L->cx, E_FDIV, a, e_int(L->cx, b));
@@ -18,7 +19,8 @@ static void note_load(void *known, Expr *load) {
 }
 
 Tensor *table_end(Lower *L, Tensor *t, Expr *body) {
-    bool known = count_const(t) >= 0 && !(body->flags & (EF_SYM | EF_INDIM | EF_GUARD));
+    int64_t n = count_const(t);
+    bool known = n >= 0 && n <= TABLE_MAX && !(body->flags & (EF_SYM | EF_INDIM | EF_GUARD));
     e_each_load(L->cx, body, note_load, &known);
     if (!known) return te_end(L, t, body);
     t->body = body;

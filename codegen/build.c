@@ -1,0 +1,115 @@
+/* build.c: emitted text to a shared library, through the C compiler of the machine. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "codegen/compile.h"
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const char *compiler(void) {
+    const char *cc = getenv("CC");
+    return cc && *cc ? cc : "cc";
+}
+
+/* Runs argv with its output (both streams) into `out`, at most `size` bytes. Returns the exit status, or
+ * -1 when it could not be started. */
+static int run(char *const *argv, char *out, size_t size) {
+    int fd[2];
+    pid_t pid;
+    posix_spawn_file_actions_t fa;
+    out[0] = 0;
+    if (pipe2(fd, O_CLOEXEC)) return -1;
+    posix_spawn_file_actions_init(&fa);
+    posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&fa, fd[1], 1);
+    posix_spawn_file_actions_adddup2(&fa, fd[1], 2);
+    int e = posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&fa);
+    close(fd[1]);
+    size_t n = 0;
+    char drop[4096];
+    for (ssize_t r = 1; r > 0 && !e;) {
+        bool room = n + 1 < size;
+        r = read(fd[0], room ? out + n : drop, room ? size - n - 1 : sizeof drop);
+        if (r < 0 && errno == EINTR) r = 1;
+        else if (r > 0 && room) n += (size_t)r;
+    }
+    out[n] = 0;
+    close(fd[0]);
+    if (e) return -1;
+    int status;
+    while (waitpid(pid, &status, 0) < 0)
+        if (errno != EINTR) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+}
+
+/* "-march=…" of the processor that o names. */
+static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t size) {
+    const char *cpu = o->cpu ? o->cpu : "native";
+    for (const char *p = cpu; *p; p++)
+        if (!isalnum((unsigned char)*p) && !strchr("-_.+", *p))
+            err(d, ST_USAGE, NULL, "'%s' is not the name of a processor", cpu);
+    snprintf(buf, size, "-m%s=%s",
+#if defined(__aarch64__)
+             "cpu",
+#else
+             "arch",
+#endif
+             cpu);
+    return buf;
+}
+
+int compile_vector_width(Diag *d, const CompileOptions *o) {
+#if defined(__x86_64__)
+    if (!o->cpu) {
+        __builtin_cpu_init();
+        return __builtin_cpu_supports("avx512f") ? 16 : __builtin_cpu_supports("avx2") ? 8 : 4;
+    }
+#endif
+    char arch[128], out[65536];
+    char *argv[] = {(char *)(uintptr_t)compiler(), (char *)(uintptr_t)march(d, o, arch, sizeof arch), "-dM", "-E",
+                    "-x", "c", "/dev/null", NULL};
+    if (run(argv, out, sizeof out))
+        err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(), o->cpu ? o->cpu : "native");
+    return strstr(out, "__AVX512F__") ? 16 : strstr(out, "__AVX2__") ? 8 : 4;
+}
+
+static void copy_file(Diag *d, const char *from, const char *to) {
+    char buf[1 << 16];
+    FILE *in = fopen(from, "rb"), *out = in ? fopen(to, "wb") : NULL;
+    bool ok = in && out;
+    for (size_t n; ok && (n = fread(buf, 1, sizeof buf, in)) > 0;) ok = fwrite(buf, 1, n, out) == n;
+    ok = ok && !ferror(in);
+    if (in) fclose(in);
+    if (out && fclose(out)) ok = false;
+    if (!ok) err(d, ST_IO, NULL, "cannot write %s", to);
+}
+
+void compile_build_cpu(Diag *d, const char *text_path, const char *so_path, const CompileOptions *o) {
+    char arch[128], define[4200], weights[4100], out[2048];
+    struct stat st;
+    if (snprintf(weights, sizeof weights, "%s.weights", text_path) >= (int)sizeof weights || strpbrk(text_path, "\"\\"))
+        err(d, ST_IO, NULL, "%s: the path cannot be used", text_path);
+    bool have = stat(weights, &st) == 0;
+    snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
+    char *argv[] = {(char *)(uintptr_t)compiler(), "-std=gnu11", "-O2", "-ftree-vectorize", "-fopenmp-simd",
+                    (char *)(uintptr_t)march(d, o, arch, sizeof arch), "-ffp-contract=off", "-fno-math-errno",
+                    "-fno-trapping-math", "-fwrapv", "-w", "-fPIC", "-shared", "-fvisibility=hidden", define, "-o",
+                    (char *)(uintptr_t)so_path, (char *)(uintptr_t)text_path, "-lm", "-lpthread", NULL};
+    int status = run(argv, out, sizeof out);
+    if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
+    if (status) err(d, ST_IO, NULL, "the C compiler %s failed: %s", compiler(), out);
+    if (have && (size_t)st.st_size > WEIGHTS_MAPPED) {
+        if (snprintf(define, sizeof define, "%s.weights", so_path) >= (int)sizeof define)
+            err(d, ST_IO, NULL, "%s: the path cannot be used", so_path);
+        copy_file(d, weights, define);
+    }
+}

@@ -1,0 +1,561 @@
+/* contract.c: sums of products as register-blocked micro-kernels with a fused epilogue.
+ *
+ * A group's members may contain several sums  Σ_r A[…] · B[…].  One axis of the domain, v, is laid over
+ * vector lanes: along it one operand (the vector operand) is contiguous or constant, and the other does
+ * not move. Another axis, m, gives rows that reuse the vectors. A micro-kernel computes rows × vectors
+ * sums in registers for all products that share their reduction axes, and leaves them in a scratch
+ * tile; the epilogue is the members' own expressions over that tile. Constant vector operands are packed
+ * at compile time in the order in which the loops read them. */
+#include "codegen/emit.h"
+#include <stdlib.h>
+
+#define MAX_PRODUCTS 8
+#define MAX_SETS 4
+#define ROW_BLOCK 64 /* rows of a job */
+
+typedef struct Product {
+    Expr *reduce;
+    Expr *vec, *sca;          /* loads */
+    Expr *vec_flat, *sca_flat;
+    bool packed, both;        /* both: sca moves along v too */
+    const char *weights;
+    int set, slot;            /* slot: index of its scratch tile */
+} Product;
+
+typedef struct Contraction {
+    Group *g;
+    int n, nset;
+    Product p[MAX_PRODUCTS];
+    Axis **raxis[MAX_SETS];   /* per set, outermost first */
+    int nraxis[MAX_SETS];
+    Axis *v, *m;
+    int nv, mr, vt;           /* vt: lanes of a tile */
+} Contraction;
+
+/* ---- finding ------------------------------------------------------------------------------------------- */
+static bool is_product(const Expr *e) {
+    if (e->op != E_REDUCE || e->kind != R_SUM || e->dtype != DT_F32) return false;
+    const Expr *b = e->a[0];
+    return b->op == E_MUL && b->a[0]->op == E_LOAD && b->a[1]->op == E_LOAD;
+}
+
+static bool affine_in_all(Cx *c, Expr *flat, const Group *g, const Expr *reduce) {
+    Expr *coef, *rest = flat;
+    if (flat->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)) {
+        /* Positions read from memory must not depend on the loops inside. */
+        return false;
+    }
+    for (int i = 0; i < g->naxis; i++)
+        if (!e_affine(c, rest, g->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
+    for (int i = 0; i < reduce->naxis; i++)
+        if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
+    return !(rest->flags & EF_AXIS);
+}
+
+static void find(Contraction *k, Map *seen, Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_REDUCE) {
+        Cx *c = k->g->em->c;
+        if (!is_product(e) || k->n == MAX_PRODUCTS) return;
+        Expr *fa = flat_of(c, e->a[0]->a[0]), *fb = flat_of(c, e->a[0]->a[1]);
+        if (!affine_in_all(c, fa, k->g, e) || !affine_in_all(c, fb, k->g, e)) return;
+        for (int i = 0; i < k->g->n; i++)
+            if (e->a[0]->a[0]->t == k->g->t[i] || e->a[0]->a[1]->t == k->g->t[i]) return;
+        k->p[k->n++] = (Product){.reduce = e, .vec = e->a[0]->a[0], .sca = e->a[0]->a[1], .vec_flat = fa, .sca_flat = fb};
+        return;
+    }
+    int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->op == E_LOAD ? 0 : e->n;
+    for (int i = 0; i < last; i++) find(k, seen, e->a[i]);
+}
+
+static Expr *coef_of(Cx *c, Expr *flat, Axis *x) {
+    Expr *coef, *rest;
+    return e_affine(c, flat, x, &coef, &rest) ? coef : NULL;
+}
+
+/* All extents that the operand moves along, and its strides, are constants. */
+static bool packable(Cx *c, const Group *g, const Product *p, const Expr *load, Expr *flat) {
+    int64_t v;
+    Expr *rest = flat, *k;
+    if (load->t->kind != TK_CONST) return false;
+    for (int i = 0; i < g->naxis; i++) {
+        if (!e_affine(c, rest, g->axis[i], &k, &rest) || !e_is_int(k, &v)) return false;
+        if (v && !e_is_int(g->axis[i]->extent, &v)) return false;
+    }
+    for (int i = 0; i < p->reduce->naxis; i++) {
+        if (!e_affine(c, rest, p->reduce->raxis[i], &k, &rest) || !e_is_int(k, &v)) return false;
+        if (!e_is_int(p->reduce->raxis[i]->extent, &v)) return false;
+    }
+    return e_is_int(rest, &v);
+}
+
+/* Sets up p for vector axis v; false: it cannot. */
+static bool orient(Contraction *k, Product *p, Axis *v) {
+    Cx *c = k->g->em->c;
+    for (int side = 0; side < 2; side++) {
+        Expr *x = p->reduce->a[0]->a[side], *y = p->reduce->a[0]->a[!side];
+        Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
+        Expr *cx = coef_of(c, fx, v), *cy = coef_of(c, fy, v);
+        bool pack = !e_is_ival(cx, 0) && packable(c, k->g, p, x, fx);
+        if (!pack && !e_is_ival(cx, 1)) continue;
+        if (!e_is_ival(cy, 0) && !e_is_ival(cy, 1)) continue;
+        if (!e_is_ival(cy, 0) && side == 0 && packable(c, k->g, p, y, fy)) continue; /* prefer that one packed */
+        p->vec = x;
+        p->sca = y;
+        p->vec_flat = fx;
+        p->sca_flat = fy;
+        p->packed = pack;
+        p->both = !e_is_ival(cy, 0);
+        return true;
+    }
+    return false;
+}
+
+static int64_t axis_size(const Axis *x, int64_t unknown) {
+    int64_t v;
+    return e_is_int(x->extent, &v) ? v : unknown;
+}
+
+static bool choose_axes(Contraction *k) {
+    Group *g = k->g;
+    Cx *c = g->em->c;
+    int best = -1;
+    int64_t best_score = 0;
+    for (int i = 0; i < g->naxis; i++) {
+        int64_t score = 0, n = axis_size(g->axis[i], -1);
+        if (n >= 0 && n < 4) continue;
+        for (int j = 0; j < k->n; j++) {
+            Product p = k->p[j];
+            if (!orient(k, &p, g->axis[i])) continue;
+            score += 1000 + (p.packed ? 150 : 0) - (p.both ? 300 : 0);
+        }
+        if (score < 1000) continue;
+        if (i == g->naxis - 1) score += n < 0 ? 20 : n >= g->em->vec ? 400 : 50; /* contiguous stores */
+        if (n >= g->em->vec) score += 200;
+        if (score > best_score) best = i, best_score = score;
+    }
+    if (best < 0) return false;
+    k->v = g->axis[best];
+    int n = 0;
+    for (int j = 0; j < k->n; j++)
+        if (orient(k, &k->p[j], k->v)) k->p[n++] = k->p[j];
+    k->n = n;
+    /* Rows: an axis along which vectors are reused. */
+    int64_t most = 1;
+    for (int i = 0; i < g->naxis; i++) {
+        Axis *x = g->axis[i];
+        if (x == k->v) continue;
+        bool ok = true, moves = false;
+        for (int j = 0; j < k->n; j++) {
+            ok = ok && !k->p[j].both && e_is_ival(coef_of(c, k->p[j].vec_flat, x), 0);
+            moves |= !e_is_ival(coef_of(c, k->p[j].sca_flat, x), 0);
+        }
+        int64_t size = axis_size(x, 1 << 20);
+        if (ok && moves && size > most) k->m = x, most = size;
+    }
+    /* Sets: products over the same reduction axes run in one loop. */
+    for (int j = 0; j < k->n; j++) {
+        Product *p = &k->p[j];
+        p->slot = j;
+        for (p->set = 0; p->set < k->nset; p->set++) {
+            bool same = k->nraxis[p->set] == p->reduce->naxis;
+            for (int i = 0; same && i < p->reduce->naxis; i++) {
+                bool in = false;
+                for (int z = 0; z < p->reduce->naxis; z++) in |= k->raxis[p->set][z] == p->reduce->raxis[i];
+                same = in;
+            }
+            if (same) break;
+        }
+        if (p->set < k->nset) continue;
+        if (k->nset == MAX_SETS) { /* the rest is reduced in the epilogue */
+            k->n = j;
+            break;
+        }
+        /* Short loops outside, the longest one inside. */
+        int m = p->reduce->naxis;
+        Axis **r = arena_memdup(g->em->a, p->reduce->raxis, sizeof(Axis *) * (size_t)m);
+        for (int a = 1; a < m; a++)
+            for (int b = a; b > 0 && axis_size(r[b - 1], 1 << 20) > axis_size(r[b], 1 << 20); b--) {
+                Axis *t = r[b];
+                r[b] = r[b - 1];
+                r[b - 1] = t;
+            }
+        k->raxis[k->nset] = r;
+        k->nraxis[k->nset++] = m;
+    }
+    return k->n > 0;
+}
+
+static void choose_tile(Contraction *k) {
+    Group *g = k->g;
+    int budget = g->em->vec >= 16 ? 24 : 12, vec = g->em->vec, widest = 1;
+    for (int s = 0; s < k->nset; s++) {
+        int q = 0;
+        for (int j = 0; j < k->n; j++) q += k->p[j].set == s;
+        if (q > widest) widest = q;
+    }
+    int64_t rows = k->m ? axis_size(k->m, 4) : 1, lanes = axis_size(k->v, 4 * vec);
+    k->mr = rows >= 4 ? 4 : (int)rows;
+    if (widest * k->mr > budget) k->mr = budget / widest > 0 ? budget / widest : 1;
+    int most = budget / (k->mr * widest);
+    if (most > (k->mr > 1 ? 4 : 8)) most = k->mr > 1 ? 4 : 8;
+    if (most < 1) most = 1;
+    /* The width with the least padding, wider tiles preferred. */
+    static const int weight[] = {0, 150, 120, 108, 100, 99, 98, 97, 96};
+    int64_t cost = INT64_MAX;
+    for (int nv = 1; nv <= most; nv++) {
+        int64_t tiles = (lanes + nv * vec - 1) / (nv * vec), x = tiles * nv * weight[nv];
+        if (nv > 4 && tiles < 2) continue; /* leave something for other units */
+        if (x <= cost) k->nv = nv, cost = x;
+    }
+    k->vt = k->nv * vec;
+}
+
+/* ---- packing --------------------------------------------------------------------------------------------- */
+/* Layout: [outer axes that the operand uses][tile][reduction axes, outermost first][lane]. */
+static const char *pack(Contraction *k, Product *p) {
+    Group *g = k->g;
+    Emit *em = g->em;
+    Cx *c = em->c;
+    int64_t stride[MAX_RANK * 3], extent[MAX_RANK * 3], base, v_stride = 0, v_size = 0, total = 1;
+    int n = 0;
+    Expr *rest = p->vec_flat, *coef;
+    for (int i = 0; i < g->naxis; i++) {
+        int64_t s = 0;
+        e_affine(c, rest, g->axis[i], &coef, &rest);
+        e_is_int(coef, &s);
+        if (g->axis[i] == k->v) v_stride = s;
+        else if (s) {
+            stride[n] = s;
+            e_is_int(g->axis[i]->extent, &extent[n++]);
+        }
+    }
+    e_is_int(k->v->extent, &v_size);
+    int64_t tiles = (v_size + k->vt - 1) / k->vt;
+    stride[n] = v_stride * k->vt;
+    extent[n++] = tiles;
+    int tile_at = n - 1;
+    for (int i = 0; i < k->nraxis[p->set]; i++) {
+        e_affine(c, rest, k->raxis[p->set][i], &coef, &rest);
+        e_is_int(coef, &stride[n]);
+        e_is_int(k->raxis[p->set][i]->extent, &extent[n++]);
+    }
+    e_is_int(rest, &base);
+    for (int i = 0; i < n; i++) total *= extent[i];
+    Sb key = {0};
+    const Const *src = p->vec->t->data;
+    sb_printf(&key, "pack %p %lld %lld %lld %d", (const void *)src->data, (long long)base, (long long)v_stride,
+              (long long)v_size, k->vt);
+    for (int i = 0; i < n; i++) sb_printf(&key, " %lld*%lld", (long long)stride[i], (long long)extent[i]);
+    const char *name = map_get(em->functions, key.p);
+    if (!name) {
+        float *data = malloc((size_t)total * (size_t)k->vt * 4 + 64);
+        if (!data) die("out of memory packing weights");
+        int64_t idx[MAX_RANK * 3] = {0};
+        for (int64_t i = 0; i < total; i++) {
+            int64_t at = base;
+            for (int d = 0; d < n; d++) at += idx[d] * stride[d];
+            for (int l = 0; l < k->vt; l++) {
+                bool in = idx[tile_at] * k->vt + l < v_size;
+                int64_t q = at + l * v_stride;
+                data[i * k->vt + l] = in && q >= 0 && q < src->count ? ((const float *)src->data)[q] : 0;
+            }
+            for (int d = n - 1; d >= 0 && ++idx[d] == extent[d]; d--) idx[d] = 0;
+        }
+        name = emit_data(em, DT_F32, data, total * k->vt, p->vec->t->name ? p->vec->t->name : "packed");
+        free(data);
+        map_set(em->functions, key.p, (void *)(uintptr_t)name);
+    }
+    sb_free(&key);
+    return name;
+}
+
+/* ---- micro-kernels ------------------------------------------------------------------------------------------ */
+typedef struct Micro {
+    Contraction *k;
+    Sb params, args, body;
+    int nvalue;
+    Map *known;              /* expression id -> parameter name */
+} Micro;
+
+/* An int64 value inside the micro-kernel: a literal, or a parameter. */
+static const char *value(Micro *u, Expr *e) {
+    Group *g = u->k->g;
+    int64_t v;
+    if (e_is_int(e, &v)) return arena_printf(g->em->a, "%lld", (long long)v);
+    const char *s = map_geti(u->known, (uint64_t)e->id + 1);
+    if (s) return s;
+    s = arena_printf(g->em->a, "n%d", u->nvalue++);
+    sb_printf(&u->params, ", int64_t %s", s);
+    sb_printf(&u->args, ", %s", fn_expr(&g->f, e));
+    map_seti(u->known, (uint64_t)e->id + 1, (void *)(uintptr_t)s);
+    return s;
+}
+
+/* " + r0 * s0 + …" of an address along the set's reduction axes. */
+static const char *along(Micro *u, int set, Expr *flat) {
+    Contraction *k = u->k;
+    Cx *c = k->g->em->c;
+    const char *s = "";
+    for (int i = 0; i < k->nraxis[set]; i++) {
+        Expr *coef = coef_of(c, flat, k->raxis[set][i]);
+        if (e_is_ival(coef, 0)) continue;
+        if (e_is_ival(coef, 1)) s = arena_printf(k->g->em->a, "%s + r%d", s, i);
+        else s = arena_printf(k->g->em->a, "%s + r%d * %s", s, i, value(u, coef));
+    }
+    return s;
+}
+
+/* Address of a load with all loop axes of the set, and rows and lanes of the tile, at 0. */
+static const char *base_of(Contraction *k, int set, Expr *load, Expr *flat) {
+    Group *g = k->g;
+    Cx *c = g->em->c;
+    Expr *zero[MAX_RANK * 2];
+    for (int i = 0; i < k->nraxis[set]; i++) zero[i] = e_int(c, 0);
+    Expr *at = e_subst(c, flat, k->nraxis[set], k->raxis[set], zero, NULL, NULL);
+    return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, load->t), fn_expr(&g->f, at));
+}
+
+/* Emits the call of the micro-kernel of one set for `rows` rows; writes the kernel where it is new. In the
+ * group's function the axes v and m are bound to the tile's first lane and row. */
+static void call_micro(Contraction *k, int set, int rows, bool tail) {
+    Group *g = k->g;
+    Emit *em = g->em;
+    Cx *c = em->c;
+    Micro u = {.k = k, .known = map_new(em->a)};
+    Sb *b = &u.body;
+    const Product *q[MAX_PRODUCTS];
+    int nq = 0, na = 0;
+    Expr *sca[MAX_PRODUCTS];
+    int sca_of[MAX_PRODUCTS];
+    for (int j = 0; j < k->n; j++)
+        if (k->p[j].set == set) q[nq++] = &k->p[j];
+    for (int j = 0; j < nq; j++) {
+        sb_printf(&u.params, "%sfloat *restrict g%d", j ? ", " : "", j);
+        sb_printf(&u.args, "%sg%d", j ? ", " : "", q[j]->slot);
+    }
+    for (int j = 0; j < nq; j++) {
+        sb_printf(&u.params, ", const float *restrict b%d", j);
+        if (q[j]->packed) sb_printf(&u.args, ", w%d", q[j]->slot);
+        else sb_printf(&u.args, ", %s", base_of(k, set, q[j]->vec, q[j]->vec_flat));
+        for (sca_of[j] = 0; sca_of[j] < na && sca[sca_of[j]] != q[j]->sca; sca_of[j]++) {}
+        if (sca_of[j] < na) continue;
+        sca[na] = q[j]->sca;
+        sb_printf(&u.params, ", const float *restrict a%d", na);
+        sb_printf(&u.args, ", %s", base_of(k, set, q[j]->sca, q[j]->sca_flat));
+        na++;
+    }
+    if (tail) {
+        sb_puts(&u.params, ", int64_t lanes");
+        sb_puts(&u.args, ", lanes");
+    }
+    sb_printf(b, "    %s\n", em->target->contract);
+    for (int j = 0; j < nq; j++)
+        for (int m = 0; m < rows; m++) {
+            sb_puts(b, "    bk_vf");
+            for (int v = 0; v < k->nv; v++) sb_printf(b, "%s c%d_%d_%d = {0}", v ? "," : "", j, m, v);
+            sb_puts(b, ";\n");
+        }
+    int nr = k->nraxis[set];
+    for (int i = 0; i < nr; i++)
+        sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", 4 + 4 * i, "", i, i,
+                  value(&u, k->raxis[set][i]->extent), i);
+    int in = 4 + 4 * nr;
+    for (int j = 0; j < nq; j++) {
+        const char *off = q[j]->packed ? "" : along(&u, set, q[j]->vec_flat);
+        for (int v = 0; v < k->nv; v++) {
+            const char *at = arena_printf(em->a, "b%d%s + %d", j, off, v * em->vec);
+            if (tail && !q[j]->packed) sb_printf(b, "%*sconst bk_vf w%d_%d = bk_loadn(%s, lanes - %d);\n", in, "", j, v, at, v * em->vec);
+            else sb_printf(b, "%*sconst bk_vf w%d_%d = bk_loadv(%s);\n", in, "", j, v, at);
+        }
+        if (q[j]->packed) sb_printf(b, "%*sb%d += %d;\n", in, "", j, k->vt);
+    }
+    for (int s = 0; s < na; s++) {
+        const Product *p = NULL;
+        for (int j = 0; j < nq && !p; j++)
+            if (sca_of[j] == s) p = q[j];
+        const char *off = along(&u, set, p->sca_flat);
+        Expr *row = k->m ? coef_of(c, p->sca_flat, k->m) : e_int(c, 0);
+        for (int m = 0; m < rows; m++) {
+            const char *at = m && !e_is_ival(row, 0) ? arena_printf(em->a, "%s + %d * %s", off, m, value(&u, row)) : off;
+            if (!p->both) {
+                sb_printf(b, "%*sconst float x%d_%d = a%d[0%s];\n", in, "", s, m, s, at);
+                for (int j = 0; j < nq; j++)
+                    for (int v = 0; v < k->nv && sca_of[j] == s; v++)
+                        sb_printf(b, "%*sc%d_%d_%d += w%d_%d * x%d_%d;\n", in, "", j, m, v, j, v, s, m);
+                continue;
+            }
+            for (int v = 0; v < k->nv; v++) {
+                const char *src = arena_printf(em->a, "a%d%s + %d", s, at, v * em->vec);
+                if (tail) sb_printf(b, "%*sconst bk_vf x%d_%d_%d = bk_loadn(%s, lanes - %d);\n", in, "", s, m, v, src, v * em->vec);
+                else sb_printf(b, "%*sconst bk_vf x%d_%d_%d = bk_loadv(%s);\n", in, "", s, m, v, src);
+                for (int j = 0; j < nq; j++)
+                    if (sca_of[j] == s)
+                        sb_printf(b, "%*sc%d_%d_%d += w%d_%d * x%d_%d_%d;\n", in, "", j, m, v, j, v, s, m, v);
+            }
+        }
+    }
+    for (int i = nr - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
+    for (int j = 0; j < nq; j++)
+        for (int m = 0; m < rows; m++)
+            for (int v = 0; v < k->nv; v++)
+                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j, m * k->vt + v * em->vec, j, m, v);
+    const char *name = emit_function(em, "dot", em->target->kernel, u.params.p, u.body.p);
+    fn_line(&g->f, "%s(%s);", name, u.args.p);
+    sb_free(&u.params);
+    sb_free(&u.args);
+    sb_free(&u.body);
+}
+
+/* ---- the group's function ------------------------------------------------------------------------------------- */
+static const char *scratch(Group *g, Expr *e) {
+    Contraction *k = g->user;
+    for (int j = 0; j < k->n; j++)
+        if (k->p[j].reduce == e) return arena_printf(g->em->a, "g%d[row * %d + l]", k->p[j].slot, k->vt);
+    return NULL;
+}
+
+static void epilogue(Contraction *k) {
+    Group *g = k->g;
+    Fn *f = &g->f;
+    Cx *c = g->em->c;
+    uint8_t flags = 0;
+    fn_line(f, "for (int64_t row = 0; row < rows; row++) {");
+    int mark = fn_open(f);
+    if (k->m) {
+        fn_line(f, "const int64_t im = m0 + row;");
+        fn_bind(f, e_axis(c, k->m), "im");
+    }
+    for (int i = 0; i < g->n; i++) {
+        fn_hoist(f, g->value[i], 1, &k->v);
+        flags |= g->value[i]->flags;
+    }
+    bool plain = !(flags & EF_GUARD);
+    for (int i = 0; i < g->n && plain; i++) /* other reductions inside need loops of their own */
+        plain = g->value[i]->op != E_REDUCE || scratch(g, g->value[i]);
+    if (plain) fn_line(f, "%s", g->em->target->simd);
+    fn_line(f, "for (int64_t l = 0; l < lanes; l++) {");
+    int inner = fn_open(f);
+    fn_line(f, "const int64_t iv = v0 + l;");
+    fn_bind(f, e_axis(c, k->v), "iv");
+    group_members(g);
+    fn_close(f, inner);
+    fn_line(f, "}");
+    fn_close(f, mark);
+    fn_line(f, "}");
+}
+
+bool group_contraction(Group *g) {
+    Emit *em = g->em;
+    Cx *c = em->c;
+    Fn *f = &g->f;
+    Contraction k = {.g = g};
+    Map *seen = map_new(em->a);
+    for (int i = 0; i < g->n; i++) find(&k, seen, g->value[i]);
+    if (!k.n || !choose_axes(&k)) return false;
+    choose_tile(&k);
+    for (int j = 0; j < k.n; j++)
+        if (k.p[j].packed) k.p[j].weights = pack(&k, &k.p[j]);
+    g->reduce = scratch;
+    g->user = &k;
+    for (int i = 0; i < g->n; i++) {
+        fn_count(f, g->value[i]);
+        fn_count(f, g->position[i]);
+    }
+    const char *nv = fn_expr(f, k.v->extent), *nm = k.m ? fn_expr(f, k.m->extent) : NULL;
+    fn_line(f, "const int64_t lanes_all = %s, tiles = (lanes_all + %d) / %d;", nv, k.vt - 1, k.vt);
+    if (nm) fn_line(f, "const int64_t rows_all = %s, blocks = (rows_all + %d) / %d;", nm, ROW_BLOCK - 1, ROW_BLOCK);
+    Expr *outer = e_int(c, 1);
+    int nouter = 0;
+    for (int i = 0; i < g->naxis; i++)
+        if (g->axis[i] != k.v && g->axis[i] != k.m) {
+            outer = e_mul(c, outer, g->axis[i]->extent);
+            nouter++;
+        }
+    group_jobs(g, arena_printf(em->a, "tiles%s%s", nm ? " * blocks" : "",
+                               nouter ? arena_printf(em->a, " * (%s)", fn_expr(f, outer)) : ""));
+    int mark = f->bound.n;
+    fn_line(f, "int64_t rest = job;");
+    fn_line(f, "const int64_t tile = rest %% tiles, v0 = tile * %d, lanes = bk_mini(lanes_all - v0, %d);", k.vt, k.vt);
+    fn_line(f, "rest /= tiles;");
+    if (nm) {
+        fn_line(f, "const int64_t first = rest %% blocks * %d, end = bk_mini(first + %d, rows_all);", ROW_BLOCK, ROW_BLOCK);
+        fn_line(f, "rest /= blocks;");
+    }
+    for (int i = g->naxis - 1; i >= 0; i--) {
+        if (g->axis[i] == k.v || g->axis[i] == k.m) continue;
+        const char *x = arena_printf(em->a, "i%d", i), *n = fn_expr(f, g->axis[i]->extent);
+        fn_line(f, "const int64_t %s = rest %% %s;", x, n);
+        fn_line(f, "rest /= %s;", n);
+        fn_bind(f, e_axis(c, g->axis[i]), x);
+    }
+    fn_line(f, "(void)rest;");
+    /* Packed operands: their tile. */
+    for (int j = 0; j < k.n; j++) {
+        Product *p = &k.p[j];
+        if (!p->packed) continue;
+        Expr *at = e_int(c, 0);
+        for (int i = 0; i < g->naxis; i++)
+            if (g->axis[i] != k.v && !e_is_ival(coef_of(c, p->vec_flat, g->axis[i]), 0))
+                at = e_add(c, e_mul(c, at, g->axis[i]->extent), e_axis(c, g->axis[i]));
+        int64_t each = k.vt;
+        for (int i = 0; i < k.nraxis[p->set]; i++) each *= axis_size(k.raxis[p->set][i], 1);
+        /* The weights are an argument, so that equal layers share this function. */
+        Tensor *w = tensor_new(c, TK_CONST, DT_F32, 0, NULL);
+        Const *data = NEW(em->a, Const);
+        *data = (Const){.dtype = DT_F32, .count = 1, .data = p->weights};
+        w->data = data;
+        map_seti(em->const_name, (uint64_t)(uintptr_t)data->data, (void *)(uintptr_t)p->weights);
+        fn_line(f, "const float *const w%d = %s + ((%s) * tiles + tile) * %lld;", p->slot, f->tensor(f, w),
+                fn_expr(f, at), (long long)each);
+    }
+    for (int j = 0; j < k.n; j++)
+        fn_line(f, "float g%d[%d] __attribute__((aligned(64)));", k.p[j].slot, k.mr * k.vt);
+    bool plain_vec = false; /* an operand that is not padded to whole vectors */
+    for (int j = 0; j < k.n; j++) plain_vec |= !k.p[j].packed || k.p[j].both;
+    if (nm) {
+        fn_line(f, "for (int64_t m0 = first, rows; m0 < end; m0 += rows) {");
+        fn_open(f);
+        fn_bind(f, e_axis(c, k.m), "m0");
+        fn_line(f, k.mr > 1 ? "rows = end - m0;" : "rows = 1;");
+    } else fn_line(f, "const int64_t rows = 1;");
+    fn_bind(f, e_axis(c, k.v), "v0");
+    for (int rows = k.mr; rows >= 1; rows = rows > 2 ? 2 : rows - 1) {
+        if (k.mr > 1) {
+            if (rows == k.mr) fn_line(f, "if (rows >= %d) {", rows);
+            else if (rows > 1) fn_line(f, "} else if (rows >= %d) {", rows);
+            else fn_line(f, "} else {");
+            f->indent++;
+            fn_line(f, "rows = %d;", rows);
+        }
+        int scope = f->bound.n;
+        for (int s = 0; s < k.nset; s++) {
+            if (plain_vec) {
+                fn_line(f, "if (lanes == %d) {", k.vt);
+                int a = fn_open(f);
+                call_micro(&k, s, rows, false);
+                fn_close(f, a);
+                fn_line(f, "} else {");
+                a = fn_open(f);
+                call_micro(&k, s, rows, true);
+                fn_close(f, a);
+                fn_line(f, "}");
+            } else call_micro(&k, s, rows, false);
+        }
+        f->bound.n = scope;
+        if (k.mr > 1) f->indent--;
+    }
+    if (k.mr > 1) fn_line(f, "}");
+    f->bound.n = mark;
+    for (int i = g->naxis - 1; i >= 0; i--)
+        if (g->axis[i] != k.v && g->axis[i] != k.m) fn_bind(f, e_axis(c, g->axis[i]), arena_printf(em->a, "i%d", i));
+    epilogue(&k);
+    if (nm) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->indent--;
+    fn_line(f, "}");
+    return true;
+}

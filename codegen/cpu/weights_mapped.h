@@ -1,0 +1,25 @@
+/* Weights: mapped from the file LIBRARY.weights when the library is loaded; NULL when it is missing. */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#define BK_WEIGHTS_CHECK
+static const unsigned char *bk_weights;
+__attribute__((constructor)) static void bk_map_weights(void) {
+    Dl_info info;
+    char path[4096];
+    struct stat st;
+    if (!dladdr((void *)(uintptr_t)&bk_map_weights, &info) || !info.dli_fname) return;
+    if (snprintf(path, sizeof path, "%s.weights", info.dli_fname) >= (int)sizeof path) return;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    if (fstat(fd, &st) == 0 && (unsigned long long)st.st_size == BK_WEIGHTS_BYTES) {
+        void *p = mmap(NULL, BK_WEIGHTS_BYTES, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p != MAP_FAILED) bk_weights = p;
+    }
+    close(fd);
+}
+__attribute__((destructor)) static void bk_unmap_weights(void) {
+    if (bk_weights) munmap((void *)(uintptr_t)bk_weights, BK_WEIGHTS_BYTES);
+}

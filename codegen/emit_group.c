@@ -1,0 +1,187 @@
+/* emit_group.c: the function of one group: loops over the domain, shared among the units.
+ *
+ * Axes that every access walks contiguously are collapsed into one; the last axis is the lane loop.
+ * Parts that do not depend on it are computed before it. */
+#include "codegen/emit.h"
+
+/* ---- how the function names things -------------------------------------------------------------------- */
+static const char *group_tensor(Fn *f, Tensor *t) {
+    Group *g = f->user;
+    for (int i = 0; i < g->n; i++)
+        if (g->t[i] == t) return arena_printf(f->a, "o%d", i);
+    int i = 0;
+    while (i < g->arg_t.n && g->arg_t.p[i] != t) i++;
+    if (i == g->arg_t.n) vec_push(f->a, &g->arg_t, t);
+    return arena_printf(f->a, "p%d", i);
+}
+
+static const char *group_symbol(Fn *f, Sym *s) {
+    Group *g = f->user;
+    int i = 0;
+    while (i < g->arg_s.n && g->arg_s.p[i] != s) i++;
+    if (i == g->arg_s.n) vec_push(f->a, &g->arg_s, s);
+    return arena_printf(f->a, "s%d", i);
+}
+
+static const char *group_load(Fn *f, Expr *e) {
+    Group *g = f->user;
+    if (e->op == E_REDUCE) return g->reduce ? g->reduce(g, e) : NULL;
+    for (int i = 0; i < g->n; i++) /* a member is read at its own position only */
+        if (g->t[i] == e->t) return arena_printf(f->a, "m%d", i);
+    return NULL;
+}
+
+/* ---- collapsing axes ------------------------------------------------------------------------------------ */
+static bool contiguous(Cx *c, Expr *flat, Axis *a, Axis *b) {
+    Expr *ka, *kb, *rest;
+    if (!e_affine(c, flat, a, &ka, &rest) || !e_affine(c, rest, b, &kb, &rest)) return false;
+    if (e_uses_axis(ka, b) || e_uses_axis(kb, a)) return false;
+    return ka == e_mul(c, kb, b->extent);
+}
+
+static bool collapsible(Cx *c, Map *seen, Expr *e, Axis *a, Axis *b) {
+    if (!(e->flags & EF_AXIS) || map_geti(seen, (uint64_t)e->id + 1)) return true;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_AXIS) return e->axis != a && e->axis != b;
+    if (e->op == E_LOAD && (e_uses_axis(e, a) || e_uses_axis(e, b))) {
+        for (int i = 0; i < e->n; i++)
+            if (e->a[i]->flags & (EF_LOAD | EF_GUARD)) return false;
+        return contiguous(c, flat_of(c, e), a, b);
+    }
+    for (int i = 0; i < e->n; i++)
+        if (!collapsible(c, seen, e->a[i], a, b)) return false;
+    return true;
+}
+
+static void collapse(Group *g) {
+    Cx *c = g->em->c;
+    for (int d = g->naxis - 2; d >= 0; d--) {
+        Axis *a = g->axis[d], *b = g->axis[d + 1];
+        bool ok = true;
+        for (int i = 0; i < g->n && ok; i++)
+            ok = collapsible(c, map_new(g->em->a), g->value[i], a, b) && contiguous(c, g->position[i], a, b);
+        if (!ok) continue;
+        Axis *both = axis_new(c, e_mul(c, a->extent, b->extent));
+        Axis *from[2] = {a, b};
+        Expr *to[2] = {e_int(c, 0), e_axis(c, both)};
+        for (int i = 0; i < g->n; i++) {
+            g->value[i] = e_subst(c, g->value[i], 2, from, to, NULL, NULL);
+            g->position[i] = e_subst(c, g->position[i], 2, from, to, NULL, NULL);
+        }
+        g->axis[d] = both;
+        memmove(g->axis + d + 1, g->axis + d + 2, sizeof *g->axis * (size_t)(g->naxis - d - 2));
+        g->naxis--;
+    }
+}
+
+/* ---- loops ------------------------------------------------------------------------------------------------- */
+void group_members(Group *g) {
+    Fn *f = &g->f;
+    for (int i = 0; i < g->n; i++) {
+        const char *v = fn_expr(f, g->value[i]);
+        fn_line(f, "const %s m%d = %s;", c_type(g->t[i]->dtype), i, v);
+        fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, g->position[i]),
+                fn_store(f, g->t[i]->dtype, arena_printf(f->a, "m%d", i)));
+    }
+}
+
+const char *group_jobs(Group *g, const char *njob) {
+    fn_line(&g->f, "const int64_t jobs = %s;", njob);
+    fn_line(&g->f, "for (int64_t job = jobs * unit / nunit, last = jobs * (unit + 1) / nunit; job < last; job++) {");
+    fn_open(&g->f);
+    return "job";
+}
+
+static void loops(Group *g) {
+    Fn *f = &g->f;
+    Cx *c = f->c;
+    int n = g->naxis, mark = f->bound.n, indent = f->indent;
+    uint8_t flags = 0;
+    for (int i = 0; i < g->n; i++) {
+        fn_count(f, g->value[i]);
+        fn_count(f, g->position[i]);
+        flags |= g->value[i]->flags;
+    }
+    if (!n) {
+        fn_line(f, "if (unit != 0) return;");
+        group_members(g);
+        return;
+    }
+    if (n == 1) {
+        /* Whole vectors for each unit. */
+        fn_line(f, "const int64_t n = %s, part = (n + 16 * nunit - 1) / (16 * nunit) * 16;",
+                fn_expr(f, g->axis[0]->extent));
+        fn_line(f, "const int64_t lo = bk_mini(part * unit, n), hi = bk_mini(lo + part, n);");
+        for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, g->axis);
+    } else {
+        Expr *jobs = e_int(c, 1);
+        for (int i = 0; i < n - 1; i++) jobs = e_mul(c, jobs, g->axis[i]->extent);
+        group_jobs(g, fn_expr(f, jobs));
+        if (n > 2) fn_line(f, "int64_t rest = job;");
+        for (int i = n - 2; i >= 0; i--) {
+            const char *x = arena_printf(f->a, "i%d", i), *e = fn_expr(f, g->axis[i]->extent);
+            if (i == 0) fn_line(f, "const int64_t i0 = %s;", n > 2 ? "rest" : "job");
+            else {
+                fn_line(f, "const int64_t %s = rest %% %s;", x, e);
+                fn_line(f, "rest /= %s;", e);
+            }
+            fn_bind(f, e_axis(c, g->axis[i]), x);
+        }
+        fn_line(f, "const int64_t lo = 0, hi = %s;", fn_expr(f, g->axis[n - 1]->extent));
+        for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, g->axis + n - 1);
+    }
+    if (!(flags & (EF_REDUCE | EF_GUARD))) fn_line(f, "%s", g->em->target->simd);
+    fn_line(f, "for (int64_t i = lo; i < hi; i++) {");
+    fn_open(f);
+    fn_bind(f, e_axis(c, g->axis[n - 1]), "i");
+    group_members(g);
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+}
+
+void emit_group(Emit *em, Fn *kernel, Stmt *s) {
+    Cx *c = em->c;
+    Tensor *lead = s->op.t[0];
+    Group g = {.em = em, .s = s, .n = s->op.n, .t = s->op.t};
+    g.f = (Fn){.em = em, .c = c, .a = em->a, .out = &g.body, .indent = 1, .uses = map_new(em->a),
+               .tensor = group_tensor, .symbol = group_symbol, .load = group_load, .user = &g};
+    g.value = NEWN(em->a, Expr *, g.n);
+    g.position = NEWN(em->a, Expr *, g.n);
+    for (int i = 0; i < g.n; i++) {
+        Expr *own[MAX_RANK];
+        for (int d = 0; d < lead->rank; d++) own[d] = e_axis(c, lead->axis[d]);
+        g.value[i] = g.t[i]->body;
+        g.position[i] = flat_index_of(c, g.t[i], own);
+    }
+    for (int d = 0; d < lead->rank; d++)
+        if (!e_is_ival(lead->dim[d], 1)) g.axis[g.naxis++] = lead->axis[d];
+    if (!group_contraction(&g)) {
+        collapse(&g);
+        loops(&g);
+    }
+    /* Parameters in order of use, so that equal groups give equal text. */
+    Sb params = {0}, args = {0};
+    sb_puts(&params, "bk_ctx *k, int unit, int nunit");
+    sb_puts(&args, "k, unit, nunit");
+    for (int i = 0; i < g.n; i++) {
+        sb_printf(&params, ", %s *restrict o%d", c_store(g.t[i]->dtype), i);
+        sb_printf(&args, ", %s", kernel->tensor(kernel, g.t[i]));
+    }
+    for (int i = 0; i < g.arg_t.n; i++) {
+        sb_printf(&params, ", const %s *restrict p%d", c_store(g.arg_t.p[i]->dtype), i);
+        sb_printf(&args, ", %s", kernel->tensor(kernel, g.arg_t.p[i]));
+    }
+    for (int i = 0; i < g.arg_s.n; i++) {
+        sb_printf(&params, ", %s s%d", c_type(g.arg_s.p[i]->dtype), i);
+        sb_printf(&args, ", %s", kernel->symbol(kernel, g.arg_s.p[i]));
+    }
+    const char *stem = lead->name ? lead->name : "value";
+    const char *name = emit_function(em, stem, em->target->function, params.p, g.body.n ? g.body.p : "");
+    fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, g.t[g.n - 1]->path));
+    sb_free(&params);
+    sb_free(&args);
+    sb_free(&g.body);
+}

@@ -1,0 +1,445 @@
+/* emit_tree.c: the kernel: statements to C control flow, pointers to storage, barriers.
+ *
+ * Every unit runs all of it: uniform values are computed by each unit itself, groups share their
+ * domains among the units. A barrier stands where a statement reads what another unit may have
+ * written since the last one, or writes memory that another unit may still read. */
+#include "codegen/emit_tree.h"
+
+/* ---- names ---------------------------------------------------------------------------------------------- */
+static const char *tensor_name(Fn *f, Tensor *t) {
+    switch (t->kind) {
+    case TK_VIEW:
+        return tensor_name(f, t->base);
+    case TK_CONST: return emit_const(f->em, t);
+    case TK_INPUT: return arena_printf(f->a, "((const %s *)k->in[%d].data)", c_store(t->dtype), t->index);
+    default: return arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
+    }
+}
+
+static const char *symbol_name(Fn *f, Sym *s) { return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16)); }
+
+static const char *expr_text(Tree *x, Expr *e) {
+    /* Uniform expressions are emitted afresh each time: no variables across statements. */
+    int mark = x->f.bound.n;
+    const char *s = fn_expr(&x->f, e);
+    x->f.bound.n = mark;
+    return s;
+}
+
+static void declare_tensor(Tree *x, Tensor *t, const char *init) {
+    if (x->em->tensor_declared[t->id]++) return;
+    sb_printf(&x->decl, "    %s *%s = %s;\n", c_store(t->dtype), tensor_name(&x->f, t), init);
+}
+static void declare_symbol(Tree *x, Sym *s) {
+    sb_printf(&x->decl, "    %s %s = 0;\n", c_type(s->dtype), symbol_name(&x->f, s));
+}
+
+/* ---- barriers ---------------------------------------------------------------------------------------------- */
+/* Storage of a tensor for conflicts: what aliases is one (phi and its buffers, view and base). */
+static void touch(Tree *x, Tensor *t, bool write) {
+    if (!t) return;
+    if (t->kind == TK_VIEW) {
+        touch(x, t->base, write);
+        return;
+    }
+    Mem *m = mem_of(t);
+    if (m && m->kind == M_ELEM) {
+        touch(x, m->via, write);
+        return;
+    }
+    if (t->kind == TK_JOIN) {
+        /* whichever arm it points to */
+        for (int i = 0; i < x->alias.n; i++)
+            if (x->alias.p[i].t == t) touch(x, x->alias.p[i].of, write);
+        return;
+    }
+    if (t->kind == TK_PHI && !write)
+        for (int i = 0; i < x->alias.n; i++)
+            if (x->alias.p[i].t == t) touch(x, x->alias.p[i].of, false);
+    if (t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
+    Access a = {t, write};
+    vec_push(x->em->a, &x->now, a);
+}
+
+/* A next value and its phi are different buffers, used in turn. */
+static bool overlap(const Tensor *a, const Tensor *b) {
+    if (a == b) return true;
+    Mem *x = mem_of(a), *y = mem_of(b);
+    if (x->via == b || y->via == a) return false;
+    int nx = a->kind == TK_PHI || x->kind == M_CARRY ? 2 : 1, ny = b->kind == TK_PHI || y->kind == M_CARRY ? 2 : 1;
+    if (x->kind == M_CARRY) x = mem_of(x->via);
+    if (y->kind == M_CARRY) y = mem_of(y->via);
+    if (x->kind != M_STATIC || y->kind != M_STATIC) return x == y;
+    for (int i = 0; i < nx; i++)
+        for (int j = 0; j < ny; j++)
+            if (x->off[i] < y->off[j] + y->bytes + 64 && y->off[j] < x->off[i] + x->bytes + 64) return true;
+    return false;
+}
+
+static void emit_barrier(Tree *x) {
+    fn_line(&x->f, "if ((st = bk_barrier(k)) != BK_OK) return st;");
+    x->pending.n = 0;
+    x->barriers++;
+}
+
+/* Compares what the next statement touches (x->now) with what is pending; then it is pending itself. */
+static void order(Tree *x) {
+    bool need = false;
+    for (int i = 0; i < x->now.n && !need; i++)
+        for (int j = 0; j < x->pending.n && !need; j++)
+            need = (x->now.p[i].write || x->pending.p[j].write) && overlap(x->now.p[i].t, x->pending.p[j].t);
+    if (need) emit_barrier(x);
+    x->accesses += x->now.n;
+    for (int i = 0; i < x->now.n; i++) vec_push(x->em->a, &x->pending, x->now.p[i]);
+    x->now.n = 0;
+}
+
+static void touch_load(void *user, Expr *e) { touch(user, e->t, false); }
+static void touch_expr(Tree *x, Expr *e) {
+    if (e && (e->flags & EF_LOAD)) e_each_load(x->em->c, e, touch_load, x);
+}
+
+/* ---- storage ------------------------------------------------------------------------------------------------- */
+static const char *bytes_text(Tree *x, Tensor *t) {
+    Expr *n = tensor_count(x->em->c, t);
+    return arena_printf(x->em->a, "(%s) * %d", expr_text(x, n), (int)dtype_size(t->dtype));
+}
+
+static void take(Tree *x, const char *name, const char *type, const char *bytes) {
+    fn_line(&x->f, "if (!(%s = (%s *)bk_claim(k, &top, %s))) return BK_GROW;", name, type, bytes);
+}
+
+/* Makes the pointer of t valid where t is defined; `bytes` is its size. A carried or scanned value is
+ * defined directly in the body of its loop, the innermost one here. */
+static void place(Tree *x, Tensor *t, const char *bytes) {
+    Mem *m = mem_of(t);
+    const char *name = tensor_name(&x->f, t), *ty = c_store(t->dtype);
+    switch (m->kind) {
+    case M_STATIC:
+        declare_tensor(x, t, arena_printf(x->em->a, "(%s *)(k->arena + %lld)", ty, (long long)m->off[0]));
+        break;
+    case M_BUMP:
+        declare_tensor(x, t, "NULL");
+        take(x, name, ty, bytes);
+        break;
+    case M_CARRY: {
+        Mem *p = mem_of(m->via);
+        declare_tensor(x, t, "NULL");
+        const char *turn = arena_printf(x->em->a, "(%s & 1)", x->loop->counter);
+        if (p->kind == M_STATIC)
+            fn_line(&x->f, "%s = (%s *)(k->arena + (%s ? %lld : %lld));", name, ty, turn, (long long)p->off[1],
+                    (long long)p->off[0]);
+        else if (p->kind == M_BUMP)
+            fn_line(&x->f, "%s = %s ? %s_b : %s_a;", name, turn, tensor_name(&x->f, m->via), tensor_name(&x->f, m->via));
+        else
+            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s ? %d : %d, %s))) return BK_GROW;", name, ty, turn,
+                    p->slot[1], p->slot[0], bytes);
+        break;
+    }
+    case M_ELEM: {
+        Mem *p = mem_of(m->via);
+        const char *counter = x->loop->counter;
+        declare_tensor(x, t, "NULL");
+        const char *base = tensor_name(&x->f, m->via);
+        if (p->kind == M_SLOT) /* grows with the iterations; the content so far stays valid */
+            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, (%s + 1) * (%s)))) return BK_GROW;", base, ty, p->slot[0],
+                    counter, bytes);
+        fn_line(&x->f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
+        break;
+    }
+    default: break;
+    }
+}
+
+/* ---- statements ------------------------------------------------------------------------------------------------ */
+static void emit_seq(Tree *x, Seq *q);
+
+static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
+    Fn *f = &x->f;
+    if (!t) {
+        fn_line(f, "bx_tensor %s = {0};", name);
+        fn_line(f, "%s.rank = -1;", name);
+        return;
+    }
+    if (t->blob) {
+        fn_line(f, "bx_tensor %s = {(void *)(uintptr_t)%s, 2, 1, {0}};", name, tensor_name(f, t));
+        return;
+    }
+    fn_line(f, "bx_tensor %s = {(void *)(uintptr_t)%s, %d, (int32_t)%s, {0}};", name, tensor_name(f, t), t->dtype,
+            t->rank < 0 ? expr_text(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
+    for (int i = 0; i < (t->rank < 0 ? MAX_RANK : t->rank); i++)
+        if (!e_is_ival(t->dim[i], 0)) fn_line(f, "%s.dim[%d] = %s;", name, i, expr_text(x, t->dim[i]));
+}
+
+static void emit_extern(Tree *x, Stmt *s) {
+    Fn *f = &x->f;
+    Emit *em = x->em;
+    extern_text(em, s->ext.row->file);
+    for (int i = 0; i < s->ext.nin; i++) touch(x, s->ext.in[i], false);
+    for (int i = 0; i < s->ext.nout; i++) touch(x, s->ext.out[i], true);
+    order(x);
+    fn_line(f, "{ /* %s: %s */", s->ext.row->name, emit_comment(em, s->path));
+    f->indent++;
+    int id = x->next_id++;
+    fn_line(f, "bx_tensor in%d[%d];", id, s->ext.nin + 1);
+    for (int i = 0; i < s->ext.nin; i++) {
+        const char *n = arena_printf(em->a, "a%d_%d", id, i);
+        bx_tensor_init(x, n, s->ext.in[i]);
+        fn_line(f, "in%d[%d] = %s;", id, i, n);
+    }
+    fn_line(f, "int64_t param%d[%d] = {0};", id, s->ext.nparam + 1);
+    for (int i = 0; i < s->ext.nparam; i++) fn_line(f, "param%d[%d] = %s;", id, i, expr_text(x, s->ext.param[i]));
+    fn_line(f, "int64_t sym%d[%d] = {0}, bytes%d[%d] = {0};", id, s->ext.nsym + 16, id, s->ext.nout + 1);
+    if (s->ext.row->plan) {
+        /* Every unit plans for itself. */
+        fn_line(f, "if (bx_%s_plan(in%d, param%d, sym%d, bytes%d)) {", s->ext.row->name, id, id, id, id);
+        fn_line(f, "    bk_fault(k, %d);", s->ext.site);
+        fn_line(f, "    return BK_FAULT;");
+        fn_line(f, "}");
+    }
+    for (int i = 0; i < s->ext.nsym; i++) {
+        declare_symbol(x, s->ext.sym[i]);
+        fn_line(f, "%s = sym%d[%d];", symbol_name(f, s->ext.sym[i]), id, i);
+    }
+    for (int i = 0; i < s->ext.nout; i++) {
+        Tensor *t = s->ext.out[i];
+        place(x, t, t->blob ? arena_printf(em->a, "bytes%d[%d]", id, i) : bytes_text(x, t));
+    }
+    fn_line(f, "char *scratch%d = NULL;", id);
+    if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
+        fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim(k, &top, bytes%d[%d]))) return BK_GROW;", id,
+                s->ext.nout, id, id, s->ext.nout);
+    fn_line(f, "if (unit == 0) {");
+    f->indent++;
+    fn_line(f, "bx_tensor out%d[%d];", id, s->ext.nout + 1);
+    for (int i = 0; i < s->ext.nout; i++) {
+        const char *n = arena_printf(em->a, "b%d_%d", id, i);
+        bx_tensor_init(x, n, s->ext.out[i]);
+        fn_line(f, "out%d[%d] = %s;", id, i, n);
+    }
+    fn_line(f, "if (bx_%s(in%d, param%d, out%d, scratch%d)) bk_fault(k, %d);", s->ext.row->name, id, id, id, id,
+            s->ext.site);
+    f->indent--;
+    fn_line(f, "}");
+    f->indent--;
+    fn_line(f, "}");
+}
+
+static void emit_loop(Tree *x, Stmt *s) {
+    Fn *f = &x->f;
+    Emit *em = x->em;
+    Loop l = {s, x->loop, symbol_name(f, s->loop.iter)};
+    int id = x->next_id++;
+    declare_symbol(x, s->loop.iter);
+    touch_expr(x, s->loop.cond0);
+    touch_expr(x, s->loop.trips);
+    order(x);
+    fn_line(f, "/* loop %s */", emit_comment(em, s->path));
+    for (int i = 0; i < s->loop.syms.n; i++) {
+        LoopSym *y = &s->loop.syms.p[i];
+        declare_symbol(x, y->sym);
+        fn_line(f, "%s = %s;", symbol_name(f, y->sym), expr_text(x, y->init));
+    }
+    for (int i = 0; i < s->loop.carry.n; i++) {
+        LoopCarry *c = &s->loop.carry.p[i];
+        Mem *m = mem_of(c->phi);
+        const char *ty = c_store(c->phi->dtype), *name = tensor_name(f, c->phi);
+        declare_tensor(x, c->phi, "NULL");
+        Alias al = {c->phi, c->init};
+        vec_push(em->a, &x->alias, al);
+        if (m->kind == M_BUMP) {
+            sb_printf(&x->decl, "    %s *%s_a = NULL, *%s_b = NULL;\n", ty, name, name);
+            for (int k = 0; k < 2; k++)
+                take(x, arena_printf(em->a, "%s_%c", name, 'a' + k), ty, bytes_text(x, c->phi));
+        }
+        fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, tensor_name(f, c->init));
+    }
+    for (int i = 0; i < s->loop.scan.n; i++) {
+        Tensor *t = s->loop.scan.p[i].out;
+        Mem *m = mem_of(t);
+        if (m->kind == M_SLOT) {
+            declare_tensor(x, t, "NULL");
+            fn_line(f, "%s = (%s *)k->slot[%d];", tensor_name(f, t), c_store(t->dtype), m->slot[0]);
+        } else place(x, t, bytes_text(x, t));
+    }
+    const char *trips = s->loop.trips ? arena_printf(em->a, "n%d", id) : NULL;
+    if (trips) fn_line(f, "const int64_t %s = %s;", trips, expr_text(x, s->loop.trips));
+    if (s->loop.cond_next) {
+        fn_line(f, "bool go%d = %s;", id, s->loop.cond0 ? expr_text(x, s->loop.cond0) : "true");
+    }
+    fn_line(f, "const size_t top%d = top;", id);
+    fn_line(f, "for (%s = 0; %s%s%s; %s++) {", l.counter, trips ? arena_printf(em->a, "%s < %s", l.counter, trips) : "",
+            trips && s->loop.cond_next ? " && " : "", s->loop.cond_next ? arena_printf(em->a, "go%d", id) : "", l.counter);
+    f->indent++;
+    /* What is pending here also stands for the end of the previous iteration: that ends in a barrier. */
+    fn_line(f, "if (%s >= k->max_iterations) {", l.counter);
+    fn_line(f, "    bk_fault(k, %d);", s->loop.cap_site);
+    fn_line(f, "    return BK_FAULT;");
+    fn_line(f, "}");
+    fn_line(f, "top = top%d;", id);
+    AccessVec before = {0};
+    for (int i = 0; i < x->pending.n; i++) vec_push(em->a, &before, x->pending.p[i]);
+    int accesses = x->accesses;
+    x->loop = &l;
+    emit_seq(x, s->loop.body);
+    if (s->loop.cond_next) touch_expr(x, s->loop.cond_next);
+    for (int i = 0; i < s->loop.syms.n; i++) touch_expr(x, s->loop.syms.p[i].next);
+    order(x);
+    bool memory = x->accesses > accesses;
+    /* Carried values change together. */
+    for (int i = 0; i < s->loop.syms.n; i++) {
+        LoopSym *y = &s->loop.syms.p[i];
+        fn_line(f, "const %s next%d_%d = %s;", c_type(y->sym->dtype), id, i, expr_text(x, y->next));
+    }
+    if (s->loop.cond_next) fn_line(f, "go%d = %s;", id, expr_text(x, s->loop.cond_next));
+    for (int i = 0; i < s->loop.syms.n; i++)
+        fn_line(f, "%s = next%d_%d;", symbol_name(f, s->loop.syms.p[i].sym), id, i);
+    for (int i = 0; i < s->loop.carry.n; i++) {
+        LoopCarry *c = &s->loop.carry.p[i];
+        fn_line(f, "%s = %s;", tensor_name(f, c->phi), tensor_name(f, c->next));
+    }
+    if (memory) emit_barrier(x);
+    x->loop = l.up;
+    f->indent--;
+    fn_line(f, "}");
+    fn_line(f, "top = top%d;", id);
+    /* With no iteration at all, what was pending still is. */
+    if (memory)
+        for (int i = 0; i < before.n; i++) vec_push(em->a, &x->pending, before.p[i]);
+}
+
+static void emit_branch(Tree *x, Stmt *s) {
+    Fn *f = &x->f;
+    Emit *em = x->em;
+    touch_expr(x, s->br.cond);
+    order(x);
+    for (int i = 0; i < s->br.syms.n; i++) declare_symbol(x, s->br.syms.p[i].sym);
+    for (int i = 0; i < s->br.joins.n; i++) declare_tensor(x, s->br.joins.p[i].out, "NULL");
+    AccessVec before = {0}, after = {0};
+    for (int i = 0; i < x->pending.n; i++) vec_push(em->a, &before, x->pending.p[i]);
+    for (int k = 0; k < 2; k++) {
+        if (k) fn_line(f, "} else {");
+        else fn_line(f, "if (%s) { /* %s */", expr_text(x, s->br.cond), emit_comment(em, s->path));
+        f->indent++;
+        x->pending.n = 0;
+        for (int i = 0; i < before.n; i++) vec_push(em->a, &x->pending, before.p[i]);
+        emit_seq(x, s->br.arm[k]);
+        for (int i = 0; i < s->br.syms.n; i++) touch_expr(x, s->br.syms.p[i].arm[k]);
+        order(x);
+        for (int i = 0; i < s->br.syms.n; i++)
+            fn_line(f, "%s = %s;", symbol_name(f, s->br.syms.p[i].sym), expr_text(x, s->br.syms.p[i].arm[k]));
+        for (int i = 0; i < s->br.joins.n; i++) {
+            Join *j = &s->br.joins.p[i];
+            if (!j->arm[k]) continue;
+            fn_line(f, "%s = (%s *)(uintptr_t)%s;", tensor_name(f, j->out), c_store(j->out->dtype), tensor_name(f, j->arm[k]));
+            Alias al = {j->out, j->arm[k]};
+            vec_push(em->a, &x->alias, al);
+        }
+        for (int i = 0; i < x->pending.n; i++) vec_push(em->a, &after, x->pending.p[i]);
+        f->indent--;
+    }
+    fn_line(f, "}");
+    x->pending.n = 0;
+    for (int i = 0; i < after.n; i++) {
+        bool have = false;
+        for (int j = 0; j < x->pending.n && !have; j++)
+            have = x->pending.p[j].t == after.p[i].t && x->pending.p[j].write == after.p[i].write;
+        if (!have) vec_push(em->a, &x->pending, after.p[i]);
+    }
+}
+
+static void drop_own(Tree *x, const Stmt *s) {
+    int n = 0;
+    for (int i = 0; i < x->now.n; i++) {
+        bool own = false;
+        for (int k = 0; k < s->op.n; k++) own |= x->now.p[i].t == s->op.t[k];
+        if (!own) x->now.p[n++] = x->now.p[i];
+    }
+    x->now.n = n;
+}
+
+static void emit_stmt(Tree *x, Stmt *s) {
+    Fn *f = &x->f;
+    switch (s->kind) {
+    case S_LET:
+        touch_expr(x, s->let.e);
+        order(x);
+        declare_symbol(x, s->let.sym);
+        fn_line(f, "%s = %s;", symbol_name(f, s->let.sym), expr_text(x, s->let.e));
+        break;
+    case S_CHECK:
+        fn_line(f, "if (!%s) { /* %s */", expr_text(x, s->check.cond), emit_comment(x->em, s->path));
+        fn_line(f, "    bk_fault(k, %d);", s->check.site);
+        fn_line(f, "    return BK_FAULT;");
+        fn_line(f, "}");
+        break;
+    case S_OP:
+        for (int i = 0; i < s->op.n; i++) touch_expr(x, s->op.t[i]->body);
+        drop_own(x, s); /* members are read at their own positions only */
+        for (int i = 0; i < s->op.n; i++) {
+            touch(x, s->op.t[i], true);
+            place(x, s->op.t[i], bytes_text(x, s->op.t[i]));
+        }
+        order(x);
+        emit_group(x->em, f, s);
+        break;
+    case S_EXTERN: emit_extern(x, s); break;
+    case S_LOOP: emit_loop(x, s); break;
+    case S_BRANCH: emit_branch(x, s); break;
+    default: die("statement kind %d", s->kind);
+    }
+}
+
+static void emit_seq(Tree *x, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) emit_stmt(x, q->s.p[i]);
+}
+
+/* ---- outputs ----------------------------------------------------------------------------------------------------- */
+static void emit_output(Tree *x, int i) {
+    Fn *f = &x->f;
+    const Io *io = &x->em->p->out[i];
+    Tensor *t = io->t;
+    if (io->has) {
+        fn_line(f, "if (!%s) {", expr_text(x, io->has));
+        fn_line(f, "    k->out[%d] = (braid_tensor_v1){.rank = -1};", i);
+        fn_line(f, "} else {");
+        f->indent++;
+    }
+    if (!t) fn_line(f, "k->out[%d] = (braid_tensor_v1){.rank = -1};", i);
+    else if (t->blob) {
+        extern_text(x->em, "seq");
+        fn_line(f, "k->out[%d] = (braid_tensor_v1){(void *)(uintptr_t)%s, 2, 1, {bx_seq_used(%s)}};", i,
+                tensor_name(f, t), tensor_name(f, t));
+    } else {
+        fn_line(f, "k->out[%d] = (braid_tensor_v1){(void *)(uintptr_t)%s, %d, (int32_t)%s, {0}};", i, tensor_name(f, t),
+                t->dtype, t->rank < 0 ? expr_text(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
+        for (int d = 0; d < (t->rank < 0 ? MAX_RANK : t->rank); d++)
+            fn_line(f, "k->out[%d].dim[%d] = %s;", i, d, expr_text(x, t->dim[d]));
+    }
+    if (io->has) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+}
+
+void emit_tree(Emit *em) {
+    Tree x = {.em = em};
+    Sb body = {0};
+    x.f = (Fn){.em = em, .c = em->c, .a = em->a, .out = &body, .indent = 1, .uses = map_new(em->a),
+               .tensor = tensor_name, .symbol = symbol_name, .user = &x};
+    emit_seq(&x, em->p->top);
+    for (int i = 0; i < em->p->nin; i++)
+        if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
+    fn_line(&x.f, "if ((st = bk_barrier(k)) != BK_OK) return st;");
+    fn_line(&x.f, "if (unit == 0) {");
+    x.f.indent++;
+    for (int i = 0; i < em->p->nout; i++) emit_output(&x, i);
+    x.f.indent--;
+    fn_line(&x.f, "}");
+    fn_line(&x.f, "return BK_OK;");
+    sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n", (long long)em->plan.arena);
+    if (x.decl.n) sb_puts(&em->body, x.decl.p);
+    sb_puts(&em->body, body.p);
+    sb_free(&body);
+    sb_free(&x.decl);
+}

@@ -1,0 +1,155 @@
+/* interp_fold.c: the interpreter at compile time, and the calls of extern bodies. */
+#include "utask/interp.h"
+#include <stdlib.h>
+
+/* ---- extern bodies ------------------------------------------------------------------------ */
+bx_tensor bx_of(const Tensor *t, const void *data, int64_t count, int rank, const int64_t *dim) {
+    bx_tensor b = {.data = (void *)(uintptr_t)data, .dtype = t->dtype, .rank = rank};
+    if (t->blob) {
+        b.rank = 1;
+        b.dim[0] = count;
+    } else
+        for (int i = 0; i < rank; i++) b.dim[i] = dim[i];
+    return b;
+}
+
+size_t ext_frame_size(const Stmt *s) {
+    return sizeof(bx_tensor) * (size_t)(s->ext.nin + s->ext.nout + 2) +
+           sizeof(int64_t) * (size_t)(s->ext.nparam + s->ext.nsym + s->ext.nout + 3);
+}
+
+ExtFrame ext_frame(const Stmt *s, void *mem) {
+    ExtFrame f;
+    f.in = mem;
+    f.out = f.in + s->ext.nin + 1;
+    f.param = (int64_t *)(void *)(f.out + s->ext.nout + 1);
+    f.sym = f.param + s->ext.nparam + 1;
+    f.bytes = f.sym + s->ext.nsym + 1;
+    for (int i = 0; i < s->ext.nin; i++) f.in[i].rank = -1;
+    return f;
+}
+
+/* ---- folding ------------------------------------------------------------------------------ */
+static void exec_fold_init(Exec *x) {
+    memset(x, 0, offsetof(Exec, tmp));
+    x->budget = 0x1p28;
+    x->lanes = LANES;
+}
+
+static Const *const_new(Cx *c, DType t, int rank, const int64_t *dim) {
+    int64_t count = 1, bytes;
+    for (int i = 0; i < rank; i++)
+        if (dim[i] < 0 || !mul_size(count, dim[i], &count)) return NULL;
+    if (!mul_size(count, (int64_t)dtype_size(t), &bytes) || count > (int64_t)1 << 28) return NULL;
+    Const *k = NEW(c->a, Const);
+    k->dtype = t;
+    k->rank = rank;
+    if (rank) memcpy(k->dim, dim, sizeof *dim * (size_t)rank);
+    k->count = count;
+    k->data = arena_alloc(c->a, bytes ? (size_t)bytes : 1);
+    return k;
+}
+
+const Const *interp_fold(Cx *c, const Tensor *t) {
+    int64_t dim[MAX_RANK];
+    if (t->kind != TK_TE || t->rank < 0) return NULL;
+    for (int i = 0; i < t->rank; i++)
+        if (!e_is_int(t->dim[i], &dim[i])) return NULL;
+    Const *k = const_new(c, t->dtype, t->rank, dim);
+    if (!k) return NULL;
+    Exec x;
+    exec_fold_init(&x);
+    if (k->count <= 64) x.lanes = 64;
+    jmp_buf fail;
+    Pool pool = {.fail = &fail};
+    Pool *volatile vp = &pool;
+    volatile bool ok = false;
+    if (setjmp(fail) == 0) {
+        Code *code = code_compile(&pool, t, 0, NULL);
+        if (setjmp(x.fail) == 0) {
+            code_tensor(&x, code, (void *)(uintptr_t)k->data);
+            ok = true;
+        }
+    }
+    free(x.scratch);
+    pool_free(vp);
+    return ok ? k : NULL;
+}
+
+/* The Const behind an input of an extern, or NULL. */
+static const Const *const_of(const Tensor *t) {
+    t = tensor_root(t);
+    return t->kind == TK_CONST ? t->data : NULL;
+}
+
+/* Dims of output i, which may use the symbols of s. False when they use anything else. */
+static bool fold_out_dims(Pool *pool, const Stmt *s, int i, const int64_t *sym, int *rank,
+                          int64_t *dim) {
+    const Tensor *t = s->ext.out[i];
+    Exec x;
+    bool ok = false;
+    if (t->rank < 0) return false;
+    Code *k = code_compile(pool, NULL, t->rank, t->dim);
+    exec_fold_init(&x);
+    int top = 0;
+    for (int j = 0; j < k->nsym; j++) {
+        bool found = false;
+        for (int q = 0; q < s->ext.nsym; q++) found |= s->ext.sym[q]->id == k->sym[j].sym;
+        if (!found) return false;
+        if (k->sym[j].sym > top) top = k->sym[j].sym;
+    }
+    x.sym = pool_alloc(pool, sizeof *x.sym * (size_t)(top + 1));
+    for (int q = 0; q < s->ext.nsym; q++)
+        if (s->ext.sym[q]->id <= top) x.sym[s->ext.sym[q]->id].i = sym[q];
+    if (setjmp(x.fail) == 0) {
+        code_uniform(&x, k);
+        for (int d = 0; d < t->rank; d++) dim[d] = code_out(&x, k, d).i;
+        *rank = t->rank;
+        ok = true;
+    }
+    free(x.scratch);
+    return ok;
+}
+
+static bool fold_extern(Cx *c, Pool *pool, const Stmt *s, const Const **out, int64_t *sym) {
+    const ExternRow *row = s->ext.row;
+    ExtFrame f = ext_frame(s, pool_alloc(pool, ext_frame_size(s)));
+    for (int i = 0; i < s->ext.nparam; i++)
+        if (!e_is_int(s->ext.param[i], &f.param[i])) return false;
+    for (int i = 0; i < s->ext.nin; i++) {
+        const Tensor *t = s->ext.in[i];
+        int64_t dim[MAX_RANK];
+        if (!t) continue;
+        const Const *k = const_of(t);
+        if (!k || t->rank < 0) return false;
+        for (int d = 0; d < t->rank && !t->blob; d++)
+            if (!e_is_int(t->dim[d], &dim[d])) return false;
+        f.in[i] = bx_of(t, k->data, k->count, t->rank, dim);
+    }
+    if (row->plan && row->plan(f.in, f.param, f.sym, f.bytes)) return false;
+    for (int i = 0; i < s->ext.nout; i++) {
+        const Tensor *t = s->ext.out[i];
+        int64_t dim[MAX_RANK] = {f.bytes[i]};
+        int rank = 1;
+        if (!t->blob && !fold_out_dims(pool, s, i, f.sym, &rank, dim)) return false;
+        Const *k = const_new(c, t->dtype, rank, dim);
+        if (!k) return false;
+        out[i] = k;
+        f.out[i] = bx_of(t, k->data, k->count, rank, dim);
+    }
+    int64_t scratch = f.bytes[s->ext.nout];
+    if (scratch < 0 || scratch > (int64_t)1 << 31) return false;
+    if (row->run(f.in, f.param, f.out, pool_alloc(pool, (size_t)scratch))) return false;
+    for (int i = 0; i < s->ext.nsym; i++) sym[i] = f.sym[i];
+    return true;
+}
+
+bool interp_fold_extern(Cx *c, const Stmt *s, const Const **out, int64_t *sym) {
+    jmp_buf fail;
+    Pool pool = {.fail = &fail};
+    Pool *volatile vp = &pool;
+    volatile bool ok = false;
+    if (setjmp(fail) == 0) ok = fold_extern(c, &pool, s, out, sym);
+    pool_free(vp);
+    return ok;
+}
