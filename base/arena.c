@@ -13,7 +13,13 @@ struct Arena {
     size_t bytes;
 };
 
+#if BRAID_TINY /* each allocation is a block, and vectors begin with one element */
+#define BLOCK_MIN ((size_t)64)
+#define VEC_MIN 1
+#else
 #define BLOCK_MIN ((size_t)256 * 1024)
+#define VEC_MIN 8
+#endif
 #define HEADER ((size_t)64)
 
 Arena *arena_new(Diag *d) {
@@ -92,7 +98,7 @@ char *arena_printf(Arena *a, const char *fmt, ...) {
 
 void *vec_grow_(Arena *a, void *p, int n, int *cap, size_t elem) {
     ASSERT(n < INT32_MAX / 2);
-    int c = *cap ? *cap * 2 : 8;
+    int c = *cap ? *cap * 2 : VEC_MIN;
     void *q = arena_alloc(a, (size_t)c * elem);
     if (n) memcpy(q, p, (size_t)n * elem);
     *cap = c;

@@ -2,10 +2,18 @@
 #include "base/base.h"
 #include <stdlib.h>
 
+#if BRAID_TINY /* grow at once */
+#define TEXT_MIN 1
+#define MAP_MIN 2
+#else
+#define TEXT_MIN 1024
+#define MAP_MIN 16
+#endif
+
 /* ---- string builder ---------------------------------------------------------------------------- */
 static void sb_room(Sb *s, size_t n) {
     if (s->n + n + 1 <= s->cap) return;
-    size_t cap = s->cap ? s->cap * 2 : 1024;
+    size_t cap = s->cap ? s->cap * 2 : TEXT_MIN;
     while (cap < s->n + n + 1) cap *= 2;
     char *p = realloc(s->p, cap);
     if (!p) die("out of memory for %zu bytes of text", cap);
@@ -65,7 +73,7 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed) {
 Map *map_new(Arena *a) {
     Map *m = NEW(a, Map);
     m->a = a;
-    m->cap = 16;
+    m->cap = MAP_MIN;
     m->slot = NEWN(a, Slot, m->cap);
     return m;
 }

@@ -43,7 +43,7 @@ static void print_io(Sb *s, bool json, const char *what, int n, const Io *io) {
                 if (e_is_int(t->dim[d], &k))
                     sb_printf(s, "%lld", (long long)k);
                 else
-                    sb_puts(s, "?");
+                    e_print(s, t->dim[d]);
             }
             if (t->rank >= 0) sb_puts(s, "]");
         }

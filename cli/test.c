@@ -214,9 +214,11 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static _Noreturn void child(const Cli *c, const Job *j, const char *folder, const char *temp) {
+static _Noreturn void child(const Cli *c, const Job *j, const char *folder, const char *temp,
+                            const sigset_t *mask) {
     Sb why = {0};
     setpgid(0, 0);
+    sigprocmask(SIG_SETMASK, mask, NULL);
 #ifdef __linux__
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
@@ -228,7 +230,8 @@ static _Noreturn void child(const Cli *c, const Job *j, const char *folder, cons
     _exit(CHILD_EXIT + (int)o);
 }
 
-static bool start(const Cli *c, Job *j, int test, const char *folder, const char *temp) {
+static bool start(const Cli *c, Job *j, int test, const char *folder, const char *temp,
+                  const sigset_t *mask) {
     j->result = tmpfile();
     j->errors = tmpfile();
     if (j->result && j->errors && mkdir(temp, 0700) == 0) {
@@ -236,7 +239,7 @@ static bool start(const Cli *c, Job *j, int test, const char *folder, const char
         j->deadline = now() + TIMEOUT_SECONDS;
         fflush(stdout);
         j->pid = fork();
-        if (j->pid == 0) child(c, j, folder, temp);
+        if (j->pid == 0) child(c, j, folder, temp, mask);
         if (j->pid > 0) return true;
     }
     j->pid = 0;
@@ -291,12 +294,22 @@ static void finish(Job *j, Test *t, int status, bool late) {
     *j = (Job){0};
 }
 
-static void run_all(const Cli *c, Tests *t, const char *temp) {
+/* Runs all tests; false when a signal asks to stop. Signals are taken synchronously here: the end
+ * of a child to go on at once, and those that would leave children and files behind. */
+static bool run_all(const Cli *c, Tests *t, const char *temp) {
+    sigset_t wait, mask;
+    int got = 0;
+    sigemptyset(&wait);
+    sigaddset(&wait, SIGCHLD);
+    sigaddset(&wait, SIGINT);
+    sigaddset(&wait, SIGTERM);
+    sigaddset(&wait, SIGHUP);
+    sigprocmask(SIG_BLOCK, &wait, &mask);
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     int njob = c->jobs ? c->jobs : cpus > 0 ? (int)cpus : 1, next = 0, done = 0;
     bool show = isatty(STDERR_FILENO);
     Job *job = need(calloc((size_t)njob, sizeof *job));
-    while (done < t->n) {
+    while (done < t->n && (got <= 0 || got == SIGCHLD)) {
         bool idle = true;
         for (int i = 0; i < njob; i++) {
             Job *j = &job[i];
@@ -321,7 +334,7 @@ static void run_all(const Cli *c, Tests *t, const char *temp) {
             if (!j->pid && next < t->n) {
                 Test *test = &t->p[next];
                 idle = false;
-                if (!start(c, j, next++, test->folder, dir)) {
+                if (!start(c, j, next++, test->folder, dir, &mask)) {
                     if (j->result) fclose(j->result);
                     if (j->errors) fclose(j->errors);
                     *j = (Job){0};
@@ -333,10 +346,19 @@ static void run_all(const Cli *c, Tests *t, const char *temp) {
             free(dir);
         }
         if (show) fprintf(stderr, "\r%d of %d", done, t->n);
-        if (idle) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        if (idle) got = sigtimedwait(&wait, NULL, &(struct timespec){.tv_nsec = 50000000});
     }
     if (show) fprintf(stderr, "\r%*s\r", 30, "");
+    for (int i = 0; i < njob; i++) {
+        if (!job[i].pid) continue;
+        int status = 0;
+        kill(-job[i].pid, SIGKILL);
+        waitpid(job[i].pid, &status, 0);
+        finish(&job[i], &t->p[job[i].test], status, false);
+    }
     free(job);
+    sigprocmask(SIG_SETMASK, &mask, NULL);
+    return done == t->n;
 }
 
 int cmd_test(const Cli *c) {
@@ -362,8 +384,10 @@ int cmd_test(const Cli *c) {
         if (!mkdtemp(temp))
             code = cli_fail(temp, "%s", strerror(errno));
         else {
-            run_all(c, &t, temp);
+            if (!run_all(c, &t, temp)) code = cli_fail(NULL, "stopped by a signal");
             remove_tree(temp);
+        }
+        if (code == EXIT_DONE) {
             qsort(t.p, (size_t)t.n, sizeof *t.p, by_folder);
             for (int i = 0; i < t.n; i++) {
                 Outcome o = t.p[i].outcome;

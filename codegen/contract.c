@@ -152,7 +152,7 @@ static bool choose_axes(Contraction *k) {
             moves |= !e_is_ival(coef_of(c, k->p[j].sca_flat, x), 0);
         }
         int64_t size = axis_size(x, 1 << 20);
-        if (ok && moves && size > most) k->m = x, most = size;
+        if (ok && moves && size >= most) k->m = x, most = size; /* of unknown ones the inner */
     }
     /* Sets: products over the same reduction axes run in one loop. */
     for (int j = 0; j < k->n; j++) {

@@ -29,7 +29,7 @@ const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const 
     static const char zero[64] = {0};
     size_t bytes = (size_t)count * dtype_size(t);
     if (em->weights.n % 64) sb_write(&em->weights, zero, 64 - em->weights.n % 64);
-    const char *name = arena_printf(em->a, "w%d_%s", em->nconst++, c_name(em->a, comment, 32));
+    const char *name = arena_printf(em->a, "weights%d_%s", em->nconst++, c_name(em->a, comment, 32));
     sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %zu)) /* %s */\n", name, c_store(t),
               em->weights.n, comment_text(em->a, comment));
     sb_write(&em->weights, data, bytes);

@@ -53,7 +53,7 @@ void call_inline(Import *im, Scope *s, const Onnx__NodeProto *np, const Onnx__Fu
                   .prefix = path_join(im, s->prefix, node_name(np))};
     for (size_t i = 0; i < f->n_input; i++) {
         if (!f->input[i][0]) err(im->d, ST_MODEL, path, "an input of the function has no name");
-        const Value *v = &absent;
+        const Value *v = &value_absent;
         if (i < nin && np->input[i][0]) v = scope_find(s, np->input[i]);
         if (!v) err(im->d, ST_MODEL, path, "input '%s' is not defined", np->input[i]);
         scope_add(im, &body, f->input[i], v, path);
@@ -64,7 +64,7 @@ void call_inline(Import *im, Scope *s, const Onnx__NodeProto *np, const Onnx__Fu
         Value *v = scope_find(&body, f->output[i]);
         if (!v)
             err(im->d, ST_MODEL, path, "output '%s' of the function is not defined", f->output[i]);
-        if (v == &absent)
+        if (v == &value_absent)
             err(im->d, ST_MODEL, path, "output '%s' of the function is an input that is left out",
                 f->output[i]);
         scope_add(im, s, np->output[i], v, path);

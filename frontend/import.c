@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const Value absent;
+const Value value_absent;
 
 void count_things(Import *im, size_t n, const char *path) {
     if (n > MAX_THINGS - im->things)
@@ -249,7 +249,7 @@ static void node_import(Import *im, Scope *s, const Onnx__NodeProto *np) {
         if (np->input[i][0]) {
             v = scope_find(s, np->input[i]);
             if (!v) err(im->d, ST_MODEL, path, "input '%s' is not defined", np->input[i]);
-            if (v == &absent) v = NULL;
+            if (v == &value_absent) v = NULL;
         }
         vec_push(im->a, &n.in, v);
     }
@@ -360,7 +360,7 @@ Region *region_import(Import *im, const Onnx__GraphProto *gp, Scope *up, Region 
         const char *where = arena_printf(im->a, "%sgraph output '%.200s'", prefix, name);
         Value *v = scope_find(&s, name);
         if (!v || !name[0]) err(im->d, ST_MODEL, where, "it is not defined");
-        if (v == &absent)
+        if (v == &value_absent)
             err(im->d, ST_MODEL, where, "it is a function's input that the call left out");
         r->result[i] = v;
         r->result_name[i] = name;

@@ -62,7 +62,7 @@ typedef struct Call {
  */
 typedef struct Scope {
     struct Scope *up;
-    Map *name;          /* to Value; &absent for an optional input that the call left out */
+    Map *name;          /* to Value; &value_absent for an optional input that the call left out */
     Map *type;          /* to TypeProto: declared types of this graph; NULL in functions */
     Builder *b;         /* where nodes go */
     Call *call;         /* NULL outside functions */
@@ -106,7 +106,7 @@ const Const *constant_import(Import *im, Scope *s, const Onnx__NodeProto *np, co
 /* import.c */
 void count_things(Import *im, size_t n, const char *path);
 void count_copied(Import *im, size_t bytes, const char *path);
-extern const Value absent;
+extern const Value value_absent;
 Value *scope_find(Scope *s, const char *name);
 void scope_add(Import *im, Scope *s, const char *name, const Value *v, const char *path);
 const char *path_join(Import *im, const char *prefix, const char *name);
@@ -138,14 +138,15 @@ void norm_resize10(Raw *n);
 void norm_resize(Raw *n);
 void norm_scan8(Raw *n);
 
-/* Helpers for rewrites: nodes go before the node being rewritten (or after, for emit_post). */
-Value *emit(Raw *n, const char *op, int nin, Value **in, int nattr, Attr *attr);
-Value *emit_i64(Raw *n, int rank, int64_t count, const int64_t *v); /* constant, rank 0 or 1 */
-Value *emit_float(Raw *n, float v);                                 /* constant of rank 0 */
-Value *emit_cast_like(Raw *n, Value *v, Value *like);
-Value *emit_rank(Raw *n, Value *v); /* its rank as a scalar */
+/* Helpers for rewrites: raw_emit puts nodes before the one being rewritten, raw_post after it. */
+Value *raw_emit(Raw *n, const char *op, int nin, Value **in, int nattr, Attr *attr);
+Value *raw_emit_i64(Raw *n, int rank, int64_t count, const int64_t *v); /* constant, rank 0 or 1 */
+Value *raw_emit_float(Raw *n, float v);                                 /* constant of rank 0 */
+Value *raw_emit_cast_like(Raw *n, Value *v, Value *like);
+Value *raw_emit_rank(Raw *n, Value *v); /* its rank as a scalar */
 Node *raw_post(Raw *n, const char *op, int nin, Value **in, Value *out);
 void raw_input(Raw *n, int i, Value *v);
+Value *raw_need(Raw *n, int i); /* input i, which every form of the operator has */
 bool raw_take(Raw *n, const char *name, Attr *out); /* removes the attribute */
 const Attr *raw_attr(const Raw *n, const char *name);
 void raw_put(Raw *n, Attr a);

@@ -34,7 +34,12 @@ void raw_input(Raw *n, int i, Value *v) {
     n->in.p[i] = v;
 }
 
-Value *emit(Raw *n, const char *op, int nin, Value **in, int nattr, Attr *attr) {
+Value *raw_need(Raw *n, int i) {
+    if (i >= n->in.n || !n->in.p[i]) err(n->im->d, ST_MODEL, n->path, "input %d is missing", i);
+    return n->in.p[i];
+}
+
+Value *raw_emit(Raw *n, const char *op, int nin, Value **in, int nattr, Attr *attr) {
     Node *k = graph_node(n->im->g, n->b->r, op, n->path, nin, in, 1, nattr, attr);
     k->name = n->name;
     k->out[0]->name = n->name;
@@ -54,31 +59,25 @@ Node *raw_post(Raw *n, const char *op, int nin, Value **in, Value *out) {
     return k;
 }
 
-Value *emit_i64(Raw *n, int rank, int64_t count, const int64_t *v) {
+Value *raw_emit_i64(Raw *n, int rank, int64_t count, const int64_t *v) {
     Value *c = graph_const(n->im->g, n->b->r, DT_I64, rank, &count, v);
     c->name = n->name;
     return c;
 }
 
-Value *emit_float(Raw *n, float v) {
+Value *raw_emit_float(Raw *n, float v) {
     Value *c = graph_const(n->im->g, n->b->r, DT_F32, 0, NULL, &v);
     c->name = n->name;
     return c;
 }
 
-Value *emit_cast_like(Raw *n, Value *v, Value *like) {
-    return emit(n, "CastLike", 2, (Value *[]){v, like}, 0, NULL);
+Value *raw_emit_cast_like(Raw *n, Value *v, Value *like) {
+    return raw_emit(n, "CastLike", 2, (Value *[]){v, like}, 0, NULL);
 }
 
-Value *emit_rank(Raw *n, Value *v) {
-    Value *shape = emit(n, "Shape", 1, &v, 0, NULL);
-    return emit(n, "Size", 1, &shape, 0, NULL);
-}
-
-/* Input i, which every form of the operator needs. */
-static Value *need(Raw *n, int i) {
-    if (i >= n->in.n || !n->in.p[i]) err(n->im->d, ST_MODEL, n->path, "input %d is missing", i);
-    return n->in.p[i];
+Value *raw_emit_rank(Raw *n, Value *v) {
+    Value *shape = raw_emit(n, "Shape", 1, &v, 0, NULL);
+    return raw_emit(n, "Size", 1, &shape, 0, NULL);
 }
 
 static void at_most(Raw *n, int max) {
@@ -92,7 +91,7 @@ static void at_most(Raw *n, int max) {
 static bool ints_to_input(Raw *n, const char *name, int i) {
     Attr a;
     if (!raw_take(n, name, &a)) return false;
-    raw_input(n, i, emit_i64(n, 1, a.n, a.ints));
+    raw_input(n, i, raw_emit_i64(n, 1, a.n, a.ints));
     return true;
 }
 
@@ -151,7 +150,7 @@ static void pad2(Raw *n) {
     Attr value;
     must(n, ints_to_input(n, "pads", 1), "pads");
     if (raw_take(n, "value", &value) && value.f != 0)
-        raw_input(n, 2, emit_cast_like(n, emit_float(n, value.f), need(n, 0)));
+        raw_input(n, 2, raw_emit_cast_like(n, raw_emit_float(n, value.f), raw_need(n, 0)));
 }
 
 static void reshape1(Raw *n) {
@@ -170,8 +169,10 @@ static void scatter(Raw *n) { n->op = "ScatterElements"; }
 static void clip(Raw *n) {
     at_most(n, 1);
     Attr a;
-    if (raw_take(n, "min", &a)) raw_input(n, 1, emit_cast_like(n, emit_float(n, a.f), need(n, 0)));
-    if (raw_take(n, "max", &a)) raw_input(n, 2, emit_cast_like(n, emit_float(n, a.f), need(n, 0)));
+    if (raw_take(n, "min", &a))
+        raw_input(n, 1, raw_emit_cast_like(n, raw_emit_float(n, a.f), raw_need(n, 0)));
+    if (raw_take(n, "max", &a))
+        raw_input(n, 2, raw_emit_cast_like(n, raw_emit_float(n, a.f), raw_need(n, 0)));
 }
 
 static void softmax(Raw *n) {
@@ -183,7 +184,7 @@ static void topk(Raw *n) {
     at_most(n, 1);
     Attr k;
     must(n, raw_take(n, "k", &k), "k");
-    raw_input(n, 1, emit_i64(n, 1, 1, &k.i));
+    raw_input(n, 1, raw_emit_i64(n, 1, 1, &k.i));
 }
 
 static void selu1(Raw *n) {
@@ -219,7 +220,7 @@ static void dft(Raw *n) {
     Attr axis;
     int64_t v = raw_take(n, "axis", &axis) ? axis.i : 1;
     at_most(n, 2);
-    raw_input(n, 2, emit_i64(n, 0, 0, &v));
+    raw_input(n, 2, raw_emit_i64(n, 0, 0, &v));
 }
 
 static void gridsample(Raw *n) {

@@ -1,11 +1,6 @@
 /* normalize_nn.c: rewrites of old forms of normalization, resizing and broadcasting. */
 #include "frontend/import.h"
 
-static Value *need(Raw *n, int i) {
-    if (i >= n->in.n || !n->in.p[i]) err(n->im->d, ST_MODEL, n->path, "input %d is missing", i);
-    return n->in.p[i];
-}
-
 static bool wanted(const Raw *n, int i) { return i < n->out.n && n->out.p[i]; }
 
 static void drop(Raw *n, const char *name) {
@@ -18,13 +13,14 @@ static Value *append_ones(Raw *n, Value *v, Value *count) {
     int64_t one = 1;
     Const *fill = const_new(n->im, DT_I64, 1, &one, 1);
     *(int64_t *)(uintptr_t)fill->data = 1;
-    Value *len = emit(n, "Reshape", 2, (Value *[]){count, emit_i64(n, 1, 1, &one)}, 0, NULL);
+    Value *len =
+        raw_emit(n, "Reshape", 2, (Value *[]){count, raw_emit_i64(n, 1, 1, &one)}, 0, NULL);
     Attr value = {.name = "value", .kind = AT_TENSOR, .t = fill};
-    Value *ones = emit(n, "ConstantOfShape", 1, &len, 1, &value);
-    Value *shape = emit(n, "Shape", 1, &v, 0, NULL);
+    Value *ones = raw_emit(n, "ConstantOfShape", 1, &len, 1, &value);
+    Value *shape = raw_emit(n, "Shape", 1, &v, 0, NULL);
     Attr axis = attr_of_int("axis", 0);
-    shape = emit(n, "Concat", 2, (Value *[]){shape, ones}, 1, &axis);
-    return emit(n, "Reshape", 2, (Value *[]){v, shape}, 0, NULL);
+    shape = raw_emit(n, "Concat", 2, (Value *[]){shape, ones}, 1, &axis);
+    return raw_emit(n, "Reshape", 2, (Value *[]){v, shape}, 0, NULL);
 }
 
 /* Below opset 7 `axis` said where the second operand's axes begin in the first one's. Without it
@@ -33,23 +29,24 @@ void norm_legacy_broadcast(Raw *n) {
     Attr broadcast, axis;
     bool on = raw_take(n, "broadcast", &broadcast) && broadcast.i;
     if (!raw_take(n, "axis", &axis) || !on) return;
-    Value *a = need(n, 0), *b = need(n, 1);
-    Value *from = emit_i64(n, 0, 0, &axis.i);
-    Value *rank = emit_rank(n, b);
-    Value *count = emit(n, "Add", 2, (Value *[]){rank, from}, 0, NULL);
+    Value *a = raw_need(n, 0), *b = raw_need(n, 1);
+    Value *from = raw_emit_i64(n, 0, 0, &axis.i);
+    Value *rank = raw_emit_rank(n, b);
+    Value *count = raw_emit(n, "Add", 2, (Value *[]){rank, from}, 0, NULL);
     if (axis.i >= 0)
-        count = emit(n, "Sub", 2, (Value *[]){emit_rank(n, a), count}, 0, NULL);
+        count = raw_emit(n, "Sub", 2, (Value *[]){raw_emit_rank(n, a), count}, 0, NULL);
     else
-        count = emit(n, "Neg", 1, &count, 0, NULL);
+        count = raw_emit(n, "Neg", 1, &count, 0, NULL);
     raw_input(n, 1, append_ones(n, b, count));
 }
 
 /* Below opset 7 the slope has one element, or one per channel (axis 1). */
 void norm_legacy_prelu(Raw *n) {
-    Value *x = need(n, 0), *slope = need(n, 1);
+    Value *x = raw_need(n, 0), *slope = raw_need(n, 1);
     int64_t two = 2, zero = 0;
-    Value *over = emit(n, "Sub", 2, (Value *[]){emit_rank(n, x), emit_i64(n, 0, 0, &two)}, 0, NULL);
-    over = emit(n, "Max", 2, (Value *[]){over, emit_i64(n, 0, 0, &zero)}, 0, NULL);
+    Value *over = raw_emit(n, "Sub", 2,
+                           (Value *[]){raw_emit_rank(n, x), raw_emit_i64(n, 0, 0, &two)}, 0, NULL);
+    over = raw_emit(n, "Max", 2, (Value *[]){over, raw_emit_i64(n, 0, 0, &zero)}, 0, NULL);
     raw_input(n, 1, append_ones(n, slope, over));
 }
 
@@ -73,14 +70,15 @@ void norm_batchnorm(Raw *n) {
     Attr epsilon;
     float e = raw_take(n, "epsilon", &epsilon) ? epsilon.f : 1e-5f;
     drop(n, "momentum");
-    Value *x = need(n, 0), *scale = need(n, 1), *bias = need(n, 2), *mean = need(n, 3);
-    Value *var = need(n, 4);
-    Value *eps = emit_cast_like(n, emit_float(n, e), var);
-    Value *std = emit(n, "Add", 2, (Value *[]){var, eps}, 0, NULL);
-    std = emit(n, "Sqrt", 1, &std, 0, NULL);
-    x = emit(n, "Sub", 2, (Value *[]){x, mean}, 0, NULL);
-    x = emit(n, "Div", 2, (Value *[]){x, std}, 0, NULL);
-    x = emit(n, "Mul", 2, (Value *[]){x, scale}, 0, NULL);
+    Value *x = raw_need(n, 0), *scale = raw_need(n, 1), *bias = raw_need(n, 2),
+          *mean = raw_need(n, 3);
+    Value *var = raw_need(n, 4);
+    Value *eps = raw_emit_cast_like(n, raw_emit_float(n, e), var);
+    Value *std = raw_emit(n, "Add", 2, (Value *[]){var, eps}, 0, NULL);
+    std = raw_emit(n, "Sqrt", 1, &std, 0, NULL);
+    x = raw_emit(n, "Sub", 2, (Value *[]){x, mean}, 0, NULL);
+    x = raw_emit(n, "Div", 2, (Value *[]){x, std}, 0, NULL);
+    x = raw_emit(n, "Mul", 2, (Value *[]){x, scale}, 0, NULL);
     n->op = "Add";
     n->in.n = 0;
     raw_input(n, 0, x);
@@ -92,7 +90,7 @@ void norm_batchnorm(Raw *n) {
 void norm_dropout(Raw *n) {
     drop(n, "ratio");
     drop(n, "is_test");
-    Value *x = need(n, 0);
+    Value *x = raw_need(n, 0);
     if (n->opset < 10 && wanted(n, 1)) {
         Value *mask = graph_value(n->im->g, n->b->r, n->out.p[1]->name);
         raw_post(n, "CastLike", 2, (Value *[]){mask, x}, n->out.p[1]);
@@ -106,17 +104,17 @@ void norm_groupnorm(Raw *n) {
     if (!groups) err(n->im->d, ST_MODEL, n->path, "attribute 'num_groups' is missing");
     int64_t one = 1, all = -1, g = groups->i;
     if (g < 1) err(n->im->d, ST_MODEL, n->path, "attribute 'num_groups' must be positive");
-    Value *x = need(n, 0);
+    Value *x = raw_need(n, 0);
     Attr range[] = {attr_of_int("start", 1), attr_of_int("end", 2)}, axis = attr_of_int("axis", 0);
-    Value *channels = emit(n, "Shape", 1, &x, 2, range);
-    Value *count = emit_i64(n, 1, 1, &g), *ones = emit_i64(n, 1, 1, &one);
-    Value *flat = emit_i64(n, 1, 1, &all);
-    Value *each = emit(n, "Div", 2, (Value *[]){channels, count}, 0, NULL);
-    Value *shape = emit(n, "Concat", 2, (Value *[]){count, each}, 1, &axis);
+    Value *channels = raw_emit(n, "Shape", 1, &x, 2, range);
+    Value *count = raw_emit_i64(n, 1, 1, &g), *ones = raw_emit_i64(n, 1, 1, &one);
+    Value *flat = raw_emit_i64(n, 1, 1, &all);
+    Value *each = raw_emit(n, "Div", 2, (Value *[]){channels, count}, 0, NULL);
+    Value *shape = raw_emit(n, "Concat", 2, (Value *[]){count, each}, 1, &axis);
     for (int i = 1; i <= 2; i++) {
-        Value *v = emit(n, "Unsqueeze", 2, (Value *[]){need(n, i), ones}, 0, NULL);
-        v = emit(n, "Expand", 2, (Value *[]){v, shape}, 0, NULL);
-        raw_input(n, i, emit(n, "Reshape", 2, (Value *[]){v, flat}, 0, NULL));
+        Value *v = raw_emit(n, "Unsqueeze", 2, (Value *[]){raw_need(n, i), ones}, 0, NULL);
+        v = raw_emit(n, "Expand", 2, (Value *[]){v, shape}, 0, NULL);
+        raw_input(n, i, raw_emit(n, "Reshape", 2, (Value *[]){v, flat}, 0, NULL));
     }
 }
 
@@ -132,7 +130,7 @@ static bool shrinks(const Value *scales) {
 /* (X, scales) as Resize had it in opset 10 and Upsample before: coordinates are only divided by the
  * scale; `nearest` then rounds down when growing and up when shrinking, as runtimes have it. */
 void norm_resize10(Raw *n) {
-    Value *x = need(n, 0), *scales = need(n, 1);
+    Value *x = raw_need(n, 0), *scales = raw_need(n, 1);
     const Attr *mode = raw_attr(n, "mode");
     bool nearest = !mode || !strcmp(mode->s, "nearest");
     raw_put(n, attr_of_string("coordinate_transformation_mode", "asymmetric"));
@@ -144,7 +142,7 @@ void norm_resize10(Raw *n) {
 
 void norm_upsample(Raw *n) {
     Attr scales, height, width;
-    Value *x = need(n, 0);
+    Value *x = raw_need(n, 0);
     if (n->opset < 9) {
         if (raw_take(n, "scales", &scales)) {
             int64_t count = scales.n;

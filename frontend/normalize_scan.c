@@ -17,7 +17,7 @@ typedef struct Batch {
 static Value *body_node(Batch *t, const char *op, int nin, Value **in, int nattr, Attr *attr) {
     Raw inner = *t->n;
     inner.b = &t->b;
-    return emit(&inner, op, nin, in, nattr, attr);
+    return raw_emit(&inner, op, nin, in, nattr, attr);
 }
 
 static Value *body_i64(Batch *t, int rank, int64_t v) {

@@ -33,7 +33,8 @@ static bool job_emit(Job *j, const char *model_path) {
     j->d.top = &jb;
     if (setjmp(jb) == 0) {
         j->arena = arena_new(&j->d);
-        compile_emit_cpu(compile_program(j->arena, &j->d, model_path, &j->o), &j->o, &j->text, &j->weights);
+        compile_emit_cpu(compile_program(j->arena, &j->d, model_path, &j->o), &j->o, &j->text,
+                         &j->weights);
     }
     j->d.top = NULL;
     return j->d.status == ST_OK;
@@ -64,7 +65,8 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
     braid_status st = BRAID_OK;
     rt_compile_options(o, &j.fold, &j.o);
     char *text = rt_text("%s/%s.c", folder, file), *so = rt_text("%s/%s", folder, file);
-    char *weights = rt_text("%s/%s.c.weights", folder, file); /* the name that the text's build expects */
+    char *weights =
+        rt_text("%s/%s.c.weights", folder, file); /* the name that the text's build expects */
     if (!text || !so || !weights)
         st = rt_fail(e, BRAID_MEMORY, "out of memory");
     else if (!job_emit(&j, model_path))

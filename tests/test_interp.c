@@ -47,7 +47,7 @@ static void dims_of(T *t, Expr **dim, int rank, const int64_t *d) {
 }
 
 static Tensor *input(T *t, DType dt, int rank, const int64_t *d, const void *data) {
-    Expr *dim[MAX_RANK];
+    Expr *dim[MAX_RANK] = {0};
     dims_of(t, dim, rank, d);
     Tensor *x = tensor_new(t->c, TK_INPUT, dt, rank, dim);
     int i = x->index = t->p.nin++;
@@ -63,7 +63,7 @@ static Tensor *input(T *t, DType dt, int rank, const int64_t *d, const void *dat
 }
 
 static Tensor *konst(T *t, DType dt, int rank, const int64_t *d, const void *data) {
-    Expr *dim[MAX_RANK];
+    Expr *dim[MAX_RANK] = {0};
     dims_of(t, dim, rank, d);
     Tensor *x = tensor_new(t->c, TK_CONST, dt, rank, dim);
     Const *k = NEW(t->a, Const);
@@ -83,7 +83,7 @@ static Tensor *te_dims(T *t, DType dt, int rank, Expr **dim) {
 }
 
 static Tensor *te(T *t, DType dt, int rank, const int64_t *d) {
-    Expr *dim[MAX_RANK];
+    Expr *dim[MAX_RANK] = {0};
     dims_of(t, dim, rank, d);
     return te_dims(t, dt, rank, dim);
 }

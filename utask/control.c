@@ -112,6 +112,19 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     return j;
 }
 
+/* A value that stands for the element of an empty optional, of the kind and, where possible, shape of
+ * `like`. */
+static Val *placeholder(Lower *L, const Fork *f, const Val *like) {
+    if (like->kind == VT_SEQUENCE) return seq_empty(L, like->elem_dtype);
+    const Tensor *t = like->t;
+    int rank = t->rank < 0 ? __builtin_ctz(t->rank_mask) : t->rank;
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < rank; i++)
+        dim[i] = t->rank >= 0 && visible(t->dim[i], f->outer) ? t->dim[i] : e_int(L->cx, 0);
+    Tensor *z = te_begin(L, t->dtype, rank, dim);
+    return val_tensor(L, te_end(L, z, e_num(L->cx, t->dtype, 0)));
+}
+
 static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
     if (!a && !b) return NULL;
     Val *v = a ? a : b, *w = b ? b : a;
@@ -120,7 +133,14 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
     r->kind = v->kind;
     if (v->kind == VT_OPTIONAL) {
         r->has = join_expr(L, f, a ? a->has : NULL, b ? b->has : NULL, "has", 0);
-        r->inner = join_val(L, f, a ? a->inner : NULL, b ? b->inner : NULL);
+        Val *x = a ? a->inner : NULL, *y = b ? b->inner : NULL;
+        if (a && b && !x != !y) { /* the arm without element still has to give something */
+            Seq *up = L->seq;
+            L->seq = f->s->br.arm[x ? 1 : 0];
+            *(x ? &y : &x) = placeholder(L, f, x ? x : y);
+            L->seq = up;
+        }
+        r->inner = join_val(L, f, x, y);
         return r;
     }
     r->t = join_tensor(L, f, a ? a->t : NULL, b ? b->t : NULL);

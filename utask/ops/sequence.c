@@ -89,6 +89,14 @@ static Tensor *blob_body(Lower *L, const char *name, int nin, Tensor *const *ins
     return ext_result(L, s, 0);
 }
 
+/* A position must lie in [-n, n], or [-n, n) when `item`. */
+static void check_pos(Lower *L, Expr *pos, Expr *n, bool item) {
+    Cx *c = L->cx;
+    Expr *low = e_le(c, e_un(c, E_NEG, n), pos);
+    check(L, e_and(c, low, item ? e_lt(c, pos, n) : e_le(c, pos, n)),
+          "the position is outside the sequence");
+}
+
 static Tensor *construct(Lower *L, DType t, int n, Tensor *const *items) {
     Expr *param[] = {e_int(L->cx, n), e_int(L->cx, t)};
     return blob_body(L, "seq_construct", n, items, 2, param, "the items do not fit a sequence");
@@ -104,6 +112,7 @@ Val *seq_insert(Lower *L, const Val *seq, Tensor *t, Expr *pos) {
     if (seq->elem_dtype != DT_NONE && seq->elem_dtype != t->dtype)
         fail(L, "a %s tensor does not belong in a sequence of %s", dtype_name(t->dtype),
              dtype_name(seq->elem_dtype));
+    check_pos(L, pos, seq->len, false);
     Tensor *ins[] = {seq->t, t};
     Tensor *blob = blob_body(L, "seq_insert", 2, ins, 1, &pos, "the position is out of range");
     Val item = elems_of(t), *v = seq_val(L, t->dtype, blob, e_addi(L->cx, seq->len, 1));
@@ -144,11 +153,11 @@ Tensor *seq_at(Lower *L, const Val *seq, Expr *pos, int want) {
     uint32_t ranks = elem_ranks(seq);
     if (seq->elem_dtype == DT_NONE) fail(L, "the element type of the sequence is not known");
     Expr *param[] = {pos, e_int(L->cx, rank)};
+    check_pos(L, pos, seq->len, true);
     Tensor *blob = seq->t;
     Stmt *s = ext_begin(L, "seq_at", 1, &blob, 2, param);
     reported_out(L, s, seq->elem_dtype, rank, known ? seq->elem_dim : none, ranks);
-    return reported_end(L, s,
-                        "the position is out of range, or the item is not of the declared type");
+    return reported_end(L, s, "the item is not of the declared type");
 }
 
 /* ---- sequence operators -----------------------------------------------------------------------
@@ -216,6 +225,7 @@ void lower_SequenceInsert(Lower *L) {
 void lower_SequenceErase(Lower *L) {
     Val *v = seq_in(L, 0);
     Expr *pos = pos_in(L, 1, e_int(L->cx, -1));
+    check_pos(L, pos, v->len, true);
     Tensor *blob = blob_body(L, "seq_erase", 1, &v->t, 1, &pos, "the position is out of range");
     Val *r = seq_val(L, v->elem_dtype, blob, e_addi(L->cx, v->len, -1));
     copy_elems(r, v);

@@ -1,0 +1,91 @@
+# setup.sh: sourced by demo.sh and test.sh (bash), from the project's folder. Installs what is
+# missing on a Debian or Ubuntu machine; when nothing is, it does nothing and needs no network.
+# shellcheck shell=bash
+
+VENV=build/venv
+PYTHON=$VENV/bin/python
+PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler
+          libcmocka-dev espeak-ng python3)
+TEST_PACKAGES=(clang)
+
+fail() {
+    echo "$0: $*" >&2
+    exit 1
+}
+
+as_root() {
+    if [[ $(id -u) -eq 0 ]]; then
+        "$@"
+    else
+        command -v sudo >/dev/null || fail "run as root (there is no sudo) to install packages: $*"
+        sudo "$@"
+    fi
+}
+
+# packages NAME…: installs those that are missing. The package list is fetched once.
+packages_updated=
+packages() {
+    command -v dpkg-query >/dev/null || return 0 # another system: the build says what is missing
+    local name missing=()
+    for name in "$@"; do
+        [[ $(dpkg-query -W -f '${Status}' "$name" 2>/dev/null) == 'install ok installed' ]] ||
+            missing+=("$name")
+    done
+    [[ ${#missing[@]} -eq 0 ]] && return
+    echo "installing packages: ${missing[*]}"
+    mkdir -p build
+    {
+        [[ $packages_updated ]] || as_root apt-get update -qq
+        packages_updated=1
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends "${missing[@]}"
+    } >build/packages.log 2>&1 || {
+        tail -n 20 build/packages.log >&2
+        fail "packages cannot be installed: ${missing[*]}"
+    }
+}
+
+# The Python environment, made anew when the list of wheels changes.
+python_environment() {
+    local stamp
+    stamp="$(python3 --version) $(sha256sum <cmake/requirements.txt)"
+    [[ -x $PYTHON && $(cat "$VENV/stamp" 2>/dev/null) == "$stamp" ]] && return
+    python3 -c 'import ensurepip' 2>/dev/null || packages python3-venv
+    echo "installing Python wheels in $VENV"
+    rm -rf "$VENV"
+    mkdir -p build
+    {
+        python3 -m venv "$VENV" &&
+            "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps \
+                --only-binary :all: --requirement cmake/requirements.txt
+    } >build/wheels.log 2>&1 || {
+        tail -n 20 build/wheels.log >&2
+        fail "the Python environment cannot be made"
+    }
+    echo "$stamp" >"$VENV/stamp"
+}
+
+# What the demo needs.
+setup() {
+    packages "${PACKAGES[@]}"
+    python_environment
+}
+
+# What the tests need beside that: clang and, of the same version, its run-time library for
+# sanitizers and fuzzing.
+setup_tests() {
+    packages "${TEST_PACKAGES[@]}"
+    local major
+    major=$(clang -dumpversion) || fail "clang does not run"
+    packages "libclang-rt-${major%%.*}-dev"
+}
+
+# build PRESET: configures once, then builds; shows the output only on failure.
+build() {
+    local log=build/$1.log
+    mkdir -p build
+    { cmake --preset "$1" && cmake --build --preset "$1"; } >"$log" 2>&1 || {
+        tail -n 40 "$log" >&2
+        return 1
+    }
+}
