@@ -84,24 +84,11 @@ static void use_expr(Planner *q, Expr *e) {
     if (e) e_each_load(q->p->cx, e, use_load, &u);
 }
 
-static bool mentions(const Expr *e, const Stmt *loop) {
-    if (!(e->flags & EF_SYM)) return false;
-    if (e->op == E_SYM) {
-        if (e->sym == loop->loop.iter) return true;
-        for (int i = 0; i < loop->loop.syms.n; i++)
-            if (loop->loop.syms.p[i].sym == e->sym) return true;
-        return false;
-    }
-    for (int i = 0; i < e->n; i++)
-        if (mentions(e->a[i], loop)) return true;
-    return false;
-}
-
 /* Whether the dims are known when the loop starts. */
 static bool known_at_entry(const Tensor *t, const Stmt *loop) {
     if (t->blob || t->rank < 0) return false;
     for (int i = 0; i < t->rank; i++)
-        if (mentions(t->dim[i], loop)) return false;
+        if (loop_varies(loop, t->dim[i])) return false;
     return true;
 }
 

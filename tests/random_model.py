@@ -14,6 +14,7 @@ DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int
 FLOATS, INTS = ("f32", "f64", "f16"), ("i64", "i32")
 LIMIT = 64          # floats beyond this are squeezed
 MAX_ELEMS = 400
+HUGE = 1e6          # the ends of slices; not to be computed with
 
 
 class Nope(Exception):
@@ -127,12 +128,12 @@ class Program:
     def visible(self):
         s, out = self.scope, []
         while s:
-            out += s.vals
+            out += [v for v in s.vals if v.bound < HUGE]
             s = s.parent
         return out
 
     def pick(self, test):
-        near = [v for v in self.scope.vals if test(v)]
+        near = [v for v in self.scope.vals if v.bound < HUGE and test(v)]
         if near and self.chance(.7):
             return self.r.choice(near[-8:] if self.chance(.5) else near)
         every = [v for v in self.visible() if test(v)]

@@ -8,6 +8,14 @@
 
 static void append(Lower *L, Stmt *s) { vec_push(L->a, &L->seq->s, s); }
 
+void op_append(Lower *L, Tensor *t) {
+    Stmt *s = stmt_new(L->cx, S_OP, t->path);
+    s->op.n = 1;
+    s->op.t = NEWN(L->a, Tensor *, 1);
+    s->op.t[0] = t;
+    append(L, s);
+}
+
 int64_t count_const(Tensor *t) {
     int64_t n = 1, v;
     if (t->rank < 0) return -1;
@@ -120,11 +128,7 @@ Tensor *te_end(Lower *L, Tensor *t, Expr *body) {
             return r;
         }
     }
-    Stmt *st = stmt_new(L->cx, S_OP, t->path);
-    st->op.n = 1;
-    st->op.t = NEWN(L->a, Tensor *, 1);
-    st->op.t[0] = t;
-    append(L, st);
+    op_append(L, t);
     return t;
 }
 
@@ -247,11 +251,7 @@ Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **e
     if (all_const) return const_of_elems(L, x, n);
     x->body = n ? choose(L->cx, x->elem, 0, n, flat_index(L, rank, x->dim, idx)) : e_num(L->cx, t, 0);
     x->seq = L->seq;
-    Stmt *st = stmt_new(L->cx, S_OP, x->path);
-    st->op.n = 1;
-    st->op.t = NEWN(L->a, Tensor *, 1);
-    st->op.t[0] = x;
-    append(L, st);
+    op_append(L, x);
     return x;
 }
 

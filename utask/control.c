@@ -258,11 +258,7 @@ static Tensor *copy_tensor(Lower *L, Tensor *t) {
     c->body = t->rank < 0 ? e_loadf(L->cx, t, idx[0]) : ld(L, t, idx);
     c->seq = L->seq;
     c->name = t->name;
-    Stmt *st = stmt_new(L->cx, S_OP, c->path);
-    st->op.n = 1;
-    st->op.t = NEWN(L->a, Tensor *, 1);
-    st->op.t[0] = c;
-    vec_push(L->a, &L->seq->s, st);
+    op_append(L, c);
     return c;
 }
 
@@ -491,19 +487,6 @@ static Val *carry_result(Lower *L, Carried *k) {
     return k->elems ? val_tensor(L, elems_tensor(L, k)) : k->phi;
 }
 
-static bool uses_loop_sym(const Stmt *loop, const Expr *e) {
-    if (!(e->flags & EF_SYM)) return false;
-    if (e->op == E_SYM) {
-        if (e->sym == loop->loop.iter) return true;
-        for (int i = 0; i < loop->loop.syms.n; i++)
-            if (loop->loop.syms.p[i].sym == e->sym) return true;
-        return false;
-    }
-    for (int i = 0; i < e->n; i++)
-        if (uses_loop_sym(loop, e->a[i])) return true;
-    return false;
-}
-
 /* e with the loop's symbols at their initial values. */
 static Expr *at_entry(Cx *c, const Stmt *loop, Expr *e) {
     if (!(e->flags & EF_SYM)) return e;
@@ -535,7 +518,7 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
     dim[0] = trips;
     for (int i = 0; i < e->rank; i++) {
         Expr *d = e->dim[i];
-        if (visible(d, outer) && !uses_loop_sym(loop, d)) {
+        if (visible(d, outer) && !loop_varies(loop, d)) {
             dim[i + 1] = d;
             continue;
         }

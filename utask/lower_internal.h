@@ -30,6 +30,7 @@ typedef struct LowerState {
 } LowerState;
 
 /* build.c */
+void op_append(Lower *L, Tensor *t); /* the OP that computes t */
 Tensor *const_tensor(Lower *L, const Const *k);
 Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim);
 

@@ -36,6 +36,19 @@ Expr *tensor_count(Cx *c, const Tensor *t) {
     return n;
 }
 
+bool loop_varies(const Stmt *loop, const Expr *e) {
+    if (!(e->flags & EF_SYM)) return false;
+    if (e->op == E_SYM) {
+        if (e->sym == loop->loop.iter) return true;
+        for (int i = 0; i < loop->loop.syms.n; i++)
+            if (loop->loop.syms.p[i].sym == e->sym) return true;
+        return false;
+    }
+    for (int i = 0; i < e->n; i++)
+        if (loop_varies(loop, e->a[i])) return true;
+    return false;
+}
+
 /* ---- uniform evaluation --------------------------------------------------------------------------- */
 /* Reductions of at most this many elements are computed by every unit itself. */
 #define UNROLL_MAX 64

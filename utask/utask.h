@@ -141,6 +141,7 @@ Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
 Stmt *stmt_new(Cx *c, StmtKind k, const char *path);
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
 Expr *tensor_count(Cx *c, const Tensor *t); /* product of dims */
+bool loop_varies(const Stmt *loop, const Expr *e); /* uses a carried symbol or the counter of the loop */
 /* The tensor's element at idx, with virtual definitions (elem, const data, cheap TE bodies)
  * substituted: loads that remain are of tensors with storage. */
 Expr *tensor_at(Cx *c, Tensor *t, Expr **idx);
