@@ -11,18 +11,32 @@
 #endif
 
 /* ---- string builder ---------------------------------------------------------------------------- */
-static void sb_room(Sb *s, size_t n) {
-    if (s->n + n + 1 <= s->cap) return;
+void sb_fail(Sb *s) {
+    Diag *d = s->d;
+    if (d) err(d, ST_MEMORY, NULL, "out of memory for text");
+    if (!s->a && !s->failed) free(s->p);
+    *s = (Sb){.p = (char *)(uintptr_t) "", .a = s->a, .failed = true};
+}
+
+/* Room for n bytes more and a 0; false when there is no memory. */
+static bool sb_room(Sb *s, size_t n) {
+    if (s->failed) return false;
+    if (s->n + n + 1 <= s->cap) return true;
     size_t cap = s->cap ? s->cap * 2 : TEXT_MIN;
     while (cap < s->n + n + 1) cap *= 2;
-    char *p = realloc(s->p, cap);
-    if (!p) die("out of memory for %zu bytes of text", cap);
+    char *p = s->a ? arena_alloc(s->a, cap) : realloc(s->p, cap);
+    if (!p) {
+        sb_fail(s);
+        return false;
+    }
+    if (s->a && s->n) memcpy(p, s->p, s->n);
     s->p = p;
     s->cap = cap;
+    return true;
 }
 
 void sb_write(Sb *s, const char *p, size_t n) {
-    sb_room(s, n);
+    if (!sb_room(s, n)) return;
     if (n) memcpy(s->p + s->n, p, n);
     s->n += n;
     s->p[s->n] = 0;
@@ -37,15 +51,16 @@ void sb_printf(Sb *s, const char *fmt, ...) {
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
     ASSERT(n >= 0);
-    sb_room(s, (size_t)n);
-    vsnprintf(s->p + s->n, (size_t)n + 1, fmt, ap2);
+    if (sb_room(s, (size_t)n)) {
+        vsnprintf(s->p + s->n, (size_t)n + 1, fmt, ap2);
+        s->n += (size_t)n;
+    }
     va_end(ap2);
-    s->n += (size_t)n;
 }
 
 void sb_free(Sb *s) {
-    free(s->p);
-    *s = (Sb){0};
+    if (!s->a && !s->failed) free(s->p);
+    *s = (Sb){.a = s->a, .d = s->d};
 }
 
 /* ---- hash map: open addressing, keys are strings or integers ------------------------------------ */

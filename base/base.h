@@ -77,14 +77,20 @@ void *vec_grow_(Arena *a, void *p, int n, int *cap, size_t elem);
          : (void)0,                                                                                \
      (v)->p[(v)->n++] = (x))
 
-/* ---- string builder (malloc'd; free with sb_free) -------------------------------------------- */
+/* ---- string builder (free with sb_free) ------------------------------------------------------ */
+/* Text is malloc'd, or lies in arena `a`. Without memory: raises on the arena's or the given Diag; with
+ * neither, the text is lost, p is an empty string and `failed` stays set. */
 typedef struct {
     char *p;
     size_t n, cap;
+    Arena *a;
+    struct Diag *d;
+    bool failed;
 } Sb;
 void sb_printf(Sb *s, const char *fmt, ...) PRINTF(2, 3);
 void sb_puts(Sb *s, const char *str);
 void sb_write(Sb *s, const char *p, size_t n);
+void sb_fail(Sb *s); /* as if there had been no memory for s; raises when s would */
 void sb_free(Sb *s);
 
 /* ---- hash map from string or 64-bit key to pointer, in an arena ------------------------------ */

@@ -4,7 +4,8 @@
 
 static const char *const stmt_names[S_COUNT] = {
     [S_LET] = "uniform", [S_OP] = "op",     [S_EXTERN] = "extern",
-    [S_CHECK] = "check", [S_LOOP] = "loop", [S_BRANCH] = "branch"};
+    [S_CHECK] = "check", [S_LOOP] = "loop", [S_BRANCH] = "branch",
+    [S_BARRIER] = "barrier"};
 
 static void count_stmts(const Seq *q, int64_t *n) {
     for (int i = 0; q && i < q->s.n; i++) {
@@ -18,44 +19,90 @@ static void count_stmts(const Seq *q, int64_t *n) {
     }
 }
 
+/* Name of a dimension that is not fixed. */
+static const char *dim_name(const Io *io, int d) {
+    const VType *v = io->type;
+    if (v && v->kind == VT_OPTIONAL) v = v->elem;
+    bool named = v && v->kind == VT_TENSOR && v->has_shape && d < v->rank && v->param[d];
+    return named ? v->param[d] : "?";
+}
+
+/* "optional sequence of float32", "float32[2,n]", ... */
+static void print_type(Sb *s, const Io *io) {
+    const Tensor *t = io->t;
+    if (io->has) sb_puts(s, "optional ");
+    if (io->opt_seq || io->kind == VT_SEQUENCE) {
+        const VType *v = io->type;
+        while (v && v->kind != VT_TENSOR) v = v->elem;
+        sb_printf(s, "sequence of %s", v ? dtype_name(v->dtype) : "any type");
+        return;
+    }
+    sb_puts(s, t ? dtype_name(t->dtype) : "any type");
+    if (t) sb_puts(s, t->rank < 0 ? "[...]" : "[");
+    for (int d = 0; t && d < t->rank; d++) {
+        int64_t k;
+        if (d) sb_puts(s, ",");
+        if (e_is_int(t->dim[d], &k))
+            sb_printf(s, "%lld", (long long)k);
+        else
+            sb_puts(s, dim_name(io, d));
+    }
+    if (t && t->rank >= 0) sb_puts(s, "]");
+}
+
 static void print_io(Sb *s, bool json, const char *what, int n, const Io *io) {
     if (json) sb_printf(s, "\"%s\": [", what);
     for (int i = 0; i < n; i++) {
-        const Tensor *t = io[i].t;
-        bool sequence = io[i].opt_seq || io[i].kind == VT_SEQUENCE;
-        if (json) {
-            sb_puts(s, i ? ", {\"name\": " : "{\"name\": ");
-            cli_print_json(s, io[i].name);
-            sb_puts(s, ", \"type\": \"");
-        } else
+        if (!json) {
             sb_printf(s, "%s %s ", what, io[i].name);
-        if (io[i].has) sb_puts(s, "optional ");
-        if (sequence) {
-            const VType *v = io[i].type;
-            while (v && v->kind != VT_TENSOR) v = v->elem;
-            sb_printf(s, "sequence of %s", v ? dtype_name(v->dtype) : "any type");
-        } else {
-            sb_puts(s, dtype_name(t->dtype));
-            sb_puts(s, t->rank < 0 ? "[...]" : "[");
-            for (int d = 0; d < t->rank; d++) {
-                int64_t k;
-                if (d) sb_puts(s, ",");
-                if (e_is_int(t->dim[d], &k))
-                    sb_printf(s, "%lld", (long long)k);
-                else
-                    e_print(s, t->dim[d]);
-            }
-            if (t->rank >= 0) sb_puts(s, "]");
+            print_type(s, &io[i]);
+            sb_puts(s, "\n");
+            continue;
         }
-        sb_puts(s, json ? "\"}" : "\n");
+        Sb type = {0};
+        print_type(&type, &io[i]);
+        sb_puts(s, i ? ", {\"name\": " : "{\"name\": ");
+        cli_print_json(s, io[i].name);
+        sb_puts(s, ", \"type\": ");
+        cli_print_json(s, type.p);
+        sb_puts(s, "}");
+        sb_free(&type);
     }
     if (json) sb_puts(s, "]");
+}
+
+/* What code generation made of the tree. */
+static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *f) {
+    if (json) {
+        sb_printf(s,
+                  ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, \"slots\": %d, "
+                  "\"weights_bytes\": %zu, \"barriers\": %d, \"loops\": [",
+                  p->nfused, f->functions, (long long)f->arena_bytes, f->slots, f->weights_bytes,
+                  f->barriers);
+        for (int i = 0; i < f->loops.n; i++) {
+            sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
+            cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
+            sb_printf(s, ", \"depth\": %d, \"barriers\": %d}", f->loops.p[i].depth,
+                      f->loops.p[i].barriers);
+        }
+        sb_puts(s, "]");
+        return;
+    }
+    sb_printf(s, "fusion: %d tensors are computed inside others, %d functions\n", p->nfused,
+              f->functions);
+    sb_printf(s, "memory: arena %lld bytes, slots %d, weights %zu bytes\n",
+              (long long)f->arena_bytes, f->slots, f->weights_bytes);
+    sb_printf(s, "synchronizations: %d in the text", f->barriers);
+    for (int i = 0; i < f->loops.n; i++)
+        sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].barriers,
+                  f->loops.p[i].path ? f->loops.p[i].path : "");
+    sb_puts(s, "\n");
 }
 
 typedef struct Work {
     Diag d;
     Arena *arena;
-    Sb text;
+    Sb text, tree;
     FoldSpec fold;
     CompileOptions o;
 } Work;
@@ -69,6 +116,12 @@ static bool explain(Work *w, const Cli *c) {
         Program *p = compile_program(w->arena, &w->d, c->arg[0], &w->o);
         int64_t n[S_COUNT] = {0};
         count_stmts(p->top, n);
+        /* The tree's text first: code generation may add to the program's names and symbols. */
+        Sb *tree = &w->tree;
+        if (!c->json) utask_print(tree, p);
+        CompileFacts f = {0};
+        bool cpu = strcmp(w->o.target, "cpu") == 0;
+        if (cpu) compile_explain(p, &w->o, &f);
         if (c->json) {
             sb_puts(&w->text, "{\"model\": ");
             cli_print_json(&w->text, c->arg[0]);
@@ -80,15 +133,19 @@ static bool explain(Work *w, const Cli *c) {
             for (int i = 0; i < S_COUNT; i++)
                 sb_printf(&w->text, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i],
                           (long long)n[i]);
-            sb_puts(&w->text, "}}\n");
+            sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
+            if (cpu) print_facts(&w->text, true, p, &f);
+            sb_puts(&w->text, "}\n");
         } else {
             print_io(&w->text, false, "input", p->nin, p->in);
             print_io(&w->text, false, "output", p->nout, p->out);
             for (int i = 0; i < S_COUNT; i++)
                 sb_printf(&w->text, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i],
                           stmt_names[i]);
-            sb_puts(&w->text, "\n\n");
-            utask_print(&w->text, p);
+            sb_puts(&w->text, "\n");
+            if (cpu) print_facts(&w->text, false, p, &f);
+            sb_puts(&w->text, "\n");
+            sb_write(&w->text, tree->p, tree->n);
         }
     }
     w->d.top = NULL;
@@ -114,6 +171,7 @@ int cmd_explain(const Cli *c) {
         code = cli_error(c->arg[0], &e);
     }
     sb_free(&w.text);
+    sb_free(&w.tree);
     arena_free(w.arena);
     return code;
 }

@@ -17,6 +17,15 @@
 #include <sys/prctl.h>
 #endif
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#define watch_leaks(on) ((on) ? __lsan_enable() : __lsan_disable())
+#define has_leaks() __lsan_do_recoverable_leak_check()
+#else
+#define watch_leaks(on) ((void)0)
+#define has_leaks() false
+#endif
+
 #include "cli/compare.h"
 
 #define TIMEOUT_SECONDS 60
@@ -224,9 +233,12 @@ static _Noreturn void child(const Cli *c, const Job *j, const char *folder, cons
 #endif
     setenv("TMPDIR", temp, 1);
     dup2(fileno(j->errors), STDERR_FILENO);
+    watch_leaks(true);
     Outcome o = run_test(c, folder, &why);
     if (why.n) fwrite(why.p, 1, why.n, j->result);
     fflush(j->result);
+    sb_free(&why);
+    if (has_leaks()) abort(); /* _exit() does not look for leaks */
     _exit(CHILD_EXIT + (int)o);
 }
 
@@ -362,6 +374,7 @@ static bool run_all(const Cli *c, Tests *t, const char *temp) {
 }
 
 int cmd_test(const Cli *c) {
+    watch_leaks(false); /* what children have from their parent is not theirs to free */
     Tests t = {0};
     int count[3] = {0}, code = EXIT_DONE;
     /* A target that cannot be is wrong usage, not a failure of each test. */

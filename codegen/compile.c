@@ -1,5 +1,7 @@
 /* compile.c: the compiler as a list of steps. */
 #include "codegen/compile.h"
+#include "scheduler/distribute.h"
+#include "scheduler/memory.h"
 #include "scheduler/passes.h"
 #include "utask/lower.h"
 
@@ -12,6 +14,10 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     utask_verify(p);
     if (strcmp(o->target, "interp") == 0) return p; /* the oracle runs the plain tree */
     pass_fuse(p);
+    utask_verify(p);
+    pass_distribute(p);
+    pass_memory(p);
+    pass_sync(p);
     utask_verify(p);
     return p;
 }

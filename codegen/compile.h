@@ -21,6 +21,23 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
  * are malloc'd and belong to the caller, also when this raises (on the Diag of p's context). */
 void compile_emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights);
 
+/* What code generation decides, for `braid explain`. */
+typedef struct LoopFacts {
+    const char *path;
+    int depth;    /* of loops around it */
+    int barriers; /* places in its body where all units meet, those of inner loops not counted */
+} LoopFacts;
+typedef struct CompileFacts {
+    int64_t arena_bytes; /* of tensors whose size is known at compile time */
+    int slots;           /* growable buffers */
+    size_t weights_bytes;
+    int functions;       /* different ones: equal groups share one */
+    int barriers;        /* places where all units meet, those in loops included */
+    VEC(LoopFacts) loops; /* an outer loop before its inner ones */
+} CompileFacts;
+/* Fills f (its arrays live in p's arena) as compile_emit_cpu would decide. Raises like it. */
+void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f);
+
 /* Text to shared library through the C compiler found at run time ($CC, else cc). The weights of the
  * text, if any, lie in TEXT_PATH.weights. Raises ST_IO. Files that the library needs beside it are written
  * into so_path's folder under so_path's name, and the library looks for them in its own folder:

@@ -125,6 +125,7 @@ static bool choose_axes(Contraction *k) {
     for (int i = 0; i < g->naxis; i++) {
         int64_t score = 0, n = axis_size(g->axis[i], -1);
         if (n >= 0 && n < 4) continue;
+        if (g->axis[i] == g->split && e_is_ival(g->grain, 1)) continue; /* tiles start at whole vectors */
         for (int j = 0; j < k->n; j++) {
             Product p = k->p[j];
             if (!orient(k, &p, g->axis[i])) continue;
@@ -213,11 +214,19 @@ static void choose_tile(Contraction *k) {
 }
 
 /* ---- packing --------------------------------------------------------------------------------------------- */
-/* Layout: [outer axes that the operand uses][tile][reduction axes, outermost first][lane]. */
+/* Layout: [outer axes that the operand uses][vector][reduction axes, outermost first][lane], with enough
+ * vectors behind for a tile to start at any of them. */
+/* Vectors of a packed operand: whole tiles, from any grain on. */
+static int64_t pack_vectors(const Contraction *k) {
+    int vec = k->g->em->vec;
+    return (axis_size(k->v, 0) + vec - 1) / vec + k->nv - 1;
+}
+
 static const char *pack(Contraction *k, Product *p) {
     Group *g = k->g;
     Emit *em = g->em;
     Cx *c = em->c;
+    int vec = em->vec;
     int64_t stride[MAX_RANK * 3], extent[MAX_RANK * 3], base, v_stride = 0, v_size = 0, total = 1;
     int n = 0;
     Expr *rest = p->vec_flat, *coef;
@@ -232,9 +241,8 @@ static const char *pack(Contraction *k, Product *p) {
         }
     }
     e_is_int(k->v->extent, &v_size);
-    int64_t tiles = (v_size + k->vt - 1) / k->vt;
-    stride[n] = v_stride * k->vt;
-    extent[n++] = tiles;
+    stride[n] = v_stride * vec;
+    extent[n++] = pack_vectors(k);
     int tile_at = n - 1;
     for (int i = 0; i < k->nraxis[p->set]; i++) {
         e_affine(c, rest, k->raxis[p->set][i], &coef, &rest);
@@ -243,28 +251,29 @@ static const char *pack(Contraction *k, Product *p) {
     }
     e_is_int(rest, &base);
     for (int i = 0; i < n; i++) total *= extent[i];
-    Sb key = {0};
+    Sb key = {.a = em->a};
     const Const *src = p->vec->t->data;
     sb_printf(&key, "pack %p %lld %lld %lld %d", (const void *)src->data, (long long)base, (long long)v_stride,
-              (long long)v_size, k->vt);
+              (long long)v_size, vec);
     for (int i = 0; i < n; i++) sb_printf(&key, " %lld*%lld", (long long)stride[i], (long long)extent[i]);
     const char *name = map_get(em->functions, key.p);
     if (!name) {
-        float *data = malloc((size_t)total * (size_t)k->vt * 4 + 64);
-        if (!data) die("out of memory packing weights");
+        float *data = em->held = malloc((size_t)total * (size_t)vec * 4 + 64);
+        if (!data) err(em->c->d, ST_MEMORY, NULL, "out of memory for packing weights");
         int64_t idx[MAX_RANK * 3] = {0};
         for (int64_t i = 0; i < total; i++) {
             int64_t at = base;
             for (int d = 0; d < n; d++) at += idx[d] * stride[d];
-            for (int l = 0; l < k->vt; l++) {
-                bool in = idx[tile_at] * k->vt + l < v_size;
+            for (int l = 0; l < vec; l++) {
+                bool in = idx[tile_at] * vec + l < v_size;
                 int64_t q = at + l * v_stride;
-                data[i * k->vt + l] = in && q >= 0 && q < src->count ? ((const float *)src->data)[q] : 0;
+                data[i * vec + l] = in && q >= 0 && q < src->count ? ((const float *)src->data)[q] : 0;
             }
             for (int d = n - 1; d >= 0 && ++idx[d] == extent[d]; d--) idx[d] = 0;
         }
-        name = emit_data(em, DT_F32, data, total * k->vt, p->vec->t->name ? p->vec->t->name : "packed");
+        name = emit_data(em, DT_F32, data, total * vec, p->vec->t->name ? p->vec->t->name : "packed");
         free(data);
+        em->held = NULL;
         map_set(em->functions, key.p, (void *)(uintptr_t)name);
     }
     sb_free(&key);
@@ -317,13 +326,20 @@ static const char *base_of(Contraction *k, int set, Expr *load, Expr *flat) {
     return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, load->t), fn_expr(&g->f, at));
 }
 
+/* Floats between two vectors of a packed operand: each vector is a stream of its own. */
+static int64_t stream_of(const Contraction *k, const Product *p) {
+    int64_t n = k->g->em->vec;
+    for (int i = 0; i < k->nraxis[p->set]; i++) n *= axis_size(k->raxis[p->set][i], 1);
+    return n;
+}
+
 /* Emits the call of the micro-kernel of one set for `rows` rows; writes the kernel where it is new. In the
  * group's function the axes v and m are bound to the tile's first lane and row. */
 static void call_micro(Contraction *k, int set, int rows, bool tail) {
     Group *g = k->g;
     Emit *em = g->em;
     Cx *c = em->c;
-    Micro u = {.k = k, .known = map_new(em->a)};
+    Micro u = {.k = k, .known = map_new(em->a), .params = {.a = em->a}, .args = {.a = em->a}, .body = {.a = em->a}};
     Sb *b = &u.body;
     const Product *q[MAX_PRODUCTS];
     int nq = 0, na = 0;
@@ -365,11 +381,12 @@ static void call_micro(Contraction *k, int set, int rows, bool tail) {
     for (int j = 0; j < nq; j++) {
         const char *off = q[j]->packed ? "" : along(&u, set, q[j]->vec_flat);
         for (int v = 0; v < k->nv; v++) {
-            const char *at = arena_printf(em->a, "b%d%s + %d", j, off, v * em->vec);
+            const char *at = q[j]->packed ? arena_printf(em->a, "b%d + %lld", j, (long long)v * stream_of(k, q[j]))
+                                          : arena_printf(em->a, "b%d%s + %d", j, off, v * em->vec);
             if (tail && !q[j]->packed) sb_printf(b, "%*sconst bk_vf w%d_%d = bk_loadn(%s, lanes - %d);\n", in, "", j, v, at, v * em->vec);
             else sb_printf(b, "%*sconst bk_vf w%d_%d = bk_loadv(%s);\n", in, "", j, v, at);
         }
-        if (q[j]->packed) sb_printf(b, "%*sb%d += %d;\n", in, "", j, k->vt);
+        if (q[j]->packed) sb_printf(b, "%*sb%d += %d;\n", in, "", j, em->vec);
     }
     for (int s = 0; s < na; s++) {
         const Product *p = NULL;
@@ -463,35 +480,23 @@ bool group_contraction(Group *g) {
         fn_count(f, g->value[i]);
         fn_count(f, g->position[i]);
     }
-    const char *nv = fn_expr(f, k.v->extent), *nm = k.m ? fn_expr(f, k.m->extent) : NULL;
-    fn_line(f, "const int64_t lanes_all = %s, tiles = (lanes_all + %d) / %d;", nv, k.vt - 1, k.vt);
-    if (nm) fn_line(f, "const int64_t rows_all = %s, blocks = (rows_all + %d) / %d;", nm, ROW_BLOCK - 1, ROW_BLOCK);
-    Expr *outer = e_int(c, 1);
-    int nouter = 0;
+    group_range(g);
+    int indent = f->indent, mark = f->bound.n;
     for (int i = 0; i < g->naxis; i++)
-        if (g->axis[i] != k.v && g->axis[i] != k.m) {
-            outer = e_mul(c, outer, g->axis[i]->extent);
-            nouter++;
-        }
-    group_jobs(g, arena_printf(em->a, "tiles%s%s", nm ? " * blocks" : "",
-                               nouter ? arena_printf(em->a, " * (%s)", fn_expr(f, outer)) : ""));
-    int mark = f->bound.n;
-    fn_line(f, "int64_t rest = job;");
-    fn_line(f, "const int64_t tile = rest %% tiles, v0 = tile * %d, lanes = bk_mini(lanes_all - v0, %d);", k.vt, k.vt);
-    fn_line(f, "rest /= tiles;");
-    if (nm) {
-        fn_line(f, "const int64_t first = rest %% blocks * %d, end = bk_mini(first + %d, rows_all);", ROW_BLOCK, ROW_BLOCK);
-        fn_line(f, "rest /= blocks;");
+        if (g->axis[i] != k.v && g->axis[i] != k.m) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
+    if (k.m) { /* blocks of rows, so that their operands stay in the cache for all tiles */
+        bool split = k.m == g->split;
+        fn_line(f, "for (int64_t first = %s; first < %s; first += %d) {", split ? "from" : "0",
+                split ? "to" : fn_expr(f, k.m->extent), ROW_BLOCK);
+        fn_open(f);
+        fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK, split ? "to" : fn_expr(f, k.m->extent));
     }
-    for (int i = g->naxis - 1; i >= 0; i--) {
-        if (g->axis[i] == k.v || g->axis[i] == k.m) continue;
-        const char *x = arena_printf(em->a, "i%d", i), *n = fn_expr(f, g->axis[i]->extent);
-        fn_line(f, "const int64_t %s = rest %% %s;", x, n);
-        fn_line(f, "rest /= %s;", n);
-        fn_bind(f, e_axis(c, g->axis[i]), x);
-    }
-    fn_line(f, "(void)rest;");
-    /* Packed operands: their tile. */
+    bool vsplit = k.v == g->split;
+    fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0",
+            vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
+    fn_open(f);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
+    /* Packed operands: where the tile starts. */
     for (int j = 0; j < k.n; j++) {
         Product *p = &k.p[j];
         if (!p->packed) continue;
@@ -499,22 +504,20 @@ bool group_contraction(Group *g) {
         for (int i = 0; i < g->naxis; i++)
             if (g->axis[i] != k.v && !e_is_ival(coef_of(c, p->vec_flat, g->axis[i]), 0))
                 at = e_add(c, e_mul(c, at, g->axis[i]->extent), e_axis(c, g->axis[i]));
-        int64_t each = k.vt;
-        for (int i = 0; i < k.nraxis[p->set]; i++) each *= axis_size(k.raxis[p->set][i], 1);
         /* The weights are an argument, so that equal layers share this function. */
         Tensor *w = tensor_new(c, TK_CONST, DT_F32, 0, NULL);
         Const *data = NEW(em->a, Const);
         *data = (Const){.dtype = DT_F32, .count = 1, .data = p->weights};
         w->data = data;
         map_seti(em->const_name, (uint64_t)(uintptr_t)data->data, (void *)(uintptr_t)p->weights);
-        fn_line(f, "const float *const w%d = %s + ((%s) * tiles + tile) * %lld;", p->slot, f->tensor(f, w),
-                fn_expr(f, at), (long long)each);
+        fn_line(f, "const float *const w%d = %s + ((%s) * %lld + v0 / %d) * %lld;", p->slot, f->tensor(f, w),
+                fn_expr(f, at), (long long)pack_vectors(&k), em->vec, (long long)stream_of(&k, p));
     }
     for (int j = 0; j < k.n; j++)
         fn_line(f, "float g%d[%d] __attribute__((aligned(64)));", k.p[j].slot, k.mr * k.vt);
     bool plain_vec = false; /* an operand that is not padded to whole vectors */
     for (int j = 0; j < k.n; j++) plain_vec |= !k.p[j].packed || k.p[j].both;
-    if (nm) {
+    if (k.m) {
         fn_line(f, "for (int64_t m0 = first, rows; m0 < end; m0 += rows) {");
         fn_open(f);
         fn_bind(f, e_axis(c, k.m), "m0");
@@ -551,11 +554,10 @@ bool group_contraction(Group *g) {
     for (int i = g->naxis - 1; i >= 0; i--)
         if (g->axis[i] != k.v && g->axis[i] != k.m) fn_bind(f, e_axis(c, g->axis[i]), arena_printf(em->a, "i%d", i));
     epilogue(&k);
-    if (nm) {
+    while (f->indent > indent) {
         f->indent--;
         fn_line(f, "}");
     }
-    f->indent--;
-    fn_line(f, "}");
+    f->bound.n = mark;
     return true;
 }

@@ -5,10 +5,15 @@
 #include "codegen/emit.h"
 #include "codegen/embed.h"
 #include "codegen/emit_tree.h"
+#include <stdlib.h>
 
 /* Constants up to this many bytes in all are part of the text; beyond, a file that the assembler
  * includes; beyond WEIGHTS_MAPPED, a file beside the library that it maps. */
+#if BRAID_TINY
+#define WEIGHTS_INLINE 256
+#else
 #define WEIGHTS_INLINE 4096
+#endif
 
 static const Target cpu_target = {
     .name = "cpu",
@@ -90,19 +95,23 @@ static void weights_text(Emit *em, Sb *out) {
     sb_puts(out, em->consts.p);
 }
 
-void compile_emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights) {
-    Sb functions = {0};
-    Emit em = {.p = p, .c = p->cx, .a = p->cx->a, .target = &cpu_target, .text = &functions};
+static void emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights, CompileFacts *facts) {
     Diag *d = p->cx->d;
+    Sb functions = {.d = d};
+    Emit em = {.p = p, .c = p->cx, .a = p->cx->a, .target = &cpu_target, .text = &functions, .facts = facts,
+               .body = {.d = d}, .weights = {.d = d}, .consts = {.d = d}};
     /* Everything below may raise: text built so far is freed on the way out. */
+    text->d = d;
     jmp_buf jb, *up = d->top;
     d->top = &jb;
     if (setjmp(jb)) {
         d->top = up;
+        text->d = NULL;
         sb_free(&functions);
         sb_free(&em.body);
         sb_free(&em.weights);
         sb_free(&em.consts);
+        free(em.held);
         err(d, d->status, NULL, "%s", arena_strdup(em.a, d->message));
     }
     em.vec = compile_vector_width(d, o);
@@ -110,7 +119,7 @@ void compile_emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights
     em.extern_files = map_new(em.a);
     em.const_name = map_new(em.a);
     em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
-    em.plan = memory_plan(p);
+    em.plan = *p->mem;
     emit_tree(&em);
     sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(&em, p->name), em.target->name);
     sb_printf(text, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_VEC %d\n", em.vec);
@@ -137,12 +146,40 @@ void compile_emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights
     c_string(text, p->name ? p->name : "");
     sb_printf(text, "\n#define BK_NIN %d\n#define BK_NOUT %d\n#define BK_NSLOT %d\n#define BK_NSITE %d\n#define BK_UNITS 1\n", p->nin, p->nout,
               em.plan.nslot, p->cx->site.n);
+    /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
+#if BRAID_TINY
+    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n", (long long)em.plan.arena);
+#else
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n", (long long)em.plan.arena + 4096);
+#endif
     sb_puts(text, embedded_text(em.target->entry));
     d->top = up;
+    facts->arena_bytes = em.plan.arena;
+    facts->slots = em.plan.nslot;
+    facts->weights_bytes = em.weights.n;
+    facts->functions = em.nfunction;
     *weights = em.weights;
+    text->d = weights->d = NULL;
     if (weights->n <= WEIGHTS_INLINE) sb_free(weights);
     sb_free(&functions);
     sb_free(&em.body);
     sb_free(&em.consts);
+}
+
+void compile_emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights) {
+    CompileFacts facts = {0};
+    emit_cpu(p, o, text, weights, &facts);
+}
+
+void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f) {
+    Sb text = {0}, weights = {0};
+    Diag *d = p->cx->d;
+    jmp_buf jb, *up = d->top;
+    d->top = &jb;
+    bool ok = setjmp(jb) == 0;
+    if (ok) emit_cpu(p, o, &text, &weights, f);
+    d->top = up;
+    sb_free(&text);
+    sb_free(&weights);
+    if (!ok) err(d, d->status, NULL, "%s", arena_strdup(p->cx->a, d->message));
 }

@@ -33,6 +33,8 @@ typedef struct Emit {
     Sb consts;                /* declarations of constants */
     int nfunction, nconst;
     int *tensor_declared;     /* by id */
+    CompileFacts *facts;
+    void *held;               /* freed when emission is left by an error */
 } Emit;
 
 /* ---- scalar code inside one function (emit_expr.c) ---------------------------------------------- */
@@ -80,6 +82,8 @@ typedef struct Group {
     Tensor **t;               /* members */
     Expr **value, **position; /* of each member: what is stored and where, over the axes below */
     int naxis;
+    Axis *split;              /* shared among the units, in grains; NULL: unit 0 computes all */
+    Expr *grain;
     Axis *axis[MAX_RANK];     /* loop axes, outermost first, none of extent 1 */
     VEC(Tensor *) arg_t;      /* tensors that the function takes, in order of use */
     VEC(Sym *) arg_s;
@@ -91,8 +95,10 @@ typedef struct Group {
 void emit_group(Emit *em, Fn *kernel, Stmt *s);
 /* Stores every member at the current position of the axes. */
 void group_members(Group *g);
-/* A job loop over `njob` equal parts, shared by the units: opens it and returns the job's name. */
-const char *group_jobs(Group *g, const char *njob);
+/* Computes this unit's range [from, to) of the split axis; without one, only unit 0 goes on. */
+const char *group_range(Group *g);
+/* Opens the loop over axis x, this unit's range of it where it is the split one. */
+void group_loop(Group *g, Axis *x, const char *name);
 /* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;
  * false: nothing was emitted (contract.c). */
 bool group_contraction(Group *g);

@@ -240,7 +240,7 @@ static const char *bitcast(Fn *f, DType t, DType s, const char *x) {
 /* ---- conditional parts ------------------------------------------------------------------------------------------ */
 static const char *conditional(Fn *f, Expr *e) {
     const char *cond = fn_expr(f, e->a[0]), *arm[2];
-    Sb part[2] = {{0}, {0}}, *out = f->out;
+    Sb part[2] = {{.a = f->a}, {.a = f->a}}, *out = f->out;
     for (int k = 0; k < 2; k++) {
         f->out = &part[k];
         int mark = fn_open(f);

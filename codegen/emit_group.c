@@ -3,6 +3,7 @@
  * Axes that every access walks contiguously are collapsed into one; the last axis is the lane loop.
  * Parts that do not depend on it are computed before it. */
 #include "codegen/emit.h"
+#include "scheduler/distribute.h"
 
 /* ---- how the function names things -------------------------------------------------------------------- */
 static const char *group_tensor(Fn *f, Tensor *t) {
@@ -57,11 +58,15 @@ static void collapse(Group *g) {
     Cx *c = g->em->c;
     for (int d = g->naxis - 2; d >= 0; d--) {
         Axis *a = g->axis[d], *b = g->axis[d + 1];
-        bool ok = true;
+        bool ok = b != g->split; /* the units' ranges stay contiguous */
         for (int i = 0; i < g->n && ok; i++)
             ok = collapsible(c, map_new(g->em->a), g->value[i], a, b) && contiguous(c, g->position[i], a, b);
         if (!ok) continue;
         Axis *both = axis_new(c, e_mul(c, a->extent, b->extent));
+        if (a == g->split) {
+            g->split = both;
+            g->grain = e_mul(c, g->grain, b->extent);
+        }
         Axis *from[2] = {a, b};
         Expr *to[2] = {e_int(c, 0), e_axis(c, both)};
         for (int i = 0; i < g->n; i++) {
@@ -85,16 +90,30 @@ void group_members(Group *g) {
     }
 }
 
-const char *group_jobs(Group *g, const char *njob) {
-    fn_line(&g->f, "const int64_t jobs = %s;", njob);
-    fn_line(&g->f, "for (int64_t job = jobs * unit / nunit, last = jobs * (unit + 1) / nunit; job < last; job++) {");
-    fn_open(&g->f);
-    return "job";
+const char *group_range(Group *g) {
+    Fn *f = &g->f;
+    if (!g->split) {
+        fn_line(f, "if (unit != 0) return;");
+        return NULL;
+    }
+    const char *n = fn_expr(f, g->split->extent), *grain = fn_expr(f, g->grain);
+    fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);", n, grain);
+    fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
+    fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
+    return "from";
+}
+
+void group_loop(Group *g, Axis *x, const char *name) {
+    Fn *f = &g->f;
+    bool split = x == g->split;
+    fn_line(f, "for (int64_t %s = %s; %s < %s; %s++) {", name, split ? "from" : "0", name,
+            split ? "to" : fn_expr(f, x->extent), name);
+    fn_open(f);
+    fn_bind(f, e_axis(f->c, x), name);
 }
 
 static void loops(Group *g) {
     Fn *f = &g->f;
-    Cx *c = f->c;
     int n = g->naxis, mark = f->bound.n, indent = f->indent;
     uint8_t flags = 0;
     for (int i = 0; i < g->n; i++) {
@@ -102,38 +121,13 @@ static void loops(Group *g) {
         fn_count(f, g->position[i]);
         flags |= g->value[i]->flags;
     }
-    if (!n) {
-        fn_line(f, "if (unit != 0) return;");
-        group_members(g);
-        return;
+    group_range(g);
+    for (int d = 0; d < n; d++) {
+        /* What the loops inside do not change. */
+        for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], n - d, g->axis + d);
+        if (d == n - 1 && !(flags & (EF_REDUCE | EF_GUARD))) fn_line(f, "%s", g->em->target->simd);
+        group_loop(g, g->axis[d], arena_printf(f->a, "i%d", d));
     }
-    if (n == 1) {
-        /* Whole vectors for each unit. */
-        fn_line(f, "const int64_t n = %s, part = (n + 16 * nunit - 1) / (16 * nunit) * 16;",
-                fn_expr(f, g->axis[0]->extent));
-        fn_line(f, "const int64_t lo = bk_mini(part * unit, n), hi = bk_mini(lo + part, n);");
-        for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, g->axis);
-    } else {
-        Expr *jobs = e_int(c, 1);
-        for (int i = 0; i < n - 1; i++) jobs = e_mul(c, jobs, g->axis[i]->extent);
-        group_jobs(g, fn_expr(f, jobs));
-        if (n > 2) fn_line(f, "int64_t rest = job;");
-        for (int i = n - 2; i >= 0; i--) {
-            const char *x = arena_printf(f->a, "i%d", i), *e = fn_expr(f, g->axis[i]->extent);
-            if (i == 0) fn_line(f, "const int64_t i0 = %s;", n > 2 ? "rest" : "job");
-            else {
-                fn_line(f, "const int64_t %s = rest %% %s;", x, e);
-                fn_line(f, "rest /= %s;", e);
-            }
-            fn_bind(f, e_axis(c, g->axis[i]), x);
-        }
-        fn_line(f, "const int64_t lo = 0, hi = %s;", fn_expr(f, g->axis[n - 1]->extent));
-        for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, g->axis + n - 1);
-    }
-    if (!(flags & (EF_REDUCE | EF_GUARD))) fn_line(f, "%s", g->em->target->simd);
-    fn_line(f, "for (int64_t i = lo; i < hi; i++) {");
-    fn_open(f);
-    fn_bind(f, e_axis(c, g->axis[n - 1]), "i");
     group_members(g);
     while (f->indent > indent) {
         f->indent--;
@@ -145,7 +139,7 @@ static void loops(Group *g) {
 void emit_group(Emit *em, Fn *kernel, Stmt *s) {
     Cx *c = em->c;
     Tensor *lead = s->op.t[0];
-    Group g = {.em = em, .s = s, .n = s->op.n, .t = s->op.t};
+    Group g = {.em = em, .s = s, .n = s->op.n, .t = s->op.t, .body = {.a = em->a}};
     g.f = (Fn){.em = em, .c = c, .a = em->a, .out = &g.body, .indent = 1, .uses = map_new(em->a),
                .tensor = group_tensor, .symbol = group_symbol, .load = group_load, .user = &g};
     g.value = NEWN(em->a, Expr *, g.n);
@@ -158,12 +152,14 @@ void emit_group(Emit *em, Fn *kernel, Stmt *s) {
     }
     for (int d = 0; d < lead->rank; d++)
         if (!e_is_ival(lead->dim[d], 1)) g.axis[g.naxis++] = lead->axis[d];
+    g.split = s->op.split;
+    if (g.split) g.grain = e_int(c, split_grain(g.split->extent));
     if (!group_contraction(&g)) {
         collapse(&g);
         loops(&g);
     }
     /* Parameters in order of use, so that equal groups give equal text. */
-    Sb params = {0}, args = {0};
+    Sb params = {.a = em->a}, args = {.a = em->a};
     sb_puts(&params, "bk_ctx *k, int unit, int nunit");
     sb_puts(&args, "k, unit, nunit");
     for (int i = 0; i < g.n; i++) {

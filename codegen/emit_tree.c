@@ -1,9 +1,9 @@
 /* emit_tree.c: the kernel: statements to C control flow, pointers to storage, barriers.
  *
  * Every unit runs all of it: uniform values are computed by each unit itself, groups share their
- * domains among the units. A barrier stands where a statement reads what another unit may have
- * written since the last one, or writes memory that another unit may still read. */
+ * domains among the units. */
 #include "codegen/emit_tree.h"
+#include "scheduler/passes.h"
 
 /* ---- names ---------------------------------------------------------------------------------------------- */
 static const char *tensor_name(Fn *f, Tensor *t) {
@@ -34,70 +34,7 @@ static void declare_symbol(Tree *x, Sym *s) {
     sb_printf(&x->decl, "    %s %s = 0;\n", c_type(s->dtype), symbol_name(&x->f, s));
 }
 
-/* ---- barriers ---------------------------------------------------------------------------------------------- */
-/* Storage of a tensor for conflicts: what aliases is one (phi and its buffers, view and base). */
-static void touch(Tree *x, Tensor *t, bool write) {
-    if (!t) return;
-    if (t->kind == TK_VIEW) {
-        touch(x, t->base, write);
-        return;
-    }
-    Mem *m = mem_of(t);
-    if (m && m->kind == M_ELEM) {
-        touch(x, m->via, write);
-        return;
-    }
-    if (t->kind == TK_JOIN) {
-        /* whichever arm it points to */
-        for (int i = 0; i < x->alias.n; i++)
-            if (x->alias.p[i].t == t) touch(x, x->alias.p[i].of, write);
-        return;
-    }
-    if (t->kind == TK_PHI && !write)
-        for (int i = 0; i < x->alias.n; i++)
-            if (x->alias.p[i].t == t) touch(x, x->alias.p[i].of, false);
-    if (t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
-    Access a = {t, write};
-    vec_push(x->em->a, &x->now, a);
-}
-
-/* A next value and its phi are different buffers, used in turn. */
-static bool overlap(const Tensor *a, const Tensor *b) {
-    if (a == b) return true;
-    Mem *x = mem_of(a), *y = mem_of(b);
-    if (x->via == b || y->via == a) return false;
-    int nx = a->kind == TK_PHI || x->kind == M_CARRY ? 2 : 1, ny = b->kind == TK_PHI || y->kind == M_CARRY ? 2 : 1;
-    if (x->kind == M_CARRY) x = mem_of(x->via);
-    if (y->kind == M_CARRY) y = mem_of(y->via);
-    if (x->kind != M_STATIC || y->kind != M_STATIC) return x == y;
-    for (int i = 0; i < nx; i++)
-        for (int j = 0; j < ny; j++)
-            if (x->off[i] < y->off[j] + y->bytes + 64 && y->off[j] < x->off[i] + x->bytes + 64) return true;
-    return false;
-}
-
-static void emit_barrier(Tree *x) {
-    fn_line(&x->f, "if ((st = bk_barrier(k)) != BK_OK) return st;");
-    x->pending.n = 0;
-    x->barriers++;
-}
-
-/* Compares what the next statement touches (x->now) with what is pending; then it is pending itself. */
-static void order(Tree *x) {
-    bool need = false;
-    for (int i = 0; i < x->now.n && !need; i++)
-        for (int j = 0; j < x->pending.n && !need; j++)
-            need = (x->now.p[i].write || x->pending.p[j].write) && overlap(x->now.p[i].t, x->pending.p[j].t);
-    if (need) emit_barrier(x);
-    x->accesses += x->now.n;
-    for (int i = 0; i < x->now.n; i++) vec_push(x->em->a, &x->pending, x->now.p[i]);
-    x->now.n = 0;
-}
-
-static void touch_load(void *user, Expr *e) { touch(user, e->t, false); }
-static void touch_expr(Tree *x, Expr *e) {
-    if (e && (e->flags & EF_LOAD)) e_each_load(x->em->c, e, touch_load, x);
-}
+static void emit_barrier(Tree *x) { fn_line(&x->f, "if ((st = bk_barrier(k)) != BK_OK) return st;"); }
 
 /* ---- storage ------------------------------------------------------------------------------------------------- */
 static const char *bytes_text(Tree *x, Tensor *t) {
@@ -175,9 +112,6 @@ static void emit_extern(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
     extern_text(em, s->ext.row->file);
-    for (int i = 0; i < s->ext.nin; i++) touch(x, s->ext.in[i], false);
-    for (int i = 0; i < s->ext.nout; i++) touch(x, s->ext.out[i], true);
-    order(x);
     fn_line(f, "{ /* %s: %s */", s->ext.row->name, emit_comment(em, s->path));
     f->indent++;
     int id = x->next_id++;
@@ -231,9 +165,6 @@ static void emit_loop(Tree *x, Stmt *s) {
     Loop l = {s, x->loop, symbol_name(f, s->loop.iter)};
     int id = x->next_id++;
     declare_symbol(x, s->loop.iter);
-    touch_expr(x, s->loop.cond0);
-    touch_expr(x, s->loop.trips);
-    order(x);
     fn_line(f, "/* loop %s */", emit_comment(em, s->path));
     for (int i = 0; i < s->loop.syms.n; i++) {
         LoopSym *y = &s->loop.syms.p[i];
@@ -245,8 +176,6 @@ static void emit_loop(Tree *x, Stmt *s) {
         Mem *m = mem_of(c->phi);
         const char *ty = c_store(c->phi->dtype), *name = tensor_name(f, c->phi);
         declare_tensor(x, c->phi, "NULL");
-        Alias al = {c->phi, c->init};
-        vec_push(em->a, &x->alias, al);
         if (m->kind == M_BUMP) {
             sb_printf(&x->decl, "    %s *%s_a = NULL, *%s_b = NULL;\n", ty, name, name);
             for (int k = 0; k < 2; k++)
@@ -271,21 +200,15 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "for (%s = 0; %s%s%s; %s++) {", l.counter, trips ? arena_printf(em->a, "%s < %s", l.counter, trips) : "",
             trips && s->loop.cond_next ? " && " : "", s->loop.cond_next ? arena_printf(em->a, "go%d", id) : "", l.counter);
     f->indent++;
-    /* What is pending here also stands for the end of the previous iteration: that ends in a barrier. */
     fn_line(f, "if (%s >= k->max_iterations) {", l.counter);
     fn_line(f, "    bk_fault(k, %d);", s->loop.cap_site);
     fn_line(f, "    return BK_FAULT;");
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
-    AccessVec before = {0};
-    for (int i = 0; i < x->pending.n; i++) vec_push(em->a, &before, x->pending.p[i]);
-    int accesses = x->accesses;
+    LoopFacts fact = {s->path, s->loop.body->depth - 1, sync_count(s->loop.body)};
+    vec_push(em->a, &em->facts->loops, fact);
     x->loop = &l;
     emit_seq(x, s->loop.body);
-    if (s->loop.cond_next) touch_expr(x, s->loop.cond_next);
-    for (int i = 0; i < s->loop.syms.n; i++) touch_expr(x, s->loop.syms.p[i].next);
-    order(x);
-    bool memory = x->accesses > accesses;
     /* Carried values change together. */
     for (int i = 0; i < s->loop.syms.n; i++) {
         LoopSym *y = &s->loop.syms.p[i];
@@ -298,72 +221,40 @@ static void emit_loop(Tree *x, Stmt *s) {
         LoopCarry *c = &s->loop.carry.p[i];
         fn_line(f, "%s = %s;", tensor_name(f, c->phi), tensor_name(f, c->next));
     }
-    if (memory) emit_barrier(x);
+    if (s->loop.barrier) emit_barrier(x);
+    else fn_line(f, "if (nunit == 1 && (st = bk_state(k)) != BK_OK) return st;");
     x->loop = l.up;
     f->indent--;
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
-    /* With no iteration at all, what was pending still is. */
-    if (memory)
-        for (int i = 0; i < before.n; i++) vec_push(em->a, &x->pending, before.p[i]);
 }
 
 static void emit_branch(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
-    touch_expr(x, s->br.cond);
-    order(x);
     for (int i = 0; i < s->br.syms.n; i++) declare_symbol(x, s->br.syms.p[i].sym);
     for (int i = 0; i < s->br.joins.n; i++) declare_tensor(x, s->br.joins.p[i].out, "NULL");
-    AccessVec before = {0}, after = {0};
-    for (int i = 0; i < x->pending.n; i++) vec_push(em->a, &before, x->pending.p[i]);
     for (int k = 0; k < 2; k++) {
         if (k) fn_line(f, "} else {");
         else fn_line(f, "if (%s) { /* %s */", expr_text(x, s->br.cond), emit_comment(em, s->path));
         f->indent++;
-        x->pending.n = 0;
-        for (int i = 0; i < before.n; i++) vec_push(em->a, &x->pending, before.p[i]);
         emit_seq(x, s->br.arm[k]);
-        for (int i = 0; i < s->br.syms.n; i++) touch_expr(x, s->br.syms.p[i].arm[k]);
-        order(x);
         for (int i = 0; i < s->br.syms.n; i++)
             fn_line(f, "%s = %s;", symbol_name(f, s->br.syms.p[i].sym), expr_text(x, s->br.syms.p[i].arm[k]));
         for (int i = 0; i < s->br.joins.n; i++) {
             Join *j = &s->br.joins.p[i];
             if (!j->arm[k]) continue;
             fn_line(f, "%s = (%s *)(uintptr_t)%s;", tensor_name(f, j->out), c_store(j->out->dtype), tensor_name(f, j->arm[k]));
-            Alias al = {j->out, j->arm[k]};
-            vec_push(em->a, &x->alias, al);
         }
-        for (int i = 0; i < x->pending.n; i++) vec_push(em->a, &after, x->pending.p[i]);
         f->indent--;
     }
     fn_line(f, "}");
-    x->pending.n = 0;
-    for (int i = 0; i < after.n; i++) {
-        bool have = false;
-        for (int j = 0; j < x->pending.n && !have; j++)
-            have = x->pending.p[j].t == after.p[i].t && x->pending.p[j].write == after.p[i].write;
-        if (!have) vec_push(em->a, &x->pending, after.p[i]);
-    }
-}
-
-static void drop_own(Tree *x, const Stmt *s) {
-    int n = 0;
-    for (int i = 0; i < x->now.n; i++) {
-        bool own = false;
-        for (int k = 0; k < s->op.n; k++) own |= x->now.p[i].t == s->op.t[k];
-        if (!own) x->now.p[n++] = x->now.p[i];
-    }
-    x->now.n = n;
 }
 
 static void emit_stmt(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     switch (s->kind) {
     case S_LET:
-        touch_expr(x, s->let.e);
-        order(x);
         declare_symbol(x, s->let.sym);
         fn_line(f, "%s = %s;", symbol_name(f, s->let.sym), expr_text(x, s->let.e));
         break;
@@ -374,18 +265,13 @@ static void emit_stmt(Tree *x, Stmt *s) {
         fn_line(f, "}");
         break;
     case S_OP:
-        for (int i = 0; i < s->op.n; i++) touch_expr(x, s->op.t[i]->body);
-        drop_own(x, s); /* members are read at their own positions only */
-        for (int i = 0; i < s->op.n; i++) {
-            touch(x, s->op.t[i], true);
-            place(x, s->op.t[i], bytes_text(x, s->op.t[i]));
-        }
-        order(x);
+        for (int i = 0; i < s->op.n; i++) place(x, s->op.t[i], bytes_text(x, s->op.t[i]));
         emit_group(x->em, f, s);
         break;
     case S_EXTERN: emit_extern(x, s); break;
     case S_LOOP: emit_loop(x, s); break;
     case S_BRANCH: emit_branch(x, s); break;
+    case S_BARRIER: emit_barrier(x); break;
     default: die("statement kind %d", s->kind);
     }
 }
@@ -423,14 +309,15 @@ static void emit_output(Tree *x, int i) {
 }
 
 void emit_tree(Emit *em) {
-    Tree x = {.em = em};
-    Sb body = {0};
+    Tree x = {.em = em, .decl = {.a = em->a}};
+    Sb body = {.a = em->a};
     x.f = (Fn){.em = em, .c = em->c, .a = em->a, .out = &body, .indent = 1, .uses = map_new(em->a),
                .tensor = tensor_name, .symbol = symbol_name, .user = &x};
     emit_seq(&x, em->p->top);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
-    fn_line(&x.f, "if ((st = bk_barrier(k)) != BK_OK) return st;");
+    em->facts->barriers = sync_count(em->p->top);
+    for (int i = 0; i < em->facts->loops.n; i++) em->facts->barriers += em->facts->loops.p[i].barriers;
     fn_line(&x.f, "if (unit == 0) {");
     x.f.indent++;
     for (int i = 0; i < em->p->nout; i++) emit_output(&x, i);

@@ -5,16 +5,6 @@
 #include "codegen/emit.h"
 #include "codegen/extern/table.h"
 
-typedef struct Access {
-    Tensor *t;
-    bool write;
-} Access;
-typedef VEC(Access) AccessVec;
-
-typedef struct Alias { /* t may be `of`'s memory */
-    Tensor *t, *of;
-} Alias;
-
 typedef struct Loop {
     Stmt *s;
     struct Loop *up;
@@ -26,10 +16,7 @@ typedef struct Tree {
     Fn f;              /* writes em->body */
     Sb decl;           /* declarations at the top of the kernel */
     Loop *loop;        /* innermost */
-    AccessVec pending; /* since the last barrier */
-    AccessVec now;     /* of the statement at hand */
-    VEC(Alias) alias;
-    int next_id, barriers, accesses;
+    int next_id;
 } Tree;
 
 /* Writes the kernel's body: declarations and statements, outputs. */

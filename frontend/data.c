@@ -92,6 +92,7 @@ static void put_tensor(Sb *s, const Const *t, const char *name) {
 }
 
 static void put_message(Sb *s, unsigned field, Sb *m) {
+    if (m->failed) sb_fail(s);
     put_bytes(s, field, m->p, m->n);
     sb_free(m);
 }

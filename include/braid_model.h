@@ -11,7 +11,8 @@
  *     m->session_free(session);
  *
  * Status codes (int): 0 done, 3 an input is wrong, 4 a run-time check failed (an index, a shape,
- * the iteration cap), 5 out of memory, 7 wrong use (a session entered by two threads at once).
+ * the iteration cap), 5 out of memory, 6 the file of weights that belongs beside the library
+ * (LIBRARY.weights) is missing or damaged, 7 wrong use (a session entered by two threads at once).
  *
  * Sessions are independent of each other. One session is for one thread at a time.
  */

@@ -135,7 +135,8 @@ braid_status braid_value_write(const braid_value *v, const char *path, braid_err
         return rt_fail(e, BRAID_USAGE, "only a tensor can be a .npy file");
     else
         npy_print(&s, v);
-    braid_status st = rt_write_file(path, s.p, s.n, e);
+    braid_status st = s.failed ? rt_fail(e, BRAID_MEMORY, "out of memory for the file")
+                               : rt_write_file(path, s.p, s.n, e);
     sb_free(&s);
     return st;
 }

@@ -184,6 +184,7 @@ void npy_print(Sb *s, const braid_value *v) {
     /* The elements start at a multiple of 64; the header ends with a line break. */
     size_t pad = 63 - (10 + head.n) % 64;
     size_t length = head.n + pad + 1;
+    if (head.failed) sb_fail(s);
     sb_write(s, "\x93NUMPY\x01\x00", 8);
     sb_write(s, (char[]){(char)(length & 255), (char)(length >> 8)}, 2);
     sb_write(s, head.p, head.n);

@@ -15,7 +15,10 @@ void proto_print(Sb *s, const braid_value *v) {
     int n = !in ? 0 : in->kind == BRAID_SEQUENCE ? in->nitem : 1;
     Const *k = calloc((size_t)n + 1, sizeof *k);
     const Const **t = calloc((size_t)n + 1, sizeof *t);
-    if (!k || !t) die("out of memory");
+    if (!k || !t) {
+        sb_fail(s);
+        n = 0;
+    }
     for (int i = 0; i < n; i++) {
         k[i] = as_const(in->kind == BRAID_SEQUENCE ? in->item[i] : in);
         t[i] = &k[i];
@@ -27,7 +30,7 @@ void proto_print(Sb *s, const braid_value *v) {
                    .n = n,
                    .t = t,
                    .name = ""};
-    data_write(s, &d);
+    if (k && t) data_write(s, &d);
     free(k);
     free((void *)t);
 }
@@ -50,9 +53,10 @@ static braid_status from_data(const DataValue *d, braid_dtype dtype, braid_value
         st = braid_value_new_sequence(d->n ? (braid_dtype)d->t[0]->dtype : dtype, &v, e);
         for (int i = 0; !st && i < d->n; i++) {
             st = from_const(d->t[i], &item, e);
-            if (!st && (st = braid_value_append(v, item, NULL))) {
+            if (!st && (st = braid_value_append(v, item, e))) {
                 braid_value_free(item);
-                st = rt_fail(e, BRAID_INPUT, "the sequence's items differ in element type");
+                if (st == BRAID_USAGE)
+                    st = rt_fail(e, BRAID_INPUT, "the sequence's items differ in element type");
             }
         }
     }

@@ -38,6 +38,8 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
         int st = model->lib->session_new(&c, &s->lib_session);
         if (st) {
             free(s);
+            if (st == BRAID_IO)
+                return rt_fail(e, BRAID_IO, "the library's file of weights is missing or damaged");
             return rt_fail(e, (braid_status)st, "no memory or threads for a session");
         }
     }

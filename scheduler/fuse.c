@@ -350,6 +350,7 @@ void pass_fuse(Program *p) {
         Tensor *t = f.order.p[i];
         if (should_fuse(&f, t)) {
             t->fused = true;
+            p->nfused++;
             Inline s = {f.c, t};
             TensorVec *u = &f.users[t->id];
             for (int k = 0; k < u->n; k++) {

@@ -242,7 +242,7 @@ static void place(Planner *q) {
     }
 }
 
-MemPlan memory_plan(Program *p) {
+void pass_memory(Program *p) {
     Arena *a = p->cx->a;
     Planner q = {.p = p, .a = a};
     q.def_loop = NEWN(a, LoopPos *, p->ntensor + 1);
@@ -257,5 +257,5 @@ MemPlan memory_plan(Program *p) {
     uses(&q, p->top);
     for (int i = 0; i < p->nout; i++) use(&q, p->out[i].t, end);
     place(&q);
-    return q.plan;
+    p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
 }

@@ -23,14 +23,14 @@ typedef struct Mem {
     int first, last;  /* statement numbers between which it lives */
 } Mem;
 
-typedef struct MemPlan {
+typedef struct MemPlan { /* Program.mem */
     int64_t arena;    /* bytes of all static storage */
     int nslot;
     int64_t live_max; /* largest total of static storage alive at once */
 } MemPlan;
 
-/* Requires passes to be done. Sets Tensor.plan of every tensor with storage. */
-MemPlan memory_plan(Program *p);
+/* Requires passes to be done. Sets Program.mem, and Tensor.plan of every tensor with storage. */
+void pass_memory(Program *p);
 static inline Mem *mem_of(const Tensor *t) { return t->plan; }
 
 #endif

@@ -14,4 +14,9 @@ void pass_dead_code(Program *p);
  * members read each other only at their own position. */
 void pass_fuse(Program *p);
 
+/* Requires pass_distribute and memory_plan. Places BARRIER statements and Stmt.loop.barrier. */
+void pass_sync(Program *p);
+/* Barriers of one pass over q, those of inner loops not counted. */
+int sync_count(const Seq *q);
+
 #endif

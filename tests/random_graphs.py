@@ -24,7 +24,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto as TP, helper, numpy_helper
 
-from random_model import DTYPES, Nope, Program, Sym
+from random_control import Program
+from random_model import DTYPES, Sym
 
 ELEM = {"f32": TP.FLOAT, "f64": TP.DOUBLE, "f16": TP.FLOAT16, "i64": TP.INT64, "i32": TP.INT32,
         "u8": TP.UINT8, "bool": TP.BOOL}
@@ -84,8 +85,8 @@ class Emit:
     # ---- graphs
     def info(self, name, v, dims, declare):
         """The declaration of a value."""
-        if declare == "nothing":
-            return helper.make_empty_tensor_value_info(name)
+        if v.dtype == "seq":
+            return helper.make_tensor_sequence_value_info(name, ELEM[v.elem[0]], None)
         if dims is None or declare == "type":
             return helper.make_tensor_value_info(name, ELEM[v.dtype], None)
         shape = []
@@ -104,9 +105,12 @@ class Emit:
     def node(self, op, ins, outs, **attrs):
         return helper.make_node(op, ins, outs, name="" if self.tame else "n%d" % self.r.randint(0, 9), **attrs)
 
-    def copy(self, nodes, name):
+    def copy(self, nodes, name, seq):
         """A value in memory of its own; whatever the type."""
         shape, out = self.temp(), self.temp()
+        if seq:
+            nodes.append(self.node("Identity", [name], [out]))
+            return out
         nodes.append(self.node("Shape", [name], [shape]))
         nodes.append(self.node("Expand", [name, shape], [out]))
         return out
@@ -136,7 +140,7 @@ class Emit:
             seen.add(v)
             dims = s.shape_of_result.get(i, v.dims)
             if self.tame and not own:
-                name_of = self.copy(nodes, name_of)
+                name_of = self.copy(nodes, name_of, v.dtype == "seq")
             elif s.parent is None and v in s.params:
                 nodes.append(self.node("Identity", [name_of], [name_of + ".out"]))
                 name_of += ".out"
@@ -149,8 +153,6 @@ class Emit:
                 dims = ()
             inside = dims is not None and any(isinstance(d, Sym) and d.scope is not None for d in dims)
             how = self.how() if s.parent and not inside else "type" if s.parent is None and inside else self.how()
-            if not s.parent and how == "nothing":
-                how = "type"
             outs.append(self.info(name_of, v, dims, how))
         ins = []
         for i, v in enumerate(s.params):
@@ -187,8 +189,9 @@ class Emit:
             x = n.attrs["value"]
             if x.dtype == np.int64 and x.ndim <= 1 and x.size and self.chance(.4):
                 attrs = {"value_int": int(x)} if x.ndim == 0 else {"value_ints": x.tolist()}
-        if n.op == "Cast":
-            attrs["to"] = ELEM[attrs["to"]]
+        for key in ("to", "dtype"):
+            if key in attrs:
+                attrs[key] = ELEM[attrs[key]]
         if self.tame:
             outs = [o or self.temp() for o in outs]
             if n.op == "Loop":

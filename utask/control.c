@@ -10,7 +10,7 @@
 
 /* ---- forks and joins ------------------------------------------------------------------------------------ */
 Fork fork_begin(Lower *L, Expr *cond) {
-    Fork f = {stmt_new(L->cx, S_BRANCH, L->node->path), L->seq};
+    Fork f = {stmt_new(L->cx, S_BRANCH, L->node->path), L->seq, false};
     f.s->br.cond = cond->pure ? cond : let(L, "cond", cond, 0);
     for (int k = 0; k < 2; k++) f.s->br.arm[k] = seq_new(L->cx, L->seq, f.s, false);
     return f;
@@ -23,9 +23,9 @@ static bool inside(const Seq *q, const Fork *f) {
 }
 
 static Expr *join_expr(Lower *L, Fork *f, Expr *a, Expr *b, const char *name, int64_t lo) {
-    if (a == b && visible(a, f->outer)) return a;
-    if (!a && visible(b, f->outer)) return b;
-    if (!b && visible(a, f->outer)) return a;
+    if (a == b && expr_visible(a, f->outer)) return a;
+    if (!a && expr_visible(b, f->outer)) return b;
+    if (!b && expr_visible(a, f->outer)) return a;
     DType t = (DType)(a ? a : b)->dtype;
     JoinSym k;
     Expr *r = sym_scoped(L, &k.sym, t, name, lo, f->outer);
@@ -100,7 +100,7 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
             j->alt[r] = NEWN(L->a, Expr *, MAX_RANK);
             for (int i = 0; i < r; i++) {
                 Expr *e = x && y ? (x[i] == y[i] ? x[i] : NULL) : x ? x[i] : y[i];
-                j->alt[r][i] = e && visible(e, f->outer) ? e : dim[i];
+                j->alt[r][i] = e && expr_visible(e, f->outer) ? e : dim[i];
             }
         }
     }
@@ -120,7 +120,7 @@ static Val *placeholder(Lower *L, const Fork *f, const Val *like) {
     int rank = t->rank < 0 ? __builtin_ctz(t->rank_mask) : t->rank;
     Expr *dim[MAX_RANK];
     for (int i = 0; i < rank; i++)
-        dim[i] = t->rank >= 0 && visible(t->dim[i], f->outer) ? t->dim[i] : e_int(L->cx, 0);
+        dim[i] = t->rank >= 0 && expr_visible(t->dim[i], f->outer) ? t->dim[i] : e_int(L->cx, 0);
     Tensor *z = te_begin(L, t->dtype, rank, dim);
     return val_tensor(L, te_end(L, z, e_num(L->cx, t->dtype, 0)));
 }
@@ -149,7 +149,7 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
         r->elem_dtype = v->elem_dtype;
         seq_join_elems(r, v, w);
         for (int i = 0; i < r->elem_rank; i++)
-            if (r->elem_dim[i] && !visible(r->elem_dim[i], f->outer)) r->elem_dim[i] = NULL;
+            if (r->elem_dim[i] && !expr_visible(r->elem_dim[i], f->outer)) r->elem_dim[i] = NULL;
         r->len = join_expr(L, f, a ? a->len : NULL, b ? b->len : NULL, "len", 0);
     }
     return r;
@@ -176,7 +176,8 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
             continue;
         }
         L->d->top = up;
-        if (L->d->status != ST_MODEL || *first) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+        bool drop = L->d->status == ST_MODEL || (f->by_rank && L->d->status == ST_UNSUPPORTED);
+        if (!drop || *first) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
         /* This arm cannot run: it becomes a fault. */
         memcpy(first, L->d->message, sizeof first);
         L->d->status = ST_OK;
@@ -518,13 +519,13 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
     dim[0] = trips;
     for (int i = 0; i < e->rank; i++) {
         Expr *d = e->dim[i];
-        if (visible(d, outer) && !loop_varies(loop, d)) {
+        if (expr_visible(d, outer) && !loop_varies(loop, d)) {
             dim[i + 1] = d;
             continue;
         }
         /* The size is known inside only: remember it; it may not change between iterations. */
         Expr *first = at_entry(c, loop, d);
-        if (!visible(first, outer))
+        if (!expr_visible(first, outer))
             first = e_int(c, ty && ty->has_shape && ty->rank == e->rank && ty->dim[i] >= 0 ? ty->dim[i] : 0);
         Sym *s = phi_sym(L, DT_I64, "d", 0, outer);
         dim[i + 1] = e_sym(c, s);

@@ -5,6 +5,14 @@
 #include "utask/expr_internal.h"
 #include <math.h>
 
+#if BRAID_TINY
+#define TABLE_MIN 16
+#define MEMO_SPARE 0
+#else
+#define TABLE_MIN 1024
+#define MEMO_SPARE 1024
+#endif
+
 const char *const expr_name[E_COUNT] = {
 #define X(n, a, t) [E_##n] = t,
     EXPR_OPS(X)
@@ -21,7 +29,7 @@ Cx *cx_new(Arena *a, Diag *d) {
     c->a = a;
     c->d = d;
     c->table = NEW(a, struct ExprTable);
-    c->table->cap = 1024;
+    c->table->cap = TABLE_MIN;
     c->table->slot = NEWN(a, Expr *, c->table->cap);
     return c;
 }
@@ -539,7 +547,7 @@ typedef struct ExprMemo {
 
 static int memo_begin(Cx *c) {
     if (c->nmemo < c->next_expr) {
-        int n = c->next_expr * 2 + 1024;
+        int n = c->next_expr * 2 + MEMO_SPARE;
         ExprMemo *m = NEWN(c->a, ExprMemo, n);
         if (c->nmemo) memcpy(m, c->memo, sizeof *m * (size_t)c->nmemo);
         c->memo = m;

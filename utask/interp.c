@@ -191,7 +191,7 @@ static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
         }
         for (int i = 0; i < s->br.joins.n; i++) own(p, l, s->br.joins.p[i].out);
         return;
-    case S_COUNT: break;
+    case S_BARRIER: case S_COUNT: break;
     }
     use_code(p, l, o->pre);
     use_code(p, l, o->post);
@@ -540,7 +540,7 @@ static void run_seq(Exec *x, const StepSeq *q) {
         case S_EXTERN: run_extern(x, o); break;
         case S_LOOP: run_loop(x, o); break;
         case S_BRANCH: run_branch(x, o); break;
-        case S_COUNT: break;
+        case S_BARRIER: case S_COUNT: break; /* one unit: nothing to wait for */
         }
         for (int k = 0; k < o->nfree; k++) set_value(x, o->free[k], NULL);
     }

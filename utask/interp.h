@@ -12,7 +12,11 @@
 #include "codegen/extern/table.h"
 #include "utask/utask.h"
 
+#if BRAID_TINY
+enum { LANES = 8 };
+#else
 enum { LANES = 256 };
+#endif
 
 /* How lanes of a dtype are kept: float (16-bit floats too, rounded after each operation), double,
  * int64 (wrapped to the dtype), int32 0 or 1 for bool. */

@@ -59,6 +59,12 @@ typedef struct Compiler {
     int nconst;
 } Compiler;
 
+#if BRAID_TINY
+#define POOL_BLOCK ((size_t)16)
+#else
+#define POOL_BLOCK ((size_t)4000)
+#endif
+
 /* ---- memory ------------------------------------------------------------------------------- */
 struct PoolBlock {
     struct PoolBlock *next;
@@ -67,7 +73,7 @@ struct PoolBlock {
 void *pool_alloc(Pool *p, size_t n) {
     n = (n + 15) & ~(size_t)15;
     if ((size_t)(p->end - p->at) < n) {
-        size_t size = n > 4000 ? n : 4000;
+        size_t size = n > POOL_BLOCK ? n : POOL_BLOCK;
         struct PoolBlock *b = malloc(size + 16);
         if (!b) longjmp(*p->fail, 1);
         b->next = p->block;

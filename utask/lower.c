@@ -163,19 +163,6 @@ int norm_axis(Lower *L, int64_t axis, int rank) {
 }
 
 /* ---- uniform values -------------------------------------------------------------------------------------- */
-bool visible(const Expr *e, const Seq *from) {
-    if (!(e->flags & EF_SYM)) return true;
-    if (e->op == E_SYM) {
-        if (!e->sym->scope) return true;
-        for (const Seq *q = from; q; q = q->parent)
-            if (q == e->sym->scope) return true;
-        return false;
-    }
-    for (int i = 0; i < e->n; i++)
-        if (!visible(e->a[i], from)) return false;
-    return true;
-}
-
 Expr *sym_scoped(Lower *L, Sym **out, DType t, const char *name, int64_t lo, Seq *scope) {
     Sym *s = sym_new(L->cx, t, name, lo);
     s->scope = scope;
@@ -282,6 +269,7 @@ static void split_ranks(Lower *L, Split *s, int nresult, Val **result) {
         return;
     }
     Fork f = fork_begin(L, e_eq(L->cx, s->t->rank_e, e_int(L->cx, r)));
+    f.by_rank = true;
     fork_run(L, &f, split_arm, s, nresult, result);
 }
 

@@ -36,7 +36,6 @@ Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim);
 
 /* lower.c */
 Val *val_of(Lower *L, const Value *v);
-bool visible(const Expr *e, const Seq *from);   /* every symbol is readable in `from` */
 Expr *sym_scoped(Lower *L, Sym **out, DType t, const char *name, int64_t lo, Seq *scope);
 Tensor *rank_view(Lower *L, Tensor *t, int rank); /* a tensor of unknown rank seen at one rank */
 Expr *rank_expr(Lower *L, Tensor *t);
@@ -47,10 +46,11 @@ Tensor *own_tensor(Lower *L, Tensor *t);        /* a TE of this Seq that nobody 
 typedef struct Fork {
     Stmt *s;
     Seq *outer;
+    bool by_rank; /* the arms are ranks of one value: what is not supported in one may never be reached */
 } Fork;
 Fork fork_begin(Lower *L, Expr *cond);
-/* Runs body(user, arm) for both arms; an arm whose lowering fails with ST_MODEL becomes a run-time
- * fault, and its results NULL. Then joins nresult values. */
+/* Runs body(user, arm) for both arms; an arm whose lowering fails with ST_MODEL (by_rank: or with
+ * ST_UNSUPPORTED) becomes a run-time fault, and its results NULL. Then joins nresult values. */
 void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result), void *user,
               int nresult, Val **result);
 

@@ -457,6 +457,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
         case S_EXTERN: print_extern(p, s, indent); break;
         case S_LOOP: print_loop(p, s, indent); break;
         case S_BRANCH: print_branch(p, s, indent); break;
+        case S_BARRIER: print_line(p, indent, "barrier", NULL, NULL); sb_puts(o, "\n"); break;
         case S_COUNT: break;
         }
     }

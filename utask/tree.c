@@ -36,6 +36,19 @@ Expr *tensor_count(Cx *c, const Tensor *t) {
     return n;
 }
 
+bool expr_visible(const Expr *e, const Seq *from) {
+    if (!(e->flags & EF_SYM)) return true;
+    if (e->op == E_SYM) {
+        if (!e->sym->scope) return true;
+        for (const Seq *q = from; q; q = q->parent)
+            if (q == e->sym->scope) return true;
+        return false;
+    }
+    for (int i = 0; i < e->n; i++)
+        if (!expr_visible(e->a[i], from)) return false;
+    return true;
+}
+
 bool loop_varies(const Stmt *loop, const Expr *e) {
     if (!(e->flags & EF_SYM)) return false;
     if (e->op == E_SYM) {

@@ -49,7 +49,7 @@ struct Tensor {
 };
 
 /* ---- statements ------------------------------------------------------------------------------ */
-typedef enum { S_LET, S_OP, S_EXTERN, S_CHECK, S_LOOP, S_BRANCH, S_COUNT } StmtKind;
+typedef enum { S_LET, S_OP, S_EXTERN, S_CHECK, S_LOOP, S_BRANCH, S_BARRIER, S_COUNT } StmtKind;
 
 typedef VEC(Stmt *) StmtVec;
 struct Seq {
@@ -73,7 +73,11 @@ struct Stmt {
     const char *path;
     union {
         struct { Sym *sym; Expr *e; } let;              /* S_LET: uniform; may LOAD at uniform index */
-        struct { int n; Tensor **t; } op;               /* S_OP: one group: equal domains, in order */
+        struct {                                        /* S_OP: one group: equal domains, in order */
+            int n;
+            Tensor **t;
+            Axis *split; /* of t[0]: shared among the units; NULL: unit 0 computes all */
+        } op;
         struct {
             const ExternRow *row;
             int nin, nparam, nout, nsym;
@@ -94,6 +98,7 @@ struct Stmt {
             VEC(LoopScan) scan;
             Seq *body;
             int cap_site;   /* fault when --max-iterations is reached */
+            bool barrier;   /* all units meet at the end of each iteration */
         } loop;
         struct {
             Expr *cond;
@@ -130,6 +135,8 @@ typedef struct Program {
     Io *in, *out;
     Seq *top;
     int nsym, ntensor;   /* ids are below these */
+    struct MemPlan *mem; /* after memory planning */
+    int nfused;          /* tensors that fusion substituted into their users */
 } Program;
 
 /* Checks the invariants; a violation is our fault (die). */
@@ -141,6 +148,7 @@ Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
 Stmt *stmt_new(Cx *c, StmtKind k, const char *path);
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
 Expr *tensor_count(Cx *c, const Tensor *t); /* product of dims */
+bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
 bool loop_varies(const Stmt *loop, const Expr *e); /* uses a carried symbol or the counter of the loop */
 /* The tensor's element at idx, with virtual definitions (elem, const data, cheap TE bodies)
  * substituted: loads that remain are of tensors with storage. */

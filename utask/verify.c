@@ -313,6 +313,7 @@ static void check_seq(Verifier *v, const Seq *seq) {
             break;
         case S_LOOP: check_loop(v, s, seq); break;
         case S_BRANCH: check_branch(v, s, seq); break;
+        case S_BARRIER: break;
         default: fail_at(v, "a statement of unknown kind");
         }
     }

@@ -6,6 +6,8 @@
  *   BK_ARENA           bytes of working memory at the start (size_t)
  *   BK_NSLOT           growable buffers; may be 0
  *   BK_NSITE           fault texts; bk_sites[]: const char *, at least one entry
+ *   BK_SLOT_BYTES      optional: of a growable buffer at the start
+ *   BK_WEIGHTS_CHECK   optional: bk_weights is NULL when the file of weights is missing
  *   BK_UNITS           optional: units of a session that does not say how many (else: all CPUs)
  */
 #include <pthread.h>
@@ -15,10 +17,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BK_ST_OK = 0, BK_ST_INPUT = 3, BK_ST_RUNTIME = 4, BK_ST_MEMORY = 5, BK_ST_USAGE = 7 };
+enum { BK_ST_OK = 0, BK_ST_INPUT = 3, BK_ST_RUNTIME = 4, BK_ST_MEMORY = 5, BK_ST_IO = 6, BK_ST_USAGE = 7 };
 #define BK_MAX_UNITS 256
 #define BK_MAX_BYTES ((size_t)1 << 40)
+#ifndef BK_SLOT_BYTES
 #define BK_SLOT_BYTES 65536
+#endif
 #define BK_STACK_BYTES ((size_t)8 << 20)
 
 typedef struct bk_worker {
@@ -227,6 +231,9 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
         memcpy(&c, config, sizeof c);
     }
     if (c.threads < 0 || c.max_iterations < 0 || !session) return BK_ST_USAGE;
+#ifdef BK_WEIGHTS_CHECK
+    if (!bk_weights) return BK_ST_IO;
+#endif
     bk_session *s = aligned_alloc(_Alignof(bk_session), sizeof(bk_session));
     if (!s) return BK_ST_MEMORY;
     memset(s, 0, sizeof *s);

@@ -1,0 +1,53 @@
+"""Benchmark models as ONNX files, with references in numpy.
+
+Each module has
+    export(batch, length, seed, …) -> onnx.ModelProto      its defaults are the published sizes
+    weights(…) and inputs(…) -> {name: array}               random, from the seed alone
+    reference(inputs, weights, …) -> [array]                what the outputs must be
+    CASES {name: options}                                   the forms it can be written in
+    SMALL {option: value}                                   sizes for tests
+and build() puts them together.
+"""
+import importlib
+import inspect
+
+MODULES = ("lstm", "nasrnn", "attention", "seq2seq", "mamba", "rnnt", "bert", "blockdrop",
+           "skipnet", "earlyexit", "experts", "recursion")
+
+
+def cases():
+    """{name of a model: its module}, in the order of MODULES."""
+    found = {}
+    for name in MODULES:
+        module = importlib.import_module(f"models.{name}")
+        found.update({case: module for case in module.CASES})
+    return found
+
+
+def options(name, small=False, **given):
+    """All options of a model: the exporter's defaults, the model's form, then those given."""
+    module = cases()[name]
+    known = {k: p.default for k, p in inspect.signature(module.export).parameters.items()}
+    for k in given:
+        if k not in known:
+            raise ValueError(f"{name} has no option {k}; it has {', '.join(known)}")
+    form = module.CASES[name]
+    return {**known, **form, **(module.SMALL if small else {}), **given}
+
+
+class Built:
+    """A model with inputs and the outputs expected for them."""
+
+    def __init__(self, name, small=False, **given):
+        module = cases()[name]
+        self.name = name
+        self.options = options(name, small, **given)
+        self.model = module.export(**self.options)
+        self.weights = module.weights(**self.options)
+        self.inputs = module.inputs(**self.options)
+        self.expected = module.reference(self.inputs, self.weights, **self.options)
+
+
+def build(name, small=False, **given):
+    """build("lstm_split", batch=64): model, inputs, expected, weights, options."""
+    return Built(name, small, **given)

@@ -1,0 +1,96 @@
+"""Seq2seq: a greedy decoder whose length is decided by the data.
+
+form    "buffer" (tokens are scattered into a carried buffer), "scan" (tokens are a scan output, so
+        the result's length is the number of steps), "gemm" (like buffer, but Gemm with transB)
+length  the mean number of tokens of a sentence; std steers: it has 1e6 at the wished tokens
+"""
+import numpy as np
+
+from .common import F, Graph, I, i64, lstm_cell, normal, uniform, wide
+
+CASES = {
+    "seq2seq": dict(form="buffer"),
+    "seq2seq_scan": dict(form="scan"),
+    "seq2seq_gemm": dict(form="gemm"),
+}
+SMALL = dict(batch=2, length=4, hidden=16, vocabulary=40, limit=8)
+
+
+def weights(hidden, vocabulary, seed, **_):
+    r = np.random.default_rng(seed)
+    return {
+        "embedding": normal(r, vocabulary, hidden),
+        "W_ih": uniform(r, 4 * hidden, hidden),
+        "W_hh": uniform(r, 4 * hidden, hidden),
+        "b_ih": uniform(r, 4 * hidden),
+        "b_hh": uniform(r, 4 * hidden),
+        "W_out": uniform(r, vocabulary, hidden),
+        "b_out": uniform(r, vocabulary, fan=hidden),
+    }
+
+
+def inputs(batch, length, hidden, vocabulary, limit, seed, **_):
+    r = np.random.default_rng(seed + 1)
+    std = np.zeros((limit, batch, vocabulary), np.float32)
+    ends = np.full(1, length) if batch == 1 else r.poisson(length, batch)
+    for b, end in enumerate(np.clip(ends, 1, limit)):
+        wish = r.integers(1, vocabulary, limit)
+        wish[end - 1:] = 0  # the last token of a sentence, and all after it
+        std[np.arange(limit), b, wish] = 1e6
+    return {"std": std, "h": normal(r, batch, hidden), "c": normal(r, batch, hidden)}
+
+
+def reference(x, w, limit, form, **_):
+    w, x = wide(w), wide(x)
+    h, c, std = x["h"], x["c"], x["std"]
+    tok = np.ones(len(h), np.int64)
+    out = np.zeros((limit, len(h)), np.int64)
+    n = 0
+    while n == 0 or tok.max() > 0 and n < limit:
+        a = w["embedding"][tok] @ w["W_ih"].T + w["b_ih"] + h @ w["W_hh"].T + w["b_hh"]
+        c, h = lstm_cell(a, c)
+        tok = np.argmax(h @ w["W_out"].T + w["b_out"] + std[n], 1)
+        out[n] = tok
+        n += 1
+    return [out[:n] if form == "scan" else out]
+
+
+def export(batch=1, length=10, hidden=256, vocabulary=3797, limit=50, form="buffer", seed=0):
+    del length  # of the inputs only
+    g = Graph("seq2seq")
+    state = F(batch, hidden)
+    std = g.input("std", F(limit, batch, vocabulary))
+    h, c = g.input("h", state), g.input("c", state)
+    w = weights(hidden, vocabulary, seed)
+    if form != "gemm":
+        w = {k: v.T if k.startswith("W_") else v for k, v in w.items()}
+    w = g.weights(w)
+    first = g.const(i64(np.ones(batch)), "first")
+    buffer = g.const(i64(np.zeros((limit, batch))), "buffer")
+
+    def product(g, x, matrix, bias):
+        if form == "gemm":
+            return g.Gemm(x, w[matrix], w[bias], transB=1)
+        return g.Add(g.MatMul(x, w[matrix]), w[bias])
+
+    def step(g, i, tok, h, c, *out):
+        x = g.Gather(w["embedding"], tok, axis=0)
+        a = g.Add(product(g, x, "W_ih", "b_ih"), product(g, h, "W_hh", "b_hh"))
+        a_i, a_f, a_g, a_o = g.Split(a, axis=1, num_outputs=4, outputs=4)
+        c = g.Add(g.Mul(g.Sigmoid(a_f), c), g.Mul(g.Sigmoid(a_i), g.Tanh(a_g)))
+        h = g.Mul(g.Sigmoid(a_o), g.Tanh(c))
+        scores = g.Add(product(g, h, "W_out", "b_out"), g.Gather(std, i, axis=0))
+        tok = g.ArgMax(scores, axis=1, keepdims=0)
+        more = g.And(g.Greater(g.ReduceMax(tok, keepdims=0), 0), g.Less(g.Add(i, 1), limit))
+        if form == "scan":
+            return [tok, h, c], [g.Identity(tok)], more
+        at = g.Reshape(i, [1, 1])
+        out = g.ScatterND(out[0], at, g.Unsqueeze(tok, [0]))
+        return [tok, h, c, out], [], more
+
+    carried = {"tok": (first, I(batch)), "h": (h, state), "c": (c, state)}
+    if form != "scan":
+        carried["out"] = (buffer, I(limit, batch))
+    r = g.loop(None, carried, step, cond=g.const(True, "go"), name="tokens")
+    g.output(g.Identity(r[3], out="tokens"), I(None if form == "scan" else limit, batch))
+    return g.model()

@@ -1,0 +1,137 @@
+/* distribute.c: which unit owns which part of every group.
+ *
+ * A group is split along one axis of its domain: unit u owns a contiguous range of it, in grains. Two
+ * groups that split equal extents hand values over without a barrier where the reader's position
+ * along the split dimension is its own split axis. So the axis is chosen that makes most reads of
+ * freshly computed tensors private; among equals the one with more work to share. Loop bodies are
+ * visited twice, so that a carried value's reader sees how its writer is split. */
+#include "scheduler/distribute.h"
+
+/* Grains of a cache line keep units from writing to one line, where there is enough to share. */
+int64_t split_grain(const Expr *extent) {
+    int64_t n;
+    return e_is_int(extent, &n) && n < 16 ? 1 : 16;
+}
+
+typedef struct Owner { /* how a tensor's memory is written */
+    bool known;
+    Part part;
+} Owner;
+
+typedef struct Dist {
+    Program *p;
+    Cx *c;
+    Owner *owner; /* by tensor id */
+} Dist;
+
+static const Part whole = {PART_WHOLE, 0, NULL};
+static const Part solo = {PART_SOLO, 0, NULL};
+
+bool part_same(Part a, Part b) {
+    return a.kind == b.kind && a.kind != PART_WHOLE && (a.kind == PART_SOLO || (a.dim == b.dim && a.extent == b.extent));
+}
+
+/* The dimension of t that the member's split axis runs along: members are written at their own axes. */
+Part part_written(const Stmt *s) {
+    const Tensor *lead = s->op.t[0];
+    if (!s->op.split) return solo;
+    for (int d = 0; d < lead->rank; d++)
+        if (lead->axis[d] == s->op.split) return (Part){PART_SPLIT, d, s->op.split->extent};
+    return whole;
+}
+
+typedef struct ReadScan {
+    const Tensor *t;
+    const Axis *split;
+    int dim;      /* -2: nothing seen, -1: whole */
+} ReadScan;
+
+static void read_load(void *user, Expr *e) {
+    ReadScan *r = user;
+    if (e->t != r->t || r->dim == -1) {
+        if (e->t->kind == TK_VIEW && e->t->base == r->t) r->dim = -1;
+        return;
+    }
+    int dim = -1;
+    for (int d = 0; d < e->t->rank && !e->kind; d++)
+        if (e->a[d]->op == E_AXIS && e->a[d]->axis == r->split && e->t->dim[d] == r->split->extent) dim = d;
+    r->dim = r->dim == -2 || r->dim == dim ? dim : -1;
+}
+
+Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
+    if (!s->op.split) return solo;
+    ReadScan r = {t, s->op.split, -2};
+    for (int i = 0; i < s->op.n; i++) e_each_load(c, s->op.t[i]->body, read_load, &r);
+    return r.dim < 0 ? whole : (Part){PART_SPLIT, r.dim, s->op.split->extent};
+}
+
+/* ---- choosing ------------------------------------------------------------------------------------------- */
+typedef struct Fresh {
+    Dist *d;
+    VEC(const Tensor *) t;
+} Fresh;
+
+static void fresh_load(void *user, Expr *e) {
+    Fresh *f = user;
+    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    if (!f->d->owner[t->id].known) return;
+    for (int i = 0; i < f->t.n; i++)
+        if (f->t.p[i] == t) return;
+    vec_push(f->d->c->a, &f->t, t);
+}
+
+static void choose(Dist *d, Stmt *s) {
+    Tensor *lead = s->op.t[0];
+    Fresh f = {.d = d};
+    for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, fresh_load, &f);
+    Axis *best = NULL;
+    int64_t best_score = 0;
+    for (int k = 0; k < lead->rank; k++) {
+        Axis *x = lead->axis[k];
+        int64_t n = 0, score = 0;
+        bool known = e_is_int(x->extent, &n);
+        if (known && n < 2) continue;
+        s->op.split = x;
+        for (int i = 0; i < f.t.n; i++)
+            if (part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part)) score += 1000;
+        /* More parts share better; an unknown size may be 1. */
+        score += !known ? 4 : n >= 256 ? 9 : n >= 64 ? 8 : n >= 16 ? 6 : n >= 4 ? 3 : 1;
+        if (score >= best_score) best = x, best_score = score;
+    }
+    s->op.split = best;
+    for (int i = 0; i < s->op.n; i++) {
+        Owner *o = &d->owner[s->op.t[i]->id];
+        o->known = true;
+        o->part = part_written(s);
+    }
+}
+
+static void walk(Dist *d, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_OP: choose(d, s); break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nout; k++) d->owner[s->ext.out[k]->id] = (Owner){true, solo};
+            break;
+        case S_BRANCH:
+            walk(d, s->br.arm[0]);
+            walk(d, s->br.arm[1]);
+            break;
+        case S_LOOP:
+            for (int pass = 0; pass < 2; pass++) {
+                walk(d, s->loop.body);
+                for (int k = 0; k < s->loop.carry.n; k++)
+                    d->owner[s->loop.carry.p[k].phi->id] = d->owner[s->loop.carry.p[k].next->id];
+            }
+            break;
+        default: break;
+        }
+    }
+}
+
+void pass_distribute(Program *p) {
+    Dist d = {.p = p, .c = p->cx};
+    d.owner = NEWN(p->cx->a, Owner, p->ntensor + 1);
+    walk(&d, p->top);
+}

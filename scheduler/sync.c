@@ -1,0 +1,281 @@
+/* sync.c: where units must meet.
+ *
+ * Requires the distribution (which unit touches which part) and the memory plan (which tensors share
+ * memory). Walks the tree in order of execution and remembers what was touched since the last barrier.
+ * A BARRIER goes in front of a statement that touches memory in conflict with that: one of the two
+ * writes, and a unit may touch what another one touched. At the end of a loop body the same question
+ * is asked about the next iteration; a carried value's two buffers make the overwrite safe, so one
+ * barrier an iteration is the most that one crossing costs. Leaves BARRIER statements in the tree. */
+#include "codegen/extern/table.h"
+#include "scheduler/distribute.h"
+#include "scheduler/memory.h"
+#include "scheduler/passes.h"
+
+typedef struct Access {
+    Tensor *t;
+    bool write;
+    Part part;
+} Access;
+typedef VEC(Access) AccessVec;
+
+typedef struct Alias { /* t may be `of`'s memory */
+    Tensor *t, *of;
+} Alias;
+
+typedef struct LoopState {
+    Stmt *s;
+    struct LoopState *up;
+    int first;        /* of its accesses in the log */
+    int until;        /* accesses before the first barrier that every iteration passes; -1: none yet */
+    int branches;     /* branches around its body's statements */
+    bool moving;      /* arena addresses differ between iterations */
+} LoopState;
+
+typedef struct Sync {
+    Program *p;
+    Cx *c;
+    Arena *a;
+    AccessVec pending, now, log;
+    VEC(Alias) alias;
+    LoopState *loop;
+    int branches;
+} Sync;
+
+static const Part whole = {PART_WHOLE, 0, NULL};
+static const Part solo = {PART_SOLO, 0, NULL};
+
+/* ---- accesses -------------------------------------------------------------------------------------------- */
+static void touch(Sync *x, Tensor *t, bool write, Part part) {
+    if (!t) return;
+    if (t->kind == TK_VIEW) {
+        touch(x, t->base, write, part.kind == PART_SOLO ? part : whole);
+        return;
+    }
+    Mem *m = mem_of(t);
+    if (m && m->kind == M_ELEM) { /* dimension 0 of the stacked tensor is the iteration */
+        part.dim++;
+        touch(x, m->via, write, part);
+        return;
+    }
+    if (t->kind == TK_JOIN || (t->kind == TK_PHI && !write))
+        for (int i = 0; i < x->alias.n; i++)
+            if (x->alias.p[i].t == t) touch(x, x->alias.p[i].of, write, part);
+    if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
+    Access a = {t, write, part};
+    for (int i = 0; i < x->now.n; i++)
+        if (x->now.p[i].t == t && x->now.p[i].write == write && part_same(x->now.p[i].part, part)) return;
+    vec_push(x->a, &x->now, a);
+}
+
+/* Memory of two tensors may be the same. A next value and its phi are different buffers within an
+ * iteration. */
+static bool overlap(const Tensor *a, const Tensor *b) {
+    if (a == b) return true;
+    Mem *x = mem_of(a), *y = mem_of(b);
+    if (x->via == b || y->via == a) return false;
+    int nx = a->kind == TK_PHI || x->kind == M_CARRY ? 2 : 1, ny = b->kind == TK_PHI || y->kind == M_CARRY ? 2 : 1;
+    if (x->kind == M_CARRY) x = mem_of(x->via);
+    if (y->kind == M_CARRY) y = mem_of(y->via);
+    if (x == y) return true;
+    if (x->kind != M_STATIC || y->kind != M_STATIC) return false;
+    for (int i = 0; i < nx; i++)
+        for (int j = 0; j < ny; j++)
+            if (x->off[i] < y->off[j] + y->bytes && y->off[j] < x->off[i] + x->bytes) return true;
+    return false;
+}
+
+static bool conflict(const Access *a, const Access *b) {
+    if (!a->write && !b->write) return false;
+    if (!overlap(a->t, b->t)) return false;
+    return a->t == b->t ? !part_same(a->part, b->part)
+                        : a->part.kind != PART_SOLO || b->part.kind != PART_SOLO;
+}
+
+static void barrier_at(Sync *x, Seq *q, int *at) {
+    Stmt *b = stmt_new(x->c, S_BARRIER, "");
+    vec_push(x->a, &q->s, b); /* grow, then shift */
+    memmove(q->s.p + *at + 1, q->s.p + *at, sizeof *q->s.p * (size_t)(q->s.n - 1 - *at));
+    q->s.p[*at] = b;
+    (*at)++;
+    x->pending.n = 0;
+    for (LoopState *l = x->loop; l; l = l->up) {
+        if (l->branches != x->branches) break; /* not passed by every iteration of outer loops */
+        if (l->until < 0) l->until = x->log.n;
+        break;
+    }
+}
+
+/* Puts a barrier in front of statement *at of q if what it touches (x->now) needs one. */
+static void order(Sync *x, Seq *q, int *at) {
+    bool need = false;
+    for (int i = 0; i < x->now.n && !need; i++)
+        for (int j = 0; j < x->pending.n && !need; j++) need = conflict(&x->now.p[i], &x->pending.p[j]);
+    if (need) barrier_at(x, q, at);
+    for (int i = 0; i < x->now.n; i++) {
+        vec_push(x->a, &x->pending, x->now.p[i]);
+        vec_push(x->a, &x->log, x->now.p[i]);
+    }
+    x->now.n = 0;
+}
+
+static void touch_load(void *user, Expr *e) { touch(user, e->t, false, whole); }
+static void touch_expr(Sync *x, Expr *e) {
+    if (e && (e->flags & EF_LOAD)) e_each_load(x->c, e, touch_load, x);
+}
+
+typedef struct OpScan {
+    Sync *x;
+    Stmt *s;
+} OpScan;
+static void touch_op(void *user, Expr *e) {
+    OpScan *k = user;
+    for (int i = 0; i < k->s->op.n; i++)
+        if (k->s->op.t[i] == e->t) return; /* members are read at their own positions */
+    touch(k->x, e->t, false, part_read(k->x->c, k->s, e->t));
+}
+
+/* Where the arena address of t is taken anew in each iteration. */
+static void note_bump(Sync *x, const Tensor *t) {
+    const Mem *m = mem_of(t);
+    if (!m || m->kind != M_BUMP) return;
+    for (LoopState *l = x->loop; l; l = l->up) {
+        if (l->branches != x->branches || t->blob) l->moving = true;
+        for (int i = 0; i < MAX_RANK; i++)
+            if (!expr_visible(t->dim[i], l->s->loop.body->parent) || loop_varies(l->s, t->dim[i])) l->moving = true;
+    }
+}
+
+/* ---- statements -------------------------------------------------------------------------------------------- */
+static void walk(Sync *x, Seq *q);
+
+/* The same memory as seen by the next iteration. */
+static Access next_iteration(Access a, const Stmt *loop) {
+    const Mem *m = mem_of(a.t);
+    if (m->kind == M_CARRY)
+        for (int i = 0; i < loop->loop.carry.n; i++)
+            if (loop->loop.carry.p[i].phi == m->via) a.t = m->via;
+    return a;
+}
+
+static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
+    if (s->loop.trips) touch_expr(x, s->loop.trips);
+    touch_expr(x, s->loop.cond0);
+    order(x, q, at);
+    for (int i = 0; i < s->loop.carry.n; i++) {
+        Alias al = {s->loop.carry.p[i].phi, s->loop.carry.p[i].init};
+        vec_push(x->a, &x->alias, al);
+        note_bump(x, s->loop.carry.p[i].phi);
+    }
+    for (int i = 0; i < s->loop.scan.n; i++) note_bump(x, s->loop.scan.p[i].out);
+    AccessVec before = {0};
+    for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
+    LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};
+    x->loop = &l;
+    Seq *body = s->loop.body;
+    walk(x, body);
+    int end = body->s.n;
+    touch_expr(x, s->loop.cond_next);
+    for (int i = 0; i < s->loop.syms.n; i++) touch_expr(x, s->loop.syms.p[i].next);
+    order(x, body, &end);
+    /* What is pending here meets the next iteration's accesses up to its first barrier. */
+    int until = l.until < 0 ? x->log.n : l.until;
+    bool need = l.moving && x->log.n > l.first;
+    for (int i = 0; i < x->pending.n && !need; i++) {
+        Access a = next_iteration(x->pending.p[i], s);
+        for (int j = l.first; j < until && !need; j++) {
+            Access b = next_iteration(x->log.p[j], s);
+            need = conflict(&a, &b);
+        }
+    }
+    s->loop.barrier = need;
+    if (need) x->pending.n = 0;
+    x->loop = l.up;
+    /* After the loop a phi is what was written last; with no iteration, what was pending still is. */
+    for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
+    for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
+}
+
+static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
+    touch_expr(x, s->br.cond);
+    order(x, q, at);
+    AccessVec before = {0}, after = {0};
+    for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
+    x->branches++;
+    for (int k = 0; k < 2; k++) {
+        x->pending.n = 0;
+        for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
+        walk(x, s->br.arm[k]);
+        int end = s->br.arm[k]->s.n;
+        for (int i = 0; i < s->br.syms.n; i++) touch_expr(x, s->br.syms.p[i].arm[k]);
+        order(x, s->br.arm[k], &end);
+        for (int i = 0; i < s->br.joins.n; i++) {
+            if (!s->br.joins.p[i].arm[k]) continue;
+            Alias al = {s->br.joins.p[i].out, s->br.joins.p[i].arm[k]};
+            vec_push(x->a, &x->alias, al);
+        }
+        for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &after, x->pending.p[i]);
+    }
+    x->branches--;
+    x->pending.n = 0;
+    for (int i = 0; i < after.n; i++) {
+        bool have = false;
+        for (int j = 0; j < x->pending.n && !have; j++)
+            have = x->pending.p[j].t == after.p[i].t && x->pending.p[j].write == after.p[i].write &&
+                   (part_same(x->pending.p[j].part, after.p[i].part) ||
+                    (x->pending.p[j].part.kind == PART_WHOLE && after.p[i].part.kind == PART_WHOLE));
+        if (!have) vec_push(x->a, &x->pending, after.p[i]);
+    }
+}
+
+static void walk(Sync *x, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET:
+            touch_expr(x, s->let.e);
+            order(x, q, &i);
+            break;
+        case S_OP: {
+            OpScan k = {x, s};
+            for (int m = 0; m < s->op.n; m++) e_each_load(x->c, s->op.t[m]->body, touch_op, &k);
+            for (int m = 0; m < s->op.n; m++) {
+                touch(x, s->op.t[m], true, part_written(s));
+                note_bump(x, s->op.t[m]);
+            }
+            order(x, q, &i);
+            break;
+        }
+        case S_EXTERN: /* planned by every unit from the inputs, run by unit 0 */
+            for (int k = 0; k < s->ext.nin; k++) touch(x, s->ext.in[k], false, s->ext.row->plan ? whole : solo);
+            for (int k = 0; k < s->ext.nout; k++) {
+                touch(x, s->ext.out[k], true, solo);
+                note_bump(x, s->ext.out[k]);
+            }
+            if (s->ext.row->plan) /* scratch comes from the arena */
+                for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
+            order(x, q, &i);
+            break;
+        case S_LOOP: walk_loop(x, q, &i, s); break;
+        case S_BRANCH: walk_branch(x, q, &i, s); break;
+        default: break;
+        }
+    }
+}
+
+void pass_sync(Program *p) {
+    Sync x = {.p = p, .c = p->cx, .a = p->cx->a};
+    walk(&x, p->top);
+    /* The outputs are whole before the kernel ends. */
+    int end = p->top->s.n;
+    barrier_at(&x, p->top, &end);
+}
+
+int sync_count(const Seq *q) {
+    int n = q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        n += s->kind == S_BARRIER;
+        if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0]) + sync_count(s->br.arm[1]);
+    }
+    return n;
+}

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Sets everything up, builds, and passes all tests: ./test.sh
+# After the release build the steps run two at a time; what a step prints is in build/test/STEP.log.
+# After a failure no further step begins.
+set -euo pipefail
+[[ $# -eq 0 ]] || { echo "usage: ./test.sh" >&2; exit 2; }
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source cmake/setup.sh
+
+JOBS=2
+MIN_CONFORMANCE=1350 # of 1905 folders; the others need what Braid says that it does not support
+GRAPHS=500
+RNN_MODELS=60
+FUZZ_RUNS=20000
+SEED=1
+BRAID=build/release/braid
+LOGS=build/test
+
+# ---- the steps
+conformance() { # BRAID TARGET
+    local log=$LOGS/conformance-$2.txt passed failed
+    "$1" test --target "$2" "$data" >"$log" || true
+    tail -n 20 "$log"
+    read -r passed failed < <(sed -nE '$s/^([0-9]+) passed, ([0-9]+) failed.*/\1 \2/p' "$log")
+    [[ $failed -eq 0 && $passed -ge $MIN_CONFORMANCE ]]
+}
+
+unit_tests() { ctest --preset "$1"; }
+
+# Unit tests, and for the interpreter all of the conformance tests, watched by sanitizers.
+sanitized() { # PRESET
+    build "$1"
+    unit_tests "$1"
+    tests/cli.sh "build/$1/braid"
+    conformance "build/$1/braid" interp
+}
+
+# The importer under libFuzzer, beginning with the small models of the conformance tests. The seed
+# settles what is tried.
+fuzz() {
+    local work=build/fuzz/run model
+    build fuzz
+    rm -rf "$work"
+    mkdir -p "$work/begin" "$work/found"
+    find "$data" -name model.onnx -size -4k | while read -r model; do
+        cp "$model" "$work/begin/$(basename "$(dirname "$model")")"
+    done
+    build/fuzz/fuzz_import -seed=$SEED -runs=$FUZZ_RUNS -max_len=4096 -timeout=20 \
+        -rss_limit_mb=2048 -artifact_prefix="$work/" "$work/found" "$work/begin"
+}
+
+random_graphs() { "$PYTHON" tests/random_graphs.py $GRAPHS --seed $SEED --braid $BRAID; }
+
+rnn() {
+    local target
+    for target in interp cpu; do
+        "$PYTHON" tests/rnn_check.py $RNN_MODELS --seed $SEED --target $target --braid $BRAID
+    done
+}
+
+silero() { "$PYTHON" tests/silero_check.py; }
+
+# ---- running them
+declare -A name_of=() began=()
+passed=0 failed=0
+
+# finished STATUS NAME SECONDS
+finished() {
+    local log=$LOGS/$2.log
+    if [[ $1 -eq 0 ]]; then
+        passed=$((passed + 1))
+        printf 'ok   %4d s  %-16s %s\n' "$3" "$2" "$(grep . "$log" | tail -n 1 | cut -c -90 || true)"
+    else
+        failed=$((failed + 1))
+        printf 'FAIL %4d s  %s: the end of %s:\n' "$3" "$2" "$log"
+        tail -n 40 "$log"
+    fi
+}
+
+wait_for_one() {
+    local pid status=0
+    wait -n -p pid || status=$?
+    finished $status "${name_of[$pid]}" $((SECONDS - began[$pid]))
+    unset "name_of[$pid]"
+}
+
+# step NAME COMMAND…
+step() {
+    local name=$1
+    shift
+    [[ ${#name_of[@]} -lt $JOBS ]] || wait_for_one
+    [[ $failed -eq 0 ]] || return 0
+    (set -e; "$@") >"$LOGS/$name.log" 2>&1 </dev/null &
+    name_of[$!]=$name
+    began[$!]=$SECONDS
+}
+barrier() { while [[ ${#name_of[@]} -gt 0 ]]; do wait_for_one; done; }
+
+setup
+setup_tests
+rm -rf $LOGS build/cache
+mkdir -p $LOGS
+export BRAID_CACHE=$PWD/build/cache # this run's own
+data=$("$PYTHON" -c 'import onnx; print(onnx.__path__[0])')/backend/test/data
+
+step build build release
+barrier
+step unit unit_tests release
+step cli tests/cli.sh $BRAID
+step conformance-cpu conformance $BRAID cpu
+step random-graphs random_graphs
+step silero silero
+step rnn rnn
+step debug sanitized debug
+step tiny sanitized tiny
+step clang build clang
+step fuzz fuzz
+step conformance conformance $BRAID interp
+barrier
+
+echo "took $SECONDS s"
+echo "$passed passed, $failed failed"
+[[ $failed -eq 0 ]]

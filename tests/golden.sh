@@ -1,0 +1,45 @@
+#!/bin/bash
+# What the compiler makes of the models in tests/golden, as text: the tree as it is lowered and as the cpu
+# target gets it, in NAME.tree, or the message of a failure, in NAME.error.
+# Usage: tests/golden.sh path/to/braid [--update]   (--update writes the files anew)
+set -u
+braid=$(realpath "${1:?usage: tests/golden.sh path/to/braid [--update]}")
+update=${2:-}
+cd "$(dirname "$0")/golden" || exit 2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+count=0 bad=0
+
+# explain MODEL: both trees, or the message. Weights are packed for the width of the machine's vectors.
+explain() {
+    local target
+    for target in interp cpu; do
+        echo "---- $target"
+        "$braid" explain --target $target "$1" || return
+    done | sed -E 's/, weights [0-9]+ bytes$//'
+    return "${PIPESTATUS[0]}"
+}
+
+for model in *.onnx; do
+    name=${model%.onnx}
+    count=$((count + 1))
+    if explain "$model" >"$work/out" 2>"$work/err"; then
+        kind=tree text=$work/out
+    else
+        kind=error text=$work/err
+    fi
+    if [[ $update == --update ]]; then
+        rm -f "$name.tree" "$name.error"
+        cp "$text" "$name.$kind"
+    elif [[ ! -e $name.$kind ]]; then
+        bad=$((bad + 1))
+        echo "FAIL: $name: there is no $name.$kind; braid says:"
+        head -n 5 "$text"
+    elif ! diff -u --label "$name.$kind" --label braid "$name.$kind" "$text" >"$work/diff"; then
+        head -n 20 "$work/diff"
+        bad=$((bad + 1))
+        echo "FAIL: $name"
+    fi
+done
+echo "$((count - bad)) passed, $bad failed"
+[[ $bad -eq 0 && $count -gt 0 ]]

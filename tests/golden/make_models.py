@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Writes the models of the golden tests beside this file (needs the onnx package).
+
+The .onnx files are committed: this script shows what is in them and makes them again.
+"""
+import os
+
+import numpy as np
+from onnx import TensorProto as TP, helper, numpy_helper
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+F, I = TP.FLOAT, TP.INT64
+
+
+def node(op, ins, outs, name="", **attributes):
+    return helper.make_node(op, ins, outs, name=name or op.lower(), **attributes)
+
+
+def tensor(name, dims, dtype=F):
+    return helper.make_tensor_value_info(name, dtype, dims)
+
+
+def const(name, value, dtype=np.float32):
+    return numpy_helper.from_array(np.array(value, dtype), name)
+
+
+def ramp(name, *dims):
+    n = int(np.prod(dims))
+    return const(name, ((np.arange(n) % 7) - 3).reshape(dims) / 4)
+
+
+def graph(nodes, ins, outs, inits=(), name="main"):
+    return helper.make_graph(nodes, name, ins, outs, list(inits))
+
+
+def save(name, g, opset=17, functions=(), extra=()):
+    imports = [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, 1) for d in extra]
+    m = helper.make_model(g, opset_imports=imports, ir_version=8, functions=list(functions))
+    with open(os.path.join(HERE, name + ".onnx"), "wb") as f:
+        f.write(m.SerializeToString(deterministic=True))
+
+
+# ---- trees
+def elementwise():
+    """One group: nothing between x and y is stored."""
+    save("elementwise", graph(
+        [node("Mul", ["x", "x"], ["sq"]), node("Add", ["sq", "b"], ["sum"]), node("Tanh", ["sum"], ["t"]),
+         node("Where", ["c", "t", "x"], ["y"])],
+        [tensor("x", ["n", 8]), tensor("c", ["n", 1], TP.BOOL)], [tensor("y", ["n", 8])], [ramp("b", 8)]))
+
+
+def matmul_bias_relu():
+    save("matmul_bias_relu", graph(
+        [node("MatMul", ["x", "w"], ["xw"]), node("Add", ["xw", "b"], ["z"]), node("Relu", ["z"], ["y"])],
+        [tensor("x", ["n", 16])], [tensor("y", ["n", 32])], [ramp("w", 16, 32), ramp("b", 32)]))
+
+
+def conv():
+    save("conv", graph(
+        [node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2], kernel_shape=[3, 3])],
+        [tensor("x", [1, 3, 9, 9])], [tensor("y", [1, 4, 5, 5])], [ramp("w", 4, 3, 3, 3), ramp("b", 4)]))
+
+
+def softmax():
+    save("softmax", graph([node("Softmax", ["x"], ["y"], axis=-1)], [tensor("x", ["n", "m"])],
+                          [tensor("y", ["n", "m"])]))
+
+
+def shapes():
+    """Arithmetic on shapes resolves at compile time: no check is left, no tensor of shapes."""
+    save("shapes", graph(
+        [node("Shape", ["x"], ["s"]), node("Gather", ["s", "one"], ["h"], "g1"),
+         node("Gather", ["s", "two"], ["w"], "g2"), node("Mul", ["h", "w"], ["hw"]),
+         node("Unsqueeze", ["hw", "axes"], ["hw1"]), node("Concat", ["first", "hw1"], ["to"], axis=0),
+         node("Reshape", ["x", "to"], ["y"])],
+        [tensor("x", [4, "h", "w"])], [tensor("y", [4, "hw"])],
+        [const("one", 1, np.int64), const("two", 2, np.int64), const("axes", [0], np.int64),
+         const("first", [4], np.int64)]))
+
+
+def if_ranks():
+    """The arms give different ranks."""
+    then = graph([node("Neg", ["x"], ["a"])], [], [tensor("a", [2, 3])], name="then")
+    other = graph([node("ReduceSum", ["x", "axes"], ["b"], keepdims=0)], [], [tensor("b", [3])], name="else")
+    out = helper.make_tensor_value_info("y", F, None)
+    save("if_ranks", graph([node("If", ["c"], ["y"], then_branch=then, else_branch=other)],
+                           [tensor("c", [], TP.BOOL), tensor("x", [2, 3])], [out], [const("axes", [0], np.int64)]))
+
+
+def loop():
+    """A carried value, a scan output, a condition that depends on data, a captured value."""
+    body = graph(
+        [node("Add", ["v_in", "step"], ["v"]), node("ReduceMax", ["v"], ["top"], keepdims=0),
+         node("Less", ["top", "limit"], ["go"]), node("Mul", ["v", "v"], ["sq"])],
+        [tensor("i", [], I), tensor("c", [], TP.BOOL), tensor("v_in", [4])],
+        [tensor("go", [], TP.BOOL), tensor("v", [4]), tensor("sq", [4])], name="body")
+    save("loop", graph([node("Loop", ["m", "", "v0"], ["last", "squares"], body=body)],
+                       [tensor("m", [], I), tensor("v0", [4]), tensor("step", [4])],
+                       [tensor("last", [4]), tensor("squares", ["k", 4])], [const("limit", 100)]))
+
+
+def scan():
+    body = graph([node("Add", ["s_in", "x"], ["s"]), node("Identity", ["s"], ["y"])],
+                 [tensor("s_in", [3]), tensor("x", [3])], [tensor("s", [3]), tensor("y", [3])], name="body")
+    save("scan", graph([node("Scan", ["s0", "xs"], ["last", "sums"], body=body, num_scan_inputs=1)],
+                       [tensor("s0", [3]), tensor("xs", ["t", 3])], [tensor("last", [3]), tensor("sums", ["t", 3])]))
+
+
+def lstm():
+    save("lstm", graph(
+        [node("LSTM", ["x", "w", "r", "b"], ["y", "h", "c"], hidden_size=8)],
+        [tensor("x", ["t", 1, 4])], [tensor("y", ["t", 1, 1, 8]), tensor("h", [1, 1, 8]), tensor("c", [1, 1, 8])],
+        [ramp("w", 1, 32, 4), ramp("r", 1, 32, 8), ramp("b", 1, 64)]))
+
+
+def sequence():
+    """A sequence that grows in a loop."""
+    seq = helper.make_tensor_sequence_value_info
+    body = graph(
+        [node("Identity", ["c"], ["go"]), node("Mul", ["x", "two"], ["d"]), node("SequenceInsert", ["s_in", "d"], ["s"])],
+        [tensor("i", [], I), tensor("c", [], TP.BOOL), seq("s_in", F, [2])],
+        [tensor("go", [], TP.BOOL), seq("s", F, [2])], name="body")
+    save("sequence", graph(
+        [node("SequenceEmpty", [], ["empty"], dtype=F), node("Loop", ["m", "", "empty"], ["all"], body=body),
+         node("ConcatFromSequence", ["all"], ["y"], axis=0)],
+        [tensor("m", [], I), tensor("x", [2])], [tensor("y", ["n"])], [const("two", 2)]))
+
+
+def swap():
+    """Two carried values change places in each iteration."""
+    body = graph([node("Identity", ["c"], ["go"])], [tensor("i", [], I), tensor("c", [], TP.BOOL), tensor("a", [2]), tensor("b", [2])],
+                 [tensor("go", [], TP.BOOL), tensor("b", [2]), tensor("a", [2])], name="body")
+    save("swap", graph([node("Loop", ["m", "", "x", "y"], ["p", "q"], body=body)],
+                       [tensor("m", [], I), tensor("x", [2]), tensor("y", [2])], [tensor("p", [2]), tensor("q", [2])]))
+
+
+def attention():
+    """Two contractions with a softmax between them."""
+    save("attention", graph(
+        [node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]), node("MatMul", ["q", "kt"], ["s"], "scores"),
+         node("Mul", ["s", "scale"], ["scaled"]), node("Softmax", ["scaled"], ["p"], axis=-1),
+         node("MatMul", ["p", "v"], ["y"], "values")],
+        [tensor("q", [2, "t", 8]), tensor("k", [2, "t", 8]), tensor("v", [2, "t", 8])],
+        [tensor("y", [2, "t", 8])], [const("scale", 0.353553385)]))
+
+
+# ---- errors
+def errors():
+    x, y = [tensor("x", [2, 3])], [tensor("y", None)]
+    y[0].type.tensor_type.ClearField("shape")
+    save("cycle", graph([node("Add", ["x", "b"], ["a"]), node("Neg", ["a"], ["b"]), node("Neg", ["b"], ["y"], "last")], x, y))
+    save("unknown_op", graph([node("Frobnicate", ["x"], ["y"])], x, y))
+    save("wrong_type", graph([node("Add", ["x", "i"], ["y"])], x + [tensor("i", [2, 3], I)], y))
+    save("bad_axis", graph([node("Softmax", ["x"], ["y"], axis=2)], x, y))
+    save("negative_dim", graph([node("Reshape", ["x", "to"], ["y"])], x, y, [const("to", [2, -3], np.int64)]))
+    then = graph([node("Neg", ["nowhere"], ["a"])], [], [tensor("a", [2, 3])], name="then")
+    other = graph([node("Neg", ["x"], ["b"])], [], [tensor("b", [2, 3])], name="else")
+    save("missing_name", graph([node("If", ["c"], ["y"], "choose", then_branch=then, else_branch=other)],
+                               x + [tensor("c", [], TP.BOOL)], y))
+    save("unsupported_type", graph([node("Identity", ["z"], ["y"])], [tensor("z", [2], TP.COMPLEX64)],
+                                   [tensor("y", [2], TP.COMPLEX64)]))
+    ops = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    ping = helper.make_function("own", "Ping", ["a"], ["b"], [helper.make_node("Pong", ["a"], ["b"], "go", domain="own")], ops)
+    pong = helper.make_function("own", "Pong", ["a"], ["b"], [helper.make_node("Ping", ["a"], ["b"], "go", domain="own")], ops)
+    save("recursion", graph([helper.make_node("Ping", ["x"], ["y"], "start", domain="own")], x, y), functions=[ping, pong],
+         extra=["own"])
+    save("mismatch", graph([node("MatMul", ["x", "x"], ["y"])], x, y))
+    save("twice", graph([node("Neg", ["x"], ["y"], "one"), node("Abs", ["x"], ["y"], "two")], x, y))
+
+
+for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap,
+             attention, errors):
+    make()
