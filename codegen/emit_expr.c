@@ -311,6 +311,9 @@ static const char *reduce(Fn *f, Expr *e) {
         const char *n = fn_expr(f, e->raxis[i]->extent);
         if (plain && i == e->naxis - 1 && f->em)
             fn_line(f, "%s reduction(%c:%s)", "#pragma omp simd", e->kind == R_SUM ? '+' : '*', acc);
+        else if (flt && (e->kind == R_SUM || e->kind == R_PROD))
+            /* gcc 12 vectorizes s += p[1]; s += p[0]; as two times p[1] */
+            fn_line(f, "%s", "#pragma GCC unroll 1");
         fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, n, r);
         fn_open(f);
         fn_bind(f, e_axis(c, e->raxis[i]), r);

@@ -135,13 +135,9 @@ class Graph:
         arms = []
         for which, arm in (("then", then), ("else", otherwise)):
             g = Graph(self.fresh(f"{name}_{which}"), self)
-            made = set()
             for v in arm(g):
-                # Outer values, and the same value twice, need a name of their own here.
-                own = {n for node in g.nodes for n in node.output} - made
-                v = v if v in own else g.Identity(v)
-                made.add(v)
-                g.output(v)
+                # What an arm takes from outside needs a name of its own here.
+                g.output(v if any(v in n.output for n in g.nodes) else g.Identity(v))
             arms.append(g)
         r = self.node("If", [cond], outputs=len(arms[0].results), then_branch=arms[0].proto(),
                       else_branch=arms[1].proto())

@@ -1,8 +1,8 @@
 """SkipNet: ResNet-101 with a recurrent gate that skips blocks.
 
 After each block a gate (average pool, 1×1 convolution to 10, an LSTM cell shared by all, 1×1
-convolution to 1) decides whether the next one runs. What the gates' biases of the test are drawn
-from makes 23 of 33 blocks run at the published size; the gates read the features all the same.
+convolution to 1) decides whether the next one runs. The gates' biases are such that 23 of 33 blocks run at
+the published size; the gates read the features all the same.
 blocks  a stage; width: of the first stage, a quarter of its output's
 """
 import numpy as np
@@ -26,9 +26,8 @@ def layers(width, blocks):
 
 
 def trace(count):
-    """Which blocks run: 23 of 33, evenly; the first always."""
-    return [n * 22 // (count - 1) != (n - 1) * 22 // (count - 1) if count == 33 else n % 3 != 2
-            for n in range(count)]
+    """Which blocks run: the first, and evenly 23 of 33."""
+    return [n * 23 // 33 != (n - 1) * 23 // 33 for n in range(count)]
 
 
 def weights(blocks, width, classes, seed, **_):
@@ -65,10 +64,8 @@ def reference(x, w, blocks, width, **_):
     y = relu(conv_bn_reference(w, "stem", x["x"], 2))
     y = windows(y, 3, 2, 1, -np.inf).max((4, 5))
     h = c = np.zeros((len(y), GATE))
-    ran = []
     for i, (name, _, _, _, stride) in enumerate(layers(width, blocks)):
-        down = f"{name}.down" in "".join(k for k in w if k.startswith(f"{name}.down"))
-        r = conv_bn_reference(w, f"{name}.down", y, stride) if down else y
+        r = conv_bn_reference(w, f"{name}.down", y, stride) if f"{name}.down.weight" in w else y
         if i == 0 or m.sum() > 0:
             z = relu(conv_bn_reference(w, f"{name}.a", y))
             z = relu(conv_bn_reference(w, f"{name}.b", z, stride))
@@ -76,7 +73,6 @@ def reference(x, w, blocks, width, **_):
             y = z if i == 0 else z * m + r * (1 - m)
         else:
             y = r
-        ran.append(i == 0 or m.sum() > 0)
         pooled = y.mean((2, 3))
         f = pooled @ w[f"{name}.gate.weight"][:, :, 0, 0].T + w[f"{name}.gate.bias"]
         c, h = lstm_cell(f @ w["gate.W_ih"] + h @ w["gate.W_hh"] + w["gate.bias"], c)
@@ -89,8 +85,7 @@ def reference(x, w, blocks, width, **_):
 def export(batch=1, blocks=(3, 4, 23, 3), size=224, width=64, classes=1000, seed=0):
     g = Graph("skipnet")
     image = g.input("x", F(batch, 3, size, size))
-    values = weights(blocks, width, classes, seed)
-    w = g.weights(values)
+    w = g.weights(weights(blocks, width, classes, seed))
     x = g.Relu(conv_bn(g, w, "stem", image, 7, 2))
     x = g.MaxPool(x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
     h = c = g.const(np.zeros((batch, GATE), np.float32), "zero")

@@ -335,6 +335,7 @@ def main():
     a.add_argument("--target", choices=["interp", "cpu", "both"], default="both")
     a.add_argument("--braid", default="braid")
     a.add_argument("--jobs", type=int, default=os.cpu_count())
+    a.add_argument("--threads", default="1", help="threads of a run")
     a.add_argument("--keep", help="where the folders of failing graphs are left")
     a.add_argument("--outputs", help="only these outputs, as in 0,2")
     a.add_argument("--verbose", action="store_true", help="also say which graphs were left out and why")
@@ -354,7 +355,8 @@ def main():
             if len(bad) == a.count:
                 break
             r = subprocess.run([a.braid, "test", "--target", t, "--jobs", str(a.jobs), "--verbose", "--rtol", "1e-3",
-                                "--atol", "1e-4", "--max-iterations", "100000", root],
+                                "--atol", "1e-4", "--max-iterations", "100000",
+                                "--threads", a.threads, root],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             lines = r.stdout.splitlines()
             if not lines or " passed, " not in lines[-1]:

@@ -1,0 +1,81 @@
+"""Writes models with a test beside each, in the layout of the ONNX backend tests.
+
+    python -m models NAME... --out DIR [--small] [--batch B --length T --OPTION VALUE ...]
+    python -m models --all --small|--full --out DIR
+    python -m models --list
+    python -m models --check DIR...     run what was written by an independent evaluator
+"""
+import argparse
+import ast
+import os
+import sys
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from . import build, cases, options
+
+
+def write(built, folder):
+    """folder/model.onnx and folder/test_data_set_0."""
+    data = os.path.join(folder, "test_data_set_0")
+    os.makedirs(data, exist_ok=True)
+    onnx.save(built.model, os.path.join(folder, "model.onnx"))
+    order = [v.name for v in built.model.graph.input]
+    for kind, names, arrays in (
+            ("input", order, [built.inputs[n] for n in order]),
+            ("output", [v.name for v in built.model.graph.output], built.expected)):
+        for n, (name, array) in enumerate(zip(names, arrays, strict=True)):
+            with open(os.path.join(data, f"{kind}_{n}.pb"), "wb") as f:
+                f.write(numpy_helper.from_array(np.asarray(array), name).SerializeToString())
+
+
+def value(text):
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def given(parser, rest):
+    """--name value pairs."""
+    if len(rest) % 2 or not all(k.startswith("--") for k in rest[::2]):
+        parser.error(f"expected --OPTION VALUE pairs, not {' '.join(rest)}")
+    return {k[2:]: value(v) for k, v in zip(rest[::2], rest[1::2])}
+
+
+def main():
+    p = argparse.ArgumentParser(prog="python -m models", description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter,
+                                allow_abbrev=False)
+    p.add_argument("names", nargs="*", metavar="NAME")
+    p.add_argument("--all", action="store_true", help="every model")
+    p.add_argument("--small", action="store_true", help="sizes for tests")
+    p.add_argument("--full", action="store_true", help="the published sizes (the default)")
+    p.add_argument("--out", metavar="DIR", help="where a folder for each model is made")
+    p.add_argument("--list", action="store_true", help="models and their options")
+    p.add_argument("--check", action="store_true", help="NAMEs are folders to check")
+    a, rest = p.parse_known_args()
+    if a.list:
+        for name in cases():
+            print(name, *(f"{k}={v}" for k, v in options(name).items()))
+        return 0
+    if a.check:
+        from .check import check
+        return check(a.names)
+    names = list(cases()) if a.all else a.names
+    if not names or not a.out or a.small and a.full:
+        p.error("needs NAME or --all, --out DIR, and not both of --small and --full")
+    for name in names:
+        if name not in cases():
+            p.error(f"no model {name}; there are {', '.join(cases())}")
+        try:
+            write(build(name, a.small, **given(p, rest)), os.path.join(a.out, name))
+        except ValueError as e:
+            p.error(str(e))
+        print(name)
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,88 @@
+"""Compares the models that were written with independent evaluators: ONNX Runtime, and for recursive
+models, which it cannot run, ONNX's reference evaluator with the operator Invoke added."""
+import glob
+import os
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+RTOL, ATOL = 1e-4, 1e-4
+
+
+def load(path):
+    t = onnx.TensorProto()
+    with open(path, "rb") as f:
+        t.ParseFromString(f.read())
+    return t.name, numpy_helper.to_array(t)
+
+
+def test_data(folder):
+    """({input: array}, [expected])"""
+    data = os.path.join(folder, "test_data_set_0")
+    sets = []
+    for kind in ("input", "output"):
+        n = len(glob.glob(os.path.join(data, f"{kind}_*.pb")))
+        sets.append([load(os.path.join(data, f"{kind}_{i}.pb")) for i in range(n)])
+    return dict(sets[0]), [array for _, array in sets[1]]
+
+
+def reference_evaluator(model):
+    """An evaluator of a model with Invoke."""
+    functions = {f.name: f for f in model.functions}
+
+    class Invoke(OpRun):
+        op_domain = "ai.braid"
+
+        def _run(self, *args, function=None):
+            f = functions[function]
+            run = ReferenceEvaluator(f, new_ops=[Invoke])
+            return tuple(run.run(None, dict(zip(f.input, args))))
+
+    top = onnx.ModelProto()
+    top.CopyFrom(model)
+    del top.functions[:]  # or it would load them without knowing Invoke
+    return ReferenceEvaluator(top, new_ops=[Invoke])
+
+
+def evaluate(path, inputs):
+    model = onnx.load(path)
+    onnx.checker.check_model(model, full_check=not model.functions)
+    if model.functions:
+        return reference_evaluator(model).run(None, inputs)
+    import onnxruntime
+    onnxruntime.set_default_logger_severity(3)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, inputs)
+
+
+def difference(got, want):
+    """Why an output is not the expected one; None if it is."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"is {got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+    if not np.allclose(got, want, RTOL, ATOL):
+        return f"differs by up to {np.abs(got.astype(float) - want.astype(float)).max():g}"
+    return None
+
+
+def check(folders):
+    """Prints a line for each failure and the counts; 1 if any failed."""
+    found = sorted(p for f in folders for p in
+                   glob.glob(os.path.join(f, "**", "model.onnx"), recursive=True))
+    failed = 0
+    for path in found:
+        folder = os.path.dirname(path)
+        inputs, expected = test_data(folder)
+        try:
+            outputs = evaluate(path, inputs)
+            why = [f"output {n} {d}" for n, (o, w) in enumerate(zip(outputs, expected, strict=True))
+                   if (d := difference(np.asarray(o), w))]
+        except Exception as e:
+            why = [str(e)]
+        if why:
+            failed += 1
+            print(f"{folder}: {'; '.join(why)}")
+    print(f"{len(found) - failed} passed, {failed} failed")
+    return 1 if failed or not found else 0

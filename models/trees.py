@@ -1,0 +1,81 @@
+"""Forests of binary trees as arrays: generated, or read from a treebank."""
+import numpy as np
+
+
+class Forest:
+    """Nodes of all trees in one numbering: left, right (of a leaf: 0), is_leaf, word; roots."""
+
+    def __init__(self):
+        self.left, self.right, self.word, self.roots = [], [], [], []
+
+    def node(self):
+        self.left.append(0)
+        self.right.append(0)
+        self.word.append(0)
+        return len(self.left) - 1
+
+    def arrays(self):
+        a = {k: np.asarray(getattr(self, k), np.int64) for k in ("left", "right", "word", "roots")}
+        a["is_leaf"] = a["left"] == 0  # node 0 is a root
+        return a
+
+
+def grow(forest, leaves, split):
+    """A tree whose node over n leaves gives split(n) of them to its left child."""
+    root = forest.node()
+    forest.roots.append(root)
+    pending = [(root, leaves)]
+    while pending:
+        at, n = pending.pop()
+        if n == 1:
+            continue
+        k = split(n)
+        left = forest.left[at] = forest.node()
+        right = forest.right[at] = forest.node()
+        pending += [(right, n - k), (left, k)]
+
+
+def read(forest, line, vocabulary):
+    """A tree in the treebank's notation, (label word) or (label left right); splits on the ASCII
+    space only, since words may contain others. vocabulary {word: number} grows."""
+    open_, last = [], None
+    for token in line.strip("\n").split(" "):
+        if token.startswith("("):
+            last = forest.node()
+            if not open_:
+                forest.roots.append(last)
+            elif forest.left[open_[-1]] == 0:
+                forest.left[open_[-1]] = last
+            else:
+                forest.right[open_[-1]] = last
+            open_.append(last)
+        else:
+            word = token.rstrip(")")
+            forest.word[last] = vocabulary.setdefault(word, len(vocabulary))
+            for _ in range(len(token) - len(word)):
+                open_.pop()
+
+
+def make(kind, batch, nodes, rng, vocabulary):
+    """The arrays of a forest and its number of words.
+
+    kind    "random", "perfect", "chain" (each right child is a leaf), or the path of a treebank,
+            whose first trees are taken
+    nodes   of a generated tree, odd; words are then random, below vocabulary
+    """
+    forest = Forest()
+    splits = {"random": lambda n: int(rng.integers(1, n)), "perfect": lambda n: n // 2,
+              "chain": lambda n: n - 1}
+    if kind in splits:
+        for _ in range(batch):
+            grow(forest, (nodes + 1) // 2, splits[kind])
+        a = forest.arrays()
+        a["word"] = rng.integers(0, vocabulary, len(a["left"]))
+        return a, vocabulary
+    words = {}
+    with open(kind, encoding="utf-8", newline="\n") as f:
+        for _, line in zip(range(batch), f):
+            read(forest, line, words)
+    if len(forest.roots) < batch:
+        raise ValueError(f"{kind} has only {len(forest.roots)} trees")
+    return forest.arrays(), len(words)
