@@ -19,7 +19,7 @@ typedef struct Cli {
     const char *target, *cpu, *output, *emit;
     bool tune, json, verbose, help, version;
     int threads, jobs;
-    int64_t max_iterations;
+    int64_t max_iterations, stack_depth;
     double rtol, atol;
     int ninput; /* -i NAME=FILE */
     const char **input_name, **input_file;

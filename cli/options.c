@@ -20,6 +20,7 @@ typedef enum Action {
     SET_THREADS,
     SET_JOBS,
     SET_MAX_ITERATIONS,
+    SET_STACK_DEPTH,
     SET_RTOL,
     SET_ATOL,
     ADD_INPUT,
@@ -49,6 +50,8 @@ static const struct Option {
     {"--threads", "N", RUN | TEST | BENCH, SET_THREADS, "threads of a run"},
     {"--max-iterations", "N", RUN | TEST | BENCH, SET_MAX_ITERATIONS,
      "a loop that makes more is stopped (2147483648)"},
+    {"--stack-depth", "N", RUN | TEST | BENCH, SET_STACK_DEPTH,
+     "recursion that goes deeper is stopped (10000)"},
     {"--rtol", "R", TEST, SET_RTOL, "relative tolerance (1e-3)"},
     {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
     {"--jobs", "N", TEST, SET_JOBS, "tests at a time (one for each CPU)"},
@@ -155,6 +158,7 @@ static bool apply(Cli *c, Action action, const char *v) {
         good = parse_int(v, 1, 1024, &n);
         c->jobs = (int)n;
         break;
+    case SET_STACK_DEPTH: good = parse_int(v, 1, 1000000000, &c->stack_depth); break;
     case SET_MAX_ITERATIONS: good = parse_int(v, 1, INT64_MAX, &c->max_iterations); break;
     case SET_RTOL: good = parse_real(v, &c->rtol); break;
     case SET_ATOL: good = parse_real(v, &c->atol); break;

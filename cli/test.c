@@ -180,7 +180,7 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     braid_error e;
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
-    braid_session_options so = {sizeof so, c->threads, c->max_iterations};
+    braid_session_options so = {sizeof so, c->threads, c->max_iterations, c->stack_depth};
     struct braid_model *m;
     braid_session *s;
     o.no_cache = true;

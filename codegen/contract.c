@@ -9,7 +9,7 @@
 #include "codegen/emit.h"
 #include <stdlib.h>
 
-#define MAX_PRODUCTS 8
+#define MAX_PRODUCTS 16
 #define MAX_SETS 4
 #define ROW_BLOCK 64 /* rows of a job */
 
@@ -18,6 +18,8 @@ typedef struct Product {
     Expr *vec, *sca;          /* loads */
     Expr *vec_flat, *sca_flat;
     bool packed, both;        /* both: sca moves along v too */
+    Expr *sym;                /* packed: a uniform symbol that its position depends on, or NULL */
+    Axis *sym_axis;           /* stands for it */
     const char *weights;
     int set, slot;            /* slot: index of its scratch tile */
 } Product;
@@ -74,8 +76,25 @@ static Expr *coef_of(Cx *c, Expr *flat, Axis *x) {
     return e_affine(c, flat, x, &coef, &rest) ? coef : NULL;
 }
 
-/* All extents that the operand moves along, and its strides, are constants. */
-static bool packable(Cx *c, const Group *g, const Product *p, const Expr *load, Expr *flat) {
+/* The only symbol in e, or NULL; *n counts all. */
+static Expr *only_symbol(Expr *e, int *n) {
+    if (!(e->flags & EF_SYM)) return NULL;
+    if (e->op == E_SYM) {
+        (*n)++;
+        return e;
+    }
+    Expr *r = NULL;
+    for (int i = 0; i < e->n; i++) {
+        Expr *x = only_symbol(e->a[i], n);
+        if (x && r && x == r) (*n)--;
+        if (x) r = x;
+    }
+    return r;
+}
+
+/* All extents that the operand moves along, and its strides, are constants. It may also depend on one
+ * bounded symbol: the layer, say, of a loop over layers. */
+static bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat) {
     int64_t v;
     Expr *rest = flat, *k;
     if (load->t->kind != TK_CONST) return false;
@@ -87,20 +106,30 @@ static bool packable(Cx *c, const Group *g, const Product *p, const Expr *load, 
         if (!e_affine(c, rest, p->reduce->raxis[i], &k, &rest) || !e_is_int(k, &v)) return false;
         if (!e_is_int(p->reduce->raxis[i]->extent, &v)) return false;
     }
-    return e_is_int(rest, &v);
+    p->sym = NULL;
+    if (e_is_int(rest, &v)) return true;
+    int n = 0;
+    Expr *s = only_symbol(rest, &n);
+    if (!s || n != 1 || s->sym->lo < 0 || s->sym->hi > 1024) return false;
+    p->sym = s;
+    p->sym_axis = axis_new(c, e_int(c, s->sym->hi + 1));
+    return e_affine(c, e_replace(c, rest, s, e_axis(c, p->sym_axis)), p->sym_axis, &k, &rest) && e_is_int(k, &v) &&
+           e_is_int(rest, &v);
 }
 
 /* Sets up p for vector axis v; false: it cannot. */
 static bool orient(Contraction *k, Product *p, Axis *v) {
+    p->sym = NULL;
     Cx *c = k->g->em->c;
     for (int side = 0; side < 2; side++) {
         Expr *x = p->reduce->a[0]->a[side], *y = p->reduce->a[0]->a[!side];
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         Expr *cx = coef_of(c, fx, v), *cy = coef_of(c, fy, v);
+        Product other = *p;
         bool pack = !e_is_ival(cx, 0) && packable(c, k->g, p, x, fx);
         if (!pack && !e_is_ival(cx, 1)) continue;
         if (!e_is_ival(cy, 0) && !e_is_ival(cy, 1)) continue;
-        if (!e_is_ival(cy, 0) && side == 0 && packable(c, k->g, p, y, fy)) continue; /* prefer that one packed */
+        if (!e_is_ival(cy, 0) && side == 0 && packable(c, k->g, &other, y, fy)) continue; /* prefer that one packed */
         p->vec = x;
         p->sca = y;
         p->vec_flat = fx;
@@ -188,33 +217,37 @@ static bool choose_axes(Contraction *k) {
     return k->n > 0;
 }
 
+/* Rows × vectors of a micro-kernel: the least time for an element, by a model of one step of its inner
+ * loop: two vector operations a cycle, two loads a cycle, sums in flight to hide their latency; lanes and
+ * rows beyond the domain are lost. */
 static void choose_tile(Contraction *k) {
     Group *g = k->g;
-    int budget = g->em->vec >= 16 ? 24 : 12, vec = g->em->vec, widest = 1;
+    int budget = g->em->vec >= 16 ? 26 : 12, vec = g->em->vec, widest = 1;
     for (int s = 0; s < k->nset; s++) {
         int q = 0;
         for (int j = 0; j < k->n; j++) q += k->p[j].set == s;
         if (q > widest) widest = q;
     }
     int64_t rows = k->m ? axis_size(k->m, 4) : 1, lanes = axis_size(k->v, 4 * vec);
-    k->mr = rows >= 4 ? 4 : (int)rows;
-    if (widest * k->mr > budget) k->mr = budget / widest > 0 ? budget / widest : 1;
-    int most = budget / (k->mr * widest);
-    if (most > (k->mr > 1 ? 4 : 8)) most = k->mr > 1 ? 4 : 8;
-    if (most < 1) most = 1;
-    /* The width with the least padding, wider tiles preferred. */
-    static const int weight[] = {0, 150, 120, 108, 100, 99, 98, 97, 96};
-    int64_t cost = INT64_MAX;
-    for (int nv = 1; nv <= most; nv++) {
-        int64_t tiles = (lanes + nv * vec - 1) / (nv * vec), x = tiles * nv * weight[nv];
-        if (nv > 4 && tiles < 2) continue; /* leave something for other units */
-        if (x <= cost) k->nv = nv, cost = x;
+    static const int row_sizes[] = {1, 2, 3, 4, 6, 8};
+    double best = 0;
+    for (int nv = 1; nv <= 8; nv++) {
+        for (int i = 0; i < (int)COUNT(row_sizes); i++) {
+            int mr = row_sizes[i], sums = nv * mr * widest;
+            if (mr > rows || (sums > budget && nv * mr > 1)) break;
+            int64_t tiles = (lanes + nv * vec - 1) / (nv * vec), blocks = (rows + mr - 1) / mr;
+            if (nv > 4 && tiles < 2) continue; /* leave something for other units */
+            int loads = nv * widest + mr, busy = sums > loads ? sums : loads;
+            double cycles = (busy > 8 ? busy : 8) * 0.5 + 0.5; /* the loop itself */
+            double time = cycles * (double)(tiles * blocks) / (double)(lanes * rows);
+            if (best == 0 || time < best * 0.999) best = time, k->nv = nv, k->mr = mr;
+        }
     }
     k->vt = k->nv * vec;
 }
 
 /* ---- packing --------------------------------------------------------------------------------------------- */
-/* Layout: [outer axes that the operand uses][vector][reduction axes, outermost first][lane], with enough
+/* Layout: [symbol][outer axes that the operand uses][vector][reduction axes, outermost first][lane], with enough
  * vectors behind for a tile to start at any of them. */
 /* Vectors of a packed operand: whole tiles, from any grain on. */
 static int64_t pack_vectors(const Contraction *k) {
@@ -230,6 +263,12 @@ static const char *pack(Contraction *k, Product *p) {
     int64_t stride[MAX_RANK * 3], extent[MAX_RANK * 3], base, v_stride = 0, v_size = 0, total = 1;
     int n = 0;
     Expr *rest = p->vec_flat, *coef;
+    if (p->sym) {
+        rest = e_replace(c, rest, p->sym, e_axis(c, p->sym_axis));
+        e_affine(c, rest, p->sym_axis, &coef, &rest);
+        e_is_int(coef, &stride[n]);
+        e_is_int(p->sym_axis->extent, &extent[n++]);
+    }
     for (int i = 0; i < g->naxis; i++) {
         int64_t s = 0;
         e_affine(c, rest, g->axis[i], &coef, &rest);
@@ -433,11 +472,24 @@ static const char *scratch(Group *g, Expr *e) {
     return NULL;
 }
 
+/* Reductions that no micro-kernel computes need loops of their own inside the lane loop. */
+static bool unscratched(Group *g, Expr *e) {
+    if (!(e->flags & EF_REDUCE)) return false;
+    if (e->op == E_REDUCE) return !scratch(g, e);
+    for (int i = 0; i < e->n; i++)
+        if (unscratched(g, e->a[i])) return true;
+    return false;
+}
+static bool other_reductions(Contraction *k) {
+    for (int i = 0; i < k->g->n; i++)
+        if (unscratched(k->g, k->g->value[i])) return true;
+    return false;
+}
+
 static void epilogue(Contraction *k) {
     Group *g = k->g;
     Fn *f = &g->f;
     Cx *c = g->em->c;
-    uint8_t flags = 0;
     fn_line(f, "for (int64_t row = 0; row < rows; row++) {");
     int mark = fn_open(f);
     if (k->m) {
@@ -446,11 +498,9 @@ static void epilogue(Contraction *k) {
     }
     for (int i = 0; i < g->n; i++) {
         fn_hoist(f, g->value[i], 1, &k->v);
-        flags |= g->value[i]->flags;
     }
-    bool plain = !(flags & EF_GUARD);
-    for (int i = 0; i < g->n && plain; i++) /* other reductions inside need loops of their own */
-        plain = g->value[i]->op != E_REDUCE || scratch(g, g->value[i]);
+    bool plain = !other_reductions(k);
+    for (int i = 0; i < g->n && plain; i++) plain = !fn_guarded(f, g->value[i]);
     if (plain) fn_line(f, "%s", g->em->target->simd);
     fn_line(f, "for (int64_t l = 0; l < lanes; l++) {");
     int inner = fn_open(f);
@@ -500,7 +550,7 @@ bool group_contraction(Group *g) {
     for (int j = 0; j < k.n; j++) {
         Product *p = &k.p[j];
         if (!p->packed) continue;
-        Expr *at = e_int(c, 0);
+        Expr *at = p->sym ? p->sym : e_int(c, 0);
         for (int i = 0; i < g->naxis; i++)
             if (g->axis[i] != k.v && !e_is_ival(coef_of(c, p->vec_flat, g->axis[i]), 0))
                 at = e_add(c, e_mul(c, at, g->axis[i]->extent), e_axis(c, g->axis[i]));
@@ -524,7 +574,7 @@ bool group_contraction(Group *g) {
         fn_line(f, k.mr > 1 ? "rows = end - m0;" : "rows = 1;");
     } else fn_line(f, "const int64_t rows = 1;");
     fn_bind(f, e_axis(c, k.v), "v0");
-    for (int rows = k.mr; rows >= 1; rows = rows > 2 ? 2 : rows - 1) {
+    for (int rows = k.mr; rows >= 1; rows /= 2) {
         if (k.mr > 1) {
             if (rows == k.mr) fn_line(f, "if (rows >= %d) {", rows);
             else if (rows > 1) fn_line(f, "} else if (rows >= %d) {", rows);

@@ -66,6 +66,8 @@ void fn_close(Fn *f, int mark);
 void fn_bind(Fn *f, Expr *e, const char *text);
 /* Gives variables to what does not depend on the axes `inner` and is evaluated in any case. */
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
+/* A guard below e that has no variable yet: loops around it cannot be lane loops. */
+bool fn_guarded(Fn *f, const Expr *e);
 const char *fn_store(Fn *f, DType t, const char *value); /* value as it is stored */
 /* Row-major position of a load as one int64 expression. */
 Expr *flat_of(Cx *c, const Expr *load);

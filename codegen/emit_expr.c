@@ -140,7 +140,7 @@ static const char *unary(Fn *f, Expr *e, const char *x) {
     case E_SIGN:
         if (flt) return arena_printf(a, "bk_sign%s(%s)", k == C_F64 ? "d" : "f", x);
         return k == C_U64 ? arena_printf(a, "((uint64_t)(%s != 0))", x) : arena_printf(a, "((%s)bk_signi(%s))", ty, x);
-    case E_EXP: case E_TANH: case E_ERF: case E_LOG: case E_SIGMOID:
+    case E_EXP: case E_TANH: case E_ERF: case E_LOG: case E_LOG1P: case E_SIN: case E_COS: case E_SIGMOID:
         if (k != C_F64) return rounded(f, t, arena_printf(a, "bk_%sf(%s)", expr_name[e->op], x));
         if (e->op == E_SIGMOID) return arena_printf(a, "bk_sigmoidd(%s)", x);
         return arena_printf(a, "%s(%s)", expr_name[e->op], x);
@@ -180,7 +180,7 @@ static const char *binary(Fn *f, Expr *e, const char *x, const char *y) {
     }
     case E_POW:
         if (k == C_F64) return arena_printf(a, "pow(%s, %s)", x, y);
-        if (flt) return rounded(f, t, arena_printf(a, "powf(%s, %s)", x, y));
+        if (flt) return rounded(f, t, arena_printf(a, "bk_powf(%s, %s)", x, y));
         if (k == C_U64) return arena_printf(a, "((uint64_t)bk_powi((int64_t)%s, (int64_t)bk_minu(%s, INT64_MAX)))", x, y);
         return arena_printf(a, "((%s)bk_powi(%s, %s))", ty, x, y);
     case E_MIN: case E_MAX: {
@@ -210,10 +210,9 @@ static const char *cast(Fn *f, DType t, DType s, const char *x) {
         if (s == DT_BF16 && t == DT_F32) return x;
         return rounded(f, t, s == DT_F64 ? arena_printf(a, "((float)%s)", x) : x);
     }
-    if (from && t == DT_U64) return arena_printf(a, "bk_f2u(%s)", x);
     if (from) {
-        const char *by = t == DT_I64 || t == DT_U32 ? "bk_f2i" : "bk_f2i32";
-        return arena_printf(a, "((%s)%s(%s))", c_type(t), by, x);
+        const char *by = t == DT_U64 ? "2u" : t == DT_I64 || t == DT_U32 ? "2i" : "2i32";
+        return arena_printf(a, "((%s)bk_%sf%s(%s))", c_type(t), s == DT_F64 ? "" : "f", by, x);
     }
     if (to) return rounded(f, t, arena_printf(a, "((%s)%s)", c_type(t), x));
     return arena_printf(a, "((%s)%s)", c_type(t), x);
@@ -422,6 +421,14 @@ const char *fn_temp(Fn *f, Expr *e) {
     s = fn_expr(f, e);
     const char *b = bound_text(f, e);
     return b ? b : temp(f, e, s);
+}
+
+bool fn_guarded(Fn *f, const Expr *e) {
+    if (!(e->flags & EF_GUARD) || bound_text(f, e)) return false;
+    if (e->op == E_GUARD) return true;
+    for (int i = 0; i < e->n; i++)
+        if (fn_guarded(f, e->a[i])) return true;
+    return false;
 }
 
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {

@@ -125,7 +125,9 @@ static void loops(Group *g) {
     for (int d = 0; d < n; d++) {
         /* What the loops inside do not change. */
         for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], n - d, g->axis + d);
-        if (d == n - 1 && !(flags & (EF_REDUCE | EF_GUARD))) fn_line(f, "%s", g->em->target->simd);
+        bool lanes = d == n - 1 && !(flags & EF_REDUCE);
+        for (int i = 0; i < g->n && lanes; i++) lanes = !fn_guarded(f, g->value[i]);
+        if (lanes) fn_line(f, "%s", g->em->target->simd);
         group_loop(g, g->axis[d], arena_printf(f->a, "i%d", d));
     }
     group_members(g);

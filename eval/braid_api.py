@@ -36,7 +36,8 @@ class Options(C.Structure):
 
 
 class SessionOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_uint32), ("threads", C.c_int32), ("max_iterations", C.c_int64)]
+    _fields_ = [("struct_size", C.c_uint32), ("threads", C.c_int32), ("max_iterations", C.c_int64),
+                ("stack_depth", C.c_int64)]
 
 
 class Io(C.Structure):

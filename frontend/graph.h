@@ -3,7 +3,8 @@
  * SSA. A Region is a list of parameters, nodes in topological order and results; a Node may own
  * Regions (Loop, If, Scan, SequenceMap), whose nodes may use values of every enclosing Region. All
  * names are resolved to Value pointers at import (an inner name shadows an outer one); opsets are
- * normalized to the newest form; local functions are inlined; Constant nodes are Values with data.
+ * normalized to the newest form; local functions are inlined where they are called as operators, and are
+ * Functions where ai.braid:Invoke calls them; Constant nodes are Values with data.
  */
 #ifndef BRAID_GRAPH_H
 #define BRAID_GRAPH_H
@@ -76,6 +77,7 @@ struct Node {
     int nattr;
     Attr *attr;
     Region *region;     /* the Region it stands in */
+    const struct Function *callee; /* ai.braid:Invoke: what it calls; else NULL */
 };
 
 struct Region {
@@ -91,6 +93,16 @@ struct Region {
     const VType **result_type;    /* declared types, entries may be NULL */
 };
 
+/* A model-local function that some node Invokes: a Region of its own without parent, that sees its
+ * parameters only. */
+typedef struct Function {
+    const char *domain, *name;
+    Region *region;
+    int group;       /* functions that can reach each other have one number */
+    bool recursive;  /* can reach itself */
+    int index;       /* in Graph.function */
+} Function;
+
 typedef struct Graph {
     Arena *arena;
     Diag *diag;
@@ -99,6 +111,8 @@ typedef struct Graph {
     int opset;          /* of the default domain, as in the file */
     int ir_version;
     int nvalue;         /* ids given out */
+    int nfunction;
+    Function **function; /* those that are Invoked */
 } Graph;
 
 /* Reads `path`; external data is taken only from the file's own folder. Raises ST_MODEL,

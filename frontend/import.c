@@ -116,9 +116,9 @@ static Region *need_graph(Raw *n, const char *name, int nparam) {
 }
 
 /* Outputs left off at the end become absent, so that there are as many as the subgraph gives. */
-static void fit_outputs(Raw *n, const char *name, int count) {
+void fit_outputs(Raw *n, const char *name, int count) {
     if (n->out.n > count)
-        err(n->im->d, ST_MODEL, n->path, "has %d outputs, its subgraph '%s' gives %d", n->out.n,
+        err(n->im->d, ST_MODEL, n->path, "has %d outputs, its body '%.200s' gives %d", n->out.n,
             name, count);
     while (n->out.n < count) vec_push(n->im->a, &n->out, NULL);
 }
@@ -160,6 +160,7 @@ static void raw_finish(Raw *n) {
     if (!row) err(im->d, ST_UNSUPPORTED, n->path, "operator %s is not supported", n->op);
     check_arity(n, row);
     check_subgraphs(n);
+    if (!strcmp(row->name, "Invoke")) invoke_resolve(n);
     Node *node = NEW(im->a, Node);
     *node = (Node){.op = row,
                    .name = n->name,
@@ -170,7 +171,8 @@ static void raw_finish(Raw *n) {
                    .out = n->out.p,
                    .nattr = n->attr.n,
                    .attr = n->attr.p,
-                   .region = n->b->r};
+                   .region = n->b->r,
+                   .callee = n->callee};
     for (int i = 0; i < node->nout; i++) {
         if (!node->out[i]) continue;
         node->out[i]->def = node;
@@ -237,6 +239,13 @@ static void node_import(Import *im, Scope *s, const Onnx__NodeProto *np) {
     if (!onnx && !op_find(np->domain, np->op_type))
         err(im->d, ST_UNSUPPORTED, path, "operator %s:%s is not supported", np->domain,
             np->op_type);
+    if (!onnx && opset != 1) {
+        if (!opset)
+            err(im->d, ST_MODEL, path, "the %s does not import the opset of domain '%s'",
+                s->call ? "function" : "model", np->domain);
+        err(im->d, ST_UNSUPPORTED, path, "version %d of domain '%s' is not supported (1 is)", opset,
+            np->domain);
+    }
     Raw n = {.im = im,
              .b = s->b,
              .domain = onnx ? "" : np->domain,
@@ -392,6 +401,7 @@ static Graph *model_import(Arena *a, Diag *d, const Onnx__ModelProto *m, const c
     im.free = map_new(a);
     functions_index(&im);
     region_import(&im, m->graph, NULL, NULL, "");
+    functions_import(&im);
     return g;
 }
 

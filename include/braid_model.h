@@ -63,6 +63,7 @@ typedef struct braid_session_config_v1 {
     uint32_t struct_size; /* sizeof(braid_session_config_v1) */
     int32_t threads; /* units of execution, the caller's thread included; 0: the library's choice */
     int64_t max_iterations; /* of any one loop; 0: 2^31. More is a run-time fault */
+    int64_t stack_depth;    /* of recursion; 0: 10000. More is a run-time fault */
 } braid_session_config_v1;
 
 /* What stat() knows; -1 for others. */

@@ -72,7 +72,7 @@ def main():
             p.error(f"no model {name}; there are {', '.join(cases())}")
         try:
             write(build(name, a.small, **given(p, rest)), os.path.join(a.out, name))
-        except ValueError as e:
+        except (ValueError, OSError) as e:
             p.error(str(e))
         print(name)
     return 0

@@ -28,13 +28,14 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
             return rt_fail(e, BRAID_USAGE, "the options' struct_size is not set");
         memcpy(&o, options, n < sizeof o ? n : sizeof o);
     }
-    if (o.threads < 0 || o.max_iterations < 0)
-        return rt_fail(e, BRAID_USAGE, "threads and max_iterations cannot be negative");
+    if (o.threads < 0 || o.max_iterations < 0 || o.stack_depth < 0)
+        return rt_fail(e, BRAID_USAGE, "threads, max_iterations and stack_depth cannot be negative");
     braid_session *s = calloc(1, sizeof *s);
     if (!s) return rt_fail(e, BRAID_MEMORY, "out of memory");
     s->interp.max_iterations = o.max_iterations ? o.max_iterations : (int64_t)1 << 31;
+    s->interp.stack_depth = o.stack_depth;
     if (model->lib) {
-        braid_session_config_v1 c = {sizeof c, o.threads, o.max_iterations};
+        braid_session_config_v1 c = {sizeof c, o.threads, o.max_iterations, o.stack_depth};
         int st = model->lib->session_new(&c, &s->lib_session);
         if (st) {
             free(s);

@@ -21,6 +21,10 @@ static bool stmt_is_live(const Dead *d, const Stmt *s) {
     return map_geti(d->stmt_live, (uint64_t)(uintptr_t)s) != NULL;
 }
 
+static bool func_is_live(const Dead *d, const Func *f) {
+    return map_geti(d->stmt_live, (uint64_t)(uintptr_t)f) != NULL;
+}
+
 static void index_seq(Dead *d, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
@@ -45,6 +49,11 @@ static void index_seq(Dead *d, Seq *q) {
             for (int k = 0; k < s->br.joins.n; k++) d->tensor_def[s->br.joins.p[k].out->id] = s;
             index_seq(d, s->br.arm[0]);
             index_seq(d, s->br.arm[1]);
+            break;
+        case S_CALL:
+            for (int k = 0; k < s->call.f->nret; k++) d->sym_def[s->call.ret[k]->id] = s;
+            for (int k = 0; k < s->call.f->nout; k++) d->tensor_def[s->call.out[k]->id] = s;
+            for (int k = 0; k < s->call.nfunc; k++) index_seq(d, s->call.func[k]->body);
             break;
         default: break;
         }
@@ -134,6 +143,19 @@ static void live_stmt(Dead *d, Stmt *s) {
         if (s->loop.cond_next) live_expr(d, s->loop.cond_next);
         break;
     case S_BRANCH: live_expr(d, s->br.cond); break;
+    case S_CALL: {
+        const Func *f = s->call.f;
+        for (int i = 0; i < f->nsym; i++) live_expr(d, s->call.sym[i]);
+        for (int i = 0; i < f->narg; i++) live_tensor(d, s->call.arg[i]);
+        for (int i = 0; i < f->nout; i++) live_tensor(d, s->call.out[i]);
+        for (int i = 0; i < f->nret; i++) live_sym(d, s->call.ret[i]);
+        if (map_geti(d->stmt_live, (uint64_t)(uintptr_t)f)) break;
+        map_seti(d->stmt_live, (uint64_t)(uintptr_t)f, s);
+        for (int i = 0; i < f->nout; i++) live_tensor(d, f->out[i]);
+        for (int i = 0; i < f->nret; i++) live_expr(d, f->ret[i]);
+        live_stmt(d, f->start);
+        break;
+    }
     default: break;
     }
 }
@@ -144,6 +166,9 @@ static void live_checks(Dead *d, Seq *q) {
         Stmt *s = q->s.p[i];
         if (s->kind == S_CHECK) live_stmt(d, s);
         if (s->kind == S_LOOP && stmt_is_live(d, s)) live_checks(d, s->loop.body);
+        if (s->kind == S_CALL)
+            for (int k = 0; k < s->call.nfunc; k++)
+                if (func_is_live(d, s->call.func[k])) live_checks(d, s->call.func[k]->body);
         if (s->kind == S_BRANCH) {
             /* A branch that only decides whether a check fails is needed for that. */
             bool has = s->br.arm[0]->s.n || s->br.arm[1]->s.n;
@@ -197,6 +222,13 @@ static void sweep(Dead *d, Seq *q) {
             SWEEP(s->br.joins, LIVE_OUT);
             sweep(d, s->br.arm[0]);
             sweep(d, s->br.arm[1]);
+        }
+        if (s->kind == S_CALL) {
+            int m = 0;
+            for (int k = 0; k < s->call.nfunc; k++)
+                if (func_is_live(d, s->call.func[k])) s->call.func[m++] = s->call.func[k];
+            s->call.nfunc = m;
+            for (int k = 0; k < m; k++) sweep(d, s->call.func[k]->body);
         }
     }
     q->s.n = n;

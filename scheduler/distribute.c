@@ -21,7 +21,9 @@ typedef struct Owner { /* how a tensor's memory is written */
 typedef struct Dist {
     Program *p;
     Cx *c;
-    Owner *owner; /* by tensor id */
+    Owner *owner;         /* by tensor id */
+    const Expr *favoured; /* extent of the axes to split where there is a choice */
+    int crossings;        /* groups that read what other units wrote */
 } Dist;
 
 static const Part whole = {PART_WHOLE, 0, NULL};
@@ -95,15 +97,70 @@ static void choose(Dist *d, Stmt *s) {
         for (int i = 0; i < f.t.n; i++)
             if (part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part)) score += 1000;
         /* More parts share better; an unknown size may be 1. */
+        if (x->extent == d->favoured) score += 100;
         score += !known ? 4 : n >= 256 ? 9 : n >= 64 ? 8 : n >= 16 ? 6 : n >= 4 ? 3 : 1;
         if (score >= best_score) best = x, best_score = score;
     }
     s->op.split = best;
+    bool crossing = false;
+    for (int i = 0; i < f.t.n; i++)
+        crossing |= !part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part);
+    d->crossings += crossing;
     for (int i = 0; i < s->op.n; i++) {
         Owner *o = &d->owner[s->op.t[i]->id];
         o->known = true;
         o->part = part_written(s);
     }
+}
+
+static void walk(Dist *d, Seq *q);
+
+/* Leaves in d->crossings those of the loop, added to what was counted before. */
+static void walk_loop(Dist *d, Stmt *s) {
+    int before = d->crossings;
+    for (int pass = 0; pass < 2; pass++) {
+        d->crossings = before;
+        walk(d, s->loop.body);
+        for (int k = 0; k < s->loop.carry.n; k++)
+            d->owner[s->loop.carry.p[k].phi->id] = d->owner[s->loop.carry.p[k].next->id];
+    }
+}
+
+/* Distinct extents of axes in q. */
+static void extents(Dist *d, const Seq *q, const Expr **e, int *n, int max) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) extents(d, s->loop.body, e, n, max);
+        if (s->kind == S_BRANCH)
+            for (int k = 0; k < 2; k++) extents(d, s->br.arm[k], e, n, max);
+        if (s->kind != S_OP) continue;
+        for (int k = 0; k < s->op.t[0]->rank; k++) {
+            const Expr *x = s->op.t[0]->dim[k];
+            int64_t v;
+            int j = 0;
+            if (e_is_int(x, &v) && v < 2) continue;
+            while (j < *n && e[j] != x) j++;
+            if (j == *n && *n < max) e[(*n)++] = x;
+        }
+    }
+}
+
+/* Tries each extent as the favoured one for the whole of an outermost loop and keeps the one with the
+ * fewest crossings. */
+static void best_for_loop(Dist *d, Stmt *s) {
+    const Expr *e[8];
+    int n = 0, before = d->crossings, best = -1, fewest = INT32_MAX;
+    extents(d, s->loop.body, e, &n, (int)COUNT(e));
+    for (int i = -1; i < n; i++) {
+        d->favoured = i < 0 ? NULL : e[i];
+        d->crossings = 0;
+        walk_loop(d, s);
+        if (d->crossings < fewest) fewest = d->crossings, best = i;
+    }
+    d->favoured = best < 0 ? NULL : e[best];
+    d->crossings = before;
+    walk_loop(d, s);
+    d->favoured = NULL;
 }
 
 static void walk(Dist *d, Seq *q) {
@@ -119,11 +176,11 @@ static void walk(Dist *d, Seq *q) {
             walk(d, s->br.arm[1]);
             break;
         case S_LOOP:
-            for (int pass = 0; pass < 2; pass++) {
-                walk(d, s->loop.body);
-                for (int k = 0; k < s->loop.carry.n; k++)
-                    d->owner[s->loop.carry.p[k].phi->id] = d->owner[s->loop.carry.p[k].next->id];
-            }
+            if (s->loop.body->depth == 1) best_for_loop(d, s);
+            else walk_loop(d, s);
+            break;
+        case S_CALL:
+            for (int k = 0; k < s->call.nfunc; k++) walk(d, s->call.func[k]->body);
             break;
         default: break;
         }

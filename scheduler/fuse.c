@@ -57,6 +57,14 @@ static void scan_seq(Fuse *f, Seq *q) {
             scan_seq(f, s->br.arm[0]);
             scan_seq(f, s->br.arm[1]);
             break;
+        case S_CALL:
+            for (int k = 0; k < s->call.f->narg; k++) pin(f, s->call.arg[k]);
+            for (int k = 0; k < s->call.nfunc; k++) {
+                const Func *g = s->call.func[k];
+                for (int m = 0; m < g->nout; m++) pin(f, g->out[m]);
+                scan_seq(f, g->body);
+            }
+            break;
         default: break;
         }
     }
@@ -302,11 +310,13 @@ static void group_seq(Fuse *f, Seq *q) {
             group_seq(f, s->br.arm[0]);
             group_seq(f, s->br.arm[1]);
         }
+        if (s->kind == S_CALL)
+            for (int k = 0; k < s->call.nfunc; k++) group_seq(f, s->call.func[k]->body);
         if (s->kind != S_OP) continue;
         /* The nearest earlier group, over statements that do not read it. */
         for (int j = i - 1; j >= 0 && j >= i - 12; j--) {
             Stmt *g = q->s.p[j];
-            if (g->kind == S_LOOP || g->kind == S_BRANCH || g->kind == S_EXTERN) break;
+            if (g->kind != S_OP && g->kind != S_LET && g->kind != S_CHECK) break;
             if (g->kind != S_OP || !joins(f, g, s)) continue;
             GroupCheck k = {.g = g};
             for (int m = j + 1; m < i; m++) {
@@ -334,6 +344,8 @@ static void drop_fused(Seq *q) {
             drop_fused(s->br.arm[0]);
             drop_fused(s->br.arm[1]);
         }
+        if (s->kind == S_CALL)
+            for (int k = 0; k < s->call.nfunc; k++) drop_fused(s->call.func[k]->body);
         if (s->kind == S_OP && s->op.t[0]->fused) continue;
         q->s.p[n++] = s;
     }

@@ -21,6 +21,8 @@ typedef struct Planner {
     VEC(Tensor *) all;
     Map *loops;           /* Stmt -> LoopPos */
     Tensor **join_arms[2], **phi_init;
+    Func *frame;          /* the function being walked, NULL: none */
+    VEC(Func *) frames;   /* all of them */
     MemPlan plan;
 } Planner;
 
@@ -35,6 +37,7 @@ static int64_t static_bytes(const Tensor *t) {
 static Mem *mem_new(Planner *q, Tensor *t, MemKind k) {
     Mem *m = NEW(q->a, Mem);
     m->kind = k;
+    m->frame = q->frame;
     m->bytes = static_bytes(t);
     m->first = m->last = q->pos;
     m->slot[0] = m->slot[1] = -1;
@@ -92,6 +95,38 @@ static bool known_at_entry(const Tensor *t, const Stmt *loop) {
     return true;
 }
 
+static MemKind made_kind(const Tensor *t) {
+    return t->ret ? M_RESULT : static_bytes(t) >= 0 ? M_STATIC : M_BUMP;
+}
+
+static void number(Planner *q, Seq *seq);
+
+/* The bodies of functions run any number of times during the statement: like a loop. */
+static void number_call(Planner *q, Stmt *s) {
+    const Func *f = s->call.f;
+    for (int k = 0; k < f->nout; k++) {
+        Tensor *t = s->call.out[k];
+        Mem *m = mem_new(q, t, f->room[k] ? made_kind(t) : M_CALLEE);
+        if (t->ret) m->slot[0] = t->ret - 1;
+    }
+    if (!s->call.nfunc) return;
+    LoopPos *l = NEW(q->a, LoopPos);
+    Func *up = q->frame;
+    l->s = s;
+    l->up = q->cur;
+    l->start = q->pos;
+    map_seti(q->loops, (uint64_t)(uintptr_t)s, l);
+    q->cur = l;
+    for (int k = 0; k < s->call.nfunc; k++) {
+        q->frame = s->call.func[k];
+        vec_push(q->a, &q->frames, q->frame);
+        number(q, q->frame->body);
+    }
+    q->frame = up;
+    q->cur = l->up;
+    l->end = ++q->pos;
+}
+
 /* First pass: number statements, give storage its kind. */
 static void number(Planner *q, Seq *seq) {
     for (int i = 0; i < seq->s.n; i++) {
@@ -100,9 +135,12 @@ static void number(Planner *q, Seq *seq) {
         switch (s->kind) {
         case S_OP:
             for (int k = 0; k < s->op.n; k++)
-                if (!s->op.t[k]->plan)
-                    mem_new(q, s->op.t[k], static_bytes(s->op.t[k]) >= 0 ? M_STATIC : M_BUMP);
+                if (!s->op.t[k]->plan) {
+                    Mem *m = mem_new(q, s->op.t[k], made_kind(s->op.t[k]));
+                    if (m->kind == M_RESULT) m->slot[0] = s->op.t[k]->ret - 1;
+                }
             break;
+        case S_CALL: number_call(q, s); break;
         case S_EXTERN:
             for (int k = 0; k < s->ext.nout; k++)
                 if (!s->ext.out[k]->plan)
@@ -179,6 +217,24 @@ static void uses(Planner *q, Seq *seq) {
             for (int k = 0; k < s->br.joins.n; k++) use(q, s->br.joins.p[k].out, q->pos);
             break;
         }
+        case S_CALL: {
+            const Func *f = s->call.f;
+            for (int k = 0; k < f->narg; k++) use(q, s->call.arg[k], q->pos);
+            if (s->call.nfunc) {
+                LoopPos *l = map_geti(q->loops, (uint64_t)(uintptr_t)s);
+                q->cur = l;
+                for (int m = 0; m < s->call.nfunc; m++) {
+                    const Func *g = s->call.func[m];
+                    uses(q, g->body);
+                    for (int k = 0; k < g->nout; k++) use(q, g->out[k], l->end);
+                }
+                q->cur = l->up;
+                q->pos++;
+                for (int k = 0; k < f->narg; k++) use(q, s->call.arg[k], l->end);
+                for (int k = 0; k < f->nout; k++) use(q, s->call.out[k], l->end);
+            }
+            break;
+        }
         case S_LOOP: {
             LoopPos *l = map_geti(q->loops, (uint64_t)(uintptr_t)s);
             q->cur = l;
@@ -212,12 +268,14 @@ static int by_offset(const void *x, const void *y) {
     return *a->off < *b->off ? -1 : *a->off > *b->off;
 }
 
-static void place(Planner *q) {
+/* Returns the bytes of the frame. */
+static int64_t place(Planner *q, const Func *frame) {
     VEC(Piece) v = {0};
+    int64_t all = 0;
     for (int i = 0; i < q->all.n; i++) {
         Tensor *t = q->all.p[i];
         Mem *m = t->plan;
-        if (m->kind != M_STATIC) continue;
+        if (m->kind != M_STATIC || m->frame != frame) continue;
         int64_t bytes = (m->bytes + 64 + 63) / 64 * 64; /* room behind for whole-vector reads */
         for (int k = 0; k < (t->kind == TK_PHI ? 2 : 1); k++) {
             Piece x = {m, bytes, &m->off[k]};
@@ -238,8 +296,9 @@ static void place(Planner *q) {
             if (end > at) at = end;
         }
         *v.p[i].off = at;
-        if (at + v.p[i].bytes > q->plan.arena) q->plan.arena = at + v.p[i].bytes;
+        if (at + v.p[i].bytes > all) all = at + v.p[i].bytes;
     }
+    return all;
 }
 
 void pass_memory(Program *p) {
@@ -256,6 +315,7 @@ void pass_memory(Program *p) {
     q.cur = NULL;
     uses(&q, p->top);
     for (int i = 0; i < p->nout; i++) use(&q, p->out[i].t, end);
-    place(&q);
+    q.plan.arena = place(&q, NULL);
+    for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i]);
     p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
 }

@@ -10,7 +10,9 @@ typedef enum {
     M_BUMP,   /* taken from the arena at run time, where it is defined; given back with its iteration */
     M_SLOT,   /* in growable slot `slot`: size changes from iteration to iteration */
     M_CARRY,  /* a loop's next value: one of the two buffers of `via`, its phi */
-    M_ELEM    /* an iteration's part of `via`, a scan output */
+    M_ELEM,   /* an iteration's part of `via`, a scan output */
+    M_RESULT, /* where the function's caller wants result slot[0] */
+    M_CALLEE  /* a call's result in memory that the callee took */
 } MemKind;
 
 /* A loop phi has two buffers, [0] and [1], used in turn. */
@@ -20,6 +22,8 @@ typedef struct Mem {
     int64_t off[2];
     int slot[2];
     Tensor *via;
+    Func *frame;      /* the function that it belongs to: offsets are in its activation's frame, and a slot is
+                         a piece of the arena as large as the slot of that number; NULL: none */
     int first, last;  /* statement numbers between which it lives */
 } Mem;
 
@@ -29,7 +33,7 @@ typedef struct MemPlan { /* Program.mem */
     int64_t live_max; /* largest total of static storage alive at once */
 } MemPlan;
 
-/* Requires passes to be done. Sets Program.mem, and Tensor.plan of every tensor with storage. */
+/* Requires passes to be done. Sets Program.mem, Func.frame, and Tensor.plan of every tensor with storage. */
 void pass_memory(Program *p);
 static inline Mem *mem_of(const Tensor *t) { return t->plan; }
 

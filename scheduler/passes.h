@@ -9,6 +9,11 @@
  * control decision depends on. */
 void pass_dead_code(Program *p);
 
+/* Requires single-tensor OPs. Sums of products in the body of a counted loop that read nothing carried are
+ * computed for all iterations before it (all input projections of a recurrent loop become one
+ * product). The body then loads its part. */
+void pass_hoist(Program *p);
+
 /* Requires single-tensor OPs. Substitutes tensor expressions into their users where that saves memory
  * traffic without repeating work, and joins expressions over one domain into groups. Leaves OPs whose
  * members read each other only at their own position. */

@@ -77,6 +77,8 @@ static bool overlap(const Tensor *a, const Tensor *b) {
     if (x->kind == M_CARRY) x = mem_of(x->via);
     if (y->kind == M_CARRY) y = mem_of(y->via);
     if (x == y) return true;
+    if (x->frame != y->frame) return false;
+    if (x->kind == M_RESULT && y->kind == M_RESULT) return x->slot[0] == y->slot[0];
     if (x->kind != M_STATIC || y->kind != M_STATIC) return false;
     for (int i = 0; i < nx; i++)
         for (int j = 0; j < ny; j++)
@@ -171,6 +173,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
     LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};
     x->loop = &l;
+    x->pending.n = 0;
     Seq *body = s->loop.body;
     walk(x, body);
     int end = body->s.n;
@@ -190,9 +193,19 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     s->loop.barrier = need;
     if (need) x->pending.n = 0;
     x->loop = l.up;
-    /* After the loop a phi is what was written last; with no iteration, what was pending still is. */
+    /* After the loop a phi is what was written last. */
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
-    for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
+    /* What was pending before the loop: a barrier in front of it, once, if the body needs one. */
+    bool entry = false;
+    for (int i = 0; i < before.n && !entry; i++)
+        for (int j = l.first; j < until && !entry; j++) entry = conflict(&x->log.p[j], &before.p[i]);
+    if (entry) {
+        AccessVec after = x->pending;
+        x->pending = (AccessVec){0};
+        barrier_at(x, q, at);
+        x->pending = after;
+    } else
+        for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
 }
 
 static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
@@ -227,6 +240,79 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     }
 }
 
+/* ---- calls -------------------------------------------------------------------------------------------------
+ * What a function does is seen by its caller as: it reads its arguments and what it captures, it writes its
+ * results. An activation's own memory is nobody else's: it lies above the caller's, and the arena's top
+ * goes down only at a barrier, or in front of an iteration that a barrier precedes. So nothing that
+ * matters is pending when a body starts, and bodies are walked on their own. */
+typedef struct Captures {
+    Sync *x;
+    const Seq *from;
+} Captures;
+
+static void capture(Captures *k, Tensor *t) {
+    while (t && t->kind == TK_VIEW) t = t->base;
+    for (const Seq *q = k->from; t && q; q = q->parent)
+        if (q == t->seq) touch(k->x, t, false, whole);
+}
+static void capture_load(void *user, Expr *e) { capture(user, e->t); }
+static void capture_expr(Captures *k, Expr *e) {
+    if (e && (e->flags & EF_LOAD)) e_each_load(k->x->c, e, capture_load, k);
+}
+
+/* Everything from outside that q reads. */
+static void capture_seq(Captures *k, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET: capture_expr(k, s->let.e); break;
+        case S_CHECK: capture_expr(k, s->check.cond); break;
+        case S_OP:
+            for (int j = 0; j < s->op.n; j++) capture_expr(k, s->op.t[j]->body);
+            break;
+        case S_EXTERN:
+            for (int j = 0; j < s->ext.nin; j++) capture(k, s->ext.in[j]);
+            break;
+        case S_LOOP:
+            capture_expr(k, s->loop.trips);
+            capture_expr(k, s->loop.cond0);
+            capture_expr(k, s->loop.cond_next);
+            for (int j = 0; j < s->loop.carry.n; j++) capture(k, s->loop.carry.p[j].init);
+            capture_seq(k, s->loop.body);
+            break;
+        case S_BRANCH:
+            capture_expr(k, s->br.cond);
+            for (int j = 0; j < s->br.joins.n; j++)
+                for (int m = 0; m < 2; m++) capture(k, s->br.joins.p[j].arm[m]);
+            for (int m = 0; m < 2; m++) capture_seq(k, s->br.arm[m]);
+            break;
+        case S_CALL:
+            for (int j = 0; j < s->call.f->narg; j++) capture(k, s->call.arg[j]);
+            for (int j = 0; j < s->call.nfunc; j++) capture_seq(k, s->call.func[j]->body);
+            break;
+        default: break;
+        }
+    }
+}
+
+static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
+    const Func *f = s->call.f;
+    Captures k = {x, q};
+    for (int i = 0; i < f->narg; i++) touch(x, s->call.arg[i], false, whole);
+    for (int i = 0; i < s->call.nfunc; i++) capture_seq(&k, s->call.func[i]->body);
+    for (int i = 0; i < f->nout; i++) {
+        touch(x, s->call.out[i], true, whole);
+        note_bump(x, s->call.out[i]);
+    }
+    order(x, q, at);
+    for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
+    for (int i = 0; i < s->call.nfunc; i++) {
+        Sync in = {.p = x->p, .c = x->c, .a = x->a, .alias = x->alias};
+        walk(&in, s->call.func[i]->body);
+        x->alias = in.alias;
+    }
+}
+
 static void walk(Sync *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
@@ -257,6 +343,7 @@ static void walk(Sync *x, Seq *q) {
             break;
         case S_LOOP: walk_loop(x, q, &i, s); break;
         case S_BRANCH: walk_branch(x, q, &i, s); break;
+        case S_CALL: walk_call(x, q, &i, s); break;
         default: break;
         }
     }

@@ -90,14 +90,14 @@ static braid_status emit(const char *path, braid_error *e) {
     return (braid_status)w.d.status;
 }
 
-/* Fails the k-th allocation for each k up to 50, beyond for ever fewer of them. */
+/* Fails the k-th allocation for each k up to 500, beyond for ever fewer of them. */
 static void fail_each(const char *model, braid_status (*what)(const char *, braid_error *)) {
     char path[1024];
     snprintf(path, sizeof path, "%s/%s.onnx", BRAID_GOLDEN, model);
     braid_error e = {0};
     countdown = 0;
     if (what(path, &e)) fail_msg("%s: %s", model, e.message);
-    for (long k = 1; k < 1000000; k += 1 + k / 50) {
+    for (long k = 1; k < 1000000; k += 1 + k / 500) {
         memset(&e, 0, sizeof e);
         countdown = k;
         braid_status st = what(path, &e);

@@ -38,7 +38,7 @@ static Expr *join_expr(Lower *L, Fork *f, Expr *a, Expr *b, const char *name, in
 #define JOIN_ELEMS 16
 
 /* Element i of t as a uniform value in Seq q: known, or read when t is tiny and not float. NULL: no. */
-static Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n) {
+Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n) {
     if (t->elem) return t->elem[i];
     if (t->kind == TK_CONST) return e_elem(L->cx, t->data, i);
     if (n > 4) return NULL;
@@ -162,8 +162,9 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
     const Node *node = L->node;
     Val **out = L->out;
     int nrefine = st->refine.n, depth = st->split_depth;
+    struct Recursion *recursion = st->recursion;
     char first[sizeof L->d->message] = "";
-    volatile bool ok[2] = {false, false};
+    volatile bool ok[2] = {false, false}, trapped = false;
     for (volatile int k = 0; k < 2; k++) {
         res[k] = NEWN(L->a, Val *, nresult ? nresult : 1);
         jmp_buf jb, *up = L->d->top;
@@ -177,7 +178,14 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
         }
         L->d->top = up;
         bool drop = L->d->status == ST_MODEL || (f->by_rank && L->d->status == ST_UNSUPPORTED);
-        if (!drop || *first) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+        if (!drop || *first) {
+            /* Neither arm, as far as is known now; a real fault says more than a call without result. */
+            if (drop && st->trap && !trapped) memcpy(L->d->message, first, sizeof first);
+            st->trap = drop && (st->trap || trapped);
+            err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+        }
+        trapped = st->trap;
+        st->trap = false;
         /* This arm cannot run: it becomes a fault. */
         memcpy(first, L->d->message, sizeof first);
         L->d->status = ST_OK;
@@ -185,6 +193,7 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
         L->out = out;
         st->refine.n = nrefine;
         st->split_depth = depth;
+        st->recursion = recursion;
         Stmt *s = stmt_new(L->cx, S_CHECK, node->path);
         s->check.cond = e_bool(L->cx, false);
         s->check.site = cx_site(L->cx, NULL, "%s", first);
@@ -240,12 +249,14 @@ Stmt *loop_stmt(Lower *L, Expr *trips) {
     s->loop.trips = trips;
     s->loop.body = seq_new(L->cx, L->seq, s, true);
     sym_scoped(L, &s->loop.iter, DT_I64, "i", 0, L->seq);
+    int64_t most;
+    if (trips && e_is_int(trips, &most) && most >= 0) s->loop.iter->hi = most > 0 ? most : 1;
     s->loop.cap_site = site(L, "the loop reached the iteration limit");
     return s;
 }
 
 /* A copy of t in memory of its own, computed here; never folded away. */
-static Tensor *copy_tensor(Lower *L, Tensor *t) {
+Tensor *copy_tensor(Lower *L, Tensor *t) {
     Expr *n[1], *idx[MAX_RANK];
     if (t->blob) {
         Stmt *s = ext_begin(L, "seq_copy", 1, &t, 0, NULL);

@@ -576,11 +576,13 @@ typedef struct Subst {
     LoadMap *map;
     void *user;
     uint8_t flags; /* nodes without any of these are unchanged */
+    Expr *node, *by; /* this node becomes that */
 } Subst;
 
 static Expr *subst(Subst *s, Expr *e) {
     if (!(e->flags & s->flags)) return e;
     Cx *c = s->c;
+    if (e == s->node) return s->by;
     if (e->op == E_AXIS) {
         for (int i = 0; i < s->n; i++)
             if (s->from[i] == e->axis) return s->to[i];
@@ -600,8 +602,13 @@ static Expr *subst(Subst *s, Expr *e) {
 }
 
 Expr *e_subst(Cx *c, Expr *e, int n, Axis *const *from, Expr *const *to, LoadMap *map, void *user) {
-    Subst s = {c, n, memo_begin(c), from, to, map, user, 0};
+    Subst s = {c, n, memo_begin(c), from, to, map, user, 0, NULL, NULL};
     s.flags = (uint8_t)((n ? EF_AXIS : 0) | (map ? EF_LOAD : 0));
+    return subst(&s, e);
+}
+
+Expr *e_replace(Cx *c, Expr *e, Expr *from, Expr *to) {
+    Subst s = {c, 0, memo_begin(c), NULL, NULL, NULL, NULL, from->flags, from, to};
     return subst(&s, e);
 }
 

@@ -162,6 +162,8 @@ bool e_has_axis(const Expr *e);                      /* any free or bound AXIS b
 /* Replaces axes by expressions (and, when map != NULL, loads through map: returns NULL to keep). */
 typedef Expr *LoadMap(void *user, Expr *load);
 Expr *e_subst(Cx *c, Expr *e, int n, Axis *const *from, Expr *const *to, LoadMap *map, void *user);
+/* e with every occurrence of node `from` (one that has flags: a symbol, an axis…) replaced. */
+Expr *e_replace(Cx *c, Expr *e, Expr *from, Expr *to);
 /* Calls f once for each distinct LOAD below e. */
 void e_each_load(Cx *c, Expr *e, void (*f)(void *user, Expr *load), void *user);
 void e_print(Sb *s, const Expr *e);

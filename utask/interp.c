@@ -1,6 +1,7 @@
 /* interp.c: the interpreter: preparation of a Program, and statements over values. */
 #include "utask/interp.h"
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 /* ---- the prepared program ----------------------------------------------------------------- */
@@ -17,9 +18,20 @@ struct Step {
     Code **op;        /* S_OP: one for each tensor, NULL for fused ones */
     Code *arm[2];     /* S_BRANCH: join symbols */
     StepSeq body[2];
+    struct IFunc **func; /* S_CALL: [0] is the function called */
     int nfree;
     const Tensor **free; /* no longer needed after this statement */
 };
+
+/* A recursive function. */
+typedef struct IFunc {
+    const Func *f;
+    StepSeq body;
+    Code *ret;
+    int nt, ns;
+    const Tensor **t; /* what its body defines: an activation's own values */
+    const Sym **s;
+} IFunc;
 
 struct Interp {
     Pool pool;
@@ -27,6 +39,8 @@ struct Interp {
     StepSeq top;
     Code *out;
     int nsym, ntensor;
+    IFunc **func; /* by id */
+    int nesting;  /* of Seqs inside a function, at most */
 };
 
 /* Where the uniform expressions of a tensor's dims go: rank_e, dim and all alternatives. */
@@ -132,7 +146,92 @@ static void own(Prep *p, Level *l, const Tensor *t) {
 }
 
 static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner,
-                        int arm);
+                        int arm, const IFunc *fn);
+
+/* What q defines, functions that hang on it left out; returns how deep it is nested. With `f` without
+ * lists, only counts. */
+static void own_tensor_of(IFunc *f, const Tensor *t) {
+    if (t->kind == TK_CONST || t->kind == TK_INPUT || t->kind == TK_VIEW) return;
+    if (f->t) f->t[f->nt] = t;
+    f->nt++;
+}
+static void own_sym_of(IFunc *f, const Sym *s) {
+    if (f->s) f->s[f->ns] = s;
+    f->ns++;
+}
+static int own_values(IFunc *f, const Seq *q) {
+    int deep = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        int d = 0;
+        switch (s->kind) {
+        case S_LET: own_sym_of(f, s->let.sym); break;
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++) own_tensor_of(f, s->op.t[k]);
+            break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nout; k++) own_tensor_of(f, s->ext.out[k]);
+            for (int k = 0; k < s->ext.nsym; k++) own_sym_of(f, s->ext.sym[k]);
+            break;
+        case S_LOOP:
+            if (s->loop.iter) own_sym_of(f, s->loop.iter);
+            for (int k = 0; k < s->loop.syms.n; k++) own_sym_of(f, s->loop.syms.p[k].sym);
+            for (int k = 0; k < s->loop.carry.n; k++) own_tensor_of(f, s->loop.carry.p[k].phi);
+            for (int k = 0; k < s->loop.scan.n; k++) own_tensor_of(f, s->loop.scan.p[k].out);
+            d = own_values(f, s->loop.body);
+            break;
+        case S_BRANCH:
+            for (int k = 0; k < s->br.syms.n; k++) own_sym_of(f, s->br.syms.p[k].sym);
+            for (int k = 0; k < s->br.joins.n; k++) own_tensor_of(f, s->br.joins.p[k].out);
+            for (int k = 0; k < 2; k++) {
+                int n = own_values(f, s->br.arm[k]);
+                if (n > d) d = n;
+            }
+            break;
+        case S_CALL:
+            for (int k = 0; k < s->call.f->nout; k++) own_tensor_of(f, s->call.out[k]);
+            for (int k = 0; k < s->call.f->nret; k++) own_sym_of(f, s->call.ret[k]);
+            break;
+        default: break;
+        }
+        if (d > deep) deep = d;
+    }
+    return deep + 1;
+}
+
+static IFunc *ifunc_new(Prep *p, const Func *f) {
+    Pool *pool = &p->it->pool;
+    IFunc *r = pool_alloc(pool, sizeof *r);
+    r->f = f;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) {
+            r->t = pool_alloc(pool, sizeof *r->t * (size_t)(r->nt + 1));
+            r->s = pool_alloc(pool, sizeof *r->s * (size_t)(r->ns + 1));
+        }
+        r->nt = r->ns = 0;
+        for (int i = 0; i < f->narg; i++) own_tensor_of(r, f->arg[i]);
+        for (int i = 0; i < f->nsym; i++) own_sym_of(r, f->sym[i]);
+        int deep = own_values(r, f->body);
+        if (deep > p->it->nesting) p->it->nesting = deep;
+    }
+    return p->it->func[f->id] = r;
+}
+
+static void prepare_call(Prep *p, Level *l, const Stmt *s, Step *o) {
+    Pool *pool = &p->it->pool;
+    const Func *f = s->call.f;
+    o->pre = code_compile(pool, NULL, f->nsym, s->call.sym);
+    use_code(p, l, o->pre);
+    for (int i = 0; i < f->narg; i++) use(p, l, s->call.arg[i]);
+    for (int i = 0; i < s->call.nfunc; i++) ifunc_new(p, s->call.func[i]);
+    for (int i = 0; i < s->call.nfunc; i++) {
+        const Func *g = s->call.func[i];
+        IFunc *k = p->it->func[g->id];
+        k->ret = code_compile(pool, NULL, g->nret, g->ret);
+        prepare_seq(p, l, g->body, &k->body, NULL, 0, k);
+    }
+    for (int i = 0; i < f->nout; i++) own(p, l, s->call.out[i]);
+}
 
 static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
     Pool *pool = &p->it->pool;
@@ -177,7 +276,7 @@ static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
             use(p, l, s->loop.carry.p[i].init);
             own(p, l, s->loop.carry.p[i].phi);
         }
-        prepare_seq(p, l, s->loop.body, &o->body[0], o, 0);
+        prepare_seq(p, l, s->loop.body, &o->body[0], o, 0, NULL);
         for (int i = 0; i < s->loop.scan.n; i++) own(p, l, s->loop.scan.p[i].out);
         return;
     case S_BRANCH:
@@ -187,10 +286,11 @@ static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
             e.n = 0;
             for (int i = 0; i < s->br.syms.n; i++) push(&e, s->br.syms.p[i].arm[k]);
             o->arm[k] = code_compile(pool, NULL, e.n, e.p);
-            prepare_seq(p, l, s->br.arm[k], &o->body[k], o, k);
+            prepare_seq(p, l, s->br.arm[k], &o->body[k], o, k, NULL);
         }
         for (int i = 0; i < s->br.joins.n; i++) own(p, l, s->br.joins.p[i].out);
         return;
+    case S_CALL: prepare_call(p, l, s, o); return;
     case S_BARRIER: case S_COUNT: break;
     }
     use_code(p, l, o->pre);
@@ -210,17 +310,21 @@ static void prepare_end(Prep *p, Level *l, const Step *o, int arm) {
 }
 
 static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner,
-                        int arm) {
+                        int arm, const IFunc *fn) {
     if (!seq) return;
     Pool *pool = &p->it->pool;
     Level l = {up, ++p->nseq, 0};
     int n = seq->s.n;
     out->p = pool_alloc(pool, sizeof *out->p * (size_t)(n + 1));
     out->n = n;
+    for (int i = 0; fn && i < fn->f->narg; i++) own(p, &l, fn->f->arg[i]);
     for (l.at = 0; l.at < n; l.at++) prepare_step(p, &l, seq->s.p[l.at], &out->p[l.at]);
     if (owner)
         prepare_end(p, &l, owner, arm);
-    else {
+    else if (fn) {
+        for (int i = 0; i < fn->ret->nslot; i++) use_end(p, &l, fn->ret->slot[i]);
+        for (int i = 0; i < fn->f->nout; i++) use_end(p, &l, fn->f->out[i]);
+    } else {
         const Program *g = p->it->p;
         for (int i = 0; i < p->it->out->nslot; i++) use_end(p, &l, p->it->out->slot[i]);
         for (int i = 0; i < g->nout; i++) use_end(p, &l, g->out[i].t);
@@ -265,7 +369,8 @@ static void prepare(Interp *it) {
     Prep prep = {.it = it};
     prep.owner = pool_alloc(&it->pool, sizeof(int) * (size_t)(it->ntensor + 1));
     prep.last = pool_alloc(&it->pool, sizeof(int) * (size_t)(it->ntensor + 1));
-    prepare_seq(&prep, NULL, p->top, &it->top, NULL, 0);
+    it->func = pool_alloc(&it->pool, sizeof *it->func * (size_t)(p->nfunc + 1));
+    prepare_seq(&prep, NULL, p->top, &it->top, NULL, 0, NULL);
 }
 
 Interp *interp_new(const Program *p) {
@@ -520,6 +625,79 @@ static void run_branch(Exec *x, const Step *o) {
     release(x, &o->body[k]);
 }
 
+/* ---- calls -------------------------------------------------------------------------------- */
+/* A function's values as they were before a call of it; and what goes into it and comes back. */
+typedef struct Frame {
+    struct Frame *up;
+    const IFunc *fn;
+    Buf **value, **arg, **out;
+    RegVal *sym, *uni;
+} Frame;
+
+static void frame_free(Frame *r) {
+    for (int i = 0; i < r->fn->nt; i++) buf_unref(r->value[i]);
+    for (int i = 0; i < r->fn->f->narg; i++) buf_unref(r->arg[i]);
+    for (int i = 0; i < r->fn->f->nout; i++) buf_unref(r->out[i]);
+    free(r);
+}
+
+static Frame *frame_new(Exec *x, const IFunc *g) {
+    const Func *f = g->f;
+    size_t bufs = (size_t)(g->nt + f->narg + f->nout);
+    size_t regs = (size_t)(g->ns + (f->nsym > f->nret ? f->nsym : f->nret));
+    Frame *r = calloc(1, sizeof *r + sizeof(RegVal) * regs + sizeof(Buf *) * bufs);
+    if (!r) exec_fault(x, ST_MEMORY, -1, "out of memory");
+    r->fn = g;
+    r->sym = (RegVal *)(void *)(r + 1);
+    r->uni = r->sym + g->ns;
+    r->value = (Buf **)(void *)(r->sym + regs);
+    r->arg = r->value + g->nt;
+    r->out = r->arg + f->narg;
+    r->up = x->frame;
+    return x->frame = r;
+}
+
+static void run_call(Exec *x, const IFunc *g, const Step *o) {
+    const Func *f = g->f;
+    const Stmt *s = o->s;
+    bool full = x->stack_low && (const char *)__builtin_frame_address(0) < x->stack_low;
+    if (x->depth >= x->stack_depth || full)
+        exec_fault(x, ST_RUNTIME, -1, "%s %lld (--stack-depth)", x->p->cx->site.p[f->site],
+                   (long long)x->depth);
+    x->depth++;
+    Frame *r = frame_new(x, g);
+    code_uniform(x, o->pre);
+    for (int i = 0; i < f->nsym; i++) r->uni[i] = code_out(x, o->pre, i);
+    for (int i = 0; i < f->narg; i++) r->arg[i] = ref(exec_value(x, s->call.arg[i]));
+    for (int i = 0; i < g->nt; i++) {
+        r->value[i] = x->value[g->t[i]->id];
+        x->value[g->t[i]->id] = NULL;
+    }
+    for (int i = 0; i < g->ns; i++) r->sym[i] = x->sym[g->s[i]->id];
+    for (int i = 0; i < f->nsym; i++) set_sym(x, f->sym[i], r->uni[i]);
+    for (int i = 0; i < f->narg; i++) {
+        x->value[f->arg[i]->id] = r->arg[i];
+        r->arg[i] = NULL;
+    }
+    run_seq(x, &g->body);
+    code_uniform(x, g->ret);
+    for (int i = 0; i < f->nret; i++) r->uni[i] = code_out(x, g->ret, i);
+    for (int i = 0; i < f->nout; i++) r->out[i] = ref(exec_value(x, f->out[i]));
+    for (int i = 0; i < g->nt; i++) {
+        set_value(x, g->t[i], r->value[i]);
+        r->value[i] = NULL;
+    }
+    for (int i = 0; i < g->ns; i++) set_sym(x, g->s[i], r->sym[i]);
+    for (int i = 0; i < f->nret; i++) set_sym(x, s->call.ret[i], r->uni[i]);
+    for (int i = 0; i < f->nout; i++) {
+        set_value(x, s->call.out[i], r->out[i]);
+        r->out[i] = NULL;
+    }
+    x->depth--;
+    x->frame = r->up;
+    frame_free(r);
+}
+
 static void run_seq(Exec *x, const StepSeq *q) {
     for (int i = 0; i < q->n; i++) {
         const Step *o = &q->p[i];
@@ -538,6 +716,7 @@ static void run_seq(Exec *x, const StepSeq *q) {
                 if (o->op[k]) set_value(x, s->op.t[k], code_tensor(x, o->op[k], NULL));
             break;
         case S_EXTERN: run_extern(x, o); break;
+        case S_CALL: run_call(x, x->func[s->call.f->id], o); break;
         case S_LOOP: run_loop(x, o); break;
         case S_BRANCH: run_branch(x, o); break;
         case S_BARRIER: case S_COUNT: break; /* one unit: nothing to wait for */
@@ -601,6 +780,60 @@ static void make_outputs(Exec *x, const Interp *it) {
     }
 }
 
+/* False on a fault. */
+static bool run_here(Exec *x, const Interp *it) {
+    if (setjmp(x->fail)) return false;
+    check_inputs(x);
+    run_seq(x, &it->top);
+    make_outputs(x, it);
+    return true;
+}
+
+/* Recursion of the program is recursion of the interpreter: on a thread with stack enough. */
+typedef struct Deep {
+    Exec *x;
+    const Interp *it;
+    size_t stack;
+    bool ok;
+} Deep;
+
+#if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
+enum { LEVEL_BYTES = 4096 }; /* of C stack for a Seq inside another */
+#else
+enum { LEVEL_BYTES = 1024 };
+#endif
+enum { STACK_REST = 1 << 20 }; /* for everything else */
+
+static void *run_deep(void *arg) {
+    Deep *d = arg;
+    d->x->stack_low = (const char *)__builtin_frame_address(0) - d->stack + STACK_REST / 2;
+    d->ok = run_here(d->x, d->it);
+    return NULL;
+}
+
+static bool run_program(Exec *x, const Interp *it) {
+    if (!it->nesting) return run_here(x, it);
+    Deep d = {.x = x, .it = it};
+    size_t level = (size_t)(it->nesting + 2) * LEVEL_BYTES;
+    size_t most = ((size_t)1 << 36) / level;
+    d.stack = ((size_t)x->stack_depth < most ? (size_t)x->stack_depth : most) * level + STACK_REST;
+    pthread_attr_t attr;
+    pthread_t thread;
+    bool started = false;
+    if (pthread_attr_init(&attr) == 0) {
+        /* With less stack, less depth is possible. */
+        for (; !started && d.stack > STACK_REST; d.stack /= 2)
+            if (pthread_attr_setstacksize(&attr, d.stack) == 0 &&
+                pthread_create(&thread, &attr, run_deep, &d) == 0)
+                started = true, pthread_join(thread, NULL);
+        pthread_attr_destroy(&attr);
+    }
+    if (started) return d.ok;
+    x->status = ST_MEMORY;
+    snprintf(x->text, sizeof x->text, "out of memory: no thread can be started");
+    return false;
+}
+
 Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out,
                   Diag *d) {
     Exec *x = calloc(1, sizeof *x);
@@ -620,13 +853,11 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
     x->site = -1;
     x->budget = -1;
     x->lanes = LANES;
+    x->func = it->func;
+    x->stack_depth = cfg && cfg->stack_depth > 0 ? cfg->stack_depth : STACK_DEPTH;
     x->max_iterations = cfg && cfg->max_iterations > 0 ? cfg->max_iterations : (int64_t)1 << 31;
-    if (setjmp(x->fail) == 0) {
-        check_inputs(x);
-        run_seq(x, &it->top);
-        make_outputs(x, it);
-        memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);
-    } else {
+    if (run_program(x, it)) memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);
+    else {
         const char *text =
             x->site >= 0 && x->site < it->p->cx->site.n ? it->p->cx->site.p[x->site] : x->text;
         snprintf(d->message, sizeof d->message, "%s", text);
@@ -634,6 +865,10 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
         for (int i = 0; x->out && i < it->p->nout; i++) free(x->out[i].data);
     }
     Status st = x->status;
+    for (Frame *f = x->frame, *up; f; f = up) {
+        up = f->up;
+        frame_free(f);
+    }
     for (LoopState *l = x->loop, *up; l; l = up) {
         up = l->up;
         loop_state_free(l);

@@ -176,6 +176,7 @@ typedef struct Exec {
     int site; /* fault text, -1: `text` */
     char text[256];
     const Program *p; /* NULL when folding */
+    struct IFunc **func; /* by id */
     const RtValue *in;
     Buf **value; /* by tensor id; NULL when folding */
     RegVal *sym; /* by symbol id: int64, or double for floats */
@@ -201,6 +202,9 @@ typedef struct Exec {
     void *scratch, *held; /* held: freed on a fault */
     size_t scratch_size;
     struct LoopState *loop; /* innermost */
+    struct Frame *frame;    /* what activations around the present one left behind */
+    int64_t depth, stack_depth;
+    const char *stack_low;  /* the C stack may not go below; NULL: no limit is known */
     RtValue *out;           /* outputs made so far */
     int64_t tmp[3][LANES];
 } Exec;

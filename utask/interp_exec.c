@@ -641,7 +641,8 @@ static Chunks cut(const int64_t *dim, int rank, int lanes) {
     Chunks c = {0, 1, lanes};
     c.row = rank - 1;
     while (c.row > 0 && dim[c.row] == 1) c.row--;
-    while (c.row > 0 && dim[c.row] * c.inner < 32) c.inner *= dim[c.row--];
+    while (c.row > 0 && dim[c.row] * c.inner < 32 && dim[c.row] * c.inner <= lanes)
+        c.inner *= dim[c.row--];
     if (c.row > 0 && c.inner > 1 && c.inner * dim[c.row] <= lanes)
         while (c.row > 0 && dim[c.row] * c.inner * dim[c.row - 1] <= lanes) c.inner *= dim[c.row--];
     c.rows = lanes / c.inner;

@@ -472,6 +472,8 @@ Program *lower_graph(Cx *cx, Graph *g) {
     LowerState st = {0};
     st.env = NEWN(cx->a, Val *, g->nvalue + 1);
     st.loop_plan = map_new(cx->a);
+    st.call_plan = map_new(cx->a);
+    st.nfunction = g->nfunction;
     Lower L = {.cx = cx, .a = cx->a, .d = cx->d, .p = p, .seq = p->top, .st = &st};
     DimNames names = {0};
     Val **param = NEWN(cx->a, Val *, p->nin + 1), **result = NEWN(cx->a, Val *, p->nout + 1);

@@ -27,6 +27,10 @@ typedef struct LowerState {
     VEC(Refine) refine;
     int split_depth;    /* nested continuations duplicated for unknown ranks */
     int64_t nodes;      /* lowered so far: bounds duplication */
+    struct Recursion *recursion; /* innermost one being lowered (stack/call.c) */
+    Map *call_plan;     /* Node address of an Invoke -> what is known of its functions' parameters */
+    int nfunction;      /* of the Graph */
+    bool trap;          /* the error being raised is a call whose result is not known yet */
 } LowerState;
 
 /* build.c */
@@ -41,6 +45,9 @@ Tensor *rank_view(Lower *L, Tensor *t, int rank); /* a tensor of unknown rank se
 Expr *rank_expr(Lower *L, Tensor *t);
 
 /* control.c */
+Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n); /* element i of n as a uniform value in q,
+                                                                     or NULL */
+Tensor *copy_tensor(Lower *L, Tensor *t); /* in memory of its own, computed here; never folded away */
 Stmt *loop_stmt(Lower *L, Expr *trips);
 Tensor *own_tensor(Lower *L, Tensor *t);        /* a TE of this Seq that nobody else uses as state */
 typedef struct Fork {

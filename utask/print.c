@@ -17,7 +17,7 @@ typedef struct Numbers { /* by id: number + 1 */
 typedef struct Printer {
     Sb *s;
     const Program *p; /* NULL: numbers are ids, nothing is shared */
-    Numbers tensor, sym, axis;
+    Numbers tensor, sym, axis, func;
     Numbers uses, shared; /* by expression id, for the present body */
     const Tensor **konst; /* constants in order of appearance */
     int nkonst;
@@ -433,6 +433,54 @@ static void print_extern(Printer *p, const Stmt *s, int indent) {
     forget_shared(p);
 }
 
+static void print_func(Printer *p, const Func *f, int indent) {
+    Sb *o = p->s;
+    sb_printf(o, "%*sfunction %s.%d(", indent, "", f->name, number(&p->func, f->id));
+    for (int i = 0; i < f->nsym + f->narg; i++) {
+        if (i) sb_puts(o, ", ");
+        if (i < f->nsym) print_sym(p, f->sym[i]);
+        else print_def(p, f->arg[i - f->nsym]);
+    }
+    sb_puts(o, ")\n");
+    print_seq(p, f->body, indent + 4);
+    share(p, indent + 4, f->nret, f->ret);
+    sb_printf(o, "%*sreturn", indent + 4, "");
+    for (int i = 0; i < f->nret; i++) {
+        sb_puts(o, i ? ", " : " ");
+        print_expr(p, f->ret[i], 0);
+    }
+    for (int i = 0; i < f->nout; i++) {
+        sb_puts(o, i + f->nret ? ", " : " ");
+        print_ref(p, f->out[i]);
+    }
+    sb_puts(o, "\n");
+    forget_shared(p);
+}
+
+static void print_call(Printer *p, const Stmt *s, int indent) {
+    Sb *o = p->s;
+    const Func *f = s->call.f;
+    share(p, indent + 2, f->nsym, s->call.sym);
+    sb_printf(o, "%*scall %s.%d(", indent, "", f->name, number(&p->func, f->id));
+    for (int i = 0; i < f->nsym + f->narg; i++) {
+        if (i) sb_puts(o, ", ");
+        if (i < f->nsym) print_expr(p, s->call.sym[i], 0);
+        else print_ref(p, s->call.arg[i - f->nsym]);
+    }
+    sb_puts(o, ") ->");
+    for (int i = 0; i < f->nret; i++) {
+        sb_puts(o, i ? ", " : " ");
+        print_sym(p, s->call.ret[i]);
+    }
+    for (int i = 0; i < f->nout; i++) {
+        sb_puts(o, i + f->nret ? ", " : " ");
+        print_def(p, s->call.out[i]);
+    }
+    sb_puts(o, "\n");
+    forget_shared(p);
+    for (int i = 0; i < s->call.nfunc; i++) print_func(p, s->call.func[i], indent + 2);
+}
+
 static void print_seq(Printer *p, const Seq *q, int indent) {
     Sb *o = p->s;
     for (int i = 0; q && i < q->s.n; i++) {
@@ -458,6 +506,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
         case S_LOOP: print_loop(p, s, indent); break;
         case S_BRANCH: print_branch(p, s, indent); break;
         case S_BARRIER: print_line(p, indent, "barrier", NULL, NULL); sb_puts(o, "\n"); break;
+        case S_CALL: print_call(p, s, indent); break;
         case S_COUNT: break;
         }
     }
@@ -501,11 +550,12 @@ void utask_print(Sb *s, const Program *p) {
     r.tensor = numbers(c->next_tensor);
     r.sym = numbers(c->next_sym);
     r.axis = numbers(c->next_axis);
+    r.func = numbers(p->nfunc);
     r.uses = numbers(c->next_expr);
     r.shared = numbers(c->next_expr);
     r.konst = calloc((size_t)c->next_tensor + 1, sizeof *r.konst);
     r.touched = calloc((size_t)c->next_expr + 1, sizeof(int));
-    if (r.tensor.of && r.sym.of && r.axis.of && r.uses.of && r.shared.of && r.konst && r.touched) {
+    if (r.tensor.of && r.sym.of && r.axis.of && r.func.of && r.uses.of && r.shared.of && r.konst && r.touched) {
         sb_printf(s, "program %s\n", p->name ? p->name : "");
         for (int i = 0; i < p->nin; i++) print_io(&r, "in", &p->in[i]);
         print_seq(&r, p->top, 0);
@@ -516,6 +566,7 @@ void utask_print(Sb *s, const Program *p) {
     free(r.tensor.of);
     free(r.sym.of);
     free(r.axis.of);
+    free(r.func.of);
     free(r.uses.of);
     free(r.shared.of);
     free((void *)r.konst);

@@ -63,7 +63,8 @@ bool loop_varies(const Stmt *loop, const Expr *e) {
 }
 
 /* ---- uniform evaluation --------------------------------------------------------------------------- */
-/* Reductions of at most this many elements are computed by every unit itself. */
+/* What takes at most this many terms of reductions, nested ones multiplied, is computed by every unit
+ * itself. */
 #define UNROLL_MAX 64
 #define INLINE_DEPTH 24
 
@@ -71,6 +72,7 @@ typedef struct Inline {
     Cx *c;
     Map *memo; /* load expression id -> its inlined form */
     int depth;
+    int64_t terms; /* of reductions written out in the load being inlined */
 } Inline;
 
 static Expr *inline_expr(Inline *u, Expr *e);
@@ -113,6 +115,7 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
     for (int64_t k = 0; k < n; k++) {
         Expr *to[MAX_RANK * 2];
         int64_t rest = k, v = 1;
+        if (++u->terms > UNROLL_MAX) return e;
         for (int i = e->naxis - 1; i >= 0; i--) {
             e_is_int(e->raxis[i]->extent, &v);
             to[i] = e_int(c, rest % v);
@@ -163,11 +166,17 @@ static Expr *inline_load(Inline *u, Expr *e) {
     if (t->kind != TK_TE || e->kind) return e;
     Expr *r = map_geti(u->memo, (uint64_t)e->id + 1);
     if (r) return r;
+    int64_t before = u->terms;
+    u->terms = 0;
     u->depth++;
     r = inline_expr(u, e_subst(c, t->body, t->rank, t->axis, e->a, NULL, NULL));
     u->depth--;
-    /* A reduction too large for every unit to repeat is better read from memory. */
-    if (r->flags & EF_REDUCE) r = e;
+    /* Reductions too large for every unit to repeat are better read from memory. */
+    if (r->flags & EF_REDUCE || u->terms > UNROLL_MAX) {
+        r = e;
+        u->terms = 0;
+    }
+    u->terms += before;
     map_seti(u->memo, (uint64_t)e->id + 1, r);
     return r;
 }
@@ -199,6 +208,6 @@ static Expr *inline_expr(Inline *u, Expr *e) {
 Expr *tensor_at(Cx *c, Tensor *t, Expr **idx) {
     Expr *e = e_load(c, t, idx);
     if (e->op != E_LOAD) return e;
-    Inline u = {c, map_new(c->a), 0};
+    Inline u = {c, map_new(c->a), 0, 0};
     return inline_expr(&u, e);
 }

@@ -22,6 +22,8 @@ typedef enum {
     TK_JOIN,   /* result of a Branch */
     TK_SCAN,   /* stacked scan output of a Loop, dims [trips, …] */
     TK_EXTERN, /* written by a hand-written body */
+    TK_PARAM,  /* a function's parameter in memory */
+    TK_CALL,   /* a result of a call */
     TK_COUNT
 } TensorKind;
 
@@ -43,18 +45,19 @@ struct Tensor {
     Expr **elem;           /* uniform values of all elements in row-major order, or NULL */
     int index;             /* TK_INPUT */
     Seq *seq;              /* where it is defined */
-    bool owned;            /* is a LoopCarry.next or LoopScan.elem */
+    bool owned;            /* is a LoopCarry.next, a LoopScan.elem or (part of) a function's result */
+    int ret;               /* > 0: goes where the function's caller wants result ret - 1 */
     bool fused;            /* set by fusion: substituted into every user, has no storage */
     void *plan;            /* storage, owned by memory planning and code generation */
 };
 
 /* ---- statements ------------------------------------------------------------------------------ */
-typedef enum { S_LET, S_OP, S_EXTERN, S_CHECK, S_LOOP, S_BRANCH, S_BARRIER, S_COUNT } StmtKind;
+typedef enum { S_LET, S_OP, S_EXTERN, S_CHECK, S_LOOP, S_BRANCH, S_BARRIER, S_CALL, S_COUNT } StmtKind;
 
 typedef VEC(Stmt *) StmtVec;
 struct Seq {
     StmtVec s;
-    Stmt *owner;  /* LOOP or BRANCH it belongs to, NULL at the top */
+    Stmt *owner;  /* LOOP, BRANCH or CALL it belongs to, NULL at the top */
     Seq *parent;
     int depth;    /* of loops around it */
 };
@@ -67,6 +70,24 @@ typedef struct LoopCarry { Tensor *phi, *init, *next; } LoopCarry;    /* tensor 
 typedef struct LoopScan { Tensor *elem, *out; } LoopScan;             /* elem per trip, stacked */
 typedef struct JoinSym { Sym *sym; Expr *arm[2]; } JoinSym;
 typedef struct Join { Tensor *out, *arm[2]; } Join; /* arm NULL: that arm always faults */
+
+/* A recursive function. Its body hangs on the call from outside that starts the recursion, as if it stood
+ * there: it may use everything that is visible there. So one ONNX function called from two places is two
+ * Funcs. What every inner call passes on unchanged is not among the parameters. */
+typedef struct Func {
+    int id;
+    const char *name;
+    Stmt *start;          /* the call that it hangs on */
+    Seq *body;
+    int nsym, narg, nout, nret;
+    Sym **sym;            /* parameters in registers */
+    Tensor **arg;         /* parameters in memory: TK_PARAM */
+    Tensor **out;         /* results in memory: TK_TE, TK_CALL, or TK_JOIN of such, owned */
+    bool *room;           /* the caller gives memory for out[i], whose size it knows; else the callee takes it */
+    Expr **ret;           /* uniform results; sizes that only the callee knows are among them */
+    int site;             /* fault when the recursion is too deep */
+    int64_t frame;        /* bytes of an activation's tensors, after memory planning */
+} Func;
 
 struct Stmt {
     StmtKind kind;
@@ -106,6 +127,15 @@ struct Stmt {
             VEC(JoinSym) syms;
             VEC(Join) joins;
         } br;
+        struct {
+            Func *f;
+            Expr **sym;     /* pure; these and the following have the lengths that f says */
+            Tensor **arg;
+            Tensor **out;   /* TK_CALL */
+            Sym **ret;
+            int nfunc;      /* functions whose bodies hang here; 0: a call from inside the recursion */
+            Func **func;
+        } call;
     };
 };
 
@@ -113,6 +143,8 @@ struct Stmt {
  *  - every LOAD is of a tensor defined earlier in the same Seq or an enclosing one;
  *  - a LoopCarry.next and a LoopScan.elem is a TK_TE (or TK_EXTERN blob) defined directly in that
  *    loop's body, and occurs as next or elem once: buffers are never shared by accident;
+ *  - results of functions are made likewise, in the Seq of the function's body or, below a JOIN of it, in
+ *    the arms;
  *  - dims and all uniform expressions are pure except S_LET, conditions and cond_next, whose loads
  *    have uniform indices;
  *  - axes are bound: an AXIS occurs only below the tensor or REDUCE that owns it. */
@@ -137,6 +169,7 @@ typedef struct Program {
     int nsym, ntensor;   /* ids are below these */
     struct MemPlan *mem; /* after memory planning */
     int nfused;          /* tensors that fusion substituted into their users */
+    int nfunc;           /* recursive functions */
 } Program;
 
 /* Checks the invariants; a violation is our fault (die). */
@@ -166,8 +199,10 @@ typedef struct RtValue {
     size_t bytes;
 } RtValue;
 
+#define STACK_DEPTH 10000 /* activations of recursive functions inside each other, unless told otherwise */
 typedef struct InterpConfig {
     int64_t max_iterations;
+    int64_t stack_depth; /* 0: STACK_DEPTH */
 } InterpConfig;
 
 /* A Program prepared for running. Immutable: several threads may run one Interp at once; p must outlive

@@ -296,6 +296,59 @@ static void check_extern(Verifier *v, const Stmt *s, const Seq *at) {
     }
 }
 
+/* A function's result: made for it in the Seq `at`, or in the arms below a join there. */
+static void check_result(Verifier *v, const Tensor *t, const Seq *at) {
+    check_use(v, t, at);
+    REQUIRE(v, v->tensor_in[t->id] == at, "result %d (%s) of a function is made elsewhere", t->id, tensor_name(t));
+    REQUIRE(v, !v->moved[t->id]++, "tensor %d (%s) is a result twice", t->id, tensor_name(t));
+    if (t->kind != TK_JOIN) {
+        REQUIRE(v, t->kind == TK_TE || t->kind == TK_CALL, "result %d (%s) is no fresh value", t->id, tensor_name(t));
+        return;
+    }
+    for (int i = 0; i < at->s.n; i++) {
+        const Stmt *s = at->s.p[i];
+        for (int k = 0; s->kind == S_BRANCH && k < s->br.joins.n; k++)
+            for (int m = 0; m < 2 && s->br.joins.p[k].out == t; m++)
+                if (s->br.joins.p[k].arm[m]) check_result(v, s->br.joins.p[k].arm[m], s->br.arm[m]);
+    }
+}
+
+static void check_call(Verifier *v, const Stmt *s, const Seq *at) {
+    const Func *f = s->call.f;
+    REQUIRE(v, f && f->body, "a call of nothing");
+    for (int i = 0; i < f->nsym; i++) check_uniform(v, s->call.sym[i], f->sym[i]->dtype, false, at);
+    for (int i = 0; i < f->narg; i++) {
+        check_use(v, s->call.arg[i], at);
+        REQUIRE(v, s->call.arg[i]->dtype == f->arg[i]->dtype, "argument %d has another dtype", i);
+    }
+    if (!s->call.nfunc) REQUIRE(v, reaches(f->start->call.func[0]->body->parent, at), "a call from elsewhere");
+    for (int i = 0; i < s->call.nfunc; i++) {
+        const Func *g = s->call.func[i];
+        REQUIRE(v, g->start == s && g->body->owner == s && g->body->parent == at, "a function hangs in the wrong place");
+        check_site(v, g->site);
+        for (int k = 0; k < g->nsym; k++) bind(v, g->sym[k], g->body);
+        for (int k = 0; k < g->narg; k++) {
+            check_dims(v, g->arg[k], g->body);
+            define(v, g->arg[k], TK_PARAM, g->body);
+        }
+    }
+    for (int i = 0; i < s->call.nfunc; i++) {
+        const Func *g = s->call.func[i];
+        check_seq(v, g->body);
+        v->where = s->path;
+        for (int k = 0; k < g->nret; k++) check_uniform(v, g->ret[k], DT_NONE, false, g->body);
+        for (int k = 0; k < g->nout; k++) check_result(v, g->out[k], g->body);
+    }
+    for (int i = 0; i < f->nret; i++) {
+        REQUIRE(v, s->call.ret[i]->dtype == (DType)f->ret[i]->dtype, "result %d has another dtype", i);
+        bind(v, s->call.ret[i], at);
+    }
+    for (int i = 0; i < f->nout; i++) {
+        check_dims(v, s->call.out[i], at);
+        define(v, s->call.out[i], TK_CALL, at);
+    }
+}
+
 static void check_seq(Verifier *v, const Seq *seq) {
     for (int i = 0; i < seq->s.n; i++) {
         const Stmt *s = seq->s.p[i];
@@ -314,6 +367,7 @@ static void check_seq(Verifier *v, const Seq *seq) {
         case S_LOOP: check_loop(v, s, seq); break;
         case S_BRANCH: check_branch(v, s, seq); break;
         case S_BARRIER: break;
+        case S_CALL: check_call(v, s, seq); break;
         default: fail_at(v, "a statement of unknown kind");
         }
     }

@@ -42,6 +42,8 @@ typedef struct bk_ctx {
     int64_t *cap;              /* bytes of each of them */
     _Atomic int64_t *cap_need; /* with BK_GROW: bytes that would have sufficed */
     int64_t max_iterations;    /* of any one loop */
+    int64_t stack_depth;       /* of activations of recursive functions inside each other */
+    _Atomic int deep;          /* the fault is that there were more */
     _Atomic int fault;         /* site + 1 of the first fault, 0: none */
     int64_t barriers;          /* passed in this run (only counted when nunit > 1) */
     int nunit;

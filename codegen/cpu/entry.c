@@ -8,6 +8,7 @@
  *   BK_NSITE           fault texts; bk_sites[]: const char *, at least one entry
  *   BK_SLOT_BYTES      optional: of a growable buffer at the start
  *   BK_WEIGHTS_CHECK   optional: bk_weights is NULL when the file of weights is missing
+ *   BK_FRAME_BYTES     optional: a bound on the C stack of one activation of a recursive function
  *   BK_UNITS           optional: units of a session that does not say how many (else: all CPUs)
  */
 #include <pthread.h>
@@ -16,6 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef BK_FRAME_BYTES
+#include <sys/mman.h>
+#include <ucontext.h>
+#endif
 
 enum { BK_ST_OK = 0, BK_ST_INPUT = 3, BK_ST_RUNTIME = 4, BK_ST_MEMORY = 5, BK_ST_IO = 6, BK_ST_USAGE = 7 };
 #define BK_MAX_UNITS 256
@@ -28,6 +33,7 @@ enum { BK_ST_OK = 0, BK_ST_INPUT = 3, BK_ST_RUNTIME = 4, BK_ST_MEMORY = 5, BK_ST
 typedef struct bk_worker {
     struct bk_session *session;
     pthread_t thread;
+    char *stack; /* NULL: the thread library's */
     int unit;
 } bk_worker;
 
@@ -44,6 +50,12 @@ typedef struct bk_session {
     bk_gate start, done;
     _Atomic int left, quit;
     int nworker; /* threads that were started */
+#ifdef BK_FRAME_BYTES
+    char *stack; /* of unit 0 */
+    size_t stack_bytes;
+    ucontext_t back;
+    int code;
+#endif
     bk_worker worker[BK_MAX_UNITS];
 } bk_session;
 
@@ -185,6 +197,40 @@ static int bk_take(bk_session *s, size_t arena) {
     return 1;
 }
 
+/* ---- stacks: recursion uses the C stack, so that stack_depth activations must fit ------------------- */
+#ifdef BK_FRAME_BYTES
+#define BK_GUARD ((size_t)65536)
+/* Memory that is used only as far as it is touched; what lies below it cannot be touched. */
+static char *bk_stack_new(size_t bytes) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+#ifdef MAP_NORESERVE
+    flags |= MAP_NORESERVE;
+#endif
+    char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    if (mprotect(p, BK_GUARD, PROT_NONE) == 0) return p;
+    munmap(p, bytes);
+    return NULL;
+}
+static void bk_unit_0(unsigned high, unsigned low) {
+    bk_session *s = (bk_session *)(((uintptr_t)high << 16 << 16) | low);
+    s->code = braid_kernel(&s->k, 0, s->k.nunit);
+}
+static int bk_run_unit_0(bk_session *s) {
+    ucontext_t own;
+    uint64_t at = (uintptr_t)s;
+    getcontext(&own);
+    own.uc_stack.ss_sp = s->stack + BK_GUARD;
+    own.uc_stack.ss_size = s->stack_bytes - BK_GUARD;
+    own.uc_link = &s->back;
+    makecontext(&own, (void (*)(void))bk_unit_0, 2, (unsigned)(at >> 32), (unsigned)at);
+    swapcontext(&s->back, &own);
+    return s->code;
+}
+#else
+static int bk_run_unit_0(bk_session *s) { return braid_kernel(&s->k, 0, s->k.nunit); }
+#endif
+
 static void *bk_work(void *arg) {
     bk_worker *w = arg;
     bk_session *s = w->session;
@@ -203,6 +249,11 @@ static void bk_session_free(void *session) {
     atomic_store(&s->quit, 1);
     bk_gate_open(&s->start, atomic_load(&s->start.word) + 1);
     for (int i = 0; i < s->nworker; i++) pthread_join(s->worker[i].thread, NULL);
+#ifdef BK_FRAME_BYTES
+    for (int i = 0; i <= s->nworker && i < BK_MAX_UNITS; i++)
+        if (s->worker[i].stack) munmap(s->worker[i].stack, s->stack_bytes);
+    if (s->stack) munmap(s->stack, s->stack_bytes);
+#endif
     free(s->k.arena);
     for (int i = 0; i < BK_NSLOT; i++) free(s->slot[i]);
     free(s);
@@ -227,10 +278,11 @@ static int bk_cpus(void) {
 static int bk_session_new(const braid_session_config_v1 *config, void **session) {
     braid_session_config_v1 c = {0};
     if (config) {
-        if (config->struct_size < sizeof c) return BK_ST_USAGE;
-        memcpy(&c, config, sizeof c);
+        size_t first = offsetof(braid_session_config_v1, stack_depth); /* what always was there */
+        if (config->struct_size < first) return BK_ST_USAGE;
+        memcpy(&c, config, config->struct_size < sizeof c ? first : sizeof c);
     }
-    if (c.threads < 0 || c.max_iterations < 0 || !session) return BK_ST_USAGE;
+    if (c.threads < 0 || c.max_iterations < 0 || c.stack_depth < 0 || !session) return BK_ST_USAGE;
 #ifdef BK_WEIGHTS_CHECK
     if (!bk_weights) return BK_ST_IO;
 #endif
@@ -249,6 +301,7 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     /* Spinning helps only when the others run at this moment. */
     s->k.spin = units <= cpus ? 10000 : 20;
     s->k.max_iterations = c.max_iterations ? c.max_iterations : (int64_t)1 << 31;
+    s->k.stack_depth = c.stack_depth ? c.stack_depth : 10000;
     s->k.out = s->out;
     s->k.nslot = BK_NSLOT;
     s->k.slot = s->slot;
@@ -256,17 +309,38 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     s->k.cap_need = s->cap_need;
     pthread_attr_t attr;
     int ok = bk_take(s, BK_ARENA) && pthread_attr_init(&attr) == 0;
+#ifdef BK_FRAME_BYTES
+    if (ok && s->k.stack_depth > (int64_t)(BK_MAX_BYTES / BK_FRAME_BYTES)) {
+        pthread_attr_destroy(&attr);
+        ok = 0;
+    }
+    if (ok) {
+        s->stack_bytes = BK_STACK_BYTES + (size_t)s->k.stack_depth * BK_FRAME_BYTES;
+        s->stack_bytes = (s->stack_bytes + BK_GUARD - 1) / BK_GUARD * BK_GUARD;
+        s->stack = bk_stack_new(s->stack_bytes);
+    }
+#endif
     if (ok) {
         pthread_attr_setstacksize(&attr, BK_STACK_BYTES);
         for (int i = 1; ok && i < units; i++) {
             bk_worker *w = &s->worker[s->nworker];
             w->session = s;
             w->unit = i;
+#ifdef BK_FRAME_BYTES
+            w->stack = bk_stack_new(s->stack_bytes);
+            if (!w->stack || pthread_attr_setstack(&attr, w->stack + BK_GUARD, s->stack_bytes - BK_GUARD)) {
+                ok = 0;
+                break;
+            }
+#endif
             ok = pthread_create(&w->thread, &attr, bk_work, w) == 0;
             s->nworker += ok;
         }
         pthread_attr_destroy(&attr);
     }
+#ifdef BK_FRAME_BYTES
+    ok = ok && s->stack;
+#endif
     if (!ok) {
         bk_session_free(s);
         return BK_ST_MEMORY;
@@ -278,6 +352,7 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
 /* One pass of the kernel over all units. */
 static int bk_launch(bk_session *s) {
     atomic_store(&s->k.fault, 0);
+    atomic_store(&s->k.deep, 0);
     atomic_store(&s->k.arena_need, 0);
     for (int i = 0; i < BK_NSLOT; i++) atomic_store(&s->cap_need[i], 0);
     s->k.barriers = 0;
@@ -286,7 +361,7 @@ static int bk_launch(bk_session *s) {
         atomic_store(&s->left, s->nworker);
         bk_gate_open(&s->start, atomic_load(&s->start.word) + 1);
     }
-    int code = braid_kernel(&s->k, 0, s->k.nunit);
+    int code = bk_run_unit_0(s);
     if (s->nworker) bk_gate_wait(&s->done, done, s->k.spin);
     return code;
 }
@@ -313,8 +388,11 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
         }
         if (code != BK_GROW) {
             int site = atomic_load(&s->k.fault) - 1;
-            bk_say(message, size, "%s",
-                   site >= 0 && site < BK_NSITE ? bk_sites[site] : "the kernel stopped");
+            const char *text = site >= 0 && site < BK_NSITE ? bk_sites[site] : "the kernel stopped";
+            if (atomic_load(&s->k.deep))
+                bk_say(message, size, "%s %lld (--stack-depth)", text, (long long)s->k.stack_depth);
+            else
+                bk_say(message, size, "%s", text);
             return BK_ST_RUNTIME;
         }
         size_t need = atomic_load(&s->k.arena_need);

@@ -52,6 +52,10 @@ BK_INLINE char *bk_slot(bk_ctx *k, int i, int64_t bytes) {
     }
     return k->slot[i];
 }
+/* The same for a piece of the arena that was taken as large as slot i is. */
+BK_INLINE char *bk_piece(bk_ctx *k, int i, char *piece, int64_t bytes) {
+    return bk_slot(k, i, bytes) ? piece : NULL;
+}
 
 /* ---- integers ---------------------------------------------------------------------------------- */
 BK_INLINE int64_t bk_div(int64_t a, int64_t b) {
@@ -91,6 +95,30 @@ BK_INLINE int64_t bk_powi(int64_t b, int64_t n) {
 }
 
 /* ---- conversions -------------------------------------------------------------------------------- */
+/* The bits of a float and the float of bits. */
+BK_INLINE uint32_t bk_asu(float f) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+BK_INLINE float bk_asf(uint32_t u) {
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+BK_INLINE uint64_t bk_asu64(double f) {
+    uint64_t u;
+    memcpy(&u, &f, 8);
+    return u;
+}
+BK_INLINE double bk_asd(uint64_t u) {
+    double f;
+    memcpy(&f, &u, 8);
+    return f;
+}
+/* Choice by a mask of all or no bits: unlike ?:, nothing a compiler turns into a branch. */
+#define BK_MASK(cond) (-(uint32_t)(cond))
+#define BK_PICK(mask, a, b) (((a) & (mask)) | ((b) & ~(mask)))
 BK_INLINE int64_t bk_f2i(double v) {
     return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
 }
@@ -101,6 +129,28 @@ BK_INLINE uint64_t bk_f2u(double v) {
     if (v >= 0x1p64) return UINT64_MAX;
     if (v >= 0x1p63) return (uint64_t)(int64_t)(v - 0x1p63) + ((uint64_t)1 << 63);
     return (uint64_t)bk_f2i(v);
+}
+/* From float: the same values, in operations that vectorize on every processor. */
+BK_INLINE int32_t bk_ff2i32(float v) {
+    return v >= -0x1p31f && v < 0x1p31f ? (int32_t)v : INT32_MIN;
+}
+BK_INLINE int64_t bk_ff2i(float v) {
+    float w = bk_asf(BK_PICK(BK_MASK((v >= -0x1p63f) & (v < 0x1p63f)), bk_asu(v), bk_asu(-0x1p63f)));
+#ifdef __AVX512DQ__
+    return (int64_t)w;
+#else
+    /* In three digits: every product and difference is exact. */
+    int32_t a = (int32_t)(w * 0x1p-40f);
+    w -= (float)a * 0x1p40f;
+    int32_t b = (int32_t)(w * 0x1p-20f);
+    w -= (float)b * 0x1p20f;
+    return (int64_t)a * ((int64_t)1 << 40) + (int64_t)b * (1 << 20) + (int32_t)w;
+#endif
+}
+BK_INLINE uint64_t bk_ff2u(float v) {
+    uint32_t high = BK_MASK(v >= 0x1p63f), over = BK_MASK(v >= 0x1p64f);
+    uint64_t r = (uint64_t)bk_ff2i(v - bk_asf(high & bk_asu(0x1p63f)));
+    return (r ^ (uint64_t)(int32_t)high << 63) | (uint64_t)(int32_t)over;
 }
 BK_INLINE float bk_h2f(uint16_t h) {
     uint32_t s = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 1023u, u;

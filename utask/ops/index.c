@@ -115,6 +115,20 @@ static Expr *reduction(Lower *L) {
     fail(L, "reduction is '%s', not one of none, add, mul, max, min", how);
 }
 
+/* One update for each position that can be hit: then there is no order to keep, and the result is
+ * an expression, which fuses. `at` holds the index along each axis of data that is given, else NULL. */
+static void scatter_one(Lower *L, Tensor *data, Expr **at, Tensor *t, Expr *update) {
+    Cx *c = L->cx;
+    Expr *hit = e_bool(c, true), *idx[MAX_RANK];
+    for (int i = 0; i < data->rank; i++) {
+        idx[i] = ax(L, t, i);
+        if (at[i]) hit = e_and(c, hit, e_eq(c, idx[i], index_checked(L, at[i], data->dim[i], true)));
+    }
+    out(L, 0, te_end(L, t, e_sel(c, hit, update, ld(L, data, idx))));
+}
+
+static bool overwrites(Lower *L) { return strcmp(attr_s(L, "reduction", "none"), "none") == 0; }
+
 void lower_ScatterElements(Lower *L) {
     Cx *c = L->cx;
     Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
@@ -129,6 +143,16 @@ void lower_ScatterElements(Lower *L) {
         if (i != axis)
             check(L, e_le(c, t[1]->dim[i], t[0]->dim[i]), "indices are larger than data on axis %d",
                   i);
+    }
+    bool one = overwrites(L) && e_is_ival(t[1]->dim[axis], 1);
+    for (int i = 0; i < rank; i++) one = one && (i == axis || t[1]->dim[i] == t[0]->dim[i]);
+    if (one) {
+        Tensor *r = te_begin(L, t[0]->dtype, rank, t[0]->dim);
+        Expr *at[MAX_RANK] = {NULL}, *idx[MAX_RANK];
+        for (int i = 0; i < rank; i++) idx[i] = i == axis ? e_int(c, 0) : ax(L, r, i);
+        at[axis] = ld(L, t[1], idx);
+        scatter_one(L, t[0], at, r, ld(L, t[2], idx));
+        return;
     }
     Expr *param[] = {e_int(c, axis), reduction(L)};
     out(L, 0, body(L, "scatter_elements", 3, t, 2, param, t[0], "an index is out of range"));
@@ -147,6 +171,20 @@ void lower_ScatterND(Lower *L) {
     for (int i = 0; i < t[2]->rank; i++)
         check(L, e_eq(c, t[2]->dim[i], i < q - 1 ? t[1]->dim[i] : t[0]->dim[i - (q - 1) + k]),
               "updates has a wrong size on axis %d", i);
+    bool one = overwrites(L);
+    for (int i = 0; i < q - 1; i++) one = one && e_is_ival(t[1]->dim[i], 1);
+    if (one) {
+        Tensor *x = te_begin(L, t[0]->dtype, r, t[0]->dim);
+        Expr *at[MAX_RANK] = {NULL}, *idx[MAX_RANK];
+        for (int i = 0; i < q - 1; i++) idx[i] = e_int(c, 0);
+        for (int i = 0; i < k; i++) {
+            idx[q - 1] = e_int(c, i);
+            at[i] = ld(L, t[1], idx);
+        }
+        for (int i = k; i < r; i++) idx[q - 1 + i - k] = ax(L, x, i);
+        scatter_one(L, t[0], at, x, ld(L, t[2], idx));
+        return;
+    }
     Expr *param[] = {reduction(L)};
     out(L, 0, body(L, "scatter_nd", 3, t, 1, param, t[0], "an index is out of range"));
 }

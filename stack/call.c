@@ -1,0 +1,508 @@
+/* call.c: lowering of ai.braid:Invoke: recursive functions.
+ *
+ * A call of a function that does not recurse is lowered in place. A call from outside of a group of
+ * functions that call each other starts a recursion: the functions reached from it are lowered, each
+ * once, as Funcs that hang on the call. What they look like depends on each other, so it is found by
+ * trying, as for loops (utask/control.c): an argument is first assumed to be the same in all calls, then
+ * given up: to a few symbols, or to a tensor of the same dims, then of other dims. A result is first
+ * unknown: a call of such a function is an error that the If around it takes for an arm without result;
+ * so the base case tells the shape. Then what was found is assumed and must be confirmed. */
+#include "utask/lower_internal.h"
+#include "utask/ops/ops.h"
+
+#define ELEMS_MAX 4         /* integers of a tensor that are passed in registers */
+#define NODES_MAX 2000000   /* lowered, with all calls in place */
+#define ROUNDS_MAX 1000
+
+typedef enum {
+    P_SAME,  /* every call passes on what it got: captured */
+    P_ELEMS, /* a few integers, in registers */
+    P_TENSOR
+} ParamHow;
+
+/* Kept for a call from one lowering to the next: only ever given up further. */
+typedef struct ParamPlan {
+    ParamHow how;
+    bool dim_vary[MAX_RANK]; /* P_TENSOR: the dim is a parameter too */
+} ParamPlan;
+
+typedef struct Result {
+    DType dtype;
+    int rank;
+    int64_t n;           /* >= 0: so many uniform elements; -1: a tensor */
+    Expr *dim[MAX_RANK]; /* over the parameters and what is visible outside; NULL: the callee tells */
+} Result;
+
+/* A function while its group is lowered. */
+typedef struct Active {
+    const Function *fn;
+    Func *f;
+    ParamPlan *plan;
+    bool reached;            /* in this round */
+    Val **arg;               /* of the first call of the round */
+    Val **param;             /* as the body sees them */
+    Sym ***elem;             /* of each parameter; made when needed */
+    Sym *(*dim)[MAX_RANK];
+    bool known;              /* result[] is assumed */
+    Result *result;
+    Val **res;               /* what the body gave */
+    Expr ***res_elem;
+} Active;
+
+typedef struct Recursion {
+    struct Recursion *up;
+    int group, n, nqueue;
+    Active **fn;    /* all functions of the group that were ever reached */
+    Active **queue; /* those reached in this round */
+    Seq *outer;
+    const Node *node;
+    Stmt *start;
+    ParamPlan **plan; /* by function index */
+    bool changed;     /* an assumption about arguments was given up in this round */
+    const char *why;  /* a body has no result yet */
+} Recursion;
+
+/* ---- what calls pass ---------------------------------------------------------------------------------- */
+static bool seq_outside(const Recursion *r, const Seq *s) {
+    for (const Seq *q = r->outer; q; q = q->parent)
+        if (q == s) return true;
+    return false;
+}
+
+static bool outside(const Recursion *r, const Val *v) {
+    if (v->kind == VT_OPTIONAL) return expr_visible(v->has, r->outer) && (!v->inner || outside(r, v->inner));
+    if (v->kind == VT_SEQUENCE && !expr_visible(v->len, r->outer)) return false;
+    const Tensor *t = v->t;
+    return t->kind == TK_CONST || t->kind == TK_INPUT || seq_outside(r, t->seq);
+}
+
+static bool same(const Val *a, const Val *b) {
+    if (a == b) return true;
+    if (a->kind != b->kind) return false;
+    if (a->kind == VT_OPTIONAL)
+        return a->has == b->has && (a->inner == b->inner || (a->inner && b->inner && same(a->inner, b->inner)));
+    return a->t == b->t && (a->kind != VT_SEQUENCE || a->len == b->len);
+}
+
+static bool tiny(Tensor *t) {
+    int64_t n = count_const(t);
+    return !t->blob && !dtype_is_float(t->dtype) && n >= 0 && n <= ELEMS_MAX;
+}
+
+/* Parameter i of `a` is a tensor from now on; its dims, as far as argument v says. */
+static void as_tensor(Lower *L, const Recursion *r, Active *a, int i, const Val *v) {
+    const char *f = a->fn->name;
+    if (v->kind != VT_TENSOR) unsupported(L, "argument %d of function %s: a sequence or optional that changes", i, f);
+    if (v->t->rank < 0) unsupported(L, "argument %d of function %s has a rank that is known only at run time", i, f);
+    a->plan[i].how = P_TENSOR;
+    for (int k = 0; k < v->t->rank; k++)
+        if (!expr_visible(v->t->dim[k], r->outer)) a->plan[i].dim_vary[k] = true;
+}
+
+/* The first call of a round. */
+static void reach(Lower *L, Recursion *r, Active *a, Val **arg) {
+    a->reached = true;
+    a->arg = arg;
+    r->queue[r->nqueue++] = a;
+    for (int i = 0; i < a->fn->region->nparam; i++) {
+        ParamPlan *p = &a->plan[i];
+        if (p->how == P_SAME && outside(r, arg[i])) continue;
+        if (p->how == P_SAME) a->known = false;
+        if (p->how != P_TENSOR && arg[i]->kind == VT_TENSOR && tiny(arg[i]->t)) p->how = P_ELEMS;
+        else as_tensor(L, r, a, i, arg[i]);
+    }
+}
+
+/* A further call: gives up what it contradicts. */
+static void compare_args(Lower *L, Recursion *r, Active *a, Val **arg) {
+    for (int i = 0; i < a->fn->region->nparam; i++) {
+        ParamPlan *p = &a->plan[i];
+        Val *v = arg[i], *w = a->arg[i];
+        if (v->kind != w->kind) fail(L, "argument %d of function %s is of another kind in another call", i, a->fn->name);
+        if (p->how == P_SAME && same(v, w)) continue;
+        if (v->kind != VT_TENSOR) as_tensor(L, r, a, i, v); /* raises */
+        Tensor *t = v->t, *u = w->t;
+        if (t->dtype != u->dtype)
+            fail(L, "argument %d of function %s is %s here and %s in another call", i, a->fn->name,
+                 dtype_name(t->dtype), dtype_name(u->dtype));
+        if (t->rank != u->rank)
+            unsupported(L, "argument %d of function %s has rank %d here and %d in another call", i, a->fn->name,
+                        t->rank, u->rank);
+        bool dims = true;
+        for (int k = 0; k < t->rank; k++) dims = dims && t->dim[k] == u->dim[k];
+        if (p->how != P_TENSOR && dims && tiny(t)) {
+            if (p->how == P_SAME) r->changed = true;
+            p->how = P_ELEMS;
+            continue;
+        }
+        if (p->how != P_TENSOR) {
+            r->changed = true;
+            as_tensor(L, r, a, i, w);
+        }
+        for (int k = 0; k < t->rank; k++)
+            if (t->dim[k] != u->dim[k] && !p->dim_vary[k]) p->dim_vary[k] = r->changed = true;
+    }
+}
+
+/* ---- parameters as the body sees them ------------------------------------------------------------------ */
+static Expr *param_sym(Lower *L, Active *a, Sym **s, DType t, const char *name, int64_t lo) {
+    if (!*s) sym_scoped(L, s, t, name, lo, a->f->body);
+    return e_sym(L->cx, *s);
+}
+
+static Val *param_elems(Lower *L, Active *a, int i) {
+    const Tensor *t = a->arg[i]->t;
+    Expr *e[ELEMS_MAX];
+    int64_t dim[MAX_RANK], n = count_const(a->arg[i]->t);
+    if (!a->elem[i]) a->elem[i] = NEWN(L->a, Sym *, ELEMS_MAX);
+    for (int64_t k = 0; k < n; k++)
+        e[k] = param_sym(L, a, &a->elem[i][k], t->dtype, a->fn->region->param[i]->name, INT64_MIN);
+    for (int k = 0; k < t->rank; k++) e_is_int(t->dim[k], &dim[k]);
+    return val_tensor(L, t_from_uniform(L, t->dtype, t->rank, dim, e));
+}
+
+static Val *param_tensor(Lower *L, Active *a, int i) {
+    const Tensor *t = a->arg[i]->t;
+    Expr *dim[MAX_RANK];
+    for (int k = 0; k < t->rank; k++)
+        dim[k] = a->plan[i].dim_vary[k] ? param_sym(L, a, &a->dim[i][k], DT_I64, "d", 0) : t->dim[k];
+    Tensor *p = tensor_new(L->cx, TK_PARAM, t->dtype, t->rank, dim);
+    p->seq = a->f->body;
+    p->name = a->fn->region->param[i]->name;
+    p->path = L->node->path;
+    return val_tensor(L, p);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------ */
+static int count_syms(const Active *a) {
+    int n = 0;
+    for (int i = 0; i < a->fn->region->nparam; i++) {
+        if (a->plan[i].how == P_ELEMS) n += (int)count_const(a->arg[i]->t);
+        for (int k = 0; a->plan[i].how == P_TENSOR && k < a->arg[i]->t->rank; k++) n += a->plan[i].dim_vary[k];
+    }
+    return n;
+}
+
+/* Symbols and tensors that are the parameters, in the order of a call's arguments. */
+static void list_params(Lower *L, Active *a) {
+    Func *f = a->f;
+    int n = a->fn->region->nparam;
+    f->sym = NEWN(L->a, Sym *, count_syms(a) + 1);
+    f->arg = NEWN(L->a, Tensor *, n + 1);
+    f->nsym = f->narg = 0;
+    for (int i = 0; i < n; i++) {
+        const Tensor *t = a->arg[i]->t;
+        if (a->plan[i].how == P_ELEMS)
+            for (int64_t k = 0, m = count_const(a->arg[i]->t); k < m; k++) f->sym[f->nsym++] = a->elem[i][k];
+        if (a->plan[i].how != P_TENSOR) continue;
+        for (int k = 0; k < t->rank; k++)
+            if (a->plan[i].dim_vary[k]) f->sym[f->nsym++] = a->dim[i][k];
+        f->arg[f->narg++] = a->param[i]->t;
+    }
+}
+
+/* The call's arguments into s. */
+static void pass_args(Lower *L, const Active *a, Val **arg, Stmt *s) {
+    int nsym = 0, narg = 0;
+    s->call.sym = NEWN(L->a, Expr *, count_syms(a) + 1);
+    s->call.arg = NEWN(L->a, Tensor *, a->fn->region->nparam + 1);
+    for (int i = 0; i < a->fn->region->nparam; i++) {
+        Tensor *t = arg[i]->t;
+        if (a->plan[i].how == P_ELEMS)
+            for (int64_t k = 0, m = count_const(t); k < m; k++) s->call.sym[nsym++] = elem_in(L, L->seq, t, k, m);
+        if (a->plan[i].how != P_TENSOR) continue;
+        for (int k = 0; k < t->rank; k++)
+            if (a->plan[i].dim_vary[k]) s->call.sym[nsym++] = t->dim[k];
+        s->call.arg[narg++] = t;
+    }
+}
+
+/* Whether e is made of what a call can compute before it is made. */
+static bool over_params(const Recursion *r, const Active *a, const Expr *e) {
+    if (!(e->flags & EF_SYM)) return !(e->flags & EF_GUARD);
+    if (e->op == E_SYM) {
+        if (expr_visible(e, r->outer)) return true;
+        for (int i = 0; i < a->f->nsym; i++)
+            if (a->f->sym[i] == e->sym) return true;
+        return false;
+    }
+    if (!e_is_unary(e->op) && !e_is_binary(e->op) && e->op != E_CAST && e->op != E_SELECT) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!over_params(r, a, e->a[i])) return false;
+    return true;
+}
+
+/* Such an expression with the call's arguments for the parameters. */
+static Expr *with_args(Lower *L, const Func *f, Expr *const *arg, Expr *e) {
+    Expr *a[3];
+    if (!(e->flags & EF_SYM)) return e;
+    if (e->op == E_SYM) {
+        for (int i = 0; i < f->nsym; i++)
+            if (f->sym[i] == e->sym) return arg[i];
+        return e;
+    }
+    for (int i = 0; i < e->n; i++) a[i] = with_args(L, f, arg, e->a[i]);
+    if (e->op == E_CAST) return e_cast(L->cx, e->dtype, a[0]);
+    if (e->op == E_SELECT) return e_sel(L->cx, a[0], a[1], a[2]);
+    return e_is_unary(e->op) ? e_un(L->cx, e->op, a[0]) : e_bin(L->cx, e->op, a[0], a[1]);
+}
+
+/* Result i of the call s, whose symbols and tensors are appended to it. */
+static Val *call_result(Lower *L, const Active *a, Stmt *s, int i, int *nret, int *nout) {
+    const Result *x = &a->result[i];
+    Cx *c = L->cx;
+    Expr *dim[MAX_RANK], *e[ELEMS_MAX];
+    if (x->n >= 0) {
+        int64_t d[MAX_RANK];
+        for (int k = 0; k < x->rank; k++) e_is_int(x->dim[k], &d[k]);
+        for (int64_t k = 0; k < x->n; k++) e[k] = sym_scoped(L, &s->call.ret[(*nret)++], x->dtype, "r", INT64_MIN, L->seq);
+        return val_tensor(L, t_from_uniform(L, x->dtype, x->rank, d, e));
+    }
+    for (int k = 0; k < x->rank; k++)
+        dim[k] = x->dim[k] ? with_args(L, a->f, s->call.sym, x->dim[k])
+                           : sym_scoped(L, &s->call.ret[(*nret)++], DT_I64, "d", 0, L->seq);
+    Tensor *t = tensor_new(c, TK_CALL, x->dtype, x->rank, dim);
+    t->seq = L->seq;
+    t->name = a->fn->region->result_name[i];
+    t->path = L->node->path;
+    s->call.out[(*nout)++] = t;
+    return val_tensor(L, t);
+}
+
+/* Appends the call with arguments arg as statement s. */
+static void make_call(Lower *L, Active *a, Val **arg, Stmt *s, Val **result) {
+    int n = a->fn->region->nresult, nret = 0, nout = 0;
+    s->call.f = a->f;
+    pass_args(L, a, arg, s);
+    s->call.ret = NEWN(L->a, Sym *, n * MAX_RANK + 1);
+    s->call.out = NEWN(L->a, Tensor *, n + 1);
+    vec_push(L->a, &L->seq->s, s);
+    for (int i = 0; i < n; i++) result[i] = call_result(L, a, s, i, &nret, &nout);
+}
+
+static Active *active(Lower *L, Recursion *r, const Function *fn) {
+    for (int i = 0; i < r->n; i++)
+        if (r->fn[i]->fn == fn) return r->fn[i];
+    Active *a = NEW(L->a, Active);
+    int n = fn->region->nparam, m = fn->region->nresult;
+    a->fn = fn;
+    if (!r->plan[fn->index]) r->plan[fn->index] = NEWN(L->a, ParamPlan, n + 1);
+    a->plan = r->plan[fn->index];
+    a->param = NEWN(L->a, Val *, n + 1);
+    a->elem = NEWN(L->a, Sym **, n + 1);
+    a->dim = arena_alloc(L->a, sizeof *a->dim * (size_t)(n + 1));
+    a->result = NEWN(L->a, Result, m + 1);
+    a->res = NEWN(L->a, Val *, m + 1);
+    a->res_elem = NEWN(L->a, Expr **, m + 1);
+    Func *f = a->f = NEW(L->a, Func);
+    f->id = L->p->nfunc++;
+    f->name = fn->name;
+    f->start = r->start;
+    f->body = seq_new(L->cx, r->outer, r->start, true);
+    f->site = cx_site(L->cx, r->node->path, "function %.200s: recursion is deeper than", fn->name);
+    return r->fn[r->n++] = a;
+}
+
+static void inner_call(Lower *L, Recursion *r, const Function *fn, Val **arg, Val **result) {
+    Active *a = active(L, r, fn);
+    if (a->reached) compare_args(L, r, a, arg);
+    else reach(L, r, a, arg);
+    if (!a->known || r->changed) {
+        L->st->trap = true;
+        fail(L, "function %.200s never returns: every way through it calls it again", fn->name);
+    }
+    make_call(L, a, arg, stmt_new(L->cx, S_CALL, L->node->path), result);
+}
+
+/* ---- bodies ------------------------------------------------------------------------------------------------- */
+/* Lowers a's body; false: it has no result yet. */
+static bool lower_body(Lower *L, Recursion *r, Active *a) {
+    LowerState *st = L->st;
+    Val **out = L->out;
+    int nrefine = st->refine.n, depth = st->split_depth;
+    Seq *seq = L->seq, *body = a->f->body;
+    const Region *region = a->fn->region;
+    body->s.n = 0;
+    L->seq = body;
+    for (int i = 0; i < region->nparam; i++) {
+        a->param[i] = a->plan[i].how == P_SAME ? a->arg[i] : a->plan[i].how == P_ELEMS ? param_elems(L, a, i)
+                                                                                      : param_tensor(L, a, i);
+    }
+    list_params(L, a);
+    jmp_buf jb, *up = L->d->top;
+    L->d->top = &jb;
+    if (setjmp(jb) == 0) {
+        lower_region(L, region, region->nparam, a->param, region->nresult, a->res);
+        L->d->top = up;
+        L->seq = seq;
+        return true;
+    }
+    L->d->top = up;
+    if (!st->trap) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+    st->trap = false;
+    r->why = arena_strdup(L->a, L->d->message);
+    L->d->status = ST_OK;
+    L->node = r->node;
+    L->out = out;
+    L->seq = seq;
+    st->refine.n = nrefine;
+    st->split_depth = depth;
+    st->recursion = r;
+    return false;
+}
+
+/* What the body gave as result i. */
+static Result found(Lower *L, const Recursion *r, Active *a, int i) {
+    const Val *v = a->res[i];
+    Seq *body = a->f->body;
+    Result x = {.n = -1};
+    if (!v) fail(L, "output %d of function %s has no value", i, a->fn->name);
+    if (v->kind != VT_TENSOR) unsupported(L, "output %d of function %s is not a tensor", i, a->fn->name);
+    Tensor *t = v->t;
+    if (t->rank < 0) unsupported(L, "output %d of function %s has a rank that is known only at run time", i, a->fn->name);
+    x.dtype = t->dtype;
+    x.rank = t->rank;
+    if (tiny(t)) {
+        x.n = count_const(t);
+        a->res_elem[i] = NEWN(L->a, Expr *, ELEMS_MAX);
+        for (int64_t k = 0; k < x.n; k++)
+            if (!(a->res_elem[i][k] = elem_in(L, body, t, k, x.n))) x.n = -1;
+    }
+    for (int k = 0; k < t->rank; k++) x.dim[k] = over_params(r, a, t->dim[k]) ? t->dim[k] : NULL;
+    return x;
+}
+
+/* Compares the body's results with what was assumed; true: something new is known. */
+static bool compare_results(Lower *L, const Recursion *r, Active *a) {
+    bool news = !a->known;
+    for (int i = 0; i < a->fn->region->nresult; i++) {
+        Result x = found(L, r, a, i), *y = &a->result[i];
+        if (!a->known) {
+            *y = x;
+            continue;
+        }
+        if (x.dtype != y->dtype)
+            fail(L, "output %d of function %s is %s or %s", i, a->fn->name, dtype_name(x.dtype), dtype_name(y->dtype));
+        if (x.rank != y->rank)
+            unsupported(L, "output %d of function %s has rank %d or %d", i, a->fn->name, x.rank, y->rank);
+        if (y->n != x.n && y->n >= 0) {
+            y->n = -1;
+            news = true;
+        }
+        for (int k = 0; k < x.rank; k++)
+            if (y->dim[k] && x.dim[k] != y->dim[k]) {
+                y->dim[k] = NULL;
+                news = true;
+            }
+    }
+    a->known = true;
+    return news;
+}
+
+/* Result t of a function as a tensor of its own, made in Seq q where possible. */
+static Tensor *settle(Lower *L, Seq *q, Tensor *t, int ret) {
+    if (t->seq == q && !t->owned && (t->kind == TK_TE || t->kind == TK_CALL)) {
+        t->owned = true;
+        t->ret = ret;
+        return t;
+    }
+    for (int i = 0; t->kind == TK_JOIN && t->seq == q && !t->owned && i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind != S_BRANCH) continue;
+        for (int k = 0; k < s->br.joins.n; k++) {
+            Join *j = &s->br.joins.p[k];
+            if (j->out != t) continue;
+            for (int m = 0; m < 2; m++)
+                if (j->arm[m]) j->arm[m] = settle(L, s->br.arm[m], j->arm[m], ret);
+            t->owned = true;
+            return t;
+        }
+    }
+    Seq *up = L->seq;
+    L->seq = q;
+    t = copy_tensor(L, t);
+    L->seq = up;
+    t->owned = true;
+    t->ret = ret;
+    return t;
+}
+
+static void finish(Lower *L, Active *a) {
+    Func *f = a->f;
+    int n = a->fn->region->nresult;
+    f->out = NEWN(L->a, Tensor *, n + 1);
+    f->room = NEWN(L->a, bool, n + 1);
+    f->ret = NEWN(L->a, Expr *, n * MAX_RANK + 1);
+    for (int i = 0; i < n; i++) {
+        const Result *x = &a->result[i];
+        for (int64_t k = 0; k < x->n; k++) f->ret[f->nret++] = a->res_elem[i][k];
+        if (x->n >= 0) continue;
+        Tensor *t = a->res[i]->t;
+        bool room = true;
+        for (int k = 0; k < x->rank; k++)
+            if (!x->dim[k]) {
+                f->ret[f->nret++] = t->dim[k];
+                room = false;
+            }
+        f->room[f->nout] = room;
+        f->out[f->nout] = settle(L, f->body, t, room ? f->nout + 1 : 0);
+        f->nout++;
+    }
+}
+
+/* A call from outside: lowers everything that it reaches in the group. */
+static void start(Lower *L, const Function *fn, Val **arg, Val **result) {
+    LowerState *st = L->st;
+    int nfunction = st->nfunction;
+    Recursion *r = NEW(L->a, Recursion);
+    *r = (Recursion){.up = st->recursion, .group = fn->group, .outer = L->seq, .node = L->node};
+    r->start = stmt_new(L->cx, S_CALL, L->node->path);
+    r->fn = NEWN(L->a, Active *, nfunction);
+    r->queue = NEWN(L->a, Active *, nfunction);
+    r->plan = map_geti(st->call_plan, (uint64_t)(uintptr_t)L->node);
+    if (!r->plan) {
+        r->plan = NEWN(L->a, ParamPlan *, nfunction);
+        map_seti(st->call_plan, (uint64_t)(uintptr_t)L->node, r->plan);
+    }
+    st->recursion = r;
+    Active *entry = active(L, r, fn);
+    for (int round = 0;; round++) {
+        if (round == ROUNDS_MAX) unsupported(L, "the shapes of recursive function %.200s", fn->name);
+        bool all = true, news = false;
+        r->changed = false;
+        r->nqueue = 0;
+        for (int i = 0; i < r->n; i++) r->fn[i]->reached = false;
+        reach(L, r, entry, arg);
+        for (int i = 0; i < r->nqueue; i++) { /* grows */
+            Active *a = r->queue[i];
+            bool ok = lower_body(L, r, a);
+            all &= ok;
+            if (ok) news |= compare_results(L, r, a);
+        }
+        if (r->changed)
+            for (int i = 0; i < r->n; i++) r->fn[i]->known = false;
+        else if (!news && all) break;
+        else if (!news) err(L->d, ST_MODEL, NULL, "%s", r->why);
+    }
+    r->start->call.func = NEWN(L->a, Func *, r->nqueue);
+    for (int i = 0; i < r->nqueue; i++) {
+        finish(L, r->queue[i]);
+        r->start->call.func[r->start->call.nfunc++] = r->queue[i]->f;
+    }
+    st->recursion = r->up;
+    make_call(L, entry, arg, r->start, result);
+}
+
+void lower_Invoke(Lower *L) {
+    const Node *n = L->node;
+    const Function *fn = n->callee;
+    Val **arg = NEWN(L->a, Val *, n->nin + 1), **res = NEWN(L->a, Val *, n->nout + 1);
+    for (int i = 0; i < n->nin; i++) arg[i] = in_val(L, i);
+    Recursion *r = L->st->recursion;
+    if (!fn->recursive) {
+        if (L->st->nodes > NODES_MAX) unsupported(L, "the model is too large with all calls in place");
+        lower_region(L, fn->region, n->nin, arg, n->nout, res);
+    } else if (r && r->group == fn->group) inner_call(L, r, fn, arg, res);
+    else start(L, fn, arg, res);
+    for (int i = 0; i < n->nout; i++) out_val(L, i, res[i]);
+}
