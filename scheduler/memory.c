@@ -10,6 +10,7 @@ typedef struct LoopPos {
     Stmt *s;
     struct LoopPos *up;
     int start, end;
+    int64_t bytes; /* of static temporaries inside, in an outermost loop */
 } LoopPos;
 
 typedef struct Planner {
@@ -269,6 +270,31 @@ static int by_offset(const void *x, const void *y) {
 }
 
 /* Returns the bytes of the frame. */
+/* Temporaries of a loop that are small together do not share memory: reuse would need a barrier between
+ * the last reader and the next writer. */
+#define UNSHARED_BYTES ((int64_t)1 << 18)
+
+static LoopPos *outermost(const Planner *q, const Tensor *t) {
+    LoopPos *l = q->def_loop[t->id];
+    while (l && l->up) l = l->up;
+    return l;
+}
+
+static void unshare(Planner *q) {
+    for (int i = 0; i < q->all.n; i++) {
+        LoopPos *l = outermost(q, q->all.p[i]);
+        Mem *m = q->all.p[i]->plan;
+        if (l && m->kind == M_STATIC) l->bytes += m->bytes;
+    }
+    for (int i = 0; i < q->all.n; i++) {
+        LoopPos *l = outermost(q, q->all.p[i]);
+        Mem *m = q->all.p[i]->plan;
+        if (!l || m->kind != M_STATIC || l->bytes > UNSHARED_BYTES) continue;
+        m->first = l->start;
+        if (m->last < l->end) m->last = l->end;
+    }
+}
+
 static int64_t place(Planner *q, const Func *frame) {
     VEC(Piece) v = {0};
     int64_t all = 0;
@@ -315,6 +341,7 @@ void pass_memory(Program *p) {
     q.cur = NULL;
     uses(&q, p->top);
     for (int i = 0; i < p->nout; i++) use(&q, p->out[i].t, end);
+    unshare(&q);
     q.plan.arena = place(&q, NULL);
     for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i]);
     p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
