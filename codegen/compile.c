@@ -16,6 +16,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_hoist(p);
     pass_fuse(p);
     utask_verify(p);
+    pass_inplace(p);
     pass_distribute(p);
     pass_memory(p);
     pass_sync(p);

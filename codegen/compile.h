@@ -27,6 +27,11 @@ typedef struct LoopFacts {
     int depth;    /* of loops around it */
     int barriers; /* places in its body where all units meet, those of inner loops not counted */
 } LoopFacts;
+typedef struct FuncFacts { /* a recursive function */
+    const char *name;
+    int barriers;        /* of an activation that takes the longest way, loops and inner calls left out */
+    int64_t frame_bytes; /* of arena for an activation */
+} FuncFacts;
 typedef struct CompileFacts {
     int64_t arena_bytes; /* of tensors whose size is known at compile time */
     int slots;           /* growable buffers */
@@ -34,6 +39,7 @@ typedef struct CompileFacts {
     int functions;       /* different ones: equal groups share one */
     int barriers;        /* places where all units meet, those in loops included */
     VEC(LoopFacts) loops; /* an outer loop before its inner ones */
+    VEC(FuncFacts) recursive;
 } CompileFacts;
 /* Fills f (its arrays live in p's arena) as compile_emit_cpu would decide. Raises like it. */
 void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f);

@@ -20,6 +20,8 @@ static const Target cpu_target = {
     .preludes = {"cpu/prelude.h", "cpu/math.h"},
     .entry = "cpu/entry.c",
     .function = "static void",
+    .outlined = "static __attribute__((noinline)) void",
+    .recursive = "static __attribute__((noinline)) int",
     .kernel = "BK_KERNEL void",
     .simd = "BK_SIMD",
     .contract = "BK_CONTRACT",
@@ -120,6 +122,11 @@ static void emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights,
     em.const_name = map_new(em.a);
     em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
     em.plan = *p->mem;
+    Target outlined = *em.target;
+    if (p->nfunc) { /* what they need of the C stack does not add to the functions' */
+        outlined.function = outlined.outlined;
+        em.target = &outlined;
+    }
     emit_tree(&em);
     sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(&em, p->name), em.target->name);
     sb_printf(text, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_VEC %d\n", em.vec);
@@ -147,10 +154,11 @@ static void emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights,
     sb_printf(text, "\n#define BK_NIN %d\n#define BK_NOUT %d\n#define BK_NSLOT %d\n#define BK_NSITE %d\n#define BK_UNITS 1\n", p->nin, p->nout,
               em.plan.nslot, p->cx->site.n);
     /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
+    if (p->nfunc) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em.frame_bytes);
 #if BRAID_TINY
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n", (long long)em.plan.arena);
 #else
-    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n", (long long)em.plan.arena + 4096);
+    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n", (long long)em.plan.arena + 4096 + (long long)em.frames * 64);
 #endif
     sb_puts(text, embedded_text(em.target->entry));
     d->top = up;

@@ -11,6 +11,8 @@ typedef struct Target {
     const char *preludes[4];  /* embedded texts in front of the program, after the ABI and context */
     const char *entry;        /* embedded text behind it */
     const char *function;     /* qualifier of a group's function */
+    const char *outlined;     /* the same when it must not become part of its caller */
+    const char *recursive;    /* qualifier of a recursive function */
     const char *kernel;       /* qualifier of a micro-kernel */
     const char *simd;         /* in front of a loop over lanes */
     const char *contract;     /* first statement of a micro-kernel */
@@ -33,6 +35,8 @@ typedef struct Emit {
     Sb consts;                /* declarations of constants */
     int nfunction, nconst;
     int *tensor_declared;     /* by id */
+    size_t frame_bytes;       /* a bound on the C stack of an activation of a recursive function */
+    size_t frames;            /* arena bytes of all functions' frames */
     CompileFacts *facts;
     void *held;               /* freed when emission is left by an error */
 } Emit;

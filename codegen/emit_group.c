@@ -3,7 +3,6 @@
  * Axes that every access walks contiguously are collapsed into one; the last axis is the lane loop.
  * Parts that do not depend on it are computed before it. */
 #include "codegen/emit.h"
-#include "scheduler/distribute.h"
 
 /* ---- how the function names things -------------------------------------------------------------------- */
 static const char *group_tensor(Fn *f, Tensor *t) {
@@ -148,14 +147,20 @@ void emit_group(Emit *em, Fn *kernel, Stmt *s) {
     g.position = NEWN(em->a, Expr *, g.n);
     for (int i = 0; i < g.n; i++) {
         Expr *own[MAX_RANK];
-        for (int d = 0; d < lead->rank; d++) own[d] = e_axis(c, lead->axis[d]);
+        for (int d = 0; d < lead->rank; d++)
+            own[d] = s->op.at && s->op.at[d] ? s->op.at[d] : e_axis(c, lead->axis[d]);
         g.value[i] = g.t[i]->body;
         g.position[i] = flat_index_of(c, g.t[i], own);
     }
     for (int d = 0; d < lead->rank; d++)
-        if (!e_is_ival(lead->dim[d], 1)) g.axis[g.naxis++] = lead->axis[d];
+        if (!e_is_ival(lead->dim[d], 1) && !(s->op.at && s->op.at[d])) g.axis[g.naxis++] = lead->axis[d];
+    for (int d = 0; s->op.at && d < lead->rank; d++) { /* a position outside changes nothing */
+        if (!s->op.at[d]) continue;
+        Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));
+        if (!e_is_ival(in, 1)) fn_line(&g.f, "if (!%s) return;", fn_temp(&g.f, in));
+    }
     g.split = s->op.split;
-    if (g.split) g.grain = e_int(c, split_grain(g.split->extent));
+    if (g.split) g.grain = e_int(c, s->op.grain);
     if (!group_contraction(&g)) {
         collapse(&g);
         loops(&g);

@@ -5,6 +5,27 @@
 #include "codegen/emit_tree.h"
 #include "scheduler/passes.h"
 
+/* ---- recursion: what functions take from outside ------------------------------------------------------------- */
+static bool in_function(const Tree *x, const Seq *q) {
+    for (; q; q = q->parent)
+        if (q == x->func->body) return true;
+    return false;
+}
+
+static void note_tensor(Tree *x, Tensor *t) {
+    if (!x->func || in_function(x, t->seq)) return;
+    for (int i = 0; i < x->captured->t.n; i++)
+        if (x->captured->t.p[i] == t) return;
+    vec_push(x->em->a, &x->captured->t, t);
+}
+
+static void note_symbol(Tree *x, Sym *s) {
+    if (!x->func || in_function(x, s->scope)) return;
+    for (int i = 0; i < x->captured->s.n; i++)
+        if (x->captured->s.p[i] == s) return;
+    vec_push(x->em->a, &x->captured->s, s);
+}
+
 /* ---- names ---------------------------------------------------------------------------------------------- */
 static const char *tensor_name(Fn *f, Tensor *t) {
     switch (t->kind) {
@@ -12,13 +33,18 @@ static const char *tensor_name(Fn *f, Tensor *t) {
         return tensor_name(f, t->base);
     case TK_CONST: return emit_const(f->em, t);
     case TK_INPUT: return arena_printf(f->a, "((const %s *)k->in[%d].data)", c_store(t->dtype), t->index);
-    default: return arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
+    default:
+        note_tensor(f->user, t);
+        return arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
     }
 }
 
-static const char *symbol_name(Fn *f, Sym *s) { return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16)); }
+static const char *symbol_name(Fn *f, Sym *s) {
+    note_symbol(f->user, s);
+    return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
+}
 
-static const char *expr_text(Tree *x, Expr *e) {
+const char *tree_expr(Tree *x, Expr *e) {
     /* Uniform expressions are emitted afresh each time: no variables across statements. */
     int mark = x->f.bound.n;
     const char *s = fn_expr(&x->f, e);
@@ -26,48 +52,69 @@ static const char *expr_text(Tree *x, Expr *e) {
     return s;
 }
 
-static void declare_tensor(Tree *x, Tensor *t, const char *init) {
+void tree_declare(Tree *x, Tensor *t, const char *init) {
     if (x->em->tensor_declared[t->id]++) return;
     sb_printf(&x->decl, "    %s *%s = %s;\n", c_store(t->dtype), tensor_name(&x->f, t), init);
 }
-static void declare_symbol(Tree *x, Sym *s) {
+void tree_declare_symbol(Tree *x, Sym *s) {
     sb_printf(&x->decl, "    %s %s = 0;\n", c_type(s->dtype), symbol_name(&x->f, s));
 }
 
-static void emit_barrier(Tree *x) { fn_line(&x->f, "if ((st = bk_barrier(k)) != BK_OK) return st;"); }
+/* With recursion, the arena's top may be above what is in use, for another unit may still be using what a
+ * call took; never after a barrier. `low` is the end of what this activation uses. */
+static bool recursive(const Tree *x) { return x->em->p->nfunc > 0; }
+
+static void emit_barrier(Tree *x) {
+    fn_line(&x->f, "if ((st = bk_barrier(k)) != BK_OK) return st;");
+    if (recursive(x)) fn_line(&x->f, "top = low;");
+}
 
 /* ---- storage ------------------------------------------------------------------------------------------------- */
-static const char *bytes_text(Tree *x, Tensor *t) {
-    Expr *n = tensor_count(x->em->c, t);
-    return arena_printf(x->em->a, "(%s) * %d", expr_text(x, n), (int)dtype_size(t->dtype));
+/* The product does not wrap around: sizes may come with the data. */
+const char *tree_bytes(Tree *x, Tensor *t) {
+    int rank = t->rank < 0 ? MAX_RANK : t->rank;
+    int64_t known = (int64_t)dtype_size(t->dtype), v;
+    for (int i = 0; i < rank; i++)
+        if (e_is_int(t->dim[i], &v) && !mul_size(known, v, &known)) known = -1;
+    const char *s = arena_printf(x->em->a, "%lld", (long long)known);
+    for (int i = 0; i < rank; i++)
+        if (!e_is_int(t->dim[i], &v)) s = arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
+    return s;
 }
 
 static void take(Tree *x, const char *name, const char *type, const char *bytes) {
     fn_line(&x->f, "if (!(%s = (%s *)bk_claim(k, &top, %s))) return BK_GROW;", name, type, bytes);
+    if (recursive(x)) fn_line(&x->f, "low = top;");
 }
+
+static const char *base_of(const Mem *m) { return m->frame ? "frame" : "k->arena"; }
 
 /* Makes the pointer of t valid where t is defined; `bytes` is its size. A carried or scanned value is
  * defined directly in the body of its loop, the innermost one here. */
-static void place(Tree *x, Tensor *t, const char *bytes) {
+void tree_place(Tree *x, Tensor *t, const char *bytes) {
     Mem *m = mem_of(t);
     const char *name = tensor_name(&x->f, t), *ty = c_store(t->dtype);
     switch (m->kind) {
     case M_STATIC:
-        declare_tensor(x, t, arena_printf(x->em->a, "(%s *)(k->arena + %lld)", ty, (long long)m->off[0]));
+        tree_declare(x, t, arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(m), (long long)m->off[0]));
         break;
     case M_BUMP:
-        declare_tensor(x, t, "NULL");
+        tree_declare(x, t, "NULL");
         take(x, name, ty, bytes);
         break;
     case M_CARRY: {
         Mem *p = mem_of(m->via);
-        declare_tensor(x, t, "NULL");
-        const char *turn = arena_printf(x->em->a, "(%s & 1)", x->loop->counter);
+        tree_declare(x, t, "NULL");
+        const char *turn = p->inplace ? "0" : arena_printf(x->em->a, "(%s & 1)", x->loop->counter);
         if (p->kind == M_STATIC)
-            fn_line(&x->f, "%s = (%s *)(k->arena + (%s ? %lld : %lld));", name, ty, turn, (long long)p->off[1],
+            fn_line(&x->f, "%s = (%s *)(%s + (%s ? %lld : %lld));", name, ty, base_of(p), turn, (long long)p->off[1],
                     (long long)p->off[0]);
         else if (p->kind == M_BUMP)
             fn_line(&x->f, "%s = %s ? %s_b : %s_a;", name, turn, tensor_name(&x->f, m->via), tensor_name(&x->f, m->via));
+        else if (p->frame)
+            fn_line(&x->f, "if (!(%s = (%s *)bk_piece(k, %s ? %d : %d, (char *)(%s ? %s_b : %s_a), %s))) return BK_GROW;",
+                    name, ty, turn, p->slot[1], p->slot[0], turn, tensor_name(&x->f, m->via),
+                    tensor_name(&x->f, m->via), bytes);
         else
             fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s ? %d : %d, %s))) return BK_GROW;", name, ty, turn,
                     p->slot[1], p->slot[0], bytes);
@@ -76,20 +123,23 @@ static void place(Tree *x, Tensor *t, const char *bytes) {
     case M_ELEM: {
         Mem *p = mem_of(m->via);
         const char *counter = x->loop->counter;
-        declare_tensor(x, t, "NULL");
+        tree_declare(x, t, "NULL");
         const char *base = tensor_name(&x->f, m->via);
-        if (p->kind == M_SLOT) /* grows with the iterations; the content so far stays valid */
-            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, (%s + 1) * (%s)))) return BK_GROW;", base, ty, p->slot[0],
+        if (p->kind == M_SLOT && p->frame)
+            fn_line(&x->f, "if (!bk_piece(k, %d, (char *)%s, bk_size(%s + 1, %s))) return BK_GROW;", p->slot[0], base, counter,
+                    bytes);
+        else if (p->kind == M_SLOT) /* grows with the iterations; the content so far stays valid */
+            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, bk_size(%s + 1, %s)))) return BK_GROW;", base, ty, p->slot[0],
                     counter, bytes);
         fn_line(&x->f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
         break;
     }
-    default: break;
+    case M_RESULT: tree_declare(x, t, arena_printf(x->em->a, "r%d", m->slot[0])); break;
+    default: tree_declare(x, t, "NULL"); break;
     }
 }
 
 /* ---- statements ------------------------------------------------------------------------------------------------ */
-static void emit_seq(Tree *x, Seq *q);
 
 static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
     Fn *f = &x->f;
@@ -103,9 +153,9 @@ static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
         return;
     }
     fn_line(f, "bx_tensor %s = {(void *)(uintptr_t)%s, %d, (int32_t)%s, {0}};", name, tensor_name(f, t), t->dtype,
-            t->rank < 0 ? expr_text(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
+            t->rank < 0 ? tree_expr(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
     for (int i = 0; i < (t->rank < 0 ? MAX_RANK : t->rank); i++)
-        if (!e_is_ival(t->dim[i], 0)) fn_line(f, "%s.dim[%d] = %s;", name, i, expr_text(x, t->dim[i]));
+        if (!e_is_ival(t->dim[i], 0)) fn_line(f, "%s.dim[%d] = %s;", name, i, tree_expr(x, t->dim[i]));
 }
 
 static void emit_extern(Tree *x, Stmt *s) {
@@ -122,7 +172,7 @@ static void emit_extern(Tree *x, Stmt *s) {
         fn_line(f, "in%d[%d] = %s;", id, i, n);
     }
     fn_line(f, "int64_t param%d[%d] = {0};", id, s->ext.nparam + 1);
-    for (int i = 0; i < s->ext.nparam; i++) fn_line(f, "param%d[%d] = %s;", id, i, expr_text(x, s->ext.param[i]));
+    for (int i = 0; i < s->ext.nparam; i++) fn_line(f, "param%d[%d] = %s;", id, i, tree_expr(x, s->ext.param[i]));
     fn_line(f, "int64_t sym%d[%d] = {0}, bytes%d[%d] = {0};", id, s->ext.nsym + 16, id, s->ext.nout + 1);
     if (s->ext.row->plan) {
         /* Every unit plans for itself. */
@@ -132,17 +182,18 @@ static void emit_extern(Tree *x, Stmt *s) {
         fn_line(f, "}");
     }
     for (int i = 0; i < s->ext.nsym; i++) {
-        declare_symbol(x, s->ext.sym[i]);
+        tree_declare_symbol(x, s->ext.sym[i]);
         fn_line(f, "%s = sym%d[%d];", symbol_name(f, s->ext.sym[i]), id, i);
     }
     for (int i = 0; i < s->ext.nout; i++) {
         Tensor *t = s->ext.out[i];
-        place(x, t, t->blob ? arena_printf(em->a, "bytes%d[%d]", id, i) : bytes_text(x, t));
+        tree_place(x, t, t->blob ? arena_printf(em->a, "bytes%d[%d]", id, i) : tree_bytes(x, t));
     }
     fn_line(f, "char *scratch%d = NULL;", id);
     if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
         fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim(k, &top, bytes%d[%d]))) return BK_GROW;", id,
                 s->ext.nout, id, id, s->ext.nout);
+    if (s->ext.row->plan && recursive(x)) fn_line(f, "low = top;");
     fn_line(f, "if (unit == 0) {");
     f->indent++;
     fn_line(f, "bx_tensor out%d[%d];", id, s->ext.nout + 1);
@@ -164,37 +215,48 @@ static void emit_loop(Tree *x, Stmt *s) {
     Emit *em = x->em;
     Loop l = {s, x->loop, symbol_name(f, s->loop.iter)};
     int id = x->next_id++;
-    declare_symbol(x, s->loop.iter);
+    tree_declare_symbol(x, s->loop.iter);
     fn_line(f, "/* loop %s */", emit_comment(em, s->path));
     for (int i = 0; i < s->loop.syms.n; i++) {
         LoopSym *y = &s->loop.syms.p[i];
-        declare_symbol(x, y->sym);
-        fn_line(f, "%s = %s;", symbol_name(f, y->sym), expr_text(x, y->init));
+        tree_declare_symbol(x, y->sym);
+        fn_line(f, "%s = %s;", symbol_name(f, y->sym), tree_expr(x, y->init));
     }
     for (int i = 0; i < s->loop.carry.n; i++) {
         LoopCarry *c = &s->loop.carry.p[i];
         Mem *m = mem_of(c->phi);
         const char *ty = c_store(c->phi->dtype), *name = tensor_name(f, c->phi);
-        declare_tensor(x, c->phi, "NULL");
-        if (m->kind == M_BUMP) {
+        tree_declare(x, c->phi, "NULL");
+        if (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame)) {
             sb_printf(&x->decl, "    %s *%s_a = NULL, *%s_b = NULL;\n", ty, name, name);
             for (int k = 0; k < 2; k++)
-                take(x, arena_printf(em->a, "%s_%c", name, 'a' + k), ty, bytes_text(x, c->phi));
+                take(x, arena_printf(em->a, "%s_%c", name, 'a' + k), ty,
+                     m->kind == M_BUMP ? tree_bytes(x, c->phi) : arena_printf(em->a, "k->cap[%d]", m->slot[k]));
         }
-        fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, tensor_name(f, c->init));
+        if (!c->inplace) {
+            fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, tensor_name(f, c->init));
+            continue;
+        }
+        if (m->kind == M_STATIC) fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, base_of(m), (long long)m->off[0]);
+        else fn_line(f, "%s = %s_a;", name, name);
+        fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, tensor_name(f, c->init), tree_bytes(x, c->phi));
     }
+    if (s->loop.copies) emit_barrier(x);
     for (int i = 0; i < s->loop.scan.n; i++) {
         Tensor *t = s->loop.scan.p[i].out;
         Mem *m = mem_of(t);
-        if (m->kind == M_SLOT) {
-            declare_tensor(x, t, "NULL");
+        if (m->kind == M_SLOT && m->frame) {
+            tree_declare(x, t, "NULL");
+            take(x, tensor_name(f, t), c_store(t->dtype), arena_printf(em->a, "k->cap[%d]", m->slot[0]));
+        } else if (m->kind == M_SLOT) {
+            tree_declare(x, t, "NULL");
             fn_line(f, "%s = (%s *)k->slot[%d];", tensor_name(f, t), c_store(t->dtype), m->slot[0]);
-        } else place(x, t, bytes_text(x, t));
+        } else tree_place(x, t, tree_bytes(x, t));
     }
     const char *trips = s->loop.trips ? arena_printf(em->a, "n%d", id) : NULL;
-    if (trips) fn_line(f, "const int64_t %s = %s;", trips, expr_text(x, s->loop.trips));
+    if (trips) fn_line(f, "const int64_t %s = %s;", trips, tree_expr(x, s->loop.trips));
     if (s->loop.cond_next) {
-        fn_line(f, "bool go%d = %s;", id, s->loop.cond0 ? expr_text(x, s->loop.cond0) : "true");
+        fn_line(f, "bool go%d = %s;", id, s->loop.cond0 ? tree_expr(x, s->loop.cond0) : "true");
     }
     fn_line(f, "const size_t top%d = top;", id);
     fn_line(f, "for (%s = 0; %s%s%s; %s++) {", l.counter, trips ? arena_printf(em->a, "%s < %s", l.counter, trips) : "",
@@ -205,6 +267,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "    return BK_FAULT;");
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
+    if (recursive(x)) fn_line(f, "low = top;");
     LoopFacts fact = {s->path, s->loop.body->depth - 1, sync_count(s->loop.body)};
     vec_push(em->a, &em->facts->loops, fact);
     x->loop = &l;
@@ -212,9 +275,9 @@ static void emit_loop(Tree *x, Stmt *s) {
     /* Carried values change together. */
     for (int i = 0; i < s->loop.syms.n; i++) {
         LoopSym *y = &s->loop.syms.p[i];
-        fn_line(f, "const %s next%d_%d = %s;", c_type(y->sym->dtype), id, i, expr_text(x, y->next));
+        fn_line(f, "const %s next%d_%d = %s;", c_type(y->sym->dtype), id, i, tree_expr(x, y->next));
     }
-    if (s->loop.cond_next) fn_line(f, "go%d = %s;", id, expr_text(x, s->loop.cond_next));
+    if (s->loop.cond_next) fn_line(f, "go%d = %s;", id, tree_expr(x, s->loop.cond_next));
     for (int i = 0; i < s->loop.syms.n; i++)
         fn_line(f, "%s = next%d_%d;", symbol_name(f, s->loop.syms.p[i].sym), id, i);
     for (int i = 0; i < s->loop.carry.n; i++) {
@@ -226,21 +289,23 @@ static void emit_loop(Tree *x, Stmt *s) {
     x->loop = l.up;
     f->indent--;
     fn_line(f, "}");
+    if (!s->loop.barrier) return; /* another unit may still be in the last iteration */
     fn_line(f, "top = top%d;", id);
+    if (recursive(x)) fn_line(f, "low = top;");
 }
 
 static void emit_branch(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
-    for (int i = 0; i < s->br.syms.n; i++) declare_symbol(x, s->br.syms.p[i].sym);
-    for (int i = 0; i < s->br.joins.n; i++) declare_tensor(x, s->br.joins.p[i].out, "NULL");
+    for (int i = 0; i < s->br.syms.n; i++) tree_declare_symbol(x, s->br.syms.p[i].sym);
+    for (int i = 0; i < s->br.joins.n; i++) tree_declare(x, s->br.joins.p[i].out, "NULL");
     for (int k = 0; k < 2; k++) {
         if (k) fn_line(f, "} else {");
-        else fn_line(f, "if (%s) { /* %s */", expr_text(x, s->br.cond), emit_comment(em, s->path));
+        else fn_line(f, "if (%s) { /* %s */", tree_expr(x, s->br.cond), emit_comment(em, s->path));
         f->indent++;
         emit_seq(x, s->br.arm[k]);
         for (int i = 0; i < s->br.syms.n; i++)
-            fn_line(f, "%s = %s;", symbol_name(f, s->br.syms.p[i].sym), expr_text(x, s->br.syms.p[i].arm[k]));
+            fn_line(f, "%s = %s;", symbol_name(f, s->br.syms.p[i].sym), tree_expr(x, s->br.syms.p[i].arm[k]));
         for (int i = 0; i < s->br.joins.n; i++) {
             Join *j = &s->br.joins.p[i];
             if (!j->arm[k]) continue;
@@ -255,28 +320,29 @@ static void emit_stmt(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     switch (s->kind) {
     case S_LET:
-        declare_symbol(x, s->let.sym);
-        fn_line(f, "%s = %s;", symbol_name(f, s->let.sym), expr_text(x, s->let.e));
+        tree_declare_symbol(x, s->let.sym);
+        fn_line(f, "%s = %s;", symbol_name(f, s->let.sym), tree_expr(x, s->let.e));
         break;
     case S_CHECK:
-        fn_line(f, "if (!%s) { /* %s */", expr_text(x, s->check.cond), emit_comment(x->em, s->path));
+        fn_line(f, "if (!%s) { /* %s */", tree_expr(x, s->check.cond), emit_comment(x->em, s->path));
         fn_line(f, "    bk_fault(k, %d);", s->check.site);
         fn_line(f, "    return BK_FAULT;");
         fn_line(f, "}");
         break;
     case S_OP:
-        for (int i = 0; i < s->op.n; i++) place(x, s->op.t[i], bytes_text(x, s->op.t[i]));
+        for (int i = 0; i < s->op.n; i++) tree_place(x, s->op.t[i], tree_bytes(x, s->op.t[i]));
         emit_group(x->em, f, s);
         break;
     case S_EXTERN: emit_extern(x, s); break;
     case S_LOOP: emit_loop(x, s); break;
     case S_BRANCH: emit_branch(x, s); break;
     case S_BARRIER: emit_barrier(x); break;
+    case S_CALL: emit_call(x, s); break;
     default: die("statement kind %d", s->kind);
     }
 }
 
-static void emit_seq(Tree *x, Seq *q) {
+void emit_seq(Tree *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++) emit_stmt(x, q->s.p[i]);
 }
 
@@ -286,7 +352,7 @@ static void emit_output(Tree *x, int i) {
     const Io *io = &x->em->p->out[i];
     Tensor *t = io->t;
     if (io->has) {
-        fn_line(f, "if (!%s) {", expr_text(x, io->has));
+        fn_line(f, "if (!%s) {", tree_expr(x, io->has));
         fn_line(f, "    k->out[%d] = (braid_tensor_v1){.rank = -1};", i);
         fn_line(f, "} else {");
         f->indent++;
@@ -298,9 +364,9 @@ static void emit_output(Tree *x, int i) {
                 tensor_name(f, t), tensor_name(f, t));
     } else {
         fn_line(f, "k->out[%d] = (braid_tensor_v1){(void *)(uintptr_t)%s, %d, (int32_t)%s, {0}};", i, tensor_name(f, t),
-                t->dtype, t->rank < 0 ? expr_text(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
+                t->dtype, t->rank < 0 ? tree_expr(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
         for (int d = 0; d < (t->rank < 0 ? MAX_RANK : t->rank); d++)
-            fn_line(f, "k->out[%d].dim[%d] = %s;", i, d, expr_text(x, t->dim[d]));
+            fn_line(f, "k->out[%d].dim[%d] = %s;", i, d, tree_expr(x, t->dim[d]));
     }
     if (io->has) {
         f->indent--;
@@ -308,16 +374,22 @@ static void emit_output(Tree *x, int i) {
     }
 }
 
+Fn tree_fn(Tree *x, Sb *out) {
+    Emit *em = x->em;
+    return (Fn){.em = em, .c = em->c, .a = em->a, .out = out, .indent = 1, .uses = map_new(em->a),
+                .tensor = tensor_name, .symbol = symbol_name, .user = x};
+}
+
 void emit_tree(Emit *em) {
     Tree x = {.em = em, .decl = {.a = em->a}};
     Sb body = {.a = em->a};
-    x.f = (Fn){.em = em, .c = em->c, .a = em->a, .out = &body, .indent = 1, .uses = map_new(em->a),
-               .tensor = tensor_name, .symbol = symbol_name, .user = &x};
+    x.f = tree_fn(&x, &body);
     emit_seq(&x, em->p->top);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
     em->facts->barriers = sync_count(em->p->top);
     for (int i = 0; i < em->facts->loops.n; i++) em->facts->barriers += em->facts->loops.p[i].barriers;
+    for (int i = 0; i < em->facts->recursive.n; i++) em->facts->barriers += em->facts->recursive.p[i].barriers;
     fn_line(&x.f, "if (unit == 0) {");
     x.f.indent++;
     for (int i = 0; i < em->p->nout; i++) emit_output(&x, i);
@@ -325,6 +397,7 @@ void emit_tree(Emit *em) {
     fn_line(&x.f, "}");
     fn_line(&x.f, "return BK_OK;");
     sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n", (long long)em->plan.arena);
+    if (em->p->nfunc) sb_puts(&em->body, "    size_t low = top;\n    const int64_t depth = 0;\n    (void)low, (void)depth;\n");
     if (x.decl.n) sb_puts(&em->body, x.decl.p);
     sb_puts(&em->body, body.p);
     sb_free(&body);

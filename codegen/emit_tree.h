@@ -11,13 +11,34 @@ typedef struct Loop {
     const char *counter;
 } Loop;
 
+/* What the functions of one recursion take from outside: filled in once, where the recursion starts. */
+typedef struct Captured {
+    int id;
+    VEC(Tensor *) t;
+    VEC(Sym *) s;
+} Captured;
+
+/* The kernel, or a recursive function. */
 typedef struct Tree {
     Emit *em;
     Fn f;              /* writes em->body */
     Sb decl;           /* declarations at the top of the kernel */
     Loop *loop;        /* innermost */
+    const Func *func;  /* NULL: the kernel */
+    Captured *captured;
     int next_id;
 } Tree;
+
+/* A recursive function g of the kernel: its text, and its prototype (emit_call.c). */
+void emit_call(Tree *x, Stmt *s);
+void emit_seq(Tree *x, Seq *q);
+/* Where statements of the tree keep their values. */
+const char *tree_expr(Tree *x, Expr *e);
+const char *tree_bytes(Tree *x, Tensor *t);
+void tree_declare(Tree *x, Tensor *t, const char *init);
+void tree_declare_symbol(Tree *x, Sym *s);
+void tree_place(Tree *x, Tensor *t, const char *bytes);
+Fn tree_fn(Tree *x, Sb *out);
 
 /* Writes the kernel's body: declarations and statements, outputs. */
 void emit_tree(Emit *em);

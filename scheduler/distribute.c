@@ -7,10 +7,12 @@
  * visited twice, so that a carried value's reader sees how its writer is split. */
 #include "scheduler/distribute.h"
 
-/* Grains of a cache line keep units from writing to one line, where there is enough to share. */
-int64_t split_grain(const Expr *extent) {
+/* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones by whole
+ * vectors; short outer ones (channels, heads) element by element. */
+static int grain_of(const Expr *extent, bool last) {
     int64_t n;
-    return e_is_int(extent, &n) && n < 16 ? 1 : 16;
+    if (!e_is_int(extent, &n)) return 16;
+    return n < 16 || (!last && n < 64) ? 1 : 16;
 }
 
 typedef struct Owner { /* how a tensor's memory is written */
@@ -22,15 +24,16 @@ typedef struct Dist {
     Program *p;
     Cx *c;
     Owner *owner;         /* by tensor id */
+    uint32_t *friendly;   /* by tensor id: dims along which every reader moves with an axis of its own */
     const Expr *favoured; /* extent of the axes to split where there is a choice */
     int crossings;        /* groups that read what other units wrote */
 } Dist;
 
-static const Part whole = {PART_WHOLE, 0, NULL};
-static const Part solo = {PART_SOLO, 0, NULL};
+static const Part whole = {PART_WHOLE, 0, 0, NULL};
+static const Part solo = {PART_SOLO, 0, 0, NULL};
 
 bool part_same(Part a, Part b) {
-    return a.kind == b.kind && a.kind != PART_WHOLE && (a.kind == PART_SOLO || (a.dim == b.dim && a.extent == b.extent));
+    return a.kind == b.kind && a.kind != PART_WHOLE && (a.kind == PART_SOLO || (a.dim == b.dim && a.extent == b.extent && a.grain == b.grain));
 }
 
 /* The dimension of t that the member's split axis runs along: members are written at their own axes. */
@@ -38,7 +41,7 @@ Part part_written(const Stmt *s) {
     const Tensor *lead = s->op.t[0];
     if (!s->op.split) return solo;
     for (int d = 0; d < lead->rank; d++)
-        if (lead->axis[d] == s->op.split) return (Part){PART_SPLIT, d, s->op.split->extent};
+        if (lead->axis[d] == s->op.split) return (Part){PART_SPLIT, d, s->op.grain, s->op.split->extent};
     return whole;
 }
 
@@ -64,7 +67,7 @@ Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
     if (!s->op.split) return solo;
     ReadScan r = {t, s->op.split, -2};
     for (int i = 0; i < s->op.n; i++) e_each_load(c, s->op.t[i]->body, read_load, &r);
-    return r.dim < 0 ? whole : (Part){PART_SPLIT, r.dim, s->op.split->extent};
+    return r.dim < 0 ? whole : (Part){PART_SPLIT, r.dim, s->op.grain, s->op.split->extent};
 }
 
 /* ---- choosing ------------------------------------------------------------------------------------------- */
@@ -88,20 +91,24 @@ static void choose(Dist *d, Stmt *s) {
     for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, fresh_load, &f);
     Axis *best = NULL;
     int64_t best_score = 0;
+    int grain = 1;
     for (int k = 0; k < lead->rank; k++) {
         Axis *x = lead->axis[k];
         int64_t n = 0, score = 0;
         bool known = e_is_int(x->extent, &n);
-        if (known && n < 2) continue;
+        if ((known && n < 2) || (s->op.at && s->op.at[k])) continue;
         s->op.split = x;
+        s->op.grain = grain_of(x->extent, k == lead->rank - 1);
+        for (int i = 0; i < s->op.n; i++) score += d->friendly[s->op.t[i]->id] >> k & 1 ? 20 : 0;
         for (int i = 0; i < f.t.n; i++)
             if (part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part)) score += 1000;
         /* More parts share better; an unknown size may be 1. */
         if (x->extent == d->favoured) score += 100;
         score += !known ? 4 : n >= 256 ? 9 : n >= 64 ? 8 : n >= 16 ? 6 : n >= 4 ? 3 : 1;
-        if (score >= best_score) best = x, best_score = score;
+        if (score >= best_score) best = x, best_score = score, grain = s->op.grain;
     }
     s->op.split = best;
+    s->op.grain = grain;
     bool crossing = false;
     for (int i = 0; i < f.t.n; i++)
         crossing |= !part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part);
@@ -187,8 +194,38 @@ static void walk(Dist *d, Seq *q) {
     }
 }
 
+/* ---- what readers would like ------------------------------------------------------------------------------ */
+typedef struct Reader {
+    Dist *d;
+    const Tensor *lead;
+} Reader;
+
+static void reader_load(void *user, Expr *e) {
+    Reader *r = user;
+    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    uint32_t mask = 0;
+    for (int k = 0; k < e->t->rank && !e->kind && t == e->t; k++)
+        for (int i = 0; i < r->lead->rank; i++)
+            if (e->a[k]->op == E_AXIS && e->a[k]->axis == r->lead->axis[i] && t->dim[k] == r->lead->dim[i]) mask |= 1u << k;
+    r->d->friendly[t->id] &= mask;
+}
+
+static void readers(Dist *d, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) readers(d, s->loop.body);
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) readers(d, s->call.func[k]->body);
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) readers(d, s->br.arm[k]);
+        Reader r = {d, s->kind == S_OP ? s->op.t[0] : NULL};
+        for (int k = 0; s->kind == S_OP && k < s->op.n; k++) e_each_load(d->c, s->op.t[k]->body, reader_load, &r);
+    }
+}
+
 void pass_distribute(Program *p) {
     Dist d = {.p = p, .c = p->cx};
     d.owner = NEWN(p->cx->a, Owner, p->ntensor + 1);
+    d.friendly = NEWN(p->cx->a, uint32_t, p->ntensor + 1);
+    memset(d.friendly, 0xff, sizeof *d.friendly * (size_t)(p->ntensor + 1));
+    readers(&d, p->top);
     walk(&d, p->top);
 }

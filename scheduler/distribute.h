@@ -7,11 +7,13 @@
 typedef enum {
     PART_WHOLE, /* any unit may touch any element */
     PART_SOLO,  /* unit 0 touches all of it */
-    PART_SPLIT  /* a unit touches its range of dimension `dim`, of size `extent` */
+    PART_SPLIT  /* a unit touches its range of dimension `dim`, of size `extent`: unit u of n owns
+                   grains [parts·u/n, parts·(u+1)/n), parts = extent / grain rounded up */
 } PartKind;
 typedef struct Part {
     PartKind kind;
     int dim;
+    int grain;
     const Expr *extent;
 } Part;
 
@@ -21,11 +23,7 @@ bool part_same(Part a, Part b);
 Part part_written(const Stmt *s);
 Part part_read(Cx *c, const Stmt *s, const Tensor *t);
 
-/* Elements of a split axis that stay together; a function of the extent alone, so that all groups that
- * split equal extents agree on who owns what. Unit u of n owns grains [parts·u/n, parts·(u+1)/n). */
-int64_t split_grain(const Expr *extent);
-
-/* Requires grouped OPs. Sets Stmt.op.split. */
+/* Requires grouped OPs. Sets Stmt.op.split and Stmt.op.grain. */
 void pass_distribute(Program *p);
 
 #endif

@@ -171,6 +171,7 @@ static void number(Planner *q, Seq *seq) {
                     m->slot[0] = q->plan.nslot++;
                     m->slot[1] = q->plan.nslot++;
                 }
+                m->inplace = c->inplace;
                 q->phi_init[c->phi->id] = c->init;
             }
             for (int k = 0; k < s->loop.scan.n; k++) {
@@ -303,7 +304,7 @@ static int64_t place(Planner *q, const Func *frame) {
         Mem *m = t->plan;
         if (m->kind != M_STATIC || m->frame != frame) continue;
         int64_t bytes = (m->bytes + 64 + 63) / 64 * 64; /* room behind for whole-vector reads */
-        for (int k = 0; k < (t->kind == TK_PHI ? 2 : 1); k++) {
+        for (int k = 0; k < (t->kind == TK_PHI && !m->inplace ? 2 : 1); k++) {
             Piece x = {m, bytes, &m->off[k]};
             vec_push(q->a, &v, x);
         }

@@ -19,7 +19,10 @@ void pass_hoist(Program *p);
  * members read each other only at their own position. */
 void pass_fuse(Program *p);
 
-/* Requires pass_distribute and memory_plan. Places BARRIER statements and Stmt.loop.barrier. */
+/* Requires grouped OPs. Sets LoopCarry.inplace and Stmt.op.at. */
+void pass_inplace(Program *p);
+
+/* Requires pass_distribute and pass_memory. Places BARRIER statements and Stmt.loop.barrier. */
 void pass_sync(Program *p);
 /* Barriers of one pass over q, those of inner loops not counted. */
 int sync_count(const Seq *q);

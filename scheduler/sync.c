@@ -41,8 +41,8 @@ typedef struct Sync {
     int branches;
 } Sync;
 
-static const Part whole = {PART_WHOLE, 0, NULL};
-static const Part solo = {PART_SOLO, 0, NULL};
+static const Part whole = {PART_WHOLE, 0, 0, NULL};
+static const Part solo = {PART_SOLO, 0, 0, NULL};
 
 /* ---- accesses -------------------------------------------------------------------------------------------- */
 static void touch(Sync *x, Tensor *t, bool write, Part part) {
@@ -72,14 +72,15 @@ static void touch(Sync *x, Tensor *t, bool write, Part part) {
 static bool overlap(const Tensor *a, const Tensor *b) {
     if (a == b) return true;
     Mem *x = mem_of(a), *y = mem_of(b);
-    if (x->via == b || y->via == a) return false;
-    int nx = a->kind == TK_PHI || x->kind == M_CARRY ? 2 : 1, ny = b->kind == TK_PHI || y->kind == M_CARRY ? 2 : 1;
+    if ((x->via == b && !y->inplace) || (y->via == a && !x->inplace)) return false;
+    bool turns_a = a->kind == TK_PHI || x->kind == M_CARRY, turns_b = b->kind == TK_PHI || y->kind == M_CARRY;
     if (x->kind == M_CARRY) x = mem_of(x->via);
     if (y->kind == M_CARRY) y = mem_of(y->via);
     if (x == y) return true;
     if (x->frame != y->frame) return false;
     if (x->kind == M_RESULT && y->kind == M_RESULT) return x->slot[0] == y->slot[0];
     if (x->kind != M_STATIC || y->kind != M_STATIC) return false;
+    int nx = turns_a && !x->inplace ? 2 : 1, ny = turns_b && !y->inplace ? 2 : 1;
     for (int i = 0; i < nx; i++)
         for (int j = 0; j < ny; j++)
             if (x->off[i] < y->off[j] + y->bytes && y->off[j] < x->off[i] + x->bytes) return true;
@@ -169,6 +170,14 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         note_bump(x, s->loop.carry.p[i].phi);
     }
     for (int i = 0; i < s->loop.scan.n; i++) note_bump(x, s->loop.scan.p[i].out);
+    for (int i = 0; i < s->loop.carry.n; i++)
+        if (s->loop.carry.p[i].inplace) {
+            touch(x, s->loop.carry.p[i].init, false, whole);
+            touch(x, s->loop.carry.p[i].phi, true, whole);
+            s->loop.copies = true;
+        }
+    order(x, q, at);
+    if (s->loop.copies) x->pending.n = 0; /* each unit copies its share of the bytes, then all meet */
     AccessVec before = {0};
     for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
     LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};

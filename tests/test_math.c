@@ -24,8 +24,7 @@
 #define BLOCK 1024
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
-/* ---- the functions under test, as loops that vectorize ------------------------------------------
- */
+/* ---- the functions under test, as loops that vectorize --------------------------------------- */
 #define LOOP(name)                                                                                 \
     static void loop_##name(float *restrict y, const float *restrict x) {                          \
         BK_SIMD for (int i = 0; i < BLOCK; i++) y[i] = bk_##name(x[i]);                            \

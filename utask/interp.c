@@ -702,6 +702,7 @@ static void run_seq(Exec *x, const StepSeq *q) {
     for (int i = 0; i < q->n; i++) {
         const Step *o = &q->p[i];
         const Stmt *s = o->s;
+        x->where = s->path && s->path[0] ? s->path : NULL;
         switch (s->kind) {
         case S_LET:
             code_uniform(x, o->pre);
@@ -745,6 +746,7 @@ static void check_inputs(Exec *x) {
 
 static void make_outputs(Exec *x, const Interp *it) {
     const Program *p = it->p;
+    x->where = NULL;
     x->out = calloc((size_t)p->nout + 1, sizeof *x->out);
     if (!x->out) exec_fault(x, ST_MEMORY, -1, "out of memory");
     code_uniform(x, it->out);

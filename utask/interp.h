@@ -174,7 +174,8 @@ typedef struct Exec {
     jmp_buf fail;
     Status status;
     int site; /* fault text, -1: `text` */
-    char text[256];
+    char text[768];
+    const char *where; /* node of the statement at hand, or NULL */
     const Program *p; /* NULL when folding */
     struct IFunc **func; /* by id */
     const RtValue *in;

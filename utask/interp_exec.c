@@ -9,8 +9,9 @@ void exec_fault(Exec *x, Status st, int site, const char *fmt, ...) {
     x->site = site;
     if (fmt) {
         va_list ap;
+        int n = x->where ? snprintf(x->text, sizeof x->text, "%.500s: ", x->where) : 0;
         va_start(ap, fmt);
-        vsnprintf(x->text, sizeof x->text, fmt, ap);
+        vsnprintf(x->text + n, sizeof x->text - (size_t)n, fmt, ap);
         va_end(ap);
     }
     longjmp(x->fail, 1);

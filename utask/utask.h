@@ -66,7 +66,10 @@ struct Seq {
 typedef struct ExternRow ExternRow;
 
 typedef struct LoopSym { Sym *sym; Expr *init, *next; } LoopSym;      /* uniform carried value */
-typedef struct LoopCarry { Tensor *phi, *init, *next; } LoopCarry;    /* tensor carried value */
+typedef struct LoopCarry { /* tensor carried value */
+    Tensor *phi, *init, *next;
+    bool inplace;          /* next is phi's buffer, changed in part: Stmt.op.at */
+} LoopCarry;
 typedef struct LoopScan { Tensor *elem, *out; } LoopScan;             /* elem per trip, stacked */
 typedef struct JoinSym { Sym *sym; Expr *arm[2]; } JoinSym;
 typedef struct Join { Tensor *out, *arm[2]; } Join; /* arm NULL: that arm always faults */
@@ -98,6 +101,9 @@ struct Stmt {
             int n;
             Tensor **t;
             Axis *split; /* of t[0]: shared among the units; NULL: unit 0 computes all */
+            Expr **at;   /* by dimension: only elements at this position are computed, the others of t[0]
+                            keep their carried value (LoopCarry.inplace); NULL entries: all */
+            int grain;   /* elements of the split axis that stay together */
         } op;
         struct {
             const ExternRow *row;
@@ -119,6 +125,7 @@ struct Stmt {
             VEC(LoopScan) scan;
             Seq *body;
             int cap_site;   /* fault when --max-iterations is reached */
+            bool copies;    /* on entry carried values are copied (LoopCarry.inplace), then all units meet */
             bool barrier;   /* all units meet at the end of each iteration */
         } loop;
         struct {

@@ -1,11 +1,19 @@
 /* math.h: elementary functions on float, branch-free so that loops over them vectorize.
  *
  * The functions are defined on all floats as in C: denormal arguments and results, signed zeros,
- * infinities and NaN (whose payload is not kept). Results differ in the last place between machines
- * with and without fused multiply-add. Bounds in units in the last place of the result, and the
- * largest error measured over all floats (bk_powf: 2^32 pairs), with / without fused multiply-add:
+ * infinities and NaN (whose payload is not kept). Results may differ in the last place between
+ * machines with and without fused multiply-add. Errors in units in the last place of the result:
  *
- * @TABLE@
+ *              bound   largest measured, fused / not fused
+ *     exp      1.1     1.009 / 0.977   all floats
+ *     sigmoid  2       1.892 / 1.905   all floats
+ *     tanh     1.5     1.464 / 1.459   all floats
+ *     erf      1.5     1.067 / 1.242   all floats
+ *     log      1       0.866 / 0.866   all floats
+ *     log1p    1.5     1.430 / 1.430   all floats
+ *     sin      1.6     1.566 / 1.571   every 61st float
+ *     cos      1.6     1.570 / 1.570   every 61st float
+ *     pow      0.6     0.531           2^27 pairs with results all over the range
  */
 
 /* a * b + c, rounded once where that is as fast. */
@@ -189,9 +197,7 @@ BK_INLINE float bk_cosf(float x) {
     return a < BK_INF ? y : BK_NAN;
 }
 
-/* ---- power
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- power ----------------------------------------------------------------------------------- */
 /* 2^(y log2 |x|) in double, rounded once; then the sign and the cases that have no logarithm. */
 BK_INLINE float bk_powf(float x, float y) {
     float ax = __builtin_fabsf(x), ay = __builtin_fabsf(y);

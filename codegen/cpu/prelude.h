@@ -34,6 +34,12 @@ BK_INLINE bk_vf bk_loadn(const float *p, int64_t n) {
 BK_INLINE bk_vf bk_splat(float x) { return x - (bk_vf){0}; }
 
 /* ---- memory ------------------------------------------------------------------------------------- */
+/* A product of sizes; -1 when there is no such size. */
+BK_INLINE int64_t bk_size(int64_t a, int64_t b) {
+    int64_t r;
+    if (a == 0 || b == 0) return 0;
+    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &r) || r > (int64_t)1 << 48 ? -1 : r;
+}
 /* Bytes from the arena behind *top; NULL when there is no room, and the need is recorded. */
 BK_INLINE char *bk_claim(bk_ctx *k, size_t *top, int64_t bytes) {
     size_t at = *top, n = ((size_t)bytes + 127) / 64 * 64; /* room behind for whole-vector reads */
@@ -43,6 +49,11 @@ BK_INLINE char *bk_claim(bk_ctx *k, size_t *top, int64_t bytes) {
     }
     *top = at + n;
     return k->arena + at;
+}
+/* This unit's share of a copy. */
+BK_INLINE void bk_copy(void *to, const void *from, int64_t bytes, int unit, int nunit) {
+    int64_t part = (bytes / 64 + nunit) / nunit * 64, lo = part * unit, n = bytes - lo < part ? bytes - lo : part;
+    if (n > 0) memcpy((char *)to + lo, (const char *)from + lo, (size_t)n);
 }
 /* Growable slot i with room for `bytes`; NULL when it is too small, and the need is recorded. */
 BK_INLINE char *bk_slot(bk_ctx *k, int i, int64_t bytes) {

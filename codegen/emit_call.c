@@ -1,0 +1,146 @@
+/* emit_call.c: recursive functions, and calls of them.
+ *
+ * On the CPU the C stack is the recursion's stack: a Func is a C function that calls itself. It takes its
+ * uniform parameters by value, tensors as pointers, room for its results from the caller, and what it
+ * captures through a struct. An activation's tensors of known size are one frame of the arena. */
+#include "codegen/emit_tree.h"
+#include "scheduler/passes.h"
+
+static const char *func_name(Tree *x, const Func *g) {
+    return arena_printf(x->em->a, "rec%d_%s", g->id, c_name(x->em->a, g->name, 24));
+}
+
+static const char *params(Tree *x, const Func *g) {
+    Fn *f = &x->f;
+    Sb s = {.a = x->em->a};
+    sb_printf(&s, "bk_ctx *k, int unit, int nunit, int64_t depth, size_t *end, const captured%d *outer",
+              x->captured->id);
+    for (int i = 0; i < g->nsym; i++) sb_printf(&s, ", %s %s", c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]));
+    for (int i = 0; i < g->narg; i++) sb_printf(&s, ", %s *%s", c_store(g->arg[i]->dtype), f->tensor(f, g->arg[i]));
+    for (int i = 0; i < g->nout; i++) sb_printf(&s, ", %s *%sr%d", c_store(g->out[i]->dtype), g->room[i] ? "" : "*", i);
+    for (int i = 0; i < g->nret; i++) sb_printf(&s, ", %s *y%d", c_type(g->ret[i]->dtype), i);
+    return s.p;
+}
+
+/* The inside of function g, to *body, declarations first. What it captures is added to x->captured. */
+static void func_body(Tree *x, const Func *g, Sb *body) {
+    Sb text = {.a = x->em->a};
+    Fn *f = &x->f;
+    x->f = tree_fn(x, &text);
+    emit_seq(x, g->body);
+    for (int i = 0; i < g->nret; i++) fn_line(f, "*y%d = %s;", i, tree_expr(x, g->ret[i]));
+    for (int i = 0; i < g->nout; i++)
+        if (!g->room[i]) fn_line(f, "*r%d = %s;", i, f->tensor(f, g->out[i]));
+    fn_line(f, "*end = top;");
+    fn_line(f, "return BK_OK;");
+    x->f.out = body;
+    if (x->decl.n) sb_puts(body, x->decl.p);
+    if (text.n) sb_puts(body, text.p);
+    sb_free(&text);
+    sb_free(&x->decl);
+}
+
+static void func_head(Emit *em, const Func *g, Sb *s) {
+    sb_puts(s, "    int st;\n    size_t top = *end, low;\n");
+    sb_puts(s, "    if (depth > k->stack_depth) {\n        atomic_store(&k->deep, 1);\n");
+    sb_printf(s, "        bk_fault(k, %d);\n        return BK_FAULT;\n    }\n", g->site);
+    if (g->frame) {
+        sb_printf(s, "    char *frame = bk_claim(k, &top, %lld);\n", (long long)g->frame);
+        sb_puts(s, "    if (!frame) return BK_GROW;\n");
+    }
+    sb_puts(s, "    low = top;\n    (void)st, (void)low;\n");
+    em->frames += (size_t)g->frame + 128;
+}
+
+/* Declares in a function, or gives from where the recursion starts, what is captured. */
+static void captured_list(Tree *x, const Captured *c, Sb *s, bool declare) {
+    Fn *f = &x->f;
+    for (int i = 0; i < c->t.n; i++) {
+        const char *name = f->tensor(f, c->t.p[i]), *ty = c_store(c->t.p[i]->dtype);
+        if (declare) sb_printf(s, "    %s *%s = outer->%s;\n", ty, name, name);
+        else sb_printf(s, "%s(%s *)(uintptr_t)%s", i ? ", " : "", ty, name);
+    }
+    for (int i = 0; i < c->s.n; i++) {
+        const char *name = f->symbol(f, c->s.p[i]);
+        if (declare) sb_printf(s, "    const %s %s = outer->%s;\n", c_type(c->s.p[i]->dtype), name, name);
+        else sb_printf(s, "%s%s", i || c->t.n ? ", " : "", name);
+    }
+}
+
+/* The functions that hang on call s, before the function around it. */
+static Captured *emit_functions(Tree *x, Stmt *s) {
+    Emit *em = x->em;
+    Captured *c = NEW(em->a, Captured);
+    c->id = s->call.func[0]->id;
+    int n = s->call.nfunc;
+    Sb *body = NEWN(em->a, Sb, n), out = {.a = em->a};
+    const char **param = NEWN(em->a, const char *, n);
+    for (int i = 0; i < n; i++) {
+        const Func *g = s->call.func[i];
+        Tree in = {.em = em, .decl = {.a = em->a}, .func = g, .captured = c};
+        body[i].a = em->a;
+        func_body(&in, g, &body[i]);
+        param[i] = params(&in, g);
+        FuncFacts fact = {g->name, sync_count(g->body), g->frame};
+        vec_push(em->a, &em->facts->recursive, fact);
+    }
+    /* All is known that they capture. */
+    sb_printf(&out, "typedef struct captured%d {\n", c->id);
+    for (int i = 0; i < c->t.n; i++)
+        sb_printf(&out, "    %s *%s;\n", c_store(c->t.p[i]->dtype), x->f.tensor(&x->f, c->t.p[i]));
+    for (int i = 0; i < c->s.n; i++)
+        sb_printf(&out, "    %s %s;\n", c_type(c->s.p[i]->dtype), x->f.symbol(&x->f, c->s.p[i]));
+    sb_printf(&out, "    char none;\n} captured%d;\n", c->id);
+    for (int i = 0; i < n; i++)
+        sb_printf(&out, "%s %s(%s);\n", em->target->recursive, func_name(x, s->call.func[i]), param[i]);
+    for (int i = 0; i < n; i++) {
+        const Func *g = s->call.func[i];
+        size_t before = out.n;
+        sb_printf(&out, "/* function %s */\n%s %s(%s) {\n", emit_comment(em, g->name), em->target->recursive,
+                  func_name(x, g), param[i]);
+        func_head(em, g, &out);
+        captured_list(x, c, &out, true);
+        sb_puts(&out, body[i].p);
+        sb_puts(&out, "}\n\n");
+        /* A variable takes more text than it can take stack, also the large ones of hand-written bodies. */
+        size_t bytes = 4096 + 4 * (out.n - before);
+        if (bytes > em->frame_bytes) em->frame_bytes = bytes;
+        sb_free(&body[i]);
+    }
+    sb_puts(em->text, out.p);
+    sb_free(&out);
+    return c;
+}
+
+void emit_call(Tree *x, Stmt *s) {
+    Fn *f = &x->f;
+    Emit *em = x->em;
+    const Func *g = s->call.f;
+    const char *outer = "outer";
+    bool taken = false;
+    if (s->call.nfunc) {
+        const Captured *c = emit_functions(x, s);
+        Sb list = {.a = em->a};
+        captured_list(x, c, &list, false);
+        outer = arena_printf(em->a, "&outer%d", x->next_id++);
+        fn_line(f, "const captured%d %s = {%s};", c->id, outer + 1, list.n ? list.p : "0");
+        sb_free(&list);
+    }
+    for (int i = 0; i < g->nout; i++) {
+        Tensor *t = s->call.out[i];
+        tree_place(x, t, g->room[i] ? tree_bytes(x, t) : NULL);
+        taken |= !g->room[i];
+    }
+    for (int i = 0; i < g->nret; i++) tree_declare_symbol(x, s->call.ret[i]);
+    Sb a = {.a = em->a};
+    for (int i = 0; i < g->nsym; i++) sb_printf(&a, ", %s", tree_expr(x, s->call.sym[i]));
+    for (int i = 0; i < g->narg; i++)
+        sb_printf(&a, ", (%s *)(uintptr_t)%s", c_store(g->arg[i]->dtype), f->tensor(f, s->call.arg[i]));
+    for (int i = 0; i < g->nout; i++) sb_printf(&a, ", %s%s", g->room[i] ? "" : "&", f->tensor(f, s->call.out[i]));
+    for (int i = 0; i < g->nret; i++) sb_printf(&a, ", &%s", f->symbol(f, s->call.ret[i]));
+    fn_line(f, "st = %s(k, unit, nunit, depth + 1, &top, %s%s); /* %s */", func_name(x, g), outer, a.n ? a.p : "",
+            emit_comment(em, s->path));
+    fn_line(f, "if (st != BK_OK) return st;");
+    if (taken) fn_line(f, "low = top;"); /* the callee's memory holds results */
+    sb_free(&a);
+}
