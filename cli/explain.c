@@ -5,7 +5,7 @@
 static const char *const stmt_names[S_COUNT] = {
     [S_LET] = "uniform", [S_OP] = "op",     [S_EXTERN] = "extern",
     [S_CHECK] = "check", [S_LOOP] = "loop", [S_BRANCH] = "branch",
-    [S_BARRIER] = "barrier"};
+    [S_BARRIER] = "barrier", [S_CALL] = "call"};
 
 static void count_stmts(const Seq *q, int64_t *n) {
     for (int i = 0; q && i < q->s.n; i++) {
@@ -16,6 +16,8 @@ static void count_stmts(const Seq *q, int64_t *n) {
             count_stmts(s->br.arm[0], n);
             count_stmts(s->br.arm[1], n);
         }
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
+            count_stmts(s->call.func[k]->body, n);
     }
 }
 
@@ -85,6 +87,13 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
             sb_printf(s, ", \"depth\": %d, \"barriers\": %d}", f->loops.p[i].depth,
                       f->loops.p[i].barriers);
         }
+        sb_puts(s, "], \"recursive\": [");
+        for (int i = 0; i < f->recursive.n; i++) {
+            sb_puts(s, i ? ", {\"name\": " : "{\"name\": ");
+            cli_print_json(s, f->recursive.p[i].name);
+            sb_printf(s, ", \"barriers\": %d, \"frame_bytes\": %lld}", f->recursive.p[i].barriers,
+                      (long long)f->recursive.p[i].frame_bytes);
+        }
         sb_puts(s, "]");
         return;
     }
@@ -96,6 +105,9 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
     for (int i = 0; i < f->loops.n; i++)
         sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].barriers,
                   f->loops.p[i].path ? f->loops.p[i].path : "");
+    for (int i = 0; i < f->recursive.n; i++)
+        sb_printf(s, ", %d a call of function %s (frame: %lld bytes)", f->recursive.p[i].barriers,
+                  f->recursive.p[i].name, (long long)f->recursive.p[i].frame_bytes);
     sb_puts(s, "\n");
 }
 

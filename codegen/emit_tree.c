@@ -45,8 +45,13 @@ static const char *symbol_name(Fn *f, Sym *s) {
 }
 
 const char *tree_expr(Tree *x, Expr *e) {
-    /* Uniform expressions are emitted afresh each time: no variables across statements. */
+    /* Uniform expressions are emitted afresh each time: no variables across statements, but within one
+     * what is used more than once is computed once. */
     int mark = x->f.bound.n;
+    if (!e->pure) {
+        x->f.uses = map_new(x->f.a);
+        fn_count(&x->f, e);
+    }
     const char *s = fn_expr(&x->f, e);
     x->f.bound.n = mark;
     return s;

@@ -102,7 +102,8 @@ int main(int argc, char **argv) {
     braid_tensor_v1 *out = calloc((size_t)model->noutput + 1, sizeof *out);
     braid_session_config_v1 config = {.struct_size = sizeof config, .threads = 2};
     void *session = NULL;
-    int ok = in && out && model->session_new(&config, &session) == 0;
+    int status = in && out ? model->session_new(&config, &session) : 5, ok = status == 0;
+    if (!ok) fprintf(stderr, "%s: no session: status %d\n", argv[1], status);
     for (int i = 0; ok && i < model->ninput; i++) ok = make_input(&model->input[i], &in[i]);
     if (ok) {
         char message[512];

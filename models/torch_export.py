@@ -269,7 +269,7 @@ class EarlyExit(Net):
         if n == 3:
             return p, torch.full((), n, dtype=torch.int64)
         return torch.cond(
-            p.amax(1).amin() > SURE,
+            p.amax(1).min() > SURE,
             lambda x, p: (p.clone(), torch.full((), n, dtype=torch.int64)),
             lambda x, p: self.stage(n + 1, x), (x, p))
 

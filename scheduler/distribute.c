@@ -125,7 +125,9 @@ static void walk(Dist *d, Seq *q);
 /* Leaves in d->crossings those of the loop, added to what was counted before. */
 static void walk_loop(Dist *d, Stmt *s) {
     int before = d->crossings;
-    for (int pass = 0; pass < 2; pass++) {
+    /* A second time, now that the owners of the carried values are known; not in deep nests, where that
+     * would multiply. */
+    for (int pass = s->loop.body->depth <= 4 ? 0 : 1; pass < 2; pass++) {
         d->crossings = before;
         walk(d, s->loop.body);
         for (int k = 0; k < s->loop.carry.n; k++)

@@ -270,14 +270,14 @@ static int by_offset(const void *x, const void *y) {
     return *a->off < *b->off ? -1 : *a->off > *b->off;
 }
 
-/* Returns the bytes of the frame. */
 /* Temporaries of a loop that are small together do not share memory: reuse would need a barrier between
- * the last reader and the next writer. */
+ * the last reader and the next writer. Of a function's, there is a copy for each activation. */
 #define UNSHARED_BYTES ((int64_t)1 << 18)
+#define UNSHARED_FRAME ((int64_t)1 << 14)
 
 static LoopPos *outermost(const Planner *q, const Tensor *t) {
     LoopPos *l = q->def_loop[t->id];
-    while (l && l->up) l = l->up;
+    while (l && l->up && l->s->kind != S_CALL) l = l->up;
     return l;
 }
 
@@ -290,12 +290,13 @@ static void unshare(Planner *q) {
     for (int i = 0; i < q->all.n; i++) {
         LoopPos *l = outermost(q, q->all.p[i]);
         Mem *m = q->all.p[i]->plan;
-        if (!l || m->kind != M_STATIC || l->bytes > UNSHARED_BYTES) continue;
+        if (!l || m->kind != M_STATIC || l->bytes > (l->s->kind == S_CALL ? UNSHARED_FRAME : UNSHARED_BYTES)) continue;
         m->first = l->start;
         if (m->last < l->end) m->last = l->end;
     }
 }
 
+/* Returns the bytes of the frame. */
 static int64_t place(Planner *q, const Func *frame) {
     VEC(Piece) v = {0};
     int64_t all = 0;

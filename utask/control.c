@@ -485,7 +485,7 @@ static void carry_finish(Lower *L, Stmt *loop, Carried *k, Val *next) {
     carry_sym(L, loop, k->rank_sym, rank_expr(L, init->t), rank_expr(L, next->t));
     for (int i = 0; i < MAX_RANK; i++) carry_sym(L, loop, k->dim_sym[i], init->t->dim[i], next->t->dim[i]);
     (void)c;
-    LoopCarry m = {k->phi->t, init->t, own_tensor(L, next->t)};
+    LoopCarry m = {k->phi->t, init->t, own_tensor(L, next->t), false};
     vec_push(L->a, &loop->loop.carry, m);
 }
 
