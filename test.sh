@@ -58,6 +58,15 @@ rnn() {
     done
 }
 
+# The benchmark models in small: each with its answer by numpy.
+models() {
+    local work=$LOGS/models target
+    "$PYTHON" -m models --all --small --out "$work"
+    for target in interp cpu; do
+        $BRAID test --target $target "$work"
+    done
+}
+
 silero() { "$PYTHON" tests/silero_check.py; }
 
 # ---- running them
@@ -110,9 +119,15 @@ step cli tests/cli.sh $BRAID
 step conformance-cpu conformance $BRAID cpu
 step random-graphs random_graphs
 step silero silero
+step field "$PYTHON" tests/field_cases.py --braid $BRAID
+step recursion "$PYTHON" tests/recursion.py --braid $BRAID
+step models models
 step rnn rnn
+step variants tests/variants.sh $BRAID "$data"
+step library "$PYTHON" tests/library.py $BRAID
 step debug sanitized debug
 step tiny sanitized tiny
+step hostile "$PYTHON" tests/hostile.py $BRAID
 step clang build clang
 step fuzz fuzz
 step conformance conformance $BRAID interp

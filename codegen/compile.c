@@ -13,6 +13,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_dead_code(p);
     utask_verify(p);
     if (strcmp(o->target, "interp") == 0) return p; /* the oracle runs the plain tree */
+    pass_split_sum(p);
+    pass_dead_code(p);
     pass_hoist(p);
     pass_fuse(p);
     utask_verify(p);

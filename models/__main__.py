@@ -38,11 +38,17 @@ def value(text):
         return text
 
 
-def given(parser, rest):
-    """--name value pairs."""
-    if len(rest) % 2 or not all(k.startswith("--") for k in rest[::2]):
-        parser.error(f"expected --OPTION VALUE pairs, not {' '.join(rest)}")
-    return {k[2:]: value(v) for k, v in zip(rest[::2], rest[1::2])}
+def add_options(parser):
+    """An argument for each option that any model has."""
+    group = parser.add_argument_group("options of the models (--list shows which has which)")
+    for k in dict.fromkeys(k for name in cases() for k in options(name)):
+        group.add_argument(f"--{k}", type=value, dest=f"option_{k}", metavar=k.upper())
+
+
+def given(args):
+    """Those that were given."""
+    found = {k[7:]: v for k, v in vars(args).items() if k.startswith("option_")}
+    return {k: v for k, v in found.items() if v is not None}
 
 
 def main():
@@ -56,7 +62,8 @@ def main():
     p.add_argument("--out", metavar="DIR", help="where a folder for each model is made")
     p.add_argument("--list", action="store_true", help="models and their options")
     p.add_argument("--check", action="store_true", help="NAMEs are folders to check")
-    a, rest = p.parse_known_args()
+    add_options(p)
+    a = p.parse_args()
     if a.list:
         for name in cases():
             print(name, *(f"{k}={v}" for k, v in options(name).items()))
@@ -71,7 +78,7 @@ def main():
         if name not in cases():
             p.error(f"no model {name}; there are {', '.join(cases())}")
         try:
-            write(build(name, a.small, **given(p, rest)), os.path.join(a.out, name))
+            write(build(name, a.small, **given(a)), os.path.join(a.out, name))
         except (ValueError, OSError) as e:
             p.error(str(e))
         print(name)

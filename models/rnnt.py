@@ -20,7 +20,7 @@ def weights(encoder, hidden, vocabulary, seed, **_):
     w_o[:, 0] *= 1.5
     b_o = normal(r, vocabulary, scale=0.1)
     # Blank wins somewhat more often than not: its score is near the largest of the others.
-    b_o[0] = 0.5 * np.sqrt(2 * np.log(vocabulary))
+    b_o[0] = 0.9 * np.sqrt(2 * np.log(vocabulary))
     return {
         "embedding": normal(r, vocabulary, hidden),
         "W_ih": uniform(r, hidden, 4 * hidden, fan=hidden),

@@ -14,7 +14,7 @@ from torch import nn
 from torch._higher_order_ops import scan, while_loop
 
 from . import build
-from .__main__ import given, write
+from .__main__ import add_options, given, write
 from .common import BN_EPSILON
 
 
@@ -331,11 +331,12 @@ def main():
     p.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NETS)} (all)")
     p.add_argument("--small", action="store_true", help="sizes for tests")
     p.add_argument("--out", metavar="DIR", required=True)
-    a, rest = p.parse_known_args()
+    add_options(p)
+    a = p.parse_args()
     for name in a.names or NETS:
         if name not in NETS:
             p.error(f"no model {name}; there are {', '.join(NETS)}")
-        write(export(name, a.small, **given(p, rest)), os.path.join(a.out, name))
+        write(export(name, a.small, **given(a)), os.path.join(a.out, name))
         print(name, flush=True)
     return 0
 

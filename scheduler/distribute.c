@@ -172,6 +172,19 @@ static void best_for_loop(Dist *d, Stmt *s) {
     d->favoured = NULL;
 }
 
+/* Of a branch's result: what both arms agree on. A call that is not known yet agrees with anything. */
+static Owner joined(const Dist *d, const Join *j) {
+    Owner r = {0};
+    for (int k = 0; k < 2; k++) {
+        if (!j->arm[k] || j->arm[k]->kind == TK_VIEW) continue;
+        Owner o = d->owner[j->arm[k]->id];
+        if (!o.known && j->arm[k]->kind == TK_CALL) continue;
+        if (!o.known || (r.known && !part_same(r.part, o.part))) return (Owner){0};
+        r = o;
+    }
+    return r;
+}
+
 static void walk(Dist *d, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
@@ -183,13 +196,17 @@ static void walk(Dist *d, Seq *q) {
         case S_BRANCH:
             walk(d, s->br.arm[0]);
             walk(d, s->br.arm[1]);
+            for (int k = 0; k < s->br.joins.n; k++) d->owner[s->br.joins.p[k].out->id] = joined(d, &s->br.joins.p[k]);
             break;
         case S_LOOP:
             if (s->loop.body->depth == 1) best_for_loop(d, s);
             else walk_loop(d, s);
             break;
         case S_CALL:
-            for (int k = 0; k < s->call.nfunc; k++) walk(d, s->call.func[k]->body);
+            /* Twice, so that callers see how results are written. */
+            for (int k = 0; k < s->call.nfunc * 2; k++) walk(d, s->call.func[k % s->call.nfunc]->body);
+            for (int k = 0; k < s->call.f->nout; k++)
+                d->owner[s->call.out[k]->id] = d->owner[s->call.f->out[k]->id];
             break;
         default: break;
         }

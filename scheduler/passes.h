@@ -9,6 +9,10 @@
  * control decision depends on. */
 void pass_dead_code(Program *p);
 
+/* Requires single-tensor OPs. Products with a concatenation become sums of products with its pieces; the
+ * concatenation may then have no use left. */
+void pass_split_sum(Program *p);
+
 /* Requires single-tensor OPs. Sums of products in the body of a counted loop that read nothing carried are
  * computed for all iterations before it (all input projections of a recurrent loop become one
  * product). The body then loads its part. */

@@ -39,6 +39,7 @@ typedef struct Sync {
     VEC(Alias) alias;
     LoopState *loop;
     int branches;
+    struct ResultPart **result; /* by function id: of each result */
 } Sync;
 
 static const Part whole = {PART_WHOLE, 0, 0, NULL};
@@ -160,6 +161,24 @@ static Access next_iteration(Access a, const Stmt *loop) {
     return a;
 }
 
+static bool fixed(const Stmt *loop, const Expr *e) {
+    return expr_visible(e, loop->loop.body->parent) && !loop_varies(loop, e);
+}
+
+/* A unit's part is the same memory in every iteration. */
+static bool steady(const Access *a, const Stmt *loop) {
+    if (a->part.kind != PART_SPLIT) return true;
+    if (a->t->rank < 0 || !fixed(loop, a->part.extent)) return false;
+    for (int i = a->part.dim; i < a->t->rank; i++)
+        if (!fixed(loop, a->t->dim[i])) return false;
+    return true;
+}
+
+static bool conflict_later(const Access *a, const Access *b, const Stmt *loop) {
+    if (conflict(a, b)) return true;
+    return (a->write || b->write) && overlap(a->t, b->t) && !(steady(a, loop) && steady(b, loop));
+}
+
 static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     if (s->loop.trips) touch_expr(x, s->loop.trips);
     touch_expr(x, s->loop.cond0);
@@ -196,7 +215,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         Access a = next_iteration(x->pending.p[i], s);
         for (int j = l.first; j < until && !need; j++) {
             Access b = next_iteration(x->log.p[j], s);
-            need = conflict(&a, &b);
+            need = conflict_later(&a, &b, s);
         }
     }
     s->loop.barrier = need;
@@ -251,7 +270,7 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
 
 /* ---- calls -------------------------------------------------------------------------------------------------
  * What a function does is seen by its caller as: it reads its arguments and what it captures, it writes its
- * results. An activation's own memory is nobody else's: it lies above the caller's, and the arena's top
+ * results, by parts where all that it does with a result is by the same parts. An activation's own memory is nobody else's: it lies above the caller's, and the arena's top
  * goes down only at a barrier, or in front of an iteration that a barrier precedes. So nothing that
  * matters is pending when a body starts, and bodies are walked on their own. */
 typedef struct Captures {
@@ -304,19 +323,132 @@ static void capture_seq(Captures *k, const Seq *q) {
     }
 }
 
+typedef struct ResultPart { /* how a function touches one of its results */
+    bool set;
+    Part part;
+} ResultPart;
+
+typedef struct Results {
+    Sync *x;
+    const Func *f;
+    const Stmt *s;
+    ResultPart *part; /* of f */
+    bool changed;
+} Results;
+
+static void meet(Results *r, int i, Part p) {
+    ResultPart *k = &r->part[i];
+    bool plain = p.kind != PART_SPLIT || expr_visible(p.extent, r->f->body->parent); /* the same in each call */
+    if (!plain) p = whole;
+    if (!k->set) *k = (ResultPart){true, p};
+    else if (k->part.kind == PART_WHOLE || part_same(k->part, p)) return;
+    else k->part = whole;
+    r->changed = true;
+}
+
+/* The result of r->f that t is part of, or -1. */
+static int result_of(const Results *r, const Tensor *t) {
+    while (t && t->kind == TK_VIEW) t = t->base;
+    if (!t || !t->ret) return -1;
+    const Seq *q = t->seq;
+    while (q && !(q->owner && q->owner->kind == S_CALL)) q = q->parent;
+    return q == r->f->body ? t->ret - 1 : -1;
+}
+
+static void used_whole(Results *r, const Tensor *t) {
+    int i = result_of(r, t);
+    if (i >= 0) meet(r, i, whole);
+}
+static void result_load(void *user, Expr *e) {
+    Results *r = user;
+    int i = result_of(r, e->t);
+    if (i < 0) return;
+    for (int k = 0; r->s && k < r->s->op.n; k++)
+        if (r->s->op.t[k] == e->t) return; /* members are read at their own positions */
+    meet(r, i, r->s && e->t->kind != TK_VIEW ? part_read(r->x->c, r->s, e->t) : whole);
+}
+static void result_expr(Results *r, Expr *e) {
+    if (e && (e->flags & EF_LOAD)) e_each_load(r->x->c, e, result_load, r);
+}
+
+static void result_parts(Sync *x, const Stmt *s);
+
+static void results_seq(Results *r, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        r->s = s->kind == S_OP ? s : NULL;
+        switch (s->kind) {
+        case S_LET: result_expr(r, s->let.e); break;
+        case S_CHECK: result_expr(r, s->check.cond); break;
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++) {
+                int z = result_of(r, s->op.t[k]);
+                if (z >= 0) meet(r, z, part_written(s));
+                result_expr(r, s->op.t[k]->body);
+            }
+            break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nin; k++) used_whole(r, s->ext.in[k]);
+            break;
+        case S_LOOP:
+            for (int k = 0; k < s->loop.carry.n; k++) used_whole(r, s->loop.carry.p[k].init);
+            result_expr(r, s->loop.cond0);
+            result_expr(r, s->loop.cond_next);
+            results_seq(r, s->loop.body);
+            break;
+        case S_BRANCH:
+            result_expr(r, s->br.cond);
+            for (int m = 0; m < 2; m++) {
+                for (int k = 0; k < s->br.joins.n; k++)
+                    if (!s->br.joins.p[k].out->ret) used_whole(r, s->br.joins.p[k].arm[m]);
+                results_seq(r, s->br.arm[m]);
+            }
+            break;
+        case S_CALL:
+            if (s->call.nfunc && !r->x->result[s->call.f->id]) result_parts(r->x, s);
+            for (int k = 0; k < s->call.f->narg; k++) used_whole(r, s->call.arg[k]);
+            for (int k = 0; k < s->call.f->nout; k++) {
+                int z = result_of(r, s->call.out[k]);
+                const ResultPart *p = &r->x->result[s->call.f->id][k];
+                if (z >= 0 && p->set) meet(r, z, p->part);
+            }
+            for (int k = 0; k < s->call.nfunc; k++) results_seq(r, s->call.func[k]->body);
+            break;
+        default: break;
+        }
+    }
+}
+
+/* Fills in x->result of the functions that hang on s. */
+static void result_parts(Sync *x, const Stmt *s) {
+    bool changed = true;
+    for (int i = 0; i < s->call.nfunc; i++)
+        x->result[s->call.func[i]->id] = NEWN(x->a, ResultPart, s->call.func[i]->nout + 1);
+    while (changed) {
+        changed = false;
+        for (int i = 0; i < s->call.nfunc; i++) {
+            Results r = {.x = x, .f = s->call.func[i], .part = x->result[s->call.func[i]->id]};
+            results_seq(&r, r.f->body);
+            changed |= r.changed;
+        }
+    }
+}
+
 static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     const Func *f = s->call.f;
     Captures k = {x, q};
+    if (s->call.nfunc && !x->result[f->id]) result_parts(x, s);
     for (int i = 0; i < f->narg; i++) touch(x, s->call.arg[i], false, whole);
     for (int i = 0; i < s->call.nfunc; i++) capture_seq(&k, s->call.func[i]->body);
     for (int i = 0; i < f->nout; i++) {
-        touch(x, s->call.out[i], true, whole);
+        const ResultPart *p = &x->result[f->id][i];
+        touch(x, s->call.out[i], true, f->room[i] && p->set ? p->part : whole);
         note_bump(x, s->call.out[i]);
     }
     order(x, q, at);
     for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
     for (int i = 0; i < s->call.nfunc; i++) {
-        Sync in = {.p = x->p, .c = x->c, .a = x->a, .alias = x->alias};
+        Sync in = {.p = x->p, .c = x->c, .a = x->a, .alias = x->alias, .result = x->result};
         walk(&in, s->call.func[i]->body);
         x->alias = in.alias;
     }
@@ -360,6 +492,7 @@ static void walk(Sync *x, Seq *q) {
 
 void pass_sync(Program *p) {
     Sync x = {.p = p, .c = p->cx, .a = p->cx->a};
+    x.result = NEWN(x.a, struct ResultPart *, p->nfunc + 1);
     walk(&x, p->top);
     /* The outputs are whole before the kernel ends. */
     int end = p->top->s.n;

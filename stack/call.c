@@ -415,6 +415,7 @@ static Tensor *settle(Lower *L, Seq *q, Tensor *t, int ret) {
             for (int m = 0; m < 2; m++)
                 if (j->arm[m]) j->arm[m] = settle(L, s->br.arm[m], j->arm[m], ret);
             t->owned = true;
+            t->ret = ret;
             return t;
         }
     }

@@ -93,6 +93,13 @@ def shapes():
                 c2 = Identity(c)  fi = Cast <to = 1> (i)  p = Mul(z, fi)  r = Concat <axis = 1> (s, p)
             }>
         }""", ([i(4), a, z], [grow]), ([i(0), a, z], [a]), ([i(1), a, z], [grow[:, :2]]))
+    front = np.concatenate([z] * 40 + [a], 1)     # with several threads: rows lie elsewhere in each iteration
+    case("loop_state_grows_in_front", """
+        g (int64 m, float[3, 1] a, float[3, 1] z) => (float[3, n] y) <bool t = {1}> {
+            y = Loop(m, t, a) <body = b (int64 i, bool c, float[3, n] s) => (bool c, float[3, k] r) {
+                r = Concat <axis = 1> (z, s)
+            }>
+        }""", ([i(40), a, z], [front]))
     case("loop_state_shrinks", """
         g (int64 m, float[n] x) => (float[k] y) <bool t = {1}, int64[1] one = {1}, int64[1] end = {9223372036854775807}> {
             y = Loop(m, t, x) <body = b (int64 i, bool c, float[n] s) => (bool c2, float[k] r) {

@@ -499,7 +499,8 @@ def invalid(name):
     if name == "version 2 of domain":
         m.opset_import[1].version = 2
     if name == "calls itself":
-        for node in [*f.node]:
+        f = m.functions[0]
+        for node in f.node:
             for a in node.attribute:
                 for k in a.g.node:
                     if k.op_type == "Invoke":

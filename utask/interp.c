@@ -661,9 +661,11 @@ static void run_call(Exec *x, const IFunc *g, const Step *o) {
     const Func *f = g->f;
     const Stmt *s = o->s;
     bool full = x->stack_low && (const char *)__builtin_frame_address(0) < x->stack_low;
-    if (x->depth >= x->stack_depth || full)
+    if (x->depth >= x->stack_depth || full) {
+        x->where = NULL; /* the text says where the recursion starts */
         exec_fault(x, ST_RUNTIME, -1, "%s %lld (--stack-depth)", x->p->cx->site.p[f->site],
                    (long long)x->depth);
+    }
     x->depth++;
     Frame *r = frame_new(x, g);
     code_uniform(x, o->pre);
