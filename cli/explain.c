@@ -3,9 +3,8 @@
 #include "codegen/compile.h"
 
 static const char *const stmt_names[S_COUNT] = {
-    [S_LET] = "uniform", [S_OP] = "op",     [S_EXTERN] = "extern",
-    [S_CHECK] = "check", [S_LOOP] = "loop", [S_BRANCH] = "branch",
-    [S_BARRIER] = "barrier", [S_CALL] = "call"};
+    [S_LET] = "uniform", [S_OP] = "op",         [S_EXTERN] = "extern",   [S_CHECK] = "check",
+    [S_LOOP] = "loop",   [S_BRANCH] = "branch", [S_BARRIER] = "barrier", [S_CALL] = "call"};
 
 static void count_stmts(const Seq *q, int64_t *n) {
     for (int i = 0; q && i < q->s.n; i++) {

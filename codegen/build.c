@@ -51,20 +51,28 @@ static int run(char *const *argv, char *out, size_t size) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
 }
 
-/* "-march=…" of the processor that o names. */
+/* "-march=…" or "-mcpu=…" for the processor that o names: which of them knows the name depends on what the
+ * compiler compiles for. */
 static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t size) {
+#if defined(__aarch64__)
+    static const char *const option[] = {"-mcpu", "-march"};
+#else
+    static const char *const option[] = {"-march", "-mcpu"};
+#endif
     const char *cpu = o->cpu ? o->cpu : "native";
+    char out[4096];
     for (const char *p = cpu; *p; p++)
         if (!isalnum((unsigned char)*p) && !strchr("-_.+", *p))
             err(d, ST_USAGE, NULL, "'%s' is not the name of a processor", cpu);
-    snprintf(buf, size, "-m%s=%s",
-#if defined(__aarch64__)
-             "cpu",
-#else
-             "arch",
-#endif
-             cpu);
-    return buf;
+    for (size_t i = 0; i < COUNT(option); i++) {
+        char *argv[] = {(char *)(uintptr_t)compiler(), buf, "-E", "-x", "c", "/dev/null", NULL};
+        snprintf(buf, size, "%s=%s", option[i], cpu);
+        if (!o->cpu) return buf;
+        int status = run(argv, out, sizeof out);
+        if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
+        if (!status) return buf;
+    }
+    err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(), cpu);
 }
 
 int compile_vector_width(Diag *d, const CompileOptions *o) {

@@ -13,7 +13,7 @@ static const char *func_name(Tree *x, const Func *g) {
 static const char *params(Tree *x, const Func *g) {
     Fn *f = &x->f;
     Sb s = {.a = x->em->a};
-    sb_printf(&s, "bk_ctx *k, int unit, int nunit, int64_t depth, size_t *end, const captured%d *outer",
+    sb_printf(&s, "bk_ctx *k, int unit, int nunit, int64_t depth, size_t *end, captured%d *outer",
               x->captured->id);
     for (int i = 0; i < g->nsym; i++) sb_printf(&s, ", %s %s", c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]));
     for (int i = 0; i < g->narg; i++) sb_printf(&s, ", %s *%s", c_store(g->arg[i]->dtype), f->tensor(f, g->arg[i]));
@@ -47,6 +47,10 @@ static bool all_private(const Seq *q) {
     return true;
 }
 
+/* A function that needs no barrier may leave its frame to its next activation: the same unit touches the same
+ * places in it. To others, all that the recursion took is in use until a barrier: up to outer->high. */
+static bool is_private(const Func *g) { return g->start->call.nfunc == 1 && all_private(g->body); }
+
 /* The inside of function g, to *body, declarations first. What it captures is added to x->captured. */
 static void func_body(Tree *x, const Func *g, Sb *body) {
     Sb text = {.a = x->em->a};
@@ -56,9 +60,7 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
     for (int i = 0; i < g->nret; i++) fn_line(f, "*y%d = %s;", i, tree_expr(x, g->ret[i]));
     for (int i = 0; i < g->nout; i++)
         if (!g->room[i]) fn_line(f, "*r%d = %s;", i, f->tensor(f, g->out[i]));
-    /* A function that needs no barrier may leave its frame to its next activation: the same unit touches the
-     * same places in it. */
-    if (g->start->call.nfunc > 1 || !all_private(g->body)) fn_line(f, "*end = top;");
+    if (!is_private(g)) fn_line(f, "*end = top;");
     fn_line(f, "return BK_OK;");
     x->f.out = body;
     if (x->decl.n) sb_puts(body, x->decl.p);
@@ -76,6 +78,7 @@ static void func_head(Emit *em, const Func *g, Sb *s) {
         sb_puts(s, "    if (!frame) return BK_GROW;\n");
     }
     sb_puts(s, "    low = top;\n    (void)st, (void)low;\n");
+    if (is_private(g)) sb_puts(s, "    if (top > outer->high) outer->high = top;\n");
     em->frames += (size_t)g->frame + 128;
 }
 
@@ -117,7 +120,7 @@ static Captured *emit_functions(Tree *x, Stmt *s) {
         sb_printf(&out, "    %s *%s;\n", c_store(c->t.p[i]->dtype), x->f.tensor(&x->f, c->t.p[i]));
     for (int i = 0; i < c->s.n; i++)
         sb_printf(&out, "    %s %s;\n", c_type(c->s.p[i]->dtype), x->f.symbol(&x->f, c->s.p[i]));
-    sb_printf(&out, "    char none;\n} captured%d;\n", c->id);
+    sb_printf(&out, "    size_t high;\n} captured%d;\n", c->id);
     for (int i = 0; i < n; i++)
         sb_printf(&out, "%s %s(%s);\n", em->target->recursive, func_name(x, s->call.func[i]), param[i]);
     for (int i = 0; i < n; i++) {
@@ -143,15 +146,16 @@ void emit_call(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
     const Func *g = s->call.f;
-    const char *outer = "outer";
+    const char *outer = "outer", *high = NULL;
     bool taken = false;
     if (s->call.nfunc) {
         const Captured *c = emit_functions(x, s);
         Sb list = {.a = em->a};
         captured_list(x, c, &list, false);
         outer = arena_printf(em->a, "&outer%d", x->next_id++);
-        fn_line(f, "const captured%d %s = {%s};", c->id, outer + 1, list.n ? list.p : "0");
+        fn_line(f, "captured%d %s = {%s%stop};", c->id, outer + 1, list.n ? list.p : "", list.n ? ", " : "");
         sb_free(&list);
+        if (is_private(g)) high = arena_printf(em->a, "%s.high", outer + 1);
     }
     for (int i = 0; i < g->nout; i++) {
         Tensor *t = s->call.out[i];
@@ -168,6 +172,7 @@ void emit_call(Tree *x, Stmt *s) {
     fn_line(f, "st = %s(k, unit, nunit, depth + 1, &top, %s%s); /* %s */", func_name(x, g), outer, a.n ? a.p : "",
             emit_comment(em, s->path));
     fn_line(f, "if (st != BK_OK) return st;");
+    if (high) fn_line(f, "if (%s > top) top = %s;", high, high);
     if (taken) fn_line(f, "low = top;"); /* the callee's memory holds results */
     sb_free(&a);
 }

@@ -186,6 +186,7 @@ static void emit_extern(Tree *x, Stmt *s) {
         fn_line(f, "    return BK_FAULT;");
         fn_line(f, "}");
     }
+    if (sync_inside(s)) emit_barrier(x); /* the plans read what unit 0 is about to change */
     for (int i = 0; i < s->ext.nsym; i++) {
         tree_declare_symbol(x, s->ext.sym[i]);
         fn_line(f, "%s = sym%d[%d];", symbol_name(f, s->ext.sym[i]), id, i);

@@ -29,10 +29,10 @@ typedef struct Tree {
     int next_id;
 } Tree;
 
-/* A recursive function g of the kernel: its text, and its prototype (emit_call.c). */
+/* A call, and in front of the function around it the functions that hang on it (emit_call.c). */
 void emit_call(Tree *x, Stmt *s);
 void emit_seq(Tree *x, Seq *q);
-/* Where statements of the tree keep their values. */
+/* Uniform expressions as text; storage: its size, its variable, and making it valid where t is defined. */
 const char *tree_expr(Tree *x, Expr *e);
 const char *tree_bytes(Tree *x, Tensor *t);
 void tree_declare(Tree *x, Tensor *t, const char *init);

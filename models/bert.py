@@ -10,6 +10,7 @@ from .common import F, Graph, I, f32, i64, normal, softmax
 
 CASES = {"bert": {}}
 SMALL = dict(batch=2, length=7, layers=2, width=16, heads=2, vocabulary=50)
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 POSITIONS, KINDS, EPSILON = 128, 2, 1e-12
 
 
@@ -44,11 +45,9 @@ def inputs(batch, length, vocabulary, seed, **_):
     mask = np.ones((batch, length), np.int64)
     for b in range(1, batch):  # the first sequence is the longest
         mask[b, r.integers(1, length + 1):] = 0
-    return {
-        "input_ids": i64(r.integers(0, vocabulary, (batch, length))),
-        "attention_mask": mask,
-        "token_type_ids": i64(r.integers(0, KINDS, (batch, length))),
-    }
+    ids = i64(r.integers(0, vocabulary, (batch, length)))
+    kinds = i64(r.integers(0, KINDS, (batch, length)))
+    return dict(zip(INPUTS, (ids, mask, kinds)))
 
 
 def erf(x):
@@ -59,7 +58,7 @@ def erf(x):
 
 
 def reference(x, w, layers, heads, **_):
-    ids, mask = x["input_ids"], x["attention_mask"]
+    ids, mask, kinds = (x[n] for n in INPUTS)
     batch, length = ids.shape
     width = w["words"].shape[1]
 
@@ -74,8 +73,7 @@ def reference(x, w, layers, heads, **_):
     def split(v):
         return v.reshape(batch, length, heads, -1).transpose(0, 2, 1, 3)
 
-    v = norm(w["words"][ids] + w["positions"][:length] + w["kinds"][x["token_type_ids"]],
-             "embedding")
+    v = norm(w["words"][ids] + w["positions"][:length] + w["kinds"][kinds], "embedding")
     bias = f32(1 - mask)[:, None, None, :] * f32(-1e4)
     for n in range(layers):
         q, k, u = (split(dense(v, f"layer{n}.{p}")) for p in ("query", "key", "value"))
@@ -92,7 +90,7 @@ def export(batch=1, length=128, layers=12, width=768, heads=12, vocabulary=30522
     del batch, length  # of the inputs only
     g = Graph("bert")
     shape = I("batch", "sequence")
-    ids, mask, kinds = (g.input(n, shape) for n in inputs(1, 1, 2, 0))
+    ids, mask, kinds = (g.input(n, shape) for n in INPUTS)
     w = g.weights(weights(layers, width, vocabulary, seed))
 
     def norm(v, name):

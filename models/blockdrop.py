@@ -1,7 +1,7 @@
 """BlockDrop: a residual network whose blocks run or not as a policy says.
 
-form    "probs" (the policy's probabilities are an input), "policy" (a policy network, a trunk of one
-        block a stage, is in the model)
+form    "probs" (the policy's probabilities are an input), "policy" (a policy network, a trunk
+        of one block a stage, is in the model)
 blocks  a stage
 Blocks 1, 3, 5, … run on the test's inputs: seven of fifteen.
 """
@@ -49,7 +49,8 @@ def inputs(batch, blocks, size, form, seed, **_):
     x = {"x": normal(r, batch, 3, size, size)}
     if form == "probs":
         runs = np.arange(3 * blocks) % 2
-        probs = np.where(runs, r.uniform(0.2, 1, (batch, 3 * blocks)), r.uniform(0, 0.4, 3 * blocks))
+        wanted, unwanted = r.uniform(0.2, 1, (batch, 3 * blocks)), r.uniform(0, 0.4, 3 * blocks)
+        probs = np.where(runs, wanted, unwanted)
         probs[0] = np.where(runs, 0.9, 0.1)  # the first image wants every block of the trace
         x["probs"] = f32(probs)
     return x
@@ -63,8 +64,7 @@ def shortcut_reference(x, cin, cout, stride):
     return np.concatenate([x, np.zeros((n, cout - cin, *x.shape[2:]), x.dtype)], 1)
 
 
-def block_reference(w, name, x):
-    stride = 2 if name.endswith("block0") and "stage0" not in name else 1
+def block_reference(w, name, x, stride):
     y = relu(conv_bn_reference(w, f"{name}.a", x, stride))
     return conv_bn_reference(w, f"{name}.b", y)
 
@@ -75,7 +75,7 @@ def reference(x, w, blocks, base, form, **_):
         y = relu(conv_bn_reference(w, "policy.stem", image))
         for name, cin, cout, stride in stages(base, 1):
             y = relu(shortcut_reference(y, cin, cout, stride)
-                     + block_reference(w, f"policy.{name}", y))
+                     + block_reference(w, f"policy.{name}", y, stride))
         probs = sigmoid(y.mean((2, 3)) @ w["policy.head.weight"] + w["policy.head.bias"])
     else:
         probs = x["probs"]
@@ -83,7 +83,10 @@ def reference(x, w, blocks, base, form, **_):
     for i, (name, cin, cout, stride) in enumerate(stages(base, blocks)):
         m = f32(probs[:, i] >= 0.5).reshape(-1, 1, 1, 1)
         r = shortcut_reference(y, cin, cout, stride)
-        y = relu(r + block_reference(w, name, y)) * m + r * (1 - m) if m.sum() > 0 else r
+        if m.sum() > 0:
+            y = relu(r + block_reference(w, name, y, stride)) * m + r * (1 - m)
+        else:
+            y = r
     return [f32(y.mean((2, 3)) @ w["head.weight"] + w["head.bias"])]
 
 

@@ -1,5 +1,5 @@
-"""Compares the models that were written with independent evaluators: ONNX Runtime, and for recursive
-models, which it cannot run, ONNX's reference evaluator with the operator Invoke added."""
+"""Compares the models that were written with independent evaluators: ONNX Runtime, and for
+recursive models, which it cannot run, ONNX's reference evaluator with the operator Invoke added."""
 import glob
 import os
 import sys

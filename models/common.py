@@ -181,7 +181,7 @@ def narrow(*arrays):
 
 
 def uniform(rng, *shape, fan=None):
-    """Weights as frameworks initialize them: uniform in ±1/sqrt(fan), fan the last axis if unsaid."""
+    """Weights as frameworks make them: uniform in ±1/sqrt(fan); fan is the last axis if unsaid."""
     k = 1 / np.sqrt(fan or shape[-1])
     return f32(rng.uniform(-k, k, shape))
 

@@ -15,6 +15,7 @@ CASES = {
 }
 SMALL = dict(batch=3, width=16, hidden=24)
 EXPERTS, CHOSEN = 8, 2
+PARTS = ("W_up", "b_up", "W_down", "b_down")
 
 
 def weights(width, hidden, seed, **_):
@@ -51,7 +52,7 @@ def export(batch=1, width=256, hidden=1024, form="branch", seed=0):
     w = weights(width, hidden, seed)
     if form == "branch":
         w = {"router": w["router"], **{f"expert{e}.{k}": w[k][e] for e in range(EXPERTS)
-                                       for k in ("W_up", "b_up", "W_down", "b_down")}}
+                                       for k in PARTS}}
     w = g.weights(w)
     zero = g.const(np.zeros((batch, width), np.float32), "zero")
     best, which = g.TopK(g.MatMul(x, w["router"]), [CHOSEN], axis=1, outputs=2)
@@ -63,8 +64,7 @@ def export(batch=1, width=256, hidden=1024, form="branch", seed=0):
     if form == "gather":
         def choice(g, n, y):
             e, k = g.Gather(which, n, axis=1), g.Gather(share, n, axis=1)
-            up, b_up, down, b_down = (g.Gather(w[v], e, axis=0)
-                                      for v in ("W_up", "b_up", "W_down", "b_down"))
+            up, b_up, down, b_down = (g.Gather(w[v], e, axis=0) for v in PARTS)
             out = mlp(g, g.Unsqueeze(x, [1]), up, g.Unsqueeze(b_up, [1]), down,
                       g.Unsqueeze(b_down, [1]))
             out = g.Mul(g.Squeeze(out, [1]), g.Unsqueeze(k, [1]))
@@ -79,7 +79,7 @@ def export(batch=1, width=256, hidden=1024, form="branch", seed=0):
                 k = g.Gather(dense, g.const([e]), axis=1)
 
                 def run(g, y=y, e=e, k=k):
-                    parts = (w[f"expert{e}.{v}"] for v in ("W_up", "b_up", "W_down", "b_down"))
+                    parts = (w[f"expert{e}.{v}"] for v in PARTS)
                     return [g.Add(y, g.Mul(mlp(g, x, *parts), k))]
                 wanted = g.Greater(g.ReduceSum(k, keepdims=0), 0.0)
                 y, = g.branch(wanted, run, lambda g, y=y: [y], name=f"expert{e}")
@@ -87,8 +87,8 @@ def export(batch=1, width=256, hidden=1024, form="branch", seed=0):
             def expert(g, e, y):
                 k = g.Gather(dense, e, axis=1)
                 tokens = g.Reshape(g.NonZero(k), [-1])
-                out = mlp(g, g.Gather(x, tokens, axis=0),
-                          *(g.Gather(w[v], e, axis=0) for v in ("W_up", "b_up", "W_down", "b_down")))
+                parts = (g.Gather(w[v], e, axis=0) for v in PARTS)
+                out = mlp(g, g.Gather(x, tokens, axis=0), *parts)
                 out = g.Mul(out, g.Unsqueeze(g.Gather(k, tokens, axis=0), [1]))
                 return [g.ScatterND(y, g.Unsqueeze(tokens, [1]), out, reduction="add")], []
             y, = g.loop(EXPERTS, {"y": (zero, rows)}, expert, name="experts")

@@ -3,8 +3,8 @@
     f(n) = leaf(n) if is_leaf[n] else inner(n, f(left[n]), f(right[n]))
 
 f is a function of the model that calls itself by the operator Invoke of domain ai.braid. A function
-sees its arguments only, so the weights and the arrays of the structure are passed down. A batch is a
-forest: a Loop over its roots.
+sees its arguments only, so the weights and the arrays of the structure are passed down. A batch is
+a forest: a Loop over its roots.
 length  nodes of a tree; tree: as in trees.make
 words   "leaves", or "all": inner nodes have a word too (child-sum cells)
 """

@@ -1,8 +1,8 @@
 """SkipNet: ResNet-101 with a recurrent gate that skips blocks.
 
 After each block a gate (average pool, 1×1 convolution to 10, an LSTM cell shared by all, 1×1
-convolution to 1) decides whether the next one runs. The gates' biases are such that 23 of 33 blocks run at
-the published size; the gates read the features all the same.
+convolution to 1) decides whether the next one runs. The gates' biases are such that 23 of 33 blocks
+run at the published size; the gates read the features all the same.
 blocks  a stage; width: of the first stage, a quarter of its output's
 """
 import numpy as np
@@ -64,13 +64,14 @@ def reference(x, w, blocks, width, **_):
     y = relu(conv_bn_reference(w, "stem", x["x"], 2))
     y = windows(y, 3, 2, 1, -np.inf).max((4, 5))
     h = c = np.zeros((len(y), GATE))
-    for i, (name, _, _, _, stride) in enumerate(layers(width, blocks)):
+    m = None
+    for name, _, _, _, stride in layers(width, blocks):
         r = conv_bn_reference(w, f"{name}.down", y, stride) if f"{name}.down.weight" in w else y
-        if i == 0 or m.sum() > 0:
+        if m is None or m.sum() > 0:
             z = relu(conv_bn_reference(w, f"{name}.a", y))
             z = relu(conv_bn_reference(w, f"{name}.b", z, stride))
             z = relu(conv_bn_reference(w, f"{name}.c", z) + r)
-            y = z if i == 0 else z * m + r * (1 - m)
+            y = z if m is None else z * m + r * (1 - m)
         else:
             y = r
         pooled = y.mean((2, 3))

@@ -1,6 +1,6 @@
-"""The loop and branch models written in PyTorch and exported by torch.onnx.export(dynamo=True), as
-users' files are made. Weights, inputs and references are those of the numpy exporters. Optional: needs
-torch and onnxscript.
+"""The loop and branch models written in PyTorch, by torch.onnx.export(dynamo=True), as
+users' files are made. Weights, inputs and references are those of the numpy exporters. Optional:
+needs torch and onnxscript.
 
     python -m models.torch_export [NAME...] --out DIR [--small] [--OPTION VALUE ...]
 """
@@ -66,7 +66,6 @@ class LstmScan(Net):
     """A scan for each layer."""
 
     def forward(self, x):
-        h = c = torch.zeros_like(x[0])
         for n in range(self.o["layers"]):
             w_ih, w_hh = (torch.cat(list(self[k][n]), 1) for k in ("W_ih", "W_hh"))
             bias = (self["b_ih"][n] + self["b_hh"][n]).reshape(-1)
@@ -232,7 +231,8 @@ class SkipNet(Net):
         from .skipnet import GATE, layers
         x = fn.max_pool2d(torch.relu(self.conv_bn("stem", x, 2)), 3, 2, 1)
         h = c = torch.zeros(x.shape[0], GATE)
-        for i, (name, cin, _, cout, stride) in enumerate(layers(self.o["width"], self.o["blocks"])):
+        m = None
+        for name, cin, _, cout, stride in layers(self.o["width"], self.o["blocks"]):
             prev = self.conv_bn(f"{name}.down", x, stride) if cin != cout or stride > 1 else x
 
             def layer(x, prev, name=name, stride=stride):
@@ -240,7 +240,7 @@ class SkipNet(Net):
                 y = torch.relu(self.conv_bn(f"{name}.b", y, stride))
                 return torch.relu(self.conv_bn(f"{name}.c", y) + prev)
 
-            if i == 0:
+            if m is None:
                 x = layer(x, prev)
             else:
                 def run(x, prev, m, layer=layer):

@@ -7,10 +7,17 @@
  * visited twice, so that a carried value's reader sees how its writer is split. */
 #include "scheduler/distribute.h"
 
+#if BRAID_TINY /* small tensors belong to several units, too */
+#define TINY_GRAIN 1
+#else
+#define TINY_GRAIN 0
+#endif
+
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones by whole
  * vectors; short outer ones (channels, heads) element by element. */
 static int grain_of(const Expr *extent, bool last) {
     int64_t n;
+    if (TINY_GRAIN) return 1;
     if (!e_is_int(extent, &n)) return 16;
     return n < 16 || (!last && n < 64) ? 1 : 16;
 }

@@ -3,7 +3,8 @@
  * A next value of the form  select(i_a == u, new, phi[own position])  with u the same for all elements
  * differs from the carried value only where i_a is u. When nothing else in the loop reads the old
  * value, the loop keeps one buffer and the group computes only that part of it, instead of copying the
- * tensor in each iteration. */
+ * tensor in each iteration. A sequence into which each iteration inserts is kept in one buffer, too. */
+#include "codegen/extern/table.h"
 #include "scheduler/passes.h"
 
 typedef struct Count {
@@ -94,6 +95,25 @@ static void try_carry(Program *p, Stmt *loop, LoopCarry *k) {
     k->inplace = true;
 }
 
+/* The value of a loop that each iteration inserts into, and does not look at afterwards. */
+static void try_push(Program *p, Stmt *loop, LoopCarry *k) {
+    const Seq *q = loop->loop.body;
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind != S_EXTERN || s->ext.out[0] != k->next) continue;
+        if (strcmp(s->ext.row->name, "seq_insert") != 0 || s->ext.in[0] != k->phi) return;
+        Seq rest = *q;
+        rest.s.p += i + 1;
+        rest.s.n -= i + 1;
+        if (uses_in(p->cx, &rest, k->phi)) return;
+        for (int j = 0; j < loop->loop.carry.n; j++)
+            if (loop->loop.carry.p[j].next == k->phi || loop->loop.carry.p[j].init == k->phi) return;
+        s->ext.row = extern_find("seq_push");
+        k->push = true;
+        return;
+    }
+}
+
 static void walk(Program *p, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
@@ -103,7 +123,11 @@ static void walk(Program *p, Seq *q) {
             for (int k = 0; k < s->call.nfunc; k++) walk(p, s->call.func[k]->body);
         if (s->kind != S_LOOP) continue;
         walk(p, s->loop.body);
-        for (int k = 0; k < s->loop.carry.n; k++) try_carry(p, s, &s->loop.carry.p[k]);
+        for (int k = 0; k < s->loop.carry.n; k++) {
+            LoopCarry *c = &s->loop.carry.p[k];
+            if (c->phi->blob) try_push(p, s, c);
+            else try_carry(p, s, c);
+        }
     }
 }
 

@@ -171,7 +171,7 @@ static void number(Planner *q, Seq *seq) {
                     m->slot[0] = q->plan.nslot++;
                     m->slot[1] = q->plan.nslot++;
                 }
-                m->inplace = c->inplace;
+                m->inplace = c->inplace || c->push;
                 q->phi_init[c->phi->id] = c->init;
             }
             for (int k = 0; k < s->loop.scan.n; k++) {

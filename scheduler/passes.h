@@ -30,5 +30,7 @@ void pass_inplace(Program *p);
 void pass_sync(Program *p);
 /* Barriers of one pass over q, those of inner loops not counted. */
 int sync_count(const Seq *q);
+/* An extern that changes its input: units meet between its plan and its run. */
+bool sync_inside(const Stmt *s);
 
 #endif

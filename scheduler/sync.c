@@ -499,11 +499,13 @@ void pass_sync(Program *p) {
     barrier_at(&x, p->top, &end);
 }
 
+bool sync_inside(const Stmt *s) { return strcmp(s->ext.row->name, "seq_push") == 0; }
+
 int sync_count(const Seq *q) {
     int n = q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        n += s->kind == S_BARRIER;
+        n += s->kind == S_BARRIER || (s->kind == S_EXTERN && sync_inside(s));
         if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0]) + sync_count(s->br.arm[1]);
     }
     return n;

@@ -11,7 +11,8 @@
 #include "utask/ops/ops.h"
 
 #define ELEMS_MAX 4         /* integers of a tensor that are passed in registers */
-#define NODES_MAX 2000000   /* lowered, with all calls in place */
+#define NODES_MAX 200000    /* lowered, with all calls in place */
+#define NESTING_MAX 100     /* of calls in place and recursions in each other */
 #define ROUNDS_MAX 1000
 
 typedef enum {
@@ -319,7 +320,7 @@ static void inner_call(Lower *L, Recursion *r, const Function *fn, Val **arg, Va
 static bool lower_body(Lower *L, Recursion *r, Active *a) {
     LowerState *st = L->st;
     Val **out = L->out;
-    int nrefine = st->refine.n, depth = st->split_depth;
+    int nrefine = st->refine.n, depth = st->split_depth, calls = st->call_depth;
     Seq *seq = L->seq, *body = a->f->body;
     const Region *region = a->fn->region;
     body->s.n = 0;
@@ -347,6 +348,7 @@ static bool lower_body(Lower *L, Recursion *r, Active *a) {
     L->seq = seq;
     st->refine.n = nrefine;
     st->split_depth = depth;
+    st->call_depth = calls;
     st->recursion = r;
     return false;
 }
@@ -500,10 +502,14 @@ void lower_Invoke(Lower *L) {
     Val **arg = NEWN(L->a, Val *, n->nin + 1), **res = NEWN(L->a, Val *, n->nout + 1);
     for (int i = 0; i < n->nin; i++) arg[i] = in_val(L, i);
     Recursion *r = L->st->recursion;
-    if (!fn->recursive) {
+    if (fn->recursive && r && r->group == fn->group) inner_call(L, r, fn, arg, res);
+    else {
         if (L->st->nodes > NODES_MAX) unsupported(L, "the model is too large with all calls in place");
-        lower_region(L, fn->region, n->nin, arg, n->nout, res);
-    } else if (r && r->group == fn->group) inner_call(L, r, fn, arg, res);
-    else start(L, fn, arg, res);
+        if (L->st->call_depth == NESTING_MAX) unsupported(L, "calls are nested deeper than %d", NESTING_MAX);
+        L->st->call_depth++;
+        if (fn->recursive) start(L, fn, arg, res);
+        else lower_region(L, fn->region, n->nin, arg, n->nout, res);
+        L->st->call_depth--;
+    }
     for (int i = 0; i < n->nout; i++) out_val(L, i, res[i]);
 }

@@ -10,13 +10,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 count=0 bad=0
 
-# explain MODEL: both trees, or the message. Weights are packed for the width of the machine's vectors.
+# explain MODEL: both trees, or the message. The width of the machine's vectors settles how weights are
+# packed and how contractions are cut.
 explain() {
     local target
     for target in interp cpu; do
         echo "---- $target"
         "$braid" explain --target $target "$1" || return
-    done | sed -E 's/, weights [0-9]+ bytes$//'
+    done | sed -E 's/, (weights [0-9]+ bytes|[0-9]+ functions)$//'
     return "${PIPESTATUS[0]}"
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Bad models and bad inputs: each is refused with exit code 1 and one line, in time, and nothing is written.
 
-    hostile.py BRAID [--seed S] [--mutations N] [--seconds T]
+    hostile.py BRAID [--seed S] [--mutations N] [--target T] [--seconds S]
 
 Mutated models run as backend test folders, a few hundred under one `braid test`, which reports a crash or a
 limit that is hit; what they compute does not matter. The other cases are run one by one.
@@ -224,7 +224,7 @@ def mutate_parsed(r, m):
     return m.SerializeToString()
 
 
-def test_folders(run, work, seed, count):
+def test_folders(run, work, seed, count, target):
     """Mutated models, each with inputs as the model has them, under one `braid test`."""
     base = os.path.join(work, "mutated")
     total = 0
@@ -249,7 +249,7 @@ def test_folders(run, work, seed, count):
                 with open(d + "/test_data_set_0/output_%d.pb" % i, "wb") as f:
                     f.write(numpy_helper.from_array(np.zeros(1, np.float32)).SerializeToString())
             total += 1
-    r = run.run(["test", "--target", "interp", "--max-iterations", "20000", base], seconds=3600)
+    r = run.run(["test", "--target", target, "--max-iterations", "20000", base], seconds=3600)
     run.count += total
     for line in r.stdout.split("\n"):
         if any(x in line for x in ("crashed:", "not done after", "ended with exit code")):
@@ -422,11 +422,29 @@ def test_runs(run, dir, target):
            [("x", x3), ("i", dir.npy([2, 2], np.int64))], "reshape")
 
 
+# Names that mean something to a C compiler, to printf, or to a shell.
+NAMES = ["*/ } int x; /*", "\"\n#include </etc/passwd>\n", "a\\", "??/", "%s%n%d", "/*", "//", "\u00e9\u4e2d", "a\tb", "$(x)", "`"]
+
+
+def test_names(run, dir, target):
+    nodes, last = [], "x"
+    for n in NAMES:
+        nodes.append(helper.make_node("MatMul", [last, n + "w"], [n], name=n + "node"))
+        last = n
+    nodes.append(helper.make_node("Gather", [last, "i"], ["y"], name=NAMES[0]))
+    m = dir.save(model(nodes, [tensor("x", [2, 2]), tensor("i", [NAMES[1]], I)], [tensor("y", None)],
+                       [const(n + "w", np.eye(2), np.float32) for n in NAMES]))
+    x = dir.npy(np.ones((2, 2)))
+    run.works("odd names", m, [("x", x), ("i", dir.npy([0, 1], np.int64))], target)
+    run.refused("odd names in a message", m, [("x", x), ("i", dir.npy([2], np.int64))], NAMES[0], target)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("braid")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--mutations", type=int, default=60, help="of each model")
+    p.add_argument("--target", default="interp", help="of the mutated models")
     p.add_argument("--seconds", type=int, default=10, help="of processor time for each run")
     o = p.parse_args()
     run = Runner(os.path.abspath(o.braid), o.seconds)
@@ -440,7 +458,8 @@ def main():
         for target in ("interp", "cpu"):
             test_sizes(run, dir, target)
             test_runs(run, dir, target)
-        test_folders(run, work, o.seed, o.mutations)
+            test_names(run, dir, target)
+        test_folders(run, work, o.seed, o.mutations, o.target)
     finally:
         shutil.rmtree(work)
     print("%d passed, %d failed" % (run.count - run.bad, run.bad))

@@ -205,6 +205,30 @@ def several_results(r):
     return g, {"x": v, **t}, [v[t["leaf"]].sum(0, keepdims=True), i64(33), 2 * v]
 
 
+@case
+def one_after_the_other(r):
+    """Two recursions without synchronization inside whose activations are laid out differently."""
+    g, t = Graph("two"), tree(r, 63)
+    x = g.input("x", F("n", 640))
+    *names, root = structure(g)
+
+    def cell(name, inner):
+        def body(g, n, x, left, right, leaf):
+            return g.branch(
+                g.Gather(leaf, n), lambda g: [at(g, x, n)],
+                lambda g: [inner(g, *(g.invoke(name, g.Gather(s, n), x, left, right, leaf) for s in (left, right)))])
+        g.function(name, ["n", "x", "left", "right", "leaf"], body)
+        return g.invoke(name, root, x, *names)
+    a = cell("f", lambda g, a, b: g.Tanh(g.Add(a, b)))
+    b = cell("h", lambda g, a, b: g.Cast(g.Sub(g.Cast(a, to=TensorProto.DOUBLE), g.Cast(b, to=TensorProto.DOUBLE)),
+                                         to=TensorProto.FLOAT))
+    g.output(g.Identity(g.Mul(a, b), out="y"), F(1, 640))
+    v = f32(r.standard_normal((63, 640)))
+    p = walk(t, lambda n: v[n:n + 1], lambda n, a, b: np.tanh(a + b))
+    q = walk(t, lambda n: v[n:n + 1], lambda n, a, b: a - b)
+    return g, {"x": v, **t}, [p * q]
+
+
 # ---- with loops and branches -----------------------------------------------------------------------
 def many_children(r, nodes=40):
     """first[n], count[n]: the children of a node are consecutive."""
@@ -489,6 +513,13 @@ def invalid(name):
         f.domain = "other"
         for k in g.functions:
             k.opset_import.append(helper.make_opsetid("other", 1))
+    many = {"the model is too large": (40, 2), "calls are nested deeper": (150, 1)}.get(name)
+    if many: # each function calls the next one, once or twice
+        for k in range(many[0]):
+            g.function(f"f{k}", ["n"], lambda g, n: [g.Add(n, g.invoke(f"f{k + 1}", n)) if many[1] == 1 else g.Add(
+                g.invoke(f"f{k + 1}", n), g.invoke(f"f{k + 1}", g.Neg(n)))])
+        g.function(f"f{many[0]}", ["n"], lambda g, n: [g.Identity(n)])
+        call = "f0"
     y = g.invoke(call, *args, outputs=outputs)
     if name == "must name a function":
         del g.nodes[-1].attribute[:]
@@ -512,7 +543,8 @@ def invalid(name):
 
 INVALID = ("never returns", "several functions", "there is no function 'g'", "there is no function 'other:f'",
            "takes 1 inputs, the call gives 2", "input 1 is missing", "has 3 outputs", "has attributes", "must name a function",
-           "does not import", "version 2 of domain", "calls itself")
+           "does not import", "version 2 of domain", "calls itself", "the model is too large",
+           "calls are nested deeper")
 
 
 def check_invalid(braid, work):

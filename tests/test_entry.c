@@ -76,7 +76,8 @@ static void case_init(Case *c, int64_t mode, int64_t steps) {
     c->out[0].rank = -7;
 }
 static void *session(int threads) {
-    braid_session_config_v1 cfg = {sizeof cfg, threads, 1000};
+    braid_session_config_v1 cfg = {
+        .struct_size = sizeof cfg, .threads = threads, .max_iterations = 1000};
     void *s = NULL;
     assert_int_equal(braid_model()->session_new(&cfg, &s), 0);
     return s;
@@ -197,7 +198,7 @@ static void test_inputs(void **state) {
     c.in[1] = (braid_tensor_v1){NULL, 0, -1, {0}};
     expect_bad(s, &c, "input 'mode' is missing");
     assert_int_equal(braid_model()->run(s, NULL, c.out, NULL, 0), BK_ST_USAGE);
-    braid_session_config_v1 cfg = {sizeof cfg, -1, 0};
+    braid_session_config_v1 cfg = {.struct_size = sizeof cfg, .threads = -1};
     void *none = NULL;
     assert_int_equal(braid_model()->session_new(&cfg, &none), BK_ST_USAGE);
     assert_null(none);

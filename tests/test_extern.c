@@ -395,6 +395,40 @@ static void seq_items_are_aligned(void **state) {
     assert_int_equal(bx_seq_count(NULL), 0);
 }
 
+/* In the sequence's own memory: the same as seq_insert, and memory grows with the items only. */
+static void seq_push_in_place(void **state) {
+    (void)state;
+    enum { N = 200 };
+    float want[N] = {0}, x;
+    Call s = {.nout = 1, .param = {0, F32}};
+    assert_int_equal(plan(&s, "seq_construct"), 0);
+    assert_int_equal(run(&s), 0);
+    void *blob = aligned_alloc(64, 1 << 18);
+    memcpy(blob, s.out[0].data, (size_t)bx_seq_used(s.out[0].data));
+    for (int n = 0; n < N; n++) {
+        int at = n % 3 == 0 ? n : n % 3 == 1 ? n / 2 : -n;
+        x = (float)n;
+        Call c = {.nout = 1, .param = {at}, .in = {{.data = blob}, tensor(F32, &x, 0)}};
+        assert_int_equal(plan(&c, "seq_push"), 0);
+        assert_true(c.bytes[0] <= 1 << 18);
+        c.out[0].data = blob;
+        assert_int_equal(c.row->run(c.in, c.param, c.out, NULL), 0);
+        if (at < 0) at += n;
+        memmove(want + at + 1, want + at, (size_t)(n - at) * sizeof *want);
+        want[at] = x;
+        assert_true(bx_seq_used(blob) <= c.bytes[0]);
+    }
+    assert_int_equal(bx_seq_count(blob), N);
+    for (int i = 0; i < N; i++) {
+        bx_tensor t = bx_seq_item(blob, i);
+        assert_true(*(const float *)t.data == want[i]);
+    }
+    Call c = {.nout = 1, .param = {N + 1}, .in = {{.data = blob}, tensor(F32, &x, 0)}};
+    assert_int_equal(plan(&c, "seq_push"), 1);
+    free(blob);
+    done(&s);
+}
+
 static void seq_insert_and_erase(void **state) {
     (void)state;
     Call s = sequence_of_two();
@@ -523,6 +557,7 @@ int main(void) {
         cmocka_unit_test(det_values),
         cmocka_unit_test(tfidf_counts),
         cmocka_unit_test(seq_items_are_aligned),
+        cmocka_unit_test(seq_push_in_place),
         cmocka_unit_test(seq_insert_and_erase),
         cmocka_unit_test(seq_at_reports_shape),
         cmocka_unit_test(seq_split_and_concat),

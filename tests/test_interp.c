@@ -127,7 +127,7 @@ static Status run_capped(T *t, int64_t cap) {
     utask_verify(&t->p);
     Interp *it = interp_new(&t->p);
     assert_non_null(it);
-    InterpConfig cfg = {cap};
+    InterpConfig cfg = {.max_iterations = cap};
     Status st = interp_run(it, &cfg, t->given, t->got, &t->d);
     interp_free(it);
     return st;
@@ -581,7 +581,7 @@ typedef struct LoopT {
 static Tensor *phi_of(T *t, DType dt, int64_t n, Tensor *init, Stmt *s) {
     Expr *dim = e_int(t->c, n);
     Tensor *p = tensor_new(t->c, TK_PHI, dt, 1, &dim);
-    LoopCarry k = {p, init, NULL};
+    LoopCarry k = {.phi = p, .init = init};
     vec_push(t->a, &s->loop.carry, k);
     return p;
 }

@@ -1,8 +1,9 @@
-/* test_oom.c: every allocation fails once: importing, compiling, interpreting and emitting then end with
- * the status for it, and nothing leaks (the sanitizers of the debug build look).
+/* test_oom.c: every allocation fails once: importing, compiling, interpreting and emitting then end
+ * with the status for it, and nothing leaks (the sanitizers of the debug build look).
  *
- * The linker sends this program's allocations through the functions below (CMakeLists.txt); what shared
- * libraries allocate for themselves is not counted. In a build with tiny limits each step allocates. */
+ * The linker sends this program's allocations through the functions below (CMakeLists.txt); what
+ * shared libraries allocate for themselves is not counted. In a build with tiny limits each step
+ * allocates. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +35,8 @@ void *__wrap_aligned_alloc(size_t align, size_t n) {
     return fails() ? NULL : __real_aligned_alloc(align, n);
 }
 
-/* ---- what is tried ------------------------------------------------------------------------------------ */
+/* ---- what is tried
+ * ------------------------------------------------------------------------------------ */
 /* Loads the model for the interpreter and runs it once on small inputs. */
 static braid_status interpret(const char *path, braid_error *e) {
     braid_options o = {.struct_size = sizeof o, .target = "interp"};
@@ -51,7 +53,8 @@ static braid_status interpret(const char *path, braid_error *e) {
         int64_t dim[BRAID_RANK_LIMIT];
         for (int d = 0; d < io->rank; d++) dim[d] = io->dim[d] < 0 ? 3 : io->dim[d];
         st = braid_value_new_tensor(io->dtype, io->rank, dim, NULL, &in[i], e);
-        if (!st && io->dtype == BRAID_INT64 && io->rank == 0) *(int64_t *)braid_value_data(in[i]) = 3;
+        if (!st && io->dtype == BRAID_INT64 && io->rank == 0)
+            *(int64_t *)braid_value_data(in[i]) = 3;
     }
     if (!st) st = braid_session_run(s, (const braid_value *const *)in, out, e);
     for (int i = 0; i < 8; i++) {
@@ -115,7 +118,8 @@ static void fail_each(const char *model, braid_status (*what)(const char *, brai
     fail_msg("%s: it never succeeds", model);
 }
 
-static const char *const models[] = {"elementwise", "conv", "if_ranks", "loop", "lstm", "sequence", "attention"};
+static const char *const models[] = {"elementwise", "conv",     "if_ranks", "loop",
+                                     "lstm",        "sequence", "attention"};
 
 static void test_interpret(void **state) {
     (void)state;
@@ -131,7 +135,11 @@ static braid_status round_trip(const char *path, braid_error *e) {
     const int64_t dim[] = {2, 3};
     braid_value *v = NULL, *s = NULL, *r = NULL;
     const char *const pb = path;
-    braid_io io = {.name = "x", .kind = BRAID_SEQUENCE, .element = BRAID_SEQUENCE, .dtype = BRAID_FLOAT32, .rank = -1};
+    braid_io io = {.name = "x",
+                   .kind = BRAID_SEQUENCE,
+                   .element = BRAID_SEQUENCE,
+                   .dtype = BRAID_FLOAT32,
+                   .rank = -1};
     braid_status st = braid_value_new_sequence(BRAID_FLOAT32, &s, e);
     for (int i = 0; !st && i < 3; i++) {
         st = braid_value_new_tensor(BRAID_FLOAT32, 2, dim, NULL, &v, e);
@@ -157,7 +165,8 @@ static void test_values(void **state) {
         bool reached = countdown == 0;
         countdown = 0;
         if (!reached) break;
-        if (st != BRAID_MEMORY) fail_msg("allocation %ld fails: status %d: %s", k, (int)st, e.message);
+        if (st != BRAID_MEMORY)
+            fail_msg("allocation %ld fails: status %d: %s", k, (int)st, e.message);
     }
     remove(path);
 }

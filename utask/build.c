@@ -624,7 +624,7 @@ Tensor *loop_carry(Lower *L, LoopB *b, Tensor *init) {
     phi->blob = init->blob;
     phi->seq = b->outer;
     phi->name = init->name;
-    LoopCarry k = {phi, init, NULL, false};
+    LoopCarry k = {.phi = phi, .init = init};
     vec_push(L->a, &b->s->loop.carry, k);
     return phi;
 }

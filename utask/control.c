@@ -161,7 +161,7 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
     LowerState *st = L->st;
     const Node *node = L->node;
     Val **out = L->out;
-    int nrefine = st->refine.n, depth = st->split_depth;
+    int nrefine = st->refine.n, depth = st->split_depth, calls = st->call_depth;
     struct Recursion *recursion = st->recursion;
     char first[sizeof L->d->message] = "";
     volatile bool ok[2] = {false, false}, trapped = false;
@@ -193,6 +193,7 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
         L->out = out;
         st->refine.n = nrefine;
         st->split_depth = depth;
+        st->call_depth = calls;
         st->recursion = recursion;
         Stmt *s = stmt_new(L->cx, S_CHECK, node->path);
         s->check.cond = e_bool(L->cx, false);
@@ -353,7 +354,7 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
     if (dyn) {
         k->rank_sym = phi_sym(L, DT_I64, "rank", 0, outer);
         phi->rank_e = e_sym(L->cx, k->rank_sym);
-        phi->rank_mask = p->rank_mask;
+        phi->rank_mask = p->rank_mask | rank_set(t);
     }
     phi->blob = t->blob;
     phi->seq = outer;
@@ -485,7 +486,7 @@ static void carry_finish(Lower *L, Stmt *loop, Carried *k, Val *next) {
     carry_sym(L, loop, k->rank_sym, rank_expr(L, init->t), rank_expr(L, next->t));
     for (int i = 0; i < MAX_RANK; i++) carry_sym(L, loop, k->dim_sym[i], init->t->dim[i], next->t->dim[i]);
     (void)c;
-    LoopCarry m = {k->phi->t, init->t, own_tensor(L, next->t), false};
+    LoopCarry m = {.phi = k->phi->t, .init = init->t, .next = own_tensor(L, next->t)};
     vec_push(L->a, &loop->loop.carry, m);
 }
 

@@ -161,6 +161,44 @@ void pool_free(Pool *p);
  * with its dims as the results before those. */
 Code *code_compile(Pool *p, const Tensor *t, int n, Expr *const *e);
 
+/* ---- the prepared program (interp_prepare.c) ------------------------------------------------ */
+typedef struct Step Step;
+typedef struct StepSeq {
+    int n, nown;
+    Step *p;
+    const Tensor **own; /* tensors defined here: released when the loop or branch around is left */
+} StepSeq;
+
+struct Step {
+    const Stmt *s;
+    Code *pre, *post; /* uniform values before and after the statement's work */
+    Code **op;        /* S_OP: one for each tensor, NULL for fused ones */
+    Code *arm[2];     /* S_BRANCH: join symbols */
+    StepSeq body[2];
+    int nfree;
+    const Tensor **free; /* no longer needed after this statement */
+};
+
+/* A recursive function. */
+typedef struct IFunc {
+    const Func *f;
+    StepSeq body;
+    Code *ret;
+    int nt, ns;
+    const Tensor **t; /* what its body defines: an activation's own values */
+    const Sym **s;
+} IFunc;
+
+struct Interp {
+    Pool pool;
+    const Program *p;
+    StepSeq top;
+    Code *out;
+    int nsym, ntensor;
+    IFunc **func; /* by id */
+    int nesting;  /* of Seqs inside a function, at most */
+};
+
 /* ---- execution (interp_exec.c) ------------------------------------------------------------ */
 typedef struct Buf {
     int refs;

@@ -30,6 +30,7 @@ typedef struct LowerState {
     struct Recursion *recursion; /* innermost one being lowered (stack/call.c) */
     Map *call_plan;     /* Node address of an Invoke -> what is known of its functions' parameters */
     int nfunction;      /* of the Graph */
+    int call_depth;     /* calls in place and recursions around here */
     bool trap;          /* the error being raised is a call whose result is not known yet */
 } LowerState;
 

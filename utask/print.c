@@ -377,6 +377,7 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
         print_line(p, indent + 2, "while ", NULL, s->loop.cond_next);
         sb_puts(o, "\n");
     }
+    if (s->loop.barrier) sb_printf(o, "%*sbarrier\n", indent + 2, "");
 }
 
 static void print_branch(Printer *p, const Stmt *s, int indent) {
@@ -505,7 +506,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
         case S_EXTERN: print_extern(p, s, indent); break;
         case S_LOOP: print_loop(p, s, indent); break;
         case S_BRANCH: print_branch(p, s, indent); break;
-        case S_BARRIER: print_line(p, indent, "barrier", NULL, NULL); sb_puts(o, "\n"); break;
+        case S_BARRIER: sb_printf(o, "%*sbarrier\n", indent, ""); break;
         case S_CALL: print_call(p, s, indent); break;
         case S_COUNT: break;
         }

@@ -63,8 +63,8 @@ bool loop_varies(const Stmt *loop, const Expr *e) {
 }
 
 /* ---- uniform evaluation --------------------------------------------------------------------------- */
-/* What takes at most this many terms of reductions, nested ones multiplied, is computed by every unit
- * itself. */
+/* An element that takes at most this many terms of reductions, nested ones multiplied, is computed by
+ * every unit itself. What would take it beyond that is read from memory, innermost first. */
 #define UNROLL_MAX 64
 #define INLINE_DEPTH 24
 
@@ -72,7 +72,7 @@ typedef struct Inline {
     Cx *c;
     Map *memo; /* load expression id -> its inlined form */
     int depth;
-    int64_t terms; /* of reductions written out in the load being inlined */
+    int64_t times; /* terms of the reductions around */
 } Inline;
 
 static Expr *inline_expr(Inline *u, Expr *e);
@@ -85,6 +85,34 @@ static int64_t reduce_size(const Expr *e) {
         if (n > UNROLL_MAX) return -1;
     }
     return n;
+}
+
+static int64_t at_most(int64_t n) { return n > UNROLL_MAX ? UNROLL_MAX + 1 : n; }
+
+static int64_t tensor_terms(Cx *c, Tensor *t, int depth);
+
+/* Terms of e, in reductions of so many terms, beyond what was seen. */
+static int64_t expr_terms(Cx *c, Map *seen, const Expr *e, int64_t times, int depth) {
+    if (!(e->flags & (EF_LOAD | EF_REDUCE)) || map_geti(seen, (uint64_t)e->id + 1)) return 0;
+    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    int64_t n = 0;
+    if (e->op == E_REDUCE) {
+        n = reduce_size(e);
+        if (n < 0 || n * times > UNROLL_MAX) return UNROLL_MAX + 1;
+        return at_most(n * (1 + expr_terms(c, map_new(c->a), e->a[0], n * times, depth)));
+    }
+    for (int i = 0; i < e->n; i++) n = at_most(n + expr_terms(c, seen, e->a[i], times, depth));
+    if (e->op != E_LOAD) return n;
+    int64_t of = tensor_terms(c, e->t, depth + 1);
+    return of * times > UNROLL_MAX ? n : at_most(n + of);
+}
+
+/* Terms of one element of t when what it loads is inlined too, as far as that is done. */
+static int64_t tensor_terms(Cx *c, Tensor *t, int depth) {
+    while (t->kind == TK_VIEW) t = t->base;
+    if (t->kind != TK_TE || !t->body || depth > INLINE_DEPTH) return 0;
+    if (!t->terms) t->terms = 1 + (int)expr_terms(c, map_new(c->a), t->body, 1, depth);
+    return t->terms - 1;
 }
 
 static Expr *reduce_identity(Cx *c, const Expr *e) {
@@ -115,7 +143,6 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
     for (int64_t k = 0; k < n; k++) {
         Expr *to[MAX_RANK * 2];
         int64_t rest = k, v = 1;
-        if (++u->terms > UNROLL_MAX) return e;
         for (int i = e->naxis - 1; i >= 0; i--) {
             e_is_int(e->raxis[i]->extent, &v);
             to[i] = e_int(c, rest % v);
@@ -166,17 +193,11 @@ static Expr *inline_load(Inline *u, Expr *e) {
     if (t->kind != TK_TE || e->kind) return e;
     Expr *r = map_geti(u->memo, (uint64_t)e->id + 1);
     if (r) return r;
-    int64_t before = u->terms;
-    u->terms = 0;
+    if (u->times * tensor_terms(c, t, 0) > UNROLL_MAX) return e;
     u->depth++;
     r = inline_expr(u, e_subst(c, t->body, t->rank, t->axis, e->a, NULL, NULL));
     u->depth--;
-    /* Reductions too large for every unit to repeat are better read from memory. */
-    if (r->flags & EF_REDUCE || u->terms > UNROLL_MAX) {
-        r = e;
-        u->terms = 0;
-    }
-    u->terms += before;
+    if (r->flags & EF_REDUCE) r = e;
     map_seti(u->memo, (uint64_t)e->id + 1, r);
     return r;
 }
@@ -184,8 +205,11 @@ static Expr *inline_load(Inline *u, Expr *e) {
 static Expr *inline_expr(Inline *u, Expr *e) {
     if (!(e->flags & (EF_LOAD | EF_REDUCE))) return e;
     if (e->op == E_REDUCE) {
-        int64_t n = reduce_size(e);
-        if (n >= 0) return unroll(u, e, n);
+        int64_t n = reduce_size(e), times = u->times;
+        if (n < 0 || n * times > UNROLL_MAX) return e;
+        if (n) u->times *= n;
+        e = unroll(u, e, n);
+        u->times = times;
         return e;
     }
     Expr *small[MAX_RANK], **a = e->n <= MAX_RANK ? small : NEWN(u->c->a, Expr *, e->n);
@@ -208,6 +232,6 @@ static Expr *inline_expr(Inline *u, Expr *e) {
 Expr *tensor_at(Cx *c, Tensor *t, Expr **idx) {
     Expr *e = e_load(c, t, idx);
     if (e->op != E_LOAD) return e;
-    Inline u = {c, map_new(c->a), 0, 0};
+    Inline u = {c, map_new(c->a), 0, 1};
     return inline_expr(&u, e);
 }

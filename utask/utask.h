@@ -40,6 +40,7 @@ struct Tensor {
     const char *name, *path;  /* ONNX value name; node path */
     Axis *axis[MAX_RANK];  /* TK_TE */
     Expr *body;            /* TK_TE: of dtype `dtype` */
+    int terms;             /* TK_TE: 1 + what tree.c finds an element to take; 0: not yet known */
     Tensor *base;          /* TK_VIEW */
     const Const *data;     /* TK_CONST */
     Expr **elem;           /* uniform values of all elements in row-major order, or NULL */
@@ -69,6 +70,7 @@ typedef struct LoopSym { Sym *sym; Expr *init, *next; } LoopSym;      /* uniform
 typedef struct LoopCarry { /* tensor carried value */
     Tensor *phi, *init, *next;
     bool inplace;          /* next is phi's buffer, changed in part: Stmt.op.at */
+    bool push;             /* a sequence that grows in its buffer; the first step copies init there */
 } LoopCarry;
 typedef struct LoopScan { Tensor *elem, *out; } LoopScan;             /* elem per trip, stacked */
 typedef struct JoinSym { Sym *sym; Expr *arm[2]; } JoinSym;

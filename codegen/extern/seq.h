@@ -1,9 +1,10 @@
 /* seq.h: a sequence of tensors packed in one piece of memory, the blob (after extern.h).
  *
- *   header    64 bytes: number of items, bytes used, element dtype, slots in the table
+ *   header    64 bytes: number of items, bytes used, element dtype, slots in the table, its place
  *   table     one slot of 128 bytes an item: where its data is, its size, rank and dims
- *   payload   the items' data, each 64-byte aligned
+ *   payload   the items' data, each 64-byte aligned, in any order
  *
+ * The table follows the header until seq_push outgrows it and puts a larger one behind the payload.
  * The blob itself is 64-byte aligned and holds offsets only, so it can be copied as bytes. A NULL
  * blob is an empty sequence.
  */
@@ -11,7 +12,7 @@
 #define BX_SEQ_H
 
 typedef struct bx_seq_head {
-    int64_t count, used, dtype, slots, pad[4];
+    int64_t count, used, dtype, slots, table, pad[3];
 } bx_seq_head;
 typedef struct bx_seq_slot {
     int64_t offset, bytes, rank, dim[BX_RANK], pad;
@@ -35,7 +36,7 @@ static inline int bx_seq_dtype(const void *blob) {
     return blob ? (int)((const bx_seq_head *)blob)->dtype : 0;
 }
 static inline const bx_seq_slot *bx_seq_slots(const void *blob) {
-    return (const bx_seq_slot *)((const bx_seq_head *)blob + 1);
+    return (const bx_seq_slot *)((const char *)blob + ((const bx_seq_head *)blob)->table);
 }
 /* Item i, 0 <= i < count: a tensor whose data lies in the blob. */
 static inline bx_tensor bx_seq_item(const void *blob, int64_t i) {
@@ -54,11 +55,12 @@ static inline void bx_seq_init(void *blob, int dtype, int64_t slots) {
     h->used = bx_seq_size_for(slots, 0);
     h->dtype = dtype;
     h->slots = slots;
+    h->table = (int64_t)sizeof *h;
 }
 /* Appends a copy of t; a slot and the bytes must be free. An empty sequence takes t's dtype. */
 static inline void bx_seq_append(void *blob, const bx_tensor *t) {
     bx_seq_head *h = blob;
-    bx_seq_slot *s = (bx_seq_slot *)(h + 1) + h->count;
+    bx_seq_slot *s = (bx_seq_slot *)((char *)blob + h->table) + h->count;
     memset(s, 0, sizeof *s);
     s->offset = h->used;
     s->bytes = bx_seq_bytes_of(t);
@@ -136,6 +138,37 @@ static inline int bx_seq_insert(const bx_tensor *in, const int64_t *param, bx_te
     bx_seq_append_items(out[0].data, in[0].data, 0, at);
     bx_seq_append(out[0].data, &in[1]);
     bx_seq_append_items(out[0].data, in[0].data, at, n);
+    return 0;
+}
+
+/* As seq_insert, where out may be in[0]'s memory: then the items stay where they are, and appending
+ * costs as much as the item, however long the sequence is. */
+static inline int bx_seq_push_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+                                   int64_t *bytes) {
+    const bx_seq_head *h = in[0].data;
+    int64_t n = bx_seq_count(h);
+    (void)sym;
+    if (param[0] < -n || param[0] > n) return 1;
+    if (n && bx_seq_dtype(h) != in[1].dtype) return 1;
+    bytes[0] = bx_seq_used(h) + bx_seq_round(bx_seq_bytes_of(&in[1]));
+    if (!h || n == h->slots) bytes[0] += (2 * n + 8) * (int64_t)sizeof(bx_seq_slot);
+    return 0;
+}
+static inline int bx_seq_push(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+                              void *scratch) {
+    bx_seq_head *h = out[0].data;
+    if (in[0].data != out[0].data) return bx_seq_insert(in, param, out, scratch);
+    int64_t n = h->count, at = param[0] < 0 ? param[0] + n : param[0];
+    if (n == h->slots) {
+        memcpy((char *)h + h->used, bx_seq_slots(h), (size_t)n * sizeof(bx_seq_slot));
+        h->table = h->used;
+        h->slots = 2 * n + 8;
+        h->used += h->slots * (int64_t)sizeof(bx_seq_slot);
+    }
+    bx_seq_append(h, &in[1]);
+    bx_seq_slot *s = (bx_seq_slot *)((char *)h + h->table), last = s[n];
+    memmove(s + at + 1, s + at, (size_t)(n - at) * sizeof *s);
+    s[at] = last;
     return 0;
 }
 
@@ -238,7 +271,7 @@ static inline int bx_seq_split(const bx_tensor *in, const int64_t *param, bx_ten
         bx_tensor t = bx_seq_piece(in, param, i, from);
         int64_t length = t.dim[axis], row = length * inner;
         bx_seq_head *h = out[0].data;
-        bx_seq_slot *s = (bx_seq_slot *)(h + 1) + i;
+        bx_seq_slot *s = (bx_seq_slot *)((char *)h + h->table) + i;
         memset(s, 0, sizeof *s);
         s->offset = h->used;
         s->bytes = bx_seq_bytes_of(&t);

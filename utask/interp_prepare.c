@@ -1,0 +1,337 @@
+/* interp_prepare.c: a Program as the interpreter runs it: compiled expressions, and after which statement
+ * each tensor is no longer needed.
+ *
+ * The uniform results of a Code are asked for in the order in which interp.c reads them. */
+#include "utask/interp.h"
+#include <limits.h>
+#include <stdlib.h>
+
+/* Where the uniform expressions of a tensor's dims go: rank_e, dim and all alternatives. */
+typedef struct Exprs {
+    Pool *pool;
+    Expr **p;
+    int n, cap;
+} Exprs;
+
+static void push(Exprs *v, Expr *e) {
+    if (v->n == v->cap) {
+        int cap = v->cap ? v->cap * 2 : 16;
+        Expr **p = pool_alloc(v->pool, sizeof *p * (size_t)cap);
+        if (v->n) memcpy(p, v->p, sizeof *p * (size_t)v->n);
+        v->p = p;
+        v->cap = cap;
+    }
+    v->p[v->n++] = e;
+}
+
+static void push_dims(Exprs *v, const Tensor *t) {
+    if (t->blob) return;
+    if (t->rank >= 0) {
+        for (int i = 0; i < t->rank; i++) push(v, t->dim[i]);
+        return;
+    }
+    push(v, t->rank_e);
+    for (int i = 0; i < MAX_RANK; i++) push(v, t->dim[i]);
+    for (int r = 0; r <= MAX_RANK; r++)
+        for (int i = 0; t->alt[r] && i < r; i++) push(v, t->alt[r][i]);
+}
+
+/* ---- preparation -------------------------------------------------------------------------- */
+typedef struct Level { /* one Seq being prepared */
+    struct Level *up;
+    int id, at;
+} Level;
+typedef struct Prep {
+    Interp *it;
+    int nseq;
+    int *owner,
+        *last; /* by tensor id: Seq that defines it (0: none), last statement that uses it */
+    const Tensor **own;
+    int nown, own_cap;
+} Prep;
+
+static void use(Prep *p, Level *l, const Tensor *t) {
+    if (!t) return;
+    t = tensor_root(t);
+    int owner = p->owner[t->id];
+    if (!owner) return;
+    while (l && l->id != owner) l = l->up;
+    if (!l) die("tensor %d is used outside of where it is defined", t->id);
+    if (p->last[t->id] != INT_MAX) p->last[t->id] = l->at;
+}
+
+/* A use at the end of the Seq of level l (its own tensors are then released with the Seq). */
+static void use_end(Prep *p, Level *l, const Tensor *t) {
+    if (!t) return;
+    use(p, l, t);
+    t = tensor_root(t);
+    if (p->owner[t->id] == l->id) p->last[t->id] = INT_MAX;
+}
+
+static void use_code(Prep *p, Level *l, const Code *k) {
+    for (int i = 0; k && i < k->nslot; i++) use(p, l, k->slot[i]);
+}
+
+static void own(Prep *p, Level *l, const Tensor *t) {
+    if (!t || t->kind == TK_CONST || t->kind == TK_INPUT || t->kind == TK_VIEW) return;
+    if (t->id >= p->it->ntensor) die("tensor id %d is out of range", t->id);
+    if (p->owner[t->id]) die("tensor %d is defined twice", t->id);
+    p->owner[t->id] = l->id;
+    p->last[t->id] = l->at;
+    if (p->nown == p->own_cap) {
+        int cap = p->own_cap ? p->own_cap * 2 : 64;
+        const Tensor **q = pool_alloc(&p->it->pool, sizeof *q * (size_t)cap);
+        if (p->nown) memcpy(q, p->own, sizeof *q * (size_t)p->nown);
+        p->own = q;
+        p->own_cap = cap;
+    }
+    p->own[p->nown++] = t;
+}
+
+static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner,
+                        int arm, const IFunc *fn);
+
+/* What q defines, functions that hang on it left out; returns how deep it is nested. With `f` without
+ * lists, only counts. */
+static void own_tensor_of(IFunc *f, const Tensor *t) {
+    if (t->kind == TK_CONST || t->kind == TK_INPUT || t->kind == TK_VIEW) return;
+    if (f->t) f->t[f->nt] = t;
+    f->nt++;
+}
+static void own_sym_of(IFunc *f, const Sym *s) {
+    if (f->s) f->s[f->ns] = s;
+    f->ns++;
+}
+static int own_values(IFunc *f, const Seq *q) {
+    int deep = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        int d = 0;
+        switch (s->kind) {
+        case S_LET: own_sym_of(f, s->let.sym); break;
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++) own_tensor_of(f, s->op.t[k]);
+            break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nout; k++) own_tensor_of(f, s->ext.out[k]);
+            for (int k = 0; k < s->ext.nsym; k++) own_sym_of(f, s->ext.sym[k]);
+            break;
+        case S_LOOP:
+            if (s->loop.iter) own_sym_of(f, s->loop.iter);
+            for (int k = 0; k < s->loop.syms.n; k++) own_sym_of(f, s->loop.syms.p[k].sym);
+            for (int k = 0; k < s->loop.carry.n; k++) own_tensor_of(f, s->loop.carry.p[k].phi);
+            for (int k = 0; k < s->loop.scan.n; k++) own_tensor_of(f, s->loop.scan.p[k].out);
+            d = own_values(f, s->loop.body);
+            break;
+        case S_BRANCH:
+            for (int k = 0; k < s->br.syms.n; k++) own_sym_of(f, s->br.syms.p[k].sym);
+            for (int k = 0; k < s->br.joins.n; k++) own_tensor_of(f, s->br.joins.p[k].out);
+            for (int k = 0; k < 2; k++) {
+                int n = own_values(f, s->br.arm[k]);
+                if (n > d) d = n;
+            }
+            break;
+        case S_CALL:
+            for (int k = 0; k < s->call.f->nout; k++) own_tensor_of(f, s->call.out[k]);
+            for (int k = 0; k < s->call.f->nret; k++) own_sym_of(f, s->call.ret[k]);
+            break;
+        default: break;
+        }
+        if (d > deep) deep = d;
+    }
+    return deep + 1;
+}
+
+static IFunc *ifunc_new(Prep *p, const Func *f) {
+    Pool *pool = &p->it->pool;
+    IFunc *r = pool_alloc(pool, sizeof *r);
+    r->f = f;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) {
+            r->t = pool_alloc(pool, sizeof *r->t * (size_t)(r->nt + 1));
+            r->s = pool_alloc(pool, sizeof *r->s * (size_t)(r->ns + 1));
+        }
+        r->nt = r->ns = 0;
+        for (int i = 0; i < f->narg; i++) own_tensor_of(r, f->arg[i]);
+        for (int i = 0; i < f->nsym; i++) own_sym_of(r, f->sym[i]);
+        int deep = own_values(r, f->body);
+        if (deep > p->it->nesting) p->it->nesting = deep;
+    }
+    return p->it->func[f->id] = r;
+}
+
+static void prepare_call(Prep *p, Level *l, const Stmt *s, Step *o) {
+    Pool *pool = &p->it->pool;
+    const Func *f = s->call.f;
+    o->pre = code_compile(pool, NULL, f->nsym, s->call.sym);
+    use_code(p, l, o->pre);
+    for (int i = 0; i < f->narg; i++) use(p, l, s->call.arg[i]);
+    for (int i = 0; i < s->call.nfunc; i++) ifunc_new(p, s->call.func[i]);
+    for (int i = 0; i < s->call.nfunc; i++) {
+        const Func *g = s->call.func[i];
+        IFunc *k = p->it->func[g->id];
+        k->ret = code_compile(pool, NULL, g->nret, g->ret);
+        prepare_seq(p, l, g->body, &k->body, NULL, 0, k);
+    }
+    for (int i = 0; i < f->nout; i++) own(p, l, s->call.out[i]);
+}
+
+static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
+    Pool *pool = &p->it->pool;
+    Exprs e = {.pool = pool};
+    o->s = s;
+    switch (s->kind) {
+    case S_LET: o->pre = code_compile(pool, NULL, 1, &s->let.e); break;
+    case S_CHECK: o->pre = code_compile(pool, NULL, 1, &s->check.cond); break;
+    case S_OP:
+        o->op = pool_alloc(pool, sizeof *o->op * (size_t)s->op.n);
+        for (int i = 0; i < s->op.n; i++) {
+            const Tensor *t = s->op.t[i];
+            if (t->fused) continue;
+            o->op[i] = code_compile(pool, t, 0, NULL);
+            use_code(p, l, o->op[i]);
+            own(p, l, t);
+        }
+        break;
+    case S_EXTERN:
+        for (int i = 0; i < s->ext.nparam; i++) push(&e, s->ext.param[i]);
+        for (int i = 0; i < s->ext.nin; i++)
+            if (s->ext.in[i]) push_dims(&e, s->ext.in[i]);
+        o->pre = code_compile(pool, NULL, e.n, e.p);
+        e.n = 0;
+        for (int i = 0; i < s->ext.nout; i++) push_dims(&e, s->ext.out[i]);
+        o->post = code_compile(pool, NULL, e.n, e.p);
+        for (int i = 0; i < s->ext.nin; i++) use(p, l, s->ext.in[i]);
+        for (int i = 0; i < s->ext.nout; i++) own(p, l, s->ext.out[i]);
+        break;
+    case S_LOOP:
+        push(&e, s->loop.trips);
+        push(&e, s->loop.cond0);
+        for (int i = 0; i < s->loop.syms.n; i++) push(&e, s->loop.syms.p[i].init);
+        o->pre = code_compile(pool, NULL, e.n, e.p);
+        e.n = 0;
+        push(&e, s->loop.cond_next);
+        for (int i = 0; i < s->loop.syms.n; i++) push(&e, s->loop.syms.p[i].next);
+        for (int i = 0; i < s->loop.scan.n; i++) push_dims(&e, s->loop.scan.p[i].elem);
+        o->post = code_compile(pool, NULL, e.n, e.p);
+        use_code(p, l, o->pre);
+        for (int i = 0; i < s->loop.carry.n; i++) {
+            use(p, l, s->loop.carry.p[i].init);
+            own(p, l, s->loop.carry.p[i].phi);
+        }
+        prepare_seq(p, l, s->loop.body, &o->body[0], o, 0, NULL);
+        for (int i = 0; i < s->loop.scan.n; i++) own(p, l, s->loop.scan.p[i].out);
+        return;
+    case S_BRANCH:
+        o->pre = code_compile(pool, NULL, 1, &s->br.cond);
+        use_code(p, l, o->pre);
+        for (int k = 0; k < 2; k++) {
+            e.n = 0;
+            for (int i = 0; i < s->br.syms.n; i++) push(&e, s->br.syms.p[i].arm[k]);
+            o->arm[k] = code_compile(pool, NULL, e.n, e.p);
+            prepare_seq(p, l, s->br.arm[k], &o->body[k], o, k, NULL);
+        }
+        for (int i = 0; i < s->br.joins.n; i++) own(p, l, s->br.joins.p[i].out);
+        return;
+    case S_CALL: prepare_call(p, l, s, o); return;
+    case S_BARRIER: case S_COUNT: break;
+    }
+    use_code(p, l, o->pre);
+    use_code(p, l, o->post);
+}
+
+/* What `o`, the owner of the Seq of level l, reads at its end. */
+static void prepare_end(Prep *p, Level *l, const Step *o, int arm) {
+    const Stmt *s = o->s;
+    const Code *k = s->kind == S_LOOP ? o->post : o->arm[arm];
+    for (int i = 0; i < k->nslot; i++) use_end(p, l, k->slot[i]);
+    if (s->kind == S_LOOP) {
+        for (int i = 0; i < s->loop.carry.n; i++) use_end(p, l, s->loop.carry.p[i].next);
+        for (int i = 0; i < s->loop.scan.n; i++) use_end(p, l, s->loop.scan.p[i].elem);
+    } else
+        for (int i = 0; i < s->br.joins.n; i++) use_end(p, l, s->br.joins.p[i].arm[arm]);
+}
+
+static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner,
+                        int arm, const IFunc *fn) {
+    if (!seq) return;
+    Pool *pool = &p->it->pool;
+    Level l = {up, ++p->nseq, 0};
+    int n = seq->s.n;
+    out->p = pool_alloc(pool, sizeof *out->p * (size_t)(n + 1));
+    out->n = n;
+    for (int i = 0; fn && i < fn->f->narg; i++) own(p, &l, fn->f->arg[i]);
+    for (l.at = 0; l.at < n; l.at++) prepare_step(p, &l, seq->s.p[l.at], &out->p[l.at]);
+    if (owner)
+        prepare_end(p, &l, owner, arm);
+    else if (fn) {
+        for (int i = 0; i < fn->ret->nslot; i++) use_end(p, &l, fn->ret->slot[i]);
+        for (int i = 0; i < fn->f->nout; i++) use_end(p, &l, fn->f->out[i]);
+    } else {
+        const Program *g = p->it->p;
+        for (int i = 0; i < p->it->out->nslot; i++) use_end(p, &l, p->it->out->slot[i]);
+        for (int i = 0; i < g->nout; i++) use_end(p, &l, g->out[i].t);
+    }
+    int mine = 0;
+    for (int i = 0; i < p->nown; i++) mine += p->owner[p->own[i]->id] == l.id;
+    out->own = pool_alloc(pool, sizeof *out->own * (size_t)(mine + 1));
+    /* The tensors of this Seq leave the list, so that it stays as short as the open Seqs need. */
+    int kept = 0;
+    for (int i = 0; i < p->nown; i++) {
+        const Tensor *t = p->own[i];
+        int last = p->last[t->id];
+        if (p->owner[t->id] != l.id) {
+            p->own[kept++] = t;
+            continue;
+        }
+        out->own[out->nown++] = t;
+        if (last < n) out->p[last].nfree++;
+    }
+    p->nown = kept;
+    for (int i = 0; i < n; i++) {
+        Step *s = &out->p[i];
+        s->free = pool_alloc(pool, sizeof *s->free * (size_t)(s->nfree + 1));
+        s->nfree = 0;
+    }
+    for (int i = 0; i < out->nown; i++) {
+        int last = p->last[out->own[i]->id];
+        if (last < n) out->p[last].free[out->p[last].nfree++] = out->own[i];
+    }
+}
+
+static void prepare(Interp *it) {
+    const Program *p = it->p;
+    it->nsym = p->nsym > p->cx->next_sym ? p->nsym : p->cx->next_sym;
+    it->ntensor = p->ntensor > p->cx->next_tensor ? p->ntensor : p->cx->next_tensor;
+    Exprs e = {.pool = &it->pool};
+    for (int i = 0; i < p->nout; i++) {
+        push(&e, p->out[i].has);
+        if (p->out[i].t) push_dims(&e, p->out[i].t);
+    }
+    it->out = code_compile(&it->pool, NULL, e.n, e.p);
+    Prep prep = {.it = it};
+    prep.owner = pool_alloc(&it->pool, sizeof(int) * (size_t)(it->ntensor + 1));
+    prep.last = pool_alloc(&it->pool, sizeof(int) * (size_t)(it->ntensor + 1));
+    it->func = pool_alloc(&it->pool, sizeof *it->func * (size_t)(p->nfunc + 1));
+    prepare_seq(&prep, NULL, p->top, &it->top, NULL, 0, NULL);
+}
+
+Interp *interp_new(const Program *p) {
+    Interp *volatile it = calloc(1, sizeof *it);
+    jmp_buf fail;
+    if (!it) return NULL;
+    it->p = p;
+    it->pool.fail = &fail;
+    if (setjmp(fail)) {
+        interp_free(it);
+        return NULL;
+    }
+    prepare(it);
+    return it;
+}
+
+void interp_free(Interp *it) {
+    if (!it) return;
+    pool_free(&it->pool);
+    free(it);
+}
