@@ -121,7 +121,9 @@ def main():
 
     try:
         sound = audio.load(args.recording, RATE) if args.recording else audio.speech(RATE)
-    except (OSError, audio.WavError) as e:
+    except OSError as e:
+        sys.exit(f"demo: {e.filename}: {e.strerror}")
+    except audio.WavError as e:
         sys.exit(f"demo: {e}")
     x = audio.chunks(sound, RATE)
     print(f"recording   {args.recording or 'made by espeak-ng'}: {len(sound) / RATE:.1f} s, "
