@@ -109,9 +109,10 @@ static void choose(Dist *d, Stmt *s) {
         for (int i = 0; i < s->op.n; i++) score += d->friendly[s->op.t[i]->id] >> k & 1 ? 20 : 0;
         for (int i = 0; i < f.t.n; i++)
             if (part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part)) score += 1000;
-        /* More parts share better; an unknown size may be 1. */
+        /* More parts share better. */
         if (x->extent == d->favoured) score += 100;
-        score += !known ? 4 : n >= 256 ? 9 : n >= 64 ? 8 : n >= 16 ? 6 : n >= 4 ? 3 : 1;
+        score += n >= 256 ? 9 : n >= 64 ? 8 : n >= 16 ? 6 : n >= 4 ? 3 : 1;
+        if (!known) score = 4; /* it may be 1: then nothing would be shared */
         if (score >= best_score) best = x, best_score = score, grain = s->op.grain;
     }
     s->op.split = best;
