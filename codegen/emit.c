@@ -25,7 +25,6 @@ static const Target cpu_target = {
     .kernel = "BK_KERNEL void",
     .simd = "BK_SIMD",
     .contract = "BK_CONTRACT",
-    .accumulators = 16,
 };
 
 void extern_text(Emit *em, const char *file) {

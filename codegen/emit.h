@@ -16,7 +16,6 @@ typedef struct Target {
     const char *kernel;       /* qualifier of a micro-kernel */
     const char *simd;         /* in front of a loop over lanes */
     const char *contract;     /* first statement of a micro-kernel */
-    int accumulators;         /* vector registers for sums in a micro-kernel */
 } Target;
 
 typedef struct Emit {
@@ -102,7 +101,7 @@ void emit_group(Emit *em, Fn *kernel, Stmt *s);
 /* Stores every member at the current position of the axes. */
 void group_members(Group *g);
 /* Computes this unit's range [from, to) of the split axis; without one, only unit 0 goes on. */
-const char *group_range(Group *g);
+void group_range(Group *g);
 /* Opens the loop over axis x, this unit's range of it where it is the split one. */
 void group_loop(Group *g, Axis *x, const char *name);
 /* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;

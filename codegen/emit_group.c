@@ -89,17 +89,16 @@ void group_members(Group *g) {
     }
 }
 
-const char *group_range(Group *g) {
+void group_range(Group *g) {
     Fn *f = &g->f;
     if (!g->split) {
         fn_line(f, "if (unit != 0) return;");
-        return NULL;
+        return;
     }
     const char *n = fn_expr(f, g->split->extent), *grain = fn_expr(f, g->grain);
     fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);", n, grain);
     fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
     fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
-    return "from";
 }
 
 void group_loop(Group *g, Axis *x, const char *name) {

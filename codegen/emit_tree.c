@@ -219,7 +219,7 @@ static void emit_extern(Tree *x, Stmt *s) {
 static void emit_loop(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
-    Loop l = {s, x->loop, symbol_name(f, s->loop.iter)};
+    Loop l = {x->loop, symbol_name(f, s->loop.iter)};
     int id = x->next_id++;
     tree_declare_symbol(x, s->loop.iter);
     fn_line(f, "/* loop %s */", emit_comment(em, s->path));

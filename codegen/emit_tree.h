@@ -6,7 +6,6 @@
 #include "codegen/extern/table.h"
 
 typedef struct Loop {
-    Stmt *s;
     struct Loop *up;
     const char *counter;
 } Loop;

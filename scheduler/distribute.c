@@ -36,8 +36,7 @@ typedef struct Dist {
     int crossings;        /* groups that read what other units wrote */
 } Dist;
 
-static const Part whole = {PART_WHOLE, 0, 0, NULL};
-static const Part solo = {PART_SOLO, 0, 0, NULL};
+const Part part_whole = {PART_WHOLE, 0, 0, NULL}, part_solo = {PART_SOLO, 0, 0, NULL};
 
 bool part_same(Part a, Part b) {
     return a.kind == b.kind && a.kind != PART_WHOLE && (a.kind == PART_SOLO || (a.dim == b.dim && a.extent == b.extent && a.grain == b.grain));
@@ -46,10 +45,10 @@ bool part_same(Part a, Part b) {
 /* The dimension of t that the member's split axis runs along: members are written at their own axes. */
 Part part_written(const Stmt *s) {
     const Tensor *lead = s->op.t[0];
-    if (!s->op.split) return solo;
+    if (!s->op.split) return part_solo;
     for (int d = 0; d < lead->rank; d++)
         if (lead->axis[d] == s->op.split) return (Part){PART_SPLIT, d, s->op.grain, s->op.split->extent};
-    return whole;
+    return part_whole;
 }
 
 typedef struct ReadScan {
@@ -71,10 +70,10 @@ static void read_load(void *user, Expr *e) {
 }
 
 Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
-    if (!s->op.split) return solo;
+    if (!s->op.split) return part_solo;
     ReadScan r = {t, s->op.split, -2};
     for (int i = 0; i < s->op.n; i++) e_each_load(c, s->op.t[i]->body, read_load, &r);
-    return r.dim < 0 ? whole : (Part){PART_SPLIT, r.dim, s->op.grain, s->op.split->extent};
+    return r.dim < 0 ? part_whole : (Part){PART_SPLIT, r.dim, s->op.grain, s->op.split->extent};
 }
 
 /* ---- choosing ------------------------------------------------------------------------------------------- */
@@ -199,7 +198,7 @@ static void walk(Dist *d, Seq *q) {
         switch (s->kind) {
         case S_OP: choose(d, s); break;
         case S_EXTERN:
-            for (int k = 0; k < s->ext.nout; k++) d->owner[s->ext.out[k]->id] = (Owner){true, solo};
+            for (int k = 0; k < s->ext.nout; k++) d->owner[s->ext.out[k]->id] = (Owner){true, part_solo};
             break;
         case S_BRANCH:
             walk(d, s->br.arm[0]);

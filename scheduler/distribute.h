@@ -17,6 +17,7 @@ typedef struct Part {
     const Expr *extent;
 } Part;
 
+extern const Part part_whole, part_solo;
 /* Both touch the same elements in each unit: no barrier is needed between them. */
 bool part_same(Part a, Part b);
 /* What a group writes of its members, and reads of tensor t (a tensor with storage). */

@@ -249,11 +249,7 @@ static void reads_own(void *user, Expr *e) {
     for (int i = 0; i < k->g->op.n; i++) {
         if (storage_of(e->t) != k->g->op.t[i]) continue;
         k->related = true;
-        if (e->kind || e->t != k->g->op.t[i]) k->bad = true;
-        for (int d = 0; d < k->t->rank && !e->kind; d++) {
-            bool own = e->a[d]->op == E_AXIS && e->a[d]->axis == k->t->axis[d];
-            if (!own && !e_is_ival(k->t->dim[d], 1)) k->bad = true;
-        }
+        if (!load_is_own(e, k->g->op.t[i], k->t)) k->bad = true; /* a view of it never is */
     }
 }
 

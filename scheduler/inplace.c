@@ -62,15 +62,6 @@ static bool fixed_axes(const Tensor *t, Expr *cond, Expr **at) {
     return false;
 }
 
-static bool own_position(const Tensor *t, const Expr *e, const Tensor *phi) {
-    if (e->op != E_LOAD || e->t != phi || e->kind) return false;
-    for (int d = 0; d < t->rank; d++) {
-        bool own = e->a[d]->op == E_AXIS && e->a[d]->axis == t->axis[d];
-        if (!own && !e_is_ival(t->dim[d], 1)) return false;
-    }
-    return true;
-}
-
 static Stmt *statement_of(const Seq *q, const Tensor *t) {
     for (int i = 0; i < q->s.n; i++)
         if (q->s.p[i]->kind == S_OP && q->s.p[i]->op.n == 1 && q->s.p[i]->op.t[0] == t) return q->s.p[i];
@@ -84,7 +75,7 @@ static void try_carry(Program *p, Stmt *loop, LoopCarry *k) {
     for (int d = 0; d < phi->rank; d++)
         if (loop_varies(loop, phi->dim[d]) || phi->dim[d] != t->dim[d]) return;
     Expr *at[MAX_RANK] = {NULL}, *to[MAX_RANK];
-    if (!own_position(t, t->body->a[2], phi) || !fixed_axes(t, t->body->a[0], at)) return;
+    if (!load_is_own(t->body->a[2], phi, t) || !fixed_axes(t, t->body->a[0], at)) return;
     Stmt *s = statement_of(loop->loop.body, t);
     if (!s || uses_in(c, loop->loop.body, phi) != 1) return;
     for (int i = 0; i < loop->loop.carry.n; i++)

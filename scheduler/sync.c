@@ -42,14 +42,12 @@ typedef struct Sync {
     struct ResultPart **result; /* by function id: of each result */
 } Sync;
 
-static const Part whole = {PART_WHOLE, 0, 0, NULL};
-static const Part solo = {PART_SOLO, 0, 0, NULL};
 
 /* ---- accesses -------------------------------------------------------------------------------------------- */
 static void touch(Sync *x, Tensor *t, bool write, Part part) {
     if (!t) return;
     if (t->kind == TK_VIEW) {
-        touch(x, t->base, write, part.kind == PART_SOLO ? part : whole);
+        touch(x, t->base, write, part.kind == PART_SOLO ? part : part_whole);
         return;
     }
     Mem *m = mem_of(t);
@@ -122,7 +120,7 @@ static void order(Sync *x, Seq *q, int *at) {
     x->now.n = 0;
 }
 
-static void touch_load(void *user, Expr *e) { touch(user, e->t, false, whole); }
+static void touch_load(void *user, Expr *e) { touch(user, e->t, false, part_whole); }
 static void touch_expr(Sync *x, Expr *e) {
     if (e && (e->flags & EF_LOAD)) e_each_load(x->c, e, touch_load, x);
 }
@@ -191,8 +189,8 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < s->loop.scan.n; i++) note_bump(x, s->loop.scan.p[i].out);
     for (int i = 0; i < s->loop.carry.n; i++)
         if (s->loop.carry.p[i].inplace) {
-            touch(x, s->loop.carry.p[i].init, false, whole);
-            touch(x, s->loop.carry.p[i].phi, true, whole);
+            touch(x, s->loop.carry.p[i].init, false, part_whole);
+            touch(x, s->loop.carry.p[i].phi, true, part_whole);
             s->loop.copies = true;
         }
     order(x, q, at);
@@ -281,7 +279,7 @@ typedef struct Captures {
 static void capture(Captures *k, Tensor *t) {
     while (t && t->kind == TK_VIEW) t = t->base;
     for (const Seq *q = k->from; t && q; q = q->parent)
-        if (q == t->seq) touch(k->x, t, false, whole);
+        if (q == t->seq) touch(k->x, t, false, part_whole);
 }
 static void capture_load(void *user, Expr *e) { capture(user, e->t); }
 static void capture_expr(Captures *k, Expr *e) {
@@ -339,10 +337,10 @@ typedef struct Results {
 static void meet(Results *r, int i, Part p) {
     ResultPart *k = &r->part[i];
     bool plain = p.kind != PART_SPLIT || expr_visible(p.extent, r->f->body->parent); /* the same in each call */
-    if (!plain) p = whole;
+    if (!plain) p = part_whole;
     if (!k->set) *k = (ResultPart){true, p};
     else if (k->part.kind == PART_WHOLE || part_same(k->part, p)) return;
-    else k->part = whole;
+    else k->part = part_whole;
     r->changed = true;
 }
 
@@ -357,7 +355,7 @@ static int result_of(const Results *r, const Tensor *t) {
 
 static void used_whole(Results *r, const Tensor *t) {
     int i = result_of(r, t);
-    if (i >= 0) meet(r, i, whole);
+    if (i >= 0) meet(r, i, part_whole);
 }
 static void result_load(void *user, Expr *e) {
     Results *r = user;
@@ -365,7 +363,7 @@ static void result_load(void *user, Expr *e) {
     if (i < 0) return;
     for (int k = 0; r->s && k < r->s->op.n; k++)
         if (r->s->op.t[k] == e->t) return; /* members are read at their own positions */
-    meet(r, i, r->s && e->t->kind != TK_VIEW ? part_read(r->x->c, r->s, e->t) : whole);
+    meet(r, i, r->s && e->t->kind != TK_VIEW ? part_read(r->x->c, r->s, e->t) : part_whole);
 }
 static void result_expr(Results *r, Expr *e) {
     if (e && (e->flags & EF_LOAD)) e_each_load(r->x->c, e, result_load, r);
@@ -438,11 +436,11 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     const Func *f = s->call.f;
     Captures k = {x, q};
     if (s->call.nfunc && !x->result[f->id]) result_parts(x, s);
-    for (int i = 0; i < f->narg; i++) touch(x, s->call.arg[i], false, whole);
+    for (int i = 0; i < f->narg; i++) touch(x, s->call.arg[i], false, part_whole);
     for (int i = 0; i < s->call.nfunc; i++) capture_seq(&k, s->call.func[i]->body);
     for (int i = 0; i < f->nout; i++) {
         const ResultPart *p = &x->result[f->id][i];
-        touch(x, s->call.out[i], true, f->room[i] && p->set ? p->part : whole);
+        touch(x, s->call.out[i], true, f->room[i] && p->set ? p->part : part_whole);
         note_bump(x, s->call.out[i]);
     }
     order(x, q, at);
@@ -473,9 +471,9 @@ static void walk(Sync *x, Seq *q) {
             break;
         }
         case S_EXTERN: /* planned by every unit from the inputs, run by unit 0 */
-            for (int k = 0; k < s->ext.nin; k++) touch(x, s->ext.in[k], false, s->ext.row->plan ? whole : solo);
+            for (int k = 0; k < s->ext.nin; k++) touch(x, s->ext.in[k], false, s->ext.row->plan ? part_whole : part_solo);
             for (int k = 0; k < s->ext.nout; k++) {
-                touch(x, s->ext.out[k], true, solo);
+                touch(x, s->ext.out[k], true, part_solo);
                 note_bump(x, s->ext.out[k]);
             }
             if (s->ext.row->plan) /* scratch comes from the arena */

@@ -468,7 +468,6 @@ static void carry_sym(Lower *L, Stmt *loop, Sym *s, Expr *init, Expr *next) {
 
 /* Connects a confirmed carried value: in the body's Seq. */
 static void carry_finish(Lower *L, Stmt *loop, Carried *k, Val *next) {
-    Cx *c = L->cx;
     Val *init = k->init;
     if (init->kind == VT_OPTIONAL) {
         carry_sym(L, loop, k->has_sym, init->has, next->has);
@@ -485,7 +484,6 @@ static void carry_finish(Lower *L, Stmt *loop, Carried *k, Val *next) {
     if (k->phi->t == init->t) return; /* loop-invariant */
     carry_sym(L, loop, k->rank_sym, rank_expr(L, init->t), rank_expr(L, next->t));
     for (int i = 0; i < MAX_RANK; i++) carry_sym(L, loop, k->dim_sym[i], init->t->dim[i], next->t->dim[i]);
-    (void)c;
     LoopCarry m = {.phi = k->phi->t, .init = init->t, .next = own_tensor(L, next->t)};
     vec_push(L->a, &loop->loop.carry, m);
 }

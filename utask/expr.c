@@ -526,18 +526,16 @@ bool e_is_ival(const Expr *e, int64_t v) {
 
 bool e_has_axis(const Expr *e) { return e->flags & EF_AXIS; }
 
-static bool uses_axis(Cx *c, const Expr *e, const Axis *x) {
-    (void)c;
+bool e_uses_axis(const Expr *e, const Axis *x) {
     if (!(e->flags & EF_AXIS)) return false;
     if (e->op == E_AXIS) return e->axis == x;
     if (e->op == E_REDUCE)
         for (int i = 0; i < e->naxis; i++)
             if (e->raxis[i] == x) return false;
     for (int i = 0; i < e->n; i++)
-        if (uses_axis(c, e->a[i], x)) return true;
+        if (e_uses_axis(e->a[i], x)) return true;
     return false;
 }
-bool e_uses_axis(const Expr *e, const Axis *x) { return uses_axis(NULL, e, x); }
 
 /* ---- substitution and walks ------------------------------------------------------------------------ */
 typedef struct ExprMemo {

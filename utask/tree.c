@@ -36,6 +36,15 @@ Expr *tensor_count(Cx *c, const Tensor *t) {
     return n;
 }
 
+bool load_is_own(const Expr *load, const Tensor *t, const Tensor *domain) {
+    if (load->op != E_LOAD || load->t != t || load->kind) return false;
+    for (int d = 0; d < domain->rank; d++) {
+        bool own = load->a[d]->op == E_AXIS && load->a[d]->axis == domain->axis[d];
+        if (!own && !e_is_ival(domain->dim[d], 1)) return false;
+    }
+    return true;
+}
+
 bool expr_visible(const Expr *e, const Seq *from) {
     if (!(e->flags & EF_SYM)) return true;
     if (e->op == E_SYM) {

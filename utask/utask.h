@@ -192,6 +192,8 @@ Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
 Expr *tensor_count(Cx *c, const Tensor *t); /* product of dims */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
 bool loop_varies(const Stmt *loop, const Expr *e); /* uses a carried symbol or the counter of the loop */
+/* The load reads t's element at the position of `domain`'s own axes; the two have equal dims. */
+bool load_is_own(const Expr *load, const Tensor *t, const Tensor *domain);
 /* The tensor's element at idx, with virtual definitions (elem, const data, cheap TE bodies)
  * substituted: loads that remain are of tensors with storage. */
 Expr *tensor_at(Cx *c, Tensor *t, Expr **idx);
