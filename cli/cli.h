@@ -17,6 +17,7 @@ typedef struct Cli {
     int narg; /* what is left beside options */
     const char **arg;
     const char *target, *cpu, *output, *emit;
+    const char *schedule;
     bool tune, json, verbose, help, version;
     int threads, jobs;
     int64_t max_iterations, stack_depth;

@@ -52,7 +52,9 @@ braid_options cli_options(const Cli *c, braid_fold *fold) {
                            .cpu = c->cpu,
                            .fold = c->nscan || c->ncarry ? fold : NULL,
                            .emit_path = c->emit,
-                           .tune = c->tune};
+                           .tune = c->tune,
+                           .schedule = c->schedule,
+                           .threads = c->threads};
 }
 
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {

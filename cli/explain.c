@@ -165,7 +165,7 @@ static bool explain(Work *w, const Cli *c) {
 
 int cmd_explain(const Cli *c) {
     Work w = {0};
-    w.o = (CompileOptions){.target = c->target ? c->target : "cpu", .cpu = c->cpu};
+    w.o = (CompileOptions){.target = c->target ? c->target : "cpu", .cpu = c->cpu, .schedule = c->schedule, .units = c->threads};
     if (strcmp(w.o.target, "cpu") != 0 && strcmp(w.o.target, "interp") != 0)
         return cli_usage("target '%s' is not available in this build", w.o.target);
     if (c->nscan || c->ncarry) {

@@ -13,6 +13,7 @@ typedef enum Action {
     SET_OUTPUT,
     SET_EMIT,
     SET_TUNE,
+    SET_SCHEDULE,
     SET_JSON,
     SET_VERBOSE,
     SET_HELP,
@@ -43,11 +44,13 @@ static const struct Option {
     {"--cpu", "NAME", ALL & ~OPS, SET_CPU, "instruction set, as -march names it (this machine's)"},
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
     {"--tune", NULL, COMPILE, SET_TUNE, "measure candidates while compiling"},
+    {"--schedule", "NAME=on|off,...", ALL & ~OPS, SET_SCHEDULE,
+     "force transformations, for diagnosis (explain names them)"},
     {"--scan", "INPUT[:AXIS]", COMPILE | RUN | BENCH | EXPLAIN, ADD_SCAN,
      "put the model in a loop over this axis (0) of INPUT"},
     {"--carry", "INPUT=OUTPUT", COMPILE | RUN | BENCH | EXPLAIN, ADD_CARRY,
      "in that loop, OUTPUT is the next step's INPUT"},
-    {"--threads", "N", RUN | TEST | BENCH, SET_THREADS, "threads of a run"},
+    {"--threads", "N", ALL & ~OPS, SET_THREADS, "threads of a run, and to schedule for"},
     {"--max-iterations", "N", RUN | TEST | BENCH, SET_MAX_ITERATIONS,
      "a loop that makes more is stopped (2147483648)"},
     {"--stack-depth", "N", RUN | TEST | BENCH, SET_STACK_DEPTH,
@@ -146,6 +149,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_OUTPUT: c->output = v; break;
     case SET_EMIT: c->emit = v; break;
     case SET_TUNE: c->tune = true; break;
+    case SET_SCHEDULE: c->schedule = v; break;
     case SET_JSON: c->json = true; break;
     case SET_VERBOSE: c->verbose = true; break;
     case SET_HELP: c->help = true; break;

@@ -6,6 +6,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -88,6 +89,15 @@ int compile_vector_width(Diag *d, const CompileOptions *o) {
     if (run(argv, out, sizeof out))
         err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(), o->cpu ? o->cpu : "native");
     return strstr(out, "__AVX512F__") ? 16 : strstr(out, "__AVX2__") ? 8 : 4;
+}
+
+int compile_cpus(void) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+#endif
+    return n > 0 ? (int)n : 1;
 }
 
 static void copy_file(Diag *d, const char *from, const char *to) {

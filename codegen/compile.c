@@ -1,5 +1,6 @@
 /* compile.c: the compiler as a list of steps. */
 #include "codegen/compile.h"
+#include "scheduler/decide.h"
 #include "scheduler/distribute.h"
 #include "scheduler/memory.h"
 #include "scheduler/passes.h"
@@ -13,6 +14,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_dead_code(p);
     utask_verify(p);
     if (strcmp(o->target, "interp") == 0) return p; /* the oracle runs the plain tree */
+    p->schedule = schedule_new(p->cx, device_find(o->target), o->units ? o->units : compile_cpus(), o->schedule);
     pass_split_sum(p);
     pass_dead_code(p);
     pass_hoist(p);

@@ -12,6 +12,8 @@ typedef struct CompileOptions {
     const FoldSpec *fold;  /* the caller's loop to fold in, or NULL */
     const char *emit_path; /* where the caller writes the text as well, or NULL */
     bool tune;             /* measure candidates */
+    const char *schedule;  /* "NAME=on,NAME=off": transformations that are forced; NULL: none */
+    int units;             /* threads to schedule for; 0: all that this process may use */
 } CompileOptions;
 
 /* Imports and lowers the model. Everything returned lives in `a`. Raises on d. */
@@ -53,6 +55,9 @@ void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
 
 /* Weights beyond this many bytes stay a file beside the library, which maps it. */
 #define WEIGHTS_MAPPED ((size_t)64 << 20)
+
+/* CPUs that this process may use. */
+int compile_cpus(void);
 
 /* Float lanes of a vector on the processor that o names: 16, 8 or 4. */
 int compile_vector_width(Diag *d, const CompileOptions *o);

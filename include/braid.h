@@ -161,6 +161,9 @@ typedef struct braid_options {
     bool tune;             /* measure candidates while compiling */
     bool no_cache;         /* braid_load: compile anew, leave nothing behind */
     const char *cache_dir; /* NULL: $BRAID_CACHE, $XDG_CACHE_HOME/braid or ~/.cache/braid */
+    const char *schedule;  /* transformations of the scheduler forced on or off, "NAME=on,NAME=off", for
+                              tests and diagnosis (see `braid explain`); NULL: none. BRAID_USAGE: no such one */
+    int32_t threads;       /* to schedule for; 0: as many as this process may use */
 } braid_options;
 
 /* Compiles the ONNX model `model_path` to the shared library `library_path` (see braid_model.h).

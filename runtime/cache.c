@@ -48,7 +48,7 @@ static bool job_build(Job *j, const char *text_path, const char *so_path) {
 }
 
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c) {
-    *c = (CompileOptions){o->target, o->cpu, NULL, o->emit_path, o->tune};
+    *c = (CompileOptions){o->target, o->cpu, NULL, o->emit_path, o->tune, o->schedule, o->threads};
     if (!o->fold) return;
     *fold = (FoldSpec){.nscan = o->fold->scan_count,
                        .ncarry = o->fold->carry_count,
@@ -256,7 +256,7 @@ static bool cache_key(const char *model_path, const braid_options *o, char key[4
     h = hash_compiler(hash_build(hash_text(o->target, h)));
     h = hash_text(o->cpu, h);
     if (!o->cpu) h = hash_machine(h);
-    h = hash_int(o->tune, h);
+    h = hash_int(o->threads, hash_text(o->schedule, hash_int(o->tune, h)));
     if (o->fold) {
         h = hash_int(o->fold->scan_count, h);
         for (int i = 0; i < o->fold->scan_count; i++)

@@ -4,6 +4,8 @@
  * iteration number. An independent sum of products, T matrix-vector products in T iterations, becomes one
  * matrix-matrix product before the loop, with the iteration as one more axis. Only counted loops:
  * otherwise iterations that never happen would be computed. */
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
 #include "scheduler/passes.h"
 
 #define HOIST_BYTES ((int64_t)1 << 28) /* most memory that one hoisted tensor may take */
@@ -123,6 +125,9 @@ static void hoist_loop(Hoist *h, Seq *q, int *at) {
             n->op.n = 1;
             n->op.t = NEWN(h->a, Tensor *, 1);
             n->op.t[0] = x;
+            const Device *device = h->p->schedule->device;
+            double each = cost_group_ns(c, device, o, 1) * cost_size(trips);
+            if (!decide(h->p, X_HOIST, o, each, cost_group_ns(c, device, n, 1))) continue;
             vec_push(h->a, &q->s, n);
             memmove(q->s.p + *at + 1, q->s.p + *at, sizeof *q->s.p * (size_t)(q->s.n - 1 - *at));
             q->s.p[(*at)++] = n;

@@ -4,12 +4,14 @@
  *
  * So the pieces are read where they are: the concatenation needs neither memory nor, where other units made
  * the pieces, a synchronization of its own. */
+#include "scheduler/decide.h"
 #include "scheduler/passes.h"
 
 #define PIECES_MAX 8
 #define PIECE_MIN 8 /* a shorter sum is not worth a product of its own */
 
 typedef struct SplitSum {
+    Program *p;
     Cx *c;
     /* the load to replace: of t, at `at` along dim, by body */
     const Tensor *t;
@@ -100,12 +102,16 @@ static void walk(SplitSum *s, const Seq *q) {
         for (int k = 0; o->kind == S_OP && k < o->op.n; k++) {
             Tensor *t = o->op.t[k];
             Expr *from = NULL, *by;
+            /* Without it, the concatenation is a group of its own, and where others made the pieces, a barrier. */
+            const Device *d = s->p->schedule->device;
+            if (!find(s, map_new(s->c->a), t->body, &from)) continue;
+            if (!decide(s->p, X_SPLIT_SUM, o, d->group_ns + d->level[LEVEL_TEAM].barrier_ns, d->group_ns)) continue;
             while ((by = find(s, map_new(s->c->a), t->body, &from))) t->body = e_replace(s->c, t->body, from, by);
         }
     }
 }
 
 void pass_split_sum(Program *p) {
-    SplitSum s = {.c = p->cx};
+    SplitSum s = {.p = p, .c = p->cx};
     walk(&s, p->top);
 }

@@ -177,6 +177,7 @@ typedef struct Program {
     Seq *top;
     int nsym, ntensor;   /* ids are below these */
     struct MemPlan *mem; /* after memory planning */
+    struct Schedule *schedule; /* what passes decide by (scheduler/decide.h); NULL: the oracle's plain tree */
     int nfused;          /* tensors that fusion substituted into their users */
     int nfunc;           /* recursive functions */
 } Program;

@@ -1,0 +1,42 @@
+/* device.h: what the scheduler knows of a device: one table row, with measured numbers where there are any.
+ *
+ * Levels, from the smallest (DESIGN: unit levels). A construct at a level is run by one unit of that level; the
+ * units of the levels below it share the work. What is absent on a device has no name. */
+#ifndef BRAID_DEVICE_H
+#define BRAID_DEVICE_H
+
+#include "base/base.h"
+
+typedef enum Level {
+    LEVEL_LANE,    /* CPU: SIMD lane; GPU: thread */
+    LEVEL_CORE,    /* core; thread block */
+    LEVEL_CLUSTER, /* absent; cluster of blocks */
+    LEVEL_TEAM,    /* worker team; grid: units meet at barriers inside the kernel */
+    LEVEL_HOST,    /* the host runs the construct */
+    LEVEL_COUNT
+} Level;
+
+typedef struct DeviceLevel {
+    const char *name;   /* NULL: the device has no such level */
+    int units;          /* of the level below that make up one of this; 0: as many as a run has */
+    double barrier_ns;  /* all of these units meet once */
+    int64_t bytes;      /* memory that stays near one unit of this level: L1, L2 of a core, the shared cache */
+    double read_gbps;   /* from that memory, by one unit of the level */
+} DeviceLevel;
+
+typedef struct Device {
+    const char *name;     /* of the target: "cpu" */
+    DeviceLevel level[LEVEL_COUNT];
+    double gflops;        /* float32 multiply-adds of one core, counted as two, at peak */
+    double dram_gbps;     /* by one core */
+    double element_ns;    /* one simple operation on one element, vectorized, from L1 */
+    double function_ns;   /* an expensive one: exp, tanh, division */
+    double scalar_ns;     /* the same where lanes cannot be used */
+    double group_ns;      /* a group begins and ends */
+    bool measured;        /* on this machine, not from the table */
+} Device;
+
+/* The row of target `name`, or NULL. */
+const Device *device_find(const char *name);
+
+#endif
