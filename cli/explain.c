@@ -1,6 +1,7 @@
 /* explain.c: braid explain. */
 #include "cli/cli.h"
 #include "codegen/compile.h"
+#include "scheduler/decide.h"
 
 static const char *const stmt_names[S_COUNT] = {
     [S_LET] = "uniform", [S_OP] = "op",         [S_EXTERN] = "extern",   [S_CHECK] = "check",
@@ -110,6 +111,40 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
     sb_puts(s, "\n");
 }
 
+/* A construct and a transformation may come up several times: one line for equal choices. */
+static bool decided_before(const Schedule *k, int i) {
+    const Decision *d = &k->decisions.p[i];
+    for (int j = 0; j < i; j++) {
+        const Decision *e = &k->decisions.p[j];
+        if (e->x == d->x && e->key == d->key && e->taken == d->taken) return true;
+    }
+    return false;
+}
+
+/* What the scheduler chose and rejected, and by how much. */
+static void print_decisions(Sb *s, bool json, const Schedule *k) {
+    static const char *const by[] = {"model", "measurement", "force"};
+    int n = 0;
+    if (json)
+        sb_printf(s, ", \"schedule\": {\"units\": %d, \"team\": %d, \"decisions\": [", k->units, k->team);
+    for (int i = 0; i < k->decisions.n; i++) {
+        const Decision *d = &k->decisions.p[i];
+        if (decided_before(k, i)) continue;
+        if (json) {
+            sb_printf(s, "%s{\"transformation\": \"%s\", \"path\": ", n ? ", " : "", transform_name(d->x));
+            cli_print_json(s, d->path ? d->path : "");
+            sb_printf(s, ", \"key\": \"%016llx\", \"taken\": %s, \"by\": \"%s\", \"plain_ns\": %.0f, \"changed_ns\": %.0f}",
+                      (unsigned long long)d->key, d->taken ? "true" : "false", by[d->by], d->plain_ns, d->changed_ns);
+        } else {
+            double with = d->taken ? d->changed_ns : d->plain_ns, without = d->taken ? d->plain_ns : d->changed_ns;
+            sb_printf(s, "%s %s: %s, %.0f ns instead of %.0f ns by %s\n", d->taken ? "chosen" : "rejected",
+                      transform_name(d->x), d->path && *d->path ? d->path : "the whole", with, without, by[d->by]);
+        }
+        n++;
+    }
+    if (json) sb_puts(s, "]}");
+}
+
 typedef struct Work {
     Diag d;
     Arena *arena;
@@ -146,6 +181,7 @@ static bool explain(Work *w, const Cli *c) {
                           (long long)n[i]);
             sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
             if (cpu) print_facts(&w->text, true, p, &f);
+            if (cpu) print_decisions(&w->text, true, p->schedule);
             sb_puts(&w->text, "}\n");
         } else {
             print_io(&w->text, false, "input", p->nin, p->in);
@@ -155,6 +191,7 @@ static bool explain(Work *w, const Cli *c) {
                           stmt_names[i]);
             sb_puts(&w->text, "\n");
             if (cpu) print_facts(&w->text, false, p, &f);
+            if (cpu) print_decisions(&w->text, false, p->schedule);
             sb_puts(&w->text, "\n");
             sb_write(&w->text, tree->p, tree->n);
         }

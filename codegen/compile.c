@@ -21,6 +21,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_fuse(p);
     utask_verify(p);
     pass_inplace(p);
+    pass_schedule(p);
     pass_distribute(p);
     pass_memory(p);
     pass_sync(p);

@@ -2,6 +2,7 @@
  *
  * The text is: the ABI and run-time context, the target's prelude, constants, the hand-written bodies
  * that are used, the groups' functions, the kernel, tables of inputs and outputs, and the entry. */
+#include "scheduler/decide.h"
 #include "codegen/emit.h"
 #include "codegen/embed.h"
 #include "codegen/emit_tree.h"
@@ -150,8 +151,8 @@ static void emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights,
     }
     sb_puts(text, "    0};\n#define BK_NAME ");
     c_string(text, p->name ? p->name : "");
-    sb_printf(text, "\n#define BK_NIN %d\n#define BK_NOUT %d\n#define BK_NSLOT %d\n#define BK_NSITE %d\n#define BK_UNITS 1\n", p->nin, p->nout,
-              em.plan.nslot, p->cx->site.n);
+    sb_printf(text, "\n#define BK_NIN %d\n#define BK_NOUT %d\n#define BK_NSLOT %d\n#define BK_NSITE %d\n#define BK_UNITS %d\n", p->nin, p->nout,
+              em.plan.nslot, p->cx->site.n, p->schedule->team);
     /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
     if (p->nfunc) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em.frame_bytes);
 #if BRAID_TINY

@@ -69,7 +69,13 @@ void tree_declare_symbol(Tree *x, Sym *s) {
  * call took; never after a barrier. `low` is the end of what this activation uses. */
 static bool recursive(const Tree *x) { return x->em->p->nfunc > 0; }
 
+/* The statement that ends the run, or what one unit does alone, with status `code`. */
+static const char *stop(const Tree *x, const char *code) {
+    return x->leave ? arena_printf(x->em->a, "goto %s;", x->leave) : arena_printf(x->em->a, "return %s;", code);
+}
+
 static void emit_barrier(Tree *x) {
+    if (x->leave) return; /* one unit is alone */
     fn_line(&x->f, "if ((st = bk_barrier(k)) != BK_OK) return st;");
     if (recursive(x)) fn_line(&x->f, "top = low;");
 }
@@ -88,7 +94,7 @@ const char *tree_bytes(Tree *x, Tensor *t) {
 }
 
 static void take(Tree *x, const char *name, const char *type, const char *bytes) {
-    fn_line(&x->f, "if (!(%s = (%s *)bk_claim(k, &top, %s))) return BK_GROW;", name, type, bytes);
+    fn_line(&x->f, "if (!(%s = (%s *)bk_claim(k, &top, %s))) %s", name, type, bytes, stop(x, "BK_GROW"));
     if (recursive(x)) fn_line(&x->f, "low = top;");
 }
 
@@ -117,12 +123,12 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         else if (p->kind == M_BUMP)
             fn_line(&x->f, "%s = %s ? %s_b : %s_a;", name, turn, tensor_name(&x->f, m->via), tensor_name(&x->f, m->via));
         else if (p->frame)
-            fn_line(&x->f, "if (!(%s = (%s *)bk_piece(k, %s ? %d : %d, (char *)(%s ? %s_b : %s_a), %s))) return BK_GROW;",
+            fn_line(&x->f, "if (!(%s = (%s *)bk_piece(k, %s ? %d : %d, (char *)(%s ? %s_b : %s_a), %s))) %s",
                     name, ty, turn, p->slot[1], p->slot[0], turn, tensor_name(&x->f, m->via),
-                    tensor_name(&x->f, m->via), bytes);
+                    tensor_name(&x->f, m->via), bytes, stop(x, "BK_GROW"));
         else
-            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s ? %d : %d, %s))) return BK_GROW;", name, ty, turn,
-                    p->slot[1], p->slot[0], bytes);
+            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s ? %d : %d, %s))) %s", name, ty, turn,
+                    p->slot[1], p->slot[0], bytes, stop(x, "BK_GROW"));
         break;
     }
     case M_ELEM: {
@@ -131,11 +137,11 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         tree_declare(x, t, "NULL");
         const char *base = tensor_name(&x->f, m->via);
         if (p->kind == M_SLOT && p->frame)
-            fn_line(&x->f, "if (!bk_piece(k, %d, (char *)%s, bk_size(%s + 1, %s))) return BK_GROW;", p->slot[0], base, counter,
-                    bytes);
+            fn_line(&x->f, "if (!bk_piece(k, %d, (char *)%s, bk_size(%s + 1, %s))) %s", p->slot[0], base, counter,
+                    bytes, stop(x, "BK_GROW"));
         else if (p->kind == M_SLOT) /* grows with the iterations; the content so far stays valid */
-            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, bk_size(%s + 1, %s)))) return BK_GROW;", base, ty, p->slot[0],
-                    counter, bytes);
+            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, bk_size(%s + 1, %s)))) %s", base, ty, p->slot[0],
+                    counter, bytes, stop(x, "BK_GROW"));
         fn_line(&x->f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
         break;
     }
@@ -183,7 +189,7 @@ static void emit_extern(Tree *x, Stmt *s) {
         /* Every unit plans for itself. */
         fn_line(f, "if (bx_%s_plan(in%d, param%d, sym%d, bytes%d)) {", s->ext.row->name, id, id, id, id);
         fn_line(f, "    bk_fault(k, %d);", s->ext.site);
-        fn_line(f, "    return BK_FAULT;");
+        fn_line(f, "    %s", stop(x, "BK_FAULT"));
         fn_line(f, "}");
     }
     if (sync_inside(s)) emit_barrier(x); /* the plans read what unit 0 is about to change */
@@ -197,8 +203,8 @@ static void emit_extern(Tree *x, Stmt *s) {
     }
     fn_line(f, "char *scratch%d = NULL;", id);
     if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
-        fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim(k, &top, bytes%d[%d]))) return BK_GROW;", id,
-                s->ext.nout, id, id, s->ext.nout);
+        fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim(k, &top, bytes%d[%d]))) %s", id,
+                s->ext.nout, id, id, s->ext.nout, stop(x, "BK_GROW"));
     if (s->ext.row->plan && recursive(x)) fn_line(f, "low = top;");
     fn_line(f, "if (unit == 0) {");
     f->indent++;
@@ -270,7 +276,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     f->indent++;
     fn_line(f, "if (%s >= k->max_iterations) {", l.counter);
     fn_line(f, "    bk_fault(k, %d);", s->loop.cap_site);
-    fn_line(f, "    return BK_FAULT;");
+    fn_line(f, "    %s", stop(x, "BK_FAULT"));
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
     if (recursive(x)) fn_line(f, "low = top;");
@@ -291,7 +297,7 @@ static void emit_loop(Tree *x, Stmt *s) {
         fn_line(f, "%s = %s;", tensor_name(f, c->phi), tensor_name(f, c->next));
     }
     if (s->loop.barrier) emit_barrier(x);
-    else fn_line(f, "if (nunit == 1 && (st = bk_state(k)) != BK_OK) return st;");
+    else fn_line(f, "if (nunit == 1 && (st = bk_state(k)) != BK_OK) %s", stop(x, "st"));
     x->loop = l.up;
     f->indent--;
     fn_line(f, "}");
@@ -322,6 +328,74 @@ static void emit_branch(Tree *x, Stmt *s) {
     fn_line(f, "}");
 }
 
+/* ---- constructs of one core ------------------------------------------------------------------------------------- */
+/* What a loop or branch leaves behind, as variables of the kernel: uniform values and pointers. */
+static void results_of(Tree *x, Stmt *s, void (*each)(Tree *x, const char *type, const char *name, int *n), int *n) {
+    Fn *f = &x->f;
+    if (s->kind == S_LOOP) {
+        each(x, "int64_t", symbol_name(f, s->loop.iter), n);
+        for (int i = 0; i < s->loop.syms.n; i++)
+            each(x, c_type(s->loop.syms.p[i].sym->dtype), symbol_name(f, s->loop.syms.p[i].sym), n);
+        for (int i = 0; i < s->loop.carry.n; i++) each(x, "char *", tensor_name(f, s->loop.carry.p[i].phi), n);
+        for (int i = 0; i < s->loop.scan.n; i++) each(x, "char *", tensor_name(f, s->loop.scan.p[i].out), n);
+        return;
+    }
+    for (int i = 0; i < s->br.syms.n; i++)
+        each(x, c_type(s->br.syms.p[i].sym->dtype), symbol_name(f, s->br.syms.p[i].sym), n);
+    for (int i = 0; i < s->br.joins.n; i++) each(x, "char *", tensor_name(f, s->br.joins.p[i].out), n);
+}
+
+/* Through the words of `shared`: unit 0 writes, the others read after the barrier. */
+static void write_shared(Tree *x, const char *type, const char *name, int *n) {
+    bool pointer = type[strlen(type) - 1] == '*';
+    fn_line(&x->f, "*(%s *)&shared[%d] = %s%s;", type, ++*n, pointer ? "(char *)(uintptr_t)" : "", name);
+}
+static void read_shared(Tree *x, const char *type, const char *name, int *n) {
+    bool pointer = type[strlen(type) - 1] == '*';
+    fn_line(&x->f, "%s = %s*(%s *)&shared[%d];", name, pointer ? "(void *)" : "", type, ++*n);
+}
+static void count_shared(Tree *x, const char *type, const char *name, int *n) {
+    (void)x, (void)type, (void)name;
+    ++*n;
+}
+
+/* Unit 0 runs the construct as a team of one; then all meet. Two turns of shared words: the others read one
+ * while unit 0 may be writing the other already. */
+static void emit_alone(Tree *x, Stmt *s, void (*emit)(Tree *x, Stmt *s)) {
+    Fn *f = &x->f;
+    Emit *em = x->em;
+    int id = x->next_id++, n = 0;
+    results_of(x, s, count_shared, &n);
+    int64_t bytes = (8 * (n + 1) + 63) / 64 * 64, at = (em->plan.arena + 63) / 64 * 64;
+    em->plan.arena = at + 2 * bytes;
+    sb_printf(&x->decl, "    size_t turn%d = 0;\n", id);
+    fn_line(f, "{ /* by one core */");
+    f->indent++;
+    fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (turn%d ^= 1) * %lld);", (long long)at, id, (long long)bytes);
+    fn_line(f, "if (unit == 0) {");
+    f->indent++;
+    fn_line(f, "const int nunit = 1;");
+    x->leave = arena_printf(em->a, "leave%d", id);
+    emit(x, s);
+    fn_line(f, "shared[0] = (int64_t)top;");
+    n = 0;
+    results_of(x, s, write_shared, &n);
+    fn_line(f, "%s:;", x->leave);
+    x->leave = NULL;
+    f->indent--;
+    fn_line(f, "}");
+    emit_barrier(x);
+    fn_line(f, "if (unit != 0) {");
+    f->indent++;
+    fn_line(f, "top = (size_t)shared[0];");
+    n = 0;
+    results_of(x, s, read_shared, &n);
+    f->indent--;
+    fn_line(f, "}");
+    f->indent--;
+    fn_line(f, "}");
+}
+
 static void emit_stmt(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     switch (s->kind) {
@@ -332,7 +406,7 @@ static void emit_stmt(Tree *x, Stmt *s) {
     case S_CHECK:
         fn_line(f, "if (!%s) { /* %s */", tree_expr(x, s->check.cond), emit_comment(x->em, s->path));
         fn_line(f, "    bk_fault(k, %d);", s->check.site);
-        fn_line(f, "    return BK_FAULT;");
+        fn_line(f, "    %s", stop(x, "BK_FAULT"));
         fn_line(f, "}");
         break;
     case S_OP:
@@ -340,8 +414,13 @@ static void emit_stmt(Tree *x, Stmt *s) {
         emit_group(x->em, f, s);
         break;
     case S_EXTERN: emit_extern(x, s); break;
-    case S_LOOP: emit_loop(x, s); break;
-    case S_BRANCH: emit_branch(x, s); break;
+    case S_LOOP:
+    case S_BRANCH: {
+        void (*emit)(Tree *, Stmt *) = s->kind == S_LOOP ? emit_loop : emit_branch;
+        if (stmt_alone(s) && !x->leave) emit_alone(x, s, emit);
+        else emit(x, s);
+        break;
+    }
     case S_BARRIER: emit_barrier(x); break;
     case S_CALL: emit_call(x, s); break;
     default: die("statement kind %d", s->kind);

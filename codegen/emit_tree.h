@@ -25,6 +25,7 @@ typedef struct Tree {
     Loop *loop;        /* innermost */
     const Func *func;  /* NULL: the kernel */
     Captured *captured;
+    const char *leave; /* where unit 0 goes that runs a construct alone and cannot go on; NULL: it returns */
     int next_id;
 } Tree;
 

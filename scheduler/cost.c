@@ -77,7 +77,10 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
             k->w.simple += 4 * times;
         break;
     case E_GUARD: k->w.scalar = true; break;
-    default: k->w.simple += index ? 0.25 * times : times; break;
+    case E_ADD: case E_SUB: case E_MUL: /* addresses advance by steps */
+        if (!index) k->w.simple += times;
+        break;
+    default: k->w.simple += times; break;
     }
     for (int i = 0; i < e->n; i++) walk(k, e->a[i], inner, index || e->op == E_LOAD);
 }

@@ -19,7 +19,8 @@ typedef enum Transform {
     X_PARALLEL,    /* independent constructs on split units */
     X_APPEND,      /* growing state in place */
     X_INLINE_CALL, /* a recursive call is unrolled */
-    X_CORE,        /* a construct stays on one core */
+    X_CORE,        /* a group or construct stays on one core */
+    X_TEAM,        /* runs that do not say otherwise use all units */
     X_COUNT
 } Transform;
 
@@ -45,6 +46,7 @@ typedef struct Measured {
 typedef struct Schedule { /* Program.schedule */
     const Device *device;
     int units;                /* the team that is scheduled for */
+    int team;                 /* units of runs that do not say otherwise: 1 or `units` */
     Force force[X_COUNT];
     const Measured *measured;
     int nmeasured;

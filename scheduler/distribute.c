@@ -6,6 +6,7 @@
  * freshly computed tensors private; among equals the one with more work to share. Loop bodies are
  * visited twice, so that a carried value's reader sees how its writer is split. */
 #include "scheduler/distribute.h"
+#include "scheduler/passes.h"
 
 #if BRAID_TINY /* small tensors belong to several units, too */
 #define TINY_GRAIN 1
@@ -34,6 +35,7 @@ typedef struct Dist {
     uint32_t *friendly;   /* by tensor id: dims along which every reader moves with an axis of its own */
     const Expr *favoured; /* extent of the axes to split where there is a choice */
     int crossings;        /* groups that read what other units wrote */
+    bool alone;           /* in a construct that one core runs */
 } Dist;
 
 const Part part_whole = {PART_WHOLE, 0, 0, NULL}, part_solo = {PART_SOLO, 0, 0, NULL};
@@ -93,6 +95,11 @@ static void fresh_load(void *user, Expr *e) {
 
 static void choose(Dist *d, Stmt *s) {
     Tensor *lead = s->op.t[0];
+    if (d->alone || s->level == LEVEL_CORE) {
+        s->op.split = NULL;
+        for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_solo};
+        return;
+    }
     Fresh f = {.d = d};
     for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, fresh_load, &f);
     Axis *best = NULL;
@@ -193,8 +200,10 @@ static Owner joined(const Dist *d, const Join *j) {
 }
 
 static void walk(Dist *d, Seq *q) {
+    bool alone = d->alone;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
+        d->alone = alone || stmt_alone(s);
         switch (s->kind) {
         case S_OP: choose(d, s); break;
         case S_EXTERN:
@@ -218,6 +227,7 @@ static void walk(Dist *d, Seq *q) {
         default: break;
         }
     }
+    d->alone = alone;
 }
 
 /* ---- what readers would like ------------------------------------------------------------------------------ */

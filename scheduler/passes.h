@@ -3,6 +3,7 @@
 #ifndef BRAID_PASSES_H
 #define BRAID_PASSES_H
 
+#include "scheduler/device.h"
 #include "utask/utask.h"
 
 /* Requires a verified Program. Removes statements, carried values and joins that no output, check or
@@ -26,8 +27,15 @@ void pass_fuse(Program *p);
 /* Requires grouped OPs. Sets LoopCarry.inplace and Stmt.op.at. */
 void pass_inplace(Program *p);
 
+/* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
+void pass_schedule(Program *p);
+
 /* Requires pass_distribute and pass_memory. Places BARRIER statements and Stmt.loop.barrier. */
 void pass_sync(Program *p);
+/* A loop or branch that unit 0 runs as a team of one; then all meet. */
+static inline bool stmt_alone(const Stmt *s) {
+    return (s->kind == S_LOOP || s->kind == S_BRANCH) && s->level == LEVEL_CORE;
+}
 /* Barriers of one pass over q, those of inner loops not counted. */
 int sync_count(const Seq *q);
 /* An extern that changes its input: units meet between its plan and its run. */

@@ -39,6 +39,7 @@ typedef struct Sync {
     VEC(Alias) alias;
     LoopState *loop;
     int branches;
+    bool alone;       /* in a construct that one core runs */
     struct ResultPart **result; /* by function id: of each result */
 } Sync;
 
@@ -46,6 +47,7 @@ typedef struct Sync {
 /* ---- accesses -------------------------------------------------------------------------------------------- */
 static void touch(Sync *x, Tensor *t, bool write, Part part) {
     if (!t) return;
+    if (x->alone) part = part_solo;
     if (t->kind == TK_VIEW) {
         touch(x, t->base, write, part.kind == PART_SOLO ? part : part_whole);
         return;
@@ -93,18 +95,23 @@ static bool conflict(const Access *a, const Access *b) {
                         : a->part.kind != PART_SOLO || b->part.kind != PART_SOLO;
 }
 
-static void barrier_at(Sync *x, Seq *q, int *at) {
-    Stmt *b = stmt_new(x->c, S_BARRIER, "");
-    vec_push(x->a, &q->s, b); /* grow, then shift */
-    memmove(q->s.p + *at + 1, q->s.p + *at, sizeof *q->s.p * (size_t)(q->s.n - 1 - *at));
-    q->s.p[*at] = b;
-    (*at)++;
+/* All units meet after what the log holds. */
+static void met(Sync *x) {
     x->pending.n = 0;
     for (LoopState *l = x->loop; l; l = l->up) {
         if (l->branches != x->branches) break; /* not passed by every iteration of outer loops */
         if (l->until < 0) l->until = x->log.n;
         break;
     }
+}
+
+static void barrier_at(Sync *x, Seq *q, int *at) {
+    Stmt *b = stmt_new(x->c, S_BARRIER, "");
+    vec_push(x->a, &q->s, b); /* grow, then shift */
+    memmove(q->s.p + *at + 1, q->s.p + *at, sizeof *q->s.p * (size_t)(q->s.n - 1 - *at));
+    q->s.p[*at] = b;
+    (*at)++;
+    met(x);
 }
 
 /* Puts a barrier in front of statement *at of q if what it touches (x->now) needs one. */
@@ -216,14 +223,14 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
             need = conflict_later(&a, &b, s);
         }
     }
-    s->loop.barrier = need;
-    if (need) x->pending.n = 0;
+    s->loop.barrier = need && !x->alone;
+    if (s->loop.barrier) x->pending.n = 0;
     x->loop = l.up;
     /* After the loop a phi is what was written last. */
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
     /* What was pending before the loop: a barrier in front of it, once, if the body needs one. */
     bool entry = false;
-    for (int i = 0; i < before.n && !entry; i++)
+    for (int i = 0; i < before.n && !entry && !x->alone; i++)
         for (int j = l.first; j < until && !entry; j++) entry = conflict(&x->log.p[j], &before.p[i]);
     if (entry) {
         AccessVec after = x->pending;
@@ -452,6 +459,23 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     }
 }
 
+/* Unit 0 alone runs s, then all meet. What it touches may need a barrier in front. */
+static void walk_alone(Sync *x, Seq *q, int *at, Stmt *s) {
+    AccessVec before = x->pending;
+    int first = x->log.n, at_own = *at;
+    x->pending = (AccessVec){0};
+    x->alone = true;
+    if (s->kind == S_LOOP) walk_loop(x, q, &at_own, s);
+    else walk_branch(x, q, &at_own, s);
+    ASSERT(at_own == *at);
+    x->alone = false;
+    bool need = false;
+    for (int i = first; i < x->log.n && !need; i++)
+        for (int j = 0; j < before.n && !need; j++) need = conflict(&x->log.p[i], &before.p[j]);
+    if (need) barrier_at(x, q, at);
+    met(x);
+}
+
 static void walk(Sync *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
@@ -480,8 +504,12 @@ static void walk(Sync *x, Seq *q) {
                 for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
             order(x, q, &i);
             break;
-        case S_LOOP: walk_loop(x, q, &i, s); break;
-        case S_BRANCH: walk_branch(x, q, &i, s); break;
+        case S_LOOP:
+        case S_BRANCH:
+            if (stmt_alone(s) && !x->alone) walk_alone(x, q, &i, s);
+            else if (s->kind == S_LOOP) walk_loop(x, q, &i, s);
+            else walk_branch(x, q, &i, s);
+            break;
         case S_CALL: walk_call(x, q, &i, s); break;
         default: break;
         }
@@ -503,7 +531,7 @@ int sync_count(const Seq *q) {
     int n = q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        n += s->kind == S_BARRIER || (s->kind == S_EXTERN && sync_inside(s));
+        n += s->kind == S_BARRIER || (s->kind == S_EXTERN && sync_inside(s)) || stmt_alone(s);
         if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0]) + sync_count(s->br.arm[1]);
     }
     return n;

@@ -8,16 +8,17 @@ update=${2:-}
 cd "$(dirname "$0")/golden" || exit 2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export BRAID_CACHE=$work/cache # no measurements
 count=0 bad=0
 
 # explain MODEL: both trees, or the message. The width of the machine's vectors settles how weights are
-# packed and how contractions are cut.
+# packed and how contractions are cut. Scheduled for 4 threads by the table of devices.
 explain() {
     local target
     for target in interp cpu; do
         echo "---- $target"
-        "$braid" explain --target $target "$1" || return
-    done | sed -E 's/, (weights [0-9]+ bytes|[0-9]+ functions)$//'
+        "$braid" explain --target $target --threads 4 "$1" || return
+    done | sed -E 's/, (weights [0-9]+ bytes|[0-9]+ functions)$//; s/, [0-9]+ ns instead of [0-9]+ ns by/ by/'
     return "${PIPESTATUS[0]}"
 }
 

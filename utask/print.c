@@ -6,6 +6,7 @@
  */
 #include "utask/utask.h"
 #include "codegen/extern/table.h"
+#include "scheduler/device.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ typedef struct Printer {
     const Tensor **konst; /* constants in order of appearance */
     int nkonst;
     int *touched, ntouched; /* expressions with entries in uses */
+    bool core;              /* what is printed is at core level */
     int left;               /* nodes that may still be printed: sharing is not shown everywhere */
 } Printer;
 
@@ -484,9 +486,14 @@ static void print_call(Printer *p, const Stmt *s, int indent) {
 
 static void print_seq(Printer *p, const Seq *q, int indent) {
     Sb *o = p->s;
+    bool core = p->core;
     for (int i = 0; q && i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         int live = 0;
+        if (s->kind != S_BARRIER && (s->level == LEVEL_CORE) != p->core) {
+            p->core = !p->core;
+            sb_printf(o, "%*slevel %s\n", indent, "", p->core ? "core" : "team");
+        }
         switch (s->kind) {
         case S_OP:
             for (int k = 0; k < s->op.n; k++) live += !s->op.t[k]->fused;
@@ -511,6 +518,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
         case S_COUNT: break;
         }
     }
+    p->core = core;
 }
 
 /* ---- programs ----------------------------------------------------------------------------- */

@@ -96,6 +96,7 @@ typedef struct Func {
 
 struct Stmt {
     StmtKind kind;
+    uint8_t level;       /* of units that run it (scheduler/device.h Level); 0: not scheduled yet */
     const char *path;
     union {
         struct { Sym *sym; Expr *e; } let;              /* S_LET: uniform; may LOAD at uniform index */

@@ -1,0 +1,293 @@
+/* schedule.c: the unit level of every group and construct: the traverse-based policy of Cocktailer (Algorithm 1).
+ *
+ * Requires the final groups (fusion and in-place updates are done). Bottom up: each statement gets the level at
+ * which it is fastest by itself; then it is merged with the run of statements before it as long as one
+ * level for both is no slower than two with a synchronization between them; when all of a body is
+ * scheduled, its loop or branch is tried at the level of the body and above. Control flow is never at a lower
+ * level than its body's data flow. Sets Stmt.level, Schedule.team.
+ *
+ * At core level unit 0 does the work and no barrier is needed inside; at team level the units share it, and a
+ * barrier stands wherever a statement reads what other units wrote. What the host level would be for is
+ * done by groups that call hand-written bodies. */
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
+#include "scheduler/passes.h"
+
+typedef struct Scheduler {
+    Program *p;
+    Cx *c;
+    Schedule *k;
+    const Device *d;
+    bool recursive; /* in the body of a recursive function */
+} Scheduler;
+
+typedef struct Resource { /* of a device at a level */
+    int units;
+    double barrier_ns;
+} Resource;
+
+typedef struct Latency { /* of a statement or a run, in ns, by level of what it consists of */
+    double core, team;
+    bool alone;          /* core level is possible */
+} Latency;
+
+/* A run of statements of one level: the paper's uProgram. */
+typedef struct UProgram {
+    int first, last;
+    bool control;        /* it is one loop, branch or call, whose level is settled already */
+    Latency ns;
+    Map *fresh;          /* tensor id -> itself: written since the last barrier, at team level */
+} UProgram;
+
+static Resource get_resource(const Scheduler *x, Level level) {
+    if (level == LEVEL_CORE) return (Resource){1, 0};
+    return (Resource){x->k->units, x->d->level[LEVEL_TEAM].barrier_ns};
+}
+
+/* ---- what crosses units ---------------------------------------------------------------------------------------- */
+typedef struct Crossing {
+    Map *fresh;
+    const Stmt *reader; /* a group; NULL: every unit reads any element */
+    uint32_t moves;     /* of the tensor at hand: dims along which all reads go with an axis of the reader */
+    bool any;
+} Crossing;
+
+static const Tensor *base_of(const Tensor *t) {
+    while (t->kind == TK_VIEW) t = t->base;
+    return t;
+}
+
+/* A unit can be given the part of the reader's domain that it wrote itself, along some dimension. */
+static bool moves_along(const Expr *e, const Tensor *t, const Tensor *lead) {
+    if (e->kind || e->t != t) return false;
+    for (int d = 0; d < t->rank; d++)
+        for (int i = 0; i < lead->rank; i++)
+            if (e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] && t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1))
+                return true;
+    return false;
+}
+
+static void cross_load(void *user, Expr *e) {
+    Crossing *k = user;
+    const Tensor *t = base_of(e->t);
+    if (!map_geti(k->fresh, (uint64_t)t->id + 1)) return;
+    if (k->reader)
+        for (int i = 0; i < k->reader->op.n; i++)
+            if (k->reader->op.t[i] == t) return; /* members are read at their own positions */
+    if (!k->reader || !moves_along(e, t, k->reader->op.t[0])) k->any = true;
+}
+
+static void cross_expr(Cx *c, Crossing *k, Expr *e) {
+    if (e && (e->flags & EF_LOAD)) e_each_load(c, e, cross_load, k);
+}
+static void cross_tensor(Crossing *k, const Tensor *t) {
+    if (t && map_geti(k->fresh, (uint64_t)base_of(t)->id + 1)) k->any = true;
+}
+
+/* Whether s reads, anywhere inside, what other units may have written since the last barrier. */
+static bool crosses(Cx *c, Map *fresh, const Stmt *s) {
+    Crossing k = {.fresh = fresh};
+    switch (s->kind) {
+    case S_LET: cross_expr(c, &k, s->let.e); break;
+    case S_CHECK: cross_expr(c, &k, s->check.cond); break;
+    case S_OP:
+        k.reader = s;
+        for (int i = 0; i < s->op.n; i++) cross_expr(c, &k, s->op.t[i]->body);
+        break;
+    case S_EXTERN:
+        for (int i = 0; i < s->ext.nin; i++) cross_tensor(&k, s->ext.in[i]);
+        break;
+    case S_LOOP:
+        cross_expr(c, &k, s->loop.trips);
+        cross_expr(c, &k, s->loop.cond0);
+        for (int i = 0; i < s->loop.carry.n; i++) { /* the first iteration reads it as the phi */
+            const Tensor *t = base_of(s->loop.carry.p[i].init);
+            if (map_geti(fresh, (uint64_t)t->id + 1)) map_seti(fresh, (uint64_t)s->loop.carry.p[i].phi->id + 1, s->loop.carry.p[i].phi);
+        }
+        for (int i = 0; i < s->loop.body->s.n && !k.any; i++) k.any = crosses(c, fresh, s->loop.body->s.p[i]);
+        break;
+    case S_BRANCH:
+        cross_expr(c, &k, s->br.cond);
+        for (int m = 0; m < 2; m++)
+            for (int i = 0; i < s->br.arm[m]->s.n && !k.any; i++) k.any = crosses(c, fresh, s->br.arm[m]->s.p[i]);
+        break;
+    case S_CALL: k.any = true; break;
+    default: break;
+    }
+    return k.any;
+}
+
+static void wrote(Map *fresh, Tensor *t) {
+    if (t) map_seti(fresh, (uint64_t)t->id + 1, t);
+}
+
+/* What s wrote becomes fresh. */
+static void writes(Map *fresh, const Stmt *s) {
+    switch (s->kind) {
+    case S_OP:
+        for (int i = 0; i < s->op.n; i++) wrote(fresh, s->op.t[i]);
+        break;
+    case S_EXTERN:
+        for (int i = 0; i < s->ext.nout; i++) wrote(fresh, s->ext.out[i]);
+        break;
+    case S_LOOP:
+        for (int i = 0; i < s->loop.carry.n; i++) wrote(fresh, s->loop.carry.p[i].phi);
+        for (int i = 0; i < s->loop.scan.n; i++) wrote(fresh, s->loop.scan.p[i].out);
+        break;
+    case S_BRANCH:
+        for (int i = 0; i < s->br.joins.n; i++) wrote(fresh, s->br.joins.p[i].out);
+        break;
+    case S_CALL:
+        for (int i = 0; i < s->call.f->nout; i++) wrote(fresh, s->call.out[i]);
+        break;
+    default: break;
+    }
+}
+
+/* ---- Algorithm 1 ------------------------------------------------------------------------------------------------ */
+static Latency schedule(Scheduler *x, Seq *q);
+static void set_resource(Seq *q, Level level);
+
+static void set_stmt(Stmt *s, Level level) {
+    s->level = (uint8_t)level;
+    if (level != LEVEL_CORE) return;
+    if (s->kind == S_LOOP) set_resource(s->loop.body, level);
+    for (int m = 0; s->kind == S_BRANCH && m < 2; m++) set_resource(s->br.arm[m], level);
+}
+
+/* SetResource: what is at core level is so with all that is in it. */
+static void set_resource(Seq *q, Level level) {
+    for (int i = 0; i < q->s.n; i++) set_stmt(q->s.p[i], level);
+}
+
+static bool has_call(const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->kind == S_CALL || (s->kind == S_LOOP && has_call(s->loop.body)) ||
+            (s->kind == S_BRANCH && (has_call(s->br.arm[0]) || has_call(s->br.arm[1]))))
+            return true;
+    }
+    return false;
+}
+
+static bool has_data(const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->kind == S_OP || s->kind == S_EXTERN || s->kind == S_CALL || (s->kind == S_LOOP && has_data(s->loop.body)) ||
+            (s->kind == S_BRANCH && (has_data(s->br.arm[0]) || has_data(s->br.arm[1]))))
+            return true;
+    }
+    return false;
+}
+
+/* The body of a loop is run again with what the iteration before has written. */
+static double carried_barriers(Scheduler *x, const Stmt *s, double barrier_ns) {
+    Map *fresh = map_new(x->c->a);
+    for (int i = 0; i < s->loop.carry.n; i++) wrote(fresh, s->loop.carry.p[i].phi);
+    for (int i = 0; i < s->loop.body->s.n; i++)
+        if (crosses(x->c, fresh, s->loop.body->s.p[i])) return barrier_ns;
+    Crossing k = {.fresh = fresh};
+    cross_expr(x->c, &k, s->loop.cond_next);
+    return k.any ? barrier_ns : 0;
+}
+
+/* ScheduleControlFlow: the bodies first, then the construct at their level or above. */
+static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
+    Resource team = get_resource(x, LEVEL_TEAM);
+    Latency r = {cost_stmt_ns(x->c, x->d, s, 1) + team.barrier_ns, 0, false};
+    if (s->kind == S_LOOP) {
+        Latency body = schedule(x, s->loop.body);
+        double trips = s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
+        r.team = trips * ((body.team < body.core ? body.team : body.core) + carried_barriers(x, s, team.barrier_ns));
+        r.alone = has_data(s->loop.body) && !has_call(s->loop.body);
+    } else if (s->kind == S_BRANCH) {
+        for (int m = 0; m < 2; m++) {
+            Latency arm = schedule(x, s->br.arm[m]);
+            r.team += 0.5 * (arm.team < arm.core ? arm.team : arm.core);
+        }
+        r.alone = (has_data(s->br.arm[0]) || has_data(s->br.arm[1])) && !has_call(s->br.arm[0]) && !has_call(s->br.arm[1]);
+    } else {
+        bool recursive = x->recursive;
+        x->recursive = true;
+        for (int i = 0; i < s->call.nfunc; i++) {
+            Latency body = schedule(x, s->call.func[i]->body);
+            r.team += COST_UNKNOWN * (body.team < body.core ? body.team : body.core);
+        }
+        x->recursive = recursive;
+    }
+    r.alone = r.alone && !x->recursive;
+    s->level = LEVEL_TEAM;
+    if (r.alone && decide(x->p, X_CORE, s, r.team, r.core)) {
+        set_stmt(s, LEVEL_CORE);
+        r.team = r.core;
+    }
+    return r;
+}
+
+/* ScheduleOperator: one group at each level. */
+static Latency schedule_operator(Scheduler *x, Stmt *s) {
+    Latency r = {0, 0, true};
+    Resource team = get_resource(x, LEVEL_TEAM);
+    if (s->kind == S_OP) {
+        r.core = cost_group_ns(x->c, x->d, s, get_resource(x, LEVEL_CORE).units);
+        r.team = cost_group_ns(x->c, x->d, s, team.units);
+        if (r.team > r.core) r.team = r.core;
+    } else r.core = r.team = cost_stmt_ns(x->c, x->d, s, 1);
+    return r;
+}
+
+/* ScheduleProgram: a run at the level where it is fastest; the statements of it are of one level from now on. */
+static double schedule_program(Scheduler *x, Seq *q, UProgram *u) {
+    if (u->control) return u->ns.team;
+    Stmt *first = NULL;
+    for (int i = u->first; i <= u->last && !first; i++)
+        if (q->s.p[i]->kind == S_OP) first = q->s.p[i];
+    bool core = first && decide(x->p, X_CORE, first, u->ns.team, u->ns.core);
+    for (int i = u->first; i <= u->last; i++) q->s.p[i]->level = core ? LEVEL_CORE : LEVEL_TEAM;
+    return core ? u->ns.core : u->ns.team;
+}
+
+static double best(Latency r) { return r.core < r.team ? r.core : r.team; }
+
+/* Schedule: the statements of q in order, each merged into the run before it where that is faster. */
+static Latency schedule(Scheduler *x, Seq *q) {
+    Latency total = {0, 0, true};
+    double barrier = get_resource(x, LEVEL_TEAM).barrier_ns;
+    UProgram u = {0, -1, true, {0, 0, true}, map_new(x->c->a)};
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        bool control = s->kind == S_LOOP || s->kind == S_BRANCH || s->kind == S_CALL;
+        Latency op = control ? schedule_control_flow(x, s) : schedule_operator(x, s);
+        bool cross = crosses(x->c, u.fresh, s);
+        total.core += op.core;
+        if (!control && !u.control && u.last >= u.first) {
+            Latency merged = {u.ns.core + op.core, u.ns.team + op.team + (cross ? barrier : 0), true};
+            /* Between two levels there is a barrier where the one reads what the other wrote. */
+            bool same = (u.ns.core < u.ns.team) == (op.core < op.team);
+            if (best(merged) <= best(u.ns) + best(op) + (cross || !same ? barrier : 0)) {
+                u.ns = merged;
+                u.last = i;
+                if (cross) u.fresh = map_new(x->c->a);
+                writes(u.fresh, s);
+                continue;
+            }
+        }
+        total.team += schedule_program(x, q, &u) + (cross ? barrier : 0);
+        u = (UProgram){i, i, control, op, cross ? map_new(x->c->a) : u.fresh};
+        writes(u.fresh, s);
+    }
+    total.team += schedule_program(x, q, &u);
+    return total;
+}
+
+void pass_schedule(Program *p) {
+    Scheduler x = {p, p->cx, p->schedule, p->schedule->device, false};
+    p->schedule->team = 1;
+    if (p->schedule->units == 1) {
+        set_resource(p->top, LEVEL_TEAM);
+        return;
+    }
+    Latency r = schedule(&x, p->top);
+    Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
+    if (decide(p, X_TEAM, &all, cost_seq_ns(x.c, x.d, p->top, 1), r.team)) p->schedule->team = p->schedule->units;
+}
