@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
+#include "runtime/runtime.h"
 
 /* Always one line, whatever is in names and messages. */
 static void say(const char *path, const char *fmt, va_list ap) {
@@ -70,20 +71,6 @@ int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
 
 /* ---- inputs
  * -------------------------------------------------------------------------------------- */
-/* Floats uniform in [-1, 1) from a fixed seed, integers and bool 0; unknown dims 1. */
-static braid_status random_tensor(const braid_io *io, uint64_t *seed, braid_value **v,
-                                  braid_error *e) {
-    int64_t dim[BRAID_RANK_LIMIT];
-    for (int i = 0; i < io->rank; i++) dim[i] = io->dim[i] < 0 ? 1 : io->dim[i];
-    braid_dtype t = io->dtype ? io->dtype : BRAID_FLOAT32;
-    braid_status st = braid_value_new_tensor(t, io->rank < 0 ? 0 : io->rank, dim, NULL, v, e);
-    for (int64_t i = 0; !st && dtype_is_float((DType)t) && i < braid_value_count(*v); i++) {
-        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-        elem_set_f((DType)t, braid_value_data(*v), i, (double)(*seed >> 40) * 0x1p-23 - 1);
-    }
-    return st;
-}
-
 static int read_inputs(const Cli *c, const struct braid_model *m, braid_value **value) {
     braid_error e;
     for (int i = 0; i < c->ninput; i++) {
@@ -113,8 +100,7 @@ int cli_inputs(const Cli *c, const struct braid_model *m, bool fill, braid_value
         if (value[i] || io->kind == BRAID_OPTIONAL) continue;
         if (!fill)
             code = cli_fail(c->arg[0], "input '%s' is missing (-i %s=FILE)", io->name, io->name);
-        else if ((io->kind == BRAID_SEQUENCE ? braid_value_new_sequence(io->dtype, &value[i], &e)
-                                             : random_tensor(io, &seed, &value[i], &e)))
+        else if (rt_value_random(io, &seed, &value[i], &e))
             code = cli_error(c->arg[0], &e);
     }
     for (int i = 0; code && i < braid_model_input_count(m); i++) {

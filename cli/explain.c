@@ -126,7 +126,8 @@ static void print_decisions(Sb *s, bool json, const Schedule *k) {
     static const char *const by[] = {"model", "measurement", "force"};
     int n = 0;
     if (json)
-        sb_printf(s, ", \"schedule\": {\"units\": %d, \"team\": %d, \"decisions\": [", k->units, k->team);
+        sb_printf(s, ", \"schedule\": {\"units\": %d, \"team\": %d, \"estimate_ns\": %.0f, \"decisions\": [", k->units,
+                  k->team, k->estimate_ns);
     for (int i = 0; i < k->decisions.n; i++) {
         const Decision *d = &k->decisions.p[i];
         if (decided_before(k, i)) continue;

@@ -11,8 +11,9 @@ typedef struct CompileOptions {
         *cpu; /* what to tune instructions for, as the C compiler names it; NULL: this machine */
     const FoldSpec *fold;  /* the caller's loop to fold in, or NULL */
     const char *emit_path; /* where the caller writes the text as well, or NULL */
-    bool tune;             /* measure candidates */
     const char *schedule;  /* "NAME=on,NAME=off": transformations that are forced; NULL: none */
+    const struct Measured *measured; /* what tuning found (scheduler/decide.h), sorted by key */
+    int nmeasured;
     int units;             /* threads to schedule for; 0: all that this process may use */
 } CompileOptions;
 

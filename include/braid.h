@@ -164,6 +164,11 @@ typedef struct braid_options {
     const char *schedule;  /* transformations of the scheduler forced on or off, "NAME=on,NAME=off", for
                               tests and diagnosis (see `braid explain`); NULL: none. BRAID_USAGE: no such one */
     int32_t threads;       /* to schedule for; 0: as many as this process may use */
+    /* With `tune`: the inputs to measure with, by name; the others are random (BRAID_INPUT, BRAID_RUNTIME when
+     * the model does not run with them). Stops after tune_seconds (0: 60). */
+    int32_t tune_input_count, tune_seconds;
+    const char *const *tune_input_name;
+    const braid_value *const *tune_input;
 } braid_options;
 
 /* Compiles the ONNX model `model_path` to the shared library `library_path` (see braid_model.h).

@@ -1,4 +1,4 @@
-/* cache.c: compiling to a library, and the content-addressed store of compiled libraries.
+/* cache.c: the content-addressed store of compiled libraries, and compiling to where the caller wants.
  *
  * The store is a folder with one folder an entry, named by a hash of everything that the library
  * depends on: the model's bytes, its external data files (path, size, time), this build of Braid,
@@ -16,79 +16,6 @@
 #include <unistd.h>
 
 #include "runtime/runtime.h"
-
-/* ---- compiling ----------------------------------------------------------------------------------
- */
-typedef struct Job {
-    Diag d;
-    Arena *arena;
-    Sb text, weights;
-    CompileOptions o;
-    FoldSpec fold;
-} Job;
-
-/* Model to text, and text to library, with errors caught. All that changes is behind `j`. */
-static bool job_emit(Job *j, const char *model_path) {
-    jmp_buf jb;
-    j->d.top = &jb;
-    if (setjmp(jb) == 0) {
-        j->arena = arena_new(&j->d);
-        compile_emit_cpu(compile_program(j->arena, &j->d, model_path, &j->o), &j->o, &j->text,
-                         &j->weights);
-    }
-    j->d.top = NULL;
-    return j->d.status == ST_OK;
-}
-static bool job_build(Job *j, const char *text_path, const char *so_path) {
-    jmp_buf jb;
-    j->d.top = &jb;
-    if (setjmp(jb) == 0) compile_build_cpu(&j->d, text_path, so_path, &j->o);
-    j->d.top = NULL;
-    return j->d.status == ST_OK;
-}
-
-void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c) {
-    *c = (CompileOptions){o->target, o->cpu, NULL, o->emit_path, o->tune, o->schedule, o->threads};
-    if (!o->fold) return;
-    *fold = (FoldSpec){.nscan = o->fold->scan_count,
-                       .ncarry = o->fold->carry_count,
-                       .scan_input = (const char **)(uintptr_t)o->fold->scan_input,
-                       .scan_axis = o->fold->scan_axis,
-                       .carry_input = (const char **)(uintptr_t)o->fold->carry_input,
-                       .carry_output = (const char **)(uintptr_t)o->fold->carry_output};
-    c->fold = fold;
-}
-
-braid_status rt_build(const char *model_path, const braid_options *o, const char *folder,
-                      const char *file, braid_error *e) {
-    Job j = {0};
-    braid_status st = BRAID_OK;
-    rt_compile_options(o, &j.fold, &j.o);
-    char *text = rt_text("%s/%s.c", folder, file), *so = rt_text("%s/%s", folder, file);
-    char *weights =
-        rt_text("%s/%s.c.weights", folder, file); /* the name that the text's build expects */
-    if (!text || !so || !weights)
-        st = rt_fail(e, BRAID_MEMORY, "out of memory");
-    else if (!job_emit(&j, model_path))
-        st = rt_fail_diag(e, &j.d);
-    else if (o->emit_path && (st = rt_write_file(o->emit_path, j.text.p, j.text.n, e))) {
-        braid_error why = e ? *e : (braid_error){0};
-        st = rt_fail(e, st, "cannot write '%s': %s", o->emit_path, why.message);
-    } else if ((st = rt_write_file(text, j.text.p, j.text.n, e)) == BRAID_OK &&
-               (!j.weights.n ||
-                (st = rt_write_file(weights, j.weights.p, j.weights.n, e)) == BRAID_OK) &&
-               !job_build(&j, text, so))
-        st = rt_fail_diag(e, &j.d);
-    if (text) unlink(text);
-    if (weights) unlink(weights);
-    sb_free(&j.text);
-    sb_free(&j.weights);
-    arena_free(j.arena);
-    free(text);
-    free(weights);
-    free(so);
-    return st;
-}
 
 /* Moves all files of `folder` beside it; `last` at the end, when what it needs is in place. */
 static braid_status move_files(const char *folder, const char *to, const char *last,

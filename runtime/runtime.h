@@ -37,6 +37,9 @@ struct braid_value {
 
 /* Bytes of a tensor of these dims; -1 when a dim is negative or the size is out of reason. */
 int64_t rt_tensor_bytes(braid_dtype dtype, int rank, const int64_t *dim);
+/* A value for `io`: floats uniform in [-1, 1) drawn with *seed, integers and bool 0, unknown dims 1; an empty
+ * sequence; NULL for an optional. */
+braid_status rt_value_random(const braid_io *io, uint64_t *seed, braid_value **v, braid_error *e);
 /* A tensor value that takes over malloc'd `data` (also on failure). */
 braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void *data,
                            braid_value **v, braid_error *e);
@@ -85,6 +88,29 @@ braid_status rt_open_library(const char *path, struct braid_model *m, braid_erro
 braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e);
 /* The compiler's form of the options; `fold` is room that *c points to. */
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c);
+
+/* ---- compiling (build.c, tune.c) ------------------------------------------------------------- */
+typedef struct RtChoices { /* measured choices of the scheduler, malloc'd, sorted by key */
+    struct Measured *p;
+    int n;
+} RtChoices;
+typedef struct RtJob { /* a compilation */
+    Diag d;
+    Arena *arena;
+    Program *p;
+    Sb text, weights;
+    CompileOptions o;
+    FoldSpec fold;
+} RtJob;
+/* `o` and `choices` (NULL: none) are borrowed until the end. */
+void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices);
+braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e); /* to j->text, j->weights */
+braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e);
+void rt_job_end(RtJob *j);
+/* Measures what the scheduler can choose in the model, and fills *choices, which the caller frees. Shows
+ * progress on a terminal. */
+braid_status rt_tune(const char *model_path, const braid_options *o, RtChoices *choices,
+                     braid_error *e);
 /* Compiles to FOLDER/FILE and what it needs beside it. */
 braid_status rt_build(const char *model_path, const braid_options *o, const char *folder,
                       const char *file, braid_error *e);

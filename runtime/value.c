@@ -186,3 +186,18 @@ int64_t braid_value_count(const braid_value *v) {
 braid_value *braid_value_item(const braid_value *v, int64_t i) {
     return i >= 0 && i < v->nitem ? v->item[i] : NULL;
 }
+
+braid_status rt_value_random(const braid_io *io, uint64_t *seed, braid_value **v, braid_error *e) {
+    int64_t dim[BRAID_RANK_LIMIT];
+    *v = NULL;
+    if (io->kind == BRAID_OPTIONAL) return BRAID_OK;
+    if (io->kind == BRAID_SEQUENCE) return braid_value_new_sequence(io->dtype, v, e);
+    for (int i = 0; i < io->rank; i++) dim[i] = io->dim[i] < 0 ? 1 : io->dim[i];
+    braid_dtype t = io->dtype ? io->dtype : BRAID_FLOAT32;
+    braid_status st = braid_value_new_tensor(t, io->rank < 0 ? 0 : io->rank, dim, NULL, v, e);
+    for (int64_t i = 0; !st && dtype_is_float((DType)t) && i < braid_value_count(*v); i++) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        elem_set_f((DType)t, braid_value_data(*v), i, (double)(*seed >> 40) * 0x1p-23 - 1);
+    }
+    return st;
+}

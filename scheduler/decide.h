@@ -47,6 +47,7 @@ typedef struct Schedule { /* Program.schedule */
     const Device *device;
     int units;                /* the team that is scheduled for */
     int team;                 /* units of runs that do not say otherwise: 1 or `units` */
+    double estimate_ns;       /* of a run by `units`, by the cost model */
     Force force[X_COUNT];
     const Measured *measured;
     int nmeasured;

@@ -283,11 +283,13 @@ static Latency schedule(Scheduler *x, Seq *q) {
 void pass_schedule(Program *p) {
     Scheduler x = {p, p->cx, p->schedule, p->schedule->device, false};
     p->schedule->team = 1;
+    p->schedule->estimate_ns = cost_seq_ns(x.c, x.d, p->top, 1);
     if (p->schedule->units == 1) {
         set_resource(p->top, LEVEL_TEAM);
         return;
     }
-    Latency r = schedule(&x, p->top);
+    double alone = p->schedule->estimate_ns;
+    p->schedule->estimate_ns = schedule(&x, p->top).team;
     Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
-    if (decide(p, X_TEAM, &all, cost_seq_ns(x.c, x.d, p->top, 1), r.team)) p->schedule->team = p->schedule->units;
+    if (decide(p, X_TEAM, &all, alone, p->schedule->estimate_ns)) p->schedule->team = p->schedule->units;
 }

@@ -1,0 +1,95 @@
+/* build.c: from a model to a library: text, weights, and the C compiler, with errors caught. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/runtime.h"
+#include "scheduler/decide.h"
+
+void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c) {
+    *c = (CompileOptions){.target = o->target,
+                          .cpu = o->cpu,
+                          .emit_path = o->emit_path,
+                          .schedule = o->schedule,
+                          .units = o->threads};
+    if (!o->fold) return;
+    *fold = (FoldSpec){.nscan = o->fold->scan_count,
+                       .ncarry = o->fold->carry_count,
+                       .scan_input = (const char **)(uintptr_t)o->fold->scan_input,
+                       .scan_axis = o->fold->scan_axis,
+                       .carry_input = (const char **)(uintptr_t)o->fold->carry_input,
+                       .carry_output = (const char **)(uintptr_t)o->fold->carry_output};
+    c->fold = fold;
+}
+
+void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices) {
+    *j = (RtJob){0};
+    rt_compile_options(o, &j->fold, &j->o);
+    if (!choices) return;
+    j->o.measured = choices->p;
+    j->o.nmeasured = choices->n;
+}
+
+void rt_job_end(RtJob *j) {
+    sb_free(&j->text);
+    sb_free(&j->weights);
+    arena_free(j->arena);
+}
+
+/* All that changes is behind `j`. */
+braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e) {
+    jmp_buf jb;
+    j->d.top = &jb;
+    if (setjmp(jb) == 0) {
+        j->arena = arena_new(&j->d);
+        j->p = compile_program(j->arena, &j->d, model_path, &j->o);
+        compile_emit_cpu(j->p, &j->o, &j->text, &j->weights);
+    }
+    j->d.top = NULL;
+    return j->d.status ? rt_fail_diag(e, &j->d) : BRAID_OK;
+}
+
+static bool run_compiler(RtJob *j, const char *text_path, const char *so_path) {
+    jmp_buf jb;
+    j->d.top = &jb;
+    if (setjmp(jb) == 0) compile_build_cpu(&j->d, text_path, so_path, &j->o);
+    j->d.top = NULL;
+    return j->d.status == ST_OK;
+}
+
+braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e) {
+    braid_status st = BRAID_OK;
+    char *text = rt_text("%s/%s.c", folder, file), *so = rt_text("%s/%s", folder, file);
+    char *weights =
+        rt_text("%s/%s.c.weights", folder, file); /* the name that the text's build expects */
+    if (!text || !so || !weights)
+        st = rt_fail(e, BRAID_MEMORY, "out of memory");
+    else if ((st = rt_write_file(text, j->text.p, j->text.n, e)) == BRAID_OK &&
+             (!j->weights.n ||
+              (st = rt_write_file(weights, j->weights.p, j->weights.n, e)) == BRAID_OK) &&
+             !run_compiler(j, text, so))
+        st = rt_fail_diag(e, &j->d);
+    if (text) unlink(text);
+    if (weights) unlink(weights);
+    free(text);
+    free(weights);
+    free(so);
+    return st;
+}
+
+braid_status rt_build(const char *model_path, const braid_options *o, const char *folder,
+                      const char *file, braid_error *e) {
+    RtChoices choices = {0};
+    RtJob j;
+    braid_status st = o->tune ? rt_tune(model_path, o, &choices, e) : BRAID_OK;
+    if (st) return st;
+    rt_job_begin(&j, o, &choices);
+    st = rt_job_emit(&j, model_path, e);
+    if (!st && o->emit_path && (st = rt_write_file(o->emit_path, j.text.p, j.text.n, e))) {
+        braid_error why = e ? *e : (braid_error){0};
+        st = rt_fail(e, st, "cannot write '%s': %s", o->emit_path, why.message);
+    }
+    if (!st) st = rt_job_build(&j, folder, file, e);
+    rt_job_end(&j);
+    free(choices.p);
+    return st;
+}
