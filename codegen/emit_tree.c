@@ -359,41 +359,49 @@ static void count_shared(Tree *x, const char *type, const char *name, int *n) {
     ++*n;
 }
 
-/* Unit 0 runs the construct as a team of one; then all meet. Two turns of shared words: the others read one
- * while unit 0 may be writing the other already. */
-static void emit_alone(Tree *x, Stmt *s, void (*emit)(Tree *x, Stmt *s)) {
+/* Statement *at and those beside it, each run by a unit as a team of one; then all meet. Two turns of shared words:
+ * the others read one while a unit may be writing the other already. */
+static void emit_alone(Tree *x, const Seq *q, int *at) {
     Fn *f = &x->f;
     Emit *em = x->em;
-    int id = x->next_id++, n = 0;
-    results_of(x, s, count_shared, &n);
-    int64_t bytes = (8 * (n + 1) + 63) / 64 * 64, at = (em->plan.arena + 63) / 64 * 64;
-    em->plan.arena = at + 2 * bytes;
+    int id = x->next_id++, n = 0, first = *at;
+    do results_of(x, q->s.p[*at], count_shared, &n);
+    while (++*at < q->s.n && q->s.p[*at]->beside);
+    int64_t bytes = (8 * (n + 1) + 63) / 64 * 64, base = (em->plan.arena + 63) / 64 * 64;
+    em->plan.arena = base + 2 * bytes;
     sb_printf(&x->decl, "    size_t turn%d = 0;\n", id);
     fn_line(f, "{ /* by one core */");
     f->indent++;
-    fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (turn%d ^= 1) * %lld);", (long long)at, id, (long long)bytes);
-    fn_line(f, "if (unit == 0) {");
-    f->indent++;
-    fn_line(f, "const int nunit = 1;");
-    x->leave = arena_printf(em->a, "leave%d", id);
-    emit(x, s);
-    fn_line(f, "shared[0] = (int64_t)top;");
+    fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (turn%d ^= 1) * %lld);", (long long)base, id, (long long)bytes);
     n = 0;
-    results_of(x, s, write_shared, &n);
-    fn_line(f, "%s:;", x->leave);
-    x->leave = NULL;
-    f->indent--;
-    fn_line(f, "}");
-    emit_barrier(x);
-    fn_line(f, "if (unit != 0) {");
-    f->indent++;
+    for (int i = first; i < *at; i++) {
+        Stmt *s = q->s.p[i];
+        fn_line(f, "if (unit == %d %% nunit) {", s->unit);
+        f->indent++;
+        fn_line(f, "const int unit = 0, nunit = 1;");
+        x->leave = arena_printf(em->a, "leave%d", x->next_id++);
+        if (s->kind == S_LOOP) emit_loop(x, s);
+        else emit_branch(x, s);
+        if (i == first) fn_line(f, "shared[0] = (int64_t)top;"); /* those beside others take no memory */
+        results_of(x, s, write_shared, &n);
+        fn_line(f, "%s:;", x->leave);
+        x->leave = NULL;
+        f->indent--;
+        fn_line(f, "}");
+    }
+    fn_line(f, "if ((st = bk_barrier(k)) != BK_OK) return st; /* after one core's work */");
     fn_line(f, "top = (size_t)shared[0];");
     n = 0;
-    results_of(x, s, read_shared, &n);
+    for (int i = first; i < *at; i++) {
+        fn_line(f, "if (unit != %d %% nunit) {", q->s.p[i]->unit);
+        f->indent++;
+        results_of(x, q->s.p[i], read_shared, &n);
+        f->indent--;
+        fn_line(f, "}");
+    }
     f->indent--;
     fn_line(f, "}");
-    f->indent--;
-    fn_line(f, "}");
+    (*at)--;
 }
 
 static void emit_stmt(Tree *x, Stmt *s) {
@@ -414,13 +422,8 @@ static void emit_stmt(Tree *x, Stmt *s) {
         emit_group(x->em, f, s);
         break;
     case S_EXTERN: emit_extern(x, s); break;
-    case S_LOOP:
-    case S_BRANCH: {
-        void (*emit)(Tree *, Stmt *) = s->kind == S_LOOP ? emit_loop : emit_branch;
-        if (stmt_alone(s) && !x->leave) emit_alone(x, s, emit);
-        else emit(x, s);
-        break;
-    }
+    case S_LOOP: emit_loop(x, s); break;
+    case S_BRANCH: emit_branch(x, s); break;
     case S_BARRIER: emit_barrier(x); break;
     case S_CALL: emit_call(x, s); break;
     default: die("statement kind %d", s->kind);
@@ -428,7 +431,9 @@ static void emit_stmt(Tree *x, Stmt *s) {
 }
 
 void emit_seq(Tree *x, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) emit_stmt(x, q->s.p[i]);
+    for (int i = 0; i < q->s.n; i++)
+        if (stmt_alone(q->s.p[i]) && !x->leave) emit_alone(x, q, &i);
+        else emit_stmt(x, q->s.p[i]);
 }
 
 /* ---- outputs ----------------------------------------------------------------------------------------------------- */

@@ -35,14 +35,16 @@ typedef struct Dist {
     uint32_t *friendly;   /* by tensor id: dims along which every reader moves with an axis of its own */
     const Expr *favoured; /* extent of the axes to split where there is a choice */
     int crossings;        /* groups that read what other units wrote */
-    bool alone;           /* in a construct that one core runs */
+    const Stmt *alone;    /* the construct around that one core runs, or NULL */
 } Dist;
 
 const Part part_whole = {PART_WHOLE, 0, 0, NULL}, part_solo = {PART_SOLO, 0, 0, NULL};
 
 bool part_same(Part a, Part b) {
-    return a.kind == b.kind && a.kind != PART_WHOLE && (a.kind == PART_SOLO || (a.dim == b.dim && a.extent == b.extent && a.grain == b.grain));
+    return a.kind == b.kind && a.kind != PART_WHOLE && a.dim == b.dim && a.extent == b.extent && a.grain == b.grain;
 }
+
+Part part_of_unit(int unit) { return (Part){PART_SOLO, unit, 0, NULL}; }
 
 /* The dimension of t that the member's split axis runs along: members are written at their own axes. */
 Part part_written(const Stmt *s) {
@@ -97,7 +99,7 @@ static void choose(Dist *d, Stmt *s) {
     Tensor *lead = s->op.t[0];
     if (d->alone || s->level == LEVEL_CORE) {
         s->op.split = NULL;
-        for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_solo};
+        for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_of_unit(d->alone ? d->alone->unit : 0)};
         return;
     }
     Fresh f = {.d = d};
@@ -200,10 +202,10 @@ static Owner joined(const Dist *d, const Join *j) {
 }
 
 static void walk(Dist *d, Seq *q) {
-    bool alone = d->alone;
+    const Stmt *alone = d->alone;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        d->alone = alone || stmt_alone(s);
+        d->alone = alone ? alone : stmt_alone(s) ? s : NULL;
         switch (s->kind) {
         case S_OP: choose(d, s); break;
         case S_EXTERN:

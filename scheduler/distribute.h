@@ -6,7 +6,7 @@
 
 typedef enum {
     PART_WHOLE, /* any unit may touch any element */
-    PART_SOLO,  /* unit 0 touches all of it */
+    PART_SOLO,  /* unit `dim` touches all of it; groups at core level are unit 0's */
     PART_SPLIT  /* a unit touches its range of dimension `dim`, of size `extent`: unit u of n owns
                    grains [parts·u/n, parts·(u+1)/n), parts = extent / grain rounded up */
 } PartKind;
@@ -18,6 +18,7 @@ typedef struct Part {
 } Part;
 
 extern const Part part_whole, part_solo;
+Part part_of_unit(int unit); /* PART_SOLO */
 /* Both touch the same elements in each unit: no barrier is needed between them. */
 bool part_same(Part a, Part b);
 /* What a group writes of its members, and reads of tensor t (a tensor with storage). */

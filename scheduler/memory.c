@@ -128,11 +128,22 @@ static void number_call(Planner *q, Stmt *s) {
     l->end = ++q->pos;
 }
 
+/* What statements beside each other define lives at the same time: from number `start` to the present. */
+static void number_beside(Planner *q, int first, int start) {
+    for (int i = first; i < q->all.n; i++) {
+        Mem *m = q->all.p[i]->plan;
+        m->first = start;
+        m->last = q->pos;
+    }
+}
+
 /* First pass: number statements, give storage its kind. */
 static void number(Planner *q, Seq *seq) {
+    int first = 0, start = 0;
     for (int i = 0; i < seq->s.n; i++) {
         Stmt *s = seq->s.p[i];
         q->pos++;
+        if (!s->beside) first = q->all.n, start = q->pos;
         switch (s->kind) {
         case S_OP:
             for (int k = 0; k < s->op.n; k++)
@@ -193,6 +204,7 @@ static void number(Planner *q, Seq *seq) {
         }
         default: break;
         }
+        if (s->beside) number_beside(q, first, start);
     }
 }
 

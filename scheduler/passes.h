@@ -32,7 +32,7 @@ void pass_schedule(Program *p);
 
 /* Requires pass_distribute and pass_memory. Places BARRIER statements and Stmt.loop.barrier. */
 void pass_sync(Program *p);
-/* A loop or branch that unit 0 runs as a team of one; then all meet. */
+/* A loop or branch that unit Stmt.unit runs as a team of one; then all meet, once for those beside each other. */
 static inline bool stmt_alone(const Stmt *s) {
     return (s->kind == S_LOOP || s->kind == S_BRANCH) && s->level == LEVEL_CORE;
 }

@@ -12,6 +12,7 @@
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
+#include "scheduler/uses.h"
 
 typedef struct Scheduler {
     Program *p;
@@ -19,6 +20,7 @@ typedef struct Scheduler {
     Schedule *k;
     const Device *d;
     bool recursive; /* in the body of a recursive function */
+    Map *latency;   /* of a loop or branch: Latency */
 } Scheduler;
 
 typedef struct Resource { /* of a device at a level */
@@ -217,6 +219,7 @@ static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
     }
     r.alone = r.alone && !x->recursive;
     s->level = LEVEL_TEAM;
+    map_seti(x->latency, (uint64_t)(uintptr_t)s, arena_memdup(x->c->a, &r, sizeof r));
     if (r.alone && decide(x->p, X_CORE, s, r.team, r.core)) {
         set_stmt(s, LEVEL_CORE);
         r.team = r.core;
@@ -249,6 +252,83 @@ static double schedule_program(Scheduler *x, Seq *q, UProgram *u) {
 
 static double best(Latency r) { return r.core < r.team ? r.core : r.team; }
 
+/* ---- constructs side by side ------------------------------------------------------------------------------------- */
+/* Sizes are known, so that all memory is planned; hand-written bodies may take more. */
+static bool static_memory(const Seq *q) {
+    int64_t v;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->kind == S_EXTERN || s->kind == S_CALL) return false;
+        for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
+            for (int d = 0; d < MAX_RANK; d++)
+                if (s->op.t[k]->rank < 0 || (d < s->op.t[k]->rank && !e_is_int(s->op.t[k]->dim[d], &v))) return false;
+        if (s->kind == S_LOOP) {
+            for (int k = 0; k < s->loop.scan.n; k++)
+                for (int d = 0; d < s->loop.scan.p[k].out->rank; d++)
+                    if (!e_is_int(s->loop.scan.p[k].out->dim[d], &v)) return false;
+            if (!static_memory(s->loop.body)) return false;
+        }
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++)
+            if (!static_memory(s->br.arm[m])) return false;
+    }
+    return true;
+}
+
+static const Latency *alone_latency(const Scheduler *x, Stmt *s) {
+    if (s->kind != S_LOOP && s->kind != S_BRANCH) return NULL;
+    const Latency *r = map_geti(x->latency, (uint64_t)(uintptr_t)s);
+    Stmt *only[1] = {s};
+    Seq q = {.s = {only, 1, 1}};
+    return r && r->alone && static_memory(&q) ? r : NULL;
+}
+
+/* The statements from `first` on that can run beside it: what stands between them and does not depend on them is
+ * moved in front. Returns how many there are. */
+static int gather(Scheduler *x, Seq *q, int first) {
+    int n = 1;
+    for (int i = first + 1; i < q->s.n && n < x->k->units; i++) {
+        Stmt *s = q->s.p[i];
+        for (int k = first; k < first + n; k++)
+            if (stmt_uses(x->c, s, q->s.p[k])) return n;
+        if (alone_latency(x, s)) {
+            if (i != first + n) return n;
+            n++;
+        } else if (s->kind == S_LET || s->kind == S_OP) {
+            memmove(q->s.p + first + 1, q->s.p + first, sizeof *q->s.p * (size_t)(i - first));
+            q->s.p[first++] = s;
+        } else return n;
+    }
+    return n;
+}
+
+/* Independent loops and branches, each on a core of its own, instead of one after the other on all of them. Returns
+ * what that saves. */
+static double side_by_side(Scheduler *x, Seq *q) {
+    double saved = 0;
+    for (int i = 0; i < q->s.n && !x->recursive; i++) {
+        if (!alone_latency(x, q->s.p[i])) continue;
+        Stmt *head = q->s.p[i];
+        int n = gather(x, q, i);
+        while (q->s.p[i] != head) i++;
+        double plain = 0, beside = 0;
+        for (int k = i; k < i + n; k++) {
+            const Latency *r = alone_latency(x, q->s.p[k]);
+            plain += r->core < r->team ? r->core : r->team;
+            if (r->core > beside) beside = r->core;
+        }
+        if (n > 1 && decide(x->p, X_PARALLEL, head, plain, beside)) {
+            for (int k = i; k < i + n; k++) {
+                set_stmt(q->s.p[k], LEVEL_CORE);
+                q->s.p[k]->unit = (uint8_t)(k - i);
+                q->s.p[k]->beside = k > i;
+            }
+            saved += plain - beside;
+        }
+        i += n - 1;
+    }
+    return saved;
+}
+
 /* Schedule: the statements of q in order, each merged into the run before it where that is faster. */
 static Latency schedule(Scheduler *x, Seq *q) {
     Latency total = {0, 0, true};
@@ -277,11 +357,12 @@ static Latency schedule(Scheduler *x, Seq *q) {
         writes(u.fresh, s);
     }
     total.team += schedule_program(x, q, &u);
+    total.team -= side_by_side(x, q);
     return total;
 }
 
 void pass_schedule(Program *p) {
-    Scheduler x = {p, p->cx, p->schedule, p->schedule->device, false};
+    Scheduler x = {p, p->cx, p->schedule, p->schedule->device, false, map_new(p->cx->a)};
     p->schedule->team = 1;
     p->schedule->estimate_ns = cost_seq_ns(x.c, x.d, p->top, 1);
     if (p->schedule->units == 1) {

@@ -39,7 +39,7 @@ typedef struct Sync {
     VEC(Alias) alias;
     LoopState *loop;
     int branches;
-    bool alone;       /* in a construct that one core runs */
+    const Stmt *alone; /* the construct around that one core runs, or NULL */
     struct ResultPart **result; /* by function id: of each result */
 } Sync;
 
@@ -47,7 +47,7 @@ typedef struct Sync {
 /* ---- accesses -------------------------------------------------------------------------------------------- */
 static void touch(Sync *x, Tensor *t, bool write, Part part) {
     if (!t) return;
-    if (x->alone) part = part_solo;
+    if (x->alone) part = part_of_unit(x->alone->unit);
     if (t->kind == TK_VIEW) {
         touch(x, t->base, write, part.kind == PART_SOLO ? part : part_whole);
         return;
@@ -91,8 +91,7 @@ static bool overlap(const Tensor *a, const Tensor *b) {
 static bool conflict(const Access *a, const Access *b) {
     if (!a->write && !b->write) return false;
     if (!overlap(a->t, b->t)) return false;
-    return a->t == b->t ? !part_same(a->part, b->part)
-                        : a->part.kind != PART_SOLO || b->part.kind != PART_SOLO;
+    return !part_same(a->part, b->part) || (a->t != b->t && a->part.kind != PART_SOLO);
 }
 
 /* All units meet after what the log holds. */
@@ -459,20 +458,28 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     }
 }
 
-/* Unit 0 alone runs s, then all meet. What it touches may need a barrier in front. */
-static void walk_alone(Sync *x, Seq *q, int *at, Stmt *s) {
+/* Statement *at and those beside it, each run by a unit alone; then all meet. What they touch may need a barrier
+ * in front. Their own memory is not shared. */
+static void walk_alone(Sync *x, Seq *q, int *at) {
     AccessVec before = x->pending;
-    int first = x->log.n, at_own = *at;
-    x->pending = (AccessVec){0};
-    x->alone = true;
-    if (s->kind == S_LOOP) walk_loop(x, q, &at_own, s);
-    else walk_branch(x, q, &at_own, s);
-    ASSERT(at_own == *at);
-    x->alone = false;
+    int first = x->log.n;
+    do {
+        Stmt *s = q->s.p[*at];
+        int own = *at;
+        x->pending = (AccessVec){0};
+        x->alone = s;
+        if (s->kind == S_LOOP) walk_loop(x, q, &own, s);
+        else walk_branch(x, q, &own, s);
+        ASSERT(own == *at);
+    } while (++*at < q->s.n && q->s.p[*at]->beside);
+    x->alone = NULL;
     bool need = false;
     for (int i = first; i < x->log.n && !need; i++)
         for (int j = 0; j < before.n && !need; j++) need = conflict(&x->log.p[i], &before.p[j]);
-    if (need) barrier_at(x, q, at);
+    int front = *at - 1;
+    while (q->s.p[front]->beside) front--;
+    (*at)--;
+    if (need) barrier_at(x, q, &front), (*at)++;
     met(x);
 }
 
@@ -506,7 +513,7 @@ static void walk(Sync *x, Seq *q) {
             break;
         case S_LOOP:
         case S_BRANCH:
-            if (stmt_alone(s) && !x->alone) walk_alone(x, q, &i, s);
+            if (stmt_alone(s) && !x->alone) walk_alone(x, q, &i);
             else if (s->kind == S_LOOP) walk_loop(x, q, &i, s);
             else walk_branch(x, q, &i, s);
             break;
@@ -528,10 +535,12 @@ void pass_sync(Program *p) {
 bool sync_inside(const Stmt *s) { return strcmp(s->ext.row->name, "seq_push") == 0; }
 
 int sync_count(const Seq *q) {
+    for (const Seq *u = q; u; u = u->parent)
+        if (u->owner && stmt_alone(u->owner)) return 0;
     int n = q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        n += s->kind == S_BARRIER || (s->kind == S_EXTERN && sync_inside(s)) || stmt_alone(s);
+        n += s->kind == S_BARRIER || (s->kind == S_EXTERN && sync_inside(s)) || (stmt_alone(s) && !s->beside);
         if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0]) + sync_count(s->br.arm[1]);
     }
     return n;

@@ -97,6 +97,8 @@ typedef struct Func {
 struct Stmt {
     StmtKind kind;
     uint8_t level;       /* of units that run it (scheduler/device.h Level); 0: not scheduled yet */
+    uint8_t unit;        /* a loop or branch at core level: which unit runs it, modulo their number */
+    bool beside;         /* … at the same time as the statement in front of it */
     const char *path;
     union {
         struct { Sym *sym; Expr *e; } let;              /* S_LET: uniform; may LOAD at uniform index */
