@@ -76,7 +76,7 @@ static const char *stop(const Tree *x, const char *code) {
 
 static void emit_barrier(Tree *x) {
     if (x->leave) return; /* one unit is alone */
-    fn_line(&x->f, "if ((st = bk_barrier(k)) != BK_OK) return st;");
+    fn_line(&x->f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
     if (recursive(x)) fn_line(&x->f, "top = low;");
 }
 

@@ -39,7 +39,7 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
     }
     float *a = (float *)k->arena, *b = a + n;
     for (int64_t i = unit; i < n; i += nunit) a[i] = x[i];
-    int code = bk_barrier(k);
+    int code = bk_barrier(k, unit);
     for (int64_t s = 0; s < steps && code == BK_OK; s++) {
         for (int64_t i = unit; i < n; i += nunit) b[i] = a[i] + a[(i + 1) % n];
         if (mode == 2 && s * 100000 > k->cap[0] && unit == nunit - 1)
@@ -47,7 +47,7 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
         if ((mode == 3 && s == steps - 1 && unit == nunit - 1) || mode == 4) bk_fault(k, 1);
         float *t = a;
         a = b, b = t;
-        code = bk_barrier(k);
+        code = bk_barrier(k, unit);
     }
     if (code != BK_OK) return code;
     if (mode == 2 && unit == 0) memset(k->slot[0], 1, (size_t)k->cap[0]);

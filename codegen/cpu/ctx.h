@@ -10,26 +10,39 @@
  * same of BK_OK, BK_GROW, BK_FAULT, and all units must pass the same bk_barrier calls. The value of
  * bk_barrier is the way to agree: it is the same for every unit, whatever happens meanwhile.
  */
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 #ifdef __linux__
 #include <linux/futex.h>
 #include <limits.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#else
-#include <time.h>
 #endif
 
 enum { BK_OK = 0, BK_GROW = 1, BK_FAULT = 2 };
 
-/* A word that threads wait on until it changes. */
-typedef struct bk_gate {
-    _Atomic uint32_t word;
-    _Atomic int sleepers;
-} bk_gate;
+/* Two cache lines: processors fetch them in pairs. */
+#define BK_LINE 128
+/* Rounds of a barrier of the largest team. */
+#define BK_ROUNDS 8
+
+/* A word that one thread posts turns to and others wait on:
+ * turn << 3 | state << 1 | whether someone may sleep on it. */
+typedef _Atomic uint32_t bk_word;
+#define BK_TURN(word) ((word) >> 3)
+#define BK_TURN_MASK 0x1fffffffu
+
+/* A unit's own part of the team. */
+typedef struct bk_unit {
+    _Alignas(BK_LINE) uint32_t turn; /* barriers passed in this session */
+    int64_t spin, idle; /* ns before a wait inside a run or between runs becomes a sleep */
+    /* What other units post to this one, by round of the barrier, of even and of odd turns. */
+    struct {
+        _Alignas(BK_LINE) bk_word word[2];
+    } in[BK_ROUNDS];
+} bk_unit;
 
 typedef struct bk_ctx {
     const braid_tensor_v1 *in; /* validated against bk_inputs */
@@ -45,12 +58,11 @@ typedef struct bk_ctx {
     int64_t stack_depth;       /* of activations of recursive functions inside each other */
     _Atomic int deep;          /* the fault is that there were more */
     _Atomic int fault;         /* site + 1 of the first fault, 0: none */
-    int64_t barriers;          /* passed in this run (only counted when nunit > 1) */
+    _Atomic int state;         /* what the run has come to, as far as this unit can see */
     int nunit;
-    int spin;    /* pauses before a waiting thread sleeps */
-    int verdict; /* of the last barrier */
-    _Alignas(64) _Atomic int arrived;
-    _Alignas(64) bk_gate phase;
+    bk_unit *unit;
+    int64_t spin_most;              /* ns: no wait spins longer than this */
+    void (*stalled)(struct bk_ctx *); /* NULL, or called by unit 0 before it sleeps */
 } bk_ctx;
 
 static inline void bk_pause(void) {
@@ -61,73 +73,117 @@ static inline void bk_pause(void) {
 #endif
 }
 
-/* Waits until g->word is no longer `old`: spins, then sleeps. */
-static void bk_gate_wait(bk_gate *g, uint32_t old, int spin) {
-    for (int i = 0; i < spin; i++) {
-        if (atomic_load_explicit(&g->word, memory_order_acquire) != old) return;
-        bk_pause();
+static int64_t bk_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* The state posted with `turn`, when that is what the word holds; else -1. */
+static inline int bk_look(bk_word *w, uint32_t turn) {
+    uint32_t now = atomic_load_explicit(w, memory_order_acquire);
+    return BK_TURN(now) == turn ? (int)(now >> 1 & 3) : -1;
+}
+
+/* The rest of bk_await: spins for a while, then sleeps. How long the next wait spins follows from
+ * this one: spinning pays for a wait about as long as waking up takes, and is lost on a longer one,
+ * as when another process has the other unit's CPU. */
+static __attribute__((noinline)) int bk_await_long(bk_ctx *k, int unit, bk_word *w, uint32_t turn,
+                                                   int64_t *spin) {
+    int64_t start = bk_clock(), now = start;
+    int state;
+    while (now - start < *spin) {
+        for (int i = 0; i < 32; i++) {
+            if ((state = bk_look(w, turn)) >= 0) return state;
+            bk_pause();
+        }
+        now = bk_clock();
     }
-    atomic_fetch_add(&g->sleepers, 1);
-    while (atomic_load(&g->word) == old) {
+    if (unit == 0 && k->stalled) k->stalled(k);
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(w, memory_order_relaxed);
+        if ((state = bk_look(w, turn)) >= 0) break;
+        if (BK_TURN(seen) == turn) continue;
+        /* The bit goes in before the sleep, and whoever posts finds it. */
+        if (!(seen & 1) && !atomic_compare_exchange_strong(w, &seen, seen | 1)) continue;
 #ifdef __linux__
-        syscall(SYS_futex, (uint32_t *)&g->word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+        syscall(SYS_futex, (uint32_t *)w, FUTEX_WAIT_PRIVATE, seen | 1, NULL, NULL, 0);
 #else
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 #endif
     }
-    atomic_fetch_sub(&g->sleepers, 1);
+    *spin = bk_clock() - start < 2 * k->spin_most ? 2 * *spin : *spin / 2;
+    if (*spin > k->spin_most) *spin = k->spin_most;
+    if (*spin < k->spin_most / 16) *spin = k->spin_most / 16;
+    return state;
 }
 
-/* Gives g->word its next value and wakes whoever waits. A sleeper announces itself before it looks
- * at the word a last time, and the word is written before the sleepers are counted: none is missed.
- */
-static void bk_gate_open(bk_gate *g, uint32_t word) {
-    atomic_store(&g->word, word);
-    if (atomic_load(&g->sleepers) != 0) {
-#ifdef __linux__
-        syscall(SYS_futex, (uint32_t *)&g->word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-#endif
+/* Waits until `turn` is posted in w; returns the state posted with it. No other turn than the one
+ * before may be there meanwhile. */
+static inline int bk_await(bk_ctx *k, int unit, bk_word *w, uint32_t turn, int64_t *spin) {
+    int state;
+    for (int i = 0; i < 64; i++) {
+        if ((state = bk_look(w, turn)) >= 0) return state;
+        bk_pause();
     }
+    return bk_await_long(k, unit, w, turn, spin);
+}
+
+static inline void bk_post(bk_word *w, uint32_t turn, int state) {
+    uint32_t had = atomic_exchange_explicit(w, turn << 3 | (uint32_t)state << 1, memory_order_acq_rel);
+#ifdef __linux__
+    if (had & 1) syscall(SYS_futex, (uint32_t *)w, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+#else
+    (void)had;
+#endif
 }
 
 /* Records a fault; the first one of a run wins. The unit goes on to its next barrier. */
 static inline void bk_fault(bk_ctx *k, int site) {
     int none = 0;
     atomic_compare_exchange_strong(&k->fault, &none, site + 1);
+    atomic_store(&k->state, BK_FAULT);
 }
 
 /* Ask for more memory; the run then has to end with BK_GROW. */
+static inline void bk_grow(bk_ctx *k) {
+    int none = BK_OK;
+    atomic_compare_exchange_strong(&k->state, &none, BK_GROW);
+}
 static inline void bk_need_arena(bk_ctx *k, size_t bytes) {
     size_t had = atomic_load(&k->arena_need);
     while (had < bytes && !atomic_compare_exchange_weak(&k->arena_need, &had, bytes)) {}
+    if (bytes > k->arena_size) bk_grow(k);
 }
 static inline void bk_need_slot(bk_ctx *k, int slot, int64_t bytes) {
     int64_t had = atomic_load(&k->cap_need[slot]);
     while (had < bytes && !atomic_compare_exchange_weak(&k->cap_need[slot], &had, bytes)) {}
+    if (bytes > k->cap[slot]) bk_grow(k);
 }
 
 /* What the run has come to so far. Only agreed between units when one of them asks for all. */
 static inline int bk_state(bk_ctx *k) {
-    if (atomic_load_explicit(&k->fault, memory_order_relaxed)) return BK_FAULT;
-    if (atomic_load_explicit(&k->arena_need, memory_order_relaxed) > k->arena_size) return BK_GROW;
-    for (int i = 0; i < k->nslot; i++)
-        if (atomic_load_explicit(&k->cap_need[i], memory_order_relaxed) > k->cap[i]) return BK_GROW;
-    return BK_OK;
+    return atomic_load_explicit(&k->state, memory_order_relaxed);
 }
 
 /* All units meet here; what any wrote before, all see after. Returns BK_OK, or BK_FAULT or BK_GROW
  * when some unit recorded a fault or a need before it came: the same value for every unit, which
- * may then leave the kernel with it. With one unit nothing is waited for. */
-static inline int bk_barrier(bk_ctx *k) {
-    if (k->nunit == 1) return bk_state(k);
-    /* The phase cannot move before this unit has arrived, so it is read first. */
-    uint32_t p = atomic_load_explicit(&k->phase.word, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&k->arrived, 1, memory_order_acq_rel) + 1 == k->nunit) {
-        k->barriers++;
-        k->verdict = bk_state(k);
-        atomic_store_explicit(&k->arrived, 0, memory_order_relaxed);
-        bk_gate_open(&k->phase, p + 1);
-    } else
-        bk_gate_wait(&k->phase, p, k->spin);
-    return k->verdict;
+ * may then leave the kernel with it. With one unit nothing is waited for.
+ *
+ * In round r a unit posts to the one 2^r further on the worst state that it has heard of, and waits
+ * for the one 2^r before it. A word has one writer and one reader, and is used again two turns
+ * later, when its reader is known to have read it. */
+static inline int bk_barrier(bk_ctx *k, int unit) {
+    int state = bk_state(k), nunit = k->nunit;
+    bk_unit *u = &k->unit[unit];
+    uint32_t turn = u->turn + 1;
+    u->turn = turn;
+    for (int r = 0, step = 1; step < nunit; r++, step *= 2) {
+        int to = unit + step, heard;
+        if (to >= nunit) to -= nunit;
+        bk_post(&k->unit[to].in[r].word[turn & 1], turn & BK_TURN_MASK, state);
+        heard = bk_await(k, unit, &u->in[r].word[turn & 1], turn & BK_TURN_MASK, &u->spin);
+        if (state < heard) state = heard;
+    }
+    return state;
 }

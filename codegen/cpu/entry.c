@@ -17,8 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#ifdef BK_FRAME_BYTES
+#ifdef __linux__
+#include <sched.h>
+#endif
 #include <sys/mman.h>
+#ifdef BK_FRAME_BYTES
 #include <ucontext.h>
 #endif
 
@@ -30,11 +33,18 @@ enum { BK_ST_OK = 0, BK_ST_INPUT = 3, BK_ST_RUNTIME = 4, BK_ST_MEMORY = 5, BK_ST
 #endif
 #define BK_STACK_BYTES ((size_t)8 << 20)
 
+/* A wait spins about as long as it takes to be woken up: 50 us on a machine with idle CPUs; with
+ * more units than CPUs the others run only when this one does not. */
+#define BK_SPIN_NS 50000
+#define BK_SPIN_CROWDED_NS 500
+
 typedef struct bk_worker {
     struct bk_session *session;
     pthread_t thread;
     char *stack; /* NULL: the thread library's */
     int unit;
+    int cpu; /* that it is bound to, when the team is */
+    _Alignas(BK_LINE) bk_word done; /* the last run that it has finished */
 } bk_worker;
 
 typedef struct bk_session {
@@ -44,19 +54,23 @@ typedef struct bk_session {
     int64_t cap[BK_NSLOT + 1];
     _Atomic int64_t cap_need[BK_NSLOT + 1];
     _Atomic int busy;
-    int64_t restarts;
-    /* Workers wait for `start` to change, run the kernel, and count themselves off in `left`; the
-     * last one changes `done`. */
-    bk_gate start, done;
-    _Atomic int left, quit;
-    int nworker; /* threads that were started */
+    int64_t restarts, barriers; /* of the last run */
+    /* Workers wait for the next turn of `start`, run the kernel and post the turn as done. */
+    uint32_t turn;
+    _Atomic int quit;
+    int nworker;  /* threads that were started */
+    char *forked; /* a word that a fork leaves 0 in the child, which has no workers; NULL: unknown */
+    int cpus;     /* that there were at the start */
+    int bound;    /* every worker has a CPU of its own */
+    int own;      /* and this is where unit 0 was last seen */
 #ifdef BK_FRAME_BYTES
     char *stack; /* of unit 0 */
     size_t stack_bytes;
     ucontext_t back;
     int code;
 #endif
-    bk_worker worker[BK_MAX_UNITS];
+    _Alignas(BK_LINE) bk_word start;
+    bk_worker *worker; /* room for all but unit 0 */
 } bk_session;
 
 static void bk_say(char *message, size_t size, const char *fmt, ...)
@@ -172,6 +186,13 @@ static char *bk_alloc(size_t bytes) {
     return aligned_alloc(64, bytes ? (bytes + 63) & ~(size_t)63 : 64);
 }
 
+/* The same, zeroed, and with cache lines of its own. */
+static void *bk_lines(size_t bytes) {
+    size_t n = bytes ? (bytes + BK_LINE - 1) / BK_LINE * BK_LINE : BK_LINE;
+    void *p = aligned_alloc(BK_LINE, n);
+    return p ? memset(p, 0, n) : NULL;
+}
+
 /* Takes the memory that the session should have; 0 when there is none. */
 static int bk_take(bk_session *s, size_t arena) {
     if (!s->k.arena || arena > s->k.arena_size) {
@@ -231,32 +252,17 @@ static int bk_run_unit_0(bk_session *s) {
 static int bk_run_unit_0(bk_session *s) { return braid_kernel(&s->k, 0, s->k.nunit); }
 #endif
 
+/* ---- the team ---------------------------------------------------------------------------------- */
 static void *bk_work(void *arg) {
     bk_worker *w = arg;
     bk_session *s = w->session;
-    for (uint32_t turn = 0;; turn++) {
-        bk_gate_wait(&s->start, turn, s->k.spin);
+    for (uint32_t turn = BK_TURN(w->done);;) {
+        turn = (turn + 1) & BK_TURN_MASK;
+        bk_await(&s->k, w->unit, &s->start, turn, &s->k.unit[w->unit].idle);
         if (atomic_load(&s->quit)) return NULL;
         braid_kernel(&s->k, w->unit, s->k.nunit);
-        if (atomic_fetch_sub(&s->left, 1) == 1)
-            bk_gate_open(&s->done, atomic_load_explicit(&s->done.word, memory_order_relaxed) + 1);
+        bk_post(&w->done, turn, BK_OK);
     }
-}
-
-static void bk_session_free(void *session) {
-    bk_session *s = session;
-    if (!s) return;
-    atomic_store(&s->quit, 1);
-    bk_gate_open(&s->start, atomic_load(&s->start.word) + 1);
-    for (int i = 0; i < s->nworker; i++) pthread_join(s->worker[i].thread, NULL);
-#ifdef BK_FRAME_BYTES
-    for (int i = 0; i <= s->nworker && i < BK_MAX_UNITS; i++)
-        if (s->worker[i].stack) munmap(s->worker[i].stack, s->stack_bytes);
-    if (s->stack) munmap(s->stack, s->stack_bytes);
-#endif
-    free(s->k.arena);
-    for (int i = 0; i < BK_NSLOT; i++) free(s->slot[i]);
-    free(s);
 }
 
 /* CPUs that this process may use: of its affinity mask, and of its control group's share of time (a
@@ -275,6 +281,136 @@ static int bk_cpus(void) {
     return n > 0 ? (int)n : 1;
 }
 
+#ifdef __linux__
+static void bk_bind(bk_worker *w, int cpu) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    w->cpu = cpu;
+    /* Where this is not allowed the thread stays where it was. */
+    pthread_setaffinity_np(w->thread, sizeof set, &set);
+}
+
+/* The first CPU of the core that `cpu` is a thread of. */
+static int bk_core(int cpu) {
+    char path[80];
+    int first = cpu;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *f = fopen(path, "re");
+    if (f && fscanf(f, "%d", &first) != 1) first = cpu;
+    if (f) fclose(f);
+    return first;
+}
+
+/* Gives every worker a CPU of its own, from the one behind the caller's on, so that teams of callers
+ * on different CPUs take different ones. Second threads of a core come last. */
+static void bk_bind_team(bk_session *s) {
+    cpu_set_t mask, taken, core;
+    int own = sched_getcpu(), n = 0;
+    if (own < 0 || own >= CPU_SETSIZE || sched_getaffinity(0, sizeof mask, &mask) || !CPU_ISSET(own, &mask)) return;
+    CPU_ZERO(&taken);
+    CPU_ZERO(&core);
+    CPU_SET(own, &taken);
+    CPU_SET(bk_core(own), &core);
+    for (int second = 0; second < 2; second++)
+        for (int i = 1; i < CPU_SETSIZE && n < s->nworker; i++) {
+            int cpu = (own + i) % CPU_SETSIZE;
+            if (!CPU_ISSET(cpu, &mask) || CPU_ISSET(cpu, &taken)) continue;
+            int first = bk_core(cpu);
+            if (!second && CPU_ISSET(first, &core)) continue;
+            CPU_SET(cpu, &taken);
+            CPU_SET(first, &core);
+            bk_bind(&s->worker[n++], cpu);
+        }
+    s->own = own;
+    s->bound = 1;
+}
+
+/* The caller's thread runs where it likes, and may have come to a worker's CPU: that worker takes the
+ * CPU that the caller left. */
+static void bk_move_away(bk_ctx *k) {
+    bk_session *s = (bk_session *)k;
+    int own = s->bound ? sched_getcpu() : s->own;
+    if (own == s->own) return;
+    for (int i = 0; i < s->nworker; i++)
+        if (s->worker[i].cpu == own) bk_bind(&s->worker[i], s->own);
+    s->own = own;
+}
+#else
+static void bk_bind_team(bk_session *s) { s->bound = 0; }
+static void bk_move_away(bk_ctx *k) { (void)k; }
+#endif
+
+/* A word that is 1 here and 0 in processes forked from this one. */
+static char *bk_mark(void) {
+    char *p = NULL;
+#ifdef MADV_WIPEONFORK
+    p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    if (madvise(p, 4096, MADV_WIPEONFORK)) {
+        munmap(p, 4096);
+        return NULL;
+    }
+    *p = 1;
+#endif
+    return p;
+}
+
+static void bk_team_end(bk_session *s) {
+    atomic_store(&s->quit, 1);
+    s->turn = (s->turn + 1) & BK_TURN_MASK;
+    bk_post(&s->start, s->turn, BK_OK);
+    for (int i = 0; i < s->nworker; i++) pthread_join(s->worker[i].thread, NULL);
+    atomic_store(&s->quit, 0);
+    s->nworker = 0;
+}
+
+/* Starts the workers of a new session, or again those that a fork left behind; 0 when it cannot. */
+static int bk_team(bk_session *s) {
+    pthread_attr_t attr;
+    int ok = pthread_attr_init(&attr) == 0;
+    if (!ok) return 0;
+    pthread_attr_setstacksize(&attr, BK_STACK_BYTES);
+    s->nworker = 0;
+    for (int i = 1; ok && i < s->k.nunit; i++) {
+        bk_worker *w = &s->worker[s->nworker];
+        w->session = s;
+        w->unit = i;
+        w->done = s->turn << 3;
+#ifdef BK_FRAME_BYTES
+        if (!w->stack) w->stack = bk_stack_new(s->stack_bytes);
+        ok = w->stack && !pthread_attr_setstack(&attr, w->stack + BK_GUARD, s->stack_bytes - BK_GUARD);
+#endif
+        ok = ok && pthread_create(&w->thread, &attr, bk_work, w) == 0;
+        s->nworker += ok;
+    }
+    pthread_attr_destroy(&attr);
+    s->bound = 0;
+    if (!ok)
+        bk_team_end(s);
+    else if (s->k.nunit <= s->cpus)
+        bk_bind_team(s);
+    if (ok && s->forked) *s->forked = 1;
+    return ok;
+}
+
+static void bk_session_free(void *session) {
+    bk_session *s = session;
+    if (!s) return;
+    if (!s->forked || *s->forked) bk_team_end(s);
+#ifdef BK_FRAME_BYTES
+    for (int i = 0; s->worker && i < s->k.nunit - 1; i++)
+        if (s->worker[i].stack) munmap(s->worker[i].stack, s->stack_bytes);
+    if (s->stack) munmap(s->stack, s->stack_bytes);
+#endif
+    if (s->forked) munmap(s->forked, 4096);
+    free(s->k.arena);
+    for (int i = 0; i < BK_NSLOT; i++) free(s->slot[i]);
+    free(s->worker);
+    free(s->k.unit);
+    free(s);
+}
+
 static int bk_session_new(const braid_session_config_v1 *config, void **session) {
     braid_session_config_v1 c = {0};
     if (config) {
@@ -286,20 +422,19 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
 #ifdef BK_WEIGHTS_CHECK
     if (!bk_weights) return BK_ST_IO;
 #endif
-    bk_session *s = aligned_alloc(_Alignof(bk_session), sizeof(bk_session));
+    bk_session *s = bk_lines(sizeof(bk_session));
     if (!s) return BK_ST_MEMORY;
-    memset(s, 0, sizeof *s);
-    int cpus = bk_cpus();
+    s->cpus = bk_cpus();
 #ifdef BK_UNITS
-    int units = BK_UNITS < cpus ? BK_UNITS : cpus;
+    int units = BK_UNITS < s->cpus ? BK_UNITS : s->cpus;
 #else
-    int units = cpus;
+    int units = s->cpus;
 #endif
     if (c.threads) units = c.threads;
     if (units > BK_MAX_UNITS) units = BK_MAX_UNITS;
     s->k.nunit = units;
-    /* Spinning helps only when the others run at this moment. */
-    s->k.spin = units <= cpus ? 10000 : 20;
+    s->k.spin_most = units <= s->cpus ? BK_SPIN_NS : BK_SPIN_CROWDED_NS;
+    s->k.stalled = bk_move_away;
     s->k.max_iterations = c.max_iterations ? c.max_iterations : (int64_t)1 << 31;
     s->k.stack_depth = c.stack_depth ? c.stack_depth : 10000;
     s->k.out = s->out;
@@ -307,40 +442,23 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     s->k.slot = s->slot;
     s->k.cap = s->cap;
     s->k.cap_need = s->cap_need;
-    pthread_attr_t attr;
-    int ok = bk_take(s, BK_ARENA) && pthread_attr_init(&attr) == 0;
+    s->k.unit = bk_lines((size_t)units * sizeof *s->k.unit);
+    s->worker = bk_lines((size_t)(units - 1) * sizeof *s->worker);
+    int ok = bk_take(s, BK_ARENA) && s->k.unit && s->worker;
+    for (int i = 0; ok && i < units; i++) s->k.unit[i].spin = s->k.unit[i].idle = s->k.spin_most;
 #ifdef BK_FRAME_BYTES
-    if (ok && s->k.stack_depth > (int64_t)(BK_MAX_BYTES / BK_FRAME_BYTES)) {
-        pthread_attr_destroy(&attr);
-        ok = 0;
-    }
+    ok = ok && s->k.stack_depth <= (int64_t)(BK_MAX_BYTES / BK_FRAME_BYTES);
     if (ok) {
         s->stack_bytes = BK_STACK_BYTES + (size_t)s->k.stack_depth * BK_FRAME_BYTES;
         s->stack_bytes = (s->stack_bytes + BK_GUARD - 1) / BK_GUARD * BK_GUARD;
         s->stack = bk_stack_new(s->stack_bytes);
+        ok = s->stack != NULL;
     }
 #endif
-    if (ok) {
-        pthread_attr_setstacksize(&attr, BK_STACK_BYTES);
-        for (int i = 1; ok && i < units; i++) {
-            bk_worker *w = &s->worker[s->nworker];
-            w->session = s;
-            w->unit = i;
-#ifdef BK_FRAME_BYTES
-            w->stack = bk_stack_new(s->stack_bytes);
-            if (!w->stack || pthread_attr_setstack(&attr, w->stack + BK_GUARD, s->stack_bytes - BK_GUARD)) {
-                ok = 0;
-                break;
-            }
-#endif
-            ok = pthread_create(&w->thread, &attr, bk_work, w) == 0;
-            s->nworker += ok;
-        }
-        pthread_attr_destroy(&attr);
+    if (ok && units > 1) {
+        s->forked = bk_mark();
+        ok = bk_team(s);
     }
-#ifdef BK_FRAME_BYTES
-    ok = ok && s->stack;
-#endif
     if (!ok) {
         bk_session_free(s);
         return BK_ST_MEMORY;
@@ -351,24 +469,32 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
 
 /* One pass of the kernel over all units. */
 static int bk_launch(bk_session *s) {
-    atomic_store(&s->k.fault, 0);
-    atomic_store(&s->k.deep, 0);
-    atomic_store(&s->k.arena_need, 0);
-    for (int i = 0; i < BK_NSLOT; i++) atomic_store(&s->cap_need[i], 0);
-    s->k.barriers = 0;
-    uint32_t done = atomic_load(&s->done.word);
+    atomic_store_explicit(&s->k.fault, 0, memory_order_relaxed);
+    atomic_store_explicit(&s->k.state, BK_OK, memory_order_relaxed);
+    atomic_store_explicit(&s->k.deep, 0, memory_order_relaxed);
+    atomic_store_explicit(&s->k.arena_need, 0, memory_order_relaxed);
+    for (int i = 0; i < BK_NSLOT; i++)
+        atomic_store_explicit(&s->cap_need[i], 0, memory_order_relaxed);
+    uint32_t turn = s->k.unit[0].turn;
     if (s->nworker) {
-        atomic_store(&s->left, s->nworker);
-        bk_gate_open(&s->start, atomic_load(&s->start.word) + 1);
+        bk_move_away(&s->k);
+        s->turn = (s->turn + 1) & BK_TURN_MASK;
+        bk_post(&s->start, s->turn, BK_OK);
     }
     int code = bk_run_unit_0(s);
-    if (s->nworker) bk_gate_wait(&s->done, done, s->k.spin);
+    for (int i = 0; i < s->nworker; i++) 
+        bk_await(&s->k, 0, &s->worker[i].done, s->turn, &s->k.unit[0].spin);
+    s->barriers = s->nworker ? s->k.unit[0].turn - turn : 0;
     return code;
 }
 
 static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_v1 *out,
                          char *message, size_t size) {
     s->restarts = 0;
+    if (s->forked && !*s->forked && !bk_team(s)) {
+        bk_say(message, size, "the threads of the session cannot be started again after a fork");
+        return BK_ST_MEMORY;
+    }
     for (int i = 0; i < BK_NIN; i++) {
         int st = bk_check_input(&bk_inputs[i], &in[i], message, size);
         if (st) return st;
@@ -426,7 +552,7 @@ static int64_t bk_stat(void *session, int which) {
     const bk_session *s = session;
     int64_t n = 0;
     switch (which) {
-    case BRAID_STAT_BARRIERS: return s->k.barriers;
+    case BRAID_STAT_BARRIERS: return s->barriers;
     case BRAID_STAT_ARENA_BYTES:
         for (int i = 0; i < BK_NSLOT; i++) n += s->cap[i];
         return n + (int64_t)s->k.arena_size;
