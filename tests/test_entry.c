@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <cmocka.h>
 
 #include "include/braid_model.h"
@@ -230,9 +231,146 @@ static void test_sessions(void **state) {
     braid_model()->session_free(s[1]);
 }
 
+/* Many crossings, on as many CPUs as there are: of teams that fit and teams that do not. */
+static void test_crossings(void **state) {
+    (void)state;
+    for (int threads = 1; threads <= 8; threads++) {
+        void *s = session(threads);
+        for (int i = 0; i < 4; i++) {
+            Case c;
+            case_init(&c, 0, threads <= 2 ? 1000 : 250);
+            for (int j = 0; j < N * 4; j++) c.x[j] = (float)(j == i); /* sums stay finite */
+            assert_int_equal(run(s, &c), 0);
+            check_sums(&c);
+            assert_int_equal(braid_model()->stat(s, BRAID_STAT_BARRIERS), threads == 1 ? 0 : c.steps + 1);
+        }
+        braid_model()->session_free(s);
+    }
+}
+
+/* What the units come to is the same for all, whoever finds it and whenever. */
+static void test_agreement(void **state) {
+    (void)state;
+    for (int threads = 2; threads <= 7; threads++) {
+        void *s = session(threads);
+        for (int i = 0; i < 30; i++) {
+            Case c;
+            case_init(&c, i % 3 == 0 ? 3 : i % 3 == 1 ? 0 : 4, i % 4 + 1);
+            assert_int_equal(run(s, &c), c.mode ? BK_ST_RUNTIME : 0);
+            if (!c.mode) check_sums(&c);
+        }
+        braid_model()->session_free(s);
+    }
+}
+
+/* Workers are bound to CPUs of their own, away from the caller's, when there are enough. */
+static void test_binding(void **state) {
+    (void)state;
+#ifdef __linux__
+    int cpus = bk_cpus();
+    bk_session *s = session(cpus + 1);
+    assert_false(s->bound);
+    braid_model()->session_free(s);
+    s = session(cpus);
+    if (s->bound) {
+        cpu_set_t seen, one;
+        CPU_ZERO(&seen);
+        CPU_SET(s->own, &seen);
+        for (int i = 0; i < s->nworker; i++) {
+            assert_false(CPU_ISSET(s->worker[i].cpu, &seen));
+            CPU_SET(s->worker[i].cpu, &seen);
+            assert_int_equal(pthread_getaffinity_np(s->worker[i].thread, sizeof one, &one), 0);
+            assert_int_equal(CPU_COUNT(&one), 1);
+            assert_true(CPU_ISSET(s->worker[i].cpu, &one));
+        }
+        /* The caller moves to a worker's CPU. */
+        cpu_set_t mask;
+        assert_int_equal(sched_getaffinity(0, sizeof mask, &mask), 0);
+        for (int i = 0; i < s->nworker; i++) {
+            Case c;
+            int from = s->own, to = s->worker[i].cpu;
+            CPU_ZERO(&one);
+            CPU_SET(to, &one);
+            assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+            case_init(&c, 0, 5);
+            assert_int_equal(run(s, &c), 0);
+            check_sums(&c);
+            assert_int_equal(s->own, to);
+            assert_int_equal(s->worker[i].cpu, from);
+        }
+        assert_int_equal(sched_setaffinity(0, sizeof mask, &mask), 0);
+    }
+    braid_model()->session_free(s);
+#endif
+}
+
+/* A session goes on in a process that was forked, and in the one it was forked from. */
+static void test_fork(void **state) {
+    (void)state;
+#if defined(MADV_WIPEONFORK) && !defined(__SANITIZE_THREAD__) /* which has no threads after a fork */
+    for (int threads = 1; threads <= 3; threads++) {
+        Case c;
+        void *s = session(threads), *unused = session(threads);
+        case_init(&c, 0, 3);
+        assert_int_equal(run(s, &c), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            for (int i = 0; i < 3; i++) {
+                case_init(&c, 0, 3);
+                if (run(s, &c)) _exit(1);
+                check_sums(&c);
+            }
+            braid_model()->session_free(s);
+            braid_model()->session_free(unused);
+            _exit(0);
+        }
+        assert_int_equal(run(s, &c), 0);
+        check_sums(&c);
+        int status = 1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        braid_model()->session_free(s);
+        braid_model()->session_free(unused);
+    }
+#endif
+}
+
+/* Threads that take turns with one session, each on a CPU of its own choice. */
+typedef struct Turns {
+    void *session;
+    pthread_mutex_t lock;
+} Turns;
+static void *take_turns(void *arg) {
+    Turns *t = arg;
+    for (int i = 0; i < 100; i++) {
+        Case c;
+        case_init(&c, 0, i % 7);
+        pthread_mutex_lock(&t->lock);
+        int st = run(t->session, &c);
+        if (st == 0) check_sums(&c);
+        pthread_mutex_unlock(&t->lock);
+        assert_int_equal(st, 0);
+    }
+    return NULL;
+}
+static void test_turns(void **state) {
+    (void)state;
+    for (int threads = 2; threads <= 3; threads++) {
+        Turns t = {session(threads), PTHREAD_MUTEX_INITIALIZER};
+        pthread_t p[4];
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(pthread_create(&p[i], NULL, take_turns, &t), 0);
+        for (int i = 0; i < 4; i++) pthread_join(p[i], NULL);
+        braid_model()->session_free(t.session);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_units), cmocka_unit_test(test_growth),
                                        cmocka_unit_test(test_faults), cmocka_unit_test(test_inputs),
-                                       cmocka_unit_test(test_sessions)};
+                                       cmocka_unit_test(test_sessions), cmocka_unit_test(test_crossings),
+                                       cmocka_unit_test(test_agreement), cmocka_unit_test(test_binding),
+                                       cmocka_unit_test(test_turns), cmocka_unit_test(test_fork)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

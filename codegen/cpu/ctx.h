@@ -10,6 +10,7 @@
  * same of BK_OK, BK_GROW, BK_FAULT, and all units must pass the same bk_barrier calls. The value of
  * bk_barrier is the way to agree: it is the same for every unit, whatever happens meanwhile.
  */
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,6 +28,9 @@ enum { BK_OK = 0, BK_GROW = 1, BK_FAULT = 2 };
 #define BK_LINE 128
 /* Rounds of a barrier of the largest team. */
 #define BK_ROUNDS 8
+
+/* Looks at a word, in a row, at the beginning of a wait. */
+#define BK_LOOKS 64
 
 /* A word that one thread posts turns to and others wait on:
  * turn << 3 | state << 1 | whether someone may sleep on it. */
@@ -60,6 +64,7 @@ typedef struct bk_ctx {
     _Atomic int fault;         /* site + 1 of the first fault, 0: none */
     _Atomic int state;         /* what the run has come to, as far as this unit can see */
     int nunit;
+    int crowded; /* more units than CPUs: the others run when this one does not */
     bk_unit *unit;
     int64_t spin_most;              /* ns: no wait spins longer than this */
     void (*stalled)(struct bk_ctx *); /* NULL, or called by unit 0 before it sleeps */
@@ -70,6 +75,16 @@ static inline void bk_pause(void) {
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
+#endif
+}
+
+/* Between two looks at a word that is about to change: shorter than a pause, which is 5 to 40 ns, but
+ * long enough for the other core to get the line for writing before this one takes it back. */
+static inline void bk_space(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    (void)__builtin_ia32_rdtsc();
+#else
+    bk_pause();
 #endif
 }
 
@@ -95,7 +110,10 @@ static __attribute__((noinline)) int bk_await_long(bk_ctx *k, int unit, bk_word 
     while (now - start < *spin) {
         for (int i = 0; i < 32; i++) {
             if ((state = bk_look(w, turn)) >= 0) return state;
-            bk_pause();
+            if (k->crowded)
+                sched_yield();
+            else
+                bk_pause();
         }
         now = bk_clock();
     }
@@ -122,9 +140,9 @@ static __attribute__((noinline)) int bk_await_long(bk_ctx *k, int unit, bk_word 
  * before may be there meanwhile. */
 static inline int bk_await(bk_ctx *k, int unit, bk_word *w, uint32_t turn, int64_t *spin) {
     int state;
-    for (int i = 0; i < 64; i++) {
+    for (int i = 0; i < (k->crowded ? 1 : BK_LOOKS); i++) {
         if ((state = bk_look(w, turn)) >= 0) return state;
-        bk_pause();
+        bk_space();
     }
     return bk_await_long(k, unit, w, turn, spin);
 }

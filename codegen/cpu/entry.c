@@ -17,9 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#ifdef __linux__
-#include <sched.h>
-#endif
 #include <sys/mman.h>
 #ifdef BK_FRAME_BYTES
 #include <ucontext.h>
@@ -33,10 +30,8 @@ enum { BK_ST_OK = 0, BK_ST_INPUT = 3, BK_ST_RUNTIME = 4, BK_ST_MEMORY = 5, BK_ST
 #endif
 #define BK_STACK_BYTES ((size_t)8 << 20)
 
-/* A wait spins about as long as it takes to be woken up: 50 us on a machine with idle CPUs; with
- * more units than CPUs the others run only when this one does not. */
+/* A wait spins about as long as it takes to be woken up. */
 #define BK_SPIN_NS 50000
-#define BK_SPIN_CROWDED_NS 500
 
 typedef struct bk_worker {
     struct bk_session *session;
@@ -433,7 +428,8 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     if (c.threads) units = c.threads;
     if (units > BK_MAX_UNITS) units = BK_MAX_UNITS;
     s->k.nunit = units;
-    s->k.spin_most = units <= s->cpus ? BK_SPIN_NS : BK_SPIN_CROWDED_NS;
+    s->k.spin_most = BK_SPIN_NS;
+    s->k.crowded = units > s->cpus;
     s->k.stalled = bk_move_away;
     s->k.max_iterations = c.max_iterations ? c.max_iterations : (int64_t)1 << 31;
     s->k.stack_depth = c.stack_depth ? c.stack_depth : 10000;
