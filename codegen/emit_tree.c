@@ -389,7 +389,7 @@ static void emit_alone(Tree *x, const Seq *q, int *at) {
         f->indent--;
         fn_line(f, "}");
     }
-    fn_line(f, "if ((st = bk_barrier(k)) != BK_OK) return st; /* after one core's work */");
+    fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st; /* after one core's work */");
     fn_line(f, "top = (size_t)shared[0];");
     n = 0;
     for (int i = first; i < *at; i++) {

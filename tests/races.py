@@ -19,7 +19,7 @@ import tempfile
 import onnx
 
 RACE = 66
-BARRIER = "(st = bk_barrier(k))"
+BARRIER = "(st = bk_barrier(k, unit))"
 AFTER_ONE = " != BK_OK) return st; /* after one core's work */"
 HEAD = """#include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ __attribute__((destructor)) static void bk_meetings_end(void) {
         if (bk_passed[i]) fprintf(f, "%%d\\n", i);
     if (f) fclose(f);
 }
-#define bk_meeting(k, i) (unit == 0 ? bk_passed[i] = 1 : 0, bk_left_out == (i) ? bk_state(k) : bk_barrier(k))
+#define bk_meeting(k, i) (unit == 0 ? bk_passed[i] = 1 : 0, bk_left_out == (i) ? bk_state(k) : bk_barrier(k, unit))
 """
 
 
