@@ -17,9 +17,11 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     p->schedule = schedule_new(p->cx, device_find(o->target), o->units ? o->units : compile_cpus(), o->schedule);
     p->schedule->measured = o->measured;
     p->schedule->nmeasured = o->nmeasured;
+    pass_fold_product(p);
     pass_split_sum(p);
     pass_dead_code(p);
     pass_hoist(p);
+    pass_dead_code(p);
     pass_fuse(p);
     utask_verify(p);
     pass_inplace(p);

@@ -1,7 +1,7 @@
 /* decide.c: see decide.h. */
 #include "scheduler/decide.h"
 
-static const char *const names[X_COUNT] = {"split-sum",   "hoist",       "reuse",     "unroll",
+static const char *const names[X_COUNT] = {"split-sum",   "fold-product", "hoist",       "reuse",     "unroll",
                                            "interchange", "wavefront",   "recluster", "parallel",
                                            "append",      "inline-call", "core", "team"};
 

@@ -10,6 +10,7 @@
 /* Transformations, each a pass of its own. Without any of them the program is right, too. */
 typedef enum Transform {
     X_SPLIT_SUM,   /* products with a concatenation in pieces */
+    X_FOLD_PRODUCT, /* products of constants at positions known at run time become tables */
     X_HOIST,       /* step-invariant products leave their loop */
     X_REUSE,       /* values that the last iteration computed, too, are kept */
     X_UNROLL,      /* several iterations in one */

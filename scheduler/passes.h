@@ -14,6 +14,10 @@ void pass_dead_code(Program *p);
  * concatenation may then have no use left. */
 void pass_split_sum(Program *p);
 
+/* Requires single-tensor OPs. Products of two constants at positions that only the run knows become loads of
+ * a table computed here; what made the position stays. */
+void pass_fold_product(Program *p);
+
 /* Requires single-tensor OPs. Sums of products in the body of a counted loop that read nothing carried are
  * computed for all iterations before it (all input projections of a recurrent loop become one
  * product). The body then loads its part. */
