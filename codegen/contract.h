@@ -1,0 +1,58 @@
+/* contract.h: shared by the files that emit sums of products (contract*.c). */
+#ifndef BRAID_CONTRACT_H
+#define BRAID_CONTRACT_H
+
+#include "codegen/emit.h"
+
+#define MAX_PRODUCTS 16
+#define MAX_SETS 4
+
+typedef struct Product {
+    Expr *reduce;
+    Expr *vec, *sca;          /* loads */
+    Expr *vec_flat, *sca_flat;
+    bool packed, both;        /* both: sca moves along v too */
+    Expr *sym;                /* packed: a uniform symbol that its position depends on, or NULL */
+    Axis *sym_axis;           /* stands for it */
+    int set, slot;            /* slot: index of its scratch tile */
+    int panel, place;         /* packed: where its vectors are */
+} Product;
+
+/* Packed vector operands of products that run in one loop, as one stream in the order of that loop. */
+typedef struct Panel {
+    int set, n;               /* products */
+    int lead;                 /* index of the first product */
+    int64_t tile, stride;     /* floats of one tile, of all tiles */
+    const char *weights;
+} Panel;
+
+typedef struct Contraction {
+    Group *g;
+    int n, nset, npanel;
+    Product p[MAX_PRODUCTS];
+    Panel panel[MAX_PRODUCTS];
+    Axis **raxis[MAX_SETS];   /* per set, outermost first */
+    int nraxis[MAX_SETS];
+    Axis *v, *m;              /* lanes; rows, or NULL */
+    int nv, mr, vt;           /* vectors and rows of a tile; its lanes */
+} Contraction;
+
+Expr *coef_of(Cx *c, Expr *flat, Axis *x); /* of x in flat; NULL: not affine in it */
+int64_t axis_size(const Axis *x, int64_t unknown);
+
+/* ---- contract_pack.c ------------------------------------------------------------------------------------ */
+/* p's operand `load` is constant, and so are all extents that it moves along, and its strides: it can be
+ * packed. It may also depend on one bounded symbol: the layer, say, of a loop over layers. */
+bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat);
+/* Sets nv, mr, vt by a model of the micro-kernel's time. Requires axes and sets. */
+void choose_tile(Contraction *k);
+/* Sets the panels, and packs them into the program's weights. Requires the tile. */
+void pack_panels(Contraction *k);
+
+/* ---- contract_micro.c ----------------------------------------------------------------------------------- */
+/* Emits the call of the micro-kernel of one set for `rows` rows; writes the kernel where it is new. In the
+ * group's function the axes v and m are bound to the tile's first lane and row. tail: `lanes` tells how many
+ * lanes of operands that are not packed may be read. */
+void call_micro(Contraction *k, int set, int rows, bool tail);
+
+#endif

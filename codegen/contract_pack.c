@@ -1,0 +1,219 @@
+/* contract_pack.c: the tile of a contraction, and its constant operands in the order in which they are read.
+ *
+ * The layout of a panel: [symbol][outer axes that the operands use][tile][reduction axes, outermost first]
+ * [product][vector of the tile][lane]. So a tile's micro-kernel reads one stream, and the next tile's follows. */
+#include "codegen/contract.h"
+#include "scheduler/decide.h"
+#include <stdlib.h>
+
+#define L1_FLOATS (6 << 10) /* of a panel, that stay in the innermost cache between two blocks of rows */
+
+/* The only symbol in e, or NULL; *n counts all. */
+static Expr *only_symbol(Expr *e, int *n) {
+    if (!(e->flags & EF_SYM)) return NULL;
+    if (e->op == E_SYM) {
+        (*n)++;
+        return e;
+    }
+    Expr *r = NULL;
+    for (int i = 0; i < e->n; i++) {
+        Expr *x = only_symbol(e->a[i], n);
+        if (x && r && x == r) (*n)--;
+        if (x) r = x;
+    }
+    return r;
+}
+
+bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat) {
+    int64_t v;
+    Expr *rest = flat, *k;
+    if (load->t->kind != TK_CONST) return false;
+    for (int i = 0; i < g->naxis; i++) {
+        if (!e_affine(c, rest, g->axis[i], &k, &rest) || !e_is_int(k, &v)) return false;
+        if (v && !e_is_int(g->axis[i]->extent, &v)) return false;
+    }
+    for (int i = 0; i < p->reduce->naxis; i++) {
+        if (!e_affine(c, rest, p->reduce->raxis[i], &k, &rest) || !e_is_int(k, &v)) return false;
+        if (!e_is_int(p->reduce->raxis[i]->extent, &v)) return false;
+    }
+    p->sym = NULL;
+    if (e_is_int(rest, &v)) return true;
+    int n = 0;
+    Expr *s = only_symbol(rest, &n);
+    if (!s || n != 1 || s->sym->lo < 0 || s->sym->hi > 1024) return false;
+    p->sym = s;
+    p->sym_axis = axis_new(c, e_int(c, s->sym->hi + 1));
+    return e_affine(c, e_replace(c, rest, s, e_axis(c, p->sym_axis)), p->sym_axis, &k, &rest) && e_is_int(k, &v) &&
+           e_is_int(rest, &v);
+}
+
+/* ---- the tile ----------------------------------------------------------------------------------------------- */
+/* The most tiles that one of n units has, when units own ranges of whole grains. */
+static int64_t tiles_of(int64_t lanes, int64_t grain, int64_t tile, int n) {
+    int64_t parts = (lanes + grain - 1) / grain, most = 0;
+    for (int u = 0; u < n; u++) {
+        int64_t from = parts * u / n * grain, to = parts * (u + 1) / n * grain;
+        if (to > lanes) to = lanes;
+        int64_t count = to > from ? (to + tile - 1) / tile - from / tile : 0;
+        if (count > most) most = count;
+    }
+    return most;
+}
+
+static int64_t set_length(const Contraction *k, int set) {
+    int64_t n = 1;
+    for (int i = 0; i < k->nraxis[set]; i++) n *= axis_size(k->raxis[set][i], 64);
+    return n;
+}
+
+/* Rows × vectors of a micro-kernel: the least time for an element, by a model of one step of its inner
+ * loop: two vector operations a cycle, two loads a cycle (one of operands that come from the second cache),
+ * sums in flight to hide their latency; lanes and rows beyond the domain, or of another unit, are lost. */
+void choose_tile(Contraction *k) {
+    Group *g = k->g;
+    int budget = g->em->vec >= 16 ? 28 : 12, vec = g->em->vec, widest = 1, wide = 0;
+    for (int s = 0; s < k->nset; s++) {
+        int q = 0;
+        for (int j = 0; j < k->n; j++) q += k->p[j].set == s;
+        if (q > widest) widest = q, wide = s;
+    }
+    int64_t rows = k->m ? axis_size(k->m, 4) : 1, lanes = axis_size(k->v, 4 * vec), grain = 1;
+    bool known = axis_size(k->v, -1) >= 0;
+    int units = g->em->p->schedule && g->split ? g->em->p->schedule->units : 1;
+    if (g->grain) e_is_int(g->grain, &grain);
+    static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
+    double best = 0;
+    for (int nv = 1; nv <= 8; nv++) {
+        for (int i = 0; i < (int)COUNT(row_sizes); i++) {
+            int mr = row_sizes[i], sums = nv * mr * widest, vectors = nv * widest;
+            if (mr > rows || (sums > budget && nv * mr > 1)) break;
+            bool near = mr < rows && vectors * vec * set_length(k, wide) <= L1_FLOATS;
+            double loads = vectors * (near ? 0.5 : 1) + mr * 0.5, busy = sums * 0.5 > loads ? sums * 0.5 : loads;
+            double cycles = (busy > 4 ? busy : 4) + 0.25; /* the loop itself */
+            double time = 0;
+            for (int u = 1; u <= units; u += units - 1) { /* alone, and in the team */
+                int64_t tiles = tiles_of(lanes, g->split == k->v ? grain : lanes, nv * vec, g->split == k->v ? u : 1);
+                int64_t blocks = tiles_of(rows, g->split == k->m && k->m ? grain : rows, mr, g->split == k->m && k->m ? u : 1);
+                if (!known) tiles = (lanes + nv * vec - 1) / (nv * vec);
+                time += cycles * (double)(tiles * blocks * u) / (double)(lanes * rows);
+                if (units == 1) break;
+            }
+            if (best == 0 || time < best * 0.999) best = time, k->nv = nv, k->mr = mr;
+        }
+    }
+    k->vt = k->nv * vec;
+}
+
+/* ---- packing --------------------------------------------------------------------------------------------- */
+/* How an operand moves: along the symbol, outer axes, lanes, reduction axes. */
+typedef struct Walk {
+    int64_t stride[MAX_RANK * 3], extent[MAX_RANK * 3], base, lane;
+    int n, nouter; /* those before the tiles: symbol and outer axes */
+} Walk;
+
+static Walk walk_of(const Contraction *k, const Product *p) {
+    Group *g = k->g;
+    Cx *c = g->em->c;
+    Walk w = {0};
+    Expr *rest = p->vec_flat, *coef;
+    if (p->sym) {
+        rest = e_replace(c, rest, p->sym, e_axis(c, p->sym_axis));
+        e_affine(c, rest, p->sym_axis, &coef, &rest);
+        e_is_int(coef, &w.stride[w.n]);
+        e_is_int(p->sym_axis->extent, &w.extent[w.n++]);
+    }
+    for (int i = 0; i < g->naxis; i++) {
+        int64_t s = 0;
+        e_affine(c, rest, g->axis[i], &coef, &rest);
+        e_is_int(coef, &s);
+        if (g->axis[i] == k->v) w.lane = s;
+        else if (s) {
+            w.stride[w.n] = s;
+            e_is_int(g->axis[i]->extent, &w.extent[w.n++]);
+        }
+    }
+    w.nouter = w.n;
+    w.stride[w.n] = w.lane * k->vt;
+    w.extent[w.n++] = (axis_size(k->v, 0) + k->vt - 1) / k->vt;
+    for (int i = 0; i < k->nraxis[p->set]; i++) {
+        e_affine(c, rest, k->raxis[p->set][i], &coef, &rest);
+        e_is_int(coef, &w.stride[w.n]);
+        e_is_int(k->raxis[p->set][i]->extent, &w.extent[w.n++]);
+    }
+    e_is_int(rest, &w.base);
+    return w;
+}
+
+/* a and b read their operands at equal symbols and outer axes. */
+static bool same_panel(const Contraction *k, const Product *a, const Product *b) {
+    Cx *c = k->g->em->c;
+    if (a->set != b->set || a->sym != b->sym) return false;
+    for (int i = 0; i < k->g->naxis; i++) {
+        Axis *x = k->g->axis[i];
+        if (x != k->v && e_is_ival(coef_of(c, a->vec_flat, x), 0) != e_is_ival(coef_of(c, b->vec_flat, x), 0))
+            return false;
+    }
+    return true;
+}
+
+static void pack(Contraction *k, int panel) {
+    Emit *em = k->g->em;
+    Panel *q = &k->panel[panel];
+    Walk w[MAX_PRODUCTS];
+    const Const *src[MAX_PRODUCTS];
+    Sb key = {.a = em->a};
+    sb_printf(&key, "pack %d %d", em->vec, k->nv);
+    int n = 0;
+    for (int j = 0; j < k->n; j++) {
+        const Product *p = &k->p[j];
+        if (!p->packed || p->panel != panel) continue;
+        w[n] = walk_of(k, p);
+        src[n] = p->vec->t->data;
+        sb_printf(&key, " %p %lld %lld", (const void *)src[n]->data, (long long)w[n].base, (long long)w[n].lane);
+        for (int i = 0; i < w[n].n; i++)
+            sb_printf(&key, " %lld*%lld", (long long)w[n].stride[i], (long long)w[n].extent[i]);
+        n++;
+    }
+    int64_t total = 1, v_size = axis_size(k->v, 0);
+    for (int i = 0; i < w[0].n; i++) total *= w[0].extent[i];
+    q->tile = (int64_t)q->n * k->vt;
+    for (int i = w[0].nouter + 1; i < w[0].n; i++) q->tile *= w[0].extent[i];
+    q->stride = q->tile * w[0].extent[w[0].nouter];
+    q->weights = map_get(em->functions, key.p);
+    if (!q->weights) {
+        float *data = em->held = malloc((size_t)total * (size_t)(q->n * k->vt) * 4 + 64), *to = data;
+        if (!data) err(em->c->d, ST_MEMORY, NULL, "out of memory for packing weights");
+        int64_t idx[MAX_RANK * 3] = {0};
+        for (int64_t i = 0; i < total; i++) {
+            for (int j = 0; j < n; j++) {
+                int64_t at = w[j].base;
+                for (int d = 0; d < w[j].n; d++) at += idx[d] * w[j].stride[d];
+                for (int l = 0; l < k->vt; l++) {
+                    bool in = idx[w[j].nouter] * k->vt + l < v_size;
+                    int64_t e = at + l * w[j].lane;
+                    *to++ = in && e >= 0 && e < src[j]->count ? ((const float *)src[j]->data)[e] : 0;
+                }
+            }
+            for (int d = w[0].n - 1; d >= 0 && ++idx[d] == w[0].extent[d]; d--) idx[d] = 0;
+        }
+        const Tensor *t = k->p[q->lead].vec->t;
+        q->weights = emit_data(em, DT_F32, data, to - data, t->name ? t->name : "packed");
+        free(data);
+        em->held = NULL;
+        map_set(em->functions, key.p, (void *)(uintptr_t)q->weights);
+    }
+    sb_free(&key);
+}
+
+void pack_panels(Contraction *k) {
+    for (int j = 0; j < k->n; j++) {
+        Product *p = &k->p[j];
+        if (!p->packed) continue;
+        int i = 0;
+        while (i < k->npanel && !same_panel(k, &k->p[k->panel[i].lead], p)) i++;
+        if (i == k->npanel) k->panel[k->npanel++] = (Panel){.set = p->set, .lead = j};
+        p->panel = i;
+        p->place = k->panel[i].n++;
+    }
+    for (int i = 0; i < k->npanel; i++) pack(k, i);
+}
