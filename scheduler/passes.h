@@ -23,6 +23,10 @@ void pass_fold_product(Program *p);
  * product). The body then loads its part. */
 void pass_hoist(Program *p);
 
+/* Requires single-tensor OPs. Orders the dimensions of tensors that only OPs see so that vectors of sums of
+ * products are stored whole; equal values, other positions. */
+void pass_layout(Program *p);
+
 /* Requires single-tensor OPs. Substitutes tensor expressions into their users where that saves memory
  * traffic without repeating work, and joins expressions over one domain into groups. Leaves OPs whose
  * members read each other only at their own position. */

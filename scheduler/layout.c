@@ -1,0 +1,215 @@
+/* layout.c: in which order the dimensions of intermediate tensors lie in memory.
+ *
+ * A sum of products whose constant operand alone moves along an axis (the output channels of a convolution)
+ * is computed for many values of that axis at once, as vectors. Its results are stored with that axis
+ * last, so that vectors are stored as they are; what is computed from them element by element, or copied,
+ * keeps that order, and so do branches whose arms agree. Only names of dimensions change: each load states
+ * its indices in the new order. Tensors that the caller, a loop, a function or a hand-written body sees
+ * keep the order of the model. */
+#include "scheduler/passes.h"
+
+#define FEWEST 8 /* values along an axis that are worth a vector */
+
+typedef struct Layout {
+    Cx *c;
+    bool *fixed;     /* by tensor id: keeps its order */
+    int *last;       /* by tensor id: 1 + the dimension that goes last; 0: no wish */
+    VEC(Tensor *) te;
+    VEC(Stmt *) branch;
+} Layout;
+
+static void fix(Layout *y, const Tensor *t) {
+    if (!t) return;
+    y->fixed[t->id] = true;
+    if (t->kind == TK_VIEW) fix(y, t->base);
+}
+static void fix_load(void *user, Expr *e) { fix(user, e->t); }
+static void fix_expr(Layout *y, Expr *e) {
+    if (e) e_each_load(y->c, e, fix_load, y);
+}
+static void body_load(void *user, Expr *e) {
+    if (e->kind || e->t->kind == TK_VIEW) fix(user, e->t);
+}
+
+/* ---- who sees what -------------------------------------------------------------------------------------- */
+static void scan(Layout *y, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET: fix_expr(y, s->let.e); break;
+        case S_CHECK: fix_expr(y, s->check.cond); break;
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++) {
+                Tensor *t = s->op.t[k];
+                vec_push(y->c->a, &y->te, t);
+                if (t->owned || t->ret || t->elem || t->rank < 3) fix(y, t);
+                e_each_load(y->c, t->body, body_load, y);
+            }
+            break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nin; k++) fix(y, s->ext.in[k]);
+            break;
+        case S_LOOP:
+            fix_expr(y, s->loop.cond0);
+            fix_expr(y, s->loop.cond_next);
+            for (int k = 0; k < s->loop.carry.n; k++) {
+                fix(y, s->loop.carry.p[k].init);
+                fix(y, s->loop.carry.p[k].next);
+            }
+            for (int k = 0; k < s->loop.syms.n; k++) {
+                fix_expr(y, s->loop.syms.p[k].init);
+                fix_expr(y, s->loop.syms.p[k].next);
+            }
+            for (int k = 0; k < s->loop.scan.n; k++) fix(y, s->loop.scan.p[k].elem);
+            scan(y, s->loop.body);
+            break;
+        case S_BRANCH:
+            fix_expr(y, s->br.cond);
+            for (int k = 0; k < s->br.syms.n; k++)
+                for (int a = 0; a < 2; a++) fix_expr(y, s->br.syms.p[k].arm[a]);
+            scan(y, s->br.arm[0]);
+            scan(y, s->br.arm[1]);
+            vec_push(y->c->a, &y->branch, s);
+            break;
+        case S_CALL:
+            for (int k = 0; k < s->call.f->nsym; k++) fix_expr(y, s->call.sym[k]);
+            for (int k = 0; k < s->call.f->narg; k++) fix(y, s->call.arg[k]);
+            for (int k = 0; k < s->call.nfunc; k++) {
+                const Func *f = s->call.func[k];
+                for (int m = 0; m < f->nout; m++) fix(y, f->out[m]);
+                for (int m = 0; m < f->nret; m++) fix_expr(y, f->ret[m]);
+                scan(y, f->body);
+            }
+            break;
+        default: break;
+        }
+    }
+}
+
+static bool movable(const Layout *y, const Tensor *t) {
+    return (t->kind == TK_TE || t->kind == TK_JOIN) && !y->fixed[t->id];
+}
+
+/* ---- wishes ----------------------------------------------------------------------------------------------- */
+/* 1 + the dimension of t that only the constant operand of a sum of products below e moves along. */
+static int constant_axis(const Tensor *t, Expr *e) {
+    if (!(e->flags & EF_REDUCE)) return 0;
+    if (e->op == E_REDUCE) {
+        const Expr *b = e->a[0];
+        if (e->kind != R_SUM || b->op != E_MUL) return 0;
+        for (int side = 0; side < 2; side++) {
+            const Expr *w = b->a[side], *x = b->a[!side];
+            if (w->op != E_LOAD || x->op != E_LOAD || w->t->kind != TK_CONST || x->t->kind == TK_CONST) continue;
+            for (int d = t->rank - 1; d >= 0; d--) {
+                int64_t n;
+                if (e_is_int(t->dim[d], &n) && n >= FEWEST && e_uses_axis(w, t->axis[d]) && !e_uses_axis(x, t->axis[d]))
+                    return d + 1;
+            }
+        }
+        return 0;
+    }
+    for (int i = 0; i < e->n; i++) {
+        int d = constant_axis(t, e->a[i]);
+        if (d) return d;
+    }
+    return 0;
+}
+
+typedef struct Wish {
+    Layout *y;
+    const Tensor *t;
+    int last;
+} Wish;
+
+static void wish_load(void *user, Expr *e) {
+    Wish *w = user;
+    int d = w->y->last[e->t->id] - 1;
+    if (d < 0 || w->last || e->kind || e->a[d]->op != E_AXIS) return;
+    for (int k = 0; k < w->t->rank; k++)
+        if (w->t->axis[k] == e->a[d]->axis) w->last = k + 1;
+}
+
+/* The three tensors of a branch's result want the same, or keep their order. True: something changed. */
+static bool agree(Layout *y, const Join *j) {
+    const Tensor *t[3] = {j->out, j->arm[0], j->arm[1]};
+    int want = 0;
+    bool ok = true, changed = false;
+    for (int i = 0; i < 3; i++) {
+        if (!t[i]) continue;
+        int w = y->last[t[i]->id];
+        ok = ok && movable(y, t[i]) && t[i]->rank == j->out->rank && (!w || !want || w == want);
+        if (w) want = w;
+    }
+    if (!want && ok) return false;
+    for (int i = 0; i < 3; i++) {
+        if (!t[i]) continue;
+        changed |= y->last[t[i]->id] != (ok ? want : 0) || (!ok && !y->fixed[t[i]->id]);
+        y->last[t[i]->id] = ok ? want : 0;
+        if (!ok) y->fixed[t[i]->id] = true;
+    }
+    return changed;
+}
+
+static void wishes(Layout *y) {
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int i = 0; i < y->te.n; i++) {
+            Tensor *t = y->te.p[i];
+            if (!movable(y, t) || y->last[t->id]) continue;
+            Wish w = {y, t, constant_axis(t, t->body)};
+            if (!w.last) e_each_load(y->c, t->body, wish_load, &w);
+            if (!w.last) continue;
+            y->last[t->id] = w.last;
+            changed = true;
+        }
+        for (int i = 0; i < y->branch.n; i++)
+            for (int k = 0; k < y->branch.p[i]->br.joins.n; k++) changed |= agree(y, &y->branch.p[i]->br.joins.p[k]);
+    }
+}
+
+/* ---- the new order ------------------------------------------------------------------------------------------ */
+#define MOVE_LAST(array, d, n)                                                                     \
+    do {                                                                                           \
+        __typeof__(*(array)) moved = (array)[d];                                                   \
+        memmove((array) + (d), (array) + (d) + 1, sizeof *(array) * (size_t)((n) - (d) - 1));      \
+        (array)[(n) - 1] = moved;                                                                  \
+    } while (0)
+
+static Expr *reorder_load(void *user, Expr *e) {
+    Layout *y = user;
+    int d = y->last[e->t->id] - 1;
+    if (d < 0 || d == e->t->rank - 1) return NULL;
+    Expr *idx[MAX_RANK];
+    memcpy(idx, e->a, sizeof *idx * (size_t)e->n);
+    MOVE_LAST(idx, d, e->n);
+    return e_load(y->c, e->t, idx);
+}
+
+void pass_layout(Program *p) {
+    Layout y = {.c = p->cx};
+    y.fixed = NEWN(p->cx->a, bool, p->ntensor + 1);
+    y.last = NEWN(p->cx->a, int, p->ntensor + 1);
+    for (int i = 0; i < p->nout; i++) {
+        fix(&y, p->out[i].t);
+        fix_expr(&y, p->out[i].has);
+    }
+    scan(&y, p->top);
+    wishes(&y);
+    for (int i = 0; i < y.te.n; i++) {
+        Tensor *t = y.te.p[i];
+        int d = y.last[t->id] - 1;
+        if (d >= 0 && d < t->rank - 1) {
+            MOVE_LAST(t->dim, d, t->rank);
+            MOVE_LAST(t->axis, d, t->rank);
+        }
+    }
+    for (int i = 0; i < y.branch.n; i++)
+        for (int k = 0; k < y.branch.p[i]->br.joins.n; k++) {
+            Tensor *t = y.branch.p[i]->br.joins.p[k].out;
+            int d = y.last[t->id] - 1;
+            if (d >= 0 && d < t->rank - 1) MOVE_LAST(t->dim, d, t->rank);
+        }
+    for (int i = 0; i < y.te.n; i++)
+        y.te.p[i]->body = e_subst(p->cx, y.te.p[i]->body, 0, NULL, NULL, reorder_load, &y);
+    p->nsym = p->cx->next_sym;
+}
