@@ -71,12 +71,15 @@ void fn_bind(Fn *f, Expr *e, const char *text);
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
 /* A guard below e that has no variable yet: loops around it cannot be lane loops. */
 bool fn_guarded(Fn *f, const Expr *e);
+/* The value that a reduction starts from, and the statement that takes x into its accumulator; not ARG…. */
+const char *fn_neutral(Fn *f, const Expr *reduce);
+void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 const char *fn_store(Fn *f, DType t, const char *value); /* value as it is stored */
 /* Row-major position of a load as one int64 expression. */
 Expr *flat_of(Cx *c, const Expr *load);
 Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx);
 
-/* ---- groups (emit_group.c, contract.c) ------------------------------------------------------------- */
+/* ---- groups (emit_group.c, contract.c, conv.c, lanes.c) ------------------------------------------------------------- */
 /* A group while its function is written. */
 typedef struct Group {
     Emit *em;
@@ -104,6 +107,14 @@ void group_members(Group *g);
 void group_range(Group *g);
 /* Opens the loop over axis x, this unit's range of it where it is the split one. */
 void group_loop(Group *g, Axis *x, const char *name);
+/* Joins neighbouring axes along which every access is contiguous. */
+void group_collapse(Group *g);
+/* Emits g as blocked sums of products with packed constants when all of its reductions are such, over two or
+ * more axes; false: nothing was emitted (conv.c). */
+bool group_conv(Group *g);
+/* Emits g with the loops of its reductions around that of its last axis when all that they load lies
+ * together along it; false: nothing was emitted (lanes.c). Requires group_collapse. */
+bool group_lanes(Group *g);
 /* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;
  * false: nothing was emitted (contract.c). */
 bool group_contraction(Group *g);

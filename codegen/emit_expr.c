@@ -269,7 +269,7 @@ static const char *conditional(Fn *f, Expr *e) {
 }
 
 /* ---- reductions ----------------------------------------------------------------------------------------------------- */
-static const char *reduce_init(Fn *f, const Expr *e) {
+const char *fn_neutral(Fn *f, const Expr *e) {
     DType t = e->dtype;
     bool flt = dtype_is_float(t);
     int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8;
@@ -289,13 +289,30 @@ static const char *reduce_init(Fn *f, const Expr *e) {
     }
 }
 
+void fn_combine(Fn *f, const Expr *e, const char *acc, const char *x) {
+    switch (e->kind) {
+    case R_SUM: case R_PROD:
+        fn_line(f, "%s = (%s)(%s %c %s);", acc, c_type(e->dtype), acc, e->kind == R_SUM ? '+' : '*', x);
+        break;
+    case R_MAX: case R_MIN: {
+        const char *m = e->kind == R_MIN ? "min" : "max";
+        const char *s = dtype_is_float(e->dtype) ? (e->dtype == DT_F64 ? "d" : "f") : e->dtype == DT_U64 ? "u" : "i";
+        fn_line(f, "%s = (%s)bk_%s%s(%s, %s);", acc, c_type(e->dtype), m, s, acc, x);
+        break;
+    }
+    case R_AND: fn_line(f, "%s = %s & %s;", acc, acc, x); break;
+    case R_OR: fn_line(f, "%s = %s | %s;", acc, acc, x); break;
+    default: break;
+    }
+}
+
 static const char *reduce(Fn *f, Expr *e) {
     Cx *c = f->c;
     Expr *body = e->a[0];
     bool arg = e->kind >= R_ARGMAX, flt = dtype_is_float(e->dtype);
     const char *acc = arena_printf(f->a, "t%d", f->ntemp++), *best = NULL;
     const char *type = c_type(e->dtype);
-    fn_line(f, "%s %s = %s;", type, acc, arg ? "0" : reduce_init(f, e));
+    fn_line(f, "%s %s = %s;", type, acc, arg ? "0" : fn_neutral(f, e));
     if (arg) {
         best = arena_printf(f->a, "t%d", f->ntemp++);
         fn_line(f, "%s %s = 0;", c_type(body->dtype), best);
@@ -321,17 +338,6 @@ static const char *reduce(Fn *f, Expr *e) {
     const char *x = fn_expr(f, body);
     const char *at = bound_text(f, e_axis(c, e->raxis[e->naxis - 1]));
     switch (e->kind) {
-    case R_SUM: case R_PROD:
-        fn_line(f, "%s = (%s)(%s %c %s);", acc, type, acc, e->kind == R_SUM ? '+' : '*', x);
-        break;
-    case R_MAX: case R_MIN: {
-        const char *m = e->kind == R_MIN ? "min" : "max";
-        const char *s = flt ? (e->dtype == DT_F64 ? "d" : "f") : e->dtype == DT_U64 ? "u" : "i";
-        fn_line(f, "%s = (%s)bk_%s%s(%s, %s);", acc, type, m, s, acc, x);
-        break;
-    }
-    case R_AND: fn_line(f, "%s = %s & %s;", acc, acc, x); break;
-    case R_OR: fn_line(f, "%s = %s | %s;", acc, acc, x); break;
     case R_ARGMAX: case R_ARGMIN: case R_ARGMAX_LAST: case R_ARGMIN_LAST: {
         bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
         const char *v = fn_temp(f, body);
@@ -341,7 +347,7 @@ static const char *reduce(Fn *f, Expr *e) {
         fn_line(f, "}");
         break;
     }
-    default: break;
+    default: fn_combine(f, e, acc, x);
     }
     while (f->indent > indent) {
         f->indent--;

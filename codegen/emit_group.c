@@ -53,7 +53,7 @@ static bool collapsible(Cx *c, Map *seen, Expr *e, Axis *a, Axis *b) {
     return true;
 }
 
-static void collapse(Group *g) {
+void group_collapse(Group *g) {
     Cx *c = g->em->c;
     for (int d = g->naxis - 2; d >= 0; d--) {
         Axis *a = g->axis[d], *b = g->axis[d + 1];
@@ -240,9 +240,9 @@ void emit_group(Emit *em, Fn *kernel, Stmt *s) {
     }
     g.split = s->op.split;
     if (g.split) g.grain = e_int(c, s->op.grain);
-    if (!group_contraction(&g)) {
-        collapse(&g);
-        loops(&g);
+    if (!group_conv(&g) && !group_contraction(&g)) {
+        group_collapse(&g);
+        if (!group_lanes(&g)) loops(&g);
     }
     /* Parameters in order of use, so that equal groups give equal text. */
     Sb params = {.a = em->a}, args = {.a = em->a};

@@ -1,0 +1,523 @@
+/* conv.c: sums of products with constants over domains of two and more dimensions: convolutions, and products
+ * of stacked matrices.
+ *
+ * The last axis of the domain, v, is laid over vector lanes: only the constant operand moves along it, and is
+ * packed at compile time in the order in which the kernels read it. The other axes are positions; a
+ * micro-kernel computes, in registers, the sums of up to `rows` neighbours along m, the innermost one, for
+ * `nv` vectors. Around it the loops are, from the outside: the axes further out; blocks of positions along b
+ * and m, whose operands fit the second-level cache; tiles of v; blocks of the reduction, whose part of the
+ * packed operand fits the first-level cache; positions. A sum whose reduction is one block goes from a small
+ * tile straight into the epilogue, the members' own expressions; with several blocks the sums of all
+ * positions of the block are kept in between. */
+#include "codegen/emit.h"
+#include <stdlib.h>
+
+#define MAX_SUMS 4
+#define MAX_REDUCE 6
+#define NEAR_BYTES (40 << 10)  /* of the packed operand, next to the positions' own, in the first-level cache */
+#define FAR_BYTES (512 << 10)  /* of the positions' operand in the second-level cache */
+#define KEPT_BYTES (64 << 10)  /* of sums between two blocks of a reduction */
+
+typedef struct Sum {
+    Expr *reduce;
+    Expr *vec, *sca;           /* loads */
+    Expr *vec_flat, *sca_flat;
+    int n;                     /* reduction axes, outermost first: */
+    Axis *axis[MAX_REDUCE];
+    int64_t extent[MAX_REDUCE], stride[MAX_REDUCE]; /* stride: of the packed operand in the model's order */
+    int64_t v_stride, base, length; /* length: of the whole reduction */
+    int cut;                   /* this axis goes in chunks, those before it one by one, those behind it whole */
+    int64_t chunk;
+    const char *weights;       /* parameter with the packed operand */
+} Sum;
+
+typedef struct Conv {
+    Group *g;
+    int n;
+    Sum s[MAX_SUMS];
+    Axis *v, *m, *b;           /* b: may be NULL */
+    int64_t nlane;             /* extent of v */
+    int nv, vt, rows;          /* vectors and lanes of a tile; most positions of a micro-kernel */
+    bool kept;                 /* sums are kept between blocks of the reduction */
+    int64_t block;             /* positions of a block, at most */
+    int64_t m_block;           /* of them along m */
+    int64_t even;              /* > 0: every run along m has this many positions */
+} Conv;
+
+/* ---- finding ------------------------------------------------------------------------------------------- */
+static bool affine_in(Cx *c, Expr *flat, const Group *g, const Expr *reduce) {
+    Expr *coef, *rest = flat;
+    if (flat->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)) return false;
+    for (int i = 0; i < g->naxis; i++)
+        if (!e_affine(c, rest, g->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
+    for (int i = 0; i < reduce->naxis; i++)
+        if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
+    return !(rest->flags & EF_AXIS);
+}
+
+static Expr *coef_of(Cx *c, Expr *flat, Axis *x) {
+    Expr *coef, *rest;
+    return e_affine(c, flat, x, &coef, &rest) ? coef : NULL;
+}
+
+/* Whether `load` can be the packed operand: a constant that of the domain moves along v only, all of it by
+ * known strides. */
+static bool read_packed(Conv *k, Sum *s, Expr *load) {
+    Group *g = k->g;
+    Cx *c = g->em->c;
+    Expr *rest, *coef;
+    int64_t x;
+    if (load->t->kind != TK_CONST) return false;
+    rest = flat_of(c, load);
+    for (int i = 0; i < g->naxis; i++) {
+        if (!e_affine(c, rest, g->axis[i], &coef, &rest) || !e_is_int(coef, &x)) return false;
+        if (g->axis[i] == k->v) s->v_stride = x;
+        else if (x) return false;
+    }
+    if (!s->v_stride) return false;
+    s->length = 1;
+    for (int i = 0; i < s->n; i++) {
+        if (!e_affine(c, rest, s->axis[i], &coef, &rest) || !e_is_int(coef, &s->stride[i]) ||
+            !e_is_int(s->axis[i]->extent, &s->extent[i]) || s->extent[i] < 1)
+            return false;
+        s->length *= s->extent[i];
+    }
+    return e_is_int(rest, &s->base);
+}
+
+static bool read_sum(Conv *k, Sum *s, Expr *e) {
+    Cx *c = k->g->em->c;
+    *s = (Sum){.reduce = e, .n = e->naxis};
+    if (e->kind != R_SUM || e->dtype != DT_F32 || e->naxis > MAX_REDUCE) return false;
+    const Expr *p = e->a[0];
+    if (p->op != E_MUL || p->a[0]->op != E_LOAD || p->a[1]->op != E_LOAD) return false;
+    for (int i = 0; i < 2; i++)
+        if (!affine_in(c, flat_of(c, p->a[i]), k->g, e)) return false;
+    /* Short loops outside, the longest one inside. */
+    memcpy(s->axis, e->raxis, sizeof *s->axis * (size_t)s->n);
+    for (int i = 1; i < s->n; i++)
+        for (int j = i; j > 0; j--) {
+            int64_t x, y;
+            if (!e_is_int(s->axis[j - 1]->extent, &x) || !e_is_int(s->axis[j]->extent, &y)) return false;
+            if (x <= y) break;
+            Axis *t = s->axis[j];
+            s->axis[j] = s->axis[j - 1];
+            s->axis[j - 1] = t;
+        }
+    for (int side = 0; side < 2; side++) {
+        s->vec = p->a[side];
+        s->sca = p->a[!side];
+        s->vec_flat = flat_of(c, s->vec);
+        s->sca_flat = flat_of(c, s->sca);
+        s->v_stride = 0;
+        if (read_packed(k, s, s->vec) && e_is_ival(coef_of(c, s->sca_flat, k->v), 0)) return true;
+    }
+    return false;
+}
+
+/* All reductions of the group in the wanted form; false: there is another. */
+static bool find(Conv *k, Map *seen, Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return true;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_REDUCE) {
+        if (k->n == MAX_SUMS || !read_sum(k, &k->s[k->n], e)) return false;
+        for (int i = 0; i < k->g->n; i++)
+            if (k->s[k->n].sca->t == k->g->t[i]) return false;
+        k->n++;
+        return true;
+    }
+    if (e->op == E_SELECT || e->op == E_GUARD || e->op == E_LOAD) return false; /* not for every element */
+    for (int i = 0; i < e->n; i++)
+        if (!find(k, seen, e->a[i])) return false;
+    return true;
+}
+
+static bool recognize(Conv *k) {
+    Group *g = k->g;
+    if (g->naxis < 2 || g->n > 4) return false;
+    k->v = g->axis[g->naxis - 1];
+    if (!e_is_int(k->v->extent, &k->nlane) || k->nlane * 2 < g->em->vec) return false;
+    k->n = 0;
+    Map *seen = map_new(g->em->a);
+    for (int i = 0; i < g->n; i++)
+        if (!find(k, seen, g->value[i])) return false;
+    return k->n > 0;
+}
+
+/* A product of two matrices. */
+static bool is_plain(const Conv *k) {
+    bool plain = k->g->naxis == 2;
+    for (int i = 0; i < k->n; i++) plain = plain && k->s[i].n == 1;
+    return plain;
+}
+
+/* ---- shape ------------------------------------------------------------------------------------------------- */
+static int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static void choose_shape(Conv *k) {
+    Group *g = k->g;
+    int vec = g->em->vec, sums = vec >= 16 ? 24 : 12;
+    k->m = g->axis[g->naxis - 2];
+    k->b = g->naxis >= 3 ? g->axis[g->naxis - 3] : NULL;
+    int64_t nvec = cdiv(k->nlane, vec), most = vec >= 16 ? 4 : 2;
+    k->nv = (int)cdiv(nvec, cdiv(nvec, most));
+    k->vt = k->nv * vec;
+    k->rows = sums / k->nv;
+    /* Blocks of the reduction. */
+    int64_t near = NEAR_BYTES / (k->vt * 4), far = 1;
+    for (int i = 0; i < k->n; i++) {
+        Sum *s = &k->s[i];
+        int64_t inner = s->length;
+        s->cut = 0;
+        s->chunk = s->extent[0];
+        if (s->length > near) {
+            while (s->cut < s->n - 1 && inner / s->extent[s->cut] > near) inner /= s->extent[s->cut++];
+            inner /= s->extent[s->cut];
+            int64_t chunks = cdiv(s->extent[s->cut] * inner, near);
+            s->chunk = cdiv(s->extent[s->cut], chunks);
+            k->kept = true;
+        }
+        int64_t row = s->extent[s->n - 1] * 4; /* what a position reads, about */
+        if (row > far) far = row;
+    }
+    k->block = FAR_BYTES / far;
+    int64_t kept = KEPT_BYTES / (k->vt * 4 * k->n);
+    if (k->block > kept) k->block = kept;
+    if (k->block < k->rows) k->block = k->rows;
+    int64_t m;
+    bool known = e_is_int(k->m->extent, &m);
+    k->m_block = known && m < k->block ? m : k->block;
+    k->even = known && m <= k->block && k->m != g->split ? m : 0;
+}
+
+/* ---- packing: [vector][reduction axes, outermost first][lane] --------------------------------------------------- */
+/* Vectors, with enough behind for a tile to start at any of them. */
+static int64_t pack_vectors(const Conv *k) { return cdiv(k->nlane, k->g->em->vec) + k->nv - 1; }
+
+static const char *pack(Conv *k, const Sum *s) {
+    Emit *em = k->g->em;
+    int vec = em->vec;
+    int64_t vectors = pack_vectors(k), total = vectors * s->length;
+    const Const *src = s->vec->t->data;
+    Sb key = {.a = em->a};
+    sb_printf(&key, "conv %p %lld %lld %lld %d %lld", (const void *)src->data, (long long)s->base, (long long)s->v_stride,
+              (long long)k->nlane, vec, (long long)vectors);
+    for (int i = 0; i < s->n; i++) sb_printf(&key, " %lld*%lld", (long long)s->stride[i], (long long)s->extent[i]);
+    const char *name = map_get(em->functions, key.p);
+    if (!name) {
+        float *data = em->held = malloc((size_t)total * (size_t)vec * 4 + 64);
+        if (!data) err(em->c->d, ST_MEMORY, NULL, "out of memory for packing weights");
+        float *to = data;
+        for (int64_t x = 0; x < vectors; x++) {
+            int64_t idx[MAX_REDUCE] = {0};
+            for (int64_t i = 0; i < s->length; i++) {
+                int64_t at = s->base;
+                for (int d = 0; d < s->n; d++) at += idx[d] * s->stride[d];
+                for (int l = 0; l < vec; l++) {
+                    int64_t lane = x * vec + l, q = at + lane * s->v_stride;
+                    *to++ = lane < k->nlane && q >= 0 && q < src->count ? ((const float *)src->data)[q] : 0;
+                }
+                for (int d = s->n - 1; d >= 0 && ++idx[d] == s->extent[d]; d--) idx[d] = 0;
+            }
+        }
+        name = emit_data(em, DT_F32, data, total * vec, s->vec->t->name ? s->vec->t->name : "packed");
+        free(data);
+        em->held = NULL;
+        map_set(em->functions, key.p, (void *)(uintptr_t)name);
+    }
+    sb_free(&key);
+    return name;
+}
+
+/* ---- micro-kernels ------------------------------------------------------------------------------------------ */
+typedef struct Micro {
+    Conv *k;
+    Sb params, args, body;
+    int nvalue;
+} Micro;
+
+/* An int64 value inside the micro-kernel: a parameter, unless it is a constant and `literal`. Kernels of few
+ * rows take their strides as parameters and serve many sums; with many rows addresses need constants. */
+static const char *value(Micro *u, Expr *e, bool literal) {
+    Group *g = u->k->g;
+    int64_t x;
+    if (e_is_int(e, &x) && (literal || x == 1 || x == 0)) return arena_printf(g->em->a, "%lld", (long long)x);
+    const char *s = arena_printf(g->em->a, "n%d", u->nvalue++);
+    sb_printf(&u->params, ", int64_t %s", s);
+    sb_printf(&u->args, ", %s", fn_expr(&g->f, e));
+    return s;
+}
+
+/* Emits the call of the micro-kernel for `rows` positions: at `out` there are the sums, at `in` the packed
+ * operand's part. v, m and the reduction axes up to s->cut are bound. */
+static void call_micro(Conv *k, Sum *s, int rows, const char *out, const char *in) {
+    Group *g = k->g;
+    Emit *em = g->em;
+    Cx *c = em->c;
+    int nv = k->nv, vec = em->vec, levels = s->n - s->cut;
+    bool literal = rows > 6;
+    Micro u = {.k = k, .params = {.a = em->a}, .args = {.a = em->a}, .body = {.a = em->a}};
+    Sb *b = &u.body;
+    Expr *at = s->sca_flat, *zero[MAX_REDUCE];
+    for (int i = 0; i < levels; i++) zero[i] = e_int(c, 0);
+    if (!k->kept) at = e_subst(c, at, s->n, s->axis, zero, NULL, NULL);
+    else at = e_subst(c, at, levels - 1, s->axis + s->cut + 1, zero, NULL, NULL);
+    sb_puts(&u.params, "float *restrict g, const float *restrict b, const float *restrict a, int64_t bs");
+    sb_printf(&u.args, "%s, %s, %s + (%s), %lld", out, in, g->f.tensor(&g->f, s->sca->t), fn_expr(&g->f, at),
+              (long long)(s->length * vec));
+    const char *row = rows > 1 ? value(&u, coef_of(c, s->sca_flat, k->m), literal) : "0";
+    sb_printf(b, "    %s\n    bk_vf", em->target->contract);
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < nv; v++) sb_printf(b, "%s c%d_%d = {0}", m + v ? "," : "", m, v);
+    sb_puts(b, ";\n");
+    if (k->kept) {
+        sb_puts(&u.params, ", int more");
+        sb_puts(&u.args, ", more");
+        sb_puts(b, "    if (more) {\n");
+        for (int m = 0; m < rows; m++)
+            for (int v = 0; v < nv; v++) sb_printf(b, "        c%d_%d = bk_loadv(g + %d);\n", m, v, m * k->vt + v * vec);
+        sb_puts(b, "    }\n");
+    }
+    const char *off = "";
+    for (int i = 0; i < levels; i++) {
+        int x = s->cut + i;
+        const char *n;
+        if (i == 0 && k->kept) {
+            sb_puts(&u.params, ", int64_t count");
+            sb_puts(&u.args, ", count");
+            n = "count";
+        } else n = value(&u, s->axis[x]->extent, literal);
+        sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", 4 + 4 * i, "", i, i, n, i);
+        Expr *coef = coef_of(c, s->sca_flat, s->axis[x]);
+        if (!e_is_ival(coef, 0)) off = arena_printf(em->a, "%s + r%d * %s", off, i, value(&u, coef, literal));
+    }
+    int pad = 4 + 4 * levels;
+    for (int v = 0; v < nv; v++) sb_printf(b, "%*sconst bk_vf w%d = bk_loadv(b + %d * bs);\n", pad, "", v, v);
+    sb_printf(b, "%*sb += %d;\n", pad, "", vec);
+    for (int m = 0; m < rows; m++) {
+        sb_printf(b, "%*sconst float x%d = a[0%s", pad, "", m, off);
+        if (m) sb_printf(b, " + %d * %s", m, row);
+        sb_puts(b, "];\n");
+        for (int v = 0; v < nv; v++) sb_printf(b, "%*sc%d_%d += w%d * x%d;\n", pad, "", m, v, v, m);
+    }
+    for (int i = levels - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < nv; v++) sb_printf(b, "    bk_storev(g + %d, c%d_%d);\n", m * k->vt + v * vec, m, v);
+    const char *name = emit_function(em, "conv", em->target->kernel, u.params.p, u.body.p);
+    fn_line(&g->f, "%s(%s);", name, u.args.p);
+    sb_free(&u.params);
+    sb_free(&u.args);
+    sb_free(&u.body);
+}
+
+/* ---- the group's function ------------------------------------------------------------------------------------- */
+static const char *sum_text(Group *g, Expr *e) {
+    Conv *k = g->user;
+    for (int i = 0; i < k->n; i++)
+        if (k->s[i].reduce == e) return arena_printf(g->em->a, "s%d[row * %d + l]", i, k->vt);
+    return NULL;
+}
+
+/* The members of `rows` positions from m0 on, whose sums lie at s0, s1, …. */
+static void epilogue(Conv *k) {
+    Group *g = k->g;
+    Fn *f = &g->f;
+    Cx *c = g->em->c;
+    fn_line(f, "for (int64_t row = 0; row < rows; row++) {");
+    int mark = fn_open(f);
+    fn_line(f, "const int64_t im = m0 + row;");
+    fn_bind(f, e_axis(c, k->m), "im");
+    for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, &k->v);
+    bool plain = true;
+    for (int i = 0; i < g->n && plain; i++) plain = !fn_guarded(f, g->value[i]);
+    bool one = k->nlane <= k->vt && k->v != g->split; /* all tiles are alike */
+    int lanes[2] = {one ? (int)k->nlane : k->vt, 0};
+    for (int i = 0; i < (one ? 1 : 2); i++) {
+        if (!one) fn_line(f, i ? "} else {" : "if (lanes == %d) {", k->vt);
+        int outer = fn_open(f);
+        if (plain) fn_line(f, "%s", g->em->target->simd);
+        if (i == 0) fn_line(f, "for (int64_t l = 0; l < %d; l++) {", lanes[0]);
+        else fn_line(f, "for (int64_t l = 0; l < lanes; l++) {");
+        int inner = fn_open(f);
+        fn_line(f, "const int64_t iv = v0 + l;");
+        fn_bind(f, e_axis(c, k->v), "iv");
+        group_members(g);
+        fn_close(f, inner);
+        fn_line(f, "}");
+        fn_close(f, outer);
+    }
+    if (!one) fn_line(f, "}");
+    fn_close(f, mark);
+    fn_line(f, "}");
+}
+
+static void kernels(Conv *k, int from, int to, int rows) {
+    for (int i = from; i < to; i++) {
+        Sum *s = &k->s[i];
+        if (!k->kept) call_micro(k, s, rows, arena_printf(k->g->em->a, "g%d", i), arena_printf(k->g->em->a, "w%d", i));
+        else call_micro(k, s, rows, arena_printf(k->g->em->a, "g%d + at", i), "part");
+    }
+}
+
+/* Loops over the positions of a block. With sums [from, to) their micro-kernels run; then, if `last`, the
+ * epilogue. */
+static void positions(Conv *k, int from, int to, bool last) {
+    Group *g = k->g;
+    Fn *f = &g->f;
+    Cx *c = g->em->c;
+    int indent = f->indent, mark = f->bound.n;
+    if (k->kept) fn_line(f, "at = 0;");
+    if (k->b) {
+        fn_line(f, "for (int64_t ib = b0; ib < b1; ib++) {");
+        fn_open(f);
+        fn_bind(f, e_axis(c, k->b), "ib");
+    }
+    int64_t tiles = k->even ? cdiv(k->even, k->rows) : 0;
+    int sizes[8], n = 0;
+    if (tiles) { /* runs along m are cut into tiles of two neighbouring sizes */
+        sizes[n++] = (int)cdiv(k->even, tiles);
+        if (k->even % tiles) sizes[n++] = (int)(k->even / tiles);
+    } else {
+        sizes[n++] = k->rows;
+        for (int r = 16; r >= 1; r /= 2)
+            if (r < k->rows) sizes[n++] = r;
+    }
+    if (n == 2 && tiles) fn_line(f, "for (int64_t m0 = mb, left = %lld, rows; m0 < me; m0 += rows, left--) {", (long long)tiles);
+    else fn_line(f, "for (int64_t m0 = mb, rows; m0 < me; m0 += rows) {");
+    fn_open(f);
+    fn_bind(f, e_axis(c, k->m), "m0");
+    fn_bind(f, e_axis(c, k->v), "v0");
+    int inside = f->bound.n;
+    if (n == 1) fn_line(f, "rows = %d;", sizes[0]);
+    for (int i = 0; i < n; i++) {
+        if (n > 1) {
+            const char *is = i ? "} else if" : "if";
+            if (i == n - 1) fn_line(f, "} else {");
+            else if (tiles) fn_line(f, "%s (me - m0 > left * %d) {", is, sizes[1]);
+            else fn_line(f, "%s (me - m0 >= %d) {", is, sizes[i]);
+            f->indent++;
+            fn_line(f, "rows = %d;", sizes[i]);
+        }
+        if (to > from) kernels(k, from, to, sizes[i]);
+        f->bound.n = inside;
+        if (n > 1) f->indent--;
+    }
+    if (n > 1) fn_line(f, "}");
+    f->bound.n = inside;
+    if (last) {
+        f->bound.n = mark;
+        if (k->b) fn_bind(f, e_axis(c, k->b), "ib");
+        for (int i = 0; i < k->n; i++)
+            fn_line(f, "const float *const s%d = g%d%s;", i, i, k->kept ? " + at" : "");
+        epilogue(k);
+    }
+    if (k->kept) fn_line(f, "at += rows * %d;", k->vt);
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+}
+
+/* One sum of a block of positions, in blocks of its reduction. While one is computed the next one's part of
+ * the packed operand is fetched. */
+static void reduction_blocks(Conv *k, int i) {
+    Group *g = k->g;
+    Fn *f = &g->f;
+    Cx *c = g->em->c;
+    Sum *s = &k->s[i];
+    int indent = f->indent, mark = f->bound.n, vec = g->em->vec;
+    int64_t inner = 1;
+    fn_line(f, "const float *part = w%d;", i);
+    fn_line(f, "int more = 0;");
+    for (int d = 0; d <= s->cut; d++) {
+        const char *q = arena_printf(g->em->a, "q%d", d);
+        fn_line(f, "for (int64_t %s = 0; %s < %lld; %s += %lld) {", q, q, (long long)s->extent[d], q,
+                (long long)(d == s->cut ? s->chunk : 1));
+        fn_open(f);
+        fn_bind(f, e_axis(c, s->axis[d]), q);
+    }
+    for (int d = s->cut + 1; d < s->n; d++) inner *= s->extent[d];
+    fn_line(f, "const int64_t count = bk_mini(%lld - q%d, %lld);", (long long)s->extent[s->cut], s->cut,
+            (long long)s->chunk);
+    positions(k, i, i + 1, false);
+    fn_line(f, "part += count * %lld;", (long long)(inner * vec));
+    fn_line(f, "more = 1;");
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+}
+
+static void open_blocks(Conv *k, Axis *x, const char *name, const char *from, const char *to, int64_t most) {
+    Group *g = k->g;
+    Fn *f = &g->f;
+    bool split = x == g->split;
+    const char *lo = split ? "from" : "0", *hi = split ? "to" : fn_expr(f, x->extent);
+    /* Blocks of about equal size. */
+    fn_line(f, "const int64_t %sn = (%s - %s + %lld) / %lld, %ss = (%s - %s + %sn - 1) / bk_maxi(%sn, 1);", name, hi, lo,
+            (long long)(most - 1), (long long)most, name, hi, lo, name, name);
+    fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %ss) {", from, lo, from, hi, from, name);
+    fn_open(f);
+    fn_line(f, "const int64_t %s = bk_mini(%s + %ss, %s);", to, from, name, hi);
+}
+
+bool group_conv(Group *g) {
+    Emit *em = g->em;
+    Fn *f = &g->f;
+    Conv k = {.g = g};
+    if (!recognize(&k) || is_plain(&k)) return false;
+    group_collapse(g);
+    if (!recognize(&k)) return false;
+    choose_shape(&k);
+    g->reduce = sum_text;
+    g->user = &k;
+    for (int i = 0; i < g->n; i++) {
+        fn_count(f, g->value[i]);
+        fn_count(f, g->position[i]);
+    }
+    group_range(g);
+    int indent = f->indent, mark = f->bound.n;
+    for (int i = 0; i < g->naxis - (k.b ? 3 : 2); i++) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
+    for (int i = 0; i < k.n; i++) {
+        Sum *s = &k.s[i];
+        /* The weights are an argument, so that equal layers share this function. */
+        Tensor *w = tensor_new(em->c, TK_CONST, DT_F32, 0, NULL);
+        Const *data = NEW(em->a, Const);
+        *data = (Const){.dtype = DT_F32, .count = 1, .data = pack(&k, s)};
+        w->data = data;
+        map_seti(em->const_name, (uint64_t)(uintptr_t)data->data, (void *)(uintptr_t)data->data);
+        s->weights = f->tensor(f, w);
+        fn_line(f, "float g%d[%lld] __attribute__((aligned(64)));", i,
+                (long long)((k.kept ? k.block : k.rows) * k.vt));
+    }
+    int64_t m;
+    if (k.b) open_blocks(&k, k.b, "nb", "b0", "b1", e_is_int(k.m->extent, &m) && m < k.block ? k.block / m : 1);
+    open_blocks(&k, k.m, "nm", "mb", "me", k.m_block);
+    bool vsplit = k.v == g->split;
+    fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0", vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
+    fn_open(f);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
+    if (k.nlane <= k.vt && !vsplit) fn_line(f, "(void)lanes;");
+    for (int i = 0; i < k.n; i++)
+        fn_line(f, "const float *const w%d = %s + v0 / %d * %lld;", i, k.s[i].weights, em->vec,
+                (long long)(k.s[i].length * em->vec));
+    if (k.kept) {
+        fn_line(f, "int64_t at;");
+        for (int i = 0; i < k.n; i++) {
+            fn_line(f, "{");
+            fn_open(f);
+            reduction_blocks(&k, i);
+            f->indent--;
+            fn_line(f, "}");
+        }
+        positions(&k, 0, 0, true);
+    } else positions(&k, 0, k.n, true);
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+    return true;
+}
