@@ -175,6 +175,7 @@ static void choose_shape(Conv *k) {
             inner /= s->extent[s->cut];
             int64_t chunks = cdiv(s->extent[s->cut] * inner, near);
             s->chunk = cdiv(s->extent[s->cut], chunks);
+            if (inner == 1) s->chunk = cdiv(s->chunk, 16) * 16;
             k->kept = true;
         }
         int64_t row = s->extent[s->n - 1] * 4; /* what a position reads, about */
@@ -318,14 +319,14 @@ static const char *sum_text(Group *g, Expr *e) {
     return NULL;
 }
 
-/* The members of `rows` positions from m0 on, whose sums lie at s0, s1, …. */
+/* The members of `rows` positions from pos on, whose sums lie at s0, s1, …. */
 static void epilogue(Conv *k) {
     Group *g = k->g;
     Fn *f = &g->f;
     Cx *c = g->em->c;
     fn_line(f, "for (int64_t row = 0; row < rows; row++) {");
     int mark = fn_open(f);
-    fn_line(f, "const int64_t im = m0 + row;");
+    fn_line(f, "const int64_t im = pos + row;");
     fn_bind(f, e_axis(c, k->m), "im");
     for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, &k->v);
     bool plain = true;
@@ -372,29 +373,30 @@ static void positions(Conv *k, int from, int to, bool last) {
         fn_open(f);
         fn_bind(f, e_axis(c, k->b), "ib");
     }
+    /* Runs along m are cut into tiles of two neighbouring sizes, the larger ones first; short rests by halves. */
     int64_t tiles = k->even ? cdiv(k->even, k->rows) : 0;
     int sizes[8], n = 0;
-    if (tiles) { /* runs along m are cut into tiles of two neighbouring sizes */
-        sizes[n++] = (int)cdiv(k->even, tiles);
-        if (k->even % tiles) sizes[n++] = (int)(k->even / tiles);
-    } else {
-        sizes[n++] = k->rows;
-        for (int r = 16; r >= 1; r /= 2)
-            if (r < k->rows) sizes[n++] = r;
-    }
-    if (n == 2 && tiles) fn_line(f, "for (int64_t m0 = mb, left = %lld, rows; m0 < me; m0 += rows, left--) {", (long long)tiles);
-    else fn_line(f, "for (int64_t m0 = mb, rows; m0 < me; m0 += rows) {");
+    sizes[n++] = tiles ? (int)cdiv(k->even, tiles) : k->rows;
+    if (tiles ? k->even % tiles : k->rows > 1) sizes[n++] = sizes[0] - 1;
+    for (int r = 16; r >= 1 && !tiles; r /= 2)
+        if (r < k->rows - 1) sizes[n++] = r;
+    if (n > 1) fn_line(f, "int64_t left = (me - mb + %d) / %d;", sizes[0] - 1, sizes[0]);
+    fn_line(f, "for (int64_t pos = mb, rows; pos < me; pos += rows%s) {", n > 1 ? ", left--" : "");
     fn_open(f);
-    fn_bind(f, e_axis(c, k->m), "m0");
+    fn_bind(f, e_axis(c, k->m), "pos");
     fn_bind(f, e_axis(c, k->v), "v0");
+    if (k->kept && !last) {
+        fn_line(f, "for (int64_t z = 0; z < share; z++, next += %d)", g->em->vec);
+        fn_line(f, "    for (int64_t v = 0; v < %d; v++) __builtin_prefetch(next + v * %lld, 0, 2);", k->nv,
+                (long long)(k->s[from].length * g->em->vec));
+    }
     int inside = f->bound.n;
     if (n == 1) fn_line(f, "rows = %d;", sizes[0]);
     for (int i = 0; i < n; i++) {
         if (n > 1) {
-            const char *is = i ? "} else if" : "if";
-            if (i == n - 1) fn_line(f, "} else {");
-            else if (tiles) fn_line(f, "%s (me - m0 > left * %d) {", is, sizes[1]);
-            else fn_line(f, "%s (me - m0 >= %d) {", is, sizes[i]);
+            if (i == 0) fn_line(f, "if (me - pos > left * %d && me - pos >= %d) {", sizes[1], sizes[0]);
+            else if (i == n - 1) fn_line(f, "} else {");
+            else fn_line(f, "} else if (me - pos >= %d) {", sizes[i]);
             f->indent++;
             fn_line(f, "rows = %d;", sizes[i]);
         }
@@ -440,6 +442,10 @@ static void reduction_blocks(Conv *k, int i) {
     for (int d = s->cut + 1; d < s->n; d++) inner *= s->extent[d];
     fn_line(f, "const int64_t count = bk_mini(%lld - q%d, %lld);", (long long)s->extent[s->cut], s->cut,
             (long long)s->chunk);
+    fn_line(f, "const bool done = part + count * %lld == w%d + %lld;", (long long)(inner * vec), i, (long long)(s->length * vec));
+    fn_line(f, "const float *next = done ? w%d + %lld : part + count * %lld;", i, (long long)(k->nv * s->length * vec),
+            (long long)(inner * vec));
+    fn_line(f, "const int64_t share = count * %lld / tiles + 1;", (long long)inner);
     positions(k, i, i + 1, false);
     fn_line(f, "part += count * %lld;", (long long)(inner * vec));
     fn_line(f, "more = 1;");
@@ -450,14 +456,16 @@ static void reduction_blocks(Conv *k, int i) {
     f->bound.n = mark;
 }
 
-static void open_blocks(Conv *k, Axis *x, const char *name, const char *from, const char *to, int64_t most) {
+static void open_blocks(Conv *k, Axis *x, const char *name, const char *from, const char *to, int64_t most, int64_t unit) {
     Group *g = k->g;
     Fn *f = &g->f;
     bool split = x == g->split;
     const char *lo = split ? "from" : "0", *hi = split ? "to" : fn_expr(f, x->extent);
-    /* Blocks of about equal size. */
-    fn_line(f, "const int64_t %sn = (%s - %s + %lld) / %lld, %ss = (%s - %s + %sn - 1) / bk_maxi(%sn, 1);", name, hi, lo,
-            (long long)(most - 1), (long long)most, name, hi, lo, name, name);
+    /* Blocks of about equal size, whole units of it. */
+    if (most > unit) most -= most % unit;
+    fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %lld) / %lld, 1);", name, hi, lo, (long long)(most - 1), (long long)most);
+    fn_line(f, "const int64_t %ss = ((%s - %s + %sn - 1) / %sn + %lld) / %lld * %lld;", name, hi, lo, name, name,
+            (long long)(unit - 1), (long long)unit, (long long)unit);
     fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %ss) {", from, lo, from, hi, from, name);
     fn_open(f);
     fn_line(f, "const int64_t %s = bk_mini(%s + %ss, %s);", to, from, name, hi);
@@ -493,8 +501,8 @@ bool group_conv(Group *g) {
                 (long long)((k.kept ? k.block : k.rows) * k.vt));
     }
     int64_t m;
-    if (k.b) open_blocks(&k, k.b, "nb", "b0", "b1", e_is_int(k.m->extent, &m) && m < k.block ? k.block / m : 1);
-    open_blocks(&k, k.m, "nm", "mb", "me", k.m_block);
+    if (k.b) open_blocks(&k, k.b, "nb", "b0", "b1", e_is_int(k.m->extent, &m) && m < k.block ? k.block / m : 1, 1);
+    open_blocks(&k, k.m, "nm", "mb", "me", k.m_block, k.even ? 1 : k.rows);
     bool vsplit = k.v == g->split;
     fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0", vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
     fn_open(f);
@@ -505,6 +513,7 @@ bool group_conv(Group *g) {
                 (long long)(k.s[i].length * em->vec));
     if (k.kept) {
         fn_line(f, "int64_t at;");
+        fn_line(f, "const int64_t tiles = (me - mb + %d) / %d%s;", k.rows - 1, k.rows, k.b ? " * (b1 - b0)" : "");
         for (int i = 0; i < k.n; i++) {
             fn_line(f, "{");
             fn_open(f);

@@ -20,7 +20,7 @@ static int grain_of(const Expr *extent, bool last) {
     int64_t n;
     if (TINY_GRAIN) return 1;
     if (!e_is_int(extent, &n)) return 16;
-    return n < 16 || (!last && n < 64) ? 1 : 16;
+    return n < 16 || (!last && n < 256) ? 1 : 16;
 }
 
 typedef struct Owner { /* how a tensor's memory is written */
@@ -107,21 +107,28 @@ static void choose(Dist *d, Stmt *s) {
     Axis *best = NULL;
     int64_t best_score = 0;
     int grain = 1;
+    bool sums = false;
+    for (int i = 0; i < s->op.n; i++) sums |= lead->rank > 2 && s->op.t[i]->body->flags & EF_REDUCE;
     for (int k = 0; k < lead->rank; k++) {
         Axis *x = lead->axis[k];
         int64_t n = 0, score = 0;
         bool known = e_is_int(x->extent, &n);
+        bool last = k == lead->rank - 1;
         if ((known && n < 2) || (s->op.at && s->op.at[k])) continue;
         s->op.split = x;
-        s->op.grain = grain_of(x->extent, k == lead->rank - 1);
+        s->op.grain = grain_of(x->extent, last);
+        int64_t parts = (n + s->op.grain - 1) / s->op.grain;
+        if (known && parts < 2) continue;
         for (int i = 0; i < s->op.n; i++) score += d->friendly[s->op.t[i]->id] >> k & 1 ? 20 : 0;
         for (int i = 0; i < f.t.n; i++)
             if (part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part)) score += 1000;
         /* More parts share better. */
         if (x->extent == d->favoured) score += 100;
-        score += n >= 256 ? 9 : n >= 64 ? 8 : n >= 16 ? 6 : n >= 4 ? 3 : 1;
+        score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
+        /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
+        if (last && sums && n < 256) score = score > 30 ? score - 30 : 1;
         if (!known) score = 4; /* it may be 1: then nothing would be shared */
-        if (score >= best_score) best = x, best_score = score, grain = s->op.grain;
+        if (last ? score >= best_score : score > best_score) best = x, best_score = score, grain = s->op.grain;
     }
     s->op.split = best;
     s->op.grain = grain;
