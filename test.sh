@@ -11,6 +11,7 @@ JOBS=2
 MIN_CONFORMANCE=1350 # of 1905 folders; the others need what Braid says that it does not support
 GRAPHS=510 # ONNX Runtime cannot run one or two in a hundred
 RNN_MODELS=60
+CONV_MODELS=12
 FUZZ_RUNS=200000
 SEED=1
 BRAID=build/release/braid
@@ -56,6 +57,11 @@ rnn() {
     for target in interp cpu; do
         "$PYTHON" tests/rnn_check.py $RNN_MODELS --seed $SEED --target $target --braid $BRAID
     done
+}
+
+convolutions() {
+    "$PYTHON" tests/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
+    "$PYTHON" tests/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
 }
 
 # The benchmark models in small: each with its answer by numpy.
@@ -123,6 +129,7 @@ step field "$PYTHON" tests/field_cases.py --braid $BRAID
 step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step models models
 step rnn rnn
+step convolutions convolutions
 step variants tests/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
 step debug sanitized debug

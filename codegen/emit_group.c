@@ -202,6 +202,7 @@ static void loops(Group *g) {
         for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], n - d, g->axis + d);
         bool lanes = d == n - 1 && !(flags & EF_REDUCE);
         for (int i = 0; i < g->n && lanes; i++) lanes = !fn_guarded(f, g->value[i]);
+        if (g->axis[d] != g->split) fn_expr(f, g->axis[d]->extent); /* what it needs stands before the directive */
         if (lanes) fn_line(f, "%s", g->em->target->simd);
         group_loop(g, g->axis[d], arena_printf(f->a, "i%d", d));
     }

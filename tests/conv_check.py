@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Compares random chains of convolutions with ONNX Runtime.
+
+    conv_check.py COUNT [--target T] [--threads N] [--cpu NAME] [--seed S] [--braid PATH]
+
+Model number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. A model has
+a few chains: convolutions of 1 to 3 dimensions with odd channels and sizes, strides, dilations, uneven pads
+and groups, with what comes between them in networks: normalization, activations, residual sums, pooling,
+branches.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+ort.set_default_logger_severity(4)
+CHAINS = 5
+
+
+class Model:
+    def __init__(self, seed):
+        self.r = np.random.default_rng(seed)
+        self.nodes, self.weights, self.inputs, self.outputs, self.feed = [], [], [], [], {}
+        self.n = 0
+        for _ in range(CHAINS):
+            self.chain()
+
+    def pick(self, *v):
+        return v[self.r.integers(len(v))]
+
+    def name(self, stem):
+        self.n += 1
+        return f"{stem}{self.n}"
+
+    def weight(self, *shape, scale=1.0):
+        name = self.name("w")
+        data = (self.r.standard_normal(shape) * scale).astype(np.float32)
+        self.weights.append(numpy_helper.from_array(data, name))
+        return name
+
+    def op(self, kind, *inputs, **attrs):
+        out = self.name(kind.lower())
+        self.nodes.append(helper.make_node(kind, list(inputs), [out], **attrs))
+        return out
+
+    def conv(self, x, shape, keep=False, cout=None):
+        """Returns the value and its shape; keep: of the same spatial size."""
+        cin, size = shape[1], shape[2:]
+        group = self.pick(1, 1, 1, cin, self.pick(*[g for g in range(1, cin + 1) if cin % g == 0]))
+        cout = cout or group * self.pick(1, 2, 3, 4, 8, 16, 17) if group > 1 else cout or self.pick(1, 3, 8, 16, 17, 32, 40, 64, 70)
+        if cout % group:
+            group = 1
+        k, s, d, lo, hi = [], [], [], [], []
+        for n in size:
+            while True:
+                a, b, c = self.pick(1, 1, 2, 3, 3, 5, 7), self.pick(1, 1, 1, 2, 3), self.pick(1, 1, 1, 2, 3)
+                span = (a - 1) * c + 1
+                if keep:
+                    b = 1
+                    p, q = (span - 1) // 2, span - 1 - (span - 1) // 2
+                else:
+                    p, q = self.pick(0, 0, 1, span // 2), self.pick(0, 0, 1, 2, span // 2)
+                if n + p + q >= span:
+                    break
+            k.append(a), s.append(b), d.append(c), lo.append(p), hi.append(q)
+        inputs = [x, self.weight(cout, cin // group, *k, scale=1 / np.sqrt(cin // group * np.prod(k)))]
+        if self.r.random() < 0.5:
+            inputs.append(self.weight(cout))
+        y = self.op("Conv", *inputs, group=group, strides=s, dilations=d, pads=lo + hi)
+        out = [(n + p + q - (a - 1) * c - 1) // b + 1 for n, p, q, a, b, c in zip(size, lo, hi, k, s, d)]
+        return y, [shape[0], cout] + out
+
+    def between(self, y, shape):
+        if self.r.random() < 0.5:
+            c = shape[1]
+            y = self.op("BatchNormalization", y, self.weight(c), self.weight(c), self.weight(c), self.variance(c))
+        if self.r.random() < 0.6:
+            y = self.op(self.pick("Relu", "Relu", "Sigmoid", "Tanh"), y)
+        return y
+
+    def variance(self, c):
+        name = self.name("w")
+        self.weights.append(numpy_helper.from_array(self.r.uniform(0.5, 2, c).astype(np.float32), name))
+        return name
+
+    def chain(self):
+        rank = self.pick(1, 2, 2, 2, 3)
+        size = [self.pick(1, 5, 7, 9, 16, 33) if rank < 3 else self.pick(1, 3, 5, 7) for _ in range(rank)]
+        shape = [self.pick(1, 1, 2, 3), self.pick(1, 3, 8, 17, 32)] + size
+        x = self.name("x")
+        known = self.r.random() < 0.8
+        dims = shape if known else [f"{x}_{i}" if i != 1 else n for i, n in enumerate(shape)]
+        self.inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, dims))
+        self.feed[x] = self.r.standard_normal(shape).astype(np.float32)
+        y = x
+        for _ in range(self.pick(1, 2, 3)):
+            y, shape = self.conv(y, shape)
+            y = self.between(y, shape)
+            what = self.pick("", "", "residual", "pool", "mean")
+            if what == "residual":
+                z, _ = self.conv(y, shape, keep=True, cout=shape[1])
+                z = self.between(z, shape)
+                y = self.op("Relu", self.op("Add", z, y)) if self.r.random() < 0.5 else self.op("Add", z, y)
+            if what == "pool" and min(shape[2:]) >= 2:
+                y = self.op(self.pick("MaxPool", "AveragePool"), y, kernel_shape=[2] * rank, strides=[2] * rank)
+                shape = shape[:2] + [n // 2 for n in shape[2:]]
+            if what == "mean":
+                m = self.op("GlobalAveragePool", y)
+                y = self.op("Mul", y, self.op("Sigmoid", m))
+        self.outputs.append(helper.make_tensor_value_info(y, TensorProto.FLOAT, None))
+
+    def proto(self):
+        graph = helper.make_graph(self.nodes, "convolutions", self.inputs, self.outputs, self.weights)
+        return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def write(folder, model, proto):
+    data = f"{folder}/test_data_set_0"
+    os.makedirs(data)
+    onnx.save(proto, f"{folder}/model.onnx")
+    want = ort.InferenceSession(proto.SerializeToString()).run(None, model.feed)
+    for kind, values in (("input", model.feed.values()), ("output", want)):
+        for i, v in enumerate(values):
+            with open(f"{data}/{kind}_{i}.pb", "wb") as f:
+                f.write(numpy_helper.from_array(v).SerializeToString())
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("count", type=int)
+    ap.add_argument("--target", default="cpu")
+    ap.add_argument("--threads", default="1")
+    ap.add_argument("--cpu")
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--braid", default="build/braid")
+    args = ap.parse_args()
+    with tempfile.TemporaryDirectory() as d:
+        folders = []
+        for seed in range(args.seed, args.seed + args.count):
+            model = Model(seed)
+            folders.append(f"{d}/seed_{seed}")
+            write(folders[-1], model, model.proto())
+        command = [args.braid, "test", "--target", args.target, "--threads", args.threads]
+        if args.cpu:
+            command += ["--cpu", args.cpu]
+        return subprocess.run(command + folders).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
