@@ -368,7 +368,7 @@ Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx) {
     Expr *flat = e_int(c, 0), *stride = e_int(c, 1);
     for (int i = t->rank - 1; i >= 0; i--) {
         flat = e_add(c, flat, e_mul(c, idx[i], stride));
-        stride = e_mul(c, stride, t->dim[i]);
+        stride = e_mul(c, stride, tensor_extent(t, i));
     }
     return flat;
 }

@@ -228,12 +228,12 @@ void emit_group(Emit *em, Fn *kernel, Stmt *s) {
     for (int i = 0; i < g.n; i++) {
         Expr *own[MAX_RANK];
         for (int d = 0; d < lead->rank; d++)
-            own[d] = s->op.at && s->op.at[d] ? s->op.at[d] : e_axis(c, lead->axis[d]);
+            own[d] = s->op.at && s->op.at[d] ? e_add(c, s->op.at[d], e_axis(c, lead->axis[d])) : e_axis(c, lead->axis[d]);
         g.value[i] = g.t[i]->body;
         g.position[i] = flat_index_of(c, g.t[i], own);
     }
     for (int d = 0; d < lead->rank; d++)
-        if (!e_is_ival(lead->dim[d], 1) && !(s->op.at && s->op.at[d])) g.axis[g.naxis++] = lead->axis[d];
+        if (!e_is_ival(lead->axis[d]->extent, 1)) g.axis[g.naxis++] = lead->axis[d];
     for (int d = 0; s->op.at && d < lead->rank; d++) { /* a position outside changes nothing */
         if (!s->op.at[d]) continue;
         Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));

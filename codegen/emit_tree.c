@@ -81,17 +81,18 @@ static void emit_barrier(Tree *x) {
 }
 
 /* ---- storage ------------------------------------------------------------------------------------------------- */
-/* The product does not wrap around: sizes may come with the data. */
-const char *tree_bytes(Tree *x, Tensor *t) {
-    int rank = t->rank < 0 ? MAX_RANK : t->rank;
+/* Of all that dimensions [from, to) span. The product does not wrap around: sizes may come with the data. */
+static const char *span_bytes(Tree *x, const Tensor *t, int from, int to) {
     int64_t known = (int64_t)dtype_size(t->dtype), v;
-    for (int i = 0; i < rank; i++)
+    for (int i = from; i < to; i++)
         if (e_is_int(t->dim[i], &v) && !mul_size(known, v, &known)) known = -1;
     const char *s = arena_printf(x->em->a, "%lld", (long long)known);
-    for (int i = 0; i < rank; i++)
+    for (int i = from; i < to; i++)
         if (!e_is_int(t->dim[i], &v)) s = arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
     return s;
 }
+
+const char *tree_bytes(Tree *x, Tensor *t) { return span_bytes(x, t, 0, t->rank < 0 ? MAX_RANK : t->rank); }
 
 static void take(Tree *x, const char *name, const char *type, const char *bytes) {
     fn_line(&x->f, "if (!(%s = (%s *)bk_claim(k, &top, %s))) %s", name, type, bytes, stop(x, "BK_GROW"));
@@ -99,6 +100,92 @@ static void take(Tree *x, const char *name, const char *type, const char *bytes)
 }
 
 static const char *base_of(const Mem *m) { return m->frame ? "frame" : "k->arena"; }
+
+/* ---- values that grow --------------------------------------------------------------------------------------- */
+/* Bytes of a buffer with one row: one position of the growing axis. */
+static const char *row_bytes(Tree *x, const Grow *g) {
+    const Tensor *t = g->phi;
+    int64_t v;
+    const char *s = span_bytes(x, t, g->axis + 1, t->rank);
+    for (int i = 0; i < g->axis; i++)
+        if (!e_is_ival(t->dim[i], 1))
+            s = e_is_int(t->dim[i], &v) ? arena_printf(x->em->a, "bk_size(%lld, %s)", (long long)v, s)
+                                        : arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
+    return s;
+}
+
+static const char *room_of(Tree *x, const Grow *g) {
+    return g->room ? x->f.symbol(&x->f, g->room) : arena_printf(x->em->a, "%lld", (long long)g->most);
+}
+
+/* Takes the buffer when the loop begins, and puts the initial value there. */
+static void grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
+    Fn *f = &x->f;
+    Grow *g = c->phi->grow;
+    Mem *m = mem_of(c->phi);
+    const char *name = tensor_name(f, c->phi), *ty = c_store(c->phi->dtype), *row = row_bytes(x, g);
+    const char *first = tree_expr(x, g->first), *room = room_of(x, g);
+    if (g->room) tree_declare_symbol(x, g->room);
+    if (m->kind == M_STATIC) {
+        if (g->room) fn_line(f, "%s = %lld;", room, (long long)g->most);
+        fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, base_of(m), (long long)m->off[0]);
+    } else if (m->kind == M_BUMP) {
+        fn_line(f, "%s = bk_room(%s, bk_mini(%s, k->max_iterations), %s);", room, first, tree_expr(x, s->loop.trips),
+                tree_expr(x, g->rows));
+        take(x, name, ty, arena_printf(f->a, "bk_size(%s, %s)", room, row));
+    } else {
+        fn_line(f, "%s = bk_maxi(%s, (k->cap[%d] - 64) / bk_maxi(%s, 1));", room, first, m->slot[0], row);
+        if (m->frame) take(x, name, ty, arena_printf(f->a, "k->cap[%d]", m->slot[0]));
+        fn_line(f, "if (!%sbk_slot(k, %d, bk_size(%s, %s))%s %s", m->frame ? "" : arena_printf(f->a, "(%s = (%s *)", name, ty),
+                m->slot[0], room, row, m->frame ? ")" : "))", stop(x, "BK_GROW"));
+    }
+    const char *inner = span_bytes(x, c->phi, g->axis + 1, c->phi->rank);
+    if (g->front) fn_line(f, "%s = (%s *)((char *)%s + (%s - %s) * (%s));", name, ty, name, room, first, inner);
+    const char *from = tensor_name(f, c->init);
+    if (!g->spaced) {
+        fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, from, tree_bytes(x, c->phi));
+        return;
+    }
+    const char *outer = "1";
+    for (int i = 0; i < g->axis; i++)
+        if (!e_is_ival(c->phi->dim[i], 1)) outer = arena_printf(f->a, "%s * %s", outer, tree_expr(x, c->phi->dim[i]));
+    fn_line(f, "bk_copy_rows(%s, %s, %s, %s * (%s), %s * (%s), unit, nunit);", name, from, outer, first, inner, room, inner);
+}
+
+/* The pointer of a value that grows in place: there is room for it, or the run begins again. */
+static void grow_step(Tree *x, Tensor *t) {
+    Fn *f = &x->f;
+    const Grow *g = t->grow;
+    const Mem *m = mem_of(g->phi);
+    const char *ty = c_store(t->dtype), *name = tensor_name(f, t), *from = tensor_name(f, t->base);
+    if (m->kind == M_SLOT)
+        fn_line(f, "if (%s > %s && !bk_slot(k, %d, bk_size(%s, %s))) %s", tree_expr(x, t->dim[g->axis]), room_of(x, g),
+                m->slot[0], tree_expr(x, t->dim[g->axis]), row_bytes(x, g), stop(x, "BK_GROW"));
+    fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, from);
+    Expr *rows = e_sub(x->em->c, t->dim[g->axis], t->base->dim[g->axis]);
+    if (g->front && !e_is_ival(rows, 0))
+        fn_line(f, "%s = (%s *)((char *)%s - %s * (%s));", name, ty, name, tree_expr(x, rows),
+                span_bytes(x, t, g->axis + 1, t->rank));
+}
+
+/* After the loop the value is dense. */
+static void grow_end(Tree *x, const Tensor *phi) {
+    Fn *f = &x->f;
+    const Grow *g = phi->grow;
+    if (!g->spaced || !g->room) return;
+    const char *name = tensor_name(f, (Tensor *)(uintptr_t)phi), *room = room_of(x, g);
+    const char *inner = span_bytes(x, phi, g->axis + 1, phi->rank), *outer = "1", *size = tree_expr(x, phi->dim[g->axis]);
+    for (int i = 0; i < g->axis; i++)
+        if (!e_is_ival(phi->dim[i], 1)) outer = arena_printf(f->a, "%s * %s", outer, tree_expr(x, phi->dim[i]));
+    fn_line(f, "if (%s != %s) {", room, size);
+    f->indent++;
+    emit_barrier(x);
+    fn_line(f, "if (unit == 0) bk_close_rows(%s, %s, %s * (%s), %s * (%s));", name, outer, size, inner, room, inner);
+    emit_barrier(x);
+    fn_line(f, "%s = %s;", room, size);
+    f->indent--;
+    fn_line(f, "}");
+}
 
 /* Makes the pointer of t valid where t is defined; `bytes` is its size. A carried or scanned value is
  * defined directly in the body of its loop, the innermost one here. */
@@ -116,6 +203,10 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     case M_CARRY: {
         Mem *p = mem_of(m->via);
         tree_declare(x, t, "NULL");
+        if (t->grow) {
+            grow_step(x, t);
+            break;
+        }
         const char *turn = p->inplace ? "0" : arena_printf(x->em->a, "(%s & 1)", x->loop->counter);
         if (p->kind == M_STATIC)
             fn_line(&x->f, "%s = (%s *)(%s + (%s ? %lld : %lld));", name, ty, base_of(p), turn, (long long)p->off[1],
@@ -239,9 +330,13 @@ static void emit_loop(Tree *x, Stmt *s) {
         Mem *m = mem_of(c->phi);
         const char *ty = c_store(c->phi->dtype), *name = tensor_name(f, c->phi);
         tree_declare(x, c->phi, "NULL");
+        if (c->phi->grow) {
+            grow_begin(x, s, c);
+            continue;
+        }
         if (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame)) {
             sb_printf(&x->decl, "    %s *%s_a = NULL, *%s_b = NULL;\n", ty, name, name);
-            for (int k = 0; k < 2; k++)
+            for (int k = 0; k < (m->inplace ? 1 : 2); k++)
                 take(x, arena_printf(em->a, "%s_%c", name, 'a' + k), ty,
                      m->kind == M_BUMP ? tree_bytes(x, c->phi) : arena_printf(em->a, "k->cap[%d]", m->slot[k]));
         }
@@ -301,6 +396,8 @@ static void emit_loop(Tree *x, Stmt *s) {
     x->loop = l.up;
     f->indent--;
     fn_line(f, "}");
+    for (int i = 0; i < s->loop.carry.n; i++)
+        if (s->loop.carry.p[i].phi->grow) grow_end(x, s->loop.carry.p[i].phi);
     if (!s->loop.barrier) return; /* another unit may still be in the last iteration */
     fn_line(f, "top = top%d;", id);
     if (recursive(x)) fn_line(f, "low = top;");
@@ -336,7 +433,11 @@ static void results_of(Tree *x, Stmt *s, void (*each)(Tree *x, const char *type,
         each(x, "int64_t", symbol_name(f, s->loop.iter), n);
         for (int i = 0; i < s->loop.syms.n; i++)
             each(x, c_type(s->loop.syms.p[i].sym->dtype), symbol_name(f, s->loop.syms.p[i].sym), n);
-        for (int i = 0; i < s->loop.carry.n; i++) each(x, "char *", tensor_name(f, s->loop.carry.p[i].phi), n);
+        for (int i = 0; i < s->loop.carry.n; i++) {
+            const Grow *g = s->loop.carry.p[i].phi->grow;
+            each(x, "char *", tensor_name(f, s->loop.carry.p[i].phi), n);
+            if (g && g->room) each(x, "int64_t", symbol_name(f, g->room), n);
+        }
         for (int i = 0; i < s->loop.scan.n; i++) each(x, "char *", tensor_name(f, s->loop.scan.p[i].out), n);
         return;
     }
@@ -419,7 +520,7 @@ static void emit_stmt(Tree *x, Stmt *s) {
         break;
     case S_OP:
         for (int i = 0; i < s->op.n; i++) tree_place(x, s->op.t[i], tree_bytes(x, s->op.t[i]));
-        emit_group(x->em, f, s);
+        if (!op_is_empty(s)) emit_group(x->em, f, s);
         break;
     case S_EXTERN: emit_extern(x, s); break;
     case S_LOOP: emit_loop(x, s); break;

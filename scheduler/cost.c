@@ -91,7 +91,7 @@ Work cost_work(Cx *c, const Stmt *s) {
         const Tensor *t = s->op.t[i];
         double n = 1;
         for (int d = 0; d < t->rank; d++)
-            if (!s->op.at || !s->op.at[d]) n *= cost_size(t->dim[d]);
+            n *= cost_size(s->op.at && s->op.at[d] ? t->axis[d]->extent : t->dim[d]);
         walk(&k, t->body, n, false);
         k.w.written += n * (double)dtype_size(t->dtype);
     }

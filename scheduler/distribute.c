@@ -114,7 +114,7 @@ static void choose(Dist *d, Stmt *s) {
         int64_t n = 0, score = 0;
         bool known = e_is_int(x->extent, &n);
         bool last = k == lead->rank - 1;
-        if ((known && n < 2) || (s->op.at && s->op.at[k])) continue;
+        if (known && n < 2) continue;
         s->op.split = x;
         s->op.grain = grain_of(x->extent, last);
         int64_t parts = (n + s->op.grain - 1) / s->op.grain;
@@ -128,6 +128,7 @@ static void choose(Dist *d, Stmt *s) {
         /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
         if (last && sums && n < 256) score = score > 30 ? score - 30 : 1;
         if (!known) score = 4; /* it may be 1: then nothing would be shared */
+        if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
         if (last ? score >= best_score : score > best_score) best = x, best_score = score, grain = s->op.grain;
     }
     s->op.split = best;

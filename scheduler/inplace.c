@@ -3,7 +3,8 @@
  * A next value of the form  select(i_a == u, new, phi[own position])  with u the same for all elements
  * differs from the carried value only where i_a is u. When nothing else in the loop reads the old
  * value, the loop keeps one buffer and the group computes only that part of it, instead of copying the
- * tensor in each iteration. A sequence into which each iteration inserts is kept in one buffer, too. */
+ * tensor in each iteration. A sequence into which each iteration inserts is kept in one buffer, too, and
+ * so is a value that only grows (grow.c). */
 #include "codegen/extern/table.h"
 #include "scheduler/passes.h"
 
@@ -82,6 +83,8 @@ static void try_carry(Program *p, Stmt *loop, LoopCarry *k) {
         if (loop->loop.carry.p[i].next == phi || (loop->loop.carry.p[i].init == phi)) return;
     for (int d = 0; d < t->rank; d++) to[d] = at[d] ? at[d] : e_axis(c, t->axis[d]);
     t->body = e_subst(c, t->body->a[1], t->rank, t->axis, to, NULL, NULL);
+    for (int d = 0; d < t->rank; d++)
+        if (at[d]) t->axis[d] = axis_new(c, e_int(c, 1));
     s->op.at = arena_memdup(c->a, at, sizeof at);
     k->inplace = true;
 }
@@ -117,9 +120,12 @@ static void walk(Program *p, Seq *q) {
         for (int k = 0; k < s->loop.carry.n; k++) {
             LoopCarry *c = &s->loop.carry.p[k];
             if (c->phi->blob) try_push(p, s, c);
-            else try_carry(p, s, c);
+            else if (!grow_in_place(p, s, c)) try_carry(p, s, c);
         }
     }
 }
 
-void pass_inplace(Program *p) { walk(p, p->top); }
+void pass_inplace(Program *p) {
+    walk(p, p->top);
+    p->nsym = p->cx->next_sym;
+}

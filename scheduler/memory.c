@@ -1,8 +1,8 @@
 /* memory.c: lifetimes by statement numbers, then first-fit offsets, larger tensors first.
  *
  * A value defined outside a loop and used inside lives to the loop's end. A phi keeps its initial value
- * alive (it aliases it until the first iteration ends), a join keeps both arms' values, a view its
- * base. The two arms of a branch are numbered one after the other, so their temporaries overlap. */
+ * alive (it aliases it until the first iteration ends, or is a copy of it), a join keeps both arms'
+ * values, a view its base. The two arms of a branch are numbered one after the other, so their temporaries overlap. */
 #include "scheduler/memory.h"
 #include <stdlib.h>
 
@@ -30,8 +30,12 @@ typedef struct Planner {
 static int64_t static_bytes(const Tensor *t) {
     int64_t n = (int64_t)dtype_size(t->dtype), v;
     if (t->rank < 0 || t->blob) return -1;
-    for (int i = 0; i < t->rank; i++)
-        if (!e_is_int(t->dim[i], &v) || !mul_size(n, v, &n)) return -1;
+    bool grows = t->kind == TK_PHI && t->grow && t->grow->planned;
+    for (int i = 0; i < t->rank; i++) {
+        if (grows && i == t->grow->axis) v = t->grow->most;
+        else if (!e_is_int(t->dim[i], &v)) return -1;
+        if (!mul_size(n, v, &n)) return -1;
+    }
     return n > (int64_t)1 << 40 ? -1 : n;
 }
 
@@ -42,6 +46,10 @@ static Mem *mem_new(Planner *q, Tensor *t, MemKind k) {
     m->bytes = static_bytes(t);
     m->first = m->last = q->pos;
     m->slot[0] = m->slot[1] = -1;
+    if (t->kind == TK_TE && t->base) {
+        m->kind = M_CARRY;
+        m->via = t->grow->phi;
+    }
     t->plan = m;
     q->def_loop[t->id] = q->cur;
     vec_push(q->a, &q->all, t);
@@ -88,9 +96,10 @@ static void use_expr(Planner *q, Expr *e) {
     if (e) e_each_load(q->p->cx, e, use_load, &u);
 }
 
-/* Whether the dims are known when the loop starts. */
+/* Whether the size is known when the loop starts. */
 static bool known_at_entry(const Tensor *t, const Stmt *loop) {
     if (t->blob || t->rank < 0) return false;
+    if (t->grow) return t->grow->planned || t->grow->rows;
     for (int i = 0; i < t->rank; i++)
         if (loop_varies(loop, t->dim[i])) return false;
     return true;
@@ -180,10 +189,10 @@ static void number(Planner *q, Seq *seq) {
                 Mem *m = mem_new(q, c->phi, !entry ? M_SLOT : static_bytes(c->phi) >= 0 ? M_STATIC : M_BUMP);
                 if (m->kind == M_SLOT) {
                     m->slot[0] = q->plan.nslot++;
-                    m->slot[1] = q->plan.nslot++;
+                    m->slot[1] = c->inplace || c->push ? m->slot[0] : q->plan.nslot++;
                 }
                 m->inplace = c->inplace || c->push;
-                q->phi_init[c->phi->id] = c->init;
+                if (!c->inplace) q->phi_init[c->phi->id] = c->init; /* else it is copied */
             }
             for (int k = 0; k < s->loop.scan.n; k++) {
                 LoopScan *c = &s->loop.scan.p[k];
@@ -251,6 +260,8 @@ static void uses(Planner *q, Seq *seq) {
         }
         case S_LOOP: {
             LoopPos *l = map_geti(q->loops, (uint64_t)(uintptr_t)s);
+            for (int k = 0; k < s->loop.carry.n; k++)
+                if (s->loop.carry.p[k].inplace) use(q, s->loop.carry.p[k].init, l->start);
             q->cur = l;
             uses(q, s->loop.body);
             q->cur = l->up;

@@ -32,8 +32,10 @@ void pass_layout(Program *p);
  * members read each other only at their own position. */
 void pass_fuse(Program *p);
 
-/* Requires grouped OPs. Sets LoopCarry.inplace and Stmt.op.at. */
+/* Requires grouped OPs. Sets LoopCarry.inplace, push, Stmt.op.at and Tensor.grow. */
 void pass_inplace(Program *p);
+/* The same for one carried value that grows (grow.c); false: nothing was changed. */
+bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry);
 
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);

@@ -14,6 +14,7 @@
 typedef struct Access {
     Tensor *t;
     bool write;
+    bool append; /* a write behind all that is there: nothing before it is in its way */
     Part part;
 } Access;
 typedef VEC(Access) AccessVec;
@@ -58,13 +59,18 @@ static void touch(Sync *x, Tensor *t, bool write, Part part) {
         touch(x, m->via, write, part);
         return;
     }
-    if (t->kind == TK_JOIN || (t->kind == TK_PHI && !write))
+    bool append = t->kind == TK_TE && t->base;
+    if (append) {
+        t = m->via;
+        m = mem_of(t);
+    }
+    if (t->kind == TK_JOIN || (t->kind == TK_PHI && !write && !t->grow))
         for (int i = 0; i < x->alias.n; i++)
             if (x->alias.p[i].t == t) touch(x, x->alias.p[i].of, write, part);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
-    Access a = {t, write, part};
+    Access a = {t, write, append && write, part};
     for (int i = 0; i < x->now.n; i++)
-        if (x->now.p[i].t == t && x->now.p[i].write == write && part_same(x->now.p[i].part, part)) return;
+        if (x->now.p[i].t == t && x->now.p[i].write == write && x->now.p[i].append == a.append && part_same(x->now.p[i].part, part)) return;
     vec_push(x->a, &x->now, a);
 }
 
@@ -88,8 +94,10 @@ static bool overlap(const Tensor *a, const Tensor *b) {
     return false;
 }
 
+/* Whether a, the later one, must wait for b. */
 static bool conflict(const Access *a, const Access *b) {
     if (!a->write && !b->write) return false;
+    if (a->append && a->t == b->t) return false;
     if (!overlap(a->t, b->t)) return false;
     return !part_same(a->part, b->part) || (a->t != b->t && a->part.kind != PART_SOLO);
 }
@@ -147,7 +155,7 @@ static void note_bump(Sync *x, const Tensor *t) {
     const Mem *m = mem_of(t);
     if (!m || m->kind != M_BUMP) return;
     for (LoopState *l = x->loop; l; l = l->up) {
-        if (l->branches != x->branches || t->blob) l->moving = true;
+        if (l->branches != x->branches || t->blob || t->grow) l->moving = true;
         for (int i = 0; i < MAX_RANK; i++)
             if (!expr_visible(t->dim[i], l->s->loop.body->parent) || loop_varies(l->s, t->dim[i])) l->moving = true;
     }
@@ -174,12 +182,14 @@ static bool steady(const Access *a, const Stmt *loop) {
     if (a->part.kind != PART_SPLIT) return true;
     if (a->t->rank < 0 || !fixed(loop, a->part.extent)) return false;
     for (int i = a->part.dim; i < a->t->rank; i++)
-        if (!fixed(loop, a->t->dim[i])) return false;
+        if (!fixed(loop, tensor_extent(a->t, i))) return false;
     return true;
 }
 
+/* The same of a in an iteration of the loop and b in the one before. */
 static bool conflict_later(const Access *a, const Access *b, const Stmt *loop) {
     if (conflict(a, b)) return true;
+    if (a->append && a->t == b->t) return false;
     return (a->write || b->write) && overlap(a->t, b->t) && !(steady(a, loop) && steady(b, loop));
 }
 
@@ -219,7 +229,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         Access a = next_iteration(x->pending.p[i], s);
         for (int j = l.first; j < until && !need; j++) {
             Access b = next_iteration(x->log.p[j], s);
-            need = conflict_later(&a, &b, s);
+            need = conflict_later(&b, &a, s);
         }
     }
     s->loop.barrier = need && !x->alone;
@@ -266,6 +276,7 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
         bool have = false;
         for (int j = 0; j < x->pending.n && !have; j++)
             have = x->pending.p[j].t == after.p[i].t && x->pending.p[j].write == after.p[i].write &&
+                   x->pending.p[j].append == after.p[i].append &&
                    (part_same(x->pending.p[j].part, after.p[i].part) ||
                     (x->pending.p[j].part.kind == PART_WHOLE && after.p[i].part.kind == PART_WHOLE));
         if (!have) vec_push(x->a, &x->pending, after.p[i]);
@@ -493,6 +504,7 @@ static void walk(Sync *x, Seq *q) {
             break;
         case S_OP: {
             OpScan k = {x, s};
+            if (op_is_empty(s)) break;
             for (int m = 0; m < s->op.n; m++) e_each_load(x->c, s->op.t[m]->body, touch_op, &k);
             for (int m = 0; m < s->op.n; m++) {
                 touch(x, s->op.t[m], true, part_written(s));

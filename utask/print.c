@@ -287,25 +287,42 @@ static void print_site(Printer *p, int site) {
     if (site >= 0 && site < p->p->cx->site.n) sb_printf(p->s, " \"%s\"", p->p->cx->site.p[site]);
 }
 
-static void print_op(Printer *p, const Tensor *t, int indent) {
-    Sb *s = p->s;
-    if (t->fused) return;
-    sb_printf(s, "%*s", indent, "");
-    print_def(p, t);
-    sb_puts(s, " (");
+/* "i0, d.1 + (i1 < 2), i2": the elements that are computed. */
+static void print_position(Printer *p, const Tensor *t, Expr *const *at) {
     int rank = t->rank < 0 ? MAX_RANK : t->rank;
     bool some = false;
     for (int i = 0; i < rank; i++) {
         if (!t->axis[i]) continue;
-        sb_printf(s, "%si%d", some ? ", " : "", number(&p->axis, t->axis[i]->id));
+        sb_puts(p->s, some ? ", " : "");
         some = true;
+        if (at && at[i]) {
+            print_expr(p, at[i], 0);
+            if (e_is_ival(t->axis[i]->extent, 1)) continue;
+            sb_puts(p->s, " + (");
+        }
+        sb_printf(p->s, "i%d", number(&p->axis, t->axis[i]->id));
+        if (!at || !at[i]) continue;
+        sb_puts(p->s, " < ");
+        print_expr(p, t->axis[i]->extent, 0);
+        sb_puts(p->s, ")");
     }
-    sb_puts(s, ")");
-    if (!t->body) {
+}
+
+static void print_op(Printer *p, const Stmt *op, const Tensor *t, int indent) {
+    Sb *s = p->s;
+    if (t->fused) return;
+    sb_printf(s, "%*s", indent, "");
+    print_def(p, t);
+    if (op_is_empty(op)) {
+        sb_puts(s, " is ");
+        print_ref(p, t->base);
         sb_puts(s, "\n");
         return;
     }
-    sb_puts(s, "\n");
+    sb_puts(s, " (");
+    print_position(p, t, op->op.at);
+    sb_puts(s, ")\n");
+    if (!t->body) return;
     share(p, indent + 4, 1, &t->body);
     sb_printf(s, "%*s= ", indent + 4, "");
     print_expr(p, t->body, 0);
@@ -354,7 +371,9 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
         print_def(p, s->loop.carry.p[i].phi);
         sb_puts(o, " from ");
         print_ref(p, s->loop.carry.p[i].init);
-        sb_puts(o, "\n");
+        const Grow *g = s->loop.carry.p[i].phi->grow;
+        if (g) sb_printf(o, ", grows along axis %d", g->axis);
+        sb_puts(o, g ? "\n" : s->loop.carry.p[i].inplace ? ", in place\n" : "\n");
     }
     print_seq(p, s->loop.body, indent + 4);
     for (int i = 0; i < s->loop.syms.n; i++) {
@@ -499,7 +518,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
             for (int k = 0; k < s->op.n; k++) live += !s->op.t[k]->fused;
             if (live > 1) sb_printf(o, "%*sgroup\n", indent, "");
             for (int k = 0; k < s->op.n; k++)
-                print_op(p, s->op.t[k], live > 1 ? indent + 2 : indent);
+                print_op(p, s, s->op.t[k], live > 1 ? indent + 2 : indent);
             break;
         case S_LET:
             print_line(p, indent, "let ", s->let.sym, s->let.e);

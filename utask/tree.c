@@ -36,6 +36,17 @@ Expr *tensor_count(Cx *c, const Tensor *t) {
     return n;
 }
 
+Expr *tensor_extent(const Tensor *t, int d) {
+    return t->grow && t->grow->spaced && d == t->grow->axis ? t->grow->extent : t->dim[d];
+}
+
+bool op_is_empty(const Stmt *s) {
+    const Tensor *lead = s->op.t[0];
+    for (int d = 0; d < lead->rank; d++)
+        if (s->op.at && s->op.at[d] && e_is_ival(lead->axis[d]->extent, 0)) return true;
+    return false;
+}
+
 bool load_is_own(const Expr *load, const Tensor *t, const Tensor *domain) {
     if (load->op != E_LOAD || load->t != t || load->kind) return false;
     for (int d = 0; d < domain->rank; d++) {

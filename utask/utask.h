@@ -41,7 +41,8 @@ struct Tensor {
     Axis *axis[MAX_RANK];  /* TK_TE */
     Expr *body;            /* TK_TE: of dtype `dtype` */
     int terms;             /* TK_TE: 1 + what tree.c finds an element to take; 0: not yet known */
-    Tensor *base;          /* TK_VIEW */
+    Tensor *base;          /* TK_VIEW; TK_TE: in place behind (or before) this value, see grow; else NULL */
+    struct Grow *grow;     /* a buffer that grows, shared with other values of a loop, or NULL */
     const Const *data;     /* TK_CONST */
     Expr **elem;           /* uniform values of all elements in row-major order, or NULL */
     int index;             /* TK_INPUT */
@@ -67,9 +68,24 @@ struct Seq {
 typedef struct ExternRow ExternRow;
 
 typedef struct LoopSym { Sym *sym; Expr *init, *next; } LoopSym;      /* uniform carried value */
+/* A carried value that becomes longer along one axis in a buffer with room for more. Tensor.grow marks the phi
+ * and the values that lead from it to the next one: each begins (front: ends) with the one before. After the
+ * loop the phi is dense. */
+typedef struct Grow {
+    Tensor *phi;
+    int axis;
+    bool front;            /* what is new comes first */
+    bool spaced;           /* there are dimensions outside of the axis, and they are as far apart as there is room */
+    bool planned;          /* the room is `most`, known at compile time */
+    int64_t most;
+    Expr *first;           /* size along the axis when the loop begins */
+    Expr *rows;            /* what an iteration adds at most, known then; NULL: the room may not suffice */
+    Sym *room;             /* size along the axis that the buffer can take; after the loop, that of phi. NULL: most */
+    Expr *extent;          /* spaced: of the axis in memory */
+} Grow;
 typedef struct LoopCarry { /* tensor carried value */
     Tensor *phi, *init, *next;
-    bool inplace;          /* next is phi's buffer, changed in part: Stmt.op.at */
+    bool inplace;          /* next is phi's buffer, changed in part: Stmt.op.at. It may grow: phi->grow */
     bool push;             /* a sequence that grows in its buffer; the first step copies init there */
 } LoopCarry;
 typedef struct LoopScan { Tensor *elem, *out; } LoopScan;             /* elem per trip, stacked */
@@ -106,8 +122,9 @@ struct Stmt {
             int n;
             Tensor **t;
             Axis *split; /* of t[0]: shared among the units; NULL: unit 0 computes all */
-            Expr **at;   /* by dimension: only elements at this position are computed, the others of t[0]
-                            keep their carried value (LoopCarry.inplace); NULL entries: all */
+            Expr **at;   /* by dimension: only elements from this position on are computed, as many as the axis
+                            is long; the others of t[0] keep their carried value (LoopCarry.inplace);
+                            NULL entries: all */
             int grain;   /* elements of the split axis that stay together */
         } op;
         struct {
@@ -194,6 +211,8 @@ Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
 Stmt *stmt_new(Cx *c, StmtKind k, const char *path);
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
 Expr *tensor_count(Cx *c, const Tensor *t); /* product of dims */
+Expr *tensor_extent(const Tensor *t, int d); /* of dimension d in memory */
+bool op_is_empty(const Stmt *s);             /* a group over no elements */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
 bool loop_varies(const Stmt *loop, const Expr *e); /* uses a carried symbol or the counter of the loop */
 /* The load reads t's element at the position of `domain`'s own axes; the two have equal dims. */

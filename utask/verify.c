@@ -237,6 +237,12 @@ static void check_loop(Verifier *v, const Stmt *s, const Seq *at) {
     for (int i = 0; i < s->loop.carry.n; i++) {
         check_dims(v, s->loop.carry.p[i].phi, at);
         define(v, s->loop.carry.p[i].phi, TK_PHI, at);
+        const Grow *g = s->loop.carry.p[i].phi->grow;
+        if (!g) continue;
+        REQUIRE(v, g->phi == s->loop.carry.p[i].phi && s->loop.carry.p[i].next->grow == g,
+                "a value grows in another one's buffer");
+        if (g->room) bind(v, g->room, at);
+        check_uniform(v, g->rows, DT_I64, false, at);
     }
     check_seq(v, body);
     v->where = s->path;

@@ -55,6 +55,21 @@ BK_INLINE void bk_copy(void *to, const void *from, int64_t bytes, int unit, int 
     int64_t part = (bytes / 64 + nunit) / nunit * 64, lo = part * unit, n = bytes - lo < part ? bytes - lo : part;
     if (n > 0) memcpy((char *)to + lo, (const char *)from + lo, (size_t)n);
 }
+/* The same of n rows of so many bytes, `pitch` bytes apart at their destination. */
+BK_INLINE void bk_copy_rows(void *to, const void *from, int64_t n, int64_t bytes, int64_t pitch, int unit, int nunit) {
+    for (int64_t i = n * unit / nunit; bytes > 0 && i < n * (unit + 1) / nunit; i++)
+        memcpy((char *)to + i * pitch, (const char *)from + i * bytes, (size_t)bytes);
+}
+/* Moves n rows of so many bytes, `pitch` bytes apart, together. */
+BK_INLINE void bk_close_rows(void *at, int64_t n, int64_t bytes, int64_t pitch) {
+    for (int64_t i = 1; bytes > 0 && i < n; i++) memmove((char *)at + i * bytes, (char *)at + i * pitch, (size_t)bytes);
+}
+/* Rows when each of so many trips adds some; too many for any memory if that overflows. */
+BK_INLINE int64_t bk_room(int64_t first, int64_t trips, int64_t rows) {
+    int64_t r;
+    if (trips <= 0 || rows <= 0) return first;
+    return __builtin_mul_overflow(trips, rows, &r) || r > (int64_t)1 << 48 ? (int64_t)1 << 48 : first + r;
+}
 /* Growable slot i with room for `bytes`; NULL when it is too small, and the need is recorded. */
 BK_INLINE char *bk_slot(bk_ctx *k, int i, int64_t bytes) {
     if (bytes < 0 || bytes + 64 > k->cap[i]) {

@@ -134,6 +134,25 @@ def swap():
                        [tensor("m", [], I), tensor("x", [2]), tensor("y", [2])], [tensor("p", [2]), tensor("q", [2])]))
 
 
+def grow():
+    """Values that only become longer: two rows behind along an inner axis, one in front in every other step."""
+    then = graph([node("Concat", ["first", "log_in"], ["more"], axis=0)], [], [tensor("more", None)], name="then")
+    other = graph([node("Identity", ["log_in"], ["same"])], [], [tensor("same", None)], name="other")
+    body = graph(
+        [node("Identity", ["c"], ["go"]), node("Mul", ["rows", "s_in"], ["new"]),
+         node("Concat", ["k_in", "new"], ["k"], axis=1), node("ReduceMean", ["k"], ["mean"], keepdims=0),
+         node("Mod", ["i", "two"], ["odd"]), node("Equal", ["odd", "zero"], ["even"]),
+         node("Reshape", ["mean", "one"], ["first"]), node("If", ["even"], ["log"], then_branch=then, else_branch=other),
+         node("Add", ["mean", "s_in"], ["s"])],
+        [tensor("i", [], I), tensor("c", [], TP.BOOL), tensor("k_in", [3, "t", 4]), tensor("log_in", ["u"]), tensor("s_in", [])],
+        [tensor("go", [], TP.BOOL), tensor("k", [3, "t2", 4]), tensor("log", ["u2"]), tensor("s", [])], name="body")
+    save("grow", graph(
+        [node("Loop", ["m", "", "k0", "log0", "s0"], ["k_last", "log_last", "s_last"], body=body)],
+        [tensor("m", [], I), tensor("k0", [3, "t", 4]), tensor("log0", ["u"]), tensor("s0", [])],
+        [tensor("k_last", [3, "tn", 4]), tensor("log_last", ["un"]), tensor("s_last", [])],
+        [ramp("rows", 3, 2, 4), const("two", 2, np.int64), const("zero", 0, np.int64), const("one", [1], np.int64)]))
+
+
 def attention():
     """Two contractions with a softmax between them."""
     save("attention", graph(
@@ -168,6 +187,6 @@ def errors():
     save("twice", graph([node("Neg", ["x"], ["y"], "one"), node("Abs", ["x"], ["y"], "two")], x, y))
 
 
-for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap,
+for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
              attention, errors):
     make()
