@@ -300,7 +300,7 @@ static Active *active(Lower *L, Recursion *r, const Function *fn) {
     f->name = fn->name;
     f->start = r->start;
     f->body = seq_new(L->cx, r->outer, r->start, true);
-    f->site = cx_site(L->cx, r->node->path, "function %.200s: recursion is deeper than", fn->name);
+    f->site = cx_site(L->cx, r->node->path, "function %.200s needs a depth of", fn->name);
     return r->fn[r->n++] = a;
 }
 

@@ -287,15 +287,23 @@ static Frame *frame_new(Exec *x, const IFunc *g) {
     return x->frame = r;
 }
 
+/* An activation beyond stack_depth: goes on only in a run that measures the depth. */
+static void deeper(Exec *x, const Func *f, bool full) {
+    Depth *m = x->measured;
+    if (m->site < 0) m->site = f->site;
+    if (full || x->depth >= x->depth_cap || x->depth_budget-- <= 0) {
+        if (m->deepest < x->depth) m->deepest = x->depth;
+        m->capped = true;
+        exec_fault(x, ST_RUNTIME, f->site, NULL);
+    }
+    if (m->deepest <= x->depth) m->deepest = x->depth + 1;
+}
+
 static void run_call(Exec *x, const IFunc *g, const Step *o) {
     const Func *f = g->f;
     const Stmt *s = o->s;
     bool full = x->stack_low && (const char *)__builtin_frame_address(0) < x->stack_low;
-    if (x->depth >= x->stack_depth || full) {
-        x->where = NULL; /* the text says where the recursion starts */
-        exec_fault(x, ST_RUNTIME, -1, "%s %lld (--stack-depth)", x->p->cx->site.p[f->site],
-                   (long long)x->depth);
-    }
+    if (x->depth >= x->stack_depth || full) deeper(x, f, full);
     x->depth++;
     Frame *r = frame_new(x, g);
     code_uniform(x, o->pre);
@@ -437,6 +445,9 @@ enum { LEVEL_BYTES = 4096 }; /* of C stack for a Seq inside another */
 enum { LEVEL_BYTES = 1024 };
 #endif
 enum { STACK_REST = 1 << 20 }; /* for everything else */
+/* How far a recursion that was too deep is followed to tell how deep it is. */
+#define MEASURED_DEPTH ((int64_t)1 << 20)
+#define MEASURED_BYTES ((size_t)1 << 28) /* of stack */
 
 static void *run_deep(void *arg) {
     Deep *d = arg;
@@ -451,6 +462,7 @@ static bool run_program(Exec *x, const Interp *it) {
     size_t level = (size_t)(it->nesting + 2) * LEVEL_BYTES;
     size_t most = ((size_t)1 << 36) / level;
     d.stack = ((size_t)x->stack_depth < most ? (size_t)x->stack_depth : most) * level + STACK_REST;
+    if (x->depth_budget) d.stack = MEASURED_BYTES;
     pthread_attr_t attr;
     pthread_t thread;
     bool started = false;
@@ -468,8 +480,9 @@ static bool run_program(Exec *x, const Interp *it) {
     return false;
 }
 
-Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out,
-                  Diag *d) {
+/* measure: a recursion that is too deep is followed further. */
+static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, Depth *depth, const RtValue *in,
+                       RtValue *out, Diag *d) {
     Exec *x = calloc(1, sizeof *x);
     size_t nval = (size_t)it->ntensor, nsym = (size_t)it->nsym;
     if (x) {
@@ -489,6 +502,10 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
     x->lanes = LANES;
     x->func = it->func;
     x->stack_depth = cfg && cfg->stack_depth > 0 ? cfg->stack_depth : STACK_DEPTH;
+    x->depth_cap = measure && x->stack_depth < MEASURED_DEPTH ? MEASURED_DEPTH : x->stack_depth;
+    x->depth_budget = measure ? MEASURED_DEPTH : 0;
+    x->measured = depth;
+    depth->limit = x->stack_depth;
     x->max_iterations = cfg && cfg->max_iterations > 0 ? cfg->max_iterations : (int64_t)1 << 31;
     if (run_program(x, it)) memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);
     else {
@@ -515,5 +532,21 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
     free(x->sym);
     free(x->scratch);
     free(x);
+    return st;
+}
+
+Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out, Diag *d) {
+    Depth first = {.site = -1}, m = {.site = -1};
+    Status st = run_once(it, cfg, false, &first, in, out, d);
+    if (st != ST_RUNTIME || first.site < 0) return st;
+    RtValue *dropped = calloc((size_t)it->p->nout + 1, sizeof *dropped);
+    Diag other = {0};
+    bool whole = dropped && run_once(it, cfg, true, &m, in, dropped, &other) == ST_OK;
+    for (int i = 0; whole && i < it->p->nout; i++) free(dropped[i].data);
+    free(dropped);
+    if (!whole && !m.capped) m.deepest--; /* something else ended it there */
+    if (m.deepest < first.deepest) m.deepest = first.deepest;
+    snprintf(d->message, sizeof d->message, "%s %s%lld; the limit is %lld (--stack-depth)",
+             it->p->cx->site.p[first.site], whole ? "" : "more than ", (long long)m.deepest, (long long)first.limit);
     return st;
 }

@@ -208,6 +208,13 @@ typedef struct Buf {
     bool borrowed;
 } Buf;
 
+/* How deep a recursion went that was too deep. */
+typedef struct Depth {
+    int site; /* of the function that was first; -1: none was */
+    int64_t deepest, limit;
+    bool capped; /* it would have gone on */
+} Depth;
+
 typedef struct Exec {
     jmp_buf fail;
     Status status;
@@ -243,6 +250,8 @@ typedef struct Exec {
     struct LoopState *loop; /* innermost */
     struct Frame *frame;    /* what activations around the present one left behind */
     int64_t depth, stack_depth;
+    int64_t depth_cap, depth_budget; /* of a run that measures how deep a recursion goes; else stack_depth, 0 */
+    Depth *measured;
     const char *stack_low;  /* the C stack may not go below; NULL: no limit is known */
     RtValue *out;           /* outputs made so far */
     int64_t tmp[3][LANES];

@@ -60,7 +60,12 @@ typedef struct bk_ctx {
     _Atomic int64_t *cap_need; /* with BK_GROW: bytes that would have sufficed */
     int64_t max_iterations;    /* of any one loop */
     int64_t stack_depth;       /* of activations of recursive functions inside each other */
-    _Atomic int deep;          /* the fault is that there were more */
+    int64_t depth_cap;         /* >= stack_depth; more only while a run measures its depth: one unit does */
+    int64_t depth_budget;      /* activations beyond stack_depth that it may still begin */
+    char *stack_low;           /* its C stack may not go below */
+    _Atomic int deep;          /* site + 1 of the first function that went beyond stack_depth, 0: none */
+    _Atomic int64_t deepest;   /* how far one went */
+    _Atomic int capped;        /* it would have gone on */
     _Atomic int fault;         /* site + 1 of the first fault, 0: none */
     _Atomic int state;         /* what the run has come to, as far as this unit can see */
     int nunit;
@@ -161,6 +166,20 @@ static inline void bk_fault(bk_ctx *k, int site) {
     int none = 0;
     atomic_compare_exchange_strong(&k->fault, &none, site + 1);
     atomic_store(&k->state, BK_FAULT);
+}
+
+/* An activation beyond stack_depth; 0 when it may not begin. */
+static inline int bk_deeper(bk_ctx *k, int64_t depth, int site) {
+    int none = 0;
+    char here;
+    atomic_compare_exchange_strong(&k->deep, &none, site + 1);
+    if (depth <= k->depth_cap && k->depth_budget-- > 0 && (uintptr_t)&here > (uintptr_t)k->stack_low) {
+        if (atomic_load(&k->deepest) < depth) atomic_store(&k->deepest, depth);
+        return 1;
+    }
+    atomic_store(&k->capped, 1);
+    bk_fault(k, site);
+    return 0;
 }
 
 /* Ask for more memory; the run then has to end with BK_GROW. */

@@ -29,6 +29,9 @@ enum { BK_ST_OK = 0, BK_ST_INPUT = 3, BK_ST_RUNTIME = 4, BK_ST_MEMORY = 5, BK_ST
 #define BK_SLOT_BYTES 65536
 #endif
 #define BK_STACK_BYTES ((size_t)8 << 20)
+/* How far a recursion that was too deep is followed to tell how deep it is. */
+#define BK_MEASURED_DEPTH ((int64_t)1 << 20)
+#define BK_MEASURED_BYTES ((size_t)1 << 28) /* of stack, and of working memory */
 
 /* A wait spins about as long as it takes to be woken up. */
 #define BK_SPIN_NS 50000
@@ -232,19 +235,17 @@ static void bk_unit_0(unsigned high, unsigned low) {
     bk_session *s = (bk_session *)(((uintptr_t)high << 16 << 16) | low);
     s->code = braid_kernel(&s->k, 0, s->k.nunit);
 }
-static int bk_run_unit_0(bk_session *s) {
+static int bk_run_unit_0(bk_session *s, char *stack, size_t stack_bytes) {
     ucontext_t own;
     uint64_t at = (uintptr_t)s;
     getcontext(&own);
-    own.uc_stack.ss_sp = s->stack + BK_GUARD;
-    own.uc_stack.ss_size = s->stack_bytes - BK_GUARD;
+    own.uc_stack.ss_sp = stack + BK_GUARD;
+    own.uc_stack.ss_size = stack_bytes - BK_GUARD;
     own.uc_link = &s->back;
     makecontext(&own, (void (*)(void))bk_unit_0, 2, (unsigned)(at >> 32), (unsigned)at);
     swapcontext(&s->back, &own);
     return s->code;
 }
-#else
-static int bk_run_unit_0(bk_session *s) { return braid_kernel(&s->k, 0, s->k.nunit); }
 #endif
 
 /* ---- the team ---------------------------------------------------------------------------------- */
@@ -433,6 +434,7 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     s->k.stalled = bk_move_away;
     s->k.max_iterations = c.max_iterations ? c.max_iterations : (int64_t)1 << 31;
     s->k.stack_depth = c.stack_depth ? c.stack_depth : 10000;
+    s->k.depth_cap = s->k.stack_depth;
     s->k.out = s->out;
     s->k.nslot = BK_NSLOT;
     s->k.slot = s->slot;
@@ -463,26 +465,76 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     return BK_ST_OK;
 }
 
-/* One pass of the kernel over all units. */
-static int bk_launch(bk_session *s) {
+static void bk_reset(bk_session *s) {
     atomic_store_explicit(&s->k.fault, 0, memory_order_relaxed);
     atomic_store_explicit(&s->k.state, BK_OK, memory_order_relaxed);
     atomic_store_explicit(&s->k.deep, 0, memory_order_relaxed);
+    atomic_store_explicit(&s->k.deepest, 0, memory_order_relaxed);
+    atomic_store_explicit(&s->k.capped, 0, memory_order_relaxed);
     atomic_store_explicit(&s->k.arena_need, 0, memory_order_relaxed);
     for (int i = 0; i < BK_NSLOT; i++)
         atomic_store_explicit(&s->cap_need[i], 0, memory_order_relaxed);
+}
+
+/* One pass of the kernel over all units. */
+static int bk_launch(bk_session *s) {
+    bk_reset(s);
     uint32_t turn = s->k.unit[0].turn;
     if (s->nworker) {
         bk_move_away(&s->k);
         s->turn = (s->turn + 1) & BK_TURN_MASK;
         bk_post(&s->start, s->turn, BK_OK);
     }
-    int code = bk_run_unit_0(s);
-    for (int i = 0; i < s->nworker; i++) 
+#ifdef BK_FRAME_BYTES
+    int code = bk_run_unit_0(s, s->stack, s->stack_bytes);
+#else
+    int code = braid_kernel(&s->k, 0, s->k.nunit);
+#endif
+    for (int i = 0; i < s->nworker; i++)
         bk_await(&s->k, 0, &s->worker[i].done, s->turn, &s->k.unit[0].spin);
     s->barriers = s->nworker ? s->k.unit[0].turn - turn : 0;
     return code;
 }
+
+#ifdef BK_FRAME_BYTES
+/* The recursion went too deep: says how deep it wants to go. One unit runs it again on a stack of its own,
+ * and what comes out is dropped. */
+static void bk_say_depth(bk_session *s, char *message, size_t size) {
+    bk_ctx *k = &s->k;
+    int nunit = k->nunit, site = atomic_load(&k->deep) - 1;
+    uint32_t turn = k->unit[0].turn;
+    int64_t deepest = k->stack_depth;
+    int capped = 1;
+    char *stack = bk_stack_new(BK_MEASURED_BYTES);
+    if (stack) {
+        k->nunit = 1;
+        k->stack_low = stack + BK_GUARD + BK_STACK_BYTES + BK_FRAME_BYTES;
+        k->depth_cap = k->stack_depth > BK_MEASURED_DEPTH ? k->stack_depth : BK_MEASURED_DEPTH;
+        for (size_t arena = k->arena_size;;) {
+            k->depth_budget = BK_MEASURED_DEPTH;
+            bk_reset(s);
+            int code = bk_run_unit_0(s, stack, BK_MEASURED_BYTES);
+            capped = code != BK_OK;
+            /* Something else may have ended it in its deepest activation. */
+            int64_t last = atomic_load(&k->deepest) - (capped && !atomic_load(&k->capped));
+            if (last > deepest) deepest = last;
+            if (code != BK_GROW || bk_state(k) != BK_GROW) break;
+            size_t need = atomic_load(&k->arena_need);
+            if (need > arena) arena = need > 2 * arena ? need : 2 * arena;
+            if (arena > BK_MEASURED_BYTES || !bk_take(s, arena)) break;
+        }
+        munmap(stack, BK_MEASURED_BYTES);
+        k->depth_cap = k->stack_depth;
+        k->nunit = nunit;
+        k->unit[0].turn = turn; /* the others did not pass its barriers */
+        free(k->arena); /* the next run takes what it needs */
+        k->arena = NULL;
+        k->arena_size = 0;
+    }
+    bk_say(message, size, "%s %s%lld; the limit is %lld (--stack-depth)", bk_sites[site],
+           capped ? "more than " : "", (long long)deepest, (long long)k->stack_depth);
+}
+#endif
 
 static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_v1 *out,
                          char *message, size_t size) {
@@ -510,11 +562,13 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
         }
         if (code != BK_GROW) {
             int site = atomic_load(&s->k.fault) - 1;
-            const char *text = site >= 0 && site < BK_NSITE ? bk_sites[site] : "the kernel stopped";
-            if (atomic_load(&s->k.deep))
-                bk_say(message, size, "%s %lld (--stack-depth)", text, (long long)s->k.stack_depth);
-            else
-                bk_say(message, size, "%s", text);
+#ifdef BK_FRAME_BYTES
+            if (atomic_load(&s->k.deep)) {
+                bk_say_depth(s, message, size);
+                return BK_ST_RUNTIME;
+            }
+#endif
+            bk_say(message, size, "%s", site >= 0 && site < BK_NSITE ? bk_sites[site] : "the kernel stopped");
             return BK_ST_RUNTIME;
         }
         size_t need = atomic_load(&s->k.arena_need);
