@@ -4,6 +4,7 @@
 #include "scheduler/distribute.h"
 #include "scheduler/memory.h"
 #include "scheduler/passes.h"
+#include "stack/batch.h"
 #include "utask/lower.h"
 
 Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
@@ -18,6 +19,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     p->schedule->measured = o->measured;
     p->schedule->nmeasured = o->nmeasured;
     pass_fold_product(p);
+    pass_batch(p);
+    utask_verify(p);
     pass_split_sum(p);
     pass_dead_code(p);
     pass_hoist(p);

@@ -5,6 +5,7 @@
  * captures through a struct. An activation's tensors of known size are one frame of the arena. */
 #include "codegen/emit_tree.h"
 #include "scheduler/passes.h"
+#include "stack/batch.h"
 
 static const char *func_name(Tree *x, const Func *g) {
     return arena_printf(x->em->a, "rec%d_%s", g->id, c_name(x->em->a, g->name, 24));
@@ -71,8 +72,7 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
 
 static void func_head(Emit *em, const Func *g, Sb *s) {
     sb_puts(s, "    int st;\n    size_t top = *end, low;\n");
-    sb_puts(s, "    if (depth > k->stack_depth) {\n        atomic_store(&k->deep, 1);\n");
-    sb_printf(s, "        bk_fault(k, %d);\n        return BK_FAULT;\n    }\n", g->site);
+    sb_printf(s, "    if (depth > k->stack_depth && !bk_deeper(k, depth, %d)) return BK_FAULT;\n", g->site);
     if (g->frame) {
         sb_printf(s, "    char *frame = bk_claim(k, &top, %lld);\n", (long long)g->frame);
         sb_puts(s, "    if (!frame) return BK_GROW;\n");
@@ -142,6 +142,14 @@ static Captured *emit_functions(Tree *x, Stmt *s) {
     return c;
 }
 
+/* Where row `at` of t is, behind its name; NULL: the call is not cut. */
+static const char *row_offset(Tree *x, const char *at, const Tensor *t) {
+    if (!at) return "";
+    Expr *n = e_int(x->em->c, 1);
+    for (int i = 1; i < t->rank; i++) n = e_mul(x->em->c, n, t->dim[i]);
+    return arena_printf(x->em->a, " + %s * %s", at, tree_expr(x, n));
+}
+
 void emit_call(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
@@ -164,14 +172,30 @@ void emit_call(Tree *x, Stmt *s) {
     }
     for (int i = 0; i < g->nret; i++) tree_declare_symbol(x, s->call.ret[i]);
     Sb a = {.a = em->a};
-    for (int i = 0; i < g->nsym; i++) sb_printf(&a, ", %s", tree_expr(x, s->call.sym[i]));
+    const char *at = NULL;
+    if (g->rows) {
+        int id = x->next_id++;
+        at = arena_printf(em->a, "at%d", id);
+        fn_line(f, "const int64_t all%d = %s, most%d = bk_maxi(bk_mini(%d / (depth + 1), %d), 1);", id,
+                tree_expr(x, s->call.sym[0]), id, ROWS_DEEP, ROWS_MAX);
+        fn_line(f, "for (int64_t %s = 0; %s < all%d; %s += most%d) {", at, at, id, at, id);
+        f->indent++;
+        sb_printf(&a, ", bk_mini(all%d - %s, most%d)", id, at, id);
+    }
+    for (int i = g->rows ? 1 : 0; i < g->nsym; i++) sb_printf(&a, ", %s", tree_expr(x, s->call.sym[i]));
     for (int i = 0; i < g->narg; i++)
-        sb_printf(&a, ", (%s *)(uintptr_t)%s", c_store(g->arg[i]->dtype), f->tensor(f, s->call.arg[i]));
-    for (int i = 0; i < g->nout; i++) sb_printf(&a, ", %s%s", g->room[i] ? "" : "&", f->tensor(f, s->call.out[i]));
+        sb_printf(&a, ", (%s *)(uintptr_t)%s%s", c_store(g->arg[i]->dtype), f->tensor(f, s->call.arg[i]),
+                  row_offset(x, at, s->call.arg[i]));
+    for (int i = 0; i < g->nout; i++)
+        sb_printf(&a, ", %s%s%s", g->room[i] ? "" : "&", f->tensor(f, s->call.out[i]), row_offset(x, at, s->call.out[i]));
     for (int i = 0; i < g->nret; i++) sb_printf(&a, ", &%s", f->symbol(f, s->call.ret[i]));
     fn_line(f, "st = %s(k, unit, nunit, depth + 1, &top, %s%s); /* %s */", func_name(x, g), outer, a.n ? a.p : "",
             emit_comment(em, s->path));
     fn_line(f, "if (st != BK_OK) return st;");
+    if (g->rows) {
+        f->indent--;
+        fn_line(f, "}");
+    }
     if (high) fn_line(f, "if (%s > top) top = %s;", high, high);
     if (taken) fn_line(f, "low = top;"); /* the callee's memory holds results */
     sb_free(&a);

@@ -3,7 +3,8 @@
 
 static const char *const names[X_COUNT] = {"split-sum",   "fold-product", "hoist",       "reuse",     "unroll",
                                            "interchange", "wavefront",   "recluster", "parallel",
-                                           "append",      "inline-call", "core", "team"};
+                                           "append",      "inline-call", "batch",     "core",
+                                           "team"};
 
 const char *transform_name(Transform x) { return names[x]; }
 

@@ -198,7 +198,7 @@ static bool should_fuse(Fuse *f, Tensor *t) {
         return one_seq && !conditional && !in_reduce && !in_index && at_most(c, evals, have);
     }
     if (operand) { /* the operand of a product: only if it stays a plain load */
-        if (t->body->op != E_LOAD || k.index) return false;
+        if (t->body->op != E_LOAD || k.index || k.loads > 1) return false;
     }
     if (k.loads == 0) return k.arith + k.index <= 24 || sites == 1;
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;

@@ -5,6 +5,7 @@ results and arguments whose sizes depend on the call, depth, and models that are
 """
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,9 @@ from models import build, trees  # noqa: E402
 from models.common import B, F, Graph, I, f32, i64  # noqa: E402
 
 CELLS = ("rae", "treernn", "treefc", "treelstm", "treelstm_words", "treegru", "simpletreegru", "mvrnn")
-RUNS = (("interp", []), ("cpu", ["--threads", "1"]), ("cpu", ["--threads", "2"]), ("cpu", ["--threads", "3"]))
+RUNS = (("interp", []), ("cpu", ["--threads", "1", "--schedule", "batch=on"]),
+        ("cpu", ["--threads", "2", "--schedule", "batch=off"]), ("cpu", ["--threads", "3", "--schedule", "batch=on"]),
+        ("cpu", ["--threads", "4"]))
 cases = {}
 
 
@@ -141,6 +144,58 @@ def two_functions(r):
             return v[n:n + 1]
         return (np.tanh, np.sin)[k](ref(t["left"][n], 1 - k) + ref(t["right"][n], 1 - k))
     return g, {"x": v, **t}, [ref(int(t["root"]), 0)]
+
+
+@case
+def wide(r):
+    """More activations at one depth than run at once; words out of order."""
+    g = Graph("wide")
+    a, _ = trees.make("perfect", 1, 1023, r, 10)
+    t = {"left": a["left"], "right": a["right"], "leaf": a["is_leaf"], "root": i64(a["roots"][0])}
+    word = g.input("word", I("n"))
+    table, w = f32(r.standard_normal((17, 6))), f32(r.standard_normal((6, 6)) / 2)
+    *names, root = structure(g)
+
+    def body(g, n, word, left, right, leaf):
+        def inner(g):
+            a, b = (g.invoke("f", g.Gather(s, n), word, left, right, leaf) for s in (left, right))
+            return [g.Tanh(g.Add(g.MatMul(a, g.const(w)), b))]
+        return g.branch(g.Gather(leaf, n), lambda g: [g.MatMul(at(g, g.const(table), g.Gather(word, n)), g.const(w))], inner)
+    g.function("f", ["n", "word", "left", "right", "leaf"], body)
+    g.output(g.Identity(g.invoke("f", root, word, *names), out="y"), F(1, 6))
+    words = r.integers(-17, 17, 1023)
+    return g, {"word": words, **t}, [walk(t, lambda n: table[words[n]][None] @ w,
+                                          lambda n, a, b: np.tanh(a @ w + b))]
+
+
+@case
+def shared_children(r):
+    """Three calls, one of which needs another's results; nodes with several parents; a result that is an argument's
+    part; an If inside an arm."""
+    g = Graph("shared")
+    n, x = g.input("n", I()), g.input("x", F("k", 5))
+    w = f32(r.standard_normal((5, 5)) / 3)
+
+    def body(g, n, x):
+        def inner(g):
+            a, b = g.invoke("f", sub(g, n), x), g.invoke("f", sub(g, n, 2), x)
+            small = g.Less(g.ReduceSum(g.Add(a, b), keepdims=0), 0.0)
+            c = g.invoke("f", g.Sub(n, g.Where(small, g.const(2), g.const(3))), x)
+            odd = g.Equal(g.Mod(n, 2), 1)
+            y = g.branch(odd, lambda g: [g.Add(g.MatMul(a, g.const(w)), c)], lambda g: [g.Sub(b, g.MatMul(c, g.const(w)))])
+            return [g.Tanh(y[0] if isinstance(y, list) else y)]
+        return g.branch(g.Less(n, 2), lambda g: [at(g, x, g.Max(n, g.const(0)))], inner)
+    g.function("f", ["n", "x"], body)
+    g.output(g.Identity(g.invoke("f", n, x), out="y"), F(1, 5))
+    v = f32(r.standard_normal((3, 5)))
+
+    def ref(n):
+        if n < 2:
+            return v[max(n, 0)][None]
+        a, b = ref(n - 1), ref(n - 2)
+        c = ref(n - 2 if (a + b).sum() < 0 else n - 3)
+        return np.tanh(a @ w + c if n % 2 else b - c @ w)
+    return g, {"n": i64(9), "x": v}, [ref(9)]
 
 
 @case
@@ -482,10 +537,53 @@ def check_depth(braid, work):
                 check_folder(braid, folder, options)
                 continue
             limit = options[1] if options else "10000"
-            for target, more in RUNS:
-                code, text = run(braid, "test", "--target", target, *more, *options, folder)
-                if code != 1 or f"function f: recursion is deeper than {limit} (--stack-depth)" not in text:
-                    raise Failed(f"depth {depth}, {target}: {code}: {text.strip()}")
+            too_deep(braid, folder, options, f"function f needs a depth of {depth + 1}; the limit is {limit} (--stack-depth)")
+    for name in ("endless", "after_a_fault"):
+        g = Graph(name)
+        n, x = g.input("n", I()), g.input("x", I("k"))
+        g.function("f", ["n", "x"], lambda g, n, x: g.branch(
+            g.Equal(n, 0), lambda g: [g.Gather(x, n)], lambda g: [g.Add(g.invoke("f", sub(g, n), x), 2)]))
+        g.output(g.Identity(g.invoke("f", n, x), out="y"), I())
+        folder = os.path.join(work, name)
+        endless = name == "endless"
+        write(folder, g.model(), {"n": i64(-1 if endless else 200), "x": np.zeros(1 if endless else 0, np.int64)}, [i64(0)])
+        need = r"more than \d{6,}" if endless else "more than 200"
+        too_deep(braid, folder, ["--stack-depth", "100"], f"function f needs a depth of {need}; the limit is 100 (--stack-depth)")
+    for name, nodes in (("endless_tree", 3), ("skewed_tree", 601)):
+        endless = name == "endless_tree"
+        r = np.random.default_rng(1)
+        a, _ = trees.make("chain", 1, nodes, r, 10)
+        if endless:
+            a["left"][:], a["is_leaf"][:] = 0, False
+        g = Graph(name)
+        x = g.input("x", F("n", 16))
+        *names, root = structure(g)
+        w = f32(r.standard_normal((16, 16)) / 4)
+
+        def body(g, n, x, left, right, leaf):
+            def inner(g):
+                a, b = (g.invoke("f", g.Gather(s, n), x, left, right, leaf) for s in (left, right))
+                return [g.Tanh(g.MatMul(g.Add(a, b), g.const(w)))]
+            return g.branch(g.Gather(leaf, n), lambda g: [at(g, x, n)], inner)
+        g.function("f", ["n", "x", "left", "right", "leaf"], body)
+        g.output(g.Identity(g.invoke("f", root, x, *names), out="y"), F(1, 16))
+        folder = os.path.join(work, name)
+        t = {"left": a["left"], "right": a["right"], "leaf": a["is_leaf"], "root": i64(a["roots"][0])}
+        v = f32(r.standard_normal((nodes, 16)))
+        sys.setrecursionlimit(3000)
+        y = walk(t, lambda n: v[n:n + 1], lambda n, p, q: np.tanh((p + q) @ w)) if not endless else v[:1]
+        write(folder, g.model(), {"x": v, **t}, [y])
+        if not endless:
+            check_folder(braid, folder, ["--stack-depth", "301"])
+        need = r"more than \d{5,}" if endless else "301"
+        too_deep(braid, folder, ["--stack-depth", "300"], f"function f needs a depth of {need}; the limit is 300 (--stack-depth)")
+
+
+def too_deep(braid, folder, options, message):
+    for target, more in RUNS:
+        code, text = run(braid, "test", "--target", target, *more, *options, folder)
+        if code != 1 or not re.search(message.replace("(", r"\(").replace(")", r"\)"), text):
+            raise Failed(f"{folder}, {target}: {code}: {text.strip()}")
 
 
 def invalid(name):

@@ -101,6 +101,8 @@ typedef struct Func {
     Stmt *start;          /* the call that it hangs on */
     Seq *body;
     int nsym, narg, nout, nret;
+    Sym *rows;            /* sym[0], when the function runs that many activations at once: dimension 0 of all
+                             parameters and results; a caller may cut a call in several */
     Sym **sym;            /* parameters in registers */
     Tensor **arg;         /* parameters in memory: TK_PARAM */
     Tensor **out;         /* results in memory: TK_TE, TK_CALL, or TK_JOIN of such, owned */

@@ -46,4 +46,25 @@ static inline int bx_nonzero(const bx_tensor *in, const int64_t *param, bx_tenso
 #undef BX_EACH_NONZERO
 #undef BX_NONZERO_LOOP
 
+/* in: [n] bool. sym: how many are true. out: [n] the positions of the true ones, in order, then those of the
+ * others; [n] where each is among its kind. */
+static inline int bx_partition_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
+    const uint8_t *x = in[0].data;
+    (void)param, (void)bytes;
+    for (int64_t i = 0; i < in[0].dim[0]; i++) sym[0] += x[i] != 0;
+    return 0;
+}
+static inline int bx_partition(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
+    const uint8_t *x = in[0].data;
+    int64_t *row = out[0].data, *place = out[1].data, all = 0, n[2] = {0, 0};
+    (void)param, (void)scratch;
+    for (int64_t i = 0; i < in[0].dim[0]; i++) all += x[i] != 0;
+    for (int64_t i = 0; i < in[0].dim[0]; i++) {
+        int other = x[i] == 0;
+        row[other ? all + n[1] : n[0]] = i;
+        place[i] = n[other]++;
+    }
+    return 0;
+}
+
 #endif

@@ -163,6 +163,29 @@ def attention():
         [tensor("y", [2, "t", 8])], [const("scale", 0.353553385)]))
 
 
+def tree():
+    """A recursive cell over a binary tree: sibling calls are one of all nodes of a depth, the products of a
+    level one."""
+    def call(side, out):
+        return [node("Gather", [side, "k"], [f"{side}_k"], f"{side}_k"),
+                helper.make_node("Invoke", [f"{side}_k", "x", "left", "right", "leaf", "w"], [out], f"of_{side}",
+                                 domain="ai.braid", function="f")]
+    inner = graph(call("left", "a") + call("right", "b") +
+                  [node("Concat", ["a", "b"], ["ab"], axis=1), node("MatMul", ["ab", "w"], ["z"]), node("Tanh", ["z"], ["h"])],
+                  [], [tensor("h", [1, 256])])
+    leaf = graph([node("Unsqueeze", ["k", "zero"], ["row"]), node("Gather", ["x", "row"], ["v"], "take")], [],
+                 [tensor("v", [1, 256])], [const("zero", [0], np.int64)])
+    names = ["k", "x", "left", "right", "leaf", "w"]
+    f = helper.make_function("own", "f", names, ["y"],
+                             [node("Gather", ["leaf", "k"], ["is_leaf"], "is_leaf"),
+                              node("If", ["is_leaf"], ["y"], then_branch=leaf, else_branch=inner)],
+                             [helper.make_opsetid("", 17), helper.make_opsetid("ai.braid", 1)])
+    save("tree", graph([helper.make_node("Invoke", names, ["y"], "start", domain="ai.braid", function="f")],
+                       [tensor("k", [], I), tensor("x", ["n", 256]), tensor("left", ["n"], I), tensor("right", ["n"], I),
+                        tensor("leaf", ["n"], TP.BOOL), tensor("w", [512, 256])], [tensor("y", [1, 256])]),
+         functions=[f], extra=("own", "ai.braid"))
+
+
 # ---- errors
 def errors():
     x, y = [tensor("x", [2, 3])], [tensor("y", None)]
@@ -188,5 +211,5 @@ def errors():
 
 
 for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
-             attention, errors):
+             attention, tree, errors):
     make()

@@ -1,0 +1,619 @@
+/* batch.c: activations of a recursive function side by side.
+ *
+ * A function that calls itself several times before it uses any of the results (a cell of a tree) becomes one
+ * of n activations: its parameters are vectors of n elements, its tensors have one more axis in front, and
+ * sibling calls are one call of all their activations. So the activations of one depth run together: weights
+ * are read once for all of them, products are products of matrices, and units meet once a level.
+ *
+ * A branch cuts the activations in two lists, of the arms; an arm that none takes has no rows. Values of a list
+ * around are read through the list. A check is one of all rows. What is faulty still is, though among several
+ * faults another one may be told. */
+#include "stack/batch.h"
+#include "codegen/extern/table.h"
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
+#include "scheduler/passes.h"
+#include "utask/expr_internal.h"
+
+/* A list of activations: all of a call, or of those in a list around the ones that take one arm. */
+typedef struct List {
+    struct List *up;
+    Expr *n;
+    Tensor *row; /* row r of this list is row[r + from] of the list around */
+    Expr *from;
+    Expr *known; /* where the row around is known already */
+    int id;
+} List;
+
+/* A value of each activation in a list. */
+typedef struct Def {
+    List *list; /* NULL: not seen yet */
+    Tensor *t;  /* row r is at r + from */
+    Expr *from;
+    Expr *e;    /* of a symbol instead of t: an expression over what is visible in the list */
+} Def;
+
+typedef struct Early { /* an arm */
+    const Seq *q;
+    List *at;
+} Early;
+
+typedef struct Batch {
+    Program *p;
+    Cx *c;
+    Arena *a;
+    Seq *seq; /* the new body */
+    Def *sym; /* by id */
+    Def *tensor;
+    int nsym, ntensor;
+    Func *f;
+    Seq *old; /* its body */
+    int nlist;
+    Early early;
+    Map *gathered;
+} Batch;
+
+/* ---- what may become rows ----------------------------------------------------------------------------------- */
+static bool outside(const Func *f, const Expr *e) { return expr_visible(e, f->body->parent); }
+
+static bool extents_outside(const Func *f, const Expr *e) {
+    if (!(e->flags & EF_REDUCE)) return true;
+    for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++)
+        if (!outside(f, e->raxis[i]->extent)) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!extents_outside(f, e->a[i])) return false;
+    return true;
+}
+
+static bool tensor_fits(const Func *f, const Tensor *t) {
+    if (!t || t->blob || t->rank < 0 || t->rank + 1 > MAX_RANK) return false;
+    for (int d = 0; d < t->rank; d++)
+        if (!outside(f, t->dim[d])) return false;
+    return true;
+}
+
+static bool seq_fits(const Func *f, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET:
+            if (!extents_outside(f, s->let.e)) return false;
+            break;
+        case S_CHECK:
+            if (!extents_outside(f, s->check.cond)) return false;
+            break;
+        case S_OP:
+            if (s->op.n != 1 || !tensor_fits(f, s->op.t[0]) || !extents_outside(f, s->op.t[0]->body)) return false;
+            break;
+        case S_BRANCH:
+            for (int k = 0; k < s->br.joins.n; k++)
+                if (!tensor_fits(f, s->br.joins.p[k].out)) return false;
+            if (!seq_fits(f, s->br.arm[0]) || !seq_fits(f, s->br.arm[1])) return false;
+            break;
+        case S_CALL:
+            if (s->call.nfunc || s->call.f != f) return false;
+            for (int k = 0; k < f->nout; k++)
+                if (!tensor_fits(f, s->call.out[k])) return false;
+            break;
+        default: return false;
+        }
+    }
+    return true;
+}
+
+/* The function takes integers and gives tensors of sizes that are the same for all activations. */
+static bool fits(const Func *f) {
+    if (f->narg || f->nret || !f->nsym || !f->nout) return false;
+    for (int i = 0; i < f->nsym; i++)
+        if (dtype_is_float(f->sym[i]->dtype)) return false;
+    for (int i = 0; i < f->nout; i++)
+        if (!f->room[i] || !tensor_fits(f, f->out[i])) return false;
+    return seq_fits(f, f->body);
+}
+
+/* ---- dependences between statements of a Seq ------------------------------------------------------------------- */
+typedef struct Taint { /* what the results of calls went into */
+    Batch *b;
+    bool *sym, *tensor; /* by id */
+    bool hit;
+} Taint;
+
+static bool tainted_tensor(const Taint *k, const Tensor *t) {
+    while (t->kind == TK_VIEW) t = t->base;
+    return k->tensor[t->id];
+}
+static void taint_load(void *user, Expr *e) {
+    Taint *k = user;
+    k->hit |= tainted_tensor(k, e->t);
+}
+static bool tainted_sym(const Taint *k, const Expr *e) {
+    if (!(e->flags & EF_SYM)) return false;
+    if (e->op == E_SYM) return k->sym[e->sym->id];
+    for (int i = 0; i < e->n; i++)
+        if (tainted_sym(k, e->a[i])) return true;
+    return false;
+}
+static bool tainted(Taint *k, Expr *e) {
+    k->hit = tainted_sym(k, e);
+    e_each_load(k->b->c, e, taint_load, k);
+    return k->hit;
+}
+
+static Taint taint_new(Batch *b) {
+    return (Taint){.b = b, .sym = NEWN(b->a, bool, b->nsym + 1), .tensor = NEWN(b->a, bool, b->ntensor + 1)};
+}
+
+/* Whether s can run before the calls seen so far; else what it makes is tainted. */
+static bool independent(Taint *k, const Stmt *s) {
+    bool free = true;
+    switch (s->kind) {
+    case S_LET:
+        free = !tainted(k, s->let.e);
+        k->sym[s->let.sym->id] = !free;
+        return free;
+    case S_CHECK: return !tainted(k, s->check.cond);
+    case S_OP:
+        free = !tainted(k, s->op.t[0]->body);
+        k->tensor[s->op.t[0]->id] = !free;
+        return free;
+    case S_BRANCH:
+        for (int i = 0; i < s->br.joins.n; i++) k->tensor[s->br.joins.p[i].out->id] = true;
+        for (int i = 0; i < s->br.syms.n; i++) k->sym[s->br.syms.p[i].sym->id] = true;
+        return false;
+    default:
+        for (int i = 0; i < s->call.f->nsym; i++) free &= !tainted(k, s->call.sym[i]);
+        for (int i = 0; i < s->call.f->nout; i++) k->tensor[s->call.out[i]->id] = true;
+        return free;
+    }
+}
+
+/* The most calls in a Seq of which none needs another's result. */
+static int siblings(Batch *b, const Seq *q) {
+    Taint k = taint_new(b);
+    int n = 0, most = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        bool free = independent(&k, s);
+        n += s->kind == S_CALL && free;
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) {
+            int inner = siblings(b, s->br.arm[m]);
+            if (inner > most) most = inner;
+        }
+    }
+    return n > most ? n : most;
+}
+
+/* ---- values of rows ------------------------------------------------------------------------------------------------ */
+static Expr *add(Batch *b, Expr *r, Expr *from) { return from ? e_add(b->c, r, from) : r; }
+
+/* Row r of list `at` in the list `in`, which is that list or one around it. */
+static Expr *row_in(Batch *b, const List *at, Expr *r, const List *in) {
+    for (; at != in; at = at->up) {
+        Expr *i = add(b, r, at->from);
+        r = at->known ? at->known : e_load(b->c, at->row, &i);
+    }
+    return r;
+}
+
+static void append(Batch *b, Stmt *s) { vec_push(b->a, &b->seq->s, s); }
+
+/* A tensor over rows: axis[0] is the row, the others are those given, or new ones. */
+static Tensor *rows_new(Batch *b, DType t, Expr *n, int rank, Expr *const *dim, Axis *const *axis, const Stmt *from,
+                        const char *name) {
+    Expr *d[MAX_RANK] = {n};
+    for (int i = 0; i < rank; i++) d[i + 1] = dim[i];
+    Tensor *x = tensor_new(b->c, TK_TE, t, rank + 1, d);
+    x->axis[0] = axis_new(b->c, n);
+    for (int i = 0; i < rank; i++) x->axis[i + 1] = axis ? axis[i] : axis_new(b->c, dim[i]);
+    x->seq = b->seq;
+    x->name = name;
+    x->path = from->path;
+    return x;
+}
+
+static void compute(Batch *b, Tensor *x, Expr *body, const char *path) {
+    Stmt *s = stmt_new(b->c, S_OP, path);
+    x->body = body;
+    s->op.n = 1;
+    s->op.t = NEWN(b->a, Tensor *, 1);
+    s->op.t[0] = x;
+    append(b, s);
+}
+
+typedef struct Lift {
+    Batch *b;
+    List *at;
+    Expr *row;
+    const Stmt *s; /* the statement that it is for */
+    Map *memo;
+} Lift;
+
+static Expr *lift(Lift *k, Expr *e, bool in_reduce);
+
+static Expr *lift_at(Batch *b, List *at, Expr *row, const Stmt *s, Expr *e) {
+    Lift k = {b, at, row, s, map_new(b->a)};
+    return lift(&k, e, false);
+}
+
+static Expr *lift_sym(Lift *k, const Sym *s) {
+    Batch *b = k->b;
+    const Def *d = s->id < b->nsym ? &b->sym[s->id] : NULL;
+    if (!d || !d->list) return NULL;
+    Expr *r = row_in(b, k->at, k->row, d->list);
+    if (d->e) return lift_at(b, d->list, r, k->s, d->e);
+    r = add(b, r, d->from);
+    return e_load(b->c, d->t, &r);
+}
+
+/* Of a tensor of the old body; NULL: it is not one. */
+static Def *def_of(Batch *b, Tensor *t) {
+    if (t->kind == TK_CONST || t->kind == TK_INPUT || t->id >= b->ntensor) return NULL;
+    Def *d = &b->tensor[t->id];
+    if (d->list) return d;
+    if (t->kind != TK_VIEW) return NULL;
+    const Def *base = def_of(b, t->base);
+    if (!base) return NULL;
+    Expr *dim[MAX_RANK] = {base->t->dim[0]};
+    for (int i = 0; i < t->rank; i++) dim[i + 1] = t->dim[i];
+    *d = *base;
+    d->t = tensor_new(b->c, TK_VIEW, t->dtype, t->rank + 1, dim);
+    d->t->base = base->t;
+    d->t->seq = b->seq;
+    d->t->name = t->name;
+    return d;
+}
+
+/* The rows of list `at` of a tensor of a list around, in memory: operands of products lie evenly there. */
+static Tensor *gathered(Lift *k, const Def *d) {
+    Batch *b = k->b;
+    uint64_t key = (uint64_t)(d - b->tensor) << 32 | (uint64_t)k->at->id;
+    Tensor *x = map_geti(b->gathered, key);
+    if (x) return x;
+    x = rows_new(b, d->t->dtype, k->at->n, d->t->rank - 1, d->t->dim + 1, NULL, k->s, d->t->name);
+    Expr *idx[MAX_RANK];
+    for (int i = 0; i <= x->rank - 1; i++) idx[i] = e_axis(b->c, x->axis[i]);
+    idx[0] = add(b, row_in(b, k->at, idx[0], d->list), d->from);
+    compute(b, x, e_load(b->c, d->t, idx), k->s->path);
+    map_seti(b->gathered, key, x);
+    return x;
+}
+
+/* A load of tensor d at row r, with the other indices (one flat one if `flat`) as they were. */
+static Expr *load_row(Batch *b, Tensor *t, Expr *row, const Expr *e, Expr **a) {
+    Expr *idx[MAX_RANK] = {row};
+    if (e->kind) {
+        Expr *n = e_int(b->c, 1);
+        for (int i = 1; i < t->rank; i++) n = e_mul(b->c, n, t->dim[i]);
+        return e_loadf(b->c, t, e_add(b->c, e_mul(b->c, row, n), a[0]));
+    }
+    for (int i = 0; i < e->n; i++) idx[i + 1] = a[i];
+    return e_load(b->c, t, idx);
+}
+
+/* e, of the old body, for the row. */
+static Expr *lift(Lift *k, Expr *e, bool in_reduce) {
+    Batch *b = k->b;
+    if (!(e->flags & (EF_SYM | EF_LOAD))) return e;
+    uint64_t key = (uint64_t)e->id * 2 + in_reduce + 1;
+    Expr *r = map_geti(k->memo, key);
+    if (r) return r;
+    Expr **a = NEWN(b->a, Expr *, e->n + 1);
+    if (e->op == E_SYM) r = lift_sym(k, e->sym);
+    for (int i = 0; i < e->n; i++) a[i] = lift(k, e->a[i], in_reduce || e->op == E_REDUCE);
+    Def *d = e->op == E_LOAD ? def_of(b, e->t) : NULL;
+    if (d && in_reduce && d->list != k->at && d->t->rank > 1) r = load_row(b, gathered(k, d), k->row, e, a);
+    else if (d) r = load_row(b, d->t, add(b, row_in(b, k->at, k->row, d->list), d->from), e, a);
+    else if (!r) r = e->n ? expr_rebuild(b->c, e, a) : e;
+    map_seti(k->memo, key, r);
+    return r;
+}
+
+/* ---- statements -------------------------------------------------------------------------------------------------------- */
+static Tensor *vector(Batch *b, List *at, DType t, Expr *e, const Stmt *s, const char *name) {
+    Tensor *x = rows_new(b, t, at->n, 0, NULL, NULL, s, name);
+    compute(b, x, lift_at(b, at, e_axis(b->c, x->axis[0]), s, e), s->path);
+    return x;
+}
+
+static void run(Batch *b, const Seq *q, List *at);
+
+static void run_check(Batch *b, const Stmt *s, List *at) {
+    Stmt *all = stmt_new(b->c, S_LET, s->path), *n = stmt_new(b->c, S_CHECK, s->path);
+    Axis *r = axis_new(b->c, at->n);
+    all->let.e = e_reduce(b->c, R_AND, 1, &r, lift_at(b, at, e_axis(b->c, r), s, s->check.cond));
+    all->let.sym = sym_new(b->c, DT_BOOL, "all", 0);
+    all->let.sym->scope = b->seq;
+    append(b, all);
+    n->check.cond = e_sym(b->c, all->let.sym);
+    n->check.site = s->check.site;
+    append(b, n);
+}
+
+static void run_op(Batch *b, const Stmt *s, List *at) {
+    const Tensor *t = s->op.t[0];
+    Tensor *x = rows_new(b, t->dtype, at->n, t->rank, t->dim, t->axis, s, t->name);
+    Expr *body = lift_at(b, at, e_axis(b->c, x->axis[0]), s, t->body);
+    compute(b, x, body, s->path);
+    b->tensor[t->id] = (Def){at, x, NULL, NULL};
+}
+
+/* What an arm gives for a row of the list around, `mine` in the arm's. */
+static Expr *arm_value(Batch *b, List *arm, Expr *mine, Expr *row, const Stmt *s, Expr *e) {
+    arm->known = row;
+    e = lift_at(b, arm, mine, s, e);
+    arm->known = NULL;
+    return e;
+}
+
+/* What waits to come in front of the next call, when the call's arguments are known: units meet once for both. */
+static void run_early(Batch *b) {
+    Early e = b->early;
+    b->early = (Early){NULL, NULL};
+    if (e.q) run(b, e.q, e.at);
+}
+
+static bool calls(const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->kind == S_CALL || (s->kind == S_BRANCH && (calls(s->br.arm[0]) || calls(s->br.arm[1])))) return true;
+    }
+    return false;
+}
+
+static void run_branch(Batch *b, const Stmt *s, List *at) {
+    Cx *c = b->c;
+    Tensor *cond = vector(b, at, DT_BOOL, s->br.cond, s, "taken");
+    Stmt *cut = stmt_new(c, S_EXTERN, s->path);
+    cut->ext.row = extern_find("partition");
+    cut->ext.site = cx_site(c, s->path, "the activations are not cut in two");
+    cut->ext.nin = cut->ext.nsym = 1;
+    cut->ext.nout = 2;
+    cut->ext.in = NEWN(b->a, Tensor *, 1);
+    cut->ext.out = NEWN(b->a, Tensor *, 2);
+    cut->ext.sym = NEWN(b->a, Sym *, 1);
+    cut->ext.in[0] = cond;
+    cut->ext.sym[0] = sym_new(c, DT_I64, "taken", 0);
+    cut->ext.sym[0]->scope = b->seq;
+    cut->ext.sym[0]->hi = ROWS_MAX;
+    for (int i = 0; i < 2; i++) {
+        Tensor *x = cut->ext.out[i] = tensor_new(c, TK_EXTERN, DT_I64, 1, &at->n);
+        x->seq = b->seq;
+        x->name = i ? "place" : "row";
+        x->path = s->path;
+    }
+    append(b, cut);
+    Tensor *place = cut->ext.out[1];
+    Expr *n = e_sym(c, cut->ext.sym[0]);
+    List *arm[2];
+    for (int k = 0; k < 2; k++) {
+        arm[k] = NEW(b->a, List);
+        *arm[k] = (List){at, k ? e_sub(c, at->n, n) : n, cut->ext.out[0], k ? n : NULL, NULL, ++b->nlist};
+    }
+    /* On the way down what takes the one arm, on the way up what takes the other: each arm's weights stay in the
+     * caches from level to level. */
+    int late = calls(s->br.arm[1]);
+    run_early(b);
+    b->early = (Early){s->br.arm[!late], arm[!late]};
+    run(b, s->br.arm[late], arm[late]);
+    run_early(b);
+    for (int i = 0; i < s->br.syms.n; i++) {
+        const JoinSym *j = &s->br.syms.p[i];
+        Tensor *x = rows_new(b, j->sym->dtype, at->n, 0, NULL, NULL, s, j->sym->name);
+        Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2];
+        for (int k = 0; k < 2; k++) v[k] = arm_value(b, arm[k], mine, row, s, j->arm[k]);
+        compute(b, x, e_sel(c, e_load(c, cond, &row), v[0], v[1]), s->path);
+        b->sym[j->sym->id] = (Def){at, x, NULL, NULL};
+    }
+    for (int i = 0; i < s->br.joins.n; i++) {
+        const Join *j = &s->br.joins.p[i];
+        Tensor *x = rows_new(b, j->out->dtype, at->n, j->out->rank, j->out->dim, NULL, s, j->out->name);
+        Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2] = {NULL, NULL}, *idx[MAX_RANK];
+        for (int d = 0; d < j->out->rank; d++) idx[d] = e_axis(c, x->axis[d + 1]);
+        for (int k = 0; k < 2; k++)
+            if (j->arm[k]) v[k] = arm_value(b, arm[k], mine, row, s, e_load(c, j->arm[k], idx));
+        compute(b, x, v[0] && v[1] ? e_sel(c, e_load(c, cond, &row), v[0], v[1]) : v[0] ? v[0] : v[1], s->path);
+        b->tensor[j->out->id] = (Def){at, x, NULL, NULL};
+    }
+}
+
+/* n calls as one of all their activations, one call's after the other's. */
+static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
+    Cx *c = b->c;
+    const Func *f = b->f;
+    int nsym = f->narg; /* parameters are vectors already */
+    Stmt *call = stmt_new(c, S_CALL, s[0]->path);
+    Expr *rows = e_muli(c, at->n, n);
+    call->call.f = b->f;
+    call->call.sym = NEWN(b->a, Expr *, 1);
+    call->call.arg = NEWN(b->a, Tensor *, nsym + 1);
+    call->call.out = NEWN(b->a, Tensor *, f->nout + 1);
+    call->call.ret = NEWN(b->a, Sym *, 1);
+    call->call.sym[0] = rows;
+    for (int i = 0; i < nsym; i++) {
+        Tensor *x = rows_new(b, f->arg[i]->dtype, rows, 0, NULL, NULL, s[0], f->arg[i]->name);
+        Expr *r = e_axis(c, x->axis[0]), *v = NULL;
+        for (int k = n - 1; k >= 0; k--) {
+            Expr *first = e_muli(c, at->n, k);
+            Expr *mine = lift_at(b, at, e_sub(c, r, first), s[k], s[k]->call.sym[i]);
+            v = v ? e_sel(c, e_lt(c, r, e_muli(c, at->n, k + 1)), mine, v) : mine;
+        }
+        compute(b, x, v, s[0]->path);
+        call->call.arg[i] = x;
+    }
+    for (int i = 0; i < f->nout; i++) {
+        const Tensor *t = s[0]->call.out[i];
+        Expr *dim[MAX_RANK] = {rows};
+        for (int d = 0; d < t->rank; d++) dim[d + 1] = t->dim[d];
+        Tensor *x = tensor_new(c, TK_CALL, t->dtype, t->rank + 1, dim);
+        x->seq = b->seq;
+        x->name = t->name;
+        x->path = t->path;
+        call->call.out[i] = x;
+        for (int k = 0; k < n; k++)
+            b->tensor[s[k]->call.out[i]->id] = (Def){at, x, k ? e_muli(c, at->n, k) : NULL, NULL};
+    }
+    run_early(b);
+    append(b, call);
+}
+
+static void run_stmt(Batch *b, Stmt *s, List *at) {
+    switch (s->kind) {
+    case S_LET: b->sym[s->let.sym->id] = (Def){at, NULL, NULL, s->let.e}; break;
+    case S_CHECK: run_check(b, s, at); break;
+    case S_OP: run_op(b, s, at); break;
+    case S_BRANCH: run_branch(b, s, at); break;
+    default: run_calls(b, &s, 1, at); break;
+    }
+}
+
+/* Statements of q in order, except that what does not need a call's results comes before it, so that calls
+ * find each other. */
+static void run(Batch *b, const Seq *q, List *at) {
+    bool *done = NEWN(b->a, bool, q->s.n + 1);
+    for (int i = 0; i < q->s.n; i++) {
+        if (done[i]) continue;
+        if (q->s.p[i]->kind != S_CALL) {
+            run_stmt(b, q->s.p[i], at);
+            continue;
+        }
+        Stmt **call = NEWN(b->a, Stmt *, q->s.n);
+        int n = 0;
+        Taint k = taint_new(b);
+        for (int j = i; j < q->s.n; j++) {
+            Stmt *s = q->s.p[j];
+            if (done[j] || !independent(&k, s)) continue;
+            done[j] = true;
+            if (s->kind == S_CALL) call[n++] = s;
+            else run_stmt(b, s, at);
+        }
+        run_calls(b, call, n, at);
+    }
+}
+
+/* ---- functions ------------------------------------------------------------------------------------------------------------ */
+static void make_params(Batch *b, List *all) {
+    Func *f = b->f;
+    Sym *rows = sym_new(b->c, DT_I64, "rows", 1);
+    rows->hi = ROWS_MAX;
+    rows->scope = b->seq;
+    *all = (List){.n = e_sym(b->c, rows)};
+    f->arg = NEWN(b->a, Tensor *, f->nsym + 1);
+    for (int i = 0; i < f->nsym; i++) {
+        Tensor *x = f->arg[i] = tensor_new(b->c, TK_PARAM, f->sym[i]->dtype, 1, &all->n);
+        x->seq = b->seq;
+        x->name = f->sym[i]->name;
+        b->sym[f->sym[i]->id] = (Def){all, x, NULL, NULL};
+    }
+    f->narg = f->nsym;
+    f->nsym = 1;
+    f->sym = NEWN(b->a, Sym *, 1);
+    f->sym[0] = f->rows = rows;
+}
+
+/* The call from outside: of one row. What it gave are copies of that row's results. */
+static void start_one(Batch *b, Seq *q, int *at, Stmt *s, Sym **old) {
+    Cx *c = b->c;
+    const Func *f = b->f;
+    Seq *body = b->seq, made = *q;
+    /* Around the call there are new statements, in front and behind. */
+    made.s.n = 0;
+    made.s.p = NULL;
+    made.s.cap = 0;
+    b->seq = &made;
+    Expr **value = s->call.sym;
+    s->call.sym = NEWN(b->a, Expr *, 1);
+    s->call.sym[0] = e_int(c, 1);
+    s->call.arg = NEWN(b->a, Tensor *, f->narg + 1);
+    for (int i = 0; i < f->narg; i++) {
+        Tensor *x = s->call.arg[i] = rows_new(b, f->arg[i]->dtype, e_int(c, 1), 0, NULL, NULL, s, old[i]->name);
+        x->seq = q;
+        compute(b, x, value[i], s->path);
+    }
+    int front = made.s.n;
+    for (int i = 0; i < f->nout; i++) {
+        Tensor *t = s->call.out[i];
+        Expr *dim[MAX_RANK] = {e_int(c, 1)}, *idx[MAX_RANK] = {e_int(c, 0)};
+        for (int d = 0; d < t->rank; d++) {
+            dim[d + 1] = t->dim[d];
+            t->axis[d] = axis_new(c, t->dim[d]);
+            idx[d + 1] = e_axis(c, t->axis[d]);
+        }
+        Tensor *x = tensor_new(c, TK_CALL, t->dtype, t->rank + 1, dim);
+        x->seq = q;
+        x->name = t->name;
+        x->path = t->path;
+        s->call.out[i] = x;
+        t->kind = TK_TE;
+        compute(b, t, e_load(c, x, idx), s->path);
+    }
+    b->seq = body;
+    Seq whole = {0};
+    for (int i = 0; i < *at; i++) vec_push(b->a, &whole.s, q->s.p[i]);
+    for (int i = 0; i < front; i++) vec_push(b->a, &whole.s, made.s.p[i]);
+    vec_push(b->a, &whole.s, s);
+    for (int i = front; i < made.s.n; i++) vec_push(b->a, &whole.s, made.s.p[i]);
+    for (int i = *at + 1; i < q->s.n; i++) vec_push(b->a, &whole.s, q->s.p[i]);
+    *at += made.s.n;
+    q->s = whole.s;
+}
+
+static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
+    Func *f = b->f = s->call.f;
+    Sym **old = f->sym;
+    List *all = NEW(b->a, List);
+    b->old = f->body;
+    b->seq = seq_new(b->c, q, s, true);
+    b->sym = NEWN(b->a, Def, b->nsym + 1);
+    b->tensor = NEWN(b->a, Def, b->ntensor + 1);
+    b->gathered = map_new(b->a);
+    make_params(b, all);
+    run(b, b->old, all);
+    for (int i = 0; i < f->nout; i++) {
+        Tensor *t = f->out[i], *x;
+        const Def *d = def_of(b, t);
+        int ret = i + 1;
+        if (d && d->t->kind == TK_TE && d->list == all && !d->from && !d->t->owned) x = d->t;
+        else {
+            x = rows_new(b, t->dtype, all->n, t->rank, t->dim, NULL, s, t->name);
+            Expr *idx[MAX_RANK];
+            for (int k = 0; k < t->rank; k++) idx[k] = e_axis(b->c, x->axis[k + 1]);
+            compute(b, x, lift_at(b, all, e_axis(b->c, x->axis[0]), s, e_load(b->c, t, idx)), s->path);
+        }
+        x->owned = true;
+        x->ret = ret;
+        f->out[i] = x;
+    }
+    f->body = b->seq;
+    start_one(b, q, at, s, old);
+}
+
+/* Whether to: what the rows of a level share is read once instead of once for each. How many rows a level has is
+ * not known; taken are as many as an activation calls. */
+static bool worth(Batch *b, const Stmt *s, int rows) {
+    const Device *d = b->p->schedule->device;
+    double one = cost_seq_ns(b->c, d, s->call.f->body, b->p->schedule->units);
+    double level = 4 * (d->group_ns + (b->p->schedule->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0));
+    return decide(b->p, X_BATCH, s, one, one / rows + level);
+}
+
+static void walk(Batch *b, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) walk(b, s->loop.body);
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(b, s->br.arm[k]);
+        if (s->kind != S_CALL || !s->call.nfunc) continue;
+        for (int k = 0; k < s->call.nfunc; k++) walk(b, s->call.func[k]->body);
+        b->nsym = b->c->next_sym;
+        b->ntensor = b->c->next_tensor;
+        if (s->call.nfunc > 1 || !fits(s->call.f)) continue;
+        int rows = siblings(b, s->call.f->body);
+        if (rows > 1 && worth(b, s, rows)) batch(b, q, &i, s);
+    }
+}
+
+void pass_batch(Program *p) {
+    Batch b = {.p = p, .c = p->cx, .a = p->cx->a};
+    if (p->nfunc) walk(&b, p->top);
+    p->nsym = p->cx->next_sym;
+    p->ntensor = p->cx->next_tensor;
+}
