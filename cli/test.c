@@ -180,7 +180,9 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     braid_error e;
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
-    braid_session_options so = {sizeof so, c->threads, c->max_iterations, c->stack_depth};
+    /* Several tests run at a time, each on one thread unless told otherwise. */
+    o.threads = c->threads ? c->threads : 1;
+    braid_session_options so = {sizeof so, o.threads, c->max_iterations, c->stack_depth};
     struct braid_model *m;
     braid_session *s;
     o.no_cache = true;
