@@ -297,7 +297,8 @@ void fn_combine(Fn *f, const Expr *e, const char *acc, const char *x) {
     case R_MAX: case R_MIN: {
         const char *m = e->kind == R_MIN ? "min" : "max";
         const char *s = dtype_is_float(e->dtype) ? (e->dtype == DT_F64 ? "d" : "f") : e->dtype == DT_U64 ? "u" : "i";
-        fn_line(f, "%s = (%s)bk_%s%s(%s, %s);", acc, c_type(e->dtype), m, s, acc, x);
+        const char *run = dtype_is_float(e->dtype) ? "run" : "";
+        fn_line(f, "%s = (%s)bk_%s%s%s(%s, %s);", acc, c_type(e->dtype), run, m, s, acc, x);
         break;
     }
     case R_AND: fn_line(f, "%s = %s & %s;", acc, acc, x); break;

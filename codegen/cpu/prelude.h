@@ -216,11 +216,28 @@ BK_INLINE float bk_rh(float f) { return bk_h2f(bk_f2h(f)); } /* round to float16
 BK_INLINE float bk_rb(float f) { return bk_b2f(bk_f2b(f)); } /* round to bfloat16 */
 #define BK_BITS(T, U, x) ({ U a_ = (x); T b_; memcpy(&b_, &a_, sizeof b_); b_; })
 
-/* ---- floats: NaN goes through MIN and MAX -------------------------------------------------------- */
-BK_INLINE float bk_minf(float a, float b) { return a < b || a != a ? a : b; }
-BK_INLINE float bk_maxf(float a, float b) { return a > b || a != a ? a : b; }
-BK_INLINE double bk_mind(double a, double b) { return a < b || a != a ? a : b; }
-BK_INLINE double bk_maxd(double a, double b) { return a > b || a != a ? a : b; }
+/* ---- floats: NaN goes through MIN and MAX; without a branch, so that loops around them stay lane loops -- */
+BK_INLINE float bk_minf(float a, float b) {
+    const float m = a < b ? a : b;
+    return a != a ? a : m;
+}
+BK_INLINE float bk_maxf(float a, float b) {
+    const float m = a > b ? a : b;
+    return a != a ? a : m;
+}
+BK_INLINE double bk_mind(double a, double b) {
+    const double m = a < b ? a : b;
+    return a != a ? a : m;
+}
+BK_INLINE double bk_maxd(double a, double b) {
+    const double m = a > b ? a : b;
+    return a != a ? a : m;
+}
+/* Of a running extreme and a further value: one dependent operation on what is running. */
+BK_INLINE float bk_runminf(float a, float b) { return a < b || a != a ? a : b; }
+BK_INLINE float bk_runmaxf(float a, float b) { return a > b || a != a ? a : b; }
+BK_INLINE double bk_runmind(double a, double b) { return a < b || a != a ? a : b; }
+BK_INLINE double bk_runmaxd(double a, double b) { return a > b || a != a ? a : b; }
 BK_INLINE float bk_signf(float x) { return x > 0 ? 1.0f : x < 0 ? -1.0f : x; }
 BK_INLINE double bk_signd(double x) { return x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
 BK_INLINE float bk_fmodf(float a, float b) { return fmodf(a, b); }
