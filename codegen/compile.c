@@ -25,6 +25,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_dead_code(p);
     pass_hoist(p);
     pass_dead_code(p);
+    pass_unroll(p);
+    utask_verify(p);
     pass_layout(p);
     utask_verify(p);
     pass_fuse(p);

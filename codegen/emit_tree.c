@@ -224,7 +224,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     }
     case M_ELEM: {
         Mem *p = mem_of(m->via);
-        const char *counter = x->loop->counter;
+        const char *counter = m->at ? arena_printf(x->em->a, "(%s)", tree_expr(x, m->at)) : x->loop->counter;
         tree_declare(x, t, "NULL");
         const char *base = tensor_name(&x->f, m->via);
         if (p->kind == M_SLOT && p->frame)
@@ -352,6 +352,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     for (int i = 0; i < s->loop.scan.n; i++) {
         Tensor *t = s->loop.scan.p[i].out;
         Mem *m = mem_of(t);
+        if (s->loop.scan.p[i].more) continue;
         if (m->kind == M_SLOT && m->frame) {
             tree_declare(x, t, "NULL");
             take(x, tensor_name(f, t), c_store(t->dtype), arena_printf(em->a, "k->cap[%d]", m->slot[0]));
@@ -369,7 +370,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "for (%s = 0; %s%s%s; %s++) {", l.counter, trips ? arena_printf(em->a, "%s < %s", l.counter, trips) : "",
             trips && s->loop.cond_next ? " && " : "", s->loop.cond_next ? arena_printf(em->a, "go%d", id) : "", l.counter);
     f->indent++;
-    fn_line(f, "if (%s >= k->max_iterations) {", l.counter);
+    fn_line(f, "if (%s >= k->max_iterations) {", s->loop.made ? tree_expr(x, s->loop.made) : l.counter);
     fn_line(f, "    bk_fault(k, %d);", s->loop.cap_site);
     fn_line(f, "    %s", stop(x, "BK_FAULT"));
     fn_line(f, "}");

@@ -41,7 +41,8 @@ static void index_seq(Dead *d, Seq *q) {
             d->sym_def[s->loop.iter->id] = s;
             for (int k = 0; k < s->loop.syms.n; k++) d->sym_def[s->loop.syms.p[k].sym->id] = s;
             for (int k = 0; k < s->loop.carry.n; k++) d->tensor_def[s->loop.carry.p[k].phi->id] = s;
-            for (int k = 0; k < s->loop.scan.n; k++) d->tensor_def[s->loop.scan.p[k].out->id] = s;
+            for (int k = 0; k < s->loop.scan.n; k++)
+                if (!s->loop.scan.p[k].more) d->tensor_def[s->loop.scan.p[k].out->id] = s;
             index_seq(d, s->loop.body);
             break;
         case S_BRANCH:
@@ -141,6 +142,7 @@ static void live_stmt(Dead *d, Stmt *s) {
         if (s->loop.trips) live_expr(d, s->loop.trips);
         if (s->loop.cond0) live_expr(d, s->loop.cond0);
         if (s->loop.cond_next) live_expr(d, s->loop.cond_next);
+        if (s->loop.made) live_expr(d, s->loop.made);
         break;
     case S_BRANCH: live_expr(d, s->br.cond); break;
     case S_CALL: {
@@ -160,11 +162,18 @@ static void live_stmt(Dead *d, Stmt *s) {
     }
 }
 
-/* Checks count when the constructs around them are live. */
+/* Checks count when the constructs around them are live; so do further parts of a scan output. */
 static void live_checks(Dead *d, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->kind == S_CHECK) live_stmt(d, s);
+        for (int k = 0; s->kind == S_LOOP && k < s->loop.scan.n; k++) {
+            const LoopScan *x = &s->loop.scan.p[k];
+            if (!d->tensor_live[x->out->id]) continue;
+            live_stmt(d, s);
+            live_tensor(d, x->elem);
+            if (x->at) live_expr(d, x->at);
+        }
         if (s->kind == S_LOOP && stmt_is_live(d, s)) live_checks(d, s->loop.body);
         if (s->kind == S_CALL)
             for (int k = 0; k < s->call.nfunc; k++)

@@ -196,6 +196,7 @@ static void number(Planner *q, Seq *seq) {
             }
             for (int k = 0; k < s->loop.scan.n; k++) {
                 LoopScan *c = &s->loop.scan.p[k];
+                if (c->more) continue;
                 bool entry = known_at_entry(c->out, s);
                 Mem *m = mem_new(q, c->out, !entry ? M_SLOT : static_bytes(c->out) >= 0 ? M_STATIC : M_BUMP);
                 if (m->kind == M_SLOT) m->slot[0] = q->plan.nslot++;
@@ -204,8 +205,11 @@ static void number(Planner *q, Seq *seq) {
             for (int k = 0; k < s->loop.carry.n; k++) {
                 mem_new(q, s->loop.carry.p[k].next, M_CARRY)->via = s->loop.carry.p[k].phi;
             }
-            for (int k = 0; k < s->loop.scan.n; k++)
-                mem_new(q, s->loop.scan.p[k].elem, M_ELEM)->via = s->loop.scan.p[k].out;
+            for (int k = 0; k < s->loop.scan.n; k++) {
+                Mem *m = mem_new(q, s->loop.scan.p[k].elem, M_ELEM);
+                m->via = s->loop.scan.p[k].out;
+                m->at = s->loop.scan.p[k].at;
+            }
             number(q, s->loop.body);
             q->cur = l->up;
             l->end = ++q->pos;

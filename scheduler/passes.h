@@ -23,6 +23,10 @@ void pass_fold_product(Program *p);
  * product). The body then loads its part. */
 void pass_hoist(Program *p);
 
+/* Requires single-tensor OPs. Counted loops make several iterations at a time where their bodies are cheap;
+ * the remaining ones are made by a loop of the form that it had. */
+void pass_unroll(Program *p);
+
 /* Requires single-tensor OPs. Orders the dimensions of tensors that only OPs see so that vectors of sums of
  * products are stored whole; equal values, other positions. */
 void pass_layout(Program *p);

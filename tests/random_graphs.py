@@ -2,6 +2,7 @@
 """Compares random models of nested Loop, If and Scan with ONNX Runtime.
 
     random_graphs.py COUNT [--seed S] [--target interp|cpu|both] [--braid PATH] [--jobs N] [--keep DIR]
+                     [--schedule SETTINGS]...
 
 Graph number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. Each is
 written as a backend test folder with two data sets, and `braid test` runs them all. Two models are made of
@@ -9,6 +10,9 @@ each program: the one that Braid gets, with shadowed and odd names, nodes out of
 values and outer values returned directly; and a tame one for ONNX Runtime, which is wrong on some of
 these (1.32: a Loop's counter or a Scan's input returned as a scan output, buffers shared between
 outputs; it also heeds a body's condition where the Loop has none).
+
+--schedule forces transformations (braid --help); given several times, graph number i gets the settings
+i mod their count, so that all are tried in the time of one.
 """
 import argparse
 import os
@@ -290,7 +294,12 @@ def make(seed, folder, only=None):
     return ""
 
 
-def make_all(seeds, root, jobs, only=None):
+def folder_of(root, seed, settings):
+    """Graphs with the same settings lie in one folder."""
+    return "%s/%d/seed_%d" % (root, seed % settings, seed)
+
+
+def make_all(seeds, root, jobs, only=None, settings=1):
     """Each in a process of its own, for ONNX Runtime may crash or not come back. {seed: why not}"""
     running, bad, todo = {}, {}, list(seeds)
     while todo or running:
@@ -302,7 +311,7 @@ def make_all(seeds, root, jobs, only=None):
                 why = "crashed while it was made"
                 try:
                     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-                    why = make(seed, "%s/seed_%d" % (root, seed), only)
+                    why = make(seed, folder_of(root, seed, settings), only)
                 except Exception as x:
                     why = "GENERATOR %s: %s" % (type(x).__name__, x)
                 finally:
@@ -324,7 +333,7 @@ def make_all(seeds, root, jobs, only=None):
             os.remove(note)
         if why:
             bad[seed] = why
-            shutil.rmtree("%s/seed_%d" % (root, seed), ignore_errors=True)
+            shutil.rmtree(folder_of(root, seed, settings), ignore_errors=True)
     return bad
 
 
@@ -338,6 +347,7 @@ def main():
     a.add_argument("--threads", default="1", help="threads of a run")
     a.add_argument("--keep", help="where the folders of failing graphs are left")
     a.add_argument("--outputs", help="only these outputs, as in 0,2")
+    a.add_argument("--schedule", action="append", help="NAME=on|off,... for graphs i mod the number of such options")
     a.add_argument("--verbose", action="store_true", help="also say which graphs were left out and why")
     a = a.parse_args()
     seed = a.seed if a.seed is not None else random.SystemRandom().randrange(10 ** 6)
@@ -345,18 +355,22 @@ def main():
     root = tempfile.mkdtemp(prefix="braid-random-")
     keep = a.keep or tempfile.gettempdir() + "/braid-random-failures"
     only = [int(x) for x in a.outputs.split(",")] if a.outputs else None
+    settings = a.schedule or [""]
     failed = {}
     try:
-        bad = make_all(range(seed, seed + a.count), root, a.jobs, only)
+        bad = make_all(range(seed, seed + a.count), root, a.jobs, only, len(settings))
         for s in sorted(bad):
             if a.verbose or bad[s].startswith("GENERATOR"):
                 print("left out: seed %d: %s" % (s, bad[s][:900]))
-        for t in ["interp", "cpu"] if a.target == "both" else [a.target]:
-            if len(bad) == a.count:
-                break
+        runs = [("cpu", k) for k in range(len(settings))] if a.target != "interp" else []
+        runs = ([("interp", None)] if a.target != "cpu" else []) + runs
+        for t, k in runs:
+            folder, how = (root, "") if k is None else ("%s/%d" % (root, k), settings[k])
+            if len(bad) == a.count or not os.path.isdir(folder):
+                continue
             r = subprocess.run([a.braid, "test", "--target", t, "--jobs", str(a.jobs), "--verbose", "--rtol", "1e-3",
                                 "--atol", "1e-4", "--max-iterations", "100000",
-                                "--threads", a.threads, root],
+                                "--threads", a.threads] + (["--schedule", how] if how else []) + [folder],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             lines = r.stdout.splitlines()
             if not lines or " passed, " not in lines[-1]:
@@ -365,12 +379,12 @@ def main():
             for line in lines[:-1]:
                 if line.startswith(("FAIL ", "SKIP ")):    # a skip is a thing that Braid should support
                     name, message = line.split(" ", 1)[1].split(": ", 1)
-                    failed.setdefault(int(name.rsplit("_", 1)[1]), "%s: %s" % (t, message))
-            print("%s: %s" % (t, lines[-1]), flush=True)
+                    failed.setdefault(int(name.rsplit("_", 1)[1]), "%s %s: %s" % (t, how, message))
+            print("%s%s: %s" % (t, " " + how if how else "", lines[-1]), flush=True)
         for s in sorted(failed):
             os.makedirs(keep, exist_ok=True)
             shutil.rmtree("%s/seed_%d" % (keep, s), ignore_errors=True)
-            shutil.move("%s/seed_%d" % (root, s), keep)
+            shutil.move(folder_of(root, s, len(settings)), keep)
             print("FAIL seed %d: %s (%s/seed_%d)" % (s, failed[s], keep, s))
     finally:
         shutil.rmtree(root, ignore_errors=True)

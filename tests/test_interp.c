@@ -613,7 +613,7 @@ static LoopT fibonacci(int64_t trips, int64_t limit) {
     op(t, q, n, e_add(c, ea, eb));
     s->loop.carry.p[0].next = copy(t, q, b, 2, NULL);
     s->loop.carry.p[1].next = n;
-    LoopScan scan = {copy(t, q, a, 2, NULL), NULL};
+    LoopScan scan = {.elem = copy(t, q, a, 2, NULL)};
     Expr *dim[] = {e_sym(c, s->loop.iter), e_int(c, 2)};
     scan.out = tensor_new(c, TK_SCAN, DT_I64, 2, dim);
     vec_push(t->a, &s->loop.scan, scan);

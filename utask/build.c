@@ -648,7 +648,7 @@ Tensor *loop_scan(Lower *L, LoopB *b, Tensor *elem) {
     t->seq = b->outer;
     t->name = elem->name;
     t->path = L->node->path;
-    LoopScan k = {own_tensor(L, elem), t};
+    LoopScan k = {.elem = own_tensor(L, elem), .out = t};
     vec_push(L->a, &b->s->loop.scan, k);
     return t;
 }

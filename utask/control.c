@@ -547,7 +547,7 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
     t->seq = outer;
     t->name = e->name;
     t->path = L->node->path;
-    LoopScan k = {own_tensor(L, e), t};
+    LoopScan k = {.elem = own_tensor(L, e), .out = t};
     vec_push(L->a, &loop->loop.scan, k);
     return t;
 }

@@ -388,10 +388,16 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
         sb_puts(o, "\n");
     }
     for (int i = 0; i < s->loop.scan.n; i++) {
+        const LoopScan *k = &s->loop.scan.p[i];
         sb_printf(o, "%*sscan ", indent + 2, "");
-        print_def(p, s->loop.scan.p[i].out);
+        if (k->more) print_ref(p, k->out);
+        else print_def(p, k->out);
+        if (k->at) {
+            sb_puts(o, " at ");
+            print_expr(p, k->at, 0);
+        }
         sb_puts(o, " of ");
-        print_ref(p, s->loop.scan.p[i].elem);
+        print_ref(p, k->elem);
         sb_puts(o, "\n");
     }
     if (s->loop.cond_next) {

@@ -88,7 +88,11 @@ typedef struct LoopCarry { /* tensor carried value */
     bool inplace;          /* next is phi's buffer, changed in part: Stmt.op.at. It may grow: phi->grow */
     bool push;             /* a sequence that grows in its buffer; the first step copies init there */
 } LoopCarry;
-typedef struct LoopScan { Tensor *elem, *out; } LoopScan;             /* elem per trip, stacked */
+typedef struct LoopScan { /* elem per trip, stacked */
+    Tensor *elem, *out;
+    Expr *at;              /* place of elem on out's first axis, pure; NULL: the iteration number */
+    bool more;             /* another LoopScan has defined out: the two fill it together */
+} LoopScan;
 typedef struct JoinSym { Sym *sym; Expr *arm[2]; } JoinSym;
 typedef struct Join { Tensor *out, *arm[2]; } Join; /* arm NULL: that arm always faults */
 
@@ -149,6 +153,7 @@ struct Stmt {
             VEC(LoopScan) scan;
             Seq *body;
             int cap_site;   /* fault when --max-iterations is reached */
+            Expr *made;     /* iterations of the model before the present one; NULL: iter */
             bool copies;    /* on entry carried values are copied (LoopCarry.inplace), then all units meet */
             bool barrier;   /* all units meet at the end of each iteration */
         } loop;

@@ -247,6 +247,7 @@ static void check_loop(Verifier *v, const Stmt *s, const Seq *at) {
     check_seq(v, body);
     v->where = s->path;
     check_uniform(v, s->loop.cond_next, DT_BOOL, true, body);
+    check_uniform(v, s->loop.made, DT_I64, false, body);
     for (int i = 0; i < s->loop.syms.n; i++)
         check_uniform(v, s->loop.syms.p[i].next, s->loop.syms.p[i].sym->dtype, false, body);
     for (int i = 0; i < s->loop.carry.n; i++) {
@@ -258,8 +259,10 @@ static void check_loop(Verifier *v, const Stmt *s, const Seq *at) {
     for (int i = 0; i < s->loop.scan.n; i++) {
         check_moved(v, s->loop.scan.p[i].elem, body);
         check_dims(v, s->loop.scan.p[i].elem, body);
+        check_uniform(v, s->loop.scan.p[i].at, DT_I64, false, body);
         check_dims(v, s->loop.scan.p[i].out, at);
-        define(v, s->loop.scan.p[i].out, TK_SCAN, at);
+        if (s->loop.scan.p[i].more) check_use(v, s->loop.scan.p[i].out, at);
+        else define(v, s->loop.scan.p[i].out, TK_SCAN, at);
     }
 }
 

@@ -40,6 +40,11 @@ def save(name, g, opset=17, functions=(), extra=()):
         f.write(m.SerializeToString(deterministic=True))
 
 
+def save_schedule(name, forced):
+    with open(os.path.join(HERE, name + ".schedule"), "w") as f:
+        f.write(forced + "\n")
+
+
 # ---- trees
 def elementwise():
     """One group: nothing between x and y is stored."""
@@ -104,6 +109,17 @@ def scan():
                  [tensor("s_in", [3]), tensor("x", [3])], [tensor("s", [3]), tensor("y", [3])], name="body")
     save("scan", graph([node("Scan", ["s0", "xs"], ["last", "sums"], body=body, num_scan_inputs=1)],
                        [tensor("s0", [3]), tensor("xs", ["t", 3])], [tensor("last", [3]), tensor("sums", ["t", 3])]))
+
+
+def unroll():
+    """A chain of element operations; its iterations' number is known at run time only, and used after it."""
+    body = graph([node("Identity", ["c"], ["go"]), node("Mul", ["v_in", "half"], ["p"]), node("Add", ["p", "x"], ["v"])],
+                 [tensor("i", [], I), tensor("c", [], TP.BOOL), tensor("v_in", [8])],
+                 [tensor("go", [], TP.BOOL), tensor("v", [8]), tensor("p", [8])], name="body")
+    save("unroll", graph([node("Loop", ["m", "", "v0"], ["last", "halves"], body=body)],
+                         [tensor("m", [], I), tensor("v0", [8]), tensor("x", [8])],
+                         [tensor("last", [8]), tensor("halves", ["k", 8])], [const("half", .5)]))
+    save_schedule("unroll", "unroll=on")
 
 
 def lstm():
@@ -211,5 +227,5 @@ def errors():
 
 
 for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
-             attention, tree, errors):
+             unroll, attention, tree, errors):
     make()
