@@ -23,6 +23,10 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     utask_verify(p);
     pass_split_sum(p);
     pass_dead_code(p);
+    pass_lift_check(p);
+    utask_verify(p);
+    pass_interchange(p);
+    utask_verify(p);
     pass_hoist(p);
     pass_dead_code(p);
     pass_unroll(p);

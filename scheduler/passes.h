@@ -18,6 +18,12 @@ void pass_split_sum(Program *p);
  * a table computed here; what made the position stays. */
 void pass_fold_product(Program *p);
 
+/* Checks in counted loops that are linear in the iteration number are made once, before the loop. */
+void pass_lift_check(Program *p);
+
+/* Requires single-tensor OPs. Counted loops that carry nothing become an axis of what is in them. */
+void pass_interchange(Program *p);
+
 /* Requires single-tensor OPs. Sums of products in the body of a counted loop that read nothing carried are
  * computed for all iterations before it (all input projections of a recurrent loop become one
  * product). The body then loads its part. */

@@ -122,6 +122,23 @@ def unroll():
     save_schedule("unroll", "unroll=on")
 
 
+def interchange():
+    """A recurrent network for each item of a batch; a Loop that gathers by its counter."""
+    step = graph([node("MatMul", ["h_in", "r"], ["hr"]), node("Add", ["hr", "xt"], ["z"]), node("Tanh", ["z"], ["h"]),
+                  node("Identity", ["h"], ["each"])],
+                 [tensor("h_in", [8]), tensor("xt", [8])], [tensor("h", [8]), tensor("each", [8])], name="step")
+    item = graph([node("Scan", ["h0", "xb"], ["hl", "hs"], body=step, num_scan_inputs=1)],
+                 [tensor("xb", [6, 8])], [tensor("hl", [8]), tensor("hs", [6, 8])], name="item")
+    pick = graph([node("Identity", ["c"], ["go"]), node("Gather", ["y", "i"], ["yi"]), node("Abs", ["yi"], ["a"])],
+                 [tensor("i", [], I), tensor("c", [], TP.BOOL)], [tensor("go", [], TP.BOOL), tensor("a", [8])], name="pick")
+    save("interchange", graph([node("Scan", ["x"], ["last", "all"], body=item, num_scan_inputs=1),
+                               node("Loop", ["m", ""], ["abs"], body=pick)],
+                              [tensor("x", ["b", 6, 8]), tensor("y", ["k", 8]), tensor("m", [], I)],
+                              [tensor("last", ["b", 8]), tensor("all", ["b", 6, 8]), tensor("abs", ["m", 8])],
+                              [ramp("r", 8, 8), ramp("h0", 8)]))
+    save_schedule("interchange", "interchange=on")
+
+
 def lstm():
     save("lstm", graph(
         [node("LSTM", ["x", "w", "r", "b"], ["y", "h", "c"], hidden_size=8)],
@@ -227,5 +244,5 @@ def errors():
 
 
 for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
-             unroll, attention, tree, errors):
+             unroll, interchange, attention, tree, errors):
     make()

@@ -1,0 +1,74 @@
+/* lift_check.c: checks of counted loops that can be made before them.
+ *
+ * A comparison of sums that are linear in the iteration number holds in all iterations when it holds in the
+ * first and in the last one. So the bounds of x[i], which each iteration would check, are checked once, and
+ * what the check protects may leave the loop, too. */
+#include "scheduler/passes.h"
+
+/* Whether cond holds for all x when it does for the least and the greatest. */
+static bool is_monotone(Cx *c, const Expr *e, Axis *x) {
+    Expr *coef, *rest;
+    if (!e_uses_axis(e, x)) return true;
+    switch (e->op) {
+    case E_AND: return is_monotone(c, e->a[0], x) && is_monotone(c, e->a[1], x);
+    case E_OR:
+        return (!e_uses_axis(e->a[0], x) && is_monotone(c, e->a[1], x)) ||
+               (!e_uses_axis(e->a[1], x) && is_monotone(c, e->a[0], x));
+    case E_NOT: return (e->a[0]->op == E_LT || e->a[0]->op == E_LE) && is_monotone(c, e->a[0], x);
+    case E_LT:
+    case E_LE: return e->a[0]->dtype == DT_I64 && e_affine(c, e_sub(c, e->a[1], e->a[0]), x, &coef, &rest);
+    default: return false;
+    }
+}
+
+/* The check before the loop that makes s superfluous; NULL: there is none. */
+static Expr *before_loop(Cx *c, const Stmt *loop, const Stmt *s) {
+    Expr *iter = e_sym(c, loop->loop.iter), *trips = loop->loop.trips;
+    const Seq *outer = loop->loop.body->parent;
+    if (!s->check.cond->pure || iter->op != E_SYM) return NULL;
+    Axis *x = axis_new(c, e_max(c, trips, e_int(c, 0)));
+    Expr *cond = e_replace(c, s->check.cond, iter, e_axis(c, x));
+    if (e_is_ival(cond, 1)) return cond;
+    if (!is_monotone(c, cond, x)) return NULL;
+    Expr *first = e_replace(c, s->check.cond, iter, e_int(c, 0));
+    Expr *last = e_replace(c, s->check.cond, iter, e_addi(c, trips, -1));
+    if (!expr_visible(first, outer) || loop_varies(loop, first) || !expr_visible(last, outer)) return NULL;
+    return e_or(c, e_le(c, trips, e_int(c, 0)), e_and(c, first, last));
+}
+
+static void walk(Cx *c, Seq *q);
+
+/* The loop at q->s.p[*at]: its checks go in front of it. */
+static void lift(Cx *c, Seq *q, int *at) {
+    Stmt *loop = q->s.p[*at];
+    Seq *body = loop->loop.body;
+    int n = 0;
+    if (!loop->loop.trips || loop->loop.cond0 || loop->loop.cond_next) return;
+    for (int i = 0; i < body->s.n; i++) {
+        Stmt *s = body->s.p[i];
+        Expr *cond = s->kind == S_CHECK ? before_loop(c, loop, s) : NULL;
+        if (!cond) {
+            body->s.p[n++] = s;
+            continue;
+        }
+        if (e_is_ival(cond, 1)) continue;
+        s->check.cond = cond;
+        vec_push(c->a, &q->s, s);
+        memmove(q->s.p + *at + 1, q->s.p + *at, sizeof *q->s.p * (size_t)(q->s.n - 1 - *at));
+        q->s.p[(*at)++] = s;
+    }
+    body->s.n = n;
+}
+
+static void walk(Cx *c, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(c, s->br.arm[k]);
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) walk(c, s->call.func[k]->body);
+        if (s->kind != S_LOOP) continue;
+        walk(c, s->loop.body);
+        lift(c, q, &i);
+    }
+}
+
+void pass_lift_check(Program *p) { walk(p->cx, p->top); }
