@@ -27,6 +27,9 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     utask_verify(p);
     pass_interchange(p);
     utask_verify(p);
+    pass_reuse(p);
+    utask_verify(p);
+    pass_dead_code(p);
     pass_hoist(p);
     pass_dead_code(p);
     pass_unroll(p);

@@ -24,6 +24,10 @@ void pass_lift_check(Program *p);
 /* Requires single-tensor OPs. Counted loops that carry nothing become an axis of what is in them. */
 void pass_interchange(Program *p);
 
+/* Requires single-tensor OPs. What does not change from iteration to iteration is computed before the loop, and
+ * what the last iteration computed, too, is carried. What has no use left is for pass_dead_code. */
+void pass_reuse(Program *p);
+
 /* Requires single-tensor OPs. Sums of products in the body of a counted loop that read nothing carried are
  * computed for all iterations before it (all input projections of a recurrent loop become one
  * product). The body then loads its part. */

@@ -139,6 +139,23 @@ def interchange():
     save_schedule("interchange", "interchange=on")
 
 
+def reuse():
+    """Neighbours of a sequence, a function of the carried value and of its next one, a constant scale."""
+    body = graph([node("Identity", ["c"], ["go"]), node("Add", ["i", "one"], ["i1"]),
+                  node("Gather", ["x", "i"], ["xa"]), node("Tanh", ["xa"], ["ta"], "here"),
+                  node("Gather", ["x", "i1"], ["xb"]), node("Tanh", ["xb"], ["tb"], "there"),
+                  node("MatMul", ["h_in", "w"], ["p"], "old"), node("Exp", ["s"], ["e"], "scale"),
+                  node("Mul", ["ta", "tb"], ["tt"]), node("Mul", ["p", "e"], ["pe"]), node("Add", ["pe", "tt"], ["h"]),
+                  node("MatMul", ["h", "w"], ["q"], "new"), node("Sub", ["q", "p"], ["d"])],
+                 [tensor("i", [], I), tensor("c", [], TP.BOOL), tensor("h_in", [8])],
+                 [tensor("go", [], TP.BOOL), tensor("h", [8]), tensor("d", [8])], name="body")
+    save("reuse", graph([node("Loop", ["m", "", "h0"], ["last", "changes"], body=body)],
+                        [tensor("m", [], I), tensor("x", ["n", 8]), tensor("s", [8]), tensor("h0", [8])],
+                        [tensor("last", [8]), tensor("changes", ["k", 8])],
+                        [ramp("w", 8, 8), const("one", 1, np.int64)]))
+    save_schedule("reuse", "reuse=on,unroll=off")
+
+
 def lstm():
     save("lstm", graph(
         [node("LSTM", ["x", "w", "r", "b"], ["y", "h", "c"], hidden_size=8)],
@@ -244,5 +261,5 @@ def errors():
 
 
 for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
-             unroll, interchange, attention, tree, errors):
+             unroll, interchange, reuse, attention, tree, errors):
     make()
