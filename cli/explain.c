@@ -1,6 +1,8 @@
 /* explain.c: braid explain. */
 #include "cli/cli.h"
+#include "codegen/calibrate.h"
 #include "codegen/compile.h"
+#include "runtime/runtime.h"
 #include "scheduler/decide.h"
 
 static const char *const stmt_names[S_COUNT] = {
@@ -212,6 +214,10 @@ int cmd_explain(const Cli *c) {
         w.o.fold = &w.fold;
     }
     int code = EXIT_DONE;
+    Device device;
+    Store *s = rt_store(&(braid_options){0}, false);
+    if (device_calibrated(&w.o, s, false, &device)) w.o.device = &device;
+    store_close(s);
     if (explain(&w, c))
         fwrite(w.text.p, 1, w.text.n, stdout);
     else {

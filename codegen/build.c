@@ -91,6 +91,22 @@ int compile_vector_width(Diag *d, const CompileOptions *o) {
     return strstr(out, "__AVX512F__") ? 16 : strstr(out, "__AVX2__") ? 8 : 4;
 }
 
+uint64_t compile_machine(char *model, size_t size) {
+    static const char *const keys[] = {"model name", "flags", "Features", "CPU implementer", "CPU part", "isa"};
+    char line[8192];
+    uint64_t h = 1;
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    if (size) snprintf(model, size, "processor");
+    while (f && fgets(line, sizeof line, f) && *line != '\n') {
+        for (size_t i = 0; i < COUNT(keys); i++)
+            if (strncmp(line, keys[i], strlen(keys[i])) == 0) h = hash_bytes(line, strlen(line) + 1, h);
+        const char *name = size && strncmp(line, keys[0], strlen(keys[0])) == 0 ? strchr(line, ':') : NULL;
+        if (name) snprintf(model, size, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
+    }
+    if (f) fclose(f);
+    return h;
+}
+
 int compile_cpus(void) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
 #ifdef __linux__

@@ -14,6 +14,7 @@ typedef struct CompileOptions {
     const char *schedule;  /* "NAME=on,NAME=off": transformations that are forced; NULL: none */
     const struct Measured *measured; /* what tuning found (scheduler/decide.h), sorted by key */
     int nmeasured;
+    const struct Device *device; /* to schedule for (scheduler/device.h); NULL: the target's row of the table */
     int units;             /* threads to schedule for; 0: all that this process may use */
 } CompileOptions;
 
@@ -56,6 +57,10 @@ void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
 
 /* Weights beyond this many bytes stay a file beside the library, which maps it. */
 #define WEIGHTS_MAPPED ((size_t)64 << 20)
+
+/* A hash of this machine's processor: its model and its instruction set. `model` (of `size` bytes, NULL: not
+ * wanted) gets its name. */
+uint64_t compile_machine(char *model, size_t size);
 
 /* CPUs that this process may use. */
 int compile_cpus(void);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "codegen/calibrate.h"
 #include "runtime/runtime.h"
 #include "scheduler/decide.h"
 
@@ -27,6 +28,7 @@ void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices) {
     if (!choices) return;
     j->o.measured = choices->p;
     j->o.nmeasured = choices->n;
+    if (choices->calibrated) j->o.device = &choices->device;
 }
 
 void rt_job_end(RtJob *j) {
@@ -80,6 +82,10 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
                       const char *file, braid_error *e) {
     RtChoices choices = {0};
     RtJob j;
+    rt_compile_options(o, &j.fold, &j.o);
+    Store *s = rt_store(o, true);
+    choices.calibrated = device_calibrated(&j.o, s, true, &choices.device);
+    store_close(s);
     braid_status st = o->tune ? rt_tune(model_path, o, &choices, e) : BRAID_OK;
     if (st) return st;
     rt_job_begin(&j, o, &choices);

@@ -139,19 +139,6 @@ static uint64_t hash_compiler(uint64_t h) {
     return h;
 }
 
-/* The instruction set of this machine, for code that is made for it. */
-static uint64_t hash_machine(uint64_t h) {
-    static const char *const keys[] = {"flags",           "Features", "model name",
-                                       "CPU implementer", "CPU part", "isa"};
-    char line[8192];
-    FILE *f = fopen("/proc/cpuinfo", "re");
-    while (f && fgets(line, sizeof line, f) && *line != '\n')
-        for (size_t i = 0; i < COUNT(keys); i++)
-            if (strncmp(line, keys[i], strlen(keys[i])) == 0) h = hash_text(line, h);
-    if (f) fclose(f);
-    return h;
-}
-
 /* External data files named in the model's bytes. They are entries {1: "location", 2: PATH} of a
  * protobuf message; an accidental match elsewhere only adds to the key. False when an entry is in a
  * form that this cannot follow. */
@@ -182,7 +169,7 @@ static bool cache_key(const char *model_path, const braid_options *o, char key[4
     free(bytes);
     h = hash_compiler(hash_build(hash_text(o->target, h)));
     h = hash_text(o->cpu, h);
-    if (!o->cpu) h = hash_machine(h);
+    if (!o->cpu) h = hash_int((int64_t)compile_machine(NULL, 0), h);
     h = hash_int(o->threads, hash_text(o->schedule, hash_int(o->tune, h)));
     if (o->fold) {
         h = hash_int(o->fold->scan_count, h);
@@ -215,6 +202,16 @@ static bool make_folders(char *path) {
         *p = '/';
     }
     return (mkdir(path, 0700) == 0 || errno == EEXIST) && access(path, W_OK | X_OK) == 0;
+}
+
+Store *rt_store(const braid_options *o, bool write) {
+    char *folder = o->no_cache ? NULL : cache_folder(o), *path = NULL;
+    Store *s = NULL;
+    if (folder && (!write || make_folders(folder)) && (path = rt_text("%s/tuning.db", folder)))
+        s = write ? store_open(path) : store_open_to_read(path);
+    free(folder);
+    free(path);
+    return s;
 }
 
 /* Builds in a folder named PREFIX.something, which stays on success. */

@@ -13,6 +13,7 @@
 #include "codegen/compile.h"
 #include "include/braid.h"
 #include "include/braid_model.h"
+#include "scheduler/store.h"
 #include "utask/utask.h"
 
 /* Fills *e (when not NULL) and returns s. Line breaks in the message become spaces. */
@@ -90,9 +91,11 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c);
 
 /* ---- compiling (build.c, tune.c) ------------------------------------------------------------- */
-typedef struct RtChoices { /* measured choices of the scheduler, malloc'd, sorted by key */
-    struct Measured *p;
+typedef struct RtChoices {
+    Measured *p; /* measured choices of the scheduler, malloc'd, sorted by key */
     int n;
+    Device device; /* with this machine's numbers, if `calibrated` */
+    bool calibrated;
 } RtChoices;
 typedef struct RtJob { /* a compilation */
     Diag d;
@@ -119,6 +122,9 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
  * NULL. Both are malloc'd. */
 braid_status rt_cached_library(const char *model_path, const braid_options *o, bool fresh,
                                char **path, char **folder, braid_error *e);
+/* What was measured on this machine, kept in the cache; NULL, which is an empty store, when there is none or o
+ * wants none. `write`: made when it is not there. store_close. */
+Store *rt_store(const braid_options *o, bool write);
 /* A new empty folder PREFIX.XXXXXX; malloc'd name. */
 braid_status rt_temp_folder(const char *prefix, char **folder, braid_error *e);
 void rt_remove_folder(const char *folder);

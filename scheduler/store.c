@@ -1,0 +1,219 @@
+/* store.c: see store.h. */
+#include "scheduler/store.h"
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define FORMAT 1      /* of the tables; a database in another one is made anew */
+#define BUSY_MS 2000  /* waiting for another process */
+
+struct Store {
+    sqlite3 *db;
+    char *path;
+    bool damaged; /* found out while using it */
+};
+
+static const char *const schema =
+    "BEGIN IMMEDIATE;"
+    "CREATE TABLE IF NOT EXISTS device(key TEXT PRIMARY KEY, l1_bytes INTEGER, l1_gbps REAL,"
+    " l2_bytes INTEGER, l2_gbps REAL, l3_bytes INTEGER, l3_gbps REAL, barrier_ns REAL, gflops REAL,"
+    " dram_gbps REAL, element_ns REAL, function_ns REAL, scalar_ns REAL, group_ns REAL) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS measured(device TEXT, units INTEGER, key INTEGER, transform TEXT,"
+    " plain_ns REAL, changed_ns REAL, time INTEGER, PRIMARY KEY(device, units, key)) WITHOUT ROWID;"
+    "PRAGMA user_version = 1;"
+    "COMMIT;";
+
+static bool is_damage(int code) { return code == SQLITE_CORRUPT || code == SQLITE_NOTADB; }
+
+/* ---- opening ---------------------------------------------------------------------------------------------- */
+static int format_of(sqlite3 *db, int *format) {
+    sqlite3_stmt *q = NULL;
+    int code = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &q, NULL);
+    if (code == SQLITE_OK && (code = sqlite3_step(q)) == SQLITE_ROW) {
+        *format = sqlite3_column_int(q, 0);
+        code = SQLITE_OK;
+    }
+    sqlite3_finalize(q);
+    return code;
+}
+
+/* A code of SQLite; SQLITE_NOTADB also for a database in another format. */
+static int open_once(const char *path, bool write, sqlite3 **db) {
+    int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY, format = 0;
+    int code = sqlite3_open_v2(path, db, flags, NULL);
+    if (code == SQLITE_OK) {
+        sqlite3_busy_timeout(*db, BUSY_MS);
+        code = format_of(*db, &format);
+    }
+    if (code == SQLITE_OK && format == 0 && write) {
+        code = sqlite3_exec(*db, schema, NULL, NULL, NULL);
+        format = FORMAT;
+    }
+    if (code == SQLITE_OK && format != FORMAT) code = SQLITE_NOTADB;
+    if (code != SQLITE_OK) {
+        sqlite3_close(*db);
+        *db = NULL;
+    }
+    return code & 0xff;
+}
+
+/* A database that other processes have open lives on for them until they close it. */
+static void remove_files(const char *path) {
+    char journal[4200];
+    unlink(path);
+    if (snprintf(journal, sizeof journal, "%s-journal", path) < (int)sizeof journal) unlink(journal);
+}
+
+static Store *open_store(const char *path, bool write) {
+    Store *s = path ? calloc(1, sizeof *s) : NULL;
+    if (!s) return NULL;
+    int code = open_once(path, write, &s->db);
+    if (write && is_damage(code)) {
+        remove_files(path);
+        code = open_once(path, write, &s->db);
+    }
+    s->path = write && code == SQLITE_OK ? strdup(path) : NULL;
+    if (code == SQLITE_OK) return s;
+    free(s);
+    return NULL;
+}
+
+Store *store_open(const char *path) { return open_store(path, true); }
+Store *store_open_to_read(const char *path) { return open_store(path, false); }
+
+void store_close(Store *s) {
+    if (!s) return;
+    sqlite3_close(s->db);
+    if (s->damaged && s->path) remove_files(s->path);
+    free(s->path);
+    free(s);
+}
+
+/* ---- statements ------------------------------------------------------------------------------------------- */
+static sqlite3_stmt *prepare(Store *s, const char *sql) {
+    sqlite3_stmt *q = NULL;
+    if (s && sqlite3_prepare_v2(s->db, sql, -1, &q, NULL) != SQLITE_OK) {
+        s->damaged |= is_damage(sqlite3_errcode(s->db));
+        return NULL;
+    }
+    return q;
+}
+
+static int step(Store *s, sqlite3_stmt *q) {
+    int code = sqlite3_step(q);
+    s->damaged |= is_damage(code);
+    return code;
+}
+
+static bool finish(Store *s, sqlite3_stmt *q) {
+    bool good = step(s, q) == SQLITE_DONE;
+    sqlite3_finalize(q);
+    return good;
+}
+
+void store_begin(Store *s) {
+    if (s) sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+}
+
+bool store_commit(Store *s) {
+    if (!s) return false;
+    if (sqlite3_exec(s->db, "COMMIT", NULL, NULL, NULL) == SQLITE_OK) return true;
+    sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    return false;
+}
+
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+/* The numbers of a row in the order of the table's columns. */
+#define NUMBERS 13
+static void row_numbers(Device *d, int64_t **whole, double **real) {
+    whole[0] = &d->level[LEVEL_LANE].bytes;
+    whole[2] = &d->level[LEVEL_CORE].bytes;
+    whole[4] = &d->level[LEVEL_TEAM].bytes;
+    real[1] = &d->level[LEVEL_LANE].read_gbps;
+    real[3] = &d->level[LEVEL_CORE].read_gbps;
+    real[5] = &d->level[LEVEL_TEAM].read_gbps;
+    real[6] = &d->level[LEVEL_TEAM].barrier_ns;
+    real[7] = &d->gflops;
+    real[8] = &d->dram_gbps;
+    real[9] = &d->element_ns;
+    real[10] = &d->function_ns;
+    real[11] = &d->scalar_ns;
+    real[12] = &d->group_ns;
+}
+
+bool store_device(Store *s, const char *key, Device *d) {
+    Device got = *d;
+    int64_t *whole[NUMBERS] = {0};
+    double *real[NUMBERS] = {0};
+    row_numbers(&got, whole, real);
+    sqlite3_stmt *q = prepare(s, "SELECT l1_bytes, l1_gbps, l2_bytes, l2_gbps, l3_bytes, l3_gbps, barrier_ns, gflops,"
+                                 " dram_gbps, element_ns, function_ns, scalar_ns, group_ns FROM device WHERE key = ?");
+    if (!q) return false;
+    sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
+    bool good = step(s, q) == SQLITE_ROW;
+    for (int i = 0; good && i < NUMBERS; i++) {
+        if (whole[i]) *whole[i] = sqlite3_column_int64(q, i);
+        else *real[i] = sqlite3_column_double(q, i);
+        good = whole[i] ? *whole[i] > 0 : *real[i] > 0;
+    }
+    sqlite3_finalize(q);
+    if (!good) return false;
+    *d = got;
+    d->measured = true;
+    return true;
+}
+
+bool store_keep_device(Store *s, const char *key, const Device *d) {
+    Device row = *d;
+    int64_t *whole[NUMBERS] = {0};
+    double *real[NUMBERS] = {0};
+    row_numbers(&row, whole, real);
+    sqlite3_stmt *q =
+        prepare(s, "INSERT OR IGNORE INTO device VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+    if (!q) return false;
+    sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
+    for (int i = 0; i < NUMBERS; i++) {
+        if (whole[i]) sqlite3_bind_int64(q, i + 2, *whole[i]);
+        else sqlite3_bind_double(q, i + 2, *real[i]);
+    }
+    return finish(s, q);
+}
+
+/* ---- measured choices ------------------------------------------------------------------------------------- */
+Measured *store_measured(Store *s, const char *key, int units, int *n) {
+    Measured *m = NULL;
+    int cap = 0, code = SQLITE_DONE;
+    *n = 0;
+    /* Keys are unsigned, SQLite's integers are not. */
+    sqlite3_stmt *q = prepare(s, "SELECT key, plain_ns, changed_ns FROM measured WHERE device = ? AND units = ?"
+                                 " ORDER BY key < 0, key");
+    if (!q) return NULL;
+    sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_int(q, 2, units);
+    while ((code = step(s, q)) == SQLITE_ROW) {
+        if (*n == cap) {
+            Measured *more = realloc(m, sizeof *m * (size_t)(cap = 2 * cap + 16));
+            if (!more) break;
+            m = more;
+        }
+        m[(*n)++] = (Measured){(uint64_t)sqlite3_column_int64(q, 0), sqlite3_column_double(q, 1),
+                               sqlite3_column_double(q, 2)};
+    }
+    sqlite3_finalize(q);
+    if (code == SQLITE_DONE && *n) return m;
+    free(m);
+    *n = 0;
+    return NULL;
+}
+
+bool store_keep_measured(Store *s, const char *key, int units, Transform x, const Measured *m) {
+    sqlite3_stmt *q = prepare(s, "INSERT OR REPLACE INTO measured VALUES(?, ?, ?, ?, ?, ?, strftime('%s', 'now'))");
+    if (!q) return false;
+    sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_int(q, 2, units);
+    sqlite3_bind_int64(q, 3, (sqlite3_int64)m->key);
+    sqlite3_bind_text(q, 4, transform_name(x), -1, SQLITE_STATIC);
+    sqlite3_bind_double(q, 5, m->plain_ns);
+    sqlite3_bind_double(q, 6, m->changed_ns);
+    return finish(s, q);
+}
