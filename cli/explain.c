@@ -123,6 +123,22 @@ static bool decided_before(const Schedule *k, int i) {
     return false;
 }
 
+/* What the choices were made for. */
+static void print_device(Sb *s, const Device *d) {
+    sb_printf(s,
+              ", \"device\": {\"name\": \"%s\", \"measured\": %s, \"gflops\": %.4g, \"dram_gbps\": %.4g, "
+              "\"element_ns\": %.4g, \"function_ns\": %.4g, \"scalar_ns\": %.4g, \"group_ns\": %.4g, \"levels\": [",
+              d->name, d->measured ? "true" : "false", d->gflops, d->dram_gbps, d->element_ns, d->function_ns,
+              d->scalar_ns, d->group_ns);
+    for (int i = 0, n = 0; i < LEVEL_COUNT; i++) {
+        const DeviceLevel *l = &d->level[i];
+        if (!l->name) continue;
+        sb_printf(s, "%s{\"name\": \"%s\", \"bytes\": %lld, \"read_gbps\": %.4g, \"barrier_ns\": %.4g}", n++ ? ", " : "",
+                  l->name, (long long)l->bytes, l->read_gbps, l->barrier_ns);
+    }
+    sb_puts(s, "]}");
+}
+
 /* What the scheduler chose and rejected, and by how much. */
 static void print_decisions(Sb *s, bool json, const Schedule *k) {
     static const char *const by[] = {"model", "measurement", "force"};
@@ -184,6 +200,7 @@ static bool explain(Work *w, const Cli *c) {
                           (long long)n[i]);
             sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
             if (cpu) print_facts(&w->text, true, p, &f);
+            if (cpu) print_device(&w->text, p->schedule->device);
             if (cpu) print_decisions(&w->text, true, p->schedule);
             sb_puts(&w->text, "}\n");
         } else {

@@ -152,15 +152,17 @@ bool device_calibrated(const CompileOptions *o, Store *s, bool measure, Device *
     if (!row) return false;
     *device = *row;
     char *key = device_key(o);
-    if (!key || store_device(s, key, device) || !measure || !s) {
-        free(key);
-        return true;
+    /* Of several processes one measures while the others wait, and do not disturb it. */
+    if (key && !store_device(s, key, device) && measure && store_begin(s)) {
+        if (!store_device(s, key, device)) {
+            bool show = isatty(STDERR_FILENO);
+            if (show) fputs("measuring this machine, once ...", stderr);
+            if (measure_now(o, device)) store_keep_device(s, key, device);
+            else *device = *row;
+            if (show) fputs("\r\033[K", stderr);
+        }
+        store_commit(s);
     }
-    bool show = isatty(STDERR_FILENO);
-    if (show) fputs("measuring this machine, once ...", stderr);
-    if (!measure_now(o, device)) *device = *row;
-    else if (store_keep_device(s, key, device)) store_device(s, key, device); /* what is kept is what counts */
-    if (show) fputs("\r\033[K", stderr);
     free(key);
     return true;
 }

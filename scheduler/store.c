@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #define FORMAT 1      /* of the tables; a database in another one is made anew */
-#define BUSY_MS 2000  /* waiting for another process */
+#define BUSY_MS 10000 /* waiting for another process, which may be measuring */
 
 struct Store {
     sqlite3 *db;
@@ -111,8 +111,8 @@ static bool finish(Store *s, sqlite3_stmt *q) {
     return good;
 }
 
-void store_begin(Store *s) {
-    if (s) sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+bool store_begin(Store *s) {
+    return s && sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK;
 }
 
 bool store_commit(Store *s) {

@@ -28,8 +28,9 @@ Measured *store_measured(Store *s, const char *key, int units, int *n);
 /* Keeps a choice about transformation `x`, in place of an earlier one. */
 bool store_keep_measured(Store *s, const char *key, int units, Transform x, const Measured *m);
 
-/* Several changes that are kept together, at the price of one. */
-void store_begin(Store *s);
+/* Several changes that are kept together, at the price of one; other processes wait with theirs. False: one of
+ * them has been at it for too long, or there is nothing to write to. */
+bool store_begin(Store *s);
 bool store_commit(Store *s);
 
 #endif

@@ -63,7 +63,7 @@ static void test_choices(void **state) {
     assert_null(store_measured(s, "a", 2, &n));
     assert_int_equal(n, 0);
     static const uint64_t keys[] = {UINT64_MAX, 5, (uint64_t)1 << 63, 0, INT64_MAX, 6};
-    store_begin(s);
+    assert_true(store_begin(s));
     for (int i = 0; i < (int)COUNT(keys); i++)
         assert_true(store_keep_measured(s, "a", 2, X_HOIST, &(Measured){keys[i], i, i + 0.5}));
     assert_true(store_commit(s));
@@ -99,7 +99,7 @@ static void test_absent(void **state) {
     assert_null(store_measured(NULL, "a", 1, &n));
     assert_int_equal(n, 0);
     assert_false(store_keep_measured(NULL, "a", 1, X_HOIST, &(Measured){1, 2, 3}));
-    store_begin(NULL);
+    assert_false(store_begin(NULL));
     assert_false(store_commit(NULL));
     store_close(NULL);
     if (geteuid() != 0) { /* root may write anywhere */
