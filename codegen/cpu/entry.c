@@ -465,15 +465,20 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     return BK_ST_OK;
 }
 
+#define BK_SET(p, x)                                                                               \
+    (atomic_load_explicit(p, memory_order_relaxed) != (x)                                          \
+         ? atomic_store_explicit(p, x, memory_order_relaxed)                                       \
+         : (void)0)
+
+/* What the workers read is written only when it changes: it stays in their caches. */
 static void bk_reset(bk_session *s) {
-    atomic_store_explicit(&s->k.fault, 0, memory_order_relaxed);
-    atomic_store_explicit(&s->k.state, BK_OK, memory_order_relaxed);
-    atomic_store_explicit(&s->k.deep, 0, memory_order_relaxed);
-    atomic_store_explicit(&s->k.deepest, 0, memory_order_relaxed);
-    atomic_store_explicit(&s->k.capped, 0, memory_order_relaxed);
-    atomic_store_explicit(&s->k.arena_need, 0, memory_order_relaxed);
-    for (int i = 0; i < BK_NSLOT; i++)
-        atomic_store_explicit(&s->cap_need[i], 0, memory_order_relaxed);
+    BK_SET(&s->k.fault, 0);
+    BK_SET(&s->k.state, BK_OK);
+    BK_SET(&s->k.deep, 0);
+    BK_SET(&s->k.deepest, 0);
+    BK_SET(&s->k.capped, 0);
+    BK_SET(&s->k.arena_need, 0);
+    for (int i = 0; i < BK_NSLOT; i++) BK_SET(&s->cap_need[i], 0);
 }
 
 /* One pass of the kernel over all units. */
@@ -547,7 +552,7 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
         int st = bk_check_input(&bk_inputs[i], &in[i], message, size);
         if (st) return st;
     }
-    s->k.in = in;
+    if (s->k.in != in) s->k.in = in;
     for (size_t arena = s->k.arena_size > BK_ARENA ? s->k.arena_size : BK_ARENA;; s->restarts++) {
         if (!bk_take(s, arena)) {
             bk_say(message, size,
