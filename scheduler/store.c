@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #define FORMAT 1      /* of the tables; a database in another one is made anew */
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
 #define BUSY_MS 10000 /* waiting for another process, which may be measuring */
 
 struct Store {
@@ -20,7 +22,7 @@ static const char *const schema =
     " dram_gbps REAL, element_ns REAL, function_ns REAL, scalar_ns REAL, group_ns REAL) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS measured(device TEXT, units INTEGER, key INTEGER, transform TEXT,"
     " plain_ns REAL, changed_ns REAL, time INTEGER, PRIMARY KEY(device, units, key)) WITHOUT ROWID;"
-    "PRAGMA user_version = 1;"
+    "PRAGMA user_version = " TEXT(FORMAT) ";"
     "COMMIT;";
 
 static bool is_damage(int code) { return code == SQLITE_CORRUPT || code == SQLITE_NOTADB; }
