@@ -71,7 +71,7 @@ int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
 
 /* ---- inputs
  * -------------------------------------------------------------------------------------- */
-static int read_inputs(const Cli *c, const struct braid_model *m, braid_value **value) {
+int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **value) {
     braid_error e;
     for (int i = 0; i < c->ninput; i++) {
         int k = braid_model_find_input(m, c->input_name[i]);
@@ -94,7 +94,7 @@ static int read_inputs(const Cli *c, const struct braid_model *m, braid_value **
 int cli_inputs(const Cli *c, const struct braid_model *m, bool fill, braid_value **value) {
     braid_error e;
     uint64_t seed = 1;
-    int code = read_inputs(c, m, value);
+    int code = cli_given_inputs(c, m, value);
     for (int i = 0; !code && i < braid_model_input_count(m); i++) {
         const braid_io *io = braid_model_input(m, i);
         if (value[i] || io->kind == BRAID_OPTIONAL) continue;

@@ -3,10 +3,37 @@
 
 #include "cli/cli.h"
 
+/* The inputs that candidates are measured with. Their types are the model's, so it is read here. */
+static int tune_inputs(const Cli *c, const char *model, braid_options *o, braid_value ***value) {
+    struct braid_model *m;
+    braid_error e;
+    braid_options plain = {.struct_size = sizeof plain, .target = "interp", .fold = o->fold};
+    if (!c->tune) return cli_usage("inputs (-i) are for measuring: --tune");
+    if (braid_load(model, &plain, &m, &e)) return cli_error(model, &e);
+    int n = braid_model_input_count(m);
+    braid_value **all = calloc((size_t)n + 1, sizeof *all);
+    *value = calloc((size_t)c->ninput + 1, sizeof **value);
+    if (!all || !*value) die("out of memory");
+    int code = cli_given_inputs(c, m, all);
+    for (int i = 0; i < c->ninput && !code; i++) { /* in the order in which they are named */
+        int k = braid_model_find_input(m, c->input_name[i]);
+        (*value)[i] = all[k];
+        all[k] = NULL;
+    }
+    for (int i = 0; i < n; i++) braid_value_free(all[i]);
+    free(all);
+    braid_model_free(m);
+    o->tune_input_count = code ? 0 : c->ninput;
+    o->tune_input_name = c->input_name;
+    o->tune_input = (const braid_value *const *)*value;
+    return code;
+}
+
 int cmd_compile(const Cli *c) {
     braid_error e;
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
+    braid_value **value = NULL;
     const char *model = c->arg[0], *slash = strrchr(model, '/');
     const char *stem = slash ? slash + 1 : model, *dot = strrchr(stem, '.');
     Sb so = {0};
@@ -16,7 +43,10 @@ int cmd_compile(const Cli *c) {
         sb_write(&so, stem, dot ? (size_t)(dot - stem) : strlen(stem));
         sb_puts(&so, ".so");
     }
-    int code = braid_compile(model, &o, so.p, &e) ? cli_error(model, &e) : EXIT_DONE;
+    int code = c->ninput ? tune_inputs(c, model, &o, &value) : EXIT_DONE;
+    if (!code && braid_compile(model, &o, so.p, &e)) code = cli_error(model, &e);
+    for (int i = 0; i < o.tune_input_count; i++) braid_value_free(value[i]);
+    free(value);
     sb_free(&so);
     return code;
 }

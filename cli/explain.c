@@ -234,7 +234,11 @@ int cmd_explain(const Cli *c) {
     Device device;
     Store *s = rt_store(&(braid_options){0}, false);
     if (device_calibrated(&w.o, s, false, &device)) w.o.device = &device;
+    char *key = device_key(&w.o);
+    Measured *measured = key ? store_measured(s, key, c->threads ? c->threads : compile_cpus(), &w.o.nmeasured) : NULL;
+    w.o.measured = measured;
     store_close(s);
+    free(key);
     if (explain(&w, c))
         fwrite(w.text.p, 1, w.text.n, stdout);
     else {
@@ -245,5 +249,6 @@ int cmd_explain(const Cli *c) {
     sb_free(&w.text);
     sb_free(&w.tree);
     arena_free(w.arena);
+    free(measured);
     return code;
 }

@@ -84,12 +84,15 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
     RtJob j;
     rt_compile_options(o, &j.fold, &j.o);
     Store *s = rt_store(o, true);
+    char *key = device_key(&j.o);
+    int units = o->threads ? o->threads : compile_cpus();
     choices.calibrated = device_calibrated(&j.o, s, true, &choices.device);
+    if (key) choices.p = store_measured(s, key, units, &choices.n);
+    braid_status st = o->tune ? rt_tune(model_path, o, s, key, &choices, e) : BRAID_OK;
     store_close(s);
-    braid_status st = o->tune ? rt_tune(model_path, o, &choices, e) : BRAID_OK;
-    if (st) return st;
+    free(key);
     rt_job_begin(&j, o, &choices);
-    st = rt_job_emit(&j, model_path, e);
+    if (!st) st = rt_job_emit(&j, model_path, e);
     if (!st && o->emit_path && (st = rt_write_file(o->emit_path, j.text.p, j.text.n, e))) {
         braid_error why = e ? *e : (braid_error){0};
         st = rt_fail(e, st, "cannot write '%s': %s", o->emit_path, why.message);

@@ -110,10 +110,10 @@ void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices);
 braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e); /* to j->text, j->weights */
 braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e);
 void rt_job_end(RtJob *j);
-/* Measures what the scheduler can choose in the model, and fills *choices, which the caller frees. Shows
- * progress on a terminal. */
-braid_status rt_tune(const char *model_path, const braid_options *o, RtChoices *choices,
-                     braid_error *e);
+/* Measures what the scheduler can choose in the model and is not in *choices yet, adds that, and keeps it in the
+ * store for device `key` (NULL: BRAID_USAGE, it is not this machine). Shows progress on a terminal. */
+braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, const char *key,
+                     RtChoices *choices, braid_error *e);
 /* Compiles to FOLDER/FILE and what it needs beside it. */
 braid_status rt_build(const char *model_path, const braid_options *o, const char *folder,
                       const char *file, braid_error *e);

@@ -223,29 +223,50 @@ static braid_status no_slower(Tuner *t, bool *good) {
     return st;
 }
 
-static braid_status tune(Tuner *t) {
-    RtChoices own = *t->choices; /* what earlier runs found */
+static void keep(const Tuner *t, Store *s, const char *key, const RtChoices *own) {
+    int units = t->o.threads ? t->o.threads : compile_cpus();
+    bool begun = store_begin(s);
+    for (int i = 0; i < t->ndecision && begun; i++) {
+        const Decision *d = &t->decision[i];
+        if (!is_chosen(own, d->key) && is_chosen(t->choices, d->key))
+            store_keep_measured(s, key, units, d->x, &t->choices->p[find(t->choices, d->key)]);
+    }
+    if (begun) store_commit(s);
+}
+
+static braid_status tune(Tuner *t, Store *s, const char *key) {
+    RtChoices own = *t->choices; /* what was found before */
     double first, best, ns;
+    bool good = true;
+    if (!(own.p = malloc(sizeof *own.p * (size_t)(own.n + 1)))) return rt_fail(t->e, BRAID_MEMORY, "out of memory");
+    if (own.n) memcpy(own.p, t->choices->p, sizeof *own.p * (size_t)own.n);
     braid_status st = candidate(t, "first.so", &first, &t->decision, &t->ndecision);
     best = first;
     if (!st) st = try_all(t, first, &best);
-    if (st || t->choices->n == own.n) return st;
-    bool good = true;
-    t->nknown = 0; /* so that it is built under its own name */
-    if ((st = candidate(t, "last.so", &ns, NULL, NULL))) return st;
-    if ((st = no_slower(t, &good))) return st;
-    if (!good) t->choices->n = 0;
-    return BRAID_OK;
+    if (!st && t->choices->n > own.n) {
+        t->nknown = 0; /* so that it is built under its own name */
+        st = candidate(t, "last.so", &ns, NULL, NULL);
+        if (!st) st = no_slower(t, &good);
+        if (!st && good) keep(t, s, key, &own);
+    }
+    if (!st && !good) { /* as it was */
+        if (own.n) memcpy(t->choices->p, own.p, sizeof *own.p * (size_t)own.n);
+        t->choices->n = own.n;
+    }
+    free(own.p);
+    return st;
 }
 
-braid_status rt_tune(const char *model_path, const braid_options *o, RtChoices *choices, braid_error *e) {
+braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, const char *key, RtChoices *choices,
+                     braid_error *e) {
     Tuner t = {.model_path = model_path, .o = *o, .choices = choices, .e = e, .begin = now()};
     const char *tmp = getenv("TMPDIR");
+    if (!key) return rt_fail(e, BRAID_USAGE, "candidates for another processor cannot be measured here");
     t.seconds = o->tune_seconds ? o->tune_seconds : DEFAULT_SECONDS;
     t.progress = isatty(STDERR_FILENO);
     char *prefix = rt_text("%s/braid-tune", tmp && *tmp ? tmp : "/tmp");
     braid_status st = prefix ? rt_temp_folder(prefix, &t.folder, e) : rt_fail(e, BRAID_MEMORY, "out of memory");
-    if (!st) st = tune(&t);
+    if (!st) st = tune(&t, s, key);
     if (t.progress) fputc('\n', stderr);
     if (t.folder) rt_remove_folder(t.folder);
     free(prefix);
