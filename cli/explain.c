@@ -1,4 +1,6 @@
 /* explain.c: braid explain. */
+#include <stdlib.h>
+
 #include "cli/cli.h"
 #include "codegen/calibrate.h"
 #include "codegen/compile.h"
