@@ -77,19 +77,25 @@ static void print_io(Sb *s, bool json, const char *what, int n, const Io *io) {
     if (json) sb_puts(s, "]");
 }
 
+/* What one core reads of a loop's constants stays near it from iteration to iteration. */
+static bool is_resident(const Program *p, const LoopFacts *l) {
+    return l->constants && l->share <= p->schedule->device->level[LEVEL_CORE].bytes;
+}
+
 /* What code generation made of the tree. */
 static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *f) {
     if (json) {
         sb_printf(s,
-                  ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, \"slots\": %d, "
+                  ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, \"live_bytes\": %lld, \"slots\": %d, "
                   "\"weights_bytes\": %zu, \"barriers\": %d, \"loops\": [",
-                  p->nfused, f->functions, (long long)f->arena_bytes, f->slots, f->weights_bytes,
+                  p->nfused, f->functions, (long long)f->arena_bytes, (long long)f->live_bytes, f->slots, f->weights_bytes,
                   f->barriers);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
-            sb_printf(s, ", \"depth\": %d, \"barriers\": %d}", f->loops.p[i].depth,
-                      f->loops.p[i].barriers);
+            sb_printf(s, ", \"depth\": %d, \"barriers\": %d, \"constants\": %lld, \"constants_of_core\": %lld, \"resident\": %s}",
+                      f->loops.p[i].depth, f->loops.p[i].barriers, (long long)f->loops.p[i].constants,
+                      (long long)f->loops.p[i].share, is_resident(p, &f->loops.p[i]) ? "true" : "false");
         }
         sb_puts(s, "], \"recursive\": [");
         for (int i = 0; i < f->recursive.n; i++) {
@@ -103,8 +109,14 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
     }
     sb_printf(s, "fusion: %d tensors are computed inside others, %d functions\n", p->nfused,
               f->functions);
-    sb_printf(s, "memory: arena %lld bytes, slots %d, weights %zu bytes\n",
-              (long long)f->arena_bytes, f->slots, f->weights_bytes);
+    sb_printf(s, "memory: arena %lld bytes, %lld alive at once, slots %d, weights %zu bytes\n",
+              (long long)f->arena_bytes, (long long)f->live_bytes, f->slots, f->weights_bytes);
+    for (int i = 0; i < f->loops.n; i++) {
+        const LoopFacts *l = &f->loops.p[i];
+        if (l->constants)
+            sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld a core\n", is_resident(p, l) ? "resident" : "not resident",
+                      (long long)l->constants, l->path ? l->path : "", (long long)l->share);
+    }
     sb_printf(s, "synchronizations: %d in the text", f->barriers);
     for (int i = 0; i < f->loops.n; i++)
         sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].barriers,

@@ -30,6 +30,7 @@ typedef struct LoopFacts {
     const char *path;
     int depth;    /* of loops around it */
     int barriers; /* places in its body where all units meet, those of inner loops not counted */
+    int64_t constants, share; /* bytes of constants that it reads, and the most of them by one unit */
 } LoopFacts;
 typedef struct FuncFacts { /* a recursive function */
     const char *name;
@@ -38,6 +39,7 @@ typedef struct FuncFacts { /* a recursive function */
 } FuncFacts;
 typedef struct CompileFacts {
     int64_t arena_bytes; /* of tensors whose size is known at compile time */
+    int64_t live_bytes;  /* most of them at one time */
     int slots;           /* growable buffers */
     size_t weights_bytes;
     int functions;       /* different ones: equal groups share one */

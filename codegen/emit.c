@@ -164,6 +164,7 @@ static void emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights,
     d->top = up;
     facts->arena_bytes = em.plan.arena;
     facts->slots = em.plan.nslot;
+    facts->live_bytes = em.plan.live_max;
     facts->weights_bytes = em.weights.n;
     facts->functions = em.nfunction;
     *weights = em.weights;

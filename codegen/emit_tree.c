@@ -3,6 +3,7 @@
  * Every unit runs all of it: uniform values are computed by each unit itself, groups share their
  * domains among the units. */
 #include "codegen/emit_tree.h"
+#include "scheduler/decide.h"
 #include "scheduler/passes.h"
 
 /* ---- recursion: what functions take from outside ------------------------------------------------------------- */
@@ -376,7 +377,8 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
     if (recursive(x)) fn_line(f, "low = top;");
-    LoopFacts fact = {s->path, s->loop.body->depth - 1, sync_count(s->loop.body)};
+    LoopFacts fact = {s->path, s->loop.body->depth - 1, sync_count(s->loop.body), 0, 0};
+    memory_constants(em->c, s, em->p->schedule->units, &fact.constants, &fact.share);
     vec_push(em->a, &em->facts->loops, fact);
     x->loop = &l;
     emit_seq(x, s->loop.body);

@@ -4,6 +4,7 @@
  * alive (it aliases it until the first iteration ends, or is a copy of it), a join keeps both arms'
  * values, a view its base. The two arms of a branch are numbered one after the other, so their temporaries overlap. */
 #include "scheduler/memory.h"
+#include "scheduler/device.h"
 #include <stdlib.h>
 
 typedef struct LoopPos {
@@ -308,6 +309,24 @@ static LoopPos *outermost(const Planner *q, const Tensor *t) {
     return l;
 }
 
+static int buffers(const Tensor *t) { return t->kind == TK_PHI && !mem_of(t)->inplace ? 2 : 1; }
+
+/* The most that is alive at once, of what is planned outside of functions; `end` is the last statement number. */
+static int64_t live_max(Planner *q, int end) {
+    int64_t *change = NEWN(q->a, int64_t, end + 2), live = 0, most = 0;
+    for (int i = 0; i < q->all.n; i++) {
+        const Mem *m = q->all.p[i]->plan;
+        if (m->kind != M_STATIC || m->frame) continue;
+        change[m->first] += m->bytes * buffers(q->all.p[i]);
+        change[m->last + 1] -= m->bytes * buffers(q->all.p[i]);
+    }
+    for (int i = 0; i <= end; i++) {
+        live += change[i];
+        if (live > most) most = live;
+    }
+    return most;
+}
+
 static void unshare(Planner *q) {
     for (int i = 0; i < q->all.n; i++) {
         LoopPos *l = outermost(q, q->all.p[i]);
@@ -332,7 +351,7 @@ static int64_t place(Planner *q, const Func *frame) {
         Mem *m = t->plan;
         if (m->kind != M_STATIC || m->frame != frame) continue;
         int64_t bytes = (m->bytes + 64 + 63) / 64 * 64; /* room behind for whole-vector reads */
-        for (int k = 0; k < (t->kind == TK_PHI && !m->inplace ? 2 : 1); k++) {
+        for (int k = 0; k < buffers(t); k++) {
             Piece x = {m, bytes, &m->off[k]};
             vec_push(q->a, &v, x);
         }
@@ -370,8 +389,46 @@ void pass_memory(Program *p) {
     q.cur = NULL;
     uses(&q, p->top);
     for (int i = 0; i < p->nout; i++) use(&q, p->out[i].t, end);
+    q.plan.live_max = live_max(&q, end);
     unshare(&q);
     q.plan.arena = place(&q, NULL);
     for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i]);
     p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
+}
+
+/* ---- constants ------------------------------------------------------------------------------------------------ */
+typedef struct Constants {
+    Cx *c;
+    const Stmt *s; /* the group that is read */
+    Map *seen;     /* tensor id -> read by all, or shared among the units */
+    int units;
+    int64_t all, share;
+} Constants;
+
+static void constant_load(void *user, Expr *e) {
+    Constants *k = user;
+    int64_t bytes = static_bytes(e->t);
+    if (e->t->kind != TK_CONST || map_geti(k->seen, (uint64_t)e->t->id + 1) || bytes < 0) return;
+    map_seti(k->seen, (uint64_t)e->t->id + 1, e->t);
+    bool split = false;
+    for (int i = 0; i < e->n && k->s->op.split; i++) split |= e_uses_axis(e->a[i], k->s->op.split);
+    k->all += bytes;
+    k->share += split ? (bytes + k->units - 1) / k->units : bytes;
+}
+
+static void constants_seq(Constants *k, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        k->s = s;
+        for (int m = 0; s->kind == S_OP && m < s->op.n; m++) e_each_load(k->c, s->op.t[m]->body, constant_load, k);
+        if (s->kind == S_LOOP) constants_seq(k, s->loop.body);
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) constants_seq(k, s->br.arm[m]);
+    }
+}
+
+void memory_constants(Cx *c, const Stmt *loop, int units, int64_t *all, int64_t *share) {
+    Constants k = {.c = c, .seen = map_new(c->a), .units = loop->level == LEVEL_CORE ? 1 : units};
+    constants_seq(&k, loop->loop.body);
+    *all = k.all;
+    *share = k.share;
 }

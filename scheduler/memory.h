@@ -37,6 +37,8 @@ typedef struct MemPlan { /* Program.mem */
 
 /* Requires passes to be done. Sets Program.mem, Func.frame, and Tensor.plan of every tensor with storage. */
 void pass_memory(Program *p);
+/* Bytes of the constants that groups in the loop read, and the most that one of so many units reads of them. */
+void memory_constants(Cx *c, const Stmt *loop, int units, int64_t *all, int64_t *share);
 static inline Mem *mem_of(const Tensor *t) { return t->plan; }
 
 #endif

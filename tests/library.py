@@ -5,7 +5,8 @@
 
 Runs examples/run_model.c, built with nothing of Braid but one header, on libraries with small, medium and
 large weights (the last in a file beside the library, found again where both are moved, and missed
-clearly); measures compiling silero_vad.onnx, a session of it, and loops of a million steps.
+clearly); measures compiling silero_vad.onnx, a session of it, sessions of models with branches and with
+state that grows, and loops of a million steps.
 """
 import argparse
 import importlib.util
@@ -17,6 +18,7 @@ import sys
 import tempfile
 
 import numpy as np
+import onnx
 from onnx import TensorProto as TP, helper, numpy_helper
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -191,6 +193,35 @@ def loops(braid, work):
             check("a loop does not grow: %s sizes (%s)" % (what, target), most[1] - most[0] < LOOP_GROWTH, most)
 
 
+def sessions(braid, work):
+    """What a session takes besides inputs: little more than the weights and what is alive at once; of state that
+    grows no more than twice what it comes to."""
+    for name, size in (("skipnet", ["--width", "32", "--size", "64", "--blocks", "(2,2,6,2)"]), ("attention_grow", [])):
+        code, _, err = command([sys.executable, "-m", "models", name, "--out", work + "/models"] + size,
+                               cwd=os.path.join(HERE, ".."))
+        check("exporting " + name, code == 0, err)
+        folder = os.path.join(work, "models", name)
+        file = folder + "/model.onnx"
+        model = onnx.load(file)
+        feed = [a for i, x in enumerate(model.graph.input)
+                for a in ("-i", "%s=%s/test_data_set_0/input_%d.pb" % (x.name, folder, i))]
+        code, out, err = command([braid, "bench", file, "--json", "--threads", "1"] + feed)
+        check("braid bench of " + name, code == 0, err)
+        took = json.loads(out)["bytes"] if code == 0 else 0
+        code, out, err = command([braid, "explain", file, "--json"])
+        check("braid explain of " + name, code == 0, err)
+        plan = json.loads(out) if code == 0 else {"weights_bytes": 0, "live_bytes": 0}
+        if name == "skipnet":
+            own = sum(numpy_helper.to_array(x).nbytes for x in model.graph.initializer)
+            took += plan["weights_bytes"]
+            limit = 1.2 * (own + plan["live_bytes"])
+        else:
+            out = [numpy_helper.to_array(onnx.load_tensor("%s/test_data_set_0/output_%d.pb" % (folder, i))) for i in range(2)]
+            limit = 2 * sum(x.nbytes for x in out)
+        print("a session of %s takes %.2f MB, at most %.2f MB" % (name, took / MB, limit / MB))
+        check("memory of a session of " + name, 0 < took <= limit, "%d, not %d bytes" % (took, limit))
+
+
 def main():
     global PEAK
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -211,6 +242,7 @@ def main():
         code, _, err = command([o.cc, work + "/peak.c", "-o", PEAK])
         check("peak.c compiles", code == 0, err)
         silero(braid, work)
+        sessions(braid, work)
         loops(braid, work)
         weights(braid, work, run_model)
     finally:
