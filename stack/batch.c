@@ -46,10 +46,9 @@ typedef struct Batch {
     Def *sym; /* by id */
     Def *tensor;
     int nsym, ntensor;
-    Func *f;
-    Seq *old; /* its body */
     int nlist;
     Early early;
+    int *nsym_of, *narg_of; /* by function id: parameters in registers and in memory, as they were */
     Map *gathered;
 } Batch;
 
@@ -72,6 +71,7 @@ static bool tensor_fits(const Func *f, const Tensor *t) {
     return true;
 }
 
+/* f: any function of the group. */
 static bool seq_fits(const Func *f, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
@@ -91,8 +91,8 @@ static bool seq_fits(const Func *f, const Seq *q) {
             if (!seq_fits(f, s->br.arm[0]) || !seq_fits(f, s->br.arm[1])) return false;
             break;
         case S_CALL:
-            if (s->call.nfunc || s->call.f != f) return false;
-            for (int k = 0; k < f->nout; k++)
+            if (s->call.nfunc || s->call.f->start != f->start) return false;
+            for (int k = 0; k < s->call.f->nout; k++)
                 if (!tensor_fits(f, s->call.out[k])) return false;
             break;
         default: return false;
@@ -101,11 +101,11 @@ static bool seq_fits(const Func *f, const Seq *q) {
     return true;
 }
 
-/* The function takes integers and gives tensors of sizes that are the same for all activations. */
+/* The function takes scalars and tensors, and gives tensors, of sizes that are the same for all activations. */
 static bool fits(const Func *f) {
-    if (f->narg || f->nret || !f->nsym || !f->nout) return false;
-    for (int i = 0; i < f->nsym; i++)
-        if (dtype_is_float(f->sym[i]->dtype)) return false;
+    if (f->nret || !f->nout) return false;
+    for (int i = 0; i < f->narg; i++)
+        if (!tensor_fits(f, f->arg[i])) return false;
     for (int i = 0; i < f->nout; i++)
         if (!f->room[i] || !tensor_fits(f, f->out[i])) return false;
     return seq_fits(f, f->body);
@@ -161,20 +161,23 @@ static bool independent(Taint *k, const Stmt *s) {
         for (int i = 0; i < s->br.syms.n; i++) k->sym[s->br.syms.p[i].sym->id] = true;
         return false;
     default:
-        for (int i = 0; i < s->call.f->nsym; i++) free &= !tainted(k, s->call.sym[i]);
+        for (int i = 0; i < k->b->nsym_of[s->call.f->id]; i++) free &= !tainted(k, s->call.sym[i]);
+        for (int i = 0; i < k->b->narg_of[s->call.f->id]; i++) free &= !tainted_tensor(k, s->call.arg[i]);
         for (int i = 0; i < s->call.f->nout; i++) k->tensor[s->call.out[i]->id] = true;
         return free;
     }
 }
 
-/* The most calls in a Seq of which none needs another's result. */
+/* The most calls of one function in a Seq of which none needs another's result. */
 static int siblings(Batch *b, const Seq *q) {
     Taint k = taint_new(b);
+    const Func *f = NULL;
     int n = 0, most = 0;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         bool free = independent(&k, s);
-        n += s->kind == S_CALL && free;
+        if (s->kind == S_CALL && !f) f = s->call.f;
+        n += s->kind == S_CALL && s->call.f == f && free;
         for (int m = 0; s->kind == S_BRANCH && m < 2; m++) {
             int inner = siblings(b, s->br.arm[m]);
             if (inner > most) most = inner;
@@ -419,22 +422,25 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
 /* n calls as one of all their activations, one call's after the other's. */
 static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
     Cx *c = b->c;
-    const Func *f = b->f;
-    int nsym = f->narg; /* parameters are vectors already */
+    Func *f = s[0]->call.f; /* its parameters are over rows already */
+    int nsym = b->nsym_of[f->id];
     Stmt *call = stmt_new(c, S_CALL, s[0]->path);
     Expr *rows = e_muli(c, at->n, n);
-    call->call.f = b->f;
+    call->call.f = f;
     call->call.sym = NEWN(b->a, Expr *, 1);
-    call->call.arg = NEWN(b->a, Tensor *, nsym + 1);
+    call->call.arg = NEWN(b->a, Tensor *, f->narg + 1);
     call->call.out = NEWN(b->a, Tensor *, f->nout + 1);
     call->call.ret = NEWN(b->a, Sym *, 1);
     call->call.sym[0] = rows;
-    for (int i = 0; i < nsym; i++) {
-        Tensor *x = rows_new(b, f->arg[i]->dtype, rows, 0, NULL, NULL, s[0], f->arg[i]->name);
-        Expr *r = e_axis(c, x->axis[0]), *v = NULL;
+    for (int i = 0; i < f->narg; i++) {
+        const Tensor *p = f->arg[i];
+        Tensor *x = rows_new(b, p->dtype, rows, p->rank - 1, p->dim + 1, NULL, s[0], p->name);
+        Expr *r = e_axis(c, x->axis[0]), *v = NULL, *idx[MAX_RANK];
+        for (int d = 1; d < p->rank; d++) idx[d - 1] = e_axis(c, x->axis[d]);
         for (int k = n - 1; k >= 0; k--) {
             Expr *first = e_muli(c, at->n, k);
-            Expr *mine = lift_at(b, at, e_sub(c, r, first), s[k], s[k]->call.sym[i]);
+            Expr *arg = i < nsym ? s[k]->call.sym[i] : e_load(c, s[k]->call.arg[i - nsym], idx);
+            Expr *mine = lift_at(b, at, e_sub(c, r, first), s[k], arg);
             v = v ? e_sel(c, e_lt(c, r, e_muli(c, at->n, k + 1)), mine, v) : mine;
         }
         compute(b, x, v, s[0]->path);
@@ -482,6 +488,7 @@ static void run(Batch *b, const Seq *q, List *at) {
         for (int j = i; j < q->s.n; j++) {
             Stmt *s = q->s.p[j];
             if (done[j] || !independent(&k, s)) continue;
+            if (s->kind == S_CALL && s->call.f != q->s.p[i]->call.f) continue;
             done[j] = true;
             if (s->kind == S_CALL) call[n++] = s;
             else run_stmt(b, s, at);
@@ -491,29 +498,33 @@ static void run(Batch *b, const Seq *q, List *at) {
 }
 
 /* ---- functions ------------------------------------------------------------------------------------------------------------ */
-static void make_params(Batch *b, List *all) {
-    Func *f = b->f;
+static void make_params(Batch *b, Func *f, List *all) {
     Sym *rows = sym_new(b->c, DT_I64, "rows", 1);
     rows->hi = ROWS_MAX;
     rows->scope = b->seq;
     *all = (List){.n = e_sym(b->c, rows)};
-    f->arg = NEWN(b->a, Tensor *, f->nsym + 1);
-    for (int i = 0; i < f->nsym; i++) {
-        Tensor *x = f->arg[i] = tensor_new(b->c, TK_PARAM, f->sym[i]->dtype, 1, &all->n);
+    Tensor **old = f->arg;
+    f->arg = NEWN(b->a, Tensor *, f->nsym + f->narg + 1);
+    for (int i = 0; i < f->nsym + f->narg; i++) {
+        const Tensor *t = i < f->nsym ? NULL : old[i - f->nsym];
+        Expr *dim[MAX_RANK] = {all->n};
+        for (int d = 0; t && d < t->rank; d++) dim[d + 1] = t->dim[d];
+        Tensor *x = f->arg[i] = tensor_new(b->c, TK_PARAM, t ? t->dtype : f->sym[i]->dtype, t ? t->rank + 1 : 1, dim);
         x->seq = b->seq;
-        x->name = f->sym[i]->name;
-        b->sym[f->sym[i]->id] = (Def){all, x, NULL, NULL};
+        x->name = t ? t->name : f->sym[i]->name;
+        if (t) b->tensor[t->id] = (Def){all, x, NULL, NULL};
+        else b->sym[f->sym[i]->id] = (Def){all, x, NULL, NULL};
     }
-    f->narg = f->nsym;
+    f->narg += f->nsym;
     f->nsym = 1;
     f->sym = NEWN(b->a, Sym *, 1);
     f->sym[0] = f->rows = rows;
 }
 
 /* The call from outside: of one row. What it gave are copies of that row's results. */
-static void start_one(Batch *b, Seq *q, int *at, Stmt *s, Sym **old) {
+static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
     Cx *c = b->c;
-    const Func *f = b->f;
+    const Func *f = s->call.f;
     Seq *body = b->seq, made = *q;
     /* Around the call there are new statements, in front and behind. */
     made.s.n = 0;
@@ -521,13 +532,18 @@ static void start_one(Batch *b, Seq *q, int *at, Stmt *s, Sym **old) {
     made.s.cap = 0;
     b->seq = &made;
     Expr **value = s->call.sym;
+    Tensor **arg = s->call.arg;
+    int nsym = b->nsym_of[f->id];
     s->call.sym = NEWN(b->a, Expr *, 1);
     s->call.sym[0] = e_int(c, 1);
     s->call.arg = NEWN(b->a, Tensor *, f->narg + 1);
     for (int i = 0; i < f->narg; i++) {
-        Tensor *x = s->call.arg[i] = rows_new(b, f->arg[i]->dtype, e_int(c, 1), 0, NULL, NULL, s, old[i]->name);
+        const Tensor *p = f->arg[i];
+        Tensor *x = s->call.arg[i] = rows_new(b, p->dtype, e_int(c, 1), p->rank - 1, p->dim + 1, NULL, s, p->name);
+        Expr *idx[MAX_RANK];
+        for (int d = 1; d < p->rank; d++) idx[d - 1] = e_axis(c, x->axis[d]);
         x->seq = q;
-        compute(b, x, value[i], s->path);
+        compute(b, x, i < nsym ? value[i] : e_load(c, arg[i - nsym], idx), s->path);
     }
     int front = made.s.n;
     for (int i = 0; i < f->nout; i++) {
@@ -557,21 +573,11 @@ static void start_one(Batch *b, Seq *q, int *at, Stmt *s, Sym **old) {
     q->s = whole.s;
 }
 
-static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
-    Func *f = b->f = s->call.f;
-    Sym **old = f->sym;
-    List *all = NEW(b->a, List);
-    b->old = f->body;
-    b->seq = seq_new(b->c, q, s, true);
-    b->sym = NEWN(b->a, Def, b->nsym + 1);
-    b->tensor = NEWN(b->a, Def, b->ntensor + 1);
-    b->gathered = map_new(b->a);
-    make_params(b, all);
-    run(b, b->old, all);
+/* The results of f's body, as tensors of their own. */
+static void make_results(Batch *b, Func *f, List *all, const Stmt *s) {
     for (int i = 0; i < f->nout; i++) {
         Tensor *t = f->out[i], *x;
         const Def *d = def_of(b, t);
-        int ret = i + 1;
         if (d && d->t->kind == TK_TE && d->list == all && !d->from && !d->t->owned) x = d->t;
         else {
             x = rows_new(b, t->dtype, all->n, t->rank, t->dim, NULL, s, t->name);
@@ -580,11 +586,30 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
             compute(b, x, lift_at(b, all, e_axis(b->c, x->axis[0]), s, e_load(b->c, t, idx)), s->path);
         }
         x->owned = true;
-        x->ret = ret;
+        x->ret = i + 1;
         f->out[i] = x;
     }
-    f->body = b->seq;
-    start_one(b, q, at, s, old);
+}
+
+static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
+    int n = s->call.nfunc;
+    List *all = NEWN(b->a, List, n);
+    Seq **body = NEWN(b->a, Seq *, n);
+    b->sym = NEWN(b->a, Def, b->nsym + 1);
+    b->tensor = NEWN(b->a, Def, b->ntensor + 1);
+    b->gathered = map_new(b->a);
+    for (int i = 0; i < n; i++) { /* callers need to know them all */
+        body[i] = b->seq = seq_new(b->c, q, s, true);
+        make_params(b, s->call.func[i], &all[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        Func *f = s->call.func[i];
+        b->seq = body[i];
+        run(b, f->body, &all[i]);
+        make_results(b, f, &all[i], s);
+        f->body = body[i];
+    }
+    start_one(b, q, at, s);
 }
 
 /* Whether to: what the rows of a level share is read once instead of once for each. How many rows a level has is
@@ -605,14 +630,25 @@ static void walk(Batch *b, Seq *q) {
         for (int k = 0; k < s->call.nfunc; k++) walk(b, s->call.func[k]->body);
         b->nsym = b->c->next_sym;
         b->ntensor = b->c->next_tensor;
-        if (s->call.nfunc > 1 || !fits(s->call.f)) continue;
-        int rows = siblings(b, s->call.f->body);
-        if (rows > 1 && worth(b, s, rows)) batch(b, q, &i, s);
+        bool ok = true;
+        int rows = 0;
+        for (int k = 0; k < s->call.nfunc; k++) {
+            b->nsym_of[s->call.func[k]->id] = s->call.func[k]->nsym;
+            b->narg_of[s->call.func[k]->id] = s->call.func[k]->narg;
+        }
+        for (int k = 0; k < s->call.nfunc && ok; k++) {
+            ok = fits(s->call.func[k]);
+            int m = ok ? siblings(b, s->call.func[k]->body) : 0;
+            if (m > rows) rows = m;
+        }
+        if (ok && rows > 1 && worth(b, s, rows)) batch(b, q, &i, s);
     }
 }
 
 void pass_batch(Program *p) {
     Batch b = {.p = p, .c = p->cx, .a = p->cx->a};
+    b.nsym_of = NEWN(b.a, int, p->nfunc + 1);
+    b.narg_of = NEWN(b.a, int, p->nfunc + 1);
     if (p->nfunc) walk(&b, p->top);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;

@@ -169,6 +169,41 @@ def wide(r):
 
 
 @case
+def state_goes_down(r):
+    """A tensor made on the way down, of the same size everywhere; the two functions that take turns call
+    themselves for one child each."""
+    g, t = Graph("down"), tree(r, 61)
+    x = g.input("x", F("n", 12))
+    *names, root = structure(g)
+    w = f32(r.standard_normal((12, 12)) / 4)
+
+    def cell(name, other, op):
+        def body(g, n, s, x, left, right, leaf):
+            s = getattr(g, op)(g.Add(g.MatMul(s, g.const(w)), at(g, x, n)))
+
+            def inner(g):
+                a = g.invoke(other, g.Gather(left, n), s, x, left, right, leaf)
+                b = g.invoke(name, g.Gather(right, n), s, x, left, right, leaf)
+                c = g.invoke(other, g.Gather(left, n), g.Neg(s), x, left, right, leaf)
+                return [g.Sub(g.Add(a, c), b)]
+            return g.branch(g.Gather(leaf, n), lambda g: [g.Identity(s)], inner)
+        return body
+    params = ["n", "s", "x", "left", "right", "leaf"]
+    g.function("f", params, cell("f", "h", "Tanh"))
+    g.function("h", params, cell("h", "f", "Sin"))
+    g.output(g.Identity(g.invoke("f", root, g.const(np.ones((1, 12), np.float32)), x, *names), out="y"), F(1, 12))
+    v = f32(r.standard_normal((61, 12)))
+
+    def ref(n, s, k):
+        s = (np.tanh, np.sin)[k](s @ w + v[n])
+        if t["leaf"][n]:
+            return s
+        i, j = t["left"][n], t["right"][n]
+        return ref(i, s, 1 - k) + ref(i, -s, 1 - k) - ref(j, s, k)
+    return g, {"x": v, **t}, [ref(int(t["root"]), np.ones((1, 12), np.float32), 0)]
+
+
+@case
 def shared_children(r):
     """Three calls, one of which needs another's results; nodes with several parents; a result that is an argument's
     part; an If inside an arm."""
