@@ -9,40 +9,12 @@
  * packed operand fits the first-level cache; positions. A sum whose reduction is one block goes from a small
  * tile straight into the epilogue, the members' own expressions; with several blocks the sums of all
  * positions of the block are kept in between. */
-#include "codegen/emit.h"
+#include "codegen/conv.h"
 #include <stdlib.h>
 
-#define MAX_SUMS 4
-#define MAX_REDUCE 6
 #define NEAR_BYTES (40 << 10)  /* of the packed operand, next to the positions' own, in the first-level cache */
 #define FAR_BYTES (512 << 10)  /* of the positions' operand in the second-level cache */
 #define KEPT_BYTES (64 << 10)  /* of sums between two blocks of a reduction */
-
-typedef struct Sum {
-    Expr *reduce;
-    Expr *vec, *sca;           /* loads */
-    Expr *vec_flat, *sca_flat;
-    int n;                     /* reduction axes, outermost first: */
-    Axis *axis[MAX_REDUCE];
-    int64_t extent[MAX_REDUCE], stride[MAX_REDUCE]; /* stride: of the packed operand in the model's order */
-    int64_t v_stride, base, length; /* length: of the whole reduction */
-    int cut;                   /* this axis goes in chunks, those before it one by one, those behind it whole */
-    int64_t chunk;
-    const char *weights;       /* parameter with the packed operand */
-} Sum;
-
-typedef struct Conv {
-    Group *g;
-    int n;
-    Sum s[MAX_SUMS];
-    Axis *v, *m, *b;           /* b: may be NULL */
-    int64_t nlane;             /* extent of v */
-    int nv, vt, rows;          /* vectors and lanes of a tile; most positions of a micro-kernel */
-    bool kept;                 /* sums are kept between blocks of the reduction */
-    int64_t block;             /* positions of a block, at most */
-    int64_t m_block;           /* of them along m */
-    int64_t even;              /* > 0: every run along m has this many positions */
-} Conv;
 
 /* ---- finding ------------------------------------------------------------------------------------------- */
 static bool affine_in(Cx *c, Expr *flat, const Group *g, const Expr *reduce) {
@@ -55,7 +27,7 @@ static bool affine_in(Cx *c, Expr *flat, const Group *g, const Expr *reduce) {
     return !(rest->flags & EF_AXIS);
 }
 
-static Expr *coef_of(Cx *c, Expr *flat, Axis *x) {
+Expr *conv_coef(Cx *c, Expr *flat, Axis *x) {
     Expr *coef, *rest;
     return e_affine(c, flat, x, &coef, &rest) ? coef : NULL;
 }
@@ -88,7 +60,7 @@ static bool read_packed(Conv *k, Sum *s, Expr *load) {
 static bool read_sum(Conv *k, Sum *s, Expr *e) {
     Cx *c = k->g->em->c;
     *s = (Sum){.reduce = e, .n = e->naxis};
-    if (e->kind != R_SUM || e->dtype != DT_F32 || e->naxis > MAX_REDUCE) return false;
+    if (e->kind != R_SUM || e->dtype != DT_F32 || e->naxis > CONV_REDUCE) return false;
     const Expr *p = e->a[0];
     if (p->op != E_MUL || p->a[0]->op != E_LOAD || p->a[1]->op != E_LOAD) return false;
     for (int i = 0; i < 2; i++)
@@ -110,7 +82,7 @@ static bool read_sum(Conv *k, Sum *s, Expr *e) {
         s->vec_flat = flat_of(c, s->vec);
         s->sca_flat = flat_of(c, s->sca);
         s->v_stride = 0;
-        if (read_packed(k, s, s->vec) && e_is_ival(coef_of(c, s->sca_flat, k->v), 0)) return true;
+        if (read_packed(k, s, s->vec) && e_is_ival(conv_coef(c, s->sca_flat, k->v), 0)) return true;
     }
     return false;
 }
@@ -120,7 +92,7 @@ static bool find(Conv *k, Map *seen, Expr *e) {
     if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return true;
     map_seti(seen, (uint64_t)e->id + 1, e);
     if (e->op == E_REDUCE) {
-        if (k->n == MAX_SUMS || !read_sum(k, &k->s[k->n], e)) return false;
+        if (k->n == CONV_SUMS || !read_sum(k, &k->s[k->n], e)) return false;
         for (int i = 0; i < k->g->n; i++)
             if (k->s[k->n].sca->t == k->g->t[i]) return false;
         k->n++;
@@ -132,7 +104,7 @@ static bool find(Conv *k, Map *seen, Expr *e) {
     return true;
 }
 
-static bool recognize(Conv *k) {
+bool conv_recognize(Conv *k) {
     Group *g = k->g;
     if (g->naxis < 2 || g->n > 4) return false;
     k->v = g->axis[g->naxis - 1];
@@ -154,7 +126,7 @@ static bool is_plain(const Conv *k) {
 /* ---- shape ------------------------------------------------------------------------------------------------- */
 static int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static void choose_shape(Conv *k) {
+void conv_tile(Conv *k) {
     Group *g = k->g;
     int vec = g->em->vec, sums = vec >= 16 ? 24 : 12;
     k->m = g->axis[g->naxis - 2];
@@ -163,7 +135,10 @@ static void choose_shape(Conv *k) {
     k->nv = (int)cdiv(nvec, cdiv(nvec, most));
     k->vt = k->nv * vec;
     k->rows = sums / k->nv;
-    /* Blocks of the reduction. */
+}
+
+static void choose_blocks(Conv *k) {
+    Group *g = k->g;
     int64_t near = NEAR_BYTES / (k->vt * 4), far = 1;
     for (int i = 0; i < k->n; i++) {
         Sum *s = &k->s[i];
@@ -193,12 +168,12 @@ static void choose_shape(Conv *k) {
 
 /* ---- packing: [vector][reduction axes, outermost first][lane] --------------------------------------------------- */
 /* Vectors, with enough behind for a tile to start at any of them. */
-static int64_t pack_vectors(const Conv *k) { return cdiv(k->nlane, k->g->em->vec) + k->nv - 1; }
+int64_t conv_vectors(const Conv *k) { return cdiv(k->nlane, k->g->em->vec) + k->nv - 1; }
 
 static const char *pack(Conv *k, const Sum *s) {
     Emit *em = k->g->em;
     int vec = em->vec;
-    int64_t vectors = pack_vectors(k), total = vectors * s->length;
+    int64_t vectors = conv_vectors(k), total = vectors * s->length;
     const Const *src = s->vec->t->data;
     Sb key = {.a = em->a};
     sb_printf(&key, "conv %p %lld %lld %lld %d %lld", (const void *)src->data, (long long)s->base, (long long)s->v_stride,
@@ -210,7 +185,7 @@ static const char *pack(Conv *k, const Sum *s) {
         if (!data) err(em->c->d, ST_MEMORY, NULL, "out of memory for packing weights");
         float *to = data;
         for (int64_t x = 0; x < vectors; x++) {
-            int64_t idx[MAX_REDUCE] = {0};
+            int64_t idx[CONV_REDUCE] = {0};
             for (int64_t i = 0; i < s->length; i++) {
                 int64_t at = s->base;
                 for (int d = 0; d < s->n; d++) at += idx[d] * s->stride[d];
@@ -228,6 +203,17 @@ static const char *pack(Conv *k, const Sum *s) {
     }
     sb_free(&key);
     return name;
+}
+
+const char *conv_weights(Conv *k, const char *data) {
+    /* The weights are an argument, so that equal layers share the function. */
+    Emit *em = k->g->em;
+    Tensor *w = tensor_new(em->c, TK_CONST, DT_F32, 0, NULL);
+    Const *name = NEW(em->a, Const);
+    *name = (Const){.dtype = DT_F32, .count = 1, .data = data};
+    w->data = name;
+    map_seti(em->const_name, (uint64_t)(uintptr_t)data, (void *)(uintptr_t)data);
+    return k->g->f.tensor(&k->g->f, w);
 }
 
 /* ---- micro-kernels ------------------------------------------------------------------------------------------ */
@@ -249,29 +235,21 @@ static const char *value(Micro *u, Expr *e, bool literal) {
     return s;
 }
 
-/* Emits the call of the micro-kernel for `rows` positions: at `out` there are the sums, at `in` the packed
- * operand's part. v, m and the reduction axes up to s->cut are bound. */
-static void call_micro(Conv *k, Sum *s, int rows, const char *out, const char *in) {
+void conv_micro(Conv *k, int rows, const char *out, const char *in, const Walk *w) {
     Group *g = k->g;
     Emit *em = g->em;
-    Cx *c = em->c;
-    int nv = k->nv, vec = em->vec, levels = s->n - s->cut;
+    int nv = k->nv, vec = em->vec;
     bool literal = rows > 6;
     Micro u = {.k = k, .params = {.a = em->a}, .args = {.a = em->a}, .body = {.a = em->a}};
     Sb *b = &u.body;
-    Expr *at = s->sca_flat, *zero[MAX_REDUCE];
-    for (int i = 0; i < levels; i++) zero[i] = e_int(c, 0);
-    if (!k->kept) at = e_subst(c, at, s->n, s->axis, zero, NULL, NULL);
-    else at = e_subst(c, at, levels - 1, s->axis + s->cut + 1, zero, NULL, NULL);
     sb_puts(&u.params, "float *restrict g, const float *restrict b, const float *restrict a, int64_t bs");
-    sb_printf(&u.args, "%s, %s, %s + (%s), %lld", out, in, g->f.tensor(&g->f, s->sca->t), fn_expr(&g->f, at),
-              (long long)(s->length * vec));
-    const char *row = rows > 1 ? value(&u, coef_of(c, s->sca_flat, k->m), literal) : "0";
+    sb_printf(&u.args, "%s, %s, %s, %lld", out, in, w->at, (long long)w->stream);
+    const char *row = rows > 1 ? value(&u, w->row, literal) : "0";
     sb_printf(b, "    %s\n    bk_vf", em->target->contract);
     for (int m = 0; m < rows; m++)
         for (int v = 0; v < nv; v++) sb_printf(b, "%s c%d_%d = {0}", m + v ? "," : "", m, v);
     sb_puts(b, ";\n");
-    if (k->kept) {
+    if (w->partial) {
         sb_puts(&u.params, ", int more");
         sb_puts(&u.args, ", more");
         sb_puts(b, "    if (more) {\n");
@@ -280,19 +258,18 @@ static void call_micro(Conv *k, Sum *s, int rows, const char *out, const char *i
         sb_puts(b, "    }\n");
     }
     const char *off = "";
-    for (int i = 0; i < levels; i++) {
-        int x = s->cut + i;
+    for (int i = 0; i < w->levels; i++) {
         const char *n;
-        if (i == 0 && k->kept) {
+        if (i == 0 && w->partial) {
             sb_puts(&u.params, ", int64_t count");
             sb_puts(&u.args, ", count");
             n = "count";
-        } else n = value(&u, s->axis[x]->extent, literal);
+        } else n = value(&u, w->count[i], literal);
         sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", 4 + 4 * i, "", i, i, n, i);
-        Expr *coef = coef_of(c, s->sca_flat, s->axis[x]);
-        if (!e_is_ival(coef, 0)) off = arena_printf(em->a, "%s + r%d * %s", off, i, value(&u, coef, literal));
+        if (!e_is_ival(w->stride[i], 0))
+            off = arena_printf(em->a, "%s + r%d * %s", off, i, value(&u, w->stride[i], literal));
     }
-    int pad = 4 + 4 * levels;
+    int pad = 4 + 4 * w->levels;
     for (int v = 0; v < nv; v++) sb_printf(b, "%*sconst bk_vf w%d = bk_loadv(b + %d * bs);\n", pad, "", v, v);
     sb_printf(b, "%*sb += %d;\n", pad, "", vec);
     for (int m = 0; m < rows; m++) {
@@ -301,7 +278,7 @@ static void call_micro(Conv *k, Sum *s, int rows, const char *out, const char *i
         sb_puts(b, "];\n");
         for (int v = 0; v < nv; v++) sb_printf(b, "%*sc%d_%d += w%d * x%d;\n", pad, "", m, v, v, m);
     }
-    for (int i = levels - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
+    for (int i = w->levels - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
     for (int m = 0; m < rows; m++)
         for (int v = 0; v < nv; v++) sb_printf(b, "    bk_storev(g + %d, c%d_%d);\n", m * k->vt + v * vec, m, v);
     const char *name = emit_function(em, "conv", em->target->kernel, u.params.p, u.body.p);
@@ -309,6 +286,24 @@ static void call_micro(Conv *k, Sum *s, int rows, const char *out, const char *i
     sb_free(&u.params);
     sb_free(&u.args);
     sb_free(&u.body);
+}
+
+/* The walk of a sum's own micro-kernel. v, m and the reduction axes up to s->cut are bound. */
+static Walk walk_of(Conv *k, const Sum *s) {
+    Group *g = k->g;
+    Cx *c = g->em->c;
+    Walk w = {.levels = s->n - s->cut, .partial = k->kept, .row = conv_coef(c, s->sca_flat, k->m),
+              .stream = s->length * g->em->vec};
+    Expr *zero[CONV_REDUCE];
+    for (int i = 0; i < w.levels; i++) {
+        zero[i] = e_int(c, 0);
+        w.count[i] = s->axis[s->cut + i]->extent;
+        w.stride[i] = conv_coef(c, s->sca_flat, s->axis[s->cut + i]);
+    }
+    int whole = k->kept ? 1 : 0; /* the chunk's axis is bound */
+    Expr *at = e_subst(c, s->sca_flat, w.levels - whole, s->axis + s->cut + whole, zero, NULL, NULL);
+    w.at = arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, s->sca->t), fn_expr(&g->f, at));
+    return w;
 }
 
 /* ---- the group's function ------------------------------------------------------------------------------------- */
@@ -320,7 +315,7 @@ static const char *sum_text(Group *g, Expr *e) {
 }
 
 /* The members of `rows` positions from pos on, whose sums lie at s0, s1, …. */
-static void epilogue(Conv *k) {
+void conv_epilogue(Conv *k) {
     Group *g = k->g;
     Fn *f = &g->f;
     Cx *c = g->em->c;
@@ -352,11 +347,50 @@ static void epilogue(Conv *k) {
     fn_line(f, "}");
 }
 
-static void kernels(Conv *k, int from, int to, int rows) {
-    for (int i = from; i < to; i++) {
-        Sum *s = &k->s[i];
-        if (!k->kept) call_micro(k, s, rows, arena_printf(k->g->em->a, "g%d", i), arena_printf(k->g->em->a, "w%d", i));
-        else call_micro(k, s, rows, arena_printf(k->g->em->a, "g%d + at", i), "part");
+int conv_sizes(const Conv *k, int64_t even, int *sizes) {
+    int64_t tiles = even ? cdiv(even, k->rows) : 0;
+    int n = 0;
+    sizes[n++] = tiles ? (int)cdiv(even, tiles) : k->rows;
+    if (tiles ? even % tiles : k->rows > 1) sizes[n++] = sizes[0] - 1;
+    for (int r = 16; r >= 1 && !tiles; r /= 2)
+        if (r < k->rows - 1) sizes[n++] = r;
+    return n;
+}
+
+/* Runs are cut into tiles of two neighbouring sizes, the larger ones first; short rests by halves. */
+void conv_run(Conv *k, int64_t even, const char *lo, const char *hi, void (*tile)(Conv *, int, void *), void *user) {
+    Fn *f = &k->g->f;
+    int sizes[8], n = conv_sizes(k, even, sizes);
+    if (n > 1) fn_line(f, "int64_t left = (%s - %s + %d) / %d;", hi, lo, sizes[0] - 1, sizes[0]);
+    fn_line(f, "for (int64_t pos = %s, rows; pos < %s; pos += rows%s) {", lo, hi, n > 1 ? ", left--" : "");
+    fn_open(f);
+    int mark = f->bound.n;
+    if (n == 1) fn_line(f, "rows = %d;", sizes[0]);
+    for (int i = 0; i < n; i++) {
+        if (n > 1) {
+            if (i == 0) fn_line(f, "if (%s - pos > left * %d && %s - pos >= %d) {", hi, sizes[1], hi, sizes[0]);
+            else if (i == n - 1) fn_line(f, "} else {");
+            else fn_line(f, "} else if (%s - pos >= %d) {", hi, sizes[i]);
+            f->indent++;
+            fn_line(f, "rows = %d;", sizes[i]);
+        }
+        if (tile) tile(k, sizes[i], user);
+        f->bound.n = mark;
+        if (n > 1) f->indent--;
+    }
+    if (n > 1) fn_line(f, "}");
+}
+
+static void kernels(Conv *k, int rows, void *user) {
+    const int *range = user;
+    Group *g = k->g;
+    Fn *f = &g->f;
+    fn_bind(f, e_axis(g->em->c, k->m), "pos");
+    fn_bind(f, e_axis(g->em->c, k->v), "v0");
+    for (int i = range[0]; i < range[1]; i++) {
+        Walk w = walk_of(k, &k->s[i]);
+        if (!k->kept) conv_micro(k, rows, arena_printf(g->em->a, "g%d", i), arena_printf(g->em->a, "w%d", i), &w);
+        else conv_micro(k, rows, arena_printf(g->em->a, "g%d + at", i), "part", &w);
     }
 }
 
@@ -373,45 +407,17 @@ static void positions(Conv *k, int from, int to, bool last) {
         fn_open(f);
         fn_bind(f, e_axis(c, k->b), "ib");
     }
-    /* Runs along m are cut into tiles of two neighbouring sizes, the larger ones first; short rests by halves. */
-    int64_t tiles = k->even ? cdiv(k->even, k->rows) : 0;
-    int sizes[8], n = 0;
-    sizes[n++] = tiles ? (int)cdiv(k->even, tiles) : k->rows;
-    if (tiles ? k->even % tiles : k->rows > 1) sizes[n++] = sizes[0] - 1;
-    for (int r = 16; r >= 1 && !tiles; r /= 2)
-        if (r < k->rows - 1) sizes[n++] = r;
-    if (n > 1) fn_line(f, "int64_t left = (me - mb + %d) / %d;", sizes[0] - 1, sizes[0]);
-    fn_line(f, "for (int64_t pos = mb, rows; pos < me; pos += rows%s) {", n > 1 ? ", left--" : "");
-    fn_open(f);
-    fn_bind(f, e_axis(c, k->m), "pos");
-    fn_bind(f, e_axis(c, k->v), "v0");
-    if (k->kept && !last) {
+    int range[2] = {from, to};
+    conv_run(k, k->even, "mb", "me", to > from ? kernels : NULL, range);
+    if (!last) {
         fn_line(f, "for (int64_t z = 0; z < share; z++, next += %d)", g->em->vec);
         fn_line(f, "    for (int64_t v = 0; v < %d; v++) __builtin_prefetch(next + v * %lld, 0, 2);", k->nv,
                 (long long)(k->s[from].length * g->em->vec));
     }
-    int inside = f->bound.n;
-    if (n == 1) fn_line(f, "rows = %d;", sizes[0]);
-    for (int i = 0; i < n; i++) {
-        if (n > 1) {
-            if (i == 0) fn_line(f, "if (me - pos > left * %d && me - pos >= %d) {", sizes[1], sizes[0]);
-            else if (i == n - 1) fn_line(f, "} else {");
-            else fn_line(f, "} else if (me - pos >= %d) {", sizes[i]);
-            f->indent++;
-            fn_line(f, "rows = %d;", sizes[i]);
-        }
-        if (to > from) kernels(k, from, to, sizes[i]);
-        f->bound.n = inside;
-        if (n > 1) f->indent--;
-    }
-    if (n > 1) fn_line(f, "}");
-    f->bound.n = inside;
     if (last) {
-        f->bound.n = mark;
-        if (k->b) fn_bind(f, e_axis(c, k->b), "ib");
         for (int i = 0; i < k->n; i++)
             fn_line(f, "const float *const s%d = g%d%s;", i, i, k->kept ? " + at" : "");
-        epilogue(k);
+        conv_epilogue(k);
     }
     if (k->kept) fn_line(f, "at += rows * %d;", k->vt);
     while (f->indent > indent) {
@@ -475,10 +481,11 @@ bool group_conv(Group *g) {
     Emit *em = g->em;
     Fn *f = &g->f;
     Conv k = {.g = g};
-    if (!recognize(&k) || is_plain(&k)) return false;
+    if (!conv_recognize(&k) || is_plain(&k)) return false;
     group_collapse(g);
-    if (!recognize(&k)) return false;
-    choose_shape(&k);
+    if (!conv_recognize(&k)) return false;
+    conv_tile(&k);
+    choose_blocks(&k);
     g->reduce = sum_text;
     g->user = &k;
     for (int i = 0; i < g->n; i++) {
@@ -490,13 +497,7 @@ bool group_conv(Group *g) {
     for (int i = 0; i < g->naxis - (k.b ? 3 : 2); i++) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
     for (int i = 0; i < k.n; i++) {
         Sum *s = &k.s[i];
-        /* The weights are an argument, so that equal layers share this function. */
-        Tensor *w = tensor_new(em->c, TK_CONST, DT_F32, 0, NULL);
-        Const *data = NEW(em->a, Const);
-        *data = (Const){.dtype = DT_F32, .count = 1, .data = pack(&k, s)};
-        w->data = data;
-        map_seti(em->const_name, (uint64_t)(uintptr_t)data->data, (void *)(uintptr_t)data->data);
-        s->weights = f->tensor(f, w);
+        s->weights = conv_weights(&k, pack(&k, s));
         fn_line(f, "float g%d[%lld] __attribute__((aligned(64)));", i,
                 (long long)((k.kept ? k.block : k.rows) * k.vt));
     }

@@ -79,7 +79,7 @@ const char *fn_store(Fn *f, DType t, const char *value); /* value as it is store
 Expr *flat_of(Cx *c, const Expr *load);
 Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx);
 
-/* ---- groups (emit_group.c, contract.c, conv.c, lanes.c) ------------------------------------------------------------- */
+/* ---- groups (emit_group.c, contract.c, conv.c, winograd.c, lanes.c) ------------------------------------------------------------- */
 /* A group while its function is written. */
 typedef struct Group {
     Emit *em;
@@ -112,6 +112,8 @@ void group_collapse(Group *g);
 /* Emits g as blocked sums of products with packed constants when all of its reductions are such, over two or
  * more axes; false: nothing was emitted (conv.c). */
 bool group_conv(Group *g);
+/* The same for sums over windows of 3 x 3 neighbours, with fewer products (winograd.c). */
+bool group_winograd(Group *g);
 /* Emits g with the loops of its reductions around that of its last axis when all that they load lies
  * together along it; false: nothing was emitted (lanes.c). Requires group_collapse. */
 bool group_lanes(Group *g);

@@ -241,7 +241,7 @@ void emit_group(Emit *em, Fn *kernel, Stmt *s) {
     }
     g.split = s->op.split;
     if (g.split) g.grain = e_int(c, s->op.grain);
-    if (!group_conv(&g) && !group_contraction(&g)) {
+    if (!group_winograd(&g) && !group_conv(&g) && !group_contraction(&g)) {
         group_collapse(&g);
         if (!group_lanes(&g)) loops(&g);
     }
