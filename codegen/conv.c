@@ -12,7 +12,7 @@
 #include "codegen/conv.h"
 #include <stdlib.h>
 
-#define NEAR_BYTES (40 << 10)  /* of the packed operand, next to the positions' own, in the first-level cache */
+#define NEAR_BYTES (34 << 10)  /* of the packed operand, next to the positions' own, in the first-level cache */
 #define FAR_BYTES (512 << 10)  /* of the positions' operand in the second-level cache */
 #define KEPT_BYTES (64 << 10)  /* of sums between two blocks of a reduction */
 
