@@ -381,6 +381,12 @@ void conv_run(Conv *k, int64_t even, const char *lo, const char *hi, void (*tile
     if (n > 1) fn_line(f, "}");
 }
 
+void conv_fetch(Conv *k, int64_t stream) {
+    Fn *f = &k->g->f;
+    fn_line(f, "for (int64_t z = 0; z < share; z++, next += %d)", k->g->em->vec);
+    fn_line(f, "    for (int64_t v = 0; v < %d; v++) __builtin_prefetch(next + v * %lld, 0, 2);", k->nv, (long long)stream);
+}
+
 static void kernels(Conv *k, int rows, void *user) {
     const int *range = user;
     Group *g = k->g;
@@ -409,11 +415,7 @@ static void positions(Conv *k, int from, int to, bool last) {
     }
     int range[2] = {from, to};
     conv_run(k, k->even, "mb", "me", to > from ? kernels : NULL, range);
-    if (!last) {
-        fn_line(f, "for (int64_t z = 0; z < share; z++, next += %d)", g->em->vec);
-        fn_line(f, "    for (int64_t v = 0; v < %d; v++) __builtin_prefetch(next + v * %lld, 0, 2);", k->nv,
-                (long long)(k->s[from].length * g->em->vec));
-    }
+    if (!last) conv_fetch(k, k->s[from].length * g->em->vec);
     if (last) {
         for (int i = 0; i < k->n; i++)
             fn_line(f, "const float *const s%d = g%d%s;", i, i, k->kept ? " + at" : "");

@@ -64,6 +64,8 @@ int conv_sizes(const Conv *k, int64_t even, int *sizes);
  * the size; `tile` emits what is done for a size, or is NULL. The caller closes the loop. */
 void conv_run(Conv *k, int64_t even, const char *lo, const char *hi, void (*tile)(Conv *k, int rows, void *user),
               void *user);
+/* In such a loop: fetches `share` more vectors of each stream of the packed operand from `next` on. */
+void conv_fetch(Conv *k, int64_t stream);
 /* The members of `rows` positions from m = pos on; sum i of lane l is s<i>[row * vt + l]. */
 void conv_epilogue(Conv *k);
 

@@ -76,6 +76,9 @@ class Model:
         out = [(n + p + q - (a - 1) * c - 1) // b + 1 for n, p, q, a, b, c in zip(size, lo, hi, k, s, d)]
         return y, [shape[0], cout] + out
 
+    def sizes(self, weight):
+        return next(w.dims[0] for w in self.weights if w.name == weight)
+
     def between(self, y, shape):
         if self.r.random() < 0.5:
             c = shape[1]
@@ -93,13 +96,21 @@ class Model:
         rank = self.pick(1, 2, 2, 2, 3)
         size = [self.pick(1, 5, 7, 9, 16, 33) if rank < 3 else self.pick(1, 3, 5, 7) for _ in range(rank)]
         shape = [self.pick(1, 1, 2, 3), self.pick(1, 3, 8, 17, 32)] + size
+        wide = self.r.random() < 0.15
+        if wide: # windows of 3 x 3 over many channels are computed in another way
+            rank, shape = 2, [self.pick(1, 2), self.pick(96, 128), self.pick(13, 16, 17), self.pick(14, 15)]
         x = self.name("x")
         known = self.r.random() < 0.8
         dims = shape if known else [f"{x}_{i}" if i != 1 else n for i, n in enumerate(shape)]
         self.inputs.append(helper.make_tensor_value_info(x, TensorProto.FLOAT, dims))
         self.feed[x] = self.r.standard_normal(shape).astype(np.float32)
         y = x
-        for _ in range(self.pick(1, 2, 3)):
+        if wide:
+            w = self.weight(self.pick(100, 128, 160), shape[1], 3, 3, scale=1 / np.sqrt(9 * shape[1]))
+            y = self.op("Conv", x, w, pads=[1, 1, self.pick(0, 1), 1])
+            shape = list(shape[:1]) + [self.sizes(w)] + [shape[2] - 1 + self.nodes[-1].attribute[0].ints[2], shape[3]]
+            y = self.between(y, shape)
+        for _ in range(self.pick(1, 2, 3) if not wide else self.pick(0, 1)):
             y, shape = self.conv(y, shape)
             y = self.between(y, shape)
             what = self.pick("", "", "residual", "pool", "mean")

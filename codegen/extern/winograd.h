@@ -49,3 +49,35 @@ BK_KERNEL void bx_winograd_out(float *restrict s, const float *restrict m, int64
     }
 }
 
+/* One of the 16 products at a time, for large weights that are read once: element i of the transformed
+ * elements of `tiles` tiles, the first of which is tile `first` of rows of `across` tiles from (y, x) on. */
+BK_KERNEL void bx_winograd_in_one(float *restrict v, int i, const float *restrict in, int64_t first, int64_t tiles, int64_t across,
+                                  int64_t y, int64_t x, int64_t last_y, int64_t last_x, int64_t y_step, int64_t x_step,
+                                  int64_t n) {
+    static const int8_t from[4] = {0, 1, 2, 1}, with[4] = {2, 2, 1, 3}, sign[4] = {-1, 1, -1, -1};
+    const float sy = sign[i / 4], sx = sign[i % 4];
+    for (int64_t t = first; t < first + tiles; t++, v += n) {
+        const int64_t ty = y + t / across * 2, tx = x + t % across * 2;
+        const float *a = in + bk_mini(ty + from[i / 4], last_y) * y_step, *b = in + bk_mini(ty + with[i / 4], last_y) * y_step;
+        const int64_t l = bk_mini(tx + from[i % 4], last_x) * x_step, r = bk_mini(tx + with[i % 4], last_x) * x_step;
+        for (int64_t c = 0; c < n; c += BK_VEC)
+            bk_storev(v + c, (bk_loadv(a + l + c) + sy * bk_loadv(b + l + c)) + sx * (bk_loadv(a + r + c) + sy * bk_loadv(b + r + c)));
+    }
+}
+
+/* Takes product i of `tiles` tiles, n lanes each, into their four sums. */
+BK_KERNEL void bx_winograd_add(float *restrict s, int i, const float *restrict m, int64_t tiles, int64_t n) {
+    static const int8_t part[2][4] = {{1, 1, 1, 0}, {0, 1, -1, -1}};
+    for (int q = 0; q < 4; q++) {
+        const int k = part[q / 2][i / 4] * part[q % 2][i % 4];
+        if (k == 0) continue;
+        for (int64_t t = 0; t < tiles; t++) {
+            float *restrict to = s + (4 * t + q) * n;
+            for (int64_t c = 0; c < n; c += BK_VEC) {
+                const bk_vf x = bk_loadv(m + t * n + c), old = bk_loadv(to + c);
+                bk_storev(to + c, k > 0 ? old + x : old - x);
+            }
+        }
+    }
+}
+
