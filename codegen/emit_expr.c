@@ -307,13 +307,70 @@ void fn_combine(Fn *f, const Expr *e, const char *acc, const char *x) {
     }
 }
 
+/* The body can be evaluated for several steps at once. */
+static bool by_lanes(const Fn *f, const Expr *e) {
+    const Expr *body = e->a[0];
+    return f->em && !(body->flags & (EF_GUARD | EF_REDUCE)) && class_of(body->dtype) != C_BOOL &&
+           body->dtype != DT_F16 && body->dtype != DT_BF16;
+}
+
+/* An extreme's place among at least 16 values: first the extreme, then the first (last) value equal to it. As in
+ * the plain loop a NaN is the extreme only in front. */
+static const char *place_of_extreme(Fn *f, Expr *e) {
+    Expr *body = e->a[0], *axis = e_axis(f->c, e->raxis[0]);
+    const char *type = c_type(body->dtype), *end = fn_expr(f, e->raxis[0]->extent);
+    const char *best = arena_printf(f->a, "t%d", f->ntemp++), *at = arena_printf(f->a, "t%d", f->ntemp++);
+    const char *number = arena_printf(f->a, "t%d", f->ntemp++); /* the first value is not NaN */
+    const char *r = arena_printf(f->a, "r%d", f->ntemp++);
+    bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST, last = e->kind >= R_ARGMAX_LAST;
+    fn_hoist(f, body, 1, e->raxis);
+    fn_line(f, "int32_t %s = %s;", at, last ? "0" : "INT32_MAX");
+    fn_line(f, "%s %s;", type, best);
+    fn_line(f, "bool %s;", number);
+    fn_line(f, "{");
+    int mark = fn_open(f);
+    fn_bind(f, axis, "0");
+    fn_line(f, "%s = %s;", best, fn_expr(f, body));
+    fn_line(f, "%s = %s == %s;", number, best, best);
+    fn_close(f, mark);
+    fn_line(f, "}");
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) fn_line(f, "if (%s)", number);
+        fn_line(f, "#pragma omp simd reduction(%s:%s)", (pass ? last : max) ? "max" : "min", pass ? at : best);
+        fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, end, r);
+        mark = fn_open(f);
+        fn_bind(f, axis, r);
+        const char *x = fn_temp(f, body);
+        if (!pass) fn_line(f, "%s = %s %s %s ? %s : %s;", best, x, max ? ">" : "<", best, x, best);
+        else fn_line(f, "%s = %s == %s && (int32_t)%s %s %s ? (int32_t)%s : %s;", at, x, best, r, last ? ">" : "<", at, r, at);
+        fn_close(f, mark);
+        fn_line(f, "}");
+    }
+    const char *acc = arena_printf(f->a, "t%d", f->ntemp++);
+    fn_line(f, "const int64_t %s = %s ? %s : 0;", acc, number, at);
+    fn_bind(f, e, acc);
+    return acc;
+}
+
+/* Values of one reduction axis that are worth two passes. */
+static bool many(const Expr *e) {
+    int64_t n;
+    return e->naxis == 1 && e_is_int(e->raxis[0]->extent, &n) && n >= 16 && n < INT32_MAX;
+}
+
 static const char *reduce(Fn *f, Expr *e) {
     Cx *c = f->c;
     Expr *body = e->a[0];
     bool arg = e->kind >= R_ARGMAX, flt = dtype_is_float(e->dtype);
-    const char *acc = arena_printf(f->a, "t%d", f->ntemp++), *best = NULL;
+    if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
+    bool extreme = (e->kind == R_MAX || e->kind == R_MIN) && flt && by_lanes(f, e);
+    const char *acc = arena_printf(f->a, "t%d", f->ntemp++), *best = NULL, *nan = NULL;
     const char *type = c_type(e->dtype);
     fn_line(f, "%s %s = %s;", type, acc, arg ? "0" : fn_neutral(f, e));
+    if (extreme) {
+        nan = arena_printf(f->a, "t%d", f->ntemp++);
+        fn_line(f, "int %s = 0;", nan);
+    }
     if (arg) {
         best = arena_printf(f->a, "t%d", f->ntemp++);
         fn_line(f, "%s %s = 0;", c_type(body->dtype), best);
@@ -321,12 +378,13 @@ static const char *reduce(Fn *f, Expr *e) {
     /* Parts that depend on outer axes only come first. */
     fn_hoist(f, body, e->naxis, e->raxis);
     int mark = f->bound.n, indent = f->indent;
-    bool plain = !arg && !(body->flags & (EF_GUARD | EF_REDUCE)) &&
-                 (e->kind == R_SUM || e->kind == R_PROD) && class_of(e->dtype) != C_BOOL;
+    bool plain = (e->kind == R_SUM || e->kind == R_PROD) && by_lanes(f, e) && class_of(e->dtype) != C_BOOL;
     for (int i = 0; i < e->naxis; i++) {
         const char *r = arena_printf(f->a, "r%d", f->ntemp++);
         const char *n = fn_expr(f, e->raxis[i]->extent);
-        if (plain && i == e->naxis - 1 && f->em)
+        if (extreme && i == e->naxis - 1)
+            fn_line(f, "#pragma omp simd reduction(%s:%s) reduction(|:%s)", e->kind == R_MAX ? "max" : "min", acc, nan);
+        else if (plain && i == e->naxis - 1)
             fn_line(f, "%s reduction(%c:%s)", "#pragma omp simd", e->kind == R_SUM ? '+' : '*', acc);
         else if (flt && (e->kind == R_SUM || e->kind == R_PROD))
             /* gcc 12 vectorizes s += p[1]; s += p[0]; as two times p[1] */
@@ -348,13 +406,21 @@ static const char *reduce(Fn *f, Expr *e) {
         fn_line(f, "}");
         break;
     }
-    default: fn_combine(f, e, acc, x);
+    default:
+        if (!extreme) {
+            fn_combine(f, e, acc, x);
+            break;
+        }
+        x = fn_temp(f, body);
+        fn_line(f, "%s = %s %s %s ? %s : %s;", acc, x, e->kind == R_MAX ? ">" : "<", acc, x, acc);
+        fn_line(f, "%s |= %s != %s;", nan, x, x);
     }
     while (f->indent > indent) {
         f->indent--;
         fn_line(f, "}");
     }
     f->bound.n = mark;
+    if (extreme) fn_line(f, "%s = %s ? NAN : %s;", acc, nan, acc);
     if (e->dtype == DT_F16 || e->dtype == DT_BF16) {
         const char *r = arena_printf(f->a, "t%d", f->ntemp++);
         fn_line(f, "const float %s = %s;", r, rounded(f, e->dtype, acc));
