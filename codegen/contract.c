@@ -202,11 +202,10 @@ static void epilogue(Contraction *k) {
     fn_line(f, "}");
 }
 
-/* The iteration number of the loop around the group, or NULL. */
-static Expr *iteration(const Group *g) {
+static bool in_loop(const Group *g) {
     for (const Seq *q = g->t[0]->seq; q && q->owner && q->owner->kind != S_CALL; q = q->parent)
-        if (q->owner->kind == S_LOOP) return e_sym(g->em->c, q->owner->loop.iter);
-    return NULL;
+        if (q->owner->kind == S_LOOP) return true;
+    return false;
 }
 
 /* Opens the loop over tiles of this unit's range of lanes. Weights that are much for the nearer caches are read
@@ -218,12 +217,12 @@ static void open_tiles(Contraction *k) {
     const char *from = split ? "from" : "0", *to = split ? "to" : fn_expr(f, k->v->extent);
     int64_t floats = 0;
     for (int i = 0; i < k->npanel; i++) floats += k->panel[i].stride;
-    Expr *turn = iteration(g);
     const char *back = NULL;
     if (floats >= TURN_FLOATS) {
-        if (turn && k->m) back = arena_printf(f->a, "(%s + first / %d) & 1", fn_expr(f, turn), ROW_BLOCK);
-        else if (turn) back = arena_printf(f->a, "%s & 1", fn_expr(f, turn));
-        else if (k->m) back = arena_printf(f->a, "first / %d & 1", ROW_BLOCK);
+        g->turns = in_loop(g);
+        const char *block = arena_printf(f->a, "first / %d", ROW_BLOCK);
+        if (g->turns) back = k->m ? arena_printf(f->a, "(turn + %s) & 1", block) : "turn & 1";
+        else if (k->m) back = arena_printf(f->a, "%s & 1", block);
     }
     fn_line(f, "const int64_t tile0 = %s / %d, tile1 = (%s + %d) / %d;", from, k->vt, to, k->vt - 1, k->vt);
     fn_line(f, "for (int64_t step = tile0; step < tile1; step++) {");

@@ -32,7 +32,7 @@ typedef struct Emit {
     Map *extern_files;        /* texts of hand-written bodies already used */
     Map *const_name;          /* Const data pointer -> name of its array */
     Sb consts;                /* declarations of constants */
-    int nfunction, nconst;
+    int nfunction, nconst, nturn;
     int *tensor_declared;     /* by id */
     size_t frame_bytes;       /* a bound on the C stack of an activation of a recursive function */
     size_t frames;            /* arena bytes of all functions' frames */
@@ -95,12 +95,14 @@ typedef struct Group {
     Axis *axis[MAX_RANK];     /* loop axes, outermost first, none of extent 1 */
     VEC(Tensor *) arg_t;      /* tensors that the function takes, in order of use */
     VEC(Sym *) arg_s;
+    bool turns;               /* the function takes `turn`, how often this call was made before */
     const char *(*reduce)(struct Group *g, Expr *e); /* sums that are computed already, or NULL */
     void *user;
 } Group;
 
-/* Emits the function of an S_OP group, or finds an equal one, and its call into the kernel. */
-void emit_group(Emit *em, Fn *kernel, Stmt *s);
+/* Emits the function of an S_OP group, or finds an equal one, and its call into the kernel;
+ * variables of the call are declared in *decl. */
+void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s);
 /* Stores every member at the current position of the axes. */
 void group_members(Group *g);
 /* Computes this unit's range [from, to) of the split axis; without one, only unit 0 goes on. */

@@ -217,7 +217,7 @@ static void loops(Group *g) {
     f->bound.n = mark;
 }
 
-void emit_group(Emit *em, Fn *kernel, Stmt *s) {
+void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s) {
     Cx *c = em->c;
     Tensor *lead = s->op.t[0];
     Group g = {.em = em, .s = s, .n = s->op.n, .t = s->op.t, .body = {.a = em->a}};
@@ -260,6 +260,12 @@ void emit_group(Emit *em, Fn *kernel, Stmt *s) {
     for (int i = 0; i < g.arg_s.n; i++) {
         sb_printf(&params, ", %s s%d", c_type(g.arg_s.p[i]->dtype), i);
         sb_printf(&args, ", %s", kernel->symbol(kernel, g.arg_s.p[i]));
+    }
+    if (g.turns) {
+        int turn = em->nturn++;
+        sb_printf(decl, "    unsigned turn%d = 0;\n", turn);
+        sb_puts(&params, ", unsigned turn");
+        sb_printf(&args, ", turn%d++", turn);
     }
     const char *stem = lead->name ? lead->name : "value";
     const char *name = emit_function(em, stem, em->target->function, params.p, g.body.n ? g.body.p : "");

@@ -523,7 +523,7 @@ static void emit_stmt(Tree *x, Stmt *s) {
         break;
     case S_OP:
         for (int i = 0; i < s->op.n; i++) tree_place(x, s->op.t[i], tree_bytes(x, s->op.t[i]));
-        if (!op_is_empty(s)) emit_group(x->em, f, s);
+        if (!op_is_empty(s)) emit_group(x->em, f, &x->decl, s);
         break;
     case S_EXTERN: emit_extern(x, s); break;
     case S_LOOP: emit_loop(x, s); break;
