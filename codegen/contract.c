@@ -53,6 +53,28 @@ Expr *coef_of(Cx *c, Expr *flat, Axis *x) {
     return e_affine(c, flat, x, &coef, &rest) ? coef : NULL;
 }
 
+int64_t axis_size(const Axis *x, int64_t unknown) {
+    int64_t v;
+    return e_is_int(x->extent, &v) ? v : unknown;
+}
+
+/* Sets up p for vector axis v as a dot product; false: it cannot. */
+static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
+    Cx *c = k->g->em->c;
+    int64_t n = axis_size(p->reduce->raxis[0], INT64_MAX);
+    if (p->reduce->naxis != 1 || n < k->g->em->vec) return false;
+    for (int side = 0; side < 2; side++) {
+        Expr *x = p->reduce->a[0]->a[side], *y = p->reduce->a[0]->a[!side];
+        Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
+        Axis *r = p->reduce->raxis[0];
+        if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fx, r), 1) || !e_is_ival(coef_of(c, fy, r), 1)) continue;
+        bool moves = !e_is_ival(coef_of(c, fy, v), 0);
+        *p = (Product){.reduce = p->reduce, .vec = x, .sca = y, .vec_flat = fx, .sca_flat = fy, .both = moves, .dot = true};
+        return true;
+    }
+    return false;
+}
+
 /* Sets up p for vector axis v; false: it cannot. */
 static bool orient(Contraction *k, Product *p, Axis *v) {
     p->sym = NULL;
@@ -72,14 +94,10 @@ static bool orient(Contraction *k, Product *p, Axis *v) {
         p->sca_flat = fy;
         p->packed = pack;
         p->both = !e_is_ival(cy, 0);
+        p->dot = false;
         return true;
     }
-    return false;
-}
-
-int64_t axis_size(const Axis *x, int64_t unknown) {
-    int64_t v;
-    return e_is_int(x->extent, &v) ? v : unknown;
+    return orient_dot(k, p, v);
 }
 
 static bool choose_axes(Contraction *k) {
@@ -89,14 +107,16 @@ static bool choose_axes(Contraction *k) {
     int64_t best_score = 0;
     for (int i = 0; i < g->naxis; i++) {
         int64_t score = 0, n = axis_size(g->axis[i], -1);
+        bool dots = false;
         if (n >= 0 && n < 4) continue;
         if (g->axis[i] == g->split && e_is_ival(g->grain, 1)) continue; /* tiles start at whole vectors */
         for (int j = 0; j < k->n; j++) {
             Product p = k->p[j];
             if (!orient(k, &p, g->axis[i])) continue;
-            score += 1000 + (p.packed ? 150 : 0) - (p.both ? 300 : 0);
+            dots |= p.dot;
+            score += 1000 + (p.packed ? 150 : 0) - (p.dot ? 600 : p.both ? 300 : 0);
         }
-        if (score < 1000) continue;
+        if (score < 1000 && !dots) continue; /* nothing is used twice */
         if (i == g->naxis - 1) score += n < 0 ? 20 : n >= g->em->vec ? 400 : 50; /* contiguous stores */
         if (n >= g->em->vec) score += 200;
         if (score > best_score) best = i, best_score = score;
@@ -125,7 +145,7 @@ static bool choose_axes(Contraction *k) {
         Product *p = &k->p[j];
         p->slot = j;
         for (p->set = 0; p->set < k->nset; p->set++) {
-            bool same = k->nraxis[p->set] == p->reduce->naxis;
+            bool same = k->nraxis[p->set] == p->reduce->naxis && k->dot[p->set] == p->dot;
             for (int i = 0; same && i < p->reduce->naxis; i++) {
                 bool in = false;
                 for (int z = 0; z < p->reduce->naxis; z++) in |= k->raxis[p->set][z] == p->reduce->raxis[i];
@@ -147,6 +167,7 @@ static bool choose_axes(Contraction *k) {
                 r[b] = r[b - 1];
                 r[b - 1] = t;
             }
+        k->dot[k->nset] = p->dot;
         k->raxis[k->nset] = r;
         k->nraxis[k->nset++] = m;
     }
@@ -305,6 +326,7 @@ bool group_contraction(Group *g) {
         }
         int scope = f->bound.n;
         for (int s = 0; s < k.nset; s++) {
+            if (k.dot[s]) continue;
             if (plain_vec) {
                 fn_line(f, "if (lanes == %d) {", k.vt);
                 int a = fn_open(f);
@@ -321,6 +343,8 @@ bool group_contraction(Group *g) {
         if (k.mr > 1) f->indent--;
     }
     if (k.mr > 1) fn_line(f, "}");
+    for (int s = 0; s < k.nset; s++)
+        if (k.dot[s]) call_dot(&k, s);
     f->bound.n = mark;
     for (int i = g->naxis - 1; i >= 0; i--)
         if (g->axis[i] != k.v && g->axis[i] != k.m) fn_bind(f, e_axis(c, g->axis[i]), arena_printf(em->a, "i%d", i));

@@ -14,6 +14,7 @@ typedef struct Product {
     bool packed, both;        /* both: sca moves along v too */
     Expr *sym;                /* packed: a uniform symbol that its position depends on, or NULL */
     Axis *sym_axis;           /* stands for it */
+    bool dot;                 /* both are contiguous along the only reduction axis; vec moves along v in steps */
     int set, slot;            /* slot: index of its scratch tile */
     int panel, place;         /* packed: where its vectors are */
 } Product;
@@ -33,6 +34,7 @@ typedef struct Contraction {
     Panel panel[MAX_PRODUCTS];
     Axis **raxis[MAX_SETS];   /* per set, outermost first */
     int nraxis[MAX_SETS];
+    bool dot[MAX_SETS];       /* the set's products are dot products */
     Axis *v, *m;              /* lanes; rows, or NULL */
     int nv, mr, vt;           /* vectors and rows of a tile; its lanes */
 } Contraction;
@@ -54,5 +56,20 @@ void pack_panels(Contraction *k);
  * group's function the axes v and m are bound to the tile's first lane and row. tail: `lanes` tells how many
  * lanes of operands that are not packed may be read. */
 void call_micro(Contraction *k, int set, int rows, bool tail);
+
+typedef struct Micro { /* a micro-kernel while it is written */
+    Contraction *k;
+    Sb params, args, body;
+    int nvalue;
+    Map *known;               /* expression id -> parameter name */
+} Micro;
+/* An int64 value inside the micro-kernel: a literal, or a parameter. */
+const char *micro_value(Micro *u, Expr *e);
+/* Address of a load with all loop axes of the set, and rows and lanes of the tile, at 0. */
+const char *micro_base(Contraction *k, int set, Expr *load, Expr *flat);
+
+/* ---- contract_dot.c --------------------------------------------------------------------------------------- */
+/* The same for a set of dot products, for `rows` rows and `hi` lanes as the group's function has them. */
+void call_dot(Contraction *k, int set);
 
 #endif

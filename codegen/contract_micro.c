@@ -1,15 +1,7 @@
 /* contract_micro.c: the text of micro-kernels: rows × vectors sums in registers for all products of a set. */
 #include "codegen/contract.h"
 
-typedef struct Micro {
-    Contraction *k;
-    Sb params, args, body;
-    int nvalue;
-    Map *known;              /* expression id -> parameter name */
-} Micro;
-
-/* An int64 value inside the micro-kernel: a literal, or a parameter. */
-static const char *value(Micro *u, Expr *e) {
+const char *micro_value(Micro *u, Expr *e) {
     Group *g = u->k->g;
     int64_t v;
     if (e_is_int(e, &v)) return arena_printf(g->em->a, "%lld", (long long)v);
@@ -31,13 +23,12 @@ static const char *along(Micro *u, int set, Expr *flat) {
         Expr *coef = coef_of(c, flat, k->raxis[set][i]);
         if (e_is_ival(coef, 0)) continue;
         if (e_is_ival(coef, 1)) s = arena_printf(k->g->em->a, "%s + r%d", s, i);
-        else s = arena_printf(k->g->em->a, "%s + r%d * %s", s, i, value(u, coef));
+        else s = arena_printf(k->g->em->a, "%s + r%d * %s", s, i, micro_value(u, coef));
     }
     return s;
 }
 
-/* Address of a load with all loop axes of the set, and rows and lanes of the tile, at 0. */
-static const char *base_of(Contraction *k, int set, Expr *load, Expr *flat) {
+const char *micro_base(Contraction *k, int set, Expr *load, Expr *flat) {
     Group *g = k->g;
     Cx *c = g->em->c;
     Expr *zero[MAX_RANK * 2];
@@ -71,13 +62,13 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
     for (int j = 0; j < nq; j++) {
         if (!q[j]->packed) {
             sb_printf(&u.params, ", const float *restrict b%d", j);
-            sb_printf(&u.args, ", %s", base_of(k, set, q[j]->vec, q[j]->vec_flat));
+            sb_printf(&u.args, ", %s", micro_base(k, set, q[j]->vec, q[j]->vec_flat));
         }
         for (sca_of[j] = 0; sca_of[j] < na && sca[sca_of[j]] != q[j]->sca; sca_of[j]++) {}
         if (sca_of[j] < na) continue;
         sca[na] = q[j]->sca;
         sb_printf(&u.params, ", const float *restrict a%d", na);
-        sb_printf(&u.args, ", %s", base_of(k, set, q[j]->sca, q[j]->sca_flat));
+        sb_printf(&u.args, ", %s", micro_base(k, set, q[j]->sca, q[j]->sca_flat));
         na++;
     }
     if (tail) {
@@ -94,7 +85,7 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
     int nr = k->nraxis[set];
     for (int i = 0; i < nr; i++)
         sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", 4 + 4 * i, "", i, i,
-                  value(&u, k->raxis[set][i]->extent), i);
+                  micro_value(&u, k->raxis[set][i]->extent), i);
     int in = 4 + 4 * nr;
     for (int j = 0; j < nq; j++) {
         const char *off = q[j]->packed ? "" : along(&u, set, q[j]->vec_flat);
@@ -115,7 +106,7 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
         const char *off = along(&u, set, p->sca_flat);
         Expr *row = k->m ? coef_of(c, p->sca_flat, k->m) : e_int(c, 0);
         for (int m = 0; m < rows; m++) {
-            const char *at = m && !e_is_ival(row, 0) ? arena_printf(em->a, "%s + %d * %s", off, m, value(&u, row)) : off;
+            const char *at = m && !e_is_ival(row, 0) ? arena_printf(em->a, "%s + %d * %s", off, m, micro_value(&u, row)) : off;
             if (!p->both) {
                 sb_printf(b, "%*sconst float x%d_%d = a%d[0%s];\n", in, "", s, m, s, at);
                 for (int j = 0; j < nq; j++)

@@ -71,16 +71,17 @@ static int64_t set_length(const Contraction *k, int set) {
  * sums in flight to hide their latency; lanes and rows beyond the domain, or of another unit, are lost. */
 void choose_tile(Contraction *k) {
     Group *g = k->g;
-    int budget = g->em->vec >= 16 ? 28 : 12, vec = g->em->vec, widest = 1, wide = 0;
+    int budget = g->em->vec >= 16 ? 28 : 12, vec = g->em->vec, widest = 0, wide = 0;
     for (int s = 0; s < k->nset; s++) {
         int q = 0;
-        for (int j = 0; j < k->n; j++) q += k->p[j].set == s;
+        for (int j = 0; j < k->n; j++) q += k->p[j].set == s && !k->dot[s];
         if (q > widest) widest = q, wide = s;
     }
     int64_t rows = k->m ? axis_size(k->m, 4) : 1, lanes = axis_size(k->v, 4 * vec), grain = 1;
     bool known = axis_size(k->v, -1) >= 0;
     int units = g->em->p->schedule && g->split ? g->em->p->schedule->units : 1;
     if (g->grain) e_is_int(g->grain, &grain);
+    if (!widest) rows = widest = 1; /* dot products only: rows share nothing in registers */
     static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
     double best = 0;
     for (int nv = 1; nv <= 8; nv++) {
