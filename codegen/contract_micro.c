@@ -1,6 +1,8 @@
 /* contract_micro.c: the text of micro-kernels: rows × vectors sums in registers for all products of a set. */
 #include "codegen/contract.h"
 
+#define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
+
 const char *micro_value(Micro *u, Expr *e) {
     Group *g = u->k->g;
     int64_t v;
@@ -98,7 +100,11 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
         }
     }
     for (int i = 0; i < k->npanel; i++)
-        if (k->panel[i].set == set) sb_printf(b, "%*sw%d += %d;\n", in, "", panel_of[i], k->panel[i].n * k->vt);
+        if (k->panel[i].set == set) {
+            for (int v = 0; rows == 1 && k->panel[i].far && v < k->panel[i].n * k->nv; v++)
+                sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", panel_of[i], AHEAD + v * em->vec);
+            sb_printf(b, "%*sw%d += %d;\n", in, "", panel_of[i], k->panel[i].n * k->vt);
+        }
     for (int s = 0; s < na; s++) {
         const Product *p = NULL;
         for (int j = 0; j < nq && !p; j++)

@@ -157,6 +157,48 @@ static bool same_panel(const Contraction *k, const Product *a, const Product *b)
     return true;
 }
 
+/* Bytes of the constant factors in e's products. */
+static int64_t factor_bytes(Map *seen, const Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return 0;
+    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    int64_t bytes = 0;
+    for (int i = 0; i < e->n; i++) bytes += factor_bytes(seen, e->a[i]);
+    const Expr *b = e->a[0];
+    for (int i = 0; e->op == E_REDUCE && b->op == E_MUL && i < 2; i++) {
+        const Expr *x = b->a[i];
+        if (x->op != E_LOAD || x->t->kind != TK_CONST || map_geti(seen, (uint64_t)(uintptr_t)x->t)) continue;
+        map_seti(seen, (uint64_t)(uintptr_t)x->t, x->t);
+        bytes += x->t->data->count * (int64_t)dtype_size(x->t->dtype);
+    }
+    return bytes;
+}
+
+static int64_t seq_bytes(Map *seen, const Seq *q) {
+    int64_t bytes = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        for (int j = 0; s->kind == S_OP && j < s->op.n; j++) bytes += factor_bytes(seen, s->op.t[j]->body);
+        for (int j = 0; s->kind == S_BRANCH && j < 2; j++) bytes += seq_bytes(seen, s->br.arm[j]);
+        if (s->kind == S_LOOP) bytes += seq_bytes(seen, s->loop.body);
+    }
+    return bytes;
+}
+
+/* Bytes of weights between two readings of one of the group's: all that the loop around it reads, or its own. */
+static int64_t between(const Contraction *k, int64_t own) {
+    Emit *em = k->g->em;
+    const Seq *q = k->g->t[0]->seq;
+    while (q && q->owner && q->owner->kind == S_BRANCH) q = q->parent;
+    if (!q || !q->owner || q->owner->kind != S_LOOP) return own;
+    int64_t *bytes = map_geti(em->streams, (uint64_t)(uintptr_t)q);
+    if (!bytes) {
+        bytes = NEW(em->a, int64_t);
+        *bytes = seq_bytes(map_new(em->a), q);
+        map_seti(em->streams, (uint64_t)(uintptr_t)q, bytes);
+    }
+    return *bytes > own ? *bytes : own;
+}
+
 static void pack(Contraction *k, int panel) {
     Emit *em = k->g->em;
     Panel *q = &k->panel[panel];
@@ -180,6 +222,11 @@ static void pack(Contraction *k, int panel) {
     q->tile = (int64_t)q->n * k->vt;
     for (int i = w[0].nouter + 1; i < w[0].n; i++) q->tile *= w[0].extent[i];
     q->stride = q->tile * w[0].extent[w[0].nouter];
+    const Schedule *plan = em->p->schedule;
+    if (plan) {
+        int units = k->g->split == k->v ? plan->units : 1;
+        q->far = between(k, q->stride * 4) / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4;
+    }
     q->weights = map_get(em->functions, key.p);
     if (!q->weights) {
         float *data = em->held = malloc((size_t)total * (size_t)(q->n * k->vt) * 4 + 64), *to = data;

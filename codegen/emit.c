@@ -118,6 +118,7 @@ static void emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights,
     }
     em.vec = compile_vector_width(d, o);
     em.functions = map_new(em.a);
+    em.streams = map_new(em.a);
     em.extern_files = map_new(em.a);
     em.const_name = map_new(em.a);
     em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
