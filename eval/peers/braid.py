@@ -1,0 +1,39 @@
+"""Braid: the compiled library, called as a C program calls it."""
+import os
+import subprocess
+import time
+
+import braid_api
+
+ANY_FILE = True
+FORMS = {"*": ("kernel",)}
+
+
+def version():
+    return "this build"
+
+
+def library(work):
+    """Compiled beside the model, once for all numbers of threads."""
+    path = os.path.join(work.folder, "model.so")
+    if not os.path.exists(path):
+        begin = time.perf_counter()
+        made = subprocess.run([work.braid, "compile", work.model, "-o", path], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if made.returncode:
+            raise braid_api.BraidError(made.stdout.strip()[-300:])
+        work.facts = {"compile_seconds": round(time.perf_counter() - begin, 2)}
+    return path
+
+
+def build(work, form):
+    session = braid_api.Compiled(library(work), work.threads)
+    session.bind(work.inputs)
+
+    def fetch(_):
+        work.facts = {**getattr(work, "facts", {}),
+                      "synchronizations": session.model.stat(session.handle, 0),
+                      "working_bytes": session.working_bytes()}
+        return [session.out(name).copy() for name in session.outputs]
+
+    return session.run, fetch

@@ -1,0 +1,153 @@
+"""What is measured side by side: tasks, the files in which each can be written, their sizes.
+
+A task is one computation on one set of inputs. Its files are the ONNX forms of it in models/; the
+frameworks have it in forms of their own. Files named first (`main`) enter the geometric means.
+"""
+import dataclasses
+import json
+import os
+
+import numpy as np
+import onnx
+
+import models
+
+SST_NODES = 37  # a treebank's sentence of its mean size
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    kind: str  # which program of a peer computes it
+    group: str  # loops, branches, trees, other, trips
+    main: tuple  # names of models/
+    variants: tuple = ()
+    options: dict = dataclasses.field(default_factory=dict)
+    batches: tuple = (1, 64)
+
+    @property
+    def files(self):
+        return self.main + self.variants
+
+
+def tree(model, kind="random", **options):
+    return Task("tree", "trees", (model,), (), dict(tree=kind, **options), (1, 10))
+
+
+TASKS = {
+    "lstm": Task("lstm", "loops", ("lstm_split", "lstm_operator"),
+                 ("lstm_four", "lstm_gemm", "lstm_scan", "lstm_steps", "lstm_chain",
+                  "lstm_chain_four", "lstm_chain_gemm", "lstm_chain_scan")),
+    "nasrnn": Task("nasrnn", "loops", ("nasrnn",), ("nasrnn_eight",)),
+    "seq2seq": Task("seq2seq", "loops", ("seq2seq",), ("seq2seq_scan", "seq2seq_gemm")),
+    "attention": Task("attention", "loops", ("attention",), ("attention_nd", "attention_where")),
+    "attention_grow": Task("attention", "loops", ("attention_grow",)),
+    "mamba": Task("mamba", "loops", ("mamba",), ("mamba_inside", "mamba_loop")),
+    "rnnt": Task("rnnt", "loops", ("rnnt",)),
+    "blockdrop": Task("blockdrop", "branches", ("blockdrop",)),
+    "skipnet": Task("skipnet", "branches", ("skipnet",), batches=(1,)),
+    "earlyexit": Task("earlyexit", "branches", ("earlyexit_1",)),
+    "earlyexit_0": Task("earlyexit", "other", ("earlyexit_0",)),
+    "earlyexit_2": Task("earlyexit", "other", ("earlyexit_2",)),
+    "earlyexit_3": Task("earlyexit", "other", ("earlyexit_3",)),
+    "blockdrop_policy": Task("blockdrop", "other", ("blockdrop_policy",)),
+    "experts": Task("experts", "other", ("experts",), ("experts_gather", "experts_dispatch")),
+    "bert": Task("bert", "other", ("bert",), batches=(1,)),
+    "rae": tree("rae"),
+    "rae_perfect": tree("rae", "perfect"),
+    "treelstm": tree("treelstm", "treebank", length=SST_NODES),
+    "treelstm_perfect": tree("treelstm", "perfect", length=127),
+    "treegru": tree("treegru", "treebank", length=SST_NODES),
+    "treegru_perfect": tree("treegru", "perfect", length=127),
+    "treefc": tree("treefc", "treebank", length=SST_NODES),
+    "treefc_perfect": tree("treefc", "perfect", length=255),
+    "treelstm_words": tree("treelstm_words", "treebank", length=SST_NODES),
+    "treernn": tree("treernn", "treebank", length=SST_NODES),
+    "simpletreegru": tree("simpletreegru", "treebank", length=SST_NODES),
+    "mvrnn": tree("mvrnn", "treebank", length=SST_NODES),
+    "trips": Task("trips", "trips", ("trips",), batches=(1,)),
+    "trips_if": Task("trips", "trips", ("trips_if",), batches=(1,)),
+}
+
+
+def nodes_of(line):
+    return sum(token.startswith("(") for token in line.strip("\n").split(" "))
+
+
+def sentences(treebank, count, folder):
+    """A file of the first `count` trees of the treebank that have about its mean number of nodes."""
+    path = os.path.join(folder, f"treebank{count}.txt")
+    with open(treebank, encoding="utf-8", newline="\n") as f:
+        lines = list(f)
+    lines.sort(key=lambda line: abs(nodes_of(line) - SST_NODES))  # stable
+    with open(path, "w", encoding="utf-8", newline="\n") as f:
+        f.writelines(lines[:count])
+    return path
+
+
+def options(task, batch, folder, treebank=None, small=False):
+    """Options of models.build."""
+    o = dict(task.options)
+    if o.get("tree") == "treebank":
+        o["tree"] = sentences(treebank, batch, folder) if treebank and not small else "random"
+    if small:
+        o.pop("length", None)
+        o = {**o, "length": 15} if task.group == "trees" else o
+    return {**o, "batch": batch} if task.group != "trips" else o
+
+
+def prepare(folder, name, task, file, batch, treebank=None, small=False, **changed):
+    """Writes folder/file/model.onnx, data.npz and options.json; returns that folder."""
+    at = os.path.join(folder, f"{name}.{file}" if name != file else file)
+    os.makedirs(at, exist_ok=True)
+    o = {**options(task, batch, folder, treebank, small), **changed}
+    built = models.build(file, small, **o)
+    onnx.save(built.model, os.path.join(at, "model.onnx"))
+    arrays = {f"in.{k}": v for k, v in built.inputs.items()}
+    arrays.update({f"w.{k}": v for k, v in built.weights.items()})
+    arrays.update({f"out.{n}": v for n, v in enumerate(built.expected)})
+    np.savez(os.path.join(at, "data.npz"), **arrays)
+    with open(os.path.join(at, "options.json"), "w") as f:
+        json.dump({k: list(v) if isinstance(v, tuple) else v for k, v in built.options.items()}, f)
+    return at
+
+
+class Work:
+    """What a contestant gets: read from such a folder."""
+
+    def __init__(self, folder, kind, threads):
+        self.folder, self.kind, self.threads = folder, kind, threads
+        self.model = os.path.join(folder, "model.onnx")
+        with open(os.path.join(folder, "options.json")) as f:
+            self.options = json.load(f)
+        self.inputs, self.weights, self.expected = {}, {}, []
+        with np.load(os.path.join(folder, "data.npz")) as data:
+            for k in data.files:
+                kind, _, rest = k.partition(".")
+                if kind == "out":
+                    self.expected.append(data[k])
+                else:
+                    (self.inputs if kind == "in" else self.weights)[rest] = data[k]
+
+
+def difference(got, expected):
+    """(largest difference, what is wrong or None)."""
+    if len(got) != len(expected):
+        return None, f"{len(got)} outputs, not {len(expected)}"
+    worst = 0.0
+    for n, (a, b) in enumerate(zip(got, expected)):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.shape != b.shape:
+            return None, f"output {n} has shape {a.shape}, not {b.shape}"
+        if b.dtype.kind != "f":
+            if (a != b).any():
+                return None, f"output {n} differs in {(a != b).sum()} of {b.size} elements"
+            continue
+        if not b.size:
+            continue
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        off = np.abs(a - b)
+        largest = float(off.max())
+        if not np.isfinite(largest) or (off > 1e-4 * max(1, np.abs(b).max()) + 1e-3 * np.abs(b)).any():
+            return largest, f"output {n} is off by {largest:.3g}"
+        worst = max(worst, largest)
+    return worst, None

@@ -1,0 +1,112 @@
+"""The process of a peer: imports it once, then forks a contestant for each request.
+
+    worker.py PEER THREADS SOCKET
+
+SOCKET is the number of an inherited Unix socket; each message on it brings two pipes and becomes a
+child that takes commands from one and answers on the other, a line of JSON each:
+
+    load     builds the contestant, runs it, compares its outputs with the reference
+    time     runs it again and again, and answers with the seconds that each run took
+"""
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import tasks  # noqa: E402: after the path of models/
+
+WARM_RUNS, WARM_SECONDS = 3, 0.3
+
+
+def load(peer, request, threads):
+    work = tasks.Work(request["folder"], request["kind"], threads)
+    work.braid = request.get("braid")
+    begin = time.perf_counter()
+    run, fetch = peer.build(work, request["form"])
+    result = fetch(run())
+    seconds = time.perf_counter() - begin
+    largest, wrong = tasks.difference(result, work.expected)
+    reply = {"seconds": round(seconds, 2), "difference": largest}
+    if wrong:
+        return None, {**reply, "wrong": wrong}
+    begin = time.perf_counter()
+    for n in range(WARM_RUNS):
+        run()
+        if time.perf_counter() - begin > WARM_SECONDS:
+            break
+    largest, wrong = tasks.difference(fetch(run()), work.expected)  # state must not leak
+    if wrong:
+        return None, {**reply, "wrong": f"when run again, {wrong}"}
+    return run, {**reply, **getattr(work, "facts", {})}
+
+
+def measure(run, budget, most):
+    """Seconds of each run, after one that fills the caches."""
+    clock = time.perf_counter
+    run()
+    found, end = [], clock() + budget
+    while len(found) < most:
+        begin = clock()
+        run()
+        now = clock()
+        found.append(now - begin)
+        if now > end:
+            break
+    return found
+
+
+def contestant(peer, threads, commands, answers):
+    run = None
+    for line in commands:
+        request = json.loads(line)
+        try:
+            if request["command"] == "load":
+                run, reply = load(peer, request, threads)
+                gc.collect()
+                gc.disable()
+            else:
+                reply = {"times": measure(run, request["budget"], request["most"])}
+        except Exception as e:  # what a peer cannot do is a result
+            traceback.print_exc()
+            text = f"{type(e).__name__}: {e}".strip()
+            reply = {"failed": " ".join(text.split())[:300]}
+        answers.write(json.dumps(reply) + "\n")
+        answers.flush()
+
+
+def main():
+    name, threads, link = sys.argv[1], int(sys.argv[2]), socket.socket(fileno=int(sys.argv[3]))
+    available = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, available[:threads])
+    try:
+        peer = importlib.import_module(f"peers.{name}")
+        hello = {"version": peer.version(), "forms": {k: list(v) for k, v in peer.FORMS.items()},
+                 "any_file": getattr(peer, "ANY_FILE", False)}
+    except (ImportError, OSError, AttributeError) as e:
+        hello = {"missing": f"{type(e).__name__}: {e}"[:300]}
+    link.sendall(json.dumps(hello).encode() + b"\n")
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        message, fds, _, _ = socket.recv_fds(link, 16, 2)
+        if not message:
+            return
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            link.close()
+            with os.fdopen(fds[0]) as commands, os.fdopen(fds[1], "w") as answers:
+                contestant(peer, threads, commands, answers)
+            os._exit(0)  # no peer's own end, which may hang
+        for fd in fds:
+            os.close(fd)
+        link.sendall(f"{pid}\n".encode())
+
+
+if __name__ == "__main__":
+    main()
