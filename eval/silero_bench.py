@@ -12,7 +12,6 @@ import argparse
 import importlib.util
 import json
 import os
-import re
 import statistics
 import subprocess
 import tempfile
@@ -23,17 +22,10 @@ import onnxruntime as ort
 
 import audio
 import braid_api
+from machine import machine
 
 RATE, STEPS_A_ROUND = 16000, 200
 FOLD = ["--scan", "input", "--carry", "state=stateN"]
-
-
-def processor():
-    with open("/proc/cpuinfo") as f:
-        found = dict(re.findall(r"^(model name|flags|Features)\s*:\s*(.*)$", f.read(), re.M))
-    flags = found.get("flags", found.get("Features", "")).split()
-    width = next((w for w in ("avx512f", "avx2", "asimd") if w in flags), "no vectors")
-    return f"{found.get('model name', 'unknown processor')}, {os.cpu_count()} CPUs, {width}"
 
 
 def model_path():
@@ -172,7 +164,7 @@ def main():
     chunk = {k: summary(v) for k, v in chunk.items()}
     recording = {k: summary(v) for k, v in recording.items()}
     result = {
-        "processor": processor(), "onnxruntime": ort.__version__, "threads": 1,
+        "processor": machine(), "onnxruntime": ort.__version__, "threads": 1,
         "steps": len(x), "compile_seconds": {"step": took[step], "one kernel": took[whole]},
         "working_bytes": {"step": runners[0].session.working_bytes(),
                           "one kernel": kernel.working_bytes()},

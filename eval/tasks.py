@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 import models
+import node_loop
 
 SST_NODES = 37  # a treebank's sentence of its mean size
 
@@ -102,6 +103,9 @@ def prepare(folder, name, task, file, batch, treebank=None, small=False, **chang
     o = {**options(task, batch, folder, treebank, small), **changed}
     built = models.build(file, small, **o)
     onnx.save(built.model, os.path.join(at, "model.onnx"))
+    if task.group == "trees":
+        nodes = node_loop.export(built.weights, built.inputs, **built.options)
+        onnx.save(nodes, os.path.join(at, "nodes.onnx"))
     arrays = {f"in.{k}": v for k, v in built.inputs.items()}
     arrays.update({f"w.{k}": v for k, v in built.weights.items()})
     arrays.update({f"out.{n}": v for n, v in enumerate(built.expected)})
@@ -116,7 +120,7 @@ class Work:
 
     def __init__(self, folder, kind, threads):
         self.folder, self.kind, self.threads = folder, kind, threads
-        self.model = os.path.join(folder, "model.onnx")
+        self.model, self.nodes = (os.path.join(folder, f"{n}.onnx") for n in ("model", "nodes"))
         with open(os.path.join(folder, "options.json")) as f:
             self.options = json.load(f)
         self.inputs, self.weights, self.expected = {}, {}, []

@@ -87,7 +87,8 @@ def main():
     try:
         peer = importlib.import_module(f"peers.{name}")
         hello = {"version": peer.version(), "forms": {k: list(v) for k, v in peer.FORMS.items()},
-                 "any_file": getattr(peer, "ANY_FILE", False)}
+                 "any_file": getattr(peer, "ANY_FILE", False),
+                 "node_by_node": list(getattr(peer, "NODE_BY_NODE", ()))}
     except (ImportError, OSError, AttributeError) as e:
         hello = {"missing": f"{type(e).__name__}: {e}"[:300]}
     link.sendall(json.dumps(hello).encode() + b"\n")

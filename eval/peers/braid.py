@@ -6,19 +6,19 @@ import time
 import braid_api
 
 ANY_FILE = True
-FORMS = {"*": ("kernel",)}
+FORMS = {"*": ("kernel",), "tree": ("kernel", "a loop over nodes")}
 
 
 def version():
     return "this build"
 
 
-def library(work):
+def library(work, model):
     """Compiled beside the model, once for all numbers of threads."""
-    path = os.path.join(work.folder, "model.so")
+    path = model.replace(".onnx", ".so")
     if not os.path.exists(path):
         begin = time.perf_counter()
-        made = subprocess.run([work.braid, "compile", work.model, "-o", path], text=True,
+        made = subprocess.run([work.braid, "compile", model, "-o", path], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if made.returncode:
             raise braid_api.BraidError(made.stdout.strip()[-300:])
@@ -27,7 +27,8 @@ def library(work):
 
 
 def build(work, form):
-    session = braid_api.Compiled(library(work), work.threads)
+    model = work.model if form == "kernel" else work.nodes
+    session = braid_api.Compiled(library(work, model), work.threads)
     session.bind(work.inputs)
 
     def fetch(_):

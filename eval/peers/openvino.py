@@ -2,7 +2,8 @@
 import openvino as ov
 
 ANY_FILE = True
-FORMS = {"*": ("infer",)}
+FORMS = {"*": ("infer",), "tree": ("a loop over nodes",)}
+NODE_BY_NODE = FORMS["tree"]
 
 
 def version():
@@ -11,7 +12,7 @@ def version():
 
 def build(work, form):
     core = ov.Core()
-    model = core.read_model(work.model)
+    model = core.read_model(work.nodes if work.kind == "tree" else work.model)
     model.reshape({p: list(work.inputs[p.get_any_name()].shape) for p in model.inputs})
     compiled = core.compile_model(model, "CPU", {
         "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": work.threads, "NUM_STREAMS": 1,

@@ -1,0 +1,45 @@
+"""PyTorch: eager, torch.jit.script and torch.compile, each model as one would write it for speed.
+
+Input products are hoisted out of the recurrences, an embedding table that only feeds a product is
+folded into it, batch normalizations are folded into convolutions, gates are in an order that lets
+one sigmoid serve three of them, caches are written in place. What is compiled is a chunk of steps
+or a block, and the control flow around it is Python's.
+"""
+import os
+import warnings
+
+warnings.filterwarnings("ignore", category=FutureWarning)  # torch.jit.script is to go
+warnings.filterwarnings("ignore", category=DeprecationWarning)
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+import numpy as np  # noqa: E402: after the settings
+import torch  # noqa: E402
+
+from . import pytorch_branches as branches  # noqa: E402
+from . import pytorch_loops as loops  # noqa: E402
+from . import pytorch_trees as trees  # noqa: E402
+
+FORMS = {**loops.FORMS, **branches.FORMS, **trees.FORMS}
+NODE_BY_NODE = trees.NODE_BY_NODE
+
+
+def version():
+    return torch.__version__.split("+")[0]
+
+
+def build(work, form):
+    torch.set_num_threads(work.threads)
+    torch.set_grad_enabled(False)
+    forward = FORMS[work.kind][form](work)
+    inputs = [torch.from_numpy(np.ascontiguousarray(v).reshape(v.shape))
+              for v in work.inputs.values()]
+
+    def run():
+        with torch.inference_mode():
+            return forward(*inputs)
+
+    def fetch(result):
+        return [v.numpy().copy() if isinstance(v, torch.Tensor) else np.asarray(v)
+                for v in (result if isinstance(result, (tuple, list)) else [result])]
+
+    return run, fetch
