@@ -34,7 +34,7 @@ class Peer:
         ours, theirs = socket.socketpair()
         self.link = ours
         environment = {**os.environ, **{k: str(threads) for k in COUNTS},
-                       "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor")}
+                       "TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.dirname(folder), "inductor")}
         with open(os.path.join(folder, f"{name}-{threads}.log"), "w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, os.path.join(HERE, "worker.py"), name, str(threads),

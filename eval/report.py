@@ -3,6 +3,8 @@ import json
 import math
 import os
 
+import plots
+
 FRAMEWORKS = {"braid": "Braid", "onnxruntime": "onnxruntime", "openvino": "OpenVINO",
               "pytorch": "PyTorch", "jax": "JAX", "dynet": "DyNet"}
 SAME_FILE = ("onnxruntime", "openvino")
@@ -63,9 +65,7 @@ def against_best(figures, batch, threads, lines, groups, node_by_node=False, onl
     for task, file, group, main in figures.rows(batch):
         if group not in groups or only_main and not main:
             continue
-        cells = [file if file.startswith(task) or group != "trees" else task]
-        if group == "trees":
-            cells = [task]
+        cells = [label(task, file)]
         for t in threads:
             ours = figures.braid(task, file, batch, t)
             best = figures.best(task, batch, t, node_by_node)
@@ -128,7 +128,7 @@ def everything(records, batch, threads, lines):
               if r["batch"] == batch}
     for key in keys:
         task, file, peer, form = key
-        cells = [task if task == file or task.startswith(file) else f"{task}: {file}",
+        cells = [label(task, file),
                  f"{FRAMEWORKS[peer]}, {form}"]
         for t in threads:
             r = by_key.get((*key, t), {})
@@ -139,6 +139,115 @@ def everything(records, batch, threads, lines):
                 cells += [why.replace("|", "/")[:90], ""]
         lines.append("| " + " | ".join(cells) + " |")
     lines.append("")
+
+
+def structure(result, figures, threads, lines):
+    """Beside the bound, scaling, the path without control flow, trips: what Braid is in itself."""
+    summary = result["summary"]
+    if result.get("bounds"):
+        lines += ["## Time over the physical bound, and 2 threads against 1", "",
+                  "The bound: operations, and bytes from the nearest cache that has room for them, at the "
+                  "measured peaks, and barriers.", "",
+                  "| model | batch |" + "".join(f" bound, {t} T | time / bound, {t} T |" for t in threads)
+                  + " bound allows | scaling |",
+                  "|---|--:|" + "--:|--:|" * len(threads) + "--:|--:|"]
+        worst = {}
+        for b in result["bounds"]:
+            task, file, batch = b["task"], b["file"], b["batch"]
+            cells, took = [label(task, file), str(batch)], {}
+            for t in threads:
+                took[t] = figures.braid(task, file, batch, t)
+                over = took[t] / b["ms"][t] if took[t] else None
+                cells += [ms(b["ms"][t]), ratio(over)]
+                if over:
+                    worst.setdefault((batch, t), []).append(over)
+            both = 1 in took and 2 in took and took[1] and took[2]
+            cells += [ratio(b["ms"][1] / b["ms"][2]), ratio(took[1] / took[2])] if both else ["–", "–"]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+        summary["largest time over bound"] = {f"batch {b}, {t} threads": max(v)
+                                              for (b, t), v in worst.items()}
+    if result.get("traces"):
+        lines += ["## Control flow against the straight-line graph of the same path", "",
+                  "Both by Braid. Long loops are shortened, so that the path can be compiled.", "",
+                  "| model | threads | with control flow | path | ratio | nodes of the path |",
+                  "|---|--:|--:|--:|--:|--:|"]
+        found = {}
+        for r in result["traces"]:
+            sizes = ", ".join(f"{k} {v}" for k, v in r["options"].items())
+            both = r["ms"] and r["straight_ms"]
+            over = r["ms"] / r["straight_ms"] if both else None
+            if over:
+                found.setdefault(r["threads"], []).append(over)
+            lines.append(f"| {r['file']}{f' ({sizes})' if sizes else ''} | {r['threads']} | {ms(r['ms'])} | "
+                         f"{ms(r['straight_ms'])} | {ratio(over)} | {r['nodes']} |")
+        lines.append("")
+        summary["control flow over its path"] = {
+            t: {"geomean": geomean(v), "most": max(v)} for t, v in found.items()}
+    trips = [(r, figures) for r in result["records"] if r["group"] == "trips" and "min_ms" in r]
+    if trips:
+        lines += ["## Nanoseconds a trip", "", "| model | contestant |"
+                  + "".join(f" {t} T |" for t in threads), "|---|---|" + "--:|" * len(threads)]
+        keys = dict.fromkeys((r["task"], r["peer"], r["form"]) for r, _ in trips)
+        for key in keys:
+            cells = [key[0], f"{FRAMEWORKS[key[1]]}, {key[2]}"]
+            for t in threads:
+                v = next((r for r, _ in trips if (r["task"], r["peer"], r["form"]) == key
+                          and r["threads"] == t), None)
+                cells.append(f"{v['min_ms'] * 1e6 / v['trips']:.1f}" if v else "–")
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    if result.get("growth"):
+        lines += ["## Growth with length and tree size", "",
+                  "Exponent of the time between the two largest sizes: 1 is linear.", "",
+                  "| model | threads | sizes | ms | exponent |", "|---|--:|---|---|--:|"]
+        for r in result["growth"]:
+            n, v = r["lengths"], r["ms"]
+            known = all(v)
+            power = math.log(v[-1] / v[-2]) / math.log(n[-1] / n[-2]) if known else None
+            r["exponent"] = power
+            lines.append(f"| {r['task']} | {r['threads']} | {', '.join(map(str, n))} | "
+                         f"{', '.join(map(ms, v))} | {ratio(power)} |")
+        lines.append("")
+
+
+def label(task, file):
+    return file if task in file else task
+
+
+def draw(result, figures, batches, threads, out):
+    plt = plots.pyplot()
+    if not plt:
+        return
+    for batch in batches:
+        rows = []
+        for task, file, group, main in figures.rows(batch):
+            if group not in ("loops", "branches", "trees") or not main:
+                continue
+            ratios = {}
+            for t in threads:
+                ours = figures.braid(task, file, batch, t)
+                best = figures.best(task, batch, t, group == "trees")
+                if ours and best:
+                    ratios[t] = best[figures.which] / ours
+            rows.append((label(task, file), ratios))
+        if rows:
+            plots.bars(plt, os.path.join(out, f"ratios-batch{batch}.png"),
+                       f"Batch {batch}: Braid against the best peer (trees: node by node)", rows,
+                       threads)
+    for what, groups, axis in (("length", ("loops",), "length"), ("trees", ("trees",), "nodes")):
+        for t in threads:
+            series = [(r["task"], r["lengths"], r["ms"]) for r in result.get("growth", [])
+                      if r["group"] in groups and r["threads"] == t and all(r["ms"])]
+            if series:
+                plots.growth(plt, os.path.join(out, f"growth-{what}-{t}.png"),
+                             f"Braid, {t} thread{'s' * (t > 1)}", axis, series)
+
+
+def save(result, out):
+    with open(os.path.join(out, "results.json"), "w") as f:
+        json.dump(result, f, indent=1)
+        f.write("\n")
 
 
 def write(result, out):
@@ -171,13 +280,13 @@ def write(result, out):
         if any(g in ("loops", "branches", "other") for _, _, g, _ in figures.rows(batch)):
             lines += [f"## Batch {batch}: the same file", ""]
             summary[f"batch {batch}: the same file"] = against_same_file(figures, batch, threads, lines)
+    structure(result, figures, threads, lines)
+    draw(result, figures, batches, threads, out)
     shown = len(lines)
     for batch in batches:
         lines += [f"## Batch {batch}: every contestant", ""]
         everything(records, batch, threads, lines)
-    with open(os.path.join(out, "results.json"), "w") as f:
-        json.dump(result, f, indent=1)
-        f.write("\n")
+    save(result, out)
     with open(os.path.join(out, "table.md"), "w", encoding="utf-8") as f:
         f.write("\n".join(lines))
     return "\n".join(lines[:shown])

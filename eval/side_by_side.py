@@ -118,10 +118,19 @@ class Bench:
              "threads": c.peer.threads, "peer": c.peer.name, "form": c.form,
              "node_by_node": c.form in c.peer.node_by_node,
              "load_seconds": round(c.load_seconds, 1), **c.state}
+        if tasks.TASKS[name].group == "trips":
+            with open(os.path.join(self.prepare(name, c.file, batch), "options.json")) as f:
+                r["trips"] = json.load(f)["length"]
         if c.ready and c.times:
             r.update(min_ms=min(c.times) * 1e3, median_ms=statistics.median(c.times) * 1e3,
                      runs=len(c.times))
         return r
+
+    def forget(self):
+        """Removes the models written so far."""
+        for folder in self.folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+        self.folders.clear()
 
     def close(self):
         for peer in self.peers.values():
@@ -183,8 +192,8 @@ def run(args, folder):
                 if batch in tasks.TASKS[name].batches:
                     for threads in args.threads:
                         result["records"] += bench.task(name, batch, threads)
-                    shutil.rmtree(os.path.join(folder, f"b{batch}"), ignore_errors=True)
-                    bench.folders.clear()
+                    bench.forget()
+                    report.save(result, args.out)
         for (name, _), peer in bench.peers.items():
             result["peers"][name] = peer.missing and {"missing": peer.missing} or peer.version
         if not args.no_extras:

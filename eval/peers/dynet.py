@@ -22,13 +22,13 @@ def build(work, form):
 
     o, w = work.options, work.weights
     cell, n, everywhere = o["cell"], o["hidden"], o["words"] == "all"
-    collection = dy.ParameterCollection()
+    work.kept = collection = dy.ParameterCollection()  # its end would be that of its parameters
 
     def parameter(a):
-        return collection.parameters_from_numpy(np.asfortranarray(a, np.float64))
+        return collection.parameters_from_numpy(np.ascontiguousarray(a, np.float64))
 
     def lookup(a):
-        return collection.lookup_parameters_from_numpy(np.asfortranarray(a.T, np.float64))
+        return collection.lookup_parameters_from_numpy(np.ascontiguousarray(a, np.float64))
 
     # Vectors are columns here.
     table = plain = None
@@ -52,8 +52,7 @@ def build(work, form):
             c = dy.cmult(dy.logistic(x[:n]), dy.tanh(x[2 * n:3 * n]))
             return dy.cmult(dy.logistic(x[n:2 * n]), dy.tanh(c)), c
         if cell in ("treegru", "simpletreegru"):
-            z = dy.logistic(x[n:2 * n])
-            return (dy.cmult(1 - z, dy.tanh(x[2 * n:3 * n])),)
+            return (dy.cmult(dy.logistic(-x[n:2 * n]), dy.tanh(x[2 * n:3 * n])),)
         if cell == "mvrnn":
             return x, dy.reshape(dy.lookup(matrices, word), (n, n))
         return (x,)
@@ -78,10 +77,11 @@ def build(work, form):
             m = dy.concatenate_cols([l[1], r[1]]) * w_m + b_m
             return dy.tanh(dy.affine_transform([b_v, w_v, both])), m
         h = l[0] + r[0]
-        rz = dy.logistic(dy.affine_transform([x[:2 * n], u, h]))
-        new = dy.tanh(dy.affine_transform([x[2 * n:3 * n], u_last, dy.cmult(rz[:n], h)]))
-        new = dy.cmult(1 - rz[n:2 * n], new)
-        return (new if cell == "simpletreegru" else new + dy.cmult(rz[n:2 * n], h),)
+        a = dy.affine_transform([x[:2 * n], u, h])
+        r, z, rest = dy.logistic(a[:n]), a[n:2 * n], x[2 * n:3 * n]
+        new = dy.tanh(dy.affine_transform([rest, u_last, dy.cmult(r, h)]))
+        new = dy.cmult(dy.logistic(-z), new)  # 1 − σ(z) is σ(−z)
+        return (new if cell == "simpletreegru" else new + dy.cmult(dy.logistic(z), h),)
 
     first, left, right, is_leaf, roots = work.inputs.values()
 

@@ -11,7 +11,6 @@ from models.common import BN_EPSILON
 
 from .pytorch_loops import compiled, tensor
 
-LAST = torch.channels_last
 
 
 def folded(work, name):
@@ -19,7 +18,7 @@ def folded(work, name):
     w = work.weights
     k = w[f"{name}.scale"] / np.sqrt(w[f"{name}.var"] + np.float32(BN_EPSILON))
     weight = tensor(w[f"{name}.weight"] * k[:, None, None, None])
-    return weight.contiguous(memory_format=LAST), tensor(w[f"{name}.bias"] - w[f"{name}.mean"] * k)
+    return weight.contiguous(memory_format=torch.channels_last), tensor(w[f"{name}.bias"] - w[f"{name}.mean"] * k)
 
 
 class ConvBn(nn.Module):
@@ -27,7 +26,7 @@ class ConvBn(nn.Module):
         super().__init__()
         weight, bias = folded(work, name)
         out, cin, k, _ = weight.shape
-        self.conv = nn.Conv2d(cin, out, k, stride, k // 2).to(memory_format=LAST)
+        self.conv = nn.Conv2d(cin, out, k, stride, k // 2).to(memory_format=torch.channels_last)
         self.conv.weight.data, self.conv.bias.data = weight, bias
         self.active = active
 
@@ -109,7 +108,7 @@ class BlockDrop(nn.Module):
         self.head = Linear(work, "head")
 
     def forward(self, x: Tensor, probs: Tensor) -> Tensor:
-        x = self.stem(x.contiguous(memory_format=LAST))
+        x = self.stem(x.contiguous(memory_format=torch.channels_last))
         m = probs >= 0.5
         wanted: List[bool] = m.any(0).tolist()
         for i, block in enumerate(self.blocks):
@@ -123,7 +122,7 @@ class BlockDropPolicy(nn.Module):
         self.policy, self.net = Policy(work), BlockDrop(work)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.contiguous(memory_format=LAST)
+        x = x.contiguous(memory_format=torch.channels_last)
         return self.net(x, self.policy(x))
 
 
@@ -207,7 +206,7 @@ class SkipNet(nn.Module):
         self.register_buffer("zero", torch.zeros(1, skipnet.GATE))
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-        x = fn.max_pool2d(self.stem(x.contiguous(memory_format=LAST)), 3, 2, 1)
+        x = fn.max_pool2d(self.stem(x.contiguous(memory_format=torch.channels_last)), 3, 2, 1)
         h = c = self.zero.expand(len(x), -1)
         m = torch.ones(len(x), 1, dtype=torch.bool)
         for stage in self.stages:
@@ -248,7 +247,7 @@ class EarlyExit(nn.Module):
         self.sure = earlyexit.SURE
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
-        x = x.contiguous(memory_format=LAST)
+        x = x.contiguous(memory_format=torch.channels_last)
         p, n = x, 0
         go = True
         for i, stage in enumerate(self.stages):
