@@ -75,6 +75,8 @@ models() {
 
 silero() { "$PYTHON" tests/silero_check.py; }
 
+side_by_side() { "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID; }
+
 # ---- running them
 declare -A name_of=() began=()
 passed=0 failed=0
@@ -125,6 +127,7 @@ step cli tests/cli.sh $BRAID
 step conformance-cpu conformance $BRAID cpu
 step random-graphs random_graphs
 step silero silero
+step side-by-side side_by_side
 step field "$PYTHON" tests/field_cases.py --braid $BRAID
 step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step models models

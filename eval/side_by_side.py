@@ -189,7 +189,7 @@ def run(args, folder):
     try:
         for batch in args.batch:
             for name in args.models:
-                if batch in tasks.TASKS[name].batches:
+                if batch in tasks.TASKS[name].batches or args.small:
                     for threads in args.threads:
                         result["records"] += bench.task(name, batch, threads)
                     bench.forget()
@@ -205,13 +205,12 @@ def run(args, folder):
     return result
 
 
-def self_test():
+def self_test(braid):
     """Small models against ONNX Runtime: outputs are compared, wrong ones found, tables written."""
     with tempfile.TemporaryDirectory() as folder:
         args = options().parse_args([
             "--out", folder, "--models", "seq2seq,blockdrop", "--peers", "braid,onnxruntime",
-            "--small", "--quick", "--threads", "1", "--no-extras",
-            "--braid", options().parse_args().braid])
+            "--small", "--quick", "--threads", "1", "--no-extras", "--braid", braid])
         result = run(args, folder)
         report.write(result, folder)
         records = result["records"]
@@ -234,7 +233,7 @@ def main():
     p = options()
     args = p.parse_args()
     if args.self_test:
-        return self_test()
+        return self_test(args.braid)
     if not args.out:
         p.error("needs --out DIR")
     if not os.path.exists(args.braid):

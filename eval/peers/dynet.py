@@ -17,7 +17,7 @@ def version():
 
 
 def build(work, form):
-    dynet_config.set(mem=1024, autobatch=form == "autobatch", random_seed=1)
+    dynet_config.set(mem=256, autobatch=form == "autobatch", random_seed=1)
     import dynet as dy
 
     o, w = work.options, work.weights
