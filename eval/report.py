@@ -42,7 +42,7 @@ class Figures:
         return min(found, key=lambda r: r[self.which], default=None)
 
     def same_file(self, peer, file, task, batch, threads):
-        return next((r[self.which] for r in self.records if r["peer"] == peer
+        return next((r[self.which] for r in self.records if r["peer"] == peer and r["same_file"]
                      and (r["task"], r["file"], r["batch"], r["threads"]) == (task, file, batch, threads)),
                     None)
 
@@ -93,7 +93,7 @@ def against_same_file(figures, batch, threads, lines):
               "|---|" + "--:|" * (len(threads) * len(SAME_FILE))]
     found = {}
     for task, file, group, main in figures.rows(batch):
-        if group not in ("loops", "branches", "other"):
+        if not any(r["same_file"] for r in figures.records if r["task"] == task):
             continue
         cells = [file]
         for t in threads:
@@ -102,7 +102,7 @@ def against_same_file(figures, batch, threads, lines):
                 theirs = figures.same_file(p, file, task, batch, t)
                 r = theirs / ours if ours and theirs else None
                 cells.append(ratio(r))
-                if r and group != "other":
+                if r and group in ("loops", "branches"):
                     found.setdefault((main, t, p), []).append(r)
         lines.append("| " + " | ".join(cells) + " |")
     summary = {}
@@ -277,7 +277,7 @@ def write(result, out):
                                 "geomean of medians": geomean(m[t])} for t in threads}
             lines += ["By medians, the geometric mean is " + ", ".join(
                 f"{ratio(geomean(m[t]))} on {t} T" for t in threads) + ".", ""]
-        if any(g in ("loops", "branches", "other") for _, _, g, _ in figures.rows(batch)):
+        if any(r["same_file"] for r in records if r["batch"] == batch):
             lines += [f"## Batch {batch}: the same file", ""]
             summary[f"batch {batch}: the same file"] = against_same_file(figures, batch, threads, lines)
     structure(result, figures, threads, lines)

@@ -117,6 +117,8 @@ class Bench:
              "main": c.file in tasks.TASKS[name].main, "batch": batch,
              "threads": c.peer.threads, "peer": c.peer.name, "form": c.form,
              "node_by_node": c.form in c.peer.node_by_node,
+             "same_file": (c.peer.any_file and c.peer.name != "braid"
+                           and tasks.TASKS[name].kind != "tree"),
              "load_seconds": round(c.load_seconds, 1), **c.state}
         if tasks.TASKS[name].group == "trips":
             with open(os.path.join(self.prepare(name, c.file, batch), "options.json")) as f:

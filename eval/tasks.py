@@ -4,6 +4,7 @@ A task is one computation on one set of inputs. Its files are the ONNX forms of 
 frameworks have it in forms of their own. Files named first (`main`) enter the geometric means.
 """
 import dataclasses
+import functools
 import json
 import os
 
@@ -30,8 +31,8 @@ class Task:
         return self.main + self.variants
 
 
-def tree(model, kind="random", **options):
-    return Task("tree", "trees", (model,), (), dict(tree=kind, **options), (1, 10))
+def tree(model, kind="random", group="trees", **options):
+    return Task("tree", group, (model,), (), dict(tree=kind, **options), (1, 10))
 
 
 TASKS = {
@@ -61,10 +62,10 @@ TASKS = {
     "treegru_perfect": tree("treegru", "perfect", length=127),
     "treefc": tree("treefc", "treebank", length=SST_NODES),
     "treefc_perfect": tree("treefc", "perfect", length=255),
-    "treelstm_words": tree("treelstm_words", "treebank", length=SST_NODES),
-    "treernn": tree("treernn", "treebank", length=SST_NODES),
-    "simpletreegru": tree("simpletreegru", "treebank", length=SST_NODES),
-    "mvrnn": tree("mvrnn", "treebank", length=SST_NODES),
+    "treelstm_words": tree("treelstm_words", "treebank", "other", length=SST_NODES),
+    "treernn": tree("treernn", "treebank", "other", length=SST_NODES),
+    "simpletreegru": tree("simpletreegru", "treebank", "other", length=SST_NODES),
+    "mvrnn": tree("mvrnn", "treebank", "other", length=SST_NODES),
     "trips": Task("trips", "trips", ("trips",), batches=(1,)),
     "trips_if": Task("trips", "trips", ("trips_if",), batches=(1,)),
 }
@@ -92,7 +93,7 @@ def options(task, batch, folder, treebank=None, small=False):
         o["tree"] = sentences(treebank, batch, folder) if treebank and not small else "random"
     if small:
         o.pop("length", None)
-        o = {**o, "length": 15} if task.group == "trees" else o
+        o = {**o, "length": 15} if task.kind == "tree" else o
     return {**o, "batch": batch} if task.group != "trips" else o
 
 
@@ -103,7 +104,7 @@ def prepare(folder, name, task, file, batch, treebank=None, small=False, **chang
     o = {**options(task, batch, folder, treebank, small), **changed}
     built = models.build(file, small, **o)
     onnx.save(built.model, os.path.join(at, "model.onnx"))
-    if task.group == "trees":
+    if task.kind == "tree":
         nodes = node_loop.export(built.weights, built.inputs, **built.options)
         onnx.save(nodes, os.path.join(at, "nodes.onnx"))
     arrays = {f"in.{k}": v for k, v in built.inputs.items()}
@@ -123,14 +124,17 @@ class Work:
         self.model, self.nodes = (os.path.join(folder, f"{n}.onnx") for n in ("model", "nodes"))
         with open(os.path.join(folder, "options.json")) as f:
             self.options = json.load(f)
-        self.inputs, self.weights, self.expected = {}, {}, []
-        with np.load(os.path.join(folder, "data.npz")) as data:
-            for k in data.files:
-                kind, _, rest = k.partition(".")
-                if kind == "out":
-                    self.expected.append(data[k])
-                else:
-                    (self.inputs if kind == "in" else self.weights)[rest] = data[k]
+        self.inputs = self.part("in")
+        self.expected = list(self.part("out").values())
+
+    def part(self, wanted):
+        with np.load(os.path.join(self.folder, "data.npz")) as data:
+            split = [k.partition(".") for k in data.files]
+            return {rest: data[f"{part}.{rest}"] for part, _, rest in split if part == wanted}
+
+    @functools.cached_property
+    def weights(self):
+        return self.part("w")
 
 
 def difference(got, expected):

@@ -99,13 +99,7 @@ def attention(work, unroll):
                 s = jnp.where(jnp.arange(length) <= g, s, -jnp.inf)
             a = jnp.einsum("bhqk,bhki->bhqi", nn.softmax(s, -1), v)
             return jnp.einsum("bhqi,hij->bhqj", a, w[1]), k, v
-        if unroll > 1:
-            state = x, k, v
-            for g in range(length // 2, length):
-                state = step(g, state)
-            x, k, v = state
-        else:
-            x, k, v = lax.fori_loop(length // 2, length, step, (x, k, v))
+        x, k, v = lax.fori_loop(length // 2, length, step, (x, k, v))
         return k, v, x
     return f, weights
 
@@ -448,7 +442,6 @@ PROGRAMS = {"lstm": lstm, "nasrnn": nasrnn, "attention": attention, "seq2seq": s
             "tree": tree}
 FORMS = {kind: {"jit": 1} for kind in PROGRAMS}
 FORMS.update({kind: LOOPS for kind in ("lstm", "nasrnn", "mamba", "trips")})
-FORMS["attention"] = {"jit": 1, "jit, unrolled": 2}
 FORMS["tree"] = {"jit, a loop over nodes": 1}
 NODE_BY_NODE = ()  # compiled as a whole: its loop over nodes is in the other table
 
