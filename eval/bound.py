@@ -1,9 +1,10 @@
 """The least time that the machine's peaks allow for a model.
 
 A model is a list of phases: something done `times` times, one after the other, each with so many
-floating point operations, bytes of weights and state to read, and meetings of all threads. Operations
-and bytes overlap; a byte comes from the nearest cache that has room for all that the phase reads again
-and again (`held`). Input products are hoisted and embedding tables folded, as in the fastest programs.
+floating point operations, bytes of weights and state to read, and meetings of all threads.
+Operations and bytes overlap; a byte comes from the nearest cache that has room for all that the
+phase reads again and again (`held`). Input products are hoisted and embedding tables folded, as in
+the fastest programs.
 """
 import dataclasses
 
@@ -31,7 +32,7 @@ def recurrent(steps, batch, hidden, gates, functions, inputs):
     """A cell whose input product is hoisted: `inputs` wide."""
     return [Phase(1, 2 * steps * batch * inputs * gates * hidden, WORD * inputs * gates * hidden,
                   WORD * inputs * gates * hidden, 1),
-            Phase(steps, batch * hidden * gates * 2 * hidden + batch * hidden * functions * FUNCTION,
+            Phase(steps, batch * hidden * (gates * 2 * hidden + functions * FUNCTION),
                   WORD * gates * hidden * hidden, WORD * gates * hidden * hidden, 1)]
 
 
@@ -76,7 +77,8 @@ def seq2seq(work, batch):
 def mamba(work, batch):
     o = work.options
     width, state, rank, rows = o["width"], o["state"], o["rank"], batch * o["length"]
-    return [Phase(1, 2 * rows * width * (2 * state + 2 * rank) + rows * width * 2 * FUNCTION, 0, 0, 1),
+    project = 2 * rows * width * (2 * state + 2 * rank) + rows * width * 2 * FUNCTION
+    return [Phase(1, project, 0, 0, 1),
             Phase(1, rows * width * state * (FUNCTION + 6), 2 * WORD * rows * width,
                   2 * WORD * rows * width, 1)]
 
@@ -101,7 +103,8 @@ def rnnt(work, batch):
                 i, f, g, o = np.split(a, 4, 1)
                 c_new = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
                 h_new = np.tanh(c_new) / (1 + np.exp(-o))
-                h, c = (np.where(active[:, None], new, old) for new, old in ((h_new, h), (c_new, c)))
+                who = active[:, None]
+                h, c = np.where(who, h_new, h), np.where(who, c_new, c)
     join, state = bytes_of(work, "W_o"), bytes_of(work, "W_p", "W_hh")
     return [Phase(1, 2 * len(frames) * batch * width * hidden, w["W_e"].nbytes, w["W_e"].nbytes, 1),
             Phase(joints, 2 * batch * hidden * words + batch * hidden * FUNCTION, join,
@@ -134,7 +137,8 @@ def tree(work, batch):
         flops = 4 * hidden * hidden * (hidden + 2)
     functions = {"treelstm": 6, "treegru": 3, "simpletreegru": 3}.get(cell, 1)
     levels = int(height.max())
-    return [Phase(levels, inner * (flops + hidden * functions * FUNCTION) / levels, weights, weights, 1)]
+    flops = inner * (flops + hidden * functions * FUNCTION)
+    return [Phase(levels, flops / levels, weights, weights, 1)]
 
 
 def straight(work, batch):

@@ -1,6 +1,7 @@
-/* peaks.c: what this machine can do at most, as JSON: multiply-adds, reading from each cache and from
- * memory, and a barrier of two threads. Each figure of a core is measured with one thread and with as
- * many as there are CPUs (at most MAX_THREADS) side by side; the best of several tries counts. */
+/* peaks.c: what this machine can do at most, as JSON: multiply-adds, reading from each cache and
+ * from memory, and a barrier of two threads. Each figure of a core is measured with one thread and
+ * with as many as there are CPUs (at most MAX_THREADS) side by side; the best of several tries
+ * counts. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -15,19 +16,16 @@ enum { MAX_THREADS = 16, TRIES = 7, LANES = 16, CHAINS = 12, BARRIERS = 20000 };
 
 typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(64)));
 
-static double now(void)
-{
+static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void pin(int n)
-{
+static void pin(int n) {
     cpu_set_t all, one;
     CPU_ZERO(&one);
-    if (sched_getaffinity(0, sizeof all, &all))
-        return;
+    if (sched_getaffinity(0, sizeof all, &all)) return;
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &all) && n-- == 0) {
             CPU_SET(cpu, &one);
@@ -43,8 +41,7 @@ struct barrier {
     int count;
 };
 
-static void wait_all(struct barrier *b)
-{
+static void wait_all(struct barrier *b) {
     int round = atomic_load_explicit(&b->round, memory_order_relaxed);
     if (atomic_fetch_add(&b->arrived, 1) == b->count - 1) {
         atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
@@ -56,12 +53,9 @@ static void wait_all(struct barrier *b)
 }
 
 /* Each thread has a flag that the other watches. */
-static struct {
-    _Alignas(128) atomic_int at;
-} flags[2];
+static struct { _Alignas(128) atomic_int at; } flags[2];
 
-static void meet(int self, int round)
-{
+static void meet(int self, int round) {
     atomic_store_explicit(&flags[self].at, round, memory_order_release);
     while (atomic_load_explicit(&flags[1 - self].at, memory_order_acquire) < round)
         ;
@@ -76,49 +70,40 @@ struct task {
 
 static volatile float sink;
 
-static double multiply_adds(void)
-{
+static double multiply_adds(void) {
     vec x[CHAINS], a = (vec){0} + 0.999f, b = (vec){0} + 0.001f;
-    for (int i = 0; i < CHAINS; i++)
-        x[i] = (vec){0} + (float)i;
+    for (int i = 0; i < CHAINS; i++) x[i] = (vec){0} + (float)i;
     const long n = 400000;
     double begin = now();
     for (long k = 0; k < n; k++)
-        for (int i = 0; i < CHAINS; i++)
-            x[i] = x[i] * a + b;
+        for (int i = 0; i < CHAINS; i++) x[i] = x[i] * a + b;
     double seconds = now() - begin;
-    for (int i = 0; i < CHAINS; i++)
-        sink = x[i][0];
+    for (int i = 0; i < CHAINS; i++) sink = x[i][0];
     return 2e-9 * CHAINS * LANES * (double)n / seconds;
 }
 
-static double read_all(const vec *data, size_t bytes)
-{
+static double read_all(const vec *data, size_t bytes) {
     vec s[8];
     memset(s, 0, sizeof s);
     size_t n = bytes / sizeof(vec) / 8 * 8, repeats = ((size_t)48 << 20) / bytes + 1;
     double begin = now();
     for (size_t r = 0; r < repeats; r++) {
         for (size_t i = 0; i < n; i += 8)
-            for (int k = 0; k < 8; k++)
-                s[k] += data[i + k];
+            for (int k = 0; k < 8; k++) s[k] += data[i + k];
         __asm__ volatile("" ::: "memory");
     }
     double seconds = now() - begin;
-    for (int k = 0; k < 8; k++)
-        sink = s[k][0];
+    for (int k = 0; k < 8; k++) sink = s[k][0];
     return 1e-9 * (double)(n * sizeof(vec) * repeats) / seconds;
 }
 
-static void *work(void *arg)
-{
+static void *work(void *arg) {
     struct task *t = arg;
     pin(t->self);
     vec *data = NULL;
     if (t->bytes) {
         data = aligned_alloc(1 << 21, (t->bytes + (1 << 21) - 1) >> 21 << 21);
-        if (!data)
-            exit(1);
+        if (!data) exit(1);
         memset(data, 0, t->bytes);
     }
     for (int n = 0; n < TRIES; n++) {
@@ -131,15 +116,13 @@ static void *work(void *arg)
 }
 
 /* The slowest thread's best figure. */
-static double measure(int threads, size_t bytes)
-{
+static double measure(int threads, size_t bytes) {
     struct barrier begin = {.count = threads};
     struct task task[MAX_THREADS];
     pthread_t id[MAX_THREADS];
     for (int i = 0; i < threads; i++) {
         task[i] = (struct task){&begin, i, bytes, 0};
-        if (pthread_create(&id[i], NULL, work, &task[i]))
-            exit(1);
+        if (pthread_create(&id[i], NULL, work, &task[i])) exit(1);
     }
     double least = 1e30;
     for (int i = 0; i < threads; i++) {
@@ -149,26 +132,21 @@ static double measure(int threads, size_t bytes)
     return least;
 }
 
-static void *other(void *arg)
-{
+static void *other(void *arg) {
     pin(1);
-    for (int i = 1; i <= TRIES * BARRIERS; i++)
-        meet(1, i);
+    for (int i = 1; i <= TRIES * BARRIERS; i++) meet(1, i);
     return arg;
 }
 
 /* Nanoseconds of a meeting of two threads on two CPUs. */
-static double barrier(void)
-{
+static double barrier(void) {
     pthread_t id;
-    if (pthread_create(&id, NULL, other, NULL))
-        exit(1);
+    if (pthread_create(&id, NULL, other, NULL)) exit(1);
     pin(0);
     double best = 1e30;
     for (int n = 0, round = 0; n < TRIES; n++) {
         double begin = now();
-        for (int i = 0; i < BARRIERS; i++)
-            meet(0, ++round);
+        for (int i = 0; i < BARRIERS; i++) meet(0, ++round);
         double ns = 1e9 * (now() - begin) / BARRIERS;
         best = ns < best ? ns : best;
     }
@@ -177,23 +155,19 @@ static double barrier(void)
 }
 
 /* A cache's bytes: as the kernel says for this machine, which may be a part of a larger one. */
-static size_t cache(int index, int name, size_t otherwise)
-{
+static size_t cache(int index, int name, size_t otherwise) {
     char path[96];
     unsigned long kib = 0;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", index);
     FILE *f = fopen(path, "r");
     int found = f ? fscanf(f, "%luK", &kib) : 0;
-    if (f)
-        fclose(f);
-    if (found == 1 && kib)
-        return (size_t)kib << 10;
+    if (f) fclose(f);
+    if (found == 1 && kib) return (size_t)kib << 10;
     long size = sysconf(name);
     return size > 0 ? (size_t)size : otherwise;
 }
 
-int main(void)
-{
+int main(void) {
     cpu_set_t all;
     int cpus = sched_getaffinity(0, sizeof all, &all) ? 1 : CPU_COUNT(&all);
     cpus = cpus > MAX_THREADS ? MAX_THREADS : cpus;

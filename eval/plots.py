@@ -1,5 +1,4 @@
 """Plots of the results: ratios as bars, growth as lines. Nothing without matplotlib."""
-import os
 
 COLOURS = {1: "#7a9cc6", 2: "#1f4e8c"}
 
@@ -43,8 +42,8 @@ def growth(plt, path, title, label, series):
     figure, axes = plt.subplots(figsize=(6, 4.5))
     largest = 1
     for name, lengths, ms in series:
-        axes.plot([n / lengths[0] for n in lengths], [v / ms[0] for v in ms], marker="o", label=name,
-                  linewidth=1.2, markersize=3.5)
+        axes.plot([n / lengths[0] for n in lengths], [v / ms[0] for v in ms], marker="o",
+                  label=name, linewidth=1.2, markersize=3.5)
         largest = max(largest, lengths[-1] / lengths[0])
     axes.plot([1, largest], [1, largest], color="black", linewidth=0.8, linestyle="--",
               label="linear")

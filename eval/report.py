@@ -23,6 +23,10 @@ def ratio(v):
     return "–" if v is None or math.isnan(v) else f"{v:.2f}"
 
 
+def at(record):
+    return tuple(record[k] for k in ("task", "file", "batch", "threads"))
+
+
 class Figures:
     """Looks the records up."""
 
@@ -31,8 +35,7 @@ class Figures:
 
     def braid(self, task, file, batch, threads):
         return next((r[self.which] for r in self.records if r["peer"] == "braid"
-                     and (r["task"], r["file"], r["batch"], r["threads"]) == (task, file, batch, threads)
-                     and r["form"] == "kernel"), None)
+                     and r["form"] == "kernel" and at(r) == (task, file, batch, threads)), None)
 
     def best(self, task, batch, threads, node_by_node=False):
         """The fastest peer's record, in whatever form and of whatever file of the task."""
@@ -43,8 +46,7 @@ class Figures:
 
     def same_file(self, peer, file, task, batch, threads):
         return next((r[self.which] for r in self.records if r["peer"] == peer and r["same_file"]
-                     and (r["task"], r["file"], r["batch"], r["threads"]) == (task, file, batch, threads)),
-                    None)
+                     and at(r) == (task, file, batch, threads)), None)
 
     def rows(self, batch):
         """(task, file) pairs that Braid ran, in order."""
@@ -72,7 +74,8 @@ def against_best(figures, batch, threads, lines, groups, node_by_node=False, onl
             r = best[figures.which] / ours if ours and best else None
             if r:
                 ratios[t].append(r)
-            cells += [ms(ours), f"{ms(best[figures.which])} {name_of(best)}" if best else "–", ratio(r)]
+            theirs = f"{ms(best[figures.which])} {name_of(best)}" if best else "–"
+            cells += [ms(ours), theirs, ratio(r)]
         lines.append("| " + " | ".join(cells) + " |")
     if any(ratios.values()):
         cells = ["**geometric mean**"]
@@ -146,9 +149,9 @@ def structure(result, figures, threads, lines):
     summary = result["summary"]
     if result.get("bounds"):
         lines += ["## Time over the physical bound, and 2 threads against 1", "",
-                  "The bound: operations, and bytes from the nearest cache that has room for them, at the "
-                  "measured peaks, and barriers.", "",
-                  "| model | batch |" + "".join(f" bound, {t} T | time / bound, {t} T |" for t in threads)
+                  "The bound: operations, and bytes from the nearest cache that has room for them, at "
+                  "the measured peaks, and barriers.", "", "| model | batch |"
+                  + "".join(f" bound, {t} T | time / bound, {t} T |" for t in threads)
                   + " bound allows | scaling |",
                   "|---|--:|" + "--:|--:|" * len(threads) + "--:|--:|"]
         worst = {}
@@ -162,7 +165,8 @@ def structure(result, figures, threads, lines):
                 if over:
                     worst.setdefault((batch, t), []).append(over)
             both = 1 in took and 2 in took and took[1] and took[2]
-            cells += [ratio(b["ms"][1] / b["ms"][2]), ratio(took[1] / took[2])] if both else ["–", "–"]
+            cells += ([ratio(b["ms"][1] / b["ms"][2]), ratio(took[1] / took[2])] if both
+                      else ["–", "–"])
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
         summary["largest time over bound"] = {f"batch {b}, {t} threads": max(v)
@@ -179,8 +183,8 @@ def structure(result, figures, threads, lines):
             over = r["ms"] / r["straight_ms"] if both else None
             if over:
                 found.setdefault(r["threads"], []).append(over)
-            lines.append(f"| {r['file']}{f' ({sizes})' if sizes else ''} | {r['threads']} | {ms(r['ms'])} | "
-                         f"{ms(r['straight_ms'])} | {ratio(over)} | {r['nodes']} |")
+            name = f"{r['file']} ({sizes})" if sizes else r["file"]
+            lines.append(f"| {name} | {r['threads']} | {ms(r['ms'])} | {ms(r['straight_ms'])} | {ratio(over)} | {r['nodes']} |")
         lines.append("")
         summary["control flow over its path"] = {
             t: {"geomean": geomean(v), "most": max(v)} for t, v in found.items()}
@@ -255,15 +259,17 @@ def write(result, out):
     records = result["records"]
     threads = sorted({r["threads"] for r in records})
     batches = sorted({r["batch"] for r in records})
-    lines = ["# Braid and its peers", "", result["machine"] + ". " + ", ".join(
-        f"{FRAMEWORKS[k]} {v}" if isinstance(v, str) else f"{FRAMEWORKS[k]} is missing ({v['missing']})"
-        for k, v in result["peers"].items()) + ".", "",
+    versions = [f"{FRAMEWORKS[k]} {v}" if isinstance(v, str)
+                else f"{FRAMEWORKS[k]} is missing ({v['missing']})"
+                for k, v in result["peers"].items()]
+    lines = ["# Braid and its peers", "", f"{result['machine']}. {', '.join(versions)}.", "",
         "Milliseconds are the least of the runs. T: threads.", ""]
     summary = result["summary"] = {}
     figures, medians = Figures(records), Figures(records, "median_ms")
     for batch in batches:
         for title, groups, walking in (
-                ("loops and branches, against the best peer in its best form", ("loops", "branches"), False),
+                ("loops and branches, against the best peer in its best form",
+                 ("loops", "branches"), False),
                 ("trees, against the best peer that walks node by node", ("trees",), True),
                 ("trees, against the best peer, level batches included", ("trees",), False),
                 ("the others", ("other", "trips"), False)):
@@ -279,7 +285,8 @@ def write(result, out):
                 f"{ratio(geomean(m[t]))} on {t} T" for t in threads) + ".", ""]
         if any(r["same_file"] for r in records if r["batch"] == batch):
             lines += [f"## Batch {batch}: the same file", ""]
-            summary[f"batch {batch}: the same file"] = against_same_file(figures, batch, threads, lines)
+            summary[f"batch {batch}: the same file"] = against_same_file(
+                figures, batch, threads, lines)
     structure(result, figures, threads, lines)
     draw(result, figures, batches, threads, out)
     shown = len(lines)

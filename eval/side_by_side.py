@@ -3,9 +3,10 @@
 
     side_by_side.py --out DIR [--models lstm,trees] [--batch 1,64] [--threads 1,2] [--quick]
 
-Each contestant is a process of its own, bound to as many CPUs as it may have threads. Its outputs are
-compared with the model's reference first; what is wrong is shown as wrong and not timed. Then all
-contestants of a model run in turn, for several rounds; the least and the median of the runs count.
+Each contestant is a process of its own, bound to as many CPUs as it may have threads. Its outputs
+are compared with the model's reference first; what is wrong is shown as wrong and not timed. Then
+all contestants of a model run in turn, for several rounds; the least and the median of the runs
+count.
 Writes DIR/table.md, DIR/results.json and plots. --self-test tries the machinery in small.
 """
 import argparse

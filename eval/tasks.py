@@ -76,7 +76,7 @@ def nodes_of(line):
 
 
 def sentences(treebank, count, folder):
-    """A file of the first `count` trees of the treebank that have about its mean number of nodes."""
+    """A file of the first `count` trees of the treebank that are about as large as its mean."""
     path = os.path.join(folder, f"treebank{count}.txt")
     with open(treebank, encoding="utf-8", newline="\n") as f:
         lines = list(f)
@@ -155,7 +155,8 @@ def difference(got, expected):
         a, b = a.astype(np.float64), b.astype(np.float64)
         off = np.abs(a - b)
         largest = float(off.max())
-        if not np.isfinite(largest) or (off > 1e-4 * max(1, np.abs(b).max()) + 1e-3 * np.abs(b)).any():
+        allowed = 1e-4 * max(1, np.abs(b).max()) + 1e-3 * np.abs(b)
+        if not np.isfinite(largest) or (off > allowed).any():
             return largest, f"output {n} is off by {largest:.3g}"
         worst = max(worst, largest)
     return worst, None

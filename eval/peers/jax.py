@@ -1,8 +1,8 @@
 """JAX: jit over lax.scan, while_loop and cond; also unrolled.
 
 Input products are hoisted, an embedding table that only feeds a product is folded into it, batch
-normalizations are folded into convolutions. Compiled for the sizes at hand; dispatch is synchronous,
-on the thread that calls.
+normalizations are folded into convolutions. Compiled for the sizes at hand; dispatch is
+synchronous, on the thread that calls.
 """
 import os
 

@@ -18,7 +18,8 @@ def folded(work, name):
     w = work.weights
     k = w[f"{name}.scale"] / np.sqrt(w[f"{name}.var"] + np.float32(BN_EPSILON))
     weight = tensor(w[f"{name}.weight"] * k[:, None, None, None])
-    return weight.contiguous(memory_format=torch.channels_last), tensor(w[f"{name}.bias"] - w[f"{name}.mean"] * k)
+    bias = tensor(w[f"{name}.bias"] - w[f"{name}.mean"] * k)
+    return weight.contiguous(memory_format=torch.channels_last), bias
 
 
 class ConvBn(nn.Module):

@@ -109,7 +109,8 @@ def nas_steps(a: List[Tensor], c: Tensor, m: Tensor, w: Tensor) -> Tuple[Tensor,
     n = c.shape[1]
     for x in a:
         x = torch.addmm(x, m, w)
-        s, r, t = torch.sigmoid(x[:, :4 * n]), torch.relu(x[:, 4 * n:6 * n]), torch.tanh(x[:, 6 * n:])
+        s, r = torch.sigmoid(x[:, :4 * n]), torch.relu(x[:, 4 * n:6 * n])
+        t = torch.tanh(x[:, 6 * n:])
         p0 = torch.tanh(s[:, :n] * r[:, :n])
         p1 = torch.tanh(s[:, n:2 * n] + r[:, n:])
         p2 = torch.tanh(t[:, :n] * s[:, 2 * n:3 * n])

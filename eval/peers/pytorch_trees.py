@@ -92,7 +92,8 @@ CELLS = {"rae": (rae_leaf, rae_inner), "treernn": (rae_leaf, treernn_inner),
          "treefc": (rae_leaf, treefc_inner), "treelstm": (treelstm_leaf, treelstm_inner),
          "treegru": (treegru_leaf, treegru_inner),
          "simpletreegru": (treegru_leaf, simpletreegru_inner), "mvrnn": (mvrnn_leaf, mvrnn_inner)}
-ORDER = {"rae": ("W", "b"), "treefc": ("W", "b"), "treernn": (), "mvrnn": ("W_v", "b_v", "W_m", "b_m")}
+ORDER = {"rae": ("W", "b"), "treefc": ("W", "b"), "treernn": (),
+         "mvrnn": ("W_v", "b_v", "W_m", "b_m")}
 
 
 class Tree:
@@ -106,10 +107,12 @@ class Tree:
         self.words_everywhere = o["words"] == "all"
         if self.cell == "treelstm":
             self.w = [w["W"], w["W_f"], np.concatenate([w["U"], w["U_f"]], 1), w["U"], w["b_f"]]
-            product, bias = np.concatenate([w["W"], w["W_f"]], 1), np.concatenate([w["b"], w["b_f"]])
+            product = np.concatenate([w["W"], w["W_f"]], 1)
+            bias = np.concatenate([w["b"], w["b_f"]])
         elif self.cell in ("treegru", "simpletreegru"):
             self.w = [w["W"], w["W_h"], w["U"], w["U_h"]]
-            product, bias = np.concatenate([w["W"], w["W_h"]], 1), np.concatenate([w["b"], w["b_h"]])
+            product = np.concatenate([w["W"], w["W_h"]], 1)
+            bias = np.concatenate([w["b"], w["b_h"]])
         else:
             self.w = [w[k] for k in ORDER[self.cell]]
             product = bias = None
