@@ -500,7 +500,7 @@ static void reduce(Exec *x, const Inst *i, int n) {
 }
 
 static void run_block(Exec *x, const Block *b, int n) {
-    for (const Inst *i = b->p, *end = i + b->n; i != end; i++) {
+    for (const Inst *i = b->p, *end = b->n ? i + b->n : i; i != end; i++) {
         switch (i->op) {
         case E_LOAD: load(x, i, n); break;
         case E_LT:
