@@ -50,7 +50,37 @@ fuzz() {
         -rss_limit_mb=2048 -artifact_prefix="$work/" "$work/found" "$work/begin"
 }
 
-random_graphs() { "$PYTHON" tests/random_graphs.py $GRAPHS --seed $SEED --braid $BRAID; }
+# As the scheduler would have them, with every transformation forced, with none, and with each forced on
+# and off, on one, two and four threads.
+random_graphs() {
+    local x names all=() none=() threads
+    names=$("$BRAID" explain --schedule '?=on' tests/golden/lstm.onnx 2>&1 | sed -n 's/.*of a transformation: //p' | tr -d ,)
+    [[ -n $names ]]
+    for x in $names; do
+        all+=("$x=on")
+        none+=("$x=off")
+    done
+    local IFS=,
+    local ways=(--schedule '' --schedule "${all[*]}" --schedule "${none[*]}")
+    unset IFS
+    for x in "${all[@]}" "${none[@]}"; do ways+=(--schedule "$x"); done
+    for threads in 1 2 4; do
+        "$PYTHON" tests/random_graphs.py $((GRAPHS / 3)) --seed $((SEED + threads * GRAPHS)) --threads $threads \
+            --braid $BRAID "${ways[@]}"
+    done
+}
+
+# Units meet where one needs another: on every benchmark model nothing is missing, and on some nothing is too much.
+synchronization() {
+    local full=$LOGS/full small=$LOGS/small
+    "$PYTHON" -m models --all --small --out "$small"
+    "$PYTHON" tests/races.py --braid $BRAID "$small"/*
+    "$PYTHON" tests/races.py --braid $BRAID --schedule core=off --each-barrier \
+        "$small"/{lstm_split,lstm_gemm,nasrnn,seq2seq,attention,lstm_steps}
+    "$PYTHON" -m models $("$PYTHON" tests/structure.py --list) --full --out "$full"
+    "$PYTHON" tests/structure.py --braid $BRAID "$full"
+    rm -rf "$full"
+}
 
 rnn() {
     local target
@@ -131,6 +161,7 @@ step side-by-side side_by_side
 step field "$PYTHON" tests/field_cases.py --braid $BRAID
 step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step models models
+step synchronization synchronization
 step rnn rnn
 step convolutions convolutions
 step variants tests/variants.sh $BRAID "$data"

@@ -2,6 +2,7 @@
 """Where units meet, model by model, on four units: the same whatever form a model was exported in.
 
     structure.py [--braid BRAID] FOLDER
+    structure.py --list                   the models
 
 FOLDER holds the benchmark models in full size (python -m models NAME... --full --out FOLDER). Prints a line a model.
 """
@@ -57,8 +58,12 @@ def skipped_meets(braid, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--braid", default="build/release/braid")
-    parser.add_argument("folder")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("folder", nargs="?")
     args = parser.parse_args()
+    if args.list:
+        print(*LOOPS, "blockdrop")
+        return
     failed = count = 0
     for name, most in LOOPS.items():
         folder = os.path.join(args.folder, name)
