@@ -8,7 +8,7 @@
 static const char *group_tensor(Fn *f, Tensor *t) {
     Group *g = f->user;
     for (int i = 0; i < g->n; i++)
-        if (g->t[i] == t) return arena_printf(f->a, "o%d", i);
+        if (g->t[i] == t || memory_changes(g->t[i], t)) return arena_printf(f->a, "o%d", i);
     int i = 0;
     while (i < g->arg_t.n && g->arg_t.p[i] != t) i++;
     if (i == g->arg_t.n) vec_push(f->a, &g->arg_t, t);

@@ -237,6 +237,9 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         fn_line(&x->f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
         break;
     }
+    case M_SHARED:
+        tree_declare(x, t, arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(m), (long long)mem_of(m->via)->off[0]));
+        break;
     case M_RESULT: tree_declare(x, t, arena_printf(x->em->a, "r%d", m->slot[0])); break;
     default: tree_declare(x, t, "NULL"); break;
     }

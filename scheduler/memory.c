@@ -14,6 +14,8 @@ typedef struct LoopPos {
     int64_t bytes; /* of static temporaries inside, in an outermost loop */
 } LoopPos;
 
+typedef VEC(Tensor *) TensorVec;
+
 typedef struct Planner {
     Program *p;
     Arena *a;
@@ -23,6 +25,8 @@ typedef struct Planner {
     VEC(Tensor *) all;
     Map *loops;           /* Stmt -> LoopPos */
     Tensor **join_arms[2], **phi_init;
+    int *direct;          /* by tensor id: last statement that uses it, joins with it apart */
+    TensorVec *joins, *alias; /* by tensor id: joins that have it as an arm; what is in its memory */
     Func *frame;          /* the function being walked, NULL: none */
     VEC(Func *) frames;   /* all of them */
     MemPlan plan;
@@ -57,15 +61,16 @@ static Mem *mem_new(Planner *q, Tensor *t, MemKind k) {
     return m;
 }
 
-static void use(Planner *q, Tensor *t, int pos) {
+/* joined: by way of a join. */
+static void use_tensor(Planner *q, Tensor *t, int pos, bool joined) {
     if (!t) return;
     if (t->kind == TK_VIEW) {
-        use(q, t->base, pos);
+        use_tensor(q, t->base, pos, false);
         return;
     }
     Mem *m = t->plan;
-    if (m && (m->kind == M_CARRY || m->kind == M_ELEM)) {
-        use(q, m->via, pos);
+    if (m && (m->kind == M_CARRY || m->kind == M_ELEM)) { /* none is shared yet */
+        use_tensor(q, m->via, pos, false);
         return;
     }
     int until = pos;
@@ -73,16 +78,18 @@ static void use(Planner *q, Tensor *t, int pos) {
     LoopPos *def = q->def_loop[t->id];
     for (LoopPos *l = q->cur; l && l != def; l = l->up)
         if (l->end > until) until = l->end;
+    if (!joined && q->direct[t->id] < until) q->direct[t->id] = until;
     if (m) {
         if (m->last >= until && t->kind != TK_JOIN) return;
         if (m->last < until) m->last = until;
     }
     if (t->kind == TK_JOIN) {
-        use(q, q->join_arms[0][t->id], until);
-        use(q, q->join_arms[1][t->id], until);
+        use_tensor(q, q->join_arms[0][t->id], until, true);
+        use_tensor(q, q->join_arms[1][t->id], until, true);
     }
-    if (t->kind == TK_PHI) use(q, q->phi_init[t->id], until);
+    if (t->kind == TK_PHI) use_tensor(q, q->phi_init[t->id], until, false);
 }
+static void use(Planner *q, Tensor *t, int pos) { use_tensor(q, t, pos, false); }
 
 typedef struct UseArg {
     Planner *q;
@@ -174,6 +181,8 @@ static void number(Planner *q, Seq *seq) {
                 q->def_loop[j->out->id] = q->cur;
                 q->join_arms[0][j->out->id] = j->arm[0];
                 q->join_arms[1][j->out->id] = j->arm[1];
+                for (int m = 0; m < 2; m++)
+                    if (j->arm[m]) vec_push(q->a, &q->joins[j->arm[m]->id], j->out);
             }
             number(q, s->br.arm[0]);
             number(q, s->br.arm[1]);
@@ -229,6 +238,7 @@ static void uses(Planner *q, Seq *seq) {
         q->pos++;
         switch (s->kind) {
         case S_LET: use_expr(q, s->let.e); break;
+        case S_CHECK: use_expr(q, s->check.cond); break;
         case S_OP:
             for (int k = 0; k < s->op.n; k++) {
                 use_expr(q, s->op.t[k]->body);
@@ -240,6 +250,7 @@ static void uses(Planner *q, Seq *seq) {
             for (int k = 0; k < s->ext.nout; k++) use(q, s->ext.out[k], q->pos);
             break;
         case S_BRANCH: {
+            use_expr(q, s->br.cond);
             uses(q, s->br.arm[0]);
             uses(q, s->br.arm[1]);
             for (int k = 0; k < s->br.joins.n; k++) use(q, s->br.joins.p[k].out, q->pos);
@@ -267,8 +278,10 @@ static void uses(Planner *q, Seq *seq) {
             LoopPos *l = map_geti(q->loops, (uint64_t)(uintptr_t)s);
             for (int k = 0; k < s->loop.carry.n; k++)
                 if (s->loop.carry.p[k].inplace) use(q, s->loop.carry.p[k].init, l->start);
+            use_expr(q, s->loop.cond0);
             q->cur = l;
             uses(q, s->loop.body);
+            use_expr(q, s->loop.cond_next);
             q->cur = l->up;
             q->pos++;
             for (int k = 0; k < s->loop.carry.n; k++) use(q, s->loop.carry.p[k].phi, l->end);
@@ -276,6 +289,98 @@ static void uses(Planner *q, Seq *seq) {
             break;
         }
         default: break;
+        }
+    }
+}
+
+/* ---- results of branches in place -------------------------------------------------------------------------------
+ * A branch that passes a value on, or changes it element by element, gives one or the other memory. Where nobody
+ * looks at the value as it was any more, what is changed takes its place. So a chain of such branches needs
+ * memory for one value, not for as many as there are branches. */
+static Tensor *memory_of(const Tensor *t) {
+    Mem *m = mem_of(t);
+    if (!m) return NULL;
+    return m->via && (m->kind == M_SHARED || t->kind == TK_JOIN) ? m->via : t->kind == TK_TE && m->kind == M_STATIC ? (Tensor *)(uintptr_t)t : NULL;
+}
+
+bool memory_changes(const Tensor *m, const Tensor *t) {
+    return mem_of(m) && mem_of(m)->kind == M_SHARED && t != m && memory_of(t) == mem_of(m)->via;
+}
+
+/* Last statement that needs t in its memory, by joins other than `but` and those in `root`'s memory, too. */
+static int last_use(const Planner *q, const Tensor *t, const Tensor *but, const Tensor *root, int depth) {
+    int last = depth > 100 ? INT32_MAX : q->direct[t->id];
+    for (int i = 0; i < q->joins[t->id].n && last != INT32_MAX; i++) {
+        const Tensor *j = q->joins[t->id].p[i];
+        if (j == but || memory_of(j) == root) continue;
+        int k = last_use(q, j, but, root, depth + 1);
+        if (k > last) last = k;
+    }
+    return last;
+}
+
+/* Every load of root's memory below e is at the own position of t, outside of reductions. */
+static bool reads_own_only(const Expr *e, const Tensor *t, const Tensor *root, bool reduced) {
+    if (!(e->flags & EF_LOAD)) return true;
+    if (e->op == E_LOAD) {
+        const Tensor *x = e->t->kind == TK_VIEW ? e->t->base : e->t;
+        if (memory_of(x) == root && (reduced || !load_is_own(e, x, t))) return false;
+    }
+    for (int i = 0; i < e->n; i++)
+        if (!reads_own_only(e->a[i], t, root, reduced || e->op == E_REDUCE)) return false;
+    return true;
+}
+
+static const Stmt *group_in(const Seq *seq, const Tensor *t) {
+    for (int i = 0; i < seq->s.n; i++)
+        for (int k = 0; seq->s.p[i]->kind == S_OP && k < seq->s.p[i]->op.n; k++)
+            if (seq->s.p[i]->op.t[k] == t) return seq->s.p[i];
+    return NULL;
+}
+
+/* `changed` is made in `arm`, `kept` comes from outside of the branch. */
+static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *changed, Tensor *kept) {
+    Tensor *root = kept ? memory_of(kept) : NULL;
+    Mem *m = changed ? mem_of(changed) : NULL;
+    if (!root || !m || changed->kind != TK_TE || m->kind != M_STATIC || changed->owned || changed->ret || changed == root) return;
+    const Mem *r = mem_of(root);
+    const Stmt *g = group_in(arm, changed);
+    if (!g || g->op.at || m->frame != r->frame || q->def_loop[changed->id] != q->def_loop[root->id]) return;
+    if (changed->dtype != root->dtype || changed->rank != root->rank || q->joins[changed->id].n != 1) return;
+    for (int d = 0; d < root->rank; d++)
+        if (changed->dim[d] != root->dim[d]) return;
+    bool after = false;
+    for (int i = 0; i < g->op.n; i++) {
+        if (!reads_own_only(g->op.t[i]->body, g->op.t[i], root, after)) return;
+        after |= g->op.t[i] == changed; /* what follows would read the changed value */
+    }
+    TensorVec *all = &q->alias[root->id];
+    if (!all->n) vec_push(q->a, all, root);
+    for (int i = 0; i < all->n; i++)
+        if (last_use(q, all->p[i], j->out, root, 0) > m->first) return;
+    Mem *of_join = NEW(q->a, Mem);
+    of_join->via = root;
+    j->out->plan = of_join;
+    m->kind = M_SHARED;
+    m->via = root;
+    if (mem_of(root)->last < m->last) mem_of(root)->last = m->last;
+    vec_push(q->a, all, changed);
+    vec_push(q->a, all, j->out);
+}
+
+static void share(Planner *q, const Seq *seq) {
+    for (int i = 0; i < seq->s.n; i++) {
+        const Stmt *s = seq->s.p[i];
+        bool alone = !s->beside && (i + 1 == seq->s.n || !seq->s.p[i + 1]->beside);
+        if (s->kind == S_LOOP) share(q, s->loop.body);
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) share(q, s->call.func[k]->body);
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) share(q, s->br.arm[k]);
+        for (int k = 0; s->kind == S_BRANCH && alone && k < s->br.joins.n; k++) {
+            const Join *j = &s->br.joins.p[k];
+            for (int m = 0; m < 2; m++)
+                if (j->arm[m] && j->arm[!m] && !j->out->plan && mem_of(j->arm[!m]) != mem_of(j->arm[m]) &&
+                    !(j->arm[!m]->seq == s->br.arm[!m]))
+                    share_join(q, j, s->br.arm[m], j->arm[m], j->arm[!m]);
         }
     }
 }
@@ -382,6 +487,9 @@ void pass_memory(Program *p) {
     q.join_arms[0] = NEWN(a, Tensor *, p->ntensor + 1);
     q.join_arms[1] = NEWN(a, Tensor *, p->ntensor + 1);
     q.phi_init = NEWN(a, Tensor *, p->ntensor + 1);
+    q.direct = NEWN(a, int, p->ntensor + 1);
+    q.joins = NEWN(a, TensorVec, p->ntensor + 1);
+    q.alias = NEWN(a, TensorVec, p->ntensor + 1);
     q.loops = map_new(a);
     number(&q, p->top);
     int end = q.pos + 1;
@@ -389,6 +497,7 @@ void pass_memory(Program *p) {
     q.cur = NULL;
     uses(&q, p->top);
     for (int i = 0; i < p->nout; i++) use(&q, p->out[i].t, end);
+    share(&q, p->top);
     q.plan.live_max = live_max(&q, end);
     unshare(&q);
     q.plan.arena = place(&q, NULL);

@@ -9,6 +9,7 @@ typedef enum {
     M_STATIC, /* at `off` in the arena: size known at compile time, lifetime planned */
     M_BUMP,   /* taken from the arena at run time, where it is defined; given back with its iteration */
     M_SLOT,   /* in growable slot `slot`: size changes from iteration to iteration */
+    M_SHARED, /* in place of `via`, which it changes element by element, and which is not used any more */
     M_CARRY,  /* a loop's next value: one of the two buffers of `via`, its phi */
     M_ELEM,   /* an iteration's part of `via`, a scan output */
     M_RESULT, /* where the function's caller wants result slot[0] */
@@ -35,6 +36,8 @@ typedef struct MemPlan { /* Program.mem */
     int64_t live_max; /* largest total of static storage alive at once */
 } MemPlan;
 
+/* Whether t is in the memory of member m of a group, which changes it in place. */
+bool memory_changes(const Tensor *m, const Tensor *t);
 /* Requires passes to be done. Sets Program.mem, Func.frame, and Tensor.plan of every tensor with storage. */
 void pass_memory(Program *p);
 /* Bytes of the constants that groups in the loop read, and the most that one of so many units reads of them. */

@@ -59,6 +59,10 @@ static void touch(Sync *x, Tensor *t, bool write, Part part) {
         touch(x, m->via, write, part);
         return;
     }
+    if (m && m->kind == M_SHARED) {
+        t = m->via;
+        m = mem_of(t);
+    }
     bool append = t->kind == TK_TE && t->base;
     if (append) {
         t = m->via;
