@@ -254,7 +254,7 @@ class Program(Builder):
             if not all(isinstance(d, int) for d in others):
                 raise Nope
             piece = self.random_const(p.dtype, others)
-        parts = [p, piece] if self.chance(.7) else [piece, p]
+        parts = self.r.choice([[p, piece]] * 5 + [[piece, p]] * 2 + [[p, piece, piece], [piece, piece, p], [piece, p, piece]])
         return self.op("Concat", parts, p.dtype, p.dims[:axis] + (self.fresh(1),) + p.dims[axis + 1:], p.bound, p.frac,
                        axis=axis)
 
