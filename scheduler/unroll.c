@@ -46,7 +46,7 @@ static int statements(const Seq *q) {
 /* A part of the carried value is replaced: the loop keeps it in one buffer as it is (inplace.c). */
 static bool updates(const LoopCarry *k) {
     const Expr *e = k->next->kind == TK_TE ? k->next->body : NULL;
-    return e && e->op == E_SELECT && load_is_own(e->a[2], k->phi, k->next);
+    return e && e->op == E_SELECT && k->phi->rank == k->next->rank && load_is_own(e->a[2], k->phi, k->next);
 }
 
 static bool can_unroll(const Stmt *s) {
@@ -176,7 +176,9 @@ static void chain_load(void *user, Expr *e) {
     bool carried = false;
     for (int i = 0; i < k->loop->loop.carry.n; i++) carried |= k->loop->loop.carry.p[i].phi == e->t;
     while (q && q != k->loop->loop.body) q = q->parent;
-    if (q || carried) k->own &= load_is_own(e, e->t, k->t);
+    bool equal = e->t->rank == k->t->rank;
+    for (int i = 0; equal && i < k->t->rank; i++) equal = e->t->dim[i] == k->t->dim[i];
+    if (q || carried) k->own &= equal && load_is_own(e, e->t, k->t);
 }
 
 /* The body is one chain of element operations over one domain: one group for any number of copies. */

@@ -193,6 +193,15 @@ class Program(Builder):
             scans.append(v)
             if self.chance(.2):
                 scans.append(v)
+        known = lambda v: v.dims is not None and len(v.dims) < 5 and \
+            all(isinstance(d, int) or d.scope is None for d in v.dims)
+        both = [(p, x) for p, x, c in zip(phi, nexts, carried)
+                if c[1] == "fixed" and p.dtype == "f32" and known(p) and x is not p]
+        if both and self.chance(.3):    # the same of the carried value and of the next one
+            p, x = self.r.choice(both)
+            op = self.r.choice(["Tanh", "Sigmoid"])
+            a, b = (self.op(op, [v], "f32", p.dims, 1, None) for v in (p, self.like(x, p)))
+            scans.append(self.op("Sub", [a, b], "f32", p.dims, 2, None))
         body.results = [more] + nexts + scans
         for i, v in enumerate(scans):
             body.shape_of_result[1 + len(nexts) + i] = v.dims
