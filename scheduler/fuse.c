@@ -223,6 +223,7 @@ static void add_user(void *user, Expr *e) {
     void **p = user;
     Fuse *f = p[0];
     TensorVec *v = &f->users[e->t->id];
+    if (e->t->kind == TK_VIEW) pin(f, e->t); /* reads its base, which stays in memory */
     for (int i = 0; i < v->n; i++)
         if (v->p[i] == p[1]) return;
     vec_push(f->a, v, (Tensor *)p[1]);
@@ -371,7 +372,6 @@ void pass_fuse(Program *p) {
         void *arg[2] = {&f, t};
         e_each_load(f.c, t->body, add_user, arg);
     }
-    /* Loads of views read their base: those bases stay in memory. */
     drop_fused(p->top);
     group_seq(&f, p->top);
     p->nsym = p->cx->next_sym;
