@@ -84,7 +84,7 @@ class Contestant:
             line = None
         if line:
             return json.loads(line)
-        running = os.path.exists(f"/proc/{self.pid}")
+        running = self.kill()  # it must not compute beside others
         return {"failed": f"no answer in {seconds:g} s" if running else "its process has ended"}
 
     def load(self, seconds, **request):
@@ -105,7 +105,16 @@ class Contestant:
     def close(self):
         os.close(self.commands)
         os.close(self.answers)
+        self.kill()
+
+    def kill(self):
+        """Ends the process; says whether it was there. Its number may be another's by now."""
         try:
-            os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
+            with open(f"/proc/{self.pid}/stat") as f:
+                parent = int(f.read().rpartition(")")[2].split()[1])
+            if parent == self.peer.process.pid:
+                os.kill(self.pid, signal.SIGKILL)
+                return True
+        except (FileNotFoundError, ProcessLookupError):
             pass
+        return False

@@ -23,11 +23,15 @@ def bars(plt, path, title, rows, threads):
                 y = i + (k - (len(threads) - 1) / 2) * height
                 axes.barh(y, ratios[t], height, color=COLOURS.get(t, "#888888"),
                           label=f"{t} thread{'s' * (t > 1)}" if i == 0 else None)
-                axes.text(ratios[t], y, f" {ratios[t]:.1f}", va="center", fontsize=7)
+                axes.text(ratios[t], y, f" {ratios[t]:.2g}", va="center", fontsize=7)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    ticks = [v for v in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100) if low <= v <= high]
+    axes.set_xticks(ticks, [f"{v:g}" for v in ticks])
+    axes.minorticks_off()
     axes.set_xlabel("times as fast as the peer")
     axes.set_title(title, fontsize=10)
     axes.legend(fontsize=8)
