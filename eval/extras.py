@@ -93,28 +93,27 @@ def growth(bench, threads):
     return records
 
 
-def bounds(bench, peaks, batches, threads):
-    records = []
-    for batch in batches:
-        for name in bench.args.models:
-            task = tasks.TASKS[name]
-            if batch not in task.batches:
-                continue
-            for file in task.main:
-                work = tasks.Work(bench.prepare(name, file, batch), task.kind, 1)
-                bench.progress(f"the bound of {name}")
-                phases = bound.phases(work, batch)
-                if phases:
-                    records.append({"task": name, "file": file, "batch": batch, "ms": {
-                        t: bound.milliseconds(phases, peaks, t) for t in threads}})
-    return records
+def phases(bench, name, batch):
+    """[(task, file, batch, what its bound is made of)], while its files are there."""
+    task, found = tasks.TASKS[name], []
+    for file in task.main:
+        bench.progress(f"the bound of {name}")
+        work = tasks.Work(bench.prepare(name, file, batch), task.kind, 1)
+        found.append((name, file, batch, bound.phases(work, batch)))
+    return found
 
 
-def add(bench, result):
+def bounds(found, peaks, threads):
+    return [{"task": name, "file": file, "batch": batch,
+             "ms": {t: bound.milliseconds(parts, peaks, t) for t in threads}}
+            for name, file, batch, parts in found if parts]
+
+
+def add(bench, found, result):
     threads = bench.args.threads
     bench.progress("the machine's peaks")
     result["peaks"] = machine.peaks(bench.folder)
-    result["bounds"] = bounds(bench, result["peaks"], bench.args.batch, threads)
+    result["bounds"] = bounds(found, result["peaks"], threads)
     if 1 in bench.args.batch:
         result["traces"] = traces(bench, threads)
         if not bench.args.small:
