@@ -29,13 +29,13 @@ def read_line(fd, seconds):
 
 
 class Peer:
-    def __init__(self, name, threads, folder):
+    def __init__(self, name, threads, folder, out):
         self.name, self.threads = name, threads
         ours, theirs = socket.socketpair()
         self.link = ours
         environment = {**os.environ, **{k: str(threads) for k in COUNTS},
                        "TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.dirname(folder), "inductor")}
-        with open(os.path.join(folder, f"{name}-{threads}.log"), "w") as log:
+        with open(os.path.join(out, f"{name}-{threads}.log"), "w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, os.path.join(HERE, "worker.py"), name, str(threads),
                  str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()],

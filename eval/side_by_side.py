@@ -7,7 +7,7 @@ Each contestant is a process of its own, bound to as many CPUs as it may have th
 are compared with the model's reference first; what is wrong is shown as wrong and not timed. Then
 all contestants of a model run in turn, for several rounds; the least and the median of the runs
 count.
-Writes DIR/table.md, DIR/results.json and plots. --self-test tries the machinery in small.
+Writes DIR/table.md, DIR/results.json, plots, and what the peers said (*.log). --self-test tries the machinery in small.
 """
 import argparse
 import json
@@ -63,7 +63,7 @@ class Bench:
     def peer(self, name, threads):
         if (name, threads) not in self.peers:
             self.progress(f"starting {name}")
-            self.peers[name, threads] = contestants.Peer(name, threads, self.folder)
+            self.peers[name, threads] = contestants.Peer(name, threads, self.folder, self.args.out)
         return self.peers[name, threads]
 
     def files(self, task):
@@ -246,10 +246,9 @@ def main():
     if not os.path.exists(args.braid):
         p.error(f"no {args.braid}: build it, or say --braid")
     os.makedirs(args.out, exist_ok=True)
-    folder = os.path.join(ROOT, "build/eval/work")
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    result = run(args, folder)
+    os.makedirs(os.path.join(ROOT, "build/eval"), exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=os.path.join(ROOT, "build/eval")) as folder:
+        result = run(args, folder)
     print(report.write(result, args.out))
     return None
 
