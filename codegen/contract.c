@@ -140,11 +140,15 @@ static bool choose_axes(Contraction *k) {
         int64_t size = axis_size(x, 1 << 20);
         if (ok && moves && size >= most) k->m = x, most = size; /* of unknown ones the inner */
     }
-    /* Sets: products over the same reduction axes run in one loop. */
+    /* Sets: products over the same reduction axes run in one loop; not so many that few rows share a vector. */
+    int most_products = k->m && axis_size(k->m, 0) >= 6 ? 4 : MAX_PRODUCTS;
     for (int j = 0; j < k->n; j++) {
         Product *p = &k->p[j];
         p->slot = j;
         for (p->set = 0; p->set < k->nset; p->set++) {
+            int members = 0;
+            for (int i = 0; i < j; i++) members += k->p[i].set == p->set;
+            if (members == most_products) continue;
             bool same = k->nraxis[p->set] == p->reduce->naxis && k->dot[p->set] == p->dot;
             for (int i = 0; same && i < p->reduce->naxis; i++) {
                 bool in = false;

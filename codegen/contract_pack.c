@@ -6,6 +6,7 @@
 #include "scheduler/decide.h"
 #include <stdlib.h>
 
+#define ROWS_MANY 48
 #define L1_FLOATS (6 << 10) /* of a panel, that stay in the innermost cache between two blocks of rows */
 
 /* The only symbol in e, or NULL; *n counts all. */
@@ -66,39 +67,66 @@ static int64_t set_length(const Contraction *k, int set) {
     return n;
 }
 
-/* Rows × vectors of a micro-kernel: the least time for an element, by a model of one step of its inner
- * loop: two vector operations a cycle, two loads a cycle (one of operands that come from the second cache),
- * sums in flight to hide their latency; lanes and rows beyond the domain, or of another unit, are lost. */
+typedef struct TileModel {
+    const Contraction *k;
+    int widest, units;        /* products of the largest set; units that share the domain */
+    int64_t length, grain;    /* steps of that set's loop; of the split axis */
+} TileModel;
+
+/* Cycles of one step of the inner loop: two vector operations, and two loads a cycle (one of operands that come
+ * from the second cache), sums in flight to hide their latency. */
+static double step_cycles(const TileModel *t, int nv, int mr, bool near) {
+    int sums = nv * mr * t->widest, vectors = nv * t->widest;
+    double loads = vectors * (near ? 0.5 : 1) + mr * 0.5, busy = sums * 0.5 > loads ? sums * 0.5 : loads;
+    return (busy > 4 ? busy : 4) + 0.25 + (near ? 0 : 0.25 * vectors); /* the loop itself, and waiting */
+}
+
+/* Time for an element of rows × lanes, alone and in the team; lanes beyond the domain, or of another unit, are
+ * lost, and so are rows that do not fill a block. */
+static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_t lanes) {
+    const Group *g = t->k->g;
+    int vec = g->em->vec;
+    bool near = mr < rows && (int64_t)nv * t->widest * vec * t->length <= L1_FLOATS, by_v = g->split == t->k->v;
+    bool by_m = t->k->m && g->split == t->k->m, known = axis_size(t->k->v, -1) >= 0;
+    double time = 0;
+    for (int u = 1; u <= t->units; u += t->units - 1) {
+        int64_t tiles = known ? tiles_of(lanes, by_v ? t->grain : lanes, nv * vec, by_v ? u : 1)
+                              : (lanes + nv * vec - 1) / (nv * vec);
+        int64_t mine = by_m && rows > 1 ? tiles_of(rows, t->grain, 1, u) : rows;
+        double cycles = 0;
+        for (int r = mr; r >= 1; r /= 2) { /* whole blocks, then ever smaller ones */
+            cycles += (double)(mine / r) * step_cycles(t, nv, r, near);
+            mine %= r;
+        }
+        time += cycles * (double)(tiles * u) / (double)(lanes * rows);
+        if (t->units == 1) break;
+    }
+    return time;
+}
+
+/* Rows × vectors of a micro-kernel: the least time for an element. Of an unknown number of rows, one and many
+ * count. */
 void choose_tile(Contraction *k) {
     Group *g = k->g;
-    int budget = g->em->vec >= 16 ? 28 : 12, vec = g->em->vec, widest = 0, wide = 0;
+    int budget = g->em->vec >= 16 ? 28 : 12, vec = g->em->vec, wide = 0;
+    TileModel t = {.k = k, .units = g->em->p->schedule && g->split ? g->em->p->schedule->units : 1, .grain = 1};
     for (int s = 0; s < k->nset; s++) {
         int q = 0;
         for (int j = 0; j < k->n; j++) q += k->p[j].set == s && !k->dot[s];
-        if (q > widest) widest = q, wide = s;
+        if (q > t.widest) t.widest = q, wide = s;
     }
-    int64_t rows = k->m ? axis_size(k->m, 4) : 1, lanes = axis_size(k->v, 4 * vec), grain = 1;
-    bool known = axis_size(k->v, -1) >= 0;
-    int units = g->em->p->schedule && g->split ? g->em->p->schedule->units : 1;
-    if (g->grain) e_is_int(g->grain, &grain);
-    if (!widest) rows = widest = 1; /* dot products only: rows share nothing in registers */
+    t.length = set_length(k, wide);
+    if (g->grain) e_is_int(g->grain, &t.grain);
+    int64_t rows = k->m && t.widest ? axis_size(k->m, 0) : 1, lanes = axis_size(k->v, 4 * vec);
+    if (!t.widest) t.widest = 1; /* dot products only: rows share nothing in registers */
     static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
     double best = 0;
     for (int nv = 1; nv <= 8; nv++) {
         for (int i = 0; i < (int)COUNT(row_sizes); i++) {
-            int mr = row_sizes[i], sums = nv * mr * widest, vectors = nv * widest;
-            if (mr > rows || (sums > budget && nv * mr > 1)) break;
-            bool near = mr < rows && vectors * vec * set_length(k, wide) <= L1_FLOATS;
-            double loads = vectors * (near ? 0.5 : 1) + mr * 0.5, busy = sums * 0.5 > loads ? sums * 0.5 : loads;
-            double cycles = (busy > 4 ? busy : 4) + 0.25; /* the loop itself */
-            double time = 0;
-            for (int u = 1; u <= units; u += units - 1) { /* alone, and in the team */
-                int64_t tiles = tiles_of(lanes, g->split == k->v ? grain : lanes, nv * vec, g->split == k->v ? u : 1);
-                int64_t blocks = tiles_of(rows, g->split == k->m && k->m ? grain : rows, mr, g->split == k->m && k->m ? u : 1);
-                if (!known) tiles = (lanes + nv * vec - 1) / (nv * vec);
-                time += cycles * (double)(tiles * blocks * u) / (double)(lanes * rows);
-                if (units == 1) break;
-            }
+            int mr = row_sizes[i];
+            if ((rows && mr > rows) || (nv * mr * t.widest > budget && nv * mr > 1)) break;
+            double time = rows ? tile_time(&t, nv, mr, rows, lanes)
+                               : 0.5 * tile_time(&t, nv, mr, 1, lanes) + tile_time(&t, nv, mr, ROWS_MANY, lanes);
             if (best == 0 || time < best * 0.999) best = time, k->nv = nv, k->mr = mr;
         }
     }
