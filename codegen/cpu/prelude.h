@@ -25,11 +25,16 @@ BK_INLINE bk_vf bk_loadv(const float *p) { return *(const bk_vfu *)p; }
 BK_INLINE void bk_storev(float *p, bk_vf v) { *(bk_vfu *)p = v; }
 /* The first n lanes (n may be below 0 or above the width); the others are 0 and are not read. */
 BK_INLINE bk_vf bk_loadn(const float *p, int64_t n) {
+#if defined __AVX512F__ && BK_VEC == 16
+    const int64_t m = n < 0 ? 0 : n < 16 ? n : 16;
+    return (bk_vf)__builtin_ia32_loadups512_mask(p, (bk_vf){0}, (uint16_t)((1u << m) - 1));
+#else
     float b[BK_VEC] __attribute__((aligned(BK_VEC * 4))) = {0};
     if (n >= BK_VEC) return bk_loadv(p);
     for (int i = 0; i < BK_VEC; i++)
         if (i < n) b[i] = p[i];
     return *(bk_vf *)b;
+#endif
 }
 /* Lane l of the result of BK_PAIRn: sums of neighbouring runs of n lanes, of a where l / n is even, else of b.
  * With n = 1, 2, 4, … over pairs of results, the sums of a vector's width of vectors. */

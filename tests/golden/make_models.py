@@ -203,6 +203,21 @@ def grow():
         [ramp("rows", 3, 2, 4), const("two", 2, np.int64), const("zero", 0, np.int64), const("one", [1], np.int64)]))
 
 
+def embedding():
+    """A recurrent step whose inputs are a word, which becomes a row of a table times its weights, and a frame, whose
+    part of the product with the concatenation is computed for all steps before the loop."""
+    body = graph(
+        [node("Gather", ["table", "token"], ["word"]), node("MatMul", ["word", "w_word"], ["p"], "from_word"),
+         node("Concat", ["frame", "h_in"], ["fh"], axis=1), node("MatMul", ["fh", "w"], ["q"], "from_rest"),
+         node("Add", ["p", "q"], ["sum"]), node("Tanh", ["sum"], ["h"]), node("Identity", ["h"], ["out"])],
+        [tensor("h_in", [1, 24]), tensor("token", [1], I), tensor("frame", [1, 16])],
+        [tensor("h", [1, 24]), tensor("out", [1, 24])], name="body")
+    save("embedding", graph([node("Scan", ["h0", "tokens", "frames"], ["last", "all"], body=body, num_scan_inputs=2)],
+                            [tensor("h0", [1, 24]), tensor("tokens", [5, 1], I), tensor("frames", [5, 1, 16])],
+                            [tensor("last", [1, 24]), tensor("all", [5, 1, 24])],
+                            [ramp("table", 9, 16), ramp("w_word", 16, 24), ramp("w", 40, 24)]))
+
+
 def attention():
     """Two contractions with a softmax between them."""
     save("attention", graph(
@@ -261,5 +276,5 @@ def errors():
 
 
 for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
-             unroll, interchange, reuse, attention, tree, errors):
+             unroll, interchange, reuse, embedding, attention, tree, errors):
     make()
