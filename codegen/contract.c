@@ -12,10 +12,16 @@
 #define TURN_FLOATS (32 << 10) /* of weights that are read forwards and backwards in turn */
 
 /* ---- finding ------------------------------------------------------------------------------------------- */
+/* The load behind a factor: of float32, or of 16 bits and converted. */
+static Expr *factor(Expr *e) {
+    Expr *x = e->op == E_CAST && (e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16) ? e->a[0] : e;
+    return e->dtype == DT_F32 && x->op == E_LOAD ? x : NULL;
+}
+
 static bool is_product(const Expr *e) {
     if (e->op != E_REDUCE || e->kind != R_SUM || e->dtype != DT_F32) return false;
     const Expr *b = e->a[0];
-    return b->op == E_MUL && b->a[0]->op == E_LOAD && b->a[1]->op == E_LOAD;
+    return b->op == E_MUL && factor(b->a[0]) && factor(b->a[1]);
 }
 
 static bool affine_in_all(Cx *c, Expr *flat, const Group *g, const Expr *reduce) {
@@ -37,11 +43,11 @@ static void find(Contraction *k, Map *seen, Expr *e) {
     if (e->op == E_REDUCE) {
         Cx *c = k->g->em->c;
         if (!is_product(e) || k->n == MAX_PRODUCTS) return;
-        Expr *fa = flat_of(c, e->a[0]->a[0]), *fb = flat_of(c, e->a[0]->a[1]);
+        Expr *a = factor(e->a[0]->a[0]), *b = factor(e->a[0]->a[1]), *fa = flat_of(c, a), *fb = flat_of(c, b);
         if (!affine_in_all(c, fa, k->g, e) || !affine_in_all(c, fb, k->g, e)) return;
         for (int i = 0; i < k->g->n; i++)
-            if (e->a[0]->a[0]->t == k->g->t[i] || e->a[0]->a[1]->t == k->g->t[i]) return;
-        k->p[k->n++] = (Product){.reduce = e, .vec = e->a[0]->a[0], .sca = e->a[0]->a[1], .vec_flat = fa, .sca_flat = fb};
+            if (a->t == k->g->t[i] || b->t == k->g->t[i]) return;
+        k->p[k->n++] = (Product){.reduce = e, .vec = a, .sca = b, .vec_flat = fa, .sca_flat = fb};
         return;
     }
     int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->op == E_LOAD ? 0 : e->n;
@@ -64,9 +70,10 @@ static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
     int64_t n = axis_size(p->reduce->raxis[0], INT64_MAX);
     if (p->reduce->naxis != 1 || n < k->g->em->vec) return false;
     for (int side = 0; side < 2; side++) {
-        Expr *x = p->reduce->a[0]->a[side], *y = p->reduce->a[0]->a[!side];
+        Expr *x = factor(p->reduce->a[0]->a[side]), *y = factor(p->reduce->a[0]->a[!side]);
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         Axis *r = p->reduce->raxis[0];
+        if (x->dtype != DT_F32 || y->dtype != DT_F32) continue;
         if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fx, r), 1) || !e_is_ival(coef_of(c, fy, r), 1)) continue;
         bool moves = !e_is_ival(coef_of(c, fy, v), 0);
         *p = (Product){.reduce = p->reduce, .vec = x, .sca = y, .vec_flat = fx, .sca_flat = fy, .both = moves, .dot = true};
@@ -80,13 +87,13 @@ static bool orient(Contraction *k, Product *p, Axis *v) {
     p->sym = NULL;
     Cx *c = k->g->em->c;
     for (int side = 0; side < 2; side++) {
-        Expr *x = p->reduce->a[0]->a[side], *y = p->reduce->a[0]->a[!side];
+        Expr *x = factor(p->reduce->a[0]->a[side]), *y = factor(p->reduce->a[0]->a[!side]);
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         Expr *cx = coef_of(c, fx, v), *cy = coef_of(c, fy, v);
         Product other = *p;
         bool pack = !e_is_ival(cx, 0) && packable(c, k->g, p, x, fx);
-        if (!pack && !e_is_ival(cx, 1)) continue;
-        if (!e_is_ival(cy, 0) && !e_is_ival(cy, 1)) continue;
+        if (!pack && (!e_is_ival(cx, 1) || x->dtype != DT_F32)) continue;
+        if (!e_is_ival(cy, 0) && (!e_is_ival(cy, 1) || y->dtype != DT_F32)) continue;
         if (!e_is_ival(cy, 0) && side == 0 && packable(c, k->g, &other, y, fy)) continue; /* prefer that one packed */
         p->vec = x;
         p->sca = y;

@@ -9,7 +9,7 @@
 
 typedef struct Product {
     Expr *reduce;
-    Expr *vec, *sca;          /* loads */
+    Expr *vec, *sca;          /* loads; of 16 bits only a packed vec, and a sca that does not move along v */
     Expr *vec_flat, *sca_flat;
     bool packed, both;        /* both: sca moves along v too */
     Expr *sym;                /* packed: a uniform symbol that its position depends on, or NULL */

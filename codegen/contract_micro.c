@@ -69,7 +69,7 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
         for (sca_of[j] = 0; sca_of[j] < na && sca[sca_of[j]] != q[j]->sca; sca_of[j]++) {}
         if (sca_of[j] < na) continue;
         sca[na] = q[j]->sca;
-        sb_printf(&u.params, ", const float *restrict a%d", na);
+        sb_printf(&u.params, ", const %s *restrict a%d", c_store(q[j]->sca->dtype), na);
         sb_printf(&u.args, ", %s", micro_base(k, set, q[j]->sca, q[j]->sca_flat));
         na++;
     }
@@ -114,7 +114,8 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
         for (int m = 0; m < rows; m++) {
             const char *at = m && !e_is_ival(row, 0) ? arena_printf(em->a, "%s + %d * %s", off, m, micro_value(&u, row)) : off;
             if (!p->both) {
-                sb_printf(b, "%*sconst float x%d_%d = a%d[0%s];\n", in, "", s, m, s, at);
+                const char *convert = p->sca->dtype == DT_F16 ? "bk_h2f1" : p->sca->dtype == DT_BF16 ? "bk_b2f" : "";
+                sb_printf(b, "%*sconst float x%d_%d = %s(a%d[0%s]);\n", in, "", s, m, convert, s, at);
                 for (int j = 0; j < nq; j++)
                     for (int v = 0; v < k->nv && sca_of[j] == s; v++)
                         sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d;\n", in, "", j, m, v, j, v, s, m);

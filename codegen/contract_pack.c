@@ -193,7 +193,7 @@ static int64_t factor_bytes(Map *seen, const Expr *e) {
     for (int i = 0; i < e->n; i++) bytes += factor_bytes(seen, e->a[i]);
     const Expr *b = e->a[0];
     for (int i = 0; e->op == E_REDUCE && b->op == E_MUL && i < 2; i++) {
-        const Expr *x = b->a[i];
+        const Expr *x = b->a[i]->op == E_CAST ? b->a[i]->a[0] : b->a[i];
         if (x->op != E_LOAD || x->t->kind != TK_CONST || map_geti(seen, (uint64_t)(uintptr_t)x->t)) continue;
         map_seti(seen, (uint64_t)(uintptr_t)x->t, x->t);
         bytes += x->t->data->count * (int64_t)dtype_size(x->t->dtype);
@@ -267,7 +267,7 @@ static void pack(Contraction *k, int panel) {
                 for (int l = 0; l < k->vt; l++) {
                     bool in = idx[w[j].nouter] * k->vt + l < v_size;
                     int64_t e = at + l * w[j].lane;
-                    *to++ = in && e >= 0 && e < src[j]->count ? ((const float *)src[j]->data)[e] : 0;
+                    *to++ = in && e >= 0 && e < src[j]->count ? (float)elem_get_f(src[j]->dtype, src[j]->data, e) : 0;
                 }
             }
             for (int d = w[0].n - 1; d >= 0 && ++idx[d] == w[0].extent[d]; d--) idx[d] = 0;

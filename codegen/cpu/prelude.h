@@ -223,6 +223,16 @@ BK_INLINE float bk_h2f(uint16_t h) {
     memcpy(&f, &u, 4);
     return e ? f : s ? -z : z;
 }
+/* The same of one value outside lane loops. */
+#if defined __F16C__ && defined __FLT16_MAX__
+BK_INLINE float bk_h2f1(uint16_t h) {
+    _Float16 x;
+    memcpy(&x, &h, 2);
+    return (float)x;
+}
+#else
+#define bk_h2f1 bk_h2f
+#endif
 BK_INLINE uint16_t bk_f2h(float f) {
     uint32_t u, s, g;
     float sub;
