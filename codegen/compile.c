@@ -32,6 +32,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_dead_code(p);
     pass_hoist(p);
     pass_dead_code(p);
+    pass_wavefront(p);
+    utask_verify(p);
     pass_unroll(p);
     utask_verify(p);
     pass_layout(p);
@@ -39,6 +41,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_fuse(p);
     utask_verify(p);
     pass_inplace(p);
+    pass_recluster(p);
+    utask_verify(p);
     pass_schedule(p);
     pass_distribute(p);
     pass_memory(p);

@@ -13,7 +13,8 @@ static const Device devices[] = {
      .element_ns = 0.06,
      .function_ns = 0.8,
      .scalar_ns = 1,
-     .group_ns = 12},
+     .group_ns = 12,
+     .mixes = true},
 };
 
 const Device *device_find(const char *name) {

@@ -33,6 +33,7 @@ typedef struct Device {
     double function_ns;   /* an expensive one: exp, tanh, division */
     double scalar_ns;     /* the same where lanes cannot be used */
     double group_ns;      /* a group begins and ends */
+    bool mixes;           /* groups of one branch may be run by different numbers of units */
     bool measured;        /* on this machine, not from the table */
 } Device;
 

@@ -155,7 +155,9 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
         }
     }
     for (int i = 0; i < e->n; i++) {
-        bool cond = conditional || ((e->op == E_SELECT || e->op == E_GUARD) && i > 0);
+        /* The same choice for all elements is no reason to compute a sum elsewhere. */
+        bool choice = e->op == E_GUARD || (e->op == E_SELECT && (e->a[0]->flags & (EF_AXIS | EF_LOAD)));
+        bool cond = conditional || (choice && i > 0);
         site_walk(s, e->a[i], cond, false, index || e->op == E_LOAD);
     }
     s->nextent = up;

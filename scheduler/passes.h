@@ -33,6 +33,10 @@ void pass_reuse(Program *p);
  * product). The body then loads its part. */
 void pass_hoist(Program *p);
 
+/* Requires single-tensor OPs. Consecutive counted loops over one range, of which a later one reads what an
+ * earlier one made in the same iteration, become one loop, on a diagonal or without. */
+void pass_wavefront(Program *p);
+
 /* Requires single-tensor OPs. Counted loops make several iterations at a time where their bodies are cheap;
  * the remaining ones are made by a loop of the form that it had. */
 void pass_unroll(Program *p);
@@ -50,6 +54,10 @@ void pass_fuse(Program *p);
 void pass_inplace(Program *p);
 /* The same for one carried value that grows (grow.c); false: nothing was changed. */
 bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry);
+
+/* Requires the final groups. A branch whose parts want different numbers of units becomes consecutive ones on
+ * the same condition. */
+void pass_recluster(Program *p);
 
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);

@@ -37,7 +37,7 @@ class Program(Builder):
         for _ in range(8):
             undo = (len(self.scope.nodes), len(self.scope.vals), len(self.scope.inits), self.scope, self.trips)
             try:
-                return self.r.choice([self.branch, self.branch, self.loop, self.loop, self.scan])()
+                return self.r.choice([self.branch, self.branch, self.loop, self.loop, self.scan, self.stack])()
             except Nope:
                 self.scope, self.trips = undo[3], undo[4]
                 del self.scope.nodes[undo[0]:], self.scope.vals[undo[1]:], self.scope.inits[undo[2]:]
@@ -222,6 +222,57 @@ class Program(Builder):
         n.subs = {"body": body}
         self.drop_outputs(n)
         self.scope.nodes.append(n)
+
+    def stack(self):
+        """Loops one after the other, each over what those before it gave: layers of a recurrent network."""
+        outer, up_trips = self.scope, self.trips
+        most = 5 if self.trips <= 4 else 2
+        if self.chance(.5):
+            m = self.const("i64", self.r.randint(1, most))
+        else:
+            m = self.scalar(self.r.choice([v for v in self.inputs if v.dtype in INTS]))
+            m = self.cast(self.op("Mod", [m, self.const(m.dtype, most + 1)], m.dtype, (), most), "i64")
+        given = []
+        for _ in range(self.r.randint(2, 4)):
+            known = lambda v: v.dims is not None and len(v.dims) < 5 and \
+                all(isinstance(d, int) or d.scope is None for d in v.dims)
+            start = lambda v: known(v) and v.dtype in ("f32", "f64", "i64") and v.bound <= 1000
+            states = [self.need(start) for _ in range(self.r.randint(1, 2))]
+            params = [("i64", (), most), ("bool", (), 1)]
+            for v in states:
+                frac = v.frac if v.dtype not in FLOATS else 3 if v.exact and v.frac <= 3 else None
+                params.append((v.dtype, v.dims, self.carry_bound(v), frac))
+            body = self.body(params)
+            self.trips *= most
+            below = [self.op("Gather", [v, body.params[0]], v.dtype, v.dims[1:], v.bound, v.frac, axis=0)
+                     for v in (given[-1:] if self.chance(.7) else given[-2:])]
+            if self.chance(.3):
+                self.inner()
+            else:
+                self.fill(self.r.randint(0, 3))
+            nexts = []
+            for p, v in zip(body.params[2:], states):
+                fit = [g for g in below if g.dtype == p.dtype and (g.exact or not p.exact)]
+                if not fit or self.chance(.3):
+                    nexts.append(self.next_value(p, (v, "fixed"), None, 0, len(states)))
+                    continue
+                g = self.like(self.r.choice(fit), p)
+                g = self.op("Add", [p, g], p.dtype, p.dims, p.bound + g.bound,
+                            max(p.frac, g.frac) if p.exact and g.exact else None)
+                nexts.append(self.within(g, p.bound, p.exact))
+            scan = nexts[0] if self.chance(.6) and known(nexts[0]) else self.need(known)
+            body.results = [self.const("bool", True)] + nexts + [scan]
+            body.shape_of_result[1 + len(nexts)] = scan.dims
+            self.scope, self.trips = outer, up_trips
+            outs = [self.value(v.dtype, v.dims, max(v.bound, p.bound), p.frac)
+                    for v, p in zip(states, body.params[2:])]
+            outs.append(self.value(scan.dtype, (self.fresh(0),) + scan.dims, scan.bound, scan.frac))
+            n = Node("Loop", [m, None] + states, outs, {})
+            n.subs = {"body": body}
+            self.scope.nodes.append(n)
+            given.append(outs[-1])
+            if scan.dtype in ("f32", "i64") and self.chance(.3):
+                given[-1] = self.op("Neg", [given[-1]], scan.dtype, given[-1].dims, scan.bound, scan.frac)
 
     def outside(self, scope, body):
         s = body.parent

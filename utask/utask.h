@@ -94,7 +94,7 @@ typedef struct LoopScan { /* elem per trip, stacked */
     bool more;             /* another LoopScan has defined out: the two fill it together */
 } LoopScan;
 typedef struct JoinSym { Sym *sym; Expr *arm[2]; } JoinSym;
-typedef struct Join { Tensor *out, *arm[2]; } Join; /* arm NULL: that arm always faults */
+typedef struct Join { Tensor *out, *arm[2]; } Join; /* arm NULL: then it has no value, and is not read */
 
 /* A recursive function. Its body hangs on the call from outside that starts the recursion, as if it stood
  * there: it may use everything that is visible there. So one ONNX function called from two places is two

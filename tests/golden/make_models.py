@@ -163,6 +163,60 @@ def lstm():
         [ramp("w", 1, 32, 4), ramp("r", 1, 32, 8), ramp("b", 1, 64)]))
 
 
+def wavefront():
+    """Two recurrent layers, of which the second one lags a step behind."""
+    save("wavefront", graph(
+        [node("RNN", ["x", "w1", "r1"], ["y1", ""], "first", hidden_size=128),
+         node("Squeeze", ["y1", "axes"], ["x2"]),
+         node("RNN", ["x2", "w2", "r2"], ["", "h"], "second", hidden_size=128)],
+        [tensor("x", ["t", 1, 8]), tensor("w1", [1, 128, 8]), tensor("r1", [1, 128, 128]),
+         tensor("w2", [1, 128, 128]), tensor("r2", [1, 128, 128])], [tensor("h", [1, 1, 128])],
+        [const("axes", [1], np.int64)]))
+
+
+def nest():
+    """Layers around time: written out, then on diagonals."""
+    step = graph([node("MatMul", ["x_t", "w"], ["xw"]), node("MatMul", ["h_in", "r"], ["hr"]),
+                  node("Add", ["xw", "hr"], ["z"]), node("Tanh", ["z"], ["h"]), node("Identity", ["h"], ["y"])],
+                 [tensor("h_in", [1, 128]), tensor("x_t", [1, 128])], [tensor("h", [1, 128]), tensor("y", [1, 128])],
+                 name="step")
+    layer = graph([node("Gather", ["ws", "l"], ["w"], "w"), node("Gather", ["rs", "l"], ["r"], "r"),
+                   node("Scan", ["h0", "xs_in"], ["last", "ys"], "time", body=step, num_scan_inputs=1),
+                   node("Identity", ["c"], ["go"])],
+                  [tensor("l", [], I), tensor("c", [], TP.BOOL), tensor("xs_in", ["t", 1, 128])],
+                  [tensor("go", [], TP.BOOL), tensor("ys", ["t", 1, 128]), tensor("last", [1, 128])], name="layer")
+    save("nest", graph([node("Loop", ["three", "", "xs"], ["y", "h"], "layers", body=layer)],
+                       [tensor("xs", ["t", 1, 128]), tensor("ws", [3, 128, 128]), tensor("rs", [3, 128, 128]),
+                        tensor("h0", [1, 128])],
+                       [tensor("y", ["t", 1, 128]), tensor("h", [3, 1, 128])], [const("three", 3, np.int64)]))
+
+
+def fused_loops():
+    """Two loops in one, the second reading what the first has just made."""
+    def body(op):
+        return graph([node(op, ["s_in", "x"], ["s"]), node("Identity", ["s"], ["y"])],
+                     [tensor("s_in", [3]), tensor("x", [3])], [tensor("s", [3]), tensor("y", [3])], name="body")
+    save("fused_loops", graph(
+        [node("Scan", ["s0", "xs"], ["", "sums"], "first", body=body("Add"), num_scan_inputs=1),
+         node("Neg", ["sums"], ["less"]),
+         node("Scan", ["s0", "less"], ["last", ""], "second", body=body("Max"), num_scan_inputs=1)],
+        [tensor("s0", [3]), tensor("xs", ["t", 3])], [tensor("last", [3]), tensor("sums", ["t", 3])]))
+
+
+def recluster():
+    """A branch of products for all units and a few numbers for one, cut into three."""
+    then = graph([node("MatMul", ["x", "w"], ["a"], "wide"), node("Softmax", ["scale"], ["s"], axis=0),
+                  node("Mul", ["s", "scale"], ["f"]), node("ReduceSum", ["f", "axes"], ["z1"], keepdims=0),
+                  node("MatMul", ["a", "w"], ["aw"], "again"), node("Mul", ["aw", "z1"], ["y1"])],
+                 [], [tensor("y1", [8, 64, 64]), tensor("z1", [])], name="then")
+    other = graph([node("ReduceSum", ["scale", "axes"], ["z2"], keepdims=0), node("MatMul", ["w", "x"], ["b"]),
+                   node("Add", ["b", "z2"], ["y2"])], [], [tensor("y2", [8, 64, 64]), tensor("z2", [])], name="else")
+    save("recluster", graph([node("If", ["c"], ["y", "z"], "choose", then_branch=then, else_branch=other)],
+                            [tensor("c", [], TP.BOOL), tensor("x", [8, 64, 64]), tensor("w", [64, 64]),
+                             tensor("scale", [8])],
+                            [tensor("y", [8, 64, 64]), tensor("z", [])], [const("axes", [0], np.int64)]))
+
+
 def sequence():
     """A sequence that grows in a loop."""
     seq = helper.make_tensor_sequence_value_info
@@ -276,5 +330,5 @@ def errors():
 
 
 for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
-             unroll, interchange, reuse, embedding, attention, tree, errors):
+             unroll, interchange, reuse, embedding, attention, wavefront, nest, fused_loops, recluster, tree, errors):
     make()

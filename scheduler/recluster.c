@@ -1,0 +1,301 @@
+/* recluster.c: a branch becomes consecutive branches on the same condition.
+ *
+ * The parts of an arm may want different numbers of units: a product wants all of them, a short vector one.
+ * A branch that holds both has to be run by the larger number, or changes over inside. So each arm is
+ * cut where the number that its statements want changes, and matching parts of both arms become one
+ * branch (Cocktailer, section 4.1.3): all of that is then for one number of units. The condition is evaluated
+ * once. A tensor that a later part reads leaves its part as a join without a value in the other arm,
+ * where nobody reads it. */
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
+#include "scheduler/passes.h"
+#include "scheduler/visit.h"
+
+#if BRAID_TINY /* small tensors want several units, too */
+#define TINY_WANTS 1
+#else
+#define TINY_WANTS 0
+#endif
+
+#define PARTS_MAX 16
+
+typedef struct Arm {
+    Seq *q;
+    int n;                  /* parts */
+    int end[PARTS_MAX];     /* statement behind each part */
+    bool team[PARTS_MAX];   /* wants all units */
+    double one[PARTS_MAX], all[PARTS_MAX]; /* ns by one unit, by all, with their barriers */
+} Arm;
+
+typedef struct Recluster {
+    Program *p;
+    Cx *c;
+    Arena *a;
+    int units;
+    double barrier;
+    /* of an arm: what was defined by its statements up to now */
+    Map *tensor, *sym;      /* id + 1 -> itself */
+    bool hit;
+    Map *moved;             /* tensor id + 1 -> what later parts read instead */
+} Recluster;
+
+/* ---- parts of an arm ------------------------------------------------------------------------------------- */
+static bool is_data(const Stmt *s) { return s->kind != S_LET && s->kind != S_CHECK; }
+
+static void note_tensor(void *user, Tensor *t) { map_seti(((Recluster *)user)->tensor, (uint64_t)t->id + 1, t); }
+static void note_sym(void *user, Sym *s) { map_seti(((Recluster *)user)->sym, (uint64_t)s->id + 1, s); }
+static void hit_sym(void *user, Sym *s) {
+    Recluster *x = user;
+    x->hit |= map_geti(x->sym, (uint64_t)s->id + 1) != NULL;
+}
+
+/* Whether the arm can be cut in front of statement i: no symbol is used beyond. `k`: which arm of s. */
+static bool can_cut(Recluster *x, const Stmt *s, int k, int i) {
+    const Seq *q = s->br.arm[k];
+    x->tensor = map_new(x->a);
+    x->sym = map_new(x->a);
+    for (int j = 0; j < i; j++) stmt_defines(q->s.p[j], note_tensor, note_sym, x);
+    Visit v = visit_new(x->c, NULL, hit_sym, x);
+    x->hit = false;
+    for (int j = i; j < q->s.n; j++) visit_stmt(&v, q->s.p[j]);
+    for (int j = 0; j < s->br.syms.n; j++) visit_expr(&v, s->br.syms.p[j].arm[k]);
+    for (int j = 0; j < s->br.joins.n; j++) visit_tensor(&v, s->br.joins.p[j].arm[k]);
+    return !x->hit;
+}
+
+static bool wants_team(const Recluster *x, const Stmt *s, double one, double all) {
+    if (TINY_WANTS) return s->kind != S_OP || (s->op.t[0]->body->flags & EF_REDUCE);
+    return all + x->barrier < one;
+}
+
+static double by_all(Recluster *x, const Stmt *s) {
+    const Device *d = x->p->schedule->device;
+    return s->kind == S_OP ? cost_group_ns(x->c, d, s, x->units) : cost_stmt_ns(x->c, d, s, x->units);
+}
+
+static void cut(Recluster *x, const Stmt *s, int k, Arm *arm) {
+    const Device *d = x->p->schedule->device;
+    *arm = (Arm){.q = s->br.arm[k]};
+    int begin = 0; /* of the uniform values in front of the statement at hand */
+    for (int i = 0; i < arm->q->s.n; i++) {
+        const Stmt *o = arm->q->s.p[i];
+        if (!is_data(o) && i + 1 < arm->q->s.n) continue;
+        double one = cost_stmt_ns(x->c, d, o, 1), all = by_all(x, o);
+        bool team = wants_team(x, o, one, all);
+        int last = arm->n - 1;
+        bool more = arm->n == 0 || (is_data(o) && team != arm->team[last] && arm->n < PARTS_MAX && can_cut(x, s, k, begin));
+        if (more) {
+            last = arm->n++;
+            arm->team[last] = team;
+        }
+        arm->one[last] += one;
+        arm->all[last] += all + x->barrier;
+        arm->end[last] = begin = i + 1;
+    }
+}
+
+/* ---- the branches ------------------------------------------------------------------------------------------ */
+static Tensor *moved(Recluster *x, Tensor *t) {
+    if (!t) return NULL;
+    Tensor *r = map_geti(x->moved, (uint64_t)t->id + 1);
+    if (r || t->kind != TK_VIEW) return r ? r : t;
+    Tensor *base = moved(x, t->base);
+    if (base == t->base) return t;
+    r = arena_memdup(x->a, t, sizeof *t); /* the same view of what replaces its base */
+    r->id = x->c->next_tensor++;
+    r->base = base;
+    map_seti(x->moved, (uint64_t)t->id + 1, r);
+    return r;
+}
+
+static Expr *moved_load(void *user, Expr *e) {
+    Recluster *x = user;
+    Tensor *t = moved(x, e->t);
+    if (t == e->t) return NULL;
+    return e->kind ? e_loadf(x->c, t, e->a[0]) : e_load(x->c, t, e->a);
+}
+static void moved_expr(void *user, Expr **e) {
+    Recluster *x = user;
+    *e = e_subst(x->c, *e, 0, NULL, NULL, moved_load, x);
+}
+
+static void moved_uses(void *user, Seq *q);
+static void moved_stmt(Recluster *x, Stmt *s) {
+    for (int i = 0; s->kind == S_EXTERN && i < s->ext.nin; i++) s->ext.in[i] = moved(x, s->ext.in[i]);
+    for (int i = 0; s->kind == S_LOOP && i < s->loop.carry.n; i++)
+        s->loop.carry.p[i].init = moved(x, s->loop.carry.p[i].init);
+    for (int i = 0; s->kind == S_BRANCH && i < s->br.joins.n; i++)
+        for (int k = 0; k < 2; k++) s->br.joins.p[i].arm[k] = moved(x, s->br.joins.p[i].arm[k]);
+    stmt_seqs(s, moved_uses, x);
+}
+static void moved_uses(void *user, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) moved_stmt(user, q->s.p[i]);
+}
+
+typedef struct Crossers {
+    Recluster *x;
+    VEC(Tensor *) t; /* defined in a part, and read later */
+} Crossers;
+static void crosser(void *user, Tensor *t) {
+    Crossers *k = user;
+    if (map_geti(k->x->tensor, (uint64_t)t->id + 1)) vec_push(k->x->a, &k->t, t);
+}
+
+/* Joins of part `b` of arm k for what statements from `end` on, or the results, use of it. */
+static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *list, int begin, int end) {
+    x->tensor = map_new(x->a);
+    x->sym = map_new(x->a);
+    for (int i = begin; i < end; i++) stmt_defines(list->p[i], note_tensor, note_sym, x);
+    Crossers v = {.x = x};
+    Visit u = visit_new(x->c, crosser, NULL, &v);
+    for (int i = end; i < list->n; i++) visit_stmt(&u, list->p[i]);
+    for (int i = 0; i < s->br.joins.n; i++) visit_tensor(&u, s->br.joins.p[i].arm[k]);
+    x->moved = map_new(x->a);
+    for (int i = 0; i < v.t.n; i++) {
+        Tensor *t = v.t.p[i], *out = arena_memdup(x->a, t, sizeof *t);
+        out->id = x->c->next_tensor++;
+        out->kind = TK_JOIN;
+        out->body = NULL;
+        out->terms = 0;
+        out->owned = false;
+        out->grow = NULL;
+        out->seq = s->br.arm[k]->parent;
+        Join j = {.out = out};
+        j.arm[k] = t;
+        vec_push(x->a, &b->br.joins, j);
+        map_seti(x->moved, (uint64_t)t->id + 1, out);
+    }
+    for (int i = end; i < list->n; i++) {
+        stmt_load_exprs(list->p[i], moved_expr, x);
+        moved_stmt(x, list->p[i]);
+    }
+    for (int i = 0; i < s->br.joins.n; i++) s->br.joins.p[i].arm[k] = moved(x, s->br.joins.p[i].arm[k]);
+}
+
+typedef struct Move {
+    const Seq *from;
+    Seq *to;
+} Move;
+static void move_tensor(void *user, Tensor *t) {
+    const Move *k = user;
+    if (t->seq == k->from) t->seq = k->to;
+}
+static void move_sym(void *user, Sym *s) {
+    const Move *k = user;
+    if (s->scope == k->from) s->scope = k->to;
+}
+static void move_seq(void *user, Seq *q) {
+    const Move *k = user;
+    if (q->parent == k->from) q->parent = k->to;
+}
+
+/* Which part of the common order part i of an arm is, when the order starts as `first` says. */
+static int place(const Arm *a, int i, bool first) { return i + (a->n && a->team[0] != first); }
+
+/* Replaces branch *at of q; `first`: the first part is for all units. */
+static void build(Recluster *x, Seq *q, int *at, Arm *arm, bool first, int parts) {
+    Cx *c = x->c;
+    Stmt *s = q->s.p[*at];
+    StmtVec list = {0}, rest[2] = {arm[0].q->s, arm[1].q->s};
+    Expr *cond = s->br.cond;
+    for (int i = 0; i < *at; i++) vec_push(x->a, &list, q->s.p[i]);
+    if (!cond->pure) {
+        Stmt *let = stmt_new(c, S_LET, s->path);
+        let->let.sym = sym_new(c, DT_BOOL, "c", 0);
+        let->let.sym->scope = q;
+        let->let.e = cond;
+        cond = e_sym(c, let->let.sym);
+        vec_push(x->a, &list, let);
+    }
+    int begin[2] = {0, 0};
+    for (int p = 0; p < parts; p++) {
+        Stmt *b = p + 1 < parts ? stmt_new(c, S_BRANCH, s->path) : s;
+        Seq *to[2];
+        b->br.cond = cond;
+        for (int k = 0; k < 2; k++) {
+            int end = begin[k];
+            for (int i = 0; i < arm[k].n; i++)
+                if (place(&arm[k], i, first) == p) end = arm[k].end[i];
+            to[k] = seq_new(c, q, b, false);
+            to[k]->depth = q->depth;
+            for (int i = begin[k]; i < end; i++) vec_push(x->a, &to[k]->s, rest[k].p[i]);
+            if (p + 1 < parts) leave(x, b, s, k, &rest[k], begin[k], end);
+            Move move = {arm[k].q, to[k]};
+            Visit v = visit_new(c, move_tensor, move_sym, &move);
+            for (int i = begin[k]; i < end; i++) {
+                visit_stmt(&v, rest[k].p[i]);
+                stmt_seqs(rest[k].p[i], move_seq, &move);
+            }
+            begin[k] = end;
+        }
+        b->br.arm[0] = to[0];
+        b->br.arm[1] = to[1];
+        vec_push(x->a, &list, b);
+    }
+    int end = list.n - 1;
+    for (int i = *at + 1; i < q->s.n; i++) vec_push(x->a, &list, q->s.p[i]);
+    q->s = list;
+    *at = end;
+}
+
+/* ---- the pass ------------------------------------------------------------------------------------------------- */
+static bool has_call(const Seq *q);
+static void find_call(void *user, Seq *q) { *(bool *)user |= has_call(q); }
+static bool has_call(const Seq *q) {
+    bool any = false;
+    for (int i = 0; i < q->s.n && !any; i++) {
+        any = q->s.p[i]->kind == S_CALL;
+        stmt_seqs(q->s.p[i], find_call, &any);
+    }
+    return any;
+}
+
+static void try_branch(Recluster *x, Seq *q, int *at) {
+    const Stmt *s = q->s.p[*at];
+    for (int k = 0; k < 2; k++)
+        if (has_call(s->br.arm[k])) return;
+    for (int i = 0; i < s->br.joins.n; i++)
+        if (s->br.joins.p[i].out->ret) return; /* the result of a function is made in place */
+    Arm arm[2];
+    for (int k = 0; k < 2; k++) cut(x, s, k, &arm[k]);
+    int parts = INT32_MAX;
+    bool first = false;
+    for (int f = 0; f < 2; f++) { /* the shorter of the two common orders */
+        int n = 0;
+        for (int k = 0; k < 2; k++)
+            if (arm[k].n && place(&arm[k], arm[k].n, f) > n) n = place(&arm[k], arm[k].n, f);
+        if (n < parts) {
+            parts = n;
+            first = f;
+        }
+    }
+    if (parts < 2) return;
+    for (int k = 0; k < 2; k++) /* the results are those of the last branch */
+        if (place(&arm[k], arm[k].n, first) < parts && !can_cut(x, s, k, arm[k].q->s.n)) return;
+    double whole[2] = {0, 0}, mixed = 0;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < arm[k].n; i++) {
+            whole[0] += 0.5 * arm[k].one[i];
+            whole[1] += 0.5 * arm[k].all[i];
+            mixed += 0.5 * ((arm[k].team[i] ? arm[k].all[i] : arm[k].one[i]) + x->barrier);
+        }
+    double plain = whole[0] < whole[1] ? whole[0] : whole[1];
+    if (x->p->schedule->device->mixes && mixed < plain) plain = mixed;
+    if (decide(x->p, X_RECLUSTER, s, plain, mixed + 2 * (parts - 1))) build(x, q, at, arm, first, parts);
+}
+
+static void walk(void *user, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        stmt_seqs(q->s.p[i], walk, user); /* inner ones first */
+        if (q->s.p[i]->kind == S_BRANCH) try_branch(user, q, &i);
+    }
+}
+
+void pass_recluster(Program *p) {
+    if (p->schedule->units == 1) return;
+    Recluster x = {.p = p, .c = p->cx, .a = p->cx->a, .units = p->schedule->units,
+                   .barrier = p->schedule->device->level[LEVEL_TEAM].barrier_ns};
+    walk(&x, p->top);
+    p->nsym = p->cx->next_sym;
+    p->ntensor = p->cx->next_tensor;
+}
