@@ -219,7 +219,6 @@ static Expr *own(Wave *w, Tensor *of, const Tensor *at) {
 }
 
 static bool copies(const Tensor *t, const Tensor *of) {
-    if (t->rank != of->rank) return false;
     return t->kind == TK_TE && load_is_own(t->body, of, t);
 }
 

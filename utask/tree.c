@@ -49,6 +49,7 @@ bool op_is_empty(const Stmt *s) {
 
 bool load_is_own(const Expr *load, const Tensor *t, const Tensor *domain) {
     if (load->op != E_LOAD || load->t != t || load->kind) return false;
+    if (domain->rank >= 0 && load->n != domain->rank) return false;
     for (int d = 0; d < domain->rank; d++) {
         bool own = load->a[d]->op == E_AXIS && load->a[d]->axis == domain->axis[d];
         if (!own && !e_is_ival(domain->dim[d], 1)) return false;
