@@ -1,20 +1,22 @@
 /* contract.c: sums of products as register-blocked micro-kernels with a fused epilogue.
  *
- * A group's members may contain several sums  Σ_r A[…] · B[…].  One axis of the domain, v, is laid over
- * vector lanes: along it one operand (the vector operand) is contiguous or constant, and the other does
- * not move. Another axis, m, gives rows that reuse the vectors. A micro-kernel computes rows × vectors
- * sums in registers for all products that share their reduction axes, and leaves them in a scratch
- * tile; the epilogue is the members' own expressions over that tile. Constant vector operands are packed
- * at compile time in the order in which the loops read them (contract_pack.c). */
+ * A group's members may contain several sums  Σ_r A[…] · B[…].  One axis of the domain, v, is laid
+ * over vector lanes: along it one operand (the vector operand) is contiguous or constant, and the
+ * other does not move. Another axis, m, gives rows that reuse the vectors. A micro-kernel computes
+ * rows × vectors sums in registers for all products that share their reduction axes, and leaves
+ * them in a scratch tile; the epilogue is the members' own expressions over that tile. Constant
+ * vector operands are packed at compile time in the order in which the loops read them
+ * (contract_pack.c). */
 #include "codegen/contract.h"
 
 #define ROW_BLOCK 64           /* rows of a job */
 #define TURN_FLOATS (32 << 10) /* of weights that are read forwards and backwards in turn */
 
-/* ---- finding ------------------------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------------- */
 /* The load behind a factor: of float32, or of 16 bits and converted. */
 static Expr *factor(Expr *e) {
-    Expr *x = e->op == E_CAST && (e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16) ? e->a[0] : e;
+    Expr *x =
+        e->op == E_CAST && (e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16) ? e->a[0] : e;
     return e->dtype == DT_F32 && x->op == E_LOAD ? x : NULL;
 }
 
@@ -33,7 +35,8 @@ static bool affine_in_all(Cx *c, Expr *flat, const Group *g, const Expr *reduce)
     for (int i = 0; i < g->naxis; i++)
         if (!e_affine(c, rest, g->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
     for (int i = 0; i < reduce->naxis; i++)
-        if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
+        if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS))
+            return false;
     return !(rest->flags & EF_AXIS);
 }
 
@@ -43,7 +46,8 @@ static void find(Contraction *k, Map *seen, Expr *e) {
     if (e->op == E_REDUCE) {
         Cx *c = k->g->em->c;
         if (!is_product(e) || k->n == MAX_PRODUCTS) return;
-        Expr *a = factor(e->a[0]->a[0]), *b = factor(e->a[0]->a[1]), *fa = flat_of(c, a), *fb = flat_of(c, b);
+        Expr *a = factor(e->a[0]->a[0]), *b = factor(e->a[0]->a[1]), *fa = flat_of(c, a),
+             *fb = flat_of(c, b);
         if (!affine_in_all(c, fa, k->g, e) || !affine_in_all(c, fb, k->g, e)) return;
         for (int i = 0; i < k->g->n; i++)
             if (a->t == k->g->t[i] || b->t == k->g->t[i]) return;
@@ -74,9 +78,17 @@ static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         Axis *r = p->reduce->raxis[0];
         if (x->dtype != DT_F32 || y->dtype != DT_F32) continue;
-        if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fx, r), 1) || !e_is_ival(coef_of(c, fy, r), 1)) continue;
+        if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fx, r), 1) ||
+            !e_is_ival(coef_of(c, fy, r), 1))
+            continue;
         bool moves = !e_is_ival(coef_of(c, fy, v), 0);
-        *p = (Product){.reduce = p->reduce, .vec = x, .sca = y, .vec_flat = fx, .sca_flat = fy, .both = moves, .dot = true};
+        *p = (Product){.reduce = p->reduce,
+                       .vec = x,
+                       .sca = y,
+                       .vec_flat = fx,
+                       .sca_flat = fy,
+                       .both = moves,
+                       .dot = true};
         return true;
     }
     return false;
@@ -94,7 +106,8 @@ static bool orient(Contraction *k, Product *p, Axis *v) {
         bool pack = !e_is_ival(cx, 0) && packable(c, k->g, p, x, fx);
         if (!pack && (!e_is_ival(cx, 1) || x->dtype != DT_F32)) continue;
         if (!e_is_ival(cy, 0) && (!e_is_ival(cy, 1) || y->dtype != DT_F32)) continue;
-        if (!e_is_ival(cy, 0) && side == 0 && packable(c, k->g, &other, y, fy)) continue; /* prefer that one packed */
+        if (!e_is_ival(cy, 0) && side == 0 && packable(c, k->g, &other, y, fy))
+            continue; /* prefer that one packed */
         p->vec = x;
         p->sca = y;
         p->vec_flat = fx;
@@ -116,7 +129,8 @@ static bool choose_axes(Contraction *k) {
         int64_t score = 0, n = axis_size(g->axis[i], -1);
         bool dots = false;
         if (n >= 0 && n < 4) continue;
-        if (g->axis[i] == g->split && e_is_ival(g->grain, 1)) continue; /* tiles start at whole vectors */
+        if (g->axis[i] == g->split && e_is_ival(g->grain, 1))
+            continue; /* tiles start at whole vectors */
         for (int j = 0; j < k->n; j++) {
             Product p = k->p[j];
             if (!orient(k, &p, g->axis[i])) continue;
@@ -124,7 +138,8 @@ static bool choose_axes(Contraction *k) {
             score += 1000 + (p.packed ? 150 : 0) - (p.dot ? 600 : p.both ? 300 : 0);
         }
         if (score < 1000 && !dots) continue; /* nothing is used twice */
-        if (i == g->naxis - 1) score += n < 0 ? 20 : n >= g->em->vec ? 400 : 50; /* contiguous stores */
+        if (i == g->naxis - 1)
+            score += n < 0 ? 20 : n >= g->em->vec ? 400 : 50; /* contiguous stores */
         if (n >= g->em->vec) score += 200;
         if (score > best_score) best = i, best_score = score;
     }
@@ -147,7 +162,8 @@ static bool choose_axes(Contraction *k) {
         int64_t size = axis_size(x, 1 << 20);
         if (ok && moves && size >= most) k->m = x, most = size; /* of unknown ones the inner */
     }
-    /* Sets: products over the same reduction axes run in one loop; not so many that few rows share a vector. */
+    /* Sets: products over the same reduction axes run in one loop; not so many that few rows share
+     * a vector. */
     int most_products = k->m && axis_size(k->m, 0) >= 6 ? 4 : MAX_PRODUCTS;
     for (int j = 0; j < k->n; j++) {
         Product *p = &k->p[j];
@@ -159,7 +175,8 @@ static bool choose_axes(Contraction *k) {
             bool same = k->nraxis[p->set] == p->reduce->naxis && k->dot[p->set] == p->dot;
             for (int i = 0; same && i < p->reduce->naxis; i++) {
                 bool in = false;
-                for (int z = 0; z < p->reduce->naxis; z++) in |= k->raxis[p->set][z] == p->reduce->raxis[i];
+                for (int z = 0; z < p->reduce->naxis; z++)
+                    in |= k->raxis[p->set][z] == p->reduce->raxis[i];
                 same = in;
             }
             if (same) break;
@@ -185,11 +202,12 @@ static bool choose_axes(Contraction *k) {
     return k->n > 0;
 }
 
-/* ---- the group's function ------------------------------------------------------------------------------------- */
+/* ---- the group's function ---------------------------------------------------------------------- */
 static const char *scratch(Group *g, Expr *e) {
     Contraction *k = g->user;
     for (int j = 0; j < k->n; j++)
-        if (k->p[j].reduce == e) return arena_printf(g->em->a, "g%d[row * %d + l]", k->p[j].slot, k->vt);
+        if (k->p[j].reduce == e)
+            return arena_printf(g->em->a, "g%d[row * %d + l]", k->p[j].slot, k->vt);
     return NULL;
 }
 
@@ -217,9 +235,7 @@ static void epilogue(Contraction *k) {
         fn_line(f, "const int64_t im = m0 + row;");
         fn_bind(f, e_axis(c, k->m), "im");
     }
-    for (int i = 0; i < g->n; i++) {
-        fn_hoist(f, g->value[i], 1, &k->v);
-    }
+    for (int i = 0; i < g->n; i++) { fn_hoist(f, g->value[i], 1, &k->v); }
     bool plain = !other_reductions(k);
     for (int i = 0; i < g->n && plain; i++) plain = !fn_guarded(f, g->value[i]);
     if (plain) fn_line(f, "%s", g->em->target->simd);
@@ -240,8 +256,9 @@ static bool in_loop(const Group *g) {
     return false;
 }
 
-/* Opens the loop over tiles of this unit's range of lanes. Weights that are much for the nearer caches are read
- * forwards and backwards in turn: what was read last is still there when the next round begins with it. */
+/* Opens the loop over tiles of this unit's range of lanes. Weights that are much for the nearer
+ * caches are read forwards and backwards in turn: what was read last is still there when the next
+ * round begins with it. */
 static void open_tiles(Contraction *k) {
     Group *g = k->g;
     Fn *f = &g->f;
@@ -253,14 +270,19 @@ static void open_tiles(Contraction *k) {
     if (floats >= TURN_FLOATS) {
         g->turns = in_loop(g);
         const char *block = arena_printf(f->a, "first / %d", ROW_BLOCK);
-        if (g->turns) back = k->m ? arena_printf(f->a, "(turn + %s) & 1", block) : "turn & 1";
-        else if (k->m) back = arena_printf(f->a, "%s & 1", block);
+        if (g->turns)
+            back = k->m ? arena_printf(f->a, "(turn + %s) & 1", block) : "turn & 1";
+        else if (k->m)
+            back = arena_printf(f->a, "%s & 1", block);
     }
-    fn_line(f, "const int64_t tile0 = %s / %d, tile1 = (%s + %d) / %d;", from, k->vt, to, k->vt - 1, k->vt);
+    fn_line(f, "const int64_t tile0 = %s / %d, tile1 = (%s + %d) / %d;", from, k->vt, to, k->vt - 1,
+            k->vt);
     fn_line(f, "for (int64_t step = tile0; step < tile1; step++) {");
     fn_open(f);
-    if (back) fn_line(f, "const int64_t tile = (%s) ? tile0 + tile1 - 1 - step : step;", back);
-    else fn_line(f, "const int64_t tile = step;");
+    if (back)
+        fn_line(f, "const int64_t tile = (%s) ? tile0 + tile1 - 1 - step : step;", back);
+    else
+        fn_line(f, "const int64_t tile = step;");
     fn_line(f, "const int64_t v0 = tile * %d, hi = bk_mini(%s - v0, %d);", k->vt, to, k->vt);
     if (split) fn_line(f, "const int64_t lo = bk_maxi(from - v0, 0);");
 }
@@ -282,8 +304,8 @@ static void panel_pointer(Contraction *k, int i) {
     *data = (Const){.dtype = DT_F32, .count = 1, .data = q->weights};
     w->data = data;
     map_seti(g->em->const_name, (uint64_t)(uintptr_t)data->data, (void *)(uintptr_t)q->weights);
-    fn_line(f, "const float *const w%d = %s + (%s) * %lld + tile * %lld;", i, f->tensor(f, w), fn_expr(f, at),
-            (long long)q->stride, (long long)q->tile);
+    fn_line(f, "const float *const w%d = %s + (%s) * %lld + tile * %lld;", i, f->tensor(f, w),
+            fn_expr(f, at), (long long)q->stride, (long long)q->tile);
 }
 
 bool group_contraction(Group *g) {
@@ -305,18 +327,21 @@ bool group_contraction(Group *g) {
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
     for (int i = 0; i < g->naxis; i++)
-        if (g->axis[i] != k.v && g->axis[i] != k.m) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
+        if (g->axis[i] != k.v && g->axis[i] != k.m)
+            group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
     if (k.m) { /* blocks of rows, so that their operands stay in the cache for all tiles */
         bool split = k.m == g->split;
         fn_line(f, "for (int64_t first = %s; first < %s; first += %d) {", split ? "from" : "0",
                 split ? "to" : fn_expr(f, k.m->extent), ROW_BLOCK);
         fn_open(f);
-        fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK, split ? "to" : fn_expr(f, k.m->extent));
+        fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK,
+                split ? "to" : fn_expr(f, k.m->extent));
     }
     bool plain_vec = false; /* an operand that is not padded to whole vectors */
     for (int j = 0; j < k.n; j++) plain_vec |= !k.p[j].packed || k.p[j].both;
     open_tiles(&k);
-    if (plain_vec) fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", fn_expr(f, k.v->extent), k.vt);
+    if (plain_vec)
+        fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", fn_expr(f, k.v->extent), k.vt);
     for (int i = 0; i < k.npanel; i++) panel_pointer(&k, i);
     for (int j = 0; j < k.n; j++)
         fn_line(f, "float g%d[%d] __attribute__((aligned(64)));", k.p[j].slot, k.mr * k.vt);
@@ -325,13 +350,17 @@ bool group_contraction(Group *g) {
         fn_open(f);
         fn_bind(f, e_axis(c, k.m), "m0");
         fn_line(f, k.mr > 1 ? "rows = end - m0;" : "rows = 1;");
-    } else fn_line(f, "const int64_t rows = 1;");
+    } else
+        fn_line(f, "const int64_t rows = 1;");
     fn_bind(f, e_axis(c, k.v), "v0");
     for (int rows = k.mr; rows >= 1; rows /= 2) {
         if (k.mr > 1) {
-            if (rows == k.mr) fn_line(f, "if (rows >= %d) {", rows);
-            else if (rows > 1) fn_line(f, "} else if (rows >= %d) {", rows);
-            else fn_line(f, "} else {");
+            if (rows == k.mr)
+                fn_line(f, "if (rows >= %d) {", rows);
+            else if (rows > 1)
+                fn_line(f, "} else if (rows >= %d) {", rows);
+            else
+                fn_line(f, "} else {");
             f->indent++;
             fn_line(f, "rows = %d;", rows);
         }
@@ -348,7 +377,8 @@ bool group_contraction(Group *g) {
                 call_micro(&k, s, rows, true);
                 fn_close(f, a);
                 fn_line(f, "}");
-            } else call_micro(&k, s, rows, false);
+            } else
+                call_micro(&k, s, rows, false);
         }
         f->bound.n = scope;
         if (k.mr > 1) f->indent--;
@@ -358,7 +388,8 @@ bool group_contraction(Group *g) {
         if (k.dot[s]) call_dot(&k, s);
     f->bound.n = mark;
     for (int i = g->naxis - 1; i >= 0; i--)
-        if (g->axis[i] != k.v && g->axis[i] != k.m) fn_bind(f, e_axis(c, g->axis[i]), arena_printf(em->a, "i%d", i));
+        if (g->axis[i] != k.v && g->axis[i] != k.m)
+            fn_bind(f, e_axis(c, g->axis[i]), arena_printf(em->a, "i%d", i));
     epilogue(&k);
     while (f->indent > indent) {
         f->indent--;

@@ -9,22 +9,23 @@
 
 typedef struct Product {
     Expr *reduce;
-    Expr *vec, *sca;          /* loads; of 16 bits only a packed vec, and a sca that does not move along v */
+    Expr *vec, *sca; /* loads; of 16 bits only a packed vec, and a sca that does not move along v */
     Expr *vec_flat, *sca_flat;
-    bool packed, both;        /* both: sca moves along v too */
-    Expr *sym;                /* packed: a uniform symbol that its position depends on, or NULL */
-    Axis *sym_axis;           /* stands for it */
-    bool dot;                 /* both are contiguous along the only reduction axis; vec moves along v in steps */
-    int set, slot;            /* slot: index of its scratch tile */
-    int panel, place;         /* packed: where its vectors are */
+    bool packed, both; /* both: sca moves along v too */
+    Expr *sym;         /* packed: a uniform symbol that its position depends on, or NULL */
+    Axis *sym_axis;    /* stands for it */
+    bool dot; /* both are contiguous along the only reduction axis; vec moves along v in steps */
+    int set, slot;    /* slot: index of its scratch tile */
+    int panel, place; /* packed: where its vectors are */
 } Product;
 
-/* Packed vector operands of products that run in one loop, as one stream in the order of that loop. */
+/* Packed vector operands of products that run in one loop, as one stream in the order of that loop.
+ */
 typedef struct Panel {
-    int set, n;               /* products */
-    int lead;                 /* index of the first product */
-    int64_t tile, stride;     /* floats of one tile, of all tiles */
-    bool far;                 /* what is read between two uses is too much for a unit's second cache */
+    int set, n;           /* products */
+    int lead;             /* index of the first product */
+    int64_t tile, stride; /* floats of one tile, of all tiles */
+    bool far;             /* what is read between two uses is too much for a unit's second cache */
     const char *weights;
 } Panel;
 
@@ -33,44 +34,46 @@ typedef struct Contraction {
     int n, nset, npanel;
     Product p[MAX_PRODUCTS];
     Panel panel[MAX_PRODUCTS];
-    Axis **raxis[MAX_SETS];   /* per set, outermost first */
+    Axis **raxis[MAX_SETS]; /* per set, outermost first */
     int nraxis[MAX_SETS];
-    bool dot[MAX_SETS];       /* the set's products are dot products */
-    Axis *v, *m;              /* lanes; rows, or NULL */
-    int nv, mr, vt;           /* vectors and rows of a tile; its lanes */
+    bool dot[MAX_SETS]; /* the set's products are dot products */
+    Axis *v, *m;        /* lanes; rows, or NULL */
+    int nv, mr, vt;     /* vectors and rows of a tile; its lanes */
 } Contraction;
 
 Expr *coef_of(Cx *c, Expr *flat, Axis *x); /* of x in flat; NULL: not affine in it */
 int64_t axis_size(const Axis *x, int64_t unknown);
 
-/* ---- contract_pack.c ------------------------------------------------------------------------------------ */
-/* p's operand `load` is constant, and so are all extents that it moves along, and its strides: it can be
- * packed. It may also depend on one bounded symbol: the layer, say, of a loop over layers. */
+/* ---- contract_pack.c --------------------------------------------------------------------------- */
+/* p's operand `load` is constant, and so are all extents that it moves along, and its strides: it
+ * can be packed. It may also depend on one bounded symbol: the layer, say, of a loop over layers.
+ */
 bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat);
 /* Sets nv, mr, vt by a model of the micro-kernel's time. Requires axes and sets. */
 void choose_tile(Contraction *k);
 /* Sets the panels, and packs them into the program's weights. Requires the tile. */
 void pack_panels(Contraction *k);
 
-/* ---- contract_micro.c ----------------------------------------------------------------------------------- */
-/* Emits the call of the micro-kernel of one set for `rows` rows; writes the kernel where it is new. In the
- * group's function the axes v and m are bound to the tile's first lane and row. tail: `lanes` tells how many
- * lanes of operands that are not packed may be read. */
+/* ---- contract_micro.c -------------------------------------------------------------------------- */
+/* Emits the call of the micro-kernel of one set for `rows` rows; writes the kernel where it is new.
+ * In the group's function the axes v and m are bound to the tile's first lane and row. tail:
+ * `lanes` tells how many lanes of operands that are not packed may be read. */
 void call_micro(Contraction *k, int set, int rows, bool tail);
 
 typedef struct Micro { /* a micro-kernel while it is written */
     Contraction *k;
     Sb params, args, body;
     int nvalue;
-    Map *known;               /* expression id -> parameter name */
+    Map *known; /* expression id -> parameter name */
 } Micro;
 /* An int64 value inside the micro-kernel: a literal, or a parameter. */
 const char *micro_value(Micro *u, Expr *e);
 /* Address of a load with all loop axes of the set, and rows and lanes of the tile, at 0. */
 const char *micro_base(Contraction *k, int set, Expr *load, Expr *flat);
 
-/* ---- contract_dot.c --------------------------------------------------------------------------------------- */
-/* The same for a set of dot products, for `rows` rows and `hi` lanes as the group's function has them. */
+/* ---- contract_dot.c ---------------------------------------------------------------------------- */
+/* The same for a set of dot products, for `rows` rows and `hi` lanes as the group's function has
+ * them. */
 void call_dot(Contraction *k, int set);
 
 #endif

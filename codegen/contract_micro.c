@@ -1,4 +1,5 @@
-/* contract_micro.c: the text of micro-kernels: rows × vectors sums in registers for all products of a set. */
+/* contract_micro.c: the text of micro-kernels: rows × vectors sums in registers for all products of
+ * a set. */
 #include "codegen/contract.h"
 
 #define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
@@ -24,8 +25,10 @@ static const char *along(Micro *u, int set, Expr *flat) {
     for (int i = 0; i < k->nraxis[set]; i++) {
         Expr *coef = coef_of(c, flat, k->raxis[set][i]);
         if (e_is_ival(coef, 0)) continue;
-        if (e_is_ival(coef, 1)) s = arena_printf(k->g->em->a, "%s + r%d", s, i);
-        else s = arena_printf(k->g->em->a, "%s + r%d * %s", s, i, micro_value(u, coef));
+        if (e_is_ival(coef, 1))
+            s = arena_printf(k->g->em->a, "%s + r%d", s, i);
+        else
+            s = arena_printf(k->g->em->a, "%s + r%d * %s", s, i, micro_value(u, coef));
     }
     return s;
 }
@@ -43,7 +46,11 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
     Group *g = k->g;
     Emit *em = g->em;
     Cx *c = em->c;
-    Micro u = {.k = k, .known = map_new(em->a), .params = {.a = em->a}, .args = {.a = em->a}, .body = {.a = em->a}};
+    Micro u = {.k = k,
+               .known = map_new(em->a),
+               .params = {.a = em->a},
+               .args = {.a = em->a},
+               .body = {.a = em->a}};
     Sb *b = &u.body;
     const Product *q[MAX_PRODUCTS];
     int nq = 0, na = 0, npanel = 0;
@@ -81,7 +88,8 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
     for (int j = 0; j < nq; j++)
         for (int m = 0; m < rows; m++) {
             sb_puts(b, "    bk_vf");
-            for (int v = 0; v < k->nv; v++) sb_printf(b, "%s c%d_%d_%d = {0}", v ? "," : "", j, m, v);
+            for (int v = 0; v < k->nv; v++)
+                sb_printf(b, "%s c%d_%d_%d = {0}", v ? "," : "", j, m, v);
             sb_puts(b, ";\n");
         }
     int nr = k->nraxis[set];
@@ -95,14 +103,18 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
             const char *at = q[j]->packed ? arena_printf(em->a, "w%d + %d", panel_of[q[j]->panel],
                                                          (q[j]->place * k->nv + v) * em->vec)
                                           : arena_printf(em->a, "b%d%s + %d", j, off, v * em->vec);
-            if (tail && !q[j]->packed) sb_printf(b, "%*sconst bk_vf v%d_%d = bk_loadn(%s, lanes - %d);\n", in, "", j, v, at, v * em->vec);
-            else sb_printf(b, "%*sconst bk_vf v%d_%d = bk_loadv(%s);\n", in, "", j, v, at);
+            if (tail && !q[j]->packed)
+                sb_printf(b, "%*sconst bk_vf v%d_%d = bk_loadn(%s, lanes - %d);\n", in, "", j, v,
+                          at, v * em->vec);
+            else
+                sb_printf(b, "%*sconst bk_vf v%d_%d = bk_loadv(%s);\n", in, "", j, v, at);
         }
     }
     for (int i = 0; i < k->npanel; i++)
         if (k->panel[i].set == set) {
             for (int v = 0; rows == 1 && k->panel[i].far && v < k->panel[i].n * k->nv; v++)
-                sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", panel_of[i], AHEAD + v * em->vec);
+                sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", panel_of[i],
+                          AHEAD + v * em->vec);
             sb_printf(b, "%*sw%d += %d;\n", in, "", panel_of[i], k->panel[i].n * k->vt);
         }
     for (int s = 0; s < na; s++) {
@@ -112,22 +124,33 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
         const char *off = along(&u, set, p->sca_flat);
         Expr *row = k->m ? coef_of(c, p->sca_flat, k->m) : e_int(c, 0);
         for (int m = 0; m < rows; m++) {
-            const char *at = m && !e_is_ival(row, 0) ? arena_printf(em->a, "%s + %d * %s", off, m, micro_value(&u, row)) : off;
+            const char *at = m && !e_is_ival(row, 0)
+                                 ? arena_printf(em->a, "%s + %d * %s", off, m, micro_value(&u, row))
+                                 : off;
             if (!p->both) {
-                const char *convert = p->sca->dtype == DT_F16 ? "bk_h2f1" : p->sca->dtype == DT_BF16 ? "bk_b2f" : "";
-                sb_printf(b, "%*sconst float x%d_%d = %s(a%d[0%s]);\n", in, "", s, m, convert, s, at);
+                const char *convert = p->sca->dtype == DT_F16    ? "bk_h2f1"
+                                      : p->sca->dtype == DT_BF16 ? "bk_b2f"
+                                                                 : "";
+                sb_printf(b, "%*sconst float x%d_%d = %s(a%d[0%s]);\n", in, "", s, m, convert, s,
+                          at);
                 for (int j = 0; j < nq; j++)
                     for (int v = 0; v < k->nv && sca_of[j] == s; v++)
-                        sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d;\n", in, "", j, m, v, j, v, s, m);
+                        sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d;\n", in, "", j, m, v, j, v, s,
+                                  m);
                 continue;
             }
             for (int v = 0; v < k->nv; v++) {
                 const char *src = arena_printf(em->a, "a%d%s + %d", s, at, v * em->vec);
-                if (tail) sb_printf(b, "%*sconst bk_vf x%d_%d_%d = bk_loadn(%s, lanes - %d);\n", in, "", s, m, v, src, v * em->vec);
-                else sb_printf(b, "%*sconst bk_vf x%d_%d_%d = bk_loadv(%s);\n", in, "", s, m, v, src);
+                if (tail)
+                    sb_printf(b, "%*sconst bk_vf x%d_%d_%d = bk_loadn(%s, lanes - %d);\n", in, "",
+                              s, m, v, src, v * em->vec);
+                else
+                    sb_printf(b, "%*sconst bk_vf x%d_%d_%d = bk_loadv(%s);\n", in, "", s, m, v,
+                              src);
                 for (int j = 0; j < nq; j++)
                     if (sca_of[j] == s)
-                        sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d_%d;\n", in, "", j, m, v, j, v, s, m, v);
+                        sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d_%d;\n", in, "", j, m, v, j, v,
+                                  s, m, v);
             }
         }
     }
@@ -135,11 +158,11 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
     for (int j = 0; j < nq; j++)
         for (int m = 0; m < rows; m++)
             for (int v = 0; v < k->nv; v++)
-                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j, m * k->vt + v * em->vec, j, m, v);
+                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j, m * k->vt + v * em->vec, j,
+                          m, v);
     const char *name = emit_function(em, "dot", em->target->kernel, u.params.p, u.body.p);
     fn_line(&g->f, "%s(%s);", name, u.args.p);
     sb_free(&u.params);
     sb_free(&u.args);
     sb_free(&u.body);
 }
-

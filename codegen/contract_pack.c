@@ -1,13 +1,17 @@
-/* contract_pack.c: the tile of a contraction, and its constant operands in the order in which they are read.
+/* contract_pack.c: the tile of a contraction, and its constant operands in the order in which they
+ * are read.
  *
- * The layout of a panel: [symbol][outer axes that the operands use][tile][reduction axes, outermost first]
- * [product][vector of the tile][lane]. So a tile's micro-kernel reads one stream, and the next tile's follows. */
+ * The layout of a panel: [symbol][outer axes that the operands use][tile][reduction axes, outermost
+ * first][product][vector of the tile][lane]. So a tile's micro-kernel reads one stream, and the
+ * next tile's follows. */
 #include "codegen/contract.h"
 #include "scheduler/decide.h"
 #include <stdlib.h>
 
+/* Rows that an unknown number of them may well be. */
 #define ROWS_MANY 48
-#define L1_FLOATS (6 << 10) /* of a panel, that stay in the innermost cache between two blocks of rows */
+/* Floats of a panel that stay in the innermost cache between two blocks of rows. */
+#define L1_FLOATS (6 << 10)
 
 /* The only symbol in e, or NULL; *n counts all. */
 static Expr *only_symbol(Expr *e, int *n) {
@@ -44,11 +48,11 @@ bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat) {
     if (!s || n != 1 || s->sym->lo < 0 || s->sym->hi > 1024) return false;
     p->sym = s;
     p->sym_axis = axis_new(c, e_int(c, s->sym->hi + 1));
-    return e_affine(c, e_replace(c, rest, s, e_axis(c, p->sym_axis)), p->sym_axis, &k, &rest) && e_is_int(k, &v) &&
-           e_is_int(rest, &v);
+    return e_affine(c, e_replace(c, rest, s, e_axis(c, p->sym_axis)), p->sym_axis, &k, &rest) &&
+           e_is_int(k, &v) && e_is_int(rest, &v);
 }
 
-/* ---- the tile ----------------------------------------------------------------------------------------------- */
+/* ---- the tile ---------------------------------------------------------------------------------- */
 /* The most tiles that one of n units has, when units own ranges of whole grains. */
 static int64_t tiles_of(int64_t lanes, int64_t grain, int64_t tile, int n) {
     int64_t parts = (lanes + grain - 1) / grain, most = 0;
@@ -69,24 +73,27 @@ static int64_t set_length(const Contraction *k, int set) {
 
 typedef struct TileModel {
     const Contraction *k;
-    int widest, units;        /* products of the largest set; units that share the domain */
-    int64_t length, grain;    /* steps of that set's loop; of the split axis */
+    int widest, units;     /* products of the largest set; units that share the domain */
+    int64_t length, grain; /* steps of that set's loop; of the split axis */
 } TileModel;
 
-/* Cycles of one step of the inner loop: two vector operations, and two loads a cycle (one of operands that come
- * from the second cache), sums in flight to hide their latency. */
+/* Cycles of one step of the inner loop: two vector operations, and two loads a cycle (one of
+ * operands that come from the second cache), sums in flight to hide their latency. */
 static double step_cycles(const TileModel *t, int nv, int mr, bool near) {
     int sums = nv * mr * t->widest, vectors = nv * t->widest;
-    double loads = vectors * (near ? 0.5 : 1) + mr * 0.5, busy = sums * 0.5 > loads ? sums * 0.5 : loads;
-    return (busy > 4 ? busy : 4) + 0.25 + (near ? 0 : 0.25 * vectors); /* the loop itself, and waiting */
+    double loads = vectors * (near ? 0.5 : 1) + mr * 0.5,
+           busy = sums * 0.5 > loads ? sums * 0.5 : loads;
+    return (busy > 4 ? busy : 4) + 0.25 +
+           (near ? 0 : 0.25 * vectors); /* the loop itself, and waiting */
 }
 
-/* Time for an element of rows × lanes, alone and in the team; lanes beyond the domain, or of another unit, are
- * lost, and so are rows that do not fill a block. */
+/* Time for an element of rows × lanes, alone and in the team; lanes beyond the domain, or of
+ * another unit, are lost, and so are rows that do not fill a block. */
 static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_t lanes) {
     const Group *g = t->k->g;
     int vec = g->em->vec;
-    bool near = mr < rows && (int64_t)nv * t->widest * vec * t->length <= L1_FLOATS, by_v = g->split == t->k->v;
+    bool near = mr < rows && (int64_t)nv * t->widest * vec * t->length <= L1_FLOATS,
+         by_v = g->split == t->k->v;
     bool by_m = t->k->m && g->split == t->k->m, known = axis_size(t->k->v, -1) >= 0;
     double time = 0;
     for (int u = 1; u <= t->units; u += t->units - 1) {
@@ -104,12 +111,14 @@ static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_
     return time;
 }
 
-/* Rows × vectors of a micro-kernel: the least time for an element. Of an unknown number of rows, one and many
- * count. */
+/* Rows × vectors of a micro-kernel: the least time for an element. Of an unknown number of rows,
+ * one and many count. */
 void choose_tile(Contraction *k) {
     Group *g = k->g;
     int budget = g->em->vec >= 16 ? 28 : 12, vec = g->em->vec, wide = 0;
-    TileModel t = {.k = k, .units = g->em->p->schedule && g->split ? g->em->p->schedule->units : 1, .grain = 1};
+    TileModel t = {.k = k,
+                   .units = g->em->p->schedule && g->split ? g->em->p->schedule->units : 1,
+                   .grain = 1};
     for (int s = 0; s < k->nset; s++) {
         int q = 0;
         for (int j = 0; j < k->n; j++) q += k->p[j].set == s && !k->dot[s];
@@ -126,14 +135,15 @@ void choose_tile(Contraction *k) {
             int mr = row_sizes[i];
             if ((rows && mr > rows) || (nv * mr * t.widest > budget && nv * mr > 1)) break;
             double time = rows ? tile_time(&t, nv, mr, rows, lanes)
-                               : 0.5 * tile_time(&t, nv, mr, 1, lanes) + tile_time(&t, nv, mr, ROWS_MANY, lanes);
+                               : 0.5 * tile_time(&t, nv, mr, 1, lanes) +
+                                     tile_time(&t, nv, mr, ROWS_MANY, lanes);
             if (best == 0 || time < best * 0.999) best = time, k->nv = nv, k->mr = mr;
         }
     }
     k->vt = k->nv * vec;
 }
 
-/* ---- packing --------------------------------------------------------------------------------------------- */
+/* ---- packing ----------------------------------------------------------------------------------- */
 /* How an operand moves: along the symbol, outer axes, lanes, reduction axes. */
 typedef struct Walk {
     int64_t stride[MAX_RANK * 3], extent[MAX_RANK * 3], base, lane;
@@ -155,7 +165,8 @@ static Walk walk_of(const Contraction *k, const Product *p) {
         int64_t s = 0;
         e_affine(c, rest, g->axis[i], &coef, &rest);
         e_is_int(coef, &s);
-        if (g->axis[i] == k->v) w.lane = s;
+        if (g->axis[i] == k->v)
+            w.lane = s;
         else if (s) {
             w.stride[w.n] = s;
             e_is_int(g->axis[i]->extent, &w.extent[w.n++]);
@@ -179,7 +190,8 @@ static bool same_panel(const Contraction *k, const Product *a, const Product *b)
     if (a->set != b->set || a->sym != b->sym) return false;
     for (int i = 0; i < k->g->naxis; i++) {
         Axis *x = k->g->axis[i];
-        if (x != k->v && e_is_ival(coef_of(c, a->vec_flat, x), 0) != e_is_ival(coef_of(c, b->vec_flat, x), 0))
+        if (x != k->v &&
+            e_is_ival(coef_of(c, a->vec_flat, x), 0) != e_is_ival(coef_of(c, b->vec_flat, x), 0))
             return false;
     }
     return true;
@@ -194,7 +206,8 @@ static int64_t factor_bytes(Map *seen, const Expr *e) {
     const Expr *b = e->a[0];
     for (int i = 0; e->op == E_REDUCE && b->op == E_MUL && i < 2; i++) {
         const Expr *x = b->a[i]->op == E_CAST ? b->a[i]->a[0] : b->a[i];
-        if (x->op != E_LOAD || x->t->kind != TK_CONST || map_geti(seen, (uint64_t)(uintptr_t)x->t)) continue;
+        if (x->op != E_LOAD || x->t->kind != TK_CONST || map_geti(seen, (uint64_t)(uintptr_t)x->t))
+            continue;
         map_seti(seen, (uint64_t)(uintptr_t)x->t, x->t);
         bytes += x->t->data->count * (int64_t)dtype_size(x->t->dtype);
     }
@@ -205,14 +218,16 @@ static int64_t seq_bytes(Map *seen, const Seq *q) {
     int64_t bytes = 0;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        for (int j = 0; s->kind == S_OP && j < s->op.n; j++) bytes += factor_bytes(seen, s->op.t[j]->body);
+        for (int j = 0; s->kind == S_OP && j < s->op.n; j++)
+            bytes += factor_bytes(seen, s->op.t[j]->body);
         for (int j = 0; s->kind == S_BRANCH && j < 2; j++) bytes += seq_bytes(seen, s->br.arm[j]);
         if (s->kind == S_LOOP) bytes += seq_bytes(seen, s->loop.body);
     }
     return bytes;
 }
 
-/* Bytes of weights between two readings of one of the group's: all that the loop around it reads, or its own. */
+/* Bytes of weights between two readings of one of the group's: all that the loop around it reads,
+ * or its own. */
 static int64_t between(const Contraction *k, int64_t own) {
     Emit *em = k->g->em;
     const Seq *q = k->g->t[0]->seq;
@@ -240,7 +255,8 @@ static void pack(Contraction *k, int panel) {
         if (!p->packed || p->panel != panel) continue;
         w[n] = walk_of(k, p);
         src[n] = p->vec->t->data;
-        sb_printf(&key, " %p %lld %lld", (const void *)src[n]->data, (long long)w[n].base, (long long)w[n].lane);
+        sb_printf(&key, " %p %lld %lld", (const void *)src[n]->data, (long long)w[n].base,
+                  (long long)w[n].lane);
         for (int i = 0; i < w[n].n; i++)
             sb_printf(&key, " %lld*%lld", (long long)w[n].stride[i], (long long)w[n].extent[i]);
         n++;
@@ -257,7 +273,8 @@ static void pack(Contraction *k, int panel) {
     }
     q->weights = map_get(em->functions, key.p);
     if (!q->weights) {
-        float *data = em->held = malloc((size_t)total * (size_t)(q->n * k->vt) * 4 + 64), *to = data;
+        float *data = em->held = malloc((size_t)total * (size_t)(q->n * k->vt) * 4 + 64),
+              *to = data;
         if (!data) err(em->c->d, ST_MEMORY, NULL, "out of memory for packing weights");
         int64_t idx[MAX_RANK * 3] = {0};
         for (int64_t i = 0; i < total; i++) {
@@ -267,7 +284,9 @@ static void pack(Contraction *k, int panel) {
                 for (int l = 0; l < k->vt; l++) {
                     bool in = idx[w[j].nouter] * k->vt + l < v_size;
                     int64_t e = at + l * w[j].lane;
-                    *to++ = in && e >= 0 && e < src[j]->count ? (float)elem_get_f(src[j]->dtype, src[j]->data, e) : 0;
+                    *to++ = in && e >= 0 && e < src[j]->count
+                                ? (float)elem_get_f(src[j]->dtype, src[j]->data, e)
+                                : 0;
                 }
             }
             for (int d = w[0].n - 1; d >= 0 && ++idx[d] == w[0].extent[d]; d--) idx[d] = 0;

@@ -1,7 +1,8 @@
-/* fold_product.c: a product of two constants, read at positions that only the run knows, becomes a table.
+/* fold_product.c: a product of two constants, read at positions that only the run knows, becomes a
+ * table.
  *
- * sum(r: A[f, r] * B[r, g]) with A and B constant is T[f, g], where T = A · B is computed here: the input
- * product of an embedded word is one row of the table. Only where the table stays small. */
+ * sum(r: A[f, r] * B[r, g]) with A and B constant is T[f, g], where T = A · B is computed here: the
+ * input product of an embedded word is one row of the table. Only where the table stays small. */
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
@@ -26,7 +27,8 @@ typedef struct Operand {
 
 /* Loads of tensors that are loads themselves: the load behind them. */
 static Expr *through(Cx *c, Expr *e) {
-    while (e->op == E_LOAD && !e->kind && e->t->kind == TK_TE && e->t->body->op == E_LOAD && !e->t->owned)
+    while (e->op == E_LOAD && !e->kind && e->t->kind == TK_TE && e->t->body->op == E_LOAD &&
+           !e->t->owned)
         e = e_subst(c, e->t->body, e->t->rank, e->t->axis, e->a, NULL, NULL);
     return e;
 }
@@ -42,7 +44,8 @@ static bool operand(Cx *c, Operand *o, Expr *e, const Axis *r) {
             if (o->dim >= 0 || !e_is_ival(r->extent, k->dim[d])) return false;
             o->dim = d;
             o->step = stride;
-        } else if (e_uses_axis(l->a[d], r)) return false;
+        } else if (e_uses_axis(l->a[d], r))
+            return false;
         stride *= k->dim[d];
     }
     stride = 1;
@@ -107,7 +110,8 @@ static Tensor *table_of(Fold *f, const Operand *a, const Operand *b, int64_t n) 
 static Expr *folded(Fold *f, Expr *r) {
     Operand o[2];
     int64_t n, count;
-    if (r->kind != R_SUM || r->dtype != DT_F32 || r->naxis != 1 || r->a[0]->op != E_MUL) return NULL;
+    if (r->kind != R_SUM || r->dtype != DT_F32 || r->naxis != 1 || r->a[0]->op != E_MUL)
+        return NULL;
     if (!e_is_int(r->raxis[0]->extent, &n) || n < 1) return NULL;
     for (int side = 0; side < 2; side++)
         if (!operand(f->c, &o[side], r->a[0]->a[side], r->raxis[0])) return NULL;
@@ -144,7 +148,8 @@ static void walk(Fold *f, const Seq *q) {
             t->body = e_replace(f->c, t->body, from, by);
         }
         if (plain == t->body) continue;
-        if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->c, d, o, 1))) t->body = plain;
+        if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->c, d, o, 1)))
+            t->body = plain;
     }
 }
 
