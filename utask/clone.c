@@ -2,7 +2,7 @@
 #include "utask/clone.h"
 #include "utask/expr_internal.h"
 
-Clone clone_new(Cx *c) { return (Clone){c, map_new(c->a), map_new(c->a), map_new(c->a)}; }
+Clone clone_new(Cx *c) { return (Clone){c, map_new(c->a), map_new(c->a), map_new(c->a), map_new(c->a)}; }
 
 static uint64_t key(int id) { return (uint64_t)id + 1; }
 
@@ -14,7 +14,10 @@ void clone_map_sym(Clone *k, const Sym *from, Expr *to) {
     map_seti(k->sym, key(from->id), to);
 }
 
-void clone_again(Clone *k) { k->expr = map_new(k->c->a); }
+void clone_again(Clone *k) {
+    k->expr = map_new(k->c->a);
+    k->view = map_new(k->c->a);
+}
 
 /* ---- expressions ------------------------------------------------------------------------------ */
 /* Reductions get axes of their own: copies may come to stand inside each other. */
@@ -55,21 +58,7 @@ Expr *clone_expr(Clone *k, Expr *e) {
 }
 
 /* ---- tensors and symbols ---------------------------------------------------------------------- */
-Tensor *clone_tensor(Clone *k, Tensor *t) {
-    if (!t) return NULL;
-    Tensor *r = map_geti(k->tensor, key(t->id));
-    if (r) return r;
-    if (t->kind != TK_VIEW) return t;
-    Tensor *base = clone_tensor(k, t->base);
-    bool same = base == t->base;
-    for (int i = 0; i < t->rank; i++) same &= clone_expr(k, t->dim[i]) == t->dim[i];
-    if (same) return t;
-    r = clone_like(k, t, base->seq);
-    r->base = base;
-    return r;
-}
-
-Tensor *clone_like(Clone *k, const Tensor *t, Seq *at) {
+static Tensor *copy_of(Clone *k, const Tensor *t, Seq *at) {
     Expr *dim[MAX_RANK];
     for (int i = 0; i < t->rank; i++) dim[i] = clone_expr(k, t->dim[i]);
     Tensor *r = tensor_new(k->c, t->kind, t->dtype, t->rank, dim);
@@ -81,7 +70,29 @@ Tensor *clone_like(Clone *k, const Tensor *t, Seq *at) {
     r->name = t->name;
     r->path = t->path;
     r->seq = at;
+    return r;
+}
+
+Tensor *clone_like(Clone *k, const Tensor *t, Seq *at) {
+    Tensor *r = copy_of(k, t, at);
     clone_map_tensor(k, t, r);
+    return r;
+}
+
+Tensor *clone_tensor(Clone *k, Tensor *t) {
+    if (!t) return NULL;
+    Tensor *r = map_geti(k->tensor, key(t->id));
+    if (r) return r;
+    if (t->kind != TK_VIEW) return t;
+    r = map_geti(k->view, key(t->id));
+    if (r) return r;
+    Tensor *base = clone_tensor(k, t->base);
+    bool same = base == t->base;
+    for (int i = 0; i < t->rank; i++) same &= clone_expr(k, t->dim[i]) == t->dim[i];
+    if (same) return t;
+    r = copy_of(k, t, base->seq);
+    r->base = base;
+    map_seti(k->view, key(t->id), r);
     return r;
 }
 

@@ -13,6 +13,7 @@ typedef struct Clone {
     Map *tensor; /* id -> Tensor */
     Map *sym;    /* id -> Expr */
     Map *expr;   /* id -> Expr: of what has been copied under the present mappings */
+    Map *view;   /* id -> Tensor: the same of views */
 } Clone;
 
 Clone clone_new(Cx *c);
