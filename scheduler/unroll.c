@@ -17,7 +17,7 @@
 /* The first run of a copied statement, whose instructions are not at hand yet: a call of a group, or a few
  * instructions more of one. */
 #define COPY_CALL_NS 50.0
-#define COPY_CHAIN_NS 5.0
+#define COPY_CHAIN_NS 1.0
 
 typedef struct Unroll {
     Program *p;
