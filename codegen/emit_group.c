@@ -57,7 +57,7 @@ void group_collapse(Group *g) {
     Cx *c = g->em->c;
     for (int d = g->naxis - 2; d >= 0; d--) {
         Axis *a = g->axis[d], *b = g->axis[d + 1];
-        bool ok = b != g->split; /* the units' ranges stay contiguous */
+        bool ok = b != g->split && (a != g->split || !g->s->op.inner); /* the units' ranges stay contiguous */
         for (int i = 0; i < g->n && ok; i++)
             ok = collapsible(c, map_new(g->em->a), g->value[i], a, b) && contiguous(c, g->position[i], a, b);
         if (!ok) continue;
@@ -95,10 +95,17 @@ void group_range(Group *g) {
         fn_line(f, "if (unit != 0) return;");
         return;
     }
-    const char *n = fn_expr(f, g->split->extent), *grain = fn_expr(f, g->grain);
+    const char *whole = fn_expr(f, g->split->extent), *grain = fn_expr(f, g->grain);
+    const char *n = g->s->op.inner ? fn_expr(f, g->s->op.inner) : whole;
     fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);", n, grain);
-    fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
-    fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
+    if (!g->s->op.inner) {
+        fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
+        fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
+        return;
+    }
+    long long edge = g->s->op.edge;
+    fn_line(f, "const int64_t from = unit == 0 ? 0 : parts * unit / nunit * grain + %lld;", edge);
+    fn_line(f, "const int64_t to = unit == nunit - 1 ? %s : bk_mini(parts * (unit + 1) / nunit * grain, all) + %lld;", whole, edge);
 }
 
 void group_loop(Group *g, Axis *x, const char *name) {

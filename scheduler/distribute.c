@@ -38,28 +38,41 @@ typedef struct Dist {
     const Stmt *alone;    /* the construct around that one core runs, or NULL */
 } Dist;
 
-const Part part_whole = {PART_WHOLE, 0, 0, NULL}, part_solo = {PART_SOLO, 0, 0, NULL};
+const Part part_whole = {PART_WHOLE, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, NULL, 0};
 
 bool part_same(Part a, Part b) {
-    return a.kind == b.kind && a.kind != PART_WHOLE && a.dim == b.dim && a.extent == b.extent && a.grain == b.grain;
+    return a.kind == b.kind && a.kind != PART_WHOLE && a.dim == b.dim && a.extent == b.extent && a.edge == b.edge &&
+           a.grain == b.grain;
 }
 
-Part part_of_unit(int unit) { return (Part){PART_SOLO, unit, 0, NULL}; }
+Part part_of_unit(int unit) { return (Part){PART_SOLO, unit, 0, NULL, 0}; }
+
+/* The part of dimension dim that the units have who compute the group, `shift` positions further on. */
+static Part part_split(const Stmt *s, int dim, int64_t shift) {
+    return (Part){PART_SPLIT, dim, s->op.grain, s->op.inner ? s->op.inner : s->op.split->extent, s->op.edge + shift};
+}
 
 /* The dimension of t that the member's split axis runs along: members are written at their own axes. */
 Part part_written(const Stmt *s) {
     const Tensor *lead = s->op.t[0];
     if (!s->op.split) return part_solo;
     for (int d = 0; d < lead->rank; d++)
-        if (lead->axis[d] == s->op.split) return (Part){PART_SPLIT, d, s->op.grain, s->op.split->extent};
+        if (lead->axis[d] == s->op.split) return part_split(s, d, 0);
     return part_whole;
 }
 
 typedef struct ReadScan {
+    Cx *c;
     const Tensor *t;
-    const Axis *split;
+    Axis *split;
     int dim;      /* -2: nothing seen, -1: whole */
+    int64_t shift;
 } ReadScan;
+
+/* idx = x + shift, shift a constant. */
+static bool is_shifted(Cx *c, Expr *idx, Axis *x, int64_t *shift) {
+    return e_uses_axis(idx, x) && e_is_int(e_sub(c, idx, e_axis(c, x)), shift);
+}
 
 static void read_load(void *user, Expr *e) {
     ReadScan *r = user;
@@ -68,16 +81,18 @@ static void read_load(void *user, Expr *e) {
         return;
     }
     int dim = -1;
+    int64_t shift = 0, by;
     for (int d = 0; d < e->t->rank && !e->kind; d++)
-        if (e->a[d]->op == E_AXIS && e->a[d]->axis == r->split && e->t->dim[d] == r->split->extent) dim = d;
-    r->dim = r->dim == -2 || r->dim == dim ? dim : -1;
+        if (is_shifted(r->c, e->a[d], r->split, &by) && (by || e->t->dim[d] == r->split->extent)) dim = d, shift = by;
+    r->dim = r->dim == -2 || (r->dim == dim && r->shift == shift) ? dim : -1;
+    r->shift = shift;
 }
 
 Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
     if (!s->op.split) return part_solo;
-    ReadScan r = {t, s->op.split, -2};
+    ReadScan r = {c, t, s->op.split, -2, 0};
     for (int i = 0; i < s->op.n; i++) e_each_load(c, s->op.t[i]->body, read_load, &r);
-    return r.dim < 0 ? part_whole : (Part){PART_SPLIT, r.dim, s->op.grain, s->op.split->extent};
+    return r.dim < 0 ? part_whole : part_split(s, r.dim, r.shift);
 }
 
 /* ---- choosing ------------------------------------------------------------------------------------------- */
@@ -95,8 +110,51 @@ static void fresh_load(void *user, Expr *e) {
     vec_push(f->d->c->a, &f->t, t);
 }
 
+/* A tensor that the group reads shifted along axis x, as one that is padded is: its size along it, and where it
+ * begins. */
+typedef struct Inner {
+    Cx *c;
+    Axis *x;
+    Expr *extent;
+    int64_t edge;
+} Inner;
+static void inner_load(void *user, Expr *e) {
+    Inner *k = user;
+    int64_t shift, n, all;
+    if (e->kind || k->extent || !e_is_int(k->x->extent, &all)) return;
+    for (int d = 0; d < e->t->rank; d++)
+        if (is_shifted(k->c, e->a[d], k->x, &shift) && shift < 0 && e_is_int(e->t->dim[d], &n) && n - shift <= all) {
+            k->extent = e->t->dim[d];
+            k->edge = -shift;
+        }
+}
+
+/* How good it is to split along dimension k as s says. */
+static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *fresh, int nfresh) {
+    const Tensor *lead = s->op.t[0];
+    const Expr *extent = s->op.inner ? s->op.inner : s->op.split->extent;
+    int64_t n = 0, score = 0;
+    bool known = e_is_int(extent, &n), last = k == lead->rank - 1, sums = false;
+    int64_t parts = (n + s->op.grain - 1) / s->op.grain;
+    if (known && parts < 2) return -1;
+    for (int i = 0; i < s->op.n; i++) sums |= lead->rank > 2 && s->op.t[i]->body->flags & EF_REDUCE;
+    for (int i = 0; i < s->op.n; i++) score += d->friendly[s->op.t[i]->id] >> k & 1 ? 20 : 0;
+    for (int i = 0; i < nfresh; i++)
+        if (part_same(part_read(d->c, s, fresh[i]), d->owner[fresh[i]->id].part)) score += 1000;
+    /* More parts share better. */
+    if (extent == d->favoured) score += 100;
+    score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
+    /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
+    if (last && sums && n < 256) score = score > 30 ? score - 30 : 1;
+    if (!known) score = 4; /* it may be 1: then nothing would be shared */
+    if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
+    return score;
+}
+
 static void choose(Dist *d, Stmt *s) {
     Tensor *lead = s->op.t[0];
+    s->op.inner = NULL;
+    s->op.edge = 0;
     if (d->alone || s->level == LEVEL_CORE) {
         s->op.split = NULL;
         for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_of_unit(d->alone ? d->alone->unit : 0)};
@@ -105,34 +163,32 @@ static void choose(Dist *d, Stmt *s) {
     Fresh f = {.d = d};
     for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, fresh_load, &f);
     Axis *best = NULL;
+    Inner best_inner = {0};
     int64_t best_score = 0;
     int grain = 1;
-    bool sums = false;
-    for (int i = 0; i < s->op.n; i++) sums |= lead->rank > 2 && s->op.t[i]->body->flags & EF_REDUCE;
     for (int k = 0; k < lead->rank; k++) {
         Axis *x = lead->axis[k];
-        int64_t n = 0, score = 0;
-        bool known = e_is_int(x->extent, &n);
         bool last = k == lead->rank - 1;
-        if (known && n < 2) continue;
-        s->op.split = x;
-        s->op.grain = grain_of(x->extent, last);
-        int64_t parts = (n + s->op.grain - 1) / s->op.grain;
-        if (known && parts < 2) continue;
-        for (int i = 0; i < s->op.n; i++) score += d->friendly[s->op.t[i]->id] >> k & 1 ? 20 : 0;
-        for (int i = 0; i < f.t.n; i++)
-            if (part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part)) score += 1000;
-        /* More parts share better. */
-        if (x->extent == d->favoured) score += 100;
-        score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
-        /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
-        if (last && sums && n < 256) score = score > 30 ? score - 30 : 1;
-        if (!known) score = 4; /* it may be 1: then nothing would be shared */
-        if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
-        if (last ? score >= best_score : score > best_score) best = x, best_score = score, grain = s->op.grain;
+        Inner inner = {.c = d->c, .x = x};
+        for (int i = 0; i < s->op.n && !s->op.at; i++) e_each_load(d->c, s->op.t[i]->body, inner_load, &inner);
+        for (int whole = 0; whole < 2; whole++) {
+            if (!whole && !inner.extent) continue;
+            s->op.split = x;
+            s->op.inner = whole ? NULL : inner.extent;
+            s->op.edge = whole ? 0 : inner.edge;
+            s->op.grain = grain_of(whole ? x->extent : inner.extent, last);
+            int64_t score = split_score(d, s, k, f.t.p, f.t.n);
+            if (score < 0 || !(last && whole ? score >= best_score : score > best_score)) continue;
+            best = x;
+            best_score = score;
+            grain = s->op.grain;
+            best_inner = whole ? (Inner){0} : inner;
+        }
     }
     s->op.split = best;
     s->op.grain = grain;
+    s->op.inner = best_inner.extent;
+    s->op.edge = best_inner.edge;
     bool crossing = false;
     for (int i = 0; i < f.t.n; i++)
         crossing |= !part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part);

@@ -8,13 +8,15 @@ typedef enum {
     PART_WHOLE, /* any unit may touch any element */
     PART_SOLO,  /* unit `dim` touches all of it; groups at core level are unit 0's */
     PART_SPLIT  /* a unit touches its range of dimension `dim`, of size `extent`: unit u of n owns
-                   grains [parts·u/n, parts·(u+1)/n), parts = extent / grain rounded up */
+                   grains [parts·u/n, parts·(u+1)/n), parts = extent / grain rounded up, counted from
+                   position `edge`; what lies in front of and behind that is the first and the last one's */
 } PartKind;
 typedef struct Part {
     PartKind kind;
     int dim;
     int grain;
     const Expr *extent;
+    int64_t edge;
 } Part;
 
 extern const Part part_whole, part_solo;
@@ -25,7 +27,7 @@ bool part_same(Part a, Part b);
 Part part_written(const Stmt *s);
 Part part_read(Cx *c, const Stmt *s, const Tensor *t);
 
-/* Requires grouped OPs. Sets Stmt.op.split and Stmt.op.grain. */
+/* Requires grouped OPs. Sets Stmt.op.split, grain, inner and edge. */
 void pass_distribute(Program *p);
 
 #endif

@@ -480,31 +480,6 @@ static int64_t place(Planner *q, const Func *frame) {
     return all;
 }
 
-void pass_memory(Program *p) {
-    Arena *a = p->cx->a;
-    Planner q = {.p = p, .a = a};
-    q.def_loop = NEWN(a, LoopPos *, p->ntensor + 1);
-    q.join_arms[0] = NEWN(a, Tensor *, p->ntensor + 1);
-    q.join_arms[1] = NEWN(a, Tensor *, p->ntensor + 1);
-    q.phi_init = NEWN(a, Tensor *, p->ntensor + 1);
-    q.direct = NEWN(a, int, p->ntensor + 1);
-    q.joins = NEWN(a, TensorVec, p->ntensor + 1);
-    q.alias = NEWN(a, TensorVec, p->ntensor + 1);
-    q.loops = map_new(a);
-    number(&q, p->top);
-    int end = q.pos + 1;
-    q.pos = 0;
-    q.cur = NULL;
-    uses(&q, p->top);
-    for (int i = 0; i < p->nout; i++) use(&q, p->out[i].t, end);
-    share(&q, p->top);
-    q.plan.live_max = live_max(&q, end);
-    unshare(&q);
-    q.plan.arena = place(&q, NULL);
-    for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i]);
-    p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
-}
-
 /* ---- constants ------------------------------------------------------------------------------------------------ */
 typedef struct Constants {
     Cx *c;
@@ -533,6 +508,52 @@ static void constants_seq(Constants *k, const Seq *q) {
         if (s->kind == S_LOOP) constants_seq(k, s->loop.body);
         for (int m = 0; s->kind == S_BRANCH && m < 2; m++) constants_seq(k, s->br.arm[m]);
     }
+}
+
+/* ---- the pass ------------------------------------------------------------------------------------------------ */
+/* Memory that was read a few statements ago is left alone where there is room: who overwrites it would have
+ * to wait for all units to have read it. */
+#define REST 4
+static void rest(Planner *q, int end) {
+    int64_t before = q->plan.arena;
+    Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
+    constants_seq(&k, q->p->top);
+    int *last = NEWN(q->a, int, q->all.n + 1);
+    for (int i = 0; i < q->all.n; i++) {
+        Mem *m = q->all.p[i]->plan;
+        last[i] = m->last;
+        if (m->kind == M_STATIC && !m->frame) m->last = m->last + REST < end ? m->last + REST : end;
+    }
+    q->plan.arena = place(q, NULL);
+    if (q->plan.arena <= before + (before + k.all) / 8) return;
+    for (int i = 0; i < q->all.n; i++) ((Mem *)q->all.p[i]->plan)->last = last[i];
+    q->plan.arena = place(q, NULL);
+}
+
+void pass_memory(Program *p) {
+    Arena *a = p->cx->a;
+    Planner q = {.p = p, .a = a};
+    q.def_loop = NEWN(a, LoopPos *, p->ntensor + 1);
+    q.join_arms[0] = NEWN(a, Tensor *, p->ntensor + 1);
+    q.join_arms[1] = NEWN(a, Tensor *, p->ntensor + 1);
+    q.phi_init = NEWN(a, Tensor *, p->ntensor + 1);
+    q.direct = NEWN(a, int, p->ntensor + 1);
+    q.joins = NEWN(a, TensorVec, p->ntensor + 1);
+    q.alias = NEWN(a, TensorVec, p->ntensor + 1);
+    q.loops = map_new(a);
+    number(&q, p->top);
+    int end = q.pos + 1;
+    q.pos = 0;
+    q.cur = NULL;
+    uses(&q, p->top);
+    for (int i = 0; i < p->nout; i++) use(&q, p->out[i].t, end);
+    share(&q, p->top);
+    q.plan.live_max = live_max(&q, end);
+    unshare(&q);
+    q.plan.arena = place(&q, NULL);
+    rest(&q, end);
+    for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i]);
+    p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
 }
 
 void memory_constants(Cx *c, const Stmt *loop, int units, int64_t *all, int64_t *share) {

@@ -132,6 +132,9 @@ struct Stmt {
                             is long; the others of t[0] keep their carried value (LoopCarry.inplace);
                             NULL entries: all */
             int grain;   /* elements of the split axis that stay together */
+            Expr *inner; /* this many positions of the split axis, from `edge` on, are shared; those in front of
+                            and behind them are the first and the last unit's. NULL: all are shared */
+            int64_t edge;
         } op;
         struct {
             const ExternRow *row;
