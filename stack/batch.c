@@ -52,7 +52,7 @@ typedef struct Batch {
     Map *gathered;
 } Batch;
 
-/* ---- what may become rows ----------------------------------------------------------------------------------- */
+/* ---- what may become rows --------------------------------------------------------------------- */
 static bool outside(const Func *f, const Expr *e) { return expr_visible(e, f->body->parent); }
 
 static bool extents_outside(const Func *f, const Expr *e) {
@@ -186,7 +186,7 @@ static int siblings(Batch *b, const Seq *q) {
     return n > most ? n : most;
 }
 
-/* ---- values of rows ------------------------------------------------------------------------------------------------ */
+/* ---- values of rows --------------------------------------------------------------------------- */
 static Expr *add(Batch *b, Expr *r, Expr *from) { return from ? e_add(b->c, r, from) : r; }
 
 /* Row r of list `at` in the list `in`, which is that list or one around it. */
@@ -311,7 +311,7 @@ static Expr *lift(Lift *k, Expr *e, bool in_reduce) {
     return r;
 }
 
-/* ---- statements -------------------------------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------- */
 static Tensor *vector(Batch *b, List *at, DType t, Expr *e, const Stmt *s, const char *name) {
     Tensor *x = rows_new(b, t, at->n, 0, NULL, NULL, s, name);
     compute(b, x, lift_at(b, at, e_axis(b->c, x->axis[0]), s, e), s->path);
@@ -497,7 +497,7 @@ static void run(Batch *b, const Seq *q, List *at) {
     }
 }
 
-/* ---- functions ------------------------------------------------------------------------------------------------------------ */
+/* ---- functions -------------------------------------------------------------------------------- */
 static void make_params(Batch *b, Func *f, List *all) {
     Sym *rows = sym_new(b->c, DT_I64, "rows", 1);
     rows->hi = ROWS_MAX;

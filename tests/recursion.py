@@ -19,9 +19,17 @@ from models import build, trees  # noqa: E402
 from models.common import B, F, Graph, I, f32, i64  # noqa: E402
 
 CELLS = ("rae", "treernn", "treefc", "treelstm", "treelstm_words", "treegru", "simpletreegru", "mvrnn")
-RUNS = (("interp", []), ("cpu", ["--threads", "1", "--schedule", "batch=on"]),
-        ("cpu", ["--threads", "2", "--schedule", "batch=off"]), ("cpu", ["--threads", "3", "--schedule", "batch=on"]),
-        ("cpu", ["--threads", "4"]))
+UNITS = (1, 2, 3, 4)
+ALL_WAYS = ("wide", "shared_children", "state_goes_down", "two_functions")
+
+
+def runs(i=None):
+    """How model number i is run: by the interpreter, with calls side by side and without, on other numbers of
+    threads than the next one; every way for no number."""
+    some = [(i % 4, "on"), ((i + 1) % 4, "off")] if i is not None else [(0, "on"), (1, "off"), (2, "on"), (3, "off")]
+    return [("interp", [])] + [("cpu", ["--threads", str(UNITS[k]), "--schedule", f"batch={how}"]) for k, how in some]
+
+
 cases = {}
 
 
@@ -554,8 +562,8 @@ def run(braid, *args):
     return p.returncode, p.stdout + p.stderr
 
 
-def check_folder(braid, folder, options=()):
-    for target, more in RUNS:
+def check_folder(braid, folder, options=(), number=None):
+    for target, more in runs(number):
         code, text = run(braid, "test", "--target", target, *more, *options, folder)
         if code or "0 failed, 0 skipped" not in text:
             raise Failed(f"{target} {' '.join(more)}: {text.strip()}")
@@ -569,7 +577,7 @@ def check_depth(braid, work):
             folder = os.path.join(work, f"chain_{form}_{depth}")
             write(folder, g.model(), inputs, expected)
             if ok:
-                check_folder(braid, folder, options)
+                check_folder(braid, folder, options, 2)
                 continue
             limit = options[1] if options else "10000"
             too_deep(braid, folder, options, f"function f needs a depth of {depth + 1}; the limit is {limit} (--stack-depth)")
@@ -609,13 +617,13 @@ def check_depth(braid, work):
         y = walk(t, lambda n: v[n:n + 1], lambda n, p, q: np.tanh((p + q) @ w)) if not endless else v[:1]
         write(folder, g.model(), {"x": v, **t}, [y])
         if not endless:
-            check_folder(braid, folder, ["--stack-depth", "301"])
+            check_folder(braid, folder, ["--stack-depth", "301"], 2)
         need = r"more than \d{5,}" if endless else "301"
         too_deep(braid, folder, ["--stack-depth", "300"], f"function f needs a depth of {need}; the limit is 300 (--stack-depth)")
 
 
 def too_deep(braid, folder, options, message):
-    for target, more in RUNS:
+    for target, more in runs(2):
         code, text = run(braid, "test", "--target", target, *more, *options, folder)
         if code != 1 or not re.search(message.replace("(", r"\(").replace(")", r"\)"), text):
             raise Failed(f"{folder}, {target}: {code}: {text.strip()}")
@@ -711,20 +719,20 @@ def main():
 
     with tempfile.TemporaryDirectory() as work:
         work = a.keep or work
-        for name, make in cases.items():
+        for i, (name, make) in enumerate(cases.items()):
             if a.names and name not in a.names:
                 continue
             folder = os.path.join(work, name)
             g, inputs, expected = make(np.random.default_rng(a.seed))
             write(folder, g.model(), inputs, expected)
-            attempt(name, lambda: check_folder(a.braid, folder))
+            attempt(name, lambda: check_folder(a.braid, folder, number=None if name in ALL_WAYS else i))
         for i, name in enumerate(CELLS):
             if a.names and name not in a.names:
                 continue
             b = build(name, True, batch=a.trees, length=21, seed=a.seed + i)
             folder = os.path.join(work, name)
             write(folder, b.model, b.inputs, b.expected)
-            attempt(name, lambda: check_folder(a.braid, folder))
+            attempt(name, lambda: check_folder(a.braid, folder, number=i))
         if not a.names or "depth" in a.names:
             attempt("depth", lambda: check_depth(a.braid, work))
         if not a.names or "invalid" in a.names:
