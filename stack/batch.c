@@ -612,13 +612,80 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
     start_one(b, q, at, s);
 }
 
-/* Whether to: what the rows of a level share is read once instead of once for each. How many rows a level has is
- * not known; taken are as many as an activation calls. */
+/* ---- whether to --------------------------------------------------------------------------------- */
+typedef struct Shared { /* what activations read of the same memory */
+    const Func *f;
+    double bytes;
+    Map *seen;
+} Shared;
+
+static void shared_load(void *user, Expr *e) {
+    Shared *k = user;
+    const Tensor *t = e->t;
+    while (t->kind == TK_VIEW) t = t->base;
+    bool own = t->kind != TK_CONST && t->kind != TK_INPUT;
+    for (const Seq *q = t->seq; own && q; q = q->parent)
+        if (q == k->f->body) return;
+    if (map_geti(k->seen, (uint64_t)t->id + 1)) return;
+    map_seti(k->seen, (uint64_t)t->id + 1, (void *)(uintptr_t)t);
+    double n = (double)dtype_size(t->dtype);
+    for (int d = 0; d < t->rank; d++) n *= cost_size(t->dim[d]);
+    k->bytes += n;
+}
+
+/* The operands of sums of products in e: all of them are read for each activation. */
+static void shared_operands(Batch *b, Shared *k, Expr *e) {
+    if (!(e->flags & EF_REDUCE)) return;
+    if (e->op == E_REDUCE && e->kind == R_SUM && e->a[0]->op == E_MUL) e_each_load(b->c, e->a[0], shared_load, k);
+    for (int i = 0; i < e->n; i++) shared_operands(b, k, e->a[i]);
+}
+
+static double shared_bytes(Batch *b, const Func *f, const Seq *q) {
+    double n = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        Shared k = {f, 0, map_new(b->a)};
+        if (s->kind == S_OP) shared_operands(b, &k, s->op.t[0]->body);
+        n += k.bytes;
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) n += shared_bytes(b, f, s->br.arm[m]);
+    }
+    return n;
+}
+
+/* Of an activation of q, when `rows` of them read what they share once; of a branch, the mean of the arms. */
+static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double gbps) {
+    const Device *d = b->p->schedule->device;
+    int units = b->p->schedule->units;
+    double ns = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) ns += saved_ns(b, f, s->br.arm[m], rows, gbps) / 2;
+        Shared k = {f, 0, map_new(b->a)};
+        if (s->kind == S_OP) shared_operands(b, &k, s->op.t[0]->body);
+        if (k.bytes == 0) continue;
+        double flops = cost_work(b->c, s).flops / d->gflops / units, bytes = k.bytes / gbps / units;
+        if (bytes > flops) ns += bytes - (bytes / rows > flops ? bytes / rows : flops);
+    }
+    return ns;
+}
+
+/* What the rows of a depth share is read once instead of once for each. How many rows a depth has is not known:
+ * taken are as many as an activation calls. */
 static bool worth(Batch *b, const Stmt *s, int rows) {
     const Device *d = b->p->schedule->device;
-    double one = cost_seq_ns(b->c, d, s->call.f->body, b->p->schedule->units);
-    double level = 4 * (d->group_ns + (b->p->schedule->units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0));
-    return decide(b->p, X_BATCH, s, one, one / rows + level);
+    const Func *f = s->call.f;
+    int units = b->p->schedule->units, l = LEVEL_LANE;
+    double bytes = shared_bytes(b, f, f->body), one = cost_seq_ns(b->c, d, f->body, units);
+    while (l <= LEVEL_TEAM && (!d->level[l].name || bytes / units > (double)d->level[l].bytes)) l++;
+    double gbps = l <= LEVEL_TEAM ? d->level[l].read_gbps : d->dram_gbps;
+    /* Units meet about three times a depth instead of once for each activation; results are moved once more. */
+    double more = 4 * d->group_ns / rows + (units > 1 ? (3.0 / rows - 1) * d->level[LEVEL_TEAM].barrier_ns : 0);
+    for (int i = 0; i < f->nout; i++) {
+        double n = 2 * (double)dtype_size(f->out[i]->dtype);
+        for (int k = 0; k < f->out[i]->rank; k++) n *= cost_size(f->out[i]->dim[k]);
+        more += n / d->level[LEVEL_CORE].read_gbps / units;
+    }
+    return decide(b->p, X_BATCH, s, one, one - saved_ns(b, f, f->body, rows, gbps) + more);
 }
 
 static void walk(Batch *b, Seq *q) {
