@@ -95,6 +95,8 @@ class Bench:
                     self.progress(f"{what}: round {n + 1}, {c.peer.name}, {c.form}, {c.file}")
                     time.sleep(PAUSE)
                     c.time(self.budget)
+        for c in group:
+            c.check()
 
     def task(self, name, batch, threads):
         """Records of all contestants of a task."""

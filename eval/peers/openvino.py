@@ -24,7 +24,7 @@ def build(work, form):
         kept.append(tensor)
         request.set_tensor(p, tensor)
 
-    def fetch(_, kept=kept):
+    def fetch(_, kept=kept):  # the tensors must live as long as the request
         return [request.get_tensor(p).data.copy() for p in compiled.outputs]
 
     return request.infer, fetch
