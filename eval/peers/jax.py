@@ -139,12 +139,12 @@ def mamba(work, unroll):
         dt = nn.softplus(dt @ w["W_dt"] + w["b_dt"])
 
         def step(h, now):
-            x, dt, b, c = now
-            h = jnp.exp(dt[:, :, None] * w["A"]) * h + (dt * x)[:, :, None] * b[:, None]
-            return h, (h * c[:, None]).sum(2) + w["D"] * x
+            enters, dt, b, c = now
+            h = jnp.exp(dt[:, :, None] * w["A"]) * h + enters[:, :, None] * b[:, None]
+            return h, jnp.einsum("bdn,bn->bd", h, c)
         zero = jnp.zeros((x.shape[1], *w["A"].shape), x.dtype)
-        h, y = lax.scan(step, zero, (x, dt, b, c), unroll=unroll)
-        return y, h
+        h, y = lax.scan(step, zero, (dt * x, dt, b, c), unroll=unroll)
+        return y + w["D"] * x, h
     return f, weights
 
 

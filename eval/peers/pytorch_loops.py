@@ -339,25 +339,27 @@ def mamba_eager(work, whole=mamba_whole):
 
 
 def mamba_unrolled(x, dt, b, c, h, a, d):
+    """Channels are last in h and a, so that whole vectors of them are summed over the state."""
     out = []
     for x_t, dt_t, b_t, c_t in zip(x.unbind(0), dt.unbind(0), b.unbind(0), c.unbind(0)):
-        h = torch.exp(dt_t[:, :, None] * a) * h + (dt_t * x_t)[:, :, None] * b_t[:, None, :]
-        out.append((h * c_t[:, None, :]).sum(2) + d * x_t)
+        h = torch.exp(dt_t[:, None, :] * a) * h + (dt_t * x_t)[:, None, :] * b_t[:, :, None]
+        out.append((h * c_t[:, :, None]).sum(1) + d * x_t)
     return torch.stack(out), h
 
 
 def mamba_compiled(work):
     w_x, w_dt, b_dt, a, d = mamba_weights(work)
+    a = a.t().contiguous()
     project, steps = compiled(mamba_project), compiled(mamba_unrolled)
 
     def forward(x):
-        dt, b, c = project(x, w_x, w_dt, b_dt, a.shape[1])
+        dt, b, c = project(x, w_x, w_dt, b_dt, len(a))
         h = torch.zeros(x.shape[1], *a.shape)
         out = []
         for t, e in chunks(len(x), CHUNK):
             y, h = steps(x[t:e], dt[t:e], b[t:e], c[t:e], h, a, d)
             out.append(y)
-        return torch.cat(out), h
+        return torch.cat(out), h.transpose(1, 2)
     return forward
 
 
