@@ -10,6 +10,7 @@ count.
 Writes DIR/table.md, DIR/results.json, plots, and what the peers said (*.log). --self-test tries the machinery in small.
 """
 import argparse
+import glob
 import json
 import os
 import shutil
@@ -248,8 +249,12 @@ def main():
     if not os.path.exists(args.braid):
         p.error(f"no {args.braid}: build it, or say --braid")
     os.makedirs(args.out, exist_ok=True)
-    os.makedirs(os.path.join(ROOT, "build/eval"), exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="run-", dir=os.path.join(ROOT, "build/eval")) as folder:
+    kept = os.path.join(ROOT, "build/eval")
+    os.makedirs(kept, exist_ok=True)
+    for path in glob.glob(os.path.join(kept, "inductor/*/*.so")):
+        if not os.path.getsize(path):  # a run was stopped while torch.compile wrote it
+            os.remove(path)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=kept) as folder:
         result = run(args, folder)
     print(report.write(result, args.out))
     return None
