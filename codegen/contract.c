@@ -353,7 +353,7 @@ bool group_contraction(Group *g) {
     } else
         fn_line(f, "const int64_t rows = 1;");
     fn_bind(f, e_axis(c, k.v), "v0");
-    for (int rows = k.mr; rows >= 1; rows /= 2) {
+    for (int rows = k.mr; rows >= 1; rows = rows == 3 ? 2 : rows / 2) {
         if (k.mr > 1) {
             if (rows == k.mr)
                 fn_line(f, "if (rows >= %d) {", rows);
