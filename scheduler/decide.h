@@ -19,7 +19,6 @@ typedef enum Transform {
     X_RECLUSTER,   /* a branch becomes consecutive ones by preferred units */
     X_PARALLEL,    /* independent constructs on split units */
     X_APPEND,      /* growing state in place */
-    X_INLINE_CALL, /* a recursive call is unrolled */
     X_BATCH,       /* activations of a recursive function side by side */
     X_CORE,        /* a group or construct stays on one core */
     X_TEAM,        /* runs that do not say otherwise use all units */
