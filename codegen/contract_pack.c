@@ -10,6 +10,7 @@
 
 /* Rows that an unknown number of them may well be. */
 #define ROWS_MANY 48
+#define ROWS_FEW 6
 /* Floats of a panel that stay in the innermost cache between two blocks of rows. */
 #define L1_FLOATS (6 << 10)
 
@@ -112,7 +113,7 @@ static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_
 }
 
 /* Rows × vectors of a micro-kernel: the least time for an element. Of an unknown number of rows,
- * one and many count. */
+ * one, a few and many count. */
 void choose_tile(Contraction *k) {
     Group *g = k->g;
     int budget = g->em->vec >= 16 ? 28 : 12, vec = g->em->vec, wide = 0;
@@ -136,6 +137,7 @@ void choose_tile(Contraction *k) {
             if ((rows && mr > rows) || (nv * mr * t.widest > budget && nv * mr > 1)) break;
             double time = rows ? tile_time(&t, nv, mr, rows, lanes)
                                : 0.5 * tile_time(&t, nv, mr, 1, lanes) +
+                                     0.5 * tile_time(&t, nv, mr, ROWS_FEW, lanes) +
                                      tile_time(&t, nv, mr, ROWS_MANY, lanes);
             if (best == 0 || time < best * 0.999) best = time, k->nv = nv, k->mr = mr;
         }
