@@ -104,16 +104,49 @@ static bool find(Conv *k, Map *seen, Expr *e) {
     return true;
 }
 
-bool conv_recognize(Conv *k) {
+static bool recognize_last(Conv *k) {
     Group *g = k->g;
     if (g->naxis < 2 || g->n > 4) return false;
     k->v = g->axis[g->naxis - 1];
     if (!e_is_int(k->v->extent, &k->nlane) || k->nlane * 2 < g->em->vec) return false;
+    int64_t grain;
+    if (k->v == g->split && (!e_is_int(g->grain, &grain) || grain % g->em->vec)) return false; /* whole vectors */
     k->n = 0;
     Map *seen = map_new(g->em->a);
     for (int i = 0; i < g->n; i++)
         if (!find(k, seen, g->value[i])) return false;
     return k->n > 0;
+}
+
+/* Whether an operand of a sum below e lies together along x: then x can be laid over lanes (contract.c). */
+static bool together(const Conv *k, Map *seen, Expr *e, Axis *x, bool sum) {
+    if (!(e->flags & EF_LOAD) || map_geti(seen, (uint64_t)e->id + 1)) return false;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_LOAD) {
+        Expr *coef = sum ? conv_coef(k->g->em->c, flat_of(k->g->em->c, e), x) : NULL;
+        return coef && e_is_ival(coef, 1);
+    }
+    for (int i = 0; i < e->n; i++)
+        if (together(k, seen, e->a[i], x, sum || e->op == E_REDUCE)) return true;
+    return false;
+}
+
+bool conv_recognize(Conv *k) {
+    Group *g = k->g;
+    if (recognize_last(k)) return true;
+    if (g->naxis < 2) return false;
+    Axis *kept[MAX_RANK], *last = g->axis[g->naxis - 1];
+    memcpy(kept, g->axis, sizeof kept);
+    for (int i = 0; i < g->n; i++)
+        if (together(k, map_new(g->em->a), g->value[i], last, false)) return false;
+    /* Results that keep the model's order are stored one by one. */
+    for (int i = g->naxis - 2; i >= 0; i--) {
+        memmove(g->axis + i, kept + i + 1, sizeof *kept * (size_t)(g->naxis - i - 1));
+        g->axis[g->naxis - 1] = kept[i];
+        if (recognize_last(k)) return true;
+        memcpy(g->axis, kept, sizeof kept);
+    }
+    return false;
 }
 
 /* A product of two matrices. */

@@ -35,7 +35,8 @@ typedef struct Conv {
 } Conv;
 
 /* Fills k when all reductions of the group are sums of products with constants, of which only the constant
- * moves along the last axis of the domain. */
+ * moves along the last axis of the domain. Where there is nothing else to lay over lanes, another axis of the
+ * domain becomes the last. */
 bool conv_recognize(Conv *k);
 Expr *conv_coef(Cx *c, Expr *flat, Axis *x);
 /* Sets the axes and the shape of a tile. */

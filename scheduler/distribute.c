@@ -20,7 +20,7 @@ static int grain_of(const Expr *extent, bool last) {
     int64_t n;
     if (TINY_GRAIN) return 1;
     if (!e_is_int(extent, &n)) return 16;
-    return n < 16 || (!last && n < 256) ? 1 : 16;
+    return n < 16 || (!last && n < 64) ? 1 : 16;
 }
 
 typedef struct Owner { /* how a tensor's memory is written */
