@@ -275,15 +275,19 @@ static void open_tiles(Contraction *k) {
         else if (k->m)
             back = arena_printf(f->a, "%s & 1", block);
     }
-    fn_line(f, "const int64_t tile0 = %s / %d, tile1 = (%s + %d) / %d;", from, k->vt, to, k->vt - 1,
-            k->vt);
+    /* Tiles of packed operands begin where these do; of others at the unit's own lanes, so that nothing is read that
+     * another unit may be writing. */
+    bool own = split && !k->npanel;
+    fn_line(f, "const int64_t tile0 = %s / %d, tile1 = (%s%s%s + %d) / %d;", own ? "0" : from, k->vt, to,
+            own ? " - " : "", own ? from : "", k->vt - 1, k->vt);
     fn_line(f, "for (int64_t step = tile0; step < tile1; step++) {");
     fn_open(f);
     if (back)
         fn_line(f, "const int64_t tile = (%s) ? tile0 + tile1 - 1 - step : step;", back);
     else
         fn_line(f, "const int64_t tile = step;");
-    fn_line(f, "const int64_t v0 = tile * %d, hi = bk_mini(%s - v0, %d);", k->vt, to, k->vt);
+    fn_line(f, "const int64_t v0 = %stile * %d, hi = bk_mini(%s - v0, %d);", own ? "from + " : "", k->vt, to,
+            k->vt);
     if (split) fn_line(f, "const int64_t lo = bk_maxi(from - v0, 0);");
 }
 
@@ -341,7 +345,8 @@ bool group_contraction(Group *g) {
     for (int j = 0; j < k.n; j++) plain_vec |= !k.p[j].packed || k.p[j].both;
     open_tiles(&k);
     if (plain_vec)
-        fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", fn_expr(f, k.v->extent), k.vt);
+        fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",
+                k.v == g->split && !k.npanel ? "to" : fn_expr(f, k.v->extent), k.vt);
     for (int i = 0; i < k.npanel; i++) panel_pointer(&k, i);
     for (int j = 0; j < k.n; j++)
         fn_line(f, "float g%d[%d] __attribute__((aligned(64)));", k.p[j].slot, k.mr * k.vt);
