@@ -14,6 +14,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import numpy as np  # noqa: E402: after the settings
 import torch  # noqa: E402
+import torch._inductor.compile_fx  # noqa: E402: takes seconds, here once for all contestants
 
 from . import pytorch_branches as branches  # noqa: E402
 from . import pytorch_loops as loops  # noqa: E402
