@@ -12,7 +12,7 @@
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
-#include "scheduler/uses.h"
+#include "scheduler/visit.h"
 
 typedef struct Scheduler {
     Program *p;

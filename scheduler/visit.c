@@ -184,3 +184,28 @@ void stmt_defines(const Stmt *s, void (*tensor)(void *, Tensor *), void (*sym)(v
     default: break;
     }
 }
+
+/* ---- one statement's use of another ------------------------------------------------------------- */
+typedef struct Uses {
+    Map *made; /* what the maker defines */
+    bool any;
+} Uses;
+
+static void made_tensor(void *user, Tensor *t) { map_seti(user, (uint64_t)(uintptr_t)t, t); }
+static void made_symbol(void *user, Sym *s) { map_seti(user, (uint64_t)(uintptr_t)s, s); }
+static void used_tensor(void *user, Tensor *t) {
+    Uses *k = user;
+    k->any = k->any || map_geti(k->made, (uint64_t)(uintptr_t)t);
+}
+static void used_symbol(void *user, Sym *s) {
+    Uses *k = user;
+    k->any = k->any || map_geti(k->made, (uint64_t)(uintptr_t)s);
+}
+
+bool stmt_uses(Cx *c, const Stmt *reader, const Stmt *maker) {
+    Uses k = {map_new(c->a), false};
+    stmt_defines(maker, made_tensor, made_symbol, k.made);
+    Visit v = visit_new(c, used_tensor, used_symbol, &k);
+    visit_stmt(&v, reader);
+    return k.any;
+}

@@ -30,5 +30,7 @@ void stmt_load_exprs(Stmt *s, void (*f)(void *user, Expr **e), void *user);
 /* What is visible behind s: the tensors and symbols that it defines in its own Seq. */
 void stmt_defines(const Stmt *s, void (*tensor)(void *, Tensor *), void (*sym)(void *, Sym *),
                   void *user);
+/* Whether `reader` uses a tensor or a symbol that `maker` defines for what follows it. */
+bool stmt_uses(Cx *c, const Stmt *reader, const Stmt *maker);
 
 #endif
