@@ -11,13 +11,8 @@
 #include "scheduler/passes.h"
 #include "scheduler/visit.h"
 
-#if BRAID_TINY /* small tensors want several units, too */
-#define TINY_WANTS 1
-#else
-#define TINY_WANTS 0
-#endif
-
 #define PARTS_MAX 16
+#define SMALL_NS 8
 
 typedef struct Arm {
     Seq *q;
@@ -64,7 +59,9 @@ static bool can_cut(Recluster *x, const Stmt *s, int k, int i) {
 }
 
 static bool wants_team(const Recluster *x, const Stmt *s, double one, double all) {
-    if (TINY_WANTS) return s->kind != S_OP || (s->op.t[0]->body->flags & EF_REDUCE);
+    /* Where it is forced, small tensors want several units, too. */
+    if (x->p->schedule->force[X_RECLUSTER] == FORCE_ON && one < SMALL_NS)
+        return s->kind != S_OP || (s->op.t[0]->body->flags & EF_REDUCE);
     return all + x->barrier < one;
 }
 

@@ -86,14 +86,15 @@ static void cross_tensor(Crossing *k, const Tensor *t) {
     if (t && map_geti(k->fresh, (uint64_t)base_of(t)->id + 1)) k->any = true;
 }
 
-/* Whether s reads, anywhere inside, what other units may have written since the last barrier. */
-static bool crosses(Cx *c, Map *fresh, const Stmt *s) {
+/* Whether s reads, anywhere inside, what other units may have written since the last barrier. `any`: groups are not
+ * shared like what they read. */
+static bool crosses(Cx *c, Map *fresh, const Stmt *s, bool any) {
     Crossing k = {.fresh = fresh};
     switch (s->kind) {
     case S_LET: cross_expr(c, &k, s->let.e); break;
     case S_CHECK: cross_expr(c, &k, s->check.cond); break;
     case S_OP:
-        k.reader = s;
+        k.reader = any ? NULL : s;
         for (int i = 0; i < s->op.n; i++) cross_expr(c, &k, s->op.t[i]->body);
         break;
     case S_EXTERN:
@@ -106,12 +107,12 @@ static bool crosses(Cx *c, Map *fresh, const Stmt *s) {
             const Tensor *t = base_of(s->loop.carry.p[i].init);
             if (map_geti(fresh, (uint64_t)t->id + 1)) map_seti(fresh, (uint64_t)s->loop.carry.p[i].phi->id + 1, s->loop.carry.p[i].phi);
         }
-        for (int i = 0; i < s->loop.body->s.n && !k.any; i++) k.any = crosses(c, fresh, s->loop.body->s.p[i]);
+        for (int i = 0; i < s->loop.body->s.n && !k.any; i++) k.any = crosses(c, fresh, s->loop.body->s.p[i], any);
         break;
     case S_BRANCH:
         cross_expr(c, &k, s->br.cond);
         for (int m = 0; m < 2; m++)
-            for (int i = 0; i < s->br.arm[m]->s.n && !k.any; i++) k.any = crosses(c, fresh, s->br.arm[m]->s.p[i]);
+            for (int i = 0; i < s->br.arm[m]->s.n && !k.any; i++) k.any = crosses(c, fresh, s->br.arm[m]->s.p[i], any);
         break;
     case S_CALL: k.any = true; break;
     default: break;
@@ -187,7 +188,7 @@ static double carried_barriers(Scheduler *x, const Stmt *s, double barrier_ns) {
     Map *fresh = map_new(x->c->a);
     for (int i = 0; i < s->loop.carry.n; i++) wrote(fresh, s->loop.carry.p[i].phi);
     for (int i = 0; i < s->loop.body->s.n; i++)
-        if (crosses(x->c, fresh, s->loop.body->s.p[i])) return barrier_ns;
+        if (crosses(x->c, fresh, s->loop.body->s.p[i], false)) return barrier_ns;
     Crossing k = {.fresh = fresh};
     cross_expr(x->c, &k, s->loop.cond_next);
     return k.any ? barrier_ns : 0;
@@ -251,6 +252,7 @@ static double schedule_program(Scheduler *x, Seq *q, UProgram *u) {
 }
 
 static double best(Latency r) { return r.core < r.team ? r.core : r.team; }
+static bool at_core(const UProgram *u) { return u->control ? false : u->ns.core <= u->ns.team; }
 
 /* ---- constructs side by side ------------------------------------------------------------------------------------- */
 /* Sizes are known, so that all memory is planned; hand-written bodies may take more. */
@@ -338,23 +340,27 @@ static Latency schedule(Scheduler *x, Seq *q) {
         Stmt *s = q->s.p[i];
         bool control = s->kind == S_LOOP || s->kind == S_BRANCH || s->kind == S_CALL;
         Latency op = control ? schedule_control_flow(x, s) : schedule_operator(x, s);
-        bool cross = crosses(x->c, u.fresh, s);
+        UProgram v = {i, i, control, op, NULL};
+        bool same = !control && !u.control && u.last >= u.first && at_core(&u) == at_core(&v);
+        /* Between two levels there is a barrier where the one reads what the other wrote; at core level none. */
+        bool cross = crosses(x->c, u.fresh, s, false);
+        bool meet = same ? cross && !at_core(&v) : crosses(x->c, u.fresh, s, true);
         total.core += op.core;
         if (!control && !u.control && u.last >= u.first) {
             Latency merged = {u.ns.core + op.core, u.ns.team + op.team + (cross ? barrier : 0), true};
-            /* Between two levels there is a barrier where the one reads what the other wrote. */
-            bool same = (u.ns.core < u.ns.team) == (op.core < op.team);
-            if (best(merged) <= best(u.ns) + best(op) + (cross || !same ? barrier : 0)) {
+            double apart = best(u.ns) + best(op) + (meet ? barrier : 0);
+            if (best(merged) < apart || (same && best(merged) <= apart)) {
                 u.ns = merged;
                 u.last = i;
-                if (cross) u.fresh = map_new(x->c->a);
+                if (cross && !at_core(&u)) u.fresh = map_new(x->c->a);
                 writes(u.fresh, s);
                 continue;
             }
         }
-        total.team += schedule_program(x, q, &u) + (cross ? barrier : 0);
-        u = (UProgram){i, i, control, op, cross ? map_new(x->c->a) : u.fresh};
-        writes(u.fresh, s);
+        total.team += schedule_program(x, q, &u) + (meet ? barrier : 0);
+        v.fresh = meet || stmt_alone(s) ? map_new(x->c->a) : u.fresh;
+        u = v;
+        if (!stmt_alone(s)) writes(u.fresh, s);
     }
     total.team += schedule_program(x, q, &u);
     total.team -= side_by_side(x, q);
