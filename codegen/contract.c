@@ -120,6 +120,30 @@ static bool orient(Contraction *k, Product *p, Axis *v) {
     return orient_dot(k, p, v);
 }
 
+/* Whether p can run in the loop of its set: as many reduction axes, of the same extents. If so, p goes over
+ * the set's axes. */
+static bool share_loop(const Contraction *k, Product *p) {
+    Cx *c = k->g->em->c;
+    int n = p->reduce->naxis;
+    Axis *const *from = p->reduce->raxis;
+    Expr *to[MAX_RANK * 2];
+    uint32_t taken = 0;
+    if (k->nraxis[p->set] != n || n > 2 * MAX_RANK) return false;
+    for (int i = 0; i < n; i++) {
+        int at = -1;
+        for (int z = 0; z < n; z++)
+            if (!(taken >> z & 1) && k->raxis[p->set][z]->extent == from[i]->extent &&
+                (at < 0 || k->raxis[p->set][z] == from[i]))
+                at = z;
+        if (at < 0) return false;
+        taken |= 1u << at;
+        to[i] = e_axis(c, k->raxis[p->set][at]);
+    }
+    Expr **part[] = {&p->vec, &p->sca, &p->vec_flat, &p->sca_flat};
+    for (size_t i = 0; i < COUNT(part); i++) *part[i] = e_subst(c, *part[i], n, from, to, NULL, NULL);
+    return true;
+}
+
 static bool choose_axes(Contraction *k) {
     Group *g = k->g;
     Cx *c = g->em->c;
@@ -162,8 +186,8 @@ static bool choose_axes(Contraction *k) {
         int64_t size = axis_size(x, 1 << 20);
         if (ok && moves && size >= most) k->m = x, most = size; /* of unknown ones the inner */
     }
-    /* Sets: products over the same reduction axes run in one loop; not so many that few rows share
-     * a vector. */
+    /* Sets: products over equal reduction axes run in one loop; not so many that few rows share a
+     * vector. */
     int most_products = k->m && axis_size(k->m, 0) >= 6 ? 4 : MAX_PRODUCTS;
     for (int j = 0; j < k->n; j++) {
         Product *p = &k->p[j];
@@ -172,14 +196,7 @@ static bool choose_axes(Contraction *k) {
             int members = 0;
             for (int i = 0; i < j; i++) members += k->p[i].set == p->set;
             if (members == most_products) continue;
-            bool same = k->nraxis[p->set] == p->reduce->naxis && k->dot[p->set] == p->dot;
-            for (int i = 0; same && i < p->reduce->naxis; i++) {
-                bool in = false;
-                for (int z = 0; z < p->reduce->naxis; z++)
-                    in |= k->raxis[p->set][z] == p->reduce->raxis[i];
-                same = in;
-            }
-            if (same) break;
+            if (k->dot[p->set] == p->dot && share_loop(k, p)) break;
         }
         if (p->set < k->nset) continue;
         if (k->nset == MAX_SETS) { /* the rest is reduced in the epilogue */
