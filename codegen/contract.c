@@ -341,10 +341,6 @@ bool group_contraction(Group *g) {
     pack_panels(&k);
     g->reduce = scratch;
     g->user = &k;
-    for (int i = 0; i < g->n; i++) {
-        fn_count(f, g->value[i]);
-        fn_count(f, g->position[i]);
-    }
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
     for (int i = 0; i < g->naxis; i++)

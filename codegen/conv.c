@@ -523,10 +523,6 @@ bool group_conv(Group *g) {
     choose_blocks(&k);
     g->reduce = sum_text;
     g->user = &k;
-    for (int i = 0; i < g->n; i++) {
-        fn_count(f, g->value[i]);
-        fn_count(f, g->position[i]);
-    }
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
     for (int i = 0; i < g->naxis - (k.b ? 3 : 2); i++) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));

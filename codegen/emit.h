@@ -106,7 +106,8 @@ typedef struct Group {
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s);
 /* Stores every member at the current position of the axes. */
 void group_members(Group *g);
-/* Computes this unit's range [from, to) of the split axis; without one, only unit 0 goes on. */
+/* Begins the function, whose members are final: computes this unit's range [from, to) of the split axis; without
+ * one, only unit 0 goes on. */
 void group_range(Group *g);
 /* Opens the loop over axis x, this unit's range of it where it is the split one. */
 void group_loop(Group *g, Axis *x, const char *name);

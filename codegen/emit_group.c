@@ -91,6 +91,10 @@ void group_members(Group *g) {
 
 void group_range(Group *g) {
     Fn *f = &g->f;
+    for (int i = 0; i < g->n; i++) {
+        fn_count(f, g->value[i]);
+        fn_count(f, g->position[i]);
+    }
     if (!g->split) {
         fn_line(f, "if (unit != 0) return;");
         return;
@@ -197,11 +201,7 @@ static void loops(Group *g) {
     Fn *f = &g->f;
     int n = g->naxis, mark = f->bound.n, indent = f->indent;
     uint8_t flags = 0;
-    for (int i = 0; i < g->n; i++) {
-        fn_count(f, g->value[i]);
-        fn_count(f, g->position[i]);
-        flags |= g->value[i]->flags;
-    }
+    for (int i = 0; i < g->n; i++) flags |= g->value[i]->flags;
     group_range(g);
     bool by_lanes = n > 0 && g->n == 1 && g->value[0]->op == E_SELECT;
     for (int d = 0; d < n - by_lanes; d++) {

@@ -116,10 +116,6 @@ bool group_lanes(Group *g) {
     if (!k.n) return false;
     g->reduce = accumulator;
     g->user = &k;
-    for (int i = 0; i < g->n; i++) {
-        fn_count(f, g->value[i]);
-        fn_count(f, g->position[i]);
-    }
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
     for (int i = 0; i < g->naxis - 1; i++) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));

@@ -229,10 +229,6 @@ bool group_winograd(Group *g) {
     extern_text(em, "winograd");
     g->reduce = sum_text;
     g->user = &w;
-    for (int i = 0; i < g->n; i++) {
-        fn_count(f, g->value[i]);
-        fn_count(f, g->position[i]);
-    }
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
     for (int i = 0; i < g->naxis - 3; i++) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));

@@ -211,12 +211,6 @@ static void dense_seq(Uses *u, const Seq *q) {
 }
 
 /* ---- doing it ----------------------------------------------------------------------------------------- */
-static void insert(Cx *c, Seq *q, int at, Stmt *s) {
-    vec_push(c->a, &q->s, s);
-    memmove(q->s.p + at + 1, q->s.p + at, sizeof *q->s.p * (size_t)(q->s.n - 1 - at));
-    q->s.p[at] = s;
-}
-
 /* The statement with member t alone. Those before and after it become groups of their own. */
 static Stmt *isolate(Cx *c, Seq *q, Stmt *s, const Tensor *t) {
     int at = 0, m = 0, n = s->op.n;
@@ -227,7 +221,7 @@ static Stmt *isolate(Cx *c, Seq *q, Stmt *s, const Tensor *t) {
         Stmt *first = stmt_new(c, S_OP, s->path);
         first->op.n = m;
         first->op.t = all;
-        insert(c, q, at++, first);
+        seq_put_at(c, q, at++, first);
     }
     s->op.n = 1;
     s->op.t = all + m;
@@ -235,7 +229,7 @@ static Stmt *isolate(Cx *c, Seq *q, Stmt *s, const Tensor *t) {
         Stmt *rest = stmt_new(c, S_OP, s->path);
         rest->op.n = n - m - 1;
         rest->op.t = all + m + 1;
-        insert(c, q, at + 1, rest);
+        seq_put_at(c, q, at + 1, rest);
     }
     return s;
 }

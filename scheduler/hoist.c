@@ -105,9 +105,7 @@ static Stmt *insert(Hoist *h, Seq *q, int *at, Tensor *x, const char *path) {
     n->op.n = 1;
     n->op.t = NEWN(h->a, Tensor *, 1);
     n->op.t[0] = x;
-    vec_push(h->a, &q->s, n);
-    memmove(q->s.p + *at + 1, q->s.p + *at, sizeof *q->s.p * (size_t)(q->s.n - 1 - *at));
-    q->s.p[(*at)++] = n;
+    seq_put_at(h->c, q, (*at)++, n);
     return n;
 }
 

@@ -53,9 +53,7 @@ static void lift(Cx *c, Seq *q, int *at) {
         }
         if (e_is_ival(cond, 1)) continue;
         s->check.cond = cond;
-        vec_push(c->a, &q->s, s);
-        memmove(q->s.p + *at + 1, q->s.p + *at, sizeof *q->s.p * (size_t)(q->s.n - 1 - *at));
-        q->s.p[(*at)++] = s;
+        seq_put_at(c, q, (*at)++, s);
     }
     body->s.n = n;
 }

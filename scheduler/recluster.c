@@ -169,23 +169,6 @@ static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *li
     for (int i = 0; i < s->br.joins.n; i++) s->br.joins.p[i].arm[k] = moved(x, s->br.joins.p[i].arm[k]);
 }
 
-typedef struct Move {
-    const Seq *from;
-    Seq *to;
-} Move;
-static void move_tensor(void *user, Tensor *t) {
-    const Move *k = user;
-    if (t->seq == k->from) t->seq = k->to;
-}
-static void move_sym(void *user, Sym *s) {
-    const Move *k = user;
-    if (s->scope == k->from) s->scope = k->to;
-}
-static void move_seq(void *user, Seq *q) {
-    const Move *k = user;
-    if (q->parent == k->from) q->parent = k->to;
-}
-
 /* Which part of the common order part i of an arm is, when the order starts as `first` says. */
 static int place(const Arm *a, int i, bool first) { return i + (a->n && a->team[0] != first); }
 
@@ -217,12 +200,7 @@ static void build(Recluster *x, Seq *q, int *at, Arm *arm, bool first, int parts
             to[k]->depth = q->depth;
             for (int i = begin[k]; i < end; i++) vec_push(x->a, &to[k]->s, rest[k].p[i]);
             if (p + 1 < parts) leave(x, b, s, k, &rest[k], begin[k], end);
-            Move move = {arm[k].q, to[k]};
-            Visit v = visit_new(c, move_tensor, move_sym, &move);
-            for (int i = begin[k]; i < end; i++) {
-                visit_stmt(&v, rest[k].p[i]);
-                stmt_seqs(rest[k].p[i], move_seq, &move);
-            }
+            for (int i = begin[k]; i < end; i++) stmt_move(c, rest[k].p[i], arm[k].q, to[k]);
             begin[k] = end;
         }
         b->br.arm[0] = to[0];

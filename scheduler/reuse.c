@@ -197,12 +197,6 @@ static Expr *when_entered(Reuse *u, Expr *e) {
 }
 
 /* ---- statements ------------------------------------------------------------------------------- */
-static void insert(Reuse *u, Seq *q, int *at, Stmt *s) {
-    vec_push(u->a, &q->s, s);
-    memmove(q->s.p + *at + 1, q->s.p + *at, sizeof *q->s.p * (size_t)(q->s.n - 1 - *at));
-    q->s.p[(*at)++] = s;
-}
-
 static Tensor *tensor_like(Reuse *u, const Tensor *t, TensorKind kind, Seq *q) {
     Tensor *x = tensor_new(u->c, kind, t->dtype, t->rank, t->dim);
     for (int i = 0; kind == TK_TE && i < t->rank; i++) x->axis[i] = axis_new(u->c, t->dim[i]);
@@ -301,7 +295,7 @@ static void move_out(Reuse *u, Seq *q, int *at) {
         Expr *to[MAX_RANK];
         for (int d = 0; d < t->rank; d++) to[d] = e_axis(u->c, x->axis[d]);
         x->body = e_subst(u->c, e, t->rank, t->axis, to, NULL, NULL);
-        insert(u, q, at, op_stmt(u, x, s->path));
+        seq_put_at(u->c, q, (*at)++, op_stmt(u, x, s->path));
         t->body = own_load(u, x, t);
     }
 }
@@ -365,7 +359,7 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     Work1 k = work_of(u, tb, eb);
     double trips = trips_of(u->loop), group = u->p->schedule->device->group_ns;
     if (!decide(u->p, X_REUSE, b, k.each * trips, group + k.each + 2 * bytes_ns(u, k.bytes) * trips)) return false;
-    insert(u, q, at, begin);
+    seq_put_at(u->c, q, (*at)++, begin);
     Tensor *phi = tensor_like(u, tb, TK_PHI, body->parent), *next = ta;
     if (ta->owned) {
         next = tensor_like(u, tb, TK_TE, body);

@@ -117,11 +117,7 @@ static void met(Sync *x) {
 }
 
 static void barrier_at(Sync *x, Seq *q, int *at) {
-    Stmt *b = stmt_new(x->c, S_BARRIER, "");
-    vec_push(x->a, &q->s, b); /* grow, then shift */
-    memmove(q->s.p + *at + 1, q->s.p + *at, sizeof *q->s.p * (size_t)(q->s.n - 1 - *at));
-    q->s.p[*at] = b;
-    (*at)++;
+    seq_put_at(x->c, q, (*at)++, stmt_new(x->c, S_BARRIER, ""));
     met(x);
 }
 

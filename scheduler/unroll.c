@@ -136,12 +136,6 @@ static Stmt *loop_part(Unroll *u, const Stmt *s, const Part *part) {
     return n;
 }
 
-static void insert(Unroll *u, Seq *q, int at, Stmt *s) {
-    vec_push(u->a, &q->s, s);
-    memmove(q->s.p + at + 1, q->s.p + at, sizeof *q->s.p * (size_t)(q->s.n - 1 - at));
-    q->s.p[at] = s;
-}
-
 /* The loop at q->s.p[*at] by `copies`; leaves *at at the last statement that stands for it. */
 static void unroll(Unroll *u, Seq *q, int *at, int copies) {
     Cx *c = u->c;
@@ -153,14 +147,14 @@ static void unroll(Unroll *u, Seq *q, int *at, int copies) {
     q->s.p[*at] = loop_part(u, s, &main);
     if (!whole) {
         Part tail = {1, done, rest, q->s.p[*at], true};
-        insert(u, q, *at + 1, loop_part(u, s, &tail));
+        seq_put_at(u->c, q, *at + 1, loop_part(u, s, &tail));
         ++*at;
     }
     /* After a loop its number is that of the trips made. */
     Stmt *made = stmt_new(c, S_LET, s->path);
     made->let.sym = s->loop.iter;
     made->let.e = all;
-    insert(u, q, ++*at, made);
+    seq_put_at(u->c, q, ++*at, made);
 }
 
 /* ---- whether ---------------------------------------------------------------------------------- */

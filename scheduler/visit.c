@@ -209,3 +209,29 @@ bool stmt_uses(Cx *c, const Stmt *reader, const Stmt *maker) {
     visit_stmt(&v, reader);
     return k.any;
 }
+
+/* ---- statements of another Seq -------------------------------------------------------------------- */
+typedef struct Move {
+    const Seq *from;
+    Seq *to;
+} Move;
+
+static void move_tensor(void *user, Tensor *t) {
+    const Move *k = user;
+    if (t->seq == k->from) t->seq = k->to;
+}
+static void move_sym(void *user, Sym *s) {
+    const Move *k = user;
+    if (s->scope == k->from) s->scope = k->to;
+}
+static void move_seq(void *user, Seq *q) {
+    const Move *k = user;
+    if (q->parent == k->from) q->parent = k->to;
+}
+
+void stmt_move(Cx *c, const Stmt *s, const Seq *from, Seq *to) {
+    Move k = {from, to};
+    Visit v = visit_new(c, move_tensor, move_sym, &k);
+    visit_stmt(&v, s);
+    stmt_seqs(s, move_seq, &k);
+}

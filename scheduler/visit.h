@@ -30,6 +30,8 @@ void stmt_load_exprs(Stmt *s, void (*f)(void *user, Expr **e), void *user);
 /* What is visible behind s: the tensors and symbols that it defines in its own Seq. */
 void stmt_defines(const Stmt *s, void (*tensor)(void *, Tensor *), void (*sym)(void *, Sym *),
                   void *user);
+/* s, with all that it uses or defines of Seq `from`, belongs to `to` from now on. */
+void stmt_move(Cx *c, const Stmt *s, const Seq *from, Seq *to);
 /* Whether `reader` uses a tensor or a symbol that `maker` defines for what follows it. */
 bool stmt_uses(Cx *c, const Stmt *reader, const Stmt *maker);
 

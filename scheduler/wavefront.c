@@ -330,23 +330,6 @@ static void plan(Wave *w, bool skew) {
 
 /* ---- the one loop
  * ---------------------------------------------------------------------------------------------- */
-typedef struct Move {
-    const Seq *from;
-    Seq *to;
-} Move;
-
-static void move_tensor(void *user, Tensor *t) {
-    const Move *k = user;
-    if (t->seq == k->from) t->seq = k->to;
-}
-static void move_sym(void *user, Sym *s) {
-    const Move *k = user;
-    if (s->scope == k->from) s->scope = k->to;
-}
-static void move_seq(void *user, Seq *q) {
-    const Move *k = user;
-    if (q->parent == k->from) q->parent = k->to;
-}
 
 typedef struct Ordered {
     Stmt *s;
@@ -437,13 +420,8 @@ static void add_member(Wave *w, Stmt *one, int k, OrderedVec *body, StmtVec *beh
         }
         vec_push(w->a, &one->loop.scan, y);
     }
-    Move move = {from, to};
-    Visit u = visit_new(c, move_tensor, move_sym, &move);
     for (int i = 0; i < body->n; i++)
-        if (body->p[i].member == k) {
-            visit_stmt(&u, body->p[i].s);
-            stmt_seqs(body->p[i].s, move_seq, &move);
-        }
+        if (body->p[i].member == k) stmt_move(c, body->p[i].s, from, to);
 }
 
 static void build(Wave *w) {

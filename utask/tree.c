@@ -22,6 +22,12 @@ Stmt *stmt_new(Cx *c, StmtKind k, const char *path) {
     return s;
 }
 
+void seq_put_at(Cx *c, Seq *q, int at, Stmt *s) {
+    vec_push(c->a, &q->s, s); /* grow, then shift */
+    memmove(q->s.p + at + 1, q->s.p + at, sizeof *q->s.p * (size_t)(q->s.n - 1 - at));
+    q->s.p[at] = s;
+}
+
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop) {
     Seq *s = NEW(c->a, Seq);
     s->parent = parent;

@@ -220,6 +220,7 @@ void utask_print(Sb *s, const Program *p);
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
 Stmt *stmt_new(Cx *c, StmtKind k, const char *path);
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
+void seq_put_at(Cx *c, Seq *q, int at, Stmt *s); /* s becomes statement number `at` */
 Expr *tensor_count(Cx *c, const Tensor *t); /* product of dims */
 Expr *tensor_extent(const Tensor *t, int d); /* of dimension d in memory */
 bool op_is_empty(const Stmt *s);             /* a group over no elements */
