@@ -476,10 +476,10 @@ static void emit_alone(Tree *x, const Seq *q, int *at) {
     while (++*at < q->s.n && q->s.p[*at]->beside);
     int64_t bytes = (8 * (n + 1) + 63) / 64 * 64, base = (em->plan.arena + 63) / 64 * 64;
     em->plan.arena = base + 2 * bytes;
-    sb_printf(&x->decl, "    size_t turn%d = 0;\n", id);
+    sb_printf(&x->decl, "    size_t half%d = 0;\n", id);
     fn_line(f, "{ /* by one core */");
     f->indent++;
-    fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (turn%d ^= 1) * %lld);", (long long)base, id, (long long)bytes);
+    fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (half%d ^= 1) * %lld);", (long long)base, id, (long long)bytes);
     n = 0;
     for (int i = first; i < *at; i++) {
         Stmt *s = q->s.p[i];
