@@ -256,13 +256,7 @@ static void epilogue(Contraction *k) {
     bool plain = !other_reductions(k);
     for (int i = 0; i < g->n && plain; i++) plain = !fn_guarded(f, g->value[i]);
     if (plain) fn_line(f, "%s", g->em->target->simd);
-    fn_line(f, "for (int64_t l = %s; l < hi; l++) {", k->v == g->split ? "lo" : "0");
-    int inner = fn_open(f);
-    fn_line(f, "const int64_t iv = v0 + l;");
-    fn_bind(f, e_axis(c, k->v), "iv");
-    group_members(g);
-    fn_close(f, inner);
-    fn_line(f, "}");
+    group_members_by_lane(g, k->v, k->v == g->split ? "lo" : "0", "hi");
     fn_close(f, mark);
     fn_line(f, "}");
 }

@@ -365,14 +365,7 @@ void conv_epilogue(Conv *k) {
         if (!one) fn_line(f, i ? "} else {" : "if (lanes == %d) {", k->vt);
         int outer = fn_open(f);
         if (plain) fn_line(f, "%s", g->em->target->simd);
-        if (i == 0) fn_line(f, "for (int64_t l = 0; l < %d; l++) {", lanes[0]);
-        else fn_line(f, "for (int64_t l = 0; l < lanes; l++) {");
-        int inner = fn_open(f);
-        fn_line(f, "const int64_t iv = v0 + l;");
-        fn_bind(f, e_axis(c, k->v), "iv");
-        group_members(g);
-        fn_close(f, inner);
-        fn_line(f, "}");
+        group_members_by_lane(g, k->v, "0", i == 0 ? arena_printf(f->a, "%d", lanes[0]) : "lanes");
         fn_close(f, outer);
     }
     if (!one) fn_line(f, "}");

@@ -106,6 +106,8 @@ typedef struct Group {
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s);
 /* Stores every member at the current position of the axes. */
 void group_members(Group *g);
+/* The same for lanes [from, to) of axis v behind v0. */
+void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to);
 /* Begins the function, whose members are final: computes this unit's range [from, to) of the split axis; without
  * one, only unit 0 goes on. */
 void group_range(Group *g);

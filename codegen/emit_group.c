@@ -89,6 +89,17 @@ void group_members(Group *g) {
     }
 }
 
+void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to) {
+    Fn *f = &g->f;
+    fn_line(f, "for (int64_t l = %s; l < %s; l++) {", from, to);
+    int inner = fn_open(f);
+    fn_line(f, "const int64_t iv = v0 + l;");
+    fn_bind(f, e_axis(f->c, v), "iv");
+    group_members(g);
+    fn_close(f, inner);
+    fn_line(f, "}");
+}
+
 void group_range(Group *g) {
     Fn *f = &g->f;
     for (int i = 0; i < g->n; i++) {
