@@ -1,0 +1,44 @@
+/* ctx.h: what a kernel on a GPU and the host that launches it share.
+ *
+ * Pasted after braid_model.h into both texts: C11 on the host, CUDA C++ on the device. The host fills a
+ * bk_ctx in device memory in front of each launch and reads it after it. All pointers in it are the device's.
+ */
+#ifndef BK_GPU_CTX_H
+#define BK_GPU_CTX_H
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BK_OK = 0, BK_GROW = 1, BK_FAULT = 2 };
+
+/* Bytes between two words that different blocks write. */
+#define BK_LINE 128
+/* Bytes at the beginning of a block's dynamic shared memory that belong to the dialect itself. */
+#define BK_SHARED_OWN 128
+
+/* The grid barrier's words, one line each: a block posts its turn and state in its own; block 0 posts for all. */
+typedef struct bk_word {
+    unsigned at; /* turn << 2 | state */
+    unsigned pad[BK_LINE / 4 - 1];
+} bk_word;
+
+typedef struct bk_ctx {
+    const braid_tensor_v1 *in; /* validated against the model's inputs; data on the device */
+    braid_tensor_v1 *out;      /* filled by the kernel */
+    const char *weights;       /* the program's constants */
+    char *arena;               /* working memory, 256-byte aligned, content undefined */
+    uint64_t arena_size;
+    char **slot;               /* growable buffers outside the arena */
+    int64_t *cap;              /* bytes of each of them */
+    unsigned long long *cap_need; /* with BK_GROW: bytes that would have sufficed */
+    unsigned long long arena_need; /* with BK_GROW: bytes that would have sufficed, as far as known */
+    int64_t max_iterations;    /* of any one loop */
+    int64_t stack_depth;       /* of activations of recursive functions inside each other */
+    bk_word *arrive;           /* one for each block; 0 at the first launch of a session */
+    bk_word *go;               /* one */
+    unsigned turn;             /* barriers passed before this launch; the kernel leaves its own count here */
+    int fault;                 /* site + 1 of the first fault, 0: none */
+    int state;                 /* BK_OK, BK_GROW, BK_FAULT: what the run has come to */
+    int deep;                  /* site + 1 of the first function that went beyond stack_depth, 0: none */
+    unsigned long long deepest; /* how far one went */
+} bk_ctx;
+#endif
