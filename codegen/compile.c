@@ -15,7 +15,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_dead_code(p);
     utask_verify(p);
     if (strcmp(o->target, "interp") == 0) return p; /* the oracle runs the plain tree */
-    p->schedule = schedule_new(p->cx, o->device ? o->device : device_find(o->target), o->units ? o->units : compile_cpus(), o->schedule);
+    const Device *device = o->device ? o->device : device_find(o->target);
+    p->schedule = schedule_new(p->cx, device, o->units ? o->units : device->units ? device->units : compile_cpus(), o->schedule);
     p->schedule->measured = o->measured;
     p->schedule->nmeasured = o->nmeasured;
     pass_fold_product(p);

@@ -6,7 +6,7 @@
 #include "utask/utask.h"
 
 typedef struct CompileOptions {
-    const char *target; /* "cpu" or "interp" */
+    const char *target; /* "interp", or a device's name (scheduler/device.h) */
     const char
         *cpu; /* what to tune instructions for, as the C compiler names it; NULL: this machine */
     const FoldSpec *fold;  /* the caller's loop to fold in, or NULL */
@@ -21,9 +21,16 @@ typedef struct CompileOptions {
 /* Imports and lowers the model. Everything returned lives in `a`. Raises on d. */
 Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o);
 
-/* Appends the C text of p; large constants go to `weights` (empty when the text holds them all). Both
- * are malloc'd and belong to the caller, also when this raises (on the Diag of p's context). */
-void compile_emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights);
+/* What a library is made of. */
+typedef struct Texts {
+    Sb text;    /* the program; for GPUs the device's part */
+    Sb host;    /* for GPUs the host's part, in C; else empty */
+    Sb weights; /* large constants; empty when the text holds them all */
+} Texts;
+/* Fills *to, which is empty. What is in it belongs to the caller (texts_free), also when this raises (on the Diag
+ * of p's context). */
+void compile_emit(Program *p, const CompileOptions *o, Texts *to);
+void texts_free(Texts *t);
 
 /* What code generation decides, for `braid explain`. */
 typedef struct LoopFacts {
@@ -47,7 +54,7 @@ typedef struct CompileFacts {
     VEC(LoopFacts) loops; /* an outer loop before its inner ones */
     VEC(FuncFacts) recursive;
 } CompileFacts;
-/* Fills f (its arrays live in p's arena) as compile_emit_cpu would decide. Raises like it. */
+/* Fills f (its arrays live in p's arena) as compile_emit would decide. Raises like it. */
 void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f);
 
 /* Text to shared library through the C compiler found at run time ($CC, else cc). The weights of the

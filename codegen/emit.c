@@ -1,7 +1,8 @@
 /* emit.c: a Program to the text of a self-contained library.
  *
  * The text is: the ABI and run-time context, the target's prelude, constants, the hand-written bodies
- * that are used, the groups' functions, the kernel, tables of inputs and outputs, and the entry. */
+ * that are used, the groups' functions, the kernel, tables of inputs and outputs, and the entry. For GPUs the
+ * constants, the tables and the entry are a text of their own, for the host. */
 #include "scheduler/decide.h"
 #include "codegen/emit.h"
 #include "codegen/embed.h"
@@ -15,17 +16,31 @@
 #else
 #define WEIGHTS_INLINE 4096
 #endif
+#define SHARED_OWN 128 /* bytes of a block's shared memory that the dialect keeps: BK_SHARED_OWN */
 
 static const Target cpu_target = {
     .name = "cpu",
-    .preludes = {"cpu/prelude.h", "cpu/math.h"},
-    .entry = "cpu/entry.c",
+    .preludes = {"cpu/ctx.h", "cpu/prelude.h", "cpu/math.h"},
+    .entry = {"cpu/entry.c"},
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
     .recursive = "static __attribute__((noinline)) int",
     .kernel = "BK_KERNEL void",
+    .main = "static int",
     .simd = "BK_SIMD",
     .contract = "BK_CONTRACT",
+};
+
+/* CUDA, and what is made of its text: HIP, and the emulator's programs. */
+static const Target gpu_target = {
+    .name = "gpu",
+    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "gpu/team.h", "gpu/math.h"},
+    .entry = {"gpu/entry.c"},
+    .function = "static __device__ __noinline__ void",
+    .outlined = "static __device__ __noinline__ void",
+    .recursive = "static __device__ __noinline__ int",
+    .kernel = "static __device__ __forceinline__ void",
+    .main = "static __device__ __forceinline__ int",
 };
 
 void extern_text(Emit *em, const char *file) {
@@ -94,21 +109,124 @@ static void weights_text(Emit *em, Sb *out) {
         }
         sb_puts(out, "\";\n");
     }
-    sb_puts(out, em->consts.p);
+    if (em->consts.n) sb_puts(out, em->consts.p);
 }
 
-static void emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights, CompileFacts *facts) {
+/* A number of the surroundings' contract. */
+static void define(Sb *s, const char *name, long long value) { sb_printf(s, "#define %s %lld\n", name, value); }
+
+static void put_embedded(Sb *s, const char *const *name, int most) {
+    for (int i = 0; i < most && name[i]; i++) sb_puts(s, embedded_text(name[i]));
+}
+
+/* Tables and numbers that the entry needs, and the entry. */
+static void put_entry(Emit *em, Sb *text) {
+    Program *p = em->p;
+    em->text = text;
+    io_table(em, "bk_inputs", p->nin, p->in);
+    io_table(em, "bk_outputs", p->nout, p->out);
+    sb_printf(text, "static const char *const bk_sites[%d] = {\n", p->cx->site.n + 1);
+    for (int i = 0; i < p->cx->site.n; i++) {
+        sb_puts(text, "    ");
+        c_string(text, p->cx->site.p[i]);
+        sb_puts(text, ",\n");
+    }
+    sb_puts(text, "    0};\n#define BK_NAME ");
+    c_string(text, p->name ? p->name : "");
+    sb_puts(text, "\n");
+    define(text, "BK_NIN", p->nin);
+    define(text, "BK_NOUT", p->nout);
+    define(text, "BK_NSLOT", em->plan.nslot);
+    define(text, "BK_NSITE", p->cx->site.n);
+    define(text, "BK_UNITS", p->schedule->team);
+    /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
+    if (p->nfunc) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
+#if BRAID_TINY
+    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n", (long long)em->plan.arena);
+#else
+    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n", (long long)em->plan.arena + 4096 + (long long)em->frames * 64);
+#endif
+    put_embedded(text, em->target->entry, (int)COUNT(em->target->entry));
+}
+
+static void put_kernel(Emit *em, Sb *text, const Sb *functions, const char *name) {
+    if (functions->n) sb_puts(text, functions->p);
+    sb_printf(text, "%s %s(bk_ctx *k, int unit, int nunit) {\n    (void)nunit;\n", em->target->main, name);
+    sb_puts(text, em->body.p);
+    sb_puts(text, "}\n\n");
+}
+
+static void put_program(Emit *em, const Sb *functions, Texts *to) {
+    Sb *text = &to->text;
+    sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(em, em->p->name), em->target->name);
+    sb_printf(text, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n");
+    define(text, "BK_VEC", em->vec);
+    sb_puts(text, embedded_text("braid_model.h"));
+    put_embedded(text, em->target->preludes, (int)COUNT(em->target->preludes));
+    weights_text(em, text);
+    put_kernel(em, text, functions, "braid_kernel");
+    put_entry(em, text);
+}
+
+/* Whether nothing can make a run begin again or give an output a shape that is not declared. */
+static bool is_fixed(const Emit *em) {
+    const Program *p = em->p;
+    int64_t n;
+    if (em->plan.nslot || p->nfunc || em->claims) return false;
+    for (int i = 0; i < p->nout; i++) {
+        const Tensor *t = p->out[i].t;
+        if (!t || t->blob || t->rank < 0 || p->out[i].has) return false;
+        for (int d = 0; d < t->rank; d++)
+            if (!e_is_int(t->dim[d], &n)) return false;
+    }
+    return true;
+}
+
+static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functions, Texts *to) {
+    Sb *text = &to->text, *host = &to->host;
+    const Device *device = em->p->schedule->device;
+    const char *name = emit_comment(em, em->p->name);
+    sb_printf(text, "/* %s, compiled by braid for %s. */\n", name, o->target);
+    define(text, "BK_THREADS", device->threads);
+    define(text, "BK_WARP", device->warp);
+    define(text, "BK_CLUSTER", device->clusters);
+    sb_puts(text, embedded_text("braid_model.h"));
+    put_embedded(text, em->target->preludes, (int)COUNT(em->target->preludes));
+    sb_puts(text, "#define bk_weights (k->weights)\n");
+    if (em->consts.n) sb_puts(text, em->consts.p);
+    put_kernel(em, text, functions, "braid_main");
+    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *k) {\n"
+                  "    bk_begin(k);\n    (void)braid_main(k, (int)blockIdx.x, (int)gridDim.x);\n    bk_end(k);\n}\n");
+    em->consts.n = 0;
+    sb_printf(host, "/* %s, compiled by braid for %s: the host's part. */\n", name, o->target);
+    sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");
+    c_string(host, o->target);
+    sb_puts(host, "\n");
+    define(host, "BK_THREADS", device->threads);
+    define(host, "BK_WARP", device->warp);
+    define(host, "BK_SHARED_BYTES", em->shared_bytes);
+    define(host, "BK_FIXED", is_fixed(em));
+    sb_puts(host, embedded_text("braid_model.h"));
+    sb_puts(host, embedded_text("gpu/ctx.h"));
+    weights_text(em, host);
+    if (!em->weights.n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
+    define(host, "BK_WEIGHTS_SIZE", (long long)em->weights.n);
+    put_entry(em, host);
+}
+
+static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *facts) {
     Diag *d = p->cx->d;
     Sb functions = {.d = d};
-    Emit em = {.p = p, .c = p->cx, .a = p->cx->a, .target = &cpu_target, .text = &functions, .facts = facts,
-               .body = {.d = d}, .weights = {.d = d}, .consts = {.d = d}};
+    bool gpu = p->schedule->device->threads > 0;
+    Emit em = {.p = p, .c = p->cx, .a = p->cx->a, .target = gpu ? &gpu_target : &cpu_target, .text = &functions,
+               .facts = facts, .body = {.d = d}, .weights = {.d = d}, .consts = {.d = d}};
     /* Everything below may raise: text built so far is freed on the way out. */
-    text->d = d;
+    to->text.d = to->host.d = d;
     jmp_buf jb, *up = d->top;
     d->top = &jb;
     if (setjmp(jb)) {
         d->top = up;
-        text->d = NULL;
+        to->text.d = to->host.d = NULL;
         sb_free(&functions);
         sb_free(&em.body);
         sb_free(&em.weights);
@@ -116,7 +234,8 @@ static void emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights,
         free(em.held);
         err(d, d->status, NULL, "%s", arena_strdup(em.a, d->message));
     }
-    em.vec = compile_vector_width(d, o);
+    em.vec = gpu ? 1 : compile_vector_width(d, o);
+    em.shared_bytes = gpu ? SHARED_OWN : 0;
     em.functions = map_new(em.a);
     em.streams = map_new(em.a);
     em.extern_files = map_new(em.a);
@@ -129,67 +248,41 @@ static void emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights,
         em.target = &outlined;
     }
     emit_tree(&em);
-    sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(&em, p->name), em.target->name);
-    sb_printf(text, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_VEC %d\n", em.vec);
-    sb_puts(text, embedded_text("braid_model.h"));
-    sb_puts(text, embedded_text("cpu/ctx.h"));
-    for (int i = 0; i < (int)COUNT(em.target->preludes) && em.target->preludes[i]; i++)
-        sb_puts(text, embedded_text(em.target->preludes[i]));
-    weights_text(&em, text);
-    if (functions.n) sb_puts(text, functions.p);
-    functions.n = 0;
-    sb_puts(text, "static int braid_kernel(bk_ctx *k, int unit, int nunit) {\n    (void)nunit;\n");
-    sb_puts(text, em.body.p);
-    sb_puts(text, "}\n\n");
-    em.text = text;
-    io_table(&em, "bk_inputs", p->nin, p->in);
-    io_table(&em, "bk_outputs", p->nout, p->out);
-    sb_printf(text, "static const char *const bk_sites[%d] = {\n", p->cx->site.n + 1);
-    for (int i = 0; i < p->cx->site.n; i++) {
-        sb_puts(text, "    ");
-        c_string(text, p->cx->site.p[i]);
-        sb_puts(text, ",\n");
-    }
-    sb_puts(text, "    0};\n#define BK_NAME ");
-    c_string(text, p->name ? p->name : "");
-    sb_printf(text, "\n#define BK_NIN %d\n#define BK_NOUT %d\n#define BK_NSLOT %d\n#define BK_NSITE %d\n#define BK_UNITS %d\n", p->nin, p->nout,
-              em.plan.nslot, p->cx->site.n, p->schedule->team);
-    /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
-    if (p->nfunc) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em.frame_bytes);
-#if BRAID_TINY
-    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n", (long long)em.plan.arena);
-#else
-    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n", (long long)em.plan.arena + 4096 + (long long)em.frames * 64);
-#endif
-    sb_puts(text, embedded_text(em.target->entry));
+    if (gpu) put_gpu_program(&em, o, &functions, to);
+    else put_program(&em, &functions, to);
     d->top = up;
     facts->arena_bytes = em.plan.arena;
     facts->slots = em.plan.nslot;
     facts->live_bytes = em.plan.live_max;
     facts->weights_bytes = em.weights.n;
     facts->functions = em.nfunction;
-    *weights = em.weights;
-    text->d = weights->d = NULL;
-    if (weights->n <= WEIGHTS_INLINE) sb_free(weights);
+    to->weights = em.weights;
+    to->text.d = to->host.d = to->weights.d = NULL;
+    if (to->weights.n <= WEIGHTS_INLINE) sb_free(&to->weights);
     sb_free(&functions);
     sb_free(&em.body);
     sb_free(&em.consts);
 }
 
-void compile_emit_cpu(Program *p, const CompileOptions *o, Sb *text, Sb *weights) {
+void compile_emit(Program *p, const CompileOptions *o, Texts *to) {
     CompileFacts facts = {0};
-    emit_cpu(p, o, text, weights, &facts);
+    emit(p, o, to, &facts);
+}
+
+void texts_free(Texts *t) {
+    sb_free(&t->text);
+    sb_free(&t->host);
+    sb_free(&t->weights);
 }
 
 void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f) {
-    Sb text = {0}, weights = {0};
+    Texts t = {0};
     Diag *d = p->cx->d;
     jmp_buf jb, *up = d->top;
     d->top = &jb;
     bool ok = setjmp(jb) == 0;
-    if (ok) emit_cpu(p, o, &text, &weights, f);
+    if (ok) emit(p, o, &t, f);
     d->top = up;
-    sb_free(&text);
-    sb_free(&weights);
+    texts_free(&t);
     if (!ok) err(d, d->status, NULL, "%s", arena_strdup(p->cx->a, d->message));
 }

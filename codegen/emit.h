@@ -7,14 +7,15 @@
 
 /* What differs between targets is data. */
 typedef struct Target {
-    const char *name;
-    const char *preludes[4];  /* embedded texts in front of the program, after the ABI and context */
-    const char *entry;        /* embedded text behind it */
+    const char *name;         /* of the family: "cpu", "cuda" */
+    const char *preludes[8];  /* embedded texts in front of the program, after the ABI */
+    const char *entry[4];     /* embedded texts behind it, in the host's text where that is another one */
     const char *function;     /* qualifier of a group's function */
     const char *outlined;     /* the same when it must not become part of its caller */
     const char *recursive;    /* qualifier of a recursive function */
     const char *kernel;       /* qualifier of a micro-kernel */
-    const char *simd;         /* in front of a loop over lanes */
+    const char *main;         /* and of the function that is all of the control flow */
+    const char *simd;         /* in front of a loop over lanes; NULL: a unit is a block of threads, which share its loops */
     const char *contract;     /* first statement of a micro-kernel */
 } Target;
 
@@ -37,6 +38,8 @@ typedef struct Emit {
     int *tensor_declared;     /* by id */
     size_t frame_bytes;       /* a bound on the C stack of an activation of a recursive function */
     size_t frames;            /* arena bytes of all functions' frames */
+    int64_t shared_bytes;     /* of a block's own memory, on GPUs */
+    bool claims;              /* arena memory is taken while the program runs */
     CompileFacts *facts;
     void *held;               /* freed when emission is left by an error */
 } Emit;
@@ -51,6 +54,7 @@ typedef struct Fn {
     int indent, ntemp;
     VEC(Bound) bound;         /* expressions already in a variable, innermost scope last */
     Map *uses;                /* expression id -> number of parents, of the bodies being emitted */
+    bool team;                /* reductions are shared by the threads of a warp, all of which are here */
     /* How the surroundings name things. */
     const char *(*tensor)(struct Fn *f, Tensor *t);  /* pointer to its elements */
     const char *(*symbol)(struct Fn *f, Sym *s);
@@ -126,6 +130,9 @@ bool group_lanes(Group *g);
 /* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;
  * false: nothing was emitted (contract.c). */
 bool group_contraction(Group *g);
+/* Emits g for a block of threads that share its elements, or by teams of threads its sums (threads.c). Requires
+ * group_collapse. */
+void group_threads(Group *g);
 
 /* ---- constants (emit_data.c) -------------------------------------------------------------------------- */
 const char *emit_const(Emit *em, const Tensor *t);

@@ -310,7 +310,7 @@ void fn_combine(Fn *f, const Expr *e, const char *acc, const char *x) {
 /* The body can be evaluated for several steps at once. */
 static bool by_lanes(const Fn *f, const Expr *e) {
     const Expr *body = e->a[0];
-    return f->em && !(body->flags & (EF_GUARD | EF_REDUCE)) && class_of(body->dtype) != C_BOOL &&
+    return f->em && f->em->target->simd && !(body->flags & (EF_GUARD | EF_REDUCE)) && class_of(body->dtype) != C_BOOL &&
            body->dtype != DT_F16 && body->dtype != DT_BF16;
 }
 
@@ -358,6 +358,17 @@ static bool many(const Expr *e) {
     return e->naxis == 1 && e_is_int(e->raxis[0]->extent, &n) && n >= 16 && n < INT32_MAX;
 }
 
+/* The reduction axis of most values, as far as known. */
+static int longest(const Expr *e) {
+    int best = 0;
+    int64_t most = -1, n;
+    for (int i = 0; i < e->naxis; i++) {
+        if (!e_is_int(e->raxis[i]->extent, &n)) n = INT32_MAX;
+        if (n >= most) best = i, most = n;
+    }
+    return best;
+}
+
 static const char *reduce(Fn *f, Expr *e) {
     Cx *c = f->c;
     Expr *body = e->a[0];
@@ -379,6 +390,9 @@ static const char *reduce(Fn *f, Expr *e) {
     fn_hoist(f, body, e->naxis, e->raxis);
     int mark = f->bound.n, indent = f->indent;
     bool plain = (e->kind == R_SUM || e->kind == R_PROD) && by_lanes(f, e) && class_of(e->dtype) != C_BOOL;
+    const bool team = f->team;
+    const int shared = team && !arg ? longest(e) : -1; /* the axis that a warp shares */
+    f->team = false;
     for (int i = 0; i < e->naxis; i++) {
         const char *r = arena_printf(f->a, "r%d", f->ntemp++);
         const char *n = fn_expr(f, e->raxis[i]->extent);
@@ -386,10 +400,11 @@ static const char *reduce(Fn *f, Expr *e) {
             fn_line(f, "#pragma omp simd reduction(%s:%s) reduction(|:%s)", e->kind == R_MAX ? "max" : "min", acc, nan);
         else if (plain && i == e->naxis - 1)
             fn_line(f, "%s reduction(%c:%s)", "#pragma omp simd", e->kind == R_SUM ? '+' : '*', acc);
-        else if (flt && (e->kind == R_SUM || e->kind == R_PROD))
+        else if (flt && (e->kind == R_SUM || e->kind == R_PROD) && f->em && f->em->target->simd)
             /* gcc 12 vectorizes s += p[1]; s += p[0]; as two times p[1] */
             fn_line(f, "%s", "#pragma GCC unroll 1");
-        fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, n, r);
+        if (i == shared) fn_line(f, "for (int64_t %s = bk_lane(); %s < %s; %s += BK_WARP) {", r, r, n, r);
+        else fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, n, r);
         fn_open(f);
         fn_bind(f, e_axis(c, e->raxis[i]), r);
         if (i < e->naxis - 1) fn_hoist(f, body, e->naxis - 1 - i, e->raxis + i + 1);
@@ -420,6 +435,11 @@ static const char *reduce(Fn *f, Expr *e) {
         fn_line(f, "}");
     }
     f->bound.n = mark;
+    if (shared >= 0) {
+        static const char *const how[] = {[R_SUM] = "sum", [R_PROD] = "prod", [R_MAX] = "max", [R_MIN] = "min", [R_AND] = "and", [R_OR] = "or"};
+        fn_line(f, "%s = (%s)bk_team_%s(%s);", acc, type, how[e->kind], acc);
+    }
+    f->team = team;
     if (extreme) fn_line(f, "%s = %s ? NAN : %s;", acc, nan, acc);
     if (e->dtype == DT_F16 || e->dtype == DT_BF16) {
         const char *r = arena_printf(f->a, "t%d", f->ntemp++);

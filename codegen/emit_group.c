@@ -259,7 +259,10 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s) {
     }
     g.split = s->op.split;
     if (g.split) g.grain = e_int(c, s->op.grain);
-    if (!group_winograd(&g) && !group_conv(&g) && !group_contraction(&g)) {
+    if (!em->target->simd) {
+        group_collapse(&g);
+        group_threads(&g);
+    } else if (!group_winograd(&g) && !group_conv(&g) && !group_contraction(&g)) {
         group_collapse(&g);
         if (!group_lanes(&g)) loops(&g);
     }
@@ -268,11 +271,11 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s) {
     sb_puts(&params, "bk_ctx *k, int unit, int nunit");
     sb_puts(&args, "k, unit, nunit");
     for (int i = 0; i < g.n; i++) {
-        sb_printf(&params, ", %s *restrict o%d", c_store(g.t[i]->dtype), i);
+        sb_printf(&params, ", %s *BK_RESTRICT o%d", c_store(g.t[i]->dtype), i);
         sb_printf(&args, ", %s", kernel->tensor(kernel, g.t[i]));
     }
     for (int i = 0; i < g.arg_t.n; i++) {
-        sb_printf(&params, ", const %s *restrict p%d", c_store(g.arg_t.p[i]->dtype), i);
+        sb_printf(&params, ", const %s *BK_RESTRICT p%d", c_store(g.arg_t.p[i]->dtype), i);
         sb_printf(&args, ", %s", kernel->tensor(kernel, g.arg_t.p[i]));
     }
     for (int i = 0; i < g.arg_s.n; i++) {

@@ -96,6 +96,7 @@ static const char *span_bytes(Tree *x, const Tensor *t, int from, int to) {
 const char *tree_bytes(Tree *x, Tensor *t) { return span_bytes(x, t, 0, t->rank < 0 ? MAX_RANK : t->rank); }
 
 static void take(Tree *x, const char *name, const char *type, const char *bytes) {
+    x->em->claims = true;
     fn_line(&x->f, "if (!(%s = (%s *)bk_claim(k, &top, %s))) %s", name, type, bytes, stop(x, "BK_GROW"));
     if (recursive(x)) fn_line(&x->f, "low = top;");
 }
@@ -181,7 +182,7 @@ static void grow_end(Tree *x, const Tensor *phi) {
     fn_line(f, "if (%s != %s) {", room, size);
     f->indent++;
     emit_barrier(x);
-    fn_line(f, "if (unit == 0) bk_close_rows(%s, %s, %s * (%s), %s * (%s));", name, outer, size, inner, room, inner);
+    fn_line(f, "if (bk_lead(unit)) bk_close_rows(%s, %s, %s * (%s), %s * (%s));", name, outer, size, inner, room, inner);
     emit_barrier(x);
     fn_line(f, "%s = %s;", room, size);
     f->indent--;
@@ -297,11 +298,12 @@ static void emit_extern(Tree *x, Stmt *s) {
         tree_place(x, t, t->blob ? arena_printf(em->a, "bytes%d[%d]", id, i) : tree_bytes(x, t));
     }
     fn_line(f, "char *scratch%d = NULL;", id);
+    if (s->ext.row->plan) x->em->claims = true;
     if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
         fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim(k, &top, bytes%d[%d]))) %s", id,
                 s->ext.nout, id, id, s->ext.nout, stop(x, "BK_GROW"));
     if (s->ext.row->plan && recursive(x)) fn_line(f, "low = top;");
-    fn_line(f, "if (unit == 0) {");
+    fn_line(f, "if (bk_lead(unit)) {");
     f->indent++;
     fn_line(f, "bx_tensor out%d[%d];", id, s->ext.nout + 1);
     for (int i = 0; i < s->ext.nout; i++) {
@@ -398,7 +400,10 @@ static void emit_loop(Tree *x, Stmt *s) {
         fn_line(f, "%s = %s;", tensor_name(f, c->phi), tensor_name(f, c->next));
     }
     if (s->loop.barrier) emit_barrier(x);
-    else fn_line(f, "if (nunit == 1 && (st = bk_state(k)) != BK_OK) %s", stop(x, "st"));
+    else {
+        if (s->loop.block_barrier) fn_line(f, "bk_block();");
+        fn_line(f, "if ((st = bk_loop_state(k, nunit)) != BK_OK) %s", stop(x, "st"));
+    }
     x->loop = l.up;
     f->indent--;
     fn_line(f, "}");
@@ -433,6 +438,7 @@ static void emit_branch(Tree *x, Stmt *s) {
 
 /* ---- constructs of one core ------------------------------------------------------------------------------------- */
 /* What a loop or branch leaves behind, as variables of the kernel: uniform values and pointers. */
+static const char *pointer_to(Tree *x, const Tensor *t) { return arena_printf(x->em->a, "%s *", c_store(t->dtype)); }
 static void results_of(Tree *x, Stmt *s, void (*each)(Tree *x, const char *type, const char *name, int *n), int *n) {
     Fn *f = &x->f;
     if (s->kind == S_LOOP) {
@@ -441,25 +447,26 @@ static void results_of(Tree *x, Stmt *s, void (*each)(Tree *x, const char *type,
             each(x, c_type(s->loop.syms.p[i].sym->dtype), symbol_name(f, s->loop.syms.p[i].sym), n);
         for (int i = 0; i < s->loop.carry.n; i++) {
             const Grow *g = s->loop.carry.p[i].phi->grow;
-            each(x, "char *", tensor_name(f, s->loop.carry.p[i].phi), n);
+            each(x, pointer_to(x, s->loop.carry.p[i].phi), tensor_name(f, s->loop.carry.p[i].phi), n);
             if (g && g->room) each(x, "int64_t", symbol_name(f, g->room), n);
         }
-        for (int i = 0; i < s->loop.scan.n; i++) each(x, "char *", tensor_name(f, s->loop.scan.p[i].out), n);
+        for (int i = 0; i < s->loop.scan.n; i++) each(x, pointer_to(x, s->loop.scan.p[i].out), tensor_name(f, s->loop.scan.p[i].out), n);
         return;
     }
     for (int i = 0; i < s->br.syms.n; i++)
         each(x, c_type(s->br.syms.p[i].sym->dtype), symbol_name(f, s->br.syms.p[i].sym), n);
-    for (int i = 0; i < s->br.joins.n; i++) each(x, "char *", tensor_name(f, s->br.joins.p[i].out), n);
+    for (int i = 0; i < s->br.joins.n; i++) each(x, pointer_to(x, s->br.joins.p[i].out), tensor_name(f, s->br.joins.p[i].out), n);
 }
 
 /* Through the words of `shared`: unit 0 writes, the others read after the barrier. */
 static void write_shared(Tree *x, const char *type, const char *name, int *n) {
     bool pointer = type[strlen(type) - 1] == '*';
-    fn_line(&x->f, "*(%s *)&shared[%d] = %s%s;", type, ++*n, pointer ? "(char *)(uintptr_t)" : "", name);
+    ++*n;
+    if (pointer) fn_line(&x->f, "if (bk_lead(0)) *(%s *)&shared[%d] = (%s)(uintptr_t)%s;", type, *n, type, name);
+    else fn_line(&x->f, "if (bk_lead(0)) *(%s *)&shared[%d] = %s;", type, *n, name);
 }
 static void read_shared(Tree *x, const char *type, const char *name, int *n) {
-    bool pointer = type[strlen(type) - 1] == '*';
-    fn_line(&x->f, "%s = %s*(%s *)&shared[%d];", name, pointer ? "(void *)" : "", type, ++*n);
+    fn_line(&x->f, "%s = *(%s *)&shared[%d];", name, type, ++*n);
 }
 static void count_shared(Tree *x, const char *type, const char *name, int *n) {
     (void)x, (void)type, (void)name;
@@ -486,11 +493,15 @@ static void emit_alone(Tree *x, const Seq *q, int *at) {
         fn_line(f, "if (unit == %d %% nunit) {", s->unit);
         f->indent++;
         fn_line(f, "const int unit = 0, nunit = 1;");
+        fn_line(f, "{");
+        f->indent++;
         x->leave = arena_printf(em->a, "leave%d", x->next_id++);
         if (s->kind == S_LOOP) emit_loop(x, s);
         else emit_branch(x, s);
-        if (i == first) fn_line(f, "shared[0] = (int64_t)top;"); /* those beside others take no memory */
+        if (i == first) fn_line(f, "if (bk_lead(0)) shared[0] = (int64_t)top;"); /* those beside others take no memory */
         results_of(x, s, write_shared, &n);
+        f->indent--;
+        fn_line(f, "}");
         fn_line(f, "%s:;", x->leave);
         x->leave = NULL;
         f->indent--;
@@ -531,7 +542,10 @@ static void emit_stmt(Tree *x, Stmt *s) {
     case S_EXTERN: emit_extern(x, s); break;
     case S_LOOP: emit_loop(x, s); break;
     case S_BRANCH: emit_branch(x, s); break;
-    case S_BARRIER: emit_barrier(x); break;
+    case S_BARRIER:
+        if (s->level == LEVEL_CORE) fn_line(f, "bk_block();");
+        else emit_barrier(x);
+        break;
     case S_CALL: emit_call(x, s); break;
     default: die("statement kind %d", s->kind);
     }
@@ -550,18 +564,18 @@ static void emit_output(Tree *x, int i) {
     Tensor *t = io->t;
     if (io->has) {
         fn_line(f, "if (!%s) {", tree_expr(x, io->has));
-        fn_line(f, "    k->out[%d] = (braid_tensor_v1){.rank = -1};", i);
+        fn_line(f, "    bk_output(k, %d, NULL, 0, -1);", i);
         fn_line(f, "} else {");
         f->indent++;
     }
-    if (!t) fn_line(f, "k->out[%d] = (braid_tensor_v1){.rank = -1};", i);
+    if (!t) fn_line(f, "bk_output(k, %d, NULL, 0, -1);", i);
     else if (t->blob) {
         extern_text(x->em, "seq");
-        fn_line(f, "k->out[%d] = (braid_tensor_v1){(void *)(uintptr_t)%s, 2, 1, {bx_seq_used(%s)}};", i,
-                tensor_name(f, t), tensor_name(f, t));
+        fn_line(f, "bk_output(k, %d, %s, 2, 1);", i, tensor_name(f, t));
+        fn_line(f, "k->out[%d].dim[0] = bx_seq_used(%s);", i, tensor_name(f, t));
     } else {
-        fn_line(f, "k->out[%d] = (braid_tensor_v1){(void *)(uintptr_t)%s, %d, (int32_t)%s, {0}};", i, tensor_name(f, t),
-                t->dtype, t->rank < 0 ? tree_expr(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
+        fn_line(f, "bk_output(k, %d, %s, %d, (int32_t)%s);", i, tensor_name(f, t), t->dtype,
+                t->rank < 0 ? tree_expr(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
         for (int d = 0; d < (t->rank < 0 ? MAX_RANK : t->rank); d++)
             fn_line(f, "k->out[%d].dim[%d] = %s;", i, d, tree_expr(x, t->dim[d]));
     }
@@ -587,7 +601,7 @@ void emit_tree(Emit *em) {
     em->facts->barriers = sync_count(em->p->top);
     for (int i = 0; i < em->facts->loops.n; i++) em->facts->barriers += em->facts->loops.p[i].barriers;
     for (int i = 0; i < em->facts->recursive.n; i++) em->facts->barriers += em->facts->recursive.p[i].barriers;
-    fn_line(&x.f, "if (unit == 0) {");
+    fn_line(&x.f, "if (bk_lead(unit)) {");
     x.f.indent++;
     for (int i = 0; i < em->p->nout; i++) emit_output(&x, i);
     x.f.indent--;

@@ -32,8 +32,7 @@ void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices) {
 }
 
 void rt_job_end(RtJob *j) {
-    sb_free(&j->text);
-    sb_free(&j->weights);
+    texts_free(&j->texts);
     arena_free(j->arena);
 }
 
@@ -44,7 +43,7 @@ braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e) {
     if (setjmp(jb) == 0) {
         j->arena = arena_new(&j->d);
         j->p = compile_program(j->arena, &j->d, model_path, &j->o);
-        compile_emit_cpu(j->p, &j->o, &j->text, &j->weights);
+        compile_emit(j->p, &j->o, &j->texts);
     }
     j->d.top = NULL;
     return j->d.status ? rt_fail_diag(e, &j->d) : BRAID_OK;
@@ -65,9 +64,9 @@ braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_
         rt_text("%s/%s.c.weights", folder, file); /* the name that the text's build expects */
     if (!text || !so || !weights)
         st = rt_fail(e, BRAID_MEMORY, "out of memory");
-    else if ((st = rt_write_file(text, j->text.p, j->text.n, e)) == BRAID_OK &&
-             (!j->weights.n ||
-              (st = rt_write_file(weights, j->weights.p, j->weights.n, e)) == BRAID_OK) &&
+    else if ((st = rt_write_file(text, j->texts.text.p, j->texts.text.n, e)) == BRAID_OK &&
+             (!j->texts.weights.n ||
+              (st = rt_write_file(weights, j->texts.weights.p, j->texts.weights.n, e)) == BRAID_OK) &&
              !run_compiler(j, text, so))
         st = rt_fail_diag(e, &j->d);
     if (text) unlink(text);
@@ -93,7 +92,7 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
     free(key);
     rt_job_begin(&j, o, &choices);
     if (!st) st = rt_job_emit(&j, model_path, e);
-    if (!st && o->emit_path && (st = rt_write_file(o->emit_path, j.text.p, j.text.n, e))) {
+    if (!st && o->emit_path && (st = rt_write_file(o->emit_path, j.texts.text.p, j.texts.text.n, e))) {
         braid_error why = e ? *e : (braid_error){0};
         st = rt_fail(e, st, "cannot write '%s': %s", o->emit_path, why.message);
     }

@@ -101,13 +101,13 @@ typedef struct RtJob { /* a compilation */
     Diag d;
     Arena *arena;
     Program *p;
-    Sb text, weights;
+    Texts texts;
     CompileOptions o;
     FoldSpec fold;
 } RtJob;
 /* `o` and `choices` (NULL: none) are borrowed until the end. */
 void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices);
-braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e); /* to j->text, j->weights */
+braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e); /* to j->texts */
 braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e);
 void rt_job_end(RtJob *j);
 /* Measures what the scheduler can choose in the model and is not in *choices yet, adds that, and keeps it in the

@@ -113,7 +113,7 @@ static braid_status candidate(Tuner *t, const char *file, double *ns, Decision *
     Loaded l;
     rt_job_begin(&j, &t->o, t->choices);
     braid_status st = rt_job_emit(&j, t->model_path, t->e);
-    uint64_t text = st ? 0 : hash_bytes(j.text.p, j.text.n, hash_bytes(j.weights.p, j.weights.n, 1));
+    uint64_t text = st ? 0 : hash_bytes(j.texts.text.p, j.texts.text.n, hash_bytes(j.texts.weights.p, j.texts.weights.n, 1));
     bool known = false;
     for (int i = 0; !st && i < t->nknown && !known; i++)
         if ((known = t->known[i].text == text)) *ns = t->known[i].ns;

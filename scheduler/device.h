@@ -20,12 +20,13 @@ typedef struct DeviceLevel {
     const char *name;   /* NULL: the device has no such level */
     int units;          /* of the level below that make up one of this; 0: as many as a run has */
     double barrier_ns;  /* all of these units meet once */
-    int64_t bytes;      /* memory that stays near one unit of this level: L1, L2 of a core, the shared cache */
+    int64_t bytes;      /* memory that stays near one unit of this level: L1, L2 of a core, the shared cache; on GPUs
+                           registers of a thread, shared memory of a block, L2 */
     double read_gbps;   /* from that memory, by one unit of the level */
 } DeviceLevel;
 
 typedef struct Device {
-    const char *name;     /* of the target: "cpu" */
+    const char *name;     /* of the target: "cpu", "cuda:sm_90" */
     DeviceLevel level[LEVEL_COUNT];
     double gflops;        /* float32 multiply-adds of one core, counted as two, at peak */
     double dram_gbps;     /* by one core */
@@ -33,11 +34,17 @@ typedef struct Device {
     double function_ns;   /* an expensive one: exp, tanh, division */
     double scalar_ns;     /* the same where lanes cannot be used */
     double group_ns;      /* a group begins and ends */
+    int units;            /* cores of the device; 0: as many as the process may use */
+    int threads;          /* that share a core's work, a block of them; 0: a core runs one thread by lanes */
+    int warp;             /* threads that step together */
+    bool clusters;        /* neighbouring blocks reach each other's memory */
     bool mixes;           /* groups of one branch may be run by different numbers of units */
     bool measured;        /* on this machine, not from the table */
 } Device;
 
 /* The row of target `name`, or NULL. */
 const Device *device_find(const char *name);
+/* Row i, in order; NULL behind the last. */
+const Device *device_at(int i);
 
 #endif

@@ -5,6 +5,7 @@
  * along the split dimension is its own split axis. So the axis is chosen that makes most reads of
  * freshly computed tensors private; among equals the one with more work to share. Loop bodies are
  * visited twice, so that a carried value's reader sees how its writer is split. */
+#include "scheduler/decide.h"
 #include "scheduler/distribute.h"
 #include "scheduler/passes.h"
 
@@ -15,10 +16,10 @@
 #endif
 
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones by whole
- * vectors; short outer ones (channels, heads) element by element. */
-static int grain_of(const Expr *extent, bool last) {
+ * vectors; short outer ones (channels, heads) element by element. Blocks of threads have neither to mind. */
+static int grain_of(const Device *device, const Expr *extent, bool last) {
     int64_t n;
-    if (TINY_GRAIN) return 1;
+    if (TINY_GRAIN || device->threads) return 1;
     if (!e_is_int(extent, &n)) return 16;
     return n < 16 || (!last && n < 64) ? 1 : 16;
 }
@@ -143,9 +144,11 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
         if (part_same(part_read(d->c, s, fresh[i]), d->owner[fresh[i]->id].part)) score += 1000;
     /* More parts share better. */
     if (extent == d->favoured) score += 100;
-    score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
+    const Schedule *plan = d->p->schedule;
+    if (plan->device->threads) score += 40 * (parts < plan->units ? parts : plan->units) / plan->units;
+    else score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
     /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
-    if (last && sums && n < 256) score = score > 30 ? score - 30 : 1;
+    if (last && sums && n < 256 && !plan->device->threads) score = score > 30 ? score - 30 : 1;
     if (!known) score = 4; /* it may be 1: then nothing would be shared */
     if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
     return score;
@@ -176,7 +179,7 @@ static void choose(Dist *d, Stmt *s) {
             s->op.split = x;
             s->op.inner = whole ? NULL : inner.extent;
             s->op.edge = whole ? 0 : inner.edge;
-            s->op.grain = grain_of(whole ? x->extent : inner.extent, last);
+            s->op.grain = grain_of(d->p->schedule->device, whole ? x->extent : inner.extent, last);
             int64_t score = split_score(d, s, k, f.t.p, f.t.n);
             if (score < 0 || !(last && whole ? score >= best_score : score > best_score)) continue;
             best = x;

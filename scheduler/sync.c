@@ -5,8 +5,12 @@
  * A BARRIER goes in front of a statement that touches memory in conflict with that: one of the two
  * writes, and a unit may touch what another one touched. At the end of a loop body the same question
  * is asked about the next iteration; a carried value's two buffers make the overwrite safe, so one
- * barrier an iteration is the most that one crossing costs. Leaves BARRIER statements in the tree. */
+ * barrier an iteration is the most that one crossing costs. Where a unit is a block of threads, the same
+ * walk is made again for the threads of a unit, any of which may touch any element of its part: barriers
+ * of all units serve them as well, and where there is none a block barrier goes in. Leaves BARRIER
+ * statements in the tree: at team level for all units, at core level for the threads of a block. */
 #include "codegen/extern/table.h"
+#include "scheduler/decide.h"
 #include "scheduler/distribute.h"
 #include "scheduler/memory.h"
 #include "scheduler/passes.h"
@@ -40,7 +44,8 @@ typedef struct Sync {
     VEC(Alias) alias;
     LoopState *loop;
     int branches;
-    const Stmt *alone; /* the construct around that one core runs, or NULL */
+    bool threads;      /* the walk for the threads of a unit */
+    const Stmt *alone; /* the construct around that one core runs, or NULL; not for threads */
     struct ResultPart **result; /* by function id: of each result */
 } Sync;
 
@@ -49,6 +54,7 @@ typedef struct Sync {
 static void touch(Sync *x, Tensor *t, bool write, Part part) {
     if (!t) return;
     if (x->alone) part = part_of_unit(x->alone->unit);
+    if (x->threads) part = part_whole;
     if (t->kind == TK_VIEW) {
         touch(x, t->base, write, part.kind == PART_SOLO ? part : part_whole);
         return;
@@ -117,7 +123,9 @@ static void met(Sync *x) {
 }
 
 static void barrier_at(Sync *x, Seq *q, int *at) {
-    seq_put_at(x->c, q, (*at)++, stmt_new(x->c, S_BARRIER, ""));
+    Stmt *s = stmt_new(x->c, S_BARRIER, "");
+    s->level = x->threads ? LEVEL_CORE : LEVEL_TEAM;
+    seq_put_at(x->c, q, (*at)++, s);
     met(x);
 }
 
@@ -232,8 +240,9 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
             need = conflict_later(&b, &a, s);
         }
     }
-    s->loop.barrier = need && !x->alone;
-    if (s->loop.barrier) x->pending.n = 0;
+    if (!x->threads) s->loop.barrier = need && !x->alone;
+    else s->loop.block_barrier = need && !s->loop.barrier;
+    if (s->loop.barrier || s->loop.block_barrier) x->pending.n = 0;
     x->loop = l.up;
     /* After the loop a phi is what was written last. */
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
@@ -463,7 +472,7 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     order(x, q, at);
     for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
     for (int i = 0; i < s->call.nfunc; i++) {
-        Sync in = {.p = x->p, .c = x->c, .a = x->a, .alias = x->alias, .result = x->result};
+        Sync in = {.p = x->p, .c = x->c, .a = x->a, .alias = x->alias, .threads = x->threads, .result = x->result};
         walk(&in, s->call.func[i]->body);
         x->alias = in.alias;
     }
@@ -474,18 +483,19 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
 static void walk_alone(Sync *x, Seq *q, int *at) {
     AccessVec before = x->pending;
     int first = x->log.n;
+    if (x->threads && x->pending.n) barrier_at(x, q, at); /* none goes between constructs beside each other */
     do {
         Stmt *s = q->s.p[*at];
         int own = *at;
         x->pending = (AccessVec){0};
-        x->alone = s;
+        if (!x->threads) x->alone = s;
         if (s->kind == S_LOOP) walk_loop(x, q, &own, s);
         else walk_branch(x, q, &own, s);
         ASSERT(own == *at);
     } while (++*at < q->s.n && q->s.p[*at]->beside);
     x->alone = NULL;
     bool need = false;
-    for (int i = first; i < x->log.n && !need; i++)
+    for (int i = first; i < x->log.n && !need && !x->threads; i++)
         for (int j = 0; j < before.n && !need; j++) need = conflict(&x->log.p[i], &before.p[j]);
     int front = *at - 1;
     while (q->s.p[front]->beside) front--;
@@ -530,6 +540,7 @@ static void walk(Sync *x, Seq *q) {
             else walk_branch(x, q, &i, s);
             break;
         case S_CALL: walk_call(x, q, &i, s); break;
+        case S_BARRIER: met(x); break; /* of an earlier walk */
         default: break;
         }
     }
@@ -542,6 +553,9 @@ void pass_sync(Program *p) {
     /* The outputs are whole before the kernel ends. */
     int end = p->top->s.n;
     barrier_at(&x, p->top, &end);
+    if (!p->schedule->device->threads) return;
+    Sync threads = {.p = p, .c = p->cx, .a = p->cx->a, .threads = true, .result = x.result};
+    walk(&threads, p->top);
 }
 
 bool sync_inside(const Stmt *s) { return strcmp(s->ext.row->name, "seq_push") == 0; }
@@ -552,7 +566,7 @@ int sync_count(const Seq *q) {
     int n = q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        n += s->kind == S_BARRIER || (s->kind == S_EXTERN && sync_inside(s)) || (stmt_alone(s) && !s->beside);
+        n += (s->kind == S_BARRIER && s->level == LEVEL_TEAM) || (s->kind == S_EXTERN && sync_inside(s)) || (stmt_alone(s) && !s->beside);
         if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0]) + sync_count(s->br.arm[1]);
     }
     return n;

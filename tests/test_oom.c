@@ -69,7 +69,7 @@ static braid_status interpret(const char *path, braid_error *e) {
 typedef struct Work {
     Diag d;
     Arena *arena;
-    Sb text, weights;
+    Texts texts;
 } Work;
 
 /* Compiles to C text. */
@@ -78,7 +78,7 @@ static void emit_caught(Work *w, const char *path, const CompileOptions *o) {
     w->d.top = &jb;
     if (setjmp(jb) == 0) {
         w->arena = arena_new(&w->d);
-        compile_emit_cpu(compile_program(w->arena, &w->d, path, o), o, &w->text, &w->weights);
+        compile_emit(compile_program(w->arena, &w->d, path, o), o, &w->texts);
     }
     w->d.top = NULL;
 }
@@ -87,8 +87,7 @@ static braid_status emit(const char *path, braid_error *e) {
     Work w = {0};
     emit_caught(&w, path, &o);
     snprintf(e->message, sizeof e->message, "%s", w.d.message);
-    sb_free(&w.text);
-    sb_free(&w.weights);
+    texts_free(&w.texts);
     arena_free(w.arena);
     return (braid_status)w.d.status;
 }

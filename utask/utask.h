@@ -159,6 +159,7 @@ struct Stmt {
             Expr *made;     /* iterations of the model before the present one; NULL: iter */
             bool copies;    /* on entry carried values are copied (LoopCarry.inplace), then all units meet */
             bool barrier;   /* all units meet at the end of each iteration */
+            bool block_barrier; /* or the threads of each unit do */
         } loop;
         struct {
             Expr *cond;

@@ -203,6 +203,17 @@ static inline int bk_state(bk_ctx *k) {
     return atomic_load_explicit(&k->state, memory_order_relaxed);
 }
 
+/* The same at the end of an iteration without a barrier, where one unit alone may stop by itself. */
+static inline int bk_loop_state(bk_ctx *k, int nunit) { return nunit == 1 ? bk_state(k) : BK_OK; }
+
+/* Who does what one of all units, or one of a team of one, has to do. */
+static inline int bk_lead(int unit) { return unit == 0; }
+
+/* Output i, without its dimensions. */
+static inline void bk_output(bk_ctx *k, int i, const void *data, int dtype, int rank) {
+    k->out[i] = (braid_tensor_v1){(void *)(uintptr_t)data, dtype, rank, {0}};
+}
+
 /* All units meet here; what any wrote before, all see after. Returns BK_OK, or BK_FAULT or BK_GROW
  * when some unit recorded a fault or a need before it came: the same value for every unit, which
  * may then leave the kernel with it. With one unit nothing is waited for.

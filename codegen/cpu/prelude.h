@@ -17,6 +17,7 @@
 #define BK_CONTRACT
 #endif
 #define BK_SIMD _Pragma("omp simd")
+#define BK_RESTRICT restrict
 
 typedef float bk_vf __attribute__((vector_size(BK_VEC * 4)));
 typedef float bk_vfu __attribute__((vector_size(BK_VEC * 4), aligned(4)));

@@ -1,0 +1,144 @@
+/* threads.c: the function of a group where a unit is a block of threads.
+ *
+ * All positions of the unit's part are numbered in row-major order and dealt out to the threads, so that
+ * neighbouring threads store side by side. Where sums do not move along the last axis (a softmax, a
+ * normalization), or where each position is a long sum and there are few of them, a warp takes a row or a
+ * position instead: it computes the sums together, by a share of each and an exchange between its threads, and
+ * then its threads share the row. */
+#include "codegen/emit.h"
+#include "scheduler/decide.h"
+
+#define LONG_SUM 32   /* terms that are worth the exchange */
+#define FEW 256       /* positions of a unit below which threads would be idle */
+
+/* ---- what kind of group it is ---------------------------------------------------------------------------- */
+typedef struct Sums {
+    const Axis *inner; /* the last axis, or NULL */
+    bool outer;        /* a long sum that does not move along it */
+    bool every;        /* a long sum at each position */
+} Sums;
+
+static int64_t terms(const Expr *reduce) {
+    int64_t all = 1, n;
+    for (int i = 0; i < reduce->naxis; i++)
+        if (!e_is_int(reduce->raxis[i]->extent, &n) || !mul_size(all, n, &all)) return INT32_MAX;
+    return all;
+}
+
+static void find_sums(Sums *k, Map *seen, const Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return;
+    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    if (e->op == E_REDUCE) {
+        if (terms(e) < LONG_SUM || e->kind >= R_ARGMAX) return;
+        if (k->inner && !e_uses_axis(e, k->inner)) k->outer = true;
+        else k->every = true;
+        return;
+    }
+    /* What a choice may leave out is left to the thread that chose. */
+    int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->n;
+    for (int i = 0; i < last; i++) find_sums(k, seen, e->a[i]);
+}
+
+/* Gives variables to the sums below e that do not move along axis x, all of them when x is NULL. */
+static void share_sums(Fn *f, Expr *e, const Axis *x) {
+    if (!(e->flags & EF_REDUCE)) return;
+    if (e->op == E_REDUCE) {
+        if (!x || !e_uses_axis(e, x)) fn_temp(f, e);
+        return;
+    }
+    int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->n;
+    for (int i = 0; i < last; i++) share_sums(f, e->a[i], x);
+}
+
+/* ---- positions ---------------------------------------------------------------------------------------------- */
+/* Positions of the unit's part along the first n axes, as text; *small: their number fits 32 bits for certain. */
+static const char *count_text(Group *g, int n, bool *small) {
+    Fn *f = &g->f;
+    const char *s = NULL;
+    int64_t all = 1, size;
+    *small = true;
+    for (int d = 0; d < n; d++) {
+        Axis *x = g->axis[d];
+        if (!e_is_int(x->extent, &size) || !mul_size(all, size, &all)) *small = false;
+        const char *part = x == g->split ? "(to - from)" : fn_expr(f, x->extent);
+        s = s ? arena_printf(f->a, "%s * %s", s, part) : part;
+    }
+    *small = *small && all < INT32_MAX;
+    return s ? s : "1";
+}
+
+/* Opens the loop over positions along the first n axes, dealt out by `first` and `step`, and binds the axes. */
+static void open_positions(Group *g, int n, const char *first, const char *step) {
+    Fn *f = &g->f;
+    bool small;
+    const char *count = count_text(g, n, &small), *type = small ? "uint32_t" : "int64_t";
+    fn_line(f, "const %s count = (%s)(%s);", type, type, count);
+    fn_line(f, "for (%s at = %s; at < count; at += %s) {", type, first, step);
+    fn_open(f);
+    const char *rest = "at";
+    for (int d = n - 1; d >= 0; d--) {
+        Axis *x = g->axis[d];
+        const char *name = arena_printf(f->a, "i%d", d), *from = x == g->split ? "from + " : "";
+        const char *size = x == g->split ? "(to - from)" : fn_expr(f, x->extent);
+        if (d == 0) fn_line(f, "const int64_t %s = %s(int64_t)%s;", name, from, rest);
+        else {
+            fn_line(f, "const int64_t %s = %s(int64_t)(%s %% (%s)%s);", name, from, rest, type, size);
+            fn_line(f, "const %s rest%d = %s / (%s)%s;", type, d, rest, type, size);
+            rest = arena_printf(f->a, "rest%d", d);
+        }
+        fn_bind(f, e_axis(f->c, x), name);
+    }
+}
+
+static void close_loop(Group *g) {
+    g->f.indent--;
+    fn_line(&g->f, "}");
+}
+
+/* How many positions a unit has at most, as far as known. */
+static int64_t positions(const Group *g) {
+    int64_t all = 1, n;
+    for (int d = 0; d < g->naxis; d++)
+        if (!e_is_int(g->axis[d]->extent, &n) || !mul_size(all, n, &all)) return INT32_MAX;
+    int units = g->split ? g->em->p->schedule->units : 1;
+    return (all + units - 1) / units;
+}
+
+void group_threads(Group *g) {
+    Fn *f = &g->f;
+    int n = g->naxis, mark = f->bound.n;
+    Sums k = {.inner = n ? g->axis[n - 1] : NULL};
+    Map *seen = map_new(g->em->a);
+    for (int i = 0; i < g->n; i++) find_sums(&k, seen, g->value[i]);
+    group_range(g);
+    for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], n, g->axis);
+    bool rows = n && k.outer, warps = rows || (k.every && positions(g) < FEW);
+    if (!warps) {
+        open_positions(g, n, "bk_thread()", "bk_threads()");
+        group_members(g);
+        close_loop(g);
+        f->bound.n = mark;
+        return;
+    }
+    Axis *inner = rows ? g->axis[n - 1] : NULL;
+    open_positions(g, n - rows, "bk_warp()", "bk_warps()");
+    f->team = true;
+    for (int i = 0; i < g->n; i++) share_sums(f, g->value[i], inner);
+    f->team = false;
+    if (rows) {
+        for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, &inner);
+        bool split = inner == g->split;
+        const char *name = arena_printf(f->a, "i%d", n - 1);
+        fn_line(f, "for (int64_t %s = %sbk_lane(); %s < %s; %s += BK_WARP) {", name, split ? "from + " : "", name,
+                split ? "to" : fn_expr(f, inner->extent), name);
+        fn_open(f);
+        fn_bind(f, e_axis(f->c, inner), name);
+    } else {
+        fn_line(f, "if (bk_lane() == 0) {");
+        fn_open(f);
+    }
+    group_members(g);
+    close_loop(g);
+    close_loop(g);
+    f->bound.n = mark;
+}
