@@ -20,7 +20,7 @@
 
 static const Target cpu_target = {
     .name = "cpu",
-    .preludes = {"cpu/ctx.h", "cpu/prelude.h", "cpu/math.h"},
+    .preludes = {"cpu/ctx.h", "cpu/prelude.h", "scalar.h", "math.h"},
     .entry = {"cpu/entry.c"},
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
@@ -34,7 +34,7 @@ static const Target cpu_target = {
 /* CUDA, and what is made of its text: HIP, and the emulator's programs. */
 static const Target gpu_target = {
     .name = "gpu",
-    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "gpu/team.h", "gpu/math.h"},
+    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h"},
     .entry = {"gpu/entry.c"},
     .function = "static __device__ __noinline__ void",
     .outlined = "static __device__ __noinline__ void",

@@ -1,4 +1,4 @@
-/* The elementary functions and conversions of emitted programs (codegen/cpu/math.h, prelude.h)
+/* The elementary functions and conversions of emitted programs (codegen/math.h, scalar.h)
  * against the C library in double: each within the bound that math.h states, over the whole range
  * of float in steps and densely around every threshold. Built with the options of emitted programs.
  */
@@ -19,7 +19,8 @@
 #define BK_VEC 4
 #endif
 #include "codegen/cpu/prelude.h"
-#include "codegen/cpu/math.h"
+#include "codegen/scalar.h"
+#include "codegen/math.h"
 
 #define BLOCK 1024
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])

@@ -1,6 +1,6 @@
 /* calibrate.c: a program that measures the machine it runs on, for the scheduler's table of devices.
  *
- * Pasted after ctx.h, prelude.h and math.h, and before entry.c, so that it is compiled, loaded and run as
+ * Pasted after ctx.h, prelude.h, scalar.h and math.h, and before entry.c, so that it is compiled, loaded and run as
  * models are, with the same barrier and the same functions. Its input is bytes: of data that lies in L1, in
  * L2, in the last cache, and in none. Its output, one after the other:
  *   gflops of a core; GB/s read from each of the four by one core; ns of a barrier of all units, of a simple

@@ -1,5 +1,7 @@
 /* math.h: elementary functions on float, branch-free so that loops over them vectorize.
  *
+ * Pasted after scalar.h. A target whose multiply-add is written otherwise defines BK_FMA in front.
+ *
  * The functions are defined on all floats as in C: denormal arguments and results, signed zeros,
  * infinities and NaN (whose payload is not kept). Results may differ in the last place between
  * machines with and without fused multiply-add. Errors in units in the last place of the result:
@@ -17,7 +19,8 @@
  */
 
 /* a * b + c, rounded once where that is as fast. */
-#if defined(__FMA__) || defined(__aarch64__)
+#if defined(BK_FMA)
+#elif defined(__FMA__) || defined(__aarch64__)
 #define BK_FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define BK_FMA(a, b, c) ((a) * (b) + (c))

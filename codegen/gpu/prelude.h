@@ -1,0 +1,225 @@
+/* prelude.h: the dialect on GPUs: blocks, the grid barrier, faults, copies.
+ *
+ * CUDA C++, pasted after ctx.h and before scalar.h and math.h. The text in front defines BK_THREADS (threads of
+ * a block) and BK_WARP (of a warp). A unit is a block. All threads of all blocks run the whole control flow
+ * with the same uniform values; the functions here are called by all threads of a block unless they say
+ * otherwise. The kernel is
+ *
+ *     extern "C" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *k) {
+ *         bk_begin(k);
+ *         braid_main(k, blockIdx.x, gridDim.x);
+ *         bk_end(k);
+ *     }
+ *
+ * with all blocks running at once, and gets BK_SHARED_OWN + what the program takes of dynamic shared memory.
+ *
+ * Words that threads write at different times without a barrier between them (states, faults, turns that other
+ * blocks post) are touched by atomics and through BK_LOOK alone.
+ */
+#ifndef __CUDACC_RTC__
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+#endif
+
+#define BK_INLINE static __device__ __forceinline__
+#define BX_FN static __device__
+#define restrict __restrict__
+#define BK_RESTRICT __restrict__
+#define BK_SIMD
+#define BK_CONTRACT
+#define BK_KERNEL static __device__ __noinline__
+#define BK_FMA(a, b, c) __fmaf_rn(a, b, c)
+/* A word as it is in memory now. */
+#define BK_LOOK(type, p) (*(volatile type *)(p))
+
+/* ---- the block ---------------------------------------------------------------------------------- */
+BK_INLINE int bk_thread(void) { return (int)threadIdx.x; }
+BK_INLINE int bk_threads(void) { return BK_THREADS; }
+BK_INLINE bool bk_lead(void) { return threadIdx.x == 0; }
+/* The thread that does what one of all units, or of a team of one, has to do. */
+BK_INLINE bool bk_lead(int unit) { return unit == 0 && threadIdx.x == 0; }
+BK_INLINE void bk_block(void) { __syncthreads(); }
+/* The block's dynamic shared memory; the program's part begins BK_SHARED_OWN bytes behind. */
+BK_INLINE char *bk_shared(void) {
+    extern __shared__ __align__(128) char bk_shared_bytes[];
+    return bk_shared_bytes;
+}
+
+/* The first BK_SHARED_OWN bytes. */
+typedef struct bk_own {
+    unsigned turn, first; /* barriers passed before now; before this launch. Written by thread 0 */
+    int state;            /* the worst that a thread of this block recorded */
+    int result;           /* the state that the block last agreed on */
+} bk_own;
+BK_INLINE bk_own *bk_owned(void) { return (bk_own *)bk_shared(); }
+
+/* ---- faults and needs: by any thread ------------------------------------------------------------ */
+BK_INLINE void bk_worse(bk_ctx *k, int state) {
+    atomicMax(&k->state, state);
+    atomicMax(&bk_owned()->state, state);
+}
+/* Records a fault; the first one of a run wins. The thread goes on to the next barrier. */
+BK_INLINE void bk_fault(bk_ctx *k, int site) {
+    if (BK_LOOK(int, &k->fault) == 0) atomicCAS(&k->fault, 0, site + 1);
+    bk_worse(k, BK_FAULT);
+}
+/* An activation beyond stack_depth may not begin: 0. */
+BK_INLINE int bk_deeper(bk_ctx *k, int64_t depth, int site) {
+    if (BK_LOOK(int, &k->deep) == 0) atomicCAS(&k->deep, 0, site + 1);
+    atomicMax(&k->deepest, (unsigned long long)depth);
+    bk_fault(k, site);
+    return 0;
+}
+/* Ask for more memory; the run then has to end with BK_GROW. */
+BK_INLINE void bk_need_arena(bk_ctx *k, size_t bytes) {
+    atomicMax(&k->arena_need, (unsigned long long)bytes);
+    if (bytes > k->arena_size) bk_worse(k, BK_GROW);
+}
+BK_INLINE void bk_need_slot(bk_ctx *k, int slot, int64_t bytes) {
+    atomicMax(&k->cap_need[slot], (unsigned long long)bytes);
+    if (bytes > k->cap[slot]) bk_worse(k, BK_GROW);
+}
+/* What the run has come to so far. Threads need not see the same. */
+BK_INLINE int bk_state(bk_ctx *k) { return BK_LOOK(int, &k->state); }
+
+/* ---- agreement ---------------------------------------------------------------------------------- */
+/* Orders this thread's accesses before it with those behind it, for all blocks. */
+BK_INLINE void bk_fence(void) {
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 700
+    asm volatile("fence.acq_rel.gpu;" ::: "memory"); /* __threadfence is sequentially consistent */
+#else
+    __threadfence();
+#endif
+}
+/* A block barrier at which the block agrees on what its threads recorded: the same value for all of them. */
+BK_INLINE int bk_block_state(void) {
+    bk_own *own = bk_owned();
+    if (!__syncthreads_or(BK_LOOK(int, &own->state) != BK_OK)) return BK_OK;
+    if (threadIdx.x == 0) own->result = BK_LOOK(int, &own->state);
+    __syncthreads();
+    return own->result;
+}
+/* The same inside of what one block does alone (nunit 1); BK_OK, without a barrier, elsewhere. */
+BK_INLINE int bk_loop_state(bk_ctx *k, int nunit) {
+    (void)k;
+    return nunit == 1 ? bk_block_state() : BK_OK;
+}
+
+/* The rest of a barrier with a state that is not BK_OK, in block 0: the worst of all blocks, by those of its
+ * threads that heard of it. */
+static __device__ __noinline__ void bk_worst(bk_own *own, int heard) {
+    if (heard != BK_OK) atomicMax(&own->state, heard);
+    __syncthreads();
+    if (threadIdx.x == 0) own->result = BK_LOOK(int, &own->state);
+    __syncthreads();
+}
+
+#define BK_TURN(word) ((word) >> 2)
+#define BK_TURN_MASK 0x3fffffffu
+
+/* All threads of the grid meet here; what any wrote before, all see after. Returns BK_OK, or BK_FAULT or BK_GROW
+ * when a thread recorded a fault or a need before it came: the same value for every thread, which may then
+ * leave the kernel with it. In a grid of one block it is a block barrier.
+ *
+ * A block posts its turn and state in a line of its own. Block 0's threads watch one line each (or every
+ * BK_THREADS-th), and then its thread 0 posts to all: no line is written by two blocks, nothing is counted. */
+static __device__ __noinline__ int bk_barrier(bk_ctx *k, int unit) {
+    bk_own *own = bk_owned();
+    const unsigned nunit = gridDim.x;
+    if (nunit == 1) return bk_block_state();
+    if (threadIdx.x == 0) own->turn++;
+    int state = __syncthreads_or(BK_LOOK(int, &own->state) != BK_OK) ? BK_LOOK(int, &own->state) : BK_OK;
+    const unsigned turn = own->turn & BK_TURN_MASK;
+    if (unit == 0) {
+        for (unsigned b = threadIdx.x ? threadIdx.x : BK_THREADS; b < nunit; b += BK_THREADS) {
+            unsigned word;
+            while (BK_TURN(word = BK_LOOK(unsigned, &k->arrive[b].at)) != turn) {}
+            if (state < (int)(word & 3)) state = (int)(word & 3);
+        }
+        bk_fence();
+        const int any = __syncthreads_or(state != BK_OK);
+        if (any) bk_worst(own, state);
+        if (threadIdx.x == 0) {
+            bk_fence();
+            BK_LOOK(unsigned, &k->go->at) = turn << 2 | (unsigned)(any ? own->result : BK_OK);
+        }
+        return any ? own->result : BK_OK;
+    }
+    if (threadIdx.x == 0) {
+        bk_fence();
+        BK_LOOK(unsigned, &k->arrive[unit].at) = turn << 2 | (unsigned)state;
+        unsigned word;
+        while (BK_TURN(word = BK_LOOK(unsigned, &k->go->at)) != turn) __nanosleep(20);
+        bk_fence();
+        state = (int)(word & 3);
+        own->result = state;
+    }
+    return __syncthreads_or(state != BK_OK) ? own->result : BK_OK;
+}
+
+/* First and last of the kernel. */
+BK_INLINE void bk_begin(bk_ctx *k) {
+    bk_own *own = bk_owned();
+    if (threadIdx.x == 0) {
+        own->turn = own->first = k->turn;
+        own->state = own->result = BK_OK;
+    }
+    __syncthreads();
+}
+BK_INLINE void bk_end(bk_ctx *k) {
+    const bk_own *own = bk_owned();
+    /* All blocks have read the old count by then: they have been at a barrier. */
+    if (blockIdx.x == 0 && threadIdx.x == 0 && own->turn != own->first) k->turn = own->turn;
+}
+
+/* ---- copies: by the block's threads together ---------------------------------------------------- */
+/* Moves n bytes, in pieces as large as the addresses allow. The two do not overlap. */
+BK_INLINE void bk_move(char *to, const char *from, int64_t n) {
+    const uintptr_t bits = (uintptr_t)to | (uintptr_t)from;
+    int64_t done = 0;
+    if ((bits & 15) == 0) {
+        for (int64_t i = threadIdx.x; i < n / 16; i += BK_THREADS) ((uint4 *)to)[i] = ((const uint4 *)from)[i];
+        done = n / 16 * 16;
+    } else if ((bits & 3) == 0) {
+        for (int64_t i = threadIdx.x; i < n / 4; i += BK_THREADS) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+        done = n / 4 * 4;
+    }
+    for (int64_t i = done + threadIdx.x; i < n; i += BK_THREADS) to[i] = from[i];
+}
+/* This unit's share of a copy. */
+static __device__ __noinline__ void bk_copy(void *to, const void *from, int64_t bytes, int unit, int nunit) {
+    int64_t part = (bytes / 64 + nunit) / nunit * 64, lo = part * unit, n = bytes - lo < part ? bytes - lo : part;
+    if (n > 0) bk_move((char *)to + lo, (const char *)from + lo, n);
+}
+/* The same of n rows of so many bytes, `pitch` bytes apart at their destination. */
+static __device__ __noinline__ void bk_copy_rows(void *to, const void *from, int64_t n, int64_t bytes, int64_t pitch,
+                                                 int unit, int nunit) {
+    for (int64_t i = n * unit / nunit; bytes > 0 && i < n * (unit + 1) / nunit; i++)
+        bk_move((char *)to + i * pitch, (const char *)from + i * bytes, bytes);
+}
+
+/* ---- by one thread ------------------------------------------------------------------------------ */
+/* As memmove. */
+static __device__ __noinline__ void bk_memmove(void *to, const void *from, size_t n) {
+    const bool words = (((uintptr_t)to | (uintptr_t)from | n) & 7) == 0;
+    const size_t step = words ? 8 : 1;
+    const bool up = (uintptr_t)to <= (uintptr_t)from;
+    for (size_t i = 0; i < n; i += step) {
+        const size_t at = up ? i : n - step - i;
+        if (words) *(uint64_t *)((char *)to + at) = *(const uint64_t *)((const char *)from + at);
+        else ((char *)to)[at] = ((const char *)from)[at];
+    }
+}
+/* Moves n rows of so many bytes, `pitch` bytes apart, together. */
+BK_INLINE void bk_close_rows(void *at, int64_t n, int64_t bytes, int64_t pitch) {
+    for (int64_t i = 1; bytes > 0 && i < n; i++)
+        bk_memmove((char *)at + i * bytes, (char *)at + i * pitch, (size_t)bytes);
+}
+/* Output i; its dims are stored behind. */
+BK_INLINE void bk_output(bk_ctx *k, int i, const void *data, int dtype, int rank) {
+    k->out[i].data = (void *)data;
+    k->out[i].dtype = dtype;
+    k->out[i].rank = rank;
+    for (int d = 0; d < BRAID_MAX_RANK; d++) k->out[i].dim[d] = 0;
+}
