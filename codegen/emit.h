@@ -54,6 +54,7 @@ typedef struct Fn {
     int indent, ntemp;
     VEC(Bound) bound;         /* expressions already in a variable, innermost scope last */
     Map *uses;                /* expression id -> number of parents, of the bodies being emitted */
+    bool jumps;               /* jumps may pass declarations: none initializes */
     bool team;                /* reductions are shared by the threads of a warp, all of which are here */
     /* How the surroundings name things. */
     const char *(*tensor)(struct Fn *f, Tensor *t);  /* pointer to its elements */

@@ -11,6 +11,10 @@ static const char *func_name(Tree *x, const Func *g) {
     return arena_printf(x->em->a, "rec%d_%s", g->id, c_name(x->em->a, g->name, 24));
 }
 
+const char *call_result(Tree *x, const Func *g, int i) {
+    return x->stack ? arena_printf(x->em->a, "q%d_%d", g->id, i) : arena_printf(x->em->a, "r%d", i);
+}
+
 static const char *params(Tree *x, const Func *g) {
     Fn *f = &x->f;
     Sb s = {.a = x->em->a};
@@ -18,7 +22,8 @@ static const char *params(Tree *x, const Func *g) {
               x->captured->id);
     for (int i = 0; i < g->nsym; i++) sb_printf(&s, ", %s %s", c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]));
     for (int i = 0; i < g->narg; i++) sb_printf(&s, ", %s *%s", c_store(g->arg[i]->dtype), f->tensor(f, g->arg[i]));
-    for (int i = 0; i < g->nout; i++) sb_printf(&s, ", %s *%sr%d", c_store(g->out[i]->dtype), g->room[i] ? "" : "*", i);
+    for (int i = 0; i < g->nout; i++)
+        sb_printf(&s, ", %s *%s%s", c_store(g->out[i]->dtype), g->room[i] ? "" : "*", call_result(x, g, i));
     for (int i = 0; i < g->nret; i++) sb_printf(&s, ", %s *y%d", c_type(g->ret[i]->dtype), i);
     return s.p;
 }
@@ -50,7 +55,7 @@ static bool all_private(const Seq *q) {
 
 /* A function that needs no barrier may leave its frame to its next activation: the same unit touches the same
  * places in it. To others, all that the recursion took is in use until a barrier: up to outer->high. */
-static bool is_private(const Func *g) { return g->start->call.nfunc == 1 && all_private(g->body); }
+bool call_is_private(const Func *g) { return g->start->call.nfunc == 1 && all_private(g->body); }
 
 /* The inside of function g, to *body, declarations first. What it captures is added to x->captured. */
 static void func_body(Tree *x, const Func *g, Sb *body) {
@@ -60,10 +65,11 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
     emit_seq(x, g->body);
     for (int i = 0; i < g->nret; i++) fn_line(f, "*y%d = %s;", i, tree_expr(x, g->ret[i]));
     for (int i = 0; i < g->nout; i++)
-        if (!g->room[i]) fn_line(f, "*r%d = %s;", i, f->tensor(f, g->out[i]));
-    if (!is_private(g)) fn_line(f, "*end = top;");
+        if (!g->room[i]) fn_line(f, "*%s = %s;", call_result(x, g, i), f->tensor(f, g->out[i]));
+    if (!call_is_private(g)) fn_line(f, "*end = top;");
     fn_line(f, "return BK_OK;");
     x->f.out = body;
+    tree_print_vars(x, body);
     if (x->decl.n) sb_puts(body, x->decl.p);
     if (text.n) sb_puts(body, text.p);
     sb_free(&text);
@@ -78,12 +84,12 @@ static void func_head(Emit *em, const Func *g, Sb *s) {
         sb_puts(s, "    if (!frame) return BK_GROW;\n");
     }
     sb_puts(s, "    low = top;\n    (void)st, (void)low;\n");
-    if (is_private(g)) sb_puts(s, "    if (top > outer->high) outer->high = top;\n");
+    if (call_is_private(g)) sb_puts(s, "    if (top > outer->high) outer->high = top;\n");
     em->frames += (size_t)g->frame + 128;
 }
 
 /* Declares in a function, or gives from where the recursion starts, what is captured. */
-static void captured_list(Tree *x, const Captured *c, Sb *s, bool declare) {
+void call_captured(Tree *x, const Captured *c, Sb *s, bool declare) {
     Fn *f = &x->f;
     for (int i = 0; i < c->t.n; i++) {
         const char *name = f->tensor(f, c->t.p[i]), *ty = c_store(c->t.p[i]->dtype);
@@ -95,6 +101,15 @@ static void captured_list(Tree *x, const Captured *c, Sb *s, bool declare) {
         if (declare) sb_printf(s, "    const %s %s = outer->%s;\n", c_type(c->s.p[i]->dtype), name, name);
         else sb_printf(s, "%s%s", i || c->t.n ? ", " : "", name);
     }
+}
+
+void call_captured_type(Tree *x, const Captured *c, Sb *s) {
+    sb_printf(s, "typedef struct captured%d {\n", c->id);
+    for (int i = 0; i < c->t.n; i++)
+        sb_printf(s, "    %s *%s;\n", c_store(c->t.p[i]->dtype), x->f.tensor(&x->f, c->t.p[i]));
+    for (int i = 0; i < c->s.n; i++)
+        sb_printf(s, "    %s %s;\n", c_type(c->s.p[i]->dtype), x->f.symbol(&x->f, c->s.p[i]));
+    sb_printf(s, "    size_t high;\n} captured%d;\n", c->id);
 }
 
 /* The functions that hang on call s, before the function around it. */
@@ -115,12 +130,7 @@ static Captured *emit_functions(Tree *x, Stmt *s) {
         vec_push(em->a, &em->facts->recursive, fact);
     }
     /* All is known that they capture. */
-    sb_printf(&out, "typedef struct captured%d {\n", c->id);
-    for (int i = 0; i < c->t.n; i++)
-        sb_printf(&out, "    %s *%s;\n", c_store(c->t.p[i]->dtype), x->f.tensor(&x->f, c->t.p[i]));
-    for (int i = 0; i < c->s.n; i++)
-        sb_printf(&out, "    %s %s;\n", c_type(c->s.p[i]->dtype), x->f.symbol(&x->f, c->s.p[i]));
-    sb_printf(&out, "    size_t high;\n} captured%d;\n", c->id);
+    call_captured_type(x, c, &out);
     for (int i = 0; i < n; i++)
         sb_printf(&out, "%s %s(%s);\n", em->target->recursive, func_name(x, s->call.func[i]), param[i]);
     for (int i = 0; i < n; i++) {
@@ -129,7 +139,7 @@ static Captured *emit_functions(Tree *x, Stmt *s) {
         sb_printf(&out, "/* function %s */\n%s %s(%s) {\n", emit_comment(em, g->name), em->target->recursive,
                   func_name(x, g), param[i]);
         func_head(em, g, &out);
-        captured_list(x, c, &out, true);
+        call_captured(x, c, &out, true);
         sb_puts(&out, body[i].p);
         sb_puts(&out, "}\n\n");
         /* A variable takes more text than it can take stack, also the large ones of hand-written bodies. */
@@ -143,27 +153,46 @@ static Captured *emit_functions(Tree *x, Stmt *s) {
 }
 
 /* Where row `at` of t is, behind its name; NULL: the call is not cut. */
-static const char *row_offset(Tree *x, const char *at, const Tensor *t) {
+const char *call_row_offset(Tree *x, const char *at, const Tensor *t) {
     if (!at) return "";
     Expr *n = e_int(x->em->c, 1);
     for (int i = 1; i < t->rank; i++) n = e_mul(x->em->c, n, t->dim[i]);
     return arena_printf(x->em->a, " + %s * %s", at, tree_expr(x, n));
 }
 
+/* The call itself of a function of the target's; of rows [at, at + rows) of all, where that is not NULL. */
+static void invoke(Tree *x, Stmt *s, const char *outer, const char *at, const char *rows) {
+    Fn *f = &x->f;
+    const Func *g = s->call.f;
+    Sb a = {.a = x->em->a};
+    for (int i = 0; i < g->nsym; i++) sb_printf(&a, ", %s", i == 0 && rows ? rows : tree_expr(x, s->call.sym[i]));
+    for (int i = 0; i < g->narg; i++)
+        sb_printf(&a, ", (%s *)(uintptr_t)%s%s", c_store(g->arg[i]->dtype), f->tensor(f, s->call.arg[i]),
+                  call_row_offset(x, at, s->call.arg[i]));
+    for (int i = 0; i < g->nout; i++)
+        sb_printf(&a, ", %s%s%s", g->room[i] ? "" : "&", f->tensor(f, s->call.out[i]), call_row_offset(x, at, s->call.out[i]));
+    for (int i = 0; i < g->nret; i++) sb_printf(&a, ", &%s", f->symbol(f, s->call.ret[i]));
+    fn_line(f, "st = %s(k, unit, nunit, depth + 1, &top, %s%s); /* %s */", func_name(x, g), outer, a.n ? a.p : "",
+            emit_comment(x->em, s->path));
+    fn_line(f, "if (st != BK_OK) return st;");
+    sb_free(&a);
+}
+
 void emit_call(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
     const Func *g = s->call.f;
-    const char *outer = "outer", *high = NULL;
-    bool taken = false;
+    const char *outer = "outer", *high = NULL, *at = NULL, *rows = NULL;
+    bool taken = false, braces = x->stack && s->call.nfunc; /* no label of ours stands inside */
+    if (braces) fn_line(f, "{");
     if (s->call.nfunc) {
-        const Captured *c = emit_functions(x, s);
+        const Captured *c = em->target->simd ? emit_functions(x, s) : emit_stack(x, s, func_name(x, g));
         Sb list = {.a = em->a};
-        captured_list(x, c, &list, false);
+        call_captured(x, c, &list, false);
         outer = arena_printf(em->a, "&outer%d", x->next_id++);
         fn_line(f, "captured%d %s = {%s%stop};", c->id, outer + 1, list.n ? list.p : "", list.n ? ", " : "");
         sb_free(&list);
-        if (is_private(g)) high = arena_printf(em->a, "%s.high", outer + 1);
+        if (call_is_private(g)) high = arena_printf(em->a, "%s.high", outer + 1);
     }
     for (int i = 0; i < g->nout; i++) {
         Tensor *t = s->call.out[i];
@@ -171,32 +200,24 @@ void emit_call(Tree *x, Stmt *s) {
         taken |= !g->room[i];
     }
     for (int i = 0; i < g->nret; i++) tree_declare_symbol(x, s->call.ret[i]);
-    Sb a = {.a = em->a};
-    const char *at = NULL;
     if (g->rows) {
         int id = x->next_id++;
         at = arena_printf(em->a, "at%d", id);
-        fn_line(f, "const int64_t all%d = %s, most%d = bk_maxi(bk_mini(%d / (depth + 1), %d), 1);", id,
-                tree_expr(x, s->call.sym[0]), id, ROWS_DEEP, ROWS_MAX);
-        fn_line(f, "for (int64_t %s = 0; %s < all%d; %s += most%d) {", at, at, id, at, id);
+        rows = arena_printf(em->a, "bk_mini(all%d - %s, most%d)", id, at, id);
+        tree_local(x, "const int64_t", arena_printf(em->a, "all%d", id), tree_expr(x, s->call.sym[0]));
+        tree_local(x, "const int64_t", arena_printf(em->a, "most%d", id),
+                   arena_printf(em->a, "bk_maxi(bk_mini(%d / (depth + 1), %d), 1)", ROWS_DEEP, ROWS_MAX));
+        tree_var(x, "int64_t", at, "0");
+        fn_line(f, "for (%s = 0; %s < all%d; %s += most%d) {", at, at, id, at, id);
         f->indent++;
-        sb_printf(&a, ", bk_mini(all%d - %s, most%d)", id, at, id);
     }
-    for (int i = g->rows ? 1 : 0; i < g->nsym; i++) sb_printf(&a, ", %s", tree_expr(x, s->call.sym[i]));
-    for (int i = 0; i < g->narg; i++)
-        sb_printf(&a, ", (%s *)(uintptr_t)%s%s", c_store(g->arg[i]->dtype), f->tensor(f, s->call.arg[i]),
-                  row_offset(x, at, s->call.arg[i]));
-    for (int i = 0; i < g->nout; i++)
-        sb_printf(&a, ", %s%s%s", g->room[i] ? "" : "&", f->tensor(f, s->call.out[i]), row_offset(x, at, s->call.out[i]));
-    for (int i = 0; i < g->nret; i++) sb_printf(&a, ", &%s", f->symbol(f, s->call.ret[i]));
-    fn_line(f, "st = %s(k, unit, nunit, depth + 1, &top, %s%s); /* %s */", func_name(x, g), outer, a.n ? a.p : "",
-            emit_comment(em, s->path));
-    fn_line(f, "if (st != BK_OK) return st;");
+    if (x->stack && !s->call.nfunc) emit_jump(x, s, at, rows);
+    else invoke(x, s, outer, at, rows);
     if (g->rows) {
         f->indent--;
         fn_line(f, "}");
     }
     if (high) fn_line(f, "if (%s > top) top = %s;", high, high);
     if (taken) fn_line(f, "low = top;"); /* the callee's memory holds results */
-    sb_free(&a);
+    if (braces) fn_line(f, "}");
 }

@@ -96,9 +96,16 @@ void fn_count(Fn *f, Expr *e) {
 
 static int use_count(Fn *f, const Expr *e) { return (int)(intptr_t)map_geti(f->uses, (uint64_t)e->id + 1); }
 
+static void declare(Fn *f, const char *qualifier, const char *type, const char *name, const char *value) {
+    if (f->jumps) {
+        fn_line(f, "%s %s;", type, name);
+        fn_line(f, "%s = %s;", name, value);
+    } else fn_line(f, "%s%s %s = %s;", qualifier, type, name, value);
+}
+
 static const char *temp(Fn *f, Expr *e, const char *text) {
     const char *name = arena_printf(f->a, "t%d", f->ntemp++);
-    fn_line(f, "const %s %s = %s;", c_type(e->dtype), name, text);
+    declare(f, "const ", c_type(e->dtype), name, text);
     fn_bind(f, e, name);
     return name;
 }
@@ -377,14 +384,14 @@ static const char *reduce(Fn *f, Expr *e) {
     bool extreme = (e->kind == R_MAX || e->kind == R_MIN) && flt && by_lanes(f, e);
     const char *acc = arena_printf(f->a, "t%d", f->ntemp++), *best = NULL, *nan = NULL;
     const char *type = c_type(e->dtype);
-    fn_line(f, "%s %s = %s;", type, acc, arg ? "0" : fn_neutral(f, e));
+    declare(f, "", type, acc, arg ? "0" : fn_neutral(f, e));
     if (extreme) {
         nan = arena_printf(f->a, "t%d", f->ntemp++);
         fn_line(f, "int %s = 0;", nan);
     }
     if (arg) {
         best = arena_printf(f->a, "t%d", f->ntemp++);
-        fn_line(f, "%s %s = 0;", c_type(body->dtype), best);
+        declare(f, "", c_type(body->dtype), best, "0");
     }
     /* Parts that depend on outer axes only come first. */
     fn_hoist(f, body, e->naxis, e->raxis);
@@ -443,7 +450,7 @@ static const char *reduce(Fn *f, Expr *e) {
     if (extreme) fn_line(f, "%s = %s ? NAN : %s;", acc, nan, acc);
     if (e->dtype == DT_F16 || e->dtype == DT_BF16) {
         const char *r = arena_printf(f->a, "t%d", f->ntemp++);
-        fn_line(f, "const float %s = %s;", r, rounded(f, e->dtype, acc));
+        declare(f, "const ", "float", r, rounded(f, e->dtype, acc));
         acc = r;
     }
     fn_bind(f, e, acc);

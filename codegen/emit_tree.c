@@ -58,13 +58,29 @@ const char *tree_expr(Tree *x, Expr *e) {
     return s;
 }
 
+static const char *pointer_type(Tree *x, DType t) { return arena_printf(x->em->a, "%s *", c_store(t)); }
+
+void tree_var(Tree *x, const char *type, const char *name, const char *init) {
+    Var v = {type, name, init};
+    vec_push(x->em->a, &x->var, v);
+}
+void tree_print_vars(const Tree *x, Sb *s) {
+    for (int i = 0; i < x->var.n; i++) {
+        const Var *v = &x->var.p[i];
+        sb_printf(s, "    %s%s%s = %s;\n", v->type, strchr(v->type, '*') ? "" : " ", v->name, v->init);
+    }
+}
+void tree_local(Tree *x, const char *type, const char *name, const char *value) {
+    if (x->stack) {
+        tree_var(x, type, name, "0");
+        fn_line(&x->f, "%s = %s;", name, value);
+    } else fn_line(&x->f, "%s %s = %s;", type, name, value);
+}
+
 void tree_declare(Tree *x, Tensor *t, const char *init) {
-    if (x->em->tensor_declared[t->id]++) return;
-    sb_printf(&x->decl, "    %s *%s = %s;\n", c_store(t->dtype), tensor_name(&x->f, t), init);
+    if (!x->em->tensor_declared[t->id]++) tree_var(x, pointer_type(x, t->dtype), tensor_name(&x->f, t), init);
 }
-void tree_declare_symbol(Tree *x, Sym *s) {
-    sb_printf(&x->decl, "    %s %s = 0;\n", c_type(s->dtype), symbol_name(&x->f, s));
-}
+void tree_declare_symbol(Tree *x, Sym *s) { tree_var(x, c_type(s->dtype), symbol_name(&x->f, s), "0"); }
 
 /* With recursion, the arena's top may be above what is in use, for another unit may still be using what a
  * call took; never after a barrier. `low` is the end of what this activation uses. */
@@ -241,7 +257,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     case M_SHARED:
         tree_declare(x, t, arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(m), (long long)mem_of(m->via)->off[0]));
         break;
-    case M_RESULT: tree_declare(x, t, arena_printf(x->em->a, "r%d", m->slot[0])); break;
+    case M_RESULT: tree_declare(x, t, call_result(x, x->func, m->slot[0])); break;
     default: tree_declare(x, t, "NULL"); break;
     }
 }
@@ -341,7 +357,8 @@ static void emit_loop(Tree *x, Stmt *s) {
             continue;
         }
         if (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame)) {
-            sb_printf(&x->decl, "    %s *%s_a = NULL, *%s_b = NULL;\n", ty, name, name);
+            for (int k = 0; k < 2; k++)
+                tree_var(x, pointer_type(x, c->phi->dtype), arena_printf(em->a, "%s_%c", name, 'a' + k), "NULL");
             for (int k = 0; k < (m->inplace ? 1 : 2); k++)
                 take(x, arena_printf(em->a, "%s_%c", name, 'a' + k), ty,
                      m->kind == M_BUMP ? tree_bytes(x, c->phi) : arena_printf(em->a, "k->cap[%d]", m->slot[k]));
@@ -368,11 +385,10 @@ static void emit_loop(Tree *x, Stmt *s) {
         } else tree_place(x, t, tree_bytes(x, t));
     }
     const char *trips = s->loop.trips ? arena_printf(em->a, "n%d", id) : NULL;
-    if (trips) fn_line(f, "const int64_t %s = %s;", trips, tree_expr(x, s->loop.trips));
-    if (s->loop.cond_next) {
-        fn_line(f, "bool go%d = %s;", id, s->loop.cond0 ? tree_expr(x, s->loop.cond0) : "true");
-    }
-    fn_line(f, "const size_t top%d = top;", id);
+    if (trips) tree_local(x, "const int64_t", trips, tree_expr(x, s->loop.trips));
+    if (s->loop.cond_next)
+        tree_local(x, "bool", arena_printf(em->a, "go%d", id), s->loop.cond0 ? tree_expr(x, s->loop.cond0) : "true");
+    tree_local(x, "const size_t", arena_printf(em->a, "top%d", id), "top");
     fn_line(f, "for (%s = 0; %s%s%s; %s++) {", l.counter, trips ? arena_printf(em->a, "%s < %s", l.counter, trips) : "",
             trips && s->loop.cond_next ? " && " : "", s->loop.cond_next ? arena_printf(em->a, "go%d", id) : "", l.counter);
     f->indent++;
@@ -438,7 +454,6 @@ static void emit_branch(Tree *x, Stmt *s) {
 
 /* ---- constructs of one core ------------------------------------------------------------------------------------- */
 /* What a loop or branch leaves behind, as variables of the kernel: uniform values and pointers. */
-static const char *pointer_to(Tree *x, const Tensor *t) { return arena_printf(x->em->a, "%s *", c_store(t->dtype)); }
 static void results_of(Tree *x, Stmt *s, void (*each)(Tree *x, const char *type, const char *name, int *n), int *n) {
     Fn *f = &x->f;
     if (s->kind == S_LOOP) {
@@ -447,15 +462,15 @@ static void results_of(Tree *x, Stmt *s, void (*each)(Tree *x, const char *type,
             each(x, c_type(s->loop.syms.p[i].sym->dtype), symbol_name(f, s->loop.syms.p[i].sym), n);
         for (int i = 0; i < s->loop.carry.n; i++) {
             const Grow *g = s->loop.carry.p[i].phi->grow;
-            each(x, pointer_to(x, s->loop.carry.p[i].phi), tensor_name(f, s->loop.carry.p[i].phi), n);
+            each(x, pointer_type(x, s->loop.carry.p[i].phi->dtype), tensor_name(f, s->loop.carry.p[i].phi), n);
             if (g && g->room) each(x, "int64_t", symbol_name(f, g->room), n);
         }
-        for (int i = 0; i < s->loop.scan.n; i++) each(x, pointer_to(x, s->loop.scan.p[i].out), tensor_name(f, s->loop.scan.p[i].out), n);
+        for (int i = 0; i < s->loop.scan.n; i++) each(x, pointer_type(x, s->loop.scan.p[i].out->dtype), tensor_name(f, s->loop.scan.p[i].out), n);
         return;
     }
     for (int i = 0; i < s->br.syms.n; i++)
         each(x, c_type(s->br.syms.p[i].sym->dtype), symbol_name(f, s->br.syms.p[i].sym), n);
-    for (int i = 0; i < s->br.joins.n; i++) each(x, pointer_to(x, s->br.joins.p[i].out), tensor_name(f, s->br.joins.p[i].out), n);
+    for (int i = 0; i < s->br.joins.n; i++) each(x, pointer_type(x, s->br.joins.p[i].out->dtype), tensor_name(f, s->br.joins.p[i].out), n);
 }
 
 /* Through the words of `shared`: unit 0 writes, the others read after the barrier. */
@@ -483,7 +498,7 @@ static void emit_alone(Tree *x, const Seq *q, int *at) {
     while (++*at < q->s.n && q->s.p[*at]->beside);
     int64_t bytes = (8 * (n + 1) + 63) / 64 * 64, base = (em->plan.arena + 63) / 64 * 64;
     em->plan.arena = base + 2 * bytes;
-    sb_printf(&x->decl, "    size_t half%d = 0;\n", id);
+    tree_var(x, "size_t", arena_printf(em->a, "half%d", id), "0");
     fn_line(f, "{ /* by one core */");
     f->indent++;
     fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (half%d ^= 1) * %lld);", (long long)base, id, (long long)bytes);
@@ -609,6 +624,7 @@ void emit_tree(Emit *em) {
     fn_line(&x.f, "return BK_OK;");
     sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n", (long long)em->plan.arena);
     if (em->p->nfunc) sb_puts(&em->body, "    size_t low = top;\n    const int64_t depth = 0;\n    (void)low, (void)depth;\n");
+    tree_print_vars(&x, &em->body);
     if (x.decl.n) sb_puts(&em->body, x.decl.p);
     sb_puts(&em->body, body.p);
     sb_free(&body);

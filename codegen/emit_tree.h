@@ -17,20 +17,45 @@ typedef struct Captured {
     VEC(Sym *) s;
 } Captured;
 
+/* A variable of the kernel or of a function, declared at its top. */
+typedef struct Var {
+    const char *type, *name, *init;
+} Var;
+
 /* The kernel, or a recursive function. */
 typedef struct Tree {
     Emit *em;
     Fn f;              /* writes em->body */
-    Sb decl;           /* declarations at the top of the kernel */
+    VEC(Var) var;
+    Sb decl;           /* further declarations behind them */
     Loop *loop;        /* innermost */
     const Func *func;  /* NULL: the kernel */
     Captured *captured;
+    struct Stack *stack; /* of the recursion whose functions are one, with labels (emit_stack.c); else NULL */
     const char *leave; /* where unit 0 goes that runs a construct alone and cannot go on; NULL: it returns */
     int next_id;
 } Tree;
 
+/* Declares a variable; `init` is evaluated at the top of the kernel, or where an activation begins. */
+void tree_var(Tree *x, const char *type, const char *name, const char *init);
+void tree_print_vars(const Tree *x, Sb *s);
+/* A value that is computed here and used to the end of the scope. */
+void tree_local(Tree *x, const char *type, const char *name, const char *value);
+
 /* A call, and in front of the function around it the functions that hang on it (emit_call.c). */
 void emit_call(Tree *x, Stmt *s);
+/* Parts of it (emit_call.c), for emit_stack.c. */
+void call_captured(Tree *x, const Captured *c, Sb *s, bool declare); /* declares in a function, or gives, what is captured */
+void call_captured_type(Tree *x, const Captured *c, Sb *s);
+bool call_is_private(const Func *g);
+const char *call_row_offset(Tree *x, const char *at, const Tensor *t);
+/* Where a function's result is, or where the function says where it is. */
+const char *call_result(Tree *x, const Func *g, int i);
+/* The same functions, where there is no stack of the machine's (emit_stack.c): as one, in front of the function
+ * around; and a call of one of them out of another. */
+Captured *emit_stack(Tree *x, Stmt *s, const char *name);
+/* `at`, `rows`: the first row, and how many, where a call of many rows is cut; NULL: it is not. */
+void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows);
 void emit_seq(Tree *x, Seq *q);
 /* Uniform expressions as text; storage: its size, its variable, and making it valid where t is defined. */
 const char *tree_expr(Tree *x, Expr *e);
