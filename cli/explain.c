@@ -199,8 +199,8 @@ static bool explain(Work *w, const Cli *c) {
         Sb *tree = &w->tree;
         if (!c->json) utask_print(tree, p);
         CompileFacts f = {0};
-        bool cpu = strcmp(w->o.target, "cpu") == 0;
-        if (cpu) compile_explain(p, &w->o, &f);
+        bool scheduled = strcmp(w->o.target, "interp") != 0;
+        if (scheduled) compile_explain(p, &w->o, &f);
         if (c->json) {
             sb_puts(&w->text, "{\"model\": ");
             cli_print_json(&w->text, c->arg[0]);
@@ -213,9 +213,9 @@ static bool explain(Work *w, const Cli *c) {
                 sb_printf(&w->text, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i],
                           (long long)n[i]);
             sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
-            if (cpu) print_facts(&w->text, true, p, &f);
-            if (cpu) print_device(&w->text, p->schedule->device);
-            if (cpu) print_decisions(&w->text, true, p->schedule);
+            if (scheduled) print_facts(&w->text, true, p, &f);
+            if (scheduled) print_device(&w->text, p->schedule->device);
+            if (scheduled) print_decisions(&w->text, true, p->schedule);
             sb_puts(&w->text, "}\n");
         } else {
             print_io(&w->text, false, "input", p->nin, p->in);
@@ -224,8 +224,8 @@ static bool explain(Work *w, const Cli *c) {
                 sb_printf(&w->text, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i],
                           stmt_names[i]);
             sb_puts(&w->text, "\n");
-            if (cpu) print_facts(&w->text, false, p, &f);
-            if (cpu) print_decisions(&w->text, false, p->schedule);
+            if (scheduled) print_facts(&w->text, false, p, &f);
+            if (scheduled) print_decisions(&w->text, false, p->schedule);
             sb_puts(&w->text, "\n");
             sb_write(&w->text, tree->p, tree->n);
         }
@@ -237,8 +237,8 @@ static bool explain(Work *w, const Cli *c) {
 int cmd_explain(const Cli *c) {
     Work w = {0};
     w.o = (CompileOptions){.target = c->target ? c->target : "cpu", .cpu = c->cpu, .schedule = c->schedule, .units = c->threads};
-    if (strcmp(w.o.target, "cpu") != 0 && strcmp(w.o.target, "interp") != 0)
-        return cli_usage("target '%s' is not available in this build", w.o.target);
+    if (strcmp(w.o.target, "interp") != 0 && !device_find(w.o.target))
+        return cli_usage("unknown target '%s'", w.o.target);
     if (c->nscan || c->ncarry) {
         w.fold = (FoldSpec){c->nscan,     c->ncarry,      c->scan_input,
                             c->scan_axis, c->carry_input, c->carry_output};
