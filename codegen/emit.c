@@ -16,7 +16,7 @@
 #else
 #define WEIGHTS_INLINE 4096
 #endif
-#define SHARED_OWN 128 /* bytes of a block's shared memory that the dialect keeps: BK_SHARED_OWN */
+#define SHARED_OWN 384 /* bytes of a block's shared memory that the dialect keeps: BK_SHARED_OWN of gpu/ctx.h */
 
 static const Target cpu_target = {
     .name = "cpu",

@@ -44,6 +44,12 @@ typedef struct Emit {
     void *held;               /* freed when emission is left by an error */
 } Emit;
 
+/* Threads that compute together: their number in it, how many they are, prefix of their exchanges, and among the
+ * teams of a block, how many of which there are. */
+typedef struct Team {
+    const char *self, *size, *exchange, *at, *all;
+} Team;
+
 /* ---- scalar code inside one function (emit_expr.c) ---------------------------------------------- */
 typedef struct Bound { Expr *e; const char *text; } Bound;
 typedef struct Fn {
@@ -55,7 +61,7 @@ typedef struct Fn {
     VEC(Bound) bound;         /* expressions already in a variable, innermost scope last */
     Map *uses;                /* expression id -> number of parents, of the bodies being emitted */
     bool jumps;               /* jumps may pass declarations: none initializes */
-    bool team;                /* reductions are shared by the threads of a warp, all of which are here */
+    const struct Team *team;  /* reductions are shared by these threads, all of which are here; NULL: not shared */
     /* How the surroundings name things. */
     const char *(*tensor)(struct Fn *f, Tensor *t);  /* pointer to its elements */
     const char *(*symbol)(struct Fn *f, Sym *s);

@@ -397,9 +397,9 @@ static const char *reduce(Fn *f, Expr *e) {
     fn_hoist(f, body, e->naxis, e->raxis);
     int mark = f->bound.n, indent = f->indent;
     bool plain = (e->kind == R_SUM || e->kind == R_PROD) && by_lanes(f, e) && class_of(e->dtype) != C_BOOL;
-    const bool team = f->team;
-    const int shared = team && !arg ? longest(e) : -1; /* the axis that a warp shares */
-    f->team = false;
+    const Team *team = f->team;
+    const int shared = team && !arg ? longest(e) : -1; /* the axis that the team shares */
+    f->team = NULL;
     for (int i = 0; i < e->naxis; i++) {
         const char *r = arena_printf(f->a, "r%d", f->ntemp++);
         const char *n = fn_expr(f, e->raxis[i]->extent);
@@ -410,7 +410,7 @@ static const char *reduce(Fn *f, Expr *e) {
         else if (flt && (e->kind == R_SUM || e->kind == R_PROD) && f->em && f->em->target->simd)
             /* gcc 12 vectorizes s += p[1]; s += p[0]; as two times p[1] */
             fn_line(f, "%s", "#pragma GCC unroll 1");
-        if (i == shared) fn_line(f, "for (int64_t %s = bk_lane(); %s < %s; %s += BK_WARP) {", r, r, n, r);
+        if (i == shared) fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %s) {", r, team->self, r, n, r, team->size);
         else fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, n, r);
         fn_open(f);
         fn_bind(f, e_axis(c, e->raxis[i]), r);
@@ -444,7 +444,7 @@ static const char *reduce(Fn *f, Expr *e) {
     f->bound.n = mark;
     if (shared >= 0) {
         static const char *const how[] = {[R_SUM] = "sum", [R_PROD] = "prod", [R_MAX] = "max", [R_MIN] = "min", [R_AND] = "and", [R_OR] = "or"};
-        fn_line(f, "%s = (%s)bk_team_%s(%s);", acc, type, how[e->kind], acc);
+        fn_line(f, "%s = (%s)%s_%s(%s);", acc, type, team->exchange, how[e->kind], acc);
     }
     f->team = team;
     if (extreme) fn_line(f, "%s = %s ? NAN : %s;", acc, nan, acc);

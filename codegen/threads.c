@@ -2,20 +2,25 @@
  *
  * All positions of the unit's part are numbered in row-major order and dealt out to the threads, so that
  * neighbouring threads store side by side. Where sums do not move along the last axis (a softmax, a
- * normalization), or where each position is a long sum and there are few of them, a warp takes a row or a
- * position instead: it computes the sums together, by a share of each and an exchange between its threads, and
- * then its threads share the row. */
+ * normalization), or where each position is a long sum and there are few of them, a team of threads takes a row
+ * or a position instead: it computes the sums together, by a share of each and an exchange between its threads,
+ * and then shares the row. A team is a warp, or all of the block where there would be too few rows for its warps. */
 #include "codegen/emit.h"
 #include "scheduler/decide.h"
 
 #define LONG_SUM 32   /* terms that are worth the exchange */
 #define FEW 256       /* positions of a unit below which threads would be idle */
+#define FEW_ROWS 3    /* rows of a unit below which warps would be idle */
+
+static const Team warp = {"bk_lane()", "BK_WARP", "bk_team", "bk_warp()", "bk_warps()"};
+static const Team block = {"bk_thread()", "BK_THREADS", "bk_all", "0", "1"};
 
 /* ---- what kind of group it is ---------------------------------------------------------------------------- */
 typedef struct Sums {
     const Axis *inner; /* the last axis, or NULL */
     bool outer;        /* a long sum that does not move along it */
     bool every;        /* a long sum at each position */
+    int64_t most;      /* terms of the longest of them */
 } Sums;
 
 static int64_t terms(const Expr *reduce) {
@@ -30,6 +35,7 @@ static void find_sums(Sums *k, Map *seen, const Expr *e) {
     map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
     if (e->op == E_REDUCE) {
         if (terms(e) < LONG_SUM || e->kind >= R_ARGMAX) return;
+        if (terms(e) > k->most) k->most = terms(e);
         if (k->inner && !e_uses_axis(e, k->inner)) k->outer = true;
         else k->every = true;
         return;
@@ -95,12 +101,14 @@ static void close_loop(Group *g) {
     fn_line(&g->f, "}");
 }
 
-/* How many positions a unit has at most, as far as known. */
-static int64_t positions(const Group *g) {
-    int64_t all = 1, n;
-    for (int d = 0; d < g->naxis; d++)
-        if (!e_is_int(g->axis[d]->extent, &n) || !mul_size(all, n, &all)) return INT32_MAX;
-    int units = g->split ? g->em->p->schedule->units : 1;
+/* How many positions along its first n axes a unit has, as far as known. */
+static int64_t positions(const Group *g, int n) {
+    int64_t all = 1, size;
+    int units = 1;
+    for (int d = 0; d < n; d++) {
+        if (!e_is_int(g->axis[d]->extent, &size) || !mul_size(all, size, &all)) return INT32_MAX;
+        if (g->axis[d] == g->split) units = g->em->p->schedule->units;
+    }
     return (all + units - 1) / units;
 }
 
@@ -112,8 +120,8 @@ void group_threads(Group *g) {
     for (int i = 0; i < g->n; i++) find_sums(&k, seen, g->value[i]);
     group_range(g);
     for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], n, g->axis);
-    bool rows = n && k.outer, warps = rows || (k.every && positions(g) < FEW);
-    if (!warps) {
+    bool rows = n && k.outer, teams = rows || (k.every && positions(g, n) < FEW);
+    if (!teams) {
         open_positions(g, n, "bk_thread()", "bk_threads()");
         group_members(g);
         close_loop(g);
@@ -121,20 +129,22 @@ void group_threads(Group *g) {
         return;
     }
     Axis *inner = rows ? g->axis[n - 1] : NULL;
-    open_positions(g, n - rows, "bk_warp()", "bk_warps()");
-    f->team = true;
+    const Device *d = g->em->p->schedule->device;
+    const Team *team = positions(g, n - rows) < FEW_ROWS && k.most >= d->threads ? &block : &warp;
+    open_positions(g, n - rows, team->at, team->all);
+    f->team = team;
     for (int i = 0; i < g->n; i++) share_sums(f, g->value[i], inner);
-    f->team = false;
+    f->team = NULL;
     if (rows) {
         for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, &inner);
         bool split = inner == g->split;
         const char *name = arena_printf(f->a, "i%d", n - 1);
-        fn_line(f, "for (int64_t %s = %sbk_lane(); %s < %s; %s += BK_WARP) {", name, split ? "from + " : "", name,
-                split ? "to" : fn_expr(f, inner->extent), name);
+        fn_line(f, "for (int64_t %s = %s%s; %s < %s; %s += %s) {", name, split ? "from + " : "", team->self, name,
+                split ? "to" : fn_expr(f, inner->extent), name, team->size);
         fn_open(f);
         fn_bind(f, e_axis(f->c, inner), name);
     } else {
-        fn_line(f, "if (bk_lane() == 0) {");
+        fn_line(f, "if (%s == 0) {", team->self);
         fn_open(f);
     }
     group_members(g);

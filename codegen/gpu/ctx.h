@@ -12,8 +12,10 @@ enum { BK_OK = 0, BK_GROW = 1, BK_FAULT = 2 };
 
 /* Bytes between two words that different blocks write. */
 #define BK_LINE 128
-/* Bytes at the beginning of a block's dynamic shared memory that belong to the dialect itself. */
-#define BK_SHARED_OWN 128
+/* Bytes at the beginning of a block's dynamic shared memory that belong to the dialect itself: the barrier's words,
+ * and from BK_SHARED_TEAM on what the threads of a block exchange when they compute together. */
+#define BK_SHARED_OWN 384
+#define BK_SHARED_TEAM 128
 
 /* The grid barrier's words, one line each: a block posts its turn and state in its own; block 0 posts for all. */
 typedef struct bk_word {

@@ -1,6 +1,7 @@
-/* team.h: what the threads of a warp, all of which are here, compute together (after prelude.h).
+/* team.h: what the threads of a warp or of a block, all of which are here, compute together (after prelude.h).
  *
- * bk_team_sum(x), _prod, _max, _min, _and, _or: over the x of all threads; the same result in each. */
+ * bk_team_sum(x), _prod, _max, _min, _and, _or: over the x of all threads of the warp; the same result in each.
+ * bk_all_sum(x), …: the same over the block. */
 #ifndef BK_TEAM_H
 #define BK_TEAM_H
 
@@ -17,6 +18,19 @@ static __device__ __forceinline__ uint32_t bk_warps(void) { return BK_THREADS / 
             const TYPE y = __shfl_xor_sync(BK_ALL_LANES, x, far);           \
             x = COMBINE;                                                    \
         }                                                                   \
+        return x;                                                           \
+    }                                                                       \
+    static __device__ __noinline__ TYPE bk_all_##NAME(TYPE x) {             \
+        TYPE *const part = (TYPE *)(bk_shared() + BK_SHARED_TEAM);          \
+        x = bk_team_##NAME(x);                                              \
+        if (bk_lane() == 0) part[bk_warp()] = x;                            \
+        bk_block();                                                         \
+        x = part[0];                                                        \
+        for (uint32_t i = 1; i < bk_warps(); i++) {                         \
+            const TYPE y = part[i];                                         \
+            x = COMBINE;                                                    \
+        }                                                                   \
+        bk_block(); /* before the next exchange */                          \
         return x;                                                           \
     }
 #define BK_TEAM_OF(TYPE, MIN, MAX)  \
@@ -37,6 +51,10 @@ BK_TEAM(or, int, x | y)
     static __device__ __forceinline__ long bk_team_##NAME(long x) { return (long)bk_team_##NAME((long long)x); }     \
     static __device__ __forceinline__ unsigned long bk_team_##NAME(unsigned long x) {                                \
         return (unsigned long)bk_team_##NAME((unsigned long long)x);                                                 \
+    }                                                                                                                \
+    static __device__ __forceinline__ long bk_all_##NAME(long x) { return (long)bk_all_##NAME((long long)x); }       \
+    static __device__ __forceinline__ unsigned long bk_all_##NAME(unsigned long x) {                                 \
+        return (unsigned long)bk_all_##NAME((unsigned long long)x);                                                  \
     }
 BK_TEAM_WIDE(sum)
 BK_TEAM_WIDE(prod)
