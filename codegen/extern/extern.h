@@ -1,7 +1,8 @@
-/* extern.h: hand-written bodies, in plain C11 that needs nothing else.
+/* extern.h: hand-written bodies, in C11 that is C++17 too and needs nothing else.
  *
- * The same text is compiled into the compiler (for the interpreter) and pasted into emitted programs,
- * so it includes only standard headers. A body never allocates and never touches global state.
+ * The same text is compiled into the compiler (for the interpreter) and pasted into emitted programs, also
+ * those of devices, so it includes only standard headers. A body runs on one thread, never allocates and
+ * never touches global state.
  *
  * For a body NAME:
  *   static int bx_NAME_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes);
@@ -17,6 +18,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#ifndef BX_FN /* qualifier of a function */
+#define BX_FN static inline
+#endif
 #define BX_RANK 12
 typedef struct bx_tensor {
     void *data;
@@ -25,12 +29,12 @@ typedef struct bx_tensor {
     int64_t dim[BX_RANK];
 } bx_tensor;
 
-static inline int64_t bx_count(const bx_tensor *t) {
+BX_FN int64_t bx_count(const bx_tensor *t) {
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++) n *= t->dim[i];
     return n;
 }
-static inline int bx_size(int dtype) {
+BX_FN int bx_size(int dtype) {
     switch (dtype) {
     case 2: case 3: case 9: return 1;
     case 4: case 5: case 10: case 16: return 2;
@@ -38,7 +42,7 @@ static inline int bx_size(int dtype) {
     default: return 4;
     }
 }
-static inline float bx_half(uint16_t h) { /* IEEE binary16 to float */
+BX_FN float bx_half(uint16_t h) { /* IEEE binary16 to float */
     uint32_t s = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 1023u, u;
     float f;
     if (e == 31u) u = s | 0x7f800000u | m << 13;
@@ -50,19 +54,19 @@ static inline float bx_half(uint16_t h) { /* IEEE binary16 to float */
     memcpy(&f, &u, 4);
     return f;
 }
-static inline float bx_bf16(uint16_t h) {
+BX_FN float bx_bf16(uint16_t h) {
     uint32_t u = (uint32_t)h << 16;
     float f;
     memcpy(&f, &u, 4);
     return f;
 }
-static inline uint16_t bx_to_bf16(float f) {
+BX_FN uint16_t bx_to_bf16(float f) {
     uint32_t u;
     memcpy(&u, &f, 4);
     if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(u >> 16 | 0x40u);
     return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
 }
-static inline uint16_t bx_to_half(float f) {
+BX_FN uint16_t bx_to_half(float f) {
     uint32_t u, s;
     memcpy(&u, &f, 4);
     s = u >> 16 & 0x8000u;
@@ -81,7 +85,7 @@ static inline uint16_t bx_to_half(float f) {
 }
 /* Element access by run-time dtype. Integers through int64 (uint64 bits for dtype 13), floats
  * through double. */
-static inline double bx_getf(const bx_tensor *t, int64_t i) {
+BX_FN double bx_getf(const bx_tensor *t, int64_t i) {
     switch (t->dtype) {
     case 1: return ((const float *)t->data)[i];
     case 11: return ((const double *)t->data)[i];
@@ -97,7 +101,7 @@ static inline double bx_getf(const bx_tensor *t, int64_t i) {
     default: return (double)((const int64_t *)t->data)[i];
     }
 }
-static inline int64_t bx_geti(const bx_tensor *t, int64_t i) {
+BX_FN int64_t bx_geti(const bx_tensor *t, int64_t i) {
     switch (t->dtype) {
     case 2: case 9: return ((const uint8_t *)t->data)[i];
     case 3: return ((const int8_t *)t->data)[i];
@@ -109,8 +113,8 @@ static inline int64_t bx_geti(const bx_tensor *t, int64_t i) {
     default: return (int64_t)bx_getf(t, i);
     }
 }
-static inline int bx_is_float(int dtype) { return dtype == 1 || dtype == 10 || dtype == 11 || dtype == 16; }
-static inline void bx_setf(bx_tensor *t, int64_t i, double v) {
+BX_FN int bx_is_float(int dtype) { return dtype == 1 || dtype == 10 || dtype == 11 || dtype == 16; }
+BX_FN void bx_setf(bx_tensor *t, int64_t i, double v) {
     switch (t->dtype) {
     case 1: ((float *)t->data)[i] = (float)v; break;
     case 11: ((double *)t->data)[i] = v; break;
@@ -119,7 +123,7 @@ static inline void bx_setf(bx_tensor *t, int64_t i, double v) {
     default: break;
     }
 }
-static inline void bx_seti(bx_tensor *t, int64_t i, int64_t v) {
+BX_FN void bx_seti(bx_tensor *t, int64_t i, int64_t v) {
     switch (bx_size(t->dtype)) {
     case 1: ((uint8_t *)t->data)[i] = (uint8_t)v; break;
     case 2: ((uint16_t *)t->data)[i] = (uint16_t)v; break;
@@ -128,7 +132,7 @@ static inline void bx_seti(bx_tensor *t, int64_t i, int64_t v) {
     }
 }
 /* Three-way order of two elements of one tensor: -1, 0, 1; NaN is above everything. */
-static inline int bx_cmp(const bx_tensor *t, int64_t i, int64_t j) {
+BX_FN int bx_cmp(const bx_tensor *t, int64_t i, int64_t j) {
     if (bx_is_float(t->dtype)) {
         double a = bx_getf(t, i), b = bx_getf(t, j);
         if (isnan(a) || isnan(b)) return (isnan(a) != 0) - (isnan(b) != 0);

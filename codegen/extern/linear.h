@@ -3,16 +3,16 @@
 #define BX_LINEAR_H
 
 /* in: x [.., m, m], floating. out: [..], determinants by LU with partial pivoting in double. */
-static inline int bx_det_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_det_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                               int64_t *bytes) {
     int64_t m = in[0].dim[in[0].rank - 1];
     (void)param, (void)sym;
     bytes[1] = m * m * (int64_t)sizeof(double);
     return 0;
 }
-static inline int bx_det(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
+BX_FN int bx_det(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     int64_t m = in[0].dim[in[0].rank - 1], batch = bx_count(&out[0]);
-    double *a = scratch;
+    double *a = (double *)scratch;
     (void)param;
     for (int64_t b = 0; b < batch; b++) {
         double det = 1;

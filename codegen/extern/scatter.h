@@ -9,7 +9,7 @@
 enum { BX_PUT, BX_PUT_ADD, BX_PUT_MUL, BX_PUT_MAX, BX_PUT_MIN };
 
 /* out[off[u] + i] takes upd[u * slice + i], for u < n, i < slice. */
-static inline void bx_scatter_apply(bx_tensor *out, const bx_tensor *upd, const int64_t *off,
+BX_FN void bx_scatter_apply(bx_tensor *out, const bx_tensor *upd, const int64_t *off,
                                     int64_t n, int64_t slice, int64_t how) {
 #define BX_PUTS(TYPE, NEW)                                                                         \
     for (int64_t u = 0; u < n; u++) {                                                              \
@@ -72,23 +72,23 @@ static inline void bx_scatter_apply(bx_tensor *out, const bx_tensor *upd, const 
 #undef BX_PUTS_HOW
 }
 
-static inline void bx_scatter_start(const bx_tensor *data, bx_tensor *out) {
+BX_FN void bx_scatter_start(const bx_tensor *data, bx_tensor *out) {
     size_t size = (size_t)(bx_count(data) * bx_size(data->dtype));
     if (size && out->data != data->data) memcpy(out->data, data->data, size);
 }
 
 /* in: data, indices, updates, of one rank; indices and updates have the same dims, which outside
  * `axis` are at most those of data. param: axis, how. out: like data. */
-static inline int bx_scatter_elements_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_scatter_elements_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                            int64_t *bytes) {
     (void)param, (void)sym;
     bytes[1] = bx_count(&in[1]) * (int64_t)sizeof(int64_t);
     return 0;
 }
-static inline int bx_scatter_elements(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_scatter_elements(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                                       void *scratch) {
     const bx_tensor *data = &in[0], *index = &in[1];
-    int64_t n = bx_count(index), *off = scratch, stride[BX_RANK], at[BX_RANK] = {0}, s = 1;
+    int64_t n = bx_count(index), *off = (int64_t *)scratch, stride[BX_RANK], at[BX_RANK] = {0}, s = 1;
     int axis = (int)param[0], last = index->rank - 1;
     for (int d = last; d >= 0; s *= data->dim[d--]) stride[d] = s;
     int64_t extent = data->dim[axis], row = n ? index->dim[last] : 0;
@@ -109,21 +109,21 @@ static inline int bx_scatter_elements(const bx_tensor *in, const int64_t *param,
 
 /* in: data, indices [.., k] with k at most the rank of data, updates [.., dims of data from k].
  * param: how. out: like data. */
-static inline int64_t bx_scatter_nd_updates(const bx_tensor *index) {
+BX_FN int64_t bx_scatter_nd_updates(const bx_tensor *index) {
     int64_t n = 1;
     for (int d = 0; d < index->rank - 1; d++) n *= index->dim[d];
     return n;
 }
-static inline int bx_scatter_nd_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_scatter_nd_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                      int64_t *bytes) {
     (void)param, (void)sym;
     bytes[1] = bx_scatter_nd_updates(&in[1]) * (int64_t)sizeof(int64_t);
     return 0;
 }
-static inline int bx_scatter_nd(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_scatter_nd(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                                 void *scratch) {
     const bx_tensor *data = &in[0], *index = &in[1];
-    int64_t n = bx_scatter_nd_updates(index), *off = scratch;
+    int64_t n = bx_scatter_nd_updates(index), *off = (int64_t *)scratch;
     int64_t k = index->dim[index->rank - 1], slice = 1;
     if (k > data->rank) return 1;
     for (int d = (int)k; d < data->rank; d++) slice *= data->dim[d];

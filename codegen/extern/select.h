@@ -16,7 +16,7 @@
     break;
 
 /* in: x. sym: the count. out: [rank, count], the indices in row-major order. */
-static inline int bx_nonzero_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_nonzero_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                   int64_t *bytes) {
     int64_t n = bx_count(&in[0]), found = 0;
     (void)param, (void)bytes;
@@ -24,10 +24,10 @@ static inline int bx_nonzero_plan(const bx_tensor *in, const int64_t *param, int
     sym[0] = found;
     return 0;
 }
-static inline int bx_nonzero(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_nonzero(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                              void *scratch) {
     const bx_tensor *x = &in[0];
-    int64_t n = bx_count(x), found = out[0].dim[1], at = 0, *to = out[0].data;
+    int64_t n = bx_count(x), found = out[0].dim[1], at = 0, *to = (int64_t *)out[0].data;
     (void)param, (void)scratch;
 #define BX_HIT                                                                                     \
     {                                                                                              \
@@ -48,15 +48,15 @@ static inline int bx_nonzero(const bx_tensor *in, const int64_t *param, bx_tenso
 
 /* in: [n] bool. sym: how many are true. out: [n] the positions of the true ones, in order, then those of the
  * others; [n] where each is among its kind. */
-static inline int bx_partition_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
-    const uint8_t *x = in[0].data;
+BX_FN int bx_partition_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
+    const uint8_t *x = (const uint8_t *)in[0].data;
     (void)param, (void)bytes;
     for (int64_t i = 0; i < in[0].dim[0]; i++) sym[0] += x[i] != 0;
     return 0;
 }
-static inline int bx_partition(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
-    const uint8_t *x = in[0].data;
-    int64_t *row = out[0].data, *place = out[1].data, all = 0, n[2] = {0, 0};
+BX_FN int bx_partition(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
+    const uint8_t *x = (const uint8_t *)in[0].data;
+    int64_t *row = (int64_t *)out[0].data, *place = (int64_t *)out[1].data, all = 0, n[2] = {0, 0};
     (void)param, (void)scratch;
     for (int64_t i = 0; i < in[0].dim[0]; i++) all += x[i] != 0;
     for (int64_t i = 0; i < in[0].dim[0]; i++) {

@@ -18,28 +18,28 @@ typedef struct bx_seq_slot {
     int64_t offset, bytes, rank, dim[BX_RANK], pad;
 } bx_seq_slot;
 
-static inline int64_t bx_seq_round(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-static inline int64_t bx_seq_bytes_of(const bx_tensor *t) {
+BX_FN int64_t bx_seq_round(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+BX_FN int64_t bx_seq_bytes_of(const bx_tensor *t) {
     return bx_count(t) * bx_size(t->dtype);
 }
 /* Bytes of a blob of `count` items whose data, each rounded by bx_seq_round, is `payload` bytes. */
-static inline int64_t bx_seq_size_for(int64_t count, int64_t payload) {
+BX_FN int64_t bx_seq_size_for(int64_t count, int64_t payload) {
     return (int64_t)sizeof(bx_seq_head) + count * (int64_t)sizeof(bx_seq_slot) + payload;
 }
-static inline int64_t bx_seq_count(const void *blob) {
+BX_FN int64_t bx_seq_count(const void *blob) {
     return blob ? ((const bx_seq_head *)blob)->count : 0;
 }
-static inline int64_t bx_seq_used(const void *blob) {
+BX_FN int64_t bx_seq_used(const void *blob) {
     return blob ? ((const bx_seq_head *)blob)->used : (int64_t)sizeof(bx_seq_head);
 }
-static inline int bx_seq_dtype(const void *blob) {
+BX_FN int bx_seq_dtype(const void *blob) {
     return blob ? (int)((const bx_seq_head *)blob)->dtype : 0;
 }
-static inline const bx_seq_slot *bx_seq_slots(const void *blob) {
+BX_FN const bx_seq_slot *bx_seq_slots(const void *blob) {
     return (const bx_seq_slot *)((const char *)blob + ((const bx_seq_head *)blob)->table);
 }
 /* Item i, 0 <= i < count: a tensor whose data lies in the blob. */
-static inline bx_tensor bx_seq_item(const void *blob, int64_t i) {
+BX_FN bx_tensor bx_seq_item(const void *blob, int64_t i) {
     const bx_seq_slot *s = bx_seq_slots(blob) + i;
     bx_tensor t;
     t.data = (char *)(uintptr_t)blob + s->offset;
@@ -49,8 +49,8 @@ static inline bx_tensor bx_seq_item(const void *blob, int64_t i) {
     return t;
 }
 /* Makes an empty sequence with room for `slots` items. */
-static inline void bx_seq_init(void *blob, int dtype, int64_t slots) {
-    bx_seq_head *h = blob;
+BX_FN void bx_seq_init(void *blob, int dtype, int64_t slots) {
+    bx_seq_head *h = (bx_seq_head *)blob;
     memset(h, 0, sizeof *h);
     h->used = bx_seq_size_for(slots, 0);
     h->dtype = dtype;
@@ -58,8 +58,8 @@ static inline void bx_seq_init(void *blob, int dtype, int64_t slots) {
     h->table = (int64_t)sizeof *h;
 }
 /* Appends a copy of t; a slot and the bytes must be free. An empty sequence takes t's dtype. */
-static inline void bx_seq_append(void *blob, const bx_tensor *t) {
-    bx_seq_head *h = blob;
+BX_FN void bx_seq_append(void *blob, const bx_tensor *t) {
+    bx_seq_head *h = (bx_seq_head *)blob;
     bx_seq_slot *s = (bx_seq_slot *)((char *)blob + h->table) + h->count;
     memset(s, 0, sizeof *s);
     s->offset = h->used;
@@ -72,13 +72,13 @@ static inline void bx_seq_append(void *blob, const bx_tensor *t) {
     h->used += bx_seq_round(s->bytes);
 }
 /* Appends items [from, to) of another sequence. */
-static inline void bx_seq_append_items(void *blob, const void *other, int64_t from, int64_t to) {
+BX_FN void bx_seq_append_items(void *blob, const void *other, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i++) {
         bx_tensor t = bx_seq_item(other, i);
         bx_seq_append(blob, &t);
     }
 }
-static inline int64_t bx_seq_payload(const void *blob) {
+BX_FN int64_t bx_seq_payload(const void *blob) {
     int64_t n = 0;
     for (int64_t i = 0; i < bx_seq_count(blob); i++) n += bx_seq_round(bx_seq_slots(blob)[i].bytes);
     return n;
@@ -88,7 +88,7 @@ static inline int64_t bx_seq_payload(const void *blob) {
  */
 
 /* in: items. param: their number, dtype. out: blob. */
-static inline int bx_seq_construct_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_seq_construct_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                         int64_t *bytes) {
     int64_t payload = 0;
     (void)sym;
@@ -96,7 +96,7 @@ static inline int bx_seq_construct_plan(const bx_tensor *in, const int64_t *para
     bytes[0] = bx_seq_size_for(param[0], payload);
     return 0;
 }
-static inline int bx_seq_construct(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_seq_construct(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                                    void *scratch) {
     (void)scratch;
     bx_seq_init(out[0].data, (int)param[1], param[0]);
@@ -105,13 +105,13 @@ static inline int bx_seq_construct(const bx_tensor *in, const int64_t *param, bx
 }
 
 /* in: sequence. out: a copy of it. */
-static inline int bx_seq_copy_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_seq_copy_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                    int64_t *bytes) {
     (void)param, (void)sym;
     bytes[0] = bx_seq_used(in[0].data);
     return 0;
 }
-static inline int bx_seq_copy(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_seq_copy(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                               void *scratch) {
     (void)param, (void)scratch;
     if (in[0].data) memcpy(out[0].data, in[0].data, (size_t)bx_seq_used(in[0].data));
@@ -120,7 +120,7 @@ static inline int bx_seq_copy(const bx_tensor *in, const int64_t *param, bx_tens
 }
 
 /* in: sequence, item. param: place, in [-count, count]. out: blob. */
-static inline int bx_seq_insert_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_seq_insert_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                      int64_t *bytes) {
     int64_t n = bx_seq_count(in[0].data);
     (void)sym;
@@ -130,7 +130,7 @@ static inline int bx_seq_insert_plan(const bx_tensor *in, const int64_t *param, 
         bx_seq_size_for(n + 1, bx_seq_payload(in[0].data) + bx_seq_round(bx_seq_bytes_of(&in[1])));
     return 0;
 }
-static inline int bx_seq_insert(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_seq_insert(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                                 void *scratch) {
     int64_t n = bx_seq_count(in[0].data), at = param[0] < 0 ? param[0] + n : param[0];
     (void)scratch;
@@ -143,9 +143,9 @@ static inline int bx_seq_insert(const bx_tensor *in, const int64_t *param, bx_te
 
 /* As seq_insert, where out may be in[0]'s memory: then the items stay where they are, and appending
  * costs as much as the item, however long the sequence is. */
-static inline int bx_seq_push_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_seq_push_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                    int64_t *bytes) {
-    const bx_seq_head *h = in[0].data;
+    const bx_seq_head *h = (const bx_seq_head *)in[0].data;
     int64_t n = bx_seq_count(h);
     (void)sym;
     if (param[0] < -n || param[0] > n) return 1;
@@ -154,9 +154,9 @@ static inline int bx_seq_push_plan(const bx_tensor *in, const int64_t *param, in
     if (!h || n == h->slots) bytes[0] += (2 * n + 8) * (int64_t)sizeof(bx_seq_slot);
     return 0;
 }
-static inline int bx_seq_push(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_seq_push(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                               void *scratch) {
-    bx_seq_head *h = out[0].data;
+    bx_seq_head *h = (bx_seq_head *)out[0].data;
     if (in[0].data != out[0].data) return bx_seq_insert(in, param, out, scratch);
     int64_t n = h->count, at = param[0] < 0 ? param[0] + n : param[0];
     if (n == h->slots) {
@@ -167,13 +167,13 @@ static inline int bx_seq_push(const bx_tensor *in, const int64_t *param, bx_tens
     }
     bx_seq_append(h, &in[1]);
     bx_seq_slot *s = (bx_seq_slot *)((char *)h + h->table), last = s[n];
-    memmove(s + at + 1, s + at, (size_t)(n - at) * sizeof *s);
+    for (int64_t i = n; i > at; i--) s[i] = s[i - 1];
     s[at] = last;
     return 0;
 }
 
 /* in: sequence. param: place, in [-count, count). out: blob. */
-static inline int bx_seq_erase_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_seq_erase_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                     int64_t *bytes) {
     int64_t n = bx_seq_count(in[0].data);
     (void)sym;
@@ -181,7 +181,7 @@ static inline int bx_seq_erase_plan(const bx_tensor *in, const int64_t *param, i
     bytes[0] = bx_seq_size_for(n - 1, bx_seq_payload(in[0].data));
     return 0;
 }
-static inline int bx_seq_erase(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_seq_erase(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                                void *scratch) {
     int64_t n = bx_seq_count(in[0].data), at = param[0] < 0 ? param[0] + n : param[0];
     (void)scratch;
@@ -193,7 +193,7 @@ static inline int bx_seq_erase(const bx_tensor *in, const int64_t *param, bx_ten
 
 /* Reports dims: of a known rank as sym[0..rank); else as sym[0..BX_RANK) with 1 beyond the rank,
  * which is sym[BX_RANK]. `want`: the known rank or -1. */
-static inline int bx_seq_report(const bx_tensor *t, int64_t want, int64_t *sym) {
+BX_FN int bx_seq_report(const bx_tensor *t, int64_t want, int64_t *sym) {
     if (want >= 0 && want != t->rank) return 1;
     for (int d = 0; d < t->rank; d++) sym[d] = t->dim[d];
     if (want >= 0) return 0;
@@ -204,7 +204,7 @@ static inline int bx_seq_report(const bx_tensor *t, int64_t want, int64_t *sym) 
 
 /* in: sequence. param: place, in [-count, count); rank or -1. sym: see bx_seq_report. out: the
  * item. */
-static inline int bx_seq_at_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_seq_at_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                  int64_t *bytes) {
     int64_t n = bx_seq_count(in[0].data);
     (void)bytes;
@@ -212,7 +212,7 @@ static inline int bx_seq_at_plan(const bx_tensor *in, const int64_t *param, int6
     bx_tensor t = bx_seq_item(in[0].data, param[0] < 0 ? param[0] + n : param[0]);
     return bx_seq_report(&t, param[1], sym);
 }
-static inline int bx_seq_at(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_seq_at(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                             void *scratch) {
     int64_t n = bx_seq_count(in[0].data);
     bx_tensor t = bx_seq_item(in[0].data, param[0] < 0 ? param[0] + n : param[0]);
@@ -225,12 +225,12 @@ static inline int bx_seq_at(const bx_tensor *in, const int64_t *param, bx_tensor
 
 /* in: tensor (no blob); lengths [pieces] (int32, int64) or absent. param: axis; length of a piece
  * where in[1] is absent, > 0; whether to drop the axis (pieces of length 1). out: blob. */
-static inline int64_t bx_seq_pieces(const bx_tensor *in, const int64_t *param) {
+BX_FN int64_t bx_seq_pieces(const bx_tensor *in, const int64_t *param) {
     int64_t extent = in[0].dim[param[0]];
     if (in[1].rank >= 0) return bx_count(&in[1]);
     return extent / param[1] + (extent % param[1] != 0);
 }
-static inline bx_tensor bx_seq_piece(const bx_tensor *in, const int64_t *param, int64_t i,
+BX_FN bx_tensor bx_seq_piece(const bx_tensor *in, const int64_t *param, int64_t i,
                                      int64_t from) {
     bx_tensor t = in[0];
     int axis = (int)param[0];
@@ -241,7 +241,7 @@ static inline bx_tensor bx_seq_piece(const bx_tensor *in, const int64_t *param, 
         t.dim[axis] = left < param[1] ? left : param[1];
     return t;
 }
-static inline int bx_seq_split_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_seq_split_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                     int64_t *bytes) {
     int64_t extent, from = 0, payload = 0;
     (void)sym;
@@ -259,7 +259,7 @@ static inline int bx_seq_split_plan(const bx_tensor *in, const int64_t *param, i
     bytes[0] = bx_seq_size_for(bx_seq_pieces(in, param), payload);
     return 0;
 }
-static inline int bx_seq_split(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_seq_split(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                                void *scratch) {
     int axis = (int)param[0];
     int64_t outer = 1, inner = bx_size(in[0].dtype), from = 0, n = bx_seq_pieces(in, param);
@@ -270,7 +270,7 @@ static inline int bx_seq_split(const bx_tensor *in, const int64_t *param, bx_ten
     for (int64_t i = 0; i < n; i++) {
         bx_tensor t = bx_seq_piece(in, param, i, from);
         int64_t length = t.dim[axis], row = length * inner;
-        bx_seq_head *h = out[0].data;
+        bx_seq_head *h = (bx_seq_head *)out[0].data;
         bx_seq_slot *s = (bx_seq_slot *)((char *)h + h->table) + i;
         memset(s, 0, sizeof *s);
         s->offset = h->used;
@@ -289,7 +289,7 @@ static inline int bx_seq_split(const bx_tensor *in, const int64_t *param, bx_ten
 
 /* in: sequence. param: axis (negative from the end of the result's rank); whether it is a new one;
  * rank of the result or -1. sym: see bx_seq_report. out: the tensor. */
-static inline int bx_seq_joined(const bx_tensor *in, const int64_t *param, bx_tensor *t,
+BX_FN int bx_seq_joined(const bx_tensor *in, const int64_t *param, bx_tensor *t,
                                 int *axis) {
     int64_t n = bx_seq_count(in[0].data), at;
     if (n == 0) return 1;
@@ -313,14 +313,14 @@ static inline int bx_seq_joined(const bx_tensor *in, const int64_t *param, bx_te
     }
     return 0;
 }
-static inline int bx_seq_concat_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_seq_concat_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                      int64_t *bytes) {
     bx_tensor t;
     int axis;
     (void)bytes;
     return bx_seq_joined(in, param, &t, &axis) || bx_seq_report(&t, param[2], sym);
 }
-static inline int bx_seq_concat(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_seq_concat(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                                 void *scratch) {
     bx_tensor t;
     int axis;
@@ -330,7 +330,7 @@ static inline int bx_seq_concat(const bx_tensor *in, const int64_t *param, bx_te
     int64_t outer = 1, row = bx_size(t.dtype);
     for (int d = 0; d < axis; d++) outer *= t.dim[d];
     for (int d = axis; d < t.rank; d++) row *= t.dim[d];
-    char *to = out[0].data;
+    char *to = (char *)out[0].data;
     for (int64_t i = 0, n = bx_seq_count(in[0].data); i < n && outer; i++) {
         bx_tensor x = bx_seq_item(in[0].data, i);
         int64_t piece = bx_seq_bytes_of(&x) / outer;

@@ -6,15 +6,15 @@
 #ifndef BX_SORT_H
 #define BX_SORT_H
 
-static inline uint64_t bx_key_int(int64_t v) { return (uint64_t)v ^ UINT64_C(1) << 63; }
-static inline uint64_t bx_key_float(float v) {
+BX_FN uint64_t bx_key_int(int64_t v) { return (uint64_t)v ^ UINT64_C(1) << 63; }
+BX_FN uint64_t bx_key_float(float v) {
     uint32_t u;
     if (isnan(v)) return UINT64_MAX;
     if (v == 0) v = 0;
     memcpy(&u, &v, 4);
     return u >> 31 ? ~u : u | UINT32_C(1) << 31;
 }
-static inline uint64_t bx_key_double(double v) {
+BX_FN uint64_t bx_key_double(double v) {
     uint64_t u;
     if (isnan(v)) return UINT64_MAX;
     if (v == 0) v = 0;
@@ -23,7 +23,7 @@ static inline uint64_t bx_key_double(double v) {
 }
 
 /* key[i] = key of element base + i * stride, complemented when `flip` is all ones. */
-static inline void bx_keys(const bx_tensor *t, int64_t base, int64_t stride, int64_t n,
+BX_FN void bx_keys(const bx_tensor *t, int64_t base, int64_t stride, int64_t n,
                            uint64_t flip, uint64_t *key) {
 #define BX_KEYS(TYPE, KEY)                                                                         \
     for (int64_t i = 0; i < n; i++) {                                                              \
@@ -50,7 +50,7 @@ static inline void bx_keys(const bx_tensor *t, int64_t base, int64_t stride, int
 #undef BX_KEYS
 }
 
-static inline void bx_copy_elem(void *dst, int64_t i, const void *src, int64_t j, int size) {
+BX_FN void bx_copy_elem(void *dst, int64_t i, const void *src, int64_t j, int size) {
     switch (size) {
     case 1: ((uint8_t *)dst)[i] = ((const uint8_t *)src)[j]; break;
     case 2: ((uint16_t *)dst)[i] = ((const uint16_t *)src)[j]; break;
@@ -60,7 +60,7 @@ static inline void bx_copy_elem(void *dst, int64_t i, const void *src, int64_t j
 }
 
 /* Product of the dims [from, to). */
-static inline int64_t bx_span(const bx_tensor *t, int from, int to) {
+BX_FN int64_t bx_span(const bx_tensor *t, int from, int to) {
     int64_t n = 1;
     for (int i = from; i < to; i++) n *= t->dim[i];
     return n;
@@ -71,12 +71,12 @@ typedef struct bx_ranked {
     int64_t idx;
 } bx_ranked;
 
-static inline int bx_before(bx_ranked a, bx_ranked b) {
+BX_FN int bx_before(bx_ranked a, bx_ranked b) {
     return a.key < b.key || (a.key == b.key && a.idx < b.idx);
 }
 
 /* Moves h[i] down in a heap of n whose root is the last in order. */
-static inline void bx_sift(bx_ranked *h, int64_t n, int64_t i) {
+BX_FN void bx_sift(bx_ranked *h, int64_t n, int64_t i) {
     bx_ranked v = h[i];
     for (int64_t c; (c = 2 * i + 1) < n; i = c) {
         if (c + 1 < n && bx_before(h[c], h[c + 1])) c++;
@@ -87,13 +87,17 @@ static inline void bx_sift(bx_ranked *h, int64_t n, int64_t i) {
 }
 
 /* The first k of n keys in order (ties: lower index first) into h. */
-static inline void bx_first_k(const uint64_t *key, int64_t n, int64_t k, bx_ranked *h) {
+BX_FN void bx_first_k(const uint64_t *key, int64_t n, int64_t k, bx_ranked *h) {
     if (k == 0) return;
-    for (int64_t i = 0; i < k; i++) h[i] = (bx_ranked){key[i], i};
+    for (int64_t i = 0; i < k; i++) {
+        const bx_ranked r = {key[i], i};
+        h[i] = r;
+    }
     for (int64_t i = k / 2 - 1; i >= 0; i--) bx_sift(h, k, i);
     for (int64_t i = k; i < n; i++) {
         if (key[i] >= h[0].key) continue; /* a later index loses ties */
-        h[0] = (bx_ranked){key[i], i};
+        h[0].key = key[i];
+        h[0].idx = i;
         bx_sift(h, k, 0);
     }
     for (int64_t m = k - 1; m > 0; m--) {
@@ -105,7 +109,7 @@ static inline void bx_first_k(const uint64_t *key, int64_t n, int64_t k, bx_rank
 }
 
 /* in: x. param: k, axis, largest. out: values and indices, dim[axis] = k, in order. */
-static inline int bx_topk_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_topk_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                int64_t *bytes) {
     (void)sym;
     if (param[1] < 0 || param[1] >= in[0].rank) return 1;
@@ -114,13 +118,13 @@ static inline int bx_topk_plan(const bx_tensor *in, const int64_t *param, int64_
     bytes[2] = n * (int64_t)sizeof(uint64_t) + param[0] * (int64_t)sizeof(bx_ranked);
     return 0;
 }
-static inline int bx_topk(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_topk(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                           void *scratch) {
     const bx_tensor *x = &in[0];
     int64_t k = param[0];
     int axis = (int)param[1], size = bx_size(x->dtype);
     int64_t n = x->dim[axis], outer = bx_span(x, 0, axis), inner = bx_span(x, axis + 1, x->rank);
-    bx_ranked *best = scratch;
+    bx_ranked *best = (bx_ranked *)scratch;
     uint64_t *key = (uint64_t *)(best + k);
     if (k == 0) return 0;
     for (int64_t o = 0; o < outer; o++)
@@ -143,7 +147,7 @@ typedef struct bx_slices {
     int64_t outer, n, inner;
 } bx_slices;
 
-static inline int bx_slice_cmp(const bx_slices *s, int64_t i, int64_t j) {
+BX_FN int bx_slice_cmp(const bx_slices *s, int64_t i, int64_t j) {
     if (s->key) return (s->key[i] > s->key[j]) - (s->key[i] < s->key[j]);
     for (int64_t o = 0; o < s->outer; o++)
         for (int64_t q = 0; q < s->inner; q++) {
@@ -155,7 +159,7 @@ static inline int bx_slice_cmp(const bx_slices *s, int64_t i, int64_t j) {
 
 /* Stable merge sort of the numbers 0..n-1 in idx; the result is in the array returned, idx or tmp.
  */
-static inline int64_t *bx_slice_sort(const bx_slices *s, int64_t *idx, int64_t *tmp) {
+BX_FN int64_t *bx_slice_sort(const bx_slices *s, int64_t *idx, int64_t *tmp) {
     for (int64_t i = 0; i < s->n; i++) idx[i] = i;
     for (int64_t w = 1; w < s->n; w *= 2) {
         for (int64_t lo = 0; lo < s->n; lo += 2 * w) {
@@ -174,21 +178,22 @@ static inline int64_t *bx_slice_sort(const bx_slices *s, int64_t *idx, int64_t *
 
 /* in: x. param: axis (-1: x flattened), sorted. With m subtensors and u distinct ones, out:
  * inverse [m]; first [m], of which the first u count; counts [m], likewise; u itself [1]. */
-static inline int64_t bx_unique_items(const bx_tensor *in, const int64_t *param) {
+BX_FN int64_t bx_unique_items(const bx_tensor *in, const int64_t *param) {
     return param[0] < 0 ? bx_count(&in[0]) : in[0].dim[param[0]];
 }
-static inline int bx_unique_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+BX_FN int bx_unique_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                                  int64_t *bytes) {
     (void)sym;
     if (param[0] >= in[0].rank) return 1;
     bytes[4] = 3 * bx_unique_items(in, param) * (int64_t)sizeof(int64_t);
     return 0;
 }
-static inline int bx_unique(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_unique(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                             void *scratch) {
     int64_t m = bx_unique_items(in, param), u = 0;
-    int64_t *inverse = out[0].data, *first = out[1].data, *counts = out[2].data;
-    int64_t *idx = scratch, *tmp = idx + m, *order;
+    int64_t *inverse = (int64_t *)out[0].data, *first = (int64_t *)out[1].data;
+    int64_t *counts = (int64_t *)out[2].data;
+    int64_t *idx = (int64_t *)scratch, *tmp = idx + m, *order;
     bx_slices s = {&in[0], NULL, 1, m, 1};
     if (param[0] < 0) {
         uint64_t *key = (uint64_t *)(tmp + m);

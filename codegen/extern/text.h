@@ -4,7 +4,7 @@
 
 /* Number of the n-gram x[at], x[at + step], … in `pool`, which holds `count` n-grams in ascending
  * order; -1 when it is not there. */
-static inline int64_t bx_gram_find(const bx_tensor *x, int64_t at, int64_t step, int64_t n,
+BX_FN int64_t bx_gram_find(const bx_tensor *x, int64_t at, int64_t step, int64_t n,
                                    const int64_t *pool, int64_t count) {
     int64_t lo = 0, hi = count;
     while (lo < hi) {
@@ -24,11 +24,12 @@ static inline int64_t bx_gram_find(const bx_tensor *x, int64_t at, int64_t step,
  * n = row + 1: first n-gram, its place in pool, number of n-grams; weight of each n-gram, float32, or
  * absent. param: mode 0 TF, 1 IDF, 2 TFIDF; most skips; shortest length; longest length. out:
  * float32 [columns] or [B, columns]. */
-static inline int bx_tfidf(const bx_tensor *in, const int64_t *param, bx_tensor *out,
+BX_FN int bx_tfidf(const bx_tensor *in, const int64_t *param, bx_tensor *out,
                            void *scratch) {
     const bx_tensor *x = &in[0];
-    const int64_t *pool = in[1].data, *column = in[2].data, *table = in[3].data;
-    const float *weight = in[4].data;
+    const int64_t *pool = (const int64_t *)in[1].data, *column = (const int64_t *)in[2].data;
+    const int64_t *table = (const int64_t *)in[3].data;
+    const float *weight = (const float *)in[4].data;
     int64_t len = x->rank ? x->dim[x->rank - 1] : 1, rows = x->rank == 2 ? x->dim[0] : 1;
     int64_t width = out[0].dim[out[0].rank - 1];
     (void)scratch;

@@ -200,21 +200,16 @@ static __device__ __noinline__ void bk_copy_rows(void *to, const void *from, int
 }
 
 /* ---- by one thread ------------------------------------------------------------------------------ */
-/* As memmove. */
-static __device__ __noinline__ void bk_memmove(void *to, const void *from, size_t n) {
-    const bool words = (((uintptr_t)to | (uintptr_t)from | n) & 7) == 0;
-    const size_t step = words ? 8 : 1;
-    const bool up = (uintptr_t)to <= (uintptr_t)from;
-    for (size_t i = 0; i < n; i += step) {
-        const size_t at = up ? i : n - step - i;
-        if (words) *(uint64_t *)((char *)to + at) = *(const uint64_t *)((const char *)from + at);
-        else ((char *)to)[at] = ((const char *)from)[at];
+/* Moves n rows of so many bytes, `pitch` bytes apart, together: downwards, first bytes first. */
+static __device__ __noinline__ void bk_close_rows(void *at, int64_t n, int64_t bytes, int64_t pitch) {
+    const bool words = (((uintptr_t)at | (uintptr_t)bytes | (uintptr_t)pitch) & 7) == 0;
+    for (int64_t i = 1; i < n; i++) {
+        char *to = (char *)at + i * bytes;
+        const char *from = (const char *)at + i * pitch;
+        for (int64_t j = 0; j < bytes; j += words ? 8 : 1)
+            if (words) *(uint64_t *)(to + j) = *(const uint64_t *)(from + j);
+            else to[j] = from[j];
     }
-}
-/* Moves n rows of so many bytes, `pitch` bytes apart, together. */
-BK_INLINE void bk_close_rows(void *at, int64_t n, int64_t bytes, int64_t pitch) {
-    for (int64_t i = 1; bytes > 0 && i < n; i++)
-        bk_memmove((char *)at + i * bytes, (char *)at + i * pitch, (size_t)bytes);
 }
 /* Output i; its dims are stored behind. */
 BK_INLINE void bk_output(bk_ctx *k, int i, const void *data, int dtype, int rank) {
