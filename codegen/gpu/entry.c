@@ -1,0 +1,1 @@
+/* entry.c: the end of the host text of programs for GPUs. */
