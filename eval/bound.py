@@ -1,16 +1,17 @@
 """The least time that the machine's peaks allow for a model.
 
 A model is a list of phases: something done `times` times, one after the other, each with so many
-floating point operations, bytes of weights and state to read, and meetings of all threads.
-Operations and bytes overlap; a byte comes from the nearest cache that has room for all that the
-phase reads again and again (`held`). Input products are hoisted and embedding tables folded, as in
-the fastest programs.
+floating point operations, evaluations of exp, divisions, bytes of weights and state to read, and
+meetings of all threads. Exps take the same units as other operations; divisions have a unit of
+their own; both overlap with bytes. A byte comes from the nearest cache that has room for all that
+the phase reads again and again (`held`). Input products are hoisted and embedding tables folded, as
+in the fastest programs.
 """
 import dataclasses
 
 import numpy as np
 
-from trace import FUNCTION, Trace
+from trace import SIGMOID, Trace
 
 WORD = 4
 
@@ -22,6 +23,13 @@ class Phase:
     bytes: float = 0
     held: float = 0
     meets: float = 0
+    exps: float = 0
+    divisions: float = 0
+
+
+def sigmoids(count):
+    """Of so many sigmoids and hyperbolic tangents."""
+    return {"exps": count * SIGMOID[1], "divisions": count * SIGMOID[2]}
 
 
 def bytes_of(work, *names):
@@ -32,8 +40,8 @@ def recurrent(steps, batch, hidden, gates, functions, inputs):
     """A cell whose input product is hoisted: `inputs` wide."""
     return [Phase(1, 2 * steps * batch * inputs * gates * hidden, WORD * inputs * gates * hidden,
                   WORD * inputs * gates * hidden, 1),
-            Phase(steps, batch * hidden * (gates * 2 * hidden + functions * FUNCTION),
-                  WORD * gates * hidden * hidden, WORD * gates * hidden * hidden, 1)]
+            Phase(steps, batch * hidden * gates * 2 * hidden, WORD * gates * hidden * hidden,
+                  WORD * gates * hidden * hidden, 1, **sigmoids(batch * hidden * functions))]
 
 
 def lstm(work, batch):
@@ -59,8 +67,8 @@ def attention(work, batch):
     seen = o["length"] * (3 / 4 if o["form"] == "grow" else 1)
     cache = 2 * WORD * rows * seen * width
     weights = bytes_of(work, "W_q", "W_k", "W_v", "W_o")
-    return [Phase(steps, rows * (8 * width * width + 4 * seen * width + seen * FUNCTION),
-                  weights + cache, weights + cache, 0)]
+    return [Phase(steps, rows * (8 * width * width + 4 * seen * width), weights + cache,
+                  weights + cache, 0, exps=rows * seen)]
 
 
 def seq2seq(work, batch):
@@ -69,18 +77,18 @@ def seq2seq(work, batch):
     steps = min(len(out), int((out.max(1) > 0).sum()) + 1)
     hidden, words = o["hidden"], o["vocabulary"]
     weights = bytes_of(work, "W_hh", "W_out")
-    return [Phase(steps, 2 * batch * hidden * (4 * hidden + words) + batch * hidden * 5 * FUNCTION,
-                  weights, weights, 2),
+    return [Phase(steps, 2 * batch * hidden * (4 * hidden + words), weights, weights, 2,
+                  **sigmoids(batch * hidden * 5)),
             Phase(1, 0, WORD * batch * steps * (words + 4 * hidden), 64 << 20)]
 
 
 def mamba(work, batch):
     o = work.options
     width, state, rank, rows = o["width"], o["state"], o["rank"], batch * o["length"]
-    project = 2 * rows * width * (2 * state + 2 * rank) + rows * width * 2 * FUNCTION
-    return [Phase(1, project, 0, 0, 1),
-            Phase(1, rows * width * state * (FUNCTION + 6), 2 * WORD * rows * width,
-                  2 * WORD * rows * width, 1)]
+    project = 2 * rows * width * (2 * state + 2 * rank)
+    return [Phase(1, project, 0, 0, 1, exps=2 * rows * width),
+            Phase(1, rows * width * state * 6, 2 * WORD * rows * width, 2 * WORD * rows * width, 1,
+                  exps=rows * width * state)]
 
 
 def rnnt(work, batch):
@@ -107,10 +115,10 @@ def rnnt(work, batch):
                 h, c = np.where(who, h_new, h), np.where(who, c_new, c)
     join, state = bytes_of(work, "W_o"), bytes_of(work, "W_p", "W_hh")
     return [Phase(1, 2 * len(frames) * batch * width * hidden, w["W_e"].nbytes, w["W_e"].nbytes, 1),
-            Phase(joints, 2 * batch * hidden * words + batch * hidden * FUNCTION, join,
-                  join + state, 2),
-            Phase(emits, 2 * batch * hidden * 5 * hidden + batch * hidden * 5 * FUNCTION, state,
-                  join + state, 1)]
+            Phase(joints, 2 * batch * hidden * words, join, join + state, 2,
+                  **sigmoids(batch * hidden)),
+            Phase(emits, 2 * batch * hidden * 5 * hidden, state, join + state, 1,
+                  **sigmoids(batch * hidden * 5))]
 
 
 def trips(work, batch):
@@ -137,8 +145,8 @@ def tree(work, batch):
         flops = 4 * hidden * hidden * (hidden + 2)
     functions = {"treelstm": 6, "treegru": 3, "simpletreegru": 3}.get(cell, 1)
     levels = int(height.max())
-    flops = inner * (flops + hidden * functions * FUNCTION)
-    return [Phase(levels, flops / levels, weights, weights, 1)]
+    return [Phase(levels, inner * flops / levels, weights, weights, 1,
+                  **sigmoids(inner * hidden * functions / levels))]
 
 
 def straight(work, batch):
@@ -146,7 +154,8 @@ def straight(work, batch):
     import onnx
     t = Trace(onnx.load(work.model), work.inputs, keep=False)
     weights = sum(t.touched.values())
-    return [Phase(t.products, t.flops / t.products, weights / t.products, weights, 1)]
+    return [Phase(t.products, t.flops / t.products, weights / t.products, weights, 1,
+                  t.exps / t.products, t.divisions / t.products)]
 
 
 KINDS = {"lstm": lstm, "nasrnn": nasrnn, "attention": attention, "seq2seq": seq2seq, "mamba": mamba,
@@ -175,10 +184,17 @@ def milliseconds(phases, peaks, threads):
     meet = peaks["barrier_ns"] * 1e-9 if threads > 1 else 0
     total = 0.0
     for p in phases:
-        compute = p.flops / threads / (core["gflops"] * 1e9)
+        compute = max(p.flops / core["gflops"] + p.exps / core["gexps"],
+                      p.divisions / core["gdivisions"]) / threads * 1e-9
         total += p.times * (max(compute, nearest(peaks, core, p.bytes, p.held, threads))
                             + p.meets * meet)
     return total * 1e3
+
+
+def counts(phases):
+    """What all phases take together."""
+    return {k: sum(p.times * getattr(p, k) for p in phases)
+            for k in ("flops", "exps", "divisions", "bytes", "meets")}
 
 
 def phases(work, batch):

@@ -105,6 +105,7 @@ def phases(bench, name, batch):
 
 def bounds(found, peaks, threads):
     return [{"task": name, "file": file, "batch": batch,
+             "counts": bound.counts(parts),
              "ms": {t: bound.milliseconds(parts, peaks, t) for t in threads}}
             for name, file, batch, parts in found if parts]
 

@@ -1,7 +1,7 @@
-/* peaks.c: what this machine can do at most, as JSON: multiply-adds, reading from each cache and
- * from memory, and a barrier of two threads. Each figure of a core is measured with one thread and
- * with as many as there are CPUs (at most MAX_THREADS) side by side; the best of several tries
- * counts. */
+/* peaks.c: what this machine can do at most, as JSON: multiply-adds, exp, divisions, reading from
+ * each cache and from memory, and a barrier of two threads. Each figure of a core is measured with
+ * one thread and with as many as there are CPUs (at most MAX_THREADS) side by side; the best of
+ * several tries counts. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -12,9 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 16, TRIES = 7, LANES = 16, CHAINS = 12, BARRIERS = 20000 };
+enum { MAX_THREADS = 16, TRIES = 7, LANES = 16, CHAINS = 12, BARRIERS = 20000, NEAR = 128 };
 
 typedef float vec __attribute__((vector_size(LANES * sizeof(float)), aligned(64)));
+typedef int ivec __attribute__((vector_size(LANES * sizeof(int)), aligned(64)));
 
 static double now(void) {
     struct timespec t;
@@ -61,11 +62,14 @@ static void meet(int self, int round) {
         ;
 }
 
+enum what { MULTIPLY_ADDS, EXP, DIVISIONS, READ };
+
 struct task {
     struct barrier *begin;
     int self;
-    size_t bytes; /* to read from; 0: multiply-adds */
-    double best;  /* GFLOP/s or GB/s */
+    enum what what;
+    size_t bytes; /* to read from */
+    double best;  /* G a second of operations, of elements or of bytes */
 };
 
 static volatile float sink;
@@ -81,6 +85,46 @@ static double multiply_adds(void) {
     for (int i = 0; i < CHAINS; i++) sink = x[i][0];
     return 2e-9 * CHAINS * LANES * (double)n / seconds;
 }
+
+/* exp to 1.1 ulp where it is neither infinite nor below the normal numbers: the whole part of
+ * x / ln 2 goes to the exponent's place, and of the rest r a polynomial of least relative error on
+ * [-ln 2 / 2, ln 2 / 2]. */
+static inline vec exp_of(vec x) {
+    const float big = 12582912.0f; /* 1.5 * 2^23: a sum with it is rounded to whole numbers */
+    vec z = x * 1.44269504f + big, k = z - big;
+    vec r = x - k * 0.693145752f;
+    r = r - k * 1.42860677e-6f;
+    vec p = r * 0.00138437f + 0.00837416f;
+    p = p * r + 0.041668f;
+    p = p * r + 0.16666431f;
+    p = p * r + 0.49999994f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return (vec)((ivec)p + ((ivec)z << 23));
+}
+
+/* Elements a second of a function over data of the nearest cache, to where it is. */
+#define ELEMENTS(name, function)                                                                   \
+    static double name(void) {                                                                     \
+        static _Thread_local vec from[NEAR], to[NEAR];                                             \
+        for (int i = 0; i < NEAR; i++)                                                             \
+            for (int k = 0; k < LANES; k++) from[i][k] = 0.01f * (float)(i * LANES + k) - 10.005f; \
+        const long n = 20000;                                                                      \
+        double begin = now();                                                                      \
+        for (long r = 0; r < n; r++) {                                                             \
+            for (int i = 0; i < NEAR; i += 4)                                                      \
+                for (int k = 0; k < 4; k++) to[i + k] = function(from[i + k]);                     \
+            __asm__ volatile("" ::: "memory");                                                     \
+        }                                                                                          \
+        double seconds = now() - begin;                                                            \
+        sink = to[0][0];                                                                           \
+        return 1e-9 * NEAR * LANES * (double)n / seconds;                                          \
+    }
+
+static inline vec inverse(vec x) { return 1.0f / x; }
+
+ELEMENTS(exps, exp_of)
+ELEMENTS(divisions, inverse)
 
 static double read_all(const vec *data, size_t bytes) {
     vec s[8];
@@ -108,7 +152,10 @@ static void *work(void *arg) {
     }
     for (int n = 0; n < TRIES; n++) {
         wait_all(t->begin);
-        double v = t->bytes ? read_all(data, t->bytes) : multiply_adds();
+        double v = t->what == READ        ? read_all(data, t->bytes)
+                   : t->what == EXP       ? exps()
+                   : t->what == DIVISIONS ? divisions()
+                                          : multiply_adds();
         t->best = v > t->best ? v : t->best;
     }
     free(data);
@@ -116,12 +163,12 @@ static void *work(void *arg) {
 }
 
 /* The slowest thread's best figure. */
-static double measure(int threads, size_t bytes) {
+static double measure(int threads, enum what what, size_t bytes) {
     struct barrier begin = {.count = threads};
     struct task task[MAX_THREADS];
     pthread_t id[MAX_THREADS];
     for (int i = 0; i < threads; i++) {
-        task[i] = (struct task){&begin, i, bytes, 0};
+        task[i] = (struct task){&begin, i, what, bytes, 0};
         if (pthread_create(&id[i], NULL, work, &task[i])) exit(1);
     }
     double least = 1e30;
@@ -186,12 +233,13 @@ int main(void) {
     printf("{\"cpus\": %d, \"barrier_ns\": %.0f", cpus, cpus > 1 ? barrier() : 0.0);
     for (int all_cpus = 0; all_cpus < 2; all_cpus++) {
         int threads = all_cpus ? cpus : 1;
-        printf(", \"%s\": {\"gflops\": %.0f", all_cpus ? "side_by_side" : "alone",
-               measure(threads, 0));
+        printf(", \"%s\": {\"gflops\": %.0f, \"gexps\": %.2f, \"gdivisions\": %.2f",
+               all_cpus ? "side_by_side" : "alone", measure(threads, MULTIPLY_ADDS, 0),
+               measure(threads, EXP, 0), measure(threads, DIVISIONS, 0));
         for (int i = 0; i < 5; i++) {
             size_t used = i == 3 ? level[i].used / (size_t)threads : level[i].used;
             used = i == 3 && used < 2 * l2 ? 2 * l2 : used;
-            printf(", \"%s_gbs\": %.1f", level[i].name, measure(threads, used));
+            printf(", \"%s_gbs\": %.1f", level[i].name, measure(threads, READ, used));
         }
         printf("}");
     }

@@ -149,15 +149,21 @@ def structure(result, figures, threads, lines):
     summary = result["summary"]
     if result.get("bounds"):
         lines += ["## Time over the physical bound, and 2 threads against 1", "",
-                  "The bound: operations, and bytes from the nearest cache that has room for them, at "
-                  "the measured peaks, and barriers.", "", "| model | batch |"
+                  "The bound counts floating point operations (a multiply-add is two) and "
+                  "evaluations of exp (a logarithm is counted as one, a sigmoid or tanh as one and "
+                  "a division), divisions beside them, and beside both the bytes of weights and "
+                  "state from the nearest cache that has room for them, all at the measured peaks "
+                  "of `eval/peaks.c`; and barriers. The exp there is a polynomial of 1.1 ulp in the "
+                  "widest vectors.", "",
+                  "| model | batch | flops | exps |"
                   + "".join(f" bound, {t} T | time / bound, {t} T |" for t in threads)
                   + " bound allows | scaling |",
-                  "|---|--:|" + "--:|--:|" * len(threads) + "--:|--:|"]
+                  "|---|--:|--:|--:|" + "--:|--:|" * len(threads) + "--:|--:|"]
         worst = {}
         for b in result["bounds"]:
             task, file, batch = b["task"], b["file"], b["batch"]
             cells, took = [label(task, file), str(batch)], {}
+            cells += [f"{b['counts'][k] / 1e6:.3g} M" for k in ("flops", "exps")]
             for t in threads:
                 took[t] = figures.braid(task, file, batch, t)
                 over = took[t] / b["ms"][t] if took[t] else None

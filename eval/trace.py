@@ -9,13 +9,16 @@ import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-# Floating point operations of an element; of transcendental functions, those of a polynomial.
-FUNCTION = 20
+# What an element takes at least: (floating point operations, exps, divisions). A logarithm is as
+# long a polynomial as an exp.
+SIGMOID = 0, 1, 1
 OPERATIONS = {
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Relu", "Abs", "Neg", "Sqrt",
-                     "BatchNormalization"), 1),
-    **dict.fromkeys(("Exp", "Tanh", "Sigmoid", "Softplus", "Erf", "Log", "Softmax"), FUNCTION),
-    "LayerNormalization": 8}
+    **dict.fromkeys(("Add", "Sub", "Mul", "Max", "Min", "Relu", "Abs", "Neg",
+                     "BatchNormalization"), (1, 0, 0)),
+    **dict.fromkeys(("Div", "Sqrt", "Reciprocal"), (0, 0, 1)),
+    **dict.fromkeys(("Exp", "Log", "Erf"), (0, 1, 0)),
+    **dict.fromkeys(("Sigmoid", "Tanh"), SIGMOID),
+    "Softplus": (0, 2, 0), "Softmax": (3, 1, 0), "LayerNormalization": (8, 0, 0)}
 CONTROL = ("If", "Loop", "Scan", "Invoke")
 
 
@@ -31,7 +34,7 @@ class Trace:
         self.opsets = [o for o in model.opset_import if o.domain == ""]
         self.nodes, self.constants, self.values, self.sessions = [], {}, {}, {}
         self.weights = {}
-        self.flops = 0
+        self.flops = self.exps = self.divisions = 0
         self.touched = {}  # weights of products: bytes
         self.products = 0
         scope = {}
@@ -112,14 +115,18 @@ class Trace:
             else:
                 length, batch, width = args[0].shape
                 flops = 2 * length * batch * args[1].shape[1] * (width + args[2].shape[2])
-                flops += 5 * FUNCTION * size
+                self.exps += 5 * size * SIGMOID[1]
+                self.divisions += 5 * size * SIGMOID[2]
             self.flops += flops
             self.products += 1
             for n in node.input:
                 if n in self.weights:
                     self.touched[n] = self.values[n].nbytes
         else:
-            self.flops += size * OPERATIONS.get(op, 0)
+            flops, exps, divisions = OPERATIONS.get(op, (0, 0, 0))
+            self.flops += size * flops
+            self.exps += size * exps
+            self.divisions += size * divisions
 
     def run(self, nodes, scope):
         """Runs nodes; scope {name there: name of the value} gets their outputs."""
