@@ -1,9 +1,8 @@
 /* explain.c: braid explain. */
 #include <stdlib.h>
 
-#include "cli/cli.h"
+#include "cli/explain.h"
 #include "codegen/calibrate.h"
-#include "codegen/compile.h"
 #include "runtime/runtime.h"
 #include "scheduler/decide.h"
 
@@ -77,8 +76,7 @@ static void print_io(Sb *s, bool json, const char *what, int n, const Io *io) {
     if (json) sb_puts(s, "]");
 }
 
-/* What one core reads of a loop's constants stays near it from iteration to iteration. */
-static bool is_resident(const Program *p, const LoopFacts *l) {
+bool explain_is_resident(const Program *p, const LoopFacts *l) {
     return l->constants && l->share <= p->schedule->device->level[LEVEL_CORE].bytes;
 }
 
@@ -95,7 +93,7 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
             sb_printf(s, ", \"depth\": %d, \"barriers\": %d, \"constants\": %lld, \"constants_of_core\": %lld, \"resident\": %s}",
                       f->loops.p[i].depth, f->loops.p[i].barriers, (long long)f->loops.p[i].constants,
-                      (long long)f->loops.p[i].share, is_resident(p, &f->loops.p[i]) ? "true" : "false");
+                      (long long)f->loops.p[i].share, explain_is_resident(p, &f->loops.p[i]) ? "true" : "false");
         }
         sb_puts(s, "], \"recursive\": [");
         for (int i = 0; i < f->recursive.n; i++) {
@@ -114,7 +112,7 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
     for (int i = 0; i < f->loops.n; i++) {
         const LoopFacts *l = &f->loops.p[i];
         if (l->constants)
-            sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld a core\n", is_resident(p, l) ? "resident" : "not resident",
+            sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld a core\n", explain_is_resident(p, l) ? "resident" : "not resident",
                       (long long)l->constants, l->path ? l->path : "", (long long)l->share);
     }
     sb_printf(s, "synchronizations: %d in the text", f->barriers);
@@ -214,6 +212,7 @@ static bool explain(Work *w, const Cli *c) {
                           (long long)n[i]);
             sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
             if (scheduled) print_facts(&w->text, true, p, &f);
+            if (scheduled) explain_placement(&w->text, p, &f);
             if (scheduled) print_device(&w->text, p->schedule->device);
             if (scheduled) print_decisions(&w->text, true, p->schedule);
             sb_puts(&w->text, "}\n");

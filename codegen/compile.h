@@ -34,6 +34,7 @@ void texts_free(Texts *t);
 
 /* What code generation decides, for `braid explain`. */
 typedef struct LoopFacts {
+    const Stmt *loop;
     const char *path;
     int depth;    /* of loops around it */
     int barriers; /* places in its body where all units meet, those of inner loops not counted */
@@ -44,6 +45,13 @@ typedef struct FuncFacts { /* a recursive function */
     int barriers;        /* of an activation that takes the longest way, loops and inner calls left out */
     int64_t frame_bytes; /* of arena for an activation */
 } FuncFacts;
+typedef struct ConstFacts { /* an array of the weights */
+    const char *name;    /* of the tensor */
+    const void *data;    /* of the tensor, NULL: packed */
+    DType dtype;
+    int64_t count, offset;
+    bool packed;         /* in another order than the tensor's */
+} ConstFacts;
 typedef struct CompileFacts {
     int64_t arena_bytes; /* of tensors whose size is known at compile time */
     int64_t live_bytes;  /* most of them at one time */
@@ -53,6 +61,7 @@ typedef struct CompileFacts {
     int barriers;        /* places where all units meet, those in loops included */
     VEC(LoopFacts) loops; /* an outer loop before its inner ones */
     VEC(FuncFacts) recursive;
+    VEC(ConstFacts) constants; /* in the order of their offsets */
 } CompileFacts;
 /* Fills f (its arrays live in p's arena) as compile_emit would decide. Raises like it. */
 void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f);

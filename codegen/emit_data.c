@@ -32,6 +32,8 @@ const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const 
     const char *name = arena_printf(em->a, "weights%d_%s", em->nconst++, c_name(em->a, comment, 32));
     sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %zu)) /* %s */\n", name, c_store(t),
               em->weights.n, comment_text(em->a, comment));
+    ConstFacts fact = {comment ? comment : "", NULL, t, count, (int64_t)em->weights.n, true};
+    vec_push(em->a, &em->facts->constants, fact);
     sb_write(&em->weights, data, bytes);
     sb_write(&em->weights, zero, 64); /* room behind for whole-vector reads */
     return name;
@@ -42,6 +44,9 @@ const char *emit_const(Emit *em, const Tensor *t) {
     const char *s = map_geti(em->const_name, key);
     if (s) return s;
     s = emit_data(em, t->dtype, t->data->data, t->data->count, t->name ? t->name : t->path);
+    ConstFacts *fact = &em->facts->constants.p[em->facts->constants.n - 1];
+    fact->data = t->data->data;
+    fact->packed = false;
     map_seti(em->const_name, key, (void *)(uintptr_t)s);
     return s;
 }

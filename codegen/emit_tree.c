@@ -398,7 +398,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
     if (recursive(x)) fn_line(f, "low = top;");
-    LoopFacts fact = {s->path, s->loop.body->depth - 1, sync_count(s->loop.body), 0, 0};
+    LoopFacts fact = {s, s->path, s->loop.body->depth - 1, sync_count(s->loop.body), 0, 0};
     memory_constants(em->c, s, em->p->schedule->units, &fact.constants, &fact.share);
     vec_push(em->a, &em->facts->loops, fact);
     x->loop = &l;

@@ -197,6 +197,11 @@ expect 0 '' "$braid" explain add.onnx
 check 'explain' grep -q '^input x float32' out
 expect 0 '' "$braid" explain add.onnx --json
 check 'explain as JSON' grep -q '"statements": {' out
+type='"type": "float32", "shape": \[null, 2\], "bytes": null'
+check 'placement of an input' grep -q "\"name\": \"x\".* $type, \"where\": \"caller\"" out
+check 'placement of an output' grep -q "\"name\": \"y\".* $type, \"where\": .*\"level\": \"[a-z]*\", \"loop\": null" out
+expect 0 '' "$braid" explain add.onnx --json --scan x --carry w=y
+check 'placement of what is carried' grep -q '"where": "carried", "in_place_of": "w", "resident": true' out
 expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
 expect 0 '' "$braid" ops
 check 'ops' grep -q '^LSTM  *ai.onnx' out

@@ -1,0 +1,164 @@
+/* placement.c: where every tensor of a compiled program lives, as JSON, for braid explain. */
+#include "cli/explain.h"
+#include "scheduler/decide.h"
+#include "scheduler/memory.h"
+#include "scheduler/visit.h"
+
+static const char *const where_name[] = {
+    [M_NONE] = "none",    [M_STATIC] = "arena", [M_BUMP] = "arena top", [M_SLOT] = "slot",
+    [M_SHARED] = "shared", [M_CARRY] = "carried", [M_ELEM] = "scan part", [M_RESULT] = "result",
+    [M_CALLEE] = "callee"};
+
+typedef struct Walk {
+    Sb *s;
+    const Program *p;
+    const CompileFacts *f;
+    Map *seen;
+    int n;
+    const Stmt *at;   /* what is walked */
+    const Stmt *loop; /* innermost loop around it */
+    bool resident;    /* of a loop around it that keeps its constants near the cores */
+    Visit loads;
+} Walk;
+
+static void put_name(Walk *w, const char *key, const char *name) {
+    sb_printf(w->s, ", \"%s\": ", key);
+    if (name) cli_print_json(w->s, name);
+    else sb_puts(w->s, "null");
+}
+
+static void put_bytes(Walk *w, int64_t bytes) {
+    if (bytes >= 0) sb_printf(w->s, ", \"bytes\": %lld", (long long)bytes);
+    else sb_puts(w->s, ", \"bytes\": null");
+}
+
+/* Sizes; null where known at run time only. Returns the bytes, or -1. */
+static int64_t put_shape(Walk *w, const Tensor *t) {
+    int64_t bytes = (int64_t)dtype_size(t->dtype), v;
+    if (t->blob || t->rank < 0) {
+        sb_puts(w->s, ", \"shape\": null");
+        return -1;
+    }
+    sb_puts(w->s, ", \"shape\": [");
+    for (int i = 0; i < t->rank; i++) {
+        bool known = e_is_int(t->dim[i], &v);
+        if (known) sb_printf(w->s, "%s%lld", i ? ", " : "", (long long)v);
+        else sb_printf(w->s, "%snull", i ? ", " : "");
+        if (!known || (bytes >= 0 && !mul_size(bytes, v, &bytes))) bytes = -1;
+    }
+    sb_puts(w->s, "]");
+    return bytes;
+}
+
+/* The array of the weights that holds a constant as it is, else one that was packed from it (and perhaps from
+ * others); NULL: its elements are part of the text. */
+static const ConstFacts *constant_of(const Walk *w, const Tensor *t) {
+    const ConstFacts *packed = NULL;
+    for (int i = 0; i < w->f->constants.n; i++) {
+        const ConstFacts *k = &w->f->constants.p[i];
+        if (k->data == t->data->data) return k;
+        if (k->packed && t->name && strcmp(k->name, t->name) == 0) packed = k;
+    }
+    return packed;
+}
+
+static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
+    const Mem *m = mem_of(t);
+    const char *where = t->fused                 ? "fused"
+                        : t->kind == TK_INPUT    ? "caller"
+                        : t->kind == TK_VIEW     ? "view"
+                        : t->kind == TK_PARAM    ? "parameter"
+                        : t->kind == TK_CONST    ? "inline"
+                        : t->kind == TK_JOIN && (!m || m->kind == M_NONE) ? "arms"
+                        : m                      ? where_name[m->kind]
+                                                 : "none";
+    const ConstFacts *k = t->kind == TK_CONST ? constant_of(w, t) : NULL;
+    int two = m && t->kind == TK_PHI && !m->inplace ? 2 : 1;
+    put_bytes(w, m && m->kind == M_STATIC ? m->bytes : bytes);
+    put_name(w, "where", !k ? where : k->packed ? "packed weights" : "weights");
+    if (k && !k->packed) sb_printf(w->s, ", \"offset\": %lld", (long long)k->offset);
+    if (m && m->kind == M_STATIC) {
+        sb_printf(w->s, ", \"offset\": %lld", (long long)m->off[0]);
+        if (two == 2) sb_printf(w->s, ", \"other_offset\": %lld", (long long)m->off[1]);
+        if (m->frame) put_name(w, "frame", m->frame->name);
+    }
+    if (m && m->kind == M_SLOT) sb_printf(w->s, ", \"slot\": %d", m->slot[0]);
+    const Tensor *via = t->kind == TK_VIEW ? t->base : m && m->via ? m->via : NULL;
+    if (via) put_name(w, "in_place_of", via->name);
+    if (m && t->kind == TK_PHI) sb_printf(w->s, ", \"in_place\": %s", m->inplace ? "true" : "false");
+}
+
+static void note(void *user, Tensor *t) {
+    Walk *w = user;
+    if (map_geti(w->seen, (uint64_t)t->id + 1)) return;
+    map_seti(w->seen, (uint64_t)t->id + 1, t);
+    const DeviceLevel *levels = w->p->schedule->device->level;
+    const Mem *m = mem_of(t);
+    bool fixed = t->kind == TK_CONST || t->kind == TK_INPUT;
+    sb_puts(w->s, w->n++ ? ",\n  {\"name\": " : "\n  {\"name\": ");
+    if (t->name) cli_print_json(w->s, t->name);
+    else sb_puts(w->s, "null");
+    put_name(w, "path", t->path);
+    put_name(w, "type", t->blob ? "sequence" : dtype_name(t->dtype));
+    put_memory(w, t, put_shape(w, t));
+    bool kept = t->kind == TK_CONST ? w->resident : t->kind == TK_PHI || (m && m->kind == M_CARRY);
+    sb_printf(w->s, ", \"resident\": %s", kept ? "true" : "false");
+    put_name(w, "level", fixed ? NULL : levels[w->at->level].name);
+    put_name(w, "loop", w->loop ? (w->loop->path ? w->loop->path : "") : NULL);
+    sb_puts(w->s, "}");
+}
+
+static bool keeps_constants(const Walk *w, const Stmt *loop) {
+    for (int i = 0; i < w->f->loops.n; i++)
+        if (w->f->loops.p[i].loop == loop) return explain_is_resident(w->p, &w->f->loops.p[i]);
+    return false;
+}
+
+static void walk(Walk *w, const Seq *q, const Stmt *loop, bool resident) {
+    for (int i = 0; q && i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        w->at = s;
+        w->loop = loop;
+        w->resident = resident;
+        if (s->kind == S_LOOP) {
+            for (int k = 0; k < s->loop.carry.n; k++) {
+                note(w, s->loop.carry.p[k].init);
+                note(w, s->loop.carry.p[k].phi);
+            }
+            for (int k = 0; k < s->loop.scan.n; k++) note(w, s->loop.scan.p[k].out);
+            walk(w, s->loop.body, s, resident || keeps_constants(w, s));
+        } else if (s->kind == S_BRANCH) {
+            for (int k = 0; k < 2; k++) walk(w, s->br.arm[k], loop, resident);
+            w->at = s;
+            for (int k = 0; k < s->br.joins.n; k++) note(w, s->br.joins.p[k].out);
+        } else if (s->kind == S_CALL) {
+            for (int k = 0; k < s->call.f->narg; k++) note(w, s->call.arg[k]);
+            for (int k = 0; k < s->call.nfunc; k++) {
+                const Func *f = s->call.func[k];
+                for (int n = 0; n < f->narg; n++) note(w, f->arg[n]);
+                walk(w, f->body, loop, resident);
+            }
+            w->at = s;
+            for (int k = 0; k < s->call.f->nout; k++) note(w, s->call.out[k]);
+        } else
+            visit_stmt(&w->loads, s);
+    }
+}
+
+void explain_placement(Sb *s, const Program *p, const CompileFacts *f) {
+    Walk w = {.s = s, .p = p, .f = f, .seen = map_new(p->cx->a)};
+    w.loads = visit_new(p->cx, note, NULL, &w);
+    sb_puts(s, ", \"placement\": [");
+    walk(&w, p->top, NULL, false);
+    for (int i = 0; i < f->constants.n; i++) {
+        const ConstFacts *k = &f->constants.p[i];
+        if (!k->packed) continue;
+        sb_puts(s, w.n++ ? ",\n  {\"name\": " : "\n  {\"name\": ");
+        cli_print_json(s, k->name);
+        put_name(&w, "type", dtype_name(k->dtype));
+        sb_printf(s, ", \"shape\": [%lld]", (long long)k->count);
+        put_bytes(&w, k->count * (int64_t)dtype_size(k->dtype));
+        sb_printf(s, ", \"where\": \"packed weights\", \"offset\": %lld}", (long long)k->offset);
+    }
+    sb_puts(s, "]");
+}
