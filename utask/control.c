@@ -155,16 +155,49 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
     return r;
 }
 
+/* What lowering changes on its way and an error leaves as it was there. */
+typedef struct Place {
+    const Node *node;
+    Val **out;
+    Seq *seq;
+    int nrefine, depth, calls;
+    struct Recursion *recursion;
+} Place;
+
+static Place place_of(const Lower *L) {
+    const LowerState *st = L->st;
+    return (Place){L->node, L->out, L->seq, st->refine.n, st->split_depth, st->call_depth, st->recursion};
+}
+
+/* After an error that is not one: lowering goes on, in the present Seq. */
+static void return_to(Lower *L, const Place *p) {
+    LowerState *st = L->st;
+    L->d->status = ST_OK;
+    L->node = p->node;
+    L->out = p->out;
+    st->refine.n = p->nrefine;
+    st->split_depth = p->depth;
+    st->call_depth = p->calls;
+    st->recursion = p->recursion;
+    st->trap = st->unmet = false;
+}
+
+/* What is known to fail when it is reached with !cond, with the message that lowering raised. */
+static void fault_unless(Lower *L, Expr *cond, const char *message) {
+    if (e_is_ival(cond, 1)) return;
+    Stmt *s = stmt_new(L->cx, S_CHECK, L->node->path);
+    s->check.cond = cond->pure ? cond : let(L, "ok", cond, 0);
+    s->check.site = cx_site(L->cx, NULL, "%s", message);
+    vec_push(L->a, &L->seq->s, s);
+}
+
 void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result), void *user,
               int nresult, Val **result) {
     Val **res[2];
     LowerState *st = L->st;
-    const Node *node = L->node;
-    Val **out = L->out;
-    int nrefine = st->refine.n, depth = st->split_depth, calls = st->call_depth;
-    struct Recursion *recursion = st->recursion;
+    const Place at = place_of(L);
     char first[sizeof L->d->message] = "";
-    volatile bool ok[2] = {false, false}, trapped = false;
+    volatile bool ok[2] = {false, false}, trapped = false, unmet = true;
     for (volatile int k = 0; k < 2; k++) {
         res[k] = NEWN(L->a, Val *, nresult ? nresult : 1);
         jmp_buf jb, *up = L->d->top;
@@ -182,23 +215,15 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
             /* Neither arm, as far as is known now; a real fault says more than a call without result. */
             if (drop && st->trap && !trapped) memcpy(L->d->message, first, sizeof first);
             st->trap = drop && (st->trap || trapped);
+            st->unmet = drop && st->unmet && unmet;
             err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
         }
         trapped = st->trap;
-        st->trap = false;
+        unmet = st->unmet;
         /* This arm cannot run: it becomes a fault. */
         memcpy(first, L->d->message, sizeof first);
-        L->d->status = ST_OK;
-        L->node = node;
-        L->out = out;
-        st->refine.n = nrefine;
-        st->split_depth = depth;
-        st->call_depth = calls;
-        st->recursion = recursion;
-        Stmt *s = stmt_new(L->cx, S_CHECK, node->path);
-        s->check.cond = e_bool(L->cx, false);
-        s->check.site = cx_site(L->cx, NULL, "%s", first);
-        vec_push(L->a, &f->s->br.arm[k]->s, s);
+        return_to(L, &at);
+        fault_unless(L, e_bool(L->cx, false), first);
         memset(res[k], 0, sizeof *res[k] * (size_t)nresult);
     }
     L->seq = f->outer;
@@ -574,7 +599,7 @@ typedef struct LoopSpec {
     Val **result;                    /* out: carried, then scan outputs stacked on axis 0 */
 } LoopSpec;
 
-static void lower_loop(Lower *L, LoopSpec *s) {
+static void lower_iterations(Lower *L, LoopSpec *s) {
     Cx *c = L->cx;
     const Region *r = s->body;
     int first = s->has_cond, nres = first + s->ncarry + s->nscan;
@@ -641,6 +666,55 @@ static void lower_loop(Lower *L, LoopSpec *s) {
         }
         s->result[i] = v;
     }
+}
+
+/* The results without any iteration. False: the type of a scan output is not declared. */
+static bool no_iterations(Lower *L, LoopSpec *s) {
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < s->ncarry; i++) s->result[i] = s->init[i];
+    for (int i = 0; i < s->nscan; i++) {
+        const VType *t = s->body->result_type[s->has_cond + s->ncarry + i];
+        if (!t || t->kind != VT_TENSOR || !dtype_supported(t->dtype) || !t->has_shape || t->rank >= MAX_RANK)
+            return false;
+        dim[0] = e_int(L->cx, 0);
+        for (int d = 0; d < t->rank; d++) dim[d + 1] = e_int(L->cx, t->dim[d] > 0 ? t->dim[d] : 0);
+        Tensor *e = te_begin(L, t->dtype, t->rank + 1, dim);
+        s->result[s->ncarry + i] = val_tensor(L, te_end(L, e, e_num(L->cx, t->dtype, 0)));
+    }
+    return true;
+}
+
+/* A body with a check that cannot be passed is an error only where the loop makes an iteration. */
+static void lower_loop(Lower *L, LoopSpec *s) {
+    Cx *c = L->cx;
+    int64_t trips;
+    bool counts = !s->trips || (e_is_int(s->trips, &trips) && trips > 0);
+    if (counts && (!s->cond0 || e_is_ival(s->cond0, 1))) {
+        lower_iterations(L, s);
+        return;
+    }
+    const Place at = place_of(L);
+    const int mark = L->seq->s.n;
+    jmp_buf jb, *up = L->d->top;
+    L->d->top = &jb;
+    if (setjmp(jb) == 0) {
+        lower_iterations(L, s);
+        L->d->top = up;
+        return;
+    }
+    L->d->top = up;
+    const char *message = arena_strdup(L->a, L->d->message);
+    bool dead = L->st->unmet && L->d->status == ST_MODEL;
+    Status status = L->d->status;
+    L->seq = at.seq;
+    at.seq->s.n = mark;
+    if (dead) return_to(L, &at);
+    if (!dead || !no_iterations(L, s)) {
+        L->st->unmet = dead;
+        err(L->d, status, NULL, "%s", message);
+    }
+    Expr *none = s->trips ? e_le(c, s->trips, e_int(c, 0)) : e_bool(c, false);
+    fault_unless(L, s->cond0 ? e_or(c, none, e_not(c, s->cond0)) : none, message);
 }
 
 /* A uniform scalar as the tensor a body parameter is declared to be: [] or [1]. */

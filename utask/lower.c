@@ -55,7 +55,10 @@ void check(Lower *L, Expr *cond, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (e_is_int(cond, &v)) fail(L, "%s", text);
+    if (e_is_int(cond, &v)) {
+        L->st->unmet = true;
+        fail(L, "%s", text);
+    }
     if (!cond->pure) cond = let(L, "ok", cond, 0);
     for (Seq *q = L->seq; q; q = q->parent) /* checked already? */
         for (int i = 0; i < q->s.n; i++)

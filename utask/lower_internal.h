@@ -32,6 +32,7 @@ typedef struct LowerState {
     int nfunction;      /* of the Graph */
     int call_depth;     /* calls in place and recursions around here */
     bool trap;          /* the error being raised is a call whose result is not known yet */
+    bool unmet;         /* ... is a check that cannot be passed: an error only where it is reached */
 } LowerState;
 
 /* build.c */
