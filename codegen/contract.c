@@ -9,7 +9,6 @@
  * (contract_pack.c). */
 #include "codegen/contract.h"
 
-#define ROW_BLOCK 64           /* rows of a job */
 #define TURN_FLOATS (32 << 10) /* of weights that are read forwards and backwards in turn */
 
 /* ---- finding ----------------------------------------------------------------------------------- */
@@ -302,6 +301,17 @@ static void open_tiles(Contraction *k) {
     if (split) fn_line(f, "const int64_t lo = bk_maxi(from - v0, 0);");
 }
 
+/* The rows that are left in as few blocks as go, of nearly equal heights: no short one is left over. */
+static void row_block(const Contraction *k) {
+    Fn *f = &k->g->f;
+    if (k->nheight == 1) {
+        fn_line(f, "rows = %d;", k->mr);
+        return;
+    }
+    fn_line(f, "const int64_t left = end - m0, blocks = (left + %d) / %d;", k->mr - 1, k->mr);
+    fn_line(f, "rows = (left + blocks - 1) / blocks;");
+}
+
 /* Where the tile's part of a panel starts. */
 static void panel_pointer(Contraction *k, int i) {
     Group *g = k->g;
@@ -361,15 +371,16 @@ bool group_contraction(Group *g) {
         fn_line(f, "for (int64_t m0 = first, rows; m0 < end; m0 += rows) {");
         fn_open(f);
         fn_bind(f, e_axis(c, k.m), "m0");
-        fn_line(f, k.mr > 1 ? "rows = end - m0;" : "rows = 1;");
+        row_block(&k);
     } else
         fn_line(f, "const int64_t rows = 1;");
     fn_bind(f, e_axis(c, k.v), "v0");
-    for (int rows = k.mr; rows >= 1; rows = rows == 3 ? 2 : rows / 2) {
-        if (k.mr > 1) {
-            if (rows == k.mr)
+    for (int i = 0; i < k.nheight; i++) {
+        int rows = k.height[i];
+        if (k.nheight > 1) {
+            if (i == 0)
                 fn_line(f, "if (rows >= %d) {", rows);
-            else if (rows > 1)
+            else if (i < k.nheight - 1)
                 fn_line(f, "} else if (rows >= %d) {", rows);
             else
                 fn_line(f, "} else {");
@@ -393,9 +404,9 @@ bool group_contraction(Group *g) {
                 call_micro(&k, s, rows, false);
         }
         f->bound.n = scope;
-        if (k.mr > 1) f->indent--;
+        if (k.nheight > 1) f->indent--;
     }
-    if (k.mr > 1) fn_line(f, "}");
+    if (k.nheight > 1) fn_line(f, "}");
     for (int s = 0; s < k.nset; s++)
         if (k.dot[s]) call_dot(&k, s);
     f->bound.n = mark;

@@ -6,6 +6,8 @@
 
 #define MAX_PRODUCTS 16
 #define MAX_SETS 4
+#define ROW_BLOCK 64 /* rows of a job */
+#define MAX_HEIGHTS 16
 
 typedef struct Product {
     Expr *reduce;
@@ -39,6 +41,7 @@ typedef struct Contraction {
     bool dot[MAX_SETS]; /* the set's products are dot products */
     Axis *v, *m;        /* lanes; rows, or NULL */
     int nv, mr, vt;     /* vectors and rows of a tile; its lanes */
+    int height[MAX_HEIGHTS], nheight; /* rows that micro-kernels are written for: mr first, falling */
 } Contraction;
 
 Expr *coef_of(Cx *c, Expr *flat, Axis *x); /* of x in flat; NULL: not affine in it */
@@ -49,7 +52,7 @@ int64_t axis_size(const Axis *x, int64_t unknown);
  * can be packed. It may also depend on one bounded symbol: the layer, say, of a loop over layers.
  */
 bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat);
-/* Sets nv, mr, vt by a model of the micro-kernel's time. Requires axes and sets. */
+/* Sets nv, mr, vt and the heights by a model of the micro-kernel's time. Requires axes and sets. */
 void choose_tile(Contraction *k);
 /* Sets the panels, and packs them into the program's weights. Requires the tile. */
 void pack_panels(Contraction *k);

@@ -102,9 +102,12 @@ static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_
                               : (lanes + nv * vec - 1) / (nv * vec);
         int64_t mine = by_m && rows > 1 ? tiles_of(rows, t->grain, 1, u) : rows;
         double cycles = 0;
-        for (int r = mr; r >= 1; r /= 2) { /* whole blocks, then ever smaller ones */
-            cycles += (double)(mine / r) * step_cycles(t, nv, r, near);
-            mine %= r;
+        for (int64_t left = mine; left > 0;) {
+            int64_t job = left < ROW_BLOCK ? left : ROW_BLOCK, n = (job + mr - 1) / mr;
+            int low = (int)(job / n), high = (int)(job % n);
+            cycles += (double)(n - high) * step_cycles(t, nv, low, near) +
+                      (high ? high * step_cycles(t, nv, low + 1, near) : 0);
+            left -= job;
         }
         time += cycles * (double)(tiles * u) / (double)(lanes * rows);
         if (t->units == 1) break;
@@ -112,11 +115,51 @@ static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_
     return time;
 }
 
+static void add_height(Contraction *k, int64_t h) {
+    int i = 0;
+    while (i < k->nheight && k->height[i] > h) i++;
+    if (h < 1 || (i < k->nheight && k->height[i] == h)) return;
+    ASSERT(k->nheight < MAX_HEIGHTS);
+    memmove(k->height + i + 1, k->height + i, sizeof *k->height * (size_t)(k->nheight - i));
+    k->height[i] = (int)h;
+    k->nheight++;
+}
+
+/* Those that n rows need, in blocks as contract.c makes them. */
+static void add_heights(Contraction *k, int64_t n) {
+    for (; n > 0; n -= ROW_BLOCK) {
+        int64_t job = n < ROW_BLOCK ? n : ROW_BLOCK, blocks = (job + k->mr - 1) / k->mr;
+        add_height(k, job / blocks);
+        add_height(k, (job + blocks - 1) / blocks);
+    }
+}
+
+/* Of known rows exactly what is needed; one row, where there may be other counts than expected. */
+static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
+    bool by_m = k->m && k->g->split == k->m;
+    if (rows <= 0) {
+        add_height(k, k->mr);
+        add_height(k, k->mr - 1);
+        for (int h = k->mr / 2; h > 1; h = h == 3 ? 2 : h / 2) add_height(k, h);
+    }
+    for (int u = 1; rows > 0 && u <= (by_m ? t->units : 1); u++) {
+        int64_t parts = (rows + t->grain - 1) / t->grain;
+        for (int i = 0; i < u; i++) {
+            int64_t from = by_m ? parts * i / u * t->grain : 0, to = by_m ? parts * (i + 1) / u * t->grain : rows;
+            add_heights(k, (to < rows ? to : rows) - from);
+        }
+    }
+    if (rows <= 0 || by_m) add_height(k, 1);
+    k->mr = k->height[0];
+}
+
 /* Rows × vectors of a micro-kernel: the least time for an element. Of an unknown number of rows,
  * one, a few and many count. */
 void choose_tile(Contraction *k) {
     Group *g = k->g;
-    int budget = g->em->vec >= 16 ? 28 : 12, vec = g->em->vec, wide = 0;
+    /* Sums in registers; with them the vectors that all rows use, and a row's factor. */
+    int budget = g->em->vec >= 16 ? 28 : 12, registers = g->em->vec >= 16 ? 32 : 16;
+    int vec = g->em->vec, wide = 0;
     TileModel t = {.k = k,
                    .units = g->em->p->schedule && g->split ? g->em->p->schedule->units : 1,
                    .grain = 1};
@@ -134,7 +177,9 @@ void choose_tile(Contraction *k) {
     for (int nv = 1; nv <= 8; nv++) {
         for (int i = 0; i < (int)COUNT(row_sizes); i++) {
             int mr = row_sizes[i];
-            if ((rows && mr > rows) || (nv * mr * t.widest > budget && nv * mr > 1)) break;
+            int sums = nv * mr * t.widest;
+            if ((rows && mr > rows) || (sums > budget && nv * mr > 1)) break;
+            if (mr > 1 && sums + nv * t.widest + 1 > registers) break;
             double time = rows ? tile_time(&t, nv, mr, rows, lanes)
                                : 0.5 * tile_time(&t, nv, mr, 1, lanes) +
                                      0.5 * tile_time(&t, nv, mr, ROWS_FEW, lanes) +
@@ -143,6 +188,7 @@ void choose_tile(Contraction *k) {
         }
     }
     k->vt = k->nv * vec;
+    choose_heights(k, &t, rows);
 }
 
 /* ---- packing ----------------------------------------------------------------------------------- */
