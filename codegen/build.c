@@ -134,7 +134,8 @@ void compile_build_cpu(Diag *d, const char *text_path, const char *so_path, cons
         err(d, ST_IO, NULL, "%s: the path cannot be used", text_path);
     bool have = stat(weights, &st) == 0;
     snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
-    char *argv[] = {(char *)(uintptr_t)compiler(), "-std=gnu11", "-O2", "-ftree-vectorize", "-fopenmp-simd",
+    /* Short loops of known length (the rows and lanes of a tile) are peeled, so that their values stay in registers. */
+    char *argv[] = {(char *)(uintptr_t)compiler(), "-std=gnu11", "-O2", "-fpeel-loops", "-ftree-vectorize", "-fopenmp-simd",
                     (char *)(uintptr_t)march(d, o, arch, sizeof arch), "-ffp-contract=off", "-fno-math-errno",
                     "-fno-trapping-math", "-fwrapv", "-w", "-fPIC", "-shared", "-fvisibility=hidden", define, "-o",
                     (char *)(uintptr_t)so_path, (char *)(uintptr_t)text_path, "-lm", "-lpthread", NULL};
