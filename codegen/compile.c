@@ -44,6 +44,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_inplace(p);
     pass_recluster(p);
     utask_verify(p);
+    pass_replicate(p);
+    utask_verify(p);
     pass_schedule(p);
     pass_distribute(p);
     pass_memory(p);

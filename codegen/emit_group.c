@@ -269,7 +269,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s) {
     /* Parameters in order of use, so that equal groups give equal text. */
     Sb params = {.a = em->a}, args = {.a = em->a};
     sb_puts(&params, "bk_ctx *k, int unit, int nunit");
-    sb_puts(&args, "k, unit, nunit");
+    sb_puts(&args, s->each ? "k, 0, 1" : "k, unit, nunit");
     for (int i = 0; i < g.n; i++) {
         sb_printf(&params, ", %s *BK_RESTRICT o%d", c_store(g.t[i]->dtype), i);
         sb_printf(&args, ", %s", kernel->tensor(kernel, g.t[i]));

@@ -111,11 +111,14 @@ static const char *span_bytes(Tree *x, const Tensor *t, int from, int to) {
 
 const char *tree_bytes(Tree *x, Tensor *t) { return span_bytes(x, t, 0, t->rank < 0 ? MAX_RANK : t->rank); }
 
-static void take(Tree *x, const char *name, const char *type, const char *bytes) {
+/* `each`: every unit takes as much of its own. */
+static void take_for(Tree *x, const char *name, const char *type, const char *bytes, bool each) {
     x->em->claims = true;
-    fn_line(&x->f, "if (!(%s = (%s *)bk_claim(k, &top, %s))) %s", name, type, bytes, stop(x, "BK_GROW"));
+    fn_line(&x->f, "if (!(%s = (%s *)bk_claim%s(k, &top, %s%s))) %s", name, type, each ? "_each" : "", bytes,
+            each ? ", unit, nunit" : "", stop(x, "BK_GROW"));
     if (recursive(x)) fn_line(&x->f, "low = top;");
 }
+static void take(Tree *x, const char *name, const char *type, const char *bytes) { take_for(x, name, type, bytes, false); }
 
 static const char *base_of(const Mem *m) { return m->frame ? "frame" : "k->arena"; }
 
@@ -216,7 +219,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         break;
     case M_BUMP:
         tree_declare(x, t, "NULL");
-        take(x, name, ty, bytes);
+        take_for(x, name, ty, bytes, m->each);
         break;
     case M_CARRY: {
         Mem *p = mem_of(m->via);
@@ -316,10 +319,10 @@ static void emit_extern(Tree *x, Stmt *s) {
     fn_line(f, "char *scratch%d = NULL;", id);
     if (s->ext.row->plan) x->em->claims = true;
     if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
-        fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim(k, &top, bytes%d[%d]))) %s", id,
-                s->ext.nout, id, id, s->ext.nout, stop(x, "BK_GROW"));
+        fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim%s(k, &top, bytes%d[%d]%s))) %s", id, s->ext.nout, id,
+                s->each ? "_each" : "", id, s->ext.nout, s->each ? ", unit, nunit" : "", stop(x, "BK_GROW"));
     if (s->ext.row->plan && recursive(x)) fn_line(f, "low = top;");
-    fn_line(f, "if (bk_lead(unit)) {");
+    fn_line(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
     f->indent++;
     fn_line(f, "bx_tensor out%d[%d];", id, s->ext.nout + 1);
     for (int i = 0; i < s->ext.nout; i++) {

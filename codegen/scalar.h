@@ -24,6 +24,12 @@ BK_INLINE char *bk_claim(bk_ctx *k, size_t *top, int64_t bytes) {
     *top = at + n;
     return k->arena + at;
 }
+/* The same for each unit of its own. */
+BK_INLINE char *bk_claim_each(bk_ctx *k, size_t *top, int64_t bytes, int unit, int nunit) {
+    int64_t own = bytes < 0 ? -1 : (bytes + 127) / 64 * 64;
+    char *p = bk_claim(k, top, bk_size(own, nunit));
+    return p ? p + own * unit : NULL;
+}
 /* Rows when each of so many trips adds some; too many for any memory if that overflows. */
 BK_INLINE int64_t bk_room(int64_t first, int64_t trips, int64_t rows) {
     if (trips <= 0 || rows <= 0) return first;

@@ -3,7 +3,7 @@
 
 static const char *const names[X_COUNT] = {"split-sum",   "fold-product", "hoist",       "reuse",     "unroll",
                                            "interchange", "wavefront",   "recluster", "parallel",
-                                           "append",      "batch",     "core",
+                                           "append",      "batch",     "replicate",   "core",
                                            "team"};
 
 const char *transform_name(Transform x) { return names[x]; }

@@ -20,6 +20,7 @@ typedef enum Transform {
     X_PARALLEL,    /* independent constructs on split units */
     X_APPEND,      /* growing state in place */
     X_BATCH,       /* activations of a recursive function side by side */
+    X_REPLICATE,   /* what calls of a recursion need is computed by every unit for itself */
     X_CORE,        /* a group or construct stays on one core */
     X_TEAM,        /* runs that do not say otherwise use all units */
     X_COUNT

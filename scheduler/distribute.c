@@ -158,6 +158,10 @@ static void choose(Dist *d, Stmt *s) {
     Tensor *lead = s->op.t[0];
     s->op.inner = NULL;
     s->op.edge = 0;
+    if (s->each) {
+        s->op.split = NULL;
+        return;
+    }
     if (d->alone || s->level == LEVEL_CORE) {
         s->op.split = NULL;
         for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_of_unit(d->alone ? d->alone->unit : 0)};
@@ -276,7 +280,7 @@ static void walk(Dist *d, Seq *q) {
         switch (s->kind) {
         case S_OP: choose(d, s); break;
         case S_EXTERN:
-            for (int k = 0; k < s->ext.nout; k++) d->owner[s->ext.out[k]->id] = (Owner){true, part_solo};
+            for (int k = 0; k < s->ext.nout && !s->each; k++) d->owner[s->ext.out[k]->id] = (Owner){true, part_solo};
             break;
         case S_BRANCH:
             walk(d, s->br.arm[0]);

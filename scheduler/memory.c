@@ -165,15 +165,18 @@ static void number(Planner *q, Seq *seq) {
         case S_OP:
             for (int k = 0; k < s->op.n; k++)
                 if (!s->op.t[k]->plan) {
-                    Mem *m = mem_new(q, s->op.t[k], made_kind(s->op.t[k]));
+                    Mem *m = mem_new(q, s->op.t[k], s->each ? M_BUMP : made_kind(s->op.t[k]));
+                    m->each = s->each;
                     if (m->kind == M_RESULT) m->slot[0] = s->op.t[k]->ret - 1;
                 }
             break;
         case S_CALL: number_call(q, s); break;
         case S_EXTERN:
             for (int k = 0; k < s->ext.nout; k++)
-                if (!s->ext.out[k]->plan)
-                    mem_new(q, s->ext.out[k], static_bytes(s->ext.out[k]) >= 0 ? M_STATIC : M_BUMP);
+                if (!s->ext.out[k]->plan) {
+                    bool fixed = static_bytes(s->ext.out[k]) >= 0 && !s->each;
+                    mem_new(q, s->ext.out[k], fixed ? M_STATIC : M_BUMP)->each = s->each;
+                }
             break;
         case S_BRANCH:
             for (int k = 0; k < s->br.joins.n; k++) {

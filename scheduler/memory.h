@@ -24,6 +24,7 @@ typedef struct Mem {
     int slot[2];
     Tensor *via;
     Expr *at;         /* M_ELEM: LoopScan.at */
+    bool each;        /* every unit has one of its own (Stmt.each); M_BUMP */
     bool inplace;     /* a phi with one buffer (LoopCarry.inplace, push) */
     Func *frame;      /* the function that it belongs to: offsets are in its activation's frame, and a slot is
                          a piece of the arena as large as the slot of that number; NULL: none */

@@ -59,6 +59,9 @@ bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry);
  * the same condition. */
 void pass_recluster(Program *p);
 
+/* Requires the final groups. Sets Stmt.each of what the activations of a recursion compute to find their way. */
+void pass_replicate(Program *p);
+
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);
 

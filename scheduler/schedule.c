@@ -10,6 +10,7 @@
  * barrier stands wherever a statement reads what other units wrote. What the host level would be for is
  * done by groups that call hand-written bodies. */
 #include "scheduler/cost.h"
+#include "scheduler/crossing.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
 #include "scheduler/visit.h"
@@ -44,107 +45,6 @@ typedef struct UProgram {
 static Resource get_resource(const Scheduler *x, Level level) {
     if (level == LEVEL_CORE) return (Resource){1, 0};
     return (Resource){x->k->units, x->d->level[LEVEL_TEAM].barrier_ns};
-}
-
-/* ---- what crosses units ---------------------------------------------------------------------------------------- */
-typedef struct Crossing {
-    Map *fresh;
-    const Stmt *reader; /* a group; NULL: every unit reads any element */
-    uint32_t moves;     /* of the tensor at hand: dims along which all reads go with an axis of the reader */
-    bool any;
-} Crossing;
-
-static const Tensor *base_of(const Tensor *t) {
-    while (t->kind == TK_VIEW) t = t->base;
-    return t;
-}
-
-/* A unit can be given the part of the reader's domain that it wrote itself, along some dimension. */
-static bool moves_along(const Expr *e, const Tensor *t, const Tensor *lead) {
-    if (e->kind || e->t != t) return false;
-    for (int d = 0; d < t->rank; d++)
-        for (int i = 0; i < lead->rank; i++)
-            if (e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] && t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1))
-                return true;
-    return false;
-}
-
-static void cross_load(void *user, Expr *e) {
-    Crossing *k = user;
-    const Tensor *t = base_of(e->t);
-    if (!map_geti(k->fresh, (uint64_t)t->id + 1)) return;
-    if (k->reader)
-        for (int i = 0; i < k->reader->op.n; i++)
-            if (k->reader->op.t[i] == t) return; /* members are read at their own positions */
-    if (!k->reader || !moves_along(e, t, k->reader->op.t[0])) k->any = true;
-}
-
-static void cross_expr(Cx *c, Crossing *k, Expr *e) {
-    if (e && (e->flags & EF_LOAD)) e_each_load(c, e, cross_load, k);
-}
-static void cross_tensor(Crossing *k, const Tensor *t) {
-    if (t && map_geti(k->fresh, (uint64_t)base_of(t)->id + 1)) k->any = true;
-}
-
-/* Whether s reads, anywhere inside, what other units may have written since the last barrier. `any`: groups are not
- * shared like what they read. */
-static bool crosses(Cx *c, Map *fresh, const Stmt *s, bool any) {
-    Crossing k = {.fresh = fresh};
-    switch (s->kind) {
-    case S_LET: cross_expr(c, &k, s->let.e); break;
-    case S_CHECK: cross_expr(c, &k, s->check.cond); break;
-    case S_OP:
-        k.reader = any ? NULL : s;
-        for (int i = 0; i < s->op.n; i++) cross_expr(c, &k, s->op.t[i]->body);
-        break;
-    case S_EXTERN:
-        for (int i = 0; i < s->ext.nin; i++) cross_tensor(&k, s->ext.in[i]);
-        break;
-    case S_LOOP:
-        cross_expr(c, &k, s->loop.trips);
-        cross_expr(c, &k, s->loop.cond0);
-        for (int i = 0; i < s->loop.carry.n; i++) { /* the first iteration reads it as the phi */
-            const Tensor *t = base_of(s->loop.carry.p[i].init);
-            if (map_geti(fresh, (uint64_t)t->id + 1)) map_seti(fresh, (uint64_t)s->loop.carry.p[i].phi->id + 1, s->loop.carry.p[i].phi);
-        }
-        for (int i = 0; i < s->loop.body->s.n && !k.any; i++) k.any = crosses(c, fresh, s->loop.body->s.p[i], any);
-        break;
-    case S_BRANCH:
-        cross_expr(c, &k, s->br.cond);
-        for (int m = 0; m < 2; m++)
-            for (int i = 0; i < s->br.arm[m]->s.n && !k.any; i++) k.any = crosses(c, fresh, s->br.arm[m]->s.p[i], any);
-        break;
-    case S_CALL: k.any = true; break;
-    default: break;
-    }
-    return k.any;
-}
-
-static void wrote(Map *fresh, Tensor *t) {
-    if (t) map_seti(fresh, (uint64_t)t->id + 1, t);
-}
-
-/* What s wrote becomes fresh. */
-static void writes(Map *fresh, const Stmt *s) {
-    switch (s->kind) {
-    case S_OP:
-        for (int i = 0; i < s->op.n; i++) wrote(fresh, s->op.t[i]);
-        break;
-    case S_EXTERN:
-        for (int i = 0; i < s->ext.nout; i++) wrote(fresh, s->ext.out[i]);
-        break;
-    case S_LOOP:
-        for (int i = 0; i < s->loop.carry.n; i++) wrote(fresh, s->loop.carry.p[i].phi);
-        for (int i = 0; i < s->loop.scan.n; i++) wrote(fresh, s->loop.scan.p[i].out);
-        break;
-    case S_BRANCH:
-        for (int i = 0; i < s->br.joins.n; i++) wrote(fresh, s->br.joins.p[i].out);
-        break;
-    case S_CALL:
-        for (int i = 0; i < s->call.f->nout; i++) wrote(fresh, s->call.out[i]);
-        break;
-    default: break;
-    }
 }
 
 /* ---- Algorithm 1 ------------------------------------------------------------------------------------------------ */
@@ -186,12 +86,10 @@ static bool has_data(const Seq *q) {
 /* The body of a loop is run again with what the iteration before has written. */
 static double carried_barriers(Scheduler *x, const Stmt *s, double barrier_ns) {
     Map *fresh = map_new(x->c->a);
-    for (int i = 0; i < s->loop.carry.n; i++) wrote(fresh, s->loop.carry.p[i].phi);
+    for (int i = 0; i < s->loop.carry.n; i++) fresh_add(fresh, s->loop.carry.p[i].phi);
     for (int i = 0; i < s->loop.body->s.n; i++)
-        if (crosses(x->c, fresh, s->loop.body->s.p[i], false)) return barrier_ns;
-    Crossing k = {.fresh = fresh};
-    cross_expr(x->c, &k, s->loop.cond_next);
-    return k.any ? barrier_ns : 0;
+        if (stmt_crosses(x->c, fresh, s->loop.body->s.p[i], false)) return barrier_ns;
+    return expr_crosses(x->c, fresh, s->loop.cond_next) ? barrier_ns : 0;
 }
 
 /* ScheduleControlFlow: the bodies first, then the construct at their level or above. */
@@ -338,13 +236,20 @@ static Latency schedule(Scheduler *x, Seq *q) {
     UProgram u = {0, -1, true, {0, 0, true}, map_new(x->c->a)};
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
+        if (s->each) {
+            double ns = cost_stmt_ns(x->c, x->d, s, 1);
+            s->level = LEVEL_TEAM;
+            total.core += ns;
+            total.team += ns;
+            continue;
+        }
         bool control = s->kind == S_LOOP || s->kind == S_BRANCH || s->kind == S_CALL;
         Latency op = control ? schedule_control_flow(x, s) : schedule_operator(x, s);
         UProgram v = {i, i, control, op, NULL};
         bool same = !control && !u.control && u.last >= u.first && at_core(&u) == at_core(&v);
         /* Between two levels there is a barrier where the one reads what the other wrote; at core level none. */
-        bool cross = crosses(x->c, u.fresh, s, false);
-        bool meet = same ? cross && !at_core(&v) : crosses(x->c, u.fresh, s, true);
+        bool cross = stmt_crosses(x->c, u.fresh, s, false);
+        bool meet = same ? cross && !at_core(&v) : stmt_crosses(x->c, u.fresh, s, true);
         total.core += op.core;
         if (!control && !u.control && u.last >= u.first) {
             Latency merged = {u.ns.core + op.core, u.ns.team + op.team + (cross ? barrier : 0), true};
@@ -353,14 +258,14 @@ static Latency schedule(Scheduler *x, Seq *q) {
                 u.ns = merged;
                 u.last = i;
                 if (cross && !at_core(&u)) u.fresh = map_new(x->c->a);
-                writes(u.fresh, s);
+                stmt_writes(u.fresh, s);
                 continue;
             }
         }
         total.team += schedule_program(x, q, &u) + (meet ? barrier : 0);
         v.fresh = meet || stmt_alone(s) ? map_new(x->c->a) : u.fresh;
         u = v;
-        if (!stmt_alone(s)) writes(u.fresh, s);
+        if (!stmt_alone(s)) stmt_writes(u.fresh, s);
     }
     total.team += schedule_program(x, q, &u);
     total.team -= side_by_side(x, q);

@@ -60,6 +60,7 @@ static void touch(Sync *x, Tensor *t, bool write, Part part) {
         return;
     }
     Mem *m = mem_of(t);
+    if (m && m->each && !x->threads) return; /* no other unit touches it */
     if (m && m->kind == M_ELEM) { /* dimension 0 of the stacked tensor is the iteration */
         part.dim++;
         touch(x, m->via, write, part);
@@ -155,7 +156,7 @@ static void touch_op(void *user, Expr *e) {
     OpScan *k = user;
     for (int i = 0; i < k->s->op.n; i++)
         if (k->s->op.t[i] == e->t) return; /* members are read at their own positions */
-    touch(k->x, e->t, false, part_read(k->x->c, k->s, e->t));
+    touch(k->x, e->t, false, k->s->each ? part_whole : part_read(k->x->c, k->s, e->t));
 }
 
 /* Where the arena address of t is taken anew in each iteration. */
@@ -389,7 +390,7 @@ static void result_load(void *user, Expr *e) {
     if (i < 0) return;
     for (int k = 0; r->s && k < r->s->op.n; k++)
         if (r->s->op.t[k] == e->t) return; /* members are read at their own positions */
-    meet(r, i, r->s && e->t->kind != TK_VIEW ? part_read(r->x->c, r->s, e->t) : part_whole);
+    meet(r, i, r->s && !r->s->each && e->t->kind != TK_VIEW ? part_read(r->x->c, r->s, e->t) : part_whole);
 }
 static void result_expr(Results *r, Expr *e) {
     if (e && (e->flags & EF_LOAD)) e_each_load(r->x->c, e, result_load, r);
@@ -524,7 +525,7 @@ static void walk(Sync *x, Seq *q) {
             break;
         }
         case S_EXTERN: /* planned by every unit from the inputs, run by unit 0 */
-            for (int k = 0; k < s->ext.nin; k++) touch(x, s->ext.in[k], false, s->ext.row->plan ? part_whole : part_solo);
+            for (int k = 0; k < s->ext.nin; k++) touch(x, s->ext.in[k], false, s->ext.row->plan || s->each ? part_whole : part_solo);
             for (int k = 0; k < s->ext.nout; k++) {
                 touch(x, s->ext.out[k], true, part_solo);
                 note_bump(x, s->ext.out[k]);

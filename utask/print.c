@@ -23,7 +23,7 @@ typedef struct Printer {
     const Tensor **konst; /* constants in order of appearance */
     int nkonst;
     int *touched, ntouched; /* expressions with entries in uses */
-    bool core;              /* what is printed is at core level */
+    int level;              /* 1: what is printed is at core level, 2: replicated */
     int left;               /* nodes that may still be printed: sharing is not shown everywhere */
 } Printer;
 
@@ -511,13 +511,15 @@ static void print_call(Printer *p, const Stmt *s, int indent) {
 
 static void print_seq(Printer *p, const Seq *q, int indent) {
     Sb *o = p->s;
-    bool core = p->core;
+    int level = p->level;
     for (int i = 0; q && i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         int live = 0;
-        if (s->kind != S_BARRIER && (s->level == LEVEL_CORE) != p->core) {
-            p->core = !p->core;
-            sb_printf(o, "%*slevel %s\n", indent, "", p->core ? "core" : "team");
+        int own = s->each ? 2 : s->level == LEVEL_CORE;
+        if (s->kind != S_BARRIER && own != p->level) {
+            static const char *const names[] = {"team", "core", "core, each"};
+            p->level = own;
+            sb_printf(o, "%*slevel %s\n", indent, "", names[own]);
         }
         switch (s->kind) {
         case S_OP:
@@ -543,7 +545,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
         case S_COUNT: break;
         }
     }
-    p->core = core;
+    p->level = level;
 }
 
 /* ---- programs ----------------------------------------------------------------------------- */
