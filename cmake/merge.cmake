@@ -1,0 +1,12 @@
+# merge.cmake: several static libraries as one. -DAR=ar -DOUT=FILE -DPARTS=FILE,FILE -P merge.cmake
+string(REPLACE "," ";" PARTS "${PARTS}")
+set(SCRIPT "CREATE ${OUT}\n")
+foreach(p ${PARTS})
+    string(APPEND SCRIPT "ADDLIB ${p}\n")
+endforeach()
+string(APPEND SCRIPT "SAVE\nEND\n")
+file(WRITE ${OUT}.mri "${SCRIPT}")
+execute_process(COMMAND ${AR} -M INPUT_FILE ${OUT}.mri RESULT_VARIABLE FAILED)
+if(FAILED)
+    message(FATAL_ERROR "${AR} cannot make ${OUT}")
+endif()

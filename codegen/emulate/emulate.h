@@ -1,0 +1,189 @@
+/* emulate.h: CUDA C++ as host C++. A kernel's text is compiled with this header in front (-include).
+ *
+ * g++ 12 or clang++ 14 and newer, gnu++17, with -fsanitize=thread --param tsan-distinguish-volatile=1
+ * (clang: -mllvm -tsan-distinguish-volatile) and linked without: the calls that the compiler puts at
+ * every access end in the emulator (tsan.cc). The header is small, as hundreds of texts include it.
+ * Functions of the execution model are external: the emulator knows their call's line.
+ */
+#ifndef BRAID_EMULATE_H
+#define BRAID_EMULATE_H
+#undef _FORTIFY_SOURCE
+/* The C library's own <math.h> and <stdlib.h>, not libstdc++'s, which are large. */
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS 1
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#ifndef EMU_RUNTIME
+extern "C" {
+void *memcpy(void *to, const void *from, size_t n) __asm__("emu_memcpy");
+void *memmove(void *to, const void *from, size_t n) __asm__("emu_memmove");
+void *memset(void *to, int value, size_t n) __asm__("emu_memset");
+}
+#endif
+#undef isnan
+#undef isinf
+#undef isfinite
+#undef signbit
+static inline bool isnan(float x) { return __builtin_isnan(x); }
+static inline bool isnan(double x) { return __builtin_isnan(x); }
+static inline bool isinf(float x) { return __builtin_isinf(x); }
+static inline bool isinf(double x) { return __builtin_isinf(x); }
+static inline bool isfinite(float x) { return __builtin_isfinite(x); }
+static inline bool isfinite(double x) { return __builtin_isfinite(x); }
+static inline bool signbit(float x) { return __builtin_signbit(x); }
+static inline bool signbit(double x) { return __builtin_signbit(x); }
+
+#define BRAID_EMULATED 1
+#define EMU_PASTE_(a, b) a##b
+#define EMU_PASTE(a, b) EMU_PASTE_(a, b)
+#define EMU_STRING_(a) #a
+#define EMU_STRING(a) EMU_STRING_(a)
+
+#define __global__ __attribute__((visibility("default"), used))
+#define __device__
+#define __host__
+#define __constant__
+#define __shared__
+#define __forceinline__ inline
+#define __noinline__ /* the C++ library's headers have it in attributes */
+#define __align__(n) __attribute__((aligned(n)))
+/* The section tells the emulator the text's warp width, which is defined after this header. */
+#define __launch_bounds__(...) __attribute__((section(EMU_STRING(EMU_PASTE(emu_warp_, BK_WARP)))))
+
+/* `extern __shared__ char bk_shared_bytes[]` declares a function that returns a pointer to the array,
+ * and `return bk_shared_bytes` calls it. */
+#define bk_shared_bytes (*emu_shared_array())
+
+struct emu_index {
+    unsigned x, y, z;
+};
+typedef emu_index dim3;
+typedef emu_index uint3;
+
+#pragma GCC visibility push(hidden)
+extern char (*emu_shared_array())[];
+emu_index emu_thread_index();
+emu_index emu_block_index();
+emu_index emu_block_size();
+emu_index emu_grid_size();
+#define threadIdx emu_thread_index()
+#define blockIdx emu_block_index()
+#define blockDim emu_block_size()
+#define gridDim emu_grid_size()
+#define warpSize BK_WARP
+
+struct __align__(8) float2 {
+    float x, y;
+};
+struct __align__(16) float4 {
+    float x, y, z, w;
+};
+struct __align__(8) int2 {
+    int x, y;
+};
+struct __align__(16) int4 {
+    int x, y, z, w;
+};
+struct __align__(8) uint2 {
+    unsigned x, y;
+};
+struct __align__(16) uint4 {
+    unsigned x, y, z, w;
+};
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline int2 make_int2(int x, int y) { return {x, y}; }
+static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+    return {x, y, z, w};
+}
+
+void __syncthreads();
+int __syncthreads_or(int value);
+int __syncthreads_and(int value);
+int __syncthreads_count(int value);
+void __threadfence();
+void __threadfence_block();
+void __threadfence_system();
+void __nanosleep(unsigned ns);
+[[noreturn]] void __trap();
+
+/* Warps. A width of 0 is the warp's. */
+typedef unsigned emu_mask_32;
+typedef unsigned long long emu_mask_64;
+void __syncwarp(unsigned long long mask = ~0ull);
+#define EMU_SHUFFLES(T)                                                                            \
+    T __shfl_sync(unsigned long long mask, T value, int lane, int width = 0);                      \
+    T __shfl_xor_sync(unsigned long long mask, T value, int lanes, int width = 0);                 \
+    T __shfl_down_sync(unsigned long long mask, T value, unsigned by, int width = 0);              \
+    T __shfl_up_sync(unsigned long long mask, T value, unsigned by, int width = 0);                \
+    T __shfl(T value, int lane, int width = 0);                                                    \
+    T __shfl_xor(T value, int lanes, int width = 0);                                               \
+    T __shfl_down(T value, unsigned by, int width = 0);                                            \
+    T __shfl_up(T value, unsigned by, int width = 0);
+EMU_SHUFFLES(int)
+EMU_SHUFFLES(unsigned)
+EMU_SHUFFLES(long)
+EMU_SHUFFLES(unsigned long)
+EMU_SHUFFLES(long long)
+EMU_SHUFFLES(unsigned long long)
+EMU_SHUFFLES(float)
+EMU_SHUFFLES(double)
+#undef EMU_SHUFFLES
+int __any_sync(unsigned long long mask, int value);
+int __all_sync(unsigned long long mask, int value);
+int __any(int value);
+int __all(int value);
+unsigned long long emu_ballot(unsigned long long mask, int value);
+unsigned long long emu_active_mask();
+#define __ballot_sync(mask, value) ((EMU_PASTE(emu_mask_, BK_WARP))emu_ballot((mask), (value)))
+#define __ballot(value) (emu_ballot(~0ull, (value)))
+#define __activemask() ((EMU_PASTE(emu_mask_, BK_WARP))emu_active_mask())
+
+#define EMU_ATOMICS(T)                                                                             \
+    T atomicAdd(T *at, T value);                                                                   \
+    T atomicMax(T *at, T value);                                                                   \
+    T atomicMin(T *at, T value);                                                                   \
+    T atomicExch(T *at, T value);                                                                  \
+    T atomicOr(T *at, T value);                                                                    \
+    T atomicAnd(T *at, T value);                                                                   \
+    T atomicCAS(T *at, T expected, T value);
+EMU_ATOMICS(int)
+EMU_ATOMICS(unsigned)
+EMU_ATOMICS(unsigned long long)
+#undef EMU_ATOMICS
+float atomicAdd(float *at, float value);
+float atomicExch(float *at, float value);
+
+#define __ldg(p) (*(p))
+#define __ldcg(p) (*(p))
+
+unsigned __float_as_uint(float x);
+int __float_as_int(float x);
+float __uint_as_float(unsigned x);
+float __int_as_float(int x);
+long long __double_as_longlong(double x);
+double __longlong_as_double(long long x);
+static inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+
+/* Clusters. */
+void __cluster_barrier_arrive();
+void __cluster_barrier_wait();
+void *__cluster_map_shared_rank(const void *p, unsigned rank);
+unsigned __cluster_query_shared_rank(const void *p);
+unsigned __clusterRelativeBlockRank();
+unsigned __clusterSizeInBlocks();
+emu_index emu_cluster_size();
+emu_index emu_cluster_index();
+#define __clusterDim() emu_cluster_size()
+#define __clusterIdx() emu_cluster_index()
+#pragma GCC visibility pop
+#endif

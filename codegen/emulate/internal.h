@@ -1,0 +1,241 @@
+// internal.h: the emulator's own data: fibers, blocks, clocks, shadow memory.
+//
+// One launch at a time has the device (driver.cc holds a lock); it runs on the caller's OS thread. Each
+// CUDA thread is a fiber; exactly one runs at a time, and only calls into the emulator switch.
+#ifndef BRAID_EMULATE_INTERNAL_H
+#define BRAID_EMULATE_INTERNAL_H
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emu {
+
+struct Block;
+struct Warp;
+
+// ---- clocks (clock.cc)
+// Time is one counter for the whole device; a thread's accesses carry the time at which it last
+// synchronized. A clock says which accesses are known to have happened before: of each warp all up to a
+// time, and of single threads more.
+struct Later {
+    uint32_t thread, time;
+};
+struct Clock {
+    uint32_t refs;
+    std::vector<Later> later;
+    uint32_t warp[1]; // as many as there are warps
+};
+
+Clock *clock_share(Clock *c);
+void clock_drop(Clock *c);
+// c itself if nobody else has it, else a copy in its place.
+Clock *clock_own(Clock *c);
+void clock_join(Clock *into, const Clock *from); // from may be null
+void clock_learn(Clock *into, uint32_t thread, uint32_t time);
+// All threads of the warp up to that time.
+void clock_learn_warp(Clock *into, uint32_t warp, uint32_t time);
+bool clock_knows(const Clock *c, uint32_t thread, uint32_t time);
+Clock *clock_first(); // at the beginning of a launch
+
+// ---- threads
+enum class State : uint8_t { ready, barrier, cluster, warp, exited };
+
+struct Seen { // a volatile word's value when a thread last looked
+    uintptr_t at;
+    uint64_t value;
+};
+struct Call {
+    const void *from;
+};
+constexpr size_t kStackMargin = 32 << 10; // beyond the guard, left to the emulator itself
+constexpr unsigned kSeen = 16, kCalls = 192;
+
+struct Thread {
+    void *context; // Boost's, where it goes on
+    uint32_t id;   // of the slot, not of the grid
+    uint32_t index, lane;
+    uint32_t x, y, z;
+    Block *block;
+    Warp *warp;
+    State state;
+    bool delayed; // an adversarial schedule's victim
+    bool arrived; // at the cluster's barrier, not yet waited
+    uint32_t began; // the device's time
+    uint32_t time;
+    Clock *clock;
+    // Fences: [0] of any kind, within the block; [1] for the device. What a flag written now tells, and what
+    // flags read since the last fence have told.
+    Clock *released[2];
+    Clock *pending[2];
+    Clock *joined; // the cluster's barrier's, until waited for
+    unsigned spins;
+    Seen seen[kSeen];
+    char *stack; // its low end
+    const void *site;  // of the synchronization that it waits in or last was in
+    uint64_t site_key; // the site with its callers
+    uint64_t result;   // of that
+    unsigned depth;
+    Call calls[kCalls];
+};
+
+// A vote, shuffle or __syncwarp: one for each mask that lanes are waiting with.
+struct Meeting {
+    uint64_t mask, arrived;
+    int kind;
+    const void *site;
+    uint64_t site_key;
+    unsigned first; // the lane that came first
+};
+struct Warp {
+    Block *block;
+    uint32_t id; // in clocks
+    unsigned lanes;
+    Thread *thread;
+    uint64_t exited;
+    std::vector<Meeting> meeting;
+    uint64_t value[64];
+    unsigned from[64];
+};
+
+struct Cluster {
+    unsigned blocks;
+    unsigned arrived, alive;
+    Clock *clock;
+    std::vector<Later> at; // thread and time at which it arrived
+    std::vector<uint32_t> after;
+};
+
+struct Block {
+    uint32_t index; // in the grid
+    uint32_t x, y, z;
+    uint32_t slot;
+    bool resident;
+    unsigned alive;
+    char *shared;
+    Cluster *cluster;
+    unsigned rank;
+    Thread *thread;
+    Warp *warp;
+    unsigned waiting; // at the barrier
+    int kind;
+    const void *site;
+    uint64_t site_key;
+    Thread *first;
+    int sum, any, all;
+};
+
+// ---- memory (memory.cc)
+enum class Mode : uint8_t { none, plain, sync }; // sync: volatile or atomic
+
+// The last write of a word and the reads since. Bytes of a word that are accessed one by one have cells
+// of their own; several unordered reads are in a set.
+struct Cell {
+    uint32_t write_time, write_pc;
+    uint32_t read_time, read_pc; // or the index of a set of reads
+    uint32_t write_thread : 24, write_mode : 2, split : 1;
+    uint32_t read_thread : 24, read_mode : 2, many : 1;
+};
+
+struct Space {
+    uintptr_t low, high;
+    Cell *cell;       // one for each 4 bytes
+    uint8_t *written; // a bit for each byte
+};
+
+void access(uintptr_t at, unsigned bytes, bool write, Mode mode, const void *pc);
+void access_range(uintptr_t at, size_t bytes, bool write, const void *pc);
+void copy_range(uintptr_t to, uintptr_t from, size_t bytes, const void *pc);
+void sync_release(Thread *t, uintptr_t at, bool keep);
+void sync_acquire(Thread *t, uintptr_t at);
+void memory_begin();   // a launch
+void memory_end();
+bool shared_reserve(); // for device.slots blocks of device.shared bytes
+void memory_clear(uintptr_t at, size_t bytes); // as new: never written, never accessed
+void memory_written(uintptr_t at, size_t bytes);
+bool heap_reserve();
+bool heap_alloc(uint64_t *at, size_t bytes);
+bool heap_free(uint64_t at);
+bool heap_inside(uint64_t at, size_t bytes);
+size_t heap_size();
+size_t heap_used();
+std::string describe_address(uintptr_t at);
+
+// ---- reports (report.cc)
+struct Report {
+    int error; // EMU_…
+    std::string text;
+};
+std::string line_of(const void *pc);     // FILE:LINE (FUNCTION)
+std::string where_is(const Thread *t, const void *pc); // with the callers
+bool same_line(const void *a, const void *b);
+std::string thread_name(const Thread *t);
+uint32_t pc_pack(const void *pc);
+const void *pc_unpack(uint32_t pc);
+
+// ---- the run (run.cc)
+enum class Order { fair, random, adversarial };
+struct Config {
+    Order order;
+    uint64_t seed;
+    unsigned units;
+    bool bounds, uninitialized, races;
+    unsigned reports; // after how many the launch ends
+    size_t stack;     // bytes, of each thread
+};
+
+struct Device { // the one launch that runs
+    Config config;
+    Thread *current; // null outside a kernel
+    bool checking;
+    unsigned width; // of a warp
+    unsigned warps_in_block, threads_in_block;
+    unsigned grid[3], block[3], cluster;
+    unsigned slots, warps, threads;
+    size_t shared;
+    std::vector<Thread> thread;
+    std::vector<Warp> warp;
+    std::vector<Block> slot;
+    std::vector<Cluster> clusters;
+    uint32_t now;  // time
+    uint32_t base; // accesses up to here belong to earlier launches
+    uint64_t idle; // switches since something last changed
+    uint32_t preempt; // accesses until the next preemption, 0: never
+    char *stacks;
+    size_t stacks_bytes, stack_stride;
+    Space heap, shared_space;
+    size_t shared_stride;
+    void *main; // context of the scheduler while a fiber runs
+    uint64_t random;
+    std::vector<Report> reports;
+    bool stop;
+    void (*kernel)(void *);
+};
+extern Device device;
+
+struct Launch {
+    void (*kernel)(void *);
+    void *argument;
+    unsigned grid[3], block[3], cluster;
+    size_t shared;
+    unsigned resident; // blocks at a time
+};
+bool run(const Launch &launch); // false: no memory for it
+// Gives way to other threads; spinning: nothing will change until one of them does something.
+void yield(bool spinning);
+void preempt();
+// Where threads synchronize: a schedule may switch here.
+void sync_point();
+void wait(State state); // until thread_ready
+void thread_ready(Thread *t);
+uint64_t random_next();
+// Files a report; the kernel goes on unless it was the last that is wanted.
+void report(int error, const std::string &text);
+// The same for an error that nothing can follow.
+[[noreturn]] void report_fatal(int error, const std::string &text);
+
+// ---- synchronization (sync.cc)
+void thread_exit();
+
+} // namespace emu
+#endif

@@ -1,0 +1,107 @@
+// report.cc: addresses of code as lines of the text, asked of addr2line when there is something to report.
+#include "internal.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <map>
+
+namespace emu {
+
+namespace {
+
+uintptr_t library_base() {
+    static uintptr_t base;
+    Dl_info info;
+    if (!base && dladdr(&device, &info)) base = reinterpret_cast<uintptr_t>(info.dli_fbase);
+    return base;
+}
+
+struct Place {
+    std::string function, line; // FILE:LINE
+};
+
+std::map<const void *, Place> places;
+
+std::string quoted(const char *s) {
+    std::string q = "'";
+    for (; *s; s++) {
+        if (*s == '\'') q += "'\\''";
+        else q += *s;
+    }
+    return q + "'";
+}
+
+std::string read_line(FILE *f) {
+    char buffer[1024];
+    if (!fgets(buffer, sizeof buffer, f)) return "";
+    buffer[strcspn(buffer, "\n")] = 0;
+    return buffer;
+}
+
+// The call before the return address pc. Inlined functions: the innermost line.
+const Place &place(const void *pc) {
+    auto found = places.find(pc);
+    if (found != places.end()) return found->second;
+    Place &p = places[pc];
+    Dl_info info;
+    if (!pc || !dladdr(pc, &info) || !info.dli_fname) {
+        p.line = "unknown line";
+        return p;
+    }
+    char offset[32];
+    uintptr_t at = reinterpret_cast<uintptr_t>(pc) - 1, base = reinterpret_cast<uintptr_t>(info.dli_fbase);
+    snprintf(offset, sizeof offset, "0x%llx", static_cast<unsigned long long>(at - base));
+    std::string command =
+        "addr2line -Cife " + quoted(info.dli_fname) + " " + offset + " 2>/dev/null";
+    if (FILE *f = popen(command.c_str(), "r")) {
+        std::string function = read_line(f), line = read_line(f);
+        while (*read_line(f).c_str()) {}
+        pclose(f);
+        size_t note = line.find(" (discriminator");
+        if (note != std::string::npos) line.resize(note);
+        if (!line.empty() && line.find('?') == std::string::npos) {
+            p.function = function;
+            p.line = line;
+            return p;
+        }
+    }
+    p.function = info.dli_sname ? info.dli_sname : "";
+    p.line = std::string(info.dli_fname) + "+" + offset;
+    return p;
+}
+
+} // namespace
+
+std::string line_of(const void *pc) { return place(pc).line; }
+
+bool same_line(const void *a, const void *b) { return place(a).line == place(b).line; }
+
+std::string where_is(const Thread *t, const void *pc) {
+    const Place &p = place(pc);
+    std::string s = p.line;
+    unsigned n = t->depth < kCalls ? t->depth : kCalls, shown = 0;
+    std::string callers;
+    // The outermost call is the emulator's, of the kernel.
+    for (unsigned i = n; i-- > 1 && shown < 4; shown++)
+        callers += (shown ? ", " : "") + place(t->calls[i].from).line;
+    if (!p.function.empty() || shown) {
+        s += " (";
+        s += p.function;
+        if (shown) s += (p.function.empty() ? "called from " : ", called from ") + callers;
+        s += ")";
+    }
+    return s;
+}
+
+std::string thread_name(const Thread *t) {
+    return "thread " + std::to_string(t->index) + " of block " + std::to_string(t->block->index);
+}
+
+uint32_t pc_pack(const void *pc) {
+    return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(pc) - library_base());
+}
+const void *pc_unpack(uint32_t pc) { return reinterpret_cast<const void *>(library_base() + pc); }
+
+} // namespace emu

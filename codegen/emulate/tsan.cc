@@ -1,0 +1,127 @@
+// tsan.cc: where the compiler's instrumentation of the text ends (-fsanitize=thread, without its library).
+#include "internal.h"
+#include "driver.h"
+
+#include <cstring>
+
+using namespace emu;
+
+#define PC __builtin_return_address(0)
+#define HOOK extern "C" __attribute__((visibility("hidden")))
+
+static inline uintptr_t address(const volatile void *p) { return reinterpret_cast<uintptr_t>(p); }
+
+static void plain(const void *p, unsigned bytes, bool write, const void *pc) {
+    if (device.current && device.checking) access(address(p), bytes, write, Mode::plain, pc);
+}
+
+static void aligned(const void *p, unsigned bytes, bool write, const void *pc) {
+    if (!device.current || !device.checking) return;
+    if (address(p) % bytes && device.config.bounds)
+        report_fatal(EMU_MISALIGNED_ADDRESS,
+                     where_is(device.current, pc) + ": misaligned: " + thread_name(device.current) +
+                         (write ? " writes " : " reads ") + std::to_string(bytes) + " bytes at " +
+                         describe_address(address(p)));
+    access(address(p), bytes, write, Mode::plain, pc);
+}
+
+// A flag. A thread that looks at the same flags again and again gives way to the others.
+static void flag(const volatile void *p, unsigned bytes, bool write, const void *pc) {
+    Thread *t = device.current;
+    if (!t) return;
+    sync_point();
+    if (device.checking) access(address(p), bytes, write, Mode::sync, pc);
+    if (write) {
+        device.idle = 0;
+        t->spins = 0;
+        if (device.checking) sync_release(t, address(p), false);
+        return;
+    }
+    t->site = pc;
+    uint64_t value = 0;
+    memcpy(&value, const_cast<const void *>(p), bytes < 8 ? bytes : 8);
+    Seen &s = t->seen[(address(p) >> 7 ^ address(p) >> 2) % kSeen];
+    if (s.at == address(p) && s.value == value) {
+        if (++t->spins > 2) yield(true);
+    } else {
+        device.idle = 0;
+    }
+    s.at = address(p);
+    memcpy(&s.value, const_cast<const void *>(p), bytes < 8 ? bytes : 8);
+    if (device.checking) sync_acquire(t, address(p));
+}
+
+#define SIZE(n)                                                                                    \
+    HOOK void __tsan_read##n(void *p) { aligned(p, n, false, PC); }                                \
+    HOOK void __tsan_write##n(void *p) { aligned(p, n, true, PC); }                                \
+    HOOK void __tsan_read_write##n(void *p) {                                                      \
+        aligned(p, n, false, PC);                                                                  \
+        aligned(p, n, true, PC);                                                                   \
+    }                                                                                              \
+    HOOK void __tsan_unaligned_read##n(void *p) { plain(p, n, false, PC); }                        \
+    HOOK void __tsan_unaligned_write##n(void *p) { plain(p, n, true, PC); }                        \
+    HOOK void __tsan_unaligned_read_write##n(void *p) {                                            \
+        plain(p, n, false, PC);                                                                    \
+        plain(p, n, true, PC);                                                                     \
+    }                                                                                              \
+    HOOK void __tsan_volatile_read##n(void *p) { flag(p, n, false, PC); }                          \
+    HOOK void __tsan_volatile_write##n(void *p) { flag(p, n, true, PC); }                          \
+    HOOK void __tsan_unaligned_volatile_read##n(void *p) { flag(p, n, false, PC); }                \
+    HOOK void __tsan_unaligned_volatile_write##n(void *p) { flag(p, n, true, PC); }
+SIZE(1)
+SIZE(2)
+SIZE(4)
+SIZE(8)
+SIZE(16)
+
+HOOK void __tsan_read_range(void *p, size_t n) {
+    if (device.current && device.checking) access_range(address(p), n, false, PC);
+}
+HOOK void __tsan_write_range(void *p, size_t n) {
+    if (device.current && device.checking) access_range(address(p), n, true, PC);
+}
+HOOK void __tsan_vptr_update(void *, void *) {}
+HOOK void __tsan_vptr_read(void *) {}
+HOOK void __tsan_init() {}
+
+HOOK void __tsan_func_entry(void *pc) {
+    Thread *t = device.current;
+    if (!t) return;
+    if (t->depth < kCalls) t->calls[t->depth].from = pc;
+    t->depth++;
+    char *here = static_cast<char *>(__builtin_frame_address(0));
+    if (here < t->stack + kStackMargin)
+        report_fatal(EMU_LAUNCH_FAILED, where_is(t, PC) + ": stack overflow: " + thread_name(t) +
+                                            " has used the " + std::to_string(device.config.stack) +
+                                            " bytes of its stack, " + std::to_string(t->depth) +
+                                            " calls deep");
+}
+HOOK void __tsan_func_exit() {
+    if (device.current) device.current->depth--;
+}
+
+// The text's calls of the C library's functions, renamed by emulate.h.
+HOOK void *emu_memcpy(void *to, const void *from, size_t n) {
+    if (device.current && device.checking) copy_range(address(to), address(from), n, PC);
+    return memcpy(to, from, n);
+}
+HOOK void *emu_memmove(void *to, const void *from, size_t n) {
+    if (device.current && device.checking) copy_range(address(to), address(from), n, PC);
+    return memmove(to, from, n);
+}
+HOOK void *emu_memset(void *to, int value, size_t n) {
+    if (device.current && device.checking) access_range(address(to), n, true, PC);
+    return memset(to, value, n);
+}
+HOOK void *__tsan_memcpy(void *to, const void *from, size_t n) {
+    if (device.current && device.checking) copy_range(address(to), address(from), n, PC);
+    return memcpy(to, from, n);
+}
+HOOK void *__tsan_memmove(void *to, const void *from, size_t n) {
+    if (device.current && device.checking) copy_range(address(to), address(from), n, PC);
+    return memmove(to, from, n);
+}
+HOOK void *__tsan_memset(void *to, int value, size_t n) {
+    if (device.current && device.checking) access_range(address(to), n, true, PC);
+    return memset(to, value, n);
+}
