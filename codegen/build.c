@@ -2,7 +2,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "codegen/compile.h"
+#include "codegen/build.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -15,14 +15,13 @@
 
 extern char **environ;
 
-static const char *compiler(void) {
-    const char *cc = getenv("CC");
-    return cc && *cc ? cc : "cc";
+const char *build_tool(const char *name, const char *otherwise) {
+    const char *tool = getenv(name);
+    return tool && *tool ? tool : otherwise;
 }
+static const char *compiler(void) { return build_tool("CC", "cc"); }
 
-/* Runs argv with its output (both streams) into `out`, at most `size` bytes. Returns the exit status, or
- * -1 when it could not be started. */
-static int run(char *const *argv, char *out, size_t size) {
+int build_run(char *const *argv, char *out, size_t size) {
     int fd[2];
     pid_t pid;
     posix_spawn_file_actions_t fa;
@@ -66,10 +65,10 @@ static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t siz
         if (!isalnum((unsigned char)*p) && !strchr("-_.+", *p))
             err(d, ST_USAGE, NULL, "'%s' is not the name of a processor", cpu);
     for (size_t i = 0; i < COUNT(option); i++) {
-        char *argv[] = {(char *)(uintptr_t)compiler(), buf, "-E", "-x", "c", "/dev/null", NULL};
+        char *argv[] = {ARG(compiler()), buf, "-E", "-x", "c", "/dev/null", NULL};
         snprintf(buf, size, "%s=%s", option[i], cpu);
         if (!o->cpu) return buf;
-        int status = run(argv, out, sizeof out);
+        int status = build_run(argv, out, sizeof out);
         if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
         if (!status) return buf;
     }
@@ -84,9 +83,9 @@ int compile_vector_width(Diag *d, const CompileOptions *o) {
     }
 #endif
     char arch[128], out[65536];
-    char *argv[] = {(char *)(uintptr_t)compiler(), (char *)(uintptr_t)march(d, o, arch, sizeof arch), "-dM", "-E",
+    char *argv[] = {ARG(compiler()), ARG(march(d, o, arch, sizeof arch)), "-dM", "-E",
                     "-x", "c", "/dev/null", NULL};
-    if (run(argv, out, sizeof out))
+    if (build_run(argv, out, sizeof out))
         err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(), o->cpu ? o->cpu : "native");
     return strstr(out, "__AVX512F__") ? 16 : strstr(out, "__AVX2__") ? 8 : 4;
 }
@@ -127,24 +126,31 @@ static void copy_file(Diag *d, const char *from, const char *to) {
     if (!ok) err(d, ST_IO, NULL, "cannot write %s", to);
 }
 
+void build_path(Diag *d, char *buf, size_t size, const char *path, const char *suffix) {
+    if (snprintf(buf, size, "%s%s", path, suffix) >= (int)size || strpbrk(path, "\"\\"))
+        err(d, ST_IO, NULL, "%s: the path cannot be used", path);
+}
+
+void build_weights(Diag *d, const char *text_path, const char *so_path) {
+    char from[4100], to[4100];
+    struct stat st;
+    build_path(d, from, sizeof from, text_path, ".weights");
+    if (stat(from, &st) || (size_t)st.st_size <= WEIGHTS_MAPPED) return;
+    build_path(d, to, sizeof to, so_path, ".weights");
+    copy_file(d, from, to);
+}
+
 void compile_build_cpu(Diag *d, const char *text_path, const char *so_path, const CompileOptions *o) {
     char arch[128], define[4200], weights[4100], out[2048];
-    struct stat st;
-    if (snprintf(weights, sizeof weights, "%s.weights", text_path) >= (int)sizeof weights || strpbrk(text_path, "\"\\"))
-        err(d, ST_IO, NULL, "%s: the path cannot be used", text_path);
-    bool have = stat(weights, &st) == 0;
+    build_path(d, weights, sizeof weights, text_path, ".weights");
     snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
     /* Short loops of known length (the rows and lanes of a tile) are peeled, so that their values stay in registers. */
-    char *argv[] = {(char *)(uintptr_t)compiler(), "-std=gnu11", "-O2", "-fpeel-loops", "-ftree-vectorize", "-fopenmp-simd",
-                    (char *)(uintptr_t)march(d, o, arch, sizeof arch), "-ffp-contract=off", "-fno-math-errno",
+    char *argv[] = {ARG(compiler()), "-std=gnu11", "-O2", "-fpeel-loops", "-ftree-vectorize", "-fopenmp-simd",
+                    ARG(march(d, o, arch, sizeof arch)), "-ffp-contract=off", "-fno-math-errno",
                     "-fno-trapping-math", "-fwrapv", "-w", "-fPIC", "-shared", "-fvisibility=hidden", define, "-o",
-                    (char *)(uintptr_t)so_path, (char *)(uintptr_t)text_path, "-lm", "-lpthread", NULL};
-    int status = run(argv, out, sizeof out);
+                    ARG(so_path), ARG(text_path), "-lm", "-lpthread", NULL};
+    int status = build_run(argv, out, sizeof out);
     if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
     if (status) err(d, ST_IO, NULL, "the C compiler %s failed: %s", compiler(), out);
-    if (have && (size_t)st.st_size > WEIGHTS_MAPPED) {
-        if (snprintf(define, sizeof define, "%s.weights", so_path) >= (int)sizeof define)
-            err(d, ST_IO, NULL, "%s: the path cannot be used", so_path);
-        copy_file(d, weights, define);
-    }
+    build_weights(d, text_path, so_path);
 }

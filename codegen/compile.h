@@ -73,6 +73,20 @@ void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f);
 void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
                        const CompileOptions *o);
 
+/* What the compiler of a device says about a kernel. All 0 on emulated devices. */
+typedef struct GpuFacts {
+    int registers;    /* of a thread */
+    int spill_bytes;  /* of a thread: registers that did not fit */
+    int stack_bytes;  /* of a thread, as far as known: none for what recursion takes */
+    int shared_bytes; /* of a block, beside what the launch gives it */
+} GpuFacts;
+/* The device's and the host's text to a shared library, for a target on a GPU: through nvcc ($NVCC; "nvrtc" and
+ * where there is none: libnvrtc.so), hipcc ($HIPCC; $HIPIFY as in build_gpu.c), or the C++ compiler ($CXX) for an
+ * emulated device; then through the C compiler. As compile_build_cpu, with the weights in HOST_PATH.weights.
+ * `facts` may be NULL. */
+void compile_build_gpu(Diag *d, const char *device_path, const char *host_path, const char *so_path,
+                       const CompileOptions *o, GpuFacts *facts);
+
 /* Weights beyond this many bytes stay a file beside the library, which maps it. */
 #define WEIGHTS_MAPPED ((size_t)64 << 20)
 

@@ -189,7 +189,17 @@ BK_INLINE uint16_t bk_f2b(float f) {
 }
 BK_INLINE float bk_rh(float f) { return bk_h2f(bk_f2h(f)); } /* round to float16 */
 BK_INLINE float bk_rb(float f) { return bk_b2f(bk_f2b(f)); } /* round to bfloat16 */
+/* The T with the bits of x, a U. */
+#ifdef __cplusplus
+template <typename T, typename U> BK_INLINE T bk_bits(U x) {
+    T y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+#define BK_BITS(T, U, x) bk_bits<T, U>(x)
+#else
 #define BK_BITS(T, U, x) ({ U a_ = (x); T b_; memcpy(&b_, &a_, sizeof b_); b_; })
+#endif
 
 /* ---- floats: NaN goes through MIN and MAX; without a branch, so that loops around them stay lane loops -- */
 BK_INLINE float bk_minf(float a, float b) {
