@@ -21,7 +21,7 @@
 static const Target cpu_target = {
     .name = "cpu",
     .preludes = {"cpu/ctx.h", "cpu/prelude.h", "scalar.h", "math.h"},
-    .entry = {"cpu/entry.c"},
+    .entry = {"entry.h", "cpu/entry.c"},
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
     .recursive = "static __attribute__((noinline)) int",
@@ -35,7 +35,7 @@ static const Target cpu_target = {
 static const Target gpu_target = {
     .name = "gpu",
     .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/stack.h"},
-    .entry = {"gpu/entry.c"},
+    .entry = {"entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/entry.c"},
     .function = "static __device__ __noinline__ void",
     .outlined = "static __device__ __noinline__ void",
     .recursive = "static __device__ __noinline__ int",
@@ -202,12 +202,15 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");
     c_string(host, o->target);
     sb_puts(host, "\n");
+    const int backend = !strncmp(o->target, "cuda:", 5) ? 0 : !strncmp(o->target, "hip:", 4) ? 1 : 2;
+    define(host, "BK_BACKEND", backend);
     define(host, "BK_THREADS", device->threads);
     define(host, "BK_WARP", device->warp);
     define(host, "BK_SHARED_BYTES", em->shared_bytes);
     define(host, "BK_FIXED", is_fixed(em));
     sb_puts(host, embedded_text("braid_model.h"));
     sb_puts(host, embedded_text("gpu/ctx.h"));
+    if (backend == 2) sb_puts(host, embedded_text("emulate/driver.h"));
     weights_text(em, host);
     if (!em->weights.n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
     define(host, "BK_WEIGHTS_SIZE", (long long)em->weights.n);

@@ -1,33 +1,18 @@
 /* entry.c: the end of every emitted program: sessions, their threads and memory, and braid_model().
  *
- * Pasted after braid_model.h, ctx.h and the kernel. The text before it defines
- *   BK_NAME            the graph's name, a string
- *   BK_NIN, BK_NOUT    counts; bk_inputs[], bk_outputs[]: braid_io_v1, at least one entry each
- *   BK_ARENA           bytes of working memory at the start (size_t)
- *   BK_NSLOT           growable buffers; may be 0
- *   BK_NSITE           fault texts; bk_sites[]: const char *, at least one entry
- *   BK_SLOT_BYTES      optional: of a growable buffer at the start
- *   BK_WEIGHTS_CHECK   optional: bk_weights is NULL when the file of weights is missing
- *   BK_FRAME_BYTES     optional: a bound on the C stack of one activation of a recursive function
- *   BK_UNITS           optional: units of a session that does not say how many (else: all CPUs)
+ * Pasted after braid_model.h, ctx.h, the kernel and entry.h. Beside what entry.h asks for, the text before it
+ * may define
+ *   BK_FRAME_BYTES     a bound on the C stack of one activation of a recursive function
+ *   BK_UNITS           units of a session that does not say how many (else: all CPUs)
  */
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 #include <sys/mman.h>
 #ifdef BK_FRAME_BYTES
 #include <ucontext.h>
 #endif
 
-enum { BK_ST_OK = 0, BK_ST_INPUT = 3, BK_ST_RUNTIME = 4, BK_ST_MEMORY = 5, BK_ST_IO = 6, BK_ST_USAGE = 7 };
 #define BK_MAX_UNITS 256
-#define BK_MAX_BYTES ((size_t)1 << 40)
-#ifndef BK_SLOT_BYTES
-#define BK_SLOT_BYTES 65536
-#endif
 #define BK_STACK_BYTES ((size_t)8 << 20)
 /* How far a recursion that was too deep is followed to tell how deep it is. */
 #define BK_MEASURED_DEPTH ((int64_t)1 << 20)
@@ -71,113 +56,6 @@ typedef struct bk_session {
     bk_worker *worker; /* room for all but unit 0 */
 } bk_session;
 
-static void bk_say(char *message, size_t size, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void bk_say(char *message, size_t size, const char *fmt, ...) {
-    if (!message || size == 0) return;
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(message, size, fmt, ap);
-    va_end(ap);
-}
-
-static const char *bk_dtype_name(int t) {
-    static const char *const name[] = {"none",       "float32", "uint8",  "int8",   "uint16",
-                                       "int16",      "int32",   "int64",  "string", "bool",
-                                       "float16",    "float64", "uint32", "uint64", "complex64",
-                                       "complex128", "bfloat16"};
-    return t >= 0 && t < (int)(sizeof name / sizeof name[0]) ? name[t] : "unknown";
-}
-static size_t bk_dtype_size(int t) {
-    switch (t) {
-    case 2:
-    case 3:
-    case 9: return 1;
-    case 4:
-    case 5:
-    case 10:
-    case 16: return 2;
-    case 1:
-    case 6:
-    case 12: return 4;
-    case 7:
-    case 11:
-    case 13: return 8;
-    default: return 0;
-    }
-}
-
-/* "float32[2,n,?]" into text. */
-static void bk_shape_text(char *text, size_t size, int dtype, int rank, const int64_t *dim,
-                          const char *const *dim_name) {
-    size_t n = (size_t)snprintf(text, size, "%s", dtype ? bk_dtype_name(dtype) : "any type");
-    if (rank < 0) return;
-    for (int i = 0; i < rank && n < size; i++) {
-        const char *sep = i ? "," : "[";
-        if (dim[i] >= 0)
-            n += (size_t)snprintf(text + n, size - n, "%s%lld", sep, (long long)dim[i]);
-        else
-            n += (size_t)snprintf(text + n, size - n, "%s%s", sep,
-                                  dim_name && dim_name[i] ? dim_name[i] : "?");
-    }
-    if (n < size) snprintf(text + n, size - n, rank ? "]" : "[]");
-}
-
-/* Whether t is what io declares; else says why. */
-static int bk_check_input(const braid_io_v1 *io, const braid_tensor_v1 *t, char *message,
-                          size_t size) {
-    char want[256], got[256];
-    if (t->rank == -1 && !t->data) {
-        if (io->kind >= BRAID_IO_OPTIONAL_TENSOR) return BK_ST_OK;
-        bk_say(message, size, "input '%s' is missing", io->name);
-        return BK_ST_INPUT;
-    }
-    if (t->rank < 0 || t->rank > BRAID_MAX_RANK) {
-        bk_say(message, size, "input '%s': rank %d is not between 0 and %d", io->name, (int)t->rank,
-               BRAID_MAX_RANK);
-        return BK_ST_INPUT;
-    }
-    if (io->kind == BRAID_IO_SEQUENCE || io->kind == BRAID_IO_OPTIONAL_SEQUENCE) {
-        if (t->rank == 1 && t->dtype == 2 && t->data && t->dim[0] > 0) return BK_ST_OK;
-        bk_say(message, size, "input '%s': expected a packed sequence", io->name);
-        return BK_ST_INPUT;
-    }
-    size_t bytes = bk_dtype_size(t->dtype), had = bytes;
-    int zero = 0, bad = bytes == 0;
-    for (int i = 0; i < t->rank; i++) {
-        if (t->dim[i] < 0)
-            bad = 1;
-        else if (t->dim[i] == 0)
-            zero = 1;
-        else if (bytes > ((size_t)1 << 62) / (size_t)t->dim[i])
-            bad = 1;
-        else
-            bytes *= (size_t)t->dim[i];
-        if (bad) break;
-    }
-    if (bad) {
-        bk_say(message, size,
-               had ? "input '%s': a dimension is negative or too large"
-                   : "input '%s': its element type is not supported",
-               io->name);
-        return BK_ST_INPUT;
-    }
-    if (!t->data && !zero) {
-        bk_say(message, size, "input '%s' has no data", io->name);
-        return BK_ST_INPUT;
-    }
-    int same = !io->dtype || io->dtype == t->dtype;
-    if (io->rank >= 0) {
-        same = same && io->rank == t->rank;
-        for (int i = 0; same && i < io->rank; i++) same = io->dim[i] < 0 || io->dim[i] == t->dim[i];
-    }
-    if (same) return BK_ST_OK;
-    bk_shape_text(want, sizeof want, io->dtype, io->rank, io->dim, io->dim_name);
-    bk_shape_text(got, sizeof got, t->dtype, t->rank, t->dim, NULL);
-    bk_say(message, size, "input '%s': expected %s, got %s", io->name, want, got);
-    return BK_ST_INPUT;
-}
-
 /* `bytes` of 64-byte aligned memory, NULL when there is none. */
 static char *bk_alloc(size_t bytes) {
     if (bytes > BK_MAX_BYTES) return NULL;
@@ -201,12 +79,9 @@ static int bk_take(bk_session *s, size_t arena) {
         s->k.arena_size = arena;
     }
     for (int i = 0; i < BK_NSLOT; i++) {
-        int64_t need = atomic_load(&s->cap_need[i]), cap = s->cap[i];
-        if (s->slot[i] && need <= cap) continue;
-        if (need <= cap)
-            need = cap ? cap : BK_SLOT_BYTES;
-        else if (need < 2 * cap)
-            need = 2 * cap;
+        int64_t need = atomic_load(&s->cap_need[i]);
+        if (s->slot[i] && need <= s->cap[i]) continue;
+        need = bk_slot_room(s->cap[i], need);
         free(s->slot[i]);
         s->cap[i] = 0;
         s->slot[i] = bk_alloc((size_t)need);
@@ -408,16 +283,9 @@ static void bk_session_free(void *session) {
 }
 
 static int bk_session_new(const braid_session_config_v1 *config, void **session) {
-    braid_session_config_v1 c = {0};
-    if (config) {
-        size_t first = offsetof(braid_session_config_v1, stack_depth); /* what always was there */
-        if (config->struct_size < first) return BK_ST_USAGE;
-        memcpy(&c, config, config->struct_size < sizeof c ? first : sizeof c);
-    }
-    if (c.threads < 0 || c.max_iterations < 0 || c.stack_depth < 0 || !session) return BK_ST_USAGE;
-#ifdef BK_WEIGHTS_CHECK
-    if (!bk_weights) return BK_ST_IO;
-#endif
+    braid_session_config_v1 c;
+    int st = bk_config(config, session, &c);
+    if (st) return st;
     bk_session *s = bk_lines(sizeof(bk_session));
     if (!s) return BK_ST_MEMORY;
     s->cpus = bk_cpus();
@@ -432,7 +300,7 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     s->k.spin_most = BK_SPIN_NS;
     s->k.crowded = units > s->cpus;
     s->k.stalled = bk_move_away;
-    s->k.max_iterations = c.max_iterations ? c.max_iterations : (int64_t)1 << 31;
+    s->k.max_iterations = c.max_iterations;
     s->k.stack_depth = c.stack_depth ? c.stack_depth : 10000;
     s->k.depth_cap = s->k.stack_depth;
     s->k.out = s->out;
@@ -459,6 +327,7 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     }
     if (!ok) {
         bk_session_free(s);
+        bk_say(c.message, c.message_size, "no memory or threads for a session");
         return BK_ST_MEMORY;
     }
     *session = s;
@@ -548,17 +417,12 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
         bk_say(message, size, "the threads of the session cannot be started again after a fork");
         return BK_ST_MEMORY;
     }
-    for (int i = 0; i < BK_NIN; i++) {
-        int st = bk_check_input(&bk_inputs[i], &in[i], message, size);
-        if (st) return st;
-    }
+    int st = bk_check_inputs(in, message, size);
+    if (st) return st;
     if (s->k.in != in) s->k.in = in;
     for (size_t arena = s->k.arena_size > BK_ARENA ? s->k.arena_size : BK_ARENA;; s->restarts++) {
         if (!bk_take(s, arena)) {
-            bk_say(message, size,
-                   "out of memory: the run needs more than %zu bytes of working memory",
-                   s->k.arena_size);
-            return BK_ST_MEMORY;
+            return bk_say_memory(s->k.arena_size, message, size);
         }
         int code = bk_launch(s);
         if (code == BK_OK) {
@@ -566,39 +430,25 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
             return BK_ST_OK;
         }
         if (code != BK_GROW) {
-            int site = atomic_load(&s->k.fault) - 1;
 #ifdef BK_FRAME_BYTES
             if (atomic_load(&s->k.deep)) {
                 bk_say_depth(s, message, size);
                 return BK_ST_RUNTIME;
             }
 #endif
-            bk_say(message, size, "%s", site >= 0 && site < BK_NSITE ? bk_sites[site] : "the kernel stopped");
-            return BK_ST_RUNTIME;
+            return bk_say_fault(atomic_load(&s->k.fault), message, size);
         }
-        size_t need = atomic_load(&s->k.arena_need);
-        if (bk_state(&s->k) != BK_GROW) {
-            bk_say(message, size, "the kernel stopped");
-            return BK_ST_RUNTIME;
-        }
-        if (need > arena) arena = need > arena + arena / 2 ? need : arena + arena / 2;
+        if (bk_state(&s->k) != BK_GROW) return bk_say_fault(0, message, size);
+        arena = bk_arena_room(arena, atomic_load(&s->k.arena_need));
     }
 }
 
 static int bk_run(void *session, const braid_tensor_v1 *in, braid_tensor_v1 *out, char *message,
                   size_t size) {
     bk_session *s = session;
-    int idle = 0;
-    if (message && size) message[0] = 0;
-    if (!s || (BK_NIN && !in) || (BK_NOUT && !out)) {
-        bk_say(message, size, "a null pointer was given to run");
-        return BK_ST_USAGE;
-    }
-    if (!atomic_compare_exchange_strong(&s->busy, &idle, 1)) {
-        bk_say(message, size, "the session is running in another thread");
-        return BK_ST_USAGE;
-    }
-    int st = bk_run_locked(s, in, out, message, size);
+    int st = bk_enter(s ? &s->busy : NULL, in, out, message, size);
+    if (st) return st;
+    st = bk_run_locked(s, in, out, message, size);
     atomic_store(&s->busy, 0);
     return st;
 }
@@ -629,6 +479,12 @@ __attribute__((visibility("default"))) const braid_model_v1 *braid_model(void) {
                                          bk_session_new,
                                          bk_session_free,
                                          bk_run,
-                                         bk_stat};
+                                         bk_stat,
+                                         BRAID_DEVICE_CPU,
+                                         NULL,
+                                         NULL,
+                                         NULL,
+                                         NULL,
+                                         NULL};
     return &model;
 }

@@ -32,15 +32,16 @@ typedef struct bk_ctx {
     char **slot;               /* growable buffers outside the arena */
     int64_t *cap;              /* bytes of each of them */
     unsigned long long *cap_need; /* with BK_GROW: bytes that would have sufficed */
-    unsigned long long arena_need; /* with BK_GROW: bytes that would have sufficed, as far as known */
     int64_t max_iterations;    /* of any one loop */
     int64_t stack_depth;       /* of activations of recursive functions inside each other */
     bk_word *arrive;           /* one for each block; 0 at the first launch of a session */
     bk_word *go;               /* one */
     unsigned turn;             /* barriers passed before this launch; the kernel leaves its own count here */
+    /* From here on, and in cap_need, all is 0 when a run begins. */
     int fault;                 /* site + 1 of the first fault, 0: none */
     int state;                 /* BK_OK, BK_GROW, BK_FAULT: what the run has come to */
     int deep;                  /* site + 1 of the first function that went beyond stack_depth, 0: none */
     unsigned long long deepest; /* how far one went */
+    unsigned long long arena_need; /* with BK_GROW: bytes that would have sufficed, as far as known */
 } bk_ctx;
 #endif
