@@ -27,6 +27,7 @@
 #endif
 
 #include "cli/compare.h"
+#include "scheduler/device.h"
 
 #define TIMEOUT_SECONDS 60
 #define MAX_DEPTH 40
@@ -381,8 +382,7 @@ int cmd_test(const Cli *c) {
     int count[3] = {0}, code = EXIT_DONE;
     /* A target that cannot be is wrong usage, not a failure of each test. */
     const char *target = c->target ? c->target : "cpu";
-    if (strcmp(target, "cpu") != 0 && strcmp(target, "interp") != 0)
-        return cli_usage("target '%s' is not available", target);
+    if (strcmp(target, "interp") != 0 && !device_find(target)) return cli_usage("unknown target '%s'", target);
     for (int i = 0; i < c->narg; i++) {
         int before = t.n;
         struct stat s;

@@ -49,29 +49,34 @@ braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e) {
     return j->d.status ? rt_fail_diag(e, &j->d) : BRAID_OK;
 }
 
-static bool run_compiler(RtJob *j, const char *text_path, const char *so_path) {
+/* The library from the texts that lie at `text` and, for GPUs, `host`. */
+static bool run_compilers(RtJob *j, const char *text, const char *host, const char *so_path) {
     jmp_buf jb;
     j->d.top = &jb;
-    if (setjmp(jb) == 0) compile_build_cpu(&j->d, text_path, so_path, &j->o);
+    if (setjmp(jb) == 0) {
+        if (host) compile_build_gpu(&j->d, text, host, so_path, &j->o, NULL);
+        else compile_build_cpu(&j->d, text, so_path, &j->o);
+    }
     j->d.top = NULL;
     return j->d.status == ST_OK;
 }
 
 braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e) {
-    braid_status st = BRAID_OK;
-    char *text = rt_text("%s/%s.c", folder, file), *so = rt_text("%s/%s", folder, file);
-    char *weights =
-        rt_text("%s/%s.c.weights", folder, file); /* the name that the text's build expects */
-    if (!text || !so || !weights)
-        st = rt_fail(e, BRAID_MEMORY, "out of memory");
-    else if ((st = rt_write_file(text, j->texts.text.p, j->texts.text.n, e)) == BRAID_OK &&
-             (!j->texts.weights.n ||
-              (st = rt_write_file(weights, j->texts.weights.p, j->texts.weights.n, e)) == BRAID_OK) &&
-             !run_compiler(j, text, so))
-        st = rt_fail_diag(e, &j->d);
+    /* What belongs to a text lies beside it under its name. */
+    const bool gpu = j->texts.host.n > 0;
+    char *text = rt_text("%s/%s.%s", folder, file, gpu ? "cu" : "c"), *so = rt_text("%s/%s", folder, file);
+    char *host = gpu ? rt_text("%s/%s.c", folder, file) : NULL;
+    char *weights = rt_text("%s/%s.c.weights", folder, file);
+    braid_status st = !text || !so || !weights || (gpu && !host) ? rt_fail(e, BRAID_MEMORY, "out of memory") : BRAID_OK;
+    if (!st) st = rt_write_file(text, j->texts.text.p, j->texts.text.n, e);
+    if (!st && gpu) st = rt_write_file(host, j->texts.host.p, j->texts.host.n, e);
+    if (!st && j->texts.weights.n) st = rt_write_file(weights, j->texts.weights.p, j->texts.weights.n, e);
+    if (!st && !run_compilers(j, text, host, so)) st = rt_fail_diag(e, &j->d);
     if (text) unlink(text);
+    if (host) unlink(host);
     if (weights) unlink(weights);
     free(text);
+    free(host);
     free(weights);
     free(so);
     return st;

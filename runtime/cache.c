@@ -47,7 +47,7 @@ braid_status braid_compile(const char *model_path, const braid_options *options,
     if (!model_path || !library_path) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
     braid_status st = rt_options(options, &o, e);
     if (st) return st;
-    if (strcmp(o.target, "cpu") != 0)
+    if (strcmp(o.target, "interp") == 0)
         return rt_fail(e, BRAID_USAGE, "target '%s' makes no library", o.target);
     const char *slash = strrchr(library_path, '/');
     const char *file = slash ? slash + 1 : library_path;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "runtime/runtime.h"
+#include "scheduler/device.h"
 
 braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e) {
     memset(o, 0, sizeof *o);
@@ -13,12 +14,13 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
         memcpy(o, from, n < sizeof *o ? n : sizeof *o);
     }
     if (!o->target) o->target = "cpu";
-    if (strcmp(o->target, "cpu") == 0 || strcmp(o->target, "interp") == 0) return BRAID_OK;
-    static const char *const later[] = {"cuda:", "hip:", "emulate:"};
-    for (size_t i = 0; i < COUNT(later); i++)
-        if (strncmp(o->target, later[i], strlen(later[i])) == 0)
-            return rt_fail(e, BRAID_USAGE, "target '%s' is not available in this build", o->target);
-    return rt_fail(e, BRAID_USAGE, "unknown target '%s'", o->target);
+    if (strcmp(o->target, "interp") == 0 || device_find(o->target)) return BRAID_OK;
+    char known[400] = "interp";
+    for (int i = 0; device_at(i); i++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, ", %s", device_at(i)->name);
+    }
+    return rt_fail(e, BRAID_USAGE, "unknown target '%s': it is not one of %s", o->target, known);
 }
 
 /* A declared input or output of a Program in the public form; strings and arrays in arena a. */

@@ -35,7 +35,10 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
     s->interp.max_iterations = o.max_iterations ? o.max_iterations : (int64_t)1 << 31;
     s->interp.stack_depth = o.stack_depth;
     if (model->lib) {
-        braid_session_config_v1 c = {sizeof c, o.threads, o.max_iterations, o.stack_depth};
+        braid_session_config_v1 c = {.struct_size = sizeof c,
+                                     .threads = o.threads,
+                                     .max_iterations = o.max_iterations,
+                                     .stack_depth = o.stack_depth};
         int st = model->lib->session_new(&c, &s->lib_session);
         if (st) {
             free(s);
