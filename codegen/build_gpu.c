@@ -235,7 +235,7 @@ static void build_emulated(Build *b) {
     char *version[] = {ARG(cxx), "--version", NULL};
     if (run(b, version)) err(b->d, ST_IO, NULL, "the C++ compiler %s cannot be run", cxx);
     bool clang = strstr(b->log, "clang") != NULL;
-    char *argv[] = {ARG(cxx), "-std=gnu++17", "-O1", "-g", "-fsanitize=thread", clang ? "-mllvm" : "--param",
+    char *argv[] = {ARG(cxx), "-std=gnu++17", "-O0", "-g", "-fsanitize=thread", clang ? "-mllvm" : "--param",
                     clang ? "-tsan-distinguish-volatile" : "tsan-distinguish-volatile=1", "-ffp-contract=off", "-fwrapv",
                     "-fno-math-errno", "-fno-strict-aliasing", "-fno-exceptions", "-fPIC", "-w", "-include", b->header, "-x",
                     "c++", "-c", "-o", b->kernel, ARG(text), NULL};

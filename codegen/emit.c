@@ -140,7 +140,7 @@ static void put_entry(Emit *em, Sb *text) {
     define(text, "BK_NSITE", p->cx->site.n);
     define(text, "BK_UNITS", p->schedule->team);
     /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
-    if (p->nfunc) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
+    if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
 #if BRAID_TINY
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n", (long long)em->plan.arena);
 #else

@@ -386,7 +386,7 @@ static void test_load_errors(void **state) {
     }
     braid_options o = {.struct_size = sizeof o, .target = "abacus"};
     expect_load(path, &o, BRAID_USAGE);
-    o.target = "cuda:sm_90";
+    o.target = "cuda:sm_1";
     expect_load(path, &o, BRAID_USAGE);
     o.struct_size = 0;
     expect_load(path, &o, BRAID_USAGE);
