@@ -92,7 +92,10 @@ static const char *stop(const Tree *x, const char *code) {
 }
 
 static void emit_barrier(Tree *x) {
-    if (x->leave) return; /* one unit is alone */
+    if (x->leave) { /* one unit is alone, with its threads */
+        if (!x->em->target->simd) fn_line(&x->f, "bk_block();");
+        return;
+    }
     fn_line(&x->f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
     if (recursive(x)) fn_line(&x->f, "top = low;");
 }

@@ -119,7 +119,7 @@ void group_threads(Group *g) {
     Map *seen = map_new(g->em->a);
     for (int i = 0; i < g->n; i++) find_sums(&k, seen, g->value[i]);
     group_range(g);
-    for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], n, g->axis);
+    for (int i = 0; i < g->n && n; i++) fn_hoist(f, g->value[i], n, g->axis); /* without axes, members are read by members */
     bool rows = n && k.outer, teams = rows || (k.every && positions(g, n) < FEW);
     if (!teams) {
         open_positions(g, n, "bk_thread()", "bk_threads()");
