@@ -255,7 +255,7 @@ static void build_host(Build *b, const char *host_path, const char *so_path, boo
     if (status < 0) err(b->d, ST_IO, NULL, "the C compiler %s cannot be run", cc);
     if (status) failed(b, cc);
     char *library[] = {ARG(cc), "-shared", "-o", ARG(so_path), b->host, "-ldl", "-lpthread", "-lm", NULL};
-    char *linked[] = {ARG(cxx), "-shared", "-o", ARG(so_path), b->host, b->kernel, emulator, "-lboost_context", "-ldl",
+    char *linked[] = {ARG(cxx), "-shared", "-o", ARG(so_path), b->host, b->kernel, emulator, "-ldl",
                       "-lpthread", "-lm", NULL};
     if (emulated) find_emulator(b, emulator);
     if (run(b, emulated ? linked : library)) failed(b, emulated ? cxx : cc);

@@ -41,6 +41,7 @@ static const Target gpu_target = {
     .recursive = "static __device__ __noinline__ int",
     .kernel = "static __device__ __forceinline__ void",
     .main = "static __device__ __forceinline__ int",
+    .strict = true,
 };
 
 void extern_text(Emit *em, const char *file) {

@@ -17,6 +17,7 @@ typedef struct Target {
     const char *main;         /* and of the function that is all of the control flow */
     const char *simd;         /* in front of a loop over lanes; NULL: a unit is a block of threads, which share its loops */
     const char *contract;     /* first statement of a micro-kernel */
+    bool strict;              /* its compiler takes for granted that signed integers do not overflow */
 } Target;
 
 typedef struct Emit {

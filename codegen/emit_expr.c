@@ -130,6 +130,12 @@ static const char *rounded(Fn *f, DType t, const char *s) {
     return s;
 }
 
+/* Whether signed arithmetic with type t wraps around only when written so: for all that may come from data. Places
+ * in memory do not overflow, and compilers do better when they know. */
+static bool wraps(const Fn *f, const Expr *e, DType t) {
+    return f->em && f->em->target->strict && (t == DT_I32 || t == DT_I64) && (e->flags & EF_LOAD || !(e->flags & EF_AXIS));
+}
+
 static const char *unary(Fn *f, Expr *e, const char *x) {
     Arena *a = f->a;
     DType t = e->a[0]->dtype;
@@ -140,9 +146,12 @@ static const char *unary(Fn *f, Expr *e, const char *x) {
     case E_NOT: return arena_printf(a, "(!%s)", x);
     case E_BITNOT: return arena_printf(a, "((%s)~%s)", ty, x);
     case E_ISNAN: return arena_printf(a, "(%s != %s)", x, x);
-    case E_NEG: return flt ? arena_printf(a, "(-%s)", x) : arena_printf(a, "((%s)(0 - %s))", ty, x);
+    case E_NEG:
+        if (wraps(f, e, t)) return arena_printf(a, "BK_WRAP(%s, 0, -, %s)", ty, x);
+        return flt ? arena_printf(a, "(-%s)", x) : arena_printf(a, "((%s)(0 - %s))", ty, x);
     case E_ABS:
         if (flt) return arena_printf(a, "__builtin_fabs%s(%s)", sfx, x);
+        if (wraps(f, e, t)) return arena_printf(a, "(%s < 0 ? BK_WRAP(%s, 0, -, %s) : %s)", x, ty, x, x);
         return dtype_is_signed(t) ? arena_printf(a, "((%s)(%s < 0 ? 0 - %s : %s))", ty, x, x, x) : x;
     case E_SIGN:
         if (flt) return arena_printf(a, "bk_sign%s(%s)", k == C_F64 ? "d" : "f", x);
@@ -170,6 +179,7 @@ static const char *binary(Fn *f, Expr *e, const char *x, const char *y) {
     case E_ADD: case E_SUB: case E_MUL:
         if (k == C_BOOL) return arena_printf(a, "((bool)(%s %s %s))", x, expr_name[e->op], y);
         if (k == C_NARROW) return arena_printf(a, "((%s)(%s %s %s))", ty, x, expr_name[e->op], y);
+        if (wraps(f, e, t)) return arena_printf(a, "BK_WRAP(%s, %s, %s, %s)", ty, x, expr_name[e->op], y);
         return rounded(f, t, arena_printf(a, "(%s %s %s)", x, expr_name[e->op], y));
     case E_DIV: case E_FMOD:
         if (flt && e->op == E_DIV) return rounded(f, t, arena_printf(a, "(%s / %s)", x, y));
@@ -299,6 +309,10 @@ const char *fn_neutral(Fn *f, const Expr *e) {
 void fn_combine(Fn *f, const Expr *e, const char *acc, const char *x) {
     switch (e->kind) {
     case R_SUM: case R_PROD:
+        if (wraps(f, e, e->dtype)) {
+            fn_line(f, "%s = BK_WRAP(%s, %s, %c, %s);", acc, c_type(e->dtype), acc, e->kind == R_SUM ? '+' : '*', x);
+            break;
+        }
         fn_line(f, "%s = (%s)(%s %c %s);", acc, c_type(e->dtype), acc, e->kind == R_SUM ? '+' : '*', x);
         break;
     case R_MAX: case R_MIN: {

@@ -30,6 +30,8 @@
 #define BK_CONTRACT
 #define BK_KERNEL static __device__ __noinline__
 #define BK_FMA(a, b, c) __fmaf_rn(a, b, c)
+/* x op y for signed integers of type T, where it may overflow. */
+#define BK_WRAP(T, x, op, y) ((T)((u##T)(x) op (u##T)(y)))
 /* A word as it is in memory now. */
 #define BK_LOOK(type, p) (*(volatile type *)(p))
 
