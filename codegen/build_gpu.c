@@ -24,10 +24,11 @@
 /* The build's files beside the device text, removed when it is over. */
 typedef struct Build {
     Diag *d;
-    const char *device, *chip; /* the text; what is behind the colon of the target */
+    const char *target, *chip; /* the target; what is behind its colon */
+    const char *device, *host_text, *library; /* from what to what */
+    const char *keep; /* one of the files below, or NULL */
     char code[PATH_BYTES], hip[PATH_BYTES], tool[PATH_BYTES], header[PATH_BYTES], kernel[PATH_BYTES], host[PATH_BYTES];
     char *log, *text, *image;  /* malloc'd */
-    size_t image_bytes;
     Sb out;
     GpuFacts facts;
 } Build;
@@ -113,17 +114,16 @@ static void clang_facts(GpuFacts *f, const char *log) {
 }
 
 static void build_nvrtc(Build *b) {
-    char arch[64], *code;
-    snprintf(arch, sizeof arch, "%s", b->chip);
-    free(b->log);
-    b->log = NULL;
-    if (!nvrtc_compile(read_text(b, b->device), arch, &code, &b->image_bytes, &b->log))
+    char *log;
+    size_t size;
+    if (!nvrtc_compile(read_text(b, b->device), b->chip, &b->image, &size, &log))
         err(b->d, ST_IO, NULL,
             "cuda:%s needs nvcc (from NVIDIA's CUDA toolkit; $NVCC names another one) or libnvrtc.so", b->chip);
-    b->image = code;
-    if (!code) failed(b, "NVRTC");
+    snprintf(b->log, LOG_BYTES, "%s", log);
+    free(log);
+    if (!b->image) failed(b, "NVRTC");
     ptxas_facts(&b->facts, b->log);
-    write_file(b->d, b->code, code, b->image_bytes);
+    write_file(b->d, b->code, b->image, size);
 }
 
 static void build_cuda(Build *b) {
@@ -148,7 +148,7 @@ static void build_cuda(Build *b) {
 }
 
 /* ---- HIP ---------------------------------------------------------------------------------------------------- */
-/* torch.utils.hipify, without the rest of torch. */
+/* torch.utils.hipify, without the rest of torch, changes a file. */
 static const char hipify_script[] =
     "import contextlib, importlib.util, io, os, sys\n"
     "spec = importlib.util.find_spec('torch')\n"
@@ -158,7 +158,7 @@ static const char hipify_script[] =
     "with contextlib.redirect_stdout(io.StringIO()):\n"
     "    r = h.hipify(project_directory=os.path.dirname(path), output_directory=os.path.dirname(path),\n"
     "                 includes=[path], extra_files=[path], is_pytorch_extension=True, hipify_extra_files_only=True)\n"
-    "os.replace(r[path].hipified_path, sys.argv[2])\n";
+    "os.replace(r[path].hipified_path, path)\n";
 
 /* What a hipify tool makes of the text, or the text itself where no tool does: $HIPIFY is "own", or a program like
  * hipify-perl; without it, what is found. */
@@ -174,9 +174,9 @@ static const char *hipified(Build *b) {
         if (wanted) err(b->d, ST_IO, NULL, "%s cannot translate a CUDA text", wanted);
     }
     const char *text = read_text(b, b->device);
-    write_file(b->d, b->hip, text, strlen(text)); /* it works in the file's folder */
-    char *python[] = {"python3", "-c", ARG(hipify_script), b->hip, b->tool, NULL};
-    return read_text(b, run(b, python) == 0 && access(b->tool, R_OK) == 0 ? b->tool : b->device);
+    write_file(b->d, b->tool, text, strlen(text));
+    char *python[] = {"python3", "-c", ARG(hipify_script), b->tool, NULL};
+    return read_text(b, run(b, python) == 0 ? b->tool : b->device);
 }
 
 static void write_hip(Build *b) {
@@ -243,65 +243,79 @@ static void build_emulated(Build *b) {
 }
 
 /* ---- the library -------------------------------------------------------------------------------------------- */
-static void build_host(Build *b, const char *host_path, const char *so_path, bool emulated) {
+static void build_host(Build *b, bool emulated) {
     char code[PATH_BYTES + 32], weights[PATH_BYTES + 32], path[PATH_BYTES], emulator[PATH_BYTES];
     const char *cc = build_tool("CC", "cc"), *cxx = build_tool("CXX", "c++");
-    build_path(b->d, path, sizeof path, host_path, ".weights");
+    build_path(b->d, path, sizeof path, b->host_text, ".weights");
     snprintf(weights, sizeof weights, "-DBK_WEIGHTS_FILE=\"%s\"", path);
     snprintf(code, sizeof code, emulated ? "-DBK_EMULATE" : "-DBK_CODE_FILE=\"%s\"", b->code);
     char *argv[] = {ARG(cc), "-std=gnu11", "-O2", "-fwrapv", "-w", "-fPIC", "-fvisibility=hidden", weights, code, "-c", "-o",
-                    b->host, "-x", "c", ARG(host_path), NULL};
+                    b->host, "-x", "c", ARG(b->host_text), NULL};
     int status = run(b, argv);
     if (status < 0) err(b->d, ST_IO, NULL, "the C compiler %s cannot be run", cc);
     if (status) failed(b, cc);
-    char *library[] = {ARG(cc), "-shared", "-o", ARG(so_path), b->host, "-ldl", "-lpthread", "-lm", NULL};
-    char *linked[] = {ARG(cxx), "-shared", "-o", ARG(so_path), b->host, b->kernel, emulator, "-ldl",
+    char *library[] = {ARG(cc), "-shared", "-o", ARG(b->library), b->host, "-ldl", "-lpthread", "-lm", NULL};
+    char *linked[] = {ARG(cxx), "-shared", "-o", ARG(b->library), b->host, b->kernel, emulator, "-ldl",
                       "-lpthread", "-lm", NULL};
     if (emulated) find_emulator(b, emulator);
     if (run(b, emulated ? linked : library)) failed(b, emulated ? cxx : cc);
-    build_weights(b->d, host_path, so_path);
+    build_weights(b->d, b->host_text, b->library);
 }
 
-static void build(Build *b, const char *host_path, const char *so_path, const char *target) {
-    bool emulated = !strncmp(target, "emulate:", 8);
+/* ---- the whole ---------------------------------------------------------------------------------------------- */
+static void build_library(Build *b) {
+    bool emulated = !strncmp(b->target, "emulate:", 8);
     build_path(b->d, b->code, sizeof b->code, b->device, ".code");
     build_path(b->d, b->hip, sizeof b->hip, b->device, ".hip.cu");
-    build_path(b->d, b->tool, sizeof b->tool, b->device, ".tool");
     build_path(b->d, b->header, sizeof b->header, b->device, ".emulate.h");
     build_path(b->d, b->kernel, sizeof b->kernel, b->device, ".kernel.o");
     build_path(b->d, b->host, sizeof b->host, b->device, ".host.o");
-    if (!(b->log = malloc(LOG_BYTES))) err(b->d, ST_MEMORY, NULL, "out of memory");
-    b->out.d = b->d;
     if (emulated) build_emulated(b);
-    else if (!strncmp(target, "cuda:", 5)) build_cuda(b);
+    else if (!strncmp(b->target, "cuda:", 5)) build_cuda(b);
     else build_hip(b);
-    if (!b->log && !(b->log = malloc(LOG_BYTES))) err(b->d, ST_MEMORY, NULL, "out of memory");
-    build_host(b, host_path, so_path, emulated);
+    build_host(b, emulated);
+}
+
+/* Runs `step` and takes away what it leaves, also when it raises. */
+static void guarded(Build *b, void (*step)(Build *b)) {
+    Diag *d = b->d;
+    jmp_buf jb, *up = d->top;
+    d->top = &jb;
+    bool ok = setjmp(jb) == 0;
+    if (ok) {
+        if (!(b->log = malloc(LOG_BYTES))) err(d, ST_MEMORY, NULL, "out of memory");
+        b->out.d = d;
+        build_path(d, b->tool, sizeof b->tool, b->device, ".tool.cu");
+        step(b);
+    }
+    d->top = up;
+    const char *const files[] = {b->code, b->hip, b->tool, b->header, b->kernel, b->host};
+    for (size_t i = 0; i < COUNT(files); i++)
+        if (*files[i] && files[i] != b->keep) unlink(files[i]);
+    free(b->log);
+    free(b->text);
+    free(b->image);
+    b->out.d = NULL;
+    sb_free(&b->out);
+    if (ok) return;
+    char message[sizeof d->message];
+    memcpy(message, d->message, sizeof message);
+    err(d, d->status, NULL, "%s", message);
 }
 
 void compile_build_gpu(Diag *d, const char *device_path, const char *host_path, const char *so_path,
                        const CompileOptions *o, GpuFacts *facts) {
-    Build b = {.d = d, .device = device_path};
+    Build b = {.d = d, .device = device_path, .host_text = host_path, .library = so_path, .target = o->target};
     const char *colon = strchr(o->target, ':');
     ASSERT(colon);
     b.chip = colon + 1;
-    jmp_buf jb, *up = d->top;
-    d->top = &jb;
-    bool ok = setjmp(jb) == 0;
-    if (ok) build(&b, host_path, so_path, o->target);
-    d->top = up;
-    const char *const files[] = {b.code, b.hip, b.tool, b.header, b.kernel, b.host};
-    for (size_t i = 0; i < COUNT(files); i++)
-        if (*files[i]) unlink(files[i]);
-    free(b.log);
-    free(b.text);
-    free(b.image);
-    b.out.d = NULL;
-    sb_free(&b.out);
+    guarded(&b, build_library);
     if (facts) *facts = b.facts;
-    if (!ok) {
-        char message[sizeof d->message];
-        memcpy(message, d->message, sizeof message);
-        err(d, d->status, NULL, "%s", message);
-    }
+}
+
+void compile_hip(Diag *d, const char *device_path, const char *hip_path) {
+    Build b = {.d = d, .device = device_path};
+    build_path(d, b.hip, sizeof b.hip, hip_path, "");
+    b.keep = b.hip;
+    guarded(&b, write_hip);
 }

@@ -87,6 +87,9 @@ typedef struct GpuFacts {
 void compile_build_gpu(Diag *d, const char *device_path, const char *host_path, const char *so_path,
                        const CompileOptions *o, GpuFacts *facts);
 
+/* The HIP text that the device text (CUDA's) in a file becomes, to hip_path. */
+void compile_hip(Diag *d, const char *device_path, const char *hip_path);
+
 /* Weights beyond this many bytes stay a file beside the library, which maps it. */
 #define WEIGHTS_MAPPED ((size_t)64 << 20)
 
