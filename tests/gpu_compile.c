@@ -1,0 +1,122 @@
+/* Compiles models for GPUs that need not be here, and checks what the compilers say of the kernels.
+ *
+ *     gpu_compile [-s SECONDS] TARGET MODEL.onnx...
+ *
+ * One line a model: registers of a thread, bytes that it spills and of its stack, bytes of a block's memory, how
+ * many blocks a multiprocessor has room for, the device text's size, and the seconds of the device's compiler. Fails
+ * when one is not compiled, has no room for a single block, has a text above 400 KB, or takes longer than SECONDS. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "codegen/compile.h"
+#include "scheduler/device.h"
+
+#define TEXT_LIMIT (400 << 10)
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void put_file(Diag *d, const char *path, const Sb *s) {
+    FILE *f = fopen(path, "wb");
+    bool ok = f && fwrite(s->p, 1, s->n, f) == s->n;
+    if (f && fclose(f)) ok = false;
+    if (!ok) err(d, ST_IO, NULL, "cannot write %s", path);
+}
+
+/* What a multiprocessor of the target has: registers, threads. They are taken in portions of a warp. */
+static int blocks_with_room(const Device *device, const GpuFacts *f, int64_t shared) {
+    bool hip = !strncmp(device->name, "hip:", 4);
+    int registers = f->registers < 1 ? 1 : (f->registers + 7) / 8 * 8, blocks;
+    if (!hip) {
+        blocks = 65536 / (registers * device->threads);
+        if (blocks > 2048 / device->threads) blocks = 2048 / device->threads;
+    } else { /* a SIMD's 512 (wave64: 256 and as many for accumulation) hold its waves; 4 SIMDs, 2 of two halves */
+        int waves = 4 * ((device->warp == 64 ? 512 : 1024) / registers);
+        if (device->warp == 64 && waves > 32) waves = 32;
+        blocks = waves / (device->threads / device->warp);
+    }
+    int64_t room = device->level[LEVEL_CORE].bytes;
+    if (shared > 0 && blocks > room / shared) blocks = (int)(room / shared);
+    return blocks;
+}
+
+/* The number that the host's text defines as `name`. */
+static int64_t defined(const char *text, const char *name) {
+    const char *p = strstr(text, name);
+    return p ? atoll(p + strlen(name)) : 0;
+}
+
+typedef struct Job {
+    Diag d;
+    Arena *a;
+    Texts t;
+    char device[PATH_MAX], host[PATH_MAX], weights[PATH_MAX], so[PATH_MAX], mapped[PATH_MAX];
+} Job;
+
+static bool compile(Job *j, const char *model, const char *target, const char *folder, double most) {
+    const Device *device = device_find(target);
+    CompileOptions o = {.target = target};
+    GpuFacts f;
+    jmp_buf jb;
+    j->d.top = &jb;
+    if (setjmp(jb)) {
+        printf("FAIL %s %s: %s\n", target, model, j->d.message);
+        return false;
+    }
+    if (!device || !device->threads) err(&j->d, ST_USAGE, NULL, "%s is no GPU", target);
+    snprintf(j->device, sizeof j->device, "%s/kernel.cu", folder);
+    snprintf(j->host, sizeof j->host, "%s/host.c", folder);
+    snprintf(j->weights, sizeof j->weights, "%s/host.c.weights", folder);
+    snprintf(j->so, sizeof j->so, "%s/model.so", folder);
+    snprintf(j->mapped, sizeof j->mapped, "%s/model.so.weights", folder);
+    j->a = arena_new(&j->d);
+    compile_emit(compile_program(j->a, &j->d, model, &o), &o, &j->t);
+    put_file(&j->d, j->device, &j->t.text);
+    put_file(&j->d, j->host, &j->t.host);
+    if (j->t.weights.n) put_file(&j->d, j->weights, &j->t.weights);
+    double start = now();
+    compile_build_gpu(&j->d, j->device, j->host, j->so, &o, &f);
+    double took = now() - start;
+    int64_t shared = f.shared_bytes + defined(j->t.host.p, "#define BK_SHARED_BYTES ");
+    int blocks = blocks_with_room(device, &f, shared);
+    const char *wrong = blocks < 1 ? ", no room for a block" : j->t.text.n > TEXT_LIMIT ? ", too much text"
+                      : took > most ? ", too slow" : "";
+    printf("%s %-10s %s: %d registers, %d spilled, %d of stack, %lld of shared memory, %d blocks, %zu KB of text, %.1f s%s\n",
+           *wrong ? "FAIL" : "ok  ", target, model, f.registers, f.spill_bytes, f.stack_bytes, (long long)shared, blocks,
+           j->t.text.n >> 10, took, wrong);
+    return !*wrong;
+}
+
+int main(int argc, char **argv) {
+    double most = 60;
+    int first = 1, failed = 0;
+    char folder[] = "/tmp/gpu_compile_XXXXXX";
+    if (argc > 2 && !strcmp(argv[1], "-s")) {
+        most = atof(argv[2]);
+        first = 3;
+    }
+    if (argc < first + 2 || !mkdtemp(folder)) {
+        fprintf(stderr, "usage: gpu_compile [-s SECONDS] TARGET MODEL.onnx...\n");
+        return 2;
+    }
+    for (int i = first + 1; i < argc; i++) {
+        Job *j = calloc(1, sizeof *j);
+        if (!j) return 2;
+        failed += !compile(j, argv[i], argv[first], folder, most);
+        fflush(stdout);
+        const char *const files[] = {j->device, j->host, j->weights, j->so, j->mapped};
+        for (size_t k = 0; k < COUNT(files); k++)
+            if (*files[k]) unlink(files[k]);
+        texts_free(&j->t);
+        if (j->a) arena_free(j->a);
+        free(j);
+    }
+    rmdir(folder);
+    return failed ? 1 : 0;
+}
