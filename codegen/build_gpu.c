@@ -111,6 +111,7 @@ static void clang_facts(GpuFacts *f, const char *log) {
     f->spill_bytes = 4 * remark(log, "VGPRs Spill: ");
     f->stack_bytes = remark(log, "ScratchSize [bytes/lane]: ");
     f->shared_bytes = remark(log, "LDS Size [bytes/block]: ");
+    f->waves = remark(log, "Occupancy [waves/SIMD]: ");
 }
 
 static void build_nvrtc(Build *b) {
@@ -189,7 +190,7 @@ static void build_hip(Build *b) {
     char arch[64];
     write_hip(b);
     snprintf(arch, sizeof arch, "--offload-arch=%s", b->chip);
-    char *argv[] = {ARG(hipcc), "--genco", arch, "-std=c++17", "-O3", "-ffp-contract=off", "-fwrapv", "-w",
+    char *argv[] = {ARG(hipcc), "--genco", arch, "-std=c++17", "-O3", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-w",
                     "-Rpass-analysis=kernel-resource-usage", "-x", "hip", "-o", b->code, b->hip, NULL};
     int status = run(b, argv);
     if (status < 0)

@@ -79,6 +79,7 @@ typedef struct GpuFacts {
     int spill_bytes;  /* of a thread: registers that did not fit */
     int stack_bytes;  /* of a thread, as far as known: none for what recursion takes */
     int shared_bytes; /* of a block, beside what the launch gives it */
+    int waves;        /* HIP: that a SIMD has room for; else 0 */
 } GpuFacts;
 /* The device's and the host's text to a shared library, for a target on a GPU: through nvcc ($NVCC; "nvrtc" and
  * where there is none: libnvrtc.so), hipcc ($HIPCC; $HIPIFY as in build_gpu.c), or the C++ compiler ($CXX) for an

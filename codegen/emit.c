@@ -16,7 +16,7 @@
 #else
 #define WEIGHTS_INLINE 4096
 #endif
-#define SHARED_OWN 384 /* bytes of a block's shared memory that the dialect keeps: BK_SHARED_OWN of gpu/ctx.h */
+#define SHARED_OWN 512 /* bytes of a block's shared memory that the dialect keeps: BK_SHARED_OWN of gpu/ctx.h */
 
 static const Target cpu_target = {
     .name = "cpu",
@@ -196,8 +196,8 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     sb_puts(text, "#define bk_weights (k->weights)\n");
     if (em->consts.n) sb_puts(text, em->consts.p);
     put_kernel(em, text, functions, "braid_main");
-    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *k) {\n"
-                  "    bk_begin(k);\n    (void)braid_main(k, (int)blockIdx.x, (int)gridDim.x);\n    bk_end(k);\n}\n");
+    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *run) {\n"
+                  "    (void)braid_main(bk_begin(run), (int)blockIdx.x, (int)gridDim.x);\n    bk_end();\n}\n");
     em->consts.n = 0;
     sb_printf(host, "/* %s, compiled by braid for %s: the host's part. */\n", name, o->target);
     sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");

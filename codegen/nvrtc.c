@@ -13,7 +13,7 @@ static const char stdint_text[] =
     "#define INT64_MIN (-INT64_MAX - 1)\n#define UINT8_MAX 0xff\n#define UINT16_MAX 0xffff\n"
     "#define UINT32_MAX 0xffffffffu\n#define UINT64_MAX 0xffffffffffffffffUL\n#define SIZE_MAX UINT64_MAX\n"
     "#define UINT32_C(x) x##u\n#define INT64_C(x) x##L\n#define UINT64_C(x) x##UL\n"
-    "#ifndef NULL\n#define NULL 0\n#endif\n"
+    "#ifndef NULL\n#define NULL 0\n#endif\n#define offsetof(T, m) ((size_t)&((T *)0)->m)\n"
     "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"
     "#define __builtin_inff() INFINITY\n#define __builtin_nanf(s) NAN\n"
     "#define __builtin_inf() ((double)INFINITY)\n#define __builtin_nan(s) ((double)NAN)\n"

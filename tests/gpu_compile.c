@@ -29,17 +29,13 @@ static void put_file(Diag *d, const char *path, const Sb *s) {
     if (!ok) err(d, ST_IO, NULL, "cannot write %s", path);
 }
 
-/* What a multiprocessor of the target has: registers, threads. They are taken in portions of a warp. */
+/* Blocks that a multiprocessor of the target holds at the same time: CUDA's has 65,536 registers, which are taken by
+ * eights, and up to 2,048 threads; HIP's has 4 SIMDs. */
 static int blocks_with_room(const Device *device, const GpuFacts *f, int64_t shared) {
-    bool hip = !strncmp(device->name, "hip:", 4);
-    int registers = f->registers < 1 ? 1 : (f->registers + 7) / 8 * 8, blocks;
-    if (!hip) {
-        blocks = 65536 / (registers * device->threads);
+    int blocks = 4 * f->waves / (device->threads / device->warp);
+    if (!strncmp(device->name, "cuda:", 5)) {
+        blocks = 65536 / ((f->registers + 7) / 8 * 8 * device->threads);
         if (blocks > 2048 / device->threads) blocks = 2048 / device->threads;
-    } else { /* a SIMD's 512 (wave64: 256 and as many for accumulation) hold its waves; 4 SIMDs, 2 of two halves */
-        int waves = 4 * ((device->warp == 64 ? 512 : 1024) / registers);
-        if (device->warp == 64 && waves > 32) waves = 32;
-        blocks = waves / (device->threads / device->warp);
     }
     int64_t room = device->level[LEVEL_CORE].bytes;
     if (shared > 0 && blocks > room / shared) blocks = (int)(room / shared);

@@ -12,10 +12,10 @@ enum { BK_OK = 0, BK_GROW = 1, BK_FAULT = 2 };
 
 /* Bytes between two words that different blocks write. */
 #define BK_LINE 128
-/* Bytes at the beginning of a block's dynamic shared memory that belong to the dialect itself: the barrier's words,
- * and from BK_SHARED_TEAM on what the threads of a block exchange when they compute together. */
-#define BK_SHARED_OWN 384
-#define BK_SHARED_TEAM 128
+/* Bytes at the beginning of a block's dynamic shared memory that belong to the dialect itself: the barrier's words
+ * and a copy of bk_ctx, and from BK_SHARED_TEAM on what the threads of a block exchange when they compute together. */
+#define BK_SHARED_OWN 512
+#define BK_SHARED_TEAM 256
 
 /* The grid barrier's words, one line each: a block posts its turn and state in its own; block 0 posts for all. */
 typedef struct bk_word {
@@ -36,6 +36,7 @@ typedef struct bk_ctx {
     int64_t stack_depth;       /* of activations of recursive functions inside each other */
     bk_word *arrive;           /* one for each block; 0 at the first launch of a session */
     bk_word *go;               /* one */
+    /* All before stays as it is during a launch. */
     unsigned turn;             /* barriers passed before this launch; the kernel leaves its own count here */
     /* From here on, and in cap_need, all is 0 when a run begins. */
     int fault;                 /* site + 1 of the first fault, 0: none */

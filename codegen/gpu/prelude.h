@@ -5,10 +5,9 @@
  * with the same uniform values; the functions here are called by all threads of a block unless they say
  * otherwise. The kernel is
  *
- *     extern "C" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *k) {
- *         bk_begin(k);
- *         braid_main(k, blockIdx.x, gridDim.x);
- *         bk_end(k);
+ *     extern "C" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *run) {
+ *         braid_main(bk_begin(run), blockIdx.x, gridDim.x);
+ *         bk_end();
  *     }
  *
  * with all blocks running at once, and gets BK_SHARED_OWN + what the program takes of dynamic shared memory.
@@ -48,42 +47,53 @@ BK_INLINE char *bk_shared(void) {
     return bk_shared_bytes;
 }
 
-/* The first BK_SHARED_OWN bytes. */
+/* The first of the BK_SHARED_OWN bytes. A barrier of the grid empties the caches of a multiprocessor: what all need
+ * behind each is here. */
 typedef struct bk_own {
     unsigned turn, first; /* barriers passed before now; before this launch. Written by thread 0 */
     int state;            /* the worst that a thread of this block recorded */
     int result;           /* the state that the block last agreed on */
+    bk_ctx *run;          /* the launch's */
+    bk_ctx k;             /* the part of it that does not change: this is what functions get */
 } bk_own;
+static_assert(sizeof(bk_own) <= BK_SHARED_TEAM, "");
 BK_INLINE bk_own *bk_owned(void) { return (bk_own *)bk_shared(); }
 
 /* ---- faults and needs: by any thread ------------------------------------------------------------ */
-BK_INLINE void bk_worse(bk_ctx *k, int state) {
-    atomicMax(&k->state, state);
-    atomicMax(&bk_owned()->state, state);
+BK_INLINE void bk_worse(int state) {
+    bk_own *own = bk_owned();
+    atomicMax(&own->run->state, state);
+    atomicMax(&own->state, state);
 }
 /* Records a fault; the first one of a run wins. The thread goes on to the next barrier. */
 BK_INLINE void bk_fault(bk_ctx *k, int site) {
-    if (BK_LOOK(int, &k->fault) == 0) atomicCAS(&k->fault, 0, site + 1);
-    bk_worse(k, BK_FAULT);
+    bk_ctx *run = bk_owned()->run;
+    (void)k;
+    if (BK_LOOK(int, &run->fault) == 0) atomicCAS(&run->fault, 0, site + 1);
+    bk_worse(BK_FAULT);
 }
 /* An activation beyond stack_depth may not begin: 0. */
 BK_INLINE int bk_deeper(bk_ctx *k, int64_t depth, int site) {
-    if (BK_LOOK(int, &k->deep) == 0) atomicCAS(&k->deep, 0, site + 1);
-    atomicMax(&k->deepest, (unsigned long long)depth);
+    bk_ctx *run = bk_owned()->run;
+    if (BK_LOOK(int, &run->deep) == 0) atomicCAS(&run->deep, 0, site + 1);
+    atomicMax(&run->deepest, (unsigned long long)depth);
     bk_fault(k, site);
     return 0;
 }
 /* Ask for more memory; the run then has to end with BK_GROW. */
 BK_INLINE void bk_need_arena(bk_ctx *k, size_t bytes) {
-    atomicMax(&k->arena_need, (unsigned long long)bytes);
-    if (bytes > k->arena_size) bk_worse(k, BK_GROW);
+    atomicMax(&bk_owned()->run->arena_need, (unsigned long long)bytes);
+    if (bytes > k->arena_size) bk_worse(BK_GROW);
 }
 BK_INLINE void bk_need_slot(bk_ctx *k, int slot, int64_t bytes) {
     atomicMax(&k->cap_need[slot], (unsigned long long)bytes);
-    if (bytes > k->cap[slot]) bk_worse(k, BK_GROW);
+    if (bytes > k->cap[slot]) bk_worse(BK_GROW);
 }
 /* What the run has come to so far. Threads need not see the same. */
-BK_INLINE int bk_state(bk_ctx *k) { return BK_LOOK(int, &k->state); }
+BK_INLINE int bk_state(bk_ctx *k) {
+    (void)k;
+    return BK_LOOK(int, &bk_owned()->run->state);
+}
 
 /* ---- agreement ---------------------------------------------------------------------------------- */
 /* Orders this thread's accesses before it with those behind it, for all blocks. */
@@ -160,19 +170,23 @@ static __device__ __noinline__ int bk_barrier(bk_ctx *k, int unit) {
     return __syncthreads_or(state != BK_OK) ? own->result : BK_OK;
 }
 
-/* First and last of the kernel. */
-BK_INLINE void bk_begin(bk_ctx *k) {
+/* First of the kernel; returns what functions get. */
+BK_INLINE bk_ctx *bk_begin(bk_ctx *run) {
     bk_own *own = bk_owned();
     if (threadIdx.x == 0) {
-        own->turn = own->first = k->turn;
+        own->turn = own->first = run->turn;
         own->state = own->result = BK_OK;
+        own->run = run;
     }
+    for (unsigned i = threadIdx.x; i < offsetof(bk_ctx, turn) / sizeof(uint64_t); i += BK_THREADS)
+        ((uint64_t *)&own->k)[i] = ((const uint64_t *)run)[i];
     __syncthreads();
+    return &own->k;
 }
-BK_INLINE void bk_end(bk_ctx *k) {
+/* And last. All blocks have read the old count by then: they have been at a barrier. */
+BK_INLINE void bk_end(void) {
     const bk_own *own = bk_owned();
-    /* All blocks have read the old count by then: they have been at a barrier. */
-    if (blockIdx.x == 0 && threadIdx.x == 0 && own->turn != own->first) k->turn = own->turn;
+    if (blockIdx.x == 0 && threadIdx.x == 0 && own->turn != own->first) own->run->turn = own->turn;
 }
 
 /* ---- copies: by the block's threads together ---------------------------------------------------- */
