@@ -372,9 +372,10 @@ bool run(const Launch &launch) {
             else thread_ready(t);
             break;
         case Why::exit:
+            device.idle = 0;
             if (t->block->alive == 0) block_end(t->block);
             break;
-        case Why::wait:
+        case Why::wait: device.idle = 0; break;
         case Why::stop: break;
         }
     }

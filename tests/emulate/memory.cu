@@ -1,0 +1,146 @@
+// memory.cu: accesses out of bounds, misaligned, and of memory that nobody has written.
+#define BK_WARP 32
+#define BK_THREADS 256
+#include "tests/emulate/data.h"
+
+static __device__ __forceinline__ char *bk_shared(void) {
+    extern __shared__ __align__(128) char bk_shared_bytes[];
+    return bk_shared_bytes;
+}
+#define KERNEL extern "C" __global__ void __launch_bounds__(BK_THREADS)
+static const int table[4] = {1, 2, 3, 4};
+
+// test inside 2 64 128: ok sum=170
+KERNEL inside(Data *d) {
+    int local[8];
+    for (int i = 0; i < 8; i++) local[i] = table[i % 4] + i;
+    if (threadIdx.x == 63) {
+        bk_shared()[127] = 1;
+        d->out[DATA_WORDS - 1 - blockIdx.x] = d->in[0] + bk_shared()[127];
+    }
+    if (threadIdx.x < 8) d->out[blockIdx.x * 8 + threadIdx.x] = local[threadIdx.x] + table[blockIdx.x] + 3;
+}
+
+// test past_end 1 64 0: out of bounds
+KERNEL past_end(Data *d) {
+    d->out[DATA_WORDS - 63 + threadIdx.x] = 1; // <- past_end
+}
+
+// test before_begin 1 64 0: out of bounds
+KERNEL before_begin(Data *d) {
+    d->out[threadIdx.x] = d->in[(int)threadIdx.x - 1]; // <- before_begin
+}
+
+// test far 1 1 0: out of bounds
+KERNEL far(Data *d) {
+    d->out[0] = d->in[1 << 28]; // <- far
+}
+
+// test half_inside 1 1 0: out of bounds
+KERNEL half_inside(Data *d) {
+    float4 *v = (float4 *)(d->byte + DATA_WORDS);
+    d->out[0] = (int)v->x; // <- half_inside
+}
+
+// test null 1 1 0: out of bounds
+KERNEL null(Data *d) {
+    int *p = (int *)(d->flag[0] * 8ull);
+    *p = 1; // <- null
+}
+
+// test constant 1 1 0: out of bounds
+KERNEL constant(Data *d) {
+    ((int *)table)[d->flag[0]] = 1; // <- constant
+}
+
+// test copy_past_end 1 1 0: out of bounds
+KERNEL copy_past_end(Data *d) {
+    memcpy(d->out, d->in + 24, sizeof(int) * (DATA_WORDS + d->flag[0])); // <- copy_past_end
+}
+
+// test shared_past_end 2 64 256: out of bounds
+KERNEL shared_past_end(Data *d) {
+    ((int *)bk_shared())[threadIdx.x + 1] = d->in[0]; // <- shared_past_end
+}
+
+// test other_shared 2 1 256: out of bounds
+KERNEL other_shared(Data *d) {
+    char *s = bk_shared() + (blockIdx.x ? -384 : 384);
+    *s = (char)d->in[0]; // <- other_shared
+}
+
+// test stack_of_other 1 2 256: out of bounds
+KERNEL stack_of_other(Data *d) {
+    int local = d->in[threadIdx.x], **s = (int **)bk_shared();
+    if (threadIdx.x == 0) *s = &local;
+    __syncthreads();
+    if (threadIdx.x == 1) d->out[0] = **s; // <- stack_of_other
+    __syncthreads();
+}
+
+// test misaligned 1 1 0: misaligned
+KERNEL misaligned(Data *d) {
+    float4 *v = (float4 *)(d->in + 1);
+    d->out[0] = (int)v->y; // the compiler takes 4 bytes, which are aligned
+    int *w = (int *)(d->byte + 2);
+    d->out[1] = *w; // <- misaligned
+}
+
+// test unwritten_shared 1 64 256: uninitialized
+KERNEL unwritten_shared(Data *d) {
+    int *s = (int *)bk_shared();
+    if (threadIdx.x != 7) s[threadIdx.x] = 1;
+    d->out[threadIdx.x] = s[threadIdx.x]; // <- unwritten_shared
+}
+
+// test unwritten 1 64 0: uninitialized
+KERNEL unwritten(Data *d) {
+    if (threadIdx.x != 7) d->raw[threadIdx.x] = 1;
+    d->out[threadIdx.x] = d->raw[threadIdx.x]; // <- unwritten
+}
+
+// test unwritten_byte 1 1 256: uninitialized
+KERNEL unwritten_byte(Data *d) {
+    char *s = bk_shared();
+    s[0] = s[1] = s[3] = 1;
+    d->out[0] = s[0] + s[1] + s[3];
+    d->out[1] = *(int *)s; // <- unwritten_byte
+}
+
+// Copying what is partly unwritten is none of the copy's fault; reading the copy is.
+struct Padded {
+    char a;
+    int b;
+    long c[20];
+};
+// test copied 1 1 512: ok sum=10
+KERNEL copied(Data *d) {
+    Padded *s = (Padded *)bk_shared(), *t = s + 1;
+    s->a = 1;
+    s->b = 9;
+    *t = *s;
+    memcpy(d->raw, s, sizeof *s);
+    d->out[0] = t->a + ((Padded *)d->raw)->b;
+}
+// test copied_unwritten 1 1 512: uninitialized
+KERNEL copied_unwritten(Data *d) {
+    Padded *s = (Padded *)bk_shared();
+    s->a = 1;
+    memcpy(d->raw, s, sizeof *s);
+    d->out[0] = d->raw[0]; // <- copied_unwritten
+}
+
+static __device__ int deep(Data *d, int n) {
+    volatile int here[64];
+    here[0] = n;
+    return n == 0 ? 0 : deep(d, n - 1) + here[0]; // <- overflow
+}
+// test recursion 1 4 0: ok sum=5050
+KERNEL recursion(Data *d) {
+    int v = deep(d, 100);
+    if (threadIdx.x == 0) d->out[0] = v;
+}
+// test overflow 1 4 0: stack overflow
+KERNEL overflow(Data *d) {
+    d->out[threadIdx.x] = deep(d, 1000000);
+}
