@@ -343,8 +343,7 @@ void access(uintptr_t at, unsigned bytes, bool write, Mode mode, const void *pc)
     Space *s = check_bounds(t, at, bytes, write, pc);
     if (!s) return;
     if (write) {
-        device.idle = 0;
-        t->spins = 0;
+        if (mode == Mode::plain) device.idle = t->spins = 0; // others may see it: not idle
         set_written(s, at, bytes, true);
     } else if (device.config.uninitialized && !all_written(s, at, bytes)) {
         uninitialized(t, s, at, bytes, pc);
@@ -358,8 +357,7 @@ void access_range(uintptr_t at, size_t bytes, bool write, const void *pc) {
     Space *s = check_bounds(t, at, bytes, write, pc);
     if (!s) return;
     if (write) {
-        device.idle = 0;
-        t->spins = 0;
+        device.idle = t->spins = 0;
         set_written(s, at, bytes, true);
     } else if (device.config.uninitialized && !any_written(s, at, bytes)) {
         uninitialized(t, s, at, bytes, pc); // parts of a struct may well never be written

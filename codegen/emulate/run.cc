@@ -209,7 +209,7 @@ void deadlock() {
     std::string first;
     for (Thread &t : device.thread)
         if (t.block->resident && t.state != State::exited) {
-            first = line_of(t.site);
+            first = where_is(&t, t.site);
             break;
         }
     if (next_block < blocks_total)

@@ -37,7 +37,7 @@ static int parse(const char *line, Test *t) {
     if (sscanf(line, "// test %63s %d %d %d%n", t->name, &t->blocks, &t->threads, &t->shared, &n) < 4)
         return 0;
     const char *colon = strchr(line + n, ':'), *p;
-    if (!colon || sscanf(colon, ": %63[a-z ]", t->kind) < 1) return 0;
+    if (!colon || sscanf(colon, ": %63[a-z_ ]", t->kind) < 1) return 0;
     if ((p = strstr(line + n, "cluster="))) t->cluster = atoi(p + 8);
     t->waves = (p = strstr(line + n, "waves")) && p < colon;
     t->seeds = (p = strstr(line + n, "seeds")) && p < colon;
