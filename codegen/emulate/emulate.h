@@ -16,10 +16,15 @@
 #include <string.h>
 #ifndef EMU_RUNTIME
 extern "C" {
-void *memcpy(void *to, const void *from, size_t n) __asm__("emu_memcpy");
-void *memmove(void *to, const void *from, size_t n) __asm__("emu_memmove");
-void *memset(void *to, int value, size_t n) __asm__("emu_memset");
+void *emu_memcpy(void *to, const void *from, size_t n);
+void *emu_memmove(void *to, const void *from, size_t n);
+void *emu_memset(void *to, int value, size_t n);
 }
+/* Calls that the compiler makes for its own ends, and those in the text, which it would else expand. */
+asm("memcpy = emu_memcpy\nmemmove = emu_memmove\nmemset = emu_memset");
+#define memcpy(to, from, n) emu_memcpy((to), (from), (n))
+#define memmove(to, from, n) emu_memmove((to), (from), (n))
+#define memset(to, value, n) emu_memset((to), (value), (n))
 #endif
 #undef isnan
 #undef isinf

@@ -20,6 +20,7 @@ uintptr_t library_base() {
 
 struct Place {
     std::string function, line; // FILE:LINE
+    std::string inlined;        // the lines that it was inlined at, innermost first, each after ", "
 };
 
 std::map<const void *, Place> places;
@@ -37,6 +38,7 @@ std::string read_line(FILE *f) {
     char buffer[1024];
     if (!fgets(buffer, sizeof buffer, f)) return "";
     buffer[strcspn(buffer, "\n")] = 0;
+    if (char *note = strstr(buffer, " (discriminator")) *note = 0;
     return buffer;
 }
 
@@ -57,10 +59,8 @@ const Place &place(const void *pc) {
         "addr2line -Cife " + quoted(info.dli_fname) + " " + offset + " 2>/dev/null";
     if (FILE *f = popen(command.c_str(), "r")) {
         std::string function = read_line(f), line = read_line(f);
-        while (*read_line(f).c_str()) {}
+        while (!read_line(f).empty()) p.inlined += ", " + read_line(f);
         pclose(f);
-        size_t note = line.find(" (discriminator");
-        if (note != std::string::npos) line.resize(note);
         if (!line.empty() && line.find('?') == std::string::npos) {
             p.function = function;
             p.line = line;
@@ -80,18 +80,16 @@ bool same_line(const void *a, const void *b) { return place(a).line == place(b).
 
 std::string where_is(const Thread *t, const void *pc) {
     const Place &p = place(pc);
-    std::string s = p.line;
+    std::string callers = p.inlined;
     unsigned n = t->depth < kCalls ? t->depth : kCalls, shown = 0;
-    std::string callers;
     // The outermost call is the emulator's, of the kernel.
-    for (unsigned i = n; i-- > 1 && shown < 4; shown++)
-        callers += (shown ? ", " : "") + place(t->calls[i].from).line;
-    if (!p.function.empty() || shown) {
-        s += " (";
-        s += p.function;
-        if (shown) s += (p.function.empty() ? "called from " : ", called from ") + callers;
-        s += ")";
+    for (unsigned i = n; i-- > 1 && shown < 4; shown++) {
+        const Place &c = place(t->calls[i].from);
+        callers += ", " + c.line + c.inlined;
     }
+    std::string s = p.line;
+    if (!p.function.empty()) s += " (" + p.function + ")";
+    if (!callers.empty()) s += " called from " + callers.substr(2);
     return s;
 }
 
