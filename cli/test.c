@@ -183,7 +183,8 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     braid_options o = cli_options(c, &fold);
     /* Several tests run at a time, each on one thread unless told otherwise. */
     o.threads = c->threads ? c->threads : 1;
-    braid_session_options so = {sizeof so, o.threads, c->max_iterations, c->stack_depth};
+    braid_session_options so = {.struct_size = sizeof so, .threads = o.threads, .max_iterations = c->max_iterations,
+                                .stack_depth = c->stack_depth};
     struct braid_model *m;
     braid_session *s;
     o.no_cache = true;

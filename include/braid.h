@@ -206,6 +206,8 @@ typedef struct braid_session_options {
     int32_t threads;        /* the caller's thread included; 0: the library's choice */
     int64_t max_iterations; /* of any one loop; 0: 2^31. Reaching it is BRAID_RUNTIME */
     int64_t stack_depth;    /* of recursion; 0: 10000. Going deeper is BRAID_RUNTIME */
+    int32_t device;         /* 1 + the number of the GPU; 0: the one that the calling thread has a context of, else
+                             * $BRAID_DEVICE, else the first */
 } braid_session_options;
 
 /* A session owns working memory and threads. Free with braid_session_free. */

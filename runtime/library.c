@@ -32,10 +32,13 @@ braid_status rt_open_library(const char *path, struct braid_model *m, braid_erro
     *(void **)&get = dlsym(m->handle, "braid_model");
     if (!get) return rt_fail(e, BRAID_INPUT, "not a library made by braid compile");
     const braid_model_v1 *lib = get();
-    if (!lib || lib->abi_version != BRAID_ABI_VERSION || lib->struct_size < sizeof *lib)
+    /* Libraries made before there were GPUs have a shorter table. */
+    if (!lib || lib->abi_version != BRAID_ABI_VERSION || lib->struct_size < offsetof(braid_model_v1, device_type))
         return rt_fail(e, BRAID_UNSUPPORTED, "made for version %u of the interface, not %d",
                        lib ? lib->abi_version : 0, BRAID_ABI_VERSION);
-    m->lib = lib;
+    memcpy(&m->table, lib, lib->struct_size < sizeof m->table ? lib->struct_size : sizeof m->table);
+    if (!m->table.device_type) m->table.device_type = BRAID_DEVICE_CPU;
+    m->lib = lib = &m->table;
     m->name = lib->name;
     m->target = lib->target;
     m->nin = lib->ninput;

@@ -76,7 +76,8 @@ struct braid_model {
     Interp *interp;
     /* a compiled library: */
     void *handle;
-    const braid_model_v1 *lib;
+    const braid_model_v1 *lib; /* &table, or NULL */
+    braid_model_v1 table;      /* the library's, as far as it has it */
     char *folder; /* removed at the end; NULL: none */
 };
 

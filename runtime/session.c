@@ -28,23 +28,25 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
             return rt_fail(e, BRAID_USAGE, "the options' struct_size is not set");
         memcpy(&o, options, n < sizeof o ? n : sizeof o);
     }
-    if (o.threads < 0 || o.max_iterations < 0 || o.stack_depth < 0)
-        return rt_fail(e, BRAID_USAGE, "threads, max_iterations and stack_depth cannot be negative");
+    if (o.threads < 0 || o.max_iterations < 0 || o.stack_depth < 0 || o.device < 0)
+        return rt_fail(e, BRAID_USAGE, "threads, max_iterations, stack_depth and device cannot be negative");
     braid_session *s = calloc(1, sizeof *s);
     if (!s) return rt_fail(e, BRAID_MEMORY, "out of memory");
     s->interp.max_iterations = o.max_iterations ? o.max_iterations : (int64_t)1 << 31;
     s->interp.stack_depth = o.stack_depth;
     if (model->lib) {
+        char message[sizeof e->message] = "";
         braid_session_config_v1 c = {.struct_size = sizeof c,
                                      .threads = o.threads,
                                      .max_iterations = o.max_iterations,
-                                     .stack_depth = o.stack_depth};
+                                     .stack_depth = o.stack_depth,
+                                     .device = o.device,
+                                     .message = message,
+                                     .message_size = sizeof message};
         int st = model->lib->session_new(&c, &s->lib_session);
         if (st) {
             free(s);
-            if (st == BRAID_IO)
-                return rt_fail(e, BRAID_IO, "the library's file of weights is missing or damaged");
-            return rt_fail(e, (braid_status)st, "no memory or threads for a session");
+            return rt_fail(e, (braid_status)st, "%s", *message ? message : "no memory or threads for a session");
         }
     }
     pthread_mutex_init(&s->lock, NULL);

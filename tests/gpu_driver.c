@@ -113,24 +113,18 @@ int emu_device_get_name(char *name, int size, int device) {
     return call();
 }
 int emu_device_get_attribute(int *value, int attribute, int device) {
-    static const int number[3][5] = {{16, 39, 95, 12, 97}, {63, 57, 10, 71, 74}, {16, 39, 95, 12, 97}};
+    static const int number[3][4] = {{16, 95, 12, 97}, {63, 10, 71, 74}, {16, 95, 12, 97}};
     const int *a = number[GPU_NAMES], r = call();
     if (r) return r;
     if (device < 0 || device >= D.devices) return wrong();
     *value = attribute == a[0]   ? D.processors
-             : attribute == a[1] ? 2048
-             : attribute == a[2] ? D.cooperative
-             : attribute == a[3] ? 65536
-             : attribute == a[4] ? D.shared
+             : attribute == a[1] ? D.cooperative
+             : attribute == a[2] ? 65536
+             : attribute == a[3] ? D.shared
              : attribute == 75   ? D.capability / 10
              : attribute == 76   ? D.capability % 10
                                  : wrong();
     return 0;
-}
-int emu_device_total_mem(size_t *bytes, int device) {
-    (void)device;
-    *bytes = (size_t)1 << 30;
-    return call();
 }
 int emu_device_primary_ctx_retain(void **context, int device) {
     int r = call();
@@ -170,11 +164,6 @@ int emu_ctx_get_device(int *device) {
     *device = at >= primary && at < primary + 8 ? (int)(at - primary) : 1; /* another one is on the second */
     return call();
 }
-int emu_ctx_get_limit(size_t *value, int limit) {
-    *value = 1024;
-    return limit || !depth ? wrong() : call();
-}
-int emu_ctx_set_limit(int limit, size_t value) { return limit || !value || !depth ? wrong() : call(); }
 int emu_module_load_data(void **module, const void *image) { return image ? made(MODULE, module, 1) : wrong(); }
 int emu_module_unload(void *module) { return drop(MODULE, module); }
 int emu_module_get_function(void **function, void *module, const char *name) {

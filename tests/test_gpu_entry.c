@@ -35,7 +35,6 @@
 #define BK_FIXED 0
 #define ROWS -1
 #endif
-#define BK_FRAME_BYTES ((size_t)100)
 static const float bk_weights[4] = {1, 2, 3, 4};
 static const char *const bk_sites[] = {"first fault", "/loop/gather (Gather): index out of range",
                                        "/f (Invoke): the recursion is deeper than the limit: its depth is"};

@@ -7,7 +7,6 @@
     X(device_name, (char *name, int size, int device), cuDeviceGetName, hipDeviceGetName, emu_device_get_name)         \
     X(device_attribute, (int *value, int attribute, int device), cuDeviceGetAttribute, hipDeviceGetAttribute,          \
       emu_device_get_attribute)                                                                                        \
-    X(device_memory, (size_t *bytes, int device), cuDeviceTotalMem_v2, hipDeviceTotalMem, emu_device_total_mem)        \
     X(context_now, (void **context), cuCtxGetCurrent, hipCtxGetCurrent, emu_ctx_get_current)                           \
     X(context_device, (int *device), cuCtxGetDevice, hipCtxGetDevice, emu_ctx_get_device)                              \
     X(context_push, (void *context), cuCtxPushCurrent_v2, hipCtxPushCurrent, emu_ctx_push_current)                     \
@@ -18,8 +17,6 @@
       emu_device_primary_ctx_release)                                                                                  \
     X(primary_state, (int device, unsigned *flags, int *active), cuDevicePrimaryCtxGetState,                           \
       hipDevicePrimaryCtxGetState, emu_none)                                                                           \
-    X(limit, (size_t * value, int limit), cuCtxGetLimit, hipDeviceGetLimit, emu_ctx_get_limit)                         \
-    X(limit_set, (int limit, size_t value), cuCtxSetLimit, hipDeviceSetLimit, emu_ctx_set_limit)                       \
     X(module_load, (void **module, const void *image), cuModuleLoadData, hipModuleLoadData, emu_module_load_data)      \
     X(module_unload, (void *module), cuModuleUnload, hipModuleUnload, emu_module_unload)                               \
     X(module_function, (void **function, void *module, const char *name), cuModuleGetFunction,                         \

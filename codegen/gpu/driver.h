@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 /* Names that a driver may lack. */
-#define BK_OPTIONAL " hipDrvGetErrorString hipDeviceGetLimit hipDeviceSetLimit hip_none "
+#define BK_OPTIONAL " hipDrvGetErrorString hip_none "
 
 typedef struct bk_driver {
 #define BK_FIELD(field, parameters, cuda, hip, emulator) int(*field) parameters;
@@ -28,14 +28,13 @@ typedef struct bk_driver {
 typedef struct bk_backend {
     const char *name;       /* of the driver */
     const char *library[5]; /* the first that can be opened */
-    int multiprocessors, threads, cooperative, registers, shared; /* device attributes: _per multiprocessor_ are
-                                                                   * threads, per block are registers, shared */
+    int multiprocessors, cooperative, registers, shared; /* device attributes; of a block are registers, shared */
 } bk_backend;
 
 static const bk_backend bk_backends[] = {
-    {"CUDA", {"libcuda.so.1", "libcuda.so"}, 16, 39, 95, 12, 97},
-    {"HIP", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"}, 63, 57, 10, 71, 74},
-    {"emulated", {NULL}, 16, 39, 95, 12, 97},
+    {"CUDA", {"libcuda.so.1", "libcuda.so"}, 16, 95, 12, 97},
+    {"HIP", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"}, 63, 10, 71, 74},
+    {"emulated", {NULL}, 16, 95, 12, 97},
 };
 static const bk_backend *const bk_backend_now = &bk_backends[BK_BACKEND];
 enum {
@@ -45,7 +44,6 @@ enum {
     BK_FUNCTION_SHARED = 1,
     BK_FUNCTION_REGISTERS = 4,
     BK_FUNCTION_DYNAMIC = 8,
-    BK_LIMIT_STACK = 0, /* of a thread, bytes */
     BK_STREAM_NON_BLOCKING = 1,
     BK_EVENT_UNTIMED = 2,
     BK_E_MEMORY = 2, /* results */

@@ -14,7 +14,6 @@
  *                      bk_outputs declares, and each output lies at the same place in every run: of working
  *                      memory, of the weights or of an input
  *   BK_INPUT_ALIGN     optional: alignment that the kernel needs of its inputs' data, bytes
- *   BK_FRAME_BYTES     optional: a bound on the stack of one activation of a recursive function
  */
 #ifdef BK_CODE_FILE
 __asm__(".pushsection .rodata,\"a\"\n"
@@ -583,36 +582,6 @@ static void bk_session_free(void *session) {
     free(s);
 }
 
-#ifdef BK_FRAME_BYTES
-/* Threads of a GPU have as much stack each, all at the same time. */
-static int bk_stack(bk_session *s, int64_t depth, char *message, size_t size) {
-    const bk_driver *d = s->d;
-    const bk_backend *b = bk_backend_now;
-    const size_t base = 4096, most = (size_t)512 << 10, frame = BK_FRAME_BYTES;
-    size_t memory = 0, now = 0;
-    int processors = 0, threads = 0;
-    if (!depth) { /* what an eighth of the memory is enough for */
-        BK_TRY(d->device_memory(&memory, s->device->number), "asking for its memory");
-        BK_TRY(d->device_attribute(&processors, b->multiprocessors, s->device->number), "counting its multiprocessors");
-        BK_TRY(d->device_attribute(&threads, b->threads, s->device->number), "counting its threads");
-        size_t each = processors && threads ? memory / 8 / (size_t)processors / (size_t)threads : 0;
-        if (each > most) each = most;
-        depth = each > base + frame ? (int64_t)((each - base) / frame) : 1;
-        if (depth > 10000) depth = 10000;
-    }
-    s->pinned->up.k.stack_depth = depth;
-    if (depth > (int64_t)(most / frame)) {
-        bk_say(message, size, "a stack for recursion of depth %lld does not fit on a GPU", (long long)depth);
-        return BK_ST_MEMORY;
-    }
-    if (!d->limit || !d->limit_set) return BK_ST_OK;
-    BK_TRY(d->limit(&now, BK_LIMIT_STACK), "asking for the size of a stack");
-    if (now < base + (size_t)depth * frame)
-        BK_TRY(d->limit_set(BK_LIMIT_STACK, base + (size_t)depth * frame), "setting the size of a stack");
-    return BK_ST_OK;
-}
-#endif
-
 /* What a session has for itself. Its context is the thread's. */
 static int bk_session_fill(bk_session *s, const braid_session_config_v1 *c, char *message, size_t size) {
     const bk_driver *d = s->d;
@@ -641,10 +610,6 @@ static int bk_session_fill(bk_session *s, const braid_session_config_v1 *c, char
     k->max_iterations = c->max_iterations;
     k->stack_depth = c->stack_depth ? c->stack_depth : 10000;
     s->stale = 1;
-#ifdef BK_FRAME_BYTES
-    int st = bk_stack(s, c->stack_depth, message, size);
-    if (st) return st;
-#endif
     return bk_take(s, BK_ARENA, message, size);
 }
 
