@@ -236,8 +236,8 @@ static bool explain(Work *w, const Cli *c) {
 int cmd_explain(const Cli *c) {
     Work w = {0};
     w.o = (CompileOptions){.target = c->target ? c->target : "cpu", .cpu = c->cpu, .schedule = c->schedule, .units = c->threads};
-    if (strcmp(w.o.target, "interp") != 0 && !device_find(w.o.target))
-        return cli_usage("unknown target '%s'", w.o.target);
+    braid_error e;
+    if (rt_target(w.o.target, &e)) return cli_usage("%s", e.message);
     if (c->nscan || c->ncarry) {
         w.fold = (FoldSpec){c->nscan,     c->ncarry,      c->scan_input,
                             c->scan_axis, c->carry_input, c->carry_output};

@@ -41,7 +41,7 @@ static const struct Option {
     {"-i", "NAME=FILE", RUN | BENCH, ADD_INPUT,
      "an input from a .npy or .pb file; can be repeated"},
     {"-i", "NAME=FILE", COMPILE, ADD_INPUT, "an input to measure with (--tune)"},
-    {"--target", "T", ALL & ~OPS, SET_TARGET, "cpu (default) or interp, the interpreter"},
+    {"--target", "T", ALL & ~OPS, SET_TARGET, "cpu (default), interp, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
     {"--cpu", "NAME", ALL & ~OPS, SET_CPU, "instruction set, as -march names it (this machine's)"},
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
     {"--tune", NULL, COMPILE, SET_TUNE, "measure candidates while compiling, for a minute at most"},

@@ -27,7 +27,7 @@
 #endif
 
 #include "cli/compare.h"
-#include "scheduler/device.h"
+#include "runtime/runtime.h"
 
 #define TIMEOUT_SECONDS 60
 #define MAX_DEPTH 40
@@ -382,8 +382,8 @@ int cmd_test(const Cli *c) {
     Tests t = {0};
     int count[3] = {0}, code = EXIT_DONE;
     /* A target that cannot be is wrong usage, not a failure of each test. */
-    const char *target = c->target ? c->target : "cpu";
-    if (strcmp(target, "interp") != 0 && !device_find(target)) return cli_usage("unknown target '%s'", target);
+    braid_error e;
+    if (c->target && rt_target(c->target, &e)) return cli_usage("%s", e.message);
     for (int i = 0; i < c->narg; i++) {
         int before = t.n;
         struct stat s;

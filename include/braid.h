@@ -153,11 +153,13 @@ typedef struct braid_fold {
 
 typedef struct braid_options {
     uint32_t struct_size;
-    const char *target; /* "cpu" (NULL) or "interp", the interpreter */
+    const char *target; /* "cpu" (NULL); "interp", the interpreter; "cuda:sm_90", "hip:gfx90a", … for GPUs; "emulate:cuda",
+                         * "emulate:hip" for the emulator of one */
     const char
         *cpu; /* instruction set, as the C compiler's -march names it; NULL: this machine's */
     const braid_fold *fold;
-    const char *emit_path; /* where to write the generated text as well */
+    const char *emit_path; /* where to write the generated text as well; for GPUs this is the device's part, and
+                            * EMIT_PATH.host.c the host's */
     bool tune;             /* measure candidates while compiling */
     bool no_cache;         /* braid_load: compile anew, leave nothing behind */
     const char *cache_dir; /* NULL: $BRAID_CACHE, $XDG_CACHE_HOME/braid or ~/.cache/braid */

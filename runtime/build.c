@@ -82,6 +82,20 @@ braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_
     return st;
 }
 
+/* The caller's copy of the text; of GPUs that is the device's part, and the host's lies beside it. */
+static braid_status write_copy(const RtJob *j, const char *path, braid_error *e) {
+    char *host = rt_text("%s.host.c", path);
+    if (!host) return rt_fail(e, BRAID_MEMORY, "out of memory");
+    braid_status st = rt_write_file(path, j->texts.text.p, j->texts.text.n, e);
+    if (!st && j->texts.host.n) st = rt_write_file(host, j->texts.host.p, j->texts.host.n, e);
+    if (st) {
+        braid_error why = e ? *e : (braid_error){0};
+        st = rt_fail(e, st, "cannot write '%s': %s", path, why.message);
+    }
+    free(host);
+    return st;
+}
+
 braid_status rt_build(const char *model_path, const braid_options *o, const char *folder,
                       const char *file, braid_error *e) {
     RtChoices choices = {0};
@@ -97,10 +111,7 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
     free(key);
     rt_job_begin(&j, o, &choices);
     if (!st) st = rt_job_emit(&j, model_path, e);
-    if (!st && o->emit_path && (st = rt_write_file(o->emit_path, j.texts.text.p, j.texts.text.n, e))) {
-        braid_error why = e ? *e : (braid_error){0};
-        st = rt_fail(e, st, "cannot write '%s': %s", o->emit_path, why.message);
-    }
+    if (!st && o->emit_path) st = write_copy(&j, o->emit_path, e);
     if (!st) st = rt_job_build(&j, folder, file, e);
     rt_job_end(&j);
     free(choices.p);

@@ -2,7 +2,7 @@
  *
  * The store is a folder with one folder an entry, named by a hash of everything that the library
  * depends on: the model's bytes, its external data files (path, size, time), this build of Braid,
- * the C compiler, the machine's instruction set, and the options. An entry is made under another
+ * the compilers, the machine's instruction set, and the options. An entry is made under another
  * name and renamed, so it is complete or absent; of two processes that make the same one, the
  * second keeps the first's.
  */
@@ -119,22 +119,41 @@ static uint64_t hash_build(uint64_t h) {
     return hash_stat(known ? info.dli_fname : "/proc/self/exe", b.hash);
 }
 
-/* The C compiler: where it is and what file it is. */
-static uint64_t hash_compiler(uint64_t h) {
-    const char *cc = getenv("CC"), *path = getenv("PATH");
-    if (!cc || !*cc) cc = "cc";
-    h = hash_text(cc, h);
-    size_t n = strcspn(cc, " ");
-    if (memchr(cc, '/', n)) path = "";
+/* A program that $NAME names, or `otherwise`: where it is and what file it is. */
+static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
+    const char *tool = getenv(name), *path = getenv("PATH");
+    if (!tool || !*tool) tool = otherwise;
+    h = hash_text(tool, h);
+    size_t n = strcspn(tool, " ");
+    if (memchr(tool, '/', n)) path = "";
     for (const char *p = path ? path : ""; p; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
         size_t k = strcspn(p, ":");
-        char *file = rt_text("%.*s%s%.*s", (int)k, p, k ? "/" : "", (int)n, cc);
+        char *file = rt_text("%.*s%s%.*s", (int)k, p, k ? "/" : "", (int)n, tool);
         bool good = file && access(file, X_OK) == 0;
         char *real = good ? realpath(file, NULL) : NULL;
         if (real) h = hash_stat(real, h);
         free(real);
         free(file);
         if (good) break;
+    }
+    return h;
+}
+
+/* What the text goes through (codegen/build.c, build_gpu.c). */
+static uint64_t hash_tools(const char *target, uint64_t h) {
+    h = hash_tool("CC", "cc", h);
+    if (strncmp(target, "cuda:", 5) == 0) {
+        h = hash_stat("/usr/local/cuda/bin/nvcc", hash_tool("NVCC", "nvcc", h));
+    } else if (strncmp(target, "hip:", 4) == 0) {
+        h = hash_tool("HIPIFY", "hipify-perl", hash_tool("HIPCC", "hipcc", h));
+    } else if (strncmp(target, "emulate:", 8) == 0) {
+        char *self = realpath("/proc/self/exe", NULL), *slash = self ? strrchr(self, '/') : NULL;
+        char *emulator = slash ? rt_text("%.*s/libbraid_emulate.a", (int)(slash - self), self) : NULL;
+        const char *given = getenv("BRAID_EMULATE");
+        h = hash_tool("HIPIFY", "hipify-perl", hash_tool("CXX", "c++", h));
+        h = hash_stat(given && *given ? given : emulator ? emulator : "", h);
+        free(emulator);
+        free(self);
     }
     return h;
 }
@@ -167,7 +186,7 @@ static bool cache_key(const char *model_path, const braid_options *o, char key[4
     uint64_t h = hash_bytes(bytes, n, 1), content = h;
     bool good = hash_external(model_path, bytes, n, &h);
     free(bytes);
-    h = hash_compiler(hash_build(hash_text(o->target, h)));
+    h = hash_tools(o->target, hash_build(hash_text(o->target, h)));
     h = hash_text(o->cpu, h);
     if (!o->cpu) h = hash_int((int64_t)compile_machine(NULL, 0), h);
     h = hash_int(o->threads, hash_text(o->schedule, hash_int(o->tune, h)));

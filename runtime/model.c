@@ -5,6 +5,20 @@
 #include "runtime/runtime.h"
 #include "scheduler/device.h"
 
+braid_status rt_target(const char *target, braid_error *e) {
+    const char *colon = strchr(target, ':');
+    size_t prefix = colon ? (size_t)(colon - target) + 1 : 0;
+    char known[512] = "";
+    if (strcmp(target, "interp") == 0 || device_find(target)) return BRAID_OK;
+    for (int i = 0; prefix && device_at(i); i++) {
+        const char *name = device_at(i)->name;
+        size_t n = strlen(known);
+        if (strncmp(name, target, prefix) == 0) snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", name);
+    }
+    if (!*known) return rt_fail(e, BRAID_USAGE, "unknown target '%s'", target);
+    return rt_fail(e, BRAID_USAGE, "unknown target '%s'; there are %s", target, known);
+}
+
 braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e) {
     memset(o, 0, sizeof *o);
     if (from) {
@@ -14,13 +28,7 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
         memcpy(o, from, n < sizeof *o ? n : sizeof *o);
     }
     if (!o->target) o->target = "cpu";
-    if (strcmp(o->target, "interp") == 0 || device_find(o->target)) return BRAID_OK;
-    char known[400] = "interp";
-    for (int i = 0; device_at(i); i++) {
-        size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, ", %s", device_at(i)->name);
-    }
-    return rt_fail(e, BRAID_USAGE, "unknown target '%s': it is not one of %s", o->target, known);
+    return rt_target(o->target, e);
 }
 
 /* A declared input or output of a Program in the public form; strings and arrays in arena a. */
