@@ -92,7 +92,7 @@ typedef struct bk_session {
     void *last;          /* their stream */
     unsigned turn;
     int64_t restarts, barriers; /* of the last run */
-    char lost[200];      /* what made the device unusable, "" when nothing did */
+    char lost[700];      /* what made the device unusable, "" when nothing did */
 } bk_session;
 
 /* ---- errors ------------------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ static int bk_is_final(int r) {
 }
 
 static int bk_fail(bk_session *s, int r, const char *what, char *message, size_t size) {
-    char text[200];
+    char text[700];
     snprintf(text, sizeof text, "%s", bk_error_text(s->d, r));
 #if BK_BACKEND == 2
     if (*emu_last_report()) snprintf(text, sizeof text, "%s", emu_last_report());
