@@ -21,7 +21,8 @@ typedef enum {
     kDLCUDA = 2,
     kDLCUDAHost = 3,
     kDLROCM = 10,
-    kDLROCMHost = 11
+    kDLROCMHost = 11,
+    kDLExtDev = 12
 } DLDeviceType;
 
 typedef struct {

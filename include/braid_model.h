@@ -88,8 +88,8 @@ enum {
     BRAID_STAT_DEVICE = 4       /* the number of its GPU */
 };
 
-/* Directions of memory_copy. */
-enum { BRAID_COPY_IN = 0, BRAID_COPY_OUT = 1, BRAID_COPY_ON = 2 };
+/* Directions of memory_copy; with BRAID_COPY_WAIT it waits for the stream. */
+enum { BRAID_COPY_IN = 0, BRAID_COPY_OUT = 1, BRAID_COPY_ON = 2, BRAID_COPY_WAIT = 4 };
 
 typedef struct braid_model_v1 {
     uint32_t abi_version; /* BRAID_ABI_VERSION */

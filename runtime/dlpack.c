@@ -13,18 +13,18 @@ static const struct {
     {kDLUInt, 16, BRAID_UINT16},     {kDLUInt, 32, BRAID_UINT32},   {kDLUInt, 64, BRAID_UINT64},
     {kDLBool, 8, BRAID_BOOL}};
 
-static braid_dtype from_dl(DLDataType t) {
+braid_dtype rt_from_dl(DLDataType t) {
     for (size_t i = 0; i < COUNT(dl_types) && t.lanes == 1; i++)
         if (dl_types[i].code == t.code && dl_types[i].bits == t.bits) return dl_types[i].dtype;
     return BRAID_DTYPE_NONE;
 }
-static DLDataType to_dl(braid_dtype t) {
+DLDataType rt_to_dl(braid_dtype t) {
     for (size_t i = 0; i < COUNT(dl_types); i++)
         if (dl_types[i].dtype == t) return (DLDataType){dl_types[i].code, dl_types[i].bits, 1};
     return (DLDataType){0, 0, 0};
 }
 
-static bool is_dense(const DLTensor *t) {
+bool rt_is_dense(const DLTensor *t) {
     int64_t step = 1;
     for (int i = t->ndim - 1; t->strides && i >= 0; i--) {
         if (t->shape[i] != 1 && t->strides[i] != step) return false;
@@ -53,16 +53,14 @@ static void gather(const DLTensor *t, const char *from, size_t size, int64_t cou
 }
 
 static braid_status take(const braid_io *io, const DLTensor *t, braid_value **v, braid_error *e) {
-    if (t->device.device_type != kDLCPU && t->device.device_type != kDLCUDAHost)
-        return rt_fail(e, BRAID_INPUT, "input '%s' is not in CPU memory", io->name);
-    braid_dtype dtype = from_dl(t->dtype);
+    braid_dtype dtype = rt_from_dl(t->dtype);
     int64_t bytes = rt_tensor_bytes(dtype, t->ndim, t->shape);
     if (bytes < 0)
         return rt_fail(e, BRAID_INPUT,
                        "input '%s': its element type, rank or shape is not supported", io->name);
     size_t size = braid_dtype_size(dtype);
     char *data = (char *)t->data + t->byte_offset;
-    if (bytes == 0 || (is_dense(t) && (uintptr_t)data % size == 0))
+    if (bytes == 0 || (rt_is_dense(t) && (uintptr_t)data % size == 0))
         return braid_value_borrow_tensor(dtype, t->ndim, t->shape, data, v, e);
     braid_status st = braid_value_new_tensor(dtype, t->ndim, t->shape, NULL, v, e);
     if (!st) gather(t, data, size, (*v)->count, (*v)->data);
@@ -99,7 +97,7 @@ static braid_status give(braid_value *v, DLManagedTensor **out, braid_error *e) 
     m->m.dl_tensor = (DLTensor){.data = t->data,
                                 .device = {kDLCPU, 0},
                                 .ndim = t->rank,
-                                .dtype = to_dl(t->dtype),
+                                .dtype = rt_to_dl(t->dtype),
                                 .shape = t->dim};
     *out = &m->m;
     return BRAID_OK;
@@ -108,7 +106,7 @@ static braid_status give(braid_value *v, DLManagedTensor **out, braid_error *e) 
 braid_status braid_session_run_dlpack(braid_session *s, const DLTensor *const *in,
                                       DLManagedTensor **out, braid_error *e) {
     if (!s) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
-    const struct braid_model *m = rt_session_model(s);
+    const struct braid_model *m = s->model;
     if ((m->nin && !in) || (m->nout && !out))
         return rt_fail(e, BRAID_USAGE, "a null pointer was given");
     for (int i = 0; i < m->nin + m->nout; i++) {
@@ -117,6 +115,9 @@ braid_status braid_session_run_dlpack(braid_session *s, const DLTensor *const *i
             return rt_fail(e, BRAID_USAGE, "'%s' is a sequence, which is no DLPack tensor",
                            io->name);
     }
+    bool on;
+    braid_status placed = rt_on_device(s, in, &on, e);
+    if (placed || on) return placed ? placed : rt_run_on_device(s, in, out, e);
     braid_value **v = calloc((size_t)(m->nin + m->nout) + 1, sizeof *v), **r = v + m->nin;
     DLManagedTensor **t = calloc((size_t)m->nout + 1, sizeof *t);
     braid_status st = v && t ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");

@@ -82,7 +82,25 @@ struct braid_model {
 };
 
 void rt_model_retain(struct braid_model *m);
-const struct braid_model *rt_session_model(const braid_session *s);
+
+/* ---- sessions (session.c, dlpack.c, device.c) ------------------------------------------------- */
+struct braid_session {
+    struct braid_model *model;
+    pthread_mutex_t lock; /* held while running and while results are copied out */
+    void *lib_session;    /* of a compiled library */
+    void *stream;         /* of runs on device tensors */
+    InterpConfig interp;
+};
+
+
+braid_dtype rt_from_dl(DLDataType t); /* BRAID_DTYPE_NONE: not supported */
+DLDataType rt_to_dl(braid_dtype t);
+bool rt_is_dense(const DLTensor *t);
+/* Whether the run's tensors are in the memory of the session's device; BRAID_INPUT when they are here and there. */
+braid_status rt_on_device(braid_session *s, const DLTensor *const *in, bool *on, braid_error *e);
+/* braid_session_run_dlpack for those. */
+braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLManagedTensor **out, braid_error *e);
+
 /* Opens a compiled library into m. */
 braid_status rt_open_library(const char *path, struct braid_model *m, braid_error *e);
 

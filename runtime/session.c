@@ -5,13 +5,6 @@
 #include "codegen/extern/seq.h"
 #include "runtime/runtime.h"
 
-struct braid_session {
-    struct braid_model *model;
-    pthread_mutex_t lock; /* held while running and while results are copied out */
-    void *lib_session;    /* of a compiled library */
-    InterpConfig interp;
-};
-
 /* What crosses to the model: braid_tensor_v1 and bx_tensor are one layout. */
 _Static_assert(sizeof(braid_tensor_v1) == sizeof(bx_tensor), "tensor layouts differ");
 _Static_assert(offsetof(braid_tensor_v1, dim) == offsetof(bx_tensor, dim), "tensor layouts differ");
@@ -63,8 +56,6 @@ void braid_session_free(braid_session *s) {
     braid_model_free(s->model);
     free(s);
 }
-
-const struct braid_model *rt_session_model(const braid_session *s) { return s->model; }
 
 int64_t braid_session_stat(braid_session *s, braid_stat which) {
     if (!s->model->lib) return which == BRAID_THREADS ? 1 : -1;

@@ -762,10 +762,12 @@ static int bk_memory_copy(void *session, void *stream, int direction, void *to, 
     int st = bk_in(s, message, size), r = 0;
     if (st) return st;
     uint64_t a = (uintptr_t)to, b = (uintptr_t)from;
+    int way = direction & ~BRAID_COPY_WAIT;
     if (bytes)
-        r = direction == BRAID_COPY_IN    ? s->d->copy_in(a, from, bytes, stream)
-            : direction == BRAID_COPY_OUT ? s->d->copy_out(to, b, bytes, stream)
-                                          : s->d->copy_on(a, b, bytes, stream);
+        r = way == BRAID_COPY_IN    ? s->d->copy_in(a, from, bytes, stream)
+            : way == BRAID_COPY_OUT ? s->d->copy_out(to, b, bytes, stream)
+                                    : s->d->copy_on(a, b, bytes, stream);
+    if (!r && direction != way) r = s->d->stream_wait(stream);
     if (r) st = bk_fail(s, r, "copying", message, size);
     bk_out(s->d);
     return st;
