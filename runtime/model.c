@@ -6,16 +6,16 @@
 #include "scheduler/device.h"
 
 braid_status rt_target(const char *target, braid_error *e) {
-    const char *colon = strchr(target, ':');
-    size_t prefix = colon ? (size_t)(colon - target) + 1 : 0;
-    char known[512] = "";
+    size_t n = strcspn(target, ":");
+    char known[600] = "";
     if (strcmp(target, "interp") == 0 || device_find(target)) return BRAID_OK;
-    for (int i = 0; prefix && device_at(i); i++) {
-        const char *name = device_at(i)->name;
-        size_t n = strlen(known);
-        if (strncmp(name, target, prefix) == 0) snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", name);
-    }
-    if (!*known) return rt_fail(e, BRAID_USAGE, "unknown target '%s'", target);
+    for (int kind = 1; !*known && kind >= 0; kind--) /* those of its kind, or all */
+        for (int i = 0; device_at(i); i++) {
+            const char *name = device_at(i)->name;
+            if (kind && (strncmp(name, target, n) != 0 || name[n] != ':')) continue;
+            size_t k = strlen(known);
+            snprintf(known + k, sizeof known - k, "%s%s", k ? ", " : kind ? "" : "interp, ", name);
+        }
     return rt_fail(e, BRAID_USAGE, "unknown target '%s'; there are %s", target, known);
 }
 

@@ -104,7 +104,7 @@ braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLMan
 /* Opens a compiled library into m. */
 braid_status rt_open_library(const char *path, struct braid_model *m, braid_error *e);
 
-/* BRAID_USAGE, with the names of its kind, when there is no such target. */
+/* BRAID_USAGE, with the names that there are, when there is no such target. */
 braid_status rt_target(const char *target, braid_error *e);
 /* A copy of the caller's options with its defaults; BRAID_USAGE when they make no sense. */
 braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e);

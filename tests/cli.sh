@@ -79,7 +79,8 @@ expect 2 "braid: option --threads: '0' is not a valid N*" "$braid" run add.onnx 
 expect 2 "braid: option --threads: '2x' is not a valid N*" "$braid" run add.onnx --threads=2x
 expect 2 "braid: option --rtol: '-1' is not a valid R*" "$braid" test --rtol -1 .
 expect 2 "braid: unknown target 'abacus'*" "$braid" run add.onnx --target abacus
-expect 2 "braid: target 'abacus'*" "$braid" test --target abacus .
+expect 2 "braid: unknown target 'abacus'; there are interp, cpu, *" "$braid" test --target abacus .
+expect 2 "braid: unknown target 'cuda:sm_1'; there are cuda:sm_75, *" "$braid" compile --target cuda:sm_1 add.onnx
 expect 2 "braid: target 'interp' makes no library*" "$braid" compile add.onnx --target interp
 expect 0 '' "$braid" --help
 check 'help lists the commands' grep -q 'compile  *MODEL.onnx' out

@@ -119,7 +119,8 @@ static char *optional_model(void) {
 
 /* ---- helpers
  * --------------------------------------------------------------------------------------- */
-static const char *const targets[] = {"interp", "cpu"};
+static const char *const targets[] = {"interp", "cpu", "emulate:cuda"};
+static size_t ntarget = COUNT(targets); /* that can be made here: the last needs the emulator */
 
 static struct braid_model *load(const char *path, const char *target) {
     struct braid_model *m = NULL;
@@ -147,7 +148,7 @@ static void test_tensors(void **state) {
     (void)state;
     char *path = twice_model();
     float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    for (size_t k = 0; k < COUNT(targets); k++) {
+    for (size_t k = 0; k < ntarget; k++) {
         struct braid_model *m = load(path, targets[k]);
         assert_string_equal(braid_model_name(m), "test");
         assert_string_equal(braid_model_target(m), targets[k]);
@@ -186,7 +187,7 @@ static void test_tensors(void **state) {
 static void test_input_errors(void **state) {
     (void)state;
     char *path = twice_model();
-    for (size_t k = 0; k < COUNT(targets); k++) {
+    for (size_t k = 0; k < ntarget; k++) {
         struct braid_model *m = load(path, targets[k]);
         braid_session *s = session(m);
         braid_value *out = NULL, *none = NULL;
@@ -221,7 +222,7 @@ static void test_sequences(void **state) {
     (void)state;
     char *path = sequence_model();
     float x[6] = {1, 2, 3, 4, 5, 6};
-    for (size_t k = 0; k < COUNT(targets); k++) {
+    for (size_t k = 0; k < ntarget; k++) {
         struct braid_model *m = load(path, targets[k]);
         assert_int_equal(braid_model_input(m, 0)->kind, BRAID_SEQUENCE);
         assert_int_equal(braid_model_input(m, 0)->dtype, BRAID_FLOAT32);
@@ -264,7 +265,7 @@ static void test_sequences(void **state) {
 static void test_optionals(void **state) {
     (void)state;
     char *path = optional_model();
-    for (size_t k = 0; k < COUNT(targets); k++) {
+    for (size_t k = 0; k < ntarget; k++) {
         struct braid_model *m = load(path, targets[k]);
         assert_int_equal(braid_model_input(m, 0)->kind, BRAID_OPTIONAL);
         assert_int_equal(braid_model_input(m, 0)->element, BRAID_TENSOR);
@@ -290,7 +291,7 @@ static void test_dlpack(void **state) {
     (void)state;
     char *path = twice_model();
     float x[4][3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}, {10, 11, 12}};
-    for (size_t k = 0; k < COUNT(targets); k++) {
+    for (size_t k = 0; k < ntarget; k++) {
         struct braid_model *m = load(path, targets[k]);
         braid_session *s = session(m);
         int64_t shape[2] = {3, 4}, strides[2] = {1, 3}; /* x transposed */
@@ -322,6 +323,110 @@ static void test_dlpack(void **state) {
     free(path);
 }
 
+/* y = 2 x on the device, for a shape that is known beforehand and one that is not. */
+static void run_there(const char *path, bool known) {
+    struct braid_model *m = load(path, "emulate:cuda");
+    braid_session *s = session(m);
+    braid_error e = {0};
+    float x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    int64_t shape[2] = {3, 4};
+    DLTensor t = {.data = x, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+    DLManagedTensor *there = NULL, *out[3] = {NULL};
+    if (braid_session_to_device(s, &t, &there, &e)) fail_msg("%s", e.message);
+    assert_int_equal(there->dl_tensor.device.device_type, braid_model_device_type(m));
+    const DLTensor *in = &there->dl_tensor;
+    assert_int_equal(braid_session_set_stream(s, NULL, &e), 0);
+    for (int i = 0; i < 3; i++) {
+        if (braid_session_run_dlpack(s, &in, &out[i], &e)) fail_msg("%s", e.message);
+        in = &out[i]->dl_tensor;
+    }
+    assert_int_equal(braid_session_finish(s, &e), 0);
+    assert_int_equal(braid_session_stat(s, BRAID_DEVICE), 0);
+    for (int i = 0; i < 3; i++) {
+        braid_value *v = NULL;
+        if (braid_session_to_host(s, &out[i]->dl_tensor, &v, &e)) fail_msg("%s", e.message);
+        assert_int_equal(braid_value_count(v), 12);
+        for (int j = 0; j < 12; j++) assert_true(((float *)braid_value_data(v))[j] == (float)(2 << i) * x[j]);
+        braid_value_free(v);
+    }
+    DLManagedTensor *none = NULL;
+    DLTensor bad = there->dl_tensor;
+    int64_t strides[2] = {1, 3};
+    const DLTensor *p = &bad;
+    bad.device.device_id = 1;
+    assert_int_equal(braid_session_run_dlpack(s, &p, &none, &e), BRAID_INPUT);
+    assert_string_equal(e.message, "input 'x' is on another device than the session");
+    bad = there->dl_tensor;
+    bad.strides = strides;
+    assert_int_equal(braid_session_run_dlpack(s, &p, &none, &e), BRAID_INPUT);
+    assert_string_equal(e.message, "'x': a tensor on a device has to be dense");
+    bad = there->dl_tensor;
+    bad.ndim = 1;
+    assert_int_equal(braid_session_run_dlpack(s, &p, &none, &e), BRAID_INPUT);
+    assert_string_equal(e.message, known ? "input 'x': expected float32[3,4], got float32[3]"
+                                         : "input 'x': expected float32[n,4], got float32[3]");
+    assert_null(none);
+    assert_int_equal(braid_session_to_host(s, &t, NULL, &e), BRAID_USAGE);
+    assert_int_equal(braid_session_to_device(s, &bad, &none, &e), BRAID_INPUT);
+    /* Tensors outlive the session and the model. */
+    braid_session_free(s);
+    braid_model_free(m);
+    there->deleter(there);
+    for (int i = 0; i < 3; i++) out[i]->deleter(out[i]);
+}
+/* Two inputs at different places. */
+static void run_apart(const char *path) {
+    struct braid_model *m = load(path, "emulate:cuda");
+    braid_session *s = session(m);
+    braid_error e = {0};
+    float x[4] = {1, 2, 3, 4};
+    int64_t shape[1] = {4};
+    DLTensor t = {.data = x, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+    DLManagedTensor *there = NULL, *out = NULL;
+    assert_int_equal(braid_session_to_device(s, &t, &there, &e), 0);
+    const DLTensor *in[2] = {&t, &there->dl_tensor};
+    assert_int_equal(braid_session_run_dlpack(s, in, &out, &e), BRAID_INPUT);
+    assert_string_equal(e.message, "input 'a' is in CPU memory and input 'b' on the device: all have to be at one place");
+    in[0] = &there->dl_tensor;
+    assert_int_equal(braid_session_run_dlpack(s, in, &out, &e), 0);
+    out->deleter(out);
+    there->deleter(there);
+    braid_session_free(s);
+    braid_model_free(m);
+}
+static void test_device(void **state) {
+    (void)state;
+    braid_error e;
+    char *path = twice_model();
+    struct braid_model *m = load(path, "cpu");
+    braid_session *s = session(m);
+    assert_int_equal(braid_model_device_type(m), kDLCPU);
+    assert_int_equal(braid_session_set_stream(s, NULL, &e), BRAID_USAGE);
+    assert_string_equal(e.message, "target 'cpu' has no device");
+    assert_int_equal(braid_session_finish(s, &e), BRAID_USAGE);
+    braid_session_free(s);
+    braid_model_free(m);
+    if (ntarget == COUNT(targets)) {
+        Onnx o = {0};
+        node(&o, "Add", "add", "x", "x", "y");
+        input(&o, "x", type("tensor", 1, "3,4"));
+        output(&o, "y", type("tensor", 1, "3,4"));
+        char *fixed = save(&o, "fixed.onnx");
+        o = (Onnx){0};
+        node(&o, "Add", "add", "a", "b", "y");
+        input(&o, "a", type("tensor", 1, "4"));
+        input(&o, "b", type("tensor", 1, "4"));
+        output(&o, "y", type("tensor", 1, "4"));
+        char *two = save(&o, "two.onnx");
+        run_there(path, false);
+        run_there(fixed, true);
+        run_apart(two);
+        free(fixed);
+        free(two);
+    }
+    free(path);
+}
+
 static void *run_many(void *arg) {
     float x[4] = {1, 2, 3, 4};
     for (int i = 0; i < 100; i++) {
@@ -336,7 +441,7 @@ static void *run_many(void *arg) {
 static void test_threads(void **state) {
     (void)state;
     char *path = twice_model();
-    for (size_t k = 0; k < COUNT(targets); k++) {
+    for (size_t k = 0; k < ntarget; k++) {
         struct braid_model *m = load(path, targets[k]);
         braid_session *s[2] = {session(m), session(m)};
         pthread_t t[4];
@@ -361,7 +466,7 @@ static void expect_load(const char *path, const braid_options *o, braid_status s
 static void test_load_errors(void **state) {
     (void)state;
     char *path = twice_model(), junk[64];
-    for (size_t k = 0; k < COUNT(targets); k++) {
+    for (size_t k = 0; k < ntarget; k++) {
         braid_options o = {.struct_size = sizeof o, .target = targets[k], .cache_dir = folder};
         expect_load("/nonexistent/model.onnx", &o, BRAID_IO);
         snprintf(junk, sizeof junk, "%s/junk.onnx", folder);
@@ -420,7 +525,14 @@ static void test_compile(void **state) {
 
 static int set_up(void **state) {
     (void)state;
-    return mkdtemp(folder) ? 0 : -1;
+    if (!mkdtemp(folder)) return -1;
+    char *path = twice_model();
+    struct braid_model *m = NULL;
+    braid_options o = {.struct_size = sizeof o, .target = targets[ntarget - 1], .cache_dir = folder};
+    if (braid_load(path, &o, &m, NULL)) ntarget--;
+    braid_model_free(m);
+    free(path);
+    return 0;
 }
 static int tear_down(void **state) {
     (void)state;
@@ -435,7 +547,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensors),     cmocka_unit_test(test_input_errors),
         cmocka_unit_test(test_sequences),   cmocka_unit_test(test_optionals),
-        cmocka_unit_test(test_dlpack),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_dlpack),      cmocka_unit_test(test_device), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_load_errors), cmocka_unit_test(test_compile)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
