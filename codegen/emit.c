@@ -169,14 +169,24 @@ static void put_program(Emit *em, const Sb *functions, Texts *to) {
     put_entry(em, text);
 }
 
-/* Whether nothing can make a run begin again or give an output a shape that is not declared. */
+/* Whether t is at one place whatever way a run takes. */
+static bool stays(const Tensor *t) {
+    while (t->kind == TK_VIEW) t = t->base;
+    if (t->kind == TK_INPUT || t->kind == TK_CONST) return true;
+    const Mem *m = mem_of(t);
+    return (t->kind == TK_TE || t->kind == TK_EXTERN || t->kind == TK_SCAN) && m &&
+           (m->kind == M_STATIC || m->kind == M_SHARED) && !m->frame;
+}
+
+/* BK_FIXED: whether nothing can make a run begin again, or give an output a shape that is not declared or another
+ * place. */
 static bool is_fixed(const Emit *em) {
     const Program *p = em->p;
     int64_t n;
     if (em->plan.nslot || p->nfunc || em->claims) return false;
     for (int i = 0; i < p->nout; i++) {
         const Tensor *t = p->out[i].t;
-        if (!t || t->blob || t->rank < 0 || p->out[i].has) return false;
+        if (!t || t->blob || t->rank < 0 || p->out[i].has || !stays(t)) return false;
         for (int d = 0; d < t->rank; d++)
             if (!e_is_int(t->dim[d], &n)) return false;
     }

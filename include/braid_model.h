@@ -99,8 +99,8 @@ typedef struct braid_model_v1 {
     int32_t ninput, noutput;
     const braid_io_v1 *input, *output; /* in graph order */
 
-    /* Makes a session: starts its threads and takes its first working memory. `config` may be NULL.
-     */
+    /* Makes a session: starts its threads and takes its first working memory. `config` may be NULL. On a GPU
+     * the context that it is in (the thread's, see braid_session_config_v1.device) has to outlive it. */
     int (*session_new)(const braid_session_config_v1 *config, void **session);
     /* Ends the session's threads. NULL is fine. No run may be in progress. */
     void (*session_free)(void *session);
