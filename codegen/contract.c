@@ -12,8 +12,7 @@
 #define TURN_FLOATS (32 << 10) /* of weights that are read forwards and backwards in turn */
 
 /* ---- finding ----------------------------------------------------------------------------------- */
-/* The load behind a factor: of float32, or of 16 bits and converted. */
-static Expr *factor(Expr *e) {
+Expr *contract_factor(Expr *e) {
     Expr *x =
         e->op == E_CAST && (e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16) ? e->a[0] : e;
     return e->dtype == DT_F32 && x->op == E_LOAD ? x : NULL;
@@ -22,7 +21,7 @@ static Expr *factor(Expr *e) {
 static bool is_product(const Expr *e) {
     if (e->op != E_REDUCE || e->kind != R_SUM || e->dtype != DT_F32) return false;
     const Expr *b = e->a[0];
-    return b->op == E_MUL && factor(b->a[0]) && factor(b->a[1]);
+    return b->op == E_MUL && contract_factor(b->a[0]) && contract_factor(b->a[1]);
 }
 
 static bool affine_in_all(Cx *c, Expr *flat, const Group *g, const Expr *reduce) {
@@ -39,18 +38,23 @@ static bool affine_in_all(Cx *c, Expr *flat, const Group *g, const Expr *reduce)
     return !(rest->flags & EF_AXIS);
 }
 
+bool contract_product(const Group *g, Expr *e, Product *p) {
+    Cx *c = g->em->c;
+    if (!is_product(e)) return false;
+    Expr *a = contract_factor(e->a[0]->a[0]), *b = contract_factor(e->a[0]->a[1]);
+    Expr *fa = flat_of(c, a), *fb = flat_of(c, b);
+    if (!affine_in_all(c, fa, g, e) || !affine_in_all(c, fb, g, e)) return false;
+    for (int i = 0; i < g->n; i++)
+        if (a->t == g->t[i] || b->t == g->t[i]) return false;
+    *p = (Product){.reduce = e, .vec = a, .sca = b, .vec_flat = fa, .sca_flat = fb};
+    return true;
+}
+
 static void find(Contraction *k, Map *seen, Expr *e) {
     if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return;
     map_seti(seen, (uint64_t)e->id + 1, e);
     if (e->op == E_REDUCE) {
-        Cx *c = k->g->em->c;
-        if (!is_product(e) || k->n == MAX_PRODUCTS) return;
-        Expr *a = factor(e->a[0]->a[0]), *b = factor(e->a[0]->a[1]), *fa = flat_of(c, a),
-             *fb = flat_of(c, b);
-        if (!affine_in_all(c, fa, k->g, e) || !affine_in_all(c, fb, k->g, e)) return;
-        for (int i = 0; i < k->g->n; i++)
-            if (a->t == k->g->t[i] || b->t == k->g->t[i]) return;
-        k->p[k->n++] = (Product){.reduce = e, .vec = a, .sca = b, .vec_flat = fa, .sca_flat = fb};
+        if (k->n < MAX_PRODUCTS && contract_product(k->g, e, &k->p[k->n])) k->n++;
         return;
     }
     int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->op == E_LOAD ? 0 : e->n;
@@ -73,7 +77,7 @@ static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
     int64_t n = axis_size(p->reduce->raxis[0], INT64_MAX);
     if (p->reduce->naxis != 1 || n < k->g->em->vec) return false;
     for (int side = 0; side < 2; side++) {
-        Expr *x = factor(p->reduce->a[0]->a[side]), *y = factor(p->reduce->a[0]->a[!side]);
+        Expr *x = contract_factor(p->reduce->a[0]->a[side]), *y = contract_factor(p->reduce->a[0]->a[!side]);
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         Axis *r = p->reduce->raxis[0];
         if (x->dtype != DT_F32 || y->dtype != DT_F32) continue;
@@ -98,7 +102,7 @@ static bool orient(Contraction *k, Product *p, Axis *v) {
     p->sym = NULL;
     Cx *c = k->g->em->c;
     for (int side = 0; side < 2; side++) {
-        Expr *x = factor(p->reduce->a[0]->a[side]), *y = factor(p->reduce->a[0]->a[!side]);
+        Expr *x = contract_factor(p->reduce->a[0]->a[side]), *y = contract_factor(p->reduce->a[0]->a[!side]);
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         Expr *cx = coef_of(c, fx, v), *cy = coef_of(c, fy, v);
         Product other = *p;
@@ -119,28 +123,35 @@ static bool orient(Contraction *k, Product *p, Axis *v) {
     return orient_dot(k, p, v);
 }
 
-/* Whether p can run in the loop of its set: as many reduction axes, of the same extents. If so, p goes over
- * the set's axes. */
-static bool share_loop(const Contraction *k, Product *p) {
-    Cx *c = k->g->em->c;
-    int n = p->reduce->naxis;
+bool contract_share_axes(Cx *c, Product *p, int n, Axis *const *axis) {
     Axis *const *from = p->reduce->raxis;
     Expr *to[MAX_RANK * 2];
     uint32_t taken = 0;
-    if (k->nraxis[p->set] != n || n > 2 * MAX_RANK) return false;
+    if (p->reduce->naxis != n || n > 2 * MAX_RANK) return false;
     for (int i = 0; i < n; i++) {
         int at = -1;
         for (int z = 0; z < n; z++)
-            if (!(taken >> z & 1) && k->raxis[p->set][z]->extent == from[i]->extent &&
-                (at < 0 || k->raxis[p->set][z] == from[i]))
+            if (!(taken >> z & 1) && axis[z]->extent == from[i]->extent && (at < 0 || axis[z] == from[i]))
                 at = z;
         if (at < 0) return false;
         taken |= 1u << at;
-        to[i] = e_axis(c, k->raxis[p->set][at]);
+        to[i] = e_axis(c, axis[at]);
     }
     Expr **part[] = {&p->vec, &p->sca, &p->vec_flat, &p->sca_flat};
     for (size_t i = 0; i < COUNT(part); i++) *part[i] = e_subst(c, *part[i], n, from, to, NULL, NULL);
     return true;
+}
+
+Axis **contract_order(Arena *a, const Expr *reduce) {
+    int n = reduce->naxis;
+    Axis **r = arena_memdup(a, reduce->raxis, sizeof(Axis *) * (size_t)n);
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && axis_size(r[j - 1], 1 << 20) > axis_size(r[j], 1 << 20); j--) {
+            Axis *t = r[j];
+            r[j] = r[j - 1];
+            r[j - 1] = t;
+        }
+    return r;
 }
 
 static bool choose_axes(Contraction *k) {
@@ -195,25 +206,16 @@ static bool choose_axes(Contraction *k) {
             int members = 0;
             for (int i = 0; i < j; i++) members += k->p[i].set == p->set;
             if (members == most_products) continue;
-            if (k->dot[p->set] == p->dot && share_loop(k, p)) break;
+            if (k->dot[p->set] == p->dot && contract_share_axes(c, p, k->nraxis[p->set], k->raxis[p->set])) break;
         }
         if (p->set < k->nset) continue;
         if (k->nset == MAX_SETS) { /* the rest is reduced in the epilogue */
             k->n = j;
             break;
         }
-        /* Short loops outside, the longest one inside. */
-        int m = p->reduce->naxis;
-        Axis **r = arena_memdup(g->em->a, p->reduce->raxis, sizeof(Axis *) * (size_t)m);
-        for (int a = 1; a < m; a++)
-            for (int b = a; b > 0 && axis_size(r[b - 1], 1 << 20) > axis_size(r[b], 1 << 20); b--) {
-                Axis *t = r[b];
-                r[b] = r[b - 1];
-                r[b - 1] = t;
-            }
         k->dot[k->nset] = p->dot;
-        k->raxis[k->nset] = r;
-        k->nraxis[k->nset++] = m;
+        k->raxis[k->nset] = contract_order(g->em->a, p->reduce);
+        k->nraxis[k->nset++] = p->reduce->naxis;
     }
     return k->n > 0;
 }

@@ -44,6 +44,15 @@ typedef struct Contraction {
     int height[MAX_HEIGHTS], nheight; /* rows that micro-kernels are written for: mr first, falling */
 } Contraction;
 
+/* The load behind a factor of a product: of float32, or of 16 bits and converted; or NULL. */
+Expr *contract_factor(Expr *e);
+/* Whether reduction e is a sum of products of two loads at positions affine in all axes, neither of them of a
+ * member of the group; fills *p if so, its operands in the order in which they stand. */
+bool contract_product(const Group *g, Expr *e, Product *p);
+/* Whether p can run in a loop over these axes: it has as many, of the same extents. If so, p goes over them. */
+bool contract_share_axes(Cx *c, Product *p, int n, Axis *const *axis);
+/* The axes of a reduction: short loops outside, the longest one inside. */
+Axis **contract_order(Arena *a, const Expr *reduce);
 Expr *coef_of(Cx *c, Expr *flat, Axis *x); /* of x in flat; NULL: not affine in it */
 int64_t axis_size(const Axis *x, int64_t unknown);
 
