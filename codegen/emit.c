@@ -16,7 +16,6 @@
 #else
 #define WEIGHTS_INLINE 4096
 #endif
-#define SHARED_OWN 512 /* bytes of a block's shared memory that the dialect keeps: BK_SHARED_OWN of gpu/ctx.h */
 
 static const Target cpu_target = {
     .name = "cpu",

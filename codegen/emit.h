@@ -51,6 +51,8 @@ typedef struct Team {
     const char *self, *size, *exchange, *at, *all;
 } Team;
 
+#define SHARED_OWN 512 /* bytes of a block\'s shared memory that the dialect keeps: BK_SHARED_OWN of gpu/ctx.h */
+
 /* ---- scalar code inside one function (emit_expr.c) ---------------------------------------------- */
 typedef struct Bound { Expr *e; const char *text; } Bound;
 typedef struct Fn {
@@ -138,6 +140,8 @@ bool group_lanes(Group *g);
 /* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;
  * false: nothing was emitted (contract.c). */
 bool group_contraction(Group *g);
+/* The same for blocks of threads (contract_gpu.c). Requires group_collapse. */
+bool group_contraction_gpu(Group *g);
 /* Emits g for a block of threads that share its elements, or by teams of threads its sums (threads.c). Requires
  * group_collapse. */
 void group_threads(Group *g);

@@ -261,7 +261,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s) {
     if (g.split) g.grain = e_int(c, s->op.grain);
     if (!em->target->simd) {
         group_collapse(&g);
-        group_threads(&g);
+        if (!group_contraction_gpu(&g)) group_threads(&g);
     } else if (!group_winograd(&g) && !group_conv(&g) && !group_contraction(&g)) {
         group_collapse(&g);
         if (!group_lanes(&g)) loops(&g);

@@ -1,0 +1,135 @@
+/* contract_gpu_pack.c: constant operands in the order in which blocks of threads read them, and which of them stay on
+ * chip.
+ *
+ * The layout: [symbol][outer axes that vec moves along][position of v][product][step]. So a unit's columns are one
+ * piece. A column begins at a multiple of four floats. */
+#include "codegen/contract_gpu.h"
+#include "scheduler/decide.h"
+#include "scheduler/passes.h"
+#include <stdlib.h>
+
+/* How an operand moves: along the symbol, outer axes, v; and along the steps. */
+typedef struct Strides {
+    int64_t stride[MAX_RANK + 2], extent[MAX_RANK + 2], step[MAX_RANK * 2], size[MAX_RANK * 2], base;
+    int n;
+} Strides;
+
+static void add(Strides *w, Cx *c, Expr **rest, Axis *x) {
+    Expr *coef;
+    int64_t s = 0;
+    e_affine(c, *rest, x, &coef, rest);
+    e_is_int(coef, &s);
+    w->stride[w->n] = s;
+    e_is_int(x->extent, &w->extent[w->n++]);
+}
+
+static bool moves(const Dots *k, const Product *p, Axis *x) { return !e_is_ival(coef_of(k->g->em->c, p->vec_flat, x), 0); }
+
+static Strides strides_of(const Dots *k, const Product *p) {
+    Cx *c = k->g->em->c;
+    const Part *q = &k->part[p->set];
+    Strides w = {0};
+    Expr *rest = p->vec_flat, *coef;
+    if (p->sym) {
+        rest = e_replace(c, rest, p->sym, e_axis(c, p->sym_axis));
+        add(&w, c, &rest, p->sym_axis);
+    }
+    for (int i = 0; i < k->nouter; i++)
+        if (moves(k, p, k->outer[i])) add(&w, c, &rest, k->outer[i]);
+    add(&w, c, &rest, k->v);
+    for (int i = 0; i < q->nraxis; i++) {
+        e_affine(c, rest, q->raxis[i], &coef, &rest);
+        e_is_int(coef, &w.step[i]);
+        e_is_int(q->raxis[i]->extent, &w.size[i]);
+    }
+    e_is_int(rest, &w.base);
+    return w;
+}
+
+/* One column, from position `at` of the constant. */
+static void pack_column(const Part *q, const Strides *w, const Const *src, int64_t at, float *to) {
+    int64_t idx[MAX_RANK * 2] = {0};
+    for (int64_t i = 0; i < q->column; i++) {
+        to[i] = i < q->length && at >= 0 && at < src->count ? (float)elem_get_f(src->dtype, src->data, at) : 0;
+        for (int d = q->nraxis - 1; d >= 0; d--) {
+            at += w->step[d];
+            if (++idx[d] < w->size[d]) break;
+            at -= w->step[d] * w->size[d];
+            idx[d] = 0;
+        }
+    }
+}
+
+static const char *pack(Dots *k, Part *q) {
+    Emit *em = k->g->em;
+    Strides w[MAX_PRODUCTS];
+    const Const *src[MAX_PRODUCTS];
+    Sb key = {.a = em->a};
+    sb_printf(&key, "columns %lld", (long long)q->column);
+    int n = 0;
+    for (int j = 0; j < k->n; j++) {
+        const Product *p = &k->p[j];
+        if (&k->part[p->set] != q) continue;
+        w[n] = strides_of(k, p);
+        src[n] = p->vec->t->data;
+        sb_printf(&key, " %p %lld", (const void *)src[n]->data, (long long)w[n].base);
+        for (int i = 0; i < w[n].n; i++) sb_printf(&key, " %lld*%lld", (long long)w[n].stride[i], (long long)w[n].extent[i]);
+        for (int i = 0; i < q->nraxis; i++) sb_printf(&key, " %lld.%lld", (long long)w[n].step[i], (long long)w[n].size[i]);
+        n++;
+    }
+    int64_t places = 1;
+    for (int i = 0; i < w[0].n; i++) places *= w[0].extent[i];
+    q->all = w[0].extent[w[0].n - 1] * q->n * q->column;
+    const char *name = map_get(em->functions, key.p);
+    if (!name) {
+        float *data = em->held = malloc((size_t)places * (size_t)(q->n * q->column) * 4 + 64), *to = data;
+        if (!data) err(em->c->d, ST_MEMORY, NULL, "out of memory for packing weights");
+        int64_t idx[MAX_RANK + 2] = {0};
+        for (int64_t i = 0; i < places; i++) {
+            for (int j = 0; j < n; j++, to += q->column) {
+                int64_t at = w[j].base;
+                for (int d = 0; d < w[j].n; d++) at += idx[d] * w[j].stride[d];
+                pack_column(q, &w[j], src[j], at, to);
+            }
+            for (int d = w[0].n - 1; d >= 0 && ++idx[d] == w[0].extent[d]; d--) idx[d] = 0;
+        }
+        const Tensor *t = k->p[q->lead].vec->t;
+        name = emit_data(em, DT_F32, data, to - data, t->name ? t->name : "packed");
+        free(data);
+        em->held = NULL;
+        map_set(em->functions, key.p, (void *)(uintptr_t)name);
+    }
+    sb_free(&key);
+    return name;
+}
+
+void dots_pack(Dots *k) {
+    for (int i = 0; i < k->npart; i++) {
+        Part *q = &k->part[i];
+        if (!q->packed) continue;
+        q->column = dots_div(q->length, 4) * 4;
+        /* Teams smaller than eight read several columns at once, which then lie in different banks. */
+        if (q->team < 8 && q->column % 8 == 0) q->column += 4;
+        q->weights = pack(k, q);
+    }
+}
+
+void dots_weights(Dots *k, int part) {
+    Group *g = k->g;
+    Emit *em = g->em;
+    Fn *f = &g->f;
+    Cx *c = em->c;
+    const Part *q = &k->part[part];
+    const Product *p = &k->p[q->lead];
+    Expr *at = p->sym ? p->sym : e_int(c, 0);
+    for (int i = 0; i < k->nouter; i++)
+        if (moves(k, p, k->outer[i])) at = e_add(c, e_mul(c, at, k->outer[i]->extent), e_axis(c, k->outer[i]));
+    /* The weights are an argument, so that equal layers share this function. */
+    Tensor *w = tensor_new(c, TK_CONST, DT_F32, 0, NULL);
+    Const *data = NEW(em->a, Const);
+    *data = (Const){.dtype = DT_F32, .count = 1, .data = q->weights};
+    w->data = data;
+    map_seti(em->const_name, (uint64_t)(uintptr_t)data->data, (void *)(uintptr_t)q->weights);
+    fn_line(f, "const float *const w%d = %s + (%s) * %lld;", part, f->tensor(f, w), fn_expr(f, at), (long long)q->all);
+    fn_line(f, "const int64_t w%d_first = %s;", part, q->kept ? "from" : "0");
+}
