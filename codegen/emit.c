@@ -205,7 +205,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     sb_puts(text, "#define bk_weights (k->weights)\n");
     if (em->consts.n) sb_puts(text, em->consts.p);
     put_kernel(em, text, functions, "braid_main");
-    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *run) {\n"
+    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS, 1) braid_kernel(bk_ctx *run) {\n"
                   "    (void)braid_main(bk_begin(run), (int)blockIdx.x, (int)gridDim.x);\n    bk_end();\n}\n");
     em->consts.n = 0;
     sb_printf(host, "/* %s, compiled by braid for %s: the host's part. */\n", name, o->target);
