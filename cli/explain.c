@@ -102,6 +102,13 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
             sb_printf(s, ", \"barriers\": %d, \"frame_bytes\": %lld}", f->recursive.p[i].barriers,
                       (long long)f->recursive.p[i].frame_bytes);
         }
+        sb_printf(s, "], \"shared_bytes\": %lld, \"residents\": [", (long long)f->shared_bytes);
+        for (int i = 0; i < f->residents.n; i++) {
+            sb_puts(s, i ? ", {\"name\": " : "{\"name\": ");
+            cli_print_json(s, f->residents.p[i].name);
+            sb_printf(s, ", \"bytes\": %lld, \"kept\": %s}", (long long)f->residents.p[i].bytes,
+                      f->residents.p[i].kept ? "true" : "false");
+        }
         sb_puts(s, "]");
         return;
     }
@@ -115,6 +122,12 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
             sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld a core\n", explain_is_resident(p, l) ? "resident" : "not resident",
                       (long long)l->constants, l->path ? l->path : "", (long long)l->share);
     }
+    for (int i = 0; i < f->residents.n; i++)
+        sb_printf(s, "%s: %lld bytes of %s a block\n", f->residents.p[i].kept ? "on chip" : "streamed",
+                  (long long)f->residents.p[i].bytes, f->residents.p[i].name);
+    if (f->shared_bytes)
+        sb_printf(s, "block: %lld bytes of its own memory of %lld\n", (long long)f->shared_bytes,
+                  (long long)p->schedule->device->level[LEVEL_CORE].bytes);
     sb_printf(s, "synchronizations: %d in the text", f->barriers);
     for (int i = 0; i < f->loops.n; i++)
         sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].barriers,

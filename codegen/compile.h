@@ -52,6 +52,11 @@ typedef struct ConstFacts { /* an array of the weights */
     int64_t count, offset;
     bool packed;         /* in another order than the tensor's */
 } ConstFacts;
+typedef struct ResidentFacts { /* a constant read in a loop, on GPUs */
+    const char *name;
+    int64_t bytes; /* of a unit's part */
+    bool kept;     /* on chip for the whole run; else it is read from memory each time */
+} ResidentFacts;
 typedef struct CompileFacts {
     int64_t arena_bytes; /* of tensors whose size is known at compile time */
     int64_t live_bytes;  /* most of them at one time */
@@ -62,6 +67,8 @@ typedef struct CompileFacts {
     VEC(LoopFacts) loops; /* an outer loop before its inner ones */
     VEC(FuncFacts) recursive;
     VEC(ConstFacts) constants; /* in the order of their offsets */
+    VEC(ResidentFacts) residents; /* those read most often first */
+    int64_t shared_bytes; /* of a block's own memory, on GPUs, what is kept there included */
 } CompileFacts;
 /* Fills f (its arrays live in p's arena) as compile_emit would decide. Raises like it. */
 void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f);

@@ -4,8 +4,6 @@
  * The layout: [symbol][outer axes that vec moves along][position of v][product][step]. So a unit's columns are one
  * piece. A column begins at a multiple of four floats. */
 #include "codegen/contract_gpu.h"
-#include "scheduler/decide.h"
-#include "scheduler/passes.h"
 #include <stdlib.h>
 
 /* How an operand moves: along the symbol, outer axes, v; and along the steps. */
@@ -103,6 +101,17 @@ static const char *pack(Dots *k, Part *q) {
     return name;
 }
 
+/* Asks for the unit's part to be kept on chip; it must be one piece. */
+static void keep(Dots *k, Part *q) {
+    const Product *p = &k->p[q->lead];
+    if (p->sym) return;
+    for (int i = 0; i < k->nouter; i++)
+        if (moves(k, p, k->outer[i])) return;
+    int64_t n = q->all / (q->n * q->column);
+    const char *name = resident(k->g->em, k->g, q->weights, p->vec->t->name ? p->vec->t->name : "packed", n, q->n * q->column);
+    if (name) q->weights = name, q->kept = true;
+}
+
 void dots_pack(Dots *k) {
     for (int i = 0; i < k->npart; i++) {
         Part *q = &k->part[i];
@@ -111,6 +120,7 @@ void dots_pack(Dots *k) {
         /* Teams smaller than eight read several columns at once, which then lie in different banks. */
         if (q->team < 8 && q->column % 8 == 0) q->column += 4;
         q->weights = pack(k, q);
+        if (k->v == k->g->split) keep(k, q);
     }
 }
 

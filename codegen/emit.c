@@ -33,7 +33,7 @@ static const Target cpu_target = {
 /* CUDA, and what is made of its text: HIP, and the emulator's programs. */
 static const Target gpu_target = {
     .name = "gpu",
-    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/stack.h"},
+    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/dots.h", "gpu/stack.h"},
     .entry = {"entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/entry.c"},
     .function = "static __device__ __noinline__ void",
     .outlined = "static __device__ __noinline__ void",
@@ -269,6 +269,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
     facts->live_bytes = em.plan.live_max;
     facts->weights_bytes = em.weights.n;
     facts->functions = em.nfunction;
+    facts->shared_bytes = em.shared_bytes;
     to->weights = em.weights;
     to->text.d = to->host.d = to->weights.d = NULL;
     if (to->weights.n <= WEIGHTS_INLINE) sb_free(&to->weights);

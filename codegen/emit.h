@@ -20,6 +20,16 @@ typedef struct Target {
     bool strict;              /* its compiler takes for granted that signed integers do not overflow */
 } Target;
 
+/* A packed constant of which every unit may keep its own part on chip (resident.c). */
+typedef struct Resident {
+    const char *weights, *name; /* the array; the pointer to the unit's part */
+    const char *what;           /* tensor */
+    int64_t n, grain, floats;   /* positions, shared in grains; of one position */
+    int64_t most;               /* positions of a unit, as planned */
+    int64_t at;                 /* in the block's memory; 0: nowhere */
+    double uses;                /* in a run */
+} Resident;
+
 typedef struct Emit {
     Program *p;
     Cx *c;
@@ -40,6 +50,7 @@ typedef struct Emit {
     size_t frame_bytes;       /* a bound on the C stack of an activation of a recursive function */
     size_t frames;            /* arena bytes of all functions' frames */
     int64_t shared_bytes;     /* of a block's own memory, on GPUs */
+    VEC(Resident) residents;
     bool claims;              /* arena memory is taken while the program runs */
     CompileFacts *facts;
     void *held;               /* freed when emission is left by an error */
@@ -145,6 +156,13 @@ bool group_contraction_gpu(Group *g);
 /* Emits g for a block of threads that share its elements, or by teams of threads its sums (threads.c). Requires
  * group_collapse. */
 void group_threads(Group *g);
+
+/* ---- constants on chip (resident.c) ---------------------------------------------------------------------------------- */
+/* The name of a pointer to the unit's part of n positions of the group's split axis, `floats` each, in `weights`; NULL:
+ * keeping it on chip would gain nothing. */
+const char *resident(Emit *em, const Group *g, const char *weights, const char *what, int64_t n, int64_t floats);
+/* Declares these pointers in the kernel's body and takes the block's memory for them. After all groups. */
+void residents_place(Emit *em);
 
 /* ---- constants (emit_data.c) -------------------------------------------------------------------------- */
 const char *emit_const(Emit *em, const Tensor *t);

@@ -632,6 +632,7 @@ void emit_tree(Emit *em) {
     if (em->p->nfunc) sb_puts(&em->body, "    size_t low = top;\n    const int64_t depth = 0;\n    (void)low, (void)depth;\n");
     tree_print_vars(&x, &em->body);
     if (x.decl.n) sb_puts(&em->body, x.decl.p);
+    residents_place(em);
     sb_puts(&em->body, body.p);
     sb_free(&body);
     sb_free(&x.decl);

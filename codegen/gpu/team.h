@@ -6,7 +6,6 @@
 #define BK_TEAM_H
 
 #define BK_ALL_LANES 0xffffffffu
-#define BK_UNROLL _Pragma("unroll")
 
 static __device__ __forceinline__ int bk_lane(void) { return (int)(threadIdx.x % BK_WARP); }
 /* This warp among those of its block, and their number. */
@@ -61,9 +60,4 @@ BK_TEAM_WIDE(sum)
 BK_TEAM_WIDE(prod)
 BK_TEAM_WIDE(min)
 BK_TEAM_WIDE(max)
-
-/* c and the products of four steps. */
-static __device__ __forceinline__ float bk_dot4(float4 a, float4 b, float c) {
-    return BK_FMA(a.w, b.w, BK_FMA(a.z, b.z, BK_FMA(a.y, b.y, BK_FMA(a.x, b.x, c))));
-}
 #endif

@@ -1,0 +1,25 @@
+/* dots.h: parts of sums of products by a block of threads (after team.h). */
+#ifndef BK_DOTS_H
+#define BK_DOTS_H
+
+#define BK_UNROLL _Pragma("unroll")
+
+/* c and the products of four steps. */
+static __device__ __forceinline__ float bk_dot4(float4 a, float4 b, float c) {
+    return BK_FMA(a.w, b.w, BK_FMA(a.z, b.z, BK_FMA(a.y, b.y, BK_FMA(a.x, b.x, c))));
+}
+
+/* This unit's part of n positions, shared in grains, which take so many floats each in w: a copy `at` bytes behind the
+ * beginning of the block's memory where there is room for it, for `most` positions; at 0: there is none. All threads of
+ * the block call it; they meet before they read. */
+static __device__ __noinline__ const float *bk_keep(const float *w, int at, int64_t most, int64_t n, int64_t grain,
+                                                    int64_t floats, int unit, int nunit) {
+    const int64_t parts = (n + grain - 1) / grain, from = parts * unit / nunit * grain;
+    const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, n);
+    w += from * floats;
+    if (at == 0 || to - from > most) return w;
+    float4 *const kept = (float4 *)(bk_shared() + at);
+    for (int64_t i = bk_thread(); i < (to - from) * floats / 4; i += bk_threads()) kept[i] = ((const float4 *)w)[i];
+    return (const float *)kept;
+}
+#endif

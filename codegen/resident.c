@@ -1,0 +1,71 @@
+/* resident.c: constants that stay in each unit's own memory for the whole run, on GPUs.
+ *
+ * A packed operand that is read in a loop is asked for while its group's function is written, and is known by the name
+ * of a pointer from then on. When all of the program is written it is known what the groups themselves need of a
+ * block's memory; what is left goes to those that are read most often. The pointer leads to the unit's own part in
+ * any case, on chip or not: a run with fewer blocks than planned has larger parts, which may not fit. */
+#include "codegen/emit.h"
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
+#include "scheduler/passes.h"
+#include <stdlib.h>
+
+/* How often a run comes to what is in q; 0: what is kept on chip by the kernel is out of reach there. */
+static double uses_of(const Seq *q) {
+    double n = 1;
+    for (; q && q->owner; q = q->parent) {
+        const Stmt *s = q->owner;
+        if (s->kind == S_CALL || stmt_alone(s)) return 0;
+        if (s->kind == S_LOOP) n *= s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
+    }
+    return n;
+}
+
+const char *resident(Emit *em, const Group *g, const char *weights, const char *what, int64_t n, int64_t floats) {
+    const Schedule *plan = em->p->schedule;
+    int64_t grain;
+    double uses = uses_of(g->t[0]->seq);
+    if (uses <= 1 || g->s->op.inner || !e_is_int(g->grain, &grain)) return NULL;
+    for (int i = 0; i < em->residents.n; i++) {
+        Resident *r = &em->residents.p[i];
+        if (r->weights != weights || r->n != n || r->grain != grain || r->floats != floats) continue;
+        r->uses += uses;
+        return r->name;
+    }
+    int64_t most = ((n + grain - 1) / grain + plan->units - 1) / plan->units * grain;
+    Resident r = {.weights = weights, .what = what, .n = n, .grain = grain, .floats = floats, .most = most < n ? most : n,
+                  .uses = uses, .name = arena_printf(em->a, "kept%d", em->residents.n)};
+    vec_push(em->a, &em->residents, r);
+    return r.name;
+}
+
+static int by_uses(const void *a, const void *b) {
+    const Resident *x = *(Resident *const *)a, *y = *(Resident *const *)b;
+    if (x->uses != y->uses) return x->uses > y->uses ? -1 : 1;
+    return x < y ? -1 : 1;
+}
+
+void residents_place(Emit *em) {
+    int n = em->residents.n;
+    if (!n) return;
+    int64_t room = em->p->schedule->device->level[LEVEL_CORE].bytes;
+    Resident **order = NEWN(em->a, Resident *, n);
+    for (int i = 0; i < n; i++) order[i] = &em->residents.p[i];
+    qsort(order, (size_t)n, sizeof *order, by_uses);
+    em->shared_bytes = (em->shared_bytes + 127) / 128 * 128;
+    for (int i = 0; i < n; i++) {
+        Resident *r = order[i];
+        int64_t bytes = (r->most * r->floats * 4 + 127) / 128 * 128;
+        ResidentFacts fact = {r->what, r->most * r->floats * 4, em->shared_bytes + bytes <= room};
+        vec_push(em->a, &em->facts->residents, fact);
+        if (!fact.kept) continue;
+        r->at = em->shared_bytes;
+        em->shared_bytes += bytes;
+    }
+    for (int i = 0; i < n; i++) {
+        const Resident *r = &em->residents.p[i];
+        sb_printf(&em->body, "    const float *const %s = bk_keep(%s, %lld, %lld, %lld, %lld, %lld, unit, nunit);\n", r->name,
+                  r->weights, (long long)r->at, (long long)r->most, (long long)r->n, (long long)r->grain, (long long)r->floats);
+    }
+    sb_puts(&em->body, "    bk_block();\n");
+}
