@@ -52,6 +52,7 @@ typedef struct Emit {
     int64_t shared_bytes;     /* of a block's own memory, on GPUs */
     VEC(Resident) residents;
     bool claims;              /* arena memory is taken while the program runs */
+    bool parts;               /* from parts of it: there are calls by a unit each (stmt_split) */
     CompileFacts *facts;
     void *held;               /* freed when emission is left by an error */
 } Emit;

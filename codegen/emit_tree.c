@@ -96,7 +96,9 @@ static void emit_barrier(Tree *x) {
         if (!x->em->target->simd) fn_line(&x->f, "bk_block();");
         return;
     }
-    fn_line(&x->f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
+    if (x->func && x->em->parts) /* a unit that is alone meets nobody */
+        fn_line(&x->f, "if ((nunit > 1 ? (st = bk_barrier(k, unit)) : (st = bk_state(k))) != BK_OK) return st;");
+    else fn_line(&x->f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
     if (recursive(x)) fn_line(&x->f, "top = low;");
 }
 
@@ -114,10 +116,12 @@ static const char *span_bytes(Tree *x, const Tensor *t, int from, int to) {
 
 const char *tree_bytes(Tree *x, Tensor *t) { return span_bytes(x, t, 0, t->rank < 0 ? MAX_RANK : t->rank); }
 
+const char *tree_arena(const Tree *x) { return x->em->parts ? "_in(k, span, " : "(k, "; }
+
 /* `each`: every unit takes as much of its own. */
 static void take_for(Tree *x, const char *name, const char *type, const char *bytes, bool each) {
     x->em->claims = true;
-    fn_line(&x->f, "if (!(%s = (%s *)bk_claim%s(k, &top, %s%s))) %s", name, type, each ? "_each" : "", bytes,
+    fn_line(&x->f, "if (!(%s = (%s *)bk_claim%s%s&top, %s%s))) %s", name, type, each ? "_each" : "", tree_arena(x), bytes,
             each ? ", unit, nunit" : "", stop(x, "BK_GROW"));
     if (recursive(x)) fn_line(&x->f, "low = top;");
 }
@@ -322,8 +326,8 @@ static void emit_extern(Tree *x, Stmt *s) {
     fn_line(f, "char *scratch%d = NULL;", id);
     if (s->ext.row->plan) x->em->claims = true;
     if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
-        fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim%s(k, &top, bytes%d[%d]%s))) %s", id, s->ext.nout, id,
-                s->each ? "_each" : "", id, s->ext.nout, s->each ? ", unit, nunit" : "", stop(x, "BK_GROW"));
+        fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim%s%s&top, bytes%d[%d]%s))) %s", id, s->ext.nout, id,
+                s->each ? "_each" : "", tree_arena(x), id, s->ext.nout, s->each ? ", unit, nunit" : "", stop(x, "BK_GROW"));
     if (s->ext.row->plan && recursive(x)) fn_line(f, "low = top;");
     fn_line(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
     f->indent++;
@@ -575,6 +579,7 @@ static void emit_stmt(Tree *x, Stmt *s) {
 void emit_seq(Tree *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++)
         if (stmt_alone(q->s.p[i]) && !x->leave) emit_alone(x, q, &i);
+        else if (stmt_split(q->s.p[i])) emit_split(x, q, &i);
         else emit_stmt(x, q->s.p[i]);
 }
 
@@ -616,6 +621,7 @@ void emit_tree(Emit *em) {
     Tree x = {.em = em, .decl = {.a = em->a}};
     Sb body = {.a = em->a};
     x.f = tree_fn(&x, &body);
+    em->parts = call_splits(em->p->top);
     emit_seq(&x, em->p->top);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
@@ -630,6 +636,7 @@ void emit_tree(Emit *em) {
     fn_line(&x.f, "return BK_OK;");
     sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n", (long long)em->plan.arena);
     if (em->p->nfunc) sb_puts(&em->body, "    size_t low = top;\n    const int64_t depth = 0;\n    (void)low, (void)depth;\n");
+    if (em->parts) sb_puts(&em->body, "    const bk_span span = {0, 0, k->arena_size, 1};\n    (void)span;\n");
     tree_print_vars(&x, &em->body);
     if (x.decl.n) sb_puts(&em->body, x.decl.p);
     residents_place(em);

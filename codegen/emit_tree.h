@@ -44,6 +44,10 @@ void tree_local(Tree *x, const char *type, const char *name, const char *value);
 
 /* A call, and in front of the function around it the functions that hang on it (emit_call.c). */
 void emit_call(Tree *x, Stmt *s);
+/* Statement *at, a call, and those beside it, each run by a unit alone (stmt_split). */
+void emit_split(Tree *x, const Seq *q, int *at);
+/* Whether there are such calls below q. */
+bool call_splits(const Seq *q);
 /* Parts of it (emit_call.c), for emit_stack.c. */
 void call_captured(Tree *x, const Captured *c, Sb *s, bool declare); /* declares in a function, or gives, what is captured */
 void call_captured_type(Tree *x, const Captured *c, Sb *s);
@@ -60,6 +64,8 @@ void emit_seq(Tree *x, Seq *q);
 /* Uniform expressions as text; storage: its size, its variable, and making it valid where t is defined. */
 const char *tree_expr(Tree *x, Expr *e);
 const char *tree_bytes(Tree *x, Tensor *t);
+/* Behind "bk_claim" or "bk_claim_each": the context and what may be taken. */
+const char *tree_arena(const Tree *x);
 void tree_declare(Tree *x, Tensor *t, const char *init);
 void tree_declare_symbol(Tree *x, Sym *s);
 void tree_place(Tree *x, Tensor *t, const char *bytes);

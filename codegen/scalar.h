@@ -14,21 +14,41 @@ BK_INLINE int64_t bk_size(int64_t a, int64_t b) {
     if (a == 0 || b == 0) return 0;
     return a < 0 || b < 0 || bk_beyond(a, b) ? -1 : a * b;
 }
+/* What of the arena may be taken, up to `end`: all of it, or one of so many equal parts of what lies behind `first`, the one
+ * that begins at `begin`. */
+typedef struct bk_span {
+    size_t first, begin, end, parts;
+} bk_span;
+/* Part i of what is left of `all` behind top. */
+BK_INLINE bk_span bk_part(bk_span all, size_t top, size_t i, size_t parts) {
+    size_t bytes = (all.end - top) / parts / 64 * 64;
+    bk_span r = {top, top + bytes * i, top + bytes * (i + 1), parts};
+    return r;
+}
 /* Bytes from the arena behind *top; NULL when there is no room, and the need is recorded. */
-BK_INLINE char *bk_claim(bk_ctx *k, size_t *top, int64_t bytes) {
+BK_INLINE char *bk_claim_in(bk_ctx *k, bk_span span, size_t *top, int64_t bytes) {
     size_t at = *top, n = ((size_t)bytes + 127) / 64 * 64; /* room behind for whole-vector reads */
-    if (bytes < 0 || n > k->arena_size || at > k->arena_size - n) {
-        bk_need_arena(k, bytes < 0 ? SIZE_MAX / 2 : at + n);
+    if (bytes < 0 || n > span.end || at > span.end - n) {
+        size_t need = span.parts == 1 ? at + n : span.first + span.parts * (at + n + 64 - span.begin);
+        bk_need_arena(k, bytes < 0 ? SIZE_MAX / 2 : need);
         return NULL;
     }
     *top = at + n;
     return k->arena + at;
 }
+BK_INLINE char *bk_claim(bk_ctx *k, size_t *top, int64_t bytes) {
+    bk_span all = {0, 0, k->arena_size, 1};
+    return bk_claim_in(k, all, top, bytes);
+}
 /* The same for each unit of its own. */
-BK_INLINE char *bk_claim_each(bk_ctx *k, size_t *top, int64_t bytes, int unit, int nunit) {
+BK_INLINE char *bk_claim_each_in(bk_ctx *k, bk_span span, size_t *top, int64_t bytes, int unit, int nunit) {
     int64_t own = bytes < 0 ? -1 : (bytes + 127) / 64 * 64;
-    char *p = bk_claim(k, top, bk_size(own, nunit));
+    char *p = bk_claim_in(k, span, top, bk_size(own, nunit));
     return p ? p + own * unit : NULL;
+}
+BK_INLINE char *bk_claim_each(bk_ctx *k, size_t *top, int64_t bytes, int unit, int nunit) {
+    bk_span all = {0, 0, k->arena_size, 1};
+    return bk_claim_each_in(k, all, top, bytes, unit, nunit);
 }
 /* Rows when each of so many trips adds some; too many for any memory if that overflows. */
 BK_INLINE int64_t bk_room(int64_t first, int64_t trips, int64_t rows) {

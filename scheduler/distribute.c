@@ -294,7 +294,7 @@ static void walk(Dist *d, Seq *q) {
         case S_CALL:
             /* Twice, so that callers see how results are written. */
             for (int k = 0; k < s->call.nfunc * 2; k++) walk(d, s->call.func[k % s->call.nfunc]->body);
-            for (int k = 0; k < s->call.f->nout; k++)
+            for (int k = 0; k < s->call.f->nout && !stmt_split(s); k++)
                 d->owner[s->call.out[k]->id] = d->owner[s->call.f->out[k]->id];
             break;
         default: break;

@@ -71,6 +71,9 @@ void pass_sync(Program *p);
 static inline bool stmt_alone(const Stmt *s) {
     return (s->kind == S_LOOP || s->kind == S_BRANCH) && s->level == LEVEL_CORE;
 }
+/* An inner call of a recursion that unit Stmt.unit runs as a team of one, with those beside it; then all meet. What is
+ * inside of it meets nobody. */
+static inline bool stmt_split(const Stmt *s) { return s->kind == S_CALL && s->level == LEVEL_CORE; }
 /* Barriers of one pass over q, those of inner loops not counted. */
 int sync_count(const Seq *q);
 /* An extern that changes its input: units meet between its plan and its run. */

@@ -92,6 +92,8 @@ static double carried_barriers(Scheduler *x, const Stmt *s, double barrier_ns) {
     return expr_crosses(x->c, fresh, s->loop.cond_next) ? barrier_ns : 0;
 }
 
+static void split_calls(Scheduler *x, Stmt *start, Latency all);
+
 /* ScheduleControlFlow: the bodies first, then the construct at their level or above. */
 static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
     Resource team = get_resource(x, LEVEL_TEAM);
@@ -110,11 +112,14 @@ static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
     } else {
         bool recursive = x->recursive;
         x->recursive = true;
+        double alone = 0;
         for (int i = 0; i < s->call.nfunc; i++) {
             Latency body = schedule(x, s->call.func[i]->body);
             r.team += COST_UNKNOWN * (body.team < body.core ? body.team : body.core);
+            alone += COST_UNKNOWN * body.core;
         }
         x->recursive = recursive;
+        if (s->call.nfunc) split_calls(x, s, (Latency){alone, r.team, false});
     }
     r.alone = r.alone && !x->recursive;
     s->level = LEVEL_TEAM;
@@ -227,6 +232,79 @@ static double side_by_side(Scheduler *x, Seq *q) {
         i += n - 1;
     }
     return saved;
+}
+
+/* ---- calls side by side ------------------------------------------------------------------------------------------ */
+/* The room for all results is there before the calls. */
+static bool may_split(const Stmt *s, const Stmt *start) {
+    if (s->kind != S_CALL || s->call.nfunc || s->call.f->start != start) return false;
+    for (int i = 0; i < s->call.f->nout; i++)
+        if (!s->call.f->room[i]) return false;
+    return true;
+}
+
+/* Calls from statement *first on that do not need each other's results, at most one for each unit; what stands between
+ * them is moved in front. Returns how many there are. */
+static int gather_calls(Scheduler *x, Seq *q, int *first, const Stmt *start) {
+    int n = 1;
+    for (int i = *first + 1; i < q->s.n && n < x->k->units; i++) {
+        Stmt *s = q->s.p[i];
+        bool call = may_split(s, start);
+        if (!call && s->kind != S_LET && s->kind != S_OP && s->kind != S_CHECK) break;
+        bool uses = false;
+        for (int k = *first; k < i; k++) uses |= stmt_uses(x->c, s, q->s.p[k]);
+        if (uses) { /* may wait, with what uses it */
+            if (call) break;
+            continue;
+        }
+        int to = *first + (call ? n : 0);
+        memmove(q->s.p + to + 1, q->s.p + to, sizeof *q->s.p * (size_t)(i - to));
+        q->s.p[to] = s;
+        if (call) n++;
+        else ++*first;
+    }
+    return n;
+}
+
+static int each_split(Scheduler *x, Seq *q, const Stmt *start, bool take) {
+    int most = 1;
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        int inner = 1;
+        if (s->kind == S_LOOP) inner = each_split(x, s->loop.body, start, take);
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) {
+            int arm = each_split(x, s->br.arm[m], start, take);
+            if (arm > inner) inner = arm;
+        }
+        if (inner > most) most = inner;
+        if (!may_split(s, start)) continue;
+        int n = gather_calls(x, q, &i, start);
+        for (int k = 0; k < n && n > 1 && take; k++) {
+            q->s.p[i + k]->level = LEVEL_CORE;
+            q->s.p[i + k]->unit = (uint8_t)k;
+            q->s.p[i + k]->beside = k > 0;
+        }
+        if (n > most) most = n;
+        i += n - 1;
+    }
+    return most;
+}
+
+/* Sibling calls of the outermost activation that has some: each by one unit alone, which does all that is below. `all`:
+ * what the recursion takes otherwise. Parts of a tree are not even: of n random parts the largest has on average
+ * (1 + 1/2 + … + 1/n) / n of it. */
+static void split_calls(Scheduler *x, Stmt *start, Latency all) {
+    int n = 1;
+    if (x->d->threads) return; /* without a stack of the machine's, all units walk one */
+    for (int i = 0; i < start->call.nfunc; i++) {
+        int most = each_split(x, start->call.func[i]->body, start, false);
+        if (most > n) n = most;
+    }
+    if (n < 2) return;
+    double share = 0;
+    for (int i = 1; i <= n; i++) share += 1.0 / i / n;
+    if (!decide(x->p, X_PARALLEL, start, all.team, all.core * share + get_resource(x, LEVEL_TEAM).barrier_ns)) return;
+    for (int i = 0; i < start->call.nfunc; i++) each_split(x, start->call.func[i]->body, start, true);
 }
 
 /* Schedule: the statements of q in order, each merged into the run before it where that is faster. */

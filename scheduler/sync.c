@@ -435,7 +435,7 @@ static void results_seq(Results *r, const Seq *q) {
             for (int k = 0; k < s->call.f->nout; k++) {
                 int z = result_of(r, s->call.out[k]);
                 const ResultPart *p = &r->x->result[s->call.f->id][k];
-                if (z >= 0 && p->set) meet(r, z, p->part);
+                if (z >= 0 && p->set) meet(r, z, stmt_split(s) ? part_whole : p->part);
             }
             for (int k = 0; k < s->call.nfunc; k++) results_seq(r, s->call.func[k]->body);
             break;
@@ -459,17 +459,22 @@ static void result_parts(Sync *x, const Stmt *s) {
     }
 }
 
-static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
+/* To its caller. */
+static void touch_call(Sync *x, const Seq *q, Stmt *s) {
     const Func *f = s->call.f;
     Captures k = {x, q};
-    if (s->call.nfunc && !x->result[f->id]) result_parts(x, s);
     for (int i = 0; i < f->narg; i++) touch(x, s->call.arg[i], false, part_whole);
     for (int i = 0; i < s->call.nfunc; i++) capture_seq(&k, s->call.func[i]->body);
     for (int i = 0; i < f->nout; i++) {
         const ResultPart *p = &x->result[f->id][i];
-        touch(x, s->call.out[i], true, f->room[i] && p->set ? p->part : part_whole);
+        touch(x, s->call.out[i], true, f->room[i] && p->set && !stmt_split(s) ? p->part : part_whole);
         note_bump(x, s->call.out[i]);
     }
+}
+
+static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
+    if (s->call.nfunc && !x->result[s->call.f->id]) result_parts(x, s);
+    touch_call(x, q, s);
     order(x, q, at);
     for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
     for (int i = 0; i < s->call.nfunc; i++) {
@@ -503,6 +508,18 @@ static void walk_alone(Sync *x, Seq *q, int *at) {
     (*at)--;
     if (need) barrier_at(x, q, &front), (*at)++;
     met(x);
+}
+
+/* Calls by a unit each; then all meet. */
+static void walk_split(Sync *x, Seq *q, int *at) {
+    int first = *at;
+    do touch_call(x, q, q->s.p[*at]);
+    while (++*at < q->s.n && q->s.p[*at]->beside);
+    int n = *at - first;
+    order(x, q, &first);
+    *at = first + n - 1;
+    met(x);
+    for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
 }
 
 static void walk(Sync *x, Seq *q) {
@@ -540,7 +557,10 @@ static void walk(Sync *x, Seq *q) {
             else if (s->kind == S_LOOP) walk_loop(x, q, &i, s);
             else walk_branch(x, q, &i, s);
             break;
-        case S_CALL: walk_call(x, q, &i, s); break;
+        case S_CALL:
+            if (stmt_split(s)) walk_split(x, q, &i);
+            else walk_call(x, q, &i, s);
+            break;
         case S_BARRIER: met(x); break; /* of an earlier walk */
         default: break;
         }
@@ -567,7 +587,8 @@ int sync_count(const Seq *q) {
     int n = q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        n += (s->kind == S_BARRIER && s->level == LEVEL_TEAM) || (s->kind == S_EXTERN && sync_inside(s)) || (stmt_alone(s) && !s->beside);
+        n += (s->kind == S_BARRIER && s->level == LEVEL_TEAM) || (s->kind == S_EXTERN && sync_inside(s)) ||
+             ((stmt_alone(s) || stmt_split(s)) && !s->beside);
         if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0]) + sync_count(s->br.arm[1]);
     }
     return n;

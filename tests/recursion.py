@@ -24,13 +24,14 @@ ALL_WAYS = ("wide", "shared_children", "state_goes_down", "two_functions")
 
 
 def runs(i=None):
-    """How model number i is run: by the interpreter, with calls side by side and without, what they need to find their
-    way computed by every unit for itself or together, on other numbers of threads than the next one; every way for no
-    number."""
+    """How model number i is run: by the interpreter, with calls of a depth at once and without, by units that part or stay
+    together, what calls need to find their way computed by every unit for itself or together, on other numbers of threads
+    than the next one; every way for no number."""
     some = [(i % 4, "on"), ((i + 1) % 4, "off")] if i is not None else [(0, "on"), (1, "off"), (2, "on"), (3, "off")]
-    each = ("on", "off") if not i or i % 3 else ("off", "on")
+    turn = ("on", "off") if not i or i % 3 else ("off", "on")
     return [("interp", [])] + [
-        ("cpu", ["--threads", str(UNITS[k]), "--schedule", f"batch={how},replicate={each[k // 2]}"]) for k, how in some]
+        ("cpu", ["--threads", str(UNITS[k]), "--schedule", f"batch={how},replicate={turn[k // 2]},parallel={turn[k % 2]}"])
+        for k, how in some]
 
 
 cases = {}

@@ -119,7 +119,7 @@ typedef struct Func {
 struct Stmt {
     StmtKind kind;
     uint8_t level;       /* of units that run it (scheduler/device.h Level); 0: not scheduled yet */
-    uint8_t unit;        /* a loop or branch at core level: which unit runs it, modulo their number */
+    uint8_t unit;        /* a loop, branch or call at core level: which unit runs it, modulo their number */
     bool beside;         /* … at the same time as the statement in front of it */
     bool each;           /* an OP or EXTERN: every unit computes all of it, into memory of its own */
     const char *path;
