@@ -489,7 +489,7 @@ static void print_call(Printer *p, const Stmt *s, int indent) {
     Sb *o = p->s;
     const Func *f = s->call.f;
     share(p, indent + 2, f->nsym, s->call.sym);
-    sb_printf(o, "%*scall %s.%d(", indent, "", f->name, number(&p->func, f->id));
+    sb_printf(o, "%*scall %s%s.%d(", indent, "", s->beside ? "beside " : "", f->name, number(&p->func, f->id));
     for (int i = 0; i < f->nsym + f->narg; i++) {
         if (i) sb_puts(o, ", ");
         if (i < f->nsym) print_expr(p, s->call.sym[i], 0);

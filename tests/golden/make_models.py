@@ -284,7 +284,7 @@ def attention():
 
 def tree():
     """A recursive cell over a binary tree: sibling calls are one of all nodes of a depth, the products of a
-    level one."""
+    level one. tree_apart: the same, each sibling call by a unit of its own."""
     def call(side, out):
         return [node("Gather", [side, "k"], [f"{side}_k"], f"{side}_k"),
                 helper.make_node("Invoke", [f"{side}_k", "x", "left", "right", "leaf", "w"], [out], f"of_{side}",
@@ -299,10 +299,11 @@ def tree():
                              [node("Gather", ["leaf", "k"], ["is_leaf"], "is_leaf"),
                               node("If", ["is_leaf"], ["y"], then_branch=leaf, else_branch=inner)],
                              [helper.make_opsetid("", 17), helper.make_opsetid("ai.braid", 1)])
-    save("tree", graph([helper.make_node("Invoke", names, ["y"], "start", domain="ai.braid", function="f")],
-                       [tensor("k", [], I), tensor("x", ["n", 256]), tensor("left", ["n"], I), tensor("right", ["n"], I),
-                        tensor("leaf", ["n"], TP.BOOL), tensor("w", [512, 256])], [tensor("y", [1, 256])]),
-         functions=[f], extra=("own", "ai.braid"))
+    for name in ("tree", "tree_apart"):
+        save(name, graph([helper.make_node("Invoke", names, ["y"], "start", domain="ai.braid", function="f")],
+                         [tensor("k", [], I), tensor("x", ["n", 256]), tensor("left", ["n"], I), tensor("right", ["n"], I),
+                          tensor("leaf", ["n"], TP.BOOL), tensor("w", [512, 256])], [tensor("y", [1, 256])]),
+             functions=[f], extra=("own", "ai.braid"))
 
 
 # ---- errors
