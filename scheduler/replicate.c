@@ -6,7 +6,8 @@
  *
  * Requires the final groups; comes before unit levels are chosen. Only what is made of parameters, of values from
  * outside and of others like it qualifies: then units have not to meet in front of it either. Its size has to be known
- * at run time only: what is known when compiling has a place in the activation's frame, one for all units. */
+ * at run time only: what is known when compiling has a place in the activation's frame, one for all units. The same holds of
+ * the arguments of the first call. */
 #include "scheduler/cost.h"
 #include "scheduler/crossing.h"
 #include "scheduler/decide.h"
@@ -78,11 +79,32 @@ static void replicate(Replicate *x, Seq *q) {
     }
 }
 
+static void outside_only(void *user, Expr *e) {
+    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    if (t->kind != TK_INPUT && t->kind != TK_CONST) *(bool *)user = false;
+}
+
+/* What a recursion of many activations at once starts with: all units would wait for it. */
+static void arguments(Replicate *x, Seq *q, const Stmt *start) {
+    const Device *d = x->p->schedule->device;
+    for (int i = 0; i < q->s.n && q->s.p[i] != start; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind != S_OP || s->op.n != 1 || s->op.at || op_is_empty(s)) continue;
+        const Tensor *t = s->op.t[0];
+        bool argument = false, free = !t->owned && !t->ret && !t->base && t->rank >= 0 && !t->blob;
+        for (int k = 0; k < start->call.f->narg; k++) argument |= start->call.arg[k] == t;
+        e_each_load(x->c, t->body, outside_only, &free);
+        double own = cost_stmt_ns(x->c, d, s, 1);
+        if (argument && free) s->each = decide(x->p, X_REPLICATE, s, own + d->level[LEVEL_TEAM].barrier_ns, own);
+    }
+}
+
 static void walk(Replicate *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->kind == S_LOOP) walk(x, s->loop.body);
         for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(x, s->br.arm[k]);
+        if (s->kind == S_CALL && s->call.nfunc && s->call.f->rows) arguments(x, q, s);
         for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) {
             walk(x, s->call.func[k]->body);
             x->shared = map_new(x->c->a);
