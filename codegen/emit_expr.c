@@ -502,6 +502,7 @@ const char *fn_expr(Fn *f, Expr *e) {
     switch (e->op) {
     case E_SYM: return f->symbol(f, e->sym);
     case E_INDIM: return indim(f, e);
+    case E_LIMIT: return "k->max_iterations";
     case E_AXIS: die("an axis without a loop");
     case E_REDUCE:
         if (f->load && (s = f->load(f, e))) return s;
@@ -546,7 +547,8 @@ bool fn_guarded(Fn *f, const Expr *e) {
 }
 
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {
-    if (e->op == E_CONST || e->op == E_SYM || e->op == E_AXIS || e->op == E_INDIM || bound_text(f, e)) return;
+    if (e->op == E_CONST || e->op == E_SYM || e->op == E_AXIS || e->op == E_INDIM || e->op == E_LIMIT || bound_text(f, e))
+        return;
     bool inside = false;
     for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
     if (!inside) {

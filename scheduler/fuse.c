@@ -85,7 +85,7 @@ static int op_weight(const Expr *e) {
     case E_EXP: case E_LOG: case E_LOG1P: case E_TANH: case E_ERF: case E_SIGMOID: case E_SIN: case E_COS:
     case E_TAN: case E_ASIN: case E_ACOS: case E_ATAN: case E_SINH: case E_COSH: case E_ASINH:
     case E_ACOSH: case E_ATANH: case E_POW: return 10;
-    case E_CONST: case E_SYM: case E_AXIS: case E_INDIM: case E_LOAD: case E_REDUCE: return 0;
+    case E_CONST: case E_SYM: case E_AXIS: case E_INDIM: case E_LIMIT: case E_LOAD: case E_REDUCE: return 0;
     default: return 1;
     }
 }

@@ -307,6 +307,16 @@ static bool independent(const Stmt *s) {
     return !s->loop.carry.n && !s->loop.syms.n && s->loop.scan.n && s->loop.trips->pure;
 }
 
+/* No loop counts the iterations any more: their number is checked before them. */
+static void limit_trips(Batch *b, Seq *q) {
+    Expr *few = e_le(b->c, b->trips, e_limit(b->c));
+    if (e_is_ival(few, 1)) return;
+    Stmt *s = stmt_new(b->c, S_CHECK, b->loop->path);
+    s->check.cond = few;
+    s->check.site = b->loop->loop.cap_site;
+    vec_push(b->a, &q->s, s);
+}
+
 /* The loop at q->s.p[*at]; leaves *at at the last statement that stands for it. */
 static void try_loop(Program *p, Seq *q, int *at) {
     Cx *c = p->cx;
@@ -319,6 +329,7 @@ static void try_loop(Program *p, Seq *q, int *at) {
     /* The program is changed only when all can be done and is wanted. */
     const StmtVec before = q->s;
     q->s = (StmtVec){0};
+    limit_trips(&b, q);
     image_seq(&b, s->loop.body, q);
     const Device *d = p->schedule->device;
     bool take = b.ok && decide(p, X_INTERCHANGE, s, cost_stmt_ns(c, d, s, 1), cost_seq_ns(c, d, q, 1));

@@ -146,7 +146,8 @@ static bool same(Same *s, const Expr *a, const Expr *b) {
         break;
     case E_CONST:
     case E_SYM:
-    case E_INDIM: return a == b;
+    case E_INDIM:
+    case E_LIMIT: return a == b;
     case E_GUARD: return false;
     default: break;
     }

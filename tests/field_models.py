@@ -242,6 +242,23 @@ def scoping():
           args=["--max-iterations", "5000"])
     fault("loop_runs_away", count('""', "t"), [i(5), b(True), i(2 ** 50), f(1)], "iteration",
           args=["--max-iterations", "5000"])
+    items = """
+        g (int64 m, float[k, 40] x) => (float[n, 40] y) <bool t = {1}, int64 steps = {%d}> {
+            y = Loop(m, t) <body = b (int64 i, bool c) => (bool c2, float[40] r) {
+                c2 = Identity(c)  e = Gather <axis = 0> (x, i)
+                r = Loop(steps, t, e) <body = s (int64 j, bool d, float[40] h) => (bool d2, float[40] h2) {
+                    d2 = Identity(d)  a = Add(h, e)  h2 = Tanh(a)
+                }>
+            }>
+        }"""
+    few, many = (items % n for n in (3, 40))
+    h = x40 = rnd(40, 40)
+    for _ in range(3):
+        h = np.tanh(h + x40)
+    case("loop_of_independent_items", few, ([i(40), x40], [h]), ([i(0), x40], [h[:0]]))
+    for limit, text in ((39, few), (39, many)):
+        fault("loop_of_independent_items_limited_to_%d_of_%s" % (limit, "few" if text is few else "many"), text, [i(40), x40],
+              "iteration limit", args=["--max-iterations", str(limit), "--schedule", "interchange=on"])
     case("outputs_without_a_name", """
         g (int64 m, float[4] x) => (float[4] y, float[n] e, int64[2] k) <bool t = {1}, int64[1] two = {2}> {
             "", y, "", e = Loop(m, t, x, x) <body = b (int64 i, bool c, float[4] a, float[4] b) =>

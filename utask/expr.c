@@ -93,7 +93,8 @@ Expr *expr_intern(Cx *c, Expr *key) {
     case E_REDUCE: e->flags = EF_REDUCE; break;
     case E_GUARD: e->flags = EF_GUARD; break;
     case E_SYM: e->flags = EF_SYM; break;
-    case E_INDIM: e->flags = EF_INDIM; break;
+    case E_INDIM:
+    case E_LIMIT: e->flags = EF_INDIM; break;
     default: break;
     }
     for (int k = 0; k < e->n; k++) e->flags |= e->a[k]->flags;
@@ -161,6 +162,11 @@ Expr *e_axis(Cx *c, Axis *x) {
 
 Expr *e_indim(Cx *c, int input, int axis) {
     Expr k = {.op = E_INDIM, .dtype = axis == -2 ? DT_BOOL : DT_I64, .i = (int64_t)input << 8 | (axis & 255)};
+    return expr_intern(c, &k);
+}
+
+Expr *e_limit(Cx *c) {
+    Expr k = {.op = E_LIMIT, .dtype = DT_I64};
     return expr_intern(c, &k);
 }
 

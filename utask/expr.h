@@ -24,7 +24,7 @@ typedef struct Tensor Tensor;
 struct Const;
 
 /* X(name, arity, text). Unary and binary operators in ranges tested by e_is_unary, e_is_binary. */
-#define EXPR_LEAVES(X) X(CONST, 0, "const") X(SYM, 0, "sym") X(AXIS, 0, "axis") X(INDIM, 0, "indim")
+#define EXPR_LEAVES(X) X(CONST, 0, "const") X(SYM, 0, "sym") X(AXIS, 0, "axis") X(INDIM, 0, "indim") X(LIMIT, 0, "limit")
 #define EXPR_UNARY(X)                                                                              \
     X(NEG, 1, "neg") X(NOT, 1, "not") X(BITNOT, 1, "bitnot") X(ABS, 1, "abs") X(SIGN, 1, "sign")   \
     X(SQRT, 1, "sqrt") X(EXP, 1, "exp") X(LOG, 1, "log") X(LOG1P, 1, "log1p") X(SIN, 1, "sin")     \
@@ -122,6 +122,7 @@ Expr *e_ci(Cx *c, DType t, int64_t v);               /* constant of integer or b
 Expr *e_elem(Cx *c, const struct Const *k, int64_t i); /* element of a constant */
 Expr *e_sym(Cx *c, Sym *s);
 Expr *e_axis(Cx *c, Axis *x);
+Expr *e_limit(Cx *c); /* iterations that a loop may make: --max-iterations */
 Expr *e_indim(Cx *c, int input, int axis); /* size of an input's axis; -1 its rank, -2 has-element */
 Expr *e_un(Cx *c, int op, Expr *a);
 Expr *e_bin(Cx *c, int op, Expr *a, Expr *b);        /* same dtype on both sides (asserted) */

@@ -136,7 +136,7 @@ typedef struct Code {
     } * sym;
     int nindim;
     struct CodeIndim {
-        int reg, input, axis;
+        int reg, input, axis; /* input -1: the limit on iterations */
     } * indim;
     int nslot;
     const Tensor **slot; /* tensors loaded */

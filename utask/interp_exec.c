@@ -572,10 +572,12 @@ static void set_up(Exec *x, const Code *k) {
     }
     for (int i = 0; i < k->nindim; i++) {
         if (!x->in) exec_fault(x, ST_RUNTIME, -1, "not constant");
-        const RtValue *v = &x->in[k->indim[i].input];
+        const RtValue *v = k->indim[i].input < 0 ? NULL : &x->in[k->indim[i].input];
         int axis = k->indim[i].axis;
         int64_t r;
-        if (axis == -1)
+        if (!v)
+            r = x->max_iterations;
+        else if (axis == -1)
             r = v->rank;
         else if (axis < 0)
             r = v->present;

@@ -299,6 +299,7 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth) {
         if (e->dtype == DT_I64) *lo = e->sym->lo, *hi = e->sym->hi;
         return;
     case E_INDIM: *lo = 0; return;
+    case E_LIMIT: *lo = 1; return;
     case E_AXIS:
         range(e->axis->extent, &a, &b, depth + 1);
         *lo = 0;
