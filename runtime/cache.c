@@ -2,7 +2,8 @@
  *
  * The store is a folder with one folder an entry, named by a hash of everything that the library
  * depends on: the model's bytes, its external data files (path, size, time), this build of Braid,
- * the compilers, the machine's instruction set, and the options. An entry is made under another
+ * the compilers, the machine's instruction set, the options, and what the scheduler goes by: the
+ * number of units, the device's measured numbers and what tuning found. An entry is made under another
  * name and renamed, so it is complete or absent; of two processes that make the same one, the
  * second keeps the first's.
  */
@@ -15,7 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "codegen/calibrate.h"
 #include "runtime/runtime.h"
+#include "scheduler/decide.h"
 
 /* Moves all files of `folder` beside it; `last` at the end, when what it needs is in place. */
 static braid_status move_files(const char *folder, const char *to, const char *last,
@@ -179,7 +182,40 @@ static bool hash_external(const char *model_path, const char *p, size_t n, uint6
     return true;
 }
 
-static bool cache_key(const char *model_path, const braid_options *o, char key[40]) {
+static uint64_t hash_double(double v, uint64_t h) { return hash_bytes(&v, sizeof v, h); }
+
+static uint64_t hash_device(const Device *d, uint64_t h) {
+    for (int i = 0; i < LEVEL_COUNT; i++) {
+        const DeviceLevel *l = &d->level[i];
+        h = hash_int(l->bytes, hash_int(l->units, hash_text(l->name, h)));
+        h = hash_double(l->read_gbps, hash_double(l->barrier_ns, h));
+    }
+    h = hash_double(d->dram_gbps, hash_double(d->gflops, hash_text(d->name, h)));
+    h = hash_double(d->scalar_ns, hash_double(d->function_ns, hash_double(d->element_ns, h)));
+    return hash_int(d->mixes, hash_double(d->group_ns, h));
+}
+
+/* What rt_build schedules by. `measure`: as it does, it measures a machine that is not known yet. Tuning finds
+ * its choices itself. */
+static uint64_t hash_schedule(const braid_options *o, bool measure, uint64_t h) {
+    CompileOptions c;
+    FoldSpec fold;
+    Device device;
+    int n = 0, units = o->threads ? o->threads : compile_cpus();
+    rt_compile_options(o, &fold, &c);
+    Store *s = rt_store(o, true);
+    char *key = device_key(&c);
+    if (device_calibrated(&c, s, measure, &device)) h = hash_device(&device, h);
+    Measured *m = key && !o->tune ? store_measured(s, key, units, &n) : NULL;
+    for (int i = 0; i < n; i++)
+        h = hash_double(m[i].changed_ns, hash_double(m[i].plain_ns, hash_int((int64_t)m[i].key, h)));
+    store_close(s);
+    free(key);
+    free(m);
+    return hash_int(units, h);
+}
+
+static bool cache_key(const char *model_path, const braid_options *o, bool measure, char key[40]) {
     void *bytes;
     size_t n;
     if (rt_read_file(model_path, &bytes, &n, NULL)) return false;
@@ -189,7 +225,7 @@ static bool cache_key(const char *model_path, const braid_options *o, char key[4
     h = hash_tools(o->target, hash_build(hash_text(o->target, h)));
     h = hash_text(o->cpu, h);
     if (!o->cpu) h = hash_int((int64_t)compile_machine(NULL, 0), h);
-    h = hash_int(o->threads, hash_text(o->schedule, hash_int(o->tune, h)));
+    h = hash_schedule(o, measure, hash_text(o->schedule, hash_int(o->tune, h)));
     if (o->fold) {
         h = hash_int(o->fold->scan_count, h);
         for (int i = 0; i < o->fold->scan_count; i++)
@@ -245,14 +281,23 @@ static braid_status build_beside(const char *prefix, const char *model_path, con
     return st;
 }
 
+static bool entry_is_there(const char *store, const char *key) {
+    char *path = rt_text("%s/%s/model.so", store, key);
+    bool there = path && access(path, R_OK) == 0;
+    free(path);
+    return there;
+}
+
 braid_status rt_cached_library(const char *model_path, const braid_options *o, bool fresh,
                                char **path, char **folder, braid_error *e) {
     char key[40], *entry = NULL, *built = NULL;
-    bool use = !o->no_cache && !o->emit_path && cache_key(model_path, o, key);
+    bool use = !o->no_cache && !o->emit_path;
     char *store = use ? cache_folder(o) : NULL;
     braid_status st = BRAID_OK;
     *path = *folder = NULL;
-    if (store && make_folders(store)) {
+    use = store && make_folders(store) && cache_key(model_path, o, false, key);
+    if (use && !entry_is_there(store, key)) use = cache_key(model_path, o, true, key);
+    if (use) {
         entry = rt_text("%s/%s", store, key);
         *path = rt_text("%s/%s/model.so", store, key);
         if (!entry || !*path)

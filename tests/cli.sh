@@ -158,6 +158,13 @@ check 'the cache is filled' test -n "$(find cache -name model.so)"
 before=$(find cache -name model.so | wc -l)
 expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
 check 'the cache is used' [ "$before" -eq "$(find cache -name model.so | wc -l)" ]
+expect 0 '' "$braid" compile add.onnx --tune -o tuned.so
+expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
+check 'what tuning found makes another entry' [ "$before" -lt "$(find cache -name model.so | wc -l)" ]
+before=$(find cache -name model.so | wc -l)
+rm cache/tuning.db*
+expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
+check 'so do other numbers of the machine' [ "$before" -lt "$(find cache -name model.so | wc -l)" ]
 for so in cache/*/model.so; do echo damaged >"$so"; done
 expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
 check 'a damaged entry is made again' grep -q 'min 4 mean 5 max 6' out
