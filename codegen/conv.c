@@ -1,29 +1,32 @@
-/* conv.c: sums of products with constants over domains of two and more dimensions: convolutions, and products
- * of stacked matrices.
+/* conv.c: sums of products with constants over domains of two and more dimensions: convolutions,
+ * and products of stacked matrices.
  *
- * The last axis of the domain, v, is laid over vector lanes: only the constant operand moves along it, and is
- * packed at compile time in the order in which the kernels read it. The other axes are positions; a
- * micro-kernel computes, in registers, the sums of up to `rows` neighbours along m, the innermost one, for
- * `nv` vectors. Around it the loops are, from the outside: the axes further out; blocks of positions along b
- * and m, whose operands fit the second-level cache; tiles of v; blocks of the reduction, whose part of the
- * packed operand fits the first-level cache; positions. A sum whose reduction is one block goes from a small
- * tile straight into the epilogue, the members' own expressions; with several blocks the sums of all
- * positions of the block are kept in between. */
+ * The last axis of the domain, v, is laid over vector lanes: only the constant operand moves along
+ * it, and is packed at compile time in the order in which the kernels read it. The other axes are
+ * positions; a micro-kernel computes, in registers, the sums of up to `rows` neighbours along m,
+ * the innermost one, for `nv` vectors. Around it the loops are, from the outside: the axes further
+ * out; blocks of positions along b and m, whose operands fit the second-level cache; tiles of v;
+ * blocks of the reduction, whose part of the packed operand fits the first-level cache; positions.
+ * A sum whose reduction is one block goes from a small tile straight into the epilogue, the
+ * members' own expressions; with several blocks the sums of all positions of the block are kept in
+ * between. */
 #include "codegen/conv.h"
 #include <stdlib.h>
 
-#define NEAR_BYTES (34 << 10)  /* of the packed operand, next to the positions' own, in the first-level cache */
+/* Of the packed operand, next to the positions' own, in the first-level cache. */
+#define NEAR_BYTES (34 << 10)
 #define FAR_BYTES (512 << 10)  /* of the positions' operand in the second-level cache */
 #define KEPT_BYTES (64 << 10)  /* of sums between two blocks of a reduction */
 
-/* ---- finding ------------------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 static bool affine_in(Cx *c, Expr *flat, const Group *g, const Expr *reduce) {
     Expr *coef, *rest = flat;
     if (flat->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)) return false;
     for (int i = 0; i < g->naxis; i++)
         if (!e_affine(c, rest, g->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
     for (int i = 0; i < reduce->naxis; i++)
-        if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
+        if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS))
+            return false;
     return !(rest->flags & EF_AXIS);
 }
 
@@ -32,8 +35,8 @@ Expr *conv_coef(Cx *c, Expr *flat, Axis *x) {
     return e_affine(c, flat, x, &coef, &rest) ? coef : NULL;
 }
 
-/* Whether `load` can be the packed operand: a constant that of the domain moves along v only, all of it by
- * known strides. */
+/* Whether `load` can be the packed operand: a constant that of the domain moves along v only, all
+ * of it by known strides. */
 static bool read_packed(Conv *k, Sum *s, Expr *load) {
     Group *g = k->g;
     Cx *c = g->em->c;
@@ -70,7 +73,8 @@ static bool read_sum(Conv *k, Sum *s, Expr *e) {
     for (int i = 1; i < s->n; i++)
         for (int j = i; j > 0; j--) {
             int64_t x, y;
-            if (!e_is_int(s->axis[j - 1]->extent, &x) || !e_is_int(s->axis[j]->extent, &y)) return false;
+            if (!e_is_int(s->axis[j - 1]->extent, &x) || !e_is_int(s->axis[j]->extent, &y))
+                return false;
             if (x <= y) break;
             Axis *t = s->axis[j];
             s->axis[j] = s->axis[j - 1];
@@ -98,7 +102,8 @@ static bool find(Conv *k, Map *seen, Expr *e) {
         k->n++;
         return true;
     }
-    if (e->op == E_SELECT || e->op == E_GUARD || e->op == E_LOAD) return false; /* not for every element */
+    if (e->op == E_SELECT || e->op == E_GUARD || e->op == E_LOAD)
+        return false; /* not for every element */
     for (int i = 0; i < e->n; i++)
         if (!find(k, seen, e->a[i])) return false;
     return true;
@@ -110,7 +115,8 @@ static bool recognize_last(Conv *k) {
     k->v = g->axis[g->naxis - 1];
     if (!e_is_int(k->v->extent, &k->nlane) || k->nlane * 2 < g->em->vec) return false;
     int64_t grain;
-    if (k->v == g->split && (!e_is_int(g->grain, &grain) || grain % g->em->vec)) return false; /* whole vectors */
+    if (k->v == g->split && (!e_is_int(g->grain, &grain) || grain % g->em->vec))
+        return false; /* whole vectors */
     k->n = 0;
     Map *seen = map_new(g->em->a);
     for (int i = 0; i < g->n; i++)
@@ -118,7 +124,8 @@ static bool recognize_last(Conv *k) {
     return k->n > 0;
 }
 
-/* Whether an operand of a sum below e lies together along x: then x can be laid over lanes (contract.c). */
+/* Whether an operand of a sum below e lies together along x: then x can be laid over lanes
+ * (contract.c). */
 static bool together(const Conv *k, Map *seen, Expr *e, Axis *x, bool sum) {
     if (!(e->flags & EF_LOAD) || map_geti(seen, (uint64_t)e->id + 1)) return false;
     map_seti(seen, (uint64_t)e->id + 1, e);
@@ -156,7 +163,7 @@ static bool is_plain(const Conv *k) {
     return plain;
 }
 
-/* ---- shape ------------------------------------------------------------------------------------------------- */
+/* ---- shape ----------------------------------------------------------------------------------- */
 static int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 void conv_tile(Conv *k) {
@@ -179,7 +186,8 @@ static void choose_blocks(Conv *k) {
         s->cut = 0;
         s->chunk = s->extent[0];
         if (s->length > near) {
-            while (s->cut < s->n - 1 && inner / s->extent[s->cut] > near) inner /= s->extent[s->cut++];
+            while (s->cut < s->n - 1 && inner / s->extent[s->cut] > near)
+                inner /= s->extent[s->cut++];
             inner /= s->extent[s->cut];
             int64_t chunks = cdiv(s->extent[s->cut] * inner, near);
             s->chunk = cdiv(s->extent[s->cut], chunks);
@@ -199,7 +207,7 @@ static void choose_blocks(Conv *k) {
     k->even = known && m <= k->block && k->m != g->split ? m : 0;
 }
 
-/* ---- packing: [vector][reduction axes, outermost first][lane] --------------------------------------------------- */
+/* ---- packing: [vector][reduction axes, outermost first][lane] -------------------------------- */
 /* Vectors, with enough behind for a tile to start at any of them. */
 int64_t conv_vectors(const Conv *k) { return cdiv(k->nlane, k->g->em->vec) + k->nv - 1; }
 
@@ -209,9 +217,10 @@ static const char *pack(Conv *k, const Sum *s) {
     int64_t vectors = conv_vectors(k), total = vectors * s->length;
     const Const *src = s->vec->t->data;
     Sb key = {.a = em->a};
-    sb_printf(&key, "conv %p %lld %lld %lld %d %lld", (const void *)src->data, (long long)s->base, (long long)s->v_stride,
-              (long long)k->nlane, vec, (long long)vectors);
-    for (int i = 0; i < s->n; i++) sb_printf(&key, " %lld*%lld", (long long)s->stride[i], (long long)s->extent[i]);
+    sb_printf(&key, "conv %p %lld %lld %lld %d %lld", (const void *)src->data, (long long)s->base,
+              (long long)s->v_stride, (long long)k->nlane, vec, (long long)vectors);
+    for (int i = 0; i < s->n; i++)
+        sb_printf(&key, " %lld*%lld", (long long)s->stride[i], (long long)s->extent[i]);
     const char *name = map_get(em->functions, key.p);
     if (!name) {
         float *data = em->held = malloc((size_t)total * (size_t)vec * 4 + 64);
@@ -224,12 +233,15 @@ static const char *pack(Conv *k, const Sum *s) {
                 for (int d = 0; d < s->n; d++) at += idx[d] * s->stride[d];
                 for (int l = 0; l < vec; l++) {
                     int64_t lane = x * vec + l, q = at + lane * s->v_stride;
-                    *to++ = lane < k->nlane && q >= 0 && q < src->count ? ((const float *)src->data)[q] : 0;
+                    *to++ = lane < k->nlane && q >= 0 && q < src->count
+                                ? ((const float *)src->data)[q]
+                                : 0;
                 }
                 for (int d = s->n - 1; d >= 0 && ++idx[d] == s->extent[d]; d--) idx[d] = 0;
             }
         }
-        name = emit_data(em, DT_F32, data, total * vec, s->vec->t->name ? s->vec->t->name : "packed");
+        name =
+            emit_data(em, DT_F32, data, total * vec, s->vec->t->name ? s->vec->t->name : "packed");
         free(data);
         em->held = NULL;
         map_set(em->functions, key.p, (void *)(uintptr_t)name);
@@ -249,19 +261,21 @@ const char *conv_weights(Conv *k, const char *data) {
     return k->g->f.tensor(&k->g->f, w);
 }
 
-/* ---- micro-kernels ------------------------------------------------------------------------------------------ */
+/* ---- micro-kernels --------------------------------------------------------------------------- */
 typedef struct Micro {
     Conv *k;
     Sb params, args, body;
     int nvalue;
 } Micro;
 
-/* An int64 value inside the micro-kernel: a parameter, unless it is a constant and `literal`. Kernels of few
- * rows take their strides as parameters and serve many sums; with many rows addresses need constants. */
+/* An int64 value inside the micro-kernel: a parameter, unless it is a constant and `literal`.
+ * Kernels of few rows take their strides as parameters and serve many sums; with many rows
+ * addresses need constants. */
 static const char *value(Micro *u, Expr *e, bool literal) {
     Group *g = u->k->g;
     int64_t x;
-    if (e_is_int(e, &x) && (literal || x == 1 || x == 0)) return arena_printf(g->em->a, "%lld", (long long)x);
+    if (e_is_int(e, &x) && (literal || x == 1 || x == 0))
+        return arena_printf(g->em->a, "%lld", (long long)x);
     const char *s = arena_printf(g->em->a, "n%d", u->nvalue++);
     sb_printf(&u->params, ", int64_t %s", s);
     sb_printf(&u->args, ", %s", fn_expr(&g->f, e));
@@ -275,7 +289,8 @@ void conv_micro(Conv *k, int rows, const char *out, const char *in, const Walk *
     bool literal = rows > 6;
     Micro u = {.k = k, .params = {.a = em->a}, .args = {.a = em->a}, .body = {.a = em->a}};
     Sb *b = &u.body;
-    sb_puts(&u.params, "float *restrict g, const float *restrict b, const float *restrict a, int64_t bs");
+    sb_puts(&u.params,
+            "float *restrict g, const float *restrict b, const float *restrict a, int64_t bs");
     sb_printf(&u.args, "%s, %s, %s, %lld", out, in, w->at, (long long)w->stream);
     const char *row = rows > 1 ? value(&u, w->row, literal) : "0";
     sb_printf(b, "    %s\n    bk_vf", em->target->contract);
@@ -287,7 +302,8 @@ void conv_micro(Conv *k, int rows, const char *out, const char *in, const Walk *
         sb_puts(&u.args, ", more");
         sb_puts(b, "    if (more) {\n");
         for (int m = 0; m < rows; m++)
-            for (int v = 0; v < nv; v++) sb_printf(b, "        c%d_%d = bk_loadv(g + %d);\n", m, v, m * k->vt + v * vec);
+            for (int v = 0; v < nv; v++)
+                sb_printf(b, "        c%d_%d = bk_loadv(g + %d);\n", m, v, m * k->vt + v * vec);
         sb_puts(b, "    }\n");
     }
     const char *off = "";
@@ -303,7 +319,8 @@ void conv_micro(Conv *k, int rows, const char *out, const char *in, const Walk *
             off = arena_printf(em->a, "%s + r%d * %s", off, i, value(&u, w->stride[i], literal));
     }
     int pad = 4 + 4 * w->levels;
-    for (int v = 0; v < nv; v++) sb_printf(b, "%*sconst bk_vf w%d = bk_loadv(b + %d * bs);\n", pad, "", v, v);
+    for (int v = 0; v < nv; v++)
+        sb_printf(b, "%*sconst bk_vf w%d = bk_loadv(b + %d * bs);\n", pad, "", v, v);
     sb_printf(b, "%*sb += %d;\n", pad, "", vec);
     for (int m = 0; m < rows; m++) {
         sb_printf(b, "%*sconst float x%d = a[0%s", pad, "", m, off);
@@ -313,7 +330,8 @@ void conv_micro(Conv *k, int rows, const char *out, const char *in, const Walk *
     }
     for (int i = w->levels - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
     for (int m = 0; m < rows; m++)
-        for (int v = 0; v < nv; v++) sb_printf(b, "    bk_storev(g + %d, c%d_%d);\n", m * k->vt + v * vec, m, v);
+        for (int v = 0; v < nv; v++)
+            sb_printf(b, "    bk_storev(g + %d, c%d_%d);\n", m * k->vt + v * vec, m, v);
     const char *name = emit_function(em, "conv", em->target->kernel, u.params.p, u.body.p);
     fn_line(&g->f, "%s(%s);", name, u.args.p);
     sb_free(&u.params);
@@ -334,12 +352,13 @@ static Walk walk_of(Conv *k, const Sum *s) {
         w.stride[i] = conv_coef(c, s->sca_flat, s->axis[s->cut + i]);
     }
     int whole = k->kept ? 1 : 0; /* the chunk's axis is bound */
-    Expr *at = e_subst(c, s->sca_flat, w.levels - whole, s->axis + s->cut + whole, zero, NULL, NULL);
+    Expr *at =
+        e_subst(c, s->sca_flat, w.levels - whole, s->axis + s->cut + whole, zero, NULL, NULL);
     w.at = arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, s->sca->t), fn_expr(&g->f, at));
     return w;
 }
 
-/* ---- the group's function ------------------------------------------------------------------------------------- */
+/* ---- the group's function -------------------------------------------------------------------- */
 static const char *sum_text(Group *g, Expr *e) {
     Conv *k = g->user;
     for (int i = 0; i < k->n; i++)
@@ -383,18 +402,23 @@ int conv_sizes(const Conv *k, int64_t even, int *sizes) {
     return n;
 }
 
-/* Runs are cut into tiles of two neighbouring sizes, the larger ones first; short rests by halves. */
-void conv_run(Conv *k, int64_t even, const char *lo, const char *hi, void (*tile)(Conv *, int, void *), void *user) {
+/* Runs are cut into tiles of two neighbouring sizes, the larger ones first; short rests by halves.
+ */
+void conv_run(Conv *k, int64_t even, const char *lo, const char *hi,
+              void (*tile)(Conv *, int, void *), void *user) {
     Fn *f = &k->g->f;
     int sizes[8], n = conv_sizes(k, even, sizes);
     if (n > 1) fn_line(f, "int64_t left = (%s - %s + %d) / %d;", hi, lo, sizes[0] - 1, sizes[0]);
-    fn_line(f, "for (int64_t pos = %s, rows; pos < %s; pos += rows%s) {", lo, hi, n > 1 ? ", left--" : "");
+    fn_line(f, "for (int64_t pos = %s, rows; pos < %s; pos += rows%s) {", lo, hi,
+            n > 1 ? ", left--" : "");
     fn_open(f);
     int mark = f->bound.n;
     if (n == 1) fn_line(f, "rows = %d;", sizes[0]);
     for (int i = 0; i < n; i++) {
         if (n > 1) {
-            if (i == 0) fn_line(f, "if (%s - pos > left * %d && %s - pos >= %d) {", hi, sizes[1], hi, sizes[0]);
+            if (i == 0)
+                fn_line(f, "if (%s - pos > left * %d && %s - pos >= %d) {", hi, sizes[1], hi,
+                        sizes[0]);
             else if (i == n - 1) fn_line(f, "} else {");
             else fn_line(f, "} else if (%s - pos >= %d) {", hi, sizes[i]);
             f->indent++;
@@ -410,7 +434,8 @@ void conv_run(Conv *k, int64_t even, const char *lo, const char *hi, void (*tile
 void conv_fetch(Conv *k, int64_t stream) {
     Fn *f = &k->g->f;
     fn_line(f, "for (int64_t z = 0; z < share; z++, next += %d)", k->g->em->vec);
-    fn_line(f, "    for (int64_t v = 0; v < %d; v++) __builtin_prefetch(next + v * %lld, 0, 2);", k->nv, (long long)stream);
+    fn_line(f, "    for (int64_t v = 0; v < %d; v++) __builtin_prefetch(next + v * %lld, 0, 2);",
+            k->nv, (long long)stream);
 }
 
 static void kernels(Conv *k, int rows, void *user) {
@@ -421,13 +446,15 @@ static void kernels(Conv *k, int rows, void *user) {
     fn_bind(f, e_axis(g->em->c, k->v), "v0");
     for (int i = range[0]; i < range[1]; i++) {
         Walk w = walk_of(k, &k->s[i]);
-        if (!k->kept) conv_micro(k, rows, arena_printf(g->em->a, "g%d", i), arena_printf(g->em->a, "w%d", i), &w);
+        if (!k->kept)
+            conv_micro(k, rows, arena_printf(g->em->a, "g%d", i), arena_printf(g->em->a, "w%d", i),
+                       &w);
         else conv_micro(k, rows, arena_printf(g->em->a, "g%d + at", i), "part", &w);
     }
 }
 
-/* Loops over the positions of a block. With sums [from, to) their micro-kernels run; then, if `last`, the
- * epilogue. */
+/* Loops over the positions of a block. With sums [from, to) their micro-kernels run; then, if
+ * `last`, the epilogue. */
 static void positions(Conv *k, int from, int to, bool last) {
     Group *g = k->g;
     Fn *f = &g->f;
@@ -455,8 +482,8 @@ static void positions(Conv *k, int from, int to, bool last) {
     f->bound.n = mark;
 }
 
-/* One sum of a block of positions, in blocks of its reduction. While one is computed the next one's part of
- * the packed operand is fetched. */
+/* One sum of a block of positions, in blocks of its reduction. While one is computed the next one's
+ * part of the packed operand is fetched. */
 static void reduction_blocks(Conv *k, int i) {
     Group *g = k->g;
     Fn *f = &g->f;
@@ -468,17 +495,18 @@ static void reduction_blocks(Conv *k, int i) {
     fn_line(f, "int more = 0;");
     for (int d = 0; d <= s->cut; d++) {
         const char *q = arena_printf(g->em->a, "q%d", d);
-        fn_line(f, "for (int64_t %s = 0; %s < %lld; %s += %lld) {", q, q, (long long)s->extent[d], q,
-                (long long)(d == s->cut ? s->chunk : 1));
+        fn_line(f, "for (int64_t %s = 0; %s < %lld; %s += %lld) {", q, q, (long long)s->extent[d],
+                q, (long long)(d == s->cut ? s->chunk : 1));
         fn_open(f);
         fn_bind(f, e_axis(c, s->axis[d]), q);
     }
     for (int d = s->cut + 1; d < s->n; d++) inner *= s->extent[d];
-    fn_line(f, "const int64_t count = bk_mini(%lld - q%d, %lld);", (long long)s->extent[s->cut], s->cut,
-            (long long)s->chunk);
-    fn_line(f, "const bool done = part + count * %lld == w%d + %lld;", (long long)(inner * vec), i, (long long)(s->length * vec));
-    fn_line(f, "const float *next = done ? w%d + %lld : part + count * %lld;", i, (long long)(k->nv * s->length * vec),
-            (long long)(inner * vec));
+    fn_line(f, "const int64_t count = bk_mini(%lld - q%d, %lld);", (long long)s->extent[s->cut],
+            s->cut, (long long)s->chunk);
+    fn_line(f, "const bool done = part + count * %lld == w%d + %lld;", (long long)(inner * vec), i,
+            (long long)(s->length * vec));
+    fn_line(f, "const float *next = done ? w%d + %lld : part + count * %lld;", i,
+            (long long)(k->nv * s->length * vec), (long long)(inner * vec));
     fn_line(f, "const int64_t share = count * %lld / tiles + 1;", (long long)inner);
     positions(k, i, i + 1, false);
     fn_line(f, "part += count * %lld;", (long long)(inner * vec));
@@ -490,16 +518,18 @@ static void reduction_blocks(Conv *k, int i) {
     f->bound.n = mark;
 }
 
-static void open_blocks(Conv *k, Axis *x, const char *name, const char *from, const char *to, int64_t most, int64_t unit) {
+static void open_blocks(Conv *k, Axis *x, const char *name, const char *from, const char *to,
+                        int64_t most, int64_t unit) {
     Group *g = k->g;
     Fn *f = &g->f;
     bool split = x == g->split;
     const char *lo = split ? "from" : "0", *hi = split ? "to" : fn_expr(f, x->extent);
     /* Blocks of about equal size, whole units of it. */
     if (most > unit) most -= most % unit;
-    fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %lld) / %lld, 1);", name, hi, lo, (long long)(most - 1), (long long)most);
-    fn_line(f, "const int64_t %ss = ((%s - %s + %sn - 1) / %sn + %lld) / %lld * %lld;", name, hi, lo, name, name,
-            (long long)(unit - 1), (long long)unit, (long long)unit);
+    fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %lld) / %lld, 1);", name, hi, lo,
+            (long long)(most - 1), (long long)most);
+    fn_line(f, "const int64_t %ss = ((%s - %s + %sn - 1) / %sn + %lld) / %lld * %lld;", name, hi,
+            lo, name, name, (long long)(unit - 1), (long long)unit, (long long)unit);
     fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %ss) {", from, lo, from, hi, from, name);
     fn_open(f);
     fn_line(f, "const int64_t %s = bk_mini(%s + %ss, %s);", to, from, name, hi);
@@ -518,7 +548,8 @@ bool group_conv(Group *g) {
     g->user = &k;
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
-    for (int i = 0; i < g->naxis - (k.b ? 3 : 2); i++) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
+    for (int i = 0; i < g->naxis - (k.b ? 3 : 2); i++)
+        group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
     for (int i = 0; i < k.n; i++) {
         Sum *s = &k.s[i];
         s->weights = conv_weights(&k, pack(&k, s));
@@ -526,19 +557,24 @@ bool group_conv(Group *g) {
                 (long long)((k.kept ? k.block : k.rows) * k.vt));
     }
     int64_t m;
-    if (k.b) open_blocks(&k, k.b, "nb", "b0", "b1", e_is_int(k.m->extent, &m) && m < k.block ? k.block / m : 1, 1);
+    if (k.b)
+        open_blocks(&k, k.b, "nb", "b0", "b1",
+                    e_is_int(k.m->extent, &m) && m < k.block ? k.block / m : 1, 1);
     open_blocks(&k, k.m, "nm", "mb", "me", k.m_block, k.even ? 1 : k.rows);
     bool vsplit = k.v == g->split;
-    fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0", vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
+    fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0",
+            vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
     fn_open(f);
-    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",
+            vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
     if (k.nlane <= k.vt && !vsplit) fn_line(f, "(void)lanes;");
     for (int i = 0; i < k.n; i++)
         fn_line(f, "const float *const w%d = %s + v0 / %d * %lld;", i, k.s[i].weights, em->vec,
                 (long long)(k.s[i].length * em->vec));
     if (k.kept) {
         fn_line(f, "int64_t at;");
-        fn_line(f, "const int64_t tiles = (me - mb + %d) / %d%s;", k.rows - 1, k.rows, k.b ? " * (b1 - b0)" : "");
+        fn_line(f, "const int64_t tiles = (me - mb + %d) / %d%s;", k.rows - 1, k.rows,
+                k.b ? " * (b1 - b0)" : "");
         for (int i = 0; i < k.n; i++) {
             fn_line(f, "{");
             fn_open(f);

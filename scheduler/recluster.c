@@ -1,11 +1,11 @@
 /* recluster.c: a branch becomes consecutive branches on the same condition.
  *
- * The parts of an arm may want different numbers of units: a product wants all of them, a short vector one.
- * A branch that holds both has to be run by the larger number, or changes over inside. So each arm is
- * cut where the number that its statements want changes, and matching parts of both arms become one
- * branch (Cocktailer, section 4.1.3): all of that is then for one number of units. The condition is evaluated
- * once. A tensor that a later part reads leaves its part as a join without a value in the other arm,
- * where nobody reads it. */
+ * The parts of an arm may want different numbers of units: a product wants all of them, a short
+ * vector one. A branch that holds both has to be run by the larger number, or changes over inside.
+ * So each arm is cut where the number that its statements want changes, and matching parts of both
+ * arms become one branch (Cocktailer, section 4.1.3): all of that is then for one number of units.
+ * The condition is evaluated once. A tensor that a later part reads leaves its part as a join
+ * without a value in the other arm, where nobody reads it. */
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
@@ -34,17 +34,22 @@ typedef struct Recluster {
     Map *moved;             /* tensor id + 1 -> what later parts read instead */
 } Recluster;
 
-/* ---- parts of an arm ------------------------------------------------------------------------------------- */
+/* ---- parts of an arm ------------------------------------------------------------------------- */
 static bool is_data(const Stmt *s) { return s->kind != S_LET && s->kind != S_CHECK; }
 
-static void note_tensor(void *user, Tensor *t) { map_seti(((Recluster *)user)->tensor, (uint64_t)t->id + 1, t); }
-static void note_sym(void *user, Sym *s) { map_seti(((Recluster *)user)->sym, (uint64_t)s->id + 1, s); }
+static void note_tensor(void *user, Tensor *t) {
+    map_seti(((Recluster *)user)->tensor, (uint64_t)t->id + 1, t);
+}
+static void note_sym(void *user, Sym *s) {
+    map_seti(((Recluster *)user)->sym, (uint64_t)s->id + 1, s);
+}
 static void hit_sym(void *user, Sym *s) {
     Recluster *x = user;
     x->hit |= map_geti(x->sym, (uint64_t)s->id + 1) != NULL;
 }
 
-/* Whether the arm can be cut in front of statement i: no symbol is used beyond. `k`: which arm of s. */
+/* Whether the arm can be cut in front of statement i: no symbol is used beyond. `k`: which arm of
+ * s. */
 static bool can_cut(Recluster *x, const Stmt *s, int k, int i) {
     const Seq *q = s->br.arm[k];
     x->tensor = map_new(x->a);
@@ -67,7 +72,8 @@ static bool wants_team(const Recluster *x, const Stmt *s, double one, double all
 
 static double by_all(Recluster *x, const Stmt *s) {
     const Device *d = x->p->schedule->device;
-    return s->kind == S_OP ? cost_group_ns(x->c, d, s, x->units) : cost_stmt_ns(x->c, d, s, x->units);
+    return s->kind == S_OP ? cost_group_ns(x->c, d, s, x->units)
+                           : cost_stmt_ns(x->c, d, s, x->units);
 }
 
 static void cut(Recluster *x, const Stmt *s, int k, Arm *arm) {
@@ -80,7 +86,8 @@ static void cut(Recluster *x, const Stmt *s, int k, Arm *arm) {
         double one = cost_stmt_ns(x->c, d, o, 1), all = by_all(x, o);
         bool team = wants_team(x, o, one, all);
         int last = arm->n - 1;
-        bool more = arm->n == 0 || (is_data(o) && team != arm->team[last] && arm->n < PARTS_MAX && can_cut(x, s, k, begin));
+        bool more = arm->n == 0 || (is_data(o) && team != arm->team[last] && arm->n < PARTS_MAX &&
+                                    can_cut(x, s, k, begin));
         if (more) {
             last = arm->n++;
             arm->team[last] = team;
@@ -91,7 +98,7 @@ static void cut(Recluster *x, const Stmt *s, int k, Arm *arm) {
     }
 }
 
-/* ---- the branches ------------------------------------------------------------------------------------------ */
+/* ---- the branches ---------------------------------------------------------------------------- */
 static Tensor *moved(Recluster *x, Tensor *t) {
     if (!t) return NULL;
     Tensor *r = map_geti(x->moved, (uint64_t)t->id + 1);
@@ -118,7 +125,8 @@ static void moved_expr(void *user, Expr **e) {
 
 static void moved_uses(void *user, Seq *q);
 static void moved_stmt(Recluster *x, Stmt *s) {
-    for (int i = 0; s->kind == S_EXTERN && i < s->ext.nin; i++) s->ext.in[i] = moved(x, s->ext.in[i]);
+    for (int i = 0; s->kind == S_EXTERN && i < s->ext.nin; i++)
+        s->ext.in[i] = moved(x, s->ext.in[i]);
     for (int i = 0; s->kind == S_LOOP && i < s->loop.carry.n; i++)
         s->loop.carry.p[i].init = moved(x, s->loop.carry.p[i].init);
     for (int i = 0; s->kind == S_BRANCH && i < s->br.joins.n; i++)
@@ -139,7 +147,8 @@ static void crosser(void *user, Tensor *t) {
 }
 
 /* Joins of part `b` of arm k for what statements from `end` on, or the results, use of it. */
-static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *list, int begin, int end) {
+static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *list, int begin,
+                  int end) {
     x->tensor = map_new(x->a);
     x->sym = map_new(x->a);
     for (int i = begin; i < end; i++) stmt_defines(list->p[i], note_tensor, note_sym, x);
@@ -166,7 +175,8 @@ static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *li
         stmt_load_exprs(list->p[i], moved_expr, x);
         moved_stmt(x, list->p[i]);
     }
-    for (int i = 0; i < s->br.joins.n; i++) s->br.joins.p[i].arm[k] = moved(x, s->br.joins.p[i].arm[k]);
+    for (int i = 0; i < s->br.joins.n; i++)
+        s->br.joins.p[i].arm[k] = moved(x, s->br.joins.p[i].arm[k]);
 }
 
 /* Which part of the common order part i of an arm is, when the order starts as `first` says. */
@@ -213,7 +223,7 @@ static void build(Recluster *x, Seq *q, int *at, Arm *arm, bool first, int parts
     *at = end;
 }
 
-/* ---- the pass ------------------------------------------------------------------------------------------------- */
+/* ---- the pass -------------------------------------------------------------------------------- */
 static bool has_call(const Seq *q);
 static void find_call(void *user, Seq *q) { *(bool *)user |= has_call(q); }
 static bool has_call(const Seq *q) {
@@ -256,7 +266,8 @@ static void try_branch(Recluster *x, Seq *q, int *at) {
         }
     double plain = whole[0] < whole[1] ? whole[0] : whole[1];
     if (x->p->schedule->device->mixes && mixed < plain) plain = mixed;
-    if (decide(x->p, X_RECLUSTER, s, plain, mixed + 2 * (parts - 1))) build(x, q, at, arm, first, parts);
+    if (decide(x->p, X_RECLUSTER, s, plain, mixed + 2 * (parts - 1)))
+        build(x, q, at, arm, first, parts);
 }
 
 static void walk(void *user, Seq *q) {

@@ -18,7 +18,8 @@ static int statements(const Seq *q) {
 /* The same dims in all iterations. */
 static bool fixed(const Stmt *loop, const Tensor *t) {
     for (int i = 0; i < t->rank; i++)
-        if (loop_varies(loop, t->dim[i]) || !expr_visible(t->dim[i], loop->loop.body->parent)) return false;
+        if (loop_varies(loop, t->dim[i]) || !expr_visible(t->dim[i], loop->loop.body->parent))
+            return false;
     return t->rank >= 0 && !t->blob;
 }
 
@@ -73,24 +74,30 @@ bool nest_expand(Program *p, Seq *q, int i, Nest *n) {
     q->s = all;
     int64_t layers = 0;
     e_is_int(s->loop.trips, &layers);
-    Tensor **cur = NEWN(a, Tensor *, s->loop.carry.n + 1), **elem = NEWN(a, Tensor *, s->loop.scan.n * layers + 1);
+    Tensor **cur = NEWN(a, Tensor *, s->loop.carry.n + 1),
+           **elem = NEWN(a, Tensor *, s->loop.scan.n * layers + 1);
     Expr **value = NEWN(a, Expr *, s->loop.syms.n + 1);
     for (int m = 0; m < s->loop.carry.n; m++) cur[m] = s->loop.carry.p[m].init;
     for (int m = 0; m < s->loop.syms.n; m++) value[m] = s->loop.syms.p[m].init;
     for (int64_t l = 0; l < layers; l++) {
         Clone k = clone_new(c);
         clone_map_sym(&k, s->loop.iter, e_int(c, l));
-        for (int m = 0; m < s->loop.carry.n; m++) clone_map_tensor(&k, s->loop.carry.p[m].phi, cur[m]);
+        for (int m = 0; m < s->loop.carry.n; m++)
+            clone_map_tensor(&k, s->loop.carry.p[m].phi, cur[m]);
         for (int m = 0; m < s->loop.syms.n; m++)
-            clone_map_sym(&k, s->loop.syms.p[m].sym, l ? let(p, q, s->loop.syms.p[m].sym, value[m], s->path) : value[m]);
+            clone_map_sym(&k, s->loop.syms.p[m].sym,
+                          l ? let(p, q, s->loop.syms.p[m].sym, value[m], s->path) : value[m]);
         clone_seq(&k, s->loop.body, q);
-        for (int m = 0; m < s->loop.scan.n; m++) elem[l * s->loop.scan.n + m] = clone_tensor(&k, s->loop.scan.p[m].elem);
-        for (int m = 0; m < s->loop.carry.n; m++) cur[m] = clone_tensor(&k, s->loop.carry.p[m].next);
+        for (int m = 0; m < s->loop.scan.n; m++)
+            elem[l * s->loop.scan.n + m] = clone_tensor(&k, s->loop.scan.p[m].elem);
+        for (int m = 0; m < s->loop.carry.n; m++)
+            cur[m] = clone_tensor(&k, s->loop.carry.p[m].next);
         for (int m = 0; m < s->loop.syms.n; m++) value[m] = clone_expr(&k, s->loop.syms.p[m].next);
     }
     int end = i;
     for (int j = i; j < q->s.n; j++) /* checks of the layer's number are settled */
-        if (q->s.p[j]->kind != S_CHECK || !e_is_ival(q->s.p[j]->check.cond, 1)) q->s.p[end++] = q->s.p[j];
+        if (q->s.p[j]->kind != S_CHECK || !e_is_ival(q->s.p[j]->check.cond, 1))
+            q->s.p[end++] = q->s.p[j];
     q->s.n = end;
     for (int j = i; j < q->s.n; j++) {
         Stmt *o = q->s.p[j];
