@@ -121,15 +121,11 @@ static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
     for (int i = 0; i < t->rank; i++) dim[i + more] = t->dim[i];
     for (int i = 0; i < t->rank + more; i++)
         if (e_is_int(dim[i], &v) && (!mul_size(bytes, v, &bytes) || bytes > HOIST_BYTES)) return NULL;
-    Tensor *x = tensor_new(c, TK_TE, t->dtype, t->rank + more, dim);
-    for (int i = 0; i < x->rank; i++) x->axis[i] = axis_new(c, dim[i]);
+    Tensor *x = tensor_like(c, TK_TE, t, t->rank + more, dim, h->loop->loop.body->parent);
     for (int i = 0; i < t->rank; i++) to[i] = e_axis(c, x->axis[i + more]);
     body = e_subst(c, body, t->rank, t->axis, to, NULL, NULL);
     if (more) body = e_replace(c, body, e_sym(c, h->loop->loop.iter), e_axis(c, x->axis[0]));
     x->body = body;
-    x->name = t->name;
-    x->path = t->path;
-    x->seq = h->loop->loop.body->parent;
     return x;
 }
 

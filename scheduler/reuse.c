@@ -198,21 +198,6 @@ static Expr *when_entered(Reuse *u, Expr *e) {
 }
 
 /* ---- statements ------------------------------------------------------------------------------- */
-static Tensor *tensor_like(Reuse *u, const Tensor *t, TensorKind kind, Seq *q) {
-    Tensor *x = tensor_new(u->c, kind, t->dtype, t->rank, t->dim);
-    for (int i = 0; kind == TK_TE && i < t->rank; i++) x->axis[i] = axis_new(u->c, t->dim[i]);
-    x->name = t->name;
-    x->path = t->path;
-    x->seq = q;
-    return x;
-}
-
-static Expr *own_load(Reuse *u, Tensor *t, const Tensor *at) {
-    Expr *idx[MAX_RANK];
-    for (int i = 0; i < t->rank; i++) idx[i] = e_axis(u->c, at->axis[i]);
-    return e_load(u->c, t, idx);
-}
-
 static Stmt *op_stmt(Reuse *u, Tensor *t, const char *path) {
     Stmt *s = stmt_new(u->c, S_OP, path);
     s->op.n = 1;
@@ -292,12 +277,12 @@ static void move_out(Reuse *u, Seq *q, int *at) {
         double trips = trips_of(u->loop), group = u->p->schedule->device->group_ns;
         double changed = group + k.each + bytes_ns(u, k.bytes) * (1 + trips);
         if (!decide(u->p, X_REUSE, s, k.each * trips, changed)) continue;
-        Tensor *x = tensor_like(u, t, TK_TE, body->parent);
+        Tensor *x = tensor_like(u->c, TK_TE, t, t->rank, t->dim, body->parent);
         Expr *to[MAX_RANK];
         for (int d = 0; d < t->rank; d++) to[d] = e_axis(u->c, x->axis[d]);
         x->body = e_subst(u->c, e, t->rank, t->axis, to, NULL, NULL);
         seq_put_at(u->c, q, (*at)++, op_stmt(u, x, s->path));
-        t->body = own_load(u, x, t);
+        t->body = load_own(u->c, x, t);
     }
 }
 
@@ -352,7 +337,7 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     Tensor *tb = b->op.t[0];
     Expr *first = when_entered(u, at_first(u, eb));
     if (!first || !is_invariant(u, first)) return false;
-    Tensor *init = tensor_like(u, tb, TK_TE, body->parent);
+    Tensor *init = tensor_like(u->c, TK_TE, tb, tb->rank, tb->dim, body->parent);
     Expr *to[MAX_RANK];
     for (int d = 0; d < tb->rank; d++) to[d] = e_axis(u->c, init->axis[d]);
     init->body = e_subst(u->c, first, tb->rank, tb->axis, to, NULL, NULL);
@@ -361,14 +346,14 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     double trips = trips_of(u->loop), group = u->p->schedule->device->group_ns;
     if (!decide(u->p, X_REUSE, b, k.each * trips, group + k.each + 2 * bytes_ns(u, k.bytes) * trips)) return false;
     seq_put_at(u->c, q, (*at)++, begin);
-    Tensor *phi = tensor_like(u, tb, TK_PHI, body->parent), *next = ta;
+    Tensor *phi = tensor_like(u->c, TK_PHI, tb, tb->rank, tb->dim, body->parent), *next = ta;
     if (ta->owned) {
-        next = tensor_like(u, tb, TK_TE, body);
-        next->body = own_load(u, ta, next);
+        next = tensor_like(u->c, TK_TE, tb, tb->rank, tb->dim, body);
+        next->body = load_own(u->c, ta, next);
         vec_push(u->a, &body->s, op_stmt(u, next, b->path));
     }
     next->owned = true;
-    tb->body = own_load(u, phi, tb);
+    tb->body = load_own(u->c, phi, tb);
     LoopCarry x = {.phi = phi, .init = init, .next = next};
     vec_push(u->a, &u->loop->loop.carry, x);
     return true;

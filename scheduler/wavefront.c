@@ -17,8 +17,7 @@
 #include "scheduler/wavefront.h"
 #include <math.h>
 
-/* ---- which loops
- * ---------------------------------------------------------------------------------------- */
+/* ---- which loops ----------------------------------------------------------------------------- */
 bool wave_after(const Wave *w, const Tensor *t) {
     while (t->kind == TK_VIEW) t = t->base;
     if (w->chosen && t->kind == TK_PHI) return false; /* a member reads its own ones alone */
@@ -161,7 +160,8 @@ static bool counter_used(const Wave *w, const Stmt *loop) {
 }
 
 bool wave_counted(const Stmt *s) {
-    if (s->kind != S_LOOP || !s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made) return false;
+    if (s->kind != S_LOOP || !s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made)
+        return false;
     for (int i = 0; i < s->loop.scan.n; i++)
         if (s->loop.scan.p[i].at || s->loop.scan.p[i].more) return false;
     return true;
@@ -191,31 +191,13 @@ static bool joins(Wave *w, Stmt *s) {
     return w->ok && m->reads; /* independent loops may run side by side as they are */
 }
 
-/* ---- slices
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 static Stmt *op_new(Wave *w, Tensor *t, const char *path) {
     Stmt *s = stmt_new(w->c, S_OP, path);
     s->op.n = 1;
     s->op.t = NEWN(w->a, Tensor *, 1);
     s->op.t[0] = t;
     return s;
-}
-
-/* A tensor over dims whose body is still to be set. */
-static Tensor *te_new(Wave *w, const Tensor *like, int rank, Expr *const *dim, Seq *q) {
-    Tensor *t = tensor_new(w->c, TK_TE, like->dtype, rank, dim);
-    for (int i = 0; i < rank; i++) t->axis[i] = axis_new(w->c, dim[i]);
-    t->name = like->name;
-    t->path = like->path;
-    t->seq = q;
-    return t;
-}
-
-static Expr *own(Wave *w, Tensor *of, const Tensor *at) {
-    Expr *idx[MAX_RANK];
-    for (int i = 0; i < at->rank; i++) idx[i] = e_axis(w->c, at->axis[i]);
-    return e_load(w->c, of, idx);
 }
 
 static bool copies(const Tensor *t, const Tensor *of) {
@@ -238,15 +220,12 @@ static Tensor *delayed(Wave *w, int j, int scan, int by) {
     }
     Tensor *from = delayed(w, j, scan, by - 1);
     Delay d = {.of = j, .scan = scan, .by = by};
-    Tensor *init = te_new(w, elem, elem->rank, elem->dim, w->q);
+    Tensor *init = tensor_like(w->c, TK_TE, elem, elem->rank, elem->dim, w->q);
     init->body = e_num(w->c, elem->dtype, 0);
     d.init = op_new(w, init, s->path);
-    Tensor *phi = tensor_new(w->c, TK_PHI, elem->dtype, elem->rank, elem->dim);
-    phi->name = elem->name;
-    phi->path = elem->path;
-    phi->seq = w->q;
-    Tensor *next = te_new(w, elem, elem->rank, elem->dim, w->body);
-    next->body = own(w, from, next);
+    Tensor *phi = tensor_like(w->c, TK_PHI, elem, elem->rank, elem->dim, w->q);
+    Tensor *next = tensor_like(w->c, TK_TE, elem, elem->rank, elem->dim, w->body);
+    next->body = load_own(w->c, from, next);
     next->owned = true;
     d.copy = op_new(w, next, s->path);
     d.carry = (LoopCarry){.phi = phi, .init = init, .next = next};
@@ -288,7 +267,7 @@ static Tensor *slice(Wave *w, Member *m, Tensor *t) {
         r->path = t->path;
         r->seq = w->body;
     } else {
-        r = te_new(w, t, t->rank - 1, dims, w->body);
+        r = tensor_like(w->c, TK_TE, t, t->rank - 1, dims, w->body);
         Expr *to[MAX_RANK];
         for (int i = 0, k = 0; i < t->rank; i++)
             to[i] = i == dim ? e_sym(w->c, m->s->loop.iter) : e_axis(w->c, r->axis[k++]);
@@ -328,8 +307,7 @@ static void plan(Wave *w, bool skew) {
     }
 }
 
-/* ---- the one loop
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the one loop ---------------------------------------------------------------------------- */
 
 typedef struct Ordered {
     Stmt *s;
@@ -394,7 +372,7 @@ static void add_member(Wave *w, Stmt *one, int k, OrderedVec *body, StmtVec *beh
     }
     for (int i = 0; i < m->s->loop.carry.n; i++) {
         LoopCarry y = m->s->loop.carry.p[i];
-        if (!always) y.next->body = e_sel(c, active, y.next->body, own(w, y.phi, y.next));
+        if (!always) y.next->body = e_sel(c, active, y.next->body, load_own(c, y.phi, y.next));
         vec_push(w->a, &one->loop.carry, y);
     }
     for (int i = 0; i < m->s->loop.scan.n; i++) {
@@ -475,9 +453,7 @@ static void build(Wave *w) {
     q->s = list;
 }
 
-/* ---- the pass
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- the pass -------------------------------------------------------------------------------- */
 static void mark(Wave *w, int i) {
     w->behind[i] = true;
     stmt_defines(w->q->s.p[i], mark_tensor, mark_sym, w);
@@ -522,7 +498,8 @@ static bool has_partner(const Seq *q, int i) {
     return false;
 }
 
-/* Makes one loop of loop i of q and those that may join it, if that is decided. `of`: the choice is about. */
+/* Makes one loop of loop i of q and those that may join it, if that is decided. `of`: the choice is
+ * about. */
 static bool join_loops(Program *p, Seq *q, int i, const Stmt *of) {
     if (!has_partner(q, i)) return false;
     Wave w = {.p = p, .c = p->cx, .a = p->cx->a, .q = q};

@@ -53,6 +53,21 @@ bool op_is_empty(const Stmt *s) {
     return false;
 }
 
+Tensor *tensor_like(Cx *c, TensorKind k, const Tensor *like, int rank, Expr *const *dim, Seq *q) {
+    Tensor *t = tensor_new(c, k, like->dtype, rank, dim);
+    for (int i = 0; k == TK_TE && i < rank; i++) t->axis[i] = axis_new(c, dim[i]);
+    t->name = like->name;
+    t->path = like->path;
+    t->seq = q;
+    return t;
+}
+
+Expr *load_own(Cx *c, Tensor *t, const Tensor *domain) {
+    Expr *idx[MAX_RANK];
+    for (int i = 0; i < domain->rank; i++) idx[i] = e_axis(c, domain->axis[i]);
+    return e_load(c, t, idx);
+}
+
 bool load_is_own(const Expr *load, const Tensor *t, const Tensor *domain) {
     if (load->op != E_LOAD || load->t != t || load->kind) return false;
     if (domain->rank >= 0 && load->n != domain->rank) return false;

@@ -220,6 +220,9 @@ void utask_verify(const Program *p);
 void utask_print(Sb *s, const Program *p);
 
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
+/* One for the elements of `like`, and named like it, in q. A TK_TE has its axes, and no body yet. */
+Tensor *tensor_like(Cx *c, TensorKind k, const Tensor *like, int rank, Expr *const *dim, Seq *q);
+Expr *load_own(Cx *c, Tensor *t, const Tensor *domain); /* t's element at the position of domain's own axes */
 Stmt *stmt_new(Cx *c, StmtKind k, const char *path);
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
 void seq_put_at(Cx *c, Seq *q, int at, Stmt *s); /* s becomes statement number `at` */
