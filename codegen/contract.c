@@ -298,8 +298,16 @@ static void open_tiles(Contraction *k) {
         fn_line(f, "const int64_t tile = (%s) ? tile0 + tile1 - 1 - step : step;", back);
     else
         fn_line(f, "const int64_t tile = step;");
-    fn_line(f, "const int64_t v0 = %stile * %d, hi = bk_mini(%s - v0, %d);", own ? "from + " : "", k->vt, to,
-            k->vt);
+    const char *begin = own ? "from + " : "";
+    int64_t n = axis_size(k->v, -1), grain = 0;
+    if (split && !e_is_int(g->grain, &grain)) grain = 1;
+    k->whole = n >= 0 && n % k->vt == 0 && grain % k->vt == 0 && !(split && g->s->op.inner);
+    if (k->whole) { /* then the compiler sees how many lanes there are */
+        fn_line(f, "const int64_t v0 = %stile * %d, hi = %d;", begin, k->vt, k->vt);
+        if (split) fn_line(f, "const int64_t lo = 0;");
+        return;
+    }
+    fn_line(f, "const int64_t v0 = %stile * %d, hi = bk_mini(%s - v0, %d);", begin, k->vt, to, k->vt);
     if (split) fn_line(f, "const int64_t lo = bk_maxi(from - v0, 0);");
 }
 
@@ -361,8 +369,8 @@ bool group_contraction(Group *g) {
                 split ? "to" : fn_expr(f, k.m->extent));
     }
     bool plain_vec = false; /* an operand that is not padded to whole vectors */
-    for (int j = 0; j < k.n; j++) plain_vec |= !k.p[j].packed || k.p[j].both;
     open_tiles(&k);
+    for (int j = 0; j < k.n && !k.whole; j++) plain_vec |= !k.p[j].packed || k.p[j].both;
     if (plain_vec)
         fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",
                 k.v == g->split && !k.npanel ? "to" : fn_expr(f, k.v->extent), k.vt);

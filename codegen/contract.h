@@ -41,6 +41,7 @@ typedef struct Contraction {
     bool dot[MAX_SETS]; /* the set's products are dot products */
     Axis *v, *m;        /* lanes; rows, or NULL */
     int nv, mr, vt;     /* vectors and rows of a tile; its lanes */
+    bool whole;         /* no tile has lanes beyond the domain, or of another unit */
     int height[MAX_HEIGHTS], nheight; /* rows that micro-kernels are written for: mr first, falling */
 } Contraction;
 
