@@ -164,9 +164,46 @@ static void print_device(Sb *s, const Device *d) {
     sb_puts(s, "]}");
 }
 
+static const char *const by[] = {"model", "measurement", "force"};
+
+static void print_decision_json(Sb *s, int n, const Decision *d) {
+    char name[24];
+    bool parameter = d->x >= X_TRANSFORMS;
+    sb_printf(s, "%s{\"%s\": \"%s\", \"path\": ", n ? ", " : "", parameter ? "parameter" : "transformation", transform_name(d->x));
+    cli_print_json(s, d->path ? d->path : "");
+    sb_printf(s, ", \"key\": \"%016llx\", \"by\": \"%s\"", (unsigned long long)d->key, by[d->by]);
+    if (!parameter)
+        sb_printf(s, ", \"taken\": %s, \"plain_ns\": %.0f, \"changed_ns\": %.0f", d->way[d->taken].value ? "true" : "false",
+                  d->way[d->way[0].value ? 1 : 0].ns, d->way[d->way[0].value ? 0 : 1].ns);
+    sb_printf(s, ", \"value\": \"%s\", \"ways\": [", way_name(d->x, d->way[d->taken].value, name));
+    for (int i = 0; i < d->n; i++)
+        sb_printf(s, "%s{\"value\": \"%s\", \"ns\": %.0f}", i ? ", " : "", way_name(d->x, d->way[i].value, name), d->way[i].ns);
+    sb_puts(s, "]");
+    if (d->by == BY_MEASUREMENT)
+        sb_printf(s, ", \"measured\": {\"ns\": %.0f, \"other\": \"%s\", \"other_ns\": %.0f}", d->measured.ns,
+                  way_name(d->x, d->measured.other, name), d->measured.other_ns);
+    sb_puts(s, "}");
+}
+
+/* Measured times are of the whole model, estimates of the construct. */
+static void print_decision(Sb *s, const Decision *d) {
+    char name[24], other[24];
+    const Way *way = &d->way[d->taken];
+    const char *path = d->path && *d->path ? d->path : "the whole";
+    int next = -1; /* the best other one */
+    for (int i = 0; i < d->n; i++)
+        if (i != d->taken && (next < 0 || d->way[i].ns < d->way[next].ns)) next = i;
+    if (d->x < X_TRANSFORMS) sb_printf(s, "%s %s: %s", way->value ? "chosen" : "rejected", transform_name(d->x), path);
+    else sb_printf(s, "chosen %s %s: %s", transform_name(d->x), way_name(d->x, way->value, name), path);
+    bool measured = d->by == BY_MEASUREMENT;
+    if (d->x >= X_TRANSFORMS) sb_printf(s, ", not %s", way_name(d->x, measured ? d->measured.other : d->way[next].value, other));
+    if (measured) sb_printf(s, ", %.0f ns instead of %.0f ns", d->measured.ns, d->measured.other_ns);
+    else if (way->ns > 0 || d->x < X_TRANSFORMS) sb_printf(s, ", %.0f ns instead of %.0f ns", way->ns, d->way[next].ns);
+    sb_printf(s, " by %s\n", by[d->by]);
+}
+
 /* What the scheduler chose and rejected, and by how much. */
 static void print_decisions(Sb *s, bool json, const Schedule *k) {
-    static const char *const by[] = {"model", "measurement", "force"};
     int n = 0;
     if (json)
         sb_printf(s, ", \"schedule\": {\"units\": %d, \"team\": %d, \"estimate_ns\": %.0f, \"decisions\": [", k->units,
@@ -174,16 +211,8 @@ static void print_decisions(Sb *s, bool json, const Schedule *k) {
     for (int i = 0; i < k->decisions.n; i++) {
         const Decision *d = &k->decisions.p[i];
         if (decided_before(k, i)) continue;
-        if (json) {
-            sb_printf(s, "%s{\"transformation\": \"%s\", \"path\": ", n ? ", " : "", transform_name(d->x));
-            cli_print_json(s, d->path ? d->path : "");
-            sb_printf(s, ", \"key\": \"%016llx\", \"taken\": %s, \"by\": \"%s\", \"plain_ns\": %.0f, \"changed_ns\": %.0f}",
-                      (unsigned long long)d->key, d->taken ? "true" : "false", by[d->by], d->plain_ns, d->changed_ns);
-        } else {
-            double with = d->taken ? d->changed_ns : d->plain_ns, without = d->taken ? d->plain_ns : d->changed_ns;
-            sb_printf(s, "%s %s: %s, %.0f ns instead of %.0f ns by %s\n", d->taken ? "chosen" : "rejected",
-                      transform_name(d->x), d->path && *d->path ? d->path : "the whole", with, without, by[d->by]);
-        }
+        if (json) print_decision_json(s, n, d);
+        else print_decision(s, d);
         n++;
     }
     if (json) sb_puts(s, "]}");

@@ -27,7 +27,7 @@ typedef struct Panel {
     int set, n;           /* products */
     int lead;             /* index of the first product */
     int64_t tile, stride; /* floats of one tile, of all tiles */
-    bool far;             /* what is read between two uses is too much for a unit's second cache */
+    int ahead;            /* floats between what is read and what is fetched; 0: nothing is */
     const char *weights;
 } Panel;
 

@@ -2,8 +2,6 @@
  * a set. */
 #include "codegen/contract.h"
 
-#define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
-
 const char *micro_value(Micro *u, Expr *e) {
     Group *g = u->k->g;
     int64_t v;
@@ -112,9 +110,9 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
     }
     for (int i = 0; i < k->npanel; i++)
         if (k->panel[i].set == set) {
-            for (int v = 0; rows == 1 && k->panel[i].far && v < k->panel[i].n * k->nv; v++)
+            for (int v = 0; rows == 1 && k->panel[i].ahead && v < k->panel[i].n * k->nv; v++)
                 sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", panel_of[i],
-                          AHEAD + v * em->vec);
+                          k->panel[i].ahead + v * em->vec);
             sb_printf(b, "%*sw%d += %d;\n", in, "", panel_of[i], k->panel[i].n * k->vt);
         }
     for (int s = 0; s < na; s++) {

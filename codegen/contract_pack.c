@@ -5,6 +5,7 @@
  * first][product][vector of the tile][lane]. So a tile's micro-kernel reads one stream, and the
  * next tile's follows. */
 #include "codegen/contract.h"
+#include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include <stdlib.h>
 
@@ -13,6 +14,9 @@
 #define ROWS_FEW 6
 /* Floats of a panel that stay in the innermost cache between two blocks of rows. */
 #define L1_FLOATS (6 << 10)
+/* Weights that are fewer lie near without being fetched. */
+#define FETCHED_FLOATS (16 << 10)
+#define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
 
 /* The only symbol in e, or NULL; *n counts all. */
 static Expr *only_symbol(Expr *e, int *n) {
@@ -174,6 +178,8 @@ void choose_tile(Contraction *k) {
     if (!t.widest) t.widest = 1; /* dot products only: rows share nothing in registers */
     static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
     double best = 0;
+    Way way[WAYS_MAX + 1];
+    int n = 0;
     for (int nv = 1; nv <= 8; nv++) {
         for (int i = 0; i < (int)COUNT(row_sizes); i++) {
             int mr = row_sizes[i];
@@ -184,9 +190,22 @@ void choose_tile(Contraction *k) {
                                : 0.5 * tile_time(&t, nv, mr, 1, lanes) +
                                      0.5 * tile_time(&t, nv, mr, ROWS_FEW, lanes) +
                                      tile_time(&t, nv, mr, ROWS_MANY, lanes);
-            if (best == 0 || time < best * 0.999) best = time, k->nv = nv, k->mr = mr;
+            /* The best first, which of about equal ones is the smallest; then the others in order. */
+            bool first = best == 0 || time < best * 0.999;
+            int at = first ? 0 : 1;
+            while (at > 0 && at < n && way[at].ns <= time) at++;
+            if (first) best = time;
+            memmove(way + at + 1, way + at, sizeof *way * (size_t)(n - at));
+            way[at] = (Way){16 * mr + nv, time};
+            if (n < WAYS_MAX) n++;
         }
     }
+    const Schedule *plan = g->em->p->schedule;
+    double all = plan ? cost_group_ns(g->em->c, plan->device, g->s, t.units) : 0;
+    for (int i = 0; i < n; i++) way[i].ns *= all / best;
+    int tile = decide_value(g->em->p, X_TILE, g->s, n, way);
+    k->nv = tile % 16;
+    k->mr = tile / 16;
     k->vt = k->nv * vec;
     choose_heights(k, &t, rows);
 }
@@ -317,7 +336,7 @@ static void pack(Contraction *k, int panel) {
     const Schedule *plan = em->p->schedule;
     if (plan) {
         int units = k->g->split == k->v ? plan->units : 1;
-        q->far = between(k, q->stride * 4) / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4;
+        if (between(k, q->stride * 4) / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4) q->ahead = AHEAD;
     }
     q->weights = map_get(em->functions, key.p);
     if (!q->weights) {
@@ -348,6 +367,27 @@ static void pack(Contraction *k, int panel) {
     sb_free(&key);
 }
 
+/* How far ahead the weights are fetched where each is read once. */
+static void choose_ahead(Contraction *k) {
+    static const int some[] = {0, 256, AHEAD, 4096};
+    Group *g = k->g;
+    int64_t floats = 0;
+    Way way[COUNT(some) + 1];
+    int n = 1, ahead = 0;
+    for (int i = 0; i < k->npanel; i++) {
+        floats += k->panel[i].stride;
+        if (k->panel[i].ahead > ahead) ahead = k->panel[i].ahead;
+    }
+    if (floats < FETCHED_FLOATS) return;
+    const Schedule *plan = g->em->p->schedule;
+    double ns = plan ? cost_group_ns(g->em->c, plan->device, g->s, g->split ? plan->units : 1) : 0;
+    way[0] = (Way){ahead, ns};
+    for (size_t i = 0; i < COUNT(some); i++)
+        if (some[i] != ahead) way[n++] = (Way){some[i], ns};
+    int chosen = decide_value(g->em->p, X_PREFETCH, g->s, n, way);
+    for (int i = 0; i < k->npanel && chosen != ahead; i++) k->panel[i].ahead = chosen;
+}
+
 void pack_panels(Contraction *k) {
     for (int j = 0; j < k->n; j++) {
         Product *p = &k->p[j];
@@ -359,4 +399,5 @@ void pack_panels(Contraction *k) {
         p->place = k->panel[i].n++;
     }
     for (int i = 0; i < k->npanel; i++) pack(k, i);
+    choose_ahead(k);
 }

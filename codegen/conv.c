@@ -11,10 +11,11 @@
  * members' own expressions; with several blocks the sums of all positions of the block are kept in
  * between. */
 #include "codegen/conv.h"
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
 #include <stdlib.h>
 
-/* Of the packed operand, next to the positions' own, in the first-level cache. */
-#define NEAR_BYTES (34 << 10)
+#define NEAR_KB 34             /* of the packed operand, next to the positions' own, in the first-level cache */
 #define FAR_BYTES (512 << 10)  /* of the positions' operand in the second-level cache */
 #define KEPT_BYTES (64 << 10)  /* of sums between two blocks of a reduction */
 
@@ -179,7 +180,16 @@ void conv_tile(Conv *k) {
 
 static void choose_blocks(Conv *k) {
     Group *g = k->g;
-    int64_t near = NEAR_BYTES / (k->vt * 4), far = 1;
+    const Schedule *plan = g->em->p->schedule;
+    double ns = plan ? cost_group_ns(g->em->c, plan->device, g->s, plan->units) : 0;
+    int64_t longest = 0, far = 1;
+    for (int i = 0; i < k->n; i++)
+        if (k->s[i].length > longest) longest = k->s[i].length;
+    /* Only what does not fit is cut. */
+    int64_t near = NEAR_KB;
+    if (longest * k->vt * 4 > NEAR_KB / 2 << 10)
+        near = decide_value(g->em->p, X_NEAR, g->s, 3, (Way[]){{NEAR_KB, ns}, {NEAR_KB / 2, ns}, {2 * NEAR_KB, ns}});
+    near = (near << 10) / (k->vt * 4);
     for (int i = 0; i < k->n; i++) {
         Sum *s = &k->s[i];
         int64_t inner = s->length;

@@ -5,6 +5,8 @@
  * one step of the reduction after the other, each as vectors. Pooling over pixels whose channels lie together
  * is of this form, and sums over the first axes of a tensor. */
 #include "codegen/emit.h"
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
 
 #define MAX_REDUCES 4
 #define TILE 256 /* accumulators */
@@ -114,6 +116,9 @@ bool group_lanes(Group *g) {
     for (int i = 0; i < g->n; i++)
         if (!find(&k, seen, g->value[i])) return false;
     if (!k.n) return false;
+    const Schedule *plan = em->p->schedule;
+    double ns = plan ? cost_group_ns(em->c, plan->device, g->s, plan->units) : 0;
+    if (!decide_value(em->p, X_LANES, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
     g->reduce = accumulator;
     g->user = &k;
     group_range(g);

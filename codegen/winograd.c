@@ -8,6 +8,8 @@
  * transformed weights stay in the second-level cache. Larger ones are read once, one product after the
  * other for as many tiles as have room; each product is taken into the sums at once. */
 #include "codegen/conv.h"
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
 #include <stdlib.h>
 
 #define NEAR_WEIGHTS (96 * 96) /* channels x lanes: such weights stay in the cache */
@@ -225,6 +227,9 @@ bool group_winograd(Group *g) {
     Window w = {.k = {.g = g}};
     Conv *k = &w.k;
     if (!recognize(&w)) return false;
+    const Schedule *plan = em->p->schedule;
+    double ns = plan ? cost_group_ns(c, plan->device, g->s, plan->units) : 0;
+    if (!decide_value(em->p, X_WINOGRAD, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
     Sum *s = &k->s[0];
     extern_text(em, "winograd");
     g->reduce = sum_text;

@@ -1,9 +1,10 @@
 /* tune.c: the scheduler's choices by measurement.
  *
- * The model is compiled as the cost model would have it. Then, choice by choice, the ones with the most at
- * stake first, the other way is compiled, run and timed, and kept when it is faster by more than the noise.
- * Candidates whose text is known are not built again. At the end the result and the beginning are timed
- * against each other: what is not faster is thrown away. */
+ * The model is compiled as the cost model would have it. Then, choice by choice, those about the most expensive
+ * constructs first, the other ways (of a parameter the ones that the cost model likes best) are compiled, run in turns
+ * with the best so far, and kept when they are faster by more than the noise. Candidates whose text is known are
+ * not built again. At the end the result and the beginning are timed against each other: what is not faster
+ * is thrown away. */
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,25 +13,34 @@
 #include "runtime/runtime.h"
 #include "scheduler/decide.h"
 
-#define NOISE 0.02         /* a smaller difference is none */
-#define RUN_SECONDS 0.12   /* of timing a candidate */
+#define NOISE 0.01         /* a smaller difference is none */
+#define HOPELESS 0.05      /* slower by this much in the first round: no more of them */
+#define ROUNDS 6           /* of timing a candidate and the best one in turns */
+#define ROUND_SECONDS 0.04
+#define WAYS_TRIED 4       /* of a parameter, beside the one by the model … */
+#define SMALL 0.01         /* part of the most expensive construct's time that is not worth measuring */
+#define WAYS_FACTOR 1.6    /* … whose estimates are within this of it */
 #define MIN_RUNS 3
 #define DEFAULT_SECONDS 60
-#define FINAL_ROUNDS 5
+#define FINAL_ROUNDS 8
+#define FINAL_SECONDS 0.06
 
-typedef struct Candidate { /* a way to compile the model that was timed */
-    uint64_t text;         /* hash of the generated text */
-    double ns;             /* least time of a run; infinite when it fails */
-} Candidate;
+typedef struct Loaded {
+    struct braid_model *m;
+    braid_session *s;
+    braid_value **in;
+} Loaded;
 
 typedef struct Tuner {
     const char *model_path;
     braid_options o;
     char *folder;
     RtChoices *choices;
-    Candidate *known;
-    int nknown;
-    Decision *decision;    /* of the best so far */
+    uint64_t *known;       /* hashes of texts that were built */
+    int nknown, nfile;
+    Loaded best;
+    double best_ns;        /* least time of a run of it */
+    Decision *decision;    /* of the first one */
     int ndecision;
     double begin, seconds;
     bool progress;
@@ -44,12 +54,6 @@ static double now(void) {
 }
 
 /* ---- timing a library ------------------------------------------------------------------------------------- */
-typedef struct Loaded {
-    struct braid_model *m;
-    braid_session *s;
-    braid_value **in;
-} Loaded;
-
 static void unload(Loaded *l) {
     for (int i = 0; l->in && i < braid_model_input_count(l->m); i++) braid_value_free(l->in[i]);
     free(l->in);
@@ -107,16 +111,16 @@ static braid_status time_runs(Tuner *t, Loaded *l, double seconds, double *ns) {
 }
 
 /* ---- candidates -------------------------------------------------------------------------------------------- */
-/* Compiles with t->choices to FILE and times it; *decision (NULL: not wanted) gets the choices that came up. */
-static braid_status candidate(Tuner *t, const char *file, double *ns, Decision **decision, int *n) {
+/* Compiles with t->choices to FILE, unless that text was built before: then *built is false. *decision (NULL: not
+ * wanted) gets the choices that came up. */
+static braid_status build(Tuner *t, const char *file, bool *built, Decision **decision, int *n) {
     RtJob j;
-    Loaded l;
     rt_job_begin(&j, &t->o, t->choices);
     braid_status st = rt_job_emit(&j, t->model_path, t->e);
     uint64_t text = st ? 0 : hash_bytes(j.texts.text.p, j.texts.text.n, hash_bytes(j.texts.weights.p, j.texts.weights.n, 1));
-    bool known = false;
-    for (int i = 0; !st && i < t->nknown && !known; i++)
-        if ((known = t->known[i].text == text)) *ns = t->known[i].ns;
+    *built = true;
+    for (int i = 0; !st && i < t->nknown; i++)
+        if (t->known[i] == text) *built = false;
     if (!st && decision) {
         const Schedule *k = j.p->schedule;
         *n = k->decisions.n;
@@ -124,18 +128,46 @@ static braid_status candidate(Tuner *t, const char *file, double *ns, Decision *
         if (!*decision) st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
         else if (*n) memcpy(*decision, k->decisions.p, sizeof **decision * (size_t)*n);
     }
-    if (!st && !known) st = rt_job_build(&j, t->folder, file, t->e);
+    if (!st && *built) {
+        uint64_t *more = realloc(t->known, sizeof *more * (size_t)(t->nknown + 1));
+        if (!more) st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
+        else {
+            t->known = more;
+            t->known[t->nknown++] = text;
+            st = rt_job_build(&j, t->folder, file, t->e);
+        }
+    }
     rt_job_end(&j);
-    if (st || known) return st;
+    return st;
+}
+
+/* Builds with t->choices and runs it in turns with the best so far, whose place it takes if it is faster. *ns:
+ * the least time of a run, 0 when its text is known. */
+static braid_status candidate(Tuner *t, double *ns, bool *better) {
+    char file[40];
+    bool built;
+    Loaded l;
+    snprintf(file, sizeof file, "candidate%d.so", t->nfile++);
+    *ns = 0;
+    *better = false;
+    braid_status st = build(t, file, &built, NULL, NULL);
+    if (st || !built) return st;
     if ((st = load(t, file, &l))) return st;
-    st = time_runs(t, &l, RUN_SECONDS, ns);
-    unload(&l);
-    Candidate *more = st ? NULL : realloc(t->known, sizeof *more * (size_t)(t->nknown + 1));
-    if (!st && !more) st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
-    if (st) return st;
-    t->known = more;
-    t->known[t->nknown++] = (Candidate){text, *ns};
-    return BRAID_OK;
+    double best = INFINITY, own = INFINITY, once;
+    for (int i = 0; !st && i < ROUNDS && own <= best * (1 + HOPELESS); i++) {
+        st = time_runs(t, &l, ROUND_SECONDS, &once);
+        own = fmin(own, once);
+        if (!st) st = time_runs(t, &t->best, ROUND_SECONDS, &once);
+        best = fmin(best, once);
+    }
+    *ns = own;
+    *better = !st && own < best * (1 - NOISE);
+    if (*better) {
+        unload(&t->best);
+        t->best = l;
+        t->best_ns = own;
+    } else unload(&l);
+    return st;
 }
 
 /* The place of `key` among the choices, or where it belongs. */
@@ -149,77 +181,100 @@ static bool is_chosen(const RtChoices *c, uint64_t key) {
     return i < c->n && c->p[i].key == key;
 }
 
-static braid_status choose(Tuner *t, uint64_t key, double plain_ns, double changed_ns) {
+static braid_status choose(Tuner *t, Measured m) {
     RtChoices *c = t->choices;
-    int i = find(c, key);
-    if (!is_chosen(c, key)) {
+    int i = find(c, m.key);
+    if (!is_chosen(c, m.key)) {
         Measured *more = realloc(c->p, sizeof *more * (size_t)(c->n + 1));
         if (!more) return rt_fail(t->e, BRAID_MEMORY, "out of memory");
         c->p = more;
         memmove(c->p + i + 1, c->p + i, sizeof *c->p * (size_t)(c->n++ - i));
     }
-    c->p[i] = (Measured){key, plain_ns, changed_ns};
+    c->p[i] = m;
     return BRAID_OK;
 }
 
-static void show(const Tuner *t, int done, int all, double first_ns, double best_ns) {
+static void show(const Tuner *t, int done, int all, double first_ns) {
     if (!t->progress) return;
     char bar[31];
     int full = all ? done * 30 / all : 30;
     for (int i = 0; i < 30; i++) bar[i] = i < full ? '#' : '.';
     bar[30] = 0;
-    fprintf(stderr, "\rtuning [%s] %d of %d, %.0f s, %.2f us (%+.1f %%) ", bar, done, all, now() - t->begin, best_ns * 1e-3,
-            100 * (best_ns / first_ns - 1));
+    fprintf(stderr, "\rtuning [%s] %d of %d, %.0f s, %.2f us (%+.1f %%) ", bar, done, all, now() - t->begin, t->best_ns * 1e-3,
+            100 * (t->best_ns / first_ns - 1));
 }
 
+/* What a run of the model spends on the construct. */
+static double stake(const Decision *d) {
+    double most = 0;
+    for (int i = 0; i < d->n; i++) most = fmax(most, d->way[i].ns);
+    return most * d->runs;
+}
 static int by_stake(const void *x, const void *y) {
-    const Decision *a = x, *b = y;
-    double p = fabs(a->plain_ns - a->changed_ns), q = fabs(b->plain_ns - b->changed_ns);
+    double p = stake(x), q = stake(y);
     return (p < q) - (p > q);
 }
 
-/* Tries the other way of every choice, once each, as long as there is time. */
-static braid_status try_all(Tuner *t, double first_ns, double *best_ns) {
+/* Tries the other ways of d, the ones that the cost model likes best first. */
+static braid_status try_ways(Tuner *t, const Decision *d) {
+    Measured m = {d->key, d->way[d->taken].value, -1, t->best_ns, INFINITY};
+    bool tried[WAYS_MAX] = {false};
+    braid_status st = BRAID_OK;
+    tried[d->taken] = true;
+    for (int k = 0; k < WAYS_TRIED && !st; k++) {
+        int at = -1;
+        double ns;
+        bool better;
+        for (int i = 0; i < d->n; i++)
+            if (!tried[i] && (at < 0 || d->way[i].ns < d->way[at].ns)) at = i;
+        if (at < 0 || (d->x >= X_TRANSFORMS && d->way[at].ns > d->way[d->taken].ns * WAYS_FACTOR)) break;
+        tried[at] = true;
+        if ((st = choose(t, (Measured){d->key, d->way[at].value, m.value, 0, 0}))) break;
+        if ((st = candidate(t, &ns, &better))) break;
+        if (better) m = (Measured){d->key, d->way[at].value, m.value, ns, m.ns};
+        else if (ns > 0 && ns < m.other_ns) m.other = d->way[at].value, m.other_ns = ns;
+    }
+    if (m.other < 0) m.other = m.value, m.other_ns = m.ns; /* no other way has another text */
+    return st ? st : choose(t, m);
+}
+
+/* Tries every choice once, as long as there is time. */
+static braid_status try_all(Tuner *t) {
+    double first_ns = t->best_ns;
     if (t->ndecision) qsort(t->decision, (size_t)t->ndecision, sizeof *t->decision, by_stake);
     for (int i = 0; i < t->ndecision && now() - t->begin < t->seconds; i++) {
         const Decision *d = &t->decision[i];
-        double ns;
-        show(t, i, t->ndecision, first_ns, *best_ns);
-        if (d->by != BY_MODEL || is_chosen(t->choices, d->key)) continue;
-        braid_status st = choose(t, d->key, d->taken, !d->taken);
-        if (!st) st = candidate(t, "candidate.so", &ns, NULL, NULL);
+        show(t, i, t->ndecision, first_ns);
+        if (d->by != BY_MODEL || is_chosen(t->choices, d->key) || stake(d) < SMALL * stake(&t->decision[0])) continue;
+        braid_status st = try_ways(t, d);
         if (st) return st;
-        bool better = ns < *best_ns * (1 - NOISE);
-        double with = d->taken ? *best_ns : ns, without = d->taken ? ns : *best_ns;
-        /* What is no better is remembered as worse, so that the choice stands. */
-        if (!better && d->taken && without <= with) without = with * (1 + NOISE);
-        if (!better && !d->taken && with <= without) with = without * (1 + NOISE);
-        if ((st = choose(t, d->key, without, with))) return st;
-        if (better) *best_ns = ns;
     }
-    show(t, t->ndecision, t->ndecision, first_ns, *best_ns);
+    show(t, t->ndecision, t->ndecision, first_ns);
     return BRAID_OK;
 }
 
-/* Whether the library LAST is no slower than FIRST, run in turns. */
-static braid_status no_slower(Tuner *t, bool *good) {
-    Loaded a, b;
+/* The choice by the model is as good as any. */
+static braid_status stands(Tuner *t, const Decision *d) {
+    Measured m = t->choices->p[find(t->choices, d->key)];
+    int model = d->way[d->taken].value;
+    if (m.value != model) m = (Measured){d->key, model, m.value, m.ns, m.ns};
+    return choose(t, m);
+}
+
+/* Whether the best is faster than the first, run in turns. */
+static braid_status is_faster(Tuner *t, bool *good) {
+    Loaded a;
     double x = INFINITY, y = INFINITY, ns;
     braid_status st = load(t, "first.so", &a);
     if (st) return st;
-    if ((st = load(t, "last.so", &b))) {
-        unload(&a);
-        return st;
-    }
     for (int i = 0; !st && i < FINAL_ROUNDS; i++) {
-        st = time_runs(t, &a, RUN_SECONDS / 2, &ns);
-        if (!st && ns < x) x = ns;
-        if (!st) st = time_runs(t, &b, RUN_SECONDS / 2, &ns);
-        if (!st && ns < y) y = ns;
+        st = time_runs(t, &a, FINAL_SECONDS, &ns);
+        x = fmin(x, ns);
+        if (!st) st = time_runs(t, &t->best, FINAL_SECONDS, &ns);
+        y = fmin(y, ns);
     }
     unload(&a);
-    unload(&b);
-    *good = y <= x * (1 + NOISE / 2);
+    *good = y < x * (1 - NOISE);
     return st;
 }
 
@@ -236,23 +291,22 @@ static void keep(const Tuner *t, Store *s, const char *key, const RtChoices *own
 
 static braid_status tune(Tuner *t, Store *s, const char *key) {
     RtChoices own = *t->choices; /* what was found before */
-    double first, best, ns;
-    bool good = true;
+    bool good = true, built;
     if (!(own.p = malloc(sizeof *own.p * (size_t)(own.n + 1)))) return rt_fail(t->e, BRAID_MEMORY, "out of memory");
     if (own.n) memcpy(own.p, t->choices->p, sizeof *own.p * (size_t)own.n);
-    braid_status st = candidate(t, "first.so", &first, &t->decision, &t->ndecision);
-    best = first;
-    if (!st) st = try_all(t, first, &best);
+    braid_status st = build(t, "first.so", &built, &t->decision, &t->ndecision);
+    if (!st) st = load(t, "first.so", &t->best);
+    if (!st) st = time_runs(t, &t->best, ROUND_SECONDS, &t->best_ns);
+    if (!st) st = try_all(t);
     if (!st && t->choices->n > own.n) {
-        t->nknown = 0; /* so that it is built under its own name */
-        st = candidate(t, "last.so", &ns, NULL, NULL);
-        if (!st) st = no_slower(t, &good);
-        if (!st && good) keep(t, s, key, &own);
+        st = is_faster(t, &good);
+        for (int i = 0; i < t->ndecision && !st && !good; i++) { /* as it was */
+            const Decision *d = &t->decision[i];
+            if (is_chosen(t->choices, d->key) && !is_chosen(&own, d->key)) st = stands(t, d);
+        }
+        if (!st) keep(t, s, key, &own);
     }
-    if (!st && !good) { /* as it was */
-        if (own.n) memcpy(t->choices->p, own.p, sizeof *own.p * (size_t)own.n);
-        t->choices->n = own.n;
-    }
+    if (t->best.m) unload(&t->best);
     free(own.p);
     return st;
 }

@@ -1,30 +1,59 @@
 /* decide.c: see decide.h. */
 #include "scheduler/decide.h"
 
-static const char *const names[X_COUNT] = {"split-sum",   "fold-product", "hoist",       "reuse",     "unroll",
-                                           "interchange", "wavefront",   "recluster", "parallel",
-                                           "append",      "batch",     "replicate",   "core",
-                                           "team"};
+#include <stdlib.h>
+
+#include "scheduler/cost.h"
+
+static const char *const names[X_COUNT] = {
+    [X_SPLIT_SUM] = "split-sum", [X_FOLD_PRODUCT] = "fold-product", [X_HOIST] = "hoist",         [X_REUSE] = "reuse",
+    [X_UNROLL] = "unroll",       [X_INTERCHANGE] = "interchange",   [X_WAVEFRONT] = "wavefront", [X_RECLUSTER] = "recluster",
+    [X_PARALLEL] = "parallel",   [X_APPEND] = "append",             [X_BATCH] = "batch",         [X_CORE] = "core",
+    [X_REPLICATE] = "replicate",
+    [X_TEAM] = "team",           [X_RECOMPUTE] = "recompute",       [X_WINOGRAD] = "winograd",   [X_LANES] = "lanes",
+    [X_SPLIT] = "split",         [X_GRAIN] = "grain",               [X_TILE] = "tile",           [X_PREFETCH] = "prefetch",
+    [X_NEAR] = "near"};
 
 const char *transform_name(Transform x) { return names[x]; }
+
+const char *way_name(Transform x, int value, char buf[24]) {
+    if (x < X_TRANSFORMS) snprintf(buf, 24, "%s", value ? "on" : "off");
+    else if (x == X_TILE) snprintf(buf, 24, "%dx%d", value / 16, value % 16);
+    else snprintf(buf, 24, "%d", value);
+    return buf;
+}
+
+/* A value that an option names, or FORCE_NONE. */
+static int read_way(int x, const char *s, size_t n) {
+    char text[24], name[24], *end = text;
+    if (!n || n >= sizeof text) return FORCE_NONE;
+    memcpy(text, s, n);
+    text[n] = 0;
+    for (int v = 0; v < 2 && x < X_TRANSFORMS; v++)
+        if (strcmp(text, way_name((Transform)x, v, name)) == 0) return v;
+    if (x < X_TRANSFORMS || *text < '0' || *text > '9') return FORCE_NONE;
+    long v = strtol(text, &end, 10);
+    if (x == X_TILE && *end == 'x' && v < 16) v = v * 16 + strtol(end + 1, &end, 10);
+    return *end || v > INT32_MAX || (x == X_TILE && v < 17) ? FORCE_NONE : (int)v;
+}
 
 Schedule *schedule_new(Cx *c, const Device *device, int units, const char *forced) {
     Schedule *k = NEW(c->a, Schedule);
     k->device = device;
     k->units = units;
+    for (int x = 0; x < X_COUNT; x++) k->force[x] = FORCE_NONE;
     for (const char *p = forced; p && *p;) {
         size_t n = strcspn(p, ","), name = strcspn(p, "=");
-        int x = 0;
+        int x = 0, value = FORCE_NONE;
         while (x < X_COUNT && !(strlen(names[x]) == name && strncmp(names[x], p, name) == 0)) x++;
-        bool on = n == name + 3 && strncmp(p + name, "=on", 3) == 0,
-             off = n == name + 4 && strncmp(p + name, "=off", 4) == 0;
-        if (x == X_COUNT || !(on || off)) {
+        if (x < X_COUNT && name < n) value = read_way(x, p + name + 1, n - name - 1);
+        if (value == FORCE_NONE) {
             Sb all = {.a = c->a};
-            for (int i = 0; i < X_COUNT; i++) sb_printf(&all, "%s%s", i ? ", " : "", names[i]);
-            err(c->d, ST_USAGE, NULL, "'%.*s' is not NAME=on or NAME=off of a transformation: %s",
-                (int)n, p, all.p);
+            for (int i = 0; i < X_COUNT; i++)
+                sb_printf(&all, "%s%s", i == X_TRANSFORMS ? ", or NAME=VALUE of a parameter: " : i ? ", " : "", names[i]);
+            err(c->d, ST_USAGE, NULL, "'%.*s' is not NAME=on or NAME=off of a transformation: %s", (int)n, p, all.p);
         }
-        k->force[x] = on ? FORCE_ON : FORCE_OFF;
+        k->force[x] = value;
         p += n + (p[n] == ',');
     }
     return k;
@@ -96,21 +125,51 @@ static const Measured *measured(const Schedule *k, uint64_t key) {
     return lo < k->nmeasured && k->measured[lo].key == key ? &k->measured[lo] : NULL;
 }
 
-bool decide(Program *p, Transform x, const Stmt *s, double plain_ns, double changed_ns) {
+/* How often a run of the model runs what is in q, about: calls of functions are not counted. */
+static double runs_of(const Seq *q) {
+    double n = 1;
+    for (; q && q->owner; q = q->parent) {
+        if (q->owner->kind == S_LOOP && q->owner->loop.trips) n *= cost_size(q->owner->loop.trips);
+        else if (q->owner->kind == S_LOOP) n *= COST_UNKNOWN;
+        else if (q->owner->kind == S_BRANCH) n *= 0.5;
+    }
+    return n;
+}
+
+static int way_of(const Decision *d, int value) {
+    int i = 0;
+    while (i < d->n && d->way[i].value != value) i++;
+    return i;
+}
+
+static int settle(Program *p, Decision *d, const Stmt *s) {
     Schedule *k = p->schedule;
-    Decision d = {
-        x, s->path, decision_key(p, x, s), plain_ns, changed_ns, changed_ns < plain_ns, BY_MODEL};
-    const Measured *m = measured(k, d.key);
-    if (m) {
-        d.plain_ns = m->plain_ns;
-        d.changed_ns = m->changed_ns;
-        d.taken = m->changed_ns < m->plain_ns;
-        d.by = BY_MEASUREMENT;
+    d->path = s->path;
+    d->key = decision_key(p, d->x, s);
+    d->runs = s->kind == S_OP ? runs_of(s->op.t[0]->seq) : s->kind == S_LOOP ? runs_of(s->loop.body->parent) : 1;
+    const Measured *m = measured(k, d->key);
+    if (m && way_of(d, m->value) < d->n) {
+        d->measured = *m;
+        d->taken = way_of(d, m->value);
+        d->by = BY_MEASUREMENT;
     }
-    if (k->force[x]) {
-        d.taken = k->force[x] == FORCE_ON;
-        d.by = BY_FORCE;
+    if (k->force[d->x] != FORCE_NONE && way_of(d, k->force[d->x]) < d->n) {
+        d->taken = way_of(d, k->force[d->x]);
+        d->by = BY_FORCE;
     }
-    vec_push(p->cx->a, &k->decisions, d);
-    return d.taken;
+    vec_push(p->cx->a, &k->decisions, *d);
+    return d->way[d->taken].value;
+}
+
+bool decide(Program *p, Transform x, const Stmt *s, double plain_ns, double changed_ns) {
+    Decision d = {.x = x, .n = 2, .taken = changed_ns < plain_ns, .way = {{0, plain_ns}, {1, changed_ns}}};
+    return settle(p, &d, s);
+}
+
+int decide_value(Program *p, Transform x, const Stmt *s, int n, const Way *way) {
+    Decision d = {.x = x, .n = n};
+    ASSERT(n >= 1 && n <= WAYS_MAX);
+    if (n == 1 || !p->schedule) return way[0].value;
+    memcpy(d.way, way, sizeof *way * (size_t)n);
+    return settle(p, &d, s);
 }

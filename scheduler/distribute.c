@@ -5,8 +5,9 @@
  * along the split dimension is its own split axis. So the axis is chosen that makes most reads of
  * freshly computed tensors private; among equals the one with more work to share. Loop bodies are
  * visited twice, so that a carried value's reader sees how its writer is split. */
-#include "scheduler/decide.h"
 #include "scheduler/distribute.h"
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
 #include "scheduler/passes.h"
 
 #if BRAID_TINY /* small tensors belong to several units, too */
@@ -17,11 +18,11 @@
 
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones by whole
  * vectors; short outer ones (channels, heads) element by element. Blocks of threads have neither to mind. */
-static int grain_of(const Device *device, const Expr *extent, bool last) {
+static int grain_of(const Device *device, const Expr *extent, bool last, int grain) {
     int64_t n;
     if (TINY_GRAIN || device->threads) return 1;
-    if (!e_is_int(extent, &n)) return 16;
-    return n < 16 || (!last && n < 64) ? 1 : 16;
+    if (!e_is_int(extent, &n)) return grain;
+    return n < 16 || (!last && n < 64) ? 1 : n < 2 * grain ? 16 : grain;
 }
 
 typedef struct Owner { /* how a tensor's memory is written */
@@ -37,6 +38,8 @@ typedef struct Dist {
     const Expr *favoured; /* extent of the axes to split where there is a choice */
     int crossings;        /* groups that read what other units wrote */
     const Stmt *alone;    /* the construct around that one core runs, or NULL */
+    int grain;            /* of long axes */
+    Map *wanted;          /* group -> dimension to split, from 1 on, where one was chosen by more than scores */
 } Dist;
 
 const Part part_whole = {PART_WHOLE, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, NULL, 0};
@@ -172,8 +175,9 @@ static void choose(Dist *d, Stmt *s) {
     Axis *best = NULL;
     Inner best_inner = {0};
     int64_t best_score = 0;
-    int grain = 1;
+    int grain = 1, wanted = (int)(intptr_t)map_geti(d->wanted, (uint64_t)(uintptr_t)s);
     for (int k = 0; k < lead->rank; k++) {
+        if (wanted && k != wanted - 1) continue;
         Axis *x = lead->axis[k];
         bool last = k == lead->rank - 1;
         Inner inner = {.c = d->c, .x = x};
@@ -183,7 +187,7 @@ static void choose(Dist *d, Stmt *s) {
             s->op.split = x;
             s->op.inner = whole ? NULL : inner.extent;
             s->op.edge = whole ? 0 : inner.edge;
-            s->op.grain = grain_of(d->p->schedule->device, whole ? x->extent : inner.extent, last);
+            s->op.grain = grain_of(d->p->schedule->device, whole ? x->extent : inner.extent, last, d->grain);
             int64_t score = split_score(d, s, k, f.t.p, f.t.n);
             if (score < 0 || !(last && whole ? score >= best_score : score > best_score)) continue;
             best = x;
@@ -330,8 +334,37 @@ static void readers(Dist *d, Seq *q) {
     }
 }
 
+/* ---- what was measured ------------------------------------------------------------------------------------- */
+/* Groups that can be split along several dimensions: which one is a choice, 0 of which goes by scores. */
+static void choose_wanted(Dist *d, const Seq *q) {
+    const Schedule *plan = d->p->schedule;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (stmt_alone(s)) continue;
+        if (s->kind == S_LOOP) choose_wanted(d, s->loop.body);
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) choose_wanted(d, s->br.arm[k]);
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) choose_wanted(d, s->call.func[k]->body);
+        if (s->kind != S_OP || s->each || s->level == LEVEL_CORE) continue;
+        const Tensor *lead = s->op.t[0];
+        double ns = cost_group_ns(d->c, plan->device, s, plan->units);
+        Way way[WAYS_MAX] = {{0, ns}};
+        int n = 1;
+        for (int k = 0; k < lead->rank; k++) {
+            int64_t size, grain = grain_of(plan->device, lead->axis[k]->extent, k == lead->rank - 1, d->grain);
+            if (!e_is_int(lead->axis[k]->extent, &size) || size > grain) way[n++] = (Way){k + 1, ns};
+        }
+        if (n == 2) continue;
+        int dim = decide_value(d->p, X_SPLIT, s, n, way);
+        if (dim) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)(intptr_t)dim);
+    }
+}
+
 void pass_distribute(Program *p) {
-    Dist d = {.p = p, .c = p->cx};
+    Dist d = {.p = p, .c = p->cx, .wanted = map_new(p->cx->a)};
+    double ns = p->schedule->estimate_ns;
+    Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
+    d.grain = decide_value(p, X_GRAIN, &all, p->schedule->device->threads ? 1 : 2, (Way[]){{16, ns}, {32, ns}});
+    choose_wanted(&d, p->top);
     d.owner = NEWN(p->cx->a, Owner, p->ntensor + 1);
     d.friendly = NEWN(p->cx->a, uint32_t, p->ntensor + 1);
     memset(d.friendly, 0xff, sizeof *d.friendly * (size_t)(p->ntensor + 1));

@@ -4,10 +4,13 @@
  * Works from the last statement to the first: when a tensor is reached, every user that remains is
  * computed into memory, so the decision sees all places where the value would be recomputed.
  * Nothing here knows operators; the cost of an expression and the number of evaluations decide. */
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
 #include "scheduler/passes.h"
 
 #define BODY_MAX 400      /* distinct nodes of one fused expression */
-#define CHEAP 2           /* arithmetic worth repeating rather than storing */
+#define CHEAP 2           /* arithmetic worth repeating rather than storing … */
+#define CHEAP_MAX 12      /* … and the most of it that may be */
 
 typedef VEC(Tensor *) TensorVec;
 
@@ -17,6 +20,7 @@ typedef struct Fuse {
     Arena *a;
     bool *pinned;      /* by tensor id: must be in memory */
     TensorVec *users;  /* by tensor id: tensors in memory whose bodies load it */
+    const Stmt **stmt; /* by tensor id: what computes it */
     VEC(Tensor *) order;
 } Fuse;
 
@@ -36,7 +40,10 @@ static void scan_seq(Fuse *f, Seq *q) {
         switch (s->kind) {
         case S_LET: pin_expr(f, s->let.e); break;
         case S_OP:
-            for (int k = 0; k < s->op.n; k++) vec_push(f->a, &f->order, s->op.t[k]);
+            for (int k = 0; k < s->op.n; k++) {
+                vec_push(f->a, &f->order, s->op.t[k]);
+                f->stmt[s->op.t[k]->id] = s;
+            }
             break;
         case S_EXTERN:
             for (int k = 0; k < s->ext.nin; k++) pin(f, s->ext.in[k]);
@@ -206,7 +213,10 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
     if (at_most(c, evals, have)) return true;
     if (in_index) return false;
-    return k.arith + k.index <= CHEAP && k.loads <= 2;
+    if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
+    bool cheap = k.arith + k.index <= CHEAP;
+    double ns = cost_group_ns(c, f->p->schedule->device, f->stmt[t->id], f->p->schedule->units);
+    return decide_value(f->p, X_RECOMPUTE, f->stmt[t->id], 2, (Way[]){{cheap, ns}, {!cheap, ns}});
 }
 
 /* ---- substitution ---------------------------------------------------------------------------------------- */
@@ -354,6 +364,7 @@ static void drop_fused(Seq *q) {
 void pass_fuse(Program *p) {
     Fuse f = {.p = p, .c = p->cx, .a = p->cx->a};
     f.pinned = NEWN(f.a, bool, p->ntensor + 1);
+    f.stmt = NEWN(f.a, const Stmt *, p->ntensor + 1);
     f.users = NEWN(f.a, TensorVec, p->ntensor + 1);
     for (int i = 0; i < p->nout; i++) pin(&f, p->out[i].t);
     scan_seq(&f, p->top);

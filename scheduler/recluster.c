@@ -65,7 +65,7 @@ static bool can_cut(Recluster *x, const Stmt *s, int k, int i) {
 
 static bool wants_team(const Recluster *x, const Stmt *s, double one, double all) {
     /* Where it is forced, small tensors want several units, too. */
-    if (x->p->schedule->force[X_RECLUSTER] == FORCE_ON && one < SMALL_NS)
+    if (x->p->schedule->force[X_RECLUSTER] == 1 && one < SMALL_NS)
         return s->kind != S_OP || (s->op.t[0]->body->flags & EF_REDUCE);
     return all + x->barrier < one;
 }

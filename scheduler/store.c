@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define FORMAT 1      /* of the tables; a database in another one is made anew */
+#define FORMAT 2      /* of the tables; a database in another one is made anew */
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define BUSY_MS 10000 /* waiting for another process, which may be measuring */
@@ -21,7 +21,7 @@ static const char *const schema =
     " l2_bytes INTEGER, l2_gbps REAL, l3_bytes INTEGER, l3_gbps REAL, barrier_ns REAL, gflops REAL,"
     " dram_gbps REAL, element_ns REAL, function_ns REAL, scalar_ns REAL, group_ns REAL) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS measured(device TEXT, units INTEGER, key INTEGER, transform TEXT,"
-    " plain_ns REAL, changed_ns REAL, time INTEGER, PRIMARY KEY(device, units, key)) WITHOUT ROWID;"
+    " value INTEGER, ns REAL, other INTEGER, other_ns REAL, time INTEGER, PRIMARY KEY(device, units, key)) WITHOUT ROWID;"
     "PRAGMA user_version = " TEXT(FORMAT) ";"
     "COMMIT;";
 
@@ -187,7 +187,7 @@ Measured *store_measured(Store *s, const char *key, int units, int *n) {
     int cap = 0, code = SQLITE_DONE;
     *n = 0;
     /* Keys are unsigned, SQLite's integers are not. */
-    sqlite3_stmt *q = prepare(s, "SELECT key, plain_ns, changed_ns FROM measured WHERE device = ? AND units = ?"
+    sqlite3_stmt *q = prepare(s, "SELECT key, value, ns, other, other_ns FROM measured WHERE device = ? AND units = ?"
                                  " ORDER BY key < 0, key");
     if (!q) return NULL;
     sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
@@ -198,8 +198,11 @@ Measured *store_measured(Store *s, const char *key, int units, int *n) {
             if (!more) break;
             m = more;
         }
-        m[(*n)++] = (Measured){(uint64_t)sqlite3_column_int64(q, 0), sqlite3_column_double(q, 1),
-                               sqlite3_column_double(q, 2)};
+        m[(*n)++] = (Measured){.key = (uint64_t)sqlite3_column_int64(q, 0),
+                               .value = sqlite3_column_int(q, 1),
+                               .ns = sqlite3_column_double(q, 2),
+                               .other = sqlite3_column_int(q, 3),
+                               .other_ns = sqlite3_column_double(q, 4)};
     }
     sqlite3_finalize(q);
     if (code == SQLITE_DONE && *n) return m;
@@ -209,13 +212,15 @@ Measured *store_measured(Store *s, const char *key, int units, int *n) {
 }
 
 bool store_keep_measured(Store *s, const char *key, int units, Transform x, const Measured *m) {
-    sqlite3_stmt *q = prepare(s, "INSERT OR REPLACE INTO measured VALUES(?, ?, ?, ?, ?, ?, strftime('%s', 'now'))");
+    sqlite3_stmt *q = prepare(s, "INSERT OR REPLACE INTO measured VALUES(?, ?, ?, ?, ?, ?, ?, ?, strftime('%s', 'now'))");
     if (!q) return false;
     sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, units);
     sqlite3_bind_int64(q, 3, (sqlite3_int64)m->key);
     sqlite3_bind_text(q, 4, transform_name(x), -1, SQLITE_STATIC);
-    sqlite3_bind_double(q, 5, m->plain_ns);
-    sqlite3_bind_double(q, 6, m->changed_ns);
+    sqlite3_bind_int(q, 5, m->value);
+    sqlite3_bind_double(q, 6, m->ns);
+    sqlite3_bind_int(q, 7, m->other);
+    sqlite3_bind_double(q, 8, m->other_ns);
     return finish(s, q);
 }

@@ -25,7 +25,7 @@ bool store_keep_device(Store *s, const char *key, const Device *d);
 /* The choices measured on device `key` for teams of `units`: a malloc'd array, sorted by key. *n = 0 and NULL
  * when there are none. */
 Measured *store_measured(Store *s, const char *key, int units, int *n);
-/* Keeps a choice about transformation `x`, in place of an earlier one. */
+/* Keeps a choice about `x`, in place of an earlier one. */
 bool store_keep_measured(Store *s, const char *key, int units, Transform x, const Measured *m);
 
 /* Several changes that are kept together, at the price of one; other processes wait with theirs. False: one of

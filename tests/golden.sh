@@ -13,14 +13,14 @@ export BRAID_CACHE=$work/cache # no measurements
 count=0 bad=0
 
 # explain MODEL: both trees, or the message. The width of the machine's vectors settles how weights are
-# packed and how contractions are cut. Scheduled for 4 threads by the table of devices.
+# packed and how contractions are cut: no choices about these. Scheduled for 4 threads by the table of devices.
 explain() {
     local target how=()
     if [[ -e ${1%.onnx}.schedule ]]; then how=(--schedule "$(<"${1%.onnx}.schedule")"); fi
     for target in interp cpu; do
         echo "---- $target"
         "$braid" explain --target $target --threads 4 "${how[@]}" "$1" || return
-    done | sed -E 's/, (weights [0-9]+ bytes|[0-9]+ functions)$//; s/, [0-9]+ ns instead of [0-9]+ ns by/ by/'
+    done | sed -E '/^chosen (tile|prefetch|near) /d; s/, (weights [0-9]+ bytes|[0-9]+ functions)$//; s/, [0-9]+ ns instead of [0-9]+ ns by/ by/'
     return "${PIPESTATUS[0]}"
 }
 

@@ -65,16 +65,16 @@ static void test_choices(void **state) {
     static const uint64_t keys[] = {UINT64_MAX, 5, (uint64_t)1 << 63, 0, INT64_MAX, 6};
     assert_true(store_begin(s));
     for (int i = 0; i < (int)COUNT(keys); i++)
-        assert_true(store_keep_measured(s, "a", 2, X_HOIST, &(Measured){keys[i], i, i + 0.5}));
+        assert_true(store_keep_measured(s, "a", 2, X_HOIST, &(Measured){keys[i], i, i + 1, i, i + 0.5}));
     assert_true(store_commit(s));
-    assert_true(store_keep_measured(s, "a", 2, X_HOIST, &(Measured){5, 100, 200}));
-    assert_true(store_keep_measured(s, "a", 1, X_HOIST, &(Measured){5, 1, 2}));
-    assert_true(store_keep_measured(s, "b", 2, X_UNROLL, &(Measured){9, 1, 2}));
+    assert_true(store_keep_measured(s, "a", 2, X_HOIST, &(Measured){5, 3, 4, 100, 200}));
+    assert_true(store_keep_measured(s, "a", 1, X_HOIST, &(Measured){5, 0, 1, 1, 2}));
+    assert_true(store_keep_measured(s, "b", 2, X_UNROLL, &(Measured){9, 0, 1, 1, 2}));
     Measured *m = store_measured(s, "a", 2, &n);
     assert_int_equal(n, COUNT(keys));
     for (int i = 1; i < n; i++) assert_true(m[i - 1].key < m[i].key);
-    assert_true(m[1].key == 5 && m[1].plain_ns == 100 && m[1].changed_ns == 200);
-    assert_true(m[n - 1].key == UINT64_MAX && m[n - 1].changed_ns == 0.5);
+    assert_true(m[1].key == 5 && m[1].value == 3 && m[1].other == 4 && m[1].ns == 100 && m[1].other_ns == 200);
+    assert_true(m[n - 1].key == UINT64_MAX && m[n - 1].other_ns == 0.5);
     free(m);
     store_close(s);
 }
@@ -98,7 +98,7 @@ static void test_absent(void **state) {
     assert_false(store_keep_device(NULL, "a", &d));
     assert_null(store_measured(NULL, "a", 1, &n));
     assert_int_equal(n, 0);
-    assert_false(store_keep_measured(NULL, "a", 1, X_HOIST, &(Measured){1, 2, 3}));
+    assert_false(store_keep_measured(NULL, "a", 1, X_HOIST, &(Measured){1, 0, 1, 2, 3}));
     assert_false(store_begin(NULL));
     assert_false(store_commit(NULL));
     store_close(NULL);
@@ -149,7 +149,7 @@ static void test_processes(void **state) {
             bool good = true;
             for (int i = 0; i < CHOICES; i++) {
                 Store *s = store_open(path);
-                good = good && store_keep_measured(s, "a", 2, X_CORE, &(Measured){(uint64_t)(p * CHOICES + i), 1, 2});
+                good = good && store_keep_measured(s, "a", 2, X_CORE, &(Measured){(uint64_t)(p * CHOICES + i), 0, 1, 1, 2});
                 store_close(s);
             }
             _exit(good ? 0 : 1);
