@@ -51,10 +51,10 @@ fuzz() {
 }
 
 # As the scheduler would have them, with every transformation forced, with none, and with each forced on
-# and off, on one, two and four threads.
+# and off, or to a value, on one, two and four threads.
 random_graphs() {
     local x names all=() none=() threads
-    names=$({ "$BRAID" explain --schedule '?=on' tests/golden/lstm.onnx 2>&1 || true; } | sed -n 's/.*of a transformation: //p' | tr -d ,)
+    names=$({ "$BRAID" explain --schedule '?=on' tests/golden/lstm.onnx 2>&1 || true; } | sed -n 's/.*of a transformation: \(.*\), or .*/\1/p' | tr -d ,)
     [[ -n $names ]]
     for x in $names; do
         all+=("$x=on")
@@ -64,6 +64,8 @@ random_graphs() {
     local ways=(--schedule '' --schedule "${all[*]}" --schedule "${none[*]}")
     unset IFS
     for x in "${all[@]}" "${none[@]}"; do ways+=(--schedule "$x"); done
+    for x in split=1 split=2 split=3 grain=32 tile=1x1 tile=1x2 tile=2x2 tile=4x1 prefetch=0 prefetch=256 prefetch=1024 \
+        prefetch=4096 near=17 near=68; do ways+=(--schedule "$x"); done
     for threads in 1 2 4; do
         "$PYTHON" tests/random_graphs.py $((GRAPHS / 3)) --seed $((SEED + threads * GRAPHS)) --threads $threads \
             --braid $BRAID "${ways[@]}"

@@ -163,7 +163,7 @@ typedef struct braid_options {
     bool tune;             /* measure candidates while compiling */
     bool no_cache;         /* braid_load: compile anew, leave nothing behind */
     const char *cache_dir; /* NULL: $BRAID_CACHE, $XDG_CACHE_HOME/braid or ~/.cache/braid */
-    const char *schedule;  /* transformations of the scheduler forced on or off, "NAME=on,NAME=off", for
+    const char *schedule;  /* choices forced, "NAME=on,NAME=off,NAME=VALUE", for
                               tests and diagnosis (see `braid explain`); NULL: none. BRAID_USAGE: no such one */
     int32_t threads;       /* to schedule for; 0: as many as this process may use */
     /* With `tune`: the inputs to measure with, by name; the others are random (BRAID_INPUT, BRAID_RUNTIME when

@@ -207,8 +207,7 @@ static uint64_t hash_schedule(const braid_options *o, bool measure, uint64_t h) 
     char *key = device_key(&c);
     if (device_calibrated(&c, s, measure, &device)) h = hash_device(&device, h);
     Measured *m = key && !o->tune ? store_measured(s, key, units, &n) : NULL;
-    for (int i = 0; i < n; i++)
-        h = hash_double(m[i].changed_ns, hash_double(m[i].plain_ns, hash_int((int64_t)m[i].key, h)));
+    for (int i = 0; i < n; i++) h = hash_int(m[i].value, hash_int((int64_t)m[i].key, h));
     store_close(s);
     free(key);
     free(m);
