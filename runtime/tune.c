@@ -253,6 +253,27 @@ static braid_status try_all(Tuner *t) {
     return BRAID_OK;
 }
 
+/* Adds the choices that come up only with what was chosen since: *any says whether there are some. */
+static braid_status find_more(Tuner *t, bool *any) {
+    Decision *d = NULL;
+    int n = 0;
+    bool built;
+    *any = false;
+    braid_status st = build(t, "again.so", &built, &d, &n);
+    Decision *more = st ? NULL : realloc(t->decision, sizeof *more * (size_t)(t->ndecision + n + 1));
+    if (!st && !more) st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
+    if (more) t->decision = more;
+    for (int i = 0; more && i < n; i++) {
+        int k = 0;
+        while (k < t->ndecision && more[k].key != d[i].key) k++;
+        if (d[i].by != BY_MODEL || k < t->ndecision) continue;
+        more[t->ndecision++] = d[i];
+        *any = true;
+    }
+    free(d);
+    return st;
+}
+
 /* The choice by the model is as good as any. */
 static braid_status stands(Tuner *t, const Decision *d) {
     Measured m = t->choices->p[find(t->choices, d->key)];
@@ -297,7 +318,8 @@ static braid_status tune(Tuner *t, Store *s, const char *key) {
     braid_status st = build(t, "first.so", &built, &t->decision, &t->ndecision);
     if (!st) st = load(t, "first.so", &t->best);
     if (!st) st = time_runs(t, &t->best, ROUND_SECONDS, &t->best_ns);
-    if (!st) st = try_all(t);
+    for (bool any = true; !st && any && now() - t->begin < t->seconds;)
+        if (!(st = try_all(t))) st = find_more(t, &any);
     if (!st && t->choices->n > own.n) {
         st = is_faster(t, &good);
         for (int i = 0; i < t->ndecision && !st && !good; i++) { /* as it was */
