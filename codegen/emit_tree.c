@@ -221,9 +221,16 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     Mem *m = mem_of(t);
     const char *name = tensor_name(&x->f, t), *ty = c_store(t->dtype);
     switch (m->kind) {
-    case M_STATIC:
-        tree_declare(x, t, arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(m), (long long)m->off[0]));
+    case M_STATIC: {
+        const char *at = arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(m), (long long)m->off[0]);
+        if (!x->em->target->strict) {
+            tree_declare(x, t, at);
+            break;
+        }
+        tree_declare(x, t, "NULL"); /* where it is computed, for the compiler leaves it there and registers are few */
+        fn_line(&x->f, "%s = %s;", name, at);
         break;
+    }
     case M_BUMP:
         tree_declare(x, t, "NULL");
         take_for(x, name, ty, bytes, m->each);
