@@ -36,7 +36,7 @@ Object context{o_context};
 thread_local Object *current;
 int retained;
 size_t stack_limit = 1024;
-std::string last_report;
+thread_local char *last_report; // of this thread's last launch
 std::vector<Function *> functions;
 
 const size_t kSharedDefault = 48 << 10;
@@ -71,8 +71,10 @@ Config configuration() {
     c.reports = static_cast<unsigned>(number("BRAID_EMULATE_REPORTS", 1, 1000, 1));
     c.order = Order::fair;
     const char *s = getenv("BRAID_EMULATE_SCHEDULE");
-    if (s && !strcmp(s, "random")) c.order = Order::random;
-    else if (s && !strcmp(s, "adversarial")) c.order = Order::adversarial;
+    if (s && !strcmp(s, "random"))
+        c.order = Order::random;
+    else if (s && !strcmp(s, "adversarial"))
+        c.order = Order::adversarial;
     else if (s && *s && strcmp(s, "fair") != 0)
         fprintf(stderr, "BRAID_EMULATE_SCHEDULE=%s: expected fair, random or adversarial\n", s);
     const char *checks = getenv("BRAID_EMULATE_CHECKS");
@@ -96,14 +98,16 @@ unsigned occupancy(size_t threads, size_t shared) {
 }
 
 int check_context() { return !begun ? EMU_NOT_INITIALIZED : current ? 0 : EMU_INVALID_CONTEXT; }
-bool is(const void *handle, int kind) { return handle && static_cast<const Object *>(handle)->kind == kind; }
+bool is(const void *handle, int kind) {
+    return handle && static_cast<const Object *>(handle)->kind == kind;
+}
 bool stream_good(const void *stream) {
     // NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are the default streams.
     return reinterpret_cast<uintptr_t>(stream) <= 2 || is(stream, o_stream);
 }
 
-int launch(Function *f, const unsigned *grid, const unsigned *block, unsigned cluster, size_t shared,
-           bool cooperative, void *stream, void **params, void **extra) {
+int launch(Function *f, const unsigned *grid, const unsigned *block, unsigned cluster,
+           size_t shared, bool cooperative, void *stream, void **params, void **extra) {
     Hold hold(lock);
     if (int e = check_context()) return e;
     if (!f || !f->kernel || !stream_good(stream)) return EMU_INVALID_HANDLE;
@@ -133,10 +137,11 @@ int launch(Function *f, const unsigned *grid, const unsigned *block, unsigned cl
     l.resident = static_cast<unsigned>(resident);
     device.width = warp_width();
     device.checking = device.config.bounds || device.config.uninitialized || device.config.races;
-    last_report.clear();
+    free(last_report);
+    last_report = nullptr;
     if (!run(l)) return EMU_OUT_OF_MEMORY;
     if (device.reports.empty()) return EMU_SUCCESS;
-    last_report = device.reports[0].text;
+    last_report = strdup(device.reports[0].text.c_str());
     return device.reports[0].error;
 }
 
@@ -173,7 +178,7 @@ int unmake(void *handle, int kind) {
 
 } // namespace
 
-const char *emu_last_report(void) { return last_report.c_str(); }
+const char *emu_last_report(void) { return last_report ? last_report : ""; }
 
 static const struct {
     int error;
@@ -270,7 +275,7 @@ int emu_device_get_attribute(int *value, int attribute, int dev) {
     case 97: *value = static_cast<int>(l.shared_per_block); break;
     case 106: *value = static_cast<int>(l.blocks_per_unit); break;
     case 111: *value = 0; break;
-    case 115: *value = 1; break; // memory pools
+    case 115: *value = 1; break;                  // memory pools
     case 120: *value = warp_width() == 32; break; // cluster launch
     default: return EMU_INVALID_VALUE;
     }
@@ -404,9 +409,8 @@ int emu_occupancy_max_active_blocks(int *blocks, void *function, int threads, si
     const Function *f = static_cast<const Function *>(function);
     if (!f) return EMU_INVALID_HANDLE;
     if (threads <= 0) return EMU_INVALID_VALUE;
-    *blocks = shared > f->shared
-                  ? 0
-                  : static_cast<int>(occupancy(static_cast<size_t>(threads), shared));
+    *blocks =
+        shared > f->shared ? 0 : static_cast<int>(occupancy(static_cast<size_t>(threads), shared));
     return EMU_SUCCESS;
 }
 
@@ -515,15 +519,16 @@ int emu_event_elapsed_time(float *milliseconds, void *start, void *end) {
     return EMU_SUCCESS;
 }
 
-int emu_launch_kernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                      unsigned bz, unsigned shared, void *stream, void **params, void **extra) {
+int emu_launch_kernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                      unsigned by, unsigned bz, unsigned shared, void *stream, void **params,
+                      void **extra) {
     unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
     return launch(static_cast<Function *>(function), grid, block, 1, shared, false, stream, params,
                   extra);
 }
-int emu_launch_cooperative_kernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                                  unsigned by, unsigned bz, unsigned shared, void *stream,
-                                  void **params) {
+int emu_launch_cooperative_kernel(void *function, unsigned gx, unsigned gy, unsigned gz,
+                                  unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                                  void *stream, void **params) {
     unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
     return launch(static_cast<Function *>(function), grid, block, 1, shared, true, stream, params,
                   nullptr);

@@ -1,9 +1,10 @@
 /* driver.h: the emulated GPU's driver, with the functions and meanings of the CUDA driver API.
  *
- * A C header. Argument order and result codes are CUDA's (CUresult as int, 0 is success). Handles are
- * opaque pointers, device addresses are uint64_t (and are addresses of this process too). Everything runs
- * when it is called, on the calling thread: a stream, an event must be valid but never waits. Any
- * number of host threads may call; launches of one library run one after the other.
+ * A C header. Argument order and result codes are CUDA's (CUresult as int, 0 is success). Handles
+ * are opaque pointers, device addresses are uint64_t (and are addresses of this process too).
+ * Everything runs when it is called, on the calling thread: a stream, an event must be valid but
+ * never waits. Any number of host threads may call; launches of one library run one after the
+ * other.
  *
  * All functions are hidden in the library that libbraid_emulate.a is linked into: every emulated
  * library has a device of its own.
@@ -36,8 +37,8 @@ enum {
     EMU_COOPERATIVE_TOO_LARGE = 720
 };
 
-/* What the first report of the library's last failed launch said: one line with file and line of the
- * kernel's text, "" when there was none. Valid until the next launch. */
+/* What the first report of the calling thread's last launch said: one line, beginning with file and
+ * line of the kernel's text; "" when there was none. Valid until the thread's next launch. */
 const char *emu_last_report(void);
 
 int emu_get_error_string(int error, const char **text);
@@ -48,7 +49,8 @@ int emu_driver_get_version(int *version);
 int emu_device_get_count(int *count);
 int emu_device_get(int *device, int ordinal);
 int emu_device_get_name(char *name, int size, int device);
-/* CUDA's CUdevice_attribute numbers; EMU_INVALID_VALUE for one that the emulator has no answer to. */
+/* CUDA's CUdevice_attribute numbers; EMU_INVALID_VALUE for one that the emulator has no answer to.
+ */
 int emu_device_get_attribute(int *value, int attribute, int device);
 int emu_device_total_mem(size_t *bytes, int device);
 

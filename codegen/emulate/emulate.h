@@ -1,9 +1,11 @@
-/* emulate.h: CUDA C++ as host C++. A kernel's text is compiled with this header in front (-include).
+/* emulate.h: CUDA C++ as host C++. A kernel's text is compiled with this header in front
+ * (-include).
  *
- * g++ 12 or clang++ 14 and newer, gnu++17, with -fsanitize=thread --param tsan-distinguish-volatile=1
- * (clang: -mllvm -tsan-distinguish-volatile) and linked without: the calls that the compiler puts at
- * every access end in the emulator (tsan.cc). The header is small, as hundreds of texts include it.
- * Functions of the execution model are external: the emulator knows their call's line.
+ * g++ 12 or clang++ 14 and newer, gnu++17, with -fsanitize=thread --param
+ * tsan-distinguish-volatile=1 (clang: -mllvm -tsan-distinguish-volatile) and linked without: the
+ * calls that the compiler puts at every access end in the emulator (tsan.cc). The header is small,
+ * as hundreds of texts include it. Functions of the execution model are external: the emulator
+ * knows their call's line.
  */
 #ifndef BRAID_EMULATE_H
 #define BRAID_EMULATE_H
@@ -20,7 +22,8 @@ void *emu_memcpy(void *to, const void *from, size_t n);
 void *emu_memmove(void *to, const void *from, size_t n);
 void *emu_memset(void *to, int value, size_t n);
 }
-/* Calls that the compiler makes for its own ends, and those in the text, which it would else expand. */
+/* Calls that the compiler makes for its own ends, and those in the text, which it would else
+ * expand. */
 asm("memcpy = emu_memcpy\nmemmove = emu_memmove\nmemset = emu_memset");
 #define memcpy(to, from, n) emu_memcpy((to), (from), (n))
 #define memmove(to, from, n) emu_memmove((to), (from), (n))
@@ -56,8 +59,8 @@ static inline bool signbit(double x) { return __builtin_signbit(x); }
 /* The section tells the emulator the text's warp width, which is defined after this header. */
 #define __launch_bounds__(...) __attribute__((section(EMU_STRING(EMU_PASTE(emu_warp_, BK_WARP)))))
 
-/* `extern __shared__ char bk_shared_bytes[]` declares a function that returns a pointer to the array,
- * and `return bk_shared_bytes` calls it. */
+/* `extern __shared__ char bk_shared_bytes[]` declares a function that returns a pointer to the
+ * array, and `return bk_shared_bytes` calls it. */
 #define bk_shared_bytes (*emu_shared_array())
 
 struct emu_index {

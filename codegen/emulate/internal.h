@@ -1,7 +1,7 @@
 // internal.h: the emulator's own data: fibers, blocks, clocks, shadow memory.
 //
-// One launch at a time has the device (driver.cc holds a lock); it runs on the caller's OS thread. Each
-// CUDA thread is a fiber; exactly one runs at a time, and only calls into the emulator switch.
+// One launch at a time has the device (driver.cc holds a lock); it runs on the caller's OS thread.
+// Each CUDA thread is a fiber; exactly one runs at a time, and only calls into the emulator switch.
 #ifndef BRAID_EMULATE_INTERNAL_H
 #define BRAID_EMULATE_INTERNAL_H
 #include <cstddef>
@@ -16,8 +16,8 @@ struct Warp;
 
 // ---- clocks (clock.cc)
 // Time is one counter for the whole device; a thread's accesses carry the time at which it last
-// synchronized. A clock says which accesses are known to have happened before: of each warp all up to a
-// time, and of single threads more.
+// synchronized. A clock says which accesses are known to have happened before: of each warp all up
+// to a time, and of single threads more.
 struct Later {
     uint32_t thread, time;
 };
@@ -59,19 +59,19 @@ struct Thread {
     Block *block;
     Warp *warp;
     State state;
-    bool delayed; // an adversarial schedule's victim
-    bool arrived; // at the cluster's barrier, not yet waited
+    bool delayed;   // an adversarial schedule's victim
+    bool arrived;   // at the cluster's barrier, not yet waited
     uint32_t began; // the device's time
     uint32_t time;
     Clock *clock;
-    // Fences: [0] of any kind, within the block; [1] for the device. What a flag written now tells, and what
-    // flags read since the last fence have told.
+    // Fences: [0] of any kind, within the block; [1] for the device. What a flag written now tells,
+    // and what flags read since the last fence have told.
     Clock *released[2];
     Clock *pending[2];
     Clock *joined; // the cluster's barrier's, until waited for
     unsigned spins;
     Seen seen[kSeen];
-    char *stack; // its low end
+    char *stack;       // its low end
     const void *site;  // of the synchronization that it waits in or last was in
     uint64_t site_key; // the site with its callers
     uint64_t result;   // of that
@@ -128,8 +128,8 @@ struct Block {
 // ---- memory (memory.cc)
 enum class Mode : uint8_t { none, plain, sync }; // sync: volatile or atomic
 
-// The last write of a word and the reads since. Bytes of a word that are accessed one by one have cells
-// of their own; several unordered reads are in a set.
+// The last write of a word and the reads since. Bytes of a word that are accessed one by one have
+// cells of their own; several unordered reads are in a set.
 struct Cell {
     uint32_t write_time, write_pc;
     uint32_t read_time, read_pc; // or the index of a set of reads
@@ -148,9 +148,10 @@ void access_range(uintptr_t at, size_t bytes, bool write, const void *pc);
 void copy_range(uintptr_t to, uintptr_t from, size_t bytes, const void *pc);
 void sync_release(Thread *t, uintptr_t at, bool keep);
 void sync_acquire(Thread *t, uintptr_t at);
-void memory_begin();   // a launch
+void memory_begin(); // a launch
 void memory_end();
-bool shared_reserve(); // for device.slots blocks of device.shared bytes
+void memory_forget();                          // all times: the clock begins anew
+bool shared_reserve();                         // for device.slots blocks of device.shared bytes
 void memory_clear(uintptr_t at, size_t bytes); // as new: never written, never accessed
 void memory_written(uintptr_t at, size_t bytes);
 bool heap_reserve();
@@ -166,7 +167,7 @@ struct Report {
     int error; // EMU_…
     std::string text;
 };
-std::string line_of(const void *pc);     // FILE:LINE (FUNCTION)
+std::string line_of(const void *pc);                   // FILE:LINE (FUNCTION)
 std::string where_is(const Thread *t, const void *pc); // with the callers
 bool same_line(const void *a, const void *b);
 std::string thread_name(const Thread *t);
@@ -197,9 +198,9 @@ struct Device { // the one launch that runs
     std::vector<Warp> warp;
     std::vector<Block> slot;
     std::vector<Cluster> clusters;
-    uint32_t now;  // time
-    uint32_t base; // accesses up to here belong to earlier launches
-    uint64_t idle; // switches since something last changed
+    uint32_t now;     // time
+    uint32_t base;    // accesses up to here belong to earlier launches
+    uint64_t idle;    // switches since something last changed
     uint32_t preempt; // accesses until the next preemption, 0: never
     char *stacks;
     size_t stacks_bytes, stack_stride;

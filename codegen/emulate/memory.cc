@@ -1,8 +1,9 @@
 // memory.cc: the checks of each access: bounds, initialization, races.
 //
-// Device memory is one reserved range, blocks' shared memory another; each has, at a fixed distance, a
-// cell for every 4 bytes (who accessed it last, and when) and a bit for every byte (ever written).
-// Races are found as by FastTrack: the last write and the reads since it must be known to the thread.
+// Device memory is one reserved range, blocks' shared memory another; each has, at a fixed
+// distance, a cell for every 4 bytes (who accessed it last, and when) and a bit for every byte
+// (ever written). Races are found as by FastTrack: the last write and the reads since it must be
+// known to the thread.
 #include "internal.h"
 #include "driver.h"
 
@@ -90,8 +91,8 @@ bool heap_valid(uintptr_t at, size_t bytes) {
 }
 
 void *reserve(size_t bytes) {
-    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? nullptr : p;
 }
 
@@ -226,7 +227,8 @@ void cell_read(Cell &c, Thread *t, Mode mode, uintptr_t at, unsigned bytes, cons
 
 void cell_write(Cell &c, Thread *t, Mode mode, uintptr_t at, unsigned bytes, const void *pc) {
     unsigned m = static_cast<unsigned>(mode);
-    if (!c.read_mode && c.write_mode == m && c.write_time == t->time && c.write_thread == t->id) return;
+    if (!c.read_mode && c.write_mode == m && c.write_time == t->time && c.write_thread == t->id)
+        return;
     if (c.write_mode && !(mode == Mode::sync && c.write_mode == m) &&
         !before(t, c.write_thread, c.write_time))
         race(t, at, bytes, true, mode, pc, c.write_thread, true, static_cast<Mode>(c.write_mode),
@@ -234,7 +236,8 @@ void cell_write(Cell &c, Thread *t, Mode mode, uintptr_t at, unsigned bytes, con
     if (has_set(c)) {
         uint32_t set = c.read_time;
         for (const Read r : sets[set]) {
-            if ((mode == Mode::sync && r.mode == Mode::sync) || r.time <= t->clock->warp[r.warp]) continue;
+            if ((mode == Mode::sync && r.mode == Mode::sync) || r.time <= t->clock->warp[r.warp])
+                continue;
             const Warp *w = &device.warp[r.warp];
             for (unsigned l = 0; l < w->lanes; l++)
                 if (r.lanes >> l & 1 && !before(t, w->thread[l].id, r.time)) {
@@ -329,10 +332,9 @@ Space *check_bounds(Thread *t, uintptr_t at, size_t bytes, bool write, const voi
         if (good) return nullptr;
     }
     if (good || !device.config.bounds) return good ? s : nullptr;
-    report_fatal(EMU_ILLEGAL_ADDRESS,
-                 where_is(t, pc) + ": out of bounds: " + thread_name(t) +
-                     (write ? " writes " : " reads ") + std::to_string(bytes) + " bytes at " +
-                     describe_address(at));
+    report_fatal(EMU_ILLEGAL_ADDRESS, where_is(t, pc) + ": out of bounds: " + thread_name(t) +
+                                          (write ? " writes " : " reads ") + std::to_string(bytes) +
+                                          " bytes at " + describe_address(at));
 }
 
 } // namespace
@@ -425,6 +427,11 @@ void memory_end() {
         clock_drop(f.second.block);
     }
     flags.clear();
+}
+
+void memory_forget() {
+    for (const Space *s : {&device.heap, &device.shared_space})
+        if (s->low) madvise(s->cell, (s->high - s->low) / 4 * sizeof(Cell), MADV_DONTNEED);
 }
 
 void memory_clear(uintptr_t at, size_t bytes) {
@@ -551,9 +558,10 @@ std::string describe_address(uintptr_t at) {
     if (s) {
         size_t off = at - s->low, i = off / device.shared_stride;
         if (i < device.slots)
-            return "byte " + std::to_string(off % device.shared_stride) + " of the shared memory (" +
-                   std::to_string(device.shared) + " bytes) of block " +
-                   std::to_string(device.slot[i].index) + (device.slot[i].alive ? "" : ", which has ended");
+            return "byte " + std::to_string(off % device.shared_stride) +
+                   " of the shared memory (" + std::to_string(device.shared) + " bytes) of block " +
+                   std::to_string(device.slot[i].index) +
+                   (device.slot[i].alive ? "" : ", which has ended");
     }
     if (at - reinterpret_cast<uintptr_t>(device.stacks) < device.stacks_bytes)
         return "the stack of another thread";

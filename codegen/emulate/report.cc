@@ -1,4 +1,5 @@
-// report.cc: addresses of code as lines of the text, asked of addr2line when there is something to report.
+// report.cc: addresses of code as lines of the text, asked of addr2line when there is something to
+// report.
 #include "internal.h"
 
 #include <cstdio>
@@ -20,7 +21,7 @@ uintptr_t library_base() {
 
 struct Place {
     std::string function, line; // FILE:LINE
-    std::string inlined;        // the lines that it was inlined at, innermost first, each after ", "
+    std::string inlined; // the lines that it was inlined at, innermost first, each after ", "
 };
 
 std::map<const void *, Place> places;
@@ -28,8 +29,10 @@ std::map<const void *, Place> places;
 std::string quoted(const char *s) {
     std::string q = "'";
     for (; *s; s++) {
-        if (*s == '\'') q += "'\\''";
-        else q += *s;
+        if (*s == '\'')
+            q += "'\\''";
+        else
+            q += *s;
     }
     return q + "'";
 }
@@ -53,7 +56,8 @@ const Place &place(const void *pc) {
         return p;
     }
     char offset[32];
-    uintptr_t at = reinterpret_cast<uintptr_t>(pc) - 1, base = reinterpret_cast<uintptr_t>(info.dli_fbase);
+    uintptr_t at = reinterpret_cast<uintptr_t>(pc) - 1,
+              base = reinterpret_cast<uintptr_t>(info.dli_fbase);
     snprintf(offset, sizeof offset, "0x%llx", static_cast<unsigned long long>(at - base));
     std::string command =
         "addr2line -Cife " + quoted(info.dli_fname) + " " + offset + " 2>/dev/null";

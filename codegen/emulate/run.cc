@@ -69,9 +69,10 @@ void fiber(transfer_t from) {
 }
 
 void preempt_reset() {
-    device.preempt = device.config.order == Order::adversarial && (device.config.seed / plans) % 2 == 0
-                         ? 1 + static_cast<uint32_t>(random_next() % 4000)
-                         : 0;
+    device.preempt =
+        device.config.order == Order::adversarial && (device.config.seed / plans) % 2 == 0
+            ? 1 + static_cast<uint32_t>(random_next() % 4000)
+            : 0;
 }
 
 void thread_start(Thread *t) {
@@ -169,9 +170,7 @@ Thread *pick() {
     return ready.pop_front();
 }
 
-bool deadlocked() {
-    return device.idle > 64 * (ready.count + held.count) + 1000;
-}
+bool deadlocked() { return device.idle > 64 * (ready.count + held.count) + 1000; }
 
 void file(int error, const std::string &text) {
     for (const Report &r : device.reports)
@@ -227,8 +226,8 @@ bool stacks_reserve() {
     if (device.stacks && device.stack_stride == stride && device.stacks_bytes >= bytes) return true;
     if (device.stacks) munmap(device.stacks, device.stacks_bytes);
     device.stacks = nullptr;
-    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return false;
     device.stacks = static_cast<char *>(p);
     device.stacks_bytes = bytes;
@@ -287,6 +286,10 @@ bool set_up(const Launch &l) {
     device.random = device.config.seed * 0x9E3779B97F4A7C15u + 0x1234567;
     plan = static_cast<Plan>(device.config.seed % plans);
     victim = static_cast<uint32_t>(random_next() >> 32);
+    if (device.now > UINT32_MAX / 2) {
+        memory_forget();
+        device.now = 0;
+    }
     device.base = device.now;
     device.now++;
     device.idle = idle_held = 0;
@@ -309,8 +312,10 @@ uint64_t random_next() { // xorshift*
 
 void thread_ready(Thread *t) {
     t->state = State::ready;
-    if (t->delayed) held.push_back(t);
-    else ready.push_back(t);
+    if (t->delayed)
+        held.push_back(t);
+    else
+        ready.push_back(t);
 }
 
 void wait(State state) {
@@ -369,7 +374,8 @@ bool run(const Launch &launch) {
             device.idle++;
             if (!t->delayed && plan == plan_reverse && device.config.order == Order::adversarial)
                 ready.push_front(t);
-            else thread_ready(t);
+            else
+                thread_ready(t);
             break;
         case Why::exit:
             device.idle = 0;

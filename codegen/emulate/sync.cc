@@ -1,5 +1,5 @@
-// sync.cc: what threads meet at: barriers of blocks and clusters, warps' votes and shuffles, fences,
-// and a thread's end. Times and clocks are told on here.
+// sync.cc: what threads meet at: barriers of blocks and clusters, warps' votes and shuffles,
+// fences, and a thread's end. Times and clocks are told on here.
 #include "internal.h"
 #include "driver.h"
 
@@ -11,10 +11,16 @@ namespace emu {
 namespace {
 
 enum Kind { k_sync, k_or, k_and, k_count, k_warp, k_shuffle, k_vote };
-const char *const kind_name[] = {"__syncthreads", "__syncthreads_or", "__syncthreads_and",
-                                 "__syncthreads_count", "__syncwarp", "shuffle", "vote"};
+const char *const kind_name[] = {"__syncthreads",
+                                 "__syncthreads_or",
+                                 "__syncthreads_and",
+                                 "__syncthreads_count",
+                                 "__syncwarp",
+                                 "shuffle",
+                                 "vote"};
 
-// A call's place is the call with its callers: a function that only wraps the barrier is not one place.
+// A call's place is the call with its callers: a function that only wraps the barrier is not one
+// place.
 uint64_t place_key(const Thread *t, const void *site) {
     uint64_t h = reinterpret_cast<uint64_t>(site);
     unsigned n = t->depth < kCalls ? t->depth : kCalls;
@@ -58,8 +64,8 @@ void leave_meetings(const Thread *t, const char *does, const void *site) {
         if (m.mask >> t->lane & 1 && !(m.arrived >> t->lane & 1)) {
             const Thread *first = &t->warp->thread[m.first];
             report_fatal(EMU_LAUNCH_FAILED,
-                         where_is(first, m.site) + ": divergent " +
-                             kind_name[m.kind] + ": " + thread_name(first) + " waits for lanes " + lane_list(m.mask) +
+                         where_is(first, m.site) + ": divergent " + kind_name[m.kind] + ": " +
+                             thread_name(first) + " waits for lanes " + lane_list(m.mask) +
                              ", but " + thread_name(t) + " " + does + " at " + line_of(site));
         }
 }
@@ -72,8 +78,8 @@ void take(Thread *t, Clock *c, uint32_t time) {
     t->time = time;
 }
 
-// The threads have met: each knows all that any has done. They are all the lanes of nwarps warps, or
-// some lanes of one.
+// The threads have met: each knows all that any has done. They are all the lanes of nwarps warps,
+// or some lanes of one.
 void meet(Thread *const *threads, size_t n, const Warp *warps, size_t nwarps) {
     uint32_t before = device.now++;
     Clock *c = clock_share(threads[0]->clock);
@@ -158,8 +164,8 @@ int block_barrier(Kind kind, int value, const void *site) {
 // ---- warps
 uint64_t existing(const Warp *w) { return w->lanes == 64 ? ~0ull : (1ull << w->lanes) - 1; }
 
-// All lanes of the mask come here, each with a value and the lane that it wants the value of; the last
-// gives every one its result and sets them free.
+// All lanes of the mask come here, each with a value and the lane that it wants the value of; the
+// last gives every one its result and sets them free.
 void warp_meet(Kind kind, uint64_t mask, uint64_t value, unsigned from, const void *site) {
     Thread *t = device.current;
     Warp *w = t->warp;
@@ -168,14 +174,16 @@ void warp_meet(Kind kind, uint64_t mask, uint64_t value, unsigned from, const vo
     uint64_t full = device.width == 64 ? ~0ull : (1ull << device.width) - 1;
     mask &= full;
     if (mask == full) mask = existing(w); // a block's last warp may be short
-    const std::string what = std::string("divergent ") + kind_name[kind] + ": " + thread_name(t) + " ";
+    const std::string what =
+        std::string("divergent ") + kind_name[kind] + ": " + thread_name(t) + " ";
     if (!(mask >> t->lane & 1)) divergent(t, what + "is not in its own mask");
     if (mask & ~existing(w))
         divergent(t, what + "names lanes that do not exist: " + lane_list(mask & ~existing(w)));
     if (mask & w->exited)
         divergent(t, what + "waits for lanes that have ended: " + lane_list(mask & w->exited));
     if (!(mask >> from & 1))
-        divergent(t, what + "reads lane " + std::to_string(from) + ", which its mask does not name");
+        divergent(t,
+                  what + "reads lane " + std::to_string(from) + ", which its mask does not name");
     for (unsigned i = 0; i < w->lanes; i++) {
         const Thread *o = &w->thread[i];
         if (mask >> i & 1 && (o->state == State::barrier || o->state == State::cluster))
@@ -227,8 +235,8 @@ uint64_t shuffle(Pattern pattern, uint64_t mask, uint64_t value, unsigned by, in
     unsigned n = width <= 0 ? device.width : static_cast<unsigned>(width);
     if (n > device.width || n & (n - 1)) {
         t->site = site;
-        divergent(t, "shuffle: the width " + std::to_string(width) + " is not a power of two up to " +
-                         std::to_string(device.width));
+        divergent(t, "shuffle: the width " + std::to_string(width) +
+                         " is not a power of two up to " + std::to_string(device.width));
     }
     unsigned lane = t->lane, low = lane & ~(n - 1), from = lane;
     switch (pattern) {
@@ -274,17 +282,21 @@ void cluster_arrive(const void *site) {
         divergent(t, "divergent barrier: " + thread_name(t) +
                          " arrives at the cluster barrier twice without waiting");
     if (c->alive < c->blocks * device.threads_in_block)
-        divergent(t, "divergent barrier: " + thread_name(t) + " arrives at the cluster barrier, but " +
+        divergent(t, "divergent barrier: " + thread_name(t) +
+                         " arrives at the cluster barrier, but " +
                          std::to_string(c->blocks * device.threads_in_block - c->alive) +
                          " threads of its cluster have ended");
     t->arrived = true;
-    if (!c->clock) c->clock = clock_own(clock_share(t->clock));
-    else clock_join(c->clock, t->clock);
+    if (!c->clock)
+        c->clock = clock_own(clock_share(t->clock));
+    else
+        clock_join(c->clock, t->clock);
     c->at.push_back({t->id, t->time});
     t->time = ++device.now;
     c->after.push_back(t->time);
     if (++c->arrived < c->blocks * device.threads_in_block) return;
-    // Of a warp all is known up to before the first time after the barrier; of single lanes maybe more.
+    // Of a warp all is known up to before the first time after the barrier; of single lanes maybe
+    // more.
     Warp *first = t->block->warp - t->block->rank * device.warps_in_block;
     unsigned warps = c->blocks * device.warps_in_block;
     std::vector<uint32_t> before(warps, UINT32_MAX);
@@ -333,9 +345,10 @@ void thread_exit() {
     const void *site = reinterpret_cast<const void *>(device.kernel);
     leave_meetings(t, "has ended", site);
     if (b->waiting)
-        report_fatal(EMU_LAUNCH_FAILED, where_is(b->first, b->site) + ": divergent barrier: " +
-                                            thread_name(t) + " has ended, but " +
-                                            thread_name(b->first) + " waits at " + kind_name[b->kind]);
+        report_fatal(EMU_LAUNCH_FAILED, where_is(b->first, b->site) +
+                                            ": divergent barrier: " + thread_name(t) +
+                                            " has ended, but " + thread_name(b->first) +
+                                            " waits at " + kind_name[b->kind]);
     if (c->arrived && (c->blocks > 1 || t->arrived)) {
         const Thread *o = &device.thread[c->at[0].thread];
         report_fatal(EMU_LAUNCH_FAILED, where_is(o, o->site) + ": divergent barrier: " +
@@ -381,9 +394,7 @@ void __trap() {
                                         thread_name(device.current) + " stops the kernel (__trap)");
 }
 
-void __syncwarp(unsigned long long mask) {
-    warp_meet(k_warp, mask, 0, device.current->lane, SITE);
-}
+void __syncwarp(unsigned long long mask) { warp_meet(k_warp, mask, 0, device.current->lane, SITE); }
 #define SHUFFLES(T)                                                                                \
     T __shfl_sync(unsigned long long mask, T value, int lane, int width) {                         \
         return of_bits<T>(                                                                         \
@@ -422,7 +433,9 @@ SHUFFLES(unsigned long long)
 SHUFFLES(float)
 SHUFFLES(double)
 
-unsigned long long emu_ballot(unsigned long long mask, int value) { return vote(mask, value, SITE); }
+unsigned long long emu_ballot(unsigned long long mask, int value) {
+    return vote(mask, value, SITE);
+}
 int __any_sync(unsigned long long mask, int value) { return vote(mask, value, SITE) != 0; }
 int __all_sync(unsigned long long mask, int value) {
     return vote(mask, value, SITE) == vote_mask(mask);
@@ -442,11 +455,11 @@ void *__cluster_map_shared_rank(const void *p, unsigned rank) {
     const Block *b = device.current->block;
     ptrdiff_t at = static_cast<const char *>(p) - b->shared;
     if (at < 0 || static_cast<size_t>(at) > device.shared || rank >= b->cluster->blocks)
-        report_fatal(EMU_ILLEGAL_ADDRESS,
-                     where_is(device.current, SITE) +
-                         ": out of bounds: __cluster_map_shared_rank of " +
-                         describe_address(reinterpret_cast<uintptr_t>(p)) + " for rank " +
-                         std::to_string(rank) + " of " + std::to_string(b->cluster->blocks));
+        report_fatal(EMU_ILLEGAL_ADDRESS, where_is(device.current, SITE) +
+                                              ": out of bounds: __cluster_map_shared_rank of " +
+                                              describe_address(reinterpret_cast<uintptr_t>(p)) +
+                                              " for rank " + std::to_string(rank) + " of " +
+                                              std::to_string(b->cluster->blocks));
     return (b - b->rank + rank)->shared + at;
 }
 unsigned __cluster_query_shared_rank(const void *p) {
@@ -461,9 +474,7 @@ emu_index emu_cluster_index() {
     return {b->x / device.cluster, b->y, b->z};
 }
 
-char (*emu_shared_array())[] {
-    return reinterpret_cast<char(*)[]>(device.current->block->shared);
-}
+char (*emu_shared_array())[] { return reinterpret_cast<char(*)[]>(device.current->block->shared); }
 emu_index emu_thread_index() {
     const Thread *t = device.current;
     return {t->x, t->y, t->z};

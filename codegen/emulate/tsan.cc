@@ -1,4 +1,5 @@
-// tsan.cc: where the compiler's instrumentation of the text ends (-fsanitize=thread, without its library).
+// tsan.cc: where the compiler's instrumentation of the text ends (-fsanitize=thread, without its
+// library).
 #include "internal.h"
 #include "driver.h"
 

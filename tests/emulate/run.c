@@ -1,9 +1,10 @@
-/* run.c: runs the kernels of one text and compares what the emulator reports with what the text says.
+/* run.c: runs the kernels of one text and compares what the emulator reports with what the text
+ * says.
  *
  * usage: run FILE.cu [NAME], linked with FILE.cu's object and the emulator. In FILE.cu a comment
  *     // test NAME BLOCKS THREADS SHARED [cluster=N] [waves] [seeds]: ok [sum=N] | KIND
- * stands for each kernel (waves: not a cooperative launch), and the line that is to be reported, or one
- * that called it, ends with `// <- NAME`; where several do any will do. Every test runs by all
+ * stands for each kernel (waves: not a cooperative launch), and the line that is to be reported, or
+ * one that called it, ends with `// <- NAME`; where several do any will do. Every test runs by all
  * schedules; with `seeds` a fault need be found by one of them only. sum: of out[] afterwards.
  */
 #include "codegen/emulate/driver.h"
@@ -34,7 +35,8 @@ static int parse(const char *line, Test *t) {
     memset(t, 0, sizeof *t);
     t->cluster = 1;
     int n = 0;
-    if (sscanf(line, "// test %63s %d %d %d%n", t->name, &t->blocks, &t->threads, &t->shared, &n) < 4)
+    if (sscanf(line, "// test %63s %d %d %d%n", t->name, &t->blocks, &t->threads, &t->shared, &n) <
+        4)
         return 0;
     const char *colon = strchr(line + n, ':'), *p;
     if (!colon || sscanf(colon, ": %63[a-z_ ]", t->kind) < 1) return 0;
@@ -89,12 +91,14 @@ static int run_once(const Test *t, void *module, int *found) {
     must(emu_memcpy_htod((uint64_t)d.in, in, sizeof in), "copy");
     must(emu_memcpy_htod(at, &d, sizeof d), "copy");
     void *params[] = {&at};
-    emu_launch_attribute attribute[2] = {{.id = EMU_LAUNCH_COOPERATIVE, .value.cooperative = !t->waves},
-                                         {.id = EMU_LAUNCH_CLUSTER_DIMENSION}};
+    emu_launch_attribute attribute[2] = {
+        {.id = EMU_LAUNCH_COOPERATIVE, .value.cooperative = !t->waves},
+        {.id = EMU_LAUNCH_CLUSTER_DIMENSION}};
     attribute[1].value.cluster.x = (unsigned)t->cluster;
     attribute[1].value.cluster.y = attribute[1].value.cluster.z = 1;
-    emu_launch_config c = {(unsigned)t->blocks, 1, 1, (unsigned)t->threads, 1, 1,
-                           (unsigned)t->shared, NULL, attribute, 2};
+    emu_launch_config c = {
+        (unsigned)t->blocks, 1, 1, (unsigned)t->threads, 1, 1, (unsigned)t->shared, NULL,
+        attribute,           2};
     int error = emu_launch_kernel_ex(&c, function, params, NULL);
     const char *report = emu_last_report();
     int good = 1;
@@ -122,8 +126,8 @@ static int run_once(const Test *t, void *module, int *found) {
         }
         *found = 1;
     }
-    uint64_t all[] = {at, (uint64_t)d.flag, (uint64_t)d.in, (uint64_t)d.out, (uint64_t)d.raw,
-                      (uint64_t)d.byte};
+    uint64_t all[] = {
+        at, (uint64_t)d.flag, (uint64_t)d.in, (uint64_t)d.out, (uint64_t)d.raw, (uint64_t)d.byte};
     for (int i = 0; i < 6; i++) must(emu_mem_free(all[i]), "free");
     return good;
 }
