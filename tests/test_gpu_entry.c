@@ -13,7 +13,7 @@
 #include "tests/gpu_driver.h"
 
 /* y[i] = x[i] + w[i % 4] + steps, z = 7. mode: 1 wants more working memory, 2 a bigger buffer, 3 faults, 4 goes too
- * deep, 5 grows without end, 6 kills the device, 7 has no z. */
+ * deep, 5 grows without end, 6 kills the device, 7 has no z, 8 calls itself without end. */
 #define BK_NAME "sums"
 #define BK_NIN 3
 #define BK_NOUT 2
@@ -37,7 +37,7 @@
 #endif
 static const float bk_weights[4] = {1, 2, 3, 4};
 static const char *const bk_sites[] = {"first fault", "/loop/gather (Gather): index out of range",
-                                       "/f (Invoke): the recursion is deeper than the limit: its depth is"};
+                                       "/f (Invoke): function f needs a depth of"};
 static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 2, {ROWS, 4}, {"n"}},
                                         {"mode", BRAID_IO_TENSOR, 7, 0, {0}, {0}},
                                         {"steps", BRAID_IO_OPTIONAL_TENSOR, 7, 0, {0}, {0}}};
@@ -66,12 +66,17 @@ static int kernel(void *argument, int grid) {
         k->state = BK_FAULT;
         return 0;
     }
-    if (mode == 4) {
-        k->deep = 3;
-        k->deepest = (unsigned long long)k->stack_depth + 1;
-        k->fault = 3;
-        k->state = BK_FAULT;
-        return 0;
+    if (mode == 4 || mode == 8) { /* 12000 deep, or without end */
+        const int64_t depth = mode == 4 ? 12000 : INT64_MAX;
+        if (depth > k->stack_depth) k->deep = 3;
+        if (k->deep && k->depth_cap > k->stack_depth)
+            k->deepest = (unsigned long long)(k->depth_cap < depth ? k->depth_cap : depth);
+        if (depth > k->depth_cap) {
+            k->fault = 3;
+            k->state = BK_FAULT;
+            return 0;
+        }
+        steps = 1;
     }
     size_t need = (size_t)n * 4 * (mode == 1 ? 1000 : 1);
     if (mode == 5) need = k->arena_size * 2;
@@ -167,7 +172,12 @@ static void test_faults(void **state) {
         assert_int_equal(c.out[0].rank, -7);
         case_init(&c, 4, 1);
         assert_int_equal(run(s, &c), BK_ST_RUNTIME);
-        assert_non_null(strstr(c.message, "its depth is more than "));
+        assert_string_equal(c.message, GPU_NAMES == 2 ? "/f (Invoke): function f needs a depth of more than 10000; the limit is 10000 (--stack-depth)"
+                                                      : "/f (Invoke): function f needs a depth of 12000; the limit is 10000 (--stack-depth)");
+        case_init(&c, 8, 1);
+        assert_int_equal(run(s, &c), BK_ST_RUNTIME);
+        assert_non_null(strstr(c.message, "needs a depth of more than "));
+        assert_int_equal(c.out[0].rank, -7);
         case_init(&c, 7, 1);
         assert_int_equal(run(s, &c), 0);
         assert_int_equal(c.out[1].rank, -1);

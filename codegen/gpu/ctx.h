@@ -34,6 +34,7 @@ typedef struct bk_ctx {
     unsigned long long *cap_need; /* with BK_GROW: bytes that would have sufficed */
     int64_t max_iterations;    /* of any one loop */
     int64_t stack_depth;       /* of activations of recursive functions inside each other */
+    int64_t depth_cap;         /* >= stack_depth; more only while a run measures its depth */
     bk_word *arrive;           /* one for each block; 0 at the first launch of a session */
     bk_word *go;               /* one */
     /* All before stays as it is during a launch. */

@@ -25,6 +25,9 @@ extern const unsigned char bk_code[] __attribute__((visibility("hidden")));
 #else
 static const unsigned char bk_code[1];
 #endif
+/* How far a recursion that was too deep is followed to tell how deep it is; the emulator is slow. */
+#define BK_MEASURED_DEPTH ((int64_t)1 << (BK_BACKEND == 2 ? 12 : 20))
+#define BK_MEASURED_BYTES ((size_t)1 << 28) /* of memory */
 #ifndef BK_INPUT_ALIGN
 #define BK_INPUT_ALIGN 1
 #endif
@@ -88,6 +91,7 @@ typedef struct bk_session {
     int stale;           /* the image is not what the device has */
     int dirty;           /* 1: what should be 0 may not be; 2: nor are the barrier's words in step */
     int placed;          /* out[] is known */
+    int deep;            /* the last run ended because it was too deep */
     int pending;         /* runs that were enqueued and not waited for */
     void *last;          /* their stream */
     unsigned turn;
@@ -360,6 +364,7 @@ static int bk_launch(bk_session *s, void *stream, const braid_tensor_v1 *in, cha
     const bk_driver *d = s->d;
     bk_image *up = &s->pinned->up, *down = &s->pinned->down;
     void *params[] = {&s->block};
+    s->deep = 0;
     int st = bk_put_table(s, stream, in, message, size);
     if (st) return st;
     if (s->stale) {
@@ -397,14 +402,9 @@ static int bk_judge(bk_session *s, int *grow, char *message, size_t size) {
     s->turn = k->turn;
     s->pending = 0;
     *grow = 0;
+    s->dirty = k->state != BK_OK || k->fault || k->deep;
     if (k->state == BK_OK && !k->fault) return BK_ST_OK;
-    s->dirty = 1;
-    if (k->deep > 0 && k->deep <= BK_NSITE) {
-        int64_t deepest = (int64_t)k->deepest - 1, limit = s->pinned->up.k.stack_depth;
-        bk_say(message, size, "%s more than %lld; the limit is %lld (--stack-depth)", bk_sites[k->deep - 1],
-               (long long)(deepest > limit ? deepest : limit), (long long)limit);
-        return BK_ST_RUNTIME;
-    }
+    s->deep = k->fault && k->deep > 0 && k->deep <= BK_NSITE;
     if (k->state != BK_GROW || k->fault) return bk_say_fault(k->fault, message, size);
     *grow = 1;
     return BK_ST_OK;
@@ -425,6 +425,43 @@ static int bk_settle_earlier(bk_session *s, char *message, size_t size) {
     return !st && grow ? bk_say_fault(0, message, size) : st;
 }
 
+/* The recursion went too deep: says how deep it wants to go. It is run again with a higher limit, and what comes out is
+ * dropped. */
+static void bk_say_depth(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message, size_t size) {
+    bk_image *up = &s->pinned->up, *down = &s->pinned->down;
+    const int site = down->k.deep - 1;
+    const int64_t limit = up->k.stack_depth;
+    int64_t deepest = limit;
+    size_t arena = up->k.arena_size, taken = 0;
+    int grow = 1, known = 0;
+    up->k.depth_cap = limit > BK_MEASURED_DEPTH ? limit : BK_MEASURED_DEPTH;
+    for (s->stale = 1; grow && !known && taken <= BK_MEASURED_BYTES;) {
+        int st = bk_launch(s, stream, in, NULL, 0);
+        if (!st) st = bk_settle(s, &grow, NULL, 0);
+        known = !st && !grow;
+        int64_t last = (int64_t)down->k.deepest - !known; /* something may have ended it in its deepest activation */
+        if (last > deepest) deepest = last;
+        if (st) break;
+        arena = taken = bk_arena_room(arena, down->k.arena_need);
+        for (int i = 0; i < BK_NSLOT; i++) taken += (size_t)bk_slot_room(up->cap[i], (int64_t)down->cap_need[i]);
+        if (grow && taken <= BK_MEASURED_BYTES && bk_take(s, arena, NULL, 0)) break;
+    }
+    /* The next run takes what it needs. */
+    for (int i = 0; i < BK_NSLOT; i++) {
+        if (s->slot[i]) s->d->free(s->slot[i]);
+        s->slot[i] = 0;
+        up->cap[i] = 0;
+    }
+    if (s->arena) s->d->free(s->arena);
+    s->arena = 0;
+    up->k.arena_size = 0;
+    up->k.depth_cap = limit;
+    s->stale = 1;
+    memset(down->cap_need, 0, sizeof down->cap_need);
+    bk_say(message, size, "%s %s%lld; the limit is %lld (--stack-depth)", bk_sites[site], known ? "" : "more than ",
+           (long long)deepest, (long long)limit);
+}
+
 /* Runs on tensors in device memory until it is done, with as much memory as it takes. */
 static int bk_complete(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message, size_t size) {
     bk_image *up = &s->pinned->up, *down = &s->pinned->down;
@@ -433,6 +470,7 @@ static int bk_complete(bk_session *s, void *stream, const braid_tensor_v1 *in, c
         int grow, st = bk_take(s, arena, message, size);
         if (!st) st = bk_launch(s, stream, in, message, size);
         if (!st) st = bk_settle(s, &grow, message, size);
+        if (st && s->deep) bk_say_depth(s, stream, in, message, size);
         if (st) return st;
         if (!grow) break;
         arena = bk_arena_room(arena, down->k.arena_need);
@@ -608,7 +646,7 @@ static int bk_session_fill(bk_session *s, const braid_session_config_v1 *c, char
     k->go = (bk_word *)(uintptr_t)(s->block + BK_IMAGE_BYTES);
     k->arrive = k->go + 1;
     k->max_iterations = c->max_iterations;
-    k->stack_depth = c->stack_depth ? c->stack_depth : 10000;
+    k->stack_depth = k->depth_cap = c->stack_depth ? c->stack_depth : 10000;
     s->stale = 1;
     return bk_take(s, BK_ARENA, message, size);
 }

@@ -72,11 +72,14 @@ BK_INLINE void bk_fault(bk_ctx *k, int site) {
     if (BK_LOOK(int, &run->fault) == 0) atomicCAS(&run->fault, 0, site + 1);
     bk_worse(BK_FAULT);
 }
-/* An activation beyond stack_depth may not begin: 0. */
+/* An activation beyond stack_depth, by all threads; 0 when it may not begin. */
 BK_INLINE int bk_deeper(bk_ctx *k, int64_t depth, int site) {
     bk_ctx *run = bk_owned()->run;
     if (BK_LOOK(int, &run->deep) == 0) atomicCAS(&run->deep, 0, site + 1);
-    atomicMax(&run->deepest, (unsigned long long)depth);
+    if (depth <= run->depth_cap) {
+        if (threadIdx.x == 0) atomicMax(&run->deepest, (unsigned long long)depth);
+        return 1;
+    }
     bk_fault(k, site);
     return 0;
 }
