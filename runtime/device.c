@@ -56,7 +56,8 @@ braid_status rt_on_device(braid_session *s, const DLTensor *const *in, bool *on,
     }
     *on = there >= 0;
     if (here < 0 || there < 0) return BRAID_OK;
-    return rt_fail(e, BRAID_INPUT, "input '%s' is in CPU memory and input '%s' on the device: all have to be at one place",
+    return rt_fail(e, BRAID_INPUT,
+                   "input '%s' is in CPU memory and input '%s' on the device: all have to be at one place",
                    m->in[here].name, m->in[there].name);
 }
 
@@ -87,7 +88,8 @@ static void on_device_free(DLManagedTensor *m) {
 }
 
 /* A copy of t's data, enqueued; the session is locked. */
-static braid_status copy_of(braid_session *s, int direction, const braid_tensor_v1 *t, DLManagedTensor **out, braid_error *e) {
+static braid_status copy_of(braid_session *s, int direction, const braid_tensor_v1 *t, DLManagedTensor **out,
+                            braid_error *e) {
     char message[sizeof e->message] = "";
     const braid_model_v1 *lib = s->model->lib;
     size_t bytes = (size_t)rt_tensor_bytes((braid_dtype)t->dtype, t->rank, t->dim);
@@ -95,7 +97,8 @@ static braid_status copy_of(braid_session *s, int direction, const braid_tensor_
     OnDevice *own = calloc(1, sizeof *own);
     if (!own) return rt_fail(e, BRAID_MEMORY, "out of memory");
     braid_status st = CALL(lib->memory_new(s->lib_session, bytes, &own->memory, &data, message, sizeof message));
-    if (!st) st = CALL(lib->memory_copy(s->lib_session, s->stream, direction, data, t->data, bytes, message, sizeof message));
+    if (!st)
+        st = CALL(lib->memory_copy(s->lib_session, s->stream, direction, data, t->data, bytes, message, sizeof message));
     if (st) {
         lib->memory_free(own->memory);
         free(own);
@@ -105,8 +108,9 @@ static braid_status copy_of(braid_session *s, int direction, const braid_tensor_
     rt_model_retain(s->model);
     own->model = s->model;
     own->m.deleter = on_device_free;
+    int32_t number = (int32_t)lib->stat(s->lib_session, BRAID_STAT_DEVICE);
     own->m.dl_tensor = (DLTensor){.data = data,
-                                  .device = {(DLDeviceType)lib->device_type, (int32_t)lib->stat(s->lib_session, BRAID_STAT_DEVICE)},
+                                  .device = {(DLDeviceType)lib->device_type, number},
                                   .ndim = t->rank,
                                   .dtype = rt_to_dl((braid_dtype)t->dtype),
                                   .shape = own->dim};

@@ -43,7 +43,8 @@ static int wrong(void) {
 }
 static Thing *find(int kind, const void *p, size_t bytes) {
     Thing *t = things;
-    while (t && (t->kind != kind || (const char *)p < t->data || (const char *)p + bytes > t->data + t->bytes)) t = t->next;
+    while (t && (t->kind != kind || (const char *)p < t->data || (const char *)p + bytes > t->data + t->bytes))
+        t = t->next;
     return t;
 }
 static void *make(int kind, size_t bytes) {
@@ -95,7 +96,10 @@ static int made(int kind, void **to, size_t bytes) {
 }
 
 int emu_get_error_string(int error, const char **text) {
-    *text = error == 1 ? "invalid argument" : error == 2 ? "out of memory" : error == 700 ? "an illegal memory access was encountered" : "some error";
+    *text = error == 1     ? "invalid argument"
+            : error == 2   ? "out of memory"
+            : error == 700 ? "an illegal memory access was encountered"
+                           : "some error";
     return 0;
 }
 const char *emu_last_report(void) { return ""; }

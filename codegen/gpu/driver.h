@@ -1,10 +1,10 @@
 /* driver.h: the GPU driver of the host's text: entry points that are looked up when the first session begins, so
  * that the library loads where there is no driver.
  *
- * Pasted after entry.h and calls.h. BK_BACKEND is the row of bk_backends: 0 CUDA, 1 HIP, 2 the emulator, whose functions
- * (codegen/emulate/driver.h, pasted before) are linked into the library. Backends differ by that row and by the names in
- * BK_DRIVER; handles are pointers, device addresses uint64_t, and results int, 0 for success, everywhere: that is
- * how the drivers' own types are passed.
+ * Pasted after entry.h and calls.h. BK_BACKEND is the row of bk_backends: 0 CUDA, 1 HIP, 2 the emulator, whose
+ * functions (codegen/emulate/driver.h, pasted before) are linked into the library. Backends differ by that row and
+ * by the names in BK_DRIVER; handles are pointers, device addresses uint64_t, and results int, 0 for success,
+ * everywhere: that is how the drivers' own types are passed.
  */
 #include <dlfcn.h>
 #include <pthread.h>
