@@ -271,7 +271,7 @@ static void epilogue(Dots *k) {
 static void head(Dots *k) {
     Group *g = k->g;
     Fn *f = &g->f;
-    fn_line(f, "float *const block = (float *)(bk_shared() + %d);", SHARED_OWN);
+    fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
     for (int i = 0; i < k->npart; i++)
         if (k->part[i].when) {
             fn_count(f, k->part[i].when);
@@ -310,8 +310,7 @@ bool group_contraction_gpu(Group *g) {
     make_parts(k);
     if (!dots_shape(k)) return false;
     dots_pack(k);
-    int64_t bytes = SHARED_OWN + k->floats * 4;
-    if (bytes > em->shared_bytes) em->shared_bytes = bytes;
+    if (k->floats * 4 > em->scratch_bytes) em->scratch_bytes = k->floats * 4;
     g->reduce = tile_text;
     g->user = k;
     group_range(g);

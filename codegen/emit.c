@@ -204,6 +204,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     put_embedded(text, em->target->preludes, (int)COUNT(em->target->preludes));
     sb_puts(text, "#define bk_weights (k->weights)\n");
     if (em->consts.n) sb_puts(text, em->consts.p);
+    define(text, "BK_SCRATCH", em->scratch);
     put_kernel(em, text, functions, "braid_main");
     sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS, 1) braid_kernel(bk_ctx *run) {\n"
                   "    (void)braid_main(bk_begin(run), (int)blockIdx.x, (int)gridDim.x);\n    bk_end();\n}\n");

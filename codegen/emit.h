@@ -49,7 +49,8 @@ typedef struct Emit {
     int *tensor_declared;     /* by id */
     size_t frame_bytes;       /* a bound on the C stack of an activation of a recursive function */
     size_t frames;            /* arena bytes of all functions' frames */
-    int64_t shared_bytes;     /* of a block's own memory, on GPUs */
+    int64_t shared_bytes;     /* of a block's own memory, on GPUs: what is there all the time */
+    int64_t scratch, scratch_bytes; /* where groups' own part of it begins; the most that one of them needs */
     VEC(Resident) residents;
     bool claims;              /* arena memory is taken while the program runs */
     bool parts;               /* from parts of it: there are calls by a unit each (stmt_split) */
@@ -162,7 +163,7 @@ void group_threads(Group *g);
 /* The name of a pointer to the unit's part of n positions of the group's split axis, `floats` each, in `weights`; NULL:
  * keeping it on chip would gain nothing. */
 const char *resident(Emit *em, const Group *g, const char *weights, const char *what, int64_t n, int64_t floats);
-/* Declares these pointers in the kernel's body and takes the block's memory for them. After all groups. */
+/* Shares out the block's memory, and declares these pointers in the kernel's body. After all groups. */
 void residents_place(Emit *em);
 
 /* ---- constants (emit_data.c) -------------------------------------------------------------------------- */

@@ -47,12 +47,13 @@ static int by_uses(const void *a, const void *b) {
 
 void residents_place(Emit *em) {
     int n = em->residents.n;
+    em->scratch = (em->shared_bytes + 127) / 128 * 128;
+    if (em->scratch_bytes || n) em->shared_bytes = (em->scratch + em->scratch_bytes + 127) / 128 * 128;
     if (!n) return;
     int64_t room = em->p->schedule->device->level[LEVEL_CORE].bytes;
     Resident **order = NEWN(em->a, Resident *, n);
     for (int i = 0; i < n; i++) order[i] = &em->residents.p[i];
     qsort(order, (size_t)n, sizeof *order, by_uses);
-    em->shared_bytes = (em->shared_bytes + 127) / 128 * 128;
     for (int i = 0; i < n; i++) {
         Resident *r = order[i];
         int64_t bytes = (r->most * r->floats * 4 + 127) / 128 * 128;
