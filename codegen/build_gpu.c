@@ -4,9 +4,9 @@
  *   hip:gfxNN     hipcc makes one of what hip.c and a hipify tool make of the text
  *   emulate:NAME  the C++ compiler makes an object of the text, instrumented for the emulator
  *
- * Then the C compiler makes the library of the host text, which includes the code object, or links the
- * emulated kernel with it. Sums and products of the text are not contracted: a fused multiply-add is
- * written as one. */
+ * Then the C compiler makes the library of the host text, which includes the code object, or links
+ * the emulated kernel with it. Sums and products of the text are not contracted: a fused
+ * multiply-add is written as one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -24,16 +24,19 @@
 /* The build's files beside the device text, removed when it is over. */
 typedef struct Build {
     Diag *d;
-    const char *target, *chip; /* the target; what is behind its colon */
+    const char *target, *chip;                /* the target; what is behind its colon */
     const char *device, *host_text, *library; /* from what to what */
-    const char *keep; /* one of the files below, or NULL */
-    char code[PATH_BYTES], hip[PATH_BYTES], tool[PATH_BYTES], header[PATH_BYTES], kernel[PATH_BYTES], host[PATH_BYTES];
-    char *log, *text, *image;  /* malloc'd */
+    const char *keep;                         /* one of the files below, or NULL */
+    char code[PATH_BYTES], hip[PATH_BYTES], tool[PATH_BYTES], header[PATH_BYTES],
+        kernel[PATH_BYTES], host[PATH_BYTES];
+    char *log, *text, *image; /* malloc'd */
     Sb out;
     GpuFacts facts;
 } Build;
 
-/* ---- files -------------------------------------------------------------------------------------------------- */
+/* ---- files
+ * --------------------------------------------------------------------------------------------------
+ */
 static void write_file(Diag *d, const char *path, const char *p, size_t n) {
     FILE *f = fopen(path, "wb");
     bool ok = f && fwrite(p, 1, n, f) == n;
@@ -67,7 +70,8 @@ static const char *read_text(Build *b, const char *path) {
     return b->text;
 }
 
-/* ---- compilers ---------------------------------------------------------------------------------------------- */
+/* ---- compilers
+ * ---------------------------------------------------------------------------------------------- */
 static int run(Build *b, char *const *argv) { return build_run(argv, b->log, LOG_BYTES); }
 
 /* Shows what went wrong first: from the first line with an error on. */
@@ -86,11 +90,13 @@ static int number_before(const char *line, const char *what) {
     return atoi(p);
 }
 
-/* From ptxas -v: the kernel's registers, which include those of the functions that it calls; spills of any. */
+/* From ptxas -v: the kernel's registers, which include those of the functions that it calls; spills
+ * of any. */
 static void ptxas_facts(GpuFacts *f, const char *log) {
     for (const char *line = log; *line; line += strcspn(line, "\n"), line += *line == '\n') {
         f->spill_bytes += number_before(line, "bytes spill stores");
-        int stack = number_before(line, "bytes cumulative stack size"), frame = number_before(line, "bytes stack frame");
+        int stack = number_before(line, "bytes cumulative stack size"),
+            frame = number_before(line, "bytes stack frame");
         if (f->stack_bytes < stack) f->stack_bytes = stack;
         if (f->stack_bytes < frame) f->stack_bytes = frame;
         int registers = number_before(line, "registers");
@@ -119,7 +125,9 @@ static void build_nvrtc(Build *b) {
     size_t size;
     if (!nvrtc_compile(read_text(b, b->device), b->chip, &b->image, &size, &log))
         err(b->d, ST_IO, NULL,
-            "cuda:%s needs nvcc (from NVIDIA's CUDA toolkit; $NVCC names another one) or libnvrtc.so", b->chip);
+            "cuda:%s needs nvcc (from NVIDIA's CUDA toolkit; $NVCC names another one) or "
+            "libnvrtc.so",
+            b->chip);
     snprintf(b->log, LOG_BYTES, "%s", log);
     free(log);
     if (!b->image) failed(b, "NVRTC");
@@ -136,8 +144,9 @@ static void build_cuda(Build *b) {
     }
     snprintf(arch, sizeof arch, "-arch=%s", b->chip);
     for (size_t i = 0; i < COUNT(nvcc); i++) {
-        char *argv[] = {ARG(nvcc[i]), "-cubin", arch, "-std=c++17", "-O3", "--fmad=false", "-Xptxas", "-v", "-w", "-x", "cu",
-                        "-o", b->code, ARG(b->device), NULL};
+        char *argv[] = {ARG(nvcc[i]),   "-cubin",  arch,    "-std=c++17",   "-O3",
+                        "--fmad=false", "-Xptxas", "-v",    "-w",           "-x",
+                        "cu",           "-o",      b->code, ARG(b->device), NULL};
         int status = run(b, argv);
         if (status > 0) failed(b, nvcc[i]);
         if (status == 0) {
@@ -148,7 +157,9 @@ static void build_cuda(Build *b) {
     build_nvrtc(b);
 }
 
-/* ---- HIP ---------------------------------------------------------------------------------------------------- */
+/* ---- HIP
+ * ----------------------------------------------------------------------------------------------------
+ */
 /* torch.utils.hipify, without the rest of torch, changes a file. */
 static const char hipify_script[] =
     "import contextlib, importlib.util, io, os, sys\n"
@@ -157,12 +168,14 @@ static const char hipify_script[] =
     "from hipify import hipify_python as h\n"
     "path = os.path.abspath(sys.argv[1])\n"
     "with contextlib.redirect_stdout(io.StringIO()):\n"
-    "    r = h.hipify(project_directory=os.path.dirname(path), output_directory=os.path.dirname(path),\n"
-    "                 includes=[path], extra_files=[path], is_pytorch_extension=True, hipify_extra_files_only=True)\n"
+    "    r = h.hipify(project_directory=os.path.dirname(path), "
+    "output_directory=os.path.dirname(path),\n"
+    "                 includes=[path], extra_files=[path], is_pytorch_extension=True, "
+    "hipify_extra_files_only=True)\n"
     "os.replace(r[path].hipified_path, path)\n";
 
-/* What a hipify tool makes of the text, or the text itself where no tool does: $HIPIFY is "own", or a program like
- * hipify-perl; without it, what is found. */
+/* What a hipify tool makes of the text, or the text itself where no tool does: $HIPIFY is "own", or
+ * a program like hipify-perl; without it, what is found. */
 static const char *hipified(Build *b) {
     const char *wanted = build_tool("HIPIFY", NULL);
     const char *const tool[] = {wanted, "hipify-perl", "hipify-clang"};
@@ -171,7 +184,8 @@ static const char *hipified(Build *b) {
     snprintf(to, sizeof to, "-o=%s", b->tool);
     for (size_t i = 0; i < COUNT(tool); i++) {
         char *argv[] = {ARG(tool[i]), to, ARG(b->device), NULL};
-        if (tool[i] && run(b, argv) == 0 && access(b->tool, R_OK) == 0) return read_text(b, b->tool);
+        if (tool[i] && run(b, argv) == 0 && access(b->tool, R_OK) == 0)
+            return read_text(b, b->tool);
         if (wanted) err(b->d, ST_IO, NULL, "%s cannot translate a CUDA text", wanted);
     }
     const char *text = read_text(b, b->device);
@@ -190,23 +204,33 @@ static void build_hip(Build *b) {
     char arch[64];
     write_hip(b);
     snprintf(arch, sizeof arch, "--offload-arch=%s", b->chip);
-    char *argv[] = {ARG(hipcc), "--genco", arch, "-std=c++17", "-O3", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-w",
-                    "-Rpass-analysis=kernel-resource-usage", "-x", "hip", "-o", b->code, b->hip, NULL};
+    char *argv[] = {ARG(hipcc), "--genco",
+                    arch,       "-std=c++17",
+                    "-O3",      "-ffp-contract=off",
+                    "-fwrapv",  "-fno-strict-aliasing",
+                    "-w",       "-Rpass-analysis=kernel-resource-usage",
+                    "-x",       "hip",
+                    "-o",       b->code,
+                    b->hip,     NULL};
     int status = run(b, argv);
     if (status < 0)
-        err(b->d, ST_IO, NULL, "hip:%s needs hipcc (Debian: hipcc, libamdhip64-dev, rocm-device-libs; $HIPCC names another one)",
+        err(b->d, ST_IO, NULL,
+            "hip:%s needs hipcc (Debian: hipcc, libamdhip64-dev, rocm-device-libs; $HIPCC names "
+            "another one)",
             b->chip);
     if (status) failed(b, hipcc);
     clang_facts(&b->facts, b->log);
 }
 
-/* ---- the emulator ------------------------------------------------------------------------------------------- */
+/* ---- the emulator
+ * ------------------------------------------------------------------------------------------- */
 #define EMULATOR "libbraid_emulate.a"
 
 static bool in_folder_of(char *buf, const char *file, const char *below) {
     char copy[PATH_BYTES];
     snprintf(copy, sizeof copy, "%s", file);
-    return snprintf(buf, PATH_BYTES, "%s%s/" EMULATOR, dirname(copy), below) < PATH_BYTES && access(buf, R_OK) == 0;
+    return snprintf(buf, PATH_BYTES, "%s%s/" EMULATOR, dirname(copy), below) < PATH_BYTES &&
+           access(buf, R_OK) == 0;
 }
 
 /* $BRAID_EMULATE, or beside the program or library that this is part of. */
@@ -221,13 +245,17 @@ static void find_emulator(Build *b, char *path) {
     if (given && access(path, R_OK) == 0) return;
     for (size_t i = 0; i < COUNT(below); i++) {
         if (n > 0 && in_folder_of(path, self, below[i])) return;
-        if (dladdr(embedded_texts, &info) && info.dli_fname && in_folder_of(path, info.dli_fname, below[i])) return;
+        if (dladdr(embedded_texts, &info) && info.dli_fname &&
+            in_folder_of(path, info.dli_fname, below[i]))
+            return;
     }
-    err(b->d, ST_IO, NULL, "emulate:%s needs " EMULATOR " beside braid ($BRAID_EMULATE names another one)", b->chip);
+    err(b->d, ST_IO, NULL,
+        "emulate:%s needs " EMULATOR " beside braid ($BRAID_EMULATE names another one)", b->chip);
 }
 
 static void build_emulated(Build *b) {
-    const char *cxx = build_tool("CXX", "c++"), *text = b->device, *header = embedded_text("emulate/emulate.h");
+    const char *cxx = build_tool("CXX", "c++"), *text = b->device,
+               *header = embedded_text("emulate/emulate.h");
     write_file(b->d, b->header, header, strlen(header));
     if (!strcmp(b->chip, "hip")) {
         write_hip(b);
@@ -236,34 +264,57 @@ static void build_emulated(Build *b) {
     char *version[] = {ARG(cxx), "--version", NULL};
     if (run(b, version)) err(b->d, ST_IO, NULL, "the C++ compiler %s cannot be run", cxx);
     bool clang = strstr(b->log, "clang") != NULL;
-    char *argv[] = {ARG(cxx), "-std=gnu++17", "-O0", "-g", "-fsanitize=thread", clang ? "-mllvm" : "--param",
-                    clang ? "-tsan-distinguish-volatile" : "tsan-distinguish-volatile=1", "-ffp-contract=off", "-fwrapv",
-                    "-fno-math-errno", "-fno-strict-aliasing", "-fno-exceptions", "-fPIC", "-w", "-include", b->header, "-x",
-                    "c++", "-c", "-o", b->kernel, ARG(text), NULL};
+    char *argv[] = {ARG(cxx),
+                    "-std=gnu++17",
+                    "-O0",
+                    "-g",
+                    "-fsanitize=thread",
+                    clang ? "-mllvm" : "--param",
+                    clang ? "-tsan-distinguish-volatile" : "tsan-distinguish-volatile=1",
+                    "-ffp-contract=off",
+                    "-fwrapv",
+                    "-fno-math-errno",
+                    "-fno-strict-aliasing",
+                    "-fno-exceptions",
+                    "-fPIC",
+                    "-w",
+                    "-include",
+                    b->header,
+                    "-x",
+                    "c++",
+                    "-c",
+                    "-o",
+                    b->kernel,
+                    ARG(text),
+                    NULL};
     if (run(b, argv)) failed(b, cxx);
 }
 
-/* ---- the library -------------------------------------------------------------------------------------------- */
+/* ---- the library
+ * -------------------------------------------------------------------------------------------- */
 static void build_host(Build *b, bool emulated) {
     char code[PATH_BYTES + 32], weights[PATH_BYTES + 32], path[PATH_BYTES], emulator[PATH_BYTES];
     const char *cc = build_tool("CC", "cc"), *cxx = build_tool("CXX", "c++");
     build_path(b->d, path, sizeof path, b->host_text, ".weights");
     snprintf(weights, sizeof weights, "-DBK_WEIGHTS_FILE=\"%s\"", path);
     snprintf(code, sizeof code, emulated ? "-DBK_EMULATE" : "-DBK_CODE_FILE=\"%s\"", b->code);
-    char *argv[] = {ARG(cc), "-std=gnu11", "-O2", "-fwrapv", "-w", "-fPIC", "-fvisibility=hidden", weights, code, "-c", "-o",
-                    b->host, "-x", "c", ARG(b->host_text), NULL};
+    char *argv[] = {
+        ARG(cc), "-std=gnu11", "-O2", "-fwrapv", "-w", "-fPIC", "-fvisibility=hidden", weights,
+        code,    "-c",         "-o",  b->host,   "-x", "c",     ARG(b->host_text),     NULL};
     int status = run(b, argv);
     if (status < 0) err(b->d, ST_IO, NULL, "the C compiler %s cannot be run", cc);
     if (status) failed(b, cc);
-    char *library[] = {ARG(cc), "-shared", "-o", ARG(b->library), b->host, "-ldl", "-lpthread", "-lm", NULL};
-    char *linked[] = {ARG(cxx), "-shared", "-o", ARG(b->library), b->host, b->kernel, emulator, "-ldl",
-                      "-lpthread", "-lm", NULL};
+    char *library[] = {ARG(cc),     "-shared", "-o", ARG(b->library), b->host, "-ldl",
+                       "-lpthread", "-lm",     NULL};
+    char *linked[] = {ARG(cxx), "-shared", "-o",        ARG(b->library), b->host, b->kernel,
+                      emulator, "-ldl",    "-lpthread", "-lm",           NULL};
     if (emulated) find_emulator(b, emulator);
     if (run(b, emulated ? linked : library)) failed(b, emulated ? cxx : cc);
     build_weights(b->d, b->host_text, b->library);
 }
 
-/* ---- the whole ---------------------------------------------------------------------------------------------- */
+/* ---- the whole
+ * ---------------------------------------------------------------------------------------------- */
 static void build_library(Build *b) {
     bool emulated = !strncmp(b->target, "emulate:", 8);
     build_path(b->d, b->code, sizeof b->code, b->device, ".code");
@@ -271,9 +322,12 @@ static void build_library(Build *b) {
     build_path(b->d, b->header, sizeof b->header, b->device, ".emulate.h");
     build_path(b->d, b->kernel, sizeof b->kernel, b->device, ".kernel.o");
     build_path(b->d, b->host, sizeof b->host, b->device, ".host.o");
-    if (emulated) build_emulated(b);
-    else if (!strncmp(b->target, "cuda:", 5)) build_cuda(b);
-    else build_hip(b);
+    if (emulated)
+        build_emulated(b);
+    else if (!strncmp(b->target, "cuda:", 5))
+        build_cuda(b);
+    else
+        build_hip(b);
     build_host(b, emulated);
 }
 
@@ -306,7 +360,11 @@ static void guarded(Build *b, void (*step)(Build *b)) {
 
 void compile_build_gpu(Diag *d, const char *device_path, const char *host_path, const char *so_path,
                        const CompileOptions *o, GpuFacts *facts) {
-    Build b = {.d = d, .device = device_path, .host_text = host_path, .library = so_path, .target = o->target};
+    Build b = {.d = d,
+               .device = device_path,
+               .host_text = host_path,
+               .library = so_path,
+               .target = o->target};
     const char *colon = strchr(o->target, ':');
     ASSERT(colon);
     b.chip = colon + 1;

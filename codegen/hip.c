@@ -1,7 +1,8 @@
 /* hip.c: CUDA text to HIP text.
  *
- * By a table of the names that differ, of those that emitted texts use. HIP's functions of a warp take no
- * mask. What a hipify tool made of a text goes through the table as well: tools leave these functions alone. */
+ * By a table of the names that differ, of those that emitted texts use. HIP's functions of a warp
+ * take no mask. What a hipify tool made of a text goes through the table as well: tools leave these
+ * functions alone. */
 #include "codegen/build.h"
 #include "codegen/embed.h"
 #include <ctype.h>
@@ -38,7 +39,8 @@ static const char *past_quoted(const char *p) {
     return *q == *p ? q + 1 : q;
 }
 
-/* Behind the first argument of the call whose arguments begin at p, or all of them: at its comma or at the end. */
+/* Behind the first argument of the call whose arguments begin at p, or all of them: at its comma or
+ * at the end. */
 static const char *past_arguments(const char *p, bool all) {
     for (int depth = 0; *p;) {
         const char *q = past_quoted(p);
@@ -91,8 +93,10 @@ void hip_text(const char *cuda, Sb *to) {
             const Name *x = name_of(p, (size_t)(q - p));
             if (!x) sb_write(to, p, (size_t)(q - p));
             p = x ? call(to, x, q) : q;
-        } else if (*p == '#' && !strncmp(p, "#include", 8) && !strncmp(p + 8 + strspn(p + 8, " <\""), "hip/hip_runtime.h", 17)) {
+        } else if (*p == '#' && !strncmp(p, "#include", 8) &&
+                   !strncmp(p + 8 + strspn(p + 8, " <\""), "hip/hip_runtime.h", 17)) {
             p += strcspn(p, "\n"); /* a tool's; it stands in front already */
-        } else sb_write(to, p++, 1);
+        } else
+            sb_write(to, p++, 1);
     }
 }

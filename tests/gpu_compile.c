@@ -2,9 +2,10 @@
  *
  *     gpu_compile [-s SECONDS] TARGET MODEL.onnx...
  *
- * One line a model: registers of a thread, bytes that it spills and of its stack, bytes of a block's memory, how
- * many blocks a multiprocessor has room for, the device text's size, and the seconds of the device's compiler. Fails
- * when one is not compiled, has no room for a single block, has a text above 400 KB, or takes longer than SECONDS. */
+ * One line a model: registers of a thread, bytes that it spills and of its stack, bytes of a
+ * block's memory, how many blocks a multiprocessor has room for, the device text's size, and the
+ * seconds of the device's compiler. Fails when one is not compiled, has no room for a single block,
+ * has a text above 400 KB, or takes longer than SECONDS. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,8 @@ static void put_file(Diag *d, const char *path, const Sb *s) {
     if (!ok) err(d, ST_IO, NULL, "cannot write %s", path);
 }
 
-/* Blocks that a multiprocessor of the target holds at the same time: CUDA's has 65,536 registers, which are taken by
- * eights, and up to 2,048 threads; HIP's has 4 SIMDs. */
+/* Blocks that a multiprocessor of the target holds at the same time: CUDA's has 65,536 registers,
+ * which are taken by eights, and up to 2,048 threads; HIP's has 4 SIMDs. */
 static int blocks_with_room(const Device *device, const GpuFacts *f, int64_t shared) {
     int blocks = 4 * f->waves / (device->threads / device->warp);
     if (!strncmp(device->name, "cuda:", 5)) {
@@ -55,7 +56,8 @@ typedef struct Job {
     char device[PATH_MAX], host[PATH_MAX], weights[PATH_MAX], so[PATH_MAX], mapped[PATH_MAX];
 } Job;
 
-static bool compile(Job *j, const char *model, const char *target, const char *folder, double most) {
+static bool compile(Job *j, const char *model, const char *target, const char *folder,
+                    double most) {
     const Device *device = device_find(target);
     CompileOptions o = {.target = target};
     GpuFacts f;
@@ -81,11 +83,14 @@ static bool compile(Job *j, const char *model, const char *target, const char *f
     double took = now() - start;
     int64_t shared = f.shared_bytes + defined(j->t.host.p, "#define BK_SHARED_BYTES ");
     int blocks = blocks_with_room(device, &f, shared);
-    const char *wrong = blocks < 1 ? ", no room for a block" : j->t.text.n > TEXT_LIMIT ? ", too much text"
-                      : took > most ? ", too slow" : "";
-    printf("%s %-10s %s: %d registers, %d spilled, %d of stack, %lld of shared memory, %d blocks, %zu KB of text, %.1f s%s\n",
-           *wrong ? "FAIL" : "ok  ", target, model, f.registers, f.spill_bytes, f.stack_bytes, (long long)shared, blocks,
-           j->t.text.n >> 10, took, wrong);
+    const char *wrong = blocks < 1                 ? ", no room for a block"
+                        : j->t.text.n > TEXT_LIMIT ? ", too much text"
+                        : took > most              ? ", too slow"
+                                                   : "";
+    printf("%s %-10s %s: %d registers, %d spilled, %d of stack, %lld of shared memory, %d blocks, "
+           "%zu KB of text, %.1f s%s\n",
+           *wrong ? "FAIL" : "ok  ", target, model, f.registers, f.spill_bytes, f.stack_bytes,
+           (long long)shared, blocks, j->t.text.n >> 10, took, wrong);
     return !*wrong;
 }
 
