@@ -177,18 +177,24 @@ static bool stays(const Tensor *t) {
            (m->kind == M_STATIC || m->kind == M_SHARED) && !m->frame;
 }
 
-/* BK_FIXED: whether nothing can make a run begin again, or give an output a shape that is not declared or another
- * place. */
+/* BK_FIXED: whether nothing can make a run begin again, or give an output a shape that is not declared. */
 static bool is_fixed(const Emit *em) {
     const Program *p = em->p;
     int64_t n;
     if (em->plan.nslot || p->nfunc || em->claims) return false;
     for (int i = 0; i < p->nout; i++) {
         const Tensor *t = p->out[i].t;
-        if (!t || t->blob || t->rank < 0 || p->out[i].has || !stays(t)) return false;
+        if (!t || t->blob || t->rank < 0 || p->out[i].has) return false;
         for (int d = 0; d < t->rank; d++)
             if (!e_is_int(t->dim[d], &n)) return false;
     }
+    return true;
+}
+
+/* BK_STAYS: whether that is so of all outputs. */
+static bool outputs_stay(const Program *p) {
+    for (int i = 0; i < p->nout; i++)
+        if (!p->out[i].t || !stays(p->out[i].t)) return false;
     return true;
 }
 
@@ -207,7 +213,8 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     define(text, "BK_SCRATCH", em->scratch);
     put_kernel(em, text, functions, "braid_main");
     sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS, 1) braid_kernel(bk_ctx *run) {\n"
-                  "    (void)braid_main(bk_begin(run), (int)blockIdx.x, (int)gridDim.x);\n    bk_end();\n}\n");
+                  "    bk_ctx *k = bk_begin(run);\n    const int unit = (int)blockIdx.x, nunit = (int)gridDim.x;\n"
+                  "    if (braid_main(k, unit, nunit) == BK_OK) bk_deliver(k, unit, nunit);\n    bk_end();\n}\n");
     em->consts.n = 0;
     sb_printf(host, "/* %s, compiled by braid for %s: the host's part. */\n", name, o->target);
     sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");
@@ -219,6 +226,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     define(host, "BK_WARP", device->warp);
     define(host, "BK_SHARED_BYTES", em->shared_bytes);
     define(host, "BK_FIXED", is_fixed(em));
+    define(host, "BK_STAYS", outputs_stay(em->p));
     sb_puts(host, embedded_text("braid_model.h"));
     sb_puts(host, embedded_text("gpu/ctx.h"));
     if (backend == 2) sb_puts(host, embedded_text("emulate/driver.h"));

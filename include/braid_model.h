@@ -116,9 +116,9 @@ typedef struct braid_model_v1 {
     int32_t device_type; /* of the tensors that run_on takes */
     /* Runs the model on tensors in the device's memory, after what `stream` (a CUstream or hipStream_t; NULL:
      * the default one) holds so far; what comes after it there sees the outputs. They are the session's, as
-     * run's are, and no tensor is copied. When the library knows every shape and size beforehand, the call
-     * only enqueues the run, and a fault in it is what the next call or finish() returns; else, and in the first
-     * run of a session, it waits for the stream. */
+     * run's are; no input is copied. When the library knows every shape and size beforehand, the call only
+     * enqueues the run (but the first of a session may wait), and a fault in it is what the next call or
+     * finish() returns; else it waits for the stream. */
     int (*run_on)(void *session, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out,
                   char *message, size_t message_size);
     /* Waits for the runs that are enqueued, and returns the fault of the first that failed. */

@@ -23,6 +23,12 @@ typedef struct bk_word {
     unsigned pad[BK_LINE / 4 - 1];
 } bk_word;
 
+/* Where a run shall leave a copy of an output. */
+typedef struct bk_copy_of {
+    char *to; /* NULL: no more of them */
+    uint64_t bytes;
+} bk_copy_of;
+
 typedef struct bk_ctx {
     const braid_tensor_v1 *in; /* validated against the model's inputs; data on the device */
     braid_tensor_v1 *out;      /* filled by the kernel */
@@ -35,6 +41,7 @@ typedef struct bk_ctx {
     int64_t max_iterations;    /* of any one loop */
     int64_t stack_depth;       /* of activations of recursive functions inside each other */
     int64_t depth_cap;         /* >= stack_depth; more only while a run measures its depth */
+    const bk_copy_of *deliver; /* one for each output, and the end; NULL: no copies are wanted */
     bk_word *arrive;           /* one for each block; 0 at the first launch of a session */
     bk_word *go;               /* one */
     /* All before stays as it is during a launch. */

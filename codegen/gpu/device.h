@@ -33,6 +33,7 @@ typedef struct bk_image {
     braid_tensor_v1 in[BK_NIN + 1];
     char *slot[BK_NSLOT + 1];
     int64_t cap[BK_NSLOT + 1];
+    bk_copy_of deliver[BK_NOUT + 1];
 } bk_image;
 #define BK_IMAGE_BYTES ((sizeof(bk_image) + BK_LINE - 1) / BK_LINE * BK_LINE)
 #define BK_TURN_AT offsetof(bk_ctx, turn)     /* what is read begins here */
@@ -59,9 +60,10 @@ typedef struct bk_session {
     int table;           /* the next one to use */
     bk_pinned *pinned;
     bk_table now;        /* inputs as the device has them */
-    braid_tensor_v1 out[BK_NOUT + 1]; /* BK_FIXED: of the last run that was waited for… */
+    braid_tensor_v1 out[BK_NOUT + 1]; /* BK_STAYS: of the last run that was waited for… */
     int out_input[BK_NOUT + 1];       /* …and which input one lies in, -1: none */
     uint64_t block, arena, input, slot[BK_NSLOT + 1];
+    uint64_t delivered;  /* BK_FIXED without BK_STAYS: copies of the outputs of runs on device tensors */
     size_t input_bytes, output_bytes;
     char *output;        /* on the host */
     int nunit;

@@ -9,9 +9,10 @@
  *   BK_UNITS           blocks that the program was scheduled for, 0: as many as there may be
  *   BK_WEIGHTS_SIZE    bytes of bk_weights[]
  *   BK_CODE_FILE       optional: the code object, a file for the assembler; none for the emulator
- *   BK_FIXED           1: no run can need more memory than the first, the shapes of all outputs are those that
- *                      bk_outputs declares, and each output lies at the same place in every run: of working
- *                      memory, of the weights or of an input
+ *   BK_FIXED           1: no run can need more memory than BK_ARENA, and the types and shapes of all outputs are
+ *                      those that bk_outputs declares
+ *   BK_STAYS           1: each output lies at the same place in every run: of working memory, of the weights or
+ *                      of an input
  *   BK_INPUT_ALIGN     optional: alignment that the kernel needs of its inputs' data, bytes
  */
 static void bk_session_free(void *session) {
@@ -24,6 +25,7 @@ static void bk_session_free(void *session) {
             if (s->slot[i]) d->free(s->slot[i]);
         if (s->arena) d->free(s->arena);
         if (s->input) d->free(s->input);
+        if (s->delivered) d->free(s->delivered);
         if (s->block) d->free(s->block);
         if (s->output) d->host_free(s->output);
         if (s->pinned) d->host_free(s->pinned);

@@ -6,7 +6,8 @@
  * otherwise. The kernel is
  *
  *     extern "C" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *run) {
- *         braid_main(bk_begin(run), blockIdx.x, gridDim.x);
+ *         bk_ctx *k = bk_begin(run);
+ *         if (braid_main(k, blockIdx.x, gridDim.x) == BK_OK) bk_deliver(k, blockIdx.x, gridDim.x);
  *         bk_end();
  *     }
  *
@@ -216,6 +217,13 @@ static __device__ __noinline__ void bk_copy_rows(void *to, const void *from, int
                                                  int unit, int nunit) {
     for (int64_t i = n * unit / nunit; bytes > 0 && i < n * (unit + 1) / nunit; i++)
         bk_move((char *)to + i * pitch, (const char *)from + i * bytes, bytes);
+}
+
+/* The copies of outputs that are wanted, behind a run that was good. */
+static __device__ __noinline__ void bk_deliver(bk_ctx *k, int unit, int nunit) {
+    if (!k->deliver || bk_barrier(k, unit) != BK_OK) return;
+    for (int i = 0; k->deliver[i].to; i++)
+        bk_copy(k->deliver[i].to, k->out[i].data, (int64_t)k->deliver[i].bytes, unit, nunit);
 }
 
 /* ---- by one thread ------------------------------------------------------------------------------ */
