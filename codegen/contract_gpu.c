@@ -223,7 +223,8 @@ static void part(Dots *k, int i) {
     int mark = f->bound.n;
     open(f, q->when ? arena_printf(f->a, "if (when%d)", i) : "");
     fn_line(f, "float acc[%d] = {0};", q->tm * q->tc);
-    if (q->whole && q->packed) dots_step(k, i, "0");
+    if (q->direct) dots_direct(k, i);
+    else if (q->whole && q->packed) dots_step(k, i, "0");
     else {
         const char *all = "1";
         if (q->length >= 0) all = arena_printf(f->a, "%lld", (long long)q->length);

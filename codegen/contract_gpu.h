@@ -28,6 +28,7 @@ typedef struct Part {
     /* Each thread sums tm x tc of the tile for a share of the steps; `team` neighbours add theirs up. Threads' tiles
      * are interleaved, nm x nc of them. */
     int tm, tc, nm, nc, team;
+    bool direct;              /* threads load sca themselves, where neighbouring rows lie together; nothing is copied */
     int chunk;                /* steps whose operands are copied at once */
     bool whole;               /* sca of all steps is copied once for a block of rows */
     int64_t x, w, sums;       /* places in the block's memory, in floats: copies of sca, of vec, and the tile */
@@ -65,6 +66,12 @@ void dots_weights(Dots *k, int part);
 void dots_copy(Dots *k, int part, bool vec, const char *at);
 /* Adds what the copies give to the threads' sums `acc<part>`; `at`: the first of their steps. */
 void dots_step(Dots *k, int part, const char *at);
+/* The same for all steps of a direct part. */
+void dots_direct(Dots *k, int part);
+/* Neighbouring rows (columns) of sca (vec) lie together, and few neighbouring steps do. */
+bool dots_lines_together(const Dots *k, const Part *q, bool vec);
+/* sca (vec) is copied by four steps at once. */
+bool dots_by_four(const Dots *k, const Part *q, bool vec);
 /* Puts the sums into the tile. */
 void dots_finish(Dots *k, int part);
 /* Gives variables to the row axes: virtual row `at`. */

@@ -2,6 +2,8 @@
 #include "codegen/contract_gpu.h"
 #include "scheduler/decide.h"
 
+#define IN_FLIGHT 16 /* floats of a thread's copies before it stores what came */
+
 static int threads_of(const Dots *k) { return k->g->em->p->schedule->device->threads; }
 static int pitch_of(const Part *q) { return q->chunk + 4; }
 
@@ -22,48 +24,85 @@ static void bind_steps(Dots *k, const Part *q, const char *at) {
     }
 }
 
-/* Neighbouring threads take neighbouring rows or columns, for they lie together; else neighbouring steps. */
-static bool along_lines(const Dots *k, const Part *q, bool vec) {
+/* Steps that lie together in sca (vec). */
+static int64_t run_of_steps(const Dots *k, const Part *q, bool vec) {
     const Product *p = &k->p[q->lead];
-    Cx *c = k->g->em->c;
-    Expr *flat = vec ? p->vec_flat : p->sca_flat;
-    if (q->nraxis && e_is_ival(coef_of(c, flat, q->raxis[q->nraxis - 1]), 1)) return false;
+    if (!q->nraxis) return 1;
+    Axis *x = q->raxis[q->nraxis - 1];
+    if (!e_is_ival(coef_of(k->g->em->c, vec ? p->vec_flat : p->sca_flat, x), 1)) return 1;
+    return axis_size(x, INT32_MAX);
+}
+
+bool dots_lines_together(const Dots *k, const Part *q, bool vec) {
+    const Product *p = &k->p[q->lead];
     Axis *x = vec ? k->v : k->nrow ? k->row[k->nrow - 1] : NULL;
-    return x && e_is_ival(coef_of(c, flat, x), 1);
+    return run_of_steps(k, q, vec) < 8 && x && e_is_ival(coef_of(k->g->em->c, vec ? p->vec_flat : p->sca_flat, x), 1);
+}
+
+bool dots_by_four(const Dots *k, const Part *q, bool vec) {
+    const Product *p = &k->p[q->lead];
+    int64_t run = run_of_steps(k, q, vec);
+    return q->length >= 0 && run > 1 && run % 4 == 0 && (vec ? p->vec : p->sca)->dtype == DT_F32;
+}
+
+/* Where a thread's copy `u` of those at once goes, as lines. */
+static void copy_place(Fn *f, bool across, int lines, int steps, int width) {
+    fn_line(f, "const int at = base + u * bk_threads(), line = at %c %d, o = at %c %d%s;", across ? '%' : '/',
+            across ? lines : steps, across ? '/' : '%', across ? lines : steps, width == 4 ? " * 4" : "");
 }
 
 void dots_copy(Dots *k, int part, bool vec, const char *at) {
     Fn *f = &k->g->f;
     Part *q = &k->part[part];
     const Product *p = &k->p[q->lead];
-    int lines = vec ? q->nc * q->tc : q->nm * q->tm, pitch = pitch_of(q), mark = f->bound.n;
-    bool across = along_lines(k, q, vec);
-    Expr *load = vec ? p->vec : p->sca;
-    fn_line(f, "for (int at = bk_thread(); at < %d; at += bk_threads()) {", lines * q->chunk);
-    f->indent++;
-    fn_line(f, "const int line = at %c %d, o = at %c %d;", across ? '%' : '/', across ? lines : q->chunk, across ? '/' : '%',
-            across ? lines : q->chunk);
-    fn_line(f, "float x = 0.0f;");
+    int lines = vec ? q->nc * q->tc : q->nm * q->tm, mark = f->bound.n, width = dots_by_four(k, q, vec) ? 4 : 1;
+    int steps = q->chunk / width, all = lines * steps, times = (int)dots_div(all, threads_of(k));
+    int at_once = times < IN_FLIGHT / width ? times : IN_FLIGHT / width;
+    bool across = width == 1 && dots_lines_together(k, q, vec), even = all % (threads_of(k) * at_once) == 0;
     const char *end = q->length >= 0 ? arena_printf(f->a, "%lld", (long long)q->length) : "steps";
-    fn_line(f, "if (line < %s && %s + o < %s) {", vec ? "lanes" : "rows", at, end);
+    const char *type = width == 4 ? "float4" : "float";
+    Expr *load = vec ? p->vec : p->sca;
+    fn_line(f, "for (int base = bk_thread(); base < %d; base += %d * bk_threads()) {", all, at_once);
+    f->indent++;
+    fn_line(f, "%s x[%d];", type, at_once);
+    fn_line(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
+    f->indent++;
+    copy_place(f, across, lines, steps, width);
+    fn_line(f, "x[u] = %s;", width == 4 ? "make_float4(0.0f, 0.0f, 0.0f, 0.0f)" : "0.0f");
+    fn_line(f, "if (%sline < %s && %s + o < %s) {", even ? "" : arena_printf(f->a, "at < %d && ", all), vec ? "lanes" : "rows",
+            at, end);
     f->indent++;
     if (vec) {
         fn_line(f, "const int64_t iv = v0 + line;");
         fn_bind(f, e_axis(f->c, k->v), "iv");
     } else dots_bind_rows(k, "first + line");
     bind_steps(k, q, arena_printf(f->a, "%s + o", at));
-    fn_line(f, "x = %s;", fn_expr(f, e_cast(f->c, DT_F32, load)));
+    if (width == 4) fn_line(f, "x[u] = bk_load4(%s + (%s));", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
+    else fn_line(f, "x[u] = %s;", fn_expr(f, e_cast(f->c, DT_F32, load)));
     f->indent--;
     fn_line(f, "}");
-    fn_line(f, "block[%lld + line * %d + o] = x;", (long long)(vec ? q->w : q->x), pitch);
     f->indent--;
     fn_line(f, "}");
+    fn_line(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
+    f->indent++;
+    copy_place(f, across, lines, steps, width);
+    fn_line(f, "%s*(%s *)(block + %lld + line * %d + o) = x[u];", even ? "" : arena_printf(f->a, "if (at < %d) ", all), type,
+            (long long)(vec ? q->w : q->x), pitch_of(q));
+    for (int i = 0; i < 2; i++) {
+        f->indent--;
+        fn_line(f, "}");
+    }
     f->bound.n = mark;
 }
 
 /* ---- sums ---------------------------------------------------------------------------------------------------------- */
 /* This thread's place in its team, and the team's tile. */
 static void place_text(Sb *b, const Dots *k, const Part *q) {
+    if (q->direct) { /* neighbouring threads have neighbouring rows */
+        sb_printf(b, "    const int tm = bk_thread() %% %d, tc = bk_thread() / %d;\n", q->nm, q->nm);
+        sb_printf(b, "    const bool idle = tc >= %d;\n", q->nc);
+        return;
+    }
     sb_printf(b, "    const int share = bk_thread() %% %d, tile = bk_thread() / %d, tc = tile %% %d, tm = tile / %d;\n", q->team,
               q->team, q->nc, q->nc);
     if (q->nm * q->nc * q->team < threads_of(k)) sb_printf(b, "    const bool idle = tile >= %d;\n", q->nm * q->nc);
@@ -104,6 +143,59 @@ void dots_step(Dots *k, int part, const char *at) {
     sb_free(&body);
 }
 
+/* The address of sca's first step at row `line`, and from there to the others: a loop for each axis. */
+static const char *step_loops(Dots *k, const Part *q) {
+    Fn *f = &k->g->f;
+    Cx *c = f->c;
+    const Product *p = &k->p[q->lead];
+    const char *at = "0";
+    for (int d = 0; d < q->nraxis; d++) {
+        Expr *stride = coef_of(c, p->sca_flat, q->raxis[d]);
+        fn_line(f, "for (int z%d = 0; z%d < %s; z%d++) {", d, d, fn_expr(f, q->raxis[d]->extent), d);
+        f->indent++;
+        if (!e_is_ival(stride, 0)) at = arena_printf(f->a, "%s + z%d * %s", at, d, fn_expr(f, stride));
+    }
+    return at;
+}
+
+void dots_direct(Dots *k, int part) {
+    Fn *f = &k->g->f;
+    Part *q = &k->part[part];
+    const Product *p = &k->p[q->lead];
+    int mark = f->bound.n, indent = f->indent;
+    Expr *zero[MAX_RANK * 2];
+    for (int d = 0; d < q->nraxis; d++) zero[d] = e_int(f->c, 0);
+    Expr *first = e_subst(f->c, p->sca_flat, q->nraxis, q->raxis, zero, NULL, NULL);
+    fn_line(f, "const int tm = bk_thread() %% %d, tc = bk_thread() / %d, columns = lanes * %d;", q->nm, q->nm, q->n);
+    fn_line(f, "const float *xp[%d], *wp[%d];", q->tm, q->tc);
+    fn_line(f, "BK_UNROLL for (int i = 0; i < %d; i++) {", q->tm);
+    f->indent++;
+    fn_line(f, "const int line = tm + i * %d < rows ? tm + i * %d : rows - 1;", q->nm, q->nm);
+    dots_bind_rows(k, "first + line");
+    fn_line(f, "xp[i] = %s + (%s);", f->tensor(f, p->sca->t), fn_expr(f, first));
+    f->indent--;
+    fn_line(f, "}");
+    f->bound.n = mark;
+    fn_line(f, "BK_UNROLL for (int j = 0; j < %d; j++) {", q->tc);
+    fn_line(f, "    const int at = tc + j * %d < columns ? tc + j * %d : columns - 1;", q->nc, q->nc);
+    fn_line(f, "    wp[j] = w%d + (v0 - w%d_first) * %lld + at * %lld;", part, part, (long long)q->column * q->n,
+            (long long)q->column);
+    fn_line(f, "}");
+    fn_line(f, "int r = 0;");
+    const char *at = step_loops(k, q);
+    fn_line(f, "float b[%d];", q->tc);
+    fn_line(f, "BK_UNROLL for (int j = 0; j < %d; j++) b[j] = wp[j][r];", q->tc);
+    fn_line(f, "BK_UNROLL for (int i = 0; i < %d; i++) {", q->tm);
+    fn_line(f, "    const float a = xp[i][%s];", at);
+    fn_line(f, "    BK_UNROLL for (int j = 0; j < %d; j++) acc[i * %d + j] = BK_FMA(a, b[j], acc[i * %d + j]);", q->tc, q->tc, q->tc);
+    fn_line(f, "}");
+    fn_line(f, "r++;");
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+}
+
 void dots_finish(Dots *k, int part) {
     Fn *f = &k->g->f;
     Emit *em = k->g->em;
@@ -116,7 +208,7 @@ void dots_finish(Dots *k, int part) {
                   q->team / 2);
         sb_puts(b, "    }\n");
     }
-    sb_puts(b, "    if (idle || share) return;\n");
+    sb_puts(b, q->team > 1 ? "    if (idle || share) return;\n" : "    if (idle) return;\n");
     sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) {\n        const int row = tm + i * %d;\n", q->tm, q->nm);
     sb_printf(b, "        BK_UNROLL for (int j = 0; j < %d; j++) {\n            const int at = tc + j * %d;\n", q->tc, q->nc);
     sb_printf(b, "            if (row < rows && at < columns) g[at %% %d * %d + ", q->n, k->bm * k->bv);

@@ -11,6 +11,8 @@
 /* Cycles. */
 #define MEET 30            /* block barrier */
 #define FETCH 600          /* first data of a copy arrive */
+#define COPY 24            /* an element of a thread's share of a copy; of four at once: */
+#define COPY_BY_FOUR 8
 #define STEP 30            /* operands from the block's memory arrive */
 #define MEMBERS 100        /* the members at a position */
 
@@ -21,6 +23,8 @@ static int log2_of(int n) {
     while (n > 1) n /= 2, l++;
     return l;
 }
+
+static double copy_cycles(const Dots *k, const Part *q, bool vec) { return dots_by_four(k, q, vec) ? COPY_BY_FOUR : COPY; }
 
 typedef struct Model {
     const Dots *k;
@@ -34,6 +38,21 @@ static int64_t steps_of(const Part *q) {
     int64_t n = 1;
     for (int i = 0; i < q->nraxis; i++) n *= axis_size(q->raxis[i], STEPS_UNKNOWN);
     return n;
+}
+
+/* Cycles of part q for a block of bm x bv when threads load sca themselves, one step after the other, and have tm x tc
+ * sums; sets the rest of the shape; 0: it cannot be. */
+static double direct_cycles(const Model *m, Part *q, int bm, int bv) {
+    q->nm = (int)dots_div(bm, q->tm);
+    q->nc = (int)dots_div((int64_t)bv * q->n, q->tc);
+    if (q->nm * q->nc > m->threads || q->nm % m->warp) return 0;
+    q->team = 1;
+    q->whole = false;
+    q->chunk = 0;
+    double warps = (double)dots_div((int64_t)q->nm * q->nc, m->warp);
+    double math = dots_div((int64_t)warps, 4) * q->tm * q->tc * m->warp / 32.0, memory = warps * (q->tm + q->tc);
+    double step = math > memory ? math : memory;
+    return (double)q->length * ((step > STEP / 2.0 ? step : STEP / 2.0) + 4) + FETCH;
 }
 
 /* Cycles of part q for a block of bm x bv when a thread has tm x tc sums; sets the rest of the shape; 0: it does not
@@ -57,7 +76,9 @@ static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t float
     double step = math > memory ? math : memory;
     if (step < STEP) step = STEP;
     double chunks = (double)dots_div(steps, q->chunk);
-    double copies = chunks * ((double)(copied * q->chunk) / m->threads * 8 + FETCH + 2 * MEET);
+    double each = (double)(q->nm * q->tm) * copy_cycles(m->k, q, false);
+    if (!q->packed) each += (double)(q->nc * q->tc) * copy_cycles(m->k, q, true);
+    double copies = chunks * (each * q->chunk / m->threads + FETCH + 2 * MEET);
     double exchange = 2.0 * sums * log2_of(q->team) * (double)dots_div(warps, 4) + 4.0 * sums;
     return (double)dots_div(quads, q->team) * (step + 4) + exchange + (q->whole && q->packed ? 0 : copies);
 }
@@ -65,13 +86,17 @@ static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t float
 /* The best shape of part q for a block; 0: there is none. */
 static double best_part(const Model *m, Part *q, int bm, int bv, int64_t floats) {
     double best = 0;
+    bool loads = q->packed && m->k->p[q->lead].sca->dtype == DT_F32 && dots_lines_together(m->k, q, false);
     Part kept = *q;
     for (int tm = 1; tm <= 8 && tm < 2 * bm; tm *= 2)
         for (int tc = 1; tc <= 8 && tm * tc <= SUMS_MOST; tc *= 2) {
             q->tm = tm;
             q->tc = tc;
-            double cycles = part_cycles(m, q, bm, bv, floats);
-            if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
+            for (int direct = 0; direct <= loads; direct++) {
+                q->direct = direct;
+                double cycles = direct ? direct_cycles(m, q, bm, bv) : part_cycles(m, q, bm, bv, floats);
+                if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
+            }
         }
     *q = kept;
     return best;
@@ -88,7 +113,7 @@ static double block_cycles(const Model *m, Part *part, int bm, int bv) {
         double c = best_part(m, q, bm, bv, left / k->npart);
         if (c == 0) return 0;
         cycles += c;
-        if (q->whole) once += (double)(q->nm * q->tm * q->chunk) / m->threads * 8 + (i ? 0 : FETCH);
+        if (q->whole) once += (double)(q->nm * q->tm * q->chunk) / m->threads * copy_cycles(k, q, false) + (i ? 0 : FETCH);
     }
     return (double)dots_div(k->rows, bm) * (once + (double)dots_div(k->columns, bv) * cycles);
 }
@@ -98,6 +123,7 @@ static void place(Dots *k) {
     int64_t at = 0, most = 0;
     for (int i = 0; i < k->npart; i++) {
         Part *q = &k->part[i];
+        if (q->direct) continue;
         int64_t pitch = q->chunk + SKEW, x = (int64_t)q->nm * q->tm * pitch, w = q->packed ? 0 : (int64_t)q->nc * q->tc * pitch;
         if (q->whole) {
             q->x = at;
@@ -120,7 +146,7 @@ static void place(Dots *k) {
 }
 
 bool dots_shape(Dots *k) {
-    static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128};
+    static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
     const Device *d = k->g->em->p->schedule->device;
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;

@@ -9,6 +9,12 @@ static __device__ __forceinline__ float bk_dot4(float4 a, float4 b, float c) {
     return BK_FMA(a.w, b.w, BK_FMA(a.z, b.z, BK_FMA(a.y, b.y, BK_FMA(a.x, b.x, c))));
 }
 
+/* Four neighbours, at once where their address allows that. */
+static __device__ __forceinline__ float4 bk_load4(const float *p) {
+    if (((uintptr_t)p & 15) == 0) return *(const float4 *)p;
+    return make_float4(p[0], p[1], p[2], p[3]);
+}
+
 /* This unit's part of n positions, shared in grains, which take so many floats each in w: a copy `at` bytes behind the
  * beginning of the block's memory where there is room for it, for `most` positions; at 0: there is none. All threads of
  * the block call it; they meet before they read. */
