@@ -38,6 +38,7 @@ typedef struct LoopFacts {
     const char *path;
     int depth;    /* of loops around it */
     int barriers; /* places in its body where all units meet, those of inner loops not counted */
+    int flags;    /* and places where one unit waits for the others, or they for it */
     int64_t constants, share; /* bytes of constants that it reads, and the most of them by one unit */
 } LoopFacts;
 typedef struct FuncFacts { /* a recursive function */
@@ -64,6 +65,7 @@ typedef struct CompileFacts {
     size_t weights_bytes;
     int functions;       /* different ones: equal groups share one */
     int barriers;        /* places where all units meet, those in loops included */
+    int flags;           /* and where one unit waits for the others, or they for it */
     VEC(LoopFacts) loops; /* an outer loop before its inner ones */
     VEC(FuncFacts) recursive;
     VEC(ConstFacts) constants; /* in the order of their offsets */

@@ -415,7 +415,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
     if (recursive(x)) fn_line(f, "low = top;");
-    LoopFacts fact = {s, s->path, s->loop.body->depth - 1, sync_count(s->loop.body), 0, 0};
+    LoopFacts fact = {s, s->path, s->loop.body->depth - 1, sync_count(s->loop.body), sync_flags(s->loop.body), 0, 0};
     memory_constants(em->c, s, em->p->schedule->units, &fact.constants, &fact.share);
     vec_push(em->a, &em->facts->loops, fact);
     x->loop = &l;
@@ -576,6 +576,8 @@ static void emit_stmt(Tree *x, Stmt *s) {
     case S_BRANCH: emit_branch(x, s); break;
     case S_BARRIER:
         if (s->level == LEVEL_CORE) fn_line(f, "bk_block();");
+        else if (s->meet == MEET_GATHER) fn_line(f, "bk_gather(k, unit, %d %% nunit);", s->unit);
+        else if (s->meet == MEET_RELEASE) fn_line(f, "if ((st = bk_release(k, unit, %d %% nunit)) != BK_OK) return st;", s->unit);
         else emit_barrier(x);
         break;
     case S_CALL: emit_call(x, s); break;
@@ -633,6 +635,8 @@ void emit_tree(Emit *em) {
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
     em->facts->barriers = sync_count(em->p->top);
+    em->facts->flags = sync_flags(em->p->top);
+    for (int i = 0; i < em->facts->loops.n; i++) em->facts->flags += em->facts->loops.p[i].flags;
     for (int i = 0; i < em->facts->loops.n; i++) em->facts->barriers += em->facts->loops.p[i].barriers;
     for (int i = 0; i < em->facts->recursive.n; i++) em->facts->barriers += em->facts->recursive.p[i].barriers;
     fn_line(&x.f, "if (bk_lead(unit)) {");

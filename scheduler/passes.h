@@ -76,6 +76,8 @@ static inline bool stmt_alone(const Stmt *s) {
 static inline bool stmt_split(const Stmt *s) { return s->kind == S_CALL && s->level == LEVEL_CORE; }
 /* Barriers of one pass over q, those of inner loops not counted. */
 int sync_count(const Seq *q);
+/* The same for flags: one unit waits for all, or all for it. */
+int sync_flags(const Seq *q);
 /* An extern that changes its input: units meet between its plan and its run. */
 bool sync_inside(const Stmt *s);
 

@@ -19,6 +19,7 @@ typedef struct Access {
     Tensor *t;
     bool write;
     bool append; /* a write behind all that is there: nothing before it is in its way */
+    int past;    /* number of the unit that is known to be past it, + 1; 0: none */
     Part part;
 } Access;
 typedef VEC(Access) AccessVec;
@@ -79,7 +80,7 @@ static void touch(Sync *x, Tensor *t, bool write, Part part) {
         for (int i = 0; i < x->alias.n; i++)
             if (x->alias.p[i].t == t) touch(x, x->alias.p[i].of, write, part);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
-    Access a = {t, write, append && write, part};
+    Access a = {t, write, append && write, 0, part};
     for (int i = 0; i < x->now.n; i++)
         if (x->now.p[i].t == t && x->now.p[i].write == write && x->now.p[i].append == a.append && part_same(x->now.p[i].part, part)) return;
     vec_push(x->a, &x->now, a);
@@ -113,6 +114,12 @@ static bool conflict(const Access *a, const Access *b) {
     return !part_same(a->part, b->part) || (a->t != b->t && a->part.kind != PART_SOLO);
 }
 
+/* The only unit that makes access a; -1: several may. */
+static int only_unit(const Access *a) { return a->part.kind == PART_SOLO ? a->part.dim : -1; }
+
+/* Whether the unit that makes a is known to be past b. */
+static bool is_past(const Access *a, const Access *b) { return b->past && only_unit(a) == b->past - 1; }
+
 /* All units meet after what the log holds. */
 static void met(Sync *x) {
     x->pending.n = 0;
@@ -130,12 +137,39 @@ static void barrier_at(Sync *x, Seq *q, int *at) {
     met(x);
 }
 
-/* Puts a barrier in front of statement *at of q if what it touches (x->now) needs one. */
+/* A flag in place of a barrier where one unit waits for the others, or they for it (`one`): whoever does not wait goes
+ * on. Point to point where few units feed few is not done. */
+static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
+    Stmt *s = stmt_new(x->c, S_BARRIER, "");
+    s->level = LEVEL_TEAM;
+    s->meet = (uint8_t)meet;
+    s->unit = (uint8_t)one;
+    seq_put_at(x->c, q, (*at)++, s);
+    int n = 0;
+    for (int i = 0; i < x->pending.n; i++) {
+        Access *b = &x->pending.p[i];
+        if (meet == MEET_GATHER) b->past = one + 1;
+        else if (only_unit(b) == one || b->past == one + 1) continue; /* behind it for all */
+        x->pending.p[n++] = *b;
+    }
+    x->pending.n = n;
+}
+
+/* Puts a barrier or a flag in front of statement *at of q if what it touches (x->now) needs one. */
 static void order(Sync *x, Seq *q, int *at) {
-    bool need = false;
-    for (int i = 0; i < x->now.n && !need; i++)
-        for (int j = 0; j < x->pending.n && !need; j++) need = conflict(&x->now.p[i], &x->pending.p[j]);
-    if (need) barrier_at(x, q, at);
+    bool need = false, flags = !x->threads && x->p->schedule->device->threads;
+    int to = -2, from = -2; /* the one unit that waits, or is waited for; -1: several */
+    for (int i = 0; i < x->now.n; i++)
+        for (int j = 0; j < x->pending.n; j++) {
+            const Access *a = &x->now.p[i], *b = &x->pending.p[j];
+            if (!conflict(a, b) || is_past(a, b)) continue;
+            need = true;
+            to = to == -2 || to == only_unit(a) ? only_unit(a) : -1;
+            from = from == -2 || from == only_unit(b) ? only_unit(b) : -1;
+        }
+    if (need && flags && to >= 0) flag_at(x, q, at, MEET_GATHER, to);
+    else if (need && flags && from >= 0) flag_at(x, q, at, MEET_RELEASE, from);
+    else if (need) barrier_at(x, q, at);
     for (int i = 0; i < x->now.n; i++) {
         vec_push(x->a, &x->pending, x->now.p[i]);
         vec_push(x->a, &x->log, x->now.p[i]);
@@ -238,7 +272,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         Access a = next_iteration(x->pending.p[i], s);
         for (int j = l.first; j < until && !need; j++) {
             Access b = next_iteration(x->log.p[j], s);
-            need = conflict_later(&b, &a, s);
+            need = conflict_later(&b, &a, s) && !is_past(&b, &a);
         }
     }
     if (!x->threads) s->loop.barrier = need && !x->alone;
@@ -285,7 +319,7 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < after.n; i++) {
         bool have = false;
         for (int j = 0; j < x->pending.n && !have; j++)
-            have = x->pending.p[j].t == after.p[i].t && x->pending.p[j].write == after.p[i].write &&
+            have = x->pending.p[j].past == after.p[i].past && x->pending.p[j].t == after.p[i].t && x->pending.p[j].write == after.p[i].write &&
                    x->pending.p[j].append == after.p[i].append &&
                    (part_same(x->pending.p[j].part, after.p[i].part) ||
                     (x->pending.p[j].part.kind == PART_WHOLE && after.p[i].part.kind == PART_WHOLE));
@@ -587,9 +621,19 @@ int sync_count(const Seq *q) {
     int n = q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        n += (s->kind == S_BARRIER && s->level == LEVEL_TEAM) || (s->kind == S_EXTERN && sync_inside(s)) ||
+        n += (s->kind == S_BARRIER && s->level == LEVEL_TEAM && s->meet == MEET_ALL) || (s->kind == S_EXTERN && sync_inside(s)) ||
              ((stmt_alone(s) || stmt_split(s)) && !s->beside);
         if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0]) + sync_count(s->br.arm[1]);
+    }
+    return n;
+}
+
+int sync_flags(const Seq *q) {
+    int n = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        n += s->kind == S_BARRIER && s->meet != MEET_ALL;
+        if (s->kind == S_BRANCH) n += sync_flags(s->br.arm[0]) + sync_flags(s->br.arm[1]);
     }
     return n;
 }

@@ -541,7 +541,10 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
         case S_EXTERN: print_extern(p, s, indent); break;
         case S_LOOP: print_loop(p, s, indent); break;
         case S_BRANCH: print_branch(p, s, indent); break;
-        case S_BARRIER: sb_printf(o, "%*s%sbarrier\n", indent, "", s->level == LEVEL_CORE ? "block " : ""); break;
+        case S_BARRIER:
+            if (s->meet) sb_printf(o, "%*s%s unit %d\n", indent, "", s->meet == MEET_GATHER ? "flags to" : "flag of", s->unit);
+            else sb_printf(o, "%*s%sbarrier\n", indent, "", s->level == LEVEL_CORE ? "block " : "");
+            break;
         case S_CALL: print_call(p, s, indent); break;
         case S_COUNT: break;
         }

@@ -54,6 +54,9 @@ struct Tensor {
 };
 
 /* ---- statements ------------------------------------------------------------------------------ */
+/* Who waits for whom at a BARRIER: all for all; one unit (Stmt.unit) for all; all for it. */
+typedef enum { MEET_ALL, MEET_GATHER, MEET_RELEASE } Meet;
+
 typedef enum { S_LET, S_OP, S_EXTERN, S_CHECK, S_LOOP, S_BRANCH, S_BARRIER, S_CALL, S_COUNT } StmtKind;
 
 typedef VEC(Stmt *) StmtVec;
@@ -121,6 +124,7 @@ struct Stmt {
     uint8_t level;       /* of units that run it (scheduler/device.h Level); 0: not scheduled yet */
     uint8_t unit;        /* a loop, branch or call at core level: which unit runs it, modulo their number */
     bool beside;         /* … at the same time as the statement in front of it */
+    uint8_t meet;        /* a BARRIER at team level: Meet */
     bool each;           /* an OP or EXTERN: every unit computes all of it, into memory of its own */
     const char *path;
     union {

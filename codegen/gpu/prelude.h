@@ -174,6 +174,55 @@ static __device__ __noinline__ int bk_barrier(bk_ctx *k, int unit) {
     return __syncthreads_or(state != BK_OK) ? own->result : BK_OK;
 }
 
+/* `turn` or a later one was posted in a word that is read now. */
+BK_INLINE bool bk_reached(unsigned word, unsigned turn) { return (int)((BK_TURN(word) - turn) << 2) >= 0; }
+
+/* Unit `to` waits until all others are here, and then sees what they wrote before; they go on. A turn of its own, like
+ * a barrier's; nobody leaves the kernel here. */
+static __device__ __noinline__ void bk_gather(bk_ctx *k, int unit, int to) {
+    bk_own *own = bk_owned();
+    const unsigned nunit = gridDim.x;
+    if (threadIdx.x == 0) own->turn++;
+    __syncthreads();
+    if (nunit == 1) return;
+    const unsigned turn = own->turn & BK_TURN_MASK;
+    if (unit == to) {
+        for (unsigned b = threadIdx.x; b < nunit; b += BK_THREADS)
+            while ((int)b != to && !bk_reached(BK_LOOK(unsigned, &k->arrive[b].at), turn)) {}
+        bk_fence();
+        __syncthreads();
+    } else if (threadIdx.x == 0) {
+        bk_fence();
+        BK_LOOK(unsigned, &k->arrive[unit].at) = turn << 2;
+    }
+    __syncthreads(); /* the count is not changed before all have read it */
+}
+
+/* All wait until unit `from` is here, and then see what it wrote before; it goes on. Returns what the run has come to
+ * as far as it knows: the same value for every thread that comes here, or one of them later leaves with that. */
+static __device__ __noinline__ int bk_release(bk_ctx *k, int unit, int from) {
+    bk_own *own = bk_owned();
+    if (gridDim.x == 1) return bk_block_state();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const unsigned turn = ++own->turn & BK_TURN_MASK;
+        unsigned word;
+        if (unit == from) {
+            own->result = BK_LOOK(int, &own->run->state);
+            bk_fence();
+            BK_LOOK(unsigned, &k->go->at) = turn << 2 | (unsigned)own->result;
+        } else {
+            while (!bk_reached(word = BK_LOOK(unsigned, &k->go->at), turn)) __nanosleep(20);
+            bk_fence();
+            own->result = (int)(word & 3);
+        }
+    }
+    __syncthreads();
+    const int state = own->result;
+    __syncthreads();
+    return state;
+}
+
 /* First of the kernel; returns what functions get. */
 BK_INLINE bk_ctx *bk_begin(bk_ctx *run) {
     bk_own *own = bk_owned();

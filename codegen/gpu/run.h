@@ -120,7 +120,7 @@ static int bk_judge(bk_session *s, int *grow, char *message, size_t size) {
     s->turn = k->turn;
     s->pending = 0;
     *grow = 0;
-    s->dirty = k->state != BK_OK || k->fault || k->deep;
+    s->dirty = k->state != BK_OK || k->fault || k->deep ? 2 : 0; /* blocks may have left at different turns */
     if (k->state == BK_OK && !k->fault) return BK_ST_OK;
     s->deep = k->fault && k->deep > 0 && k->deep <= BK_NSITE;
     if (k->state != BK_GROW || k->fault) return bk_say_fault(k->fault, message, size);
