@@ -165,7 +165,8 @@ static void choose(Dist *d, Stmt *s) {
         s->op.split = NULL;
         return;
     }
-    if (d->alone || s->level == LEVEL_CORE) {
+    const Schedule *plan = d->p->schedule;
+    if (d->alone || s->level == LEVEL_CORE || (plan->units == 1 && !plan->device->threads)) { /* nothing is shared */
         s->op.split = NULL;
         for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_of_unit(d->alone ? d->alone->unit : 0)};
         return;

@@ -3,9 +3,8 @@
 
 #include "utask/ops/ops.h"
 
-/* An EXTERN without symbols and with one output. */
-static Tensor *body(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
-                    Expr *const *param, Tensor *like, const char *fault) {
+Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam, Expr *const *param,
+                 Tensor *like, const char *fault) {
     Stmt *s = ext_begin(L, name, nin, ins, nparam, param);
     ext_out(L, s, like->dtype, like->rank, like->dim);
     ext_end(L, s, fault);
@@ -106,89 +105,6 @@ void lower_Unique(Lower *L) {
     out(L, 3, head(L, ext_result(L, s, 2), n));
 }
 
-/* The attribute `reduction` as the number that scatter.h uses. */
-static Expr *reduction(Lower *L) {
-    static const char *const names[] = {"none", "add", "mul", "max", "min"};
-    const char *how = attr_s(L, "reduction", "none");
-    for (size_t i = 0; i < COUNT(names); i++)
-        if (!strcmp(how, names[i])) return e_int(L->cx, (int64_t)i);
-    fail(L, "reduction is '%s', not one of none, add, mul, max, min", how);
-}
-
-/* One update for each position that can be hit: then there is no order to keep, and the result is
- * an expression, which fuses. `at` holds the index along each axis of data that is given, else NULL. */
-static void scatter_one(Lower *L, Tensor *data, Expr **at, Tensor *t, Expr *update) {
-    Cx *c = L->cx;
-    Expr *hit = e_bool(c, true), *idx[MAX_RANK];
-    for (int i = 0; i < data->rank; i++) {
-        idx[i] = ax(L, t, i);
-        if (at[i]) hit = e_and(c, hit, e_eq(c, idx[i], index_checked(L, at[i], data->dim[i], true)));
-    }
-    out(L, 0, te_end(L, t, e_sel(c, hit, update, ld(L, data, idx))));
-}
-
-static bool overwrites(Lower *L) { return strcmp(attr_s(L, "reduction", "none"), "none") == 0; }
-
-void lower_ScatterElements(Lower *L) {
-    Cx *c = L->cx;
-    Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
-    int rank = t[0]->rank;
-    if (t[1]->rank != rank || t[2]->rank != rank)
-        fail(L, "data, indices and updates have ranks %d, %d and %d", rank, t[1]->rank, t[2]->rank);
-    if (rank == 0) fail(L, "data is a scalar");
-    int axis = norm_axis(L, attr_i(L, "axis", 0), rank);
-    for (int i = 0; i < rank; i++) {
-        check(L, e_eq(c, t[1]->dim[i], t[2]->dim[i]),
-              "indices and updates have different sizes on axis %d", i);
-        if (i != axis)
-            check(L, e_le(c, t[1]->dim[i], t[0]->dim[i]), "indices are larger than data on axis %d",
-                  i);
-    }
-    bool one = overwrites(L) && e_is_ival(t[1]->dim[axis], 1);
-    for (int i = 0; i < rank; i++) one = one && (i == axis || t[1]->dim[i] == t[0]->dim[i]);
-    if (one) {
-        Tensor *r = te_begin(L, t[0]->dtype, rank, t[0]->dim);
-        Expr *at[MAX_RANK] = {NULL}, *idx[MAX_RANK];
-        for (int i = 0; i < rank; i++) idx[i] = i == axis ? e_int(c, 0) : ax(L, r, i);
-        at[axis] = ld(L, t[1], idx);
-        scatter_one(L, t[0], at, r, ld(L, t[2], idx));
-        return;
-    }
-    Expr *param[] = {e_int(c, axis), reduction(L)};
-    out(L, 0, body(L, "scatter_elements", 3, t, 2, param, t[0], "an index is out of range"));
-}
-
-void lower_ScatterND(Lower *L) {
-    Cx *c = L->cx;
-    Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
-    int r = t[0]->rank, q = t[1]->rank;
-    if (q == 0) fail(L, "indices is a scalar");
-    int k = q - 1 + r - t[2]->rank;
-    if (k < 0 || k > r)
-        fail(L, "data, indices and updates have ranks %d, %d and %d", r, q, t[2]->rank);
-    check(L, e_eq(c, t[1]->dim[q - 1], e_int(c, k)),
-          "the last axis of indices does not fit the rank of updates");
-    for (int i = 0; i < t[2]->rank; i++)
-        check(L, e_eq(c, t[2]->dim[i], i < q - 1 ? t[1]->dim[i] : t[0]->dim[i - (q - 1) + k]),
-              "updates has a wrong size on axis %d", i);
-    bool one = overwrites(L);
-    for (int i = 0; i < q - 1; i++) one = one && e_is_ival(t[1]->dim[i], 1);
-    if (one) {
-        Tensor *x = te_begin(L, t[0]->dtype, r, t[0]->dim);
-        Expr *at[MAX_RANK] = {NULL}, *idx[MAX_RANK];
-        for (int i = 0; i < q - 1; i++) idx[i] = e_int(c, 0);
-        for (int i = 0; i < k; i++) {
-            idx[q - 1] = e_int(c, i);
-            at[i] = ld(L, t[1], idx);
-        }
-        for (int i = k; i < r; i++) idx[q - 1 + i - k] = ax(L, x, i);
-        scatter_one(L, t[0], at, x, ld(L, t[2], idx));
-        return;
-    }
-    Expr *param[] = {reduction(L)};
-    out(L, 0, body(L, "scatter_nd", 3, t, 1, param, t[0], "an index is out of range"));
-}
-
 static void cumulate(Lower *L, bool product) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);
@@ -196,7 +112,7 @@ static void cumulate(Lower *L, bool product) {
                      e_int(c, attr_i(L, "reverse", 0) != 0), e_int(c, product)};
     int64_t axis;
     if (e_is_int(param[0], &axis)) param[0] = e_int(c, norm_axis(L, axis, x->rank));
-    out(L, 0, body(L, "cumulate", 1, &x, 4, param, x, "the axis is out of range"));
+    out(L, 0, ext_like(L, "cumulate", 1, &x, 4, param, x, "the axis is out of range"));
 }
 
 void lower_CumSum(Lower *L) { cumulate(L, false); }
@@ -266,7 +182,7 @@ void lower_MaxUnpool(Lower *L) {
     zero = te_end(L, zero, e_num(c, x->dtype, 0));
     Tensor *t[] = {zero, t_reshape(L, index, 1, &items), t_reshape(L, x, 1, &items)};
     Expr *param[] = {e_int(c, 0), e_int(c, 0)};
-    Tensor *y = body(L, "scatter_elements", 3, t, 2, param, zero, "an index is out of range");
+    Tensor *y = ext_like(L, "scatter_elements", 3, t, 2, param, zero, "an index is out of range");
     y = t_reshape(L, y, x->rank, dim);
     if (has_in(L, 2)) { /* the indices are those of the smaller shape; the rest stays zero */
         Tensor *shape = in(L, 2);

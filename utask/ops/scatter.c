@@ -1,0 +1,153 @@
+/* scatter.c: data with elements replaced at computed places: as an expression where it is known
+ * beforehand which update may hit a position, else by a hand-written body. */
+#include "utask/ops/ops.h"
+
+#define AFFINE_MAX ((int64_t)1 << 20) /* elements of a constant that are looked at */
+
+/* The attribute `reduction` as the number that scatter.h uses. */
+static int reduction(Lower *L) {
+    static const char *const names[] = {"none", "add", "mul", "max", "min"};
+    const char *how = attr_s(L, "reduction", "none");
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (!strcmp(how, names[i])) return (int)i;
+    fail(L, "reduction is '%s', not one of none, add, mul, max, min", how);
+}
+
+/* What becomes of an element that an update hits. */
+static Expr *reduced(Lower *L, Expr *old, Expr *update) {
+    static const uint8_t number[] = {0, E_ADD, E_MUL, E_MAX, E_MIN};
+    static const uint8_t truth[] = {0, E_OR, E_AND, E_OR, E_AND};
+    int how = reduction(L);
+    return how ? e_bin(L->cx, old->dtype == DT_BOOL ? truth[how] : number[how], old, update)
+               : update;
+}
+
+/* One update for each position that can be hit: then there is no order to keep, and the result is
+ * an expression, which fuses. `at` holds the index along each axis of data that is given, else
+ * NULL. */
+static void scatter_one(Lower *L, Tensor *data, Expr **at, Tensor *t, Expr *update) {
+    Cx *c = L->cx;
+    Expr *hit = e_bool(c, true), *idx[MAX_RANK];
+    for (int i = 0; i < data->rank; i++) {
+        idx[i] = ax(L, t, i);
+        if (at[i])
+            hit = e_and(c, hit, e_eq(c, idx[i], index_checked(L, at[i], data->dim[i], true)));
+    }
+    Expr *old = ld(L, data, idx);
+    out(L, 0, te_end(L, t, e_sel(c, hit, reduced(L, old, update), old)));
+}
+
+void lower_ScatterElements(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
+    int rank = t[0]->rank;
+    if (t[1]->rank != rank || t[2]->rank != rank)
+        fail(L, "data, indices and updates have ranks %d, %d and %d", rank, t[1]->rank, t[2]->rank);
+    if (rank == 0) fail(L, "data is a scalar");
+    int axis = norm_axis(L, attr_i(L, "axis", 0), rank);
+    for (int i = 0; i < rank; i++) {
+        check(L, e_eq(c, t[1]->dim[i], t[2]->dim[i]),
+              "indices and updates have different sizes on axis %d", i);
+        if (i != axis)
+            check(L, e_le(c, t[1]->dim[i], t[0]->dim[i]), "indices are larger than data on axis %d",
+                  i);
+    }
+    bool one = e_is_ival(t[1]->dim[axis], 1);
+    for (int i = 0; i < rank; i++) one = one && (i == axis || t[1]->dim[i] == t[0]->dim[i]);
+    if (one) {
+        Tensor *r = te_begin(L, t[0]->dtype, rank, t[0]->dim);
+        Expr *at[MAX_RANK] = {NULL}, *idx[MAX_RANK];
+        for (int i = 0; i < rank; i++) idx[i] = i == axis ? e_int(c, 0) : ax(L, r, i);
+        at[axis] = ld(L, t[1], idx);
+        scatter_one(L, t[0], at, r, ld(L, t[2], idx));
+        return;
+    }
+    Expr *param[] = {e_int(c, axis), e_int(c, reduction(L))};
+    out(L, 0, ext_like(L, "scatter_elements", 3, t, 2, param, t[0], "an index is out of range"));
+}
+
+/* The value of a load of whole numbers that are an affine function of those indices that vary. */
+static Expr *affine_load(void *user, Expr *e) {
+    Cx *c = user;
+    const Const *k = e->t->kind == TK_CONST && e->dtype == DT_I64 && !e->kind ? e->t->data : NULL;
+    int64_t at[MAX_RANK], step[MAX_RANK], coef[MAX_RANK] = {0}, s = 1, base = 0, all = 1;
+    if (!k || !k->count) return NULL;
+    for (int d = k->rank - 1; d >= 0; s *= k->dim[d--]) {
+        step[d] = s;
+        bool fixed = e_is_int(e->a[d], &at[d]);
+        if (fixed && (at[d] < 0 || at[d] >= k->dim[d])) return NULL;
+        base += fixed ? at[d] * s : 0;
+        at[d] = fixed ? -1 : 0;
+        if (!fixed) all *= k->dim[d];
+    }
+    if (all > AFFINE_MAX) return NULL;
+    int64_t first = elem_get_i(DT_I64, k->data, base);
+    for (int d = 0; d < k->rank; d++)
+        if (at[d] == 0 && k->dim[d] > 1 &&
+            __builtin_sub_overflow(elem_get_i(DT_I64, k->data, base + step[d]), first, &coef[d]))
+            return NULL;
+    for (int64_t i = 0; i < all; i++) {
+        int64_t rest = i, from = base, value = first, more;
+        for (int d = k->rank - 1; d >= 0; d--) {
+            if (at[d] < 0) continue;
+            from += rest % k->dim[d] * step[d];
+            if (__builtin_mul_overflow(rest % k->dim[d], coef[d], &more) ||
+                __builtin_add_overflow(value, more, &value))
+                return NULL;
+            rest /= k->dim[d];
+        }
+        if (elem_get_i(DT_I64, k->data, from) != value) return NULL;
+    }
+    Expr *r = e_int(c, first);
+    for (int d = 0; d < k->rank; d++)
+        if (at[d] == 0) r = e_add(c, r, e_muli(c, e->a[d], coef[d]));
+    return r;
+}
+
+/* ScatterND where each axis of indices, `last` of them before the tuple, runs along a whole
+ * dimension of data of its own: then a position is hit at most once, and the tuple that may hit it
+ * is known. k: numbers in a tuple. */
+static bool scatter_along(Lower *L, Tensor *const *t, int last, int k) {
+    Cx *c = L->cx;
+    Axis *u[MAX_RANK];
+    Expr *idx[MAX_RANK], *at[MAX_RANK] = {NULL}, *to[MAX_RANK];
+    int dim[MAX_RANK];
+    for (int j = 0; j < last; j++) idx[j] = e_axis(c, u[j] = axis_new(c, t[1]->dim[j]));
+    for (int i = 0; i < k; i++) {
+        idx[last] = e_int(c, i);
+        at[i] = e_subst(c, tensor_at(c, t[1], idx), 0, NULL, NULL, affine_load, c);
+    }
+    for (int j = 0; j < last; j++) {
+        dim[j] = -1;
+        if (e_is_ival(t[1]->dim[j], 1)) continue;
+        for (int i = 0; i < k && dim[j] < 0; i++)
+            if (at[i] == idx[j] && t[1]->dim[j] == t[0]->dim[i]) dim[j] = i;
+        if (dim[j] < 0) return false;
+        at[dim[j]] = NULL;
+    }
+    Tensor *x = te_begin(L, t[0]->dtype, t[0]->rank, t[0]->dim);
+    for (int j = 0; j < last; j++) to[j] = idx[j] = dim[j] < 0 ? e_int(c, 0) : ax(L, x, dim[j]);
+    for (int i = 0; i < k; i++)
+        if (at[i]) at[i] = e_subst(c, at[i], last, u, to, NULL, NULL);
+    for (int i = k; i < t[0]->rank; i++) idx[last + i - k] = ax(L, x, i);
+    scatter_one(L, t[0], at, x, ld(L, t[2], idx));
+    return true;
+}
+
+void lower_ScatterND(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
+    int r = t[0]->rank, q = t[1]->rank;
+    if (q == 0) fail(L, "indices is a scalar");
+    int k = q - 1 + r - t[2]->rank;
+    if (k < 0 || k > r)
+        fail(L, "data, indices and updates have ranks %d, %d and %d", r, q, t[2]->rank);
+    check(L, e_eq(c, t[1]->dim[q - 1], e_int(c, k)),
+          "the last axis of indices does not fit the rank of updates");
+    for (int i = 0; i < t[2]->rank; i++)
+        check(L, e_eq(c, t[2]->dim[i], i < q - 1 ? t[1]->dim[i] : t[0]->dim[i - (q - 1) + k]),
+              "updates has a wrong size on axis %d", i);
+    if (scatter_along(L, t, q - 1, k)) return;
+    Expr *param[] = {e_int(c, reduction(L))};
+    out(L, 0, ext_like(L, "scatter_nd", 3, t, 1, param, t[0], "an index is out of range"));
+}
