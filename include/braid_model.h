@@ -121,7 +121,8 @@ typedef struct braid_model_v1 {
      * finish() returns; else it waits for the stream. */
     int (*run_on)(void *session, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out,
                   char *message, size_t message_size);
-    /* Waits for the runs that are enqueued, and returns the fault of the first that failed. */
+    /* Waits for the runs that are enqueued, and returns the fault of the first that failed; those behind it may have
+     * no outputs either. */
     int (*finish)(void *session, char *message, size_t message_size);
     /* Memory of the session's device, which outlives the session: its address and what to free it by, from
      * any thread. */

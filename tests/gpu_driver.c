@@ -258,6 +258,7 @@ int emu_launch_cooperative_kernel(void *function, unsigned grid_x, unsigned grid
         return wrong();
     if ((int)grid_x > D.blocks * D.processors) return EMU_COOPERATIVE_TOO_LARGE;
     D.launches++;
+    if (!D.kernel) return EMU_LAUNCH_FAILED;
     void *argument;
     memcpy(&argument, params[0], sizeof argument);
     return D.kernel(argument, (int)grid_x);
