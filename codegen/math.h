@@ -30,18 +30,15 @@
 #define BK_NAN __builtin_nanf("")
 
 /* ---- exp and what is made of it -------------------------------------------------------------- */
-/* x = n log 2 + r, |r| < 0.347, |x| < 127: returns r, and in *n the bits of 0x1.8p23f + n. Shifted
- * left by 23, to the place of the exponent, only n is left of them. */
-BK_INLINE float bk_split(float x, uint32_t *n) {
-    float k = BK_FMA(x, 1.44269504f, 0x1.8p23f); /* rounds to an integer */
-    float m = k - 0x1.8p23f;
-    *n = bk_asu(k);
-    return BK_FMA(m, -1.42860677e-6f, BK_FMA(m, -0.693145752f, x)); /* the first product is exact */
-}
+/* x = n log 2 + r, |r| < 0.347: x in units of log 2, to whole ones, behind 1.5 * 2^23. Shifted left by 23, to the place
+ * of the exponent, its bits are those of n + 254: of twice the exponent's bias, for two factors. */
+#define BK_WHOLE (0x1.8p23f + 254)
+BK_INLINE float bk_split(float x) { return BK_FMA(x, 1.44269504f, BK_WHOLE); }
 
-/* e^x = 2^n (1 + p): returns p; x and *n as above. */
-BK_INLINE float bk_exp_part(float x, uint32_t *n) {
-    float r = bk_split(x, n);
+/* e^x = 2^n (1 + p): returns p; x and k = bk_split(x) as above. */
+BK_INLINE float bk_exp_part(float x, float k) {
+    float m = k - BK_WHOLE;
+    float r = BK_FMA(m, -1.42860677e-6f, BK_FMA(m, -0.693145752f, x)); /* the first product is exact */
     float p = 1.38145441e-3f;
     p = BK_FMA(p, r, 8.36874545e-3f);
     p = BK_FMA(p, r, 4.1668389e-2f);
@@ -49,30 +46,39 @@ BK_INLINE float bk_exp_part(float x, uint32_t *n) {
     p = BK_FMA(p, r, 0.49999994f);
     return BK_FMA(p, r * r, r);
 }
-/* x 2^n, in two factors, so that results in the denormal range are right. */
-BK_INLINE float bk_scale(float x, uint32_t n) {
-    int32_t i = (int32_t)(n - 0x4b400000u), a = i >> 1, b = i - a;
-    return x * bk_asf((uint32_t)(a + 127) << 23) * bk_asf((uint32_t)(b + 127) << 23);
+/* (1 + p) 2^n, by two factors, so that results in the denormal range are right. */
+BK_INLINE float bk_scale(float p, float k) {
+    uint32_t both = bk_asu(k) << 23, one = bk_asu(k) << 22 & 0xff800000u;
+    float a = bk_asf(one);
+    return BK_FMA(p, a, a) * bk_asf(both - one);
 }
 /* 2^n for n in [-126, 127]. */
-BK_INLINE float bk_two_to(uint32_t n) { return bk_asf((n << 23) + 0x3f800000u); }
+BK_INLINE float bk_two_to(float k) { return bk_asf((bk_asu(k) << 23) - 0x3f800000u); }
+
+/* bk_split(x) for all x, n bounded to [-150, 130]: below a result is 0, above infinite. As integers, which
+ * compilers know as one instruction each; x itself has to be bounded below where NaN stays. */
+BK_INLINE float bk_split_all(float x) {
+    const int32_t least = (int32_t)0x4b400000 + 104, most = (int32_t)0x4b400000 + 384;
+    int32_t k = (int32_t)bk_asu(bk_split(x));
+    k = k > most ? most : k;
+    k = k < least ? least : k;
+    return bk_asf((uint32_t)k);
+}
 
 BK_INLINE float bk_expf(float x) {
-    uint32_t n;
-    float c = x < -104.0f ? -104.0f : x; /* NaN stays */
-    float p = bk_exp_part(c > 89.0f ? 89.0f : c, &n);
-    return bk_scale(p + 1.0f, n);
+    float k = bk_split_all(x);
+    return bk_scale(bk_exp_part(x < -104.0f ? -104.0f : x, k), k);
 }
 
 /* With e = e^-|x| = 2^n (1 + p): 1 / (1 + e), or e / (1 + e) on the negative side, in the form
  * 2^n (1 + (p - e) / (1 + e)) away from 0: it rounds its large terms only once. */
 BK_INLINE float bk_sigmoidf(float x) {
-    uint32_t n;
     bool low = x < -0.34f;
     float c = -__builtin_fabsf(x);
-    float p = bk_exp_part(c < -104.0f ? -104.0f : c, &n), e = bk_scale(p + 1.0f, n);
+    float k = bk_split_all(c), p = bk_exp_part(c < -104.0f ? -104.0f : c, k), e = bk_scale(p, k);
     float q = (low ? p - e : x < 0 ? e : 1.0f) / (1.0f + e);
-    return low ? bk_scale(1.0f + q, n) : q;
+    /* By its bits: a second use of the condition would make gcc compute both quotients. */
+    return bk_asf((bk_asu(bk_scale(q, k)) & BK_MASK(low)) | (bk_asu(q) & ~BK_MASK(low)));
 }
 
 /* Near 0 an odd polynomial, else 1 - 2 / (1 + e^2|x|). */
@@ -85,8 +91,8 @@ BK_INLINE float bk_tanhf(float x) {
     p = BK_FMA(p, z, -0.333333194f);
     p = BK_FMA(p * z, a, a);
     float c = a > 9.5f ? 9.5f : a;
-    uint32_t n;
-    float e = bk_exp_part(c + c, &n), s = bk_two_to(n);
+    c += c;
+    float k = bk_split(c), e = bk_exp_part(c, k), s = bk_two_to(k);
     float t = 1.0f - 2.0f / (BK_FMA(e, s, s) + 1.0f);
     return __builtin_copysignf(a < 0.55f ? p : t, x);
 }
@@ -109,8 +115,8 @@ BK_INLINE float bk_erff(float x) {
     q = BK_FMA(q, t, 0.106158957f);
     q = BK_FMA(q, t, 0.635198057f);
     q = BK_FMA(q, t, 0.128637075f);
-    uint32_t n;
-    float e = bk_exp_part(-BK_FMA(q, t, t), &n), s = bk_two_to(n);
+    q = -BK_FMA(q, t, t);
+    float k = bk_split(q), e = bk_exp_part(q, k), s = bk_two_to(k);
     q = 1.0f - BK_FMA(e, s, s);
     return __builtin_copysignf(a < 0.92f ? p : q, x);
 }
