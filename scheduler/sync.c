@@ -46,7 +46,7 @@ typedef struct Sync {
     LoopState *loop;
     int branches;
     bool threads;      /* the walk for the threads of a unit */
-    const Stmt *alone; /* the construct around that one core runs, or NULL; not for threads */
+    const Stmt *alone; /* the construct around that one core runs, or NULL */
     struct ResultPart **result; /* by function id: of each result */
 } Sync;
 
@@ -283,7 +283,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
     /* What was pending before the loop: a barrier in front of it, once, if the body needs one. */
     bool entry = false;
-    for (int i = 0; i < before.n && !entry && !x->alone; i++)
+    for (int i = 0; i < before.n && !entry && (x->threads || !x->alone); i++)
         for (int j = l.first; j < until && !entry; j++) entry = conflict(&x->log.p[j], &before.p[i]);
     if (entry) {
         AccessVec after = x->pending;
@@ -528,7 +528,7 @@ static void walk_alone(Sync *x, Seq *q, int *at) {
         Stmt *s = q->s.p[*at];
         int own = *at;
         x->pending = (AccessVec){0};
-        if (!x->threads) x->alone = s;
+        x->alone = s;
         if (s->kind == S_LOOP) walk_loop(x, q, &own, s);
         else walk_branch(x, q, &own, s);
         ASSERT(own == *at);
