@@ -17,7 +17,7 @@ typedef struct Cli {
     int narg; /* what is left beside options */
     const char **arg;
     const char *target, *cpu, *output, *emit;
-    const char *schedule;
+    const char *schedule, *costs, *import;
     bool tune, json, verbose, help, version;
     int threads, jobs;
     int64_t max_iterations, stack_depth;
@@ -71,5 +71,6 @@ int cmd_test(const Cli *c);
 int cmd_bench(const Cli *c);
 int cmd_explain(const Cli *c);
 int cmd_ops(const Cli *c);
+int cmd_device(const Cli *c);
 
 #endif

@@ -1,6 +1,7 @@
 /* explain.c: braid explain. */
 #include <stdlib.h>
 
+#include "cli/costs.h"
 #include "cli/explain.h"
 #include "codegen/calibrate.h"
 #include "runtime/runtime.h"
@@ -291,8 +292,11 @@ int cmd_explain(const Cli *c) {
     }
     int code = EXIT_DONE;
     Device device;
+    bool published = c->costs && strcmp(c->costs, "published") == 0;
+    if (c->costs && !published && (code = cli_costs(c->costs, w.o.target, &device))) return code;
     Store *s = rt_store(&(braid_options){0}, false);
-    if (device_calibrated(&w.o, s, false, &device)) w.o.device = &device;
+    if (published) w.o.device = device_find(w.o.target);
+    else if (c->costs || device_calibrated(&w.o, s, false, &device)) w.o.device = &device;
     char *key = device_key(&w.o);
     Measured *measured = key ? store_measured(s, key, c->threads ? c->threads : compile_cpus(), &w.o.nmeasured) : NULL;
     w.o.measured = measured;

@@ -8,6 +8,7 @@ const Command cli_commands[] = {
     {"bench", cmd_bench, 1, 1, "MODEL.onnx|FILE.so", "time a model"},
     {"explain", cmd_explain, 1, 1, "MODEL.onnx", "show what a model becomes"},
     {"ops", cmd_ops, 0, 0, "", "list the supported operators"},
+    {"device", cmd_device, 0, 1, "[TARGET]", "show what is known of devices"},
 };
 const int cli_ncommand = COUNT(cli_commands);
 

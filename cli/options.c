@@ -5,7 +5,7 @@
 
 #include "cli/cli.h"
 
-enum { COMPILE = 1, RUN = 2, TEST = 4, BENCH = 8, EXPLAIN = 16, OPS = 32, ALL = 63 };
+enum { COMPILE = 1, RUN = 2, TEST = 4, BENCH = 8, EXPLAIN = 16, OPS = 32, DEVICE = 64, ALL = 127, MODEL = ALL & ~(OPS | DEVICE) };
 
 typedef enum Action {
     SET_TARGET,
@@ -14,6 +14,8 @@ typedef enum Action {
     SET_EMIT,
     SET_TUNE,
     SET_SCHEDULE,
+    SET_COSTS,
+    SET_IMPORT,
     SET_JSON,
     SET_VERBOSE,
     SET_HELP,
@@ -41,17 +43,21 @@ static const struct Option {
     {"-i", "NAME=FILE", RUN | BENCH, ADD_INPUT,
      "an input from a .npy or .pb file; can be repeated"},
     {"-i", "NAME=FILE", COMPILE, ADD_INPUT, "an input to measure with (--tune)"},
-    {"--target", "T", ALL & ~OPS, SET_TARGET, "cpu (default), interp, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
-    {"--cpu", "NAME", ALL & ~OPS, SET_CPU, "instruction set, as -march names it (this machine's)"},
+    {"--target", "T", MODEL, SET_TARGET, "cpu (default), interp, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
+    {"--cpu", "NAME", MODEL, SET_CPU, "instruction set, as -march names it (this machine's)"},
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
     {"--tune", NULL, COMPILE, SET_TUNE, "measure candidates while compiling, for a minute at most"},
-    {"--schedule", "NAME=on|off|VALUE,...", ALL & ~OPS, SET_SCHEDULE,
+    {"--schedule", "NAME=on|off|VALUE,...", MODEL, SET_SCHEDULE,
      "force transformations and parameters, for diagnosis (explain names them)"},
+    {"--costs", "published|FILE", EXPLAIN, SET_COSTS,
+     "schedule by the device table's costs, or those in FILE (what was measured)"},
+    {"--import", "FILE", DEVICE, SET_IMPORT,
+     "from now on, schedule by the costs measured in FILE (JSON)"},
     {"--scan", "INPUT[:AXIS]", COMPILE | RUN | BENCH | EXPLAIN, ADD_SCAN,
      "put the model in a loop over this axis (0) of INPUT"},
     {"--carry", "INPUT=OUTPUT", COMPILE | RUN | BENCH | EXPLAIN, ADD_CARRY,
      "in that loop, OUTPUT is the next step's INPUT"},
-    {"--threads", "N", ALL & ~OPS, SET_THREADS, "threads of a run, and to schedule for"},
+    {"--threads", "N", MODEL, SET_THREADS, "threads of a run, and to schedule for"},
     {"--max-iterations", "N", RUN | TEST | BENCH, SET_MAX_ITERATIONS,
      "a loop that makes more is stopped (2147483648)"},
     {"--stack-depth", "N", RUN | TEST | BENCH, SET_STACK_DEPTH,
@@ -60,7 +66,7 @@ static const struct Option {
     {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
     {"--jobs", "N", TEST, SET_JOBS, "tests at a time (one for each CPU)"},
     {"--verbose", NULL, TEST, SET_VERBOSE, "also print a line for each skipped test"},
-    {"--json", NULL, BENCH | EXPLAIN, SET_JSON, "print JSON"},
+    {"--json", NULL, BENCH | EXPLAIN | DEVICE, SET_JSON, "print JSON"},
     {"--help", NULL, ALL, SET_HELP, "print this text"},
     {"--version", NULL, ALL, SET_VERSION, "print the version"},
 };
@@ -151,6 +157,8 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_EMIT: c->emit = v; break;
     case SET_TUNE: c->tune = true; break;
     case SET_SCHEDULE: c->schedule = v; break;
+    case SET_COSTS: c->costs = v; break;
+    case SET_IMPORT: c->import = v; break;
     case SET_JSON: c->json = true; break;
     case SET_VERBOSE: c->verbose = true; break;
     case SET_HELP: c->help = true; break;

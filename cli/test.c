@@ -1,7 +1,7 @@
 /* test.c: braid test: ONNX backend tests, each folder in a process of its own.
  *
- * A folder is a test when it has model.onnx and test_data_set_* folders with input_N.pb,
- * output_N.pb. A child runs it and writes its result to a file; the parent reads it when the child
+ * A folder is a test when it has model.onnx, or a library made of it as model.so, and test_data_set_* folders
+ * with input_N.pb, output_N.pb. A child runs it and writes its result to a file; the parent reads it when the child
  * has ended, and sees crashes and time-outs as failures.
  */
 #include <dirent.h>
@@ -97,7 +97,7 @@ static void free_names(char **name, int n) {
 
 static void find_tests(const char *dir, int depth, Tests *t) {
     int n;
-    if (exists(dir, "model.onnx")) {
+    if (exists(dir, "model.onnx") || exists(dir, "model.so")) {
         char **set = list(dir, "test_data_set_", &n);
         free_names(set, n);
         if (n) {
@@ -188,7 +188,7 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     struct braid_model *m;
     braid_session *s;
     o.no_cache = true;
-    char *path = join(folder, "model.onnx");
+    char *path = join(folder, exists(folder, "model.onnx") ? "model.onnx" : "model.so");
     braid_status st = braid_load(path, &o, &m, &e);
     free(path);
     if (st) return failed(why, "", &e);

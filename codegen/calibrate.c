@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #define NUMBERS 10
-#define FACTOR 20 /* measured numbers further from the table's are not believed */
 
 char *device_key(const CompileOptions *o) {
     char *key = NULL;
@@ -102,7 +101,7 @@ static bool run(const char *so_path, const int64_t *bytes, double *number) {
 /* ---- the row ---------------------------------------------------------------------------------------------- */
 static double sane(double measured, double row) {
     if (!(measured > 0) || measured > 1e15) return row;
-    return measured < row / FACTOR ? row / FACTOR : measured > row * FACTOR ? row * FACTOR : measured;
+    return measured < row / DEVICE_FACTOR ? row / DEVICE_FACTOR : measured > row * DEVICE_FACTOR ? row * DEVICE_FACTOR : measured;
 }
 
 static bool measure_now(const CompileOptions *o, Device *d) {
@@ -151,6 +150,10 @@ bool device_calibrated(const CompileOptions *o, Store *s, bool measure, Device *
     const Device *row = device_find(o->target);
     if (!row) return false;
     *device = *row;
+    if (row->threads) {
+        store_device(s, row->name, device);
+        return true;
+    }
     char *key = device_key(o);
     /* Of several processes one measures while the others wait, and do not disturb it. */
     if (key && !store_device(s, key, device) && measure && store_begin(s)) {

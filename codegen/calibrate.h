@@ -9,8 +9,8 @@
  * this machine (o->cpu names another processor), which has no measured numbers. */
 char *device_key(const CompileOptions *o);
 
-/* The device of o->target: from the store; else measured now (about half a second) and kept, if `measure`; else
- * the table's row. False when there is no such target. Failures to measure are not errors: the row stays.
+/* The device of o->target: from the store, where a GPU's numbers are under the name of its target; else, on the CPU,
+ * measured now (about half a second) and kept, if `measure`; else the table's row. False when there is no such target. Failures to measure are not errors: the row stays.
  * Shows on a terminal what takes the time. */
 bool device_calibrated(const CompileOptions *o, Store *s, bool measure, Device *device);
 

@@ -65,3 +65,35 @@ const Device *device_find(const char *name) {
         if (strcmp(devices[i].name, name) == 0) return &devices[i];
     return NULL;
 }
+
+/* ---- the numbers of a row --------------------------------------------------------------------------------- */
+#define REAL(field) {#field, offsetof(Device, field), false}
+#define LEVEL(name, l)                                                                                                 \
+    {name "_barrier_ns", offsetof(Device, level[l].barrier_ns), false}, {name "_bytes", offsetof(Device, level[l].bytes), true}, \
+        {name "_gbps", offsetof(Device, level[l].read_gbps), false}
+
+static const DeviceNumber numbers[] = {
+    LEVEL("lane", LEVEL_LANE), LEVEL("core", LEVEL_CORE), LEVEL("cluster", LEVEL_CLUSTER),
+    LEVEL("team", LEVEL_TEAM), LEVEL("host", LEVEL_HOST), REAL(gflops),
+    REAL(dram_gbps),           REAL(element_ns),          REAL(function_ns),
+    REAL(scalar_ns),           REAL(group_ns),
+};
+
+const DeviceNumber *device_number(int i) { return i >= 0 && i < (int)COUNT(numbers) ? &numbers[i] : NULL; }
+
+const DeviceNumber *device_number_find(const char *name) {
+    for (size_t i = 0; i < COUNT(numbers); i++)
+        if (strcmp(numbers[i].name, name) == 0) return &numbers[i];
+    return NULL;
+}
+
+double device_get(const Device *d, const DeviceNumber *n) {
+    const char *p = (const char *)d + n->at;
+    return n->whole ? (double)*(const int64_t *)p : *(const double *)p;
+}
+
+void device_set(Device *d, const DeviceNumber *n, double value) {
+    char *p = (char *)d + n->at;
+    if (n->whole) *(int64_t *)p = (int64_t)value;
+    else *(double *)p = value;
+}

@@ -39,12 +39,28 @@ typedef struct Device {
     int warp;             /* threads that step together */
     bool clusters;        /* neighbouring blocks reach each other's memory */
     bool mixes;           /* groups of one branch may be run by different numbers of units */
-    bool measured;        /* on this machine, not from the table */
+    bool measured;        /* on such a device, not from the table */
 } Device;
+
+/* A number of a row that can be measured. */
+typedef struct DeviceNumber {
+    const char *name; /* "team_barrier_ns": as files and the store have it */
+    size_t at;        /* in a Device */
+    bool whole;       /* int64_t, else double */
+} DeviceNumber;
+
+/* Measured numbers further from the table's, by this factor, are not believed. */
+#define DEVICE_FACTOR 20
 
 /* The row of target `name`, or NULL. */
 const Device *device_find(const char *name);
 /* Row i, in order; NULL behind the last. */
 const Device *device_at(int i);
+
+/* Number i, in order; NULL behind the last. A row has those that are not 0 in it. */
+const DeviceNumber *device_number(int i);
+const DeviceNumber *device_number_find(const char *name);
+double device_get(const Device *d, const DeviceNumber *n);
+void device_set(Device *d, const DeviceNumber *n, double value);
 
 #endif

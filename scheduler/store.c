@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define FORMAT 2      /* of the tables; a database in another one is made anew */
+#define FORMAT 3      /* of the tables; a database in another one is made anew */
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define BUSY_MS 10000 /* waiting for another process, which may be measuring */
@@ -17,9 +17,7 @@ struct Store {
 
 static const char *const schema =
     "BEGIN IMMEDIATE;"
-    "CREATE TABLE IF NOT EXISTS device(key TEXT PRIMARY KEY, l1_bytes INTEGER, l1_gbps REAL,"
-    " l2_bytes INTEGER, l2_gbps REAL, l3_bytes INTEGER, l3_gbps REAL, barrier_ns REAL, gflops REAL,"
-    " dram_gbps REAL, element_ns REAL, function_ns REAL, scalar_ns REAL, group_ns REAL) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS device(key TEXT, name TEXT, value REAL, PRIMARY KEY(key, name)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS measured(device TEXT, units INTEGER, key INTEGER, transform TEXT,"
     " value INTEGER, ns REAL, other INTEGER, other_ns REAL, time INTEGER, PRIMARY KEY(device, units, key)) WITHOUT ROWID;"
     "PRAGMA user_version = " TEXT(FORMAT) ";"
@@ -125,38 +123,19 @@ bool store_commit(Store *s) {
 }
 
 /* ---- devices ---------------------------------------------------------------------------------------------- */
-/* The numbers of a row in the order of the table's columns. */
-#define NUMBERS 13
-static void row_numbers(Device *d, int64_t **whole, double **real) {
-    whole[0] = &d->level[LEVEL_LANE].bytes;
-    whole[2] = &d->level[LEVEL_CORE].bytes;
-    whole[4] = &d->level[LEVEL_TEAM].bytes;
-    real[1] = &d->level[LEVEL_LANE].read_gbps;
-    real[3] = &d->level[LEVEL_CORE].read_gbps;
-    real[5] = &d->level[LEVEL_TEAM].read_gbps;
-    real[6] = &d->level[LEVEL_TEAM].barrier_ns;
-    real[7] = &d->gflops;
-    real[8] = &d->dram_gbps;
-    real[9] = &d->element_ns;
-    real[10] = &d->function_ns;
-    real[11] = &d->scalar_ns;
-    real[12] = &d->group_ns;
-}
-
 bool store_device(Store *s, const char *key, Device *d) {
     Device got = *d;
-    int64_t *whole[NUMBERS] = {0};
-    double *real[NUMBERS] = {0};
-    row_numbers(&got, whole, real);
-    sqlite3_stmt *q = prepare(s, "SELECT l1_bytes, l1_gbps, l2_bytes, l2_gbps, l3_bytes, l3_gbps, barrier_ns, gflops,"
-                                 " dram_gbps, element_ns, function_ns, scalar_ns, group_ns FROM device WHERE key = ?");
+    bool good = true;
+    sqlite3_stmt *q = prepare(s, "SELECT value FROM device WHERE key = ? AND name = ?");
     if (!q) return false;
-    sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
-    bool good = step(s, q) == SQLITE_ROW;
-    for (int i = 0; good && i < NUMBERS; i++) {
-        if (whole[i]) *whole[i] = sqlite3_column_int64(q, i);
-        else *real[i] = sqlite3_column_double(q, i);
-        good = whole[i] ? *whole[i] > 0 : *real[i] > 0;
+    const DeviceNumber *n;
+    for (int i = 0; good && (n = device_number(i)); i++) {
+        if (device_get(d, n) == 0) continue; /* the device has none */
+        sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
+        sqlite3_bind_text(q, 2, n->name, -1, SQLITE_STATIC);
+        good = step(s, q) == SQLITE_ROW && sqlite3_column_double(q, 0) > 0;
+        if (good) device_set(&got, n, sqlite3_column_double(q, 0));
+        sqlite3_reset(q);
     }
     sqlite3_finalize(q);
     if (!good) return false;
@@ -166,19 +145,20 @@ bool store_device(Store *s, const char *key, Device *d) {
 }
 
 bool store_keep_device(Store *s, const char *key, const Device *d) {
-    Device row = *d;
-    int64_t *whole[NUMBERS] = {0};
-    double *real[NUMBERS] = {0};
-    row_numbers(&row, whole, real);
-    sqlite3_stmt *q =
-        prepare(s, "INSERT OR IGNORE INTO device VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-    if (!q) return false;
-    sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
-    for (int i = 0; i < NUMBERS; i++) {
-        if (whole[i]) sqlite3_bind_int64(q, i + 2, *whole[i]);
-        else sqlite3_bind_double(q, i + 2, *real[i]);
+    if (!s || sqlite3_exec(s->db, "SAVEPOINT keep", NULL, NULL, NULL) != SQLITE_OK) return false;
+    bool good = true;
+    const DeviceNumber *n;
+    for (int i = 0; good && (n = device_number(i)); i++) {
+        sqlite3_stmt *q = prepare(s, "INSERT OR REPLACE INTO device VALUES(?, ?, ?)");
+        if (!q) break;
+        sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
+        sqlite3_bind_text(q, 2, n->name, -1, SQLITE_STATIC);
+        sqlite3_bind_double(q, 3, device_get(d, n));
+        good = finish(s, q);
     }
-    return finish(s, q);
+    good = good && !n;
+    if (!good) sqlite3_exec(s->db, "ROLLBACK TO keep", NULL, NULL, NULL);
+    return sqlite3_exec(s->db, "RELEASE keep", NULL, NULL, NULL) == SQLITE_OK && good;
 }
 
 /* ---- measured choices ------------------------------------------------------------------------------------- */

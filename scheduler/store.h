@@ -19,7 +19,7 @@ void store_close(Store *s);
 
 /* Puts the numbers kept under `key` into *d, whose names and structure stay; false: there are none. */
 bool store_device(Store *s, const char *key, Device *d);
-/* Keeps them, unless another process already did. */
+/* Keeps them, in place of earlier ones. */
 bool store_keep_device(Store *s, const char *key, const Device *d);
 
 /* The choices measured on device `key` for teams of `units`: a malloc'd array, sorted by key. *n = 0 and NULL

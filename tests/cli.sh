@@ -86,7 +86,7 @@ expect 0 '' "$braid" --help
 check 'help lists the commands' grep -q 'compile  *MODEL.onnx' out
 expect 0 '' "$braid" --version
 check 'version' grep -Eq '^braid [0-9]+\.[0-9]+' out
-for command in compile run test bench explain ops; do
+for command in compile run test bench explain ops device; do
     expect 0 '' "$braid" $command --help
     check "help of $command" grep -q "^usage: braid $command" out
 done
@@ -193,6 +193,15 @@ for target in interp cpu; do
     expect 0 '' "${test[@]}" --atol 3 --verbose t
     check 'the skip' grep -q '^SKIP t/skip: .*Odd' out
 done
+# a library in place of the model
+mkdir made
+cp -r t/good/test_data_set_0 made
+expect 0 '' "$braid" compile add.onnx -o made/model.so
+expect 0 '' "$braid" test made
+check 'a compiled one is tested' [ "$(cat out)" = '1 passed, 0 failed, 0 skipped' ]
+cp t/deep/er/wrong/test_data_set_0/output_0.pb made/test_data_set_0
+expect 1 '' "$braid" test made
+check 'and fails' [ "$(tail -n 1 out)" = '0 passed, 1 failed, 0 skipped' ]
 expect 1 'braid: cache: no test is in this folder' "$braid" test cache
 expect 1 'braid: none: No such file or directory' "$braid" test none
 
@@ -213,6 +222,59 @@ check 'placement of what is carried' grep -q '"where": "carried", "in_place_of":
 expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
 expect 0 '' "$braid" ops
 check 'ops' grep -q '^LSTM  *ai.onnx' out
+
+# ---- device: the table, and measured costs in its place
+expect 0 '' "$braid" device
+check 'devices' grep -Eq '^cuda:sm_90 +published +132 +256 .* 250 +1400 ' out
+check 'devices without clusters' grep -Eq '^cuda:sm_80 +published +108 +256 .* 20 +1500 ' out
+expect 0 '' "$braid" device cuda:sm_90
+check 'published costs' grep -Eqx 'team_barrier_ns +1400' out
+expect 2 "braid: there is no device 'cuda:sm_1'*" "$braid" device cuda:sm_1
+expect 2 'braid: --json needs a TARGET*' "$braid" device --json
+expect 0 '' "$braid" device cuda:sm_90 --json
+sed 's/"team_barrier_ns": 1400/"team_barrier_ns": 2222/' out >all.json
+echo '{"name": "some \"card\"", "list": [1, {"x": null}], "target": "cuda:sm_90", "costs": {"team_barrier_ns": 1234.5, "cluster_barrier_ns": 300}}' >costs.json
+barrier='"name": "grid", "bytes": 52428800, "read_gbps": 101.5, "barrier_ns":'
+explain=("$braid" explain add.onnx --target cuda:sm_90 --json)
+expect 0 '' "${explain[@]}"
+check 'scheduled by published costs' grep -q "\"measured\": false.*$barrier 1400}" out
+expect 0 '' "${explain[@]}" --costs costs.json
+check 'scheduled by the costs of a file' grep -q "\"measured\": true.*$barrier 1234}" out
+expect 0 '' "$braid" device --import costs.json
+check 'imported' grep -Eqx 'team_barrier_ns +1400 +1234.5' out
+check 'the others stay' grep -Eqx 'core_barrier_ns +20 +20' out
+expect 0 '' "$braid" device
+check 'measured in the table' grep -Eq '^cuda:sm_90 +measured +132 .* 300 +1234 ' out
+check 'of this device alone' grep -Eq '^cuda:sm_100 +published ' out
+expect 0 '' "${explain[@]}"
+check 'scheduled by measured costs' grep -q "\"measured\": true.*$barrier 1234}" out
+expect 0 '' "${explain[@]}" --costs published
+check 'published all the same' grep -q "\"measured\": false.*$barrier 1400}" out
+expect 0 '' "$braid" device --import all.json cuda:sm_90
+expect 0 '' "${explain[@]}"
+check 'a later import replaces' grep -q "\"measured\": true.*$barrier 2222}" out
+expect 1 'braid: all.json: these are costs of cuda:sm_90, not of cuda:sm_80' "$braid" device cuda:sm_80 --import all.json
+expect 1 'braid: none.json: No such file or directory' "$braid" device --import none.json
+# costs TEXT MESSAGE: what is wrong with a file
+costs() {
+    printf '%s' "$1" >wrong.json
+    expect 1 "braid: wrong.json: $2" "$braid" device --import wrong.json cuda:sm_90
+}
+costs '' 'not a well-formed JSON text'
+costs '{"costs": {"team_barrier_ns": 1400}' 'not a well-formed JSON text'
+costs '{"costs": {"team_barrier_ns": 1400}} x' 'not a well-formed JSON text'
+costs '{"a": "b\' 'not a well-formed JSON text'
+costs "$(printf '{"a": %0100d' 0 | tr 0 '[')" 'not a well-formed JSON text'
+costs '{"target": "cuda:sm_90"}' 'there are no "costs"'
+costs '{"costs": {"speed": 1}}' "there is no cost 'speed'"
+costs '{"costs": {"team_barrier_ns": -1}}' 'team_barrier_ns is not a positive number'
+costs '{"costs": {"team_barrier_ns": "1"}}' 'team_barrier_ns is not a positive number'
+costs '{"costs": {"host_bytes": 1}}' 'cuda:sm_90 has no host_bytes'
+costs '{"costs": {"team_barrier_ns": 1e9}}' 'team_barrier_ns is 1e+09, too far from the published 1400 to be believed'
+echo '{"target": "toaster", "costs": {"gflops": 1}}' >wrong.json
+expect 1 "braid: wrong.json: there is no device 'toaster'*" "$braid" device --import wrong.json
+echo '{"target": "cpu", "costs": {"gflops": 100}}' >wrong.json
+expect 1 'braid: wrong.json: the costs of cpu are measured by the first compilation' "$braid" device --import wrong.json
 
 echo "$((count - bad)) passed, $bad failed"
 [[ $bad -eq 0 ]]

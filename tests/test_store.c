@@ -42,17 +42,32 @@ static void test_devices(void **state) {
     Device d = *device_find("cpu"), kept = some_device(77);
     assert_false(store_device(s, "a", &d));
     assert_true(store_keep_device(s, "a", &kept));
-    kept.gflops = 1;
-    assert_true(store_keep_device(s, "a", &kept)); /* the first one stays */
+    assert_true(store_keep_device(s, "a", &kept));
+    kept.gflops = 78;
+    assert_true(store_keep_device(s, "a", &kept)); /* in place of the first one */
     store_close(s);
     assert_null(store_open_to_read("/nonexistent/tuning.db"));
     s = store_open_to_read(path);
     assert_true(store_device(s, "a", &d));
-    assert_true(d.measured && d.gflops == 77 && d.level[LEVEL_CORE].bytes == 12345);
+    assert_true(d.measured && d.gflops == 78 && d.level[LEVEL_CORE].bytes == 12345);
     assert_true(d.level[LEVEL_TEAM].barrier_ns == 78);
     assert_string_equal(d.level[LEVEL_TEAM].name, "team");
     assert_false(store_device(s, "b", &d));
     assert_false(store_keep_device(s, "b", &kept));
+    store_close(s);
+    /* What a row has not is not missed. */
+    s = store_open(path);
+    Device gpu = *device_find("cuda:sm_90"), other = *device_find("cuda:sm_80");
+    gpu.level[LEVEL_CLUSTER].barrier_ns = 321;
+    assert_true(store_keep_device(s, gpu.name, &gpu) && store_keep_device(s, other.name, &other));
+    store_close(s);
+    s = store_open_to_read(path);
+    CompileOptions o = {.target = gpu.name}, none = {.target = "hip:gfx90a"};
+    assert_true(device_calibrated(&o, s, true, &d));
+    assert_true(d.measured && d.level[LEVEL_CLUSTER].barrier_ns == 321 && d.units == gpu.units);
+    assert_true(store_device(s, other.name, &other));
+    assert_true(device_calibrated(&none, s, true, &d));
+    assert_false(d.measured);
     store_close(s);
 }
 
