@@ -174,15 +174,16 @@ static const char hipify_script[] =
     "hipify_extra_files_only=True)\n"
     "os.replace(r[path].hipified_path, path)\n";
 
-/* What a hipify tool makes of the text, or the text itself where no tool does: $HIPIFY is "own", or
- * a program like hipify-perl; without it, what is found. */
+/* What a hipify tool makes of the text, or the text itself where no tool does: $HIPIFY is "own",
+ * "torch" or a program like hipify-perl; without it, what is found. */
 static const char *hipified(Build *b) {
     const char *wanted = build_tool("HIPIFY", NULL);
     const char *const tool[] = {wanted, "hipify-perl", "hipify-clang"};
+    bool torch = wanted && !strcmp(wanted, "torch");
     char to[PATH_BYTES + 4];
     if (wanted && !strcmp(wanted, "own")) return read_text(b, b->device);
     snprintf(to, sizeof to, "-o=%s", b->tool);
-    for (size_t i = 0; i < COUNT(tool); i++) {
+    for (size_t i = torch ? COUNT(tool) : 0; i < COUNT(tool); i++) {
         char *argv[] = {ARG(tool[i]), to, ARG(b->device), NULL};
         if (tool[i] && run(b, argv) == 0 && access(b->tool, R_OK) == 0)
             return read_text(b, b->tool);
@@ -191,7 +192,10 @@ static const char *hipified(Build *b) {
     const char *text = read_text(b, b->device);
     write_file(b->d, b->tool, text, strlen(text));
     char *python[] = {"python3", "-c", ARG(hipify_script), b->tool, NULL};
-    return read_text(b, run(b, python) == 0 ? b->tool : b->device);
+    bool done = run(b, python) == 0;
+    if (torch && !done)
+        err(b->d, ST_IO, NULL, "python3 has no torch.utils.hipify that can translate a CUDA text");
+    return read_text(b, done ? b->tool : b->device);
 }
 
 static void write_hip(Build *b) {
@@ -298,9 +302,22 @@ static void build_host(Build *b, bool emulated) {
     build_path(b->d, path, sizeof path, b->host_text, ".weights");
     snprintf(weights, sizeof weights, "-DBK_WEIGHTS_FILE=\"%s\"", path);
     snprintf(code, sizeof code, emulated ? "-DBK_EMULATE" : "-DBK_CODE_FILE=\"%s\"", b->code);
-    char *argv[] = {
-        ARG(cc), "-std=gnu11", "-O2", "-fwrapv", "-w", "-fPIC", "-fvisibility=hidden", weights,
-        code,    "-c",         "-o",  b->host,   "-x", "c",     ARG(b->host_text),     NULL};
+    char *argv[] = {ARG(cc),
+                    "-std=gnu11",
+                    emulated ? "-O0" : "-O2",
+                    "-fwrapv",
+                    "-w",
+                    "-fPIC",
+                    "-fvisibility=hidden",
+                    weights,
+                    code,
+                    "-c",
+                    "-o",
+                    b->host,
+                    "-x",
+                    "c",
+                    ARG(b->host_text),
+                    NULL};
     int status = run(b, argv);
     if (status < 0) err(b->d, ST_IO, NULL, "the C compiler %s cannot be run", cc);
     if (status) failed(b, cc);

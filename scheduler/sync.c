@@ -17,6 +17,7 @@
 
 typedef struct Access {
     Tensor *t;
+    Tensor *elem; /* t is a scan output and this the element of it, an iteration's; or NULL */
     bool write;
     bool append; /* a write behind all that is there: nothing before it is in its way */
     int past;    /* number of the unit that is known to be past it, + 1; 0: none */
@@ -52,24 +53,24 @@ typedef struct Sync {
 
 
 /* ---- accesses -------------------------------------------------------------------------------------------- */
-static void touch(Sync *x, Tensor *t, bool write, Part part) {
+static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) {
     if (!t) return;
     if (x->alone) part = part_of_unit(x->alone->unit);
     if (x->threads) part = part_whole;
     if (t->kind == TK_VIEW) {
-        touch(x, t->base, write, part.kind == PART_SOLO ? part : part_whole);
+        touch_part(x, t->base, write, part.kind == PART_SOLO ? part : part_whole, elem);
         return;
     }
     Mem *m = mem_of(t);
     if (m && m->each && !x->threads) return; /* no other unit touches it */
     if (m && m->kind == M_ELEM) { /* dimension 0 of the stacked tensor is the iteration */
-        part.dim++;
-        touch(x, m->via, write, part);
+        if (part.kind == PART_SPLIT) part.dim++;
+        touch_part(x, m->via, write, part, elem ? elem : t);
         return;
     }
     if (m && m->kind == M_SHARED) {
-        t = m->via;
-        m = mem_of(t);
+        touch_part(x, m->via, write, part, elem);
+        return;
     }
     bool append = t->kind == TK_TE && t->base;
     if (append) {
@@ -78,13 +79,14 @@ static void touch(Sync *x, Tensor *t, bool write, Part part) {
     }
     if (t->kind == TK_JOIN || (t->kind == TK_PHI && !write && !t->grow))
         for (int i = 0; i < x->alias.n; i++)
-            if (x->alias.p[i].t == t) touch(x, x->alias.p[i].of, write, part);
+            if (x->alias.p[i].t == t) touch_part(x, x->alias.p[i].of, write, part, elem);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
-    Access a = {t, write, append && write, 0, part};
+    Access a = {t, elem, write, append && write, 0, part};
     for (int i = 0; i < x->now.n; i++)
-        if (x->now.p[i].t == t && x->now.p[i].write == write && x->now.p[i].append == a.append && part_same(x->now.p[i].part, part)) return;
+        if (x->now.p[i].t == t && x->now.p[i].elem == elem && x->now.p[i].write == write && x->now.p[i].append == a.append && part_same(x->now.p[i].part, part)) return;
     vec_push(x->a, &x->now, a);
 }
+static void touch(Sync *x, Tensor *t, bool write, Part part) { touch_part(x, t, write, part, NULL); }
 
 /* Memory of two tensors may be the same. A next value and its phi are different buffers within an
  * iteration. */
@@ -106,10 +108,30 @@ static bool overlap(const Tensor *a, const Tensor *b) {
     return false;
 }
 
+/* The element around `elem` where that is part of one, or NULL. */
+static Tensor *element_around(const Tensor *elem) {
+    Tensor *t = mem_of(elem)->via;
+    return mem_of(t) && mem_of(t)->kind == M_ELEM ? t : NULL;
+}
+
+static const Tensor *outer_element(const Tensor *elem) {
+    for (Tensor *t; elem && (t = element_around(elem));) elem = t;
+    return elem;
+}
+
+/* Whether `elem` is in an element of what the loop stacks. */
+static bool stacked_by(const Tensor *elem, const Stmt *loop) {
+    for (; elem; elem = element_around(elem))
+        for (int i = 0; i < loop->loop.scan.n; i++)
+            if (loop->loop.scan.p[i].out == mem_of(elem)->via) return true;
+    return false;
+}
+
 /* Whether a, the later one, must wait for b. */
 static bool conflict(const Access *a, const Access *b) {
     if (!a->write && !b->write) return false;
     if (a->append && a->t == b->t) return false;
+    if (a->t == b->t && a->elem && b->elem && outer_element(a->elem) != outer_element(b->elem)) return false;
     if (!overlap(a->t, b->t)) return false;
     return !part_same(a->part, b->part) || (a->t != b->t && a->part.kind != PART_SOLO);
 }
@@ -231,6 +253,7 @@ static bool steady(const Access *a, const Stmt *loop) {
 
 /* The same of a in an iteration of the loop and b in the one before. */
 static bool conflict_later(const Access *a, const Access *b, const Stmt *loop) {
+    if (a->t == b->t && stacked_by(a->elem, loop) && stacked_by(b->elem, loop)) return false; /* each trip has its own */
     if (conflict(a, b)) return true;
     if (a->append && a->t == b->t) return false;
     return (a->write || b->write) && overlap(a->t, b->t) && !(steady(a, loop) && steady(b, loop));
@@ -275,9 +298,10 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
             need = conflict_later(&b, &a, s) && !is_past(&b, &a);
         }
     }
+    bool agree = x->threads && x->alone; /* the threads of one block meet there anyway, to agree on faults */
     if (!x->threads) s->loop.barrier = need && !x->alone;
-    else s->loop.block_barrier = need && !s->loop.barrier;
-    if (s->loop.barrier || s->loop.block_barrier) x->pending.n = 0;
+    else s->loop.block_barrier = need && !s->loop.barrier && !agree;
+    if (s->loop.barrier || s->loop.block_barrier || agree) x->pending.n = 0;
     x->loop = l.up;
     /* After the loop a phi is what was written last. */
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
@@ -319,7 +343,7 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < after.n; i++) {
         bool have = false;
         for (int j = 0; j < x->pending.n && !have; j++)
-            have = x->pending.p[j].past == after.p[i].past && x->pending.p[j].t == after.p[i].t && x->pending.p[j].write == after.p[i].write &&
+            have = x->pending.p[j].past == after.p[i].past && x->pending.p[j].t == after.p[i].t && x->pending.p[j].elem == after.p[i].elem && x->pending.p[j].write == after.p[i].write &&
                    x->pending.p[j].append == after.p[i].append &&
                    (part_same(x->pending.p[j].part, after.p[i].part) ||
                     (x->pending.p[j].part.kind == PART_WHOLE && after.p[i].part.kind == PART_WHOLE));
