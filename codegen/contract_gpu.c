@@ -287,7 +287,6 @@ static void head(Dots *k) {
     fn_line(f, "const int64_t all_rows = %s;", all);
     open(f, arena_printf(f->a, "for (int64_t first = 0; first < all_rows; first += %d)", k->bm));
     fn_line(f, "const int rows = (int)bk_mini(all_rows - first, %d);", k->bm);
-    fn_line(f, "bk_block();"); /* the memory may still be in use */
     for (int i = 0; i < k->npart; i++) {
         Part *q = &k->part[i];
         if (!q->whole) continue;
@@ -314,6 +313,8 @@ bool group_contraction_gpu(Group *g) {
     if (k->floats * 4 > em->scratch_bytes) em->scratch_bytes = k->floats * 4;
     g->reduce = tile_text;
     g->user = k;
+    g->meets = !g->body.n;
+    fn_line(f, "bk_block();"); /* the memory may still be in use */
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
     head(k);

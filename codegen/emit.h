@@ -124,13 +124,14 @@ typedef struct Group {
     VEC(Tensor *) arg_t;      /* tensors that the function takes, in order of use */
     VEC(Sym *) arg_s;
     bool turns;               /* the function takes `turn`, how often this call was made before */
+    bool meets;               /* the function begins with a block barrier, for all */
     const char *(*reduce)(struct Group *g, Expr *e); /* sums that are computed already, or NULL */
     void *user;
 } Group;
 
 /* Emits the function of an S_OP group, or finds an equal one, and its call into the kernel;
- * variables of the call are declared in *decl. */
-void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s);
+ * variables of the call are declared in *decl. `block`: the threads of a block meet in front. */
+void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
 /* Stores every member at the current position of the axes. */
 void group_members(Group *g);
 /* The same for lanes [from, to) of axis v behind v0. */

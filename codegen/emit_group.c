@@ -235,7 +235,7 @@ static void loops(Group *g) {
     f->bound.n = mark;
 }
 
-void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s) {
+void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Cx *c = em->c;
     Tensor *lead = s->op.t[0];
     Group g = {.em = em, .s = s, .n = s->op.n, .t = s->op.t, .body = {.a = em->a}};
@@ -290,6 +290,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s) {
     }
     const char *stem = lead->name ? lead->name : "value";
     const char *name = emit_function(em, stem, em->target->function, params.p, g.body.n ? g.body.p : "");
+    if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, g.t[g.n - 1]->path));
     sb_free(&params);
     sb_free(&args);

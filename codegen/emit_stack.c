@@ -47,7 +47,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     f->indent++;
     fn_line(f, "record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "if (!kept) return BK_GROW;");
-    fn_line(f, "bk_block(); /* what was there has been read by all */");
+    if (at) fn_line(f, "bk_block();"); /* the record of the rows before has been read by all */
     fn_line(f, "if (bk_lead(0)) {");
     fn_line(f, "    kept->label = %d;", label);
     fn_line(f, "    BK_SAVE%d(kept);", own->id);

@@ -554,6 +554,14 @@ static void emit_alone(Tree *x, const Seq *q, int *at) {
     (*at)--;
 }
 
+static void emit_op(Tree *x, Stmt *s, bool block) {
+    for (int i = 0; i < s->op.n; i++) tree_place(x, s->op.t[i], tree_bytes(x, s->op.t[i]));
+    if (!op_is_empty(s)) emit_group(x->em, &x->f, &x->decl, s, block);
+    else if (block) fn_line(&x->f, "bk_block();");
+}
+
+static bool is_block_barrier(const Stmt *s) { return s->kind == S_BARRIER && s->level == LEVEL_CORE; }
+
 static void emit_stmt(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     switch (s->kind) {
@@ -567,15 +575,12 @@ static void emit_stmt(Tree *x, Stmt *s) {
         fn_line(f, "    %s", stop(x, "BK_FAULT"));
         fn_line(f, "}");
         break;
-    case S_OP:
-        for (int i = 0; i < s->op.n; i++) tree_place(x, s->op.t[i], tree_bytes(x, s->op.t[i]));
-        if (!op_is_empty(s)) emit_group(x->em, f, &x->decl, s);
-        break;
+    case S_OP: emit_op(x, s, false); break;
     case S_EXTERN: emit_extern(x, s); break;
     case S_LOOP: emit_loop(x, s); break;
     case S_BRANCH: emit_branch(x, s); break;
     case S_BARRIER:
-        if (s->level == LEVEL_CORE) fn_line(f, "bk_block();");
+        if (is_block_barrier(s)) fn_line(f, "bk_block();");
         else if (s->meet == MEET_GATHER) fn_line(f, "bk_gather(k, unit, %d %% nunit);", s->unit);
         else if (s->meet == MEET_RELEASE) fn_line(f, "if ((st = bk_release(k, unit, %d %% nunit)) != BK_OK) return st;", s->unit);
         else emit_barrier(x);
@@ -589,6 +594,7 @@ void emit_seq(Tree *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++)
         if (stmt_alone(q->s.p[i]) && !x->leave) emit_alone(x, q, &i);
         else if (stmt_split(q->s.p[i])) emit_split(x, q, &i);
+        else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP) emit_op(x, q->s.p[++i], true);
         else emit_stmt(x, q->s.p[i]);
 }
 

@@ -3,7 +3,8 @@
  * A packed operand that is read in a loop is asked for while its group's function is written, and is known by the name
  * of a pointer from then on. When all of the program is written it is known what the groups themselves need of a
  * block's memory; what is left goes to those that are read most often. The pointer leads to the unit's own part in
- * any case, on chip or not: a run with fewer blocks than planned has larger parts, which may not fit. */
+ * any case, on chip or not: a run with fewer blocks than planned has larger parts, which may not fit. The functions
+ * that read them begin with a block barrier. */
 #include "codegen/emit.h"
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
@@ -68,5 +69,4 @@ void residents_place(Emit *em) {
         sb_printf(&em->body, "    const float *const %s = bk_keep(%s, %lld, %lld, %lld, %lld, %lld, unit, nunit);\n", r->name,
                   r->weights, (long long)r->at, (long long)r->most, (long long)r->n, (long long)r->grain, (long long)r->floats);
     }
-    sb_puts(&em->body, "    bk_block();\n");
 }

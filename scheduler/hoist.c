@@ -22,19 +22,13 @@ typedef struct Hoist {
     bool ok;
 } Hoist;
 
-static bool inside(const Seq *q, const Seq *body) {
-    for (; q; q = q->parent)
-        if (q == body) return true;
-    return false;
-}
-
 static bool from_outside(const Hoist *h, const Tensor *t) {
-    if (t->kind == TK_VIEW) return from_outside(h, t->base) && !inside(t->seq, h->loop->loop.body);
+    if (t->kind == TK_VIEW) return from_outside(h, t->base) && !seq_inside(t->seq, h->loop->loop.body);
     for (int i = 0; i < h->loop->loop.carry.n; i++)
         if (h->loop->loop.carry.p[i].phi == t) return false;
     for (int i = 0; i < h->loop->loop.scan.n; i++)
         if (h->loop->loop.scan.p[i].out == t) return false;
-    return t->kind == TK_CONST || t->kind == TK_INPUT || (t->seq && !inside(t->seq, h->loop->loop.body));
+    return t->kind == TK_CONST || t->kind == TK_INPUT || (t->seq && !seq_inside(t->seq, h->loop->loop.body));
 }
 
 static void load_ok(void *user, Expr *e) {

@@ -28,12 +28,6 @@ typedef struct Reuse {
 
 static uint64_t key(int id) { return (uint64_t)id + 1; }
 
-static bool inside(const Seq *q, const Seq *body) {
-    for (; q; q = q->parent)
-        if (q == body) return true;
-    return false;
-}
-
 static bool is_carried(const Reuse *u, const Tensor *t) {
     for (int i = 0; i < u->loop->loop.carry.n; i++)
         if (u->loop->loop.carry.p[i].phi == t) return true;
@@ -45,7 +39,7 @@ static bool from_outside(const Reuse *u, const Tensor *t) {
     if (t->kind == TK_CONST || t->kind == TK_INPUT) return true;
     for (int i = 0; i < u->loop->loop.scan.n; i++)
         if (u->loop->loop.scan.p[i].out == t) return false;
-    return !is_carried(u, t) && t->seq && !inside(t->seq, u->loop->loop.body);
+    return !is_carried(u, t) && t->seq && !seq_inside(t->seq, u->loop->loop.body);
 }
 
 static bool equal_dims(const Tensor *a, const Tensor *b) {

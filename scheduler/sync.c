@@ -15,7 +15,14 @@
 #include "scheduler/memory.h"
 #include "scheduler/passes.h"
 
+typedef enum {
+    ON_TENSOR,
+    ON_TAKEN, /* what a statement takes of the arena for itself, above all that is in use */
+    ON_RECORD /* what an activation keeps while it calls, by one thread for all (stack/) */
+} AccessKind;
+
 typedef struct Access {
+    AccessKind kind;
     Tensor *t;
     Tensor *elem; /* t is a scan output and this the element of it, an iteration's; or NULL */
     bool write;
@@ -81,7 +88,7 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
         for (int i = 0; i < x->alias.n; i++)
             if (x->alias.p[i].t == t) touch_part(x, x->alias.p[i].of, write, part, elem);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
-    Access a = {t, elem, write, append && write, 0, part};
+    Access a = {ON_TENSOR, t, elem, write, append && write, 0, part};
     for (int i = 0; i < x->now.n; i++)
         if (x->now.p[i].t == t && x->now.p[i].elem == elem && x->now.p[i].write == write && x->now.p[i].append == a.append && part_same(x->now.p[i].part, part)) return;
     vec_push(x->a, &x->now, a);
@@ -129,7 +136,8 @@ static bool stacked_by(const Tensor *elem, const Stmt *loop) {
 
 /* Whether a, the later one, must wait for b. */
 static bool conflict(const Access *a, const Access *b) {
-    if (!a->write && !b->write) return false;
+    if ((!a->write && !b->write) || a->kind != b->kind || a->kind == ON_TAKEN) return false;
+    if (a->kind == ON_RECORD) return true;
     if (a->append && a->t == b->t) return false;
     if (a->t == b->t && a->elem && b->elem && outer_element(a->elem) != outer_element(b->elem)) return false;
     if (!overlap(a->t, b->t)) return false;
@@ -231,6 +239,7 @@ static void walk(Sync *x, Seq *q);
 
 /* The same memory as seen by the next iteration. */
 static Access next_iteration(Access a, const Stmt *loop) {
+    if (a.kind != ON_TENSOR) return a;
     const Mem *m = mem_of(a.t);
     if (m->kind == M_CARRY)
         for (int i = 0; i < loop->loop.carry.n; i++)
@@ -255,8 +264,16 @@ static bool steady(const Access *a, const Stmt *loop) {
 static bool conflict_later(const Access *a, const Access *b, const Stmt *loop) {
     if (a->t == b->t && stacked_by(a->elem, loop) && stacked_by(b->elem, loop)) return false; /* each trip has its own */
     if (conflict(a, b)) return true;
-    if (a->append && a->t == b->t) return false;
+    if (a->kind != b->kind || a->kind != ON_TENSOR || (a->append && a->t == b->t)) return false;
     return (a->write || b->write) && overlap(a->t, b->t) && !(steady(a, loop) && steady(b, loop));
+}
+
+/* Memory of the arena that each iteration takes anew, where that may be at another place. */
+static bool is_taken(const Access *a, const Stmt *loop) {
+    if (a->kind != ON_TENSOR) return a->kind == ON_TAKEN;
+    const Mem *m = mem_of(a->t);
+    if (m->kind == M_CARRY) m = mem_of(m->via);
+    return (m->kind == M_BUMP || m->kind == M_CALLEE) && seq_inside(a->t->seq, loop->loop.body);
 }
 
 static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
@@ -290,12 +307,13 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     order(x, body, &end);
     /* What is pending here meets the next iteration's accesses up to its first barrier. */
     int until = l.until < 0 ? x->log.n : l.until;
-    bool need = l.moving && x->log.n > l.first;
+    bool need = false;
     for (int i = 0; i < x->pending.n && !need; i++) {
         Access a = next_iteration(x->pending.p[i], s);
         for (int j = l.first; j < until && !need; j++) {
             Access b = next_iteration(x->log.p[j], s);
-            need = conflict_later(&b, &a, s) && !is_past(&b, &a);
+            bool moved = l.moving && (a.write || b.write) && is_taken(&a, s) && is_taken(&b, s);
+            need = moved || (conflict_later(&b, &a, s) && !is_past(&b, &a));
         }
     }
     bool agree = x->threads && x->alone; /* the threads of one block meet there anyway, to agree on faults */
@@ -349,6 +367,13 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
                     (x->pending.p[j].part.kind == PART_WHOLE && after.p[i].part.kind == PART_WHOLE));
         if (!have) vec_push(x->a, &x->pending, after.p[i]);
     }
+}
+
+/* An access to what is of no tensor, by the statement whose accesses are in x->now. */
+static void touch_own(Sync *x, AccessKind kind, bool write) {
+    vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part_whole}));
+    if (kind != ON_TAKEN) return;
+    for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
 }
 
 /* ---- calls -------------------------------------------------------------------------------------------------
@@ -533,8 +558,14 @@ static void touch_call(Sync *x, const Seq *q, Stmt *s) {
 static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     if (s->call.nfunc && !x->result[s->call.f->id]) result_parts(x, s);
     touch_call(x, q, s);
+    touch_own(x, ON_TAKEN, true);
+    if (x->threads) touch_own(x, ON_RECORD, true);
     order(x, q, at);
-    for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
+    if (x->threads) {
+        if (!s->call.nfunc) met(x); /* when the callee comes back */
+        touch_own(x, ON_RECORD, false);
+        order(x, q, at);
+    }
     for (int i = 0; i < s->call.nfunc; i++) {
         Sync in = {.p = x->p, .c = x->c, .a = x->a, .alias = x->alias, .threads = x->threads, .result = x->result};
         walk(&in, s->call.func[i]->body);
@@ -573,11 +604,11 @@ static void walk_split(Sync *x, Seq *q, int *at) {
     int first = *at;
     do touch_call(x, q, q->s.p[*at]);
     while (++*at < q->s.n && q->s.p[*at]->beside);
+    touch_own(x, ON_TAKEN, true);
     int n = *at - first;
     order(x, q, &first);
     *at = first + n - 1;
     met(x);
-    for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
 }
 
 static void walk(Sync *x, Seq *q) {
@@ -605,8 +636,7 @@ static void walk(Sync *x, Seq *q) {
                 touch(x, s->ext.out[k], true, part_solo);
                 note_bump(x, s->ext.out[k]);
             }
-            if (s->ext.row->plan) /* scratch comes from the arena */
-                for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
+            if (s->ext.row->plan) touch_own(x, ON_TAKEN, true); /* scratch */
             order(x, q, &i);
             break;
         case S_LOOP:

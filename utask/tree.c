@@ -78,14 +78,15 @@ bool load_is_own(const Expr *load, const Tensor *t, const Tensor *domain) {
     return true;
 }
 
+bool seq_inside(const Seq *q, const Seq *body) {
+    for (; q; q = q->parent)
+        if (q == body) return true;
+    return false;
+}
+
 bool expr_visible(const Expr *e, const Seq *from) {
     if (!(e->flags & EF_SYM)) return true;
-    if (e->op == E_SYM) {
-        if (!e->sym->scope) return true;
-        for (const Seq *q = from; q; q = q->parent)
-            if (q == e->sym->scope) return true;
-        return false;
-    }
+    if (e->op == E_SYM) return !e->sym->scope || seq_inside(from, e->sym->scope);
     for (int i = 0; i < e->n; i++)
         if (!expr_visible(e->a[i], from)) return false;
     return true;

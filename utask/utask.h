@@ -233,6 +233,7 @@ void seq_put_at(Cx *c, Seq *q, int at, Stmt *s); /* s becomes statement number `
 Expr *tensor_count(Cx *c, const Tensor *t); /* product of dims */
 Expr *tensor_extent(const Tensor *t, int d); /* of dimension d in memory */
 bool op_is_empty(const Stmt *s);             /* a group over no elements */
+bool seq_inside(const Seq *q, const Seq *body);    /* q is body or in it */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
 bool loop_varies(const Stmt *loop, const Expr *e); /* uses a carried symbol or the counter of the loop */
 /* The load reads t's element at the position of `domain`'s own axes; the two have equal dims. */

@@ -133,6 +133,10 @@ static __device__ __noinline__ void bk_worst(bk_own *own, int heard) {
 
 #define BK_TURN(word) ((word) >> 2)
 #define BK_TURN_MASK 0x3fffffffu
+/* `turn` or a later one was posted in a word that is read now. */
+BK_INLINE bool bk_reached(unsigned word, unsigned turn) { return (int)((BK_TURN(word) - turn) << 2) >= 0; }
+/* The state that was posted with `turn`. Who posted a later one has gone on, so there was nothing wrong. */
+BK_INLINE int bk_state_of(unsigned word, unsigned turn) { return BK_TURN(word) == turn ? (int)(word & 3) : BK_OK; }
 
 /* All threads of the grid meet here; what any wrote before, all see after. Returns BK_OK, or BK_FAULT or BK_GROW
  * when a thread recorded a fault or a need before it came: the same value for every thread, which may then
@@ -166,16 +170,13 @@ static __device__ __noinline__ int bk_barrier(bk_ctx *k, int unit) {
         bk_fence();
         BK_LOOK(unsigned, &k->arrive[unit].at) = turn << 2 | (unsigned)state;
         unsigned word;
-        while (BK_TURN(word = BK_LOOK(unsigned, &k->go->at)) != turn) __nanosleep(20);
+        while (!bk_reached(word = BK_LOOK(unsigned, &k->go->at), turn)) __nanosleep(20);
         bk_fence();
-        state = (int)(word & 3);
+        state = bk_state_of(word, turn);
         own->result = state;
     }
     return __syncthreads_or(state != BK_OK) ? own->result : BK_OK;
 }
-
-/* `turn` or a later one was posted in a word that is read now. */
-BK_INLINE bool bk_reached(unsigned word, unsigned turn) { return (int)((BK_TURN(word) - turn) << 2) >= 0; }
 
 /* Unit `to` waits until all others are here, and then sees what they wrote before; they go on. A turn of its own, like
  * a barrier's; nobody leaves the kernel here. */
@@ -214,7 +215,7 @@ static __device__ __noinline__ int bk_release(bk_ctx *k, int unit, int from) {
         } else {
             while (!bk_reached(word = BK_LOOK(unsigned, &k->go->at), turn)) __nanosleep(20);
             bk_fence();
-            own->result = (int)(word & 3);
+            own->result = bk_state_of(word, turn);
         }
     }
     __syncthreads();
