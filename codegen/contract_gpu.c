@@ -6,6 +6,7 @@
 #include "scheduler/decide.h"
 
 #define STEPS_LEAST 8      /* steps of a sum that is worth sharing */
+#define MATRIX_STEPS 16    /* … worth matrix units */
 #define STEPS_FEW_ROWS 32  /* … where operands are used once or twice */
 
 /* ---- finding --------------------------------------------------------------------------------------------- */
@@ -127,10 +128,20 @@ static bool same_outer(const Dots *k, const Product *a, const Product *b) {
     return true;
 }
 
+/* The type of p's operands when matrix units are to multiply them, else DT_NONE. Products of float32 are rounded there:
+ * only on request. */
+static DType matrix_type(const Dots *k, const Product *p) {
+    const Schedule *plan = k->g->em->p->schedule;
+    DType t = p->vec->dtype;
+    if (t != p->sca->dtype || !(plan->device->matrix >> t & 1)) return DT_NONE;
+    return t == DT_F32 && plan->force[X_TF32] != 1 ? DT_NONE : t;
+}
+
 static bool join(Dots *k, int j, Part *q) {
     Product p = k->p[j];
     const Product *lead = &k->p[q->lead];
     if (!p.packed || !q->packed || k->when[j] != q->when || p.sym != lead->sym) return false;
+    if (matrix_type(k, &p) != q->matrix) return false;
     if (!contract_share_axes(k->g->em->c, &p, q->nraxis, q->raxis)) return false;
     if (p.sca != lead->sca || !same_outer(k, &p, lead)) return false;
     p.place = q->n++;
@@ -146,7 +157,7 @@ static void make_parts(Dots *k) {
         if (p->set < k->npart) continue;
         Part *q = &k->part[k->npart++];
         *q = (Part){.n = 1, .lead = j, .nraxis = p->reduce->naxis, .when = k->when[j], .packed = p->packed,
-                    .raxis = contract_order(k->g->em->a, p->reduce), .length = 1};
+                    .raxis = contract_order(k->g->em->a, p->reduce), .length = 1, .matrix = matrix_type(k, p)};
         for (int i = 0; i < q->nraxis; i++) {
             int64_t n = axis_size(q->raxis[i], -1);
             if (n < 0 || !mul_size(q->length, n, &q->length) || q->length > INT32_MAX / 2) {
@@ -154,6 +165,7 @@ static void make_parts(Dots *k) {
                 break;
             }
         }
+        if (q->length >= 0 && q->length < MATRIX_STEPS) q->matrix = DT_NONE;
     }
 }
 
@@ -222,7 +234,7 @@ static void part(Dots *k, int i) {
     Part *q = &k->part[i];
     int mark = f->bound.n;
     open(f, q->when ? arena_printf(f->a, "if (when%d)", i) : "");
-    fn_line(f, "float acc[%d] = {0};", q->tm * q->tc);
+    fn_line(f, "float acc[%d] = {0};", q->tm * q->tc * (q->matrix ? 4 : 1));
     if (q->direct) dots_direct(k, i);
     else if (q->whole && q->packed) dots_step(k, i, "0");
     else {
@@ -310,7 +322,7 @@ bool group_contraction_gpu(Group *g) {
     make_parts(k);
     if (!dots_shape(k)) return false;
     dots_pack(k);
-    if (k->floats * 4 > em->scratch_bytes) em->scratch_bytes = k->floats * 4;
+    if (k->words * WORD > em->scratch_bytes) em->scratch_bytes = k->words * WORD;
     g->reduce = tile_text;
     g->user = k;
     g->meets = !g->body.n;

@@ -24,14 +24,17 @@ typedef struct Part {
     bool packed;
     const char *weights;      /* packed: name of the operand's array; of the pointer when it is kept on chip */
     bool kept;
-    int64_t column, all;      /* floats from one column to the next; of all columns */
-    /* Each thread sums tm x tc of the tile for a share of the steps; `team` neighbours add theirs up. Threads' tiles
-     * are interleaved, nm x nc of them. */
+    int64_t column, all;      /* words from one column to the next; of all columns */
+    /* A worker is a thread, or a warp where matrix units multiply operands of type `matrix`. Each sums tm x tc pieces
+     * of the tile, of high x wide positions, for a share of the steps, so many at once; `team` neighbours add theirs
+     * up. Workers' pieces are interleaved, nm x nc of them. */
+    DType matrix;             /* DT_NONE: threads */
+    int workers, high, wide, at_once;
     int tm, tc, nm, nc, team;
     bool direct;              /* threads load sca themselves, where neighbouring rows lie together; nothing is copied */
     int chunk;                /* steps whose operands are copied at once */
     bool whole;               /* sca of all steps is copied once for a block of rows */
-    int64_t x, w, sums;       /* places in the block's memory, in floats: copies of sca, of vec, and the tile */
+    int64_t x, w, sums;       /* places in the block's memory, in words: copies of sca, of vec, and the tile */
 } Part;
 
 typedef struct Dots {
@@ -44,9 +47,18 @@ typedef struct Dots {
     int64_t rows, columns;    /* of a unit, as far as known */
     int bm, bv;
     bool by_row;              /* neighbouring threads take neighbouring rows in the epilogue */
-    int64_t floats;           /* of the block's memory */
+    int64_t words;            /* of the block's memory */
 } Dots;
 
+#define MATRIX_WIDE 16 /* columns of a product by matrix units; its rows: */
+#define MATRIX_ROWS(WARP) ((WARP) == 32 ? 8 : 16)
+#define MATRIX_BYTES 64 /* of each line that it takes at once */
+#define WORD 4
+
+/* Rows and columns of the tile's pieces, some of which may lie outside of it; bytes of an element of their copies. */
+static inline int part_rows(const Part *q) { return q->nm * q->tm * q->high; }
+static inline int part_columns(const Part *q) { return q->nc * q->tc * q->wide; }
+static inline int part_size(const Part *q) { return q->matrix ? (int)dtype_size(q->matrix) : WORD; }
 static inline int64_t dots_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* The most positions of axis x that a unit has; `unknown` where that is not known at compile time. */
 int64_t dots_share(const Group *g, const Axis *x, int64_t unknown);
@@ -54,6 +66,8 @@ int64_t dots_share(const Group *g, const Axis *x, int64_t unknown);
 /* ---- contract_gpu_shape.c ---- */
 /* Sets bm, bv and the shape of each part by a model of the time. Requires axes and parts. */
 bool dots_shape(Dots *k);
+/* Words from a line of so many steps to the next: neighbouring lines lie in different banks. */
+int64_t dots_pitch(const Part *q, int64_t steps);
 
 /* ---- contract_gpu_pack.c ---- */
 /* Packs the operands, and asks for those read again and again to be kept on chip. Requires the shape. */

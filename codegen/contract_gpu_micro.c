@@ -5,7 +5,7 @@
 #define IN_FLIGHT 16 /* floats of a thread's copies before it stores what came */
 
 static int threads_of(const Dots *k) { return k->g->em->p->schedule->device->threads; }
-static int pitch_of(const Part *q) { return q->chunk + 4; }
+static int pitch_of(const Part *q) { return (int)dots_pitch(q, q->chunk); }
 
 /* ---- copies ------------------------------------------------------------------------------------------------- */
 /* Gives variables to the reduction's axes: step `at` of all. */
@@ -42,7 +42,8 @@ bool dots_lines_together(const Dots *k, const Part *q, bool vec) {
 bool dots_by_four(const Dots *k, const Part *q, bool vec) {
     const Product *p = &k->p[q->lead];
     int64_t run = run_of_steps(k, q, vec);
-    return q->length >= 0 && run > 1 && run % 4 == 0 && (vec ? p->vec : p->sca)->dtype == DT_F32;
+    return q->length >= 0 && run > 1 && run % 4 == 0 &&
+           (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
 }
 
 /* Where a thread's copy `u` of those at once goes, as lines. */
@@ -55,12 +56,13 @@ void dots_copy(Dots *k, int part, bool vec, const char *at) {
     Fn *f = &k->g->f;
     Part *q = &k->part[part];
     const Product *p = &k->p[q->lead];
-    int lines = vec ? q->nc * q->tc : q->nm * q->tm, mark = f->bound.n, width = dots_by_four(k, q, vec) ? 4 : 1;
+    int lines = vec ? part_columns(q) : part_rows(q), mark = f->bound.n, width = dots_by_four(k, q, vec) ? 4 : 1;
     int steps = q->chunk / width, all = lines * steps, times = (int)dots_div(all, threads_of(k));
     int at_once = times < IN_FLIGHT / width ? times : IN_FLIGHT / width;
     bool across = width == 1 && dots_lines_together(k, q, vec), even = all % (threads_of(k) * at_once) == 0;
     const char *end = q->length >= 0 ? arena_printf(f->a, "%lld", (long long)q->length) : "steps";
-    const char *type = width == 4 ? "float4" : "float";
+    bool half = part_size(q) < WORD;
+    const char *type = width == 4 ? half ? "uint2" : "float4" : half ? "uint16_t" : "float";
     Expr *load = vec ? p->vec : p->sca;
     fn_line(f, "for (int base = bk_thread(); base < %d; base += %d * bk_threads()) {", all, at_once);
     f->indent++;
@@ -68,7 +70,8 @@ void dots_copy(Dots *k, int part, bool vec, const char *at) {
     fn_line(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
     f->indent++;
     copy_place(f, across, lines, steps, width);
-    fn_line(f, "x[u] = %s;", width == 4 ? "make_float4(0.0f, 0.0f, 0.0f, 0.0f)" : "0.0f");
+    fn_line(f, "x[u] = %s;", half ? width == 4 ? "make_uint2(0, 0)" : "0"
+                               : width == 4 ? "make_float4(0.0f, 0.0f, 0.0f, 0.0f)" : "0.0f");
     fn_line(f, "if (%sline < %s && %s + o < %s) {", even ? "" : arena_printf(f->a, "at < %d && ", all), vec ? "lanes" : "rows",
             at, end);
     f->indent++;
@@ -78,6 +81,7 @@ void dots_copy(Dots *k, int part, bool vec, const char *at) {
     } else dots_bind_rows(k, "first + line");
     bind_steps(k, q, arena_printf(f->a, "%s + o", at));
     if (width == 4) fn_line(f, "x[u] = bk_load4(%s + (%s));", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
+    else if (half) fn_line(f, "x[u] = %s[%s];", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
     else fn_line(f, "x[u] = %s;", fn_expr(f, e_cast(f->c, DT_F32, load)));
     f->indent--;
     fn_line(f, "}");
@@ -86,8 +90,9 @@ void dots_copy(Dots *k, int part, bool vec, const char *at) {
     fn_line(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
     f->indent++;
     copy_place(f, across, lines, steps, width);
-    fn_line(f, "%s*(%s *)(block + %lld + line * %d + o) = x[u];", even ? "" : arena_printf(f->a, "if (at < %d) ", all), type,
-            (long long)(vec ? q->w : q->x), pitch_of(q));
+    if (q->matrix == DT_F32) fn_line(f, "bk_tf32(&x[u]);");
+    fn_line(f, "%s*(%s *)((%s *)(block + %lld + line * %d) + o) = x[u];", even ? "" : arena_printf(f->a, "if (at < %d) ", all),
+            type, half ? "uint16_t" : "float", (long long)(vec ? q->w : q->x), pitch_of(q));
     for (int i = 0; i < 2; i++) {
         f->indent--;
         fn_line(f, "}");
@@ -96,17 +101,56 @@ void dots_copy(Dots *k, int part, bool vec, const char *at) {
 }
 
 /* ---- sums ---------------------------------------------------------------------------------------------------------- */
-/* This thread's place in its team, and the team's tile. */
-static void place_text(Sb *b, const Dots *k, const Part *q) {
+/* This worker's place in its team, and the team's tile. */
+static void place_text(Sb *b, const Part *q) {
     if (q->direct) { /* neighbouring threads have neighbouring rows */
         sb_printf(b, "    const int tm = bk_thread() %% %d, tc = bk_thread() / %d;\n", q->nm, q->nm);
         sb_printf(b, "    const bool idle = tc >= %d;\n", q->nc);
         return;
     }
-    sb_printf(b, "    const int share = bk_thread() %% %d, tile = bk_thread() / %d, tc = tile %% %d, tm = tile / %d;\n", q->team,
-              q->team, q->nc, q->nc);
-    if (q->nm * q->nc * q->team < threads_of(k)) sb_printf(b, "    const bool idle = tile >= %d;\n", q->nm * q->nc);
+    const char *self = q->matrix ? "(int)bk_warp()" : "bk_thread()";
+    sb_printf(b, "    const int share = %s %% %d, tile = %s / %d, tc = tile %% %d, tm = tile / %d;\n", self, q->team, self, q->team,
+              q->nc, q->nc);
+    if (q->nm * q->nc * q->team < q->workers) sb_printf(b, "    const bool idle = tile >= %d;\n", q->nm * q->nc);
     else sb_puts(b, "    const bool idle = false;\n");
+}
+
+/* Of one worker: by its thread. */
+static void thread_step(Sb *b, const Part *q, long long column) {
+    sb_printf(b, "    const float4 *wp[%d], *xp[%d];\n", q->tc, q->tm);
+    sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d; j++) {\n", q->tc);
+    sb_printf(b, "        const int at = tc + j * %d;\n", q->nc);
+    sb_printf(b, "        wp[j] = (const float4 *)(w + (int64_t)(at < columns ? at : columns - 1) * %lld);\n    }\n", column);
+    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) xp[i] = (const float4 *)(x + (tm + i * %d) * %d);\n", q->tm, q->nm,
+              pitch_of(q));
+    sb_printf(b, "    for (int s = share; s < times; s += %d) {\n", q->team);
+    sb_printf(b, "        float4 a[%d];\n", q->tm);
+    sb_printf(b, "        BK_UNROLL for (int i = 0; i < %d; i++) a[i] = xp[i][s];\n", q->tm);
+    sb_printf(b, "        BK_UNROLL for (int j = 0; j < %d; j++) {\n            const float4 b = wp[j][s];\n", q->tc);
+    sb_printf(b, "            BK_UNROLL for (int i = 0; i < %d; i++) acc[i * %d + j] = bk_dot4(a[i], b, acc[i * %d + j]);\n", q->tm,
+              q->tc, q->tc);
+    sb_puts(b, "        }\n    }\n");
+}
+
+/* By its warp. */
+static void warp_step(Sb *b, const Part *q, long long column) {
+    const char *type = q->matrix == DT_F16 ? "f16" : q->matrix == DT_BF16 ? "bf16" : "tf32";
+    sb_printf(b, "    const uint4 *wp[%d * BK_MATRIX_A], *xp[%d];\n", q->tc, q->tm);
+    sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d * BK_MATRIX_A; j++) {\n", q->tc);
+    sb_printf(b, "        const int at = (tc + j / BK_MATRIX_A * %d) * %d + bk_matrix_line() + j %% BK_MATRIX_A * 8;\n", q->nc,
+              q->wide);
+    sb_printf(b, "        wp[j] = (const uint4 *)(w + (int64_t)(at < columns ? at : columns - 1) * %lld) + bk_matrix_part();\n    }\n",
+              column);
+    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++)\n", q->tm);
+    sb_printf(b, "        xp[i] = (const uint4 *)(x + ((tm + i * %d) * %d + bk_matrix_line()) * %d) + bk_matrix_part();\n", q->nm,
+              q->high, pitch_of(q));
+    sb_printf(b, "    for (int s = share; s < times; s += %d) {\n", q->team);
+    sb_printf(b, "        uint4 a[%d * BK_MATRIX_A];\n", q->tc);
+    sb_printf(b, "        BK_UNROLL for (int j = 0; j < %d * BK_MATRIX_A; j++) a[j] = wp[j][s * 4];\n", q->tc);
+    sb_printf(b, "        BK_UNROLL for (int i = 0; i < %d; i++) {\n            const uint4 b = xp[i][s * 4];\n", q->tm);
+    sb_printf(b, "            BK_UNROLL for (int j = 0; j < %d; j++) bk_matrix_%s(acc + (i * %d + j) * 4, a + j * BK_MATRIX_A, b);\n",
+              q->tc, type, q->tc);
+    sb_puts(b, "        }\n    }\n");
 }
 
 void dots_step(Dots *k, int part, const char *at) {
@@ -114,32 +158,20 @@ void dots_step(Dots *k, int part, const char *at) {
     Emit *em = k->g->em;
     Part *q = &k->part[part];
     Sb body = {.a = em->a}, *b = &body;
-    long long column = q->packed ? q->column : pitch_of(q);
-    place_text(b, k, q);
+    place_text(b, q);
     sb_puts(b, "    if (idle) return;\n");
-    sb_printf(b, "    const float4 *wp[%d], *xp[%d];\n", q->tc, q->tm);
-    sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d; j++) {\n", q->tc);
-    sb_printf(b, "        const int at = tc + j * %d;\n", q->nc);
-    sb_printf(b, "        wp[j] = (const float4 *)(w + (int64_t)(at < columns ? at : columns - 1) * %lld);\n    }\n", column);
-    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) xp[i] = (const float4 *)(x + (tm + i * %d) * %d);\n", q->tm, q->nm,
-              pitch_of(q));
-    sb_printf(b, "    for (int s = share; s < quads; s += %d) {\n", q->team);
-    sb_printf(b, "        float4 a[%d];\n", q->tm);
-    sb_printf(b, "        BK_UNROLL for (int i = 0; i < %d; i++) a[i] = xp[i][s];\n", q->tm);
-    sb_printf(b, "        BK_UNROLL for (int j = 0; j < %d; j++) {\n            const float4 b = wp[j][s];\n", q->tc);
-    sb_printf(b, "            BK_UNROLL for (int i = 0; i < %d; i++) acc[i * %d + j] = bk_dot4(a[i], b, acc[i * %d + j]);\n", q->tm,
-              q->tc, q->tc);
-    sb_puts(b, "        }\n    }\n");
+    (q->matrix ? warp_step : thread_step)(b, q, q->packed ? q->column : pitch_of(q));
     const char *name = emit_function(em, "dot", em->target->kernel,
-                                     "float *acc, const float *BK_RESTRICT w, const float *BK_RESTRICT x, int columns, int quads",
+                                     "float *acc, const float *BK_RESTRICT w, const float *BK_RESTRICT x, int columns, int times",
                                      b->p);
-    const char *w = q->packed ? arena_printf(f->a, "w%d + (v0 - w%d_first) * %lld + %s", part, part, (long long)q->column * q->n, at)
+    const char *words = part_size(q) < WORD ? arena_printf(f->a, "%s / 2", at) : at;
+    const char *w = q->packed ? arena_printf(f->a, "w%d + (v0 - w%d_first) * %lld + %s", part, part, (long long)q->column * q->n, words)
                               : arena_printf(f->a, "block + %lld", (long long)q->w);
-    const char *x = q->whole ? arena_printf(f->a, "block + %lld", (long long)q->x)
-                             : arena_printf(f->a, "block + %lld", (long long)q->x);
-    const char *quads = q->whole ? arena_printf(f->a, "%d", q->chunk / 4)
-                                 : arena_printf(f->a, "(int)((bk_mini(steps - %s, %d) + 3) / 4)", at, q->chunk);
-    fn_line(f, "%s(acc, %s, %s, %s, %s);", name, w, x, q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes", quads);
+    const char *times = q->whole ? arena_printf(f->a, "%d", q->chunk / q->at_once)
+                                 : arena_printf(f->a, "(int)((bk_mini(steps - %s, %d) + %d) / %d)", at, q->chunk, q->at_once - 1,
+                                                q->at_once);
+    fn_line(f, "%s(acc, %s, block + %lld, %s, %s);", name, w, (long long)q->x,
+            q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes", times);
     sb_free(&body);
 }
 
@@ -196,12 +228,15 @@ void dots_direct(Dots *k, int part) {
     }
 }
 
-void dots_finish(Dots *k, int part) {
-    Fn *f = &k->g->f;
-    Emit *em = k->g->em;
-    Part *q = &k->part[part];
-    Sb body = {.a = em->a}, *b = &body;
-    place_text(b, k, q);
+/* The place in the tile g of the sum in `row` and column `at`. */
+static const char *sum_place(const Dots *k, const Part *q) {
+    const char *in = k->by_row ? arena_printf(k->g->em->a, "at / %d * %d + row", q->n, k->bm)
+                               : arena_printf(k->g->em->a, "row * %d + at / %d", k->bv, q->n);
+    return arena_printf(k->g->em->a, "g[at %% %d * %d + %s]", q->n, k->bm * k->bv, in);
+}
+
+/* Of one worker: by its thread. */
+static void thread_finish(Sb *b, const Dots *k, const Part *q) {
     if (q->team > 1) {
         sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) {\n", q->tm * q->tc);
         sb_printf(b, "        BK_UNROLL for (int far = %d; far; far /= 2) acc[i] += __shfl_xor_sync(BK_ALL_LANES, acc[i], far);\n",
@@ -211,10 +246,27 @@ void dots_finish(Dots *k, int part) {
     sb_puts(b, q->team > 1 ? "    if (idle || share) return;\n" : "    if (idle) return;\n");
     sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) {\n        const int row = tm + i * %d;\n", q->tm, q->nm);
     sb_printf(b, "        BK_UNROLL for (int j = 0; j < %d; j++) {\n            const int at = tc + j * %d;\n", q->tc, q->nc);
-    sb_printf(b, "            if (row < rows && at < columns) g[at %% %d * %d + ", q->n, k->bm * k->bv);
-    if (k->by_row) sb_printf(b, "at / %d * %d + row", q->n, k->bm);
-    else sb_printf(b, "row * %d + at / %d", k->bv, q->n);
-    sb_printf(b, "] = acc[i * %d + j];\n        }\n    }\n", q->tc);
+    sb_printf(b, "            if (row < rows && at < columns) %s = acc[i * %d + j];\n        }\n    }\n", sum_place(k, q), q->tc);
+}
+
+/* By its warp; those of a team add to the tile one after the other. */
+static void warp_finish(Sb *b, const Dots *k, const Part *q) {
+    sb_printf(b, "    for (int turn = 0; turn < %d; turn++) {\n", q->team);
+    sb_puts(b, "        if (turn) bk_block();\n        if (idle || share != turn) continue;\n");
+    sb_printf(b, "        BK_UNROLL for (int i = 0; i < %d; i++) {\n", 4 * q->tm * q->tc);
+    sb_printf(b, "            const int row = (tm + i / %d * %d) * %d + bk_matrix_row(i %% 4);\n", 4 * q->tc, q->nm, q->high);
+    sb_printf(b, "            const int at = (tc + i / 4 %% %d * %d) * %d + bk_matrix_column(i %% 4);\n", q->tc, q->nc, q->wide);
+    const char *sum = sum_place(k, q);
+    sb_printf(b, "            if (row < rows && at < columns) %s = turn ? %s + acc[i] : acc[i];\n        }\n    }\n", sum, sum);
+}
+
+void dots_finish(Dots *k, int part) {
+    Fn *f = &k->g->f;
+    Emit *em = k->g->em;
+    Part *q = &k->part[part];
+    Sb body = {.a = em->a}, *b = &body;
+    place_text(b, q);
+    (q->matrix ? warp_finish : thread_finish)(b, k, q);
     const char *name = emit_function(em, "put", em->target->kernel, "float *acc, float *g, int rows, int columns", b->p);
     fn_line(f, "%s(acc, block + %lld, rows, %s);", name, (long long)q->sums,
             q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes");

@@ -2,7 +2,7 @@
  * chip.
  *
  * The layout: [symbol][outer axes that vec moves along][position of v][product][step]. So a unit's columns are one
- * piece. A column begins at a multiple of four floats. */
+ * piece. A column begins at a multiple of 16 bytes. */
 #include "codegen/contract_gpu.h"
 #include <stdlib.h>
 
@@ -44,11 +44,22 @@ static Strides strides_of(const Dots *k, const Product *p) {
     return w;
 }
 
+/* x as matrix units take it, in a word: to the nearest of 10 bits. */
+static float round_tf32(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    if ((u & 0x7f800000u) != 0x7f800000u) u = (u + 0x1000u) & 0xffffe000u;
+    memcpy(&x, &u, sizeof u);
+    return x;
+}
+
 /* One column, from position `at` of the constant. */
 static void pack_column(const Part *q, const Strides *w, const Const *src, int64_t at, float *to) {
     int64_t idx[MAX_RANK * 2] = {0};
-    for (int64_t i = 0; i < q->column; i++) {
-        to[i] = i < q->length && at >= 0 && at < src->count ? (float)elem_get_f(src->dtype, src->data, at) : 0;
+    for (int64_t i = 0; i < q->column * WORD / part_size(q); i++) {
+        float x = i < q->length && at >= 0 && at < src->count ? (float)elem_get_f(src->dtype, src->data, at) : 0;
+        if (part_size(q) < WORD) elem_set_f(q->matrix, to, i, x);
+        else to[i] = q->matrix ? round_tf32(x) : x;
         for (int d = q->nraxis - 1; d >= 0; d--) {
             at += w->step[d];
             if (++idx[d] < w->size[d]) break;
@@ -63,7 +74,7 @@ static const char *pack(Dots *k, Part *q) {
     Strides w[MAX_PRODUCTS];
     const Const *src[MAX_PRODUCTS];
     Sb key = {.a = em->a};
-    sb_printf(&key, "columns %lld", (long long)q->column);
+    sb_printf(&key, "columns %lld %d", (long long)q->column, q->matrix);
     int n = 0;
     for (int j = 0; j < k->n; j++) {
         const Product *p = &k->p[j];
@@ -116,9 +127,9 @@ void dots_pack(Dots *k) {
     for (int i = 0; i < k->npart; i++) {
         Part *q = &k->part[i];
         if (!q->packed) continue;
-        q->column = dots_div(q->length, 4) * 4;
+        int64_t steps = dots_div(q->length, q->at_once) * q->at_once;
         /* Teams smaller than eight read several columns at once, which then lie in different banks. */
-        if (q->team < 8 && q->column % 8 == 0) q->column += 4;
+        q->column = q->matrix || (q->team < 8 && steps % 8 == 0) ? dots_pitch(q, steps) : steps;
         q->weights = pack(k, q);
         if (k->v == k->g->split) keep(k, q);
     }

@@ -5,6 +5,7 @@
 #include "scheduler/decide.h"
 
 #define SUMS_MOST 32       /* of a thread, in registers */
+#define MATRIX_MOST 16     /* products by matrix units of a warp, each of four sums of a thread */
 #define CHUNK_MOST 512     /* steps copied at once */
 #define CHUNK_LEAST 16
 #define SKEW 4             /* floats between rows in memory, so that neighbouring rows lie in different banks */
@@ -14,6 +15,8 @@
 #define COPY 24            /* an element of a thread's share of a copy; of four at once: */
 #define COPY_BY_FOUR 8
 #define STEP 30            /* operands from the block's memory arrive */
+#define MATRIX 8           /* a product by matrix units, of 32 bytes of each line */
+#define MATRIX_LINES 4     /* a warp loads 64 bytes of eight lines */
 #define MEMBERS 100        /* the members at a position */
 
 static int64_t round_up(int64_t a, int64_t to) { return dots_div(a, to) * to; }
@@ -29,7 +32,7 @@ static double copy_cycles(const Dots *k, const Part *q, bool vec) { return dots_
 typedef struct Model {
     const Dots *k;
     int threads, warp;
-    int64_t budget; /* floats of memory */
+    int64_t budget; /* words of memory */
 } Model;
 
 /* Steps of part q as far as known. */
@@ -43,6 +46,9 @@ static int64_t steps_of(const Part *q) {
 /* Cycles of part q for a block of bm x bv when threads load sca themselves, one step after the other, and have tm x tc
  * sums; sets the rest of the shape; 0: it cannot be. */
 static double direct_cycles(const Model *m, Part *q, int bm, int bv) {
+    q->workers = m->threads;
+    q->high = q->wide = 1;
+    q->at_once = 4;
     q->nm = (int)dots_div(bm, q->tm);
     q->nc = (int)dots_div((int64_t)bv * q->n, q->tc);
     if (q->nm * q->nc > m->threads || q->nm % m->warp) return 0;
@@ -55,46 +61,76 @@ static double direct_cycles(const Model *m, Part *q, int bm, int bv) {
     return (double)q->length * ((step > STEP / 2.0 ? step : STEP / 2.0) + 4) + FETCH;
 }
 
-/* Cycles of part q for a block of bm x bv when a thread has tm x tc sums; sets the rest of the shape; 0: it does not
- * fit. */
-static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t floats) {
-    q->nm = (int)dots_div(bm, q->tm);
-    q->nc = (int)dots_div((int64_t)bv * q->n, q->tc);
-    int tiles = q->nm * q->nc;
-    if (tiles > m->threads) return 0;
-    int64_t steps = round_up(steps_of(q), 4), quads = steps / 4;
-    q->team = 1;
-    while (q->team * 2 * tiles <= m->threads && q->team < m->warp && q->team < quads) q->team *= 2;
-    int64_t copied = (int64_t)q->nm * q->tm + (q->packed ? 0 : (int64_t)q->nc * q->tc);
-    q->chunk = CHUNK_MOST;
-    while (q->chunk > CHUNK_LEAST && (copied * (q->chunk + SKEW) > floats || q->chunk / 2 >= steps)) q->chunk /= 2;
-    if (copied * (q->chunk + SKEW) > floats) return 0;
-    q->whole = q->length >= 0 && copied * (steps + SKEW) <= floats && (q->packed || steps <= CHUNK_MOST);
-    if (q->whole) q->chunk = (int)steps;
-    int sums = q->tm * q->tc, warps = (int)dots_div((int64_t)tiles * q->team, m->warp);
-    double math = (double)dots_div(warps, 4) * 4 * sums * m->warp / 32, memory = 1.5 * warps * (q->tm + q->tc);
+/* Cycles of a step of the loop over steps for `warps` warps. */
+static double step_cycles(const Model *m, const Part *q, int warps) {
+    int sums = q->tm * q->tc;
+    double math, memory;
+    if (q->matrix) {
+        math = (double)dots_div(warps, 4) * sums * 2 * MATRIX;
+        memory = MATRIX_LINES * warps * (q->tm + q->tc * (MATRIX_WIDE / 8));
+    } else {
+        math = (double)dots_div(warps, 4) * 4 * sums * m->warp / 32;
+        memory = 1.5 * warps * (q->tm + q->tc);
+    }
     double step = math > memory ? math : memory;
-    if (step < STEP) step = STEP;
+    return (step > STEP ? step : STEP) + 4;
+}
+
+/* Cycles in which the workers' sums come together. */
+static double exchange_cycles(const Part *q, int warps) {
+    int sums = q->tm * q->tc;
+    if (q->matrix) return (double)q->team * (MEET + 4.0 * 4 * sums);
+    return 2.0 * sums * log2_of(q->team) * (double)dots_div(warps, 4) + 4.0 * sums;
+}
+
+int64_t dots_pitch(const Part *q, int64_t steps) {
+    int64_t words = steps * part_size(q) / WORD;
+    if (!q->matrix) return words + SKEW;
+    return words % 32 ? words : words + 16; /* 64 bytes of two lines are read at once */
+}
+
+/* Cycles of part q for a block of bm x bv when a worker has tm x tc pieces; sets the rest of the shape; 0: it does not
+ * fit. */
+static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words) {
+    q->workers = q->matrix ? m->threads / m->warp : m->threads;
+    q->high = q->matrix ? MATRIX_ROWS(m->warp) : 1;
+    q->wide = q->matrix ? MATRIX_WIDE : 1;
+    q->at_once = q->matrix ? MATRIX_BYTES / part_size(q) : 4;
+    q->nm = (int)dots_div(bm, q->tm * q->high);
+    q->nc = (int)dots_div((int64_t)bv * q->n, q->tc * q->wide);
+    int tiles = q->nm * q->nc;
+    if (tiles > q->workers) return 0;
+    int64_t steps = round_up(steps_of(q), q->at_once), times = steps / q->at_once;
+    q->team = 1;
+    while (q->team * 2 * tiles <= q->workers && (q->matrix || q->team < m->warp) && q->team < times) q->team *= 2;
+    int64_t copied = part_rows(q) + (q->packed ? 0 : part_columns(q));
+    q->chunk = CHUNK_MOST;
+    while (q->chunk > (q->matrix ? q->at_once : CHUNK_LEAST) && (copied * dots_pitch(q, q->chunk) > words || q->chunk / 2 >= steps)) q->chunk /= 2;
+    if (copied * dots_pitch(q, q->chunk) > words) return 0;
+    q->whole = q->length >= 0 && copied * dots_pitch(q, steps) <= words && (q->packed || steps <= CHUNK_MOST);
+    if (q->whole) q->chunk = (int)steps;
+    int warps = (int)dots_div((int64_t)tiles * q->team * (q->matrix ? m->warp : 1), m->warp);
     double chunks = (double)dots_div(steps, q->chunk);
-    double each = (double)(q->nm * q->tm) * copy_cycles(m->k, q, false);
-    if (!q->packed) each += (double)(q->nc * q->tc) * copy_cycles(m->k, q, true);
+    double each = part_rows(q) * copy_cycles(m->k, q, false);
+    if (!q->packed) each += part_columns(q) * copy_cycles(m->k, q, true);
     double copies = chunks * (each * q->chunk / m->threads + FETCH + 2 * MEET);
-    double exchange = 2.0 * sums * log2_of(q->team) * (double)dots_div(warps, 4) + 4.0 * sums;
-    return (double)dots_div(quads, q->team) * (step + 4) + exchange + (q->whole && q->packed ? 0 : copies);
+    return (double)dots_div(times, q->team) * step_cycles(m, q, warps) + exchange_cycles(q, warps) +
+           (q->whole && q->packed ? 0 : copies);
 }
 
 /* The best shape of part q for a block; 0: there is none. */
-static double best_part(const Model *m, Part *q, int bm, int bv, int64_t floats) {
+static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words) {
     double best = 0;
-    bool loads = q->packed && m->k->p[q->lead].sca->dtype == DT_F32 && dots_lines_together(m->k, q, false);
+    bool loads = q->packed && !q->matrix && m->k->p[q->lead].sca->dtype == DT_F32 && dots_lines_together(m->k, q, false);
     Part kept = *q;
+    int most = q->matrix ? MATRIX_MOST : SUMS_MOST;
     for (int tm = 1; tm <= 8 && tm < 2 * bm; tm *= 2)
-        for (int tc = 1; tc <= 8 && tm * tc <= SUMS_MOST; tc *= 2) {
+        for (int tc = 1; tc <= 8 && tm * tc <= most; tc *= 2) {
             q->tm = tm;
             q->tc = tc;
             for (int direct = 0; direct <= loads; direct++) {
                 q->direct = direct;
-                double cycles = direct ? direct_cycles(m, q, bm, bv) : part_cycles(m, q, bm, bv, floats);
+                double cycles = direct ? direct_cycles(m, q, bm, bv) : part_cycles(m, q, bm, bv, words);
                 if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
             }
         }
@@ -113,7 +149,7 @@ static double block_cycles(const Model *m, Part *part, int bm, int bv) {
         double c = best_part(m, q, bm, bv, left / k->npart);
         if (c == 0) return 0;
         cycles += c;
-        if (q->whole) once += (double)(q->nm * q->tm * q->chunk) / m->threads * copy_cycles(k, q, false) + (i ? 0 : FETCH);
+        if (q->whole) once += (double)part_rows(q) * q->chunk / m->threads * copy_cycles(k, q, false) + (i ? 0 : FETCH);
     }
     return (double)dots_div(k->rows, bm) * (once + (double)dots_div(k->columns, bv) * cycles);
 }
@@ -124,7 +160,7 @@ static void place(Dots *k) {
     for (int i = 0; i < k->npart; i++) {
         Part *q = &k->part[i];
         if (q->direct) continue;
-        int64_t pitch = q->chunk + SKEW, x = (int64_t)q->nm * q->tm * pitch, w = q->packed ? 0 : (int64_t)q->nc * q->tc * pitch;
+        int64_t pitch = dots_pitch(q, q->chunk), x = part_rows(q) * pitch, w = q->packed ? 0 : part_columns(q) * pitch;
         if (q->whole) {
             q->x = at;
             at += x;
@@ -135,14 +171,14 @@ static void place(Dots *k) {
     for (int i = 0; i < k->npart; i++) {
         Part *q = &k->part[i];
         if (!q->whole) q->x = at;
-        q->w = at + (q->whole ? 0 : (int64_t)q->nm * q->tm * (q->chunk + SKEW));
+        q->w = at + (q->whole || q->direct ? 0 : part_rows(q) * dots_pitch(q, q->chunk));
     }
     at = round_up(at + most, 4);
     for (int i = 0; i < k->npart; i++) {
         k->part[i].sums = at;
         at += (int64_t)k->part[i].n * k->bm * k->bv;
     }
-    k->floats = round_up(at, 32);
+    k->words = round_up(at, 32);
 }
 
 bool dots_shape(Dots *k) {

@@ -33,7 +33,7 @@ static const Target cpu_target = {
 /* CUDA, and what is made of its text: HIP, and the emulator's programs. */
 static const Target gpu_target = {
     .name = "gpu",
-    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/dots.h", "gpu/stack.h"},
+    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/dots.h", "gpu/matrix.h", "gpu/stack.h"},
     .entry = {"entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/device.h", "gpu/run.h", "gpu/entry.c"},
     .function = "static __device__ __noinline__ void",
     .outlined = "static __device__ __noinline__ void",

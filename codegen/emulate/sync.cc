@@ -10,14 +10,15 @@ namespace emu {
 
 namespace {
 
-enum Kind { k_sync, k_or, k_and, k_count, k_warp, k_shuffle, k_vote };
+enum Kind { k_sync, k_or, k_and, k_count, k_warp, k_shuffle, k_vote, k_matrix };
 const char *const kind_name[] = {"__syncthreads",
                                  "__syncthreads_or",
                                  "__syncthreads_and",
                                  "__syncthreads_count",
                                  "__syncwarp",
                                  "shuffle",
-                                 "vote"};
+                                 "vote",
+                                 "matrix product"};
 
 // A call's place is the call with its callers: a function that only wraps the barrier is not one
 // place.
@@ -164,6 +165,49 @@ int block_barrier(Kind kind, int value, const void *site) {
 // ---- warps
 uint64_t existing(const Warp *w) { return w->lanes == 64 ? ~0ull : (1ull << w->lanes) - 1; }
 
+// ---- matrix units
+enum Element { f16, bf16, tf32 };
+
+struct Operands { // of a lane
+    Element type;
+    float *c;
+    const unsigned *a, *b;
+};
+
+float element(const unsigned *words, Element type, unsigned i) {
+    unsigned u = type == tf32 ? words[i] & 0xffffe000u : words[i / 2] >> i % 2 * 16 & 0xffffu;
+    if (type == bf16) u <<= 16;
+    float x;
+    if (type == f16) {
+        const unsigned e = u >> 10 & 31, m = u & 1023;
+        const float size = e == 31 ? (m ? NAN : INFINITY) : ldexpf(float(e ? m | 1024 : m), (e ? int(e) : 1) - 25);
+        return u & 0x8000u ? -size : size;
+    }
+    __builtin_memcpy(&x, &u, sizeof x);
+    return x;
+}
+
+// Adds to the lanes' sums. Lanes of a warp of 32 (64) have a quarter of line lane / 4 (lane % 16) of b and of a, of
+// which they have one more, eight lines behind.
+void multiply(const Warp *w) {
+    const bool small = device.width == 32;
+    const auto operands = [&](unsigned lane) { return reinterpret_cast<const Operands *>(w->value[lane]); };
+    const auto holder = [&](unsigned line, unsigned part) { return small ? line * 4 + part : part * 16 + line; };
+    const Element type = operands(0)->type;
+    for (unsigned lane = 0; lane < w->lanes; lane++)
+        for (unsigned i = 0; i < 4; i++) {
+            const unsigned row = small ? lane % 4 * 2 + i % 2 : lane % 16;
+            const unsigned column = small ? lane / 4 + i / 2 * 8 : lane / 16 * 4 + i;
+            float sum = operands(lane)->c[i];
+            for (unsigned part = 0; part < 4; part++) {
+                const unsigned *a = operands(holder(small ? column % 8 : column, part))->a + (small ? column / 8 * 4 : 0);
+                const unsigned *b = operands(holder(row, part))->b;
+                for (unsigned k = 0; k < (type == tf32 ? 4u : 8u); k++) sum += element(a, type, k) * element(b, type, k);
+            }
+            operands(lane)->c[i] = sum;
+        }
+}
+
 // All lanes of the mask come here, each with a value and the lane that it wants the value of; the
 // last gives every one its result and sets them free.
 void warp_meet(Kind kind, uint64_t mask, uint64_t value, unsigned from, const void *site) {
@@ -218,6 +262,7 @@ void warp_meet(Kind kind, uint64_t mask, uint64_t value, unsigned from, const vo
             all[n++] = &w->thread[i];
             if (w->value[i]) votes |= 1ull << i;
         }
+    if (kind == k_matrix) multiply(w);
     for (size_t i = 0; i < n; i++)
         all[i]->result = kind == k_vote ? votes : w->value[w->from[all[i]->lane]];
     // Only __syncwarp orders memory; votes and shuffles do not (CUDA C++ Programming Guide).
@@ -252,6 +297,15 @@ uint64_t shuffle(Pattern pattern, uint64_t mask, uint64_t value, unsigned by, in
 uint64_t vote(uint64_t mask, int value, const void *site) {
     warp_meet(k_vote, mask, value != 0, device.current->lane, site);
     return device.current->result;
+}
+
+void matrix(Element type, float *c, const unsigned *a, int lines, const unsigned *b, const void *site) {
+    Thread *t = device.current;
+    t->site = site;
+    if (t->warp->lanes < device.width) divergent(t, "divergent matrix product: the warp is not whole");
+    if ((lines == 2) != (device.width == 32)) divergent(t, "a matrix product of another width of warps");
+    const Operands mine = {type, c, a, b};
+    warp_meet(k_matrix, ~0ull, reinterpret_cast<uint64_t>(&mine), t->lane, site);
 }
 
 uint64_t vote_mask(uint64_t mask) {
@@ -395,6 +449,13 @@ void __trap() {
 }
 
 void __syncwarp(unsigned long long mask) { warp_meet(k_warp, mask, 0, device.current->lane, SITE); }
+#define MATRIX(TYPE)                                                                               \
+    void emu_matrix_##TYPE(float *c, const unsigned *a, int lines, const unsigned *b) {            \
+        matrix(TYPE, c, a, lines, b, SITE);                                                        \
+    }
+MATRIX(f16)
+MATRIX(bf16)
+MATRIX(tf32)
 #define SHUFFLES(T)                                                                                \
     T __shfl_sync(unsigned long long mask, T value, int lane, int width) {                         \
         return of_bits<T>(                                                                         \

@@ -15,6 +15,11 @@ static __device__ __forceinline__ float4 bk_load4(const float *p) {
     return make_float4(p[0], p[1], p[2], p[3]);
 }
 
+static __device__ __forceinline__ uint2 bk_load4(const uint16_t *p) {
+    if (((uintptr_t)p & 7) == 0) return *(const uint2 *)p;
+    return make_uint2(p[0] | (unsigned)p[1] << 16, p[2] | (unsigned)p[3] << 16);
+}
+
 /* This unit's part of n positions, shared in grains, which take so many floats each in w: a copy `at` bytes behind the
  * beginning of the block's memory where there is room for it, for `most` positions; at 0: there is none. All threads of
  * the block call it; they meet before they read. */
