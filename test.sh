@@ -104,6 +104,14 @@ models() {
     done
 }
 
+# Sums of products by the matrix units of emulated GPUs.
+matrix_units() {
+    local target
+    for target in emulate:cuda emulate:hip; do
+        "$PYTHON" tests/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --braid $BRAID
+    done
+}
+
 silero() { "$PYTHON" tests/silero_check.py; }
 
 side_by_side() { "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID; }
@@ -165,6 +173,7 @@ step models models
 step synchronization synchronization
 step rnn rnn
 step convolutions convolutions
+step matrix-units matrix_units
 step variants tests/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
 step debug sanitized debug

@@ -53,6 +53,38 @@ KERNEL votes(Data *d) {
     d->out[threadIdx.x] = ok;
 }
 
+// The matrix units. Line i of a is i + 1 all along; line j of b is j + 1 in the first element of one of its quarters.
+static __device__ unsigned bits_f16(unsigned n) {
+    unsigned e = 31 - __clz((int)n);
+    return (15 + e) << 10 | (n << (10 - e) & 1023);
+}
+static __device__ unsigned bits_tf32(unsigned n) { return __float_as_uint((float)n); }
+static __device__ unsigned bits_bf16(unsigned n) { return bits_tf32(n) >> 16; }
+#define MATRIX(TYPE, HIGH)                                                                            \
+    KERNEL matrix_##TYPE(Data *d) {                                                                   \
+        const unsigned line = BK_WARP == 32 ? LANE / 4 : LANE % 16, part = BK_WARP == 32 ? LANE % 4 : LANE / 16; \
+        unsigned a[8], b[4] = {part == line % 4 ? bits_##TYPE(line + 1) : 0};                         \
+        for (unsigned i = 0; i < 8; i++) {                                                            \
+            const unsigned x = bits_##TYPE(line + i / 4 * 8 + 1);                                     \
+            a[i] = x | x << HIGH;                                                                     \
+        }                                                                                             \
+        float c[4] = {1, 1, 1, 1};                                                                    \
+        emu_matrix_##TYPE(c, a, BK_WARP == 32 ? 2 : 1, b);                                            \
+        int ok = 1;                                                                                   \
+        for (unsigned i = 0; i < 4; i++) {                                                            \
+            const unsigned row = BK_WARP == 32 ? LANE % 4 * 2 + i % 2 : LANE % 16;                    \
+            const unsigned column = BK_WARP == 32 ? LANE / 4 + i / 2 * 8 : LANE / 16 * 4 + i;         \
+            ok &= c[i] == 1 + (float)((row + 1) * (column + 1));                                      \
+        }                                                                                             \
+        d->out[threadIdx.x] = ok;                                                                     \
+    }
+// test matrix_f16 1 128 0: ok sum=128
+MATRIX(f16, 16)
+// test matrix_bf16 1 128 0: ok sum=128
+MATRIX(bf16, 16)
+// test matrix_tf32 1 128 0: ok sum=128
+MATRIX(tf32, 0)
+
 // Two halves of a warp, each by itself.
 // test halves 1 64 0: ok sum=64
 KERNEL halves(Data *d) {
@@ -172,6 +204,15 @@ KERNEL not_in_mask(Data *d) {
 // test reads_unnamed 1 64 0: divergent shuffle
 KERNEL reads_unnamed(Data *d) {
     if (LANE < 4) d->out[threadIdx.x] = __shfl_sync(15, 1, 7); // <- reads_unnamed
+}
+
+// test half_matrix 1 64 0: divergent matrix product
+KERNEL half_matrix(Data *d) {
+    unsigned a[8] = {0}, b[4] = {0};
+    float c[4] = {0};
+    if (LANE < 16) emu_matrix_f16(c, a, BK_WARP == 32 ? 2 : 1, b); // <- half_matrix
+    __syncthreads();
+    d->out[threadIdx.x] = 1;
 }
 
 // test half_warp_sync 1 64 0: divergent __syncwarp
