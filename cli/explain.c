@@ -86,14 +86,14 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
     if (json) {
         sb_printf(s,
                   ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, \"live_bytes\": %lld, \"slots\": %d, "
-                  "\"weights_bytes\": %zu, \"barriers\": %d, \"flags\": %d, \"loops\": [",
+                  "\"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, \"loops\": [",
                   p->nfused, f->functions, (long long)f->arena_bytes, (long long)f->live_bytes, f->slots, f->weights_bytes,
-                  f->barriers, f->flags);
+                  f->barriers, f->cluster_barriers, f->flags);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
-            sb_printf(s, ", \"depth\": %d, \"barriers\": %d, \"flags\": %d, \"constants\": %lld, \"constants_of_core\": %lld, \"resident\": %s}",
-                      f->loops.p[i].depth, f->loops.p[i].barriers, f->loops.p[i].flags, (long long)f->loops.p[i].constants,
+            sb_printf(s, ", \"depth\": %d, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, \"constants\": %lld, \"constants_of_core\": %lld, \"resident\": %s}",
+                      f->loops.p[i].depth, f->loops.p[i].barriers, f->loops.p[i].cluster_barriers, f->loops.p[i].flags, (long long)f->loops.p[i].constants,
                       (long long)f->loops.p[i].share, explain_is_resident(p, &f->loops.p[i]) ? "true" : "false");
         }
         sb_puts(s, "], \"recursive\": [");
@@ -136,6 +136,12 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
     for (int i = 0; i < f->recursive.n; i++)
         sb_printf(s, ", %d a call of function %s (frame: %lld bytes)", f->recursive.p[i].barriers,
                   f->recursive.p[i].name, (long long)f->recursive.p[i].frame_bytes);
+    if (f->cluster_barriers) {
+        sb_printf(s, "; of one cluster: %d in the text", f->cluster_barriers);
+        for (int i = 0; i < f->loops.n; i++)
+            if (f->loops.p[i].cluster_barriers)
+                sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].cluster_barriers, f->loops.p[i].path ? f->loops.p[i].path : "");
+    }
     if (f->flags) sb_printf(s, "; flags in place of barriers: %d in the text", f->flags);
     for (int i = 0; i < f->loops.n; i++)
         if (f->loops.p[i].flags)

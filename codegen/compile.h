@@ -38,6 +38,7 @@ typedef struct LoopFacts {
     const char *path;
     int depth;    /* of loops around it */
     int barriers; /* places in its body where all units meet, those of inner loops not counted */
+    int cluster_barriers; /* the same for those of one cluster */
     int flags;    /* and places where one unit waits for the others, or they for it */
     int64_t constants, share; /* bytes of constants that it reads, and the most of them by one unit */
 } LoopFacts;
@@ -65,6 +66,7 @@ typedef struct CompileFacts {
     size_t weights_bytes;
     int functions;       /* different ones: equal groups share one */
     int barriers;        /* places where all units meet, those in loops included */
+    int cluster_barriers; /* where those of one cluster do */
     int flags;           /* and where one unit waits for the others, or they for it */
     VEC(LoopFacts) loops; /* an outer loop before its inner ones */
     VEC(FuncFacts) recursive;

@@ -49,7 +49,7 @@ int64_t dots_share(const Group *g, const Axis *x, int64_t unknown) {
     int64_t n = axis_size(x, -1), grain = 1;
     if (n < 0) return unknown;
     if (x != g->split || !e_is_int(g->grain, &grain)) return n;
-    int units = g->em->p->schedule->units;
+    int units = schedule_units(g->em->p->schedule, g->s->level);
     return dots_div(dots_div(n, grain), units) * grain;
 }
 

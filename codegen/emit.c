@@ -205,7 +205,9 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     sb_printf(text, "/* %s, compiled by braid for %s. */\n", name, o->target);
     define(text, "BK_THREADS", device->threads);
     define(text, "BK_WARP", device->warp);
-    define(text, "BK_CLUSTER", device->clusters);
+    /* Blocks of a cluster, 1: there are none. */
+    const int cluster = em->clusters || em->p->schedule->units == device_cluster(device) ? device_cluster(device) : 1;
+    define(text, "BK_CLUSTER", cluster);
     sb_puts(text, embedded_text("braid_model.h"));
     put_embedded(text, em->target->preludes, (int)COUNT(em->target->preludes));
     sb_puts(text, "#define bk_weights (k->weights)\n");
@@ -224,6 +226,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     define(host, "BK_BACKEND", backend);
     define(host, "BK_THREADS", device->threads);
     define(host, "BK_WARP", device->warp);
+    define(host, "BK_CLUSTER", cluster);
     define(host, "BK_SHARED_BYTES", em->shared_bytes);
     define(host, "BK_FIXED", is_fixed(em));
     define(host, "BK_STAYS", outputs_stay(em->p));

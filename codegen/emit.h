@@ -28,6 +28,7 @@ typedef struct Resident {
     int64_t most;               /* positions of a unit, as planned */
     int64_t at;                 /* in the block's memory; 0: nowhere */
     double uses;                /* in a run */
+    int level;                  /* of the units that share it */
 } Resident;
 
 typedef struct Emit {
@@ -52,6 +53,7 @@ typedef struct Emit {
     int64_t shared_bytes;     /* of a block's own memory, on GPUs: what is there all the time */
     int64_t scratch, scratch_bytes; /* where groups' own part of it begins; the most that one of them needs */
     VEC(Resident) residents;
+    bool clusters;            /* there is what one cluster does */
     bool claims;              /* arena memory is taken while the program runs */
     bool parts;               /* from parts of it: there are calls by a unit each (stmt_split) */
     CompileFacts *facts;

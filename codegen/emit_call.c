@@ -167,12 +167,12 @@ static Captured *emit_functions(Tree *x, Stmt *s) {
     static const char *const form[2] = {"(bk_ctx *k, int unit, int nunit", "_alone(bk_ctx *k"};
     for (int i = 0; i < n; i++) {
         const Func *g = s->call.func[i];
-        Tree in = {.em = em, .decl = {.a = em->a}, .func = g, .captured = c};
+        Tree in = {.em = em, .level = LEVEL_TEAM, .decl = {.a = em->a}, .func = g, .captured = c};
         body[i].a = em->a;
         func_body(&in, g, &body[i]);
         param[i] = params(&in, g);
         names[i] = param_names(&in, g);
-        FuncFacts fact = {g->name, sync_count(g->body), g->frame};
+        FuncFacts fact = {g->name, sync_count(g->body, LEVEL_TEAM), g->frame};
         vec_push(em->a, &em->facts->recursive, fact);
     }
     /* All is known that they capture. */

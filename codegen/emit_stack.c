@@ -191,11 +191,11 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
     int most = 0;
     for (int i = 0; i < n; i++) {
         const Func *g = s->call.func[i];
-        in[i] = (Tree){.em = em, .func = g, .captured = c, .stack = &k, .next_id = i ? in[i - 1].next_id : 0};
+        in[i] = (Tree){.em = em, .level = LEVEL_TEAM, .func = g, .captured = c, .stack = &k, .next_id = i ? in[i - 1].next_id : 0};
         emit_case(&in[i], g, i, &cases);
         kept_by(&in[i], g);
         if (in[i].var.n > most) most = in[i].var.n;
-        FuncFacts fact = {g->name, sync_count(g->body), g->frame};
+        FuncFacts fact = {g->name, sync_count(g->body, LEVEL_TEAM), g->frame};
         vec_push(em->a, &em->facts->recursive, fact);
     }
     k.bytes = (8 * (most + 1) + 15) / 16 * 16;

@@ -86,16 +86,16 @@ void tree_declare_symbol(Tree *x, Sym *s) { tree_var(x, c_type(s->dtype), symbol
  * call took; never after a barrier. `low` is the end of what this activation uses. */
 static bool recursive(const Tree *x) { return x->em->p->nfunc > 0; }
 
-/* The statement that ends the run, or what one unit does alone, with status `code`. */
+/* The statement that ends the run, or what fewer than all units do, with status `code`. */
 static const char *stop(const Tree *x, const char *code) {
     return x->leave ? arena_printf(x->em->a, "goto %s;", x->leave) : arena_printf(x->em->a, "return %s;", code);
 }
 
 static void emit_barrier(Tree *x) {
-    if (x->leave) { /* one unit is alone, with its threads */
+    if (x->level == LEVEL_CORE) { /* one unit is alone, with its threads */
         if (!x->em->target->simd) fn_line(&x->f, "bk_block();");
-        return;
-    }
+    } else if (x->level == LEVEL_CLUSTER) fn_line(&x->f, "if ((st = bk_cluster_barrier()) != BK_OK) %s", stop(x, "st"));
+    if (x->level < LEVEL_TEAM) return;
     if (x->func && x->em->parts) /* a unit that is alone meets nobody */
         fn_line(&x->f, "if ((nunit > 1 ? (st = bk_barrier(k, unit)) : (st = bk_state(k))) != BK_OK) return st;");
     else fn_line(&x->f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
@@ -415,8 +415,9 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
     if (recursive(x)) fn_line(f, "low = top;");
-    LoopFacts fact = {s, s->path, s->loop.body->depth - 1, sync_count(s->loop.body), sync_flags(s->loop.body), 0, 0};
-    memory_constants(em->c, s, em->p->schedule->units, &fact.constants, &fact.share);
+    LoopFacts fact = {s, s->path, s->loop.body->depth - 1, sync_count(s->loop.body, LEVEL_TEAM),
+                      sync_count(s->loop.body, LEVEL_CLUSTER), sync_flags(s->loop.body), 0, 0};
+    memory_constants(em->c, s, schedule_units(em->p->schedule, s->level), &fact.constants, &fact.share);
     vec_push(em->a, &em->facts->loops, fact);
     x->loop = &l;
     emit_seq(x, s->loop.body);
@@ -469,7 +470,7 @@ static void emit_branch(Tree *x, Stmt *s) {
     fn_line(f, "}");
 }
 
-/* ---- constructs of one core ------------------------------------------------------------------------------------- */
+/* ---- constructs of one core or cluster ------------------------------------------------------------------------------------- */
 /* What a loop or branch leaves behind, as variables of the kernel: uniform values and pointers. */
 static void results_of(Tree *x, Stmt *s, void (*each)(Tree *x, const char *type, const char *name, int *n), int *n) {
     Fn *f = &x->f;
@@ -490,12 +491,12 @@ static void results_of(Tree *x, Stmt *s, void (*each)(Tree *x, const char *type,
     for (int i = 0; i < s->br.joins.n; i++) each(x, pointer_type(x, s->br.joins.p[i].out->dtype), tensor_name(f, s->br.joins.p[i].out), n);
 }
 
-/* Through the words of `shared`: unit 0 writes, the others read after the barrier. */
+/* Through the words of `shared`: the first of those who ran it writes, the others read after the barrier. */
 static void write_shared(Tree *x, const char *type, const char *name, int *n) {
     bool pointer = type[strlen(type) - 1] == '*';
     ++*n;
-    if (pointer) fn_line(&x->f, "if (bk_lead(0)) *(%s *)&shared[%d] = (%s)(uintptr_t)%s;", type, *n, type, name);
-    else fn_line(&x->f, "if (bk_lead(0)) *(%s *)&shared[%d] = %s;", type, *n, name);
+    if (pointer) fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = (%s)(uintptr_t)%s;", type, *n, type, name);
+    else fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = %s;", type, *n, name);
 }
 static void read_shared(Tree *x, const char *type, const char *name, int *n) {
     fn_line(&x->f, "%s = *(%s *)&shared[%d];", name, type, ++*n);
@@ -505,45 +506,56 @@ static void count_shared(Tree *x, const char *type, const char *name, int *n) {
     ++*n;
 }
 
-/* Statement *at and those beside it, each run by a unit as a team of one; then all meet. Two turns of shared words:
- * the others read one while a unit may be writing the other already. */
-static void emit_alone(Tree *x, const Seq *q, int *at) {
+/* Statement *at and those beside it, each run by a unit as a team of one, or by a cluster; then all meet. Two turns of
+ * shared words: the others read one while a unit may be writing the other already. */
+static void emit_apart(Tree *x, const Seq *q, int *at) {
     Fn *f = &x->f;
     Emit *em = x->em;
+    const Level around = x->level;
+    const char *const leave = x->leave;
     int id = x->next_id++, n = 0, first = *at;
+    bool cluster = q->s.p[first]->level == LEVEL_CLUSTER;
     do results_of(x, q->s.p[*at], count_shared, &n);
     while (++*at < q->s.n && q->s.p[*at]->beside);
     int64_t bytes = (8 * (n + 1) + 63) / 64 * 64, base = (em->plan.arena + 63) / 64 * 64;
     em->plan.arena = base + 2 * bytes;
+    em->clusters |= cluster;
     tree_var(x, "size_t", arena_printf(em->a, "half%d", id), "0");
-    fn_line(f, "{ /* by one core */");
+    fn_line(f, "{ /* by one %s */", cluster ? "cluster" : "core");
     f->indent++;
     fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (half%d ^= 1) * %lld);", (long long)base, id, (long long)bytes);
     n = 0;
     for (int i = first; i < *at; i++) {
         Stmt *s = q->s.p[i];
-        fn_line(f, "if (unit == %d %% nunit) {", s->unit);
+        if (cluster) fn_line(f, "if (unit < BK_CLUSTER) {");
+        else fn_line(f, "if (unit == %d %% nunit) {", s->unit);
         f->indent++;
-        fn_line(f, "const int unit = 0, nunit = 1;");
+        if (cluster) fn_line(f, "const int nunit = BK_CLUSTER;");
+        else fn_line(f, "const int unit = 0, nunit = 1;");
         fn_line(f, "{");
         f->indent++;
+        x->level = s->level;
         x->leave = arena_printf(em->a, "leave%d", x->next_id++);
         if (s->kind == S_LOOP) emit_loop(x, s);
         else emit_branch(x, s);
-        if (i == first) fn_line(f, "if (bk_lead(0)) shared[0] = (int64_t)top;"); /* those beside others take no memory */
+        if (i == first) fn_line(f, "if (bk_lead(unit)) shared[0] = (int64_t)top;"); /* those beside others take no memory */
         results_of(x, s, write_shared, &n);
         f->indent--;
         fn_line(f, "}");
         fn_line(f, "%s:;", x->leave);
-        x->leave = NULL;
+        x->level = around;
+        x->leave = leave;
         f->indent--;
         fn_line(f, "}");
     }
-    fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st; /* after one core's work */");
+    if (around == LEVEL_TEAM)
+        fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st; /* after one %s's work */", cluster ? "cluster" : "core");
+    else emit_barrier(x);
     fn_line(f, "top = (size_t)shared[0];");
     n = 0;
     for (int i = first; i < *at; i++) {
-        fn_line(f, "if (unit != %d %% nunit) {", q->s.p[i]->unit);
+        if (cluster) fn_line(f, "if (unit >= BK_CLUSTER) {");
+        else fn_line(f, "if (unit != %d %% nunit) {", q->s.p[i]->unit);
         f->indent++;
         results_of(x, q->s.p[i], read_shared, &n);
         f->indent--;
@@ -592,7 +604,7 @@ static void emit_stmt(Tree *x, Stmt *s) {
 
 void emit_seq(Tree *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++)
-        if (stmt_alone(q->s.p[i]) && !x->leave) emit_alone(x, q, &i);
+        if (stmt_apart(q->s.p[i], x->level)) emit_apart(x, q, &i);
         else if (stmt_split(q->s.p[i])) emit_split(x, q, &i);
         else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP) emit_op(x, q->s.p[++i], true);
         else emit_stmt(x, q->s.p[i]);
@@ -633,17 +645,19 @@ Fn tree_fn(Tree *x, Sb *out) {
 }
 
 void emit_tree(Emit *em) {
-    Tree x = {.em = em, .decl = {.a = em->a}};
+    Tree x = {.em = em, .level = LEVEL_TEAM, .decl = {.a = em->a}};
     Sb body = {.a = em->a};
     x.f = tree_fn(&x, &body);
     em->parts = call_splits(em->p->top);
     emit_seq(&x, em->p->top);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
-    em->facts->barriers = sync_count(em->p->top);
+    em->facts->barriers = sync_count(em->p->top, LEVEL_TEAM);
+    em->facts->cluster_barriers = sync_count(em->p->top, LEVEL_CLUSTER);
     em->facts->flags = sync_flags(em->p->top);
     for (int i = 0; i < em->facts->loops.n; i++) em->facts->flags += em->facts->loops.p[i].flags;
     for (int i = 0; i < em->facts->loops.n; i++) em->facts->barriers += em->facts->loops.p[i].barriers;
+    for (int i = 0; i < em->facts->loops.n; i++) em->facts->cluster_barriers += em->facts->loops.p[i].cluster_barriers;
     for (int i = 0; i < em->facts->recursive.n; i++) em->facts->barriers += em->facts->recursive.p[i].barriers;
     fn_line(&x.f, "if (bk_lead(unit)) {");
     x.f.indent++;

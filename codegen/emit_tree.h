@@ -4,6 +4,7 @@
 
 #include "codegen/emit.h"
 #include "codegen/extern/table.h"
+#include "scheduler/device.h"
 
 typedef struct Loop {
     struct Loop *up;
@@ -32,7 +33,8 @@ typedef struct Tree {
     const Func *func;  /* NULL: the kernel */
     Captured *captured;
     struct Stack *stack; /* of the recursion whose functions are one, with labels (emit_stack.c); else NULL */
-    const char *leave; /* where unit 0 goes that runs a construct alone and cannot go on; NULL: it returns */
+    Level level;       /* of the units that share what is here (stmt_apart) */
+    const char *leave; /* where they go when they cannot go on; NULL: they return */
     int next_id;
 } Tree;
 

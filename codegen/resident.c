@@ -16,26 +16,26 @@ static double uses_of(const Seq *q) {
     double n = 1;
     for (; q && q->owner; q = q->parent) {
         const Stmt *s = q->owner;
-        if (s->kind == S_CALL || stmt_alone(s)) return 0;
+        if (s->kind == S_CALL || s->level == LEVEL_CORE) return 0;
         if (s->kind == S_LOOP) n *= s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
     }
     return n;
 }
 
 const char *resident(Emit *em, const Group *g, const char *weights, const char *what, int64_t n, int64_t floats) {
-    const Schedule *plan = em->p->schedule;
+    const int level = g->s->level, units = schedule_units(em->p->schedule, level);
     int64_t grain;
     double uses = uses_of(g->t[0]->seq);
     if (uses <= 1 || g->s->op.inner || !e_is_int(g->grain, &grain)) return NULL;
     for (int i = 0; i < em->residents.n; i++) {
         Resident *r = &em->residents.p[i];
-        if (r->weights != weights || r->n != n || r->grain != grain || r->floats != floats) continue;
+        if (r->weights != weights || r->n != n || r->grain != grain || r->floats != floats || r->level != level) continue;
         r->uses += uses;
         return r->name;
     }
-    int64_t most = ((n + grain - 1) / grain + plan->units - 1) / plan->units * grain;
+    int64_t most = ((n + grain - 1) / grain + units - 1) / units * grain;
     Resident r = {.weights = weights, .what = what, .n = n, .grain = grain, .floats = floats, .most = most < n ? most : n,
-                  .uses = uses, .name = arena_printf(em->a, "kept%d", em->residents.n)};
+                  .uses = uses, .level = level, .name = arena_printf(em->a, "kept%d", em->residents.n)};
     vec_push(em->a, &em->residents, r);
     return r.name;
 }
@@ -66,7 +66,8 @@ void residents_place(Emit *em) {
     }
     for (int i = 0; i < n; i++) {
         const Resident *r = &em->residents.p[i];
-        sb_printf(&em->body, "    const float *const %s = bk_keep(%s, %lld, %lld, %lld, %lld, %lld, unit, nunit);\n", r->name,
-                  r->weights, (long long)r->at, (long long)r->most, (long long)r->n, (long long)r->grain, (long long)r->floats);
+        sb_printf(&em->body, "    const float *const %s = bk_keep(%s, %lld, %lld, %lld, %lld, %lld, unit, %s);\n", r->name, r->weights,
+                  (long long)r->at, (long long)r->most, (long long)r->n, (long long)r->grain, (long long)r->floats,
+                  r->level == LEVEL_CLUSTER ? "BK_CLUSTER" : "nunit");
     }
 }

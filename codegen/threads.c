@@ -107,7 +107,7 @@ static int64_t positions(const Group *g, int n) {
     int units = 1;
     for (int d = 0; d < n; d++) {
         if (!e_is_int(g->axis[d]->extent, &size) || !mul_size(all, size, &all)) return INT32_MAX;
-        if (g->axis[d] == g->split) units = g->em->p->schedule->units;
+        if (g->axis[d] == g->split) units = schedule_units(g->em->p->schedule, g->s->level);
     }
     return (all + units - 1) / units;
 }

@@ -135,7 +135,7 @@ double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units) {
     case S_BRANCH:
         return 2 + 0.5 * (cost_seq_ns(c, d, s->br.arm[0], units) +
                           cost_seq_ns(c, d, s->br.arm[1], units));
-    case S_BARRIER: return s->level == LEVEL_CORE ? d->level[LEVEL_CORE].barrier_ns : barrier;
+    case S_BARRIER: return s->level < LEVEL_TEAM ? d->level[s->level].barrier_ns : barrier;
     case S_CALL:
         t = 20;
         for (int i = 0; i < s->call.nfunc; i++)

@@ -23,7 +23,9 @@ typedef enum Transform {
     X_BATCH,       /* activations of a recursive function side by side */
     X_REPLICATE,   /* what calls of a recursion need is computed by every unit for itself */
     X_CORE,        /* a group or construct stays on one core */
+    X_CLUSTER,     /* a construct is run by one cluster */
     X_TEAM,        /* runs that do not say otherwise use all units */
+    X_GRID,        /* … or, of all units, more than one cluster */
     X_RECOMPUTE,   /* a value is computed again at each use instead of stored */
     X_WINOGRAD,    /* windows of 3 x 3 by fewer products */
     X_LANES,       /* the loops of reductions around the one over lanes */
@@ -70,7 +72,7 @@ typedef struct Decision {
 
 typedef struct Schedule { /* Program.schedule */
     const Device *device;
-    int units;                /* the team that is scheduled for */
+    int units;                /* the team that is scheduled for; of one cluster its blocks */
     int team;                 /* units of runs that do not say otherwise: 1 or `units` */
     double estimate_ns;       /* of a run by `units`, by the cost model */
     int force[X_COUNT];       /* a value, or FORCE_NONE */
@@ -78,6 +80,11 @@ typedef struct Schedule { /* Program.schedule */
     int nmeasured;
     VEC(Decision) decisions;  /* in the order in which they were taken */
 } Schedule;
+
+/* Units that share what is at a level. */
+static inline int schedule_units(const Schedule *k, int level) {
+    return level == LEVEL_CORE ? 1 : level == LEVEL_CLUSTER ? device_cluster(k->device) : k->units;
+}
 
 const char *transform_name(Transform x); /* "hoist", … */
 /* What a way is called: "on", "off", "4", "6x4". The text lies in buf. */

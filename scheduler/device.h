@@ -37,7 +37,6 @@ typedef struct Device {
     int units;            /* cores of the device; 0: as many as the process may use */
     int threads;          /* that share a core's work, a block of them; 0: a core runs one thread by lanes */
     int warp;             /* threads that step together */
-    bool clusters;        /* neighbouring blocks reach each other's memory */
     uint32_t matrix;      /* 1 << DType of operands that a warp's matrix units multiply, adding in float32 */
     bool mixes;           /* groups of one branch may be run by different numbers of units */
     bool measured;        /* on such a device, not from the table */
@@ -53,6 +52,8 @@ typedef struct DeviceNumber {
 /* Measured numbers further from the table's, by this factor, are not believed. */
 #define DEVICE_FACTOR 20
 
+/* Blocks of a cluster, which reach each other's memory; 0: there are no clusters. */
+static inline int device_cluster(const Device *d) { return d->level[LEVEL_CLUSTER].name ? d->level[LEVEL_CLUSTER].units : 0; }
 /* The row of target `name`, or NULL. */
 const Device *device_find(const char *name);
 /* Row i, in order; NULL behind the last. */

@@ -37,23 +37,24 @@ typedef struct Dist {
     uint32_t *friendly;   /* by tensor id: dims along which every reader moves with an axis of its own */
     const Expr *favoured; /* extent of the axes to split where there is a choice */
     int crossings;        /* groups that read what other units wrote */
-    const Stmt *alone;    /* the construct around that one core runs, or NULL */
+    Level level;          /* of the units that share what is here; at core level it is… */
+    int unit;             /* … this one */
     int grain;            /* of long axes */
     Map *wanted;          /* group -> dimension to split, from 1 on, where one was chosen by more than scores */
 } Dist;
 
-const Part part_whole = {PART_WHOLE, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, NULL, 0};
+const Part part_whole = {PART_WHOLE, 0, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, 0, NULL, 0};
 
 bool part_same(Part a, Part b) {
     return a.kind == b.kind && a.kind != PART_WHOLE && a.dim == b.dim && a.extent == b.extent && a.edge == b.edge &&
-           a.grain == b.grain;
+           a.grain == b.grain && a.level == b.level;
 }
 
-Part part_of_unit(int unit) { return (Part){PART_SOLO, unit, 0, NULL, 0}; }
+Part part_of_unit(int unit) { return (Part){PART_SOLO, unit, 0, 0, NULL, 0}; }
 
 /* The part of dimension dim that the units have who compute the group, `shift` positions further on. */
 static Part part_split(const Stmt *s, int dim, int64_t shift) {
-    return (Part){PART_SPLIT, dim, s->op.grain, s->op.inner ? s->op.inner : s->op.split->extent, s->op.edge + shift};
+    return (Part){PART_SPLIT, dim, s->op.grain, s->level, s->op.inner ? s->op.inner : s->op.split->extent, s->op.edge + shift};
 }
 
 /* The dimension of t that the member's split axis runs along: members are written at their own axes. */
@@ -148,7 +149,8 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
     /* More parts share better. */
     if (extent == d->favoured) score += 100;
     const Schedule *plan = d->p->schedule;
-    if (plan->device->threads) score += 40 * (parts < plan->units ? parts : plan->units) / plan->units;
+    const int units = schedule_units(plan, s->level);
+    if (plan->device->threads) score += 40 * (parts < units ? parts : units) / units;
     else score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
     /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
     if (last && sums && n < 256 && !plan->device->threads) score = score > 30 ? score - 30 : 1;
@@ -166,9 +168,9 @@ static void choose(Dist *d, Stmt *s) {
         return;
     }
     const Schedule *plan = d->p->schedule;
-    if (d->alone || s->level == LEVEL_CORE || (plan->units == 1 && !plan->device->threads)) { /* nothing is shared */
+    if (d->level == LEVEL_CORE || s->level == LEVEL_CORE || (plan->units == 1 && !plan->device->threads)) { /* nothing is shared */
         s->op.split = NULL;
-        for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_of_unit(d->alone ? d->alone->unit : 0)};
+        for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_of_unit(d->unit)};
         return;
     }
     Fresh f = {.d = d};
@@ -278,10 +280,13 @@ static Owner joined(const Dist *d, const Join *j) {
 }
 
 static void walk(Dist *d, Seq *q) {
-    const Stmt *alone = d->alone;
+    const Level level = d->level;
+    const int unit = d->unit;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        d->alone = alone ? alone : stmt_alone(s) ? s : NULL;
+        const bool apart = stmt_apart(s, level);
+        d->level = apart ? s->level : level;
+        d->unit = apart ? s->unit : unit;
         switch (s->kind) {
         case S_OP: choose(d, s); break;
         case S_EXTERN:
@@ -305,7 +310,8 @@ static void walk(Dist *d, Seq *q) {
         default: break;
         }
     }
-    d->alone = alone;
+    d->level = level;
+    d->unit = unit;
 }
 
 /* ---- what readers would like ------------------------------------------------------------------------------ */
@@ -341,13 +347,13 @@ static void choose_wanted(Dist *d, const Seq *q) {
     const Schedule *plan = d->p->schedule;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        if (stmt_alone(s)) continue;
+        if (s->level == LEVEL_CORE) continue;
         if (s->kind == S_LOOP) choose_wanted(d, s->loop.body);
         for (int k = 0; s->kind == S_BRANCH && k < 2; k++) choose_wanted(d, s->br.arm[k]);
         for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) choose_wanted(d, s->call.func[k]->body);
-        if (s->kind != S_OP || s->each || s->level == LEVEL_CORE) continue;
+        if (s->kind != S_OP || s->each) continue;
         const Tensor *lead = s->op.t[0];
-        double ns = cost_group_ns(d->c, plan->device, s, plan->units);
+        double ns = cost_group_ns(d->c, plan->device, s, schedule_units(plan, s->level));
         Way way[WAYS_MAX] = {{0, ns}};
         int n = 1;
         for (int k = 0; k < lead->rank; k++) {
@@ -361,7 +367,7 @@ static void choose_wanted(Dist *d, const Seq *q) {
 }
 
 void pass_distribute(Program *p) {
-    Dist d = {.p = p, .c = p->cx, .wanted = map_new(p->cx->a)};
+    Dist d = {.p = p, .c = p->cx, .level = LEVEL_TEAM, .wanted = map_new(p->cx->a)};
     double ns = p->schedule->estimate_ns;
     Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
     d.grain = decide_value(p, X_GRAIN, &all, p->schedule->device->threads ? 1 : 2, (Way[]){{16, ns}, {32, ns}});

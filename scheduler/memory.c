@@ -560,7 +560,7 @@ void pass_memory(Program *p) {
 }
 
 void memory_constants(Cx *c, const Stmt *loop, int units, int64_t *all, int64_t *share) {
-    Constants k = {.c = c, .seen = map_new(c->a), .units = loop->level == LEVEL_CORE ? 1 : units};
+    Constants k = {.c = c, .seen = map_new(c->a), .units = units};
     constants_seq(&k, loop->loop.body);
     *all = k.all;
     *share = k.share;

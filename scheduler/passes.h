@@ -67,15 +67,18 @@ void pass_schedule(Program *p);
 
 /* Requires pass_distribute and pass_memory. Places BARRIER statements and Stmt.loop.barrier. */
 void pass_sync(Program *p);
-/* A loop or branch that unit Stmt.unit runs as a team of one; then all meet, once for those beside each other. */
-static inline bool stmt_alone(const Stmt *s) {
-    return (s->kind == S_LOOP || s->kind == S_BRANCH) && s->level == LEVEL_CORE;
+/* A loop or branch, among what the units of level `around` share, that fewer run as a team of their own: at core level
+ * unit Stmt.unit, at cluster level the first cluster; then all meet, once for those beside each other. */
+static inline bool stmt_apart(const Stmt *s, Level around) {
+    return (s->kind == S_LOOP || s->kind == S_BRANCH) && s->level < around;
 }
+/* Of the units that share what is in q. */
+Level seq_level(const Seq *q);
 /* An inner call of a recursion that unit Stmt.unit runs as a team of one, with those beside it; then all meet. What is
  * inside of it meets nobody. */
 static inline bool stmt_split(const Stmt *s) { return s->kind == S_CALL && s->level == LEVEL_CORE; }
-/* Barriers of one pass over q, those of inner loops not counted. */
-int sync_count(const Seq *q);
+/* Barriers at a level of one pass over q, those of inner loops not counted. */
+int sync_count(const Seq *q, Level level);
 /* The same for flags: one unit waits for all, or all for it. */
 int sync_flags(const Seq *q);
 /* An extern that changes its input: units meet between its plan and its run. */

@@ -7,7 +7,8 @@
  * level than its body's data flow. Sets Stmt.level, Schedule.team.
  *
  * At core level unit 0 does the work and no barrier is needed inside; at team level the units share it, and a
- * barrier stands wherever a statement reads what other units wrote. What the host level would be for is
+ * barrier stands wherever a statement reads what other units wrote. At cluster level, which is between them, the first
+ * cluster does a construct as a team of its own, whose barriers cost less. What the host level would be for is
  * done by groups that call hand-written bodies. */
 #include "scheduler/cost.h"
 #include "scheduler/crossing.h"
@@ -20,6 +21,7 @@ typedef struct Scheduler {
     Cx *c;
     Schedule *k;
     const Device *d;
+    Level level;    /* of the units that share what is scheduled: the highest one that it can have */
     bool recursive; /* in the body of a recursive function */
     Map *latency;   /* of a loop or branch: Latency */
 } Scheduler;
@@ -30,8 +32,8 @@ typedef struct Resource { /* of a device at a level */
 } Resource;
 
 typedef struct Latency { /* of a statement or a run, in ns, by level of what it consists of */
-    double core, team;
-    bool alone;          /* core level is possible */
+    double core, team;   /* team: of the units of Scheduler.level, what is better at a lower one there */
+    bool apart;          /* a lower level is possible */
 } Latency;
 
 /* A run of statements of one level: the paper's uProgram. */
@@ -43,8 +45,17 @@ typedef struct UProgram {
 } UProgram;
 
 static Resource get_resource(const Scheduler *x, Level level) {
+    const int cluster = device_cluster(x->d);
     if (level == LEVEL_CORE) return (Resource){1, 0};
+    if (level == LEVEL_CLUSTER || x->k->units == cluster) /* a grid of one cluster */
+        return (Resource){cluster, x->d->level[LEVEL_CLUSTER].barrier_ns};
     return (Resource){x->k->units, x->d->level[LEVEL_TEAM].barrier_ns};
+}
+
+/* What was decided since there were `n` decisions is without meaning, but for the last: it led to that. */
+static void forget_decisions(Schedule *k, int n) {
+    k->decisions.p[n] = k->decisions.p[k->decisions.n - 1];
+    k->decisions.n = n + 1;
 }
 
 /* ---- Algorithm 1 ------------------------------------------------------------------------------------------------ */
@@ -52,13 +63,13 @@ static Latency schedule(Scheduler *x, Seq *q);
 static void set_resource(Seq *q, Level level);
 
 static void set_stmt(Stmt *s, Level level) {
-    s->level = (uint8_t)level;
-    if (level != LEVEL_CORE) return;
+    if (!s->level || s->level > level) s->level = (uint8_t)level;
     if (s->kind == S_LOOP) set_resource(s->loop.body, level);
     for (int m = 0; s->kind == S_BRANCH && m < 2; m++) set_resource(s->br.arm[m], level);
+    for (int i = 0; s->kind == S_CALL && i < s->call.nfunc; i++) set_resource(s->call.func[i]->body, level);
 }
 
-/* SetResource: what is at core level is so with all that is in it. */
+/* SetResource: nothing is at a higher level than what it is in. */
 static void set_resource(Seq *q, Level level) {
     for (int i = 0; i < q->s.n; i++) set_stmt(q->s.p[i], level);
 }
@@ -94,47 +105,76 @@ static double carried_barriers(Scheduler *x, const Stmt *s, double barrier_ns) {
 
 static void split_calls(Scheduler *x, Stmt *start, Latency all);
 
-/* ScheduleControlFlow: the bodies first, then the construct at their level or above. */
-static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
-    Resource team = get_resource(x, LEVEL_TEAM);
-    Latency r = {cost_stmt_ns(x->c, x->d, s, 1) + team.barrier_ns, 0, false};
+static double best(Latency r) { return r.core < r.team ? r.core : r.team; }
+
+/* The bodies, and what they take. */
+static double schedule_bodies(Scheduler *x, Stmt *s) {
+    double ns = 0;
     if (s->kind == S_LOOP) {
-        Latency body = schedule(x, s->loop.body);
         double trips = s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
-        r.team = trips * ((body.team < body.core ? body.team : body.core) + carried_barriers(x, s, team.barrier_ns));
-        r.alone = has_data(s->loop.body) && !has_call(s->loop.body);
+        ns = trips * (best(schedule(x, s->loop.body)) + carried_barriers(x, s, get_resource(x, x->level).barrier_ns));
     } else if (s->kind == S_BRANCH) {
-        for (int m = 0; m < 2; m++) {
-            Latency arm = schedule(x, s->br.arm[m]);
-            r.team += 0.5 * (arm.team < arm.core ? arm.team : arm.core);
-        }
-        r.alone = (has_data(s->br.arm[0]) || has_data(s->br.arm[1])) && !has_call(s->br.arm[0]) && !has_call(s->br.arm[1]);
+        for (int m = 0; m < 2; m++) ns += 0.5 * best(schedule(x, s->br.arm[m]));
     } else {
         bool recursive = x->recursive;
         x->recursive = true;
         double alone = 0;
         for (int i = 0; i < s->call.nfunc; i++) {
             Latency body = schedule(x, s->call.func[i]->body);
-            r.team += COST_UNKNOWN * (body.team < body.core ? body.team : body.core);
+            ns += COST_UNKNOWN * best(body);
             alone += COST_UNKNOWN * body.core;
         }
         x->recursive = recursive;
-        if (s->call.nfunc) split_calls(x, s, (Latency){alone, r.team, false});
+        if (s->call.nfunc) split_calls(x, s, (Latency){alone, ns, false});
     }
-    r.alone = r.alone && !x->recursive;
-    s->level = LEVEL_TEAM;
-    map_seti(x->latency, (uint64_t)(uintptr_t)s, arena_memdup(x->c->a, &r, sizeof r));
-    if (r.alone && decide(x->p, X_CORE, s, r.team, r.core)) {
+    return ns;
+}
+
+/* The bodies of s where one cluster runs it. `only_try`: nothing but the time is wanted. */
+static double schedule_in_cluster(Scheduler *x, Stmt *s, bool only_try) {
+    const int decisions = x->k->decisions.n;
+    x->level = LEVEL_CLUSTER;
+    double ns = schedule_bodies(x, s);
+    x->level = LEVEL_TEAM;
+    if (only_try) x->k->decisions.n = decisions;
+    return ns;
+}
+
+static bool may_be_apart(const Scheduler *x, const Stmt *s) {
+    if (x->recursive) return false;
+    if (s->kind == S_LOOP) return has_data(s->loop.body) && !has_call(s->loop.body);
+    if (s->kind != S_BRANCH) return false;
+    return (has_data(s->br.arm[0]) || has_data(s->br.arm[1])) && !has_call(s->br.arm[0]) && !has_call(s->br.arm[1]);
+}
+
+/* ScheduleControlFlow: the bodies first, then the construct at their level or above. */
+static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
+    const double barrier = get_resource(x, x->level).barrier_ns;
+    const int decisions = x->k->decisions.n, cluster = device_cluster(x->d);
+    Latency r = {cost_stmt_ns(x->c, x->d, s, 1) + barrier, 0, may_be_apart(x, s)};
+    bool clusters = r.apart && x->level == LEVEL_TEAM && cluster && cluster < x->k->units;
+    double in_cluster = clusters ? schedule_in_cluster(x, s, true) + barrier : 0;
+    r.team = schedule_bodies(x, s);
+    s->level = (uint8_t)x->level;
+    s->beside = false;
+    s->unit = 0;
+    if (clusters && decide(x->p, X_CLUSTER, s, best(r), in_cluster)) {
+        forget_decisions(x->k, decisions);
+        schedule_in_cluster(x, s, false);
+        set_stmt(s, LEVEL_CLUSTER);
+        r.team = in_cluster;
+    } else if (r.apart && decide(x->p, X_CORE, s, r.team, r.core)) {
         set_stmt(s, LEVEL_CORE);
         r.team = r.core;
     }
+    map_seti(x->latency, (uint64_t)(uintptr_t)s, arena_memdup(x->c->a, &r, sizeof r));
     return r;
 }
 
 /* ScheduleOperator: one group at each level. */
 static Latency schedule_operator(Scheduler *x, Stmt *s) {
     Latency r = {0, 0, true};
-    Resource team = get_resource(x, LEVEL_TEAM);
+    Resource team = get_resource(x, x->level);
     if (s->kind == S_OP) {
         r.core = cost_group_ns(x->c, x->d, s, get_resource(x, LEVEL_CORE).units);
         r.team = cost_group_ns(x->c, x->d, s, team.units);
@@ -150,11 +190,10 @@ static double schedule_program(Scheduler *x, Seq *q, UProgram *u) {
     for (int i = u->first; i <= u->last && !first; i++)
         if (q->s.p[i]->kind == S_OP) first = q->s.p[i];
     bool core = first && decide(x->p, X_CORE, first, u->ns.team, u->ns.core);
-    for (int i = u->first; i <= u->last; i++) q->s.p[i]->level = core ? LEVEL_CORE : LEVEL_TEAM;
+    for (int i = u->first; i <= u->last; i++) q->s.p[i]->level = (uint8_t)(core ? LEVEL_CORE : x->level);
     return core ? u->ns.core : u->ns.team;
 }
 
-static double best(Latency r) { return r.core < r.team ? r.core : r.team; }
 static bool at_core(const UProgram *u) { return u->control ? false : u->ns.core <= u->ns.team; }
 
 /* ---- constructs side by side ------------------------------------------------------------------------------------- */
@@ -179,23 +218,24 @@ static bool static_memory(const Seq *q) {
     return true;
 }
 
-static const Latency *alone_latency(const Scheduler *x, Stmt *s) {
+static const Latency *apart_latency(const Scheduler *x, Stmt *s) {
     if (s->kind != S_LOOP && s->kind != S_BRANCH) return NULL;
     const Latency *r = map_geti(x->latency, (uint64_t)(uintptr_t)s);
     Stmt *only[1] = {s};
     Seq q = {.s = {only, 1, 1}};
-    return r && r->alone && static_memory(&q) ? r : NULL;
+    return r && r->apart && static_memory(&q) ? r : NULL;
 }
 
 /* The statements from `first` on that can run beside it: what stands between them and does not depend on them is
  * moved in front. Returns how many there are. */
 static int gather(Scheduler *x, Seq *q, int first) {
+    const int units = get_resource(x, x->level).units;
     int n = 1;
-    for (int i = first + 1; i < q->s.n && n < x->k->units; i++) {
+    for (int i = first + 1; i < q->s.n && n < units; i++) {
         Stmt *s = q->s.p[i];
         for (int k = first; k < first + n; k++)
             if (stmt_uses(x->c, s, q->s.p[k])) return n;
-        if (alone_latency(x, s)) {
+        if (apart_latency(x, s)) {
             if (i != first + n) return n;
             n++;
         } else if (s->kind == S_LET || s->kind == S_OP) {
@@ -211,14 +251,14 @@ static int gather(Scheduler *x, Seq *q, int first) {
 static double side_by_side(Scheduler *x, Seq *q) {
     double saved = 0;
     for (int i = 0; i < q->s.n && !x->recursive; i++) {
-        if (!alone_latency(x, q->s.p[i])) continue;
+        if (!apart_latency(x, q->s.p[i])) continue;
         Stmt *head = q->s.p[i];
         int n = gather(x, q, i);
         while (q->s.p[i] != head) i++;
         double plain = 0, beside = 0;
         for (int k = i; k < i + n; k++) {
-            const Latency *r = alone_latency(x, q->s.p[k]);
-            plain += r->core < r->team ? r->core : r->team;
+            const Latency *r = apart_latency(x, q->s.p[k]);
+            plain += best(*r);
             if (r->core > beside) beside = r->core;
         }
         if (n > 1 && decide(x->p, X_PARALLEL, head, plain, beside)) {
@@ -310,13 +350,13 @@ static void split_calls(Scheduler *x, Stmt *start, Latency all) {
 /* Schedule: the statements of q in order, each merged into the run before it where that is faster. */
 static Latency schedule(Scheduler *x, Seq *q) {
     Latency total = {0, 0, true};
-    double barrier = get_resource(x, LEVEL_TEAM).barrier_ns;
+    double barrier = get_resource(x, x->level).barrier_ns;
     UProgram u = {0, -1, true, {0, 0, true}, map_new(x->c->a)};
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->each) {
             double ns = cost_stmt_ns(x->c, x->d, s, 1);
-            s->level = LEVEL_TEAM;
+            s->level = (uint8_t)x->level;
             total.core += ns;
             total.team += ns;
             continue;
@@ -341,25 +381,42 @@ static Latency schedule(Scheduler *x, Seq *q) {
             }
         }
         total.team += schedule_program(x, q, &u) + (meet ? barrier : 0);
-        v.fresh = meet || stmt_alone(s) ? map_new(x->c->a) : u.fresh;
+        const bool apart = stmt_apart(s, x->level);
+        v.fresh = meet || apart ? map_new(x->c->a) : u.fresh;
         u = v;
-        if (!stmt_alone(s)) stmt_writes(u.fresh, s);
+        if (!apart) stmt_writes(u.fresh, s);
     }
     total.team += schedule_program(x, q, &u);
     total.team -= side_by_side(x, q);
     return total;
 }
 
+/* Of all of it by so many units; Schedule.units is theirs from now on. */
+static double schedule_for(Scheduler *x, int units) {
+    x->k->units = units;
+    return schedule(x, x->p->top).team;
+}
+
 void pass_schedule(Program *p) {
-    Scheduler x = {p, p->cx, p->schedule, p->schedule->device, false, map_new(p->cx->a)};
-    p->schedule->team = 1;
-    p->schedule->estimate_ns = cost_seq_ns(x.c, x.d, p->top, 1);
-    if (p->schedule->units == 1) {
+    Schedule *k = p->schedule;
+    Scheduler x = {p, p->cx, k, k->device, LEVEL_TEAM, false, map_new(p->cx->a)};
+    const int units = k->units, cluster = device_cluster(k->device), decisions = k->decisions.n;
+    k->team = 1;
+    k->estimate_ns = cost_seq_ns(x.c, x.d, p->top, 1);
+    if (units == 1) {
         set_resource(p->top, LEVEL_TEAM);
         return;
     }
-    double alone = p->schedule->estimate_ns;
-    p->schedule->estimate_ns = schedule(&x, p->top).team;
+    double alone = k->estimate_ns;
     Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
-    if (decide(p, X_TEAM, &all, alone, p->schedule->estimate_ns)) p->schedule->team = p->schedule->units;
+    if (cluster && cluster < units) {
+        double one = schedule_for(&x, cluster);
+        k->decisions.n = decisions;
+        k->estimate_ns = schedule_for(&x, units);
+        if (!decide(p, X_GRID, &all, one, k->estimate_ns)) {
+            forget_decisions(k, decisions);
+            k->estimate_ns = schedule_for(&x, cluster);
+        }
+    } else k->estimate_ns = schedule_for(&x, units);
+    if (decide(p, X_TEAM, &all, alone, k->estimate_ns)) k->team = k->units;
 }

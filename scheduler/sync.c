@@ -7,8 +7,9 @@
  * is asked about the next iteration; a carried value's two buffers make the overwrite safe, so one
  * barrier an iteration is the most that one crossing costs. Where a unit is a block of threads, the same
  * walk is made again for the threads of a unit, any of which may touch any element of its part: barriers
- * of all units serve them as well, and where there is none a block barrier goes in. Leaves BARRIER
- * statements in the tree: at team level for all units, at core level for the threads of a block. */
+ * of units serve them as well, and where there is none a block barrier goes in. Leaves BARRIER
+ * statements in the tree: at team level for all units, at cluster level for those of one, at core level for the threads
+ * of a block. */
 #include "codegen/extern/table.h"
 #include "scheduler/decide.h"
 #include "scheduler/distribute.h"
@@ -54,15 +55,19 @@ typedef struct Sync {
     LoopState *loop;
     int branches;
     bool threads;      /* the walk for the threads of a unit */
-    const Stmt *alone; /* the construct around that one core runs, or NULL */
+    Level level;       /* of the units that share what is here; at core level it is… */
+    int unit;          /* … this one */
     struct ResultPart **result; /* by function id: of each result */
 } Sync;
 
 
+/* Here is nobody to meet: one unit has all to itself. */
+static bool alone(const Sync *x) { return !x->threads && x->level == LEVEL_CORE; }
+
 /* ---- accesses -------------------------------------------------------------------------------------------- */
 static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) {
     if (!t) return;
-    if (x->alone) part = part_of_unit(x->alone->unit);
+    if (x->level == LEVEL_CORE) part = part_of_unit(x->unit);
     if (x->threads) part = part_whole;
     if (t->kind == TK_VIEW) {
         touch_part(x, t->base, write, part.kind == PART_SOLO ? part : part_whole, elem);
@@ -162,7 +167,7 @@ static void met(Sync *x) {
 
 static void barrier_at(Sync *x, Seq *q, int *at) {
     Stmt *s = stmt_new(x->c, S_BARRIER, "");
-    s->level = x->threads ? LEVEL_CORE : LEVEL_TEAM;
+    s->level = x->threads ? LEVEL_CORE : x->level;
     seq_put_at(x->c, q, (*at)++, s);
     met(x);
 }
@@ -187,7 +192,7 @@ static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
 
 /* Puts a barrier or a flag in front of statement *at of q if what it touches (x->now) needs one. */
 static void order(Sync *x, Seq *q, int *at) {
-    bool need = false, flags = !x->threads && x->p->schedule->device->threads;
+    bool need = false, flags = !x->threads && x->level == LEVEL_TEAM && x->p->schedule->device->threads;
     int to = -2, from = -2; /* the one unit that waits, or is waited for; -1: several */
     for (int i = 0; i < x->now.n; i++)
         for (int j = 0; j < x->pending.n; j++) {
@@ -316,8 +321,8 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
             need = moved || (conflict_later(&b, &a, s) && !is_past(&b, &a));
         }
     }
-    bool agree = x->threads && x->alone; /* the threads of one block meet there anyway, to agree on faults */
-    if (!x->threads) s->loop.barrier = need && !x->alone;
+    bool agree = x->threads && x->level == LEVEL_CORE; /* the threads of one block meet there anyway, to agree on faults */
+    if (!x->threads) s->loop.barrier = need && !alone(x);
     else s->loop.block_barrier = need && !s->loop.barrier && !agree;
     if (s->loop.barrier || s->loop.block_barrier || agree) x->pending.n = 0;
     x->loop = l.up;
@@ -325,7 +330,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
     /* What was pending before the loop: a barrier in front of it, once, if the body needs one. */
     bool entry = false;
-    for (int i = 0; i < before.n && !entry && (x->threads || !x->alone); i++)
+    for (int i = 0; i < before.n && !entry && !alone(x); i++)
         for (int j = l.first; j < until && !entry; j++) entry = conflict(&x->log.p[j], &before.p[i]);
     if (entry) {
         AccessVec after = x->pending;
@@ -567,28 +572,32 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
         order(x, q, at);
     }
     for (int i = 0; i < s->call.nfunc; i++) {
-        Sync in = {.p = x->p, .c = x->c, .a = x->a, .alias = x->alias, .threads = x->threads, .result = x->result};
+        Sync in = {.p = x->p, .c = x->c, .a = x->a, .alias = x->alias, .threads = x->threads, .level = x->level, .result = x->result};
         walk(&in, s->call.func[i]->body);
         x->alias = in.alias;
     }
 }
 
-/* Statement *at and those beside it, each run by a unit alone; then all meet. What they touch may need a barrier
- * in front. Their own memory is not shared. */
-static void walk_alone(Sync *x, Seq *q, int *at) {
+/* Statement *at and those beside it, each run by a unit alone, or all by one cluster; then all meet. What they touch may
+ * need a barrier in front. The memory of those beside each other is not shared. */
+static void walk_apart(Sync *x, Seq *q, int *at) {
     AccessVec before = x->pending;
+    const Level level = x->level;
+    const int unit = x->unit;
     int first = x->log.n;
     if (x->threads && x->pending.n) barrier_at(x, q, at); /* none goes between constructs beside each other */
     do {
         Stmt *s = q->s.p[*at];
         int own = *at;
         x->pending = (AccessVec){0};
-        x->alone = s;
+        x->level = s->level;
+        x->unit = s->unit;
         if (s->kind == S_LOOP) walk_loop(x, q, &own, s);
         else walk_branch(x, q, &own, s);
         ASSERT(own == *at);
     } while (++*at < q->s.n && q->s.p[*at]->beside);
-    x->alone = NULL;
+    x->level = level;
+    x->unit = unit;
     bool need = false;
     for (int i = first; i < x->log.n && !need && !x->threads; i++)
         for (int j = 0; j < before.n && !need; j++) need = conflict(&x->log.p[i], &before.p[j]);
@@ -641,7 +650,7 @@ static void walk(Sync *x, Seq *q) {
             break;
         case S_LOOP:
         case S_BRANCH:
-            if (stmt_alone(s) && !x->alone) walk_alone(x, q, &i);
+            if (stmt_apart(s, x->level)) walk_apart(x, q, &i);
             else if (s->kind == S_LOOP) walk_loop(x, q, &i, s);
             else walk_branch(x, q, &i, s);
             break;
@@ -656,28 +665,34 @@ static void walk(Sync *x, Seq *q) {
 }
 
 void pass_sync(Program *p) {
-    Sync x = {.p = p, .c = p->cx, .a = p->cx->a};
+    Sync x = {.p = p, .c = p->cx, .a = p->cx->a, .level = LEVEL_TEAM};
     x.result = NEWN(x.a, struct ResultPart *, p->nfunc + 1);
     walk(&x, p->top);
     /* The outputs are whole before the kernel ends. */
     int end = p->top->s.n;
     barrier_at(&x, p->top, &end);
     if (!p->schedule->device->threads) return;
-    Sync threads = {.p = p, .c = p->cx, .a = p->cx->a, .threads = true, .result = x.result};
+    Sync threads = {.p = p, .c = p->cx, .a = p->cx->a, .threads = true, .level = LEVEL_TEAM, .result = x.result};
     walk(&threads, p->top);
 }
 
 bool sync_inside(const Stmt *s) { return strcmp(s->ext.row->name, "seq_push") == 0; }
 
-int sync_count(const Seq *q) {
-    for (const Seq *u = q; u; u = u->parent)
-        if (u->owner && stmt_alone(u->owner)) return 0;
-    int n = q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
+Level seq_level(const Seq *q) {
+    Level level = LEVEL_TEAM;
+    for (; q; q = q->parent)
+        if (q->owner && stmt_apart(q->owner, level)) level = q->owner->level;
+    return level;
+}
+
+int sync_count(const Seq *q, Level level) {
+    const Level here = seq_level(q);
+    int n = here == level && q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        n += (s->kind == S_BARRIER && s->level == LEVEL_TEAM && s->meet == MEET_ALL) || (s->kind == S_EXTERN && sync_inside(s)) ||
-             ((stmt_alone(s) || stmt_split(s)) && !s->beside);
-        if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0]) + sync_count(s->br.arm[1]);
+        n += (s->kind == S_BARRIER && s->level == level && s->meet == MEET_ALL) ||
+             (here == level && ((s->kind == S_EXTERN && sync_inside(s)) || ((stmt_apart(s, here) || stmt_split(s)) && !s->beside)));
+        if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0], level) + sync_count(s->br.arm[1], level);
     }
     return n;
 }

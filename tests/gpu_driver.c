@@ -249,6 +249,30 @@ int emu_event_query(void *event) {
     int r = find(EVENT, event, 0) ? call() : wrong();
     return r ? r : D.busy ? 600 : 0;
 }
+/* Blocks of a cluster, when c is a configuration as it should be; else 0. */
+static int cluster_of(const emu_launch_config *c) {
+    int n = 0, cooperative = 0;
+    for (unsigned i = 0; i < c->attributes; i++) {
+        const emu_launch_attribute *a = &c->attribute[i];
+        if (a->id == EMU_LAUNCH_COOPERATIVE) cooperative = a->value.cooperative;
+        if (a->id == EMU_LAUNCH_CLUSTER_DIMENSION && a->value.cluster.y * a->value.cluster.z == 1) n = (int)a->value.cluster.x;
+    }
+    return cooperative && n > 0 && c->grid_x % (unsigned)n == 0 ? n : 0;
+}
+int emu_occupancy_max_active_clusters(int *clusters, void *function, const void *config) {
+    const emu_launch_config *c = config;
+    const int n = cluster_of(c);
+    if (n) *clusters = D.blocks * D.processors / n;
+    return !function || !n || (int)c->shared > D.shared ? wrong() : call();
+}
+int emu_launch_kernel_ex(const void *config, void *function, void **params, void **extra) {
+    const emu_launch_config *c = config;
+    const int n = cluster_of(c);
+    D.cluster = n;
+    if (!n || extra) return wrong();
+    return emu_launch_cooperative_kernel(function, c->grid_x, c->grid_y, c->grid_z, c->block_x, c->block_y, c->block_z,
+                                         c->shared, c->stream, params);
+}
 int emu_launch_cooperative_kernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                                   unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **params) {
     int r = call();

@@ -21,6 +21,7 @@ typedef struct GpuDriver {
     int waits, copies, fills, launches;
     int bad; /* calls that made no sense: other memory than what is there, no context, … */
     void *last_stream;
+    int cluster; /* blocks of the clusters of the last launch that had some */
 } GpuDriver;
 extern GpuDriver gpu_driver;
 /* The contexts of this thread: sets the current one (NULL: none). */

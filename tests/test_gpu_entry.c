@@ -21,6 +21,9 @@
 #define BK_NSITE 3
 #define BK_THREADS 64
 #define BK_SHARED_BYTES 1024
+#ifndef BK_CLUSTER
+#define BK_CLUSTER 1
+#endif
 #define BK_UNITS 0
 #define BK_WEIGHTS_SIZE 16
 #define BK_BACKEND GPU_NAMES
@@ -104,6 +107,11 @@ static int kernel(void *argument, int grid) {
 /* The first run on device tensors is not waited for. */
 #define KNOWN (BK_FIXED && !BK_STAYS)
 
+#if BK_CLUSTER > 1
+#define UNIT "cluster"
+#else
+#define UNIT "block"
+#endif
 #define N 6
 typedef struct Case {
     float x[N * 4];
@@ -151,14 +159,16 @@ static void test_runs(void **state) {
     const braid_model_v1 *m = braid_model();
     for (int threads = 0; threads <= 3; threads++) {
         void *s = session(threads);
-        assert_int_equal(m->stat(s, BRAID_STAT_THREADS), threads ? threads : 8);
+        const int units = !threads ? 8 : threads < BK_CLUSTER ? BK_CLUSTER : threads / BK_CLUSTER * BK_CLUSTER;
+        assert_int_equal(m->stat(s, BRAID_STAT_THREADS), units);
         for (int i = 0; i < 20; i++) {
             Case c;
             case_init(&c, 0, i % 12);
             assert_int_equal(run(s, &c), 0);
             check(&c);
-            assert_int_equal(grid_seen, threads ? threads : 8);
-            assert_int_equal(m->stat(s, BRAID_STAT_BARRIERS), threads == 1 ? 0 : i % 12 + 1);
+            assert_int_equal(grid_seen, units);
+            assert_int_equal(gpu_driver.cluster, BK_CLUSTER > 1 ? BK_CLUSTER : 0);
+            assert_int_equal(m->stat(s, BRAID_STAT_BARRIERS), units == 1 ? 0 : i % 12 + 1);
             assert_int_equal(m->stat(s, BRAID_STAT_RESTARTS), 0);
         }
         end(s);
@@ -352,12 +362,12 @@ static void test_devices(void **state) {
     gpu_driver = was;
     gpu_driver.blocks = 0;
     expect_none(0, BK_ST_IO,
-                "no block of the kernel fits on device 0 (First): it has 64 threads with 40 registers each and 1024 "
+                "no " UNIT " of the kernel fits on device 0 (First): a block has 64 threads with 40 registers each and 1024 "
                 "bytes of shared memory; the device has 65536 registers and 65536 bytes for a block");
     gpu_driver = was;
     gpu_driver.shared = 1000;
     expect_none(0, BK_ST_IO,
-                "no block of the kernel fits on device 0 (First): it has 64 threads with 40 registers each and 1024 "
+                "no " UNIT " of the kernel fits on device 0 (First): a block has 64 threads with 40 registers each and 1024 "
                 "bytes of shared memory; the device has 65536 registers and 1000 bytes for a block");
     gpu_driver = was;
     gpu_driver.room = 100;

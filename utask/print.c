@@ -516,9 +516,9 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
     for (int i = 0; q && i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         int live = 0;
-        int own = s->each ? 2 : s->level == LEVEL_CORE;
+        int own = s->each ? 3 : s->level == LEVEL_CORE ? 1 : s->level == LEVEL_CLUSTER ? 2 : 0;
         if (s->kind != S_BARRIER && own != p->level) {
-            static const char *const names[] = {"team", "core", "core, each"};
+            static const char *const names[] = {"team", "core", "cluster", "core, each"};
             p->level = own;
             sb_printf(o, "%*slevel %s\n", indent, "", names[own]);
         }
@@ -543,7 +543,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
         case S_BRANCH: print_branch(p, s, indent); break;
         case S_BARRIER:
             if (s->meet) sb_printf(o, "%*s%s unit %d\n", indent, "", s->meet == MEET_GATHER ? "flags to" : "flag of", s->unit);
-            else sb_printf(o, "%*s%sbarrier\n", indent, "", s->level == LEVEL_CORE ? "block " : "");
+            else sb_printf(o, "%*s%sbarrier\n", indent, "", s->level == LEVEL_CORE ? "block " : s->level == LEVEL_CLUSTER ? "cluster " : "");
             break;
         case S_CALL: print_call(p, s, indent); break;
         case S_COUNT: break;

@@ -547,7 +547,8 @@ static bool attributes(const emu_launch_config *c, unsigned *cluster, bool *coop
     }
     return true;
 }
-int emu_launch_kernel_ex(const emu_launch_config *c, void *function, void **params, void **extra) {
+int emu_launch_kernel_ex(const void *config, void *function, void **params, void **extra) {
+    const emu_launch_config *c = static_cast<const emu_launch_config *>(config);
     unsigned grid[3] = {c->grid_x, c->grid_y, c->grid_z};
     unsigned block[3] = {c->block_x, c->block_y, c->block_z};
     unsigned cluster;
@@ -556,12 +557,13 @@ int emu_launch_kernel_ex(const emu_launch_config *c, void *function, void **para
     return launch(static_cast<Function *>(function), grid, block, cluster, c->shared, cooperative,
                   c->stream, params, extra);
 }
-int emu_occupancy_max_potential_cluster_size(int *size, void *function, const emu_launch_config *) {
+int emu_occupancy_max_potential_cluster_size(int *size, void *function, const void *) {
     if (!function) return EMU_INVALID_HANDLE;
     *size = warp_width() == 32 ? 8 : 1;
     return EMU_SUCCESS;
 }
-int emu_occupancy_max_active_clusters(int *clusters, void *function, const emu_launch_config *c) {
+int emu_occupancy_max_active_clusters(int *clusters, void *function, const void *config) {
+    const emu_launch_config *c = static_cast<const emu_launch_config *>(config);
     unsigned cluster;
     bool cooperative;
     if (!function) return EMU_INVALID_HANDLE;

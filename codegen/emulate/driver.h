@@ -135,13 +135,11 @@ typedef struct emu_launch_config {
     emu_launch_attribute *attribute;
     unsigned attributes;
 } emu_launch_config;
-int emu_launch_kernel_ex(const emu_launch_config *config, void *function, void **params,
-                         void **extra);
+/* `config`: emu_launch_config. */
+int emu_launch_kernel_ex(const void *config, void *function, void **params, void **extra);
 /* The largest cluster that the configuration allows; how many such clusters fit at once. */
-int emu_occupancy_max_potential_cluster_size(int *size, void *function,
-                                             const emu_launch_config *config);
-int emu_occupancy_max_active_clusters(int *clusters, void *function,
-                                      const emu_launch_config *config);
+int emu_occupancy_max_potential_cluster_size(int *size, void *function, const void *config);
+int emu_occupancy_max_active_clusters(int *clusters, void *function, const void *config);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

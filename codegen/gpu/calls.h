@@ -31,6 +31,10 @@
       (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,          \
        unsigned block_z, unsigned shared, void *stream, void **params),                                                \
       cuLaunchCooperativeKernel, hipModuleLaunchCooperativeKernel, emu_launch_cooperative_kernel)                      \
+    X(launch_clusters, (const void *config, void *function, void **params, void **extra), cuLaunchKernelEx,            \
+      hip_no_launch, emu_launch_kernel_ex)                                                                             \
+    X(occupancy_clusters, (int *clusters, void *function, const void *config), cuOccupancyMaxActiveClusters,           \
+      hip_no_clusters, emu_occupancy_max_active_clusters)                                                              \
     X(alloc, (uint64_t * address, size_t bytes), cuMemAlloc_v2, hipMalloc, emu_mem_alloc)                              \
     X(free, (uint64_t address), cuMemFree_v2, hipFree, emu_mem_free)                                                   \
     X(host_alloc, (void **memory, size_t bytes, unsigned flags), cuMemHostAlloc, hipHostMalloc,                        \

@@ -223,6 +223,53 @@ static int bk_device_check(const bk_device *v, char *message, size_t size) {
     return BK_ST_OK;
 }
 
+#if BK_CLUSTER > 1
+/* As CUlaunchConfig and CUlaunchAttribute. */
+typedef struct bk_launch_attribute {
+    unsigned id, pad;
+    union {
+        char bytes[64];
+        int cooperative;
+        unsigned cluster[3];
+    } value;
+} bk_launch_attribute;
+typedef struct bk_launch_config {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    bk_launch_attribute *attribute;
+    unsigned attributes;
+} bk_launch_config;
+
+static bk_launch_config bk_configure(bk_launch_attribute attribute[2], int nunit, void *stream) {
+    attribute[0] = (bk_launch_attribute){.id = 2, .value.cooperative = 1};
+    attribute[1] = (bk_launch_attribute){.id = 4, .value.cluster = {BK_CLUSTER, 1, 1}};
+    return (bk_launch_config){{(unsigned)nunit, 1, 1}, {BK_THREADS, 1, 1}, BK_SHARED_BYTES, stream, attribute, 2};
+}
+static int bk_start(const bk_driver *d, void *function, int nunit, void *stream, void **params) {
+    bk_launch_attribute attribute[2];
+    const bk_launch_config c = bk_configure(attribute, nunit, stream);
+    return d->launch_clusters(&c, function, params, NULL);
+}
+/* How many blocks run at once, all in clusters. */
+static int bk_occupancy(const bk_driver *d, void *function, int processors, int *blocks) {
+    bk_launch_attribute attribute[2];
+    const bk_launch_config c = bk_configure(attribute, BK_CLUSTER, NULL);
+    (void)processors;
+    int clusters = 0, r = d->occupancy_clusters(&clusters, function, &c);
+    *blocks = clusters * BK_CLUSTER;
+    return r;
+}
+#else
+static int bk_start(const bk_driver *d, void *function, int nunit, void *stream, void **params) {
+    return d->launch(function, (unsigned)nunit, 1, 1, BK_THREADS, 1, 1, BK_SHARED_BYTES, stream, params);
+}
+static int bk_occupancy(const bk_driver *d, void *function, int processors, int *blocks) {
+    int r = d->occupancy(blocks, function, BK_THREADS, BK_SHARED_BYTES);
+    *blocks *= processors;
+    return r;
+}
+#endif
+
 /* How many blocks run at once; says why when not even one does. The context is the thread's. */
 static int bk_device_fit(bk_session *s, char *message, size_t size) {
     bk_device *v = s->device;
@@ -238,14 +285,14 @@ static int bk_device_fit(bk_session *s, char *message, size_t size) {
     if (BK_SHARED_BYTES + own <= have_shared && BK_THREADS <= threads) {
         if (BK_SHARED_BYTES && d->function_set)
             BK_TRY(d->function_set(v->function, BK_FUNCTION_DYNAMIC, BK_SHARED_BYTES), "setting its shared memory");
-        BK_TRY(d->occupancy(&blocks, v->function, BK_THREADS, BK_SHARED_BYTES), "asking for the occupancy");
+        BK_TRY(bk_occupancy(d, v->function, processors, &blocks), "asking for the occupancy");
     }
-    v->most = blocks * processors;
+    v->most = blocks;
     if (v->most > 0) return BK_ST_OK;
     bk_say(message, size,
-           "no block of the kernel fits on device %d (%s): it has %d threads with %d registers each and %lld bytes of "
+           "no %s of the kernel fits on device %d (%s): a block has %d threads with %d registers each and %lld bytes of "
            "shared memory; the device has %d registers and %d bytes for a block",
-           v->number, v->name, BK_THREADS, registers, (long long)BK_SHARED_BYTES + own, have_registers, have_shared);
+           BK_CLUSTER > 1 ? "cluster" : "block", v->number, v->name, BK_THREADS, registers, (long long)BK_SHARED_BYTES + own, have_registers, have_shared);
     return BK_ST_IO;
 }
 

@@ -9,8 +9,12 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-/* Names that a driver may lack. */
-#define BK_OPTIONAL " hipDrvGetErrorString hip_none "
+/* Names that a driver may lack: what is for clusters, too, where there are none. */
+#if BK_CLUSTER > 1
+#define BK_OPTIONAL " "
+#else
+#define BK_OPTIONAL " hipDrvGetErrorString hip_none hip_no_launch hip_no_clusters cuLaunchKernelEx cuOccupancyMaxActiveClusters "
+#endif
 
 typedef struct bk_driver {
 #define BK_FIELD(field, parameters, cuda, hip, emulator) int(*field) parameters;

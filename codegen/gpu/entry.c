@@ -5,6 +5,7 @@
  *   BK_TARGET          "cuda:sm_90", …
  *   BK_BACKEND         see driver.h
  *   BK_THREADS         threads of a block
+ *   BK_CLUSTER         blocks of a cluster, 1: there are no clusters
  *   BK_SHARED_BYTES    dynamic shared memory of a block
  *   BK_UNITS           blocks that the program was scheduled for, 0: as many as there may be
  *   BK_WEIGHTS_SIZE    bytes of bk_weights[]
@@ -44,6 +45,7 @@ static int bk_session_fill(bk_session *s, const braid_session_config_v1 *c, char
     const bk_driver *d = s->d;
     s->nunit = c->threads ? c->threads : BK_UNITS ? BK_UNITS : s->device->most;
     if (s->nunit > s->device->most) s->nunit = s->device->most;
+    s->nunit = s->nunit < BK_CLUSTER ? BK_CLUSTER : s->nunit / BK_CLUSTER * BK_CLUSTER; /* whole clusters */
     size_t bytes = BK_IMAGE_BYTES + (size_t)(s->nunit + 1) * sizeof(bk_word);
     BK_TRY(d->event_new(&s->done, BK_EVENT_UNTIMED), "making an event");
     for (int i = 0; i < BK_TABLES; i++) BK_TRY(d->event_new(&s->read[i], BK_EVENT_UNTIMED), "making an event");

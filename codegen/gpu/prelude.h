@@ -1,7 +1,7 @@
 /* prelude.h: the dialect on GPUs: blocks, the grid barrier, faults, copies.
  *
  * CUDA C++, pasted after ctx.h and before scalar.h and math.h. The text in front defines BK_THREADS (threads of
- * a block) and BK_WARP (of a warp). A unit is a block. All threads of all blocks run the whole control flow
+ * a block), BK_WARP (of a warp) and BK_CLUSTER (blocks of a cluster; 1: there are none). A unit is a block. All threads of all blocks run the whole control flow
  * with the same uniform values; the functions here are called by all threads of a block unless they say
  * otherwise. The kernel is
  *
@@ -54,6 +54,8 @@ typedef struct bk_own {
     unsigned turn, first; /* barriers passed before now; before this launch. Written by thread 0 */
     int state;            /* the worst that a thread of this block recorded */
     int result;           /* the state that the block last agreed on */
+    int met;              /* barriers of the cluster passed, by their parity… */
+    int heard[2];         /* … the worst that came from a block of the cluster, itself included */
     bk_ctx *run;          /* the launch's */
     bk_ctx k;             /* the part of it that does not change: this is what functions get */
 } bk_own;
@@ -122,6 +124,29 @@ BK_INLINE int bk_loop_state(bk_ctx *k, int nunit) {
     return nunit == 1 ? bk_block_state() : BK_OK;
 }
 
+#if BK_CLUSTER > 1
+/* All threads of the cluster meet. */
+BK_INLINE void bk_cluster_meet(void) {
+    __cluster_barrier_arrive();
+    __cluster_barrier_wait();
+}
+/* The same as bk_barrier (see there) for the threads of a cluster. Who knows of a state that is not BK_OK tells all
+ * before it comes, in one of two words, for who has passed may come to the next barrier before others have read. */
+static __device__ __noinline__ int bk_cluster_barrier(void) {
+    bk_own *own = bk_owned();
+    if (threadIdx.x == 0) own->met++;
+    const int bad = __syncthreads_or(BK_LOOK(int, &own->state) != BK_OK);
+    int *const heard = &own->heard[own->met & 1];
+    if (bad && threadIdx.x < BK_CLUSTER)
+        atomicMax((int *)__cluster_map_shared_rank(heard, threadIdx.x), BK_LOOK(int, &own->state));
+    bk_cluster_meet();
+    return BK_LOOK(int, heard);
+}
+#else
+BK_INLINE void bk_cluster_meet(void) { __syncthreads(); }
+BK_INLINE int bk_cluster_barrier(void) { return bk_block_state(); }
+#endif
+
 /* The rest of a barrier with a state that is not BK_OK, in block 0: the worst of all blocks, by those of its
  * threads that heard of it. */
 static __device__ __noinline__ void bk_worst(bk_own *own, int heard) {
@@ -140,15 +165,15 @@ BK_INLINE int bk_state_of(unsigned word, unsigned turn) { return BK_TURN(word) =
 
 /* All threads of the grid meet here; what any wrote before, all see after. Returns BK_OK, or BK_FAULT or BK_GROW
  * when a thread recorded a fault or a need before it came: the same value for every thread, which may then
- * leave the kernel with it. In a grid of one block it is a block barrier.
+ * leave the kernel with it. In a grid of one block it is a block barrier, in one of one cluster the cluster's.
  *
  * A block posts its turn and state in a line of its own. Block 0's threads watch one line each (or every
  * BK_THREADS-th), and then its thread 0 posts to all: no line is written by two blocks, nothing is counted. */
 static __device__ __noinline__ int bk_barrier(bk_ctx *k, int unit) {
     bk_own *own = bk_owned();
     const unsigned nunit = gridDim.x;
-    if (nunit == 1) return bk_block_state();
     if (threadIdx.x == 0) own->turn++;
+    if (nunit == BK_CLUSTER) return bk_cluster_barrier();
     int state = __syncthreads_or(BK_LOOK(int, &own->state) != BK_OK) ? BK_LOOK(int, &own->state) : BK_OK;
     const unsigned turn = own->turn & BK_TURN_MASK;
     if (unit == 0) {
@@ -184,8 +209,11 @@ static __device__ __noinline__ void bk_gather(bk_ctx *k, int unit, int to) {
     bk_own *own = bk_owned();
     const unsigned nunit = gridDim.x;
     if (threadIdx.x == 0) own->turn++;
+    if (nunit == BK_CLUSTER) {
+        bk_cluster_barrier();
+        return;
+    }
     __syncthreads();
-    if (nunit == 1) return;
     const unsigned turn = own->turn & BK_TURN_MASK;
     if (unit == to) {
         for (unsigned b = threadIdx.x; b < nunit; b += BK_THREADS)
@@ -203,7 +231,7 @@ static __device__ __noinline__ void bk_gather(bk_ctx *k, int unit, int to) {
  * as far as it knows: the same value for every thread that comes here, or one of them later leaves with that. */
 static __device__ __noinline__ int bk_release(bk_ctx *k, int unit, int from) {
     bk_own *own = bk_owned();
-    if (gridDim.x == 1) return bk_block_state();
+    if (gridDim.x == BK_CLUSTER) return bk_cluster_barrier();
     __syncthreads();
     if (threadIdx.x == 0) {
         const unsigned turn = ++own->turn & BK_TURN_MASK;
@@ -229,12 +257,13 @@ BK_INLINE bk_ctx *bk_begin(bk_ctx *run) {
     bk_own *own = bk_owned();
     if (threadIdx.x == 0) {
         own->turn = own->first = run->turn;
-        own->state = own->result = BK_OK;
+        own->state = own->result = own->heard[0] = own->heard[1] = BK_OK;
+        own->met = 0;
         own->run = run;
     }
     for (unsigned i = threadIdx.x; i < offsetof(bk_ctx, turn) / sizeof(uint64_t); i += BK_THREADS)
         ((uint64_t *)&own->k)[i] = ((const uint64_t *)run)[i];
-    __syncthreads();
+    bk_cluster_meet(); /* others may write to this block's memory from now on */
     return &own->k;
 }
 /* And last. All blocks have read the old count by then: they have been at a barrier. */

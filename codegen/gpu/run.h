@@ -97,8 +97,7 @@ static int bk_launch(bk_session *s, void *stream, const braid_tensor_v1 *in, cha
                "clearing the barrier");
         s->turn = 0;
     }
-    BK_TRY(d->launch(s->device->function, (unsigned)s->nunit, 1, 1, BK_THREADS, 1, 1, BK_SHARED_BYTES, stream, params),
-           "launching the kernel");
+    BK_TRY(bk_start(d, s->device->function, s->nunit, stream, params), "launching the kernel");
     int r = d->copy_out((char *)down + BK_TURN_AT, s->block + BK_TURN_AT, BK_READ_END - BK_TURN_AT, stream);
     if (!r) r = d->event_record(s->done, stream);
     if (r) { /* it runs, but there is no way to hear of it */
