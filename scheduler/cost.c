@@ -11,7 +11,7 @@ double cost_size(const Expr *e) {
 typedef struct Walk {
     Cx *c;
     Map *seen; /* expression id -> already counted in this scope */
-    Map *buffers;
+    Map *buffers; /* tensor id -> bytes of it that are counted, double * */
     Work w;
 } Walk;
 
@@ -31,9 +31,12 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
     switch (e->op) {
     case E_LOAD: {
         /* No more distinct elements than the tensor has, and than are asked for. */
-        double all = tensor_bytes(e->t), asked = times * (double)dtype_size(e->t->dtype);
-        if (!map_geti(k->buffers, (uint64_t)e->t->id + 1)) k->w.read += all < asked ? all : asked;
-        map_seti(k->buffers, (uint64_t)e->t->id + 1, e->t);
+        double left = tensor_bytes(e->t), asked = times * (double)dtype_size(e->t->dtype);
+        double *counted = map_geti(k->buffers, (uint64_t)e->t->id + 1);
+        if (!counted) map_seti(k->buffers, (uint64_t)e->t->id + 1, counted = NEW(k->c->a, double));
+        left -= *counted;
+        *counted += left < asked ? left : asked;
+        k->w.read += left < asked ? left : asked;
         break;
     }
     case E_REDUCE:
