@@ -153,7 +153,35 @@ class ModelV1(C.Structure):
                 ("session_free", C.CFUNCTYPE(None, C.c_void_p)),
                 ("run", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_void_p, C.c_void_p, C.c_char_p,
                                     C.c_size_t)),
-                ("stat", C.CFUNCTYPE(C.c_int64, C.c_void_p, C.c_int))]
+                ("stat", C.CFUNCTYPE(C.c_int64, C.c_void_p, C.c_int)),
+                ("device_type", C.c_int32),
+                ("run_on", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_void_p, C.c_void_p, C.c_void_p,
+                                       C.c_char_p, C.c_size_t)),
+                ("finish", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_char_p, C.c_size_t)),
+                ("memory_new", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_size_t, C.POINTER(C.c_void_p),
+                                           C.POINTER(C.c_void_p), C.c_char_p, C.c_size_t)),
+                ("memory_free", C.CFUNCTYPE(None, C.c_void_p)),
+                ("memory_copy", C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_void_p, C.c_int, C.c_void_p,
+                                            C.c_void_p, C.c_size_t, C.c_char_p, C.c_size_t))]
+
+
+class SessionConfigV1(C.Structure):
+    _fields_ = [("struct_size", C.c_uint32), ("threads", C.c_int32), ("max_iterations", C.c_int64),
+                ("stack_depth", C.c_int64), ("device", C.c_int32), ("message", C.c_void_p),
+                ("message_size", C.c_size_t)]
+
+
+COPY_IN, COPY_OUT, COPY_WAIT = 0, 1, 4
+
+
+def table(path):
+    """The library, and what it says of itself."""
+    lib = C.CDLL(os.path.abspath(path))
+    lib.braid_model.restype = C.POINTER(ModelV1)
+    model = lib.braid_model().contents
+    if model.abi_version != 1:
+        raise BraidError(f"{path}: interface version {model.abi_version}")
+    return lib, model
 
 
 class Compiled:
@@ -161,27 +189,27 @@ class Compiled:
     again after their contents have changed; `out(name)` is a view, good until the next run."""
 
     def __init__(self, path, threads=1):
-        self.lib = C.CDLL(os.path.abspath(path))
-        self.lib.braid_model.restype = C.POINTER(ModelV1)
-        self.model = self.lib.braid_model().contents
-        if self.model.abi_version != 1:
-            raise BraidError(f"{path}: interface version {self.model.abi_version}")
-        options = SessionOptions(C.sizeof(SessionOptions), threads, 0)
+        self.lib, self.model = table(path)
+        self.message = C.create_string_buffer(512)
+        options = SessionConfigV1(C.sizeof(SessionConfigV1), threads, 0, 0, 0,
+                                  C.addressof(self.message), C.sizeof(self.message))
         self.handle = C.c_void_p()
-        status = self.model.session_new(C.addressof(options), C.byref(self.handle))
-        if status:
-            raise BraidError(f"{path}: no session: status {status}")
+        self.check(self.model.session_new(C.addressof(options), C.byref(self.handle)))
         self.inputs = [self.model.input[i].name.decode() for i in range(self.model.ninput)]
         self.outputs = [self.model.output[i].name.decode() for i in range(self.model.noutput)]
         self.tensors_in = (TensorV1 * len(self.inputs))()
         self.tensors_out = (TensorV1 * len(self.outputs))()
-        self.message = C.create_string_buffer(512)
-        self.call = (self.handle, C.addressof(self.tensors_in), C.addressof(self.tensors_out),
-                     self.message, C.sizeof(self.message))
+        self.tensors = C.addressof(self.tensors_in), C.addressof(self.tensors_out)
+        self.said = self.message, C.sizeof(self.message)
+        self.call = (self.handle, *self.tensors, *self.said)
 
     def __del__(self):
         if getattr(self, "handle", None):
             self.model.session_free(self.handle)
+
+    def check(self, status):
+        if status:
+            raise BraidError(self.message.value.decode() or f"status {status}")
 
     def bind(self, feed):
         self.kept = []
@@ -200,11 +228,68 @@ class Compiled:
         if self.model.run(*self.call):
             raise BraidError(self.message.value.decode())
 
-    def out(self, name):
+    def form(self, name):
+        """Of an output: its data's address, shape, element type."""
         t = self.tensors_out[self.outputs.index(name)]
-        shape, dtype = tuple(t.dim[:t.rank]), np.dtype(DTYPES[t.dtype])
+        return t.data, tuple(t.dim[:t.rank]), np.dtype(DTYPES[t.dtype])
+
+    def finish(self):
+        """Waits for what is enqueued, where runs are."""
+
+    def out(self, name):
+        data, shape, dtype = self.form(name)
         size = int(np.prod(shape)) * dtype.itemsize
-        return np.frombuffer((C.c_char * size).from_address(t.data), dtype).reshape(shape)
+        return np.frombuffer((C.c_char * size).from_address(data), dtype).reshape(shape)
 
     def working_bytes(self):
         return self.model.stat(self.handle, 1)
+
+
+class OnDevice(Compiled):
+    """The same with tensors in the memory of the library's device: `bind` copies the arrays there, `run`
+    goes to `stream` (None: the default one) and may not wait, `out` copies."""
+
+    def __init__(self, path, threads=0, stream=None):
+        super().__init__(path, threads)
+        self.stream, self.memory = C.c_void_p(stream), []
+        self.call = (self.handle, self.stream, *self.tensors, *self.said)
+
+    def __del__(self):
+        for memory in getattr(self, "memory", ()):
+            self.model.memory_free(memory)
+        super().__del__()
+
+    def bind(self, feed):
+        super().bind(feed)
+        for t, a in zip(self.tensors_in, self.kept):
+            memory, data = C.c_void_p(), C.c_void_p()
+            self.check(self.model.memory_new(self.handle, max(a.nbytes, 1), C.byref(memory),
+                                             C.byref(data), *self.said))
+            self.memory.append(memory)
+            self.copy(COPY_IN, data, a.ctypes.data, a.nbytes)
+            t.data = data.value
+
+    def copy(self, direction, to, source, size):
+        self.check(self.model.memory_copy(self.handle, self.stream, direction | COPY_WAIT, to, source,
+                                          size, *self.said))
+
+    def run(self):
+        self.check(self.model.run_on(*self.call))
+
+    def finish(self):
+        """Waits; what went wrong in a run that did not is said here."""
+        self.check(self.model.finish(self.handle, *self.said))
+
+    def out(self, name):
+        data, shape, dtype = self.form(name)
+        a = np.empty(shape, dtype)
+        self.copy(COPY_OUT, a.ctypes.data, data, a.nbytes)
+        return a
+
+
+def session(path, threads=1, stream=None):
+    """OnDevice where the library is a device's, else Compiled."""
+    model = table(path)[1]
+    if model.struct_size >= C.sizeof(ModelV1) and model.run_on:
+        return OnDevice(path, 0, stream)
+    return Compiled(path, threads)

@@ -29,7 +29,9 @@ def read_line(fd, seconds):
 
 
 class Peer:
-    def __init__(self, name, threads, folder, out):
+    """`package` has its module."""
+
+    def __init__(self, name, threads, folder, out, device="cpu", package="peers"):
         self.name, self.threads = name, threads
         ours, theirs = socket.socketpair()
         self.link = ours
@@ -37,8 +39,8 @@ class Peer:
                        "TORCHINDUCTOR_CACHE_DIR": os.path.join(os.path.dirname(folder), "inductor")}
         with open(os.path.join(out, f"{name}-{threads}.log"), "w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, os.path.join(HERE, "worker.py"), name, str(threads),
-                 str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()],
+                [sys.executable, os.path.join(HERE, "worker.py"), f"{package}.{name}", str(threads),
+                 str(theirs.fileno()), device], env=environment, pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         theirs.close()
         line = read_line(self.link.fileno(), 120)
@@ -75,17 +77,23 @@ class Contestant:
         self.times, self.state = [], {}
         self.pid, self.commands, self.answers = peer.fork()
 
-    def ask(self, seconds, **request):
-        """The answer; {"failed": why} also when there is none."""
+    def send(self, **request):
         try:
             os.write(self.commands, json.dumps(request).encode() + b"\n")
-            line = read_line(self.answers, seconds)
         except BrokenPipeError:
-            line = None
+            pass  # there will be no answer
+
+    def answer(self, seconds):
+        """To what was sent; {"failed": why} also when there is none."""
+        line = read_line(self.answers, seconds)
         if line:
             return json.loads(line)
         running = self.kill()  # it must not compute beside others
         return {"failed": f"no answer in {seconds:g} s" if running else "its process has ended"}
+
+    def ask(self, seconds, **request):
+        self.send(**request)
+        return self.answer(seconds)
 
     def load(self, seconds, **request):
         self.state = self.ask(seconds, command="load", form=self.form, **request)
@@ -95,17 +103,17 @@ class Contestant:
     def ready(self):
         return not {"failed", "wrong"} & set(self.state)
 
-    def time(self, budget, most=10000):
-        reply = self.ask(60 + 20 * budget, command="time", budget=budget, most=most)
+    def time(self, budget, most=10000, patience=60):
+        reply = self.ask(patience + 20 * budget, command="time", budget=budget, most=most)
         if "times" in reply:
             self.times += reply["times"]
         else:
             self.state = {**self.state, **reply}
 
-    def check(self):
+    def check(self, patience=120):
         """Whether the outputs are right after all the runs."""
         if self.ready:
-            self.state = {**self.state, **self.ask(120, command="check")}
+            self.state = {**self.state, **self.ask(patience, command="check")}
 
     def close(self):
         os.close(self.commands)
@@ -113,12 +121,16 @@ class Contestant:
         self.kill()
 
     def kill(self):
-        """Ends the process; says whether it was there. Its number may be another's by now."""
+        """Ends the process; says whether it was there."""
+        return self.signal(signal.SIGKILL)
+
+    def signal(self, number):
+        """To the process and its children if it is there; its number may be another's by now."""
         try:
             with open(f"/proc/{self.pid}/stat") as f:
                 parent = int(f.read().rpartition(")")[2].split()[1])
             if parent == self.peer.process.pid:
-                os.kill(self.pid, signal.SIGKILL)
+                os.killpg(self.pid, number)
                 return True
         except (FileNotFoundError, ProcessLookupError):
             pass

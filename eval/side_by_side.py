@@ -145,20 +145,6 @@ class Bench:
             peer.close()
 
 
-def chosen(text):
-    """Names of tasks and of groups to tasks."""
-    found = []
-    for word in text.split(","):
-        if word in tasks.TASKS:
-            found.append(word)
-        elif word == "all" or any(t.group == word for t in tasks.TASKS.values()):
-            found += [n for n, t in tasks.TASKS.items() if word in ("all", t.group)]
-        else:
-            raise argparse.ArgumentTypeError(
-                f"no model or group {word}; there are {', '.join(tasks.TASKS)}")
-    return list(dict.fromkeys(found))
-
-
 def numbers(text):
     return [int(word) for word in text.split(",")]
 
@@ -167,7 +153,7 @@ def options():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--out", metavar="DIR", help="where results go")
-    p.add_argument("--models", type=chosen, default=chosen("all"), metavar="NAME,…",
+    p.add_argument("--models", type=tasks.chosen, default=tasks.chosen("all"), metavar="NAME,…",
                    help="models or groups (loops, branches, trees, other, trips); all of them")
     p.add_argument("--peers", type=lambda t: t.split(","), default=list(PEERS), metavar="NAME,…")
     p.add_argument("--batch", type=numbers, default=[1], metavar="N,…",

@@ -3,6 +3,7 @@
 A task is one computation on one set of inputs. Its files are the ONNX forms of it in models/; the
 frameworks have it in forms of their own. Files named first (`main`) enter the geometric means.
 """
+import argparse
 import dataclasses
 import functools
 import json
@@ -71,6 +72,20 @@ TASKS = {
 }
 
 
+def chosen(text):
+    """Names of tasks and of groups to tasks."""
+    found = []
+    for word in text.split(","):
+        if word in TASKS:
+            found.append(word)
+        elif word == "all" or any(t.group == word for t in TASKS.values()):
+            found += [n for n, t in TASKS.items() if word in ("all", t.group)]
+        else:
+            raise argparse.ArgumentTypeError(
+                f"no model or group {word}; there are {', '.join(TASKS)}")
+    return list(dict.fromkeys(found))
+
+
 def nodes_of(line):
     return sum(token.startswith("(") for token in line.strip("\n").split(" "))
 
@@ -81,8 +96,10 @@ def sentences(treebank, count, folder):
     with open(treebank, encoding="utf-8", newline="\n") as f:
         lines = list(f)
     lines.sort(key=lambda line: abs(nodes_of(line) - SST_NODES))  # stable
-    with open(path, "w", encoding="utf-8", newline="\n") as f:
+    own = f"{path}.{os.getpid()}"  # others may be writing it, too
+    with open(own, "w", encoding="utf-8", newline="\n") as f:
         f.writelines(lines[:count])
+    os.replace(own, path)
     return path
 
 
@@ -97,9 +114,14 @@ def options(task, batch, folder, treebank=None, small=False):
     return {**o, "batch": batch} if task.group != "trips" else o
 
 
+def place(name, file):
+    """The folder of a task's file."""
+    return f"{name}.{file}" if name != file else file
+
+
 def prepare(folder, name, task, file, batch, treebank=None, small=False, **changed):
     """Writes folder/file/model.onnx, data.npz and options.json; returns that folder."""
-    at = os.path.join(folder, f"{name}.{file}" if name != file else file)
+    at = os.path.join(folder, place(name, file))
     os.makedirs(at, exist_ok=True)
     o = {**options(task, batch, folder, treebank, small), **changed}
     built = models.build(file, small, **o)

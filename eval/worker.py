@@ -1,17 +1,20 @@
 """The process of a peer: imports it once, then forks a contestant for each request.
 
-    worker.py PEER THREADS SOCKET
+    worker.py MODULE THREADS SOCKET DEVICE
 
-SOCKET is the number of an inherited Unix socket; each message on it brings two pipes and becomes a
-child that takes commands from one and answers on the other, a line of JSON each:
+MODULE is the peer's (peers/__init__.py), DEVICE cpu or cuda (device.py). SOCKET is the number of an
+inherited Unix socket; each message on it brings two pipes and becomes a child that takes commands
+from one and answers on the other, a line of JSON each:
 
     load     builds the contestant, runs it, compares its outputs with the reference
-    time     runs it again and again, and answers with the seconds that each run took
+    time     runs it again and again, and answers with the seconds that each run took, on a GPU with
+             the means of short groups of runs
     check    runs it once more and compares again
 """
 import gc
 import importlib
 import json
+import math
 import os
 import signal
 import socket
@@ -20,7 +23,8 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import tasks  # noqa: E402: after the path of models/
+import device  # noqa: E402: after the path of models/
+import tasks  # noqa: E402
 
 WARM_RUNS, WARM_SECONDS = 3, 0.3
 
@@ -28,9 +32,10 @@ WARM_RUNS, WARM_SECONDS = 3, 0.3
 def load(peer, request, threads, kept):
     """The function to time, or None, and the answer. Peers may borrow what is in `kept`."""
     work = tasks.Work(request["folder"], request["kind"], threads)
-    work.braid = request.get("braid")
+    work.braid, work.library = request.get("braid"), request.get("library")
     begin = time.perf_counter()
     run, fetch = peer.build(work, request["form"])
+    work.clock = getattr(work, "clock", None) or device.here.clock()
     kept += [work, run, fetch]
     result = fetch(run())
     seconds = time.perf_counter() - begin
@@ -46,20 +51,18 @@ def load(peer, request, threads, kept):
     return run, {**reply, **getattr(work, "facts", {})}
 
 
-def measure(run, budget, most):
-    """Seconds of each run; the first fills the caches and does not count."""
-    clock = time.perf_counter
-    begin = clock()
-    run()
-    now = clock()
-    if now - begin > budget:  # a long run fills its caches itself
-        return [now - begin]
-    found, end = [], now + budget
-    while len(found) < most and now < end:
-        begin = clock()
-        run()
-        now = clock()
-        found.append(now - begin)
+def measure(run, clock, budget, most):
+    """Seconds of each run; what fills the caches and wakes the device does not count."""
+    now = time.perf_counter
+    begin, each = now(), clock.time(run, 1)
+    if not clock.group and each > budget:  # a long run fills its caches itself
+        return [each]
+    while now() - begin < clock.warm:
+        each = clock.time(run, 1)
+    count = max(1, math.ceil(clock.group / max(each, 1e-7)))
+    found, end = [], now() + budget
+    while not found or len(found) < most and now() < end:
+        found.append(clock.time(run, count) / count)
     return found
 
 
@@ -77,7 +80,8 @@ def contestant(peer, threads, commands, answers):
                 wrong = tasks.difference(fetch(run()), work.expected)[1]
                 reply = {"wrong": f"after all runs, {wrong}"} if wrong else {}
             else:
-                reply = {"times": measure(run, request["budget"], request["most"])}
+                clock = kept[0].clock
+                reply = {"times": measure(run, clock, request["budget"], request["most"])}
         except Exception as e:  # what a peer cannot do is a result
             traceback.print_exc()
             text = f"{type(e).__name__}: {e}".strip()
@@ -88,10 +92,11 @@ def contestant(peer, threads, commands, answers):
 
 def main():
     name, threads, link = sys.argv[1], int(sys.argv[2]), socket.socket(fileno=int(sys.argv[3]))
-    available = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, available[:threads])
+    device.choose(sys.argv[4])
+    if sys.argv[4] == "cpu":
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     try:
-        peer = importlib.import_module(f"peers.{name}")
+        peer = importlib.import_module(name)
         hello = {"version": peer.version(), "forms": {k: list(v) for k, v in peer.FORMS.items()},
                  "any_file": getattr(peer, "ANY_FILE", False),
                  "node_by_node": list(getattr(peer, "NODE_BY_NODE", ()))}
@@ -104,6 +109,7 @@ def main():
         if not message:
             return
         pid = os.fork()
+        os.setpgid(pid, 0)  # by both, whoever is first: with its compilers it is a group
         if pid == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             link.close()

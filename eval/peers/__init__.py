@@ -6,7 +6,8 @@ A module has
     ANY_FILE                   true: it takes ONNX files of every kind; FORMS["*"] is for all
     NODE_BY_NODE               forms that walk a tree node by node
     build(work, form)          makes it ready: returns run() and fetch(what run returned), which
-                               gives numpy arrays in the order of the model's outputs
+                               gives numpy arrays in the order of the model's outputs; may set
+                               work.clock (device.py), where the device's does not fit
 It is imported with the threads of the run in the environment (OMP_NUM_THREADS and the like) and the
 process bound to as many CPUs.
 """

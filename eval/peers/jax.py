@@ -446,18 +446,21 @@ FORMS["tree"] = {"jit, a loop over nodes": 1}
 NODE_BY_NODE = ()  # compiled as a whole: its loop over nodes is in the other table
 
 
-def build(work, form):
+def program(work, form, options=None):
+    """A function that computes the outputs; `options` are XLA's."""
     jax.config.update("jax_enable_x64", True)  # models have int64
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
     f, weights = PROGRAMS[work.kind](work, FORMS[work.kind][form])
     weights = jax.tree.map(jnp.asarray, weights)
     inputs = [jnp.asarray(v) for v in work.inputs.values()]
-    program = jax.jit(f).lower(weights, *inputs).compile()
+    compiled = jax.jit(f).lower(weights, *inputs).compile(options)
+    return lambda: compiled(weights, *inputs)
 
-    def run():
-        return jax.block_until_ready(program(weights, *inputs))
 
-    def fetch(result):
-        return [np.array(v) for v in (result if isinstance(result, tuple) else (result,))]
+def fetch(result):
+    return [np.array(v) for v in (result if isinstance(result, tuple) else (result,))]
 
-    return run, fetch
+
+def build(work, form):
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    compute = program(work, form)
+    return (lambda: jax.block_until_ready(compute())), fetch

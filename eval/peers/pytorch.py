@@ -14,7 +14,11 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 import numpy as np  # noqa: E402: after the settings
 import torch  # noqa: E402
-import torch._inductor.compile_fx  # noqa: E402: takes seconds, here once for all contestants
+
+import device  # noqa: E402
+
+if device.here.torch == "cpu":  # a GPU must not be opened before the fork, which this may do
+    import torch._inductor.compile_fx  # noqa: E402,F401: takes seconds, here once for all contestants
 
 from . import pytorch_branches as branches  # noqa: E402
 from . import pytorch_loops as loops  # noqa: E402
@@ -29,18 +33,23 @@ def version():
 
 
 def build(work, form):
+    return calls(work, FORMS[work.kind][form])
+
+
+def calls(work, make, on_host=()):
+    """run and fetch; inputs `on_host` only direct the control flow."""
     torch.set_num_threads(work.threads)
     torch.set_grad_enabled(False)
-    forward = FORMS[work.kind][form](work)
-    inputs = [torch.from_numpy(np.ascontiguousarray(v).reshape(v.shape))
-              for v in work.inputs.values()]
+    forward = make(work)
+    inputs = [torch.from_numpy(v) if k in on_host else loops.tensor(v).reshape(v.shape)
+              for k, v in work.inputs.items()]
 
     def run():
         with torch.inference_mode():
             return forward(*inputs)
 
     def fetch(result):
-        return [v.numpy().copy() if isinstance(v, torch.Tensor) else np.asarray(v)
+        return [v.cpu().numpy().copy() if isinstance(v, torch.Tensor) else np.asarray(v)
                 for v in (result if isinstance(result, (tuple, list)) else [result])]
 
     return run, fetch

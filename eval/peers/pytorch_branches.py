@@ -9,8 +9,14 @@ from torch import Tensor, nn
 from models import blockdrop, earlyexit, skipnet
 from models.common import BN_EPSILON
 
-from .pytorch_loops import compiled, tensor
+import device
 
+from .pytorch_loops import HOW, compiled, tensor
+
+
+def arranged(x):
+    """In the layout in which the device's convolutions are fastest."""
+    return x.contiguous(memory_format=torch.channels_last) if device.here.channels_last else x
 
 
 def folded(work, name):
@@ -19,7 +25,7 @@ def folded(work, name):
     k = w[f"{name}.scale"] / np.sqrt(w[f"{name}.var"] + np.float32(BN_EPSILON))
     weight = tensor(w[f"{name}.weight"] * k[:, None, None, None])
     bias = tensor(w[f"{name}.bias"] - w[f"{name}.mean"] * k)
-    return weight.contiguous(memory_format=torch.channels_last), bias
+    return arranged(weight), bias
 
 
 class ConvBn(nn.Module):
@@ -27,8 +33,8 @@ class ConvBn(nn.Module):
         super().__init__()
         weight, bias = folded(work, name)
         out, cin, k, _ = weight.shape
-        self.conv = nn.Conv2d(cin, out, k, stride, k // 2).to(memory_format=torch.channels_last)
-        self.conv.weight.data, self.conv.bias.data = weight, bias
+        self.conv = nn.Conv2d(cin, out, k, stride, k // 2)
+        self.conv.weight, self.conv.bias = nn.Parameter(weight, False), nn.Parameter(bias, False)
         self.active = active
 
     def forward(self, x: Tensor) -> Tensor:
@@ -109,7 +115,7 @@ class BlockDrop(nn.Module):
         self.head = Linear(work, "head")
 
     def forward(self, x: Tensor, probs: Tensor) -> Tensor:
-        x = self.stem(x.contiguous(memory_format=torch.channels_last))
+        x = self.stem(arranged(x))
         m = probs >= 0.5
         wanted: List[bool] = m.any(0).tolist()
         for i, block in enumerate(self.blocks):
@@ -123,7 +129,7 @@ class BlockDropPolicy(nn.Module):
         self.policy, self.net = Policy(work), BlockDrop(work)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = arranged(x)
         return self.net(x, self.policy(x))
 
 
@@ -135,11 +141,11 @@ def blockdrop_compiled(work):
     net = blockdrop_net(work)
     trunk = net.net if work.options["form"] == "policy" else net
     for part in (trunk.stem, trunk.head):
-        part.compile(dynamic=False)
+        part.compile(**HOW)
     for block in trunk.blocks:
-        block.block.compile(dynamic=False)
+        block.block.compile(**HOW)
     if trunk is not net:
-        net.policy.compile(dynamic=False)
+        net.policy.compile(**HOW)
     return net
 
 
@@ -204,12 +210,12 @@ class SkipNet(nn.Module):
             Stage(work, name, stride)
             for name, _, _, _, stride in skipnet.layers(o["width"], o["blocks"]))
         self.head = Linear(work, "head")
-        self.register_buffer("zero", torch.zeros(1, skipnet.GATE))
+        self.register_buffer("zero", torch.zeros(1, skipnet.GATE, device=device.here.torch))
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-        x = fn.max_pool2d(self.stem(x.contiguous(memory_format=torch.channels_last)), 3, 2, 1)
+        x = fn.max_pool2d(self.stem(arranged(x)), 3, 2, 1)
         h = c = self.zero.expand(len(x), -1)
-        m = torch.ones(len(x), 1, dtype=torch.bool)
+        m = torch.ones(len(x), 1, dtype=torch.bool, device=x.device)
         for stage in self.stages:
             x = stage(x, m, bool(m.any()))
             h, c, m = stage.gate(x, h, c)
@@ -218,10 +224,10 @@ class SkipNet(nn.Module):
 
 def skipnet_compiled(work):
     net = SkipNet(work).eval()
-    net.stem.compile(dynamic=False)
+    net.stem.compile(**HOW)
     for stage in net.stages:
-        stage.layer.compile(dynamic=False)
-        stage.gate.compile(dynamic=False)
+        stage.layer.compile(**HOW)
+        stage.gate.compile(**HOW)
     return net
 
 
@@ -248,7 +254,7 @@ class EarlyExit(nn.Module):
         self.sure = earlyexit.SURE
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
-        x = x.contiguous(memory_format=torch.channels_last)
+        x = arranged(x)
         p, n = x, 0
         go = True
         for i, stage in enumerate(self.stages):
@@ -262,7 +268,7 @@ class EarlyExit(nn.Module):
 def earlyexit_compiled(work):
     net = EarlyExit(work).eval()
     for stage in net.stages:
-        stage.compile(dynamic=False)
+        stage.compile(**HOW)
     return net
 
 
@@ -294,19 +300,21 @@ def experts_eager(work, whole=experts_whole):
     return lambda x: whole(x, *w)
 
 
+def experts_gathered(x, router, up, b_up, down, b_down):
+    """The chosen experts' weights are indexed: no control flow."""
+    best, which = torch.topk(x @ router, 2, 1)
+    share = torch.softmax(best, 1)
+    y = torch.zeros_like(x)
+    for i in range(2):
+        e = which[:, i]
+        v = torch.relu(torch.bmm(x.unsqueeze(1), up[e]).squeeze(1) + b_up[e])
+        v = torch.bmm(v.unsqueeze(1), down[e]).squeeze(1) + b_down[e]
+        y = y + v * share[:, i:i + 1]
+    return y
+
+
 def experts_compiled(work):
-    """The chosen experts' weights are indexed in the compiled program."""
-    def whole(x, router, up, b_up, down, b_down):
-        best, which = torch.topk(x @ router, 2, 1)
-        share = torch.softmax(best, 1)
-        y = torch.zeros_like(x)
-        for i in range(2):
-            e = which[:, i]
-            v = torch.relu(torch.bmm(x.unsqueeze(1), up[e]).squeeze(1) + b_up[e])
-            v = torch.bmm(v.unsqueeze(1), down[e]).squeeze(1) + b_down[e]
-            y = y + v * share[:, i:i + 1]
-        return y
-    return experts_eager(work, compiled(whole))
+    return experts_eager(work, compiled(experts_gathered))
 
 
 # ---- BERT

@@ -6,12 +6,18 @@ import torch
 import torch.nn.functional as fn
 from torch import Tensor, nn
 
+import device
+
+HOW = {"dynamic": False}  # of torch.compile
 CHUNK = 20  # steps that are compiled together
 ORDER = [0, 1, 3, 2]  # gates i, f, o, g
 
 
 def tensor(a):
-    return torch.from_numpy(np.ascontiguousarray(a))
+    t = torch.from_numpy(np.ascontiguousarray(a)).to(device.here.torch)
+    if HOW.get("mode") == "reduce-overhead":  # its graphs need not copy what stays where it is
+        torch._dynamo.mark_static_address(t, guard=False)
+    return t
 
 
 def joined(w, order=None):
@@ -20,7 +26,7 @@ def joined(w, order=None):
 
 
 def compiled(f):
-    return torch.compile(f, dynamic=False)
+    return torch.compile(f, **HOW)
 
 
 def chunks(length, size):
@@ -60,7 +66,7 @@ def lstm_module(work):
             matrix = tensor(w[f"W_{k}"][n].transpose(0, 2, 1).reshape(-1, o["hidden"]))
             getattr(m, f"weight_{k}_l{n}").copy_(matrix)
             getattr(m, f"bias_{k}_l{n}").copy_(tensor(w[f"b_{k}"][n].reshape(-1)))
-    return m
+    return m.to(device.here.torch)
 
 
 def lstm_fused(work):
@@ -78,9 +84,9 @@ def lstm_layers(x: Tensor, layers: List[Tuple[Tensor, Tensor, Tensor]]) -> Tenso
     return h
 
 
-def lstm_script(work):
-    script, w = torch.jit.script(lstm_layers), lstm_weights(work)
-    return lambda x: script(x, w)
+def lstm_eager(work, whole=lstm_layers):
+    w = lstm_weights(work)
+    return lambda x: whole(x, w)
 
 
 def lstm_compiled(work):
@@ -215,8 +221,8 @@ def attention_fused(length, grows):
 
 def attention_compiled(length, grows):
     """A compiled step whose position is a tensor; what is not seen yet is masked."""
-    positions = torch.arange(length)
-    at = [torch.tensor([g]) for g in range(length)]
+    positions = torch.arange(length, device=device.here.torch)
+    at = [positions[g:g + 1] for g in range(length)]
 
     def step(x, k, v, w_qkv, w_o, g):
         q, k_g, v_g = torch.bmm(x, w_qkv).chunk(3, 2)
@@ -261,8 +267,8 @@ def seq2seq_token(tok: Tensor, std: Tensor, h: Tensor, c: Tensor, table: Tensor,
 def seq2seq_whole(std: Tensor, h: Tensor, c: Tensor, table: Tensor, w_hh: Tensor, w_out: Tensor,
                   b_out: Tensor) -> Tuple[Tensor, int]:
     limit, batch = std.shape[0], std.shape[1]
-    out = torch.zeros(limit, batch, dtype=torch.int64)
-    tok = torch.ones(batch, dtype=torch.int64)
+    out = torch.zeros(limit, batch, dtype=torch.int64, device=std.device)
+    tok = torch.ones(batch, dtype=torch.int64, device=std.device)
     n = 0
     more = True
     while more:
@@ -282,8 +288,8 @@ def seq2seq_compiled(work):
     w, step = seq2seq_weights(work), compiled(seq2seq_token)
 
     def forward(std, h, c):
-        out = torch.zeros(*std.shape[:2], dtype=torch.int64)
-        tok = torch.ones(std.shape[1], dtype=torch.int64)
+        out = torch.zeros(*std.shape[:2], dtype=torch.int64, device=std.device)
+        tok = torch.ones(std.shape[1], dtype=torch.int64, device=std.device)
         for n in range(len(std)):
             tok, h, c = step(tok, std[n], h, c, *w)
             out[n] = tok
@@ -320,7 +326,7 @@ def mamba_whole(x: Tensor, w_x: Tensor, w_dt: Tensor, b_dt: Tensor, a: Tensor, d
                 chunk: int) -> Tuple[Tensor, Tensor]:
     """In chunks, so that what is computed ahead stays in the cache."""
     dt, b, c = mamba_project(x, w_x, w_dt, b_dt, a.shape[1])
-    h = torch.zeros(x.shape[1], x.shape[2], a.shape[1])
+    h = torch.zeros(x.shape[1], x.shape[2], a.shape[1], device=x.device)
     out: List[Tensor] = []
     for t in range(0, x.shape[0], chunk):
         e = t + chunk
@@ -354,7 +360,7 @@ def mamba_compiled(work):
 
     def forward(x):
         dt, b, c = project(x, w_x, w_dt, b_dt, len(a))
-        h = torch.zeros(x.shape[1], *a.shape)
+        h = torch.zeros(x.shape[1], *a.shape, device=x.device)
         out = []
         for t, e in chunks(len(x), CHUNK):
             y, h = steps(x[t:e], dt[t:e], b[t:e], c[t:e], h, a, d)
@@ -368,12 +374,12 @@ def mamba_compiled(work):
 
 def rnnt_weights(work):
     """Both products of the prediction's state are one; the embedding's is done beforehand."""
-    w = {k: tensor(v) for k, v in work.weights.items()}
+    w = work.weights
     n = w["W_p"].shape[0]
-    columns = torch.cat([torch.arange(n) + k * n for k in ORDER])
-    table = (w["embedding"] @ w["W_ih"] + w["b"])[:, columns].contiguous()
-    state = torch.cat([w["W_p"], w["W_hh"][:, columns]], 1).contiguous()
-    return w["W_e"], w["b_j"], state, table, w["W_o"], w["b_o"]
+    columns = np.concatenate([np.arange(n) + k * n for k in ORDER])
+    table = (w["embedding"] @ w["W_ih"] + w["b"])[:, columns]
+    state = np.concatenate([w["W_p"], w["W_hh"][:, columns]], 1)
+    return [tensor(v) for v in (w["W_e"], w["b_j"], state, table, w["W_o"], w["b_o"])]
 
 
 def rnnt_whole(frames: Tensor, w_e: Tensor, b_j: Tensor, w_state: Tensor, table: Tensor,
@@ -381,14 +387,14 @@ def rnnt_whole(frames: Tensor, w_e: Tensor, b_j: Tensor, w_state: Tensor, table:
     length, batch, width = frames.shape
     hidden = w_state.shape[0]
     encoded = torch.addmm(b_j, frames.view(-1, width), w_e).view(length, batch, -1)
-    h = torch.zeros(batch, hidden)
-    c = torch.zeros(batch, hidden)
-    of_state = torch.zeros(batch, w_state.shape[1])
-    out = torch.zeros(batch, length * most + 1, dtype=torch.int64)
-    count = torch.zeros(batch, dtype=torch.int64)
-    rows = torch.arange(batch)
+    h = torch.zeros(batch, hidden, device=frames.device)
+    c = torch.zeros_like(h)
+    of_state = torch.zeros(batch, w_state.shape[1], device=frames.device)
+    out = torch.zeros(batch, length * most + 1, dtype=torch.int64, device=frames.device)
+    count = torch.zeros(batch, dtype=torch.int64, device=frames.device)
+    rows = torch.arange(batch, device=frames.device)
     for frame in encoded.unbind(0):
-        active = torch.ones(batch, dtype=torch.bool)
+        active = torch.ones(batch, dtype=torch.bool, device=frames.device)
         for _ in range(most):
             joint = torch.tanh(frame + of_state[:, :hidden])
             label = torch.argmax(torch.addmm(b_o, joint, w_o), 1)
@@ -435,10 +441,12 @@ def rnnt_compiled(work):
     def forward(frames):
         length, batch, width = frames.shape
         encoded = torch.addmm(b_j, frames.view(-1, width), w_e).view(length, batch, -1)
-        h, c = torch.zeros(batch, hidden), torch.zeros(batch, hidden)
-        of_state = torch.zeros(batch, w_state.shape[1])
-        out = torch.zeros(batch, length * 10 + 1, dtype=torch.int64)
-        count, everyone = torch.zeros(batch, dtype=torch.int64), torch.ones(batch, dtype=torch.bool)
+        h = torch.zeros(batch, hidden, device=frames.device)
+        c = torch.zeros_like(h)
+        of_state = torch.zeros(batch, w_state.shape[1], device=frames.device)
+        out = torch.zeros(batch, length * 10 + 1, dtype=torch.int64, device=frames.device)
+        count = torch.zeros(batch, dtype=torch.int64, device=frames.device)
+        everyone = torch.ones(batch, dtype=torch.bool, device=frames.device)
         for frame in encoded.unbind(0):
             active = everyone
             for _ in range(10):
@@ -499,7 +507,8 @@ def trips_compiled(work):
 
 
 FORMS = {
-    "lstm": {"nn.LSTM": lstm_fused, "jit.script": lstm_script, "torch.compile": lstm_compiled},
+    "lstm": {"nn.LSTM": lstm_fused, "jit.script": lambda work: lstm_eager(work, torch.jit.script(lstm_layers)),
+             "torch.compile": lstm_compiled},
     "nasrnn": {"eager": nas_eager,
                "jit.script": lambda work: nas_eager(work, torch.jit.script(nas_whole)),
                "torch.compile": nas_compiled},

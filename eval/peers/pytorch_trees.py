@@ -221,7 +221,7 @@ def by_levels(wrap):
 
         def forward(first, left, right, is_leaf, roots):
             s = leaf(tree.rows(first, leaves), tree.w)
-            h, c = (torch.empty(count, *v.shape[1:]) for v in s)
+            h, c = (torch.empty(count, *v.shape[1:], device=v.device) for v in s)
             at = len(leaves)
             h[:at] = s[0]
             two = tree.outputs == 2

@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""Every model by Braid and by its peers on a GPU: device times, side by side.
+
+    times.py --libs LIBS --data DATA --out OUT --seconds N [--device cpu] [--models NAME,…]
+    times.py --self-test [--braid BINARY]
+
+DATA is what write.py wrote, LIBS/bBATCH/NAME.so the library of DATA/bBATCH/NAME/model.onnx; where one is
+missing, the end of LIBS/bBATCH/NAME.log, if there, says why.
+
+Each contestant is a process of its own, so that one that fails, or hangs, takes nothing with it. They
+are loaded (compiled, captured, compared with the expected outputs) side by side, as many as there are CPUs,
+each for at most its share of the time; who is not ready then is left out. When all of a model's are
+there, all others stop, and the model's run in turn, for several rounds. Writes OUT/times.json and
+OUT/times.md after every model, prints a line for each, and ends in time. What PyTorch's autotuning
+adds comes last, as far as there is time. --device cpu runs the same on the CPU.
+"""
+import argparse
+import concurrent.futures
+import os
+import select
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+EVAL = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [EVAL, os.path.dirname(EVAL)]
+
+import contestants  # noqa: E402: after the paths
+import tasks  # noqa: E402
+from gpu import table  # noqa: E402
+from gpu.write import folder  # noqa: E402
+
+PEERS = ("braid", "pytorch", "jax")
+TUNED = "torch.compile, max-autotune"
+WEIGHT = {"torch.compile": 6, "JAX": 3}  # how long things take to load, by form
+GENEROUS = 2.5  # times its share is what a contestant gets, as most need less
+LEAST_SHARE, MOST_SHARE = 15, 100  # seconds
+TIMING, ROUNDS = 0.4, 3  # of all the time; of a model's contestants in turn
+WARM = 0.03  # seconds before what is measured in a round
+PATIENCE = 10  # seconds for an answer of what ran before
+ALIVE = 40  # processes at most: each has a context of its own on the GPU
+ORDER = ("loops", "branches", "trees", "other", "trips")
+# What is not tried, and why.
+NOT = {("trips_if", "CUDA graph"): "the branch depends on data, a thousand times a run",
+       ("trips_if", TUNED): "it has no product to tune", ("trips", TUNED): "it has no product to tune"}
+
+
+class Row:
+    """A task at a batch size: its contestants, in `jobs` until they are loaded."""
+
+    def __init__(self, name, batch, tuned=False):
+        self.name, self.batch, self.tuned, self.task = name, batch, tuned, tasks.TASKS[name]
+        self.jobs, self.measured = [], False
+
+    @property
+    def loaded(self):
+        return all(job.done for job in self.jobs)
+
+    def __str__(self):
+        return f"{self.name}, batch {self.batch}" + ", tuned" * self.tuned
+
+
+class Job:
+    """Loading a contestant."""
+
+    def __init__(self, row, peer, form, file):
+        self.row, self.peer, self.form, self.file = row, peer, form, file
+        self.weight = next((w for k, w in WEIGHT.items() if form.startswith(k)), 1)
+        self.contestant, self.done = None, False
+        self.state = {}  # when there is no contestant
+
+    def start(self, request, limit):
+        self.limit, self.end = limit, time.monotonic() + limit
+        try:
+            self.contestant = contestants.Contestant(self.peer, self.form, self.file)
+            self.contestant.send(command="load", form=self.form, **request)
+        except OSError:
+            self.fail("its peer's process has ended")
+
+    def fail(self, why):
+        self.state, self.done = {"failed": why}, True
+        self.drop()
+
+    def answer(self):
+        self.contestant.state, self.done = self.contestant.answer(PATIENCE), True
+        if not self.contestant.ready:
+            self.state = self.contestant.state
+            self.drop()
+
+    def drop(self):
+        """Ends its process."""
+        if self.contestant:
+            self.contestant.close()
+            self.contestant = None
+
+    @property
+    def ready(self):
+        return bool(self.contestant and self.done and self.contestant.ready)
+
+    def record(self):
+        c = self.contestant
+        r = {"task": self.row.name, "group": self.row.task.group, "file": self.file,
+             "batch": self.row.batch, "peer": self.peer.name, "form": self.form,
+             "node_by_node": self.form in self.peer.node_by_node, **(c.state if c else self.state)}
+        if self.ready and c.times:
+            r.update(median_us=statistics.median(c.times) * 1e6, min_us=min(c.times) * 1e6,
+                     runs=len(c.times))
+        return r
+
+
+class Bench:
+    def __init__(self, args, scratch):
+        self.args, self.begin = args, time.monotonic()
+        self.end = self.begin + args.seconds
+        self.slots = os.cpu_count()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            self.peers = list(pool.map(lambda name: contestants.Peer(
+                name, 2, scratch, args.out, args.device, "gpu.peers"), PEERS))
+        there = [p for p in self.peers if not p.missing]
+        keys = sorted(((b, n) for n in args.models for b in tasks.TASKS[n].batches),
+                      key=lambda k: (ORDER.index(tasks.TASKS[k[1]].group), k[0] > 1))
+        keys.sort(key=lambda k: k[0] > 1 or tasks.TASKS[k[1]].group in ORDER[3:])  # stable
+        self.rows = [Row(n, b, tuned) for tuned in (False, True) for b, n in keys]
+        self.rows = [row for row in self.rows if self.fill(row, there)]
+        self.waiting = [job for row in self.rows for job in row.jobs if not job.done]
+        self.loading, self.records, self.jobs = [], [], len(self.waiting)
+
+    def path(self, root, row, file, suffix=""):
+        return os.path.join(root, folder(row.batch, row.name, file) + suffix)
+
+    def fill(self, row, peers):
+        """The row's jobs; whether there are any."""
+        for peer in peers:
+            for file in row.task.main if peer.any_file else row.task.main[:1]:
+                if not os.path.exists(self.path(self.args.data, row, file, "/data.npz")):
+                    continue
+                for form in peer.forms_for(row.task.kind):
+                    if (form == TUNED) == row.tuned:
+                        self.add(row, Job(row, peer, form, file))
+        return bool(row.jobs)
+
+    def add(self, row, job):
+        row.jobs.append(job)
+        if (row.name, job.form) in NOT:
+            job.fail("not applicable: " + NOT[row.name, job.form])
+        elif job.peer.name == "braid":
+            library = self.path(self.args.libs, row, job.file, ".so")
+            if not os.path.exists(library):
+                job.fail("there is no library" + said(library.replace(".so", ".log")))
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def share(self, job):
+        """Seconds for which it may load."""
+        weights = sum(j.weight for j in self.waiting + self.loading if j.row.tuned <= job.row.tuned)
+        timed = sum(not row.measured for row in self.rows) / len(self.rows) * TIMING
+        most = max(0, self.left() - timed * self.args.seconds) * self.slots * GENEROUS
+        return min(self.left(), max(LEAST_SHARE, min(MOST_SHARE, most * job.weight / weights)))
+
+    def start(self, complete):
+        """Fills the CPUs. A kernel that hangs would run beside what is timed: while a model waits to be timed,
+        Braid loads nothing."""
+        alive = sum(1 for row in self.rows for j in row.jobs if j.contestant)
+        first = next(row for row in self.rows if not row.measured)
+        for job in list(self.waiting):
+            row = job.row
+            if len(self.loading) >= self.slots or alive >= ALIVE and row is not first:
+                break
+            if complete and job.peer.name == "braid":
+                continue
+            limit = self.share(job)
+            self.waiting.remove(job)
+            job.start(dict(folder=self.path(self.args.data, row, job.file), kind=row.task.kind,
+                           library=self.path(self.args.libs, row, job.file, ".so")), limit)
+            if job.contestant:
+                self.loading.append(job)
+                alive += 1
+
+    def collect(self):
+        """Takes what has been loaded, and ends what is too late."""
+        fds = {job.contestant.answers: job for job in self.loading}
+        for fd in select.select(list(fds), [], [], 0.1)[0]:
+            fds[fd].answer()
+        for job in self.loading:
+            if not job.done and time.monotonic() > job.end:
+                job.fail(f"not ready within its share of the time, {job.limit:.0f} s")
+        self.loading = [job for job in self.loading if not job.done]
+
+    def pause(self, on):
+        for job in self.loading:
+            job.contestant.signal(signal.SIGSTOP if on else signal.SIGCONT)
+
+    def time(self, row):
+        """Round robin over the row's contestants, alone."""
+        begin = time.monotonic()
+        self.pause(True)
+        ready = [job.contestant for job in row.jobs if job.ready]
+        each = TIMING * self.args.seconds / self.jobs / ROUNDS
+        for _ in range(ROUNDS):
+            for c in ready:
+                if c.ready:
+                    c.time(max(0.005, each - WARM), patience=PATIENCE)
+        for c in ready:
+            c.check(PATIENCE)
+        self.pause(False)
+        for job in self.loading:
+            job.end += time.monotonic() - begin
+        self.close(row)
+
+    def close(self, row):
+        row.measured = True
+        for job in row.jobs:
+            self.records.append(job.record())
+            job.drop()
+
+    def run(self, after):
+        """Calls after(row) when a row is done."""
+        while self.left() > 0:
+            pending = [row for row in self.rows if not row.measured]
+            if not pending:
+                break
+            complete = next((row for row in pending if row.loaded), None)
+            if complete and not any(job.peer.name == "braid" for job in self.loading):
+                self.time(complete)
+                after(complete)
+                continue
+            self.start(complete)
+            self.collect()
+        for row in self.rows:
+            if not row.measured:
+                for job in row.jobs:
+                    if job.ready or not job.done:
+                        job.fail("not reached: the time was over")
+                self.close(row)
+
+    def stop(self):
+        for peer in self.peers:
+            peer.close()
+
+
+def said(log):
+    """The end of a log, if there is one."""
+    if not os.path.exists(log):
+        return ""
+    with open(log, errors="replace") as f:
+        return ": " + " ".join(f.read().split())[-300:]
+
+
+def run(args):
+    os.makedirs(args.out, exist_ok=True)
+    kept = os.path.join(tempfile.gettempdir(), "braid-times")  # torch.compile's cache
+    os.makedirs(kept, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=kept) as scratch:
+        bench = Bench(args, scratch)
+        facts = {"device": table.device(args.device), "peers": {
+            p.name: f"missing: {p.missing}" if p.missing else p.version for p in bench.peers}}
+
+        def after(row):
+            table.write(args.out, facts, bench.records)
+            print(f"{time.monotonic() - bench.begin:5.0f} s  "
+                  f"{table.line(bench.records, row.name, row.batch)}{', tuned' * row.tuned}", flush=True)
+        try:
+            bench.run(after)
+        finally:
+            bench.stop()
+        table.write(args.out, facts, bench.records)
+    return bench.records
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--libs", metavar="LIBS")
+    p.add_argument("--data", metavar="DATA")
+    p.add_argument("--out", metavar="OUT", help="where times.json, times.md and logs go")
+    p.add_argument("--seconds", type=float, default=240, metavar="N", help="for everything")
+    p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    p.add_argument("--models", type=tasks.chosen, default=tasks.chosen("all"), metavar="NAME,…",
+                   help="models or groups (loops, branches, trees, other, trips); all of them")
+    p.add_argument("--self-test", action="store_true", help="try the machinery in small")
+    p.add_argument("--braid", default=os.path.join(os.path.dirname(EVAL), "build/release/braid"),
+                   help="for the self-test")
+    args = p.parse_args()
+    if args.self_test:
+        from gpu import self_test
+        return self_test.run(args.braid)
+    if not (args.libs and args.data and args.out):
+        p.error("needs --libs, --data and --out")
+    return 0 if any("median_us" in r for r in run(args)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
