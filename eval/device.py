@@ -112,8 +112,7 @@ class Cuda:
 
 # Before any framework is imported: not all memory is one process's, and who only asks for a GPU does not open it,
 # so that processes can still be forked.
-ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-               "CUDA_MODULE_LOADING": "LAZY"}
+ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 KINDS = {"cpu": Cpu, "cuda": Cuda}
 here = Cpu()
 

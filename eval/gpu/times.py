@@ -37,9 +37,10 @@ TUNED = "torch.compile, max-autotune"
 WEIGHT = {"torch.compile": 6, "JAX": 3}  # how long things take to load, by form
 GENEROUS = 2.5  # times its share is what a contestant gets, as most need less
 LEAST_SHARE, MOST_SHARE = 15, 100  # seconds
-TIMING, ROUNDS = 0.4, 3  # of all the time; of a model's contestants in turn
+TIMING, ROUNDS = 0.35, 3  # of all the time; of a model's contestants in turn
 WARM = 0.03  # seconds before what is measured in a round
 PATIENCE = 10  # seconds for an answer of what ran before
+END = 3  # seconds for what ends it all
 ALIVE = 40  # processes at most: each has a context of its own on the GPU
 ORDER = ("loops", "branches", "trees", "other", "trips")
 # What is not tried, and why.
@@ -104,10 +105,12 @@ class Job:
         r = {"task": self.row.name, "group": self.row.task.group, "file": self.file,
              "batch": self.row.batch, "peer": self.peer.name, "form": self.form,
              "node_by_node": self.form in self.peer.node_by_node, **(c.state if c else self.state)}
-        if self.ready and c.times:
-            r.update(median_us=statistics.median(c.times) * 1e6, min_us=min(c.times) * 1e6,
-                     runs=len(c.times))
-        return r
+        if not self.ready:
+            return r
+        if not c.times:
+            return {**r, "failed": "not timed: the time was over"}
+        return {**r, "median_us": statistics.median(c.times) * 1e6, "min_us": min(c.times) * 1e6,
+                "runs": len(c.times)}
 
 
 class Bench:
@@ -125,7 +128,7 @@ class Bench:
         self.rows = [Row(n, b, tuned) for tuned in (False, True) for b, n in keys]
         self.rows = [row for row in self.rows if self.fill(row, there)]
         self.waiting = [job for row in self.rows for job in row.jobs if not job.done]
-        self.loading, self.records, self.jobs = [], [], len(self.waiting)
+        self.loading, self.records, self.jobs = [], [], max(1, len(self.waiting))
 
     def path(self, root, row, file, suffix=""):
         return os.path.join(root, folder(row.batch, row.name, file) + suffix)
@@ -156,14 +159,20 @@ class Bench:
     def share(self, job):
         """Seconds for which it may load."""
         weights = sum(j.weight for j in self.waiting + self.loading if j.row.tuned <= job.row.tuned)
-        timed = sum(not row.measured for row in self.rows) / len(self.rows) * TIMING
-        most = max(0, self.left() - timed * self.args.seconds) * self.slots * GENEROUS
-        return min(self.left(), max(LEAST_SHARE, min(MOST_SHARE, most * job.weight / weights)))
+        most = max(0, self.left() - self.timing(len(self.waiting))) * self.slots * GENEROUS
+        return max(LEAST_SHARE, min(MOST_SHARE, most * job.weight / weights))
+
+    def timing(self, more=0):
+        """Seconds for timing those that are there, or are being loaded, and so many more."""
+        return TIMING * self.args.seconds * (self.alive() + more) / self.jobs + END
+
+    def alive(self):
+        return sum(1 for row in self.rows for job in row.jobs if job.contestant)
 
     def start(self, complete):
         """Fills the CPUs. A kernel that hangs would run beside what is timed: while a model waits to be timed,
         Braid loads nothing."""
-        alive = sum(1 for row in self.rows for j in row.jobs if j.contestant)
+        alive = self.alive()
         first = next(row for row in self.rows if not row.measured)
         for job in list(self.waiting):
             row = job.row
@@ -201,7 +210,7 @@ class Bench:
         each = TIMING * self.args.seconds / self.jobs / ROUNDS
         for _ in range(ROUNDS):
             for c in ready:
-                if c.ready:
+                if c.ready and self.left() > END / 2:
                     c.time(max(0.005, each - WARM), patience=PATIENCE)
         for c in ready:
             c.check(PATIENCE)
@@ -216,25 +225,24 @@ class Bench:
             self.records.append(job.record())
             job.drop()
 
+    def give_up(self):
+        """No more is loaded; what is there is still timed."""
+        for job in self.waiting + self.loading:
+            job.fail("not reached: the time was over")
+        self.waiting, self.loading = [], []
+
     def run(self, after):
         """Calls after(row) when a row is done."""
-        while self.left() > 0:
-            pending = [row for row in self.rows if not row.measured]
-            if not pending:
-                break
+        while pending := [row for row in self.rows if not row.measured]:
+            if self.left() < self.timing():
+                self.give_up()
             complete = next((row for row in pending if row.loaded), None)
             if complete and not any(job.peer.name == "braid" for job in self.loading):
                 self.time(complete)
                 after(complete)
-                continue
-            self.start(complete)
-            self.collect()
-        for row in self.rows:
-            if not row.measured:
-                for job in row.jobs:
-                    if job.ready or not job.done:
-                        job.fail("not reached: the time was over")
-                self.close(row)
+            else:
+                self.start(complete)
+                self.collect()
 
     def stop(self):
         for peer in self.peers:
@@ -260,6 +268,8 @@ def run(args):
 
         def after(row):
             table.write(args.out, facts, bench.records)
+            if row.tuned and not table.timed(bench.records[-len(row.jobs):]):
+                return
             print(f"{time.monotonic() - bench.begin:5.0f} s  "
                   f"{table.line(bench.records, row.name, row.batch)}{', tuned' * row.tuned}", flush=True)
         try:

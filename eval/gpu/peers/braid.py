@@ -2,6 +2,9 @@
 import braid_api
 import device
 
+if device.here.torch != "cpu":
+    import torch  # noqa: F401: for the stream and the clock; takes seconds, here once for all contestants
+
 ANY_FILE = True
 FORMS = {"*": ("Braid",)}
 SYNCHRONIZATIONS, UNITS = 0, 3  # of stat

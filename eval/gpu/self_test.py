@@ -1,0 +1,164 @@
+"""times.py in small, on the CPU: contestants are compared and timed, libraries for a GPU run on the emulated
+one, what only a GPU has runs on a stand-in, and who is wrong or late is said to be."""
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import types
+
+import numpy as np
+
+SECONDS = 25
+MODELS = ("seq2seq", "blockdrop")
+
+
+class Calls:
+    """Stands in for torch.cuda: notes what is called, and lets time pass between events."""
+
+    def __init__(self):
+        self.noted = []
+        calls = self
+
+        class Stream:
+            cuda_stream = 17
+
+            def synchronize(self):
+                calls.noted.append("wait")
+
+        class Event:
+            def __init__(self, enable_timing):
+                assert enable_timing
+
+            def record(self, stream):
+                assert stream is calls.current
+                self.at = time.perf_counter()
+
+            def synchronize(self):
+                calls.noted.append("event")
+
+            def elapsed_time(self, last):
+                return (last.at - self.at) * 1e3
+
+        class CUDAGraph:
+            def replay(self):
+                calls.noted.append("replay")
+
+        @contextlib.contextmanager
+        def graph(captured):
+            assert isinstance(captured, CUDAGraph)
+            calls.noted.append("capture")
+            yield
+
+        self.Stream, self.Event, self.CUDAGraph, self.graph = Stream, Event, CUDAGraph, graph
+
+    def set_stream(self, stream):
+        self.current = stream
+
+    def synchronize(self):
+        self.noted.append("all")
+
+
+def check_cuda():
+    """Every line of device.Cuda."""
+    import torch
+
+    import device
+    from worker import measure
+    kept, torch.cuda = torch.cuda, Calls()
+    empty, torch.empty = torch.empty, lambda *a, pin_memory, **k: empty(*a, **k)
+    try:
+        here = device.Cuda("cpu")
+        here.begin()
+        assert not torch.backends.cuda.matmul.allow_tf32 and here.stream == 17
+        ran = []
+        replay = here.captured(lambda: ran.append(1) or len(ran))
+        assert len(ran) == device.WARM_RUNS + 1 and replay() == len(ran) == replay()
+        here.wait()
+        assert torch.cuda.noted == ["all", "capture", "replay", "replay", "wait"], torch.cuda.noted
+        assert here.pinned(torch.zeros(2, 3)).shape == (2, 3)
+        found = measure(lambda: time.sleep(1e-4), here.clock(), 0.02, 100)
+        assert found and all(1e-4 < t < 1e-2 for t in found), found
+        waits = []
+        measure(lambda: time.sleep(1e-4), here.clock(lambda: waits.append(1)), 0.01, 100)
+        assert waits
+    finally:
+        torch.cuda, torch.empty = kept, empty
+    kept = dict(os.environ), device.here
+    try:
+        device.choose("cuda")
+        assert isinstance(device.here, device.Cuda)
+        assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    finally:
+        device.here = kept[1]
+        for k in device.ENVIRONMENT:
+            os.environ.pop(k)
+        os.environ.update(kept[0])
+
+
+def compile_model(braid, model, library, target):
+    subprocess.run([braid, "compile", model, "-o", library, "--target", target], check=True,
+                   stdout=subprocess.DEVNULL)
+
+
+def check_emulated(braid, data, library):
+    """Braid's contestant on a device's memory."""
+    import tasks
+    from gpu.peers import braid as peer
+    compile_model(braid, os.path.join(data, "model.onnx"), library, "emulate:cuda")
+    work = tasks.Work(data, "seq2seq", 1)
+    work.library = library
+    run, fetch = peer.build(work, "Braid")
+    for _ in range(2):
+        assert tasks.difference(fetch(run()), work.expected)[1] is None
+    assert work.facts["units"] > 0
+
+
+def check_times(braid, folder):
+    """The whole program: one model complete, one without a library, one whose reference is wrong."""
+    from gpu import times, write
+    data, libs, out = (os.path.join(folder, n) for n in ("data", "libs", "out"))
+    for name in MODELS:
+        write.write(data, name, name, 1, None, True)
+    good, wrong = (os.path.join(data, write.folder(1, n, n)) for n in MODELS)
+    os.makedirs(os.path.join(libs, "b1"))
+    compile_model(braid, os.path.join(good, "model.onnx"), os.path.join(libs, "b1", "seq2seq.so"), "cpu")
+    with open(os.path.join(libs, "b1", "blockdrop.log"), "w") as f:
+        f.write("no such compiler\n")
+    with np.load(os.path.join(wrong, "data.npz")) as f:
+        arrays = dict(f)
+    arrays["out.0"] = arrays["out.0"] + 1
+    np.savez(os.path.join(wrong, "data.npz"), **arrays)
+    records = times.run(types.SimpleNamespace(libs=libs, data=data, out=out, seconds=SECONDS, device="cpu",
+                                              models=list(MODELS)))
+    by = {(r["task"], r["form"]): r for r in records}
+    for form in ("Braid", "eager", "CUDA graphs"):
+        assert by["seq2seq", form]["min_us"] > 0, by["seq2seq", form]
+        assert by["seq2seq", form]["difference"] == 0
+    assert by["blockdrop", "Braid"]["failed"] == "there is no library: no such compiler"
+    for form in ("eager", "CUDA graphs"):
+        assert "off by 1" in by["blockdrop", form]["wrong"], by["blockdrop", form]
+    assert all("median_us" in r or r.get("failed") or r.get("wrong") for r in records)
+    with open(os.path.join(out, "times.json")) as f:
+        assert json.load(f)["records"] == records
+    with open(os.path.join(out, "times.md"), encoding="utf-8") as f:
+        text = f.read()
+    for word in ("| seq2seq |", "| blockdrop | failed |", "wrong |", "geometric means", "no such compiler"):
+        assert word in text, word
+    check_emulated(braid, good, os.path.join(libs, "emulated.so"))
+
+
+def run(braid):
+    for needed in ("torch", "onnx"):
+        if not importlib.util.find_spec(needed):
+            print(f"times: skipped: {sys.executable} has no {needed}")
+            return 0
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        check_times(braid, folder)
+    check_cuda()
+    print(f"times: self-test passed in {time.monotonic() - begin:.0f} s")
+    return 0
