@@ -1,0 +1,542 @@
+/* machine.cu: measures what things cost on the GPU it runs on, and writes it as JSON.
+ *
+ *     nvcc -std=c++17 -O3 -arch=sm_90 --fmad=false -I ../.. -o machine machine.cu
+ *     ./machine FILE.json
+ *
+ * The file is written anew after each measurement, so that what was measured stays when a later one fails
+ * or hangs. "measured" has all of it; "costs" what `braid device --import FILE.json` takes: the numbers of
+ * a row of the device table (scheduler/device.h), most of them of one multiprocessor.
+ *
+ * What a thing costs is the difference between a kernel that does it often and one that does it seldom,
+ * each the quickest of some runs. The grid barrier, the flags and the functions called "ours" are those
+ * of compiled programs. */
+#include <cooperative_groups.h>
+#include <cuda_runtime.h>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#define BK_THREADS 256
+#define BK_WARP 32
+#define BK_CLUSTER 1
+#include "include/braid_model.h"
+#include "codegen/gpu/ctx.h"
+#include "codegen/gpu/prelude.h"
+#include "codegen/scalar.h"
+#include "codegen/math.h"
+
+namespace cg = cooperative_groups;
+
+#define WORDS 2048  /* float4s of shared memory that are read: 32 KB */
+#define ELEMENTS 4096 /* of a block, for the costs of operations: 16 KB */
+#define RUNS 7
+
+/* ---- kernels: each does its thing n times ----------------------------------------------------------------- */
+__global__ void nothing() {}
+
+__global__ void __launch_bounds__(BK_THREADS) block_barriers(int n) {
+    for (int i = 0; i < n; i++) __syncthreads();
+}
+
+__global__ void __launch_bounds__(BK_THREADS) grid_barriers(bk_ctx *run, int n) {
+    bk_ctx *k = bk_begin(run);
+    for (int i = 0; i < n; i++) bk_barrier(k, (int)blockIdx.x);
+    bk_end();
+}
+__global__ void __launch_bounds__(BK_THREADS) grid_flags(bk_ctx *run, int n) {
+    bk_ctx *k = bk_begin(run);
+    for (int i = 0; i < n; i++) {
+        bk_gather(k, (int)blockIdx.x, 0);
+        bk_release(k, (int)blockIdx.x, 0);
+    }
+    bk_end();
+}
+__global__ void __launch_bounds__(BK_THREADS) grid_syncs(int n) {
+    cg::grid_group grid = cg::this_grid();
+    for (int i = 0; i < n; i++) grid.sync();
+}
+
+/* Two blocks answer each other. The words begin with `base`. */
+__global__ void round_trips(bk_word *word, int n, unsigned base) {
+    if (threadIdx.x != 0) return;
+    bk_word *mine = &word[blockIdx.x], *other = &word[1 - blockIdx.x];
+    for (unsigned turn = base + 1; turn <= base + (unsigned)n; turn++) {
+        if (blockIdx.x == 0) {
+            bk_fence();
+            BK_LOOK(unsigned, &mine->at) = turn;
+        }
+        while (BK_LOOK(unsigned, &other->at) != turn) {}
+        bk_fence();
+        if (blockIdx.x == 1) BK_LOOK(unsigned, &mine->at) = turn;
+    }
+}
+
+/* The address depends on i, so that no load is taken out of the loop. */
+__device__ float read_words(const float4 *p, int n) {
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (int i = 0; i < n; i++)
+#pragma unroll
+        for (int j = 0; j < WORDS; j += BK_THREADS) {
+            const float4 v = p[(threadIdx.x + j + 64 * i) & (WORDS - 1)];
+            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+        }
+    return sum.x + sum.y + sum.z + sum.w;
+}
+__device__ void fill_words(float4 *p) {
+    for (int j = threadIdx.x; j < WORDS; j += BK_THREADS) p[j] = make_float4(j, 1, 2, 3);
+    __syncthreads();
+}
+/* A ring of steps of 33 words through all of them. */
+__device__ void fill_ring(int *p) {
+    for (int j = threadIdx.x; j < 4 * WORDS; j += BK_THREADS) p[j] = (j + 33) & (4 * WORDS - 1);
+    __syncthreads();
+}
+__device__ int walk(const int *p, int n) {
+    int at = 0;
+    for (int i = 0; i < n; i++) at = p[at];
+    return at;
+}
+
+__global__ void __launch_bounds__(BK_THREADS) read_shared(int n, float *out) {
+    __shared__ float4 words[WORDS];
+    fill_words(words);
+    out[blockIdx.x * BK_THREADS + threadIdx.x] = read_words(words, n);
+}
+__global__ void __launch_bounds__(BK_THREADS) walk_shared(int n, float *out) {
+    __shared__ int ring[4 * WORDS];
+    fill_ring(ring);
+    if (threadIdx.x == 0) out[blockIdx.x] = (float)walk(ring, n);
+}
+
+#if !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 900
+#define WITH_CLUSTER(body) body
+#else
+#define WITH_CLUSTER(body)
+#endif
+__global__ void __launch_bounds__(BK_THREADS) cluster_barriers(int n) {
+    WITH_CLUSTER(for (int i = 0; i < n; i++) cg::this_cluster().sync();)
+}
+__global__ void __launch_bounds__(BK_THREADS) read_cluster(int n, float *out) {
+    __shared__ float4 words[WORDS];
+    fill_words(words);
+    WITH_CLUSTER(
+        cg::cluster_group cluster = cg::this_cluster(); cluster.sync();
+        const float4 *next = cluster.map_shared_rank(words, (cluster.block_rank() + 1) % cluster.num_blocks());
+        out[blockIdx.x * BK_THREADS + threadIdx.x] = read_words(next, n); cluster.sync();)
+}
+__global__ void __launch_bounds__(BK_THREADS) walk_cluster(int n, float *out) {
+    __shared__ int ring[4 * WORDS];
+    fill_ring(ring);
+    WITH_CLUSTER(
+        cg::cluster_group cluster = cg::this_cluster(); cluster.sync();
+        const int *next = cluster.map_shared_rank(ring, (cluster.block_rank() + 1) % cluster.num_blocks());
+        if (threadIdx.x == 0) out[blockIdx.x] = (float)walk(next, n); cluster.sync();)
+}
+
+/* `count` float4s in global memory, past L1, by the whole grid. */
+__global__ void __launch_bounds__(BK_THREADS) read_global(const float4 *p, int64_t count, int n, float *out) {
+    float4 sum = make_float4(0, 0, 0, 0);
+    const int64_t step = (int64_t)gridDim.x * BK_THREADS, mine = (int64_t)blockIdx.x * BK_THREADS + threadIdx.x;
+    for (int i = 0; i < n; i++) {
+        const int64_t shift = (int64_t)i * 1024 % count; /* no load is taken out of the loop */
+#pragma unroll 8
+        for (int64_t j = mine; j < count; j += step) {
+            const float4 v = __ldcg(&p[j + shift < count ? j + shift : j + shift - count]);
+            sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+        }
+    }
+    out[mine] = sum.x + sum.y + sum.z + sum.w;
+}
+__global__ void fill_global_ring(int *p, int count, int step) {
+    for (int j = (int)(blockIdx.x * blockDim.x + threadIdx.x); j < count; j += (int)(gridDim.x * blockDim.x))
+        p[j] = (int)(((int64_t)j + step) % count);
+}
+/* On from where the last one ended: what it has read is near. */
+__global__ void walk_global(const int *p, int n, int *from) {
+    int at = *from;
+    for (int i = 0; i < n; i++) at = __ldcg(&p[at]);
+    *from = at;
+}
+
+__global__ void __launch_bounds__(BK_THREADS) multiply_adds(int n, float *out) {
+    float x[8];
+    for (int j = 0; j < 8; j++) x[j] = (float)(threadIdx.x + j);
+#pragma unroll 4
+    for (int i = 0; i < n; i++)
+#pragma unroll
+        for (int j = 0; j < 8; j++) x[j] = __fmaf_rn(x[j], 0.999f, 0.5f);
+    float sum = 0;
+    for (int j = 0; j < 8; j++) sum += x[j];
+    out[blockIdx.x * BK_THREADS + threadIdx.x] = sum;
+}
+/* In place in global memory, each block in its own part. */
+__global__ void __launch_bounds__(BK_THREADS) operations(float *x, int n) {
+    x += (int64_t)blockIdx.x * ELEMENTS;
+    for (int i = 0; i < n; i++)
+#pragma unroll 4
+        for (int j = threadIdx.x; j < ELEMENTS; j += BK_THREADS) x[j] = __fmaf_rn(x[j], 0.999f, 0.5f);
+}
+__global__ void __launch_bounds__(BK_THREADS) functions(float *x, int n) {
+    x += (int64_t)blockIdx.x * ELEMENTS;
+    for (int i = 0; i < n; i++)
+#pragma unroll 4
+        for (int j = threadIdx.x; j < ELEMENTS; j += BK_THREADS) x[j] = bk_tanhf(x[j] + 1);
+}
+/* Each thread goes on from what its neighbour wrote. */
+__global__ void __launch_bounds__(BK_THREADS) groups(float *x, int n) {
+    float *now = x + (int64_t)blockIdx.x * 2 * BK_THREADS, *next = now + BK_THREADS;
+    for (int i = 0; i < n; i++) {
+        next[threadIdx.x] = now[(threadIdx.x + 1) % BK_THREADS] + 1;
+        __syncthreads();
+        float *t = now;
+        now = next;
+        next = t;
+    }
+}
+
+/* ---- the host's part -------------------------------------------------------------------------------------- */
+static cudaDeviceProp card;
+static cudaStream_t stream;
+static float *scratch; /* room for what all threads of the largest grid here write */
+static const char *path;
+static std::string problem; /* of the measurement that is being made */
+
+struct Number {
+    std::string name, unit, about, problem;
+    double value;
+    std::string cost; /* which number of the device's row it is, and how much of it */
+    double factor;
+};
+static std::vector<Number> numbers;
+
+static bool good(cudaError_t e, const char *what) {
+    if (e == cudaSuccess) return true;
+    if (problem.empty()) problem = std::string(what) + ": " + cudaGetErrorString(e);
+    cudaGetLastError();
+    return false;
+}
+
+static void put_text(FILE *f, const std::string &s) {
+    fputc('"', f);
+    for (char c : s)
+        if (c == '"' || c == '\\') fprintf(f, "\\%c", c);
+        else fputc((unsigned char)c < ' ' ? ' ' : c, f);
+    fputc('"', f);
+}
+
+static int attribute(cudaDeviceAttr a) {
+    int v = 0;
+    cudaDeviceGetAttribute(&v, a, 0);
+    return v;
+}
+
+static void save(void) {
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    const std::string part = std::string(path) + ".part";
+    FILE *f = fopen(part.c_str(), "w");
+    if (!f) {
+        perror(part.c_str());
+        exit(1);
+    }
+    fprintf(f, "{\"name\": ");
+    put_text(f, card.name);
+    fprintf(f,
+            ",\n \"target\": \"cuda:sm_%d%d\", \"driver\": \"%d.%d\", \"multiprocessors\": %d, \"clock_mhz\": %d, "
+            "\"memory_bytes\": %lld, \"l2_bytes\": %d, \"shared_bytes\": %lld,\n \"measured\": [",
+            card.major, card.minor, driver / 1000, driver % 1000 / 10, card.multiProcessorCount,
+            attribute(cudaDevAttrClockRate) / 1000, (long long)card.totalGlobalMem, card.l2CacheSize,
+            (long long)card.sharedMemPerBlockOptin);
+    int n = 0;
+    for (const Number &k : numbers) {
+        fprintf(f, "%s\n  {\"name\": \"%s\", \"unit\": \"%s\", \"value\": ", n++ ? "," : "", k.name.c_str(), k.unit.c_str());
+        if (k.problem.empty()) fprintf(f, "%.6g", k.value);
+        else fprintf(f, "null, \"problem\": "), put_text(f, k.problem);
+        fprintf(f, ", \"about\": ");
+        put_text(f, k.about);
+        fprintf(f, "}");
+    }
+    fprintf(f, "],\n \"costs\": {\"team_bytes\": %d", card.l2CacheSize);
+    for (const Number &k : numbers)
+        if (!k.cost.empty() && k.problem.empty()) fprintf(f, ", \"%s\": %.6g", k.cost.c_str(), k.value * k.factor);
+    fprintf(f, "}}\n");
+    if (fclose(f) || rename(part.c_str(), path)) {
+        perror(path);
+        exit(1);
+    }
+}
+
+/* Makes a measurement and writes it down. The cost that it is, if any, is so much of it. */
+static void measure(const char *name, const char *unit, const char *about, const std::function<double()> &by,
+                    const char *cost = "", double factor = 1) {
+    problem.clear();
+    const double value = by();
+    good(cudaDeviceSynchronize(), "afterwards");
+    if (problem.empty() && !(value > 0 && value < 1e15)) problem = "no plausible value";
+    numbers.push_back({name, unit, about, problem, value, cost, factor});
+    if (problem.empty()) printf("%-26s %12.5g %s\n", name, value, unit);
+    else printf("%-26s failed: %s\n", name, problem.c_str());
+    fflush(stdout);
+    save();
+}
+
+/* A launch of so many blocks: all at once (cooperative), in clusters of so many. */
+struct Shape {
+    int blocks, threads = BK_THREADS;
+    size_t shared = 0;
+    bool cooperative = false;
+    int cluster = 0;
+};
+template <typename... P, typename... A> static bool launch(const Shape &s, void (*kernel)(P...), A... arguments) {
+    cudaLaunchConfig_t c = {};
+    cudaLaunchAttribute a[2];
+    c.gridDim = dim3((unsigned)s.blocks);
+    c.blockDim = dim3((unsigned)s.threads);
+    c.dynamicSmemBytes = s.shared;
+    c.stream = stream;
+    c.attrs = a;
+    if (s.cooperative) {
+        a[c.numAttrs].id = cudaLaunchAttributeCooperative;
+        a[c.numAttrs++].val.cooperative = 1;
+    }
+    if (s.cluster) {
+        a[c.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        a[c.numAttrs].val.clusterDim.x = (unsigned)s.cluster;
+        a[c.numAttrs].val.clusterDim.y = a[c.numAttrs].val.clusterDim.z = 1;
+        c.numAttrs++;
+    }
+    return good(cudaLaunchKernelEx(&c, kernel, static_cast<P>(arguments)...), "launch");
+}
+
+/* ns from one end of the stream's work to the other: the least of some runs. */
+static double time_of(const std::function<bool()> &work) {
+    cudaEvent_t begin, end;
+    double least = 1e30;
+    cudaEventCreate(&begin);
+    cudaEventCreate(&end);
+    for (int i = 0; i < RUNS && problem.empty(); i++) {
+        float ms = 0;
+        cudaEventRecord(begin, stream);
+        if (!work()) break;
+        cudaEventRecord(end, stream);
+        if (!good(cudaEventSynchronize(end), "run")) break;
+        cudaEventElapsedTime(&ms, begin, end);
+        if (i > 0 && ms * 1e6 < least) least = ms * 1e6;
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return least;
+}
+/* ns of doing it once more. */
+static double each(int few, int many, const std::function<bool(int)> &work) {
+    const double a = time_of([&] { return work(few); });
+    const double b = problem.empty() ? time_of([&] { return work(many); }) : 0;
+    return (b - a) / (many - few);
+}
+/* ns on the host, from before to behind the wait. */
+static double wall(int times, const std::function<bool()> &work) {
+    double least = 1e30;
+    for (int i = 0; i < times && problem.empty(); i++) {
+        const auto begin = std::chrono::steady_clock::now();
+        if (!work() || !good(cudaStreamSynchronize(stream), "run")) break;
+        const std::chrono::duration<double, std::nano> t = std::chrono::steady_clock::now() - begin;
+        if (t.count() < least) least = t.count();
+    }
+    return least;
+}
+
+/* What compiled programs get from their host part, for grids of up to so many blocks. */
+static bk_ctx *make_run(int blocks) {
+    bk_ctx host = {}, *run = nullptr;
+    bk_word *words = nullptr;
+    const size_t bytes = sizeof *words * (size_t)(blocks + 1);
+    if (!good(cudaMalloc(&words, bytes), "memory") || !good(cudaMalloc(&run, sizeof *run), "memory")) return nullptr;
+    cudaMemset(words, 0, bytes);
+    host.arrive = words;
+    host.go = words + blocks;
+    cudaMemcpy(run, &host, sizeof host, cudaMemcpyHostToDevice);
+    return run;
+}
+
+/* ---- launches --------------------------------------------------------------------------------------------- */
+/* ns of a node in a chain of empty kernels. */
+static double graph_node(void) {
+    const int sizes[2] = {100, 1100};
+    double t[2] = {0, 0};
+    for (int i = 0; i < 2 && problem.empty(); i++) {
+        cudaGraph_t graph = nullptr;
+        cudaGraphExec_t made = nullptr;
+        good(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+        for (int k = 0; k < sizes[i]; k++) launch({1, 32}, nothing);
+        good(cudaStreamEndCapture(stream, &graph), "capture");
+        if (problem.empty() && good(cudaGraphInstantiate(&made, graph, 0), "graph"))
+            t[i] = time_of([&] { return good(cudaGraphLaunch(made, stream), "graph"); });
+        if (made) cudaGraphExecDestroy(made);
+        if (graph) cudaGraphDestroy(graph);
+    }
+    return (t[1] - t[0]) / (sizes[1] - sizes[0]);
+}
+
+static void launches(int cores) {
+    measure("launch", "ns", "an empty kernel behind another in a stream", [] {
+        return each(50, 550, [](int n) {
+            bool ok = true;
+            for (int i = 0; i < n && ok; i++) ok = launch({1, 32}, nothing);
+            return ok;
+        });
+    });
+    measure("launch_cooperative", "ns", "the same, cooperative, a block on each multiprocessor", [=] {
+        return each(50, 550, [=](int n) {
+            bool ok = true;
+            for (int i = 0; i < n && ok; i++) ok = launch({cores, BK_THREADS, 0, true}, nothing);
+            return ok;
+        });
+    });
+    measure("launch_and_wait", "ns", "an empty kernel, until the host knows that it is done",
+            [] { return wall(200, [] { return launch({1, 32}, nothing); }); }, "host_barrier_ns");
+    measure("graph_node", "ns", "an empty kernel behind another in a CUDA graph", graph_node);
+}
+
+/* ---- meeting ---------------------------------------------------------------------------------------------- */
+static void barriers(int cores) {
+    const int few = 100, many = 2100;
+    measure("block_barrier", "ns", "256 threads of a block",
+            [=] { return each(few, many, [=](int n) { return launch({cores}, block_barriers, n); }); },
+            "core_barrier_ns");
+    measure("flag_round_trip", "ns", "a block writes a word, another one sees it and answers", [=] {
+        bk_word *words = nullptr;
+        unsigned base = 0;
+        if (!good(cudaMalloc(&words, 2 * sizeof *words), "memory")) return 0.0;
+        cudaMemset(words, 0, 2 * sizeof *words);
+        const double t = each(few, many, [&](int n) {
+            const bool ok = launch({2, 32, 0, true}, round_trips, words, n, base);
+            base += (unsigned)n;
+            return ok;
+        });
+        cudaFree(words);
+        return t;
+    });
+    bk_ctx *run = make_run(2 * cores);
+    auto grid = [=](void (*kernel)(bk_ctx *, int), int blocks) {
+        return each(few, many, [=](int n) { return launch({blocks, BK_THREADS, BK_SHARED_OWN, true}, kernel, run, n); });
+    };
+    auto synced = [=](int blocks) {
+        return each(few, many, [=](int n) { return launch({blocks, BK_THREADS, 0, true}, grid_syncs, n); });
+    };
+    measure("grid_barrier", "ns", "ours, a block on each multiprocessor", [=] { return grid(grid_barriers, cores); },
+            "team_barrier_ns");
+    measure("grid_barrier_2", "ns", "ours, two blocks on each", [=] { return grid(grid_barriers, 2 * cores); });
+    measure("grid_barrier_8", "ns", "ours, 8 blocks", [=] { return grid(grid_barriers, 8); });
+    measure("grid_flags", "ns", "ours, one waits for all, then all for it", [=] { return grid(grid_flags, cores); });
+    measure("grid_sync", "ns", "cooperative groups, a block on each multiprocessor", [=] { return synced(cores); });
+    measure("grid_sync_2", "ns", "cooperative groups, two blocks on each", [=] { return synced(2 * cores); });
+}
+
+static void clusters(int cores) {
+    const int few = 100, many = 2100;
+    if (card.major < 9) return;
+    good(cudaFuncSetAttribute(cluster_barriers, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), "clusters of 16");
+    for (int size = 2; size <= 16; size *= 2)
+        measure(("cluster_barrier_" + std::to_string(size)).c_str(), "ns", "blocks of a cluster of so many", [=] {
+            return each(few, many, [=](int n) {
+                return launch({size, BK_THREADS, 0, false, size}, cluster_barriers, n);
+            });
+        }, size == 8 ? "cluster_barrier_ns" : "");
+    const int blocks = cores / 16 * 8, size = 8; /* few enough for all to run at once */
+    const double bytes = 16.0 * WORDS;
+    measure("cluster_read", "GB/s", "shared memory of another block of a cluster of 8, by one multiprocessor", [=] {
+        return bytes / each(few, many, [=](int n) {
+            return launch({blocks, BK_THREADS, 0, false, size}, read_cluster, n, scratch);
+        });
+    }, "cluster_gbps");
+    measure("cluster_latency", "ns", "a word of another block's shared memory", [=] {
+        return each(few, many, [=](int n) {
+            return launch({size, BK_THREADS, 0, false, size}, walk_cluster, n, scratch);
+        });
+    });
+}
+
+/* ---- memory ----------------------------------------------------------------------------------------------- */
+static void memory(int cores) {
+    const int few = 100, many = 2100, blocks = 8 * cores;
+    const double bytes = 16.0 * WORDS;
+    measure("shared_read", "GB/s", "shared memory, by one multiprocessor", [=] {
+        return bytes / each(few, many, [=](int n) { return launch({cores}, read_shared, n, scratch); });
+    }, "core_gbps");
+    measure("shared_latency", "ns", "a word of shared memory", [=] {
+        return each(few, many, [=](int n) { return launch({1}, walk_shared, n, scratch); });
+    });
+    size_t room = 0, total = 0;
+    cudaMemGetInfo(&room, &total);
+    const size_t large = room / 2 < (size_t)1 << 30 ? room / 2 : (size_t)1 << 30, small = (size_t)card.l2CacheSize / 4;
+    char *buffer = nullptr;
+    problem.clear();
+    if (!good(cudaMalloc(&buffer, large), "memory")) printf("%s\n", problem.c_str());
+    cudaMemset(buffer, 0, large);
+    auto rate = [=](size_t size, int few, int many) {
+        const int64_t count = (int64_t)(size / 16);
+        return 16.0 * (double)count /
+               each(few, many, [=](int n) { return launch({blocks}, read_global, (const float4 *)buffer, count, n, scratch); });
+    };
+    auto latency = [=](size_t size, int step) {
+        const int count = (int)(size / 4);
+        int *from = (int *)scratch;
+        cudaMemset(from, 0, sizeof *from);
+        if (!launch({blocks}, fill_global_ring, (int *)buffer, count, step)) return 0.0;
+        return each(1000, 5000, [=](int n) { return launch({1, 1}, walk_global, (const int *)buffer, n, from); });
+    };
+    measure("l2_read", "GB/s", "a quarter of L2, by all multiprocessors", [=] { return rate(small, 20, 220); },
+            "team_gbps", 1.0 / cores);
+    measure("l2_latency", "ns", "a word in L2", [=] { return latency((size_t)1 << 20, 33 * 32 + 1); });
+    measure("memory_read", "GB/s", "memory, by all multiprocessors", [=] { return rate(large, 2, 6); }, "dram_gbps",
+            1.0 / cores);
+    measure("memory_latency", "ns", "a word in memory", [=] { return latency(large, 1048573 * 33); });
+    cudaFree(buffer);
+}
+
+/* ---- computing -------------------------------------------------------------------------------------------- */
+static void computing(int cores) {
+    const int blocks = 8 * cores;
+    measure("multiply_add", "GFLOP/s", "float32, by all multiprocessors", [=] {
+        return 2.0 * 8 * BK_THREADS * blocks /
+               each(1000, 9000, [=](int n) { return launch({blocks}, multiply_adds, n, scratch); });
+    }, "gflops", 1.0 / cores);
+    cudaMemset(scratch, 0, (size_t)cores * ELEMENTS * sizeof *scratch);
+    measure("operation", "ns", "a multiply-add of an element near a block, by one block",
+            [=] { return each(10, 210, [=](int n) { return launch({cores}, operations, scratch, n); }) / ELEMENTS; },
+            "element_ns");
+    measure("function", "ns", "our tanh of an element near a block, by one block",
+            [=] { return each(10, 210, [=](int n) { return launch({cores}, functions, scratch, n); }) / ELEMENTS; },
+            "function_ns");
+    measure("group", "ns", "256 elements, each from its neighbour's last value, and a block barrier",
+            [=] { return each(100, 2100, [=](int n) { return launch({cores}, groups, scratch, n); }); }, "group_ns");
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        fprintf(stderr, "usage: machine FILE.json\n");
+        return 2;
+    }
+    path = argv[1];
+    if (!good(cudaGetDeviceProperties(&card, 0), "no GPU") ||
+        !good(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream") ||
+        !good(cudaMalloc(&scratch, (size_t)card.multiProcessorCount * ELEMENTS * sizeof *scratch), "no memory")) {
+        fprintf(stderr, "machine: %s\n", problem.c_str());
+        return 1;
+    }
+    const int cores = card.multiProcessorCount;
+    cudaMemset(scratch, 0, (size_t)cores * ELEMENTS * sizeof *scratch);
+    printf("%s, sm_%d%d, %d multiprocessors\n", card.name, card.major, card.minor, cores);
+    launches(cores);
+    barriers(cores);
+    memory(cores);
+    computing(cores);
+    clusters(cores);
+    int failed = 0;
+    for (const Number &k : numbers) failed += !k.problem.empty();
+    printf("%d measured, %d failed\n", (int)numbers.size() - failed, failed);
+    return failed ? 1 : 0;
+}
