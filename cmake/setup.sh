@@ -4,7 +4,7 @@
 
 VENV=build/venv
 PYTHON=$VENV/bin/python
-PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev
+PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
 TEST_PACKAGES=(clang)
 

@@ -260,11 +260,11 @@ costs() {
     printf '%s' "$1" >wrong.json
     expect 1 "braid: wrong.json: $2" "$braid" device --import wrong.json cuda:sm_90
 }
-costs '' 'not a well-formed JSON text'
-costs '{"costs": {"team_barrier_ns": 1400}' 'not a well-formed JSON text'
-costs '{"costs": {"team_barrier_ns": 1400}} x' 'not a well-formed JSON text'
-costs '{"a": "b\' 'not a well-formed JSON text'
-costs "$(printf '{"a": %0100d' 0 | tr 0 '[')" 'not a well-formed JSON text'
+costs '' "not JSON: line 1: '[[]' or '{' expected near end of file"
+costs '{"costs": {"team_barrier_ns": 1400}' 'not JSON: line 1: *'
+costs '{"costs": {"team_barrier_ns": 1400}} x' 'not JSON: line 1: end of file expected near *'
+costs '{"a": "b\' 'not JSON: line 1: *'
+costs "$(printf '{"a": %05000d' 0 | tr 0 '[')" 'not JSON: line 1: maximum parsing depth reached near *'
 costs '{"target": "cuda:sm_90"}' 'there are no "costs"'
 costs '{"costs": {"speed": 1}}' "there is no cost 'speed'"
 costs '{"costs": {"team_barrier_ns": -1}}' 'team_barrier_ns is not a positive number'
