@@ -566,8 +566,8 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     touch_own(x, ON_TAKEN, true);
     if (x->threads) touch_own(x, ON_RECORD, true);
     order(x, q, at);
-    if (x->threads) {
-        if (!s->call.nfunc) met(x); /* when the callee comes back */
+    if (x->threads && !s->call.nfunc) {
+        met(x); /* when the callee comes back */
         touch_own(x, ON_RECORD, false);
         order(x, q, at);
     }
