@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Where units meet, model by model, on four units: the same whatever form a model was exported in.
+"""Where units meet and what stays on chip, model by model: the same whatever form a model was exported in.
 
     structure.py [--braid BRAID] FOLDER
     structure.py --list                   the models
 
-FOLDER holds the benchmark models in full size (python -m models NAME... --full --out FOLDER). Prints a line a model.
+FOLDER holds the benchmark models in full size (python -m models NAME... --full --out FOLDER). They are looked at for
+four cores, and for a GPU's blocks (nothing is compiled for it). Prints a line a model and target.
 """
 import argparse
 import json
@@ -12,47 +13,112 @@ import os
 import subprocess
 import sys
 
+CPU, GPU = ["--target", "cpu", "--threads", "4"], ["--target", "cuda:sm_90"]
+GPU_UNITS = 132
 # Most synchronizations in an iteration of the loops, by depth: outer ones first.
 LOOPS = {
-    "lstm_operator": [1],
-    "lstm_split": [2, 1],
-    "lstm_four": [2, 1],
-    "lstm_gemm": [2, 1],
-    "lstm_scan": [2, 1],
-    "nasrnn": [1],
-    "seq2seq": [3],
-    "seq2seq_gemm": [3],
-    "seq2seq_scan": [3],
-    "attention": [0],
-    "attention_where": [0],
-    "attention_grow": [2],
-    "mamba": [0],
+    "lstm_operator": ([1], [1]),
+    "lstm_split": ([2, 1], [1]),
+    "lstm_four": ([2, 1], [2, 1]),
+    "lstm_gemm": ([2, 1], [1]),
+    "lstm_scan": ([2, 1], [1]),
+    "nasrnn": ([1], [1]),
+    "seq2seq": ([3], [2]),
+    "seq2seq_gemm": ([3], [2]),
+    "seq2seq_scan": ([3], [2]),
+    "attention": ([0], [0]),
+    "attention_where": ([0], [0]),
+    "attention_grow": ([2], [1]),
+    "mamba": ([0], [0]),
 }
-SEES = "%-16s %s"
+LSTM_LAYERS, HIDDEN = 10, 256
+GATE = HIDDEN * HIDDEN * 4
+# Bytes of weights that a step multiplies by: those of the inputs are used before the loop.
+RESIDENT = {name: (2 * LSTM_LAYERS - 1) * 4 * GATE for name in ("lstm_operator", "lstm_split", "lstm_gemm", "lstm_scan")}
+RESIDENT["nasrnn"] = 8 * GATE
+BLOCK, BLOCKS, REUSES = 2, 15, 2  # synchronizations of a block; blocks; those that use memory again and wait for it
+ALONE = ["blockdrop", "trips_if", "experts"]  # have work of one unit
+SEES = "%-16s %-5s %s"
 
 
-def explain(braid, folder):
-    done = subprocess.run([braid, "explain", os.path.join(folder, "model.onnx"), "--threads", "4", "--json"],
+def explain(braid, folder, target, form=()):
+    done = subprocess.run([braid, "explain", os.path.join(folder, "model.onnx"), *target, *form],
                           capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return done.stdout
 
 
-def skipped_meets(braid, folder):
-    """Synchronizations of a run of blockdrop in which every block is skipped, less those of the parts outside."""
-    tree = subprocess.run([braid, "explain", os.path.join(folder, "model.onnx"), "--threads", "4"],
-                          capture_output=True, text=True, check=True).stdout
-    inside_else = 0
-    indent = None
+def synchronizations(loop):
+    """A barrier is a flag from all units to one and one from that one to all."""
+    return loop["barriers"] + (loop["flags"] + 1) // 2
+
+
+def branches(tree):
+    """Synchronizations in the two arms of each outermost branch."""
+    found, arm = [], None
     for line in tree.splitlines():
-        depth = len(line) - len(line.lstrip())
         text = line.strip()
-        if indent is not None and depth <= indent:
-            indent = None
-        if text == "else":
+        if line.startswith("if "):
+            found.append([0, 0])
+            arm = 0
+        elif line == "else":
+            arm = 1
+        elif not line.startswith(" "):
+            arm = None
+        elif arm is not None and is_meeting(text):
+            found[-1][arm] += 1
+    return found
+
+
+def is_meeting(text):
+    return text == "barrier" or text.startswith("flag")
+
+
+def inside_alone(tree):
+    """(constructs of one unit, synchronizations inside them)"""
+    constructs, inside, core, indent = 0, 0, None, None
+    for line in tree.splitlines():
+        depth, text = len(line) - len(line.lstrip()), line.strip()
+        if indent is not None and depth > indent:
+            inside += is_meeting(text)
+            continue
+        if indent is not None and text == "else":
+            continue
+        indent = None
+        if text.startswith("level "):
+            core = depth if text == "level core" else None
+        elif core == depth and (text.startswith("loop ") or text.startswith("if ")):
+            constructs += 1
             indent = depth
-        elif indent is not None and text == "barrier":
-            inside_else += 1
-    return inside_else
+    return constructs, inside
+
+
+def check_loops(braid, folder, name):
+    """Lines of what is seen, and whether each is wrong."""
+    for target, kind, most in zip((CPU, GPU), ("cpu", "gpu"), LOOPS[name]):
+        facts = json.loads(explain(braid, folder, target, ["--json"]))
+        loops = [(l["depth"], synchronizations(l)) for l in facts["loops"]]
+        bad = not loops or any(n > most[min(depth, len(most) - 1)] for depth, n in loops)
+        yield kind, ", ".join("%d at depth %d" % (n, d) for d, n in sorted(set(loops))) + (", at most %s" % most if bad else ""), bad
+        if kind == "gpu" and name in RESIDENT:
+            kept = GPU_UNITS * sum(r["bytes"] for r in facts["residents"] if r["kept"])
+            out = [r["name"] for r in facts["residents"] if not r["kept"]]
+            yield kind, "%d bytes of weights on chip" % kept, kept < RESIDENT[name] or out
+
+
+def check_blocks(braid, folder):
+    for target, kind in ((CPU, "cpu"), (GPU, "gpu")):
+        arms = branches(explain(braid, folder, target))
+        skipped = sum(other for _, other in arms)
+        more = sum(taken > BLOCK for taken, _ in arms)
+        yield kind, "%d in skipped blocks" % skipped, skipped > 0 or len(arms) != BLOCKS
+        if kind == "gpu":
+            bad = more > REUSES or any(taken > BLOCK + 1 for taken, _ in arms)
+            yield kind, "%d blocks with at most %d, %d with one more" % (len(arms) - more, BLOCK, more), bad
+
+
+def check_alone(braid, folder):
+    constructs, inside = inside_alone(explain(braid, folder, GPU))
+    yield "gpu", "%d inside %d constructs of one unit" % (inside, constructs), inside > 0
 
 
 def main():
@@ -61,23 +127,25 @@ def main():
     parser.add_argument("--list", action="store_true")
     parser.add_argument("folder", nargs="?")
     args = parser.parse_args()
+    names = list(dict.fromkeys([*LOOPS, *ALONE]))
     if args.list:
-        print(*LOOPS, "blockdrop")
+        print(*names)
         return
-    failed = count = 0
-    for name, most in LOOPS.items():
+    failed = constructs = 0
+    for name in names:
         folder = os.path.join(args.folder, name)
         if not os.path.isdir(folder):
             sys.exit("there is no %s" % folder)
-        count += 1
-        loops = [(l["depth"], l["barriers"]) for l in explain(args.braid, folder)["loops"]]
-        bad = not loops or any(n > most[min(depth, len(most) - 1)] for depth, n in loops)
-        failed += bad
-        print(SEES % (name, ", ".join("%d at depth %d" % (n, d) for d, n in sorted(set(loops)))) + ("  FAIL, at most %s" % most if bad else ""))
-    n = skipped_meets(args.braid, os.path.join(args.folder, "blockdrop"))
-    failed += n > 0
-    print(SEES % ("blockdrop", "%d in skipped blocks" % n) + ("  FAIL" if n else ""))
-    print("%d models, %d failed" % (count + 1, failed))
+        checks = list(check_loops(args.braid, folder, name)) if name in LOOPS else []
+        checks += check_blocks(args.braid, folder) if name == "blockdrop" else []
+        constructs += inside_alone(explain(args.braid, folder, GPU))[0]
+        for kind, sees, bad in [*checks, *check_alone(args.braid, folder)]:
+            failed += bool(bad)
+            print(SEES % (name, kind, sees) + ("  FAIL" if bad else ""))
+    if not constructs:
+        failed += 1
+        print("no model has work of one unit  FAIL")
+    print("%d models, %d failed" % (len(names), failed))
     sys.exit(failed > 0)
 
 
