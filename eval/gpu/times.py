@@ -41,6 +41,7 @@ TIMING, ROUNDS = 0.35, 3  # of all the time; of a model's contestants in turn
 WARM = 0.03  # seconds before what is measured in a round
 PATIENCE = 10  # seconds for an answer of what ran before
 END = 3  # seconds for what ends it all
+SLOTS = os.cpu_count()
 ALIVE = 40  # processes at most: each has a context of its own on the GPU
 ORDER = ("loops", "branches", "trees", "other", "trips")
 # What is not tried, and why.
@@ -117,7 +118,6 @@ class Bench:
     def __init__(self, args, scratch):
         self.args, self.begin = args, time.monotonic()
         self.end = self.begin + args.seconds
-        self.slots = os.cpu_count()
         with concurrent.futures.ThreadPoolExecutor() as pool:
             self.peers = list(pool.map(lambda name: contestants.Peer(
                 name, 2, scratch, args.out, args.device, "gpu.peers"), PEERS))
@@ -159,7 +159,7 @@ class Bench:
     def share(self, job):
         """Seconds for which it may load."""
         weights = sum(j.weight for j in self.waiting + self.loading if j.row.tuned <= job.row.tuned)
-        most = max(0, self.left() - self.timing(len(self.waiting))) * self.slots * GENEROUS
+        most = max(0, self.left() - self.timing(len(self.waiting))) * SLOTS * GENEROUS
         return max(LEAST_SHARE, min(MOST_SHARE, most * job.weight / weights))
 
     def timing(self, more=0):
@@ -176,7 +176,7 @@ class Bench:
         first = next(row for row in self.rows if not row.measured)
         for job in list(self.waiting):
             row = job.row
-            if len(self.loading) >= self.slots or alive >= ALIVE and row is not first:
+            if len(self.loading) >= SLOTS or alive >= ALIVE and row is not first:
                 break
             if complete and job.peer.name == "braid":
                 continue
