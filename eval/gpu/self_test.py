@@ -1,5 +1,6 @@
-"""times.py in small, on the CPU: contestants are compared and timed, libraries for a GPU run on the emulated
-one, what only a GPU has runs on a stand-in, and who is wrong or late is said to be."""
+"""times.py in small, on the CPU: contestants are compared and timed, and who is wrong or late is said to be;
+libraries for a GPU run on the emulated one; CUDA graphs replay what was recorded, as on a GPU, and nothing
+else; what only a GPU has runs on a stand-in."""
 import contextlib
 import importlib.util
 import json
@@ -12,7 +13,7 @@ import types
 
 import numpy as np
 
-SECONDS = 45  # at most
+SECONDS = 40  # at most
 MODELS = ("seq2seq", "blockdrop")
 
 
@@ -99,6 +100,50 @@ def check_cuda():
         os.environ.update(kept[0])
 
 
+def check_graphs(folder):
+    """Programs of graphs against eager ones, also when their inputs have changed after the capture."""
+    import torch
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    import device
+    import tasks
+    from gpu.peers import pytorch as peer
+
+    class Recording(device.Cpu):
+        def captured(self, function):
+            function()
+            graph = make_fx(function)()
+            kept = [t.clone() if isinstance(t, torch.Tensor) else t for t in flat(graph())]
+            single = isinstance(graph(), torch.Tensor)
+
+            def replay():
+                for to, t in zip(kept, flat(graph())):
+                    if isinstance(t, torch.Tensor):
+                        to.copy_(t)
+                return kept[0] if single else kept
+            return replay
+
+    def flat(result):
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+    device.here = Recording()
+    try:
+        for name in (*peer.PROGRAMS, "lstm"):
+            at = tasks.prepare(folder, name, tasks.TASKS[name], tasks.TASKS[name].main[0], 3, small=True)
+            work = tasks.Work(at, tasks.TASKS[name].kind, 1)
+            forms = [f for f in peer.FORMS[work.kind] if f.startswith("CUDA graph")]
+            made = [peer.build(work, form) for form in (*forms, "eager")]
+            for _ in range(2):
+                *graphs, eager = [fetch(run()) for run, fetch in made]
+                for form, found in zip(forms, graphs):
+                    wrong = tasks.difference(found, eager)[1]
+                    assert wrong is None, (name, form, wrong)
+                for a in work.inputs.values():
+                    a[...] = a[::-1].copy()
+    finally:
+        device.here = device.Cpu()
+
+
 def compile_model(braid, model, library, target):
     subprocess.run([braid, "compile", model, "-o", library, "--target", target], check=True,
                    stdout=subprocess.DEVNULL)
@@ -119,12 +164,12 @@ def check_emulated(braid, data, library):
 
 def check_times(braid, folder):
     """The whole program: one model complete, one without a library, one whose reference is wrong."""
-    from gpu import times, write
+    import tasks
+    from gpu import times
     times.SLOTS, times.LEAST_SHARE = 16, SECONDS  # compilers, which take long, must not hold up the others
     data, libs, out = (os.path.join(folder, n) for n in ("data", "libs", "out"))
-    for name in MODELS:
-        write.write(data, name, name, 1, None, True)
-    good, wrong = (os.path.join(data, write.folder(1, n, n)) for n in MODELS)
+    good, wrong = (tasks.prepare(os.path.join(data, "b1"), name, tasks.TASKS[name], name, 1, small=True)
+                   for name in MODELS)
     os.makedirs(os.path.join(libs, "b1"))
     compile_model(braid, os.path.join(good, "model.onnx"), os.path.join(libs, "b1", "seq2seq.so"), "cpu")
     with open(os.path.join(libs, "b1", "blockdrop.log"), "w") as f:
@@ -160,6 +205,7 @@ def run(braid):
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         check_times(braid, folder)
+        check_graphs(folder)
     check_cuda()
     print(f"times: self-test passed in {time.monotonic() - begin:.0f} s")
     return 0

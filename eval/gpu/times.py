@@ -4,8 +4,8 @@
     times.py --libs LIBS --data DATA --out OUT --seconds N [--device cpu] [--models NAME,…]
     times.py --self-test [--braid BINARY]
 
-DATA is what write.py wrote, LIBS/bBATCH/NAME.so the library of DATA/bBATCH/NAME/model.onnx; where one is
-missing, the end of LIBS/bBATCH/NAME.log, if there, says why.
+DATA/bBATCH/NAME has the model's inputs, weights and expected outputs (tasks.prepare), LIBS/bBATCH/NAME.so
+is its library; where one is missing, the end of LIBS/bBATCH/NAME.log, if there, says why.
 
 Each contestant is a process of its own, so that one that fails, or hangs, takes nothing with it. They
 are loaded (compiled, captured, compared with the expected outputs) side by side, as many as there are CPUs,
@@ -30,7 +30,6 @@ sys.path[:0] = [EVAL, os.path.dirname(EVAL)]
 import contestants  # noqa: E402: after the paths
 import tasks  # noqa: E402
 from gpu import table  # noqa: E402
-from gpu.write import folder  # noqa: E402
 
 PEERS = ("braid", "pytorch", "jax")
 TUNED = "torch.compile, max-autotune"
@@ -40,7 +39,7 @@ LEAST_SHARE, MOST_SHARE = 15, 100  # seconds
 TIMING, ROUNDS = 0.35, 3  # of all the time; of a model's contestants in turn
 WARM = 0.03  # seconds before what is measured in a round
 PATIENCE = 10  # seconds for an answer of what ran before
-END = 3  # seconds for what ends it all
+END = 5  # seconds for what ends it all
 SLOTS = os.cpu_count()
 ALIVE = 40  # processes at most: each has a context of its own on the GPU
 ORDER = ("loops", "branches", "trees", "other", "trips")
@@ -131,7 +130,7 @@ class Bench:
         self.loading, self.records, self.jobs = [], [], max(1, len(self.waiting))
 
     def path(self, root, row, file, suffix=""):
-        return os.path.join(root, folder(row.batch, row.name, file) + suffix)
+        return os.path.join(root, f"b{row.batch}", tasks.place(row.name, file) + suffix)
 
     def fill(self, row, peers):
         """The row's jobs; whether there are any."""

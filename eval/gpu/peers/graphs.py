@@ -163,13 +163,16 @@ class BlockDrop(Program):
         if probs is None:
             policy, net = wrap(net.policy), net.net
         stem, head = wrap(net.stem), wrap(net.head)
-        v, m = stem(branches.arranged(x)).clone(), None
-        m = self.wanted(policy, x, probs).clone()
+
+        def decide():
+            image = branches.arranged(x)
+            return stem(image), (probs if policy is None else policy(image)) >= 0.5
+        v, m = (t.clone() for t in decide())
         self.told = Told(m.any(0))
 
         def begin():
-            v.copy_(stem(branches.arranged(x)))
-            m.copy_(self.wanted(policy, x, probs))
+            for to, new in zip((v, m), decide()):
+                to.copy_(new)
             self.told.tell(m.any(0))
         self.begin = captured(begin)
         self.blocks, at = [], v
@@ -178,9 +181,6 @@ class BlockDrop(Program):
             self.blocks.append((self.skip(skipped, at, to), self.block(skipped, i, at, to, m)))
             at = to
         self.end = captured(lambda: head(at.mean([2, 3])))
-
-    def wanted(self, policy, x, probs):
-        return (policy(branches.arranged(x)) if policy else probs) >= 0.5
 
     def skip(self, skipped, at, to):
         if to is at:
@@ -267,14 +267,14 @@ class EarlyExit(Program):
     def make(self, x):
         net = branches.EarlyExit(self.work).eval()
         self.sure = Told(x.flatten()[0] > 0)
-        self.at, self.stages = [branches.arranged(x)], []
+        self.at, self.stages = [x], []
         for i, stage in enumerate(net.stages):
             self.stages.append(device.here.captured(self.stage(self.wrap(stage), i, net.sure)))
             self.at.append(self.stages[i]()[0])
 
     def stage(self, stage, i, sure):
         def run():
-            x, p, least = stage(self.at[i])
+            x, p, least = stage(branches.arranged(self.at[i]))
             self.sure.tell(least > sure)
             return x, p
         return run
