@@ -86,9 +86,10 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
     if (json) {
         sb_printf(s,
                   ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, \"live_bytes\": %lld, \"slots\": %d, "
-                  "\"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, \"loops\": [",
+                  "\"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, \"launches\": %d, "
+                  "\"products\": %d, \"loops\": [",
                   p->nfused, f->functions, (long long)f->arena_bytes, (long long)f->live_bytes, f->slots, f->weights_bytes,
-                  f->barriers, f->cluster_barriers, f->flags);
+                  f->barriers, f->cluster_barriers, f->flags, f->launches, f->products);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
@@ -129,6 +130,8 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
     if (f->shared_bytes)
         sb_printf(s, "block: %lld bytes of its own memory of %lld\n", (long long)f->shared_bytes,
                   (long long)p->schedule->device->level[LEVEL_CORE].bytes);
+    if (f->products)
+        sb_printf(s, "launches: %d of the kernel, %d products by the library\n", f->launches, f->products);
     sb_printf(s, "synchronizations: %d in the text", f->barriers);
     for (int i = 0; i < f->loops.n; i++)
         sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].barriers,

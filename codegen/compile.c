@@ -39,6 +39,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     utask_verify(p);
     pass_layout(p);
     utask_verify(p);
+    pass_library(p);
+    utask_verify(p);
     pass_fuse(p);
     utask_verify(p);
     pass_inplace(p);

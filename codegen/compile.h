@@ -67,6 +67,8 @@ typedef struct CompileFacts {
     int functions;       /* different ones: equal groups share one */
     int barriers;        /* places where all units meet, those in loops included */
     int cluster_barriers; /* where those of one cluster do */
+    int launches;        /* of the kernel, in a run */
+    int products;        /* by the vendor's library between them */
     int flags;           /* and where one unit waits for the others, or they for it */
     VEC(LoopFacts) loops; /* an outer loop before its inner ones */
     VEC(FuncFacts) recursive;

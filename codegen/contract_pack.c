@@ -37,7 +37,7 @@ static Expr *only_symbol(Expr *e, int *n) {
 bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat) {
     int64_t v;
     Expr *rest = flat, *k;
-    if (load->t->kind != TK_CONST) return false;
+    if (load->t->kind != TK_CONST || g->s->level == LEVEL_HOST) return false; /* a library reads it as it is */
     for (int i = 0; i < g->naxis; i++) {
         if (!e_affine(c, rest, g->axis[i], &k, &rest) || !e_is_int(k, &v)) return false;
         if (v && !e_is_int(g->axis[i]->extent, &v)) return false;

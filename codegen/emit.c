@@ -34,7 +34,7 @@ static const Target cpu_target = {
 static const Target gpu_target = {
     .name = "gpu",
     .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/dots.h", "gpu/matrix.h", "gpu/stack.h"},
-    .entry = {"entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/device.h", "gpu/run.h", "gpu/entry.c"},
+    .entry = {"entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/device.h", "gpu/library.h", "gpu/run.h", "gpu/entry.c"},
     .function = "static __device__ __noinline__ void",
     .outlined = "static __device__ __noinline__ void",
     .recursive = "static __device__ __noinline__ int",
@@ -146,12 +146,14 @@ static void put_entry(Emit *em, Sb *text) {
 #else
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n", (long long)em->plan.arena + 4096 + (long long)em->frames * 64);
 #endif
-    put_embedded(text, em->target->entry, (int)COUNT(em->target->entry));
+    for (int i = 0; i < (int)COUNT(em->target->entry) && em->target->entry[i]; i++)
+        if (em->phases || strcmp(em->target->entry[i], "gpu/library.h")) sb_puts(text, embedded_text(em->target->entry[i]));
 }
 
 static void put_kernel(Emit *em, Sb *text, const Sb *functions, const char *name) {
     if (functions->n) sb_puts(text, functions->p);
-    sb_printf(text, "%s %s(bk_ctx *k, int unit, int nunit) {\n    (void)nunit;\n", em->target->main, name);
+    sb_printf(text, "%s %s(bk_ctx *k, int unit, int nunit%s) {\n    (void)nunit;\n", em->target->main, name,
+              em->phases ? ", int phase" : "");
     sb_puts(text, em->body.p);
     sb_puts(text, "}\n\n");
 }
@@ -198,6 +200,27 @@ static bool outputs_stay(const Program *p) {
     return true;
 }
 
+/* The launch. Of several, its number is the low bits of the address. */
+static void put_launch(const Emit *em, Sb *text) {
+    const char *phase = em->phases ? ", phase" : "";
+    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS, 1) braid_kernel(bk_ctx *run) {\n");
+    if (em->phases)
+        sb_puts(text, "    const int phase = (int)((uintptr_t)run & 255);\n    run = (bk_ctx *)((char *)run - phase);\n");
+    sb_printf(text, "    bk_ctx *k = bk_begin(run);\n    const int unit = (int)blockIdx.x, nunit = (int)gridDim.x;\n"
+                    "    if (braid_main(k, unit, nunit%s) != BK_OK) return;\n", phase);
+    if (em->phases) sb_printf(text, "    if (phase == %d)", em->phases->text.n - 1);
+    sb_puts(text, "    bk_deliver(k, unit, nunit);\n    bk_end();\n}\n");
+}
+
+/* What the host has to know of several launches (gpu/library.h). */
+static void put_products(const Emit *em, Sb *host) {
+    const Phases *k = em->phases;
+    define(host, "BK_NPRODUCT", k->n);
+    sb_printf(host, "#define BK_PRODUCTS \\\n%s\n#define BK_IDLE", k->products.p);
+    for (int i = 0; i < k->text.n; i++) sb_printf(host, "%s %d", i ? "," : "", !*k->text.p[i]);
+    sb_puts(host, "\n");
+}
+
 static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functions, Texts *to) {
     Sb *text = &to->text, *host = &to->host;
     const Device *device = em->p->schedule->device;
@@ -214,9 +237,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     if (em->consts.n) sb_puts(text, em->consts.p);
     define(text, "BK_SCRATCH", em->scratch);
     put_kernel(em, text, functions, "braid_main");
-    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS, 1) braid_kernel(bk_ctx *run) {\n"
-                  "    bk_ctx *k = bk_begin(run);\n    const int unit = (int)blockIdx.x, nunit = (int)gridDim.x;\n"
-                  "    if (braid_main(k, unit, nunit) == BK_OK) bk_deliver(k, unit, nunit);\n    bk_end();\n}\n");
+    put_launch(em, text);
     em->consts.n = 0;
     sb_printf(host, "/* %s, compiled by braid for %s: the host's part. */\n", name, o->target);
     sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");
@@ -230,6 +251,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     define(host, "BK_SHARED_BYTES", em->shared_bytes);
     define(host, "BK_FIXED", is_fixed(em));
     define(host, "BK_STAYS", outputs_stay(em->p));
+    if (em->phases) put_products(em, host);
     sb_puts(host, embedded_text("braid_model.h"));
     sb_puts(host, embedded_text("gpu/ctx.h"));
     if (backend == 2) sb_puts(host, embedded_text("emulate/driver.h"));

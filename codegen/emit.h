@@ -29,7 +29,16 @@ typedef struct Resident {
     int64_t at;                 /* in the block's memory; 0: nowhere */
     double uses;                /* in a run */
     int level;                  /* of the units that share it */
+    int phase;                  /* in which phase; -1: in several */
 } Resident;
+
+/* The kernel's text in phases, a launch each, where the program has statements at host level (phases.c). */
+typedef struct Phases {
+    VEC(const char *) text; /* of the phases that are complete; "" where the kernel has nothing to do */
+    Map *used;              /* variable -> where it is used */
+    Sb products;            /* the host's table */
+    int n;                  /* products in it */
+} Phases;
 
 typedef struct Emit {
     Program *p;
@@ -55,6 +64,7 @@ typedef struct Emit {
     VEC(Resident) residents;
     bool clusters;            /* there is what one cluster does */
     bool claims;              /* arena memory is taken while the program runs */
+    Phases *phases;           /* NULL: there is one launch */
     bool parts;               /* from parts of it: there are calls by a unit each (stmt_split) */
     CompileFacts *facts;
     void *held;               /* freed when emission is left by an error */
@@ -105,9 +115,6 @@ bool fn_guarded(Fn *f, const Expr *e);
 const char *fn_neutral(Fn *f, const Expr *reduce);
 void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 const char *fn_store(Fn *f, DType t, const char *value); /* value as it is stored */
-/* Row-major position of a load as one int64 expression. */
-Expr *flat_of(Cx *c, const Expr *load);
-Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx);
 
 /* ---- groups (emit_group.c, contract.c, conv.c, winograd.c, lanes.c) ------------------------------------------------------------- */
 /* A group while its function is written. */
@@ -171,6 +178,7 @@ void residents_place(Emit *em);
 
 /* ---- constants (emit_data.c) -------------------------------------------------------------------------- */
 const char *emit_const(Emit *em, const Tensor *t);
+int64_t emit_const_offset(Emit *em, const Tensor *t); /* where its elements are in em->weights */
 /* Appends bytes to the weights and declares them under a new name. */
 const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const char *comment);
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params, const char *body);

@@ -51,6 +51,13 @@ const char *emit_const(Emit *em, const Tensor *t) {
     return s;
 }
 
+int64_t emit_const_offset(Emit *em, const Tensor *t) {
+    emit_const(em, t);
+    const ConstFacts *fact = em->facts->constants.p;
+    while (fact->data != t->data->data) fact++;
+    return fact->offset;
+}
+
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
                           const char *body) {
     char *key = arena_printf(em->a, "%s(%s)%s", qualifier, params, body);

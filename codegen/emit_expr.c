@@ -472,19 +472,6 @@ static const char *reduce(Fn *f, Expr *e) {
 }
 
 /* ---- the dispatcher --------------------------------------------------------------------------------------------------- */
-Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx) {
-    Expr *flat = e_int(c, 0), *stride = e_int(c, 1);
-    for (int i = t->rank - 1; i >= 0; i--) {
-        flat = e_add(c, flat, e_mul(c, idx[i], stride));
-        stride = e_mul(c, stride, tensor_extent(t, i));
-    }
-    return flat;
-}
-
-Expr *flat_of(Cx *c, const Expr *load) {
-    return load->kind ? load->a[0] : flat_index_of(c, load->t, load->a);
-}
-
 static const char *indim(Fn *f, const Expr *e) {
     int input = (int)(e->i >> 8), axis = (int8_t)(e->i & 255);
     const Io *io = &f->em->p->in[input];

@@ -36,13 +36,17 @@ static const char *tensor_name(Fn *f, Tensor *t) {
     case TK_INPUT: return arena_printf(f->a, "((const %s *)k->in[%d].data)", c_store(t->dtype), t->index);
     default:
         note_tensor(f->user, t);
-        return arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
+        const char *name = arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
+        phases_note(f->user, name, t);
+        return name;
     }
 }
 
 static const char *symbol_name(Fn *f, Sym *s) {
     note_symbol(f->user, s);
-    return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
+    const char *name = arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
+    phases_note(f->user, name, NULL);
+    return name;
 }
 
 const char *tree_expr(Tree *x, Expr *e) {
@@ -492,13 +496,13 @@ static void results_of(Tree *x, Stmt *s, void (*each)(Tree *x, const char *type,
 }
 
 /* Through the words of `shared`: the first of those who ran it writes, the others read after the barrier. */
-static void write_shared(Tree *x, const char *type, const char *name, int *n) {
+void tree_write_shared(Tree *x, const char *type, const char *name, int *n) {
     bool pointer = type[strlen(type) - 1] == '*';
     ++*n;
     if (pointer) fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = (%s)(uintptr_t)%s;", type, *n, type, name);
     else fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = %s;", type, *n, name);
 }
-static void read_shared(Tree *x, const char *type, const char *name, int *n) {
+void tree_read_shared(Tree *x, const char *type, const char *name, int *n) {
     fn_line(&x->f, "%s = *(%s *)&shared[%d];", name, type, ++*n);
 }
 static void count_shared(Tree *x, const char *type, const char *name, int *n) {
@@ -539,7 +543,7 @@ static void emit_apart(Tree *x, const Seq *q, int *at) {
         if (s->kind == S_LOOP) emit_loop(x, s);
         else emit_branch(x, s);
         if (i == first) fn_line(f, "if (bk_lead(unit)) shared[0] = (int64_t)top;"); /* those beside others take no memory */
-        results_of(x, s, write_shared, &n);
+        results_of(x, s, tree_write_shared, &n);
         f->indent--;
         fn_line(f, "}");
         fn_line(f, "%s:;", x->leave);
@@ -557,7 +561,7 @@ static void emit_apart(Tree *x, const Seq *q, int *at) {
         if (cluster) fn_line(f, "if (unit >= BK_CLUSTER) {");
         else fn_line(f, "if (unit != %d %% nunit) {", q->s.p[i]->unit);
         f->indent++;
-        results_of(x, q->s.p[i], read_shared, &n);
+        results_of(x, q->s.p[i], tree_read_shared, &n);
         f->indent--;
         fn_line(f, "}");
     }
@@ -604,7 +608,8 @@ static void emit_stmt(Tree *x, Stmt *s) {
 
 void emit_seq(Tree *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++)
-        if (stmt_apart(q->s.p[i], x->level)) emit_apart(x, q, &i);
+        if (q->s.p[i]->level == LEVEL_HOST) phases_product(x, q->s.p[i]);
+        else if (stmt_apart(q->s.p[i], x->level)) emit_apart(x, q, &i);
         else if (stmt_split(q->s.p[i])) emit_split(x, q, &i);
         else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP) emit_op(x, q->s.p[++i], true);
         else emit_stmt(x, q->s.p[i]);
@@ -649,6 +654,7 @@ void emit_tree(Emit *em) {
     Sb body = {.a = em->a};
     x.f = tree_fn(&x, &body);
     em->parts = call_splits(em->p->top);
+    phases_begin(&x);
     emit_seq(&x, em->p->top);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
@@ -665,13 +671,14 @@ void emit_tree(Emit *em) {
     x.f.indent--;
     fn_line(&x.f, "}");
     fn_line(&x.f, "return BK_OK;");
+    const char *text = em->phases ? phases_join(&x, body.p) : body.p;
     sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n", (long long)em->plan.arena);
     if (em->p->nfunc) sb_puts(&em->body, "    size_t low = top;\n    const int64_t depth = 0;\n    (void)low, (void)depth;\n");
     if (em->parts) sb_puts(&em->body, "    const bk_span span = {0, 0, k->arena_size, 1};\n    (void)span;\n");
     tree_print_vars(&x, &em->body);
     if (x.decl.n) sb_puts(&em->body, x.decl.p);
     residents_place(em);
-    sb_puts(&em->body, body.p);
+    sb_puts(&em->body, text);
     sb_free(&body);
     sb_free(&x.decl);
 }

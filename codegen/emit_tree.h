@@ -72,6 +72,19 @@ void tree_declare(Tree *x, Tensor *t, const char *init);
 void tree_declare_symbol(Tree *x, Sym *s);
 void tree_place(Tree *x, Tensor *t, const char *bytes);
 Fn tree_fn(Tree *x, Sb *out);
+/* A variable's value to a word of `shared`, number ++*n, by one thread of unit 0; and from there. */
+void tree_write_shared(Tree *x, const char *type, const char *name, int *n);
+void tree_read_shared(Tree *x, const char *type, const char *name, int *n);
+
+/* ---- phases.c ---- */
+/* Before the program's statements: whether there are several launches. */
+void phases_begin(Tree *x);
+/* s, at host level: ends a phase, is one, and begins another. */
+void phases_product(Tree *x, Stmt *s);
+/* A variable is named in the present phase; t: it is the pointer of this tensor. */
+void phases_note(Tree *x, const char *name, const Tensor *t);
+/* All of the text; `last` is that of the last phase. */
+const char *phases_join(Tree *x, const char *last);
 
 /* Writes the kernel's body: declarations and statements, outputs. */
 void emit_tree(Emit *em);

@@ -25,17 +25,19 @@ static double uses_of(const Seq *q) {
 const char *resident(Emit *em, const Group *g, const char *weights, const char *what, int64_t n, int64_t floats) {
     const int level = g->s->level, units = schedule_units(em->p->schedule, level);
     int64_t grain;
+    const int phase = em->phases ? em->phases->text.n : -1;
     double uses = uses_of(g->t[0]->seq);
     if (uses <= 1 || g->s->op.inner || !e_is_int(g->grain, &grain)) return NULL;
     for (int i = 0; i < em->residents.n; i++) {
         Resident *r = &em->residents.p[i];
         if (r->weights != weights || r->n != n || r->grain != grain || r->floats != floats || r->level != level) continue;
         r->uses += uses;
+        if (r->phase != phase) r->phase = -1;
         return r->name;
     }
     int64_t most = ((n + grain - 1) / grain + units - 1) / units * grain;
     Resident r = {.weights = weights, .what = what, .n = n, .grain = grain, .floats = floats, .most = most < n ? most : n,
-                  .uses = uses, .level = level, .name = arena_printf(em->a, "kept%d", em->residents.n)};
+                  .uses = uses, .level = level, .phase = phase, .name = arena_printf(em->a, "kept%d", em->residents.n)};
     vec_push(em->a, &em->residents, r);
     return r.name;
 }
@@ -66,8 +68,9 @@ void residents_place(Emit *em) {
     }
     for (int i = 0; i < n; i++) {
         const Resident *r = &em->residents.p[i];
-        sb_printf(&em->body, "    const float *const %s = bk_keep(%s, %lld, %lld, %lld, %lld, %lld, unit, %s);\n", r->name, r->weights,
-                  (long long)r->at, (long long)r->most, (long long)r->n, (long long)r->grain, (long long)r->floats,
-                  r->level == LEVEL_CLUSTER ? "BK_CLUSTER" : "nunit");
+        const char *when = r->phase < 0 ? "" : arena_printf(em->a, "phase != %d ? NULL : ", r->phase);
+        sb_printf(&em->body, "    const float *const %s = %sbk_keep(%s, %lld, %lld, %lld, %lld, %lld, unit, %s);\n", r->name,
+                  when, r->weights, (long long)r->at, (long long)r->most, (long long)r->n, (long long)r->grain,
+                  (long long)r->floats, r->level == LEVEL_CLUSTER ? "BK_CLUSTER" : "nunit");
     }
 }

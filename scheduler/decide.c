@@ -11,6 +11,7 @@ static const char *const names[X_COUNT] = {
     [X_PARALLEL] = "parallel",   [X_APPEND] = "append",             [X_BATCH] = "batch",         [X_CORE] = "core",
     [X_REPLICATE] = "replicate", [X_CLUSTER] = "cluster",           [X_TEAM] = "team",           [X_GRID] = "grid",
     [X_RECOMPUTE] = "recompute", [X_WINOGRAD] = "winograd",         [X_LANES] = "lanes",         [X_TF32] = "tf32",
+    [X_LIBRARY] = "library",
     [X_SPLIT] = "split",         [X_GRAIN] = "grain",               [X_TILE] = "tile",           [X_PREFETCH] = "prefetch",
     [X_NEAR] = "near"};
 

@@ -30,6 +30,7 @@ typedef enum Transform {
     X_WINOGRAD,    /* windows of 3 x 3 by fewer products */
     X_LANES,       /* the loops of reductions around the one over lanes */
     X_TF32,        /* float32 products by matrix units, factors rounded to 10 bits: only when forced */
+    X_LIBRARY,     /* a product by the GPU vendor's library, between two launches of the kernel */
     X_TRANSFORMS,
     X_SPLIT = X_TRANSFORMS, /* along which dimension units share a group, from 1 on; 0: by its readers and writers */
     X_GRAIN,       /* elements of a long axis that belong to one unit at least */

@@ -43,6 +43,9 @@ static void scan_seq(Fuse *f, Seq *q) {
             for (int k = 0; k < s->op.n; k++) {
                 vec_push(f->a, &f->order, s->op.t[k]);
                 f->stmt[s->op.t[k]->id] = s;
+                if (s->level != LEVEL_HOST) continue;
+                pin(f, s->op.t[k]);
+                pin_expr(f, s->op.t[k]->body);
             }
             break;
         case S_EXTERN:
@@ -275,7 +278,7 @@ static int count_reduces(Fuse *f, Stmt *g) {
 /* Whether `s` may join group g; in-between statements are checked by the caller. */
 static bool joins(Fuse *f, Stmt *g, Stmt *s) {
     Tensor *a = g->op.t[0], *b = s->op.t[0];
-    if (a->rank != b->rank || g->op.n >= 8) return false;
+    if (a->rank != b->rank || g->op.n >= 8 || g->level == LEVEL_HOST || s->level == LEVEL_HOST) return false;
     for (int i = 0; i < a->rank; i++)
         if (a->dim[i] != b->dim[i]) return false;
     GroupCheck k = {.g = g, .t = b};

@@ -134,29 +134,13 @@ static Expr *find_term(Hoist *h, Map *seen, Expr *e) {
     return r;
 }
 
-/* Makes term r of t a tensor of its own, over those axes of t that it uses. */
+/* Makes term r of t a tensor of its own. */
 static Tensor *split_term(Hoist *h, Tensor *t, Expr *r) {
-    Cx *c = h->c;
-    Expr *dim[MAX_RANK] = {0}, *to[MAX_RANK], *at[MAX_RANK];
-    Axis *from[MAX_RANK];
-    int n = 0;
-    for (int i = 0; i < t->rank; i++) {
-        if (!e_uses_axis(r, t->axis[i])) continue;
-        if (!symbols_ok(h, t->dim[i]) || loop_varies(h->loop, t->dim[i])) return NULL;
-        dim[n] = t->dim[i];
-        from[n] = t->axis[i];
-        at[n++] = e_axis(c, t->axis[i]);
-    }
-    Tensor *x = tensor_new(c, TK_TE, r->dtype, n, dim);
-    for (int i = 0; i < n; i++) {
-        x->axis[i] = axis_new(c, dim[i]);
-        to[i] = e_axis(c, x->axis[i]);
-    }
-    x->body = e_subst(c, r, n, from, to, NULL, NULL);
-    x->name = t->name;
-    x->path = t->path;
-    x->seq = t->seq;
-    t->body = e_replace(c, t->body, r, e_load(c, x, at));
+    for (int i = 0; i < t->rank; i++)
+        if (e_uses_axis(r, t->axis[i]) && (!symbols_ok(h, t->dim[i]) || loop_varies(h->loop, t->dim[i]))) return NULL;
+    Expr *load;
+    Tensor *x = tensor_term(h->c, t, r, &load);
+    t->body = e_replace(h->c, t->body, r, load);
     return x;
 }
 

@@ -45,6 +45,9 @@ void pass_unroll(Program *p);
  * products are stored whole; equal values, other positions. */
 void pass_layout(Program *p);
 
+/* Requires single-tensor OPs. On GPUs, products of the program's own body become OPs of their own at host level. */
+void pass_library(Program *p);
+
 /* Requires single-tensor OPs. Substitutes tensor expressions into their users where that saves memory
  * traffic without repeating work, and joins expressions over one domain into groups. Leaves OPs whose
  * members read each other only at their own position. */

@@ -8,11 +8,12 @@
  *
  * At core level unit 0 does the work and no barrier is needed inside; at team level the units share it, and a
  * barrier stands wherever a statement reads what other units wrote. At cluster level, which is between them, the first
- * cluster does a construct as a team of its own, whose barriers cost less. What the host level would be for is
- * done by groups that call hand-written bodies. */
+ * cluster does a construct as a team of its own, whose barriers cost less. What is at host level was put there before
+ * (library.c): the kernel ends in front of it. */
 #include "scheduler/cost.h"
 #include "scheduler/crossing.h"
 #include "scheduler/decide.h"
+#include "scheduler/library.h"
 #include "scheduler/passes.h"
 #include "scheduler/visit.h"
 
@@ -63,6 +64,7 @@ static Latency schedule(Scheduler *x, Seq *q);
 static void set_resource(Seq *q, Level level);
 
 static void set_stmt(Stmt *s, Level level) {
+    if (s->level == LEVEL_HOST) return;
     if (!s->level || s->level > level) s->level = (uint8_t)level;
     if (s->kind == S_LOOP) set_resource(s->loop.body, level);
     for (int m = 0; s->kind == S_BRANCH && m < 2; m++) set_resource(s->br.arm[m], level);
@@ -181,6 +183,11 @@ static Latency schedule_operator(Scheduler *x, Stmt *s) {
         if (r.team > r.core) r.team = r.core;
     } else r.core = r.team = cost_stmt_ns(x->c, x->d, s, 1);
     return r;
+}
+
+static Latency schedule_library(Scheduler *x, const Stmt *s) {
+    double ns = library_ns(x->c, x->d, s->op.t[0]);
+    return (Latency){ns, ns, true};
 }
 
 /* ScheduleProgram: a run at the level where it is fastest; the statements of it are of one level from now on. */
@@ -361,13 +368,13 @@ static Latency schedule(Scheduler *x, Seq *q) {
             total.team += ns;
             continue;
         }
-        bool control = s->kind == S_LOOP || s->kind == S_BRANCH || s->kind == S_CALL;
-        Latency op = control ? schedule_control_flow(x, s) : schedule_operator(x, s);
+        bool host = s->level == LEVEL_HOST, control = s->kind == S_LOOP || s->kind == S_BRANCH || s->kind == S_CALL || host;
+        Latency op = host ? schedule_library(x, s) : control ? schedule_control_flow(x, s) : schedule_operator(x, s);
         UProgram v = {i, i, control, op, NULL};
         bool same = !control && !u.control && u.last >= u.first && at_core(&u) == at_core(&v);
         /* Between two levels there is a barrier where the one reads what the other wrote; at core level none. */
         bool cross = stmt_crosses(x->c, u.fresh, s, false);
-        bool meet = same ? cross && !at_core(&v) : stmt_crosses(x->c, u.fresh, s, true);
+        bool meet = same ? cross && !at_core(&v) : !host && stmt_crosses(x->c, u.fresh, s, true);
         total.core += op.core;
         if (!control && !u.control && u.last >= u.first) {
             Latency merged = {u.ns.core + op.core, u.ns.team + op.team + (cross ? barrier : 0), true};
@@ -382,9 +389,9 @@ static Latency schedule(Scheduler *x, Seq *q) {
         }
         total.team += schedule_program(x, q, &u) + (meet ? barrier : 0);
         const bool apart = stmt_apart(s, x->level);
-        v.fresh = meet || apart ? map_new(x->c->a) : u.fresh;
+        v.fresh = meet || host || apart ? map_new(x->c->a) : u.fresh;
         u = v;
-        if (!apart) stmt_writes(u.fresh, s);
+        if (!host && !apart) stmt_writes(u.fresh, s);
     }
     total.team += schedule_program(x, q, &u);
     total.team -= side_by_side(x, q);

@@ -630,7 +630,8 @@ static void walk(Sync *x, Seq *q) {
             break;
         case S_OP: {
             OpScan k = {x, s};
-            if (op_is_empty(s)) break;
+            if (s->level == LEVEL_HOST) met(x); /* the kernel ends in front of it and begins behind it */
+            if (op_is_empty(s) || s->level == LEVEL_HOST) break;
             for (int m = 0; m < s->op.n; m++) e_each_load(x->c, s->op.t[m]->body, touch_op, &k);
             for (int m = 0; m < s->op.n; m++) {
                 touch(x, s->op.t[m], true, part_written(s));

@@ -516,9 +516,9 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
     for (int i = 0; q && i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         int live = 0;
-        int own = s->each ? 3 : s->level == LEVEL_CORE ? 1 : s->level == LEVEL_CLUSTER ? 2 : 0;
+        int own = s->each ? 3 : s->level == LEVEL_HOST ? 4 : s->level == LEVEL_CORE ? 1 : s->level == LEVEL_CLUSTER ? 2 : 0;
         if (s->kind != S_BARRIER && own != p->level) {
-            static const char *const names[] = {"team", "core", "cluster", "core, each"};
+            static const char *const names[] = {"team", "core", "cluster", "core, each", "host"};
             p->level = own;
             sb_printf(o, "%*slevel %s\n", indent, "", names[own]);
         }

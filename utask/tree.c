@@ -46,6 +46,42 @@ Expr *tensor_extent(const Tensor *t, int d) {
     return t->grow && t->grow->spaced && d == t->grow->axis ? t->grow->extent : t->dim[d];
 }
 
+Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx) {
+    Expr *flat = e_int(c, 0), *stride = e_int(c, 1);
+    for (int i = t->rank - 1; i >= 0; i--) {
+        flat = e_add(c, flat, e_mul(c, idx[i], stride));
+        stride = e_mul(c, stride, tensor_extent(t, i));
+    }
+    return flat;
+}
+
+Expr *flat_of(Cx *c, const Expr *load) {
+    return load->kind ? load->a[0] : flat_index_of(c, load->t, load->a);
+}
+
+Tensor *tensor_term(Cx *c, const Tensor *t, Expr *r, Expr **load) {
+    Expr *dim[MAX_RANK] = {0}, *to[MAX_RANK], *at[MAX_RANK];
+    Axis *from[MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < t->rank; i++) {
+        if (!e_uses_axis(r, t->axis[i])) continue;
+        dim[n] = t->dim[i];
+        from[n] = t->axis[i];
+        at[n++] = e_axis(c, t->axis[i]);
+    }
+    Tensor *x = tensor_new(c, TK_TE, r->dtype, n, dim);
+    for (int i = 0; i < n; i++) {
+        x->axis[i] = axis_new(c, dim[i]);
+        to[i] = e_axis(c, x->axis[i]);
+    }
+    x->body = e_subst(c, r, n, from, to, NULL, NULL);
+    x->name = t->name;
+    x->path = t->path;
+    x->seq = t->seq;
+    *load = e_load(c, x, at);
+    return x;
+}
+
 bool op_is_empty(const Stmt *s) {
     const Tensor *lead = s->op.t[0];
     for (int d = 0; d < lead->rank; d++)

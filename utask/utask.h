@@ -232,6 +232,12 @@ Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
 void seq_put_at(Cx *c, Seq *q, int at, Stmt *s); /* s becomes statement number `at` */
 Expr *tensor_count(Cx *c, const Tensor *t); /* product of dims */
 Expr *tensor_extent(const Tensor *t, int d); /* of dimension d in memory */
+/* Row-major position of a load, of an index, as one int64 expression. */
+Expr *flat_of(Cx *c, const Expr *load);
+Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx);
+/* Part r of t's body as a tensor of its own in t's Seq, over those axes of t that it uses; *load is what takes r's
+ * place. */
+Tensor *tensor_term(Cx *c, const Tensor *t, Expr *r, Expr **load);
 bool op_is_empty(const Stmt *s);             /* a group over no elements */
 bool seq_inside(const Seq *q, const Seq *body);    /* q is body or in it */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */

@@ -135,14 +135,18 @@ int launch(Function *f, const unsigned *grid, const unsigned *block, unsigned cl
     l.cluster = cluster;
     l.shared = shared;
     l.resident = static_cast<unsigned>(resident);
-    device.width = warp_width();
-    device.checking = device.config.bounds || device.config.uninitialized || device.config.races;
-    free(last_report);
-    last_report = nullptr;
-    if (!run(l)) return EMU_OUT_OF_MEMORY;
-    if (device.reports.empty()) return EMU_SUCCESS;
-    last_report = strdup(device.reports[0].text.c_str());
-    return device.reports[0].error;
+    auto start = [l]() -> int {
+        Hold alone(lock);
+        device.width = warp_width();
+        device.checking = device.config.bounds || device.config.uninitialized || device.config.races;
+        free(last_report);
+        last_report = nullptr;
+        if (!run(l)) return EMU_OUT_OF_MEMORY;
+        if (device.reports.empty()) return EMU_SUCCESS;
+        last_report = strdup(device.reports[0].text.c_str());
+        return device.reports[0].error;
+    };
+    return capture_step(stream, start) ? EMU_SUCCESS : start();
 }
 
 int copy(uint64_t device_to, void *to, uint64_t device_from, const void *from, size_t bytes,
@@ -150,6 +154,7 @@ int copy(uint64_t device_to, void *to, uint64_t device_from, const void *from, s
     Hold hold(lock);
     if (int e = check_context()) return e;
     if (!stream_good(stream)) return EMU_INVALID_HANDLE;
+    if (capture_on(stream)) return EMU_INVALID_VALUE;
     if (!bytes) return EMU_SUCCESS;
     if (device_to && !heap_inside(device_to, bytes)) return EMU_INVALID_VALUE;
     if (device_from && !heap_inside(device_from, bytes)) return EMU_INVALID_VALUE;

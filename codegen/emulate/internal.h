@@ -6,6 +6,7 @@
 #define BRAID_EMULATE_INTERNAL_H
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -161,6 +162,11 @@ bool heap_inside(uint64_t at, size_t bytes);
 size_t heap_size();
 size_t heap_used();
 std::string describe_address(uintptr_t at);
+
+// ---- capture (graph.cc)
+bool capture_on(const void *stream);
+// Keeps the step for a graph when the stream is captured; false: it is to be run.
+bool capture_step(const void *stream, std::function<int()> step);
 
 // ---- reports (report.cc)
 struct Report {

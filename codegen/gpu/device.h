@@ -76,6 +76,7 @@ typedef struct bk_session {
     void *last;          /* their stream */
     unsigned turn;
     int64_t restarts, barriers; /* of the last run */
+    struct bk_library *library; /* library.h */
     char lost[700];      /* what made the device unusable, "" when nothing did */
 } bk_session;
 
@@ -245,7 +246,7 @@ static bk_launch_config bk_configure(bk_launch_attribute attribute[2], int nunit
     attribute[1] = (bk_launch_attribute){.id = 4, .value.cluster = {BK_CLUSTER, 1, 1}};
     return (bk_launch_config){{(unsigned)nunit, 1, 1}, {BK_THREADS, 1, 1}, BK_SHARED_BYTES, stream, attribute, 2};
 }
-static int bk_start(const bk_driver *d, void *function, int nunit, void *stream, void **params) {
+static int bk_enqueue(const bk_driver *d, void *function, int nunit, void *stream, void **params) {
     bk_launch_attribute attribute[2];
     const bk_launch_config c = bk_configure(attribute, nunit, stream);
     return d->launch_clusters(&c, function, params, NULL);
@@ -260,7 +261,7 @@ static int bk_occupancy(const bk_driver *d, void *function, int processors, int 
     return r;
 }
 #else
-static int bk_start(const bk_driver *d, void *function, int nunit, void *stream, void **params) {
+static int bk_enqueue(const bk_driver *d, void *function, int nunit, void *stream, void **params) {
     return d->launch(function, (unsigned)nunit, 1, 1, BK_THREADS, 1, 1, BK_SHARED_BYTES, stream, params);
 }
 static int bk_occupancy(const bk_driver *d, void *function, int processors, int *blocks) {
@@ -315,4 +316,11 @@ static int bk_device_fill(bk_session *s, char *message, size_t size) {
         BK_TRY(d->stream_wait(s->stream), "copying the weights");
     }
     return BK_ST_OK;
+}
+
+/* Enqueues a launch; of several in a run, this one. */
+static int bk_start(const bk_session *s, void *stream, int phase) {
+    uint64_t run = s->block + (unsigned)phase;
+    void *params[] = {&run};
+    return bk_enqueue(s->d, s->device->function, s->nunit, stream, params);
 }

@@ -70,12 +70,12 @@ static int bk_driver_find(bk_driver *d, char *message, size_t size) {
     return BK_ST_OK;
 }
 #else
-/* The driver's library: the one that the process already has, else the first that there is. */
-static void *bk_driver_library(const bk_backend *b) {
+/* The library of one of these names: the one that the process already has, else the first that there is. */
+static void *bk_open(const char *const name[5]) {
     void *p = NULL;
     for (int load = 0; !p && load < 2; load++)
-        for (int i = 0; !p && i < 5 && b->library[i]; i++)
-            p = dlopen(b->library[i], RTLD_NOW | RTLD_LOCAL | (load ? 0 : RTLD_NOLOAD));
+        for (int i = 0; !p && i < 5 && name[i]; i++)
+            p = dlopen(name[i], RTLD_NOW | RTLD_LOCAL | (load ? 0 : RTLD_NOLOAD));
     return p;
 }
 
@@ -90,7 +90,7 @@ static int bk_driver_find(bk_driver *d, char *message, size_t size) {
     };
     const bk_backend *b = bk_backend_now;
     const int hip = BK_BACKEND == 1;
-    void *library = bk_driver_library(b);
+    void *library = bk_open(b->library);
     memset(d, 0, sizeof *d);
     if (!library) {
         bk_say(message, size, "no %s driver on this machine (%s)", b->name, b->library[0]);

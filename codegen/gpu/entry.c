@@ -14,6 +14,7 @@
  *                      those that bk_outputs declares
  *   BK_STAYS           1: each output lies at the same place in every run: of working memory, of the weights or
  *                      of an input
+ *   BK_NPRODUCT, …     optional: see library.h, which is pasted behind device.h then
  *   BK_INPUT_ALIGN     optional: alignment that the kernel needs of its inputs' data, bytes
  */
 static void bk_session_free(void *session) {
@@ -22,6 +23,9 @@ static void bk_session_free(void *session) {
     const bk_driver *d = s->d;
     if (s->device && d->context_push(s->device->context) == 0) {
         if (s->pending) d->event_wait(s->done);
+#ifdef BK_NPRODUCT
+        bk_library_free(s);
+#endif
         for (int i = 0; i < BK_NSLOT; i++)
             if (s->slot[i]) d->free(s->slot[i]);
         if (s->arena) d->free(s->arena);
@@ -69,6 +73,10 @@ static int bk_session_fill(bk_session *s, const braid_session_config_v1 *c, char
     k->max_iterations = c->max_iterations;
     k->stack_depth = k->depth_cap = c->stack_depth ? c->stack_depth : 10000;
     s->stale = 1;
+#ifdef BK_NPRODUCT
+    int st = bk_library_new(s, message, size);
+    if (st) return st;
+#endif
     return bk_take(s, BK_ARENA, message, size);
 }
 

@@ -7,7 +7,8 @@
  *
  *     extern "C" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *run) {
  *         bk_ctx *k = bk_begin(run);
- *         if (braid_main(k, blockIdx.x, gridDim.x) == BK_OK) bk_deliver(k, blockIdx.x, gridDim.x);
+ *         if (braid_main(k, blockIdx.x, gridDim.x) != BK_OK) return;
+ *         bk_deliver(k, blockIdx.x, gridDim.x);
  *         bk_end();
  *     }
  *
@@ -257,7 +258,8 @@ BK_INLINE bk_ctx *bk_begin(bk_ctx *run) {
     bk_own *own = bk_owned();
     if (threadIdx.x == 0) {
         own->turn = own->first = run->turn;
-        own->state = own->result = own->heard[0] = own->heard[1] = BK_OK;
+        own->result = own->heard[0] = own->heard[1] = BK_OK;
+        own->state = BK_LOOK(int, &run->state); /* what the launches before have come to */
         own->met = 0;
         own->run = run;
     }
@@ -266,7 +268,8 @@ BK_INLINE bk_ctx *bk_begin(bk_ctx *run) {
     bk_cluster_meet(); /* others may write to this block's memory from now on */
     return &own->k;
 }
-/* And last. All blocks have read the old count by then: they have been at a barrier. */
+/* And last, in a launch that came to its end. All blocks have read the old count by then: they have been at a
+ * barrier. */
 BK_INLINE void bk_end(void) {
     const bk_own *own = bk_owned();
     if (blockIdx.x == 0 && threadIdx.x == 0 && own->turn != own->first) own->run->turn = own->turn;

@@ -80,7 +80,6 @@ static int bk_put_table(bk_session *s, void *stream, const braid_tensor_v1 *in, 
 static int bk_launch(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message, size_t size) {
     const bk_driver *d = s->d;
     bk_image *up = &s->pinned->up, *down = &s->pinned->down;
-    void *params[] = {&s->block};
     s->deep = 0;
     int st = bk_put_table(s, stream, in, message, size);
     if (st) return st;
@@ -97,8 +96,13 @@ static int bk_launch(bk_session *s, void *stream, const braid_tensor_v1 *in, cha
                "clearing the barrier");
         s->turn = 0;
     }
-    BK_TRY(bk_start(d, s->device->function, s->nunit, stream, params), "launching the kernel");
-    int r = d->copy_out((char *)down + BK_TURN_AT, s->block + BK_TURN_AT, BK_READ_END - BK_TURN_AT, stream);
+#ifdef BK_NPRODUCT
+    int r = bk_start_all(s, stream);
+#else
+    int r = bk_start(s, stream, 0);
+#endif
+    BK_TRY(r, "launching the kernel");
+    r = d->copy_out((char *)down + BK_TURN_AT, s->block + BK_TURN_AT, BK_READ_END - BK_TURN_AT, stream);
     if (!r) r = d->event_record(s->done, stream);
     if (r) { /* it runs, but there is no way to hear of it */
         d->stream_wait(stream);
