@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Puts together what the parts of eval/gpu/check.sh have written so far, as JSON and as Markdown.
+
+    results.py --work WORK --out OUT
+
+Every file of WORK may be missing, or end anywhere: then its part is, too. Prints a short summary.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+
+# In the order of check.sh; what each is for.
+PARTS = {
+    "machine-build": "builds the next",
+    "machine": "what launches, barriers and memory cost",
+    "conformance": "ONNX backend tests, compiled here, against their stored outputs",
+    "sanitizer": "compute-sanitizer on small models",
+    "build": "writes and compiles all models",
+    "choices": "what the scheduler would choose by these costs",
+    "models": "every model against the outputs that numpy expects",
+    "times": "every model beside its peers",
+}
+SHOWN = 40  # failures of a part
+
+
+def read(folder, name):
+    try:
+        with open(os.path.join(folder, name), errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def read_json(folder, name):
+    try:
+        return json.loads(read(folder, name))
+    except ValueError:
+        return None
+
+
+def fields(text):
+    return [line.split("\t") for line in text.splitlines() if "\t" in line]
+
+
+def parts(work):
+    found = []
+    for name, status, seconds, limit in (f for f in fields(read(work, "parts.tsv")) if len(f) == 4):
+        lines = [s for s in read(work, f"{name}.log").splitlines() if s.strip()]
+        code = int(status)
+        found.append({"name": name, "status": code, "seconds": int(seconds),
+                      "limit": int(limit) if limit else None,
+                      "said": lines[-1][-300:] if lines else "",
+                      "outcome": {0: "done", 124: "out of time", 137: "out of time"}.get(
+                          code, f"failed ({code})")})
+    return found
+
+
+def tests(work, name):
+    """What `braid test` printed."""
+    log = read(work, f"{name}.log")
+    counts = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", log, re.MULTILINE)
+    if not counts:
+        return None
+    passed, failed, skipped = map(int, counts[-1])
+    return {"passed": passed, "failed": failed, "skipped": skipped,
+            "failures": re.findall(r"^FAIL (.*)", log, re.MULTILINE),
+            "skips": re.findall(r"^SKIP (.*)", log, re.MULTILINE)}
+
+
+def gather(work, out):
+    facts = dict(f[:2] for f in fields(read(work, "facts.tsv")))
+    return {"facts": facts, "parts": parts(work), "machine": read_json(work, "machine.json"),
+            "conformance": tests(work, "conformance"),
+            "sanitizer": read_json(work, "sanitizer.json"), "build": read_json(work, "build.json"),
+            "choices": read_json(work, "choices.json"), "models": tests(work, "models"),
+            "times": read_json(out, "times.json")}
+
+
+# ---- Markdown
+def cell(text):
+    return " ".join(str(text).replace("|", "/").split())
+
+
+def table(heads, rows):
+    numbers = [bool(rows) and all(isinstance(r[i], (int, float)) for r in rows) for i in range(len(heads))]
+    yield "| " + " | ".join(heads) + " |"
+    yield "|" + "|".join("--:" if n else "---" for n in numbers) + "|"
+    for row in rows:
+        yield "| " + " | ".join(cell(v) for v in row) + " |"
+    yield ""
+
+
+def listed(title, items):
+    if items:
+        yield f"{title}:"
+        yield ""
+        yield from (f"- {cell(i)[:500]}" for i in items[:SHOWN])
+        if len(items) > SHOWN:
+            yield f"- and {len(items) - SHOWN} more"
+        yield ""
+
+
+def machine(m):
+    yield "## The machine"
+    yield ""
+    yield (f"{m['name']}, {m['target']}, {m['multiprocessors']} multiprocessors, {m['clock_mhz']} MHz, "
+           f"{m['memory_bytes'] / 2**30:.0f} GiB, L2 {m['l2_bytes'] / 2**20:.0f} MiB, "
+           f"driver for CUDA {m['driver']}.")
+    yield ""
+    yield from table(["", "", "", "what"], [
+        [k["name"], "failed" if k["value"] is None else f"{k['value']:.5g}", k["unit"],
+         k["about"] + (f" ({k['problem']})" if "problem" in k else "")] for k in m["measured"]])
+
+
+def checks(title, t):
+    yield f"## {title}"
+    yield ""
+    yield f"{t['passed']} passed, {t['failed']} failed, {t['skipped']} skipped."
+    yield ""
+    yield from listed("Failures", t["failures"])
+
+
+def sanitizer(runs):
+    yield "## compute-sanitizer"
+    yield ""
+    yield from table(["model", "tool", "result", "s"], [
+        [r["model"], r["tool"], r.get("summary") or f"FAILED: {r['failed']}", r["seconds"]]
+        for r in sorted(runs, key=lambda r: (r["model"], r["tool"]))])
+
+
+def build(b):
+    failed = [r for r in b["done"] if "failed" in r]
+    yield "## Compiled models"
+    yield ""
+    yield f"{len(b['done']) - len(failed)} of {b['wanted']}, {len(failed)} failed."
+    yield ""
+    yield from listed("Failures", [f"{r['name']}: {r['failed']}" for r in failed])
+
+
+def choices(rows):
+    good = [r for r in rows if "failed" not in r]
+    changed = [r for r in good if r["changed"]]
+    yield "## Choices by measured costs in place of published ones"
+    yield ""
+    yield f"Of {len(good)} models {len(changed)} would be compiled otherwise."
+    yield ""
+    yield from table(["model", "published, µs", "measured, µs", "choices that differ"], [
+        [r["model"], round(r["published_ns"] / 1000, 1), round(r["measured_ns"] / 1000, 1),
+         "; ".join(f"{c['choice']} {c['path']}: {c['published']} → {c['measured']}"
+                   for c in r["changed"][:4]) + ("; …" if len(r["changed"]) > 4 else "")]
+        for r in changed])
+
+
+def markdown(r, times):
+    facts = r["facts"]
+    yield f"# Braid on {facts.get('card') or 'an unknown GPU'}"
+    yield ""
+    yield ", ".join(f"{k} {v}" for k, v in facts.items() if k != "card" and v) + "."
+    yield ""
+    yield from table(["part", "outcome", "s", "", "its last line"], [
+        [p["name"], p["outcome"], p["seconds"], PARTS.get(p["name"], ""), p["said"]] for p in r["parts"]])
+    for key, section in (("machine", machine), ("conformance", lambda t: checks("Conformance", t)),
+                         ("models", lambda t: checks("Models", t)), ("sanitizer", sanitizer),
+                         ("build", build), ("choices", choices)):
+        if r[key] is not None:
+            try:
+                yield from list(section(r[key]))
+            except (KeyError, TypeError, ValueError) as e:
+                yield f"{key}: not in the expected form ({e!r})"
+                yield ""
+    if times:
+        yield "## Times"
+        yield ""
+        yield re.sub(r"^#", "##", times, flags=re.MULTILINE)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--work", required=True)
+    p.add_argument("--out", required=True)
+    args = p.parse_args()
+    results = gather(args.work, args.out)
+    text = "\n".join(markdown(results, read(args.out, "times.md")))
+    if results["machine"]:
+        shutil.copy(os.path.join(args.work, "machine.json"), args.out)
+    for name, content in ("results.json", json.dumps(results, indent=1)), ("results.md", text):
+        part = os.path.join(args.work, name)
+        with open(part, "w") as f:
+            f.write(content + "\n")
+        shutil.copy(part, os.path.join(args.out, name))
+    for part in results["parts"]:
+        print(f"{part['outcome']:12} {part['seconds']:4} s  {part['name']:12} {part['said']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Runs eval/gpu/check.sh where there is no GPU: eval/gpu/selftest.sh BRAID
+#
+# Stand-ins take the place of NVIDIA's programs, of machine.cu and of the GPU, which is the CPU: what is tested is that
+# every part does its work, and that what goes wrong is named and does not stop the others. $PYTHON: as in prepare.sh.
+set -euo pipefail
+braid=$(realpath "${1:?usage: eval/gpu/selftest.sh BRAID}")
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+PYTHON=${PYTHON:-build/venv/bin/python}
+[[ $PYTHON != */* || $PYTHON == /* ]] || PYTHON=$PWD/$PYTHON
+export PYTHON
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "FAIL: $*"; exit 1; }
+
+eval/gpu/prepare.sh --braid "$braid" --to "$work/pack" --quick
+for name in braid small/blockdrop/inputs small/blockdrop/test_data_set_0/output_0.pb extra/silero_stream/options; do
+    [[ -s $work/pack/$name ]] || fail "prepare.sh made no $name"
+done
+
+# ---- stand-ins
+mkdir "$work/bin"
+cat >"$work/bin/nvidia-smi" <<'END'
+#!/bin/sh
+case $1 in
+--query-gpu=name) echo "Stand-in | GPU" ;;
+--query-gpu=driver_version) echo 580.0 ;;
+--query-gpu=compute_cap) echo 9.0 ;;
+*) exit 1 ;;
+esac
+END
+cat >"$work/bin/compute-sanitizer" <<'END'
+#!/bin/bash
+[[ $1 == --tool && $3 == --error-exitcode ]] || exit 2
+tool=$2 code=$4
+shift 4
+"$@" || exit
+if [[ $FINDS == "$tool" ]]; then echo "========= ERROR SUMMARY: 3 errors"; exit "$code"; fi
+echo "========= ERROR SUMMARY: 0 errors"
+END
+# What machine.cu writes, with all that it measures, at one and a half times the published costs.
+"$braid" device cuda:sm_90 --json >"$work/published.json"
+"$PYTHON" - "$work" <<'END'
+import json, re, sys
+text = open("eval/gpu/machine.cu").read()
+names = re.findall(r'measure\(\(?"(\w+)"', text)
+assert {"launch", "graph_node", "grid_barrier", "grid_sync", "flag_round_trip", "shared_read",
+        "cluster_read", "l2_read", "cluster_barrier_"} <= set(names), names
+costs = re.findall(r'"(\w+_(?:barrier_ns|gbps)|gflops|dram_gbps|\w+_ns)"', text)
+assert len(costs) >= 11, costs
+published = json.load(open(f"{sys.argv[1]}/published.json"))["costs"]
+assert set(costs) <= set(published), set(costs) - set(published)
+json.dump({"name": "Stand-in", "target": "cuda:sm_90", "driver": "13.0", "multiprocessors": 132,
+           "clock_mhz": 1980, "memory_bytes": 2**36, "l2_bytes": 2**25, "shared_bytes": 232448,
+           "measured": [{"name": n, "unit": "ns", "value": 1.5, "about": "a | thing"} for n in names]
+           + [{"name": "last", "unit": "ns", "value": None, "problem": "none", "about": "a thing"}],
+           "costs": {c: 1.5 * published[c] for c in costs}}, open(f"{sys.argv[1]}/machine.json", "w"))
+END
+cat >"$work/pack/machine" <<'END'
+#!/bin/sh
+cp "$MADE" "$1"
+echo 25 measured, 0 failed
+END
+chmod +x "$work"/bin/* "$work/pack/machine"
+
+# check NAME: runs it, to $work/NAME.
+check() {
+    PATH=$work/bin:$PATH TARGET=cpu CHECK_DEVICE=cpu CHECK_PACK=$work/pack CHECK_SMALL=1 CHECK_MODELS=$models \
+        MADE=$work/$made FINDS=$finds eval/gpu/check.sh "$work/$1" >"$work/$1.txt" 2>&1
+}
+
+# ---- all is well
+models=trips made=machine.json finds=nothing
+check good || { cat "$work/good.txt"; fail "a good check fails"; }
+# ---- all goes wrong: half a file, errors found, wrong outputs, a model that cannot be compiled
+head -c 700 "$work/machine.json" >"$work/half.json"
+cp "$work/pack/small/blockdrop/test_data_set_0/input_0.pb" "$work"/pack/conformance/test_gru_batchwise/test_data_set_0/output_0.pb
+echo junk >"$work/pack/extra/silero_step/model.onnx"
+models=trips_if made=half.json finds=racecheck
+! check bad || { cat "$work/bad.txt"; fail "a bad check succeeds"; }
+
+"$PYTHON" - "$work" <<'END' || { cat "$work/good.txt" "$work/bad.txt"; fail "the results are not as they should be"; }
+import json, os, sys
+work = sys.argv[1]
+
+def load(name):
+    for file in "results.md", "log.txt", "results.json":
+        assert os.path.getsize(f"{work}/{name}/{file}") > 0, file
+    return json.load(open(f"{work}/{name}/results.json")), open(f"{work}/{name}/results.md").read()
+
+good, text = load("good")
+outcome = {p["name"]: p["outcome"] for p in good["parts"]}
+assert list(outcome) == ["machine", "conformance", "sanitizer", "build", "models", "choices", "times"], outcome
+assert set(outcome.values()) == {"done"}, outcome
+assert text.startswith("# Braid on Stand-in | GPU\n"), text[:80]
+assert good["facts"]["driver"] == "580.0" and good["facts"]["target"] == "cpu", good["facts"]
+assert good["machine"]["costs"]["team_barrier_ns"] == 2100, good["machine"]
+assert good["conformance"]["passed"] >= 2 and not good["conformance"]["failures"], good["conformance"]
+assert good["models"]["passed"] == 3 and good["models"]["failed"] == 0, good["models"]
+assert good["build"]["wanted"] == 3 and len(good["build"]["done"]) == 3, good["build"]
+assert [r["summary"] for r in good["sanitizer"]] == ["ERROR SUMMARY: 0 errors"] * 3, good["sanitizer"]
+assert {r["tool"] for r in good["sanitizer"]} == {"memcheck", "racecheck", "synccheck"}
+assert len(good["choices"]) == 1 and good["choices"][0]["measured_ns"] > 0, good["choices"]
+assert good["choices"][0]["measured_ns"] != good["choices"][0]["published_ns"]
+assert any("median_us" in r for r in good["times"]["records"] if r["peer"] == "braid"), good["times"]
+for word in "| grid_barrier |", "failed | ns", "a / thing", "## Times", "0 errors":
+    assert word in text, word
+
+bad, text = load("bad")
+outcome = {p["name"]: p["outcome"] for p in bad["parts"]}
+assert outcome == {"machine": "done", "conformance": "failed (1)", "sanitizer": "failed (1)", "build": "failed (1)",
+                   "models": "done", "choices": "failed (1)", "times": "done"}, outcome
+assert bad["machine"] is None and bad["choices"] is None
+assert bad["conformance"]["failed"] == 1 and "test_gru_batchwise" in bad["conformance"]["failures"][0]
+assert {r["tool"]: r.get("failed") for r in bad["sanitizer"]} == {
+    "memcheck": None, "synccheck": None, "racecheck": "ERROR SUMMARY: 3 errors"}, bad["sanitizer"]
+failed = [r for r in bad["build"]["done"] if "failed" in r]
+assert [r["name"] for r in failed] == ["silero_step"] and "junk" not in failed[0]["failed"], failed
+assert bad["models"]["passed"] == 2, bad["models"]
+for word in "silero_step: braid: ", "FAILED: ERROR SUMMARY: 3 errors", "test_gru_batchwise: output 0":
+    assert word in text, word
+END
+echo "the check runs, and names what is wrong"
