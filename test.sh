@@ -167,6 +167,7 @@ step conformance-cpu conformance $BRAID cpu
 step random-graphs random_graphs
 step silero silero
 step side-by-side side_by_side
+step gpu-check eval/gpu/selftest.sh $BRAID
 step field "$PYTHON" tests/field_cases.py --braid $BRAID
 step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step models models

@@ -5,7 +5,7 @@
 
     WORK/data/bBATCH/NAME    model.onnx, data.npz, options.json, test_data_set_0
     WORK/libs/bBATCH/NAME.so the library of it, with its weights; NAME.log why there is none
-    WORK/check/bBATCH/NAME   model.so and test_data_set_0, links to these: a folder for `braid test`
+    WORK/check/bBATCH/NAME   links to these, as model.so and test_data_set_0: a folder for `braid test`
     WORK/build.json          how each went, written anew after each
 
 The forms of a model that are not timed are made for batch 1 alone. The folders in PACK/extra are
@@ -63,6 +63,9 @@ def compile_one(args, folder, place, options=()):
         sys.exit(done.stderr.strip() or f"braid ended with {done.returncode}")
     os.makedirs(check)
     os.symlink(os.path.abspath(library), os.path.join(check, "model.so"))
+    weights = os.path.abspath(library) + ".weights"
+    if os.path.exists(weights):  # those of large models, which are looked for beside the library
+        os.symlink(weights, os.path.join(check, "model.so.weights"))
     os.symlink(os.path.abspath(os.path.join(folder, "test_data_set_0")),
                os.path.join(check, "test_data_set_0"))
 

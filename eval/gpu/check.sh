@@ -19,7 +19,7 @@ braid=$pack/braid
 
 LIMIT=480 # seconds, for everything
 END=8     # of them for what is behind the last part
-MOST_LOG=1500000 # bytes of a part's log that are kept
+MOST_LOG=1000000 # bytes of a log that are kept
 
 mkdir -p "$out" && work=$(mktemp -d "${TMPDIR:-/tmp}/braid-check.XXXXXX") || exit 2
 export BRAID_CACHE=$work/cache PYTHONUNBUFFERED=1
@@ -52,7 +52,11 @@ record() {
     printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4" >>"$work/parts.tsv"
     [[ $2 -eq 0 ]] || failed=1
     tail -n 4 "$work/$1.log"
-    { echo "==== $1: status $2, $3 s"; tail -c $MOST_LOG "$work/$1.log"; } >>"$out/log.txt"
+    {
+        echo "==== $1: status $2, $3 s"
+        tail -c $MOST_LOG "$work/$1.log"
+        tail -c $MOST_LOG "$work/$1"/*.log 2>/dev/null
+    } >>"$out/log.txt"
     results
 }
 
@@ -125,8 +129,8 @@ await build
     background choices 60 "$python" eval/gpu/choices.py --braid "$braid" --costs "$work/machine.json" --data "$work/data" --out "$work/choices.json"
 part models 80 "$braid" test --jobs 4 --atol 1e-4 "$work/check"
 [[ -z ${job[choices]:-} ]] || await choices
-part times $((LIMIT)) "$python" eval/gpu/times.py --libs "$work/libs" --data "$work/data" --out "$out" \
-    --seconds "$(within $((LIMIT - 5)))" --device "${CHECK_DEVICE:-cuda}" --models "${CHECK_MODELS:-all}"
+part times $LIMIT "$python" eval/gpu/times.py --libs "$work/libs" --data "$work/data" --out "$work/times" \
+    --seconds $(($(within $LIMIT) - 5)) --device "${CHECK_DEVICE:-cuda}" --models "${CHECK_MODELS:-all}"
 
 cat "$work/summary"
 echo "took $SECONDS s; $out/results.md"

@@ -67,13 +67,15 @@ def main():
         args.target = json.load(f)["target"]
     models = sorted(os.path.join(at, "model.onnx") for at, _, files in os.walk(args.data)
                     if "model.onnx" in files)
+    results = []
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        results = list(pool.map(lambda model: compare(args, model), models))
-    for r in results:
-        print(show(r))
-    if args.out:
-        with open(args.out, "w") as f:
-            json.dump(results, f)
+        for r in pool.map(lambda model: compare(args, model), models):
+            results.append(r)
+            print(show(r), flush=True)
+            if args.out:
+                with open(args.out + ".part", "w") as f:
+                    json.dump(results, f)
+                os.replace(f.name, args.out)
     differ = sum(bool(r.get("changed")) for r in results)
     failed = sum("failed" in r for r in results)
     print(f"{len(results)} models, {differ} with other choices, {failed} failed")

@@ -530,6 +530,7 @@ int main(int argc, char **argv) {
     const int cores = card.multiProcessorCount;
     cudaMemset(scratch, 0, (size_t)cores * ELEMENTS * sizeof *scratch);
     printf("%s, sm_%d%d, %d multiprocessors\n", card.name, card.major, card.minor, cores);
+    wall(300, [=] { return launch({8 * cores}, multiply_adds, 20000, scratch); }); /* until the clocks are up */
     launches(cores);
     barriers(cores);
     memory(cores);

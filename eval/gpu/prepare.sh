@@ -46,7 +46,7 @@ strip -o "$to/braid" "$braid"
 
 if command -v nvcc >/dev/null; then
     code=()
-    for chip in ${chips//,/ }; do code+=(-gencode "arch=compute_$chip,code=sm_$chip"); done
+    for chip in ${chips//,/ }; do code+=(-gencode "arch=compute_$chip,code=[sm_$chip,compute_$chip]"); done
     nvcc -std=c++17 -O3 --fmad=false "${code[@]}" -I . -o "$to/machine" eval/gpu/machine.cu
 else
     echo "no nvcc: the check will compile machine.cu"

@@ -69,13 +69,13 @@ def tests(work, name):
             "skips": re.findall(r"^SKIP (.*)", log, re.MULTILINE)}
 
 
-def gather(work, out):
+def gather(work):
     facts = dict(f[:2] for f in fields(read(work, "facts.tsv")))
     return {"facts": facts, "parts": parts(work), "machine": read_json(work, "machine.json"),
             "conformance": tests(work, "conformance"),
             "sanitizer": read_json(work, "sanitizer.json"), "build": read_json(work, "build.json"),
             "choices": read_json(work, "choices.json"), "models": tests(work, "models"),
-            "times": read_json(out, "times.json")}
+            "times": read_json(work, "times/times.json")}
 
 
 # ---- Markdown
@@ -182,10 +182,11 @@ def main():
     p.add_argument("--work", required=True)
     p.add_argument("--out", required=True)
     args = p.parse_args()
-    results = gather(args.work, args.out)
-    text = "\n".join(markdown(results, read(args.out, "times.md")))
-    if results["machine"]:
-        shutil.copy(os.path.join(args.work, "machine.json"), args.out)
+    results = gather(args.work)
+    text = "\n".join(markdown(results, read(args.work, "times/times.md")))
+    for name in "machine.json", "times/times.json", "times/times.md":
+        if os.path.exists(os.path.join(args.work, name)):
+            shutil.copy(os.path.join(args.work, name), args.out)
     for name, content in ("results.json", json.dumps(results, indent=1)), ("results.md", text):
         part = os.path.join(args.work, name)
         with open(part, "w") as f:
