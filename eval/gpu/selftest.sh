@@ -56,6 +56,21 @@ json.dump({"name": "Stand-in", "target": "cuda:sm_90", "driver": "13.0", "multip
            + [{"name": "last", "unit": "ns", "value": None, "problem": "none", "about": "a thing"}],
            "costs": {c: 1.5 * published[c] for c in costs}}, open(f"{sys.argv[1]}/machine.json", "w"))
 END
+# Where there is nvcc, machine.cu itself, with a stand-in for CUDA's runtime.
+PATH=$PATH:/usr/local/cuda/bin
+if command -v nvcc >/dev/null; then
+    nvcc -std=c++17 -O1 -arch=sm_90 --fmad=false -cudart none -I . -o "$work/stubbed" eval/gpu/machine.cu tests/gpu_runtime.c
+    "$work/stubbed" "$work/stubbed.json" >"$work/stubbed.txt" || { cat "$work/stubbed.txt"; fail "machine.cu fails"; }
+    "$PYTHON" - "$work" <<'END'
+import json, sys
+made, stubbed = (json.load(open(f"{sys.argv[1]}/{n}.json")) for n in ("machine", "stubbed"))
+assert made.keys() == stubbed.keys(), stubbed.keys()
+assert stubbed["costs"].keys() == {"team_bytes", *made["costs"]}, stubbed["costs"]
+assert all(k["value"] > 0 for k in stubbed["measured"]), stubbed["measured"]
+names = {k["name"] for k in stubbed["measured"]}
+assert {k["name"] for k in made["measured"]} - {"last", "cluster_barrier_"} <= names, names
+END
+fi
 cat >"$work/pack/machine" <<'END'
 #!/bin/sh
 cp "$MADE" "$1"
