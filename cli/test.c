@@ -177,14 +177,19 @@ static Outcome run_set(const Cli *c, const struct braid_model *m, braid_session 
     return o;
 }
 
+/* Several tests run at a time, each on one thread unless told otherwise; a GPU's threads take nothing from the
+ * others. */
+static int threads_of(const Cli *c, const char *target) {
+    bool gpu = target && (strncmp(target, "cuda:", 5) == 0 || strncmp(target, "hip:", 4) == 0);
+    return c->threads || gpu ? c->threads : 1;
+}
+
 static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     braid_error e;
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
-    /* Several tests run at a time, each on one thread unless told otherwise. */
-    o.threads = c->threads ? c->threads : 1;
-    braid_session_options so = {.struct_size = sizeof so, .threads = o.threads, .max_iterations = c->max_iterations,
-                                .stack_depth = c->stack_depth};
+    o.threads = threads_of(c, c->target);
+    braid_session_options so = {.struct_size = sizeof so, .max_iterations = c->max_iterations, .stack_depth = c->stack_depth};
     struct braid_model *m;
     braid_session *s;
     o.no_cache = true;
@@ -192,6 +197,7 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     braid_status st = braid_load(path, &o, &m, &e);
     free(path);
     if (st) return failed(why, "", &e);
+    so.threads = threads_of(c, braid_model_target(m));
     if (braid_session_new(m, &so, &s, &e)) {
         braid_model_free(m);
         return failed(why, "", &e);
