@@ -146,6 +146,7 @@ def choices(rows):
     yield ""
     yield f"Of {len(good)} models {len(changed)} would be compiled otherwise."
     yield ""
+    yield from listed("Failures", [f"{r['model']}: {r['failed']}" for r in rows if "failed" in r])
     yield from table(["model", "published, µs", "measured, µs", "choices that differ"], [
         [r["model"], round(r["published_ns"] / 1000, 1), round(r["measured_ns"] / 1000, 1),
          "; ".join(f"{c['choice']} {c['path']}: {c['published']} → {c['measured']}"
