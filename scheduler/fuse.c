@@ -10,6 +10,7 @@
 
 #define BODY_MAX 400      /* distinct nodes of one fused expression */
 #define CHEAP 2           /* arithmetic worth repeating rather than storing … */
+#define CHEAP_CHAIN 4     /* … in values that are made of each other … */
 #define CHEAP_MAX 12      /* … and the most of it that may be */
 
 typedef VEC(Tensor *) TensorVec;
@@ -20,6 +21,7 @@ typedef struct Fuse {
     Arena *a;
     bool *pinned;      /* by tensor id: must be in memory */
     TensorVec *users;  /* by tensor id: tensors in memory whose bodies load it */
+    int *above;        /* by tensor id: arithmetic that is repeated on the way to what loads it */
     const Stmt **stmt; /* by tensor id: what computes it */
     VEC(Tensor *) order;
 } Fuse;
@@ -217,9 +219,11 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     if (at_most(c, evals, have)) return true;
     if (in_index) return false;
     if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
-    bool cheap = k.arith + k.index <= CHEAP;
+    bool cheap = k.arith + k.index <= CHEAP && f->above[t->id] + k.arith + k.index <= CHEAP_CHAIN;
     double ns = cost_group_ns(c, f->p->schedule->device, f->stmt[t->id], f->p->schedule->units);
-    return decide_value(f->p, X_RECOMPUTE, f->stmt[t->id], 2, (Way[]){{cheap, ns}, {!cheap, ns}});
+    if (!decide_value(f->p, X_RECOMPUTE, f->stmt[t->id], 2, (Way[]){{cheap, ns}, {!cheap, ns}})) return false;
+    f->above[t->id] += k.arith + k.index;
+    return true;
 }
 
 /* ---- substitution ---------------------------------------------------------------------------------------- */
@@ -232,6 +236,14 @@ static Expr *inline_map(void *user, Expr *e) {
     Inline *s = user;
     if (e->t != s->t) return NULL;
     return e_subst(s->c, s->t->body, s->t->rank, s->t->axis, e->a, NULL, NULL);
+}
+
+/* What is repeated above t stands above what t is made of, too. */
+static void add_above(void *user, Expr *e) {
+    void **p = user;
+    Fuse *f = p[0];
+    const Tensor *t = p[1];
+    if (f->above[e->t->id] < f->above[t->id]) f->above[e->t->id] = f->above[t->id];
 }
 
 static void add_user(void *user, Expr *e) {
@@ -369,6 +381,7 @@ void pass_fuse(Program *p) {
     f.pinned = NEWN(f.a, bool, p->ntensor + 1);
     f.stmt = NEWN(f.a, const Stmt *, p->ntensor + 1);
     f.users = NEWN(f.a, TensorVec, p->ntensor + 1);
+    f.above = NEWN(f.a, int, p->ntensor + 1);
     for (int i = 0; i < p->nout; i++) pin(&f, p->out[i].t);
     scan_seq(&f, p->top);
     for (int i = f.order.n - 1; i >= 0; i--) {
@@ -376,6 +389,7 @@ void pass_fuse(Program *p) {
         if (should_fuse(&f, t)) {
             t->fused = true;
             p->nfused++;
+            e_each_load(f.c, t->body, add_above, (void *[]){&f, t});
             Inline s = {f.c, t};
             TensorVec *u = &f.users[t->id];
             for (int k = 0; k < u->n; k++) {
