@@ -10,7 +10,8 @@
 
 #define BODY_MAX 400      /* distinct nodes of one fused expression */
 #define CHEAP 2           /* arithmetic worth repeating rather than storing … */
-#define CHEAP_CHAIN 4     /* … in values that are made of each other … */
+#define CHEAP_LOADS 3     /* … with that many loads … */
+#define CHEAP_CHAIN 4     /* … and in values that are made of each other … */
 #define CHEAP_MAX 12      /* … and the most of it that may be */
 
 typedef VEC(Tensor *) TensorVec;
@@ -21,6 +22,7 @@ typedef struct Fuse {
     Arena *a;
     bool *pinned;      /* by tensor id: must be in memory */
     TensorVec *users;  /* by tensor id: tensors in memory whose bodies load it */
+    int *loads;        /* by tensor id: of it, in all bodies as they were */
     int *above;        /* by tensor id: arithmetic that is repeated on the way to what loads it */
     const Stmt **stmt; /* by tensor id: what computes it */
     VEC(Tensor *) order;
@@ -123,6 +125,21 @@ static Cost cost_of(Fuse *f, Expr *e) {
     return k;
 }
 
+static void count_load(void *user, Expr *e) { ((Fuse *)user)->loads[e->t->id]++; }
+
+/* Loads of a value when it is computed elsewhere: what only it loads becomes part of it, but for reductions. */
+typedef struct Along {
+    Fuse *f;
+    int loads;
+} Along;
+
+static void load_along(void *user, Expr *e) {
+    Along *x = user;
+    bool part = e->t->body && x->f->loads[e->t->id] == 1 && !x->f->pinned[e->t->id] && !cost_of(x->f, e->t->body).reduce;
+    if (part) e_each_load(x->f->c, e->t->body, load_along, x);
+    else x->loads++;
+}
+
 /* ---- places where a tensor is loaded -------------------------------------------------------------------- */
 typedef struct Sites {
     Fuse *f;
@@ -219,10 +236,13 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     if (at_most(c, evals, have)) return true;
     if (in_index) return false;
     if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
-    bool cheap = k.arith + k.index <= CHEAP && f->above[t->id] + k.arith + k.index <= CHEAP_CHAIN;
+    int again = k.arith + k.index;
+    Along with = {f, 0};
+    e_each_load(c, t->body, load_along, &with);
+    bool cheap = !again || (again <= CHEAP && f->above[t->id] + again <= CHEAP_CHAIN && with.loads <= CHEAP_LOADS);
     double ns = cost_group_ns(c, f->p->schedule->device, f->stmt[t->id], f->p->schedule->units);
     if (!decide_value(f->p, X_RECOMPUTE, f->stmt[t->id], 2, (Way[]){{cheap, ns}, {!cheap, ns}})) return false;
-    f->above[t->id] += k.arith + k.index;
+    f->above[t->id] += again;
     return true;
 }
 
@@ -381,9 +401,11 @@ void pass_fuse(Program *p) {
     f.pinned = NEWN(f.a, bool, p->ntensor + 1);
     f.stmt = NEWN(f.a, const Stmt *, p->ntensor + 1);
     f.users = NEWN(f.a, TensorVec, p->ntensor + 1);
+    f.loads = NEWN(f.a, int, p->ntensor + 1);
     f.above = NEWN(f.a, int, p->ntensor + 1);
     for (int i = 0; i < p->nout; i++) pin(&f, p->out[i].t);
     scan_seq(&f, p->top);
+    for (int i = 0; i < f.order.n; i++) e_each_load(f.c, f.order.p[i]->body, count_load, &f);
     for (int i = f.order.n - 1; i >= 0; i--) {
         Tensor *t = f.order.p[i];
         if (should_fuse(&f, t)) {
