@@ -7,14 +7,14 @@
 #include "runtime/runtime.h"
 #include "scheduler/decide.h"
 
-static const char *const stmt_names[S_COUNT] = {
+static const char *const stmt_names[] = {
     [S_LET] = "uniform", [S_OP] = "op",         [S_EXTERN] = "extern",   [S_CHECK] = "check",
     [S_LOOP] = "loop",   [S_BRANCH] = "branch", [S_BARRIER] = "barrier", [S_CALL] = "call"};
 
 static void count_stmts(const Seq *q, int64_t *n) {
     for (int i = 0; q && i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        n[s->kind]++;
+        n[s->kind == S_ENTER ? S_CHECK : s->kind]++; /* of the depth */
         if (s->kind == S_LOOP) count_stmts(s->loop.body, n);
         if (s->kind == S_BRANCH) {
             count_stmts(s->br.arm[0], n);
@@ -263,7 +263,7 @@ static bool explain(Work *w, const Cli *c) {
             sb_puts(&w->text, ", ");
             print_io(&w->text, true, "outputs", p->nout, p->out);
             sb_puts(&w->text, ", \"statements\": {");
-            for (int i = 0; i < S_COUNT; i++)
+            for (size_t i = 0; i < COUNT(stmt_names); i++)
                 sb_printf(&w->text, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i],
                           (long long)n[i]);
             sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
@@ -275,7 +275,7 @@ static bool explain(Work *w, const Cli *c) {
         } else {
             print_io(&w->text, false, "input", p->nin, p->in);
             print_io(&w->text, false, "output", p->nout, p->out);
-            for (int i = 0; i < S_COUNT; i++)
+            for (size_t i = 0; i < COUNT(stmt_names); i++)
                 sb_printf(&w->text, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i],
                           stmt_names[i]);
             sb_puts(&w->text, "\n");

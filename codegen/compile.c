@@ -22,6 +22,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_fold_product(p);
     pass_batch(p);
     utask_verify(p);
+    pass_unroll_recursion(p);
+    utask_verify(p);
     pass_split_sum(p);
     pass_dead_code(p);
     pass_lift_check(p);

@@ -74,7 +74,7 @@ static bool all_private(const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         switch (s->kind) {
-        case S_LET: case S_CHECK: break;
+        case S_LET: case S_CHECK: case S_ENTER: break;
         case S_OP:
             for (int k = 0; k < s->op.n; k++)
                 if (mem_of(s->op.t[k])->kind == M_BUMP) return false;
@@ -195,7 +195,7 @@ static Captured *emit_functions(Tree *x, Stmt *s) {
                       func_name(x, g), form[k], param[i], func_name(x, g), k ? "true" : "false",
                       k ? "0, 1" : "unit, nunit", names[i]);
         /* A variable takes more text than it can take stack, also the large ones of hand-written bodies. */
-        size_t bytes = 4096 + 4 * (out.n - before);
+        size_t bytes = (4096 + 4 * (out.n - before)) / (size_t)(g->inside + 1);
         if (bytes > em->frame_bytes) em->frame_bytes = bytes;
         sb_free(&body[i]);
     }
@@ -227,7 +227,9 @@ static void invoke(Tree *x, Stmt *s, const char *outer, const char *at, const ch
     for (int i = 0; i < g->nout; i++)
         sb_printf(&a, ", %s%s%s", g->room[i] ? "" : "&", f->tensor(f, s->call.out[i]), call_row_offset(x, at, s->call.out[i]));
     for (int i = 0; i < g->nret; i++) sb_printf(&a, ", &%s", f->symbol(f, s->call.ret[i]));
-    const char *name = func_name(x, g), *list = arena_printf(f->a, "depth + 1, &top, %s%s", outer, a.n ? a.p : "");
+    const char *name = func_name(x, g);
+    int below = x->func ? 1 + x->func->inside : 1;
+    const char *list = arena_printf(f->a, "depth + %d, &top, %s%s", below, outer, a.n ? a.p : "");
     if (alone) fn_line(f, "if (%s) st = %s_alone(k, %s);", alone, name, list);
     fn_line(f, "%sst = %s(k, unit, nunit, %s); /* %s */", alone ? "else " : "", name, list, emit_comment(x->em, s->path));
     fn_line(f, "if (st != BK_OK) %s;", fails);

@@ -71,7 +71,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
                 call_row_offset(x, at, s->call.out[i]));
         sb_printf(&set, " %s = n%d;", call_result(x, g, i), n++);
     }
-    fn_line(f, "level++, depth++, label = %d;%s", label_of(k, g), set.n ? set.p : "");
+    fn_line(f, "level++, depth += %d, label = %d;%s", 1 + own->inside, label_of(k, g), set.n ? set.p : "");
     fn_line(f, "goto run;");
     f->indent--;
     fn_line(f, "}");
@@ -80,6 +80,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     f->indent++;
     fn_line(f, "const record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "BK_LOAD%d(kept);", own->id);
+    fn_line(f, "depth -= %d;", 1 + own->inside);
     if (call_is_private(g)) fn_line(f, "top = kept->top;"); /* else the callee's memory stays in use */
     for (int i = 0; i < g->nout; i++)
         if (!g->room[i]) fn_line(f, "%s = %s;", f->tensor(f, s->call.out[i]), call_result(x, g, i));
@@ -229,7 +230,7 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
     sb_puts(&out, "    }\n    if (level == 0) {\n");
     if (!call_is_private(entry)) sb_puts(&out, "        *end = top;\n");
     if (give.n) sb_puts(&out, give.p);
-    sb_puts(&out, "        return BK_OK;\n    }\n    level--, depth--;\n    bk_block(); /* the record was written by one thread */\n");
+    sb_puts(&out, "        return BK_OK;\n    }\n    level--;\n    bk_block(); /* the record was written by one thread */\n");
     sb_printf(&out, "    label = *(const int *)BK_RECORD%d(level);\n    goto run;\n}\n\n", k.id);
     sb_puts(em->text, out.p);
     sb_free(&cases);

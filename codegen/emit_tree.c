@@ -7,21 +7,22 @@
 #include "scheduler/passes.h"
 
 /* ---- recursion: what functions take from outside ------------------------------------------------------------- */
-static bool in_function(const Tree *x, const Seq *q) {
+/* Whether q is inside of a function of the recursion: parameters of others are named, too, where they are set (emit_stack.c). */
+static bool in_recursion(const Tree *x, const Seq *q) {
     for (; q; q = q->parent)
-        if (q == x->func->body) return true;
+        if (q->owner == x->func->start) return true;
     return false;
 }
 
 static void note_tensor(Tree *x, Tensor *t) {
-    if (!x->func || in_function(x, t->seq)) return;
+    if (!x->func || in_recursion(x, t->seq)) return;
     for (int i = 0; i < x->captured->t.n; i++)
         if (x->captured->t.p[i] == t) return;
     vec_push(x->em->a, &x->captured->t, t);
 }
 
 static void note_symbol(Tree *x, Sym *s) {
-    if (!x->func || in_function(x, s->scope)) return;
+    if (!x->func || in_recursion(x, s->scope)) return;
     for (int i = 0; i < x->captured->s.n; i++)
         if (x->captured->s.p[i] == s) return;
     vec_push(x->em->a, &x->captured->s, s);
@@ -602,6 +603,10 @@ static void emit_stmt(Tree *x, Stmt *s) {
         else emit_barrier(x);
         break;
     case S_CALL: emit_call(x, s); break;
+    case S_ENTER:
+        fn_line(f, "if (depth + %d > k->stack_depth && !bk_deeper(k, depth + %d, %d)) %s", s->enter.below, s->enter.below,
+                s->enter.site, stop(x, "BK_FAULT"));
+        break;
     default: die("statement kind %d", s->kind);
     }
 }

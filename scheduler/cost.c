@@ -125,7 +125,8 @@ double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units) {
     double barrier = units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0, t;
     switch (s->kind) {
     case S_LET:
-    case S_CHECK: return 1;
+    case S_CHECK:
+    case S_ENTER: return 1;
     case S_OP: return cost_group_ns(c, d, s, s->op.split ? units : 1);
     case S_EXTERN:
         t = d->group_ns;

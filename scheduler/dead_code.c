@@ -166,7 +166,7 @@ static void live_stmt(Dead *d, Stmt *s) {
 static void live_checks(Dead *d, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        if (s->kind == S_CHECK) live_stmt(d, s);
+        if (s->kind == S_CHECK || s->kind == S_ENTER) live_stmt(d, s);
         for (int k = 0; s->kind == S_LOOP && k < s->loop.scan.n; k++) {
             const LoopScan *x = &s->loop.scan.p[k];
             if (!d->tensor_live[x->out->id]) continue;
@@ -184,7 +184,10 @@ static void live_checks(Dead *d, Seq *q) {
             if (!has) continue;
             bool check = false;
             for (int k = 0; k < 2; k++)
-                for (int j = 0; j < s->br.arm[k]->s.n; j++) check |= s->br.arm[k]->s.p[j]->kind == S_CHECK;
+                for (int j = 0; j < s->br.arm[k]->s.n; j++) {
+                    StmtKind kind = s->br.arm[k]->s.p[j]->kind;
+                    check |= kind == S_CHECK || kind == S_ENTER;
+                }
             if (check) live_stmt(d, s);
             if (stmt_is_live(d, s)) {
                 live_checks(d, s->br.arm[0]);

@@ -7,7 +7,7 @@
 
 static const char *const names[X_COUNT] = {
     [X_SPLIT_SUM] = "split-sum", [X_FOLD_PRODUCT] = "fold-product", [X_HOIST] = "hoist",         [X_REUSE] = "reuse",
-    [X_UNROLL] = "unroll",       [X_INTERCHANGE] = "interchange",   [X_WAVEFRONT] = "wavefront", [X_RECLUSTER] = "recluster",
+    [X_UNROLL] = "unroll",       [X_UNROLL_RECURSION] = "unroll-recursion", [X_INTERCHANGE] = "interchange",   [X_WAVEFRONT] = "wavefront", [X_RECLUSTER] = "recluster",
     [X_PARALLEL] = "parallel",   [X_APPEND] = "append",             [X_BATCH] = "batch",         [X_CORE] = "core",
     [X_REPLICATE] = "replicate", [X_CLUSTER] = "cluster",           [X_TEAM] = "team",           [X_GRID] = "grid",
     [X_RECOMPUTE] = "recompute", [X_WINOGRAD] = "winograd",         [X_LANES] = "lanes",         [X_TF32] = "tf32",

@@ -15,6 +15,7 @@ typedef enum Transform {
     X_HOIST,       /* step-invariant products leave their loop */
     X_REUSE,       /* values that the last iteration computed, too, are kept */
     X_UNROLL,      /* several iterations in one */
+    X_UNROLL_RECURSION, /* several activations in one */
     X_INTERCHANGE, /* an inner loop becomes the outer one */
     X_WAVEFRONT,   /* nested or stacked loops along diagonals */
     X_RECLUSTER,   /* a branch becomes consecutive ones by preferred units */

@@ -51,7 +51,7 @@ static bool updates(const LoopCarry *k) {
 
 static bool can_unroll(const Stmt *s) {
     if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made) return false;
-    if (!clone_can(s->loop.body) || statements(s->loop.body) > BODY_MAX) return false;
+    if (!clone_can(s->loop.body, false) || statements(s->loop.body) > BODY_MAX) return false;
     for (int i = 0; i < s->loop.carry.n; i++)
         if (!fixed(s, s->loop.carry.p[i].phi) || updates(&s->loop.carry.p[i])) return false;
     for (int i = 0; i < s->loop.scan.n; i++)

@@ -16,5 +16,8 @@
 /* Requires single-tensor OPs. Recursive functions whose calls are siblings run on many activations at once:
  * Func.rows. */
 void pass_batch(Program *p);
+/* Requires single-tensor OPs. Bodies of recursive functions that do not run on many activations at once are put in the
+ * place of their calls, to a few levels. */
+void pass_unroll_recursion(Program *p);
 
 #endif

@@ -24,14 +24,16 @@ ALL_WAYS = ("wide", "shared_children", "state_goes_down", "two_functions")
 
 
 def runs(i=None):
-    """How model number i is run: by the interpreter, with calls of a depth at once and without, by units that part or stay
-    together, what calls need to find their way computed by every unit for itself or together, on other numbers of threads
-    than the next one; every way for no number."""
+    """How model number i is run: by the interpreter, with calls of a depth at once and without, these unrolled or not, by
+    units that part or stay together, what calls need to find their way computed by every unit for itself or together, on
+    other numbers of threads than the next one; every way, and by the simulated stack of GPUs, for no number."""
     some = [(i % 4, "on"), ((i + 1) % 4, "off")] if i is not None else [(0, "on"), (1, "off"), (2, "on"), (3, "off")]
     turn = ("on", "off") if not i or i % 3 else ("off", "on")
     return [("interp", [])] + [
-        ("cpu", ["--threads", str(UNITS[k]), "--schedule", f"batch={how},replicate={turn[k // 2]},parallel={turn[k % 2]}"])
-        for k, how in some]
+        ("cpu", ["--threads", str(UNITS[k]), "--schedule",
+                 f"batch={how},unroll-recursion={('off', 'on')[k in (1, 2)]},replicate={turn[k // 2]},parallel={turn[k % 2]}"])
+        for k, how in some] + [
+        ("emulate:cuda", ["--schedule", f"batch=off,unroll-recursion={how}"]) for how in (("off", "on") if i is None else ())]
 
 
 cases = {}
@@ -581,7 +583,7 @@ def check_depth(braid, work):
             folder = os.path.join(work, f"chain_{form}_{depth}")
             write(folder, g.model(), inputs, expected)
             if ok:
-                check_folder(braid, folder, options, 2)
+                check_folder(braid, folder, options, 0)
                 continue
             limit = options[1] if options else "10000"
             too_deep(braid, folder, options, f"function f needs a depth of {depth + 1}; the limit is {limit} (--stack-depth)")
@@ -621,13 +623,13 @@ def check_depth(braid, work):
         y = walk(t, lambda n: v[n:n + 1], lambda n, p, q: np.tanh((p + q) @ w)) if not endless else v[:1]
         write(folder, g.model(), {"x": v, **t}, [y])
         if not endless:
-            check_folder(braid, folder, ["--stack-depth", "301"], 2)
+            check_folder(braid, folder, ["--stack-depth", "301"], 0)
         need = r"more than \d{5,}" if endless else "301"
         too_deep(braid, folder, ["--stack-depth", "300"], f"function f needs a depth of {need}; the limit is 300 (--stack-depth)")
 
 
 def too_deep(braid, folder, options, message):
-    for target, more in runs(2):
+    for target, more in runs(0):
         code, text = run(braid, "test", "--target", target, *more, *options, folder)
         if code != 1 or not re.search(message.replace("(", r"\(").replace(")", r"\)"), text):
             raise Failed(f"{folder}, {target}: {code}: {text.strip()}")

@@ -2,7 +2,7 @@
 #include "utask/clone.h"
 #include "utask/expr_internal.h"
 
-Clone clone_new(Cx *c) { return (Clone){c, map_new(c->a), map_new(c->a), map_new(c->a), map_new(c->a)}; }
+Clone clone_new(Cx *c) { return (Clone){c, map_new(c->a), map_new(c->a), map_new(c->a), map_new(c->a), NULL, NULL}; }
 
 static uint64_t key(int id) { return (uint64_t)id + 1; }
 
@@ -88,6 +88,7 @@ Tensor *clone_tensor(Clone *k, Tensor *t) {
     if (r) return r;
     Tensor *base = clone_tensor(k, t->base);
     bool same = base == t->base;
+    if (base->kind == TK_VIEW) base = base->base;
     for (int i = 0; i < t->rank; i++) same &= clone_expr(k, t->dim[i]) == t->dim[i];
     if (same) return t;
     r = copy_of(k, t, base->seq);
@@ -120,7 +121,7 @@ static Tensor *clone_op(Clone *k, Tensor *t, Seq *to) {
 /* ---- statements ------------------------------------------------------------------------------- */
 static bool known_rank(const Tensor *t) { return !t || (t->rank >= 0 && !t->blob); }
 
-bool clone_can(const Seq *q) {
+bool clone_can(const Seq *q, bool calls) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         switch (s->kind) {
@@ -134,12 +135,15 @@ bool clone_can(const Seq *q) {
         case S_BRANCH:
             for (int j = 0; j < s->br.joins.n; j++)
                 if (!known_rank(s->br.joins.p[j].out)) return false;
-            if (!clone_can(s->br.arm[0]) || !clone_can(s->br.arm[1])) return false;
+            if (!clone_can(s->br.arm[0], calls) || !clone_can(s->br.arm[1], calls)) return false;
             break;
         case S_LOOP:
             for (int j = 0; j < s->loop.carry.n; j++)
                 if (!known_rank(s->loop.carry.p[j].phi)) return false;
-            if (!clone_can(s->loop.body)) return false;
+            if (!clone_can(s->loop.body, calls)) return false;
+            break;
+        case S_CALL:
+            if (!calls || s->call.nfunc) return false;
             break;
         default: return false;
         }
@@ -204,6 +208,10 @@ void clone_seq(Clone *k, const Seq *q, Seq *to) {
     Cx *c = k->c;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
+        if (s->kind == S_CALL) {
+            k->call(k, s, to);
+            continue;
+        }
         Stmt *n = stmt_new(c, s->kind, s->path);
         switch (s->kind) {
         case S_LET:

@@ -8,13 +8,16 @@
 
 #include "utask/utask.h"
 
-typedef struct Clone {
+typedef struct Clone Clone;
+struct Clone {
     Cx *c;
     Map *tensor; /* id -> Tensor */
     Map *sym;    /* id -> Expr */
     Map *expr;   /* id -> Expr: of what has been copied under the present mappings */
     Map *view;   /* id -> Tensor: the same of views */
-} Clone;
+    void (*call)(Clone *k, const Stmt *s, Seq *to); /* appends what becomes of a call; NULL: there is none */
+    void *user;
+};
 
 Clone clone_new(Cx *c);
 void clone_map_tensor(Clone *k, const Tensor *from, Tensor *to);
@@ -25,8 +28,8 @@ void clone_again(Clone *k);
 Expr *clone_expr(Clone *k, Expr *e);
 Tensor *clone_tensor(Clone *k, Tensor *t);
 /* Whether q holds only what clone_seq copies: uniform values, checks, expressions of known rank, branches
- * and loops; no hand-written bodies, no calls. */
-bool clone_can(const Seq *q);
+ * and loops; no hand-written bodies, and inner calls of recursions only if `calls`. */
+bool clone_can(const Seq *q, bool calls);
 /* Appends copies of all statements of q to `to`. Requires clone_can(q). */
 void clone_seq(Clone *k, const Seq *q, Seq *to);
 /* A symbol, a tensor like the given one, defined in `at`; both without definition, and mapped. */

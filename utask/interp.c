@@ -360,7 +360,7 @@ static void run_seq(Exec *x, const StepSeq *q) {
         case S_CALL: run_call(x, x->func[s->call.f->id], o); break;
         case S_LOOP: run_loop(x, o); break;
         case S_BRANCH: run_branch(x, o); break;
-        case S_BARRIER: case S_COUNT: break; /* one unit: nothing to wait for */
+        case S_BARRIER: case S_ENTER: case S_COUNT: break; /* one unit, and a plain tree: nothing to wait for */
         }
         for (int k = 0; k < o->nfree; k++) set_value(x, o->free[k], NULL);
     }

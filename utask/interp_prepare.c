@@ -234,7 +234,7 @@ static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
         for (int i = 0; i < s->br.joins.n; i++) own(p, l, s->br.joins.p[i].out);
         return;
     case S_CALL: prepare_call(p, l, s, o); return;
-    case S_BARRIER: case S_COUNT: break;
+    case S_BARRIER: case S_ENTER: case S_COUNT: break;
     }
     use_code(p, l, o->pre);
     use_code(p, l, o->post);

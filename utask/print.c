@@ -470,7 +470,9 @@ static void print_func(Printer *p, const Func *f, int indent) {
         if (i < f->nsym) print_sym(p, f->sym[i]);
         else print_def(p, f->arg[i - f->nsym]);
     }
-    sb_puts(o, ")\n");
+    sb_puts(o, ")");
+    if (f->inside) sb_printf(o, " calls %d below", f->inside + 1);
+    sb_puts(o, "\n");
     print_seq(p, f->body, indent + 4);
     share(p, indent + 4, f->nret, f->ret);
     sb_printf(o, "%*sreturn", indent + 4, "");
@@ -546,6 +548,11 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
             else sb_printf(o, "%*s%sbarrier\n", indent, "", s->level == LEVEL_CORE ? "block " : s->level == LEVEL_CLUSTER ? "cluster " : "");
             break;
         case S_CALL: print_call(p, s, indent); break;
+        case S_ENTER:
+            sb_printf(o, "%*senter %d below", indent, "", s->enter.below);
+            print_site(p, s->enter.site);
+            sb_puts(o, "\n");
+            break;
         case S_COUNT: break;
         }
     }

@@ -57,7 +57,7 @@ struct Tensor {
 /* Who waits for whom at a BARRIER: all for all; one unit (Stmt.unit) for all; all for it. */
 typedef enum { MEET_ALL, MEET_GATHER, MEET_RELEASE } Meet;
 
-typedef enum { S_LET, S_OP, S_EXTERN, S_CHECK, S_LOOP, S_BRANCH, S_BARRIER, S_CALL, S_COUNT } StmtKind;
+typedef enum { S_LET, S_OP, S_EXTERN, S_CHECK, S_LOOP, S_BRANCH, S_BARRIER, S_CALL, S_ENTER, S_COUNT } StmtKind;
 
 typedef VEC(Stmt *) StmtVec;
 struct Seq {
@@ -116,6 +116,8 @@ typedef struct Func {
     bool *room;           /* the caller gives memory for out[i], whose size it knows; else the callee takes it */
     Expr **ret;           /* uniform results; sizes that only the callee knows are among them */
     int site;             /* fault when the recursion is too deep */
+    int inside;           /* so many levels of deeper activations have their bodies in `body`, in the place of calls (S_ENTER): the
+                             calls that are left are below the last one */
     int64_t frame;        /* bytes of an activation's tensors, after memory planning */
 } Func;
 
@@ -151,6 +153,8 @@ struct Stmt {
             int site;       /* fault when the body reports an error */
         } ext;
         struct { Expr *cond; int site; } check;         /* S_CHECK: fault unless cond */
+        struct { int below, site; } enter;              /* S_ENTER: what follows is the body of an activation that is so
+                                                           much deeper than the one of the function around it */
         struct {
             Expr *trips;    /* int64, NULL: unlimited */
             Expr *cond0;    /* bool, NULL: true */

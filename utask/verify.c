@@ -376,6 +376,7 @@ static void check_seq(Verifier *v, const Seq *seq) {
         case S_LOOP: check_loop(v, s, seq); break;
         case S_BRANCH: check_branch(v, s, seq); break;
         case S_BARRIER: break;
+        case S_ENTER: check_site(v, s->enter.site); break;
         case S_CALL: check_call(v, s, seq); break;
         default: fail_at(v, "a statement of unknown kind");
         }

@@ -1,0 +1,212 @@
+/* unroll_recursion.c: several activations of a recursive function in one.
+ *
+ *     f(n): if leaf(n) … else g(f(left n), f(right n))
+ *
+ * becomes, with L = 1, what follows, in which only the calls one level further down are left:
+ *
+ *     f(n): if leaf(n) … else a = { m = left n:  if leaf(m) … else g(f(left m), f(right m)) }
+ *                             b = { m = right n: if leaf(m) … else g(f(left m), f(right m)) }
+ *                             g(a, b)
+ *
+ * A call of L + 1 levels has one frame, arguments and results inside it go through no parameters,
+ * and what their readers know of each other is no longer hidden by a call. All functions of the
+ * recursion are unrolled together, out of the bodies that they had. Depth is counted as before:
+ * S_ENTER stands where an activation begins, and Func.inside says how far down calls are. */
+#include "scheduler/cost.h"
+#include "scheduler/decide.h"
+#include "stack/batch.h"
+#include "utask/clone.h"
+
+#define BODY_MAX 256 /* statements of a body with the bodies in it */
+#define LEVELS_MAX 7
+#define CALL_NS 3.0
+#define RECORD_NS 1.0
+/* What a copied statement costs an activation: there are more instructions than stay at hand. */
+#define COPY_NS 0.015
+#define COPY_GROUP_NS 0.4
+
+typedef struct Unroll {
+    Program *p;
+    Cx *c;
+    int levels; /* of bodies in each other, beyond the outermost one */
+    int level;  /* of the body that is being copied */
+} Unroll;
+
+/* ---- copies -------------------------------------------------------------------------------- */
+/* t is defined in q: what a function returns, or not any more. */
+static void hand_over(Seq *q, Tensor *t, bool owned, int ret) {
+    t->owned = owned;
+    t->ret = ret;
+    for (int i = 0; t->kind == TK_JOIN && i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        for (int k = 0; s->kind == S_BRANCH && k < s->br.joins.n; k++) {
+            Join *j = &s->br.joins.p[k];
+            for (int m = 0; j->out == t && m < 2; m++)
+                if (j->arm[m]) hand_over(s->br.arm[m], j->arm[m], owned, ret);
+        }
+    }
+}
+
+/* A call out of the innermost body. */
+static void keep_call(Clone *k, const Stmt *s, Seq *to) {
+    const Unroll *u = k->user;
+    const Func *f = s->call.f;
+    Arena *a = u->c->a;
+    Stmt *n = stmt_new(u->c, S_CALL, s->path);
+    n->call.f = s->call.f;
+    n->call.sym = NEWN(a, Expr *, f->nsym + 1);
+    n->call.arg = NEWN(a, Tensor *, f->narg + 1);
+    n->call.ret = NEWN(a, Sym *, f->nret + 1);
+    n->call.out = NEWN(a, Tensor *, f->nout + 1);
+    for (int i = 0; i < f->nsym; i++) n->call.sym[i] = clone_expr(k, s->call.sym[i]);
+    for (int i = 0; i < f->narg; i++) n->call.arg[i] = clone_tensor(k, s->call.arg[i]);
+    for (int i = 0; i < f->nret; i++) n->call.ret[i] = clone_sym(k, s->call.ret[i], to);
+    for (int i = 0; i < f->nout; i++) {
+        n->call.out[i] = clone_like(k, s->call.out[i], to);
+        hand_over(to, n->call.out[i], s->call.out[i]->owned, s->call.out[i]->ret);
+    }
+    vec_push(a, &to->s, n);
+}
+
+static void copy_call(Clone *k, const Stmt *s, Seq *to) {
+    Unroll *u = k->user;
+    const Func *f = s->call.f;
+    if (u->level == u->levels) {
+        keep_call(k, s, to);
+        return;
+    }
+    Clone in = clone_new(u->c);
+    in.call = copy_call;
+    in.user = u;
+    for (int i = 0; i < f->nsym; i++) clone_map_sym(&in, f->sym[i], clone_expr(k, s->call.sym[i]));
+    for (int i = 0; i < f->narg; i++)
+        clone_map_tensor(&in, f->arg[i], clone_tensor(k, s->call.arg[i]));
+    Stmt *enter = stmt_new(u->c, S_ENTER, s->path);
+    enter->enter.below = ++u->level;
+    enter->enter.site = f->site;
+    vec_push(u->c->a, &to->s, enter);
+    clone_seq(&in, f->body, to);
+    u->level--;
+    for (int i = 0; i < f->nret; i++) clone_map_sym(k, s->call.ret[i], clone_expr(&in, f->ret[i]));
+    for (int i = 0; i < f->nout; i++) {
+        Tensor *t = clone_tensor(&in, f->out[i]);
+        hand_over(to, t, s->call.out[i]->owned, s->call.out[i]->ret);
+        clone_map_tensor(k, s->call.out[i], t);
+    }
+}
+
+/* What becomes of a function: its bodies are copied before one is replaced. */
+static Func unrolled(Unroll *u, const Func *f) {
+    Cx *c = u->c;
+    Func g = *f;
+    g.inside = u->levels;
+    Clone k = clone_new(c);
+    k.call = copy_call;
+    k.user = u;
+    g.body = seq_new(c, f->body->parent, f->start, true);
+    g.sym = NEWN(c->a, Sym *, f->nsym + 1);
+    g.arg = NEWN(c->a, Tensor *, f->narg + 1);
+    g.out = NEWN(c->a, Tensor *, f->nout + 1);
+    g.ret = NEWN(c->a, Expr *, f->nret + 1);
+    for (int i = 0; i < f->nsym; i++) g.sym[i] = clone_sym(&k, f->sym[i], g.body);
+    for (int i = 0; i < f->narg; i++) g.arg[i] = clone_like(&k, f->arg[i], g.body);
+    clone_seq(&k, f->body, g.body);
+    for (int i = 0; i < f->nret; i++) g.ret[i] = clone_expr(&k, f->ret[i]);
+    for (int i = 0; i < f->nout; i++) {
+        g.out[i] = clone_tensor(&k, f->out[i]);
+        hand_over(g.body, g.out[i], true, f->out[i]->ret);
+    }
+    return g;
+}
+
+static void unroll(Unroll *u, Stmt *start) {
+    int n = start->call.nfunc;
+    Func *g = NEWN(u->c->a, Func, n);
+    for (int i = 0; i < n; i++) g[i] = unrolled(u, start->call.func[i]);
+    for (int i = 0; i < n; i++) *start->call.func[i] = g[i];
+}
+
+/* ---- whether to ---------------------------------------------------------------------------- */
+typedef struct Size {
+    int statements, groups, calls;
+    bool siblings; /* calls in one Seq */
+} Size;
+
+/* Of q, with so many levels of bodies in it. */
+static void measure(const Seq *q, int levels, Size *z) {
+    int calls = 0;
+    for (int i = 0; i < q->s.n && z->statements <= BODY_MAX; i++) {
+        const Stmt *s = q->s.p[i];
+        z->statements++;
+        z->groups += s->kind == S_OP;
+        if (s->kind == S_LOOP) measure(s->loop.body, levels, z);
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) measure(s->br.arm[k], levels, z);
+        if (s->kind != S_CALL) continue;
+        calls++;
+        if (levels) measure(s->call.f->body, levels - 1, z);
+    }
+    z->siblings |= calls > 1;
+}
+
+/* A call, beyond what is done inside of it. Without a stack of the machine's the threads of a block
+ * meet around a record of all that the body has defined. */
+static double call_ns(const Device *d, const Size *z) {
+    return d->threads ? 3 * d->level[LEVEL_CORE].barrier_ns + RECORD_NS * z->statements : CALL_NS;
+}
+
+/* How an activation's time changes with so many levels: one in levels + 1, or fewer where it calls
+ * several, is a call. */
+static double change_ns(const Unroll *u, const Func *f, int levels, bool *fits) {
+    const Device *d = u->p->schedule->device;
+    Size one = {0}, all = {0};
+    measure(f->body, 0, &one);
+    measure(f->body, levels, &all);
+    *fits &= all.statements <= BODY_MAX;
+    int groups = all.groups - one.groups, others = all.statements - one.statements - groups;
+    double ns = call_ns(d, &all) / (levels + 1) - call_ns(d, &one) + COPY_GROUP_NS * groups +
+                COPY_NS * others;
+    /* Siblings could have been parts of the units' at once; now their calls are. */
+    if (one.siblings && u->p->schedule->units > 1 && !d->threads)
+        ns += d->level[LEVEL_TEAM].barrier_ns / COST_UNKNOWN;
+    return ns;
+}
+
+/* The recursion that s starts. */
+static void try_call(Unroll *u, Stmt *s) {
+    double plain = 0, changed = 0;
+    int best = 0;
+    for (int i = 0; i < s->call.nfunc; i++) {
+        const Func *f = s->call.func[i];
+        if (f->rows || !clone_can(f->body, true)) return; /* calls of many activations are cut */
+        plain += cost_seq_ns(u->c, u->p->schedule->device, f->body, u->p->schedule->units);
+    }
+    for (int levels = 1; levels <= LEVELS_MAX; levels++) {
+        double ns = plain;
+        bool fits = true;
+        for (int i = 0; i < s->call.nfunc && fits; i++)
+            ns += change_ns(u, s->call.func[i], levels, &fits);
+        if (!fits) break;
+        if (!best || ns < changed) best = levels, changed = ns;
+    }
+    if (!best || !decide(u->p, X_UNROLL_RECURSION, s, plain, changed)) return;
+    u->levels = best;
+    unroll(u, s);
+}
+
+static void walk(Unroll *u, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) walk(u, s->loop.body);
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(u, s->br.arm[k]);
+        if (s->kind != S_CALL || !s->call.nfunc) continue;
+        for (int k = 0; k < s->call.nfunc; k++) walk(u, s->call.func[k]->body);
+        try_call(u, s);
+    }
+}
+
+void pass_unroll_recursion(Program *p) {
+    Unroll u = {.p = p, .c = p->cx};
+    if (p->nfunc) walk(&u, p->top);
+    p->nsym = p->cx->next_sym;
+    p->ntensor = p->cx->next_tensor;
+}
