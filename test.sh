@@ -83,6 +83,15 @@ synchronization() {
     rm -rf "$full"
 }
 
+# Constructs that one cluster of an emulated GPU runs: the small models, random graphs, and that each barrier is needed.
+clusters() {
+    local small=$LOGS/clusters forced=cluster=on,grid=on,team=on
+    "$PYTHON" -m models --all --small --out "$small"
+    $BRAID test --target emulate:cuda --threads 4 --schedule $forced,core=off "$small"
+    "$PYTHON" tests/random_graphs.py 24 --seed $SEED --target emulate:cuda --threads 4 --braid $BRAID --schedule $forced --schedule $forced,core=off
+    "$PYTHON" tests/races.py --braid $BRAID --target emulate:cuda --schedule $forced --each-barrier "$small"/{lstm_operator,seq2seq_gemm}
+}
+
 rnn() {
     local target
     for target in interp cpu; do
@@ -172,6 +181,7 @@ step field "$PYTHON" tests/field_cases.py --braid $BRAID
 step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step models models
 step synchronization synchronization
+step clusters clusters
 step rnn rnn
 step convolutions convolutions
 step matrix-units matrix_units

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What the compiler makes of the models in tests/golden, as text: the tree as it is lowered and as the cpu
 # target gets it, in NAME.tree, or the message of a failure, in NAME.error. NAME.schedule, where there is
-# one, holds the transformations to force.
+# one, holds the transformations to force, NAME.target a further target.
 # Usage: tests/golden.sh path/to/braid [--update]   (--update writes the files anew)
 set -u
 braid=$(realpath "${1:?usage: tests/golden.sh path/to/braid [--update]}")
@@ -15,9 +15,10 @@ count=0 bad=0
 # explain MODEL: both trees, or the message. The width of the machine's vectors settles how weights are
 # packed and how contractions are cut: no choices about these. Scheduled for 4 threads by the table of devices.
 explain() {
-    local target how=()
+    local target how=() targets=(interp cpu)
     if [[ -e ${1%.onnx}.schedule ]]; then how=(--schedule "$(<"${1%.onnx}.schedule")"); fi
-    for target in interp cpu; do
+    if [[ -e ${1%.onnx}.target ]]; then targets+=("$(<"${1%.onnx}.target")"); fi
+    for target in "${targets[@]}"; do
         echo "---- $target"
         "$braid" explain --target $target --threads 4 "${how[@]}" "$1" || return
     done | sed -E '/^chosen (tile|prefetch|near) /d; s/, (weights [0-9]+ bytes|[0-9]+ functions)$//; s/, [0-9]+ ns instead of [0-9]+ ns by/ by/'

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares random models of nested Loop, If and Scan with ONNX Runtime.
 
-    random_graphs.py COUNT [--seed S] [--target interp|cpu|both] [--braid PATH] [--jobs N] [--keep DIR]
+    random_graphs.py COUNT [--seed S] [--target TARGET|both] [--braid PATH] [--jobs N] [--keep DIR]
                      [--schedule SETTINGS]...
 
 Graph number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed. Each is
@@ -341,7 +341,8 @@ def main():
     a = argparse.ArgumentParser()
     a.add_argument("count", type=int)
     a.add_argument("--seed", type=int)
-    a.add_argument("--target", choices=["interp", "cpu", "both"], default="both")
+    a.add_argument("--target", choices=["interp", "cpu", "emulate:cuda", "emulate:hip", "both"], default="both",
+                   help="both: interp and cpu")
     a.add_argument("--braid", default="braid")
     a.add_argument("--jobs", type=int, default=os.cpu_count())
     a.add_argument("--threads", default="1", help="threads of a run")
@@ -362,8 +363,9 @@ def main():
         for s in sorted(bad):
             if a.verbose or bad[s].startswith("GENERATOR"):
                 print("left out: seed %d: %s" % (s, bad[s][:900]))
-        runs = [("cpu", k) for k in range(len(settings))] if a.target != "interp" else []
-        runs = ([("interp", None)] if a.target != "cpu" else []) + runs
+        runs = [("interp", None)] if a.target in ("interp", "both") else []
+        if a.target != "interp":
+            runs += [("cpu" if a.target == "both" else a.target, k) for k in range(len(settings))]
         for t, k in runs:
             folder, how = (root, "") if k is None else ("%s/%d" % (root, k), settings[k])
             if len(bad) == a.count or not os.path.isdir(folder):

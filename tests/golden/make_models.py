@@ -45,6 +45,11 @@ def save_schedule(name, forced):
         f.write(forced + "\n")
 
 
+def save_target(name, target):
+    with open(os.path.join(HERE, name + ".target"), "w") as f:
+        f.write(target + "\n")
+
+
 # ---- trees
 def elementwise():
     """One group: nothing between x and y is stored."""
@@ -203,6 +208,26 @@ def fused_loops():
         [tensor("s0", [3]), tensor("xs", ["t", 3])], [tensor("last", [3]), tensor("sums", ["t", 3])]))
 
 
+def cluster():
+    """A recurrent loop that one cluster runs, and another one inside: what is computed by parts is read whole."""
+    count = graph([node("Mul", ["m", "m"], ["mm"], "square"), node("Identity", ["ci"], ["co"])],
+                  [tensor("j", [], I), tensor("ci", [], TP.BOOL), tensor("m", [64])],
+                  [tensor("co", [], TP.BOOL), tensor("mm", [64])], name="count")
+    body = graph([node("MatMul", ["h", "w"], ["hw"], "product"),
+                  node("Loop", ["two", "", "s"], ["s2"], "inner", body=count),
+                  node("ReduceSum", ["s2", "axes"], ["sum"], keepdims=0),
+                  node("Mul", ["hw", "sum"], ["scaled"], "scale"), node("Tanh", ["scaled"], ["t"]),
+                  node("Identity", ["c"], ["go"])],
+                 [tensor("i", [], I), tensor("c", [], TP.BOOL), tensor("h", [1, 64])],
+                 [tensor("go", [], TP.BOOL), tensor("t", [1, 64])], name="body")
+    save("cluster", graph([node("Loop", ["three", "", "x"], ["last"], "steps", body=body),
+                           node("MatMul", ["last", "w"], ["y"], "after")],
+                          [tensor("x", [1, 64]), tensor("s", [64])], [tensor("y", [1, 64])],
+                          [ramp("w", 64, 64), const("three", 3, np.int64), const("two", 2, np.int64), const("axes", [0], np.int64)]))
+    save_schedule("cluster", "cluster=on,grid=on,reuse=off,unroll=off")
+    save_target("cluster", "emulate:cuda")
+
+
 def recluster():
     """A branch of products for all units and a few numbers for one, cut into three."""
     then = graph([node("MatMul", ["x", "w"], ["a"], "wide"), node("Softmax", ["scale"], ["s"], axis=0),
@@ -331,5 +356,5 @@ def errors():
 
 
 for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
-             unroll, interchange, reuse, embedding, attention, wavefront, nest, fused_loops, recluster, tree, errors):
+             unroll, interchange, reuse, embedding, attention, wavefront, nest, fused_loops, cluster, recluster, tree, errors):
     make()
