@@ -85,11 +85,12 @@ bool explain_is_resident(const Program *p, const LoopFacts *l) {
 static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *f) {
     if (json) {
         sb_printf(s,
-                  ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, \"live_bytes\": %lld, \"slots\": %d, "
-                  "\"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, \"launches\": %d, "
-                  "\"products\": %d, \"loops\": [",
-                  p->nfused, f->functions, (long long)f->arena_bytes, (long long)f->live_bytes, f->slots, f->weights_bytes,
-                  f->barriers, f->cluster_barriers, f->flags, f->launches, f->products);
+                  ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, \"distributed_bytes\": %lld, \"live_bytes\": %lld, "
+                  "\"slots\": %d, \"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, "
+                  "\"launches\": %d, \"products\": %d, \"loops\": [",
+                  p->nfused, f->functions, (long long)f->arena_bytes, (long long)f->distributed_bytes,
+                  (long long)f->live_bytes, f->slots, f->weights_bytes, f->barriers, f->cluster_barriers, f->flags,
+                  f->launches, f->products);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
@@ -118,6 +119,7 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
               f->functions);
     sb_printf(s, "memory: arena %lld bytes, %lld alive at once, slots %d, weights %zu bytes\n",
               (long long)f->arena_bytes, (long long)f->live_bytes, f->slots, f->weights_bytes);
+    if (f->distributed_bytes) sb_printf(s, "distributed: %lld bytes in a block of a cluster\n", (long long)f->distributed_bytes);
     for (int i = 0; i < f->loops.n; i++) {
         const LoopFacts *l = &f->loops.p[i];
         if (l->constants)

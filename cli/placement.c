@@ -70,6 +70,7 @@ static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
                         : t->kind == TK_PARAM    ? "parameter"
                         : t->kind == TK_CONST    ? "inline"
                         : t->kind == TK_JOIN && (!m || m->kind == M_NONE) ? "arms"
+                        : m && m->block          ? "block"
                         : m                      ? where_name[m->kind]
                                                  : "none";
     const ConstFacts *k = t->kind == TK_CONST ? constant_of(w, t) : NULL;
@@ -77,6 +78,7 @@ static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
     put_bytes(w, m && m->kind == M_STATIC ? m->bytes : bytes);
     put_name(w, "where", !k ? where : k->packed ? "packed weights" : "weights");
     if (k && !k->packed) sb_printf(w->s, ", \"offset\": %lld", (long long)k->offset);
+    if (m && m->block) sb_printf(w->s, ", \"block\": %d", m->block - 1);
     if (m && m->kind == M_STATIC) {
         sb_printf(w->s, ", \"offset\": %lld", (long long)m->off[0]);
         if (two == 2) sb_printf(w->s, ", \"other_offset\": %lld", (long long)m->off[1]);

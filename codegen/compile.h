@@ -62,6 +62,7 @@ typedef struct ResidentFacts { /* a constant read in a loop, on GPUs */
 typedef struct CompileFacts {
     int64_t arena_bytes; /* of tensors whose size is known at compile time */
     int64_t live_bytes;  /* most of them at one time */
+    int64_t distributed_bytes; /* of them in the own memory of a block of a cluster, at most */
     int slots;           /* growable buffers */
     size_t weights_bytes;
     int functions;       /* different ones: equal groups share one */

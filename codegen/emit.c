@@ -282,7 +282,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
         err(d, d->status, NULL, "%s", arena_strdup(em.a, d->message));
     }
     em.vec = gpu ? 1 : compile_vector_width(d, o);
-    em.shared_bytes = gpu ? SHARED_OWN : 0;
+    em.shared_bytes = gpu ? SHARED_OWN + p->mem->distributed : 0;
     em.functions = map_new(em.a);
     em.streams = map_new(em.a);
     em.extern_files = map_new(em.a);
@@ -299,6 +299,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
     else put_program(&em, &functions, to);
     d->top = up;
     facts->arena_bytes = em.plan.arena;
+    facts->distributed_bytes = em.plan.distributed;
     facts->slots = em.plan.nslot;
     facts->live_bytes = em.plan.live_max;
     facts->weights_bytes = em.weights.n;

@@ -132,7 +132,10 @@ static void take_for(Tree *x, const char *name, const char *type, const char *by
 }
 static void take(Tree *x, const char *name, const char *type, const char *bytes) { take_for(x, name, type, bytes, false); }
 
-static const char *base_of(const Mem *m) { return m->frame ? "frame" : "k->arena"; }
+static const char *base_of(const Tree *x, const Mem *m) {
+    if (m->block) return arena_printf(x->em->a, "bk_near(%d)", m->block - 1);
+    return m->frame ? "frame" : "k->arena";
+}
 
 /* ---- values that grow --------------------------------------------------------------------------------------- */
 /* Bytes of a buffer with one row: one position of the growing axis. */
@@ -161,7 +164,7 @@ static void grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
     if (g->room) tree_declare_symbol(x, g->room);
     if (m->kind == M_STATIC) {
         if (g->room) fn_line(f, "%s = %lld;", room, (long long)g->most);
-        fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, base_of(m), (long long)m->off[0]);
+        fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, base_of(x, m), (long long)m->off[0]);
     } else if (m->kind == M_BUMP) {
         fn_line(f, "%s = bk_room(%s, bk_mini(%s, k->max_iterations), %s);", room, first, tree_expr(x, s->loop.trips),
                 tree_expr(x, g->rows));
@@ -227,7 +230,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     const char *name = tensor_name(&x->f, t), *ty = c_store(t->dtype);
     switch (m->kind) {
     case M_STATIC: {
-        const char *at = arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(m), (long long)m->off[0]);
+        const char *at = arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(x, m), (long long)m->off[0]);
         if (!x->em->target->strict) {
             tree_declare(x, t, at);
             break;
@@ -249,7 +252,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         }
         const char *turn = p->inplace ? "0" : arena_printf(x->em->a, "(%s & 1)", x->loop->counter);
         if (p->kind == M_STATIC)
-            fn_line(&x->f, "%s = (%s *)(%s + (%s ? %lld : %lld));", name, ty, base_of(p), turn, (long long)p->off[1],
+            fn_line(&x->f, "%s = (%s *)(%s + (%s ? %lld : %lld));", name, ty, base_of(x, p), turn, (long long)p->off[1],
                     (long long)p->off[0]);
         else if (p->kind == M_BUMP)
             fn_line(&x->f, "%s = %s ? %s_b : %s_a;", name, turn, tensor_name(&x->f, m->via), tensor_name(&x->f, m->via));
@@ -277,7 +280,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         break;
     }
     case M_SHARED:
-        tree_declare(x, t, arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(m), (long long)mem_of(m->via)->off[0]));
+        tree_declare(x, t, arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(x, mem_of(m->via)), (long long)mem_of(m->via)->off[0]));
         break;
     case M_RESULT: tree_declare(x, t, call_result(x, x->func, m->slot[0])); break;
     default: tree_declare(x, t, "NULL"); break;
@@ -389,7 +392,7 @@ static void emit_loop(Tree *x, Stmt *s) {
             fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, tensor_name(f, c->init));
             continue;
         }
-        if (m->kind == M_STATIC) fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, base_of(m), (long long)m->off[0]);
+        if (m->kind == M_STATIC) fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, base_of(x, m), (long long)m->off[0]);
         else fn_line(f, "%s = %s_a;", name, name);
         fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, tensor_name(f, c->init), tree_bytes(x, c->phi));
     }

@@ -2,9 +2,11 @@
  *
  * A value defined outside a loop and used inside lives to the loop's end. A phi keeps its initial value
  * alive (it aliases it until the first iteration ends, or is a copy of it), a join keeps both arms'
- * values, a view its base. The two arms of a branch are numbered one after the other, so their temporaries overlap. */
+ * values, a view its base. The two arms of a branch are numbered one after the other, so their temporaries overlap.
+ * What nobody but one cluster touches lives in its blocks' own memory, where there is room. */
 #include "scheduler/memory.h"
-#include "scheduler/device.h"
+#include "scheduler/decide.h"
+#include "scheduler/passes.h"
 #include <stdlib.h>
 
 typedef struct LoopPos {
@@ -15,6 +17,10 @@ typedef struct LoopPos {
 } LoopPos;
 
 typedef VEC(Tensor *) TensorVec;
+
+typedef struct Span { /* statement numbers of what one cluster runs */
+    int first, last;
+} Span;
 
 typedef struct Planner {
     Program *p;
@@ -29,6 +35,7 @@ typedef struct Planner {
     TensorVec *joins, *alias; /* by tensor id: joins that have it as an arm; what is in its memory */
     Func *frame;          /* the function being walked, NULL: none */
     VEC(Func *) frames;   /* all of them */
+    VEC(Span) clusters;   /* in order */
     MemPlan plan;
 } Planner;
 
@@ -157,9 +164,10 @@ static void number_beside(Planner *q, int first, int start) {
 /* First pass: number statements, give storage its kind. */
 static void number(Planner *q, Seq *seq) {
     int first = 0, start = 0;
+    const bool inside = seq_level(seq) < LEVEL_TEAM;
     for (int i = 0; i < seq->s.n; i++) {
         Stmt *s = seq->s.p[i];
-        q->pos++;
+        const int begin = ++q->pos;
         if (!s->beside) first = q->all.n, start = q->pos;
         switch (s->kind) {
         case S_OP:
@@ -231,6 +239,8 @@ static void number(Planner *q, Seq *seq) {
         default: break;
         }
         if (s->beside) number_beside(q, first, start);
+        const bool control = s->kind == S_LOOP || s->kind == S_BRANCH;
+        if (!inside && control && s->level == LEVEL_CLUSTER) vec_push(q->a, &q->clusters, ((Span){begin, q->pos}));
     }
 }
 
@@ -410,6 +420,7 @@ static int by_offset(const void *x, const void *y) {
  * the last reader and the next writer. Of a function's, there is a copy for each activation. */
 #define UNSHARED_BYTES ((int64_t)1 << 18)
 #define UNSHARED_FRAME ((int64_t)1 << 14)
+#define PIECE 64 /* bytes that one is a multiple of */
 
 static LoopPos *outermost(const Planner *q, const Tensor *t) {
     LoopPos *l = q->def_loop[t->id];
@@ -424,7 +435,7 @@ static int64_t live_max(Planner *q, int end) {
     int64_t *change = NEWN(q->a, int64_t, end + 2), live = 0, most = 0;
     for (int i = 0; i < q->all.n; i++) {
         const Mem *m = q->all.p[i]->plan;
-        if (m->kind != M_STATIC || m->frame) continue;
+        if (m->kind != M_STATIC || m->frame || m->block) continue;
         change[m->first] += m->bytes * buffers(q->all.p[i]);
         change[m->last + 1] -= m->bytes * buffers(q->all.p[i]);
     }
@@ -450,15 +461,37 @@ static void unshare(Planner *q) {
     }
 }
 
-/* Returns the bytes of the frame. */
-static int64_t place(Planner *q, const Func *frame) {
+/* Puts the smaller ones of what lives inside of a cluster's construct into the blocks' own memory, in turn; an eighth of it
+ * is for that: weights that stay there do more. */
+static void distribute(Planner *q) {
+    const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
+    const int blocks = d ? device_cluster(d) : 0;
+    int64_t *used = NEWN(q->a, int64_t, blocks + 1);
+    int next = 0;
+    for (int i = 0; i < q->all.n; i++) {
+        const Tensor *t = q->all.p[i];
+        Mem *m = t->plan;
+        bool inside = false;
+        for (int k = 0; k < q->clusters.n && !inside; k++)
+            inside = m->first >= q->clusters.p[k].first && m->last <= q->clusters.p[k].last;
+        if (!inside || m->kind != M_STATIC || m->frame) continue;
+        const int64_t bytes = (m->bytes + 2 * PIECE) * buffers(t);
+        if (used[next] + bytes > d->level[LEVEL_CORE].bytes / 8) continue;
+        used[next] += bytes;
+        m->block = next + 1;
+        next = (next + 1) % blocks;
+    }
+}
+
+/* Returns the bytes of the frame, or (block > 0) of what is in that block's memory. */
+static int64_t place(Planner *q, const Func *frame, int block) {
     VEC(Piece) v = {0};
     int64_t all = 0;
     for (int i = 0; i < q->all.n; i++) {
         Tensor *t = q->all.p[i];
         Mem *m = t->plan;
-        if (m->kind != M_STATIC || m->frame != frame) continue;
-        int64_t bytes = (m->bytes + 64 + 63) / 64 * 64; /* room behind for whole-vector reads */
+        if (m->kind != M_STATIC || m->frame != frame || m->block != block) continue;
+        int64_t bytes = (m->bytes + 2 * PIECE - 1) / PIECE * PIECE; /* room behind for whole-vector reads */
         for (int k = 0; k < buffers(t); k++) {
             Piece x = {m, bytes, &m->off[k]};
             vec_push(q->a, &v, x);
@@ -527,10 +560,10 @@ static void rest(Planner *q, int end) {
         last[i] = m->last;
         if (m->kind == M_STATIC && !m->frame) m->last = m->last + REST < end ? m->last + REST : end;
     }
-    q->plan.arena = place(q, NULL);
+    q->plan.arena = place(q, NULL, 0);
     if (q->plan.arena <= before + (before + k.all) / 8) return;
     for (int i = 0; i < q->all.n; i++) ((Mem *)q->all.p[i]->plan)->last = last[i];
-    q->plan.arena = place(q, NULL);
+    q->plan.arena = place(q, NULL, 0);
 }
 
 void pass_memory(Program *p) {
@@ -551,11 +584,16 @@ void pass_memory(Program *p) {
     uses(&q, p->top);
     for (int i = 0; i < p->nout; i++) use(&q, p->out[i].t, end);
     share(&q, p->top);
+    distribute(&q);
     q.plan.live_max = live_max(&q, end);
     unshare(&q);
-    q.plan.arena = place(&q, NULL);
+    for (int i = 0; q.clusters.n && i < device_cluster(p->schedule->device); i++) {
+        int64_t bytes = place(&q, NULL, i + 1);
+        if (bytes > q.plan.distributed) q.plan.distributed = bytes;
+    }
+    q.plan.arena = place(&q, NULL, 0);
     rest(&q, end);
-    for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i]);
+    for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i], 0);
     p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
 }
 

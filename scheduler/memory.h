@@ -26,6 +26,7 @@ typedef struct Mem {
     Expr *at;         /* M_ELEM: LoopScan.at */
     bool each;        /* every unit has one of its own (Stmt.each); M_BUMP */
     bool inplace;     /* a phi with one buffer (LoopCarry.inplace, push) */
+    int block;        /* M_STATIC, > 0: not in the arena but in the own memory of block `block` - 1 of the first cluster */
     Func *frame;      /* the function that it belongs to: offsets are in its activation's frame, and a slot is
                          a piece of the arena as large as the slot of that number; NULL: none */
     int first, last;  /* statement numbers between which it lives */
@@ -33,6 +34,7 @@ typedef struct Mem {
 
 typedef struct MemPlan { /* Program.mem */
     int64_t arena;    /* bytes of all static storage */
+    int64_t distributed; /* of each block's own memory for what lives in the blocks of a cluster */
     int nslot;
     int64_t live_max; /* largest total of static storage alive at once */
 } MemPlan;

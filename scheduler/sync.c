@@ -110,7 +110,7 @@ static bool overlap(const Tensor *a, const Tensor *b) {
     if (x->kind == M_CARRY) x = mem_of(x->via);
     if (y->kind == M_CARRY) y = mem_of(y->via);
     if (x == y) return true;
-    if (x->frame != y->frame) return false;
+    if (x->frame != y->frame || x->block != y->block) return false;
     if (x->kind == M_RESULT && y->kind == M_RESULT) return x->slot[0] == y->slot[0];
     if (x->kind != M_STATIC || y->kind != M_STATIC) return false;
     int nx = turns_a && !x->inplace ? 2 : 1, ny = turns_b && !y->inplace ? 2 : 1;

@@ -143,6 +143,8 @@ static __device__ __noinline__ int bk_cluster_barrier(void) {
     bk_cluster_meet();
     return BK_LOOK(int, heard);
 }
+/* What the cluster keeps in the memory of its block `rank`, whose program's part begins with that. */
+BK_INLINE char *bk_near(unsigned rank) { return (char *)__cluster_map_shared_rank(bk_shared() + BK_SHARED_OWN, rank); }
 #else
 BK_INLINE void bk_cluster_meet(void) { __syncthreads(); }
 BK_INLINE int bk_cluster_barrier(void) { return bk_block_state(); }
