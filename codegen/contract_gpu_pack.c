@@ -112,14 +112,45 @@ static const char *pack(Dots *k, Part *q) {
     return name;
 }
 
-/* Asks for the unit's part to be kept on chip; it must be one piece. */
+/* How the axes that an operand is packed by lie around the one that units share. */
+typedef struct Order {
+    bool columns, outer;  /* units share columns; the positions of an outer axis */
+    int64_t pieces, words; /* before it; of one of its positions */
+    int64_t n;
+    Expr *before, *behind; /* numbers of the piece, and of the place along outer axes behind it */
+} Order;
+
+static Order order_of(const Dots *k, const Part *q) {
+    const Product *p = &k->p[q->lead];
+    Cx *c = k->g->em->c;
+    Order o = {.columns = k->v == k->g->split, .pieces = 1, .words = q->n * q->column, .n = axis_size(k->v, 1),
+               .before = p->sym ? p->sym : e_int(c, 0), .behind = e_int(c, 0)};
+    if (p->sym) o.pieces = axis_size(p->sym_axis, 1);
+    if (!o.columns) o.words = q->all;
+    for (int i = 0; i < k->nouter; i++) {
+        Axis *x = k->outer[i];
+        if (!moves(k, p, x)) continue;
+        if (x == k->g->split) o.outer = true, o.n = axis_size(x, 1);
+        else if (o.outer) {
+            o.words *= axis_size(x, 1);
+            o.behind = e_add(c, e_mul(c, o.behind, x->extent), e_axis(c, x));
+        } else {
+            o.pieces *= axis_size(x, 1);
+            o.before = e_add(c, e_mul(c, o.before, x->extent), e_axis(c, x));
+        }
+    }
+    return o;
+}
+
+/* Asks for the unit's part to be kept on chip. */
 static void keep(Dots *k, Part *q) {
     const Product *p = &k->p[q->lead];
-    if (p->sym) return;
-    for (int i = 0; i < k->nouter; i++)
-        if (moves(k, p, k->outer[i])) return;
-    int64_t n = q->all / (q->n * q->column);
-    const char *name = resident(k->g->em, k->g, q->weights, p->vec->t->name ? p->vec->t->name : "packed", n, q->n * q->column);
+    if (!k->g->split) return;
+    Order o = order_of(k, q);
+    Resident r = {.weights = q->weights, .what = p->vec->t->name ? p->vec->t->name : "packed", .whole = !o.columns && !o.outer,
+                  .pieces = o.pieces, .n = o.n, .words = o.words};
+    if (r.whole) r.n = 1;
+    const char *name = resident(k->g->em, k->g, r, p->sym ? axis_size(p->sym_axis, 1) : 1);
     if (name) q->weights = name, q->kept = true;
 }
 
@@ -131,7 +162,7 @@ void dots_pack(Dots *k) {
         /* Teams smaller than eight read several columns at once, which then lie in different banks. */
         q->column = q->matrix || (q->team < 8 && steps % 8 == 0) ? dots_pitch(q, steps) : steps;
         q->weights = pack(k, q);
-        if (k->v == k->g->split) keep(k, q);
+        keep(k, q);
     }
 }
 
@@ -141,16 +172,25 @@ void dots_weights(Dots *k, int part) {
     Fn *f = &g->f;
     Cx *c = em->c;
     const Part *q = &k->part[part];
-    const Product *p = &k->p[q->lead];
-    Expr *at = p->sym ? p->sym : e_int(c, 0);
-    for (int i = 0; i < k->nouter; i++)
-        if (moves(k, p, k->outer[i])) at = e_add(c, e_mul(c, at, k->outer[i]->extent), e_axis(c, k->outer[i]));
+    Order o = order_of(k, q);
     /* The weights are an argument, so that equal layers share this function. */
     Tensor *w = tensor_new(c, TK_CONST, DT_F32, 0, NULL);
     Const *data = NEW(em->a, Const);
     *data = (Const){.dtype = DT_F32, .count = 1, .data = q->weights};
     w->data = data;
     map_seti(em->const_name, (uint64_t)(uintptr_t)data->data, (void *)(uintptr_t)q->weights);
-    fn_line(f, "const float *const w%d = %s + (%s) * %lld;", part, f->tensor(f, w), fn_expr(f, at), (long long)q->all);
-    fn_line(f, "const int64_t w%d_first = %s;", part, q->kept ? "from" : "0");
+    const char *at = f->tensor(f, w), *positions = arena_printf(f->a, "%lld", (long long)o.n);
+    if (q->kept && (o.columns || o.outer) && o.pieces > 1) {
+        fn_line(f, "const int64_t w%d_positions = bk_on_chip(%s) ? to - from : %s;", part, at, positions);
+        positions = arena_printf(f->a, "w%d_positions", part);
+    }
+    const char *piece = fn_expr(f, o.before), *words = arena_printf(f->a, "%lld", (long long)o.words);
+    const char *first = q->kept ? "from" : "0";
+    if (o.outer) {
+        const char *own = arena_printf(f->a, "(%s) * %s + %s - %s", piece, positions, fn_expr(f, e_axis(c, g->split)), first);
+        fn_line(f, "const float *const w%d = %s + (%s) * %s + (%s) * %lld;", part, at, own, words, fn_expr(f, o.behind),
+                (long long)q->all);
+    } else if (o.columns) fn_line(f, "const float *const w%d = %s + (%s) * %s * %s;", part, at, piece, positions, words);
+    else fn_line(f, "const float *const w%d = %s + (%s) * %s;", part, at, piece, words);
+    fn_line(f, "const int64_t w%d_first = %s;", part, o.columns ? first : "0");
 }

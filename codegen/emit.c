@@ -231,6 +231,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     /* Blocks of a cluster, 1: there are none. */
     const int cluster = em->clusters || em->p->schedule->units == device_cluster(device) ? device_cluster(device) : 1;
     define(text, "BK_CLUSTER", cluster);
+    define(text, "BK_SHARED_BYTES", em->shared_bytes);
     sb_puts(text, embedded_text("braid_model.h"));
     put_embedded(text, em->target->preludes, (int)COUNT(em->target->preludes));
     sb_puts(text, "#define bk_weights (k->weights)\n");

@@ -24,7 +24,9 @@ typedef struct Target {
 typedef struct Resident {
     const char *weights, *name; /* the array; the pointer to the unit's part */
     const char *what;           /* tensor */
-    int64_t n, grain, floats;   /* positions, shared in grains; of one position */
+    bool whole;                 /* all of it is each unit's part */
+    int64_t pieces;             /* of so many positions each; a unit has the same positions of all of them */
+    int64_t n, grain, words;    /* positions, shared in grains; of one position */
     int64_t most;               /* positions of a unit, as planned */
     int64_t at;                 /* in the block's memory; 0: nowhere */
     double uses;                /* in a run */
@@ -170,9 +172,9 @@ bool group_contraction_gpu(Group *g);
 void group_threads(Group *g);
 
 /* ---- constants on chip (resident.c) ---------------------------------------------------------------------------------- */
-/* The name of a pointer to the unit's part of n positions of the group's split axis, `floats` each, in `weights`; NULL:
- * keeping it on chip would gain nothing. */
-const char *resident(Emit *em, const Group *g, const char *weights, const char *what, int64_t n, int64_t floats);
+/* The name of a pointer to the unit's part of what r tells of (weights, what, whole, pieces, n, words), of which a run
+ * of the group uses one piece in `choice`; NULL: keeping it on chip would gain nothing. */
+const char *resident(Emit *em, const Group *g, Resident r, int64_t choice);
 /* Shares out the block's memory, and declares these pointers in the kernel's body. After all groups. */
 void residents_place(Emit *em);
 

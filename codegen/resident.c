@@ -22,22 +22,25 @@ static double uses_of(const Seq *q) {
     return n;
 }
 
-const char *resident(Emit *em, const Group *g, const char *weights, const char *what, int64_t n, int64_t floats) {
-    const int level = g->s->level, units = schedule_units(em->p->schedule, level);
-    int64_t grain;
-    const int phase = em->phases ? em->phases->text.n : -1;
-    double uses = uses_of(g->t[0]->seq);
-    if (uses <= 1 || g->s->op.inner || !e_is_int(g->grain, &grain)) return NULL;
+const char *resident(Emit *em, const Group *g, Resident r, int64_t choice) {
+    r.level = g->s->level;
+    r.phase = em->phases ? em->phases->text.n : -1;
+    r.uses = uses_of(g->t[0]->seq) / (double)choice;
+    r.grain = 1;
+    if (r.uses <= 1 || g->s->op.inner || (!r.whole && !e_is_int(g->grain, &r.grain))) return NULL;
     for (int i = 0; i < em->residents.n; i++) {
-        Resident *r = &em->residents.p[i];
-        if (r->weights != weights || r->n != n || r->grain != grain || r->floats != floats || r->level != level) continue;
-        r->uses += uses;
-        if (r->phase != phase) r->phase = -1;
-        return r->name;
+        Resident *old = &em->residents.p[i];
+        if (old->weights != r.weights || old->whole != r.whole || old->pieces != r.pieces || old->n != r.n ||
+            old->grain != r.grain || old->words != r.words || old->level != r.level)
+            continue;
+        old->uses += r.uses;
+        if (old->phase != r.phase) old->phase = -1;
+        return old->name;
     }
-    int64_t most = ((n + grain - 1) / grain + units - 1) / units * grain;
-    Resident r = {.weights = weights, .what = what, .n = n, .grain = grain, .floats = floats, .most = most < n ? most : n,
-                  .uses = uses, .level = level, .phase = phase, .name = arena_printf(em->a, "kept%d", em->residents.n)};
+    const int units = schedule_units(em->p->schedule, r.level);
+    r.most = ((r.n + r.grain - 1) / r.grain + units - 1) / units * r.grain;
+    if (r.whole || r.most > r.n) r.most = r.n;
+    r.name = arena_printf(em->a, "kept%d", em->residents.n);
     vec_push(em->a, &em->residents, r);
     return r.name;
 }
@@ -59,8 +62,8 @@ void residents_place(Emit *em) {
     qsort(order, (size_t)n, sizeof *order, by_uses);
     for (int i = 0; i < n; i++) {
         Resident *r = order[i];
-        int64_t bytes = (r->most * r->floats * 4 + 127) / 128 * 128;
-        ResidentFacts fact = {r->what, r->most * r->floats * 4, em->shared_bytes + bytes <= room};
+        int64_t own = r->pieces * r->most * r->words * 4, bytes = (own + 127) / 128 * 128;
+        ResidentFacts fact = {r->what, own, em->shared_bytes + bytes <= room};
         vec_push(em->a, &em->facts->residents, fact);
         if (!fact.kept) continue;
         r->at = em->shared_bytes;
@@ -69,8 +72,11 @@ void residents_place(Emit *em) {
     for (int i = 0; i < n; i++) {
         const Resident *r = &em->residents.p[i];
         const char *when = r->phase < 0 ? "" : arena_printf(em->a, "phase != %d ? NULL : ", r->phase);
-        sb_printf(&em->body, "    const float *const %s = %sbk_keep(%s, %lld, %lld, %lld, %lld, %lld, unit, %s);\n", r->name,
-                  when, r->weights, (long long)r->at, (long long)r->most, (long long)r->n, (long long)r->grain,
-                  (long long)r->floats, r->level == LEVEL_CLUSTER ? "BK_CLUSTER" : "nunit");
+        sb_printf(&em->body, "    const float *const %s = %sbk_keep(%s, %lld, %lld, %lld, %lld, %lld, %lld, %s);\n",
+                  r->name, when, r->weights, (long long)r->at, (long long)r->most, (long long)r->pieces, (long long)r->n,
+                  (long long)r->grain, (long long)r->words,
+                  r->whole                      ? "0, 1"
+                  : r->level == LEVEL_CLUSTER ? "unit, BK_CLUSTER"
+                                              : "unit, nunit");
     }
 }

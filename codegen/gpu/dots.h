@@ -20,17 +20,23 @@ static __device__ __forceinline__ uint2 bk_load4(const uint16_t *p) {
     return make_uint2(p[0] | (unsigned)p[1] << 16, p[2] | (unsigned)p[3] << 16);
 }
 
-/* This unit's part of n positions, shared in grains, which take so many floats each in w: a copy `at` bytes behind the
- * beginning of the block's memory where there is room for it, for `most` positions; at 0: there is none. All threads of
- * the block call it; they meet before they read. */
-static __device__ __noinline__ const float *bk_keep(const float *w, int at, int64_t most, int64_t n, int64_t grain,
-                                                    int64_t floats, int unit, int nunit) {
+/* p is in the block's memory. */
+static __device__ __forceinline__ bool bk_on_chip(const void *p) {
+    return (uintptr_t)p - (uintptr_t)bk_shared() < BK_SHARED_BYTES;
+}
+
+/* This unit's part of n positions of so many words in each of the pieces of w, shared in grains: a copy `at` bytes
+ * behind the beginning of the block's memory, its pieces one after the other, where there is room for it, for `most`
+ * positions; at 0: there is none. All threads of the block call it; they meet before they read. */
+static __device__ __noinline__ const float *bk_keep(const float *w, int at, int64_t most, int64_t pieces, int64_t n,
+                                                    int64_t grain, int64_t words, int unit, int nunit) {
     const int64_t parts = (n + grain - 1) / grain, from = parts * unit / nunit * grain;
-    const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, n);
-    w += from * floats;
+    const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, n), own = (to - from) * words / 4;
+    w += from * words;
     if (at == 0 || to - from > most) return w;
     float4 *const kept = (float4 *)(bk_shared() + at);
-    for (int64_t i = bk_thread(); i < (to - from) * floats / 4; i += bk_threads()) kept[i] = ((const float4 *)w)[i];
+    for (int64_t i = 0; i < pieces; i++)
+        for (int64_t j = bk_thread(); j < own; j += bk_threads()) kept[i * own + j] = ((const float4 *)(w + i * n * words))[j];
     return (const float *)kept;
 }
 #endif
