@@ -8,7 +8,7 @@
 GpuDriver gpu_driver = {.devices = 2, .capability = 90, .arch = "gfx90a:sramecc+:xnack-", .cooperative = 1,
                         .processors = 4, .blocks = 2, .shared = 65536, .room = (int64_t)1 << 30, .fail_with = 1};
 #define D gpu_driver
-enum { MEMORY, HOST, MODULE, STREAM, EVENT };
+enum { MEMORY, HOST, MODULE, STREAM, EVENT, GRAPH };
 
 /* Everything that was made and not freed. */
 typedef struct Thing {
@@ -51,7 +51,7 @@ static void *make(int kind, size_t bytes) {
     Thing *t = malloc(sizeof *t);
     void *data = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (!t || !data) abort();
-    memset(data, 0xcc, bytes);
+    memset(data, 0xcc, bytes < 1 << 16 ? bytes : 1 << 16);
     pthread_mutex_lock(&lock);
     *t = (Thing){things, kind, bytes, data};
     things = t;
@@ -198,6 +198,66 @@ int emu_mem_host_alloc(void **memory, size_t bytes, unsigned flags) {
     return flags || !bytes ? wrong() : made(HOST, memory, bytes);
 }
 int emu_mem_free_host(void *memory) { return drop(HOST, memory); }
+/* ---- graphs: an allocation that begins with how many steps follow ------------------------------- */
+#define STEPS 32
+typedef struct Graph {
+    int n;
+    GpuStep step[STEPS];
+} Graph;
+static Graph *capturing;
+static void *captured;
+
+int gpu_driver_step(void *stream, const GpuStep *step) {
+    if (!capturing || stream != captured) return step->run(step->data);
+    if (capturing->n == STEPS) abort();
+    capturing->step[capturing->n++] = *step;
+    return 0;
+}
+int emu_stream_begin_capture(void *stream, int mode) {
+    void *graph;
+    if (D.no_capture) return 801;
+    if (!stream || mode != 2 || capturing) return wrong();
+    int r = made(GRAPH, &graph, sizeof(Graph));
+    if (r) return r;
+    capturing = graph;
+    capturing->n = 0;
+    captured = stream;
+    return 0;
+}
+int emu_stream_end_capture(void *stream, void **graph) {
+    if (!capturing || stream != captured) return wrong();
+    int r = call();
+    if (r) drop(GRAPH, capturing);
+    *graph = r ? NULL : capturing;
+    capturing = NULL;
+    return r;
+}
+int emu_graph_instantiate(void **exec, void *graph, unsigned long long flags) {
+    if (flags || !find(GRAPH, graph, 0)) return wrong();
+    int r = made(GRAPH, exec, sizeof(Graph));
+    if (!r) memcpy(*exec, graph, sizeof(Graph));
+    D.graphs += !r;
+    return r;
+}
+int emu_graph_launch(void *exec, void *stream) {
+    int r = call();
+    if (r) return r;
+    if (check(0, 0, stream) || !find(GRAPH, exec, 0) || (capturing && stream == captured)) return wrong();
+    const Graph *g = exec;
+    D.graph_launches++;
+    for (int i = 0; i < g->n && !r; i++) r = g->step[i].run(g->step[i].data);
+    return r;
+}
+int emu_graph_exec_destroy(void *exec) { return drop(GRAPH, exec); }
+int emu_graph_destroy(void *graph) { return drop(GRAPH, graph); }
+
+int gpu_driver_call(void) { return call(); }
+int gpu_driver_alive(int change) {
+    D.alive += change;
+    return 0;
+}
+int gpu_driver_memory(const void *p, size_t bytes) { return find(MEMORY, p, bytes) != NULL; }
+
 int emu_memcpy_htod_async(uint64_t to, const void *from, size_t bytes, void *stream) {
     int r = check(to, bytes, stream);
     if (!r) r = call();
@@ -273,6 +333,15 @@ int emu_launch_kernel_ex(const void *config, void *function, void **params, void
     return emu_launch_cooperative_kernel(function, c->grid_x, c->grid_y, c->grid_z, c->block_x, c->block_y, c->block_z,
                                          c->shared, c->stream, params);
 }
+typedef struct Launch {
+    void *argument;
+    int grid;
+} Launch;
+static int launch(const void *data) {
+    Launch l;
+    memcpy(&l, data, sizeof l);
+    return D.kernel(l.argument, l.grid);
+}
 int emu_launch_cooperative_kernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                                   unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **params) {
     int r = call();
@@ -283,9 +352,11 @@ int emu_launch_cooperative_kernel(void *function, unsigned grid_x, unsigned grid
     if ((int)grid_x > D.blocks * D.processors) return EMU_COOPERATIVE_TOO_LARGE;
     D.launches++;
     if (!D.kernel) return EMU_LAUNCH_FAILED;
-    void *argument;
-    memcpy(&argument, params[0], sizeof argument);
-    return D.kernel(argument, (int)grid_x);
+    GpuStep step = {.run = launch};
+    Launch l = {.grid = (int)grid_x};
+    memcpy(&l.argument, params[0], sizeof l.argument);
+    memcpy(step.data, &l, sizeof l);
+    return gpu_driver_step(stream, &step);
 }
 
 int emu_none(int device, unsigned *flags, int *active);
@@ -306,6 +377,7 @@ int emu_none(int device, unsigned *flags, int *active) { /* the state of a devic
 #define GPU_CALL(field, parameters, cuda, hip, emulator) GPU_EXPORT(hip, parameters, emulator)
 #endif
 BK_DRIVER(GPU_CALL)
+BK_GRAPH(GPU_CALL)
 #endif
 #if GPU_NAMES == 1
 int hipGetDevicePropertiesR0600(void *properties, int device);

@@ -59,3 +59,29 @@
     X(event_wait, (void *event), cuEventSynchronize, hipEventSynchronize, emu_event_synchronize)                       \
     X(event_query, (void *event), cuEventQuery, hipEventQuery, emu_event_query)                                        \
     X(error_text, (int error, const char **text), cuGetErrorString, hipDrvGetErrorString, emu_get_error_string)
+
+/* The same for what a driver may lack, which programs with products by a library call (library.h): graphs; */
+#define BK_GRAPH(X)                                                                                                    \
+    X(capture, (void *stream, int mode), cuStreamBeginCapture_v2, hipStreamBeginCapture, emu_stream_begin_capture)     \
+    X(captured, (void *stream, void **graph), cuStreamEndCapture, hipStreamEndCapture, emu_stream_end_capture)         \
+    X(graph_make, (void **exec, void *graph, unsigned long long flags), cuGraphInstantiateWithFlags,                   \
+      hipGraphInstantiateWithFlags, emu_graph_instantiate)                                                             \
+    X(graph_launch, (void *exec, void *stream), cuGraphLaunch, hipGraphLaunch, emu_graph_launch)                       \
+    X(graph_free, (void *exec), cuGraphExecDestroy, hipGraphExecDestroy, emu_graph_exec_destroy)                       \
+    X(captured_free, (void *graph), cuGraphDestroy, hipGraphDestroy, emu_graph_destroy)
+/* and functions of that library. */
+#define BK_BLAS(X)                                                                                                     \
+    X(create, (void **handle), cublasCreate_v2, rocblas_create_handle, emu_blas_create)                                \
+    X(destroy, (void *handle), cublasDestroy_v2, rocblas_destroy_handle, emu_blas_destroy)                             \
+    X(set_stream, (void *handle, void *stream), cublasSetStream_v2, rocblas_set_stream, emu_blas_set_stream)           \
+    X(set_workspace, (void *handle, void *workspace, size_t bytes), cublasSetWorkspace_v2, rocblas_set_workspace,      \
+      emu_blas_set_workspace)                                                                                          \
+    X(gemm,                                                                                                            \
+      (void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha, const float *a, int lda,         \
+       const float *b, int ldb, const float *beta, float *c, int ldc),                                                 \
+      cublasSgemm_v2, rocblas_sgemm, emu_blas_sgemm)                                                                   \
+    X(gemm_batched,                                                                                                    \
+      (void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha, const float *a, int lda,         \
+       long long next_a, const float *b, int ldb, long long next_b, const float *beta, float *c, int ldc,              \
+       long long next_c, int batch),                                                                                   \
+      cublasSgemmStridedBatched, rocblas_sgemm_strided_batched, emu_blas_sgemm_batched)

@@ -12,32 +12,8 @@
 #define BK_WORKSPACE ((size_t)32 << 20) /* of the library, as it likes it on the largest devices */
 #define BK_GRAPH_AFTER 2                /* equal runs in front of one that is captured */
 
-/* The functions, like BK_DRIVER in calls.h. */
-#define BK_GRAPH(X)                                                                                                    \
-    X(capture, (void *stream, int mode), cuStreamBeginCapture_v2, hipStreamBeginCapture, emu_stream_begin_capture)     \
-    X(captured, (void *stream, void **graph), cuStreamEndCapture, hipStreamEndCapture, emu_stream_end_capture)         \
-    X(graph_make, (void **exec, void *graph, unsigned long long flags), cuGraphInstantiateWithFlags,                   \
-      hipGraphInstantiateWithFlags, emu_graph_instantiate)                                                             \
-    X(graph_launch, (void *exec, void *stream), cuGraphLaunch, hipGraphLaunch, emu_graph_launch)                       \
-    X(graph_free, (void *exec), cuGraphExecDestroy, hipGraphExecDestroy, emu_graph_exec_destroy)                       \
-    X(captured_free, (void *graph), cuGraphDestroy, hipGraphDestroy, emu_graph_destroy)
-#define BK_BLAS(X)                                                                                                     \
-    X(create, (void **handle), cublasCreate_v2, rocblas_create_handle, emu_blas_create)                                \
-    X(destroy, (void *handle), cublasDestroy_v2, rocblas_destroy_handle, emu_blas_destroy)                             \
-    X(set_stream, (void *handle, void *stream), cublasSetStream_v2, rocblas_set_stream, emu_blas_set_stream)           \
-    X(set_workspace, (void *handle, void *workspace, size_t bytes), cublasSetWorkspace_v2, rocblas_set_workspace,      \
-      emu_blas_set_workspace)                                                                                          \
-    X(gemm,                                                                                                            \
-      (void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha, const float *a, int lda,         \
-       const float *b, int ldb, const float *beta, float *c, int ldc),                                                 \
-      cublasSgemm_v2, rocblas_sgemm, emu_blas_sgemm)                                                                   \
-    X(gemm_batched,                                                                                                    \
-      (void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha, const float *a, int lda,         \
-       long long next_a, const float *b, int ldb, long long next_b, const float *beta, float *c, int ldc,              \
-       long long next_c, int batch),                                                                                   \
-      cublasSgemmStridedBatched, rocblas_sgemm_strided_batched, emu_blas_sgemm_batched)
-
-/* What is not there is NULL: then there are no graphs, or there is no library. */
+/* The functions of BK_GRAPH and BK_BLAS (calls.h). What is not there is NULL: then there are no graphs, or there is no
+ * library. */
 typedef struct bk_calls {
 #define BK_FIELD(field, parameters, cuda, hip, emulator) int(*field) parameters;
     BK_GRAPH(BK_FIELD)
