@@ -331,6 +331,19 @@ def tree():
              functions=[f], extra=("own", "ai.braid"))
 
 
+def library():
+    """On a GPU, products at host level: the second one reads weights as they are and its epilogue stays behind; the
+    loop's input projection is one product before it."""
+    save("library", graph(
+        [node("MatMul", ["x", "w"], ["xw"]), node("Add", ["xw", "b"], ["z"]), node("Relu", ["z"], ["h"]),
+         node("Transpose", ["v"], ["vt"], perm=[1, 0]), node("MatMul", ["h", "vt"], ["hv"]),
+         node("RNN", ["hv", "rw", "rr"], ["", "y"], "rnn", hidden_size=8)],
+        [tensor("x", [4, 1, 6])], [tensor("y", [1, 1, 8])],
+        [ramp("w", 6, 16), ramp("b", 16), ramp("v", 12, 16), ramp("rw", 1, 8, 12), ramp("rr", 1, 8, 8)]))
+    save_schedule("library", "library=on")
+    save_target("library", "cuda:sm_90")
+
+
 # ---- errors
 def errors():
     x, y = [tensor("x", [2, 3])], [tensor("y", None)]
@@ -356,5 +369,6 @@ def errors():
 
 
 for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
-             unroll, interchange, reuse, embedding, attention, wavefront, nest, fused_loops, cluster, recluster, tree, errors):
+             unroll, interchange, reuse, embedding, attention, wavefront, nest, fused_loops, cluster, recluster, tree, library,
+             errors):
     make()
