@@ -92,6 +92,28 @@ clusters() {
     "$PYTHON" tests/races.py --braid $BRAID --target emulate:cuda --schedule $forced --each-barrier "$small"/{lstm_operator,seq2seq_gemm}
 }
 
+# The same of GPU programs, on the emulator: the threads of a block and the blocks meet where one needs another, and
+# nowhere else, in sizes in which everything that is there is needed.
+gpu_synchronization() {
+    local work=$LOGS/gpu
+    "$PYTHON" -m models lstm_operator nasrnn seq2seq_scan blockdrop experts_dispatch trips_if --small --out "$work"
+    "$PYTHON" -m models attention_grow --small --batch 2 --heads 8 --length 100 --width 16 --out "$work"
+    "$PYTHON" -m models treelstm mvrnn --small --batch 1 --length 9 --hidden 16 --out "$work"
+    "$PYTHON" tests/each_barrier_gpu.py --braid $BRAID "$work"/*
+    "$PYTHON" tests/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
+        "$work"/{attention_grow,blockdrop,experts_dispatch,mvrnn,treelstm,trips_if}
+}
+
+# GPU programs on the emulator: right, and nothing else that is wrong is seen.
+emulated() { "$PYTHON" tests/emulated.py "$@" --braid $BRAID --seed $SEED --data "$data"; }
+
+# With torch of build/eval-venv (eval/setup.sh) or of the system, where there is one.
+hipify() {
+    local small=$LOGS/hipify
+    "$PYTHON" -m models --all --small --out "$small"
+    PATH=$PWD/build/eval-venv/bin:$PATH "$PYTHON" tests/hipify_check.py --braid $BRAID "$small"/*
+}
+
 rnn() {
     local target
     for target in interp cpu; do
@@ -134,7 +156,7 @@ finished() {
     local log=$LOGS/$2.log
     if [[ $1 -eq 0 ]]; then
         passed=$((passed + 1))
-        printf 'ok   %4d s  %-16s %s\n' "$3" "$2" "$(grep . "$log" | tail -n 1 | cut -c -90 || true)"
+        printf 'ok   %4d s  %-19s %s\n' "$3" "$2" "$(grep . "$log" | tail -n 1 | cut -c -90 || true)"
     else
         failed=$((failed + 1))
         printf 'FAIL %4d s  %s: the end of %s:\n' "$3" "$2" "$log"
@@ -182,6 +204,11 @@ step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step models models
 step synchronization synchronization
 step clusters clusters
+step gpu-synchronization gpu_synchronization
+step emulated-models emulated models silero
+step emulated-graphs emulated graphs
+step emulated emulated conformance
+step hipify hipify
 step rnn rnn
 step convolutions convolutions
 step matrix-units matrix_units

@@ -159,6 +159,8 @@ def conformance(args, work):
     more = [where for where in found if where not in set(chosen)]
     left = max(0, args.folders - len(chosen))
     chosen = found if args.all else sorted(chosen + [more[i * len(more) // left] for i in range(left)])
+    if len(chosen) < args.folders:
+        sys.exit("%s has %d tests that the interpreter passes" % (args.data, len(chosen)))
     print("%d of %d folders; no folder has %s" % (len(chosen), len(found), " ".join(sorted(name for _, name in missing)) or "none missing"))
     return check(args, [Case(where, [i % TURNS]) for i, where in enumerate(chosen)], [])
 
