@@ -47,23 +47,19 @@ def by_file(braid):
 
 
 def line(records, task, batch):
-    """A task in a line."""
-    braid, peers = of(records, task, batch)
-    best = least(peers)
-    words = [f"{task}, batch {batch}:"]
-    words += [f"Braid ({r['file']}) {short(r)}" for r in by_file(braid).values()]
-    words += [f"{title} {us(v['median_us']) if v else '–'}"
-              for title, v in ((t, least(column(peers, k))) for k, t in COLUMNS.items())]
-    ours = least(braid)
-    if ours and best:
-        words.append(f"Braid is {best['median_us'] / ours['median_us']:.2f} times as fast as {best['form']}")
-    wrong = [f"{r['form']}: {r['wrong']}" for r in braid + peers if "wrong" in r]
-    return "; ".join([words[0] + " " + words[1], *words[2:], *wrong] if len(words) > 1 else words)
+    """What was timed together, in a line: the forms from fast to slow, then who is not there."""
+    found = [f"{named(r)} {us(r['median_us'])}" for r in sorted(timed(records), key=lambda r: r["median_us"])]
+    found += [f"{named(r)} {short(r)}" for r in records if "median_us" not in r]
+    return f"{task}, batch {batch}, µs: {'; '.join(found)}"
+
+
+def named(record):
+    return record["form"] + (f" ({record['file']})" if record["peer"] == "braid" else "")
 
 
 def short(record):
     if "median_us" in record:
-        return f"{us(record['median_us'])} µs"
+        return us(record["median_us"])
     return "wrong" if "wrong" in record else "failed"
 
 
@@ -78,9 +74,9 @@ def cell(records):
         return us(best["median_us"])
     if any("wrong" in r for r in records):
         return "wrong"
-    if not records or all(r["failed"].startswith("not applicable") for r in records):
-        return "n/a"
-    return "no"
+    if not records:
+        return "–"
+    return "n/a" if all(r["failed"].startswith("not applicable") for r in records) else "no"
 
 
 class Rows:
@@ -112,7 +108,7 @@ class Rows:
                 over = best["median_us"] / ours["median_us"]
                 fastest = least(peers, "min_us")["min_us"] / ours["min_us"]
                 self.ratios.setdefault(group, []).append((over, fastest))
-            cells = [label, short(ours).removesuffix(" µs"), us(best and best["median_us"]),
+            cells = [label, short(ours), us(best and best["median_us"]),
                      best["form"] if best else "–", ratio(over)]
             cells += [cell(column(peers, prefix)) for prefix in COLUMNS]
             found.append("| " + " | ".join(cells) + " |")
@@ -130,10 +126,11 @@ def summary(rows):
 def write(out, facts, records):
     versions = "; ".join(f"{k} {v}" for k, v in facts["peers"].items() if k != "braid")
     lines = ["# Braid and its peers", "", f"{facts['device']}. {versions}.", "",
-             "Microseconds of a run: medians over rounds in turn. Braid's and PyTorch's are the device's, by "
-             "events on the stream before and behind runs that are enqueued one behind the other; JAX's are "
-             "the host's, around such runs. All compute in float32, without TF32. Outputs were compared with "
-             "the reference first and afterwards. A ratio is the best peer's time over Braid's; n/a: not "
+             "Microseconds of a run: medians over rounds in turn, torch.compile's after all others. "
+             "Braid's and PyTorch's are the device's, by events on the stream before and behind runs "
+             "that are enqueued one behind the other; JAX's are the host's, around such runs. All "
+             "compute in float32, without TF32. Outputs were compared with the reference first and "
+             "afterwards. A ratio is the best peer's time over Braid's; –: there is none; n/a: not "
              "applicable; no: see below.", ""]
     found = {}
     for batch in sorted({r["batch"] for r in records}):
@@ -150,15 +147,14 @@ def write(out, facts, records):
         lines += [f"| {GROUPS[g]} | {ratio(s['geomean'])} | {ratio(s['geomean of minima'])} | "
                   f"{ratio(s['least'])} | {s['count']} |" for g, s in found[batch].items()]
         lines.append("")
-    missing = [f"- {r['task']}, batch {r['batch']}, {r['file'] if r['peer'] == 'braid' else ''} {r['form']}: "
-               f"{r.get('wrong') or r.get('failed')}".replace(",  ", ", ")
+    missing = [f"- {r['task']}, batch {r['batch']}, {named(r)}: {r.get('wrong') or r['failed']}"
                for r in records if "median_us" not in r]
     if missing:
         lines += ["## What is not there", "", *missing, ""]
     lines += ["## Every contestant", "", "| model | batch | contestant | median | least | difference |",
               "|---|--:|---|--:|--:|--:|"]
-    lines += [f"| {r['task']} | {r['batch']} | {r['form']}{' of ' + r['file'] if r['peer'] == 'braid' else ''} | "
-              f"{us(r['median_us'])} | {us(r['min_us'])} | {r['difference']:.1e} |" for r in timed(records)]
+    lines += [f"| {r['task']} | {r['batch']} | {named(r)} | {us(r['median_us'])} | "
+              f"{us(r['min_us'])} | {r['difference']:.1e} |" for r in timed(records)]
     everything = json.dumps({**facts, "summary": found, "records": records}, indent=1)
     for name, text in (("times.json", everything), ("times.md", "\n".join(lines))):
         path = os.path.join(out, name)

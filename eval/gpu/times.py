@@ -10,9 +10,10 @@ is its library; where one is missing, the end of LIBS/bBATCH/NAME.log, if there,
 Each contestant is a process of its own, so that one that fails, or hangs, takes nothing with it. They
 are loaded (compiled, captured, compared with the expected outputs) side by side, as many as there are CPUs,
 each for at most its share of the time; who is not ready then is left out. When all of a model's are
-there, all others stop, and the model's run in turn, for several rounds. Writes OUT/times.json and
-OUT/times.md after every model, prints a line for each, and ends in time. What PyTorch's autotuning
-adds comes last, as far as there is time. --device cpu runs the same on the CPU.
+there, all others stop, and the model's run in turn, for several rounds. What takes long to compile comes
+when all models have been timed: torch.compile, and at last its autotuning, as far as there is time. Writes
+OUT/times.json and OUT/times.md after every model, prints a line for each, and ends in time. --device
+cpu runs the same on the CPU.
 """
 import argparse
 import concurrent.futures
@@ -32,12 +33,13 @@ import tasks  # noqa: E402
 from gpu import table  # noqa: E402
 
 PEERS = ("braid", "pytorch", "jax")
-TUNED = "torch.compile, max-autotune"
-WEIGHT = {"torch.compile": 6, "JAX": 3}  # how long things take to load, by form
+COMPILED, TUNED = "torch.compile", "torch.compile, max-autotune"
+WEIGHT = {COMPILED: 6, "JAX": 3}  # how long things take to load, by form
 GENEROUS = 2.5  # times its share is what a contestant gets, as most need less
 LEAST_SHARE, MOST_SHARE = 15, 100  # seconds
 TIMING, ROUNDS = 0.35, 3  # of all the time; of a model's contestants in turn
 WARM = 0.03  # seconds before what is measured in a round
+SLOW = 0.05  # what runs so many seconds is steady enough in one round
 PATIENCE = 10  # seconds for an answer of what ran before
 END = 5  # seconds for what ends it all
 SLOTS = os.cpu_count()
@@ -48,19 +50,21 @@ NOT = {("trips_if", "CUDA graph"): "the branch depends on data, a thousand times
        ("trips_if", TUNED): "it has no product to tune", ("trips", TUNED): "it has no product to tune"}
 
 
-class Row:
-    """A task at a batch size: its contestants, in `jobs` until they are loaded."""
+def turn(form):
+    """When it comes: with the first, when all models have been timed, or at last."""
+    return 2 if form == TUNED else form.startswith(COMPILED)
 
-    def __init__(self, name, batch, tuned=False):
-        self.name, self.batch, self.tuned, self.task = name, batch, tuned, tasks.TASKS[name]
+
+class Row:
+    """A task at a batch size: those of its contestants that have the same turn, in `jobs`."""
+
+    def __init__(self, name, batch, turn):
+        self.name, self.batch, self.turn, self.task = name, batch, turn, tasks.TASKS[name]
         self.jobs, self.measured = [], False
 
     @property
     def loaded(self):
         return all(job.done for job in self.jobs)
-
-    def __str__(self):
-        return f"{self.name}, batch {self.batch}" + ", tuned" * self.tuned
 
 
 class Job:
@@ -124,7 +128,7 @@ class Bench:
         keys = sorted(((b, n) for n in args.models for b in tasks.TASKS[n].batches),
                       key=lambda k: (ORDER.index(tasks.TASKS[k[1]].group), k[0] > 1))
         keys.sort(key=lambda k: k[0] > 1 or tasks.TASKS[k[1]].group in ORDER[3:])  # stable
-        self.rows = [Row(n, b, tuned) for tuned in (False, True) for b, n in keys]
+        self.rows = [Row(n, b, turn) for turn in range(3) for b, n in keys]
         self.rows = [row for row in self.rows if self.fill(row, there)]
         self.waiting = [job for row in self.rows for job in row.jobs if not job.done]
         self.loading, self.records, self.jobs = [], [], max(1, len(self.waiting))
@@ -139,7 +143,7 @@ class Bench:
                 if not os.path.exists(self.path(self.args.data, row, file, "/data.npz")):
                     continue
                 for form in peer.forms_for(row.task.kind):
-                    if (form == TUNED) == row.tuned:
+                    if turn(form) == row.turn:
                         self.add(row, Job(row, peer, form, file))
         return bool(row.jobs)
 
@@ -157,7 +161,7 @@ class Bench:
 
     def share(self, job):
         """Seconds for which it may load."""
-        weights = sum(j.weight for j in self.waiting + self.loading if j.row.tuned <= job.row.tuned)
+        weights = sum(j.weight for j in self.waiting + self.loading if j.row.turn <= job.row.turn)
         most = max(0, self.left() - self.timing(len(self.waiting))) * SLOTS * GENEROUS
         return max(LEAST_SHARE, min(MOST_SHARE, most * job.weight / weights))
 
@@ -209,7 +213,8 @@ class Bench:
         each = TIMING * self.args.seconds / self.jobs / ROUNDS
         for _ in range(ROUNDS):
             for c in ready:
-                if c.ready and self.left() > END / 2:
+                slow = c.times and min(c.times) > SLOW
+                if c.ready and not slow and self.left() > END / 2:
                     c.time(max(0.005, each - WARM), patience=PATIENCE)
         for c in ready:
             c.check(PATIENCE)
@@ -267,10 +272,8 @@ def run(args):
 
         def after(row):
             table.write(args.out, facts, bench.records)
-            if row.tuned and not table.timed(bench.records[-len(row.jobs):]):
-                return
             print(f"{time.monotonic() - bench.begin:5.0f} s  "
-                  f"{table.line(bench.records, row.name, row.batch)}{', tuned' * row.tuned}", flush=True)
+                  f"{table.line(bench.records[-len(row.jobs):], row.name, row.batch)}", flush=True)
         try:
             bench.run(after)
         finally:

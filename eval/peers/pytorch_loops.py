@@ -507,7 +507,8 @@ def trips_compiled(work):
 
 
 FORMS = {
-    "lstm": {"nn.LSTM": lstm_fused, "jit.script": lambda work: lstm_eager(work, torch.jit.script(lstm_layers)),
+    "lstm": {"nn.LSTM": lstm_fused,
+             "jit.script": lambda work: lstm_eager(work, torch.jit.script(lstm_layers)),
              "torch.compile": lstm_compiled},
     "nasrnn": {"eager": nas_eager,
                "jit.script": lambda work: nas_eager(work, torch.jit.script(nas_whole)),
