@@ -17,7 +17,7 @@ STRUCTURE = ("left", "right", "is_leaf", "roots")
 
 
 def version():
-    return f"{torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
+    return torch.__version__
 
 
 def static(eager, compiled):
