@@ -110,6 +110,8 @@ def check_graphs(folder):
     from gpu.peers import pytorch as peer
 
     class Recording(device.Cpu):
+        channels_last = device.Cuda.channels_last
+
         def captured(self, function):
             function()
             graph = make_fx(function)()

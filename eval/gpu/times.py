@@ -154,7 +154,7 @@ class Bench:
         elif job.peer.name == "braid":
             library = self.path(self.args.libs, row, job.file, ".so")
             if not os.path.exists(library):
-                job.fail("there is no library" + said(library.replace(".so", ".log")))
+                job.fail("there is no library" + said(library.removesuffix(".so") + ".log"))
 
     def left(self):
         return self.end - time.monotonic()
