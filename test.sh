@@ -143,6 +143,13 @@ matrix_units() {
     done
 }
 
+# For GPUs that are not here: what the compilers and the machine code say is what was planned.
+compile_cuda() {
+    TARGETS="cuda:sm_80 cuda:sm_90 cuda:sm_100" tests/gpu_compile.sh build/release
+    "$PYTHON" tests/gpu_sass.py --braid $BRAID "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+}
+compile_hip() { TARGETS="hip:gfx908 hip:gfx90a hip:gfx1030" tests/gpu_compile.sh build/release; }
+
 silero() { "$PYTHON" tests/silero_check.py; }
 
 side_by_side() { "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID; }
@@ -212,6 +219,8 @@ step hipify hipify
 step rnn rnn
 step convolutions convolutions
 step matrix-units matrix_units
+step compile-cuda compile_cuda
+step compile-hip compile_hip
 step variants tests/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
 step debug sanitized debug

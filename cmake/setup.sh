@@ -6,7 +6,9 @@ VENV=build/venv
 PYTHON=$VENV/bin/python
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
-TEST_PACKAGES=(clang)
+TEST_PACKAGES=(clang hipcc libamdhip64-dev rocm-device-libs)
+NVIDIA_WHEELS=(nvidia-cuda-nvdisasm==13.2.86)      # reads machine code
+NVRTC_WHEELS=(nvidia-cuda-nvrtc==13.0.88)          # where there is no nvcc
 
 fail() {
     echo "$0: $*" >&2
@@ -72,12 +74,21 @@ setup() {
 }
 
 # What the tests need beside that: clang and, of the same version, its run-time library for
-# sanitizers and fuzzing.
+# sanitizers and fuzzing; to compile for GPUs that are not here, hipcc and NVIDIA's wheels.
 setup_tests() {
     packages "${TEST_PACKAGES[@]}"
     local major
     major=$(clang -dumpversion) || fail "clang does not run"
     packages "libclang-rt-${major%%.*}-dev"
+    nvidia_wheels
+}
+
+# They are there for some processors only: without them less is checked.
+nvidia_wheels() {
+    local wheels=("${NVIDIA_WHEELS[@]}")
+    command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]] || wheels+=("${NVRTC_WHEELS[@]}")
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        "${wheels[@]}" >build/nvidia.log 2>&1 || echo "without NVIDIA's wheels: ${wheels[*]}"
 }
 
 # build PRESET: configures once, then builds; shows the output only on failure.

@@ -10,13 +10,13 @@
 /* A GPU: name, cores, warp, blocks of a cluster, types of its matrix units, GB/s of its memory, TFLOP/s of all cores, KB of
  * shared memory of a block, MB of L2, ns of a grid barrier. Sources: the vendors' data sheets; barriers: H100 1.1 to
  * 1.7 us, of a cluster 0.2 to 0.3 us, V100 1.4 us as others measured them (FIELD.md). Clusters of 8 are the largest that
- * every chip has. */
+ * every chip has. HIP's votes of a block take 256 bytes of the 64 KB. */
 #define GPU(NAME, CORES, WARP, CLUSTER, MATRIX, DRAM, TFLOPS, SHARED, L2, BARRIER)                                     \
     {                                                                                                                  \
         .name = NAME,                                                                                                  \
         .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},                                                          \
-                  [LEVEL_CORE] = {"block", 256, 20, (int64_t)(SHARED) << 10, 200},                                     \
-                  [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 250, (int64_t)(SHARED) * (CLUSTER) << 10, 100}, \
+                  [LEVEL_CORE] = {"block", 256, 20, (int64_t)((SHARED) * 1024), 200},                                     \
+                  [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 250, (int64_t)((SHARED) * (CLUSTER) * 1024), 100}, \
                   [LEVEL_TEAM] = {"grid", 0, BARRIER, (int64_t)(L2) << 20, 4.0 * (DRAM) / (CORES)},                    \
                   [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                                             \
         .gflops = 1000.0 * (TFLOPS) / (CORES), .dram_gbps = 1.0 * (DRAM) / (CORES), .element_ns = 0.01,                \
@@ -43,9 +43,9 @@ static const Device devices[] = {
     GPU("cuda:sm_89", 128, 32, 0, ALL, 1008, 82.6, 99, 72, 1400),
     GPU("cuda:sm_90", 132, 32, 8, ALL, 3350, 66.9, 227, 50, 1400),
     GPU("cuda:sm_100", 148, 32, 8, ALL, 8000, 74.5, 227, 126, 1500),
-    GPU("hip:gfx908", 120, 64, 0, HALF | BRAIN, 1229, 23.1, 64, 8, 2500),
-    GPU("hip:gfx90a", 104, 64, 0, HALF | BRAIN, 1638, 23.9, 64, 8, 2500),
-    GPU("hip:gfx1030", 40, 32, 0, 0, 512, 20.7, 64, 4, 2000),
+    GPU("hip:gfx908", 120, 64, 0, HALF | BRAIN, 1229, 23.1, 63.75, 8, 2500),
+    GPU("hip:gfx90a", 104, 64, 0, HALF | BRAIN, 1638, 23.9, 63.75, 8, 2500),
+    GPU("hip:gfx1030", 40, 32, 0, 0, 512, 20.7, 63.75, 4, 2000),
     /* The emulator: small, so that its tests are quick and every kind of unit meets every other. */
     {.name = "emulate:cuda",
      .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},
