@@ -1,6 +1,6 @@
-/* gpu_runtime.c: stands in for the part of CUDA's runtime that eval/gpu/machine.cu calls, so that its host part runs
- * without a GPU. Launches are looked at and not run; each event comes later after its predecessor than that one did,
- * so that whatever is timed takes a time. */
+/* gpu_runtime.c: stands in for the part of CUDA's runtime that eval/gpu/machine.cu calls, so that
+ * its host part runs without a GPU. Launches are looked at and not run; each event comes later
+ * after its predecessor than that one did, so that whatever is timed takes a time. */
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +39,12 @@ cudaError_t cudaDriverGetVersion(int *version) {
     *version = 13000;
     return cudaSuccess;
 }
-cudaError_t cudaDeviceSynchronize(void) { return capturing ? cudaErrorStreamCaptureUnsupported : cudaSuccess; }
-const char *cudaGetErrorString(cudaError_t e) { return e == cudaErrorInvalidValue ? "invalid argument" : "an error"; }
+cudaError_t cudaDeviceSynchronize(void) {
+    return capturing ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+const char *cudaGetErrorString(cudaError_t e) {
+    return e == cudaErrorInvalidValue ? "invalid argument" : "an error";
+}
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 cudaError_t cudaMalloc(void **p, size_t n) {
     *p = malloc(n); /* what is not touched takes no room */
@@ -69,7 +73,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     *s = (cudaStream_t)2;
     return flags == cudaStreamNonBlocking ? cudaSuccess : cudaErrorInvalidValue;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t s) { return s ? cudaSuccess : cudaErrorInvalidValue; }
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    return s ? cudaSuccess : cudaErrorInvalidValue;
+}
 cudaError_t cudaEventCreate(cudaEvent_t *e) {
     *e = no_event;
     events++;
@@ -91,17 +97,21 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end) 
 
 /* ---- launches */
 cudaError_t cudaFuncSetAttribute(const void *f, enum cudaFuncAttribute a, int value) {
-    return f && value && a == cudaFuncAttributeNonPortableClusterSizeAllowed ? cudaSuccess : cudaErrorInvalidValue;
+    return f && value && a == cudaFuncAttributeNonPortableClusterSizeAllowed
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void **arguments) {
     unsigned blocks = c->gridDim.x, threads = c->blockDim.x;
     (void)arguments;
-    if (!f || !c->stream || !blocks || !threads || threads > 1024) return cudaErrorInvalidConfiguration;
+    if (!f || !c->stream || !blocks || !threads || threads > 1024)
+        return cudaErrorInvalidConfiguration;
     for (unsigned i = 0; i < c->numAttrs; i++) {
         unsigned cluster = c->attrs[i].val.clusterDim.x;
         if (c->attrs[i].id == cudaLaunchAttributeCooperative) {
             if (blocks > PROCESSORS * ROOM) return cudaErrorCooperativeLaunchTooLarge;
-        } else if (c->attrs[i].id != cudaLaunchAttributeClusterDimension || cluster < 1 || blocks % cluster)
+        } else if (c->attrs[i].id != cudaLaunchAttributeClusterDimension || cluster < 1 ||
+                   blocks % cluster)
             return cudaErrorInvalidClusterSize;
     }
     launched++;
@@ -122,6 +132,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t g, unsigned 
     *made = (cudaGraphExec_t)4;
     return g && !flags ? cudaSuccess : cudaErrorInvalidValue;
 }
-cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) { return g && s ? cudaSuccess : cudaErrorInvalidValue; }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) { return g ? cudaSuccess : cudaErrorInvalidValue; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
+    return g && s ? cudaSuccess : cudaErrorInvalidValue;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) {
+    return g ? cudaSuccess : cudaErrorInvalidValue;
+}
 cudaError_t cudaGraphDestroy(cudaGraph_t g) { return g ? cudaSuccess : cudaErrorInvalidValue; }

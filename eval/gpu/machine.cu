@@ -3,13 +3,14 @@
  *     nvcc -std=c++17 -O3 -arch=sm_90 --fmad=false -I ../.. -o machine machine.cu
  *     ./machine FILE.json
  *
- * The file is written anew after each measurement, so that what was measured stays when a later one fails
- * or hangs. "measured" has all of it; "costs" what `braid device --import FILE.json` takes: the numbers of
- * a row of the device table (scheduler/device.h), most of them of one multiprocessor.
+ * The file is written anew after each measurement, so that what was measured stays when a later one
+ * fails or hangs. "measured" has all of it; "costs" what `braid device --import FILE.json` takes:
+ * the numbers of a row of the device table (scheduler/device.h), most of them of one
+ * multiprocessor.
  *
- * What a thing costs is the difference between a kernel that does it often and one that does it seldom,
- * each the quickest of some runs. The grid barrier, the flags and the functions called "ours" are those
- * of compiled programs. */
+ * What a thing costs is the difference between a kernel that does it often and one that does it
+ * seldom, each the quickest of some runs. The grid barrier, the flags and the functions called
+ * "ours" are those of compiled programs. */
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 #include <chrono>
@@ -30,11 +31,12 @@
 
 namespace cg = cooperative_groups;
 
-#define WORDS 2048  /* float4s of shared memory that are read: 32 KB */
+#define WORDS 2048    /* float4s of shared memory that are read: 32 KB */
 #define ELEMENTS 4096 /* of a block, for the costs of operations: 16 KB */
 #define RUNS 7
 
-/* ---- kernels: each does its thing n times ----------------------------------------------------------------- */
+/* ---- kernels: each does its thing n times
+ * ----------------------------------------------------------------- */
 __global__ void nothing() {}
 
 __global__ void __launch_bounds__(BK_THREADS) block_barriers(int n) {
@@ -111,35 +113,54 @@ __global__ void __launch_bounds__(BK_THREADS) walk_shared(int n, float *out) {
     if (threadIdx.x == 0) out[blockIdx.x] = (float)walk(ring, n);
 }
 
+/* Chips below 9.0 have no clusters, and are not asked about them. */
 #if !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 900
-#define WITH_CLUSTER(body) body
-#else
-#define WITH_CLUSTER(body)
+#define CLUSTERS
 #endif
 __global__ void __launch_bounds__(BK_THREADS) cluster_barriers(int n) {
-    WITH_CLUSTER(for (int i = 0; i < n; i++) cg::this_cluster().sync();)
+#ifdef CLUSTERS
+    for (int i = 0; i < n; i++) cg::this_cluster().sync();
+#endif
 }
+/* The next block's memory, which all have filled; `wait` before it is gone. */
+template <typename T> struct Next {
+    const T *p;
+    __device__ Next(T *own) {
+#ifdef CLUSTERS
+        cg::cluster_group cluster = cg::this_cluster();
+        cluster.sync();
+        p = cluster.map_shared_rank(own, (cluster.block_rank() + 1) % cluster.num_blocks());
+#else
+        p = own;
+#endif
+    }
+    __device__ void wait() {
+#ifdef CLUSTERS
+        cg::this_cluster().sync();
+#endif
+    }
+};
 __global__ void __launch_bounds__(BK_THREADS) read_cluster(int n, float *out) {
     __shared__ float4 words[WORDS];
     fill_words(words);
-    WITH_CLUSTER(
-        cg::cluster_group cluster = cg::this_cluster(); cluster.sync();
-        const float4 *next = cluster.map_shared_rank(words, (cluster.block_rank() + 1) % cluster.num_blocks());
-        out[blockIdx.x * BK_THREADS + threadIdx.x] = read_words(next, n); cluster.sync();)
+    Next<float4> next(words);
+    out[blockIdx.x * BK_THREADS + threadIdx.x] = read_words(next.p, n);
+    next.wait();
 }
 __global__ void __launch_bounds__(BK_THREADS) walk_cluster(int n, float *out) {
     __shared__ int ring[4 * WORDS];
     fill_ring(ring);
-    WITH_CLUSTER(
-        cg::cluster_group cluster = cg::this_cluster(); cluster.sync();
-        const int *next = cluster.map_shared_rank(ring, (cluster.block_rank() + 1) % cluster.num_blocks());
-        if (threadIdx.x == 0) out[blockIdx.x] = (float)walk(next, n); cluster.sync();)
+    Next<int> next(ring);
+    if (threadIdx.x == 0) out[blockIdx.x] = (float)walk(next.p, n);
+    next.wait();
 }
 
 /* `count` float4s in global memory, past L1, by the whole grid. */
-__global__ void __launch_bounds__(BK_THREADS) read_global(const float4 *p, int64_t count, int n, float *out) {
+__global__ void __launch_bounds__(BK_THREADS)
+    read_global(const float4 *p, int64_t count, int n, float *out) {
     float4 sum = make_float4(0, 0, 0, 0);
-    const int64_t step = (int64_t)gridDim.x * BK_THREADS, mine = (int64_t)blockIdx.x * BK_THREADS + threadIdx.x;
+    const int64_t step = (int64_t)gridDim.x * BK_THREADS,
+                  mine = (int64_t)blockIdx.x * BK_THREADS + threadIdx.x;
     for (int i = 0; i < n; i++) {
         const int64_t shift = (int64_t)i * 1024 % count; /* no load is taken out of the loop */
 #pragma unroll 8
@@ -151,7 +172,8 @@ __global__ void __launch_bounds__(BK_THREADS) read_global(const float4 *p, int64
     out[mine] = sum.x + sum.y + sum.z + sum.w;
 }
 __global__ void fill_global_ring(int *p, int count, int step) {
-    for (int j = (int)(blockIdx.x * blockDim.x + threadIdx.x); j < count; j += (int)(gridDim.x * blockDim.x))
+    for (int j = (int)(blockIdx.x * blockDim.x + threadIdx.x); j < count;
+         j += (int)(gridDim.x * blockDim.x))
         p[j] = (int)(((int64_t)j + step) % count);
 }
 /* On from where the last one ended: what it has read is near. */
@@ -177,7 +199,8 @@ __global__ void __launch_bounds__(BK_THREADS) operations(float *x, int n) {
     x += (int64_t)blockIdx.x * ELEMENTS;
     for (int i = 0; i < n; i++)
 #pragma unroll 4
-        for (int j = threadIdx.x; j < ELEMENTS; j += BK_THREADS) x[j] = __fmaf_rn(x[j], 0.999f, 0.5f);
+        for (int j = threadIdx.x; j < ELEMENTS; j += BK_THREADS)
+            x[j] = __fmaf_rn(x[j], 0.999f, 0.5f);
 }
 __global__ void __launch_bounds__(BK_THREADS) functions(float *x, int n) {
     x += (int64_t)blockIdx.x * ELEMENTS;
@@ -197,7 +220,8 @@ __global__ void __launch_bounds__(BK_THREADS) groups(float *x, int n) {
     }
 }
 
-/* ---- the host's part -------------------------------------------------------------------------------------- */
+/* ---- the host's part
+ * -------------------------------------------------------------------------------------- */
 static cudaDeviceProp card;
 static cudaStream_t stream;
 static float *scratch; /* room for what all threads of the largest grid here write */
@@ -222,8 +246,10 @@ static bool good(cudaError_t e, const char *what) {
 static void put_text(FILE *f, const std::string &s) {
     fputc('"', f);
     for (char c : s)
-        if (c == '"' || c == '\\') fprintf(f, "\\%c", c);
-        else fputc((unsigned char)c < ' ' ? ' ' : c, f);
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else
+            fputc((unsigned char)c < ' ' ? ' ' : c, f);
     fputc('"', f);
 }
 
@@ -245,23 +271,28 @@ static void save(void) {
     fprintf(f, "{\"name\": ");
     put_text(f, card.name);
     fprintf(f,
-            ",\n \"target\": \"cuda:sm_%d%d\", \"driver\": \"%d.%d\", \"multiprocessors\": %d, \"clock_mhz\": %d, "
+            ",\n \"target\": \"cuda:sm_%d%d\", \"driver\": \"%d.%d\", \"multiprocessors\": %d, "
+            "\"clock_mhz\": %d, "
             "\"memory_bytes\": %lld, \"l2_bytes\": %d, \"shared_bytes\": %lld,\n \"measured\": [",
             card.major, card.minor, driver / 1000, driver % 1000 / 10, card.multiProcessorCount,
-            attribute(cudaDevAttrClockRate) / 1000, (long long)card.totalGlobalMem, card.l2CacheSize,
-            (long long)card.sharedMemPerBlockOptin);
+            attribute(cudaDevAttrClockRate) / 1000, (long long)card.totalGlobalMem,
+            card.l2CacheSize, (long long)card.sharedMemPerBlockOptin);
     int n = 0;
     for (const Number &k : numbers) {
-        fprintf(f, "%s\n  {\"name\": \"%s\", \"unit\": \"%s\", \"value\": ", n++ ? "," : "", k.name.c_str(), k.unit.c_str());
-        if (k.problem.empty()) fprintf(f, "%.6g", k.value);
-        else fprintf(f, "null, \"problem\": "), put_text(f, k.problem);
+        fprintf(f, "%s\n  {\"name\": \"%s\", \"unit\": \"%s\", \"value\": ", n++ ? "," : "",
+                k.name.c_str(), k.unit.c_str());
+        if (k.problem.empty())
+            fprintf(f, "%.6g", k.value);
+        else
+            fprintf(f, "null, \"problem\": "), put_text(f, k.problem);
         fprintf(f, ", \"about\": ");
         put_text(f, k.about);
         fprintf(f, "}");
     }
     fprintf(f, "],\n \"costs\": {\"team_bytes\": %d", card.l2CacheSize);
     for (const Number &k : numbers)
-        if (!k.cost.empty() && k.problem.empty()) fprintf(f, ", \"%s\": %.6g", k.cost.c_str(), k.value * k.factor);
+        if (!k.cost.empty() && k.problem.empty())
+            fprintf(f, ", \"%s\": %.6g", k.cost.c_str(), k.value * k.factor);
     fprintf(f, "}}\n");
     if (fclose(f) || rename(part.c_str(), path)) {
         perror(path);
@@ -270,15 +301,17 @@ static void save(void) {
 }
 
 /* Makes a measurement and writes it down. The cost that it is, if any, is so much of it. */
-static void measure(const char *name, const char *unit, const char *about, const std::function<double()> &by,
-                    const char *cost = "", double factor = 1) {
+static void measure(const char *name, const char *unit, const char *about,
+                    const std::function<double()> &by, const char *cost = "", double factor = 1) {
     problem.clear();
     const double value = by();
     good(cudaDeviceSynchronize(), "afterwards");
     if (problem.empty() && !(value > 0 && value < 1e15)) problem = "no plausible value";
     numbers.push_back({name, unit, about, problem, value, cost, factor});
-    if (problem.empty()) printf("%-26s %12.5g %s\n", name, value, unit);
-    else printf("%-26s failed: %s\n", name, problem.c_str());
+    if (problem.empty())
+        printf("%-26s %12.5g %s\n", name, value, unit);
+    else
+        printf("%-26s failed: %s\n", name, problem.c_str());
     fflush(stdout);
     save();
 }
@@ -290,7 +323,8 @@ struct Shape {
     bool cooperative = false;
     int cluster = 0;
 };
-template <typename... P, typename... A> static bool launch(const Shape &s, void (*kernel)(P...), A... arguments) {
+template <typename... P, typename... A>
+static bool launch(const Shape &s, void (*kernel)(P...), A... arguments) {
     cudaLaunchConfig_t c = {};
     cudaLaunchAttribute a[2];
     c.gridDim = dim3((unsigned)s.blocks);
@@ -353,7 +387,9 @@ static bk_ctx *make_run(int blocks) {
     bk_ctx host = {}, *run = nullptr;
     bk_word *words = nullptr;
     const size_t bytes = sizeof *words * (size_t)(blocks + 1);
-    if (!good(cudaMalloc(&words, bytes), "memory") || !good(cudaMalloc(&run, sizeof *run), "memory")) return nullptr;
+    if (!good(cudaMalloc(&words, bytes), "memory") ||
+        !good(cudaMalloc(&run, sizeof *run), "memory"))
+        return nullptr;
     cudaMemset(words, 0, bytes);
     host.arrive = words;
     host.go = words + blocks;
@@ -361,7 +397,8 @@ static bk_ctx *make_run(int blocks) {
     return run;
 }
 
-/* ---- launches --------------------------------------------------------------------------------------------- */
+/* ---- launches
+ * --------------------------------------------------------------------------------------------- */
 /* ns of a node in a chain of empty kernels. */
 static double graph_node(void) {
     const int sizes[2] = {100, 1100};
@@ -388,24 +425,31 @@ static void launches(int cores) {
             return ok;
         });
     });
-    measure("launch_cooperative", "ns", "the same, cooperative, a block on each multiprocessor", [=] {
-        return each(50, 550, [=](int n) {
-            bool ok = true;
-            for (int i = 0; i < n && ok; i++) ok = launch({cores, BK_THREADS, 0, true}, nothing);
-            return ok;
-        });
-    });
-    measure("launch_and_wait", "ns", "an empty kernel, until the host knows that it is done",
-            [] { return wall(200, [] { return launch({1, 32}, nothing); }); }, "host_barrier_ns");
+    measure("launch_cooperative", "ns", "the same, cooperative, a block on each multiprocessor",
+            [=] {
+                return each(50, 550, [=](int n) {
+                    bool ok = true;
+                    for (int i = 0; i < n && ok; i++)
+                        ok = launch({cores, BK_THREADS, 0, true}, nothing);
+                    return ok;
+                });
+            });
+    measure(
+        "launch_and_wait", "ns", "an empty kernel, until the host knows that it is done",
+        [] { return wall(200, [] {
+                 return launch({1, 32}, nothing);
+             }); }, "host_barrier_ns");
     measure("graph_node", "ns", "an empty kernel behind another in a CUDA graph", graph_node);
 }
 
-/* ---- meeting ---------------------------------------------------------------------------------------------- */
+/* ---- meeting
+ * ---------------------------------------------------------------------------------------------- */
 static void barriers(int cores) {
     const int few = 100, many = 2100;
-    measure("block_barrier", "ns", "256 threads of a block",
-            [=] { return each(few, many, [=](int n) { return launch({cores}, block_barriers, n); }); },
-            "core_barrier_ns");
+    measure(
+        "block_barrier", "ns", "256 threads of a block",
+        [=] { return each(few, many, [=](int n) { return launch({cores}, block_barriers, n); }); },
+        "core_barrier_ns");
     measure("flag_round_trip", "ns", "a block writes a word, another one sees it and answers", [=] {
         bk_word *words = nullptr;
         unsigned base = 0;
@@ -421,37 +465,55 @@ static void barriers(int cores) {
     });
     bk_ctx *run = make_run(2 * cores);
     auto grid = [=](void (*kernel)(bk_ctx *, int), int blocks) {
-        return each(few, many, [=](int n) { return launch({blocks, BK_THREADS, BK_SHARED_OWN, true}, kernel, run, n); });
+        return each(few, many, [=](int n) {
+            return launch({blocks, BK_THREADS, BK_SHARED_OWN, true}, kernel, run, n);
+        });
     };
     auto synced = [=](int blocks) {
-        return each(few, many, [=](int n) { return launch({blocks, BK_THREADS, 0, true}, grid_syncs, n); });
+        return each(few, many, [=](int n) {
+            return launch({blocks, BK_THREADS, 0, true}, grid_syncs, n);
+        });
     };
-    measure("grid_barrier", "ns", "ours, a block on each multiprocessor", [=] { return grid(grid_barriers, cores); },
-            "team_barrier_ns");
-    measure("grid_barrier_2", "ns", "ours, two blocks on each", [=] { return grid(grid_barriers, 2 * cores); });
+    measure(
+        "grid_barrier", "ns", "ours, a block on each multiprocessor",
+        [=] { return grid(grid_barriers, cores); }, "team_barrier_ns");
+    measure("grid_barrier_2", "ns", "ours, two blocks on each",
+            [=] { return grid(grid_barriers, 2 * cores); });
     measure("grid_barrier_8", "ns", "ours, 8 blocks", [=] { return grid(grid_barriers, 8); });
-    measure("grid_flags", "ns", "ours, one waits for all, then all for it", [=] { return grid(grid_flags, cores); });
-    measure("grid_sync", "ns", "cooperative groups, a block on each multiprocessor", [=] { return synced(cores); });
-    measure("grid_sync_2", "ns", "cooperative groups, two blocks on each", [=] { return synced(2 * cores); });
+    measure("grid_flags", "ns", "ours, one waits for all, then all for it",
+            [=] { return grid(grid_flags, cores); });
+    measure("grid_sync", "ns", "cooperative groups, a block on each multiprocessor",
+            [=] { return synced(cores); });
+    measure("grid_sync_2", "ns", "cooperative groups, two blocks on each",
+            [=] { return synced(2 * cores); });
 }
 
 static void clusters(int cores) {
     const int few = 100, many = 2100;
     if (card.major < 9) return;
-    good(cudaFuncSetAttribute(cluster_barriers, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), "clusters of 16");
+    good(cudaFuncSetAttribute(cluster_barriers, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+         "clusters of 16");
     for (int size = 2; size <= 16; size *= 2)
-        measure(("cluster_barrier_" + std::to_string(size)).c_str(), "ns", "blocks of a cluster of so many", [=] {
-            return each(few, many, [=](int n) {
-                return launch({size, BK_THREADS, 0, false, size}, cluster_barriers, n);
-            });
-        }, size == 8 ? "cluster_barrier_ns" : "");
+        measure(("cluster_barrier_" + std::to_string(size)).c_str(), "ns",
+                "blocks of a cluster of so many",
+                [=] {
+                    return each(few, many, [=](int n) {
+                        return launch({size, BK_THREADS, 0, false, size}, cluster_barriers, n);
+                    });
+                },
+                size == 8 ? "cluster_barrier_ns" : "");
     const int blocks = cores / 16 * 8, size = 8; /* few enough for all to run at once */
     const double bytes = 16.0 * WORDS;
-    measure("cluster_read", "GB/s", "shared memory of another block of a cluster of 8, by one multiprocessor", [=] {
-        return bytes / each(few, many, [=](int n) {
-            return launch({blocks, BK_THREADS, 0, false, size}, read_cluster, n, scratch);
-        });
-    }, "cluster_gbps");
+    measure(
+        "cluster_read", "GB/s",
+        "shared memory of another block of a cluster of 8, by one multiprocessor",
+        [=] {
+            return bytes / each(few, many, [=](int n) {
+                       return launch({blocks, BK_THREADS, 0, false, size}, read_cluster, n,
+                                     scratch);
+                   });
+        },
+        "cluster_gbps");
     measure("cluster_latency", "ns", "a word of another block's shared memory", [=] {
         return each(few, many, [=](int n) {
             return launch({size, BK_THREADS, 0, false, size}, walk_cluster, n, scratch);
@@ -459,60 +521,89 @@ static void clusters(int cores) {
     });
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------- */
+/* ---- memory
+ * -----------------------------------------------------------------------------------------------
+ */
 static void memory(int cores) {
     const int few = 100, many = 2100, blocks = 8 * cores;
     const double bytes = 16.0 * WORDS;
-    measure("shared_read", "GB/s", "shared memory, by one multiprocessor", [=] {
-        return bytes / each(few, many, [=](int n) { return launch({cores}, read_shared, n, scratch); });
-    }, "core_gbps");
+    measure(
+        "shared_read", "GB/s", "shared memory, by one multiprocessor",
+        [=] {
+            return bytes /
+                   each(few, many, [=](int n) { return launch({cores}, read_shared, n, scratch); });
+        },
+        "core_gbps");
     measure("shared_latency", "ns", "a word of shared memory", [=] {
         return each(few, many, [=](int n) { return launch({1}, walk_shared, n, scratch); });
     });
     size_t room = 0, total = 0;
     cudaMemGetInfo(&room, &total);
-    const size_t large = room / 2 < (size_t)1 << 30 ? room / 2 : (size_t)1 << 30, small = (size_t)card.l2CacheSize / 4;
+    const size_t large = room / 2 < (size_t)1 << 30 ? room / 2 : (size_t)1 << 30,
+                 small = (size_t)card.l2CacheSize / 4;
     char *buffer = nullptr;
     problem.clear();
     if (!good(cudaMalloc(&buffer, large), "memory")) printf("%s\n", problem.c_str());
     cudaMemset(buffer, 0, large);
     auto rate = [=](size_t size, int few, int many) {
         const int64_t count = (int64_t)(size / 16);
-        return 16.0 * (double)count /
-               each(few, many, [=](int n) { return launch({blocks}, read_global, (const float4 *)buffer, count, n, scratch); });
+        return 16.0 * (double)count / each(few, many, [=](int n) {
+                   return launch({blocks}, read_global, (const float4 *)buffer, count, n, scratch);
+               });
     };
     auto latency = [=](size_t size, int step) {
         const int count = (int)(size / 4);
         int *from = (int *)scratch;
         cudaMemset(from, 0, sizeof *from);
         if (!launch({blocks}, fill_global_ring, (int *)buffer, count, step)) return 0.0;
-        return each(1000, 5000, [=](int n) { return launch({1, 1}, walk_global, (const int *)buffer, n, from); });
+        return each(1000, 5000, [=](int n) {
+            return launch({1, 1}, walk_global, (const int *)buffer, n, from);
+        });
     };
-    measure("l2_read", "GB/s", "a quarter of L2, by all multiprocessors", [=] { return rate(small, 20, 220); },
-            "team_gbps", 1.0 / cores);
-    measure("l2_latency", "ns", "a word in L2", [=] { return latency((size_t)1 << 20, 33 * 32 + 1); });
-    measure("memory_read", "GB/s", "memory, by all multiprocessors", [=] { return rate(large, 2, 6); }, "dram_gbps",
-            1.0 / cores);
-    measure("memory_latency", "ns", "a word in memory", [=] { return latency(large, 1048573 * 33); });
+    measure(
+        "l2_read", "GB/s", "a quarter of L2, by all multiprocessors",
+        [=] { return rate(small, 20, 220); }, "team_gbps", 1.0 / cores);
+    measure("l2_latency", "ns", "a word in L2",
+            [=] { return latency((size_t)1 << 20, 33 * 32 + 1); });
+    measure(
+        "memory_read", "GB/s", "memory, by all multiprocessors", [=] { return rate(large, 2, 6); },
+        "dram_gbps", 1.0 / cores);
+    measure("memory_latency", "ns", "a word in memory",
+            [=] { return latency(large, 1048573 * 33); });
     cudaFree(buffer);
 }
 
-/* ---- computing -------------------------------------------------------------------------------------------- */
+/* ---- computing
+ * -------------------------------------------------------------------------------------------- */
 static void computing(int cores) {
     const int blocks = 8 * cores;
-    measure("multiply_add", "GFLOP/s", "float32, by all multiprocessors", [=] {
-        return 2.0 * 8 * BK_THREADS * blocks /
-               each(1000, 9000, [=](int n) { return launch({blocks}, multiply_adds, n, scratch); });
-    }, "gflops", 1.0 / cores);
+    measure(
+        "multiply_add", "GFLOP/s", "float32, by all multiprocessors",
+        [=] {
+            return 2.0 * 8 * BK_THREADS * blocks / each(1000, 9000, [=](int n) {
+                       return launch({blocks}, multiply_adds, n, scratch);
+                   });
+        },
+        "gflops", 1.0 / cores);
     cudaMemset(scratch, 0, (size_t)cores * ELEMENTS * sizeof *scratch);
-    measure("operation", "ns", "a multiply-add of an element near a block, by one block",
-            [=] { return each(10, 210, [=](int n) { return launch({cores}, operations, scratch, n); }) / ELEMENTS; },
-            "element_ns");
-    measure("function", "ns", "our tanh of an element near a block, by one block",
-            [=] { return each(10, 210, [=](int n) { return launch({cores}, functions, scratch, n); }) / ELEMENTS; },
-            "function_ns");
-    measure("group", "ns", "256 elements, each from its neighbour's last value, and a block barrier",
-            [=] { return each(100, 2100, [=](int n) { return launch({cores}, groups, scratch, n); }); }, "group_ns");
+    measure(
+        "operation", "ns", "a multiply-add of an element near a block, by one block",
+        [=] {
+            return each(10, 210, [=](int n) { return launch({cores}, operations, scratch, n); }) /
+                   ELEMENTS;
+        },
+        "element_ns");
+    measure(
+        "function", "ns", "our tanh of an element near a block, by one block",
+        [=] {
+            return each(10, 210, [=](int n) { return launch({cores}, functions, scratch, n); }) /
+                   ELEMENTS;
+        },
+        "function_ns");
+    measure(
+        "group", "ns", "256 elements, each from its neighbour's last value, and a block barrier",
+        [=] { return each(100, 2100, [=](int n) { return launch({cores}, groups, scratch, n); }); },
+        "group_ns");
 }
 
 int main(int argc, char **argv) {
@@ -523,14 +614,17 @@ int main(int argc, char **argv) {
     path = argv[1];
     if (!good(cudaGetDeviceProperties(&card, 0), "no GPU") ||
         !good(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "no stream") ||
-        !good(cudaMalloc(&scratch, (size_t)card.multiProcessorCount * ELEMENTS * sizeof *scratch), "no memory")) {
+        !good(cudaMalloc(&scratch, (size_t)card.multiProcessorCount * ELEMENTS * sizeof *scratch),
+              "no memory")) {
         fprintf(stderr, "machine: %s\n", problem.c_str());
         return 1;
     }
     const int cores = card.multiProcessorCount;
     cudaMemset(scratch, 0, (size_t)cores * ELEMENTS * sizeof *scratch);
     printf("%s, sm_%d%d, %d multiprocessors\n", card.name, card.major, card.minor, cores);
-    wall(300, [=] { return launch({8 * cores}, multiply_adds, 20000, scratch); }); /* until the clocks are up */
+    wall(300, [=] {
+        return launch({8 * cores}, multiply_adds, 20000, scratch);
+    }); /* until the clocks are up */
     launches(cores);
     barriers(cores);
     memory(cores);

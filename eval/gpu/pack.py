@@ -27,7 +27,7 @@ from gpu.build import write_tests  # noqa: E402
 
 SMALL = ("lstm_operator", "seq2seq", "blockdrop", "treelstm", "mamba")
 CONTROL = re.compile(r"test_(loop|if|scan|lstm|gru|simple_rnn|rnn|sequence|optional|range|identity_seq)")
-EVERY = 20
+EVERY = 8
 LARGEST = 1 << 20  # bytes of a conformance test
 RATE, CHUNK, STEPS = 16000, 512, 100  # of sound
 

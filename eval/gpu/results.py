@@ -156,7 +156,8 @@ def choices(rows):
 
 def markdown(r, times):
     facts = r["facts"]
-    yield f"# Braid on {facts.get('card') or 'an unknown GPU'}"
+    card = facts.get("card") or (r["machine"] or {}).get("name")
+    yield f"# Braid on {card or 'an unknown GPU'}"
     yield ""
     yield ", ".join(f"{k} {v}" for k, v in facts.items() if k != "card" and v) + "."
     yield ""
