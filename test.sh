@@ -212,9 +212,9 @@ step models models
 step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
-step emulated-models emulated models silero
+step emulated-models emulated models recursion field silero
 step emulated-graphs emulated graphs
-step emulated emulated conformance
+step emulated-conf emulated conformance
 step hipify hipify
 step rnn rnn
 step convolutions convolutions

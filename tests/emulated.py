@@ -5,6 +5,8 @@
 
 PART is one of
     models        the benchmark models in small, each on 1, 3 and 4 blocks under each schedule
+    recursion     the models of recursion.py: trees, mutual recursion, with loops and branches
+    field         control flow that other systems got wrong (field_cases.py)
     silero        the voice detector with the loop over 20 chunks folded in, against ONNX Runtime
     graphs        random nested control flow (random_graphs.py), against ONNX Runtime and the interpreter
     conformance   ONNX backend tests, those that the interpreter passes: some that have every operator, or all
@@ -66,9 +68,13 @@ def build(args, target, case, work):
     library = os.path.join(folders[0], "model.onnx")  # `braid test` takes what is in the file
     done = subprocess.run([args.braid, "compile", os.path.join(case.folder, "model.onnx"), "-o", library, "--target", target,
                            *case.options], capture_output=True, text=True)
-    for folder in folders[1:] if done.returncode == 0 else []:
+    if done.returncode:
+        for folder in folders:
+            shutil.rmtree(folder)
+        return "compile: " + done.stderr.strip()[-500:]
+    for folder in folders[1:]:
         os.symlink(library, os.path.join(folder, "model.onnx"))
-    return "" if done.returncode == 0 else "compile: " + done.stderr.strip()[-500:]
+    return ""
 
 
 def check(args, cases, tolerance):
@@ -79,7 +85,7 @@ def check(args, cases, tolerance):
             for case, why in zip(cases, pool.map(lambda c: build(args, target, c, work), cases)):
                 if why:
                     failed[case.name, target] = why
-            for turn in sorted(map(int, os.listdir(work))):
+            for turn in sorted(int(name) for name in os.listdir(work) if os.listdir(os.path.join(work, name))):
                 for k, schedule in enumerate(SCHEDULES):
                     units = UNITS[(turn + k) % len(UNITS)]
                     seed = args.seed + turn if schedule == "random" else turn % ADVERSARIES
@@ -94,12 +100,36 @@ def check(args, cases, tolerance):
     return len(cases) * len(TARGETS), len(failed)
 
 
+def all_in(folder):
+    return [Case(os.path.join(folder, name), [i % TURNS]) for i, name in enumerate(sorted(os.listdir(folder)))]
+
+
 def models(args, work):
     subprocess.run([sys.executable, "-m", "models", "--all", "--small", "--out", work], check=True,
                    cwd=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     # Three turns with every number of blocks under each schedule.
     cases = [Case(os.path.join(work, name), [(i + j) % TURNS for j in (0, 7, 14)]) for i, name in enumerate(sorted(os.listdir(work)))]
     return check(args, cases, [])
+
+
+def recursion(args, work):
+    import recursion as made
+    for name, make in made.cases.items():
+        graph, inputs, expected = make(np.random.default_rng(args.seed))
+        made.write(os.path.join(work, name), graph.model(), inputs, expected)
+    for i, name in enumerate(made.CELLS):
+        b = made.build(name, True, batch=3, length=9, seed=args.seed + i)
+        made.write(os.path.join(work, name), b.model, b.inputs, b.expected)
+    return check(args, all_in(work), ["--rtol", "1e-4", "--atol", "1e-4"])
+
+
+def field(args, work):
+    import field_cases as made
+    for part in (made.shapes, made.scoping, made.scans, made.recurrent, made.exporters, made.firsts, made.people):
+        part()
+    for name, model, sets in made.CASES:
+        made.write(os.path.join(work, name), model, sets)
+    return check(args, all_in(work), ["--rtol", "1e-4"])
 
 
 def silero(args, work):
@@ -145,8 +175,8 @@ def operators(graph):
 
 
 def conformance(args, work):
-    rows = subprocess.run([args.braid, "ops"], capture_output=True, text=True, check=True).stdout.split("\n\n")[0].splitlines()[1:]
-    missing = {(row.split()[1], row.split()[0]) for row in rows}
+    rows = subprocess.run([args.braid, "ops"], capture_output=True, text=True, check=True).stdout
+    missing = {(row.split()[1], row.split()[0]) for row in rows.split("\n\n")[0].splitlines()[1:]}
     bad = run_tests(args, "interp", args.data)
     found = [where for where, _, files in sorted(os.walk(args.data)) if "model.onnx" in files]
     found = [where for where in found if os.path.basename(where) not in bad]
@@ -161,11 +191,11 @@ def conformance(args, work):
     chosen = found if args.all else sorted(chosen + [more[i * len(more) // left] for i in range(left)])
     if len(chosen) < args.folders:
         sys.exit("%s has %d tests that the interpreter passes" % (args.data, len(chosen)))
-    print("%d of %d folders; no folder has %s" % (len(chosen), len(found), " ".join(sorted(name for _, name in missing)) or "none missing"))
+    print("%d of %d folders; operators that none has: %s" % (len(chosen), len(found), " ".join(sorted(n for _, n in missing)) or "none"))
     return check(args, [Case(where, [i % TURNS]) for i, where in enumerate(chosen)], [])
 
 
-PARTS = [models, silero, graphs, conformance]
+PARTS = [models, recursion, field, silero, graphs, conformance]
 
 
 def main():
