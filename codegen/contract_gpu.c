@@ -166,6 +166,7 @@ static void make_parts(Dots *k) {
             }
         }
         if (q->length >= 0 && q->length < MATRIX_STEPS) q->matrix = DT_NONE;
+        dots_ways(k, q);
     }
 }
 
@@ -228,6 +229,40 @@ static void close(Fn *f) {
     fn_line(f, "}");
 }
 
+/* Copies a chunk's operands. */
+static void copy_chunk(Dots *k, int i, const char *at, const char *buffer) {
+    if (!k->part[i].whole) dots_copy(k, i, false, at, buffer);
+    if (!k->part[i].packed) dots_copy(k, i, true, at, buffer);
+}
+
+/* Sums chunk by chunk. */
+static void chunks(Dots *k, int i) {
+    Fn *f = &k->g->f;
+    const Part *q = &k->part[i];
+    const char *all = "1";
+    if (q->length >= 0) all = arena_printf(f->a, "%lld", (long long)q->length);
+    else for (int d = 0; d < q->nraxis; d++) {
+        const char *n = fn_expr(f, q->raxis[d]->extent);
+        all = d ? arena_printf(f->a, "%s * %s", all, n) : n;
+    }
+    fn_line(f, "const int64_t steps = %s;", all);
+    fn_line(f, "bk_block();"); /* the memory may still be in use */
+    copy_chunk(k, i, "0", "0");
+    if (q->buffers > 1) {
+        open(f, arena_printf(f->a, "for (int64_t step = 0; step < steps; step += %d)", q->chunk));
+        fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
+    }
+    fn_line(f, "bk_copied();");
+    fn_line(f, "bk_block();");
+    if (q->buffers > 1) {
+        open(f, arena_printf(f->a, "if (step + %d < steps)", q->chunk));
+        copy_chunk(k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
+        close(f);
+    }
+    dots_step(k, i, q->buffers > 1 ? "step" : "0", q->buffers > 1 ? "now" : "0");
+    if (q->buffers > 1) close(f);
+}
+
 /* The sums of one part for the block of rows and columns at hand. */
 static void part(Dots *k, int i) {
     Fn *f = &k->g->f;
@@ -236,23 +271,8 @@ static void part(Dots *k, int i) {
     open(f, q->when ? arena_printf(f->a, "if (when%d)", i) : "");
     fn_line(f, "float acc[%d] = {0};", q->tm * q->tc * (q->matrix ? 4 : 1));
     if (q->direct) dots_direct(k, i);
-    else if (q->whole && q->packed) dots_step(k, i, "0");
-    else {
-        const char *all = "1";
-        if (q->length >= 0) all = arena_printf(f->a, "%lld", (long long)q->length);
-        else for (int d = 0; d < q->nraxis; d++) {
-            const char *n = fn_expr(f, q->raxis[d]->extent);
-            all = d ? arena_printf(f->a, "%s * %s", all, n) : n;
-        }
-        fn_line(f, "const int64_t steps = %s;", all);
-        open(f, arena_printf(f->a, "for (int64_t step = 0; step < steps; step += %d)", q->chunk));
-        fn_line(f, "bk_block();");
-        if (!q->whole) dots_copy(k, i, false, "step");
-        if (!q->packed) dots_copy(k, i, true, "step");
-        fn_line(f, "bk_block();");
-        dots_step(k, i, "step");
-        close(f);
-    }
+    else if (q->whole && q->packed) dots_step(k, i, "0", "0");
+    else chunks(k, i);
     dots_finish(k, i);
     close(f);
     f->bound.n = mark;
@@ -303,9 +323,10 @@ static void head(Dots *k) {
         Part *q = &k->part[i];
         if (!q->whole) continue;
         if (q->when) open(f, arena_printf(f->a, "if (when%d)", i));
-        dots_copy(k, i, false, "0");
+        dots_copy(k, i, false, "0", "0");
         if (q->when) close(f);
     }
+    fn_line(f, "bk_copied();");
 }
 
 bool group_contraction_gpu(Group *g) {

@@ -32,7 +32,11 @@ typedef struct Part {
     int workers, high, wide, at_once;
     int tm, tc, nm, nc, team;
     bool direct;              /* threads load sca themselves, where neighbouring rows lie together; nothing is copied */
+    /* Of sca, and of vec: neighbouring rows (columns) lie together, and few neighbouring steps do; it is copied by four
+     * steps at once; while threads go on. */
+    bool across[2], by_four[2], async[2];
     int chunk;                /* steps whose operands are copied at once */
+    int buffers;              /* 2: the next chunk is copied while one is multiplied */
     bool whole;               /* sca of all steps is copied once for a block of rows */
     int64_t x, w, sums;       /* places in the block's memory, in words: copies of sca, of vec, and the tile */
 } Part;
@@ -58,6 +62,7 @@ typedef struct Dots {
 /* Rows and columns of the tile's pieces, some of which may lie outside of it; bytes of an element of their copies. */
 static inline int part_rows(const Part *q) { return q->nm * q->tm * q->high; }
 static inline int part_columns(const Part *q) { return q->nc * q->tc * q->wide; }
+static inline int64_t part_lines(const Part *q, bool vec) { return vec ? part_columns(q) : part_rows(q); }
 static inline int part_size(const Part *q) { return q->matrix ? (int)dtype_size(q->matrix) : WORD; }
 static inline int64_t dots_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 /* The most positions of axis x that a unit has; `unknown` where that is not known at compile time. */
@@ -66,7 +71,7 @@ int64_t dots_share(const Group *g, const Axis *x, int64_t unknown);
 /* ---- contract_gpu_shape.c ---- */
 /* Sets bm, bv and the shape of each part by a model of the time. Requires axes and parts. */
 bool dots_shape(Dots *k);
-/* Words from a line of so many steps to the next: neighbouring lines lie in different banks. */
+/* Words from a line of so many steps to the next: lines that are read at once lie in different banks. */
 int64_t dots_pitch(const Part *q, int64_t steps);
 
 /* ---- contract_gpu_pack.c ---- */
@@ -76,16 +81,15 @@ void dots_pack(Dots *k);
 void dots_weights(Dots *k, int part);
 
 /* ---- contract_gpu_micro.c ---- */
-/* Copies sca (or vec) of steps [at, at + chunk) of the current rows (columns) into the block's memory. */
-void dots_copy(Dots *k, int part, bool vec, const char *at);
-/* Adds what the copies give to the threads' sums `acc<part>`; `at`: the first of their steps. */
-void dots_step(Dots *k, int part, const char *at);
+/* Copies sca (or vec) of steps [at, at + chunk) of the current rows (columns) into the block's memory, its buffer
+ * `buffer`; maybe they come only by bk_copied(). */
+void dots_copy(Dots *k, int part, bool vec, const char *at, const char *buffer);
+/* Adds what the copies give to the workers' sums `acc`; `at`: the first of their steps. */
+void dots_step(Dots *k, int part, const char *at, const char *buffer);
 /* The same for all steps of a direct part. */
 void dots_direct(Dots *k, int part);
-/* Neighbouring rows (columns) of sca (vec) lie together, and few neighbouring steps do. */
-bool dots_lines_together(const Dots *k, const Part *q, bool vec);
-/* sca (vec) is copied by four steps at once. */
-bool dots_by_four(const Dots *k, const Part *q, bool vec);
+/* Sets how operands can be copied. */
+void dots_ways(const Dots *k, Part *q);
 /* Puts the sums into the tile. */
 void dots_finish(Dots *k, int part);
 /* Gives variables to the row axes: virtual row `at`. */

@@ -33,34 +33,91 @@ static int64_t run_of_steps(const Dots *k, const Part *q, bool vec) {
     return axis_size(x, INT32_MAX);
 }
 
-bool dots_lines_together(const Dots *k, const Part *q, bool vec) {
+void dots_ways(const Dots *k, Part *q) {
     const Product *p = &k->p[q->lead];
-    Axis *x = vec ? k->v : k->nrow ? k->row[k->nrow - 1] : NULL;
-    return run_of_steps(k, q, vec) < 8 && x && e_is_ival(coef_of(k->g->em->c, vec ? p->vec_flat : p->sca_flat, x), 1);
+    for (int vec = 0; vec < 2; vec++) {
+        int64_t run = run_of_steps(k, q, vec);
+        Axis *x = vec ? k->v : k->nrow ? k->row[k->nrow - 1] : NULL;
+        q->across[vec] = run < 8 && x && e_is_ival(coef_of(k->g->em->c, vec ? p->vec_flat : p->sca_flat, x), 1);
+        q->by_four[vec] = q->length >= 0 && run > 1 && run % 4 == 0 &&
+                          (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
+        q->async[vec] = k->g->em->p->schedule->device->async && q->matrix != DT_F32 &&
+                        (q->by_four[vec] || (vec ? p->vec : p->sca)->dtype == DT_F32);
+    }
 }
 
-bool dots_by_four(const Dots *k, const Part *q, bool vec) {
+/* Where buffer `buffer` of copies of sca (vec) begins. */
+static const char *buffer_text(const Dots *k, const Part *q, bool vec, const char *buffer) {
+    long long at = vec ? q->w : q->x, size = part_lines(q, vec) * dots_pitch(q, q->chunk);
+    if (strcmp(buffer, "0") == 0) return arena_printf(k->g->em->a, "block + %lld", at);
+    return arena_printf(k->g->em->a, "block + %lld + %s * %lld", at, buffer, size);
+}
+
+/* Gives variables to the axes at `line` and step `at` of sca (vec). */
+static void bind_place(Dots *k, const Part *q, bool vec, const char *at) {
+    Fn *f = &k->g->f;
+    if (vec) {
+        fn_line(f, "const int64_t iv = v0 + line;");
+        fn_bind(f, e_axis(f->c, k->v), "iv");
+    } else dots_bind_rows(k, "first + line");
+    bind_steps(k, q, at);
+}
+
+/* Declares the line and the step of copy `at` of a chunk. */
+static void line_and_step(Fn *f, bool across, int lines, int steps, int width) {
+    fn_line(f, "const int line = at %c %d, o = at %c %d%s;", across ? '%' : '/', across ? lines : steps, across ? '/' : '%',
+            across ? lines : steps, width == 4 ? " * 4" : "");
+}
+
+static const char *end_of(Fn *f, const Part *q) {
+    return q->length >= 0 ? arena_printf(f->a, "%lld", (long long)q->length) : "steps";
+}
+
+/* Copies that threads do not wait for. */
+static void copy_async(Dots *k, const Part *q, bool vec, const char *at, const char *buffer) {
+    Fn *f = &k->g->f;
     const Product *p = &k->p[q->lead];
-    int64_t run = run_of_steps(k, q, vec);
-    return q->length >= 0 && run > 1 && run % 4 == 0 &&
-           (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
+    Expr *load = vec ? p->vec : p->sca;
+    bool half = part_size(q) < WORD, across = q->across[vec] && !q->by_four[vec];
+    int mark = f->bound.n, lines = (int)part_lines(q, vec), width = q->by_four[vec] ? 4 : 1, steps = q->chunk / width;
+    const char *type = half ? "uint16_t" : "float", *piece = half ? "uint2" : width == 4 ? "float4" : "float";
+    fn_line(f, "BK_UNROLL_BY(4) for (int at = bk_thread(); at < %d; at += bk_threads()) {", lines * steps);
+    f->indent++;
+    line_and_step(f, across, lines, steps, width);
+    fn_line(f, "const %s *x = NULL;", type);
+    fn_line(f, "const bool there = line < %s && %s + o < %s;", vec ? "lanes" : "rows", at, end_of(f, q));
+    fn_line(f, "if (there) {");
+    f->indent++;
+    bind_place(k, q, vec, arena_printf(f->a, "%s + o", at));
+    fn_line(f, "x = %s + (%s);", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
+    f->indent--;
+    fn_line(f, "}");
+    fn_line(f, "bk_copy%d((%s *)((%s *)(%s + line * %d) + o), x, there);", width, piece, type,
+            buffer_text(k, q, vec, buffer), pitch_of(q));
+    f->indent--;
+    fn_line(f, "}");
+    f->bound.n = mark;
 }
 
 /* Where a thread's copy `u` of those at once goes, as lines. */
 static void copy_place(Fn *f, bool across, int lines, int steps, int width) {
-    fn_line(f, "const int at = base + u * bk_threads(), line = at %c %d, o = at %c %d%s;", across ? '%' : '/',
-            across ? lines : steps, across ? '/' : '%', across ? lines : steps, width == 4 ? " * 4" : "");
+    fn_line(f, "const int at = base + u * bk_threads();");
+    line_and_step(f, across, lines, steps, width);
 }
 
-void dots_copy(Dots *k, int part, bool vec, const char *at) {
+void dots_copy(Dots *k, int part, bool vec, const char *at, const char *buffer) {
     Fn *f = &k->g->f;
     Part *q = &k->part[part];
+    if (q->async[vec]) {
+        copy_async(k, q, vec, at, buffer);
+        return;
+    }
     const Product *p = &k->p[q->lead];
-    int lines = vec ? part_columns(q) : part_rows(q), mark = f->bound.n, width = dots_by_four(k, q, vec) ? 4 : 1;
+    int lines = (int)part_lines(q, vec), mark = f->bound.n, width = q->by_four[vec] ? 4 : 1;
     int steps = q->chunk / width, all = lines * steps, times = (int)dots_div(all, threads_of(k));
     int at_once = times < IN_FLIGHT / width ? times : IN_FLIGHT / width;
-    bool across = width == 1 && dots_lines_together(k, q, vec), even = all % (threads_of(k) * at_once) == 0;
-    const char *end = q->length >= 0 ? arena_printf(f->a, "%lld", (long long)q->length) : "steps";
+    bool across = width == 1 && q->across[vec], even = all % (threads_of(k) * at_once) == 0;
+    const char *end = end_of(f, q);
     bool half = part_size(q) < WORD;
     const char *type = width == 4 ? half ? "uint2" : "float4" : half ? "uint16_t" : "float";
     Expr *load = vec ? p->vec : p->sca;
@@ -75,11 +132,7 @@ void dots_copy(Dots *k, int part, bool vec, const char *at) {
     fn_line(f, "if (%sline < %s && %s + o < %s) {", even ? "" : arena_printf(f->a, "at < %d && ", all), vec ? "lanes" : "rows",
             at, end);
     f->indent++;
-    if (vec) {
-        fn_line(f, "const int64_t iv = v0 + line;");
-        fn_bind(f, e_axis(f->c, k->v), "iv");
-    } else dots_bind_rows(k, "first + line");
-    bind_steps(k, q, arena_printf(f->a, "%s + o", at));
+    bind_place(k, q, vec, arena_printf(f->a, "%s + o", at));
     if (width == 4) fn_line(f, "x[u] = bk_load4(%s + (%s));", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
     else if (half) fn_line(f, "x[u] = %s[%s];", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
     else fn_line(f, "x[u] = %s;", fn_expr(f, e_cast(f->c, DT_F32, load)));
@@ -91,8 +144,8 @@ void dots_copy(Dots *k, int part, bool vec, const char *at) {
     f->indent++;
     copy_place(f, across, lines, steps, width);
     if (q->matrix == DT_F32) fn_line(f, "bk_tf32(&x[u]);");
-    fn_line(f, "%s*(%s *)((%s *)(block + %lld + line * %d) + o) = x[u];", even ? "" : arena_printf(f->a, "if (at < %d) ", all),
-            type, half ? "uint16_t" : "float", (long long)(vec ? q->w : q->x), pitch_of(q));
+    fn_line(f, "%s*(%s *)((%s *)(%s + line * %d) + o) = x[u];", even ? "" : arena_printf(f->a, "if (at < %d) ", all), type,
+            half ? "uint16_t" : "float", buffer_text(k, q, vec, buffer), pitch_of(q));
     for (int i = 0; i < 2; i++) {
         f->indent--;
         fn_line(f, "}");
@@ -115,15 +168,19 @@ static void place_text(Sb *b, const Part *q) {
     else sb_puts(b, "    const bool idle = false;\n");
 }
 
+/* All chunks have as many steps; and all workers of a team, too. */
+static bool even_chunks(const Part *q) { return q->whole || (q->length >= 0 && q->length % q->chunk == 0); }
+static bool even_shares(const Part *q) { return even_chunks(q) && q->chunk / q->at_once % q->team == 0; }
+
 /* Of one worker: by its thread. */
 static void thread_step(Sb *b, const Part *q, long long column) {
     sb_printf(b, "    const float4 *wp[%d], *xp[%d];\n", q->tc, q->tm);
     sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d; j++) {\n", q->tc);
     sb_printf(b, "        const int at = tc + j * %d;\n", q->nc);
-    sb_printf(b, "        wp[j] = (const float4 *)(w + (int64_t)(at < columns ? at : columns - 1) * %lld);\n    }\n", column);
-    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) xp[i] = (const float4 *)(x + (tm + i * %d) * %d);\n", q->tm, q->nm,
+    sb_printf(b, "        wp[j] = (const float4 *)(w + (int64_t)(at < columns ? at : columns - 1) * %lld) + share;\n    }\n", column);
+    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) xp[i] = (const float4 *)(x + (tm + i * %d) * %d) + share;\n", q->tm, q->nm,
               pitch_of(q));
-    sb_printf(b, "    for (int s = share; s < times; s += %d) {\n", q->team);
+    sb_printf(b, "    for (int s = 0; s%s < times; s += %d) {\n", even_shares(q) ? "" : " + share", q->team);
     sb_printf(b, "        float4 a[%d];\n", q->tm);
     sb_printf(b, "        BK_UNROLL for (int i = 0; i < %d; i++) a[i] = xp[i][s];\n", q->tm);
     sb_printf(b, "        BK_UNROLL for (int j = 0; j < %d; j++) {\n            const float4 b = wp[j][s];\n", q->tc);
@@ -139,12 +196,12 @@ static void warp_step(Sb *b, const Part *q, long long column) {
     sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d * BK_MATRIX_A; j++) {\n", q->tc);
     sb_printf(b, "        const int at = (tc + j / BK_MATRIX_A * %d) * %d + bk_matrix_line() + j %% BK_MATRIX_A * 8;\n", q->nc,
               q->wide);
-    sb_printf(b, "        wp[j] = (const uint4 *)(w + (int64_t)(at < columns ? at : columns - 1) * %lld) + bk_matrix_part();\n    }\n",
+    sb_printf(b, "        wp[j] = (const uint4 *)(w + (int64_t)(at < columns ? at : columns - 1) * %lld) + share * 4 + bk_matrix_part();\n    }\n",
               column);
     sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++)\n", q->tm);
-    sb_printf(b, "        xp[i] = (const uint4 *)(x + ((tm + i * %d) * %d + bk_matrix_line()) * %d) + bk_matrix_part();\n", q->nm,
+    sb_printf(b, "        xp[i] = (const uint4 *)(x + ((tm + i * %d) * %d + bk_matrix_line()) * %d) + share * 4 + bk_matrix_part();\n", q->nm,
               q->high, pitch_of(q));
-    sb_printf(b, "    for (int s = share; s < times; s += %d) {\n", q->team);
+    sb_printf(b, "    for (int s = 0; s%s < times; s += %d) {\n", even_shares(q) ? "" : " + share", q->team);
     sb_printf(b, "        uint4 a[%d * BK_MATRIX_A];\n", q->tc);
     sb_printf(b, "        BK_UNROLL for (int j = 0; j < %d * BK_MATRIX_A; j++) a[j] = wp[j][s * 4];\n", q->tc);
     sb_printf(b, "        BK_UNROLL for (int i = 0; i < %d; i++) {\n            const uint4 b = xp[i][s * 4];\n", q->tm);
@@ -153,7 +210,7 @@ static void warp_step(Sb *b, const Part *q, long long column) {
     sb_puts(b, "        }\n    }\n");
 }
 
-void dots_step(Dots *k, int part, const char *at) {
+void dots_step(Dots *k, int part, const char *at, const char *buffer) {
     Fn *f = &k->g->f;
     Emit *em = k->g->em;
     Part *q = &k->part[part];
@@ -166,11 +223,11 @@ void dots_step(Dots *k, int part, const char *at) {
                                      b->p);
     const char *words = part_size(q) < WORD ? arena_printf(f->a, "%s / 2", at) : at;
     const char *w = q->packed ? arena_printf(f->a, "w%d + (v0 - w%d_first) * %lld + %s", part, part, (long long)q->column * q->n, words)
-                              : arena_printf(f->a, "block + %lld", (long long)q->w);
-    const char *times = q->whole ? arena_printf(f->a, "%d", q->chunk / q->at_once)
-                                 : arena_printf(f->a, "(int)((bk_mini(steps - %s, %d) + %d) / %d)", at, q->chunk, q->at_once - 1,
+                              : buffer_text(k, q, true, buffer);
+    const char *times = even_chunks(q) ? arena_printf(f->a, "%d", q->chunk / q->at_once)
+                                       : arena_printf(f->a, "(int)((bk_mini(steps - %s, %d) + %d) / %d)", at, q->chunk, q->at_once - 1,
                                                 q->at_once);
-    fn_line(f, "%s(acc, %s, block + %lld, %s, %s);", name, w, (long long)q->x,
+    fn_line(f, "%s(acc, %s, %s, %s, %s);", name, w, buffer_text(k, q, false, q->whole ? "0" : buffer),
             q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes", times);
     sb_free(&body);
 }
@@ -237,16 +294,22 @@ static const char *sum_place(const Dots *k, const Part *q) {
 
 /* Of one worker: by its thread. */
 static void thread_finish(Sb *b, const Dots *k, const Part *q) {
-    if (q->team > 1) {
-        sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) {\n", q->tm * q->tc);
-        sb_printf(b, "        BK_UNROLL for (int far = %d; far; far /= 2) acc[i] += __shfl_xor_sync(BK_ALL_LANES, acc[i], far);\n",
-                  q->team / 2);
-        sb_puts(b, "    }\n");
+    int n = q->tm * q->tc, same = 0; /* sums that a thread still has; bits of neighbours that have the same */
+    sb_puts(b, "    int first = 0;\n");
+    for (int far = q->team / 2; far; far /= 2) {
+        if (n == 1) {
+            sb_printf(b, "    acc[0] += __shfl_xor_sync(BK_ALL_LANES, acc[0], %d);\n", far);
+            same |= far;
+            continue;
+        }
+        sb_printf(b, "    bk_halve<%d>(acc, share & %d, %d);\n    first += share & %d ? %d : 0;\n", n, far, far, far, n / 2);
+        n /= 2;
     }
-    sb_puts(b, q->team > 1 ? "    if (idle || share) return;\n" : "    if (idle) return;\n");
-    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) {\n        const int row = tm + i * %d;\n", q->tm, q->nm);
-    sb_printf(b, "        BK_UNROLL for (int j = 0; j < %d; j++) {\n            const int at = tc + j * %d;\n", q->tc, q->nc);
-    sb_printf(b, "            if (row < rows && at < columns) %s = acc[i * %d + j];\n        }\n    }\n", sum_place(k, q), q->tc);
+    if (same) sb_printf(b, "    if (idle || share & %d) return;\n", same);
+    else sb_puts(b, "    if (idle) return;\n");
+    sb_printf(b, "    BK_UNROLL for (int i = 0; i < %d; i++) {\n", n);
+    sb_printf(b, "        const int row = tm + (first + i) / %d * %d, at = tc + (first + i) %% %d * %d;\n", q->tc, q->nm, q->tc, q->nc);
+    sb_printf(b, "        if (row < rows && at < columns) %s = acc[i];\n    }\n", sum_place(k, q));
 }
 
 /* By its warp; those of a team add to the tile one after the other. */

@@ -4,17 +4,17 @@
 #include "codegen/contract_gpu.h"
 #include "scheduler/decide.h"
 
-#define SUMS_MOST 32       /* of a thread, in registers */
+#define SUMS_MOST 64       /* of a thread, in registers */
 #define MATRIX_MOST 16     /* products by matrix units of a warp, each of four sums of a thread */
 #define CHUNK_MOST 512     /* steps copied at once */
 #define CHUNK_LEAST 16
-#define SKEW 4             /* floats between rows in memory, so that neighbouring rows lie in different banks */
 /* Cycles. */
 #define MEET 30            /* block barrier */
 #define FETCH 600          /* first data of a copy arrive */
 #define COPY 24            /* an element of a thread's share of a copy; of four at once: */
-#define COPY_BY_FOUR 8
+#define COPY_BY_FOUR 16
 #define STEP 30            /* operands from the block's memory arrive */
+#define LOOP 4             /* instructions around them */
 #define MATRIX 8           /* a product by matrix units, of 32 bytes of each line */
 #define MATRIX_LINES 4     /* a warp loads 64 bytes of eight lines */
 #define MEMBERS 100        /* the members at a position */
@@ -27,7 +27,7 @@ static int log2_of(int n) {
     return l;
 }
 
-static double copy_cycles(const Dots *k, const Part *q, bool vec) { return dots_by_four(k, q, vec) ? COPY_BY_FOUR : COPY; }
+static double copy_cycles(const Part *q, bool vec) { return q->by_four[vec] ? COPY_BY_FOUR : COPY; }
 
 typedef struct Model {
     const Dots *k;
@@ -68,25 +68,49 @@ static double step_cycles(const Model *m, const Part *q, int warps) {
     if (q->matrix) {
         math = (double)dots_div(warps, 4) * sums * 2 * MATRIX;
         memory = MATRIX_LINES * warps * (q->tm + q->tc * (MATRIX_WIDE / 8));
-    } else {
-        math = (double)dots_div(warps, 4) * 4 * sums * m->warp / 32;
-        memory = 1.5 * warps * (q->tm + q->tc);
+    } else { /* lanes with the same row or column load the same; 128 bytes a cycle */
+        int tiles = m->warp / q->team, wide = tiles < q->nc ? tiles : q->nc, high = (int)dots_div(tiles, q->nc);
+        double x = high * q->team / 8.0, w = wide * q->team / 8.0;
+        math = (double)dots_div(warps, 4) * (4 * sums + q->tm + q->tc + LOOP) * m->warp / 32;
+        memory = warps * (q->tm * (x > 1 ? x : 1) + q->tc * (w > 1 ? w : 1));
     }
     double step = math > memory ? math : memory;
-    return (step > STEP ? step : STEP) + 4;
+    return step > STEP ? step : STEP;
 }
 
-/* Cycles in which the workers' sums come together. */
+/* Cycles in which the workers' sums come together and go to the tile. */
 static double exchange_cycles(const Part *q, int warps) {
     int sums = q->tm * q->tc;
     if (q->matrix) return (double)q->team * (MEET + 4.0 * 4 * sums);
-    return 2.0 * sums * log2_of(q->team) * (double)dots_div(warps, 4) + 4.0 * sums;
+    double left = sums > q->team ? (double)sums / q->team : 1;
+    return warps * (2 * (sums - left + log2_of(q->team)) + 3 * left);
 }
 
 int64_t dots_pitch(const Part *q, int64_t steps) {
-    int64_t words = steps * part_size(q) / WORD;
-    if (!q->matrix) return words + SKEW;
-    return words % 32 ? words : words + 16; /* 64 bytes of two lines are read at once */
+    int64_t quads = steps * part_size(q) / 16;
+    int together = q->matrix ? 4 : q->team; /* neighbours that read one line; eight read at once */
+    if (together < 8) while (quads % (2 * together) != together) quads++;
+    return quads * 4;
+}
+
+/* Cycles of part q by chunks of so many steps, or with sca copied whole; 0: they do not fit. */
+static double chunk_cycles(const Model *m, Part *q, int64_t steps, double step, int64_t words) {
+    int64_t copied = (q->whole ? 0 : part_rows(q)) + (q->packed ? 0 : part_columns(q)), pitch = dots_pitch(q, q->chunk);
+    q->buffers = q->length >= 0 && steps <= q->chunk ? 1 : 2;
+    if (copied * pitch * q->buffers + (q->whole ? part_rows(q) * pitch : 0) > words) return 0;
+    double sums = (double)dots_div(q->chunk / q->at_once, q->team) * step, copies = 0;
+    if (q->whole && q->packed) return sums;
+    bool async = true, hidden = true; /* copies take time of their own, or only instructions do */
+    for (int vec = 0; vec < 2; vec++) {
+        if (vec ? q->packed : q->whole) continue;
+        copies += (double)part_lines(q, vec) * copy_cycles(q, vec) * q->chunk / m->threads;
+        async = async && q->async[vec];
+        hidden = hidden && q->by_four[vec];
+    }
+    double chunks = (double)dots_div(steps, q->chunk);
+    if (!async) return chunks * (copies + FETCH + sums + 2 * MEET);
+    if (!hidden) return FETCH + chunks * (copies + sums + MEET);
+    return FETCH + copies + (chunks - 1) * (copies > sums ? copies : sums) + sums + chunks * MEET;
 }
 
 /* Cycles of part q for a block of bm x bv when a worker has tm x tc pieces; sets the rest of the shape; 0: it does not
@@ -103,25 +127,29 @@ static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words
     int64_t steps = round_up(steps_of(q), q->at_once), times = steps / q->at_once;
     q->team = 1;
     while (q->team * 2 * tiles <= q->workers && (q->matrix || q->team < m->warp) && q->team < times) q->team *= 2;
-    int64_t copied = part_rows(q) + (q->packed ? 0 : part_columns(q));
-    q->chunk = CHUNK_MOST;
-    while (q->chunk > (q->matrix ? q->at_once : CHUNK_LEAST) && (copied * dots_pitch(q, q->chunk) > words || q->chunk / 2 >= steps)) q->chunk /= 2;
-    if (copied * dots_pitch(q, q->chunk) > words) return 0;
-    q->whole = q->length >= 0 && copied * dots_pitch(q, steps) <= words && (q->packed || steps <= CHUNK_MOST);
-    if (q->whole) q->chunk = (int)steps;
     int warps = (int)dots_div((int64_t)tiles * q->team * (q->matrix ? m->warp : 1), m->warp);
-    double chunks = (double)dots_div(steps, q->chunk);
-    double each = part_rows(q) * copy_cycles(m->k, q, false);
-    if (!q->packed) each += part_columns(q) * copy_cycles(m->k, q, true);
-    double copies = chunks * (each * q->chunk / m->threads + FETCH + 2 * MEET);
-    return (double)dots_div(times, q->team) * step_cycles(m, q, warps) + exchange_cycles(q, warps) +
-           (q->whole && q->packed ? 0 : copies);
+    double step = step_cycles(m, q, warps), best = 0;
+    Part kept = *q;
+    for (q->chunk = CHUNK_MOST; q->chunk >= CHUNK_LEAST; q->chunk /= 2) {
+        q->whole = false;
+        if (q->chunk % q->at_once || (q->chunk > CHUNK_LEAST && q->chunk / 2 >= steps)) continue;
+        double cycles = chunk_cycles(m, q, steps, step, words);
+        if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
+    }
+    if (q->length >= 0 && (q->packed || steps <= CHUNK_MOST)) {
+        q->whole = true;
+        q->chunk = (int)steps;
+        double cycles = chunk_cycles(m, q, steps, step, words);
+        if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
+    }
+    *q = kept;
+    return best == 0 ? 0 : best + exchange_cycles(q, warps);
 }
 
 /* The best shape of part q for a block; 0: there is none. */
 static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words) {
     double best = 0;
-    bool loads = q->packed && !q->matrix && m->k->p[q->lead].sca->dtype == DT_F32 && dots_lines_together(m->k, q, false);
+    bool loads = q->packed && !q->matrix && m->k->p[q->lead].sca->dtype == DT_F32 && q->across[0];
     Part kept = *q;
     int most = q->matrix ? MATRIX_MOST : SUMS_MOST;
     for (int tm = 1; tm <= 8 && tm < 2 * bm; tm *= 2)
@@ -149,7 +177,7 @@ static double block_cycles(const Model *m, Part *part, int bm, int bv) {
         double c = best_part(m, q, bm, bv, left / k->npart);
         if (c == 0) return 0;
         cycles += c;
-        if (q->whole) once += (double)part_rows(q) * q->chunk / m->threads * copy_cycles(k, q, false) + (i ? 0 : FETCH);
+        if (q->whole) once += (double)part_rows(q) * q->chunk / m->threads * copy_cycles(q, false) + (i ? 0 : FETCH);
     }
     return (double)dots_div(k->rows, bm) * (once + (double)dots_div(k->columns, bv) * cycles);
 }
@@ -159,19 +187,18 @@ static void place(Dots *k) {
     int64_t at = 0, most = 0;
     for (int i = 0; i < k->npart; i++) {
         Part *q = &k->part[i];
-        if (q->direct) continue;
-        int64_t pitch = dots_pitch(q, q->chunk), x = part_rows(q) * pitch, w = q->packed ? 0 : part_columns(q) * pitch;
-        if (q->whole) {
-            q->x = at;
-            at += x;
-            x = 0;
-        }
-        if (x + w > most) most = x + w;
+        if (q->direct || !q->whole) continue;
+        q->x = at;
+        at += part_rows(q) * dots_pitch(q, q->chunk);
     }
     for (int i = 0; i < k->npart; i++) {
         Part *q = &k->part[i];
+        if (q->direct) continue;
+        int64_t buffers = dots_pitch(q, q->chunk) * q->buffers, x = q->whole ? 0 : part_rows(q) * buffers;
         if (!q->whole) q->x = at;
-        q->w = at + (q->whole || q->direct ? 0 : part_rows(q) * dots_pitch(q, q->chunk));
+        q->w = at + x;
+        if (!q->packed) x += part_columns(q) * buffers;
+        if (x > most) most = x;
     }
     at = round_up(at + most, 4);
     for (int i = 0; i < k->npart; i++) {

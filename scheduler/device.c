@@ -21,7 +21,7 @@
                   [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                                             \
         .gflops = 1000.0 * (TFLOPS) / (CORES), .dram_gbps = 1.0 * (DRAM) / (CORES), .element_ns = 0.01,                \
         .function_ns = 0.05, .scalar_ns = 0.05, .group_ns = 300, .units = CORES, .threads = 256, .warp = WARP,         \
-        .matrix = MATRIX                                                                                               \
+        .matrix = MATRIX, .async = (MATRIX) == ALL /* both since sm_80 */                                              \
     }
 
 static const Device devices[] = {
@@ -54,7 +54,7 @@ static const Device devices[] = {
                [LEVEL_TEAM] = {"grid", 0, 200, 1 << 20, 50},
                [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},
      .gflops = 100, .dram_gbps = 12, .element_ns = 0.06, .function_ns = 0.8, .scalar_ns = 1, .group_ns = 100,
-     .units = 4, .threads = 64, .warp = 32, .matrix = ALL},
+     .units = 4, .threads = 64, .warp = 32, .matrix = ALL, .async = true},
     {.name = "emulate:hip",
      .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},
                [LEVEL_CORE] = {"block", 128, 20, 48 << 10, 200},

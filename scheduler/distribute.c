@@ -40,7 +40,7 @@ typedef struct Dist {
     Level level;          /* of the units that share what is here; at core level it is… */
     int unit;             /* … this one */
     int grain;            /* of long axes */
-    Map *wanted;          /* group -> dimension to split, from 1 on, where one was chosen by more than scores */
+    Map *wanted;          /* group -> dimensions to split, a bit each, where more than scores is known; else 0 */
 } Dist;
 
 const Part part_whole = {PART_WHOLE, 0, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, 0, NULL, 0};
@@ -178,9 +178,10 @@ static void choose(Dist *d, Stmt *s) {
     Axis *best = NULL;
     Inner best_inner = {0};
     int64_t best_score = 0;
-    int grain = 1, wanted = (int)(intptr_t)map_geti(d->wanted, (uint64_t)(uintptr_t)s);
+    int grain = 1;
+    const uint32_t wanted = (uint32_t)(uintptr_t)map_geti(d->wanted, (uint64_t)(uintptr_t)s);
     for (int k = 0; k < lead->rank; k++) {
-        if (wanted && k != wanted - 1) continue;
+        if (wanted && !(wanted >> k & 1)) continue;
         Axis *x = lead->axis[k];
         bool last = k == lead->rank - 1;
         Inner inner = {.c = d->c, .x = x};
@@ -341,6 +342,44 @@ static void readers(Dist *d, Seq *q) {
     }
 }
 
+/* ---- what is out of the question --------------------------------------------------------------------------- */
+/* Bytes that a unit loads when the parts that units have are positions of axis x. */
+typedef struct Traffic {
+    const Axis *x;
+    double parts, bytes;
+} Traffic;
+
+static void traffic_load(void *user, Expr *e) {
+    Traffic *k = user;
+    double bytes = (double)dtype_size(e->dtype);
+    for (int d = 0; d < e->t->rank && !e->kind; d++)
+        if (e->a[d]->flags & EF_AXIS) bytes *= cost_size(e->t->dim[d]);
+    k->bytes += e_uses_axis(e, k->x) ? bytes / k->parts : bytes;
+}
+
+/* On GPUs, where units are many: the dimensions of s along which not so much is loaded, by so few units, that barriers
+ * around it would be the smaller evil. A bit each. */
+static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
+    const Schedule *plan = d->p->schedule;
+    const Tensor *lead = s->op.t[0];
+    const int units = schedule_units(plan, s->level);
+    double time[MAX_RANK], best = 0, shared = ns - plan->device->group_ns;
+    uint32_t fair = 0;
+    for (int k = 0; k < lead->rank; k++) {
+        int64_t size, grain = grain_of(plan->device, lead->axis[k]->extent, k == lead->rank - 1, d->grain);
+        if (!e_is_int(lead->axis[k]->extent, &size)) return UINT32_MAX;
+        double parts = (double)((size + grain - 1) / grain);
+        if (parts > units) parts = units;
+        Traffic t = {.x = lead->axis[k], .parts = parts};
+        for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, traffic_load, &t);
+        time[k] = (shared > 0 ? shared : 0) * units / parts + t.bytes / plan->device->level[LEVEL_TEAM].read_gbps;
+        if (k == 0 || time[k] < best) best = time[k];
+    }
+    for (int k = 0; k < lead->rank; k++)
+        if (time[k] <= best + 2 * plan->device->level[s->level].barrier_ns) fair |= 1u << k;
+    return fair;
+}
+
 /* ---- what was measured ------------------------------------------------------------------------------------- */
 /* Groups that can be split along several dimensions: which one is a choice, 0 of which goes by scores. */
 static void choose_wanted(Dist *d, const Seq *q) {
@@ -354,6 +393,8 @@ static void choose_wanted(Dist *d, const Seq *q) {
         if (s->kind != S_OP || s->each) continue;
         const Tensor *lead = s->op.t[0];
         double ns = cost_group_ns(d->c, plan->device, s, schedule_units(plan, s->level));
+        uint32_t fair = plan->device->threads ? fair_splits(d, s, ns) : UINT32_MAX;
+        if (fair) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)(uintptr_t)fair);
         Way way[WAYS_MAX] = {{0, ns}};
         int n = 1;
         for (int k = 0; k < lead->rank; k++) {
@@ -362,7 +403,7 @@ static void choose_wanted(Dist *d, const Seq *q) {
         }
         if (n == 2) continue;
         int dim = decide_value(d->p, X_SPLIT, s, n, way);
-        if (dim) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)(intptr_t)dim);
+        if (dim) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)((uintptr_t)1 << (dim - 1)));
     }
 }
 

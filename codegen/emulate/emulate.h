@@ -144,6 +144,9 @@ EMU_SHUFFLES(double)
 void emu_matrix_f16(float *c, const unsigned *a, int lines, const unsigned *b);
 void emu_matrix_bf16(float *c, const unsigned *a, int lines, const unsigned *b);
 void emu_matrix_tf32(float *c, const unsigned *a, int lines, const unsigned *b);
+/* cp.async: the copy is made when the thread waits for it. */
+void emu_copy_async(void *to, const void *from, unsigned bytes);
+void emu_copied();
 int __any_sync(unsigned long long mask, int value);
 int __all_sync(unsigned long long mask, int value);
 int __any(int value);

@@ -52,6 +52,13 @@ struct Call {
 constexpr size_t kStackMargin = 32 << 10; // beyond the guard, left to the emulator itself
 constexpr unsigned kSeen = 16, kCalls = 192;
 
+struct Copy { // that a thread has begun
+    void *to;
+    const void *from;
+    unsigned bytes;
+    const void *site;
+};
+
 struct Thread {
     void *context; // Boost's, where it goes on
     uint32_t id;   // of the slot, not of the grid
@@ -76,6 +83,7 @@ struct Thread {
     const void *site;  // of the synchronization that it waits in or last was in
     uint64_t site_key; // the site with its callers
     uint64_t result;   // of that
+    std::vector<Copy> copies;
     unsigned depth;
     Call calls[kCalls];
 };

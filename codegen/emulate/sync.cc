@@ -448,6 +448,19 @@ void __trap() {
                                         thread_name(device.current) + " stops the kernel (__trap)");
 }
 
+void emu_copy_async(void *to, const void *from, unsigned bytes) {
+    device.current->copies.push_back({to, from, bytes, SITE});
+}
+void emu_copied() {
+    std::vector<Copy> &copies = device.current->copies;
+    for (const Copy &c : copies) {
+        if (device.checking)
+            copy_range(reinterpret_cast<uintptr_t>(c.to), reinterpret_cast<uintptr_t>(c.from), c.bytes, c.site);
+        __builtin_memcpy(c.to, c.from, c.bytes);
+    }
+    copies.clear();
+}
+
 void __syncwarp(unsigned long long mask) { warp_meet(k_warp, mask, 0, device.current->lane, SITE); }
 #define MATRIX(TYPE)                                                                               \
     void emu_matrix_##TYPE(float *c, const unsigned *a, int lines, const unsigned *b) {            \

@@ -3,6 +3,8 @@
 #define BK_DOTS_H
 
 #define BK_UNROLL _Pragma("unroll")
+#define BK_UNROLL_BY(N) BK_PRAGMA(unroll N)
+#define BK_PRAGMA(X) _Pragma(#X)
 
 /* c and the products of four steps. */
 static __device__ __forceinline__ float bk_dot4(float4 a, float4 b, float c) {
@@ -18,6 +20,43 @@ static __device__ __forceinline__ float4 bk_load4(const float *p) {
 static __device__ __forceinline__ uint2 bk_load4(const uint16_t *p) {
     if (((uintptr_t)p & 7) == 0) return *(const uint2 *)p;
     return make_uint2(p[0] | (unsigned)p[1] << 16, p[2] | (unsigned)p[3] << 16);
+}
+
+/* Four neighbours, or one, into the block's memory at `to`, or zeros; it and the block's other threads see them behind
+ * bk_copied() and a barrier. */
+#if defined BRAID_EMULATED || (defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800)
+#if defined BRAID_EMULATED
+#define BK_COPY_ASYNC(to, from, bytes, cache) emu_copy_async(to, from, bytes)
+static __device__ __forceinline__ void bk_copied(void) { emu_copied(); }
+#else
+#define BK_COPY_ASYNC(to, from, bytes, cache)                                        \
+    asm volatile("cp.async." cache ".shared.global [%0], [%1], " #bytes ";"          \
+                 :                                                                   \
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from) : "memory")
+static __device__ __forceinline__ void bk_copied(void) { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#endif
+static __device__ __forceinline__ void bk_copy4(float4 *to, const float *from, bool there) {
+    if (there && ((uintptr_t)from & 15) == 0) BK_COPY_ASYNC(to, from, 16, "cg");
+    else *to = there ? make_float4(from[0], from[1], from[2], from[3]) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+static __device__ __forceinline__ void bk_copy4(uint2 *to, const uint16_t *from, bool there) {
+    if (there && ((uintptr_t)from & 7) == 0) BK_COPY_ASYNC(to, from, 8, "ca");
+    else *to = there ? make_uint2(from[0] | (unsigned)from[1] << 16, from[2] | (unsigned)from[3] << 16) : make_uint2(0, 0);
+}
+static __device__ __forceinline__ void bk_copy1(float *to, const float *from, bool there) {
+    if (there) BK_COPY_ASYNC(to, from, 4, "ca");
+    else *to = 0.0f;
+}
+#else
+static __device__ __forceinline__ void bk_copied(void) {}
+#endif
+
+/* The sums of two lanes `far` apart come together in the first half of acc: the upper ones in the lane with `high`. */
+template <int N> static __device__ __forceinline__ void bk_halve(float *acc, bool high, int far) {
+    BK_UNROLL for (int i = 0; i < N / 2; i++) {
+        const float keep = high ? acc[i + N / 2] : acc[i], give = high ? acc[i] : acc[i + N / 2];
+        acc[i] = keep + __shfl_xor_sync(BK_ALL_LANES, give, far);
+    }
 }
 
 /* p is in the block's memory. */

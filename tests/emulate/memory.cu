@@ -130,6 +130,25 @@ KERNEL copied_unwritten(Data *d) {
     d->out[0] = d->raw[0]; // <- copied_unwritten
 }
 
+// Copies that the thread has begun come when it waits for them, and other threads see them behind a barrier.
+static __device__ void begin_copy(Data *d) {
+    emu_copy_async(bk_shared() + threadIdx.x * 16, d->in + threadIdx.x * 4, 16);
+}
+// test begun 1 64 1024: ok sum=2016
+KERNEL begun(Data *d) {
+    begin_copy(d);
+    emu_copied();
+    __syncthreads();
+    d->out[threadIdx.x] = ((int *)bk_shared())[threadIdx.x];
+}
+// test begun_not_come 1 64 1024: uninitialized
+KERNEL begun_not_come(Data *d) {
+    begin_copy(d);
+    __syncthreads();
+    d->out[threadIdx.x] = ((int *)bk_shared())[threadIdx.x]; // <- begun_not_come
+    emu_copied();
+}
+
 static __device__ int deep(Data *d, int n) {
     volatile int here[64];
     here[0] = n;
