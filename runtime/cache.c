@@ -192,7 +192,7 @@ static uint64_t hash_device(const Device *d, uint64_t h) {
     }
     h = hash_double(d->dram_gbps, hash_double(d->gflops, hash_text(d->name, h)));
     h = hash_double(d->scalar_ns, hash_double(d->function_ns, hash_double(d->element_ns, h)));
-    return hash_int(d->mixes, hash_double(d->group_ns, h));
+    return hash_double(d->group_ns, h);
 }
 
 /* What rt_build schedules by. `measure`: as it does, it measures a machine that is not known yet. Tuning finds

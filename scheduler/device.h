@@ -39,7 +39,6 @@ typedef struct Device {
     int warp;             /* threads that step together */
     uint32_t matrix;      /* 1 << DType of operands that a warp's matrix units multiply, adding in float32 */
     bool async;           /* threads go on while what they copy to the block's memory is on its way */
-    bool mixes;           /* groups of one branch may be run by different numbers of units */
     bool measured;        /* on such a device, not from the table */
 } Device;
 

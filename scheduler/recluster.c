@@ -1,33 +1,40 @@
 /* recluster.c: a branch becomes consecutive branches on the same condition.
  *
- * The parts of an arm may want different numbers of units: a product wants all of them, a short
- * vector one. A branch that holds both has to be run by the larger number, or changes over inside.
- * So each arm is cut where the number that its statements want changes, and matching parts of both
- * arms become one branch (Cocktailer, section 4.1.3): all of that is then for one number of units.
+ * The parts of an arm may want different numbers of units: a large product wants all of them, a
+ * smaller one the blocks of a cluster, a short vector one. Groups of one branch may change over from
+ * all to one and back, but only a whole construct is run by a cluster. So each arm is cut where the
+ * number that its statements want changes, and matching parts of both arms become one branch
+ * (Cocktailer, section 4.1.3): all of that is then for one number of units. (There, each becomes a
+ * kernel, and occupancy is what its parts have in common; here all is one kernel of one occupancy.)
  * The condition is evaluated once. A tensor that a later part reads leaves its part as a join
  * without a value in the other arm, where nobody reads it. */
+#include <math.h>
+
 #include "scheduler/cost.h"
+#include "scheduler/crossing.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
 #include "scheduler/visit.h"
 
 #define PARTS_MAX 16
-#define SMALL_NS 8
 
 typedef struct Arm {
     Seq *q;
     int n;                  /* parts */
     int end[PARTS_MAX];     /* statement behind each part */
-    bool team[PARTS_MAX];   /* wants all units */
-    double one[PARTS_MAX], all[PARTS_MAX]; /* ns by one unit, by all, with their barriers */
+    Level want[PARTS_MAX];  /* of the units that it wants */
+    double ns[PARTS_MAX][LEVEL_COUNT]; /* by the units of a level, with their barriers */
 } Arm;
+
+typedef struct Order { /* of the branches */
+    int n;
+    int part[2][2 * PARTS_MAX]; /* of each arm, the number of its part in a branch; -1: none */
+} Order;
 
 typedef struct Recluster {
     Program *p;
     Cx *c;
     Arena *a;
-    int units;
-    double barrier;
     /* of an arm: what was defined by its statements up to now */
     Map *tensor, *sym;      /* id + 1 -> itself */
     bool hit;
@@ -63,37 +70,55 @@ static bool can_cut(Recluster *x, const Stmt *s, int k, int i) {
     return !x->hit;
 }
 
-static bool wants_team(const Recluster *x, const Stmt *s, double one, double all) {
-    /* Where it is forced, small tensors want several units, too. */
-    if (x->p->schedule->force[X_RECLUSTER] == 1 && one < SMALL_NS)
-        return s->kind != S_OP || (s->op.t[0]->body->flags & EF_REDUCE);
-    return all + x->barrier < one;
+static double barrier_ns(const Recluster *x, Level l) {
+    return l == LEVEL_CORE ? 0 : x->p->schedule->device->level[l].barrier_ns;
 }
 
-static double by_all(Recluster *x, const Stmt *s) {
-    const Device *d = x->p->schedule->device;
-    return s->kind == S_OP ? cost_group_ns(x->c, d, s, x->units)
-                           : cost_stmt_ns(x->c, d, s, x->units);
+/* Of what takes so long by level: where not all units run it, all meet then. */
+static double handed_ns(const Recluster *x, const double ns[LEVEL_COUNT], Level l) {
+    return ns[l] + (l < LEVEL_TEAM ? barrier_ns(x, LEVEL_TEAM) : 0);
 }
 
-static void cut(Recluster *x, const Stmt *s, int k, Arm *arm) {
-    const Device *d = x->p->schedule->device;
+/* Times of s, by level; the level that it wants. `crosses`: it reads what other units wrote. `forced`: tensors want several
+ * units, but for sums. */
+static Level times(const Recluster *x, const Stmt *s, bool crosses, bool forced, double ns[LEVEL_COUNT]) {
+    const Schedule *k = x->p->schedule;
+    const Device *d = k->device;
+    const int cluster = device_cluster(d);
+    Level best = LEVEL_CORE;
+    for (Level l = LEVEL_CORE; l <= LEVEL_TEAM; l++) {
+        ns[l] = HUGE_VAL;
+        if (l == LEVEL_CLUSTER && (!cluster || cluster >= k->units)) continue;
+        const int units = schedule_units(k, l);
+        ns[l] = s->kind == S_OP ? cost_group_ns(x->c, d, s, units) : cost_stmt_ns(x->c, d, s, units);
+        if (ns[l] + barrier_ns(x, l) < ns[best] + barrier_ns(x, best)) best = l;
+    }
+    for (Level l = LEVEL_CORE; l <= LEVEL_TEAM && crosses; l++) ns[l] += barrier_ns(x, l);
+    if (!forced) return best;
+    if (s->kind == S_OP && s->op.t[0]->body->flags & EF_REDUCE) return LEVEL_CORE;
+    return ns[LEVEL_CLUSTER] < HUGE_VAL ? LEVEL_CLUSTER : LEVEL_TEAM;
+}
+
+static void cut(Recluster *x, const Stmt *s, int k, bool forced, Arm *arm) {
     *arm = (Arm){.q = s->br.arm[k]};
     int begin = 0; /* of the uniform values in front of the statement at hand */
+    Map *fresh = map_new(x->a);
     for (int i = 0; i < arm->q->s.n; i++) {
         const Stmt *o = arm->q->s.p[i];
         if (!is_data(o) && i + 1 < arm->q->s.n) continue;
-        double one = cost_stmt_ns(x->c, d, o, 1), all = by_all(x, o);
-        bool team = wants_team(x, o, one, all);
+        double ns[LEVEL_COUNT];
+        const bool crosses = stmt_crosses(x->c, fresh, o, false);
+        const Level want = times(x, o, crosses, forced, ns);
+        if (crosses) fresh = map_new(x->a);
+        stmt_writes(fresh, o);
         int last = arm->n - 1;
-        bool more = arm->n == 0 || (is_data(o) && team != arm->team[last] && arm->n < PARTS_MAX &&
+        bool more = arm->n == 0 || (is_data(o) && want != arm->want[last] && arm->n < PARTS_MAX &&
                                     can_cut(x, s, k, begin));
         if (more) {
             last = arm->n++;
-            arm->team[last] = team;
+            arm->want[last] = want;
         }
-        arm->one[last] += one;
-        arm->all[last] += all + x->barrier;
+        for (Level l = LEVEL_CORE; l <= LEVEL_TEAM; l++) arm->ns[last][l] += ns[l];
         arm->end[last] = begin = i + 1;
     }
 }
@@ -179,11 +204,29 @@ static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *li
         s->br.joins.p[i].arm[k] = moved(x, s->br.joins.p[i].arm[k]);
 }
 
-/* Which part of the common order part i of an arm is, when the order starts as `first` says. */
-static int place(const Arm *a, int i, bool first) { return i + (a->n && a->team[0] != first); }
+/* The fewest branches that hold the parts of both arms in their order, each for one number of units: a shortest common
+ * supersequence, in which what fits together does so as late as possible, for results are those of the last branch. */
+static Order order_of(const Arm *arm) {
+    int fewest[PARTS_MAX + 1][PARTS_MAX + 1]; /* for the first i, j parts */
+    for (int i = 0; i <= arm[0].n; i++)
+        for (int j = 0; j <= arm[1].n; j++) {
+            const bool both = i && j && arm[0].want[i - 1] == arm[1].want[j - 1];
+            if (!i || !j) fewest[i][j] = i + j;
+            else if (both) fewest[i][j] = 1 + fewest[i - 1][j - 1];
+            else fewest[i][j] = 1 + (fewest[i - 1][j] < fewest[i][j - 1] ? fewest[i - 1][j] : fewest[i][j - 1]);
+        }
+    Order o = {.n = fewest[arm[0].n][arm[1].n]};
+    for (int p = o.n - 1, i = arm[0].n, j = arm[1].n; p >= 0; p--) {
+        const bool both = i && j && arm[0].want[i - 1] == arm[1].want[j - 1];
+        const bool first = both || !j || (i && fewest[i - 1][j] < fewest[i][j - 1]);
+        o.part[0][p] = first ? --i : -1;
+        o.part[1][p] = both || !first ? --j : -1;
+    }
+    return o;
+}
 
-/* Replaces branch *at of q; `first`: the first part is for all units. */
-static void build(Recluster *x, Seq *q, int *at, Arm *arm, bool first, int parts) {
+/* Replaces branch *at of q. */
+static void build(Recluster *x, Seq *q, int *at, Arm *arm, const Order *order) {
     Cx *c = x->c;
     Stmt *s = q->s.p[*at];
     StmtVec list = {0}, rest[2] = {arm[0].q->s, arm[1].q->s};
@@ -198,18 +241,16 @@ static void build(Recluster *x, Seq *q, int *at, Arm *arm, bool first, int parts
         vec_push(x->a, &list, let);
     }
     int begin[2] = {0, 0};
-    for (int p = 0; p < parts; p++) {
-        Stmt *b = p + 1 < parts ? stmt_new(c, S_BRANCH, s->path) : s;
+    for (int p = 0; p < order->n; p++) {
+        Stmt *b = p + 1 < order->n ? stmt_new(c, S_BRANCH, s->path) : s;
         Seq *to[2];
         b->br.cond = cond;
         for (int k = 0; k < 2; k++) {
-            int end = begin[k];
-            for (int i = 0; i < arm[k].n; i++)
-                if (place(&arm[k], i, first) == p) end = arm[k].end[i];
+            const int part = order->part[k][p], end = part < 0 ? begin[k] : arm[k].end[part];
             to[k] = seq_new(c, q, b, false);
             to[k]->depth = q->depth;
             for (int i = begin[k]; i < end; i++) vec_push(x->a, &to[k]->s, rest[k].p[i]);
-            if (p + 1 < parts) leave(x, b, s, k, &rest[k], begin[k], end);
+            if (p + 1 < order->n) leave(x, b, s, k, &rest[k], begin[k], end);
             for (int i = begin[k]; i < end; i++) stmt_move(c, rest[k].p[i], arm[k].q, to[k]);
             begin[k] = end;
         }
@@ -242,32 +283,28 @@ static void try_branch(Recluster *x, Seq *q, int *at) {
     for (int i = 0; i < s->br.joins.n; i++)
         if (s->br.joins.p[i].out->ret) return; /* the result of a function is made in place */
     Arm arm[2];
-    for (int k = 0; k < 2; k++) cut(x, s, k, &arm[k]);
-    int parts = INT32_MAX;
-    bool first = false;
-    for (int f = 0; f < 2; f++) { /* the shorter of the two common orders */
-        int n = 0;
-        for (int k = 0; k < 2; k++)
-            if (arm[k].n && place(&arm[k], arm[k].n, f) > n) n = place(&arm[k], arm[k].n, f);
-        if (n < parts) {
-            parts = n;
-            first = f;
-        }
+    Order order = {0};
+    /* Where it is forced, small tensors are cut apart, too. */
+    for (int forced = 0; forced <= (x->p->schedule->force[X_RECLUSTER] == 1) && order.n < 2; forced++) {
+        for (int k = 0; k < 2; k++) cut(x, s, k, forced, &arm[k]);
+        order = order_of(arm);
     }
-    if (parts < 2) return;
+    if (order.n < 2) return;
     for (int k = 0; k < 2; k++) /* the results are those of the last branch */
-        if (place(&arm[k], arm[k].n, first) < parts && !can_cut(x, s, k, arm[k].q->s.n)) return;
-    double whole[2] = {0, 0}, mixed = 0;
+        if (order.part[k][order.n - 1] < 0 && !can_cut(x, s, k, arm[k].q->s.n)) return;
+    double whole[LEVEL_COUNT] = {0}, mixed = 0, cut_ns = 2 * (order.n - 1);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < arm[k].n; i++) {
-            whole[0] += 0.5 * arm[k].one[i];
-            whole[1] += 0.5 * arm[k].all[i];
-            mixed += 0.5 * ((arm[k].team[i] ? arm[k].all[i] : arm[k].one[i]) + x->barrier);
+            const double *ns = arm[k].ns[i], one = handed_ns(x, ns, LEVEL_CORE), all = handed_ns(x, ns, LEVEL_TEAM);
+            for (Level l = LEVEL_CORE; l <= LEVEL_TEAM; l++) whole[l] += 0.5 * ns[l];
+            mixed += 0.5 * (one < all ? one : all);
+            const bool changes = i && arm[k].want[i] < LEVEL_TEAM && arm[k].want[i - 1] == LEVEL_TEAM; /* they meet in front, too */
+            cut_ns += 0.5 * (handed_ns(x, ns, arm[k].want[i]) + (changes ? barrier_ns(x, LEVEL_TEAM) : 0));
         }
-    double plain = whole[0] < whole[1] ? whole[0] : whole[1];
-    if (x->p->schedule->device->mixes && mixed < plain) plain = mixed;
-    if (decide(x->p, X_RECLUSTER, s, plain, mixed + 2 * (parts - 1)))
-        build(x, q, at, arm, first, parts);
+    double plain = mixed;
+    for (Level l = LEVEL_CORE; l <= LEVEL_TEAM; l++)
+        if (handed_ns(x, whole, l) < plain) plain = handed_ns(x, whole, l);
+    if (decide(x->p, X_RECLUSTER, s, plain, cut_ns)) build(x, q, at, arm, &order);
 }
 
 static void walk(void *user, Seq *q) {
@@ -279,8 +316,7 @@ static void walk(void *user, Seq *q) {
 
 void pass_recluster(Program *p) {
     if (p->schedule->units == 1) return;
-    Recluster x = {.p = p, .c = p->cx, .a = p->cx->a, .units = p->schedule->units,
-                   .barrier = p->schedule->device->level[LEVEL_TEAM].barrier_ns};
+    Recluster x = {.p = p, .c = p->cx, .a = p->cx->a};
     walk(&x, p->top);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
