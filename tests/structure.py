@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Where units meet and what stays on chip, model by model: the same whatever form a model was exported in.
+"""Where units meet and what stays on chip, model by model: the same whatever form a model was exported in; and the
+blocks of a cluster, where one runs the loops.
 
     structure.py [--braid BRAID] FOLDER
     structure.py --list                   the models
@@ -31,6 +32,8 @@ LOOPS = {
     "attention_grow": ([2], [1]),
     "mamba": ([0], [0]),
 }
+# Barriers of a cluster in an iteration of a loop that one runs. The grid has none there.
+CLUSTERS = {"lstm_operator": 1, "nasrnn": 1, "seq2seq": 3, "attention": 0}
 LSTM_LAYERS, HIDDEN = 10, 256
 GATE = HIDDEN * HIDDEN * 4
 # Bytes of weights that a step multiplies by: those of the inputs are used before the loop.
@@ -105,6 +108,13 @@ def check_loops(braid, folder, name):
             yield kind, "%d bytes of weights on chip" % kept, kept < RESIDENT[name] or out
 
 
+def check_cluster(braid, folder, most):
+    facts = json.loads(explain(braid, folder, [*GPU, "--schedule", "cluster=on,grid=on"], ["--json"]))
+    loops = [(l["barriers"] + l["flags"], l["cluster_barriers"]) for l in facts["loops"]]
+    bad = not loops or any(grid or cluster > most for grid, cluster in loops)
+    yield "gpu", "%d of a cluster" % max(n for _, n in loops), bad
+
+
 def check_blocks(braid, folder):
     for target, kind in ((CPU, "cpu"), (GPU, "gpu")):
         arms = branches(explain(braid, folder, target))
@@ -137,6 +147,7 @@ def main():
         if not os.path.isdir(folder):
             sys.exit("there is no %s" % folder)
         checks = list(check_loops(args.braid, folder, name)) if name in LOOPS else []
+        checks += check_cluster(args.braid, folder, CLUSTERS[name]) if name in CLUSTERS else []
         checks += check_blocks(args.braid, folder) if name == "blockdrop" else []
         constructs += inside_alone(explain(args.braid, folder, GPU))[0]
         for kind, sees, bad in [*checks, *check_alone(args.braid, folder)]:
