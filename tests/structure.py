@@ -112,7 +112,7 @@ def check_cluster(braid, folder, most):
     facts = json.loads(explain(braid, folder, [*GPU, "--schedule", "cluster=on,grid=on"], ["--json"]))
     loops = [(l["barriers"] + l["flags"], l["cluster_barriers"]) for l in facts["loops"]]
     bad = not loops or any(grid or cluster > most for grid, cluster in loops)
-    yield "gpu", "%d of a cluster" % max(n for _, n in loops), bad
+    yield "gpu", "%d of a cluster" % max((n for _, n in loops), default=0), bad
 
 
 def check_blocks(braid, folder):
