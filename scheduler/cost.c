@@ -10,7 +10,7 @@ double cost_size(const Expr *e) {
  * ------------------------------------------------------------------------------------- */
 typedef struct Walk {
     Cx *c;
-    Map *seen; /* expression id -> already counted in this scope */
+    Map *seen;    /* expression id -> already counted in this scope */
     Map *buffers; /* tensor id -> bytes of it that are counted, double * */
     Work w;
 } Walk;
@@ -80,7 +80,9 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
             k->w.simple += 4 * times;
         break;
     case E_GUARD: k->w.scalar = true; break;
-    case E_ADD: case E_SUB: case E_MUL: /* addresses advance by steps */
+    case E_ADD:
+    case E_SUB:
+    case E_MUL: /* addresses advance by steps */
         if (!index) k->w.simple += times;
         break;
     default: k->w.simple += times; break;

@@ -28,7 +28,7 @@ typedef struct DeviceLevel {
 typedef struct Device {
     const char *name;     /* of the target: "cpu", "cuda:sm_90" */
     DeviceLevel level[LEVEL_COUNT];
-    double gflops;        /* float32 multiply-adds of one core, counted as two, at peak */
+    double gflops;        /* float32 multiply-adds of one core in products, counted as two */
     double dram_gbps;     /* by one core */
     double element_ns;    /* one simple operation on one element, vectorized, from L1 */
     double function_ns;   /* an expensive one: exp, tanh, division */

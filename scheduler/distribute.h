@@ -9,8 +9,8 @@ typedef enum {
     PART_SOLO,  /* unit `dim` touches all of it; groups at core level are unit 0's */
     PART_SPLIT  /* a unit touches its range of dimension `dim`, of size `extent`: unit u of n owns
                    grains [parts·u/n, parts·(u+1)/n), parts = extent / grain rounded up, counted from
-                   position `edge`; what lies in front of and behind that is the first and the last one's;
-                   n: the units of level `level` */
+                   position `edge`; what lies in front of and behind that is the first and the last
+                   one's;  n: the units of level `level` */
 } PartKind;
 typedef struct Part {
     PartKind kind;

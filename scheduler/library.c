@@ -12,7 +12,7 @@
 
 #define TERMS_MAX 4     /* products of one expression */
 #define PRODUCTS_MAX 60 /* of a program: each takes two launches */
-#define LIBRARY_SHARE 0.7 /* of the device's peak that a large product comes to */
+#define LIBRARY_GAIN 1.4 /* over what the kernel's own products are expected to reach, of a large one */
 
 /* ---- recognizing -------------------------------------------------------------------------------------------- */
 /* An axis, or neighbouring ones along which all three are walked as along one: its size and how far a step goes in
@@ -112,7 +112,7 @@ double library_ns(Cx *c, const Device *d, Tensor *x) {
     bool is = library_product(c, x, &p);
     ASSERT(is);
     double m = (double)p.m, n = (double)p.n, k = (double)p.k, batch = (double)p.batch, cores = d->units;
-    double compute = 2 * m * n * k * batch / (d->gflops * cores * LIBRARY_SHARE);
+    double compute = 2 * m * n * k * batch / (d->gflops * cores * LIBRARY_GAIN);
     double bytes = 4 * (m * k + k * n + m * n) * batch / (d->dram_gbps * cores);
     return (compute > bytes ? compute : bytes) + d->level[LEVEL_HOST].barrier_ns;
 }

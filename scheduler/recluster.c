@@ -1,13 +1,13 @@
 /* recluster.c: a branch becomes consecutive branches on the same condition.
  *
  * The parts of an arm may want different numbers of units: a large product wants all of them, a
- * smaller one the blocks of a cluster, a short vector one. Groups of one branch may change over from
- * all to one and back, but only a whole construct is run by a cluster. So each arm is cut where the
- * number that its statements want changes, and matching parts of both arms become one branch
- * (Cocktailer, section 4.1.3): all of that is then for one number of units. (There, each becomes a
- * kernel, and occupancy is what its parts have in common; here all is one kernel of one occupancy.)
- * The condition is evaluated once. A tensor that a later part reads leaves its part as a join
- * without a value in the other arm, where nobody reads it. */
+ * smaller one the blocks of a cluster, a short vector one. Groups of one branch may change over
+ * from all to one and back, but only a whole construct is run by a cluster. So each arm is cut
+ * where the number that its statements want changes, and matching parts of both arms become one
+ * branch (Cocktailer, section 4.1.3): all of that is then for one number of units. (There, each
+ * becomes a kernel, and occupancy is what its parts have in common; here all is one kernel of one
+ * occupancy.) The condition is evaluated once. A tensor that a later part reads leaves its part as
+ * a join without a value in the other arm, where nobody reads it. */
 #include <math.h>
 
 #include "scheduler/cost.h"
@@ -20,9 +20,9 @@
 
 typedef struct Arm {
     Seq *q;
-    int n;                  /* parts */
-    int end[PARTS_MAX];     /* statement behind each part */
-    Level want[PARTS_MAX];  /* of the units that it wants */
+    int n;                             /* parts */
+    int end[PARTS_MAX];                /* statement behind each part */
+    Level want[PARTS_MAX];             /* of the units that it wants */
     double ns[PARTS_MAX][LEVEL_COUNT]; /* by the units of a level, with their barriers */
 } Arm;
 
@@ -36,9 +36,9 @@ typedef struct Recluster {
     Cx *c;
     Arena *a;
     /* of an arm: what was defined by its statements up to now */
-    Map *tensor, *sym;      /* id + 1 -> itself */
+    Map *tensor, *sym; /* id + 1 -> itself */
     bool hit;
-    Map *moved;             /* tensor id + 1 -> what later parts read instead */
+    Map *moved; /* tensor id + 1 -> what later parts read instead */
 } Recluster;
 
 /* ---- parts of an arm ------------------------------------------------------------------------- */
@@ -79,9 +79,10 @@ static double handed_ns(const Recluster *x, const double ns[LEVEL_COUNT], Level 
     return ns[l] + (l < LEVEL_TEAM ? barrier_ns(x, LEVEL_TEAM) : 0);
 }
 
-/* Times of s, by level; the level that it wants. `crosses`: it reads what other units wrote. `forced`: tensors want several
- * units, but for sums. */
-static Level times(const Recluster *x, const Stmt *s, bool crosses, bool forced, double ns[LEVEL_COUNT]) {
+/* Times of s, by level; the level that it wants. `crosses`: it reads what other units wrote.
+ * `forced`: tensors want several units, but for sums. */
+static Level times(const Recluster *x, const Stmt *s, bool crosses, bool forced,
+                   double ns[LEVEL_COUNT]) {
     const Schedule *k = x->p->schedule;
     const Device *d = k->device;
     const int cluster = device_cluster(d);
@@ -90,7 +91,8 @@ static Level times(const Recluster *x, const Stmt *s, bool crosses, bool forced,
         ns[l] = HUGE_VAL;
         if (l == LEVEL_CLUSTER && (!cluster || cluster >= k->units)) continue;
         const int units = schedule_units(k, l);
-        ns[l] = s->kind == S_OP ? cost_group_ns(x->c, d, s, units) : cost_stmt_ns(x->c, d, s, units);
+        ns[l] =
+            s->kind == S_OP ? cost_group_ns(x->c, d, s, units) : cost_stmt_ns(x->c, d, s, units);
         if (ns[l] + barrier_ns(x, l) < ns[best] + barrier_ns(x, best)) best = l;
     }
     for (Level l = LEVEL_CORE; l <= LEVEL_TEAM && crosses; l++) ns[l] += barrier_ns(x, l);
@@ -204,16 +206,21 @@ static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *li
         s->br.joins.p[i].arm[k] = moved(x, s->br.joins.p[i].arm[k]);
 }
 
-/* The fewest branches that hold the parts of both arms in their order, each for one number of units: a shortest common
- * supersequence, in which what fits together does so as late as possible, for results are those of the last branch. */
+/* The fewest branches that hold the parts of both arms in their order, each for one number of
+ * units: a shortest common supersequence, in which what fits together does so as late as possible,
+ * for results are those of the last branch. */
 static Order order_of(const Arm *arm) {
     int fewest[PARTS_MAX + 1][PARTS_MAX + 1]; /* for the first i, j parts */
     for (int i = 0; i <= arm[0].n; i++)
         for (int j = 0; j <= arm[1].n; j++) {
             const bool both = i && j && arm[0].want[i - 1] == arm[1].want[j - 1];
-            if (!i || !j) fewest[i][j] = i + j;
-            else if (both) fewest[i][j] = 1 + fewest[i - 1][j - 1];
-            else fewest[i][j] = 1 + (fewest[i - 1][j] < fewest[i][j - 1] ? fewest[i - 1][j] : fewest[i][j - 1]);
+            if (!i || !j)
+                fewest[i][j] = i + j;
+            else if (both)
+                fewest[i][j] = 1 + fewest[i - 1][j - 1];
+            else
+                fewest[i][j] =
+                    1 + (fewest[i - 1][j] < fewest[i][j - 1] ? fewest[i - 1][j] : fewest[i][j - 1]);
         }
     Order o = {.n = fewest[arm[0].n][arm[1].n]};
     for (int p = o.n - 1, i = arm[0].n, j = arm[1].n; p >= 0; p--) {
@@ -285,7 +292,8 @@ static void try_branch(Recluster *x, Seq *q, int *at) {
     Arm arm[2];
     Order order = {0};
     /* Where it is forced, small tensors are cut apart, too. */
-    for (int forced = 0; forced <= (x->p->schedule->force[X_RECLUSTER] == 1) && order.n < 2; forced++) {
+    for (int forced = 0; forced <= (x->p->schedule->force[X_RECLUSTER] == 1) && order.n < 2;
+         forced++) {
         for (int k = 0; k < 2; k++) cut(x, s, k, forced, &arm[k]);
         order = order_of(arm);
     }
@@ -295,11 +303,14 @@ static void try_branch(Recluster *x, Seq *q, int *at) {
     double whole[LEVEL_COUNT] = {0}, mixed = 0, cut_ns = 2 * (order.n - 1);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < arm[k].n; i++) {
-            const double *ns = arm[k].ns[i], one = handed_ns(x, ns, LEVEL_CORE), all = handed_ns(x, ns, LEVEL_TEAM);
+            const double *ns = arm[k].ns[i], one = handed_ns(x, ns, LEVEL_CORE),
+                         all = handed_ns(x, ns, LEVEL_TEAM);
             for (Level l = LEVEL_CORE; l <= LEVEL_TEAM; l++) whole[l] += 0.5 * ns[l];
             mixed += 0.5 * (one < all ? one : all);
-            const bool changes = i && arm[k].want[i] < LEVEL_TEAM && arm[k].want[i - 1] == LEVEL_TEAM; /* they meet in front, too */
-            cut_ns += 0.5 * (handed_ns(x, ns, arm[k].want[i]) + (changes ? barrier_ns(x, LEVEL_TEAM) : 0));
+            const bool changes = i && arm[k].want[i] < LEVEL_TEAM &&
+                                 arm[k].want[i - 1] == LEVEL_TEAM; /* they meet in front, too */
+            cut_ns += 0.5 * (handed_ns(x, ns, arm[k].want[i]) +
+                             (changes ? barrier_ns(x, LEVEL_TEAM) : 0));
         }
     double plain = mixed;
     for (Level l = LEVEL_CORE; l <= LEVEL_TEAM; l++)

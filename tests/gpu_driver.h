@@ -1,5 +1,6 @@
-/* gpu_driver.h: a stand-in for a GPU's driver (gpu_driver.c), with the names of the emulator's, CUDA's and HIP's. It runs
- * a C function as the kernel, checks what it is given, counts what is alive, and fails where it is told to. */
+/* gpu_driver.h: a stand-in for a GPU's driver (gpu_driver.c), with the names of the emulator's,
+ * CUDA's and HIP's. It runs a C function as the kernel, checks what it is given, counts what is
+ * alive, and fails where it is told to. */
 #ifndef BRAID_TEST_GPU_DRIVER_H
 #define BRAID_TEST_GPU_DRIVER_H
 #include <stddef.h>
@@ -16,9 +17,10 @@ typedef struct GpuDriver {
     int shared;                          /* bytes that a block may have */
     int64_t room;                        /* device memory that is left */
     int busy;                            /* events are not ready, when asked without waiting */
-    /* A run of the kernel with the address that it got as its argument; a result of the driver's. */
+    /* A run of the kernel with the address that it got as its argument; a result of the driver's.
+     */
     int (*kernel)(void *argument, int grid);
-    int alive;                         /* memory, modules, streams, events, held and pushed contexts */
+    int alive; /* memory, modules, streams, events, held and pushed contexts */
     int waits, copies, fills, launches;
     int bad; /* calls that made no sense: other memory than what is there, no context, … */
     void *last_stream;
