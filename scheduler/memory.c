@@ -461,8 +461,8 @@ static void unshare(Planner *q) {
     }
 }
 
-/* Puts the smaller ones of what lives inside of a cluster's construct into the blocks' own memory, in turn; an eighth of it
- * is for that: weights that stay there do more. */
+/* Puts what lives inside of a cluster's construct into the blocks' own memory, in turn, as long as there is room: an eighth
+ * of it, for weights that stay there do more. */
 static void distribute(Planner *q) {
     const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
     const int blocks = d ? device_cluster(d) : 0;
