@@ -43,7 +43,7 @@ END
 "$PYTHON" - "$work" <<'END'
 import json, re, sys
 text = open("eval/gpu/machine.cu").read()
-names = re.findall(r'measure\(\(?"(\w+)"', text)
+names = re.findall(r'measure\(\s*\(?"(\w+)"', text)
 assert {"launch", "graph_node", "grid_barrier", "grid_sync", "flag_round_trip", "shared_read",
         "cluster_read", "l2_read", "cluster_barrier_"} <= set(names), names
 costs = re.findall(r'"(\w+_(?:barrier_ns|gbps)|gflops|dram_gbps|\w+_ns)"', text)
