@@ -6,14 +6,14 @@
 # FOLDER ($OUT, or build/gpu-check) after every part, beside machine.json, times.json, times.md, and log.txt.
 # A part that fails, or takes too long, is named there, and the others go on. Exit code: 0 all parts did well.
 #
-# For tests: $TARGET (the target to compile for, in place of the GPU's), $CHECK_MODELS (the models and groups of
-# eval/tasks.py to use), $CHECK_SMALL=1 (at small sizes), $CHECK_DEVICE=cpu (no GPU: peers run on the CPU).
+# For tests: $TARGET (the target to compile for, in place of the GPU's), $CHECK_PACK (in place of build/gpu),
+# $CHECK_MODELS (the models and groups of eval/tasks.py to use), $CHECK_SMALL=1 (at small sizes),
+# $CHECK_DEVICE=cpu (no GPU: peers run on the CPU).
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 [[ $# -le 1 ]] || { echo "usage: eval/gpu/check.sh [FOLDER]" >&2; exit 2; }
 out=$(realpath -m "${1:-${OUT:-build/gpu-check}}")
-pack=$PWD/build/gpu
-[[ -d ${CHECK_PACK:-$pack} ]] && pack=$(realpath "${CHECK_PACK:-$pack}")
+pack=$(realpath -m "${CHECK_PACK:-build/gpu}")
 braid=$pack/braid
 [[ -x $braid ]] || { echo "eval/gpu/check.sh: $braid is missing; eval/gpu/prepare.sh makes it" >&2; exit 2; }
 
