@@ -117,6 +117,12 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *f, void
     launched++;
     return cudaSuccess;
 }
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *f,
+                                           const cudaLaunchConfig_t *c) {
+    *clusters = PROCESSORS / 8;
+    return f && c->numAttrs == 1 && c->attrs[0].val.clusterDim.x == 8 ? cudaSuccess
+                                                                      : cudaErrorInvalidValue;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mode) {
     capturing = 1;
     launched = 0;

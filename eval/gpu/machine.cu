@@ -22,7 +22,13 @@
 
 #define BK_THREADS 256
 #define BK_WARP 32
+/* Chips below 9.0 have no clusters, and are not asked about them. */
+#if !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 900
+#define CLUSTERS
+#define BK_CLUSTER 8
+#else
 #define BK_CLUSTER 1
+#endif
 #include "include/braid_model.h"
 #include "codegen/gpu/ctx.h"
 #include "codegen/gpu/prelude.h"
@@ -113,11 +119,12 @@ __global__ void __launch_bounds__(BK_THREADS) walk_shared(int n, float *out) {
     if (threadIdx.x == 0) out[blockIdx.x] = (float)walk(ring, n);
 }
 
-/* Chips below 9.0 have no clusters, and are not asked about them. */
-#if !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 900
-#define CLUSTERS
-#endif
-__global__ void __launch_bounds__(BK_THREADS) cluster_barriers(int n) {
+__global__ void __launch_bounds__(BK_THREADS) cluster_barriers(bk_ctx *run, int n) {
+    bk_begin(run);
+    for (int i = 0; i < n; i++) bk_cluster_barrier();
+    bk_end();
+}
+__global__ void __launch_bounds__(BK_THREADS) cluster_syncs(int n) {
 #ifdef CLUSTERS
     for (int i = 0; i < n; i++) cg::this_cluster().sync();
 #endif
@@ -323,10 +330,8 @@ struct Shape {
     bool cooperative = false;
     int cluster = 0;
 };
-template <typename... P, typename... A>
-static bool launch(const Shape &s, void (*kernel)(P...), A... arguments) {
+static cudaLaunchConfig_t configure(const Shape &s, cudaLaunchAttribute a[2]) {
     cudaLaunchConfig_t c = {};
-    cudaLaunchAttribute a[2];
     c.gridDim = dim3((unsigned)s.blocks);
     c.blockDim = dim3((unsigned)s.threads);
     c.dynamicSmemBytes = s.shared;
@@ -342,6 +347,12 @@ static bool launch(const Shape &s, void (*kernel)(P...), A... arguments) {
         a[c.numAttrs].val.clusterDim.y = a[c.numAttrs].val.clusterDim.z = 1;
         c.numAttrs++;
     }
+    return c;
+}
+template <typename... P, typename... A>
+static bool launch(const Shape &s, void (*kernel)(P...), A... arguments) {
+    cudaLaunchAttribute a[2];
+    const cudaLaunchConfig_t c = configure(s, a);
     return good(cudaLaunchKernelEx(&c, kernel, static_cast<P>(arguments)...), "launch");
 }
 
@@ -479,7 +490,7 @@ static void barriers(int cores) {
         [=] { return grid(grid_barriers, cores); }, "team_barrier_ns");
     measure("grid_barrier_2", "ns", "ours, two blocks on each",
             [=] { return grid(grid_barriers, 2 * cores); });
-    measure("grid_barrier_8", "ns", "ours, 8 blocks", [=] { return grid(grid_barriers, 8); });
+    measure("grid_barrier_16", "ns", "ours, 16 blocks", [=] { return grid(grid_barriers, 16); });
     measure("grid_flags", "ns", "ours, one waits for all, then all for it",
             [=] { return grid(grid_flags, cores); });
     measure("grid_sync", "ns", "cooperative groups, a block on each multiprocessor",
@@ -488,21 +499,40 @@ static void barriers(int cores) {
             [=] { return synced(2 * cores); });
 }
 
-static void clusters(int cores) {
-    const int few = 100, many = 2100;
+static void clusters(void) {
+    const int few = 100, many = 2100, size = 8;
     if (card.major < 9) return;
-    good(cudaFuncSetAttribute(cluster_barriers, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+    int at_once = 0;
+    measure("clusters_at_once", "", "clusters of 8 that run at the same time", [&] {
+        cudaLaunchAttribute a[2];
+        const cudaLaunchConfig_t c = configure({size, BK_THREADS, BK_SHARED_OWN, false, size}, a);
+        good(cudaOccupancyMaxActiveClusters(&at_once, grid_barriers, &c), "occupancy");
+        return (double)at_once;
+    });
+    const int blocks = at_once ? at_once * size : size;
+    bk_ctx *run = make_run(blocks);
+    auto met = [=](void (*kernel)(bk_ctx *, int), Shape shape) {
+        return each(few, many, [=](int n) { return launch(shape, kernel, run, n); });
+    };
+    measure(
+        "cluster_barrier", "ns", "ours, a cluster of 8",
+        [=] {
+            return met(cluster_barriers, {size, BK_THREADS, BK_SHARED_OWN, false, size});
+        },
+        "cluster_barrier_ns");
+    measure("grid_barrier_clusters", "ns",
+            "ours of the grid, in as many clusters of 8 as run at once", [=] {
+                return met(grid_barriers, {blocks, BK_THREADS, BK_SHARED_OWN, true, size});
+            });
+    good(cudaFuncSetAttribute(cluster_syncs, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
          "clusters of 16");
-    for (int size = 2; size <= 16; size *= 2)
-        measure(("cluster_barrier_" + std::to_string(size)).c_str(), "ns",
-                "blocks of a cluster of so many",
-                [=] {
-                    return each(few, many, [=](int n) {
-                        return launch({size, BK_THREADS, 0, false, size}, cluster_barriers, n);
+    for (int n = 2; n <= 16; n *= 2)
+        measure(("cluster_sync_" + std::to_string(n)).c_str(), "ns",
+                "cooperative groups, a cluster of so many", [=] {
+                    return each(few, many, [=](int i) {
+                        return launch({n, BK_THREADS, 0, false, n}, cluster_syncs, i);
                     });
-                },
-                size == 8 ? "cluster_barrier_ns" : "");
-    const int blocks = cores / 16 * 8, size = 8; /* few enough for all to run at once */
+                });
     const double bytes = 16.0 * WORDS;
     measure(
         "cluster_read", "GB/s",
@@ -584,7 +614,7 @@ static void computing(int cores) {
                        return launch({blocks}, multiply_adds, n, scratch);
                    });
         },
-        "gflops", 1.0 / cores);
+        "gflops", 0.5 / cores); /* the row's is what products reach: half of the peak */
     cudaMemset(scratch, 0, (size_t)cores * ELEMENTS * sizeof *scratch);
     measure(
         "operation", "ns", "a multiply-add of an element near a block, by one block",
@@ -629,7 +659,7 @@ int main(int argc, char **argv) {
     barriers(cores);
     memory(cores);
     computing(cores);
-    clusters(cores);
+    clusters();
     int failed = 0;
     for (const Number &k : numbers) failed += !k.problem.empty();
     printf("%d measured, %d failed\n", (int)numbers.size() - failed, failed);
