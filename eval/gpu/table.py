@@ -23,6 +23,10 @@ def device(kind):
         return f"a GPU that nvidia-smi does not name ({e})"
 
 
+# Why a record has no time.
+WHY = ("wrong", "failed", "late", "not_tried")
+
+
 def us(v):
     return "–" if v is None else f"{v:.3g}" if v < 1000 else f"{v:.0f}"
 
@@ -60,7 +64,11 @@ def named(record):
 def short(record):
     if "median_us" in record:
         return us(record["median_us"])
-    return "wrong" if "wrong" in record else "failed"
+    return next(word for word in WHY if word in record).replace("_", " ")
+
+
+def reason(record):
+    return next(record[word] for word in WHY if word in record)
 
 
 def column(records, prefix):
@@ -72,11 +80,7 @@ def cell(records):
     best = least(records)
     if best:
         return us(best["median_us"])
-    if any("wrong" in r for r in records):
-        return "wrong"
-    if not records:
-        return "–"
-    return "n/a" if all(r["failed"].startswith("not applicable") for r in records) else "no"
+    return next((word.replace("_", " ") for word in WHY if any(word in r for r in records)), "–")
 
 
 class Rows:
@@ -130,8 +134,8 @@ def write(out, facts, records):
              "Braid's and PyTorch's are the device's, by events on the stream before and behind runs "
              "that are enqueued one behind the other; JAX's are the host's, around such runs. All "
              "compute in float32, without TF32. Outputs were compared with the reference first and "
-             "afterwards. A ratio is the best peer's time over Braid's; –: there is none; n/a: not "
-             "applicable; no: see below.", ""]
+             "afterwards. A ratio is the best peer's time over Braid's; –: there is none; words: see "
+             "below.", ""]
     found = {}
     for batch in sorted({r["batch"] for r in records}):
         rows = Rows(records, batch)
@@ -147,7 +151,7 @@ def write(out, facts, records):
         lines += [f"| {GROUPS[g]} | {ratio(s['geomean'])} | {ratio(s['geomean of minima'])} | "
                   f"{ratio(s['least'])} | {s['count']} |" for g, s in found[batch].items()]
         lines.append("")
-    missing = [f"- {r['task']}, batch {r['batch']}, {named(r)}: {r.get('wrong') or r['failed']}"
+    missing = [f"- {r['task']}, batch {r['batch']}, {named(r)}: {reason(r)}"
                for r in records if "median_us" not in r]
     if missing:
         lines += ["## What is not there", "", *missing, ""]

@@ -45,6 +45,7 @@ END = 5  # seconds for what ends it all
 SLOTS = os.cpu_count()
 ALIVE = 40  # processes at most: each has a context of its own on the GPU
 ORDER = ("loops", "branches", "trees", "other", "trips")
+OVER = {"late": "the time was over"}
 # What is not tried, and why.
 NOT = {("trips_if", "CUDA graph"): "the branch depends on data, a thousand times a run",
        ("trips_if", TUNED): "it has no product to tune", ("trips", TUNED): "it has no product to tune"}
@@ -82,10 +83,11 @@ class Job:
             self.contestant = contestants.Contestant(self.peer, self.form, self.file)
             self.contestant.send(command="load", form=self.form, **request)
         except OSError:
-            self.fail("its peer's process has ended")
+            self.end_with(failed="its peer's process has ended")
 
-    def fail(self, why):
-        self.state, self.done = {"failed": why}, True
+    def end_with(self, **state):
+        """Without a contestant: `failed`, or `late`, or `not_tried`, and why."""
+        self.state, self.done = state, True
         self.drop()
 
     def answer(self):
@@ -112,7 +114,7 @@ class Job:
         if not self.ready:
             return r
         if not c.times:
-            return {**r, "failed": "not timed: the time was over"}
+            return {**r, **OVER}
         return {**r, "median_us": statistics.median(c.times) * 1e6, "min_us": min(c.times) * 1e6,
                 "runs": len(c.times)}
 
@@ -150,11 +152,12 @@ class Bench:
     def add(self, row, job):
         row.jobs.append(job)
         if (row.name, job.form) in NOT:
-            job.fail("not applicable: " + NOT[row.name, job.form])
+            job.end_with(not_tried=NOT[row.name, job.form])
         elif job.peer.name == "braid":
             library = self.path(self.args.libs, row, job.file, ".so")
             if not os.path.exists(library):
-                job.fail("there is no library" + said(library.removesuffix(".so") + ".log"))
+                log = said(library.removesuffix(".so") + ".log")
+                job.end_with(failed="there is no library" + log)
 
     def left(self):
         return self.end - time.monotonic()
@@ -198,7 +201,7 @@ class Bench:
             fds[fd].answer()
         for job in self.loading:
             if not job.done and time.monotonic() > job.end:
-                job.fail(f"not ready within its share of the time, {job.limit:.0f} s")
+                job.end_with(late=f"not ready within its share of the time, {job.limit:.0f} s")
         self.loading = [job for job in self.loading if not job.done]
 
     def pause(self, on):
@@ -232,7 +235,7 @@ class Bench:
     def give_up(self):
         """No more is loaded; what is there is still timed."""
         for job in self.waiting + self.loading:
-            job.fail("not reached: the time was over")
+            job.end_with(**OVER)
         self.waiting, self.loading = [], []
 
     def run(self, after):
@@ -275,6 +278,8 @@ def run(args):
 
         def after(row):
             table.write(args.out, facts, bench.records)
+            if all(job.state == OVER for job in row.jobs):
+                return
             print(f"{time.monotonic() - bench.begin:5.0f} s  "
                   f"{table.line(bench.records[-len(row.jobs):], row.name, row.batch)}", flush=True)
         try:
