@@ -144,10 +144,12 @@ def write(out, facts, records):
             continue
         lines += [f"## Batch {batch}", "",
                   "| model | Braid | best peer | | ratio | " + " | ".join(COLUMNS.values()) + " |",
-                  "|---|--:|--:|---|--:|" + "--:|" * len(COLUMNS), *body, "",
-                  "| geometric means | of medians | of least times | least ratio | models |",
-                  "|---|--:|--:|--:|--:|"]
+                  "|---|--:|--:|---|--:|" + "--:|" * len(COLUMNS), *body, ""]
         found[batch] = summary(rows)
+        if not found[batch]:
+            continue
+        lines += ["| geometric means | of medians | of least times | least ratio | models |",
+                  "|---|--:|--:|--:|--:|"]
         lines += [f"| {GROUPS[g]} | {ratio(s['geomean'])} | {ratio(s['geomean of minima'])} | "
                   f"{ratio(s['least'])} | {s['count']} |" for g, s in found[batch].items()]
         lines.append("")

@@ -278,7 +278,7 @@ def run(args):
 
         def after(row):
             table.write(args.out, facts, bench.records)
-            if all(job.state == OVER for job in row.jobs):
+            if all({"late", "not_tried"} & job.state.keys() for job in row.jobs):
                 return
             print(f"{time.monotonic() - bench.begin:5.0f} s  "
                   f"{table.line(bench.records[-len(row.jobs):], row.name, row.batch)}", flush=True)
