@@ -65,6 +65,11 @@ typedef struct Sync {
 static bool alone(const Sync *x) { return !x->threads && x->level == LEVEL_CORE; }
 
 /* ---- accesses -------------------------------------------------------------------------------------------- */
+/* An access to what is of no tensor, by the statement whose accesses are in x->now. */
+static void touch_own(Sync *x, AccessKind kind, bool write) {
+    vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part_whole}));
+}
+
 static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) {
     if (!t) return;
     if (x->level == LEVEL_CORE) part = part_of_unit(x->unit);
@@ -74,7 +79,10 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
         return;
     }
     Mem *m = mem_of(t);
-    if (m && m->each && !x->threads) return; /* no other unit touches it */
+    if (m && m->each && !x->threads) { /* no other unit touches it where it lies now */
+        touch_own(x, ON_TAKEN, true);
+        return;
+    }
     if (m && m->kind == M_ELEM) { /* dimension 0 of the stacked tensor is the iteration */
         if (part.kind == PART_SPLIT) part.dim++;
         touch_part(x, m->via, write, part, elem ? elem : t);
@@ -239,6 +247,12 @@ static void note_bump(Sync *x, const Tensor *t) {
     }
 }
 
+/* The statement at hand takes memory of the arena for itself, as much as it finds that it needs. */
+static void take(Sync *x) {
+    touch_own(x, ON_TAKEN, true);
+    for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
+}
+
 /* ---- statements -------------------------------------------------------------------------------------------- */
 static void walk(Sync *x, Seq *q);
 
@@ -278,7 +292,8 @@ static bool is_taken(const Access *a, const Stmt *loop) {
     if (a->kind != ON_TENSOR) return a->kind == ON_TAKEN;
     const Mem *m = mem_of(a->t);
     if (m->kind == M_CARRY) m = mem_of(m->via);
-    return (m->kind == M_BUMP || m->kind == M_CALLEE) && seq_inside(a->t->seq, loop->loop.body);
+    bool takes = m->kind == M_BUMP || m->kind == M_CALLEE || (m->kind == M_SLOT && m->frame);
+    return takes && seq_inside(a->t->seq, loop->loop.body);
 }
 
 static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
@@ -365,20 +380,14 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     x->pending.n = 0;
     for (int i = 0; i < after.n; i++) {
         bool have = false;
-        for (int j = 0; j < x->pending.n && !have; j++)
-            have = x->pending.p[j].past == after.p[i].past && x->pending.p[j].t == after.p[i].t && x->pending.p[j].elem == after.p[i].elem && x->pending.p[j].write == after.p[i].write &&
-                   x->pending.p[j].append == after.p[i].append &&
-                   (part_same(x->pending.p[j].part, after.p[i].part) ||
-                    (x->pending.p[j].part.kind == PART_WHOLE && after.p[i].part.kind == PART_WHOLE));
+        for (int j = 0; j < x->pending.n && !have; j++) {
+            const Access *a = &x->pending.p[j], *b = &after.p[i];
+            have = a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem && a->write == b->write &&
+                   a->append == b->append &&
+                   (part_same(a->part, b->part) || (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE));
+        }
         if (!have) vec_push(x->a, &x->pending, after.p[i]);
     }
-}
-
-/* An access to what is of no tensor, by the statement whose accesses are in x->now. */
-static void touch_own(Sync *x, AccessKind kind, bool write) {
-    vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part_whole}));
-    if (kind != ON_TAKEN) return;
-    for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
 }
 
 /* ---- calls -------------------------------------------------------------------------------------------------
@@ -563,7 +572,7 @@ static void touch_call(Sync *x, const Seq *q, Stmt *s) {
 static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     if (s->call.nfunc && !x->result[s->call.f->id]) result_parts(x, s);
     touch_call(x, q, s);
-    touch_own(x, ON_TAKEN, true);
+    take(x);
     if (x->threads) touch_own(x, ON_RECORD, true);
     order(x, q, at);
     if (x->threads && !s->call.nfunc) {
@@ -613,7 +622,7 @@ static void walk_split(Sync *x, Seq *q, int *at) {
     int first = *at;
     do touch_call(x, q, q->s.p[*at]);
     while (++*at < q->s.n && q->s.p[*at]->beside);
-    touch_own(x, ON_TAKEN, true);
+    take(x);
     int n = *at - first;
     order(x, q, &first);
     *at = first + n - 1;
@@ -646,7 +655,7 @@ static void walk(Sync *x, Seq *q) {
                 touch(x, s->ext.out[k], true, part_solo);
                 note_bump(x, s->ext.out[k]);
             }
-            if (s->ext.row->plan) touch_own(x, ON_TAKEN, true); /* scratch */
+            if (s->ext.row->plan) take(x); /* scratch */
             order(x, q, &i);
             break;
         case S_LOOP:
