@@ -28,6 +28,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_dead_code(p);
     pass_lift_check(p);
     utask_verify(p);
+    pass_interchange_nest(p);
+    utask_verify(p);
     pass_interchange(p);
     utask_verify(p);
     pass_reuse(p);

@@ -24,6 +24,10 @@ void pass_lift_check(Program *p);
 /* Requires single-tensor OPs. Counted loops that carry nothing become an axis of what is in them. */
 void pass_interchange(Program *p);
 
+/* Requires single-tensor OPs. A nest of counted loops, steps around layers, becomes layers around steps, and what stands
+ * beside the inner loop becomes loops of its own; what these make that has no use is for pass_dead_code. */
+void pass_interchange_nest(Program *p);
+
 /* Requires single-tensor OPs. What does not change from iteration to iteration is computed before the loop, and
  * what the last iteration computed, too, is carried. What has no use left is for pass_dead_code. */
 void pass_reuse(Program *p);
