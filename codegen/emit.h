@@ -175,6 +175,8 @@ void group_threads(Group *g);
 /* The name of a pointer to the unit's part of what r tells of (weights, what, whole, pieces, n, words), of which a run
  * of the group uses one piece in `choice`; NULL: keeping it on chip would gain nothing. */
 const char *resident(Emit *em, const Group *g, Resident r, int64_t choice);
+/* Whether t stands for such a part, which may lie on chip. */
+bool is_resident(const Emit *em, const Tensor *t);
 /* Shares out the block's memory, and declares these pointers in the kernel's body. After all groups. */
 void residents_place(Emit *em);
 

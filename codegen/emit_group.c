@@ -288,11 +288,19 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
         sb_puts(&params, ", unsigned turn");
         sb_printf(&args, ", turn%d++", turn);
     }
+    Sb whole = {.a = em->a};
+    if (!em->target->simd && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
+        for (int i = 0; i < g.n; i++) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
+        for (int i = 0; i < g.arg_t.n; i++)
+            if (!is_resident(em, g.arg_t.p[i])) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
+    }
+    if (g.body.n) sb_puts(&whole, g.body.p);
     const char *stem = lead->name ? lead->name : "value";
-    const char *name = emit_function(em, stem, em->target->function, params.p, g.body.n ? g.body.p : "");
+    const char *name = emit_function(em, stem, em->target->function, params.p, whole.n ? whole.p : "");
     if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, g.t[g.n - 1]->path));
     sb_free(&params);
     sb_free(&args);
+    sb_free(&whole);
     sb_free(&g.body);
 }

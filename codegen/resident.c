@@ -45,6 +45,13 @@ const char *resident(Emit *em, const Group *g, Resident r, int64_t choice) {
     return r.name;
 }
 
+bool is_resident(const Emit *em, const Tensor *t) {
+    const void *name = t->kind == TK_CONST ? map_geti(em->const_name, (uint64_t)(uintptr_t)t->data->data) : NULL;
+    for (int i = 0; i < em->residents.n; i++)
+        if (em->residents.p[i].name == name) return true;
+    return false;
+}
+
 static int by_uses(const void *a, const void *b) {
     const Resident *x = *(Resident *const *)a, *y = *(Resident *const *)b;
     if (x->uses != y->uses) return x->uses > y->uses ? -1 : 1;

@@ -3,12 +3,15 @@
 
     gpu_sass.py [--braid B] [--nvdisasm N] [--chip sm_90] [FOLDER]
 
-Reads the code by nvdisasm: N, or of the wheel nvidia-cuda-nvdisasm below FOLDER, or of the CUDA toolkit; without
-one nothing is checked. The models are those of models/ at full size, as that is where weights stay on chip:
+Reads the code by nvdisasm: N, or that of the wheel nvidia-cuda-nvdisasm below FOLDER, or of the CUDA toolkit;
+without one nothing is checked. The models are some of models/ at full size, as that is where weights stay on chip.
 
-- a loop of the model is a loop of the code whose places where all units meet, and flags, are those that explain counts;
-- the innermost loops that multiply and add, of the functions that the loop calls, load from a block's memory; and
-  where explain has all of the loop's weights on chip, none of them loads from memory of the whole device.
+- A loop of the model is a loop of the code where all units meet as often, and with as many flags, as explain counts
+  for an iteration; the compiler may have written several iterations.
+- Where explain keeps all packed weights on chip, the products in the functions that the loop calls load one factor
+  from the block's memory (LDS) and the other from where its part of the weights is (LD: a run with fewer blocks
+  has larger parts, which may not fit), and none from the memory of the whole device (LDG). Where it keeps none, LD
+  does not occur there.
 """
 import argparse
 import collections
@@ -91,62 +94,71 @@ class Code:
         return self.label.get(m[1]) if m else None
 
     def loops(self, function):
-        """Ranges of addresses from where a jump goes back to, to that jump; the longest of those with one begin."""
+        """Ranges of addresses from where a jump goes back to, to the last such jump."""
         last = {}
         for address, op, operands in self.code[function]:
             to = self.target(operands) if op.startswith("BRA") else None
             if to is not None and to < address:
                 last[to] = max(address, last.get(to, 0))
-        return sorted(last.items())
-
-    def within(self, function, loop):
-        return [c for c in self.code[function] if loop[0] <= c[0] <= loop[1]]
+        return [[c for c in self.code[function] if at <= c[0] <= end] for at, end in sorted(last.items())]
 
     def calls(self, code):
         """Names of functions called there, in order."""
-        out = []
-        for _, op, operands in code:
-            if op.startswith("CALL") and (m := re.search(r"`\(([^)]+)\)", operands)):
-                out.append(plain_name(m[1]))
+        found = (re.search(r"`\(([^)]+)\)", operands) for _, op, operands in code if op.startswith("CALL"))
+        return [plain_name(m[1]) for m in found if m]
+
+    def blocks(self, function):
+        """Code without jumps in it or to it."""
+        begins, block = set(self.label.values()), []
+        for c in self.code.get(function, []):
+            if c[0] in begins and block:
+                yield block
+                block = []
+            block.append(c)
+            if c[1].startswith("BRA"):
+                yield block
+                block = []
+        yield block
+
+    def products(self, function):
+        """Loads of four floats at once, by kind, in blocks that multiply and add."""
+        out = collections.Counter()
+        for block in self.blocks(function):
+            op = [c[1] for c in block]
+            if sum(x.startswith("FFMA") for x in op) >= 4:
+                out.update(x.split(".")[0] for x in op if re.match(r"LD[SG]?\..*128", x))
         return out
 
-    def innermost(self, function):
-        loops = self.loops(function)
-        return [x for x in loops if not any(y != x and x[0] <= y[0] and y[1] <= x[1] for y in loops)]
 
-
-def count(code, *opcodes):
-    return sum(op.split(".")[0] in opcodes for _, op, _ in code)
+def meetings(calls):
+    have = collections.Counter(MEETING[c] for c in calls if c in MEETING)
+    return have["barriers"], have["flags"]
 
 
 def check(name, code, facts):
     """Complaints."""
-    main = "braid_kernel"
-    loops = [(x, code.calls(code.within(main, x))) for x in code.loops(main)]
     bad = []
+    loops = [code.calls(x) for x in code.loops("braid_kernel")]
+    kept = [r["kept"] for r in facts["residents"]]
     for loop in facts["loops"]:
-        want = {"barriers": loop["barriers"], "flags": loop["flags"]}
-        found = []
-        for at, calls in loops:
-            have = {"barriers": 0, "flags": 0}
-            for c in calls:
-                if c in MEETING:
-                    have[MEETING[c]] += 1
-            found.append((have, at, calls))
-        same = [f for f in found if f[0] == want]
-        if not same:
-            bad.append(f"{name}: {loop['path']}: {want} in the plan; in loops of the code {[f[0] for f in found]}")
+        want = (loop["barriers"], loop["flags"])
+        times = range(1, 17)
+        found = [(n, calls) for calls in loops for n in times
+                 if calls and meetings(calls) == (n * want[0], n * want[1])]
+        found = [(n, calls) for n, calls in found if all(calls.count(c) % n == 0 for c in calls)]
+        if not found:
+            bad.append(f"{name}: {loop['path']}: {want[0]} barriers and {want[1]} flags are planned; the loops of the "
+                       f"code have {sorted({meetings(c) for c in loops})}")
             continue
-        _, at, calls = max(same, key=lambda f: f[1][1] - f[1][0])
-        sums = []
-        for f in dict.fromkeys(calls):
-            for inner in code.innermost(f) if f in code.code else []:
-                body = code.within(f, inner)
-                if count(body, "FFMA", "FFMA2", "HMMA", "FADD") and count(body, "LDS", "LDG", "LD"):
-                    sums.append((f, count(body, "FFMA", "FFMA2"), count(body, "LDS"), count(body, "LDG"), count(body, "LD")))
-        for f, ffma, lds, ldg, ld in sums:
-            print(f"    {f}: {ffma} FFMA, {lds} LDS, {ldg} LDG, {ld} LD")
-        print(f"{name}: {loop['path']}: {want}")
+        n, calls = max(found, key=lambda f: len(f[1]) / f[0])
+        loads = {f: code.products(f) for f in dict.fromkeys(calls) if f not in MEETING}
+        total = sum(loads.values(), collections.Counter())
+        print(f"{name}: {loop['path']}: {want[0]} barriers, {want[1]} flags, in code for {n} iterations; "
+              f"products load {total['LDS']} LDS, {total['LD']} LD, {total['LDG']} LDG")
+        if kept and all(kept) and (total["LDG"] or not total["LD"] or not total["LDS"]):
+            bad.append(f"{name}: {loop['path']}: all weights are on chip in the plan; loads of products: {loads}")
+        if not any(kept) and total["LD"]:
+            bad.append(f"{name}: {loop['path']}: no weights are on chip in the plan; loads of products: {loads}")
     return bad
 
 
@@ -161,8 +173,31 @@ def main():
     if not nvdisasm:
         print("no nvdisasm: machine code is not read")
         return 0
-    text = open(sys.argv[-1]).read()
-    return 0
+    target = f"cuda:{args.chip}"
+    bad = []
+    with tempfile.TemporaryDirectory() as work:
+        subprocess.run([sys.executable, "-m", "models", *MODELS, "--full", "--out", work], check=True,
+                       stdout=subprocess.DEVNULL, cwd=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+        for name in MODELS:
+            model, library = os.path.join(work, name, "model.onnx"), os.path.join(work, "model.so")
+            made = subprocess.run([args.braid, "compile", model, "--target", target, "-o", library], text=True,
+                                  stderr=subprocess.PIPE)
+            if made.returncode and re.search("needs nvcc|not defined|invalid value", made.stderr):
+                print(f"nothing compiles for {target}: machine code is not read")
+                return 0
+            if made.returncode:
+                bad.append(f"{name}: {made.stderr}")
+                continue
+            with open(os.path.join(work, "code"), "wb") as f:
+                f.write(cubin_of(library))
+            text = subprocess.run([nvdisasm, "-c", f.name], check=True, stdout=subprocess.PIPE, text=True).stdout
+            facts = subprocess.run([args.braid, "explain", model, "--target", target, "--json"], check=True,
+                                   stdout=subprocess.PIPE, text=True).stdout
+            bad += check(name, Code(text), json.loads(facts))
+    for line in bad:
+        print(line)
+    print(f"{len(MODELS)} models, {len(bad)} failed")
+    return bool(bad)
 
 
 if __name__ == "__main__":

@@ -189,6 +189,9 @@ static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned lo
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 
+/* The kernel relies on it that p leads to no block's memory. */
+void emu_assume_global(const void *p);
+
 /* Clusters. */
 void __cluster_barrier_arrive();
 void __cluster_barrier_wait();

@@ -523,6 +523,13 @@ unsigned long long emu_active_mask() {
     return existing(t->warp) & ~t->warp->exited;
 }
 
+void emu_assume_global(const void *p) {
+    uintptr_t at = reinterpret_cast<uintptr_t>(p);
+    if (at >= device.shared_space.low && at < device.shared_space.high)
+        report_fatal(EMU_ILLEGAL_ADDRESS, where_is(device.current, SITE) + ": " + describe_address(at) +
+                                              " is taken for memory of the whole device");
+}
+
 void __cluster_barrier_arrive() { cluster_arrive(SITE); }
 void __cluster_barrier_wait() { cluster_wait(SITE); }
 void *__cluster_map_shared_rank(const void *p, unsigned rank) {

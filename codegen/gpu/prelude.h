@@ -33,6 +33,14 @@
 #define BK_FMA(a, b, c) __fmaf_rn(a, b, c)
 /* x op y for signed integers of type T, where it may overflow. */
 #define BK_WRAP(T, x, op, y) ((T)((u##T)(x) op (u##T)(y)))
+/* p leads to memory of the whole device: what loads and stores there need not find out. */
+#if defined BRAID_EMULATED
+#define BK_GLOBAL(p) emu_assume_global(p)
+#elif defined __HIP__
+#define BK_GLOBAL(p) ((void)0) /* its compiler makes nothing of it */
+#else
+#define BK_GLOBAL(p) __builtin_assume(__isGlobal(p))
+#endif
 /* A word as it is in memory now. */
 #define BK_LOOK(type, p) (*(volatile type *)(p))
 
