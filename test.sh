@@ -145,10 +145,10 @@ matrix_units() {
 
 # For GPUs that are not here: what the compilers and the machine code say is what was planned.
 compile_cuda() {
-    TARGETS="cuda:sm_80 cuda:sm_90 cuda:sm_100" tests/gpu_compile.sh build/release
+    PYTHON=$PYTHON TARGETS="cuda:sm_80 cuda:sm_90 cuda:sm_100" tests/gpu_compile.sh build/release
     "$PYTHON" tests/gpu_sass.py --braid $BRAID "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 }
-compile_hip() { TARGETS="hip:gfx908 hip:gfx90a hip:gfx1030" tests/gpu_compile.sh build/release; }
+compile_hip() { PYTHON=$PYTHON TARGETS="hip:gfx908 hip:gfx90a hip:gfx1030" tests/gpu_compile.sh build/release; }
 
 silero() { "$PYTHON" tests/silero_check.py; }
 

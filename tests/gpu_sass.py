@@ -4,7 +4,7 @@
     gpu_sass.py [--braid B] [--nvdisasm N] [--chip sm_90] [FOLDER]
 
 Reads the code by nvdisasm: N, or that of the wheel nvidia-cuda-nvdisasm below FOLDER, or of the CUDA toolkit;
-without one nothing is checked. The models are some of models/ at full size, as that is where weights stay on chip.
+without one nothing is checked. Where there is no nvcc, NVRTC may be a wheel below FOLDER, too. The models are some of models/ at full size, as that is where weights stay on chip.
 
 - A loop of the model is a loop of the code where all units meet as often, and with as many flags, as explain counts
   for an iteration; the compiler may have written several iterations.
@@ -173,6 +173,8 @@ def main():
     if not nvdisasm:
         print("no nvdisasm: machine code is not read")
         return 0
+    for nvrtc in glob.glob(os.path.join(args.folder or "", "nvidia/*/lib/libnvrtc.so.13")):
+        os.environ["LD_LIBRARY_PATH"] = ":".join([os.path.dirname(nvrtc), os.environ.get("LD_LIBRARY_PATH", "")])
     target = f"cuda:{args.chip}"
     bad = []
     with tempfile.TemporaryDirectory() as work:
