@@ -16,8 +16,9 @@
     {                                                                                                                  \
         .name = NAME,                                                                                                  \
         .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},                                                          \
-                  [LEVEL_CORE] = {"block", 256, 20, (int64_t)((SHARED) * 1024), 200},                                     \
-                  [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 250, (int64_t)((SHARED) * (CLUSTER) * 1024), 100}, \
+                  [LEVEL_CORE] = {"block", 256, 20, (int64_t)((SHARED) * 1024), 200},                                  \
+                  [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 250,                                       \
+                                     (int64_t)((SHARED) * (CLUSTER) * 1024), 100},                                     \
                   [LEVEL_TEAM] = {"grid", 0, BARRIER, (int64_t)(L2) << 20, 4.0 * (DRAM) / (CORES)},                    \
                   [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                                             \
         .gflops = 500.0 * (TFLOPS) / (CORES), .dram_gbps = 1.0 * (DRAM) / (CORES), .element_ns = 0.01,                 \

@@ -135,8 +135,10 @@ typedef struct Along {
 
 static void load_along(void *user, Expr *e) {
     Along *x = user;
-    bool part = e->t->body && x->f->loads[e->t->id] == 1 && !x->f->pinned[e->t->id] && !cost_of(x->f, e->t->body).reduce;
-    if (part) e_each_load(x->f->c, e->t->body, load_along, x);
+    Fuse *f = x->f;
+    Expr *body = e->t->body;
+    bool part = body && f->loads[e->t->id] == 1 && !f->pinned[e->t->id] && !cost_of(f, body).reduce;
+    if (part) e_each_load(f->c, body, load_along, x);
     else x->loads++;
 }
 

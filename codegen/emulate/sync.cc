@@ -526,7 +526,8 @@ unsigned long long emu_active_mask() {
 void emu_assume_global(const void *p) {
     uintptr_t at = reinterpret_cast<uintptr_t>(p);
     if (at >= device.shared_space.low && at < device.shared_space.high)
-        report_fatal(EMU_ILLEGAL_ADDRESS, where_is(device.current, SITE) + ": " + describe_address(at) +
+        report_fatal(EMU_ILLEGAL_ADDRESS, where_is(device.current, SITE) + ": " +
+                                              describe_address(at) +
                                               " is taken for memory of the whole device");
 }
 
