@@ -3,6 +3,7 @@
  * Axes that every access walks contiguously are collapsed into one; the last axis is the lane loop.
  * Parts that do not depend on it are computed before it. */
 #include "codegen/emit.h"
+#include "scheduler/device.h"
 
 /* ---- how the function names things -------------------------------------------------------------------- */
 static const char *group_tensor(Fn *f, Tensor *t) {

@@ -51,6 +51,17 @@ def save_target(name, target):
 
 
 # ---- trees
+def cells():
+    """Cells one after another: the state of each is stored, not made again from all that came before."""
+    nodes, ins, state = [], [tensor("c0", [8])], "c0"
+    for i in range(1, 6):
+        ins += [tensor(f"{x}{i}", [8]) for x in "fig"]
+        nodes += [node("Mul", [f"f{i}", state], [f"a{i}"]), node("Mul", [f"i{i}", f"g{i}"], [f"b{i}"]),
+                  node("Add", [f"a{i}", f"b{i}"], [f"c{i}"]), node("Tanh", [f"c{i}"], [f"h{i}"])]
+        state = f"c{i}"
+    save("cells", graph(nodes, ins, [tensor(f"h{i}", [8]) for i in range(1, 6)]))
+
+
 def elementwise():
     """One group: nothing between x and y is stored."""
     save("elementwise", graph(
@@ -368,7 +379,7 @@ def errors():
     save("twice", graph([node("Neg", ["x"], ["y"], "one"), node("Abs", ["x"], ["y"], "two")], x, y))
 
 
-for make in (elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap, grow,
-             unroll, interchange, reuse, embedding, attention, wavefront, nest, fused_loops, cluster, recluster, tree, library,
-             errors):
+for make in (cells, elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap,
+             grow, unroll, interchange, reuse, embedding, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
+             library, errors):
     make()
