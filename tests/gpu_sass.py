@@ -103,8 +103,8 @@ class Code:
         return [[c for c in self.code[function] if at <= c[0] <= end] for at, end in sorted(last.items())]
 
     def calls(self, code):
-        """Names of functions called there, in order."""
-        found = (re.search(r"`\(([^)]+)\)", operands) for _, op, operands in code if op.startswith("CALL"))
+        """Names of functions called there, in order; code within a function may be called, too."""
+        found = (re.search(r"`\((\$[^)]+)\)", operands) for _, op, operands in code if op.startswith("CALL"))
         return [plain_name(m[1]) for m in found if m]
 
     def blocks(self, function):
