@@ -73,6 +73,15 @@ static const char *end_of(Fn *f, const Part *q) {
     return q->length >= 0 ? arena_printf(f->a, "%lld", (long long)q->length) : "steps";
 }
 
+/* e is a multiple of four wherever axis x is. */
+static bool by_fours(const Expr *e, const Axis *x) {
+    int64_t n;
+    if (e_is_int(e, &n)) return n % 4 == 0;
+    if (e->op == E_ADD || e->op == E_SUB) return by_fours(e->a[0], x) && by_fours(e->a[1], x);
+    if (e->op == E_MUL) return by_fours(e->a[0], x) || by_fours(e->a[1], x);
+    return e->op == E_AXIS && e->axis == x;
+}
+
 /* Copies that threads do not wait for. */
 static void copy_async(Dots *k, const Part *q, bool vec, const char *at, const char *buffer) {
     Fn *f = &k->g->f;
@@ -81,19 +90,25 @@ static void copy_async(Dots *k, const Part *q, bool vec, const char *at, const c
     bool half = part_size(q) < WORD, across = q->across[vec] && !q->by_four[vec];
     int mark = f->bound.n, lines = (int)part_lines(q, vec), width = q->by_four[vec] ? 4 : 1, steps = q->chunk / width;
     const char *type = half ? "uint16_t" : "float", *piece = half ? "uint2" : width == 4 ? "float4" : "float";
+    const char *tensor = f->tensor(f, load->t), *aligned = "";
+    if (width == 4) {
+        Axis *steps_axis = q->raxis[q->nraxis - 1];
+        bool always = by_fours(vec ? p->vec_flat : p->sca_flat, steps_axis); /* where the tensor is */
+        aligned = arena_printf(f->a, ", ((uintptr_t)%s & %d) == 0", always ? tensor : "x", half ? 7 : 15);
+    }
     fn_line(f, "BK_UNROLL_BY(4) for (int at = bk_thread(); at < %d; at += bk_threads()) {", lines * steps);
     f->indent++;
     line_and_step(f, across, lines, steps, width);
-    fn_line(f, "const %s *x = NULL;", type);
+    fn_line(f, "const %s *x = %s;", type, tensor);
     fn_line(f, "const bool there = line < %s && %s + o < %s;", vec ? "lanes" : "rows", at, end_of(f, q));
     fn_line(f, "if (there) {");
     f->indent++;
     bind_place(k, q, vec, arena_printf(f->a, "%s + o", at));
-    fn_line(f, "x = %s + (%s);", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
+    fn_line(f, "x = %s + (%s);", tensor, fn_expr(f, flat_of(f->c, load)));
     f->indent--;
     fn_line(f, "}");
-    fn_line(f, "bk_copy%d((%s *)((%s *)(%s + line * %d) + o), x, there);", width, piece, type,
-            buffer_text(k, q, vec, buffer), pitch_of(q));
+    fn_line(f, "bk_copy%d((%s *)((%s *)(%s + line * %d) + o), x, there%s);", width, piece, type,
+            buffer_text(k, q, vec, buffer), pitch_of(q), aligned);
     f->indent--;
     fn_line(f, "}");
     f->bound.n = mark;
@@ -222,13 +237,16 @@ void dots_step(Dots *k, int part, const char *at, const char *buffer) {
                                      "float *acc, const float *BK_RESTRICT w, const float *BK_RESTRICT x, int columns, int times",
                                      b->p);
     const char *words = part_size(q) < WORD ? arena_printf(f->a, "%s / 2", at) : at;
-    const char *w = q->packed ? arena_printf(f->a, "w%d + (v0 - w%d_first) * %lld + %s", part, part, (long long)q->column * q->n, words)
-                              : buffer_text(k, q, true, buffer);
     const char *times = even_chunks(q) ? arena_printf(f->a, "%d", q->chunk / q->at_once)
                                        : arena_printf(f->a, "(int)((bk_mini(steps - %s, %d) + %d) / %d)", at, q->chunk, q->at_once - 1,
                                                 q->at_once);
-    fn_line(f, "%s(acc, %s, %s, %s, %s);", name, w, buffer_text(k, q, false, q->whole ? "0" : buffer),
-            q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes", times);
+    const char *rest = arena_printf(f->a, "%s, %s, %s", buffer_text(k, q, false, q->whole ? "0" : buffer),
+                                    q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes", times);
+    if (q->packed) {
+        const char *place = arena_printf(f->a, "(v0 - w%d_first) * %lld + %s", part, (long long)q->column * q->n, words);
+        if (q->kept) fn_line(f, "if (bk_on_chip(w%d)) %s(acc, bk_near(w%d) + %s, %s);", part, name, part, place, rest);
+        fn_line(f, "%s%s(acc, w%d + %s, %s);", q->kept ? "else " : "", name, part, place, rest);
+    } else fn_line(f, "%s(acc, %s, %s);", name, buffer_text(k, q, true, buffer), rest);
     sb_free(&body);
 }
 

@@ -13,6 +13,7 @@
 #define FETCH 600          /* first data of a copy arrive */
 #define COPY 24            /* an element of a thread's share of a copy; of four at once: */
 #define COPY_BY_FOUR 16
+#define ISSUE_BY_FOUR 8    /* … of it for its instructions alone */
 #define STEP 30            /* operands from the block's memory arrive */
 #define LOOP 4             /* instructions around them */
 #define MATRIX 8           /* a product by matrix units, of 32 bytes of each line */
@@ -98,24 +99,25 @@ static double chunk_cycles(const Model *m, Part *q, int64_t steps, double step, 
     int64_t copied = (q->whole ? 0 : part_rows(q)) + (q->packed ? 0 : part_columns(q)), pitch = dots_pitch(q, q->chunk);
     q->buffers = q->length >= 0 && steps <= q->chunk ? 1 : 2;
     if (copied * pitch * q->buffers + (q->whole ? part_rows(q) * pitch : 0) > words) return 0;
-    double sums = (double)dots_div(q->chunk / q->at_once, q->team) * step, copies = 0;
+    double sums = (double)dots_div(q->chunk / q->at_once, q->team) * step, copies = 0, issue = 0;
     if (q->whole && q->packed) return sums;
-    bool async = true, hidden = true; /* copies take time of their own, or only instructions do */
+    bool async = true;
     for (int vec = 0; vec < 2; vec++) {
         if (vec ? q->packed : q->whole) continue;
-        copies += (double)part_lines(q, vec) * copy_cycles(q, vec) * q->chunk / m->threads;
+        double each = (double)part_lines(q, vec) * q->chunk / m->threads;
+        copies += each * copy_cycles(q, vec);
+        issue += each * (q->by_four[vec] ? ISSUE_BY_FOUR : COPY);
         async = async && q->async[vec];
-        hidden = hidden && q->by_four[vec];
     }
     double chunks = (double)dots_div(steps, q->chunk);
     if (!async) return chunks * (copies + FETCH + sums + 2 * MEET);
-    if (!hidden) return FETCH + chunks * (copies + sums + MEET);
-    return FETCH + copies + (chunks - 1) * (copies > sums ? copies : sums) + sums + chunks * MEET;
+    sums += issue;
+    return FETCH + copies + chunks * ((copies > sums ? copies : sums) + 2 * MEET);
 }
 
 /* Cycles of part q for a block of bm x bv when a worker has tm x tc pieces; sets the rest of the shape; 0: it does not
  * fit. */
-static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words) {
+static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words, bool whole) {
     q->workers = q->matrix ? m->threads / m->warp : m->threads;
     q->high = q->matrix ? MATRIX_ROWS(m->warp) : 1;
     q->wide = q->matrix ? MATRIX_WIDE : 1;
@@ -136,7 +138,7 @@ static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words
         double cycles = chunk_cycles(m, q, steps, step, words);
         if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
     }
-    if (q->length >= 0 && (q->packed || steps <= CHUNK_MOST)) {
+    if (whole && q->length >= 0 && (q->packed || steps <= CHUNK_MOST)) {
         q->whole = true;
         q->chunk = (int)steps;
         double cycles = chunk_cycles(m, q, steps, step, words);
@@ -147,7 +149,7 @@ static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words
 }
 
 /* The best shape of part q for a block; 0: there is none. */
-static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words) {
+static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words, bool whole) {
     double best = 0;
     bool loads = q->packed && !q->matrix && m->k->p[q->lead].sca->dtype == DT_F32 && q->across[0];
     Part kept = *q;
@@ -158,7 +160,7 @@ static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words) 
             q->tc = tc;
             for (int direct = 0; direct <= loads; direct++) {
                 q->direct = direct;
-                double cycles = direct ? direct_cycles(m, q, bm, bv) : part_cycles(m, q, bm, bv, words);
+                double cycles = direct ? direct_cycles(m, q, bm, bv) : part_cycles(m, q, bm, bv, words, whole);
                 if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
             }
         }
@@ -166,15 +168,16 @@ static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words) 
     return best;
 }
 
-/* Cycles of a unit's part by blocks of bm x bv; 0: they do not fit. */
-static double block_cycles(const Model *m, Part *part, int bm, int bv) {
+/* Cycles of a unit's part by blocks of bm x bv; 0: they do not fit. `whole`: each part has its own share of the memory,
+ * where sca may be copied whole; else one after the other has all of it. */
+static double block_cycles(const Model *m, Part *part, int bm, int bv, bool whole) {
     const Dots *k = m->k;
     int64_t tile = (int64_t)bm * bv * k->n, left = m->budget - tile;
     double cycles = 2 * MEET + (double)dots_div((int64_t)bm * bv, m->threads) * MEMBERS, once = MEET;
     if (left <= 0) return 0;
     for (int i = 0; i < k->npart; i++) {
         Part *q = &part[i];
-        double c = best_part(m, q, bm, bv, left / k->npart);
+        double c = best_part(m, q, bm, bv, whole ? left / k->npart : left, whole);
         if (c == 0) return 0;
         cycles += c;
         if (q->whole) once += (double)part_rows(q) * q->chunk / m->threads * copy_cycles(q, false) + (i ? 0 : FETCH);
@@ -214,19 +217,20 @@ bool dots_shape(Dots *k) {
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
     Model m = {k, d->threads, d->warp, (share < bytes - SHARED_OWN ? share : bytes - SHARED_OWN) / 4};
-    Part part[MAX_PRODUCTS];
+    Part part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
     double best = 0;
     for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)
-        for (size_t j = 0; j < COUNT(sizes) && (j == 0 || sizes[j - 1] < k->columns); j++) {
+        for (size_t j = 0; j < 2 * COUNT(sizes) && (j < 2 || sizes[j / 2 - 1] < k->columns); j++) {
             memcpy(part, k->part, sizeof part);
-            double cycles = block_cycles(&m, part, sizes[i], sizes[j]);
+            double cycles = block_cycles(&m, part, sizes[i], sizes[j / 2], j % 2);
             if (cycles == 0 || (best > 0 && cycles >= best)) continue;
             best = cycles;
             k->bm = sizes[i];
-            k->bv = sizes[j];
+            k->bv = sizes[j / 2];
+            memcpy(chosen, part, sizeof part);
         }
     if (best == 0) return false;
-    block_cycles(&m, k->part, k->bm, k->bv);
+    memcpy(k->part, chosen, sizeof chosen);
     place(k);
     return true;
 }

@@ -23,29 +23,33 @@ static __device__ __forceinline__ uint2 bk_load4(const uint16_t *p) {
 }
 
 /* Four neighbours, or one, into the block's memory at `to`, or zeros; it and the block's other threads see them behind
- * bk_copied() and a barrier. */
+ * bk_copied() and a barrier. `aligned`: as four at once need it. */
 #if defined BRAID_EMULATED || (defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800)
 #if defined BRAID_EMULATED
-#define BK_COPY_ASYNC(to, from, bytes, cache) emu_copy_async(to, from, bytes)
+#define BK_COPY(to, from, bytes, cache, there)          \
+    do {                                                \
+        if (there) emu_copy_async((to), (from), bytes); \
+        else memset((to), 0, bytes);                    \
+    } while (0)
 static __device__ __forceinline__ void bk_copied(void) { emu_copied(); }
 #else
-#define BK_COPY_ASYNC(to, from, bytes, cache)                                        \
-    asm volatile("cp.async." cache ".shared.global [%0], [%1], " #bytes ";"          \
-                 :                                                                   \
-                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from) : "memory")
+#define BK_COPY(to, from, bytes, cache, there)                                                          \
+    asm volatile("cp.async." cache ".shared.global [%0], [%1], " #bytes ", %2;"                         \
+                 :                                                                                      \
+                 : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"((there) ? bytes : 0) : "memory")
 static __device__ __forceinline__ void bk_copied(void) { asm volatile("cp.async.wait_all;" ::: "memory"); }
 #endif
-static __device__ __forceinline__ void bk_copy4(float4 *to, const float *from, bool there) {
-    if (there && ((uintptr_t)from & 15) == 0) BK_COPY_ASYNC(to, from, 16, "cg");
-    else *to = there ? make_float4(from[0], from[1], from[2], from[3]) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-static __device__ __forceinline__ void bk_copy4(uint2 *to, const uint16_t *from, bool there) {
-    if (there && ((uintptr_t)from & 7) == 0) BK_COPY_ASYNC(to, from, 8, "ca");
-    else *to = there ? make_uint2(from[0] | (unsigned)from[1] << 16, from[2] | (unsigned)from[3] << 16) : make_uint2(0, 0);
-}
 static __device__ __forceinline__ void bk_copy1(float *to, const float *from, bool there) {
-    if (there) BK_COPY_ASYNC(to, from, 4, "ca");
-    else *to = 0.0f;
+    BK_COPY(to, from, 4, "ca", there);
+}
+static __device__ __forceinline__ void bk_copy4(float4 *to, const float *from, bool there, bool aligned) {
+    if (aligned) BK_COPY(to, from, 16, "cg", there);
+    else
+        for (int i = 0; i < 4; i++) BK_COPY((float *)to + i, from + i, 4, "ca", there);
+}
+static __device__ __forceinline__ void bk_copy4(uint2 *to, const uint16_t *from, bool there, bool aligned) {
+    if (aligned) BK_COPY(to, from, 8, "ca", there);
+    else *to = there ? make_uint2(from[0] | (unsigned)from[1] << 16, from[2] | (unsigned)from[3] << 16) : make_uint2(0, 0);
 }
 #else
 static __device__ __forceinline__ void bk_copied(void) {}
@@ -62,6 +66,11 @@ template <int N> static __device__ __forceinline__ void bk_halve(float *acc, boo
 /* p is in the block's memory. */
 static __device__ __forceinline__ bool bk_on_chip(const void *p) {
     return (uintptr_t)p - (uintptr_t)bk_shared() < BK_SHARED_BYTES;
+}
+
+/* p, which is there, as compilers know it, too. */
+static __device__ __forceinline__ const float *bk_near(const float *p) {
+    return (const float *)(bk_shared() + ((const char *)p - bk_shared()));
 }
 
 /* This unit's part of n positions of so many words in each of the pieces of w, shared in grains: a copy `at` bytes
