@@ -151,6 +151,7 @@ static void keep(Dots *k, Part *q) {
                   .pieces = o.pieces, .n = o.n, .words = o.words};
     if (r.whole) r.n = 1;
     const char *name = resident(k->g->em, k->g, r, p->sym ? axis_size(p->sym_axis, 1) : 1);
+    if (!p->sym) ahead(k->g->em, k->g, r, name);
     if (name) q->weights = name, q->kept = true;
 }
 

@@ -42,6 +42,14 @@ typedef struct Phases {
     int n;                  /* products in it */
 } Phases;
 
+/* Packed constants that a group reads first behind a barrier: where they do not stay on chip, units fetch their part
+ * before they wait (resident.c). */
+typedef struct Ahead {
+    const Stmt *barrier;
+    Resident part;
+    const char *kept;           /* the name of one that is asked to stay, or NULL */
+} Ahead;
+
 typedef struct Emit {
     Program *p;
     Cx *c;
@@ -65,6 +73,8 @@ typedef struct Emit {
     int64_t scratch, scratch_bytes; /* where groups' own part of it begins; the most that one of them needs */
     VEC(Resident) residents;
     bool clusters;            /* there is what one cluster does */
+    VEC(Ahead) ahead;
+    VEC(const Stmt *) barriers; /* in whose place the text has marks */
     bool claims;              /* arena memory is taken while the program runs */
     Phases *phases;           /* NULL: there is one launch */
     bool parts;               /* from parts of it: there are calls by a unit each (stmt_split) */
@@ -177,6 +187,11 @@ void group_threads(Group *g);
 const char *resident(Emit *em, const Group *g, Resident r, int64_t choice);
 /* Whether t stands for such a part, which may lie on chip. */
 bool is_resident(const Emit *em, const Tensor *t);
+/* The same part is read by the group first; `kept` is what resident() gave. */
+void ahead(Emit *em, const Group *g, Resident r, const char *kept);
+/* A mark in front of a barrier, and what takes the place of all marks in the kernel's body, after residents_place. */
+void ahead_mark(Emit *em, Fn *f, const Stmt *barrier);
+void ahead_place(Emit *em);
 /* Shares out the block's memory, and declares these pointers in the kernel's body. After all groups. */
 void residents_place(Emit *em);
 

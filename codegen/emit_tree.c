@@ -603,7 +603,10 @@ static void emit_stmt(Tree *x, Stmt *s) {
         if (is_block_barrier(s)) fn_line(f, "bk_block();");
         else if (s->meet == MEET_GATHER) fn_line(f, "bk_gather(k, unit, %d %% nunit);", s->unit);
         else if (s->meet == MEET_RELEASE) fn_line(f, "if ((st = bk_release(k, unit, %d %% nunit)) != BK_OK) return st;", s->unit);
-        else emit_barrier(x);
+        else {
+            if (!x->em->target->simd && !x->leave && !x->func) ahead_mark(x->em, f, s);
+            emit_barrier(x);
+        }
         break;
     case S_CALL: emit_call(x, s); break;
     case S_ENTER:
@@ -689,4 +692,5 @@ void emit_tree(Emit *em) {
     sb_puts(&em->body, text);
     sb_free(&body);
     sb_free(&x.decl);
+    if (!em->target->simd) ahead_place(em);
 }

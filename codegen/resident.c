@@ -87,3 +87,57 @@ void residents_place(Emit *em) {
                                               : "unit, nunit");
     }
 }
+
+/* ---- ahead of barriers ------------------------------------------------------------------------------------------- */
+#define MARK "@ahead %d@\n"
+#define AHEAD_BYTES 1024 /* of a unit's part, that are worth the instructions */
+
+/* The barrier that units have just passed when they come to group s: in front of it, or at the end of the loop that
+ * begins with it. */
+static const Stmt *barrier_before(const Seq *q, const Stmt *s) {
+    int i = 0;
+    while (i < q->s.n && q->s.p[i] != s) i++;
+    for (i--; i >= 0; i--) {
+        if (q->s.p[i]->kind == S_BARRIER) return q->s.p[i];
+        if (q->s.p[i]->kind != S_LET && q->s.p[i]->kind != S_CHECK) return NULL;
+    }
+    const Stmt *last = q->s.n ? q->s.p[q->s.n - 1] : NULL;
+    return q->owner && q->owner->kind == S_LOOP && last && last->kind == S_BARRIER ? last : NULL;
+}
+
+void ahead(Emit *em, const Group *g, Resident r, const char *kept) {
+    const Seq *q = g->t[0]->seq;
+    Ahead a = {.barrier = q ? barrier_before(q, g->s) : NULL, .part = r, .kept = kept};
+    a.part.grain = 1;
+    if (!a.barrier || r.whole || r.pieces > 1 || !e_is_int(g->grain, &a.part.grain)) return;
+    if (r.n * r.words * 4 >= (int64_t)AHEAD_BYTES * em->p->schedule->units) vec_push(em->a, &em->ahead, a);
+}
+
+void ahead_mark(Emit *em, Fn *f, const Stmt *barrier) {
+    sb_printf(f->out, MARK, em->barriers.n);
+    vec_push(em->a, &em->barriers, barrier);
+}
+
+static bool on_chip(const Emit *em, const char *name) {
+    for (int i = 0; name && i < em->residents.n; i++)
+        if (em->residents.p[i].name == name) return em->residents.p[i].at != 0;
+    return false;
+}
+
+void ahead_place(Emit *em) {
+    Sb text = {.a = em->a};
+    const char *p = em->body.p;
+    for (const char *mark; p && (mark = strstr(p, "@ahead ")); p = strchr(mark, '\n') + 1) {
+        sb_write(&text, p, (size_t)(mark - p));
+        const Stmt *barrier = em->barriers.p[atoi(mark + 7)];
+        for (int i = 0; i < em->ahead.n; i++) {
+            const Ahead *a = &em->ahead.p[i];
+            if (a->barrier != barrier || on_chip(em, a->kept)) continue;
+            sb_printf(&text, "    bk_ahead(%s, %s, %lld, %lld, %lld, unit, nunit);\n", a->kept ? a->kept : a->part.weights,
+                      a->kept ? "true" : "false", (long long)a->part.n, (long long)a->part.grain, (long long)a->part.words);
+        }
+    }
+    if (p) sb_puts(&text, p);
+    sb_free(&em->body);
+    em->body = text;
+}

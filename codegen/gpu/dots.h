@@ -87,4 +87,20 @@ static __device__ __noinline__ const float *bk_keep(const float *w, int at, int6
         for (int64_t j = bk_thread(); j < own; j += bk_threads()) kept[i * own + j] = ((const float4 *)(w + i * n * words))[j];
     return (const float *)kept;
 }
+
+/* Before units wait: the beginning of this unit's part of n positions of so many words each comes nearer, to the cache
+ * that all units share; `own`: the part begins at w. */
+#define BK_AHEAD_BYTES (32 << 10)
+static __device__ __noinline__ void bk_ahead(const float *w, bool own, int64_t n, int64_t grain, int64_t words, int unit, int nunit) {
+    const int64_t parts = (n + grain - 1) / grain, from = parts * unit / nunit * grain;
+    const int64_t bytes = bk_mini((bk_mini(parts * (unit + 1) / nunit * grain, n) - from) * words * 4, BK_AHEAD_BYTES);
+    const char *const p = (const char *)(own ? w : w + from * words);
+    for (int64_t i = bk_thread() * 128; i < bytes; i += bk_threads() * 128) {
+#if defined __CUDA_ARCH__
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(p + i));
+#else
+        (void)p;
+#endif
+    }
+}
 #endif
