@@ -163,6 +163,31 @@ BK_INLINE uint64_t bk_ff2u(float v) {
     uint64_t r = (uint64_t)bk_ff2i(v - bk_asf(high & bk_asu(0x1p63f)));
     return (r ^ (uint64_t)(int32_t)high << 63) | (uint64_t)(int32_t)over;
 }
+/* float16: GPUs convert by themselves. */
+#if defined __CUDA_ARCH__
+BK_INLINE float bk_h2f(uint16_t h) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+    return f;
+}
+BK_INLINE uint16_t bk_f2h(float f) {
+    uint16_t h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+#elif defined __AMDGCN__
+BK_INLINE float bk_h2f(uint16_t h) {
+    _Float16 x;
+    memcpy(&x, &h, 2);
+    return (float)x;
+}
+BK_INLINE uint16_t bk_f2h(float f) {
+    const _Float16 x = (_Float16)f;
+    uint16_t h;
+    memcpy(&h, &x, 2);
+    return h;
+}
+#else
 BK_INLINE float bk_h2f(uint16_t h) {
     uint32_t s = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 1023u, u;
     float f, z = (float)m * 0x1p-24f;
@@ -170,16 +195,6 @@ BK_INLINE float bk_h2f(uint16_t h) {
     memcpy(&f, &u, 4);
     return e ? f : s ? -z : z;
 }
-/* The same of one value outside lane loops. */
-#if defined __F16C__ && defined __FLT16_MAX__
-BK_INLINE float bk_h2f1(uint16_t h) {
-    _Float16 x;
-    memcpy(&x, &h, 2);
-    return (float)x;
-}
-#else
-#define bk_h2f1 bk_h2f
-#endif
 BK_INLINE uint16_t bk_f2h(float f) {
     uint32_t u, s, g;
     float sub;
@@ -195,6 +210,17 @@ BK_INLINE uint16_t bk_f2h(float f) {
     u += 0xfffu + (u >> 13 & 1u);
     return (uint16_t)(s | ((u - 0x38000000u) >> 13));
 }
+#endif
+/* The same of one value outside lane loops. */
+#if defined __F16C__ && defined __FLT16_MAX__
+BK_INLINE float bk_h2f1(uint16_t h) {
+    _Float16 x;
+    memcpy(&x, &h, 2);
+    return (float)x;
+}
+#else
+#define bk_h2f1 bk_h2f
+#endif
 BK_INLINE float bk_b2f(uint16_t h) {
     uint32_t u = (uint32_t)h << 16;
     float f;
