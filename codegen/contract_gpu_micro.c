@@ -69,8 +69,16 @@ static void line_and_step(Fn *f, bool across, int lines, int steps, int width) {
             across ? lines : steps, width == 4 ? " * 4" : "");
 }
 
-static const char *end_of(Fn *f, const Part *q) {
-    return q->length >= 0 ? arena_printf(f->a, "%lld", (long long)q->length) : "steps";
+/* All chunks have as many steps; and all workers of a team, too. */
+static bool even_chunks(const Part *q) { return q->whole || (q->length >= 0 && q->length % q->chunk == 0); }
+static bool even_shares(const Part *q) { return even_chunks(q) && q->chunk / q->at_once % q->team == 0; }
+
+/* Whether there is an element at `line` and, from step `at` on, place o. */
+static const char *inside(Fn *f, const Part *q, bool vec, const char *at) {
+    const char *line = arena_printf(f->a, "line < %s", vec ? "lanes" : "rows");
+    if (q->length >= 0 && q->length % q->chunk == 0) return line;
+    const char *end = q->length >= 0 ? arena_printf(f->a, "%lld", (long long)q->length) : "steps";
+    return arena_printf(f->a, "%s && %s + o < %s", line, at, end);
 }
 
 /* e is a multiple of four wherever axis x is. */
@@ -100,7 +108,7 @@ static void copy_async(Dots *k, const Part *q, bool vec, const char *at, const c
     f->indent++;
     line_and_step(f, across, lines, steps, width);
     fn_line(f, "const %s *x = %s;", type, tensor);
-    fn_line(f, "const bool there = line < %s && %s + o < %s;", vec ? "lanes" : "rows", at, end_of(f, q));
+    fn_line(f, "const bool there = %s;", inside(f, q, vec, at));
     fn_line(f, "if (there) {");
     f->indent++;
     bind_place(k, q, vec, arena_printf(f->a, "%s + o", at));
@@ -132,7 +140,6 @@ void dots_copy(Dots *k, int part, bool vec, const char *at, const char *buffer) 
     int steps = q->chunk / width, all = lines * steps, times = (int)dots_div(all, threads_of(k));
     int at_once = times < IN_FLIGHT / width ? times : IN_FLIGHT / width;
     bool across = width == 1 && q->across[vec], even = all % (threads_of(k) * at_once) == 0;
-    const char *end = end_of(f, q);
     bool half = part_size(q) < WORD;
     const char *type = width == 4 ? half ? "uint2" : "float4" : half ? "uint16_t" : "float";
     Expr *load = vec ? p->vec : p->sca;
@@ -144,8 +151,7 @@ void dots_copy(Dots *k, int part, bool vec, const char *at, const char *buffer) 
     copy_place(f, across, lines, steps, width);
     fn_line(f, "x[u] = %s;", half ? width == 4 ? "make_uint2(0, 0)" : "0"
                                : width == 4 ? "make_float4(0.0f, 0.0f, 0.0f, 0.0f)" : "0.0f");
-    fn_line(f, "if (%sline < %s && %s + o < %s) {", even ? "" : arena_printf(f->a, "at < %d && ", all), vec ? "lanes" : "rows",
-            at, end);
+    fn_line(f, "if (%s%s) {", even ? "" : arena_printf(f->a, "at < %d && ", all), inside(f, q, vec, at));
     f->indent++;
     bind_place(k, q, vec, arena_printf(f->a, "%s + o", at));
     if (width == 4) fn_line(f, "x[u] = bk_load4(%s + (%s));", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
@@ -182,10 +188,6 @@ static void place_text(Sb *b, const Part *q) {
     if (q->nm * q->nc * q->team < q->workers) sb_printf(b, "    const bool idle = tile >= %d;\n", q->nm * q->nc);
     else sb_puts(b, "    const bool idle = false;\n");
 }
-
-/* All chunks have as many steps; and all workers of a team, too. */
-static bool even_chunks(const Part *q) { return q->whole || (q->length >= 0 && q->length % q->chunk == 0); }
-static bool even_shares(const Part *q) { return even_chunks(q) && q->chunk / q->at_once % q->team == 0; }
 
 /* Of one worker: by its thread. */
 static void thread_step(Sb *b, const Part *q, long long column) {
