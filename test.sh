@@ -88,7 +88,7 @@ clusters() {
     local small=$LOGS/clusters forced=cluster=on,grid=on,team=on
     "$PYTHON" -m models --all --small --out "$small"
     $BRAID test --target emulate:cuda --threads 4 --schedule $forced,core=off "$small"
-    "$PYTHON" tests/random_graphs.py 24 --seed $SEED --target emulate:cuda --threads 4 --braid $BRAID --schedule $forced --schedule $forced,core=off --schedule $forced,core=off,recluster=on
+    "$PYTHON" tests/random_graphs.py 24 --seed $SEED --target emulate:cuda --threads 4 --braid $BRAID --schedule $forced,parallel=on --schedule $forced,core=off,parallel=on --schedule $forced,core=off,recluster=on
     "$PYTHON" tests/races.py --braid $BRAID --target emulate:cuda --schedule $forced,core=off --each-barrier "$small"/{lstm_operator,seq2seq_gemm}
 }
 

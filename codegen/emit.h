@@ -20,6 +20,9 @@ typedef struct Target {
     bool strict;              /* its compiler takes for granted that signed integers do not overflow */
 } Target;
 
+struct Emit;
+/* Text: whether this unit is of the cluster (`is`: ==) that begins with unit `first`, or not (!=). */
+const char *unit_cluster(const struct Emit *em, int first, const char *is);
 /* A packed constant of which every unit may keep its own part on chip (resident.c). */
 typedef struct Resident {
     const char *weights, *name; /* the array; the pointer to the unit's part */
@@ -30,7 +33,7 @@ typedef struct Resident {
     int64_t most;               /* positions of a unit, as planned */
     int64_t at;                 /* in the block's memory; 0: nowhere */
     double uses;                /* in a run */
-    int level;                  /* of the units that share it */
+    int level, unit;            /* of the units that share it; the first of them */
     int phase;                  /* in which phase; -1: in several */
 } Resident;
 

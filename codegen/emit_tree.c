@@ -514,6 +514,11 @@ static void count_shared(Tree *x, const char *type, const char *name, int *n) {
     ++*n;
 }
 
+/* Whether this unit is (==) or is not (!=) of those who run s. */
+static const char *ran_by(const Tree *x, const Stmt *s, const char *is) {
+    return s->level == LEVEL_CLUSTER ? unit_cluster(x->em, s->unit, is) : arena_printf(x->em->a, "unit %s %d %% nunit", is, s->unit);
+}
+
 /* Statement *at and those beside it, each run by a unit as a team of one, or by a cluster; then all meet. Two turns of
  * shared words: the others read one while a unit may be writing the other already. */
 static void emit_apart(Tree *x, const Seq *q, int *at) {
@@ -535,13 +540,12 @@ static void emit_apart(Tree *x, const Seq *q, int *at) {
     n = 0;
     for (int i = first; i < *at; i++) {
         Stmt *s = q->s.p[i];
-        if (cluster) fn_line(f, "if (unit < BK_CLUSTER) {");
-        else fn_line(f, "if (unit == %d %% nunit) {", s->unit);
+        fn_line(f, "if (%s) {", ran_by(x, s, "=="));
         f->indent++;
-        if (cluster) fn_line(f, "const int nunit = BK_CLUSTER;");
-        else fn_line(f, "const int unit = 0, nunit = 1;");
+        if (cluster) fn_line(f, "const int rank = unit %% BK_CLUSTER;");
         fn_line(f, "{");
         f->indent++;
+        fn_line(f, "const int unit = %s, nunit = %s;", cluster ? "rank" : "0", cluster ? "BK_CLUSTER" : "1");
         x->level = s->level;
         x->leave = arena_printf(em->a, "leave%d", x->next_id++);
         if (s->kind == S_LOOP) emit_loop(x, s);
@@ -562,8 +566,7 @@ static void emit_apart(Tree *x, const Seq *q, int *at) {
     fn_line(f, "top = (size_t)shared[0];");
     n = 0;
     for (int i = first; i < *at; i++) {
-        if (cluster) fn_line(f, "if (unit >= BK_CLUSTER) {");
-        else fn_line(f, "if (unit != %d %% nunit) {", q->s.p[i]->unit);
+        fn_line(f, "if (%s) {", ran_by(x, q->s.p[i], "!="));
         f->indent++;
         results_of(x, q->s.p[i], tree_read_shared, &n);
         f->indent--;

@@ -11,12 +11,19 @@
 #include "scheduler/passes.h"
 #include <stdlib.h>
 
-/* How often a run comes to what is in q; 0: what is kept on chip by the kernel is out of reach there. */
-static double uses_of(const Seq *q) {
+const char *unit_cluster(const Emit *em, int first, const char *is) {
+    return arena_printf(em->a, "unit / BK_CLUSTER %s %d %% (nunit / BK_CLUSTER)", is, first / device_cluster(em->p->schedule->device));
+}
+
+/* How often a run comes to what is in q; 0: what is kept on chip by the kernel is out of reach there. *unit: the first of
+ * the units that do. */
+static double uses_of(const Seq *q, int *unit) {
     double n = 1;
+    *unit = 0;
     for (; q && q->owner; q = q->parent) {
         const Stmt *s = q->owner;
         if (s->kind == S_CALL || s->level == LEVEL_CORE) return 0;
+        *unit += s->unit;
         if (s->kind == S_LOOP) n *= s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
     }
     return n;
@@ -25,13 +32,13 @@ static double uses_of(const Seq *q) {
 const char *resident(Emit *em, const Group *g, Resident r, int64_t choice) {
     r.level = g->s->level;
     r.phase = em->phases ? em->phases->text.n : -1;
-    r.uses = uses_of(g->t[0]->seq) / (double)choice;
+    r.uses = uses_of(g->t[0]->seq, &r.unit) / (double)choice;
     r.grain = 1;
     if (r.uses <= 1 || g->s->op.inner || (!r.whole && !e_is_int(g->grain, &r.grain))) return NULL;
     for (int i = 0; i < em->residents.n; i++) {
         Resident *old = &em->residents.p[i];
         if (old->weights != r.weights || old->whole != r.whole || old->pieces != r.pieces || old->n != r.n ||
-            old->grain != r.grain || old->words != r.words || old->level != r.level)
+            old->grain != r.grain || old->words != r.words || old->level != r.level || old->unit != r.unit)
             continue;
         old->uses += r.uses;
         if (old->phase != r.phase) old->phase = -1;
@@ -78,13 +85,15 @@ void residents_place(Emit *em) {
     }
     for (int i = 0; i < n; i++) {
         const Resident *r = &em->residents.p[i];
-        const char *when = r->phase < 0 ? "" : arena_printf(em->a, "phase != %d ? NULL : ", r->phase);
-        sb_printf(&em->body, "    const float *const %s = %sbk_keep(%s, %lld, %lld, %lld, %lld, %lld, %lld, %s);\n",
-                  r->name, when, r->weights, (long long)r->at, (long long)r->most, (long long)r->pieces, (long long)r->n,
-                  (long long)r->grain, (long long)r->words,
-                  r->whole                      ? "0, 1"
-                  : r->level == LEVEL_CLUSTER ? "unit, BK_CLUSTER"
-                                              : "unit, nunit");
+        const bool cluster = r->level == LEVEL_CLUSTER;
+        const char *phase = r->phase < 0 ? "" : arena_printf(em->a, "phase != %d ? NULL : ", r->phase);
+        const char *own = cluster ? arena_printf(em->a, "!(%s) ? NULL : ", unit_cluster(em, r->unit, "==")) : "";
+        sb_printf(&em->body, "    const float *const %s = %s%sbk_keep(%s, %lld, %lld, %lld, %lld, %lld, %lld, %s);\n",
+                  r->name, phase, own, r->weights, (long long)r->at, (long long)r->most, (long long)r->pieces,
+                  (long long)r->n, (long long)r->grain, (long long)r->words,
+                  r->whole  ? "0, 1"
+                  : cluster ? "unit % BK_CLUSTER, BK_CLUSTER"
+                            : "unit, nunit");
     }
 }
 

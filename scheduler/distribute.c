@@ -37,8 +37,8 @@ typedef struct Dist {
     uint32_t *friendly;   /* by tensor id: dims along which every reader moves with an axis of its own */
     const Expr *favoured; /* extent of the axes to split where there is a choice */
     int crossings;        /* groups that read what other units wrote */
-    Level level;          /* of the units that share what is here; at core level it is… */
-    int unit;             /* … this one */
+    Level level;          /* of the units that share what is here… */
+    int unit;             /* … and the first of them */
     int grain;            /* of long axes */
     Map *wanted;          /* group -> dimensions to split, a bit each, where more than scores is known; else 0 */
 } Dist;
@@ -287,7 +287,7 @@ static void walk(Dist *d, Seq *q) {
         Stmt *s = q->s.p[i];
         const bool apart = stmt_apart(s, level);
         d->level = apart ? s->level : level;
-        d->unit = apart ? s->unit : unit;
+        d->unit = apart ? unit + s->unit : unit;
         switch (s->kind) {
         case S_OP: choose(d, s); break;
         case S_EXTERN:

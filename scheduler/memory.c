@@ -18,7 +18,7 @@ typedef struct LoopPos {
 
 typedef VEC(Tensor *) TensorVec;
 
-typedef struct Span { /* statement numbers of what one cluster runs */
+typedef struct Span { /* statement numbers of what one cluster runs, or several beside each other */
     int first, last;
 } Span;
 
@@ -240,7 +240,9 @@ static void number(Planner *q, Seq *seq) {
         }
         if (s->beside) number_beside(q, first, start);
         const bool control = s->kind == S_LOOP || s->kind == S_BRANCH;
-        if (!inside && control && s->level == LEVEL_CLUSTER) vec_push(q->a, &q->clusters, ((Span){begin, q->pos}));
+        if (inside || !control || s->level != LEVEL_CLUSTER) continue;
+        if (s->beside) q->clusters.p[q->clusters.n - 1].last = q->pos;
+        else vec_push(q->a, &q->clusters, ((Span){begin, q->pos}));
     }
 }
 

@@ -75,7 +75,7 @@ void pass_schedule(Program *p);
 /* Requires pass_distribute and pass_memory. Places BARRIER statements and Stmt.loop.barrier. */
 void pass_sync(Program *p);
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their own: at core level
- * unit Stmt.unit, at cluster level the first cluster; then all meet, once for those beside each other. */
+ * unit Stmt.unit, at cluster level the cluster that begins with it; then all meet, once for those beside each other. */
 static inline bool stmt_apart(const Stmt *s, Level around) {
     return (s->kind == S_LOOP || s->kind == S_BRANCH) && s->level < around;
 }

@@ -253,8 +253,8 @@ static int gather(Scheduler *x, Seq *q, int first) {
     return n;
 }
 
-/* Independent loops and branches, each on a core of its own, instead of one after the other on all of them. Returns
- * what that saves. */
+/* Independent loops and branches, each on a core of its own, or on a cluster where that is what each wants, instead of
+ * one after the other on all of them. Returns what that saves. */
 static double side_by_side(Scheduler *x, Seq *q) {
     double saved = 0;
     for (int i = 0; i < q->s.n && !x->recursive; i++) {
@@ -262,16 +262,20 @@ static double side_by_side(Scheduler *x, Seq *q) {
         Stmt *head = q->s.p[i];
         int n = gather(x, q, i);
         while (q->s.p[i] != head) i++;
+        const int cluster = device_cluster(x->d);
+        bool clusters = x->level == LEVEL_TEAM && cluster && n <= x->k->units / cluster;
+        for (int k = i; k < i + n; k++) clusters &= q->s.p[k]->level == LEVEL_CLUSTER;
         double plain = 0, beside = 0;
         for (int k = i; k < i + n; k++) {
             const Latency *r = apart_latency(x, q->s.p[k]);
+            const double own = clusters ? r->team : r->core;
             plain += best(*r);
-            if (r->core > beside) beside = r->core;
+            if (own > beside) beside = own;
         }
         if (n > 1 && decide(x->p, X_PARALLEL, head, plain, beside)) {
             for (int k = i; k < i + n; k++) {
-                set_stmt(q->s.p[k], LEVEL_CORE);
-                q->s.p[k]->unit = (uint8_t)(k - i);
+                if (!clusters) set_stmt(q->s.p[k], LEVEL_CORE);
+                q->s.p[k]->unit = (uint8_t)((k - i) * (clusters ? cluster : 1));
                 q->s.p[k]->beside = k > i;
             }
             saved += plain - beside;

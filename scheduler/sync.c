@@ -55,8 +55,8 @@ typedef struct Sync {
     LoopState *loop;
     int branches;
     bool threads;      /* the walk for the threads of a unit */
-    Level level;       /* of the units that share what is here; at core level it is… */
-    int unit;          /* … this one */
+    Level level;       /* of the units that share what is here… */
+    int unit;          /* … and the first of them */
     struct ResultPart **result; /* by function id: of each result */
 } Sync;
 
@@ -71,9 +71,6 @@ static void touch_own(Sync *x, AccessKind kind, bool write) {
 }
 
 static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) {
-    if (!t) return;
-    if (x->level == LEVEL_CORE) part = part_of_unit(x->unit);
-    if (x->threads) part = part_whole;
     if (t->kind == TK_VIEW) {
         touch_part(x, t->base, write, part.kind == PART_SOLO ? part : part_whole, elem);
         return;
@@ -99,14 +96,21 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
     }
     if (t->kind == TK_JOIN || (t->kind == TK_PHI && !write && !t->grow))
         for (int i = 0; i < x->alias.n; i++)
-            if (x->alias.p[i].t == t) touch_part(x, x->alias.p[i].of, write, part, elem);
+            if (x->alias.p[i].t == t && x->alias.p[i].of) touch_part(x, x->alias.p[i].of, write, part, elem);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
     Access a = {ON_TENSOR, t, elem, write, append && write, 0, part};
     for (int i = 0; i < x->now.n; i++)
         if (x->now.p[i].t == t && x->now.p[i].elem == elem && x->now.p[i].write == write && x->now.p[i].append == a.append && part_same(x->now.p[i].part, part)) return;
     vec_push(x->a, &x->now, a);
 }
-static void touch(Sync *x, Tensor *t, bool write, Part part) { touch_part(x, t, write, part, NULL); }
+
+/* By the units that are here, of which the first is unit 0 of the part. */
+static void touch(Sync *x, Tensor *t, bool write, Part part) {
+    if (x->threads) part = part_whole;
+    else if (x->level == LEVEL_CORE) part = part_of_unit(x->unit);
+    else if (part.kind == PART_SOLO) part.dim += x->unit;
+    if (t) touch_part(x, t, write, part, NULL);
+}
 
 /* Memory of two tensors may be the same. A next value and its phi are different buffers within an
  * iteration. */
@@ -587,7 +591,7 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     }
 }
 
-/* Statement *at and those beside it, each run by a unit alone, or all by one cluster; then all meet. What they touch may
+/* Statement *at and those beside it, each run by a unit alone or by one cluster; then all meet. What they touch may
  * need a barrier in front. The memory of those beside each other is not shared. */
 static void walk_apart(Sync *x, Seq *q, int *at) {
     AccessVec before = x->pending;
@@ -600,7 +604,7 @@ static void walk_apart(Sync *x, Seq *q, int *at) {
         int own = *at;
         x->pending = (AccessVec){0};
         x->level = s->level;
-        x->unit = s->unit;
+        x->unit = unit + s->unit;
         if (s->kind == S_LOOP) walk_loop(x, q, &own, s);
         else walk_branch(x, q, &own, s);
         ASSERT(own == *at);

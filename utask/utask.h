@@ -124,7 +124,8 @@ typedef struct Func {
 struct Stmt {
     StmtKind kind;
     uint8_t level;       /* of units that run it (scheduler/device.h Level); 0: not scheduled yet */
-    uint8_t unit;        /* a loop, branch or call at core level: which unit runs it, modulo their number; else 0 */
+    uint8_t unit;        /* a loop, branch or call at a lower level than what is around: the first unit that runs it, modulo
+                            their number */
     bool beside;         /* … at the same time as the statement in front of it */
     uint8_t meet;        /* a BARRIER at team level: Meet */
     bool each;           /* an OP or EXTERN: every unit computes all of it, into memory of its own */
