@@ -121,8 +121,9 @@ def explain(args, arguments, failed):
     """Where times.py looks for the reason why there is no library."""
     if arguments[0] == "--extra":
         return
+    import tasks
     name, file, batch = arguments[1:]
-    place = os.path.join(args.out, "libs", f"b{batch}", f"{name}.{file}" if name != file else file)
+    place = os.path.join(args.out, "libs", f"b{batch}", tasks.place(name, file))
     os.makedirs(os.path.dirname(place), exist_ok=True)
     with open(place + ".log", "w") as f:
         f.write(failed)
