@@ -30,6 +30,8 @@
 #include "runtime/runtime.h"
 
 #define TIMEOUT_SECONDS 60
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
 #define MAX_DEPTH 40
 #define CHILD_EXIT 40 /* a child's exit code less this is its Outcome: others come from crashes */
 
@@ -37,6 +39,7 @@ typedef enum { PASSED, FAILED, SKIPPED } Outcome;
 
 typedef struct Test {
     char *folder;
+    bool ended; /* else nothing more is known */
     Outcome outcome;
     char *message;
 } Test;
@@ -290,18 +293,20 @@ static char *text_of(FILE *f, bool last_line) {
     return s.p;
 }
 
-static void finish(Job *j, Test *t, int status, bool late) {
+/* `killed`: why, or NULL. */
+static void finish(Job *j, Test *t, int status, const char *killed) {
     Sb s = {0};
     char *text = text_of(j->result, false);
     int code = WIFEXITED(status) ? WEXITSTATUS(status) - CHILD_EXIT : -1;
-    if (!late && code >= PASSED && code <= SKIPPED) {
+    t->ended = true;
+    if (!killed && code >= PASSED && code <= SKIPPED) {
         t->outcome = (Outcome)code;
         sb_puts(&s, text);
     } else {
         char *last = text_of(j->errors, true);
         t->outcome = FAILED;
-        if (late)
-            sb_printf(&s, "not done after %d seconds", TIMEOUT_SECONDS);
+        if (killed)
+            sb_puts(&s, killed);
         else if (WIFSIGNALED(status))
             sb_printf(&s, "crashed: %s", strsignal(WTERMSIG(status)));
         else
@@ -316,7 +321,7 @@ static void finish(Job *j, Test *t, int status, bool late) {
     *j = (Job){0};
 }
 
-/* Runs all tests; false when a signal asks to stop. Signals are taken synchronously here: the end
+/* Runs all tests; false when a signal asks to stop: then some have not ended. Signals are taken synchronously here: the end
  * of a child to go on at once, and those that would leave children and files behind. */
 static bool run_all(const Cli *c, Tests *t, const char *temp) {
     sigset_t wait, mask;
@@ -347,7 +352,7 @@ static bool run_all(const Cli *c, Tests *t, const char *temp) {
                 while (ended < 0 && errno == EINTR);
                 if (ended != 0) {
                     kill(-j->pid, SIGKILL); /* what the child may have left running */
-                    finish(j, &t->p[j->test], status, late);
+                    finish(j, &t->p[j->test], status, late ? "not done after " TEXT(TIMEOUT_SECONDS) " seconds" : NULL);
                     remove_tree(dir);
                     done++;
                     idle = false;
@@ -361,6 +366,7 @@ static bool run_all(const Cli *c, Tests *t, const char *temp) {
                     if (j->errors) fclose(j->errors);
                     *j = (Job){0};
                     test->outcome = FAILED;
+                    test->ended = true;
                     test->message = need(strdup("no process or file could be made for it"));
                     done++;
                 }
@@ -376,7 +382,7 @@ static bool run_all(const Cli *c, Tests *t, const char *temp) {
         int status = 0;
         kill(-job[i].pid, SIGKILL);
         waitpid(job[i].pid, &status, 0);
-        finish(&job[i], &t->p[job[i].test], status, false);
+        finish(&job[i], &t->p[job[i].test], status, "not done when the tests were stopped");
     }
     free(job);
     sigprocmask(SIG_SETMASK, &mask, NULL);
@@ -408,11 +414,10 @@ int cmd_test(const Cli *c) {
         else {
             if (!run_all(c, &t, temp)) code = cli_fail(NULL, "stopped by a signal");
             remove_tree(temp);
-        }
-        if (code == EXIT_DONE) {
             qsort(t.p, (size_t)t.n, sizeof *t.p, by_folder);
             for (int i = 0; i < t.n; i++) {
                 Outcome o = t.p[i].outcome;
+                if (!t.p[i].ended) continue;
                 count[o]++;
                 if (o == FAILED || (o == SKIPPED && c->verbose))
                     printf("%s %s: %s\n", o == FAILED ? "FAIL" : "SKIP", t.p[i].folder,

@@ -202,6 +202,22 @@ check 'a compiled one is tested' [ "$(cat out)" = '1 passed, 0 failed, 0 skipped
 cp t/deep/er/wrong/test_data_set_0/output_0.pb made/test_data_set_0
 expect 1 '' "$braid" test made
 check 'and fails' [ "$(tail -n 1 out)" = '0 passed, 1 failed, 0 skipped' ]
+# stopped in the second of three: what is known is printed. A fifo's writer waits until it is opened for reading.
+mkdir -p stopped/a stopped/b/test_data_set_0 stopped/c
+cp -r t/good/* stopped/a
+cp -r t/good/* stopped/c
+mkfifo stopped/b/model.onnx
+"$braid" test --jobs 1 --target interp stopped >out 2>err &
+tests=$!
+timeout 20 bash -c 'exec 9>stopped/b/model.onnx; kill -TERM $0; sleep 20' $tests &
+writer=$!
+wait $tests
+check 'stopped' [ $? -eq 1 ]
+kill $writer
+wait $writer
+check 'says so' grep -qx 'braid: stopped by a signal' err
+check 'who was not done' grep -qx 'FAIL stopped/b: not done when the tests were stopped' out
+check 'what was done' [ "$(tail -n 1 out)" = '1 passed, 1 failed, 0 skipped' ]
 expect 1 'braid: cache: no test is in this folder' "$braid" test cache
 expect 1 'braid: none: No such file or directory' "$braid" test none
 
