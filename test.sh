@@ -224,6 +224,7 @@ step compile-cuda compile_cuda
 step compile-hip compile_hip
 step variants tests/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
+step products "$PYTHON" tests/products.py --braid $BRAID
 step debug sanitized debug
 step tiny sanitized tiny
 step hostile "$PYTHON" tests/hostile.py $BRAID

@@ -207,16 +207,16 @@ static void put_launch(const Emit *em, Sb *text) {
     if (em->phases)
         sb_puts(text, "    const int phase = (int)((uintptr_t)run & 255);\n    run = (bk_ctx *)((char *)run - phase);\n");
     sb_printf(text, "    bk_ctx *k = bk_begin(run);\n    const int unit = (int)blockIdx.x, nunit = (int)gridDim.x;\n"
-                    "    if (braid_main(k, unit, nunit%s) != BK_OK) return;\n", phase);
-    if (em->phases) sb_printf(text, "    if (phase == %d)", em->phases->text.n - 1);
-    sb_puts(text, "    bk_deliver(k, unit, nunit);\n    bk_end();\n}\n");
+                    "    if (braid_main(k, unit, nunit%s) == BK_OK", phase);
+    if (em->phases) sb_printf(text, " && phase == %d", em->phases->text.n - 1);
+    sb_puts(text, ") bk_deliver(k, unit, nunit);\n    bk_end();\n}\n");
 }
 
 /* What the host has to know of several launches (gpu/library.h). */
 static void put_products(const Emit *em, Sb *host) {
     const Phases *k = em->phases;
     define(host, "BK_NPRODUCT", k->n);
-    sb_printf(host, "#define BK_PRODUCTS \\\n%s\n#define BK_IDLE", k->products.p);
+    sb_printf(host, "#define BK_PRODUCTS \\\n%s\n#define BK_SIZES%s\n#define BK_IDLE", k->products.p, k->sizes.n ? k->sizes.p : "");
     for (int i = 0; i < k->text.n; i++) sb_printf(host, "%s %d", i ? "," : "", !*k->text.p[i]);
     sb_puts(host, "\n");
 }

@@ -41,8 +41,9 @@ typedef struct Resident {
 typedef struct Phases {
     VEC(const char *) text; /* of the phases that are complete; "" where the kernel has nothing to do */
     Map *used;              /* variable -> where it is used */
-    Sb products;            /* the host's table */
-    int n;                  /* products in it */
+    Sb products, sizes;     /* the host's table, and what fills in the rest of it */
+    Map *slots;             /* in which products' tensors lie */
+    int n;                  /* products */
 } Phases;
 
 /* Packed constants that a group reads first behind a barrier: where they do not stay on chip, units fetch their part

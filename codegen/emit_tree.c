@@ -38,7 +38,7 @@ static const char *tensor_name(Fn *f, Tensor *t) {
     default:
         note_tensor(f->user, t);
         const char *name = arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
-        phases_note(f->user, name, t);
+        phases_note(f->user, name, t, NULL);
         return name;
     }
 }
@@ -46,7 +46,7 @@ static const char *tensor_name(Fn *f, Tensor *t) {
 static const char *symbol_name(Fn *f, Sym *s) {
     note_symbol(f->user, s);
     const char *name = arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
-    phases_note(f->user, name, NULL);
+    phases_note(f->user, name, NULL, s);
     return name;
 }
 
@@ -283,6 +283,10 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         tree_declare(x, t, arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(x, mem_of(m->via)), (long long)mem_of(m->via)->off[0]));
         break;
     case M_RESULT: tree_declare(x, t, call_result(x, x->func, m->slot[0])); break;
+    case M_SLOT:
+        tree_declare(x, t, "NULL");
+        fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, %s))) %s", name, ty, m->slot[0], bytes, stop(x, "BK_GROW"));
+        break;
     default: tree_declare(x, t, "NULL"); break;
     }
 }

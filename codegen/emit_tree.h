@@ -81,8 +81,8 @@ void tree_read_shared(Tree *x, const char *type, const char *name, int *n);
 void phases_begin(Tree *x);
 /* s, at host level: ends a phase, is one, and begins another. */
 void phases_product(Tree *x, Stmt *s);
-/* A variable is named in the present phase; t: it is the pointer of this tensor. */
-void phases_note(Tree *x, const char *name, const Tensor *t);
+/* A variable is named in the present phase: the pointer of tensor t, or symbol s. */
+void phases_note(Tree *x, const char *name, const Tensor *t, Sym *s);
 /* All of the text; `last` is that of the last phase. */
 const char *phases_join(Tree *x, const char *last);
 

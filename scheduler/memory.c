@@ -121,7 +121,7 @@ static bool known_at_entry(const Tensor *t, const Stmt *loop) {
 }
 
 static MemKind made_kind(const Tensor *t) {
-    return t->ret ? M_RESULT : static_bytes(t) >= 0 ? M_STATIC : M_BUMP;
+    return t->ret ? M_RESULT : static_bytes(t) >= 0 ? M_STATIC : t->placed ? M_SLOT : M_BUMP;
 }
 
 static void number(Planner *q, Seq *seq);
@@ -176,6 +176,7 @@ static void number(Planner *q, Seq *seq) {
                     Mem *m = mem_new(q, s->op.t[k], s->each ? M_BUMP : made_kind(s->op.t[k]));
                     m->each = s->each;
                     if (m->kind == M_RESULT) m->slot[0] = s->op.t[k]->ret - 1;
+                    if (m->kind == M_SLOT) m->slot[0] = q->plan.nslot++;
                 }
             break;
         case S_CALL: number_call(q, s); break;

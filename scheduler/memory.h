@@ -8,7 +8,7 @@ typedef enum {
     M_NONE,   /* no storage of its own: input, constant, view, join, fused */
     M_STATIC, /* at `off` in the arena: size known at compile time, lifetime planned */
     M_BUMP,   /* taken from the arena at run time, where it is defined; given back with its iteration */
-    M_SLOT,   /* in growable slot `slot`: size changes from iteration to iteration */
+    M_SLOT,   /* in growable slot `slot`: size changes from iteration to iteration, or the host provides it */
     M_SHARED, /* in place of `via`, which it changes element by element, and which is not used any more */
     M_CARRY,  /* a loop's next value: one of the two buffers of `via`, its phi */
     M_ELEM,   /* an iteration's part of `via`, a scan output */

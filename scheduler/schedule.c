@@ -186,7 +186,7 @@ static Latency schedule_operator(Scheduler *x, Stmt *s) {
 }
 
 static Latency schedule_library(Scheduler *x, const Stmt *s) {
-    double ns = library_ns(x->c, x->d, s->op.t[0]);
+    double ns = library_ns(x->p, s->op.t[0]);
     return (Latency){ns, ns, true};
 }
 

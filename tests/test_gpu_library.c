@@ -1,6 +1,7 @@
-/* Products by the vendor's library between launches of the kernel (codegen/gpu/library.h), with a driver and a library
- * that stand in for CUDA's, HIP's or the emulator's (gpu_driver.c, gpu_blas.c), and without the library: values,
- * graphs, faults in between, and a failure of every call. */
+/* Products by the vendor's library between launches of the kernel (codegen/gpu/library.h), with a
+ * driver and a library that stand in for CUDA's, HIP's or the emulator's (gpu_driver.c,
+ * gpu_blas.c), and without the library: values, graphs, faults in between, and a failure of every
+ * call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -12,8 +13,8 @@
 #include "codegen/gpu/ctx.h"
 #include "tests/gpu_driver.h"
 
-/* h = x w (x: 2 matrices of 4 x 3, w: 3 x 5), r = max(h, 0) + mode, y = r of the first matrix by v transposed (v: 2 x
- * 5). Mode 3 faults between the products. */
+/* h = x w (x: 2 matrices of 4 x 3, w: 3 x 5), r = max(h, 0) + mode, y = r of the first matrix by v
+ * transposed (v: 2 x 5). Mode 3 faults between the products. */
 #define B 2
 #define M 4
 #define K 3
@@ -38,14 +39,28 @@
 #define R_AT 512
 #define Y_AT 1024
 #define BK_NPRODUCT 2
-#define BK_PRODUCTS                                                                                                    \
-    {.m = J, .n = M, .k = K, .batch = B, .turned = {0, 0}, .ld = {J, K, J}, .next = {0, M * K, M * J},                 \
-     .from = {BK_IN_WEIGHTS, 0, BK_IN_ARENA}, .at = {0, 0, H_AT}},                                                     \
-        {.m = N, .n = M, .k = J, .batch = 1, .turned = {1, 0}, .ld = {J, J, N}, .next = {0},                           \
-         .from = {BK_IN_WEIGHTS, BK_IN_ARENA, BK_IN_ARENA}, .at = {K * J * 4, R_AT, Y_AT}}
+#define BK_PRODUCTS                                                                                \
+    {.m = J,                                                                                       \
+     .n = M,                                                                                       \
+     .k = K,                                                                                       \
+     .batch = B,                                                                                   \
+     .ld = {J, K, J},                                                                              \
+     .next = {0, M * K, M * J},                                                                    \
+     .from = {BK_IN_WEIGHTS, 0, BK_IN_ARENA},                                                      \
+     .base = {0, 0, H_AT}},                                                                        \
+    {                                                                                              \
+        .m = N, .n = M, .k = J, .batch = 1, .turned = {1, 0}, .ld = {J, J, N}, .at = {K * J},      \
+        .from = {BK_IN_WEIGHTS, BK_IN_ARENA, BK_IN_ARENA}, .base = {                               \
+            0,                                                                                     \
+            R_AT,                                                                                  \
+            Y_AT                                                                                   \
+        }                                                                                          \
+    }
+#define BK_SIZES
 #define BK_IDLE 1, 0, 0, 0, 0
-static const float bk_weights[K * J + N * J] = {1, -2, 3, 4, -5, 6, 7, -8, 9, 10, -1, 2, 3, -4, 5, /* w */
-                                                2, 1, -1, 3, 1, 1, -2, 2, 1, 1};                   /* v */
+static const float bk_weights[K * J + N * J] = {1,  -2, 3,  4,  -5, 6, 7,  -8, 9, 10,
+                                                -1, 2,  3,  -4, 5,                    /* w */
+                                                2,  1,  -1, 3,  1,  1, -2, 2,  1, 1}; /* v */
 static const char *const bk_sites[] = {"a fault between products"};
 static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 3, {B, M, K}, {0}},
                                         {"mode", BRAID_IO_TENSOR, 7, 0, {0}, {0}}};
@@ -76,7 +91,8 @@ static void second(const float *r, float *y) {
     for (int i = 0; i < M; i++)
         for (int n = 0; n < N; n++) {
             y[i * N + n] = 0;
-            for (int j = 0; j < J; j++) y[i * N + n] += r[i * J + j] * bk_weights[K * J + n * J + j];
+            for (int j = 0; j < J; j++)
+                y[i * N + n] += r[i * J + j] * bk_weights[K * J + n * J + j];
         }
 }
 
@@ -84,7 +100,8 @@ static int kernel(void *argument, int grid) {
     const int phase = (int)((uintptr_t)argument & 255);
     bk_ctx *k = (bk_ctx *)((char *)argument - phase);
     const int64_t mode = *(const int64_t *)k->in[1].data;
-    float *h = (float *)(k->arena + H_AT), *r = (float *)(k->arena + R_AT), *y = (float *)(k->arena + Y_AT);
+    float *h = (float *)(k->arena + H_AT), *r = (float *)(k->arena + R_AT),
+          *y = (float *)(k->arena + Y_AT);
     (void)grid;
     if (phase >= BK_PHASES) {
         gpu_driver.bad++;
@@ -125,7 +142,9 @@ static void check_values(const Case *c, const float *y) {
     second(r, want);
     assert_memory_equal(y, want, sizeof want);
 }
-static int run(void *s, Case *c) { return braid_model()->run(s, c->in, c->out, c->message, sizeof c->message); }
+static int run(void *s, Case *c) {
+    return braid_model()->run(s, c->in, c->out, c->message, sizeof c->message);
+}
 
 static void *session(void) {
     braid_session_config_v1 cfg = {.struct_size = sizeof cfg};
@@ -141,7 +160,8 @@ static void end(void *s) {
     assert_int_equal(gpu_driver.bad, 0);
 }
 
-/* After so many runs: each product was made by the library, or by the kernel where there is none. */
+/* After so many runs: each product was made by the library, or by the kernel where there is none.
+ */
 static void check_counts(int runs, int by_library) {
     assert_int_equal(gpu_driver.products, 2 * by_library);
     assert_int_equal(launched[0], 0);
@@ -177,7 +197,8 @@ static void put(void *s, On *o, const braid_tensor_v1 *t) {
         o->t = *t;
         assert_int_equal(m->memory_new(s, bk_bytes(t), &o->memory, &o->t.data, NULL, 0), 0);
     }
-    assert_int_equal(m->memory_copy(s, NULL, BRAID_COPY_IN, o->t.data, t->data, bk_bytes(t), NULL, 0), 0);
+    assert_int_equal(
+        m->memory_copy(s, NULL, BRAID_COPY_IN, o->t.data, t->data, bk_bytes(t), NULL, 0), 0);
 }
 static void run_on(void *s, void *stream, On *x, On *mode, int seed, int64_t how) {
     Case c;
@@ -187,22 +208,27 @@ static void run_on(void *s, void *stream, On *x, On *mode, int seed, int64_t how
     put(s, mode, &c.in[1]);
     braid_tensor_v1 in[2] = {x->t, mode->t};
     assert_int_equal(braid_model()->run_on(s, stream, in, c.out, c.message, sizeof c.message), 0);
-    assert_int_equal(braid_model()->memory_copy(s, NULL, BRAID_COPY_OUT, y, c.out[0].data, sizeof y, NULL, 0), 0);
+    assert_int_equal(
+        braid_model()->memory_copy(s, NULL, BRAID_COPY_OUT, y, c.out[0].data, sizeof y, NULL, 0),
+        0);
     check_values(&c, y);
 }
 
-/* A sequence that comes again is one graph, on whatever stream; another input's place needs another one. */
+/* A sequence that comes again is one graph, on whatever stream; another input's place needs another
+ * one. */
 static void test_graphs(void **state) {
     (void)state;
     void *s = session();
     On x[2] = {{0}}, mode = {0};
     int runs = 0;
-    for (int i = 0; i < 6; i++, runs++) run_on(s, i % 2 ? NULL : ((bk_session *)s)->stream, &x[0], &mode, i, i % 3);
+    for (int i = 0; i < 6; i++, runs++)
+        run_on(s, i % 2 ? NULL : ((bk_session *)s)->stream, &x[0], &mode, i, i % 3);
     assert_int_equal(gpu_driver.graphs, 1);
     assert_int_equal(gpu_driver.graph_launches, 6 - BK_GRAPH_AFTER);
     int kept = there ? 2 : 0;
     assert_int_equal(gpu_driver.kept, kept);
-    for (int i = 0; i < 8; i++, runs++) run_on(s, NULL, &x[i % 2], &mode, i, 1); /* never the same twice */
+    for (int i = 0; i < 8; i++, runs++)
+        run_on(s, NULL, &x[i % 2], &mode, i, 1); /* never the same twice */
     assert_int_equal(gpu_driver.graphs, 1);
     for (int i = 0; i < 4; i++, runs++) run_on(s, NULL, &x[1], &mode, i, 2);
     assert_int_equal(gpu_driver.graphs, 2);
@@ -211,7 +237,8 @@ static void test_graphs(void **state) {
     gpu_driver.no_capture = 1;
     for (int i = 0; i < 9; i++, runs++) run_on(s, NULL, &x[i / 4 % 2], &mode, i, 0);
     gpu_driver.no_capture = 0;
-    for (int i = 0; i < 9; i++, runs++) run_on(s, NULL, &x[0], &mode, i, 0); /* it is not tried again */
+    for (int i = 0; i < 9; i++, runs++)
+        run_on(s, NULL, &x[0], &mode, i, 0); /* it is not tried again */
     assert_int_equal(gpu_driver.graphs, 2);
     check_counts(runs, there ? runs : 0);
     braid_model()->memory_free(x[0].memory);
@@ -232,7 +259,8 @@ static void test_taken_over(void **state) {
             assert_int_equal(run(s, &c), 0);
             check_values(&c, c.out[0].data);
         }
-        /* A run that is captured already does not call it; without it there are no attempts any more. */
+        /* A run that is captured already does not call it; without it there are no attempts any
+         * more. */
         const int captured = BK_GRAPH_AFTER, by_library = from > captured ? 8 : from;
         check_counts(8, there ? by_library : 0);
         assert_int_equal(gpu_driver.graphs, !there || from != captured);
@@ -250,7 +278,8 @@ static void test_faults(void **state) {
         if (i % 2) {
             assert_string_equal(c.message, bk_sites[0]);
             assert_int_equal(c.out[0].rank, -7);
-        } else check_values(&c, c.out[0].data);
+        } else
+            check_values(&c, c.out[0].data);
     }
     end(s);
 }
@@ -268,8 +297,10 @@ static int use(void) {
     for (int i = 0; i < 5 && !st; i++) {
         case_init(&c, i, 1);
         st = run(s, &c);
-        if (st) assert_int_equal(c.out[0].rank, -7);
-        else check_values(&c, c.out[0].data);
+        if (st)
+            assert_int_equal(c.out[0].rank, -7);
+        else
+            check_values(&c, c.out[0].data);
     }
     gpu_driver.fail_at = 0;
     for (int i = 0; i < 5 && st && gpu_driver.fail_with != 700; i++) { /* the session goes on */
@@ -311,12 +342,14 @@ static void test_failures(void **state) {
 int main(void) {
     gpu_driver.kernel = kernel;
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_graphs),
-                                       cmocka_unit_test(test_taken_over), cmocka_unit_test(test_faults),
+                                       cmocka_unit_test(test_taken_over),
+                                       cmocka_unit_test(test_faults),
                                        cmocka_unit_test(test_failures)};
     int failed = 0;
     for (there = 0; there < 2; there++) {
         gpu_driver.no_library = !there;
-        failed += cmocka_run_group_tests_name(there ? "with a library" : "without one", tests, NULL, NULL);
+        failed += cmocka_run_group_tests_name(there ? "with a library" : "without one", tests, NULL,
+                                              NULL);
     }
     return failed;
 }

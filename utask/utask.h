@@ -49,6 +49,7 @@ struct Tensor {
     Seq *seq;              /* where it is defined */
     bool owned;            /* is a LoopCarry.next, a LoopScan.elem or (part of) a function's result */
     int ret;               /* > 0: goes where the function's caller wants result ret - 1 */
+    bool placed;           /* the host knows where it lies: static, or in a slot of its own */
     bool fused;            /* set by fusion: substituted into every user, has no storage */
     void *plan;            /* storage, owned by memory planning and code generation */
 };

@@ -27,7 +27,8 @@ bool library_is(const char *what) {
 
 // Rows of a matrix of `columns` columns, `ld` floats apart, are device memory.
 bool inside(const float *p, int rows, int columns, int ld) {
-    size_t floats = static_cast<size_t>(ld) * static_cast<size_t>(columns - 1) + static_cast<size_t>(rows);
+    size_t floats =
+        static_cast<size_t>(ld) * static_cast<size_t>(columns - 1) + static_cast<size_t>(rows);
     return ld >= rows && heap_inside(reinterpret_cast<uintptr_t>(p), floats * sizeof(float));
 }
 
@@ -88,18 +89,22 @@ int emu_blas_set_stream(void *handle, void *stream) {
 int emu_blas_set_workspace(void *, void *workspace, size_t bytes) {
     return heap_inside(reinterpret_cast<uintptr_t>(workspace), bytes) ? 0 : 7;
 }
-int emu_blas_sgemm(void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha, const float *a,
-                   int lda, const float *b, int ldb, const float *beta, float *c, int ldc) {
-    return emu_blas_sgemm_batched(handle, turn_a, turn_b, m, n, k, alpha, a, lda, 0, b, ldb, 0, beta, c, ldc, 0, 1);
+int emu_blas_sgemm(void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha,
+                   const float *a, int lda, const float *b, int ldb, const float *beta, float *c,
+                   int ldc) {
+    return emu_blas_sgemm_batched(handle, turn_a, turn_b, m, n, k, alpha, a, lda, 0, b, ldb, 0,
+                                  beta, c, ldc, 0, 1);
 }
-int emu_blas_sgemm_batched(void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha,
-                           const float *a, int lda, long long next_a, const float *b, int ldb, long long next_b,
-                           const float *beta, float *c, int ldc, long long next_c, int batch) {
+int emu_blas_sgemm_batched(void *handle, int turn_a, int turn_b, int m, int n, int k,
+                           const float *alpha, const float *a, int lda, long long next_a,
+                           const float *b, int ldb, long long next_b, const float *beta, float *c,
+                           int ldc, long long next_c, int batch) {
     if (library_is("fails")) return 13;
     if (m < 1 || n < 1 || k < 1 || batch < 1 || *alpha != 1 || *beta != 0) return 7;
     for (int i = 0; i < batch; i++)
         if (!inside(a + i * next_a, turn_a ? k : m, turn_a ? m : k, lda) ||
-            !inside(b + i * next_b, turn_b ? n : k, turn_b ? k : n, ldb) || !inside(c + i * next_c, m, n, ldc))
+            !inside(b + i * next_b, turn_b ? n : k, turn_b ? k : n, ldb) ||
+            !inside(c + i * next_c, m, n, ldc))
             return 7;
     auto product = [=] {
         for (int i = 0; i < batch; i++)
@@ -108,11 +113,14 @@ int emu_blas_sgemm_batched(void *handle, int turn_a, int turn_b, int m, int n, i
                 for (int x = 0; x < m; x++) {
                     float sum = 0;
                     for (int r = 0; r < k; r++)
-                        sum += a[i * next_a + static_cast<long long>(turn_a ? x : r) * lda + (turn_a ? r : x)] *
-                               b[i * next_b + static_cast<long long>(turn_b ? r : y) * ldb + (turn_b ? y : r)];
+                        sum += a[i * next_a + static_cast<long long>(turn_a ? x : r) * lda +
+                                 (turn_a ? r : x)] *
+                               b[i * next_b + static_cast<long long>(turn_b ? r : y) * ldb +
+                                 (turn_b ? y : r)];
                     column[x] = sum;
                 }
-                memory_written(reinterpret_cast<uintptr_t>(column), static_cast<size_t>(m) * sizeof(float));
+                memory_written(reinterpret_cast<uintptr_t>(column),
+                               static_cast<size_t>(m) * sizeof(float));
             }
         return EMU_SUCCESS;
     };

@@ -49,6 +49,7 @@ typedef struct bk_ctx {
     /* From here on, and in cap_need, all is 0 when a run begins. */
     int fault;                 /* site + 1 of the first fault, 0: none */
     int state;                 /* BK_OK, BK_GROW, BK_FAULT: what the run has come to */
+    int later;                 /* the same in every second launch of a run that has several */
     int deep;                  /* site + 1 of the first function that went beyond stack_depth, 0: none */
     unsigned long long deepest; /* how far one went */
     unsigned long long arena_need; /* with BK_GROW: bytes that would have sufficed, as far as known */

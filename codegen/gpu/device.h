@@ -318,6 +318,13 @@ static int bk_device_fill(bk_session *s, char *message, size_t size) {
     return BK_ST_OK;
 }
 
+/* ---- for all runs --------------------------------------------------------------------------------- */
+/* Bytes of a checked tensor. */
+static size_t bk_bytes(const braid_tensor_v1 *t) {
+    size_t n = bk_dtype_size(t->dtype);
+    for (int i = 0; i < t->rank; i++) n *= (size_t)t->dim[i];
+    return t->rank < 0 ? 0 : n;
+}
 /* Enqueues a launch; of several in a run, this one. */
 static int bk_start(const bk_session *s, void *stream, int phase) {
     uint64_t run = s->block + (unsigned)phase;

@@ -1,19 +1,21 @@
-/* library.h: products by the vendor's library between the launches of a run, and graphs of both (after device.h, in
- * programs that have such products).
+/* library.h: products by the vendor's library between the launches of a run, and graphs of both
+ * (after device.h, in programs that have such products).
  *
- * Phase 2 i + 1 of the kernel is product i; a library that is there does it, and the kernel where there is none, or
- * where it fails. A sequence that comes again is captured in a graph when the driver can do that. The text in front
- * defines
- *   BK_NPRODUCT   how many products there are
+ * Phase 2 i + 1 of the kernel is product i; a library that is there does it, and the kernel where
+ * there is none, or where it fails. A sequence that comes again is captured in a graph when the
+ * driver can do that. The text in front defines BK_NPRODUCT   how many products there are
  *   BK_PRODUCTS   initializers of bk_product
- *   BK_IDLE       for each phase, 1: the kernel has nothing to do in it
+ *   BK_SIZES      statements that set the numbers in p[], an array of them, that depend on the
+ * inputs' sizes in[], and how many bytes slots need[] for their operands BK_IDLE       for each
+ * phase, 1: the kernel has nothing to do in it
  */
 #define BK_PHASES (2 * BK_NPRODUCT + 1)
-#define BK_WORKSPACE ((size_t)32 << 20) /* of the library, as it likes it on the largest devices */
+#define BK_WORKSPACE ((size_t)32 << 20) /* of the library, as it likes it on the largest devices   \
+                                         */
 #define BK_GRAPH_AFTER 2                /* equal runs in front of one that is captured */
 
-/* The functions of BK_GRAPH and BK_BLAS (calls.h). What is not there is NULL: then there are no graphs, or there is no
- * library. */
+/* The functions of BK_GRAPH and BK_BLAS (calls.h). What is not there is NULL: then there are no
+ * graphs, or there is no library. */
 typedef struct bk_calls {
 #define BK_FIELD(field, parameters, cuda, hip, emulator) int(*field) parameters;
     BK_GRAPH(BK_FIELD)
@@ -21,13 +23,15 @@ typedef struct bk_calls {
 #undef BK_FIELD
 } bk_calls;
 
-/* As in scheduler/library.h; an operand or result begins `at` bytes behind the beginning of input `from`. */
+/* As in scheduler/library.h. An operand, or the result, begins at[] elements and base[] bytes
+ * behind the beginning of an input or of what else it is in. */
 enum { BK_IN_ARENA = -1, BK_IN_WEIGHTS = -2 };
+#define BK_IN_SLOT(i) (-3 - (i))
 typedef struct bk_product {
-    int m, n, k, batch, turned[2], ld[3];
-    long long next[3];
-    int from[3];
-    uint64_t at[3];
+    int64_t m, n, k, batch, ld[3], next[3], at[3];
+    int turned[2], from[3];
+    uint64_t base[3];
+    float *place[3]; /* in a run; NULL: not in that memory */
 } bk_product;
 static const bk_product bk_products[] = {BK_PRODUCTS};
 static const unsigned char bk_idle[BK_PHASES] = {BK_IDLE};
@@ -37,10 +41,10 @@ typedef struct bk_library {
     const bk_calls *calls;
     void *handle; /* NULL: the kernel does the products */
     uint64_t workspace;
-    void *graph;  /* of the runs with operands at `at` */
-    int graphs;   /* the driver can make them */
-    int equal;    /* runs with these */
-    uint64_t at[BK_NPRODUCT][3];
+    void *graph;                     /* of runs that are like the last one */
+    int graphs;                      /* the driver can make them */
+    int equal;                       /* runs like it */
+    bk_product product[BK_NPRODUCT]; /* of it */
 } bk_library;
 
 #if BK_BACKEND == 2
@@ -51,8 +55,9 @@ static const bk_calls *bk_find_calls(void) {
     return &calls;
 }
 #else
-static const char *const bk_blas_name[2][5] = {{"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"},
-                                               {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so"}};
+static const char *const bk_blas_name[2][5] = {
+    {"libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"},
+    {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so"}};
 
 /* Opened once, and not closed. */
 static const bk_calls *bk_find_calls(void) {
@@ -67,7 +72,8 @@ static const bk_calls *bk_find_calls(void) {
     static bk_calls calls;
     static int known;
     pthread_mutex_lock(&bk_lock);
-    void *library[2] = {known ? NULL : bk_open(bk_backend_now->library), known ? NULL : bk_open(bk_blas_name[BK_BACKEND])};
+    void *library[2] = {known ? NULL : bk_open(bk_backend_now->library),
+                        known ? NULL : bk_open(bk_blas_name[BK_BACKEND])};
     int there[2] = {library[0] != NULL, library[1] != NULL};
     for (size_t i = 0; !known && i < sizeof row / sizeof row[0]; i++) {
         int blas = row[i].at >= offsetof(bk_calls, create);
@@ -111,47 +117,110 @@ static int bk_library_new(bk_session *s, char *message, size_t size) {
     l->graphs = l->calls->capture != NULL;
     if (!l->calls->create || l->calls->create(&l->handle)) l->handle = NULL;
     /* rocBLAS has memory of its own from the beginning, cuBLAS would take some for each graph. */
-    if (l->handle && BK_BACKEND != 1 && s->d->alloc(&l->workspace, BK_WORKSPACE)) bk_library_drop(s);
+    if (l->handle && BK_BACKEND != 1 && s->d->alloc(&l->workspace, BK_WORKSPACE))
+        bk_library_drop(s);
     return BK_ST_OK;
 }
 
-/* Where operands and results are in a run on the inputs that the device has been told of. */
-static void bk_find_operands(const bk_session *s, uint64_t at[BK_NPRODUCT][3]) {
-    for (int i = 0; i < BK_NPRODUCT; i++)
-        for (int j = 0; j < 3; j++) {
-            int from = bk_products[i].from[j];
-            at[i][j] = bk_products[i].at[j] + (from == BK_IN_ARENA     ? s->arena
-                                               : from == BK_IN_WEIGHTS ? s->device->weights
-                                                                       : (uintptr_t)s->now[from].data);
-        }
+/* ---- sizes and places: what is too large is INT64_MAX -------------------------------------------
+ */
+static inline int64_t bk_multiply(int64_t a, int64_t b) {
+    int64_t r;
+    return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
+}
+static inline int64_t bk_add(int64_t a, int64_t b) {
+    int64_t r;
+    return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
+}
+static inline int64_t bk_subtract(int64_t a, int64_t b) {
+    int64_t r;
+    return __builtin_sub_overflow(a, b, &r) ? INT64_MAX : r;
+}
+static inline int64_t bk_least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t bk_most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Of a run on these inputs. */
+static void bk_size_products(const braid_tensor_v1 *in, bk_product *p, int64_t *need) {
+    (void)in, (void)need;
+    memcpy(p, bk_products, sizeof bk_products);
+    BK_SIZES
 }
 
-/* Product i; not 0: it is not made. */
-static int bk_library_product(const bk_library *l, int i) {
+/* Has the next bk_take take the slots that the host knows the sizes of. */
+static void bk_want_slots(bk_session *s, const braid_tensor_v1 *in) {
+    bk_product p[BK_NPRODUCT];
+    int64_t need[BK_NSLOT + 1] = {0};
+    unsigned long long *want = s->pinned->down.cap_need;
+    bk_size_products(in, p, need);
+    for (int i = 0; i < BK_NSLOT; i++)
+        if (need[i] > 0 && (unsigned long long)need[i] > want[i])
+            want[i] = (unsigned long long)need[i];
+}
+
+/* Where the elements of matrix j of p are, when all of them are in the memory that it is in. */
+static float *bk_place_matrix(const bk_session *s, const bk_product *p, int j) {
+    const bk_image *up = &s->pinned->up;
+    const int from = p->from[j], slot = -3 - from, turned = j < 2 && p->turned[j];
+    const int64_t shape[3][2] = {{p->m, p->k}, {p->k, p->n}, {p->m, p->n}};
+    uint64_t begin = from == BK_IN_ARENA     ? s->arena
+                     : from == BK_IN_WEIGHTS ? s->device->weights
+                     : from < 0              ? s->slot[slot]
+                                             : (uintptr_t)s->now[from].data;
+    size_t bytes = from == BK_IN_ARENA     ? up->k.arena_size
+                   : from == BK_IN_WEIGHTS ? BK_WEIGHTS_SIZE
+                   : from < 0              ? (size_t)up->cap[slot]
+                                           : bk_bytes(&s->now[from]);
+    int64_t last = bk_add(bk_multiply(shape[j][!turned] - 1, p->ld[j]), shape[j][turned] - 1);
+    last = bk_add(bk_add(last, bk_multiply(p->batch - 1, p->next[j])), p->at[j]);
+    if (last < 0 || (uint64_t)last >= BK_MAX_BYTES || p->base[j] + ((uint64_t)last + 1) * 4 > bytes)
+        return NULL;
+    return (float *)(uintptr_t)(begin + p->base[j]) + p->at[j];
+}
+
+/* The products of a run on the inputs that the device has been told of. */
+static void bk_find_products(const bk_session *s, bk_product *p) {
+    int64_t need[BK_NSLOT + 1];
+    bk_size_products(s->now, p, need);
+    for (int i = 0; i < BK_NPRODUCT; i++)
+        for (int j = 0; j < 3; j++) p[i].place[j] = bk_place_matrix(s, &p[i], j);
+}
+
+/* A product; not 0: it is not made. */
+static int bk_library_product(const bk_library *l, const bk_product *p) {
     static const float one = 1, zero = 0;
-    const bk_product *p = &bk_products[i];
-    const float *a = (const float *)(uintptr_t)l->at[i][0], *b = (const float *)(uintptr_t)l->at[i][1];
-    float *c = (float *)(uintptr_t)l->at[i][2];
     const int as_it_is = BK_BACKEND == 1 ? 111 : 0; /* the transpose's number follows */
     int turn_a = as_it_is + p->turned[0], turn_b = as_it_is + p->turned[1];
+    int m = (int)p->m, n = (int)p->n, k = (int)p->k, lda = (int)p->ld[0], ldb = (int)p->ld[1],
+        ldc = (int)p->ld[2];
     if (p->batch == 1)
-        return l->calls->gemm(l->handle, turn_a, turn_b, p->m, p->n, p->k, &one, a, p->ld[0], b, p->ld[1], &zero, c,
-                              p->ld[2]);
-    return l->calls->gemm_batched(l->handle, turn_a, turn_b, p->m, p->n, p->k, &one, a, p->ld[0], p->next[0], b,
-                                  p->ld[1], p->next[1], &zero, c, p->ld[2], p->next[2], p->batch);
+        return l->calls->gemm(l->handle, turn_a, turn_b, m, n, k, &one, p->place[0], lda,
+                              p->place[1], ldb, &zero, p->place[2], ldc);
+    return l->calls->gemm_batched(l->handle, turn_a, turn_b, m, n, k, &one, p->place[0], lda,
+                                  p->next[0], p->place[1], ldb, p->next[1], &zero, p->place[2], ldc,
+                                  p->next[2], (int)p->batch);
+}
+/* Whether a library can: sizes that are 0, or not what the program takes for granted, are left to
+ * the kernel. */
+static int bk_is_able(const bk_product *p) {
+    const int64_t number[] = {p->m, p->n, p->k, p->batch, p->ld[0], p->ld[1], p->ld[2]};
+    for (int i = 0; i < 7; i++)
+        if (number[i] < 1 || number[i] > INT32_MAX) return 0;
+    return p->place[0] && p->place[1] && p->place[2];
 }
 
 /* Enqueues all phases. A library that fails once is not called again. */
 static int bk_start_each(bk_session *s, void *stream) {
     bk_library *l = s->library;
     int r = 0;
-    if (l->handle && (l->calls->set_stream(l->handle, stream) ||
-                      (l->workspace &&
-                       l->calls->set_workspace(l->handle, (void *)(uintptr_t)l->workspace, BK_WORKSPACE))))
+    if (l->handle &&
+        (l->calls->set_stream(l->handle, stream) ||
+         (l->workspace &&
+          l->calls->set_workspace(l->handle, (void *)(uintptr_t)l->workspace, BK_WORKSPACE))))
         bk_library_drop(s);
     for (int i = 0; i < BK_PHASES && !r; i++) {
-        if (i % 2 && l->handle) {
-            if (!bk_library_product(l, i / 2)) continue;
+        const bk_product *p = &l->product[i / 2];
+        if (i % 2 && l->handle && bk_is_able(p)) {
+            if (!bk_library_product(l, p)) continue;
             bk_library_drop(s);
         }
         if (!bk_idle[i]) r = bk_start(s, stream, i);
@@ -177,12 +246,12 @@ static void bk_graph_new(bk_session *s) {
 /* Enqueues a run's launches and products. */
 static int bk_start_all(bk_session *s, void *stream) {
     bk_library *l = s->library;
-    uint64_t at[BK_NPRODUCT][3];
-    bk_find_operands(s, at);
-    if (memcmp(at, l->at, sizeof at)) {
+    bk_product p[BK_NPRODUCT];
+    bk_find_products(s, p);
+    if (memcmp(p, l->product, sizeof p)) {
         bk_graph_drop(l);
         l->equal = 0;
-        memcpy(l->at, at, sizeof at);
+        memcpy(l->product, p, sizeof p);
     }
     if (!l->graph && l->graphs && l->equal++ >= BK_GRAPH_AFTER) bk_graph_new(s);
     if (l->graph && !l->calls->graph_launch(l->graph, stream)) return 0;

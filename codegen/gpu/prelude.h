@@ -7,8 +7,7 @@
  *
  *     extern "C" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *run) {
  *         bk_ctx *k = bk_begin(run);
- *         if (braid_main(k, blockIdx.x, gridDim.x) != BK_OK) return;
- *         bk_deliver(k, blockIdx.x, gridDim.x);
+ *         if (braid_main(k, blockIdx.x, gridDim.x) == BK_OK) bk_deliver(k, blockIdx.x, gridDim.x);
  *         bk_end();
  *     }
  *
@@ -60,12 +59,14 @@ BK_INLINE char *bk_shared(void) {
 /* The first of the BK_SHARED_OWN bytes. A barrier of the grid empties the caches of a multiprocessor: what all need
  * behind each is here. */
 typedef struct bk_own {
-    unsigned turn, first; /* barriers passed before now; before this launch. Written by thread 0 */
+    unsigned turn, first; /* barriers and flags passed before now; before this launch. Written by thread 0 */
+    unsigned met;         /* turn behind the last barrier of this launch; `first` when there was none */
     int state;            /* the worst that a thread of this block recorded */
     int result;           /* the state that the block last agreed on */
-    int met;              /* barriers of the cluster passed, by their parity… */
+    int passed;           /* barriers of the cluster, by their parity… */
     int heard[2];         /* … the worst that came from a block of the cluster, itself included */
     bk_ctx *run;          /* the launch's */
+    int *record;          /* in it, what the run has come to */
     bk_ctx k;             /* the part of it that does not change: this is what functions get */
 } bk_own;
 static_assert(sizeof(bk_own) <= BK_SHARED_TEAM, "");
@@ -74,7 +75,7 @@ BK_INLINE bk_own *bk_owned(void) { return (bk_own *)bk_shared(); }
 /* ---- faults and needs: by any thread ------------------------------------------------------------ */
 BK_INLINE void bk_worse(int state) {
     bk_own *own = bk_owned();
-    atomicMax(&own->run->state, state);
+    atomicMax(own->record, state);
     atomicMax(&own->state, state);
 }
 /* Records a fault; the first one of a run wins. The thread goes on to the next barrier. */
@@ -107,7 +108,7 @@ BK_INLINE void bk_need_slot(bk_ctx *k, int slot, int64_t bytes) {
 /* What the run has come to so far. Threads need not see the same. */
 BK_INLINE int bk_state(bk_ctx *k) {
     (void)k;
-    return BK_LOOK(int, &bk_owned()->run->state);
+    return BK_LOOK(int, bk_owned()->record);
 }
 
 /* ---- agreement ---------------------------------------------------------------------------------- */
@@ -143,9 +144,9 @@ BK_INLINE void bk_cluster_meet(void) {
  * before it comes, in one of two words, for who has passed may come to the next barrier before others have read. */
 static __device__ __noinline__ int bk_cluster_barrier(void) {
     bk_own *own = bk_owned();
-    if (threadIdx.x == 0) own->met++;
+    if (threadIdx.x == 0) own->passed++;
     const int bad = __syncthreads_or(BK_LOOK(int, &own->state) != BK_OK);
-    int *const heard = &own->heard[own->met & 1];
+    int *const heard = &own->heard[own->passed & 1];
     if (bad && threadIdx.x < BK_CLUSTER)
         atomicMax((int *)__cluster_map_shared_rank(heard, threadIdx.x), BK_LOOK(int, &own->state));
     bk_cluster_meet();
@@ -183,7 +184,7 @@ BK_INLINE int bk_state_of(unsigned word, unsigned turn) { return BK_TURN(word) =
 static __device__ __noinline__ int bk_barrier(bk_ctx *k, int unit) {
     bk_own *own = bk_owned();
     const unsigned nunit = gridDim.x;
-    if (threadIdx.x == 0) own->turn++;
+    if (threadIdx.x == 0) own->met = ++own->turn;
     if (nunit == BK_CLUSTER) return bk_cluster_barrier();
     int state = __syncthreads_or(BK_LOOK(int, &own->state) != BK_OK) ? BK_LOOK(int, &own->state) : BK_OK;
     const unsigned turn = own->turn & BK_TURN_MASK;
@@ -248,7 +249,7 @@ static __device__ __noinline__ int bk_release(bk_ctx *k, int unit, int from) {
         const unsigned turn = ++own->turn & BK_TURN_MASK;
         unsigned word;
         if (unit == from) {
-            own->result = BK_LOOK(int, &own->run->state);
+            own->result = BK_LOOK(int, own->record);
             bk_fence();
             BK_LOOK(unsigned, &k->go->at) = turn << 2 | (unsigned)own->result;
         } else {
@@ -267,22 +268,33 @@ static __device__ __noinline__ int bk_release(bk_ctx *k, int unit, int from) {
 BK_INLINE bk_ctx *bk_begin(bk_ctx *run) {
     bk_own *own = bk_owned();
     if (threadIdx.x == 0) {
-        own->turn = own->first = run->turn;
-        own->result = own->heard[0] = own->heard[1] = BK_OK;
-        own->state = BK_LOOK(int, &run->state); /* what the launches before have come to */
-        own->met = 0;
+        own->turn = own->first = own->met = run->turn;
+        own->state = own->result = own->heard[0] = own->heard[1] = BK_OK;
+        own->passed = 0;
         own->run = run;
+        own->record = &run->state;
     }
     for (unsigned i = threadIdx.x; i < offsetof(bk_ctx, turn) / sizeof(uint64_t); i += BK_THREADS)
         ((uint64_t *)&own->k)[i] = ((const uint64_t *)run)[i];
     bk_cluster_meet(); /* others may write to this block's memory from now on */
     return &own->k;
 }
-/* And last, in a launch that came to its end. All blocks have read the old count by then: they have been at a
- * barrier. */
+/* Behind it in a launch that is not the run's first: what the run came to before, the same value for every thread.
+ * What it comes to now goes to the other one of two words, `odd`: to k->later. */
+BK_INLINE int bk_after(int odd) {
+    bk_own *own = bk_owned();
+    const int before = BK_LOOK(int, odd ? &own->run->state : &own->run->later);
+    if (threadIdx.x == 0) {
+        own->record = odd ? &own->run->later : &own->run->state;
+        if (before != BK_OK) atomicMax(own->record, before);
+    }
+    __syncthreads();
+    return before;
+}
+/* And last. A block that has been at a barrier knows that all have read the old count. */
 BK_INLINE void bk_end(void) {
     const bk_own *own = bk_owned();
-    if (blockIdx.x == 0 && threadIdx.x == 0 && own->turn != own->first) own->run->turn = own->turn;
+    if (blockIdx.x == 0 && threadIdx.x == 0 && own->met != own->first) own->run->turn = own->turn;
 }
 
 /* ---- copies: by the block's threads together ---------------------------------------------------- */

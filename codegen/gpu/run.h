@@ -46,12 +46,6 @@ out:
     return st == BK_ST_MEMORY ? bk_say_memory(had, message, size) : st;
 }
 
-/* Bytes of a checked tensor. */
-static size_t bk_bytes(const braid_tensor_v1 *t) {
-    size_t n = bk_dtype_size(t->dtype);
-    for (int i = 0; i < t->rank; i++) n *= (size_t)t->dim[i];
-    return t->rank < 0 ? 0 : n;
-}
 static size_t bk_round(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /* ---- a run -------------------------------------------------------------------------------------- */
@@ -119,14 +113,15 @@ static int bk_launch(bk_session *s, void *stream, const braid_tensor_v1 *in, cha
 static int bk_judge(bk_session *s, int *grow, char *message, size_t size) {
     const bk_ctx *k = &s->pinned->down.k;
     unsigned turns = k->turn - s->turn;
+    int state = k->state > k->later ? k->state : k->later;
     s->barriers = s->nunit > 1 && s->pending ? (int64_t)turns / s->pending : 0;
     s->turn = k->turn;
     s->pending = 0;
     *grow = 0;
-    s->dirty = k->state != BK_OK || k->fault || k->deep ? 2 : 0; /* blocks may have left at different turns */
-    if (k->state == BK_OK && !k->fault) return BK_ST_OK;
+    s->dirty = state != BK_OK || k->fault || k->deep ? 2 : 0; /* blocks may have left at different turns */
+    if (state == BK_OK && !k->fault) return BK_ST_OK;
     s->deep = k->fault && k->deep > 0 && k->deep <= BK_NSITE;
-    if (k->state != BK_GROW || k->fault) return bk_say_fault(k->fault, message, size);
+    if (state != BK_GROW || k->fault) return bk_say_fault(k->fault, message, size);
     *grow = 1;
     return BK_ST_OK;
 }
@@ -187,6 +182,9 @@ static void bk_say_depth(bk_session *s, void *stream, const braid_tensor_v1 *in,
 static int bk_complete(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message, size_t size) {
     bk_image *up = &s->pinned->up, *down = &s->pinned->down;
     size_t arena = up->k.arena_size > BK_ARENA ? up->k.arena_size : BK_ARENA;
+#ifdef BK_NPRODUCT
+    bk_want_slots(s, in);
+#endif
     for (s->restarts = 0;; s->restarts++) {
         int grow, st = bk_take(s, arena, message, size);
         if (!st) st = bk_launch(s, stream, in, message, size);
