@@ -13,19 +13,20 @@
 #include "codegen/gpu/ctx.h"
 #include "tests/gpu_driver.h"
 
-/* h = x w (x: 2 matrices of 4 x 3, w: 3 x 5), r = max(h, 0) + mode, y = r of the first matrix by v
- * transposed (v: 2 x 5). Mode 3 faults between the products. */
+/* h = x w (x: 2 matrices of m x 3, w: 3 x 5), r = max(h, 0) + mode, y = r of the first matrix by v
+ * transposed (v: 2 x 5). Mode 3 faults between the products. m is 4; or, without GPU_FIXED, the
+ * size of an input: then h is in a slot. */
 #define B 2
 #define M 4
 #define K 3
 #define J 5
 #define N 2
+#define MOST 9 /* of m */
 #define BK_NAME "products"
 #define BK_NIN 2
 #define BK_NOUT 1
 #define BK_ARENA ((size_t)4096)
 #define BK_NSITE 1
-#define BK_NSLOT 0
 #define BK_THREADS 64
 #define BK_SHARED_BYTES 1024
 #define BK_CLUSTER 1
@@ -33,12 +34,26 @@
 #define BK_WEIGHTS_SIZE ((K * J + N * J) * 4)
 #define BK_BACKEND GPU_NAMES
 #define BK_TARGET (GPU_NAMES == 0 ? "cuda:sm_90" : GPU_NAMES == 1 ? "hip:gfx90a" : "emulate:cuda")
-#define BK_FIXED 1
-#define BK_STAYS 1
-#define H_AT 0
 #define R_AT 512
 #define Y_AT 1024
 #define BK_NPRODUCT 2
+#define BK_FIXED GPU_FIXED
+#define BK_STAYS GPU_FIXED
+#if GPU_FIXED
+#define ROWS M
+#define BK_NSLOT 0
+#define H_FROM BK_IN_ARENA
+#define BK_SIZES
+#else
+#define ROWS -1
+#define BK_NSLOT 1
+#define H_FROM BK_IN_SLOT(0)
+#define BK_SIZES                                                                                   \
+    p[0].n = p[1].n = in[0].dim[1];                                                                \
+    p[0].next[1] = bk_multiply(K, in[0].dim[1]);                                                   \
+    p[0].next[2] = bk_multiply(J, in[0].dim[1]);                                                   \
+    need[0] = bk_multiply(B * J * 4, in[0].dim[1]);
+#endif
 #define BK_PRODUCTS                                                                                \
     {.m = J,                                                                                       \
      .n = M,                                                                                       \
@@ -46,8 +61,7 @@
      .batch = B,                                                                                   \
      .ld = {J, K, J},                                                                              \
      .next = {0, M * K, M * J},                                                                    \
-     .from = {BK_IN_WEIGHTS, 0, BK_IN_ARENA},                                                      \
-     .base = {0, 0, H_AT}},                                                                        \
+     .from = {BK_IN_WEIGHTS, 0, H_FROM}},                                                          \
     {                                                                                              \
         .m = N, .n = M, .k = J, .batch = 1, .turned = {1, 0}, .ld = {J, J, N}, .at = {K * J},      \
         .from = {BK_IN_WEIGHTS, BK_IN_ARENA, BK_IN_ARENA}, .base = {                               \
@@ -56,15 +70,14 @@
             Y_AT                                                                                   \
         }                                                                                          \
     }
-#define BK_SIZES
 #define BK_IDLE 1, 0, 0, 0, 0
 static const float bk_weights[K * J + N * J] = {1,  -2, 3,  4,  -5, 6, 7,  -8, 9, 10,
                                                 -1, 2,  3,  -4, 5,                    /* w */
                                                 2,  1,  -1, 3,  1,  1, -2, 2,  1, 1}; /* v */
 static const char *const bk_sites[] = {"a fault between products"};
-static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 3, {B, M, K}, {0}},
+static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 3, {B, ROWS, K}, {0}},
                                         {"mode", BRAID_IO_TENSOR, 7, 0, {0}, {0}}};
-static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {M, N}, {0}}};
+static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, N}, {0}}};
 
 #include "codegen/entry.h"
 #include "codegen/gpu/calls.h"
@@ -77,18 +90,18 @@ static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {M, N}, {0
 static int there; /* the library */
 static int launched[BK_PHASES];
 
-static void first(const float *x, float *h) {
-    for (int i = 0; i < B * M; i++)
+static void first(const float *x, float *h, int64_t m) {
+    for (int64_t i = 0; i < B * m; i++)
         for (int j = 0; j < J; j++) {
             h[i * J + j] = 0;
             for (int k = 0; k < K; k++) h[i * J + j] += x[i * K + k] * bk_weights[k * J + j];
         }
 }
-static void between(const float *h, int64_t mode, float *r) {
-    for (int i = 0; i < M * J; i++) r[i] = (h[i] > 0 ? h[i] : 0) + (float)mode;
+static void between(const float *h, int64_t mode, float *r, int64_t m) {
+    for (int64_t i = 0; i < m * J; i++) r[i] = (h[i] > 0 ? h[i] : 0) + (float)mode;
 }
-static void second(const float *r, float *y) {
-    for (int i = 0; i < M; i++)
+static void second(const float *r, float *y, int64_t m) {
+    for (int64_t i = 0; i < m; i++)
         for (int n = 0; n < N; n++) {
             y[i * N + n] = 0;
             for (int j = 0; j < J; j++)
@@ -100,7 +113,8 @@ static int kernel(void *argument, int grid) {
     const int phase = (int)((uintptr_t)argument & 255);
     bk_ctx *k = (bk_ctx *)((char *)argument - phase);
     const int64_t mode = *(const int64_t *)k->in[1].data;
-    float *h = (float *)(k->arena + H_AT), *r = (float *)(k->arena + R_AT),
+    const int64_t m = k->in[0].dim[1];
+    float *h = (float *)(GPU_FIXED ? k->arena : k->slot[0]), *r = (float *)(k->arena + R_AT),
           *y = (float *)(k->arena + Y_AT);
     (void)grid;
     if (phase >= BK_PHASES) {
@@ -109,19 +123,19 @@ static int kernel(void *argument, int grid) {
     }
     launched[phase]++;
     if (k->state) return 0;
-    if (phase == 1) first(k->in[0].data, h);
-    if (phase == 2) between(h, mode, r);
-    if (phase == 3) second(r, y);
+    if (phase == 1) first(k->in[0].data, h, m);
+    if (phase == 2) between(h, mode, r, m);
+    if (phase == 3) second(r, y, m);
     if (phase == 2 && mode == 3) {
         k->fault = 1;
         k->state = BK_FAULT;
     }
-    if (phase == 4) k->out[0] = (braid_tensor_v1){y, 1, 2, {M, N}};
+    if (phase == 4) k->out[0] = (braid_tensor_v1){y, 1, 2, {m, N}};
     return 0;
 }
 
 typedef struct Case {
-    float x[B * M * K];
+    float x[B * MOST * K];
     int64_t mode;
     braid_tensor_v1 in[2], out[1];
     char message[300];
@@ -129,18 +143,19 @@ typedef struct Case {
 
 static void case_init(Case *c, int seed, int64_t mode) {
     memset(c, 0, sizeof *c);
-    for (int i = 0; i < B * M * K; i++) c->x[i] = (float)((i * 7 + seed * 5) % 11 - 5);
+    for (int i = 0; i < B * MOST * K; i++) c->x[i] = (float)((i * 7 + seed * 5) % 11 - 5);
     c->mode = mode;
     c->in[0] = (braid_tensor_v1){c->x, 1, 3, {B, M, K}};
     c->in[1] = (braid_tensor_v1){&c->mode, 7, 0, {0}};
     c->out[0].rank = -7;
 }
 static void check_values(const Case *c, const float *y) {
-    float h[B * M * J], r[M * J], want[M * N];
-    first(c->x, h);
-    between(h, c->mode, r);
-    second(r, want);
-    assert_memory_equal(y, want, sizeof want);
+    float h[B * MOST * J], r[MOST * J], want[MOST * N];
+    const int64_t m = c->in[0].dim[1];
+    first(c->x, h, m);
+    between(h, c->mode, r, m);
+    second(r, want, m);
+    assert_memory_equal(y, want, (size_t)m * N * sizeof *want);
 }
 static int run(void *s, Case *c) {
     return braid_model()->run(s, c->in, c->out, c->message, sizeof c->message);
@@ -185,6 +200,28 @@ static void test_runs(void **state) {
     assert_int_equal(gpu_driver.graph_launches, 8 - BK_GRAPH_AFTER);
     end(s);
 }
+
+#if !GPU_FIXED
+/* Sizes change from run to run; of nothing the library is not asked for products. */
+static void test_sizes(void **state) {
+    (void)state;
+    static const int64_t rows[] = {4, 9, 1, 0, 4, 4, 4, 7, 0, 9};
+    void *s = session();
+    int by_library = 0;
+    for (int i = 0; i < 10; i++) {
+        Case c;
+        case_init(&c, i, i % 3);
+        c.in[0].dim[1] = rows[i];
+        assert_int_equal(run(s, &c), 0);
+        assert_int_equal(c.out[0].dim[0], rows[i]);
+        check_values(&c, c.out[0].data);
+        by_library += there && rows[i];
+        check_counts(i + 1, by_library);
+    }
+    assert_int_equal(gpu_driver.graphs, 1);
+    end(s);
+}
+#endif
 
 /* A tensor in the device's memory. */
 typedef struct On {
@@ -341,10 +378,16 @@ static void test_failures(void **state) {
 
 int main(void) {
     gpu_driver.kernel = kernel;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_runs), cmocka_unit_test(test_graphs),
-                                       cmocka_unit_test(test_taken_over),
-                                       cmocka_unit_test(test_faults),
-                                       cmocka_unit_test(test_failures)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_graphs),
+#if !GPU_FIXED
+        cmocka_unit_test(test_sizes),
+#endif
+        cmocka_unit_test(test_taken_over),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_failures)
+    };
     int failed = 0;
     for (there = 0; there < 2; there++) {
         gpu_driver.no_library = !there;
