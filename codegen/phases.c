@@ -66,11 +66,8 @@ static void end_phase(Tree *x) {
     *x->f.out = (Sb){.a = em->a};
 }
 
-/* ---- products
- * ------------------------------------------------------------------------------------------------
- */
-/* A number of the host's table: value by value; what depends on the inputs' sizes is set in front
- * of each run. */
+/* ---- products ------------------------------------------------------------------------------- */
+/* A number as the host computes it. */
 static const char *host_text(Arena *a, const Expr *e) {
     int64_t v;
     if (e_is_int(e, &v)) return arena_printf(a, "%lld", (long long)v);
@@ -85,6 +82,7 @@ static const char *host_text(Arena *a, const Expr *e) {
     return arena_printf(a, "bk_%s(%s, %s)", f, x, y);
 }
 
+/* Into the host's table; what depends on the inputs' sizes is set in front of each run. */
 static void put_number(Emit *em, const char *name, Expr *e) {
     Phases *k = em->phases;
     int64_t v;
@@ -158,9 +156,7 @@ void phases_product(Tree *x, Stmt *s) {
     k->n++;
 }
 
-/* ---- the text
- * ---------------------------------------------------------------------------------------------------
- */
+/* ---- the text ------------------------------------------------------------------------------- */
 /* What u is at the beginning of a run, as text, where that says it: it needs no word. "": it has
  * been said already. */
 static const char *known(Tree *x, const Used *u) {
@@ -227,11 +223,10 @@ const char *phases_join(Tree *x, const char *last) {
     Emit *em = x->em;
     Phases *k = em->phases;
     Sb all = {.a = em->a};
-    int top = 0; /* of the words that say where the arena's top is, the last one; 0: this is the
-                    first launch */
+    int top = 0; /* the last word that says where the arena's top is; 0: this is the first launch */
     int64_t base = (em->plan.arena + 63) / 64 * 64;
     vec_push(em->a, &k->text, last);
-    em->plan.arena = base + 8 * (x->var.n + k->n + 1);
+    em->plan.arena = base + 8 * (x->var.n + k->n + 2);
     x->f.out = &all;
     x->f.indent = 1;
     fn_line(&x->f, "int64_t *const shared = (int64_t *)(k->arena + %lld);", (long long)base);
@@ -248,7 +243,7 @@ const char *phases_join(Tree *x, const char *last) {
         sb_puts(&all, k->text.p[i]);
         if (i % 2 == 0) {
             em->facts->launches++;
-            top = x->var.n + i / 2;
+            top = x->var.n + i / 2 + 1;
             if (i < k->text.n - 1) leave(x, i, top);
         }
         if (i < k->text.n - 1) fn_line(&x->f, "return BK_OK;");

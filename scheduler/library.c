@@ -14,8 +14,7 @@
 #define PRODUCTS_MAX 60  /* of a program: each takes two launches */
 #define LIBRARY_GAIN 1.4 /* over what the kernel's own products are expected to reach, of a large one */
 
-/* ---- what the host can compute
- * -------------------------------------------------------------------------------- */
+/* ---- what the host can compute --------------------------------------------------------------- */
 static bool is_host_value(const Program *p, const Expr *e) {
     switch (e->op) {
     case E_CONST: return true;
@@ -53,8 +52,7 @@ Expr *library_host_value(const Program *p, Expr *e) {
     return is_host_value(p, e) && e->dtype == DT_I64 ? e : NULL;
 }
 
-/* ---- recognizing
- * -------------------------------------------------------------------------------------------- */
+/* ---- recognizing ----------------------------------------------------------------------------- */
 /* An axis, or neighbouring ones along which all three are walked as along one: its size and how far
  * a step goes in each of them. */
 typedef struct Walk {
@@ -188,8 +186,7 @@ double library_ns(const Program *p, Tensor *x) {
     return (compute > bytes ? compute : bytes) + d->level[LEVEL_HOST].barrier_ns;
 }
 
-/* ---- putting at host level
- * ---------------------------------------------------------------------------------- */
+/* ---- putting at host level ------------------------------------------------------------------- */
 typedef struct Library {
     Program *p;
     Cx *c;

@@ -122,8 +122,8 @@ static int bk_library_new(bk_session *s, char *message, size_t size) {
     return BK_ST_OK;
 }
 
-/* ---- sizes and places: what is too large is INT64_MAX -------------------------------------------
- */
+/* ---- sizes and places ------------------------------------------------------------------------- */
+/* A number that is too large is INT64_MAX. */
 static inline int64_t bk_multiply(int64_t a, int64_t b) {
     int64_t r;
     return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
