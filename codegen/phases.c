@@ -123,6 +123,10 @@ static void put_place(Emit *em, const LibraryProduct *p, int i) {
     put_number(em, arena_printf(em->a, "next[%d]", i), p->next[i]);
 }
 
+static const char *blas_type(const Tensor *t) {
+    return t->dtype == DT_F16 ? "BK_F16" : t->dtype == DT_BF16 ? "BK_BF16" : "BK_F32";
+}
+
 void phases_product(Tree *x, Stmt *s) {
     Emit *em = x->em;
     Phases *k = em->phases;
@@ -147,6 +151,7 @@ void phases_product(Tree *x, Stmt *s) {
     end_phase(x);
     sb_printf(&k->products, "%s    {.turned = {%d, %d}", k->n ? ", \\\n" : "", p.turned[0],
               p.turned[1]);
+    sb_printf(&k->products, ", .type = {%s, %s}", blas_type(p.t[0]), blas_type(t));
     put_number(em, "m", p.m);
     put_number(em, "n", p.n);
     put_number(em, "k", p.k);

@@ -112,19 +112,33 @@ static bool orient(Cx *c, Expr *rows, Expr *columns, Expr *nrow, Expr *ncolumn, 
     return at_least(c, *ld, *turned ? ncolumn : nrow);
 }
 
+static bool is_half(const Expr *e) { return e->dtype == DT_F16 || e->dtype == DT_BF16; }
+
+/* The sum of products that e is, or that is rounded by it; or NULL. */
+static Expr *sum_of(Expr *e) {
+    Expr *r = e->op == E_CAST && is_half(e) ? e->a[0] : e;
+    bool is = r->op == E_REDUCE && r->kind == R_SUM && r->dtype == DT_F32 && r->a[0]->op == E_MUL;
+    return is ? r : NULL;
+}
+
+/* The operand that e loads. */
+static Expr *operand_of(Expr *e) {
+    Expr *x = e->op == E_CAST && is_half(e->a[0]) ? e->a[0] : e;
+    return x->op == E_LOAD ? x : NULL;
+}
+
 bool library_product(const Program *p, Tensor *x, LibraryProduct *l) {
     Cx *c = p->cx;
-    Expr *r = x->body, *zero = e_int(c, 0), *one = e_int(c, 1);
-    if (x->dtype != DT_F32 || !is_placed(p, x) || r->op != E_REDUCE || r->kind != R_SUM ||
-        r->a[0]->op != E_MUL)
-        return false;
-    Expr *load[2] = {r->a[0]->a[0], r->a[0]->a[1]}, *flat[3], *own[MAX_RANK];
+    Expr *r = sum_of(x->body), *zero = e_int(c, 0), *one = e_int(c, 1);
+    if (!r || !is_placed(p, x)) return false;
+    Expr *load[2] = {operand_of(r->a[0]->a[0]), operand_of(r->a[0]->a[1])}, *flat[3],
+         *own[MAX_RANK];
     for (int i = 0; i < 2; i++) {
-        if (load[i]->op != E_LOAD || load[i]->dtype != DT_F32 ||
-            !is_placed(p, storage_of(load[i]->t)))
-            return false;
+        if (!load[i] || !is_placed(p, storage_of(load[i]->t))) return false;
         flat[i] = flat_of(c, load[i]);
     }
+    if (load[0]->dtype != load[1]->dtype || (x->dtype != DT_F32 && x->dtype != load[0]->dtype))
+        return false;
     for (int i = 0; i < x->rank; i++) own[i] = e_axis(c, x->axis[i]);
     flat[2] = flat_index_of(c, x, own);
     Walk w[MAX_RANK], sum[MAX_RANK * 2];
@@ -182,7 +196,9 @@ double library_ns(const Program *p, Tensor *x) {
     double m = cost_size(l.m), n = cost_size(l.n), k = cost_size(l.k), batch = cost_size(l.batch),
            cores = d->units;
     double compute = 2 * m * n * k * batch / (d->gflops * cores * LIBRARY_GAIN);
-    double bytes = 4 * (m * k + k * n + m * n) * batch / (d->dram_gbps * cores);
+    double bytes = ((double)dtype_size(l.t[0]->dtype) * (m * k + k * n) +
+                    (double)dtype_size(x->dtype) * m * n) *
+                   batch / (d->dram_gbps * cores);
     return (compute > bytes ? compute : bytes) + d->level[LEVEL_HOST].barrier_ns;
 }
 
@@ -214,8 +230,8 @@ static bool make_product(Library *l, Tensor *x) {
 static Expr *find_sum(Map *seen, Expr *e, int *n) {
     if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
     map_seti(seen, (uint64_t)e->id + 1, e);
-    if (e->op == E_REDUCE)
-        return e->kind == R_SUM && e->a[0]->op == E_MUL && (*n)-- == 0 ? e : NULL;
+    if (sum_of(e) && (*n)-- == 0) return e;
+    if (e->op == E_REDUCE || sum_of(e)) return NULL;
     Expr *r = NULL;
     int always = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->op == E_LOAD ? 0 : e->n;
     for (int i = 0; i < always && !r; i++) r = find_sum(seen, e->a[i], n);

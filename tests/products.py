@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Products at host level on emulated GPUs: random programs of matrix products, epilogues, movements and loops, with sizes
-that are known and that are not, against ONNX Runtime; with the library, without it, and with one that fails.
+that are known and that are not, against ONNX Runtime, the first two of half precision; with the library, without it, and
+with one that fails.
 
     products.py --braid BRAID [--programs N] [--seed S] [--threads N] [--target T]...
 """
@@ -110,13 +111,32 @@ class Program:
         g = helper.make_graph(self.nodes, "products", self.inputs, outs, self.inits)
         m = helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, self.feed)
-        data = os.path.join(folder, "test_data_set_0")
-        os.makedirs(data)
-        onnx.save(m, os.path.join(folder, "model.onnx"))
-        for what, tensors in (("input", self.feed.values()), ("output", want)):
-            for i, a in enumerate(tensors):
-                with open(os.path.join(data, "%s_%d.pb" % (what, i)), "wb") as f:
-                    f.write(numpy_helper.from_array(np.asarray(a)).SerializeToString())
+        write(folder, m, self.feed.values(), want)
+
+
+def save_half(folder, dtype):
+    """Two products of small whole numbers, so that every order of summation gives the same."""
+    g = np.random.default_rng(1)
+    kind = helper.tensor_dtype_to_np_dtype(dtype)
+    x, w, v = (g.integers(-1, 2, shape).astype(np.float32) for shape in ((2, 5, 9), (9, 16), (2, 16, 4)))
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["r"]),
+         helper.make_node("MatMul", ["r", "v"], ["y"])], "half",
+        [info("x", dtype, [2, "n", 9]), info("v", dtype, [2, 16, 4])], [info("y", dtype, [2, "n", 4])],
+        [numpy_helper.from_array(w.astype(kind), "w")])
+    m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    write(folder, m, [x.astype(kind), v.astype(kind)], [(np.maximum(x @ w, 0) @ v).astype(kind)])
+
+
+def write(folder, model, inputs, outputs):
+    data = os.path.join(folder, "test_data_set_0")
+    os.makedirs(data)
+    onnx.save(model, os.path.join(folder, "model.onnx"))
+    for what, tensors in (("input", inputs), ("output", outputs)):
+        for i, a in enumerate(tensors):
+            with open(os.path.join(data, "%s_%d.pb" % (what, i)), "wb") as f:
+                f.write(numpy_helper.from_array(np.asarray(a)).SerializeToString())
 
 
 def run(*args, **env):
@@ -127,7 +147,7 @@ def run(*args, **env):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--braid", default="build/release/braid")
-    p.add_argument("--programs", type=int, default=8)
+    p.add_argument("--programs", type=int, default=10)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--threads", default="3")
     p.add_argument("--target", action="append")
@@ -137,7 +157,10 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         for seed in range(o.seed, o.seed + o.programs):
             folder = os.path.join(work, str(seed))
-            Program(seed).save(folder)
+            if seed < o.seed + 2:
+                save_half(folder, [TP.FLOAT16, TP.BFLOAT16][seed - o.seed])
+            else:
+                Program(seed).save(folder)
             said = run(o.braid, "explain", "--target", targets[0], *how, os.path.join(folder, "model.onnx"))[1]
             products += int((re.search(r"^launches: .*, (\d+) products", said, re.M) or [0, 0])[1])
         for i, target in enumerate(targets):

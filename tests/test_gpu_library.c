@@ -14,8 +14,8 @@
 #include "tests/gpu_driver.h"
 
 /* h = x w (x: 2 matrices of m x 3, w: 3 x 5), r = max(h, 0) + mode, y = r of the first matrix by v
- * transposed (v: 2 x 5). Mode 3 faults between the products. m is 4; or, without GPU_FIXED, the
- * size of an input: then h is in a slot. */
+ * transposed (v: 2 x 5), these two of bfloat16. Mode 3 faults between the products. m is 4; or,
+ * without GPU_FIXED, the size of an input: then h is in a slot. */
 #define B 2
 #define M 4
 #define K 3
@@ -31,7 +31,7 @@
 #define BK_SHARED_BYTES 1024
 #define BK_CLUSTER 1
 #define BK_UNITS 0
-#define BK_WEIGHTS_SIZE ((K * J + N * J) * 4)
+#define BK_WEIGHTS_SIZE (K * J * 4 + N * J * 2)
 #define BK_BACKEND GPU_NAMES
 #define BK_TARGET (GPU_NAMES == 0 ? "cuda:sm_90" : GPU_NAMES == 1 ? "hip:gfx90a" : "emulate:cuda")
 #define R_AT 512
@@ -63,7 +63,8 @@
      .next = {0, M * K, M * J},                                                                    \
      .from = {BK_IN_WEIGHTS, 0, H_FROM}},                                                          \
     {                                                                                              \
-        .m = N, .n = M, .k = J, .batch = 1, .turned = {1, 0}, .ld = {J, J, N}, .at = {K * J},      \
+        .m = N, .n = M, .k = J, .batch = 1, .turned = {1, 0}, .ld = {J, J, N},                     \
+        .type = {BK_BF16, BK_F32}, .at = {K * J * 2},                                              \
         .from = {BK_IN_WEIGHTS, BK_IN_ARENA, BK_IN_ARENA}, .base = {                               \
             0,                                                                                     \
             R_AT,                                                                                  \
@@ -71,9 +72,12 @@
         }                                                                                          \
     }
 #define BK_IDLE 1, 0, 0, 0, 0
-static const float bk_weights[K * J + N * J] = {1,  -2, 3,  4,  -5, 6, 7,  -8, 9, 10,
-                                                -1, 2,  3,  -4, 5,                    /* w */
-                                                2,  1,  -1, 3,  1,  1, -2, 2,  1, 1}; /* v */
+static const struct {
+    float w[K * J];
+    uint16_t v[N * J];
+} bk_weights[] = {{{1, -2, 3, 4, -5, 6, 7, -8, 9, 10, -1, 2, 3, -4, 5},
+                   {0x4000, 0x3f80, 0xbf80, 0x4040, 0x3f80,    /* 2, 1, -1, 3, 1 */
+                    0x3f80, 0xc000, 0x4000, 0x3f80, 0x3f80}}}; /* 1, -2, 2, 1, 1 */
 static const char *const bk_sites[] = {"a fault between products"};
 static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 3, {B, ROWS, K}, {0}},
                                         {"mode", BRAID_IO_TENSOR, 7, 0, {0}, {0}}};
@@ -94,18 +98,29 @@ static void first(const float *x, float *h, int64_t m) {
     for (int64_t i = 0; i < B * m; i++)
         for (int j = 0; j < J; j++) {
             h[i * J + j] = 0;
-            for (int k = 0; k < K; k++) h[i * J + j] += x[i * K + k] * bk_weights[k * J + j];
+            for (int k = 0; k < K; k++) h[i * J + j] += x[i * K + k] * bk_weights->w[k * J + j];
         }
 }
-static void between(const float *h, int64_t mode, float *r, int64_t m) {
-    for (int64_t i = 0; i < m * J; i++) r[i] = (h[i] > 0 ? h[i] : 0) + (float)mode;
+static float of_half(uint16_t h) {
+    uint32_t word = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &word, sizeof f);
+    return f;
 }
-static void second(const float *r, float *y, int64_t m) {
+static void between(const float *h, int64_t mode, uint16_t *r, int64_t m) {
+    for (int64_t i = 0; i < m * J; i++) {
+        float f = (h[i] > 0 ? h[i] : 0) + (float)mode; /* it has few bits */
+        uint32_t word;
+        memcpy(&word, &f, sizeof word);
+        r[i] = (uint16_t)(word >> 16);
+    }
+}
+static void second(const uint16_t *r, float *y, int64_t m) {
     for (int64_t i = 0; i < m; i++)
         for (int n = 0; n < N; n++) {
             y[i * N + n] = 0;
             for (int j = 0; j < J; j++)
-                y[i * N + n] += r[i * J + j] * bk_weights[K * J + n * J + j];
+                y[i * N + n] += of_half(r[i * J + j]) * of_half(bk_weights->v[n * J + j]);
         }
 }
 
@@ -114,8 +129,8 @@ static int kernel(void *argument, int grid) {
     bk_ctx *k = (bk_ctx *)((char *)argument - phase);
     const int64_t mode = *(const int64_t *)k->in[1].data;
     const int64_t m = k->in[0].dim[1];
-    float *h = (float *)(GPU_FIXED ? k->arena : k->slot[0]), *r = (float *)(k->arena + R_AT),
-          *y = (float *)(k->arena + Y_AT);
+    float *h = (float *)(GPU_FIXED ? k->arena : k->slot[0]), *y = (float *)(k->arena + Y_AT);
+    uint16_t *r = (uint16_t *)(k->arena + R_AT);
     (void)grid;
     if (phase >= BK_PHASES) {
         gpu_driver.bad++;
@@ -150,7 +165,8 @@ static void case_init(Case *c, int seed, int64_t mode) {
     c->out[0].rank = -7;
 }
 static void check_values(const Case *c, const float *y) {
-    float h[B * MOST * J], r[MOST * J], want[MOST * N];
+    float h[B * MOST * J], want[MOST * N];
+    uint16_t r[MOST * J];
     const int64_t m = c->in[0].dim[1];
     first(c->x, h, m);
     between(h, c->mode, r, m);

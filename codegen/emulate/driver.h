@@ -160,6 +160,10 @@ int emu_blas_sgemm(void *handle, int turn_a, int turn_b, int m, int n, int k, co
 int emu_blas_sgemm_batched(void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha,
                            const float *a, int lda, long long next_a, const float *b, int ldb, long long next_b,
                            const float *beta, float *c, int ldc, long long next_c, int batch);
+int emu_blas_gemm_typed(void *handle, int turn_a, int turn_b, int m, int n, int k, const void *alpha, const void *a,
+                        int type_a, int lda, long long next_a, const void *b, int type_b, int ldb, long long next_b,
+                        const void *beta, void *c, int type_c, int ldc, long long next_c, int batch, int compute,
+                        int algorithm);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

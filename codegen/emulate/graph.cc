@@ -2,6 +2,7 @@
 #include "driver.h"
 #include "internal.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -25,11 +26,51 @@ bool library_is(const char *what) {
     return s && !strcmp(s, what);
 }
 
-// Rows of a matrix of `columns` columns, `ld` floats apart, are device memory.
-bool inside(const float *p, int rows, int columns, int ld) {
-    size_t floats =
+// Rows of a matrix of `columns` columns, `ld` elements apart, are device memory.
+bool inside(const void *p, size_t size, int rows, int columns, int ld) {
+    size_t all =
         static_cast<size_t>(ld) * static_cast<size_t>(columns - 1) + static_cast<size_t>(rows);
-    return ld >= rows && heap_inside(reinterpret_cast<uintptr_t>(p), floats * sizeof(float));
+    return ld >= rows && heap_inside(reinterpret_cast<uintptr_t>(p), all * size);
+}
+
+// Elements by CUDA's number of their type.
+enum { t_f32 = 0, t_f16 = 2, t_bf16 = 14 };
+size_t size_of(int type) { return type == t_f32 ? 4 : 2; }
+
+float get(const void *p, int type, long long at) {
+    if (type == t_f32) return static_cast<const float *>(p)[at];
+    uint32_t bits = static_cast<const uint16_t *>(p)[at], word = bits << 16;
+    float f;
+    if (type == t_f16) {
+        int e = static_cast<int>(bits >> 10 & 31), m = static_cast<int>(bits & 1023);
+        f = e == 31 ? (m ? NAN : INFINITY)
+                    : ldexpf(static_cast<float>(e ? m + 1024 : m), (e ? e : 1) - 25);
+        return bits >> 15 ? -f : f;
+    }
+    memcpy(&f, &word, sizeof f);
+    return f;
+}
+
+// Rounds to nearest, ties to even.
+void put(void *p, int type, long long at, float f) {
+    if (type == t_f32) {
+        static_cast<float *>(p)[at] = f;
+        return;
+    }
+    uint32_t word;
+    memcpy(&word, &f, sizeof f);
+    uint32_t bits = (word + 0x7fff + (word >> 16 & 1)) >> 16;
+    if (f != f)
+        bits = type == t_f16 ? 0x7e00 : 0x7fc0;
+    else if (type == t_f16 && std::isinf(f))
+        bits = word >> 31 << 15 | 0x7c00;
+    else if (type == t_f16) {
+        int e = f != 0 && ilogbf(f) > -14 ? ilogbf(f) : -14;
+        long m = e > 15 ? 0 : lrintf(ldexpf(fabsf(f), 10 - e)); // 2048 carries into the exponent
+        bits = e > 15 ? 0x7c00 : static_cast<uint32_t>(m + ((e + 14) << 10));
+        bits |= word >> 31 << 15;
+    }
+    static_cast<uint16_t *>(p)[at] = static_cast<uint16_t>(bits);
 }
 
 } // namespace
@@ -99,28 +140,42 @@ int emu_blas_sgemm_batched(void *handle, int turn_a, int turn_b, int m, int n, i
                            const float *alpha, const float *a, int lda, long long next_a,
                            const float *b, int ldb, long long next_b, const float *beta, float *c,
                            int ldc, long long next_c, int batch) {
+    return emu_blas_gemm_typed(handle, turn_a, turn_b, m, n, k, alpha, a, t_f32, lda, next_a, b,
+                               t_f32, ldb, next_b, beta, c, t_f32, ldc, next_c, batch, 68, -1);
+}
+int emu_blas_gemm_typed(void *handle, int turn_a, int turn_b, int m, int n, int k,
+                        const void *alpha, const void *a, int type_a, int lda, long long next_a,
+                        const void *b, int type_b, int ldb, long long next_b, const void *beta,
+                        void *c, int type_c, int ldc, long long next_c, int batch, int compute,
+                        int algorithm) {
     if (library_is("fails")) return 13;
-    if (m < 1 || n < 1 || k < 1 || batch < 1 || *alpha != 1 || *beta != 0) return 7;
+    if (m < 1 || n < 1 || k < 1 || batch < 1 || compute != 68 || algorithm != -1 ||
+        type_a != type_b || *static_cast<const float *>(alpha) != 1 ||
+        *static_cast<const float *>(beta) != 0)
+        return 7;
+    auto matrix = [](const void *p, int type, long long at) {
+        return static_cast<const char *>(p) + at * static_cast<long long>(size_of(type));
+    };
     for (int i = 0; i < batch; i++)
-        if (!inside(a + i * next_a, turn_a ? k : m, turn_a ? m : k, lda) ||
-            !inside(b + i * next_b, turn_b ? n : k, turn_b ? k : n, ldb) ||
-            !inside(c + i * next_c, m, n, ldc))
+        if (!inside(matrix(a, type_a, i * next_a), size_of(type_a), turn_a ? k : m, turn_a ? m : k,
+                    lda) ||
+            !inside(matrix(b, type_b, i * next_b), size_of(type_b), turn_b ? n : k, turn_b ? k : n,
+                    ldb) ||
+            !inside(matrix(c, type_c, i * next_c), size_of(type_c), m, n, ldc))
             return 7;
     auto product = [=] {
         for (int i = 0; i < batch; i++)
-            for (int y = 0; y < n; y++) {
-                float *column = c + i * next_c + static_cast<long long>(y) * ldc;
-                for (int x = 0; x < m; x++) {
+            for (long long y = 0; y < n; y++) {
+                long long column = i * next_c + y * ldc;
+                for (long long x = 0; x < m; x++) {
                     float sum = 0;
-                    for (int r = 0; r < k; r++)
-                        sum += a[i * next_a + static_cast<long long>(turn_a ? x : r) * lda +
-                                 (turn_a ? r : x)] *
-                               b[i * next_b + static_cast<long long>(turn_b ? r : y) * ldb +
-                                 (turn_b ? y : r)];
-                    column[x] = sum;
+                    for (long long r = 0; r < k; r++)
+                        sum += get(a, type_a, i * next_a + (turn_a ? x * lda + r : r * lda + x)) *
+                               get(b, type_b, i * next_b + (turn_b ? r * ldb + y : y * ldb + r));
+                    put(c, type_c, column + x, sum);
                 }
-                memory_written(reinterpret_cast<uintptr_t>(column),
-                               static_cast<size_t>(m) * sizeof(float));
+                memory_written(reinterpret_cast<uintptr_t>(matrix(c, type_c, column)),
+                               static_cast<size_t>(m) * size_of(type_c));
             }
         return EMU_SUCCESS;
     };

@@ -1,5 +1,5 @@
 /* calls.h: the GPU drivers' functions that the host's text uses: field of bk_driver, parameters, name in CUDA, in
- * HIP, in the emulator; hip_none, emu_none: there is none. */
+ * HIP, in the emulator; hip_none, cuda_none, emu_none: there is none. */
 #define BK_DRIVER(X)                                                                                                   \
     X(init, (unsigned flags), cuInit, hipInit, emu_init)                                                               \
     X(device_count, (int *count), cuDeviceGetCount, hipGetDeviceCount, emu_device_get_count)                           \
@@ -84,4 +84,15 @@
       (void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha, const float *a, int lda,         \
        long long next_a, const float *b, int ldb, long long next_b, const float *beta, float *c, int ldc,              \
        long long next_c, int batch),                                                                                   \
-      cublasSgemmStridedBatched, rocblas_sgemm_strided_batched, emu_blas_sgemm_batched)
+      cublasSgemmStridedBatched, rocblas_sgemm_strided_batched, emu_blas_sgemm_batched)                                \
+    X(gemm_typed,                                                                                                      \
+      (void *handle, int turn_a, int turn_b, int m, int n, int k, const void *alpha, const void *a, int type_a,        \
+       int lda, long long next_a, const void *b, int type_b, int ldb, long long next_b, const void *beta, void *c,     \
+       int type_c, int ldc, long long next_c, int batch, int compute, int algorithm),                                  \
+      cublasGemmStridedBatchedEx, hip_none, emu_blas_gemm_typed)                                                       \
+    X(gemm_to,                                                                                                         \
+      (void *handle, int turn_a, int turn_b, int m, int n, int k, const void *alpha, const void *a, int type_a,        \
+       int lda, long long next_a, const void *b, int type_b, int ldb, long long next_b, const void *beta,              \
+       const void *c, int type_c, int ldc, long long next_c, void *d, int type_d, int ldd, long long next_d,           \
+       int batch, int compute, int algorithm, int solution, unsigned flags),                                           \
+      cuda_none, rocblas_gemm_strided_batched_ex, emu_none)

@@ -27,11 +27,12 @@ typedef struct bk_calls {
  * behind the beginning of an input or of what else it is in. */
 enum { BK_IN_ARENA = -1, BK_IN_WEIGHTS = -2 };
 #define BK_IN_SLOT(i) (-3 - (i))
+enum { BK_F32, BK_F16, BK_BF16 }; /* of the operands, of the result */
 typedef struct bk_product {
     int64_t m, n, k, batch, ld[3], next[3], at[3];
-    int turned[2], from[3];
+    int turned[2], type[2], from[3];
     uint64_t base[3];
-    float *place[3]; /* in a run; NULL: not in that memory */
+    void *place[3]; /* in a run; NULL: not in that memory */
 } bk_product;
 static const bk_product bk_products[] = {BK_PRODUCTS};
 static const unsigned char bk_idle[BK_PHASES] = {BK_IDLE};
@@ -79,7 +80,7 @@ static const bk_calls *bk_find_calls(void) {
         int blas = row[i].at >= offsetof(bk_calls, create);
         void *p = library[blas] ? dlsym(library[blas], row[i].name[BK_BACKEND]) : NULL;
         memcpy((char *)&calls + row[i].at, &p, sizeof p);
-        if (!p) there[blas] = 0;
+        if (!p && !strstr(row[i].name[BK_BACKEND], "_none")) there[blas] = 0;
     }
     if (!known && !there[0]) calls.capture = NULL;
     if (!known && !there[1]) calls.create = NULL;
@@ -158,7 +159,7 @@ static void bk_want_slots(bk_session *s, const braid_tensor_v1 *in) {
 }
 
 /* Where the elements of matrix j of p are, when all of them are in the memory that it is in. */
-static float *bk_place_matrix(const bk_session *s, const bk_product *p, int j) {
+static void *bk_place_matrix(const bk_session *s, const bk_product *p, int j) {
     const bk_image *up = &s->pinned->up;
     const int from = p->from[j], slot = -3 - from, turned = j < 2 && p->turned[j];
     const int64_t shape[3][2] = {{p->m, p->k}, {p->k, p->n}, {p->m, p->n}};
@@ -172,9 +173,11 @@ static float *bk_place_matrix(const bk_session *s, const bk_product *p, int j) {
                                            : bk_bytes(&s->now[from]);
     int64_t last = bk_add(bk_multiply(shape[j][!turned] - 1, p->ld[j]), shape[j][turned] - 1);
     last = bk_add(bk_add(last, bk_multiply(p->batch - 1, p->next[j])), p->at[j]);
-    if (last < 0 || (uint64_t)last >= BK_MAX_BYTES || p->base[j] + ((uint64_t)last + 1) * 4 > bytes)
+    const uint64_t element = p->type[j == 2] == BK_F32 ? 4 : 2;
+    if (last < 0 || (uint64_t)last >= BK_MAX_BYTES ||
+        p->base[j] + ((uint64_t)last + 1) * element > bytes)
         return NULL;
-    return (float *)(uintptr_t)(begin + p->base[j]) + p->at[j];
+    return (void *)(uintptr_t)(begin + p->base[j] + (uint64_t)p->at[j] * element);
 }
 
 /* The products of a run on the inputs that the device has been told of. */
@@ -188,16 +191,26 @@ static void bk_find_products(const bk_session *s, bk_product *p) {
 /* A product; not 0: it is not made. */
 static int bk_library_product(const bk_library *l, const bk_product *p) {
     static const float one = 1, zero = 0;
-    const int as_it_is = BK_BACKEND == 1 ? 111 : 0; /* the transpose's number follows */
-    int turn_a = as_it_is + p->turned[0], turn_b = as_it_is + p->turned[1];
-    int m = (int)p->m, n = (int)p->n, k = (int)p->k, lda = (int)p->ld[0], ldb = (int)p->ld[1],
-        ldc = (int)p->ld[2];
-    if (p->batch == 1)
-        return l->calls->gemm(l->handle, turn_a, turn_b, m, n, k, &one, p->place[0], lda,
-                              p->place[1], ldb, &zero, p->place[2], ldc);
-    return l->calls->gemm_batched(l->handle, turn_a, turn_b, m, n, k, &one, p->place[0], lda,
-                                  p->next[0], p->place[1], ldb, p->next[1], &zero, p->place[2], ldc,
-                                  p->next[2], (int)p->batch);
+    static const int number[2][3] = {{0, 2, 14}, {151, 150, 168}}; /* of a type, by library */
+    const int rocblas = BK_BACKEND == 1, as_it_is = rocblas ? 111 : 0; /* the transpose's follows */
+    const int turn_a = as_it_is + p->turned[0], turn_b = as_it_is + p->turned[1];
+    const int type = number[rocblas][p->type[0]], to = number[rocblas][p->type[1]];
+    const int m = (int)p->m, n = (int)p->n, k = (int)p->k, batch = (int)p->batch;
+    const int lda = (int)p->ld[0], ldb = (int)p->ld[1], ldc = (int)p->ld[2];
+    const void *a = p->place[0], *b = p->place[1];
+    void *c = p->place[2];
+    const bk_calls *f = l->calls;
+    if (p->type[0] != BK_F32 && rocblas)
+        return f->gemm_to(l->handle, turn_a, turn_b, m, n, k, &one, a, type, lda, p->next[0], b,
+                          type, ldb, p->next[1], &zero, c, to, ldc, p->next[2], c, to, ldc,
+                          p->next[2], batch, number[1][BK_F32], 0, 0, 0);
+    if (p->type[0] != BK_F32) /* sums are of float32: CUBLAS_COMPUTE_32F, by whatever algorithm */
+        return f->gemm_typed(l->handle, turn_a, turn_b, m, n, k, &one, a, type, lda, p->next[0], b,
+                             type, ldb, p->next[1], &zero, c, to, ldc, p->next[2], batch, 68, -1);
+    if (batch == 1)
+        return f->gemm(l->handle, turn_a, turn_b, m, n, k, &one, a, lda, b, ldb, &zero, c, ldc);
+    return f->gemm_batched(l->handle, turn_a, turn_b, m, n, k, &one, a, lda, p->next[0], b, ldb,
+                           p->next[1], &zero, c, ldc, p->next[2], batch);
 }
 /* Whether a library can: sizes that are 0, or not what the program takes for granted, are left to
  * the kernel. */
