@@ -18,6 +18,9 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto as TP, helper, numpy_helper
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../eval"))
+import braid_api
+
 
 class Program:
     def __init__(self, seed):
@@ -144,6 +147,28 @@ def run(*args, **env):
     return r.returncode, r.stdout
 
 
+def repeated(braid, target, how, folder):
+    """One session many times: the sequence of launches and products is a graph from the third run on. Whether all was well."""
+    path, library = os.path.join(folder, "model.onnx"), os.path.join(folder, target.replace(":", "_") + ".so")
+    status, text = run(braid, "compile", path, "--target", target, *how, "-o", library)
+    if status:
+        print(text)
+        return False
+    peer = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    model, g = braid_api.Compiled(library, 3), np.random.default_rng(1)
+    shapes = {}
+    for i, name in enumerate(model.inputs):
+        shapes[name] = onnx.load_tensor(os.path.join(folder, "test_data_set_0/input_%d.pb" % i)).dims
+    for _ in range(5):
+        feed = {name: g.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+        model.bind(feed)
+        model.run()
+        for name, want in zip([o.name for o in peer.get_outputs()], peer.run(None, feed)):
+            if not np.allclose(model.out(name), want, 1e-3, 1e-5):
+                return False
+    return True
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--braid", default="build/release/braid")
@@ -163,6 +188,11 @@ def main():
                 Program(seed).save(folder)
             said = run(o.braid, "explain", "--target", targets[0], *how, os.path.join(folder, "model.onnx"))[1]
             products += int((re.search(r"^launches: .*, (\d+) products", said, re.M) or [0, 0])[1])
+        for target in targets:
+            for seed in range(o.seed + 2, min(o.seed + 4, o.seed + o.programs)):
+                good = repeated(o.braid, target, how, os.path.join(work, str(seed)))
+                print("%s, runs of one session: %s" % (target, "good" if good else "FAIL: program %d" % seed))
+                bad += not good
         for i, target in enumerate(targets):
             for library in ["", ["none", "fails"][i % 2]]:
                 status, text = run(o.braid, "test", "--target", target, *how, work, BRAID_EMULATE_LIBRARY=library)
