@@ -231,7 +231,7 @@ const char *phases_join(Tree *x, const char *last) {
     int top = 0; /* the last word that says where the arena's top is; 0: this is the first launch */
     int64_t base = (em->plan.arena + 63) / 64 * 64;
     vec_push(em->a, &k->text, last);
-    em->plan.arena = base + 8 * (x->var.n + k->n + 2);
+    em->plan.arena = base + (8 * (x->var.n + k->n + 2) + 63) / 64 * 64;
     x->f.out = &all;
     x->f.indent = 1;
     fn_line(&x->f, "int64_t *const shared = (int64_t *)(k->arena + %lld);", (long long)base);
