@@ -83,12 +83,17 @@ class Program:
         self.shape = self.shape[:-1] + [n]
 
     def between(self):
-        """Behind a product: an epilogue, a part of it, or a loop whose trip count the data decides."""
-        way = self.r.choice(["none", "relu", "bias", "part", "loop", "loop"])
+        """Behind a product: an epilogue, a part of it, a hand-written body that takes memory, or a loop whose trip count the
+        data decides."""
+        way = self.r.choice(["none", "relu", "bias", "part", "sort", "loop", "loop"])
         if way == "relu":
             self.x = self.op("Relu", [self.x])
         elif way == "bias":
             self.x = self.op("Tanh", [self.op("Add", [self.x, self.const(self.values(self.shape[-1]))])])
+        elif way == "sort":
+            values, places = self.name(), self.name()
+            self.nodes.append(helper.make_node("TopK", [self.x, self.const(np.array([self.shape[-1]]))], [values, places]))
+            self.x = values
         elif way == "part" and self.shape[-1] % 2 == 0:
             half = self.shape[-1] // 2
             self.x = self.op("Slice", [self.x] + [self.const(np.array([n])) for n in (half, 2 * half, -1)])
