@@ -3,15 +3,15 @@
  *
  * Phase 2 i + 1 of the kernel is product i; a library that is there does it, and the kernel where
  * there is none, or where it fails. A sequence that comes again is captured in a graph when the
- * driver can do that. The text in front defines BK_NPRODUCT   how many products there are
+ * driver can do that. The text in front defines
+ *   BK_NPRODUCT   how many products there are
  *   BK_PRODUCTS   initializers of bk_product
- *   BK_SIZES      statements that set the numbers in p[], an array of them, that depend on the
- * inputs' sizes in[], and how many bytes slots need[] for their operands BK_IDLE       for each
- * phase, 1: the kernel has nothing to do in it
+ *   BK_SIZES      statements that set what depends on the inputs' sizes, in[]: numbers in p[], an
+ *                 array of products, and how many bytes slots need[] for their operands
+ *   BK_IDLE       for each phase, 1: the kernel has nothing to do in it
  */
 #define BK_PHASES (2 * BK_NPRODUCT + 1)
-#define BK_WORKSPACE ((size_t)32 << 20) /* of the library, as it likes it on the largest devices   \
-                                         */
+#define BK_WORKSPACE ((size_t)32 << 20) /* of the library, as on the largest devices */
 #define BK_GRAPH_AFTER 2                /* equal runs in front of one that is captured */
 
 /* The functions of BK_GRAPH and BK_BLAS (calls.h). What is not there is NULL: then there are no
