@@ -96,7 +96,8 @@ clusters() {
 # nowhere else, in sizes in which everything that is there is needed.
 gpu_synchronization() {
     local work=$LOGS/gpu
-    "$PYTHON" -m models lstm_operator nasrnn seq2seq_scan blockdrop experts_dispatch trips_if --small --out "$work"
+    "$PYTHON" -m models nasrnn seq2seq_scan blockdrop experts_dispatch trips_if --small --out "$work"
+    "$PYTHON" -m models lstm_operator --small --layers 3 --length 4 --hidden 128 --out "$work"
     "$PYTHON" -m models attention_grow --small --batch 2 --heads 8 --length 100 --width 16 --out "$work"
     "$PYTHON" -m models treelstm mvrnn --small --batch 1 --length 9 --hidden 16 --out "$work"
     "$PYTHON" tests/each_barrier_gpu.py --braid $BRAID "$work"/*
