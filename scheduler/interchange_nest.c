@@ -16,6 +16,8 @@
 #include "scheduler/wavefront.h"
 #include "utask/clone.h"
 
+#define STACK_BYTES ((double)(1 << 28)) /* most memory that the values of all steps may take */
+
 typedef enum Use {
     USE_STATE, /* carried by the outer loop: element l is the layer's own */
     USE_CHAIN, /* carried by the inner loop */
@@ -95,6 +97,8 @@ static void outer_load(void *user, Expr *e) {
     const Tensor *t = stored(e->t);
     const Crossing *k = crossing(x, t);
     for (int i = 0; i < x->inner->loop.scan.n; i++) x->ok &= x->inner->loop.scan.p[i].out != t;
+    for (int i = 0; i < x->outer->loop.carry.n; i++)
+        x->ok &= x->scan[i] < 0 || x->outer->loop.carry.p[i].next != t;
     if (k && k->use != USE_BEFORE) x->ok &= k->use == USE_CHAIN && e->t == t && !e->kind;
 }
 
@@ -149,7 +153,8 @@ static bool is_nest(Nested *x) {
     for (int i = 0; i < s->loop.carry.n; i++) {
         const LoopCarry *k = &s->loop.carry.p[i];
         x->scan[i] = made_by_scan(x, i);
-        if (!fixed(x, k->phi) || k->next->kind != TK_TE) return false;
+        if (!fixed(x, k->phi) || k->next->kind != TK_TE || k->next->rank != k->phi->rank)
+            return false;
         if (x->scan[i] < 0 && !(e_range(s->loop.trips, &lo, &hi) && lo >= 1)) return false;
         state |= x->scan[i] >= 0;
         add_crossing(x, k->phi, USE_STATE);
@@ -362,8 +367,9 @@ static void put_behind(Nested *x, Seq *q) {
             scan_new(x, loop, clone_tensor(&k, s->loop.scan.p[i].elem), s->loop.scan.p[i].out);
         vec_push(x->a, &q->s, loop);
     }
-    /* What this makes that nothing reads is for pass_dead_code. */
-    Clone k = copies(x, 0, n, e_addi(x->c, s->loop.trips, -1), q);
+    bool last = false;
+    for (int i = 0; i < s->loop.carry.n; i++) last |= x->scan[i] < 0;
+    Clone k = copies(x, 0, last ? n : 0, e_addi(x->c, s->loop.trips, -1), q);
     for (int i = 0; i < s->loop.carry.n; i++) {
         Tensor *t = s->loop.carry.p[i].phi;
         becomes(x, t,
@@ -452,9 +458,10 @@ static bool worth(Nested *x) {
     /* What is carried along the layers is there for all steps: written and read once more. */
     for (int i = 0; i < in->loop.carry.n; i++) {
         const Tensor *t = in->loop.carry.p[i].phi;
-        double n = 2 * (double)dtype_size(t->dtype);
-        for (int k = 0; k < t->rank; k++) n *= cost_size(t->dim[k]);
-        more += n / d->level[LEVEL_CORE].read_gbps + 2 * d->group_ns / steps;
+        double bytes = (double)dtype_size(t->dtype);
+        for (int k = 0; k < t->rank; k++) bytes *= cost_size(t->dim[k]);
+        if (bytes * steps > STACK_BYTES) return false;
+        more += read_ns(x, 2 * bytes, bytes * steps) + 2 * d->group_ns / steps;
     }
     double plain = once + order_ns(x, false), changed = once + order_ns(x, true) + more;
     return decide(x->p, X_INTERCHANGE, x->outer, steps * layers * plain, steps * layers * changed);

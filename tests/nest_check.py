@@ -4,7 +4,8 @@
     python tests/nest_check.py [--braid PROGRAM] [--seed S] [--keep DIR]
 
 Layer l of step t takes what the layer before made in this step, and its own state of the step before. A model may
-give what each step made, what the last one made, and the states; its layers may read what was made before them.
+give what each step made, what the last one made, and the states; its layers may read what was made before them. Where a
+step needs the states of all its layers, the order stays.
 """
 import argparse
 import itertools
@@ -23,7 +24,7 @@ from models.common import F, Graph, f32  # noqa: E402
 STEPS, LAYERS, WIDTH = 6, 3, 24
 
 
-def nest(r, skip, each, last, states):
+def nest(r, skip, each, last, states, needs_all=False):
     """(Graph, {input: array}, [expected])"""
     g = Graph("nest")
     x, s0 = g.input("x", F(STEPS, 2, WIDTH)), g.input("s0", F(LAYERS, 2, WIDTH))
@@ -39,6 +40,8 @@ def nest(r, skip, each, last, states):
             return [g.Tanh(z)], [g.Sin(z)]
         v, s = g.loop(LAYERS, {"v": (g.Neg(before), F(2, WIDTH))}, layer)
         y = g.Mul(g.Add(v, before), 0.5)
+        if needs_all:
+            y = g.Add(y, g.ReduceSum(s, [0], keepdims=0))
         return [s] + [g.Identity(v) for _ in kept], [y] if each else []
     carried = {"s": (s0, F(LAYERS, 2, WIDTH))}
     if last:
@@ -60,7 +63,7 @@ def nest(r, skip, each, last, states):
             v = np.tanh(z)
             made.append(np.sin(z))
         state = np.stack(made)
-        ys.append((v + before) * f32(0.5))
+        ys.append((v + before) * f32(0.5) + (state.sum(0) if needs_all else 0))
     return g, inputs, [*([v] if last else []), *([np.stack(ys)] if each else []), *([state] if states else [])]
 
 
@@ -84,9 +87,8 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         work = a.keep or work
         folders = []
-        for bits in itertools.product((False, True), repeat=4):
-            if not any(bits[1:]):
-                continue
+        models = [b for b in itertools.product((False, True), repeat=4) if any(b[1:])]
+        for bits in [(False, True, False, False, True)] + models:
             g, inputs, expected = nest(np.random.default_rng(a.seed), *bits)
             folders.append(os.path.join(work, "nest_" + "".join("01"[b] for b in bits)))
             write(folders[-1], g.model(), [inputs[v.name] for v in g.model().graph.input], expected)
