@@ -1,9 +1,16 @@
 /* interchange_nest.c: a nest of loops, steps around layers, as layers around steps.
  *
- *     for t < T: v = x(t)                          for t < T: v[t] = x(t)
- *                for l < L: v = f(l, v, s[l])  ->  for l < L: r = s[l]
- *                           s[l] = g(v)                       for t < T: v[t] = f(l, v[t], r); r =
- * g(v[t]) y[t] = z(v)                                  s[l] = r for t < T: y[t] = z(v[t])
+ *     for t < T: v = x(t)
+ *                for l < L: v = f(l, v, s[l]); s[l] = g(v)
+ *                y[t] = z(v)
+ *
+ * becomes
+ *
+ *     for t < T: v[t] = x(t)
+ *     for l < L: r = s[l]
+ *                for t < T: v[t] = f(l, v[t], r); r = g(v[t])
+ *                s[l] = r
+ *     for t < T: y[t] = z(v[t])
  *
  * Layer l of step t needs what layer l - 1 made in step t and what layer l made in step t - 1, so
  * either order is right; here what a layer reads in every step (its weights) stays near for all
@@ -24,8 +31,8 @@ typedef enum Use {
     USE_BEFORE /* made in front of the inner loop */
 } Use;
 
-typedef struct Crossing { /* a tensor that comes from outside of a layer's body, and what stands for
-                             it */
+/* A tensor that comes from outside of a layer's body, and what stands for it. */
+typedef struct Crossing {
     Use use;
     bool read;
     Tensor *was, *t;
