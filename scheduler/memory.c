@@ -28,6 +28,8 @@ typedef struct Planner {
     LoopPos **def_loop;   /* by tensor id: innermost loop around the storage's definition */
     LoopPos *cur;
     int pos;
+    VEC(int) steps;       /* by number: groups and hand-written bodies up to it, where branches take their shorter arm */
+    int step;
     VEC(Tensor *) all;
     Map *loops;           /* Stmt -> LoopPos */
     Tensor **join_arms[2], **phi_init;
@@ -247,11 +249,17 @@ static void number(Planner *q, Seq *seq) {
     }
 }
 
+static void next_number(Planner *q, bool step) {
+    q->pos++;
+    q->step += step;
+    vec_push(q->a, &q->steps, q->step);
+}
+
 /* Second pass, over the same numbers: uses. */
 static void uses(Planner *q, Seq *seq) {
     for (int i = 0; i < seq->s.n; i++) {
         Stmt *s = seq->s.p[i];
-        q->pos++;
+        next_number(q, s->kind == S_OP || s->kind == S_EXTERN);
         switch (s->kind) {
         case S_LET: use_expr(q, s->let.e); break;
         case S_CHECK: use_expr(q, s->check.cond); break;
@@ -267,8 +275,12 @@ static void uses(Planner *q, Seq *seq) {
             break;
         case S_BRANCH: {
             use_expr(q, s->br.cond);
+            int before = q->step;
             uses(q, s->br.arm[0]);
+            int other = q->step;
+            q->step = before;
             uses(q, s->br.arm[1]);
+            q->step = other < q->step ? other : q->step;
             for (int k = 0; k < s->br.joins.n; k++) use(q, s->br.joins.p[k].out, q->pos);
             break;
         }
@@ -284,7 +296,7 @@ static void uses(Planner *q, Seq *seq) {
                     for (int k = 0; k < g->nout; k++) use(q, g->out[k], l->end);
                 }
                 q->cur = l->up;
-                q->pos++;
+                next_number(q, false);
                 for (int k = 0; k < f->narg; k++) use(q, s->call.arg[k], l->end);
                 for (int k = 0; k < f->nout; k++) use(q, s->call.out[k], l->end);
             }
@@ -299,7 +311,7 @@ static void uses(Planner *q, Seq *seq) {
             uses(q, s->loop.body);
             use_expr(q, s->loop.cond_next);
             q->cur = l->up;
-            q->pos++;
+            next_number(q, false);
             for (int k = 0; k < s->loop.carry.n; k++) use(q, s->loop.carry.p[k].phi, l->end);
             for (int k = 0; k < s->loop.scan.n; k++) use(q, s->loop.scan.p[k].out, l->end);
             break;
@@ -551,22 +563,41 @@ static void constants_seq(Constants *k, const Seq *q) {
 
 /* ---- the pass ------------------------------------------------------------------------------------------------ */
 /* Memory that was read a few statements ago is left alone where there is room: who overwrites it would have
- * to wait for all units to have read it. */
-#define REST 4
-static void rest(Planner *q, int end) {
-    int64_t before = q->plan.arena;
-    Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
-    constants_seq(&k, q->p->top);
+ * to wait for all units to have read it. On GPUs all of it is equally far from all, as long as it is little of L2. */
+#define REST_STEPS 2
+#define REST 4 /* statements, when there is no room for those that a run may skip */
+static bool rest(Planner *q, const int *until, int64_t most) {
     int *last = NEWN(q->a, int, q->all.n + 1);
     for (int i = 0; i < q->all.n; i++) {
         Mem *m = q->all.p[i]->plan;
         last[i] = m->last;
-        if (m->kind == M_STATIC && !m->frame) m->last = m->last + REST < end ? m->last + REST : end;
+        if (m->kind == M_STATIC && !m->frame && until[m->last] > m->last) m->last = until[m->last];
     }
     q->plan.arena = place(q, NULL, 0);
-    if (q->plan.arena <= before + (before + k.all) / 8) return;
+    if (q->plan.arena <= most) return true;
     for (int i = 0; i < q->all.n; i++) ((Mem *)q->all.p[i]->plan)->last = last[i];
     q->plan.arena = place(q, NULL, 0);
+    return false;
+}
+
+static void rest_all(Planner *q, int end) {
+    const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
+    Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
+    constants_seq(&k, q->p->top);
+    int64_t most = q->plan.arena + (q->plan.arena + k.all) / 8;
+    if (d && d->threads && d->level[LEVEL_TEAM].bytes / 8 > most) most = d->level[LEVEL_TEAM].bytes / 8;
+    /* The last number that is reached in so many steps. */
+    int *reached = NEWN(q->a, int, end + REST_STEPS + 2), *until = NEWN(q->a, int, end + 1);
+    for (int i = 0; i < q->steps.n; i++) reached[q->steps.p[i]] = i + 1;
+    for (int i = 1; i < end + REST_STEPS + 1; i++)
+        if (reached[i] < reached[i - 1]) reached[i] = reached[i - 1];
+    for (int i = 0; i <= end; i++) {
+        int step = i < 1 ? 0 : q->steps.p[i <= q->steps.n ? i - 1 : q->steps.n - 1];
+        until[i] = reached[step + REST_STEPS - 1];
+    }
+    if (rest(q, until, most)) return;
+    for (int i = 0; i <= end; i++) until[i] = i + REST < end ? i + REST : end;
+    rest(q, until, most);
 }
 
 void pass_memory(Program *p) {
@@ -595,7 +626,7 @@ void pass_memory(Program *p) {
         if (bytes > q.plan.distributed) q.plan.distributed = bytes;
     }
     q.plan.arena = place(&q, NULL, 0);
-    rest(&q, end);
+    rest_all(&q, end);
     for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i], 0);
     p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
 }

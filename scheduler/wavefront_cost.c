@@ -79,17 +79,22 @@ typedef struct Load { /* of one iteration */
     Work w;
     double other; /* ns of what is no group */
     int groups;
+    uint64_t levels; /* of the member's, that have one: what nothing has to be waited for in between is one group */
 } Load;
 
-static void add_stmt(Wave *w, Load *k, const Stmt *s, int units) {
+static void add_stmt(Wave *w, Load *k, const Stmt *s, int level, int units) {
     if (s->kind != S_OP) {
         k->other += cost_stmt_ns(w->c, w->p->schedule->device, s, units);
         return;
     }
     Work x = cost_work(w->c, s);
     /* The rest will be computed inside others. */
+    const uint64_t bit = 1ull << (level < 63 ? level : 63);
     for (int i = 0; i < s->op.n; i++)
-        k->groups += s->op.t[i]->owned || (s->op.t[i]->body->flags & EF_REDUCE);
+        if ((s->op.t[i]->owned || (s->op.t[i]->body->flags & EF_REDUCE)) && !(k->levels & bit)) {
+            k->levels |= bit;
+            k->groups++;
+        }
     k->w.flops += x.flops;
     k->w.simple += x.simple;
     k->w.expensive += x.expensive;
@@ -121,13 +126,14 @@ static double iteration_ns(Wave *w, int from, int to, bool slices, int units) {
     for (int i = from; i < to; i++) {
         Member *m = &w->m[i];
         w->cur = m;
+        k.levels = 0;
         for (int j = 0; slices && j < m->slices.n; j++) {
-            level_of(&l, m->slices.p[j]);
-            add_stmt(w, &k, m->slices.p[j], units);
+            int level = level_of(&l, m->slices.p[j]);
+            add_stmt(w, &k, m->slices.p[j], level, units);
         }
         for (int j = 0; j < m->s->loop.body->s.n; j++) {
-            level_of(&l, m->s->loop.body->s.p[j]);
-            add_stmt(w, &k, m->s->loop.body->s.p[j], units);
+            int level = level_of(&l, m->s->loop.body->s.p[j]);
+            add_stmt(w, &k, m->s->loop.body->s.p[j], level, units);
         }
     }
     int meet = l.top + l.carried;
