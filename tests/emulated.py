@@ -146,7 +146,7 @@ def silero(args, work):
         for i, value in enumerate(values):
             with open("%s/test_data_set_0/%s_%d.pb" % (folder, kind, i), "wb") as f:
                 f.write(numpy_helper.from_array(value).SerializeToString())
-    return check(args, [Case(folder, [0, 7, 14], ["--scan", "input", "--carry", "state=stateN"])], [])
+    return check(args, [Case(folder, [0], ["--scan", "input", "--carry", "state=stateN"])], [])
 
 
 def graphs(args, work):
