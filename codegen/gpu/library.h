@@ -262,6 +262,7 @@ static int bk_start_all(bk_session *s, void *stream) {
     bk_product p[BK_NPRODUCT];
     bk_find_products(s, p);
     if (memcmp(p, l->product, sizeof p)) {
+        if (l->graph && s->pending) s->d->event_wait(s->done); /* it may be running */
         bk_graph_drop(l);
         l->equal = 0;
         memcpy(l->product, p, sizeof p);
