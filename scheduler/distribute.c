@@ -159,6 +159,9 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
     return score;
 }
 
+/* One unit computes all, in the order in which it is stored. */
+static bool is_one(const Schedule *k) { return k->units == 1 && !k->device->threads; }
+
 static void choose(Dist *d, Stmt *s) {
     Tensor *lead = s->op.t[0];
     s->op.inner = NULL;
@@ -168,7 +171,7 @@ static void choose(Dist *d, Stmt *s) {
         return;
     }
     const Schedule *plan = d->p->schedule;
-    if (d->level == LEVEL_CORE || s->level == LEVEL_CORE || (plan->units == 1 && !plan->device->threads)) { /* nothing is shared */
+    if (d->level == LEVEL_CORE || s->level == LEVEL_CORE || is_one(plan)) { /* nothing is shared */
         s->op.split = NULL;
         for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_of_unit(d->unit)};
         return;
@@ -411,8 +414,10 @@ void pass_distribute(Program *p) {
     Dist d = {.p = p, .c = p->cx, .level = LEVEL_TEAM, .wanted = map_new(p->cx->a)};
     double ns = p->schedule->estimate_ns;
     Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
-    d.grain = decide_value(p, X_GRAIN, &all, p->schedule->device->threads ? 1 : 2, (Way[]){{16, ns}, {32, ns}});
-    choose_wanted(&d, p->top);
+    if (!is_one(p->schedule)) {
+        d.grain = decide_value(p, X_GRAIN, &all, p->schedule->device->threads ? 1 : 2, (Way[]){{16, ns}, {32, ns}});
+        choose_wanted(&d, p->top);
+    }
     d.owner = NEWN(p->cx->a, Owner, p->ntensor + 1);
     d.friendly = NEWN(p->cx->a, uint32_t, p->ntensor + 1);
     memset(d.friendly, 0xff, sizeof *d.friendly * (size_t)(p->ntensor + 1));
