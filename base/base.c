@@ -10,7 +10,7 @@
 #define MAP_MIN 16
 #endif
 
-/* ---- string builder ---------------------------------------------------------------------------- */
+/* ---- string builder -------------------------------------------------------------------------- */
 void sb_fail(Sb *s) {
     Diag *d = s->d;
     if (d) err(d, ST_MEMORY, NULL, "out of memory for text");
@@ -63,7 +63,7 @@ void sb_free(Sb *s) {
     *s = (Sb){.a = s->a, .d = s->d};
 }
 
-/* ---- hash map: open addressing, keys are strings or integers ------------------------------------ */
+/* ---- hash map: open addressing, keys are strings or integers --------------------------------- */
 typedef struct Slot {
     const char *key;
     uint64_t hash;
@@ -129,10 +129,14 @@ void *map_get(const Map *m, const char *key) {
 void map_set(Map *m, const char *key, void *value) {
     map_put(m, key, hash_bytes(key, strlen(key), 0), value);
 }
-void *map_geti(const Map *m, uint64_t key) { return map_slot(m, NULL, key * 0x9e3779b97f4a7c15u)->value; }
-void map_seti(Map *m, uint64_t key, void *value) { map_put(m, NULL, key * 0x9e3779b97f4a7c15u, value); }
+void *map_geti(const Map *m, uint64_t key) {
+    return map_slot(m, NULL, key * 0x9e3779b97f4a7c15u)->value;
+}
+void map_seti(Map *m, uint64_t key, void *value) {
+    map_put(m, NULL, key * 0x9e3779b97f4a7c15u, value);
+}
 
-/* ---- diagnostics -------------------------------------------------------------------------------- */
+/* ---- diagnostics ----------------------------------------------------------------------------- */
 void err(Diag *d, Status st, const char *path, const char *fmt, ...) {
     int n = 0;
     if (path) n = snprintf(d->message, sizeof d->message, "%s: ", path);

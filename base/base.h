@@ -22,8 +22,20 @@
 
 /* ---- data types: numbers are those of ONNX TensorProto.DataType ---------------------------- */
 typedef enum {
-    DT_NONE = 0, DT_F32 = 1, DT_U8 = 2, DT_I8 = 3, DT_U16 = 4, DT_I16 = 5, DT_I32 = 6, DT_I64 = 7,
-    DT_BOOL = 9, DT_F16 = 10, DT_F64 = 11, DT_U32 = 12, DT_U64 = 13, DT_BF16 = 16
+    DT_NONE = 0,
+    DT_F32 = 1,
+    DT_U8 = 2,
+    DT_I8 = 3,
+    DT_U16 = 4,
+    DT_I16 = 5,
+    DT_I32 = 6,
+    DT_I64 = 7,
+    DT_BOOL = 9,
+    DT_F16 = 10,
+    DT_F64 = 11,
+    DT_U32 = 12,
+    DT_U64 = 13,
+    DT_BF16 = 16
 } DType;
 
 bool dtype_supported(int onnx_type); /* one of the enum above except DT_NONE */
@@ -38,24 +50,24 @@ float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f);
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
-/* Reads or writes element `i` of packed data of type `t`. Integers and bool go through int64 (uint64
- * bits for DT_U64, wrapping on store), floats through double (rounded on store). */
+/* Reads or writes element `i` of packed data of type `t`. Integers and bool go through int64
+ * (uint64 bits for DT_U64, wrapping on store), floats through double (rounded on store). */
 double elem_get_f(DType t, const void *data, int64_t i);
 int64_t elem_get_i(DType t, const void *data, int64_t i);
 void elem_set_f(DType t, void *data, int64_t i, double v);
 void elem_set_i(DType t, void *data, int64_t i, int64_t v);
 /* Wraps an int64 to the range of integer type `t` (sign- or zero-extended back to 64 bits). */
 int64_t int_wrap(DType t, int64_t v);
-/* Float value to integer of type `t`: truncation; NaN and out of range give what x86 and ONNX Runtime
- * give, computed without undefined behaviour. */
+/* Float value to integer of type `t`: truncation; NaN and out of range give what x86 and ONNX
+ * Runtime give, computed without undefined behaviour. */
 int64_t float_to_int(DType t, double v);
 
 /* ---- arena ---------------------------------------------------------------------------------- */
 typedef struct Arena Arena;
 struct Diag;
-Arena *arena_new(struct Diag *d);            /* allocation failure raises BRAID_ST_MEMORY on d */
-void arena_free(Arena *a);                   /* NULL is fine */
-void *arena_alloc(Arena *a, size_t n);       /* zeroed, 64-byte aligned for n >= 64, else 16 */
+Arena *arena_new(struct Diag *d);      /* allocation failure raises BRAID_ST_MEMORY on d */
+void arena_free(Arena *a);             /* NULL is fine */
+void *arena_alloc(Arena *a, size_t n); /* zeroed, 64-byte aligned for n >= 64, else 16 */
 size_t arena_bytes(const Arena *a);
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);
@@ -64,7 +76,7 @@ void *arena_memdup(Arena *a, const void *p, size_t n);
 #define NEW(a, T) ((T *)arena_alloc((a), sizeof(T)))
 #define NEWN(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
 
-/* ---- growable array in an arena: VEC(T) v = {0}; vec_push(arena, &v, x); v.p[i], v.n ---------- */
+/* ---- growable array in an arena: VEC(T) v = {0}; vec_push(arena, &v, x); v.p[i], v.n --------- */
 #define VEC(T)                                                                                     \
     struct {                                                                                       \
         T *p;                                                                                      \
@@ -78,8 +90,8 @@ void *vec_grow_(Arena *a, void *p, int n, int *cap, size_t elem);
      (v)->p[(v)->n++] = (x))
 
 /* ---- string builder (free with sb_free) ------------------------------------------------------ */
-/* Text is malloc'd, or lies in arena `a`. Without memory: raises on the arena's or the given Diag; with
- * neither, the text is lost, p is an empty string and `failed` stays set. */
+/* Text is malloc'd, or lies in arena `a`. Without memory: raises on the arena's or the given Diag;
+ * with neither, the text is lost, p is an empty string and `failed` stays set. */
 typedef struct {
     char *p;
     size_t n, cap;
@@ -96,8 +108,8 @@ void sb_free(Sb *s);
 /* ---- hash map from string or 64-bit key to pointer, in an arena ------------------------------ */
 typedef struct Map Map;
 Map *map_new(Arena *a);
-void *map_get(const Map *m, const char *key);           /* NULL when absent */
-void map_set(Map *m, const char *key, void *value);     /* key is copied */
+void *map_get(const Map *m, const char *key);       /* NULL when absent */
+void map_set(Map *m, const char *key, void *value); /* key is copied */
 void *map_geti(const Map *m, uint64_t key);
 void map_seti(Map *m, uint64_t key, void *value);
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
@@ -120,9 +132,8 @@ typedef struct Diag {
     jmp_buf *top; /* innermost handler; `err` jumps there */
 } Diag;
 
-/* Runs `body` with errors caught: `if (TRY(d, jb)) { … } else { …error… } ` is spelled out where it is
- * used, because setjmp must live in the caller's frame:
- *     jmp_buf jb, *up = d->top; d->top = &jb;
+/* Runs `body` with errors caught: `if (TRY(d, jb)) { … } else { …error… } ` is spelled out where it
+ * is used, because setjmp must live in the caller's frame: jmp_buf jb, *up = d->top; d->top = &jb;
  *     if (setjmp(jb) == 0) { …; d->top = up; } else { d->top = up; …d->status, d->message… }
  */
 /* The user's fault: sets status and message and unwinds. `path` names the node, or NULL. */

@@ -4,18 +4,23 @@
 
 static const struct {
     const char *name;
-    uint8_t size; /* 0: not supported */
+    uint8_t size;  /* 0: not supported */
     uint8_t flags; /* 1 float, 2 integer, 4 signed */
 } types[] = {
-    [DT_NONE] = {"undefined", 0, 0}, [DT_F32] = {"float32", 4, 5},  [DT_U8] = {"uint8", 1, 2},
-    [DT_I8] = {"int8", 1, 6},        [DT_U16] = {"uint16", 2, 2},   [DT_I16] = {"int16", 2, 6},
-    [DT_I32] = {"int32", 4, 6},      [DT_I64] = {"int64", 8, 6},    [8] = {"string", 0, 0},
-    [DT_BOOL] = {"bool", 1, 0},      [DT_F16] = {"float16", 2, 5},  [DT_F64] = {"float64", 8, 5},
-    [DT_U32] = {"uint32", 4, 2},     [DT_U64] = {"uint64", 8, 2},   [14] = {"complex64", 0, 0},
-    [15] = {"complex128", 0, 0},     [DT_BF16] = {"bfloat16", 2, 5}, [17] = {"float8e4m3fn", 0, 0},
-    [18] = {"float8e4m3fnuz", 0, 0}, [19] = {"float8e5m2", 0, 0},   [20] = {"float8e5m2fnuz", 0, 0},
-    [21] = {"uint4", 0, 0},          [22] = {"int4", 0, 0},         [23] = {"float4e2m1", 0, 0},
-    [24] = {"float8e8m0", 0, 0},     [25] = {"uint2", 0, 0},        [26] = {"int2", 0, 0},
+    [DT_NONE] = {"undefined", 0, 0}, [DT_F32] = {"float32", 4, 5},
+    [DT_U8] = {"uint8", 1, 2},       [DT_I8] = {"int8", 1, 6},
+    [DT_U16] = {"uint16", 2, 2},     [DT_I16] = {"int16", 2, 6},
+    [DT_I32] = {"int32", 4, 6},      [DT_I64] = {"int64", 8, 6},
+    [8] = {"string", 0, 0},          [DT_BOOL] = {"bool", 1, 0},
+    [DT_F16] = {"float16", 2, 5},    [DT_F64] = {"float64", 8, 5},
+    [DT_U32] = {"uint32", 4, 2},     [DT_U64] = {"uint64", 8, 2},
+    [14] = {"complex64", 0, 0},      [15] = {"complex128", 0, 0},
+    [DT_BF16] = {"bfloat16", 2, 5},  [17] = {"float8e4m3fn", 0, 0},
+    [18] = {"float8e4m3fnuz", 0, 0}, [19] = {"float8e5m2", 0, 0},
+    [20] = {"float8e5m2fnuz", 0, 0}, [21] = {"uint4", 0, 0},
+    [22] = {"int4", 0, 0},           [23] = {"float4e2m1", 0, 0},
+    [24] = {"float8e8m0", 0, 0},     [25] = {"uint2", 0, 0},
+    [26] = {"int2", 0, 0},
 };
 
 bool dtype_supported(int t) { return t > 0 && t < (int)COUNT(types) && types[t].size; }
@@ -120,7 +125,8 @@ int64_t elem_get_i(DType t, const void *p, int64_t i) {
     case DT_I16: return ((const int16_t *)p)[i];
     case DT_U32: return ((const uint32_t *)p)[i];
     case DT_I32: return ((const int32_t *)p)[i];
-    case DT_I64: case DT_U64: return ((const int64_t *)p)[i];
+    case DT_I64:
+    case DT_U64: return ((const int64_t *)p)[i];
     default: return float_to_int(DT_I64, elem_get_f(t, p, i));
     }
 }

@@ -56,7 +56,8 @@ braid_options cli_options(const Cli *c, braid_fold *fold);
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s);
 /* Values for all inputs of m: from -i files, the others random when `fill` (else they are missing,
  * which is a fault unless they are optional: then NULL). value[] has an entry for each input. */
-int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **value); /* the -i ones alone */
+int cli_given_inputs(const Cli *c, const struct braid_model *m,
+                     braid_value **value); /* the -i ones alone */
 int cli_inputs(const Cli *c, const struct braid_model *m, bool fill, braid_value **value);
 
 /* "float32[2,3]", "sequence of float32", … */

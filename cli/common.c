@@ -62,7 +62,9 @@ int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
     braid_error e;
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
-    braid_session_options so = {.struct_size = sizeof so, .threads = c->threads, .max_iterations = c->max_iterations,
+    braid_session_options so = {.struct_size = sizeof so,
+                                .threads = c->threads,
+                                .max_iterations = c->max_iterations,
                                 .stack_depth = c->stack_depth};
     if (braid_load(c->arg[0], &o, m, &e)) return cli_error(c->arg[0], &e);
     if (!braid_session_new(*m, &so, s, &e)) return EXIT_DONE;
@@ -70,8 +72,7 @@ int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
     return cli_error(c->arg[0], &e);
 }
 
-/* ---- inputs
- * -------------------------------------------------------------------------------------- */
+/* ---- inputs ---- */
 int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **value) {
     braid_error e;
     for (int i = 0; i < c->ninput; i++) {
@@ -111,8 +112,7 @@ int cli_inputs(const Cli *c, const struct braid_model *m, bool fill, braid_value
     return code;
 }
 
-/* ---- texts
- * --------------------------------------------------------------------------------------- */
+/* ---- texts ---- */
 static void print_dims(Sb *s, int rank, const int64_t *dim, const char *const *name) {
     sb_puts(s, "[");
     for (int i = 0; i < rank; i++) {

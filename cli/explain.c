@@ -85,18 +85,25 @@ bool explain_is_resident(const Program *p, const LoopFacts *l) {
 static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *f) {
     if (json) {
         sb_printf(s,
-                  ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, \"distributed_bytes\": %lld, \"live_bytes\": %lld, "
-                  "\"slots\": %d, \"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, "
+                  ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, "
+                  "\"distributed_bytes\": %lld, \"live_bytes\": %lld, "
+                  "\"slots\": %d, \"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": "
+                  "%d, \"flags\": %d, "
                   "\"launches\": %d, \"products\": %d, \"loops\": [",
-                  p->nfused, f->functions, (long long)f->arena_bytes, (long long)f->distributed_bytes,
-                  (long long)f->live_bytes, f->slots, f->weights_bytes, f->barriers, f->cluster_barriers, f->flags,
-                  f->launches, f->products);
+                  p->nfused, f->functions, (long long)f->arena_bytes,
+                  (long long)f->distributed_bytes, (long long)f->live_bytes, f->slots,
+                  f->weights_bytes, f->barriers, f->cluster_barriers, f->flags, f->launches,
+                  f->products);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
-            sb_printf(s, ", \"depth\": %d, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, \"constants\": %lld, \"constants_of_core\": %lld, \"resident\": %s}",
-                      f->loops.p[i].depth, f->loops.p[i].barriers, f->loops.p[i].cluster_barriers, f->loops.p[i].flags, (long long)f->loops.p[i].constants,
-                      (long long)f->loops.p[i].share, explain_is_resident(p, &f->loops.p[i]) ? "true" : "false");
+            sb_printf(s,
+                      ", \"depth\": %d, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, "
+                      "\"constants\": %lld, \"constants_of_core\": %lld, \"resident\": %s}",
+                      f->loops.p[i].depth, f->loops.p[i].barriers, f->loops.p[i].cluster_barriers,
+                      f->loops.p[i].flags, (long long)f->loops.p[i].constants,
+                      (long long)f->loops.p[i].share,
+                      explain_is_resident(p, &f->loops.p[i]) ? "true" : "false");
         }
         sb_puts(s, "], \"recursive\": [");
         for (int i = 0; i < f->recursive.n; i++) {
@@ -119,21 +126,26 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
               f->functions);
     sb_printf(s, "memory: arena %lld bytes, %lld alive at once, slots %d, weights %zu bytes\n",
               (long long)f->arena_bytes, (long long)f->live_bytes, f->slots, f->weights_bytes);
-    if (f->distributed_bytes) sb_printf(s, "distributed: %lld bytes in a block of a cluster\n", (long long)f->distributed_bytes);
+    if (f->distributed_bytes)
+        sb_printf(s, "distributed: %lld bytes in a block of a cluster\n",
+                  (long long)f->distributed_bytes);
     for (int i = 0; i < f->loops.n; i++) {
         const LoopFacts *l = &f->loops.p[i];
         if (l->constants)
-            sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld a core\n", explain_is_resident(p, l) ? "resident" : "not resident",
+            sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld a core\n",
+                      explain_is_resident(p, l) ? "resident" : "not resident",
                       (long long)l->constants, l->path ? l->path : "", (long long)l->share);
     }
     for (int i = 0; i < f->residents.n; i++)
-        sb_printf(s, "%s: %lld bytes of %s a block\n", f->residents.p[i].kept ? "on chip" : "streamed",
+        sb_printf(s, "%s: %lld bytes of %s a block\n",
+                  f->residents.p[i].kept ? "on chip" : "streamed",
                   (long long)f->residents.p[i].bytes, f->residents.p[i].name);
     if (f->shared_bytes)
         sb_printf(s, "block: %lld bytes of its own memory of %lld\n", (long long)f->shared_bytes,
                   (long long)p->schedule->device->level[LEVEL_CORE].bytes);
     if (f->products)
-        sb_printf(s, "launches: %d of the kernel, %d products by the library\n", f->launches, f->products);
+        sb_printf(s, "launches: %d of the kernel, %d products by the library\n", f->launches,
+                  f->products);
     sb_printf(s, "synchronizations: %d in the text", f->barriers);
     for (int i = 0; i < f->loops.n; i++)
         sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].barriers,
@@ -145,12 +157,14 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
         sb_printf(s, "; of one cluster: %d in the text", f->cluster_barriers);
         for (int i = 0; i < f->loops.n; i++)
             if (f->loops.p[i].cluster_barriers)
-                sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].cluster_barriers, f->loops.p[i].path ? f->loops.p[i].path : "");
+                sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].cluster_barriers,
+                          f->loops.p[i].path ? f->loops.p[i].path : "");
     }
     if (f->flags) sb_printf(s, "; flags in place of barriers: %d in the text", f->flags);
     for (int i = 0; i < f->loops.n; i++)
         if (f->loops.p[i].flags)
-            sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].flags, f->loops.p[i].path ? f->loops.p[i].path : "");
+            sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].flags,
+                      f->loops.p[i].path ? f->loops.p[i].path : "");
     sb_puts(s, "\n");
 }
 
@@ -166,16 +180,19 @@ static bool decided_before(const Schedule *k, int i) {
 
 /* What the choices were made for. */
 static void print_device(Sb *s, const Device *d) {
-    sb_printf(s,
-              ", \"device\": {\"name\": \"%s\", \"measured\": %s, \"gflops\": %.4g, \"dram_gbps\": %.4g, "
-              "\"element_ns\": %.4g, \"function_ns\": %.4g, \"scalar_ns\": %.4g, \"group_ns\": %.4g, \"levels\": [",
-              d->name, d->measured ? "true" : "false", d->gflops, d->dram_gbps, d->element_ns, d->function_ns,
-              d->scalar_ns, d->group_ns);
+    sb_printf(
+        s,
+        ", \"device\": {\"name\": \"%s\", \"measured\": %s, \"gflops\": %.4g, \"dram_gbps\": %.4g, "
+        "\"element_ns\": %.4g, \"function_ns\": %.4g, \"scalar_ns\": %.4g, \"group_ns\": %.4g, "
+        "\"levels\": [",
+        d->name, d->measured ? "true" : "false", d->gflops, d->dram_gbps, d->element_ns,
+        d->function_ns, d->scalar_ns, d->group_ns);
     for (int i = 0, n = 0; i < LEVEL_COUNT; i++) {
         const DeviceLevel *l = &d->level[i];
         if (!l->name) continue;
-        sb_printf(s, "%s{\"name\": \"%s\", \"bytes\": %lld, \"read_gbps\": %.4g, \"barrier_ns\": %.4g}", n++ ? ", " : "",
-                  l->name, (long long)l->bytes, l->read_gbps, l->barrier_ns);
+        sb_printf(
+            s, "%s{\"name\": \"%s\", \"bytes\": %lld, \"read_gbps\": %.4g, \"barrier_ns\": %.4g}",
+            n++ ? ", " : "", l->name, (long long)l->bytes, l->read_gbps, l->barrier_ns);
     }
     sb_puts(s, "]}");
 }
@@ -185,19 +202,22 @@ static const char *const by[] = {"model", "measurement", "force"};
 static void print_decision_json(Sb *s, int n, const Decision *d) {
     char name[24];
     bool parameter = d->x >= X_TRANSFORMS;
-    sb_printf(s, "%s{\"%s\": \"%s\", \"path\": ", n ? ", " : "", parameter ? "parameter" : "transformation", transform_name(d->x));
+    sb_printf(s, "%s{\"%s\": \"%s\", \"path\": ", n ? ", " : "",
+              parameter ? "parameter" : "transformation", transform_name(d->x));
     cli_print_json(s, d->path ? d->path : "");
     sb_printf(s, ", \"key\": \"%016llx\", \"by\": \"%s\"", (unsigned long long)d->key, by[d->by]);
     if (!parameter)
-        sb_printf(s, ", \"taken\": %s, \"plain_ns\": %.0f, \"changed_ns\": %.0f", d->way[d->taken].value ? "true" : "false",
-                  d->way[d->way[0].value ? 1 : 0].ns, d->way[d->way[0].value ? 0 : 1].ns);
+        sb_printf(s, ", \"taken\": %s, \"plain_ns\": %.0f, \"changed_ns\": %.0f",
+                  d->way[d->taken].value ? "true" : "false", d->way[d->way[0].value ? 1 : 0].ns,
+                  d->way[d->way[0].value ? 0 : 1].ns);
     sb_printf(s, ", \"value\": \"%s\", \"ways\": [", way_name(d->x, d->way[d->taken].value, name));
     for (int i = 0; i < d->n; i++)
-        sb_printf(s, "%s{\"value\": \"%s\", \"ns\": %.0f}", i ? ", " : "", way_name(d->x, d->way[i].value, name), d->way[i].ns);
+        sb_printf(s, "%s{\"value\": \"%s\", \"ns\": %.0f}", i ? ", " : "",
+                  way_name(d->x, d->way[i].value, name), d->way[i].ns);
     sb_puts(s, "]");
     if (d->by == BY_MEASUREMENT)
-        sb_printf(s, ", \"measured\": {\"ns\": %.0f, \"other\": \"%s\", \"other_ns\": %.0f}", d->measured.ns,
-                  way_name(d->x, d->measured.other, name), d->measured.other_ns);
+        sb_printf(s, ", \"measured\": {\"ns\": %.0f, \"other\": \"%s\", \"other_ns\": %.0f}",
+                  d->measured.ns, way_name(d->x, d->measured.other, name), d->measured.other_ns);
     sb_puts(s, "}");
 }
 
@@ -209,12 +229,19 @@ static void print_decision(Sb *s, const Decision *d) {
     int next = -1; /* the best other one */
     for (int i = 0; i < d->n; i++)
         if (i != d->taken && (next < 0 || d->way[i].ns < d->way[next].ns)) next = i;
-    if (d->x < X_TRANSFORMS) sb_printf(s, "%s %s: %s", way->value ? "chosen" : "rejected", transform_name(d->x), path);
-    else sb_printf(s, "chosen %s %s: %s", transform_name(d->x), way_name(d->x, way->value, name), path);
+    if (d->x < X_TRANSFORMS)
+        sb_printf(s, "%s %s: %s", way->value ? "chosen" : "rejected", transform_name(d->x), path);
+    else
+        sb_printf(s, "chosen %s %s: %s", transform_name(d->x), way_name(d->x, way->value, name),
+                  path);
     bool measured = d->by == BY_MEASUREMENT;
-    if (d->x >= X_TRANSFORMS) sb_printf(s, ", not %s", way_name(d->x, measured ? d->measured.other : d->way[next].value, other));
-    if (measured) sb_printf(s, ", %.0f ns instead of %.0f ns", d->measured.ns, d->measured.other_ns);
-    else if (way->ns > 0 || d->x < X_TRANSFORMS) sb_printf(s, ", %.0f ns instead of %.0f ns", way->ns, d->way[next].ns);
+    if (d->x >= X_TRANSFORMS)
+        sb_printf(s, ", not %s",
+                  way_name(d->x, measured ? d->measured.other : d->way[next].value, other));
+    if (measured)
+        sb_printf(s, ", %.0f ns instead of %.0f ns", d->measured.ns, d->measured.other_ns);
+    else if (way->ns > 0 || d->x < X_TRANSFORMS)
+        sb_printf(s, ", %.0f ns instead of %.0f ns", way->ns, d->way[next].ns);
     sb_printf(s, " by %s\n", by[d->by]);
 }
 
@@ -222,13 +249,17 @@ static void print_decision(Sb *s, const Decision *d) {
 static void print_decisions(Sb *s, bool json, const Schedule *k) {
     int n = 0;
     if (json)
-        sb_printf(s, ", \"schedule\": {\"units\": %d, \"team\": %d, \"estimate_ns\": %.0f, \"decisions\": [", k->units,
-                  k->team, k->estimate_ns);
+        sb_printf(
+            s,
+            ", \"schedule\": {\"units\": %d, \"team\": %d, \"estimate_ns\": %.0f, \"decisions\": [",
+            k->units, k->team, k->estimate_ns);
     for (int i = 0; i < k->decisions.n; i++) {
         const Decision *d = &k->decisions.p[i];
         if (decided_before(k, i)) continue;
-        if (json) print_decision_json(s, n, d);
-        else print_decision(s, d);
+        if (json)
+            print_decision_json(s, n, d);
+        else
+            print_decision(s, d);
         n++;
     }
     if (json) sb_puts(s, "]}");
@@ -293,7 +324,10 @@ static bool explain(Work *w, const Cli *c) {
 
 int cmd_explain(const Cli *c) {
     Work w = {0};
-    w.o = (CompileOptions){.target = c->target ? c->target : "cpu", .cpu = c->cpu, .schedule = c->schedule, .units = c->threads};
+    w.o = (CompileOptions){.target = c->target ? c->target : "cpu",
+                           .cpu = c->cpu,
+                           .schedule = c->schedule,
+                           .units = c->threads};
     braid_error e;
     if (rt_target(w.o.target, &e)) return cli_usage("%s", e.message);
     if (c->nscan || c->ncarry) {
@@ -306,10 +340,14 @@ int cmd_explain(const Cli *c) {
     bool published = c->costs && strcmp(c->costs, "published") == 0;
     if (c->costs && !published && (code = cli_costs(c->costs, w.o.target, &device))) return code;
     Store *s = rt_store(&(braid_options){0}, false);
-    if (published) w.o.device = device_find(w.o.target);
-    else if (c->costs || device_calibrated(&w.o, s, false, &device)) w.o.device = &device;
+    if (published)
+        w.o.device = device_find(w.o.target);
+    else if (c->costs || device_calibrated(&w.o, s, false, &device))
+        w.o.device = &device;
     char *key = device_key(&w.o);
-    Measured *measured = key ? store_measured(s, key, c->threads ? c->threads : compile_cpus(), &w.o.nmeasured) : NULL;
+    Measured *measured =
+        key ? store_measured(s, key, c->threads ? c->threads : compile_cpus(), &w.o.nmeasured)
+            : NULL;
     w.o.measured = measured;
     store_close(s);
     free(key);

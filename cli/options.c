@@ -5,7 +5,17 @@
 
 #include "cli/cli.h"
 
-enum { COMPILE = 1, RUN = 2, TEST = 4, BENCH = 8, EXPLAIN = 16, OPS = 32, DEVICE = 64, ALL = 127, MODEL = ALL & ~(OPS | DEVICE) };
+enum {
+    COMPILE = 1,
+    RUN = 2,
+    TEST = 4,
+    BENCH = 8,
+    EXPLAIN = 16,
+    OPS = 32,
+    DEVICE = 64,
+    ALL = 127,
+    MODEL = ALL & ~(OPS | DEVICE)
+};
 
 typedef enum Action {
     SET_TARGET,
@@ -43,7 +53,8 @@ static const struct Option {
     {"-i", "NAME=FILE", RUN | BENCH, ADD_INPUT,
      "an input from a .npy or .pb file; can be repeated"},
     {"-i", "NAME=FILE", COMPILE, ADD_INPUT, "an input to measure with (--tune)"},
-    {"--target", "T", MODEL, SET_TARGET, "cpu (default), interp, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
+    {"--target", "T", MODEL, SET_TARGET,
+     "cpu (default), interp, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
     {"--cpu", "NAME", MODEL, SET_CPU, "instruction set, as -march names it (this machine's)"},
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
     {"--tune", NULL, COMPILE, SET_TUNE, "measure candidates while compiling, for a minute at most"},

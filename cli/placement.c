@@ -5,9 +5,9 @@
 #include "scheduler/visit.h"
 
 static const char *const where_name[] = {
-    [M_NONE] = "none",    [M_STATIC] = "arena", [M_BUMP] = "arena top", [M_SLOT] = "slot",
-    [M_SHARED] = "shared", [M_CARRY] = "carried", [M_ELEM] = "scan part", [M_RESULT] = "result",
-    [M_CALLEE] = "callee"};
+    [M_NONE] = "none",      [M_STATIC] = "arena",  [M_BUMP] = "arena top",
+    [M_SLOT] = "slot",      [M_SHARED] = "shared", [M_CARRY] = "carried",
+    [M_ELEM] = "scan part", [M_RESULT] = "result", [M_CALLEE] = "callee"};
 
 typedef struct Walk {
     Sb *s;
@@ -23,13 +23,17 @@ typedef struct Walk {
 
 static void put_name(Walk *w, const char *key, const char *name) {
     sb_printf(w->s, ", \"%s\": ", key);
-    if (name) cli_print_json(w->s, name);
-    else sb_puts(w->s, "null");
+    if (name)
+        cli_print_json(w->s, name);
+    else
+        sb_puts(w->s, "null");
 }
 
 static void put_bytes(Walk *w, int64_t bytes) {
-    if (bytes >= 0) sb_printf(w->s, ", \"bytes\": %lld", (long long)bytes);
-    else sb_puts(w->s, ", \"bytes\": null");
+    if (bytes >= 0)
+        sb_printf(w->s, ", \"bytes\": %lld", (long long)bytes);
+    else
+        sb_puts(w->s, ", \"bytes\": null");
 }
 
 /* Sizes; null where known at run time only. Returns the bytes, or -1. */
@@ -42,16 +46,18 @@ static int64_t put_shape(Walk *w, const Tensor *t) {
     sb_puts(w->s, ", \"shape\": [");
     for (int i = 0; i < t->rank; i++) {
         bool known = e_is_int(t->dim[i], &v);
-        if (known) sb_printf(w->s, "%s%lld", i ? ", " : "", (long long)v);
-        else sb_printf(w->s, "%snull", i ? ", " : "");
+        if (known)
+            sb_printf(w->s, "%s%lld", i ? ", " : "", (long long)v);
+        else
+            sb_printf(w->s, "%snull", i ? ", " : "");
         if (!known || (bytes >= 0 && !mul_size(bytes, v, &bytes))) bytes = -1;
     }
     sb_puts(w->s, "]");
     return bytes;
 }
 
-/* The array of the weights that holds a constant as it is, else one that was packed from it (and perhaps from
- * others); NULL: its elements are part of the text. */
+/* The array of the weights that holds a constant as it is, else one that was packed from it (and
+ * perhaps from others); NULL: its elements are part of the text. */
 static const ConstFacts *constant_of(const Walk *w, const Tensor *t) {
     const ConstFacts *packed = NULL;
     for (int i = 0; i < w->f->constants.n; i++) {
@@ -64,15 +70,15 @@ static const ConstFacts *constant_of(const Walk *w, const Tensor *t) {
 
 static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
     const Mem *m = mem_of(t);
-    const char *where = t->fused                 ? "fused"
-                        : t->kind == TK_INPUT    ? "caller"
-                        : t->kind == TK_VIEW     ? "view"
-                        : t->kind == TK_PARAM    ? "parameter"
-                        : t->kind == TK_CONST    ? "inline"
+    const char *where = t->fused                                          ? "fused"
+                        : t->kind == TK_INPUT                             ? "caller"
+                        : t->kind == TK_VIEW                              ? "view"
+                        : t->kind == TK_PARAM                             ? "parameter"
+                        : t->kind == TK_CONST                             ? "inline"
                         : t->kind == TK_JOIN && (!m || m->kind == M_NONE) ? "arms"
-                        : m && m->block          ? "block"
-                        : m                      ? where_name[m->kind]
-                                                 : "none";
+                        : m && m->block                                   ? "block"
+                        : m                                               ? where_name[m->kind]
+                                                                          : "none";
     const ConstFacts *k = t->kind == TK_CONST ? constant_of(w, t) : NULL;
     int two = m && t->kind == TK_PHI && !m->inplace ? 2 : 1;
     put_bytes(w, m && m->kind == M_STATIC ? m->bytes : bytes);
@@ -87,7 +93,8 @@ static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
     if (m && m->kind == M_SLOT) sb_printf(w->s, ", \"slot\": %d", m->slot[0]);
     const Tensor *via = t->kind == TK_VIEW ? t->base : m && m->via ? m->via : NULL;
     if (via) put_name(w, "in_place_of", via->name);
-    if (m && t->kind == TK_PHI) sb_printf(w->s, ", \"in_place\": %s", m->inplace ? "true" : "false");
+    if (m && t->kind == TK_PHI)
+        sb_printf(w->s, ", \"in_place\": %s", m->inplace ? "true" : "false");
 }
 
 static void note(void *user, Tensor *t) {
@@ -98,8 +105,10 @@ static void note(void *user, Tensor *t) {
     const Mem *m = mem_of(t);
     bool fixed = t->kind == TK_CONST || t->kind == TK_INPUT;
     sb_puts(w->s, w->n++ ? ",\n  {\"name\": " : "\n  {\"name\": ");
-    if (t->name) cli_print_json(w->s, t->name);
-    else sb_puts(w->s, "null");
+    if (t->name)
+        cli_print_json(w->s, t->name);
+    else
+        sb_puts(w->s, "null");
     put_name(w, "path", t->path);
     put_name(w, "type", t->blob ? "sequence" : dtype_name(t->dtype));
     put_memory(w, t, put_shape(w, t));

@@ -1,8 +1,8 @@
 /* test.c: braid test: ONNX backend tests, each folder in a process of its own.
  *
- * A folder is a test when it has model.onnx, or a library made of it as model.so, and test_data_set_* folders
- * with input_N.pb, output_N.pb. A child runs it and writes its result to a file; the parent reads it when the child
- * has ended, and sees crashes and time-outs as failures.
+ * A folder is a test when it has model.onnx, or a library made of it as model.so, and
+ * test_data_set_* folders with input_N.pb, output_N.pb. A child runs it and writes its result to a
+ * file; the parent reads it when the child has ended, and sees crashes and time-outs as failures.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -69,8 +69,7 @@ static bool exists(const char *dir, const char *name) {
     return yes;
 }
 
-/* ---- finding tests
- * -------------------------------------------------------------------------------- */
+/* ---- finding tests ---- */
 static int by_text(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -123,8 +122,7 @@ static void find_tests(const char *dir, int depth, Tests *t) {
     free_names(name, n);
 }
 
-/* ---- one test, in the child
- * ----------------------------------------------------------------------- */
+/* ---- one test, in the child ---- */
 static Outcome failed(Sb *why, const char *what, const braid_error *e) {
     sb_puts(why, what);
     sb_puts(why, e->message);
@@ -180,8 +178,8 @@ static Outcome run_set(const Cli *c, const struct braid_model *m, braid_session 
     return o;
 }
 
-/* Several tests run at a time, each on one thread unless told otherwise; a GPU's threads take nothing from the
- * others. */
+/* Several tests run at a time, each on one thread unless told otherwise; a GPU's threads take
+ * nothing from the others. */
 static int threads_of(const Cli *c, const char *target) {
     bool gpu = target && (strncmp(target, "cuda:", 5) == 0 || strncmp(target, "hip:", 4) == 0);
     return c->threads || gpu ? c->threads : 1;
@@ -192,7 +190,9 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
     o.threads = threads_of(c, c->target);
-    braid_session_options so = {.struct_size = sizeof so, .max_iterations = c->max_iterations, .stack_depth = c->stack_depth};
+    braid_session_options so = {.struct_size = sizeof so,
+                                .max_iterations = c->max_iterations,
+                                .stack_depth = c->stack_depth};
     struct braid_model *m;
     braid_session *s;
     o.no_cache = true;
@@ -221,8 +221,7 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     return outcome;
 }
 
-/* ---- all tests, in the parent
- * --------------------------------------------------------------------- */
+/* ---- all tests, in the parent ---- */
 typedef struct Job {
     pid_t pid; /* 0: free */
     int test;
@@ -321,8 +320,9 @@ static void finish(Job *j, Test *t, int status, const char *killed) {
     *j = (Job){0};
 }
 
-/* Runs all tests; false when a signal asks to stop: then some have not ended. Signals are taken synchronously here: the end
- * of a child to go on at once, and those that would leave children and files behind. */
+/* Runs all tests; false when a signal asks to stop: then some have not ended. Signals are taken
+ * synchronously here: the end of a child to go on at once, and those that would leave children and
+ * files behind. */
 static bool run_all(const Cli *c, Tests *t, const char *temp) {
     sigset_t wait, mask;
     int got = 0;
@@ -352,7 +352,8 @@ static bool run_all(const Cli *c, Tests *t, const char *temp) {
                 while (ended < 0 && errno == EINTR);
                 if (ended != 0) {
                     kill(-j->pid, SIGKILL); /* what the child may have left running */
-                    finish(j, &t->p[j->test], status, late ? "not done after " TEXT(TIMEOUT_SECONDS) " seconds" : NULL);
+                    finish(j, &t->p[j->test], status,
+                           late ? "not done after " TEXT(TIMEOUT_SECONDS) " seconds" : NULL);
                     remove_tree(dir);
                     done++;
                     idle = false;

@@ -17,10 +17,14 @@ int main(int argc, char **argv) {
         *file = 0;
         fprintf(out, "static const char text%d[] =\n    \"", i);
         for (int c; (c = fgetc(in)) != EOF;) {
-            if (c == '\n') fputs("\\n\"\n    \"", out);
-            else if (c == '"' || c == '\\') fprintf(out, "\\%c", c);
-            else if (c < 32 || c > 126) fprintf(out, "\\%03o", (unsigned)c);
-            else fputc(c, out);
+            if (c == '\n')
+                fputs("\\n\"\n    \"", out);
+            else if (c == '"' || c == '\\')
+                fprintf(out, "\\%c", c);
+            else if (c < 32 || c > 126)
+                fprintf(out, "\\%03o", (unsigned)c);
+            else
+                fputc(c, out);
         }
         fputs("\";\n\n", out);
         fclose(in);

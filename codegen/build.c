@@ -39,8 +39,10 @@ int build_run(char *const *argv, char *out, size_t size) {
     for (ssize_t r = 1; r > 0 && !e;) {
         bool room = n + 1 < size;
         r = read(fd[0], room ? out + n : drop, room ? size - n - 1 : sizeof drop);
-        if (r < 0 && errno == EINTR) r = 1;
-        else if (r > 0 && room) n += (size_t)r;
+        if (r < 0 && errno == EINTR)
+            r = 1;
+        else if (r > 0 && room)
+            n += (size_t)r;
     }
     out[n] = 0;
     close(fd[0]);
@@ -51,8 +53,8 @@ int build_run(char *const *argv, char *out, size_t size) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
 }
 
-/* "-march=…" or "-mcpu=…" for the processor that o names: which of them knows the name depends on what the
- * compiler compiles for. */
+/* "-march=…" or "-mcpu=…" for the processor that o names: which of them knows the name depends on
+ * what the compiler compiles for. */
 static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t size) {
 #if defined(__aarch64__)
     static const char *const option[] = {"-mcpu", "-march"};
@@ -83,23 +85,33 @@ int compile_vector_width(Diag *d, const CompileOptions *o) {
     }
 #endif
     char arch[128], out[65536];
-    char *argv[] = {ARG(compiler()), ARG(march(d, o, arch, sizeof arch)), "-dM", "-E",
-                    "-x", "c", "/dev/null", NULL};
+    char *argv[] = {ARG(compiler()),
+                    ARG(march(d, o, arch, sizeof arch)),
+                    "-dM",
+                    "-E",
+                    "-x",
+                    "c",
+                    "/dev/null",
+                    NULL};
     if (build_run(argv, out, sizeof out))
-        err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(), o->cpu ? o->cpu : "native");
+        err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(),
+            o->cpu ? o->cpu : "native");
     return strstr(out, "__AVX512F__") ? 16 : strstr(out, "__AVX2__") ? 8 : 4;
 }
 
 uint64_t compile_machine(char *model, size_t size) {
-    static const char *const keys[] = {"model name", "flags", "Features", "CPU implementer", "CPU part", "isa"};
+    static const char *const keys[] = {"model name",      "flags",    "Features",
+                                       "CPU implementer", "CPU part", "isa"};
     char line[8192];
     uint64_t h = 1;
     FILE *f = fopen("/proc/cpuinfo", "re");
     if (size) snprintf(model, size, "processor");
     while (f && fgets(line, sizeof line, f) && *line != '\n') {
         for (size_t i = 0; i < COUNT(keys); i++)
-            if (strncmp(line, keys[i], strlen(keys[i])) == 0) h = hash_bytes(line, strlen(line) + 1, h);
-        const char *name = size && strncmp(line, keys[0], strlen(keys[0])) == 0 ? strchr(line, ':') : NULL;
+            if (strncmp(line, keys[i], strlen(keys[i])) == 0)
+                h = hash_bytes(line, strlen(line) + 1, h);
+        const char *name =
+            size && strncmp(line, keys[0], strlen(keys[0])) == 0 ? strchr(line, ':') : NULL;
         if (name) snprintf(model, size, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
     }
     if (f) fclose(f);
@@ -140,15 +152,35 @@ void build_weights(Diag *d, const char *text_path, const char *so_path) {
     copy_file(d, from, to);
 }
 
-void compile_build_cpu(Diag *d, const char *text_path, const char *so_path, const CompileOptions *o) {
+void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
+                       const CompileOptions *o) {
     char arch[128], define[4200], weights[4100], out[2048];
     build_path(d, weights, sizeof weights, text_path, ".weights");
     snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
-    /* Short loops of known length (the rows and lanes of a tile) are peeled, so that their values stay in registers. */
-    char *argv[] = {ARG(compiler()), "-std=gnu11", "-O2", "-fpeel-loops", "-ftree-vectorize", "-fopenmp-simd",
-                    ARG(march(d, o, arch, sizeof arch)), "-ffp-contract=off", "-fno-math-errno",
-                    "-fno-trapping-math", "-fwrapv", "-w", "-fPIC", "-shared", "-fvisibility=hidden", define, "-o",
-                    ARG(so_path), ARG(text_path), "-lm", "-lpthread", NULL};
+    /* Short loops of known length (the rows and lanes of a tile) are peeled, so that their values
+     * stay in registers. */
+    char *argv[] = {ARG(compiler()),
+                    "-std=gnu11",
+                    "-O2",
+                    "-fpeel-loops",
+                    "-ftree-vectorize",
+                    "-fopenmp-simd",
+                    ARG(march(d, o, arch, sizeof arch)),
+                    "-ffp-contract=off",
+                    "-fno-math-errno",
+                    "-fno-trapping-math",
+                    "-fwrapv",
+                    "-w",
+                    "-fPIC",
+                    "-shared",
+                    "-fvisibility=hidden",
+                    define,
+                    "-o",
+                    ARG(so_path),
+                    ARG(text_path),
+                    "-lm",
+                    "-lpthread",
+                    NULL};
     int status = build_run(argv, out, sizeof out);
     if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
     if (status) err(d, ST_IO, NULL, "the C compiler %s failed: %s", compiler(), out);

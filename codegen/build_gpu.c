@@ -34,9 +34,7 @@ typedef struct Build {
     GpuFacts facts;
 } Build;
 
-/* ---- files
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 static void write_file(Diag *d, const char *path, const char *p, size_t n) {
     FILE *f = fopen(path, "wb");
     bool ok = f && fwrite(p, 1, n, f) == n;
@@ -70,8 +68,7 @@ static const char *read_text(Build *b, const char *path) {
     return b->text;
 }
 
-/* ---- compilers
- * ---------------------------------------------------------------------------------------------- */
+/* ---- compilers ---- */
 static int run(Build *b, char *const *argv) { return build_run(argv, b->log, LOG_BYTES); }
 
 /* Shows what went wrong first: from the first line with an error on. */
@@ -157,9 +154,7 @@ static void build_cuda(Build *b) {
     build_nvrtc(b);
 }
 
-/* ---- HIP
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- HIP ---- */
 /* torch.utils.hipify, without the rest of torch, changes a file. */
 static const char hipify_script[] =
     "import contextlib, importlib.util, io, os, sys\n"
@@ -226,8 +221,7 @@ static void build_hip(Build *b) {
     clang_facts(&b->facts, b->log);
 }
 
-/* ---- the emulator
- * ------------------------------------------------------------------------------------------- */
+/* ---- the emulator ---- */
 #define EMULATOR "libbraid_emulate.a"
 
 static bool in_folder_of(char *buf, const char *file, const char *below) {
@@ -294,8 +288,7 @@ static void build_emulated(Build *b) {
     if (run(b, argv)) failed(b, cxx);
 }
 
-/* ---- the library
- * -------------------------------------------------------------------------------------------- */
+/* ---- the library ---- */
 static void build_host(Build *b, bool emulated) {
     char code[PATH_BYTES + 32], weights[PATH_BYTES + 32], path[PATH_BYTES], emulator[PATH_BYTES];
     const char *cc = build_tool("CC", "cc"), *cxx = build_tool("CXX", "c++");
@@ -330,8 +323,7 @@ static void build_host(Build *b, bool emulated) {
     build_weights(b->d, b->host_text, b->library);
 }
 
-/* ---- the whole
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 static void build_library(Build *b) {
     bool emulated = !strncmp(b->target, "emulate:", 8);
     build_path(b->d, b->code, sizeof b->code, b->device, ".code");

@@ -14,13 +14,13 @@ char *device_key(const CompileOptions *o) {
     if (o->cpu || strcmp(o->target, "cpu") != 0) return NULL;
     char model[256] = "";
     uint64_t machine = compile_machine(model, sizeof model);
-    if (asprintf(&key, "%s, %d CPUs, %016llx, braid %s", model, compile_cpus(), (unsigned long long)machine,
-                 BRAID_VERSION) < 0)
+    if (asprintf(&key, "%s, %d CPUs, %016llx, braid %s", model, compile_cpus(),
+                 (unsigned long long)machine, BRAID_VERSION) < 0)
         return NULL;
     return key;
 }
 
-/* ---- caches ----------------------------------------------------------------------------------------------- */
+/* ---- caches ---------------------------------------------------------------------------------- */
 static bool read_line(const char *folder, const char *name, char *line, int size) {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -30,8 +30,8 @@ static bool read_line(const char *folder, const char *name, char *line, int size
     return good;
 }
 
-/* Bytes of the data cache of a level as the kernel says, else as the C library does (which adds up those of
- * several sockets or dies); 0: unknown, or there is none. */
+/* Bytes of the data cache of a level as the kernel says, else as the C library does (which adds up
+ * those of several sockets or dies); 0: unknown, or there is none. */
 static int64_t cache_bytes(int level) {
 #ifdef __linux__
     for (int i = 0; i < 8; i++) {
@@ -40,11 +40,13 @@ static int64_t cache_bytes(int level) {
         snprintf(folder, sizeof folder, "/sys/devices/system/cpu/cpu0/cache/index%d", i);
         if (!read_line(folder, "level", line, sizeof line) || atoi(line) != level) continue;
         if (!read_line(folder, "type", line, sizeof line) || line[0] == 'I') continue;
-        if (!read_line(folder, "size", line, sizeof line) || sscanf(line, "%lld%c", &n, &unit) < 1) continue;
+        if (!read_line(folder, "size", line, sizeof line) || sscanf(line, "%lld%c", &n, &unit) < 1)
+            continue;
         return n * (unit == 'K' ? 1 << 10 : unit == 'M' ? 1 << 20 : 1);
     }
 #ifdef _SC_LEVEL1_DCACHE_SIZE
-    static const int name[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
+    static const int name[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE,
+                               _SC_LEVEL3_CACHE_SIZE};
     long n = sysconf(name[level - 1]);
     if (n > 0) return n;
 #endif
@@ -52,10 +54,11 @@ static int64_t cache_bytes(int level) {
     return 0;
 }
 
-/* ---- the program ------------------------------------------------------------------------------------------ */
+/* ---- the program ----------------------------------------------------------------------------- */
 static void program_text(Sb *s, int vec) {
-    static const char *const parts[] = {"braid_model.h", "cpu/ctx.h", "cpu/prelude.h", "scalar.h",
-                                        "math.h", "cpu/calibrate.c", "entry.h", "cpu/entry.c"};
+    static const char *const parts[] = {"braid_model.h", "cpu/ctx.h",  "cpu/prelude.h",
+                                        "scalar.h",      "math.h",     "cpu/calibrate.c",
+                                        "entry.h",       "cpu/entry.c"};
     sb_printf(s, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_VEC %d\n", vec);
     for (size_t i = 0; i < COUNT(parts); i++) sb_puts(s, embedded_text(parts[i]));
 }
@@ -90,18 +93,22 @@ static bool run(const char *so_path, const int64_t *bytes, double *number) {
     *(void **)&get = dlsym(so, "braid_model");
     const braid_model_v1 *m = get ? get() : NULL;
     braid_session_config_v1 config = {.struct_size = sizeof config, .threads = compile_cpus()};
-    braid_tensor_v1 in = {.data = (void *)(uintptr_t)bytes, .dtype = DT_I64, .rank = 1, .dim = {4}}, out;
-    bool good = m && m->session_new(&config, &session) == 0 && m->run(session, &in, &out, NULL, 0) == 0;
+    braid_tensor_v1 in = {.data = (void *)(uintptr_t)bytes, .dtype = DT_I64, .rank = 1, .dim = {4}},
+                    out;
+    bool good =
+        m && m->session_new(&config, &session) == 0 && m->run(session, &in, &out, NULL, 0) == 0;
     if (good) memcpy(number, out.data, NUMBERS * sizeof *number);
     if (m) m->session_free(session);
     dlclose(so);
     return good;
 }
 
-/* ---- the row ---------------------------------------------------------------------------------------------- */
+/* ---- the row --------------------------------------------------------------------------------- */
 static double sane(double measured, double row) {
     if (!(measured > 0) || measured > 1e15) return row;
-    return measured < row / DEVICE_FACTOR ? row / DEVICE_FACTOR : measured > row * DEVICE_FACTOR ? row * DEVICE_FACTOR : measured;
+    return measured < row / DEVICE_FACTOR   ? row / DEVICE_FACTOR
+           : measured > row * DEVICE_FACTOR ? row * DEVICE_FACTOR
+                                            : measured;
 }
 
 static bool measure_now(const CompileOptions *o, Device *d) {
@@ -109,18 +116,22 @@ static bool measure_now(const CompileOptions *o, Device *d) {
     char folder[4000], text[4096], so[4096];
     double r[NUMBERS] = {0};
     Device row = *d;
-    DeviceLevel *l1 = &d->level[LEVEL_LANE], *l2 = &d->level[LEVEL_CORE], *l3 = &d->level[LEVEL_TEAM];
+    DeviceLevel *l1 = &d->level[LEVEL_LANE], *l2 = &d->level[LEVEL_CORE],
+                *l3 = &d->level[LEVEL_TEAM];
     int64_t size[3];
     for (int i = 0; i < 3; i++) size[i] = cache_bytes(i + 1);
     if (size[0] > 0) l1->bytes = size[0];
     if (size[1] > 0) l2->bytes = size[1];
     if (size[2] > 0) l3->bytes = size[2];
-    /* Half of L1 and L2: something else is always there. Of the last cache, which others share, a part that
-     * surely is not in L2. What lies in none of them is twice the last, within reason. */
-    int64_t part = 4 * l2->bytes < l3->bytes / 2 ? 4 * l2->bytes : l3->bytes / 2, most = (int64_t)128 << 20;
-    int64_t bytes[4] = {l1->bytes / 2, l2->bytes / 2, part, 2 * l3->bytes < most ? 2 * l3->bytes : most};
+    /* Half of L1 and L2: something else is always there. Of the last cache, which others share, a
+     * part that surely is not in L2. What lies in none of them is twice the last, within reason. */
+    int64_t part = 4 * l2->bytes < l3->bytes / 2 ? 4 * l2->bytes : l3->bytes / 2,
+            most = (int64_t)128 << 20;
+    int64_t bytes[4] = {l1->bytes / 2, l2->bytes / 2, part,
+                        2 * l3->bytes < most ? 2 * l3->bytes : most};
 
-    if (snprintf(folder, sizeof folder, "%s/braid-calibrate.XXXXXX", tmp && *tmp ? tmp : "/tmp") >= (int)sizeof folder ||
+    if (snprintf(folder, sizeof folder, "%s/braid-calibrate.XXXXXX", tmp && *tmp ? tmp : "/tmp") >=
+            (int)sizeof folder ||
         !mkdtemp(folder))
         return false;
     snprintf(text, sizeof text, "%s/calibrate.c", folder);
@@ -160,8 +171,10 @@ bool device_calibrated(const CompileOptions *o, Store *s, bool measure, Device *
         if (!store_device(s, key, device)) {
             bool show = isatty(STDERR_FILENO);
             if (show) fputs("measuring this machine, once ...", stderr);
-            if (measure_now(o, device)) store_keep_device(s, key, device);
-            else *device = *row;
+            if (measure_now(o, device))
+                store_keep_device(s, key, device);
+            else
+                *device = *row;
             if (show) fputs("\r\033[K", stderr);
         }
         store_commit(s);

@@ -16,7 +16,11 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     utask_verify(p);
     if (strcmp(o->target, "interp") == 0) return p; /* the oracle runs the plain tree */
     const Device *device = o->device ? o->device : device_find(o->target);
-    p->schedule = schedule_new(p->cx, device, o->units ? o->units : device->units ? device->units : compile_cpus(), o->schedule);
+    p->schedule = schedule_new(p->cx, device,
+                               o->units        ? o->units
+                               : device->units ? device->units
+                                               : compile_cpus(),
+                               o->schedule);
     p->schedule->measured = o->measured;
     p->schedule->nmeasured = o->nmeasured;
     pass_fold_product(p);

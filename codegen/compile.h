@@ -14,8 +14,9 @@ typedef struct CompileOptions {
     const char *schedule;  /* "NAME=on,NAME=off": transformations that are forced; NULL: none */
     const struct Measured *measured; /* what tuning found (scheduler/decide.h), sorted by key */
     int nmeasured;
-    const struct Device *device; /* to schedule for (scheduler/device.h); NULL: the target's row of the table */
-    int units;             /* threads to schedule for; 0: all that this process may use */
+    const struct Device
+        *device; /* to schedule for (scheduler/device.h); NULL: the target's row of the table */
+    int units;   /* threads to schedule for; 0: all that this process may use */
 } CompileOptions;
 
 /* Imports and lowers the model. Everything returned lives in `a`. Raises on d. */
@@ -27,8 +28,8 @@ typedef struct Texts {
     Sb host;    /* for GPUs the host's part, in C; else empty */
     Sb weights; /* large constants; empty when the text holds them all */
 } Texts;
-/* Fills *to, which is empty. What is in it belongs to the caller (texts_free), also when this raises (on the Diag
- * of p's context). */
+/* Fills *to, which is empty. What is in it belongs to the caller (texts_free), also when this
+ * raises (on the Diag of p's context). */
 void compile_emit(Program *p, const CompileOptions *o, Texts *to);
 void texts_free(Texts *t);
 
@@ -39,20 +40,21 @@ typedef struct LoopFacts {
     int depth;    /* of loops around it */
     int barriers; /* places in its body where all units meet, those of inner loops not counted */
     int cluster_barriers; /* the same for those of one cluster */
-    int flags;    /* and places where one unit waits for the others, or they for it */
-    int64_t constants, share; /* bytes of constants that it reads, and the most of them by one unit */
+    int flags;            /* and places where one unit waits for the others, or they for it */
+    int64_t constants,
+        share; /* bytes of constants that it reads, and the most of them by one unit */
 } LoopFacts;
 typedef struct FuncFacts { /* a recursive function */
     const char *name;
-    int barriers;        /* of an activation that takes the longest way, loops and inner calls left out */
+    int barriers; /* of an activation that takes the longest way, loops and inner calls left out */
     int64_t frame_bytes; /* of arena for an activation */
 } FuncFacts;
 typedef struct ConstFacts { /* an array of the weights */
-    const char *name;    /* of the tensor */
-    const void *data;    /* of the tensor, NULL: packed */
+    const char *name;       /* of the tensor */
+    const void *data;       /* of the tensor, NULL: packed */
     DType dtype;
     int64_t count, offset;
-    bool packed;         /* in another order than the tensor's */
+    bool packed; /* in another order than the tensor's */
 } ConstFacts;
 typedef struct ResidentFacts { /* a constant read in a loop, on GPUs */
     const char *name;
@@ -60,30 +62,30 @@ typedef struct ResidentFacts { /* a constant read in a loop, on GPUs */
     bool kept;     /* on chip for the whole run; else it is read from memory each time */
 } ResidentFacts;
 typedef struct CompileFacts {
-    int64_t arena_bytes; /* of tensors whose size is known at compile time */
-    int64_t live_bytes;  /* most of them at one time */
+    int64_t arena_bytes;       /* of tensors whose size is known at compile time */
+    int64_t live_bytes;        /* most of them at one time */
     int64_t distributed_bytes; /* of them in the own memory of a block of a cluster, at most */
-    int slots;           /* growable buffers */
+    int slots;                 /* growable buffers */
     size_t weights_bytes;
-    int functions;       /* different ones: equal groups share one */
-    int barriers;        /* places where all units meet, those in loops included */
+    int functions;        /* different ones: equal groups share one */
+    int barriers;         /* places where all units meet, those in loops included */
     int cluster_barriers; /* where those of one cluster do */
-    int launches;        /* of the kernel, in a run */
-    int products;        /* by the vendor's library between them */
-    int flags;           /* and where one unit waits for the others, or they for it */
+    int launches;         /* of the kernel, in a run */
+    int products;         /* by the vendor's library between them */
+    int flags;            /* and where one unit waits for the others, or they for it */
     VEC(LoopFacts) loops; /* an outer loop before its inner ones */
     VEC(FuncFacts) recursive;
-    VEC(ConstFacts) constants; /* in the order of their offsets */
+    VEC(ConstFacts) constants;    /* in the order of their offsets */
     VEC(ResidentFacts) residents; /* those read most often first */
     int64_t shared_bytes; /* of a block's own memory, on GPUs, what is kept there included */
 } CompileFacts;
 /* Fills f (its arrays live in p's arena) as compile_emit would decide. Raises like it. */
 void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f);
 
-/* Text to shared library through the C compiler found at run time ($CC, else cc). The weights of the
- * text, if any, lie in TEXT_PATH.weights. Raises ST_IO. Files that the library needs beside it are written
- * into so_path's folder under so_path's name, and the library looks for them in its own folder:
- * callers build in a temporary folder and move all of it. */
+/* Text to shared library through the C compiler found at run time ($CC, else cc). The weights of
+ * the text, if any, lie in TEXT_PATH.weights. Raises ST_IO. Files that the library needs beside it
+ * are written into so_path's folder under so_path's name, and the library looks for them in its own
+ * folder: callers build in a temporary folder and move all of it. */
 void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
                        const CompileOptions *o);
 
@@ -95,10 +97,10 @@ typedef struct GpuFacts {
     int shared_bytes; /* of a block, beside what the launch gives it */
     int waves;        /* HIP: that a SIMD has room for; else 0 */
 } GpuFacts;
-/* The device's and the host's text to a shared library, for a target on a GPU: through nvcc ($NVCC; "nvrtc" and
- * where there is none: libnvrtc.so), hipcc ($HIPCC; $HIPIFY as in build_gpu.c), or the C++ compiler ($CXX) for an
- * emulated device; then through the C compiler. As compile_build_cpu, with the weights in HOST_PATH.weights.
- * `facts` may be NULL. */
+/* The device's and the host's text to a shared library, for a target on a GPU: through nvcc ($NVCC;
+ * "nvrtc" and where there is none: libnvrtc.so), hipcc ($HIPCC; $HIPIFY as in build_gpu.c), or the
+ * C++ compiler ($CXX) for an emulated device; then through the C compiler. As compile_build_cpu,
+ * with the weights in HOST_PATH.weights. `facts` may be NULL. */
 void compile_build_gpu(Diag *d, const char *device_path, const char *host_path, const char *so_path,
                        const CompileOptions *o, GpuFacts *facts);
 
@@ -108,8 +110,8 @@ void compile_hip(Diag *d, const char *device_path, const char *hip_path);
 /* Weights beyond this many bytes stay a file beside the library, which maps it. */
 #define WEIGHTS_MAPPED ((size_t)64 << 20)
 
-/* A hash of this machine's processor: its model and its instruction set. `model` (of `size` bytes, NULL: not
- * wanted) gets its name. */
+/* A hash of this machine's processor: its model and its instruction set. `model` (of `size` bytes,
+ * NULL: not wanted) gets its name. */
 uint64_t compile_machine(char *model, size_t size);
 
 /* CPUs that this process may use. */

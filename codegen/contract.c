@@ -11,7 +11,7 @@
 
 #define TURN_FLOATS (32 << 10) /* of weights that are read forwards and backwards in turn */
 
-/* ---- finding ----------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 Expr *contract_factor(Expr *e) {
     Expr *x =
         e->op == E_CAST && (e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16) ? e->a[0] : e;
@@ -77,7 +77,8 @@ static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
     int64_t n = axis_size(p->reduce->raxis[0], INT64_MAX);
     if (p->reduce->naxis != 1 || n < k->g->em->vec) return false;
     for (int side = 0; side < 2; side++) {
-        Expr *x = contract_factor(p->reduce->a[0]->a[side]), *y = contract_factor(p->reduce->a[0]->a[!side]);
+        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
+             *y = contract_factor(p->reduce->a[0]->a[!side]);
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         Axis *r = p->reduce->raxis[0];
         if (x->dtype != DT_F32 || y->dtype != DT_F32) continue;
@@ -102,7 +103,8 @@ static bool orient(Contraction *k, Product *p, Axis *v) {
     p->sym = NULL;
     Cx *c = k->g->em->c;
     for (int side = 0; side < 2; side++) {
-        Expr *x = contract_factor(p->reduce->a[0]->a[side]), *y = contract_factor(p->reduce->a[0]->a[!side]);
+        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
+             *y = contract_factor(p->reduce->a[0]->a[!side]);
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         Expr *cx = coef_of(c, fx, v), *cy = coef_of(c, fy, v);
         Product other = *p;
@@ -131,14 +133,16 @@ bool contract_share_axes(Cx *c, Product *p, int n, Axis *const *axis) {
     for (int i = 0; i < n; i++) {
         int at = -1;
         for (int z = 0; z < n; z++)
-            if (!(taken >> z & 1) && axis[z]->extent == from[i]->extent && (at < 0 || axis[z] == from[i]))
+            if (!(taken >> z & 1) && axis[z]->extent == from[i]->extent &&
+                (at < 0 || axis[z] == from[i]))
                 at = z;
         if (at < 0) return false;
         taken |= 1u << at;
         to[i] = e_axis(c, axis[at]);
     }
     Expr **part[] = {&p->vec, &p->sca, &p->vec_flat, &p->sca_flat};
-    for (size_t i = 0; i < COUNT(part); i++) *part[i] = e_subst(c, *part[i], n, from, to, NULL, NULL);
+    for (size_t i = 0; i < COUNT(part); i++)
+        *part[i] = e_subst(c, *part[i], n, from, to, NULL, NULL);
     return true;
 }
 
@@ -206,7 +210,9 @@ static bool choose_axes(Contraction *k) {
             int members = 0;
             for (int i = 0; i < j; i++) members += k->p[i].set == p->set;
             if (members == most_products) continue;
-            if (k->dot[p->set] == p->dot && contract_share_axes(c, p, k->nraxis[p->set], k->raxis[p->set])) break;
+            if (k->dot[p->set] == p->dot &&
+                contract_share_axes(c, p, k->nraxis[p->set], k->raxis[p->set]))
+                break;
         }
         if (p->set < k->nset) continue;
         if (k->nset == MAX_SETS) { /* the rest is reduced in the epilogue */
@@ -220,7 +226,7 @@ static bool choose_axes(Contraction *k) {
     return k->n > 0;
 }
 
-/* ---- the group's function ---------------------------------------------------------------------- */
+/* ---- the group's function -------------------------------------------------------------------- */
 static const char *scratch(Group *g, Expr *e) {
     Contraction *k = g->user;
     for (int j = 0; j < k->n; j++)
@@ -287,11 +293,11 @@ static void open_tiles(Contraction *k) {
         else if (k->m)
             back = arena_printf(f->a, "%s & 1", block);
     }
-    /* Tiles of packed operands begin where these do; of others at the unit's own lanes, so that nothing is read that
-     * another unit may be writing. */
+    /* Tiles of packed operands begin where these do; of others at the unit's own lanes, so that
+     * nothing is read that another unit may be writing. */
     bool own = split && !k->npanel;
-    fn_line(f, "const int64_t tile0 = %s / %d, tile1 = (%s%s%s + %d) / %d;", own ? "0" : from, k->vt, to,
-            own ? " - " : "", own ? from : "", k->vt - 1, k->vt);
+    fn_line(f, "const int64_t tile0 = %s / %d, tile1 = (%s%s%s + %d) / %d;", own ? "0" : from,
+            k->vt, to, own ? " - " : "", own ? from : "", k->vt - 1, k->vt);
     fn_line(f, "for (int64_t step = tile0; step < tile1; step++) {");
     fn_open(f);
     if (back)
@@ -307,11 +313,13 @@ static void open_tiles(Contraction *k) {
         if (split) fn_line(f, "const int64_t lo = 0;");
         return;
     }
-    fn_line(f, "const int64_t v0 = %stile * %d, hi = bk_mini(%s - v0, %d);", begin, k->vt, to, k->vt);
+    fn_line(f, "const int64_t v0 = %stile * %d, hi = bk_mini(%s - v0, %d);", begin, k->vt, to,
+            k->vt);
     if (split) fn_line(f, "const int64_t lo = bk_maxi(from - v0, 0);");
 }
 
-/* The rows that are left in as few blocks as go, of nearly equal heights: no short one is left over. */
+/* The rows that are left in as few blocks as go, of nearly equal heights: no short one is left
+ * over. */
 static void row_block(const Contraction *k) {
     Fn *f = &k->g->f;
     if (k->nheight == 1) {

@@ -42,22 +42,24 @@ typedef struct Contraction {
     Axis *v, *m;        /* lanes; rows, or NULL */
     int nv, mr, vt;     /* vectors and rows of a tile; its lanes */
     bool whole;         /* no tile has lanes beyond the domain, or of another unit */
-    int height[MAX_HEIGHTS], nheight; /* rows that micro-kernels are written for: mr first, falling */
+    int height[MAX_HEIGHTS],
+        nheight; /* rows that micro-kernels are written for: mr first, falling */
 } Contraction;
 
 /* The load behind a factor of a product: of float32, or of 16 bits and converted; or NULL. */
 Expr *contract_factor(Expr *e);
-/* Whether reduction e is a sum of products of two loads at positions affine in all axes, neither of them of a
- * member of the group; fills *p if so, its operands in the order in which they stand. */
+/* Whether reduction e is a sum of products of two loads at positions affine in all axes, neither of
+ * them of a member of the group; fills *p if so, its operands in the order in which they stand. */
 bool contract_product(const Group *g, Expr *e, Product *p);
-/* Whether p can run in a loop over these axes: it has as many, of the same extents. If so, p goes over them. */
+/* Whether p can run in a loop over these axes: it has as many, of the same extents. If so, p goes
+ * over them. */
 bool contract_share_axes(Cx *c, Product *p, int n, Axis *const *axis);
 /* The axes of a reduction: short loops outside, the longest one inside. */
 Axis **contract_order(Arena *a, const Expr *reduce);
 Expr *coef_of(Cx *c, Expr *flat, Axis *x); /* of x in flat; NULL: not affine in it */
 int64_t axis_size(const Axis *x, int64_t unknown);
 
-/* ---- contract_pack.c --------------------------------------------------------------------------- */
+/* ---- contract_pack.c ------------------------------------------------------------------------- */
 /* p's operand `load` is constant, and so are all extents that it moves along, and its strides: it
  * can be packed. It may also depend on one bounded symbol: the layer, say, of a loop over layers.
  */
@@ -67,7 +69,7 @@ void choose_tile(Contraction *k);
 /* Sets the panels, and packs them into the program's weights. Requires the tile. */
 void pack_panels(Contraction *k);
 
-/* ---- contract_micro.c -------------------------------------------------------------------------- */
+/* ---- contract_micro.c ------------------------------------------------------------------------ */
 /* Emits the call of the micro-kernel of one set for `rows` rows; writes the kernel where it is new.
  * In the group's function the axes v and m are bound to the tile's first lane and row. tail:
  * `lanes` tells how many lanes of operands that are not packed may be read. */
@@ -84,7 +86,7 @@ const char *micro_value(Micro *u, Expr *e);
 /* Address of a load with all loop axes of the set, and rows and lanes of the tile, at 0. */
 const char *micro_base(Contraction *k, int set, Expr *load, Expr *flat);
 
-/* ---- contract_dot.c ---------------------------------------------------------------------------- */
+/* ---- contract_dot.c -------------------------------------------------------------------------- */
 /* The same for a set of dot products, for `rows` rows and `hi` lanes as the group's function has
  * them. */
 void call_dot(Contraction *k, int set);

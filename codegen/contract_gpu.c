@@ -1,15 +1,16 @@
 /* contract_gpu.c: sums of products by blocks of threads: finding them, and the group's function.
  *
- * A block of rows and columns at a time: the block's threads compute all sums of it into tiles in the block's memory;
- * then the positions are dealt out to the threads for the members' own expressions over these tiles. */
+ * A block of rows and columns at a time: the block's threads compute all sums of it into tiles in
+ * the block's memory; then the positions are dealt out to the threads for the members' own
+ * expressions over these tiles. */
 #include "codegen/contract_gpu.h"
 #include "scheduler/decide.h"
 
-#define STEPS_LEAST 8      /* steps of a sum that is worth sharing */
-#define MATRIX_STEPS 16    /* … worth matrix units */
-#define STEPS_FEW_ROWS 32  /* … where operands are used once or twice */
+#define STEPS_LEAST 8     /* steps of a sum that is worth sharing */
+#define MATRIX_STEPS 16   /* … worth matrix units */
+#define STEPS_FEW_ROWS 32 /* … where operands are used once or twice */
 
-/* ---- finding --------------------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 static Expr *both(Cx *c, Expr *a, Expr *b) { return a ? e_and(c, a, b) : b; }
 
 static void take(Dots *k, Expr *e, Expr *when) {
@@ -22,7 +23,8 @@ static void take(Dots *k, Expr *e, Expr *when) {
     if (k->n < MAX_PRODUCTS && contract_product(k->g, e, &k->p[k->n])) k->when[k->n++] = when;
 }
 
-/* The products below e, which is needed under condition `when`. Conditions must be the same for all positions. */
+/* The products below e, which is needed under condition `when`. Conditions must be the same for all
+ * positions. */
 static void find(Dots *k, Map *seen, Expr *e, Expr *when) {
     Cx *c = k->g->em->c;
     uint64_t key = (uint64_t)(when ? when->id + 1 : 0) << 32 | (uint64_t)(e->id + 1);
@@ -39,12 +41,13 @@ static void find(Dots *k, Map *seen, Expr *e, Expr *when) {
     }
     find(k, seen, e->a[0], when);
     /* A condition inside another one may be valid under that alone when it loads. */
-    if (e->a[0]->flags & (EF_AXIS | EF_GUARD | EF_REDUCE) || (when && e->a[0]->flags & EF_LOAD)) return;
+    if (e->a[0]->flags & (EF_AXIS | EF_GUARD | EF_REDUCE) || (when && e->a[0]->flags & EF_LOAD))
+        return;
     find(k, seen, e->a[1], both(c, when, e->a[0]));
     if (e->op == E_SELECT) find(k, seen, e->a[2], both(c, when, e_not(c, e->a[0])));
 }
 
-/* ---- axes ---------------------------------------------------------------------------------------------------- */
+/* ---- axes ------------------------------------------------------------------------------------ */
 int64_t dots_share(const Group *g, const Axis *x, int64_t unknown) {
     int64_t n = axis_size(x, -1), grain = 1;
     if (n < 0) return unknown;
@@ -57,7 +60,8 @@ int64_t dots_share(const Group *g, const Axis *x, int64_t unknown) {
 static bool orient(const Dots *k, Product *p, Axis *v) {
     Cx *c = k->g->em->c;
     for (int side = 0; side < 2; side++) {
-        Expr *x = contract_factor(p->reduce->a[0]->a[side]), *y = contract_factor(p->reduce->a[0]->a[!side]);
+        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
+             *y = contract_factor(p->reduce->a[0]->a[!side]);
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fy, v), 0)) continue;
         p->packed = packable(c, k->g, p, x, fx);
@@ -108,28 +112,31 @@ static void sort_axes(Dots *k) {
         Axis *x = g->axis[i];
         if (x == k->v) continue;
         bool still = true;
-        for (int j = 0; j < k->n; j++) still = still && e_is_ival(coef_of(c, k->p[j].vec_flat, x), 0);
+        for (int j = 0; j < k->n; j++)
+            still = still && e_is_ival(coef_of(c, k->p[j].vec_flat, x), 0);
         if (still) {
             k->row[k->nrow++] = x;
             k->rows *= dots_share(g, x, ROWS_UNKNOWN);
-        } else k->outer[k->nouter++] = x;
+        } else
+            k->outer[k->nouter++] = x;
     }
     k->columns = dots_share(g, k->v, COLUMNS_UNKNOWN);
     k->by_row = k->nrow && k->v != g->axis[g->naxis - 1];
 }
 
-/* ---- parts --------------------------------------------------------------------------------------------------- */
+/* ---- parts ----------------------------------------------------------------------------------- */
 /* vec of a and b moves along the same outer axes. */
 static bool same_outer(const Dots *k, const Product *a, const Product *b) {
     Cx *c = k->g->em->c;
     for (int i = 0; i < k->nouter; i++)
-        if (e_is_ival(coef_of(c, a->vec_flat, k->outer[i]), 0) != e_is_ival(coef_of(c, b->vec_flat, k->outer[i]), 0))
+        if (e_is_ival(coef_of(c, a->vec_flat, k->outer[i]), 0) !=
+            e_is_ival(coef_of(c, b->vec_flat, k->outer[i]), 0))
             return false;
     return true;
 }
 
-/* The type of p's operands when matrix units are to multiply them, else DT_NONE. Products of float32 are rounded there:
- * only on request. */
+/* The type of p's operands when matrix units are to multiply them, else DT_NONE. Products of
+ * float32 are rounded there: only on request. */
 static DType matrix_type(const Dots *k, const Product *p) {
     const Schedule *plan = k->g->em->p->schedule;
     DType t = p->vec->dtype;
@@ -156,8 +163,14 @@ static void make_parts(Dots *k) {
             if (join(k, j, &k->part[p->set])) break;
         if (p->set < k->npart) continue;
         Part *q = &k->part[k->npart++];
-        *q = (Part){.n = 1, .lead = j, .nraxis = p->reduce->naxis, .when = k->when[j], .packed = p->packed,
-                    .raxis = contract_order(k->g->em->a, p->reduce), .length = 1, .matrix = matrix_type(k, p)};
+        *q = (Part){.n = 1,
+                    .lead = j,
+                    .nraxis = p->reduce->naxis,
+                    .when = k->when[j],
+                    .packed = p->packed,
+                    .raxis = contract_order(k->g->em->a, p->reduce),
+                    .length = 1,
+                    .matrix = matrix_type(k, p)};
         for (int i = 0; i < q->nraxis; i++) {
             int64_t n = axis_size(q->raxis[i], -1);
             if (n < 0 || !mul_size(q->length, n, &q->length) || q->length > INT32_MAX / 2) {
@@ -176,8 +189,11 @@ static bool worth(Dots *k) {
     for (int j = 0; j < k->n; j++) {
         int64_t length = 1, size;
         for (int i = 0; i < k->p[j].reduce->naxis; i++)
-            if (!mul_size(length, size = axis_size(k->p[j].reduce->raxis[i], STEPS_UNKNOWN), &length)) length = INT32_MAX;
-        if (length < STEPS_LEAST || (length < STEPS_FEW_ROWS && k->rows < 4 && !k->p[j].packed)) continue;
+            if (!mul_size(length, size = axis_size(k->p[j].reduce->raxis[i], STEPS_UNKNOWN),
+                          &length))
+                length = INT32_MAX;
+        if (length < STEPS_LEAST || (length < STEPS_FEW_ROWS && k->rows < 4 && !k->p[j].packed))
+            continue;
         k->p[n] = k->p[j];
         k->when[n++] = k->when[j];
     }
@@ -185,34 +201,40 @@ static bool worth(Dots *k) {
     return n > 0;
 }
 
-/* ---- the group's function ---------------------------------------------------------------------------------------- */
+/* ---- the group's function -------------------------------------------------------------------- */
 static const char *tile_text(Group *g, Expr *e) {
     Dots *k = g->user;
     for (int j = 0; j < k->n; j++) {
         if (k->p[j].reduce != e) continue;
         const Part *q = &k->part[k->p[j].set];
-        return arena_printf(g->em->a, "block[%lld + %s]", (long long)(q->sums + (int64_t)k->p[j].place * k->bm * k->bv),
+        return arena_printf(g->em->a, "block[%lld + %s]",
+                            (long long)(q->sums + (int64_t)k->p[j].place * k->bm * k->bv),
                             k->by_row ? arena_printf(g->em->a, "l * %d + row", k->bm)
                                       : arena_printf(g->em->a, "row * %d + l", k->bv));
     }
     return NULL;
 }
 
-static const char *extent_text(Dots *k, Axis *x) { return x == k->g->split ? "(to - from)" : fn_expr(&k->g->f, x->extent); }
+static const char *extent_text(Dots *k, Axis *x) {
+    return x == k->g->split ? "(to - from)" : fn_expr(&k->g->f, x->extent);
+}
 
 void dots_bind_rows(Dots *k, const char *at) {
     Fn *f = &k->g->f;
     int64_t all = 1, n;
     bool small = true; /* 32 bits do */
     for (int d = 0; d < k->nrow; d++)
-        small = small && e_is_int(k->row[d]->extent, &n) && mul_size(all, n, &all) && all < INT32_MAX;
+        small =
+            small && e_is_int(k->row[d]->extent, &n) && mul_size(all, n, &all) && all < INT32_MAX;
     const char *type = small ? "uint32_t" : "int64_t";
     for (int d = k->nrow - 1; d >= 0; d--) {
         Axis *x = k->row[d];
         const char *from = x == k->g->split ? "from + " : "", *size = extent_text(k, x);
-        if (d == 0) fn_line(f, "const int64_t j0 = %s(int64_t)(%s);", from, at);
+        if (d == 0)
+            fn_line(f, "const int64_t j0 = %s(int64_t)(%s);", from, at);
         else {
-            fn_line(f, "const int64_t j%d = %s(int64_t)((%s)(%s) %% (%s)%s);", d, from, type, at, type, size);
+            fn_line(f, "const int64_t j%d = %s(int64_t)((%s)(%s) %% (%s)%s);", d, from, type, at,
+                    type, size);
             fn_line(f, "const %s up%d = (%s)(%s) / (%s)%s;", type, d, type, at, type, size);
             at = arena_printf(f->a, "up%d", d);
         }
@@ -240,11 +262,13 @@ static void chunks(Dots *k, int i) {
     Fn *f = &k->g->f;
     const Part *q = &k->part[i];
     const char *all = "1";
-    if (q->length >= 0) all = arena_printf(f->a, "%lld", (long long)q->length);
-    else for (int d = 0; d < q->nraxis; d++) {
-        const char *n = fn_expr(f, q->raxis[d]->extent);
-        all = d ? arena_printf(f->a, "%s * %s", all, n) : n;
-    }
+    if (q->length >= 0)
+        all = arena_printf(f->a, "%lld", (long long)q->length);
+    else
+        for (int d = 0; d < q->nraxis; d++) {
+            const char *n = fn_expr(f, q->raxis[d]->extent);
+            all = d ? arena_printf(f->a, "%s * %s", all, n) : n;
+        }
     fn_line(f, "const int64_t steps = %s;", all);
     fn_line(f, "bk_block();"); /* the memory may still be in use */
     copy_chunk(k, i, "0", "0");
@@ -270,9 +294,12 @@ static void part(Dots *k, int i) {
     int mark = f->bound.n;
     open(f, q->when ? arena_printf(f->a, "if (when%d)", i) : "");
     fn_line(f, "float acc[%d] = {0};", q->tm * q->tc * (q->matrix ? 4 : 1));
-    if (q->direct) dots_direct(k, i);
-    else if (q->whole && q->packed) dots_step(k, i, "0", "0");
-    else chunks(k, i);
+    if (q->direct)
+        dots_direct(k, i);
+    else if (q->whole && q->packed)
+        dots_step(k, i, "0", "0");
+    else
+        chunks(k, i);
     dots_finish(k, i);
     close(f);
     f->bound.n = mark;
@@ -288,7 +315,8 @@ static void epilogue(Dots *k) {
     open(f, "");
     for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], k->nrow + 1, inner);
     open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads())");
-    const char *row = k->by_row ? "at % rows" : "at / lanes", *lane = k->by_row ? "at / rows" : "at % lanes";
+    const char *row = k->by_row ? "at % rows" : "at / lanes",
+               *lane = k->by_row ? "at / rows" : "at % lanes";
     fn_line(f, "const int row = %s, l = %s;", k->bm == 1 ? "0" : row, k->bm == 1 ? "at" : lane);
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, k->v), "iv");
@@ -315,7 +343,8 @@ static void head(Dots *k) {
         if (k->part[i].packed) dots_weights(k, i);
     const char *all = "1";
     for (int d = 0; d < k->nrow; d++)
-        all = d ? arena_printf(f->a, "%s * %s", all, extent_text(k, k->row[d])) : extent_text(k, k->row[d]);
+        all = d ? arena_printf(f->a, "%s * %s", all, extent_text(k, k->row[d]))
+                : extent_text(k, k->row[d]);
     fn_line(f, "const int64_t all_rows = %s;", all);
     open(f, arena_printf(f->a, "for (int64_t first = 0; first < all_rows; first += %d)", k->bm));
     fn_line(f, "const int rows = (int)bk_mini(all_rows - first, %d);", k->bm);
@@ -353,7 +382,8 @@ bool group_contraction_gpu(Group *g) {
     head(k);
     bool split = k->v == g->split;
     const char *end = split ? "to" : fn_expr(f, k->v->extent);
-    open(f, arena_printf(f->a, "for (int64_t v0 = %s; v0 < %s; v0 += %d)", split ? "from" : "0", end, k->bv));
+    open(f, arena_printf(f->a, "for (int64_t v0 = %s; v0 < %s; v0 += %d)", split ? "from" : "0",
+                         end, k->bv));
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
     fn_line(f, "bk_block();");
     for (int i = 0; i < k->npart; i++) part(k, i);

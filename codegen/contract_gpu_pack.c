@@ -1,14 +1,15 @@
-/* contract_gpu_pack.c: constant operands in the order in which blocks of threads read them, and which of them stay on
- * chip.
+/* contract_gpu_pack.c: constant operands in the order in which blocks of threads read them, and
+ * which of them stay on chip.
  *
- * The layout: [symbol][outer axes that vec moves along][position of v][product][step]. So a unit's columns are one
- * piece. A column begins at a multiple of 16 bytes. */
+ * The layout: [symbol][outer axes that vec moves along][position of v][product][step]. So a unit's
+ * columns are one piece. A column begins at a multiple of 16 bytes. */
 #include "codegen/contract_gpu.h"
 #include <stdlib.h>
 
 /* How an operand moves: along the symbol, outer axes, v; and along the steps. */
 typedef struct Strides {
-    int64_t stride[MAX_RANK + 2], extent[MAX_RANK + 2], step[MAX_RANK * 2], size[MAX_RANK * 2], base;
+    int64_t stride[MAX_RANK + 2], extent[MAX_RANK + 2], step[MAX_RANK * 2], size[MAX_RANK * 2],
+        base;
     int n;
 } Strides;
 
@@ -21,7 +22,9 @@ static void add(Strides *w, Cx *c, Expr **rest, Axis *x) {
     e_is_int(x->extent, &w->extent[w->n++]);
 }
 
-static bool moves(const Dots *k, const Product *p, Axis *x) { return !e_is_ival(coef_of(k->g->em->c, p->vec_flat, x), 0); }
+static bool moves(const Dots *k, const Product *p, Axis *x) {
+    return !e_is_ival(coef_of(k->g->em->c, p->vec_flat, x), 0);
+}
 
 static Strides strides_of(const Dots *k, const Product *p) {
     Cx *c = k->g->em->c;
@@ -57,9 +60,13 @@ static float round_tf32(float x) {
 static void pack_column(const Part *q, const Strides *w, const Const *src, int64_t at, float *to) {
     int64_t idx[MAX_RANK * 2] = {0};
     for (int64_t i = 0; i < q->column * WORD / part_size(q); i++) {
-        float x = i < q->length && at >= 0 && at < src->count ? (float)elem_get_f(src->dtype, src->data, at) : 0;
-        if (part_size(q) < WORD) elem_set_f(q->matrix, to, i, x);
-        else to[i] = q->matrix ? round_tf32(x) : x;
+        float x = i < q->length && at >= 0 && at < src->count
+                      ? (float)elem_get_f(src->dtype, src->data, at)
+                      : 0;
+        if (part_size(q) < WORD)
+            elem_set_f(q->matrix, to, i, x);
+        else
+            to[i] = q->matrix ? round_tf32(x) : x;
         for (int d = q->nraxis - 1; d >= 0; d--) {
             at += w->step[d];
             if (++idx[d] < w->size[d]) break;
@@ -82,8 +89,10 @@ static const char *pack(Dots *k, Part *q) {
         w[n] = strides_of(k, p);
         src[n] = p->vec->t->data;
         sb_printf(&key, " %p %lld", (const void *)src[n]->data, (long long)w[n].base);
-        for (int i = 0; i < w[n].n; i++) sb_printf(&key, " %lld*%lld", (long long)w[n].stride[i], (long long)w[n].extent[i]);
-        for (int i = 0; i < q->nraxis; i++) sb_printf(&key, " %lld.%lld", (long long)w[n].step[i], (long long)w[n].size[i]);
+        for (int i = 0; i < w[n].n; i++)
+            sb_printf(&key, " %lld*%lld", (long long)w[n].stride[i], (long long)w[n].extent[i]);
+        for (int i = 0; i < q->nraxis; i++)
+            sb_printf(&key, " %lld.%lld", (long long)w[n].step[i], (long long)w[n].size[i]);
         n++;
     }
     int64_t places = 1;
@@ -91,7 +100,8 @@ static const char *pack(Dots *k, Part *q) {
     q->all = w[0].extent[w[0].n - 1] * q->n * q->column;
     const char *name = map_get(em->functions, key.p);
     if (!name) {
-        float *data = em->held = malloc((size_t)places * (size_t)(q->n * q->column) * 4 + 64), *to = data;
+        float *data = em->held = malloc((size_t)places * (size_t)(q->n * q->column) * 4 + 64),
+              *to = data;
         if (!data) err(em->c->d, ST_MEMORY, NULL, "out of memory for packing weights");
         int64_t idx[MAX_RANK + 2] = {0};
         for (int64_t i = 0; i < places; i++) {
@@ -114,7 +124,7 @@ static const char *pack(Dots *k, Part *q) {
 
 /* How the axes that an operand is packed by lie around the one that units share. */
 typedef struct Order {
-    bool columns, outer;  /* units share columns; the positions of an outer axis */
+    bool columns, outer;   /* units share columns; the positions of an outer axis */
     int64_t pieces, words; /* before it; of one of its positions */
     int64_t n;
     Expr *before, *behind; /* numbers of the piece, and of the place along outer axes behind it */
@@ -123,14 +133,19 @@ typedef struct Order {
 static Order order_of(const Dots *k, const Part *q) {
     const Product *p = &k->p[q->lead];
     Cx *c = k->g->em->c;
-    Order o = {.columns = k->v == k->g->split, .pieces = 1, .words = q->n * q->column, .n = axis_size(k->v, 1),
-               .before = p->sym ? p->sym : e_int(c, 0), .behind = e_int(c, 0)};
+    Order o = {.columns = k->v == k->g->split,
+               .pieces = 1,
+               .words = q->n * q->column,
+               .n = axis_size(k->v, 1),
+               .before = p->sym ? p->sym : e_int(c, 0),
+               .behind = e_int(c, 0)};
     if (p->sym) o.pieces = axis_size(p->sym_axis, 1);
     if (!o.columns) o.words = q->all;
     for (int i = 0; i < k->nouter; i++) {
         Axis *x = k->outer[i];
         if (!moves(k, p, x)) continue;
-        if (x == k->g->split) o.outer = true, o.n = axis_size(x, 1);
+        if (x == k->g->split)
+            o.outer = true, o.n = axis_size(x, 1);
         else if (o.outer) {
             o.words *= axis_size(x, 1);
             o.behind = e_add(c, e_mul(c, o.behind, x->extent), e_axis(c, x));
@@ -147,8 +162,12 @@ static void keep(Dots *k, Part *q) {
     const Product *p = &k->p[q->lead];
     if (!k->g->split) return;
     Order o = order_of(k, q);
-    Resident r = {.weights = q->weights, .what = p->vec->t->name ? p->vec->t->name : "packed", .whole = !o.columns && !o.outer,
-                  .pieces = o.pieces, .n = o.n, .words = o.words};
+    Resident r = {.weights = q->weights,
+                  .what = p->vec->t->name ? p->vec->t->name : "packed",
+                  .whole = !o.columns && !o.outer,
+                  .pieces = o.pieces,
+                  .n = o.n,
+                  .words = o.words};
     if (r.whole) r.n = 1;
     const char *name = resident(k->g->em, k->g, r, p->sym ? axis_size(p->sym_axis, 1) : 1);
     if (!p->sym) ahead(k->g->em, k->g, r, name);
@@ -160,7 +179,8 @@ void dots_pack(Dots *k) {
         Part *q = &k->part[i];
         if (!q->packed) continue;
         int64_t steps = dots_div(q->length, q->at_once) * q->at_once;
-        /* Teams smaller than eight read several columns at once, which then lie in different banks. */
+        /* Teams smaller than eight read several columns at once, which then lie in different banks.
+         */
         q->column = q->matrix || (q->team < 8 && steps % 8 == 0) ? dots_pitch(q, steps) : steps;
         q->weights = pack(k, q);
         keep(k, q);
@@ -182,16 +202,22 @@ void dots_weights(Dots *k, int part) {
     map_seti(em->const_name, (uint64_t)(uintptr_t)data->data, (void *)(uintptr_t)q->weights);
     const char *at = f->tensor(f, w), *positions = arena_printf(f->a, "%lld", (long long)o.n);
     if (q->kept && (o.columns || o.outer) && o.pieces > 1) {
-        fn_line(f, "const int64_t w%d_positions = bk_on_chip(%s) ? to - from : %s;", part, at, positions);
+        fn_line(f, "const int64_t w%d_positions = bk_on_chip(%s) ? to - from : %s;", part, at,
+                positions);
         positions = arena_printf(f->a, "w%d_positions", part);
     }
-    const char *piece = fn_expr(f, o.before), *words = arena_printf(f->a, "%lld", (long long)o.words);
+    const char *piece = fn_expr(f, o.before),
+               *words = arena_printf(f->a, "%lld", (long long)o.words);
     const char *first = q->kept ? "from" : "0";
     if (o.outer) {
-        const char *own = arena_printf(f->a, "(%s) * %s + %s - %s", piece, positions, fn_expr(f, e_axis(c, g->split)), first);
-        fn_line(f, "const float *const w%d = %s + (%s) * %s + (%s) * %lld;", part, at, own, words, fn_expr(f, o.behind),
-                (long long)q->all);
-    } else if (o.columns) fn_line(f, "const float *const w%d = %s + (%s) * %s * %s;", part, at, piece, positions, words);
-    else fn_line(f, "const float *const w%d = %s + (%s) * %s;", part, at, piece, words);
+        const char *own = arena_printf(f->a, "(%s) * %s + %s - %s", piece, positions,
+                                       fn_expr(f, e_axis(c, g->split)), first);
+        fn_line(f, "const float *const w%d = %s + (%s) * %s + (%s) * %lld;", part, at, own, words,
+                fn_expr(f, o.behind), (long long)q->all);
+    } else if (o.columns)
+        fn_line(f, "const float *const w%d = %s + (%s) * %s * %s;", part, at, piece, positions,
+                words);
+    else
+        fn_line(f, "const float *const w%d = %s + (%s) * %s;", part, at, piece, words);
     fn_line(f, "const int64_t w%d_first = %s;", part, o.columns ? first : "0");
 }

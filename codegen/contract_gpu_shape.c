@@ -1,24 +1,25 @@
 /* contract_gpu_shape.c: how a block of threads shares sums of products.
  *
- * All shapes that fit the block's memory are compared by a model of the cycles that a unit takes for its part. */
+ * All shapes that fit the block's memory are compared by a model of the cycles that a unit takes
+ * for its part. */
 #include "codegen/contract_gpu.h"
 #include "scheduler/decide.h"
 
-#define SUMS_MOST 64       /* of a thread, in registers */
-#define MATRIX_MOST 16     /* products by matrix units of a warp, each of four sums of a thread */
-#define CHUNK_MOST 512     /* steps copied at once */
+#define SUMS_MOST 64   /* of a thread, in registers */
+#define MATRIX_MOST 16 /* products by matrix units of a warp, each of four sums of a thread */
+#define CHUNK_MOST 512 /* steps copied at once */
 #define CHUNK_LEAST 16
 /* Cycles. */
-#define MEET 30            /* block barrier */
-#define FETCH 600          /* first data of a copy arrive */
-#define COPY 24            /* an element of a thread's share of a copy; of four at once: */
+#define MEET 30   /* block barrier */
+#define FETCH 600 /* first data of a copy arrive */
+#define COPY 24   /* an element of a thread's share of a copy; of four at once: */
 #define COPY_BY_FOUR 16
-#define ISSUE_BY_FOUR 8    /* … of it for its instructions alone */
-#define STEP 30            /* operands from the block's memory arrive */
-#define LOOP 4             /* instructions around them */
-#define MATRIX 8           /* a product by matrix units, of 32 bytes of each line */
-#define MATRIX_LINES 4     /* a warp loads 64 bytes of eight lines */
-#define MEMBERS 100        /* the members at a position */
+#define ISSUE_BY_FOUR 8 /* … of it for its instructions alone */
+#define STEP 30         /* operands from the block's memory arrive */
+#define LOOP 4          /* instructions around them */
+#define MATRIX 8        /* a product by matrix units, of 32 bytes of each line */
+#define MATRIX_LINES 4  /* a warp loads 64 bytes of eight lines */
+#define MEMBERS 100     /* the members at a position */
 
 static int64_t round_up(int64_t a, int64_t to) { return dots_div(a, to) * to; }
 
@@ -44,8 +45,8 @@ static int64_t steps_of(const Part *q) {
     return n;
 }
 
-/* Cycles of part q for a block of bm x bv when threads load sca themselves, one step after the other, and have tm x tc
- * sums; sets the rest of the shape; 0: it cannot be. */
+/* Cycles of part q for a block of bm x bv when threads load sca themselves, one step after the
+ * other, and have tm x tc sums; sets the rest of the shape; 0: it cannot be. */
 static double direct_cycles(const Model *m, Part *q, int bm, int bv) {
     q->workers = m->threads;
     q->high = q->wide = 1;
@@ -57,7 +58,8 @@ static double direct_cycles(const Model *m, Part *q, int bm, int bv) {
     q->whole = false;
     q->chunk = 0;
     double warps = (double)dots_div((int64_t)q->nm * q->nc, m->warp);
-    double math = dots_div((int64_t)warps, 4) * q->tm * q->tc * m->warp / 32.0, memory = warps * (q->tm + q->tc);
+    double math = dots_div((int64_t)warps, 4) * q->tm * q->tc * m->warp / 32.0,
+           memory = warps * (q->tm + q->tc);
     double step = math > memory ? math : memory;
     return (double)q->length * ((step > STEP / 2.0 ? step : STEP / 2.0) + 4) + FETCH;
 }
@@ -70,7 +72,8 @@ static double step_cycles(const Model *m, const Part *q, int warps) {
         math = (double)dots_div(warps, 4) * sums * 2 * MATRIX;
         memory = MATRIX_LINES * warps * (q->tm + q->tc * (MATRIX_WIDE / 8));
     } else { /* lanes with the same row or column load the same; 128 bytes a cycle */
-        int tiles = m->warp / q->team, wide = tiles < q->nc ? tiles : q->nc, high = (int)dots_div(tiles, q->nc);
+        int tiles = m->warp / q->team, wide = tiles < q->nc ? tiles : q->nc,
+            high = (int)dots_div(tiles, q->nc);
         double x = high * q->team / 8.0, w = wide * q->team / 8.0;
         math = (double)dots_div(warps, 4) * (4 * sums + q->tm + q->tc + LOOP) * m->warp / 32;
         memory = warps * (q->tm * (x > 1 ? x : 1) + q->tc * (w > 1 ? w : 1));
@@ -90,13 +93,15 @@ static double exchange_cycles(const Part *q, int warps) {
 int64_t dots_pitch(const Part *q, int64_t steps) {
     int64_t quads = steps * part_size(q) / 16;
     int together = q->matrix ? 4 : q->team; /* neighbours that read one line; eight read at once */
-    if (together < 8) while (quads % (2 * together) != together) quads++;
+    if (together < 8)
+        while (quads % (2 * together) != together) quads++;
     return quads * 4;
 }
 
 /* Cycles of part q by chunks of so many steps, or with sca copied whole; 0: they do not fit. */
 static double chunk_cycles(const Model *m, Part *q, int64_t steps, double step, int64_t words) {
-    int64_t copied = (q->whole ? 0 : part_rows(q)) + (q->packed ? 0 : part_columns(q)), pitch = dots_pitch(q, q->chunk);
+    int64_t copied = (q->whole ? 0 : part_rows(q)) + (q->packed ? 0 : part_columns(q)),
+            pitch = dots_pitch(q, q->chunk);
     q->buffers = q->length >= 0 && steps <= q->chunk ? 1 : 2;
     if (copied * pitch * q->buffers + (q->whole ? part_rows(q) * pitch : 0) > words) return 0;
     double sums = (double)dots_div(q->chunk / q->at_once, q->team) * step, copies = 0, issue = 0;
@@ -115,8 +120,8 @@ static double chunk_cycles(const Model *m, Part *q, int64_t steps, double step, 
     return FETCH + copies + chunks * ((copies > sums ? copies : sums) + 2 * MEET);
 }
 
-/* Cycles of part q for a block of bm x bv when a worker has tm x tc pieces; sets the rest of the shape; 0: it does not
- * fit. */
+/* Cycles of part q for a block of bm x bv when a worker has tm x tc pieces; sets the rest of the
+ * shape; 0: it does not fit. */
 static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words, bool whole) {
     q->workers = q->matrix ? m->threads / m->warp : m->threads;
     q->high = q->matrix ? MATRIX_ROWS(m->warp) : 1;
@@ -128,7 +133,8 @@ static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words
     if (tiles > q->workers) return 0;
     int64_t steps = round_up(steps_of(q), q->at_once), times = steps / q->at_once;
     q->team = 1;
-    while (q->team * 2 * tiles <= q->workers && (q->matrix || q->team < m->warp) && q->team < times) q->team *= 2;
+    while (q->team * 2 * tiles <= q->workers && (q->matrix || q->team < m->warp) && q->team < times)
+        q->team *= 2;
     int warps = (int)dots_div((int64_t)tiles * q->team * (q->matrix ? m->warp : 1), m->warp);
     double step = step_cycles(m, q, warps), best = 0;
     Part kept = *q;
@@ -160,7 +166,8 @@ static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words, 
             q->tc = tc;
             for (int direct = 0; direct <= loads; direct++) {
                 q->direct = direct;
-                double cycles = direct ? direct_cycles(m, q, bm, bv) : part_cycles(m, q, bm, bv, words, whole);
+                double cycles =
+                    direct ? direct_cycles(m, q, bm, bv) : part_cycles(m, q, bm, bv, words, whole);
                 if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
             }
         }
@@ -168,24 +175,28 @@ static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words, 
     return best;
 }
 
-/* Cycles of a unit's part by blocks of bm x bv; 0: they do not fit. `whole`: each part has its own share of the memory,
- * where sca may be copied whole; else one after the other has all of it. */
+/* Cycles of a unit's part by blocks of bm x bv; 0: they do not fit. `whole`: each part has its own
+ * share of the memory, where sca may be copied whole; else one after the other has all of it. */
 static double block_cycles(const Model *m, Part *part, int bm, int bv, bool whole) {
     const Dots *k = m->k;
     int64_t tile = (int64_t)bm * bv * k->n, left = m->budget - tile;
-    double cycles = 2 * MEET + (double)dots_div((int64_t)bm * bv, m->threads) * MEMBERS, once = MEET;
+    double cycles = 2 * MEET + (double)dots_div((int64_t)bm * bv, m->threads) * MEMBERS,
+           once = MEET;
     if (left <= 0) return 0;
     for (int i = 0; i < k->npart; i++) {
         Part *q = &part[i];
         double c = best_part(m, q, bm, bv, whole ? left / k->npart : left, whole);
         if (c == 0) return 0;
         cycles += c;
-        if (q->whole) once += (double)part_rows(q) * q->chunk / m->threads * copy_cycles(q, false) + (i ? 0 : FETCH);
+        if (q->whole)
+            once += (double)part_rows(q) * q->chunk / m->threads * copy_cycles(q, false) +
+                    (i ? 0 : FETCH);
     }
     return (double)dots_div(k->rows, bm) * (once + (double)dots_div(k->columns, bv) * cycles);
 }
 
-/* Places in the block's memory: copies that outlive a block of columns, the others' common room, tiles. */
+/* Places in the block's memory: copies that outlive a block of columns, the others' common room,
+ * tiles. */
 static void place(Dots *k) {
     int64_t at = 0, most = 0;
     for (int i = 0; i < k->npart; i++) {
@@ -197,7 +208,8 @@ static void place(Dots *k) {
     for (int i = 0; i < k->npart; i++) {
         Part *q = &k->part[i];
         if (q->direct) continue;
-        int64_t buffers = dots_pitch(q, q->chunk) * q->buffers, x = q->whole ? 0 : part_rows(q) * buffers;
+        int64_t buffers = dots_pitch(q, q->chunk) * q->buffers,
+                x = q->whole ? 0 : part_rows(q) * buffers;
         if (!q->whole) q->x = at;
         q->w = at + x;
         if (!q->packed) x += part_columns(q) * buffers;
@@ -212,11 +224,13 @@ static void place(Dots *k) {
 }
 
 bool dots_shape(Dots *k) {
-    static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
+    static const int sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,  14,
+                                16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
     const Device *d = k->g->em->p->schedule->device;
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
-    Model m = {k, d->threads, d->warp, (share < bytes - SHARED_OWN ? share : bytes - SHARED_OWN) / 4};
+    Model m = {k, d->threads, d->warp,
+               (share < bytes - SHARED_OWN ? share : bytes - SHARED_OWN) / 4};
     Part part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
     double best = 0;
     for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)

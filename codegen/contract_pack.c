@@ -37,7 +37,8 @@ static Expr *only_symbol(Expr *e, int *n) {
 bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat) {
     int64_t v;
     Expr *rest = flat, *k;
-    if (load->t->kind != TK_CONST || g->s->level == LEVEL_HOST) return false; /* a library reads it as it is */
+    if (load->t->kind != TK_CONST || g->s->level == LEVEL_HOST)
+        return false; /* a library reads it as it is */
     for (int i = 0; i < g->naxis; i++) {
         if (!e_affine(c, rest, g->axis[i], &k, &rest) || !e_is_int(k, &v)) return false;
         if (v && !e_is_int(g->axis[i]->extent, &v)) return false;
@@ -57,7 +58,7 @@ bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat) {
            e_is_int(k, &v) && e_is_int(rest, &v);
 }
 
-/* ---- the tile ---------------------------------------------------------------------------------- */
+/* ---- the tile -------------------------------------------------------------------------------- */
 /* The most tiles that one of n units has, when units own ranges of whole grains. */
 static int64_t tiles_of(int64_t lanes, int64_t grain, int64_t tile, int n) {
     int64_t parts = (lanes + grain - 1) / grain, most = 0;
@@ -149,7 +150,8 @@ static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
     for (int u = 1; rows > 0 && u <= (by_m ? t->units : 1); u++) {
         int64_t parts = (rows + t->grain - 1) / t->grain;
         for (int i = 0; i < u; i++) {
-            int64_t from = by_m ? parts * i / u * t->grain : 0, to = by_m ? parts * (i + 1) / u * t->grain : rows;
+            int64_t from = by_m ? parts * i / u * t->grain : 0,
+                    to = by_m ? parts * (i + 1) / u * t->grain : rows;
             add_heights(k, (to < rows ? to : rows) - from);
         }
     }
@@ -190,7 +192,8 @@ void choose_tile(Contraction *k) {
                                : 0.5 * tile_time(&t, nv, mr, 1, lanes) +
                                      0.5 * tile_time(&t, nv, mr, ROWS_FEW, lanes) +
                                      tile_time(&t, nv, mr, ROWS_MANY, lanes);
-            /* The best first, which of about equal ones is the smallest; then the others in order. */
+            /* The best first, which of about equal ones is the smallest; then the others in order.
+             */
             bool first = best == 0 || time < best * 0.999;
             int at = first ? 0 : 1;
             while (at > 0 && at < n && way[at].ns <= time) at++;
@@ -210,7 +213,7 @@ void choose_tile(Contraction *k) {
     choose_heights(k, &t, rows);
 }
 
-/* ---- packing ----------------------------------------------------------------------------------- */
+/* ---- packing --------------------------------------------------------------------------------- */
 /* How an operand moves: along the symbol, outer axes, lanes, reduction axes. */
 typedef struct Walk {
     int64_t stride[MAX_RANK * 3], extent[MAX_RANK * 3], base, lane;
@@ -336,7 +339,8 @@ static void pack(Contraction *k, int panel) {
     const Schedule *plan = em->p->schedule;
     if (plan) {
         int units = k->g->split == k->v ? plan->units : 1;
-        if (between(k, q->stride * 4) / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4) q->ahead = AHEAD;
+        if (between(k, q->stride * 4) / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4)
+            q->ahead = AHEAD;
     }
     q->weights = map_get(em->functions, key.p);
     if (!q->weights) {

@@ -15,9 +15,11 @@
 #include "scheduler/decide.h"
 #include <stdlib.h>
 
-#define NEAR_KB 34             /* of the packed operand, next to the positions' own, in the first-level cache */
-#define FAR_BYTES (512 << 10)  /* of the positions' operand in the second-level cache */
-#define KEPT_BYTES (64 << 10)  /* of sums between two blocks of a reduction */
+#define NEAR_KB                                                                                    \
+    34 /* of the packed operand, next to the positions' own, in the first-level cache              \
+        */
+#define FAR_BYTES (512 << 10) /* of the positions' operand in the second-level cache */
+#define KEPT_BYTES (64 << 10) /* of sums between two blocks of a reduction */
 
 /* ---- finding --------------------------------------------------------------------------------- */
 static bool affine_in(Cx *c, Expr *flat, const Group *g, const Expr *reduce) {
@@ -47,8 +49,10 @@ static bool read_packed(Conv *k, Sum *s, Expr *load) {
     rest = flat_of(c, load);
     for (int i = 0; i < g->naxis; i++) {
         if (!e_affine(c, rest, g->axis[i], &coef, &rest) || !e_is_int(coef, &x)) return false;
-        if (g->axis[i] == k->v) s->v_stride = x;
-        else if (x) return false;
+        if (g->axis[i] == k->v)
+            s->v_stride = x;
+        else if (x)
+            return false;
     }
     if (!s->v_stride) return false;
     s->length = 1;
@@ -188,7 +192,8 @@ static void choose_blocks(Conv *k) {
     /* Only what does not fit is cut. */
     int64_t near = NEAR_KB;
     if (longest * k->vt * 4 > NEAR_KB / 2 << 10)
-        near = decide_value(g->em->p, X_NEAR, g->s, 3, (Way[]){{NEAR_KB, ns}, {NEAR_KB / 2, ns}, {2 * NEAR_KB, ns}});
+        near = decide_value(g->em->p, X_NEAR, g->s, 3,
+                            (Way[]){{NEAR_KB, ns}, {NEAR_KB / 2, ns}, {2 * NEAR_KB, ns}});
     near = (near << 10) / (k->vt * 4);
     for (int i = 0; i < k->n; i++) {
         Sum *s = &k->s[i];
@@ -323,7 +328,8 @@ void conv_micro(Conv *k, int rows, const char *out, const char *in, const Walk *
             sb_puts(&u.params, ", int64_t count");
             sb_puts(&u.args, ", count");
             n = "count";
-        } else n = value(&u, w->count[i], literal);
+        } else
+            n = value(&u, w->count[i], literal);
         sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", 4 + 4 * i, "", i, i, n, i);
         if (!e_is_ival(w->stride[i], 0))
             off = arena_printf(em->a, "%s + r%d * %s", off, i, value(&u, w->stride[i], literal));
@@ -353,7 +359,9 @@ void conv_micro(Conv *k, int rows, const char *out, const char *in, const Walk *
 static Walk walk_of(Conv *k, const Sum *s) {
     Group *g = k->g;
     Cx *c = g->em->c;
-    Walk w = {.levels = s->n - s->cut, .partial = k->kept, .row = conv_coef(c, s->sca_flat, k->m),
+    Walk w = {.levels = s->n - s->cut,
+              .partial = k->kept,
+              .row = conv_coef(c, s->sca_flat, k->m),
               .stream = s->length * g->em->vec};
     Expr *zero[CONV_REDUCE];
     for (int i = 0; i < w.levels; i++) {
@@ -429,8 +437,10 @@ void conv_run(Conv *k, int64_t even, const char *lo, const char *hi,
             if (i == 0)
                 fn_line(f, "if (%s - pos > left * %d && %s - pos >= %d) {", hi, sizes[1], hi,
                         sizes[0]);
-            else if (i == n - 1) fn_line(f, "} else {");
-            else fn_line(f, "} else if (%s - pos >= %d) {", hi, sizes[i]);
+            else if (i == n - 1)
+                fn_line(f, "} else {");
+            else
+                fn_line(f, "} else if (%s - pos >= %d) {", hi, sizes[i]);
             f->indent++;
             fn_line(f, "rows = %d;", sizes[i]);
         }
@@ -459,7 +469,8 @@ static void kernels(Conv *k, int rows, void *user) {
         if (!k->kept)
             conv_micro(k, rows, arena_printf(g->em->a, "g%d", i), arena_printf(g->em->a, "w%d", i),
                        &w);
-        else conv_micro(k, rows, arena_printf(g->em->a, "g%d + at", i), "part", &w);
+        else
+            conv_micro(k, rows, arena_printf(g->em->a, "g%d + at", i), "part", &w);
     }
 }
 
@@ -593,7 +604,8 @@ bool group_conv(Group *g) {
             fn_line(f, "}");
         }
         positions(&k, 0, 0, true);
-    } else positions(&k, 0, k.n, true);
+    } else
+        positions(&k, 0, k.n, true);
     while (f->indent > indent) {
         f->indent--;
         fn_line(f, "}");

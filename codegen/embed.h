@@ -6,7 +6,7 @@ typedef struct EmbeddedText {
     const char *name, *text;
 } EmbeddedText;
 
-extern const EmbeddedText embedded_texts[]; /* ends with name NULL */
+extern const EmbeddedText embedded_texts[];  /* ends with name NULL */
 const char *embedded_text(const char *name); /* asserts that there is one */
 
 #endif

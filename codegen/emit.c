@@ -1,8 +1,8 @@
 /* emit.c: a Program to the text of a self-contained library.
  *
- * The text is: the ABI and run-time context, the target's prelude, constants, the hand-written bodies
- * that are used, the groups' functions, the kernel, tables of inputs and outputs, and the entry. For GPUs the
- * constants, the tables and the entry are a text of their own, for the host. */
+ * The text is: the ABI and run-time context, the target's prelude, constants, the hand-written
+ * bodies that are used, the groups' functions, the kernel, tables of inputs and outputs, and the
+ * entry. For GPUs the constants, the tables and the entry are a text of their own, for the host. */
 #include "scheduler/decide.h"
 #include "codegen/emit.h"
 #include "codegen/embed.h"
@@ -33,8 +33,10 @@ static const Target cpu_target = {
 /* CUDA, and what is made of its text: HIP, and the emulator's programs. */
 static const Target gpu_target = {
     .name = "gpu",
-    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/dots.h", "gpu/matrix.h", "gpu/stack.h"},
-    .entry = {"entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/device.h", "gpu/library.h", "gpu/run.h", "gpu/entry.c"},
+    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/dots.h",
+                 "gpu/matrix.h", "gpu/stack.h"},
+    .entry = {"entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/device.h", "gpu/library.h",
+              "gpu/run.h", "gpu/entry.c"},
     .function = "static __device__ __noinline__ void",
     .outlined = "static __device__ __noinline__ void",
     .recursive = "static __device__ __noinline__ int",
@@ -51,15 +53,19 @@ void extern_text(Emit *em, const char *file) {
         extern_text(em, "extern");
         sb_puts(em->text, embedded_text("extern/extern.h"));
     }
-    if (strcmp(file, "extern")) sb_puts(em->text, embedded_text(arena_printf(em->a, "extern/%s.h", file)));
+    if (strcmp(file, "extern"))
+        sb_puts(em->text, embedded_text(arena_printf(em->a, "extern/%s.h", file)));
 }
 
 static void c_string(Sb *s, const char *text) {
     sb_puts(s, "\"");
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        if (*p == '"' || *p == '\\') sb_printf(s, "\\%c", *p);
-        else if (*p < 32 || *p > 126 || *p == '?') sb_printf(s, "\\%03o", *p);
-        else sb_write(s, (const char *)p, 1);
+        if (*p == '"' || *p == '\\')
+            sb_printf(s, "\\%c", *p);
+        else if (*p < 32 || *p > 126 || *p == '?')
+            sb_printf(s, "\\%03o", *p);
+        else
+            sb_write(s, (const char *)p, 1);
     }
     sb_puts(s, "\"");
 }
@@ -83,12 +89,14 @@ static void io_table(Emit *em, const char *name, int n, const Io *io) {
         sb_puts(s, "}, {");
         for (int d = 0; d < MAX_RANK; d++) {
             const char *p = NULL;
-            if (shaped && d < t->rank && t->dim[d]->op == E_SYM && o->type && o->type->kind == VT_TENSOR &&
-                o->type->has_shape && d < o->type->rank)
+            if (shaped && d < t->rank && t->dim[d]->op == E_SYM && o->type &&
+                o->type->kind == VT_TENSOR && o->type->has_shape && d < o->type->rank)
                 p = o->type->param[d];
             if (d) sb_puts(s, ", ");
-            if (p) c_string(s, p);
-            else sb_puts(s, "0");
+            if (p)
+                c_string(s, p);
+            else
+                sb_puts(s, "0");
         }
         sb_puts(s, "}},\n");
     }
@@ -100,7 +108,8 @@ static void weights_text(Emit *em, Sb *out) {
     if (!w->n) return;
     if (w->n > WEIGHTS_INLINE) {
         sb_printf(out, "#define BK_WEIGHTS_BYTES %zu\n", w->n);
-        sb_puts(out, embedded_text(w->n > WEIGHTS_MAPPED ? "cpu/weights_mapped.h" : "cpu/weights.h"));
+        sb_puts(out,
+                embedded_text(w->n > WEIGHTS_MAPPED ? "cpu/weights_mapped.h" : "cpu/weights.h"));
     } else {
         sb_puts(out, "static const _Alignas(64) unsigned char bk_weights[] =");
         for (size_t i = 0; i < w->n; i++) {
@@ -113,7 +122,9 @@ static void weights_text(Emit *em, Sb *out) {
 }
 
 /* A number of the surroundings' contract. */
-static void define(Sb *s, const char *name, long long value) { sb_printf(s, "#define %s %lld\n", name, value); }
+static void define(Sb *s, const char *name, long long value) {
+    sb_printf(s, "#define %s %lld\n", name, value);
+}
 
 static void put_embedded(Sb *s, const char *const *name, int most) {
     for (int i = 0; i < most && name[i]; i++) sb_puts(s, embedded_text(name[i]));
@@ -142,25 +153,29 @@ static void put_entry(Emit *em, Sb *text) {
     /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
     if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
 #if BRAID_TINY
-    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n", (long long)em->plan.arena);
+    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n",
+              (long long)em->plan.arena);
 #else
-    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n", (long long)em->plan.arena + 4096 + (long long)em->frames * 64);
+    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n",
+              (long long)em->plan.arena + 4096 + (long long)em->frames * 64);
 #endif
     for (int i = 0; i < (int)COUNT(em->target->entry) && em->target->entry[i]; i++)
-        if (em->phases || strcmp(em->target->entry[i], "gpu/library.h")) sb_puts(text, embedded_text(em->target->entry[i]));
+        if (em->phases || strcmp(em->target->entry[i], "gpu/library.h"))
+            sb_puts(text, embedded_text(em->target->entry[i]));
 }
 
 static void put_kernel(Emit *em, Sb *text, const Sb *functions, const char *name) {
     if (functions->n) sb_puts(text, functions->p);
-    sb_printf(text, "%s %s(bk_ctx *k, int unit, int nunit%s) {\n    (void)nunit;\n", em->target->main, name,
-              em->phases ? ", int phase" : "");
+    sb_printf(text, "%s %s(bk_ctx *k, int unit, int nunit%s) {\n    (void)nunit;\n",
+              em->target->main, name, em->phases ? ", int phase" : "");
     sb_puts(text, em->body.p);
     sb_puts(text, "}\n\n");
 }
 
 static void put_program(Emit *em, const Sb *functions, Texts *to) {
     Sb *text = &to->text;
-    sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(em, em->p->name), em->target->name);
+    sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(em, em->p->name),
+              em->target->name);
     sb_printf(text, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n");
     define(text, "BK_VEC", em->vec);
     sb_puts(text, embedded_text("braid_model.h"));
@@ -179,7 +194,8 @@ static bool stays(const Tensor *t) {
            (m->kind == M_STATIC || m->kind == M_SHARED) && !m->frame;
 }
 
-/* BK_FIXED: whether nothing can make a run begin again, or give an output a shape that is not declared. */
+/* BK_FIXED: whether nothing can make a run begin again, or give an output a shape that is not
+ * declared. */
 static bool is_fixed(const Emit *em) {
     const Program *p = em->p;
     int64_t n;
@@ -203,11 +219,16 @@ static bool outputs_stay(const Program *p) {
 /* The launch. Of several, its number is the low bits of the address. */
 static void put_launch(const Emit *em, Sb *text) {
     const char *phase = em->phases ? ", phase" : "";
-    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS, 1) braid_kernel(bk_ctx *run) {\n");
+    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS, 1) "
+                  "braid_kernel(bk_ctx *run) {\n");
     if (em->phases)
-        sb_puts(text, "    const int phase = (int)((uintptr_t)run & 255);\n    run = (bk_ctx *)((char *)run - phase);\n");
-    sb_printf(text, "    bk_ctx *k = bk_begin(run);\n    const int unit = (int)blockIdx.x, nunit = (int)gridDim.x;\n"
-                    "    if (braid_main(k, unit, nunit%s) == BK_OK", phase);
+        sb_puts(text, "    const int phase = (int)((uintptr_t)run & 255);\n    run = (bk_ctx "
+                      "*)((char *)run - phase);\n");
+    sb_printf(text,
+              "    bk_ctx *k = bk_begin(run);\n    const int unit = (int)blockIdx.x, nunit = "
+              "(int)gridDim.x;\n"
+              "    if (braid_main(k, unit, nunit%s) == BK_OK",
+              phase);
     if (em->phases) sb_printf(text, " && phase == %d", em->phases->text.n - 1);
     sb_puts(text, ") bk_deliver(k, unit, nunit);\n    bk_end();\n}\n");
 }
@@ -216,7 +237,8 @@ static void put_launch(const Emit *em, Sb *text) {
 static void put_products(const Emit *em, Sb *host) {
     const Phases *k = em->phases;
     define(host, "BK_NPRODUCT", k->n);
-    sb_printf(host, "#define BK_PRODUCTS \\\n%s\n#define BK_SIZES%s\n#define BK_IDLE", k->products.p, k->sizes.n ? k->sizes.p : "");
+    sb_printf(host, "#define BK_PRODUCTS \\\n%s\n#define BK_SIZES%s\n#define BK_IDLE",
+              k->products.p, k->sizes.n ? k->sizes.p : "");
     for (int i = 0; i < k->text.n; i++) sb_printf(host, "%s %d", i ? "," : "", !*k->text.p[i]);
     sb_puts(host, "\n");
 }
@@ -229,7 +251,9 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     define(text, "BK_THREADS", device->threads);
     define(text, "BK_WARP", device->warp);
     /* Blocks of a cluster, 1: there are none. */
-    const int cluster = em->clusters || em->p->schedule->units == device_cluster(device) ? device_cluster(device) : 1;
+    const int cluster = em->clusters || em->p->schedule->units == device_cluster(device)
+                            ? device_cluster(device)
+                            : 1;
     define(text, "BK_CLUSTER", cluster);
     define(text, "BK_SHARED_BYTES", em->shared_bytes);
     sb_puts(text, embedded_text("braid_model.h"));
@@ -244,7 +268,9 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");
     c_string(host, o->target);
     sb_puts(host, "\n");
-    const int backend = !strncmp(o->target, "cuda:", 5) ? 0 : !strncmp(o->target, "hip:", 4) ? 1 : 2;
+    const int backend = !strncmp(o->target, "cuda:", 5)  ? 0
+                        : !strncmp(o->target, "hip:", 4) ? 1
+                                                         : 2;
     define(host, "BK_BACKEND", backend);
     define(host, "BK_THREADS", device->threads);
     define(host, "BK_WARP", device->warp);
@@ -266,8 +292,15 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
     Diag *d = p->cx->d;
     Sb functions = {.d = d};
     bool gpu = p->schedule->device->threads > 0;
-    Emit em = {.p = p, .c = p->cx, .a = p->cx->a, .target = gpu ? &gpu_target : &cpu_target, .text = &functions,
-               .facts = facts, .body = {.d = d}, .weights = {.d = d}, .consts = {.d = d}};
+    Emit em = {.p = p,
+               .c = p->cx,
+               .a = p->cx->a,
+               .target = gpu ? &gpu_target : &cpu_target,
+               .text = &functions,
+               .facts = facts,
+               .body = {.d = d},
+               .weights = {.d = d},
+               .consts = {.d = d}};
     /* Everything below may raise: text built so far is freed on the way out. */
     to->text.d = to->host.d = d;
     jmp_buf jb, *up = d->top;
@@ -296,8 +329,10 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
         em.target = &outlined;
     }
     emit_tree(&em);
-    if (gpu) put_gpu_program(&em, o, &functions, to);
-    else put_program(&em, &functions, to);
+    if (gpu)
+        put_gpu_program(&em, o, &functions, to);
+    else
+        put_program(&em, &functions, to);
     d->top = up;
     facts->arena_bytes = em.plan.arena;
     facts->distributed_bytes = em.plan.distributed;

@@ -21,7 +21,9 @@ const char *c_name(Arena *a, const char *name, int max) {
 static const char *comment_text(Arena *a, const char *s) {
     char *r = arena_strdup(a, s ? s : "");
     for (char *p = r; *p; p++)
-        if ((unsigned char)*p < 32 || (unsigned char)*p > 126 || (*p == '*' && p[1] == '/') || *p == '\\') *p = '_';
+        if ((unsigned char)*p < 32 || (unsigned char)*p > 126 || (*p == '*' && p[1] == '/') ||
+            *p == '\\')
+            *p = '_';
     return r;
 }
 
@@ -29,9 +31,10 @@ const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const 
     static const char zero[64] = {0};
     size_t bytes = (size_t)count * dtype_size(t);
     if (em->weights.n % 64) sb_write(&em->weights, zero, 64 - em->weights.n % 64);
-    const char *name = arena_printf(em->a, "weights%d_%s", em->nconst++, c_name(em->a, comment, 32));
-    sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %zu)) /* %s */\n", name, c_store(t),
-              em->weights.n, comment_text(em->a, comment));
+    const char *name =
+        arena_printf(em->a, "weights%d_%s", em->nconst++, c_name(em->a, comment, 32));
+    sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %zu)) /* %s */\n", name,
+              c_store(t), em->weights.n, comment_text(em->a, comment));
     ConstFacts fact = {comment ? comment : "", NULL, t, count, (int64_t)em->weights.n, true};
     vec_push(em->a, &em->facts->constants, fact);
     sb_write(&em->weights, data, bytes);

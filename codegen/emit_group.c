@@ -5,7 +5,7 @@
 #include "codegen/emit.h"
 #include "scheduler/device.h"
 
-/* ---- how the function names things -------------------------------------------------------------------- */
+/* ---- how the function names things ----------------------------------------------------------- */
 static const char *group_tensor(Fn *f, Tensor *t) {
     Group *g = f->user;
     for (int i = 0; i < g->n; i++)
@@ -32,7 +32,7 @@ static const char *group_load(Fn *f, Expr *e) {
     return NULL;
 }
 
-/* ---- collapsing axes ------------------------------------------------------------------------------------ */
+/* ---- collapsing axes ------------------------------------------------------------------------- */
 static bool contiguous(Cx *c, Expr *flat, Axis *a, Axis *b) {
     Expr *ka, *kb, *rest;
     if (!e_affine(c, flat, a, &ka, &rest) || !e_affine(c, rest, b, &kb, &rest)) return false;
@@ -58,9 +58,11 @@ void group_collapse(Group *g) {
     Cx *c = g->em->c;
     for (int d = g->naxis - 2; d >= 0; d--) {
         Axis *a = g->axis[d], *b = g->axis[d + 1];
-        bool ok = b != g->split && (a != g->split || !g->s->op.inner); /* the units' ranges stay contiguous */
+        bool ok = b != g->split &&
+                  (a != g->split || !g->s->op.inner); /* the units' ranges stay contiguous */
         for (int i = 0; i < g->n && ok; i++)
-            ok = collapsible(c, map_new(g->em->a), g->value[i], a, b) && contiguous(c, g->position[i], a, b);
+            ok = collapsible(c, map_new(g->em->a), g->value[i], a, b) &&
+                 contiguous(c, g->position[i], a, b);
         if (!ok) continue;
         Axis *both = axis_new(c, e_mul(c, a->extent, b->extent));
         if (a == g->split) {
@@ -79,7 +81,7 @@ void group_collapse(Group *g) {
     }
 }
 
-/* ---- loops ------------------------------------------------------------------------------------------------- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 void group_members(Group *g) {
     Fn *f = &g->f;
     for (int i = 0; i < g->n; i++) {
@@ -113,7 +115,8 @@ void group_range(Group *g) {
     }
     const char *whole = fn_expr(f, g->split->extent), *grain = fn_expr(f, g->grain);
     const char *n = g->s->op.inner ? fn_expr(f, g->s->op.inner) : whole;
-    fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);", n, grain);
+    fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",
+            n, grain);
     if (!g->s->op.inner) {
         fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
         fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
@@ -121,7 +124,10 @@ void group_range(Group *g) {
     }
     long long edge = g->s->op.edge;
     fn_line(f, "const int64_t from = unit == 0 ? 0 : parts * unit / nunit * grain + %lld;", edge);
-    fn_line(f, "const int64_t to = unit == nunit - 1 ? %s : bk_mini(parts * (unit + 1) / nunit * grain, all) + %lld;", whole, edge);
+    fn_line(f,
+            "const int64_t to = unit == nunit - 1 ? %s : bk_mini(parts * (unit + 1) / nunit * "
+            "grain, all) + %lld;",
+            whole, edge);
 }
 
 void group_loop(Group *g, Axis *x, const char *name) {
@@ -133,23 +139,27 @@ void group_loop(Group *g, Axis *x, const char *name) {
     fn_bind(f, e_axis(f->c, x), name);
 }
 
-/* ---- the lane loop ---------------------------------------------------------------------------------------- */
+/* ---- the lane loop --------------------------------------------------------------------------- */
 /* A condition as a range of the lane axis: what does not depend on it, and bounds. */
 typedef struct LaneCond {
     Axis *x;
-    Expr *invariant;          /* bool */
-    Expr *low[4], *high[4];   /* low <= lane < high */
+    Expr *invariant;        /* bool */
+    Expr *low[4], *high[4]; /* low <= lane < high */
     int nlow, nhigh;
 } LaneCond;
 
 static bool lane_bound(Cx *c, LaneCond *k, Expr *first, Expr *second, int64_t slack) {
     /* second - first >= slack */
     Expr *coef, *rest;
-    if (first->dtype != DT_I64 || !e_affine(c, e_sub(c, second, first), k->x, &coef, &rest) || e_uses_axis(rest, k->x))
+    if (first->dtype != DT_I64 || !e_affine(c, e_sub(c, second, first), k->x, &coef, &rest) ||
+        e_uses_axis(rest, k->x))
         return false;
-    if (e_is_ival(coef, 1) && k->nlow < 4) k->low[k->nlow++] = e_sub(c, e_int(c, slack), rest);
-    else if (e_is_ival(coef, -1) && k->nhigh < 4) k->high[k->nhigh++] = e_addi(c, rest, 1 - slack);
-    else return false;
+    if (e_is_ival(coef, 1) && k->nlow < 4)
+        k->low[k->nlow++] = e_sub(c, e_int(c, slack), rest);
+    else if (e_is_ival(coef, -1) && k->nhigh < 4)
+        k->high[k->nhigh++] = e_addi(c, rest, 1 - slack);
+    else
+        return false;
     return true;
 }
 
@@ -162,13 +172,14 @@ static bool lane_cond(Cx *c, LaneCond *k, Expr *e) {
     case E_AND: return lane_cond(c, k, e->a[0]) && lane_cond(c, k, e->a[1]);
     case E_LE: return lane_bound(c, k, e->a[0], e->a[1], 0);
     case E_LT: return lane_bound(c, k, e->a[0], e->a[1], 1);
-    case E_EQ: return lane_bound(c, k, e->a[0], e->a[1], 0) && lane_bound(c, k, e->a[1], e->a[0], 0);
+    case E_EQ:
+        return lane_bound(c, k, e->a[0], e->a[1], 0) && lane_bound(c, k, e->a[1], e->a[0], 0);
     default: return false;
     }
 }
 
-/* Stores `value` of the only member for lanes [lo, hi). A choice by position becomes separate loops, so
- * that padding and concatenation are plain copies. */
+/* Stores `value` of the only member for lanes [lo, hi). A choice by position becomes separate
+ * loops, so that padding and concatenation are plain copies. */
 static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int depth) {
     Fn *f = &g->f;
     Axis *x = g->axis[g->naxis - 1];
@@ -180,8 +191,10 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
             fn_hoist(f, k.invariant, 0, NULL);
             const char *inv = fn_expr(f, k.invariant);
             fn_line(f, "int64_t %s = %s, %s = %s;", a, lo, b, hi);
-            for (int i = 0; i < k.nlow; i++) fn_line(f, "%s = bk_maxi(%s, %s);", a, a, fn_expr(f, k.low[i]));
-            for (int i = 0; i < k.nhigh; i++) fn_line(f, "%s = bk_mini(%s, %s);", b, b, fn_expr(f, k.high[i]));
+            for (int i = 0; i < k.nlow; i++)
+                fn_line(f, "%s = bk_maxi(%s, %s);", a, a, fn_expr(f, k.low[i]));
+            for (int i = 0; i < k.nhigh; i++)
+                fn_line(f, "%s = bk_mini(%s, %s);", b, b, fn_expr(f, k.high[i]));
             fn_line(f, "%s = %s ? bk_mini(%s, %s) : %s;", a, inv, a, hi, hi);
             fn_line(f, "%s = bk_maxi(%s, %s);", b, a, b);
             lane_loop(g, value->a[2], lo, a, depth + 1);
@@ -193,7 +206,8 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
     Expr *whole = g->value[0];
     int mark = f->bound.n;
     g->value[0] = value;
-    fn_line(f, "if (%s < %s) {", lo, hi); /* what is computed before the loop may be valid inside only */
+    fn_line(f, "if (%s < %s) {", lo,
+            hi); /* what is computed before the loop may be valid inside only */
     fn_open(f);
     fn_hoist(f, value, 1, &x);
     if (!(value->flags & EF_REDUCE) && !fn_guarded(f, value)) fn_line(f, "%s", g->em->target->simd);
@@ -221,14 +235,17 @@ static void loops(Group *g) {
         for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], n - d, g->axis + d);
         bool lanes = d == n - 1 && !(flags & EF_REDUCE);
         for (int i = 0; i < g->n && lanes; i++) lanes = !fn_guarded(f, g->value[i]);
-        if (g->axis[d] != g->split) fn_expr(f, g->axis[d]->extent); /* what it needs stands before the directive */
+        if (g->axis[d] != g->split)
+            fn_expr(f, g->axis[d]->extent); /* what it needs stands before the directive */
         if (lanes) fn_line(f, "%s", g->em->target->simd);
         group_loop(g, g->axis[d], arena_printf(f->a, "i%d", d));
     }
     if (by_lanes) {
         bool split = g->axis[n - 1] == g->split;
-        lane_loop(g, g->value[0], split ? "from" : "0", split ? "to" : fn_expr(f, g->axis[n - 1]->extent), 0);
-    } else group_members(g);
+        lane_loop(g, g->value[0], split ? "from" : "0",
+                  split ? "to" : fn_expr(f, g->axis[n - 1]->extent), 0);
+    } else
+        group_members(g);
     while (f->indent > indent) {
         f->indent--;
         fn_line(f, "}");
@@ -240,14 +257,23 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Cx *c = em->c;
     Tensor *lead = s->op.t[0];
     Group g = {.em = em, .s = s, .n = s->op.n, .t = s->op.t, .body = {.a = em->a}};
-    g.f = (Fn){.em = em, .c = c, .a = em->a, .out = &g.body, .indent = 1, .uses = map_new(em->a),
-               .tensor = group_tensor, .symbol = group_symbol, .load = group_load, .user = &g};
+    g.f = (Fn){.em = em,
+               .c = c,
+               .a = em->a,
+               .out = &g.body,
+               .indent = 1,
+               .uses = map_new(em->a),
+               .tensor = group_tensor,
+               .symbol = group_symbol,
+               .load = group_load,
+               .user = &g};
     g.value = NEWN(em->a, Expr *, g.n);
     g.position = NEWN(em->a, Expr *, g.n);
     for (int i = 0; i < g.n; i++) {
         Expr *own[MAX_RANK];
         for (int d = 0; d < lead->rank; d++)
-            own[d] = s->op.at && s->op.at[d] ? e_add(c, s->op.at[d], e_axis(c, lead->axis[d])) : e_axis(c, lead->axis[d]);
+            own[d] = s->op.at && s->op.at[d] ? e_add(c, s->op.at[d], e_axis(c, lead->axis[d]))
+                                             : e_axis(c, lead->axis[d]);
         g.value[i] = g.t[i]->body;
         g.position[i] = flat_index_of(c, g.t[i], own);
     }
@@ -297,7 +323,8 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     }
     if (g.body.n) sb_puts(&whole, g.body.p);
     const char *stem = lead->name ? lead->name : "value";
-    const char *name = emit_function(em, stem, em->target->function, params.p, whole.n ? whole.p : "");
+    const char *name =
+        emit_function(em, stem, em->target->function, params.p, whole.n ? whole.p : "");
     if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, g.t[g.n - 1]->path));
     sb_free(&params);

@@ -11,7 +11,8 @@ typedef struct Loop {
     const char *counter;
 } Loop;
 
-/* What the functions of one recursion take from outside: filled in once, where the recursion starts. */
+/* What the functions of one recursion take from outside: filled in once, where the recursion
+ * starts. */
 typedef struct Captured {
     int id;
     VEC(Tensor *) t;
@@ -26,19 +27,21 @@ typedef struct Var {
 /* The kernel, or a recursive function. */
 typedef struct Tree {
     Emit *em;
-    Fn f;              /* writes em->body */
+    Fn f; /* writes em->body */
     VEC(Var) var;
-    Sb decl;           /* further declarations behind them */
-    Loop *loop;        /* innermost */
-    const Func *func;  /* NULL: the kernel */
+    Sb decl;          /* further declarations behind them */
+    Loop *loop;       /* innermost */
+    const Func *func; /* NULL: the kernel */
     Captured *captured;
-    struct Stack *stack; /* of the recursion whose functions are one, with labels (emit_stack.c); else NULL */
+    struct Stack *
+        stack; /* of the recursion whose functions are one, with labels (emit_stack.c); else NULL */
     Level level;       /* of the units that share what is here (stmt_apart) */
     const char *leave; /* where they go when they cannot go on; NULL: they return */
     int next_id;
 } Tree;
 
-/* Declares a variable; `init` is evaluated at the top of the kernel, or where an activation begins. */
+/* Declares a variable; `init` is evaluated at the top of the kernel, or where an activation begins.
+ */
 void tree_var(Tree *x, const char *type, const char *name, const char *init);
 void tree_print_vars(const Tree *x, Sb *s);
 /* A value that is computed here and used to the end of the scope. */
@@ -51,19 +54,21 @@ void emit_split(Tree *x, const Seq *q, int *at);
 /* Whether there are such calls below q. */
 bool call_splits(const Seq *q);
 /* Parts of it (emit_call.c), for emit_stack.c. */
-void call_captured(Tree *x, const Captured *c, Sb *s, bool declare); /* declares in a function, or gives, what is captured */
+void call_captured(Tree *x, const Captured *c, Sb *s,
+                   bool declare); /* declares in a function, or gives, what is captured */
 void call_captured_type(Tree *x, const Captured *c, Sb *s);
 bool call_is_private(const Func *g);
 const char *call_row_offset(Tree *x, const char *at, const Tensor *t);
 /* Where a function's result is, or where the function says where it is. */
 const char *call_result(Tree *x, const Func *g, int i);
-/* The same functions, where there is no stack of the machine's (emit_stack.c): as one, in front of the function
- * around; and a call of one of them out of another. */
+/* The same functions, where there is no stack of the machine's (emit_stack.c): as one, in front of
+ * the function around; and a call of one of them out of another. */
 Captured *emit_stack(Tree *x, Stmt *s, const char *name);
 /* `at`, `rows`: the first row, and how many, where a call of many rows is cut; NULL: it is not. */
 void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows);
 void emit_seq(Tree *x, Seq *q);
-/* Uniform expressions as text; storage: its size, its variable, and making it valid where t is defined. */
+/* Uniform expressions as text; storage: its size, its variable, and making it valid where t is
+ * defined. */
 const char *tree_expr(Tree *x, Expr *e);
 const char *tree_bytes(Tree *x, Tensor *t);
 /* Behind "bk_claim" or "bk_claim_each": the context and what may be taken. */
@@ -72,7 +77,8 @@ void tree_declare(Tree *x, Tensor *t, const char *init);
 void tree_declare_symbol(Tree *x, Sym *s);
 void tree_place(Tree *x, Tensor *t, const char *bytes);
 Fn tree_fn(Tree *x, Sb *out);
-/* A variable's value to a word of `shared`, number ++*n, by one thread of unit 0; and from there. */
+/* A variable's value to a word of `shared`, number ++*n, by one thread of unit 0; and from there.
+ */
 void tree_write_shared(Tree *x, const char *type, const char *name, int *n);
 void tree_read_shared(Tree *x, const char *type, const char *name, int *n);
 

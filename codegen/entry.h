@@ -1,12 +1,10 @@
-/* entry.h: what the ends of emitted programs have in common (cpu/entry.c, gpu/entry.c), and what the text
- * before them defines:
- *   BK_NAME            the graph's name, a string
- *   BK_NIN, BK_NOUT    counts; bk_inputs[], bk_outputs[]: braid_io_v1, at least one entry each
- *   BK_ARENA           bytes of working memory at the start (size_t)
- *   BK_NSLOT           growable buffers; may be 0
- *   BK_NSITE           fault texts; bk_sites[]: const char *, at least one entry
- *   BK_SLOT_BYTES      optional: of a growable buffer at the start
- *   BK_WEIGHTS_CHECK   optional: bk_weights is NULL when the file of weights is missing
+/* entry.h: what the ends of emitted programs have in common (cpu/entry.c, gpu/entry.c), and what
+ * the text before them defines: BK_NAME            the graph's name, a string BK_NIN, BK_NOUT
+ * counts; bk_inputs[], bk_outputs[]: braid_io_v1, at least one entry each BK_ARENA           bytes
+ * of working memory at the start (size_t) BK_NSLOT           growable buffers; may be 0 BK_NSITE
+ * fault texts; bk_sites[]: const char *, at least one entry BK_SLOT_BYTES      optional: of a
+ * growable buffer at the start BK_WEIGHTS_CHECK   optional: bk_weights is NULL when the file of
+ * weights is missing
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -14,7 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BK_ST_OK = 0, BK_ST_INPUT = 3, BK_ST_RUNTIME = 4, BK_ST_MEMORY = 5, BK_ST_IO = 6, BK_ST_USAGE = 7 };
+enum {
+    BK_ST_OK = 0,
+    BK_ST_INPUT = 3,
+    BK_ST_RUNTIME = 4,
+    BK_ST_MEMORY = 5,
+    BK_ST_IO = 6,
+    BK_ST_USAGE = 7
+};
 #define BK_MAX_BYTES ((size_t)1 << 40)
 #ifndef BK_SLOT_BYTES
 #define BK_SLOT_BYTES 65536
@@ -129,12 +134,14 @@ static int bk_check_input(const braid_io_v1 *io, const braid_tensor_v1 *t, char 
 
 static int bk_check_inputs(const braid_tensor_v1 *in, char *message, size_t size) {
     int st = BK_ST_OK;
-    for (int i = 0; i < BK_NIN && !st; i++) st = bk_check_input(&bk_inputs[i], &in[i], message, size);
+    for (int i = 0; i < BK_NIN && !st; i++)
+        st = bk_check_input(&bk_inputs[i], &in[i], message, size);
     return st;
 }
 
 /* The caller's configuration, of whatever version, with defaults filled in. */
-static int bk_config(const braid_session_config_v1 *config, void **session, braid_session_config_v1 *c) {
+static int bk_config(const braid_session_config_v1 *config, void **session,
+                     braid_session_config_v1 *c) {
     memset(c, 0, sizeof *c);
     if (config) {
         size_t first = offsetof(braid_session_config_v1, stack_depth); /* what always was there */
@@ -142,7 +149,8 @@ static int bk_config(const braid_session_config_v1 *config, void **session, brai
         memcpy(c, config, config->struct_size < sizeof *c ? config->struct_size : sizeof *c);
     }
     if (c->message && c->message_size) c->message[0] = 0;
-    if (c->threads < 0 || c->max_iterations < 0 || c->stack_depth < 0 || c->device < 0 || !session) {
+    if (c->threads < 0 || c->max_iterations < 0 || c->stack_depth < 0 || c->device < 0 ||
+        !session) {
         bk_say(c->message, c->message_size, "a number of the session's configuration is negative");
         return BK_ST_USAGE;
     }
@@ -156,9 +164,10 @@ static int bk_config(const braid_session_config_v1 *config, void **session, brai
     return BK_ST_OK;
 }
 
-/* The session, whose flag is `busy` (NULL: there is none), is this thread's from here until the flag is 0. */
-static int bk_enter(_Atomic int *busy, const braid_tensor_v1 *in, const braid_tensor_v1 *out, char *message,
-                    size_t size) {
+/* The session, whose flag is `busy` (NULL: there is none), is this thread's from here until the
+ * flag is 0. */
+static int bk_enter(_Atomic int *busy, const braid_tensor_v1 *in, const braid_tensor_v1 *out,
+                    char *message, size_t size) {
     int idle = 0;
     if (message && size) message[0] = 0;
     if (!busy || (BK_NIN && !in) || (BK_NOUT && !out)) {
@@ -170,7 +179,8 @@ static int bk_enter(_Atomic int *busy, const braid_tensor_v1 *in, const braid_te
     return BK_ST_USAGE;
 }
 
-/* What a growable buffer of `cap` bytes, or the working memory, gets when `need` would have done. */
+/* What a growable buffer of `cap` bytes, or the working memory, gets when `need` would have done.
+ */
 static inline int64_t bk_slot_room(int64_t cap, int64_t need) {
     if (need <= cap) return cap ? cap : BK_SLOT_BYTES;
     return need < 2 * cap ? 2 * cap : need;
@@ -181,11 +191,13 @@ static inline size_t bk_arena_room(size_t arena, size_t need) {
 }
 
 static int bk_say_memory(size_t arena, char *message, size_t size) {
-    bk_say(message, size, "out of memory: the run needs more than %zu bytes of working memory", arena);
+    bk_say(message, size, "out of memory: the run needs more than %zu bytes of working memory",
+           arena);
     return BK_ST_MEMORY;
 }
 /* `fault`: site + 1, 0 when none is known. */
 static int bk_say_fault(int fault, char *message, size_t size) {
-    bk_say(message, size, "%s", fault > 0 && fault <= BK_NSITE ? bk_sites[fault - 1] : "the kernel stopped");
+    bk_say(message, size, "%s",
+           fault > 0 && fault <= BK_NSITE ? bk_sites[fault - 1] : "the kernel stopped");
     return BK_ST_RUNTIME;
 }

@@ -1,9 +1,9 @@
 /* lanes.c: reductions computed for many elements at once.
  *
- * Where everything that a reduction loads is contiguous along the last axis of the domain, v, the loops of the
- * reduction go outside and v inside: a tile of accumulators, one for each value of v, takes the elements of
- * one step of the reduction after the other, each as vectors. Pooling over pixels whose channels lie together
- * is of this form, and sums over the first axes of a tensor. */
+ * Where everything that a reduction loads is contiguous along the last axis of the domain, v, the
+ * loops of the reduction go outside and v inside: a tile of accumulators, one for each value of v,
+ * takes the elements of one step of the reduction after the other, each as vectors. Pooling over
+ * pixels whose channels lie together is of this form, and sums over the first axes of a tensor. */
 #include "codegen/emit.h"
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
@@ -18,20 +18,22 @@ typedef struct Lanes {
     Expr *reduce[MAX_REDUCES];
 } Lanes;
 
-/* Whether e can be evaluated for neighbouring values of v as vectors: loads move by one element or none, and
- * no condition depends on v. */
+/* Whether e can be evaluated for neighbouring values of v as vectors: loads move by one element or
+ * none, and no condition depends on v. */
 static bool contiguous(Lanes *k, Map *seen, Expr *e, bool *moves) {
     Cx *c = k->g->em->c;
     if (!e_uses_axis(e, k->v) || map_geti(seen, (uint64_t)e->id + 1)) return true;
     map_seti(seen, (uint64_t)e->id + 1, e);
     if (e->op == E_LOAD) {
         Expr *coef, *rest, *flat = flat_of(c, e);
-        if (flat->flags & (EF_LOAD | EF_GUARD) || !e_affine(c, flat, k->v, &coef, &rest)) return false;
+        if (flat->flags & (EF_LOAD | EF_GUARD) || !e_affine(c, flat, k->v, &coef, &rest))
+            return false;
         if (!e_is_ival(coef, 1)) return false;
         *moves = true;
         return true;
     }
-    if (e->op == E_REDUCE || e->op == E_GUARD || e->op == E_AXIS || (e->op == E_SELECT && e_uses_axis(e->a[0], k->v)))
+    if (e->op == E_REDUCE || e->op == E_GUARD || e->op == E_AXIS ||
+        (e->op == E_SELECT && e_uses_axis(e->a[0], k->v)))
         return false;
     for (int i = 0; i < e->n; i++)
         if (!contiguous(k, seen, e->a[i], moves)) return false;
@@ -43,13 +45,15 @@ static bool find(Lanes *k, Map *seen, Expr *e) {
     map_seti(seen, (uint64_t)e->id + 1, e);
     if (e->op == E_REDUCE) {
         bool moves = false;
-        if (e->kind >= R_ARGMAX || e->dtype == DT_F16 || e->dtype == DT_BF16 || k->n == MAX_REDUCES ||
-            e->a[0]->flags & (EF_REDUCE | EF_GUARD) || !contiguous(k, map_new(k->g->em->a), e->a[0], &moves))
+        if (e->kind >= R_ARGMAX || e->dtype == DT_F16 || e->dtype == DT_BF16 ||
+            k->n == MAX_REDUCES || e->a[0]->flags & (EF_REDUCE | EF_GUARD) ||
+            !contiguous(k, map_new(k->g->em->a), e->a[0], &moves))
             return false;
         k->reduce[k->n++] = e;
         return moves;
     }
-    if (e->op == E_SELECT || e->op == E_GUARD || e->op == E_LOAD) return false; /* not for every element */
+    if (e->op == E_SELECT || e->op == E_GUARD || e->op == E_LOAD)
+        return false; /* not for every element */
     for (int i = 0; i < e->n; i++)
         if (!find(k, seen, e->a[i])) return false;
     return true;
@@ -82,7 +86,8 @@ static void accumulate(Lanes *k, int i) {
     fn_line(f, "for (int64_t l = 0; l < lanes; l++) g%d[l] = %s;", i, fn_neutral(f, e));
     for (int d = 0; d < e->naxis; d++) {
         const char *r = arena_printf(f->a, "r%d", f->ntemp++);
-        fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, fn_expr(f, e->raxis[d]->extent), r);
+        fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, fn_expr(f, e->raxis[d]->extent),
+                r);
         fn_open(f);
         fn_bind(f, e_axis(f->c, e->raxis[d]), r);
     }
@@ -96,7 +101,8 @@ static void accumulate(Lanes *k, int i) {
         step(k, i, body->a[2]);
         fn_close(f, inner);
         fn_line(f, "}");
-    } else step(k, i, body);
+    } else
+        step(k, i, body);
     while (f->indent > indent) {
         f->indent--;
         fn_line(f, "}");

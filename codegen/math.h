@@ -30,15 +30,17 @@
 #define BK_NAN __builtin_nanf("")
 
 /* ---- exp and what is made of it -------------------------------------------------------------- */
-/* x = n log 2 + r, |r| < 0.347: x in units of log 2, to whole ones, behind 1.5 * 2^23. Shifted left by 23, to the place
- * of the exponent, its bits are those of n + 254: of twice the exponent's bias, for two factors. */
+/* x = n log 2 + r, |r| < 0.347: x in units of log 2, to whole ones, behind 1.5 * 2^23. Shifted left
+ * by 23, to the place of the exponent, its bits are those of n + 254: of twice the exponent's bias,
+ * for two factors. */
 #define BK_WHOLE (0x1.8p23f + 254)
 BK_INLINE float bk_split(float x) { return BK_FMA(x, 1.44269504f, BK_WHOLE); }
 
 /* e^x = 2^n (1 + p): returns p; x and k = bk_split(x) as above. */
 BK_INLINE float bk_exp_part(float x, float k) {
     float m = k - BK_WHOLE;
-    float r = BK_FMA(m, -1.42860677e-6f, BK_FMA(m, -0.693145752f, x)); /* the first product is exact */
+    float r =
+        BK_FMA(m, -1.42860677e-6f, BK_FMA(m, -0.693145752f, x)); /* the first product is exact */
     float p = 1.38145441e-3f;
     p = BK_FMA(p, r, 8.36874545e-3f);
     p = BK_FMA(p, r, 4.1668389e-2f);
@@ -55,8 +57,9 @@ BK_INLINE float bk_scale(float p, float k) {
 /* 2^n for n in [-126, 127]. */
 BK_INLINE float bk_two_to(float k) { return bk_asf((bk_asu(k) << 23) - 0x3f800000u); }
 
-/* bk_split(x) for all x, n bounded to [-150, 130]: below a result is 0, above infinite. As integers, which
- * compilers know as one instruction each; x itself has to be bounded below where NaN stays. */
+/* bk_split(x) for all x, n bounded to [-150, 130]: below a result is 0, above infinite. As
+ * integers, which compilers know as one instruction each; x itself has to be bounded below where
+ * NaN stays. */
 BK_INLINE float bk_split_all(float x) {
     const int32_t least = (int32_t)0x4b400000 + 104, most = (int32_t)0x4b400000 + 384;
     int32_t k = (int32_t)bk_asu(bk_split(x));

@@ -51,7 +51,8 @@ static bool parts(const Seq *q, int from, int to) {
     bool turns = false;
     for (int i = from; i < to; i++) {
         const Stmt *s = q->s.p[i];
-        if (stmt_apart(s, LEVEL_TEAM) || (s->kind == S_BARRIER && s->level == LEVEL_TEAM && s->meet == MEET_ALL))
+        if (stmt_apart(s, LEVEL_TEAM) ||
+            (s->kind == S_BARRIER && s->level == LEVEL_TEAM && s->meet == MEET_ALL))
             return false;
         turns = turns || (s->kind == S_BARRIER && s->level == LEVEL_TEAM) ||
                 (s->kind != S_LET && s->kind != S_CHECK && s->kind != S_OP && s->kind != S_BARRIER);

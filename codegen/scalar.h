@@ -1,10 +1,12 @@
-/* scalar.h: what a thread computes for itself, the same on every target: C11 and C++17, for hosts and devices.
+/* scalar.h: what a thread computes for itself, the same on every target: C11 and C++17, for hosts
+ * and devices.
  *
- * Pasted after the target's prelude, which includes <math.h>, <stdbool.h>, <stdint.h> and <string.h> and
- * defines BK_INLINE, the qualifier of a function. Branch-free where loops over them should vectorize.
+ * Pasted after the target's prelude, which includes <math.h>, <stdbool.h>, <stdint.h> and
+ * <string.h> and defines BK_INLINE, the qualifier of a function. Branch-free where loops over them
+ * should vectorize.
  */
 
-/* ---- memory ------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 /* The largest size of anything. */
 #define BK_HUGE ((int64_t)1 << 48)
 /* a * b > BK_HUGE, for positive a and b. */
@@ -14,8 +16,8 @@ BK_INLINE int64_t bk_size(int64_t a, int64_t b) {
     if (a == 0 || b == 0) return 0;
     return a < 0 || b < 0 || bk_beyond(a, b) ? -1 : a * b;
 }
-/* What of the arena may be taken, up to `end`: all of it, or one of so many equal parts of what lies behind `first`, the one
- * that begins at `begin`. */
+/* What of the arena may be taken, up to `end`: all of it, or one of so many equal parts of what
+ * lies behind `first`, the one that begins at `begin`. */
 typedef struct bk_span {
     size_t first, begin, end, parts;
 } bk_span;
@@ -29,7 +31,8 @@ BK_INLINE bk_span bk_part(bk_span all, size_t top, size_t i, size_t parts) {
 BK_INLINE char *bk_claim_in(bk_ctx *k, bk_span span, size_t *top, int64_t bytes) {
     size_t at = *top, n = ((size_t)bytes + 127) / 64 * 64; /* room behind for whole-vector reads */
     if (bytes < 0 || n > span.end || at > span.end - n) {
-        size_t need = span.parts == 1 ? at + n : span.first + span.parts * (at + n + 64 - span.begin);
+        size_t need =
+            span.parts == 1 ? at + n : span.first + span.parts * (at + n + 64 - span.begin);
         bk_need_arena(k, bytes < 0 ? SIZE_MAX / 2 : need);
         return NULL;
     }
@@ -41,7 +44,8 @@ BK_INLINE char *bk_claim(bk_ctx *k, size_t *top, int64_t bytes) {
     return bk_claim_in(k, all, top, bytes);
 }
 /* The same for each unit of its own. */
-BK_INLINE char *bk_claim_each_in(bk_ctx *k, bk_span span, size_t *top, int64_t bytes, int unit, int nunit) {
+BK_INLINE char *bk_claim_each_in(bk_ctx *k, bk_span span, size_t *top, int64_t bytes, int unit,
+                                 int nunit) {
     int64_t own = bytes < 0 ? -1 : (bytes + 127) / 64 * 64;
     char *p = bk_claim_in(k, span, top, bk_size(own, nunit));
     return p ? p + own * unit : NULL;
@@ -68,7 +72,7 @@ BK_INLINE char *bk_piece(bk_ctx *k, int i, char *piece, int64_t bytes) {
     return bk_slot(k, i, bytes) ? piece : NULL;
 }
 
-/* ---- integers ---------------------------------------------------------------------------------- */
+/* ---- integers -------------------------------------------------------------------------------- */
 BK_INLINE int64_t bk_div(int64_t a, int64_t b) {
     return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
 }
@@ -105,7 +109,7 @@ BK_INLINE int64_t bk_powi(int64_t b, int64_t n) {
     return (int64_t)r;
 }
 
-/* ---- conversions -------------------------------------------------------------------------------- */
+/* ---- conversions ----------------------------------------------------------------------------- */
 /* The bits of a float and the float of bits. */
 BK_INLINE uint32_t bk_asu(float f) {
     uint32_t u;
@@ -130,9 +134,7 @@ BK_INLINE double bk_asd(uint64_t u) {
 /* Choice by a mask of all or no bits: unlike ?:, nothing a compiler turns into a branch. */
 #define BK_MASK(cond) (-(uint32_t)(cond))
 #define BK_PICK(mask, a, b) (((a) & (mask)) | ((b) & ~(mask)))
-BK_INLINE int64_t bk_f2i(double v) {
-    return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
-}
+BK_INLINE int64_t bk_f2i(double v) { return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN; }
 BK_INLINE int32_t bk_f2i32(double v) {
     return v > -0x1p31 - 1 && v < 0x1p31 ? (int32_t)v : INT32_MIN;
 }
@@ -146,7 +148,8 @@ BK_INLINE int32_t bk_ff2i32(float v) {
     return v >= -0x1p31f && v < 0x1p31f ? (int32_t)v : INT32_MIN;
 }
 BK_INLINE int64_t bk_ff2i(float v) {
-    float w = bk_asf(BK_PICK(BK_MASK((v >= -0x1p63f) & (v < 0x1p63f)), bk_asu(v), bk_asu(-0x1p63f)));
+    float w =
+        bk_asf(BK_PICK(BK_MASK((v >= -0x1p63f) & (v < 0x1p63f)), bk_asu(v), bk_asu(-0x1p63f)));
 #ifdef __AVX512DQ__
     return (int64_t)w;
 #else
@@ -244,10 +247,17 @@ template <typename T, typename U> BK_INLINE T bk_bits(U x) {
 }
 #define BK_BITS(T, U, x) bk_bits<T, U>(x)
 #else
-#define BK_BITS(T, U, x) ({ U a_ = (x); T b_; memcpy(&b_, &a_, sizeof b_); b_; })
+#define BK_BITS(T, U, x)                                                                           \
+    ({                                                                                             \
+        U a_ = (x);                                                                                \
+        T b_;                                                                                      \
+        memcpy(&b_, &a_, sizeof b_);                                                               \
+        b_;                                                                                        \
+    })
 #endif
 
-/* ---- floats: NaN goes through MIN and MAX; without a branch, so that loops around them stay lane loops -- */
+/* ---- floats: NaN goes through MIN and MAX; without a branch, so that loops around them stay lane
+ * loops ---- */
 BK_INLINE float bk_minf(float a, float b) {
     const float m = a < b ? a : b;
     return a != a ? a : m;

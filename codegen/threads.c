@@ -1,21 +1,22 @@
 /* threads.c: the function of a group where a unit is a block of threads.
  *
- * All positions of the unit's part are numbered in row-major order and dealt out to the threads, so that
- * neighbouring threads store side by side. Where sums do not move along the last axis (a softmax, a
- * normalization), or where each position is a long sum and there are few of them, a team of threads takes a row
- * or a position instead: it computes the sums together, by a share of each and an exchange between its threads,
- * and then shares the row. A team is a warp, or all of the block where there would be too few rows for its warps. */
+ * All positions of the unit's part are numbered in row-major order and dealt out to the threads, so
+ * that neighbouring threads store side by side. Where sums do not move along the last axis (a
+ * softmax, a normalization), or where each position is a long sum and there are few of them, a team
+ * of threads takes a row or a position instead: it computes the sums together, by a share of each
+ * and an exchange between its threads, and then shares the row. A team is a warp, or all of the
+ * block where there would be too few rows for its warps. */
 #include "codegen/emit.h"
 #include "scheduler/decide.h"
 
-#define LONG_SUM 32   /* terms that are worth the exchange */
-#define FEW 256       /* positions of a unit below which threads would be idle */
-#define FEW_ROWS 3    /* rows of a unit below which warps would be idle */
+#define LONG_SUM 32 /* terms that are worth the exchange */
+#define FEW 256     /* positions of a unit below which threads would be idle */
+#define FEW_ROWS 3  /* rows of a unit below which warps would be idle */
 
 static const Team warp = {"bk_lane()", "BK_WARP", "bk_team", "bk_warp()", "bk_warps()"};
 static const Team block = {"bk_thread()", "BK_THREADS", "bk_all", "0", "1"};
 
-/* ---- what kind of group it is ---------------------------------------------------------------------------- */
+/* ---- what kind of group it is ---------------------------------------------------------------- */
 typedef struct Sums {
     const Axis *inner; /* the last axis, or NULL */
     bool outer;        /* a long sum that does not move along it */
@@ -36,8 +37,10 @@ static void find_sums(Sums *k, Map *seen, const Expr *e) {
     if (e->op == E_REDUCE) {
         if (terms(e) < LONG_SUM || e->kind >= R_ARGMAX) return;
         if (terms(e) > k->most) k->most = terms(e);
-        if (k->inner && !e_uses_axis(e, k->inner)) k->outer = true;
-        else k->every = true;
+        if (k->inner && !e_uses_axis(e, k->inner))
+            k->outer = true;
+        else
+            k->every = true;
         return;
     }
     /* What a choice may leave out is left to the thread that chose. */
@@ -56,8 +59,9 @@ static void share_sums(Fn *f, Expr *e, const Axis *x) {
     for (int i = 0; i < last; i++) share_sums(f, e->a[i], x);
 }
 
-/* ---- positions ---------------------------------------------------------------------------------------------- */
-/* Positions of the unit's part along the first n axes, as text; *small: their number fits 32 bits for certain. */
+/* ---- positions ------------------------------------------------------------------------------- */
+/* Positions of the unit's part along the first n axes, as text; *small: their number fits 32 bits
+ * for certain. */
 static const char *count_text(Group *g, int n, bool *small) {
     Fn *f = &g->f;
     const char *s = NULL;
@@ -73,7 +77,8 @@ static const char *count_text(Group *g, int n, bool *small) {
     return s ? s : "1";
 }
 
-/* Opens the loop over positions along the first n axes, dealt out by `first` and `step`, and binds the axes. */
+/* Opens the loop over positions along the first n axes, dealt out by `first` and `step`, and binds
+ * the axes. */
 static void open_positions(Group *g, int n, const char *first, const char *step) {
     Fn *f = &g->f;
     bool small;
@@ -86,9 +91,11 @@ static void open_positions(Group *g, int n, const char *first, const char *step)
         Axis *x = g->axis[d];
         const char *name = arena_printf(f->a, "i%d", d), *from = x == g->split ? "from + " : "";
         const char *size = x == g->split ? "(to - from)" : fn_expr(f, x->extent);
-        if (d == 0) fn_line(f, "const int64_t %s = %s(int64_t)%s;", name, from, rest);
+        if (d == 0)
+            fn_line(f, "const int64_t %s = %s(int64_t)%s;", name, from, rest);
         else {
-            fn_line(f, "const int64_t %s = %s(int64_t)(%s %% (%s)%s);", name, from, rest, type, size);
+            fn_line(f, "const int64_t %s = %s(int64_t)(%s %% (%s)%s);", name, from, rest, type,
+                    size);
             fn_line(f, "const %s rest%d = %s / (%s)%s;", type, d, rest, type, size);
             rest = arena_printf(f->a, "rest%d", d);
         }
@@ -119,7 +126,8 @@ void group_threads(Group *g) {
     Map *seen = map_new(g->em->a);
     for (int i = 0; i < g->n; i++) find_sums(&k, seen, g->value[i]);
     group_range(g);
-    for (int i = 0; i < g->n && n; i++) fn_hoist(f, g->value[i], n, g->axis); /* without axes, members are read by members */
+    for (int i = 0; i < g->n && n; i++)
+        fn_hoist(f, g->value[i], n, g->axis); /* without axes, members are read by members */
     bool rows = n && k.outer, teams = rows || (k.every && positions(g, n) < FEW);
     if (!teams) {
         open_positions(g, n, "bk_thread()", "bk_threads()");
@@ -139,8 +147,8 @@ void group_threads(Group *g) {
         for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, &inner);
         bool split = inner == g->split;
         const char *name = arena_printf(f->a, "i%d", n - 1);
-        fn_line(f, "for (int64_t %s = %s%s; %s < %s; %s += %s) {", name, split ? "from + " : "", team->self, name,
-                split ? "to" : fn_expr(f, inner->extent), name, team->size);
+        fn_line(f, "for (int64_t %s = %s%s; %s < %s; %s += %s) {", name, split ? "from + " : "",
+                team->self, name, split ? "to" : fn_expr(f, inner->extent), name, team->size);
         fn_open(f);
         fn_bind(f, e_axis(f->c, inner), name);
     } else {

@@ -1,5 +1,5 @@
-/* barrier.c: what a team of units costs: ns for a barrier, for a call of a kernel that does nothing, and
- * for the same call after the team has gone to sleep.
+/* barrier.c: what a team of units costs: ns for a barrier, for a call of a kernel that does
+ * nothing, and for the same call after the team has gone to sleep.
  *
  *     cc -O2 -I . -I include eval/barrier.c -o build/barrier -lpthread
  *     build/barrier [UNITS [LOAD [RUNS]]]
@@ -51,7 +51,8 @@ static void measure(const char *what, void *session, int64_t count, int runs, in
         t[i] = (double)(bk_clock() - start) / (double)(count ? count : 1);
     }
     qsort(t, (size_t)runs, sizeof *t, less);
-    printf("%-22s min %8.0f  median %8.0f  p90 %8.0f ns\n", what, t[0], t[runs / 2], t[runs * 9 / 10]);
+    printf("%-22s min %8.0f  median %8.0f  p90 %8.0f ns\n", what, t[0], t[runs / 2],
+           t[runs * 9 / 10]);
     free(t);
 }
 

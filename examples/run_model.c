@@ -4,8 +4,8 @@
  *     cc -I include examples/run_model.c -o run_model -ldl
  *     ./run_model ./model.so
  *
- * Every tensor input is filled with ones (dimensions that the model leaves open are 1), and the first
- * elements of each output are printed.
+ * Every tensor input is filled with ones (dimensions that the model leaves open are 1), and the
+ * first elements of each output are printed.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -16,9 +16,16 @@
 
 static size_t element_size(int dtype) {
     switch (dtype) {
-    case 2: case 3: case 9: return 1;
-    case 4: case 5: case 10: case 16: return 2;
-    case 7: case 11: case 13: return 8;
+    case 2:
+    case 3:
+    case 9: return 1;
+    case 4:
+    case 5:
+    case 10:
+    case 16: return 2;
+    case 7:
+    case 11:
+    case 13: return 8;
     default: return 4;
     }
 }
@@ -29,9 +36,12 @@ static void fill_with_ones(braid_tensor_v1 *t, size_t count) {
         case 11: ((double *)t->data)[i] = 1; break;
         case 10: ((uint16_t *)t->data)[i] = 0x3c00; break; /* one as float16 */
         case 16: ((uint16_t *)t->data)[i] = 0x3f80; break; /* one as bfloat16 */
-        case 7: case 13: ((int64_t *)t->data)[i] = 1; break;
-        case 6: case 12: ((int32_t *)t->data)[i] = 1; break;
-        case 4: case 5: ((int16_t *)t->data)[i] = 1; break;
+        case 7:
+        case 13: ((int64_t *)t->data)[i] = 1; break;
+        case 6:
+        case 12: ((int32_t *)t->data)[i] = 1; break;
+        case 4:
+        case 5: ((int16_t *)t->data)[i] = 1; break;
         default: ((int8_t *)t->data)[i] = 1; break;
         }
 }
@@ -71,12 +81,18 @@ static void print_output(const braid_io_v1 *io, const braid_tensor_v1 *t) {
     }
     printf(":");
     for (int64_t i = 0; i < count && i < 8; i++) {
-        if (t->dtype == 1) printf(" %g", (double)((float *)t->data)[i]);
-        else if (t->dtype == 11) printf(" %g", ((double *)t->data)[i]);
-        else if (t->dtype == 7) printf(" %lld", (long long)((int64_t *)t->data)[i]);
-        else if (t->dtype == 6) printf(" %d", (int)((int32_t *)t->data)[i]);
-        else if (element_size(t->dtype) == 1) printf(" %d", ((uint8_t *)t->data)[i]);
-        else printf(" ?");
+        if (t->dtype == 1)
+            printf(" %g", (double)((float *)t->data)[i]);
+        else if (t->dtype == 11)
+            printf(" %g", ((double *)t->data)[i]);
+        else if (t->dtype == 7)
+            printf(" %lld", (long long)((int64_t *)t->data)[i]);
+        else if (t->dtype == 6)
+            printf(" %d", (int)((int32_t *)t->data)[i]);
+        else if (element_size(t->dtype) == 1)
+            printf(" %d", ((uint8_t *)t->data)[i]);
+        else
+            printf(" ?");
     }
     puts(count > 8 ? " ..." : "");
 }

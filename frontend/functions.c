@@ -1,6 +1,7 @@
-/* functions.c: model-local functions. An ordinary call is replaced by the function's nodes, placed in
- * the caller's region: names of the body live in a scope of their own, so that none can clash. A
- * function that ai.braid:Invoke calls is imported once, as a Region without parent, whoever calls it.
+/* functions.c: model-local functions. An ordinary call is replaced by the function's nodes, placed
+ * in the caller's region: names of the body live in a scope of their own, so that none can clash. A
+ * function that ai.braid:Invoke calls is imported once, as a Region without parent, whoever calls
+ * it.
  */
 #include "frontend/import.h"
 
@@ -91,11 +92,12 @@ static const Onnx__FunctionProto *named(Import *im, const char *want, const char
     for (size_t i = 0; i < im->model->n_functions; i++) {
         const Onnx__FunctionProto *f = im->model->functions[i];
         size_t n = strlen(f->domain);
-        bool full = !strncmp(f->domain, want, n) && want[n] == ':' && !strcmp(f->name, want + n + 1);
+        bool full =
+            !strncmp(f->domain, want, n) && want[n] == ':' && !strcmp(f->name, want + n + 1);
         if (!full && strcmp(f->name, want)) continue;
         if (found)
-            err(im->d, ST_MODEL, path, "several functions have the name '%.200s'; write domain:name",
-                want);
+            err(im->d, ST_MODEL, path,
+                "several functions have the name '%.200s'; write domain:name", want);
         found = f;
     }
     if (!found) err(im->d, ST_MODEL, path, "there is no function '%.200s' in the model", want);
@@ -124,7 +126,8 @@ void invoke_resolve(Raw *n) {
         err(im->d, ST_MODEL, n->path, "the attribute 'function' must name a function of the model");
     const Onnx__FunctionProto *f = named(im, a->s, n->path);
     if (f->n_attribute || f->n_attribute_proto)
-        err(im->d, ST_MODEL, n->path, "function %.200s has attributes, so it cannot be invoked", a->s);
+        err(im->d, ST_MODEL, n->path, "function %.200s has attributes, so it cannot be invoked",
+            a->s);
     if ((size_t)n->in.n != f->n_input)
         err(im->d, ST_MODEL, n->path, "function %.200s takes %zu inputs, the call gives %d", a->s,
             f->n_input, n->in.n);
@@ -152,10 +155,8 @@ static void function_import(Import *im, Function *fn, const Onnx__FunctionProto 
     Onnx__NodeProto *none = NEW(im->a, Onnx__NodeProto);
     onnx__node_proto__init(none);
     Call call = {f, none, NULL, NULL};
-    Scope s = {.name = map_new(im->a),
-               .b = &b,
-               .call = &call,
-               .prefix = path_join(im, "", fn->name)};
+    Scope s = {
+        .name = map_new(im->a), .b = &b, .call = &call, .prefix = path_join(im, "", fn->name)};
     r->param = NEWN(im->a, Value *, f->n_input + 1);
     for (size_t i = 0; i < f->n_input; i++) {
         if (!f->input[i][0]) err(im->d, ST_MODEL, path, "an input of the function has no name");

@@ -3,8 +3,8 @@
  * SSA. A Region is a list of parameters, nodes in topological order and results; a Node may own
  * Regions (Loop, If, Scan, SequenceMap), whose nodes may use values of every enclosing Region. All
  * names are resolved to Value pointers at import (an inner name shadows an outer one); opsets are
- * normalized to the newest form; local functions are inlined where they are called as operators, and are
- * Functions where ai.braid:Invoke calls them; Constant nodes are Values with data.
+ * normalized to the newest form; local functions are inlined where they are called as operators,
+ * and are Functions where ai.braid:Invoke calls them; Constant nodes are Values with data.
  */
 #ifndef BRAID_GRAPH_H
 #define BRAID_GRAPH_H
@@ -16,8 +16,8 @@ typedef struct Node Node;
 typedef struct Region Region;
 typedef struct OpRow OpRow;
 
-/* A tensor known at compile time. Row-major, element i at data + i * dtype_size. bool is one byte, 0
- * or 1. The payload is 64-byte aligned where it was copied; a rank-0 tensor has one element. */
+/* A tensor known at compile time. Row-major, element i at data + i * dtype_size. bool is one byte,
+ * 0 or 1. The payload is 64-byte aligned where it was copied; a rank-0 tensor has one element. */
 typedef struct Const {
     DType dtype;
     int rank;
@@ -30,8 +30,8 @@ typedef struct Const {
 typedef enum { VT_TENSOR, VT_SEQUENCE, VT_OPTIONAL } VKind;
 typedef struct VType {
     VKind kind;
-    DType dtype;        /* VT_TENSOR; DT_NONE when not declared */
-    bool has_shape;     /* VT_TENSOR: rank and dims are declared */
+    DType dtype;    /* VT_TENSOR; DT_NONE when not declared */
+    bool has_shape; /* VT_TENSOR: rank and dims are declared */
     int rank;
     int64_t dim[MAX_RANK];
     const char *param[MAX_RANK];
@@ -39,17 +39,25 @@ typedef struct VType {
 } VType;
 
 struct Value {
-    int id;              /* unique in the Graph, dense from 0 */
-    const char *name;    /* the ONNX name (may repeat across regions) */
-    Node *def;           /* producer, or NULL for parameters and constants */
-    int def_index;       /* which output of def */
-    Region *region;      /* where it is defined */
-    const Const *data;   /* known value, or NULL */
-    const VType *type;   /* declared type, or NULL */
+    int id;            /* unique in the Graph, dense from 0 */
+    const char *name;  /* the ONNX name (may repeat across regions) */
+    Node *def;         /* producer, or NULL for parameters and constants */
+    int def_index;     /* which output of def */
+    Region *region;    /* where it is defined */
+    const Const *data; /* known value, or NULL */
+    const VType *type; /* declared type, or NULL */
 };
 
 typedef enum {
-    AT_INT, AT_FLOAT, AT_STRING, AT_TENSOR, AT_INTS, AT_FLOATS, AT_STRINGS, AT_GRAPH, AT_TYPE
+    AT_INT,
+    AT_FLOAT,
+    AT_STRING,
+    AT_TENSOR,
+    AT_INTS,
+    AT_FLOATS,
+    AT_STRINGS,
+    AT_GRAPH,
+    AT_TYPE
 } AttrKind;
 
 typedef struct Attr {
@@ -57,8 +65,8 @@ typedef struct Attr {
     AttrKind kind;
     int64_t i;
     float f;
-    const char *s;         /* NUL-terminated copy */
-    int n;                 /* length of ints, floats, strings */
+    const char *s; /* NUL-terminated copy */
+    int n;         /* length of ints, floats, strings */
     const int64_t *ints;
     const float *floats;
     const char **strings;
@@ -69,28 +77,28 @@ typedef struct Attr {
 
 struct Node {
     const OpRow *op;
-    const char *name;   /* ONNX node name, or the first output's name when empty; never NULL */
-    const char *path;   /* for messages: "loop1/body/add3 (Add)", with the way into subgraphs */
+    const char *name; /* ONNX node name, or the first output's name when empty; never NULL */
+    const char *path; /* for messages: "loop1/body/add3 (Add)", with the way into subgraphs */
     int nin, nout;
-    Value **in;         /* NULL entries: absent optional inputs */
-    Value **out;        /* NULL entries: outputs named "" or left off */
+    Value **in;  /* NULL entries: absent optional inputs */
+    Value **out; /* NULL entries: outputs named "" or left off */
     int nattr;
     Attr *attr;
-    Region *region;     /* the Region it stands in */
+    Region *region;                /* the Region it stands in */
     const struct Function *callee; /* ai.braid:Invoke: what it calls; else NULL */
 };
 
 struct Region {
     const char *name;
-    Node *owner;        /* NULL for the top */
-    Region *parent;     /* lexically enclosing region, NULL for the top */
-    int depth;          /* 0 at the top */
+    Node *owner;    /* NULL for the top */
+    Region *parent; /* lexically enclosing region, NULL for the top */
+    int depth;      /* 0 at the top */
     int nparam, nnode, nresult;
     Value **param;
-    Node **node;        /* topological order */
-    Value **result;     /* may be a param, an outer value, a constant; repeats are allowed */
-    const char **result_name;     /* declared output names */
-    const VType **result_type;    /* declared types, entries may be NULL */
+    Node **node;               /* topological order */
+    Value **result;            /* may be a param, an outer value, a constant; repeats are allowed */
+    const char **result_name;  /* declared output names */
+    const VType **result_type; /* declared types, entries may be NULL */
 };
 
 /* A model-local function that some node Invokes: a Region of its own without parent, that sees its
@@ -98,19 +106,19 @@ struct Region {
 typedef struct Function {
     const char *domain, *name;
     Region *region;
-    int group;       /* functions that can reach each other have one number */
-    bool recursive;  /* can reach itself */
-    int index;       /* in Graph.function */
+    int group;      /* functions that can reach each other have one number */
+    bool recursive; /* can reach itself */
+    int index;      /* in Graph.function */
 } Function;
 
 typedef struct Graph {
     Arena *arena;
     Diag *diag;
-    Region *top;        /* params: graph inputs that have no initializer */
+    Region *top; /* params: graph inputs that have no initializer */
     const char *name;
-    int opset;          /* of the default domain, as in the file */
+    int opset; /* of the default domain, as in the file */
     int ir_version;
-    int nvalue;         /* ids given out */
+    int nvalue; /* ids given out */
     int nfunction;
     Function **function; /* those that are Invoked */
 } Graph;
@@ -121,8 +129,8 @@ Graph *graph_import_file(Arena *a, Diag *d, const char *path);
 /* The same for bytes in memory; `dir` is where external data may lie, or NULL to refuse it. */
 Graph *graph_import_memory(Arena *a, Diag *d, const void *bytes, size_t n, const char *dir);
 
-/* Wraps the top region in a Loop over one more axis of the inputs in `scan` (name, axis), with state
- * from outputs back to inputs in `carry` (input name, output name): DESIGN section 7. */
+/* Wraps the top region in a Loop over one more axis of the inputs in `scan` (name, axis), with
+ * state from outputs back to inputs in `carry` (input name, output name): DESIGN section 7. */
 typedef struct FoldSpec {
     int nscan, ncarry;
     const char **scan_input;
@@ -136,7 +144,8 @@ const Attr *node_attr(const Node *n, const char *name); /* NULL when absent */
 /* Building blocks, also for passes that write new nodes. */
 Value *graph_value(Graph *g, Region *r, const char *name);
 Value *graph_const(Graph *g, Region *r, DType t, int rank, const int64_t *dim, const void *data);
-Node *graph_node(Graph *g, Region *r, const char *op, const char *path, int nin, Value **in, int nout,
-                 int nattr, Attr *attr); /* default domain; out values are created; not linked in */
+Node *graph_node(Graph *g, Region *r, const char *op, const char *path, int nin, Value **in,
+                 int nout, int nattr,
+                 Attr *attr); /* default domain; out values are created; not linked in */
 
 #endif

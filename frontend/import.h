@@ -40,10 +40,10 @@ typedef struct Import {
     Map *tensor;   /* address of a TensorProto, SparseTensorProto or AttributeProto to its Const:
                       shared   by all inlined copies */
     Map *free;     /* GraphProto address to Names: what its nodes take from outside */
-    size_t things, copied; /* counted up to the limits above */
-    int depth;             /* subgraphs and calls around here */
+    size_t things, copied;   /* counted up to the limits above */
+    int depth;               /* subgraphs and calls around here */
     struct Invoked *invoked; /* functions that are Invoked (functions.c) */
-    Function *inside;      /* the one being imported, NULL: the model's graph */
+    Function *inside;        /* the one being imported, NULL: the model's graph */
 } Import;
 
 /* A list of nodes that grows: the region under construction. */
@@ -81,7 +81,7 @@ typedef struct Raw {
     VEC(Value *) in;
     VEC(Value *) out; /* made, not yet bound to a node */
     VEC(Attr) attr;
-    VEC(Node *) post; /* nodes that go after this one */
+    VEC(Node *) post;       /* nodes that go after this one */
     const Function *callee; /* of an Invoke */
 } Raw;
 
@@ -116,7 +116,7 @@ const char *path_join(Import *im, const char *prefix, const char *name);
 const char *node_name(const Onnx__NodeProto *np);
 bool same_domain(const char *a, const char *b);
 int opset_of(Import *im, const Scope *s, const char *domain); /* 0: not imported */
-void fit_outputs(Raw *n, const char *name, int count); /* of a body that gives `count` */
+void fit_outputs(Raw *n, const char *name, int count);        /* of a body that gives `count` */
 void nodes_import(Import *im, Scope *s, Onnx__NodeProto **node, size_t n, const char *what);
 Region *region_import(Import *im, const Onnx__GraphProto *gp, Scope *up, Region *parent,
                       const char *prefix);
@@ -126,7 +126,8 @@ void functions_index(Import *im);
 const Onnx__FunctionProto *function_find(Import *im, const Onnx__NodeProto *np);
 void call_inline(Import *im, Scope *s, const Onnx__NodeProto *np, const Onnx__FunctionProto *f,
                  const char *path);
-/* Finds what the Invoke n calls and checks the call. The function is imported by functions_import. */
+/* Finds what the Invoke n calls and checks the call. The function is imported by functions_import.
+ */
 void invoke_resolve(Raw *n);
 /* Imports all functions that are Invoked, and finds which of them recurse. */
 void functions_import(Import *im);

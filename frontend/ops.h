@@ -6,12 +6,12 @@
 
 struct OpRow {
     const char *name;
-    const char *domain; /* "" is ai.onnx */
-    int since;          /* first opset of the operator as such */
+    const char *domain;                       /* "" is ai.onnx */
+    int since;                                /* first opset of the operator as such */
     int nin_min, nin_max, nout_min, nout_max; /* max -1: variadic */
-    const char *types;  /* see ops.def */
-    const char *doc;    /* one line: the meaning */
-    int index;          /* position in the table; utask/ keeps its lowerings by this index */
+    const char *types;                        /* see ops.def */
+    const char *doc;                          /* one line: the meaning */
+    int index; /* position in the table; utask/ keeps its lowerings by this index */
 };
 typedef struct OpRow OpRow;
 

@@ -153,21 +153,22 @@ typedef struct braid_fold {
 
 typedef struct braid_options {
     uint32_t struct_size;
-    const char *target; /* "cpu" (NULL); "interp", the interpreter; "cuda:sm_90", "hip:gfx90a", … for
-                         * GPUs; "emulate:cuda", "emulate:hip" for the emulator of one */
+    const char *target; /* "cpu" (NULL); "interp", the interpreter; "cuda:sm_90", "hip:gfx90a", …
+                         * for GPUs; "emulate:cuda", "emulate:hip" for the emulator of one */
     const char
         *cpu; /* instruction set, as the C compiler's -march names it; NULL: this machine's */
     const braid_fold *fold;
-    const char *emit_path; /* where to write the generated text as well; for GPUs this is the device's part, and
-                            * EMIT_PATH.host.c the host's */
+    const char *emit_path; /* where to write the generated text as well; for GPUs this is the
+                            * device's part, and EMIT_PATH.host.c the host's */
     bool tune;             /* measure candidates while compiling */
     bool no_cache;         /* braid_load: compile anew, leave nothing behind */
     const char *cache_dir; /* NULL: $BRAID_CACHE, $XDG_CACHE_HOME/braid or ~/.cache/braid */
     const char *schedule;  /* choices forced, "NAME=on,NAME=off,NAME=VALUE", for
-                              tests and diagnosis (see `braid explain`); NULL: none. BRAID_USAGE: no such one */
+                              tests and diagnosis (see `braid explain`); NULL: none. BRAID_USAGE: no
+                              such one */
     int32_t threads;       /* to schedule for; 0: as many as this process may use */
-    /* With `tune`: the inputs to measure with, by name; the others are random (BRAID_INPUT, BRAID_RUNTIME when
-     * the model does not run with them). Stops after tune_seconds (0: 60). */
+    /* With `tune`: the inputs to measure with, by name; the others are random (BRAID_INPUT,
+     * BRAID_RUNTIME when the model does not run with them). Stops after tune_seconds (0: 60). */
     int32_t tune_input_count, tune_seconds;
     const char *const *tune_input_name;
     const braid_value *const *tune_input;
@@ -208,8 +209,8 @@ typedef struct braid_session_options {
     int32_t threads;        /* the caller's thread included; 0: the library's choice */
     int64_t max_iterations; /* of any one loop; 0: 2^31. Reaching it is BRAID_RUNTIME */
     int64_t stack_depth;    /* of recursion; 0: 10000. Going deeper is BRAID_RUNTIME */
-    int32_t device;         /* 1 + the number of the GPU; 0: the one that the calling thread has a context of, else
-                             * $BRAID_DEVICE, else the first */
+    int32_t device; /* 1 + the number of the GPU; 0: the one that the calling thread has a context
+                     * of, else $BRAID_DEVICE, else the first */
 } braid_session_options;
 
 /* A session owns working memory and threads. Free with braid_session_free. */
@@ -225,20 +226,21 @@ BRAID_API void braid_session_free(braid_session *session);
  * check failed, the message has the node's path. `out` is untouched unless BRAID_OK. */
 BRAID_API braid_status braid_session_run(braid_session *session, const braid_value *const *in,
                                          braid_value **out, braid_error *error);
-/* The same for DLPack tensors. Outputs are new; whoever ends up with one calls its deleter. Optionals
- * without element are NULL on both sides. Inputs are all in CPU memory, with any strides, and then so
- * are the outputs; or all in the memory of the session's GPU (braid_model_device_type), dense: then the
- * run is enqueued on the session's stream, and the outputs are copies there, good for what follows on that
- * stream. A run whose shapes are known beforehand is not waited for: what is wrong with it is the status
- * of the next run or of braid_session_finish.
- * BRAID_USAGE: the model has sequences. BRAID_INPUT: inputs here and there, or on another device. */
+/* The same for DLPack tensors. Outputs are new; whoever ends up with one calls its deleter.
+ * Optionals without element are NULL on both sides. Inputs are all in CPU memory, with any strides,
+ * and then so are the outputs; or all in the memory of the session's GPU (braid_model_device_type),
+ * dense: then the run is enqueued on the session's stream, and the outputs are copies there, good
+ * for what follows on that stream. A run whose shapes are known beforehand is not waited for: what
+ * is wrong with it is the status of the next run or of braid_session_finish. BRAID_USAGE: the model
+ * has sequences. BRAID_INPUT: inputs here and there, or on another device. */
 BRAID_API braid_status braid_session_run_dlpack(braid_session *session, const DLTensor *const *in,
                                                 DLManagedTensor **out, braid_error *error);
 
 /* ---- GPUs ---------------------------------------------------------------------------------------
  */
-/* Where the tensors of runs on the device lie: kDLCUDA, kDLROCM; kDLExtDev: in the memory of the emulator
- * in the library, where only braid_session_to_device puts some; kDLCPU: there are no such runs. */
+/* Where the tensors of runs on the device lie: kDLCUDA, kDLROCM; kDLExtDev: in the memory of the
+ * emulator in the library, where only braid_session_to_device puts some; kDLCPU: there are no such
+ * runs. */
 BRAID_API int32_t braid_model_device_type(const struct braid_model *model);
 /* The stream (CUstream, hipStream_t) that runs on device tensors are enqueued on; NULL, as at the
  * beginning: the default one. It has to live until those runs are over. */
@@ -246,8 +248,9 @@ BRAID_API braid_status braid_session_set_stream(braid_session *session, void *st
                                                 braid_error *error);
 /* Waits for the runs that are enqueued; the status of the first that failed. */
 BRAID_API braid_status braid_session_finish(braid_session *session, braid_error *error);
-/* A copy of a dense tensor in CPU memory on the session's GPU (whoever ends up with it calls its deleter;
- * the session may be gone by then), and of one there as a value. Both wait for the session's stream. */
+/* A copy of a dense tensor in CPU memory on the session's GPU (whoever ends up with it calls its
+ * deleter; the session may be gone by then), and of one there as a value. Both wait for the
+ * session's stream. */
 BRAID_API braid_status braid_session_to_device(braid_session *session, const DLTensor *host,
                                                DLManagedTensor **device, braid_error *error);
 BRAID_API braid_status braid_session_to_host(braid_session *session, const DLTensor *device,

@@ -11,9 +11,9 @@
  *     m->session_free(session);
  *
  * Status codes (int): 0 done, 3 an input is wrong, 4 a run-time check failed (an index, a shape,
- * the iteration cap) or the device did, 5 out of memory, 6 something that the library needs is missing:
- * the file of weights beside it (LIBRARY.weights), the GPU's driver, a GPU that it was compiled for, 7
- * wrong use (a session entered by two threads at once).
+ * the iteration cap) or the device did, 5 out of memory, 6 something that the library needs is
+ * missing: the file of weights beside it (LIBRARY.weights), the GPU's driver, a GPU that it was
+ * compiled for, 7 wrong use (a session entered by two threads at once).
  *
  * Sessions are independent of each other. One session is for one thread at a time.
  */
@@ -65,9 +65,9 @@ typedef struct braid_session_config_v1 {
     int32_t threads; /* units of execution, the caller's thread included; 0: the library's choice */
     int64_t max_iterations; /* of any one loop; 0: 2^31. More is a run-time fault */
     int64_t stack_depth;    /* of recursion; 0: 10000. More is a run-time fault */
-    int32_t device;         /* 1 + the number of the GPU; 0: the one that the calling thread has a context
-                             * of, else $BRAID_DEVICE, else the first */
-    char *message;          /* takes what was wrong when there is no session; NULL: not wanted */
+    int32_t device; /* 1 + the number of the GPU; 0: the one that the calling thread has a context
+                     * of, else $BRAID_DEVICE, else the first */
+    char *message;  /* takes what was wrong when there is no session; NULL: not wanted */
     size_t message_size;
 } braid_session_config_v1;
 
@@ -99,8 +99,9 @@ typedef struct braid_model_v1 {
     int32_t ninput, noutput;
     const braid_io_v1 *input, *output; /* in graph order */
 
-    /* Makes a session: starts its threads and takes its first working memory. `config` may be NULL. On a GPU
-     * the context that it is in (the thread's, see braid_session_config_v1.device) has to outlive it. */
+    /* Makes a session: starts its threads and takes its first working memory. `config` may be NULL.
+     * On a GPU the context that it is in (the thread's, see braid_session_config_v1.device) has to
+     * outlive it. */
     int (*session_new)(const braid_session_config_v1 *config, void **session);
     /* Ends the session's threads. NULL is fine. No run may be in progress. */
     void (*session_free)(void *session);
@@ -114,24 +115,25 @@ typedef struct braid_model_v1 {
 
     /* From here on: where struct_size reaches. NULL on the CPU. */
     int32_t device_type; /* of the tensors that run_on takes */
-    /* Runs the model on tensors in the device's memory, after what `stream` (a CUstream or hipStream_t; NULL:
-     * the default one) holds so far; what comes after it there sees the outputs. They are the session's, as
-     * run's are; no input is copied. When the library knows every shape and size beforehand, the call only
-     * enqueues the run (but the first of a session may wait), and a fault in it is what the next call or
-     * finish() returns; else it waits for the stream. */
+    /* Runs the model on tensors in the device's memory, after what `stream` (a CUstream or
+     * hipStream_t; NULL: the default one) holds so far; what comes after it there sees the outputs.
+     * They are the session's, as run's are; no input is copied. When the library knows every shape
+     * and size beforehand, the call only enqueues the run (but the first of a session may wait),
+     * and a fault in it is what the next call or finish() returns; else it waits for the stream. */
     int (*run_on)(void *session, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out,
                   char *message, size_t message_size);
-    /* Waits for the runs that are enqueued, and returns the fault of the first that failed; those behind it may have
-     * no outputs either. */
+    /* Waits for the runs that are enqueued, and returns the fault of the first that failed; those
+     * behind it may have no outputs either. */
     int (*finish)(void *session, char *message, size_t message_size);
-    /* Memory of the session's device, which outlives the session: its address and what to free it by, from
-     * any thread. */
+    /* Memory of the session's device, which outlives the session: its address and what to free it
+     * by, from any thread. */
     int (*memory_new)(void *session, size_t bytes, void **memory, void **data, char *message,
                       size_t message_size);
     void (*memory_free)(void *memory);
-    /* Enqueues a copy on `stream`: BRAID_COPY_IN from the host's memory, _OUT to it, _ON between the device's own. */
-    int (*memory_copy)(void *session, void *stream, int direction, void *to, const void *from, size_t bytes,
-                       char *message, size_t message_size);
+    /* Enqueues a copy on `stream`: BRAID_COPY_IN from the host's memory, _OUT to it, _ON between
+     * the device's own. */
+    int (*memory_copy)(void *session, void *stream, int direction, void *to, const void *from,
+                       size_t bytes, char *message, size_t message_size);
 } braid_model_v1;
 
 const braid_model_v1 *braid_model(void);

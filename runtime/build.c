@@ -54,8 +54,10 @@ static bool run_compilers(RtJob *j, const char *text, const char *host, const ch
     jmp_buf jb;
     j->d.top = &jb;
     if (setjmp(jb) == 0) {
-        if (host) compile_build_gpu(&j->d, text, host, so_path, &j->o, NULL);
-        else compile_build_cpu(&j->d, text, so_path, &j->o);
+        if (host)
+            compile_build_gpu(&j->d, text, host, so_path, &j->o, NULL);
+        else
+            compile_build_cpu(&j->d, text, so_path, &j->o);
     }
     j->d.top = NULL;
     return j->d.status == ST_OK;
@@ -64,13 +66,17 @@ static bool run_compilers(RtJob *j, const char *text, const char *host, const ch
 braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e) {
     /* What belongs to a text lies beside it under its name. */
     const bool gpu = j->texts.host.n > 0;
-    char *text = rt_text("%s/%s.%s", folder, file, gpu ? "cu" : "c"), *so = rt_text("%s/%s", folder, file);
+    char *text = rt_text("%s/%s.%s", folder, file, gpu ? "cu" : "c"),
+         *so = rt_text("%s/%s", folder, file);
     char *host = gpu ? rt_text("%s/%s.c", folder, file) : NULL;
     char *weights = rt_text("%s/%s.c.weights", folder, file);
-    braid_status st = !text || !so || !weights || (gpu && !host) ? rt_fail(e, BRAID_MEMORY, "out of memory") : BRAID_OK;
+    braid_status st = !text || !so || !weights || (gpu && !host)
+                          ? rt_fail(e, BRAID_MEMORY, "out of memory")
+                          : BRAID_OK;
     if (!st) st = rt_write_file(text, j->texts.text.p, j->texts.text.n, e);
     if (!st && gpu) st = rt_write_file(host, j->texts.host.p, j->texts.host.n, e);
-    if (!st && j->texts.weights.n) st = rt_write_file(weights, j->texts.weights.p, j->texts.weights.n, e);
+    if (!st && j->texts.weights.n)
+        st = rt_write_file(weights, j->texts.weights.p, j->texts.weights.n, e);
     if (!st && !run_compilers(j, text, host, so)) st = rt_fail_diag(e, &j->d);
     if (text) unlink(text);
     if (host) unlink(host);
@@ -82,7 +88,8 @@ braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_
     return st;
 }
 
-/* The caller's copy of the text; of GPUs that is the device's part, and the host's lies beside it. */
+/* The caller's copy of the text; of GPUs that is the device's part, and the host's lies beside it.
+ */
 static braid_status write_copy(const RtJob *j, const char *path, braid_error *e) {
     char *host = rt_text("%s.host.c", path);
     if (!host) return rt_fail(e, BRAID_MEMORY, "out of memory");

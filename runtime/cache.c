@@ -1,11 +1,12 @@
-/* cache.c: the content-addressed store of compiled libraries, and compiling to where the caller wants.
+/* cache.c: the content-addressed store of compiled libraries, and compiling to where the caller
+ * wants.
  *
  * The store is a folder with one folder an entry, named by a hash of everything that the library
  * depends on: the model's bytes, its external data files (path, size, time), this build of Braid,
  * the compilers, the machine's instruction set, the options, and what the scheduler goes by: the
- * number of units, the device's measured numbers and what tuning found. An entry is made under another
- * name and renamed, so it is complete or absent; of two processes that make the same one, the
- * second keeps the first's.
+ * number of units, the device's measured numbers and what tuning found. An entry is made under
+ * another name and renamed, so it is complete or absent; of two processes that make the same one,
+ * the second keeps the first's.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -151,7 +152,8 @@ static uint64_t hash_tools(const char *target, uint64_t h) {
         h = hash_tool("HIPIFY", "hipify-perl", hash_tool("HIPCC", "hipcc", h));
     } else if (strncmp(target, "emulate:", 8) == 0) {
         char *self = realpath("/proc/self/exe", NULL), *slash = self ? strrchr(self, '/') : NULL;
-        char *emulator = slash ? rt_text("%.*s/libbraid_emulate.a", (int)(slash - self), self) : NULL;
+        char *emulator =
+            slash ? rt_text("%.*s/libbraid_emulate.a", (int)(slash - self), self) : NULL;
         const char *given = getenv("BRAID_EMULATE");
         h = hash_tool("HIPIFY", "hipify-perl", hash_tool("CXX", "c++", h));
         h = hash_stat(given && *given ? given : emulator ? emulator : "", h);
@@ -195,8 +197,8 @@ static uint64_t hash_device(const Device *d, uint64_t h) {
     return hash_double(d->group_ns, h);
 }
 
-/* What rt_build schedules by. `measure`: as it does, it measures a machine that is not known yet. Tuning finds
- * its choices itself. */
+/* What rt_build schedules by. `measure`: as it does, it measures a machine that is not known yet.
+ * Tuning finds its choices itself. */
 static uint64_t hash_schedule(const braid_options *o, bool measure, uint64_t h) {
     CompileOptions c;
     FoldSpec fold;

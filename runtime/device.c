@@ -8,9 +8,13 @@ static braid_status status_of(int st, const char *message, braid_error *e) {
     return st ? rt_fail(e, (braid_status)st, "%s", message) : BRAID_OK;
 }
 
-int32_t braid_model_device_type(const struct braid_model *m) { return m->lib ? m->lib->device_type : kDLCPU; }
+int32_t braid_model_device_type(const struct braid_model *m) {
+    return m->lib ? m->lib->device_type : kDLCPU;
+}
 
-static bool has_device(const braid_session *s) { return s && s->model->lib && s->model->lib->run_on; }
+static bool has_device(const braid_session *s) {
+    return s && s->model->lib && s->model->lib->run_on;
+}
 static braid_status no_device(const braid_session *s, braid_error *e) {
     if (!s) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
     return rt_fail(e, BRAID_USAGE, "target '%s' has no device", s->model->target);
@@ -33,7 +37,7 @@ braid_status braid_session_finish(braid_session *s, braid_error *e) {
     return st;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------ */
+/* ---- tensors --------------------------------------------------------------------------------- */
 static bool in_cpu_memory(const DLTensor *t) {
     return t->device.device_type == kDLCPU || t->device.device_type == kDLCUDAHost ||
            t->device.device_type == kDLROCMHost;
@@ -48,26 +52,35 @@ braid_status rt_on_device(braid_session *s, const DLTensor *const *in, bool *on,
     int here = -1, there = -1;
     for (int i = 0; i < m->nin; i++) {
         if (!in[i]) continue;
-        if (in_cpu_memory(in[i])) here = i;
-        else if (is_here(s, in[i])) there = i;
+        if (in_cpu_memory(in[i]))
+            here = i;
+        else if (is_here(s, in[i]))
+            there = i;
         else if (has_device(s))
-            return rt_fail(e, BRAID_INPUT, "input '%s' is on another device than the session", m->in[i].name);
-        else return rt_fail(e, BRAID_INPUT, "input '%s' is not in CPU memory", m->in[i].name);
+            return rt_fail(e, BRAID_INPUT, "input '%s' is on another device than the session",
+                           m->in[i].name);
+        else
+            return rt_fail(e, BRAID_INPUT, "input '%s' is not in CPU memory", m->in[i].name);
     }
     *on = there >= 0;
     if (here < 0 || there < 0) return BRAID_OK;
-    return rt_fail(e, BRAID_INPUT,
-                   "input '%s' is in CPU memory and input '%s' on the device: all have to be at one place",
-                   m->in[here].name, m->in[there].name);
+    return rt_fail(
+        e, BRAID_INPUT,
+        "input '%s' is in CPU memory and input '%s' on the device: all have to be at one place",
+        m->in[here].name, m->in[there].name);
 }
 
 /* t as the library takes it. */
-static braid_status as_input(const char *name, const DLTensor *t, braid_tensor_v1 *to, braid_error *e) {
+static braid_status as_input(const char *name, const DLTensor *t, braid_tensor_v1 *to,
+                             braid_error *e) {
     braid_dtype dtype = rt_from_dl(t->dtype);
     if (rt_tensor_bytes(dtype, t->ndim, t->shape) < 0)
-        return rt_fail(e, BRAID_INPUT, "'%s': its element type, rank or shape is not supported", name);
-    if (!rt_is_dense(t)) return rt_fail(e, BRAID_INPUT, "'%s': a tensor on a device has to be dense", name);
-    *to = (braid_tensor_v1){.data = (char *)t->data + t->byte_offset, .dtype = (int32_t)dtype, .rank = t->ndim};
+        return rt_fail(e, BRAID_INPUT, "'%s': its element type, rank or shape is not supported",
+                       name);
+    if (!rt_is_dense(t))
+        return rt_fail(e, BRAID_INPUT, "'%s': a tensor on a device has to be dense", name);
+    *to = (braid_tensor_v1){
+        .data = (char *)t->data + t->byte_offset, .dtype = (int32_t)dtype, .rank = t->ndim};
     memcpy(to->dim, t->shape, (size_t)t->ndim * sizeof *t->shape);
     return BRAID_OK;
 }
@@ -88,17 +101,19 @@ static void on_device_free(DLManagedTensor *m) {
 }
 
 /* A copy of t's data, enqueued; the session is locked. */
-static braid_status copy_of(braid_session *s, int direction, const braid_tensor_v1 *t, DLManagedTensor **out,
-                            braid_error *e) {
+static braid_status copy_of(braid_session *s, int direction, const braid_tensor_v1 *t,
+                            DLManagedTensor **out, braid_error *e) {
     char message[sizeof e->message] = "";
     const braid_model_v1 *lib = s->model->lib;
     size_t bytes = (size_t)rt_tensor_bytes((braid_dtype)t->dtype, t->rank, t->dim);
     void *data;
     OnDevice *own = calloc(1, sizeof *own);
     if (!own) return rt_fail(e, BRAID_MEMORY, "out of memory");
-    braid_status st = CALL(lib->memory_new(s->lib_session, bytes, &own->memory, &data, message, sizeof message));
+    braid_status st =
+        CALL(lib->memory_new(s->lib_session, bytes, &own->memory, &data, message, sizeof message));
     if (!st)
-        st = CALL(lib->memory_copy(s->lib_session, s->stream, direction, data, t->data, bytes, message, sizeof message));
+        st = CALL(lib->memory_copy(s->lib_session, s->stream, direction, data, t->data, bytes,
+                                   message, sizeof message));
     if (st) {
         lib->memory_free(own->memory);
         free(own);
@@ -118,7 +133,8 @@ static braid_status copy_of(braid_session *s, int direction, const braid_tensor_
     return BRAID_OK;
 }
 
-braid_status braid_session_to_device(braid_session *s, const DLTensor *host, DLManagedTensor **device, braid_error *e) {
+braid_status braid_session_to_device(braid_session *s, const DLTensor *host,
+                                     DLManagedTensor **device, braid_error *e) {
     braid_tensor_v1 t;
     if (!has_device(s) || !host || !device) return no_device(host && device ? s : NULL, e);
     if (!in_cpu_memory(host)) return rt_fail(e, BRAID_INPUT, "the tensor is not in CPU memory");
@@ -130,26 +146,31 @@ braid_status braid_session_to_device(braid_session *s, const DLTensor *host, DLM
     return st;
 }
 
-braid_status braid_session_to_host(braid_session *s, const DLTensor *device, braid_value **host, braid_error *e) {
+braid_status braid_session_to_host(braid_session *s, const DLTensor *device, braid_value **host,
+                                   braid_error *e) {
     char message[sizeof e->message] = "";
     braid_tensor_v1 t;
     braid_value *v;
     if (!has_device(s) || !device || !host) return no_device(device && host ? s : NULL, e);
-    if (!is_here(s, device)) return rt_fail(e, BRAID_INPUT, "the tensor is not on the session's device");
+    if (!is_here(s, device))
+        return rt_fail(e, BRAID_INPUT, "the tensor is not on the session's device");
     braid_status st = as_input("tensor", device, &t, e);
     if (!st) st = braid_value_new_tensor((braid_dtype)t.dtype, t.rank, t.dim, NULL, &v, e);
     if (st) return st;
     pthread_mutex_lock(&s->lock);
-    st = CALL(s->model->lib->memory_copy(s->lib_session, s->stream, BRAID_COPY_OUT | BRAID_COPY_WAIT, v->data, t.data,
-                                         (size_t)rt_tensor_bytes((braid_dtype)t.dtype, t.rank, t.dim), message,
-                                         sizeof message));
+    st = CALL(s->model->lib->memory_copy(
+        s->lib_session, s->stream, BRAID_COPY_OUT | BRAID_COPY_WAIT, v->data, t.data,
+        (size_t)rt_tensor_bytes((braid_dtype)t.dtype, t.rank, t.dim), message, sizeof message));
     pthread_mutex_unlock(&s->lock);
-    if (st) braid_value_free(v);
-    else *host = v;
+    if (st)
+        braid_value_free(v);
+    else
+        *host = v;
     return st;
 }
 
-braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLManagedTensor **out, braid_error *e) {
+braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLManagedTensor **out,
+                              braid_error *e) {
     char message[sizeof e->message] = "";
     const struct braid_model *m = s->model;
     braid_tensor_v1 *t = calloc((size_t)(m->nin + m->nout) + 1, sizeof *t), *r = t + m->nin;
@@ -163,14 +184,17 @@ braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLMan
         pthread_mutex_lock(&s->lock);
         st = CALL(m->lib->run_on(s->lib_session, s->stream, t, r, message, sizeof message));
         for (int i = 0; !st && i < m->nout; i++)
-            if (r[i].rank >= 0) st = copy_of(s, BRAID_COPY_ON, &r[i], &own[i], e);
+            if (r[i].rank >= 0)
+                st = copy_of(s, BRAID_COPY_ON, &r[i], &own[i], e);
             else if (m->out[i].kind != BRAID_OPTIONAL)
                 st = rt_fail(e, BRAID_RUNTIME, "output '%s' was not computed", m->out[i].name);
         pthread_mutex_unlock(&s->lock);
     }
     for (int i = 0; own && i < m->nout; i++)
-        if (!st) out[i] = own[i];
-        else if (own[i]) own[i]->deleter(own[i]);
+        if (!st)
+            out[i] = own[i];
+        else if (own[i])
+            own[i]->deleter(own[i]);
     free(t);
     free(own);
     return st;

@@ -33,7 +33,8 @@ braid_status rt_open_library(const char *path, struct braid_model *m, braid_erro
     if (!get) return rt_fail(e, BRAID_INPUT, "not a library made by braid compile");
     const braid_model_v1 *lib = get();
     /* Libraries made before there were GPUs have a shorter table. */
-    if (!lib || lib->abi_version != BRAID_ABI_VERSION || lib->struct_size < offsetof(braid_model_v1, device_type))
+    if (!lib || lib->abi_version != BRAID_ABI_VERSION ||
+        lib->struct_size < offsetof(braid_model_v1, device_type))
         return rt_fail(e, BRAID_UNSUPPORTED, "made for version %u of the interface, not %d",
                        lib ? lib->abi_version : 0, BRAID_ABI_VERSION);
     memcpy(&m->table, lib, lib->struct_size < sizeof m->table ? lib->struct_size : sizeof m->table);

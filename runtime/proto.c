@@ -35,8 +35,7 @@ void proto_print(Sb *s, const braid_value *v) {
     free((void *)t);
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 static braid_status from_const(const Const *k, braid_value **v, braid_error *e) {
     return braid_value_new_tensor((braid_dtype)k->dtype, k->rank, k->dim, k->data, v, e);
 }

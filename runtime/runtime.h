@@ -38,8 +38,8 @@ struct braid_value {
 
 /* Bytes of a tensor of these dims; -1 when a dim is negative or the size is out of reason. */
 int64_t rt_tensor_bytes(braid_dtype dtype, int rank, const int64_t *dim);
-/* A value for `io`: floats uniform in [-1, 1) drawn with *seed, integers and bool 0, unknown dims 1; an empty
- * sequence; NULL for an optional. */
+/* A value for `io`: floats uniform in [-1, 1) drawn with *seed, integers and bool 0, unknown dims
+ * 1; an empty sequence; NULL for an optional. */
 braid_status rt_value_random(const braid_io *io, uint64_t *seed, braid_value **v, braid_error *e);
 /* A tensor value that takes over malloc'd `data` (also on failure). */
 braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void *data,
@@ -78,12 +78,12 @@ struct braid_model {
     void *handle;
     const braid_model_v1 *lib; /* &table, or NULL */
     braid_model_v1 table;      /* the library's, as far as it has it */
-    char *folder; /* removed at the end; NULL: none */
+    char *folder;              /* removed at the end; NULL: none */
 };
 
 void rt_model_retain(struct braid_model *m);
 
-/* ---- sessions (session.c, dlpack.c, device.c) ------------------------------------------------- */
+/* ---- sessions (session.c, dlpack.c, device.c) ------------------------------------------------ */
 struct braid_session {
     struct braid_model *model;
     pthread_mutex_t lock; /* held while running and while results are copied out */
@@ -92,14 +92,15 @@ struct braid_session {
     InterpConfig interp;
 };
 
-
 braid_dtype rt_from_dl(DLDataType t); /* BRAID_DTYPE_NONE: not supported */
 DLDataType rt_to_dl(braid_dtype t);
 bool rt_is_dense(const DLTensor *t);
-/* Whether the run's tensors are in the memory of the session's device; BRAID_INPUT when they are here and there. */
+/* Whether the run's tensors are in the memory of the session's device; BRAID_INPUT when they are
+ * here and there. */
 braid_status rt_on_device(braid_session *s, const DLTensor *const *in, bool *on, braid_error *e);
 /* braid_session_run_dlpack for those. */
-braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLManagedTensor **out, braid_error *e);
+braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLManagedTensor **out,
+                              braid_error *e);
 
 /* Opens a compiled library into m. */
 braid_status rt_open_library(const char *path, struct braid_model *m, braid_error *e);
@@ -131,8 +132,9 @@ void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices);
 braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e); /* to j->texts */
 braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e);
 void rt_job_end(RtJob *j);
-/* Measures what the scheduler can choose in the model and is not in *choices yet, adds that, and keeps it in the
- * store for device `key` (NULL: BRAID_USAGE, it is not this machine). Shows progress on a terminal. */
+/* Measures what the scheduler can choose in the model and is not in *choices yet, adds that, and
+ * keeps it in the store for device `key` (NULL: BRAID_USAGE, it is not this machine). Shows
+ * progress on a terminal. */
 braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, const char *key,
                      RtChoices *choices, braid_error *e);
 /* Compiles to FOLDER/FILE and what it needs beside it. */
@@ -143,8 +145,8 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
  * NULL. Both are malloc'd. */
 braid_status rt_cached_library(const char *model_path, const braid_options *o, bool fresh,
                                char **path, char **folder, braid_error *e);
-/* What was measured on this machine, kept in the cache; NULL, which is an empty store, when there is none or o
- * wants none. `write`: made when it is not there. store_close. */
+/* What was measured on this machine, kept in the cache; NULL, which is an empty store, when there
+ * is none or o wants none. `write`: made when it is not there. store_close. */
 Store *rt_store(const braid_options *o, bool write);
 /* A new empty folder PREFIX.XXXXXX; malloc'd name. */
 braid_status rt_temp_folder(const char *prefix, char **folder, braid_error *e);

@@ -22,7 +22,8 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
         memcpy(&o, options, n < sizeof o ? n : sizeof o);
     }
     if (o.threads < 0 || o.max_iterations < 0 || o.stack_depth < 0 || o.device < 0)
-        return rt_fail(e, BRAID_USAGE, "threads, max_iterations, stack_depth and device cannot be negative");
+        return rt_fail(e, BRAID_USAGE,
+                       "threads, max_iterations, stack_depth and device cannot be negative");
     braid_session *s = calloc(1, sizeof *s);
     if (!s) return rt_fail(e, BRAID_MEMORY, "out of memory");
     s->interp.max_iterations = o.max_iterations ? o.max_iterations : (int64_t)1 << 31;
@@ -39,7 +40,8 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
         int st = model->lib->session_new(&c, &s->lib_session);
         if (st) {
             free(s);
-            return rt_fail(e, (braid_status)st, "%s", *message ? message : "no memory or threads for a session");
+            return rt_fail(e, (braid_status)st, "%s",
+                           *message ? message : "no memory or threads for a session");
         }
     }
     pthread_mutex_init(&s->lock, NULL);
@@ -65,8 +67,7 @@ int64_t braid_session_stat(braid_session *s, braid_stat which) {
     return n;
 }
 
-/* ---- values to tensors
- * --------------------------------------------------------------------------- */
+/* ---- values to tensors ---- */
 static const char *kind_name(braid_kind k) {
     return k == BRAID_TENSOR ? "tensor" : k == BRAID_SEQUENCE ? "sequence" : "optional";
 }
@@ -148,8 +149,7 @@ static braid_status take_input(const braid_io *io, const braid_value *v, bx_tens
     return check_tensor(io, v, e);
 }
 
-/* ---- tensors to values
- * --------------------------------------------------------------------------- */
+/* ---- tensors to values ---- */
 /* `own`: t's data is malloc'd and becomes the value's (or is freed), else it is copied. */
 static braid_status give_output(const braid_io *io, const bx_tensor *t, bool own,
                                 braid_value **value, braid_error *e) {
@@ -186,8 +186,7 @@ static braid_status give_output(const braid_io *io, const bx_tensor *t, bool own
     return st;
 }
 
-/* ---- running
- * ------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 static braid_status run_interp(braid_session *s, const bx_tensor *in, bx_tensor *out,
                                braid_error *e) {
     const struct braid_model *m = s->model;

@@ -1,10 +1,10 @@
 /* tune.c: the scheduler's choices by measurement.
  *
- * The model is compiled as the cost model would have it. Then, choice by choice, those about the most expensive
- * constructs first, the other ways (of a parameter the ones that the cost model likes best) are compiled, run in turns
- * with the best so far, and kept when they are faster by more than the noise. Candidates whose text is known are
- * not built again. At the end the result and the beginning are timed against each other: what is not faster
- * is thrown away. */
+ * The model is compiled as the cost model would have it. Then, choice by choice, those about the
+ * most expensive constructs first, the other ways (of a parameter the ones that the cost model
+ * likes best) are compiled, run in turns with the best so far, and kept when they are faster by
+ * more than the noise. Candidates whose text is known are not built again. At the end the result
+ * and the beginning are timed against each other: what is not faster is thrown away. */
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
@@ -13,13 +13,13 @@
 #include "runtime/runtime.h"
 #include "scheduler/decide.h"
 
-#define NOISE 0.01         /* a smaller difference is none */
-#define HOPELESS 0.05      /* slower by this much in the first round: no more of them */
-#define ROUNDS 6           /* of timing a candidate and the best one in turns */
+#define NOISE 0.01    /* a smaller difference is none */
+#define HOPELESS 0.05 /* slower by this much in the first round: no more of them */
+#define ROUNDS 6      /* of timing a candidate and the best one in turns */
 #define ROUND_SECONDS 0.04
-#define WAYS_TRIED 4       /* of a parameter, beside the one by the model … */
-#define SMALL 0.01         /* part of the most expensive construct's time that is not worth measuring */
-#define WAYS_FACTOR 1.6    /* … whose estimates are within this of it */
+#define WAYS_TRIED 4 /* of a parameter, beside the one by the model … */
+#define SMALL 0.01   /* part of the most expensive construct's time that is not worth measuring */
+#define WAYS_FACTOR 1.6 /* … whose estimates are within this of it */
 #define MIN_RUNS 3
 #define DEFAULT_SECONDS 60
 #define FINAL_ROUNDS 8
@@ -36,11 +36,11 @@ typedef struct Tuner {
     braid_options o;
     char *folder;
     RtChoices *choices;
-    uint64_t *known;       /* hashes of texts that were built */
+    uint64_t *known; /* hashes of texts that were built */
     int nknown, nfile;
     Loaded best;
-    double best_ns;        /* least time of a run of it */
-    Decision *decision;    /* of the first one */
+    double best_ns;     /* least time of a run of it */
+    Decision *decision; /* of the first one */
     int ndecision;
     double begin, seconds;
     bool progress;
@@ -53,7 +53,7 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- timing a library ------------------------------------------------------------------------------------- */
+/* ---- timing a library ------------------------------------------------------------------------ */
 static void unload(Loaded *l) {
     for (int i = 0; l->in && i < braid_model_input_count(l->m); i++) braid_value_free(l->in[i]);
     free(l->in);
@@ -63,7 +63,8 @@ static void unload(Loaded *l) {
 }
 
 /* Borrowed inputs get views of their data, so that all of l->in is freed alike. */
-static braid_status tune_input(const Tuner *t, const struct braid_model *m, int i, uint64_t *seed, braid_value **v) {
+static braid_status tune_input(const Tuner *t, const struct braid_model *m, int i, uint64_t *seed,
+                               braid_value **v) {
     const braid_io *io = braid_model_input(m, i);
     for (int k = 0; k < t->o.tune_input_count; k++) {
         const braid_value *x = t->o.tune_input[k];
@@ -86,7 +87,8 @@ static braid_status load(Tuner *t, const char *file, Loaded *l) {
     if (!st) st = braid_session_new(l->m, &so, &l->s, t->e);
     if (!st && !(l->in = calloc((size_t)braid_model_input_count(l->m) + 1, sizeof *l->in)))
         st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
-    for (int i = 0; !st && i < braid_model_input_count(l->m); i++) st = tune_input(t, l->m, i, &seed, &l->in[i]);
+    for (int i = 0; !st && i < braid_model_input_count(l->m); i++)
+        st = tune_input(t, l->m, i, &seed, &l->in[i]);
     if (st && l->m) unload(l);
     return st;
 }
@@ -110,14 +112,16 @@ static braid_status time_runs(Tuner *t, Loaded *l, double seconds, double *ns) {
     return st;
 }
 
-/* ---- candidates -------------------------------------------------------------------------------------------- */
-/* Compiles with t->choices to FILE, unless that text was built before: then *built is false. *decision (NULL: not
- * wanted) gets the choices that came up. */
+/* ---- candidates ------------------------------------------------------------------------------ */
+/* Compiles with t->choices to FILE, unless that text was built before: then *built is false.
+ * *decision (NULL: not wanted) gets the choices that came up. */
 static braid_status build(Tuner *t, const char *file, bool *built, Decision **decision, int *n) {
     RtJob j;
     rt_job_begin(&j, &t->o, t->choices);
     braid_status st = rt_job_emit(&j, t->model_path, t->e);
-    uint64_t text = st ? 0 : hash_bytes(j.texts.text.p, j.texts.text.n, hash_bytes(j.texts.weights.p, j.texts.weights.n, 1));
+    uint64_t text = st ? 0
+                       : hash_bytes(j.texts.text.p, j.texts.text.n,
+                                    hash_bytes(j.texts.weights.p, j.texts.weights.n, 1));
     *built = true;
     for (int i = 0; !st && i < t->nknown; i++)
         if (t->known[i] == text) *built = false;
@@ -125,12 +129,15 @@ static braid_status build(Tuner *t, const char *file, bool *built, Decision **de
         const Schedule *k = j.p->schedule;
         *n = k->decisions.n;
         *decision = malloc(sizeof **decision * (size_t)(*n + 1));
-        if (!*decision) st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
-        else if (*n) memcpy(*decision, k->decisions.p, sizeof **decision * (size_t)*n);
+        if (!*decision)
+            st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
+        else if (*n)
+            memcpy(*decision, k->decisions.p, sizeof **decision * (size_t)*n);
     }
     if (!st && *built) {
         uint64_t *more = realloc(t->known, sizeof *more * (size_t)(t->nknown + 1));
-        if (!more) st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
+        if (!more)
+            st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
         else {
             t->known = more;
             t->known[t->nknown++] = text;
@@ -141,8 +148,8 @@ static braid_status build(Tuner *t, const char *file, bool *built, Decision **de
     return st;
 }
 
-/* Builds with t->choices and runs it in turns with the best so far, whose place it takes if it is faster. *ns:
- * the least time of a run, 0 when its text is known. */
+/* Builds with t->choices and runs it in turns with the best so far, whose place it takes if it is
+ * faster. *ns: the least time of a run, 0 when its text is known. */
 static braid_status candidate(Tuner *t, double *ns, bool *better) {
     char file[40];
     bool built;
@@ -166,7 +173,8 @@ static braid_status candidate(Tuner *t, double *ns, bool *better) {
         unload(&t->best);
         t->best = l;
         t->best_ns = own;
-    } else unload(&l);
+    } else
+        unload(&l);
     return st;
 }
 
@@ -200,8 +208,8 @@ static void show(const Tuner *t, int done, int all, double first_ns) {
     int full = all ? done * 30 / all : 30;
     for (int i = 0; i < 30; i++) bar[i] = i < full ? '#' : '.';
     bar[30] = 0;
-    fprintf(stderr, "\rtuning [%s] %d of %d, %.0f s, %.2f us (%+.1f %%) ", bar, done, all, now() - t->begin, t->best_ns * 1e-3,
-            100 * (t->best_ns / first_ns - 1));
+    fprintf(stderr, "\rtuning [%s] %d of %d, %.0f s, %.2f us (%+.1f %%) ", bar, done, all,
+            now() - t->begin, t->best_ns * 1e-3, 100 * (t->best_ns / first_ns - 1));
 }
 
 /* What a run of the model spends on the construct. */
@@ -227,12 +235,15 @@ static braid_status try_ways(Tuner *t, const Decision *d) {
         bool better;
         for (int i = 0; i < d->n; i++)
             if (!tried[i] && (at < 0 || d->way[i].ns < d->way[at].ns)) at = i;
-        if (at < 0 || (d->x >= X_TRANSFORMS && d->way[at].ns > d->way[d->taken].ns * WAYS_FACTOR)) break;
+        if (at < 0 || (d->x >= X_TRANSFORMS && d->way[at].ns > d->way[d->taken].ns * WAYS_FACTOR))
+            break;
         tried[at] = true;
         if ((st = choose(t, (Measured){d->key, d->way[at].value, m.value, 0, 0}))) break;
         if ((st = candidate(t, &ns, &better))) break;
-        if (better) m = (Measured){d->key, d->way[at].value, m.value, ns, m.ns};
-        else if (ns > 0 && ns < m.other_ns) m.other = d->way[at].value, m.other_ns = ns;
+        if (better)
+            m = (Measured){d->key, d->way[at].value, m.value, ns, m.ns};
+        else if (ns > 0 && ns < m.other_ns)
+            m.other = d->way[at].value, m.other_ns = ns;
     }
     if (m.other < 0) m.other = m.value, m.other_ns = m.ns; /* no other way has another text */
     return st ? st : choose(t, m);
@@ -245,7 +256,9 @@ static braid_status try_all(Tuner *t) {
     for (int i = 0; i < t->ndecision && now() - t->begin < t->seconds; i++) {
         const Decision *d = &t->decision[i];
         show(t, i, t->ndecision, first_ns);
-        if (d->by != BY_MODEL || is_chosen(t->choices, d->key) || stake(d) < SMALL * stake(&t->decision[0])) continue;
+        if (d->by != BY_MODEL || is_chosen(t->choices, d->key) ||
+            stake(d) < SMALL * stake(&t->decision[0]))
+            continue;
         braid_status st = try_ways(t, d);
         if (st) return st;
     }
@@ -253,14 +266,16 @@ static braid_status try_all(Tuner *t) {
     return BRAID_OK;
 }
 
-/* Adds the choices that come up only with what was chosen since: *any says whether there are some. */
+/* Adds the choices that come up only with what was chosen since: *any says whether there are some.
+ */
 static braid_status find_more(Tuner *t, bool *any) {
     Decision *d = NULL;
     int n = 0;
     bool built;
     *any = false;
     braid_status st = build(t, "again.so", &built, &d, &n);
-    Decision *more = st ? NULL : realloc(t->decision, sizeof *more * (size_t)(t->ndecision + n + 1));
+    Decision *more =
+        st ? NULL : realloc(t->decision, sizeof *more * (size_t)(t->ndecision + n + 1));
     if (!st && !more) st = rt_fail(t->e, BRAID_MEMORY, "out of memory");
     if (more) t->decision = more;
     for (int i = 0; more && i < n; i++) {
@@ -313,7 +328,8 @@ static void keep(const Tuner *t, Store *s, const char *key, const RtChoices *own
 static braid_status tune(Tuner *t, Store *s, const char *key) {
     RtChoices own = *t->choices; /* what was found before */
     bool good = true, built;
-    if (!(own.p = malloc(sizeof *own.p * (size_t)(own.n + 1)))) return rt_fail(t->e, BRAID_MEMORY, "out of memory");
+    if (!(own.p = malloc(sizeof *own.p * (size_t)(own.n + 1))))
+        return rt_fail(t->e, BRAID_MEMORY, "out of memory");
     if (own.n) memcpy(own.p, t->choices->p, sizeof *own.p * (size_t)own.n);
     braid_status st = build(t, "first.so", &built, &t->decision, &t->ndecision);
     if (!st) st = load(t, "first.so", &t->best);
@@ -333,15 +349,17 @@ static braid_status tune(Tuner *t, Store *s, const char *key) {
     return st;
 }
 
-braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, const char *key, RtChoices *choices,
-                     braid_error *e) {
+braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, const char *key,
+                     RtChoices *choices, braid_error *e) {
     Tuner t = {.model_path = model_path, .o = *o, .choices = choices, .e = e, .begin = now()};
     const char *tmp = getenv("TMPDIR");
-    if (!key) return rt_fail(e, BRAID_USAGE, "candidates for another processor cannot be measured here");
+    if (!key)
+        return rt_fail(e, BRAID_USAGE, "candidates for another processor cannot be measured here");
     t.seconds = o->tune_seconds ? o->tune_seconds : DEFAULT_SECONDS;
     t.progress = isatty(STDERR_FILENO);
     char *prefix = rt_text("%s/braid-tune", tmp && *tmp ? tmp : "/tmp");
-    braid_status st = prefix ? rt_temp_folder(prefix, &t.folder, e) : rt_fail(e, BRAID_MEMORY, "out of memory");
+    braid_status st =
+        prefix ? rt_temp_folder(prefix, &t.folder, e) : rt_fail(e, BRAID_MEMORY, "out of memory");
     if (!st) st = tune(&t, s, key);
     if (t.progress) fputc('\n', stderr);
     if (t.folder) rt_remove_folder(t.folder);

@@ -6,8 +6,7 @@ double cost_size(const Expr *e) {
     return !e_is_int(e, &v) ? COST_UNKNOWN : v > 0 ? (double)v : 0;
 }
 
-/* ---- work of a group
- * ------------------------------------------------------------------------------------- */
+/* ---- work of a group ---- */
 typedef struct Walk {
     Cx *c;
     Map *seen;    /* expression id -> already counted in this scope */
@@ -103,9 +102,7 @@ Work cost_work(Cx *c, const Stmt *s) {
     return k.w;
 }
 
-/* ---- times
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- times ---- */
 double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units) {
     Work w = cost_work(c, s);
     double n = units > 1 ? units : 1;

@@ -1,8 +1,8 @@
 /* cost.h: the cost model: estimated times from the device's numbers.
  *
- * An element's work is counted on the expression (products, simple and expensive operations, bytes loaded);
- * bytes come from the nearest memory that holds them. Trip counts and sizes that are not known are taken to be
- * COST_UNKNOWN; of a branch, the mean of the arms. */
+ * An element's work is counted on the expression (products, simple and expensive operations, bytes
+ * loaded); bytes come from the nearest memory that holds them. Trip counts and sizes that are not
+ * known are taken to be COST_UNKNOWN; of a branch, the mean of the arms. */
 #ifndef BRAID_COST_H
 #define BRAID_COST_H
 
@@ -12,10 +12,10 @@
 #define COST_UNKNOWN 16
 
 typedef struct Work {
-    double flops;      /* of sums of products: two for each multiply-add */
+    double flops;             /* of sums of products: two for each multiply-add */
     double simple, expensive; /* element operations */
-    double read, written; /* bytes, distinct ones */
-    bool scalar;       /* cannot use lanes */
+    double read, written;     /* bytes, distinct ones */
+    bool scalar;              /* cannot use lanes */
 } Work;
 
 /* Value of a size, COST_UNKNOWN when it is not known at compile time. */
@@ -24,7 +24,8 @@ double cost_size(const Expr *e);
 Work cost_work(Cx *c, const Stmt *s);
 /* One run of the group by `units` cores; with more than one the barrier is not included. */
 double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units);
-/* One run of all of q, of one statement, by `units` cores, the barriers that are there already included. */
+/* One run of all of q, of one statement, by `units` cores, the barriers that are there already
+ * included. */
 double cost_seq_ns(Cx *c, const Device *d, const Seq *q, int units);
 double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units);
 

@@ -12,12 +12,14 @@ static const Tensor *base_of(const Tensor *t) {
     return t;
 }
 
-/* A unit can be given the part of the reader's domain that it wrote itself, along some dimension. */
+/* A unit can be given the part of the reader's domain that it wrote itself, along some dimension.
+ */
 static bool moves_along(const Expr *e, const Tensor *t, const Tensor *lead) {
     if (e->kind || e->t != t) return false;
     for (int d = 0; d < t->rank; d++)
         for (int i = 0; i < lead->rank; i++)
-            if (e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] && t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1))
+            if (e->a[d]->op == E_AXIS && e->a[d]->axis == lead->axis[i] &&
+                t->dim[d] == lead->dim[i] && !e_is_ival(t->dim[d], 1))
                 return true;
     return false;
 }
@@ -35,7 +37,9 @@ static void cross_load(void *user, Expr *e) {
 static void cross_expr(Cx *c, Crossing *k, Expr *e) {
     if (e && (e->flags & EF_LOAD)) e_each_load(c, e, cross_load, k);
 }
-bool tensor_crosses(Map *fresh, const Tensor *t) { return map_geti(fresh, (uint64_t)base_of(t)->id + 1); }
+bool tensor_crosses(Map *fresh, const Tensor *t) {
+    return map_geti(fresh, (uint64_t)base_of(t)->id + 1);
+}
 
 static void cross_tensor(Crossing *k, const Tensor *t) {
     if (t && tensor_crosses(k->fresh, t)) k->any = true;
@@ -64,14 +68,17 @@ bool stmt_crosses(Cx *c, Map *fresh, const Stmt *s, bool any) {
         cross_expr(c, &k, s->loop.cond0);
         for (int i = 0; i < s->loop.carry.n; i++) { /* the first iteration reads it as the phi */
             const Tensor *t = base_of(s->loop.carry.p[i].init);
-            if (map_geti(fresh, (uint64_t)t->id + 1)) map_seti(fresh, (uint64_t)s->loop.carry.p[i].phi->id + 1, s->loop.carry.p[i].phi);
+            if (map_geti(fresh, (uint64_t)t->id + 1))
+                map_seti(fresh, (uint64_t)s->loop.carry.p[i].phi->id + 1, s->loop.carry.p[i].phi);
         }
-        for (int i = 0; i < s->loop.body->s.n && !k.any; i++) k.any = stmt_crosses(c, fresh, s->loop.body->s.p[i], any);
+        for (int i = 0; i < s->loop.body->s.n && !k.any; i++)
+            k.any = stmt_crosses(c, fresh, s->loop.body->s.p[i], any);
         break;
     case S_BRANCH:
         cross_expr(c, &k, s->br.cond);
         for (int m = 0; m < 2; m++)
-            for (int i = 0; i < s->br.arm[m]->s.n && !k.any; i++) k.any = stmt_crosses(c, fresh, s->br.arm[m]->s.p[i], any);
+            for (int i = 0; i < s->br.arm[m]->s.n && !k.any; i++)
+                k.any = stmt_crosses(c, fresh, s->br.arm[m]->s.p[i], any);
         break;
     case S_CALL: k.any = true; break;
     default: break;

@@ -6,8 +6,8 @@
 
 #include "utask/utask.h"
 
-/* Whether s reads, anywhere inside, what other units may have written since the last barrier. `any`: groups are not
- * shared like what they read. */
+/* Whether s reads, anywhere inside, what other units may have written since the last barrier.
+ * `any`: groups are not shared like what they read. */
 bool stmt_crosses(Cx *c, Map *fresh, const Stmt *s, bool any);
 /* The same of an expression that every unit computes, and of a tensor that every unit reads. */
 bool expr_crosses(Cx *c, Map *fresh, Expr *e);

@@ -1,7 +1,7 @@
 /* dead_code.c: removes what no output, check or control decision depends on.
  *
- * Marks backwards from the outputs. A check inside a loop or branch counts only when that construct is
- * needed at all, so the marking repeats until nothing is added. */
+ * Marks backwards from the outputs. A check inside a loop or branch counts only when that construct
+ * is needed at all, so the marking repeats until nothing is added. */
 #include "scheduler/passes.h"
 
 typedef struct Dead {

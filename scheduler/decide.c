@@ -5,22 +5,43 @@
 
 #include "scheduler/cost.h"
 
-static const char *const names[X_COUNT] = {
-    [X_SPLIT_SUM] = "split-sum", [X_FOLD_PRODUCT] = "fold-product", [X_HOIST] = "hoist",         [X_REUSE] = "reuse",
-    [X_UNROLL] = "unroll",       [X_UNROLL_RECURSION] = "unroll-recursion", [X_INTERCHANGE] = "interchange",   [X_WAVEFRONT] = "wavefront", [X_RECLUSTER] = "recluster",
-    [X_PARALLEL] = "parallel",   [X_APPEND] = "append",             [X_BATCH] = "batch",         [X_CORE] = "core",
-    [X_REPLICATE] = "replicate", [X_CLUSTER] = "cluster",           [X_TEAM] = "team",           [X_GRID] = "grid",
-    [X_RECOMPUTE] = "recompute", [X_WINOGRAD] = "winograd",         [X_LANES] = "lanes",         [X_TF32] = "tf32",
-    [X_LIBRARY] = "library",
-    [X_SPLIT] = "split",         [X_GRAIN] = "grain",               [X_TILE] = "tile",           [X_PREFETCH] = "prefetch",
-    [X_NEAR] = "near"};
+static const char *const names[X_COUNT] = {[X_SPLIT_SUM] = "split-sum",
+                                           [X_FOLD_PRODUCT] = "fold-product",
+                                           [X_HOIST] = "hoist",
+                                           [X_REUSE] = "reuse",
+                                           [X_UNROLL] = "unroll",
+                                           [X_UNROLL_RECURSION] = "unroll-recursion",
+                                           [X_INTERCHANGE] = "interchange",
+                                           [X_WAVEFRONT] = "wavefront",
+                                           [X_RECLUSTER] = "recluster",
+                                           [X_PARALLEL] = "parallel",
+                                           [X_APPEND] = "append",
+                                           [X_BATCH] = "batch",
+                                           [X_CORE] = "core",
+                                           [X_REPLICATE] = "replicate",
+                                           [X_CLUSTER] = "cluster",
+                                           [X_TEAM] = "team",
+                                           [X_GRID] = "grid",
+                                           [X_RECOMPUTE] = "recompute",
+                                           [X_WINOGRAD] = "winograd",
+                                           [X_LANES] = "lanes",
+                                           [X_TF32] = "tf32",
+                                           [X_LIBRARY] = "library",
+                                           [X_SPLIT] = "split",
+                                           [X_GRAIN] = "grain",
+                                           [X_TILE] = "tile",
+                                           [X_PREFETCH] = "prefetch",
+                                           [X_NEAR] = "near"};
 
 const char *transform_name(Transform x) { return names[x]; }
 
 const char *way_name(Transform x, int value, char buf[24]) {
-    if (x < X_TRANSFORMS) snprintf(buf, 24, "%s", value ? "on" : "off");
-    else if (x == X_TILE) snprintf(buf, 24, "%dx%d", value / 16, value % 16);
-    else snprintf(buf, 24, "%d", value);
+    if (x < X_TRANSFORMS)
+        snprintf(buf, 24, "%s", value ? "on" : "off");
+    else if (x == X_TILE)
+        snprintf(buf, 24, "%dx%d", value / 16, value % 16);
+    else
+        snprintf(buf, 24, "%d", value);
     return buf;
 }
 
@@ -51,8 +72,13 @@ Schedule *schedule_new(Cx *c, const Device *device, int units, const char *force
         if (value == FORCE_NONE) {
             Sb all = {.a = c->a};
             for (int i = 0; i < X_COUNT; i++)
-                sb_printf(&all, "%s%s", i == X_TRANSFORMS ? ", or NAME=VALUE of a parameter: " : i ? ", " : "", names[i]);
-            err(c->d, ST_USAGE, NULL, "'%.*s' is not NAME=on or NAME=off of a transformation: %s", (int)n, p, all.p);
+                sb_printf(&all, "%s%s",
+                          i == X_TRANSFORMS ? ", or NAME=VALUE of a parameter: "
+                          : i               ? ", "
+                                            : "",
+                          names[i]);
+            err(c->d, ST_USAGE, NULL, "'%.*s' is not NAME=on or NAME=off of a transformation: %s",
+                (int)n, p, all.p);
         }
         k->force[x] = value;
         p += n + (p[n] == ',');
@@ -60,8 +86,7 @@ Schedule *schedule_new(Cx *c, const Device *device, int units, const char *force
     return k;
 }
 
-/* ---- keys: structure without names and numbers of tensors
- * ------------------------------------------------- */
+/* ---- keys: structure without names and numbers of tensors ---- */
 static uint64_t mix(uint64_t h, uint64_t v) { return hash_bytes(&v, sizeof v, h); }
 
 static uint64_t size_key(uint64_t h, const Expr *e) {
@@ -112,8 +137,7 @@ uint64_t decision_key(Program *p, Transform x, const Stmt *s) {
     return stmt_key(p->cx, mix(0, (uint64_t)x), s);
 }
 
-/* ---- deciding
- * ---------------------------------------------------------------------------------------------- */
+/* ---- deciding ---- */
 static const Measured *measured(const Schedule *k, uint64_t key) {
     int lo = 0, hi = k->nmeasured;
     while (lo < hi) {
@@ -130,9 +154,12 @@ static const Measured *measured(const Schedule *k, uint64_t key) {
 static double runs_of(const Seq *q) {
     double n = 1;
     for (; q && q->owner; q = q->parent) {
-        if (q->owner->kind == S_LOOP && q->owner->loop.trips) n *= cost_size(q->owner->loop.trips);
-        else if (q->owner->kind == S_LOOP) n *= COST_UNKNOWN;
-        else if (q->owner->kind == S_BRANCH) n *= 0.5;
+        if (q->owner->kind == S_LOOP && q->owner->loop.trips)
+            n *= cost_size(q->owner->loop.trips);
+        else if (q->owner->kind == S_LOOP)
+            n *= COST_UNKNOWN;
+        else if (q->owner->kind == S_BRANCH)
+            n *= 0.5;
     }
     return n;
 }
@@ -147,7 +174,9 @@ static int settle(Program *p, Decision *d, const Stmt *s) {
     Schedule *k = p->schedule;
     d->path = s->path;
     d->key = decision_key(p, d->x, s);
-    d->runs = s->kind == S_OP ? runs_of(s->op.t[0]->seq) : s->kind == S_LOOP ? runs_of(s->loop.body->parent) : 1;
+    d->runs = s->kind == S_OP     ? runs_of(s->op.t[0]->seq)
+              : s->kind == S_LOOP ? runs_of(s->loop.body->parent)
+                                  : 1;
     const Measured *m = measured(k, d->key);
     if (m && way_of(d, m->value) < d->n) {
         d->measured = *m;
@@ -163,7 +192,8 @@ static int settle(Program *p, Decision *d, const Stmt *s) {
 }
 
 bool decide(Program *p, Transform x, const Stmt *s, double plain_ns, double changed_ns) {
-    Decision d = {.x = x, .n = 2, .taken = changed_ns < plain_ns, .way = {{0, plain_ns}, {1, changed_ns}}};
+    Decision d = {
+        .x = x, .n = 2, .taken = changed_ns < plain_ns, .way = {{0, plain_ns}, {1, changed_ns}}};
     return settle(p, &d, s);
 }
 

@@ -7,23 +7,26 @@
 #define TF32 (1 << DT_F32)
 #define ALL (HALF | BRAIN | TF32)
 
-/* A GPU: name, cores, warp, blocks of a cluster, types of its matrix units, GB/s of its memory, TFLOP/s of all cores, KB of
- * shared memory of a block, MB of L2, ns of a grid barrier. Sources: the vendors' data sheets; barriers: H100 1.1 to
- * 1.7 us, of a cluster 0.2 to 0.3 us, V100 1.4 us as others measured them (FIELD.md). Clusters of 8 are the largest that
- * every chip has. HIP's votes of a block take 256 bytes of the 64 KB. Products are expected to reach half of the peak:
+/* A GPU: name, cores, warp, blocks of a cluster, types of its matrix units, GB/s of its memory,
+ * TFLOP/s of all cores, KB of shared memory of a block, MB of L2, ns of a grid barrier. Sources:
+ * the vendors' data sheets; barriers: H100 1.1 to 1.7 us, of a cluster 0.2 to 0.3 us, V100 1.4 us
+ * as others measured them (FIELD.md). Clusters of 8 are the largest that every chip has. HIP's
+ * votes of a block take 256 bytes of the 64 KB. Products are expected to reach half of the peak:
  * few blocks must not look as good as many where there is much to compute. */
-#define GPU(NAME, CORES, WARP, CLUSTER, MATRIX, DRAM, TFLOPS, SHARED, L2, BARRIER)                                     \
-    {                                                                                                                  \
-        .name = NAME,                                                                                                  \
-        .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},                                                          \
-                  [LEVEL_CORE] = {"block", 256, 20, (int64_t)((SHARED) * 1024), 200},                                  \
-                  [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 250,                                       \
-                                     (int64_t)((SHARED) * (CLUSTER) * 1024), 100},                                     \
-                  [LEVEL_TEAM] = {"grid", 0, BARRIER, (int64_t)(L2) << 20, 4.0 * (DRAM) / (CORES)},                    \
-                  [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                                             \
-        .gflops = 500.0 * (TFLOPS) / (CORES), .dram_gbps = 1.0 * (DRAM) / (CORES), .element_ns = 0.01,                 \
-        .function_ns = 0.05, .scalar_ns = 0.05, .group_ns = 300, .units = CORES, .threads = 256, .warp = WARP,         \
-        .matrix = MATRIX, .async = (MATRIX) == ALL /* both since sm_80 */                                              \
+#define GPU(NAME, CORES, WARP, CLUSTER, MATRIX, DRAM, TFLOPS, SHARED, L2, BARRIER)                 \
+    {                                                                                              \
+        .name = NAME,                                                                              \
+        .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},                                      \
+                  [LEVEL_CORE] = {"block", 256, 20, (int64_t)((SHARED)*1024), 200},                \
+                  [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 250,                   \
+                                     (int64_t)((SHARED) * (CLUSTER)*1024), 100},                   \
+                  [LEVEL_TEAM] = {"grid", 0, BARRIER, (int64_t)(L2) << 20,                         \
+                                  4.0 * (DRAM) / (CORES)},                                         \
+                  [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                         \
+        .gflops = 500.0 * (TFLOPS) / (CORES), .dram_gbps = 1.0 * (DRAM) / (CORES),                 \
+        .element_ns = 0.01, .function_ns = 0.05, .scalar_ns = 0.05, .group_ns = 300,               \
+        .units = CORES, .threads = 256, .warp = WARP, .matrix = MATRIX,                            \
+        .async = (MATRIX) == ALL /* both since sm_80 */                                            \
     }
 
 static const Device devices[] = {
@@ -54,15 +57,32 @@ static const Device devices[] = {
                [LEVEL_CLUSTER] = {"cluster", 2, 40, 96 << 10, 100},
                [LEVEL_TEAM] = {"grid", 0, 200, 1 << 20, 50},
                [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},
-     .gflops = 100, .dram_gbps = 12, .element_ns = 0.06, .function_ns = 0.8, .scalar_ns = 1, .group_ns = 100,
-     .units = 4, .threads = 64, .warp = 32, .matrix = ALL, .async = true},
+     .gflops = 100,
+     .dram_gbps = 12,
+     .element_ns = 0.06,
+     .function_ns = 0.8,
+     .scalar_ns = 1,
+     .group_ns = 100,
+     .units = 4,
+     .threads = 64,
+     .warp = 32,
+     .matrix = ALL,
+     .async = true},
     {.name = "emulate:hip",
      .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},
                [LEVEL_CORE] = {"block", 128, 20, 48 << 10, 200},
                [LEVEL_TEAM] = {"grid", 0, 200, 1 << 20, 50},
                [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},
-     .gflops = 100, .dram_gbps = 12, .element_ns = 0.06, .function_ns = 0.8, .scalar_ns = 1, .group_ns = 100,
-     .units = 3, .threads = 128, .warp = 64, .matrix = HALF | BRAIN},
+     .gflops = 100,
+     .dram_gbps = 12,
+     .element_ns = 0.06,
+     .function_ns = 0.8,
+     .scalar_ns = 1,
+     .group_ns = 100,
+     .units = 3,
+     .threads = 128,
+     .warp = 64,
+     .matrix = HALF | BRAIN},
 };
 
 const Device *device_at(int i) { return i >= 0 && i < (int)COUNT(devices) ? &devices[i] : NULL; }
@@ -73,20 +93,32 @@ const Device *device_find(const char *name) {
     return NULL;
 }
 
-/* ---- the numbers of a row --------------------------------------------------------------------------------- */
-#define REAL(field) {#field, offsetof(Device, field), false}
-#define LEVEL(name, l)                                                                                                 \
-    {name "_barrier_ns", offsetof(Device, level[l].barrier_ns), false}, {name "_bytes", offsetof(Device, level[l].bytes), true}, \
-        {name "_gbps", offsetof(Device, level[l].read_gbps), false}
+/* ---- the numbers of a row -------------------------------------------------------------------- */
+#define REAL(field)                                                                                \
+    { #field, offsetof(Device, field), false }
+#define LEVEL(name, l)                                                                             \
+    {name "_barrier_ns", offsetof(Device, level[l].barrier_ns), false},                            \
+        {name "_bytes", offsetof(Device, level[l].bytes), true}, {                                 \
+        name "_gbps", offsetof(Device, level[l].read_gbps), false                                  \
+    }
 
 static const DeviceNumber numbers[] = {
-    LEVEL("lane", LEVEL_LANE), LEVEL("core", LEVEL_CORE), LEVEL("cluster", LEVEL_CLUSTER),
-    LEVEL("team", LEVEL_TEAM), LEVEL("host", LEVEL_HOST), REAL(gflops),
-    REAL(dram_gbps),           REAL(element_ns),          REAL(function_ns),
-    REAL(scalar_ns),           REAL(group_ns),
+    LEVEL("lane", LEVEL_LANE),
+    LEVEL("core", LEVEL_CORE),
+    LEVEL("cluster", LEVEL_CLUSTER),
+    LEVEL("team", LEVEL_TEAM),
+    LEVEL("host", LEVEL_HOST),
+    REAL(gflops),
+    REAL(dram_gbps),
+    REAL(element_ns),
+    REAL(function_ns),
+    REAL(scalar_ns),
+    REAL(group_ns),
 };
 
-const DeviceNumber *device_number(int i) { return i >= 0 && i < (int)COUNT(numbers) ? &numbers[i] : NULL; }
+const DeviceNumber *device_number(int i) {
+    return i >= 0 && i < (int)COUNT(numbers) ? &numbers[i] : NULL;
+}
 
 const DeviceNumber *device_number_find(const char *name) {
     for (size_t i = 0; i < COUNT(numbers); i++)
@@ -101,6 +133,8 @@ double device_get(const Device *d, const DeviceNumber *n) {
 
 void device_set(Device *d, const DeviceNumber *n, double value) {
     char *p = (char *)d + n->at;
-    if (n->whole) *(int64_t *)p = (int64_t)value;
-    else *(double *)p = value;
+    if (n->whole)
+        *(int64_t *)p = (int64_t)value;
+    else
+        *(double *)p = value;
 }

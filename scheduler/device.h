@@ -1,7 +1,9 @@
-/* device.h: what the scheduler knows of a device: one table row, with measured numbers where there are any.
+/* device.h: what the scheduler knows of a device: one table row, with measured numbers where there
+ * are any.
  *
- * Levels, from the smallest (DESIGN: unit levels). A construct at a level is run by one unit of that level; the
- * units of the levels below it share the work. What is absent on a device has no name. */
+ * Levels, from the smallest (DESIGN: unit levels). A construct at a level is run by one unit of
+ * that level; the units of the levels below it share the work. What is absent on a device has no
+ * name. */
 #ifndef BRAID_DEVICE_H
 #define BRAID_DEVICE_H
 
@@ -17,29 +19,30 @@ typedef enum Level {
 } Level;
 
 typedef struct DeviceLevel {
-    const char *name;   /* NULL: the device has no such level */
-    int units;          /* of the level below that make up one of this; 0: as many as a run has */
-    double barrier_ns;  /* all of these units meet once */
-    int64_t bytes;      /* memory that stays near one unit of this level: L1, L2 of a core, the shared cache; on GPUs
-                           registers of a thread, shared memory of a block, L2 */
-    double read_gbps;   /* from that memory, by one unit of the level */
+    const char *name;  /* NULL: the device has no such level */
+    int units;         /* of the level below that make up one of this; 0: as many as a run has */
+    double barrier_ns; /* all of these units meet once */
+    int64_t bytes;    /* memory that stays near one unit of this level: L1, L2 of a core, the shared
+                         cache; on GPUs    registers of a thread, shared memory of a block, L2 */
+    double read_gbps; /* from that memory, by one unit of the level */
 } DeviceLevel;
 
 typedef struct Device {
-    const char *name;     /* of the target: "cpu", "cuda:sm_90" */
+    const char *name; /* of the target: "cpu", "cuda:sm_90" */
     DeviceLevel level[LEVEL_COUNT];
-    double gflops;        /* float32 multiply-adds of one core in products, counted as two */
-    double dram_gbps;     /* by one core */
-    double element_ns;    /* one simple operation on one element, vectorized, from L1 */
-    double function_ns;   /* an expensive one: exp, tanh, division */
-    double scalar_ns;     /* the same where lanes cannot be used */
-    double group_ns;      /* a group begins and ends */
-    int units;            /* cores of the device; 0: as many as the process may use */
-    int threads;          /* that share a core's work, a block of them; 0: a core runs one thread by lanes */
-    int warp;             /* threads that step together */
-    uint32_t matrix;      /* 1 << DType of operands that a warp's matrix units multiply, adding in float32 */
-    bool async;           /* threads go on while what they copy to the block's memory is on its way */
-    bool measured;        /* on such a device, not from the table */
+    double gflops;      /* float32 multiply-adds of one core in products, counted as two */
+    double dram_gbps;   /* by one core */
+    double element_ns;  /* one simple operation on one element, vectorized, from L1 */
+    double function_ns; /* an expensive one: exp, tanh, division */
+    double scalar_ns;   /* the same where lanes cannot be used */
+    double group_ns;    /* a group begins and ends */
+    int units;          /* cores of the device; 0: as many as the process may use */
+    int threads; /* that share a core's work, a block of them; 0: a core runs one thread by lanes */
+    int warp;    /* threads that step together */
+    uint32_t
+        matrix; /* 1 << DType of operands that a warp's matrix units multiply, adding in float32 */
+    bool async; /* threads go on while what they copy to the block's memory is on its way */
+    bool measured; /* on such a device, not from the table */
 } Device;
 
 /* A number of a row that can be measured. */
@@ -53,7 +56,9 @@ typedef struct DeviceNumber {
 #define DEVICE_FACTOR 20
 
 /* Blocks of a cluster, which reach each other's memory; 0: there are no clusters. */
-static inline int device_cluster(const Device *d) { return d->level[LEVEL_CLUSTER].name ? d->level[LEVEL_CLUSTER].units : 0; }
+static inline int device_cluster(const Device *d) {
+    return d->level[LEVEL_CLUSTER].name ? d->level[LEVEL_CLUSTER].units : 0;
+}
 /* The row of target `name`, or NULL. */
 const Device *device_find(const char *name);
 /* Row i, in order; NULL behind the last. */

@@ -8,11 +8,11 @@
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
 
-#define BODY_MAX 400      /* distinct nodes of one fused expression */
-#define CHEAP 2           /* arithmetic worth repeating rather than storing … */
-#define CHEAP_LOADS 3     /* … with that many loads … */
-#define CHEAP_CHAIN 4     /* … and in values that are made of each other … */
-#define CHEAP_MAX 12      /* … and the most of it that may be */
+#define BODY_MAX 400  /* distinct nodes of one fused expression */
+#define CHEAP 2       /* arithmetic worth repeating rather than storing … */
+#define CHEAP_LOADS 3 /* … with that many loads … */
+#define CHEAP_CHAIN 4 /* … and in values that are made of each other … */
+#define CHEAP_MAX 12  /* … and the most of it that may be */
 
 typedef VEC(Tensor *) TensorVec;
 
@@ -28,7 +28,7 @@ typedef struct Fuse {
     VEC(Tensor *) order;
 } Fuse;
 
-/* ---- what must be in memory ------------------------------------------------------------------------- */
+/* ---- what must be in memory ------------------------------------------------------------------ */
 static void pin(Fuse *f, Tensor *t) {
     if (t) f->pinned[t->id] = true;
     if (t && t->kind == TK_VIEW) pin(f, t->base);
@@ -84,22 +84,46 @@ static void scan_seq(Fuse *f, Seq *q) {
     }
 }
 
-/* ---- cost --------------------------------------------------------------------------------------------- */
+/* ---- cost ------------------------------------------------------------------------------------ */
 typedef struct Cost {
-    int arith;   /* weighted operations on elements (not on indices) */
-    int index;   /* divisions and the like in indices */
+    int arith; /* weighted operations on elements (not on indices) */
+    int index; /* divisions and the like in indices */
     int loads, nodes;
     bool reduce, select, guard;
 } Cost;
 
 static int op_weight(const Expr *e) {
     switch (e->op) {
-    case E_SQRT: case E_DIV: return 4;
-    case E_FDIV: case E_MOD: case E_FMOD: return 6;
-    case E_EXP: case E_LOG: case E_LOG1P: case E_TANH: case E_ERF: case E_SIGMOID: case E_SIN: case E_COS:
-    case E_TAN: case E_ASIN: case E_ACOS: case E_ATAN: case E_SINH: case E_COSH: case E_ASINH:
-    case E_ACOSH: case E_ATANH: case E_POW: return 10;
-    case E_CONST: case E_SYM: case E_AXIS: case E_INDIM: case E_LIMIT: case E_LOAD: case E_REDUCE: return 0;
+    case E_SQRT:
+    case E_DIV: return 4;
+    case E_FDIV:
+    case E_MOD:
+    case E_FMOD: return 6;
+    case E_EXP:
+    case E_LOG:
+    case E_LOG1P:
+    case E_TANH:
+    case E_ERF:
+    case E_SIGMOID:
+    case E_SIN:
+    case E_COS:
+    case E_TAN:
+    case E_ASIN:
+    case E_ACOS:
+    case E_ATAN:
+    case E_SINH:
+    case E_COSH:
+    case E_ASINH:
+    case E_ACOSH:
+    case E_ATANH:
+    case E_POW: return 10;
+    case E_CONST:
+    case E_SYM:
+    case E_AXIS:
+    case E_INDIM:
+    case E_LIMIT:
+    case E_LOAD:
+    case E_REDUCE: return 0;
     default: return 1;
     }
 }
@@ -110,8 +134,10 @@ static void cost_walk(Map *seen, Expr *e, Cost *k, bool index) {
     k->nodes++;
     if (e->pure) return; /* uniform: computed once */
     int w = op_weight(e);
-    if (index) k->index += w > 1 ? w : 0;
-    else k->arith += w;
+    if (index)
+        k->index += w > 1 ? w : 0;
+    else
+        k->arith += w;
     k->loads += e->op == E_LOAD;
     k->reduce |= e->op == E_REDUCE;
     k->select |= e->op == E_SELECT;
@@ -127,7 +153,8 @@ static Cost cost_of(Fuse *f, Expr *e) {
 
 static void count_load(void *user, Expr *e) { ((Fuse *)user)->loads[e->t->id]++; }
 
-/* Loads of a value when it is computed elsewhere: what only it loads becomes part of it, but for reductions. */
+/* Loads of a value when it is computed elsewhere: what only it loads becomes part of it, but for
+ * reductions. */
 typedef struct Along {
     Fuse *f;
     int loads;
@@ -138,11 +165,13 @@ static void load_along(void *user, Expr *e) {
     Fuse *f = x->f;
     Expr *body = e->t->body;
     bool part = body && f->loads[e->t->id] == 1 && !f->pinned[e->t->id] && !cost_of(f, body).reduce;
-    if (part) e_each_load(f->c, body, load_along, x);
-    else x->loads++;
+    if (part)
+        e_each_load(f->c, body, load_along, x);
+    else
+        x->loads++;
 }
 
-/* ---- places where a tensor is loaded -------------------------------------------------------------------- */
+/* ---- places where a tensor is loaded --------------------------------------------------------- */
 typedef struct Sites {
     Fuse *f;
     const Tensor *t;
@@ -187,7 +216,8 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
     }
     for (int i = 0; i < e->n; i++) {
         /* The same choice for all elements is no reason to compute a sum elsewhere. */
-        bool choice = e->op == E_GUARD || (e->op == E_SELECT && (e->a[0]->flags & (EF_AXIS | EF_LOAD)));
+        bool choice =
+            e->op == E_GUARD || (e->op == E_SELECT && (e->a[0]->flags & (EF_AXIS | EF_LOAD)));
         bool cond = conditional || (choice && i > 0);
         site_walk(s, e->a[i], cond, false, index || e->op == E_LOAD);
     }
@@ -210,10 +240,12 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     Cost k = cost_of(f, t->body);
     Expr *evals = e_int(c, 0), *have = tensor_count(c, t);
     int sites = 0;
-    bool one_seq = true, deeper = false, conditional = false, operand = false, in_reduce = false, in_index = false;
+    bool one_seq = true, deeper = false, conditional = false, operand = false, in_reduce = false,
+         in_index = false;
     for (int i = 0; i < u->n; i++) {
         Tensor *x = u->p[i];
-        Sites s = {.f = f, .t = t, .seen = map_new(f->a), .evals = evals, .domain = tensor_count(c, x)};
+        Sites s = {
+            .f = f, .t = t, .seen = map_new(f->a), .evals = evals, .domain = tensor_count(c, x)};
         site_walk(&s, x->body, false, false, false);
         if (s.flat) return false;
         evals = s.evals;
@@ -227,7 +259,8 @@ static bool should_fuse(Fuse *f, Tensor *t) {
         if (cost_of(f, x->body).nodes + k.nodes * s.n > BODY_MAX) return false;
     }
     if (k.reduce) {
-        /* A product or reduction: only where each of its elements is computed once, unconditionally. */
+        /* A product or reduction: only where each of its elements is computed once,
+         * unconditionally. */
         return one_seq && !conditional && !in_reduce && !in_index && at_most(c, evals, have);
     }
     if (operand) { /* the operand of a product: only if it stays a plain load */
@@ -241,14 +274,16 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     int again = k.arith + k.index;
     Along with = {f, 0};
     e_each_load(c, t->body, load_along, &with);
-    bool cheap = !again || (again <= CHEAP && f->above[t->id] + again <= CHEAP_CHAIN && with.loads <= CHEAP_LOADS);
+    bool cheap = !again || (again <= CHEAP && f->above[t->id] + again <= CHEAP_CHAIN &&
+                            with.loads <= CHEAP_LOADS);
     double ns = cost_group_ns(c, f->p->schedule->device, f->stmt[t->id], f->p->schedule->units);
-    if (!decide_value(f->p, X_RECOMPUTE, f->stmt[t->id], 2, (Way[]){{cheap, ns}, {!cheap, ns}})) return false;
+    if (!decide_value(f->p, X_RECOMPUTE, f->stmt[t->id], 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
+        return false;
     f->above[t->id] += again;
     return true;
 }
 
-/* ---- substitution ---------------------------------------------------------------------------------------- */
+/* ---- substitution ---------------------------------------------------------------------------- */
 typedef struct Inline {
     Cx *c;
     Tensor *t;
@@ -278,7 +313,7 @@ static void add_user(void *user, Expr *e) {
     vec_push(f->a, v, (Tensor *)p[1]);
 }
 
-/* ---- groups ------------------------------------------------------------------------------------------------ */
+/* ---- groups ---------------------------------------------------------------------------------- */
 typedef struct GroupCheck {
     Stmt *g;
     bool bad, related;
@@ -312,7 +347,8 @@ static int count_reduces(Fuse *f, Stmt *g) {
 /* Whether `s` may join group g; in-between statements are checked by the caller. */
 static bool joins(Fuse *f, Stmt *g, Stmt *s) {
     Tensor *a = g->op.t[0], *b = s->op.t[0];
-    if (a->rank != b->rank || g->op.n >= 8 || g->level == LEVEL_HOST || s->level == LEVEL_HOST) return false;
+    if (a->rank != b->rank || g->op.n >= 8 || g->level == LEVEL_HOST || s->level == LEVEL_HOST)
+        return false;
     for (int i = 0; i < a->rank; i++)
         if (a->dim[i] != b->dim[i]) return false;
     GroupCheck k = {.g = g, .t = b};
@@ -321,7 +357,10 @@ static bool joins(Fuse *f, Stmt *g, Stmt *s) {
     /* Under a reduction the own position would be read before it is final. */
     if (cost_of(f, b->body).reduce) {
         for (int i = 0; i < g->op.n; i++) {
-            Sites st = {.f = f, .t = g->op.t[i], .seen = map_new(f->a), .evals = e_int(f->c, 0),
+            Sites st = {.f = f,
+                        .t = g->op.t[i],
+                        .seen = map_new(f->a),
+                        .evals = e_int(f->c, 0),
                         .domain = e_int(f->c, 1)};
             site_walk(&st, b->body, false, false, false);
             if (st.in_reduce) return false;

@@ -4,22 +4,24 @@
  * axis is kept in one buffer with room for more: the group computes only what is added, instead of
  * copying all the rest in each iteration. What leads from the carried value to the next one may be
  * several steps, and pass through branches; the values between share the buffer, for each begins
- * (or ends) with the one before. Dimensions outside of the growing one are as far apart in the buffer
- * as there is room, so inside the loop its elements are addressed with the room as that dimension's
- * extent; after the loop the value is made dense again where it does not fill the buffer. */
+ * (or ends) with the one before. Dimensions outside of the growing one are as far apart in the
+ * buffer as there is room, so inside the loop its elements are addressed with the room as that
+ * dimension's extent; after the loop the value is made dense again where it does not fill the
+ * buffer. */
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
 
-/* Bytes of a buffer that is planned for the most that it can come to, though the loop may end before. */
+/* Bytes of a buffer that is planned for the most that it can come to, though the loop may end
+ * before. */
 #define SMALL_BYTES ((int64_t)1 << 18)
 /* Beyond, a size known at compile time is taken when it is needed. */
 #define STATIC_BYTES ((int64_t)1 << 26)
 
 typedef struct Step { /* one value of the chain */
-    Tensor *t, *from;  /* from NULL: t is a join */
-    Expr *added;       /* the new part's elements, at the axes of t but `at` along the growing one */
-    Expr *rows;        /* how many are added */
+    Tensor *t, *from; /* from NULL: t is a join */
+    Expr *added;      /* the new part's elements, at the axes of t but `at` along the growing one */
+    Expr *rows;       /* how many are added */
 } Step;
 
 typedef struct Chain {
@@ -27,13 +29,13 @@ typedef struct Chain {
     Cx *c;
     Stmt *loop;
     Tensor *phi;
-    int axis;          /* -1: none yet */
+    int axis; /* -1: none yet */
     int tries;
     bool front, branches;
     VEC(Step) step;
 } Chain;
 
-/* ---- one value from another ----------------------------------------------------------------------- */
+/* ---- one value from another ------------------------------------------------------------------ */
 /* cond is  i < threshold  with i the axis x. */
 static Expr *threshold_of(Cx *c, const Expr *cond, Axis *x) {
     if (cond->op != E_LT || cond->a[0]->dtype != DT_I64) return NULL;
@@ -60,8 +62,8 @@ static bool own_load(Cx *c, const Expr *e, const Tensor *domain, int axis, Expr 
     return true;
 }
 
-/* The value of t behind those of another tensor along `axis`: *from is that tensor, the result what is
- * put behind it. NULL: t is not of this form. */
+/* The value of t behind those of another tensor along `axis`: *from is that tensor, the result what
+ * is put behind it. NULL: t is not of this form. */
 static Expr *behind(Cx *c, const Tensor *t, Expr *e, int axis, Expr *below, Tensor **from) {
     if (e->op != E_SELECT) return NULL;
     Expr *u = threshold_of(c, e->a[0], t->axis[axis]);
@@ -113,7 +115,8 @@ static bool trace(Chain *k, Tensor *t, Expr **rows) {
     Cx *c = k->c;
     *rows = e_int(c, 0);
     if (t == k->phi) return true;
-    if (t->rank != k->phi->rank || t->grow || ++k->tries > 200 || (t->owned && k->step.n)) return false;
+    if (t->rank != k->phi->rank || t->grow || ++k->tries > 200 || (t->owned && k->step.n))
+        return false;
     Step s = {.t = t};
     if (t->kind == TK_JOIN) {
         const Join *j = join_of(t);
@@ -137,7 +140,8 @@ static bool trace(Chain *k, Tensor *t, Expr **rows) {
     for (int d = 0; d < t->rank; d++)
         for (int front = 0; front < 2; front++) {
             if (k->axis >= 0 && (d != k->axis || front != k->front)) continue;
-            s.added = front ? before(c, t, t->body, d, &s.from) : behind(c, t, t->body, d, NULL, &s.from);
+            s.added =
+                front ? before(c, t, t->body, d, &s.from) : behind(c, t, t->body, d, NULL, &s.from);
             if (!s.added) continue;
             Chain up = *k;
             s.rows = e_sub(c, t->dim[d], s.from->dim[d]);
@@ -154,7 +158,7 @@ static bool trace(Chain *k, Tensor *t, Expr **rows) {
     return false;
 }
 
-/* ---- what else happens to the values ---------------------------------------------------------------- */
+/* ---- what else happens to the values --------------------------------------------------------- */
 typedef struct Uses {
     const Chain *k;
     bool bad;
@@ -201,7 +205,8 @@ static void dense_seq(Uses *u, const Seq *q) {
         case S_BRANCH:
             dense_expr(u, s->br.cond);
             for (int m = 0; m < s->br.joins.n; m++)
-                for (int a = 0; a < 2 && !in_chain(u->k, s->br.joins.p[m].out); a++) dense(u, s->br.joins.p[m].arm[a]);
+                for (int a = 0; a < 2 && !in_chain(u->k, s->br.joins.p[m].out); a++)
+                    dense(u, s->br.joins.p[m].arm[a]);
             for (int a = 0; a < 2; a++) dense_seq(u, s->br.arm[a]);
             break;
         case S_CALL: u->bad = true; break; /* a function may have captured it */
@@ -210,7 +215,7 @@ static void dense_seq(Uses *u, const Seq *q) {
     }
 }
 
-/* ---- doing it ----------------------------------------------------------------------------------------- */
+/* ---- doing it -------------------------------------------------------------------------------- */
 /* The statement with member t alone. Those before and after it become groups of their own. */
 static Stmt *isolate(Cx *c, Seq *q, Stmt *s, const Tensor *t) {
     int at = 0, m = 0, n = s->op.n;
@@ -271,7 +276,8 @@ static void set_room(Chain *k, Grow *g, Expr *rows) {
         g->planned = small && bytes <= (ends_early ? SMALL_BYTES : STATIC_BYTES);
         if (g->planned || !ends_early) g->rows = rows;
         if (g->planned) g->most = room;
-        if (g->planned && !ends_early && !k->branches) stride = most; /* it is full after the loop */
+        if (g->planned && !ends_early && !k->branches)
+            stride = most; /* it is full after the loop */
     }
     if (!stride) {
         g->room = sym_new(c, DT_I64, "room", 0);
@@ -281,11 +287,14 @@ static void set_room(Chain *k, Grow *g, Expr *rows) {
     if (g->spaced) g->extent = stride;
 }
 
-/* Copying all of the value in each iteration, or once when the loop begins and perhaps once after it. */
+/* Copying all of the value in each iteration, or once when the loop begins and perhaps once after
+ * it. */
 static bool worthwhile(Chain *k, const Grow *g) {
     const Device *d = k->p->schedule->device;
-    double size = (double)dtype_size(k->phi->dtype), trips = k->loop->loop.trips ? cost_size(k->loop->loop.trips) : COST_UNKNOWN;
-    for (int i = 0; i < k->phi->rank; i++) size *= cost_size(i == g->axis ? g->first : k->phi->dim[i]);
+    double size = (double)dtype_size(k->phi->dtype),
+           trips = k->loop->loop.trips ? cost_size(k->loop->loop.trips) : COST_UNKNOWN;
+    for (int i = 0; i < k->phi->rank; i++)
+        size *= cost_size(i == g->axis ? g->first : k->phi->dim[i]);
     double copy = 2 * size / d->level[LEVEL_CORE].read_gbps + d->group_ns;
     return decide(k->p, X_APPEND, k->loop, (trips + 1) * copy, (g->spaced ? 2 : 1) * copy);
 }
@@ -294,7 +303,8 @@ bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry) {
     Cx *c = p->cx;
     Chain k = {.p = p, .c = c, .loop = loop, .phi = carry->phi, .axis = -1};
     Expr *rows;
-    if (carry->phi->rank < 1 || carry->phi->blob || !trace(&k, carry->next, &rows) || k.axis < 0) return false;
+    if (carry->phi->rank < 1 || carry->phi->blob || !trace(&k, carry->next, &rows) || k.axis < 0)
+        return false;
     const LoopSym *size = NULL;
     for (int i = 0; i < loop->loop.syms.n; i++)
         if (k.phi->dim[k.axis] == e_sym(c, loop->loop.syms.p[i].sym)) size = &loop->loop.syms.p[i];
@@ -305,7 +315,9 @@ bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry) {
     g->front = k.front;
     g->first = size->init;
     for (int d = 0; d < k.phi->rank; d++) {
-        if (d != k.axis && (loop_varies(loop, k.phi->dim[d]) || k.phi->dim[d] != carry->next->dim[d])) return false;
+        if (d != k.axis &&
+            (loop_varies(loop, k.phi->dim[d]) || k.phi->dim[d] != carry->next->dim[d]))
+            return false;
         if (d < k.axis && !e_is_ival(k.phi->dim[d], 1)) g->spaced = true;
     }
     Uses u = {&k, false};

@@ -1,10 +1,10 @@
 /* hoist.c: step-invariant products leave their loop.
  *
- * A tensor of a loop body, or a sum inside its expression, is independent when it depends only on values from
- * outside and on the iteration number. An independent sum of products, T matrix-vector products in T
- * iterations, becomes one matrix-matrix product before the loop, with the iteration as one more axis. Only
- * counted loops: otherwise iterations that never happen would be computed. What does not even depend on the
- * iteration number leaves any loop, as it is. */
+ * A tensor of a loop body, or a sum inside its expression, is independent when it depends only on
+ * values from outside and on the iteration number. An independent sum of products, T matrix-vector
+ * products in T iterations, becomes one matrix-matrix product before the loop, with the iteration
+ * as one more axis. Only counted loops: otherwise iterations that never happen would be computed.
+ * What does not even depend on the iteration number leaves any loop, as it is. */
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
@@ -17,23 +17,26 @@ typedef struct Hoist {
     Cx *c;
     Arena *a;
     Stmt *loop;
-    bool counted;      /* the loop makes a known number of trips: its iteration number may be used */
+    bool counted; /* the loop makes a known number of trips: its iteration number may be used */
     bool *independent; /* by tensor id, of the loop at hand */
     bool ok;
 } Hoist;
 
 static bool from_outside(const Hoist *h, const Tensor *t) {
-    if (t->kind == TK_VIEW) return from_outside(h, t->base) && !seq_inside(t->seq, h->loop->loop.body);
+    if (t->kind == TK_VIEW)
+        return from_outside(h, t->base) && !seq_inside(t->seq, h->loop->loop.body);
     for (int i = 0; i < h->loop->loop.carry.n; i++)
         if (h->loop->loop.carry.p[i].phi == t) return false;
     for (int i = 0; i < h->loop->loop.scan.n; i++)
         if (h->loop->loop.scan.p[i].out == t) return false;
-    return t->kind == TK_CONST || t->kind == TK_INPUT || (t->seq && !seq_inside(t->seq, h->loop->loop.body));
+    return t->kind == TK_CONST || t->kind == TK_INPUT ||
+           (t->seq && !seq_inside(t->seq, h->loop->loop.body));
 }
 
 static void load_ok(void *user, Expr *e) {
     Hoist *h = user;
-    h->ok = h->ok && (from_outside(h, e->t) || (e->t->kind == TK_TE && h->independent[e->t->id] && !e->kind));
+    h->ok = h->ok && (from_outside(h, e->t) ||
+                      (e->t->kind == TK_TE && h->independent[e->t->id] && !e->kind));
 }
 
 /* Symbols: from outside, or the iteration number of a counted loop. */
@@ -52,7 +55,8 @@ static bool symbols_ok(const Hoist *h, const Expr *e) {
 
 static bool expr_independent(Hoist *h, Expr *e) {
     h->ok = true;
-    if (e->flags & EF_GUARD || !symbols_ok(h, e)) return false; /* a guard would fault before its time */
+    if (e->flags & EF_GUARD || !symbols_ok(h, e))
+        return false; /* a guard would fault before its time */
     e_each_load(h->c, e, load_ok, h);
     return h->ok;
 }
@@ -114,7 +118,8 @@ static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
     if (more) dim[0] = trips;
     for (int i = 0; i < t->rank; i++) dim[i + more] = t->dim[i];
     for (int i = 0; i < t->rank + more; i++)
-        if (e_is_int(dim[i], &v) && (!mul_size(bytes, v, &bytes) || bytes > HOIST_BYTES)) return NULL;
+        if (e_is_int(dim[i], &v) && (!mul_size(bytes, v, &bytes) || bytes > HOIST_BYTES))
+            return NULL;
     Tensor *x = tensor_like(c, TK_TE, t, t->rank + more, dim, h->loop->loop.body->parent);
     for (int i = 0; i < t->rank; i++) to[i] = e_axis(c, x->axis[i + more]);
     body = e_subst(c, body, t->rank, t->axis, to, NULL, NULL);
@@ -137,7 +142,9 @@ static Expr *find_term(Hoist *h, Map *seen, Expr *e) {
 /* Makes term r of t a tensor of its own. */
 static Tensor *split_term(Hoist *h, Tensor *t, Expr *r) {
     for (int i = 0; i < t->rank; i++)
-        if (e_uses_axis(r, t->axis[i]) && (!symbols_ok(h, t->dim[i]) || loop_varies(h->loop, t->dim[i]))) return NULL;
+        if (e_uses_axis(r, t->axis[i]) &&
+            (!symbols_ok(h, t->dim[i]) || loop_varies(h->loop, t->dim[i])))
+            return NULL;
     Expr *load;
     Tensor *x = tensor_term(h->c, t, r, &load);
     t->body = e_replace(h->c, t->body, r, load);

@@ -1,10 +1,10 @@
 /* inplace.c: updates of a carried tensor that change a known part of it.
  *
- * A next value of the form  select(i_a == u, new, phi[own position])  with u the same for all elements
- * differs from the carried value only where i_a is u. When nothing else in the loop reads the old
- * value, the loop keeps one buffer and the group computes only that part of it, instead of copying the
- * tensor in each iteration. A sequence into which each iteration inserts is kept in one buffer, too, and
- * so is a value that only grows (grow.c). */
+ * A next value of the form  select(i_a == u, new, phi[own position])  with u the same for all
+ * elements differs from the carried value only where i_a is u. When nothing else in the loop reads
+ * the old value, the loop keeps one buffer and the group computes only that part of it, instead of
+ * copying the tensor in each iteration. A sequence into which each iteration inserts is kept in one
+ * buffer, too, and so is a value that only grows (grow.c). */
 #include "codegen/extern/table.h"
 #include "scheduler/passes.h"
 
@@ -37,7 +37,8 @@ static int uses_in(Cx *c, const Seq *q, const Tensor *t) {
             k.n += uses_in(c, s->loop.body, t);
             break;
         case S_BRANCH:
-            for (int m = 0; m < s->br.joins.n; m++) k.n += s->br.joins.p[m].arm[0] == t || s->br.joins.p[m].arm[1] == t;
+            for (int m = 0; m < s->br.joins.n; m++)
+                k.n += s->br.joins.p[m].arm[0] == t || s->br.joins.p[m].arm[1] == t;
             k.n += uses_in(c, s->br.arm[0], t) + uses_in(c, s->br.arm[1], t);
             break;
         case S_CALL: k.n++; break; /* a function may have captured it */
@@ -65,7 +66,8 @@ static bool fixed_axes(const Tensor *t, Expr *cond, Expr **at) {
 
 static Stmt *statement_of(const Seq *q, const Tensor *t) {
     for (int i = 0; i < q->s.n; i++)
-        if (q->s.p[i]->kind == S_OP && q->s.p[i]->op.n == 1 && q->s.p[i]->op.t[0] == t) return q->s.p[i];
+        if (q->s.p[i]->kind == S_OP && q->s.p[i]->op.n == 1 && q->s.p[i]->op.t[0] == t)
+            return q->s.p[i];
     return NULL;
 }
 
@@ -101,7 +103,8 @@ static void try_push(Program *p, Stmt *loop, LoopCarry *k) {
         rest.s.n -= i + 1;
         if (uses_in(p->cx, &rest, k->phi)) return;
         for (int j = 0; j < loop->loop.carry.n; j++)
-            if (loop->loop.carry.p[j].next == k->phi || loop->loop.carry.p[j].init == k->phi) return;
+            if (loop->loop.carry.p[j].next == k->phi || loop->loop.carry.p[j].init == k->phi)
+                return;
         s->ext.row = extern_find("seq_push");
         k->push = true;
         return;
@@ -119,8 +122,10 @@ static void walk(Program *p, Seq *q) {
         walk(p, s->loop.body);
         for (int k = 0; k < s->loop.carry.n; k++) {
             LoopCarry *c = &s->loop.carry.p[k];
-            if (c->phi->blob) try_push(p, s, c);
-            else if (!grow_in_place(p, s, c)) try_carry(p, s, c);
+            if (c->phi->blob)
+                try_push(p, s, c);
+            else if (!grow_in_place(p, s, c))
+                try_carry(p, s, c);
         }
     }
 }

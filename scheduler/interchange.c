@@ -1,10 +1,11 @@
 /* interchange.c: a loop of independent iterations becomes an axis of what is in it.
  *
- * Iterations are independent where a counted loop carries nothing: it only stacks what each iteration
- * computes. Then every tensor of its body gets the iteration as its first axis, and a loop inside stands
- * around all iterations at once: for each item, for each step becomes for each step, for all items. Products
- * with vectors become products with matrices, the units share the items, and there is one group
- * where there was one for each iteration. What does not depend on the iteration is computed once. */
+ * Iterations are independent where a counted loop carries nothing: it only stacks what each
+ * iteration computes. Then every tensor of its body gets the iteration as its first axis, and a
+ * loop inside stands around all iterations at once: for each item, for each step becomes for each
+ * step, for all items. Products with vectors become products with matrices, the units share the
+ * items, and there is one group where there was one for each iteration. What does not depend on the
+ * iteration is computed once. */
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
@@ -21,13 +22,13 @@ typedef struct Batch {
     Cx *c;
     Arena *a;
     const Stmt *loop;
-    Expr *trips;   /* not negative */
-    bool some;     /* there is an iteration for sure */
-    Map *image;    /* tensor id -> Image */
-    Map *value;    /* symbol id -> its LET, where it depends on the iteration */
-    bool ok;       /* so far */
-    Expr *item;    /* for load_image: the iteration */
-    VEC(Sym *) sym;    /* whose definitions move, and where to */
+    Expr *trips;    /* not negative */
+    bool some;      /* there is an iteration for sure */
+    Map *image;     /* tensor id -> Image */
+    Map *value;     /* symbol id -> its LET, where it depends on the iteration */
+    bool ok;        /* so far */
+    Expr *item;     /* for load_image: the iteration */
+    VEC(Sym *) sym; /* whose definitions move, and where to */
     VEC(Seq *) scope;
 } Batch;
 
@@ -35,7 +36,7 @@ static uint64_t key(int id) { return (uint64_t)id + 1; }
 
 static Image *image_of(const Batch *b, const Tensor *t) { return map_geti(b->image, key(t->id)); }
 
-/* ---- what depends on the iteration ------------------------------------------------------------ */
+/* ---- what depends on the iteration ----------------------------------------------------------- */
 static bool varies(Batch *b, Map *seen, const Expr *e) {
     if (!(e->flags & (EF_SYM | EF_LOAD | EF_REDUCE)) || map_geti(seen, key(e->id))) return false;
     map_seti(seen, key(e->id), b);
@@ -57,10 +58,13 @@ static bool depends(Batch *b, const Expr *e) { return varies(b, map_new(b->a), e
 static bool fixed_dims(Batch *b, const Tensor *t) {
     int64_t bytes = (int64_t)dtype_size(t->dtype), v;
     if (t->rank < 0 || t->blob || t->rank + 1 > MAX_RANK) return false;
-    if (e_is_int(b->trips, &v) && (!mul_size(bytes, v, &bytes) || bytes > BATCH_BYTES)) return false;
+    if (e_is_int(b->trips, &v) && (!mul_size(bytes, v, &bytes) || bytes > BATCH_BYTES))
+        return false;
     for (int i = 0; i < t->rank; i++) {
-        if (depends(b, t->dim[i]) || !expr_visible(t->dim[i], b->loop->loop.body->parent)) return false;
-        if (e_is_int(t->dim[i], &v) && (!mul_size(bytes, v, &bytes) || bytes > BATCH_BYTES)) return false;
+        if (depends(b, t->dim[i]) || !expr_visible(t->dim[i], b->loop->loop.body->parent))
+            return false;
+        if (e_is_int(t->dim[i], &v) && (!mul_size(bytes, v, &bytes) || bytes > BATCH_BYTES))
+            return false;
     }
     return true;
 }
@@ -70,7 +74,7 @@ static void moves(Batch *b, Sym *s, Seq *to) {
     vec_push(b->a, &b->scope, to);
 }
 
-/* ---- expressions ------------------------------------------------------------------------------ */
+/* ---- expressions ----------------------------------------------------------------------------- */
 static Expr *load_image(void *user, Expr *e) {
     Batch *b = user;
     Cx *c = b->c;
@@ -117,7 +121,7 @@ static Expr *imaged(Batch *b, Expr *e, Expr *item) {
     return e_subst(c, e, 0, NULL, NULL, load_image, b);
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 /* Like t, in q; with `at` >= 0 the iteration is that dim. */
 static Tensor *image_new(Batch *b, const Tensor *t, int at, Seq *q) {
     Expr *dim[MAX_RANK];
@@ -207,12 +211,14 @@ static Tensor *init_image(Batch *b, Tensor *t, Seq *q) {
 
 static void image_loop(Batch *b, const Stmt *s, Seq *to) {
     Cx *c = b->c;
-    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made || depends(b, s->loop.trips)) {
+    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made ||
+        depends(b, s->loop.trips)) {
         b->ok = false;
         return;
     }
     Stmt *n = stmt_new(c, S_LOOP, s->path);
-    n->loop.trips = b->some ? s->loop.trips : e_sel(c, e_lt(c, e_int(c, 0), b->trips), s->loop.trips, e_int(c, 0));
+    n->loop.trips = b->some ? s->loop.trips
+                            : e_sel(c, e_lt(c, e_int(c, 0), b->trips), s->loop.trips, e_int(c, 0));
     n->loop.iter = s->loop.iter;
     moves(b, n->loop.iter, to);
     n->loop.cap_site = s->loop.cap_site;
@@ -225,8 +231,10 @@ static void image_loop(Batch *b, const Stmt *s, Seq *to) {
     for (int i = 0; i < s->loop.carry.n && b->ok; i++) {
         const LoopCarry *k = &s->loop.carry.p[i];
         LoopCarry x = {.init = init_image(b, k->init, to)};
-        if (!b->ok || !fixed_dims(b, k->phi)) b->ok = false;
-        else x.phi = image_new(b, k->phi, 0, to);
+        if (!b->ok || !fixed_dims(b, k->phi))
+            b->ok = false;
+        else
+            x.phi = image_new(b, k->phi, 0, to);
         vec_push(b->a, &n->loop.carry, x);
     }
     if (b->ok) image_seq(b, s->loop.body, n->loop.body);
@@ -246,7 +254,7 @@ static void image_loop(Batch *b, const Stmt *s, Seq *to) {
     vec_push(b->a, &to->s, n);
 }
 
-/* ---- statements ------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static void image_check(Batch *b, const Stmt *s, Seq *to) {
     Cx *c = b->c;
     Expr *cond = s->check.cond;
@@ -259,7 +267,8 @@ static void image_check(Batch *b, const Stmt *s, Seq *to) {
     Stmt *n = stmt_new(c, S_CHECK, s->path);
     n->check = s->check;
     n->check.cond = imaged(b, cond, NULL);
-    b->ok &= b->some || to != b->loop->loop.body->parent; /* a loop inside makes no iteration then */
+    b->ok &=
+        b->some || to != b->loop->loop.body->parent; /* a loop inside makes no iteration then */
     vec_push(b->a, &to->s, n);
 }
 
@@ -269,7 +278,8 @@ static void image_let(Batch *b, Stmt *s, Seq *to) {
         map_seti(b->value, key(s->let.sym->id), s);
         return;
     }
-    b->ok &= !(s->let.e->flags & (EF_GUARD | EF_LOAD)) || b->some || to != b->loop->loop.body->parent;
+    b->ok &=
+        !(s->let.e->flags & (EF_GUARD | EF_LOAD)) || b->some || to != b->loop->loop.body->parent;
     Stmt *n = stmt_new(b->c, S_LET, s->path);
     n->let = s->let;
     n->let.e = imaged(b, s->let.e, NULL);
@@ -299,7 +309,7 @@ static void image_seq(Batch *b, const Seq *q, Seq *to) {
     }
 }
 
-/* ---- loops ------------------------------------------------------------------------------------ */
+/* ---- loops ----------------------------------------------------------------------------------- */
 static bool independent(const Stmt *s) {
     if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made) return false;
     for (int i = 0; i < s->loop.scan.n; i++)
@@ -323,7 +333,13 @@ static void try_loop(Program *p, Seq *q, int *at) {
     Stmt *s = q->s.p[*at];
     int64_t lo, hi;
     if (!independent(s)) return;
-    Batch b = {.p = p, .c = c, .a = c->a, .loop = s, .image = map_new(c->a), .value = map_new(c->a), .ok = true};
+    Batch b = {.p = p,
+               .c = c,
+               .a = c->a,
+               .loop = s,
+               .image = map_new(c->a),
+               .value = map_new(c->a),
+               .ok = true};
     b.trips = e_max(c, s->loop.trips, e_int(c, 0));
     b.some = e_range(b.trips, &lo, &hi) && lo >= 1;
     /* The program is changed only when all can be done and is wanted. */
@@ -332,7 +348,8 @@ static void try_loop(Program *p, Seq *q, int *at) {
     limit_trips(&b, q);
     image_seq(&b, s->loop.body, q);
     const Device *d = p->schedule->device;
-    bool take = b.ok && decide(p, X_INTERCHANGE, s, cost_stmt_ns(c, d, s, 1), cost_seq_ns(c, d, q, 1));
+    bool take =
+        b.ok && decide(p, X_INTERCHANGE, s, cost_stmt_ns(c, d, s, 1), cost_seq_ns(c, d, q, 1));
     if (!take) {
         q->s = before;
         return;

@@ -1,19 +1,19 @@
 /* layout.c: in which order the dimensions of intermediate tensors lie in memory.
  *
- * A sum of products whose constant operand alone moves along an axis (the output channels of a convolution)
- * is computed for many values of that axis at once, as vectors. Its results are stored with that axis
- * last, so that vectors are stored as they are; what is computed from them element by element, or copied,
- * keeps that order, and so do branches whose arms agree. Only names of dimensions change: each load states
- * its indices in the new order. Tensors that the caller, a loop, a function or a hand-written body sees
- * keep the order of the model. */
+ * A sum of products whose constant operand alone moves along an axis (the output channels of a
+ * convolution) is computed for many values of that axis at once, as vectors. Its results are stored
+ * with that axis last, so that vectors are stored as they are; what is computed from them element
+ * by element, or copied, keeps that order, and so do branches whose arms agree. Only names of
+ * dimensions change: each load states its indices in the new order. Tensors that the caller, a
+ * loop, a function or a hand-written body sees keep the order of the model. */
 #include "scheduler/passes.h"
 
 #define FEWEST 8 /* values along an axis that are worth a vector */
 
 typedef struct Layout {
     Cx *c;
-    bool *fixed;     /* by tensor id: keeps its order */
-    int *last;       /* by tensor id: 1 + the dimension that goes last; 0: no wish */
+    bool *fixed; /* by tensor id: keeps its order */
+    int *last;   /* by tensor id: 1 + the dimension that goes last; 0: no wish */
     VEC(Tensor *) te;
     VEC(Stmt *) branch;
 } Layout;
@@ -31,7 +31,7 @@ static void body_load(void *user, Expr *e) {
     if (e->kind || e->t->kind == TK_VIEW) fix(user, e->t);
 }
 
-/* ---- who sees what -------------------------------------------------------------------------------------- */
+/* ---- who sees what --------------------------------------------------------------------------- */
 static void scan(Layout *y, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
@@ -90,8 +90,9 @@ static bool movable(const Layout *y, const Tensor *t) {
     return (t->kind == TK_TE || t->kind == TK_JOIN) && !y->fixed[t->id];
 }
 
-/* ---- wishes ----------------------------------------------------------------------------------------------- */
-/* 1 + the dimension of t that only the constant operand of a sum of products below e moves along. */
+/* ---- wishes ---------------------------------------------------------------------------------- */
+/* 1 + the dimension of t that only the constant operand of a sum of products below e moves along.
+ */
 static int constant_axis(const Tensor *t, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return 0;
     if (e->op == E_REDUCE) {
@@ -99,10 +100,13 @@ static int constant_axis(const Tensor *t, Expr *e) {
         if (e->kind != R_SUM || b->op != E_MUL) return 0;
         for (int side = 0; side < 2; side++) {
             const Expr *w = b->a[side], *x = b->a[!side];
-            if (w->op != E_LOAD || x->op != E_LOAD || w->t->kind != TK_CONST || x->t->kind == TK_CONST) continue;
+            if (w->op != E_LOAD || x->op != E_LOAD || w->t->kind != TK_CONST ||
+                x->t->kind == TK_CONST)
+                continue;
             for (int d = t->rank - 1; d >= 0; d--) {
                 int64_t n;
-                if (e_is_int(t->dim[d], &n) && n >= FEWEST && e_uses_axis(w, t->axis[d]) && !e_uses_axis(x, t->axis[d]))
+                if (e_is_int(t->dim[d], &n) && n >= FEWEST && e_uses_axis(w, t->axis[d]) &&
+                    !e_uses_axis(x, t->axis[d]))
                     return d + 1;
             }
         }
@@ -129,7 +133,8 @@ static void wish_load(void *user, Expr *e) {
         if (w->t->axis[k] == e->a[d]->axis) w->last = k + 1;
 }
 
-/* The three tensors of a branch's result want the same, or keep their order. True: something changed. */
+/* The three tensors of a branch's result want the same, or keep their order. True: something
+ * changed. */
 static bool agree(Layout *y, const Join *j) {
     const Tensor *t[3] = {j->out, j->arm[0], j->arm[1]};
     int want = 0;
@@ -163,16 +168,17 @@ static void wishes(Layout *y) {
             changed = true;
         }
         for (int i = 0; i < y->branch.n; i++)
-            for (int k = 0; k < y->branch.p[i]->br.joins.n; k++) changed |= agree(y, &y->branch.p[i]->br.joins.p[k]);
+            for (int k = 0; k < y->branch.p[i]->br.joins.n; k++)
+                changed |= agree(y, &y->branch.p[i]->br.joins.p[k]);
     }
 }
 
-/* ---- the new order ------------------------------------------------------------------------------------------ */
+/* ---- the new order --------------------------------------------------------------------------- */
 #define MOVE_LAST(array, d, n)                                                                     \
     do {                                                                                           \
         __typeof__(*(array)) moved = (array)[d];                                                   \
-        memmove((array) + (d), (array) + (d) + 1, sizeof *(array) * (size_t)((n) - (d) - 1));      \
-        (array)[(n) - 1] = moved;                                                                  \
+        memmove((array) + (d), (array) + (d) + 1, sizeof *(array) * (size_t)((n) - (d)-1));        \
+        (array)[(n)-1] = moved;                                                                    \
     } while (0)
 
 static Expr *reorder_load(void *user, Expr *e) {

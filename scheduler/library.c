@@ -10,9 +10,10 @@
 #include "scheduler/passes.h"
 #include "scheduler/visit.h"
 
-#define TERMS_MAX 4      /* products of one expression */
-#define PRODUCTS_MAX 60  /* of a program: each takes two launches */
-#define LIBRARY_GAIN 1.4 /* over what the kernel's own products are expected to reach, of a large one */
+#define TERMS_MAX 4     /* products of one expression */
+#define PRODUCTS_MAX 60 /* of a program: each takes two launches */
+#define LIBRARY_GAIN                                                                               \
+    1.4 /* over what the kernel's own products are expected to reach, of a large one */
 
 /* ---- what the host can compute --------------------------------------------------------------- */
 static bool is_host_value(const Program *p, const Expr *e) {

@@ -6,10 +6,10 @@
 #include "scheduler/device.h"
 #include "utask/utask.h"
 
-/* `batch` products of matrices as BLAS has them, of float32, or of float16 or bfloat16 and then the result is of these
- * or of float32: the elements of a column lie together,
- * and the result (m x n) is the first operand (m x k) by the second (k x n). All numbers are such
- * that the host can compute them. */
+/* `batch` products of matrices as BLAS has them, of float32, or of float16 or bfloat16 and then the
+ * result is of these or of float32: the elements of a column lie together, and the result (m x n)
+ * is the first operand (m x k) by the second (k x n). All numbers are such that the host can
+ * compute them. */
 typedef struct LibraryProduct {
     Tensor *t[3];  /* the operands and the result, in their own storage */
     Expr *at[3];   /* elements in front of the first matrix */

@@ -1,8 +1,8 @@
 /* lift_check.c: checks of counted loops that can be made before them.
  *
- * A comparison of sums that are linear in the iteration number holds in all iterations when it holds in the
- * first and in the last one. So the bounds of x[i], which each iteration would check, are checked once, and
- * what the check protects may leave the loop, too. */
+ * A comparison of sums that are linear in the iteration number holds in all iterations when it
+ * holds in the first and in the last one. So the bounds of x[i], which each iteration would check,
+ * are checked once, and what the check protects may leave the loop, too. */
 #include "scheduler/passes.h"
 
 /* Whether cond holds for all x when it does for the least and the greatest. */
@@ -16,7 +16,8 @@ static bool is_monotone(Cx *c, const Expr *e, Axis *x) {
                (!e_uses_axis(e->a[1], x) && is_monotone(c, e->a[0], x));
     case E_NOT: return (e->a[0]->op == E_LT || e->a[0]->op == E_LE) && is_monotone(c, e->a[0], x);
     case E_LT:
-    case E_LE: return e->a[0]->dtype == DT_I64 && e_affine(c, e_sub(c, e->a[1], e->a[0]), x, &coef, &rest);
+    case E_LE:
+        return e->a[0]->dtype == DT_I64 && e_affine(c, e_sub(c, e->a[1], e->a[0]), x, &coef, &rest);
     default: return false;
     }
 }
@@ -32,7 +33,8 @@ static Expr *before_loop(Cx *c, const Stmt *loop, const Stmt *s) {
     if (!is_monotone(c, cond, x)) return NULL;
     Expr *first = e_replace(c, s->check.cond, iter, e_int(c, 0));
     Expr *last = e_replace(c, s->check.cond, iter, e_addi(c, trips, -1));
-    if (!expr_visible(first, outer) || loop_varies(loop, first) || !expr_visible(last, outer)) return NULL;
+    if (!expr_visible(first, outer) || loop_varies(loop, first) || !expr_visible(last, outer))
+        return NULL;
     return e_or(c, e_le(c, trips, e_int(c, 0)), e_and(c, first, last));
 }
 

@@ -1,9 +1,10 @@
 /* memory.c: lifetimes by statement numbers, then first-fit offsets, larger tensors first.
  *
- * A value defined outside a loop and used inside lives to the loop's end. A phi keeps its initial value
- * alive (it aliases it until the first iteration ends, or is a copy of it), a join keeps both arms'
- * values, a view its base. The two arms of a branch are numbered one after the other, so their temporaries overlap.
- * What nobody but one cluster touches lives in its blocks' own memory, where there is room. */
+ * A value defined outside a loop and used inside lives to the loop's end. A phi keeps its initial
+ * value alive (it aliases it until the first iteration ends, or is a copy of it), a join keeps both
+ * arms' values, a view its base. The two arms of a branch are numbered one after the other, so
+ * their temporaries overlap. What nobody but one cluster touches lives in its blocks' own memory,
+ * where there is room. */
 #include "scheduler/memory.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
@@ -25,19 +26,22 @@ typedef struct Span { /* statement numbers of what one cluster runs, or several 
 typedef struct Planner {
     Program *p;
     Arena *a;
-    LoopPos **def_loop;   /* by tensor id: innermost loop around the storage's definition */
+    LoopPos **def_loop; /* by tensor id: innermost loop around the storage's definition */
     LoopPos *cur;
     int pos;
-    VEC(int) steps;       /* by number: groups and hand-written bodies up to it, where branches take their shorter arm */
+    VEC(int)
+    steps; /* by number: groups and hand-written bodies up to it, where branches take their shorter
+              arm */
     int step;
     VEC(Tensor *) all;
-    Map *loops;           /* Stmt -> LoopPos */
+    Map *loops; /* Stmt -> LoopPos */
     Tensor **join_arms[2], **phi_init;
-    int *direct;          /* by tensor id: last statement that uses it, joins with it apart */
-    TensorVec *joins, *alias; /* by tensor id: joins that have it as an arm; what is in its memory */
-    Func *frame;          /* the function being walked, NULL: none */
-    VEC(Func *) frames;   /* all of them */
-    VEC(Span) clusters;   /* in order */
+    int *direct; /* by tensor id: last statement that uses it, joins with it apart */
+    TensorVec *joins,
+        *alias;         /* by tensor id: joins that have it as an arm; what is in its memory */
+    Func *frame;        /* the function being walked, NULL: none */
+    VEC(Func *) frames; /* all of them */
+    VEC(Span) clusters; /* in order */
     MemPlan plan;
 } Planner;
 
@@ -46,8 +50,10 @@ static int64_t static_bytes(const Tensor *t) {
     if (t->rank < 0 || t->blob) return -1;
     bool grows = t->kind == TK_PHI && t->grow && t->grow->planned;
     for (int i = 0; i < t->rank; i++) {
-        if (grows && i == t->grow->axis) v = t->grow->most;
-        else if (!e_is_int(t->dim[i], &v)) return -1;
+        if (grows && i == t->grow->axis)
+            v = t->grow->most;
+        else if (!e_is_int(t->dim[i], &v))
+            return -1;
         if (!mul_size(n, v, &n)) return -1;
     }
     return n > (int64_t)1 << 40 ? -1 : n;
@@ -154,7 +160,8 @@ static void number_call(Planner *q, Stmt *s) {
     l->end = ++q->pos;
 }
 
-/* What statements beside each other define lives at the same time: from number `start` to the present. */
+/* What statements beside each other define lives at the same time: from number `start` to the
+ * present. */
 static void number_beside(Planner *q, int first, int start) {
     for (int i = first; i < q->all.n; i++) {
         Mem *m = q->all.p[i]->plan;
@@ -210,7 +217,10 @@ static void number(Planner *q, Seq *seq) {
             for (int k = 0; k < s->loop.carry.n; k++) {
                 LoopCarry *c = &s->loop.carry.p[k];
                 bool entry = known_at_entry(c->phi, s);
-                Mem *m = mem_new(q, c->phi, !entry ? M_SLOT : static_bytes(c->phi) >= 0 ? M_STATIC : M_BUMP);
+                Mem *m = mem_new(q, c->phi,
+                                 !entry                      ? M_SLOT
+                                 : static_bytes(c->phi) >= 0 ? M_STATIC
+                                                             : M_BUMP);
                 if (m->kind == M_SLOT) {
                     m->slot[0] = q->plan.nslot++;
                     m->slot[1] = c->inplace || c->push ? m->slot[0] : q->plan.nslot++;
@@ -222,7 +232,10 @@ static void number(Planner *q, Seq *seq) {
                 LoopScan *c = &s->loop.scan.p[k];
                 if (c->more) continue;
                 bool entry = known_at_entry(c->out, s);
-                Mem *m = mem_new(q, c->out, !entry ? M_SLOT : static_bytes(c->out) >= 0 ? M_STATIC : M_BUMP);
+                Mem *m = mem_new(q, c->out,
+                                 !entry                      ? M_SLOT
+                                 : static_bytes(c->out) >= 0 ? M_STATIC
+                                                             : M_BUMP);
                 if (m->kind == M_SLOT) m->slot[0] = q->plan.nslot++;
             }
             q->cur = l;
@@ -244,8 +257,10 @@ static void number(Planner *q, Seq *seq) {
         if (s->beside) number_beside(q, first, start);
         const bool control = s->kind == S_LOOP || s->kind == S_BRANCH;
         if (inside || !control || s->level != LEVEL_CLUSTER) continue;
-        if (s->beside) q->clusters.p[q->clusters.n - 1].last = q->pos;
-        else vec_push(q->a, &q->clusters, ((Span){begin, q->pos}));
+        if (s->beside)
+            q->clusters.p[q->clusters.n - 1].last = q->pos;
+        else
+            vec_push(q->a, &q->clusters, ((Span){begin, q->pos}));
     }
 }
 
@@ -321,22 +336,27 @@ static void uses(Planner *q, Seq *seq) {
     }
 }
 
-/* ---- results of branches in place -------------------------------------------------------------------------------
- * A branch that passes a value on, or changes it element by element, gives one or the other memory. Where nobody
- * looks at the value as it was any more, what is changed takes its place. So a chain of such branches needs
- * memory for one value, not for as many as there are branches. */
+/* ---- results of branches in place ------------------------------------------------------------ */
+/* A branch that
+ * passes a value on, or changes it element by element, gives one or the other memory. Where nobody
+ * looks at the value as it was any more, what is changed takes its place. So a chain of such
+ * branches needs memory for one value, not for as many as there are branches. */
 static Tensor *memory_of(const Tensor *t) {
     Mem *m = mem_of(t);
     if (!m) return NULL;
-    return m->via && (m->kind == M_SHARED || t->kind == TK_JOIN) ? m->via : t->kind == TK_TE && m->kind == M_STATIC ? (Tensor *)(uintptr_t)t : NULL;
+    return m->via && (m->kind == M_SHARED || t->kind == TK_JOIN) ? m->via
+           : t->kind == TK_TE && m->kind == M_STATIC             ? (Tensor *)(uintptr_t)t
+                                                                 : NULL;
 }
 
 bool memory_changes(const Tensor *m, const Tensor *t) {
     return mem_of(m) && mem_of(m)->kind == M_SHARED && t != m && memory_of(t) == mem_of(m)->via;
 }
 
-/* Last statement that needs t in its memory, by joins other than `but` and those in `root`'s memory, too. */
-static int last_use(const Planner *q, const Tensor *t, const Tensor *but, const Tensor *root, int depth) {
+/* Last statement that needs t in its memory, by joins other than `but` and those in `root`'s
+ * memory, too. */
+static int last_use(const Planner *q, const Tensor *t, const Tensor *but, const Tensor *root,
+                    int depth) {
     int last = depth > 100 ? INT32_MAX : q->direct[t->id];
     for (int i = 0; i < q->joins[t->id].n && last != INT32_MAX; i++) {
         const Tensor *j = q->joins[t->id].p[i];
@@ -370,11 +390,16 @@ static const Stmt *group_in(const Seq *seq, const Tensor *t) {
 static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *changed, Tensor *kept) {
     Tensor *root = kept ? memory_of(kept) : NULL;
     Mem *m = changed ? mem_of(changed) : NULL;
-    if (!root || !m || changed->kind != TK_TE || m->kind != M_STATIC || changed->owned || changed->ret || changed == root) return;
+    if (!root || !m || changed->kind != TK_TE || m->kind != M_STATIC || changed->owned ||
+        changed->ret || changed == root)
+        return;
     const Mem *r = mem_of(root);
     const Stmt *g = group_in(arm, changed);
-    if (!g || g->op.at || m->frame != r->frame || q->def_loop[changed->id] != q->def_loop[root->id]) return;
-    if (changed->dtype != root->dtype || changed->rank != root->rank || q->joins[changed->id].n != 1) return;
+    if (!g || g->op.at || m->frame != r->frame || q->def_loop[changed->id] != q->def_loop[root->id])
+        return;
+    if (changed->dtype != root->dtype || changed->rank != root->rank ||
+        q->joins[changed->id].n != 1)
+        return;
     for (int d = 0; d < root->rank; d++)
         if (changed->dim[d] != root->dim[d]) return;
     bool after = false;
@@ -401,19 +426,20 @@ static void share(Planner *q, const Seq *seq) {
         const Stmt *s = seq->s.p[i];
         bool alone = !s->beside && (i + 1 == seq->s.n || !seq->s.p[i + 1]->beside);
         if (s->kind == S_LOOP) share(q, s->loop.body);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) share(q, s->call.func[k]->body);
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
+            share(q, s->call.func[k]->body);
         for (int k = 0; s->kind == S_BRANCH && k < 2; k++) share(q, s->br.arm[k]);
         for (int k = 0; s->kind == S_BRANCH && alone && k < s->br.joins.n; k++) {
             const Join *j = &s->br.joins.p[k];
             for (int m = 0; m < 2; m++)
-                if (j->arm[m] && j->arm[!m] && !j->out->plan && mem_of(j->arm[!m]) != mem_of(j->arm[m]) &&
-                    !(j->arm[!m]->seq == s->br.arm[!m]))
+                if (j->arm[m] && j->arm[!m] && !j->out->plan &&
+                    mem_of(j->arm[!m]) != mem_of(j->arm[m]) && !(j->arm[!m]->seq == s->br.arm[!m]))
                     share_join(q, j, s->br.arm[m], j->arm[m], j->arm[!m]);
         }
     }
 }
 
-/* ---- offsets ------------------------------------------------------------------------------------------ */
+/* ---- offsets --------------------------------------------------------------------------------- */
 typedef struct Piece {
     Mem *m;
     int64_t bytes;
@@ -431,8 +457,9 @@ static int by_offset(const void *x, const void *y) {
     return *a->off < *b->off ? -1 : *a->off > *b->off;
 }
 
-/* Temporaries of a loop that are small together do not share memory: reuse would need a barrier between
- * the last reader and the next writer. Of a function's, there is a copy for each activation. */
+/* Temporaries of a loop that are small together do not share memory: reuse would need a barrier
+ * between the last reader and the next writer. Of a function's, there is a copy for each
+ * activation. */
 #define UNSHARED_BYTES ((int64_t)1 << 18)
 #define UNSHARED_FRAME ((int64_t)1 << 14)
 #define PIECE 64 /* bytes that one is a multiple of */
@@ -445,7 +472,8 @@ static LoopPos *outermost(const Planner *q, const Tensor *t) {
 
 static int buffers(const Tensor *t) { return t->kind == TK_PHI && !mem_of(t)->inplace ? 2 : 1; }
 
-/* The most that is alive at once, of what is planned outside of functions; `end` is the last statement number. */
+/* The most that is alive at once, of what is planned outside of functions; `end` is the last
+ * statement number. */
 static int64_t live_max(Planner *q, int end) {
     int64_t *change = NEWN(q->a, int64_t, end + 2), live = 0, most = 0;
     for (int i = 0; i < q->all.n; i++) {
@@ -470,14 +498,16 @@ static void unshare(Planner *q) {
     for (int i = 0; i < q->all.n; i++) {
         LoopPos *l = outermost(q, q->all.p[i]);
         Mem *m = q->all.p[i]->plan;
-        if (!l || m->kind != M_STATIC || l->bytes > (l->s->kind == S_CALL ? UNSHARED_FRAME : UNSHARED_BYTES)) continue;
+        if (!l || m->kind != M_STATIC ||
+            l->bytes > (l->s->kind == S_CALL ? UNSHARED_FRAME : UNSHARED_BYTES))
+            continue;
         m->first = l->start;
         if (m->last < l->end) m->last = l->end;
     }
 }
 
-/* Puts what lives inside of a cluster's construct into the blocks' own memory, in turn, as long as there is room: an eighth
- * of it, for weights that stay there do more. */
+/* Puts what lives inside of a cluster's construct into the blocks' own memory, in turn, as long as
+ * there is room: an eighth of it, for weights that stay there do more. */
 static void distribute(Planner *q) {
     const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
     const int blocks = d ? device_cluster(d) : 0;
@@ -506,7 +536,8 @@ static int64_t place(Planner *q, const Func *frame, int block) {
         Tensor *t = q->all.p[i];
         Mem *m = t->plan;
         if (m->kind != M_STATIC || m->frame != frame || m->block != block) continue;
-        int64_t bytes = (m->bytes + 2 * PIECE - 1) / PIECE * PIECE; /* room behind for whole-vector reads */
+        int64_t bytes =
+            (m->bytes + 2 * PIECE - 1) / PIECE * PIECE; /* room behind for whole-vector reads */
         for (int k = 0; k < buffers(t); k++) {
             Piece x = {m, bytes, &m->off[k]};
             vec_push(q->a, &v, x);
@@ -517,7 +548,8 @@ static int64_t place(Planner *q, const Func *frame, int block) {
     for (int i = 0; i < v.n; i++) {
         int n = 0;
         for (int j = 0; j < i; j++)
-            if (v.p[j].m->first <= v.p[i].m->last && v.p[i].m->first <= v.p[j].m->last) near[n++] = &v.p[j];
+            if (v.p[j].m->first <= v.p[i].m->last && v.p[i].m->first <= v.p[j].m->last)
+                near[n++] = &v.p[j];
         if (n) qsort(near, (size_t)n, sizeof *near, by_offset);
         int64_t at = 0;
         for (int j = 0; j < n; j++) {
@@ -531,7 +563,7 @@ static int64_t place(Planner *q, const Func *frame, int block) {
     return all;
 }
 
-/* ---- constants ------------------------------------------------------------------------------------------------ */
+/* ---- constants ------------------------------------------------------------------------------- */
 typedef struct Constants {
     Cx *c;
     const Stmt *s; /* the group that is read */
@@ -555,15 +587,17 @@ static void constants_seq(Constants *k, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         k->s = s;
-        for (int m = 0; s->kind == S_OP && m < s->op.n; m++) e_each_load(k->c, s->op.t[m]->body, constant_load, k);
+        for (int m = 0; s->kind == S_OP && m < s->op.n; m++)
+            e_each_load(k->c, s->op.t[m]->body, constant_load, k);
         if (s->kind == S_LOOP) constants_seq(k, s->loop.body);
         for (int m = 0; s->kind == S_BRANCH && m < 2; m++) constants_seq(k, s->br.arm[m]);
     }
 }
 
-/* ---- the pass ------------------------------------------------------------------------------------------------ */
-/* Memory that was read a few statements ago is left alone where there is room: who overwrites it would have
- * to wait for all units to have read it. On GPUs all of it is equally far from all, as long as it is little of L2. */
+/* ---- the pass -------------------------------------------------------------------------------- */
+/* Memory that was read a few statements ago is left alone where there is room: who overwrites it
+ * would have to wait for all units to have read it. On GPUs all of it is equally far from all, as
+ * long as it is little of L2. */
 #define REST_STEPS 2
 #define REST 4 /* statements, when there is no room for those that a run may skip */
 static bool rest(Planner *q, const int *until, int64_t most) {
@@ -585,7 +619,8 @@ static void rest_all(Planner *q, int end) {
     Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
     constants_seq(&k, q->p->top);
     int64_t most = q->plan.arena + (q->plan.arena + k.all) / 8;
-    if (d && d->threads && d->level[LEVEL_TEAM].bytes / 8 > most) most = d->level[LEVEL_TEAM].bytes / 8;
+    if (d && d->threads && d->level[LEVEL_TEAM].bytes / 8 > most)
+        most = d->level[LEVEL_TEAM].bytes / 8;
     /* The last number that is reached in so many steps. */
     int *reached = NEWN(q->a, int, end + REST_STEPS + 2), *until = NEWN(q->a, int, end + 1);
     for (int i = 0; i < q->steps.n; i++) reached[q->steps.p[i]] = i + 1;

@@ -7,9 +7,12 @@
 typedef enum {
     M_NONE,   /* no storage of its own: input, constant, view, join, fused */
     M_STATIC, /* at `off` in the arena: size known at compile time, lifetime planned */
-    M_BUMP,   /* taken from the arena at run time, where it is defined; given back with its iteration */
-    M_SLOT,   /* in growable slot `slot`: size changes from iteration to iteration, or the host provides it */
-    M_SHARED, /* in place of `via`, which it changes element by element, and which is not used any more */
+    M_BUMP, /* taken from the arena at run time, where it is defined; given back with its iteration
+             */
+    M_SLOT, /* in growable slot `slot`: size changes from iteration to iteration, or the host
+               provides it */
+    M_SHARED, /* in place of `via`, which it changes element by element, and which is not used any
+                 more */
     M_CARRY,  /* a loop's next value: one of the two buffers of `via`, its phi */
     M_ELEM,   /* an iteration's part of `via`, a scan output */
     M_RESULT, /* where the function's caller wants result slot[0] */
@@ -19,21 +22,22 @@ typedef enum {
 /* A loop phi has two buffers, [0] and [1], used in turn. */
 typedef struct Mem {
     MemKind kind;
-    int64_t bytes;    /* M_STATIC: of one buffer */
+    int64_t bytes; /* M_STATIC: of one buffer */
     int64_t off[2];
     int slot[2];
     Tensor *via;
-    Expr *at;         /* M_ELEM: LoopScan.at */
-    bool each;        /* every unit has one of its own (Stmt.each); M_BUMP */
-    bool inplace;     /* a phi with one buffer (LoopCarry.inplace, push) */
-    int block;        /* M_STATIC, > 0: not in the arena but in the own memory of block `block` - 1 of the first cluster */
-    Func *frame;      /* the function that it belongs to: offsets are in its activation's frame, and a slot is
-                         a piece of the arena as large as the slot of that number; NULL: none */
-    int first, last;  /* statement numbers between which it lives */
+    Expr *at;     /* M_ELEM: LoopScan.at */
+    bool each;    /* every unit has one of its own (Stmt.each); M_BUMP */
+    bool inplace; /* a phi with one buffer (LoopCarry.inplace, push) */
+    int block; /* M_STATIC, > 0: not in the arena but in the own memory of block `block` - 1 of the
+                  first cluster */
+    Func *frame; /* the function that it belongs to: offsets are in its activation's frame, and a
+                    slot is a piece of the arena as large as the slot of that number; NULL: none */
+    int first, last; /* statement numbers between which it lives */
 } Mem;
 
 typedef struct MemPlan { /* Program.mem */
-    int64_t arena;    /* bytes of all static storage */
+    int64_t arena;       /* bytes of all static storage */
     int64_t distributed; /* of each block's own memory for what lives in the blocks of a cluster */
     int nslot;
     int64_t live_max; /* largest total of static storage alive at once */
@@ -41,9 +45,11 @@ typedef struct MemPlan { /* Program.mem */
 
 /* Whether t is in the memory of member m of a group, which changes it in place. */
 bool memory_changes(const Tensor *m, const Tensor *t);
-/* Requires passes to be done. Sets Program.mem, Func.frame, and Tensor.plan of every tensor with storage. */
+/* Requires passes to be done. Sets Program.mem, Func.frame, and Tensor.plan of every tensor with
+ * storage. */
 void pass_memory(Program *p);
-/* Bytes of the constants that groups in the loop read, and the most that one of so many units reads of them. */
+/* Bytes of the constants that groups in the loop read, and the most that one of so many units reads
+ * of them. */
 void memory_constants(Cx *c, const Stmt *loop, int units, int64_t *all, int64_t *share);
 static inline Mem *mem_of(const Tensor *t) { return t->plan; }
 

@@ -6,55 +6,60 @@
 #include "scheduler/device.h"
 #include "utask/utask.h"
 
-/* Requires a verified Program. Removes statements, carried values and joins that no output, check or
- * control decision depends on. */
+/* Requires a verified Program. Removes statements, carried values and joins that no output, check
+ * or control decision depends on. */
 void pass_dead_code(Program *p);
 
-/* Requires single-tensor OPs. Products with a concatenation become sums of products with its pieces; the
- * concatenation may then have no use left. */
+/* Requires single-tensor OPs. Products with a concatenation become sums of products with its
+ * pieces; the concatenation may then have no use left. */
 void pass_split_sum(Program *p);
 
-/* Requires single-tensor OPs. Products of two constants at positions that only the run knows become loads of
- * a table computed here; what made the position stays. */
+/* Requires single-tensor OPs. Products of two constants at positions that only the run knows become
+ * loads of a table computed here; what made the position stays. */
 void pass_fold_product(Program *p);
 
-/* Checks in counted loops that are linear in the iteration number are made once, before the loop. */
+/* Checks in counted loops that are linear in the iteration number are made once, before the loop.
+ */
 void pass_lift_check(Program *p);
 
-/* Requires single-tensor OPs. Counted loops that carry nothing become an axis of what is in them. */
+/* Requires single-tensor OPs. Counted loops that carry nothing become an axis of what is in them.
+ */
 void pass_interchange(Program *p);
 
-/* Requires single-tensor OPs. A nest of counted loops, steps around layers, becomes layers around steps, and what stands
- * beside the inner loop becomes loops of its own; what these make that has no use is for pass_dead_code. */
+/* Requires single-tensor OPs. A nest of counted loops, steps around layers, becomes layers around
+ * steps, and what stands beside the inner loop becomes loops of its own; what these make that has
+ * no use is for pass_dead_code. */
 void pass_interchange_nest(Program *p);
 
-/* Requires single-tensor OPs. What does not change from iteration to iteration is computed before the loop, and
- * what the last iteration computed, too, is carried. What has no use left is for pass_dead_code. */
+/* Requires single-tensor OPs. What does not change from iteration to iteration is computed before
+ * the loop, and what the last iteration computed, too, is carried. What has no use left is for
+ * pass_dead_code. */
 void pass_reuse(Program *p);
 
-/* Requires single-tensor OPs. Sums of products in the body of a counted loop that read nothing carried are
- * computed for all iterations before it (all input projections of a recurrent loop become one
- * product). The body then loads its part. */
+/* Requires single-tensor OPs. Sums of products in the body of a counted loop that read nothing
+ * carried are computed for all iterations before it (all input projections of a recurrent loop
+ * become one product). The body then loads its part. */
 void pass_hoist(Program *p);
 
-/* Requires single-tensor OPs. Consecutive counted loops over one range, of which a later one reads what an
- * earlier one made in the same iteration, become one loop, on a diagonal or without. */
+/* Requires single-tensor OPs. Consecutive counted loops over one range, of which a later one reads
+ * what an earlier one made in the same iteration, become one loop, on a diagonal or without. */
 void pass_wavefront(Program *p);
 
-/* Requires single-tensor OPs. Counted loops make several iterations at a time where their bodies are cheap;
- * the remaining ones are made by a loop of the form that it had. */
+/* Requires single-tensor OPs. Counted loops make several iterations at a time where their bodies
+ * are cheap; the remaining ones are made by a loop of the form that it had. */
 void pass_unroll(Program *p);
 
-/* Requires single-tensor OPs. Orders the dimensions of tensors that only OPs see so that vectors of sums of
- * products are stored whole; equal values, other positions. */
+/* Requires single-tensor OPs. Orders the dimensions of tensors that only OPs see so that vectors of
+ * sums of products are stored whole; equal values, other positions. */
 void pass_layout(Program *p);
 
-/* Requires single-tensor OPs. On GPUs, products of the program's own body become OPs of their own at host level. */
+/* Requires single-tensor OPs. On GPUs, products of the program's own body become OPs of their own
+ * at host level. */
 void pass_library(Program *p);
 
-/* Requires single-tensor OPs. Substitutes tensor expressions into their users where that saves memory
- * traffic without repeating work, and joins expressions over one domain into groups. Leaves OPs whose
- * members read each other only at their own position. */
+/* Requires single-tensor OPs. Substitutes tensor expressions into their users where that saves
+ * memory traffic without repeating work, and joins expressions over one domain into groups. Leaves
+ * OPs whose members read each other only at their own position. */
 void pass_fuse(Program *p);
 
 /* Requires grouped OPs. Sets LoopCarry.inplace, push, Stmt.op.at and Tensor.grow. */
@@ -62,11 +67,12 @@ void pass_inplace(Program *p);
 /* The same for one carried value that grows (grow.c); false: nothing was changed. */
 bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry);
 
-/* Requires the final groups. A branch whose parts want different numbers of units becomes consecutive ones on
- * the same condition. */
+/* Requires the final groups. A branch whose parts want different numbers of units becomes
+ * consecutive ones on the same condition. */
 void pass_recluster(Program *p);
 
-/* Requires the final groups. Sets Stmt.each of what the activations of a recursion compute to find their way. */
+/* Requires the final groups. Sets Stmt.each of what the activations of a recursion compute to find
+ * their way. */
 void pass_replicate(Program *p);
 
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
@@ -74,15 +80,16 @@ void pass_schedule(Program *p);
 
 /* Requires pass_distribute and pass_memory. Places BARRIER statements and Stmt.loop.barrier. */
 void pass_sync(Program *p);
-/* A loop or branch, among what the units of level `around` share, that fewer run as a team of their own: at core level
- * unit Stmt.unit, at cluster level the cluster that begins with it; then all meet, once for those beside each other. */
+/* A loop or branch, among what the units of level `around` share, that fewer run as a team of their
+ * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it; then all
+ * meet, once for those beside each other. */
 static inline bool stmt_apart(const Stmt *s, Level around) {
     return (s->kind == S_LOOP || s->kind == S_BRANCH) && s->level < around;
 }
 /* Of the units that share what is in q. */
 Level seq_level(const Seq *q);
-/* An inner call of a recursion that unit Stmt.unit runs as a team of one, with those beside it; then all meet. What is
- * inside of it meets nobody. */
+/* An inner call of a recursion that unit Stmt.unit runs as a team of one, with those beside it;
+ * then all meet. What is inside of it meets nobody. */
 static inline bool stmt_split(const Stmt *s) { return s->kind == S_CALL && s->level == LEVEL_CORE; }
 /* Barriers at a level of one pass over q, those of inner loops not counted. */
 int sync_count(const Seq *q, Level level);

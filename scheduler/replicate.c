@@ -1,13 +1,14 @@
 /* replicate.c: values that every unit computes for itself.
  *
- * What the activations of a recursion compute on their way down (which arm they take, what they pass on) is little,
- * but a unit that needs all of it would have to wait for those who computed it, several times an activation. Where
- * the cost model finds it no dearer, each unit computes all of it into memory of its own, and nobody waits.
+ * What the activations of a recursion compute on their way down (which arm they take, what they
+ * pass on) is little, but a unit that needs all of it would have to wait for those who computed it,
+ * several times an activation. Where the cost model finds it no dearer, each unit computes all of
+ * it into memory of its own, and nobody waits.
  *
- * Requires the final groups; comes before unit levels are chosen. Only what is made of parameters, of values from
- * outside and of others like it qualifies: then units have not to meet in front of it either. Its size has to be known
- * at run time only: what is known when compiling has a place in the activation's frame, one for all units. The same holds of
- * the arguments of the first call. */
+ * Requires the final groups; comes before unit levels are chosen. Only what is made of parameters,
+ * of values from outside and of others like it qualifies: then units have not to meet in front of
+ * it either. Its size has to be known at run time only: what is known when compiling has a place in
+ * the activation's frame, one for all units. The same holds of the arguments of the first call. */
 #include "scheduler/cost.h"
 #include "scheduler/crossing.h"
 #include "scheduler/decide.h"
@@ -19,7 +20,8 @@ typedef struct Replicate {
     Map *shared; /* tensor id -> itself: what units compute together in the present body */
 } Replicate;
 
-/* Whether s, or a statement in it, needs more of what is in `made` than the part that its unit may have written. */
+/* Whether s, or a statement in it, needs more of what is in `made` than the part that its unit may
+ * have written. */
 static bool needs_all(Replicate *x, Map *made, const Stmt *s) {
     if (s->kind == S_CALL) {
         if (s->call.nfunc) return true;
@@ -72,8 +74,10 @@ static void replicate(Replicate *x, Seq *q) {
             stmt_writes(made, s);
             for (int k = i + 1; k < q->s.n && !needed; k++) needed = needs_all(x, made, q->s.p[k]);
             double own = cost_stmt_ns(x->c, d, s, 1), shared = own;
-            if (s->kind == S_OP && cost_group_ns(x->c, d, s, units) < own) shared = cost_group_ns(x->c, d, s, units);
-            s->each = needed && decide(x->p, X_REPLICATE, s, shared + d->level[LEVEL_TEAM].barrier_ns, own);
+            if (s->kind == S_OP && cost_group_ns(x->c, d, s, units) < own)
+                shared = cost_group_ns(x->c, d, s, units);
+            s->each = needed &&
+                      decide(x->p, X_REPLICATE, s, shared + d->level[LEVEL_TEAM].barrier_ns, own);
         }
         stmt_writes(x->shared, s);
     }
@@ -95,7 +99,8 @@ static void arguments(Replicate *x, Seq *q, const Stmt *start) {
         for (int k = 0; k < start->call.f->narg; k++) argument |= start->call.arg[k] == t;
         e_each_load(x->c, t->body, outside_only, &free);
         double own = cost_stmt_ns(x->c, d, s, 1);
-        if (argument && free) s->each = decide(x->p, X_REPLICATE, s, own + d->level[LEVEL_TEAM].barrier_ns, own);
+        if (argument && free)
+            s->each = decide(x->p, X_REPLICATE, s, own + d->level[LEVEL_TEAM].barrier_ns, own);
     }
 }
 

@@ -1,12 +1,14 @@
 /* reuse.c: what an iteration computes again.
  *
- * Two cases. A tensor of the body that depends neither on the iteration nor on what is carried is computed
- * once, before the loop. And a tensor B whose value in iteration i is that of another one, A, in iteration i - 1
+ * Two cases. A tensor of the body that depends neither on the iteration nor on what is carried is
+ * computed once, before the loop. And a tensor B whose value in iteration i is that of another one,
+ * A, in iteration i - 1
  *
  *     A(i) = f(x[i + 1]), B(i) = f(x[i])        A(i) = f(next value), B(i) = f(carried value)
  *
- * is carried instead: it begins as B(0) and goes on as A. Both are found by structure: bodies are written
- * out down to what comes from outside, and A's, one iteration back, is compared with B's. */
+ * is carried instead: it begins as B(0) and goes on as A. Both are found by structure: bodies are
+ * written out down to what comes from outside, and A's, one iteration back, is compared with B's.
+ */
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
@@ -21,9 +23,9 @@ typedef struct Reuse {
     Cx *c;
     Arena *a;
     Stmt *loop;
-    Map *let;          /* symbol id -> LET directly in the body */
-    Map *op;           /* tensor id -> OP directly in the body */
-    Map *next;         /* tensor id -> LoopCarry whose next value it is */
+    Map *let;  /* symbol id -> LET directly in the body */
+    Map *op;   /* tensor id -> OP directly in the body */
+    Map *next; /* tensor id -> LoopCarry whose next value it is */
 } Reuse;
 
 static uint64_t key(int id) { return (uint64_t)id + 1; }
@@ -51,16 +53,17 @@ static bool equal_dims(const Tensor *a, const Tensor *b) {
 
 static bool fixed_dims(const Reuse *u, const Tensor *t) {
     for (int i = 0; i < t->rank; i++)
-        if (loop_varies(u->loop, t->dim[i]) || !expr_visible(t->dim[i], u->loop->loop.body->parent)) return false;
+        if (loop_varies(u->loop, t->dim[i]) || !expr_visible(t->dim[i], u->loop->loop.body->parent))
+            return false;
     return t->rank >= 0 && !t->blob;
 }
 
-/* ---- expressions written out ------------------------------------------------------------------ */
+/* ---- expressions written out ----------------------------------------------------------------- */
 typedef struct Expand {
     Reuse *u;
     Map *memo;
-    int left;    /* tensors that may still be written out */
-    bool stop;   /* at next values */
+    int left;  /* tensors that may still be written out */
+    bool stop; /* at next values */
     bool ok;
 } Expand;
 
@@ -111,7 +114,7 @@ static Expr *written_out(Reuse *u, const Tensor *t, bool stop_at_next) {
     return x.ok && !(e->flags & EF_GUARD) ? e : NULL;
 }
 
-/* ---- equality up to the names of axes --------------------------------------------------------- */
+/* ---- equality up to the names of axes -------------------------------------------------------- */
 typedef struct Same {
     Map *pair; /* id of an expression of the one -> the one of the other that it equals */
     const Axis *axis[MAX_RANK * 8][2];
@@ -121,7 +124,9 @@ typedef struct Same {
 static bool same(Same *s, const Expr *a, const Expr *b) {
     if (a == b && !(a->flags & (EF_AXIS | EF_REDUCE))) return true;
     if (map_geti(s->pair, key(a->id)) == b) return true;
-    if (a->op != b->op || a->dtype != b->dtype || a->kind != b->kind || a->n != b->n || a->naxis != b->naxis) return false;
+    if (a->op != b->op || a->dtype != b->dtype || a->kind != b->kind || a->n != b->n ||
+        a->naxis != b->naxis)
+        return false;
     switch (a->op) {
     case E_AXIS:
         for (int i = 0; i < s->naxis; i++)
@@ -160,7 +165,7 @@ static bool same_body(Reuse *u, const Tensor *a, const Expr *ea, const Tensor *b
     return same(&s, ea, eb);
 }
 
-/* ---- reading before the loop ------------------------------------------------------------------ */
+/* ---- reading before the loop ----------------------------------------------------------------- */
 static void unsafe_load(void *user, Expr *e) {
     bool *safe = user;
     int64_t lo, hi;
@@ -169,7 +174,8 @@ static void unsafe_load(void *user, Expr *e) {
         const Expr *x = e->a[i];
         if (x->op == E_AXIS && x->axis->extent == e->t->dim[i]) continue;
         int64_t n;
-        if (!e_is_int(e->t->dim[i], &n) || !e_range(x, &lo, &hi) || lo < 0 || hi >= n) *safe = false;
+        if (!e_is_int(e->t->dim[i], &n) || !e_range(x, &lo, &hi) || lo < 0 || hi >= n)
+            *safe = false;
     }
 }
 
@@ -191,7 +197,7 @@ static Expr *when_entered(Reuse *u, Expr *e) {
     return e_sel(c, e_lt(c, e_int(c, 0), s->loop.trips), e, e_num(c, (DType)e->dtype, 0));
 }
 
-/* ---- statements ------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static Stmt *op_stmt(Reuse *u, Tensor *t, const char *path) {
     Stmt *s = stmt_new(u->c, S_OP, path);
     s->op.n = 1;
@@ -221,7 +227,7 @@ static void index_body(Reuse *u) {
     }
 }
 
-/* ---- what does not change --------------------------------------------------------------------- */
+/* ---- what does not change -------------------------------------------------------------------- */
 typedef struct Work1 {
     double each, bytes; /* ns to compute it; bytes of its value */
 } Work1;
@@ -233,18 +239,22 @@ static Work1 work_of(Reuse *u, Tensor *t, Expr *body) {
     Work w = cost_work(u->c, op_stmt(u, t, ""));
     t->body = kept;
     Work1 k = {w.flops / d->gflops + w.simple * (w.scalar ? d->scalar_ns : d->element_ns) +
-                   w.expensive * (w.scalar ? 10 * d->scalar_ns : d->function_ns), w.written};
+                   w.expensive * (w.scalar ? 10 * d->scalar_ns : d->function_ns),
+               w.written};
     return k;
 }
 
 static double bytes_ns(Reuse *u, double bytes) {
     const Device *d = u->p->schedule->device;
     for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
-        if (d->level[l].name && bytes <= (double)d->level[l].bytes) return bytes / d->level[l].read_gbps;
+        if (d->level[l].name && bytes <= (double)d->level[l].bytes)
+            return bytes / d->level[l].read_gbps;
     return bytes / d->dram_gbps;
 }
 
-static double trips_of(const Stmt *s) { return s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN; }
+static double trips_of(const Stmt *s) {
+    return s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
+}
 
 /* e depends neither on the iteration nor on anything carried. */
 static void only_outside(void *user, Expr *e) {
@@ -266,7 +276,8 @@ static void move_out(Reuse *u, Seq *q, int *at) {
         Tensor *t = s->op.t[0];
         if (t->owned || t->body->op == E_LOAD || !fixed_dims(u, t)) continue;
         Expr *e = written_out(u, t, false);
-        if (!e || e->pure || !(e->flags & EF_LOAD) || !is_invariant(u, e) || !is_safe(u->c, e)) continue;
+        if (!e || e->pure || !(e->flags & EF_LOAD) || !is_invariant(u, e) || !is_safe(u->c, e))
+            continue;
         Work1 k = work_of(u, t, e);
         double trips = trips_of(u->loop), group = u->p->schedule->device->group_ns;
         double changed = group + k.each + bytes_ns(u, k.bytes) * (1 + trips);
@@ -280,7 +291,7 @@ static void move_out(Reuse *u, Seq *q, int *at) {
     }
 }
 
-/* ---- what the last iteration computed --------------------------------------------------------- */
+/* ---- what the last iteration computed -------------------------------------------------------- */
 /* Loads of next values become loads of carried ones. */
 static Expr *next_to_phi(void *user, Expr *e) {
     Reuse *u = user;
@@ -307,7 +318,8 @@ static Expr *phi_to_init(void *user, Expr *e) {
     Reuse *u = user;
     for (int i = 0; i < u->loop->loop.carry.n; i++) {
         const LoopCarry *k = &u->loop->loop.carry.p[i];
-        if (k->phi == e->t && !e->kind && k->init->rank == e->t->rank) return e_load(u->c, k->init, e->a);
+        if (k->phi == e->t && !e->kind && k->init->rank == e->t->rank)
+            return e_load(u->c, k->init, e->a);
     }
     return NULL;
 }
@@ -338,7 +350,9 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     Stmt *begin = op_stmt(u, init, b->path);
     Work1 k = work_of(u, tb, eb);
     double trips = trips_of(u->loop), group = u->p->schedule->device->group_ns;
-    if (!decide(u->p, X_REUSE, b, k.each * trips, group + k.each + 2 * bytes_ns(u, k.bytes) * trips)) return false;
+    if (!decide(u->p, X_REUSE, b, k.each * trips,
+                group + k.each + 2 * bytes_ns(u, k.bytes) * trips))
+        return false;
     seq_put_at(u->c, q, (*at)++, begin);
     Tensor *phi = tensor_like(u->c, TK_PHI, tb, tb->rank, tb->dim, body->parent), *next = ta;
     if (ta->owned) {
@@ -361,7 +375,8 @@ static bool carry_over(Reuse *u, Seq *q, int *at) {
     int n = 0;
     for (int i = 0; i < body->s.n && n < PAIRS_MAX; i++) {
         Stmt *s = body->s.p[i];
-        if (s->kind != S_OP || !fixed_dims(u, s->op.t[0]) || s->op.t[0]->body->op == E_LOAD) continue;
+        if (s->kind != S_OP || !fixed_dims(u, s->op.t[0]) || s->op.t[0]->body->op == E_LOAD)
+            continue;
         op[n] = s;
         now[n] = written_out(u, s->op.t[0], false);
         later[n++] = one_later(u, s->op.t[0]);

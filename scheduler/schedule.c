@@ -1,15 +1,17 @@
-/* schedule.c: the unit level of every group and construct: the traverse-based policy of Cocktailer (Algorithm 1).
+/* schedule.c: the unit level of every group and construct: the traverse-based policy of Cocktailer
+ * (Algorithm 1).
  *
- * Requires the final groups (fusion and in-place updates are done). Bottom up: each statement gets the level at
- * which it is fastest by itself; then it is merged with the run of statements before it as long as one
- * level for both is no slower than two with a synchronization between them; when all of a body is
- * scheduled, its loop or branch is tried at the level of the body and above. Control flow is never at a lower
- * level than its body's data flow. Sets Stmt.level, Schedule.team.
+ * Requires the final groups (fusion and in-place updates are done). Bottom up: each statement gets
+ * the level at which it is fastest by itself; then it is merged with the run of statements before
+ * it as long as one level for both is no slower than two with a synchronization between them; when
+ * all of a body is scheduled, its loop or branch is tried at the level of the body and above.
+ * Control flow is never at a lower level than its body's data flow. Sets Stmt.level, Schedule.team.
  *
- * At core level unit 0 does the work and no barrier is needed inside; at team level the units share it, and a
- * barrier stands wherever a statement reads what other units wrote. At cluster level, which is between them, the first
- * cluster does a construct as a team of its own, whose barriers cost less. What is at host level was put there before
- * (library.c): the kernel ends in front of it. */
+ * At core level unit 0 does the work and no barrier is needed inside; at team level the units share
+ * it, and a barrier stands wherever a statement reads what other units wrote. At cluster level,
+ * which is between them, the first cluster does a construct as a team of its own, whose barriers
+ * cost less. What is at host level was put there before (library.c): the kernel ends in front of
+ * it. */
 #include "scheduler/cost.h"
 #include "scheduler/crossing.h"
 #include "scheduler/decide.h"
@@ -22,7 +24,7 @@ typedef struct Scheduler {
     Cx *c;
     Schedule *k;
     const Device *d;
-    Level level;    /* of the units that share what is scheduled: the highest one that it can have */
+    Level level; /* of the units that share what is scheduled: the highest one that it can have */
     bool recursive; /* in the body of a recursive function */
     Map *latency;   /* of a loop or branch: Latency */
 } Scheduler;
@@ -33,16 +35,17 @@ typedef struct Resource { /* of a device at a level */
 } Resource;
 
 typedef struct Latency { /* of a statement or a run, in ns, by level of what it consists of */
-    double core, team;   /* team: of the units of Scheduler.level, what is better at a lower one there */
-    bool apart;          /* a lower level is possible */
+    double core,
+        team;   /* team: of the units of Scheduler.level, what is better at a lower one there */
+    bool apart; /* a lower level is possible */
 } Latency;
 
 /* A run of statements of one level: the paper's uProgram. */
 typedef struct UProgram {
     int first, last;
-    bool control;        /* it is one loop, branch or call, whose level is settled already */
+    bool control; /* it is one loop, branch or call, whose level is settled already */
     Latency ns;
-    Map *fresh;          /* tensor id -> itself: written since the last barrier, at team level */
+    Map *fresh; /* tensor id -> itself: written since the last barrier, at team level */
 } UProgram;
 
 static Resource get_resource(const Scheduler *x, Level level) {
@@ -53,13 +56,14 @@ static Resource get_resource(const Scheduler *x, Level level) {
     return (Resource){x->k->units, x->d->level[LEVEL_TEAM].barrier_ns};
 }
 
-/* What was decided since there were `n` decisions is without meaning, but for the last: it led to that. */
+/* What was decided since there were `n` decisions is without meaning, but for the last: it led to
+ * that. */
 static void forget_decisions(Schedule *k, int n) {
     k->decisions.p[n] = k->decisions.p[k->decisions.n - 1];
     k->decisions.n = n + 1;
 }
 
-/* ---- Algorithm 1 ------------------------------------------------------------------------------------------------ */
+/* ---- Algorithm 1 ----------------------------------------------------------------------------- */
 static Latency schedule(Scheduler *x, Seq *q);
 static void set_resource(Seq *q, Level level);
 
@@ -68,7 +72,8 @@ static void set_stmt(Stmt *s, Level level) {
     if (!s->level || s->level > level) s->level = (uint8_t)level;
     if (s->kind == S_LOOP) set_resource(s->loop.body, level);
     for (int m = 0; s->kind == S_BRANCH && m < 2; m++) set_resource(s->br.arm[m], level);
-    for (int i = 0; s->kind == S_CALL && i < s->call.nfunc; i++) set_resource(s->call.func[i]->body, level);
+    for (int i = 0; s->kind == S_CALL && i < s->call.nfunc; i++)
+        set_resource(s->call.func[i]->body, level);
 }
 
 /* SetResource: nothing is at a higher level than what it is in. */
@@ -89,7 +94,8 @@ static bool has_call(const Seq *q) {
 static bool has_data(const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        if (s->kind == S_OP || s->kind == S_EXTERN || s->kind == S_CALL || (s->kind == S_LOOP && has_data(s->loop.body)) ||
+        if (s->kind == S_OP || s->kind == S_EXTERN || s->kind == S_CALL ||
+            (s->kind == S_LOOP && has_data(s->loop.body)) ||
             (s->kind == S_BRANCH && (has_data(s->br.arm[0]) || has_data(s->br.arm[1]))))
             return true;
     }
@@ -114,7 +120,8 @@ static double schedule_bodies(Scheduler *x, Stmt *s) {
     double ns = 0;
     if (s->kind == S_LOOP) {
         double trips = s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
-        ns = trips * (best(schedule(x, s->loop.body)) + carried_barriers(x, s, get_resource(x, x->level).barrier_ns));
+        ns = trips * (best(schedule(x, s->loop.body)) +
+                      carried_barriers(x, s, get_resource(x, x->level).barrier_ns));
     } else if (s->kind == S_BRANCH) {
         for (int m = 0; m < 2; m++) ns += 0.5 * best(schedule(x, s->br.arm[m]));
     } else {
@@ -146,7 +153,8 @@ static bool may_be_apart(const Scheduler *x, const Stmt *s) {
     if (x->recursive) return false;
     if (s->kind == S_LOOP) return has_data(s->loop.body) && !has_call(s->loop.body);
     if (s->kind != S_BRANCH) return false;
-    return (has_data(s->br.arm[0]) || has_data(s->br.arm[1])) && !has_call(s->br.arm[0]) && !has_call(s->br.arm[1]);
+    return (has_data(s->br.arm[0]) || has_data(s->br.arm[1])) && !has_call(s->br.arm[0]) &&
+           !has_call(s->br.arm[1]);
 }
 
 /* ScheduleControlFlow: the bodies first, then the construct at their level or above. */
@@ -181,7 +189,8 @@ static Latency schedule_operator(Scheduler *x, Stmt *s) {
         r.core = cost_group_ns(x->c, x->d, s, get_resource(x, LEVEL_CORE).units);
         r.team = cost_group_ns(x->c, x->d, s, team.units);
         if (r.team > r.core) r.team = r.core;
-    } else r.core = r.team = cost_stmt_ns(x->c, x->d, s, 1);
+    } else
+        r.core = r.team = cost_stmt_ns(x->c, x->d, s, 1);
     return r;
 }
 
@@ -190,20 +199,22 @@ static Latency schedule_library(Scheduler *x, const Stmt *s) {
     return (Latency){ns, ns, true};
 }
 
-/* ScheduleProgram: a run at the level where it is fastest; the statements of it are of one level from now on. */
+/* ScheduleProgram: a run at the level where it is fastest; the statements of it are of one level
+ * from now on. */
 static double schedule_program(Scheduler *x, Seq *q, UProgram *u) {
     if (u->control) return u->ns.team;
     Stmt *first = NULL;
     for (int i = u->first; i <= u->last && !first; i++)
         if (q->s.p[i]->kind == S_OP) first = q->s.p[i];
     bool core = first && decide(x->p, X_CORE, first, u->ns.team, u->ns.core);
-    for (int i = u->first; i <= u->last; i++) q->s.p[i]->level = (uint8_t)(core ? LEVEL_CORE : x->level);
+    for (int i = u->first; i <= u->last; i++)
+        q->s.p[i]->level = (uint8_t)(core ? LEVEL_CORE : x->level);
     return core ? u->ns.core : u->ns.team;
 }
 
 static bool at_core(const UProgram *u) { return u->control ? false : u->ns.core <= u->ns.team; }
 
-/* ---- constructs side by side ------------------------------------------------------------------------------------- */
+/* ---- constructs side by side ----------------------------------------------------------------- */
 /* Sizes are known, so that all memory is planned; hand-written bodies may take more. */
 static bool static_memory(const Seq *q) {
     int64_t v;
@@ -212,7 +223,9 @@ static bool static_memory(const Seq *q) {
         if (s->kind == S_EXTERN || s->kind == S_CALL) return false;
         for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
             for (int d = 0; d < MAX_RANK; d++)
-                if (s->op.t[k]->rank < 0 || (d < s->op.t[k]->rank && !e_is_int(s->op.t[k]->dim[d], &v))) return false;
+                if (s->op.t[k]->rank < 0 ||
+                    (d < s->op.t[k]->rank && !e_is_int(s->op.t[k]->dim[d], &v)))
+                    return false;
         if (s->kind == S_LOOP) {
             for (int k = 0; k < s->loop.scan.n; k++)
                 for (int d = 0; d < s->loop.scan.p[k].out->rank; d++)
@@ -233,8 +246,8 @@ static const Latency *apart_latency(const Scheduler *x, Stmt *s) {
     return r && r->apart && static_memory(&q) ? r : NULL;
 }
 
-/* The statements from `first` on that can run beside it: what stands between them and does not depend on them is
- * moved in front. Returns how many there are. */
+/* The statements from `first` on that can run beside it: what stands between them and does not
+ * depend on them is moved in front. Returns how many there are. */
 static int gather(Scheduler *x, Seq *q, int first) {
     const int units = get_resource(x, x->level).units;
     int n = 1;
@@ -248,13 +261,14 @@ static int gather(Scheduler *x, Seq *q, int first) {
         } else if (s->kind == S_LET || s->kind == S_OP) {
             memmove(q->s.p + first + 1, q->s.p + first, sizeof *q->s.p * (size_t)(i - first));
             q->s.p[first++] = s;
-        } else return n;
+        } else
+            return n;
     }
     return n;
 }
 
-/* Independent loops and branches, each on a core of its own, or on a cluster where that is what each wants, instead of
- * one after the other on all of them. Returns what that saves. */
+/* Independent loops and branches, each on a core of its own, or on a cluster where that is what
+ * each wants, instead of one after the other on all of them. Returns what that saves. */
 static double side_by_side(Scheduler *x, Seq *q) {
     double saved = 0;
     for (int i = 0; i < q->s.n && !x->recursive; i++) {
@@ -285,7 +299,7 @@ static double side_by_side(Scheduler *x, Seq *q) {
     return saved;
 }
 
-/* ---- calls side by side ------------------------------------------------------------------------------------------ */
+/* ---- calls side by side ---------------------------------------------------------------------- */
 /* The room for all results is there before the calls. */
 static bool may_split(const Stmt *s, const Stmt *start) {
     if (s->kind != S_CALL || s->call.nfunc || s->call.f->start != start) return false;
@@ -294,8 +308,8 @@ static bool may_split(const Stmt *s, const Stmt *start) {
     return true;
 }
 
-/* Calls from statement *first on that do not need each other's results, at most one for each unit; what stands between
- * them is moved in front. Returns how many there are. */
+/* Calls from statement *first on that do not need each other's results, at most one for each unit;
+ * what stands between them is moved in front. Returns how many there are. */
 static int gather_calls(Scheduler *x, Seq *q, int *first, const Stmt *start) {
     int n = 1;
     for (int i = *first + 1; i < q->s.n && n < x->k->units; i++) {
@@ -311,8 +325,10 @@ static int gather_calls(Scheduler *x, Seq *q, int *first, const Stmt *start) {
         int to = *first + (call ? n : 0);
         memmove(q->s.p + to + 1, q->s.p + to, sizeof *q->s.p * (size_t)(i - to));
         q->s.p[to] = s;
-        if (call) n++;
-        else ++*first;
+        if (call)
+            n++;
+        else
+            ++*first;
     }
     return n;
 }
@@ -341,9 +357,9 @@ static int each_split(Scheduler *x, Seq *q, const Stmt *start, bool take) {
     return most;
 }
 
-/* Sibling calls of the outermost activation that has some: each by one unit alone, which does all that is below. `all`:
- * what the recursion takes otherwise. Parts of a tree are not even: of n random parts the largest has on average
- * (1 + 1/2 + … + 1/n) / n of it. */
+/* Sibling calls of the outermost activation that has some: each by one unit alone, which does all
+ * that is below. `all`: what the recursion takes otherwise. Parts of a tree are not even: of n
+ * random parts the largest has on average (1 + 1/2 + … + 1/n) / n of it. */
 static void split_calls(Scheduler *x, Stmt *start, Latency all) {
     int n = 1;
     if (x->d->threads) return; /* without a stack of the machine's, all units walk one */
@@ -354,11 +370,15 @@ static void split_calls(Scheduler *x, Stmt *start, Latency all) {
     if (n < 2) return;
     double share = 0;
     for (int i = 1; i <= n; i++) share += 1.0 / i / n;
-    if (!decide(x->p, X_PARALLEL, start, all.team, all.core * share + get_resource(x, LEVEL_TEAM).barrier_ns)) return;
-    for (int i = 0; i < start->call.nfunc; i++) each_split(x, start->call.func[i]->body, start, true);
+    if (!decide(x->p, X_PARALLEL, start, all.team,
+                all.core * share + get_resource(x, LEVEL_TEAM).barrier_ns))
+        return;
+    for (int i = 0; i < start->call.nfunc; i++)
+        each_split(x, start->call.func[i]->body, start, true);
 }
 
-/* Schedule: the statements of q in order, each merged into the run before it where that is faster. */
+/* Schedule: the statements of q in order, each merged into the run before it where that is faster.
+ */
 static Latency schedule(Scheduler *x, Seq *q) {
     Latency total = {0, 0, true};
     double barrier = get_resource(x, x->level).barrier_ns;
@@ -372,16 +392,21 @@ static Latency schedule(Scheduler *x, Seq *q) {
             total.team += ns;
             continue;
         }
-        bool host = s->level == LEVEL_HOST, control = s->kind == S_LOOP || s->kind == S_BRANCH || s->kind == S_CALL || host;
-        Latency op = host ? schedule_library(x, s) : control ? schedule_control_flow(x, s) : schedule_operator(x, s);
+        bool host = s->level == LEVEL_HOST,
+             control = s->kind == S_LOOP || s->kind == S_BRANCH || s->kind == S_CALL || host;
+        Latency op = host      ? schedule_library(x, s)
+                     : control ? schedule_control_flow(x, s)
+                               : schedule_operator(x, s);
         UProgram v = {i, i, control, op, NULL};
         bool same = !control && !u.control && u.last >= u.first && at_core(&u) == at_core(&v);
-        /* Between two levels there is a barrier where the one reads what the other wrote; at core level none. */
+        /* Between two levels there is a barrier where the one reads what the other wrote; at core
+         * level none. */
         bool cross = stmt_crosses(x->c, u.fresh, s, false);
         bool meet = same ? cross && !at_core(&v) : !host && stmt_crosses(x->c, u.fresh, s, true);
         total.core += op.core;
         if (!control && !u.control && u.last >= u.first) {
-            Latency merged = {u.ns.core + op.core, u.ns.team + op.team + (cross ? barrier : 0), true};
+            Latency merged = {u.ns.core + op.core, u.ns.team + op.team + (cross ? barrier : 0),
+                              true};
             double apart = best(u.ns) + best(op) + (meet ? barrier : 0);
             if (best(merged) < apart || (same && best(merged) <= apart)) {
                 u.ns = merged;
@@ -428,6 +453,7 @@ void pass_schedule(Program *p) {
             forget_decisions(k, decisions);
             k->estimate_ns = schedule_for(&x, cluster);
         }
-    } else k->estimate_ns = schedule_for(&x, units);
+    } else
+        k->estimate_ns = schedule_for(&x, units);
     if (decide(p, X_TEAM, &all, alone, k->estimate_ns)) k->team = k->units;
 }

@@ -2,8 +2,8 @@
  *
  * sum(k < K: cat(A, B)[k] * w[k]) = sum(k < C: A[k] * w[k]) + sum(k < K - C: B[k] * w[k + C])
  *
- * So the pieces are read where they are: the concatenation needs neither memory nor, where other units made
- * the pieces, a synchronization of its own. */
+ * So the pieces are read where they are: the concatenation needs neither memory nor, where other
+ * units made the pieces, a synchronization of its own. */
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
 
@@ -27,12 +27,13 @@ static bool is_cut(const Tensor *t, const Expr *e, int dim, int64_t *at) {
 }
 
 /* Pieces that are plain loads, none of them short, one after the other from `from` on. */
-static bool is_concat(const Tensor *t, const Expr *e, int dim, int64_t from, int64_t end, int left) {
+static bool is_concat(const Tensor *t, const Expr *e, int dim, int64_t from, int64_t end,
+                      int left) {
     int64_t at;
     if (end - from < PIECE_MIN || left == 0) return false;
     if (e->op == E_LOAD) return true;
-    return is_cut(t, e, dim, &at) && at > from && at < end && is_concat(t, e->a[1], dim, from, at, 1) &&
-           is_concat(t, e->a[2], dim, at, end, left - 1);
+    return is_cut(t, e, dim, &at) && at > from && at < end &&
+           is_concat(t, e->a[1], dim, from, at, 1) && is_concat(t, e->a[2], dim, at, end, left - 1);
 }
 
 /* Whether operand o of a sum over x is a concatenation along it: which dim of the tensor. */
@@ -70,7 +71,8 @@ static Expr *sum_pieces(SplitSum *s, Expr *r, int axis, Expr *body, int64_t from
 
 /* r in pieces, or NULL. */
 static Expr *in_pieces(SplitSum *s, Expr *r) {
-    if (r->kind != R_SUM || (r->dtype != DT_F32 && r->dtype != DT_F64) || r->a[0]->op != E_MUL) return NULL;
+    if (r->kind != R_SUM || (r->dtype != DT_F32 && r->dtype != DT_F64) || r->a[0]->op != E_MUL)
+        return NULL;
     for (int i = 0; i < r->naxis; i++)
         for (int side = 0; side < 2; side++) {
             Expr *o = r->a[0]->a[side];
@@ -102,11 +104,15 @@ static void walk(SplitSum *s, const Seq *q) {
         for (int k = 0; o->kind == S_OP && k < o->op.n; k++) {
             Tensor *t = o->op.t[k];
             Expr *from = NULL, *by;
-            /* Without it, the concatenation is a group of its own, and where others made the pieces, a barrier. */
+            /* Without it, the concatenation is a group of its own, and where others made the
+             * pieces, a barrier. */
             const Device *d = s->p->schedule->device;
             if (!find(s, map_new(s->c->a), t->body, &from)) continue;
-            if (!decide(s->p, X_SPLIT_SUM, o, d->group_ns + d->level[LEVEL_TEAM].barrier_ns, d->group_ns)) continue;
-            while ((by = find(s, map_new(s->c->a), t->body, &from))) t->body = e_replace(s->c, t->body, from, by);
+            if (!decide(s->p, X_SPLIT_SUM, o, d->group_ns + d->level[LEVEL_TEAM].barrier_ns,
+                        d->group_ns))
+                continue;
+            while ((by = find(s, map_new(s->c->a), t->body, &from)))
+                t->body = e_replace(s->c, t->body, from, by);
         }
     }
 }

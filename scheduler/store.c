@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define FORMAT 3      /* of the tables; a database in another one is made anew */
+#define FORMAT 3 /* of the tables; a database in another one is made anew */
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define BUSY_MS 10000 /* waiting for another process, which may be measuring */
@@ -17,15 +17,17 @@ struct Store {
 
 static const char *const schema =
     "BEGIN IMMEDIATE;"
-    "CREATE TABLE IF NOT EXISTS device(key TEXT, name TEXT, value REAL, PRIMARY KEY(key, name)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS device(key TEXT, name TEXT, value REAL, PRIMARY KEY(key, name)) "
+    "WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS measured(device TEXT, units INTEGER, key INTEGER, transform TEXT,"
-    " value INTEGER, ns REAL, other INTEGER, other_ns REAL, time INTEGER, PRIMARY KEY(device, units, key)) WITHOUT ROWID;"
+    " value INTEGER, ns REAL, other INTEGER, other_ns REAL, time INTEGER, PRIMARY KEY(device, "
+    "units, key)) WITHOUT ROWID;"
     "PRAGMA user_version = " TEXT(FORMAT) ";"
-    "COMMIT;";
+                                          "COMMIT;";
 
 static bool is_damage(int code) { return code == SQLITE_CORRUPT || code == SQLITE_NOTADB; }
 
-/* ---- opening ---------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 static int format_of(sqlite3 *db, int *format) {
     sqlite3_stmt *q = NULL;
     int code = sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &q, NULL);
@@ -39,7 +41,8 @@ static int format_of(sqlite3 *db, int *format) {
 
 /* A code of SQLite; SQLITE_NOTADB also for a database in another format. */
 static int open_once(const char *path, bool write, sqlite3 **db) {
-    int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY, format = 0;
+    int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY,
+        format = 0;
     int code = sqlite3_open_v2(path, db, flags, NULL);
     if (code == SQLITE_OK) {
         sqlite3_busy_timeout(*db, BUSY_MS);
@@ -61,7 +64,8 @@ static int open_once(const char *path, bool write, sqlite3 **db) {
 static void remove_files(const char *path) {
     char journal[4200];
     unlink(path);
-    if (snprintf(journal, sizeof journal, "%s-journal", path) < (int)sizeof journal) unlink(journal);
+    if (snprintf(journal, sizeof journal, "%s-journal", path) < (int)sizeof journal)
+        unlink(journal);
 }
 
 static Store *open_store(const char *path, bool write) {
@@ -89,7 +93,7 @@ void store_close(Store *s) {
     free(s);
 }
 
-/* ---- statements ------------------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static sqlite3_stmt *prepare(Store *s, const char *sql) {
     sqlite3_stmt *q = NULL;
     if (s && sqlite3_prepare_v2(s->db, sql, -1, &q, NULL) != SQLITE_OK) {
@@ -122,7 +126,7 @@ bool store_commit(Store *s) {
     return false;
 }
 
-/* ---- devices ---------------------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 bool store_device(Store *s, const char *key, Device *d) {
     Device got = *d;
     bool good = true;
@@ -161,14 +165,15 @@ bool store_keep_device(Store *s, const char *key, const Device *d) {
     return sqlite3_exec(s->db, "RELEASE keep", NULL, NULL, NULL) == SQLITE_OK && good;
 }
 
-/* ---- measured choices ------------------------------------------------------------------------------------- */
+/* ---- measured choices ------------------------------------------------------------------------ */
 Measured *store_measured(Store *s, const char *key, int units, int *n) {
     Measured *m = NULL;
     int cap = 0, code = SQLITE_DONE;
     *n = 0;
     /* Keys are unsigned, SQLite's integers are not. */
-    sqlite3_stmt *q = prepare(s, "SELECT key, value, ns, other, other_ns FROM measured WHERE device = ? AND units = ?"
-                                 " ORDER BY key < 0, key");
+    sqlite3_stmt *q = prepare(
+        s, "SELECT key, value, ns, other, other_ns FROM measured WHERE device = ? AND units = ?"
+           " ORDER BY key < 0, key");
     if (!q) return NULL;
     sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, units);
@@ -192,7 +197,8 @@ Measured *store_measured(Store *s, const char *key, int units, int *n) {
 }
 
 bool store_keep_measured(Store *s, const char *key, int units, Transform x, const Measured *m) {
-    sqlite3_stmt *q = prepare(s, "INSERT OR REPLACE INTO measured VALUES(?, ?, ?, ?, ?, ?, ?, ?, strftime('%s', 'now'))");
+    sqlite3_stmt *q = prepare(
+        s, "INSERT OR REPLACE INTO measured VALUES(?, ?, ?, ?, ?, ?, ?, ?, strftime('%s', 'now'))");
     if (!q) return false;
     sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, units);

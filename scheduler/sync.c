@@ -1,15 +1,15 @@
 /* sync.c: where units must meet.
  *
- * Requires the distribution (which unit touches which part) and the memory plan (which tensors share
- * memory). Walks the tree in order of execution and remembers what was touched since the last barrier.
- * A BARRIER goes in front of a statement that touches memory in conflict with that: one of the two
- * writes, and a unit may touch what another one touched. At the end of a loop body the same question
- * is asked about the next iteration; a carried value's two buffers make the overwrite safe, so one
- * barrier an iteration is the most that one crossing costs. Where a unit is a block of threads, the same
- * walk is made again for the threads of a unit, any of which may touch any element of its part: barriers
- * of units serve them as well, and where there is none a block barrier goes in. Leaves BARRIER
- * statements in the tree: at team level for all units, at cluster level for those of one, at core level for the threads
- * of a block. */
+ * Requires the distribution (which unit touches which part) and the memory plan (which tensors
+ * share memory). Walks the tree in order of execution and remembers what was touched since the last
+ * barrier. A BARRIER goes in front of a statement that touches memory in conflict with that: one of
+ * the two writes, and a unit may touch what another one touched. At the end of a loop body the same
+ * question is asked about the next iteration; a carried value's two buffers make the overwrite
+ * safe, so one barrier an iteration is the most that one crossing costs. Where a unit is a block of
+ * threads, the same walk is made again for the threads of a unit, any of which may touch any
+ * element of its part: barriers of units serve them as well, and where there is none a block
+ * barrier goes in. Leaves BARRIER statements in the tree: at team level for all units, at cluster
+ * level for those of one, at core level for the threads of a block. */
 #include "codegen/extern/table.h"
 #include "scheduler/decide.h"
 #include "scheduler/distribute.h"
@@ -40,10 +40,10 @@ typedef struct Alias { /* t may be `of`'s memory */
 typedef struct LoopState {
     Stmt *s;
     struct LoopState *up;
-    int first;        /* of its accesses in the log */
-    int until;        /* accesses before the first barrier that every iteration passes; -1: none yet */
-    int branches;     /* branches around its body's statements */
-    bool moving;      /* arena addresses differ between iterations */
+    int first;    /* of its accesses in the log */
+    int until;    /* accesses before the first barrier that every iteration passes; -1: none yet */
+    int branches; /* branches around its body's statements */
+    bool moving;  /* arena addresses differ between iterations */
 } LoopState;
 
 typedef struct Sync {
@@ -54,17 +54,16 @@ typedef struct Sync {
     VEC(Alias) alias;
     LoopState *loop;
     int branches;
-    bool threads;      /* the walk for the threads of a unit */
-    Level level;       /* of the units that share what is here… */
-    int unit;          /* … and the first of them */
+    bool threads;               /* the walk for the threads of a unit */
+    Level level;                /* of the units that share what is here… */
+    int unit;                   /* … and the first of them */
     struct ResultPart **result; /* by function id: of each result */
 } Sync;
-
 
 /* Here is nobody to meet: one unit has all to itself. */
 static bool alone(const Sync *x) { return !x->threads && x->level == LEVEL_CORE; }
 
-/* ---- accesses -------------------------------------------------------------------------------------------- */
+/* ---- accesses -------------------------------------------------------------------------------- */
 /* An access to what is of no tensor, by the statement whose accesses are in x->now. */
 static void touch_own(Sync *x, AccessKind kind, bool write) {
     vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part_whole}));
@@ -96,19 +95,25 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
     }
     if (t->kind == TK_JOIN || (t->kind == TK_PHI && !write && !t->grow))
         for (int i = 0; i < x->alias.n; i++)
-            if (x->alias.p[i].t == t && x->alias.p[i].of) touch_part(x, x->alias.p[i].of, write, part, elem);
+            if (x->alias.p[i].t == t && x->alias.p[i].of)
+                touch_part(x, x->alias.p[i].of, write, part, elem);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
     Access a = {ON_TENSOR, t, elem, write, append && write, 0, part};
     for (int i = 0; i < x->now.n; i++)
-        if (x->now.p[i].t == t && x->now.p[i].elem == elem && x->now.p[i].write == write && x->now.p[i].append == a.append && part_same(x->now.p[i].part, part)) return;
+        if (x->now.p[i].t == t && x->now.p[i].elem == elem && x->now.p[i].write == write &&
+            x->now.p[i].append == a.append && part_same(x->now.p[i].part, part))
+            return;
     vec_push(x->a, &x->now, a);
 }
 
 /* By the units that are here, of which the first is unit 0 of the part. */
 static void touch(Sync *x, Tensor *t, bool write, Part part) {
-    if (x->threads) part = part_whole;
-    else if (x->level == LEVEL_CORE) part = part_of_unit(x->unit);
-    else if (part.kind == PART_SOLO) part.dim += x->unit;
+    if (x->threads)
+        part = part_whole;
+    else if (x->level == LEVEL_CORE)
+        part = part_of_unit(x->unit);
+    else if (part.kind == PART_SOLO)
+        part.dim += x->unit;
     if (t) touch_part(x, t, write, part, NULL);
 }
 
@@ -118,7 +123,8 @@ static bool overlap(const Tensor *a, const Tensor *b) {
     if (a == b) return true;
     Mem *x = mem_of(a), *y = mem_of(b);
     if ((x->via == b && !y->inplace) || (y->via == a && !x->inplace)) return false;
-    bool turns_a = a->kind == TK_PHI || x->kind == M_CARRY, turns_b = b->kind == TK_PHI || y->kind == M_CARRY;
+    bool turns_a = a->kind == TK_PHI || x->kind == M_CARRY,
+         turns_b = b->kind == TK_PHI || y->kind == M_CARRY;
     if (x->kind == M_CARRY) x = mem_of(x->via);
     if (y->kind == M_CARRY) y = mem_of(y->via);
     if (x == y) return true;
@@ -156,7 +162,8 @@ static bool conflict(const Access *a, const Access *b) {
     if ((!a->write && !b->write) || a->kind != b->kind || a->kind == ON_TAKEN) return false;
     if (a->kind == ON_RECORD) return true;
     if (a->append && a->t == b->t) return false;
-    if (a->t == b->t && a->elem && b->elem && outer_element(a->elem) != outer_element(b->elem)) return false;
+    if (a->t == b->t && a->elem && b->elem && outer_element(a->elem) != outer_element(b->elem))
+        return false;
     if (!overlap(a->t, b->t)) return false;
     return !part_same(a->part, b->part) || (a->t != b->t && a->part.kind != PART_SOLO);
 }
@@ -165,7 +172,9 @@ static bool conflict(const Access *a, const Access *b) {
 static int only_unit(const Access *a) { return a->part.kind == PART_SOLO ? a->part.dim : -1; }
 
 /* Whether the unit that makes a is known to be past b. */
-static bool is_past(const Access *a, const Access *b) { return b->past && only_unit(a) == b->past - 1; }
+static bool is_past(const Access *a, const Access *b) {
+    return b->past && only_unit(a) == b->past - 1;
+}
 
 /* All units meet after what the log holds. */
 static void met(Sync *x) {
@@ -184,8 +193,8 @@ static void barrier_at(Sync *x, Seq *q, int *at) {
     met(x);
 }
 
-/* A flag in place of a barrier where one unit waits for the others, or they for it (`one`): whoever does not wait goes
- * on. Point to point where few units feed few is not done. */
+/* A flag in place of a barrier where one unit waits for the others, or they for it (`one`): whoever
+ * does not wait goes on. Point to point where few units feed few is not done. */
 static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
     Stmt *s = stmt_new(x->c, S_BARRIER, "");
     s->level = LEVEL_TEAM;
@@ -195,8 +204,10 @@ static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
     int n = 0;
     for (int i = 0; i < x->pending.n; i++) {
         Access *b = &x->pending.p[i];
-        if (meet == MEET_GATHER) b->past = one + 1;
-        else if (only_unit(b) == one || b->past == one + 1) continue; /* behind it for all */
+        if (meet == MEET_GATHER)
+            b->past = one + 1;
+        else if (only_unit(b) == one || b->past == one + 1)
+            continue; /* behind it for all */
         x->pending.p[n++] = *b;
     }
     x->pending.n = n;
@@ -204,7 +215,8 @@ static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
 
 /* Puts a barrier or a flag in front of statement *at of q if what it touches (x->now) needs one. */
 static void order(Sync *x, Seq *q, int *at) {
-    bool need = false, flags = !x->threads && x->level == LEVEL_TEAM && x->p->schedule->device->threads;
+    bool need = false,
+         flags = !x->threads && x->level == LEVEL_TEAM && x->p->schedule->device->threads;
     int to = -2, from = -2; /* the one unit that waits, or is waited for; -1: several */
     for (int i = 0; i < x->now.n; i++)
         for (int j = 0; j < x->pending.n; j++) {
@@ -214,9 +226,12 @@ static void order(Sync *x, Seq *q, int *at) {
             to = to == -2 || to == only_unit(a) ? only_unit(a) : -1;
             from = from == -2 || from == only_unit(b) ? only_unit(b) : -1;
         }
-    if (need && flags && to >= 0) flag_at(x, q, at, MEET_GATHER, to);
-    else if (need && flags && from >= 0) flag_at(x, q, at, MEET_RELEASE, from);
-    else if (need) barrier_at(x, q, at);
+    if (need && flags && to >= 0)
+        flag_at(x, q, at, MEET_GATHER, to);
+    else if (need && flags && from >= 0)
+        flag_at(x, q, at, MEET_RELEASE, from);
+    else if (need)
+        barrier_at(x, q, at);
     for (int i = 0; i < x->now.n; i++) {
         vec_push(x->a, &x->pending, x->now.p[i]);
         vec_push(x->a, &x->log, x->now.p[i]);
@@ -247,7 +262,8 @@ static void note_bump(Sync *x, const Tensor *t) {
     for (LoopState *l = x->loop; l; l = l->up) {
         if (l->branches != x->branches || t->blob || t->grow) l->moving = true;
         for (int i = 0; i < MAX_RANK; i++)
-            if (!expr_visible(t->dim[i], l->s->loop.body->parent) || loop_varies(l->s, t->dim[i])) l->moving = true;
+            if (!expr_visible(t->dim[i], l->s->loop.body->parent) || loop_varies(l->s, t->dim[i]))
+                l->moving = true;
     }
 }
 
@@ -257,7 +273,7 @@ static void take(Sync *x) {
     for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
 }
 
-/* ---- statements -------------------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static void walk(Sync *x, Seq *q);
 
 /* The same memory as seen by the next iteration. */
@@ -285,7 +301,8 @@ static bool steady(const Access *a, const Stmt *loop) {
 
 /* The same of a in an iteration of the loop and b in the one before. */
 static bool conflict_later(const Access *a, const Access *b, const Stmt *loop) {
-    if (a->t == b->t && stacked_by(a->elem, loop) && stacked_by(b->elem, loop)) return false; /* each trip has its own */
+    if (a->t == b->t && stacked_by(a->elem, loop) && stacked_by(b->elem, loop))
+        return false; /* each trip has its own */
     if (conflict(a, b)) return true;
     if (a->kind != b->kind || a->kind != ON_TENSOR || (a->append && a->t == b->t)) return false;
     return (a->write || b->write) && overlap(a->t, b->t) && !(steady(a, loop) && steady(b, loop));
@@ -317,7 +334,8 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
             s->loop.copies = true;
         }
     order(x, q, at);
-    if (s->loop.copies) x->pending.n = 0; /* each unit copies its share of the bytes, then all meet */
+    if (s->loop.copies)
+        x->pending.n = 0; /* each unit copies its share of the bytes, then all meet */
     AccessVec before = {0};
     for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
     LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};
@@ -340,9 +358,13 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
             need = moved || (conflict_later(&b, &a, s) && !is_past(&b, &a));
         }
     }
-    bool agree = x->threads && x->level == LEVEL_CORE; /* the threads of one block meet there anyway, to agree on faults */
-    if (!x->threads) s->loop.barrier = need && !alone(x);
-    else s->loop.block_barrier = need && !s->loop.barrier && !agree;
+    bool agree =
+        x->threads &&
+        x->level == LEVEL_CORE; /* the threads of one block meet there anyway, to agree on faults */
+    if (!x->threads)
+        s->loop.barrier = need && !alone(x);
+    else
+        s->loop.block_barrier = need && !s->loop.barrier && !agree;
     if (s->loop.barrier || s->loop.block_barrier || agree) x->pending.n = 0;
     x->loop = l.up;
     /* After the loop a phi is what was written last. */
@@ -350,7 +372,8 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     /* What was pending before the loop: a barrier in front of it, once, if the body needs one. */
     bool entry = false;
     for (int i = 0; i < before.n && !entry && !alone(x); i++)
-        for (int j = l.first; j < until && !entry; j++) entry = conflict(&x->log.p[j], &before.p[i]);
+        for (int j = l.first; j < until && !entry; j++)
+            entry = conflict(&x->log.p[j], &before.p[i]);
     if (entry) {
         AccessVec after = x->pending;
         x->pending = (AccessVec){0};
@@ -386,18 +409,20 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
         bool have = false;
         for (int j = 0; j < x->pending.n && !have; j++) {
             const Access *a = &x->pending.p[j], *b = &after.p[i];
-            have = a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem && a->write == b->write &&
-                   a->append == b->append &&
-                   (part_same(a->part, b->part) || (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE));
+            have = a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem &&
+                   a->write == b->write && a->append == b->append &&
+                   (part_same(a->part, b->part) ||
+                    (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE));
         }
         if (!have) vec_push(x->a, &x->pending, after.p[i]);
     }
 }
 
-/* ---- calls -------------------------------------------------------------------------------------------------
- * What a function does is seen by its caller as: it reads its arguments and what it captures, it writes its
- * results, by parts where all that it does with a result is by the same parts. An activation's own memory is nobody else's: it lies above the caller's, and the arena's top
- * goes down only at a barrier, or in front of an iteration that a barrier precedes. So nothing that
+/* ---- calls ----------------------------------------------------------------------------------- */
+/* What a function does is seen by its caller as: it reads its arguments and what it captures, it
+ * writes its results, by parts where all that it does with a result is by the same parts. An
+ * activation's own memory is nobody else's: it lies above the caller's, and the arena's top goes
+ * down only at a barrier, or in front of an iteration that a barrier precedes. So nothing that
  * matters is pending when a body starts, and bodies are walked on their own. */
 typedef struct Captures {
     Sync *x;
@@ -464,11 +489,15 @@ typedef struct Results {
 
 static void meet(Results *r, int i, Part p) {
     ResultPart *k = &r->part[i];
-    bool plain = p.kind != PART_SPLIT || expr_visible(p.extent, r->f->body->parent); /* the same in each call */
+    bool plain = p.kind != PART_SPLIT ||
+                 expr_visible(p.extent, r->f->body->parent); /* the same in each call */
     if (!plain) p = part_whole;
-    if (!k->set) *k = (ResultPart){true, p};
-    else if (k->part.kind == PART_WHOLE || part_same(k->part, p)) return;
-    else k->part = part_whole;
+    if (!k->set)
+        *k = (ResultPart){true, p};
+    else if (k->part.kind == PART_WHOLE || part_same(k->part, p))
+        return;
+    else
+        k->part = part_whole;
     r->changed = true;
 }
 
@@ -491,7 +520,9 @@ static void result_load(void *user, Expr *e) {
     if (i < 0) return;
     for (int k = 0; r->s && k < r->s->op.n; k++)
         if (r->s->op.t[k] == e->t) return; /* members are read at their own positions */
-    meet(r, i, r->s && !r->s->each && e->t->kind != TK_VIEW ? part_read(r->x->c, r->s, e->t) : part_whole);
+    meet(r, i,
+         r->s && !r->s->each && e->t->kind != TK_VIEW ? part_read(r->x->c, r->s, e->t)
+                                                      : part_whole);
 }
 static void result_expr(Results *r, Expr *e) {
     if (e && (e->flags & EF_LOAD)) e_each_load(r->x->c, e, result_load, r);
@@ -568,7 +599,8 @@ static void touch_call(Sync *x, const Seq *q, Stmt *s) {
     for (int i = 0; i < s->call.nfunc; i++) capture_seq(&k, s->call.func[i]->body);
     for (int i = 0; i < f->nout; i++) {
         const ResultPart *p = &x->result[f->id][i];
-        touch(x, s->call.out[i], true, f->room[i] && p->set && !stmt_split(s) ? p->part : part_whole);
+        touch(x, s->call.out[i], true,
+              f->room[i] && p->set && !stmt_split(s) ? p->part : part_whole);
         note_bump(x, s->call.out[i]);
     }
 }
@@ -585,28 +617,38 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
         order(x, q, at);
     }
     for (int i = 0; i < s->call.nfunc; i++) {
-        Sync in = {.p = x->p, .c = x->c, .a = x->a, .alias = x->alias, .threads = x->threads, .level = x->level, .result = x->result};
+        Sync in = {.p = x->p,
+                   .c = x->c,
+                   .a = x->a,
+                   .alias = x->alias,
+                   .threads = x->threads,
+                   .level = x->level,
+                   .result = x->result};
         walk(&in, s->call.func[i]->body);
         x->alias = in.alias;
     }
 }
 
-/* Statement *at and those beside it, each run by a unit alone or by one cluster; then all meet. What they touch may
- * need a barrier in front. The memory of those beside each other is not shared. */
+/* Statement *at and those beside it, each run by a unit alone or by one cluster; then all meet.
+ * What they touch may need a barrier in front. The memory of those beside each other is not shared.
+ */
 static void walk_apart(Sync *x, Seq *q, int *at) {
     AccessVec before = x->pending;
     const Level level = x->level;
     const int unit = x->unit;
     int first = x->log.n;
-    if (x->threads && x->pending.n) barrier_at(x, q, at); /* none goes between constructs beside each other */
+    if (x->threads && x->pending.n)
+        barrier_at(x, q, at); /* none goes between constructs beside each other */
     do {
         Stmt *s = q->s.p[*at];
         int own = *at;
         x->pending = (AccessVec){0};
         x->level = s->level;
         x->unit = unit + s->unit;
-        if (s->kind == S_LOOP) walk_loop(x, q, &own, s);
-        else walk_branch(x, q, &own, s);
+        if (s->kind == S_LOOP)
+            walk_loop(x, q, &own, s);
+        else
+            walk_branch(x, q, &own, s);
         ASSERT(own == *at);
     } while (++*at < q->s.n && q->s.p[*at]->beside);
     x->level = level;
@@ -643,7 +685,8 @@ static void walk(Sync *x, Seq *q) {
             break;
         case S_OP: {
             OpScan k = {x, s};
-            if (s->level == LEVEL_HOST) met(x); /* the kernel ends in front of it and begins behind it */
+            if (s->level == LEVEL_HOST)
+                met(x); /* the kernel ends in front of it and begins behind it */
             if (op_is_empty(s) || s->level == LEVEL_HOST) break;
             for (int m = 0; m < s->op.n; m++) e_each_load(x->c, s->op.t[m]->body, touch_op, &k);
             for (int m = 0; m < s->op.n; m++) {
@@ -654,7 +697,8 @@ static void walk(Sync *x, Seq *q) {
             break;
         }
         case S_EXTERN: /* planned by every unit from the inputs, run by unit 0 */
-            for (int k = 0; k < s->ext.nin; k++) touch(x, s->ext.in[k], false, s->ext.row->plan || s->each ? part_whole : part_solo);
+            for (int k = 0; k < s->ext.nin; k++)
+                touch(x, s->ext.in[k], false, s->ext.row->plan || s->each ? part_whole : part_solo);
             for (int k = 0; k < s->ext.nout; k++) {
                 touch(x, s->ext.out[k], true, part_solo);
                 note_bump(x, s->ext.out[k]);
@@ -664,13 +708,18 @@ static void walk(Sync *x, Seq *q) {
             break;
         case S_LOOP:
         case S_BRANCH:
-            if (stmt_apart(s, x->level)) walk_apart(x, q, &i);
-            else if (s->kind == S_LOOP) walk_loop(x, q, &i, s);
-            else walk_branch(x, q, &i, s);
+            if (stmt_apart(s, x->level))
+                walk_apart(x, q, &i);
+            else if (s->kind == S_LOOP)
+                walk_loop(x, q, &i, s);
+            else
+                walk_branch(x, q, &i, s);
             break;
         case S_CALL:
-            if (stmt_split(s)) walk_split(x, q, &i);
-            else walk_call(x, q, &i, s);
+            if (stmt_split(s))
+                walk_split(x, q, &i);
+            else
+                walk_call(x, q, &i, s);
             break;
         case S_BARRIER: met(x); break; /* of an earlier walk */
         default: break;
@@ -686,7 +735,12 @@ void pass_sync(Program *p) {
     int end = p->top->s.n;
     barrier_at(&x, p->top, &end);
     if (!p->schedule->device->threads) return;
-    Sync threads = {.p = p, .c = p->cx, .a = p->cx->a, .threads = true, .level = LEVEL_TEAM, .result = x.result};
+    Sync threads = {.p = p,
+                    .c = p->cx,
+                    .a = p->cx->a,
+                    .threads = true,
+                    .level = LEVEL_TEAM,
+                    .result = x.result};
     walk(&threads, p->top);
 }
 
@@ -705,8 +759,10 @@ int sync_count(const Seq *q, Level level) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         n += (s->kind == S_BARRIER && s->level == level && s->meet == MEET_ALL) ||
-             (here == level && ((s->kind == S_EXTERN && sync_inside(s)) || ((stmt_apart(s, here) || stmt_split(s)) && !s->beside)));
-        if (s->kind == S_BRANCH) n += sync_count(s->br.arm[0], level) + sync_count(s->br.arm[1], level);
+             (here == level && ((s->kind == S_EXTERN && sync_inside(s)) ||
+                                ((stmt_apart(s, here) || stmt_split(s)) && !s->beside)));
+        if (s->kind == S_BRANCH)
+            n += sync_count(s->br.arm[0], level) + sync_count(s->br.arm[1], level);
     }
     return n;
 }

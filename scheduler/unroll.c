@@ -3,19 +3,19 @@
  *     for i < n: body(i)    becomes    for j < n / U: body(U·j) … body(U·j + U - 1)
  *                                      for j < n mod U: body(n - n mod U + j)
  *
- * What one copy of the body carries to the next is no state of the loop, so fusion may substitute it: chains
- * of element operations run over several iterations without memory between them. Where n is known the
- * second loop may be empty, and of few iterations there is one loop of one trip. */
+ * What one copy of the body carries to the next is no state of the loop, so fusion may substitute
+ * it: chains of element operations run over several iterations without memory between them. Where n
+ * is known the second loop may be empty, and of few iterations there is one loop of one trip. */
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/passes.h"
 #include "utask/clone.h"
 
 #define COPIES_MAX 8
-#define BODY_MAX 64       /* statements of a body that is copied */
-#define TRIP_NS 2.0       /* a trip around nothing */
-/* The first run of a copied statement, whose instructions are not at hand yet: a call of a group, or a few
- * instructions more of one. */
+#define BODY_MAX 64 /* statements of a body that is copied */
+#define TRIP_NS 2.0 /* a trip around nothing */
+/* The first run of a copied statement, whose instructions are not at hand yet: a call of a group,
+ * or a few instructions more of one. */
 #define COPY_CALL_NS 50.0
 #define COPY_CHAIN_NS 1.0
 
@@ -25,7 +25,7 @@ typedef struct Unroll {
     Arena *a;
 } Unroll;
 
-/* ---- legality --------------------------------------------------------------------------------- */
+/* ---- legality -------------------------------------------------------------------------------- */
 static bool fixed(const Stmt *loop, const Tensor *t) {
     for (int i = 0; i < t->rank; i++)
         if (loop_varies(loop, t->dim[i]) || !expr_visible(t->dim[i], loop->loop.body->parent))
@@ -46,7 +46,8 @@ static int statements(const Seq *q) {
 /* A part of the carried value is replaced: the loop keeps it in one buffer as it is (inplace.c). */
 static bool updates(const LoopCarry *k) {
     const Expr *e = k->next->kind == TK_TE ? k->next->body : NULL;
-    return e && e->op == E_SELECT && k->phi->rank == k->next->rank && load_is_own(e->a[2], k->phi, k->next);
+    return e && e->op == E_SELECT && k->phi->rank == k->next->rank &&
+           load_is_own(e->a[2], k->phi, k->next);
 }
 
 static bool can_unroll(const Stmt *s) {
@@ -59,12 +60,12 @@ static bool can_unroll(const Stmt *s) {
     return true;
 }
 
-/* ---- copies ----------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 typedef struct Part {
     int copies;
     Expr *first, *trips; /* iterations first, first + 1, … first + trips · copies - 1 of the loop */
-    const Stmt *before;  /* goes on after this part; NULL: it is the first one */
-    bool last;           /* what is defined after the loop is defined by this part */
+    const Stmt *before; /* goes on after this part; NULL: it is the first one */
+    bool last;          /* what is defined after the loop is defined by this part */
 } Part;
 
 /* A symbol for e at the end of q: values of the copies in turn. */
@@ -116,20 +117,26 @@ static Stmt *loop_part(Unroll *u, const Stmt *s, const Part *part) {
         clone_map_sym(&k, s->loop.iter, e_addi(c, at, j));
         clone_seq(&k, s->loop.body, n->loop.body);
         for (int i = 0; i < s->loop.syms.n; i++) value[i] = clone_expr(&k, s->loop.syms.p[i].next);
-        for (int i = 0; i < s->loop.carry.n; i++) next[i] = clone_tensor(&k, s->loop.carry.p[i].next);
+        for (int i = 0; i < s->loop.carry.n; i++)
+            next[i] = clone_tensor(&k, s->loop.carry.p[i].next);
         for (int i = 0; i < s->loop.scan.n; i++) {
             const LoopScan *x = &s->loop.scan.p[i];
-            LoopScan y = {clone_tensor(&k, x->elem), x->out, e_addi(c, at, j), part->before || j > 0};
+            LoopScan y = {clone_tensor(&k, x->elem), x->out, e_addi(c, at, j),
+                          part->before || j > 0};
             vec_push(u->a, &n->loop.scan, y);
         }
         for (int i = 0; i < s->loop.syms.n; i++) {
-            if (end) n->loop.syms.p[i].next = value[i];
-            else clone_map_sym(&k, s->loop.syms.p[i].sym,
-                               bind(u, n->loop.body, s->loop.syms.p[i].sym, value[i]));
+            if (end)
+                n->loop.syms.p[i].next = value[i];
+            else
+                clone_map_sym(&k, s->loop.syms.p[i].sym,
+                              bind(u, n->loop.body, s->loop.syms.p[i].sym, value[i]));
         }
         for (int i = 0; i < s->loop.carry.n; i++) {
-            if (end) n->loop.carry.p[i].next = next[i];
-            else next[i]->owned = false;
+            if (end)
+                n->loop.carry.p[i].next = next[i];
+            else
+                next[i]->owned = false;
             clone_map_tensor(&k, s->loop.carry.p[i].phi, next[i]);
         }
     }
@@ -157,7 +164,7 @@ static void unroll(Unroll *u, Seq *q, int *at, int copies) {
     seq_put_at(u->c, q, ++*at, made);
 }
 
-/* ---- whether ---------------------------------------------------------------------------------- */
+/* ---- whether --------------------------------------------------------------------------------- */
 typedef struct Chain {
     const Stmt *loop;
     const Tensor *t;
@@ -175,7 +182,8 @@ static void chain_load(void *user, Expr *e) {
     if (q || carried) k->own &= equal && load_is_own(e, e->t, k->t);
 }
 
-/* The body is one chain of element operations over one domain: one group for any number of copies. */
+/* The body is one chain of element operations over one domain: one group for any number of copies.
+ */
 static bool is_chain(Unroll *u, const Stmt *s) {
     const Tensor *lead = NULL;
     for (int i = 0; i < s->loop.body->s.n; i++) {
@@ -193,9 +201,10 @@ static bool is_chain(Unroll *u, const Stmt *s) {
     return lead != NULL;
 }
 
-/* Times of the whole loop as it is, and by `copies`. Of a chain, a trip is one group, and carried values
- * are read and written once in a trip. */
-static void times(Unroll *u, const Stmt *s, bool chain, int copies, double *plain, double *changed) {
+/* Times of the whole loop as it is, and by `copies`. Of a chain, a trip is one group, and carried
+ * values are read and written once in a trip. */
+static void times(Unroll *u, const Stmt *s, bool chain, int copies, double *plain,
+                  double *changed) {
     const Device *d = u->p->schedule->device;
     int units = u->p->schedule->units, n = 0;
     double trips = cost_size(s->loop.trips), each = 0, once = TRIP_NS;
@@ -208,9 +217,11 @@ static void times(Unroll *u, const Stmt *s, bool chain, int copies, double *plai
     if (chain) once += d->group_ns;
     int64_t known;
     double turns = (double)((int64_t)trips / copies), rest = trips - turns * copies;
-    if (!e_is_int(s->loop.trips, &known)) rest = (copies - 1) / 2.0, turns = (trips - rest) / copies;
+    if (!e_is_int(s->loop.trips, &known))
+        rest = (copies - 1) / 2.0, turns = (trips - rest) / copies;
     *plain = trips * (once + each);
-    *changed = turns * once + rest * once + trips * each + (chain ? COPY_CHAIN_NS : COPY_CALL_NS) * n * copies;
+    *changed = turns * once + rest * once + trips * each +
+               (chain ? COPY_CHAIN_NS : COPY_CALL_NS) * n * copies;
 }
 
 /* How many copies are best; 1: none. */

@@ -185,7 +185,7 @@ void stmt_defines(const Stmt *s, void (*tensor)(void *, Tensor *), void (*sym)(v
     }
 }
 
-/* ---- one statement's use of another ------------------------------------------------------------- */
+/* ---- one statement's use of another ---------------------------------------------------------- */
 typedef struct Uses {
     Map *made; /* what the maker defines */
     bool any;
@@ -210,7 +210,7 @@ bool stmt_uses(Cx *c, const Stmt *reader, const Stmt *maker) {
     return k.any;
 }
 
-/* ---- statements of another Seq -------------------------------------------------------------------- */
+/* ---- statements of another Seq --------------------------------------------------------------- */
 typedef struct Move {
     const Seq *from;
     Seq *to;

@@ -1,5 +1,6 @@
 /* wavefront.h: parts of pass_wavefront: loops that become one loop (wavefront.c), what that costs
- * (wavefront_cost.c), and which bodies can run iterations that they do not have (wavefront_spec.c). */
+ * (wavefront_cost.c), and which bodies can run iterations that they do not have (wavefront_spec.c).
+ */
 #ifndef BRAID_WAVEFRONT_H
 #define BRAID_WAVEFRONT_H
 
@@ -46,7 +47,6 @@ typedef struct Wave {
     Map *wild; /* ids of tensors and symbols that are meaningless outside a member's iterations */
 } Wave;
 
-
 /* t, or what it views, depends on a member. */
 bool wave_after(const Wave *w, const Tensor *t);
 /* Whether m may run iterations that it does not have. */
@@ -66,21 +66,23 @@ Levels levels_new(Wave *w);
 /* Of s, a statement of member w->cur, after the statements that make what it reads. */
 int level_of(Levels *l, const Stmt *s);
 
-/* All loops, by so many units: one after the other; as one loop, as planned. Both require a plan. */
+/* All loops, by so many units: one after the other; as one loop, as planned. Both require a plan.
+ */
 double wave_plain_ns(Wave *w, int units);
 double wave_changed_ns(Wave *w, int units);
 
 /* Whether a loop has no condition. */
 bool wave_counted(const Stmt *s);
 
-/* A nest of loops over few layers, in each of which an inner loop runs over a sequence: its iterations
- * one after the other, so that the inner loops are consecutive. */
+/* A nest of loops over few layers, in each of which an inner loop runs over a sequence: its
+ * iterations one after the other, so that the inner loops are consecutive. */
 typedef struct Nest {
     Seq *q;
-    StmtVec before;        /* statements of q as they were */
-    VEC(Tensor *) result;  /* of the outer loop, which become copies of what the last iteration made */
+    StmtVec before; /* statements of q as they were */
+    VEC(Tensor *)
+    result; /* of the outer loop, which become copies of what the last iteration made */
     VEC(Tensor) was;
-    int first;             /* of the inner loops, in q */
+    int first; /* of the inner loops, in q */
 } Nest;
 /* Writes out loop i of q; false when that is no such nest. */
 bool nest_expand(Program *p, Seq *q, int i, Nest *n);

@@ -79,7 +79,8 @@ typedef struct Load { /* of one iteration */
     Work w;
     double other; /* ns of what is no group */
     int groups;
-    uint64_t levels; /* of the member's, that have one: what nothing has to be waited for in between is one group */
+    uint64_t levels; /* of the member's, that have one: what nothing has to be waited for in between
+                        is one group */
 } Load;
 
 static void add_stmt(Wave *w, Load *k, const Stmt *s, int level, int units) {
@@ -160,4 +161,3 @@ double wave_plain_ns(Wave *w, int units) {
 double wave_changed_ns(Wave *w, int units) {
     return (cost_size(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units);
 }
-

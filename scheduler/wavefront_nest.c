@@ -26,7 +26,8 @@ static bool fixed(const Stmt *loop, const Tensor *t) {
 static bool is_nest(const Stmt *s) {
     int64_t n;
     if (!wave_counted(s) || !e_is_int(s->loop.trips, &n) || n < 2 || n > LAYERS_MAX) return false;
-    if (!clone_can(s->loop.body, false) || statements(s->loop.body) * n > STATEMENTS_MAX) return false;
+    if (!clone_can(s->loop.body, false) || statements(s->loop.body) * n > STATEMENTS_MAX)
+        return false;
     for (int i = 0; i < s->loop.carry.n; i++)
         if (!fixed(s, s->loop.carry.p[i].phi) || !fixed(s, s->loop.carry.p[i].next)) return false;
     for (int i = 0; i < s->loop.scan.n; i++)

@@ -124,4 +124,3 @@ bool wave_speculates(Wave *w, const Member *m) {
     for (int i = 0; i < s->loop.syms.n; i++) wild(w, s->loop.syms.p[i].next);
     return w->ok;
 }
-

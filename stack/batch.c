@@ -1,13 +1,14 @@
 /* batch.c: activations of a recursive function side by side.
  *
- * A function that calls itself several times before it uses any of the results (a cell of a tree) becomes one
- * of n activations: its parameters are vectors of n elements, its tensors have one more axis in front, and
- * sibling calls are one call of all their activations. So the activations of one depth run together: weights
- * are read once for all of them, products are products of matrices, and units meet once a level.
+ * A function that calls itself several times before it uses any of the results (a cell of a tree)
+ * becomes one of n activations: its parameters are vectors of n elements, its tensors have one more
+ * axis in front, and sibling calls are one call of all their activations. So the activations of one
+ * depth run together: weights are read once for all of them, products are products of matrices, and
+ * units meet once a level.
  *
- * A branch cuts the activations in two lists, of the arms; an arm that none takes has no rows. Values of a list
- * around are read through the list. A check is one of all rows. What is faulty still is, though among several
- * faults another one may be told. */
+ * A branch cuts the activations in two lists, of the arms; an arm that none takes has no rows.
+ * Values of a list around are read through the list. A check is one of all rows. What is faulty
+ * still is, though among several faults another one may be told. */
 #include "stack/batch.h"
 #include "codegen/extern/table.h"
 #include "scheduler/cost.h"
@@ -30,7 +31,7 @@ typedef struct Def {
     List *list; /* NULL: not seen yet */
     Tensor *t;  /* row r is at r + from */
     Expr *from;
-    Expr *e;    /* of a symbol instead of t: an expression over what is visible in the list */
+    Expr *e; /* of a symbol instead of t: an expression over what is visible in the list */
 } Def;
 
 typedef struct Early { /* an arm */
@@ -48,11 +49,12 @@ typedef struct Batch {
     int nsym, ntensor;
     int nlist;
     Early early;
-    int *nsym_of, *narg_of; /* by function id: parameters in registers and in memory, as they were */
+    int *nsym_of,
+        *narg_of; /* by function id: parameters in registers and in memory, as they were */
     Map *gathered;
 } Batch;
 
-/* ---- what may become rows --------------------------------------------------------------------- */
+/* ---- what may become rows -------------------------------------------------------------------- */
 static bool outside(const Func *f, const Expr *e) { return expr_visible(e, f->body->parent); }
 
 static bool extents_outside(const Func *f, const Expr *e) {
@@ -83,7 +85,9 @@ static bool seq_fits(const Func *f, const Seq *q) {
             if (!extents_outside(f, s->check.cond)) return false;
             break;
         case S_OP:
-            if (s->op.n != 1 || !tensor_fits(f, s->op.t[0]) || !extents_outside(f, s->op.t[0]->body)) return false;
+            if (s->op.n != 1 || !tensor_fits(f, s->op.t[0]) ||
+                !extents_outside(f, s->op.t[0]->body))
+                return false;
             break;
         case S_BRANCH:
             for (int k = 0; k < s->br.joins.n; k++)
@@ -101,7 +105,8 @@ static bool seq_fits(const Func *f, const Seq *q) {
     return true;
 }
 
-/* The function takes scalars and tensors, and gives tensors, of sizes that are the same for all activations. */
+/* The function takes scalars and tensors, and gives tensors, of sizes that are the same for all
+ * activations. */
 static bool fits(const Func *f) {
     if (f->nret || !f->nout) return false;
     for (int i = 0; i < f->narg; i++)
@@ -111,7 +116,7 @@ static bool fits(const Func *f) {
     return seq_fits(f, f->body);
 }
 
-/* ---- dependences between statements of a Seq ------------------------------------------------------------------- */
+/* ---- dependences between statements of a Seq ------------------------------------------------- */
 typedef struct Taint { /* what the results of calls went into */
     Batch *b;
     bool *sym, *tensor; /* by id */
@@ -140,7 +145,8 @@ static bool tainted(Taint *k, Expr *e) {
 }
 
 static Taint taint_new(Batch *b) {
-    return (Taint){.b = b, .sym = NEWN(b->a, bool, b->nsym + 1), .tensor = NEWN(b->a, bool, b->ntensor + 1)};
+    return (Taint){
+        .b = b, .sym = NEWN(b->a, bool, b->nsym + 1), .tensor = NEWN(b->a, bool, b->ntensor + 1)};
 }
 
 /* Whether s can run before the calls seen so far; else what it makes is tainted. */
@@ -162,7 +168,8 @@ static bool independent(Taint *k, const Stmt *s) {
         return false;
     default:
         for (int i = 0; i < k->b->nsym_of[s->call.f->id]; i++) free &= !tainted(k, s->call.sym[i]);
-        for (int i = 0; i < k->b->narg_of[s->call.f->id]; i++) free &= !tainted_tensor(k, s->call.arg[i]);
+        for (int i = 0; i < k->b->narg_of[s->call.f->id]; i++)
+            free &= !tainted_tensor(k, s->call.arg[i]);
         for (int i = 0; i < s->call.f->nout; i++) k->tensor[s->call.out[i]->id] = true;
         return free;
     }
@@ -186,7 +193,7 @@ static int siblings(Batch *b, const Seq *q) {
     return n > most ? n : most;
 }
 
-/* ---- values of rows --------------------------------------------------------------------------- */
+/* ---- values of rows -------------------------------------------------------------------------- */
 static Expr *add(Batch *b, Expr *r, Expr *from) { return from ? e_add(b->c, r, from) : r; }
 
 /* Row r of list `at` in the list `in`, which is that list or one around it. */
@@ -201,8 +208,8 @@ static Expr *row_in(Batch *b, const List *at, Expr *r, const List *in) {
 static void append(Batch *b, Stmt *s) { vec_push(b->a, &b->seq->s, s); }
 
 /* A tensor over rows: axis[0] is the row, the others are those given, or new ones. */
-static Tensor *rows_new(Batch *b, DType t, Expr *n, int rank, Expr *const *dim, Axis *const *axis, const Stmt *from,
-                        const char *name) {
+static Tensor *rows_new(Batch *b, DType t, Expr *n, int rank, Expr *const *dim, Axis *const *axis,
+                        const Stmt *from, const char *name) {
     Expr *d[MAX_RANK] = {n};
     for (int i = 0; i < rank; i++) d[i + 1] = dim[i];
     Tensor *x = tensor_new(b->c, TK_TE, t, rank + 1, d);
@@ -266,7 +273,8 @@ static Def *def_of(Batch *b, Tensor *t) {
     return d;
 }
 
-/* The rows of list `at` of a tensor of a list around, in memory: operands of products lie evenly there. */
+/* The rows of list `at` of a tensor of a list around, in memory: operands of products lie evenly
+ * there. */
 static Tensor *gathered(Lift *k, const Def *d) {
     Batch *b = k->b;
     uint64_t key = (uint64_t)(d - b->tensor) << 32 | (uint64_t)k->at->id;
@@ -304,14 +312,17 @@ static Expr *lift(Lift *k, Expr *e, bool in_reduce) {
     if (e->op == E_SYM) r = lift_sym(k, e->sym);
     for (int i = 0; i < e->n; i++) a[i] = lift(k, e->a[i], in_reduce || e->op == E_REDUCE);
     Def *d = e->op == E_LOAD ? def_of(b, e->t) : NULL;
-    if (d && in_reduce && d->list != k->at && d->t->rank > 1) r = load_row(b, gathered(k, d), k->row, e, a);
-    else if (d) r = load_row(b, d->t, add(b, row_in(b, k->at, k->row, d->list), d->from), e, a);
-    else if (!r) r = e->n ? expr_rebuild(b->c, e, a) : e;
+    if (d && in_reduce && d->list != k->at && d->t->rank > 1)
+        r = load_row(b, gathered(k, d), k->row, e, a);
+    else if (d)
+        r = load_row(b, d->t, add(b, row_in(b, k->at, k->row, d->list), d->from), e, a);
+    else if (!r)
+        r = e->n ? expr_rebuild(b->c, e, a) : e;
     map_seti(k->memo, key, r);
     return r;
 }
 
-/* ---- statements ------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static Tensor *vector(Batch *b, List *at, DType t, Expr *e, const Stmt *s, const char *name) {
     Tensor *x = rows_new(b, t, at->n, 0, NULL, NULL, s, name);
     compute(b, x, lift_at(b, at, e_axis(b->c, x->axis[0]), s, e), s->path);
@@ -348,7 +359,8 @@ static Expr *arm_value(Batch *b, List *arm, Expr *mine, Expr *row, const Stmt *s
     return e;
 }
 
-/* What waits to come in front of the next call, when the call's arguments are known: units meet once for both. */
+/* What waits to come in front of the next call, when the call's arguments are known: units meet
+ * once for both. */
 static void run_early(Batch *b) {
     Early e = b->early;
     b->early = (Early){NULL, NULL};
@@ -358,7 +370,9 @@ static void run_early(Batch *b) {
 static bool calls(const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        if (s->kind == S_CALL || (s->kind == S_BRANCH && (calls(s->br.arm[0]) || calls(s->br.arm[1])))) return true;
+        if (s->kind == S_CALL ||
+            (s->kind == S_BRANCH && (calls(s->br.arm[0]) || calls(s->br.arm[1]))))
+            return true;
     }
     return false;
 }
@@ -390,10 +404,11 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     List *arm[2];
     for (int k = 0; k < 2; k++) {
         arm[k] = NEW(b->a, List);
-        *arm[k] = (List){at, k ? e_sub(c, at->n, n) : n, cut->ext.out[0], k ? n : NULL, NULL, ++b->nlist};
+        *arm[k] =
+            (List){at, k ? e_sub(c, at->n, n) : n, cut->ext.out[0], k ? n : NULL, NULL, ++b->nlist};
     }
-    /* On the way down what takes the one arm, on the way up what takes the other: each arm's weights stay in the
-     * caches from level to level. */
+    /* On the way down what takes the one arm, on the way up what takes the other: each arm's
+     * weights stay in the caches from level to level. */
     int late = calls(s->br.arm[1]);
     run_early(b);
     b->early = (Early){s->br.arm[!late], arm[!late]};
@@ -409,12 +424,18 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     }
     for (int i = 0; i < s->br.joins.n; i++) {
         const Join *j = &s->br.joins.p[i];
-        Tensor *x = rows_new(b, j->out->dtype, at->n, j->out->rank, j->out->dim, NULL, s, j->out->name);
-        Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2] = {NULL, NULL}, *idx[MAX_RANK];
+        Tensor *x =
+            rows_new(b, j->out->dtype, at->n, j->out->rank, j->out->dim, NULL, s, j->out->name);
+        Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2] = {NULL, NULL},
+             *idx[MAX_RANK];
         for (int d = 0; d < j->out->rank; d++) idx[d] = e_axis(c, x->axis[d + 1]);
         for (int k = 0; k < 2; k++)
             if (j->arm[k]) v[k] = arm_value(b, arm[k], mine, row, s, e_load(c, j->arm[k], idx));
-        compute(b, x, v[0] && v[1] ? e_sel(c, e_load(c, cond, &row), v[0], v[1]) : v[0] ? v[0] : v[1], s->path);
+        compute(b, x,
+                v[0] && v[1] ? e_sel(c, e_load(c, cond, &row), v[0], v[1])
+                : v[0]       ? v[0]
+                             : v[1],
+                s->path);
         b->tensor[j->out->id] = (Def){at, x, NULL, NULL};
     }
 }
@@ -472,8 +493,8 @@ static void run_stmt(Batch *b, Stmt *s, List *at) {
     }
 }
 
-/* Statements of q in order, except that what does not need a call's results comes before it, so that calls
- * find each other. */
+/* Statements of q in order, except that what does not need a call's results comes before it, so
+ * that calls find each other. */
 static void run(Batch *b, const Seq *q, List *at) {
     bool *done = NEWN(b->a, bool, q->s.n + 1);
     for (int i = 0; i < q->s.n; i++) {
@@ -490,14 +511,16 @@ static void run(Batch *b, const Seq *q, List *at) {
             if (done[j] || !independent(&k, s)) continue;
             if (s->kind == S_CALL && s->call.f != q->s.p[i]->call.f) continue;
             done[j] = true;
-            if (s->kind == S_CALL) call[n++] = s;
-            else run_stmt(b, s, at);
+            if (s->kind == S_CALL)
+                call[n++] = s;
+            else
+                run_stmt(b, s, at);
         }
         run_calls(b, call, n, at);
     }
 }
 
-/* ---- functions -------------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------- */
 static void make_params(Batch *b, Func *f, List *all) {
     Sym *rows = sym_new(b->c, DT_I64, "rows", 1);
     rows->hi = ROWS_MAX;
@@ -509,11 +532,14 @@ static void make_params(Batch *b, Func *f, List *all) {
         const Tensor *t = i < f->nsym ? NULL : old[i - f->nsym];
         Expr *dim[MAX_RANK] = {all->n};
         for (int d = 0; t && d < t->rank; d++) dim[d + 1] = t->dim[d];
-        Tensor *x = f->arg[i] = tensor_new(b->c, TK_PARAM, t ? t->dtype : f->sym[i]->dtype, t ? t->rank + 1 : 1, dim);
+        Tensor *x = f->arg[i] =
+            tensor_new(b->c, TK_PARAM, t ? t->dtype : f->sym[i]->dtype, t ? t->rank + 1 : 1, dim);
         x->seq = b->seq;
         x->name = t ? t->name : f->sym[i]->name;
-        if (t) b->tensor[t->id] = (Def){all, x, NULL, NULL};
-        else b->sym[f->sym[i]->id] = (Def){all, x, NULL, NULL};
+        if (t)
+            b->tensor[t->id] = (Def){all, x, NULL, NULL};
+        else
+            b->sym[f->sym[i]->id] = (Def){all, x, NULL, NULL};
     }
     f->narg += f->nsym;
     f->nsym = 1;
@@ -539,7 +565,8 @@ static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
     s->call.arg = NEWN(b->a, Tensor *, f->narg + 1);
     for (int i = 0; i < f->narg; i++) {
         const Tensor *p = f->arg[i];
-        Tensor *x = s->call.arg[i] = rows_new(b, p->dtype, e_int(c, 1), p->rank - 1, p->dim + 1, NULL, s, p->name);
+        Tensor *x = s->call.arg[i] =
+            rows_new(b, p->dtype, e_int(c, 1), p->rank - 1, p->dim + 1, NULL, s, p->name);
         Expr *idx[MAX_RANK];
         for (int d = 1; d < p->rank; d++) idx[d - 1] = e_axis(c, x->axis[d]);
         x->seq = q;
@@ -578,12 +605,14 @@ static void make_results(Batch *b, Func *f, List *all, const Stmt *s) {
     for (int i = 0; i < f->nout; i++) {
         Tensor *t = f->out[i], *x;
         const Def *d = def_of(b, t);
-        if (d && d->t->kind == TK_TE && d->list == all && !d->from && !d->t->owned) x = d->t;
+        if (d && d->t->kind == TK_TE && d->list == all && !d->from && !d->t->owned)
+            x = d->t;
         else {
             x = rows_new(b, t->dtype, all->n, t->rank, t->dim, NULL, s, t->name);
             Expr *idx[MAX_RANK];
             for (int k = 0; k < t->rank; k++) idx[k] = e_axis(b->c, x->axis[k + 1]);
-            compute(b, x, lift_at(b, all, e_axis(b->c, x->axis[0]), s, e_load(b->c, t, idx)), s->path);
+            compute(b, x, lift_at(b, all, e_axis(b->c, x->axis[0]), s, e_load(b->c, t, idx)),
+                    s->path);
         }
         x->owned = true;
         x->ret = i + 1;
@@ -612,7 +641,7 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
     start_one(b, q, at, s);
 }
 
-/* ---- whether to --------------------------------------------------------------------------------- */
+/* ---- whether to ------------------------------------------------------------------------------ */
 typedef struct Shared { /* what activations read of the same memory */
     const Func *f;
     double bytes;
@@ -636,7 +665,8 @@ static void shared_load(void *user, Expr *e) {
 /* The operands of sums of products in e: all of them are read for each activation. */
 static void shared_operands(Batch *b, Shared *k, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return;
-    if (e->op == E_REDUCE && e->kind == R_SUM && e->a[0]->op == E_MUL) e_each_load(b->c, e->a[0], shared_load, k);
+    if (e->op == E_REDUCE && e->kind == R_SUM && e->a[0]->op == E_MUL)
+        e_each_load(b->c, e->a[0], shared_load, k);
     for (int i = 0; i < e->n; i++) shared_operands(b, k, e->a[i]);
 }
 
@@ -652,14 +682,16 @@ static double shared_bytes(Batch *b, const Func *f, const Seq *q) {
     return n;
 }
 
-/* Of an activation of q, when `rows` of them read what they share once; of a branch, the mean of the arms. */
+/* Of an activation of q, when `rows` of them read what they share once; of a branch, the mean of
+ * the arms. */
 static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double gbps) {
     const Device *d = b->p->schedule->device;
     int units = b->p->schedule->units;
     double ns = 0;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) ns += saved_ns(b, f, s->br.arm[m], rows, gbps) / 2;
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++)
+            ns += saved_ns(b, f, s->br.arm[m], rows, gbps) / 2;
         Shared k = {f, 0, map_new(b->a)};
         if (s->kind == S_OP) shared_operands(b, &k, s->op.t[0]->body);
         if (k.bytes == 0) continue;
@@ -669,8 +701,8 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
     return ns;
 }
 
-/* What the rows of a depth share is read once instead of once for each. How many rows a depth has is not known:
- * taken are as many as an activation calls. */
+/* What the rows of a depth share is read once instead of once for each. How many rows a depth has
+ * is not known: taken are as many as an activation calls. */
 static bool worth(Batch *b, const Stmt *s, int rows) {
     const Device *d = b->p->schedule->device;
     const Func *f = s->call.f;
@@ -678,8 +710,10 @@ static bool worth(Batch *b, const Stmt *s, int rows) {
     double bytes = shared_bytes(b, f, f->body), one = cost_seq_ns(b->c, d, f->body, units);
     while (l <= LEVEL_TEAM && (!d->level[l].name || bytes / units > (double)d->level[l].bytes)) l++;
     double gbps = l <= LEVEL_TEAM ? d->level[l].read_gbps : d->dram_gbps;
-    /* Units meet about three times a depth instead of once for each activation; results are moved once more. */
-    double more = 4 * d->group_ns / rows + (units > 1 ? (3.0 / rows - 1) * d->level[LEVEL_TEAM].barrier_ns : 0);
+    /* Units meet about three times a depth instead of once for each activation; results are moved
+     * once more. */
+    double more = 4 * d->group_ns / rows +
+                  (units > 1 ? (3.0 / rows - 1) * d->level[LEVEL_TEAM].barrier_ns : 0);
     for (int i = 0; i < f->nout; i++) {
         double n = 2 * (double)dtype_size(f->out[i]->dtype);
         for (int k = 0; k < f->out[i]->rank; k++) n *= cost_size(f->out[i]->dim[k]);

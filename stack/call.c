@@ -1,18 +1,19 @@
 /* call.c: lowering of ai.braid:Invoke: recursive functions.
  *
  * A call of a function that does not recurse is lowered in place. A call from outside of a group of
- * functions that call each other starts a recursion: the functions reached from it are lowered, each
- * once, as Funcs that hang on the call. What they look like depends on each other, so it is found by
- * trying, as for loops (utask/control.c): an argument is first assumed to be the same in all calls, then
- * given up: to a few symbols, or to a tensor of the same dims, then of other dims. A result is first
- * unknown: a call of such a function is an error that the If around it takes for an arm without result;
- * so the base case tells the shape. Then what was found is assumed and must be confirmed. */
+ * functions that call each other starts a recursion: the functions reached from it are lowered,
+ * each once, as Funcs that hang on the call. What they look like depends on each other, so it is
+ * found by trying, as for loops (utask/control.c): an argument is first assumed to be the same in
+ * all calls, then given up: to a few symbols, or to a tensor of the same dims, then of other dims.
+ * A result is first unknown: a call of such a function is an error that the If around it takes for
+ * an arm without result; so the base case tells the shape. Then what was found is assumed and must
+ * be confirmed. */
 #include "utask/lower_internal.h"
 #include "utask/ops/ops.h"
 
-#define ELEMS_MAX 4         /* integers of a tensor that are passed in registers */
-#define NODES_MAX 200000    /* lowered, with all calls in place */
-#define NESTING_MAX 100     /* of calls in place and recursions in each other */
+#define ELEMS_MAX 4      /* integers of a tensor that are passed in registers */
+#define NODES_MAX 200000 /* lowered, with all calls in place */
+#define NESTING_MAX 100  /* of calls in place and recursions in each other */
 #define ROUNDS_MAX 1000
 
 typedef enum {
@@ -30,8 +31,9 @@ typedef struct ParamPlan {
 typedef struct Result {
     DType dtype;
     int rank;
-    int64_t n;           /* >= 0: so many uniform elements; -1: a tensor */
-    Expr *dim[MAX_RANK]; /* over the parameters and what is visible outside; NULL: the callee tells */
+    int64_t n; /* >= 0: so many uniform elements; -1: a tensor */
+    Expr *
+        dim[MAX_RANK]; /* over the parameters and what is visible outside; NULL: the callee tells */
 } Result;
 
 /* A function while its group is lowered. */
@@ -39,14 +41,14 @@ typedef struct Active {
     const Function *fn;
     Func *f;
     ParamPlan *plan;
-    bool reached;            /* in this round */
-    Val **arg;               /* of the first call of the round */
-    Val **param;             /* as the body sees them */
-    Sym ***elem;             /* of each parameter; made when needed */
+    bool reached; /* in this round */
+    Val **arg;    /* of the first call of the round */
+    Val **param;  /* as the body sees them */
+    Sym ***elem;  /* of each parameter; made when needed */
     Sym *(*dim)[MAX_RANK];
-    bool known;              /* result[] is assumed */
+    bool known; /* result[] is assumed */
     Result *result;
-    Val **res;               /* what the body gave */
+    Val **res; /* what the body gave */
     Expr ***res_elem;
 } Active;
 
@@ -63,7 +65,7 @@ typedef struct Recursion {
     const char *why;  /* a body has no result yet */
 } Recursion;
 
-/* ---- what calls pass ---------------------------------------------------------------------------------- */
+/* ---- what calls pass ------------------------------------------------------------------------- */
 static bool seq_outside(const Recursion *r, const Seq *s) {
     for (const Seq *q = r->outer; q; q = q->parent)
         if (q == s) return true;
@@ -71,7 +73,8 @@ static bool seq_outside(const Recursion *r, const Seq *s) {
 }
 
 static bool outside(const Recursion *r, const Val *v) {
-    if (v->kind == VT_OPTIONAL) return expr_visible(v->has, r->outer) && (!v->inner || outside(r, v->inner));
+    if (v->kind == VT_OPTIONAL)
+        return expr_visible(v->has, r->outer) && (!v->inner || outside(r, v->inner));
     if (v->kind == VT_SEQUENCE && !expr_visible(v->len, r->outer)) return false;
     const Tensor *t = v->t;
     return t->kind == TK_CONST || t->kind == TK_INPUT || seq_outside(r, t->seq);
@@ -81,7 +84,8 @@ static bool same(const Val *a, const Val *b) {
     if (a == b) return true;
     if (a->kind != b->kind) return false;
     if (a->kind == VT_OPTIONAL)
-        return a->has == b->has && (a->inner == b->inner || (a->inner && b->inner && same(a->inner, b->inner)));
+        return a->has == b->has &&
+               (a->inner == b->inner || (a->inner && b->inner && same(a->inner, b->inner)));
     return a->t == b->t && (a->kind != VT_SEQUENCE || a->len == b->len);
 }
 
@@ -93,8 +97,11 @@ static bool tiny(Tensor *t) {
 /* Parameter i of `a` is a tensor from now on; its dims, as far as argument v says. */
 static void as_tensor(Lower *L, const Recursion *r, Active *a, int i, const Val *v) {
     const char *f = a->fn->name;
-    if (v->kind != VT_TENSOR) unsupported(L, "argument %d of function %s: a sequence or optional that changes", i, f);
-    if (v->t->rank < 0) unsupported(L, "argument %d of function %s has a rank that is known only at run time", i, f);
+    if (v->kind != VT_TENSOR)
+        unsupported(L, "argument %d of function %s: a sequence or optional that changes", i, f);
+    if (v->t->rank < 0)
+        unsupported(L, "argument %d of function %s has a rank that is known only at run time", i,
+                    f);
     a->plan[i].how = P_TENSOR;
     for (int k = 0; k < v->t->rank; k++)
         if (!expr_visible(v->t->dim[k], r->outer)) a->plan[i].dim_vary[k] = true;
@@ -109,8 +116,10 @@ static void reach(Lower *L, Recursion *r, Active *a, Val **arg) {
         ParamPlan *p = &a->plan[i];
         if (p->how == P_SAME && outside(r, arg[i])) continue;
         if (p->how == P_SAME) a->known = false;
-        if (p->how != P_TENSOR && arg[i]->kind == VT_TENSOR && tiny(arg[i]->t)) p->how = P_ELEMS;
-        else as_tensor(L, r, a, i, arg[i]);
+        if (p->how != P_TENSOR && arg[i]->kind == VT_TENSOR && tiny(arg[i]->t))
+            p->how = P_ELEMS;
+        else
+            as_tensor(L, r, a, i, arg[i]);
     }
 }
 
@@ -119,7 +128,9 @@ static void compare_args(Lower *L, Recursion *r, Active *a, Val **arg) {
     for (int i = 0; i < a->fn->region->nparam; i++) {
         ParamPlan *p = &a->plan[i];
         Val *v = arg[i], *w = a->arg[i];
-        if (v->kind != w->kind) fail(L, "argument %d of function %s is of another kind in another call", i, a->fn->name);
+        if (v->kind != w->kind)
+            fail(L, "argument %d of function %s is of another kind in another call", i,
+                 a->fn->name);
         if (p->how == P_SAME && same(v, w)) continue;
         if (v->kind != VT_TENSOR) as_tensor(L, r, a, i, v); /* raises */
         Tensor *t = v->t, *u = w->t;
@@ -127,8 +138,8 @@ static void compare_args(Lower *L, Recursion *r, Active *a, Val **arg) {
             fail(L, "argument %d of function %s is %s here and %s in another call", i, a->fn->name,
                  dtype_name(t->dtype), dtype_name(u->dtype));
         if (t->rank != u->rank)
-            unsupported(L, "argument %d of function %s has rank %d here and %d in another call", i, a->fn->name,
-                        t->rank, u->rank);
+            unsupported(L, "argument %d of function %s has rank %d here and %d in another call", i,
+                        a->fn->name, t->rank, u->rank);
         bool dims = true;
         for (int k = 0; k < t->rank; k++) dims = dims && t->dim[k] == u->dim[k];
         if (p->how != P_TENSOR && dims && tiny(t)) {
@@ -145,7 +156,7 @@ static void compare_args(Lower *L, Recursion *r, Active *a, Val **arg) {
     }
 }
 
-/* ---- parameters as the body sees them ------------------------------------------------------------------ */
+/* ---- parameters as the body sees them -------------------------------------------------------- */
 static Expr *param_sym(Lower *L, Active *a, Sym **s, DType t, const char *name, int64_t lo) {
     if (!*s) sym_scoped(L, s, t, name, lo, a->f->body);
     return e_sym(L->cx, *s);
@@ -166,7 +177,8 @@ static Val *param_tensor(Lower *L, Active *a, int i) {
     const Tensor *t = a->arg[i]->t;
     Expr *dim[MAX_RANK];
     for (int k = 0; k < t->rank; k++)
-        dim[k] = a->plan[i].dim_vary[k] ? param_sym(L, a, &a->dim[i][k], DT_I64, "d", 0) : t->dim[k];
+        dim[k] =
+            a->plan[i].dim_vary[k] ? param_sym(L, a, &a->dim[i][k], DT_I64, "d", 0) : t->dim[k];
     Tensor *p = tensor_new(L->cx, TK_PARAM, t->dtype, t->rank, dim);
     p->seq = a->f->body;
     p->name = a->fn->region->param[i]->name;
@@ -174,12 +186,13 @@ static Val *param_tensor(Lower *L, Active *a, int i) {
     return val_tensor(L, p);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------ */
+/* ---- calls ----------------------------------------------------------------------------------- */
 static int count_syms(const Active *a) {
     int n = 0;
     for (int i = 0; i < a->fn->region->nparam; i++) {
         if (a->plan[i].how == P_ELEMS) n += (int)count_const(a->arg[i]->t);
-        for (int k = 0; a->plan[i].how == P_TENSOR && k < a->arg[i]->t->rank; k++) n += a->plan[i].dim_vary[k];
+        for (int k = 0; a->plan[i].how == P_TENSOR && k < a->arg[i]->t->rank; k++)
+            n += a->plan[i].dim_vary[k];
     }
     return n;
 }
@@ -194,7 +207,8 @@ static void list_params(Lower *L, Active *a) {
     for (int i = 0; i < n; i++) {
         const Tensor *t = a->arg[i]->t;
         if (a->plan[i].how == P_ELEMS)
-            for (int64_t k = 0, m = count_const(a->arg[i]->t); k < m; k++) f->sym[f->nsym++] = a->elem[i][k];
+            for (int64_t k = 0, m = count_const(a->arg[i]->t); k < m; k++)
+                f->sym[f->nsym++] = a->elem[i][k];
         if (a->plan[i].how != P_TENSOR) continue;
         for (int k = 0; k < t->rank; k++)
             if (a->plan[i].dim_vary[k]) f->sym[f->nsym++] = a->dim[i][k];
@@ -210,7 +224,8 @@ static void pass_args(Lower *L, const Active *a, Val **arg, Stmt *s) {
     for (int i = 0; i < a->fn->region->nparam; i++) {
         Tensor *t = arg[i]->t;
         if (a->plan[i].how == P_ELEMS)
-            for (int64_t k = 0, m = count_const(t); k < m; k++) s->call.sym[nsym++] = elem_in(L, L->seq, t, k, m);
+            for (int64_t k = 0, m = count_const(t); k < m; k++)
+                s->call.sym[nsym++] = elem_in(L, L->seq, t, k, m);
         if (a->plan[i].how != P_TENSOR) continue;
         for (int k = 0; k < t->rank; k++)
             if (a->plan[i].dim_vary[k]) s->call.sym[nsym++] = t->dim[k];
@@ -227,7 +242,8 @@ static bool over_params(const Recursion *r, const Active *a, const Expr *e) {
             if (a->f->sym[i] == e->sym) return true;
         return false;
     }
-    if (!e_is_unary(e->op) && !e_is_binary(e->op) && e->op != E_CAST && e->op != E_SELECT) return false;
+    if (!e_is_unary(e->op) && !e_is_binary(e->op) && e->op != E_CAST && e->op != E_SELECT)
+        return false;
     for (int i = 0; i < e->n; i++)
         if (!over_params(r, a, e->a[i])) return false;
     return true;
@@ -256,7 +272,8 @@ static Val *call_result(Lower *L, const Active *a, Stmt *s, int i, int *nret, in
     if (x->n >= 0) {
         int64_t d[MAX_RANK];
         for (int k = 0; k < x->rank; k++) e_is_int(x->dim[k], &d[k]);
-        for (int64_t k = 0; k < x->n; k++) e[k] = sym_scoped(L, &s->call.ret[(*nret)++], x->dtype, "r", INT64_MIN, L->seq);
+        for (int64_t k = 0; k < x->n; k++)
+            e[k] = sym_scoped(L, &s->call.ret[(*nret)++], x->dtype, "r", INT64_MIN, L->seq);
         return val_tensor(L, t_from_uniform(L, x->dtype, x->rank, d, e));
     }
     for (int k = 0; k < x->rank; k++)
@@ -306,8 +323,10 @@ static Active *active(Lower *L, Recursion *r, const Function *fn) {
 
 static void inner_call(Lower *L, Recursion *r, const Function *fn, Val **arg, Val **result) {
     Active *a = active(L, r, fn);
-    if (a->reached) compare_args(L, r, a, arg);
-    else reach(L, r, a, arg);
+    if (a->reached)
+        compare_args(L, r, a, arg);
+    else
+        reach(L, r, a, arg);
     if (!a->known || r->changed) {
         L->st->trap = true;
         fail(L, "function %.200s never returns: every way through it calls it again", fn->name);
@@ -315,7 +334,7 @@ static void inner_call(Lower *L, Recursion *r, const Function *fn, Val **arg, Va
     make_call(L, a, arg, stmt_new(L->cx, S_CALL, L->node->path), result);
 }
 
-/* ---- bodies ------------------------------------------------------------------------------------------------- */
+/* ---- bodies ---------------------------------------------------------------------------------- */
 /* Lowers a's body; false: it has no result yet. */
 static bool lower_body(Lower *L, Recursion *r, Active *a) {
     LowerState *st = L->st;
@@ -326,8 +345,9 @@ static bool lower_body(Lower *L, Recursion *r, Active *a) {
     body->s.n = 0;
     L->seq = body;
     for (int i = 0; i < region->nparam; i++) {
-        a->param[i] = a->plan[i].how == P_SAME ? a->arg[i] : a->plan[i].how == P_ELEMS ? param_elems(L, a, i)
-                                                                                      : param_tensor(L, a, i);
+        a->param[i] = a->plan[i].how == P_SAME    ? a->arg[i]
+                      : a->plan[i].how == P_ELEMS ? param_elems(L, a, i)
+                                                  : param_tensor(L, a, i);
     }
     list_params(L, a);
     jmp_buf jb, *up = L->d->top;
@@ -359,9 +379,12 @@ static Result found(Lower *L, const Recursion *r, Active *a, int i) {
     Seq *body = a->f->body;
     Result x = {.n = -1};
     if (!v) fail(L, "output %d of function %s has no value", i, a->fn->name);
-    if (v->kind != VT_TENSOR) unsupported(L, "output %d of function %s is not a tensor", i, a->fn->name);
+    if (v->kind != VT_TENSOR)
+        unsupported(L, "output %d of function %s is not a tensor", i, a->fn->name);
     Tensor *t = v->t;
-    if (t->rank < 0) unsupported(L, "output %d of function %s has a rank that is known only at run time", i, a->fn->name);
+    if (t->rank < 0)
+        unsupported(L, "output %d of function %s has a rank that is known only at run time", i,
+                    a->fn->name);
     x.dtype = t->dtype;
     x.rank = t->rank;
     if (tiny(t)) {
@@ -384,9 +407,11 @@ static bool compare_results(Lower *L, const Recursion *r, Active *a) {
             continue;
         }
         if (x.dtype != y->dtype)
-            fail(L, "output %d of function %s is %s or %s", i, a->fn->name, dtype_name(x.dtype), dtype_name(y->dtype));
+            fail(L, "output %d of function %s is %s or %s", i, a->fn->name, dtype_name(x.dtype),
+                 dtype_name(y->dtype));
         if (x.rank != y->rank)
-            unsupported(L, "output %d of function %s has rank %d or %d", i, a->fn->name, x.rank, y->rank);
+            unsupported(L, "output %d of function %s has rank %d or %d", i, a->fn->name, x.rank,
+                        y->rank);
         if (y->n != x.n && y->n >= 0) {
             y->n = -1;
             news = true;
@@ -470,7 +495,8 @@ static void start(Lower *L, const Function *fn, Val **arg, Val **result) {
     st->recursion = r;
     Active *entry = active(L, r, fn);
     for (int round = 0;; round++) {
-        if (round == ROUNDS_MAX) unsupported(L, "the shapes of recursive function %.200s", fn->name);
+        if (round == ROUNDS_MAX)
+            unsupported(L, "the shapes of recursive function %.200s", fn->name);
         bool all = true, news = false;
         r->changed = false;
         r->nqueue = 0;
@@ -484,8 +510,10 @@ static void start(Lower *L, const Function *fn, Val **arg, Val **result) {
         }
         if (r->changed)
             for (int i = 0; i < r->n; i++) r->fn[i]->known = false;
-        else if (!news && all) break;
-        else if (!news) err(L->d, ST_MODEL, NULL, "%s", r->why);
+        else if (!news && all)
+            break;
+        else if (!news)
+            err(L->d, ST_MODEL, NULL, "%s", r->why);
     }
     r->start->call.func = NEWN(L->a, Func *, r->nqueue);
     for (int i = 0; i < r->nqueue; i++) {
@@ -502,13 +530,18 @@ void lower_Invoke(Lower *L) {
     Val **arg = NEWN(L->a, Val *, n->nin + 1), **res = NEWN(L->a, Val *, n->nout + 1);
     for (int i = 0; i < n->nin; i++) arg[i] = in_val(L, i);
     Recursion *r = L->st->recursion;
-    if (fn->recursive && r && r->group == fn->group) inner_call(L, r, fn, arg, res);
+    if (fn->recursive && r && r->group == fn->group)
+        inner_call(L, r, fn, arg, res);
     else {
-        if (L->st->nodes > NODES_MAX) unsupported(L, "the model is too large with all calls in place");
-        if (L->st->call_depth == NESTING_MAX) unsupported(L, "calls are nested deeper than %d", NESTING_MAX);
+        if (L->st->nodes > NODES_MAX)
+            unsupported(L, "the model is too large with all calls in place");
+        if (L->st->call_depth == NESTING_MAX)
+            unsupported(L, "calls are nested deeper than %d", NESTING_MAX);
         L->st->call_depth++;
-        if (fn->recursive) start(L, fn, arg, res);
-        else lower_region(L, fn->region, n->nin, arg, n->nout, res);
+        if (fn->recursive)
+            start(L, fn, arg, res);
+        else
+            lower_region(L, fn->region, n->nin, arg, n->nout, res);
         L->st->call_depth--;
     }
     for (int i = 0; i < n->nout; i++) out_val(L, i, res[i]);

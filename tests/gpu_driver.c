@@ -1,12 +1,20 @@
-/* gpu_driver.c: see gpu_driver.h. GPU_NAMES: 0 CUDA's, 1 HIP's, in a shared library; 2 the emulator's. */
+/* gpu_driver.c: see gpu_driver.h. GPU_NAMES: 0 CUDA's, 1 HIP's, in a shared library; 2 the
+ * emulator's. */
 #include "tests/gpu_driver.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "codegen/emulate/driver.h"
 
-GpuDriver gpu_driver = {.devices = 2, .capability = 90, .arch = "gfx90a:sramecc+:xnack-", .cooperative = 1,
-                        .processors = 4, .blocks = 2, .shared = 65536, .room = (int64_t)1 << 30, .fail_with = 1};
+GpuDriver gpu_driver = {.devices = 2,
+                        .capability = 90,
+                        .arch = "gfx90a:sramecc+:xnack-",
+                        .cooperative = 1,
+                        .processors = 4,
+                        .blocks = 2,
+                        .shared = 65536,
+                        .room = (int64_t)1 << 30,
+                        .fail_with = 1};
 #define D gpu_driver
 enum { MEMORY, HOST, MODULE, STREAM, EVENT, GRAPH };
 
@@ -43,7 +51,8 @@ static int wrong(void) {
 }
 static Thing *find(int kind, const void *p, size_t bytes) {
     Thing *t = things;
-    while (t && (t->kind != kind || (const char *)p < t->data || (const char *)p + bytes > t->data + t->bytes))
+    while (t && (t->kind != kind || (const char *)p < t->data ||
+                 (const char *)p + bytes > t->data + t->bytes))
         t = t->next;
     return t;
 }
@@ -81,7 +90,8 @@ static int drop(int kind, const void *p) {
 /* Device memory of so many bytes is there, a context is current, and the stream is one. */
 static int check(uint64_t p, size_t bytes, void *stream) {
     pthread_mutex_lock(&lock);
-    int good = depth && (!p || find(MEMORY, (void *)(uintptr_t)p, bytes)) && (!stream || find(STREAM, stream, 0));
+    int good = depth && (!p || find(MEMORY, (void *)(uintptr_t)p, bytes)) &&
+               (!stream || find(STREAM, stream, 0));
     pthread_mutex_unlock(&lock);
     D.last_stream = stream;
     return good ? 0 : wrong();
@@ -165,10 +175,13 @@ int emu_ctx_pop_current(void **context) {
 int emu_ctx_get_device(int *device) {
     if (!depth) return wrong();
     char *at = stack[depth - 1];
-    *device = at >= primary && at < primary + 8 ? (int)(at - primary) : 1; /* another one is on the second */
+    *device = at >= primary && at < primary + 8 ? (int)(at - primary)
+                                                : 1; /* another one is on the second */
     return call();
 }
-int emu_module_load_data(void **module, const void *image) { return image ? made(MODULE, module, 1) : wrong(); }
+int emu_module_load_data(void **module, const void *image) {
+    return image ? made(MODULE, module, 1) : wrong();
+}
 int emu_module_unload(void *module) { return drop(MODULE, module); }
 int emu_module_get_function(void **function, void *module, const char *name) {
     *function = module;
@@ -198,7 +211,7 @@ int emu_mem_host_alloc(void **memory, size_t bytes, unsigned flags) {
     return flags || !bytes ? wrong() : made(HOST, memory, bytes);
 }
 int emu_mem_free_host(void *memory) { return drop(HOST, memory); }
-/* ---- graphs: an allocation that begins with how many steps follow ------------------------------- */
+/* ---- graphs: an allocation that begins with how many steps follow ---------------------------- */
 #define STEPS 32
 typedef struct Graph {
     int n;
@@ -242,7 +255,8 @@ int emu_graph_instantiate(void **exec, void *graph, unsigned long long flags) {
 int emu_graph_launch(void *exec, void *stream) {
     int r = call();
     if (r) return r;
-    if (check(0, 0, stream) || !find(GRAPH, exec, 0) || (capturing && stream == captured)) return wrong();
+    if (check(0, 0, stream) || !find(GRAPH, exec, 0) || (capturing && stream == captured))
+        return wrong();
     const Graph *g = exec;
     D.graph_launches++;
     for (int i = 0; i < g->n && !r; i++) r = g->step[i].run(g->step[i].data);
@@ -287,7 +301,9 @@ int emu_memset_d8_async(uint64_t to, unsigned char value, size_t count, void *st
     D.fills++;
     return r;
 }
-int emu_stream_create(void **stream, unsigned flags) { return flags == 1 ? made(STREAM, stream, 1) : wrong(); }
+int emu_stream_create(void **stream, unsigned flags) {
+    return flags == 1 ? made(STREAM, stream, 1) : wrong();
+}
 int emu_stream_destroy(void *stream) { return drop(STREAM, stream); }
 int emu_stream_synchronize(void *stream) {
     D.waits++;
@@ -296,7 +312,9 @@ int emu_stream_synchronize(void *stream) {
 int emu_stream_wait_event(void *stream, void *event, unsigned flags) {
     return check(0, 0, stream) || flags || !find(EVENT, event, 0) ? wrong() : call();
 }
-int emu_event_create(void **event, unsigned flags) { return flags == 2 ? made(EVENT, event, 1) : wrong(); }
+int emu_event_create(void **event, unsigned flags) {
+    return flags == 2 ? made(EVENT, event, 1) : wrong();
+}
 int emu_event_destroy(void *event) { return drop(EVENT, event); }
 int emu_event_record(void *event, void *stream) {
     return check(0, 0, stream) || !find(EVENT, event, 0) ? wrong() : call();
@@ -315,7 +333,8 @@ static int cluster_of(const emu_launch_config *c) {
     for (unsigned i = 0; i < c->attributes; i++) {
         const emu_launch_attribute *a = &c->attribute[i];
         if (a->id == EMU_LAUNCH_COOPERATIVE) cooperative = a->value.cooperative;
-        if (a->id == EMU_LAUNCH_CLUSTER_DIMENSION && a->value.cluster.y * a->value.cluster.z == 1) n = (int)a->value.cluster.x;
+        if (a->id == EMU_LAUNCH_CLUSTER_DIMENSION && a->value.cluster.y * a->value.cluster.z == 1)
+            n = (int)a->value.cluster.x;
     }
     return cooperative && n > 0 && c->grid_x % (unsigned)n == 0 ? n : 0;
 }
@@ -330,8 +349,8 @@ int emu_launch_kernel_ex(const void *config, void *function, void **params, void
     const int n = cluster_of(c);
     D.cluster = n;
     if (!n || extra) return wrong();
-    return emu_launch_cooperative_kernel(function, c->grid_x, c->grid_y, c->grid_z, c->block_x, c->block_y, c->block_z,
-                                         c->shared, c->stream, params);
+    return emu_launch_cooperative_kernel(function, c->grid_x, c->grid_y, c->grid_z, c->block_x,
+                                         c->block_y, c->block_z, c->shared, c->stream, params);
 }
 typedef struct Launch {
     void *argument;
@@ -342,12 +361,13 @@ static int launch(const void *data) {
     memcpy(&l, data, sizeof l);
     return D.kernel(l.argument, l.grid);
 }
-int emu_launch_cooperative_kernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                  unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **params) {
+int emu_launch_cooperative_kernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                  unsigned block_x, unsigned block_y, unsigned block_z,
+                                  unsigned shared, void *stream, void **params) {
     int r = call();
     if (r) return r;
-    if (check(0, 0, stream) || !find(MODULE, function, 0) || grid_y * grid_z * block_y * block_z != 1 || !block_x ||
-        (int)shared > D.shared)
+    if (check(0, 0, stream) || !find(MODULE, function, 0) ||
+        grid_y * grid_z * block_y * block_z != 1 || !block_x || (int)shared > D.shared)
         return wrong();
     if ((int)grid_x > D.blocks * D.processors) return EMU_COOPERATIVE_TOO_LARGE;
     D.launches++;
@@ -369,8 +389,9 @@ int emu_none(int device, unsigned *flags, int *active) { /* the state of a devic
 #if GPU_NAMES < 2
 #include "codegen/gpu/calls.h"
 #define GPU_TEXT(x) #x
-#define GPU_EXPORT(name, parameters, emulator)                                                                         \
-    __attribute__((visibility("default"))) int name parameters __attribute__((alias(GPU_TEXT(emulator))));
+#define GPU_EXPORT(name, parameters, emulator)                                                     \
+    __attribute__((visibility("default"))) int name parameters                                     \
+        __attribute__((alias(GPU_TEXT(emulator))));
 #if GPU_NAMES == 0
 #define GPU_CALL(field, parameters, cuda, hip, emulator) GPU_EXPORT(cuda, parameters, emulator)
 #else

@@ -24,7 +24,7 @@ typedef struct GpuDriver {
     int waits, copies, fills, launches;
     int bad; /* calls that made no sense: other memory than what is there, no context, … */
     void *last_stream;
-    int cluster; /* blocks of the clusters of the last launch that had some */
+    int cluster;                /* blocks of the clusters of the last launch that had some */
     int graphs, graph_launches; /* that were made; and launched */
     int products, kept;         /* products that the library made, or kept in a graph */
     int no_capture, no_library, no_product; /* what fails always */

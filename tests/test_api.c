@@ -12,8 +12,7 @@
 
 static char folder[] = "/tmp/braid-api.XXXXXX";
 
-/* ---- a small writer of ONNX files
- * ----------------------------------------------------------------- */
+/* ---- a small writer of ONNX files ---- */
 static void put(Sb *s, int field, const char *p, size_t n) {
     sb_write(s, (char[]){(char)(field << 3 | 2)}, 1);
     for (size_t v = n; sb_write(s, (char[]){(char)(v > 127 ? v | 128 : v)}, 1), v > 127;) v >>= 7;
@@ -117,8 +116,7 @@ static char *optional_model(void) {
     return save(&o, "optional.onnx");
 }
 
-/* ---- helpers
- * --------------------------------------------------------------------------------------- */
+/* ---- helpers ---- */
 static const char *const targets[] = {"interp", "cpu", "emulate:cuda"};
 static size_t ntarget = COUNT(targets); /* that can be made here: the last needs the emulator */
 
@@ -142,8 +140,7 @@ static braid_value *tensor(braid_dtype t, int rank, const int64_t *dim, const vo
     return v;
 }
 
-/* ---- tests
- * ------------------------------------------------------------------------------------------ */
+/* ---- tests ---- */
 static void test_tensors(void **state) {
     (void)state;
     char *path = twice_model();
@@ -330,7 +327,8 @@ static void run_there(const char *path, bool known) {
     braid_error e = {0};
     float x[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     int64_t shape[2] = {3, 4};
-    DLTensor t = {.data = x, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+    DLTensor t = {
+        .data = x, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = shape};
     DLManagedTensor *there = NULL, *out[3] = {NULL};
     if (braid_session_to_device(s, &t, &there, &e)) fail_msg("%s", e.message);
     assert_int_equal(there->dl_tensor.device.device_type, braid_model_device_type(m));
@@ -346,7 +344,8 @@ static void run_there(const char *path, bool known) {
         braid_value *v = NULL;
         if (braid_session_to_host(s, &out[i]->dl_tensor, &v, &e)) fail_msg("%s", e.message);
         assert_int_equal(braid_value_count(v), 12);
-        for (int j = 0; j < 12; j++) assert_true(((float *)braid_value_data(v))[j] == (float)(2 << i) * x[j]);
+        for (int j = 0; j < 12; j++)
+            assert_true(((float *)braid_value_data(v))[j] == (float)(2 << i) * x[j]);
         braid_value_free(v);
     }
     DLManagedTensor *none = NULL;
@@ -381,12 +380,15 @@ static void run_apart(const char *path) {
     braid_error e = {0};
     float x[4] = {1, 2, 3, 4};
     int64_t shape[1] = {4};
-    DLTensor t = {.data = x, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+    DLTensor t = {
+        .data = x, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape};
     DLManagedTensor *there = NULL, *out = NULL;
     assert_int_equal(braid_session_to_device(s, &t, &there, &e), 0);
     const DLTensor *in[2] = {&t, &there->dl_tensor};
     assert_int_equal(braid_session_run_dlpack(s, in, &out, &e), BRAID_INPUT);
-    assert_string_equal(e.message, "input 'a' is in CPU memory and input 'b' on the device: all have to be at one place");
+    assert_string_equal(
+        e.message,
+        "input 'a' is in CPU memory and input 'b' on the device: all have to be at one place");
     in[0] = &there->dl_tensor;
     assert_int_equal(braid_session_run_dlpack(s, in, &out, &e), 0);
     out->deleter(out);
@@ -528,7 +530,8 @@ static int set_up(void **state) {
     if (!mkdtemp(folder)) return -1;
     char *path = twice_model();
     struct braid_model *m = NULL;
-    braid_options o = {.struct_size = sizeof o, .target = targets[ntarget - 1], .cache_dir = folder};
+    braid_options o = {
+        .struct_size = sizeof o, .target = targets[ntarget - 1], .cache_dir = folder};
     if (braid_load(path, &o, &m, NULL)) ntarget--;
     braid_model_free(m);
     free(path);
@@ -545,9 +548,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensors),     cmocka_unit_test(test_input_errors),
-        cmocka_unit_test(test_sequences),   cmocka_unit_test(test_optionals),
-        cmocka_unit_test(test_dlpack),      cmocka_unit_test(test_device), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_load_errors), cmocka_unit_test(test_compile)};
+        cmocka_unit_test(test_tensors),   cmocka_unit_test(test_input_errors),
+        cmocka_unit_test(test_sequences), cmocka_unit_test(test_optionals),
+        cmocka_unit_test(test_dlpack),    cmocka_unit_test(test_device),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_load_errors),
+        cmocka_unit_test(test_compile)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -243,7 +243,8 @@ static void test_crossings(void **state) {
             for (int j = 0; j < N * 4; j++) c.x[j] = (float)(j == i); /* sums stay finite */
             assert_int_equal(run(s, &c), 0);
             check_sums(&c);
-            assert_int_equal(braid_model()->stat(s, BRAID_STAT_BARRIERS), threads == 1 ? 0 : c.steps + 1);
+            assert_int_equal(braid_model()->stat(s, BRAID_STAT_BARRIERS),
+                             threads == 1 ? 0 : c.steps + 1);
         }
         braid_model()->session_free(s);
     }
@@ -308,7 +309,8 @@ static void test_binding(void **state) {
 /* A session goes on in a process that was forked, and in the one it was forked from. */
 static void test_fork(void **state) {
     (void)state;
-#if defined(MADV_WIPEONFORK) && !defined(__SANITIZE_THREAD__) /* which has no threads after a fork */
+#if defined(MADV_WIPEONFORK) &&                                                                    \
+    !defined(__SANITIZE_THREAD__) /* which has no threads after a fork */
     for (int threads = 1; threads <= 3; threads++) {
         Case c;
         void *s = session(threads), *unused = session(threads);
@@ -368,10 +370,11 @@ static void test_turns(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_units), cmocka_unit_test(test_growth),
-                                       cmocka_unit_test(test_faults), cmocka_unit_test(test_inputs),
-                                       cmocka_unit_test(test_sessions), cmocka_unit_test(test_crossings),
-                                       cmocka_unit_test(test_agreement), cmocka_unit_test(test_binding),
-                                       cmocka_unit_test(test_turns), cmocka_unit_test(test_fork)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_units),     cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_faults),    cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_crossings),
+        cmocka_unit_test(test_agreement), cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_turns),     cmocka_unit_test(test_fork)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

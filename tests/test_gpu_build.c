@@ -74,9 +74,7 @@ static void table(void **state) {
     translates("__shfl_sync(", "__shfl(");
 }
 
-/* ---- tools
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- tools ---- */
 /* Without comments, and one space for any number of them. */
 static char *plain(char *s) {
     char *to = s;
@@ -166,9 +164,7 @@ static void hipify(void **state) {
         print_message("%d texts are the same through a hipify tool\n", compared);
 }
 
-/* ---- compilers
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- compilers ---- */
 /* Builds; returns the message of a failure. */
 static const char *message_of(const char *target, const char *device, const char *host,
                               GpuFacts *facts) {

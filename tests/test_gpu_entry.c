@@ -1,6 +1,6 @@
-/* The host's part of programs for GPUs (codegen/gpu/: driver.h to entry.c) around a kernel written by hand and a
- * driver that stands in for CUDA's, HIP's or the emulator's (gpu_driver.c, GPU_NAMES): what runs come to, growth,
- * faults, streams, devices, and a failure of every call. */
+/* The host's part of programs for GPUs (codegen/gpu/: driver.h to entry.c) around a kernel written
+ * by hand and a driver that stands in for CUDA's, HIP's or the emulator's (gpu_driver.c,
+ * GPU_NAMES): what runs come to, growth, faults, streams, devices, and a failure of every call. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -12,8 +12,9 @@
 #include "codegen/gpu/ctx.h"
 #include "tests/gpu_driver.h"
 
-/* y[i] = x[i] + w[i % 4] + steps, z = 7. mode: 1 wants more working memory, 2 a bigger buffer, 3 faults, 4 goes too
- * deep, 5 grows without end, 6 kills the device, 7 has no z, 8 calls itself without end. */
+/* y[i] = x[i] + w[i % 4] + steps, z = 7. mode: 1 wants more working memory, 2 a bigger buffer, 3
+ * faults, 4 goes too deep, 5 grows without end, 6 kills the device, 7 has no z, 8 calls itself
+ * without end. */
 #define BK_NAME "sums"
 #define BK_NIN 3
 #define BK_NOUT 2
@@ -91,8 +92,10 @@ static int kernel(void *argument, int grid) {
     if (need > k->arena_size) k->state = BK_GROW;
     if (mode == 2) {
         if (k->cap_need[0] < 300000) k->cap_need[0] = 300000;
-        if (k->cap[0] < 300000) k->state = BK_GROW;
-        else memset(k->slot[0], 1, 300000);
+        if (k->cap[0] < 300000)
+            k->state = BK_GROW;
+        else
+            memset(k->slot[0], 1, 300000);
     }
     if (k->state || k->fault) return 0;
     float *y = (float *)k->arena;
@@ -100,7 +103,8 @@ static int kernel(void *argument, int grid) {
     k->out[0] = (braid_tensor_v1){y, 1, 2, {n / 4, 4}};
     k->out[1] = k->in[0];
     if (mode == 7) k->out[1] = (braid_tensor_v1){NULL, 0, -1, {0}};
-    for (int i = 0; k->deliver && k->deliver[i].to; i++) memcpy(k->deliver[i].to, k->out[i].data, k->deliver[i].bytes);
+    for (int i = 0; k->deliver && k->deliver[i].to; i++)
+        memcpy(k->deliver[i].to, k->out[i].data, k->deliver[i].bytes);
     return 0;
 }
 
@@ -130,7 +134,9 @@ static void case_init(Case *c, int64_t mode, int64_t steps) {
     c->in[2] = (braid_tensor_v1){&c->steps, 7, 0, {0}};
     c->out[0].rank = -7;
 }
-static int run(void *s, Case *c) { return braid_model()->run(s, c->in, c->out, c->message, sizeof c->message); }
+static int run(void *s, Case *c) {
+    return braid_model()->run(s, c->in, c->out, c->message, sizeof c->message);
+}
 static void check_sums(const Case *c, const float *y, const float *x) {
     for (int i = 0; i < N * 4; i++) {
         assert_true(y[i] == c->x[i] + bk_weights[i % 4] + (float)c->steps);
@@ -159,7 +165,9 @@ static void test_runs(void **state) {
     const braid_model_v1 *m = braid_model();
     for (int threads = 0; threads <= 3; threads++) {
         void *s = session(threads);
-        const int units = !threads ? 8 : threads < BK_CLUSTER ? BK_CLUSTER : threads / BK_CLUSTER * BK_CLUSTER;
+        const int units = !threads               ? 8
+                          : threads < BK_CLUSTER ? BK_CLUSTER
+                                                 : threads / BK_CLUSTER * BK_CLUSTER;
         assert_int_equal(m->stat(s, BRAID_STAT_THREADS), units);
         for (int i = 0; i < 20; i++) {
             Case c;
@@ -191,8 +199,10 @@ static void test_faults(void **state) {
         case_init(&c, 4, 1);
         assert_int_equal(run(s, &c), BK_ST_RUNTIME);
         /* The emulator is too slow to find out. */
-        assert_non_null(strstr(c.message, GPU_NAMES == 2 ? "function f needs a depth of more than 10000; the limit is 10000"
-                                                         : "function f needs a depth of 12000; the limit is 10000"));
+        assert_non_null(strstr(
+            c.message, GPU_NAMES == 2
+                           ? "function f needs a depth of more than 10000; the limit is 10000"
+                           : "function f needs a depth of 12000; the limit is 10000"));
         case_init(&c, 8, 1);
         assert_int_equal(run(s, &c), BK_ST_RUNTIME);
         assert_non_null(strstr(c.message, "needs a depth of more than "));
@@ -210,10 +220,13 @@ static void test_faults(void **state) {
     assert_int_equal(braid_model()->run(s, NULL, c.out, c.message, sizeof c.message), BK_ST_USAGE);
     case_init(&c, 6, 1);
     assert_int_equal(run(s, &c), BK_ST_RUNTIME);
-    assert_string_equal(c.message, "device 0 (First): launching the kernel: an illegal memory access was encountered");
+    assert_string_equal(
+        c.message,
+        "device 0 (First): launching the kernel: an illegal memory access was encountered");
     case_init(&c, 0, 1);
     assert_int_equal(run(s, &c), BK_ST_RUNTIME);
-    assert_string_equal(c.message, "device 0 (First) was lost: an illegal memory access was encountered");
+    assert_string_equal(c.message,
+                        "device 0 (First) was lost: an illegal memory access was encountered");
     end(s);
 }
 
@@ -254,14 +267,17 @@ typedef struct On {
 static On on(void *s, const braid_tensor_v1 *t) {
     On o = {.t = *t};
     assert_int_equal(braid_model()->memory_new(s, bk_bytes(t), &o.memory, &o.t.data, NULL, 0), 0);
-    assert_int_equal(braid_model()->memory_copy(s, NULL, BRAID_COPY_IN, o.t.data, t->data, bk_bytes(t), NULL, 0), 0);
+    assert_int_equal(
+        braid_model()->memory_copy(s, NULL, BRAID_COPY_IN, o.t.data, t->data, bk_bytes(t), NULL, 0),
+        0);
     return o;
 }
 static void check_on(void *s, const Case *c, const braid_tensor_v1 *out) {
     float y[2][N * 4];
     for (int i = 0; i < 2; i++)
-        assert_int_equal(
-            braid_model()->memory_copy(s, NULL, BRAID_COPY_OUT, y[i], out[i].data, sizeof y[i], NULL, 0), 0);
+        assert_int_equal(braid_model()->memory_copy(s, NULL, BRAID_COPY_OUT, y[i], out[i].data,
+                                                    sizeof y[i], NULL, 0),
+                         0);
     check_sums(c, y[0], y[1]);
 }
 
@@ -286,11 +302,13 @@ static void test_streams(void **state) {
         in[0] = x[i].t;
         gpu_driver.waits = gpu_driver.copies = gpu_driver.fills = 0;
         gpu_driver.busy = i % 2;
-        assert_int_equal(m->run_on(s, i % 3 ? own->stream : NULL, in, c.out, c.message, sizeof c.message), 0);
+        assert_int_equal(
+            m->run_on(s, i % 3 ? own->stream : NULL, in, c.out, c.message, sizeof c.message), 0);
         check_on(s, &c, c.out);
         assert_true(KNOWN || c.out[1].data == x[i].t.data);
         assert_int_equal(m->stat(s, BRAID_STAT_RESTARTS), 0);
-        if (GPU_FIXED && gpu_driver.busy) assert_true(gpu_driver.waits <= 1); /* that of a table, which is over */
+        if (GPU_FIXED && gpu_driver.busy)
+            assert_true(gpu_driver.waits <= 1); /* that of a table, which is over */
         assert_int_equal(gpu_driver.fills, 0);
     }
     gpu_driver.busy = 1;
@@ -361,14 +379,18 @@ static void test_devices(void **state) {
     expect_none(2, BK_ST_IO, "device 1 (Second) cannot launch cooperative kernels");
     gpu_driver = was;
     gpu_driver.blocks = 0;
-    expect_none(0, BK_ST_IO,
-                "no " UNIT " of the kernel fits on device 0 (First): a block has 64 threads with 40 registers each and 1024 "
-                "bytes of shared memory; the device has 65536 registers and 65536 bytes for a block");
+    expect_none(
+        0, BK_ST_IO,
+        "no " UNIT " of the kernel fits on device 0 (First): a block has 64 threads with 40 "
+        "registers each and 1024 "
+        "bytes of shared memory; the device has 65536 registers and 65536 bytes for a block");
     gpu_driver = was;
     gpu_driver.shared = 1000;
-    expect_none(0, BK_ST_IO,
-                "no " UNIT " of the kernel fits on device 0 (First): a block has 64 threads with 40 registers each and 1024 "
-                "bytes of shared memory; the device has 65536 registers and 1000 bytes for a block");
+    expect_none(
+        0, BK_ST_IO,
+        "no " UNIT " of the kernel fits on device 0 (First): a block has 64 threads with 40 "
+        "registers each and 1024 "
+        "bytes of shared memory; the device has 65536 registers and 1000 bytes for a block");
     gpu_driver = was;
     gpu_driver.room = 100;
     expect_none(0, BK_ST_MEMORY, "device 0 (First): taking memory: out of memory");
@@ -435,18 +457,24 @@ static int use(int *stage) {
         case_init(&c, i, 2);
         if (GPU_FIXED) c.mode = 0;
         st = run(s, &c);
-        if (st) assert_int_equal(c.out[0].rank, -7);
-        else check(&c);
+        if (st)
+            assert_int_equal(c.out[0].rank, -7);
+        else
+            check(&c);
     }
     c.mode = 0;
     x.t = c.in[0];
     mode.t = c.in[1];
     if (!st) st = braid_model()->memory_new(s, bk_bytes(&x.t), &x.memory, &x.t.data, NULL, 0);
-    if (!st) st = braid_model()->memory_copy(s, NULL, BRAID_COPY_IN, x.t.data, c.x, sizeof c.x, NULL, 0);
-    if (!st) st = braid_model()->memory_new(s, bk_bytes(&mode.t), &mode.memory, &mode.t.data, NULL, 0);
-    if (!st) st = braid_model()->memory_copy(s, NULL, BRAID_COPY_IN, mode.t.data, &c.mode, 8, NULL, 0);
+    if (!st)
+        st = braid_model()->memory_copy(s, NULL, BRAID_COPY_IN, x.t.data, c.x, sizeof c.x, NULL, 0);
+    if (!st)
+        st = braid_model()->memory_new(s, bk_bytes(&mode.t), &mode.memory, &mode.t.data, NULL, 0);
+    if (!st)
+        st = braid_model()->memory_copy(s, NULL, BRAID_COPY_IN, mode.t.data, &c.mode, 8, NULL, 0);
     braid_tensor_v1 in[3] = {x.t, mode.t, {.rank = -1}};
-    for (int i = 0; i < 3 && !st; i++) st = braid_model()->run_on(s, NULL, in, c.out, c.message, sizeof c.message);
+    for (int i = 0; i < 3 && !st; i++)
+        st = braid_model()->run_on(s, NULL, in, c.out, c.message, sizeof c.message);
     if (!st) st = braid_model()->finish(s, c.message, sizeof c.message);
     gpu_driver.fail_at = 0; /* what frees has no way to fail */
     braid_model()->memory_free(x.memory);
@@ -494,10 +522,14 @@ static void test_failures(void **state) {
 int main(void) {
     gpu_driver.kernel = kernel;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_faults),
 #if !GPU_FIXED
         cmocka_unit_test(test_growth),
 #endif
-        cmocka_unit_test(test_streams), cmocka_unit_test(test_devices), cmocka_unit_test(test_failures)};
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_failures)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

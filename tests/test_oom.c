@@ -35,8 +35,7 @@ void *__wrap_aligned_alloc(size_t align, size_t n) {
     return fails() ? NULL : __real_aligned_alloc(align, n);
 }
 
-/* ---- what is tried
- * ------------------------------------------------------------------------------------ */
+/* ---- what is tried ---- */
 /* Loads the model for the interpreter and runs it once on small inputs. */
 static braid_status interpret(const char *path, braid_error *e) {
     braid_options o = {.struct_size = sizeof o, .target = "interp"};

@@ -1,5 +1,5 @@
-/* What is kept from one compilation to the next (scheduler/store.c), and this machine's row in the table of
- * devices (codegen/calibrate.c). */
+/* What is kept from one compilation to the next (scheduler/store.c), and this machine's row in the
+ * table of devices (codegen/calibrate.c). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -80,7 +80,8 @@ static void test_choices(void **state) {
     static const uint64_t keys[] = {UINT64_MAX, 5, (uint64_t)1 << 63, 0, INT64_MAX, 6};
     assert_true(store_begin(s));
     for (int i = 0; i < (int)COUNT(keys); i++)
-        assert_true(store_keep_measured(s, "a", 2, X_HOIST, &(Measured){keys[i], i, i + 1, i, i + 0.5}));
+        assert_true(
+            store_keep_measured(s, "a", 2, X_HOIST, &(Measured){keys[i], i, i + 1, i, i + 0.5}));
     assert_true(store_commit(s));
     assert_true(store_keep_measured(s, "a", 2, X_HOIST, &(Measured){5, 3, 4, 100, 200}));
     assert_true(store_keep_measured(s, "a", 1, X_HOIST, &(Measured){5, 0, 1, 1, 2}));
@@ -88,7 +89,8 @@ static void test_choices(void **state) {
     Measured *m = store_measured(s, "a", 2, &n);
     assert_int_equal(n, COUNT(keys));
     for (int i = 1; i < n; i++) assert_true(m[i - 1].key < m[i].key);
-    assert_true(m[1].key == 5 && m[1].value == 3 && m[1].other == 4 && m[1].ns == 100 && m[1].other_ns == 200);
+    assert_true(m[1].key == 5 && m[1].value == 3 && m[1].other == 4 && m[1].ns == 100 &&
+                m[1].other_ns == 200);
     assert_true(m[n - 1].key == UINT64_MAX && m[n - 1].other_ns == 0.5);
     free(m);
     store_close(s);
@@ -134,11 +136,13 @@ static void test_damaged(void **state) {
         memset(junk, 0x5a, sizeof junk);
         if (way == 0) write_file(junk, sizeof junk, -1);
         if (way == 1) write_file("", 0, -1);
-        if (way == 2) write_file("\0\0\0\x63", 4, 60); /* made by a later version */
+        if (way == 2) write_file("\0\0\0\x63", 4, 60);     /* made by a later version */
         if (way == 3) write_file(junk, sizeof junk, 3000); /* its tables */
         s = store_open_to_read(path);
-        if (way == 0 || way == 2) assert_null(s);
-        else assert_false(store_device(s, "a", &d));
+        if (way == 0 || way == 2)
+            assert_null(s);
+        else
+            assert_false(store_device(s, "a", &d));
         store_close(s);
         for (int i = 0; i < 2; i++) { /* found out at once, or the first time it is used */
             s = store_open(path);
@@ -164,7 +168,9 @@ static void test_processes(void **state) {
             bool good = true;
             for (int i = 0; i < CHOICES; i++) {
                 Store *s = store_open(path);
-                good = good && store_keep_measured(s, "a", 2, X_CORE, &(Measured){(uint64_t)(p * CHOICES + i), 0, 1, 1, 2});
+                good = good &&
+                       store_keep_measured(s, "a", 2, X_CORE,
+                                           &(Measured){(uint64_t)(p * CHOICES + i), 0, 1, 1, 2});
                 store_close(s);
             }
             _exit(good ? 0 : 1);
@@ -183,7 +189,8 @@ static void test_processes(void **state) {
 
 static void test_calibration(void **state) {
     (void)state;
-    CompileOptions o = {.target = "cpu"}, other = {.target = "cpu", .cpu = "x86-64"}, none = {.target = "toaster"};
+    CompileOptions o = {.target = "cpu"}, other = {.target = "cpu", .cpu = "x86-64"},
+                   none = {.target = "toaster"};
     const Device *row = device_find("cpu");
     Device d, again;
     assert_false(device_calibrated(&none, NULL, true, &d));
@@ -197,9 +204,9 @@ static void test_calibration(void **state) {
     assert_true(d.gflops == row->gflops);
     assert_true(device_calibrated(&o, s, true, &d));
     assert_true(d.measured);
-    const double number[][2] = {{d.gflops, row->gflops},           {d.dram_gbps, row->dram_gbps},
-                                {d.element_ns, row->element_ns},   {d.function_ns, row->function_ns},
-                                {d.scalar_ns, row->scalar_ns},     {d.group_ns, row->group_ns}};
+    const double number[][2] = {{d.gflops, row->gflops},         {d.dram_gbps, row->dram_gbps},
+                                {d.element_ns, row->element_ns}, {d.function_ns, row->function_ns},
+                                {d.scalar_ns, row->scalar_ns},   {d.group_ns, row->group_ns}};
     for (size_t i = 0; i < COUNT(number); i++)
         assert_true(number[i][0] * 20.001 >= number[i][1] && number[i][0] <= number[i][1] * 20.001);
     for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++) {

@@ -1,7 +1,8 @@
-/* build.c: the building blocks of lowerings (lower.h): tensor expressions and whole-tensor helpers. */
+/* build.c: the building blocks of lowerings (lower.h): tensor expressions and whole-tensor helpers.
+ */
 #include "utask/lower_internal.h"
 
-/* ---- building ------------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 /* Element values are followed through tensors of at most this many elements. */
 #define ELEM_MAX 64
 #define ELEM_MAX_FLOAT 4
@@ -29,7 +30,8 @@ bool dim_const(Expr *dim, int64_t *v) { return e_is_int(dim, v); }
 
 Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim) {
     Expr *d[MAX_RANK] = {0};
-    if (rank > MAX_RANK) unsupported(L, "a tensor of rank %d; the highest supported is %d", rank, MAX_RANK);
+    if (rank > MAX_RANK)
+        unsupported(L, "a tensor of rank %d; the highest supported is %d", rank, MAX_RANK);
     for (int i = 0; i < rank; i++) {
         int64_t v;
         d[i] = dim[i];
@@ -53,7 +55,8 @@ typedef struct LoadScan {
 static void scan_load(void *user, Expr *e) {
     LoadScan *s = user;
     s->n++;
-    if (e->t->kind == TK_CONST) s->elements += e->t->data->count;
+    if (e->t->kind == TK_CONST)
+        s->elements += e->t->data->count;
     else {
         s->all_const = false;
         if (!e->t->elem) s->all_known = false;
@@ -78,8 +81,10 @@ static Tensor *const_of_elems(Lower *L, Tensor *t, int64_t n) {
     k->count = n;
     void *data = arena_alloc(L->a, (size_t)(n ? n : 1) * dtype_size(t->dtype));
     for (int64_t i = 0; i < n; i++) {
-        if (dtype_is_float(t->dtype)) elem_set_f(t->dtype, data, i, t->elem[i]->f);
-        else elem_set_i(t->dtype, data, i, t->elem[i]->i);
+        if (dtype_is_float(t->dtype))
+            elem_set_f(t->dtype, data, i, t->elem[i]->f);
+        else
+            elem_set_i(t->dtype, data, i, t->elem[i]->i);
     }
     k->data = data;
     Tensor *c = const_tensor(L, k);
@@ -148,7 +153,7 @@ void unflatten(Lower *L, int rank, Expr **dim, Expr *flat, Expr **idx) {
     }
 }
 
-/* ---- broadcasting ------------------------------------------------------------------------------------ */
+/* ---- broadcasting ---------------------------------------------------------------------------- */
 int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim) {
     Cx *c = L->cx;
     int r = ra > rb ? ra : rb;
@@ -156,8 +161,10 @@ int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim) {
     for (int i = 0; i < r; i++) {
         Expr *x = i - (r - ra) >= 0 ? a[i - (r - ra)] : one;
         Expr *y = i - (r - rb) >= 0 ? b[i - (r - rb)] : one;
-        if (x == y || e_is_ival(y, 1)) res[i] = x;
-        else if (e_is_ival(x, 1)) res[i] = y;
+        if (x == y || e_is_ival(y, 1))
+            res[i] = x;
+        else if (e_is_ival(x, 1))
+            res[i] = y;
         else {
             Expr *x1 = e_eq(c, x, one), *y1 = e_eq(c, y, one);
             int64_t vx, vy;
@@ -167,9 +174,12 @@ int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim) {
             check(L, e_or(c, e_eq(c, x, y), e_or(c, x1, y1)),
                   "dimensions at axis %d cannot be broadcast", i);
             /* A constant other than 1 wins; otherwise whichever is not 1. */
-            if (e_is_int(x, &vx)) res[i] = x;
-            else if (e_is_int(y, &vy)) res[i] = y;
-            else res[i] = let(L, "d", e_sel(c, x1, y, x), 0);
+            if (e_is_int(x, &vx))
+                res[i] = x;
+            else if (e_is_int(y, &vy))
+                res[i] = y;
+            else
+                res[i] = let(L, "d", e_sel(c, x1, y, x), 0);
         }
     }
     memcpy(dim, res, sizeof *res * (size_t)r);
@@ -182,13 +192,17 @@ Expr *ld_bcast(Lower *L, Tensor *t, int rank, Expr **idx, Expr **dim) {
     ASSERT(rank >= t->rank);
     for (int i = 0; i < t->rank; i++) {
         Expr *o = idx[i + rank - t->rank], *d = dim[i + rank - t->rank];
-        if (t->dim[i] == d) k[i] = o;
-        else if (e_is_ival(t->dim[i], 1)) k[i] = e_int(c, 0);
+        if (t->dim[i] == d)
+            k[i] = o;
+        else if (e_is_ival(t->dim[i], 1))
+            k[i] = e_int(c, 0);
         else {
             Expr *one = e_eq(c, t->dim[i], e_int(c, 1));
             int64_t v;
-            if (e_is_int(one, &v)) k[i] = v ? e_int(c, 0) : o;
-            else k[i] = e_mul(c, o, let(L, "b", e_cast(c, DT_I64, e_not(c, one)), 0));
+            if (e_is_int(one, &v))
+                k[i] = v ? e_int(c, 0) : o;
+            else
+                k[i] = e_mul(c, o, let(L, "b", e_cast(c, DT_I64, e_not(c, one)), 0));
         }
     }
     return ld(L, t, k);
@@ -206,7 +220,7 @@ Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg) {
     return e_guard(c, ok, j, zero, site(L, "index out of range"));
 }
 
-/* ---- whole tensors ----------------------------------------------------------------------------------- */
+/* ---- whole tensors --------------------------------------------------------------------------- */
 Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *data) {
     Const *k = NEW(L->a, Const);
     k->dtype = t;
@@ -249,7 +263,8 @@ Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **e
         all_const &= elem[i]->op == E_CONST;
     }
     if (all_const) return const_of_elems(L, x, n);
-    x->body = n ? choose(L->cx, x->elem, 0, n, flat_index(L, rank, x->dim, idx)) : e_num(L->cx, t, 0);
+    x->body =
+        n ? choose(L->cx, x->elem, 0, n, flat_index(L, rank, x->dim, idx)) : e_num(L->cx, t, 0);
     x->seq = L->seq;
     op_append(L, x);
     return x;
@@ -282,7 +297,8 @@ Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b) {
     Tensor *t = te_begin(L, a->dtype, r, dim);
     own_axes(L, t, idx);
     Expr *k = ld_bcast(L, c, r, idx, t->dim);
-    return te_end(L, t, e_sel(L->cx, k, ld_bcast(L, a, r, idx, t->dim), ld_bcast(L, b, r, idx, t->dim)));
+    return te_end(L, t,
+                  e_sel(L->cx, k, ld_bcast(L, a, r, idx, t->dim), ld_bcast(L, b, r, idx, t->dim)));
 }
 
 Tensor *t_cast(Lower *L, DType t, Tensor *a) {
@@ -298,8 +314,10 @@ Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep) {
     Axis *red[MAX_RANK];
     int r = 0, n = 0, o = 0;
     for (int i = 0; i < a->rank; i++) {
-        if (!(axes >> i & 1)) dim[r++] = a->dim[i];
-        else if (keep) dim[r++] = e_int(L->cx, 1);
+        if (!(axes >> i & 1))
+            dim[r++] = a->dim[i];
+        else if (keep)
+            dim[r++] = e_int(L->cx, 1);
     }
     Tensor *t = te_begin(L, k >= R_ARGMAX ? DT_I64 : a->dtype, r, dim);
     for (int i = 0; i < a->rank; i++) {
@@ -307,11 +325,14 @@ Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep) {
             red[n] = axis_new(L->cx, a->dim[i]);
             idx[i] = e_axis(L->cx, red[n++]);
             if (keep) o++;
-        } else idx[i] = ax(L, t, o++);
+        } else
+            idx[i] = ax(L, t, o++);
     }
     Expr *body = ld(L, a, idx);
-    if (n) body = e_reduce(L->cx, k, n, red, body);
-    else if (k >= R_ARGMAX) body = e_int(L->cx, 0);
+    if (n)
+        body = e_reduce(L->cx, k, n, red, body);
+    else if (k >= R_ARGMAX)
+        body = e_int(L->cx, 0);
     return te_end(L, t, body);
 }
 
@@ -336,14 +357,16 @@ Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
 Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
     Cx *c = L->cx;
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *sidx[MAX_RANK];
-    if (rank > MAX_RANK) unsupported(L, "a tensor of rank %d; the highest supported is %d", rank, MAX_RANK);
+    if (rank > MAX_RANK)
+        unsupported(L, "a tensor of rank %d; the highest supported is %d", rank, MAX_RANK);
     bool same = rank == a->rank;
     Expr *n = e_int(c, 1);
     for (int i = 0; i < rank; i++) {
         int64_t v;
         dim[i] = dim_in[i];
         if (e_is_int(dim[i], &v) && v < 0) fail(L, "a dimension is negative (%lld)", (long long)v);
-        if (dim[i]->op == E_SELECT || dim[i]->op == E_GUARD || !dim[i]->pure) dim[i] = let(L, "d", dim[i], 0);
+        if (dim[i]->op == E_SELECT || dim[i]->op == E_GUARD || !dim[i]->pure)
+            dim[i] = let(L, "d", dim[i], 0);
         n = e_mul(c, n, dim[i]);
         same = same && dim[i] == a->dim[i];
     }
@@ -422,7 +445,8 @@ Tensor *t_concat(Lower *L, int n, Tensor *const *x, int axis) {
             fail(L, "inputs of a concatenation differ in rank or type");
         for (int i = 0; i < x[0]->rank; i++) {
             if (i == axis) continue;
-            check(L, e_eq(c, x[k]->dim[i], dim[i]), "inputs of a concatenation differ at axis %d", i);
+            check(L, e_eq(c, x[k]->dim[i], dim[i]), "inputs of a concatenation differ at axis %d",
+                  i);
             if (e_is_int(x[k]->dim[i], &(int64_t){0})) dim[i] = x[k]->dim[i];
         }
         end[k + 1] = e_add(c, end[k], x[k]->dim[axis]);
@@ -448,7 +472,8 @@ Tensor *t_unsqueeze(Lower *L, Tensor *a, int axis) {
 
 Tensor *t_squeeze(Lower *L, Tensor *a, int axis) {
     Expr *dim[MAX_RANK];
-    check(L, e_eq(L->cx, a->dim[axis], e_int(L->cx, 1)), "axis %d is squeezed but its size is not 1", axis);
+    check(L, e_eq(L->cx, a->dim[axis], e_int(L->cx, 1)),
+          "axis %d is squeezed but its size is not 1", axis);
     if (!e_is_ival(a->dim[axis], 1)) {
         /* The check made it 1: read at 0. */
         Expr *idx[MAX_RANK];
@@ -456,7 +481,8 @@ Tensor *t_squeeze(Lower *L, Tensor *a, int axis) {
         for (int i = 0; i < a->rank; i++)
             if (i != axis) dim[r++] = a->dim[i];
         Tensor *t = te_begin(L, a->dtype, r, dim);
-        for (int i = 0, j = 0; i < a->rank; i++) idx[i] = i == axis ? e_int(L->cx, 0) : ax(L, t, j++);
+        for (int i = 0, j = 0; i < a->rank; i++)
+            idx[i] = i == axis ? e_int(L->cx, 0) : ax(L, t, j++);
         return te_end(L, t, ld(L, a, idx));
     }
     for (int i = 0, j = 0; i < a->rank; i++)
@@ -501,13 +527,18 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
         int rx = side ? rb : ra;
         for (int i = 0; i < rx; i++) {
             Expr *d = t->dim[r - rx + i];
-            if (x->dim[i] == d) ix[i] = idx[r - rx + i];
-            else if (e_is_ival(x->dim[i], 1)) ix[i] = e_int(c, 0);
+            if (x->dim[i] == d)
+                ix[i] = idx[r - rx + i];
+            else if (e_is_ival(x->dim[i], 1))
+                ix[i] = e_int(c, 0);
             else {
                 Expr *one = e_eq(c, x->dim[i], e_int(c, 1));
                 int64_t v;
-                if (e_is_int(one, &v)) ix[i] = v ? e_int(c, 0) : idx[r - rx + i];
-                else ix[i] = e_mul(c, idx[r - rx + i], let(L, "b", e_cast(c, DT_I64, e_not(c, one)), 0));
+                if (e_is_int(one, &v))
+                    ix[i] = v ? e_int(c, 0) : idx[r - rx + i];
+                else
+                    ix[i] =
+                        e_mul(c, idx[r - rx + i], let(L, "b", e_cast(c, DT_I64, e_not(c, one)), 0));
             }
         }
     }
@@ -524,7 +555,8 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
 
 Tensor *t_softmax(Lower *L, Tensor *a, int axis, bool log) {
     DType t = a->dtype;
-    if (t == DT_F16 || t == DT_BF16) return t_cast(L, t, t_softmax(L, t_cast(L, DT_F32, a), axis, log));
+    if (t == DT_F16 || t == DT_BF16)
+        return t_cast(L, t, t_softmax(L, t_cast(L, DT_F32, a), axis, log));
     Tensor *m = t_reduce(L, R_MAX, a, 1u << axis, true);
     Tensor *x = t_bin(L, E_SUB, a, m);
     Tensor *e = t_un(L, E_EXP, x);
@@ -532,8 +564,9 @@ Tensor *t_softmax(Lower *L, Tensor *a, int axis, bool log) {
     return log ? t_bin(L, E_SUB, x, t_un(L, E_LOG, s)) : t_bin(L, E_DIV, e, s);
 }
 
-/* ---- hand-written bodies -------------------------------------------------------------------------------- */
-Stmt *ext_begin(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam, Expr *const *param) {
+/* ---- hand-written bodies --------------------------------------------------------------------- */
+Stmt *ext_begin(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
+                Expr *const *param) {
     Stmt *s = stmt_new(L->cx, S_EXTERN, L->node->path);
     s->ext.row = extern_find(name);
     if (!s->ext.row) die("no hand-written body %s", name);
@@ -581,7 +614,8 @@ void ext_end(Lower *L, Stmt *s, const char *fault) {
     s->ext.site = site(L, "%s", fault ? fault : "failed");
     bool fold = s->ext.nin > 0;
     for (int i = 0; i < s->ext.nin; i++)
-        fold &= s->ext.in[i] && s->ext.in[i]->kind == TK_CONST && s->ext.in[i]->data->count <= 1 << 16;
+        fold &=
+            s->ext.in[i] && s->ext.in[i]->kind == TK_CONST && s->ext.in[i]->data->count <= 1 << 16;
     for (int i = 0; i < s->ext.nparam; i++) fold &= s->ext.param[i]->op == E_CONST;
     for (int i = 0; i < s->ext.nout; i++) fold &= !s->ext.out[i]->blob && s->ext.out[i]->rank >= 0;
     const Const *k[8];
@@ -600,7 +634,7 @@ Tensor *ext_result(Lower *L, Stmt *s, int i) {
 }
 Expr *ext_sym_result(Lower *L, Stmt *s, int i) { return e_sym(L->cx, s->ext.sym[i]); }
 
-/* ---- loops ------------------------------------------------------------------------------------------------ */
+/* ---- loops ----------------------------------------------------------------------------------- */
 struct LoopB {
     Stmt *s;
     Seq *outer;
@@ -610,7 +644,8 @@ struct LoopB {
 LoopB *loop_begin(Lower *L, Expr *trips) {
     LoopB *b = NEW(L->a, LoopB);
     b->outer = L->seq;
-    b->trips = e_max(L->cx, trips->pure ? trips : let(L, "trips", trips, INT64_MIN), e_int(L->cx, 0));
+    b->trips =
+        e_max(L->cx, trips->pure ? trips : let(L, "trips", trips, INT64_MIN), e_int(L->cx, 0));
     b->s = loop_stmt(L, b->trips);
     b->iter = e_sym(L->cx, b->s->loop.iter);
     L->seq = b->s->loop.body;

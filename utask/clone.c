@@ -2,7 +2,9 @@
 #include "utask/clone.h"
 #include "utask/expr_internal.h"
 
-Clone clone_new(Cx *c) { return (Clone){c, map_new(c->a), map_new(c->a), map_new(c->a), map_new(c->a), NULL, NULL}; }
+Clone clone_new(Cx *c) {
+    return (Clone){c, map_new(c->a), map_new(c->a), map_new(c->a), map_new(c->a), NULL, NULL};
+}
 
 static uint64_t key(int id) { return (uint64_t)id + 1; }
 
@@ -10,16 +12,14 @@ void clone_map_tensor(Clone *k, const Tensor *from, Tensor *to) {
     map_seti(k->tensor, key(from->id), to);
 }
 
-void clone_map_sym(Clone *k, const Sym *from, Expr *to) {
-    map_seti(k->sym, key(from->id), to);
-}
+void clone_map_sym(Clone *k, const Sym *from, Expr *to) { map_seti(k->sym, key(from->id), to); }
 
 void clone_again(Clone *k) {
     k->expr = map_new(k->c->a);
     k->view = map_new(k->c->a);
 }
 
-/* ---- expressions ------------------------------------------------------------------------------ */
+/* ---- expressions ----------------------------------------------------------------------------- */
 /* Reductions get axes of their own: copies may come to stand inside each other. */
 static Expr *clone_reduce(Clone *k, Expr *e) {
     Cx *c = k->c;
@@ -57,7 +57,7 @@ Expr *clone_expr(Clone *k, Expr *e) {
     return r;
 }
 
-/* ---- tensors and symbols ---------------------------------------------------------------------- */
+/* ---- tensors and symbols --------------------------------------------------------------------- */
 static Tensor *copy_of(Clone *k, const Tensor *t, Seq *at) {
     Expr *dim[MAX_RANK];
     for (int i = 0; i < t->rank; i++) dim[i] = clone_expr(k, t->dim[i]);
@@ -118,7 +118,7 @@ static Tensor *clone_op(Clone *k, Tensor *t, Seq *to) {
     return r;
 }
 
-/* ---- statements ------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static bool known_rank(const Tensor *t) { return !t || (t->rank >= 0 && !t->blob); }
 
 bool clone_can(const Seq *q, bool calls) {

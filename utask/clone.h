@@ -1,8 +1,8 @@
 /* clone.h: copies of statements, with tensors, symbols and axes of their own.
  *
- * A Clone maps what stands in the original to what stands for it in the copy; what it does not map is
- * shared. It may be used for several pieces, one after the other: later ones see the copies of earlier
- * ones. */
+ * A Clone maps what stands in the original to what stands for it in the copy; what it does not map
+ * is shared. It may be used for several pieces, one after the other: later ones see the copies of
+ * earlier ones. */
 #ifndef BRAID_CLONE_H
 #define BRAID_CLONE_H
 
@@ -15,7 +15,8 @@ struct Clone {
     Map *sym;    /* id -> Expr */
     Map *expr;   /* id -> Expr: of what has been copied under the present mappings */
     Map *view;   /* id -> Tensor: the same of views */
-    void (*call)(Clone *k, const Stmt *s, Seq *to); /* appends what becomes of a call; NULL: there is none */
+    void (*call)(Clone *k, const Stmt *s,
+                 Seq *to); /* appends what becomes of a call; NULL: there is none */
     void *user;
 };
 
@@ -27,8 +28,8 @@ void clone_again(Clone *k);
 /* NULL stays NULL. */
 Expr *clone_expr(Clone *k, Expr *e);
 Tensor *clone_tensor(Clone *k, Tensor *t);
-/* Whether q holds only what clone_seq copies: uniform values, checks, expressions of known rank, branches
- * and loops; no hand-written bodies, and inner calls of recursions only if `calls`. */
+/* Whether q holds only what clone_seq copies: uniform values, checks, expressions of known rank,
+ * branches and loops; no hand-written bodies, and inner calls of recursions only if `calls`. */
 bool clone_can(const Seq *q, bool calls);
 /* Appends copies of all statements of q to `to`. Requires clone_can(q). */
 void clone_seq(Clone *k, const Seq *q, Seq *to);

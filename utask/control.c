@@ -1,14 +1,14 @@
 /* control.c: If, Loop and Scan: branches with joins, loops whose carried values are found to be
  * constant, of constant shape, or neither, by trying.
  *
- * A carried value starts out as "never changes". The body is lowered under that assumption; where its
- * result contradicts it, that part (an element, a dimension, the rank, the contents) is given up and
- * the body is lowered again. What was given up is remembered for each node, so that nested loops cost
- * a number of passes linear in what varies, not exponential in depth. */
+ * A carried value starts out as "never changes". The body is lowered under that assumption; where
+ * its result contradicts it, that part (an element, a dimension, the rank, the contents) is given
+ * up and the body is lowered again. What was given up is remembered for each node, so that nested
+ * loops cost a number of passes linear in what varies, not exponential in depth. */
 #include "utask/lower_internal.h"
 #include "utask/ops/sequence.h"
 
-/* ---- forks and joins ------------------------------------------------------------------------------------ */
+/* ---- forks and joins ------------------------------------------------------------------------- */
 Fork fork_begin(Lower *L, Expr *cond) {
     Fork f = {stmt_new(L->cx, S_BRANCH, L->node->path), L->seq, false};
     f.s->br.cond = cond->pure ? cond : let(L, "cond", cond, 0);
@@ -37,7 +37,8 @@ static Expr *join_expr(Lower *L, Fork *f, Expr *a, Expr *b, const char *name, in
 
 #define JOIN_ELEMS 16
 
-/* Element i of t as a uniform value in Seq q: known, or read when t is tiny and not float. NULL: no. */
+/* Element i of t as a uniform value in Seq q: known, or read when t is tiny and not float. NULL:
+ * no. */
 Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n) {
     if (t->elem) return t->elem[i];
     if (t->kind == TK_CONST) return e_elem(L->cx, t->data, i);
@@ -78,7 +79,8 @@ static Expr *const *dims_at(const Tensor *t, int r) {
 
 static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     if (a && b && a->dtype != b->dtype)
-        fail(L, "the branches give different types (%s and %s)", dtype_name(a->dtype), dtype_name(b->dtype));
+        fail(L, "the branches give different types (%s and %s)", dtype_name(a->dtype),
+             dtype_name(b->dtype));
     if (a == b && !inside(a->seq, f)) return a;
     Tensor *t = a ? a : b, *o = b ? b : a;
     Expr *dim[MAX_RANK];
@@ -93,7 +95,8 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     j->blob = t->blob;
     if (dyn) {
         j->rank_mask = rank_set(t) | rank_set(o);
-        j->rank_e = join_expr(L, f, a ? rank_expr(L, a) : NULL, b ? rank_expr(L, b) : NULL, "rank", 0);
+        j->rank_e =
+            join_expr(L, f, a ? rank_expr(L, a) : NULL, b ? rank_expr(L, b) : NULL, "rank", 0);
         for (int r = 0; r <= MAX_RANK; r++) {
             Expr *const *x = dims_at(t, r), *const *y = t == o ? NULL : dims_at(o, r);
             if (!x && !y) continue;
@@ -112,8 +115,8 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     return j;
 }
 
-/* A value that stands for the element of an empty optional, of the kind and, where possible, shape of
- * `like`. */
+/* A value that stands for the element of an empty optional, of the kind and, where possible, shape
+ * of `like`. */
 static Val *placeholder(Lower *L, const Fork *f, const Val *like) {
     if (like->kind == VT_SEQUENCE) return seq_empty(L, like->elem_dtype);
     const Tensor *t = like->t;
@@ -145,7 +148,8 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
     }
     r->t = join_tensor(L, f, a ? a->t : NULL, b ? b->t : NULL);
     if (v->kind == VT_SEQUENCE) {
-        if (v->elem_dtype != w->elem_dtype) fail(L, "the branches give sequences of different types");
+        if (v->elem_dtype != w->elem_dtype)
+            fail(L, "the branches give sequences of different types");
         r->elem_dtype = v->elem_dtype;
         seq_join_elems(r, v, w);
         for (int i = 0; i < r->elem_rank; i++)
@@ -166,7 +170,8 @@ typedef struct Place {
 
 static Place place_of(const Lower *L) {
     const LowerState *st = L->st;
-    return (Place){L->node, L->out, L->seq, st->refine.n, st->split_depth, st->call_depth, st->recursion};
+    return (Place){L->node,         L->out,         L->seq,       st->refine.n,
+                   st->split_depth, st->call_depth, st->recursion};
 }
 
 /* After an error that is not one: lowering goes on, in the present Seq. */
@@ -191,8 +196,8 @@ static void fault_unless(Lower *L, Expr *cond, const char *message) {
     vec_push(L->a, &L->seq->s, s);
 }
 
-void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result), void *user,
-              int nresult, Val **result) {
+void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result),
+              void *user, int nresult, Val **result) {
     Val **res[2];
     LowerState *st = L->st;
     const Place at = place_of(L);
@@ -212,7 +217,8 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
         L->d->top = up;
         bool drop = L->d->status == ST_MODEL || (f->by_rank && L->d->status == ST_UNSUPPORTED);
         if (!drop || *first) {
-            /* Neither arm, as far as is known now; a real fault says more than a call without result. */
+            /* Neither arm, as far as is known now; a real fault says more than a call without
+             * result. */
             if (drop && st->trap && !trapped) memcpy(L->d->message, first, sizeof first);
             st->trap = drop && (st->trap || trapped);
             st->unmet = drop && st->unmet && unmet;
@@ -229,7 +235,8 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
     L->seq = f->outer;
     vec_push(L->a, &L->seq->s, f->s);
     for (int i = 0; i < nresult; i++) {
-        if ((ok[0] && !res[0][i]) || (ok[1] && !res[1][i])) { /* an absent output of a single node */
+        if ((ok[0] && !res[0][i]) ||
+            (ok[1] && !res[1][i])) { /* an absent output of a single node */
             result[i] = NULL;
             continue;
         }
@@ -237,7 +244,7 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
     }
 }
 
-/* ---- If ---------------------------------------------------------------------------------------------------- */
+/* ---- If -------------------------------------------------------------------------------------- */
 static const Region *region_attr(Lower *L, const char *name) {
     const Attr *a = node_attr(L->node, name);
     if (!a || a->kind != AT_GRAPH) fail(L, "the subgraph %s is missing", name);
@@ -247,7 +254,8 @@ static const Region *region_attr(Lower *L, const char *name) {
 static Expr *bool_scalar(Lower *L, Tensor *t, const char *what) {
     if (t->dtype != DT_BOOL) fail(L, "%s must be bool, not %s", what, dtype_name(t->dtype));
     if (t->rank >= 0)
-        check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "%s must have exactly one element", what);
+        check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "%s must have exactly one element",
+              what);
     return uni(L, t, 0);
 }
 
@@ -261,7 +269,8 @@ void lower_If(Lower *L) {
     Expr *cond = bool_scalar(L, in(L, 0), "the condition");
     Val **res = NEWN(L->a, Val *, L->node->nout + 1);
     int64_t v;
-    if (e_is_int(cond, &v)) lower_region(L, r[!v], 0, NULL, L->node->nout, res);
+    if (e_is_int(cond, &v))
+        lower_region(L, r[!v], 0, NULL, L->node->nout, res);
     else {
         Fork f = fork_begin(L, cond);
         fork_run(L, &f, if_arm, r, L->node->nout, res);
@@ -269,7 +278,7 @@ void lower_If(Lower *L) {
     for (int i = 0; i < L->node->nout; i++) out_val(L, i, res[i]);
 }
 
-/* ---- loops --------------------------------------------------------------------------------------------------- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 Stmt *loop_stmt(Lower *L, Expr *trips) {
     Stmt *s = stmt_new(L->cx, S_LOOP, L->node->path);
     s->loop.trips = trips;
@@ -301,7 +310,8 @@ Tensor *copy_tensor(Lower *L, Tensor *t) {
 }
 
 Tensor *own_tensor(Lower *L, Tensor *t) {
-    bool own = t->seq == L->seq && !t->owned && (t->kind == TK_TE || (t->kind == TK_EXTERN && t->blob));
+    bool own =
+        t->seq == L->seq && !t->owned && (t->kind == TK_TE || (t->kind == TK_EXTERN && t->blob));
     if (!own) t = copy_tensor(L, t);
     t->owned = true;
     return t;
@@ -310,10 +320,10 @@ Tensor *own_tensor(Lower *L, Tensor *t) {
 /* One carried value during one attempt. */
 typedef struct Carried {
     CarryPlan *plan;
-    Val *init, *phi;      /* phi: as the body sees it */
-    bool elems;           /* followed element by element */
+    Val *init, *phi; /* phi: as the body sees it */
+    bool elems;      /* followed element by element */
     int64_t n;
-    Sym **elem_sym;       /* NULL entries: the element does not vary */
+    Sym **elem_sym; /* NULL entries: the element does not vary */
     Sym *dim_sym[MAX_RANK], *rank_sym, *len_sym, *has_sym;
     Expr **elem_init;
     struct Carried *inner;
@@ -350,7 +360,8 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
         k->elem_init = NEWN(L->a, Expr *, n + 1);
         k->elem_sym = NEWN(L->a, Sym *, n + 1);
         bool ok = true;
-        for (int64_t i = 0; i < n && ok; i++) ok = (k->elem_init[i] = elem_in(L, outer, t, i, n)) != NULL;
+        for (int64_t i = 0; i < n && ok; i++)
+            ok = (k->elem_init[i] = elem_in(L, outer, t, i, n)) != NULL;
         if (ok) {
             k->elems = true;
             k->n = n;
@@ -440,13 +451,15 @@ static bool revise(Lower *L, Carried *k, Val *next, int nsym) {
     if (!next || next->kind != phi->kind) fail(L, "a carried value changes its kind");
     if (next->kind == VT_OPTIONAL) {
         if (!k->has_sym && next->has != phi->has) again = p->has_vary = true;
-        if (!phi->inner && next->inner) fail(L, "a carried optional starts without an element and without a type");
+        if (!phi->inner && next->inner)
+            fail(L, "a carried optional starts without an element and without a type");
         if (phi->inner && next->inner && revise(L, k->inner, next->inner, nsym)) again = true;
         return again;
     }
     Tensor *a = phi->t, *b = next->t;
     if (a->dtype != b->dtype)
-        fail(L, "a carried value changes its type from %s to %s", dtype_name(a->dtype), dtype_name(b->dtype));
+        fail(L, "a carried value changes its type from %s to %s", dtype_name(a->dtype),
+             dtype_name(b->dtype));
     if (next->kind == VT_SEQUENCE) {
         if (b != a && !p->no_elem) again = p->no_elem = true;
         if (!k->len_sym && next->len != phi->len) again = p->len_vary = true;
@@ -503,12 +516,14 @@ static void carry_finish(Lower *L, Stmt *loop, Carried *k, Val *next) {
     if (k->elems) {
         for (int64_t i = 0; i < k->n; i++)
             if (k->elem_sym[i])
-                carry_sym(L, loop, k->elem_sym[i], k->elem_init[i], elem_in(L, L->seq, next->t, i, k->n));
+                carry_sym(L, loop, k->elem_sym[i], k->elem_init[i],
+                          elem_in(L, L->seq, next->t, i, k->n));
         return;
     }
     if (k->phi->t == init->t) return; /* loop-invariant */
     carry_sym(L, loop, k->rank_sym, rank_expr(L, init->t), rank_expr(L, next->t));
-    for (int i = 0; i < MAX_RANK; i++) carry_sym(L, loop, k->dim_sym[i], init->t->dim[i], next->t->dim[i]);
+    for (int i = 0; i < MAX_RANK; i++)
+        carry_sym(L, loop, k->dim_sym[i], init->t->dim[i], next->t->dim[i]);
     LoopCarry m = {.phi = k->phi->t, .init = init->t, .next = own_tensor(L, next->t)};
     vec_push(L->a, &loop->loop.carry, m);
 }
@@ -538,7 +553,8 @@ static Expr *at_entry(Cx *c, const Stmt *loop, Expr *e) {
     switch (e->op) {
     case E_CAST: return e_cast(c, e->dtype, a[0]);
     case E_SELECT: return e_sel(c, a[0], a[1], a[2]);
-    case E_GUARD: case E_BITCAST: return e;
+    case E_GUARD:
+    case E_BITCAST: return e;
     default: return e_is_unary(e->op) ? e_un(c, e->op, a[0]) : e_bin(c, e->op, a[0], a[1]);
     }
 }
@@ -561,7 +577,8 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
         /* The size is known inside only: remember it; it may not change between iterations. */
         Expr *first = at_entry(c, loop, d);
         if (!expr_visible(first, outer))
-            first = e_int(c, ty && ty->has_shape && ty->rank == e->rank && ty->dim[i] >= 0 ? ty->dim[i] : 0);
+            first = e_int(
+                c, ty && ty->has_shape && ty->rank == e->rank && ty->dim[i] >= 0 ? ty->dim[i] : 0);
         Sym *s = phi_sym(L, DT_I64, "d", 0, outer);
         dim[i + 1] = e_sym(c, s);
         check(L, e_or(c, e_eq(c, e_sym(c, loop->loop.iter), e_int(c, 0)), e_eq(c, dim[i + 1], d)),
@@ -589,14 +606,15 @@ static Val *some(Lower *L, Val *v) {
 /* What Loop and Scan have in common. */
 typedef struct LoopSpec {
     const Region *body;
-    Expr *trips, *cond0;             /* NULL: none */
+    Expr *trips, *cond0; /* NULL: none */
     int ncarry, nscan;
     Val **init;
-    bool has_cond;                   /* result 0 of the body is the condition */
-    int first_param;                 /* of the carried values among the body's parameters */
-    void (*params)(Lower *L, struct LoopSpec *s, Stmt *loop, Val **param); /* the other ones, in the body */
+    bool has_cond;   /* result 0 of the body is the condition */
+    int first_param; /* of the carried values among the body's parameters */
+    void (*params)(Lower *L, struct LoopSpec *s, Stmt *loop,
+                   Val **param); /* the other ones, in the body */
     void *user;
-    Val **result;                    /* out: carried, then scan outputs stacked on axis 0 */
+    Val **result; /* out: carried, then scan outputs stacked on axis 0 */
 } LoopSpec;
 
 static void lower_iterations(Lower *L, LoopSpec *s) {
@@ -654,7 +672,8 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     Expr *made = counted ? e_max(c, s->trips, e_int(c, 0)) : e_sym(c, loop->loop.iter);
     for (int i = 0; i < s->nscan; i++) {
         int at = first + s->ncarry + i;
-        s->result[s->ncarry + i] = val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at]));
+        s->result[s->ncarry + i] =
+            val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at]));
     }
     L->seq = outer;
     vec_push(L->a, &outer->s, loop);
@@ -674,7 +693,8 @@ static bool no_iterations(Lower *L, LoopSpec *s) {
     for (int i = 0; i < s->ncarry; i++) s->result[i] = s->init[i];
     for (int i = 0; i < s->nscan; i++) {
         const VType *t = s->body->result_type[s->has_cond + s->ncarry + i];
-        if (!t || t->kind != VT_TENSOR || !dtype_supported(t->dtype) || !t->has_shape || t->rank >= MAX_RANK)
+        if (!t || t->kind != VT_TENSOR || !dtype_supported(t->dtype) || !t->has_shape ||
+            t->rank >= MAX_RANK)
             return false;
         dim[0] = e_int(L->cx, 0);
         for (int d = 0; d < t->rank; d++) dim[d + 1] = e_int(L->cx, t->dim[d] > 0 ? t->dim[d] : 0);
@@ -720,7 +740,8 @@ static void lower_loop(Lower *L, LoopSpec *s) {
 /* A uniform scalar as the tensor a body parameter is declared to be: [] or [1]. */
 static Val *scalar_param(Lower *L, const Value *param, Expr *e) {
     int64_t one = 1;
-    int rank = param->type && param->type->kind == VT_TENSOR && param->type->has_shape && param->type->rank == 1;
+    int rank = param->type && param->type->kind == VT_TENSOR && param->type->has_shape &&
+               param->type->rank == 1;
     return val_tensor(L, t_from_uniform(L, (DType)e->dtype, rank, &one, &e));
 }
 
@@ -739,30 +760,35 @@ static Val *typed_none(Lower *L, Val *v, const VType *ty) {
         in = seq_empty(L, ty->elem->elem->dtype);
     } else if (ty->elem->kind == VT_TENSOR && ty->elem->dtype != DT_NONE) {
         int64_t dim[MAX_RANK] = {0};
-        for (int i = 0; i < ty->elem->rank; i++) dim[i] = ty->elem->dim[i] > 0 ? ty->elem->dim[i] : 0;
+        for (int i = 0; i < ty->elem->rank; i++)
+            dim[i] = ty->elem->dim[i] > 0 ? ty->elem->dim[i] : 0;
         int64_t n = 1;
         for (int i = 0; i < ty->elem->rank; i++) n *= dim[i];
         if (n > 1 << 20) return v;
         in->kind = VT_TENSOR;
         in->t = t_const(L, ty->elem->dtype, ty->elem->rank, dim,
                         arena_alloc(L->a, (size_t)n * dtype_size(ty->elem->dtype) + 8));
-    } else return v;
+    } else
+        return v;
     r->inner = in;
     return r;
 }
 
 void lower_Loop(Lower *L) {
     const Node *n = L->node;
-    LoopSpec s = {.body = region_attr(L, "body"), .has_cond = true, .first_param = 2, .params = loop_params};
+    LoopSpec s = {
+        .body = region_attr(L, "body"), .has_cond = true, .first_param = 2, .params = loop_params};
     Tensor *m = in(L, 0), *cond = in(L, 1);
     if (m && m->dtype != DT_I64) fail(L, "the trip count must be int64");
     if (m && m->rank >= 0)
-        check(L, e_eq(L->cx, count(L, m), e_int(L->cx, 1)), "the trip count must have exactly one element");
+        check(L, e_eq(L->cx, count(L, m), e_int(L->cx, 1)),
+              "the trip count must have exactly one element");
     s.trips = m ? uni_i64(L, m, 0) : NULL;
     s.cond0 = cond ? bool_scalar(L, cond, "the condition") : NULL;
     s.ncarry = n->nin > 2 ? n->nin - 2 : 0;
     if (s.body->nparam != s.ncarry + 2)
-        fail(L, "the body takes %d inputs; with %d carried values it needs %d", s.body->nparam, s.ncarry, s.ncarry + 2);
+        fail(L, "the body takes %d inputs; with %d carried values it needs %d", s.body->nparam,
+             s.ncarry, s.ncarry + 2);
     s.nscan = s.body->nresult - 1 - s.ncarry;
     if (s.nscan < 0 || n->nout > s.ncarry + s.nscan) fail(L, "the body has too few outputs");
     s.init = NEWN(L->a, Val *, s.ncarry + 1);
@@ -780,7 +806,7 @@ void lower_Loop(Lower *L) {
     for (int i = 0; i < s.ncarry + s.nscan; i++) out_val(L, i, s.result[i]);
 }
 
-/* ---- Scan ------------------------------------------------------------------------------------------------------ */
+/* ---- Scan ------------------------------------------------------------------------------------ */
 typedef struct ScanIn {
     Tensor *t;
     int axis;
@@ -828,19 +854,23 @@ void lower_Scan(Lower *L) {
     s.user = x;
     for (int i = 0; i < m; i++) {
         x[i].t = in(L, s.ncarry + i);
-        if (!x[i].t || x[i].t->rank < 1) fail(L, "scan input %d must be a tensor of rank 1 or more", i);
+        if (!x[i].t || x[i].t->rank < 1)
+            fail(L, "scan input %d must be a tensor of rank 1 or more", i);
         x[i].axis = norm_axis(L, list_at(L, "scan_input_axes", i, (int)m), x[i].t->rank);
         x[i].reverse = list_at(L, "scan_input_directions", i, (int)m) != 0;
         Expr *len = x[i].t->dim[x[i].axis];
-        if (s.trips) check(L, e_eq(c, len, s.trips), "the scan inputs differ in length");
-        else s.trips = len;
+        if (s.trips)
+            check(L, e_eq(c, len, s.trips), "the scan inputs differ in length");
+        else
+            s.trips = len;
     }
     s.result = NEWN(L->a, Val *, s.ncarry + s.nscan + 1);
     lower_loop(L, &s);
     for (int i = 0; i < s.ncarry; i++) out_val(L, i, s.result[i]);
     for (int i = 0; i < s.nscan; i++) {
         Tensor *t = s.result[s.ncarry + i]->t;
-        int axis = norm_axis(L, list_at(L, "scan_output_axes", i, s.nscan), t->rank), perm[MAX_RANK];
+        int axis = norm_axis(L, list_at(L, "scan_output_axes", i, s.nscan), t->rank),
+            perm[MAX_RANK];
         if (list_at(L, "scan_output_directions", i, s.nscan)) t = t_flip(L, t, 0);
         for (int k = 0, j = 1; k < t->rank; k++) perm[k] = k == axis ? 0 : j++;
         out(L, s.ncarry + i, t_transpose(L, t, perm));

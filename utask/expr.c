@@ -53,13 +53,14 @@ int cx_site(Cx *c, const char *path, const char *fmt, ...) {
     return c->site.n - 1;
 }
 
-/* ---- hash-consing ------------------------------------------------------------------------------- */
+/* ---- hash-consing ---------------------------------------------------------------------------- */
 static uint64_t node_hash(const Expr *e) {
     uint64_t h = (uint64_t)e->op | (uint64_t)e->dtype << 8 | (uint64_t)e->kind << 16 |
                  (uint64_t)e->n << 24 | (uint64_t)e->naxis << 44;
     h = (h ^ (e->op == E_REDUCE ? 0 : (uint64_t)e->i)) * 0x9e3779b97f4a7c15u;
     if (e->op == E_REDUCE)
-        for (int i = 0; i < e->naxis; i++) h = (h ^ (uint64_t)e->raxis[i]->id) * 0xd6e8feb86659fd93u;
+        for (int i = 0; i < e->naxis; i++)
+            h = (h ^ (uint64_t)e->raxis[i]->id) * 0xd6e8feb86659fd93u;
     for (int i = 0; i < e->n; i++) h = (h ^ h >> 31 ^ (uint64_t)e->a[i]->id) * 0xd6e8feb86659fd93u;
     return h ^ h >> 32;
 }
@@ -71,7 +72,8 @@ static bool node_same(const Expr *x, const Expr *y) {
     if (x->op == E_REDUCE) {
         for (int i = 0; i < x->naxis; i++)
             if (x->raxis[i] != y->raxis[i]) return false;
-    } else if (x->i != y->i) return false;
+    } else if (x->i != y->i)
+        return false;
     for (int i = 0; i < x->n; i++)
         if (x->a[i] != y->a[i]) return false;
     return true;
@@ -120,7 +122,7 @@ Expr *expr_raw(Cx *c, int op, DType t, int n, Expr **a) {
     return expr_intern(c, &k);
 }
 
-/* ---- leaves -------------------------------------------------------------------------------------- */
+/* ---- leaves ---------------------------------------------------------------------------------- */
 Expr *e_ci(Cx *c, DType t, int64_t v) {
     if (dtype_is_float(t)) return e_num(c, t, (double)v);
     Expr k = {.op = E_CONST, .dtype = (uint8_t)t, .i = int_wrap(t, v)};
@@ -161,7 +163,9 @@ Expr *e_axis(Cx *c, Axis *x) {
 }
 
 Expr *e_indim(Cx *c, int input, int axis) {
-    Expr k = {.op = E_INDIM, .dtype = axis == -2 ? DT_BOOL : DT_I64, .i = (int64_t)input << 8 | (axis & 255)};
+    Expr k = {.op = E_INDIM,
+              .dtype = axis == -2 ? DT_BOOL : DT_I64,
+              .i = (int64_t)input << 8 | (axis & 255)};
     return expr_intern(c, &k);
 }
 
@@ -189,7 +193,7 @@ Sym *sym_new(Cx *c, DType t, const char *name, int64_t lo) {
     return s;
 }
 
-/* ---- constants ------------------------------------------------------------------------------------ */
+/* ---- constants ------------------------------------------------------------------------------- */
 static bool is_const(const Expr *e) { return e->op == E_CONST; }
 
 static double f_un(int op, double x, bool single) {
@@ -239,7 +243,10 @@ static Expr *fold_un(Cx *c, int op, Expr *a) {
     case E_ABS: return e_ci(c, t, t != DT_U64 && v < 0 ? (int64_t)(0 - (uint64_t)v) : v);
     case E_SIGN: return e_ci(c, t, t == DT_U64 ? v != 0 : (v > 0) - (v < 0));
     case E_ISNAN: return e_bool(c, false);
-    case E_FLOOR: case E_CEIL: case E_ROUND: case E_TRUNC: return a;
+    case E_FLOOR:
+    case E_CEIL:
+    case E_ROUND:
+    case E_TRUNC: return a;
     default: die("integer operand of %s", expr_name[op]);
     }
 }
@@ -269,7 +276,8 @@ static Expr *fold_int(Cx *c, int op, DType t, int64_t a, int64_t b) {
         if (u) return e_ci(c, t, (int64_t)(ua / ub));
         if (b == -1) return e_ci(c, t, (int64_t)(0 - ua));
         return e_ci(c, t, a / b - ((a % b != 0) && ((a < 0) != (b < 0))));
-    case E_MOD: case E_FMOD: {
+    case E_MOD:
+    case E_FMOD: {
         if (!b) return e_ci(c, t, 0);
         if (u) return e_ci(c, t, (int64_t)(ua % ub));
         if (b == -1) return e_ci(c, t, 0);
@@ -317,14 +325,15 @@ static Expr *fold_float(Cx *c, int op, DType t, double a, double b) {
     }
 }
 
-/* ---- operators ------------------------------------------------------------------------------------ */
+/* ---- operators ------------------------------------------------------------------------------- */
 Expr *e_un(Cx *c, int op, Expr *a) {
     ASSERT(e_is_unary(op));
     if (is_const(a)) return fold_un(c, op, a);
     if (op == E_NEG && a->dtype == DT_I64) return e_muli(c, a, -1);
     if (a->op == op) {
         if (op == E_NEG || op == E_NOT || op == E_BITNOT) return a->a[0];
-        if (op == E_ABS || op == E_FLOOR || op == E_CEIL || op == E_ROUND || op == E_TRUNC) return a;
+        if (op == E_ABS || op == E_FLOOR || op == E_CEIL || op == E_ROUND || op == E_TRUNC)
+            return a;
     }
     if (!dtype_is_float(a->dtype)) {
         if (op == E_FLOOR || op == E_CEIL || op == E_ROUND || op == E_TRUNC) return a;
@@ -377,8 +386,10 @@ Expr *e_bin(Cx *c, int op, Expr *a, Expr *b) {
     if (is_const(a) && is_const(b))
         return flt ? fold_float(c, op, t, a->f, b->f) : fold_int(c, op, t, a->i, b->i);
     Expr *r = NULL;
-    if (t == DT_I64) r = simplify_i64(c, op, a, b);
-    else if (t == DT_BOOL) r = simplify_logic(c, op, a, b);
+    if (t == DT_I64)
+        r = simplify_i64(c, op, a, b);
+    else if (t == DT_BOOL)
+        r = simplify_logic(c, op, a, b);
     if (r) return r;
     if (e_is_compare(op) && (r = simplify_compare(c, op, a, b))) return r;
     if (flt) {
@@ -399,8 +410,9 @@ Expr *e_bin(Cx *c, int op, Expr *a, Expr *b) {
     }
     if ((op == E_MIN || op == E_MAX) && a == b) return a;
     /* Commutative operators keep the older operand first, so that a+b and b+a are one node. */
-    if (!flt && (op == E_ADD || op == E_MUL || op == E_MIN || op == E_MAX || op == E_AND || op == E_OR ||
-                 op == E_XOR || op == E_EQ) &&
+    if (!flt &&
+        (op == E_ADD || op == E_MUL || op == E_MIN || op == E_MAX || op == E_AND || op == E_OR ||
+         op == E_XOR || op == E_EQ) &&
         a->id > b->id) {
         Expr *x = a;
         a = b;
@@ -514,12 +526,17 @@ Expr *e_reduce(Cx *c, ReduceKind k, int n, Axis **axis, Expr *body) {
     if (!m) return body;
     if (arg && e_is_ival(keep[0]->extent, 1)) return e_int(c, 0);
     if ((k == R_MAX || k == R_MIN) && body->dtype == DT_BOOL) k = k == R_MAX ? R_OR : R_AND;
-    Expr key = {.op = E_REDUCE, .dtype = arg ? DT_I64 : body->dtype, .kind = (uint8_t)k, .n = 1,
-                .a = &body, .naxis = m, .raxis = keep};
+    Expr key = {.op = E_REDUCE,
+                .dtype = arg ? DT_I64 : body->dtype,
+                .kind = (uint8_t)k,
+                .n = 1,
+                .a = &body,
+                .naxis = m,
+                .raxis = keep};
     return expr_intern(c, &key);
 }
 
-/* ---- queries -------------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 bool e_is_int(const Expr *e, int64_t *v) {
     if (e->op != E_CONST || dtype_is_float(e->dtype)) return false;
     *v = e->i;
@@ -543,7 +560,7 @@ bool e_uses_axis(const Expr *e, const Axis *x) {
     return false;
 }
 
-/* ---- substitution and walks ------------------------------------------------------------------------ */
+/* ---- substitution and walks ------------------------------------------------------------------ */
 typedef struct ExprMemo {
     int epoch;
     Expr *e;
@@ -579,7 +596,7 @@ typedef struct Subst {
     Expr *const *to;
     LoadMap *map;
     void *user;
-    uint8_t flags; /* nodes without any of these are unchanged */
+    uint8_t flags;   /* nodes without any of these are unchanged */
     Expr *node, *by; /* this node becomes that */
 } Subst;
 

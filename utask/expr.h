@@ -1,16 +1,16 @@
 /* expr.h: scalar expressions, the one language for tensor bodies, shapes and uniform values.
  *
  * Immutable and hash-consed: two equal expressions are one pointer. Constructors simplify (constant
- * folding, linear normal form of int64 sums, ranges of axes and symbols), so a comparison of two dims
- * that can be decided at compile time comes back as a constant.
+ * folding, linear normal form of int64 sums, ranges of axes and symbols), so a comparison of two
+ * dims that can be decided at compile time comes back as a constant.
  *
  * Semantics shared by every target:
  *  - integers wrap at their width; DIV truncates, FDIV floors, MOD has the divisor's sign, FMOD the
  *    dividend's; a zero divisor yields 0 (lowerings put a GUARD where ONNX calls it an error);
  *  - float16 and bfloat16 round after every operation; float32 is computed in float32;
  *  - MIN, MAX propagate NaN; comparisons with NaN are false; ROUND is half to even;
- *  - SELECT evaluates only the taken side as far as loads and guards go: an out-of-range LOAD on the
- *    other side is never performed;
+ *  - SELECT evaluates only the taken side as far as loads and guards go: an out-of-range LOAD on
+ * the other side is never performed;
  *  - GUARD(cond, a, b; site): a when cond, else raises the run-time fault `site` and gives b.
  *  - SHL, SHR by at least the width give 0 (arithmetic SHR: the sign).
  */
@@ -24,38 +24,55 @@ typedef struct Tensor Tensor;
 struct Const;
 
 /* X(name, arity, text). Unary and binary operators in ranges tested by e_is_unary, e_is_binary. */
-#define EXPR_LEAVES(X) X(CONST, 0, "const") X(SYM, 0, "sym") X(AXIS, 0, "axis") X(INDIM, 0, "indim") X(LIMIT, 0, "limit")
+#define EXPR_LEAVES(X)                                                                             \
+    X(CONST, 0, "const")                                                                           \
+    X(SYM, 0, "sym") X(AXIS, 0, "axis") X(INDIM, 0, "indim") X(LIMIT, 0, "limit")
 #define EXPR_UNARY(X)                                                                              \
-    X(NEG, 1, "neg") X(NOT, 1, "not") X(BITNOT, 1, "bitnot") X(ABS, 1, "abs") X(SIGN, 1, "sign")   \
-    X(SQRT, 1, "sqrt") X(EXP, 1, "exp") X(LOG, 1, "log") X(LOG1P, 1, "log1p") X(SIN, 1, "sin")     \
-    X(COS, 1, "cos") X(TAN, 1, "tan") X(ASIN, 1, "asin") X(ACOS, 1, "acos") X(ATAN, 1, "atan")     \
-    X(SINH, 1, "sinh") X(COSH, 1, "cosh") X(TANH, 1, "tanh") X(ASINH, 1, "asinh")                  \
-    X(ACOSH, 1, "acosh") X(ATANH, 1, "atanh") X(ERF, 1, "erf") X(SIGMOID, 1, "sigmoid")            \
-    X(FLOOR, 1, "floor") X(CEIL, 1, "ceil") X(ROUND, 1, "round") X(TRUNC, 1, "trunc")              \
-    X(ISNAN, 1, "isnan")
+    X(NEG, 1, "neg")                                                                               \
+    X(NOT, 1, "not")                                                                               \
+    X(BITNOT, 1, "bitnot") X(ABS, 1, "abs") X(SIGN, 1, "sign") X(SQRT, 1, "sqrt") X(EXP, 1, "exp") \
+        X(LOG, 1, "log") X(LOG1P, 1, "log1p") X(SIN, 1, "sin") X(COS, 1, "cos") X(TAN, 1, "tan")   \
+            X(ASIN, 1, "asin") X(ACOS, 1, "acos") X(ATAN, 1, "atan") X(SINH, 1, "sinh")            \
+                X(COSH, 1, "cosh") X(TANH, 1, "tanh") X(ASINH, 1, "asinh") X(ACOSH, 1, "acosh")    \
+                    X(ATANH, 1, "atanh") X(ERF, 1, "erf") X(SIGMOID, 1, "sigmoid")                 \
+                        X(FLOOR, 1, "floor") X(CEIL, 1, "ceil") X(ROUND, 1, "round")               \
+                            X(TRUNC, 1, "trunc") X(ISNAN, 1, "isnan")
 #define EXPR_BINARY(X)                                                                             \
-    X(ADD, 2, "+") X(SUB, 2, "-") X(MUL, 2, "*") X(DIV, 2, "/") X(FDIV, 2, "fdiv")                 \
-    X(MOD, 2, "mod") X(FMOD, 2, "fmod") X(POW, 2, "pow") X(MIN, 2, "min") X(MAX, 2, "max")         \
-    X(AND, 2, "and") X(OR, 2, "or") X(XOR, 2, "xor") X(SHL, 2, "shl") X(SHR, 2, "shr")             \
-    X(LT, 2, "<") X(LE, 2, "<=") X(EQ, 2, "==")
+    X(ADD, 2, "+")                                                                                 \
+    X(SUB, 2, "-")                                                                                 \
+    X(MUL, 2, "*") X(DIV, 2, "/") X(FDIV, 2, "fdiv") X(MOD, 2, "mod") X(FMOD, 2, "fmod")           \
+        X(POW, 2, "pow") X(MIN, 2, "min") X(MAX, 2, "max") X(AND, 2, "and") X(OR, 2, "or")         \
+            X(XOR, 2, "xor") X(SHL, 2, "shl") X(SHR, 2, "shr") X(LT, 2, "<") X(LE, 2, "<=")        \
+                X(EQ, 2, "==")
 #define EXPR_OTHER(X)                                                                              \
-    X(CAST, 1, "cast") X(BITCAST, 1, "bitcast") X(SELECT, 3, "select") X(GUARD, 3, "guard")        \
-    X(LOAD, -1, "load") X(REDUCE, -1, "reduce")
+    X(CAST, 1, "cast")                                                                             \
+    X(BITCAST, 1, "bitcast")                                                                       \
+    X(SELECT, 3, "select") X(GUARD, 3, "guard") X(LOAD, -1, "load") X(REDUCE, -1, "reduce")
 #define EXPR_OPS(X) EXPR_LEAVES(X) EXPR_UNARY(X) EXPR_BINARY(X) EXPR_OTHER(X)
 
 typedef enum {
 #define X(n, a, t) E_##n,
     EXPR_OPS(X)
 #undef X
-    E_COUNT
+        E_COUNT
 } ExprOp;
 
 /* Reductions. Over an empty domain: SUM 0, PROD 1, MAX lowest, MIN highest (of the dtype; -inf, inf
  * for floats), AND true, OR false, ARG… 0. SUM and PROD of floats accumulate in axis order, of
- * float16 and bfloat16 in float32 rounded once at the end. MAX, MIN propagate NaN. ARGMAX, ARGMIN reduce over exactly
- * one axis, have dtype int64, and give the first extreme, ARGMAX_LAST, ARGMIN_LAST the last one. */
+ * float16 and bfloat16 in float32 rounded once at the end. MAX, MIN propagate NaN. ARGMAX, ARGMIN
+ * reduce over exactly one axis, have dtype int64, and give the first extreme, ARGMAX_LAST,
+ * ARGMIN_LAST the last one. */
 typedef enum {
-    R_SUM, R_PROD, R_MAX, R_MIN, R_AND, R_OR, R_ARGMAX, R_ARGMIN, R_ARGMAX_LAST, R_ARGMIN_LAST
+    R_SUM,
+    R_PROD,
+    R_MAX,
+    R_MIN,
+    R_AND,
+    R_OR,
+    R_ARGMAX,
+    R_ARGMIN,
+    R_ARGMAX_LAST,
+    R_ARGMIN_LAST
 } ReduceKind;
 
 /* A loop variable of a tensor expression or of a reduction: 0 <= axis < extent. */
@@ -64,7 +81,8 @@ typedef struct Axis {
     Expr *extent; /* int64, uniform */
 } Axis;
 
-/* A uniform value: a scalar that every unit computes itself. `lo` is a proven lower bound (dims: 0). */
+/* A uniform value: a scalar that every unit computes itself. `lo` is a proven lower bound (dims:
+ * 0). */
 typedef struct Sym {
     int id;
     DType dtype;
@@ -85,11 +103,12 @@ struct Expr {
     int n;         /* operands in a[] */
     int naxis;     /* REDUCE */
     union {
-        int64_t i; /* CONST of integer or bool dtype; GUARD: site; INDIM: input << 8 | (axis & 255) */
-        double f;  /* CONST of float dtype */
+        int64_t
+            i; /* CONST of integer or bool dtype; GUARD: site; INDIM: input << 8 | (axis & 255) */
+        double f; /* CONST of float dtype */
         Sym *sym;
         Axis *axis;
-        Tensor *t; /* LOAD */
+        Tensor *t;    /* LOAD */
         Axis **raxis; /* REDUCE: its axes */
     };
     Expr **a; /* LOAD: indices; REDUCE: body; else operands */
@@ -115,23 +134,24 @@ static inline bool e_is_binary(int op) { return op >= E_ADD && op <= E_EQ; }
 static inline bool e_is_compare(int op) { return op >= E_LT && op <= E_EQ; }
 
 /* ---- constructors ---------------------------------------------------------------------------- */
-Expr *e_int(Cx *c, int64_t v);                       /* int64 */
+Expr *e_int(Cx *c, int64_t v); /* int64 */
 Expr *e_bool(Cx *c, bool v);
-Expr *e_num(Cx *c, DType t, double v);               /* constant of any dtype from a double */
-Expr *e_ci(Cx *c, DType t, int64_t v);               /* constant of integer or bool dtype */
+Expr *e_num(Cx *c, DType t, double v);                 /* constant of any dtype from a double */
+Expr *e_ci(Cx *c, DType t, int64_t v);                 /* constant of integer or bool dtype */
 Expr *e_elem(Cx *c, const struct Const *k, int64_t i); /* element of a constant */
 Expr *e_sym(Cx *c, Sym *s);
 Expr *e_axis(Cx *c, Axis *x);
 Expr *e_limit(Cx *c); /* iterations that a loop may make: --max-iterations */
-Expr *e_indim(Cx *c, int input, int axis); /* size of an input's axis; -1 its rank, -2 has-element */
+Expr *e_indim(Cx *c, int input,
+              int axis); /* size of an input's axis; -1 its rank, -2 has-element */
 Expr *e_un(Cx *c, int op, Expr *a);
-Expr *e_bin(Cx *c, int op, Expr *a, Expr *b);        /* same dtype on both sides (asserted) */
-Expr *e_cast(Cx *c, DType t, Expr *a);               /* ONNX Cast: float to int truncates */
-Expr *e_bitcast(Cx *c, DType t, Expr *a);            /* same element size */
+Expr *e_bin(Cx *c, int op, Expr *a, Expr *b); /* same dtype on both sides (asserted) */
+Expr *e_cast(Cx *c, DType t, Expr *a);        /* ONNX Cast: float to int truncates */
+Expr *e_bitcast(Cx *c, DType t, Expr *a);     /* same element size */
 Expr *e_sel(Cx *c, Expr *cond, Expr *a, Expr *b);
 Expr *e_guard(Cx *c, Expr *cond, Expr *a, Expr *b, int site);
-Expr *e_load(Cx *c, Tensor *t, Expr **idx);          /* rank(t) indices, int64 */
-Expr *e_loadf(Cx *c, Tensor *t, Expr *flat);         /* row-major flat index */
+Expr *e_load(Cx *c, Tensor *t, Expr **idx);  /* rank(t) indices, int64 */
+Expr *e_loadf(Cx *c, Tensor *t, Expr *flat); /* row-major flat index */
 Expr *e_reduce(Cx *c, ReduceKind k, int n, Axis **axis, Expr *body);
 Axis *axis_new(Cx *c, Expr *extent);
 Sym *sym_new(Cx *c, DType t, const char *name, int64_t lo);
@@ -153,13 +173,13 @@ Expr *e_addi(Cx *c, Expr *a, int64_t k);
 Expr *e_muli(Cx *c, Expr *a, int64_t k);
 
 /* ---- queries --------------------------------------------------------------------------------- */
-bool e_is_int(const Expr *e, int64_t *v);            /* integer or bool constant */
-bool e_is_ival(const Expr *e, int64_t v);            /* … with this value */
+bool e_is_int(const Expr *e, int64_t *v);              /* integer or bool constant */
+bool e_is_ival(const Expr *e, int64_t v);              /* … with this value */
 bool e_range(const Expr *e, int64_t *lo, int64_t *hi); /* int64: proven bounds (false: none) */
 /* idx = coef * axis + rest with coef and rest free of axis; false when not affine in it. */
 bool e_affine(Cx *c, Expr *idx, Axis *x, Expr **coef, Expr **rest);
 bool e_uses_axis(const Expr *e, const Axis *x);
-bool e_has_axis(const Expr *e);                      /* any free or bound AXIS below */
+bool e_has_axis(const Expr *e); /* any free or bound AXIS below */
 /* Replaces axes by expressions (and, when map != NULL, loads through map: returns NULL to keep). */
 typedef Expr *LoadMap(void *user, Expr *load);
 Expr *e_subst(Cx *c, Expr *e, int n, Axis *const *from, Expr *const *to, LoadMap *map, void *user);

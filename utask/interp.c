@@ -360,7 +360,9 @@ static void run_seq(Exec *x, const StepSeq *q) {
         case S_CALL: run_call(x, x->func[s->call.f->id], o); break;
         case S_LOOP: run_loop(x, o); break;
         case S_BRANCH: run_branch(x, o); break;
-        case S_BARRIER: case S_ENTER: case S_COUNT: break; /* one unit, and a plain tree: nothing to wait for */
+        case S_BARRIER:
+        case S_ENTER:
+        case S_COUNT: break; /* one unit, and a plain tree: nothing to wait for */
         }
         for (int k = 0; k < o->nfree; k++) set_value(x, o->free[k], NULL);
     }
@@ -481,8 +483,8 @@ static bool run_program(Exec *x, const Interp *it) {
 }
 
 /* measure: a recursion that is too deep is followed further. */
-static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, Depth *depth, const RtValue *in,
-                       RtValue *out, Diag *d) {
+static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, Depth *depth,
+                       const RtValue *in, RtValue *out, Diag *d) {
     Exec *x = calloc(1, sizeof *x);
     size_t nval = (size_t)it->ntensor, nsym = (size_t)it->nsym;
     if (x) {
@@ -507,7 +509,8 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
     x->measured = depth;
     depth->limit = x->stack_depth;
     x->max_iterations = cfg && cfg->max_iterations > 0 ? cfg->max_iterations : (int64_t)1 << 31;
-    if (run_program(x, it)) memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);
+    if (run_program(x, it))
+        memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);
     else {
         const char *text =
             x->site >= 0 && x->site < it->p->cx->site.n ? it->p->cx->site.p[x->site] : x->text;
@@ -535,7 +538,8 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
     return st;
 }
 
-Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out, Diag *d) {
+Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out,
+                  Diag *d) {
     Depth first = {.site = -1}, m = {.site = -1};
     Status st = run_once(it, cfg, false, &first, in, out, d);
     if (st != ST_RUNTIME || first.site < 0) return st;
@@ -547,6 +551,7 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
     if (!whole && !m.capped) m.deepest--; /* something else ended it there */
     if (m.deepest < first.deepest) m.deepest = first.deepest;
     snprintf(d->message, sizeof d->message, "%s %s%lld; the limit is %lld (--stack-depth)",
-             it->p->cx->site.p[first.site], whole ? "" : "more than ", (long long)m.deepest, (long long)first.limit);
+             it->p->cx->site.p[first.site], whole ? "" : "more than ", (long long)m.deepest,
+             (long long)first.limit);
     return st;
 }

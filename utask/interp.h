@@ -220,8 +220,8 @@ typedef struct Exec {
     Status status;
     int site; /* fault text, -1: `text` */
     char text[768];
-    const char *where; /* node of the statement at hand, or NULL */
-    const Program *p; /* NULL when folding */
+    const char *where;   /* node of the statement at hand, or NULL */
+    const Program *p;    /* NULL when folding */
     struct IFunc **func; /* by id */
     const RtValue *in;
     Buf **value; /* by tensor id; NULL when folding */
@@ -250,10 +250,11 @@ typedef struct Exec {
     struct LoopState *loop; /* innermost */
     struct Frame *frame;    /* what activations around the present one left behind */
     int64_t depth, stack_depth;
-    int64_t depth_cap, depth_budget; /* of a run that measures how deep a recursion goes; else stack_depth, 0 */
+    int64_t depth_cap,
+        depth_budget; /* of a run that measures how deep a recursion goes; else stack_depth, 0 */
     Depth *measured;
-    const char *stack_low;  /* the C stack may not go below; NULL: no limit is known */
-    RtValue *out;           /* outputs made so far */
+    const char *stack_low; /* the C stack may not go below; NULL: no limit is known */
+    RtValue *out;          /* outputs made so far */
     int64_t tmp[3][LANES];
 } Exec;
 

@@ -526,8 +526,9 @@ static int gen_leaf(Compiler *c, const Expr *e) {
     case E_LIMIT:
         r = reg_const(c, e->dtype, v);
         k->indim = grow(c->pool, k->indim, k->nindim, &c->indim_cap, sizeof *k->indim);
-        k->indim[k->nindim++] = e->op == E_LIMIT ? (struct CodeIndim){r, -1, 0}
-                                                   : (struct CodeIndim){r, (int)(e->i >> 8), (int8_t)(e->i & 255)};
+        k->indim[k->nindim++] = e->op == E_LIMIT
+                                    ? (struct CodeIndim){r, -1, 0}
+                                    : (struct CodeIndim){r, (int)(e->i >> 8), (int8_t)(e->i & 255)};
         return r;
     default: die("not a leaf: %s", expr_name[e->op]);
     }

@@ -1,5 +1,5 @@
-/* interp_prepare.c: a Program as the interpreter runs it: compiled expressions, and after which statement
- * each tensor is no longer needed.
+/* interp_prepare.c: a Program as the interpreter runs it: compiled expressions, and after which
+ * statement each tensor is no longer needed.
  *
  * The uniform results of a Code are asked for in the order in which interp.c reads them. */
 #include "utask/interp.h"
@@ -91,8 +91,8 @@ static void own(Prep *p, Level *l, const Tensor *t) {
 static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner,
                         int arm, const IFunc *fn);
 
-/* What q defines, functions that hang on it left out; returns how deep it is nested. With `f` without
- * lists, only counts. */
+/* What q defines, functions that hang on it left out; returns how deep it is nested. With `f`
+ * without lists, only counts. */
 static void own_tensor_of(IFunc *f, const Tensor *t) {
     if (t->kind == TK_CONST || t->kind == TK_INPUT || t->kind == TK_VIEW) return;
     if (f->t) f->t[f->nt] = t;
@@ -234,7 +234,9 @@ static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
         for (int i = 0; i < s->br.joins.n; i++) own(p, l, s->br.joins.p[i].out);
         return;
     case S_CALL: prepare_call(p, l, s, o); return;
-    case S_BARRIER: case S_ENTER: case S_COUNT: break;
+    case S_BARRIER:
+    case S_ENTER:
+    case S_COUNT: break;
     }
     use_code(p, l, o->pre);
     use_code(p, l, o->post);

@@ -61,7 +61,8 @@ static Expr *lin_expr(Cx *c, const Lin *l) {
         if (r) {
             Expr *a[2] = {r, t};
             r = expr_raw(c, E_ADD, DT_I64, 2, a);
-        } else r = t;
+        } else
+            r = t;
     }
     if (!r) return e_int(c, l->k0);
     if (l->k0) {
@@ -71,7 +72,7 @@ static Expr *lin_expr(Cx *c, const Lin *l) {
     return r;
 }
 
-/* ---- products: factors sorted by id ---------------------------------------------------------------- */
+/* ---- products: factors sorted by id ---------------------------------------------------------- */
 static int factors(Expr *t, Expr **f, int n, int max) {
     if (t->op == E_MUL && t->a[0]->op != E_CONST) {
         n = factors(t->a[0], f, n, max);
@@ -129,7 +130,7 @@ static Expr *mul(Cx *c, Expr *a, Expr *b) {
     return ok ? lin_expr(c, &r) : term_mul(c, a, b);
 }
 
-/* ---- division: floor((n*q + r) / n) = q when 0 <= r < n ---------------------------------------------- */
+/* ---- division: floor((n*q + r) / n) = q when 0 <= r < n -------------------------------------- */
 /* If term k*t is a multiple of the divisor d, sets *q to k*t/d. */
 static bool term_divides(Cx *c, int64_t k, Expr *t, Expr *d, Expr **q) {
     int64_t v;
@@ -171,7 +172,8 @@ static bool below(Cx *c, Expr *r, Expr *d) {
             int n = factors(l.t[i], f, 0, 16);
             if (n < 0 || l.k[i] < 0) return false;
             for (int j = 0; j < n; j++)
-                if (!(f[j]->op == E_AXIS || (f[j]->op == E_SYM && f[j]->sym->lo >= 0))) return false;
+                if (!(f[j]->op == E_AXIS || (f[j]->op == E_SYM && f[j]->sym->lo >= 0)))
+                    return false;
         }
         lo = 0;
         hi = INT64_MAX;
@@ -210,8 +212,10 @@ static Expr *divide(Cx *c, int op, Expr *a, Expr *b) {
         quot = e_int(c, fl);
     }
     for (int i = 0; i < l.n; i++) {
-        if (term_divides(c, l.k[i], l.t[i], b, &q)) quot = e_add(c, quot, q);
-        else if (!lin_term(&rest, l.t[i], l.k[i])) return NULL;
+        if (term_divides(c, l.k[i], l.t[i], b, &q))
+            quot = e_add(c, quot, q);
+        else if (!lin_term(&rest, l.t[i], l.k[i]))
+            return NULL;
     }
     Expr *r = lin_expr(c, &rest);
     if (below(c, r, b)) return op == E_MOD ? r : quot;
@@ -225,7 +229,8 @@ Expr *simplify_i64(Cx *c, int op, Expr *a, Expr *b) {
     Lin l = {0};
     int64_t lo, hi, lo2, hi2;
     switch (op) {
-    case E_ADD: case E_SUB:
+    case E_ADD:
+    case E_SUB:
         if (lin_add(&l, a, 1) && lin_add(&l, b, op == E_ADD ? 1 : -1)) return lin_expr(c, &l);
         if (op == E_SUB && b->op != E_CONST) {
             Expr *m[2] = {e_int(c, -1), b};
@@ -236,13 +241,16 @@ Expr *simplify_i64(Cx *c, int op, Expr *a, Expr *b) {
     case E_MUL:
         if (e_is_ival(a, 0) || e_is_ival(b, 0)) return e_int(c, 0);
         return mul(c, a, b);
-    case E_FDIV: case E_MOD: return divide(c, op, a, b);
-    case E_DIV: case E_FMOD:
+    case E_FDIV:
+    case E_MOD: return divide(c, op, a, b);
+    case E_DIV:
+    case E_FMOD:
         if (e_is_ival(b, 1)) return op == E_DIV ? a : e_int(c, 0);
         if (e_range(a, &lo, &hi) && lo >= 0 && e_range(b, &lo2, &hi2) && lo2 > 0)
             return e_bin(c, op == E_DIV ? E_FDIV : E_MOD, a, b);
         return NULL;
-    case E_MIN: case E_MAX: {
+    case E_MIN:
+    case E_MAX: {
         if (a == b) return a;
         Expr *d = e_sub(c, a, b);
         if (!e_range(d, &lo, &hi)) return NULL;
@@ -257,7 +265,7 @@ Expr *simplify_i64(Cx *c, int op, Expr *a, Expr *b) {
 Expr *e_addi(Cx *c, Expr *a, int64_t k) { return e_add(c, a, e_ci(c, a->dtype, k)); }
 Expr *e_muli(Cx *c, Expr *a, int64_t k) { return e_mul(c, a, e_ci(c, a->dtype, k)); }
 
-/* ---- ranges ----------------------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 /* Half-open knowledge is represented by INT64_MIN / INT64_MAX. */
 static int64_t sat_add(int64_t a, int64_t b) {
     int64_t r;
@@ -336,14 +344,16 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth) {
         range(e->a[1], &c, &d, depth + 1);
         if (c > 0) *lo = 0, *hi = d == INT64_MAX ? d : d - 1;
         return;
-    case E_MIN: case E_MAX:
+    case E_MIN:
+    case E_MAX:
         if (dtype_is_float(e->dtype)) return;
         range(e->a[0], &a, &b, depth + 1);
         range(e->a[1], &c, &d, depth + 1);
         *lo = (a < c) == (e->op == E_MIN) ? a : c;
         *hi = (b < d) == (e->op == E_MIN) ? b : d;
         return;
-    case E_SELECT: case E_GUARD:
+    case E_SELECT:
+    case E_GUARD:
         if (dtype_is_float(e->dtype)) return;
         range(e->a[1], &a, &b, depth + 1);
         range(e->a[2], &c, &d, depth + 1);
@@ -354,8 +364,10 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth) {
         const Expr *x = e->a[0];
         if (dtype_is_float(x->dtype) || dtype_is_float(e->dtype) || x->dtype == DT_U64) return;
         range(x, &a, &b, depth + 1);
-        if (a > *lo) c = a;
-        else c = *lo;
+        if (a > *lo)
+            c = a;
+        else
+            c = *lo;
         d = b < *hi ? b : *hi;
         if (a >= *lo && b <= *hi) *lo = c, *hi = d; /* no wrap */
         return;
@@ -372,7 +384,7 @@ bool e_range(const Expr *e, int64_t *lo, int64_t *hi) {
     return *lo != INT64_MIN || *hi != INT64_MAX;
 }
 
-/* ---- affine ------------------------------------------------------------------------------------------ */
+/* ---- affine ---------------------------------------------------------------------------------- */
 bool e_affine(Cx *c, Expr *idx, Axis *x, Expr **coef, Expr **rest) {
     Lin l = {0}, k = {0}, r = {0};
     if (!e_uses_axis(idx, x)) {

@@ -1,10 +1,10 @@
 /* lower.c: the lowering driver: Graph regions to statements, node by node.
  *
  * Requires a Graph as frontend/ leaves it (names resolved, opsets normalized, functions inlined).
- * Leaves a Program whose invariants are those of utask.h. Every operator's lowering works on inputs of
- * known rank: where a value's rank is known only at run time (an If whose branches differ in rank, an
- * input without a declared shape), the rest of the region is lowered once for each possible rank
- * under a Branch on the rank. */
+ * Leaves a Program whose invariants are those of utask.h. Every operator's lowering works on inputs
+ * of known rank: where a value's rank is known only at run time (an If whose branches differ in
+ * rank, an input without a declared shape), the rest of the region is lowered once for each
+ * possible rank under a Branch on the rank. */
 #include "utask/lower_internal.h"
 #include "utask/ops/ops.h"
 
@@ -20,7 +20,7 @@ static LowerFn *const lowerings[] = {
 #undef OP
 };
 
-/* ---- errors ------------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 static _Noreturn void raise(Lower *L, Status st, const char *fmt, va_list ap) {
     char text[512];
     vsnprintf(text, sizeof text, fmt, ap);
@@ -69,7 +69,7 @@ void check(Lower *L, Expr *cond, const char *fmt, ...) {
     vec_push(L->a, &L->seq->s, s);
 }
 
-/* ---- values ------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 Val *val_tensor(Lower *L, Tensor *t) {
     Val *v = NEW(L->a, Val);
     v->kind = VT_TENSOR;
@@ -90,7 +90,9 @@ Val *val_of(Lower *L, const Value *v) {
         t->name = v->name;
         x = L->st->env[v->id] = val_tensor(L, t);
     }
-    if (!x) err(L->d, ST_MODEL, L->node ? L->node->path : NULL, "value %s is used where it has no value", v->name);
+    if (!x)
+        err(L->d, ST_MODEL, L->node ? L->node->path : NULL,
+            "value %s is used where it has no value", v->name);
     if (x->kind == VT_TENSOR && x->t->rank < 0) {
         Tensor *t = refined(L, x->t);
         if (t != x->t) return val_tensor(L, t);
@@ -161,11 +163,12 @@ const float *attr_floats(Lower *L, const char *name, int *n) {
 bool attr_has(Lower *L, const char *name) { return node_attr(L->node, name) != NULL; }
 
 int norm_axis(Lower *L, int64_t axis, int rank) {
-    if (axis < -rank || axis >= rank) fail(L, "axis %lld is outside a tensor of rank %d", (long long)axis, rank);
+    if (axis < -rank || axis >= rank)
+        fail(L, "axis %lld is outside a tensor of rank %d", (long long)axis, rank);
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
-/* ---- uniform values -------------------------------------------------------------------------------------- */
+/* ---- uniform values -------------------------------------------------------------------------- */
 Expr *sym_scoped(Lower *L, Sym **out, DType t, const char *name, int64_t lo, Seq *scope) {
     Sym *s = sym_new(L->cx, t, name, lo);
     s->scope = scope;
@@ -177,7 +180,8 @@ Expr *let(Lower *L, const char *name, Expr *e, int64_t lo) {
     if (e->op == E_CONST || e->op == E_SYM) return e;
     for (Seq *q = L->seq; q; q = q->parent) /* bound already? */
         for (int i = q->s.n - 1; i >= 0 && i >= q->s.n - 200; i--)
-            if (q->s.p[i]->kind == S_LET && q->s.p[i]->let.e == e) return e_sym(L->cx, q->s.p[i]->let.sym);
+            if (q->s.p[i]->kind == S_LET && q->s.p[i]->let.e == e)
+                return e_sym(L->cx, q->s.p[i]->let.sym);
     int64_t a, b;
     if (e->dtype == DT_I64 && e_range(e, &a, &b) && a > lo) lo = a;
     Stmt *s = stmt_new(L->cx, S_LET, L->node ? L->node->path : "");
@@ -190,7 +194,8 @@ Expr *let(Lower *L, const char *name, Expr *e, int64_t lo) {
 Expr *uni(Lower *L, Tensor *t, int64_t i) {
     Cx *c = L->cx;
     Expr *e;
-    if (t->rank < 0) e = e_loadf(c, t, e_int(c, i));
+    if (t->rank < 0)
+        e = e_loadf(c, t, e_int(c, i));
     else {
         Expr *idx[MAX_RANK];
         int64_t rest = i, d;
@@ -222,7 +227,7 @@ bool const_elem(Tensor *t, int64_t i, int64_t *v) {
     return t->elem && i < count_const(t) && e_is_int(t->elem[i], v);
 }
 
-/* ---- unknown ranks ----------------------------------------------------------------------------------------- */
+/* ---- unknown ranks --------------------------------------------------------------------------- */
 Expr *rank_expr(Lower *L, Tensor *t) { return t->rank < 0 ? t->rank_e : e_int(L->cx, t->rank); }
 
 Tensor *rank_view(Lower *L, Tensor *t, int rank) {
@@ -243,12 +248,14 @@ static Tensor *unknown_rank_input(Lower *L, const Node *n) {
         if (!n->in[i]) continue;
         Val *v = val_of(L, n->in[i]);
         if (v->kind == VT_OPTIONAL) v = v->inner;
-        if (v && v->kind == VT_TENSOR && v->t->rank < 0) return refined(L, v->t) == v->t ? v->t : NULL;
+        if (v && v->kind == VT_TENSOR && v->t->rank < 0)
+            return refined(L, v->t) == v->t ? v->t : NULL;
     }
     return NULL;
 }
 
-/* Nodes [from, to) of r. `whole`: up to the end, for the results of r; else one node, for its outputs. */
+/* Nodes [from, to) of r. `whole`: up to the end, for the results of r; else one node, for its
+ * outputs. */
 static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole, Val **result);
 
 typedef struct Split {
@@ -284,7 +291,7 @@ static void split_arm(Lower *L, void *user, int arm, Val **result) {
     split_ranks(L, &k, n, result);
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 static void check_types(Lower *L) {
     const Node *n = L->node;
     for (int i = 0; i < n->nin; i++) {
@@ -292,7 +299,8 @@ static void check_types(Lower *L) {
         Val *v = val_of(L, n->in[i]);
         if (v->kind != VT_TENSOR) continue;
         if (!op_type_ok(n->op, i, v->t->dtype))
-            fail(L, "input %d has type %s, which the operator does not take", i, dtype_name(v->t->dtype));
+            fail(L, "input %d has type %s, which the operator does not take", i,
+                 dtype_name(v->t->dtype));
         for (int j = 0; j < i; j++) {
             if (!n->in[j] || !op_type_same(n->op, i, j)) continue;
             Val *w = val_of(L, n->in[j]);
@@ -312,7 +320,8 @@ static void lower_node(Lower *L, const Node *n) {
     lowerings[n->op->index](L);
     for (int i = 0; i < n->nout; i++) {
         if (!n->out[i]) continue;
-        if (!L->out[i]) fail(L, "output %d (%s) is not produced by this operator", i, n->out[i]->name);
+        if (!L->out[i])
+            fail(L, "output %d (%s) is not produced by this operator", i, n->out[i]->name);
         L->st->env[n->out[i]->id] = L->out[i];
     }
     L->node = up;
@@ -356,14 +365,16 @@ static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole,
 }
 
 void lower_region(Lower *L, const Region *r, int nparam, Val **param, int nresult, Val **result) {
-    if (nparam != r->nparam) fail(L, "the subgraph %s takes %d inputs but gets %d", r->name, r->nparam, nparam);
+    if (nparam != r->nparam)
+        fail(L, "the subgraph %s takes %d inputs but gets %d", r->name, r->nparam, nparam);
     if (nresult != r->nresult)
-        fail(L, "the subgraph %s gives %d outputs where %d are needed", r->name, r->nresult, nresult);
+        fail(L, "the subgraph %s gives %d outputs where %d are needed", r->name, r->nresult,
+             nresult);
     for (int i = 0; i < nparam; i++) L->st->env[r->param[i]->id] = param[i];
     lower_nodes(L, r, 0, r->nnode, true, result);
 }
 
-/* ---- graph inputs --------------------------------------------------------------------------------------------- */
+/* ---- graph inputs ---------------------------------------------------------------------------- */
 typedef struct DimNames {
     VEC(Sym *) sym;
 } DimNames;
@@ -376,7 +387,8 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
     for (int i = 0; p && *p && i < names->sym.n; i++) {
         if (strcmp(names->sym.p[i]->name, p)) continue;
         Expr *s = e_sym(c, names->sym.p[i]);
-        check(L, e_eq(c, in_dim, s), "input %s: the size of axis %d differs from the other dimensions named %s",
+        check(L, e_eq(c, in_dim, s),
+              "input %s: the size of axis %d differs from the other dimensions named %s",
               L->p->in[input].name, axis, p);
         return s;
     }
@@ -388,17 +400,20 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
     return r;
 }
 
-static Tensor *input_tensor(Lower *L, DimNames *names, const VType *ty, int input, const char *name) {
+static Tensor *input_tensor(Lower *L, DimNames *names, const VType *ty, int input,
+                            const char *name) {
     Cx *c = L->cx;
     Expr *dim[MAX_RANK];
     Tensor *t;
-    if (!ty || ty->dtype == DT_NONE) err(L->d, ST_MODEL, NULL, "input %s has no declared element type", name);
+    if (!ty || ty->dtype == DT_NONE)
+        err(L->d, ST_MODEL, NULL, "input %s has no declared element type", name);
     if (ty->has_shape) {
         for (int i = 0; i < ty->rank; i++) dim[i] = input_dim(L, names, ty, input, i);
         t = tensor_new(c, TK_INPUT, ty->dtype, ty->rank, dim);
     } else {
         Expr *rank = let(L, "rank", e_indim(c, input, -1), 0);
-        check(L, e_le(c, rank, e_int(c, UNKNOWN_RANK_MAX)), "input %s: its rank is above %d", name, UNKNOWN_RANK_MAX);
+        check(L, e_le(c, rank, e_int(c, UNKNOWN_RANK_MAX)), "input %s: its rank is above %d", name,
+              UNKNOWN_RANK_MAX);
         for (int i = 0; i < MAX_RANK; i++)
             dim[i] = i < UNKNOWN_RANK_MAX ? let(L, "d", e_indim(c, input, i), 0) : e_int(c, 1);
         t = tensor_new(c, TK_INPUT, ty->dtype, -1, dim);
@@ -425,8 +440,8 @@ static Val *input_sequence(Lower *L, const VType *ty, int input, const char *nam
     v->t->name = name;
     v->t->seq = L->seq;
     v->elem_dtype = el->dtype;
-    /* Callers do not enforce declared shapes of elements. A rank is checked where an element is taken;
-     * a declared scalar says nothing, for exporters write it for elements of any shape. */
+    /* Callers do not enforce declared shapes of elements. A rank is checked where an element is
+     * taken; a declared scalar says nothing, for exporters write it for elements of any shape. */
     v->elem_rank = el->has_shape && el->rank > 0 ? el->rank : -1;
     v->len = let(L, "len", e_indim(L->cx, input, 0), 0);
     return v;
@@ -443,12 +458,13 @@ static Val *input_val(Lower *L, DimNames *names, const VType *ty, int input, con
     v->kind = VT_OPTIONAL;
     v->has = let(L, "has", e_indim(L->cx, input, -2), 0);
     if (!ty->elem || ty->elem->kind == VT_OPTIONAL)
-        err(L->d, ST_UNSUPPORTED, NULL, "input %s: only optional tensors and sequences are supported", name);
+        err(L->d, ST_UNSUPPORTED, NULL,
+            "input %s: only optional tensors and sequences are supported", name);
     v->inner = input_val(L, names, ty->elem, input, name);
     return v;
 }
 
-/* ---- program --------------------------------------------------------------------------------------------------- */
+/* ---- program --------------------------------------------------------------------------------- */
 static void io_of(Io *io, const char *name, const VType *ty, Val *v) {
     io->name = name;
     io->type = ty;
@@ -459,8 +475,10 @@ static void io_of(Io *io, const char *name, const VType *ty, Val *v) {
         v = v->inner;
     }
     io->t = v ? v->t : NULL;
-    if (v && v->kind == VT_SEQUENCE) io->elem_dtype = v->elem_dtype;
-    else if (v) io->elem_dtype = v->t->dtype;
+    if (v && v->kind == VT_SEQUENCE)
+        io->elem_dtype = v->elem_dtype;
+    else if (v)
+        io->elem_dtype = v->t->dtype;
 }
 
 Program *lower_graph(Cx *cx, Graph *g) {
@@ -488,13 +506,14 @@ Program *lower_graph(Cx *cx, Graph *g) {
     }
     lower_region(&L, g->top, p->nin, param, p->nout, result);
     for (int i = 0; i < p->nout; i++) {
-        if (!result[i]) err(cx->d, ST_MODEL, NULL, "output %s can never be computed", g->top->result_name[i]);
+        if (!result[i])
+            err(cx->d, ST_MODEL, NULL, "output %s can never be computed", g->top->result_name[i]);
         io_of(&p->out[i], g->top->result_name[i], g->top->result_type[i], result[i]);
         const VType *ty = g->top->result_type[i];
         if (ty && ty->kind == VT_TENSOR && ty->dtype != DT_NONE && result[i]->kind == VT_TENSOR &&
             ty->dtype != result[i]->t->dtype)
-            err(cx->d, ST_MODEL, NULL, "output %s is declared %s but computed as %s", g->top->result_name[i],
-                dtype_name(ty->dtype), dtype_name(result[i]->t->dtype));
+            err(cx->d, ST_MODEL, NULL, "output %s is declared %s but computed as %s",
+                g->top->result_name[i], dtype_name(ty->dtype), dtype_name(result[i]->t->dtype));
     }
     p->nsym = cx->next_sym;
     p->ntensor = cx->next_tensor;

@@ -1,13 +1,15 @@
 /* lower.h: what an operator's lowering uses to turn a Graph node into tensors and statements.
  *
- * One function per row of frontend/ops.def, `void lower_NAME(Lower *L)`, in utask/ops/. It reads inputs and attributes of the current node, works out shape and dtype
- * and builds the tensors in one go, so that a shape function can never disagree with the code. Inputs
- * have been checked against the row's type rule and have static rank (the driver splits on unknown
- * ranks). Errors: `fail` for an invalid model, `unsupported` for what Braid does not do, `check` for
- * what can only be known at run time.
+ * One function per row of frontend/ops.def, `void lower_NAME(Lower *L)`, in utask/ops/. It reads
+ * inputs and attributes of the current node, works out shape and dtype and builds the tensors in
+ * one go, so that a shape function can never disagree with the code. Inputs have been checked
+ * against the row's type rule and have static rank (the driver splits on unknown ranks). Errors:
+ * `fail` for an invalid model, `unsupported` for what Braid does not do, `check` for what can only
+ * be known at run time.
  *
- * Composite operators are written with the t_… helpers (whole tensors), primitive ones with te_begin
- * and e_… (element expressions). Intermediate tensors cost nothing: fusion substitutes them.
+ * Composite operators are written with the t_… helpers (whole tensors), primitive ones with
+ * te_begin and e_… (element expressions). Intermediate tensors cost nothing: fusion substitutes
+ * them.
  */
 #ifndef BRAID_LOWER_H
 #define BRAID_LOWER_H
@@ -21,18 +23,18 @@ typedef void LowerFn(Lower *L);
 /* A value of the Graph during lowering. */
 typedef struct Val {
     VKind kind;
-    Tensor *t;       /* VT_TENSOR; VT_SEQUENCE: the blob */
+    Tensor *t; /* VT_TENSOR; VT_SEQUENCE: the blob */
     /* VT_SEQUENCE: what is known of the elements */
     DType elem_dtype;
-    int elem_rank;                /* -1: differs or unknown */
-    Expr *elem_dim[MAX_RANK];     /* NULL: differs or unknown */
-    Expr *len;                    /* number of elements, int64 uniform */
+    int elem_rank;            /* -1: differs or unknown */
+    Expr *elem_dim[MAX_RANK]; /* NULL: differs or unknown */
+    Expr *len;                /* number of elements, int64 uniform */
     /* VT_OPTIONAL */
-    Expr *has;                    /* bool uniform */
-    struct Val *inner;            /* NULL: never has an element */
-    uint32_t elem_mask;           /* VT_SEQUENCE, elem_rank == -1: bit r set when an element of rank r
-                                     can occur; 0: nothing is known */
-    bool elem_none;               /* VT_SEQUENCE: there is no element yet, whatever elem_rank says */
+    Expr *has;          /* bool uniform */
+    struct Val *inner;  /* NULL: never has an element */
+    uint32_t elem_mask; /* VT_SEQUENCE, elem_rank == -1: bit r set when an element of rank r
+                           can occur; 0: nothing is known */
+    bool elem_none;     /* VT_SEQUENCE: there is no element yet, whatever elem_rank says */
 } Val;
 
 struct Lower {
@@ -40,9 +42,9 @@ struct Lower {
     Arena *a;
     Diag *d;
     Program *p;
-    Seq *seq;           /* where statements go */
-    const Node *node;   /* current node */
-    Val **out;          /* outputs of the current node, node->nout entries */
+    Seq *seq;              /* where statements go */
+    const Node *node;      /* current node */
+    Val **out;             /* outputs of the current node, node->nout entries */
     struct LowerState *st; /* driver's own */
 };
 
@@ -62,7 +64,7 @@ const char *attr_s(Lower *L, const char *name, const char *dflt);
 const int64_t *attr_ints(Lower *L, const char *name, int *n);
 const float *attr_floats(Lower *L, const char *name, int *n);
 bool attr_has(Lower *L, const char *name);
-int norm_axis(Lower *L, int64_t axis, int rank);       /* negative from the end; `fail`s outside */
+int norm_axis(Lower *L, int64_t axis, int rank); /* negative from the end; `fail`s outside */
 
 _Noreturn void fail(Lower *L, const char *fmt, ...) PRINTF(2, 3);        /* ST_MODEL */
 _Noreturn void unsupported(Lower *L, const char *fmt, ...) PRINTF(2, 3); /* ST_UNSUPPORTED */
@@ -74,27 +76,29 @@ int site(Lower *L, const char *fmt, ...) PRINTF(2, 3); /* for e_guard */
 /* Element i (row-major) of t as a pure uniform scalar of t's dtype: known at compile time, or bound
  * by a LET here. */
 Expr *uni(Lower *L, Tensor *t, int64_t i);
-Expr *uni_i64(Lower *L, Tensor *t, int64_t i);         /* … cast to int64 */
+Expr *uni_i64(Lower *L, Tensor *t, int64_t i);              /* … cast to int64 */
 Expr *let(Lower *L, const char *name, Expr *e, int64_t lo); /* binds an impure or long expression */
-bool const_elem(Tensor *t, int64_t i, int64_t *v);     /* integer element known at compile time */
-bool dim_const(Expr *dim, int64_t *v);                 /* = e_is_int */
-int64_t count_const(Tensor *t);                        /* element count, -1 when not constant */
+bool const_elem(Tensor *t, int64_t i, int64_t *v); /* integer element known at compile time */
+bool dim_const(Expr *dim, int64_t *v);             /* = e_is_int */
+int64_t count_const(Tensor *t);                    /* element count, -1 when not constant */
 Expr *count(Lower *L, Tensor *t);
 
 /* ---- building tensors ------------------------------------------------------------------------ */
 /* A new tensor with fresh axes (t->axis[i]) and no body yet; then te_end. dims int64, uniform. */
 Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim);
-Expr *ax(Lower *L, Tensor *t, int i);                  /* its axis i as an expression */
-Tensor *te_end(Lower *L, Tensor *t, Expr *body);       /* appends the OP; folds constants; finds elem;
-                                                          returns the tensor to use from now on */
-Expr *ld(Lower *L, Tensor *t, Expr **idx);             /* element at idx: tensor_at */
-/* Element of t under right-aligned broadcasting, for element idx[0..rank) of a result of dims dim. */
+Expr *ax(Lower *L, Tensor *t, int i);            /* its axis i as an expression */
+Tensor *te_end(Lower *L, Tensor *t, Expr *body); /* appends the OP; folds constants; finds elem;
+                                                    returns the tensor to use from now on */
+Expr *ld(Lower *L, Tensor *t, Expr **idx);       /* element at idx: tensor_at */
+/* Element of t under right-aligned broadcasting, for element idx[0..rank) of a result of dims dim.
+ */
 Expr *ld_bcast(Lower *L, Tensor *t, int rank, Expr **idx, Expr **dim);
 Expr *flat_index(Lower *L, int rank, Expr **dim, Expr **idx);
 void unflatten(Lower *L, int rank, Expr **dim, Expr *flat, Expr **idx);
 /* Broadcast dims of a and b into dim (MAX_RANK entries), with run-time checks; returns the rank. */
 int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim);
-/* An index that must lie in [0, extent), or [-extent, extent) when neg: checked, made non-negative. */
+/* An index that must lie in [0, extent), or [-extent, extent) when neg: checked, made non-negative.
+ */
 Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg);
 
 Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *data);
@@ -103,44 +107,46 @@ Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **e
 Tensor *t_un(Lower *L, int op, Tensor *a);             /* elementwise */
 Tensor *t_bin(Lower *L, int op, Tensor *a, Tensor *b); /* broadcasting; same dtype */
 Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b);
-Tensor *t_cast(Lower *L, DType t, Tensor *a);          /* a itself when it has that dtype */
+Tensor *t_cast(Lower *L, DType t, Tensor *a); /* a itself when it has that dtype */
 Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep); /* bit i: axis i */
-Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim); /* counts checked */
+Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim);            /* counts checked */
 Tensor *t_transpose(Lower *L, Tensor *a, const int *perm);
 Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim); /* broadcast to exactly dim */
 Tensor *t_slice(Lower *L, Tensor *a, int axis, Expr *start, Expr *step, Expr *len); /* in range */
 Tensor *t_concat(Lower *L, int n, Tensor *const *t, int axis);
 Tensor *t_unsqueeze(Lower *L, Tensor *a, int axis);
-Tensor *t_squeeze(Lower *L, Tensor *a, int axis);      /* dim must be 1: checked */
-Tensor *t_gather0(Lower *L, Tensor *a, Expr *i);       /* a[i, …]: drops axis 0; i in range */
+Tensor *t_squeeze(Lower *L, Tensor *a, int axis); /* dim must be 1: checked */
+Tensor *t_gather0(Lower *L, Tensor *a, Expr *i);  /* a[i, …]: drops axis 0; i in range */
 Tensor *t_flip(Lower *L, Tensor *a, int axis);
-Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b);      /* numpy matmul with batch broadcasting; int ok */
+Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b); /* numpy matmul with batch broadcasting; int ok */
 Tensor *t_softmax(Lower *L, Tensor *a, int axis, bool log); /* in float32 for 16-bit floats */
 
-
 /* ---- hand-written bodies --------------------------------------------------------------------- */
-/* Appends an EXTERN named in codegen/extern/extern.def. Output tensors come from ext_out first; nsym
- * symbols (int64, ≥ 0) are made and returned in sym (they may be used in output dims: so call
+/* Appends an EXTERN named in codegen/extern/extern.def. Output tensors come from ext_out first;
+ * nsym symbols (int64, ≥ 0) are made and returned in sym (they may be used in output dims: so call
  * ext_sym first). */
-Stmt *ext_begin(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam, Expr *const *param);
+Stmt *ext_begin(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
+                Expr *const *param);
 Expr *ext_sym(Lower *L, Stmt *s, const char *name);
 Tensor *ext_out(Lower *L, Stmt *s, DType t, int rank, Expr *const *dim);
 Tensor *ext_blob(Lower *L, Stmt *s);
-void ext_end(Lower *L, Stmt *s, const char *fault); /* appends; message when the body reports an error */
+void ext_end(Lower *L, Stmt *s,
+             const char *fault); /* appends; message when the body reports an error */
 /* With all inputs constant the body runs at compile time, and outputs become constants: use these
  * after ext_end: */
 Tensor *ext_result(Lower *L, Stmt *s, int i);
 Expr *ext_sym_result(Lower *L, Stmt *s, int i);
 
-/* ---- loops built by lowerings (RNN, Scan, SequenceMap…) --------------------------------------- */
-/* body statements go to the loop between loop_begin and loop_end. Shapes of carried values are fixed. */
+/* ---- loops built by lowerings (RNN, Scan, SequenceMap…) -------------------------------------- */
+/* body statements go to the loop between loop_begin and loop_end. Shapes of carried values are
+ * fixed. */
 typedef struct LoopB LoopB;
 LoopB *loop_begin(Lower *L, Expr *trips);
-Expr *loop_iter(LoopB *b);                                   /* int64 */
-Tensor *loop_carry(Lower *L, LoopB *b, Tensor *init);        /* the value inside; then loop_next */
+Expr *loop_iter(LoopB *b);                            /* int64 */
+Tensor *loop_carry(Lower *L, LoopB *b, Tensor *init); /* the value inside; then loop_next */
 void loop_next(Lower *L, LoopB *b, Tensor *phi, Tensor *next);
-Tensor *loop_scan(Lower *L, LoopB *b, Tensor *elem);         /* [trips, dims of elem], after loop_end */
-void loop_end(Lower *L, LoopB *b);                           /* phis now hold the last values */
+Tensor *loop_scan(Lower *L, LoopB *b, Tensor *elem); /* [trips, dims of elem], after loop_end */
+void loop_end(Lower *L, LoopB *b);                   /* phis now hold the last values */
 
 /* ---- driver ---------------------------------------------------------------------------------- */
 Program *lower_graph(Cx *cx, Graph *g);

@@ -4,35 +4,36 @@
 #include "codegen/extern/table.h"
 #include "utask/lower.h"
 
-/* What is known of a loop-carried value: starts as "never changes" and is given up part by part until
- * a pass over the body confirms it (control.c). */
+/* What is known of a loop-carried value: starts as "never changes" and is given up part by part
+ * until a pass over the body confirms it (control.c). */
 typedef struct CarryPlan {
     bool dim_vary[MAX_RANK];
     bool rank_vary, len_vary, has_vary;
     uint32_t rank_mask;
-    bool no_elem;        /* elements are not followed: the value lives in memory */
-    bool *elem_vary;     /* per element, nelem of them */
+    bool no_elem;    /* elements are not followed: the value lives in memory */
+    bool *elem_vary; /* per element, nelem of them */
     int64_t nelem;
     struct CarryPlan *inner; /* optional */
     Val *elem;               /* sequence: what is known of its elements so far */
 } CarryPlan;
 
-typedef struct Refine { /* a tensor of unknown rank, and its view in the arm where the rank is known */
+typedef struct Refine { /* a tensor of unknown rank, and its view in the arm where the rank is known
+                         */
     Tensor *from, *to;
 } Refine;
 
 typedef struct LowerState {
-    Val **env;          /* by Value id */
-    Map *loop_plan;     /* Node address -> CarryPlan array */
+    Val **env;      /* by Value id */
+    Map *loop_plan; /* Node address -> CarryPlan array */
     VEC(Refine) refine;
-    int split_depth;    /* nested continuations duplicated for unknown ranks */
-    int64_t nodes;      /* lowered so far: bounds duplication */
+    int split_depth;             /* nested continuations duplicated for unknown ranks */
+    int64_t nodes;               /* lowered so far: bounds duplication */
     struct Recursion *recursion; /* innermost one being lowered (stack/call.c) */
-    Map *call_plan;     /* Node address of an Invoke -> what is known of its functions' parameters */
-    int nfunction;      /* of the Graph */
-    int call_depth;     /* calls in place and recursions around here */
-    bool trap;          /* the error being raised is a call whose result is not known yet */
-    bool unmet;         /* ... is a check that cannot be passed: an error only where it is reached */
+    Map *call_plan; /* Node address of an Invoke -> what is known of its functions' parameters */
+    int nfunction;  /* of the Graph */
+    int call_depth; /* calls in place and recursions around here */
+    bool trap;      /* the error being raised is a call whose result is not known yet */
+    bool unmet;     /* ... is a check that cannot be passed: an error only where it is reached */
 } LowerState;
 
 /* build.c */
@@ -47,20 +48,22 @@ Tensor *rank_view(Lower *L, Tensor *t, int rank); /* a tensor of unknown rank se
 Expr *rank_expr(Lower *L, Tensor *t);
 
 /* control.c */
-Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n); /* element i of n as a uniform value in q,
-                                                                     or NULL */
-Tensor *copy_tensor(Lower *L, Tensor *t); /* in memory of its own, computed here; never folded away */
+Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n); /* element i of n as a uniform
+                                                                     value in q, or NULL */
+Tensor *copy_tensor(Lower *L,
+                    Tensor *t); /* in memory of its own, computed here; never folded away */
 Stmt *loop_stmt(Lower *L, Expr *trips);
-Tensor *own_tensor(Lower *L, Tensor *t);        /* a TE of this Seq that nobody else uses as state */
+Tensor *own_tensor(Lower *L, Tensor *t); /* a TE of this Seq that nobody else uses as state */
 typedef struct Fork {
     Stmt *s;
     Seq *outer;
-    bool by_rank; /* the arms are ranks of one value: what is not supported in one may never be reached */
+    bool by_rank; /* the arms are ranks of one value: what is not supported in one may never be
+                     reached */
 } Fork;
 Fork fork_begin(Lower *L, Expr *cond);
 /* Runs body(user, arm) for both arms; an arm whose lowering fails with ST_MODEL (by_rank: or with
  * ST_UNSUPPORTED) becomes a run-time fault, and its results NULL. Then joins nresult values. */
-void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result), void *user,
-              int nresult, Val **result);
+void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result),
+              void *user, int nresult, Val **result);
 
 #endif

@@ -391,8 +391,10 @@ static void print_loop(Printer *p, const Stmt *s, int indent) {
     for (int i = 0; i < s->loop.scan.n; i++) {
         const LoopScan *k = &s->loop.scan.p[i];
         sb_printf(o, "%*sscan ", indent + 2, "");
-        if (k->more) print_ref(p, k->out);
-        else print_def(p, k->out);
+        if (k->more)
+            print_ref(p, k->out);
+        else
+            print_def(p, k->out);
         if (k->at) {
             sb_puts(o, " at ");
             print_expr(p, k->at, 0);
@@ -467,8 +469,10 @@ static void print_func(Printer *p, const Func *f, int indent) {
     sb_printf(o, "%*sfunction %s.%d(", indent, "", f->name, number(&p->func, f->id));
     for (int i = 0; i < f->nsym + f->narg; i++) {
         if (i) sb_puts(o, ", ");
-        if (i < f->nsym) print_sym(p, f->sym[i]);
-        else print_def(p, f->arg[i - f->nsym]);
+        if (i < f->nsym)
+            print_sym(p, f->sym[i]);
+        else
+            print_def(p, f->arg[i - f->nsym]);
     }
     sb_puts(o, ")");
     if (f->inside) sb_printf(o, " calls %d below", f->inside + 1);
@@ -492,11 +496,14 @@ static void print_call(Printer *p, const Stmt *s, int indent) {
     Sb *o = p->s;
     const Func *f = s->call.f;
     share(p, indent + 2, f->nsym, s->call.sym);
-    sb_printf(o, "%*scall %s%s.%d(", indent, "", s->beside ? "beside " : "", f->name, number(&p->func, f->id));
+    sb_printf(o, "%*scall %s%s.%d(", indent, "", s->beside ? "beside " : "", f->name,
+              number(&p->func, f->id));
     for (int i = 0; i < f->nsym + f->narg; i++) {
         if (i) sb_puts(o, ", ");
-        if (i < f->nsym) print_expr(p, s->call.sym[i], 0);
-        else print_ref(p, s->call.arg[i - f->nsym]);
+        if (i < f->nsym)
+            print_expr(p, s->call.sym[i], 0);
+        else
+            print_ref(p, s->call.arg[i - f->nsym]);
     }
     sb_puts(o, ") ->");
     for (int i = 0; i < f->nret; i++) {
@@ -518,7 +525,11 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
     for (int i = 0; q && i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         int live = 0;
-        int own = s->each ? 3 : s->level == LEVEL_HOST ? 4 : s->level == LEVEL_CORE ? 1 : s->level == LEVEL_CLUSTER ? 2 : 0;
+        int own = s->each                     ? 3
+                  : s->level == LEVEL_HOST    ? 4
+                  : s->level == LEVEL_CORE    ? 1
+                  : s->level == LEVEL_CLUSTER ? 2
+                                              : 0;
         if (s->kind != S_BARRIER && own != p->level) {
             static const char *const names[] = {"team", "core", "cluster", "core, each", "host"};
             p->level = own;
@@ -544,8 +555,14 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
         case S_LOOP: print_loop(p, s, indent); break;
         case S_BRANCH: print_branch(p, s, indent); break;
         case S_BARRIER:
-            if (s->meet) sb_printf(o, "%*s%s unit %d\n", indent, "", s->meet == MEET_GATHER ? "flags to" : "flag of", s->unit);
-            else sb_printf(o, "%*s%sbarrier\n", indent, "", s->level == LEVEL_CORE ? "block " : s->level == LEVEL_CLUSTER ? "cluster " : "");
+            if (s->meet)
+                sb_printf(o, "%*s%s unit %d\n", indent, "",
+                          s->meet == MEET_GATHER ? "flags to" : "flag of", s->unit);
+            else
+                sb_printf(o, "%*s%sbarrier\n", indent, "",
+                          s->level == LEVEL_CORE      ? "block "
+                          : s->level == LEVEL_CLUSTER ? "cluster "
+                                                      : "");
             break;
         case S_CALL: print_call(p, s, indent); break;
         case S_ENTER:
@@ -602,7 +619,8 @@ void utask_print(Sb *s, const Program *p) {
     r.shared = numbers(c->next_expr);
     r.konst = calloc((size_t)c->next_tensor + 1, sizeof *r.konst);
     r.touched = calloc((size_t)c->next_expr + 1, sizeof(int));
-    if (r.tensor.of && r.sym.of && r.axis.of && r.func.of && r.uses.of && r.shared.of && r.konst && r.touched) {
+    if (r.tensor.of && r.sym.of && r.axis.of && r.func.of && r.uses.of && r.shared.of && r.konst &&
+        r.touched) {
         sb_printf(s, "program %s\n", p->name ? p->name : "");
         for (int i = 0; i < p->nin; i++) print_io(&r, "in", &p->in[i]);
         print_seq(&r, p->top, 0);

@@ -141,9 +141,9 @@ bool loop_varies(const Stmt *loop, const Expr *e) {
     return false;
 }
 
-/* ---- uniform evaluation --------------------------------------------------------------------------- */
-/* An element that takes at most this many terms of reductions, nested ones multiplied, is computed by
- * every unit itself. What would take it beyond that is read from memory, innermost first. */
+/* ---- uniform evaluation ---------------------------------------------------------------------- */
+/* An element that takes at most this many terms of reductions, nested ones multiplied, is computed
+ * by every unit itself. What would take it beyond that is read from memory, innermost first. */
 #define UNROLL_MAX 64
 #define INLINE_DEPTH 24
 
@@ -203,7 +203,9 @@ static Expr *reduce_identity(Cx *c, const Expr *e) {
     switch (e->kind) {
     case R_PROD: return e_num(c, e->dtype, 1);
     case R_AND: return e_bool(c, true);
-    case R_MAX: return flt ? e_num(c, e->dtype, -__builtin_inf()) : e_ci(c, e->dtype, sgn ? (int64_t)top : 0);
+    case R_MAX:
+        return flt ? e_num(c, e->dtype, -__builtin_inf())
+                   : e_ci(c, e->dtype, sgn ? (int64_t)top : 0);
     case R_MIN:
         return flt ? e_num(c, e->dtype, __builtin_inf())
                    : e_ci(c, e->dtype, sgn ? (int64_t)(top - 1) : (int64_t)(top - 1 + top));
@@ -241,7 +243,8 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
         }
         bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
         bool last = e->kind >= R_ARGMAX_LAST;
-        Expr *better = max ? e_bin(c, last ? E_LE : E_LT, best, x) : e_bin(c, last ? E_LE : E_LT, x, best);
+        Expr *better =
+            max ? e_bin(c, last ? E_LE : E_LT, best, x) : e_bin(c, last ? E_LE : E_LT, x, best);
         acc = e_sel(c, better, at, acc);
         best = e_sel(c, better, x, best);
     }
@@ -301,8 +304,7 @@ static Expr *inline_expr(Inline *u, Expr *e) {
         case E_SELECT: e = e_sel(u->c, a[0], a[1], a[2]); break;
         case E_GUARD: e = e_guard(u->c, a[0], a[1], a[2], (int)e->i); break;
         case E_LOAD: e = e->kind ? e_loadf(u->c, e->t, a[0]) : e_load(u->c, e->t, a); break;
-        default:
-            e = e_is_unary(e->op) ? e_un(u->c, e->op, a[0]) : e_bin(u->c, e->op, a[0], a[1]);
+        default: e = e_is_unary(e->op) ? e_un(u->c, e->op, a[0]) : e_bin(u->c, e->op, a[0], a[1]);
         }
     }
     return e->op == E_LOAD ? inline_load(u, e) : e;

@@ -31,160 +31,192 @@ struct Tensor {
     int id;
     TensorKind kind;
     DType dtype;
-    bool blob;             /* a sequence in its packed form (codegen/extern/seq.h); rank 1, bytes */
-    int rank;              /* -1: known at run time only; then dims beyond the rank are 1 */
-    Expr *dim[MAX_RANK];   /* int64, pure or loads of uniform values bound by LET: always `pure` */
-    Expr *rank_e;          /* rank == -1: the rank, an int64 symbol */
-    uint32_t rank_mask;    /* rank == -1: bit r set when rank r can occur */
+    bool blob;           /* a sequence in its packed form (codegen/extern/seq.h); rank 1, bytes */
+    int rank;            /* -1: known at run time only; then dims beyond the rank are 1 */
+    Expr *dim[MAX_RANK]; /* int64, pure or loads of uniform values bound by LET: always `pure` */
+    Expr *rank_e;        /* rank == -1: the rank, an int64 symbol */
+    uint32_t rank_mask;  /* rank == -1: bit r set when rank r can occur */
     Expr **alt[MAX_RANK + 1]; /* rank == -1: dims when the rank is r (NULL: dim[] applies) */
     const char *name, *path;  /* ONNX value name; node path */
-    Axis *axis[MAX_RANK];  /* TK_TE */
-    Expr *body;            /* TK_TE: of dtype `dtype` */
-    int terms;             /* TK_TE: 1 + what tree.c finds an element to take; 0: not yet known */
-    Tensor *base;          /* TK_VIEW; TK_TE: in place behind (or before) this value, see grow; else NULL */
-    struct Grow *grow;     /* a buffer that grows, shared with other values of a loop, or NULL */
-    const Const *data;     /* TK_CONST */
-    Expr **elem;           /* uniform values of all elements in row-major order, or NULL */
-    int index;             /* TK_INPUT */
-    Seq *seq;              /* where it is defined */
-    bool owned;            /* is a LoopCarry.next, a LoopScan.elem or (part of) a function's result */
-    int ret;               /* > 0: goes where the function's caller wants result ret - 1 */
-    bool placed;           /* the host knows where it lies: static, or in a slot of its own */
-    bool fused;            /* set by fusion: substituted into every user, has no storage */
-    void *plan;            /* storage, owned by memory planning and code generation */
+    Axis *axis[MAX_RANK];     /* TK_TE */
+    Expr *body;               /* TK_TE: of dtype `dtype` */
+    int terms;    /* TK_TE: 1 + what tree.c finds an element to take; 0: not yet known */
+    Tensor *base; /* TK_VIEW; TK_TE: in place behind (or before) this value, see grow; else NULL */
+    struct Grow *grow; /* a buffer that grows, shared with other values of a loop, or NULL */
+    const Const *data; /* TK_CONST */
+    Expr **elem;       /* uniform values of all elements in row-major order, or NULL */
+    int index;         /* TK_INPUT */
+    Seq *seq;          /* where it is defined */
+    bool owned;        /* is a LoopCarry.next, a LoopScan.elem or (part of) a function's result */
+    int ret;           /* > 0: goes where the function's caller wants result ret - 1 */
+    bool placed;       /* the host knows where it lies: static, or in a slot of its own */
+    bool fused;        /* set by fusion: substituted into every user, has no storage */
+    void *plan;        /* storage, owned by memory planning and code generation */
 };
 
 /* ---- statements ------------------------------------------------------------------------------ */
 /* Who waits for whom at a BARRIER: all for all; one unit (Stmt.unit) for all; all for it. */
 typedef enum { MEET_ALL, MEET_GATHER, MEET_RELEASE } Meet;
 
-typedef enum { S_LET, S_OP, S_EXTERN, S_CHECK, S_LOOP, S_BRANCH, S_BARRIER, S_CALL, S_ENTER, S_COUNT } StmtKind;
+typedef enum {
+    S_LET,
+    S_OP,
+    S_EXTERN,
+    S_CHECK,
+    S_LOOP,
+    S_BRANCH,
+    S_BARRIER,
+    S_CALL,
+    S_ENTER,
+    S_COUNT
+} StmtKind;
 
 typedef VEC(Stmt *) StmtVec;
 struct Seq {
     StmtVec s;
-    Stmt *owner;  /* LOOP, BRANCH or CALL it belongs to, NULL at the top */
+    Stmt *owner; /* LOOP, BRANCH or CALL it belongs to, NULL at the top */
     Seq *parent;
-    int depth;    /* of loops around it */
+    int depth; /* of loops around it */
 };
 
 /* A hand-written body: see codegen/extern/extern.h for the calling convention. */
 typedef struct ExternRow ExternRow;
 
-typedef struct LoopSym { Sym *sym; Expr *init, *next; } LoopSym;      /* uniform carried value */
-/* A carried value that becomes longer along one axis in a buffer with room for more. Tensor.grow marks the phi
- * and the values that lead from it to the next one: each begins (front: ends) with the one before. After the
- * loop the phi is dense. */
+typedef struct LoopSym {
+    Sym *sym;
+    Expr *init, *next;
+} LoopSym; /* uniform carried value */
+/* A carried value that becomes longer along one axis in a buffer with room for more. Tensor.grow
+ * marks the phi and the values that lead from it to the next one: each begins (front: ends) with
+ * the one before. After the loop the phi is dense. */
 typedef struct Grow {
     Tensor *phi;
     int axis;
-    bool front;            /* what is new comes first */
-    bool spaced;           /* there are dimensions outside of the axis, and they are as far apart as there is room */
-    bool planned;          /* the room is `most`, known at compile time */
+    bool front;   /* what is new comes first */
+    bool spaced;  /* there are dimensions outside of the axis, and they are as far apart as there is
+                     room */
+    bool planned; /* the room is `most`, known at compile time */
     int64_t most;
-    Expr *first;           /* size along the axis when the loop begins */
-    Expr *rows;            /* what an iteration adds at most, known then; NULL: the room may not suffice */
-    Sym *room;             /* size along the axis that the buffer can take; after the loop, that of phi. NULL: most */
-    Expr *extent;          /* spaced: of the axis in memory */
+    Expr *first; /* size along the axis when the loop begins */
+    Expr *rows;  /* what an iteration adds at most, known then; NULL: the room may not suffice */
+    Sym *room;   /* size along the axis that the buffer can take; after the loop, that of phi. NULL:
+                    most */
+    Expr *extent; /* spaced: of the axis in memory */
 } Grow;
 typedef struct LoopCarry { /* tensor carried value */
     Tensor *phi, *init, *next;
-    bool inplace;          /* next is phi's buffer, changed in part: Stmt.op.at. It may grow: phi->grow */
-    bool push;             /* a sequence that grows in its buffer; the first step copies init there */
+    bool inplace; /* next is phi's buffer, changed in part: Stmt.op.at. It may grow: phi->grow */
+    bool push;    /* a sequence that grows in its buffer; the first step copies init there */
 } LoopCarry;
 typedef struct LoopScan { /* elem per trip, stacked */
     Tensor *elem, *out;
-    Expr *at;              /* place of elem on out's first axis, pure; NULL: the iteration number */
-    bool more;             /* another LoopScan has defined out: the two fill it together */
+    Expr *at;  /* place of elem on out's first axis, pure; NULL: the iteration number */
+    bool more; /* another LoopScan has defined out: the two fill it together */
 } LoopScan;
-typedef struct JoinSym { Sym *sym; Expr *arm[2]; } JoinSym;
-typedef struct Join { Tensor *out, *arm[2]; } Join; /* arm NULL: then it has no value, and is not read */
+typedef struct JoinSym {
+    Sym *sym;
+    Expr *arm[2];
+} JoinSym;
+typedef struct Join {
+    Tensor *out, *arm[2];
+} Join; /* arm NULL: then it has no value, and is not read */
 
-/* A recursive function. Its body hangs on the call from outside that starts the recursion, as if it stood
- * there: it may use everything that is visible there. So one ONNX function called from two places is two
- * Funcs. What every inner call passes on unchanged is not among the parameters. */
+/* A recursive function. Its body hangs on the call from outside that starts the recursion, as if it
+ * stood there: it may use everything that is visible there. So one ONNX function called from two
+ * places is two Funcs. What every inner call passes on unchanged is not among the parameters. */
 typedef struct Func {
     int id;
     const char *name;
-    Stmt *start;          /* the call that it hangs on */
+    Stmt *start; /* the call that it hangs on */
     Seq *body;
     int nsym, narg, nout, nret;
-    Sym *rows;            /* sym[0], when the function runs that many activations at once: dimension 0 of all
-                             parameters and results; a caller may cut a call in several */
-    Sym **sym;            /* parameters in registers */
-    Tensor **arg;         /* parameters in memory: TK_PARAM */
-    Tensor **out;         /* results in memory: TK_TE, TK_CALL, or TK_JOIN of such, owned */
-    bool *room;           /* the caller gives memory for out[i], whose size it knows; else the callee takes it */
-    Expr **ret;           /* uniform results; sizes that only the callee knows are among them */
-    int site;             /* fault when the recursion is too deep */
-    int inside;           /* so many levels of deeper activations have their bodies in `body`, in the place of calls (S_ENTER): the
-                             calls that are left are below the last one */
-    int64_t frame;        /* bytes of an activation's tensors, after memory planning */
+    Sym *rows; /* sym[0], when the function runs that many activations at once: dimension 0 of all
+                  parameters and results; a caller may cut a call in several */
+    Sym **sym; /* parameters in registers */
+    Tensor **arg; /* parameters in memory: TK_PARAM */
+    Tensor **out; /* results in memory: TK_TE, TK_CALL, or TK_JOIN of such, owned */
+    bool *room; /* the caller gives memory for out[i], whose size it knows; else the callee takes it
+                 */
+    Expr **ret; /* uniform results; sizes that only the callee knows are among them */
+    int site;   /* fault when the recursion is too deep */
+    int inside; /* so many levels of deeper activations have their bodies in `body`, in the place of
+                   calls (S_ENTER): the calls that are left are below the last one */
+    int64_t frame; /* bytes of an activation's tensors, after memory planning */
 } Func;
 
 struct Stmt {
     StmtKind kind;
-    uint8_t level;       /* of units that run it (scheduler/device.h Level); 0: not scheduled yet */
-    uint8_t unit;        /* a loop, branch or call at a lower level than what is around: the first unit that runs it, modulo
-                            their number */
-    bool beside;         /* … at the same time as the statement in front of it */
-    uint8_t meet;        /* a BARRIER at team level: Meet */
-    bool each;           /* an OP or EXTERN: every unit computes all of it, into memory of its own */
+    uint8_t level; /* of units that run it (scheduler/device.h Level); 0: not scheduled yet */
+    uint8_t unit;  /* a loop, branch or call at a lower level than what is around: the first unit
+                      that runs it, modulo  their number */
+    bool beside;   /* … at the same time as the statement in front of it */
+    uint8_t meet;  /* a BARRIER at team level: Meet */
+    bool each;     /* an OP or EXTERN: every unit computes all of it, into memory of its own */
     const char *path;
     union {
-        struct { Sym *sym; Expr *e; } let;              /* S_LET: uniform; may LOAD at uniform index */
-        struct {                                        /* S_OP: one group: equal domains, in order */
+        struct {
+            Sym *sym;
+            Expr *e;
+        } let;   /* S_LET: uniform; may LOAD at uniform index */
+        struct { /* S_OP: one group: equal domains, in order */
             int n;
             Tensor **t;
             Axis *split; /* of t[0]: shared among the units; NULL: unit 0 computes all */
-            Expr **at;   /* by dimension: only elements from this position on are computed, as many as the axis
-                            is long; the others of t[0] keep their carried value (LoopCarry.inplace);
-                            NULL entries: all */
-            int grain;   /* elements of the split axis that stay together */
-            Expr *inner; /* this many positions of the split axis, from `edge` on, are shared; those in front of
-                            and behind them are the first and the last unit's. NULL: all are shared */
+            Expr **at; /* by dimension: only elements from this position on are computed, as many as
+                          the axis is long; the others of t[0] keep their carried value
+                          (LoopCarry.inplace); NULL entries: all */
+            int grain; /* elements of the split axis that stay together */
+            Expr *inner; /* this many positions of the split axis, from `edge` on, are shared; those
+                            in front of and behind them are the first and the last unit's. NULL: all
+                            are shared */
             int64_t edge;
         } op;
         struct {
             const ExternRow *row;
             int nin, nparam, nout, nsym;
             Tensor **in;
-            Expr **param;   /* int64, uniform */
+            Expr **param; /* int64, uniform */
             Tensor **out;
-            Sym **sym;      /* int64 results, e.g. a count that out dims use */
-            int site;       /* fault when the body reports an error */
+            Sym **sym; /* int64 results, e.g. a count that out dims use */
+            int site;  /* fault when the body reports an error */
         } ext;
-        struct { Expr *cond; int site; } check;         /* S_CHECK: fault unless cond */
-        struct { int below, site; } enter;              /* S_ENTER: what follows is the body of an activation that is so
-                                                           much deeper than the one of the function around it */
         struct {
-            Expr *trips;    /* int64, NULL: unlimited */
-            Expr *cond0;    /* bool, NULL: true */
-            Expr *cond_next;/* bool, evaluated at the end of the body; NULL: true */
-            Sym *iter;      /* iteration number inside; after the loop the number of trips made */
+            Expr *cond;
+            int site;
+        } check; /* S_CHECK: fault unless cond */
+        struct {
+            int below, site;
+        } enter; /* S_ENTER: what follows is the body of an activation that is so
+                    much deeper than the one of the function around it */
+        struct {
+            Expr *trips;     /* int64, NULL: unlimited */
+            Expr *cond0;     /* bool, NULL: true */
+            Expr *cond_next; /* bool, evaluated at the end of the body; NULL: true */
+            Sym *iter;       /* iteration number inside; after the loop the number of trips made */
             VEC(LoopSym) syms;
             VEC(LoopCarry) carry;
             VEC(LoopScan) scan;
             Seq *body;
-            int cap_site;   /* fault when --max-iterations is reached */
-            Expr *made;     /* iterations of the model before the present one; NULL: iter */
-            bool copies;    /* on entry carried values are copied (LoopCarry.inplace), then all units meet */
-            bool barrier;   /* all units meet at the end of each iteration */
+            int cap_site; /* fault when --max-iterations is reached */
+            Expr *made;   /* iterations of the model before the present one; NULL: iter */
+            bool copies;  /* on entry carried values are copied (LoopCarry.inplace), then all units
+                             meet */
+            bool barrier; /* all units meet at the end of each iteration */
             bool block_barrier; /* or the threads of each unit do */
         } loop;
         struct {
             Expr *cond;
-            Seq *arm[2];    /* [0] when cond is true */
+            Seq *arm[2]; /* [0] when cond is true */
             VEC(JoinSym) syms;
             VEC(Join) joins;
         } br;
         struct {
             Func *f;
-            Expr **sym;     /* pure; these and the following have the lengths that f says */
+            Expr **sym; /* pure; these and the following have the lengths that f says */
             Tensor **arg;
-            Tensor **out;   /* TK_CALL */
+            Tensor **out; /* TK_CALL */
             Sym **ret;
-            int nfunc;      /* functions whose bodies hang here; 0: a call from inside the recursion */
+            int nfunc; /* functions whose bodies hang here; 0: a call from inside the recursion */
             Func **func;
         } call;
     };
@@ -194,8 +226,8 @@ struct Stmt {
  *  - every LOAD is of a tensor defined earlier in the same Seq or an enclosing one;
  *  - a LoopCarry.next and a LoopScan.elem is a TK_TE (or TK_EXTERN blob) defined directly in that
  *    loop's body, and occurs as next or elem once: buffers are never shared by accident;
- *  - results of functions are made likewise, in the Seq of the function's body or, below a JOIN of it, in
- *    the arms;
+ *  - results of functions are made likewise, in the Seq of the function's body or, below a JOIN of
+ * it, in the arms;
  *  - dims and all uniform expressions are pure except S_LET, conditions and cond_next, whose loads
  *    have uniform indices;
  *  - axes are bound: an AXIS occurs only below the tensor or REDUCE that owns it. */
@@ -204,11 +236,12 @@ struct Stmt {
 typedef struct Io {
     const char *name;
     VKind kind;
-    const VType *type;   /* declared type, or NULL */
-    Tensor *t;           /* tensor; or the blob of a sequence */
-    Expr *has;           /* optional: bool; NULL: not an optional */
-    DType elem_dtype;    /* element type of the tensor, or of the sequence's tensors; DT_NONE unknown */
-    bool opt_seq;        /* VT_OPTIONAL of a sequence: t is a blob */
+    const VType *type; /* declared type, or NULL */
+    Tensor *t;         /* tensor; or the blob of a sequence */
+    Expr *has;         /* optional: bool; NULL: not an optional */
+    DType
+        elem_dtype; /* element type of the tensor, or of the sequence's tensors; DT_NONE unknown */
+    bool opt_seq;   /* VT_OPTIONAL of a sequence: t is a blob */
 } Io;
 
 typedef struct Program {
@@ -219,9 +252,10 @@ typedef struct Program {
     Seq *top;
     int nsym, ntensor;   /* ids are below these */
     struct MemPlan *mem; /* after memory planning */
-    struct Schedule *schedule; /* what passes decide by (scheduler/decide.h); NULL: the oracle's plain tree */
-    int nfused;          /* tensors that fusion substituted into their users */
-    int nfunc;           /* recursive functions */
+    struct Schedule
+        *schedule; /* what passes decide by (scheduler/decide.h); NULL: the oracle's plain tree */
+    int nfused;    /* tensors that fusion substituted into their users */
+    int nfunc;     /* recursive functions */
 } Program;
 
 /* Checks the invariants; a violation is our fault (die). */
@@ -230,24 +264,27 @@ void utask_verify(const Program *p);
 void utask_print(Sb *s, const Program *p);
 
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
-/* One for the elements of `like`, and named like it, in q. A TK_TE has its axes, and no body yet. */
+/* One for the elements of `like`, and named like it, in q. A TK_TE has its axes, and no body yet.
+ */
 Tensor *tensor_like(Cx *c, TensorKind k, const Tensor *like, int rank, Expr *const *dim, Seq *q);
-Expr *load_own(Cx *c, Tensor *t, const Tensor *domain); /* t's element at the position of domain's own axes */
+Expr *load_own(Cx *c, Tensor *t,
+               const Tensor *domain); /* t's element at the position of domain's own axes */
 Stmt *stmt_new(Cx *c, StmtKind k, const char *path);
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
 void seq_put_at(Cx *c, Seq *q, int at, Stmt *s); /* s becomes statement number `at` */
-Expr *tensor_count(Cx *c, const Tensor *t); /* product of dims */
-Expr *tensor_extent(const Tensor *t, int d); /* of dimension d in memory */
+Expr *tensor_count(Cx *c, const Tensor *t);      /* product of dims */
+Expr *tensor_extent(const Tensor *t, int d);     /* of dimension d in memory */
 /* Row-major position of a load, of an index, as one int64 expression. */
 Expr *flat_of(Cx *c, const Expr *load);
 Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx);
-/* Part r of t's body as a tensor of its own in t's Seq, over those axes of t that it uses; *load is what takes r's
- * place. */
+/* Part r of t's body as a tensor of its own in t's Seq, over those axes of t that it uses; *load is
+ * what takes r's place. */
 Tensor *tensor_term(Cx *c, const Tensor *t, Expr *r, Expr **load);
-bool op_is_empty(const Stmt *s);             /* a group over no elements */
+bool op_is_empty(const Stmt *s);                   /* a group over no elements */
 bool seq_inside(const Seq *q, const Seq *body);    /* q is body or in it */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
-bool loop_varies(const Stmt *loop, const Expr *e); /* uses a carried symbol or the counter of the loop */
+bool loop_varies(const Stmt *loop,
+                 const Expr *e); /* uses a carried symbol or the counter of the loop */
 /* The load reads t's element at the position of `domain`'s own axes; the two have equal dims. */
 bool load_is_own(const Expr *load, const Tensor *t, const Tensor *domain);
 /* The tensor's element at idx, with virtual definitions (elem, const data, cheap TE bodies)
@@ -258,28 +295,30 @@ Expr *tensor_at(Cx *c, Tensor *t, Expr **idx);
 /* A tensor value at run time. Sequences: kind VT_SEQUENCE, items; empty optional: present false. */
 typedef struct RtValue {
     VKind kind;
-    bool present;            /* false: optional without element (or absent) */
+    bool present; /* false: optional without element (or absent) */
     DType dtype;
     int rank;
     int64_t dim[MAX_RANK];
-    void *data;              /* row-major; blob bytes for sequences */
+    void *data; /* row-major; blob bytes for sequences */
     size_t bytes;
 } RtValue;
 
-#define STACK_DEPTH 10000 /* activations of recursive functions inside each other, unless told otherwise */
+#define STACK_DEPTH                                                                                \
+    10000 /* activations of recursive functions inside each other, unless told otherwise */
 typedef struct InterpConfig {
     int64_t max_iterations;
     int64_t stack_depth; /* 0: STACK_DEPTH */
 } InterpConfig;
 
-/* A Program prepared for running. Immutable: several threads may run one Interp at once; p must outlive
- * it. NULL: out of memory. */
+/* A Program prepared for running. Immutable: several threads may run one Interp at once; p must
+ * outlive it. NULL: out of memory. */
 typedef struct Interp Interp;
 Interp *interp_new(const Program *p);
 void interp_free(Interp *it); /* NULL is fine */
 /* Runs it on `in` (borrowed). On ST_OK fills out[]; the data is malloc'd, the caller frees it. On a
  * fault: status, message in d->message; out untouched. */
-Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out, Diag *d);
+Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, RtValue *out,
+                  Diag *d);
 /* Evaluates one TK_TE tensor whose loads are all of constants; static dims. Result in arena. */
 const Const *interp_fold(Cx *c, const Tensor *t);
 /* Runs an extern on constant inputs and params; NULL when it cannot (it faulted). */

@@ -261,8 +261,10 @@ static void check_loop(Verifier *v, const Stmt *s, const Seq *at) {
         check_dims(v, s->loop.scan.p[i].elem, body);
         check_uniform(v, s->loop.scan.p[i].at, DT_I64, false, body);
         check_dims(v, s->loop.scan.p[i].out, at);
-        if (s->loop.scan.p[i].more) check_use(v, s->loop.scan.p[i].out, at);
-        else define(v, s->loop.scan.p[i].out, TK_SCAN, at);
+        if (s->loop.scan.p[i].more)
+            check_use(v, s->loop.scan.p[i].out, at);
+        else
+            define(v, s->loop.scan.p[i].out, TK_SCAN, at);
     }
 }
 
@@ -308,10 +310,12 @@ static void check_extern(Verifier *v, const Stmt *s, const Seq *at) {
 /* A function's result: made for it in the Seq `at`, or in the arms below a join there. */
 static void check_result(Verifier *v, const Tensor *t, const Seq *at) {
     check_use(v, t, at);
-    REQUIRE(v, v->tensor_in[t->id] == at, "result %d (%s) of a function is made elsewhere", t->id, tensor_name(t));
+    REQUIRE(v, v->tensor_in[t->id] == at, "result %d (%s) of a function is made elsewhere", t->id,
+            tensor_name(t));
     REQUIRE(v, !v->moved[t->id]++, "tensor %d (%s) is a result twice", t->id, tensor_name(t));
     if (t->kind != TK_JOIN) {
-        REQUIRE(v, t->kind == TK_TE || t->kind == TK_CALL, "result %d (%s) is no fresh value", t->id, tensor_name(t));
+        REQUIRE(v, t->kind == TK_TE || t->kind == TK_CALL, "result %d (%s) is no fresh value",
+                t->id, tensor_name(t));
         return;
     }
     for (int i = 0; i < at->s.n; i++) {
@@ -330,10 +334,12 @@ static void check_call(Verifier *v, const Stmt *s, const Seq *at) {
         check_use(v, s->call.arg[i], at);
         REQUIRE(v, s->call.arg[i]->dtype == f->arg[i]->dtype, "argument %d has another dtype", i);
     }
-    if (!s->call.nfunc) REQUIRE(v, reaches(f->start->call.func[0]->body->parent, at), "a call from elsewhere");
+    if (!s->call.nfunc)
+        REQUIRE(v, reaches(f->start->call.func[0]->body->parent, at), "a call from elsewhere");
     for (int i = 0; i < s->call.nfunc; i++) {
         const Func *g = s->call.func[i];
-        REQUIRE(v, g->start == s && g->body->owner == s && g->body->parent == at, "a function hangs in the wrong place");
+        REQUIRE(v, g->start == s && g->body->owner == s && g->body->parent == at,
+                "a function hangs in the wrong place");
         check_site(v, g->site);
         for (int k = 0; k < g->nsym; k++) bind(v, g->sym[k], g->body);
         for (int k = 0; k < g->narg; k++) {
@@ -349,7 +355,8 @@ static void check_call(Verifier *v, const Stmt *s, const Seq *at) {
         for (int k = 0; k < g->nout; k++) check_result(v, g->out[k], g->body);
     }
     for (int i = 0; i < f->nret; i++) {
-        REQUIRE(v, s->call.ret[i]->dtype == (DType)f->ret[i]->dtype, "result %d has another dtype", i);
+        REQUIRE(v, s->call.ret[i]->dtype == (DType)f->ret[i]->dtype, "result %d has another dtype",
+                i);
         bind(v, s->call.ret[i], at);
     }
     for (int i = 0; i < f->nout; i++) {

@@ -1,12 +1,13 @@
-/* calibrate.c: a program that measures the machine it runs on, for the scheduler's table of devices.
+/* calibrate.c: a program that measures the machine it runs on, for the scheduler's table of
+ * devices.
  *
- * Pasted after ctx.h, prelude.h, scalar.h and math.h, and before entry.c, so that it is compiled, loaded and run as
- * models are, with the same barrier and the same functions. Its input is bytes: of data that lies in L1, in
- * L2, in the last cache, and in none. Its output, one after the other:
- *   gflops of a core; GB/s read from each of the four by one core; ns of a barrier of all units, of a simple
- *   and of an expensive operation on one element, of a simple one without lanes, and of a group.
- * 0 is what could not be measured. Every number is the best of many short tries: other processes can only
- * make it worse. */
+ * Pasted after ctx.h, prelude.h, scalar.h and math.h, and before entry.c, so that it is compiled,
+ * loaded and run as models are, with the same barrier and the same functions. Its input is bytes:
+ * of data that lies in L1, in L2, in the last cache, and in none. Its output, one after the other:
+ *   gflops of a core; GB/s read from each of the four by one core; ns of a barrier of all units, of
+ * a simple and of an expensive operation on one element, of a simple one without lanes, and of a
+ * group. 0 is what could not be measured. Every number is the best of many short tries: other
+ * processes can only make it worse. */
 #include <stdlib.h>
 
 #define BK_NAME "calibrate"
@@ -22,20 +23,20 @@ static const braid_io_v1 bk_outputs[] = {{"numbers", BRAID_IO_TENSOR, 11, 1, {10
 #define BK_TRY_NS 25000000 /* for one number, from its second try on */
 #define BK_CROSSINGS 50
 #define BK_BARRIER_MOST_NS 3000.0 /* more than that was spent sleeping */
-#define BK_N 2048          /* elements of a small array: three of them fit in L1 */
+#define BK_N 2048                 /* elements of a small array: three of them fit in L1 */
 
 /* Assigns to `best` the least ns of WORK. */
-#define BK_BEST(best, WORK)                                                                       \
-    do {                                                                                          \
-        int64_t begin_ = bk_clock(), now_ = begin_;                                               \
-        best = 1e30;                                                                              \
-        for (int try_ = 0; try_ < 3 || now_ - begin_ < BK_TRY_NS; try_++) {                       \
-            int64_t from_ = bk_clock();                                                           \
-            WORK;                                                                                 \
-            now_ = bk_clock();                                                                    \
-            if ((double)(now_ - from_) < best) best = (double)(now_ - from_);                     \
-        }                                                                                         \
-        if (best < 1) best = 1;                                                                   \
+#define BK_BEST(best, WORK)                                                                        \
+    do {                                                                                           \
+        int64_t begin_ = bk_clock(), now_ = begin_;                                                \
+        best = 1e30;                                                                               \
+        for (int try_ = 0; try_ < 3 || now_ - begin_ < BK_TRY_NS; try_++) {                        \
+            int64_t from_ = bk_clock();                                                            \
+            WORK;                                                                                  \
+            now_ = bk_clock();                                                                     \
+            if ((double)(now_ - from_) < best) best = (double)(now_ - from_);                      \
+        }                                                                                          \
+        if (best < 1) best = 1;                                                                    \
     } while (0)
 /* Keeps a value that nothing uses. */
 #define BK_KEEP(x) __asm__ volatile("" : : "r"(x) : "memory")
@@ -71,8 +72,8 @@ static __attribute__((noinline)) float bk_read(const float *p, int64_t n, int64_
 }
 
 /* Four simple operations on an element. */
-static __attribute__((noinline)) void bk_simple(const float *restrict x, const float *restrict y, float *restrict z,
-                                                int64_t n) {
+static __attribute__((noinline)) void bk_simple(const float *restrict x, const float *restrict y,
+                                                float *restrict z, int64_t n) {
     BK_SIMD
     for (int64_t i = 0; i < n; i++) {
         float a = x[i] + y[i], b = a * y[i];
@@ -80,12 +81,14 @@ static __attribute__((noinline)) void bk_simple(const float *restrict x, const f
     }
 }
 /* Three expensive ones. */
-static __attribute__((noinline)) void bk_costly(const float *restrict x, float *restrict z, int64_t n) {
+static __attribute__((noinline)) void bk_costly(const float *restrict x, float *restrict z,
+                                                int64_t n) {
     BK_SIMD
     for (int64_t i = 0; i < n; i++) z[i] = bk_expf(bk_tanhf(x[i])) + bk_sigmoidf(x[i]);
 }
 /* Four simple ones, and a check that keeps the lanes away. */
-static __attribute__((noinline)) int bk_checked(bk_ctx *k, const float *x, const int64_t *at, float *z, int64_t n) {
+static __attribute__((noinline)) int bk_checked(bk_ctx *k, const float *x, const int64_t *at,
+                                                float *z, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         int64_t j = at[i] < 0 ? at[i] + n : at[i];
         if ((uint64_t)j >= (uint64_t)n) {
@@ -97,8 +100,10 @@ static __attribute__((noinline)) int bk_checked(bk_ctx *k, const float *x, const
     return BK_OK;
 }
 /* A group of a few elements, shared among units. */
-static __attribute__((noinline)) void bk_small(bk_ctx *k, int unit, int nunit, const float *x, float *z, int64_t n) {
-    int64_t grains = (n + 15) / 16, from = grains * unit / nunit * 16, to = grains * (unit + 1) / nunit * 16;
+static __attribute__((noinline)) void bk_small(bk_ctx *k, int unit, int nunit, const float *x,
+                                               float *z, int64_t n) {
+    int64_t grains = (n + 15) / 16, from = grains * unit / nunit * 16,
+            to = grains * (unit + 1) / nunit * 16;
     if (to > n) to = n;
     BK_SIMD
     for (int64_t i = from; i < to; i++) z[i] = x[i] + 1.0f;
@@ -107,7 +112,8 @@ static __attribute__((noinline)) void bk_small(bk_ctx *k, int unit, int nunit, c
 
 /* GB/s from `bytes` that lie side by side. */
 static double bk_read_gbps(int64_t bytes) {
-    int64_t n = bytes / (int64_t)(32 * BK_VEC) * 8 * BK_VEC, times = (256 << 10) / (bytes > 0 ? bytes : 1) + 1;
+    int64_t n = bytes / (int64_t)(32 * BK_VEC) * 8 * BK_VEC,
+            times = (256 << 10) / (bytes > 0 ? bytes : 1) + 1;
     float *p = n > 0 ? aligned_alloc(64, (size_t)n * 4) : NULL;
     double best, sum = 0;
     if (!p) return 0;
@@ -139,10 +145,11 @@ static void bk_measure(bk_ctx *k, double *r) {
     r[8] = best / (10.0 * 4 * BK_N);
     /* One needs what the one before wrote. What the compiler does not know is not left out. */
     volatile int64_t few = 8, units = 1;
-    BK_BEST(best, for (int t = 0; t < 1000; t++) {
-        bk_small(k, 0, (int)units, x, z, few);
-        bk_small(k, 0, (int)units, z, x, few);
-    });
+    BK_BEST(
+        best, for (int t = 0; t < 1000; t++) {
+            bk_small(k, 0, (int)units, x, z, few);
+            bk_small(k, 0, (int)units, z, x, few);
+        });
     r[9] = best / 2000;
     BK_KEEP(&sum);
 }
@@ -152,7 +159,8 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
     int *more = (int *)(k->arena + 512);
     int64_t begin = bk_clock();
     double least = 1e30;
-    /* Unit 0 tells the others when to stop: later, when so far the units never ran at the same time. */
+    /* Unit 0 tells the others when to stop: later, when so far the units never ran at the same
+     * time. */
     for (int go = 1; go;) {
         int64_t from = bk_clock();
         for (int i = 0; i < BK_CROSSINGS; i++)
@@ -160,7 +168,8 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
         int64_t now = bk_clock();
         if ((double)(now - from) < least) least = (double)(now - from);
         if (unit == 0)
-            *more = now - begin < (least < BK_CROSSINGS * BK_BARRIER_MOST_NS ? BK_TRY_NS : 12 * BK_TRY_NS);
+            *more = now - begin <
+                    (least < BK_CROSSINGS * BK_BARRIER_MOST_NS ? BK_TRY_NS : 12 * BK_TRY_NS);
         if (bk_barrier(k, unit) != BK_OK) return BK_FAULT;
         go = *more;
         if (bk_barrier(k, unit) != BK_OK) return BK_FAULT;
@@ -172,4 +181,3 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
     k->out[0] = (braid_tensor_v1){r, 11, 1, {10}};
     return BK_OK;
 }
-

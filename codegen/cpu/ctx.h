@@ -60,18 +60,18 @@ typedef struct bk_ctx {
     _Atomic int64_t *cap_need; /* with BK_GROW: bytes that would have sufficed */
     int64_t max_iterations;    /* of any one loop */
     int64_t stack_depth;       /* of activations of recursive functions inside each other */
-    int64_t depth_cap;         /* >= stack_depth; more only while a run measures its depth: one unit does */
-    int64_t depth_budget;      /* activations beyond stack_depth that it may still begin */
-    char *stack_low;           /* its C stack may not go below */
-    _Atomic int deep;          /* site + 1 of the first function that went beyond stack_depth, 0: none */
-    _Atomic int64_t deepest;   /* how far one went */
-    _Atomic int capped;        /* it would have gone on */
-    _Atomic int fault;         /* site + 1 of the first fault, 0: none */
-    _Atomic int state;         /* what the run has come to, as far as this unit can see */
+    int64_t depth_cap; /* >= stack_depth; more only while a run measures its depth: one unit does */
+    int64_t depth_budget; /* activations beyond stack_depth that it may still begin */
+    char *stack_low;      /* its C stack may not go below */
+    _Atomic int deep;     /* site + 1 of the first function that went beyond stack_depth, 0: none */
+    _Atomic int64_t deepest; /* how far one went */
+    _Atomic int capped;      /* it would have gone on */
+    _Atomic int fault;       /* site + 1 of the first fault, 0: none */
+    _Atomic int state;       /* what the run has come to, as far as this unit can see */
     int nunit;
     int crowded; /* more units than CPUs: the others run when this one does not */
     bk_unit *unit;
-    int64_t spin_most;              /* ns: no wait spins longer than this */
+    int64_t spin_most;                /* ns: no wait spins longer than this */
     void (*stalled)(struct bk_ctx *); /* NULL, or called by unit 0 before it sleeps */
 } bk_ctx;
 
@@ -83,8 +83,8 @@ static inline void bk_pause(void) {
 #endif
 }
 
-/* Between two looks at a word that is about to change: shorter than a pause, which is 5 to 40 ns, but
- * long enough for the other core to get the line for writing before this one takes it back. */
+/* Between two looks at a word that is about to change: shorter than a pause, which is 5 to 40 ns,
+ * but long enough for the other core to get the line for writing before this one takes it back. */
 static inline void bk_space(void) {
 #if defined(__x86_64__) || defined(__i386__)
     (void)__builtin_ia32_rdtsc();
@@ -153,7 +153,8 @@ static inline int bk_await(bk_ctx *k, int unit, bk_word *w, uint32_t turn, int64
 }
 
 static inline void bk_post(bk_word *w, uint32_t turn, int state) {
-    uint32_t had = atomic_exchange_explicit(w, turn << 3 | (uint32_t)state << 1, memory_order_acq_rel);
+    uint32_t had =
+        atomic_exchange_explicit(w, turn << 3 | (uint32_t)state << 1, memory_order_acq_rel);
 #ifdef __linux__
     if (had & 1) syscall(SYS_futex, (uint32_t *)w, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 #else
@@ -173,7 +174,8 @@ static inline int bk_deeper(bk_ctx *k, int64_t depth, int site) {
     int none = 0;
     char here;
     atomic_compare_exchange_strong(&k->deep, &none, site + 1);
-    if (depth <= k->depth_cap && k->depth_budget-- > 0 && (uintptr_t)&here > (uintptr_t)k->stack_low) {
+    if (depth <= k->depth_cap && k->depth_budget-- > 0 &&
+        (uintptr_t)&here > (uintptr_t)k->stack_low) {
         if (atomic_load(&k->deepest) < depth) atomic_store(&k->deepest, depth);
         return 1;
     }
@@ -203,7 +205,8 @@ static inline int bk_state(bk_ctx *k) {
     return atomic_load_explicit(&k->state, memory_order_relaxed);
 }
 
-/* The same at the end of an iteration without a barrier, where one unit alone may stop by itself. */
+/* The same at the end of an iteration without a barrier, where one unit alone may stop by itself.
+ */
 static inline int bk_loop_state(bk_ctx *k, int nunit) { return nunit == 1 ? bk_state(k) : BK_OK; }
 
 /* Who does what one of all units, or one of a team of one, has to do. */

@@ -1,9 +1,8 @@
 /* entry.c: the end of every emitted program: sessions, their threads and memory, and braid_model().
  *
- * Pasted after braid_model.h, ctx.h, the kernel and entry.h. Beside what entry.h asks for, the text before it
- * may define
- *   BK_FRAME_BYTES     a bound on the C stack of one activation of a recursive function
- *   BK_UNITS           units of a session that does not say how many (else: all CPUs)
+ * Pasted after braid_model.h, ctx.h, the kernel and entry.h. Beside what entry.h asks for, the text
+ * before it may define BK_FRAME_BYTES     a bound on the C stack of one activation of a recursive
+ * function BK_UNITS           units of a session that does not say how many (else: all CPUs)
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -26,7 +25,7 @@ typedef struct bk_worker {
     pthread_t thread;
     char *stack; /* NULL: the thread library's */
     int unit;
-    int cpu; /* that it is bound to, when the team is */
+    int cpu;                        /* that it is bound to, when the team is */
     _Alignas(BK_LINE) bk_word done; /* the last run that it has finished */
 } bk_worker;
 
@@ -41,11 +40,12 @@ typedef struct bk_session {
     /* Workers wait for the next turn of `start`, run the kernel and post the turn as done. */
     uint32_t turn;
     _Atomic int quit;
-    int nworker;  /* threads that were started */
-    char *forked; /* a word that a fork leaves 0 in the child, which has no workers; NULL: unknown */
-    int cpus;     /* that there were at the start */
-    int bound;    /* every worker has a CPU of its own */
-    int own;      /* and this is where unit 0 was last seen */
+    int nworker; /* threads that were started */
+    char
+        *forked; /* a word that a fork leaves 0 in the child, which has no workers; NULL: unknown */
+    int cpus;    /* that there were at the start */
+    int bound;   /* every worker has a CPU of its own */
+    int own;     /* and this is where unit 0 was last seen */
 #ifdef BK_FRAME_BYTES
     char *stack; /* of unit 0 */
     size_t stack_bytes;
@@ -91,7 +91,7 @@ static int bk_take(bk_session *s, size_t arena) {
     return 1;
 }
 
-/* ---- stacks: recursion uses the C stack, so that stack_depth activations must fit ------------------- */
+/* ---- stacks: recursion uses the C stack, so that stack_depth activations must fit ------------ */
 #ifdef BK_FRAME_BYTES
 #define BK_GUARD ((size_t)65536)
 /* Memory that is used only as far as it is touched; what lies below it cannot be touched. */
@@ -123,7 +123,7 @@ static int bk_run_unit_0(bk_session *s, char *stack, size_t stack_bytes) {
 }
 #endif
 
-/* ---- the team ---------------------------------------------------------------------------------- */
+/* ---- the team -------------------------------------------------------------------------------- */
 static void *bk_work(void *arg) {
     bk_worker *w = arg;
     bk_session *s = w->session;
@@ -173,12 +173,14 @@ static int bk_core(int cpu) {
     return first;
 }
 
-/* Gives every worker a CPU of its own, from the one behind the caller's on, so that teams of callers
- * on different CPUs take different ones. Second threads of a core come last. */
+/* Gives every worker a CPU of its own, from the one behind the caller's on, so that teams of
+ * callers on different CPUs take different ones. Second threads of a core come last. */
 static void bk_bind_team(bk_session *s) {
     cpu_set_t mask, taken, core;
     int own = sched_getcpu(), n = 0;
-    if (own < 0 || own >= CPU_SETSIZE || sched_getaffinity(0, sizeof mask, &mask) || !CPU_ISSET(own, &mask)) return;
+    if (own < 0 || own >= CPU_SETSIZE || sched_getaffinity(0, sizeof mask, &mask) ||
+        !CPU_ISSET(own, &mask))
+        return;
     CPU_ZERO(&taken);
     CPU_ZERO(&core);
     CPU_SET(own, &taken);
@@ -197,8 +199,8 @@ static void bk_bind_team(bk_session *s) {
     s->bound = 1;
 }
 
-/* The caller's thread runs where it likes, and may have come to a worker's CPU: that worker takes the
- * CPU that the caller left. */
+/* The caller's thread runs where it likes, and may have come to a worker's CPU: that worker takes
+ * the CPU that the caller left. */
 static void bk_move_away(bk_ctx *k) {
     bk_session *s = (bk_session *)k;
     int own = s->bound ? sched_getcpu() : s->own;
@@ -250,7 +252,8 @@ static int bk_team(bk_session *s) {
         w->done = s->turn << 3;
 #ifdef BK_FRAME_BYTES
         if (!w->stack) w->stack = bk_stack_new(s->stack_bytes);
-        ok = w->stack && !pthread_attr_setstack(&attr, w->stack + BK_GUARD, s->stack_bytes - BK_GUARD);
+        ok = w->stack &&
+             !pthread_attr_setstack(&attr, w->stack + BK_GUARD, s->stack_bytes - BK_GUARD);
 #endif
         ok = ok && pthread_create(&w->thread, &attr, bk_work, w) == 0;
         s->nworker += ok;
@@ -371,8 +374,8 @@ static int bk_launch(bk_session *s) {
 }
 
 #ifdef BK_FRAME_BYTES
-/* The recursion went too deep: says how deep it wants to go. One unit runs it again on a stack of its own,
- * and what comes out is dropped. */
+/* The recursion went too deep: says how deep it wants to go. One unit runs it again on a stack of
+ * its own, and what comes out is dropped. */
 static void bk_say_depth(bk_session *s, char *message, size_t size) {
     bk_ctx *k = &s->k;
     int nunit = k->nunit, site = atomic_load(&k->deep) - 1;
@@ -401,7 +404,7 @@ static void bk_say_depth(bk_session *s, char *message, size_t size) {
         k->depth_cap = k->stack_depth;
         k->nunit = nunit;
         k->unit[0].turn = turn; /* the others did not pass its barriers */
-        free(k->arena); /* the next run takes what it needs */
+        free(k->arena);         /* the next run takes what it needs */
         k->arena = NULL;
         k->arena_size = 0;
     }
@@ -421,9 +424,7 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
     if (st) return st;
     if (s->k.in != in) s->k.in = in;
     for (size_t arena = s->k.arena_size > BK_ARENA ? s->k.arena_size : BK_ARENA;; s->restarts++) {
-        if (!bk_take(s, arena)) {
-            return bk_say_memory(s->k.arena_size, message, size);
-        }
+        if (!bk_take(s, arena)) { return bk_say_memory(s->k.arena_size, message, size); }
         int code = bk_launch(s);
         if (code == BK_OK) {
             if (BK_NOUT) memcpy(out, s->out, BK_NOUT * sizeof *out);

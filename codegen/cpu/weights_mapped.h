@@ -1,4 +1,5 @@
-/* Weights: mapped from the file LIBRARY.weights when the library is loaded; NULL when it is missing. */
+/* Weights: mapped from the file LIBRARY.weights when the library is loaded; NULL when it is
+ * missing. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -138,7 +138,8 @@ int launch(Function *f, const unsigned *grid, const unsigned *block, unsigned cl
     auto start = [l]() -> int {
         Hold alone(lock);
         device.width = warp_width();
-        device.checking = device.config.bounds || device.config.uninitialized || device.config.races;
+        device.checking =
+            device.config.bounds || device.config.uninitialized || device.config.races;
         free(last_report);
         last_report = nullptr;
         if (!run(l)) return EMU_OUT_OF_MEMORY;

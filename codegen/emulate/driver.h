@@ -141,7 +141,8 @@ int emu_launch_kernel_ex(const void *config, void *function, void **params, void
 int emu_occupancy_max_potential_cluster_size(int *size, void *function, const void *config);
 int emu_occupancy_max_active_clusters(int *clusters, void *function, const void *config);
 
-/* Capture (graph.cc): launches and products on the stream are kept instead of run; a copy there fails. */
+/* Capture (graph.cc): launches and products on the stream are kept instead of run; a copy there
+ * fails. */
 int emu_stream_begin_capture(void *stream, int mode);
 int emu_stream_end_capture(void *stream, void **graph);
 int emu_graph_instantiate(void **exec, void *graph, unsigned long long flags);
@@ -149,20 +150,23 @@ int emu_graph_launch(void *exec, void *stream);
 int emu_graph_exec_destroy(void *exec);
 int emu_graph_destroy(void *graph);
 
-/* cuBLAS (graph.cc), as far as Braid calls it. $BRAID_EMULATE_LIBRARY: "none", no handle can be made; "fails", no
- * product can. */
+/* cuBLAS (graph.cc), as far as Braid calls it. $BRAID_EMULATE_LIBRARY: "none", no handle can be
+ * made; "fails", no product can. */
 int emu_blas_create(void **handle);
 int emu_blas_destroy(void *handle);
 int emu_blas_set_stream(void *handle, void *stream);
 int emu_blas_set_workspace(void *handle, void *workspace, size_t bytes);
-int emu_blas_sgemm(void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha, const float *a,
-                   int lda, const float *b, int ldb, const float *beta, float *c, int ldc);
-int emu_blas_sgemm_batched(void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha,
-                           const float *a, int lda, long long next_a, const float *b, int ldb, long long next_b,
-                           const float *beta, float *c, int ldc, long long next_c, int batch);
-int emu_blas_gemm_typed(void *handle, int turn_a, int turn_b, int m, int n, int k, const void *alpha, const void *a,
-                        int type_a, int lda, long long next_a, const void *b, int type_b, int ldb, long long next_b,
-                        const void *beta, void *c, int type_c, int ldc, long long next_c, int batch, int compute,
+int emu_blas_sgemm(void *handle, int turn_a, int turn_b, int m, int n, int k, const float *alpha,
+                   const float *a, int lda, const float *b, int ldb, const float *beta, float *c,
+                   int ldc);
+int emu_blas_sgemm_batched(void *handle, int turn_a, int turn_b, int m, int n, int k,
+                           const float *alpha, const float *a, int lda, long long next_a,
+                           const float *b, int ldb, long long next_b, const float *beta, float *c,
+                           int ldc, long long next_c, int batch);
+int emu_blas_gemm_typed(void *handle, int turn_a, int turn_b, int m, int n, int k,
+                        const void *alpha, const void *a, int type_a, int lda, long long next_a,
+                        const void *b, int type_b, int ldb, long long next_b, const void *beta,
+                        void *c, int type_c, int ldc, long long next_c, int batch, int compute,
                         int algorithm);
 
 #pragma GCC visibility pop

@@ -139,8 +139,8 @@ EMU_SHUFFLES(unsigned long long)
 EMU_SHUFFLES(float)
 EMU_SHUFFLES(double)
 #undef EMU_SHUFFLES
-/* The matrix units: a lane has four words of b and of one or two lines of a (gpu/matrix.h); to c are added the
- * warp's sums of products. */
+/* The matrix units: a lane has four words of b and of one or two lines of a (gpu/matrix.h); to c
+ * are added the warp's sums of products. */
 void emu_matrix_f16(float *c, const unsigned *a, int lines, const unsigned *b);
 void emu_matrix_bf16(float *c, const unsigned *a, int lines, const unsigned *b);
 void emu_matrix_tf32(float *c, const unsigned *a, int lines, const unsigned *b);

@@ -180,19 +180,24 @@ float element(const unsigned *words, Element type, unsigned i) {
     float x;
     if (type == f16) {
         const unsigned e = u >> 10 & 31, m = u & 1023;
-        const float size = e == 31 ? (m ? NAN : INFINITY) : ldexpf(float(e ? m | 1024 : m), (e ? int(e) : 1) - 25);
+        const float size =
+            e == 31 ? (m ? NAN : INFINITY) : ldexpf(float(e ? m | 1024 : m), (e ? int(e) : 1) - 25);
         return u & 0x8000u ? -size : size;
     }
     __builtin_memcpy(&x, &u, sizeof x);
     return x;
 }
 
-// Adds to the lanes' sums. Lanes of a warp of 32 (64) have a quarter of line lane / 4 (lane % 16) of b and of a, of
-// which they have one more, eight lines behind.
+// Adds to the lanes' sums. Lanes of a warp of 32 (64) have a quarter of line lane / 4 (lane % 16)
+// of b and of a, of which they have one more, eight lines behind.
 void multiply(const Warp *w) {
     const bool small = device.width == 32;
-    const auto operands = [&](unsigned lane) { return reinterpret_cast<const Operands *>(w->value[lane]); };
-    const auto holder = [&](unsigned line, unsigned part) { return small ? line * 4 + part : part * 16 + line; };
+    const auto operands = [&](unsigned lane) {
+        return reinterpret_cast<const Operands *>(w->value[lane]);
+    };
+    const auto holder = [&](unsigned line, unsigned part) {
+        return small ? line * 4 + part : part * 16 + line;
+    };
     const Element type = operands(0)->type;
     for (unsigned lane = 0; lane < w->lanes; lane++)
         for (unsigned i = 0; i < 4; i++) {
@@ -200,9 +205,11 @@ void multiply(const Warp *w) {
             const unsigned column = small ? lane / 4 + i / 2 * 8 : lane / 16 * 4 + i;
             float sum = operands(lane)->c[i];
             for (unsigned part = 0; part < 4; part++) {
-                const unsigned *a = operands(holder(small ? column % 8 : column, part))->a + (small ? column / 8 * 4 : 0);
+                const unsigned *a = operands(holder(small ? column % 8 : column, part))->a +
+                                    (small ? column / 8 * 4 : 0);
                 const unsigned *b = operands(holder(row, part))->b;
-                for (unsigned k = 0; k < (type == tf32 ? 4u : 8u); k++) sum += element(a, type, k) * element(b, type, k);
+                for (unsigned k = 0; k < (type == tf32 ? 4u : 8u); k++)
+                    sum += element(a, type, k) * element(b, type, k);
             }
             operands(lane)->c[i] = sum;
         }
@@ -299,11 +306,14 @@ uint64_t vote(uint64_t mask, int value, const void *site) {
     return device.current->result;
 }
 
-void matrix(Element type, float *c, const unsigned *a, int lines, const unsigned *b, const void *site) {
+void matrix(Element type, float *c, const unsigned *a, int lines, const unsigned *b,
+            const void *site) {
     Thread *t = device.current;
     t->site = site;
-    if (t->warp->lanes < device.width) divergent(t, "divergent matrix product: the warp is not whole");
-    if ((lines == 2) != (device.width == 32)) divergent(t, "a matrix product of another width of warps");
+    if (t->warp->lanes < device.width)
+        divergent(t, "divergent matrix product: the warp is not whole");
+    if ((lines == 2) != (device.width == 32))
+        divergent(t, "a matrix product of another width of warps");
     const Operands mine = {type, c, a, b};
     warp_meet(k_matrix, ~0ull, reinterpret_cast<uint64_t>(&mine), t->lane, site);
 }
@@ -455,7 +465,8 @@ void emu_copied() {
     std::vector<Copy> &copies = device.current->copies;
     for (const Copy &c : copies) {
         if (device.checking)
-            copy_range(reinterpret_cast<uintptr_t>(c.to), reinterpret_cast<uintptr_t>(c.from), c.bytes, c.site);
+            copy_range(reinterpret_cast<uintptr_t>(c.to), reinterpret_cast<uintptr_t>(c.from),
+                       c.bytes, c.site);
         __builtin_memcpy(c.to, c.from, c.bytes);
     }
     copies.clear();

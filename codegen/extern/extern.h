@@ -1,17 +1,17 @@
 /* extern.h: hand-written bodies, in C11 that is C++17 too and needs nothing else.
  *
- * The same text is compiled into the compiler (for the interpreter) and pasted into emitted programs, also
- * those of devices, so it includes only standard headers. A body runs on one thread, never allocates and
- * never touches global state.
+ * The same text is compiled into the compiler (for the interpreter) and pasted into emitted
+ * programs, also those of devices, so it includes only standard headers. A body runs on one thread,
+ * never allocates and never touches global state.
  *
  * For a body NAME:
- *   static int bx_NAME_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes);
- *       fills sym[] (results that output dims depend on) and bytes[o] for outputs that are blobs;
- *       bytes[nout] is the scratch size. Both arrays come zeroed.
- *   static int bx_NAME(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch);
- *       fills the outputs. out[].dim is set before the call.
- * Both return 0, or 1 when the inputs are at fault. An absent optional input has data NULL and rank -1
- * … dtype 0. Data of a tensor with no elements may be NULL or not: test the count.
+ *   static int bx_NAME_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t
+ * *bytes); fills sym[] (results that output dims depend on) and bytes[o] for outputs that are
+ * blobs; bytes[nout] is the scratch size. Both arrays come zeroed. static int bx_NAME(const
+ * bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch); fills the outputs. out[].dim
+ * is set before the call. Both return 0, or 1 when the inputs are at fault. An absent optional
+ * input has data NULL and rank -1 … dtype 0. Data of a tensor with no elements may be NULL or not:
+ * test the count.
  */
 #ifndef BX_EXTERN_H
 #define BX_EXTERN_H
@@ -36,17 +36,26 @@ BX_FN int64_t bx_count(const bx_tensor *t) {
 }
 BX_FN int bx_size(int dtype) {
     switch (dtype) {
-    case 2: case 3: case 9: return 1;
-    case 4: case 5: case 10: case 16: return 2;
-    case 7: case 11: case 13: return 8;
+    case 2:
+    case 3:
+    case 9: return 1;
+    case 4:
+    case 5:
+    case 10:
+    case 16: return 2;
+    case 7:
+    case 11:
+    case 13: return 8;
     default: return 4;
     }
 }
 BX_FN float bx_half(uint16_t h) { /* IEEE binary16 to float */
     uint32_t s = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 1023u, u;
     float f;
-    if (e == 31u) u = s | 0x7f800000u | m << 13;
-    else if (e) u = s | (e + 112u) << 23 | m << 13;
+    if (e == 31u)
+        u = s | 0x7f800000u | m << 13;
+    else if (e)
+        u = s | (e + 112u) << 23 | m << 13;
     else {
         f = (float)m * 0x1p-24f;
         return s ? -f : f;
@@ -91,7 +100,8 @@ BX_FN double bx_getf(const bx_tensor *t, int64_t i) {
     case 11: return ((const double *)t->data)[i];
     case 10: return bx_half(((const uint16_t *)t->data)[i]);
     case 16: return bx_bf16(((const uint16_t *)t->data)[i]);
-    case 2: case 9: return ((const uint8_t *)t->data)[i];
+    case 2:
+    case 9: return ((const uint8_t *)t->data)[i];
     case 3: return ((const int8_t *)t->data)[i];
     case 4: return ((const uint16_t *)t->data)[i];
     case 5: return ((const int16_t *)t->data)[i];
@@ -103,13 +113,15 @@ BX_FN double bx_getf(const bx_tensor *t, int64_t i) {
 }
 BX_FN int64_t bx_geti(const bx_tensor *t, int64_t i) {
     switch (t->dtype) {
-    case 2: case 9: return ((const uint8_t *)t->data)[i];
+    case 2:
+    case 9: return ((const uint8_t *)t->data)[i];
     case 3: return ((const int8_t *)t->data)[i];
     case 4: return ((const uint16_t *)t->data)[i];
     case 5: return ((const int16_t *)t->data)[i];
     case 6: return ((const int32_t *)t->data)[i];
     case 12: return ((const uint32_t *)t->data)[i];
-    case 7: case 13: return ((const int64_t *)t->data)[i];
+    case 7:
+    case 13: return ((const int64_t *)t->data)[i];
     default: return (int64_t)bx_getf(t, i);
     }
 }

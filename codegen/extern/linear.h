@@ -3,8 +3,7 @@
 #define BX_LINEAR_H
 
 /* in: x [.., m, m], floating. out: [..], determinants by LU with partial pivoting in double. */
-BX_FN int bx_det_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                              int64_t *bytes) {
+BX_FN int bx_det_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
     int64_t m = in[0].dim[in[0].rank - 1];
     (void)param, (void)sym;
     bytes[1] = m * m * (int64_t)sizeof(double);

@@ -47,8 +47,7 @@ BX_FN void bx_scored_sift(bx_scored *c, int64_t n, int64_t i) {
 /* in: boxes [batches, n, 4], scores [batches, classes, n], float32; iou threshold [1] or absent
  * (0), score threshold [1] or absent (none). param: boxes per class at most, center format. out:
  * selected [rows, 3], enough rows for all; their number [1]. */
-BX_FN int bx_nms_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                              int64_t *bytes) {
+BX_FN int bx_nms_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
     (void)param, (void)sym;
     bytes[2] = in[0].dim[1] * (int64_t)sizeof(bx_scored);
     return 0;

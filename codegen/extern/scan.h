@@ -4,8 +4,7 @@
 
 /* in: x. param: axis (negative from the end), exclusive, reverse, product. out: like x. float16 and
  * bfloat16 are rounded at each step. */
-BX_FN int bx_cumulate(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                              void *scratch) {
+BX_FN int bx_cumulate(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     const bx_tensor *x = &in[0];
     int64_t axis = param[0] < 0 ? param[0] + x->rank : param[0], outer = 1, inner = 1;
     int exclusive = param[1] != 0, product = param[3] != 0;

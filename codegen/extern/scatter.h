@@ -9,8 +9,8 @@
 enum { BX_PUT, BX_PUT_ADD, BX_PUT_MUL, BX_PUT_MAX, BX_PUT_MIN };
 
 /* out[off[u] + i] takes upd[u * slice + i], for u < n, i < slice. */
-BX_FN void bx_scatter_apply(bx_tensor *out, const bx_tensor *upd, const int64_t *off,
-                                    int64_t n, int64_t slice, int64_t how) {
+BX_FN void bx_scatter_apply(bx_tensor *out, const bx_tensor *upd, const int64_t *off, int64_t n,
+                            int64_t slice, int64_t how) {
 #define BX_PUTS(TYPE, NEW)                                                                         \
     for (int64_t u = 0; u < n; u++) {                                                              \
         TYPE *to = (TYPE *)out->data + off[u];                                                     \
@@ -80,15 +80,16 @@ BX_FN void bx_scatter_start(const bx_tensor *data, bx_tensor *out) {
 /* in: data, indices, updates, of one rank; indices and updates have the same dims, which outside
  * `axis` are at most those of data. param: axis, how. out: like data. */
 BX_FN int bx_scatter_elements_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                           int64_t *bytes) {
+                                   int64_t *bytes) {
     (void)param, (void)sym;
     bytes[1] = bx_count(&in[1]) * (int64_t)sizeof(int64_t);
     return 0;
 }
 BX_FN int bx_scatter_elements(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                                      void *scratch) {
+                              void *scratch) {
     const bx_tensor *data = &in[0], *index = &in[1];
-    int64_t n = bx_count(index), *off = (int64_t *)scratch, stride[BX_RANK], at[BX_RANK] = {0}, s = 1;
+    int64_t n = bx_count(index), *off = (int64_t *)scratch, stride[BX_RANK], at[BX_RANK] = {0},
+            s = 1;
     int axis = (int)param[0], last = index->rank - 1;
     for (int d = last; d >= 0; s *= data->dim[d--]) stride[d] = s;
     int64_t extent = data->dim[axis], row = n ? index->dim[last] : 0;
@@ -115,13 +116,12 @@ BX_FN int64_t bx_scatter_nd_updates(const bx_tensor *index) {
     return n;
 }
 BX_FN int bx_scatter_nd_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                     int64_t *bytes) {
+                             int64_t *bytes) {
     (void)param, (void)sym;
     bytes[1] = bx_scatter_nd_updates(&in[1]) * (int64_t)sizeof(int64_t);
     return 0;
 }
-BX_FN int bx_scatter_nd(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                                void *scratch) {
+BX_FN int bx_scatter_nd(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     const bx_tensor *data = &in[0], *index = &in[1];
     int64_t n = bx_scatter_nd_updates(index), *off = (int64_t *)scratch;
     int64_t k = index->dim[index->rank - 1], slice = 1;

@@ -16,16 +16,14 @@
     break;
 
 /* in: x. sym: the count. out: [rank, count], the indices in row-major order. */
-BX_FN int bx_nonzero_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                  int64_t *bytes) {
+BX_FN int bx_nonzero_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
     int64_t n = bx_count(&in[0]), found = 0;
     (void)param, (void)bytes;
     BX_EACH_NONZERO(&in[0], n, found++)
     sym[0] = found;
     return 0;
 }
-BX_FN int bx_nonzero(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                             void *scratch) {
+BX_FN int bx_nonzero(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     const bx_tensor *x = &in[0];
     int64_t n = bx_count(x), found = out[0].dim[1], at = 0, *to = (int64_t *)out[0].data;
     (void)param, (void)scratch;
@@ -46,9 +44,10 @@ BX_FN int bx_nonzero(const bx_tensor *in, const int64_t *param, bx_tensor *out,
 #undef BX_EACH_NONZERO
 #undef BX_NONZERO_LOOP
 
-/* in: [n] bool. sym: how many are true. out: [n] the positions of the true ones, in order, then those of the
- * others; [n] where each is among its kind. */
-BX_FN int bx_partition_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
+/* in: [n] bool. sym: how many are true. out: [n] the positions of the true ones, in order, then
+ * those of the others; [n] where each is among its kind. */
+BX_FN int bx_partition_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
+                            int64_t *bytes) {
     const uint8_t *x = (const uint8_t *)in[0].data;
     (void)param, (void)bytes;
     for (int64_t i = 0; i < in[0].dim[0]; i++) sym[0] += x[i] != 0;

@@ -19,9 +19,7 @@ typedef struct bx_seq_slot {
 } bx_seq_slot;
 
 BX_FN int64_t bx_seq_round(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-BX_FN int64_t bx_seq_bytes_of(const bx_tensor *t) {
-    return bx_count(t) * bx_size(t->dtype);
-}
+BX_FN int64_t bx_seq_bytes_of(const bx_tensor *t) { return bx_count(t) * bx_size(t->dtype); }
 /* Bytes of a blob of `count` items whose data, each rounded by bx_seq_round, is `payload` bytes. */
 BX_FN int64_t bx_seq_size_for(int64_t count, int64_t payload) {
     return (int64_t)sizeof(bx_seq_head) + count * (int64_t)sizeof(bx_seq_slot) + payload;
@@ -89,7 +87,7 @@ BX_FN int64_t bx_seq_payload(const void *blob) {
 
 /* in: items. param: their number, dtype. out: blob. */
 BX_FN int bx_seq_construct_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                        int64_t *bytes) {
+                                int64_t *bytes) {
     int64_t payload = 0;
     (void)sym;
     for (int64_t i = 0; i < param[0]; i++) payload += bx_seq_round(bx_seq_bytes_of(&in[i]));
@@ -97,7 +95,7 @@ BX_FN int bx_seq_construct_plan(const bx_tensor *in, const int64_t *param, int64
     return 0;
 }
 BX_FN int bx_seq_construct(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                                   void *scratch) {
+                           void *scratch) {
     (void)scratch;
     bx_seq_init(out[0].data, (int)param[1], param[0]);
     for (int64_t i = 0; i < param[0]; i++) bx_seq_append(out[0].data, &in[i]);
@@ -106,22 +104,23 @@ BX_FN int bx_seq_construct(const bx_tensor *in, const int64_t *param, bx_tensor 
 
 /* in: sequence. out: a copy of it. */
 BX_FN int bx_seq_copy_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                   int64_t *bytes) {
+                           int64_t *bytes) {
     (void)param, (void)sym;
     bytes[0] = bx_seq_used(in[0].data);
     return 0;
 }
-BX_FN int bx_seq_copy(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                              void *scratch) {
+BX_FN int bx_seq_copy(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     (void)param, (void)scratch;
-    if (in[0].data) memcpy(out[0].data, in[0].data, (size_t)bx_seq_used(in[0].data));
-    else bx_seq_init(out[0].data, 0, 0);
+    if (in[0].data)
+        memcpy(out[0].data, in[0].data, (size_t)bx_seq_used(in[0].data));
+    else
+        bx_seq_init(out[0].data, 0, 0);
     return 0;
 }
 
 /* in: sequence, item. param: place, in [-count, count]. out: blob. */
 BX_FN int bx_seq_insert_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                     int64_t *bytes) {
+                             int64_t *bytes) {
     int64_t n = bx_seq_count(in[0].data);
     (void)sym;
     if (param[0] < -n || param[0] > n) return 1;
@@ -130,8 +129,7 @@ BX_FN int bx_seq_insert_plan(const bx_tensor *in, const int64_t *param, int64_t 
         bx_seq_size_for(n + 1, bx_seq_payload(in[0].data) + bx_seq_round(bx_seq_bytes_of(&in[1])));
     return 0;
 }
-BX_FN int bx_seq_insert(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                                void *scratch) {
+BX_FN int bx_seq_insert(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     int64_t n = bx_seq_count(in[0].data), at = param[0] < 0 ? param[0] + n : param[0];
     (void)scratch;
     bx_seq_init(out[0].data, in[1].dtype, n + 1);
@@ -144,7 +142,7 @@ BX_FN int bx_seq_insert(const bx_tensor *in, const int64_t *param, bx_tensor *ou
 /* As seq_insert, where out may be in[0]'s memory: then the items stay where they are, and appending
  * costs as much as the item, however long the sequence is. */
 BX_FN int bx_seq_push_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                   int64_t *bytes) {
+                           int64_t *bytes) {
     const bx_seq_head *h = (const bx_seq_head *)in[0].data;
     int64_t n = bx_seq_count(h);
     (void)sym;
@@ -154,8 +152,7 @@ BX_FN int bx_seq_push_plan(const bx_tensor *in, const int64_t *param, int64_t *s
     if (!h || n == h->slots) bytes[0] += (2 * n + 8) * (int64_t)sizeof(bx_seq_slot);
     return 0;
 }
-BX_FN int bx_seq_push(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                              void *scratch) {
+BX_FN int bx_seq_push(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     bx_seq_head *h = (bx_seq_head *)out[0].data;
     if (in[0].data != out[0].data) return bx_seq_insert(in, param, out, scratch);
     int64_t n = h->count, at = param[0] < 0 ? param[0] + n : param[0];
@@ -174,15 +171,14 @@ BX_FN int bx_seq_push(const bx_tensor *in, const int64_t *param, bx_tensor *out,
 
 /* in: sequence. param: place, in [-count, count). out: blob. */
 BX_FN int bx_seq_erase_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                    int64_t *bytes) {
+                            int64_t *bytes) {
     int64_t n = bx_seq_count(in[0].data);
     (void)sym;
     if (param[0] < -n || param[0] >= n) return 1;
     bytes[0] = bx_seq_size_for(n - 1, bx_seq_payload(in[0].data));
     return 0;
 }
-BX_FN int bx_seq_erase(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                               void *scratch) {
+BX_FN int bx_seq_erase(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     int64_t n = bx_seq_count(in[0].data), at = param[0] < 0 ? param[0] + n : param[0];
     (void)scratch;
     bx_seq_init(out[0].data, bx_seq_dtype(in[0].data), n - 1);
@@ -204,16 +200,14 @@ BX_FN int bx_seq_report(const bx_tensor *t, int64_t want, int64_t *sym) {
 
 /* in: sequence. param: place, in [-count, count); rank or -1. sym: see bx_seq_report. out: the
  * item. */
-BX_FN int bx_seq_at_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                 int64_t *bytes) {
+BX_FN int bx_seq_at_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
     int64_t n = bx_seq_count(in[0].data);
     (void)bytes;
     if (param[0] < -n || param[0] >= n) return 1;
     bx_tensor t = bx_seq_item(in[0].data, param[0] < 0 ? param[0] + n : param[0]);
     return bx_seq_report(&t, param[1], sym);
 }
-BX_FN int bx_seq_at(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                            void *scratch) {
+BX_FN int bx_seq_at(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     int64_t n = bx_seq_count(in[0].data);
     bx_tensor t = bx_seq_item(in[0].data, param[0] < 0 ? param[0] + n : param[0]);
     int64_t bytes = bx_seq_bytes_of(&t);
@@ -230,8 +224,7 @@ BX_FN int64_t bx_seq_pieces(const bx_tensor *in, const int64_t *param) {
     if (in[1].rank >= 0) return bx_count(&in[1]);
     return extent / param[1] + (extent % param[1] != 0);
 }
-BX_FN bx_tensor bx_seq_piece(const bx_tensor *in, const int64_t *param, int64_t i,
-                                     int64_t from) {
+BX_FN bx_tensor bx_seq_piece(const bx_tensor *in, const int64_t *param, int64_t i, int64_t from) {
     bx_tensor t = in[0];
     int axis = (int)param[0];
     int64_t left = t.dim[axis] - from;
@@ -242,7 +235,7 @@ BX_FN bx_tensor bx_seq_piece(const bx_tensor *in, const int64_t *param, int64_t 
     return t;
 }
 BX_FN int bx_seq_split_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                    int64_t *bytes) {
+                            int64_t *bytes) {
     int64_t extent, from = 0, payload = 0;
     (void)sym;
     if (param[0] < 0 || param[0] >= in[0].rank) return 1;
@@ -259,8 +252,7 @@ BX_FN int bx_seq_split_plan(const bx_tensor *in, const int64_t *param, int64_t *
     bytes[0] = bx_seq_size_for(bx_seq_pieces(in, param), payload);
     return 0;
 }
-BX_FN int bx_seq_split(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                               void *scratch) {
+BX_FN int bx_seq_split(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     int axis = (int)param[0];
     int64_t outer = 1, inner = bx_size(in[0].dtype), from = 0, n = bx_seq_pieces(in, param);
     (void)scratch;
@@ -289,8 +281,7 @@ BX_FN int bx_seq_split(const bx_tensor *in, const int64_t *param, bx_tensor *out
 
 /* in: sequence. param: axis (negative from the end of the result's rank); whether it is a new one;
  * rank of the result or -1. sym: see bx_seq_report. out: the tensor. */
-BX_FN int bx_seq_joined(const bx_tensor *in, const int64_t *param, bx_tensor *t,
-                                int *axis) {
+BX_FN int bx_seq_joined(const bx_tensor *in, const int64_t *param, bx_tensor *t, int *axis) {
     int64_t n = bx_seq_count(in[0].data), at;
     if (n == 0) return 1;
     *t = bx_seq_item(in[0].data, 0);
@@ -314,14 +305,13 @@ BX_FN int bx_seq_joined(const bx_tensor *in, const int64_t *param, bx_tensor *t,
     return 0;
 }
 BX_FN int bx_seq_concat_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                     int64_t *bytes) {
+                             int64_t *bytes) {
     bx_tensor t;
     int axis;
     (void)bytes;
     return bx_seq_joined(in, param, &t, &axis) || bx_seq_report(&t, param[2], sym);
 }
-BX_FN int bx_seq_concat(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                                void *scratch) {
+BX_FN int bx_seq_concat(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     bx_tensor t;
     int axis;
     (void)scratch;

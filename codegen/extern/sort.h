@@ -23,8 +23,8 @@ BX_FN uint64_t bx_key_double(double v) {
 }
 
 /* key[i] = key of element base + i * stride, complemented when `flip` is all ones. */
-BX_FN void bx_keys(const bx_tensor *t, int64_t base, int64_t stride, int64_t n,
-                           uint64_t flip, uint64_t *key) {
+BX_FN void bx_keys(const bx_tensor *t, int64_t base, int64_t stride, int64_t n, uint64_t flip,
+                   uint64_t *key) {
 #define BX_KEYS(TYPE, KEY)                                                                         \
     for (int64_t i = 0; i < n; i++) {                                                              \
         const TYPE v = ((const TYPE *)t->data)[base + i * stride];                                 \
@@ -109,8 +109,7 @@ BX_FN void bx_first_k(const uint64_t *key, int64_t n, int64_t k, bx_ranked *h) {
 }
 
 /* in: x. param: k, axis, largest. out: values and indices, dim[axis] = k, in order. */
-BX_FN int bx_topk_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                               int64_t *bytes) {
+BX_FN int bx_topk_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
     (void)sym;
     if (param[1] < 0 || param[1] >= in[0].rank) return 1;
     int64_t n = in[0].dim[param[1]];
@@ -118,8 +117,7 @@ BX_FN int bx_topk_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
     bytes[2] = n * (int64_t)sizeof(uint64_t) + param[0] * (int64_t)sizeof(bx_ranked);
     return 0;
 }
-BX_FN int bx_topk(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                          void *scratch) {
+BX_FN int bx_topk(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     const bx_tensor *x = &in[0];
     int64_t k = param[0];
     int axis = (int)param[1], size = bx_size(x->dtype);
@@ -181,15 +179,13 @@ BX_FN int64_t *bx_slice_sort(const bx_slices *s, int64_t *idx, int64_t *tmp) {
 BX_FN int64_t bx_unique_items(const bx_tensor *in, const int64_t *param) {
     return param[0] < 0 ? bx_count(&in[0]) : in[0].dim[param[0]];
 }
-BX_FN int bx_unique_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
-                                 int64_t *bytes) {
+BX_FN int bx_unique_plan(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes) {
     (void)sym;
     if (param[0] >= in[0].rank) return 1;
     bytes[4] = 3 * bx_unique_items(in, param) * (int64_t)sizeof(int64_t);
     return 0;
 }
-BX_FN int bx_unique(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                            void *scratch) {
+BX_FN int bx_unique(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     int64_t m = bx_unique_items(in, param), u = 0;
     int64_t *inverse = (int64_t *)out[0].data, *first = (int64_t *)out[1].data;
     int64_t *counts = (int64_t *)out[2].data;

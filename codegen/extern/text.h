@@ -5,7 +5,7 @@
 /* Number of the n-gram x[at], x[at + step], … in `pool`, which holds `count` n-grams in ascending
  * order; -1 when it is not there. */
 BX_FN int64_t bx_gram_find(const bx_tensor *x, int64_t at, int64_t step, int64_t n,
-                                   const int64_t *pool, int64_t count) {
+                           const int64_t *pool, int64_t count) {
     int64_t lo = 0, hi = count;
     while (lo < hi) {
         int64_t mid = lo + (hi - lo) / 2, i = 0, v = 0;
@@ -21,11 +21,10 @@ BX_FN int64_t bx_gram_find(const bx_tensor *x, int64_t at, int64_t step, int64_t
 
 /* in: x [C] or [B, C], integers; pool, int64: sorted n-grams of each length, one length after the
  * other; column, int64: the output column of each n-gram; table [lengths, 3], int64, for length
- * n = row + 1: first n-gram, its place in pool, number of n-grams; weight of each n-gram, float32, or
- * absent. param: mode 0 TF, 1 IDF, 2 TFIDF; most skips; shortest length; longest length. out:
+ * n = row + 1: first n-gram, its place in pool, number of n-grams; weight of each n-gram, float32,
+ * or absent. param: mode 0 TF, 1 IDF, 2 TFIDF; most skips; shortest length; longest length. out:
  * float32 [columns] or [B, columns]. */
-BX_FN int bx_tfidf(const bx_tensor *in, const int64_t *param, bx_tensor *out,
-                           void *scratch) {
+BX_FN int bx_tfidf(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     const bx_tensor *x = &in[0];
     const int64_t *pool = (const int64_t *)in[1].data, *column = (const int64_t *)in[2].data;
     const int64_t *table = (const int64_t *)in[3].data;

@@ -1,12 +1,15 @@
-/* winograd.h: the transforms of F(2 x 2, 3 x 3): four neighbouring sums over 3 x 3 windows from 16 products.
+/* winograd.h: the transforms of F(2 x 2, 3 x 3): four neighbouring sums over 3 x 3 windows from 16
+ * products.
  *
- * With d the 4 x 4 elements that the four windows cover, the products are of B'dB and the transformed weights,
- * and A'mA are the sums; each for many channels at once. */
+ * With d the 4 x 4 elements that the four windows cover, the products are of B'dB and the
+ * transformed weights, and A'mA are the sums; each for many channels at once. */
 
-/* Elements (y, x) to (y + 3, x + 3) of `in`, n channels each (whole vectors), to v, v + step, …. Rows beyond
- * `last_y` and columns beyond `last_x` do not exist; sums that depend on them are not wanted. */
-BK_KERNEL void bx_winograd_in(float *restrict v, int64_t step, const float *restrict in, int64_t y, int64_t x, int64_t last_y,
-                              int64_t last_x, int64_t y_step, int64_t x_step, int64_t n) {
+/* Elements (y, x) to (y + 3, x + 3) of `in`, n channels each (whole vectors), to v, v + step, ….
+ * Rows beyond `last_y` and columns beyond `last_x` do not exist; sums that depend on them are not
+ * wanted. */
+BK_KERNEL void bx_winograd_in(float *restrict v, int64_t step, const float *restrict in, int64_t y,
+                              int64_t x, int64_t last_y, int64_t last_x, int64_t y_step,
+                              int64_t x_step, int64_t n) {
     const float *p[4];
     int64_t at[4];
     for (int i = 0; i < 4; i++) {
@@ -33,12 +36,14 @@ BK_KERNEL void bx_winograd_in(float *restrict v, int64_t step, const float *rest
 }
 
 /* The four sums of n lanes (whole vectors), row by row, from the products at m, m + step, …. */
-BK_KERNEL void bx_winograd_out(float *restrict s, const float *restrict m, int64_t step, int64_t n) {
+BK_KERNEL void bx_winograd_out(float *restrict s, const float *restrict m, int64_t step,
+                               int64_t n) {
     for (int64_t c = 0; c < n; c += BK_VEC) {
         bk_vf t[2][4];
         for (int j = 0; j < 4; j++) {
             const bk_vf m0 = bk_loadv(m + j * step + c), m1 = bk_loadv(m + (4 + j) * step + c);
-            const bk_vf m2 = bk_loadv(m + (8 + j) * step + c), m3 = bk_loadv(m + (12 + j) * step + c);
+            const bk_vf m2 = bk_loadv(m + (8 + j) * step + c),
+                        m3 = bk_loadv(m + (12 + j) * step + c);
             t[0][j] = m0 + m1 + m2;
             t[1][j] = m1 - m2 - m3;
         }
@@ -49,24 +54,30 @@ BK_KERNEL void bx_winograd_out(float *restrict s, const float *restrict m, int64
     }
 }
 
-/* One of the 16 products at a time, for large weights that are read once: element i of the transformed
- * elements of `tiles` tiles, the first of which is tile `first` of rows of `across` tiles from (y, x) on. */
-BK_KERNEL void bx_winograd_in_one(float *restrict v, int i, const float *restrict in, int64_t first, int64_t tiles, int64_t across,
-                                  int64_t y, int64_t x, int64_t last_y, int64_t last_x, int64_t y_step, int64_t x_step,
+/* One of the 16 products at a time, for large weights that are read once: element i of the
+ * transformed elements of `tiles` tiles, the first of which is tile `first` of rows of `across`
+ * tiles from (y, x) on. */
+BK_KERNEL void bx_winograd_in_one(float *restrict v, int i, const float *restrict in, int64_t first,
+                                  int64_t tiles, int64_t across, int64_t y, int64_t x,
+                                  int64_t last_y, int64_t last_x, int64_t y_step, int64_t x_step,
                                   int64_t n) {
     static const int8_t from[4] = {0, 1, 2, 1}, with[4] = {2, 2, 1, 3}, sign[4] = {-1, 1, -1, -1};
     const float sy = sign[i / 4], sx = sign[i % 4];
     for (int64_t t = first; t < first + tiles; t++, v += n) {
         const int64_t ty = y + t / across * 2, tx = x + t % across * 2;
-        const float *a = in + bk_mini(ty + from[i / 4], last_y) * y_step, *b = in + bk_mini(ty + with[i / 4], last_y) * y_step;
-        const int64_t l = bk_mini(tx + from[i % 4], last_x) * x_step, r = bk_mini(tx + with[i % 4], last_x) * x_step;
+        const float *a = in + bk_mini(ty + from[i / 4], last_y) * y_step,
+                    *b = in + bk_mini(ty + with[i / 4], last_y) * y_step;
+        const int64_t l = bk_mini(tx + from[i % 4], last_x) * x_step,
+                      r = bk_mini(tx + with[i % 4], last_x) * x_step;
         for (int64_t c = 0; c < n; c += BK_VEC)
-            bk_storev(v + c, (bk_loadv(a + l + c) + sy * bk_loadv(b + l + c)) + sx * (bk_loadv(a + r + c) + sy * bk_loadv(b + r + c)));
+            bk_storev(v + c, (bk_loadv(a + l + c) + sy * bk_loadv(b + l + c)) +
+                                 sx * (bk_loadv(a + r + c) + sy * bk_loadv(b + r + c)));
     }
 }
 
 /* Takes product i of `tiles` tiles, n lanes each, into their four sums. */
-BK_KERNEL void bx_winograd_add(float *restrict s, int i, const float *restrict m, int64_t tiles, int64_t n) {
+BK_KERNEL void bx_winograd_add(float *restrict s, int i, const float *restrict m, int64_t tiles,
+                               int64_t n) {
     static const int8_t part[2][4] = {{1, 1, 1, 0}, {0, 1, -1, -1}};
     for (int q = 0; q < 4; q++) {
         const int k = part[q / 2][i / 4] * part[q % 2][i % 4];
@@ -80,4 +91,3 @@ BK_KERNEL void bx_winograd_add(float *restrict s, int i, const float *restrict m
         }
     }
 }
-

@@ -1,5 +1,5 @@
-/* device.h: sessions of a program for GPUs, what goes wrong with them, and the devices that they are on (after
- * driver.h; entry.c says what the text defines). */
+/* device.h: sessions of a program for GPUs, what goes wrong with them, and the devices that they
+ * are on (after driver.h; entry.c says what the text defines). */
 #ifdef BK_CODE_FILE
 __asm__(".pushsection .rodata,\"a\"\n"
         ".balign 64\n"
@@ -10,7 +10,8 @@ extern const unsigned char bk_code[] __attribute__((visibility("hidden")));
 #else
 static const unsigned char bk_code[1];
 #endif
-/* A context that sessions of this library are in, with what they share there. The list is under bk_lock. */
+/* A context that sessions of this library are in, with what they share there. The list is under
+ * bk_lock. */
 typedef struct bk_device {
     struct bk_device *next;
     int refs;
@@ -24,8 +25,8 @@ typedef struct bk_device {
 } bk_device;
 static bk_device *bk_devices;
 
-/* The beginning of a session's block of device memory; the grid barrier's words follow it. What the host
- * writes in front of a launch and what it reads behind it are one piece each. */
+/* The beginning of a session's block of device memory; the grid barrier's words follow it. What the
+ * host writes in front of a launch and what it reads behind it are one piece each. */
 typedef struct bk_image {
     bk_ctx k;
     unsigned long long cap_need[BK_NSLOT + 1];
@@ -36,8 +37,8 @@ typedef struct bk_image {
     bk_copy_of deliver[BK_NOUT + 1];
 } bk_image;
 #define BK_IMAGE_BYTES ((sizeof(bk_image) + BK_LINE - 1) / BK_LINE * BK_LINE)
-#define BK_TURN_AT offsetof(bk_ctx, turn)     /* what is read begins here */
-#define BK_ZERO_AT offsetof(bk_ctx, fault)    /* what is 0 at the beginning of a run */
+#define BK_TURN_AT offsetof(bk_ctx, turn)  /* what is read begins here */
+#define BK_ZERO_AT offsetof(bk_ctx, fault) /* what is 0 at the beginning of a run */
 #define BK_READ_END offsetof(bk_image, in)
 #define BK_ZERO_END offsetof(bk_image, out)
 
@@ -54,37 +55,38 @@ typedef struct bk_pinned {
 typedef struct bk_session {
     bk_device *device;
     const bk_driver *d;
-    void *stream;        /* of runs on the host's tensors */
-    void *done;          /* event behind the last run */
+    void *stream;          /* of runs on the host's tensors */
+    void *done;            /* event behind the last run */
     void *read[BK_TABLES]; /* events behind the copies of the tables */
-    int table;           /* the next one to use */
+    int table;             /* the next one to use */
     bk_pinned *pinned;
-    bk_table now;        /* inputs as the device has them */
+    bk_table now;                     /* inputs as the device has them */
     braid_tensor_v1 out[BK_NOUT + 1]; /* BK_STAYS: of the last run that was waited for… */
     int out_input[BK_NOUT + 1];       /* …and which input one lies in, -1: none */
     uint64_t block, arena, input, slot[BK_NSLOT + 1];
-    uint64_t delivered;  /* BK_FIXED without BK_STAYS: copies of the outputs of runs on device tensors */
+    uint64_t
+        delivered; /* BK_FIXED without BK_STAYS: copies of the outputs of runs on device tensors */
     size_t input_bytes, output_bytes;
-    char *output;        /* on the host */
+    char *output; /* on the host */
     int nunit;
     _Atomic int busy;
-    int stale;           /* the image is not what the device has */
-    int dirty;           /* 1: what should be 0 may not be; 2: nor are the barrier's words in step */
-    int placed;          /* out[] is known */
-    int deep;            /* the last run ended because it was too deep */
-    int pending;         /* runs that were enqueued and not waited for */
-    void *last;          /* their stream */
+    int stale;   /* the image is not what the device has */
+    int dirty;   /* 1: what should be 0 may not be; 2: nor are the barrier's words in step */
+    int placed;  /* out[] is known */
+    int deep;    /* the last run ended because it was too deep */
+    int pending; /* runs that were enqueued and not waited for */
+    void *last;  /* their stream */
     unsigned turn;
     int64_t restarts, barriers; /* of the last run */
     struct bk_library *library; /* library.h */
-    char lost[700];      /* what made the device unusable, "" when nothing did */
+    char lost[700];             /* what made the device unusable, "" when nothing did */
 } bk_session;
 
-/* ---- errors ------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 /* Whether nothing works any more in the context after this result. */
 static int bk_is_final(int r) {
-    return r == 4 || r == 201 || r == 214 || r == 220 || r == 226 || r == 700 || r == 702 || r == 709 || r == 710 ||
-           (r >= 714 && r <= 719) || r == 721;
+    return r == 4 || r == 201 || r == 214 || r == 220 || r == 226 || r == 700 || r == 702 ||
+           r == 709 || r == 710 || (r >= 714 && r <= 719) || r == 721;
 }
 
 static int bk_fail(bk_session *s, int r, const char *what, char *message, size_t size) {
@@ -98,16 +100,17 @@ static int bk_fail(bk_session *s, int r, const char *what, char *message, size_t
     bk_say(message, size, "device %d (%s): %s: %s", s->device->number, s->device->name, what, text);
     return r == BK_E_MEMORY ? BK_ST_MEMORY : BK_ST_RUNTIME;
 }
-#define BK_TRY(call, what)                                                                                             \
-    do {                                                                                                               \
-        int r_ = call;                                                                                                 \
-        if (r_) return bk_fail(s, r_, what, message, size);                                                            \
+#define BK_TRY(call, what)                                                                         \
+    do {                                                                                           \
+        int r_ = call;                                                                             \
+        if (r_) return bk_fail(s, r_, what, message, size);                                        \
     } while (0)
 
 /* Makes the session's context the thread's until bk_out. */
 static int bk_in(bk_session *s, char *message, size_t size) {
     if (s->lost[0]) {
-        bk_say(message, size, "device %d (%s) was lost: %s", s->device->number, s->device->name, s->lost);
+        bk_say(message, size, "device %d (%s) was lost: %s", s->device->number, s->device->name,
+               s->lost);
         return BK_ST_RUNTIME;
     }
     BK_TRY(s->d->context_push(s->device->context), "entering its context");
@@ -118,7 +121,7 @@ static void bk_out(const bk_driver *d) {
     d->context_pop(&context);
 }
 
-/* ---- devices ------------------------------------------------------------------------------------ */
+/* ---- devices --------------------------------------------------------------------------------- */
 /* The library has this context's module and weights no longer; bk_lock is held. */
 static void bk_device_drop(bk_device *v) {
     const bk_driver *d = bk_driver_open;
@@ -152,14 +155,16 @@ static int bk_device_pick(bk_device *v, int wanted, char *message, size_t size) 
     unsigned flags;
     int r = d->device_count(&count);
     if (r || !count) {
-        bk_say(message, size, "no %s device on this machine%s%s", b->name, r ? ": " : "", r ? bk_error_text(d, r) : "");
+        bk_say(message, size, "no %s device on this machine%s%s", b->name, r ? ": " : "",
+               r ? bk_error_text(d, r) : "");
         return BK_ST_IO;
     }
     if (d->context_now(&now) || (now && d->context_device(&v->number))) now = NULL;
     if (wanted || !now) {
         int ordinal = wanted ? wanted - 1 : env && *env ? atoi(env) : 0;
         if (ordinal < 0 || ordinal >= count) {
-            bk_say(message, size, "there is no %s device %d on this machine, which has %d", b->name, ordinal, count);
+            bk_say(message, size, "there is no %s device %d on this machine, which has %d", b->name,
+                   ordinal, count);
             return BK_ST_USAGE;
         }
         if ((r = d->device_get(&device, ordinal))) {
@@ -169,7 +174,8 @@ static int bk_device_pick(bk_device *v, int wanted, char *message, size_t size) 
         if (!now || v->number != device) now = NULL;
         v->number = device;
     }
-    if (d->device_name(v->name, sizeof v->name, v->number)) snprintf(v->name, sizeof v->name, "unknown");
+    if (d->device_name(v->name, sizeof v->name, v->number))
+        snprintf(v->name, sizeof v->name, "unknown");
     v->name[sizeof v->name - 1] = 0;
     v->context = now;
     /* The device's own context is held, so that it lives as long as the sessions in it. */
@@ -177,7 +183,8 @@ static int bk_device_pick(bk_device *v, int wanted, char *message, size_t size) 
     if (now && !active) return BK_ST_OK;
     r = d->primary_retain(&own, v->number);
     if (r && !now) {
-        bk_say(message, size, "device %d (%s): making a context: %s", v->number, v->name, bk_error_text(d, r));
+        bk_say(message, size, "device %d (%s): making a context: %s", v->number, v->name,
+               bk_error_text(d, r));
         return r == BK_E_MEMORY ? BK_ST_MEMORY : BK_ST_RUNTIME;
     }
     if (!r && now && own != now) {
@@ -197,7 +204,8 @@ static int bk_device_check(const bk_device *v, char *message, size_t size) {
     int cooperative = 0, good = 1;
     if (BK_BACKEND == 0) {
         int major = 0, minor = 0, sm = atoi(target + strlen("sm_"));
-        if (d->device_attribute(&major, BK_CC_MAJOR, v->number) || d->device_attribute(&minor, BK_CC_MINOR, v->number))
+        if (d->device_attribute(&major, BK_CC_MAJOR, v->number) ||
+            d->device_attribute(&minor, BK_CC_MINOR, v->number))
             major = 0;
         snprintf(have, sizeof have, "sm_%d%d", major, minor);
         good = major == sm / 10 && minor >= sm % 10;
@@ -214,11 +222,13 @@ static int bk_device_check(const bk_device *v, char *message, size_t size) {
         }
     }
     if (!good) {
-        bk_say(message, size, "compiled for %s, but device %d (%s) is %s", BK_TARGET, v->number, v->name, have);
+        bk_say(message, size, "compiled for %s, but device %d (%s) is %s", BK_TARGET, v->number,
+               v->name, have);
         return BK_ST_IO;
     }
     if (d->device_attribute(&cooperative, bk_backend_now->cooperative, v->number) || !cooperative) {
-        bk_say(message, size, "device %d (%s) cannot launch cooperative kernels", v->number, v->name);
+        bk_say(message, size, "device %d (%s) cannot launch cooperative kernels", v->number,
+               v->name);
         return BK_ST_IO;
     }
     return BK_ST_OK;
@@ -244,7 +254,8 @@ typedef struct bk_launch_config {
 static bk_launch_config bk_configure(bk_launch_attribute attribute[2], int nunit, void *stream) {
     attribute[0] = (bk_launch_attribute){.id = 2, .value.cooperative = 1};
     attribute[1] = (bk_launch_attribute){.id = 4, .value.cluster = {BK_CLUSTER, 1, 1}};
-    return (bk_launch_config){{(unsigned)nunit, 1, 1}, {BK_THREADS, 1, 1}, BK_SHARED_BYTES, stream, attribute, 2};
+    return (bk_launch_config){
+        {(unsigned)nunit, 1, 1}, {BK_THREADS, 1, 1}, BK_SHARED_BYTES, stream, attribute, 2};
 }
 static int bk_enqueue(const bk_driver *d, void *function, int nunit, void *stream, void **params) {
     bk_launch_attribute attribute[2];
@@ -262,7 +273,8 @@ static int bk_occupancy(const bk_driver *d, void *function, int processors, int 
 }
 #else
 static int bk_enqueue(const bk_driver *d, void *function, int nunit, void *stream, void **params) {
-    return d->launch(function, (unsigned)nunit, 1, 1, BK_THREADS, 1, 1, BK_SHARED_BYTES, stream, params);
+    return d->launch(function, (unsigned)nunit, 1, 1, BK_THREADS, 1, 1, BK_SHARED_BYTES, stream,
+                     params);
 }
 static int bk_occupancy(const bk_driver *d, void *function, int processors, int *blocks) {
     int r = d->occupancy(blocks, function, BK_THREADS, BK_SHARED_BYTES);
@@ -276,24 +288,33 @@ static int bk_device_fit(bk_session *s, char *message, size_t size) {
     bk_device *v = s->device;
     const bk_driver *d = s->d;
     const bk_backend *b = bk_backend_now;
-    int processors = 0, blocks = 0, have_registers = 0, have_shared = 0, registers = 0, own = 0, threads = 0;
-    BK_TRY(d->device_attribute(&processors, b->multiprocessors, v->number), "counting its multiprocessors");
+    int processors = 0, blocks = 0, have_registers = 0, have_shared = 0, registers = 0, own = 0,
+        threads = 0;
+    BK_TRY(d->device_attribute(&processors, b->multiprocessors, v->number),
+           "counting its multiprocessors");
     BK_TRY(d->device_attribute(&have_shared, b->shared, v->number), "asking for its shared memory");
-    BK_TRY(d->device_attribute(&have_registers, b->registers, v->number), "asking for its registers");
-    BK_TRY(d->function_attribute(&registers, BK_FUNCTION_REGISTERS, v->function), "asking for the kernel's registers");
-    BK_TRY(d->function_attribute(&threads, BK_FUNCTION_THREADS, v->function), "asking for the kernel's threads");
-    BK_TRY(d->function_attribute(&own, BK_FUNCTION_SHARED, v->function), "asking for the kernel's shared memory");
+    BK_TRY(d->device_attribute(&have_registers, b->registers, v->number),
+           "asking for its registers");
+    BK_TRY(d->function_attribute(&registers, BK_FUNCTION_REGISTERS, v->function),
+           "asking for the kernel's registers");
+    BK_TRY(d->function_attribute(&threads, BK_FUNCTION_THREADS, v->function),
+           "asking for the kernel's threads");
+    BK_TRY(d->function_attribute(&own, BK_FUNCTION_SHARED, v->function),
+           "asking for the kernel's shared memory");
     if (BK_SHARED_BYTES + own <= have_shared && BK_THREADS <= threads) {
         if (BK_SHARED_BYTES && d->function_set)
-            BK_TRY(d->function_set(v->function, BK_FUNCTION_DYNAMIC, BK_SHARED_BYTES), "setting its shared memory");
+            BK_TRY(d->function_set(v->function, BK_FUNCTION_DYNAMIC, BK_SHARED_BYTES),
+                   "setting its shared memory");
         BK_TRY(bk_occupancy(d, v->function, processors, &blocks), "asking for the occupancy");
     }
     v->most = blocks;
     if (v->most > 0) return BK_ST_OK;
     bk_say(message, size,
-           "no %s of the kernel fits on device %d (%s): a block has %d threads with %d registers each and %lld bytes of "
+           "no %s of the kernel fits on device %d (%s): a block has %d threads with %d registers "
+           "each and %lld bytes of "
            "shared memory; the device has %d registers and %d bytes for a block",
-           BK_CLUSTER > 1 ? "cluster" : "block", v->number, v->name, BK_THREADS, registers, (long long)BK_SHARED_BYTES + own, have_registers, have_shared);
+           BK_CLUSTER > 1 ? "cluster" : "block", v->number, v->name, BK_THREADS, registers,
+           (long long)BK_SHARED_BYTES + own, have_registers, have_shared);
     return BK_ST_IO;
 }
 
@@ -303,7 +324,8 @@ static int bk_device_fill(bk_session *s, char *message, size_t size) {
     const bk_driver *d = s->d;
     int r = d->module_load(&v->module, bk_code);
     if (r == BK_E_NO_BINARY) {
-        bk_say(message, size, "compiled for %s, which device %d (%s) cannot run", BK_TARGET, v->number, v->name);
+        bk_say(message, size, "compiled for %s, which device %d (%s) cannot run", BK_TARGET,
+               v->number, v->name);
         return BK_ST_IO;
     }
     BK_TRY(r, "loading the code");
@@ -312,13 +334,14 @@ static int bk_device_fill(bk_session *s, char *message, size_t size) {
     if (st) return st;
     if (BK_WEIGHTS_SIZE) {
         BK_TRY(d->alloc(&v->weights, BK_WEIGHTS_SIZE), "taking memory for the weights");
-        BK_TRY(d->copy_in(v->weights, bk_weights, BK_WEIGHTS_SIZE, s->stream), "copying the weights");
+        BK_TRY(d->copy_in(v->weights, bk_weights, BK_WEIGHTS_SIZE, s->stream),
+               "copying the weights");
         BK_TRY(d->stream_wait(s->stream), "copying the weights");
     }
     return BK_ST_OK;
 }
 
-/* ---- for all runs --------------------------------------------------------------------------------- */
+/* ---- for all runs ---------------------------------------------------------------------------- */
 /* Bytes of a checked tensor. */
 static size_t bk_bytes(const braid_tensor_v1 *t) {
     size_t n = bk_dtype_size(t->dtype);

@@ -1,10 +1,11 @@
-/* driver.h: the GPU driver of the host's text: entry points that are looked up when the first session begins, so
- * that the library loads where there is no driver.
+/* driver.h: the GPU driver of the host's text: entry points that are looked up when the first
+ * session begins, so that the library loads where there is no driver.
  *
- * Pasted after entry.h and calls.h. BK_BACKEND is the row of bk_backends: 0 CUDA, 1 HIP, 2 the emulator, whose
- * functions (codegen/emulate/driver.h, pasted before) are linked into the library. Backends differ by that row and
- * by the names in BK_DRIVER; handles are pointers, device addresses uint64_t, and results int, 0 for success,
- * everywhere: that is how the drivers' own types are passed.
+ * Pasted after entry.h and calls.h. BK_BACKEND is the row of bk_backends: 0 CUDA, 1 HIP, 2 the
+ * emulator, whose functions (codegen/emulate/driver.h, pasted before) are linked into the library.
+ * Backends differ by that row and by the names in BK_DRIVER; handles are pointers, device addresses
+ * uint64_t, and results int, 0 for success, everywhere: that is how the drivers' own types are
+ * passed.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -13,31 +14,39 @@
 #if BK_CLUSTER > 1
 #define BK_OPTIONAL " "
 #else
-#define BK_OPTIONAL " hipDrvGetErrorString hip_none hip_no_launch hip_no_clusters cuLaunchKernelEx cuOccupancyMaxActiveClusters "
+#define BK_OPTIONAL                                                                                \
+    " hipDrvGetErrorString hip_none hip_no_launch hip_no_clusters cuLaunchKernelEx "               \
+    "cuOccupancyMaxActiveClusters "
 #endif
 
 typedef struct bk_driver {
 #define BK_FIELD(field, parameters, cuda, hip, emulator) int(*field) parameters;
     BK_DRIVER(BK_FIELD)
 #undef BK_FIELD
-    /* HIP: a device's properties, whose layout depends on the version; the name of its architecture lies at
-     * arch_at. And the text of an error, in versions without error_text. */
+    /* HIP: a device's properties, whose layout depends on the version; the name of its architecture
+     * lies at arch_at. And the text of an error, in versions without error_text. */
     int (*properties)(void *properties, int device);
     size_t arch_at;
     const char *(*error_string)(int error);
 } bk_driver;
 
-/* Numbers of attributes and flags: CUDA's are the emulator's too; those of functions, streams, events and errors
- * are the same everywhere. */
+/* Numbers of attributes and flags: CUDA's are the emulator's too; those of functions, streams,
+ * events and errors are the same everywhere. */
 typedef struct bk_backend {
     const char *name;       /* of the driver */
     const char *library[5]; /* the first that can be opened */
-    int multiprocessors, cooperative, registers, shared; /* device attributes; of a block are registers, shared */
+    int multiprocessors, cooperative, registers,
+        shared; /* device attributes; of a block are registers, shared */
 } bk_backend;
 
 static const bk_backend bk_backends[] = {
     {"CUDA", {"libcuda.so.1", "libcuda.so"}, 16, 95, 12, 97},
-    {"HIP", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"}, 63, 10, 71, 74},
+    {"HIP",
+     {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"},
+     63,
+     10,
+     71,
+     74},
     {"emulated", {NULL}, 16, 95, 12, 97},
 };
 static const bk_backend *const bk_backend_now = &bk_backends[BK_BACKEND];
@@ -70,7 +79,8 @@ static int bk_driver_find(bk_driver *d, char *message, size_t size) {
     return BK_ST_OK;
 }
 #else
-/* The library of one of these names: the one that the process already has, else the first that there is. */
+/* The library of one of these names: the one that the process already has, else the first that
+ * there is. */
 static void *bk_open(const char *const name[5]) {
     void *p = NULL;
     for (int load = 0; !p && load < 2; load++)
@@ -84,7 +94,8 @@ static int bk_driver_find(bk_driver *d, char *message, size_t size) {
         size_t at;
         const char *name[2];
     } row[] = {
-#define BK_FIELD(field, parameters, cuda, hip, emulator) {offsetof(bk_driver, field), {#cuda, #hip}},
+#define BK_FIELD(field, parameters, cuda, hip, emulator)                                           \
+    {offsetof(bk_driver, field), {#cuda, #hip}},
         BK_DRIVER(BK_FIELD)
 #undef BK_FIELD
     };
@@ -139,7 +150,8 @@ static int bk_driver_begin(char *message, size_t size) {
     if (st) return st;
     int r = d.init(0);
     if (r) {
-        bk_say(message, size, "the %s driver cannot be used: %s", bk_backend_now->name, bk_error_text(&d, r));
+        bk_say(message, size, "the %s driver cannot be used: %s", bk_backend_now->name,
+               bk_error_text(&d, r));
         return BK_ST_IO;
     }
     bk_driver_open = &d;

@@ -1,8 +1,7 @@
 /* entry.c: the end of the host's text of a program for GPUs: its sessions and braid_model().
  *
- * Pasted after braid_model.h, gpu/ctx.h, entry.h, calls.h, driver.h, device.h and run.h. Beside what entry.h asks
- * for, the text before all that defines
- *   BK_TARGET          "cuda:sm_90", …
+ * Pasted after braid_model.h, gpu/ctx.h, entry.h, calls.h, driver.h, device.h and run.h. Beside
+ * what entry.h asks for, the text before all that defines BK_TARGET          "cuda:sm_90", …
  *   BK_BACKEND         see driver.h
  *   BK_THREADS         threads of a block
  *   BK_CLUSTER         blocks of a cluster, 1: there are no clusters
@@ -10,12 +9,11 @@
  *   BK_UNITS           blocks that the program was scheduled for, 0: as many as there may be
  *   BK_WEIGHTS_SIZE    bytes of bk_weights[]
  *   BK_CODE_FILE       optional: the code object, a file for the assembler; none for the emulator
- *   BK_FIXED           1: no run can need more memory than BK_ARENA, and the types and shapes of all outputs are
- *                      those that bk_outputs declares
- *   BK_STAYS           1: each output lies at the same place in every run: of working memory, of the weights or
- *                      of an input
- *   BK_NPRODUCT, …     optional: see library.h, which is pasted behind device.h then
- *   BK_INPUT_ALIGN     optional: alignment that the kernel needs of its inputs' data, bytes
+ *   BK_FIXED           1: no run can need more memory than BK_ARENA, and the types and shapes of
+ * all outputs are those that bk_outputs declares BK_STAYS           1: each output lies at the same
+ * place in every run: of working memory, of the weights or of an input BK_NPRODUCT, …     optional:
+ * see library.h, which is pasted behind device.h then BK_INPUT_ALIGN     optional: alignment that
+ * the kernel needs of its inputs' data, bytes
  */
 static void bk_session_free(void *session) {
     bk_session *s = session;
@@ -45,14 +43,17 @@ static void bk_session_free(void *session) {
 }
 
 /* What a session has for itself. Its context is the thread's. */
-static int bk_session_fill(bk_session *s, const braid_session_config_v1 *c, char *message, size_t size) {
+static int bk_session_fill(bk_session *s, const braid_session_config_v1 *c, char *message,
+                           size_t size) {
     const bk_driver *d = s->d;
     s->nunit = c->threads ? c->threads : BK_UNITS ? BK_UNITS : s->device->most;
     if (s->nunit > s->device->most) s->nunit = s->device->most;
-    s->nunit = s->nunit < BK_CLUSTER ? BK_CLUSTER : s->nunit / BK_CLUSTER * BK_CLUSTER; /* whole clusters */
+    s->nunit = s->nunit < BK_CLUSTER ? BK_CLUSTER
+                                     : s->nunit / BK_CLUSTER * BK_CLUSTER; /* whole clusters */
     size_t bytes = BK_IMAGE_BYTES + (size_t)(s->nunit + 1) * sizeof(bk_word);
     BK_TRY(d->event_new(&s->done, BK_EVENT_UNTIMED), "making an event");
-    for (int i = 0; i < BK_TABLES; i++) BK_TRY(d->event_new(&s->read[i], BK_EVENT_UNTIMED), "making an event");
+    for (int i = 0; i < BK_TABLES; i++)
+        BK_TRY(d->event_new(&s->read[i], BK_EVENT_UNTIMED), "making an event");
     BK_TRY(d->host_alloc((void **)&s->pinned, sizeof *s->pinned, 0), "taking memory");
     memset(s->pinned, 0, sizeof *s->pinned);
     memset(s->now, -1, sizeof s->now);
@@ -131,7 +132,8 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     if (!st) st = bk_in(s, message, size);
     if (!st) {
         int r = s->stream ? 0 : s->d->stream_new(&s->stream, BK_STREAM_NON_BLOCKING);
-        st = r ? bk_fail(s, r, "making a stream", message, size) : bk_session_fill(s, &c, message, size);
+        st = r ? bk_fail(s, r, "making a stream", message, size)
+               : bk_session_fill(s, &c, message, size);
         bk_out(s->d);
     }
     if (st) {
@@ -142,7 +144,8 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     return BK_ST_OK;
 }
 
-static int bk_run(void *session, const braid_tensor_v1 *in, braid_tensor_v1 *out, char *message, size_t size) {
+static int bk_run(void *session, const braid_tensor_v1 *in, braid_tensor_v1 *out, char *message,
+                  size_t size) {
     bk_session *s = session;
     int st = bk_enter(s ? &s->busy : NULL, in, out, message, size);
     if (st) return st;
@@ -155,8 +158,8 @@ static int bk_run(void *session, const braid_tensor_v1 *in, braid_tensor_v1 *out
     return st;
 }
 
-static int bk_run_on(void *session, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out, char *message,
-                     size_t size) {
+static int bk_run_on(void *session, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out,
+                     char *message, size_t size) {
     bk_session *s = session;
     int st = bk_enter(s ? &s->busy : NULL, in, out, message, size);
     if (st) return st;
@@ -200,7 +203,8 @@ static void bk_memory_free(void *memory) {
     free(m);
 }
 
-static int bk_memory_new(void *session, size_t bytes, void **memory, void **data, char *message, size_t size) {
+static int bk_memory_new(void *session, size_t bytes, void **memory, void **data, char *message,
+                         size_t size) {
     bk_session *s = session;
     if (message && size) message[0] = 0;
     bk_memory *m = calloc(1, sizeof *m);
@@ -222,8 +226,8 @@ static int bk_memory_new(void *session, size_t bytes, void **memory, void **data
     return BK_ST_OK;
 }
 
-static int bk_memory_copy(void *session, void *stream, int direction, void *to, const void *from, size_t bytes,
-                          char *message, size_t size) {
+static int bk_memory_copy(void *session, void *stream, int direction, void *to, const void *from,
+                          size_t bytes, char *message, size_t size) {
     bk_session *s = session;
     if (message && size) message[0] = 0;
     int st = bk_in(s, message, size), r = 0;
@@ -257,24 +261,24 @@ static int64_t bk_stat(void *session, int which) {
 
 __attribute__((visibility("default"))) const braid_model_v1 *braid_model(void) {
     static const braid_model_v1 model = {BRAID_ABI_VERSION,
-                                   sizeof(braid_model_v1),
-                                   BK_NAME,
-                                   BK_TARGET,
-                                   BK_NIN,
-                                   BK_NOUT,
-                                   bk_inputs,
-                                   bk_outputs,
-                                   bk_session_new,
-                                   bk_session_free,
-                                   bk_run,
-                                   bk_stat,
-                                   BK_BACKEND == 0   ? BRAID_DEVICE_CUDA
-                                   : BK_BACKEND == 1 ? BRAID_DEVICE_HIP
-                                                     : BRAID_DEVICE_EMULATED,
-                                   bk_run_on,
-                                   bk_finish,
-                                   bk_memory_new,
-                                   bk_memory_free,
-                                   bk_memory_copy};
+                                         sizeof(braid_model_v1),
+                                         BK_NAME,
+                                         BK_TARGET,
+                                         BK_NIN,
+                                         BK_NOUT,
+                                         bk_inputs,
+                                         bk_outputs,
+                                         bk_session_new,
+                                         bk_session_free,
+                                         bk_run,
+                                         bk_stat,
+                                         BK_BACKEND == 0   ? BRAID_DEVICE_CUDA
+                                         : BK_BACKEND == 1 ? BRAID_DEVICE_HIP
+                                                           : BRAID_DEVICE_EMULATED,
+                                         bk_run_on,
+                                         bk_finish,
+                                         bk_memory_new,
+                                         bk_memory_free,
+                                         bk_memory_copy};
     return &model;
 }

@@ -123,7 +123,7 @@ static int bk_library_new(bk_session *s, char *message, size_t size) {
     return BK_ST_OK;
 }
 
-/* ---- sizes and places ------------------------------------------------------------------------- */
+/* ---- sizes and places ------------------------------------------------------------------------ */
 /* A number that is too large is INT64_MAX. */
 static inline int64_t bk_multiply(int64_t a, int64_t b) {
     int64_t r;
@@ -191,7 +191,7 @@ static void bk_find_products(const bk_session *s, bk_product *p) {
 /* A product; not 0: it is not made. */
 static int bk_library_product(const bk_library *l, const bk_product *p) {
     static const float one = 1, zero = 0;
-    static const int number[2][3] = {{0, 2, 14}, {151, 150, 168}}; /* of a type, by library */
+    static const int number[2][3] = {{0, 2, 14}, {151, 150, 168}};     /* of a type, by library */
     const int rocblas = BK_BACKEND == 1, as_it_is = rocblas ? 111 : 0; /* the transpose's follows */
     const int turn_a = as_it_is + p->turned[0], turn_b = as_it_is + p->turned[1];
     const int type = number[rocblas][p->type[0]], to = number[rocblas][p->type[1]];

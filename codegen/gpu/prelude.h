@@ -1,8 +1,9 @@
 /* prelude.h: the dialect on GPUs: blocks, the grid barrier, faults, copies.
  *
- * CUDA C++, pasted after ctx.h and before scalar.h and math.h. The text in front defines BK_THREADS (threads of
- * a block), BK_WARP (of a warp) and BK_CLUSTER (blocks of a cluster; 1: there are none). A unit is a block. All threads of all blocks run the whole control flow
- * with the same uniform values; the functions here are called by all threads of a block unless they say
+ * CUDA C++, pasted after ctx.h and before scalar.h and math.h. The text in front defines BK_THREADS
+ * (threads of a block), BK_WARP (of a warp) and BK_CLUSTER (blocks of a cluster; 1: there are
+ * none). A unit is a block. All threads of all blocks run the whole control flow with the same
+ * uniform values; the functions here are called by all threads of a block unless they say
  * otherwise. The kernel is
  *
  *     extern "C" __global__ void __launch_bounds__(BK_THREADS) braid_kernel(bk_ctx *run) {
@@ -11,10 +12,11 @@
  *         bk_end();
  *     }
  *
- * with all blocks running at once, and gets BK_SHARED_OWN + what the program takes of dynamic shared memory.
+ * with all blocks running at once, and gets BK_SHARED_OWN + what the program takes of dynamic
+ * shared memory.
  *
- * Words that threads write at different times without a barrier between them (states, faults, turns that other
- * blocks post) are touched by atomics and through BK_LOOK alone.
+ * Words that threads write at different times without a barrier between them (states, faults, turns
+ * that other blocks post) are touched by atomics and through BK_LOOK alone.
  */
 #ifndef __CUDACC_RTC__
 #include <math.h>
@@ -31,7 +33,7 @@
 #define BK_KERNEL static __device__ __noinline__
 #define BK_FMA(a, b, c) __fmaf_rn(a, b, c)
 /* x op y for signed integers of type T, where it may overflow. */
-#define BK_WRAP(T, x, op, y) ((T)((u##T)(x) op (u##T)(y)))
+#define BK_WRAP(T, x, op, y) ((T)((u##T)(x)op(u##T)(y)))
 /* p leads to memory of the whole device: what loads and stores there need not find out. */
 #if defined BRAID_EMULATED
 #define BK_GLOBAL(p) emu_assume_global(p)
@@ -43,7 +45,7 @@
 /* A word as it is in memory now. */
 #define BK_LOOK(type, p) (*(volatile type *)(p))
 
-/* ---- the block ---------------------------------------------------------------------------------- */
+/* ---- the block ------------------------------------------------------------------------------- */
 BK_INLINE int bk_thread(void) { return (int)threadIdx.x; }
 BK_INLINE int bk_threads(void) { return BK_THREADS; }
 BK_INLINE bool bk_lead(void) { return threadIdx.x == 0; }
@@ -56,23 +58,24 @@ BK_INLINE char *bk_shared(void) {
     return bk_shared_bytes;
 }
 
-/* The first of the BK_SHARED_OWN bytes. A barrier of the grid empties the caches of a multiprocessor: what all need
- * behind each is here. */
+/* The first of the BK_SHARED_OWN bytes. A barrier of the grid empties the caches of a
+ * multiprocessor: what all need behind each is here. */
 typedef struct bk_own {
-    unsigned turn, first; /* barriers and flags passed before now; before this launch. Written by thread 0 */
-    unsigned met;         /* turn behind the last barrier of this launch; `first` when there was none */
-    int state;            /* the worst that a thread of this block recorded */
-    int result;           /* the state that the block last agreed on */
-    int passed;           /* barriers of the cluster, by their parity… */
-    int heard[2];         /* … the worst that came from a block of the cluster, itself included */
-    bk_ctx *run;          /* the launch's */
-    int *record;          /* in it, what the run has come to */
-    bk_ctx k;             /* the part of it that does not change: this is what functions get */
+    unsigned turn,
+        first; /* barriers and flags passed before now; before this launch. Written by thread 0 */
+    unsigned met; /* turn behind the last barrier of this launch; `first` when there was none */
+    int state;    /* the worst that a thread of this block recorded */
+    int result;   /* the state that the block last agreed on */
+    int passed;   /* barriers of the cluster, by their parity… */
+    int heard[2]; /* … the worst that came from a block of the cluster, itself included */
+    bk_ctx *run;  /* the launch's */
+    int *record;  /* in it, what the run has come to */
+    bk_ctx k;     /* the part of it that does not change: this is what functions get */
 } bk_own;
 static_assert(sizeof(bk_own) <= BK_SHARED_TEAM, "");
 BK_INLINE bk_own *bk_owned(void) { return (bk_own *)bk_shared(); }
 
-/* ---- faults and needs: by any thread ------------------------------------------------------------ */
+/* ---- faults and needs: by any thread --------------------------------------------------------- */
 BK_INLINE void bk_worse(int state) {
     bk_own *own = bk_owned();
     atomicMax(own->record, state);
@@ -111,7 +114,7 @@ BK_INLINE int bk_state(bk_ctx *k) {
     return BK_LOOK(int, bk_owned()->record);
 }
 
-/* ---- agreement ---------------------------------------------------------------------------------- */
+/* ---- agreement ------------------------------------------------------------------------------- */
 /* Orders this thread's accesses before it with those behind it, for all blocks. */
 BK_INLINE void bk_fence(void) {
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 700
@@ -120,7 +123,8 @@ BK_INLINE void bk_fence(void) {
     __threadfence();
 #endif
 }
-/* A block barrier at which the block agrees on what its threads recorded: the same value for all of them. */
+/* A block barrier at which the block agrees on what its threads recorded: the same value for all of
+ * them. */
 BK_INLINE int bk_block_state(void) {
     bk_own *own = bk_owned();
     if (!__syncthreads_or(BK_LOOK(int, &own->state) != BK_OK)) return BK_OK;
@@ -140,8 +144,9 @@ BK_INLINE void bk_cluster_meet(void) {
     __cluster_barrier_arrive();
     __cluster_barrier_wait();
 }
-/* The same as bk_barrier (see there) for the threads of a cluster. Who knows of a state that is not BK_OK tells all
- * before it comes, in one of two words, for who has passed may come to the next barrier before others have read. */
+/* The same as bk_barrier (see there) for the threads of a cluster. Who knows of a state that is not
+ * BK_OK tells all before it comes, in one of two words, for who has passed may come to the next
+ * barrier before others have read. */
 static __device__ __noinline__ int bk_cluster_barrier(void) {
     bk_own *own = bk_owned();
     if (threadIdx.x == 0) own->passed++;
@@ -152,15 +157,18 @@ static __device__ __noinline__ int bk_cluster_barrier(void) {
     bk_cluster_meet();
     return BK_LOOK(int, heard);
 }
-/* What the cluster keeps in the memory of its block `rank`, whose program's part begins with that. */
-BK_INLINE char *bk_near(unsigned rank) { return (char *)__cluster_map_shared_rank(bk_shared() + BK_SHARED_OWN, rank); }
+/* What the cluster keeps in the memory of its block `rank`, whose program's part begins with that.
+ */
+BK_INLINE char *bk_near(unsigned rank) {
+    return (char *)__cluster_map_shared_rank(bk_shared() + BK_SHARED_OWN, rank);
+}
 #else
 BK_INLINE void bk_cluster_meet(void) { __syncthreads(); }
 BK_INLINE int bk_cluster_barrier(void) { return bk_block_state(); }
 #endif
 
-/* The rest of a barrier with a state that is not BK_OK, in block 0: the worst of all blocks, by those of its
- * threads that heard of it. */
+/* The rest of a barrier with a state that is not BK_OK, in block 0: the worst of all blocks, by
+ * those of its threads that heard of it. */
 static __device__ __noinline__ void bk_worst(bk_own *own, int heard) {
     if (heard != BK_OK) atomicMax(&own->state, heard);
     __syncthreads();
@@ -171,22 +179,30 @@ static __device__ __noinline__ void bk_worst(bk_own *own, int heard) {
 #define BK_TURN(word) ((word) >> 2)
 #define BK_TURN_MASK 0x3fffffffu
 /* `turn` or a later one was posted in a word that is read now. */
-BK_INLINE bool bk_reached(unsigned word, unsigned turn) { return (int)((BK_TURN(word) - turn) << 2) >= 0; }
-/* The state that was posted with `turn`. Who posted a later one has gone on, so there was nothing wrong. */
-BK_INLINE int bk_state_of(unsigned word, unsigned turn) { return BK_TURN(word) == turn ? (int)(word & 3) : BK_OK; }
+BK_INLINE bool bk_reached(unsigned word, unsigned turn) {
+    return (int)((BK_TURN(word) - turn) << 2) >= 0;
+}
+/* The state that was posted with `turn`. Who posted a later one has gone on, so there was nothing
+ * wrong. */
+BK_INLINE int bk_state_of(unsigned word, unsigned turn) {
+    return BK_TURN(word) == turn ? (int)(word & 3) : BK_OK;
+}
 
-/* All threads of the grid meet here; what any wrote before, all see after. Returns BK_OK, or BK_FAULT or BK_GROW
- * when a thread recorded a fault or a need before it came: the same value for every thread, which may then
- * leave the kernel with it. In a grid of one block it is a block barrier, in one of one cluster the cluster's.
+/* All threads of the grid meet here; what any wrote before, all see after. Returns BK_OK, or
+ * BK_FAULT or BK_GROW when a thread recorded a fault or a need before it came: the same value for
+ * every thread, which may then leave the kernel with it. In a grid of one block it is a block
+ * barrier, in one of one cluster the cluster's.
  *
- * A block posts its turn and state in a line of its own. Block 0's threads watch one line each (or every
- * BK_THREADS-th), and then its thread 0 posts to all: no line is written by two blocks, nothing is counted. */
+ * A block posts its turn and state in a line of its own. Block 0's threads watch one line each (or
+ * every BK_THREADS-th), and then its thread 0 posts to all: no line is written by two blocks,
+ * nothing is counted. */
 static __device__ __noinline__ int bk_barrier(bk_ctx *k, int unit) {
     bk_own *own = bk_owned();
     const unsigned nunit = gridDim.x;
     if (threadIdx.x == 0) own->met = ++own->turn;
     if (nunit == BK_CLUSTER) return bk_cluster_barrier();
-    int state = __syncthreads_or(BK_LOOK(int, &own->state) != BK_OK) ? BK_LOOK(int, &own->state) : BK_OK;
+    int state =
+        __syncthreads_or(BK_LOOK(int, &own->state) != BK_OK) ? BK_LOOK(int, &own->state) : BK_OK;
     const unsigned turn = own->turn & BK_TURN_MASK;
     if (unit == 0) {
         for (unsigned b = threadIdx.x ? threadIdx.x : BK_THREADS; b < nunit; b += BK_THREADS) {
@@ -215,8 +231,8 @@ static __device__ __noinline__ int bk_barrier(bk_ctx *k, int unit) {
     return __syncthreads_or(state != BK_OK) ? own->result : BK_OK;
 }
 
-/* Unit `to` waits until all others are here, and then sees what they wrote before; they go on. A turn of its own, like
- * a barrier's; nobody leaves the kernel here. */
+/* Unit `to` waits until all others are here, and then sees what they wrote before; they go on. A
+ * turn of its own, like a barrier's; nobody leaves the kernel here. */
 static __device__ __noinline__ void bk_gather(bk_ctx *k, int unit, int to) {
     bk_own *own = bk_owned();
     const unsigned nunit = gridDim.x;
@@ -239,8 +255,9 @@ static __device__ __noinline__ void bk_gather(bk_ctx *k, int unit, int to) {
     __syncthreads(); /* the count is not changed before all have read it */
 }
 
-/* All wait until unit `from` is here, and then see what it wrote before; it goes on. Returns what the run has come to
- * as far as it knows: the same value for every thread that comes here, or one of them later leaves with that. */
+/* All wait until unit `from` is here, and then see what it wrote before; it goes on. Returns what
+ * the run has come to as far as it knows: the same value for every thread that comes here, or one
+ * of them later leaves with that. */
 static __device__ __noinline__ int bk_release(bk_ctx *k, int unit, int from) {
     bk_own *own = bk_owned();
     if (gridDim.x == BK_CLUSTER) return bk_cluster_barrier();
@@ -279,8 +296,8 @@ BK_INLINE bk_ctx *bk_begin(bk_ctx *run) {
     bk_cluster_meet(); /* others may write to this block's memory from now on */
     return &own->k;
 }
-/* Behind it in a launch that is not the run's first: what the run came to before, the same value for every thread.
- * What it comes to now goes to the other one of two words, `odd`: to k->later. */
+/* Behind it in a launch that is not the run's first: what the run came to before, the same value
+ * for every thread. What it comes to now goes to the other one of two words, `odd`: to k->later. */
 BK_INLINE int bk_after(int odd) {
     bk_own *own = bk_owned();
     const int before = BK_LOOK(int, odd ? &own->run->state : &own->run->later);
@@ -297,28 +314,33 @@ BK_INLINE void bk_end(void) {
     if (blockIdx.x == 0 && threadIdx.x == 0 && own->met != own->first) own->run->turn = own->turn;
 }
 
-/* ---- copies: by the block's threads together ---------------------------------------------------- */
+/* ---- copies: by the block's threads together ------------------------------------------------- */
 /* Moves n bytes, in pieces as large as the addresses allow. The two do not overlap. */
 BK_INLINE void bk_move(char *to, const char *from, int64_t n) {
     const uintptr_t bits = (uintptr_t)to | (uintptr_t)from;
     int64_t done = 0;
     if ((bits & 15) == 0) {
-        for (int64_t i = threadIdx.x; i < n / 16; i += BK_THREADS) ((uint4 *)to)[i] = ((const uint4 *)from)[i];
+        for (int64_t i = threadIdx.x; i < n / 16; i += BK_THREADS)
+            ((uint4 *)to)[i] = ((const uint4 *)from)[i];
         done = n / 16 * 16;
     } else if ((bits & 3) == 0) {
-        for (int64_t i = threadIdx.x; i < n / 4; i += BK_THREADS) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
+        for (int64_t i = threadIdx.x; i < n / 4; i += BK_THREADS)
+            ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
         done = n / 4 * 4;
     }
     for (int64_t i = done + threadIdx.x; i < n; i += BK_THREADS) to[i] = from[i];
 }
 /* This unit's share of a copy. */
-static __device__ __noinline__ void bk_copy(void *to, const void *from, int64_t bytes, int unit, int nunit) {
-    int64_t part = (bytes / 64 + nunit) / nunit * 64, lo = part * unit, n = bytes - lo < part ? bytes - lo : part;
+static __device__ __noinline__ void bk_copy(void *to, const void *from, int64_t bytes, int unit,
+                                            int nunit) {
+    int64_t part = (bytes / 64 + nunit) / nunit * 64, lo = part * unit,
+            n = bytes - lo < part ? bytes - lo : part;
     if (n > 0) bk_move((char *)to + lo, (const char *)from + lo, n);
 }
 /* The same of n rows of so many bytes, `pitch` bytes apart at their destination. */
-static __device__ __noinline__ void bk_copy_rows(void *to, const void *from, int64_t n, int64_t bytes, int64_t pitch,
-                                                 int unit, int nunit) {
+static __device__ __noinline__ void bk_copy_rows(void *to, const void *from, int64_t n,
+                                                 int64_t bytes, int64_t pitch, int unit,
+                                                 int nunit) {
     for (int64_t i = n * unit / nunit; bytes > 0 && i < n * (unit + 1) / nunit; i++)
         bk_move((char *)to + i * pitch, (const char *)from + i * bytes, bytes);
 }
@@ -330,16 +352,19 @@ static __device__ __noinline__ void bk_deliver(bk_ctx *k, int unit, int nunit) {
         bk_copy(k->deliver[i].to, k->out[i].data, (int64_t)k->deliver[i].bytes, unit, nunit);
 }
 
-/* ---- by one thread ------------------------------------------------------------------------------ */
+/* ---- by one thread --------------------------------------------------------------------------- */
 /* Moves n rows of so many bytes, `pitch` bytes apart, together: downwards, first bytes first. */
-static __device__ __noinline__ void bk_close_rows(void *at, int64_t n, int64_t bytes, int64_t pitch) {
+static __device__ __noinline__ void bk_close_rows(void *at, int64_t n, int64_t bytes,
+                                                  int64_t pitch) {
     const bool words = (((uintptr_t)at | (uintptr_t)bytes | (uintptr_t)pitch) & 7) == 0;
     for (int64_t i = 1; i < n; i++) {
         char *to = (char *)at + i * bytes;
         const char *from = (const char *)at + i * pitch;
         for (int64_t j = 0; j < bytes; j += words ? 8 : 1)
-            if (words) *(uint64_t *)(to + j) = *(const uint64_t *)(from + j);
-            else to[j] = from[j];
+            if (words)
+                *(uint64_t *)(to + j) = *(const uint64_t *)(from + j);
+            else
+                to[j] = from[j];
     }
 }
 /* Output i; its dims are stored behind. */

@@ -3,11 +3,12 @@
 #define BK_INPUT_ALIGN 1
 #endif
 
-/* How far a recursion that was too deep is followed to tell how deep it is; the emulator is slow. */
+/* How far a recursion that was too deep is followed to tell how deep it is; the emulator is slow.
+ */
 #define BK_MEASURED_DEPTH ((int64_t)1 << (BK_BACKEND == 2 ? 12 : 20))
 #define BK_MEASURED_BYTES ((size_t)1 << 28) /* of memory */
 
-/* ---- memory ------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 /* Device memory of `bytes` in place of what is there, whose content is not needed. */
 static int bk_renew(bk_session *s, uint64_t *address, size_t bytes, char *message, size_t size) {
     if (*address) s->d->free(*address);
@@ -48,9 +49,10 @@ out:
 
 static size_t bk_round(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/* ---- a run -------------------------------------------------------------------------------------- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 /* Makes the device's table of inputs `in`, whose data is on the device. */
-static int bk_put_table(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message, size_t size) {
+static int bk_put_table(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message,
+                        size_t size) {
     bk_table want;
     memset(want, 0, sizeof want);
     for (int i = 0; i < BK_NIN; i++) {
@@ -63,15 +65,17 @@ static int bk_put_table(bk_session *s, void *stream, const braid_tensor_v1 *in, 
     s->table = (i + 1) % BK_TABLES;
     memcpy(s->pinned->table[i], want, sizeof want);
     memset(s->now, -1, sizeof s->now);
-    BK_TRY(s->d->copy_in(s->block + offsetof(bk_image, in), s->pinned->table[i], sizeof want, stream),
-           "copying the inputs' shapes");
+    BK_TRY(
+        s->d->copy_in(s->block + offsetof(bk_image, in), s->pinned->table[i], sizeof want, stream),
+        "copying the inputs' shapes");
     BK_TRY(s->d->event_record(s->read[i], stream), "copying the inputs' shapes");
     memcpy(s->now, want, sizeof want);
     return BK_ST_OK;
 }
 
 /* Enqueues a run and the copy of what it comes to. */
-static int bk_launch(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message, size_t size) {
+static int bk_launch(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message,
+                     size_t size) {
     const bk_driver *d = s->d;
     bk_image *up = &s->pinned->up, *down = &s->pinned->down;
     s->deep = 0;
@@ -80,14 +84,17 @@ static int bk_launch(bk_session *s, void *stream, const braid_tensor_v1 *in, cha
     if (s->stale) {
         size_t slots = offsetof(bk_image, slot);
         BK_TRY(d->copy_in(s->block, up, BK_TURN_AT, stream), "copying the run's numbers");
-        BK_TRY(d->copy_in(s->block + slots, up->slot, sizeof *up - slots, stream), "copying the run's numbers");
+        BK_TRY(d->copy_in(s->block + slots, up->slot, sizeof *up - slots, stream),
+               "copying the run's numbers");
     }
     if (s->dirty)
-        BK_TRY(d->fill(s->block + BK_ZERO_AT, 0, BK_ZERO_END - BK_ZERO_AT, stream), "clearing the run's state");
+        BK_TRY(d->fill(s->block + BK_ZERO_AT, 0, BK_ZERO_END - BK_ZERO_AT, stream),
+               "clearing the run's state");
     if (s->dirty > 1) {
         BK_TRY(d->fill(s->block + BK_TURN_AT, 0, sizeof(unsigned), stream), "clearing the barrier");
-        BK_TRY(d->fill(s->block + BK_IMAGE_BYTES, 0, (size_t)(s->nunit + 1) * sizeof(bk_word), stream),
-               "clearing the barrier");
+        BK_TRY(
+            d->fill(s->block + BK_IMAGE_BYTES, 0, (size_t)(s->nunit + 1) * sizeof(bk_word), stream),
+            "clearing the barrier");
         s->turn = 0;
     }
 #ifdef BK_NPRODUCT
@@ -96,7 +103,8 @@ static int bk_launch(bk_session *s, void *stream, const braid_tensor_v1 *in, cha
     int r = bk_start(s, stream, 0);
 #endif
     BK_TRY(r, "launching the kernel");
-    r = d->copy_out((char *)down + BK_TURN_AT, s->block + BK_TURN_AT, BK_READ_END - BK_TURN_AT, stream);
+    r = d->copy_out((char *)down + BK_TURN_AT, s->block + BK_TURN_AT, BK_READ_END - BK_TURN_AT,
+                    stream);
     if (!r) r = d->event_record(s->done, stream);
     if (r) { /* it runs, but there is no way to hear of it */
         d->stream_wait(stream);
@@ -118,7 +126,8 @@ static int bk_judge(bk_session *s, int *grow, char *message, size_t size) {
     s->turn = k->turn;
     s->pending = 0;
     *grow = 0;
-    s->dirty = state != BK_OK || k->fault || k->deep ? 2 : 0; /* blocks may have left at different turns */
+    s->dirty =
+        state != BK_OK || k->fault || k->deep ? 2 : 0; /* blocks may have left at different turns */
     if (state == BK_OK && !k->fault) return BK_ST_OK;
     s->deep = k->fault && k->deep > 0 && k->deep <= BK_NSITE;
     if (state != BK_GROW || k->fault) return bk_say_fault(k->fault, message, size);
@@ -141,9 +150,10 @@ static int bk_settle_earlier(bk_session *s, char *message, size_t size) {
     return !st && grow ? bk_say_fault(0, message, size) : st;
 }
 
-/* The recursion went too deep: says how deep it wants to go. It is run again with a higher limit, and what comes out is
- * dropped. */
-static void bk_say_depth(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message, size_t size) {
+/* The recursion went too deep: says how deep it wants to go. It is run again with a higher limit,
+ * and what comes out is dropped. */
+static void bk_say_depth(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message,
+                         size_t size) {
     bk_image *up = &s->pinned->up, *down = &s->pinned->down;
     const int site = down->k.deep - 1;
     const int64_t limit = up->k.stack_depth;
@@ -155,11 +165,13 @@ static void bk_say_depth(bk_session *s, void *stream, const braid_tensor_v1 *in,
         int st = bk_launch(s, stream, in, NULL, 0);
         if (!st) st = bk_settle(s, &grow, NULL, 0);
         known = !st && !grow;
-        int64_t last = (int64_t)down->k.deepest - !known; /* something may have ended it in its deepest activation */
+        int64_t last = (int64_t)down->k.deepest -
+                       !known; /* something may have ended it in its deepest activation */
         if (last > deepest) deepest = last;
         if (st) break;
         arena = taken = bk_arena_room(arena, down->k.arena_need);
-        for (int i = 0; i < BK_NSLOT; i++) taken += (size_t)bk_slot_room(up->cap[i], (int64_t)down->cap_need[i]);
+        for (int i = 0; i < BK_NSLOT; i++)
+            taken += (size_t)bk_slot_room(up->cap[i], (int64_t)down->cap_need[i]);
         if (grow && taken <= BK_MEASURED_BYTES && bk_take(s, arena, NULL, 0)) break;
     }
     /* The next run takes what it needs. */
@@ -174,12 +186,13 @@ static void bk_say_depth(bk_session *s, void *stream, const braid_tensor_v1 *in,
     up->k.depth_cap = limit;
     s->stale = 1;
     memset(down->cap_need, 0, sizeof down->cap_need);
-    bk_say(message, size, "%s %s%lld; the limit is %lld (--stack-depth)", bk_sites[site], known ? "" : "more than ",
-           (long long)deepest, (long long)limit);
+    bk_say(message, size, "%s %s%lld; the limit is %lld (--stack-depth)", bk_sites[site],
+           known ? "" : "more than ", (long long)deepest, (long long)limit);
 }
 
 /* Runs on tensors in device memory until it is done, with as much memory as it takes. */
-static int bk_complete(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message, size_t size) {
+static int bk_complete(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message,
+                       size_t size) {
     bk_image *up = &s->pinned->up, *down = &s->pinned->down;
     size_t arena = up->k.arena_size > BK_ARENA ? up->k.arena_size : BK_ARENA;
 #ifdef BK_NPRODUCT
@@ -200,15 +213,18 @@ static int bk_complete(bk_session *s, void *stream, const braid_tensor_v1 *in, c
         size_t bytes = bk_dtype_size(t->dtype);
         int bad = t->rank < -1 || t->rank > BRAID_MAX_RANK || (t->rank >= 0 && !bytes);
         for (int j = 0; !bad && j < t->rank; j++)
-            if (t->dim[j] < 0 || (t->dim[j] && bytes > BK_MAX_BYTES / (size_t)t->dim[j])) bad = 1;
-            else bytes *= (size_t)t->dim[j];
+            if (t->dim[j] < 0 || (t->dim[j] && bytes > BK_MAX_BYTES / (size_t)t->dim[j]))
+                bad = 1;
+            else
+                bytes *= (size_t)t->dim[j];
         if (bad) return bk_say_fault(0, message, size);
     }
     return BK_ST_OK;
 }
 
 /* Copies the host's inputs to the device; table gets where they are. */
-static int bk_upload(bk_session *s, const braid_tensor_v1 *in, bk_table table, char *message, size_t size) {
+static int bk_upload(bk_session *s, const braid_tensor_v1 *in, bk_table table, char *message,
+                     size_t size) {
     size_t need = 256, at = 0;
     for (int i = 0; i < BK_NIN; i++) need += bk_round(bk_bytes(&in[i]));
     if (need > s->input_bytes) {
@@ -221,7 +237,9 @@ static int bk_upload(bk_session *s, const braid_tensor_v1 *in, bk_table table, c
         size_t bytes = bk_bytes(&in[i]);
         table[i] = in[i];
         if (in[i].rank >= 0) table[i].data = (void *)(uintptr_t)(s->input + at);
-        if (bytes) BK_TRY(s->d->copy_in(s->input + at, in[i].data, bytes, s->stream), "copying the inputs");
+        if (bytes)
+            BK_TRY(s->d->copy_in(s->input + at, in[i].data, bytes, s->stream),
+                   "copying the inputs");
         at += bk_round(bytes);
     }
     return BK_ST_OK;
@@ -242,7 +260,8 @@ static int bk_download(bk_session *s, braid_tensor_v1 *out, char *message, size_
     for (int i = 0; i < BK_NOUT; i++) {
         size_t bytes = bk_bytes(&down->out[i]);
         uint64_t from = (uintptr_t)down->out[i].data;
-        if (bytes) BK_TRY(s->d->copy_out(s->output + at, from, bytes, s->stream), "copying the outputs");
+        if (bytes)
+            BK_TRY(s->d->copy_out(s->output + at, from, bytes, s->stream), "copying the outputs");
         at += bk_round(bytes);
     }
     BK_TRY(s->d->stream_wait(s->stream), "copying the outputs");
@@ -280,7 +299,8 @@ static int bk_want_copies(bk_session *s, braid_tensor_v1 *out, char *message, si
     return BK_ST_OK;
 }
 
-static int bk_run_host(bk_session *s, const braid_tensor_v1 *in, braid_tensor_v1 *out, char *message, size_t size) {
+static int bk_run_host(bk_session *s, const braid_tensor_v1 *in, braid_tensor_v1 *out,
+                       char *message, size_t size) {
     bk_table table;
     int st = bk_settle_earlier(s, message, size);
     if (!st) st = bk_check_inputs(in, message, size);
@@ -309,18 +329,21 @@ static void bk_place(bk_session *s, const braid_tensor_v1 *in) {
     s->placed = 1;
 }
 
-static int bk_run_device(bk_session *s, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out, char *message,
-                         size_t size) {
+static int bk_run_device(bk_session *s, void *stream, const braid_tensor_v1 *in,
+                         braid_tensor_v1 *out, char *message, size_t size) {
     int st = BK_ST_OK;
     if (s->pending) {
         int r = s->d->event_query(s->done);
-        if (r != BK_E_NOT_READY || !BK_FIXED || (BK_STAYS && !s->placed) || s->dirty) st = bk_settle_earlier(s, message, size);
-        else if (stream != s->last) BK_TRY(s->d->stream_behind(stream, s->done, 0), "waiting for another stream");
+        if (r != BK_E_NOT_READY || !BK_FIXED || (BK_STAYS && !s->placed) || s->dirty)
+            st = bk_settle_earlier(s, message, size);
+        else if (stream != s->last)
+            BK_TRY(s->d->stream_behind(stream, s->done, 0), "waiting for another stream");
     }
     if (!st) st = bk_check_inputs(in, message, size);
     for (int i = 0; i < BK_NIN && !st; i++)
         if (in[i].rank >= 0 && (uintptr_t)in[i].data % BK_INPUT_ALIGN) {
-            bk_say(message, size, "input '%s': its data is not aligned to %d bytes", bk_inputs[i].name, BK_INPUT_ALIGN);
+            bk_say(message, size, "input '%s': its data is not aligned to %d bytes",
+                   bk_inputs[i].name, BK_INPUT_ALIGN);
             st = BK_ST_INPUT;
         }
     if (st) return st;

@@ -41,8 +41,7 @@ namespace cg = cooperative_groups;
 #define ELEMENTS 4096 /* of a block, for the costs of operations: 16 KB */
 #define RUNS 7
 
-/* ---- kernels: each does its thing n times
- * ----------------------------------------------------------------- */
+/* ---- kernels: each does its thing n times ---- */
 __global__ void nothing() {}
 
 __global__ void __launch_bounds__(BK_THREADS) block_barriers(int n) {
@@ -227,8 +226,7 @@ __global__ void __launch_bounds__(BK_THREADS) groups(float *x, int n) {
     }
 }
 
-/* ---- the host's part
- * -------------------------------------------------------------------------------------- */
+/* ---- the host's part ---- */
 static cudaDeviceProp card;
 static cudaStream_t stream;
 static float *scratch; /* room for what all threads of the largest grid here write */
@@ -408,8 +406,7 @@ static bk_ctx *make_run(int blocks) {
     return run;
 }
 
-/* ---- launches
- * --------------------------------------------------------------------------------------------- */
+/* ---- launches ---- */
 /* ns of a node in a chain of empty kernels. */
 static double graph_node(void) {
     const int sizes[2] = {100, 1100};
@@ -453,8 +450,7 @@ static void launches(int cores) {
     measure("graph_node", "ns", "an empty kernel behind another in a CUDA graph", graph_node);
 }
 
-/* ---- meeting
- * ---------------------------------------------------------------------------------------------- */
+/* ---- meeting ---- */
 static void barriers(int cores) {
     const int few = 100, many = 2100;
     measure(
@@ -551,9 +547,7 @@ static void clusters(void) {
     });
 }
 
-/* ---- memory
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 static void memory(int cores) {
     const int few = 100, many = 2100, blocks = 8 * cores;
     const double bytes = 16.0 * WORDS;
@@ -603,8 +597,7 @@ static void memory(int cores) {
     cudaFree(buffer);
 }
 
-/* ---- computing
- * -------------------------------------------------------------------------------------------- */
+/* ---- computing ---- */
 static void computing(int cores) {
     const int blocks = 8 * cores;
     measure(

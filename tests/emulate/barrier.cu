@@ -23,7 +23,7 @@ KERNEL turn_missing(Data *d) {
     int *s = (int *)bk_shared(), i = (int)threadIdx.x;
     s[i] = 0;
     bk_block();
-    s[i] = d->in[i]; // <- turn_missing
+    s[i] = d->in[i];                                             // <- turn_missing
     d->out[blockIdx.x * blockDim.x + i] = s[blockDim.x - 1 - i]; // <- turn_missing
 }
 
@@ -34,7 +34,7 @@ KERNEL overwrite(Data *d) {
     for (int k = 0; k < 3; k++) {
         bk_block();
         int v = s[(i + 1) % blockDim.x]; // <- overwrite
-        s[i] = v + 1; // <- overwrite
+        s[i] = v + 1;                    // <- overwrite
     }
 }
 
@@ -54,20 +54,25 @@ KERNEL count(Data *d) {
     int n = __syncthreads_count(threadIdx.x < 5);
     int any = __syncthreads_or(threadIdx.x == 63 ? 4 : 0), none = __syncthreads_or(0);
     int all = __syncthreads_and(1), not_all = __syncthreads_and(threadIdx.x != 3);
-    if (threadIdx.x == 0) d->out[blockIdx.x] = n * 12 + (any != 0) * 2 + none + (all != 0) * 4 + not_all;
+    if (threadIdx.x == 0)
+        d->out[blockIdx.x] = n * 12 + (any != 0) * 2 + none + (all != 0) * 4 + not_all;
 }
 
 // test half 1 64 0: divergent barrier
 KERNEL half(Data *d) {
-    if (threadIdx.x < 32) bk_block(); // <- half
-    else bk_block(); // <- half
+    if (threadIdx.x < 32)
+        bk_block(); // <- half
+    else
+        bk_block(); // <- half
     d->out[threadIdx.x] = 1;
 }
 
 // test kinds 1 64 0: divergent barrier
 KERNEL kinds(Data *d) {
-    if (threadIdx.x % 2) __syncthreads(); // <- kinds
-    else __syncthreads_or(1); // <- kinds
+    if (threadIdx.x % 2)
+        __syncthreads(); // <- kinds
+    else
+        __syncthreads_or(1); // <- kinds
     d->out[threadIdx.x] = 1;
 }
 

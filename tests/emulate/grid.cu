@@ -27,14 +27,10 @@ KERNEL fitting(Data *d) {
 }
 
 // test refused 9 128 0: refused
-KERNEL refused(Data *d) {
-    all_come(d, gridDim.x);
-}
+KERNEL refused(Data *d) { all_come(d, gridDim.x); }
 
 // test too_many 9 128 0 waves: deadlock
-KERNEL too_many(Data *d) {
-    all_come(d, gridDim.x);
-}
+KERNEL too_many(Data *d) { all_come(d, gridDim.x); }
 
 // test in_waves 100 64 64 waves: ok sum=6400
 KERNEL in_waves(Data *d) {
@@ -190,7 +186,9 @@ KERNEL other_cluster(Data *d) {
 // Two barriers, of the block and of the cluster, at the same time.
 // test mixed 2 64 0 cluster=2: divergent barrier
 KERNEL mixed(Data *d) {
-    if (threadIdx.x < 32) __syncthreads(); // <- mixed
-    else cluster_barrier(); // <- mixed
+    if (threadIdx.x < 32)
+        __syncthreads(); // <- mixed
+    else
+        cluster_barrier(); // <- mixed
     d->out[threadIdx.x] = 1;
 }

@@ -18,7 +18,8 @@ KERNEL inside(Data *d) {
         bk_shared()[127] = 1;
         d->out[DATA_WORDS - 1 - blockIdx.x] = d->in[0] + bk_shared()[127];
     }
-    if (threadIdx.x < 8) d->out[blockIdx.x * 8 + threadIdx.x] = local[threadIdx.x] + table[blockIdx.x] + 3;
+    if (threadIdx.x < 8)
+        d->out[blockIdx.x * 8 + threadIdx.x] = local[threadIdx.x] + table[blockIdx.x] + 3;
 }
 
 // test past_end 1 64 0: out of bounds
@@ -130,7 +131,8 @@ KERNEL copied_unwritten(Data *d) {
     d->out[0] = d->raw[0]; // <- copied_unwritten
 }
 
-// Copies that the thread has begun come when it waits for them, and other threads see them behind a barrier.
+// Copies that the thread has begun come when it waits for them, and other threads see them behind a
+// barrier.
 static __device__ void begin_copy(Data *d) {
     emu_copy_async(bk_shared() + threadIdx.x * 16, d->in + threadIdx.x * 4, 16);
 }
@@ -160,6 +162,4 @@ KERNEL recursion(Data *d) {
     if (threadIdx.x == 0) d->out[0] = v;
 }
 // test overflow 1 4 0: stack overflow
-KERNEL overflow(Data *d) {
-    d->out[threadIdx.x] = deep(d, 1000000);
-}
+KERNEL overflow(Data *d) { d->out[threadIdx.x] = deep(d, 1000000); }

@@ -76,15 +76,17 @@ KERNEL bytes(Data *d) {
 // test bytes_race 2 64 0: race
 KERNEL bytes_race(Data *d) {
     int i = (int)(threadIdx.x * gridDim.x + blockIdx.x);
-    d->byte[i] = 1; // <- bytes_race
+    d->byte[i] = 1;                                                  // <- bytes_race
     if (blockIdx.x == 1 && threadIdx.x == 0) d->out[0] = d->byte[2]; // <- bytes_race
 }
 
 // test word_of_bytes 2 32 0: race
 KERNEL word_of_bytes(Data *d) {
     if (threadIdx.x) return;
-    if (blockIdx.x == 0) d->byte[5] = 1; // <- word_of_bytes
-    else *(int *)&d->byte[4] = 0; // <- word_of_bytes
+    if (blockIdx.x == 0)
+        d->byte[5] = 1; // <- word_of_bytes
+    else
+        *(int *)&d->byte[4] = 0; // <- word_of_bytes
 }
 
 // Many read, then one writes.
@@ -277,21 +279,27 @@ KERNEL atomics(Data *d) {
 
 // test atomic_and_plain 2 1 0: race
 KERNEL atomic_and_plain(Data *d) {
-    if (blockIdx.x == 0) atomicAdd(&d->out[0], 1); // <- atomic_and_plain
-    else d->out[0] = 1; // <- atomic_and_plain
+    if (blockIdx.x == 0)
+        atomicAdd(&d->out[0], 1); // <- atomic_and_plain
+    else
+        d->out[0] = 1; // <- atomic_and_plain
 }
 
 // test copies 2 64 0: race
 KERNEL copies(Data *d) {
     if (threadIdx.x) return;
-    if (blockIdx.x == 0) memset(d->out + 100, 0, 4 * 50); // <- copies
-    else memcpy(d->out + 149, d->in, 4 * DATA_WORDS / 2); // <- copies
+    if (blockIdx.x == 0)
+        memset(d->out + 100, 0, 4 * 50); // <- copies
+    else
+        memcpy(d->out + 149, d->in, 4 * DATA_WORDS / 2); // <- copies
 }
 
 // test vectors 2 64 0: race
 KERNEL vectors(Data *d) {
     if (threadIdx.x) return;
     float4 *v = (float4 *)d->out;
-    if (blockIdx.x == 0) v[1] = make_float4(1, 2, 3, 4); // <- vectors
-    else d->out[6] = 1; // <- vectors
+    if (blockIdx.x == 0)
+        v[1] = make_float4(1, 2, 3, 4); // <- vectors
+    else
+        d->out[6] = 1; // <- vectors
 }

@@ -1,4 +1,5 @@
-// warp.cu: shuffles, votes and what the lanes of a warp see of each other. Also compiled with a warp of 64.
+// warp.cu: shuffles, votes and what the lanes of a warp see of each other. Also compiled with a
+// warp of 64.
 #ifndef BK_WARP
 #define BK_WARP 32
 #endif
@@ -53,30 +54,32 @@ KERNEL votes(Data *d) {
     d->out[threadIdx.x] = ok;
 }
 
-// The matrix units. Line i of a is i + 1 all along; line j of b is j + 1 in the first element of one of its quarters.
+// The matrix units. Line i of a is i + 1 all along; line j of b is j + 1 in the first element of
+// one of its quarters.
 static __device__ unsigned bits_f16(unsigned n) {
     unsigned e = 31 - __clz((int)n);
     return (15 + e) << 10 | (n << (10 - e) & 1023);
 }
 static __device__ unsigned bits_tf32(unsigned n) { return __float_as_uint((float)n); }
 static __device__ unsigned bits_bf16(unsigned n) { return bits_tf32(n) >> 16; }
-#define MATRIX(TYPE, HIGH)                                                                            \
-    KERNEL matrix_##TYPE(Data *d) {                                                                   \
-        const unsigned line = BK_WARP == 32 ? LANE / 4 : LANE % 16, part = BK_WARP == 32 ? LANE % 4 : LANE / 16; \
-        unsigned a[8], b[4] = {part == line % 4 ? bits_##TYPE(line + 1) : 0};                         \
-        for (unsigned i = 0; i < 8; i++) {                                                            \
-            const unsigned x = bits_##TYPE(line + i / 4 * 8 + 1);                                     \
-            a[i] = x | x << HIGH;                                                                     \
-        }                                                                                             \
-        float c[4] = {1, 1, 1, 1};                                                                    \
-        emu_matrix_##TYPE(c, a, BK_WARP == 32 ? 2 : 1, b);                                            \
-        int ok = 1;                                                                                   \
-        for (unsigned i = 0; i < 4; i++) {                                                            \
-            const unsigned row = BK_WARP == 32 ? LANE % 4 * 2 + i % 2 : LANE % 16;                    \
-            const unsigned column = BK_WARP == 32 ? LANE / 4 + i / 2 * 8 : LANE / 16 * 4 + i;         \
-            ok &= c[i] == 1 + (float)((row + 1) * (column + 1));                                      \
-        }                                                                                             \
-        d->out[threadIdx.x] = ok;                                                                     \
+#define MATRIX(TYPE, HIGH)                                                                         \
+    KERNEL matrix_##TYPE(Data *d) {                                                                \
+        const unsigned line = BK_WARP == 32 ? LANE / 4 : LANE % 16,                                \
+                       part = BK_WARP == 32 ? LANE % 4 : LANE / 16;                                \
+        unsigned a[8], b[4] = {part == line % 4 ? bits_##TYPE(line + 1) : 0};                      \
+        for (unsigned i = 0; i < 8; i++) {                                                         \
+            const unsigned x = bits_##TYPE(line + i / 4 * 8 + 1);                                  \
+            a[i] = x | x << HIGH;                                                                  \
+        }                                                                                          \
+        float c[4] = {1, 1, 1, 1};                                                                 \
+        emu_matrix_##TYPE(c, a, BK_WARP == 32 ? 2 : 1, b);                                         \
+        int ok = 1;                                                                                \
+        for (unsigned i = 0; i < 4; i++) {                                                         \
+            const unsigned row = BK_WARP == 32 ? LANE % 4 * 2 + i % 2 : LANE % 16;                 \
+            const unsigned column = BK_WARP == 32 ? LANE / 4 + i / 2 * 8 : LANE / 16 * 4 + i;      \
+            ok &= c[i] == 1 + (float)((row + 1) * (column + 1));                                   \
+        }                                                                                          \
+        d->out[threadIdx.x] = ok;                                                                  \
     }
 // test matrix_f16 1 128 0: ok sum=128
 MATRIX(f16, 16)
@@ -89,7 +92,8 @@ MATRIX(tf32, 0)
 // test halves 1 64 0: ok sum=64
 KERNEL halves(Data *d) {
     unsigned long long low = (1ull << BK_WARP / 2) - 1, high = low << BK_WARP / 2;
-    int v = LANE < BK_WARP / 2 ? __shfl_sync(low, (int)LANE, 1) : __shfl_sync(high, (int)LANE, BK_WARP - 1);
+    int v = LANE < BK_WARP / 2 ? __shfl_sync(low, (int)LANE, 1)
+                               : __shfl_sync(high, (int)LANE, BK_WARP - 1);
     __syncwarp();
     d->out[threadIdx.x] = v == (LANE < BK_WARP / 2 ? 1 : BK_WARP - 1);
 }
@@ -119,7 +123,7 @@ KERNEL unsynced(Data *d) {
     s[LANE] = d->in[threadIdx.x];
     __syncwarp();
     int v = s[BK_WARP - 1 - LANE]; // <- unsynced
-    s[LANE] = v; // <- unsynced
+    s[LANE] = v;                   // <- unsynced
 }
 
 // A shuffle exchanges values; it orders no memory.
@@ -172,15 +176,17 @@ KERNEL part_missing(Data *d) {
 KERNEL half_shuffle(Data *d) {
     int v = 0;
     if (LANE < BK_WARP / 2) v = __shfl_sync(ALL, 1, 0); // <- half_shuffle
-    __syncthreads(); // <- half_shuffle
+    __syncthreads();                                    // <- half_shuffle
     d->out[threadIdx.x] = v;
 }
 
 // test other_shuffle 1 64 0: divergent shuffle
 KERNEL other_shuffle(Data *d) {
     int v;
-    if (LANE % 2) v = __shfl_sync(ALL, 1, 0); // <- other_shuffle
-    else v = __shfl_sync(ALL, 2, 1); // <- other_shuffle
+    if (LANE % 2)
+        v = __shfl_sync(ALL, 1, 0); // <- other_shuffle
+    else
+        v = __shfl_sync(ALL, 2, 1); // <- other_shuffle
     d->out[threadIdx.x] = v;
 }
 

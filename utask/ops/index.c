@@ -3,8 +3,8 @@
 
 #include "utask/ops/ops.h"
 
-Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam, Expr *const *param,
-                 Tensor *like, const char *fault) {
+Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
+                 Expr *const *param, Tensor *like, const char *fault) {
     Stmt *s = ext_begin(L, name, nin, ins, nparam, param);
     ext_out(L, s, like->dtype, like->rank, like->dim);
     ext_end(L, s, fault);

@@ -8,8 +8,9 @@
 #include "frontend/ops.def"
 #undef OP
 
-/* The output of the hand-written body `name`, which has one and no symbols: its type and shape are `like`'s. */
-Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam, Expr *const *param,
-                 Tensor *like, const char *fault);
+/* The output of the hand-written body `name`, which has one and no symbols: its type and shape are
+ * `like`'s. */
+Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
+                 Expr *const *param, Tensor *like, const char *fault);
 
 #endif
