@@ -337,10 +337,9 @@ static void uses(Planner *q, Seq *seq) {
 }
 
 /* ---- results of branches in place ------------------------------------------------------------ */
-/* A branch that
- * passes a value on, or changes it element by element, gives one or the other memory. Where nobody
- * looks at the value as it was any more, what is changed takes its place. So a chain of such
- * branches needs memory for one value, not for as many as there are branches. */
+/* A branch that passes a value on, or changes it element by element, gives one or the other memory.
+ * Where nobody looks at the value as it was any more, what is changed takes its place. So a chain
+ * of such branches needs memory for one value, not for as many as there are branches. */
 static Tensor *memory_of(const Tensor *t) {
     Mem *m = mem_of(t);
     if (!m) return NULL;
