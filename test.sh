@@ -9,7 +9,7 @@ source cmake/setup.sh
 
 JOBS=2
 MIN_CONFORMANCE=1350 # of 1905 folders; the others need what Braid says that it does not support
-GRAPHS=510 # ONNX Runtime cannot run one or two in a hundred
+GRAPHS=420 # ONNX Runtime cannot run one or two in a hundred
 RNN_MODELS=60
 CONV_MODELS=12
 FUZZ_RUNS=200000

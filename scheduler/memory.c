@@ -626,7 +626,8 @@ static void rest_all(Planner *q, int end) {
     for (int i = 1; i < end + REST_STEPS + 1; i++)
         if (reached[i] < reached[i - 1]) reached[i] = reached[i - 1];
     for (int i = 0; i <= end; i++) {
-        int step = i < 1 ? 0 : q->steps.p[i <= q->steps.n ? i - 1 : q->steps.n - 1];
+        int at = i < q->steps.n ? i : q->steps.n;
+        int step = at ? q->steps.p[at - 1] : 0;
         until[i] = reached[step + REST_STEPS - 1];
     }
     if (rest(q, until, most)) return;
