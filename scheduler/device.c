@@ -29,6 +29,21 @@
         .async = (MATRIX) == ALL /* both since sm_80 */                                            \
     }
 
+/* The emulator: small, so that its tests are quick and every kind of unit meets every other. */
+#define EMULATED(NAME, BLOCKS, THREADS, WARP, CLUSTER, MATRIX)                                     \
+    {                                                                                              \
+        .name = NAME,                                                                              \
+        .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},                                      \
+                  [LEVEL_CORE] = {"block", THREADS, 20, 48 << 10, 200},                            \
+                  [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 40,                    \
+                                     (CLUSTER) * (48 << 10), 100},                                 \
+                  [LEVEL_TEAM] = {"grid", 0, 200, 1 << 20, 50},                                    \
+                  [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                         \
+        .gflops = 100, .dram_gbps = 12, .element_ns = 0.06, .function_ns = 0.8, .scalar_ns = 1,    \
+        .group_ns = 100, .units = BLOCKS, .threads = THREADS, .warp = WARP, .matrix = MATRIX,      \
+        .async = (MATRIX) == ALL                                                                   \
+    }
+
 static const Device devices[] = {
     {.name = "cpu",
      .level = {[LEVEL_LANE] = {"lane", 1, 0, 32 << 10, 200},
@@ -50,39 +65,8 @@ static const Device devices[] = {
     GPU("hip:gfx908", 120, 64, 0, HALF | BRAIN, 1229, 23.1, 63.75, 8, 2500),
     GPU("hip:gfx90a", 104, 64, 0, HALF | BRAIN, 1638, 23.9, 63.75, 8, 2500),
     GPU("hip:gfx1030", 40, 32, 0, 0, 512, 20.7, 63.75, 4, 2000),
-    /* The emulator: small, so that its tests are quick and every kind of unit meets every other. */
-    {.name = "emulate:cuda",
-     .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},
-               [LEVEL_CORE] = {"block", 64, 20, 48 << 10, 200},
-               [LEVEL_CLUSTER] = {"cluster", 2, 40, 96 << 10, 100},
-               [LEVEL_TEAM] = {"grid", 0, 200, 1 << 20, 50},
-               [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},
-     .gflops = 100,
-     .dram_gbps = 12,
-     .element_ns = 0.06,
-     .function_ns = 0.8,
-     .scalar_ns = 1,
-     .group_ns = 100,
-     .units = 4,
-     .threads = 64,
-     .warp = 32,
-     .matrix = ALL,
-     .async = true},
-    {.name = "emulate:hip",
-     .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},
-               [LEVEL_CORE] = {"block", 128, 20, 48 << 10, 200},
-               [LEVEL_TEAM] = {"grid", 0, 200, 1 << 20, 50},
-               [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},
-     .gflops = 100,
-     .dram_gbps = 12,
-     .element_ns = 0.06,
-     .function_ns = 0.8,
-     .scalar_ns = 1,
-     .group_ns = 100,
-     .units = 3,
-     .threads = 128,
-     .warp = 64,
-     .matrix = HALF | BRAIN},
+    EMULATED("emulate:cuda", 4, 64, 32, 2, ALL),
+    EMULATED("emulate:hip", 3, 128, 64, 0, HALF | BRAIN),
 };
 
 const Device *device_at(int i) { return i >= 0 && i < (int)COUNT(devices) ? &devices[i] : NULL; }
