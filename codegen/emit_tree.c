@@ -151,7 +151,7 @@ static void take(Tree *x, const char *name, const char *type, const char *bytes)
 }
 
 static const char *base_of(const Tree *x, const Mem *m) {
-    if (m->block) return arena_printf(x->em->a, "bk_near(%d)", m->block - 1);
+    if (m->block) return arena_printf(x->em->a, "bk_block_memory(%d)", m->block - 1);
     return m->frame ? "frame" : "k->arena";
 }
 

@@ -159,7 +159,7 @@ static __device__ __noinline__ int bk_cluster_barrier(void) {
 }
 /* What the cluster keeps in the memory of its block `rank`, whose program's part begins with that.
  */
-BK_INLINE char *bk_near(unsigned rank) {
+BK_INLINE char *bk_block_memory(unsigned rank) {
     return (char *)__cluster_map_shared_rank(bk_shared() + BK_SHARED_OWN, rank);
 }
 #else
