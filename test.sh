@@ -89,7 +89,7 @@ clusters() {
     "$PYTHON" -m models --all --small --out "$small"
     $BRAID test --target emulate:cuda --threads 4 --schedule $forced,core=off "$small"
     "$PYTHON" tests/random_graphs.py 24 --seed $SEED --target emulate:cuda --threads 4 --braid $BRAID --schedule $forced,parallel=on --schedule $forced,core=off,parallel=on --schedule $forced,core=off,recluster=on
-    "$PYTHON" tests/races.py --braid $BRAID --target emulate:cuda --schedule $forced,core=off --each-barrier "$small"/{lstm_operator,seq2seq_gemm}
+    "$PYTHON" tests/races.py --braid $BRAID --target emulate:cuda --schedule $forced,core=off --each-barrier "$small"/{lstm_operator,lstm_split,nasrnn,seq2seq_scan}
 }
 
 # The same of GPU programs, on the emulator: the threads of a block and the blocks meet where one needs another, and
