@@ -8,7 +8,7 @@
  * multiprocessor has room for, the device text's size, and the seconds of the device's compiler.
  * Fails when one
  *   - is not compiled, or takes nvcc longer than SECONDS (60),
- *   - spills registers: no kernel counts on memory for what it holds in registers,
+ *   - spills registers although weights are kept on chip for the whole run, or many,
  *   - has other memory of a block than what was planned, or weights there beyond it,
  *   - has no room on the chip for as many blocks as were scheduled, all at the same time,
  *   - has a text above 400 KB.
@@ -23,6 +23,7 @@
 #include "scheduler/decide.h"
 #include "scheduler/device.h"
 
+#define SPILL_LIMIT 256 /* bytes */
 #define TEXT_LIMIT (400 << 10)
 
 static double now(void) {
@@ -93,7 +94,7 @@ static const char *what_is_wrong(const Job *j, const CompileFacts *plan, const G
     int64_t room = device->level[LEVEL_CORE].bytes;
     bool hip = !strncmp(device->name, "hip:", 4);
     int votes = hip ? 256 : 0; /* of a block: HIP has memory of its own for them */
-    if (f->spill_bytes) return ", spills";
+    if (f->spill_bytes > (kept_bytes(plan) ? 0 : SPILL_LIMIT)) return ", spills";
     if (f->shared_bytes && f->shared_bytes != votes)
         return ", memory of a block that is not planned";
     if (defined(j->t.host.p, "#define BK_SHARED_BYTES ") != plan->shared_bytes ||

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <memory>
 #include <mutex>
 
 using namespace emu;
@@ -37,7 +38,7 @@ thread_local Object *current;
 int retained;
 size_t stack_limit = 1024;
 thread_local char *last_report; // of this thread's last launch
-std::vector<Function *> functions;
+std::vector<std::unique_ptr<Function>> functions; // until the library is closed
 
 const size_t kSharedDefault = 48 << 10;
 
@@ -375,13 +376,13 @@ int emu_module_get_function(void **function, void *module, const char *name) {
         }
     }
     if (!kernel) return EMU_NOT_FOUND;
-    for (Function *f : functions)
+    for (const auto &f : functions)
         if (f->kernel == kernel) {
-            *function = f;
+            *function = f.get();
             return EMU_SUCCESS;
         }
-    functions.push_back(new Function{kernel, kSharedDefault, 0});
-    *function = functions.back();
+    functions.emplace_back(new Function{kernel, kSharedDefault, 0});
+    *function = functions.back().get();
     return EMU_SUCCESS;
 }
 int emu_func_get_attribute(int *value, int attribute, void *function) {
