@@ -352,7 +352,7 @@ static int bk_run_device(bk_session *s, void *stream, const braid_tensor_v1 *in,
         s->restarts = 0;
         st = bk_want_copies(s, copies, message, size);
         if (!st) st = bk_launch(s, stream, in, message, size);
-        if (!st && BK_NOUT) memcpy(out, copies, BK_NOUT * sizeof *out);
+        if (!st && BK_NOUT > 0) memcpy(out, copies, BK_NOUT * sizeof *out);
         return st;
     }
     if (BK_FIXED && s->placed) {
