@@ -350,7 +350,7 @@ def library():
          node("Transpose", ["v"], ["vt"], perm=[1, 0]), node("MatMul", ["h", "vt"], ["hv"]),
          node("RNN", ["hv", "rw", "rr"], ["", "y"], "rnn", hidden_size=8)],
         [tensor("x", [4, 1, 6])], [tensor("y", [1, 1, 8])],
-        [ramp("w", 6, 16), ramp("b", 16), ramp("v", 12, 16), ramp("rw", 1, 8, 12), ramp("rr", 1, 8, 8)]))
+        [ramp("w", 6, 32), ramp("b", 32), ramp("v", 12, 32), ramp("rw", 1, 8, 12), ramp("rr", 1, 8, 8)]))
     save_schedule("library", "library=on")
     save_target("library", "cuda:sm_90")
 
