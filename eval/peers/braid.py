@@ -14,12 +14,12 @@ def version():
 
 
 def library(work, model):
-    """Compiled beside the model, once for all numbers of threads."""
-    path = model.replace(".onnx", ".so")
+    """Compiled beside the model, scheduled for the number of threads."""
+    path = model.replace(".onnx", f".{work.threads}.so")
     if not os.path.exists(path):
         begin = time.perf_counter()
-        made = subprocess.run([work.braid, "compile", model, "-o", path], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        made = subprocess.run([work.braid, "compile", model, "--threads", str(work.threads), "-o",
+                               path], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if made.returncode:
             raise braid_api.BraidError(made.stdout.strip()[-300:])
         work.facts = {"compile_seconds": round(time.perf_counter() - begin, 2)}
