@@ -14,9 +14,13 @@ import device
 from .pytorch_loops import HOW, compiled, tensor
 
 
-def arranged(x):
-    """In the layout in which the device's convolutions are fastest."""
-    return x.contiguous(memory_format=torch.channels_last) if device.here.channels_last else x
+# In the layout in which the device's convolutions are fastest. Two functions: scripts cannot read the choice.
+if device.here.channels_last:
+    def arranged(x: Tensor) -> Tensor:
+        return x.contiguous(memory_format=torch.channels_last)
+else:
+    def arranged(x: Tensor) -> Tensor:
+        return x
 
 
 def folded(work, name):
