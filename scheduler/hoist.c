@@ -99,10 +99,7 @@ static bool loop_counts(const Hoist *h, const Expr *e) {
 
 /* Puts the group of x in front of statement *at of q. */
 static Stmt *insert(Hoist *h, Seq *q, int *at, Tensor *x, const char *path) {
-    Stmt *n = stmt_new(h->c, S_OP, path);
-    n->op.n = 1;
-    n->op.t = NEWN(h->a, Tensor *, 1);
-    n->op.t[0] = x;
+    Stmt *n = stmt_op(h->c, x, path);
     seq_put_at(h->c, q, (*at)++, n);
     return n;
 }

@@ -138,11 +138,7 @@ static Tensor *image_new(Batch *b, const Tensor *t, int at, Seq *q) {
 }
 
 static void op_new(Batch *b, Tensor *t, Seq *q, const char *path) {
-    Stmt *s = stmt_new(b->c, S_OP, path);
-    s->op.n = 1;
-    s->op.t = NEWN(b->a, Tensor *, 1);
-    s->op.t[0] = t;
-    vec_push(b->a, &q->s, s);
+    vec_push(b->a, &q->s, stmt_op(b->c, t, path));
 }
 
 static void axes_new(Batch *b, Tensor *t, Expr **idx) {

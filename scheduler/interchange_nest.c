@@ -207,12 +207,9 @@ static Stmt *loop_new(Nested *x, const Stmt *like, Seq *q) {
 
 /* t with body e at the end of q. */
 static Tensor *op_new(Nested *x, Tensor *t, Expr *e, Seq *q, bool owned) {
-    Stmt *s = stmt_new(x->c, S_OP, t->path ? t->path : x->outer->path);
+    Stmt *s = stmt_op(x->c, t, t->path ? t->path : x->outer->path);
     t->body = e;
     t->owned = owned;
-    s->op.n = 1;
-    s->op.t = NEWN(x->a, Tensor *, 1);
-    s->op.t[0] = t;
     vec_push(x->a, &q->s, s);
     return t;
 }

@@ -198,14 +198,6 @@ static Expr *when_entered(Reuse *u, Expr *e) {
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
-static Stmt *op_stmt(Reuse *u, Tensor *t, const char *path) {
-    Stmt *s = stmt_new(u->c, S_OP, path);
-    s->op.n = 1;
-    s->op.t = NEWN(u->a, Tensor *, 1);
-    s->op.t[0] = t;
-    return s;
-}
-
 static void index_body(Reuse *u) {
     Seq *q = u->loop->loop.body;
     u->let = map_new(u->a);
@@ -236,7 +228,7 @@ static Work1 work_of(Reuse *u, Tensor *t, Expr *body) {
     const Device *d = u->p->schedule->device;
     Expr *kept = t->body;
     t->body = body;
-    Work w = cost_work(u->c, op_stmt(u, t, ""));
+    Work w = cost_work(u->c, stmt_op(u->c, t, ""));
     t->body = kept;
     Work1 k = {w.flops / d->gflops + w.simple * (w.scalar ? d->scalar_ns : d->element_ns) +
                    w.expensive * (w.scalar ? 10 * d->scalar_ns : d->function_ns),
@@ -286,7 +278,7 @@ static void move_out(Reuse *u, Seq *q, int *at) {
         Expr *to[MAX_RANK];
         for (int d = 0; d < t->rank; d++) to[d] = e_axis(u->c, x->axis[d]);
         x->body = e_subst(u->c, e, t->rank, t->axis, to, NULL, NULL);
-        seq_put_at(u->c, q, (*at)++, op_stmt(u, x, s->path));
+        seq_put_at(u->c, q, (*at)++, stmt_op(u->c, x, s->path));
         t->body = load_own(u->c, x, t);
     }
 }
@@ -347,7 +339,7 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     Expr *to[MAX_RANK];
     for (int d = 0; d < tb->rank; d++) to[d] = e_axis(u->c, init->axis[d]);
     init->body = e_subst(u->c, first, tb->rank, tb->axis, to, NULL, NULL);
-    Stmt *begin = op_stmt(u, init, b->path);
+    Stmt *begin = stmt_op(u->c, init, b->path);
     Work1 k = work_of(u, tb, eb);
     double trips = trips_of(u->loop), group = u->p->schedule->device->group_ns;
     if (!decide(u->p, X_REUSE, b, k.each * trips,
@@ -358,7 +350,7 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     if (ta->owned) {
         next = tensor_like(u->c, TK_TE, tb, tb->rank, tb->dim, body);
         next->body = load_own(u->c, ta, next);
-        vec_push(u->a, &body->s, op_stmt(u, next, b->path));
+        vec_push(u->a, &body->s, stmt_op(u->c, next, b->path));
     }
     next->owned = true;
     tb->body = load_own(u->c, phi, tb);

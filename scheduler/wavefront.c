@@ -192,14 +192,6 @@ static bool joins(Wave *w, Stmt *s) {
 }
 
 /* ---- slices ---------------------------------------------------------------------------------- */
-static Stmt *op_new(Wave *w, Tensor *t, const char *path) {
-    Stmt *s = stmt_new(w->c, S_OP, path);
-    s->op.n = 1;
-    s->op.t = NEWN(w->a, Tensor *, 1);
-    s->op.t[0] = t;
-    return s;
-}
-
 static bool copies(const Tensor *t, const Tensor *of) {
     return t->kind == TK_TE && load_is_own(t->body, of, t);
 }
@@ -222,12 +214,12 @@ static Tensor *delayed(Wave *w, int j, int scan, int by) {
     Delay d = {.of = j, .scan = scan, .by = by};
     Tensor *init = tensor_like(w->c, TK_TE, elem, elem->rank, elem->dim, w->q);
     init->body = e_num(w->c, elem->dtype, 0);
-    d.init = op_new(w, init, s->path);
+    d.init = stmt_op(w->c, init, s->path);
     Tensor *phi = tensor_like(w->c, TK_PHI, elem, elem->rank, elem->dim, w->q);
     Tensor *next = tensor_like(w->c, TK_TE, elem, elem->rank, elem->dim, w->body);
     next->body = load_own(w->c, from, next);
     next->owned = true;
-    d.copy = op_new(w, next, s->path);
+    d.copy = stmt_op(w->c, next, s->path);
     d.carry = (LoopCarry){.phi = phi, .init = init, .next = next};
     vec_push(w->a, &w->delay, d);
     return phi;
@@ -273,7 +265,7 @@ static Tensor *slice(Wave *w, Member *m, Tensor *t) {
             to[i] = i == dim ? e_sym(w->c, m->s->loop.iter) : e_axis(w->c, r->axis[k++]);
         Expr *body = e_subst(w->c, t->body, t->rank, t->axis, to, NULL, NULL);
         r->body = e_subst(w->c, body, 0, NULL, NULL, sliced, w);
-        vec_push(w->a, &m->slices, op_new(w, r, w->def[t->id]->path));
+        vec_push(w->a, &m->slices, stmt_op(w->c, r, w->def[t->id]->path));
     }
     map_seti(m->slice, (uint64_t)t->id + 1, r);
     return r;
@@ -394,7 +386,7 @@ static void add_member(Wave *w, Stmt *one, int k, OrderedVec *body, StmtVec *beh
                     d ? e_axis(c, out->axis[d]) : e_addi(c, e_axis(c, out->axis[d]), m->offset);
             }
             out->body = e_load(c, y.out, idx);
-            vec_push(w->a, behind, op_new(w, out, m->s->path));
+            vec_push(w->a, behind, stmt_op(w->c, out, m->s->path));
         }
         vec_push(w->a, &one->loop.scan, y);
     }

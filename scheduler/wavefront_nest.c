@@ -43,15 +43,11 @@ static bool is_nest(const Stmt *s) {
 
 /* t, defined by the loop up to now, becomes a group of its own. */
 static void becomes(Program *p, Nest *n, Tensor *t, Expr *body) {
-    Stmt *s = stmt_new(p->cx, S_OP, t->path ? t->path : "");
     vec_push(p->cx->a, &n->result, t);
     vec_push(p->cx->a, &n->was, *t);
     t->kind = TK_TE;
     t->body = body;
-    s->op.n = 1;
-    s->op.t = NEWN(p->cx->a, Tensor *, 1);
-    s->op.t[0] = t;
-    vec_push(p->cx->a, &n->q->s, s);
+    vec_push(p->cx->a, &n->q->s, stmt_op(p->cx, t, t->path ? t->path : ""));
 }
 
 static Expr *let(Program *p, Seq *q, const Sym *like, Expr *e, const char *path) {

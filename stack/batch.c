@@ -222,11 +222,8 @@ static Tensor *rows_new(Batch *b, DType t, Expr *n, int rank, Expr *const *dim, 
 }
 
 static void compute(Batch *b, Tensor *x, Expr *body, const char *path) {
-    Stmt *s = stmt_new(b->c, S_OP, path);
+    Stmt *s = stmt_op(b->c, x, path);
     x->body = body;
-    s->op.n = 1;
-    s->op.t = NEWN(b->a, Tensor *, 1);
-    s->op.t[0] = x;
     append(b, s);
 }
 

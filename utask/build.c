@@ -9,13 +9,7 @@
 
 static void append(Lower *L, Stmt *s) { vec_push(L->a, &L->seq->s, s); }
 
-void op_append(Lower *L, Tensor *t) {
-    Stmt *s = stmt_new(L->cx, S_OP, t->path);
-    s->op.n = 1;
-    s->op.t = NEWN(L->a, Tensor *, 1);
-    s->op.t[0] = t;
-    append(L, s);
-}
+void op_append(Lower *L, Tensor *t) { append(L, stmt_op(L->cx, t, t->path)); }
 
 int64_t count_const(Tensor *t) {
     int64_t n = 1, v;

@@ -22,6 +22,13 @@ Stmt *stmt_new(Cx *c, StmtKind k, const char *path) {
     return s;
 }
 
+Stmt *stmt_op(Cx *c, Tensor *t, const char *path) {
+    Stmt *s = stmt_new(c, S_OP, path);
+    s->op.n = 1;
+    s->op.t = arena_memdup(c->a, &t, sizeof t);
+    return s;
+}
+
 void seq_put_at(Cx *c, Seq *q, int at, Stmt *s) {
     vec_push(c->a, &q->s, s); /* grow, then shift */
     memmove(q->s.p + at + 1, q->s.p + at, sizeof *q->s.p * (size_t)(q->s.n - 1 - at));

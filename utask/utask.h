@@ -270,6 +270,7 @@ Tensor *tensor_like(Cx *c, TensorKind k, const Tensor *like, int rank, Expr *con
 Expr *load_own(Cx *c, Tensor *t,
                const Tensor *domain); /* t's element at the position of domain's own axes */
 Stmt *stmt_new(Cx *c, StmtKind k, const char *path);
+Stmt *stmt_op(Cx *c, Tensor *t, const char *path); /* a group of t alone */
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
 void seq_put_at(Cx *c, Seq *q, int at, Stmt *s); /* s becomes statement number `at` */
 Expr *tensor_count(Cx *c, const Tensor *t);      /* product of dims */
