@@ -158,6 +158,20 @@ Axis **contract_order(Arena *a, const Expr *reduce) {
     return r;
 }
 
+/* Products with the same factor one after another: those of a set then share it. */
+static void by_factor(Contraction *k) {
+    for (int j = 0; j < k->n; j++) {
+        int to = j + 1;
+        for (int i = j + 1; i < k->n; i++) {
+            if (k->p[i].sca != k->p[j].sca) continue;
+            Product p = k->p[i];
+            memmove(k->p + to + 1, k->p + to, sizeof p * (size_t)(i - to));
+            k->p[to++] = p;
+        }
+        j = to - 1;
+    }
+}
+
 static bool choose_axes(Contraction *k) {
     Group *g = k->g;
     Cx *c = g->em->c;
@@ -203,6 +217,7 @@ static bool choose_axes(Contraction *k) {
     /* Sets: products over equal reduction axes run in one loop; not so many that few rows share a
      * vector. */
     int most_products = k->m && axis_size(k->m, 0) >= 6 ? 4 : MAX_PRODUCTS;
+    if (k->n > most_products) by_factor(k);
     for (int j = 0; j < k->n; j++) {
         Product *p = &k->p[j];
         p->slot = j;
@@ -276,8 +291,8 @@ static bool in_loop(const Group *g) {
 
 /* Opens the loop over tiles of this unit's range of lanes. Weights that are much for the nearer
  * caches are read forwards and backwards in turn: what was read last is still there when the next
- * round begins with it. */
-static void open_tiles(Contraction *k) {
+ * round begins with it. Returns the condition of a round backwards, or NULL. */
+static const char *open_tiles(Contraction *k) {
     Group *g = k->g;
     Fn *f = &g->f;
     bool split = k->v == g->split;
@@ -311,11 +326,12 @@ static void open_tiles(Contraction *k) {
     if (k->whole) { /* then the compiler sees how many lanes there are */
         fn_line(f, "const int64_t v0 = %stile * %d, hi = %d;", begin, k->vt, k->vt);
         if (split) fn_line(f, "const int64_t lo = 0;");
-        return;
+        return back;
     }
     fn_line(f, "const int64_t v0 = %stile * %d, hi = bk_mini(%s - v0, %d);", begin, k->vt, to,
             k->vt);
     if (split) fn_line(f, "const int64_t lo = bk_maxi(from - v0, 0);");
+    return back;
 }
 
 /* The rows that are left in as few blocks as go, of nearly equal heights: no short one is left
@@ -377,12 +393,13 @@ bool group_contraction(Group *g) {
                 split ? "to" : fn_expr(f, k.m->extent));
     }
     bool plain_vec = false; /* an operand that is not padded to whole vectors */
-    open_tiles(&k);
+    const char *back = open_tiles(&k);
     for (int j = 0; j < k.n && !k.whole; j++) plain_vec |= !k.p[j].packed || k.p[j].both;
     if (plain_vec)
         fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",
                 k.v == g->split && !k.npanel ? "to" : fn_expr(f, k.v->extent), k.vt);
     for (int i = 0; i < k.npanel; i++) panel_pointer(&k, i);
+    fetch_tile(&k, back);
     for (int j = 0; j < k.n; j++)
         fn_line(f, "float g%d[%d] __attribute__((aligned(64)));", k.p[j].slot, k.mr * k.vt);
     if (k.m) {
@@ -393,6 +410,7 @@ bool group_contraction(Group *g) {
     } else
         fn_line(f, "const int64_t rows = 1;");
     fn_bind(f, e_axis(c, k.v), "v0");
+    fetch_begin(&k);
     for (int i = 0; i < k.nheight; i++) {
         int rows = k.height[i];
         if (k.nheight > 1) {
@@ -406,6 +424,7 @@ bool group_contraction(Group *g) {
             fn_line(f, "rows = %d;", rows);
         }
         int scope = f->bound.n;
+        if (rows > 1) fetch_operands(&k);
         for (int s = 0; s < k.nset; s++) {
             if (k.dot[s]) continue;
             if (plain_vec) {
@@ -427,6 +446,7 @@ bool group_contraction(Group *g) {
     if (k.nheight > 1) fn_line(f, "}");
     for (int s = 0; s < k.nset; s++)
         if (k.dot[s]) call_dot(&k, s);
+    fetch_end(&k);
     f->bound.n = mark;
     for (int i = g->naxis - 1; i >= 0; i--)
         if (g->axis[i] != k.v && g->axis[i] != k.m)

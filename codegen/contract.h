@@ -69,6 +69,18 @@ void choose_tile(Contraction *k);
 /* Sets the panels, and packs them into the program's weights. Requires the tile. */
 void pack_panels(Contraction *k);
 
+/* ---- contract_fetch.c ------------------------------------------------------------------------ */
+/* Cache lines of the next tile's part of a panel that the micro-kernel for `rows` rows fetches in
+ * each step; 0: it fetches none. It takes a pointer, "next", and a distance, "by". */
+int contract_fetches(const Contraction *k, int panel, int rows);
+/* Declares them in a tile; back: a condition of tiles that are gone through backwards, or NULL. */
+void fetch_tile(const Contraction *k, const char *back);
+/* Around the calls for a block of rows. */
+void fetch_begin(const Contraction *k);
+void fetch_end(const Contraction *k);
+/* Fetches what the epilogue of a block of rows will read. */
+void fetch_operands(const Contraction *k);
+
 /* ---- contract_micro.c ------------------------------------------------------------------------ */
 /* Emits the call of the micro-kernel of one set for `rows` rows; writes the kernel where it is new.
  * In the group's function the axes v and m are bound to the tile's first lane and row. tail:

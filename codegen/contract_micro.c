@@ -65,6 +65,9 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
         panel_of[i] = npanel++;
         sb_printf(&u.params, ", const float *restrict w%d", panel_of[i]);
         sb_printf(&u.args, ", w%d", i);
+        if (!contract_fetches(k, i, rows)) continue;
+        sb_printf(&u.params, ", const float *restrict f%d, int64_t by%d", panel_of[i], panel_of[i]);
+        sb_printf(&u.args, ", next%d, by%d", i, i);
     }
     for (int j = 0; j < nq; j++) {
         if (!q[j]->packed) {
@@ -113,6 +116,9 @@ void call_micro(Contraction *k, int set, int rows, bool tail) {
             for (int v = 0; rows == 1 && k->panel[i].ahead && v < k->panel[i].n * k->nv; v++)
                 sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", panel_of[i],
                           k->panel[i].ahead + v * em->vec);
+            for (int n = contract_fetches(k, i, rows); n > 0; n--)
+                sb_printf(b, "%*s__builtin_prefetch(f%d, 0, 2);\n%*sf%d += by%d;\n", in, "",
+                          panel_of[i], in, "", panel_of[i], panel_of[i]);
             sb_printf(b, "%*sw%d += %d;\n", in, "", panel_of[i], k->panel[i].n * k->vt);
         }
     for (int s = 0; s < na; s++) {
