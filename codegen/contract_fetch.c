@@ -3,9 +3,9 @@
  * An address past the end is fetched without harm. */
 #include "codegen/contract.h"
 
-#define LINE 64               /* bytes of a cache line */
-#define FAR_BYTES (64 << 10)  /* a tensor from this size on is not expected near */
-#define SHORT 32              /* steps of a sum that leave no time to fetch anything */
+#define LINE 64              /* bytes of a cache line */
+#define FAR_BYTES (64 << 10) /* a tensor from this size on is not expected near */
+#define SHORT 32             /* steps of a sum that leave no time to fetch anything */
 #define MAX_FETCHED 8
 
 /* ---- the next tile's weights ----------------------------------------------------------------- */
@@ -43,7 +43,8 @@ void fetch_end(const Contraction *k) {
     for (int i = 0; i < k->npanel; i++) {
         int n = contract_fetches(k, i, k->mr);
         const Panel *q = &k->panel[i];
-        if (n) fn_line(f, "next%d += by%d * %lld;", i, i, (long long)(n * q->tile / (q->n * k->vt)));
+        if (n)
+            fn_line(f, "next%d += by%d * %lld;", i, i, (long long)(n * q->tile / (q->n * k->vt)));
     }
 }
 

@@ -296,13 +296,13 @@ static int64_t seq_bytes(Map *seen, const Seq *q) {
     return bytes;
 }
 
-/* Bytes of weights between two readings of one of the group's: all that the loop around it reads,
- * or its own. */
+/* Bytes of weights that a run of the program, or a call of the function, reads around the group: so
+ * many that they do not stay near come from the outer caches, at least whenever the loop that reads
+ * some of them again begins. */
 static int64_t between(const Contraction *k, int64_t own) {
     Emit *em = k->g->em;
     const Seq *q = k->g->t[0]->seq;
-    while (q && q->owner && q->owner->kind == S_BRANCH) q = q->parent;
-    if (!q || !q->owner || q->owner->kind != S_LOOP) return own;
+    while (q->parent) q = q->parent;
     int64_t *bytes = map_geti(em->streams, (uint64_t)(uintptr_t)q);
     if (!bytes) {
         bytes = NEW(em->a, int64_t);

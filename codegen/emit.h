@@ -70,7 +70,7 @@ typedef struct Emit {
     Sb body;        /* the kernel's body */
     Sb weights;     /* constants, in the order in which the program reads them */
     Map *functions; /* text of a function -> its name */
-    Map *streams;   /* loop -> bytes of the factors that a pass over its body reads, as int64_t * */
+    Map *streams;   /* outermost Seq -> bytes of the factors that it reads, as int64_t * */
     Map *extern_files; /* texts of hand-written bodies already used */
     Map *const_name;   /* Const data pointer -> name of its array */
     Sb consts;         /* declarations of constants */

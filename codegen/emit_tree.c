@@ -64,7 +64,7 @@ const char *tree_expr(Tree *x, Expr *e) {
     return s;
 }
 
-static const char *pointer_type(Tree *x, DType t) {
+const char *tree_pointer_type(Tree *x, DType t) {
     return arena_printf(x->em->a, "%s *", c_store(t));
 }
 
@@ -89,245 +89,31 @@ void tree_local(Tree *x, const char *type, const char *name, const char *value) 
 
 void tree_declare(Tree *x, Tensor *t, const char *init) {
     if (!x->em->tensor_declared[t->id]++)
-        tree_var(x, pointer_type(x, t->dtype), tensor_name(&x->f, t), init);
+        tree_var(x, tree_pointer_type(x, t->dtype), tensor_name(&x->f, t), init);
 }
 void tree_declare_symbol(Tree *x, Sym *s) {
     tree_var(x, c_type(s->dtype), symbol_name(&x->f, s), "0");
 }
 
-/* With recursion, the arena's top may be above what is in use, for another unit may still be using
- * what a call took; never after a barrier. `low` is the end of what this activation uses. */
-static bool recursive(const Tree *x) { return x->em->p->nfunc > 0; }
+bool tree_recursive(const Tree *x) { return x->em->p->nfunc > 0; }
 
-/* The statement that ends the run, or what fewer than all units do, with status `code`. */
-static const char *stop(const Tree *x, const char *code) {
+const char *tree_stop(const Tree *x, const char *code) {
     return x->leave ? arena_printf(x->em->a, "goto %s;", x->leave)
                     : arena_printf(x->em->a, "return %s;", code);
 }
 
-static void emit_barrier(Tree *x) {
+void tree_barrier(Tree *x) {
     if (x->level == LEVEL_CORE) { /* one unit is alone, with its threads */
         if (!x->em->target->simd) fn_line(&x->f, "bk_block();");
     } else if (x->level == LEVEL_CLUSTER)
-        fn_line(&x->f, "if ((st = bk_cluster_barrier()) != BK_OK) %s", stop(x, "st"));
+        fn_line(&x->f, "if ((st = bk_cluster_barrier()) != BK_OK) %s", tree_stop(x, "st"));
     if (x->level < LEVEL_TEAM) return;
     if (x->func && x->em->parts) /* a unit that is alone meets nobody */
         fn_line(&x->f, "if ((nunit > 1 ? (st = bk_barrier(k, unit)) : (st = bk_state(k))) != "
                        "BK_OK) return st;");
     else
         fn_line(&x->f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
-    if (recursive(x)) fn_line(&x->f, "top = low;");
-}
-
-/* ---- storage --------------------------------------------------------------------------------- */
-/* Of all that dimensions [from, to) span. The product does not wrap around: sizes may come with the
- * data. */
-static const char *span_bytes(Tree *x, const Tensor *t, int from, int to) {
-    int64_t known = (int64_t)dtype_size(t->dtype), v;
-    for (int i = from; i < to; i++)
-        if (e_is_int(t->dim[i], &v) && !mul_size(known, v, &known)) known = -1;
-    const char *s = arena_printf(x->em->a, "%lld", (long long)known);
-    for (int i = from; i < to; i++)
-        if (!e_is_int(t->dim[i], &v))
-            s = arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
-    return s;
-}
-
-const char *tree_bytes(Tree *x, Tensor *t) {
-    return span_bytes(x, t, 0, t->rank < 0 ? MAX_RANK : t->rank);
-}
-
-const char *tree_arena(const Tree *x) { return x->em->parts ? "_in(k, span, " : "(k, "; }
-
-/* `each`: every unit takes as much of its own. */
-static void take_for(Tree *x, const char *name, const char *type, const char *bytes, bool each) {
-    x->em->claims = true;
-    fn_line(&x->f, "if (!(%s = (%s *)bk_claim%s%s&top, %s%s))) %s", name, type, each ? "_each" : "",
-            tree_arena(x), bytes, each ? ", unit, nunit" : "", stop(x, "BK_GROW"));
-    if (recursive(x)) fn_line(&x->f, "low = top;");
-}
-static void take(Tree *x, const char *name, const char *type, const char *bytes) {
-    take_for(x, name, type, bytes, false);
-}
-
-static const char *base_of(const Tree *x, const Mem *m) {
-    if (m->block) return arena_printf(x->em->a, "bk_block_memory(%d)", m->block - 1);
-    return m->frame ? "frame" : "k->arena";
-}
-
-/* ---- values that grow ------------------------------------------------------------------------ */
-/* Bytes of a buffer with one row: one position of the growing axis. */
-static const char *row_bytes(Tree *x, const Grow *g) {
-    const Tensor *t = g->phi;
-    int64_t v;
-    const char *s = span_bytes(x, t, g->axis + 1, t->rank);
-    for (int i = 0; i < g->axis; i++)
-        if (!e_is_ival(t->dim[i], 1))
-            s = e_is_int(t->dim[i], &v)
-                    ? arena_printf(x->em->a, "bk_size(%lld, %s)", (long long)v, s)
-                    : arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
-    return s;
-}
-
-static const char *room_of(Tree *x, const Grow *g) {
-    return g->room ? x->f.symbol(&x->f, g->room)
-                   : arena_printf(x->em->a, "%lld", (long long)g->most);
-}
-
-/* Takes the buffer when the loop begins, and puts the initial value there. */
-static void grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
-    Fn *f = &x->f;
-    Grow *g = c->phi->grow;
-    Mem *m = mem_of(c->phi);
-    const char *name = tensor_name(f, c->phi), *ty = c_store(c->phi->dtype), *row = row_bytes(x, g);
-    const char *first = tree_expr(x, g->first), *room = room_of(x, g);
-    if (g->room) tree_declare_symbol(x, g->room);
-    if (m->kind == M_STATIC) {
-        if (g->room) fn_line(f, "%s = %lld;", room, (long long)g->most);
-        fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, base_of(x, m), (long long)m->off[0]);
-    } else if (m->kind == M_BUMP) {
-        fn_line(f, "%s = bk_room(%s, bk_mini(%s, k->max_iterations), %s);", room, first,
-                tree_expr(x, s->loop.trips), tree_expr(x, g->rows));
-        take(x, name, ty, arena_printf(f->a, "bk_size(%s, %s)", room, row));
-    } else {
-        fn_line(f, "%s = bk_maxi(%s, (k->cap[%d] - 64) / bk_maxi(%s, 1));", room, first, m->slot[0],
-                row);
-        if (m->frame) take(x, name, ty, arena_printf(f->a, "k->cap[%d]", m->slot[0]));
-        fn_line(f, "if (!%sbk_slot(k, %d, bk_size(%s, %s))%s %s",
-                m->frame ? "" : arena_printf(f->a, "(%s = (%s *)", name, ty), m->slot[0], room, row,
-                m->frame ? ")" : "))", stop(x, "BK_GROW"));
-    }
-    const char *inner = span_bytes(x, c->phi, g->axis + 1, c->phi->rank);
-    if (g->front)
-        fn_line(f, "%s = (%s *)((char *)%s + (%s - %s) * (%s));", name, ty, name, room, first,
-                inner);
-    const char *from = tensor_name(f, c->init);
-    if (!g->spaced) {
-        fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, from, tree_bytes(x, c->phi));
-        return;
-    }
-    const char *outer = "1";
-    for (int i = 0; i < g->axis; i++)
-        if (!e_is_ival(c->phi->dim[i], 1))
-            outer = arena_printf(f->a, "%s * %s", outer, tree_expr(x, c->phi->dim[i]));
-    fn_line(f, "bk_copy_rows(%s, %s, %s, %s * (%s), %s * (%s), unit, nunit);", name, from, outer,
-            first, inner, room, inner);
-}
-
-/* The pointer of a value that grows in place: there is room for it, or the run begins again. */
-static void grow_step(Tree *x, Tensor *t) {
-    Fn *f = &x->f;
-    const Grow *g = t->grow;
-    const Mem *m = mem_of(g->phi);
-    const char *ty = c_store(t->dtype), *name = tensor_name(f, t), *from = tensor_name(f, t->base);
-    if (m->kind == M_SLOT)
-        fn_line(f, "if (%s > %s && !bk_slot(k, %d, bk_size(%s, %s))) %s",
-                tree_expr(x, t->dim[g->axis]), room_of(x, g), m->slot[0],
-                tree_expr(x, t->dim[g->axis]), row_bytes(x, g), stop(x, "BK_GROW"));
-    fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, from);
-    Expr *rows = e_sub(x->em->c, t->dim[g->axis], t->base->dim[g->axis]);
-    if (g->front && !e_is_ival(rows, 0))
-        fn_line(f, "%s = (%s *)((char *)%s - %s * (%s));", name, ty, name, tree_expr(x, rows),
-                span_bytes(x, t, g->axis + 1, t->rank));
-}
-
-/* After the loop the value is dense. */
-static void grow_end(Tree *x, const Tensor *phi) {
-    Fn *f = &x->f;
-    const Grow *g = phi->grow;
-    if (!g->spaced || !g->room) return;
-    const char *name = tensor_name(f, (Tensor *)(uintptr_t)phi), *room = room_of(x, g);
-    const char *inner = span_bytes(x, phi, g->axis + 1, phi->rank), *outer = "1",
-               *size = tree_expr(x, phi->dim[g->axis]);
-    for (int i = 0; i < g->axis; i++)
-        if (!e_is_ival(phi->dim[i], 1))
-            outer = arena_printf(f->a, "%s * %s", outer, tree_expr(x, phi->dim[i]));
-    fn_line(f, "if (%s != %s) {", room, size);
-    f->indent++;
-    emit_barrier(x);
-    fn_line(f, "if (bk_lead(unit)) bk_close_rows(%s, %s, %s * (%s), %s * (%s));", name, outer, size,
-            inner, room, inner);
-    emit_barrier(x);
-    fn_line(f, "%s = %s;", room, size);
-    f->indent--;
-    fn_line(f, "}");
-}
-
-/* Makes the pointer of t valid where t is defined; `bytes` is its size. A carried or scanned value
- * is defined directly in the body of its loop, the innermost one here. */
-void tree_place(Tree *x, Tensor *t, const char *bytes) {
-    Mem *m = mem_of(t);
-    const char *name = tensor_name(&x->f, t), *ty = c_store(t->dtype);
-    switch (m->kind) {
-    case M_STATIC: {
-        const char *at =
-            arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(x, m), (long long)m->off[0]);
-        if (!x->em->target->strict) {
-            tree_declare(x, t, at);
-            break;
-        }
-        tree_declare(x, t, "NULL"); /* where it is computed, for the compiler leaves it there and
-                                       registers are few */
-        fn_line(&x->f, "%s = %s;", name, at);
-        break;
-    }
-    case M_BUMP:
-        tree_declare(x, t, "NULL");
-        take_for(x, name, ty, bytes, m->each);
-        break;
-    case M_CARRY: {
-        Mem *p = mem_of(m->via);
-        tree_declare(x, t, "NULL");
-        if (t->grow) {
-            grow_step(x, t);
-            break;
-        }
-        const char *turn = p->inplace ? "0" : arena_printf(x->em->a, "(%s & 1)", x->loop->counter);
-        if (p->kind == M_STATIC)
-            fn_line(&x->f, "%s = (%s *)(%s + (%s ? %lld : %lld));", name, ty, base_of(x, p), turn,
-                    (long long)p->off[1], (long long)p->off[0]);
-        else if (p->kind == M_BUMP)
-            fn_line(&x->f, "%s = %s ? %s_b : %s_a;", name, turn, tensor_name(&x->f, m->via),
-                    tensor_name(&x->f, m->via));
-        else if (p->frame)
-            fn_line(
-                &x->f,
-                "if (!(%s = (%s *)bk_piece(k, %s ? %d : %d, (char *)(%s ? %s_b : %s_a), %s))) %s",
-                name, ty, turn, p->slot[1], p->slot[0], turn, tensor_name(&x->f, m->via),
-                tensor_name(&x->f, m->via), bytes, stop(x, "BK_GROW"));
-        else
-            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s ? %d : %d, %s))) %s", name, ty, turn,
-                    p->slot[1], p->slot[0], bytes, stop(x, "BK_GROW"));
-        break;
-    }
-    case M_ELEM: {
-        Mem *p = mem_of(m->via);
-        const char *counter =
-            m->at ? arena_printf(x->em->a, "(%s)", tree_expr(x, m->at)) : x->loop->counter;
-        tree_declare(x, t, "NULL");
-        const char *base = tensor_name(&x->f, m->via);
-        if (p->kind == M_SLOT && p->frame)
-            fn_line(&x->f, "if (!bk_piece(k, %d, (char *)%s, bk_size(%s + 1, %s))) %s", p->slot[0],
-                    base, counter, bytes, stop(x, "BK_GROW"));
-        else if (p->kind == M_SLOT) /* grows with the iterations; the content so far stays valid */
-            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, bk_size(%s + 1, %s)))) %s", base, ty,
-                    p->slot[0], counter, bytes, stop(x, "BK_GROW"));
-        fn_line(&x->f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
-        break;
-    }
-    case M_SHARED:
-        tree_declare(x, t,
-                     arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, base_of(x, mem_of(m->via)),
-                                  (long long)mem_of(m->via)->off[0]));
-        break;
-    case M_RESULT: tree_declare(x, t, call_result(x, x->func, m->slot[0])); break;
-    case M_SLOT:
-        tree_declare(x, t, "NULL");
-        fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, %s))) %s", name, ty, m->slot[0], bytes,
-                stop(x, "BK_GROW"));
-        break;
-    default: tree_declare(x, t, "NULL"); break;
-    }
+    if (tree_recursive(x)) fn_line(&x->f, "top = low;");
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
@@ -374,10 +160,10 @@ static void emit_extern(Tree *x, Stmt *s) {
         fn_line(f, "if (bx_%s_plan(in%d, param%d, sym%d, bytes%d)) {", s->ext.row->name, id, id, id,
                 id);
         fn_line(f, "    bk_fault(k, %d);", s->ext.site);
-        fn_line(f, "    %s", stop(x, "BK_FAULT"));
+        fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
         fn_line(f, "}");
     }
-    if (sync_inside(s)) emit_barrier(x); /* the plans read what unit 0 is about to change */
+    if (sync_inside(s)) tree_barrier(x); /* the plans read what unit 0 is about to change */
     for (int i = 0; i < s->ext.nsym; i++) {
         tree_declare_symbol(x, s->ext.sym[i]);
         fn_line(f, "%s = sym%d[%d];", symbol_name(f, s->ext.sym[i]), id, i);
@@ -391,8 +177,8 @@ static void emit_extern(Tree *x, Stmt *s) {
     if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
         fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim%s%s&top, bytes%d[%d]%s))) %s", id,
                 s->ext.nout, id, s->each ? "_each" : "", tree_arena(x), id, s->ext.nout,
-                s->each ? ", unit, nunit" : "", stop(x, "BK_GROW"));
-    if (s->ext.row->plan && recursive(x)) fn_line(f, "low = top;");
+                s->each ? ", unit, nunit" : "", tree_stop(x, "BK_GROW"));
+    if (s->ext.row->plan && tree_recursive(x)) fn_line(f, "low = top;");
     fn_line(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
     f->indent++;
     fn_line(f, "bx_tensor out%d[%d];", id, s->ext.nout + 1);
@@ -427,38 +213,38 @@ static void emit_loop(Tree *x, Stmt *s) {
         const char *ty = c_store(c->phi->dtype), *name = tensor_name(f, c->phi);
         tree_declare(x, c->phi, "NULL");
         if (c->phi->grow) {
-            grow_begin(x, s, c);
+            tree_grow_begin(x, s, c);
             continue;
         }
         if (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame)) {
             for (int k = 0; k < 2; k++)
-                tree_var(x, pointer_type(x, c->phi->dtype),
+                tree_var(x, tree_pointer_type(x, c->phi->dtype),
                          arena_printf(em->a, "%s_%c", name, 'a' + k), "NULL");
             for (int k = 0; k < (m->inplace ? 1 : 2); k++)
-                take(x, arena_printf(em->a, "%s_%c", name, 'a' + k), ty,
-                     m->kind == M_BUMP ? tree_bytes(x, c->phi)
-                                       : arena_printf(em->a, "k->cap[%d]", m->slot[k]));
+                tree_take(x, arena_printf(em->a, "%s_%c", name, 'a' + k), ty,
+                          m->kind == M_BUMP ? tree_bytes(x, c->phi)
+                                            : arena_printf(em->a, "k->cap[%d]", m->slot[k]));
         }
         if (!c->inplace) {
             fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, tensor_name(f, c->init));
             continue;
         }
         if (m->kind == M_STATIC)
-            fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, base_of(x, m), (long long)m->off[0]);
+            fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, tree_base(x, m), (long long)m->off[0]);
         else
             fn_line(f, "%s = %s_a;", name, name);
         fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, tensor_name(f, c->init),
                 tree_bytes(x, c->phi));
     }
-    if (s->loop.copies) emit_barrier(x);
+    if (s->loop.copies) tree_barrier(x);
     for (int i = 0; i < s->loop.scan.n; i++) {
         Tensor *t = s->loop.scan.p[i].out;
         Mem *m = mem_of(t);
         if (s->loop.scan.p[i].more) continue;
         if (m->kind == M_SLOT && m->frame) {
             tree_declare(x, t, "NULL");
-            take(x, tensor_name(f, t), c_store(t->dtype),
-                 arena_printf(em->a, "k->cap[%d]", m->slot[0]));
+            tree_take(x, tensor_name(f, t), c_store(t->dtype),
+                      arena_printf(em->a, "k->cap[%d]", m->slot[0]));
         } else if (m->kind == M_SLOT) {
             tree_declare(x, t, "NULL");
             fn_line(f, "%s = (%s *)k->slot[%d];", tensor_name(f, t), c_store(t->dtype), m->slot[0]);
@@ -479,10 +265,10 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "if (%s >= k->max_iterations) {",
             s->loop.made ? tree_expr(x, s->loop.made) : l.counter);
     fn_line(f, "    bk_fault(k, %d);", s->loop.cap_site);
-    fn_line(f, "    %s", stop(x, "BK_FAULT"));
+    fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
-    if (recursive(x)) fn_line(f, "low = top;");
+    if (tree_recursive(x)) fn_line(f, "low = top;");
     LoopFacts fact = {s,
                       s->path,
                       s->loop.body->depth - 1,
@@ -509,19 +295,19 @@ static void emit_loop(Tree *x, Stmt *s) {
         fn_line(f, "%s = %s;", tensor_name(f, c->phi), tensor_name(f, c->next));
     }
     if (s->loop.barrier)
-        emit_barrier(x);
+        tree_barrier(x);
     else {
         if (s->loop.block_barrier) fn_line(f, "bk_block();");
-        fn_line(f, "if ((st = bk_loop_state(k, nunit)) != BK_OK) %s", stop(x, "st"));
+        fn_line(f, "if ((st = bk_loop_state(k, nunit)) != BK_OK) %s", tree_stop(x, "st"));
     }
     x->loop = l.up;
     f->indent--;
     fn_line(f, "}");
     for (int i = 0; i < s->loop.carry.n; i++)
-        if (s->loop.carry.p[i].phi->grow) grow_end(x, s->loop.carry.p[i].phi);
+        if (s->loop.carry.p[i].phi->grow) tree_grow_end(x, s->loop.carry.p[i].phi);
     if (!s->loop.barrier) return; /* another unit may still be in the last iteration */
     fn_line(f, "top = top%d;", id);
-    if (recursive(x)) fn_line(f, "low = top;");
+    if (tree_recursive(x)) fn_line(f, "low = top;");
 }
 
 static void emit_branch(Tree *x, Stmt *s) {
@@ -550,125 +336,6 @@ static void emit_branch(Tree *x, Stmt *s) {
     fn_line(f, "}");
 }
 
-/* ---- constructs of one core or cluster ------------------------------------------------------- */
-/* What a loop or branch leaves behind, as variables of the kernel: uniform values and pointers. */
-static void results_of(Tree *x, Stmt *s,
-                       void (*each)(Tree *x, const char *type, const char *name, int *n), int *n) {
-    Fn *f = &x->f;
-    if (s->kind == S_LOOP) {
-        each(x, "int64_t", symbol_name(f, s->loop.iter), n);
-        for (int i = 0; i < s->loop.syms.n; i++)
-            each(x, c_type(s->loop.syms.p[i].sym->dtype), symbol_name(f, s->loop.syms.p[i].sym), n);
-        for (int i = 0; i < s->loop.carry.n; i++) {
-            const Grow *g = s->loop.carry.p[i].phi->grow;
-            each(x, pointer_type(x, s->loop.carry.p[i].phi->dtype),
-                 tensor_name(f, s->loop.carry.p[i].phi), n);
-            if (g && g->room) each(x, "int64_t", symbol_name(f, g->room), n);
-        }
-        for (int i = 0; i < s->loop.scan.n; i++)
-            each(x, pointer_type(x, s->loop.scan.p[i].out->dtype),
-                 tensor_name(f, s->loop.scan.p[i].out), n);
-        return;
-    }
-    for (int i = 0; i < s->br.syms.n; i++)
-        each(x, c_type(s->br.syms.p[i].sym->dtype), symbol_name(f, s->br.syms.p[i].sym), n);
-    for (int i = 0; i < s->br.joins.n; i++)
-        each(x, pointer_type(x, s->br.joins.p[i].out->dtype), tensor_name(f, s->br.joins.p[i].out),
-             n);
-}
-
-/* Through the words of `shared`: the first of those who ran it writes, the others read after the
- * barrier. */
-void tree_write_shared(Tree *x, const char *type, const char *name, int *n) {
-    bool pointer = type[strlen(type) - 1] == '*';
-    ++*n;
-    if (pointer)
-        fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = (%s)(uintptr_t)%s;", type, *n, type,
-                name);
-    else
-        fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = %s;", type, *n, name);
-}
-void tree_read_shared(Tree *x, const char *type, const char *name, int *n) {
-    fn_line(&x->f, "%s = *(%s *)&shared[%d];", name, type, ++*n);
-}
-static void count_shared(Tree *x, const char *type, const char *name, int *n) {
-    (void)x, (void)type, (void)name;
-    ++*n;
-}
-
-/* Whether this unit is (==) or is not (!=) of those who run s. */
-static const char *ran_by(const Tree *x, const Stmt *s, const char *is) {
-    return s->level == LEVEL_CLUSTER ? unit_cluster(x->em, s->unit, is)
-                                     : arena_printf(x->em->a, "unit %s %d %% nunit", is, s->unit);
-}
-
-/* Statement *at and those beside it, each run by a unit as a team of one, or by a cluster; then all
- * meet. Two turns of shared words: the others read one while a unit may be writing the other
- * already. */
-static void emit_apart(Tree *x, const Seq *q, int *at) {
-    Fn *f = &x->f;
-    Emit *em = x->em;
-    const Level around = x->level;
-    const char *const leave = x->leave;
-    int id = x->next_id++, n = 0, first = *at;
-    bool cluster = q->s.p[first]->level == LEVEL_CLUSTER;
-    do results_of(x, q->s.p[*at], count_shared, &n);
-    while (++*at < q->s.n && q->s.p[*at]->beside);
-    int64_t bytes = (8 * (n + 1) + 63) / 64 * 64, base = (em->plan.arena + 63) / 64 * 64;
-    em->plan.arena = base + 2 * bytes;
-    em->clusters |= cluster;
-    tree_var(x, "size_t", arena_printf(em->a, "half%d", id), "0");
-    fn_line(f, "{ /* by one %s */", cluster ? "cluster" : "core");
-    f->indent++;
-    fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (half%d ^= 1) * %lld);",
-            (long long)base, id, (long long)bytes);
-    n = 0;
-    for (int i = first; i < *at; i++) {
-        Stmt *s = q->s.p[i];
-        fn_line(f, "if (%s) {", ran_by(x, s, "=="));
-        f->indent++;
-        if (cluster) fn_line(f, "const int rank = unit %% BK_CLUSTER;");
-        fn_line(f, "{");
-        f->indent++;
-        fn_line(f, "const int unit = %s, nunit = %s;", cluster ? "rank" : "0",
-                cluster ? "BK_CLUSTER" : "1");
-        x->level = s->level;
-        x->leave = arena_printf(em->a, "leave%d", x->next_id++);
-        if (s->kind == S_LOOP)
-            emit_loop(x, s);
-        else
-            emit_branch(x, s);
-        if (i == first)
-            fn_line(f, "if (bk_lead(unit)) shared[0] = (int64_t)top;"); /* those beside others take
-                                                                           no memory */
-        results_of(x, s, tree_write_shared, &n);
-        f->indent--;
-        fn_line(f, "}");
-        fn_line(f, "%s:;", x->leave);
-        x->level = around;
-        x->leave = leave;
-        f->indent--;
-        fn_line(f, "}");
-    }
-    if (around == LEVEL_TEAM)
-        fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st; /* after one %s's work */",
-                cluster ? "cluster" : "core");
-    else
-        emit_barrier(x);
-    fn_line(f, "top = (size_t)shared[0];");
-    n = 0;
-    for (int i = first; i < *at; i++) {
-        fn_line(f, "if (%s) {", ran_by(x, q->s.p[i], "!="));
-        f->indent++;
-        results_of(x, q->s.p[i], tree_read_shared, &n);
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->indent--;
-    fn_line(f, "}");
-    (*at)--;
-}
-
 static void emit_op(Tree *x, Stmt *s, bool block) {
     for (int i = 0; i < s->op.n; i++) tree_place(x, s->op.t[i], tree_bytes(x, s->op.t[i]));
     if (!op_is_empty(s))
@@ -681,7 +348,7 @@ static bool is_block_barrier(const Stmt *s) {
     return s->kind == S_BARRIER && s->level == LEVEL_CORE;
 }
 
-static void emit_stmt(Tree *x, Stmt *s) {
+void emit_stmt(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     switch (s->kind) {
     case S_LET:
@@ -692,7 +359,7 @@ static void emit_stmt(Tree *x, Stmt *s) {
         fn_line(f, "if (!%s) { /* %s */", tree_expr(x, s->check.cond),
                 emit_comment(x->em, s->path));
         fn_line(f, "    bk_fault(k, %d);", s->check.site);
-        fn_line(f, "    %s", stop(x, "BK_FAULT"));
+        fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
         fn_line(f, "}");
         break;
     case S_OP: emit_op(x, s, false); break;
@@ -708,13 +375,13 @@ static void emit_stmt(Tree *x, Stmt *s) {
             fn_line(f, "if ((st = bk_release(k, unit, %d %% nunit)) != BK_OK) return st;", s->unit);
         else {
             if (!x->em->target->simd && !x->leave && !x->func) ahead_mark(x->em, f, s);
-            emit_barrier(x);
+            tree_barrier(x);
         }
         break;
     case S_CALL: emit_call(x, s); break;
     case S_ENTER:
         fn_line(f, "if (depth + %d > k->stack_depth && !bk_deeper(k, depth + %d, %d)) %s",
-                s->enter.below, s->enter.below, s->enter.site, stop(x, "BK_FAULT"));
+                s->enter.below, s->enter.below, s->enter.site, tree_stop(x, "BK_FAULT"));
         break;
     default: die("statement kind %d", s->kind);
     }

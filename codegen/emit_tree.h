@@ -66,16 +66,37 @@ const char *call_result(Tree *x, const Func *g, int i);
 Captured *emit_stack(Tree *x, Stmt *s, const char *name);
 /* `at`, `rows`: the first row, and how many, where a call of many rows is cut; NULL: it is not. */
 void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows);
+/* Statement *at and those beside it, each run by a unit as a team of one, or by a cluster; then all
+ * meet (emit_apart.c). */
+void emit_apart(Tree *x, const Seq *q, int *at);
 void emit_seq(Tree *x, Seq *q);
-/* Uniform expressions as text; storage: its size, its variable, and making it valid where t is
- * defined. */
+void emit_stmt(Tree *x, Stmt *s);
+/* A barrier of the units that share what is here. */
+void tree_barrier(Tree *x);
+/* The statement that ends the run, or what fewer than all units do, with status `code`. */
+const char *tree_stop(const Tree *x, const char *code);
+/* Uniform expressions as text; the variables of tensors and symbols. */
 const char *tree_expr(Tree *x, Expr *e);
-const char *tree_bytes(Tree *x, Tensor *t);
-/* Behind "bk_claim" or "bk_claim_each": the context and what may be taken. */
-const char *tree_arena(const Tree *x);
+const char *tree_pointer_type(Tree *x, DType t);
 void tree_declare(Tree *x, Tensor *t, const char *init);
 void tree_declare_symbol(Tree *x, Sym *s);
+/* Storage (emit_place.c): its size, and making t's pointer valid where t is defined. A carried or
+ * scanned value is defined directly in the body of its loop, the innermost one here. */
+const char *tree_bytes(Tree *x, Tensor *t);
 void tree_place(Tree *x, Tensor *t, const char *bytes);
+/* The same of arena memory that is taken while the program runs; behind "bk_claim" or
+ * "bk_claim_each": the context and what may be taken. */
+void tree_take(Tree *x, const char *name, const char *type, const char *bytes);
+const char *tree_arena(const Tree *x);
+/* Where memory that is planned begins. */
+const char *tree_base(const Tree *x, const Mem *m);
+/* Takes a growing value's buffer when its loop begins, and puts the initial value there; after the
+ * loop the value is dense. */
+void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c);
+void tree_grow_end(Tree *x, const Tensor *phi);
+/* With recursion, the arena's top may be above what is in use, for another unit may still be using
+ * what a call took; never after a barrier. `low` is the end of what this activation uses. */
+bool tree_recursive(const Tree *x);
 Fn tree_fn(Tree *x, Sb *out);
 /* A variable's value to a word of `shared`, number ++*n, by one thread of unit 0; and from there.
  */

@@ -338,9 +338,8 @@ static void inner_call(Lower *L, Recursion *r, const Function *fn, Val **arg, Va
 /* Lowers a's body; false: it has no result yet. */
 static bool lower_body(Lower *L, Recursion *r, Active *a) {
     LowerState *st = L->st;
-    Val **out = L->out;
-    int nrefine = st->refine.n, depth = st->split_depth, calls = st->call_depth;
-    Seq *seq = L->seq, *body = a->f->body;
+    Place at = place_of(L);
+    Seq *body = a->f->body;
     const Region *region = a->fn->region;
     body->s.n = 0;
     L->seq = body;
@@ -355,21 +354,16 @@ static bool lower_body(Lower *L, Recursion *r, Active *a) {
     if (setjmp(jb) == 0) {
         lower_region(L, region, region->nparam, a->param, region->nresult, a->res);
         L->d->top = up;
-        L->seq = seq;
+        L->seq = at.seq;
         return true;
     }
     L->d->top = up;
     if (!st->trap) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
-    st->trap = false;
     r->why = arena_strdup(L->a, L->d->message);
-    L->d->status = ST_OK;
-    L->node = r->node;
-    L->out = out;
-    L->seq = seq;
-    st->refine.n = nrefine;
-    st->split_depth = depth;
-    st->call_depth = calls;
-    st->recursion = r;
+    at.node = r->node;
+    at.recursion = r;
+    return_to(L, &at);
+    L->seq = at.seq;
     return false;
 }
 

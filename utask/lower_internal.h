@@ -48,12 +48,29 @@ Tensor *rank_view(Lower *L, Tensor *t, int rank); /* a tensor of unknown rank se
 Expr *rank_expr(Lower *L, Tensor *t);
 
 /* control.c */
-Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n); /* element i of n as a uniform
-                                                                     value in q, or NULL */
 Tensor *copy_tensor(Lower *L,
                     Tensor *t); /* in memory of its own, computed here; never folded away */
 Stmt *loop_stmt(Lower *L, Expr *trips);
 Tensor *own_tensor(Lower *L, Tensor *t); /* a TE of this Seq that nobody else uses as state */
+
+/* fork.c */
+/* What lowering changes on its way and an error leaves as it was there. */
+typedef struct Place {
+    const Node *node;
+    Val **out;
+    Seq *seq;
+    int nrefine, depth, calls;
+    struct Recursion *recursion;
+} Place;
+Place place_of(const Lower *L);
+/* After an error that is not one: lowering goes on, in the present Seq. */
+void return_to(Lower *L, const Place *p);
+/* What is known to fail when it is reached with !cond, with the message that lowering raised. */
+void fault_unless(Lower *L, Expr *cond, const char *message);
+/* Element i of n of t as a uniform value in q: known, or read when t is tiny and not float. NULL:
+ * no. */
+Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n);
+uint32_t rank_set(const Tensor *t); /* bit r: t may have rank r */
 typedef struct Fork {
     Stmt *s;
     Seq *outer;

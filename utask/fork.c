@@ -1,0 +1,227 @@
+/* fork.c: branches as lowering makes them: each arm lowered in a Seq of its own, and what they give
+ * joined. An arm that cannot run, as far as is known when it is lowered, becomes a fault at run
+ * time. */
+#include "utask/lower_internal.h"
+#include "utask/ops/sequence.h"
+
+Fork fork_begin(Lower *L, Expr *cond) {
+    Fork f = {stmt_new(L->cx, S_BRANCH, L->node->path), L->seq, false};
+    f.s->br.cond = cond->pure ? cond : let(L, "cond", cond, 0);
+    for (int k = 0; k < 2; k++) f.s->br.arm[k] = seq_new(L->cx, L->seq, f.s, false);
+    return f;
+}
+
+static bool inside(const Seq *q, const Fork *f) {
+    for (; q; q = q->parent)
+        if (q == f->s->br.arm[0] || q == f->s->br.arm[1]) return true;
+    return false;
+}
+
+static Expr *join_expr(Lower *L, Fork *f, Expr *a, Expr *b, const char *name, int64_t lo) {
+    if (a == b && expr_visible(a, f->outer)) return a;
+    if (!a && expr_visible(b, f->outer)) return b;
+    if (!b && expr_visible(a, f->outer)) return a;
+    DType t = (DType)(a ? a : b)->dtype;
+    JoinSym k;
+    Expr *r = sym_scoped(L, &k.sym, t, name, lo, f->outer);
+    k.arm[0] = a ? a : e_num(L->cx, t, 0);
+    k.arm[1] = b ? b : e_num(L->cx, t, 0);
+    vec_push(L->a, &f->s->br.syms, k);
+    return r;
+}
+
+#define JOIN_ELEMS 16
+
+Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n) {
+    if (t->elem) return t->elem[i];
+    if (t->kind == TK_CONST) return e_elem(L->cx, t->data, i);
+    if (n > 4) return NULL;
+    Seq *up = L->seq;
+    L->seq = q;
+    Expr *e = uni(L, t, i);
+    L->seq = up;
+    return e;
+}
+
+/* Joins the elements of tiny tensors of one constant shape; NULL when they do not qualify. */
+static Tensor *join_elems(Lower *L, Fork *f, Tensor *a, Tensor *b) {
+    Tensor *t = a ? a : b;
+    int64_t n = count_const(t), dim[MAX_RANK];
+    if (n < 0 || n > JOIN_ELEMS || (dtype_is_float(t->dtype) && n > 1)) return NULL;
+    for (int i = 0; i < t->rank; i++) {
+        if (a && b && a->dim[i] != b->dim[i]) return NULL;
+        e_is_int(t->dim[i], &dim[i]);
+    }
+    Expr *ea[JOIN_ELEMS], *eb[JOIN_ELEMS];
+    for (int64_t i = 0; i < n; i++) {
+        ea[i] = a ? elem_in(L, f->s->br.arm[0], a, i, n) : NULL;
+        eb[i] = b ? elem_in(L, f->s->br.arm[1], b, i, n) : NULL;
+        if ((a && !ea[i]) || (b && !eb[i])) return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) ea[i] = join_expr(L, f, ea[i], eb[i], "u", INT64_MIN);
+    return t_from_uniform(L, t->dtype, t->rank, dim, ea);
+}
+
+uint32_t rank_set(const Tensor *t) { return t->rank < 0 ? t->rank_mask : 1u << t->rank; }
+
+/* Known dims when the rank is r, or NULL. */
+static Expr *const *dims_at(const Tensor *t, int r) {
+    if (t->rank == r) return t->dim;
+    return t->rank < 0 && (t->rank_mask >> r & 1) ? (t->alt[r] ? t->alt[r] : t->dim) : NULL;
+}
+
+static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
+    if (a && b && a->dtype != b->dtype)
+        fail(L, "the branches give different types (%s and %s)", dtype_name(a->dtype),
+             dtype_name(b->dtype));
+    if (a == b && !inside(a->seq, f)) return a;
+    Tensor *t = a ? a : b, *o = b ? b : a;
+    Expr *dim[MAX_RANK];
+    bool dyn = t->rank < 0 || o->rank < 0 || t->rank != o->rank;
+    if (!dyn && !t->blob) {
+        Tensor *u = join_elems(L, f, a, b);
+        if (u) return u;
+    }
+    for (int i = 0; i < (dyn ? MAX_RANK : t->rank); i++)
+        dim[i] = join_expr(L, f, a ? a->dim[i] : NULL, b ? b->dim[i] : NULL, "d", 0);
+    Tensor *j = tensor_new(L->cx, TK_JOIN, t->dtype, dyn ? -1 : t->rank, dim);
+    j->blob = t->blob;
+    if (dyn) {
+        j->rank_mask = rank_set(t) | rank_set(o);
+        j->rank_e =
+            join_expr(L, f, a ? rank_expr(L, a) : NULL, b ? rank_expr(L, b) : NULL, "rank", 0);
+        for (int r = 0; r <= MAX_RANK; r++) {
+            Expr *const *x = dims_at(t, r), *const *y = t == o ? NULL : dims_at(o, r);
+            if (!x && !y) continue;
+            j->alt[r] = NEWN(L->a, Expr *, MAX_RANK);
+            for (int i = 0; i < r; i++) {
+                Expr *e = x && y ? (x[i] == y[i] ? x[i] : NULL) : x ? x[i] : y[i];
+                j->alt[r][i] = e && expr_visible(e, f->outer) ? e : dim[i];
+            }
+        }
+    }
+    j->seq = f->outer;
+    j->name = t->name;
+    j->path = L->node->path;
+    Join k = {j, {a, b}};
+    vec_push(L->a, &f->s->br.joins, k);
+    return j;
+}
+
+/* A value that stands for the element of an empty optional, of the kind and, where possible, shape
+ * of `like`. */
+static Val *placeholder(Lower *L, const Fork *f, const Val *like) {
+    if (like->kind == VT_SEQUENCE) return seq_empty(L, like->elem_dtype);
+    const Tensor *t = like->t;
+    int rank = t->rank < 0 ? __builtin_ctz(t->rank_mask) : t->rank;
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < rank; i++)
+        dim[i] = t->rank >= 0 && expr_visible(t->dim[i], f->outer) ? t->dim[i] : e_int(L->cx, 0);
+    Tensor *z = te_begin(L, t->dtype, rank, dim);
+    return val_tensor(L, te_end(L, z, e_num(L->cx, t->dtype, 0)));
+}
+
+static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
+    if (!a && !b) return NULL;
+    Val *v = a ? a : b, *w = b ? b : a;
+    if (v->kind != w->kind) fail(L, "the branches give different kinds of values");
+    Val *r = NEW(L->a, Val);
+    r->kind = v->kind;
+    if (v->kind == VT_OPTIONAL) {
+        r->has = join_expr(L, f, a ? a->has : NULL, b ? b->has : NULL, "has", 0);
+        Val *x = a ? a->inner : NULL, *y = b ? b->inner : NULL;
+        if (a && b && !x != !y) { /* the arm without element still has to give something */
+            Seq *up = L->seq;
+            L->seq = f->s->br.arm[x ? 1 : 0];
+            *(x ? &y : &x) = placeholder(L, f, x ? x : y);
+            L->seq = up;
+        }
+        r->inner = join_val(L, f, x, y);
+        return r;
+    }
+    r->t = join_tensor(L, f, a ? a->t : NULL, b ? b->t : NULL);
+    if (v->kind == VT_SEQUENCE) {
+        if (v->elem_dtype != w->elem_dtype)
+            fail(L, "the branches give sequences of different types");
+        r->elem_dtype = v->elem_dtype;
+        seq_join_elems(r, v, w);
+        for (int i = 0; i < r->elem_rank; i++)
+            if (r->elem_dim[i] && !expr_visible(r->elem_dim[i], f->outer)) r->elem_dim[i] = NULL;
+        r->len = join_expr(L, f, a ? a->len : NULL, b ? b->len : NULL, "len", 0);
+    }
+    return r;
+}
+
+Place place_of(const Lower *L) {
+    const LowerState *st = L->st;
+    return (Place){L->node,         L->out,         L->seq,       st->refine.n,
+                   st->split_depth, st->call_depth, st->recursion};
+}
+
+void return_to(Lower *L, const Place *p) {
+    LowerState *st = L->st;
+    L->d->status = ST_OK;
+    L->node = p->node;
+    L->out = p->out;
+    st->refine.n = p->nrefine;
+    st->split_depth = p->depth;
+    st->call_depth = p->calls;
+    st->recursion = p->recursion;
+    st->trap = st->unmet = false;
+}
+
+void fault_unless(Lower *L, Expr *cond, const char *message) {
+    if (e_is_ival(cond, 1)) return;
+    Stmt *s = stmt_new(L->cx, S_CHECK, L->node->path);
+    s->check.cond = cond->pure ? cond : let(L, "ok", cond, 0);
+    s->check.site = cx_site(L->cx, NULL, "%s", message);
+    vec_push(L->a, &L->seq->s, s);
+}
+
+void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result),
+              void *user, int nresult, Val **result) {
+    Val **res[2];
+    LowerState *st = L->st;
+    const Place at = place_of(L);
+    char first[sizeof L->d->message] = "";
+    volatile bool ok[2] = {false, false}, trapped = false, unmet = true;
+    for (volatile int k = 0; k < 2; k++) {
+        res[k] = NEWN(L->a, Val *, nresult ? nresult : 1);
+        jmp_buf jb, *up = L->d->top;
+        L->seq = f->s->br.arm[k];
+        L->d->top = &jb;
+        if (setjmp(jb) == 0) {
+            body(L, user, k, res[k]);
+            L->d->top = up;
+            ok[k] = true;
+            continue;
+        }
+        L->d->top = up;
+        bool drop = L->d->status == ST_MODEL || (f->by_rank && L->d->status == ST_UNSUPPORTED);
+        if (!drop || *first) {
+            /* Neither arm, as far as is known now; a real fault says more than a call without
+             * result. */
+            if (drop && st->trap && !trapped) memcpy(L->d->message, first, sizeof first);
+            st->trap = drop && (st->trap || trapped);
+            st->unmet = drop && st->unmet && unmet;
+            err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+        }
+        trapped = st->trap;
+        unmet = st->unmet;
+        /* This arm cannot run: it becomes a fault. */
+        memcpy(first, L->d->message, sizeof first);
+        return_to(L, &at);
+        fault_unless(L, e_bool(L->cx, false), first);
+        memset(res[k], 0, sizeof *res[k] * (size_t)nresult);
+    }
+    L->seq = f->outer;
+    vec_push(L->a, &L->seq->s, f->s);
+    for (int i = 0; i < nresult; i++) {
+        if ((ok[0] && !res[0][i]) ||
+            (ok[1] && !res[1][i])) { /* an absent output of a single node */
+            result[i] = NULL;
+            continue;
+        }
+        result[i] = join_val(L, f, res[0][i], res[1][i]);
+    }
+}
