@@ -79,7 +79,8 @@ static int64_t set_length(const Contraction *k, int set) {
 
 typedef struct TileModel {
     const Contraction *k;
-    int widest, units;     /* products of the largest set; units that share the domain */
+    int widest, factors;   /* products of the largest set, and their different factors of a row */
+    int units;             /* that share the domain */
     int64_t length, grain; /* steps of that set's loop; of the split axis */
 } TileModel;
 
@@ -87,7 +88,7 @@ typedef struct TileModel {
  * operands that come from the second cache), sums in flight to hide their latency. */
 static double step_cycles(const TileModel *t, int nv, int mr, bool near) {
     int sums = nv * mr * t->widest, vectors = nv * t->widest;
-    double loads = vectors * (near ? 0.5 : 1) + mr * 0.5,
+    double loads = vectors * (near ? 0.5 : 1) + mr * t->factors * 0.5,
            busy = sums * 0.5 > loads ? sums * 0.5 : loads;
     return (busy > 4 ? busy : 4) + 0.25 +
            (near ? 0 : 0.25 * vectors); /* the loop itself, and waiting */
@@ -143,9 +144,8 @@ static void add_heights(Contraction *k, int64_t n) {
 static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
     bool by_m = k->m && k->g->split == k->m;
     if (rows <= 0) {
-        add_height(k, k->mr);
+        for (int h = k->mr; h > 1; h = h > 6 ? h / 2 : h - 1) add_height(k, h);
         add_height(k, k->mr - 1);
-        for (int h = k->mr / 2; h > 1; h = h == 3 ? 2 : h / 2) add_height(k, h);
     }
     for (int u = 1; rows > 0 && u <= (by_m ? t->units : 1); u++) {
         int64_t parts = (rows + t->grain - 1) / t->grain;
@@ -173,6 +173,12 @@ void choose_tile(Contraction *k) {
         int q = 0;
         for (int j = 0; j < k->n; j++) q += k->p[j].set == s && !k->dot[s];
         if (q > t.widest) t.widest = q, wide = s;
+    }
+    for (int j = 0; j < k->n; j++) {
+        bool known = k->p[j].set != wide;
+        for (int i = 0; i < j && !known; i++)
+            known = k->p[i].set == wide && k->p[i].sca == k->p[j].sca;
+        t.factors += !known;
     }
     t.length = set_length(k, wide);
     if (g->grain) e_is_int(g->grain, &t.grain);

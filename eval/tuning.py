@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What tuning gains: each model compiled as the cost model would have it and with --tune, then run in turns.
+"""What tuning gains: each model compiled as the cost model would have it and with --tune, then run in turns. Times are
+the least of all rounds; how many times as fast is the median of the rounds' ratios.
 
     python eval/tuning.py [--braid build/release/braid] [--threads N] FOLDER...
 
@@ -8,13 +9,14 @@ Each FOLDER holds model.onnx and test_data_set_0/input_N.pb. Nothing measured be
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import tempfile
 import time
 
 import onnx
 
-ROUNDS = 5
+ROUNDS = 7
 
 
 def inputs_of(folder):
@@ -52,9 +54,9 @@ def main():
             first = compiled(args, folder, tuned, work + "/cache", ["--tune"] + given)
             again = compiled(args, folder, tuned, work + "/cache", ["--tune"] + given)
             us = [(bench(args, plain, given), bench(args, tuned, given)) for _ in range(ROUNDS)]
-            a, b = min(u[0] for u in us), min(u[1] for u in us)
             print("%-20s by model %10.2f us, tuned %10.2f us, %5.2f times; tuning took %.1f s, again %.1f s" %
-                  (os.path.basename(folder), a, b, a / b, first, again), flush=True)
+                  (os.path.basename(folder.rstrip("/")), min(u[0] for u in us), min(u[1] for u in us),
+                   statistics.median(u[0] / u[1] for u in us), first, again), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@
 #include "runtime/runtime.h"
 #include "scheduler/decide.h"
 
-#define NOISE 0.01    /* a smaller difference is none */
+#define NOISE 0.02    /* a smaller difference is none */
 #define HOPELESS 0.05 /* slower by this much in the first round: no more of them */
 #define ROUNDS 6      /* of timing a candidate and the best one in turns */
 #define ROUND_SECONDS 0.04
