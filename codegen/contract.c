@@ -216,7 +216,7 @@ static bool choose_axes(Contraction *k) {
     }
     /* Sets: products over equal reduction axes run in one loop; not so many that few rows share a
      * vector. */
-    int most_products = k->m && axis_size(k->m, 0) >= 6 ? 4 : MAX_PRODUCTS;
+    int most_products = k->m && axis_size(k->m, ROW_BLOCK) >= 6 ? 4 : MAX_PRODUCTS;
     if (k->n > most_products) by_factor(k);
     for (int j = 0; j < k->n; j++) {
         Product *p = &k->p[j];

@@ -11,9 +11,8 @@
 /* ---- the next tile's weights ----------------------------------------------------------------- */
 int contract_fetches(const Contraction *k, int panel, int rows) {
     const Panel *q = &k->panel[panel];
-    int64_t all = k->m ? axis_size(k->m, 1) : 1; /* a few rows are read as they come */
-    if (all == 1 || rows == 1 || !q->ahead) return 0;
-    int64_t blocks = (all + k->mr - 1) / k->mr,
+    if (!k->m || rows == 1 || !q->ahead) return 0;
+    int64_t all = axis_size(k->m, ROW_BLOCK), blocks = (all + k->mr - 1) / k->mr,
             lines = (int64_t)q->n * k->vt * 4 / LINE; /* that a step reads */
     return (int)((lines + blocks - 1) / blocks);
 }
@@ -34,9 +33,12 @@ void fetch_tile(const Contraction *k, const char *back) {
 
 void fetch_begin(const Contraction *k) {
     Fn *f = &k->g->f;
+    /* While a few rows are computed there is no time to fetch a tile. */
+    bool known = !k->m || axis_size(k->m, 0) > 0;
+    const char *few = known ? "" : arena_printf(f->a, " && end - first > %d", 2 * k->mr);
     for (int i = 0; i < k->npanel; i++)
         if (contract_fetches(k, i, k->mr))
-            fn_line(f, "const int64_t by%d = next%d < last%d ? %d : 0;", i, i, i, LINE / 4);
+            fn_line(f, "const int64_t by%d = next%d < last%d%s ? %d : 0;", i, i, i, few, LINE / 4);
 }
 
 void fetch_end(const Contraction *k) {

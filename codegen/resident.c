@@ -26,7 +26,7 @@ static double uses_of(const Seq *q, int *unit) {
         const Stmt *s = q->owner;
         if (s->kind == S_CALL || s->level == LEVEL_CORE) return 0;
         *unit += s->unit;
-        if (s->kind == S_LOOP) n *= s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
+        if (s->kind == S_LOOP) n *= cost_trips(s->loop.trips);
     }
     return n;
 }

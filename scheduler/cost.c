@@ -1,9 +1,24 @@
 /* cost.c: see cost.h. */
 #include "scheduler/cost.h"
 
-double cost_size(const Expr *e) {
+#include <math.h>
+
+static _Thread_local double assumed = COST_UNKNOWN;
+
+static double value_or(const Expr *e, double unknown) {
     int64_t v;
-    return !e_is_int(e, &v) ? COST_UNKNOWN : v > 0 ? (double)v : 0;
+    return !e || !e_is_int(e, &v) ? unknown : v > 0 ? (double)v : 0;
+}
+
+double cost_size(const Expr *e) { return value_or(e, assumed); }
+double cost_trips(const Expr *e) { return value_or(e, COST_UNKNOWN); }
+
+double cost_over_sizes(double (*ns)(void *user), void *user) {
+    double one;
+    assumed = 1;
+    one = ns(user);
+    assumed = COST_UNKNOWN;
+    return sqrt(one * ns(user));
 }
 
 /* ---- work of a group ---- */
@@ -134,7 +149,7 @@ double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units) {
         return t;
     case S_LOOP:
         t = cost_seq_ns(c, d, s->loop.body, units) + (s->loop.barrier ? barrier : 0) + 2;
-        return t * (s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN);
+        return t * cost_trips(s->loop.trips);
     case S_BRANCH:
         return 2 + 0.5 * (cost_seq_ns(c, d, s->br.arm[0], units) +
                           cost_seq_ns(c, d, s->br.arm[1], units));

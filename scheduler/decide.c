@@ -154,10 +154,8 @@ static const Measured *measured(const Schedule *k, uint64_t key) {
 static double runs_of(const Seq *q) {
     double n = 1;
     for (; q && q->owner; q = q->parent) {
-        if (q->owner->kind == S_LOOP && q->owner->loop.trips)
-            n *= cost_size(q->owner->loop.trips);
-        else if (q->owner->kind == S_LOOP)
-            n *= COST_UNKNOWN;
+        if (q->owner->kind == S_LOOP)
+            n *= cost_trips(q->owner->loop.trips);
         else if (q->owner->kind == S_BRANCH)
             n *= 0.5;
     }

@@ -245,7 +245,7 @@ static double bytes_ns(Reuse *u, double bytes) {
 }
 
 static double trips_of(const Stmt *s) {
-    return s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
+    return cost_trips(s->loop.trips);
 }
 
 /* e depends neither on the iteration nor on anything carried. */

@@ -119,7 +119,7 @@ static double best(Latency r) { return r.core < r.team ? r.core : r.team; }
 static double schedule_bodies(Scheduler *x, Stmt *s) {
     double ns = 0;
     if (s->kind == S_LOOP) {
-        double trips = s->loop.trips ? cost_size(s->loop.trips) : COST_UNKNOWN;
+        double trips = cost_trips(s->loop.trips);
         ns = trips * (best(schedule(x, s->loop.body)) +
                       carried_barriers(x, s, get_resource(x, x->level).barrier_ns));
     } else if (s->kind == S_BRANCH) {

@@ -497,16 +497,14 @@ static bool join_loops(Program *p, Seq *q, int i, const Stmt *of) {
     Wave w = {.p = p, .c = p->cx, .a = p->cx->a, .q = q};
     collect(&w, i);
     if (w.n < 2 || counter_used(&w, w.m[0].s)) return false;
-    int units = p->schedule->units;
     plan(&w, false);
-    /* Any of them may turn out to be work for one unit. */
-    double plain = fmin(wave_plain_ns(&w, 1), wave_plain_ns(&w, units));
-    double changed = fmin(wave_changed_ns(&w, 1), wave_changed_ns(&w, units));
+    double plain = cost_over_sizes(wave_plain_ns, &w),
+           changed = cost_over_sizes(wave_changed_ns, &w);
     bool skew = false, can = true;
     for (int k = 0; k < w.n && can; k++) can = wave_speculates(&w, &w.m[k]);
     if (can) {
         plan(&w, true);
-        double skewed = fmin(wave_changed_ns(&w, 1), wave_changed_ns(&w, units));
+        double skewed = cost_over_sizes(wave_changed_ns, &w);
         skew = skewed < changed;
         if (skew) changed = skewed;
     }

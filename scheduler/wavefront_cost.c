@@ -1,4 +1,6 @@
 /* wavefront_cost.c: the order of statements in the loop that members become, and what it costs. */
+#include <math.h>
+
 #include "scheduler/cost.h"
 #include "scheduler/decide.h"
 #include "scheduler/wavefront.h"
@@ -142,8 +144,8 @@ static double iteration_ns(Wave *w, int from, int to, bool slices, int units) {
            (units > 1 ? meet * d->level[LEVEL_TEAM].barrier_ns : 0);
 }
 
-double wave_plain_ns(Wave *w, int units) {
-    double t = 0, trips = cost_size(w->trips);
+static double plain_ns(Wave *w, int units) {
+    double t = 0, trips = cost_trips(w->trips);
     const Device *d = w->p->schedule->device;
     for (int k = 0; k < w->n; k++) t += trips * iteration_ns(w, k, k + 1, false, units);
     for (int i = w->first; i <= w->last; i++) {
@@ -158,6 +160,16 @@ double wave_plain_ns(Wave *w, int units) {
     return t;
 }
 
-double wave_changed_ns(Wave *w, int units) {
-    return (cost_size(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units);
+static double changed_ns(Wave *w, int units) {
+    return (cost_trips(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units);
+}
+
+/* Any of them may turn out to be work for one unit. */
+double wave_plain_ns(void *wave) {
+    Wave *w = wave;
+    return fmin(plain_ns(w, 1), plain_ns(w, w->p->schedule->units));
+}
+double wave_changed_ns(void *wave) {
+    Wave *w = wave;
+    return fmin(changed_ns(w, 1), changed_ns(w, w->p->schedule->units));
 }
