@@ -122,6 +122,9 @@ rnn() {
     done
 }
 
+# Blocks of rows by weights that are fetched ahead.
+rows() { "$PYTHON" tests/rows_check.py --seed $SEED --braid $BRAID; }
+
 convolutions() {
     "$PYTHON" tests/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
     "$PYTHON" tests/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
@@ -219,6 +222,7 @@ step emulated-graphs emulated graphs --graphs 150
 step emulated-conf emulated conformance
 step hipify hipify
 step rnn rnn
+step rows rows
 step convolutions convolutions
 step matrix-units matrix_units
 step compile-cuda compile_cuda

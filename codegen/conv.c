@@ -380,7 +380,7 @@ static Walk walk_of(Conv *k, const Sum *s) {
 static const char *sum_text(Group *g, Expr *e) {
     Conv *k = g->user;
     for (int i = 0; i < k->n; i++)
-        if (k->s[i].reduce == e) return arena_printf(g->em->a, "s%d[row * %d + l]", i, k->vt);
+        if (k->s[i].reduce == e) return arena_printf(g->em->a, "sum%d[row * %d + l]", i, k->vt);
     return NULL;
 }
 
@@ -492,7 +492,7 @@ static void positions(Conv *k, int from, int to, bool last) {
     if (!last) conv_fetch(k, k->s[from].length * g->em->vec);
     if (last) {
         for (int i = 0; i < k->n; i++)
-            fn_line(f, "const float *const s%d = g%d%s;", i, i, k->kept ? " + at" : "");
+            fn_line(f, "const float *const sum%d = g%d%s;", i, i, k->kept ? " + at" : "");
         conv_epilogue(k);
     }
     if (k->kept) fn_line(f, "at += rows * %d;", k->vt);

@@ -122,7 +122,7 @@ static const char *pack(Window *w) {
 
 static const char *sum_text(Group *g, Expr *e) {
     Window *w = g->user;
-    return w->k.s[0].reduce == e ? arena_printf(g->em->a, "s0[row * %d + l]", w->k.vt) : NULL;
+    return w->k.s[0].reduce == e ? arena_printf(g->em->a, "sum0[row * %d + l]", w->k.vt) : NULL;
 }
 
 /* ---- the group's function -------------------------------------------------------------------- */
@@ -184,7 +184,7 @@ static void members(Conv *k, Range r, const char *before, const char *sums) {
     open(f, "for (int64_t ib = y; ib < end; ib++) {");
     int mark = f->bound.n;
     fn_bind(f, e_axis(f->c, k->b), "ib");
-    fn_line(f, "const float *const s0 = %s + (ib - y) * %d;", sums, 2 * k->vt);
+    fn_line(f, "const float *const sum0 = %s + (ib - y) * %d;", sums, 2 * k->vt);
     conv_epilogue(k);
     f->bound.n = mark;
     close(f);
