@@ -12,7 +12,8 @@
 int contract_fetches(const Contraction *k, int panel, int rows) {
     const Panel *q = &k->panel[panel];
     if (!k->m || rows == 1 || !q->ahead) return 0;
-    int64_t all = axis_size(k->m, ROW_BLOCK), blocks = (all + k->mr - 1) / k->mr,
+    int64_t all = axis_size(k->m, ROW_BLOCK), job = all < ROW_BLOCK ? all : ROW_BLOCK,
+            blocks = (job + k->mr - 1) / k->mr,
             lines = (int64_t)q->n * k->vt * 4 / LINE; /* that a step reads */
     return (int)((lines + blocks - 1) / blocks);
 }

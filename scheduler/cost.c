@@ -3,21 +3,20 @@
 
 #include <math.h>
 
-static _Thread_local double assumed = COST_UNKNOWN;
-
 static double value_or(const Expr *e, double unknown) {
     int64_t v;
     return !e || !e_is_int(e, &v) ? unknown : v > 0 ? (double)v : 0;
 }
 
-double cost_size(const Expr *e) { return value_or(e, assumed); }
+double cost_size(const Cx *c, const Expr *e) {
+    return value_or(e, c->assumed > 0 ? c->assumed : COST_UNKNOWN);
+}
 double cost_trips(const Expr *e) { return value_or(e, COST_UNKNOWN); }
 
-double cost_over_sizes(double (*ns)(void *user), void *user) {
-    double one;
-    assumed = 1;
-    one = ns(user);
-    assumed = COST_UNKNOWN;
+double cost_over_sizes(Cx *c, double (*ns)(void *user), void *user) {
+    c->assumed = 1;
+    double one = ns(user);
+    c->assumed = 0;
     return sqrt(one * ns(user));
 }
 
@@ -29,9 +28,9 @@ typedef struct Walk {
     Work w;
 } Walk;
 
-static double tensor_bytes(const Tensor *t) {
+double cost_bytes(const Cx *c, const Tensor *t) {
     double n = (double)dtype_size(t->dtype);
-    for (int i = 0; i < t->rank; i++) n *= cost_size(t->dim[i]);
+    for (int i = 0; i < t->rank; i++) n *= cost_size(c, t->dim[i]);
     return n;
 }
 
@@ -45,7 +44,7 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
     switch (e->op) {
     case E_LOAD: {
         /* No more distinct elements than the tensor has, and than are asked for. */
-        double left = tensor_bytes(e->t), asked = times * (double)dtype_size(e->t->dtype);
+        double left = cost_bytes(k->c, e->t), asked = times * (double)dtype_size(e->t->dtype);
         double *counted = map_geti(k->buffers, (uint64_t)e->t->id + 1);
         if (!counted) map_seti(k->buffers, (uint64_t)e->t->id + 1, counted = NEW(k->c->a, double));
         left -= *counted;
@@ -54,7 +53,7 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
         break;
     }
     case E_REDUCE:
-        for (int i = 0; i < e->naxis; i++) inner *= cost_size(e->raxis[i]->extent);
+        for (int i = 0; i < e->naxis; i++) inner *= cost_size(k->c, e->raxis[i]->extent);
         if (e->kind == R_SUM && e->a[0]->op == E_MUL && dtype_is_float(e->dtype)) {
             k->w.flops += 2 * inner;
             for (int i = 0; i < 2; i++) walk(k, e->a[0]->a[i], inner, index);
@@ -110,7 +109,7 @@ Work cost_work(Cx *c, const Stmt *s) {
         const Tensor *t = s->op.t[i];
         double n = 1;
         for (int d = 0; d < t->rank; d++)
-            n *= cost_size(s->op.at && s->op.at[d] ? t->axis[d]->extent : t->dim[d]);
+            n *= cost_size(c, s->op.at && s->op.at[d] ? t->axis[d]->extent : t->dim[d]);
         walk(&k, t->body, n, false);
         k.w.written += n * (double)dtype_size(t->dtype);
     }
@@ -145,7 +144,7 @@ double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units) {
     case S_EXTERN:
         t = d->group_ns;
         for (int i = 0; i < s->ext.nin; i++)
-            if (s->ext.in[i]) t += tensor_bytes(s->ext.in[i]) * d->scalar_ns;
+            if (s->ext.in[i]) t += cost_bytes(c, s->ext.in[i]) * d->scalar_ns;
         return t;
     case S_LOOP:
         t = cost_seq_ns(c, d, s->loop.body, units) + (s->loop.barrier ? barrier : 0) + 2;

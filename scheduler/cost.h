@@ -20,11 +20,12 @@ typedef struct Work {
 
 /* Value of a size, or number of iterations (NULL: without bound), COST_UNKNOWN when it is not known
  * at compile time. */
-double cost_size(const Expr *e);
+double cost_size(const Cx *c, const Expr *e);
 double cost_trips(const Expr *e);
+double cost_bytes(const Cx *c, const Tensor *t); /* all of a tensor */
 /* ns(user), once with the sizes that are not known taken to be 1 and once COST_UNKNOWN: the
  * geometric mean, for choices that must not be bad at either, as a batch may be one or many. */
-double cost_over_sizes(double (*ns)(void *user), void *user);
+double cost_over_sizes(Cx *c, double (*ns)(void *user), void *user);
 /* Of one run of group s (S_OP). */
 Work cost_work(Cx *c, const Stmt *s);
 /* One run of the group by `units` cores; with more than one the barrier is not included. */

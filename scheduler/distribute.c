@@ -375,6 +375,7 @@ static void readers(Dist *d, Seq *q) {
 /* ---- what is out of the question ------------------------------------------------------------- */
 /* Bytes that a unit loads when the parts that units have are positions of axis x. */
 typedef struct Traffic {
+    const Cx *c;
     const Axis *x;
     double parts, bytes;
 } Traffic;
@@ -383,7 +384,7 @@ static void traffic_load(void *user, Expr *e) {
     Traffic *k = user;
     double bytes = (double)dtype_size(e->dtype);
     for (int d = 0; d < e->t->rank && !e->kind; d++)
-        if (e->a[d]->flags & EF_AXIS) bytes *= cost_size(e->t->dim[d]);
+        if (e->a[d]->flags & EF_AXIS) bytes *= cost_size(k->c, e->t->dim[d]);
     k->bytes += e_uses_axis(e, k->x) ? bytes / k->parts : bytes;
 }
 
@@ -401,7 +402,7 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
         if (!e_is_int(lead->axis[k]->extent, &size)) return UINT32_MAX;
         double parts = (double)((size + grain - 1) / grain);
         if (parts > units) parts = units;
-        Traffic t = {.x = lead->axis[k], .parts = parts};
+        Traffic t = {.c = d->c, .x = lead->axis[k], .parts = parts};
         for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, traffic_load, &t);
         time[k] = (shared > 0 ? shared : 0) * units / parts +
                   t.bytes / plan->device->level[LEVEL_TEAM].read_gbps;

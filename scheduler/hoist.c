@@ -156,7 +156,7 @@ static void hoist_product(Hoist *h, Seq *q, int *at, Stmt *op, Expr *trips) {
     const Device *device = h->p->schedule->device;
     int64_t here = q->s.n;
     Stmt *n = insert(h, q, at, x, op->path);
-    double each = cost_group_ns(c, device, op, 1) * (trips ? cost_size(trips) : COST_UNKNOWN);
+    double each = cost_group_ns(c, device, op, 1) * cost_trips(trips);
     if (!decide(h->p, X_HOIST, op, each, cost_group_ns(c, device, n, 1))) {
         (*at)--;
         memmove(q->s.p + *at, q->s.p + *at + 1, sizeof *q->s.p * (size_t)(here - *at));

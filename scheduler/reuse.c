@@ -244,9 +244,7 @@ static double bytes_ns(Reuse *u, double bytes) {
     return bytes / d->dram_gbps;
 }
 
-static double trips_of(const Stmt *s) {
-    return cost_trips(s->loop.trips);
-}
+static double trips_of(const Stmt *s) { return cost_trips(s->loop.trips); }
 
 /* e depends neither on the iteration nor on anything carried. */
 static void only_outside(void *user, Expr *e) {

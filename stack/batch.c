@@ -640,6 +640,7 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
 
 /* ---- whether to ------------------------------------------------------------------------------ */
 typedef struct Shared { /* what activations read of the same memory */
+    const Cx *c;
     const Func *f;
     double bytes;
     Map *seen;
@@ -654,9 +655,7 @@ static void shared_load(void *user, Expr *e) {
         if (q == k->f->body) return;
     if (map_geti(k->seen, (uint64_t)t->id + 1)) return;
     map_seti(k->seen, (uint64_t)t->id + 1, (void *)(uintptr_t)t);
-    double n = (double)dtype_size(t->dtype);
-    for (int d = 0; d < t->rank; d++) n *= cost_size(t->dim[d]);
-    k->bytes += n;
+    k->bytes += cost_bytes(k->c, t);
 }
 
 /* The operands of sums of products in e: all of them are read for each activation. */
@@ -671,7 +670,7 @@ static double shared_bytes(Batch *b, const Func *f, const Seq *q) {
     double n = 0;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        Shared k = {f, 0, map_new(b->a)};
+        Shared k = {b->c, f, 0, map_new(b->a)};
         if (s->kind == S_OP) shared_operands(b, &k, s->op.t[0]->body);
         n += k.bytes;
         for (int m = 0; s->kind == S_BRANCH && m < 2; m++) n += shared_bytes(b, f, s->br.arm[m]);
@@ -689,7 +688,7 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
         const Stmt *s = q->s.p[i];
         for (int m = 0; s->kind == S_BRANCH && m < 2; m++)
             ns += saved_ns(b, f, s->br.arm[m], rows, gbps) / 2;
-        Shared k = {f, 0, map_new(b->a)};
+        Shared k = {b->c, f, 0, map_new(b->a)};
         if (s->kind == S_OP) shared_operands(b, &k, s->op.t[0]->body);
         if (k.bytes == 0) continue;
         double flops = cost_work(b->c, s).flops / d->gflops / units, bytes = k.bytes / gbps / units;
@@ -711,11 +710,8 @@ static bool worth(Batch *b, const Stmt *s, int rows) {
      * once more. */
     double more = 4 * d->group_ns / rows +
                   (units > 1 ? (3.0 / rows - 1) * d->level[LEVEL_TEAM].barrier_ns : 0);
-    for (int i = 0; i < f->nout; i++) {
-        double n = 2 * (double)dtype_size(f->out[i]->dtype);
-        for (int k = 0; k < f->out[i]->rank; k++) n *= cost_size(f->out[i]->dim[k]);
-        more += n / d->level[LEVEL_CORE].read_gbps / units;
-    }
+    for (int i = 0; i < f->nout; i++)
+        more += 2 * cost_bytes(b->c, f->out[i]) / d->level[LEVEL_CORE].read_gbps / units;
     return decide(b->p, X_BATCH, s, one, one - saved_ns(b, f, f->body, rows, gbps) + more);
 }
 
