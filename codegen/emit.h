@@ -66,11 +66,11 @@ typedef struct Emit {
     const Target *target;
     int vec; /* float lanes of a vector */
     MemPlan plan;
-    Sb *text;       /* the program */
-    Sb body;        /* the kernel's body */
-    Sb weights;     /* constants, in the order in which the program reads them */
-    Map *functions; /* text of a function -> its name */
-    Map *streams;   /* outermost Seq -> bytes of the factors that it reads, as int64_t * */
+    Sb *text;          /* the program */
+    Sb body;           /* the kernel's body */
+    Sb weights;        /* constants, in the order in which the program reads them */
+    Map *functions;    /* text of a function -> its name */
+    Map *streams;      /* outermost Seq -> bytes of the factors that it reads, as int64_t * */
     Map *extern_files; /* texts of hand-written bodies already used */
     Map *const_name;   /* Const data pointer -> name of its array */
     Sb consts;         /* declarations of constants */
