@@ -26,30 +26,65 @@ struct Const;
 /* X(name, arity, text). Unary and binary operators in ranges tested by e_is_unary, e_is_binary. */
 #define EXPR_LEAVES(X)                                                                             \
     X(CONST, 0, "const")                                                                           \
-    X(SYM, 0, "sym") X(AXIS, 0, "axis") X(INDIM, 0, "indim") X(LIMIT, 0, "limit")
+    X(SYM, 0, "sym")                                                                               \
+    X(AXIS, 0, "axis")                                                                             \
+    X(INDIM, 0, "indim")                                                                           \
+    X(LIMIT, 0, "limit")
 #define EXPR_UNARY(X)                                                                              \
     X(NEG, 1, "neg")                                                                               \
     X(NOT, 1, "not")                                                                               \
     X(BITNOT, 1, "bitnot")                                                                         \
     X(ABS, 1, "abs")                                                                               \
-    X(SIGN, 1, "sign") X(SQRT, 1, "sqrt") X(EXP, 1, "exp") X(LOG, 1, "log") X(LOG1P, 1, "log1p")   \
-        X(SIN, 1, "sin") X(COS, 1, "cos") X(TAN, 1, "tan") X(ASIN, 1, "asin") X(ACOS, 1, "acos")   \
-            X(ATAN, 1, "atan") X(SINH, 1, "sinh") X(COSH, 1, "cosh") X(TANH, 1, "tanh")            \
-                X(ASINH, 1, "asinh") X(ACOSH, 1, "acosh") X(ATANH, 1, "atanh") X(ERF, 1, "erf")    \
-                    X(SIGMOID, 1, "sigmoid") X(FLOOR, 1, "floor") X(CEIL, 1, "ceil")               \
-                        X(ROUND, 1, "round") X(TRUNC, 1, "trunc") X(ISNAN, 1, "isnan")
+    X(SIGN, 1, "sign")                                                                             \
+    X(SQRT, 1, "sqrt")                                                                             \
+    X(EXP, 1, "exp")                                                                               \
+    X(LOG, 1, "log")                                                                               \
+    X(LOG1P, 1, "log1p")                                                                           \
+    X(SIN, 1, "sin")                                                                               \
+    X(COS, 1, "cos")                                                                               \
+    X(TAN, 1, "tan")                                                                               \
+    X(ASIN, 1, "asin")                                                                             \
+    X(ACOS, 1, "acos")                                                                             \
+    X(ATAN, 1, "atan")                                                                             \
+    X(SINH, 1, "sinh")                                                                             \
+    X(COSH, 1, "cosh")                                                                             \
+    X(TANH, 1, "tanh")                                                                             \
+    X(ASINH, 1, "asinh")                                                                           \
+    X(ACOSH, 1, "acosh")                                                                           \
+    X(ATANH, 1, "atanh")                                                                           \
+    X(ERF, 1, "erf")                                                                               \
+    X(SIGMOID, 1, "sigmoid")                                                                       \
+    X(FLOOR, 1, "floor")                                                                           \
+    X(CEIL, 1, "ceil")                                                                             \
+    X(ROUND, 1, "round")                                                                           \
+    X(TRUNC, 1, "trunc")                                                                           \
+    X(ISNAN, 1, "isnan")
 #define EXPR_BINARY(X)                                                                             \
     X(ADD, 2, "+")                                                                                 \
     X(SUB, 2, "-")                                                                                 \
     X(MUL, 2, "*")                                                                                 \
     X(DIV, 2, "/")                                                                                 \
-    X(FDIV, 2, "fdiv") X(MOD, 2, "mod") X(FMOD, 2, "fmod") X(POW, 2, "pow") X(MIN, 2, "min")       \
-        X(MAX, 2, "max") X(AND, 2, "and") X(OR, 2, "or") X(XOR, 2, "xor") X(SHL, 2, "shl")         \
-            X(SHR, 2, "shr") X(LT, 2, "<") X(LE, 2, "<=") X(EQ, 2, "==")
+    X(FDIV, 2, "fdiv")                                                                             \
+    X(MOD, 2, "mod")                                                                               \
+    X(FMOD, 2, "fmod")                                                                             \
+    X(POW, 2, "pow")                                                                               \
+    X(MIN, 2, "min")                                                                               \
+    X(MAX, 2, "max")                                                                               \
+    X(AND, 2, "and")                                                                               \
+    X(OR, 2, "or")                                                                                 \
+    X(XOR, 2, "xor")                                                                               \
+    X(SHL, 2, "shl")                                                                               \
+    X(SHR, 2, "shr")                                                                               \
+    X(LT, 2, "<")                                                                                  \
+    X(LE, 2, "<=")                                                                                 \
+    X(EQ, 2, "==")
 #define EXPR_OTHER(X)                                                                              \
     X(CAST, 1, "cast")                                                                             \
     X(BITCAST, 1, "bitcast")                                                                       \
-    X(SELECT, 3, "select") X(GUARD, 3, "guard") X(LOAD, -1, "load") X(REDUCE, -1, "reduce")
+    X(SELECT, 3, "select")                                                                         \
+    X(GUARD, 3, "guard")                                                                           \
+    X(LOAD, -1, "load")                                                                            \
+    X(REDUCE, -1, "reduce")
 #define EXPR_OPS(X) EXPR_LEAVES(X) EXPR_UNARY(X) EXPR_BINARY(X) EXPR_OTHER(X)
 
 typedef enum {
