@@ -9,15 +9,15 @@ and groups, with what comes between them in networks: normalization, activations
 branches.
 """
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
+
+import backend_test
 
 ort.set_default_logger_severity(4)
 CHAINS = 5
@@ -132,14 +132,8 @@ class Model:
 
 
 def write(folder, model, proto):
-    data = f"{folder}/test_data_set_0"
-    os.makedirs(data)
-    onnx.save(proto, f"{folder}/model.onnx")
     want = ort.InferenceSession(proto.SerializeToString()).run(None, model.feed)
-    for kind, values in (("input", model.feed.values()), ("output", want)):
-        for i, v in enumerate(values):
-            with open(f"{data}/{kind}_{i}.pb", "wb") as f:
-                f.write(numpy_helper.from_array(v).SerializeToString())
+    backend_test.write(folder, proto, model.feed.values(), want)
 
 
 def main():

@@ -7,14 +7,14 @@ Writes models with MatMul and Gemm inside of a Loop to FOLDER, with what they sh
 roundings that ONNX asks for, and runs `braid test` on them. Fails also when the matrix units were not used.
 """
 import argparse
-import os
 import subprocess
 import sys
 
 import ml_dtypes
 import numpy as np
-import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+import backend_test
 
 STEPS = 3
 TYPES = {
@@ -94,13 +94,7 @@ def product_exact(a, b):
 
 
 def write(folder, proto, feed, want):
-    data = f"{folder}/test_data_set_0"
-    os.makedirs(data, exist_ok=True)
-    onnx.save(proto, f"{folder}/model.onnx")
-    for kind, values in (("input", feed), ("output", [want])):
-        for i, v in enumerate(values):
-            with open(f"{data}/{kind}_{i}.pb", "wb") as f:
-                f.write(proto_of(v, "").SerializeToString())
+    backend_test.write(folder, proto, [proto_of(v, "") for v in feed], [proto_of(want, "")])
 
 
 def by_matrix_units(args, folder, force):

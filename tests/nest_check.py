@@ -15,9 +15,8 @@ import sys
 import tempfile
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
+import backend_test
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from models.common import F, Graph, f32  # noqa: E402
 
@@ -67,16 +66,6 @@ def nest(r, skip, each, last, states, needs_all=False):
     return g, inputs, [*([v] if last else []), *([np.stack(ys)] if each else []), *([state] if states else [])]
 
 
-def write(folder, model, inputs, expected):
-    data = os.path.join(folder, "test_data_set_0")
-    os.makedirs(data, exist_ok=True)
-    onnx.save(model, os.path.join(folder, "model.onnx"))
-    for kind, arrays in (("input", inputs), ("output", expected)):
-        for n, a in enumerate(arrays):
-            with open(os.path.join(data, f"{kind}_{n}.pb"), "wb") as f:
-                f.write(numpy_helper.from_array(f32(a)).SerializeToString())
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--braid", default="build/release/braid")
@@ -91,7 +80,7 @@ def main():
         for bits in [(False, True, False, False, True)] + models:
             g, inputs, expected = nest(np.random.default_rng(a.seed), *bits)
             folders.append(os.path.join(work, "nest_" + "".join("01"[b] for b in bits)))
-            write(folders[-1], g.model(), [inputs[v.name] for v in g.model().graph.input], expected)
+            backend_test.write(folders[-1], g.model(), [f32(inputs[v.name]) for v in g.model().graph.input], map(f32, expected))
         explained = subprocess.run([a.braid, "explain", "--schedule", "interchange=on", folders[-1] + "/model.onnx"],
                                    capture_output=True, text=True).stdout
         if explained.count("chosen interchange") < 3:  # the nest, and the loops before and behind it

@@ -18,6 +18,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto as TP, helper, numpy_helper
 
+import backend_test
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../eval"))
 import braid_api
 
@@ -119,7 +121,7 @@ class Program:
         g = helper.make_graph(self.nodes, "products", self.inputs, outs, self.inits)
         m = helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, self.feed)
-        write(folder, m, self.feed.values(), want)
+        backend_test.write(folder, m, self.feed.values(), want)
 
 
 def save_half(folder, dtype):
@@ -134,17 +136,7 @@ def save_half(folder, dtype):
         [info("x", dtype, [2, "n", 9]), info("v", dtype, [2, 16, 4])], [info("y", dtype, [2, "n", 4])],
         [numpy_helper.from_array(w.astype(kind), "w")])
     m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    write(folder, m, [x.astype(kind), v.astype(kind)], [(np.maximum(x @ w, 0) @ v).astype(kind)])
-
-
-def write(folder, model, inputs, outputs):
-    data = os.path.join(folder, "test_data_set_0")
-    os.makedirs(data)
-    onnx.save(model, os.path.join(folder, "model.onnx"))
-    for what, tensors in (("input", inputs), ("output", outputs)):
-        for i, a in enumerate(tensors):
-            with open(os.path.join(data, "%s_%d.pb" % (what, i)), "wb") as f:
-                f.write(numpy_helper.from_array(np.asarray(a)).SerializeToString())
+    backend_test.write(folder, m, [x.astype(kind), v.astype(kind)], [(np.maximum(x @ w, 0) @ v).astype(kind)])
 
 
 def run(*args, **env):

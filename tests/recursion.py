@@ -12,7 +12,9 @@ import tempfile
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+
+import backend_test
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from models import build, trees  # noqa: E402
@@ -46,14 +48,7 @@ def case(f):
 
 
 def write(folder, model, inputs, expected):
-    data = os.path.join(folder, "test_data_set_0")
-    os.makedirs(data, exist_ok=True)
-    onnx.save(model, os.path.join(folder, "model.onnx"))
-    names = [v.name for v in model.graph.input]
-    for kind, arrays in (("input", [inputs[n] for n in names]), ("output", expected)):
-        for n, a in enumerate(arrays):
-            with open(os.path.join(data, f"{kind}_{n}.pb"), "wb") as f:
-                f.write(numpy_helper.from_array(np.asarray(a)).SerializeToString())
+    backend_test.write(folder, model, [inputs[v.name] for v in model.graph.input], expected)
 
 
 def at(g, x, n):

@@ -5,21 +5,21 @@ rows, known and not known to the compiler, in sizes that fill tiles and do not, 
     rows_check.py [COUNT] [--seed S] [--braid PATH]
 """
 import argparse
-import os
 import random
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
-import onnx
 from onnx import TensorProto as TP, helper, numpy_helper
+
+import backend_test
 
 ROWS = [1, 2, 3, 5, 6, 7, 11, 13, 16, 29, 64, 70, 129]
 
 
 def model(r, g, rows, known):
-    """(model, feed, answer): h = h + tanh(x_t W + h U + b) · sigmoid(h V) over a few steps."""
+    """(model, inputs, outputs): h = h + tanh(x_t W + h U + b) · sigmoid(h V) over a few steps."""
     n, m, steps = r.choice([144, 160, 171]), r.choice([96, 128, 133]), r.randint(1, 4)
     W, U, V = (g.standard_normal(s).astype(np.float32) / s[0] ** .5 for s in ((m, n), (n, n), (n, n)))
     b = g.standard_normal(n).astype(np.float32)
@@ -39,17 +39,7 @@ def model(r, g, rows, known):
     y = h.astype(np.float64)
     for xt in x.astype(np.float64):
         y = y + np.tanh(xt @ W + y @ U + b) / (1 + np.exp(-(y @ V)))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), [h, x], y.astype(np.float32)
-
-
-def write(folder, built):
-    m, feed, answer = built
-    data = folder + "/test_data_set_0"
-    os.makedirs(data)
-    onnx.save(m, folder + "/model.onnx")
-    for name, a in (("input_0", feed[0]), ("input_1", feed[1]), ("output_0", answer)):
-        with open("%s/%s.pb" % (data, name), "wb") as f:
-            f.write(numpy_helper.from_array(a).SerializeToString())
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), [h, x], [y.astype(np.float32)]
 
 
 def main():
@@ -64,7 +54,7 @@ def main():
             r, g = random.Random(args.seed + i), np.random.default_rng(args.seed + i)
             rows, known = ROWS[i % len(ROWS)], r.random() < .6
             folder, text = "%s/%d" % (work, i), "%s/%d.c" % (work, i)
-            write(folder, model(r, g, rows, known))
+            backend_test.write(folder, *model(r, g, rows, known))
             schedule, threads = "prefetch=1024" + r.choice(["", ",tile=6x1", ",tile=4x2", ",hoist=off"]), str(r.randint(1, 3))
             options = ["--schedule", schedule, "--threads", threads]
             subprocess.run([args.braid, "compile", folder + "/model.onnx", "-o", work + "/a.so", "--emit", text] + options, check=True)
