@@ -424,7 +424,6 @@ bool group_contraction(Group *g) {
             fn_line(f, "rows = %d;", rows);
         }
         int scope = f->bound.n;
-        if (rows > 1) fetch_operands(&k);
         for (int s = 0; s < k.nset; s++) {
             if (k.dot[s]) continue;
             if (plain_vec) {

@@ -75,11 +75,9 @@ void pack_panels(Contraction *k);
 int contract_fetches(const Contraction *k, int panel, int rows);
 /* Declares them in a tile; back: a condition of tiles that are gone through backwards, or NULL. */
 void fetch_tile(const Contraction *k, const char *back);
-/* Around the calls for a block of rows. */
+/* Around the calls for a block of rows; at the beginning fetches what their epilogue will read. */
 void fetch_begin(const Contraction *k);
 void fetch_end(const Contraction *k);
-/* Fetches what the epilogue of a block of rows will read. */
-void fetch_operands(const Contraction *k);
 
 /* ---- contract_micro.c ------------------------------------------------------------------------ */
 /* Emits the call of the micro-kernel of one set for `rows` rows; writes the kernel where it is new.

@@ -32,26 +32,6 @@ void fetch_tile(const Contraction *k, const char *back) {
     }
 }
 
-void fetch_begin(const Contraction *k) {
-    Fn *f = &k->g->f;
-    /* While a few rows are computed there is no time to fetch a tile. */
-    bool known = !k->m || axis_size(k->m, 0) > 0;
-    const char *few = known ? "" : arena_printf(f->a, " && end - first > %d", 2 * k->mr);
-    for (int i = 0; i < k->npanel; i++)
-        if (contract_fetches(k, i, k->mr))
-            fn_line(f, "const int64_t by%d = next%d < last%d%s ? %d : 0;", i, i, i, few, LINE / 4);
-}
-
-void fetch_end(const Contraction *k) {
-    Fn *f = &k->g->f;
-    for (int i = 0; i < k->npanel; i++) {
-        int n = contract_fetches(k, i, k->mr);
-        const Panel *q = &k->panel[i];
-        if (n)
-            fn_line(f, "next%d += by%d * %lld;", i, i, (long long)(n * q->tile / (q->n * k->vt)));
-    }
-}
-
 /* ---- the epilogue's operands ----------------------------------------------------------------- */
 typedef struct Far {
     Expr *load[MAX_FETCHED];
@@ -89,16 +69,17 @@ static void find_far(const Contraction *k, Far *far, Expr *e) {
     for (int i = 0; i < last; i++) find_far(k, far, e->a[i]);
 }
 
-void fetch_operands(const Contraction *k) {
+static void fetch_operands(const Contraction *k) {
     Group *g = k->g;
     Fn *f = &g->f;
     Cx *c = g->em->c;
     Far far = {.seen = map_new(g->em->a)};
     int64_t steps = 1;
     for (int i = 0; i < k->nraxis[0]; i++) steps *= axis_size(k->raxis[0][i], SHORT);
-    for (int i = 0; i < g->n && k->m && steps >= SHORT; i++) find_far(k, &far, g->value[i]);
+    for (int i = 0; i < g->n && steps >= SHORT; i++) find_far(k, &far, g->value[i]);
     if (!far.n) return;
-    fn_line(f, "for (int64_t row = 0; row < rows; row++) {");
+    fn_line(f,
+            "for (int64_t row = 0; rows > 1 && row < rows; row++) {"); /* one is read as it comes */
     int mark = fn_open(f);
     fn_line(f, "const int64_t im = m0 + row;");
     fn_bind(f, e_axis(c, k->m), "im");
@@ -110,4 +91,27 @@ void fetch_operands(const Contraction *k) {
     }
     fn_close(f, mark);
     fn_line(f, "}");
+}
+
+/* ---- a block of rows ------------------------------------------------------------------------- */
+void fetch_begin(const Contraction *k) {
+    Fn *f = &k->g->f;
+    if (!k->m || k->mr == 1) return;
+    fetch_operands(k);
+    /* While a few rows are computed there is no time to fetch a tile. */
+    bool known = axis_size(k->m, 0) > 0;
+    const char *few = known ? "" : arena_printf(f->a, " && end - first > %d", 2 * k->mr);
+    for (int i = 0; i < k->npanel; i++)
+        if (contract_fetches(k, i, k->mr))
+            fn_line(f, "const int64_t by%d = next%d < last%d%s ? %d : 0;", i, i, i, few, LINE / 4);
+}
+
+void fetch_end(const Contraction *k) {
+    Fn *f = &k->g->f;
+    for (int i = 0; i < k->npanel; i++) {
+        int n = contract_fetches(k, i, k->mr);
+        const Panel *q = &k->panel[i];
+        if (n)
+            fn_line(f, "next%d += by%d * %lld;", i, i, (long long)(n * q->tile / (q->n * k->vt)));
+    }
 }

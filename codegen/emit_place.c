@@ -52,6 +52,15 @@ static const char *row_bytes(Tree *x, const Grow *g) {
     return s;
 }
 
+/* How many pieces of consecutive positions of axis `axis` there are: as a product. */
+static const char *outer_of(Tree *x, const Tensor *t, int axis) {
+    const char *s = "1";
+    for (int i = 0; i < axis; i++)
+        if (!e_is_ival(t->dim[i], 1))
+            s = arena_printf(x->em->a, "%s * %s", s, tree_expr(x, t->dim[i]));
+    return s;
+}
+
 static const char *room_of(Tree *x, const Grow *g) {
     return g->room ? x->f.symbol(&x->f, g->room)
                    : arena_printf(x->em->a, "%lld", (long long)g->most);
@@ -88,10 +97,7 @@ void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
         fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, from, tree_bytes(x, c->phi));
         return;
     }
-    const char *outer = "1";
-    for (int i = 0; i < g->axis; i++)
-        if (!e_is_ival(c->phi->dim[i], 1))
-            outer = arena_printf(f->a, "%s * %s", outer, tree_expr(x, c->phi->dim[i]));
+    const char *outer = outer_of(x, c->phi, g->axis);
     fn_line(f, "bk_copy_rows(%s, %s, %s, %s * (%s), %s * (%s), unit, nunit);", name, from, outer,
             first, inner, room, inner);
 }
@@ -118,11 +124,8 @@ void tree_grow_end(Tree *x, const Tensor *phi) {
     const Grow *g = phi->grow;
     if (!g->spaced || !g->room) return;
     const char *name = f->tensor(f, (Tensor *)(uintptr_t)phi), *room = room_of(x, g);
-    const char *inner = span_bytes(x, phi, g->axis + 1, phi->rank), *outer = "1",
-               *size = tree_expr(x, phi->dim[g->axis]);
-    for (int i = 0; i < g->axis; i++)
-        if (!e_is_ival(phi->dim[i], 1))
-            outer = arena_printf(f->a, "%s * %s", outer, tree_expr(x, phi->dim[i]));
+    const char *inner = span_bytes(x, phi, g->axis + 1, phi->rank),
+               *outer = outer_of(x, phi, g->axis), *size = tree_expr(x, phi->dim[g->axis]);
     fn_line(f, "if (%s != %s) {", room, size);
     f->indent++;
     tree_barrier(x);

@@ -269,7 +269,7 @@ static bool try_sum(Library *l, Seq *q, int *at, Expr *r) {
         whole = whole && (e_uses_axis(r, t->axis[i]) || e_is_ival(t->dim[i], 1));
     if (!whole) x = tensor_term(c, t, r, &load);
     if (!make_product(l, x)) return true;
-    if (!whole) { own = stmt_op(c, x, s->path); }
+    if (!whole) own = stmt_op(c, x, s->path);
     double rest = whole ? 0 : d->group_ns;
     if (!decide(l->p, X_LIBRARY, own, cost_group_ns(c, d, s, l->p->schedule->units),
                 library_ns(l->p, x) + rest)) {

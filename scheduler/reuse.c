@@ -244,8 +244,6 @@ static double bytes_ns(Reuse *u, double bytes) {
     return bytes / d->dram_gbps;
 }
 
-static double trips_of(const Stmt *s) { return cost_trips(s->loop.trips); }
-
 /* e depends neither on the iteration nor on anything carried. */
 static void only_outside(void *user, Expr *e) {
     void **arg = user;
@@ -269,7 +267,7 @@ static void move_out(Reuse *u, Seq *q, int *at) {
         if (!e || e->pure || !(e->flags & EF_LOAD) || !is_invariant(u, e) || !is_safe(u->c, e))
             continue;
         Work1 k = work_of(u, t, e);
-        double trips = trips_of(u->loop), group = u->p->schedule->device->group_ns;
+        double trips = cost_trips(u->loop->loop.trips), group = u->p->schedule->device->group_ns;
         double changed = group + k.each + bytes_ns(u, k.bytes) * (1 + trips);
         if (!decide(u->p, X_REUSE, s, k.each * trips, changed)) continue;
         Tensor *x = tensor_like(u->c, TK_TE, t, t->rank, t->dim, body->parent);
@@ -339,7 +337,7 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     init->body = e_subst(u->c, first, tb->rank, tb->axis, to, NULL, NULL);
     Stmt *begin = stmt_op(u->c, init, b->path);
     Work1 k = work_of(u, tb, eb);
-    double trips = trips_of(u->loop), group = u->p->schedule->device->group_ns;
+    double trips = cost_trips(u->loop->loop.trips), group = u->p->schedule->device->group_ns;
     if (!decide(u->p, X_REUSE, b, k.each * trips,
                 group + k.each + 2 * bytes_ns(u, k.bytes) * trips))
         return false;
