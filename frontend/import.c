@@ -239,12 +239,13 @@ static void node_import(Import *im, Scope *s, const Onnx__NodeProto *np) {
     if (!onnx && !op_find(np->domain, np->op_type))
         err(im->d, ST_UNSUPPORTED, path, "operator %s:%s is not supported", np->domain,
             np->op_type);
-    if (!onnx && opset != 1) {
+    int newest = domain_version(onnx ? "" : np->domain);
+    if (!onnx && (opset < 1 || opset > newest)) {
         if (!opset)
             err(im->d, ST_MODEL, path, "the %s does not import the opset of domain '%s'",
                 s->call ? "function" : "model", np->domain);
-        err(im->d, ST_UNSUPPORTED, path, "version %d of domain '%s' is not supported (1 is)", opset,
-            np->domain);
+        err(im->d, ST_UNSUPPORTED, path, "version %d of domain '%s' is not supported (%d is)",
+            opset, np->domain, newest);
     }
     Raw n = {.im = im,
              .b = s->b,

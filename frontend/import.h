@@ -12,10 +12,8 @@
 #include "frontend/ops.h"
 #include "onnx.pb-c.h"
 
-#define OPSET_MIN 1
-#define OPSET_MAX 27
 #define IR_MIN 3
-#define IR_MAX 13
+#define IR_MAX 14
 
 /* Limits on hostile input: subgraphs and function calls inside each other; messages inside each
  * other (three for each subgraph); nodes, inputs, initializers and such with all functions inlined;
@@ -102,9 +100,21 @@ const VType *type_import(Import *im, const Onnx__TypeProto *t, const char *where
  * for none. */
 const Onnx__AttributeProto *attr_resolve(Import *im, const Onnx__AttributeProto *ap, Scope **s,
                                          const char *path);
-int attr_type(const Onnx__AttributeProto *ap); /* its type, guessed when not written */
 void attrs_import(Raw *n, Scope *s, const Onnx__NodeProto *np);
 const Const *constant_import(Import *im, Scope *s, const Onnx__NodeProto *np, const char *path);
+
+/* attrs.c: what the operator table says of the attributes of one operator in one opset. */
+typedef struct AttrRule {
+    char kind;          /* the letter in ops.def; 0: the operator has no such attribute */
+    const char *values; /* those allowed, "this|that" up to a blank or the end; NULL: not listed */
+    int later;          /* kind is 0: the opset with which it comes, or 0 */
+    int gone;           /* kind is 0: the opset since which it is no more, or 0 */
+} AttrRule;
+AttrRule attr_rule(const char *attrs, const char *name, int opset);
+/* Fails unless a is what its rule in `attrs` (a row's, see ops.def) allows. */
+void attr_check(const Raw *n, const char *attrs, const Attr *a);
+/* The attribute's type: as written; else what `attrs` says, or NULL: guessed from what is there. */
+int attr_type(const Onnx__AttributeProto *ap, const char *attrs, int opset);
 
 /* import.c */
 void count_things(Import *im, size_t n, const char *path);

@@ -3,185 +3,6 @@
 
 #define AT(x) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##x
 
-/* Attributes of the default domain by kind; a name means the same kind in every operator, save for
- * those left out here (p, seed) and those that attr_known treats apart. */
-static const char *const ints_names[] = {"axes",
-                                         "dilations",
-                                         "directions",
-                                         "ends",
-                                         "kernel_shape",
-                                         "output_padding",
-                                         "output_shape",
-                                         "paddings",
-                                         "pads",
-                                         "perm",
-                                         "pooled_shape",
-                                         "scan_input_axes",
-                                         "scan_input_directions",
-                                         "scan_output_axes",
-                                         "scan_output_directions",
-                                         "shape",
-                                         "split",
-                                         "starts",
-                                         "strides",
-                                         "value_ints"};
-static const char *const int_names[] = {"align_corners",
-                                        "allowzero",
-                                        "antialias",
-                                        "axis",
-                                        "batch_axis",
-                                        "batch_dims",
-                                        "block_size",
-                                        "blocksize",
-                                        "broadcast",
-                                        "ceil_mode",
-                                        "center_point_box",
-                                        "chunk_size",
-                                        "count_include_pad",
-                                        "detect_negative",
-                                        "detect_positive",
-                                        "dtype",
-                                        "end",
-                                        "exclude_outside",
-                                        "exclusive",
-                                        "fmod",
-                                        "group",
-                                        "hidden_size",
-                                        "ignore_index",
-                                        "input_forget",
-                                        "interleaved",
-                                        "inverse",
-                                        "is_causal",
-                                        "is_test",
-                                        "k",
-                                        "keepdims",
-                                        "kv_num_heads",
-                                        "largest",
-                                        "layout",
-                                        "linear_before_reset",
-                                        "new_axis",
-                                        "noop_with_empty_axes",
-                                        "num_groups",
-                                        "num_heads",
-                                        "num_outputs",
-                                        "num_scan_inputs",
-                                        "offset_group",
-                                        "onesided",
-                                        "output_datatype",
-                                        "output_dtype",
-                                        "output_height",
-                                        "output_sequence",
-                                        "output_width",
-                                        "periodic",
-                                        "precision",
-                                        "q_num_heads",
-                                        "qk_matmul_output_mode",
-                                        "reverse",
-                                        "rotary_embedding_dim",
-                                        "sample_size",
-                                        "sampling_ratio",
-                                        "saturate",
-                                        "select_last_index",
-                                        "size",
-                                        "softmax_precision",
-                                        "sorted",
-                                        "spatial",
-                                        "start",
-                                        "stash_type",
-                                        "storage_order",
-                                        "time_axis",
-                                        "to",
-                                        "training_mode",
-                                        "transA",
-                                        "transB",
-                                        "upper",
-                                        "value_int"};
-static const char *const float_names[] = {"alpha",
-                                          "beta",
-                                          "bias",
-                                          "clip",
-                                          "cubic_coeff_a",
-                                          "epsilon",
-                                          "extrapolation_value",
-                                          "gamma",
-                                          "height_scale",
-                                          "high",
-                                          "lambd",
-                                          "low",
-                                          "max",
-                                          "mean",
-                                          "min",
-                                          "momentum",
-                                          "ratio",
-                                          "scale",
-                                          "softcap",
-                                          "spatial_scale",
-                                          "value_float",
-                                          "width_scale"};
-static const char *const floats_names[] = {"activation_alpha", "activation_beta", "scales",
-                                           "value_floats"};
-static const char *const string_names[] = {"activation",
-                                           "approximate",
-                                           "auto_pad",
-                                           "coordinate_transformation_mode",
-                                           "direction",
-                                           "equation",
-                                           "keep_aspect_ratio_policy",
-                                           "mode",
-                                           "nearest_mode",
-                                           "padding_mode",
-                                           "reduction",
-                                           "round_mode"};
-static const char *const strings_names[] = {"activations"};
-static const char *const graph_names[] = {"body", "else_branch", "then_branch"};
-static const char *const tensor_names[] = {"value"};
-static const char *const type_names[] = {"type"};
-
-static const struct {
-    int type;
-    const char *text;
-    size_t n;
-    const char *const *name;
-} kinds[] = {
-    {AT(INTS), "a list of integers", COUNT(ints_names), ints_names},
-    {AT(INT), "an integer", COUNT(int_names), int_names},
-    {AT(FLOAT), "a float", COUNT(float_names), float_names},
-    {AT(FLOATS), "a list of floats", COUNT(floats_names), floats_names},
-    {AT(STRING), "a string", COUNT(string_names), string_names},
-    {AT(STRINGS), "a list of strings", COUNT(strings_names), strings_names},
-    {AT(GRAPH), "a graph", COUNT(graph_names), graph_names},
-    {AT(TENSOR), "a tensor", COUNT(tensor_names), tensor_names},
-    {AT(TYPE_PROTO), "a type", COUNT(type_names), type_names},
-};
-
-static void check_known(const Raw *n, const char *name, int type) {
-    if (n->domain[0]) return;
-    if (n->opset < 11 && !strcmp(n->op, "Pad") && !strcmp(name, "value")) return;
-    if (n->opset < 6 && !strcmp(n->op, "Cast")) return;
-    for (size_t i = 0; i < COUNT(kinds); i++)
-        for (size_t k = 0; k < kinds[i].n; k++)
-            if (!strcmp(kinds[i].name[k], name)) {
-                if (kinds[i].type != type)
-                    err(n->im->d, ST_MODEL, n->path, "attribute '%s' must be %s", name,
-                        kinds[i].text);
-                return;
-            }
-}
-
-int attr_type(const Onnx__AttributeProto *ap) {
-    if (ap->type != AT(UNDEFINED)) return (int)ap->type;
-    if (ap->t) return AT(TENSOR);
-    if (ap->g) return AT(GRAPH);
-    if (ap->tp) return AT(TYPE_PROTO);
-    if (ap->sparse_tensor) return AT(SPARSE_TENSOR);
-    if (ap->n_ints) return AT(INTS);
-    if (ap->n_floats) return AT(FLOATS);
-    if (ap->n_strings) return AT(STRINGS);
-    if (ap->s.len) return AT(STRING);
-    if (ap->f != 0) return AT(FLOAT);
-    return AT(INT);
-}
-
 const Onnx__AttributeProto *attr_resolve(Import *im, const Onnx__AttributeProto *ap, Scope **s,
                                          const char *path) {
     int want = (int)ap->type;
@@ -204,7 +25,7 @@ const Onnx__AttributeProto *attr_resolve(Import *im, const Onnx__AttributeProto 
         if (ap && ap->ref_attr_name[0])
             err(im->d, ST_MODEL, path, "the default of attribute '%s' refers to another", name);
     }
-    if (ap && want && want != attr_type(ap))
+    if (ap && want && want != attr_type(ap, NULL, 0))
         err(im->d, ST_MODEL, path, "attribute '%s' of the function call has the wrong type",
             ap->name);
     return ap;
@@ -221,11 +42,11 @@ static int list_length(Raw *n, size_t len, const char *name) {
     return (int)len;
 }
 
-static Attr attr_import(Raw *n, Scope *s, const Onnx__AttributeProto *ap, const char *name) {
+static Attr attr_import(Raw *n, Scope *s, const Onnx__AttributeProto *ap, const char *name,
+                        const char *attrs) {
     Import *im = n->im;
     Attr a = {.name = name};
-    int type = attr_type(ap);
-    check_known(n, name, type);
+    int type = attr_type(ap, attrs, n->opset);
     switch (type) {
     case AT(INT): a.kind = AT_INT, a.i = ap->i; break;
     case AT(FLOAT): a.kind = AT_FLOAT, a.f = ap->f; break;
@@ -269,6 +90,8 @@ static Attr attr_import(Raw *n, Scope *s, const Onnx__AttributeProto *ap, const 
 }
 
 void attrs_import(Raw *n, Scope *s, const Onnx__NodeProto *np) {
+    const OpRow *row = op_find(n->domain, n->op);
+    const char *attrs = row ? row->attrs : op_old_attrs(n->domain, n->op);
     for (size_t i = 0; i < np->n_attribute; i++) {
         const Onnx__AttributeProto *ap = np->attribute[i];
         const char *name = ap->name;
@@ -278,7 +101,9 @@ void attrs_import(Raw *n, Scope *s, const Onnx__NodeProto *np) {
         Scope *from = s;
         ap = attr_resolve(n->im, ap, &from, n->path);
         if (!ap) continue;
-        vec_push(n->im->a, &n->attr, attr_import(n, from, ap, name));
+        Attr a = attr_import(n, from, ap, name, attrs);
+        if (attrs) attr_check(n, attrs, &a); /* else the operator itself is refused later */
+        vec_push(n->im->a, &n->attr, a);
     }
 }
 
@@ -294,7 +119,7 @@ const Const *constant_import(Import *im, Scope *s, const Onnx__NodeProto *np, co
         name = np->attribute[i]->name;
     }
     if (!ap) err(im->d, ST_MODEL, path, "a Constant must have one value");
-    int type = attr_type(ap);
+    int type = attr_type(ap, NULL, 0);
     int64_t n = 1;
     DType t = DT_F32;
     const void *from = &ap->f;

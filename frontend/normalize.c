@@ -238,73 +238,67 @@ static void roialign(Raw *n) {
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* In opsets below `below` the form changes by `fn`. From then on `gone` is no attribute any more: a
- * model that still has it would silently mean something else. */
+/* In opsets below `below` the form changes by `fn`. */
 typedef struct Rewrite {
     const char *op;
     int below;
     void (*fn)(Raw *n);
-    const char *gone;
 } Rewrite;
 
 static const Rewrite rewrites[] = {
-    {"Add", 7, norm_legacy_broadcast, NULL},
-    {"Sub", 7, norm_legacy_broadcast, NULL},
-    {"Mul", 7, norm_legacy_broadcast, NULL},
-    {"Div", 7, norm_legacy_broadcast, NULL},
-    {"And", 7, norm_legacy_broadcast, NULL},
-    {"Or", 7, norm_legacy_broadcast, NULL},
-    {"Xor", 7, norm_legacy_broadcast, NULL},
-    {"Equal", 7, norm_legacy_broadcast, NULL},
-    {"Greater", 7, norm_legacy_broadcast, NULL},
-    {"Less", 7, norm_legacy_broadcast, NULL},
-    {"Pow", 7, norm_legacy_broadcast, NULL},
-    {"PRelu", 7, norm_legacy_prelu, NULL},
-    {"BatchNormalization", 14, norm_batchnorm, NULL},
-    {"Cast", 6, cast1, NULL},
-    {"Clip", 11, clip, "min"},
-    {"Clip", 11, NULL, "max"},
-    {"Concat", 4, concat1, NULL},
-    {"DFT", 20, dft, "axis"},
-    {"Dropout", 12, norm_dropout, NULL},
-    {"GlobalLpPool", 2, old_unsupported, NULL},
-    {"GridSample", 20, gridsample, NULL},
-    {"GroupNormalization", 21, norm_groupnorm, NULL},
-    {"GRU", 3, old_unsupported, NULL},
-    {"Hardmax", 13, softmax, NULL},
-    {"LogSoftmax", 13, softmax, NULL},
-    {"LpPool", 2, old_unsupported, NULL},
-    {"Pad", 2, pad1, "paddings"},
-    {"Pad", 11, pad2, "pads"},
-    {"Pad", 11, NULL, "value"},
-    {"ReduceL1", 18, reduce, "axes"},
-    {"ReduceL2", 18, reduce, "axes"},
-    {"ReduceLogSum", 18, reduce, "axes"},
-    {"ReduceLogSumExp", 18, reduce, "axes"},
-    {"ReduceMax", 18, reduce, "axes"},
-    {"ReduceMean", 18, reduce, "axes"},
-    {"ReduceMin", 18, reduce, "axes"},
-    {"ReduceProd", 18, reduce, "axes"},
-    {"ReduceSum", 13, reduce, "axes"},
-    {"ReduceSumSquare", 18, reduce, "axes"},
-    {"Reshape", 5, reshape1, "shape"},
-    {"Resize", 11, norm_resize10, NULL},
-    {"Resize", OPSET_MAX + 1, norm_resize, NULL},
-    {"RoiAlign", 16, roialign, NULL},
-    {"Scan", 9, norm_scan8, "directions"},
-    {"Scatter", OPSET_MAX + 1, scatter, NULL},
-    {"Selu", 6, selu1, NULL},
-    {"Slice", 10, slice, "starts"},
-    {"Slice", 10, NULL, "ends"},
-    {"Slice", 10, NULL, "axes"},
-    {"Softmax", 13, softmax, NULL},
-    {"Split", 13, split2, "split"},
-    {"Split", 18, split13, NULL},
-    {"Squeeze", 13, squeeze, "axes"},
-    {"Tile", 6, old_unsupported, NULL},
-    {"TopK", 10, topk, "k"},
-    {"Unsqueeze", 13, unsqueeze, "axes"},
-    {"Upsample", 10, norm_upsample, "scales"},
+    {"Add", 7, norm_legacy_broadcast},
+    {"Sub", 7, norm_legacy_broadcast},
+    {"Mul", 7, norm_legacy_broadcast},
+    {"Div", 7, norm_legacy_broadcast},
+    {"And", 7, norm_legacy_broadcast},
+    {"Or", 7, norm_legacy_broadcast},
+    {"Xor", 7, norm_legacy_broadcast},
+    {"Equal", 7, norm_legacy_broadcast},
+    {"Greater", 7, norm_legacy_broadcast},
+    {"Less", 7, norm_legacy_broadcast},
+    {"Pow", 7, norm_legacy_broadcast},
+    {"PRelu", 7, norm_legacy_prelu},
+    {"BatchNormalization", 14, norm_batchnorm},
+    {"Cast", 6, cast1},
+    {"Clip", 11, clip},
+    {"Concat", 4, concat1},
+    {"DFT", 20, dft},
+    {"Dropout", 12, norm_dropout},
+    {"GlobalLpPool", 2, old_unsupported},
+    {"GridSample", 20, gridsample},
+    {"GroupNormalization", 21, norm_groupnorm},
+    {"GRU", 3, old_unsupported},
+    {"Hardmax", 13, softmax},
+    {"LogSoftmax", 13, softmax},
+    {"LpPool", 2, old_unsupported},
+    {"Pad", 2, pad1},
+    {"Pad", 11, pad2},
+    {"ReduceL1", 18, reduce},
+    {"ReduceL2", 18, reduce},
+    {"ReduceLogSum", 18, reduce},
+    {"ReduceLogSumExp", 18, reduce},
+    {"ReduceMax", 18, reduce},
+    {"ReduceMean", 18, reduce},
+    {"ReduceMin", 18, reduce},
+    {"ReduceProd", 18, reduce},
+    {"ReduceSum", 13, reduce},
+    {"ReduceSumSquare", 18, reduce},
+    {"Reshape", 5, reshape1},
+    {"Resize", 11, norm_resize10},
+    {"Resize", OPSET_MAX + 1, norm_resize},
+    {"RoiAlign", 16, roialign},
+    {"Scan", 9, norm_scan8},
+    {"Scatter", OPSET_MAX + 1, scatter},
+    {"Selu", 6, selu1},
+    {"Slice", 10, slice},
+    {"Softmax", 13, softmax},
+    {"Split", 13, split2},
+    {"Split", 18, split13},
+    {"Squeeze", 13, squeeze},
+    {"Tile", 6, old_unsupported},
+    {"TopK", 10, topk},
+    {"Unsqueeze", 13, unsqueeze},
+    {"Upsample", 10, norm_upsample},
 };
 
 void normalize(Raw *n) {
@@ -314,13 +308,7 @@ void normalize(Raw *n) {
     const char *op = n->op; /* a rewrite may change n->op to an operator in its newest form */
     for (size_t i = 0; i < COUNT(rewrites); i++) {
         const Rewrite *r = &rewrites[i];
-        if (strcmp(r->op, op)) continue;
-        if (n->opset < r->below) {
-            if (r->fn) r->fn(n);
-        } else if (r->gone && raw_attr(n, r->gone)) {
-            err(n->im->d, ST_MODEL, n->path, "%s has no attribute '%s' since opset %d", op, r->gone,
-                r->below);
-        }
+        if (!strcmp(r->op, op) && n->opset < r->below) r->fn(n);
     }
     n->attr.p = n->attr.n ? n->attr.p : NULL;
 }

@@ -2,18 +2,43 @@
 #include "frontend/ops.h"
 
 enum {
-#define OP(name, domain, since, imin, imax, omin, omax, types, doc) INDEX_##name,
+#define OP_AS(id, ...) INDEX_##id,
 #include "frontend/ops.def"
-#undef OP
     OP_COUNT
 };
 
 static const OpRow table[] = {
-#define OP(name, domain, since, imin, imax, omin, omax, types, doc)                                \
-    {#name, domain, since, imin, imax, omin, omax, types, doc, INDEX_##name},
+#define OP_AS(id, name, domain, since, imin, imax, omin, omax, types, attrs, doc)                  \
+    {name, domain, since, imin, imax, omin, omax, types, attrs, doc, INDEX_##id},
 #include "frontend/ops.def"
-#undef OP
 };
+
+static const struct {
+    const char *name, *domain, *attrs;
+} old[] = {
+#define OP_OLD(name, domain, attrs) {#name, domain, attrs},
+#include "frontend/ops.def"
+};
+
+static const struct {
+    const char *domain;
+    int newest;
+} domains[] = {
+    {"", OPSET_MAX},      {"ai.onnx.ml", 5}, {"ai.onnx.preview", 1},
+    {"com.microsoft", 1}, {"ai.braid", 1},
+};
+
+int domain_version(const char *domain) {
+    for (size_t i = 0; i < COUNT(domains); i++)
+        if (!strcmp(domains[i].domain, domain)) return domains[i].newest;
+    return 0;
+}
+
+const char *op_old_attrs(const char *domain, const char *name) {
+    for (size_t i = 0; i < COUNT(old); i++)
+        if (!strcmp(old[i].name, name) && !strcmp(old[i].domain, domain)) return old[i].attrs;
+    return NULL;
+}
 
 const OpRow *op_find(const char *domain, const char *name) {
     if (!strcmp(domain, "ai.onnx")) domain = "";

@@ -4,12 +4,17 @@
 
 #include "base/base.h"
 
+/* Opsets of the default domain that Braid reads. */
+#define OPSET_MIN 1
+#define OPSET_MAX 28
+
 struct OpRow {
     const char *name;
     const char *domain;                       /* "" is ai.onnx */
     int since;                                /* first opset of the operator as such */
     int nin_min, nin_max, nout_min, nout_max; /* max -1: variadic */
     const char *types;                        /* see ops.def */
+    const char *attrs;                        /* see ops.def */
     const char *doc;                          /* one line: the meaning */
     int index; /* position in the table; utask/ keeps its lowerings by this index */
 };
@@ -18,6 +23,10 @@ typedef struct OpRow OpRow;
 const OpRow *op_find(const char *domain, const char *name); /* NULL when not supported */
 int op_count(void);
 const OpRow *op_at(int i);
+/* The attributes, as in ops.def, of an operator that import turns into another one; NULL: none. */
+const char *op_old_attrs(const char *domain, const char *name);
+/* The newest opset of `domain` that Braid knows; 0: it does not know the domain. */
+int domain_version(const char *domain);
 /* Whether the type rule of `op` allows dtype `t` at input `i` (DT_NONE: unknown is allowed). */
 bool op_type_ok(const OpRow *op, int i, DType t);
 /* Inputs i and j are bound to one type variable. */

@@ -15,9 +15,8 @@
 #define UNKNOWN_RANK_MAX 6
 
 static LowerFn *const lowerings[] = {
-#define OP(name, ...) lower_##name,
+#define OP_AS(id, ...) lower_##id,
 #include "frontend/ops.def"
-#undef OP
 };
 
 /* ---- errors ---------------------------------------------------------------------------------- */

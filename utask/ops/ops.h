@@ -4,9 +4,8 @@
 
 #include "utask/lower.h"
 
-#define OP(name, ...) void lower_##name(Lower *L);
+#define OP_AS(id, ...) void lower_##id(Lower *L);
 #include "frontend/ops.def"
-#undef OP
 
 /* The output of the hand-written body `name`, which has one and no symbols: its type and shape are
  * `like`'s. */
