@@ -7,6 +7,8 @@ PYTHON=$VENV/bin/python
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
 TEST_PACKAGES=(clang hipcc libamdhip64-dev rocm-device-libs)
+NEWER_ONNX=1.23.2                                  # its schemas and tests, beside those of $VENV
+NEWER_ONNX_DIR=build/onnx-$NEWER_ONNX
 NVIDIA_WHEELS=(nvidia-cuda-nvdisasm==13.2.86)      # reads machine code
 NVRTC_WHEELS=(nvidia-cuda-nvrtc==13.0.88)          # where there is no nvcc
 
@@ -81,6 +83,19 @@ setup_tests() {
     major=$(clang -dumpversion) || fail "clang does not run"
     packages "libclang-rt-${major%%.*}-dev"
     nvidia_wheels
+    newer_onnx
+}
+
+# A newer onnx in a folder of its own: PYTHONPATH=$NEWER_ONNX_DIR $PYTHON sees it.
+newer_onnx() {
+    [[ -f $NEWER_ONNX_DIR/done ]] && return
+    rm -rf "$NEWER_ONNX_DIR"
+    "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --target "$NEWER_ONNX_DIR" "onnx==$NEWER_ONNX" >build/newer-onnx.log 2>&1 || {
+        tail -n 20 build/newer-onnx.log >&2
+        fail "onnx $NEWER_ONNX cannot be installed"
+    }
+    touch "$NEWER_ONNX_DIR/done"
 }
 
 # They are there for some processors only: without them less is checked.

@@ -289,9 +289,11 @@ BK_INLINE double bk_sigmoidd(double x) {
 }
 BK_INLINE double bk_modd(double a, double b) {
     double r = fmod(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    if (r == 0) return copysign(r, b);
+    return (r < 0) != (b < 0) ? r + b : r;
 }
 BK_INLINE float bk_modf(float a, float b) {
     float r = fmodf(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    if (r == 0) return copysignf(r, b);
+    return (r < 0) != (b < 0) ? r + b : r;
 }

@@ -131,7 +131,9 @@ static void check_subgraphs(Raw *n) {
         if (a->nresult != b->nresult)
             err(im->d, ST_MODEL, n->path, "then_branch has %d outputs, else_branch %d", a->nresult,
                 b->nresult);
-        fit_outputs(n, "then_branch", a->nresult);
+        if (n->out.n != a->nresult)
+            err(im->d, ST_MODEL, n->path, "has %d outputs, its branches give %d", n->out.n,
+                a->nresult);
     } else if (!strcmp(n->op, "Loop")) {
         const Region *b = need_graph(n, "body", n->in.n);
         if (b->nresult < n->in.n - 1)

@@ -734,6 +734,27 @@ def faults():
         g (int64 m, float x) => (float y) <bool t = {1}> {
             y = Loop(m, t, x) <body = b (int64 i, bool c, float s) => (bool c2, int64 r) { c2 = Identity(c)  r = Cast <to = 7> (s) }>
         }""", [i(2), f(1)], "type")
+    for what, args, body, needed in (
+            ("argument_of_a_scan_body_of_another_type", "float[2] s, int64 q", "float[2] r, float[2] o) { r = Identity(s)  o = Identity(s) }",
+             "'q'.* is declared int64 but is float32"),
+            ("result_of_a_scan_body_of_another_type", "float[2] s, float q", "int64[2] r, float[2] o) { r = Identity(s)  o = Identity(s) }",
+             "'r'.* is declared int64 but is float32")):
+        fault(what, f"""
+            g (float[2] s0, float[3] x) => (float[2] s1, float[3, 2] e) {{
+                s1, e = Scan <num_scan_inputs = 1> (s0, x) <body = b ({args}) => ({body}>
+            }}""", [f(1, 2), f(1, 2, 3)], needed)
+    for value in (2, -1):
+        fault(f"scan_direction_{value}", f"""
+            g (float[2] s0, float[3] x) => (float[2] s1, float[3, 2] e) {{
+                s1, e = Scan <num_scan_inputs = 1, scan_input_directions = [{value}]> (s0, x)
+                    <body = b (float[2] s, float q) => (float[2] r, float[2] o) {{ r = Identity(s)  o = Add(s, q) }}>
+            }}""", [f(1, 2), f(1, 2, 3)], f"scan_input_directions' is {value}, it may be 0 or 1")
+    fault("if_with_fewer_outputs_than_its_branches", """
+        g (bool c, float x) => (float y) {
+            y = If(c) <then_branch = t () => (float r, float q) { r = Neg(x) q = Abs(x) }, else_branch = e () => (float r, float q) { r = Abs(x) q = Neg(x) }>
+        }""", [b(True), f(1)], "1 outputs, its branches give 2")
+    fault("attribute_with_a_typing_error", "g (float[2, 2] x) => (float[2, 2] y) { y = Softmax <axsi = 0> (x) }", [rnd(2, 2)],
+          "Softmax has no attribute 'axsi'")
     fault("sequence_index_out_of_range", """
         g (int64 k, float[2] x) => (float[2] y) { q = SequenceConstruct(x, x)  y = SequenceAt(q, k) }""", [i(2), f(1, 2)],
           "range|index|position")

@@ -512,8 +512,20 @@ static void test_form_errors(void **state) {
         "attribute 'axis' must be an integer");
     bad(import_one(with_int(with_int(node("n", "Softmax", "x", "y"), "axis", 1), "axis", 1), 18),
         ST_MODEL, "attribute 'axis' is given twice");
+    bad(import_one(with_int(node("n", "Softmax", "x", "y"), "axsi", 1), 18), ST_MODEL,
+        "Softmax has no attribute 'axsi' (it has: axis)");
+    bad(import_one(with_int(node("n", "Shape", "x", "y"), "start", 1), 13), ST_UNSUPPORTED,
+        "attribute 'start' of Shape came with opset 15, opset 13 is in use");
+    bad(import_one(with_int(node("n", "ArgMax", "x", "y"), "keepdims", 2), 18), ST_MODEL,
+        "attribute 'keepdims' is 2, it may be 0 or 1");
     bad(import_one(node("n", "If", "x", "y"), 18), ST_MODEL,
         "the subgraph 'then_branch' is missing");
+    Sb one = {0}, then = {0}, other = {0};
+    g_out(&then, "x,x");
+    g_out(&other, "x,x");
+    one = with_graph(with_graph(node("n", "If", "x", "y"), "then_branch", then), "else_branch",
+                     other);
+    bad(import_one(one, 18), ST_MODEL, "has 1 outputs, its branches give 2");
     bad(import_one(node("n", "Loop", ",,x", "y"), 18), ST_MODEL, "the subgraph 'body' is missing");
     Sb body = {0};
     g_in(&body, "i,c");

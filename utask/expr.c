@@ -313,7 +313,8 @@ static Expr *fold_float(Cx *c, int op, DType t, double a, double b) {
     case E_FMOD: return e_num(c, t, fmod(a, b));
     case E_MOD: {
         double r = fmod(a, b);
-        return e_num(c, t, r != 0 && (r < 0) != (b < 0) ? r + b : r);
+        if (r == 0) return e_num(c, t, copysign(r, b));
+        return e_num(c, t, (r < 0) != (b < 0) ? r + b : r);
     }
     case E_POW: return e_num(c, t, single ? (double)powf(fa, fb) : pow(a, b));
     case E_MIN: return e_num(c, t, isnan(a) ? a : isnan(b) ? b : a < b ? a : b);

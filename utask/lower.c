@@ -363,14 +363,30 @@ static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole,
             result[k] = r->node[from]->out[k] ? st->env[r->node[from]->out[k]->id] : NULL;
 }
 
+/* What a body declares must be what it gets and gives; its ranks and sizes often are not. */
+static void check_declared(Lower *L, const Region *r, const char *what, const char *name,
+                           const VType *ty, const Val *v) {
+    if (!ty || ty->kind != VT_TENSOR || ty->dtype == DT_NONE || !v || v->kind != VT_TENSOR) return;
+    if (ty->dtype != v->t->dtype)
+        fail(L, "%s '%.200s' of the subgraph %.200s is declared %s but is %s", what, name, r->name,
+             dtype_name(ty->dtype), dtype_name(v->t->dtype));
+}
+
 void lower_region(Lower *L, const Region *r, int nparam, Val **param, int nresult, Val **result) {
     if (nparam != r->nparam)
         fail(L, "the subgraph %s takes %d inputs but gets %d", r->name, r->nparam, nparam);
     if (nresult != r->nresult)
         fail(L, "the subgraph %s gives %d outputs where %d are needed", r->name, r->nresult,
              nresult);
-    for (int i = 0; i < nparam; i++) L->st->env[r->param[i]->id] = param[i];
+    bool body = r->owner != NULL;
+    for (int i = 0; i < nparam; i++) {
+        const Value *p = r->param[i];
+        if (body) check_declared(L, r, "input", p->name, p->type, param[i]);
+        L->st->env[p->id] = param[i];
+    }
     lower_nodes(L, r, 0, r->nnode, true, result);
+    for (int i = 0; body && i < nresult; i++)
+        check_declared(L, r, "output", r->result_name[i], r->result_type[i], result[i]);
 }
 
 /* ---- graph inputs ---------------------------------------------------------------------------- */

@@ -85,6 +85,22 @@ ACTIVATION(Softsign, ACT_SOFTSIGN, 0, 0)
 ACTIVATION(Swish, ACT_SWISH, attr_f(L, "alpha", 1), 0)
 ACTIVATION(Mish, ACT_MISH, 0, 0)
 
+void lower_SwiGLU(Lower *L) {
+    Cx *c = L->cx;
+    Expr *v, *idx[MAX_RANK];
+    Tensor *a = in_needed(L, 0), *b = in_needed(L, 1), *y = te_like(L, a->dtype, a, &v);
+    if (a->rank != b->rank)
+        fail(L, "A has rank %d and B rank %d, they must be equal", a->rank, b->rank);
+    for (int i = 0; i < a->rank; i++) {
+        check(L, e_eq(c, a->dim[i], b->dim[i]), "A and B differ in the size of axis %d", i);
+        idx[i] = ax(L, y, i);
+    }
+    DType w = wide_type(a->dtype);
+    Expr *gate = act_expr(c, ACT_SWISH, e_cast(c, w, v), attr_f(L, "alpha", 1), 0);
+    Expr *r = e_mul(c, gate, e_cast(c, w, ld(L, b, idx)));
+    out(L, 0, te_end(L, y, e_cast(c, a->dtype, r)));
+}
+
 void lower_Celu(Lower *L) {
     double alpha = attr_f(L, "alpha", 1);
     if (alpha == 0) fail(L, "alpha must not be zero");

@@ -43,11 +43,14 @@ void lower_SpaceToDepth(Lower *L) {
     int64_t b = blocksize(L, a);
     Expr *n = a->dim[0], *ch = a->dim[1], *eb = e_int(c, b);
     Expr *h = divided(L, a->dim[2], eb, "height"), *w = divided(L, a->dim[3], eb, "width");
-    Expr *dim[6] = {n, eb, eb, ch, h, w}, *i[6];
+    /* The new channels: block row, block column, channel; with mode CRD the channel comes first. */
+    int k = strcmp(attr_s(L, "mode", "DCR"), "CRD") == 0 ? 1 : 3, by = k == 1 ? 2 : 1;
+    Expr *dim[6] = {n, eb, eb, eb, h, w}, *i[6];
+    dim[k] = ch;
     Tensor *o = te_begin(L, a->dtype, 6, dim);
     all_axes(L, o, i);
-    Expr *y = e_add(c, e_muli(c, i[4], b), i[1]), *x = e_add(c, e_muli(c, i[5], b), i[2]);
-    o = te_end(L, o, ld(L, a, (Expr *[]){i[0], i[3], y, x}));
+    Expr *y = e_add(c, e_muli(c, i[4], b), i[by]), *x = e_add(c, e_muli(c, i[5], b), i[by + 1]);
+    o = te_end(L, o, ld(L, a, (Expr *[]){i[0], i[k], y, x}));
     out(L, 0, t_reshape(L, o, 4, (Expr *[]){n, e_muli(c, ch, b * b), h, w}));
 }
 

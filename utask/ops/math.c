@@ -140,8 +140,8 @@ void lower_Div(Lower *L) {
 void lower_Mod(Lower *L) {
     Tensor *a = in_needed(L, 0), *b = in_needed(L, 1);
     bool fmod = attr_i(L, "fmod", 0) != 0, flt = dtype_is_float(a->dtype);
-    if (flt && !fmod) fail(L, "fmod must be 1 for %s", dtype_name(a->dtype));
-    out(L, 0, flt ? t_bin(L, E_FMOD, a, b) : int_divide(L, fmod ? E_FMOD : E_MOD, a, b));
+    int op = fmod ? E_FMOD : E_MOD;
+    out(L, 0, flt ? t_bin(L, op, a, b) : int_divide(L, op, a, b));
 }
 
 void lower_Pow(Lower *L) {
@@ -161,15 +161,12 @@ void lower_Pow(Lower *L) {
     out(L, 0, t_cast(L, t, t_bin(L, E_POW, t_cast(L, w, x), t_cast(L, w, y))));
 }
 
+/* By as many bits as the type has, or more, or by a negative amount, nothing is left but the sign
+ * (opset 28). */
 void lower_BitShift(Lower *L) {
-    const char *dir = attr_s(L, "direction", "");
-    bool left = strcmp(dir, "LEFT") == 0;
-    if (!left && strcmp(dir, "RIGHT") != 0)
-        fail(L, "direction must be LEFT or RIGHT, not '%s'", dir);
-    Tensor *x = in_needed(L, 0);
-    if (dtype_is_signed(x->dtype))
-        fail(L, "the type must be unsigned, not %s", dtype_name(x->dtype));
-    out(L, 0, t_bin(L, left ? E_SHL : E_SHR, x, in_needed(L, 1)));
+    if (!attr_has(L, "direction")) fail(L, "attribute 'direction' is missing");
+    bool left = strcmp(attr_s(L, "direction", ""), "LEFT") == 0;
+    out(L, 0, t_bin(L, left ? E_SHL : E_SHR, in_needed(L, 0), in_needed(L, 1)));
 }
 
 /* ---- variadic and ternary -------------------------------------------------------------------- */
