@@ -741,13 +741,13 @@ def faults():
              "'r'.* is declared int64 but is float32")):
         fault(what, f"""
             g (float[2] s0, float[3] x) => (float[2] s1, float[3, 2] e) {{
-                s1, e = Scan <num_scan_inputs = 1> (s0, x) <body = b ({args}) => ({body}>
+                s1, e = Scan(s0, x) <num_scan_inputs = 1, body = b ({args}) => ({body}>
             }}""", [f(1, 2), f(1, 2, 3)], needed)
     for value in (2, -1):
         fault(f"scan_direction_{value}", f"""
             g (float[2] s0, float[3] x) => (float[2] s1, float[3, 2] e) {{
-                s1, e = Scan <num_scan_inputs = 1, scan_input_directions = [{value}]> (s0, x)
-                    <body = b (float[2] s, float q) => (float[2] r, float[2] o) {{ r = Identity(s)  o = Add(s, q) }}>
+                s1, e = Scan(s0, x)
+                    <num_scan_inputs = 1, scan_input_directions = [{value}], body = b (float[2] s, float q) => (float[2] r, float[2] o) {{ r = Identity(s)  o = Add(s, q) }}>
             }}""", [f(1, 2), f(1, 2, 3)], f"scan_input_directions' is {value}, it may be 0 or 1")
     fault("if_with_fewer_outputs_than_its_branches", """
         g (bool c, float x) => (float y) {
