@@ -153,6 +153,14 @@ models() {
     done
 }
 
+# What PyTorch's exporters write (models/exports.py), with PyTorch's answers.
+exports() {
+    local target
+    for target in interp cpu; do
+        $BRAID test --target $target --atol 1e-4 tests/exports
+    done
+}
+
 # Sums of products by the matrix units of emulated GPUs.
 matrix_units() {
     local target
@@ -234,6 +242,7 @@ step field "$PYTHON" tests/field_cases.py --braid $BRAID
 step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step nests "$PYTHON" tests/nest_check.py --braid $BRAID
 step models models
+step exports exports
 step synchronization synchronization
 step clusters clusters
 step gpu-synchronization gpu_synchronization
