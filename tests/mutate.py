@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Real model files with something broken in each: Braid must answer with a status and one message, soon, in little memory.
 
-    mutate.py N [--seed S] [--braid PATH] [--jobs J] [--keep DIR] FILE_OR_FOLDER...
+    mutate.py N [--seed S] [--braid PATH] [--jobs J] [--target T] [--keep DIR] FILE_OR_FOLDER...
 
 Takes the .onnx files found, changes one to three places of a copy (a field of the structure, or bytes of the file), and
-compiles it for the interpreter. A copy passes when the exit status is 0 or 1, with one message where it is 1, within 10 s
+lowers and, for targets other than interp, schedules it. A copy passes when the exit status is 0 or 1, with one message where it is 1, within 10 s
 and 2 GB of memory. Copies that fail are kept in DIR.
 """
 import argparse
@@ -154,7 +154,7 @@ def limits():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def trial(number, seed, files, braid, keep):
+def trial(number, seed, files, braid, target, keep):
     """None, or what was wrong."""
     rng = random.Random(seed * 1000003 + number)
     source = rng.choice(files)
@@ -163,7 +163,7 @@ def trial(number, seed, files, braid, keep):
         with open(path, "wb") as f:
             f.write(broken(rng, source))
         try:
-            r = subprocess.run([braid, "explain", "--target", "interp", path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+            r = subprocess.run([braid, "explain", "--target", target, path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
                                timeout=SECONDS, preexec_fn=limits)
             wrong = None
             if r.returncode not in (0, 1):
@@ -186,6 +186,7 @@ def main():
     p.add_argument("--first", type=int, default=0)
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("--braid", default="build/release/braid")
+    p.add_argument("--target", default="interp")
     p.add_argument("--keep")
     a = p.parse_args()
     files = []
@@ -197,7 +198,7 @@ def main():
     files = sorted(f for f in files if os.path.getsize(f) <= LARGEST)
     failed = 0
     with concurrent.futures.ProcessPoolExecutor(a.jobs) as pool:
-        todo = [pool.submit(trial, k, a.seed, files, a.braid, a.keep) for k in range(a.first, a.first + a.n)]
+        todo = [pool.submit(trial, k, a.seed, files, a.braid, a.target, a.keep) for k in range(a.first, a.first + a.n)]
         for t in todo:
             wrong = t.result()
             if wrong:
