@@ -38,7 +38,7 @@ SIZES = {r"silero_vad": {"sequence": (576, 576), "batch": (1, 3), ("input", 0): 
          r"nudenet|PP-OCR|ppocr|opennsfw|ddddocr": {"height": (64, 96), "width": (64, 128)},
          r"ch_PP-OCRv4_rec": {2: (48, 48), 3: (96, 160)}, r"mobile_v2.0_cls": {2: (48, 48), 3: (192, 192)},
          r"ch_PP-OCRv4_det": {2: (64, 96), 3: (64, 160)}, r"chords_cnnfeat|key_cnn": {0: (40, 60), 1: (105, 105)},
-         r"chroma_dnn": {1: (1575, 1575)}, r"notes_cnn": {0: (40, 60), 1: (144, 144)}, r"onsets_cnn": {0: (40, 60), 1: (80, 80), 2: (3, 3)}}
+         r"chroma_dnn": {1: (1575, 1575)}, r"notes_cnn": {0: (40, 60), 1: (144, 144)}, r"onsets_brnn_pp": {1: (1, 1)}, r"onsets_cnn": {0: (40, 60), 1: (80, 80), 2: (3, 3)}}
 # Where a sum of 8-bit products or a rounding to 8 bits is a tie, two right answers differ by a step: bound on the
 # difference, as a share of the largest value; for all others 2e-4.
 BOUNDS = {r"int8|smart-turn": 0.05, r"half": 0.01}
