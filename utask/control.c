@@ -110,7 +110,8 @@ static Tensor *elems_tensor(Lower *L, const Carried *k) {
 }
 
 /* Values of up to this many elements may be carried in registers. */
-static int64_t elem_limit(const Tensor *t) { return dtype_is_float(t->dtype) ? 4 : 64; }
+#define ELEMS_MAX 64
+static int64_t elem_limit(const Tensor *t) { return dtype_is_float(t->dtype) ? 4 : ELEMS_MAX; }
 
 static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
     Tensor *t = k->init->t;
@@ -130,7 +131,7 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
             k->elems = true;
             k->n = n;
             p->nelem = n;
-            if (!p->elem_vary) p->elem_vary = NEWN(L->a, bool, n + 1);
+            if (!p->elem_vary) p->elem_vary = NEWN(L->a, bool, ELEMS_MAX);
             for (int64_t i = 0; i < n; i++)
                 if (p->elem_vary[i]) k->elem_sym[i] = phi_sym(L, t->dtype, "c", INT64_MIN, outer);
             L->seq = loop->loop.body;
@@ -468,37 +469,36 @@ static bool no_iterations(Lower *L, LoopSpec *s) {
     return true;
 }
 
-/* A body with a check that cannot be passed is an error only where the loop makes an iteration. */
+static void attempt_iterations(Lower *L, void *user) { lower_iterations(L, user); }
+
+/* A body with a check that cannot be passed, or with a call whose result is not known yet, is an
+ * error only where the loop makes an iteration: the other way out of it is to make none. */
 static void lower_loop(Lower *L, LoopSpec *s) {
     Cx *c = L->cx;
+    LowerState *st = L->st;
     int64_t trips;
     bool counts = !s->trips || (e_is_int(s->trips, &trips) && trips > 0);
     if (counts && (!s->cond0 || e_is_ival(s->cond0, 1))) {
         lower_iterations(L, s);
         return;
     }
-    const Place at = place_of(L);
     const int mark = L->seq->s.n;
-    jmp_buf jb, *up = L->d->top;
-    L->d->top = &jb;
-    if (setjmp(jb) == 0) {
-        lower_iterations(L, s);
-        L->d->top = up;
-        return;
-    }
-    L->d->top = up;
+    if (attempt(L, attempt_iterations, s)) return;
+    L->seq->s.n = mark;
     const char *message = arena_strdup(L->a, L->d->message);
-    bool dead = L->st->unmet && L->d->status == ST_MODEL;
-    Status status = L->d->status;
-    L->seq = at.seq;
-    at.seq->s.n = mark;
-    if (dead) return_to(L, &at);
-    if (!dead || !no_iterations(L, s)) {
-        L->st->unmet = dead;
-        err(L->d, status, NULL, "%s", message);
+    const Status status = L->d->status;
+    bool unmet = st->unmet, trap = st->trap;
+    if (status == ST_MODEL && (unmet || trap)) {
+        forgive(L);
+        if (no_iterations(L, s)) {
+            Expr *none = s->trips ? e_le(c, s->trips, e_int(c, 0)) : e_bool(c, false);
+            fault_unless(L, s->cond0 ? e_or(c, none, e_not(c, s->cond0)) : none, message);
+            return;
+        }
+        st->unmet = unmet;
+        st->trap = trap;
     }
-    Expr *none = s->trips ? e_le(c, s->trips, e_int(c, 0)) : e_bool(c, false);
-    fault_unless(L, s->cond0 ? e_or(c, none, e_not(c, s->cond0)) : none, message);
+    err(L->d, status, NULL, "%s", message);
 }
 
 /* A uniform scalar as the tensor a body parameter is declared to be: [] or [1]. */

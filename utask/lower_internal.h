@@ -54,17 +54,12 @@ Stmt *loop_stmt(Lower *L, Expr *trips);
 Tensor *own_tensor(Lower *L, Tensor *t); /* a TE of this Seq that nobody else uses as state */
 
 /* fork.c */
-/* What lowering changes on its way and an error leaves as it was there. */
-typedef struct Place {
-    const Node *node;
-    Val **out;
-    Seq *seq;
-    int nrefine, depth, calls;
-    struct Recursion *recursion;
-} Place;
-Place place_of(const Lower *L);
-/* After an error that is not one: lowering goes on, in the present Seq. */
-void return_to(Lower *L, const Place *p);
+/* Runs body(L, user). False: it ended in an error, which L->d holds (L->st->trap and unmet say of
+ * what kind); lowering is where it was before, in the same Seq, behind what has been appended to it
+ * since. Every error that is not the end of the lowering is caught here. */
+bool attempt(Lower *L, void (*body)(Lower *L, void *user), void *user);
+/* After that: it is no error. Returns its message. */
+const char *forgive(Lower *L);
 /* What is known to fail when it is reached with !cond, with the message that lowering raised. */
 void fault_unless(Lower *L, Expr *cond, const char *message);
 /* Element i of n of t as a uniform value in q: known, or read when t is tiny and not float. NULL:

@@ -1,0 +1,118 @@
+"""Small models of what cannot run, for field_cases.py: an arm that is wrong is a fault where it is reached, at whatever
+depth its error lies, and nothing where it is not."""
+from field_models import F, b, case, f, fault, i, model_of, np, onnx
+
+# ---- arms that cannot run ----------------------------------------------------------------------------------------------
+# Each as the then_branch of `y = If(c)`: x is float[2, 3], what it gives is lost.
+DEAD = {
+    "plain": "r = Gather <axis = 0> (x, five)",
+    "scan": """
+        p, q = Scan <num_scan_inputs = 1, body = s (float[2, 3] a, float[3] u) => (float[2, 3] a2, float[3] v) {
+            a2 = Add(a, u)  v = Gather <axis = 0> (a2, five)
+        }> (x, x)
+        r = Add(p, q)""",
+    "scan_in_reverse_below_scan": """
+        p, q = Scan <num_scan_inputs = 1, body = s (float[2, 3] a, float[3] u) => (float[2, 3] a2, float[3] v) {
+            k, v1 = Scan <num_scan_inputs = 1, scan_input_directions = [1], body = s2 (float o, float w) => (float o2, float w2) {
+                o2 = Add(o, w)  w2 = Gather <axis = 0> (u, five)
+            }> (zero, u)
+            a2 = Add(a, v1)  v = Mul(u, k)
+        }> (x, x)
+        r = Add(p, q)""",
+    "loop": """
+        r = Loop(two, t, x) <body = l (int64 j, bool e, float[2, 3] s) => (bool e2, float[2, 3] s2) {
+            e2 = Identity(e)  g = Gather <axis = 0> (s, five)  s2 = Add(s, g)
+        }>""",
+    "loop_whose_state_grows": """
+        r1 = Loop(two, t, x) <body = l (int64 j, bool e, float[h, 3] s) => (bool e2, float[h2, 3] s2) {
+            e2 = Identity(e)  s2 = Concat <axis = 0> (s, s)  n = Shape(s2)  o = Constant <value = int64[2] {7, 7}> ()
+            g = Expand(s2, o)
+        }>
+        r = Slice(r1, z1, two1)""",
+    "both_arms_of_an_if": """
+        r = If(d) <then_branch = t2 () => (float[2, 3] v) { v = Gather <axis = 0> (x, five) },
+                   else_branch = e2 () => (float[2, 3] v) { v = Gather <axis = 1> (x, five) }>""",
+    "both_arms_three_deep": """
+        r = If(d) <then_branch = t2 () => (float[2, 3] v) {
+                v = If(d2) <then_branch = t3 () => (float[2, 3] w) { w = Gather <axis = 0> (x, five) },
+                            else_branch = e3 () => (float[2, 3] w) { w = Reshape(x, five1) }> },
+            else_branch = e2 () => (float[2, 3] v) {
+                v = If(d2) <then_branch = t4 () => (float[2, 3] w) {
+                        k, w = Scan <num_scan_inputs = 1, body = s (float[2, 3] a, float[3] u) => (float[2, 3] a2, float[3] v5) {
+                            a2 = Add(a, u)  v5 = Gather <axis = 0> (a2, five)
+                        }> (x, x) },
+                    else_branch = e4 () => (float[2, 3] w) { w = Gather <axis = 1> (x, five) }> }>""",
+    "after_a_loop_that_runs": """
+        s, n = Loop(m, t, x) <body = l (int64 j, bool e, float[2, 3] s) => (bool e2, float[2, 3] s2, float[2, 3] o) {
+            e2 = Identity(e)  s2 = Neg(s)  o = Exp(s)
+        }>
+        r = Gather <axis = 1> (s, five)""",
+    "below_a_loop_and_an_if": """
+        r = Loop(two, t, x) <body = l (int64 j, bool e, float[2, 3] s) => (bool e2, float[2, 3] s2) {
+            e2 = Identity(e)
+            g = If(d) <then_branch = t2 () => (float[2, 3] v) { v = Gather <axis = 0> (s, five) },
+                       else_branch = e2a () => (float[2, 3] v) { v = Reshape(s, five1) }>
+            s2 = Add(s, g)
+        }>""",
+    "map": """
+        q = SplitToSequence <axis = 0> (x)
+        q2 = SequenceMap <body = bo (float[1, 3] u) => (float[1, 3] v) { v = Gather <axis = 1> (u, five) }> (q)
+        r = ConcatFromSequence <axis = 0> (q2)""",
+    "by_rank": "k = Relu(a)  k1 = Softmax(k)  r2 = Gather <axis = 0> (x, five)  r = Add(r2, k1)",
+    "by_rank_below_scan": """
+        p, q = Scan <num_scan_inputs = 1, body = s (float[2, 3] o, float[3] u) => (float[2, 3] o2, float[3] v) {
+            k = Softmax(a)  k2 = ReduceSum <keepdims = 0> (k)  o2 = Add(o, k2)  v = Gather <axis = 0> (u, five)
+        }> (x, x)
+        r = Add(p, q)""",
+    "call": "r = dom.wrong(x)",
+    "call_of_a_call": "s = Neg(x)  r1 = dom.outer(s)  r = Add(r1, x)",
+}
+FUNCTIONS = """
+    <domain: "dom", opset_import: ["" : 18]> wrong (x) => (y) {
+        five = Constant <value = int64 {5}> ()  y = Gather <axis = 0> (x, five)
+    }
+    <domain: "dom", opset_import: ["" : 18, "dom" : 1]> outer (x) => (y) {
+        a, b = Scan <num_scan_inputs = 1, body = s (float[2, 3] o, float[3] u) => (float[2, 3] o2, float[3] v) {
+            o2 = Identity(o)  w = Add(u, o)  v1 = dom.wrong(w)  v = Relu(v1)
+        }> (x, x)
+        y = Add(a, b)
+    }"""
+
+
+def dead_model(dead, twice=False):
+    """c chooses the arm that cannot run, else y is -x; twice: inside a loop of one iteration."""
+    arms = """If(c) <then_branch = t1 () => (float[2, 3] r) { %s }, else_branch = e1 () => (float[2, 3] q) { q = Neg(x) }>""" % dead
+    if twice:
+        body = """y = Loop(one, t, x) <body = top (int64 jj, bool ee, float[2, 3] ss) => (bool ee2, float[2, 3] yy) {
+            ee2 = Identity(ee)  rr = %s  zz = Sub(ss, ss)  yy = Add(rr, zz)
+        }>""" % arms
+    else:
+        body = "y = " + arms
+    return model_of("""
+        g (bool c, bool d, bool d2, int64 m, float[2, 3] x, float a) => (float[2, 3] y)
+            <bool t = {1}, int64 one = {1}, int64 two = {2}, int64[1] two1 = {2}, int64[1] z1 = {0}, int64 five = {5}, int64[1] five1 = {5},
+             float zero = {0}> { %s }
+        """ % body + FUNCTIONS, extra=', "dom" : 1')
+
+
+def no_rank_of_a(m):
+    m.graph.input[5].type.tensor_type.ClearField("shape")
+    m.graph.output[0].type.tensor_type.ClearField("shape")
+
+
+def dead_arms():
+    x = np.arange(6, dtype=F).reshape(2, 3) - 2
+    for name, dead in DEAD.items():
+        for twice in (False, True):
+            m = dead_model(dead, twice)
+            if name.startswith("by_rank"):
+                no_rank_of_a(m)
+            tag = "dead_arm_" + name + ("_in_a_loop" if twice else "")
+            live = [b(False), b(True), b(False), i(2), x, f(3)]
+            case(tag, m, (live, [-x]))
+            fault(tag + "_reached", m, [b(True)] + live[1:], r"y(/body/rr)?/then_branch.*(range|broadcast|element count|axis)")
+    m = onnx.ModelProto()
+    m.CopyFrom(dead_model(DEAD["both_arms_of_an_if"]))
+    m.graph.node[0].attribute[1].g.node[0].op_type = "Gather"    # no arm is left: an error when compiling
+    m.graph.node[0].attribute[1].g.node[0].input.append("five")
+    fault("dead_arms_only", m, [b(True), b(True), b(False), i(2), x, f(3)], "y/(then|else)_branch.*range")
