@@ -452,21 +452,22 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     }
 }
 
-/* The results without any iteration. False: the type of a scan output is not declared. */
-static bool no_iterations(Lower *L, LoopSpec *s) {
+/* The results without any iteration. -1, or the scan output whose declared type is needed and does
+ * not say its rank. */
+static int no_iterations(Lower *L, LoopSpec *s) {
     Expr *dim[MAX_RANK];
     for (int i = 0; i < s->ncarry; i++) s->result[i] = s->init[i];
     for (int i = 0; i < s->nscan; i++) {
         const VType *t = s->body->result_type[s->has_cond + s->ncarry + i];
         if (!t || t->kind != VT_TENSOR || !dtype_supported(t->dtype) || !t->has_shape ||
             t->rank >= MAX_RANK)
-            return false;
+            return i;
         dim[0] = e_int(L->cx, 0);
         for (int d = 0; d < t->rank; d++) dim[d + 1] = e_int(L->cx, t->dim[d] > 0 ? t->dim[d] : 0);
         Tensor *e = te_begin(L, t->dtype, t->rank + 1, dim);
         s->result[s->ncarry + i] = val_tensor(L, te_end(L, e, e_num(L->cx, t->dtype, 0)));
     }
-    return true;
+    return -1;
 }
 
 static void attempt_iterations(Lower *L, void *user) { lower_iterations(L, user); }
@@ -485,20 +486,24 @@ static void lower_loop(Lower *L, LoopSpec *s) {
     const int mark = L->seq->s.n;
     if (attempt(L, attempt_iterations, s)) return;
     L->seq->s.n = mark;
-    const char *message = arena_strdup(L->a, L->d->message);
     const Status status = L->d->status;
     bool unmet = st->unmet, trap = st->trap;
-    if (status == ST_MODEL && (unmet || trap)) {
-        forgive(L);
-        if (no_iterations(L, s)) {
-            Expr *none = s->trips ? e_le(c, s->trips, e_int(c, 0)) : e_bool(c, false);
-            fault_unless(L, s->cond0 ? e_or(c, none, e_not(c, s->cond0)) : none, message);
-            return;
-        }
+    if (status != ST_MODEL || (!unmet && !trap))
+        err(L->d, status, NULL, "%s", arena_strdup(L->a, L->d->message));
+    const char *message = forgive(L);
+    const int unknown = no_iterations(L, s);
+    if (unknown >= 0) {
         st->unmet = unmet;
         st->trap = trap;
+        if (trap)
+            fail(L,
+                 "a function calls itself in the body: type and rank of scan output %d must be "
+                 "declared there",
+                 unknown);
+        err(L->d, status, NULL, "%s", message);
     }
-    err(L->d, status, NULL, "%s", message);
+    Expr *none = s->trips ? e_le(c, s->trips, e_int(c, 0)) : e_bool(c, false);
+    fault_unless(L, s->cond0 ? e_or(c, none, e_not(c, s->cond0)) : none, message);
 }
 
 /* A uniform scalar as the tensor a body parameter is declared to be: [] or [1]. */
