@@ -4,7 +4,7 @@
     special_values.py [--target interp|cpu|emulate:cuda|emulate:hip ...] [--braid PATH] [--only TEXT] [--keep DIR]
 
 The specification decides, and where it leaves it open numpy: a maximum or minimum with a NaN in it is NaN, the first
-NaN is the extreme of ArgMax and ArgMin (the last one with select_last_index), NaN sorts behind all numbers.
+NaN is the extreme of ArgMax and ArgMin (the last one with select_last_index), NaN sorts behind all numbers. Rows of attention that see no key are zeros (attention_masks.py).
 """
 import argparse
 import math
@@ -18,14 +18,18 @@ import numpy as np
 import onnx
 from onnx import helper
 
+import attention_masks
 import backend_test
 
 OPSET = 24
 TYPES = {"f32": (np.float32, 1), "f64": (np.float64, 11), "f16": (np.float16, 10), "bf16": (ml_dtypes.bfloat16, 16)}
 SIZES = (1, 3, 8, 17, 64, 130)    # of a row: none, part of and several vectors
-# The interpreter runs all; compiling takes longer.
-SOME = {"cpu": [("f32", 1), ("f32", 17), ("f32", 130), ("f64", 17), ("f16", 130), ("bf16", 17)],
-        "emulate:cuda": [("f32", 17), ("f32", 130), ("f16", 130), ("f64", 17)], "emulate:hip": [("f32", 130), ("bf16", 17)]}
+# The interpreter runs all, unless some are asked for; compiling takes longer.
+ATTENTION = [("attention", k) for k in ("bool_float32", "float_float16", "nonpad_causal_float32", "nonpad_window_float32",
+                                        "infinite_score_float_float32", "shared_heads_nonpad_float32", "softcap_float32")]
+SOME = {"cpu": [("f32", 1), ("f32", 17), ("f32", 130), ("f64", 17), ("f16", 130), ("bf16", 17)] + ATTENTION,
+        "emulate:cuda": [("f32", 17), ("f32", 130), ("f16", 130), ("f64", 17)] + ATTENTION[:3],
+        "emulate:hip": [("f32", 130), ("bf16", 17)] + ATTENTION[3:5]}
 NAN, INF = np.nan, np.inf
 
 
@@ -332,8 +336,11 @@ def main():
                         part(m)
                         names[name] = (dtype, n)
                         m.write(os.path.join(root, name))
+        for name in attention_masks.write(root, 3):
+            if a.only in name:
+                names[name] = ("attention", name[10:])
         for target in a.target or ("interp", "cpu", "emulate:cuda", "emulate:hip"):
-            some = [k for k, v in names.items() if v in SOME.get(target, names.values())]
+            some = [k for k, v in names.items() if a.only or v in SOME.get(target, names.values())]
             r = subprocess.run([a.braid, "test", "--target", target, "--jobs", "2", "--rtol", "2e-3",
                                 *(os.path.join(root, k) for k in some)], capture_output=True, text=True)
             lines = [v.replace(root + "/", "") for v in r.stdout.splitlines() if v.startswith(("FAIL", "SKIP"))]
