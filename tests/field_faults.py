@@ -116,3 +116,23 @@ def dead_arms():
     m.graph.node[0].attribute[1].g.node[0].op_type = "Gather"    # no arm is left: an error when compiling
     m.graph.node[0].attribute[1].g.node[0].input.append("five")
     fault("dead_arms_only", m, [b(True), b(True), b(False), i(2), x, f(3)], "y/(then|else)_branch.*range")
+
+
+# ---- the message of the first fault ----------------------------------------------------------------------------------
+def messages():
+    """Memory that has to grow behind a group that has faulted."""
+    more = {"sum": "b = Expand(s, m)  q = CumSum(b, zero)  y = Add(q, b)",
+            "loop": """b = Expand(s, m)  y = Loop(nine, t, b) <body = l (int64 j, bool e, float[h] v) => (bool e2, float[h2] v2) {
+                e2 = Identity(e)  v1 = Sin(v)  v2 = Concat <axis = 0> (v, v1) }>""",
+            "stack": """k = Squeeze(m)  y1 = Loop(k, t) <body = l (int64 j, bool e) => (bool e2, float[4] o) {
+                e2 = Identity(e)  f = Cast <to = 1> (j)  o = Mul(x, f) }>  y = Reshape(y1, minus)""",
+            "sequence": """k = Squeeze(m)  q0 = SequenceEmpty()
+                q = Loop(k, t, q0) <body = l (int64 j, bool e, seq(float[4]) v) => (bool e2, seq(float[4]) v2) {
+                e2 = Identity(e)  f = Cast <to = 1> (j)  o = Mul(x, f)  v2 = SequenceInsert(v, o) }>
+                y = ConcatFromSequence <axis = 0> (q)"""}
+    for name, rest in more.items():
+        fault("first_fault_before_memory_of_a_" + name, """
+            g (float[4] x, int64[k] i, int64[1] m) => (float[p] y, float s)
+                <int64 zero = {0}, int64 nine = {9}, bool t = {1}, int64[1] minus = {-1}> {
+                a = Gather <axis = 0> (x, i)  s = ReduceSum <keepdims = 0> (a)  %s
+            }""" % rest, [f(1, 2, 3, 4), i(1, 9), i([30000])], r": a \(Gather\): index out of range$")
