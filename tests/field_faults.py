@@ -136,3 +136,53 @@ def messages():
                 <int64 zero = {0}, int64 nine = {9}, bool t = {1}, int64[1] minus = {-1}> {
                 a = Gather <axis = 0> (x, i)  s = ReduceSum <keepdims = 0> (a)  %s
             }""" % rest, [f(1, 2, 3, 4), i(1, 9), i([30000])], r": a \(Gather\): index out of range$")
+
+
+# ---- what would never end ----------------------------------------------------------------------------------------------
+SUMS = {    # of what no memory could hold: s is the shape, int64[k]; x is float[1]
+    "expand": "b = Expand(x, s)  y = ReduceSum <keepdims = 0> (b)",
+    "constant_of_shape": "b = ConstantOfShape(s)  c = Cos(b)  y = ReduceSum <keepdims = 0> (c)",
+    "tile": "u = Unsqueeze(x, z1)  b = Tile(u, s)  c = Exp(b)  y = ReduceMean <keepdims = 0> (c)",
+    "range": "n = ReduceProd <keepdims = 0> (s)  b = Range(zero, n, one)  c = Cast <to = 1> (b)  y = ReduceMax <keepdims = 0> (c)",
+    "product": """a = Expand(x, s)  y1 = MatMul(a, a)  y = ReduceMax <keepdims = 0> (y1)""",
+    "outer_sum": """n = ReduceMin <keepdims = 0> (s)  a = Range(zero, n, one)  b = Unsqueeze(a, o1)  c = Add(a, b)  d = Cast <to = 1> (c)
+        y = ReduceMax <keepdims = 0> (d)""",
+    "pad": "p = Concat <axis = 0> (z1, s)  q = ReduceSum(p)  r = Concat <axis = 0> (z1, q)  b = Pad(x, r)  y = ReduceSum <keepdims = 0> (b)",
+    "in_a_loop": """y = Loop(three, t, x0) <body = l (int64 j, bool c, float v) => (bool c2, float w) {
+        c2 = Identity(c)  b = Expand(x, s)  d = ReduceSum <keepdims = 0> (b)  w = Add(v, d) }>""",
+}
+
+
+def endless():
+    head = "<int64 zero = {0}, int64 one = {1}, int64 three = {3}, int64[1] z1 = {0}, int64[1] o1 = {1}, bool t = {1}, float x0 = {0}>"
+    known = head[:-1] + ", int64[2] s = {%d, %d}>"
+    what, x = r"\(\w+\): a tensor would have more than 2\^47 bytes", [f([1.5])]
+    for name, body in SUMS.items():
+        big = i({"pad": [2 ** 60, 5], "outer_sum": [2 ** 24, 2 ** 24]}.get(name, [2 ** 30, 2 ** 30]))
+        fault("too_large_" + name, "g (int64[2] s, float[1] x) => (float y) %s { %s }" % (head, body), [big] + x, what)
+        fault("too_large_known_" + name, "g (float[1] x) => (float y) %s { %s }" % (known % tuple(big), body), x, what)
+    # Where it is not reached it is no error.
+    for name, sizes, inputs in (("", "int64[2] s, ", [i(2 ** 30, 2 ** 30)]), ("_known", "", [])):
+        case("too_large_in_an_arm" + name, """
+            g (%sint64 m, bool c, float[1] x) => (float y, float z) %s {
+                y = If(c) <then_branch = a () => (float v) { b = Expand(x, s)  v = ReduceSum <keepdims = 0> (b) },
+                           else_branch = e () => (float w) { w = ReduceSum <keepdims = 0> (x) }>
+                z = Loop(m, t, x0) <body = l (int64 j, bool k, float o) => (bool k2, float r) {
+                    k2 = Identity(k)  b = Expand(x, s)  d = ReduceSum <keepdims = 0> (b)  r = Add(o, d) }>
+            }""" % (sizes, known % (2 ** 30, 2 ** 30) if name else head), (inputs + [i(0), b(False)] + x, [f(1.5), f(0)]))
+    n = 2 ** 24
+    fault("too_large_by_two_inputs", """
+        g (int8[n] x, int8[m] y) => (int8 z) <int64[1] one = {1}> {
+            u = Unsqueeze(x, one)  a = Add(u, y)  z = ReduceMax <keepdims = 0> (a)
+        }""", [np.zeros(n, np.int8), np.zeros(n + 1, np.int8)], what)
+    body = """<body = l (int64 j, bool c, float v) => (bool c2, float w) { h = Constant <value = float {9}> ()  w = Add(v, h)  c2 = Less(w, h) }>"""
+    never = r"y \(Loop\): without a trip count and without a condition"
+    fault("loop_without_an_end", "g (float x) => (float y) { y = Loop(, , x) %s }" % body, [f(1)], never)
+    fault("loop_without_an_end_below", """
+        g (bool c, float x) => (float z) {
+            z = If(c) <then_branch = a () => (float v) { y = Loop(, , x) %s  v = Neg(y) }, else_branch = e () => (float w) { w = Neg(x) }>
+        }""" % body, [b(True), f(1)], "z/then_branch/" + never)
+    case("loop_without_an_end_not_reached", """
+        g (bool c, float x) => (float z) {
+            z = If(c) <then_branch = a () => (float v) { y = Loop(, , x) %s  v = Neg(y) }, else_branch = e () => (float w) { w = Neg(x) }>
+        }""" % body, ([b(False), f(1)], [f(-1)]))

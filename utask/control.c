@@ -350,6 +350,7 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
               "a scan output changes its shape between iterations");
         carry_sym(L, loop, s, first, d);
     }
+    size_check(L, e->dtype, e->rank + 1, dim);
     Tensor *t = tensor_new(c, TK_SCAN, e->dtype, e->rank + 1, dim);
     t->seq = outer;
     t->name = e->name;
@@ -552,6 +553,7 @@ void lower_Loop(Lower *L) {
     if (m && m->rank >= 0)
         check(L, e_eq(L->cx, count(L, m), e_int(L->cx, 1)),
               "the trip count must have exactly one element");
+    if (!m && !cond) fail(L, "without a trip count and without a condition the loop never ends");
     s.trips = m ? uni_i64(L, m, 0) : NULL;
     s.cond0 = cond ? bool_scalar(L, cond, "the condition") : NULL;
     s.ncarry = n->nin > 2 ? n->nin - 2 : 0;

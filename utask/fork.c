@@ -103,7 +103,7 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     j->seq = f->outer;
     j->name = t->name;
     j->path = L->node->path;
-    Join k = {j, {a, b}};
+    Join k = {.out = j, .arm = {a, b}};
     vec_push(L->a, &f->s->br.joins, k);
     return j;
 }

@@ -41,6 +41,14 @@ void op_append(Lower *L, Tensor *t); /* the OP that computes t */
 Tensor *const_tensor(Lower *L, const Const *k);
 Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim);
 
+/* sizes.c */
+/* A tensor of these dims, as far as they are known, that no memory could hold: a check that cannot
+ * be passed. */
+void size_check(Lower *L, DType t, int rank, Expr *const *dim);
+/* Puts checks in front of tensors whose size is known at run time only, and not bounded by what is
+ * in memory. */
+void sizes_check(Program *p);
+
 /* lower.c */
 Val *val_of(Lower *L, const Value *v);
 Expr *sym_scoped(Lower *L, Sym **out, DType t, const char *name, int64_t lo, Seq *scope);

@@ -289,7 +289,7 @@ static void check_branch(Verifier *v, const Stmt *s, const Seq *at) {
         for (int i = 0; i < s->br.joins.n; i++) {
             const Join *j = &s->br.joins.p[i];
             if (!j->arm[k]) {
-                REQUIRE(v, ends_in_fault(arm), "an arm gives nothing for tensor %d (%s)",
+                REQUIRE(v, j->half || ends_in_fault(arm), "an arm gives nothing for tensor %d (%s)",
                         j->out->id, tensor_name(j->out));
                 continue;
             }
