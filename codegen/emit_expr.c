@@ -389,44 +389,45 @@ static bool by_lanes(const Fn *f, const Expr *e) {
 }
 
 /* An extreme's place among at least 16 values: first the extreme, then the first (last) value equal
- * to it. As in the plain loop a NaN is the extreme only in front. */
+ * to it. A NaN is the extreme wherever there is one. */
 static const char *place_of_extreme(Fn *f, Expr *e) {
     Expr *body = e->a[0], *axis = e_axis(f->c, e->raxis[0]);
     const char *type = c_type(body->dtype), *end = fn_expr(f, e->raxis[0]->extent);
     const char *best = arena_printf(f->a, "t%d", f->ntemp++),
-               *at = arena_printf(f->a, "t%d", f->ntemp++);
-    const char *number = arena_printf(f->a, "t%d", f->ntemp++); /* the first value is not NaN */
+               *at = arena_printf(f->a, "t%d", f->ntemp++),
+               *nan = arena_printf(f->a, "t%d", f->ntemp++);
     const char *r = arena_printf(f->a, "r%d", f->ntemp++);
     bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST, last = e->kind >= R_ARGMAX_LAST;
+    bool flt = dtype_is_float(body->dtype);
+    Expr extreme = *e;
+    extreme.kind = max ? R_MAX : R_MIN;
+    extreme.dtype = body->dtype;
     fn_hoist(f, body, 1, e->raxis);
     fn_line(f, "int32_t %s = %s;", at, last ? "0" : "INT32_MAX");
-    fn_line(f, "%s %s;", type, best);
-    fn_line(f, "bool %s;", number);
-    fn_line(f, "{");
-    int mark = fn_open(f);
-    fn_bind(f, axis, "0");
-    fn_line(f, "%s = %s;", best, fn_expr(f, body));
-    fn_line(f, "%s = %s == %s;", number, best, best);
-    fn_close(f, mark);
-    fn_line(f, "}");
+    fn_line(f, "%s %s = %s;", type, best, fn_neutral(f, &extreme));
+    if (flt) fn_line(f, "int %s = 0;", nan);
     for (int pass = 0; pass < 2; pass++) {
-        if (pass) fn_line(f, "if (%s)", number);
-        fn_line(f, "#pragma omp simd reduction(%s:%s)", (pass ? last : max) ? "max" : "min",
-                pass ? at : best);
+        if (pass && flt) fn_line(f, "%s = %s ? NAN : %s;", best, nan, best);
+        fn_line(f, "#pragma omp simd reduction(%s:%s)%s", (pass ? last : max) ? "max" : "min",
+                pass ? at : best, pass || !flt ? "" : arena_printf(f->a, " reduction(|:%s)", nan));
         fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, end, r);
-        mark = fn_open(f);
+        int mark = fn_open(f);
         fn_bind(f, axis, r);
         const char *x = fn_temp(f, body);
-        if (!pass)
+        if (!pass) {
             fn_line(f, "%s = %s %s %s ? %s : %s;", best, x, max ? ">" : "<", best, x, best);
-        else
-            fn_line(f, "%s = %s == %s && (int32_t)%s %s %s ? (int32_t)%s : %s;", at, x, best, r,
+            if (flt) fn_line(f, "%s |= %s != %s;", nan, x, x);
+        } else {
+            const char *hit =
+                arena_printf(f->a, flt ? "((%s == %s) | (%s != %s))" : "%s == %s", x, best, x, x);
+            fn_line(f, "%s = %s && (int32_t)%s %s %s ? (int32_t)%s : %s;", at, hit, r,
                     last ? ">" : "<", at, r, at);
+        }
         fn_close(f, mark);
         fn_line(f, "}");
     }
     const char *acc = arena_printf(f->a, "t%d", f->ntemp++);
-    fn_line(f, "const int64_t %s = %s ? %s : 0;", acc, number, at);
+    fn_line(f, "const int64_t %s = %s;", acc, at);
     fn_bind(f, e, acc);
     return acc;
 }
@@ -503,8 +504,13 @@ static const char *reduce(Fn *f, Expr *e) {
     case R_ARGMIN_LAST: {
         bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
         const char *v = fn_temp(f, body);
-        fn_line(f, "if (%s == 0 || %s %s%s %s) {", at, v, max ? ">" : "<",
-                e->kind >= R_ARGMAX_LAST ? "=" : "", best);
+        const bool last = e->kind >= R_ARGMAX_LAST;
+        const char *number = ""; /* the first (last) NaN is beyond all numbers */
+        if (dtype_is_float(body->dtype))
+            number = last ? arena_printf(f->a, " || %s != %s", v, v)
+                          : arena_printf(f->a, " || (%s != %s && %s == %s)", v, v, best, best);
+        fn_line(f, "if (%s == 0 || %s %s%s %s%s) {", at, v, max ? ">" : "<", last ? "=" : "", best,
+                number);
         fn_line(f, "    %s = %s;", best, v);
         fn_line(f, "    %s = %s;", acc, at);
         fn_line(f, "}");

@@ -102,7 +102,8 @@ class Graph:
 
     def loop(self, trip, state, body, cond=None, name="loop"):
         """Loop. state: {name: (value, type)}; body(g, i, *state) returns next values, scanned
-        values, and optionally the condition to go on. Returns final values, then scanned ones."""
+        values, each also as (value, type), and optionally the condition to go on. Returns final
+        values, then scanned ones."""
         g = Graph(self.fresh(name), self)
         i = g.input(g.fresh("i"), I())
         more = g.input(g.fresh("more"), B())
@@ -112,7 +113,7 @@ class Graph:
         for v, (_, t) in zip(nexts, state.values(), strict=True):
             g.output(v if v not in args else g.Identity(v), t)
         for v in scans:
-            g.output(v)
+            g.output(*v if isinstance(v, tuple) else (v,))
         r = self.node("Loop", [trip, cond, *(v for v, _ in state.values())],
                       outputs=len(nexts) + len(scans), body=g.proto())
         return r if isinstance(r, list) else [r]
@@ -125,7 +126,7 @@ class Graph:
         for v, (_, t) in zip(nexts, state.values(), strict=True):
             g.output(v, t)
         for v in scans:
-            g.output(v)
+            g.output(*v if isinstance(v, tuple) else (v,))
         r = self.node("Scan", [v for v, _ in (*state.values(), *xs.values())],
                       outputs=len(nexts) + len(scans), body=g.proto(), num_scan_inputs=len(xs))
         return r if isinstance(r, list) else [r]

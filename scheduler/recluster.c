@@ -193,7 +193,7 @@ static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *li
         out->owned = false;
         out->grow = NULL;
         out->seq = s->br.arm[k]->parent;
-        Join j = {.out = out};
+        Join j = {.out = out, .half = true};
         j.arm[k] = t;
         vec_push(x->a, &b->br.joins, j);
         map_seti(x->moved, (uint64_t)t->id + 1, out);
@@ -247,6 +247,8 @@ static void build(Recluster *x, Seq *q, int *at, Arm *arm, const Order *order) {
         cond = e_sym(c, let->let.sym);
         vec_push(x->a, &list, let);
     }
+    for (int i = 0; i < s->br.joins.n; i++) /* an arm's fault need not be in its last part */
+        s->br.joins.p[i].half = true;
     int begin[2] = {0, 0};
     for (int p = 0; p < order->n; p++) {
         Stmt *b = p + 1 < order->n ? stmt_new(c, S_BRANCH, s->path) : s;

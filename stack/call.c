@@ -335,11 +335,15 @@ static void inner_call(Lower *L, Recursion *r, const Function *fn, Val **arg, Va
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
+static void run_body(Lower *L, void *user) {
+    const Active *a = user;
+    const Region *r = a->fn->region;
+    lower_region(L, r, r->nparam, a->param, r->nresult, a->res);
+}
+
 /* Lowers a's body; false: it has no result yet. */
 static bool lower_body(Lower *L, Recursion *r, Active *a) {
-    LowerState *st = L->st;
-    Place at = place_of(L);
-    Seq *body = a->f->body;
+    Seq *up = L->seq, *body = a->f->body;
     const Region *region = a->fn->region;
     body->s.n = 0;
     L->seq = body;
@@ -349,22 +353,11 @@ static bool lower_body(Lower *L, Recursion *r, Active *a) {
                                                   : param_tensor(L, a, i);
     }
     list_params(L, a);
-    jmp_buf jb, *up = L->d->top;
-    L->d->top = &jb;
-    if (setjmp(jb) == 0) {
-        lower_region(L, region, region->nparam, a->param, region->nresult, a->res);
-        L->d->top = up;
-        L->seq = at.seq;
-        return true;
-    }
-    L->d->top = up;
-    if (!st->trap) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
-    r->why = arena_strdup(L->a, L->d->message);
-    at.node = r->node;
-    at.recursion = r;
-    return_to(L, &at);
-    L->seq = at.seq;
-    return false;
+    bool ok = attempt(L, run_body, a);
+    if (!ok && !L->st->trap) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+    if (!ok) r->why = forgive(L);
+    L->seq = up;
+    return ok;
 }
 
 /* What the body gave as result i. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Control-flow behaviours that other systems got wrong, each as a small model with its right answer.
 
-    field_cases.py [--target interp|cpu|both] [--threads N] [--braid PATH] [--only TEXT] [--keep DIR]
+    field_cases.py [--target interp|cpu|both|emulate:cuda|emulate:hip] [--threads N] [--braid PATH] [--only TEXT] [--keep DIR]
 
 Cases that must give an answer become backend test folders for `braid test`; cases that must fail are run
 by `braid run` and their exit code and message are looked at.
@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from field_faults import dead_arms, endless, messages
 from field_models import (CASES, F, FAULTS, b, case, exporters, f, faults, firsts, i, model_of, people, rnd, scans, scoping,
                           shapes, sig)
 
@@ -281,14 +282,14 @@ def check_depth(braid, target, root):
 
 def main():
     a = argparse.ArgumentParser()
-    a.add_argument("--target", choices=["interp", "cpu", "both"], default="both")
+    a.add_argument("--target", choices=["interp", "cpu", "both", "emulate:cuda", "emulate:hip"], default="both")
     a.add_argument("--braid", default="braid")
     a.add_argument("--only", default="", help="cases whose name has this in it")
     a.add_argument("--jobs", type=int, default=os.cpu_count())
     a.add_argument("--threads", default="1", help="threads of a run")
     a.add_argument("--keep", help="leave the folders here")
     a = a.parse_args()
-    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, faults):
+    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, faults, dead_arms, messages, endless):
         part()
     root = a.keep or tempfile.mkdtemp(prefix="braid-field-")
     if a.keep:

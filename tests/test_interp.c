@@ -697,7 +697,7 @@ static void branches_join(void **state) {
         JoinSym n = {sym_new(c, DT_I64, "n", 0), {e_int(c, 2), e_int(c, 3)}};
         vec_push(t->a, &s->br.syms, n);
         Expr *dim = e_sym(c, n.sym);
-        Join j = {tensor_new(c, TK_JOIN, DT_I64, 1, &dim), {NULL, x}};
+        Join j = {.out = tensor_new(c, TK_JOIN, DT_I64, 1, &dim), .arm = {NULL, x}};
         j.arm[0] = copy(t, s->br.arm[0], x, 2, e_int(c, 100));
         vec_push(t->a, &s->br.joins, j);
         output(t, j.out);

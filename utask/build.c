@@ -32,6 +32,7 @@ Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim) {
         if (e_is_int(d[i], &v) && v < 0) fail(L, "a dimension is negative (%lld)", (long long)v);
         if (d[i]->op == E_GUARD || d[i]->op == E_SELECT || !d[i]->pure) d[i] = let(L, "d", d[i], 0);
     }
+    size_check(L, t, rank, d);
     Tensor *x = tensor_new(L->cx, TK_TE, t, rank, d);
     x->path = L->node ? L->node->path : "";
     for (int i = 0; i < rank; i++) x->axis[i] = axis_new(L->cx, x->dim[i]);
@@ -594,6 +595,7 @@ static Tensor *ext_add(Lower *L, Stmt *s, Tensor *t) {
 Tensor *ext_out(Lower *L, Stmt *s, DType t, int rank, Expr *const *dim) {
     Expr *d[MAX_RANK];
     for (int i = 0; i < rank; i++) d[i] = dim[i]->pure ? dim[i] : let(L, "d", dim[i], 0);
+    size_check(L, t, rank, d);
     return ext_add(L, s, tensor_new(L->cx, TK_EXTERN, t, rank, d));
 }
 
@@ -673,6 +675,7 @@ Tensor *loop_scan(Lower *L, LoopB *b, Tensor *elem) {
     if (elem->rank + 1 > MAX_RANK) unsupported(L, "a scan output of rank %d", elem->rank + 1);
     dim[0] = b->trips;
     for (int i = 0; i < elem->rank; i++) dim[i + 1] = elem->dim[i];
+    size_check(L, elem->dtype, elem->rank + 1, dim);
     Tensor *t = tensor_new(L->cx, TK_SCAN, elem->dtype, elem->rank + 1, dim);
     t->seq = b->outer;
     t->name = elem->name;

@@ -189,7 +189,8 @@ static void clone_branch(Clone *k, const Stmt *s, Stmt *n, Seq *to) {
     Cx *c = k->c;
     n->br.cond = clone_expr(k, s->br.cond);
     for (int i = 0; i < s->br.syms.n; i++) vec_push(c->a, &n->br.syms, ((JoinSym){0}));
-    for (int i = 0; i < s->br.joins.n; i++) vec_push(c->a, &n->br.joins, ((Join){0}));
+    for (int i = 0; i < s->br.joins.n; i++)
+        vec_push(c->a, &n->br.joins, ((Join){.half = s->br.joins.p[i].half}));
     for (int m = 0; m < 2; m++) {
         n->br.arm[m] = seq_new(c, to, n, false);
         clone_seq(k, s->br.arm[m], n->br.arm[m]);

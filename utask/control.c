@@ -110,7 +110,8 @@ static Tensor *elems_tensor(Lower *L, const Carried *k) {
 }
 
 /* Values of up to this many elements may be carried in registers. */
-static int64_t elem_limit(const Tensor *t) { return dtype_is_float(t->dtype) ? 4 : 64; }
+#define ELEMS_MAX 64
+static int64_t elem_limit(const Tensor *t) { return dtype_is_float(t->dtype) ? 4 : ELEMS_MAX; }
 
 static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
     Tensor *t = k->init->t;
@@ -130,7 +131,7 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
             k->elems = true;
             k->n = n;
             p->nelem = n;
-            if (!p->elem_vary) p->elem_vary = NEWN(L->a, bool, n + 1);
+            if (!p->elem_vary) p->elem_vary = NEWN(L->a, bool, ELEMS_MAX);
             for (int64_t i = 0; i < n; i++)
                 if (p->elem_vary[i]) k->elem_sym[i] = phi_sym(L, t->dtype, "c", INT64_MIN, outer);
             L->seq = loop->loop.body;
@@ -349,6 +350,7 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
               "a scan output changes its shape between iterations");
         carry_sym(L, loop, s, first, d);
     }
+    size_check(L, e->dtype, e->rank + 1, dim);
     Tensor *t = tensor_new(c, TK_SCAN, e->dtype, e->rank + 1, dim);
     t->seq = outer;
     t->name = e->name;
@@ -451,50 +453,54 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     }
 }
 
-/* The results without any iteration. False: the type of a scan output is not declared. */
-static bool no_iterations(Lower *L, LoopSpec *s) {
+/* The results without any iteration. -1, or the scan output whose declared type is needed and does
+ * not say its rank. */
+static int no_iterations(Lower *L, LoopSpec *s) {
     Expr *dim[MAX_RANK];
     for (int i = 0; i < s->ncarry; i++) s->result[i] = s->init[i];
     for (int i = 0; i < s->nscan; i++) {
         const VType *t = s->body->result_type[s->has_cond + s->ncarry + i];
         if (!t || t->kind != VT_TENSOR || !dtype_supported(t->dtype) || !t->has_shape ||
             t->rank >= MAX_RANK)
-            return false;
+            return i;
         dim[0] = e_int(L->cx, 0);
         for (int d = 0; d < t->rank; d++) dim[d + 1] = e_int(L->cx, t->dim[d] > 0 ? t->dim[d] : 0);
         Tensor *e = te_begin(L, t->dtype, t->rank + 1, dim);
         s->result[s->ncarry + i] = val_tensor(L, te_end(L, e, e_num(L->cx, t->dtype, 0)));
     }
-    return true;
+    return -1;
 }
 
-/* A body with a check that cannot be passed is an error only where the loop makes an iteration. */
+static void attempt_iterations(Lower *L, void *user) { lower_iterations(L, user); }
+
+/* A body with a check that cannot be passed, or with a call whose result is not known yet, is an
+ * error only where the loop makes an iteration: the other way out of it is to make none. */
 static void lower_loop(Lower *L, LoopSpec *s) {
     Cx *c = L->cx;
+    LowerState *st = L->st;
     int64_t trips;
     bool counts = !s->trips || (e_is_int(s->trips, &trips) && trips > 0);
     if (counts && (!s->cond0 || e_is_ival(s->cond0, 1))) {
         lower_iterations(L, s);
         return;
     }
-    const Place at = place_of(L);
     const int mark = L->seq->s.n;
-    jmp_buf jb, *up = L->d->top;
-    L->d->top = &jb;
-    if (setjmp(jb) == 0) {
-        lower_iterations(L, s);
-        L->d->top = up;
-        return;
-    }
-    L->d->top = up;
-    const char *message = arena_strdup(L->a, L->d->message);
-    bool dead = L->st->unmet && L->d->status == ST_MODEL;
-    Status status = L->d->status;
-    L->seq = at.seq;
-    at.seq->s.n = mark;
-    if (dead) return_to(L, &at);
-    if (!dead || !no_iterations(L, s)) {
-        L->st->unmet = dead;
+    if (attempt(L, attempt_iterations, s)) return;
+    L->seq->s.n = mark;
+    const Status status = L->d->status;
+    bool unmet = st->unmet, trap = st->trap;
+    if (status != ST_MODEL || (!unmet && !trap))
+        err(L->d, status, NULL, "%s", arena_strdup(L->a, L->d->message));
+    const char *message = forgive(L);
+    const int unknown = no_iterations(L, s);
+    if (unknown >= 0) {
+        st->unmet = unmet;
+        st->trap = trap;
+        if (trap)
+            fail(L,
+                 "a function calls itself in the body: type and rank of scan output %d must be "
+                 "declared there",
+                 unknown);
         err(L->d, status, NULL, "%s", message);
     }
     Expr *none = s->trips ? e_le(c, s->trips, e_int(c, 0)) : e_bool(c, false);
@@ -547,6 +553,7 @@ void lower_Loop(Lower *L) {
     if (m && m->rank >= 0)
         check(L, e_eq(L->cx, count(L, m), e_int(L->cx, 1)),
               "the trip count must have exactly one element");
+    if (!m && !cond) fail(L, "without a trip count and without a condition the loop never ends");
     s.trips = m ? uni_i64(L, m, 0) : NULL;
     s.cond0 = cond ? bool_scalar(L, cond, "the condition") : NULL;
     s.ncarry = n->nin > 2 ? n->nin - 2 : 0;

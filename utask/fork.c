@@ -103,7 +103,7 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     j->seq = f->outer;
     j->name = t->name;
     j->path = L->node->path;
-    Join k = {j, {a, b}};
+    Join k = {.out = j, .arm = {a, b}};
     vec_push(L->a, &f->s->br.joins, k);
     return j;
 }
@@ -152,22 +152,48 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
     return r;
 }
 
-Place place_of(const Lower *L) {
+/* What lowering changes on its way and an error leaves as it was there. Statements that were
+ * appended before the error stay where they are: each was whole when it was appended. */
+typedef struct Place {
+    const Node *node;
+    Val **out;
+    Seq *seq;
+    int nrefine, split_depth, call_depth;
+    struct Recursion *recursion;
+} Place;
+
+static Place place_of(const Lower *L) {
     const LowerState *st = L->st;
     return (Place){L->node,         L->out,         L->seq,       st->refine.n,
                    st->split_depth, st->call_depth, st->recursion};
 }
 
-void return_to(Lower *L, const Place *p) {
+static void return_to(Lower *L, const Place *p) {
     LowerState *st = L->st;
-    L->d->status = ST_OK;
     L->node = p->node;
     L->out = p->out;
+    L->seq = p->seq;
     st->refine.n = p->nrefine;
-    st->split_depth = p->depth;
-    st->call_depth = p->calls;
+    st->split_depth = p->split_depth;
+    st->call_depth = p->call_depth;
     st->recursion = p->recursion;
-    st->trap = st->unmet = false;
+}
+
+bool attempt(Lower *L, void (*body)(Lower *L, void *user), void *user) {
+    const Place at = place_of(L);
+    jmp_buf jb, *up = L->d->top;
+    L->d->top = &jb;
+    bool ok = setjmp(jb) == 0;
+    if (ok) body(L, user);
+    L->d->top = up;
+    if (!ok) return_to(L, &at);
+    return ok;
+}
+
+const char *forgive(Lower *L) {
+    L->d->status = ST_OK;
+    L->st->trap = L->st->unmet = false;
+    return arena_strdup(L->a, L->d->message);
 }
 
 void fault_unless(Lower *L, Expr *cond, const char *message) {
@@ -178,39 +204,43 @@ void fault_unless(Lower *L, Expr *cond, const char *message) {
     vec_push(L->a, &L->seq->s, s);
 }
 
+typedef struct ForkArm {
+    void (*body)(Lower *L, void *user, int arm, Val **result);
+    void *user;
+    int arm;
+    Val **result;
+} ForkArm;
+
+static void fork_arm(Lower *L, void *user) {
+    const ForkArm *k = user;
+    k->body(L, k->user, k->arm, k->result);
+}
+
 void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val **result),
               void *user, int nresult, Val **result) {
     Val **res[2];
     LowerState *st = L->st;
-    const Place at = place_of(L);
-    char first[sizeof L->d->message] = "";
-    volatile bool ok[2] = {false, false}, trapped = false, unmet = true;
-    for (volatile int k = 0; k < 2; k++) {
+    const char *first = NULL; /* why there is an arm that cannot run */
+    bool ok[2], trapped = false, unmet = true;
+    for (int k = 0; k < 2; k++) {
         res[k] = NEWN(L->a, Val *, nresult ? nresult : 1);
-        jmp_buf jb, *up = L->d->top;
+        ForkArm arm = {body, user, k, res[k]};
         L->seq = f->s->br.arm[k];
-        L->d->top = &jb;
-        if (setjmp(jb) == 0) {
-            body(L, user, k, res[k]);
-            L->d->top = up;
-            ok[k] = true;
-            continue;
-        }
-        L->d->top = up;
+        if ((ok[k] = attempt(L, fork_arm, &arm))) continue;
         bool drop = L->d->status == ST_MODEL || (f->by_rank && L->d->status == ST_UNSUPPORTED);
-        if (!drop || *first) {
+        if (!drop || first) {
             /* Neither arm, as far as is known now; a real fault says more than a call without
              * result. */
-            if (drop && st->trap && !trapped) memcpy(L->d->message, first, sizeof first);
+            const char *why =
+                drop && st->trap && !trapped ? first : arena_strdup(L->a, L->d->message);
             st->trap = drop && (st->trap || trapped);
             st->unmet = drop && st->unmet && unmet;
-            err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+            err(L->d, L->d->status, NULL, "%s", why);
         }
         trapped = st->trap;
         unmet = st->unmet;
         /* This arm cannot run: it becomes a fault. */
-        memcpy(first, L->d->message, sizeof first);
-        return_to(L, &at);
+        first = forgive(L);
         fault_unless(L, e_bool(L->cx, false), first);
         memset(res[k], 0, sizeof *res[k] * (size_t)nresult);
     }

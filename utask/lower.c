@@ -530,6 +530,7 @@ Program *lower_graph(Cx *cx, Graph *g) {
             err(cx->d, ST_MODEL, NULL, "output %s is declared %s but computed as %s",
                 g->top->result_name[i], dtype_name(ty->dtype), dtype_name(result[i]->t->dtype));
     }
+    sizes_check(p);
     p->nsym = cx->next_sym;
     p->ntensor = cx->next_tensor;
     return p;

@@ -41,6 +41,14 @@ void op_append(Lower *L, Tensor *t); /* the OP that computes t */
 Tensor *const_tensor(Lower *L, const Const *k);
 Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim);
 
+/* sizes.c */
+/* A tensor of these dims, as far as they are known, that no memory could hold: a check that cannot
+ * be passed. */
+void size_check(Lower *L, DType t, int rank, Expr *const *dim);
+/* Puts checks in front of tensors whose size is known at run time only, and not bounded by what is
+ * in memory. */
+void sizes_check(Program *p);
+
 /* lower.c */
 Val *val_of(Lower *L, const Value *v);
 Expr *sym_scoped(Lower *L, Sym **out, DType t, const char *name, int64_t lo, Seq *scope);
@@ -54,17 +62,12 @@ Stmt *loop_stmt(Lower *L, Expr *trips);
 Tensor *own_tensor(Lower *L, Tensor *t); /* a TE of this Seq that nobody else uses as state */
 
 /* fork.c */
-/* What lowering changes on its way and an error leaves as it was there. */
-typedef struct Place {
-    const Node *node;
-    Val **out;
-    Seq *seq;
-    int nrefine, depth, calls;
-    struct Recursion *recursion;
-} Place;
-Place place_of(const Lower *L);
-/* After an error that is not one: lowering goes on, in the present Seq. */
-void return_to(Lower *L, const Place *p);
+/* Runs body(L, user). False: it ended in an error, which L->d holds (L->st->trap and unmet say of
+ * what kind); lowering is where it was before, in the same Seq, behind what has been appended to it
+ * since. Every error that is not the end of the lowering is caught here. */
+bool attempt(Lower *L, void (*body)(Lower *L, void *user), void *user);
+/* After that: it is no error. Returns its message. */
+const char *forgive(Lower *L);
 /* What is known to fail when it is reached with !cond, with the message that lowering raised. */
 void fault_unless(Lower *L, Expr *cond, const char *message);
 /* Element i of n of t as a uniform value in q: known, or read when t is tiny and not float. NULL:

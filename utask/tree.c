@@ -252,6 +252,11 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
         bool last = e->kind >= R_ARGMAX_LAST;
         Expr *better =
             max ? e_bin(c, last ? E_LE : E_LT, best, x) : e_bin(c, last ? E_LE : E_LT, x, best);
+        if (dtype_is_float(x->dtype)) { /* the first (last) NaN is beyond all numbers */
+            Expr *nan = e_un(c, E_ISNAN, x);
+            if (!last) nan = e_and(c, nan, e_not(c, e_un(c, E_ISNAN, best)));
+            better = e_or(c, better, nan);
+        }
         acc = e_sel(c, better, at, acc);
         best = e_sel(c, better, x, best);
     }

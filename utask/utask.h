@@ -118,8 +118,9 @@ typedef struct JoinSym {
     Expr *arm[2];
 } JoinSym;
 typedef struct Join {
-    Tensor *out, *arm[2];
-} Join; /* arm NULL: then it has no value, and is not read */
+    Tensor *out, *arm[2]; /* arm NULL: no value, for the arm ends in a fault */
+    bool half; /* ... or because nobody reads it where that arm was taken (scheduler/recluster.c) */
+} Join;
 
 /* A recursive function. Its body hangs on the call from outside that starts the recursion, as if it
  * stood there: it may use everything that is visible there. So one ONNX function called from two

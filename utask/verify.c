@@ -268,6 +268,15 @@ static void check_loop(Verifier *v, const Stmt *s, const Seq *at) {
     }
 }
 
+/* Whether q is never left at its end. */
+static bool ends_in_fault(const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->kind == S_CHECK && e_is_ival(s->check.cond, 0)) return true;
+    }
+    return false;
+}
+
 static void check_branch(Verifier *v, const Stmt *s, const Seq *at) {
     check_uniform(v, s->br.cond, DT_BOOL, true, at);
     for (int k = 0; k < 2; k++) {
@@ -279,7 +288,11 @@ static void check_branch(Verifier *v, const Stmt *s, const Seq *at) {
             check_uniform(v, s->br.syms.p[i].arm[k], s->br.syms.p[i].sym->dtype, false, arm);
         for (int i = 0; i < s->br.joins.n; i++) {
             const Join *j = &s->br.joins.p[i];
-            if (!j->arm[k]) continue;
+            if (!j->arm[k]) {
+                REQUIRE(v, j->half || ends_in_fault(arm), "an arm gives nothing for tensor %d (%s)",
+                        j->out->id, tensor_name(j->out));
+                continue;
+            }
             check_use(v, j->arm[k], arm);
             REQUIRE(v, j->arm[k]->dtype == j->out->dtype, "a joined value changes its dtype");
         }

@@ -430,7 +430,8 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
             if (BK_NOUT) memcpy(out, s->out, BK_NOUT * sizeof *out);
             return BK_ST_OK;
         }
-        if (code != BK_GROW) {
+        /* A unit that has faulted goes on, and may then ask for memory: the fault was first. */
+        if (code != BK_GROW || bk_state(&s->k) != BK_GROW) {
 #ifdef BK_FRAME_BYTES
             if (atomic_load(&s->k.deep)) {
                 bk_say_depth(s, message, size);
@@ -439,7 +440,6 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
 #endif
             return bk_say_fault(atomic_load(&s->k.fault), message, size);
         }
-        if (bk_state(&s->k) != BK_GROW) return bk_say_fault(0, message, size);
         arena = bk_arena_room(arena, atomic_load(&s->k.arena_need));
     }
 }

@@ -148,24 +148,55 @@ static Tensor *softcapped(Lower *L, Tensor *s, double cap) {
     return t_bin(L, E_MUL, t_un(L, E_TANH, t_bin(L, E_DIV, s, k)), k);
 }
 
-/* Adds the mask and writes -inf where a position must not take part. `past`: length of the past. */
-static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, Tensor *mask, Tensor *nonpad,
-                             Expr *past) {
+/* What keeps keys from taking part. */
+typedef struct Masks {
+    Tensor *mask, *nonpad; /* or NULL */
+    Expr *past;            /* length of the past; NULL: there is none */
+    bool causal;
+    int64_t left, right; /* keys on either side of the query's own that are seen; -1: all */
+} Masks;
+
+static Masks attn_masks(Lower *L, const Attn *A, Tensor *mask, Tensor *nonpad, Expr *past) {
+    Masks m = {mask,
+               nonpad,
+               past,
+               attr_i(L, "is_causal", 0) != 0,
+               attr_i(L, "left_window_size", -1),
+               attr_i(L, "right_window_size", -1)};
+    if (m.left < -1 || m.right < -1)
+        fail(L, "%s_window_size must be -1 or more, not %lld", m.left < -1 ? "left" : "right",
+             (long long)(m.left < -1 ? m.left : m.right));
+    if (!nonpad) return m;
+    if (past) fail(L, "nonpad_kv_seqlen and past_key cannot be given together");
+    if (nonpad->rank != 1) fail(L, "nonpad_kv_seqlen must have rank 1, not %d", nonpad->rank);
+    check(L, e_eq(L->cx, nonpad->dim[0], A->batch),
+          "nonpad_kv_seqlen must have one element per sample");
+    return m;
+}
+
+/* Whether a query may see no key at all, as far as is known. */
+static bool may_see_nothing(const Masks *m) {
+    return m->mask || m->nonpad || m->left >= 0 || m->right >= 0;
+}
+
+/* Adds the mask and writes -inf where a position must not take part. */
+static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m) {
     Cx *c = L->cx;
-    bool causal = attr_i(L, "is_causal", 0) != 0;
-    if (!mask && !nonpad && !causal) return s;
+    Tensor *mask = m->mask;
+    if (!may_see_nothing(m) && !m->causal) return s;
     Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
     Expr *i = ax(L, t, s->rank - 2), *j = ax(L, t, s->rank - 1), *idx[MAX_RANK];
     for (int k = 0; k < s->rank; k++) idx[k] = ax(L, t, k);
-    Expr *value = ld(L, s, idx), *keep = e_bool(c, true);
-    if (causal) keep = e_and(c, keep, e_le(c, j, e_add(c, i, past)));
-    if (nonpad) {
-        if (nonpad->rank != 1) fail(L, "nonpad_kv_seqlen must have rank 1, not %d", nonpad->rank);
-        check(L, e_eq(c, nonpad->dim[0], A->batch),
-              "nonpad_kv_seqlen must have one element per sample");
-        Expr *b = ax(L, t, 0);
-        keep = e_and(c, keep, e_lt(c, j, load_as(L, DT_I64, nonpad, &b)));
+    Expr *value = ld(L, s, idx), *keep = e_bool(c, true), *at = i; /* the query's own key */
+    if (m->past) at = e_add(c, i, m->past);
+    if (m->nonpad) { /* the keys end with those of the queries */
+        Expr *b = ax(L, t, 0), *end = load_as(L, DT_I64, m->nonpad, &b);
+        at = e_add(c, i, e_sub(c, end, A->qlen));
+        keep = e_lt(c, j, end);
     }
+    if (m->causal) keep = e_and(c, keep, e_le(c, j, at));
+    if (m->left >= 0) keep = e_and(c, keep, e_le(c, e_sub(c, at, j), e_int(c, m->left)));
+    if (m->right >= 0) keep = e_and(c, keep, e_le(c, e_sub(c, j, at), e_int(c, m->right)));
     if (mask) {
         if (mask->rank < 1 || mask->rank > 4)
             fail(L, "attn_mask must have rank 1 to 4, not %d", mask->rank);
@@ -173,18 +204,19 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, Tensor *mask, T
         Expr *len = mask->dim[mask->rank - 1];
         check(L, e_le(c, len, A->kvlen), "attn_mask is longer than the keys");
         Expr *full[4] = {A->batch, A->heads, A->qlen, len};
-        Expr *at[4] = {ax(L, t, 0), query_head(L, A, t, 1), i, j};
+        Expr *place[4] = {ax(L, t, 0), query_head(L, A, t, 1), i, j};
         for (int k = 0; k < mask->rank - 1; k++) {
             Expr *d = mask->dim[k], *want = full[4 - mask->rank + k];
             check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
                   "attn_mask does not broadcast to the scores (its axis %d)", k);
         }
-        Expr *within = e_lt(c, j, len), *m = ld_bcast(L, mask, 4, at, full);
+        Expr *within = e_lt(c, j, len), *x = ld_bcast(L, mask, 4, place, full);
         if (mask->dtype == DT_BOOL) {
-            keep = e_and(c, keep, e_sel(c, within, m, e_bool(c, false)));
-        } else {
-            keep = e_and(c, keep, within);
-            value = e_add(c, value, e_cast(c, s->dtype, m));
+            keep = e_and(c, keep, e_sel(c, within, x, e_bool(c, false)));
+        } else { /* -inf: whatever the score is */
+            Expr *none = e_num(c, mask->dtype, -INFINITY);
+            keep = e_and(c, keep, e_sel(c, within, e_not(c, e_eq(c, x, none)), e_bool(c, false)));
+            value = e_add(c, value, e_cast(c, s->dtype, x));
         }
     }
     return te_end(L, t, e_sel(c, keep, value, e_num(c, s->dtype, -INFINITY)));
@@ -192,6 +224,18 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, Tensor *mask, T
 
 static Tensor *attn_softmax(Lower *L, const Attn *A, Tensor *s) {
     return t_softmax(L, t_cast(L, A->soft, s), s->rank - 1, false);
+}
+
+/* The same; a row of -inf alone gives zeros. */
+static Tensor *guarded_softmax(Lower *L, const Attn *A, Tensor *s) {
+    Tensor *x = t_cast(L, A->soft, s), *none = t_scalar(L, A->soft, -INFINITY);
+    Tensor *zero = t_scalar(L, A->soft, 0), *one = t_scalar(L, A->soft, 1);
+    uint32_t last = 1u << (s->rank - 1);
+    Tensor *max = t_reduce(L, R_MAX, x, last, true);
+    Tensor *e =
+        t_un(L, E_EXP, t_bin(L, E_SUB, x, t_where(L, t_bin(L, E_EQ, max, none), zero, max)));
+    Tensor *sum = t_reduce(L, R_SUM, e, last, true);
+    return t_bin(L, E_DIV, e, t_where(L, t_bin(L, E_EQ, sum, zero), one, sum));
 }
 
 static int64_t head_count(Lower *L, const char *name) {
@@ -212,7 +256,7 @@ void lower_Attention(Lower *L) {
         k = split_heads(L, k, kn, "the key");
         v = split_heads(L, v, kn, "the value");
     }
-    Expr *past = e_int(L->cx, 0);
+    Expr *past = NULL;
     if (!past_k != !past_v) fail(L, "past_key and past_value must be given together");
     if (past_k) {
         if (past_k->rank != 4 || past_v->rank != 4)
@@ -228,11 +272,13 @@ void lower_Attention(Lower *L) {
     int64_t mode = attr_i(L, "qk_matmul_output_mode", 0);
     if (mode < 0 || mode > 3)
         fail(L, "qk_matmul_output_mode must be 0 to 3, not %lld", (long long)mode);
+    const Masks masks = attn_masks(L, &A, mask, nonpad, past);
     Tensor *stage[4];
     stage[0] = scores(L, &A);
     stage[1] = softcapped(L, stage[0], attr_f(L, "softcap", 0));
-    stage[2] = masked_scores(L, &A, stage[1], mask, nonpad, past);
-    stage[3] = attn_softmax(L, &A, stage[2]);
+    stage[2] = masked_scores(L, &A, stage[1], &masks);
+    stage[3] =
+        may_see_nothing(&masks) ? guarded_softmax(L, &A, stage[2]) : attn_softmax(L, &A, stage[2]);
     out(L, 0, weighted_values(L, &A, stage[3], packed));
     out(L, 1, k);
     out(L, 2, v);

@@ -253,6 +253,8 @@ static void arg_extreme(Lower *L, ReduceKind first, ReduceKind last) {
     Tensor *x = in(L, 0);
     int axis = norm_axis(L, attr_i(L, "axis", 0), x->rank);
     bool want_last = attr_i(L, "select_last_index", 0) != 0;
+    check(L, e_lt(L->cx, e_int(L->cx, 0), x->dim[axis]), "there is no %s along axis %d of size 0",
+          first == R_ARGMAX ? "largest element" : "smallest element", axis);
     out(L, 0, arg_reduce(L, want_last ? last : first, x, axis, attr_i(L, "keepdims", 1) != 0));
 }
 
