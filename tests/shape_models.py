@@ -1,0 +1,120 @@
+"""Small models whose shape vectors are computed: of a length that only a run knows, and of small integers on the way
+to a shape. For field_cases.py; expected values are computed here in numpy.
+"""
+import numpy as np
+from onnx import helper
+
+from field_models import F, I, b, case, f, fault, i, no_output_shapes, rnd
+
+
+def several(name, text, sets, opset=18):
+    """The sets' results may differ in rank: nothing is declared of the outputs. Each set alone also with its shape."""
+    case(name, text.replace("OUT", "float"), *sets, opset=opset, change=no_output_shapes)
+    case(name + "_declared_scalar", text.replace("OUT", "float"), *sets, opset=opset)
+    for k, (ins, outs) in enumerate(sets):
+        y = np.asarray(outs[0])
+        if y.ndim:
+            case("%s_declared_%d" % (name, k), text.replace("OUT", "float[%s]" % ", ".join("s%d" % d for d in range(y.ndim))),
+                 (ins, outs), opset=opset)
+
+
+# ---- vectors of unknown length -------------------------------------------------------------------------------------
+def vectors():
+    x = rnd(2, 3, 4)
+    several("reshape_by_input", "g (float[a, b, c] x, int64[n] s) => (OUT y) { y = Reshape(x, s) }",
+            [([x, i([4, 6])], [x.reshape(4, 6)]), ([x, i([-1])], [x.reshape(-1)]),
+             ([x, i([0, 0, 2, -1])], [x.reshape(2, 3, 2, 2)]), ([x, i([1, 2, 1, 3, 1, 2, 1, 2])], [x.reshape(1, 2, 1, 3, 1, 2, 1, 2)])])
+    one = rnd(1, 1)
+    several("reshape_to_scalar_or_more", "g (float[a, b] x, int64[n] s) => (OUT y) { r = Reshape(x, s)  y = Neg(r) }",
+            [([one, np.zeros(0, I)], [-one.reshape(())]), ([one, i([1])], [-one.reshape(1)])])
+    fault("reshape_by_too_long_an_input", "g (float[a] x, int64[n] s) => (float[n] y) { y = Reshape(x, s) }",
+          [f([2]), i([1] * 13)], "more than 12 elements", change=no_output_shapes)
+    fault("reshape_to_another_rank_than_declared", "g (float[a] x, int64[n] s) => (float[p, q] y) { y = Reshape(x, s) }",
+          [f([2]), i([1, 1, 1])], "must have 2 elements")
+    e = rnd(3, 1)
+    several("expand_by_input", "g (float[a, b] x, int64[n] s) => (OUT y) { e = Expand(x, s)  y = Neg(e) }",
+            [([e, i([3, 4])], [-np.broadcast_to(e, (3, 4))]), ([e, i([5])], [-np.broadcast_to(e, (3, 5))]),
+             ([e, i([2, 1, 3, 2])], [-np.broadcast_to(e, (2, 1, 3, 2))]), ([e, np.zeros(0, I)], [-e]),
+             ([e, i([2, 1, 1, 1, 2, 1, 1, 2])], [-np.broadcast_to(e, (2, 1, 1, 1, 2, 1, 3, 2))])])
+    several("constant_of_shape_by_input", "g (int64[n] s) => (OUT y) { y = ConstantOfShape <value = float[1] {2.5}> (s) }",
+            [([i([2, 3])], [np.full((2, 3), 2.5, F)]), ([np.zeros(0, I)], [f(2.5)]), ([i([4])], [np.full(4, 2.5, F)]),
+             ([i([2] * 8)], [np.full((2,) * 8, 2.5, F)])])
+    case("tile_by_input", "g (float[a, b, c] x, int64[n] r) => (float[p, q, s] y) { y = Tile(x, r) }",
+         ([x, i([2, 1, 3])], [np.tile(x, (2, 1, 3))]), ([x, i([1, 0, 1])], [np.tile(x, (1, 0, 1))]))
+    fault("tile_by_wrong_length", "g (float[a, b, c] x, int64[n] r) => (float[p, q, s] y) { y = Tile(x, r) }", [x, i([2, 1])],
+          "must have 3 elements")
+    case("pad_by_input", "g (float[a, b, c] x, int64[n] p) => (float[d, e, h] y) { y = Pad(x, p) }",
+         ([x, i([1, 0, 2, 0, 1, 0])], [np.pad(x, ((1, 0), (0, 1), (2, 0)))]))
+    case("pad_axes_by_input", "g (float[a, b, c] x, int64[n] p, int64[k] ax) => (float[d, e, h] y) { y = Pad <mode = \"edge\"> (x, p, \"\", ax) }",
+         ([x, i([1, 2]), i([-1])], [np.pad(x, ((0, 0), (0, 0), (1, 2)), "edge")]),
+         ([x, i([1, 2, 0, 3]), i([1, 0])], [np.pad(x, ((2, 3), (1, 0), (0, 0)), "edge")]), ([x, np.zeros(0, I), np.zeros(0, I)], [x]))
+    fault("pad_axes_twice", "g (float[a, b, c] x, int64[n] p, int64[k] ax) => (float[d, e, h] y) { y = Pad(x, p, \"\", ax) }",
+          [x, i([1, 2, 3]), i([0])], "two elements for each")
+    text = "g (float[a, b, c] x, int64[n] s, int64[n2] e, int64[k] ax, int64[m] st) => (float[d, e, h] y) { y = Slice(x, s, e%s) }"
+    case("slice_by_inputs", text % ", ax, st", ([x, i([1, -1]), i([3, -4]), i([1, 2]), i([1, -2])], [x[:, 1:3, -1:-4:-2]]),
+         ([x, i([1]), i([2]), i([-3]), i([1])], [x[1:2]]), ([x, *[np.zeros(0, I)] * 4], [x]))
+    case("slice_by_starts_and_ends", text % "", *[([x, i(s), i(e), i([0]), i([1])], [y]) for s, e, y in
+         (([0, 1], [1, 9], x[0:1, 1:9]), ([1], [2], x[1:2]), ([0, 0, 1], [2, 2, 3], x[:, :2, 1:3]))])
+    case("slice_lengths_from_ends", (text % ", ax, st").replace("int64[n2] e", "int64[2] e"),
+         ([x, i([1, 0]), i([3, 2]), i([2, 0]), i([2, 1])], [x[:2, :, 1:3:2]]))
+    fault("slice_lengths_differ", text % ", ax", [x, i([1, 0]), i([3, 2]), i([2]), i([1])], "differ in length")
+    fault("slice_axes_outside", text % ", ax", [x, i([1]), i([3]), i([3]), i([1])], "outside of the rank")
+    case("split_by_input", "g (float[a, b, c] x, int64[n] s) => (float[d, e, h] y, float[d, e2, h] z) { y, z = Split <axis = 1> (x, s) }",
+         ([x, i([1, 2])], [x[:, :1], x[:, 1:]]))
+    case("center_crop_pad_by_input", "g (float[a, b, c] x, int64[n] s) => (float[p, q, r] y) { y = CenterCropPad(x, s) }",
+         ([x, i([2, 1, 6])], [np.pad(x[:, 1:2], ((0, 0), (0, 0), (1, 1)))]))
+    case("resize_sizes_by_input", """g (float[a, b, c] x, int64[n] s) => (float[p, q, r] y) {
+            y = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (x, "", "", s) }""",
+         ([x, i([2, 6, 2])], [x.repeat(2, 1)[:, :, ::2]]))
+    s = rnd(1, 3, 1, 2)
+    several("squeeze_by_input", "g (float[a, b, c, d] x, int64[n] ax) => (OUT y) { y = Squeeze(x, ax) }",
+            [([s, i([0, 2])], [s[0, :, 0]]), ([s, i([-2])], [s[:, :, 0]]), ([s[:, :1, :, :1], i([3, 2, 1, 0])], [s[0, 0, 0, 0]]),
+             ([s, np.zeros(0, I)], [s])])
+    fault("squeeze_axis_of_size_3", "g (float[a, b, c, d] x, int64[n] ax) => (float[p, q] y) { y = Squeeze(x, ax) }",
+          [s, i([0, 1])], "does not have size 1")
+    several("unsqueeze_by_input", "g (float[a, b] x, int64[n] ax) => (OUT y) { u = Unsqueeze(x, ax)  y = Neg(u) }",
+            [([x[0], i([0])], [-x[0][None]]), ([x[0], i([-1, 1])], [-x[0][:, None, :, None]]), ([x[0], np.zeros(0, I)], [-x[0]]),
+             ([x[0], i([0, 1, 2, 3, -1, -2])], [-x[0].reshape(1, 1, 1, 1, 3, 4, 1, 1)])])
+    fault("unsqueeze_axis_twice", "g (float[a, b] x, int64[n] ax) => (float[p, q, r, s] y) { y = Unsqueeze(x, ax) }",
+          [x[0], i([1, -3])], "named twice")
+    for op, fun in (("ReduceSum", np.sum), ("ReduceMax", np.max), ("ReduceMean", np.mean),
+                    ("ReduceL2", lambda v, axis=None: np.sqrt((v * v).sum(axis))),
+                    ("ReduceLogSumExp", lambda v, axis=None: np.log(np.exp(v).sum(axis)))):
+        several(op.lower() + "_by_input", "g (float[a, b, c] x, int64[n] ax) => (OUT y) { y = %s <keepdims = 0> (x, ax) }" % op,
+                [([x, i(list(a))], [fun(x, axis=a).astype(F)]) for a in ((1,), (0, -1), (2, 1, 0))] +
+                [([x, np.zeros(0, I)], [fun(x).astype(F)])])
+    several("reduce_noop_by_input", "g (float[a, b, c] x, int64[n] ax) => (OUT y) { y = ReduceSum <keepdims = 0, noop_with_empty_axes = 1> (x, ax) }",
+            [([x, np.zeros(0, I)], [x]), ([x, i([1])], [x.sum(1)])])
+    fault("reduce_axis_twice_by_input", "g (float[a, b, c] x, int64[n] ax) => (float y) { y = ReduceSum <keepdims = 0> (x, ax) }",
+          [x, i([1, -2])], "given twice", change=no_output_shapes)
+    several("gather_nd_by_tuples", "g (float[a, b, c] x, int64[n, k] ix) => (OUT y) { y = GatherND(x, ix) }",
+            [([x, i([[1, 2], [0, -1]])], [x[[1, 0], [2, -1]]]), ([x, i([[1], [0]])], [x[[1, 0]]]), ([x, i([[1, 2, 3]])], [x[1:, 2, 3]])])
+    several("gather_nd_batched", "g (float[a, b, c] x, int64[a, k] ix) => (OUT y) { y = GatherND <batch_dims = 1> (x, ix) }",
+            [([x, i([[1], [0]])], [x[[0, 1], [1, 0]]]), ([x, i([[1, 3], [0, 2]])], [x[[0, 1], [1, 0], [3, 2]]])])
+    upd = x.copy()
+    upd[[1, 0]] = 2
+    case("scatter_nd_by_tuples", """g (float[a, b, c] x, int64[n, k] ix) => (float[d, e, h] y) {
+            g0 = GatherND(x, ix)  z = Mul(g0, zero)  u = Add(z, two)  y = ScatterND(x, ix, u)
+            zero = Constant <value = float {0}> ()  two = Constant <value = float {2}> () }""", ([x, i([[1], [0]])], [upd]),
+         change=lambda m: m.graph.value_info.append(helper.make_tensor_value_info("g0", 1, ["n", "b", "c"])))
+    ones = rnd(1, 2, 1, 1, 3, 1)
+    several("squeeze_of_six_open_sizes", "g (float[a, b, c, d, e, h] x) => (OUT y) { q = Squeeze(x)  y = Neg(q) }",
+            [([ones], [-ones.reshape(2, 3)]), ([ones.reshape(1, 1, 6, 1, 1, 1)], [-ones.reshape(6)]),
+             ([rnd(1, 1, 1, 1, 1, 1) * 0 + 1], [f(-1)]), ([np.ones((2, 2, 2, 3, 2, 2), F)], [-np.ones((2, 2, 2, 3, 2, 2), F)])])
+    case("squeeze_open_sizes_then_more", """g (float[a, b, 1, c] x) => (float[n] y, int64[m] d) {
+            q = Squeeze(x)  d = Shape(q)  r = Exp(q)  y = Reshape(r, minus)  minus = Constant <value = int64[1] {-1}> () }""",
+         ([ones.reshape(1, 2, 1, 3)], [np.exp(ones.reshape(-1)), i([2, 3])]), ([ones.reshape(6, 1, 1, 1)], [np.exp(ones.reshape(-1)), i([6])]))
+    case("affine_grid_by_input", """g (float[a, 2, 3] t, int64[n] s) => (float[d, e, h, k] y) { y = AffineGrid <align_corners = 1> (t, s) }""",
+         ([f([[[1, 0, 0], [0, 1, 0]]]), i([1, 1, 2, 2])], [f([[[[-1, -1], [1, -1]], [[-1, 1], [1, 1]]]])]), opset=20)
+    col = np.arange(16, dtype=F).reshape(1, 4, 4)
+    img = np.zeros((1, 1, 4, 4), F)
+    for k in range(4):
+        img[0, 0, k // 2 * 2:k // 2 * 2 + 2, k % 2 * 2:k % 2 * 2 + 2] = col[0, :, k].reshape(2, 2)
+    several("col2im_by_input", "g (float[a, b, c] x, int64[n] s, int64[m] k) => (OUT y) { y = Col2Im <strides = [2, 2]> (x, s, k) }",
+            [([col, i([4, 4]), i([2, 2])], [img])])
+    case("range_by_vectors", "g (int64[a] s, int64[b] l, int64[c] d) => (int64[n] y) { y = Range(s, l, d) }",
+         ([i([1]), i([8]), i([3])], [i([1, 4, 7])]))
+    case("one_hot_by_vectors", "g (int64[n] x, int64[a] d, float[b] v) => (float[n, k] y) { y = OneHot(x, d, v) }",
+         ([i([1, 0]), i([3]), f([0, 5])], [f([[0, 5, 0], [5, 0, 0]])]))
+    case("pad_value_by_vector", "g (float[a] x, float[b] v) => (float[n] y) <int64[2] p = {1, 1}> { y = Pad(x, p, v) }",
+         ([f([1, 2]), f([7])], [f([7, 1, 2, 7])]))
