@@ -104,6 +104,31 @@ def vectors():
     case("squeeze_open_sizes_then_more", """g (float[a, b, 1, c] x) => (float[n] y, int64[m] d) {
             q = Squeeze(x)  d = Shape(q)  r = Exp(q)  y = Reshape(r, minus)  minus = Constant <value = int64[1] {-1}> () }""",
          ([ones.reshape(1, 2, 1, 3)], [np.exp(ones.reshape(-1)), i([2, 3])]), ([ones.reshape(6, 1, 1, 1)], [np.exp(ones.reshape(-1)), i([6])]))
+    text = """
+        g (float[t, b, c] x) => (float[p, q, r] y) <int64 z = {0}> {
+            s = Shape(x)  n = Gather(s, z)
+            y = Loop(n, "") <body = b (int64 i, bool c) => (bool c, float[d, e] o) { v = Gather(x, i)  q = Squeeze(v)  o = Tanh(q) }>
+        }"""
+    for tag, body, sets in (("", "float o", "o = Tanh(q)"), ("_declared_rank_1", "float[d] o", "o = Tanh(q)"),
+                            ("_of_views", "float o", "o = Identity(q)")):
+        whole = text.replace("float[d, e] o", body).replace("o = Tanh(q)", sets)
+        fun = np.tanh if "Tanh" in sets else np.asarray
+        change = lambda m: [no_output_shapes(m), m.graph.node[2].attribute[0].g.output[1].type.tensor_type.ClearField("shape")]
+        case("scan_output_of_squeeze" + tag, whole, *[([v], [fun(v.reshape(w))]) for v, w in (
+            (x[:, :1], (2, 4)), (x, (2, 3, 4)), (x[:0], (0, 3, 4)), (x[:, :1, :1], (2,)))][:1 if "declared" in tag else 4],
+             change=None if "declared" in tag else change)
+    case("scan_output_of_squeeze_in_scan", """
+        g (float[t, b, c] x, float[c] h) => (float[c] l, float[p, q, r] y) {
+            l, y = Scan <num_scan_inputs = 1, body = b (float[c] s, float[b, c] v) => (float[c] s, float o) { q = Squeeze(v)  o = Add(q, s) }> (h, x)
+        }""", *[([v, x[0, 0]], [x[0, 0], (v + x[0, 0]).reshape(w)]) for v, w in ((x[:, :1], (2, 4)), (x, (2, 3, 4)))],
+         change=lambda m: [no_output_shapes(m), m.graph.node[0].attribute[1].g.output[1].type.tensor_type.ClearField("shape")])
+    fault("scan_output_of_varying_rank", """
+        g (int64 m, float[a, b] x) => (float y) {
+            y = Loop(m, "") <body = b (int64 i, bool c) => (bool c, float o) {
+                two = Constant <value = int64 {1}> ()  p = Less(i, two)
+                o = If(p) <then_branch = t () => (float r) { r = Relu(x) }, else_branch = e () => (float r) { r = ReduceSum <keepdims = 0> (x) }> }>
+        }""", [i(2), x[0]], "changes its shape between iterations", change=lambda m: [
+            no_output_shapes(m), m.graph.node[0].attribute[0].g.output[1].type.tensor_type.ClearField("shape")])
     case("affine_grid_by_input", """g (float[a, 2, 3] t, int64[n] s) => (float[d, e, h, k] y) { y = AffineGrid <align_corners = 1> (t, s) }""",
          ([f([[[1, 0, 0], [0, 1, 0]]]), i([1, 1, 2, 2])], [f([[[[-1, -1], [1, -1]], [[-1, 1], [1, 1]]]])]), opset=20)
     col = np.arange(16, dtype=F).reshape(1, 4, 4)

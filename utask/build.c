@@ -341,7 +341,7 @@ Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
         if (fixed) return const_tensor(L, k);
     }
     Tensor *t = tensor_new(L->cx, TK_VIEW, a->dtype, rank, dim);
-    t->base = a->kind == TK_VIEW && a->base->rank >= 0 ? a->base : a;
+    t->base = a->kind == TK_VIEW ? a->base : a;
     t->elem = a->elem;
     t->seq = L->seq;
     t->path = L->node ? L->node->path : "";

@@ -233,7 +233,7 @@ Expr *rank_expr(Lower *L, Tensor *t) { return t->rank < 0 ? t->rank_e : e_int(L-
 Tensor *rank_view(Lower *L, Tensor *t, int rank) {
     Expr *const *dim = t->alt[rank] ? t->alt[rank] : t->dim;
     Tensor *v = tensor_new(L->cx, TK_VIEW, t->dtype, rank, dim);
-    v->base = t;
+    v->base = t->kind == TK_VIEW ? t->base : t;
     v->name = t->name;
     v->path = t->path;
     v->seq = L->seq;

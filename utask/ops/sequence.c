@@ -1,7 +1,7 @@
 /* sequence.c: sequences, packed as blobs (codegen/extern/seq.h), and optionals. */
 #include "utask/ops/sequence.h"
 
-#include "utask/ops/ops.h"
+#include "utask/ops/size.h"
 
 /* Highest rank considered for items of which nothing is known, as for inputs without a shape. */
 #define UNKNOWN_RANK_MAX 6
@@ -180,13 +180,6 @@ static Expr *pos_in(Lower *L, int i, Expr *dflt) {
     Tensor *t = tensor_in(L, i);
     check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "the position must have one element");
     return uni_i64(L, t, 0);
-}
-
-/* The rank that the model declares for a value, or -1. A declared scalar says nothing: exporters
- * write it for items of any shape. */
-static int declared_rank(const Value *v) {
-    const VType *t = v ? v->type : NULL;
-    return t && t->kind == VT_TENSOR && t->has_shape && t->rank > 0 ? t->rank : -1;
 }
 
 void lower_SequenceEmpty(Lower *L) {
