@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 
 from field_models import (CASES, F, FAULTS, b, case, exporters, f, faults, firsts, i, model_of, people, rnd, scans, scoping,
                           shapes, sig)
-from shape_models import vectors
+from shape_models import small_values, vectors
 
 
 # ---- recurrent operators -------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def main():
     a.add_argument("--threads", default="1", help="threads of a run")
     a.add_argument("--keep", help="leave the folders here")
     a = a.parse_args()
-    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, vectors, faults):
+    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, vectors, small_values, faults):
         part()
     root = a.keep or tempfile.mkdtemp(prefix="braid-field-")
     if a.keep:

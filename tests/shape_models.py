@@ -2,7 +2,7 @@
 to a shape. For field_cases.py; expected values are computed here in numpy.
 """
 import numpy as np
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from field_models import F, I, b, case, f, fault, i, no_output_shapes, rnd
 
@@ -143,3 +143,66 @@ def vectors():
          ([i([1, 0]), i([3]), f([0, 5])], [f([[0, 5, 0], [5, 0, 0]])]))
     case("pad_value_by_vector", "g (float[a] x, float[b] v) => (float[n] y) <int64[2] p = {1, 1}> { y = Pad(x, p, v) }",
          ([f([1, 2]), f([7])], [f([7, 1, 2, 7])]))
+
+
+# ---- small integers on the way to a shape --------------------------------------------------------------------------
+def repeat_interleave(opset, sizes, dim, dynamic):
+    """What PyTorch's TorchScript exporter writes for repeat_interleave along dim by a vector. sizes: those declared of
+    the input, None where the export left them open; dynamic: the length of the vector is open."""
+    def const(name, data):
+        return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(data), name))
+
+    def unsqueeze(x, axis, out):
+        if opset < 13:
+            return [helper.make_node("Unsqueeze", [x], [out], axes=[axis])]
+        return [const(out + "_axis", i([axis])), helper.make_node("Unsqueeze", [x, out + "_axis"], [out])]
+
+    node, info = helper.make_node, helper.make_tensor_value_info
+    want, keep = [-1 if s is None else s for s in sizes], [0 if s is None else s for s in sizes]
+    want[dim], keep[dim] = 1, -1
+    body = [node("SequenceAt", ["r_splits", "it"], ["r"]), node("SequenceAt", ["i_splits", "it"], ["part"])]
+    body += unsqueeze("part", dim + 1, "wide")
+    body += [const("before", i(want[:dim + 1])), const("after", i(want[dim + 1:]))]
+    body += [node("Concat", ["before", "r", "after"], ["size"], axis=0),
+             node("Shape", ["size"], ["size_shape"]),
+             node("ConstantOfShape", ["size_shape"], ["ones"], value=numpy_helper.from_array(i([1]))),
+             const("m1", i(-1)), node("Mul", ["ones", "m1"], ["minus"]), node("Equal", ["size", "minus"], ["open"]),
+             node("Where", ["open", "ones", "size"], ["full"]), node("Expand", ["wide", "full"], ["tall"]),
+             const("flat", i(keep)), node("Reshape", ["tall", "flat"], ["piece"]),
+             node("SequenceInsert", ["acc", "piece"], ["acc2"]), node("Cast", ["go"], ["go2"], to=9)]
+    acc = helper.make_tensor_sequence_value_info
+    loop = helper.make_graph(body, "body", [info("it", 7, []), info("c", 9, []), acc("acc", 1, None)],
+                             [info("go2", 9, []), acc("acc2", 1, None)])
+    nodes = [node("Shape", ["x"], ["xs"]), const("d", i(dim)), node("Gather", ["xs", "d"], ["n"], axis=0)]
+    nodes += unsqueeze("n", 0, "reps")
+    rep = "rep"
+    if dynamic:
+        nodes += [node("Shape", ["rep"], ["rs"]), const("z", i(0)), node("Gather", ["rs", "z"], ["rn"], axis=0),
+                  const("one", i([1])), node("Equal", ["rn", "one"], ["single"]), node("Expand", ["rep", "reps"], ["repx"]),
+                  node("Where", ["single", "repx", "rep"], ["repw"])]
+        rep = "repw"
+    nodes += [node("Shape", [rep], ["rl"]), node("ConstantOfShape", ["rl"], ["like"], value=numpy_helper.from_array(i([1]))),
+              node("SplitToSequence", [rep, "like"], ["r_splits"], axis=0),
+              node("SplitToSequence", ["x", "like"], ["i_splits"], axis=dim),
+              const("on", i(1)), node("Cast", ["on"], ["go"], to=9), node("SequenceEmpty", [], ["acc0"]),
+              node("Loop", ["reps", "go", "acc0"], ["accn"], body=loop), node("ConcatFromSequence", ["accn"], ["y"], axis=dim)]
+    named = ["n%d" % k if s is None else s for k, s in enumerate(sizes)]
+    g = helper.make_graph(nodes, "g", [info("x", 1, named), info("rep", 7, ["n%d" % dim if not dynamic else "rn"])],
+                          [info("y", 1, [s if k != dim else "out" for k, s in enumerate(named)])])
+    return helper.make_model(g, ir_version=7, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def small_values():
+    x = rnd(2, 5, 3)
+    counts = i([2, 0, 1, 3, 1])
+    for opset in (11, 13, 17):
+        for tag, sizes, dim in (("open", [None, None, 3], 1), ("first", [None, 5, 3], 0), ("last", [2, None, None], 2),
+                                ("vector", [None], 0)):
+            v = x if len(sizes) > 1 else x[0, :, 0]
+            for dynamic in (False, True):
+                c = np.resize(counts, v.shape[dim])
+                sets = [([v, c], [v.repeat(c, dim)])]
+                if dynamic:
+                    sets.append(([v, i([2])], [v.repeat(2, dim)]))
+                case("repeat_interleave_%s_%d%s" % (tag, opset, "_dynamic" * dynamic),
+                     repeat_interleave(opset, sizes, dim, dynamic), *sets)

@@ -164,6 +164,7 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
     phi->path = L->node->path;
     Val *v = NEW(L->a, Val);
     *v = *k->init;
+    v->item = NULL;
     v->t = phi;
     k->phi = v;
 }

@@ -148,6 +148,7 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
         for (int i = 0; i < r->elem_rank; i++)
             if (r->elem_dim[i] && !expr_visible(r->elem_dim[i], f->outer)) r->elem_dim[i] = NULL;
         r->len = join_expr(L, f, a ? a->len : NULL, b ? b->len : NULL, "len", 0);
+        if (a && b && a->t == b->t && a->t == r->t && a->item == b->item) r->item = a->item;
     }
     return r;
 }

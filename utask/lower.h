@@ -35,6 +35,8 @@ typedef struct Val {
     uint32_t elem_mask; /* VT_SEQUENCE, elem_rank == -1: bit r set when an element of rank r
                            can occur; 0: nothing is known */
     bool elem_none;     /* VT_SEQUENCE: there is no element yet, whatever elem_rank says */
+    struct Tensor **item; /* VT_SEQUENCE: its elements, `len` (a constant) of them, or NULL: then what
+                             is read of it comes from the blob */
 } Val;
 
 struct Lower {
