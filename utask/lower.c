@@ -182,11 +182,12 @@ Expr *let(Lower *L, const char *name, Expr *e, int64_t lo) {
         for (int i = q->s.n - 1; i >= 0 && i >= q->s.n - 200; i--)
             if (q->s.p[i]->kind == S_LET && q->s.p[i]->let.e == e)
                 return e_sym(L->cx, q->s.p[i]->let.sym);
-    int64_t a, b;
+    int64_t a, b = INT64_MAX;
     if (e->dtype == DT_I64 && e_range(e, &a, &b) && a > lo) lo = a;
     Stmt *s = stmt_new(L->cx, S_LET, L->node ? L->node->path : "");
     Expr *r = sym_scoped(L, &s->let.sym, e->dtype, name, lo, L->seq);
     s->let.e = e;
+    if (b > lo) s->let.sym->hi = b;
     vec_push(L->a, &L->seq->s, s);
     return r;
 }

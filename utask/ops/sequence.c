@@ -277,8 +277,8 @@ static bool all_equal(Tensor *t, int64_t *v) {
     return true;
 }
 
-/* The parts of x along axis, `len` of them, of the sizes in `split` or of `chunk` elements; NULL: too
- * many, or it is not known how many. drop: without the axis. */
+/* The parts of x along axis, `len` of them, of the sizes in `split` or of `chunk` elements; NULL:
+ * too many, or it is not known how many. drop: without the axis. */
 static Tensor **pieces(Lower *L, Tensor *x, int axis, Tensor *split, Expr *chunk, Expr *len,
                        bool drop) {
     Cx *c = L->cx;
@@ -293,8 +293,7 @@ static Tensor **pieces(Lower *L, Tensor *x, int axis, Tensor *split, Expr *chunk
         if (drop) item[i] = t_squeeze(L, item[i], axis);
         from = e_add(c, from, size);
     }
-    if (split)
-        check(L, e_eq(c, from, extent), "split does not add up to the size of the axis");
+    if (split) check(L, e_eq(c, from, extent), "split does not add up to the size of the axis");
     return item;
 }
 
