@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 
 from field_models import (CASES, F, FAULTS, b, case, exporters, f, faults, firsts, i, model_of, people, rnd, scans, scoping,
                           shapes, sig)
-from shape_models import small_values, vectors
+from shape_models import KNOWN, small_values, vectors
 
 
 # ---- recurrent operators -------------------------------------------------------------------------------------------
@@ -270,6 +270,17 @@ def check_sequence(braid, target, root):
     return "" if usage.ru_utime < 5 else "appending %d items took %.1f s" % (steps, usage.ru_utime)
 
 
+def check_known(braid, target, root):
+    """Sizes that are computed of few numbers are known when the model is compiled."""
+    for name, m, sizes in KNOWN:
+        path = "%s/known.onnx" % root
+        onnx.save(m, path)
+        r = subprocess.run([braid, "explain", "--target", target, path], stdout=subprocess.PIPE, text=True)
+        if "\noutput y float32[%s]\n" % sizes not in r.stdout:
+            return "%s: not [%s]: %s" % (name, sizes, "".join(re.findall("\noutput y.*", r.stdout)))
+    return ""
+
+
 def check_depth(braid, target, root):
     m = nested(64)
     folder = "%s/depth-%s" % (root, target)
@@ -320,7 +331,7 @@ def main():
                     why = check_fault(a.braid, target, root, name, m, inputs, pattern, args + ["--threads", a.threads])
                     problems += ["FAIL %s: %s" % (name, why)] if why else []
             for name, check in (("memory_of_a_million_steps", check_memory), ("append_to_a_sequence", check_sequence),
-                                ("nested_64_deep", check_depth)):
+                                ("nested_64_deep", check_depth), ("sizes_are_known", check_known)):
                 if a.only in name:
                     n += 1
                     why = check(a.braid, target, root)

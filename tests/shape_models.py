@@ -4,7 +4,7 @@ to a shape. For field_cases.py; expected values are computed here in numpy.
 import numpy as np
 from onnx import helper, numpy_helper
 
-from field_models import F, I, b, case, f, fault, i, no_output_shapes, rnd
+from field_models import CASES, F, I, case, f, fault, i, no_output_shapes, rnd
 
 
 def several(name, text, sets, opset=18):
@@ -206,3 +206,90 @@ def small_values():
                     sets.append(([v, i([2])], [v.repeat(2, dim)]))
                 case("repeat_interleave_%s_%d%s" % (tag, opset, "_dynamic" * dynamic),
                      repeat_interleave(opset, sizes, dim, dynamic), *sets)
+    chains()
+
+
+# What the sizes of x [N, 4, M] become on the way to a shape: nodes from s to v, its value, and the sizes that are
+# known when the model is compiled.
+CHAINS = [
+    ("split", "a, b, c = Split <num_outputs = 3> (s)  v = Concat <axis = 0> (a, c, b)", lambda n, m: [n, m, 4], "?,?,4"),
+    ("split_to_sequence", "q = SplitToSequence <axis = 0> (s)  a = SequenceAt(q, i1)  b = SequenceAt(q, im1)  v = Concat <axis = 0> (b, a)",
+     lambda n, m: [m, 4], "?,4"),
+    ("split_to_uneven_sequence", "q = SplitToSequence <axis = 0> (s, v12)  a = SequenceAt(q, i1)  v = Concat <axis = 0> (v2, a)",
+     lambda n, m: [2, 4, m], "2,4,?"),
+    ("sequence_at_scalar", "q = SplitToSequence <axis = 0, keepdims = 0> (s)  a = SequenceAt(q, i1)  v = Reshape(a, vm1)", lambda n, m: [4], "4"),
+    ("sequence_insert", """q0 = SequenceEmpty <dtype = 7> ()  a = Gather(s, i0)  b = Gather(s, i1)  q1 = SequenceInsert(q0, a)
+        q2 = SequenceInsert(q1, b)  q3 = SequenceInsert(q2, b, i0)  v = ConcatFromSequence <axis = 0, new_axis = 1> (q3)""",
+     lambda n, m: [4, n, 4], "4,?,4"),
+    ("sequence_erase", "a = Gather(s, v0)  q = SequenceConstruct(v2, a, v2)  r = SequenceErase(q, i0)  v = ConcatFromSequence <axis = 0> (r)",
+     lambda n, m: [n, 2], "?,2"),
+    ("floats", "a = Cast <to = 1> (s)  b = Mul(a, half)  c = Floor(b)  d = Add(c, c)  v = Cast <to = 7> (d)",
+     lambda n, m: [n // 2 * 2, 4, m // 2 * 2], "?,4,?"),
+    ("product", "p = ReduceProd(s, v0)  q = Gather(s, v1)  v = Concat <axis = 0> (p, q)", lambda n, m: [4 * n * m, 4], "?,4"),
+    ("cumsum", "t = Slice(s, v1, v2)  u = Concat <axis = 0> (t, t, v2)  v = CumSum(u, i0)", lambda n, m: [4, 8, 10], "4,8,10"),
+    ("cumsum_reverse", "u = Concat <axis = 0> (s, v2)  v = CumSum <reverse = 1, exclusive = 1> (u, i0)",
+     lambda n, m: [6 + m, 2 + m, 2, 0], "?,?,2,0"),
+    ("cumprod", "u = Gather(s, v1)  w = Tile(u, v2)  v = CumProd(w, i0)", lambda n, m: [4, 16], "4,16"),
+    ("where", "c = Greater(s, v3)  v = Where(c, s, v2)", lambda n, m: [n if n > 3 else 2, 4, m if m > 3 else 2], "?,4,?"),
+    ("range", "r = Range(i0, i3, i1)  w = Gather(s, r)  v = Add(w, r)", lambda n, m: [n, 5, m + 2], "?,5,?"),
+    ("tile", "a = Gather(s, v1)  v = Tile(a, v3)", lambda n, m: [4, 4, 4], "4,4,4"),
+    ("pad", "v = Pad(s, v12, i1)", lambda n, m: [1, n, 4, m, 1, 1], "1,?,4,?,1,1"),
+    ("scatter_elements", "u = Gather(s, v10)  v = ScatterElements(c789, v02, u)", lambda n, m: [4, 8, n], "4,8,?"),
+    ("scatter_elements_add", "v = ScatterElements <reduction = \"add\"> (s, v00, v12)", lambda n, m: [n + 3, 4, m], "?,4,?"),
+    ("scatter_elements_computed", "w = Mod(s, v2)  u = Slice(w, v0, v2)  x1 = Slice(s, v1, v3)  v = ScatterElements(c789, u, x1)",
+     lambda n, m: [m, 4, 9] if n % 2 else [m, 8, 9], None),
+    ("scatter_nd", "u = Gather(s, v10)  j = Unsqueeze(v02, v1)  v = ScatterND(c789, j, u)", lambda n, m: [4, 8, n], "4,8,?"),
+    ("expand", "a = Gather(s, v1)  v = Expand(a, v2)", lambda n, m: [4, 4], "4,4"),
+    ("nonzero", "c = Equal(v02, v0)  z = NonZero(c)  r = Reshape(z, vm1)  w = Add(r, i1)  v = Gather(s, w)", lambda n, m: [4], "4"),
+    ("compress", "c = Constant <value = bool[3] {1, 1, 0}> ()  v = Compress <axis = 0> (s, c)", lambda n, m: [n, 4], "?,4"),
+    ("topk", "w = Concat <axis = 0> (v2, v3, v1)  a, j = TopK(w, v2)  g = Gather(s, j)  v = Concat <axis = 0> (a, g)",
+     lambda n, m: [3, 2, 4, n], "3,2,4,?"),
+    ("topk_least", "a, j = TopK <largest = 0> (s, v2)  v = Add(a, j)", lambda n, m: [a + b for a, b in sorted(
+        (d, k) for k, d in enumerate((n, 4, m)))[:2]], None),
+    ("argmax", "c = Mod(s, i4)  d = Equal(c, v0)  e = Cast <to = 7> (d)  f = Slice(e, v1, v2)  k = ArgMax(f)  v = Concat <axis = 0> (k, s)",
+     lambda n, m: [0, n, 4, m], "0,?,4,?"),
+    ("gather_nd", "j = Constant <value = int64[2, 1] {2, 1}> ()  v = GatherND(s, j)", lambda n, m: [m, 4], "?,4"),
+    ("reverse", "v = Slice(s, vm1, far, v0, vm1)", lambda n, m: [m, 4, n], "?,4,?"),
+    ("matmul", "p = Constant <value = int64[3, 3] {0, 1, 0, 1, 0, 0, 0, 2, 1}> ()  v = MatMul(p, s)", lambda n, m: [4, n, m + 8], "4,?,?"),
+    ("loop", "v = Loop(i3, \"\", s) <body = b (int64 i, bool c, int64[3] a) => (bool c, int64[3] r) { e = Add(a, i)  r = Max(e, v2) }>",
+     lambda n, m: [n + 3, 7, max(m, 2) + 3], "?,7,?"),
+    ("loop_appends", """v = Loop(i3, "", v1) <body = b (int64 i, bool c, int64[k] a) => (bool c, int64[l] r) {
+        g = Gather(s, i)  u = Unsqueeze(g, v0)  r = Concat <axis = 0> (a, u) }>""", lambda n, m: [1, n, 4, m], "1,?,4,?"),
+    ("loop_stacks", """v = Loop(i3, "") <body = b (int64 i, bool c) => (bool c, int64 r) { g = Gather(s, i)  r = Add(g, i) }>""",
+     lambda n, m: [n, 5, m + 2], "?,5,?"),
+    ("loop_appends_to_sequence", """q0 = SequenceEmpty <dtype = 7> ()
+        q = Loop(i3, "", q0) <body = b (int64 i, bool c, seq(int64) a) => (bool c, seq(int64) r) { g = Gather(s, i)  r = SequenceInsert(a, g) }>
+        v = ConcatFromSequence <axis = 0, new_axis = 1> (q)""", lambda n, m: [n, 4, m], "?,4,?"),
+    ("loop_skips", """v = Loop(i3, "", v1) <body = b (int64 i, bool c, int64[k] a) => (bool c, int64[l] r) {
+        e = Equal(i, i1)  r = If(e) <then_branch = t () => (int64[k] o) { o = Identity(a) },
+            else_branch = f () => (int64[k] o) { g = Gather(s, i)  u = Unsqueeze(g, v0)  o = Concat <axis = 0> (a, u) }> }>""",
+     lambda n, m: [1, n, m], "1,?,?"),
+    ("loop_ends_early", """v = Loop(i9, on, v1) <body = b (int64 i, bool c, int64[k] a) => (bool d, int64[l] r) {
+        d = Less(i, i1)  g = Gather(s, i)  u = Unsqueeze(g, v0)  r = Concat <axis = 0> (a, u) }>""", lambda n, m: [1, n, 4], "1,?,4"),
+    ("branch", """c = Greater(s, i4)  c0 = Gather(c, i0)
+        v = If(c0) <then_branch = t () => (int64[k] r) { r = Slice(s, v1, v3) }, else_branch = e () => (int64[k] r) { r = Slice(s, v0, v2) }>""",
+     lambda n, m: [4, m] if n > 4 else [n, 4], "?,?"),
+    ("branch_of_lengths", """c = Greater(s, i4)  c0 = Gather(c, i0)
+        v = If(c0) <then_branch = t () => (int64[k] r) { r = Slice(s, v1, v3) }, else_branch = e () => (int64[k] r) { r = Identity(s) }>""",
+     lambda n, m: [4, m] if n > 4 else [n, 4, m], "..."),
+    ("nonzero_of_sizes", "c = Greater(s, i1)  z = NonZero(c)  r = Reshape(z, vm1)  v = Gather(s, r)",
+     lambda n, m: [d for d in (n, 4, m) if d > 1], "..."),
+    ("loop_of_unknown_trips", """n = Gather(s, i0)  v = Loop(n, "", v1) <body = b (int64 i, bool c, int64[k] a) => (bool c, int64[l] r) {
+        r = Concat <axis = 0> (a, v2) }>""", lambda n, m: [1] + [2] * n, "..."),
+]
+INITS = """int64 i0 = {0}, int64 i1 = {1}, int64 im1 = {-1}, int64 i3 = {3}, int64 i4 = {4}, int64 i9 = {9}, int64[1] v0 = {0}, int64[1] v1 = {1},
+    int64[1] v2 = {2}, int64[1] v3 = {3}, int64[1] vm1 = {-1}, int64[1] far = {-99}, int64[2] v10 = {1, 0}, int64[2] v02 = {0, 2},
+    int64[2] v00 = {0, 0}, int64[2] v12 = {1, 2}, int64[3] c789 = {7, 8, 9}, float half = {0.5}, bool on = {1}"""
+KNOWN = []     # (name, model, sizes of the output y that `braid explain` prints)
+
+
+def chains():
+    for name, nodes, value, known in CHAINS:
+        text = "g (float[N, 4, M] x) => (int64[k] v, float[p] y) <%s> { s = Shape(x)  %s  y = ConstantOfShape(v) }" % (INITS, nodes)
+        sets = []
+        for n, m in ((3, 2), (2, 5), (5, 1)):
+            v = i(value(n, m))
+            sets.append(([np.zeros((n, 4, m), F)], [v, np.zeros(v, F)]))
+        case("sizes_by_" + name, text, *sets, change=no_output_shapes, opset=26 if name == "cumprod" else 18)
+        if known:
+            KNOWN.append(("sizes_by_" + name, CASES[-1][1], known))

@@ -452,20 +452,6 @@ static Val *some(Lower *L, Val *v) {
     return o;
 }
 
-/* What Loop and Scan have in common. */
-typedef struct LoopSpec {
-    const Region *body;
-    Expr *trips, *cond0; /* NULL: none */
-    int ncarry, nscan;
-    Val **init;
-    bool has_cond;   /* result 0 of the body is the condition */
-    int first_param; /* of the carried values among the body's parameters */
-    void (*params)(Lower *L, struct LoopSpec *s, Stmt *loop,
-                   Val **param); /* the other ones, in the body */
-    void *user;
-    Val **result; /* out: carried, then scan outputs stacked on axis 0 */
-} LoopSpec;
-
 static void lower_iterations(Lower *L, LoopSpec *s) {
     Cx *c = L->cx;
     const Region *r = s->body;
@@ -496,7 +482,7 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
             param[s->first_param + i] = k[i].phi;
         }
         L->seq = loop->loop.body;
-        s->params(L, s, loop, param);
+        s->params(L, s, e_sym(c, loop->loop.iter), param);
         lower_region(L, r, r->nparam, param, nres, res);
         L->seq = loop->loop.body;
         again = false;
@@ -558,6 +544,7 @@ static bool no_iterations(Lower *L, LoopSpec *s) {
 static void lower_loop(Lower *L, LoopSpec *s) {
     Cx *c = L->cx;
     int64_t trips;
+    if (loop_of_values(L, s)) return;
     bool counts = !s->trips || (e_is_int(s->trips, &trips) && trips > 0);
     if (counts && (!s->cond0 || e_is_ival(s->cond0, 1))) {
         lower_iterations(L, s);
@@ -595,8 +582,8 @@ static Val *scalar_param(Lower *L, const Value *param, Expr *e) {
     return val_tensor(L, t_from_uniform(L, (DType)e->dtype, rank, &one, &e));
 }
 
-static void loop_params(Lower *L, LoopSpec *s, Stmt *loop, Val **param) {
-    param[0] = scalar_param(L, s->body->param[0], e_sym(L->cx, loop->loop.iter));
+static void loop_params(Lower *L, LoopSpec *s, Expr *iter, Val **param) {
+    param[0] = scalar_param(L, s->body->param[0], iter);
     param[1] = scalar_param(L, s->body->param[1], e_bool(L->cx, true));
 }
 
@@ -663,12 +650,12 @@ typedef struct ScanIn {
     bool reverse;
 } ScanIn;
 
-static void scan_params(Lower *L, LoopSpec *s, Stmt *loop, Val **param) {
+static void scan_params(Lower *L, LoopSpec *s, Expr *iter, Val **param) {
     Cx *c = L->cx;
     const ScanIn *x = s->user;
     for (int i = 0; i < s->body->nparam - s->ncarry; i++) {
         Tensor *t = x[i].t;
-        Expr *dim[MAX_RANK], *idx[MAX_RANK], *at = e_sym(c, loop->loop.iter);
+        Expr *dim[MAX_RANK], *idx[MAX_RANK], *at = iter;
         if (x[i].reverse) at = e_sub(c, e_addi(c, t->dim[x[i].axis], -1), at);
         for (int k = 0, j = 0; k < t->rank; k++)
             if (k != x[i].axis) dim[j++] = t->dim[k];
