@@ -611,10 +611,11 @@ bool fn_guarded(Fn *f, const Expr *e) {
     return false;
 }
 
-void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {
+static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
     if (e->op == E_CONST || e->op == E_SYM || e->op == E_AXIS || e->op == E_INDIM ||
-        e->op == E_LIMIT || bound_text(f, e))
+        e->op == E_LIMIT || bound_text(f, e) || map_geti(seen, (uint64_t)e->id + 1))
         return;
+    map_seti(seen, (uint64_t)e->id + 1, e);
     bool inside = false;
     for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
     if (!inside) {
@@ -628,5 +629,7 @@ void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {
     }
     if (e->op == E_REDUCE) return;
     int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->n;
-    for (int i = 0; i < last; i++) fn_hoist(f, e->a[i], n, inner);
+    for (int i = 0; i < last; i++) hoist(f, seen, e->a[i], n, inner);
 }
+
+void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) { hoist(f, map_new(f->a), e, n, inner); }

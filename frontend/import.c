@@ -200,7 +200,7 @@ static void check_opset(Import *im, const OpRow *row, int opset, const char *pat
     if (opset < OPSET_MIN || opset > OPSET_MAX)
         err(im->d, ST_UNSUPPORTED, path, "opset %d is not supported (%d to %d are)", opset,
             OPSET_MIN, OPSET_MAX);
-    if (row && opset < row->since)
+    if (row && opset < row->since && !op_comes_early(row))
         err(im->d, ST_MODEL, path, "operator %s came with opset %d, opset %d is in use", row->name,
             row->since, opset);
 }

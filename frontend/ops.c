@@ -47,6 +47,16 @@ const OpRow *op_find(const char *domain, const char *name) {
     return NULL;
 }
 
+/* Operators that optimizers write into files of an opset that does not have them yet, in the form
+ * in which they came into it. */
+static const char *const early[] = {"LayerNormalization"};
+
+bool op_comes_early(const OpRow *op) {
+    for (size_t i = 0; i < COUNT(early); i++)
+        if (!op->domain[0] && !strcmp(op->name, early[i])) return true;
+    return false;
+}
+
 int op_count(void) { return OP_COUNT; }
 
 const OpRow *op_at(int i) {

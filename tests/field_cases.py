@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 from field_faults import dead_arms, endless, messages
 from field_models import (CASES, F, FAULTS, b, case, exporters, f, faults, firsts, i, model_of, people, rnd, scans, scoping,
                           shapes, sig)
+from shape_models import KNOWN, small_values, vectors
 
 
 # ---- recurrent operators -------------------------------------------------------------------------------------------
@@ -270,6 +271,17 @@ def check_sequence(braid, target, root):
     return "" if usage.ru_utime < 5 else "appending %d items took %.1f s" % (steps, usage.ru_utime)
 
 
+def check_known(braid, target, root):
+    """Sizes that are computed of few numbers are known when the model is compiled."""
+    for name, m, sizes in KNOWN:
+        path = "%s/known.onnx" % root
+        onnx.save(m, path)
+        r = subprocess.run([braid, "explain", "--target", target, path], stdout=subprocess.PIPE, text=True)
+        if "\noutput y float32[%s]\n" % sizes not in r.stdout:
+            return "%s: not [%s]: %s" % (name, sizes, "".join(re.findall("\noutput y.*", r.stdout)))
+    return ""
+
+
 def check_depth(braid, target, root):
     m = nested(64)
     folder = "%s/depth-%s" % (root, target)
@@ -289,7 +301,7 @@ def main():
     a.add_argument("--threads", default="1", help="threads of a run")
     a.add_argument("--keep", help="leave the folders here")
     a = a.parse_args()
-    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, faults, dead_arms, messages, endless):
+    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, vectors, small_values, faults, dead_arms, messages, endless):
         part()
     root = a.keep or tempfile.mkdtemp(prefix="braid-field-")
     if a.keep:
@@ -320,7 +332,7 @@ def main():
                     why = check_fault(a.braid, target, root, name, m, inputs, pattern, args + ["--threads", a.threads])
                     problems += ["FAIL %s: %s" % (name, why)] if why else []
             for name, check in (("memory_of_a_million_steps", check_memory), ("append_to_a_sequence", check_sequence),
-                                ("nested_64_deep", check_depth)):
+                                ("nested_64_deep", check_depth), ("sizes_are_known", check_known)):
                 if a.only in name:
                     n += 1
                     why = check(a.braid, target, root)

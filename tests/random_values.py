@@ -214,7 +214,9 @@ class Model:
         name = self.r.choice(names + ["Clip", "IsNaN"])
         if name == "Clip":
             low, high = self.const(v.t, -1), self.const(v.t, 1.5)
-            return self.op("Clip", self.r.choice([[v, low, high], [v, low], [v, None, high]]), [v.t])
+            # Without a bound it is the largest finite number, which the evaluator takes for infinity.
+            bounds = [[v, low, high]] if any(np.isinf(d).any() for d in v.data) else [[v, low, high], [v, low], [v, None, high]]
+            return self.op("Clip", self.r.choice(bounds), [v.t])
         return self.op(name, [v], ["bool" if name == "IsNaN" else v.t])
 
     def partner(self, v):

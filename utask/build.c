@@ -6,6 +6,7 @@
 /* Element values are followed through tensors of at most this many elements. */
 #define ELEM_MAX 64
 #define ELEM_MAX_FLOAT 4
+#define ELEM_TREE 200 /* an element's expression has fewer nodes, written out */
 
 static void append(Lower *L, Stmt *s) { vec_push(L->a, &L->seq->s, s); }
 
@@ -87,6 +88,13 @@ static Tensor *const_of_elems(Lower *L, Tensor *t, int64_t n) {
     return c;
 }
 
+/* What is left of n when the nodes of e, as a tree, are taken off; not below 0. */
+static int tree_left(const Expr *e, int n) {
+    n--;
+    for (int i = 0; i < e->n && n > 0; i++) n = tree_left(e->a[i], n);
+    return n < 0 ? 0 : n;
+}
+
 /* Fills t->elem when every element is a pure uniform value; returns whether all are constants. */
 static bool find_elems(Lower *L, Tensor *t, int64_t n) {
     Cx *c = L->cx;
@@ -104,6 +112,9 @@ static bool find_elems(Lower *L, Tensor *t, int64_t n) {
         if (!el[k]->pure || (el[k]->flags & EF_GUARD)) return false;
         all_const &= el[k]->op == E_CONST;
     }
+    /* An element that each step uses twice doubles with it: what has become large is bound. */
+    for (int64_t k = 0; k < n; k++)
+        if (!tree_left(el[k], ELEM_TREE)) el[k] = let(L, "u", el[k], INT64_MIN);
     t->elem = el;
     return all_const;
 }
@@ -342,7 +353,7 @@ Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
         if (fixed) return const_tensor(L, k);
     }
     Tensor *t = tensor_new(L->cx, TK_VIEW, a->dtype, rank, dim);
-    t->base = a->kind == TK_VIEW && a->base->rank >= 0 ? a->base : a;
+    t->base = a->kind == TK_VIEW ? a->base : a;
     t->elem = a->elem;
     t->seq = L->seq;
     t->path = L->node ? L->node->path : "";

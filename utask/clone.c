@@ -60,8 +60,15 @@ Expr *clone_expr(Clone *k, Expr *e) {
 /* ---- tensors and symbols --------------------------------------------------------------------- */
 static Tensor *copy_of(Clone *k, const Tensor *t, Seq *at) {
     Expr *dim[MAX_RANK];
-    for (int i = 0; i < t->rank; i++) dim[i] = clone_expr(k, t->dim[i]);
+    for (int i = 0; i < MAX_RANK; i++) dim[i] = clone_expr(k, t->dim[i]);
     Tensor *r = tensor_new(k->c, t->kind, t->dtype, t->rank, dim);
+    r->rank_e = clone_expr(k, t->rank_e);
+    r->rank_mask = t->rank_mask;
+    for (int n = 0; t->rank < 0 && n <= MAX_RANK; n++) {
+        if (!t->alt[n]) continue;
+        r->alt[n] = NEWN(k->c->a, Expr *, MAX_RANK);
+        for (int i = 0; i < n; i++) r->alt[n][i] = clone_expr(k, t->alt[n][i]);
+    }
     int64_t n;
     if (t->elem && e_is_int(tensor_count(k->c, t), &n)) {
         r->elem = NEWN(k->c->a, Expr *, n + 1);
@@ -89,8 +96,8 @@ Tensor *clone_tensor(Clone *k, Tensor *t) {
     Tensor *base = clone_tensor(k, t->base);
     bool same = base == t->base;
     if (base->kind == TK_VIEW) base = base->base;
-    for (int i = 0; i < t->rank; i++) same &= clone_expr(k, t->dim[i]) == t->dim[i];
-    if (same) return t;
+    for (int i = 0; i < MAX_RANK; i++) same &= clone_expr(k, t->dim[i]) == t->dim[i];
+    if (same && clone_expr(k, t->rank_e) == t->rank_e) return t;
     r = copy_of(k, t, base->seq);
     r->base = base;
     map_seti(k->view, key(t->id), r);

@@ -5,8 +5,10 @@
  * its result contradicts it, that part (an element, a dimension, the rank, the contents) is given
  * up and the body is lowered again. What was given up is remembered for each node, so that nested
  * loops cost a number of passes linear in what varies, not exponential in depth. */
+#include "utask/expr_internal.h"
 #include "utask/lower_internal.h"
 #include "utask/ops/sequence.h"
+#include "utask/ops/size.h"
 
 /* ---- If -------------------------------------------------------------------------------------- */
 static const Region *region_attr(Lower *L, const char *name) {
@@ -163,6 +165,7 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
     phi->path = L->node->path;
     Val *v = NEW(L->a, Val);
     *v = *k->init;
+    v->item = NULL;
     v->t = phi;
     k->phi = v;
 }
@@ -303,61 +306,143 @@ static Val *carry_result(Lower *L, Carried *k) {
     return k->elems ? val_tensor(L, elems_tensor(L, k)) : k->phi;
 }
 
-/* e with the loop's symbols at their initial values. */
-static Expr *at_entry(Cx *c, const Stmt *loop, Expr *e) {
-    if (!(e->flags & EF_SYM)) return e;
-    if (e->op == E_SYM) {
-        if (e->sym == loop->loop.iter) return e_int(c, 0);
-        for (int i = 0; i < loop->loop.syms.n; i++)
-            if (loop->loop.syms.p[i].sym == e->sym) return loop->loop.syms.p[i].init;
-        return e;
+/* What a size of a loop's body is outside of it. */
+typedef struct Outside {
+    Cx *c;
+    const Stmt *loop;
+    bool entry; /* with the loop's symbols at their initial values */
+    Map *memo;  /* Expr id + 1 -> what became of it */
+} Outside;
+
+/* What a statement binds to y, or NULL. */
+static Expr *definition(Cx *c, const Sym *y) {
+    for (int i = 0; i < y->scope->s.n; i++) {
+        const Stmt *s = y->scope->s.p[i];
+        if (s->kind == S_LET && s->let.sym == y) return s->let.e;
+        if (s->kind != S_BRANCH) continue;
+        for (int k = 0; k < s->br.syms.n; k++) {
+            const JoinSym *j = &s->br.syms.p[k];
+            if (j->sym == y) return e_sel(c, s->br.cond, j->arm[0], j->arm[1]);
+        }
     }
-    Expr *a[3];
-    if (e->n > 3 || !e->pure) return e;
-    for (int i = 0; i < e->n; i++) a[i] = at_entry(c, loop, e->a[i]);
-    switch (e->op) {
-    case E_CAST: return e_cast(c, e->dtype, a[0]);
-    case E_SELECT: return e_sel(c, a[0], a[1], a[2]);
-    case E_GUARD:
-    case E_BITCAST: return e;
-    default: return e_is_unary(e->op) ? e_un(c, e->op, a[0]) : e_bin(c, e->op, a[0], a[1]);
-    }
+    return NULL;
 }
 
-/* Scan output k of the loop: called in the body, result valid after the loop. */
-static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v, const VType *ty) {
+/* e with what the body's statements bind to symbols put in their place, where that is pure. */
+static Expr *outside(Outside *o, Expr *e) {
+    if (!(e->flags & EF_SYM) || !e->pure) return e;
+    Expr *r = map_geti(o->memo, (uint64_t)e->id + 1);
+    if (r) return r;
+    const Stmt *loop = o->loop;
+    r = e;
+    if (e->op == E_SYM) {
+        if (o->entry && e->sym == loop->loop.iter) r = e_int(o->c, 0);
+        for (int i = 0; o->entry && i < loop->loop.syms.n; i++)
+            if (loop->loop.syms.p[i].sym == e->sym) r = loop->loop.syms.p[i].init;
+        if (seq_inside(e->sym->scope, loop->loop.body)) {
+            Expr *def = definition(o->c, e->sym);
+            if (def && def->pure) r = outside(o, def);
+        }
+    } else if (e->n <= 3) {
+        Expr *a[3];
+        for (int i = 0; i < e->n; i++) a[i] = outside(o, e->a[i]);
+        r = expr_rebuild(o->c, e, a);
+    }
+    map_seti(o->memo, (uint64_t)e->id + 1, r);
+    return r;
+}
+
+/* A size as a uniform value in q. */
+static Expr *let_in(Lower *L, Seq *q, Expr *e) {
+    Seq *up = L->seq;
+    L->seq = q;
+    if (!ge_const(e, 0)) e = kmax(L->cx, e, e_int(L->cx, 0)); /* checked inside only */
+    if (!is_simple(e)) e = let(L, "d", e, 0);
+    L->seq = up;
+    return e;
+}
+
+/* d, of the loop's body, as it can be seen after the loop: where it is known inside only, it is
+ * remembered, and may not change between iterations. none: what it is without any iteration, when
+ * that is not known either. */
+static Expr *after_loop(Lower *L, Stmt *loop, Seq *outer, Expr *d, int64_t none) {
+    Cx *c = L->cx;
+    if (expr_visible(d, outer) && !loop_varies(loop, d)) return d;
+    Outside always = {c, loop, false, map_new(L->a)}, entry = {c, loop, true, map_new(L->a)};
+    Expr *same = outside(&always, d), *first = outside(&entry, d);
+    if (expr_visible(same, outer) && !loop_varies(loop, same)) return let_in(L, outer, same);
+    if (!expr_visible(first, outer)) first = e_int(c, none);
+    Sym *s = phi_sym(L, DT_I64, "d", 0, outer);
+    Expr *e = e_sym(c, s);
+    check(L, e_or(c, e_eq(c, e_sym(c, loop->loop.iter), e_int(c, 0)), e_eq(c, e, d)),
+          "a scan output changes its shape between iterations");
+    carry_sym(L, loop, s, first, d);
+    return e;
+}
+
+static Tensor *scan_tensor(Lower *L, Stmt *loop, Seq *outer, Tensor *elem, Expr *const *dim) {
+    Tensor *t = tensor_new(L->cx, TK_SCAN, elem->dtype, elem->rank + 1, dim);
+    t->seq = outer;
+    t->name = elem->name;
+    t->path = L->node->path;
+    LoopScan k = {.elem = own_tensor(L, elem), .out = t};
+    vec_push(L->a, &loop->loop.scan, k);
+    return t;
+}
+
+/* The same for elements e whose rank is known at run time only: the iterations stack their elements
+ * in a row, and what comes out is a view of that. It is to be placed after the loop. */
+static Tensor *scan_ranked(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Tensor *e) {
+    Cx *c = L->cx;
+    Expr *n = let(L, "n", count(L, e), 0), *dim[MAX_RANK], *row[2] = {trips};
+    int least = __builtin_ctz(e->rank_mask);
+    check(L, e_lt(c, e->rank_e, e_int(c, MAX_RANK)), "a scan output of a rank above %d", MAX_RANK);
+    row[1] = after_loop(L, loop, outer, n, 0);
+    dim[0] = trips;
+    for (int i = 0; i < MAX_RANK - 1; i++)
+        dim[i + 1] = after_loop(L, loop, outer, e->dim[i], i >= least);
+    Expr *rank = after_loop(L, loop, outer, e->rank_e, least);
+    Tensor *flat = rank_view(L, e, 1);
+    flat->dim[0] = n;
+    Tensor *t = tensor_new(c, TK_VIEW, e->dtype, -1, dim);
+    t->base = scan_tensor(L, loop, outer, flat, row);
+    t->rank_e = e_addi(c, rank, 1);
+    t->rank_mask = e->rank_mask << 1 & ((2u << MAX_RANK) - 1);
+    t->seq = outer;
+    t->name = e->name;
+    t->path = L->node->path;
+    return t;
+}
+
+/* Scan output `at` of the loop, whose elements are v: called in the body, result valid after the
+ * loop. ty: the declared type of the elements, or NULL. */
+static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v, const VType *ty,
+                           const Value *declared) {
     Cx *c = L->cx;
     if (v->kind != VT_TENSOR) fail(L, "a scan output must be a tensor");
     Tensor *e = v->t;
-    if (e->rank < 0) unsupported(L, "a scan output whose rank is known only at run time");
+    if (ty && (ty->kind != VT_TENSOR || !ty->has_shape)) ty = NULL;
+    if (e->rank < 0) {
+        int want = ty && ty->rank > 0 ? ty->rank : declared_rank(declared) - 1;
+        if (want < 0 || want >= MAX_RANK || !(e->rank_mask >> want & 1))
+            return scan_ranked(L, loop, outer, trips, e);
+        check(L, e_eq(c, e->rank_e, e_int(c, want)), "a scan output is not of the declared rank %d",
+              want + 1);
+        e = rank_view(L, e, want);
+    }
     if (e->rank + 1 > MAX_RANK) unsupported(L, "a scan output of rank %d", e->rank + 1);
     Expr *dim[MAX_RANK];
     dim[0] = trips;
     for (int i = 0; i < e->rank; i++) {
-        Expr *d = e->dim[i];
-        if (expr_visible(d, outer) && !loop_varies(loop, d)) {
-            dim[i + 1] = d;
-            continue;
-        }
-        /* The size is known inside only: remember it; it may not change between iterations. */
-        Expr *first = at_entry(c, loop, d);
-        if (!expr_visible(first, outer))
-            first = e_int(
-                c, ty && ty->has_shape && ty->rank == e->rank && ty->dim[i] >= 0 ? ty->dim[i] : 0);
-        Sym *s = phi_sym(L, DT_I64, "d", 0, outer);
-        dim[i + 1] = e_sym(c, s);
-        check(L, e_or(c, e_eq(c, e_sym(c, loop->loop.iter), e_int(c, 0)), e_eq(c, dim[i + 1], d)),
-              "a scan output changes its shape between iterations");
-        carry_sym(L, loop, s, first, d);
+        bool known = ty && ty->rank == e->rank && ty->dim[i] >= 0;
+        dim[i + 1] = after_loop(L, loop, outer, e->dim[i], known ? ty->dim[i] : 0);
     }
     size_check(L, e->dtype, e->rank + 1, dim);
-    Tensor *t = tensor_new(c, TK_SCAN, e->dtype, e->rank + 1, dim);
-    t->seq = outer;
-    t->name = e->name;
-    t->path = L->node->path;
-    LoopScan k = {.elem = own_tensor(L, e), .out = t};
-    vec_push(L->a, &loop->loop.scan, k);
-    return t;
+    return scan_tensor(L, loop, outer, e, dim);
+}
+
+static const Value *out_value(Lower *L, int i) {
+    return i < L->node->nout ? L->node->out[i] : NULL;
 }
 
 /* An optional with element v. */
@@ -368,20 +453,6 @@ static Val *some(Lower *L, Val *v) {
     o->inner = v;
     return o;
 }
-
-/* What Loop and Scan have in common. */
-typedef struct LoopSpec {
-    const Region *body;
-    Expr *trips, *cond0; /* NULL: none */
-    int ncarry, nscan;
-    Val **init;
-    bool has_cond;   /* result 0 of the body is the condition */
-    int first_param; /* of the carried values among the body's parameters */
-    void (*params)(Lower *L, struct LoopSpec *s, Stmt *loop,
-                   Val **param); /* the other ones, in the body */
-    void *user;
-    Val **result; /* out: carried, then scan outputs stacked on axis 0 */
-} LoopSpec;
 
 static void lower_iterations(Lower *L, LoopSpec *s) {
     Cx *c = L->cx;
@@ -413,7 +484,7 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
             param[s->first_param + i] = k[i].phi;
         }
         L->seq = loop->loop.body;
-        s->params(L, s, loop, param);
+        s->params(L, s, e_sym(c, loop->loop.iter), param);
         lower_region(L, r, r->nparam, param, nres, res);
         L->seq = loop->loop.body;
         again = false;
@@ -439,7 +510,8 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     for (int i = 0; i < s->nscan; i++) {
         int at = first + s->ncarry + i;
         s->result[s->ncarry + i] =
-            val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at]));
+            val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at],
+                                      out_value(L, s->ncarry + i)));
     }
     L->seq = outer;
     vec_push(L->a, &outer->s, loop);
@@ -479,6 +551,7 @@ static void lower_loop(Lower *L, LoopSpec *s) {
     Cx *c = L->cx;
     LowerState *st = L->st;
     int64_t trips;
+    if (loop_of_values(L, s)) return;
     bool counts = !s->trips || (e_is_int(s->trips, &trips) && trips > 0);
     if (counts && (!s->cond0 || e_is_ival(s->cond0, 1))) {
         lower_iterations(L, s);
@@ -515,8 +588,8 @@ static Val *scalar_param(Lower *L, const Value *param, Expr *e) {
     return val_tensor(L, t_from_uniform(L, (DType)e->dtype, rank, &one, &e));
 }
 
-static void loop_params(Lower *L, LoopSpec *s, Stmt *loop, Val **param) {
-    param[0] = scalar_param(L, s->body->param[0], e_sym(L->cx, loop->loop.iter));
+static void loop_params(Lower *L, LoopSpec *s, Expr *iter, Val **param) {
+    param[0] = scalar_param(L, s->body->param[0], iter);
     param[1] = scalar_param(L, s->body->param[1], e_bool(L->cx, true));
 }
 
@@ -584,12 +657,12 @@ typedef struct ScanIn {
     bool reverse;
 } ScanIn;
 
-static void scan_params(Lower *L, LoopSpec *s, Stmt *loop, Val **param) {
+static void scan_params(Lower *L, LoopSpec *s, Expr *iter, Val **param) {
     Cx *c = L->cx;
     const ScanIn *x = s->user;
     for (int i = 0; i < s->body->nparam - s->ncarry; i++) {
         Tensor *t = x[i].t;
-        Expr *dim[MAX_RANK], *idx[MAX_RANK], *at = e_sym(c, loop->loop.iter);
+        Expr *dim[MAX_RANK], *idx[MAX_RANK], *at = iter;
         if (x[i].reverse) at = e_sub(c, e_addi(c, t->dim[x[i].axis], -1), at);
         for (int k = 0, j = 0; k < t->rank; k++)
             if (k != x[i].axis) dim[j++] = t->dim[k];
@@ -640,6 +713,14 @@ void lower_Scan(Lower *L) {
     for (int i = 0; i < s.ncarry; i++) out_val(L, i, s.result[i]);
     for (int i = 0; i < s.nscan; i++) {
         Tensor *t = s.result[s.ncarry + i]->t;
+        if (t->rank < 0) { /* a negative axis counts from an end that is not known */
+            if (list_at(L, "scan_output_axes", i, s.nscan) ||
+                list_at(L, "scan_output_directions", i, s.nscan))
+                unsupported(L, "a scan output whose rank is known only at run time, but along axis "
+                               "0 and forward");
+            out(L, s.ncarry + i, t);
+            continue;
+        }
         int axis = norm_axis(L, list_at(L, "scan_output_axes", i, s.nscan), t->rank),
             perm[MAX_RANK];
         if (list_at(L, "scan_output_directions", i, s.nscan)) t = t_flip(L, t, 0);

@@ -24,6 +24,11 @@ static Expr *join_expr(Lower *L, Fork *f, Expr *a, Expr *b, const char *name, in
     DType t = (DType)(a ? a : b)->dtype;
     JoinSym k;
     Expr *r = sym_scoped(L, &k.sym, t, name, lo, f->outer);
+    int64_t la, ha, lb, hb;
+    if (t == DT_I64 && e_range(a ? a : b, &la, &ha) && e_range(b ? b : a, &lb, &hb)) {
+        if (la > lo && lb > lo) k.sym->lo = la < lb ? la : lb;
+        if (ha > k.sym->lo || hb > k.sym->lo) k.sym->hi = ha > hb ? ha : hb;
+    }
     k.arm[0] = a ? a : e_num(L->cx, t, 0);
     k.arm[1] = b ? b : e_num(L->cx, t, 0);
     vec_push(L->a, &f->s->br.syms, k);
@@ -148,6 +153,7 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
         for (int i = 0; i < r->elem_rank; i++)
             if (r->elem_dim[i] && !expr_visible(r->elem_dim[i], f->outer)) r->elem_dim[i] = NULL;
         r->len = join_expr(L, f, a ? a->len : NULL, b ? b->len : NULL, "len", 0);
+        if (a && b && a->t == b->t && a->t == r->t && a->item == b->item) r->item = a->item;
     }
     return r;
 }

@@ -283,8 +283,9 @@ static int64_t sat_mul(int64_t a, int64_t b) {
     return r;
 }
 
-/* Always gives bounds, infinite where nothing is known. */
-static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth) {
+/* Always gives bounds, infinite where nothing is known. What is shared below e is walked once for
+ * each way to it: in so many steps. */
+static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth, int *steps) {
     int64_t a, b, c, d;
     *lo = INT64_MIN;
     *hi = INT64_MAX;
@@ -298,7 +299,7 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth) {
     case DT_U32: *lo = 0, *hi = UINT32_MAX; break;
     default: break;
     }
-    if (depth > 24) return;
+    if (depth > 24 || --*steps < 0) return;
     switch (e->op) {
     case E_CONST:
         if (!dtype_is_float(e->dtype)) *lo = *hi = e->i;
@@ -309,21 +310,21 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth) {
     case E_INDIM: *lo = 0; return;
     case E_LIMIT: *lo = 1; return;
     case E_AXIS:
-        range(e->axis->extent, &a, &b, depth + 1);
+        range(e->axis->extent, &a, &b, depth + 1, steps);
         *lo = 0;
         *hi = b == INT64_MAX ? b : b > 0 ? b - 1 : 0;
         return;
     case E_ADD:
         if (e->dtype != DT_I64) return;
-        range(e->a[0], &a, &b, depth + 1);
-        range(e->a[1], &c, &d, depth + 1);
+        range(e->a[0], &a, &b, depth + 1, steps);
+        range(e->a[1], &c, &d, depth + 1, steps);
         *lo = sat_add(a, c);
         *hi = sat_add(b, d);
         return;
     case E_MUL: {
         if (e->dtype != DT_I64) return;
-        range(e->a[0], &a, &b, depth + 1);
-        range(e->a[1], &c, &d, depth + 1);
+        range(e->a[0], &a, &b, depth + 1, steps);
+        range(e->a[1], &c, &d, depth + 1, steps);
         int64_t p[4] = {sat_mul(a, c), sat_mul(a, d), sat_mul(b, c), sat_mul(b, d)};
         *lo = *hi = p[0];
         for (int i = 1; i < 4; i++) {
@@ -334,36 +335,36 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth) {
     }
     case E_FDIV:
         if (e->dtype != DT_I64) return;
-        range(e->a[1], &c, &d, depth + 1);
+        range(e->a[1], &c, &d, depth + 1, steps);
         if (c <= 0) return;
-        range(e->a[0], &a, &b, depth + 1);
+        range(e->a[0], &a, &b, depth + 1, steps);
         if (a >= 0) *lo = d == INT64_MAX ? 0 : a / d, *hi = b == INT64_MAX ? b : b / c;
         return;
     case E_MOD:
         if (e->dtype != DT_I64) return;
-        range(e->a[1], &c, &d, depth + 1);
+        range(e->a[1], &c, &d, depth + 1, steps);
         if (c > 0) *lo = 0, *hi = d == INT64_MAX ? d : d - 1;
         return;
     case E_MIN:
     case E_MAX:
         if (dtype_is_float(e->dtype)) return;
-        range(e->a[0], &a, &b, depth + 1);
-        range(e->a[1], &c, &d, depth + 1);
+        range(e->a[0], &a, &b, depth + 1, steps);
+        range(e->a[1], &c, &d, depth + 1, steps);
         *lo = (a < c) == (e->op == E_MIN) ? a : c;
         *hi = (b < d) == (e->op == E_MIN) ? b : d;
         return;
     case E_SELECT:
     case E_GUARD:
         if (dtype_is_float(e->dtype)) return;
-        range(e->a[1], &a, &b, depth + 1);
-        range(e->a[2], &c, &d, depth + 1);
+        range(e->a[1], &a, &b, depth + 1, steps);
+        range(e->a[2], &c, &d, depth + 1, steps);
         *lo = a < c ? a : c;
         *hi = b > d ? b : d;
         return;
     case E_CAST: {
         const Expr *x = e->a[0];
         if (dtype_is_float(x->dtype) || dtype_is_float(e->dtype) || x->dtype == DT_U64) return;
-        range(x, &a, &b, depth + 1);
+        range(x, &a, &b, depth + 1, steps);
         if (a > *lo)
             c = a;
         else
@@ -380,7 +381,8 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth) {
 }
 
 bool e_range(const Expr *e, int64_t *lo, int64_t *hi) {
-    range(e, lo, hi, 0);
+    int steps = 500;
+    range(e, lo, hi, 0, &steps);
     return *lo != INT64_MIN || *hi != INT64_MAX;
 }
 

@@ -181,11 +181,12 @@ Expr *let(Lower *L, const char *name, Expr *e, int64_t lo) {
         for (int i = q->s.n - 1; i >= 0 && i >= q->s.n - 200; i--)
             if (q->s.p[i]->kind == S_LET && q->s.p[i]->let.e == e)
                 return e_sym(L->cx, q->s.p[i]->let.sym);
-    int64_t a, b;
+    int64_t a, b = INT64_MAX;
     if (e->dtype == DT_I64 && e_range(e, &a, &b) && a > lo) lo = a;
     Stmt *s = stmt_new(L->cx, S_LET, L->node ? L->node->path : "");
     Expr *r = sym_scoped(L, &s->let.sym, e->dtype, name, lo, L->seq);
     s->let.e = e;
+    if (b > lo) s->let.sym->hi = b;
     vec_push(L->a, &L->seq->s, s);
     return r;
 }
@@ -232,7 +233,7 @@ Expr *rank_expr(Lower *L, Tensor *t) { return t->rank < 0 ? t->rank_e : e_int(L-
 Tensor *rank_view(Lower *L, Tensor *t, int rank) {
     Expr *const *dim = t->alt[rank] ? t->alt[rank] : t->dim;
     Tensor *v = tensor_new(L->cx, TK_VIEW, t->dtype, rank, dim);
-    v->base = t;
+    v->base = t->kind == TK_VIEW ? t->base : t;
     v->name = t->name;
     v->path = t->path;
     v->seq = L->seq;

@@ -30,11 +30,13 @@ typedef struct Val {
     Expr *elem_dim[MAX_RANK]; /* NULL: differs or unknown */
     Expr *len;                /* number of elements, int64 uniform */
     /* VT_OPTIONAL */
-    Expr *has;          /* bool uniform */
-    struct Val *inner;  /* NULL: never has an element */
-    uint32_t elem_mask; /* VT_SEQUENCE, elem_rank == -1: bit r set when an element of rank r
-                           can occur; 0: nothing is known */
-    bool elem_none;     /* VT_SEQUENCE: there is no element yet, whatever elem_rank says */
+    Expr *has;            /* bool uniform */
+    struct Val *inner;    /* NULL: never has an element */
+    uint32_t elem_mask;   /* VT_SEQUENCE, elem_rank == -1: bit r set when an element of rank r
+                             can occur; 0: nothing is known */
+    bool elem_none;       /* VT_SEQUENCE: there is no element yet, whatever elem_rank says */
+    struct Tensor **item; /* VT_SEQUENCE: its elements, `len` (a constant) of them, or NULL: then
+                             what is read of it comes from the blob */
 } Val;
 
 struct Lower {

@@ -61,6 +61,26 @@ Tensor *copy_tensor(Lower *L,
 Stmt *loop_stmt(Lower *L, Expr *trips);
 Tensor *own_tensor(Lower *L, Tensor *t); /* a TE of this Seq that nobody else uses as state */
 
+/* What Loop and Scan have in common. */
+typedef struct LoopSpec {
+    const Region *body;
+    Expr *trips, *cond0; /* NULL: none */
+    int ncarry, nscan;
+    Val **init;
+    bool has_cond;   /* result 0 of the body is the condition */
+    int first_param; /* of the carried values among the body's parameters */
+    void (*params)(Lower *L, struct LoopSpec *s, Expr *iter,
+                   Val **param); /* the other ones, in the body */
+    void *user;
+    Val **result; /* out: carried, then scan outputs stacked on axis 0 */
+} LoopSpec;
+
+/* values.c */
+/* A loop of few iterations over few whole numbers, as models compute shapes: lowered iteration by
+ * iteration, so that the numbers, and how many there are, stay known. False: it is not such a loop,
+ * and nothing has happened. */
+bool loop_of_values(Lower *L, LoopSpec *s);
+
 /* fork.c */
 /* Runs body(L, user). False: it ended in an error, which L->d holds (L->st->trap and unmet say of
  * what kind); lowering is where it was before, in the same Seq, behind what has been appended to it

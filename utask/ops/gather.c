@@ -50,18 +50,12 @@ void lower_GatherElements(Lower *L) {
     out(L, 0, te_end(L, o, ld(L, a, idx)));
 }
 
-void lower_GatherND(Lower *L) {
+/* GatherND with index tuples of length k; *user: the number of batch axes. */
+static Tensor *gather_tuples(Lower *L, void *user, int k) {
     Tensor *a = in(L, 0), *ix = in(L, 1);
-    int r = a->rank, q = ix->rank, n = 0;
-    int64_t b = attr_i(L, "batch_dims", 0), k;
+    int r = a->rank, q = ix->rank, n = 0, b = *(const int *)user;
+    int tail = b + k; /* first axis of data that is taken whole */
     Expr *dim[2 * MAX_RANK], *at[MAX_RANK], *idx[MAX_RANK];
-    if (q < 1 || r < 1) fail(L, "data and indices must have rank 1 or more");
-    if (b < 0 || b >= q || b >= r) fail(L, "batch_dims is %lld", (long long)b);
-    if (!dim_const(ix->dim[q - 1], &k))
-        unsupported(L, "the length of the index tuples is not known at compile time");
-    if (k < 1 || k > r - b)
-        fail(L, "index tuples of length %lld for %d axes", (long long)k, r - (int)b);
-    int tail = (int)(b + k); /* first axis of data that is taken whole */
     check_rank(L, q - 1 + r - tail);
     for (int i = 0; i < q - 1; i++) {
         dim[n++] = ix->dim[i];
@@ -83,7 +77,21 @@ void lower_GatherND(Lower *L) {
             idx[i] = ax(L, o, i - tail + q - 1);
         }
     }
-    out(L, 0, te_end(L, o, ld(L, a, idx)));
+    return te_end(L, o, ld(L, a, idx));
+}
+
+void lower_GatherND(Lower *L) {
+    Tensor *a = in(L, 0), *ix = in(L, 1);
+    int r = a->rank, q = ix->rank;
+    int64_t b = attr_i(L, "batch_dims", 0);
+    if (q < 1 || r < 1) fail(L, "data and indices must have rank 1 or more");
+    if (b < 0 || b >= q || b >= r) fail(L, "batch_dims is %lld", (long long)b);
+    int batch = (int)b, least = 1, most = r - batch, k = q - 1 + most - out_rank(L, 0);
+    bool settled = out_rank(L, 0) >= 0 && k >= least && k <= most;
+    if (settled && !dim_const(ix->dim[q - 1], &(int64_t){0})) least = most = k;
+    out(L, 0,
+        for_each_size(L, ix->dim[q - 1], least, most, gather_tuples, &batch,
+                      "the length of the index tuples"));
 }
 
 void lower_ReverseSequence(Lower *L) {
@@ -143,9 +151,8 @@ void lower_OneHot(Lower *L) {
     Expr *dim[MAX_RANK], *at[MAX_RANK];
     check_rank(L, r);
     int axis = norm_axis(L, attr_i(L, "axis", -1), r);
-    if (count_const(in(L, 1)) != 1) fail(L, "depth must be one number");
-    if (count_const(vals) != 2) fail(L, "values must be two numbers");
-    Expr *depth = size_uni(L, "depth", uni_i64(L, in(L, 1), 0));
+    check(L, e_eq(c, count(L, vals), e_int(c, 2)), "values must be two numbers");
+    Expr *depth = size_uni(L, "depth", e_cast(c, DT_I64, scalar_uni(L, 1, "depth")));
     for (int i = 0; i < r; i++) dim[i] = i < axis ? ix->dim[i] : i == axis ? depth : ix->dim[i - 1];
     Tensor *o = te_begin(L, vals->dtype, r, dim);
     for (int i = 0; i < ix->rank; i++) at[i] = ax(L, o, i < axis ? i : i + 1);

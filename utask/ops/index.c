@@ -1,7 +1,9 @@
 /* index.c: data-dependent selection and order: lowerings over hand-written bodies. */
 #include <stdlib.h>
 
-#include "utask/ops/ops.h"
+#include "utask/ops/size.h"
+
+#define TOPK_KNOWN 8 /* elements that are sorted as uniform values */
 
 Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
                  Expr *const *param, Tensor *like, const char *fault) {
@@ -13,14 +15,42 @@ Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int np
 
 /* The single element of input i as a uniform int64. */
 static Expr *scalar_in(Lower *L, int i, const char *what) {
-    Tensor *t = in(L, i);
-    check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "%s must have one element", what);
-    return uni_i64(L, t, 0);
+    return e_cast(L->cx, DT_I64, scalar_uni(L, i, what));
 }
 
 /* The first n elements along axis 0. */
 static Tensor *head(Lower *L, Tensor *t, Expr *n) {
     return t_slice(L, t, 0, e_int(L->cx, 0), e_int(L->cx, 1), n);
+}
+
+/* TopK of few elements in a row that are followed: element i has as many before it as are better,
+ * or equal and further in front. */
+static void topk_known(Lower *L, Tensor *x, int64_t n, int64_t k, bool largest) {
+    Cx *c = L->cx;
+    Expr *place[TOPK_KNOWN], *value[TOPK_KNOWN], *index[TOPK_KNOWN];
+    for (int64_t i = 0; i < n; i++) {
+        place[i] = e_int(c, 0); /* bound: what is made of the elements does not grow as a tree */
+        for (int64_t j = 0; j < n; j++) {
+            Expr *a = largest ? x->elem[i] : x->elem[j], *b = largest ? x->elem[j] : x->elem[i];
+            if (j == i) continue;
+            Expr *before = e_or(c, e_lt(c, a, b), e_and(c, e_bool(c, j < i), e_eq(c, a, b)));
+            place[i] = e_add(c, place[i], e_cast(c, DT_I64, before));
+        }
+        place[i] = let(L, "place", place[i], 0);
+    }
+    for (int64_t p = 0; p < k; p++) {
+        value[p] = x->elem[n - 1];
+        index[p] = e_int(c, n - 1);
+        for (int64_t i = n - 2; i >= 0; i--) {
+            Expr *here = e_eq(c, place[i], e_int(c, p));
+            value[p] = e_sel(c, here, x->elem[i], value[p]);
+            index[p] = e_sel(c, here, e_int(c, i), index[p]);
+        }
+        value[p] = let(L, "value", value[p], INT64_MIN);
+        index[p] = let(L, "index", index[p], 0);
+    }
+    out(L, 0, t_from_uniform(L, x->dtype, 1, &k, value));
+    out(L, 1, t_from_uniform(L, DT_I64, 1, &k, index));
 }
 
 void lower_TopK(Lower *L) {
@@ -30,9 +60,15 @@ void lower_TopK(Lower *L) {
     Expr *k = scalar_in(L, 1, "K");
     check(L, e_and(c, e_le(c, e_int(c, 0), k), e_le(c, k, x->dim[axis])),
           "K is negative or above the size of axis %d", axis);
+    int64_t want, n = count_const(x);
+    bool largest = attr_i(L, "largest", 1) != 0, few = n > 0 && n <= TOPK_KNOWN && x->rank == 1;
+    if (few && x->elem && !dtype_is_float(x->dtype) && e_is_int(k, &want)) {
+        topk_known(L, x, n, want, largest);
+        return;
+    }
     k = let(L, "k", k, 0);
     /* sorted = 0 allows any order, so also the sorted one */
-    Expr *param[] = {k, e_int(c, axis), e_int(c, attr_i(L, "largest", 1) != 0)};
+    Expr *param[] = {k, e_int(c, axis), e_int(c, largest)};
     Expr *dim[MAX_RANK];
     memcpy(dim, x->dim, sizeof dim);
     dim[axis] = k;
@@ -48,6 +84,7 @@ void lower_TopK(Lower *L) {
 static Tensor *nonzero(Lower *L, Tensor *x) {
     Stmt *s = ext_begin(L, "nonzero", 1, &x, 0, NULL);
     Expr *dim[] = {e_int(L->cx, x->rank), ext_sym(L, s, "nonzero")};
+    if (count_const(x) > 0) s->ext.sym[0]->hi = count_const(x);
     ext_out(L, s, DT_I64, 2, dim);
     ext_end(L, s, "the input cannot be searched");
     return ext_result(L, s, 0);
@@ -97,12 +134,27 @@ void lower_Unique(Lower *L) {
     for (int i = 0; i < 3; i++) ext_out(L, s, DT_I64, 1, &items);
     ext_out(L, s, DT_I64, 1, &one);
     ext_end(L, s, "the axis is out of range");
-    Expr *n = let(L, "unique", uni(L, ext_result(L, s, 3), 0), 0);
+    Expr *n = let(L, "unique", kmin(c, uni(L, ext_result(L, s, 3), 0), items), 0);
     Tensor *first = head(L, ext_result(L, s, 1), n);
     out(L, 0, take(L, x, axis, first));
     out(L, 1, first);
     out(L, 2, ext_result(L, s, 0));
     out(L, 3, head(L, ext_result(L, s, 2), n));
+}
+
+/* Sums or products of a tiny tensor whose elements are followed, so that those of the result are.
+ */
+static Tensor *cumulate_known(Lower *L, Tensor *x, int axis, bool product) {
+    Cx *c = L->cx;
+    bool back = attr_i(L, "reverse", 0) != 0;
+    Expr *idx[MAX_RANK], *one = e_int(c, attr_i(L, "exclusive", 0) != 0);
+    Tensor *t = te_begin(L, x->dtype, x->rank, x->dim);
+    Axis *along = axis_new(c, x->dim[axis]);
+    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    Expr *to = idx[axis], *k = idx[axis] = e_axis(c, along);
+    Expr *in_range = back ? e_le(c, e_add(c, to, one), k) : e_le(c, e_add(c, k, one), to);
+    Expr *e = e_sel(c, in_range, ld(L, x, idx), e_num(c, x->dtype, product));
+    return te_end(L, t, e_reduce(c, product ? R_PROD : R_SUM, 1, &along, e));
 }
 
 static void cumulate(Lower *L, bool product) {
@@ -111,7 +163,14 @@ static void cumulate(Lower *L, bool product) {
     Expr *param[] = {scalar_in(L, 1, "the axis"), e_int(c, attr_i(L, "exclusive", 0) != 0),
                      e_int(c, attr_i(L, "reverse", 0) != 0), e_int(c, product)};
     int64_t axis;
-    if (e_is_int(param[0], &axis)) param[0] = e_int(c, norm_axis(L, axis, x->rank));
+    if (e_is_int(param[0], &axis)) {
+        axis = norm_axis(L, axis, x->rank);
+        if (x->elem && !dtype_is_float(x->dtype)) {
+            out(L, 0, cumulate_known(L, x, (int)axis, product));
+            return;
+        }
+        param[0] = e_int(c, axis);
+    }
     out(L, 0, ext_like(L, "cumulate", 1, &x, 4, param, x, "the axis is out of range"));
 }
 

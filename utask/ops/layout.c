@@ -68,15 +68,12 @@ static void spatial(Lower *L, const char *name, int n, int64_t dflt, int64_t min
     }
 }
 
-/* Each pixel gathers its share of every block position that covers it. */
-void lower_Col2Im(Lower *L) {
+/* n spatial axes. Each pixel gathers its share of every block position that covers it. */
+static Tensor *col2im(Lower *L, void *user, int n) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
-    int n = param_len(L, 1, MAX_RANK - 2, "image_shape");
     int64_t stride[MAX_RANK], dil[MAX_RANK], pad[2 * MAX_RANK];
-    if (a->rank != 3) fail(L, "the input has rank %d, it must have rank 3", a->rank);
-    if (param_len(L, 2, n, "block_shape") != n)
-        fail(L, "image_shape and block_shape differ in length");
+    (void)user;
     spatial(L, "strides", n, 1, 1, stride);
     spatial(L, "dilations", n, 1, 1, dil);
     spatial(L, "pads", 2 * n, 0, 0, pad);
@@ -112,18 +109,27 @@ void lower_Col2Im(Lower *L) {
     Expr *ch = e_add(c, e_mul(c, ax(L, o, 1), nk), flat_index(L, n, block, ke));
     Expr *v = ld(L, a, (Expr *[]){ax(L, o, 0), ch, flat_index(L, n, cols, col)});
     v = e_sel(c, hit, v, e_num(c, a->dtype, 0));
-    out(L, 0, te_end(L, o, e_reduce(c, R_SUM, n, k, v)));
+    return te_end(L, o, e_reduce(c, R_SUM, n, k, v));
+}
+
+void lower_Col2Im(Lower *L) {
+    int want = out_rank(L, 0) - 2, most = MAX_RANK - 2;
+    if (in(L, 0)->rank != 3) fail(L, "the input has rank %d, it must have rank 3", in(L, 0)->rank);
+    Vec image = vec_in(L, 1, want > most ? -1 : want, most, "image_shape");
+    Vec block = vec_in(L, 2, image.n, most, "block_shape");
+    check(L, e_eq(L->cx, image.len, block.len), "image_shape and block_shape differ in length");
+    out(L, 0,
+        for_each_size(L, image.n < 0 ? block.len : image.len, 0, most, col2im, NULL,
+                      "the length of image_shape"));
 }
 
 /* ---- AffineGrid ------------------------------------------------------------------------------ */
 
-void lower_AffineGrid(Lower *L) {
+static Tensor *affine_grid(Lower *L, void *user, int n) {
     Cx *c = L->cx;
     Tensor *theta = in(L, 0);
-    int n = param_len(L, 1, 5, "size") - 2;
     bool corners = attr_i(L, "align_corners", 0) != 0;
-    if (n != 2 && n != 3) fail(L, "size must have 4 or 5 elements");
-    if (theta->rank != 3) fail(L, "theta has rank %d, it must have rank 3", theta->rank);
+    (void)user;
     same_dim(L, theta->dim[1], e_int(c, n), "theta does not fit the number of axes");
     same_dim(L, theta->dim[2], e_int(c, n + 1), "theta does not fit the number of axes");
     Expr *dim[5], *size = size_uni(L, "size", uni_i64(L, in(L, 1), 0));
@@ -145,7 +151,19 @@ void lower_AffineGrid(Lower *L) {
         at[2] = e_int(c, i);
         sum = e_add(c, sum, e_mul(c, e_cast(c, work, ld(L, theta, at)), e_sub(c, x, one)));
     }
-    out(L, 0, te_end(L, o, e_cast(c, dt, sum)));
+    return te_end(L, o, e_cast(c, dt, sum));
+}
+
+void lower_AffineGrid(Lower *L) {
+    Tensor *theta = in(L, 0);
+    if (theta->rank != 3) fail(L, "theta has rank %d, it must have rank 3", theta->rank);
+    Vec size = vec_in(L, 1, -1, 5, "size");
+    if (size.n >= 0 && size.n != 4 && size.n != 5) fail(L, "size must have 4 or 5 elements");
+    check(L, e_eq(L->cx, size.len, e_addi(L->cx, theta->dim[1], 2)),
+          "theta does not fit the number of axes");
+    out(L, 0,
+        for_each_size(L, size.n < 0 ? theta->dim[1] : e_int(L->cx, size.n - 2), 2, 3, affine_grid,
+                      NULL, "the number of axes"));
 }
 
 /* ---- RotaryEmbedding ------------------------------------------------------------------------- */

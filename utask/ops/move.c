@@ -38,7 +38,7 @@ void lower_Split(Lower *L) {
     Expr *dim = a->dim[axis], *zero = e_int(c, 0), *at = zero;
     Expr **size = NEWN(L->a, Expr *, nout + 1);
     if (has_in(L, 1)) {
-        if (param_len(L, 1, nout, "split") != nout)
+        if (vec_in(L, 1, nout, nout, "split").n != nout)
             fail(L, "the split input does not name one size for each of the %d outputs", nout);
         Expr *sum = zero;
         for (int i = 0; i < nout; i++) {
@@ -171,20 +171,33 @@ static Cut cut_axis(Lower *L, Expr *dim, Expr *start, Expr *end, Expr *step) {
 void lower_Slice(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
-    int r = a->rank, n = param_len(L, 1, r, "starts");
-    if (param_len(L, 2, r, "ends") != n) fail(L, "starts and ends differ in length");
-    if (has_in(L, 3) && param_len(L, 3, r, "axes") != n)
-        fail(L, "starts and axes differ in length");
-    if (has_in(L, 4) && param_len(L, 4, r, "steps") != n)
-        fail(L, "starts and steps differ in length");
+    static const char *const what[] = {"", "starts", "ends", "axes", "steps"};
+    int r = a->rank, want = -1, set = 0;
+    Vec v[5];
+    for (int i = 1; i < 5; i++) { /* one of known length tells it of the others */
+        int64_t len;
+        if (has_in(L, i) && in(L, i)->rank == 1 && dim_const(in(L, i)->dim[0], &len) && len <= r)
+            want = (int)len;
+    }
+    for (int i = 1; i < 5; i++) {
+        if (!has_in(L, i)) continue;
+        v[i] = vec_in(L, i, want, r, what[i]);
+        if (!set) set = i;
+        if (v[i].n >= 0 && v[set].n >= 0 && v[i].n != v[set].n)
+            fail(L, "%s and %s differ in length", what[set], what[i]);
+        check(L, e_eq(c, v[i].len, v[set].len), "%s and %s differ in length", what[set], what[i]);
+        if (v[i].most < v[set].most) set = i;
+    }
+    int n = v[set].most;
     /* per axis; NULL: the whole axis */
     Expr *s[MAX_RANK] = {0}, *e[MAX_RANK] = {0}, *t[MAX_RANK] = {0};
     for (int j = 0; j < n; j++) {
-        Expr *axis = has_in(L, 3) ? axis_uni(L, in(L, 3), j, r) : e_int(c, j);
-        Expr *sj = uni_i64(L, in(L, 1), j), *ej = uni_i64(L, in(L, 2), j);
-        Expr *tj = has_in(L, 4) ? uni_i64(L, in(L, 4), j) : e_int(c, 1);
+        Expr *axis = e_int(c, j), *given = e_lt(c, axis, v[set].len), *zero = e_int(c, 0);
+        if (has_in(L, 3)) axis = vec_axis(L, &v[3], j, r, &given);
+        Expr *sj = vec_at(L, &v[1], j, zero), *ej = vec_at(L, &v[2], j, zero);
+        Expr *tj = has_in(L, 4) ? vec_at(L, &v[4], j, e_int(c, 1)) : e_int(c, 1);
         for (int p = 0; p < r; p++) {
-            Expr *here = e_eq(c, axis, e_int(c, p));
+            Expr *here = e_and(c, given, e_eq(c, axis, e_int(c, p)));
             if (e_is_ival(here, 0)) continue;
             s[p] = e_sel(c, here, sj, s[p] ? s[p] : e_int(c, 0));
             e[p] = e_sel(c, here, ej, e[p] ? e[p] : a->dim[p]);
@@ -237,6 +250,15 @@ static Expr *pad_index(Cx *c, PadMode mode, Expr *j, Expr *n, Expr *before, Expr
     return e_bin(c, E_MOD, j, n);
 }
 
+/* What is added behind the axis that entry j of the axes names, where their number is not known. */
+static Expr *pads_after(Lower *L, const Vec *pads, const Vec *axes, int j) {
+    Cx *c = L->cx;
+    Expr *at = e_addi(c, axes->len, j);
+    Expr *load = e_cast(c, DT_I64, tensor_at(c, pads->t, &at));
+    Expr *given = e_lt(c, e_int(c, j), axes->len);
+    return let(L, pads->what, e_sel(c, given, load, e_int(c, 0)), INT64_MIN);
+}
+
 void lower_Pad(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
@@ -250,17 +272,31 @@ void lower_Pad(Lower *L) {
         mode = PAD_WRAP;
     else if (strcmp(name, "constant"))
         fail(L, "unknown mode \"%s\"", name);
-    int r = a->rank, n = has_in(L, 3) ? param_len(L, 3, r, "axes") : r;
-    if (param_len(L, 1, 2 * MAX_RANK, "pads") != 2 * n)
-        fail(L, "pads must have %d elements", 2 * n);
+    int r = a->rank, n = r;
+    Vec axes = {.n = r}, pads;
+    if (has_in(L, 3)) {
+        int64_t len;
+        bool fixed = in(L, 1)->rank == 1 && dim_const(in(L, 1)->dim[0], &len);
+        axes = vec_in(L, 3, fixed && len % 2 == 0 && len <= 2 * r ? (int)len / 2 : -1, r, "axes");
+        n = axes.most;
+    }
+    pads = vec_in(L, 1, axes.n < 0 ? -1 : 2 * n, 2 * MAX_RANK, "pads");
+    if (axes.n >= 0 && pads.n != 2 * n) fail(L, "pads must have %d elements", 2 * n);
+    if (axes.n < 0)
+        check(L, e_eq(c, pads.len, e_muli(c, axes.len, 2)),
+              "pads does not have two elements for each of the axes");
     Expr *zero = e_int(c, 0), *before[MAX_RANK], *after[MAX_RANK], *dim[MAX_RANK], *idx[MAX_RANK];
     for (int p = 0; p < r; p++) before[p] = after[p] = zero;
     for (int j = 0; j < n; j++) {
-        Expr *axis = has_in(L, 3) ? axis_uni(L, in(L, 3), j, r) : e_int(c, j);
-        Expr *bj = clamp_i(c, uni_i64(L, in(L, 1), j), -FAR, FAR);
-        Expr *aj = clamp_i(c, uni_i64(L, in(L, 1), n + j), -FAR, FAR);
+        Expr *axis = e_int(c, j), *given = e_bool(c, true);
+        if (has_in(L, 3)) axis = vec_axis(L, &axes, j, r, &given);
+        /* The second half begins at the number of axes. */
+        Expr *bj = j < pads.most ? vec_at(L, &pads, j, zero) : zero;
+        Expr *aj = axes.n >= 0 ? vec_at(L, &pads, n + j, zero) : pads_after(L, &pads, &axes, j);
+        bj = clamp_i(c, bj, -FAR, FAR);
+        aj = clamp_i(c, aj, -FAR, FAR);
         for (int p = 0; p < r; p++) {
-            Expr *here = e_eq(c, axis, e_int(c, p));
+            Expr *here = e_and(c, given, e_eq(c, axis, e_int(c, p)));
             before[p] = e_sel(c, here, bj, before[p]);
             after[p] = e_sel(c, here, aj, after[p]);
         }
@@ -271,10 +307,7 @@ void lower_Pad(Lower *L) {
         dim[p] = size_uni(L, "dim", e_add(c, a->dim[p], e_add(c, before[p], after[p])));
     }
     Expr *value = e_num(c, a->dtype, 0), *inside = e_bool(c, true);
-    if (mode == PAD_CONSTANT && has_in(L, 2)) {
-        if (count_const(in(L, 2)) != 1) fail(L, "constant_value must be a scalar");
-        value = uni(L, in(L, 2), 0);
-    }
+    if (mode == PAD_CONSTANT && has_in(L, 2)) value = scalar_uni(L, 2, "constant_value");
     Tensor *o = te_begin(L, a->dtype, r, dim);
     all_axes(L, o, idx);
     for (int p = 0; p < r; p++) {
@@ -303,7 +336,7 @@ void lower_CenterCropPad(Lower *L) {
     int r = a->rank, n = r, na;
     const int64_t *axes = attr_ints(L, "axes", &na);
     if (axes) n = na;
-    if (n > r || param_len(L, 1, MAX_RANK, "shape") != n)
+    if (n > r || vec_in(L, 1, n, MAX_RANK, "shape").n != n)
         fail(L, "shape must name a size for each of the axes");
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *inside = e_bool(c, true);
     bool touched[MAX_RANK] = {false};
@@ -332,7 +365,7 @@ void lower_Tile(Lower *L) {
     Tensor *a = in(L, 0);
     int r = a->rank;
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
-    if (param_len(L, 1, MAX_RANK, "repeats") != r) fail(L, "repeats must have %d elements", r);
+    if (vec_in(L, 1, r, MAX_RANK, "repeats").n != r) fail(L, "repeats must have %d elements", r);
     for (int p = 0; p < r; p++) {
         Expr *times = size_uni(L, "repeats", uni_i64(L, in(L, 1), p));
         dim[p] = e_mul(c, a->dim[p], times);

@@ -39,13 +39,17 @@ static Tensor *standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tens
     return t_bin(L, E_MUL, d, s);
 }
 
+static DType stash_type(Lower *L) {
+    int64_t t = attr_i(L, "stash_type", DT_F32);
+    if (t != DT_F32 && t != DT_BF16)
+        fail(L, "stash_type must be float32 or bfloat16, not %s", dtype_name((int)t));
+    return (DType)t;
+}
+
 void lower_LayerNormalization(Lower *L) {
     Tensor *x = in(L, 0), *scale = in(L, 1), *bias = in(L, 2), *mean, *inv;
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
-    int64_t stash = attr_i(L, "stash_type", DT_F32);
-    if (stash != DT_F32 && stash != DT_BF16)
-        fail(L, "stash_type must be float32 or bfloat16, not %s", dtype_name((int)stash));
-    DType w = wide_float(x->dtype);
+    DType stash = stash_type(L), w = wide_float(x->dtype);
     broadcasts_to(L, scale, x, "Scale");
     Tensor *y = standardized(L, t_cast(L, w, x), axes_from(axis, x->rank),
                              attr_f(L, "epsilon", 1e-5), &mean, &inv);
@@ -55,22 +59,27 @@ void lower_LayerNormalization(Lower *L) {
         y = t_bin(L, E_ADD, y, t_cast(L, w, bias));
     }
     out(L, 0, t_cast(L, x->dtype, y));
-    if (wants_out(L, 1)) out(L, 1, t_cast(L, (DType)stash, mean));
-    if (wants_out(L, 2)) out(L, 2, t_cast(L, (DType)stash, inv));
+    if (wants_out(L, 1)) out(L, 1, t_cast(L, stash, mean));
+    if (wants_out(L, 2)) out(L, 2, t_cast(L, stash, inv));
 }
 
-/* The result has the type of the scale. */
-void lower_RMSNormalization(Lower *L) {
+/* x divided by its root mean square; the result has the type of the scale. Output 1, where it is
+ * wanted: the factor, in the type `stash`. */
+static void rms_norm(Lower *L, DType stash) {
     Tensor *x = in(L, 0), *scale = in(L, 1);
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
     DType w = wide_float(x->dtype);
     broadcasts_to(L, scale, x, "scale");
     Tensor *f = t_cast(L, w, x);
     Tensor *ms = t_mean(L, square(L, f), axes_from(axis, x->rank));
-    Tensor *y = t_bin(L, E_MUL, f, inverse_root(L, ms, attr_f(L, "epsilon", 1e-5)));
-    y = t_bin(L, E_MUL, y, t_cast(L, w, scale));
+    Tensor *inv = inverse_root(L, ms, attr_f(L, "epsilon", 1e-5));
+    Tensor *y = t_bin(L, E_MUL, t_bin(L, E_MUL, f, inv), t_cast(L, w, scale));
     out(L, 0, t_cast(L, scale->dtype, y));
+    if (wants_out(L, 1)) out(L, 1, t_cast(L, stash, inv));
 }
+
+void lower_RMSNormalization(Lower *L) { rms_norm(L, DT_F32); }
+void lower_SimplifiedLayerNormalization(Lower *L) { rms_norm(L, stash_type(L)); }
 
 void lower_InstanceNormalization(Lower *L) {
     Tensor *x = in(L, 0);

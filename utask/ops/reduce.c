@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "utask/ops/nn.h"
+#include "utask/ops/size.h"
 
 /* The axes of a reduction: a mask when they are known at compile time, else a condition per axis.
  */
@@ -11,74 +12,68 @@ typedef struct Red {
     bool dynamic; /* on[] holds, mask does not */
     uint32_t mask;
     Expr *on[MAX_RANK]; /* bool, uniform: axis i is reduced */
-    int left;           /* rank of the result without the reduced axes */
+    int left;           /* rank of the result without the reduced axes, or -1: */
+    Expr *len;          /* the number of axes, at least and at most so many */
+    int least, most;
 } Red;
 
-/* Conditions per axis from run-time axes; n: their number, or -1 when that is not known either. */
-static void red_dynamic(Lower *L, Red *r, Tensor *axes, int64_t n) {
+/* Conditions per axis from run-time axes, whose number may not be known either. */
+static void red_dynamic(Lower *L, Red *r, const Vec *v) {
     Cx *c = L->cx;
-    int most = n < 0 ? r->rank : (int)n;
-    if (n < 0 && !r->keep)
-        unsupported(L, "keepdims=0 with a number of axes that is only known at run time");
-    Expr *len = n < 0 ? axes->dim[0] : e_int(c, n), *any[MAX_RANK];
-    check(L, e_le(c, len, e_int(c, r->rank)), "more axes than the input has (%d)", r->rank);
+    Expr *any[MAX_RANK], *zero = e_int(c, 0), *none = e_eq(c, v->len, zero);
     for (int i = 0; i < r->rank; i++) any[i] = e_bool(c, false);
-    for (int k = 0; k < most; k++) {
-        Expr *pos = e_int(c, k), *given = e_lt(c, pos, len), *a;
-        if (n < 0) {
-            Expr *load = e_cast(c, DT_I64, ld(L, axes, &pos));
-            a = let(L, "axis", e_sel(c, given, load, e_int(c, 0)), INT64_MIN);
-        } else {
-            a = uni_i64(L, axes, k);
-        }
-        Expr *in_range = e_and(c, e_le(c, e_int(c, -r->rank), a), e_lt(c, a, e_int(c, r->rank)));
-        check(L, in_range, "axis is outside [-%d, %d)", r->rank, r->rank);
-        for (int i = 0; i < r->rank; i++) {
-            Expr *same = e_or(c, e_eq(c, a, e_int(c, i)), e_eq(c, a, e_int(c, i - r->rank)));
-            any[i] = e_or(c, any[i], e_and(c, given, same));
-        }
+    for (int k = 0; k < v->most; k++) {
+        Expr *given, *a = vec_axis(L, v, k, r->rank, &given);
+        for (int i = 0; i < r->rank; i++)
+            any[i] = e_or(c, any[i], e_and(c, given, e_eq(c, a, e_int(c, i))));
     }
     /* No axes at all: every axis, or with noop_with_empty_axes none. */
-    if (n < 0 && attr_i(L, "noop_with_empty_axes", 0) == 0) {
-        Expr *none = e_eq(c, len, e_int(c, 0));
-        for (int i = 0; i < r->rank; i++) any[i] = e_or(c, any[i], none);
-    }
-    Expr *on = e_int(c, 0);
+    bool all = attr_i(L, "noop_with_empty_axes", 0) == 0;
+    for (int i = 0; i < r->rank && all; i++) any[i] = e_or(c, any[i], none);
+    Expr *on = zero;
     for (int i = 0; i < r->rank; i++) {
         r->on[i] = let(L, "reduced", any[i], 0);
-        on = e_add(c, on, e_sel(c, r->on[i], e_int(c, 1), e_int(c, 0)));
+        on = e_add(c, on, e_sel(c, r->on[i], e_int(c, 1), zero));
     }
-    if (!r->keep) check(L, e_eq(c, on, len), "an axis is given twice");
-    r->left = r->rank - most;
+    r->len = v->len;
+    r->least = v->least;
+    r->most = v->most;
+    if (all && v->least == 0) {
+        r->len = let(L, "axes", e_sel(c, none, e_int(c, r->rank), v->len), 0);
+        r->most = r->rank;
+        if (r->least < 1 && r->rank > 0) r->least = 1;
+    }
+    if (!r->keep) check(L, e_eq(c, on, r->len), "an axis is given twice");
+    r->left = r->least == r->most ? r->rank - r->most : -1;
 }
 
 static Red red_axes(Lower *L, const Tensor *x) {
     Red r = {.rank = x->rank, .keep = attr_i(L, "keepdims", 1) != 0};
-    Tensor *axes = in(L, 1);
-    int64_t n = 0;
-    if (axes) {
-        if (axes->rank > 1) fail(L, "axes must have rank 1, not %d", axes->rank);
-        n = count_const(axes);
-        if (n > r.rank) fail(L, "more axes (%lld) than the input has (%d)", (long long)n, r.rank);
+    int want = out_rank(L, 0);
+    Vec axes = {.n = 0};
+    if (has_in(L, 1)) {
+        /* With all axes there may as well be none in the list. */
+        bool some = !r.keep && want > 0 && want < r.rank;
+        axes = vec_in(L, 1, some ? r.rank - want : -1, r.rank, "axes");
     }
-    if (n == 0) {
+    if (axes.n == 0) {
         if (attr_i(L, "noop_with_empty_axes", 0) == 0) r.mask = axes_from(0, r.rank);
         r.left = r.mask ? 0 : r.rank;
         return r;
     }
-    bool known = n > 0;
-    for (int64_t k = 0; k < n && known; k++) {
+    bool known = axes.n > 0;
+    for (int k = 0; k < axes.n && known; k++) {
         int64_t v;
-        known = const_elem(axes, k, &v);
+        known = const_elem(axes.t, k, &v);
         if (!known) break;
         uint32_t bit = 1u << norm_axis(L, v, r.rank);
         if (r.mask & bit) fail(L, "axis %lld is given twice", (long long)v);
         r.mask |= bit;
     }
-    r.left = r.rank - (int)n;
+    r.left = r.rank - axes.n;
     if (!known) {
         r.dynamic = true;
-        red_dynamic(L, &r, axes, n);
+        red_dynamic(L, &r, &axes);
     }
     return r;
 }
@@ -87,26 +82,18 @@ static bool red_none(const Red *r) { return !r->dynamic && !r->mask; }
 
 /* The kept form of a result in the form the operator asks for. */
 static Tensor *red_finish(Lower *L, const Red *r, Tensor *t) {
-    Cx *c = L->cx;
     if (r->keep) return t;
     if (!r->dynamic) {
         for (int i = r->rank - 1; i >= 0; i--)
             if (r->mask >> i & 1) t = t_squeeze(L, t, i);
         return t;
     }
-    /* Dim j of the result is the dim of the one kept axis with j kept axes before it. */
     Expr *dim[MAX_RANK];
-    for (int j = 0; j < r->left; j++) dim[j] = e_int(c, 0);
-    Expr *pos = e_int(c, 0);
-    for (int i = 0; i < r->rank; i++) {
-        for (int j = 0; j < r->left && j <= i; j++) {
-            Expr *here = e_and(c, e_not(c, r->on[i]), e_eq(c, pos, e_int(c, j)));
-            dim[j] = e_sel(c, here, t->dim[i], dim[j]);
-        }
-        pos = e_add(c, pos, e_sel(c, r->on[i], e_int(c, 0), e_int(c, 1)));
-    }
-    for (int j = 0; j < r->left; j++) dim[j] = let(L, "dim", dim[j], 0);
-    return t_reshape(L, t, r->left, dim);
+    Expr *rank = dims_kept(L, t, r->on, dim);
+    if (r->left >= 0) return t_reshape(L, t, r->left, dim);
+    uint32_t ranks = 0;
+    for (int k = r->least; k <= r->most; k++) ranks |= 1u << (r->rank - k);
+    return t_of_rank(L, t, rank, ranks, dim, NULL);
 }
 
 /* Reduces x; the result has kept dims. */
@@ -126,9 +113,15 @@ static Tensor *red_kept(Lower *L, const Red *r, ReduceKind k, Tensor *x) {
     return te_end(L, t, e_reduce(c, k, r->rank, axis, ld(L, x, idx)));
 }
 
+/* Reduces x. Where the number of axes is not known the axes stay, until red_out. */
 static Tensor *red(Lower *L, const Red *r, ReduceKind k, Tensor *x) {
     if (!r->dynamic && r->mask) return t_reduce(L, k, x, r->mask, r->keep);
-    return red_finish(L, r, red_kept(L, r, k, x));
+    Tensor *t = red_kept(L, r, k, x);
+    return r->left < 0 ? t : red_finish(L, r, t);
+}
+
+static void red_out(Lower *L, const Red *r, Tensor *t) {
+    out(L, 0, r->left < 0 ? red_finish(L, r, t) : t);
 }
 
 /* The type of sums of squares, logs and exponentials: integers go through float64 and back. */
@@ -137,25 +130,25 @@ static DType wide_any(DType t) { return dtype_is_float(t) ? wide_float(t) : DT_F
 void lower_ReduceSum(Lower *L) {
     Tensor *x = in(L, 0);
     Red r = red_axes(L, x);
-    out(L, 0, red(L, &r, R_SUM, x));
+    red_out(L, &r, red(L, &r, R_SUM, x));
 }
 
 void lower_ReduceProd(Lower *L) {
     Tensor *x = in(L, 0);
     Red r = red_axes(L, x);
-    out(L, 0, red(L, &r, R_PROD, x));
+    red_out(L, &r, red(L, &r, R_PROD, x));
 }
 
 void lower_ReduceMax(Lower *L) {
     Tensor *x = in(L, 0);
     Red r = red_axes(L, x);
-    out(L, 0, red(L, &r, x->dtype == DT_BOOL ? R_OR : R_MAX, x));
+    red_out(L, &r, red(L, &r, x->dtype == DT_BOOL ? R_OR : R_MAX, x));
 }
 
 void lower_ReduceMin(Lower *L) {
     Tensor *x = in(L, 0);
     Red r = red_axes(L, x);
-    out(L, 0, red(L, &r, x->dtype == DT_BOOL ? R_AND : R_MIN, x));
+    red_out(L, &r, red(L, &r, x->dtype == DT_BOOL ? R_AND : R_MIN, x));
 }
 
 /* Integers: the wrapped sum, divided with truncation. The mean of no floats is NaN. */
@@ -177,33 +170,33 @@ void lower_ReduceMean(Lower *L) {
     }
     if (r.dynamic) n = let(L, "count", n, 0);
     Tensor *sum = red(L, &r, R_SUM, t_cast(L, t, x));
-    out(L, 0, t_cast(L, x->dtype, t_bin(L, E_DIV, sum, t_uniform(L, e_cast(c, t, n)))));
+    red_out(L, &r, t_cast(L, x->dtype, t_bin(L, E_DIV, sum, t_uniform(L, e_cast(c, t, n)))));
 }
 
 void lower_ReduceL1(Lower *L) {
     Tensor *x = in(L, 0);
     Red r = red_axes(L, x);
-    out(L, 0, red(L, &r, R_SUM, t_un(L, E_ABS, x)));
+    red_out(L, &r, red(L, &r, R_SUM, t_un(L, E_ABS, x)));
 }
 
 void lower_ReduceL2(Lower *L) {
     Tensor *x = in(L, 0), *w = t_cast(L, wide_any(x->dtype), x);
     Red r = red_axes(L, x);
     Tensor *sum = red(L, &r, R_SUM, t_bin(L, E_MUL, w, w));
-    out(L, 0, t_cast(L, x->dtype, t_un(L, E_SQRT, sum)));
+    red_out(L, &r, t_cast(L, x->dtype, t_un(L, E_SQRT, sum)));
 }
 
 void lower_ReduceSumSquare(Lower *L) {
     Tensor *x = in(L, 0), *w = t_cast(L, wide_float(x->dtype), x);
     Red r = red_axes(L, x);
-    out(L, 0, t_cast(L, x->dtype, red(L, &r, R_SUM, t_bin(L, E_MUL, w, w))));
+    red_out(L, &r, t_cast(L, x->dtype, red(L, &r, R_SUM, t_bin(L, E_MUL, w, w))));
 }
 
 void lower_ReduceLogSum(Lower *L) {
     Tensor *x = in(L, 0);
     Red r = red_axes(L, x);
     Tensor *sum = red(L, &r, R_SUM, t_cast(L, wide_any(x->dtype), x));
-    out(L, 0, t_cast(L, x->dtype, t_un(L, E_LOG, sum)));
+    red_out(L, &r, t_cast(L, x->dtype, t_un(L, E_LOG, sum)));
 }
 
 /* log(sum(exp(x - m))) + m with m the maximum, or 0 where that is infinite. */

@@ -1,7 +1,8 @@
 /* scatter.c: data with elements replaced at computed places: as an expression where it is known
  * beforehand which update may hit a position, else by a hand-written body. */
-#include "utask/ops/ops.h"
+#include "utask/ops/size.h"
 
+#define KNOWN 16                      /* elements of data and updates that are followed */
 #define AFFINE_MAX ((int64_t)1 << 20) /* elements of a constant that are looked at */
 
 /* The attribute `reduction` as the number that scatter.h uses. */
@@ -37,6 +38,67 @@ static void scatter_one(Lower *L, Tensor *data, Expr **at, Tensor *t, Expr *upda
     out(L, 0, te_end(L, t, e_sel(c, hit, reduced(L, old, update), old)));
 }
 
+/* ---- elements that are followed -------------------------------------------------------------- */
+static bool is_known(Tensor *t) {
+    return t->elem || (t->kind == TK_CONST && t->data->count <= KNOWN);
+}
+
+static Expr *known_at(Lower *L, Tensor *t, int64_t i) {
+    return t->elem ? t->elem[i] : e_elem(L->cx, t->data, i);
+}
+
+/* Element i of the indices as a position of an axis of `extent` elements. */
+static Expr *known_index(Lower *L, Tensor *indices, int64_t i, int64_t extent) {
+    Cx *c = L->cx;
+    Expr *v = e_cast(c, DT_I64, known_at(L, indices, i)), *zero = e_int(c, 0),
+         *n = e_int(c, extent);
+    check(L, e_and(c, e_le(c, e_int(c, -extent), v), e_lt(c, v, n)), "an index is out of range");
+    return e_sel(c, e_lt(c, v, zero), e_add(c, v, n), v);
+}
+
+/* Data, indices and updates are tiny and their elements followed: so are those of the result. axis
+ * ≥ 0: ScatterElements along it. Else ScatterND by tuples of k numbers. False: not so. */
+static bool scatter_known(Lower *L, Tensor *const *t, int axis, int k) {
+    Cx *c = L->cx;
+    int r = t[0]->rank;
+    int64_t n = count_const(t[0]), m = count_const(t[2]), dim[MAX_RANK], step[MAX_RANK];
+    if (n < 1 || m < 0 || count_const(t[1]) < 0 || n > KNOWN || m > KNOWN || n * m > KNOWN * 4)
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (!is_known(t[i])) return false;
+    Expr **e = NEWN(L->a, Expr *, n);
+    for (int64_t i = 0; i < n; i++) e[i] = known_at(L, t[0], i);
+    for (int i = r - 1; i >= 0; i--) {
+        e_is_int(t[0]->dim[i], &dim[i]);
+        step[i] = i == r - 1 ? 1 : step[i + 1] * dim[i + 1];
+    }
+    int64_t slice = axis >= 0 || k == 0 ? n : step[k - 1]; /* ScatterND: elements of an update */
+    for (int64_t u = 0; u < m; u++) {
+        int64_t rest = u, at[MAX_RANK] = {0}, d;
+        for (int i = r - 1; axis >= 0 && i >= 0; i--) {
+            e_is_int(t[1]->dim[i], &d);
+            at[i] = rest % d;
+            rest /= d;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            Expr *hit = e_bool(c, axis >= 0 || i % slice == u % slice);
+            for (int a = 0; a < r; a++) {
+                int64_t here = i / step[a] % dim[a];
+                if (axis >= 0 && a != axis && here != at[a]) hit = e_bool(c, false);
+                if (axis >= 0 ? a != axis : a >= k) continue;
+                int64_t from = axis >= 0 ? u : u / slice * k + a;
+                Expr *v = known_index(L, t[1], from, dim[a]);
+                hit = e_and(c, hit, e_eq(c, v, e_int(c, here)));
+            }
+            e[i] = e_sel(c, hit, reduced(L, e[i], known_at(L, t[2], u)), e[i]);
+        }
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (!is_simple(e[i])) e[i] = let(L, "e", e[i], INT64_MIN);
+    out(L, 0, t_from_uniform(L, t[0]->dtype, r, dim, e));
+    return true;
+}
+
 void lower_ScatterElements(Lower *L) {
     Cx *c = L->cx;
     Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
@@ -62,6 +124,7 @@ void lower_ScatterElements(Lower *L) {
         scatter_one(L, t[0], at, r, ld(L, t[2], idx));
         return;
     }
+    if (scatter_known(L, t, axis, 0)) return;
     Expr *param[] = {e_int(c, axis), e_int(c, reduction(L))};
     out(L, 0, ext_like(L, "scatter_elements", 3, t, 2, param, t[0], "an index is out of range"));
 }
@@ -147,7 +210,7 @@ void lower_ScatterND(Lower *L) {
     for (int i = 0; i < t[2]->rank; i++)
         check(L, e_eq(c, t[2]->dim[i], i < q - 1 ? t[1]->dim[i] : t[0]->dim[i - (q - 1) + k]),
               "updates has a wrong size on axis %d", i);
-    if (scatter_along(L, t, q - 1, k)) return;
+    if (scatter_along(L, t, q - 1, k) || scatter_known(L, t, -1, k)) return;
     Expr *param[] = {e_int(c, reduction(L))};
     out(L, 0, ext_like(L, "scatter_nd", 3, t, 1, param, t[0], "an index is out of range"));
 }

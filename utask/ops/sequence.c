@@ -1,10 +1,13 @@
 /* sequence.c: sequences, packed as blobs (codegen/extern/seq.h), and optionals. */
 #include "utask/ops/sequence.h"
 
-#include "utask/ops/ops.h"
+#include "utask/ops/size.h"
 
 /* Highest rank considered for items of which nothing is known, as for inputs without a shape. */
 #define UNKNOWN_RANK_MAX 6
+
+/* The elements of a sequence of at most so many are followed. */
+#define ITEMS_MAX 32
 
 /* ---- what is known of elements ----------------------------------------------------------------
  */
@@ -89,6 +92,20 @@ static Tensor *blob_body(Lower *L, const char *name, int nin, Tensor *const *ins
     return ext_result(L, s, 0);
 }
 
+/* How many elements are known, -1: none is. */
+static int items(const Val *v) {
+    int64_t n;
+    return v->item && dim_const(v->len, &n) ? (int)n : -1;
+}
+
+/* The number of the element at pos, for n of them and `more` places behind them; -1: not known. */
+static int item_at(Expr *pos, int n, int more) {
+    int64_t k;
+    if (!dim_const(pos, &k)) return -1;
+    if (k < 0) k += n;
+    return k >= 0 && k < n + more ? (int)k : -1;
+}
+
 /* A position must lie in [-n, n], or [-n, n) when `item`. */
 static void check_pos(Lower *L, Expr *pos, Expr *n, bool item) {
     Cx *c = L->cx;
@@ -105,6 +122,7 @@ static Tensor *construct(Lower *L, DType t, int n, Tensor *const *items) {
 Val *seq_empty(Lower *L, DType t) {
     Val *v = seq_val(L, t, construct(L, t, 0, NULL), e_int(L->cx, 0));
     v->elem_none = true;
+    v->item = NEWN(L->a, Tensor *, 1);
     return v;
 }
 
@@ -117,6 +135,11 @@ Val *seq_insert(Lower *L, const Val *seq, Tensor *t, Expr *pos) {
     Tensor *blob = blob_body(L, "seq_insert", 2, ins, 1, &pos, "the position is out of range");
     Val item = elems_of(t), *v = seq_val(L, t->dtype, blob, e_addi(L->cx, seq->len, 1));
     seq_join_elems(v, seq, &item);
+    int n = items(seq), at = n < 0 || n >= ITEMS_MAX ? -1 : item_at(pos, n, 1);
+    if (at < 0) return v;
+    v->item = NEWN(L->a, Tensor *, n + 1);
+    for (int i = 0; i <= n; i++)
+        v->item[i] = i < at ? seq->item[i] : i == at ? t : seq->item[i - 1];
     return v;
 }
 
@@ -155,6 +178,8 @@ Tensor *seq_at(Lower *L, const Val *seq, Expr *pos, int want) {
     Expr *param[] = {pos, e_int(L->cx, rank)};
     check_pos(L, pos, seq->len, true);
     Tensor *blob = seq->t;
+    int n = items(seq), at = n < 0 ? -1 : item_at(pos, n, 0);
+    if (at >= 0) return seq->item[at];
     Stmt *s = ext_begin(L, "seq_at", 1, &blob, 2, param);
     reported_out(L, s, seq->elem_dtype, rank, known ? seq->elem_dim : none, ranks);
     return reported_end(L, s, "the item is not of the declared type");
@@ -182,13 +207,6 @@ static Expr *pos_in(Lower *L, int i, Expr *dflt) {
     return uni_i64(L, t, 0);
 }
 
-/* The rank that the model declares for a value, or -1. A declared scalar says nothing: exporters
- * write it for items of any shape. */
-static int declared_rank(const Value *v) {
-    const VType *t = v ? v->type : NULL;
-    return t && t->kind == VT_TENSOR && t->has_shape && t->rank > 0 ? t->rank : -1;
-}
-
 void lower_SequenceEmpty(Lower *L) {
     int64_t t = attr_i(L, "dtype", DT_F32);
     if (t < 0 || t > INT32_MAX || !dtype_supported((int)t))
@@ -198,22 +216,23 @@ void lower_SequenceEmpty(Lower *L) {
 
 void lower_SequenceConstruct(Lower *L) {
     int n = L->node->nin;
-    Tensor **items = NEWN(L->a, Tensor *, n);
+    Tensor **x = NEWN(L->a, Tensor *, n);
     for (int i = 0; i < n; i++) {
-        items[i] = tensor_in(L, i);
-        if (items[i]->dtype != items[0]->dtype)
-            fail(L, "inputs are of different types, %s and %s", dtype_name(items[0]->dtype),
-                 dtype_name(items[i]->dtype));
+        x[i] = tensor_in(L, i);
+        if (x[i]->dtype != x[0]->dtype)
+            fail(L, "inputs are of different types, %s and %s", dtype_name(x[0]->dtype),
+                 dtype_name(x[i]->dtype));
     }
-    DType t = items[0]->dtype;
-    Val *v = seq_val(L, t, construct(L, t, n, items), e_int(L->cx, n));
+    DType t = x[0]->dtype;
+    Val *v = seq_val(L, t, construct(L, t, n, x), e_int(L->cx, n));
     for (int i = 0; i < n; i++) {
-        Val item = elems_of(items[i]);
+        Val item = elems_of(x[i]);
         if (i == 0)
             copy_elems(v, &item);
         else
             seq_join_elems(v, v, &item);
     }
+    if (n <= ITEMS_MAX) v->item = x;
     out_val(L, 0, v);
 }
 
@@ -229,6 +248,11 @@ void lower_SequenceErase(Lower *L) {
     Tensor *blob = blob_body(L, "seq_erase", 1, &v->t, 1, &pos, "the position is out of range");
     Val *r = seq_val(L, v->elem_dtype, blob, e_addi(L->cx, v->len, -1));
     copy_elems(r, v);
+    int n = items(v), at = n < 0 ? -1 : item_at(pos, n, 0);
+    if (at >= 0) {
+        r->item = NEWN(L->a, Tensor *, n);
+        for (int i = 0; i < n - 1; i++) r->item[i] = v->item[i < at ? i : i + 1];
+    }
     out_val(L, 0, r);
 }
 
@@ -240,6 +264,37 @@ void lower_SequenceAt(Lower *L) {
 void lower_SequenceLength(Lower *L) {
     Val *v = seq_in(L, 0);
     out(L, 0, t_from_uniform(L, DT_I64, 0, NULL, &v->len));
+}
+
+/* Whether all elements of t are known to be one integer, however many there are. */
+static bool all_equal(Tensor *t, int64_t *v) {
+    int64_t n = count_const(t), x;
+    while (t->kind == TK_VIEW) t = t->base;
+    if (t->kind == TK_TE && t->body->op == E_CONST) return e_is_int(t->body, v);
+    if (n < 1 || !const_elem(t, 0, v)) return false;
+    for (int64_t i = 1; i < n; i++)
+        if (!const_elem(t, i, &x) || x != *v) return false;
+    return true;
+}
+
+/* The parts of x along axis, `len` of them, of the sizes in `split` or of `chunk` elements; NULL:
+ * too many, or it is not known how many. drop: without the axis. */
+static Tensor **pieces(Lower *L, Tensor *x, int axis, Tensor *split, Expr *chunk, Expr *len,
+                       bool drop) {
+    Cx *c = L->cx;
+    int64_t n;
+    Expr *extent = x->dim[axis], *from = e_int(c, 0), *one = e_int(c, 1);
+    if (!dim_const(len, &n) || n > ITEMS_MAX) return NULL;
+    Tensor **item = NEWN(L->a, Tensor *, n ? n : 1);
+    for (int i = 0; i < n; i++) {
+        Expr *size = split ? size_uni(L, "split", uni_i64(L, split, i))
+                           : kmin(c, chunk, e_sub(c, extent, from));
+        item[i] = t_slice(L, x, axis, from, one, size);
+        if (drop) item[i] = t_squeeze(L, item[i], axis);
+        from = e_add(c, from, size);
+    }
+    if (split) check(L, e_eq(c, from, extent), "split does not add up to the size of the axis");
+    return item;
 }
 
 void lower_SplitToSequence(Lower *L) {
@@ -260,13 +315,9 @@ void lower_SplitToSequence(Lower *L) {
         drop = attr_i(L, "keepdims", 1) == 0;
     }
     if (ins[1]) {
-        int64_t n, first, v;
+        int64_t each;
         len = ins[1]->dim[0];
-        if (dim_const(len, &n) && n > 0 && const_elem(ins[1], 0, &first)) {
-            piece = e_int(c, first);
-            for (int64_t i = 1; i < n; i++)
-                if (!const_elem(ins[1], i, &v) || v != first) piece = NULL;
-        }
+        if (all_equal(ins[1], &each)) piece = e_int(c, each);
     } else {
         int64_t d, k;
         check(L, e_lt(c, e_int(c, 0), chunk), "split must be positive");
@@ -281,6 +332,7 @@ void lower_SplitToSequence(Lower *L) {
     v->elem_rank = 0;
     for (int i = 0; i < x->rank; i++)
         if (i != axis || !drop) v->elem_dim[v->elem_rank++] = i == axis ? piece : x->dim[i];
+    v->item = pieces(L, x, axis, ins[1], chunk, len, drop);
     out_val(L, 0, v);
 }
 
@@ -300,6 +352,14 @@ void lower_ConcatFromSequence(Lower *L) {
         for (int i = 0; i < rank; i++)
             if (i != axis) known[i] = v->elem_dim[fresh && i > axis ? i - 1 : i];
         if (fresh) known[axis] = v->len;
+    }
+    int n = items(v);
+    if (n > 0 && v->elem_rank >= 0) { /* of one rank: as a Concat of them */
+        Tensor **part = NEWN(L->a, Tensor *, n);
+        for (int i = 0; i < n; i++)
+            part[i] = fresh ? t_unsqueeze(L, v->item[i], (int)axis) : v->item[i];
+        out(L, 0, t_concat(L, n, part, (int)axis));
+        return;
     }
     Expr *param[] = {e_int(c, axis), e_int(c, fresh), e_int(c, rank)};
     Stmt *s = ext_begin(L, "seq_concat", 1, &v->t, 3, param);

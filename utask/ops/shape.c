@@ -107,15 +107,16 @@ static Expr *quotient(Lower *L, int nn, Expr **num, int nd, Expr **den) {
 
 void lower_Reshape(Lower *L) {
     Cx *c = L->cx;
-    Tensor *a = in(L, 0), *s = in(L, 1);
+    Tensor *a = in(L, 0);
     bool allowzero = attr_i(L, "allowzero", 0) != 0;
-    int n = param_len(L, 1, MAX_RANK, "shape"), infer = -1;
-    Expr *dim[MAX_RANK], *one = e_int(c, 1), *zero = e_int(c, 0), *minus = e_int(c, -1);
+    Vec s = vec_in(L, 1, out_rank(L, 0), MAX_RANK, "shape");
+    int n = s.most, infer = -1; /* beyond the length of s, sizes of 1 */
+    Expr *dim[MAX_RANK] = {0}, *one = e_int(c, 1), *zero = e_int(c, 0), *minus = e_int(c, -1);
     bool free_[MAX_RANK] = {false}, any = false,
          has_zero = false; /* free_: the sign is not known */
     for (int i = 0; i < n; i++) {
         int64_t v;
-        Expr *e = dim[i] = uni_i64(L, s, i);
+        Expr *e = dim[i] = vec_at(L, &s, i, one);
         if (e_is_int(e, &v)) {
             if (v < -1) fail(L, "the shape has the size %lld", (long long)v);
             if (v == -1) {
@@ -175,7 +176,7 @@ void lower_Reshape(Lower *L) {
             if (i != infer) den[nd++] = dim[i];
         dim[infer] = size_uni(L, "inferred", quotient(L, a->rank, num, nd, den));
     }
-    out(L, 0, t_reshape(L, a, n, dim));
+    out(L, 0, t_of_rank(L, t_reshape(L, a, n, dim), s.len, vec_ranks(&s), dim, NULL));
 }
 
 void lower_Flatten(Lower *L) {
@@ -191,160 +192,190 @@ void lower_Flatten(Lower *L) {
 
 /* ---- Squeeze, Unsqueeze ---------------------------------------------------------------------- */
 
-/* The axes input as expressions for a tensor of this rank, checked to be different from each other.
- * Sets *mask and returns true when they are all known at compile time. */
-static bool axes_input(Lower *L, int i, int n, int rank, Expr **axis, uint32_t *mask) {
+/* The axes as expressions for a tensor of this rank, checked to be different from each other;
+ * given: whether there are so many. Sets *mask and returns true when they are all known at compile
+ * time. */
+typedef struct Axes {
+    int n;
+    Expr *axis[MAX_RANK], *given[MAX_RANK];
+    uint32_t mask;
+} Axes;
+
+static bool axes_input(Lower *L, const Vec *v, Expr *rank, Axes *x) {
     Cx *c = L->cx;
-    bool all = true;
-    *mask = 0;
-    for (int j = 0; j < n; j++) {
-        int64_t v;
-        axis[j] = axis_uni(L, in(L, i), j, rank);
-        if (e_is_int(axis[j], &v)) {
-            if (*mask >> v & 1) fail(L, "axis %lld is named twice", (long long)v);
-            *mask |= 1u << v;
+    int64_t r;
+    bool all = v->n >= 0;
+    x->n = v->most;
+    x->mask = 0;
+    for (int j = 0; j < v->most; j++) {
+        int64_t k;
+        x->axis[j] = e_is_int(rank, &r) ? vec_axis(L, v, j, (int)r, &x->given[j])
+                                        : vec_axis_of(L, v, j, rank, &x->given[j]);
+        if (e_is_int(x->axis[j], &k)) {
+            if (x->mask >> k & 1) fail(L, "axis %lld is named twice", (long long)k);
+            x->mask |= 1u << k;
         } else {
             all = false;
         }
     }
     if (all) return true;
-    for (int j = 0; j < n; j++)
+    for (int j = 0; j < v->most; j++)
         for (int k = 0; k < j; k++)
-            check(L, e_not(c, e_eq(c, axis[j], axis[k])), "an axis is named twice");
+            check(L, e_or(c, e_not(c, x->given[j]), e_not(c, e_eq(c, x->axis[j], x->axis[k]))),
+                  "an axis is named twice");
     return false;
 }
 
 /* Bool: p is one of the axes. */
-static Expr *is_among(Cx *c, int n, Expr **axis, int p) {
+static Expr *is_among(Cx *c, const Axes *x, int p) {
     Expr *e = e_bool(c, false);
-    for (int j = 0; j < n; j++) e = e_or(c, e, e_eq(c, axis[j], e_int(c, p)));
+    for (int j = 0; j < x->n; j++)
+        e = e_or(c, e, e_and(c, x->given[j], e_eq(c, x->axis[j], e_int(c, p))));
     return e;
 }
 
-/* Squeeze without axes from axis i on. Where a size is known only at run time the rank depends on
- * it: both cases are lowered under a Branch, and the result has unknown rank. */
-typedef struct SqueezeAll {
-    Tensor *a;
-    int i, forks;
-} SqueezeAll;
-
-static void squeeze_all(Lower *L, SqueezeAll s, Val **result);
-
-static void squeeze_arm(Lower *L, void *user, int arm, Val **result) {
-    SqueezeAll s = *(SqueezeAll *)user;
-    s.forks++;
-    if (arm == 0)
-        s.a = t_squeeze(L, s.a, s.i);
-    else
-        s.i++;
-    squeeze_all(L, s, result);
-}
-
-static void squeeze_all(Lower *L, SqueezeAll s, Val **result) {
-    while (s.i < s.a->rank) {
+/* Squeeze without axes. The rank depends on the sizes that are known only at run time. */
+static Tensor *squeeze_all(Lower *L, Tensor *a) {
+    Cx *c = L->cx;
+    Expr *drop[MAX_RANK], *dim[MAX_RANK], **alt[MAX_RANK + 1] = {0};
+    int ones = 0, open = 0;
+    for (int p = 0; p < a->rank; p++) {
         int64_t v;
-        Expr *is_one = e_eq(L->cx, s.a->dim[s.i], e_int(L->cx, 1));
-        if (!e_is_int(is_one, &v)) {
-            if (s.forks == 4) unsupported(L, "too many sizes decide the rank at run time");
-            Fork f = fork_begin(L, is_one);
-            fork_run(L, &f, squeeze_arm, &s, 1, result);
-            return;
-        }
-        if (v)
-            s.a = t_squeeze(L, s.a, s.i);
-        else
-            s.i++;
+        drop[p] = e_eq(c, a->dim[p], e_int(c, 1));
+        if (!e_is_int(drop[p], &v))
+            open++;
+        else if (v)
+            ones++;
     }
-    *result = val_tensor(L, s.a);
+    int most = a->rank - ones, least = most - open;
+    /* Where nothing, or everything, can be dropped that may be, the sizes are those of a. */
+    for (int all = 0; all < 2; all++) {
+        Expr **d = alt[all ? least : most] = NEWN(L->a, Expr *, MAX_RANK);
+        int n = 0;
+        for (int p = 0; p < a->rank; p++)
+            if (!e_is_ival(drop[p], 1) && (!all || e_is_ival(drop[p], 0))) d[n++] = a->dim[p];
+    }
+    if (!open) return t_reshape(L, a, most, alt[most]);
+    int want = out_rank(L, 0);
+    Expr *rank = dims_kept(L, a, drop, dim);
+    uint32_t ranks = ((2u << most) - 1) & ~((1u << least) - 1);
+    if (want >= least && want <= most) {
+        check(L, e_eq(c, rank, e_int(c, want)), "the result does not have the declared rank %d",
+              want);
+        ranks = 1u << want;
+    }
+    return t_of_rank(L, a, rank, ranks, dim, alt);
 }
 
 void lower_Squeeze(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
-    Expr *axis[MAX_RANK], *dim[MAX_RANK];
-    uint32_t mask = 0;
     if (!has_in(L, 1)) {
-        Val *v;
-        squeeze_all(L, (SqueezeAll){a, 0, 0}, &v);
-        out_val(L, 0, v);
+        out(L, 0, squeeze_all(L, a));
         return;
     }
-    int r = a->rank, n = param_len(L, 1, r, "axes");
-    bool fixed = axes_input(L, 1, n, r, axis, &mask);
-    if (fixed) {
+    int r = a->rank, want = out_rank(L, 0);
+    Axes x;
+    Vec v = vec_in(L, 1, want < 0 || want > r ? -1 : r - want, r, "axes");
+    if (axes_input(L, &v, e_int(c, r), &x)) {
         for (int i = r - 1; i >= 0; i--)
-            if (mask >> i & 1) a = t_squeeze(L, a, i);
+            if (x.mask >> i & 1) a = t_squeeze(L, a, i);
         out(L, 0, a);
         return;
     }
-    /* Axis p of the input is axis p - (dropped before p) of the result. */
-    Expr *before = e_int(c, 0), *zero = e_int(c, 0), *one = e_int(c, 1);
-    for (int j = 0; j < r - n; j++) dim[j] = zero;
+    Expr *drop[MAX_RANK], *dim[MAX_RANK];
     for (int p = 0; p < r; p++) {
-        Expr *drop = is_among(c, n, axis, p);
-        check(L, e_or(c, e_not(c, drop), e_eq(c, a->dim[p], one)), "axis %d does not have size 1",
-              p);
-        for (int j = p - n < 0 ? 0 : p - n; j <= p && j < r - n; j++) {
-            Expr *here = e_and(c, e_not(c, drop), e_eq(c, before, e_int(c, p - j)));
-            dim[j] = e_sel(c, here, a->dim[p], dim[j]);
-        }
-        before = e_add(c, before, e_cast(c, DT_I64, drop));
+        drop[p] = is_among(c, &x, p);
+        check(L, e_or(c, e_not(c, drop[p]), e_eq(c, a->dim[p], e_int(c, 1))),
+              "axis %d does not have size 1", p);
     }
-    for (int j = 0; j < r - n; j++) dim[j] = size_uni(L, "dim", dim[j]);
-    out(L, 0, t_reshape(L, a, r - n, dim));
+    dims_kept(L, a, drop, dim);
+    uint32_t ranks = 0;
+    for (int k = v.least; k <= v.most; k++) ranks |= 1u << (r - k);
+    out(L, 0, t_of_rank(L, a, e_sub(c, e_int(c, r), v.len), ranks, dim, NULL));
 }
 
 void lower_Unsqueeze(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
-    Expr *axis[MAX_RANK], *dim[MAX_RANK];
-    uint32_t mask;
-    int n = param_len(L, 1, MAX_RANK, "axes"), r = a->rank + n;
-    if (r > MAX_RANK) unsupported(L, "the result has rank %d, at most %d is possible", r, MAX_RANK);
-    if (axes_input(L, 1, n, r, axis, &mask)) {
+    Expr *dim[MAX_RANK];
+    Axes x;
+    int want = out_rank(L, 0);
+    Vec v = vec_in(L, 1, want < a->rank ? -1 : want - a->rank, MAX_RANK - a->rank, "axes");
+    int r = a->rank + v.most;
+    Expr *rank = e_addi(c, v.len, a->rank);
+    if (axes_input(L, &v, rank, &x)) {
         for (int i = 0; i < r; i++)
-            if (mask >> i & 1) a = t_unsqueeze(L, a, i);
+            if (x.mask >> i & 1) a = t_unsqueeze(L, a, i);
         out(L, 0, a);
         return;
     }
     /* Axis p of the result is new, or axis p - (new before p) of the input. */
     Expr *before = e_int(c, 0), *one = e_int(c, 1);
-    for (int p = 0; p < r; p++) {
-        Expr *fresh = is_among(c, n, axis, p);
+    for (int p = 0; p < MAX_RANK; p++) {
         dim[p] = one;
-        for (int j = p - n < 0 ? 0 : p - n; j <= p && j < a->rank; j++)
+        if (p >= r) continue;
+        Expr *fresh = is_among(c, &x, p);
+        for (int j = p - v.most < 0 ? 0 : p - v.most; j <= p && j < a->rank; j++)
             dim[p] = e_sel(c, e_eq(c, before, e_int(c, p - j)), a->dim[j], dim[p]);
-        dim[p] = e_sel(c, fresh, one, dim[p]);
+        dim[p] = size_uni(L, "dim", e_sel(c, fresh, one, dim[p]));
         before = e_add(c, before, e_cast(c, DT_I64, fresh));
     }
-    for (int p = 0; p < r; p++) dim[p] = size_uni(L, "dim", dim[p]);
-    out(L, 0, t_reshape(L, a, r, dim));
+    out(L, 0, t_of_rank(L, a, rank, vec_ranks(&v) << a->rank, dim, NULL));
 }
 
 /* ---- shapes that fill ------------------------------------------------------------------------ */
 
+/* The wanted sizes and those of the input are aligned at the last axis. */
 void lower_Expand(Lower *L) {
-    Tensor *a = in(L, 0), *s = in(L, 1);
-    Expr *want[MAX_RANK], *dim[MAX_RANK];
-    int n = param_len(L, 1, MAX_RANK, "shape");
-    for (int i = 0; i < n; i++) want[i] = size_uni(L, "dim", uni_i64(L, s, i));
-    int r = bcast_dims(L, a->rank, a->dim, n, want, dim);
-    out(L, 0, t_expand(L, a, r, dim));
+    Cx *c = L->cx;
+    Tensor *a = in(L, 0);
+    Expr *want[MAX_RANK], *from[MAX_RANK], *dim[MAX_RANK], *one = e_int(c, 1);
+    int rank = out_rank(L, 0);
+    Vec s = vec_in(L, 1, rank > a->rank ? rank : -1, MAX_RANK, "shape");
+    if (s.n >= 0) {
+        for (int i = 0; i < s.n; i++) want[i] = size_uni(L, "dim", uni_i64(L, s.t, i));
+        int r = bcast_dims(L, a->rank, a->dim, s.n, want, dim);
+        out(L, 0, t_expand(L, a, r, dim));
+        return;
+    }
+    int w = s.most > a->rank ? s.most : a->rank;
+    for (int i = 0; i < w; i++) {
+        want[i] = size_uni(L, "dim", vec_from_end(L, &s, w - 1 - i, one));
+        from[i] = i < w - a->rank ? one : a->dim[i - (w - a->rank)];
+    }
+    bcast_dims(L, w, from, w, want, dim);
+    Tensor *t = t_expand(L, a, w, dim);
+    /* The axes in front that there are not have size 1. */
+    Expr *left[MAX_RANK], **alt[MAX_RANK + 1] = {0};
+    uint32_t ranks = 0;
+    for (int k = s.least; k <= s.most; k++) ranks |= 1u << (k > a->rank ? k : a->rank);
+    Expr *r = let(L, "rank", kmax(c, s.len, e_int(c, a->rank)), 0);
+    for (int i = 0; i < MAX_RANK; i++) left[i] = one;
+    for (int k = 0; k <= w; k++) {
+        if (!(ranks >> k & 1)) continue;
+        alt[k] = NEWN(L->a, Expr *, MAX_RANK);
+        for (int i = 0; i < k; i++) {
+            alt[k][i] = t->dim[i + w - k];
+            left[i] = e_sel(c, e_eq(c, r, e_int(c, k)), alt[k][i], left[i]);
+        }
+    }
+    out(L, 0, t_of_rank(L, t, r, ranks, left, alt));
 }
 
 void lower_ConstantOfShape(Lower *L) {
-    Tensor *s = in(L, 0);
+    Cx *c = L->cx;
     const Attr *at = node_attr(L->node, "value");
-    Expr *dim[MAX_RANK], *value = e_num(L->cx, DT_F32, 0);
-    int n = param_len(L, 0, MAX_RANK, "shape");
+    Expr *dim[MAX_RANK] = {0}, *value = e_num(c, DT_F32, 0), *one = e_int(c, 1);
+    Vec s = vec_in(L, 0, out_rank(L, 0), MAX_RANK, "shape");
     if (at) {
         if (at->kind != AT_TENSOR || at->t->count != 1)
             fail(L, "value must be a tensor of one element");
-        value = e_elem(L->cx, at->t, 0);
+        value = e_elem(c, at->t, 0);
     }
-    for (int i = 0; i < n; i++) dim[i] = size_uni(L, "dim", uni_i64(L, s, i));
-    Tensor *t = te_begin(L, (DType)value->dtype, n, dim);
-    out(L, 0, te_end(L, t, value));
+    for (int i = 0; i < s.most; i++) dim[i] = size_uni(L, "dim", vec_at(L, &s, i, one));
+    Tensor *t = te_end(L, te_begin(L, (DType)value->dtype, s.most, dim), value);
+    out(L, 0, t_of_rank(L, t, s.len, vec_ranks(&s), dim, NULL));
 }
 
 void lower_EyeLike(Lower *L) {
@@ -366,8 +397,7 @@ void lower_Trilu(Lower *L) {
     Tensor *a = in(L, 0);
     int r = a->rank;
     if (r < 2) fail(L, "the input has rank %d, it must have at least 2", r);
-    if (has_in(L, 1) && param_len(L, 1, 1, "k") != 1) fail(L, "k must be one number");
-    Expr *k = has_in(L, 1) ? uni_i64(L, in(L, 1), 0) : e_int(c, 0), *idx[MAX_RANK];
+    Expr *k = has_in(L, 1) ? scalar_uni(L, 1, "k") : e_int(c, 0), *idx[MAX_RANK];
     const int64_t far = INT64_C(1) << 61;
     k = clamp_i(c, k, -far, far);
     if (!is_simple(k)) k = let(L, "k", k, -far);
@@ -410,10 +440,8 @@ void lower_Range(Lower *L) {
     Cx *c = L->cx;
     Expr *v[3];
     DType dt = in(L, 0)->dtype, work = dt;
-    for (int i = 0; i < 3; i++) {
-        if (count_const(in(L, i)) != 1) fail(L, "start, limit and delta must be scalars");
-        v[i] = uni(L, in(L, i), 0);
-    }
+    static const char *const what[] = {"start", "limit", "delta"};
+    for (int i = 0; i < 3; i++) v[i] = scalar_uni(L, i, what[i]);
     if (dt == DT_F16 || dt == DT_BF16) {
         work = attr_i(L, "stash_type", DT_F32) == DT_F64 ? DT_F64 : DT_F32;
         for (int i = 0; i < 3; i++) v[i] = e_cast(c, work, v[i]);

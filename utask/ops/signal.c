@@ -154,7 +154,8 @@ void lower_STFT(Lower *L) {
     Expr *dim[4], *idx[3], *one = e_int(c, 1);
     Axis *red[2];
     int nred = 0;
-    if (x->rank != 3) fail(L, "the signal has rank %d, not 3", x->rank);
+    if (x->rank == 2) x = t_unsqueeze(L, x, 2); /* as exporters write it */
+    if (x->rank != 3) fail(L, "the signal has rank %d, not 3 or 2", x->rank);
     if (window && window->rank != 1) fail(L, "the window has rank %d, not 1", window->rank);
     Expr *step = uni_i64(L, in(L, 1), 0), *parts = x->dim[2];
     Expr *size = has_in(L, 3) ? uni_i64(L, in(L, 3), 0) : window ? window->dim[0] : x->dim[1];

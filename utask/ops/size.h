@@ -5,12 +5,50 @@
 
 #include "utask/ops/ops.h"
 
-/* Length of the 1-D parameter input `i` (shape, axes, pads…): must be static and at most `max`. */
-int param_len(Lower *L, int i, int max, const char *what);
+/* A 1-D parameter input (shape, axes, pads…) whose length may be known at run time only. */
+typedef struct Vec {
+    Tensor *t;
+    const char *what;
+    int n;     /* its length, or -1 */
+    int least; /* n, or bounds of the length: it is checked to be within */
+    int most;
+    Expr *len; /* int64, uniform */
+} Vec;
+/* Input `i`, of at most `max` elements. `want` ≥ 0: the length that the other inputs or a declared
+ * type ask for; one known at run time only is checked to be it. One that is known at compile time
+ * is returned as it is, for the caller to compare. */
+Vec vec_in(Lower *L, int i, int want, int max, const char *what);
+uint32_t vec_ranks(const Vec *v); /* bit k: the length may be k, MAX_RANK at most */
+/* Element j < v->most as a uniform int64; dflt where the vector is shorter (NULL: never read). */
+Expr *vec_at(Lower *L, const Vec *v, int j, Expr *dflt);
+Expr *vec_from_end(Lower *L, const Vec *v, int j,
+                   Expr *dflt); /* the same for element len - 1 - j */
+/* Element j of a vector of axes for a tensor of this rank, checked and made non-negative; *given:
+ * the vector is so long. */
+Expr *vec_axis(Lower *L, const Vec *v, int j, int rank, Expr **given);
+/* The same with a rank known at run time only. */
+Expr *vec_axis_of(Lower *L, const Vec *v, int j, Expr *rank, Expr **given);
+/* The rank that the model declares for output i of the node, or -1. A declared scalar says nothing:
+ * exporters write it for values of any shape. */
+int declared_rank(const Value *v);
+int out_rank(Lower *L, int i);
+/* The elements of t, in its order, as a tensor of rank `rank`, one of those in the mask `ranks`:
+ * dims dim[0..MAX_RANK), which are 1 from the rank on. alt (may be NULL): dims where the rank is
+ * known to be r, alt[r] (may be NULL). */
+Tensor *t_of_rank(Lower *L, Tensor *t, Expr *rank, uint32_t ranks, Expr *const *dim,
+                  Expr **const *alt);
+/* Dims of t (MAX_RANK, 1 beyond its rank) without those for which drop[i] holds, moved together;
+ * returns how many are left, a uniform value. */
+Expr *dims_kept(Lower *L, const Tensor *t, Expr *const *drop, Expr **dim);
+/* Lowers body(user, v) for each value v of e in [least, most], outside of which it is a fault:
+ * under Branches where it is not known. Gives what the bodies give, joined. */
+typedef Tensor *SizeBody(Lower *L, void *user, int v);
+Tensor *for_each_size(Lower *L, Expr *e, int least, int most, SizeBody *body, void *user,
+                      const char *what);
+/* The only element of input i, checked to be one, in its own type. */
+Expr *scalar_uni(Lower *L, int i, const char *what);
 /* A size from data: checked to be ≥ 0 unless proven; bound by a LET when it is not simple. */
 Expr *size_uni(Lower *L, const char *name, Expr *e);
-/* Element i of the axes input t for a tensor of this rank, checked and made non-negative. */
-Expr *axis_uni(Lower *L, Tensor *t, int i, int rank);
 /* Constants, symbols and short sums and products of them. */
 bool is_simple(const Expr *e);
 bool known(const Expr *cond);        /* true at compile time */
