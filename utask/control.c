@@ -317,8 +317,8 @@ static Expr *at_entry(Cx *c, const Stmt *loop, Expr *e) {
     switch (e->op) {
     case E_CAST: return e_cast(c, e->dtype, a[0]);
     case E_SELECT: return e_sel(c, a[0], a[1], a[2]);
-    case E_GUARD:
-    case E_BITCAST: return e;
+    case E_BITCAST: return e_bitcast(c, e->dtype, a[0]);
+    case E_GUARD: return e;
     default: return e_is_unary(e->op) ? e_un(c, e->op, a[0]) : e_bin(c, e->op, a[0], a[1]);
     }
 }
