@@ -65,14 +65,15 @@ Expr *small_decode(Cx *c, Expr *e) {
 
 /* ---- to small types -------------------------------------------------------------------------- */
 /* x in float32, rounded such that rounding it again gives what rounding x would have given: towards
- * zero, and the last bit is 1 when anything was lost. */
+ * zero, and the last bit is 1 when anything was lost. From 2^128 on infinity. */
 static Expr *to_f32(Cx *c, Expr *x) {
     Expr *f = e_cast(c, DT_F32, x);
     if (x->dtype != DT_F64) return f;
-    Expr *back = e_cast(c, DT_F64, f), *bits = e_bitcast(c, DT_U32, f);
-    Expr *away = above(c, e_un(c, E_ABS, back), e_un(c, E_ABS, x));
+    Expr *back = e_cast(c, DT_F64, f), *size = e_un(c, E_ABS, x);
+    Expr *bits = e_bitcast(c, DT_U32, f), *away = above(c, e_un(c, E_ABS, back), size);
     Expr *odd = e_or(c, e_sub(c, bits, e_cast(c, DT_U32, away)), u32(c, 1));
-    return e_bitcast(c, DT_F32, e_sel(c, e_eq(c, back, x), bits, odd));
+    Expr *exact = e_or(c, e_eq(c, back, x), e_le(c, e_num(c, DT_F64, 0x1p128), size));
+    return e_bitcast(c, DT_F32, e_sel(c, exact, bits, odd));
 }
 
 static Expr *encode_scale(Cx *c, Expr *mag, SmallCast how) {
