@@ -18,6 +18,12 @@ static Expr *bits_of(Cx *c, float f) {
 /* a > b */
 static Expr *above(Cx *c, Expr *a, Expr *b) { return e_lt(c, b, a); }
 
+/* cond ? a : b, both computed: unlike SELECT nothing that compilers make a branch of. */
+static Expr *pick(Cx *c, Expr *cond, Expr *a, Expr *b) {
+    Expr *mask = e_sub(c, u32(c, 0), e_cast(c, DT_U32, cond));
+    return e_bin(c, E_XOR, e_and(c, e_bin(c, E_XOR, a, b), mask), b);
+}
+
 /* The code as a number, and the way back. */
 static Expr *code_of(Cx *c, Expr *e) { return e_cast(c, DT_U32, e_bitcast(c, DT_U8, e)); }
 static Expr *as_code(Cx *c, DType t, Expr *code) { return e_bitcast(c, t, e_cast(c, DT_U8, code)); }
@@ -44,7 +50,7 @@ static Expr *decode_float(Cx *c, const Small *s, Expr *code) {
     Expr *bits = e_add(c, shl(c, mag, 23 - m), u32(c, (uint32_t)(127 - s->bias) << 23));
     Expr *tiny = e_mul(c, e_cast(c, DT_F32, e_cast(c, DT_I32, mag)),
                        e_num(c, DT_F32, ldexp(1, 1 - s->bias - m)));
-    bits = e_sel(c, e_lt(c, mag, u32(c, 1u << m)), e_bitcast(c, DT_U32, tiny), bits);
+    bits = pick(c, e_lt(c, mag, u32(c, 1u << m)), e_bitcast(c, DT_U32, tiny), bits);
     if (s->inf >= 0)
         bits = e_sel(c, e_eq(c, mag, u32(c, (uint32_t)s->inf)), bits_of(c, INFINITY), bits);
     if (s->nan >= 0) {
@@ -76,8 +82,9 @@ static Expr *to_f32(Cx *c, Expr *x) {
     return e_bitcast(c, DT_F32, e_sel(c, exact, bits, odd));
 }
 
-static Expr *encode_scale(Cx *c, Expr *mag, SmallCast how) {
+static Expr *encode_scale(Cx *c, Expr *x, SmallCast how) {
     const uint32_t least = 0x400000, half = 0x400000; /* 2^-127; half of a normal mantissa */
+    Expr *mag = e_and(c, x, u32(c, 0x7fffffff));
     Expr *exponent = shr(c, mag, 23), *frac = e_and(c, mag, u32(c, 0x7fffff));
     Expr *normal = above(c, exponent, u32(c, 0)), *up = u32(c, 0);
     if (how.round == ROUND_UP) up = above(c, frac, e_sel(c, normal, u32(c, 0), u32(c, least)));
@@ -88,28 +95,36 @@ static Expr *encode_scale(Cx *c, Expr *mag, SmallCast how) {
         code = e_sel(c, above(c, code, u32(c, 254)), u32(c, 254), code);
     else
         code = e_sel(c, e_lt(c, mag, u32(c, least)), u32(c, 255), code);
-    return e_sel(c, above(c, mag, bits_of(c, INFINITY)), u32(c, 255), code);
+    Expr *nan = e_sel(c, above(c, mag, bits_of(c, INFINITY)), u32(c, 255), u32(c, 0));
+    return e_or(c, code, nan);
 }
 
-static Expr *encode_float(Cx *c, const Small *s, Expr *x, Expr *mag, SmallCast how) {
+static Expr *encode_float(Cx *c, const Small *s, Expr *x, SmallCast how) {
     const int m = s->mantissa, drop = 23 - m, width = s->bits - 1;
     const float least = ldexpf(1, 1 - s->bias);     /* normal number */
     const float grid = ldexpf(1, 24 - s->bias - m); /* in whose ulps the others count */
-    Expr *sign = shl(c, shr(c, x, 31), width);
+    const bool saturate = how.saturate || s->nan < 0;
+    Expr *sign = shl(c, shr(c, x, 31), width), *all = e_and(c, x, u32(c, 0x7fffffff)), *mag = all;
+    Expr *is_nan = above(c, all, bits_of(c, INFINITY));
+    if (saturate) {
+        const uint32_t top = ((uint32_t)s->top << drop) + ((uint32_t)(127 - s->bias) << 23);
+        mag = e_sel(c, above(c, all, u32(c, top)), u32(c, top), mag);
+    }
+    mag = e_sel(c, is_nan, u32(c, 0), mag);
     /* Half to even: in the upper bits of the pattern; by an addition where numbers lie evenly. */
     Expr *even = e_and(c, shr(c, mag, drop), u32(c, 1));
     Expr *r = e_add(c, e_add(c, mag, u32(c, (1u << (drop - 1)) - 1)), even);
     Expr *code = e_sub(c, shr(c, r, drop), u32(c, (uint32_t)(127 - s->bias) << m));
     Expr *sum = e_add(c, e_bitcast(c, DT_F32, mag), e_num(c, DT_F32, grid));
     Expr *tiny = e_sub(c, e_bitcast(c, DT_U32, sum), bits_of(c, grid));
-    code = e_sel(c, e_lt(c, mag, bits_of(c, least)), tiny, code);
-    bool saturate = how.saturate || s->nan < 0;
-    uint32_t over = saturate ? s->top : (uint32_t)(s->inf >= 0 ? s->inf : s->nan);
-    code = e_sel(c, above(c, code, u32(c, s->top)), u32(c, over), code);
+    code = pick(c, e_lt(c, mag, bits_of(c, least)), tiny, code);
+    if (!saturate) {
+        uint32_t over = (uint32_t)(s->inf >= 0 ? s->inf : s->nan);
+        code = e_sel(c, above(c, code, u32(c, s->top)), u32(c, over), code);
+    }
     if (s->fnuz) sign = e_sel(c, e_eq(c, code, u32(c, 0)), u32(c, 0), sign);
     uint32_t nan = s->nan >= 0 ? (uint32_t)s->nan : 1u << width;
-    code = e_sel(c, above(c, mag, bits_of(c, INFINITY)), u32(c, nan), code);
-    return e_or(c, code, sign);
+    return e_or(c, e_or(c, code, sign), e_sel(c, is_nan, u32(c, nan), u32(c, 0)));
 }
 
 Expr *small_encode(Cx *c, DType t, Expr *x, SmallCast how) {
@@ -121,7 +136,6 @@ Expr *small_encode(Cx *c, DType t, Expr *x, SmallCast how) {
         return as_code(c, t, code);
     }
     Expr *bits = e_bitcast(c, DT_U32, to_f32(c, x));
-    Expr *mag = e_and(c, bits, u32(c, 0x7fffffff));
-    return as_code(c, t,
-                   t == DT_F8E8M0 ? encode_scale(c, mag, how) : encode_float(c, s, bits, mag, how));
+    Expr *code = t == DT_F8E8M0 ? encode_scale(c, bits, how) : encode_float(c, s, bits, how);
+    return as_code(c, t, code);
 }
