@@ -35,28 +35,66 @@ typedef enum {
     DT_F64 = 11,
     DT_U32 = 12,
     DT_U64 = 13,
-    DT_BF16 = 16
+    DT_BF16 = 16,
+    /* Small types, see base/small.c: */
+    DT_F8E4M3FN = 17,
+    DT_F8E4M3FNUZ = 18,
+    DT_F8E5M2 = 19,
+    DT_F8E5M2FNUZ = 20,
+    DT_U4 = 21,
+    DT_I4 = 22,
+    DT_F4E2M1 = 23,
+    DT_F8E8M0 = 24,
+    DT_U2 = 25,
+    DT_I2 = 26,
+    DT_F6E2M3 = 27,
+    DT_F6E3M2 = 28
 } DType;
 
 bool dtype_supported(int onnx_type); /* one of the enum above except DT_NONE */
-size_t dtype_size(DType t);          /* bytes of an element */
+size_t dtype_size(DType t);          /* bytes of an element in memory */
 const char *dtype_name(int t);       /* "float32", "int8"…; also names unsupported ONNX types */
-bool dtype_is_float(DType t);        /* f16, bf16, f32, f64 */
-bool dtype_is_int(DType t);          /* integers, not bool */
-bool dtype_is_signed(DType t);       /* signed integers and floats */
+bool dtype_is_float(DType t);        /* f16, bf16, f32, f64: what is computed with */
+bool dtype_is_int(DType t);          /* integers of 8 bits and more, not bool */
+bool dtype_is_signed(DType t);       /* signed integers and floats, of all sizes */
+
+/* ---- small types: float8…, float6…, float4e2m1, int4, uint4, int2, uint2 (base/small.c) ------
+ * An element is a code of at most 8 bits. In memory a code has a byte of its own, whose other bits
+ * are 0; files hold the codes packed. Codes are moved, and converted from and to the other types;
+ * nothing is computed with them. */
+typedef struct Small {
+    uint8_t bits;     /* of a code */
+    bool is_float;    /* sign, exponent, mantissa; else a number, in two's complement if signed */
+    uint8_t mantissa; /* bits; float8e8m0 has neither these nor a sign */
+    uint8_t bias;     /* of the exponent */
+    bool fnuz;        /* there is no -0: its code is the only NaN */
+    /* Codes without the sign: the largest finite one; infinity and NaN, where there are such. What
+     * lies above `top` is one of them. */
+    uint8_t top;
+    int16_t inf, nan; /* -1: none */
+} Small;
+const Small *dtype_small(DType t); /* NULL: t is not a small type */
+static inline unsigned small_mask(const Small *s) { return (1u << s->bits) - 1; }
+double small_value(DType t, unsigned code);
+/* Bytes of n codes in a file: the first code is in the lowest bits. */
+size_t small_packed(DType t, int64_t n);
+void small_pack(DType t, int64_t n, const uint8_t *code, uint8_t *to); /* in place, too */
+void small_unpack(DType t, int64_t n, const uint8_t *from, uint8_t *code);
 
 /* Scalar conversions with ONNX/IEEE semantics (round half to even; NaN kept). */
 float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f);
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
-/* Reads or writes element `i` of packed data of type `t`. Integers and bool go through int64
- * (uint64 bits for DT_U64, wrapping on store), floats through double (rounded on store). */
+/* Reads or writes element `i` of an array of type `t`. Integers and bool go through int64 (uint64
+ * bits for DT_U64, wrapping on store), floats through double (rounded on store). Of a small type
+ * …_f gives the value (and cannot set it), …_i reads and writes the code. */
 double elem_get_f(DType t, const void *data, int64_t i);
 int64_t elem_get_i(DType t, const void *data, int64_t i);
 void elem_set_f(DType t, void *data, int64_t i, double v);
 void elem_set_i(DType t, void *data, int64_t i, int64_t v);
-/* Wraps an int64 to the range of integer type `t` (sign- or zero-extended back to 64 bits). */
+/* Wraps an int64 to the range of integer type `t` (sign- or zero-extended back to 64 bits), or of
+ * codes. */
 int64_t int_wrap(DType t, int64_t v);
 /* Float value to integer of type `t`: truncation; NaN and out of range give what x86 and ONNX
  * Runtime give, computed without undefined behaviour. */

@@ -7,20 +7,35 @@ static const struct {
     uint8_t size;  /* 0: not supported */
     uint8_t flags; /* 1 float, 2 integer, 4 signed */
 } types[] = {
-    [DT_NONE] = {"undefined", 0, 0}, [DT_F32] = {"float32", 4, 5},
-    [DT_U8] = {"uint8", 1, 2},       [DT_I8] = {"int8", 1, 6},
-    [DT_U16] = {"uint16", 2, 2},     [DT_I16] = {"int16", 2, 6},
-    [DT_I32] = {"int32", 4, 6},      [DT_I64] = {"int64", 8, 6},
-    [8] = {"string", 0, 0},          [DT_BOOL] = {"bool", 1, 0},
-    [DT_F16] = {"float16", 2, 5},    [DT_F64] = {"float64", 8, 5},
-    [DT_U32] = {"uint32", 4, 2},     [DT_U64] = {"uint64", 8, 2},
-    [14] = {"complex64", 0, 0},      [15] = {"complex128", 0, 0},
-    [DT_BF16] = {"bfloat16", 2, 5},  [17] = {"float8e4m3fn", 0, 0},
-    [18] = {"float8e4m3fnuz", 0, 0}, [19] = {"float8e5m2", 0, 0},
-    [20] = {"float8e5m2fnuz", 0, 0}, [21] = {"uint4", 0, 0},
-    [22] = {"int4", 0, 0},           [23] = {"float4e2m1", 0, 0},
-    [24] = {"float8e8m0", 0, 0},     [25] = {"uint2", 0, 0},
-    [26] = {"int2", 0, 0},
+    [DT_NONE] = {"undefined", 0, 0},
+    [DT_F32] = {"float32", 4, 5},
+    [DT_U8] = {"uint8", 1, 2},
+    [DT_I8] = {"int8", 1, 6},
+    [DT_U16] = {"uint16", 2, 2},
+    [DT_I16] = {"int16", 2, 6},
+    [DT_I32] = {"int32", 4, 6},
+    [DT_I64] = {"int64", 8, 6},
+    [8] = {"string", 0, 0},
+    [DT_BOOL] = {"bool", 1, 0},
+    [DT_F16] = {"float16", 2, 5},
+    [DT_F64] = {"float64", 8, 5},
+    [DT_U32] = {"uint32", 4, 2},
+    [DT_U64] = {"uint64", 8, 2},
+    [14] = {"complex64", 0, 0},
+    [15] = {"complex128", 0, 0},
+    [DT_BF16] = {"bfloat16", 2, 5},
+    [DT_F8E4M3FN] = {"float8e4m3fn", 1, 4},
+    [DT_F8E4M3FNUZ] = {"float8e4m3fnuz", 1, 4},
+    [DT_F8E5M2] = {"float8e5m2", 1, 4},
+    [DT_F8E5M2FNUZ] = {"float8e5m2fnuz", 1, 4},
+    [DT_U4] = {"uint4", 1, 0},
+    [DT_I4] = {"int4", 1, 4},
+    [DT_F4E2M1] = {"float4e2m1", 1, 4},
+    [DT_F8E8M0] = {"float8e8m0", 1, 0},
+    [DT_U2] = {"uint2", 1, 0},
+    [DT_I2] = {"int2", 1, 4},
+    [DT_F6E2M3] = {"float6e2m3", 1, 4},
+    [DT_F6E3M2] = {"float6e3m2", 1, 4},
 };
 
 bool dtype_supported(int t) { return t > 0 && t < (int)COUNT(types) && types[t].size; }
@@ -80,6 +95,8 @@ uint16_t f32_to_bf16(float f) {
 }
 
 int64_t int_wrap(DType t, int64_t v) {
+    const Small *small = dtype_small(t);
+    if (small) return v & small_mask(small);
     switch (t) {
     case DT_U8: return (uint8_t)v;
     case DT_I8: return (int8_t)(uint8_t)v;
@@ -112,7 +129,9 @@ double elem_get_f(DType t, const void *p, int64_t i) {
     case DT_F16: return f16_to_f32(((const uint16_t *)p)[i]);
     case DT_BF16: return bf16_to_f32(((const uint16_t *)p)[i]);
     case DT_U64: return (double)((const uint64_t *)p)[i];
-    default: return (double)elem_get_i(t, p, i);
+    default:
+        if (dtype_small(t)) return small_value(t, ((const uint8_t *)p)[i]);
+        return (double)elem_get_i(t, p, i);
     }
 }
 
@@ -127,11 +146,14 @@ int64_t elem_get_i(DType t, const void *p, int64_t i) {
     case DT_I32: return ((const int32_t *)p)[i];
     case DT_I64:
     case DT_U64: return ((const int64_t *)p)[i];
-    default: return float_to_int(DT_I64, elem_get_f(t, p, i));
+    default:
+        if (dtype_small(t)) return int_wrap(t, ((const uint8_t *)p)[i]);
+        return float_to_int(DT_I64, elem_get_f(t, p, i));
     }
 }
 
 void elem_set_f(DType t, void *p, int64_t i, double v) {
+    ASSERT(!dtype_small(t));
     switch (t) {
     case DT_F32: ((float *)p)[i] = (float)v; break;
     case DT_F64: ((double *)p)[i] = v; break;
@@ -143,6 +165,7 @@ void elem_set_f(DType t, void *p, int64_t i, double v) {
 
 void elem_set_i(DType t, void *p, int64_t i, int64_t v) {
     if (t == DT_BOOL) v = v != 0;
+    if (dtype_small(t)) v = int_wrap(t, v);
     switch (dtype_size(t)) {
     case 1: ((uint8_t *)p)[i] = (uint8_t)v; break;
     case 2: ((uint16_t *)p)[i] = (uint16_t)v; break;

@@ -20,7 +20,7 @@ static void print_index(Sb *s, const braid_value *v, int64_t i) {
 }
 
 static void print_element(Sb *s, DType t, const void *p, int64_t i) {
-    if (dtype_is_float(t))
+    if (dtype_is_float(t) || dtype_small(t))
         sb_printf(s, "%.9g", elem_get_f(t, p, i));
     else if (t == DT_U64)
         sb_printf(s, "%llu", (unsigned long long)elem_get_i(t, p, i));
@@ -37,7 +37,9 @@ static double tolerance(DType t, double rtol) {
 
 static bool same_element(DType t, const void *a, const void *b, int64_t i, double rtol,
                          double atol) {
-    if (!dtype_is_float(t)) return elem_get_i(t, a, i) == elem_get_i(t, b, i);
+    const Small *small = dtype_small(t);
+    if (!(small ? small->is_float : dtype_is_float(t)))
+        return elem_get_i(t, a, i) == elem_get_i(t, b, i);
     double x = elem_get_f(t, a, i), y = elem_get_f(t, b, i);
     if (isnan(x) || isnan(y)) return isnan(x) && isnan(y);
     if (isinf(x) || isinf(y)) return x == y;

@@ -32,10 +32,13 @@ int cmd_ops(const Cli *c) {
     }
     printf(
         "\ntypes, one letter an input: b bool, l int64, i int32 or int64, f float32, * any type, S "
-        "sequence, O optional;\ncapitals are type variables (any type unless said): num numbers, "
-        "flt "
-        "floats, int integers. The last repeats.\nlimits: %d axes; no string, complex, 8-bit float "
-        "or 4-bit elements\n",
+        "sequence, O optional;\ncapitals are type variables (num and bool unless said): num "
+        "numbers "
+        "of 8 bits and more, flt floats of 16 and more,\nint integers of num, all any type; f8 "
+        "float8e4m3fn, float8e4m3fnuz, float8e5m2, float8e5m2fnuz; exp float8e8m0; low "
+        "these\nfour, "
+        "float6e2m3, float6e3m2, float4e2m1, int4, uint4, int2, uint2. The last repeats.\n"
+        "limits: %d axes; no string or complex elements\n",
         MAX_RANK);
     return EXIT_DONE;
 }

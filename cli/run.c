@@ -9,7 +9,7 @@
 static double element(const braid_value *v, int64_t i) {
     DType t = (DType)braid_value_dtype(v);
     const void *p = braid_value_data(v);
-    if (dtype_is_float(t)) return elem_get_f(t, p, i);
+    if (dtype_is_float(t) || dtype_small(t)) return elem_get_f(t, p, i);
     int64_t n = elem_get_i(t, p, i);
     return t == DT_U64 ? (double)(uint64_t)n : (double)n;
 }

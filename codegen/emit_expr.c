@@ -22,7 +22,7 @@ const char *c_store(DType t) {
     case DT_I32: return "int32_t";
     case DT_U32: return "uint32_t";
     case DT_U64: return "uint64_t";
-    default: return "int64_t";
+    default: return dtype_small(t) ? "uint8_t" : "int64_t";
     }
 }
 
@@ -252,8 +252,12 @@ static const char *binary(Fn *f, Expr *e, const char *x, const char *y) {
         return arena_printf(a, k == C_NARROW ? "((%s)(%s %c %s))" : "(%.0s%s %c %s)", ty, x, op, y);
     }
     case E_SHL:
-        return arena_printf(a, "((%s)bk_shl((int64_t)%s, (int64_t)%s, %d))", ty, x, y, bits);
     case E_SHR:
+        if (!dtype_is_signed(t) && e_is_int(e->a[1], &lo) && lo >= 0 && lo < bits)
+            return arena_printf(a, "((%s)(%s %s %d))", ty, x, e->op == E_SHL ? "<<" : ">>",
+                                (int)lo);
+        if (e->op == E_SHL)
+            return arena_printf(a, "((%s)bk_shl((int64_t)%s, (int64_t)%s, %d))", ty, x, y, bits);
         return dtype_is_signed(t) ? arena_printf(a, "((%s)bk_shr(%s, %s, %d))", ty, x, y, bits)
                                   : arena_printf(a, "((%s)bk_shru(%s, %s, %d))", ty, x, y, bits);
     default: return arena_printf(a, "(%s %s %s)", x, expr_name[e->op], y); /* comparisons */
@@ -293,6 +297,7 @@ static const char *loaded(Fn *f, DType t, const char *elem) {
 
 static const char *bitcast(Fn *f, DType t, DType s, const char *x) {
     const char *from = fn_store(f, s, x);
+    if (!strcmp(c_store(t), c_store(s))) return loaded(f, t, from);
     return loaded(f, t, arena_printf(f->a, "BK_BITS(%s, %s, %s)", c_store(t), c_store(s), from));
 }
 

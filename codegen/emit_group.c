@@ -186,8 +186,15 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
     if (value->op == E_SELECT && depth < 4) {
         LaneCond k = {.x = x, .invariant = e_bool(f->c, true)};
         if (lane_cond(f->c, &k, value->a[0])) {
-            int id = f->ntemp++;
+            int id = f->ntemp++, inner = -1;
             const char *a = arena_printf(f->a, "a%d", id), *b = arena_printf(f->a, "b%d", id);
+            uint8_t flags = k.invariant->flags;
+            for (int i = 0; i < k.nlow; i++) flags |= k.low[i]->flags;
+            for (int i = 0; i < k.nhigh; i++) flags |= k.high[i]->flags;
+            if (flags & (EF_LOAD | EF_GUARD)) { /* bounds that hold for these lanes only */
+                fn_line(f, "if (%s < %s) {", lo, hi);
+                inner = fn_open(f);
+            }
             fn_hoist(f, k.invariant, 0, NULL);
             const char *inv = fn_expr(f, k.invariant);
             fn_line(f, "int64_t %s = %s, %s = %s;", a, lo, b, hi);
@@ -200,6 +207,10 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
             lane_loop(g, value->a[2], lo, a, depth + 1);
             lane_loop(g, value->a[1], a, b, depth + 1);
             lane_loop(g, value->a[2], b, hi, depth + 1);
+            if (inner >= 0) {
+                fn_close(f, inner);
+                fn_line(f, "}");
+            }
             return;
         }
     }

@@ -36,10 +36,12 @@ static void bk_say(char *message, size_t size, const char *fmt, ...) {
 }
 
 static const char *bk_dtype_name(int t) {
-    static const char *const name[] = {"none",       "float32", "uint8",  "int8",   "uint16",
-                                       "int16",      "int32",   "int64",  "string", "bool",
-                                       "float16",    "float64", "uint32", "uint64", "complex64",
-                                       "complex128", "bfloat16"};
+    static const char *const name[] = {
+        "none",           "float32",    "uint8",          "int8",       "uint16",    "int16",
+        "int32",          "int64",      "string",         "bool",       "float16",   "float64",
+        "uint32",         "uint64",     "complex64",      "complex128", "bfloat16",  "float8e4m3fn",
+        "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4",      "int4",      "float4e2m1",
+        "float8e8m0",     "uint2",      "int2",           "float6e2m3", "float6e3m2"};
     return t >= 0 && t < (int)(sizeof name / sizeof name[0]) ? name[t] : "unknown";
 }
 static size_t bk_dtype_size(int t) {
@@ -57,7 +59,7 @@ static size_t bk_dtype_size(int t) {
     case 7:
     case 11:
     case 13: return 8;
-    default: return 0;
+    default: return t >= 17 && t <= 28; /* a code */
     }
 }
 

@@ -1,6 +1,7 @@
 /* data.c: reading and writing TensorProto, SequenceProto and OptionalProto files. */
 #include "frontend/data.h"
 #include "frontend/import.h"
+#include <stdlib.h>
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
@@ -88,7 +89,16 @@ static void put_tensor(Sb *s, const Const *t, const char *name) {
     for (int i = 0; i < t->rank; i++) put_int(s, 1, t->dim[i]);
     put_int(s, 2, t->dtype);
     put_name(s, 8, name);
-    put_bytes(s, 9, t->data, (size_t)t->count * dtype_size(t->dtype));
+    const Small *small = dtype_small(t->dtype);
+    size_t bytes =
+        small ? small_packed(t->dtype, t->count) : (size_t)t->count * dtype_size(t->dtype);
+    uint8_t *packed = small ? malloc(bytes + 1) : NULL;
+    if (packed) small_pack(t->dtype, t->count, t->data, packed);
+    if (small && !packed)
+        sb_fail(s);
+    else
+        put_bytes(s, 9, small ? packed : t->data, bytes);
+    free(packed);
 }
 
 static void put_message(Sb *s, unsigned field, Sb *m) {

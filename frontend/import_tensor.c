@@ -159,6 +159,37 @@ static _Noreturn void wrong_length(Import *im, const char *where, size_t have, c
         (long long)need);
 }
 
+/* The codes of less than a byte of c, each in a byte of its own, from their packed form. In
+ * int32_data each entry is a byte of that, or one code of 6 bits. */
+static const void *import_codes(Import *im, const Onnx__TensorProto *t, const Const *c,
+                                const char *where) {
+    size_t n = (size_t)c->count, bytes = small_packed(c->dtype, c->count);
+    bool single = dtype_small(c->dtype)->bits == 6, field = false;
+    const void *from = t->raw_data.data;
+    if (t->data_location == 1) {
+        from = read_external(im, t, bytes, where);
+    } else if (t->raw_data.len || !t->n_int32_data) {
+        if (t->raw_data.len != bytes)
+            wrong_length(im, where, t->raw_data.len, "bytes", (int64_t)bytes);
+    } else {
+        if (t->n_int32_data != (single ? n : bytes))
+            wrong_length(im, where, t->n_int32_data, "entries", (int64_t)(single ? n : bytes));
+        field = true;
+    }
+    uint8_t *to = arena_alloc(im->a, n < ALIGN ? ALIGN : n);
+    if (field && single) {
+        for (size_t i = 0; i < n; i++) to[i] = t->int32_data[i] & 63;
+    } else {
+        if (field) {
+            uint8_t *packed = arena_alloc(im->a, bytes);
+            narrow(DT_U8, packed, t->int32_data, 4, (int64_t)bytes);
+            from = packed;
+        }
+        small_unpack(c->dtype, c->count, from, to);
+    }
+    return to;
+}
+
 const Const *tensor_import(Import *im, const Onnx__TensorProto *t, const char *where) {
     const Const *known = im->tensor ? map_geti(im->tensor, (uintptr_t)t) : NULL;
     if (known) return known;
@@ -173,7 +204,10 @@ const Const *tensor_import(Import *im, const Onnx__TensorProto *t, const char *w
     set_dims(im, c, t->dims, t->n_dims, where);
     size_t bytes = (size_t)c->count * dtype_size(c->dtype), n, width;
     const void *field = typed_field(t, c->dtype, &n, &width);
-    if (t->data_location == 1) {
+    const Small *small = dtype_small(c->dtype);
+    if (small && small->bits < 8) {
+        c->data = import_codes(im, t, c, where);
+    } else if (t->data_location == 1) {
         c->data = read_external(im, t, bytes, where);
     } else if (t->raw_data.len || !n) {
         if (t->raw_data.len != bytes)

@@ -74,12 +74,33 @@ static char letter(const OpRow *op, int i) {
 
 static bool is_variable(char c) { return c >= 'A' && c <= 'Z' && c != 'S' && c != 'O'; }
 
-static bool in_class(const char *cls, DType t) {
-    if (!strncmp(cls, "num", 3)) return t != DT_BOOL;
-    if (!strncmp(cls, "flt", 3)) return dtype_is_float(t);
-    if (!strncmp(cls, "int", 3)) return dtype_is_int(t);
-    ASSERT(!strncmp(cls, "any", 3));
-    return true;
+/* t in one class of the rule, whose name ends at `n`. */
+static bool in_class(const char *cls, size_t n, DType t) {
+    static const char *const names[] = {"num", "flt", "int", "any", "all", "f8", "low", "exp"};
+    size_t i = 0;
+    while (i < COUNT(names) && (strlen(names[i]) != n || strncmp(names[i], cls, n))) i++;
+    bool small = dtype_small(t) != NULL;
+    switch (i) {
+    case 0: return !small && t != DT_BOOL;
+    case 1: return dtype_is_float(t);
+    case 2: return dtype_is_int(t);
+    case 3: return !small;
+    case 4: return true;
+    case 5: return t >= DT_F8E4M3FN && t <= DT_F8E5M2FNUZ;
+    case 6: return small && t != DT_F8E8M0;
+    case 7: return t == DT_F8E8M0;
+    default: die("no class '%.*s' of types", (int)n, cls);
+    }
+}
+
+/* t in one of the classes of a rule: "flt+exp". */
+static bool in_classes(const char *cls, DType t) {
+    for (;; cls++) {
+        size_t n = strcspn(cls, "+,:");
+        if (in_class(cls, n, t)) return true;
+        cls += n;
+        if (*cls != '+') return false;
+    }
 }
 
 bool op_type_ok(const OpRow *op, int i, DType t) {
@@ -98,8 +119,8 @@ bool op_type_ok(const OpRow *op, int i, DType t) {
     ASSERT(is_variable(c));
     const char *rule = strchr(op->types, ':');
     for (; rule && *rule; rule++)
-        if (rule[0] == c && rule[1] == '=') return in_class(rule + 2, t);
-    return true;
+        if (rule[0] == c && rule[1] == '=') return in_classes(rule + 2, t);
+    return in_classes("any", t);
 }
 
 bool op_type_same(const OpRow *op, int i, int j) {

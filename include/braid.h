@@ -69,12 +69,27 @@ typedef enum braid_dtype {
     BRAID_FLOAT64 = 11,
     BRAID_UINT32 = 12,
     BRAID_UINT64 = 13,
-    BRAID_BFLOAT16 = 16
+    BRAID_BFLOAT16 = 16,
+    /* Small types: an element is a code of at most 8 bits in a byte of its own, whose other bits
+     * are 0 (as in NumPy arrays of ml_dtypes; int4 -1 is 15). ONNX files and DLPack tensors hold
+     * codes of less than 8 bits packed, the first one lowest. */
+    BRAID_FLOAT8E4M3FN = 17,
+    BRAID_FLOAT8E4M3FNUZ = 18,
+    BRAID_FLOAT8E5M2 = 19,
+    BRAID_FLOAT8E5M2FNUZ = 20,
+    BRAID_UINT4 = 21,
+    BRAID_INT4 = 22,
+    BRAID_FLOAT4E2M1 = 23,
+    BRAID_FLOAT8E8M0 = 24,
+    BRAID_UINT2 = 25,
+    BRAID_INT2 = 26,
+    BRAID_FLOAT6E2M3 = 27,
+    BRAID_FLOAT6E3M2 = 28
 } braid_dtype;
 
 /* "float32", …; "unknown" for other numbers. */
 BRAID_API const char *braid_dtype_name(braid_dtype dtype);
-/* Bytes of an element; 0 for other numbers. */
+/* Bytes of an element in a braid_value; 0 for other numbers. */
 BRAID_API size_t braid_dtype_size(braid_dtype dtype);
 
 /* The most axes that a tensor may have. */
@@ -231,8 +246,10 @@ BRAID_API braid_status braid_session_run(braid_session *session, const braid_val
  * and then so are the outputs; or all in the memory of the session's GPU (braid_model_device_type),
  * dense: then the run is enqueued on the session's stream, and the outputs are copies there, good
  * for what follows on that stream. A run whose shapes are known beforehand is not waited for: what
- * is wrong with it is the status of the next run or of braid_session_finish. BRAID_USAGE: the model
- * has sequences. BRAID_INPUT: inputs here and there, or on another device. */
+ * is wrong with it is the status of the next run or of braid_session_finish. Tensors of elements of
+ * less than a byte are packed, lanes 1, dense, and only in CPU memory. BRAID_USAGE: the model has
+ * sequences, or such outputs on the device. BRAID_INPUT: inputs here and there, or on another
+ * device. */
 BRAID_API braid_status braid_session_run_dlpack(braid_session *session, const DLTensor *const *in,
                                                 DLManagedTensor **out, braid_error *error);
 

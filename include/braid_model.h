@@ -32,7 +32,10 @@ extern "C" {
 
 /* A tensor: row-major, dense, its data aligned to its elements. `dtype` has ONNX's numbers: 1
  * float32, 2 uint8, 3 int8, 4 uint16, 5 int16, 6 int32, 7 int64, 9 bool (one byte, 0 or 1), 10
- * float16, 11 float64, 12 uint32, 13 uint64, 16 bfloat16. A sequence is a packed blob: dtype 2
+ * float16, 11 float64, 12 uint32, 13 uint64, 16 bfloat16; and of one byte with a code in its low
+ * bits, the others 0: 17 float8e4m3fn, 18 float8e4m3fnuz, 19 float8e5m2, 20 float8e5m2fnuz, 21
+ * uint4, 22 int4, 23 float4e2m1, 24 float8e8m0, 25 uint2, 26 int2, 27 float6e2m3, 28 float6e3m2. A
+ * sequence is a packed blob: dtype 2
  * (bytes), rank 1, dim[0] its bytes. An optional without element has data NULL and rank -1. */
 typedef struct braid_tensor_v1 {
     void *data; /* may be NULL when the tensor has no elements */

@@ -77,6 +77,9 @@ static braid_status as_input(const char *name, const DLTensor *t, braid_tensor_v
     if (rt_tensor_bytes(dtype, t->ndim, t->shape) < 0)
         return rt_fail(e, BRAID_INPUT, "'%s': its element type, rank or shape is not supported",
                        name);
+    if (rt_is_packed(dtype))
+        return rt_fail(e, BRAID_INPUT, "'%s': packed elements (%s) are taken from CPU memory only",
+                       name, braid_dtype_name(dtype));
     if (!rt_is_dense(t))
         return rt_fail(e, BRAID_INPUT, "'%s': a tensor on a device has to be dense", name);
     *to = (braid_tensor_v1){
@@ -176,6 +179,11 @@ braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLMan
     braid_tensor_v1 *t = calloc((size_t)(m->nin + m->nout) + 1, sizeof *t), *r = t + m->nin;
     DLManagedTensor **own = calloc((size_t)m->nout + 1, sizeof *own);
     braid_status st = t && own ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
+    for (int i = 0; !st && i < m->nout; i++)
+        if (rt_is_packed(m->out[i].dtype))
+            st = rt_fail(e, BRAID_USAGE,
+                         "output '%s': packed elements (%s) are given in CPU memory only",
+                         m->out[i].name, braid_dtype_name(m->out[i].dtype));
     for (int i = 0; !st && i < m->nin; i++) {
         t[i].rank = -1;
         if (in[i]) st = as_input(m->in[i].name, in[i], &t[i], e);

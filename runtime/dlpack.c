@@ -6,12 +6,31 @@
 static const struct {
     uint8_t code, bits;
     braid_dtype dtype;
-} dl_types[] = {
-    {kDLFloat, 32, BRAID_FLOAT32},   {kDLFloat, 64, BRAID_FLOAT64}, {kDLFloat, 16, BRAID_FLOAT16},
-    {kDLBfloat, 16, BRAID_BFLOAT16}, {kDLInt, 8, BRAID_INT8},       {kDLInt, 16, BRAID_INT16},
-    {kDLInt, 32, BRAID_INT32},       {kDLInt, 64, BRAID_INT64},     {kDLUInt, 8, BRAID_UINT8},
-    {kDLUInt, 16, BRAID_UINT16},     {kDLUInt, 32, BRAID_UINT32},   {kDLUInt, 64, BRAID_UINT64},
-    {kDLBool, 8, BRAID_BOOL}};
+} dl_types[] = {{kDLFloat, 32, BRAID_FLOAT32},
+                {kDLFloat, 64, BRAID_FLOAT64},
+                {kDLFloat, 16, BRAID_FLOAT16},
+                {kDLBfloat, 16, BRAID_BFLOAT16},
+                {kDLInt, 8, BRAID_INT8},
+                {kDLInt, 16, BRAID_INT16},
+                {kDLInt, 32, BRAID_INT32},
+                {kDLInt, 64, BRAID_INT64},
+                {kDLUInt, 8, BRAID_UINT8},
+                {kDLUInt, 16, BRAID_UINT16},
+                {kDLUInt, 32, BRAID_UINT32},
+                {kDLUInt, 64, BRAID_UINT64},
+                {kDLBool, 8, BRAID_BOOL},
+                {kDLInt, 4, BRAID_INT4},
+                {kDLUInt, 4, BRAID_UINT4},
+                {kDLInt, 2, BRAID_INT2},
+                {kDLUInt, 2, BRAID_UINT2},
+                {kDLFloat8_e4m3fn, 8, BRAID_FLOAT8E4M3FN},
+                {kDLFloat8_e4m3fnuz, 8, BRAID_FLOAT8E4M3FNUZ},
+                {kDLFloat8_e5m2, 8, BRAID_FLOAT8E5M2},
+                {kDLFloat8_e5m2fnuz, 8, BRAID_FLOAT8E5M2FNUZ},
+                {kDLFloat8_e8m0fnu, 8, BRAID_FLOAT8E8M0},
+                {kDLFloat6_e2m3fn, 6, BRAID_FLOAT6E2M3},
+                {kDLFloat6_e3m2fn, 6, BRAID_FLOAT6E3M2},
+                {kDLFloat4_e2m1fn, 4, BRAID_FLOAT4E2M1}};
 
 braid_dtype rt_from_dl(DLDataType t) {
     for (size_t i = 0; i < COUNT(dl_types) && t.lanes == 1; i++)
@@ -22,6 +41,11 @@ DLDataType rt_to_dl(braid_dtype t) {
     for (size_t i = 0; i < COUNT(dl_types); i++)
         if (dl_types[i].dtype == t) return (DLDataType){dl_types[i].code, dl_types[i].bits, 1};
     return (DLDataType){0, 0, 0};
+}
+
+bool rt_is_packed(braid_dtype t) {
+    const Small *s = dtype_small((DType)t);
+    return s && s->bits < 8;
 }
 
 bool rt_is_dense(const DLTensor *t) {
@@ -60,6 +84,14 @@ static braid_status take(const braid_io *io, const DLTensor *t, braid_value **v,
                        "input '%s': its element type, rank or shape is not supported", io->name);
     size_t size = braid_dtype_size(dtype);
     char *data = (char *)t->data + t->byte_offset;
+    if (rt_is_packed(dtype)) {
+        if (!rt_is_dense(t))
+            return rt_fail(e, BRAID_INPUT, "input '%s': packed elements have to be dense",
+                           io->name);
+        braid_status st = braid_value_new_tensor(dtype, t->ndim, t->shape, NULL, v, e);
+        if (!st) small_unpack((DType)dtype, (*v)->count, (const uint8_t *)data, (*v)->data);
+        return st;
+    }
     if (bytes == 0 || (rt_is_dense(t) && (uintptr_t)data % size == 0))
         return braid_value_borrow_tensor(dtype, t->ndim, t->shape, data, v, e);
     braid_status st = braid_value_new_tensor(dtype, t->ndim, t->shape, NULL, v, e);
@@ -92,6 +124,7 @@ static braid_status give(braid_value *v, DLManagedTensor **out, braid_error *e) 
         braid_value_free(v);
         return rt_fail(e, BRAID_MEMORY, "out of memory");
     }
+    if (rt_is_packed(t->dtype)) small_pack((DType)t->dtype, t->count, t->data, t->data);
     m->v = v;
     m->m.deleter = managed_free;
     m->m.dl_tensor = (DLTensor){.data = t->data,

@@ -105,8 +105,40 @@ static const struct {
                  {"u4", BRAID_UINT32},  {"u8", BRAID_UINT64},  {"b1", BRAID_BOOL},
                  {"V2", BRAID_BFLOAT16}};
 
+/* Sets *t to the small type that the input declares when the elements are bytes. */
+static bool parse_small(const char *s, braid_dtype declared, braid_dtype *t) {
+    static const char *const names[] = {"V1", "u1", "i1", "f1"};
+    if (*s && strchr("<>|=", *s)) s++;
+    if (!dtype_small((DType)declared)) return false;
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (!strcmp(s, names[i])) {
+            *t = declared;
+            return true;
+        }
+    return false;
+}
+
+/* The codes of a small type; `values`: the bytes are the values of integers. */
+static braid_status check_codes(braid_value *v, bool values, braid_error *e) {
+    const Small *s = dtype_small((DType)v->dtype);
+    uint8_t *code = v->data;
+    for (int64_t i = 0; i < v->count; i++) {
+        bool good = code[i] <= small_mask(s);
+        if (values && !s->is_float) {
+            int8_t was = (int8_t)code[i];
+            code[i] &= small_mask(s);
+            good = small_value((DType)v->dtype, code[i]) == was;
+        }
+        if (!good)
+            return rt_fail(e, BRAID_INPUT, "its element %lld is no %s", (long long)i,
+                           braid_dtype_name(v->dtype));
+    }
+    return BRAID_OK;
+}
+
 static braid_status parse_descr(const char *s, braid_dtype declared, braid_dtype *t,
                                 braid_error *e) {
+    if (parse_small(s, declared, t)) return BRAID_OK;
     if (strcmp(s, "bfloat16") == 0) {
         *t = BRAID_BFLOAT16;
         return BRAID_OK;
@@ -167,13 +199,16 @@ braid_status npy_parse(const void *bytes, size_t n, braid_dtype declared, braid_
     if (t == BRAID_BOOL)
         for (int64_t i = 0; i < v->count; i++)
             ((uint8_t *)v->data)[i] = ((uint8_t *)v->data)[i] != 0;
-    *value = v;
-    return BRAID_OK;
+    if (dtype_small((DType)t) && (st = check_codes(v, strstr(h.descr, "i1") != NULL, e)))
+        braid_value_free(v);
+    else
+        *value = v;
+    return st;
 }
 
 void npy_print(Sb *s, const braid_value *v) {
     Sb head = {0};
-    const char *code = "";
+    const char *code = "V1"; /* as NumPy writes the types of ml_dtypes */
     for (size_t i = 0; i < COUNT(npy_types); i++)
         if (npy_types[i].dtype == v->dtype) code = npy_types[i].code;
     sb_printf(&head, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",

@@ -38,8 +38,9 @@ struct braid_value {
 
 /* Bytes of a tensor of these dims; -1 when a dim is negative or the size is out of reason. */
 int64_t rt_tensor_bytes(braid_dtype dtype, int rank, const int64_t *dim);
-/* A value for `io`: floats uniform in [-1, 1) drawn with *seed, integers and bool 0, unknown dims
- * 1; an empty sequence; NULL for an optional. */
+/* A value for `io`: floats uniform in [-1, 1) drawn with *seed (small ones: any finite code of
+ * magnitude 1 at most; float8e8m0 1), integers and bool 0, unknown dims 1; an empty sequence; NULL
+ * for an optional. */
 braid_status rt_value_random(const braid_io *io, uint64_t *seed, braid_value **v, braid_error *e);
 /* A tensor value that takes over malloc'd `data` (also on failure). */
 braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void *data,
@@ -52,7 +53,9 @@ braid_status rt_read_file(const char *path, void **bytes, size_t *n, braid_error
 /* Writes by way of a temporary file beside it and a rename. */
 braid_status rt_write_file(const char *path, const void *bytes, size_t n, braid_error *e);
 /* The value in the bytes of a .npy file. `dtype` is what the input declares or BRAID_DTYPE_NONE: it
- * decides whether two opaque bytes ('V2') are a bfloat16. Messages do not name the file. */
+ * decides whether two opaque bytes ('V2') are a bfloat16, and makes a small type of arrays with a
+ * byte for each element: codes ('V1', 'u1', and 'f1', NumPy's name of float8e5m2), or for integer
+ * types the values ('i1'). Messages do not name the file. */
 braid_status npy_parse(const void *bytes, size_t n, braid_dtype dtype, braid_value **v,
                        braid_error *e);
 /* Appends a .npy file with tensor v. */
@@ -95,6 +98,7 @@ struct braid_session {
 braid_dtype rt_from_dl(DLDataType t); /* BRAID_DTYPE_NONE: not supported */
 DLDataType rt_to_dl(braid_dtype t);
 bool rt_is_dense(const DLTensor *t);
+bool rt_is_packed(braid_dtype t); /* in DLPack tensors several elements share a byte */
 /* Whether the run's tensors are in the memory of the session's device; BRAID_INPUT when they are
  * here and there. */
 braid_status rt_on_device(braid_session *s, const DLTensor *const *in, bool *on, braid_error *e);

@@ -1,4 +1,5 @@
 /* value.c: tensors, sequences and optionals of the public API; error texts and type names. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "runtime/runtime.h"
@@ -195,9 +196,17 @@ braid_status rt_value_random(const braid_io *io, uint64_t *seed, braid_value **v
     for (int i = 0; i < io->rank; i++) dim[i] = io->dim[i] < 0 ? 1 : io->dim[i];
     braid_dtype t = io->dtype ? io->dtype : BRAID_FLOAT32;
     braid_status st = braid_value_new_tensor(t, io->rank < 0 ? 0 : io->rank, dim, NULL, v, e);
-    for (int64_t i = 0; !st && dtype_is_float((DType)t) && i < braid_value_count(*v); i++) {
-        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-        elem_set_f((DType)t, braid_value_data(*v), i, (double)(*seed >> 40) * 0x1p-23 - 1);
+    const Small *small = dtype_small((DType)t);
+    bool floats = small ? small->is_float : dtype_is_float((DType)t);
+    for (int64_t i = 0; !st && floats && i < braid_value_count(*v); i++) {
+        do {
+            *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+            if (small)
+                elem_set_i((DType)t, braid_value_data(*v), i,
+                           t == BRAID_FLOAT8E8M0 ? small->bias : (int64_t)(*seed >> 40));
+            else
+                elem_set_f((DType)t, braid_value_data(*v), i, (double)(*seed >> 40) * 0x1p-23 - 1);
+        } while (!(fabs(elem_get_f((DType)t, braid_value_data(*v), i)) <= 1));
     }
     return st;
 }

@@ -320,6 +320,62 @@ static void test_dlpack(void **state) {
     free(path);
 }
 
+/* Elements of less than a byte are packed in DLPack tensors; in the device's memory there are none.
+ */
+static void test_packed(void **state) {
+    (void)state;
+    Onnx o = {0};
+    node(&o, "Transpose", "turn", "x", NULL, "y");
+    input(&o, "x", type("tensor", BRAID_INT4, "n,3"));
+    output(&o, "y", type("tensor", BRAID_INT4, "3,n"));
+    char *path = save(&o, "packed.onnx");
+    for (size_t k = 0; k < ntarget; k++) {
+        struct braid_model *m = load(path, targets[k]);
+        braid_session *s = session(m);
+        uint8_t x[2] = {0x21, 0xf3}; /* 1, 2, 3 */
+        int64_t shape[2] = {1, 3}, strides[2] = {6, 2};
+        DLTensor t = {
+            .data = x, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLInt, 4, 1}, .shape = shape};
+        const DLTensor *in = &t;
+        DLManagedTensor *out = NULL;
+        braid_error e = {0};
+        if (braid_session_run_dlpack(s, &in, &out, &e)) fail_msg("%s", e.message);
+        assert_int_equal(out->dl_tensor.dtype.code, kDLInt);
+        assert_int_equal(out->dl_tensor.dtype.bits, 4);
+        assert_int_equal(out->dl_tensor.shape[0], 3);
+        assert_memory_equal(out->dl_tensor.data, "\x21\x03", 2);
+        out->deleter(out);
+        t.strides = strides;
+        assert_int_equal(braid_session_run_dlpack(s, &in, &out, &e), BRAID_INPUT);
+        assert_string_equal(e.message, "input 'x': packed elements have to be dense");
+        t.strides = NULL;
+        t.dtype = (DLDataType){kDLFloat8_e5m2, 8, 1};
+        assert_int_equal(braid_session_run_dlpack(s, &in, &out, &e), BRAID_INPUT);
+        braid_session_free(s);
+        braid_model_free(m);
+    }
+    struct braid_model *m = load(path, "emulate:cuda");
+    braid_session *s = session(m);
+    int64_t shape[2] = {1, 2};
+    DLTensor t = {
+        .data = shape, .device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLUInt, 8, 1}, .shape = shape};
+    DLManagedTensor *there = NULL, *out = NULL;
+    braid_error e = {0};
+    if (braid_session_to_device(s, &t, &there, &e)) fail_msg("%s", e.message);
+    const DLTensor *in = &there->dl_tensor;
+    assert_int_equal(braid_session_run_dlpack(s, &in, &out, &e), BRAID_USAGE);
+    assert_string_equal(e.message,
+                        "output 'y': packed elements (int4) are given in CPU memory only");
+    t.dtype = (DLDataType){kDLInt, 4, 1};
+    assert_int_equal(braid_session_to_device(s, &t, &out, &e), BRAID_INPUT);
+    assert_string_equal(e.message,
+                        "'tensor': packed elements (int4) are taken from CPU memory only");
+    there->deleter(there);
+    braid_session_free(s);
+    braid_model_free(m);
+    free(path);
+}
+
 /* y = 2 x on the device, for a shape that is known beforehand and one that is not. */
 static void run_there(const char *path, bool known) {
     struct braid_model *m = load(path, "emulate:cuda");
@@ -548,10 +604,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensors),   cmocka_unit_test(test_input_errors),
-        cmocka_unit_test(test_sequences), cmocka_unit_test(test_optionals),
-        cmocka_unit_test(test_dlpack),    cmocka_unit_test(test_device),
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_load_errors),
-        cmocka_unit_test(test_compile)};
+        cmocka_unit_test(test_tensors),     cmocka_unit_test(test_input_errors),
+        cmocka_unit_test(test_sequences),   cmocka_unit_test(test_optionals),
+        cmocka_unit_test(test_dlpack),      cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_device),      cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_load_errors), cmocka_unit_test(test_compile)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

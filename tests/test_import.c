@@ -694,9 +694,8 @@ static void test_bad_tensors(void **state) {
     bad(import(init_model(tensor_i64("w", 1, three, 1, one_elem))), ST_MODEL,
         "8 bytes of data, the dimensions need 24");
     bad(import(init_model(tensor_i64("w", 13, ones, 1, one_elem))), ST_UNSUPPORTED, "rank 13");
-    static const int types[] = {8, 14, 15, 17, 22};
-    static const char *const names[] = {"string", "complex64", "complex128", "float8e4m3fn",
-                                        "int4"};
+    static const int types[] = {8, 14, 15, 29};
+    static const char *const names[] = {"string", "complex64", "complex128", "unknown type"};
     for (size_t i = 0; i < COUNT(types); i++) {
         char text[64];
         snprintf(text, sizeof text, "initializer 'w': element type %s is not supported", names[i]);
@@ -714,6 +713,41 @@ static void test_bad_tensors(void **state) {
     pb_msg(&map, 5, (Sb){0});
     pb_msg(&g, 11, value_info("w", map));
     bad(import(model(g, 18)), ST_UNSUPPORTED, "graph input 'w': type map is not supported");
+}
+
+/* Codes of less than a byte: packed in a file, one a byte in memory. */
+static Sb packed(int type, int64_t n, const char *raw, size_t bytes) {
+    Sb t = {0};
+    pb_int(&t, 1, n);
+    pb_int(&t, 2, type);
+    pb_str(&t, 8, "w");
+    pb_bytes(&t, 9, raw, bytes);
+    return init_model(t);
+}
+
+static void test_packed(void **state) {
+    (void)state;
+    static const struct {
+        DType type;
+        const char *raw;
+        int64_t n;
+        uint8_t code[5];
+    } is[] = {{DT_I4, "\x21\xf3", 3, {1, 2, 3}},
+              {DT_F4E2M1, "\x21\x43", 4, {1, 2, 3, 4}},
+              {DT_U2, "\x1b\xfe", 5, {3, 2, 1, 0, 2}},
+              {DT_F6E2M3, "\xc1\x8f\xfd\x2a", 5, {1, 63, 24, 63, 42}},
+              {DT_F8E5M2, "\x01\xff", 2, {1, 255}}};
+    for (size_t i = 0; i < COUNT(is); i++) {
+        size_t bytes = strlen(is[i].raw);
+        Run r = import(packed(is[i].type, is[i].n, is[i].raw, bytes));
+        const Const *c = good(&r)->top->result[0]->data;
+        assert_int_equal(c->dtype, is[i].type);
+        assert_memory_equal(c->data, is[i].code, (size_t)is[i].n);
+        done(r);
+        bad(import(packed(is[i].type, is[i].n, is[i].raw, bytes - 1)), ST_MODEL, "bytes of data");
+        bad(import(packed(is[i].type, (int64_t)1 << 50, is[i].raw, bytes)), ST_MODEL,
+            "bytes of data");
+    }
 }
 
 static Sb external(const char *location, int64_t offset, int64_t length) {
@@ -899,6 +933,7 @@ int main(void) {
         cmocka_unit_test(test_data),
         cmocka_unit_test(test_type_rules),
         cmocka_unit_test(test_bad_tensors),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test(test_external_data),
         cmocka_unit_test(test_nesting),
         cmocka_unit_test(test_damage),

@@ -82,6 +82,46 @@ static void test_read(void **state) {
          BRAID_BFLOAT16, 1, d3, f);
 }
 
+/* Small types: the input says which one bytes are. */
+static void test_small(void **state) {
+    (void)state;
+    uint8_t code[3] = {1, 15, 8}, value[3] = {1, 0xff, 0xf8}, large[3] = {1, 16, 2};
+    int64_t d3[] = {3};
+    static const char *const text[] = {"{'descr': '<V1', 'fortran_order': False, 'shape': (3,), }",
+                                       "{'descr': '|u1', 'fortran_order': True, 'shape': (3,), }",
+                                       "{'descr': '<f1', 'fortran_order': False, 'shape': (3,), }"};
+    for (size_t i = 0; i < COUNT(text); i++) {
+        good(npy(1, text[i], code, 3), BRAID_INT4, BRAID_INT4, 1, d3, code);
+        good(npy(1, text[i], value, 3), BRAID_FLOAT8E5M2, BRAID_FLOAT8E5M2, 1, d3, value);
+    }
+    const char *values = "{'descr': '|i1', 'fortran_order': False, 'shape': (3,), }";
+    good(npy(1, values, value, 3), BRAID_INT4, BRAID_INT4, 1, d3, code);
+    good(npy(1, values, value, 3), BRAID_FLOAT8E4M3FN, BRAID_FLOAT8E4M3FN, 1, d3, value);
+    static const struct {
+        const char *text;
+        braid_dtype type;
+        const char *message;
+    } wrong[] = {{"{'descr': '<V1', 'fortran_order': False, 'shape': (3,), }", BRAID_UINT4,
+                  "its element 1 is no uint4"},
+                 {"{'descr': '|i1', 'fortran_order': False, 'shape': (3,), }", BRAID_INT4,
+                  "its element 1 is no int4"},
+                 {"{'descr': '|i1', 'fortran_order': False, 'shape': (3,), }", BRAID_INT2,
+                  "its element 1 is no int2"},
+                 {"{'descr': '<V1', 'fortran_order': False, 'shape': (3,), }", BRAID_FLOAT32,
+                  "its element type 'V1' is not supported"},
+                 {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }", BRAID_INT4,
+                  "its shape needs 12 bytes of elements, it has 3"}};
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        Sb s = npy(1, wrong[i].text, large, 3);
+        braid_value *v = NULL;
+        braid_error e = {0};
+        assert_int_equal(parse(s.p, s.n, wrong[i].type, &v, &e), BRAID_INPUT);
+        assert_null(v);
+        assert_string_equal(e.message, wrong[i].message);
+        sb_free(&s);
+    }
+}
+
 static void test_refuse(void **state) {
     (void)state;
     float f[6] = {0};
@@ -159,10 +199,10 @@ static void round_trip(const char *file, const braid_value *v, const braid_io *i
 
 static void test_files(void **state) {
     (void)state;
-    static const braid_dtype types[] = {BRAID_FLOAT32, BRAID_UINT8,   BRAID_INT8,   BRAID_UINT16,
-                                        BRAID_INT16,   BRAID_INT32,   BRAID_INT64,  BRAID_BOOL,
-                                        BRAID_FLOAT16, BRAID_FLOAT64, BRAID_UINT32, BRAID_UINT64,
-                                        BRAID_BFLOAT16};
+    static const braid_dtype types[] = {
+        BRAID_FLOAT32,  BRAID_UINT8, BRAID_INT8,    BRAID_UINT16,     BRAID_INT16,     BRAID_INT32,
+        BRAID_INT64,    BRAID_BOOL,  BRAID_FLOAT16, BRAID_FLOAT64,    BRAID_UINT32,    BRAID_UINT64,
+        BRAID_BFLOAT16, BRAID_INT4,  BRAID_UINT2,   BRAID_FLOAT6E3M2, BRAID_FLOAT8E8M0};
     static const uint8_t bytes[6 * 8] = {0, 1, 1, 0, 1};
     static const int64_t dim[4] = {1, 2, 3, 0};
     char folder[] = "/tmp/braid-npy.XXXXXX", file[2][64];
@@ -227,7 +267,8 @@ static void test_values(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_read), cmocka_unit_test(test_refuse),
-                                       cmocka_unit_test(test_files), cmocka_unit_test(test_values)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_read), cmocka_unit_test(test_small),
+                                       cmocka_unit_test(test_refuse), cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_values)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

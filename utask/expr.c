@@ -130,6 +130,7 @@ Expr *e_ci(Cx *c, DType t, int64_t v) {
 }
 
 Expr *e_num(Cx *c, DType t, double v) {
+    if (dtype_small(t)) return e_cast(c, t, e_num(c, DT_F64, v));
     if (!dtype_is_float(t)) return e_ci(c, t, float_to_int(t, v));
     Expr k = {.op = E_CONST, .dtype = (uint8_t)t};
     switch (t) {
@@ -426,6 +427,8 @@ Expr *e_bin(Cx *c, int op, Expr *a, Expr *b) {
 Expr *e_cast(Cx *c, DType t, Expr *a) {
     DType s = a->dtype;
     if (s == t) return a;
+    if (dtype_small(t)) return small_encode(c, t, a, (SmallCast){.saturate = true});
+    if (dtype_small(s)) return e_cast(c, t, small_decode(c, a));
     if (is_const(a)) {
         if (dtype_is_float(s))
             return dtype_is_float(t) ? e_num(c, t, a->f) : e_ci(c, t, float_to_int(t, a->f));
@@ -446,9 +449,24 @@ Expr *e_cast(Cx *c, DType t, Expr *a) {
     return expr_raw(c, E_CAST, t, 1, &a);
 }
 
+static void put_const(void *to, const Expr *e) {
+    if (dtype_is_float(e->dtype))
+        elem_set_f(e->dtype, to, 0, e->f);
+    else
+        elem_set_i(e->dtype, to, 0, e->i);
+}
+
 Expr *e_bitcast(Cx *c, DType t, Expr *a) {
     if ((DType)a->dtype == t) return a;
     ASSERT(dtype_size(t) == dtype_size(a->dtype));
+    if (a->op == E_BITCAST) return e_bitcast(c, t, a->a[0]);
+    if (is_const(a)) {
+        uint64_t bits = 0, back = 0;
+        put_const(&bits, a);
+        Expr *r = e_elem(c, &(Const){.dtype = t, .count = 1, .data = &bits}, 0);
+        put_const(&back, r);
+        if (back == bits) return r; /* not so: a NaN that a double does not hold */
+    }
     return expr_raw(c, E_BITCAST, t, 1, &a);
 }
 

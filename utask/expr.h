@@ -12,7 +12,10 @@
  *  - SELECT evaluates only the taken side as far as loads and guards go: an out-of-range LOAD on
  * the other side is never performed;
  *  - GUARD(cond, a, b; site): a when cond, else raises the run-time fault `site` and gives b.
- *  - SHL, SHR by at least the width give 0 (arithmetic SHR: the sign).
+ *  - SHL, SHR by at least the width give 0 (arithmetic SHR: the sign);
+ *  - values of small types (base.h) are codes: constants, loads, choices, and bit casts from and to
+ * each other and 8-bit integers are all that is done with them. CAST is none of them: e_cast gives
+ * other expressions.
  */
 #ifndef BRAID_EXPR_H
 #define BRAID_EXPR_H
@@ -140,9 +143,9 @@ struct Expr {
     int n;         /* operands in a[] */
     int naxis;     /* REDUCE */
     union {
-        int64_t
-            i; /* CONST of integer or bool dtype; GUARD: site; INDIM: input << 8 | (axis & 255) */
-        double f; /* CONST of float dtype */
+        int64_t i; /* CONST of integer, bool or small dtype (the code); GUARD: site; INDIM: input <<
+                      8 | (axis & 255) */
+        double f;  /* CONST of float dtype */
         Sym *sym;
         Axis *axis;
         Tensor *t;    /* LOAD */
@@ -174,8 +177,8 @@ static inline bool e_is_compare(int op) { return op >= E_LT && op <= E_EQ; }
 /* ---- constructors ---------------------------------------------------------------------------- */
 Expr *e_int(Cx *c, int64_t v); /* int64 */
 Expr *e_bool(Cx *c, bool v);
-Expr *e_num(Cx *c, DType t, double v);                 /* constant of any dtype from a double */
-Expr *e_ci(Cx *c, DType t, int64_t v);                 /* constant of integer or bool dtype */
+Expr *e_num(Cx *c, DType t, double v); /* constant of any dtype from a double */
+Expr *e_ci(Cx *c, DType t, int64_t v); /* constant of integer or bool dtype, or a code */
 Expr *e_elem(Cx *c, const struct Const *k, int64_t i); /* element of a constant */
 Expr *e_sym(Cx *c, Sym *s);
 Expr *e_axis(Cx *c, Axis *x);
@@ -185,7 +188,17 @@ Expr *e_indim(Cx *c, int input,
 Expr *e_un(Cx *c, int op, Expr *a);
 Expr *e_bin(Cx *c, int op, Expr *a, Expr *b); /* same dtype on both sides (asserted) */
 Expr *e_cast(Cx *c, DType t, Expr *a);        /* ONNX Cast: float to int truncates */
-Expr *e_bitcast(Cx *c, DType t, Expr *a);     /* same element size */
+/* ONNX Cast to a small type (utask/small.c). Out of range: the largest, or NaN or infinity where
+ * not `saturate`. `round`: float8e8m0 only, all others round half to even. */
+typedef enum { ROUND_UP, ROUND_DOWN, ROUND_NEAREST } SmallRound;
+typedef struct SmallCast {
+    bool saturate;
+    SmallRound round;
+} SmallCast;
+Expr *small_encode(Cx *c, DType t, Expr *a, SmallCast how);
+Expr *small_decode(Cx *c,
+                   Expr *a); /* the value of a small float in float32, of an integer in int32 */
+Expr *e_bitcast(Cx *c, DType t, Expr *a); /* same element size */
 Expr *e_sel(Cx *c, Expr *cond, Expr *a, Expr *b);
 Expr *e_guard(Cx *c, Expr *cond, Expr *a, Expr *b, int site);
 Expr *e_load(Cx *c, Tensor *t, Expr **idx);  /* rank(t) indices, int64 */

@@ -444,7 +444,7 @@ void lanes_cast(DType to, DType from, int n, void *pd, const void *a) {
     case DT_I32: READ(int32_t, int64_t, x, OK, I)                                                  \
     case DT_U64: READ(uint64_t, int64_t, (int64_t)x, OK, I)                                        \
     case DT_I64: READ(int64_t, int64_t, x, OK, I)                                                  \
-    case DT_NONE: break;                                                                           \
+    default: READ(uint8_t, int64_t, x, OK, I) /* a code */                                         \
     }
 
 void lanes_load(DType t, int n, void *pd, const void *data, int64_t base, int64_t step) {
@@ -496,7 +496,7 @@ void lanes_store(DType t, int n, void *out, const void *a, int sa) {
     case DT_I32: WRITE(uint32_t, int64_t, x)
     case DT_U64:
     case DT_I64: WRITE(int64_t, int64_t, x)
-    case DT_NONE: break;
+    default: WRITE(uint8_t, int64_t, x) /* a code */
     }
 }
 

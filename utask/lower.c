@@ -220,7 +220,7 @@ Expr *uni_i64(Lower *L, Tensor *t, int64_t i) { return e_cast(L->cx, DT_I64, uni
 
 bool const_elem(Tensor *t, int64_t i, int64_t *v) {
     if (t->kind == TK_CONST) {
-        if (i >= t->data->count || dtype_is_float(t->dtype)) return false;
+        if (i >= t->data->count || !(dtype_is_int(t->dtype) || t->dtype == DT_BOOL)) return false;
         *v = elem_get_i(t->dtype, t->data->data, i);
         return true;
     }

@@ -46,7 +46,7 @@ BX_FN int bx_size(int dtype) {
     case 7:
     case 11:
     case 13: return 8;
-    default: return 4;
+    default: return dtype >= 17 ? 1 : 4; /* a code */
     }
 }
 BX_FN float bx_half(uint16_t h) { /* IEEE binary16 to float */

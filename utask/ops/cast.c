@@ -14,30 +14,50 @@ static DType target(Lower *L) {
 static Tensor *nonzero(Lower *L, Tensor *x) {
     Expr *v;
     Tensor *y = te_like(L, DT_BOOL, x, &v);
+    if (dtype_small(x->dtype)) v = small_decode(L->cx, v);
     return te_end(L, y, e_nonzero(L->cx, v));
+}
+
+static SmallCast rounding(Lower *L) {
+    static const char *const names[] = {"up", "down", "nearest"};
+    const char *mode = attr_s(L, "round_mode", "up");
+    size_t i = 0;
+    while (i < COUNT(names) && strcmp(mode, names[i])) i++;
+    if (i == COUNT(names)) fail(L, "round_mode is '%s', not one of up, down, nearest", mode);
+    return (SmallCast){attr_i(L, "saturate", 1) != 0, (SmallRound)i};
 }
 
 static void convert(Lower *L, DType to) {
     Tensor *x = in_needed(L, 0);
+    if (dtype_small(to) && to != x->dtype) {
+        Expr *v;
+        Tensor *y = te_like(L, to, x, &v);
+        out(L, 0, te_end(L, y, small_encode(L->cx, to, v, rounding(L))));
+        return;
+    }
     out(L, 0, to == DT_BOOL && x->dtype != DT_BOOL ? nonzero(L, x) : t_cast(L, to, x));
 }
 
-/* `saturate` and `round_mode` are about 8-bit float targets only. */
 void lower_Cast(Lower *L) { convert(L, target(L)); }
 
 void lower_CastLike(Lower *L) { convert(L, in_needed(L, 1)->dtype); }
 
+/* Bits of an element as ONNX counts them. */
+static int width(DType t) { return dtype_small(t) ? dtype_small(t)->bits : 8 * (int)dtype_size(t); }
+
 void lower_BitCast(Lower *L) {
+    Cx *c = L->cx;
     DType to = target(L);
     Tensor *x = in_needed(L, 0);
-    if (dtype_size(to) != dtype_size(x->dtype))
+    if (width(to) != width(x->dtype))
         fail(L, "%s and %s differ in size", dtype_name(x->dtype), dtype_name(to));
-    /* A bool is 0 or 1 in memory, and stays so. */
-    if (to == x->dtype || to == DT_BOOL || x->dtype == DT_BOOL) {
-        convert(L, to);
-        return;
-    }
     Expr *v;
     Tensor *y = te_like(L, to, x, &v);
-    out(L, 0, te_end(L, y, e_bitcast(L->cx, to, v)));
+    /* A bool is 0 or 1 in memory, and stays so. */
+    if (x->dtype == DT_BOOL && to != DT_BOOL) v = e_cast(c, DT_U8, v);
+    if (to == DT_BOOL && x->dtype != DT_BOOL)
+        v = e_nonzero(c, e_bitcast(c, DT_U8, v));
+    else
+        v = e_bitcast(c, to, v);
+    out(L, 0, to == x->dtype ? x : te_end(L, y, v));
 }

@@ -46,7 +46,6 @@ UNARY(Ceil, E_CEIL)
 UNARY(Round, E_ROUND)
 UNARY(Not, E_NOT)
 UNARY(BitwiseNot, E_BITNOT)
-UNARY(IsNaN, E_ISNAN)
 
 void lower_Abs(Lower *L) {
     Tensor *x = in_needed(L, 0);
@@ -59,15 +58,24 @@ void lower_Reciprocal(Lower *L) {
     out(L, 0, te_end(L, y, e_div(L->cx, e_num(L->cx, x->dtype, 1), v)));
 }
 
+void lower_IsNaN(Lower *L) {
+    Expr *v;
+    Tensor *x = in_needed(L, 0), *y = te_like(L, DT_BOOL, x, &v);
+    if (dtype_small(x->dtype)) v = small_decode(L->cx, v);
+    out(L, 0, te_end(L, y, e_un(L->cx, E_ISNAN, v)));
+}
+
 void lower_IsInf(Lower *L) {
     bool neg = attr_i(L, "detect_negative", 1) != 0, pos = attr_i(L, "detect_positive", 1) != 0;
     Cx *c = L->cx;
     Expr *v, *r;
     Tensor *x = in_needed(L, 0), *y = te_like(L, DT_BOOL, x, &v);
+    if (dtype_small(x->dtype)) v = small_decode(c, v);
+    DType t = v->dtype;
     if (neg && pos)
-        r = e_eq(c, e_un(c, E_ABS, v), e_num(c, x->dtype, INFINITY));
+        r = e_eq(c, e_un(c, E_ABS, v), e_num(c, t, INFINITY));
     else if (neg || pos)
-        r = e_eq(c, v, e_num(c, x->dtype, pos ? INFINITY : -INFINITY));
+        r = e_eq(c, v, e_num(c, t, pos ? INFINITY : -INFINITY));
     else
         r = e_bool(c, false);
     out(L, 0, te_end(L, y, r));

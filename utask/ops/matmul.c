@@ -91,11 +91,25 @@ void lower_MatMulInteger(Lower *L) {
     out(L, 0, integer_product(L, in(L, 0), in(L, 2), in(L, 1), in(L, 3)));
 }
 
-/* y = saturate(round(product * (a_scale * b_scale / y_scale)) + y_zero_point) */
+static bool is_float8(const Tensor *t) { return dtype_small(t->dtype) != NULL; }
+
+/* The product in float32 of matrices of which one at least is of float8. */
+static Tensor *float8_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
+    matrix_inputs(L, a, b);
+    azero = t_cast(L, DT_F32, per_row(L, azero, a->rank));
+    bzero = t_cast(L, DT_F32, bzero);
+    return t_matmul(L, t_bin(L, E_SUB, t_cast(L, DT_F32, a), azero),
+                    t_bin(L, E_SUB, t_cast(L, DT_F32, b), bzero));
+}
+
+/* y = saturate(round(product * (a_scale * b_scale / y_scale)) + y_zero_point); of float8 without
+ * rounding to integers first */
 void lower_QLinearMatMul(Lower *L) {
     Tensor *a = in(L, 0), *b = in(L, 3), *yzero = in(L, 7);
-    Tensor *p = integer_product(L, a, in(L, 2), b, in(L, 5));
-    byte_type(L, yzero);
+    bool float8 = is_float8(a) || is_float8(b);
+    Tensor *p = float8 ? float8_product(L, a, in(L, 2), b, in(L, 5))
+                       : integer_product(L, a, in(L, 2), b, in(L, 5));
+    if (!is_float8(yzero)) byte_type(L, yzero);
     bool is_signed = yzero->dtype == DT_I8;
     double lo = is_signed ? -128 : 0, hi = is_signed ? 127 : 255;
 
@@ -104,8 +118,12 @@ void lower_QLinearMatMul(Lower *L) {
     Tensor *ys = per_row(L, t_cast(L, DT_F32, in(L, 6)), p->rank);
     Tensor *yz = per_row(L, t_cast(L, DT_F32, yzero), p->rank);
     Tensor *scale = t_bin(L, E_DIV, t_bin(L, E_MUL, as, bs), ys);
-    Tensor *q = t_un(L, E_ROUND, t_bin(L, E_MUL, t_cast(L, DT_F32, p), scale));
-    q = t_bin(L, E_ADD, q, yz);
+    Tensor *q = t_bin(L, E_MUL, t_cast(L, DT_F32, p), scale);
+    if (is_float8(yzero)) {
+        out(L, 0, t_cast(L, yzero->dtype, t_bin(L, E_ADD, q, yz)));
+        return;
+    }
+    q = t_bin(L, E_ADD, t_un(L, E_ROUND, q), yz);
     q = t_bin(L, E_MAX, q, t_scalar(L, DT_F32, lo));
     q = t_bin(L, E_MIN, q, t_scalar(L, DT_F32, hi));
     out(L, 0, t_cast(L, yzero->dtype, q));

@@ -66,12 +66,12 @@ static DType type_attr(Lower *L, const char *name, DType dflt) {
     return (DType)v;
 }
 
-/* round(v) + z limited to the range of t, an 8- or 16-bit integer; v and z are of one float type.
- */
+/* round(v) + z limited to the range of t, an integer type of 2 to 16 bits; v and z are of one float
+ * type. */
 static Expr *saturate(Lower *L, DType t, Expr *v, Expr *z) {
     Cx *c = L->cx;
     DType w = (DType)v->dtype;
-    int bits = 8 * (int)dtype_size(t);
+    int bits = dtype_small(t) ? dtype_small(t)->bits : 8 * (int)dtype_size(t);
     double lo = dtype_is_signed(t) ? -(double)(1 << (bits - 1)) : 0;
     double hi = lo + (double)((1 << bits) - 1);
     v = e_un(c, E_ROUND, v);
@@ -79,12 +79,15 @@ static Expr *saturate(Lower *L, DType t, Expr *v, Expr *z) {
     return e_cast(c, t, e_min(c, e_max(c, v, e_num(c, w, lo)), e_num(c, w, hi)));
 }
 
+static bool is_small_float(DType t) { return dtype_small(t) && dtype_small(t)->is_float; }
+
 void lower_QuantizeLinear(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *s = in_needed(L, 1), *z = in(L, 2);
     DType t = type_attr(L, "output_dtype", z ? z->dtype : DT_U8);
     if (z && z->dtype != t) fail(L, "output_dtype is not the type of the zero point");
-    if (!dtype_is_int(t) || dtype_size(t) > 2) unsupported(L, "quantization to %s", dtype_name(t));
+    if (dtype_small(t) ? t == DT_F8E8M0 : !dtype_is_int(t) || dtype_size(t) > 2)
+        unsupported(L, "quantization to %s", dtype_name(t));
     DType p = type_attr(L, "precision", s->dtype);
     if (!dtype_is_float(p)) p = DT_F32;
     Grain gs = grain(L, x, s, "scale"), gz = gs;
@@ -96,7 +99,13 @@ void lower_QuantizeLinear(Lower *L) {
     DType w = wide_type(p); /* holds quotient, zero point and sum exactly */
     Expr *q = e_div(c, e_cast(c, p, v), e_cast(c, p, grain_ld(L, gs, s, idx)));
     Expr *zero = z ? e_cast(c, w, grain_ld(L, gz, z, idx)) : NULL;
-    out(L, 0, te_end(L, y, saturate(L, t, e_cast(c, w, q), zero)));
+    q = e_cast(c, w, q);
+    if (is_small_float(t)) {
+        if (zero) q = e_add(c, q, zero);
+        q = small_encode(c, t, q, (SmallCast){.saturate = attr_i(L, "saturate", 1) != 0});
+    } else
+        q = saturate(L, t, q, zero);
+    out(L, 0, te_end(L, y, q));
 }
 
 void lower_DequantizeLinear(Lower *L) {
@@ -113,8 +122,9 @@ void lower_DequantizeLinear(Lower *L) {
     Tensor *y = te_like(L, t, x, &v);
     for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
     DType w = t == DT_F64 ? DT_F64 : DT_F32;
-    v = e_cast(c, DT_I32, v);
-    if (z) v = e_sub(c, v, e_cast(c, DT_I32, grain_ld(L, gz, z, idx)));
+    DType diff = is_small_float(x->dtype) ? DT_F32 : DT_I32;
+    v = e_cast(c, diff, v);
+    if (z) v = e_sub(c, v, e_cast(c, diff, grain_ld(L, gz, z, idx)));
     Expr *scale = e_cast(c, w, grain_ld(L, gs, s, idx));
     out(L, 0, te_end(L, y, e_cast(c, t, e_mul(c, e_cast(c, w, v), scale))));
 }

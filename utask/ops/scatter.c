@@ -10,7 +10,12 @@ static int reduction(Lower *L) {
     static const char *const names[] = {"none", "add", "mul", "max", "min"};
     const char *how = attr_s(L, "reduction", "none");
     for (size_t i = 0; i < COUNT(names); i++)
-        if (!strcmp(how, names[i])) return (int)i;
+        if (!strcmp(how, names[i])) {
+            if (i && dtype_small(in(L, 0)->dtype))
+                fail(L, "reduction '%s' of %s, which is only moved", how,
+                     dtype_name(in(L, 0)->dtype));
+            return (int)i;
+        }
     fail(L, "reduction is '%s', not one of none, add, mul, max, min", how);
 }
 

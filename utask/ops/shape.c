@@ -383,7 +383,7 @@ void lower_EyeLike(Lower *L) {
     Tensor *a = in(L, 0);
     if (a->rank != 2) fail(L, "the input has rank %d, it must have rank 2", a->rank);
     int64_t k = attr_i(L, "k", 0), dt = attr_i(L, "dtype", a->dtype);
-    if (dt < 0 || dt > 255 || !dtype_supported((int)dt))
+    if (dt < 0 || dt > 255 || !dtype_supported((int)dt) || dtype_small((DType)dt))
         unsupported(L, "dtype %s is not supported", dtype_name(dt < 0 || dt > 255 ? 0 : (int)dt));
     const int64_t far = INT64_C(1) << 61;
     k = k > far ? far : k < -far ? -far : k;

@@ -193,7 +193,7 @@ void lower_STFT(Lower *L) {
 
 static DType output_datatype(Lower *L) {
     int64_t t = attr_i(L, "output_datatype", DT_F32);
-    if (t < 0 || t > 64 || !dtype_supported((int)t) || t == DT_BOOL)
+    if (t < 0 || t > 64 || !dtype_supported((int)t) || t == DT_BOOL || dtype_small((DType)t))
         unsupported(L, "output_datatype %lld", (long long)t);
     return (DType)t;
 }
