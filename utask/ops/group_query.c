@@ -5,6 +5,7 @@
  * from the past (query_seqlens instead of min(S, T) where it is given): the cache holds the past
  * below P, what is new in [P, T), and the rest is not looked at. */
 #include "utask/ops/attention.h"
+#include "utask/ops/elementwise.h"
 #include "utask/ops/size.h"
 
 typedef struct Gqa {
@@ -28,7 +29,7 @@ static void check_range(Lower *L, Tensor *t, Expr *lo, Expr *hi, const char *wha
 /* Input i, one integer per sample, as int64 + plus. */
 static Tensor *per_sample(Lower *L, const Gqa *g, int i, int64_t plus, const char *what) {
     Cx *c = L->cx;
-    Tensor *x = in(L, i);
+    Tensor *x = in_needed(L, i);
     Expr *n = g->batch;
     if (x->rank > 2) fail(L, "%s must have rank 1, not %d", what, x->rank);
     check(L, e_eq(c, count(L, x), n), "%s must have one element per sample", what);
@@ -192,7 +193,7 @@ static void split(Lower *L, Gqa *g) {
 /* Fills total and room. */
 static void cache_size(Lower *L, Gqa *g) {
     Cx *c = L->cx;
-    Tensor *pk = in(L, 3), *pv = in(L, 4), *total = in(L, 6);
+    Tensor *pk = in(L, 3), *pv = in(L, 4), *total = in_needed(L, 6);
     if (!pk != !pv) fail(L, "past_key and past_value must be given together");
     for (int i = 0; i < 2 && pk; i++)
         if ((i ? pv : pk)->rank != 4)

@@ -83,12 +83,15 @@ static Expr *mask_keeps(Lower *L, const Attn *A, const Mask *M, Expr *b, Expr *i
     Tensor *m = M->t;
     Expr *one = e_int(c, 1), *n = m->dim[m->rank ? m->rank - 1 : 0], *v;
     if (m->rank == 1) return within(L, A, m, b, j);
-    if (m->rank == 2 && e_is_ival(n, 1) && !e_is_ival(A->kvlen, 1)) {
-        /* one element for all keys means nothing */
-        Expr *rows = e_or(c, e_eq(c, m->dim[0], one), e_eq(c, m->dim[0], A->batch));
-        check(L, rows, "a mask of rank 2 must have a row per sample");
-        v = ld(L, m, (Expr *[]){e_min(c, b, e_addi(c, m->dim[0], -1)), e_int(c, 0)});
-        return e_or(c, e_not(c, e_eq(c, A->kvlen, one)), e_lt(c, e_num(c, m->dtype, 0), v));
+    if (m->rank == 2) { /* one element for all keys means nothing */
+        Expr *rows = e_eq(c, m->dim[0], A->batch), *single = e_eq(c, n, one);
+        Expr *whole = e_eq(c, n, A->kvlen), *fits = e_and(c, rows, whole);
+        Expr *few = e_or(c, rows, e_eq(c, m->dim[0], one));
+        check(L, e_or(c, fits, e_and(c, single, few)),
+              "a mask of rank 2 must have a row per sample and an element per key, with those of "
+              "the past");
+        v = e_lt(c, e_num(c, m->dtype, 0), ld(L, m, (Expr *[]){b, j}));
+        return e_sel(c, fits, v, e_bool(c, true));
     }
     check(L, e_eq(c, m->dim[0], A->batch), "a mask must have an entry per sample");
     if (m->rank == 4) {
@@ -98,13 +101,10 @@ static Expr *mask_keeps(Lower *L, const Attn *A, const Mask *M, Expr *b, Expr *i
         check(L, e_le(c, A->kvlen, n), "the mask is shorter than the keys");
         v = ld(L, m, (Expr *[]){b, e_int(c, 0), e_add(c, M->past, i), j});
     } else {
-        check(L, e_eq(c, n, A->kvlen),
-              "a mask of rank %d must have an element per key, with "
-              "those of the past",
-              m->rank);
-        if (m->rank == 3)
-            check(L, e_eq(c, m->dim[1], A->qlen), "a mask of rank 3 must have a row per query");
-        v = m->rank == 3 ? ld(L, m, (Expr *[]){b, i, j}) : ld(L, m, (Expr *[]){b, j});
+        check(L, e_and(c, e_eq(c, m->dim[1], A->qlen), e_eq(c, n, A->kvlen)),
+              "a mask of rank 3 must have a row per query and an element per key, with those of "
+              "the past");
+        v = ld(L, m, (Expr *[]){b, i, j});
     }
     return e_lt(c, e_num(c, m->dtype, 0), v);
 }

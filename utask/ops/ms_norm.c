@@ -235,20 +235,20 @@ static void embedded(Lower *L, Table table[5], DType t, Tensor *mask, Tensor *pl
 }
 
 void lower_EmbedLayerNormalization(Lower *L) {
-    Table table[5] = {{in(L, 2), NULL, NULL, "word_embedding"},
-                      {in(L, 3), NULL, NULL, "position_embedding"},
+    Table table[5] = {{in_needed(L, 2), NULL, NULL, "word_embedding"},
+                      {in_needed(L, 3), NULL, NULL, "position_embedding"},
                       {in(L, 4), NULL, NULL, "segment_embedding"},
-                      {in(L, 5), NULL, NULL, "gamma"},
-                      {in(L, 6), NULL, NULL, "beta"}};
+                      {in_needed(L, 5), NULL, NULL, "gamma"},
+                      {in_needed(L, 6), NULL, NULL, "beta"}};
     embedded(L, table, table[0].t->dtype, in(L, 7), in(L, 8));
 }
 
 void lower_QEmbedLayerNormalization(Lower *L) {
-    Table table[5] = {{in(L, 2), in(L, 8), in(L, 13), "word_embedding_quant"},
-                      {in(L, 3), in(L, 9), in(L, 14), "position_embedding_quant"},
+    Table table[5] = {{in_needed(L, 2), in(L, 8), in(L, 13), "word_embedding_quant"},
+                      {in_needed(L, 3), in(L, 9), in(L, 14), "position_embedding_quant"},
                       {in(L, 4), in(L, 10), in(L, 15), "segment_embedding"},
-                      {in(L, 5), in(L, 11), in(L, 16), "gamma_quant"},
-                      {in(L, 6), in(L, 12), in(L, 17), "beta_quant"}};
+                      {in_needed(L, 5), in(L, 11), in(L, 16), "gamma_quant"},
+                      {in_needed(L, 6), in(L, 12), in(L, 17), "beta_quant"}};
     for (int i = 0; i < 5; i++)
         if (!table[i].t != !table[i].scale || !table[i].t != !table[i].zero)
             fail(L, "%s, its scale and its zero point must be given together", table[i].what);
@@ -315,29 +315,31 @@ static Expr *one_length(Lower *L, int i, const char *what) {
 void lower_RelativePositionBias(Lower *L) {
     Cx *c = L->cx;
     Tensor *table = in(L, 0);
-    int64_t far = attr_i(L, "max_distance", 0), buckets;
+    int64_t far = attr_i(L, "max_distance", 0);
     bool both = attr_i(L, "is_bidirectional", 0) != 0;
     if (table->rank != 2) fail(L, "bias_table must have rank 2, not %d", table->rank);
-    if (!e_is_int(table->dim[0], &buckets))
-        unsupported(L, "a bias_table whose number of buckets is not known at compile time");
-    int64_t side = both ? buckets / 2 : buckets, exact = side / 2;
-    if (exact < 1 || buckets > INT32_MAX)
-        fail(L, "bias_table has %lld buckets, too few", (long long)buckets);
-    if (far <= exact || far > INT32_MAX)
-        fail(L, "max_distance must be more than %lld, not %lld", (long long)exact, (long long)far);
-    Expr *dim[4] = {e_int(c, 1), table->dim[1], one_length(L, 1, "query_length"),
+    if (far < 1 || far > INT32_MAX)
+        fail(L, "max_distance must be positive, not %lld", (long long)far);
+    Expr *buckets = table->dim[0], *two = e_int(c, 2), *zero = e_int(c, 0), *one = e_int(c, 1);
+    Expr *side = both ? e_bin(c, E_FDIV, buckets, two) : buckets;
+    Expr *exact = e_bin(c, E_FDIV, side, two);
+    check(L, e_le(c, one, exact), "bias_table has too few buckets");
+    check(L, e_lt(c, exact, e_int(c, far)), "max_distance (%lld) is too small for the buckets",
+          (long long)far);
+    Expr *dim[4] = {one, table->dim[1], one_length(L, 1, "query_length"),
                     one_length(L, 2, "key_length")};
     Tensor *t = te_begin(L, table->dtype, 4, dim);
-    Expr *ahead = e_sub(c, ax(L, t, 3), ax(L, t, 2)), *zero = e_int(c, 0);
-    Expr *n = both ? e_max(c, ahead, e_sub(c, zero, ahead)) : e_max(c, zero, e_sub(c, zero, ahead));
-    Expr *ratio = e_div(c, e_cast(c, DT_F32, n), e_num(c, DT_F32, (double)exact));
-    Expr *most = e_num(c, DT_F32, (double)((float)far / (float)exact));
+    Expr *ahead = e_sub(c, ax(L, t, 3), ax(L, t, 2)), *back = e_sub(c, zero, ahead);
+    Expr *n = e_max(c, both ? ahead : zero, back), *small = e_cast(c, DT_F32, exact);
+    Expr *ratio = e_div(c, e_cast(c, DT_F32, n), small);
+    Expr *most = e_div(c, e_num(c, DT_F32, (double)far), small);
     Expr *grown = e_div(c, e_un(c, E_LOG, ratio), e_un(c, E_LOG, most));
-    grown = e_mul(c, grown, e_num(c, DT_F32, (double)(side - exact)));
-    Expr *large = e_min(c, e_addi(c, e_cast(c, DT_I64, grown), exact), e_int(c, side - 1));
-    Expr *bucket = e_sel(c, e_lt(c, n, e_int(c, exact)), n, large);
-    if (both) bucket = e_add(c, bucket, e_sel(c, e_lt(c, zero, ahead), e_int(c, side), zero));
-    Expr *flat = e_add(c, e_muli(c, ax(L, t, 1), buckets), bucket);
+    grown = e_mul(c, grown, e_cast(c, DT_F32, e_sub(c, side, exact)));
+    Expr *large = e_add(c, exact, e_cast(c, DT_I64, grown));
+    large = e_min(c, large, e_addi(c, side, -1));
+    Expr *bucket = e_sel(c, e_lt(c, n, exact), n, large);
+    if (both) bucket = e_add(c, bucket, e_sel(c, e_lt(c, zero, ahead), side, zero));
+    Expr *flat = e_add(c, e_mul(c, ax(L, t, 1), buckets), bucket);
     Expr *row = e_bin(c, E_FDIV, flat, table->dim[1]), *col = e_bin(c, E_MOD, flat, table->dim[1]);
     out(L, 0, te_end(L, t, ld(L, table, (Expr *[]){row, col})));
 }
