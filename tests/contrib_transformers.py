@@ -452,7 +452,92 @@ def group_query(R):
     return Case("GroupQueryAttention", [(o, x.get(o)) for o in order], want, own, R.dtype)
 
 
-MAKERS = [activations, other_devices, skip_norms, embeddings, rotary, position_biases,
+# ---- mixture of experts, recurrent attention ----------------------------------------------------------------------
+def experts(R):
+    rows, e, size, inner = [R.int(1, 3) for _ in range(R.int(1, 2))], R.int(1, 6), R.int(1, 6), R.int(1, 5)
+    act = R.pick("relu", "gelu", "silu", "identity", "swiglu", "swiglu")
+    n = int(np.prod(rows))
+    fusion = R.int(0, 2) if act == "swiglu" else 0
+    wide = inner * 2 if act == "swiglu" else inner
+    x, route, w1, w2 = R.f(*rows, size), R.f(n, e), R.f(e, wide, size), R.f(e, size, inner)
+    b1, b2 = R.maybe(e, wide), R.maybe(e, size)
+    attrs = {"activation_type": act, "k": R.int(1, e)}
+    if R.chance():
+        attrs["normalize_routing_weights"] = 1
+    if act == "swiglu" and R.chance():
+        attrs.update(activation_alpha=1.702, activation_beta=1.0, swiglu_limit=float(R.pick(0.5, 7.0)))
+    w3 = b3 = None
+    own, v1, c1 = dict(attrs), w1, b1
+    reference = [("x", x), ("route", route), ("w1", w1), ("b1", b1), ("w2", w2), ("b2", b2)]
+    if act == "swiglu":  # the CPU kernel has the two in turn
+        attrs["swiglu_fusion"], own["swiglu_fusion"] = 1, fusion
+        if fusion == 0:
+            w1, w3 = v1[:, ::2], v1[:, 1::2]
+            b1, b3 = (None, None) if c1 is None else (c1[:, ::2], c1[:, 1::2])
+        elif fusion == 2:
+            w1 = np.concatenate([v1[:, ::2], v1[:, 1::2]], 1)
+            b1 = None if c1 is None else np.concatenate([c1[:, ::2], c1[:, 1::2]], 1)
+    inputs = [("x", x), ("route", route), ("w1", w1), ("b1", b1), ("w2", w2), ("b2", b2), ("w3", w3), ("b3", b3)]
+    inputs = [(k, None if v is None else np.ascontiguousarray(v)) for k, v in inputs]
+    return compared(R, "MoE", inputs, ["y"], own, (reference, attrs))
+
+
+def linear(R):
+    b, t, k, v = R.int(1, 2), R.int(1, 5), R.int(1, 4), R.int(1, 4)
+    heads, share = R.int(1, 2), R.int(1, 3)
+    qn, kn = R.pick((heads * share, heads), (heads, heads * share))
+    keys = R.pick(kn, kn, qn) if kn > qn else kn
+    rule = R.pick("linear", "gated", "delta", "gated_delta")
+    q, key, value = R.f(b, t, qn * k), R.f(b, t, keys * k) / 2, R.f(b, t, kn * v)
+    past = R.maybe(b, kn, k, v)
+    decay = (-np.abs(R.f(b, t, R.pick(kn, kn * k)))).astype(F32) if "gated" in rule or R.chance(0.2) else None
+    beta = R.f(b, t, R.pick(1, kn)) if "delta" in rule or R.chance(0.2) else None
+    attrs = {"q_num_heads": qn, "kv_num_heads": kn, "update_rule": rule}
+    if R.chance(0.3):
+        attrs["scale"] = float(R.r.uniform(0.2, 1))
+    inputs = [("q", q), ("k", key), ("v", value), ("past", past), ("decay", decay), ("beta", beta)]
+    if R.chance(0.7):
+        return compared(R, "LinearAttention", inputs, ["y", "state"], attrs)
+    window = R.int(1, 4)  # the CPU kernel has no window: the states of shorter inputs
+    case = compared(R, "LinearAttention", inputs, ["y", "state"], attrs)
+    states = np.zeros((window,) + case.want[1][1].shape, F32)
+    for n in range(max(1, t - window + 1), t + 1):
+        cut = [(m, x if m == "past" or x is None else np.ascontiguousarray(x[:, :n])) for m, x in inputs]
+        states[window - 1 - (t - n)] = ort_run("LinearAttention", cut, ["y", "state"], attrs)[1]
+    if past is not None:
+        inputs[3] = ("past", np.concatenate([R.f(window - 1, *past.shape), past[None]]))
+    return Case("LinearAttention", inputs, [case.want[0], ("state", states)], dict(attrs, state_window=window), R.dtype)
+
+
+def causal_conv(R):
+    b, t, ch, k, dil = R.int(1, 2), R.int(1, 6), R.int(1, 4), R.int(1, 4), R.int(1, 3)
+    keep = (k - 1) * dil
+    attrs = {"dilation": dil} if dil > 1 or R.chance() else {}
+    if R.chance():
+        attrs["activation"] = R.pick("silu", "swish", "none")
+    last, tail = R.chance(0.4), (ch,)
+    x, past = R.f(b, ch, t), R.maybe(b, ch, keep)
+    if last:
+        attrs["channels_last"] = 1
+        tail = R.pick((ch,), (1, ch), (ch, 1))
+        x = np.ascontiguousarray(x.transpose(0, 2, 1)).reshape(b, t, *tail)
+        past = None if past is None else np.ascontiguousarray(past.transpose(0, 2, 1)).reshape(b, keep, *tail)
+    inputs = [("x", x), ("w", R.f(ch, 1, k)), ("b", R.maybe(ch)), ("past", past)]
+    case = compared(R, "CausalConvWithState", inputs, ["y", "state"], attrs)
+    if R.chance(0.7):
+        return case
+    window = R.int(1, 4)  # as above
+    states = np.zeros((window,) + case.want[1][1].shape, F32)
+    for n in range(max(1, t - window + 1), t + 1):
+        inputs[0] = ("x", np.ascontiguousarray(x[:, :n] if last else x[:, :, :n]))
+        states[window - 1 - (t - n)] = ort_run("CausalConvWithState", inputs, ["y", "state"], attrs)[1]
+    inputs[0] = ("x", x)
+    if past is not None:
+        inputs[3] = ("past", np.concatenate([R.f(window - 1, *past.shape), past[None]]))
+    return Case("CausalConvWithState", inputs, [case.want[0], ("state", states)], dict(attrs, state_window=window), R.dtype)
+
+
+MAKERS = [experts, linear, causal_conv, activations, other_devices, skip_norms, embeddings, rotary, position_biases,
           attention, attention, multi_head, multi_head, group_query, group_query]
 
 
@@ -536,7 +621,7 @@ def make(seed, only):
     case = maker(R)
     chance = R.r.random(64)
     order = [n for n, _ in case.inputs]
-    weights = {"w", "word", "place", "kind", "cos", "sin", "t", "total"}
+    weights = {"w", "w1", "w2", "word", "place", "kind", "cos", "sin", "t", "total"}
     case.constant = lambda n: chance[order.index(n)] < (0.5 if n in weights else 0.05)
     return case
 
