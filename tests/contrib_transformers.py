@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares random nodes of com.microsoft's transformer operators with ONNX Runtime.
 
-    contrib_transformers.py COUNT [--target T] [--group N] [--only OP] [--seed S] [--braid PATH]
+    contrib_transformers.py COUNT [--target T] [--group N] [--only MAKER] [--refused] [--seed S] [--braid PATH]
 
 Node number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed; N nodes
 are one model for Braid. ONNX Runtime computes in float32; float16 is compared with that, of the same
@@ -14,6 +14,7 @@ MultiHeadAttention whose query and key differ in length, where the CPU kernel fo
 import argparse
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -615,6 +616,99 @@ def check(cases, dynamic, args):
         return wrong
 
 
+def refused():
+    """(node, what the message must have) of nodes that are wrong, or that Braid says it does not have."""
+    f = lambda *n: np.ones(n, F32)
+    i = lambda *v: np.array(v, I32)
+    gqa = lambda sl=0, total=2, **more: [("q", f(1, 2, 32)), ("k", more.pop("k", f(1, 2, 16))), ("v", f(1, 2, 16)), ("pk", None),
+                                         ("pv", None), ("sl", i(sl)), ("total", i(total))] + list(more.items())
+    heads = {"num_heads": 4, "kv_num_heads": 2}
+    att, mha = [("x", f(1, 2, 3)), ("w", f(3, 12))], [("q", f(1, 2, 6)), ("k", f(1, 2, 6)), ("v", f(1, 2, 6))]
+    moe = lambda e=3: [("x", f(2, 4)), ("r", f(2, e)), ("w1", f(3, 5, 4)), ("b1", None), ("w2", f(3, 4, 5))]
+    rotary = [("x", f(1, 2, 12)), ("ids", np.zeros((1, 2), I64)), ("c", f(3, 2)), ("s", f(3, 2))]
+    ids = [("ids", i(0, 7).reshape(1, 2)), ("seg", None), ("word", f(3, 4)), ("place", f(2, 4)), ("kind", None), ("g", f(4))]
+    lin = [("q", f(1, 2, 6)), ("k", f(1, 2, 6)), ("v", f(1, 2, 6))]
+    table = [
+        ("Attention", att, {"num_heads": 0}, "num_heads must be positive, not 0"),
+        ("Attention", att, {"num_heads": -3}, "num_heads must be positive, not -3"),
+        ("Attention", att, {}, "num_heads must be positive, not 0"),
+        ("Attention", att, {"num_heads": 3}, "num_heads .3. does not divide"),
+        ("Attention", [att[0], ("w", f(3, 13))], {"num_heads": 1}, "projection .13. is no multiple of 3"),
+        ("Attention", att, {"num_heads": 3, "qkv_hidden_sizes": [4, 4, 4]}, r"qkv_hidden_sizes.0. .4. .*num_heads .3."),
+        ("Attention", att, {"num_heads": 2, "qkv_hidden_sizes": [2, 4, 6]}, r"queries .2. and keys .4."),
+        ("Attention", att, {"num_heads": 2, "qkv_hidden_sizes": [4, 4]}, "3 elements, not 2"),
+        ("Attention", att, {"num_heads": 2, "qkv_hidden_sizes": [2, 2, 4]}, "do not add up"),
+        ("Attention", att, {"num_heads": 2, "do_rotary": 1}, "do_rotary"),
+        ("Attention", att, {"num_heads": 2, "heads": 2}, "no attribute 'heads'"),
+        ("Attention", att, {"num_heads": 2, "unidirectional": 2}, "'unidirectional' is 2"),
+        ("Attention", att + [("b", f(11))], {"num_heads": 2}, "bias must have one element per column"),
+        ("Attention", att + [("b", None), ("m", i(1, 1, 1, 1))], {"num_heads": 2}, "a mask of rank 1"),
+        ("Attention", att + [("b", None), ("m", np.ones((1, 3), I32))], {"num_heads": 2}, "a mask of rank 2"),
+        ("Attention", att + [("b", None), ("m", None), ("p", f(2, 1, 2, 3, 3))], {"num_heads": 2}, "past is not"),
+        ("Attention", att + [("b", None), ("m", None), ("p", f(2, 1, 2, 3, 2)), ("ab", None), ("n", i(2))],
+         {"num_heads": 2, "past_present_share_buffer": 1}, "does not fit into the buffer"),
+        ("MultiHeadAttention", mha, {"num_heads": 4}, "query .6. is no multiple of 4"),
+        ("MultiHeadAttention", mha[:2], {"num_heads": 2}, "key of rank 3 without value"),
+        ("MultiHeadAttention", mha + [("b", f(17))], {"num_heads": 2}, "bias does not fit"),
+        ("MultiHeadAttention", mha + [("b", None), ("m", None), ("ab", f(1, 3, 2, 2))], {"num_heads": 2},
+         "attention_bias does not fit"),
+        ("MultiHeadAttention", mha + [("b", None), ("m", None), ("ab", None), ("pk", f(1, 2, 1, 3))], {"num_heads": 2},
+         "given together"),
+        ("MultiHeadAttention", [("q", f(1, 2, 2, 2, 3))], {"num_heads": 2}, "length, 2, 3, head size"),
+        ("DecoderMaskedMultiHeadAttention", mha, {"num_heads": 2}, "query must have length 1"),
+        ("GroupQueryAttention", gqa(), dict(heads, num_heads=3), r"num_heads .3. must be a multiple of kv_num_heads .2."),
+        ("GroupQueryAttention", gqa(), dict(heads, kv_num_heads=0), "kv_num_heads must be positive, not 0"),
+        ("GroupQueryAttention", gqa(), dict(heads, local_window_size=0), "local_window_size .*not 0"),
+        ("GroupQueryAttention", gqa(), dict(heads, local_window_size=3, causal=0), "local_window_size .3. must be -1"),
+        ("GroupQueryAttention", gqa(), dict(heads, qk_output=3), "'qk_output' is '3'"),
+        ("GroupQueryAttention", gqa(), dict(heads, do_rotary=1), "needs cos_cache"),
+        ("GroupQueryAttention", gqa(), dict(heads, k_quant_type="PER_TENSOR"), "a quantized cache"),
+        ("GroupQueryAttention", gqa(), dict(heads, sliding_window_cache=1), "sliding_window_cache"),
+        ("GroupQueryAttention", gqa(sl=2), heads, "more than the cache has room for"),
+        ("GroupQueryAttention", gqa(sl=-2), heads, "must not be negative"),
+        ("GroupQueryAttention", gqa()[:6], heads, "input 6 is missing"),
+        ("GroupQueryAttention", gqa(k=f(1, 2, 18)), heads, "kv_num_heads .2. heads"),
+        ("RotaryEmbedding", rotary, {"num_heads": 5}, "last axis .12. is no multiple of 5"),
+        ("RotaryEmbedding", rotary, {"rotary_embedding_dim": 3, "num_heads": 1}, "rotary_embedding_dim .*not 3"),
+        ("RotaryEmbedding", rotary, {"rotary_embedding_dim": 4}, "num_heads must be given"),
+        ("RotaryEmbedding", rotary, {"num_heads": 2}, "do not fit the size of a head"),
+        ("RotaryEmbedding", rotary[:1] + [("ids", np.full((1, 2), 3, I64))] + rotary[2:], {}, "index 3|out of range|outside"),
+        ("EmbedLayerNormalization", ids + [("b", f(4))], {}, "index 7|out of range|outside"),
+        ("EmbedLayerNormalization", ids, {}, "input 6 is missing"),
+        ("SkipLayerNormalization", [("x", f(2, 3, 4)), ("s", f(3, 3, 4)), ("g", f(4))], {}, "skip does not fit"),
+        ("SkipLayerNormalization", [("x", f(2, 4)), ("s", f(2, 4)), ("g", f(4))], {"epsilon": -1.0}, "epsilon .*-1"),
+        ("BiasSplitGelu", [("x", f(1, 2, 3)), ("b", f(3))], {}, "last axis .3. is no multiple of 2"),
+        ("MoE", moe(), {"k": 0}, "k must be positive, not 0"),
+        ("MoE", moe(), {"k": 4}, "k .4. is more than the number of experts"),
+        ("MoE", moe(2), {}, "fc1_experts_weights must be"),
+        ("MoE", moe(), {"activation_type": "swiglu"}, "needs fc3"),
+        ("MoE", moe(), {"activation_type": "tanh"}, "activation_type.* is 'tanh'"),
+        ("LinearAttention", lin, {"q_num_heads": 3, "kv_num_heads": 2, "update_rule": "linear"}, r"q_num_heads .3. .*.2."),
+        ("LinearAttention", lin, {"q_num_heads": 2, "kv_num_heads": 2}, "needs a decay"),
+        ("LinearAttention", lin, {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear", "state_window": 9},
+         "state_window .*not 9"),
+        ("CausalConvWithState", [("x", f(1, 2, 3)), ("w", f(2, 1, 2))], {"dilation": 0}, "dilation .*not 0"),
+        ("CausalConvWithState", [("x", f(1, 2, 3)), ("w", f(2, 1, 2))], {"ndim": 2}, "ndim 2"),
+        ("RelativePositionBias", [("t", f(3, 2)), ("q", np.array(2)), ("k", np.array(2))], {"max_distance": 1}, "max_distance .1."),
+    ]
+    two = ("LinearAttention", "CausalConvWithState")
+    return [(Case(op, inputs, [("y", f(1))] + [("z", f(1))] * (op in two), attrs), message)
+            for op, inputs, attrs, message in table]
+
+
+def check_refused(args):
+    failed = 0
+    for case, message in refused():
+        case.constant = lambda n: False
+        why = check([case], False, args)
+        text = why[0][1] if why else "it ran"
+        if not re.search(message, text) or "internal" in text:
+            failed += 1
+            print(f"FAIL: not refused by «{message}» but: {text}\n    {case}")
+    print(f"{len(refused())} nodes to be refused: {failed} failed")
+    return failed
+
+
 def make(seed, only):
     R = Random(seed)
     maker = R.pick(*[m for m in MAKERS if only in (None, m.__name__)])
@@ -632,10 +726,11 @@ def main():
     ap.add_argument("--target", default="interp")
     ap.add_argument("--group", type=int, default=8)
     ap.add_argument("--only", choices=sorted({m.__name__ for m in MAKERS}))
+    ap.add_argument("--refused", action="store_true", help="also checks what must be refused")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--braid", default="build/braid")
     args = ap.parse_args()
-    failed, ops = 0, {}
+    failed, ops = check_refused(args) if args.refused else 0, {}
     for start in range(args.seed, args.seed + args.count, args.group):
         seeds = range(start, min(start + args.group, args.seed + args.count))
         cases = [make(s, args.only) for s in seeds]

@@ -104,9 +104,15 @@ static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
                          "past is not [batch, kv_num_heads, length, head size]");
         old = e_sel(c, e_lt(c, j, past->dim[2]), ld(L, past, idx), old);
     }
-    Expr *P = at_sample(L, g->past, idx[0]), *T = at_sample(L, g->filled, idx[0]);
-    Expr *here = e_and(c, e_le(c, P, j), e_lt(c, j, T));
-    idx[2] = e_sub(c, j, P);
+    Expr *T = at_sample(L, g->filled, idx[0]), *here;
+    if (e_is_ival(g->length, 1) && !has_in(L, 16)) { /* in the form that is done in place */
+        here = e_eq(c, j, e_addi(c, T, -1));
+        idx[2] = e_int(c, 0);
+    } else {
+        Expr *P = at_sample(L, g->past, idx[0]);
+        here = e_and(c, e_le(c, P, j), e_lt(c, j, T));
+        idx[2] = e_sub(c, j, P);
+    }
     return te_end(L, t, e_sel(c, here, ld(L, fresh, idx), old));
 }
 
