@@ -376,6 +376,8 @@ def group_query(R):
     b, g, size = R.int(1, 3), R.int(1, 2), R.pick(8, 16, 32)  # there multiples of 8, rotated of 16
     n = g * R.int(1, 3)
     kind = R.pick("prompt", "prompt", "step", "step", "chunk", "padded")
+    window = R.int(1, 5) if R.chance(0.4) else 0
+    sliding = window > 0 and kind != "prompt" and R.chance()
     if kind == "chunk":
         b = 1
     s = {"prompt": R.int(1, 5), "step": 1, "chunk": R.int(2, 4), "padded": R.int(1, 4)}[kind]
@@ -385,7 +387,7 @@ def group_query(R):
         filled = R.r.integers(1, s + 1, b) if R.chance() else np.full(b, s)
         fresh = filled
     else:
-        past = R.r.integers(1, 6, b)
+        past = R.r.integers(1, 12 if sliding else 6, b)
         if kind == "padded":
             fresh = R.r.integers(0, s + 1, b)
         filled = past + fresh
@@ -399,20 +401,23 @@ def group_query(R):
         room = R.pick(int(past.max()), total + R.int(0, 3))
     elif R.chance(0.4):
         room = s + R.int(0, 3)
+    if sliding:
+        room = window + R.int(0, 4)
     attrs = {"num_heads": n, "kv_num_heads": g}
     if R.chance(0.3):
         attrs["scale"] = float(R.r.uniform(0.2, 1))
     if R.chance(0.3):
         attrs["softcap"] = float(R.r.uniform(0.5, 3))
-    if R.chance(0.3):
-        attrs["local_window_size"] = R.int(1, 5)
+    if window:
+        attrs["local_window_size"] = window
+        attrs.update({"sliding_window_cache": 1} if sliding else {})
     elif R.chance(0.2) and kind != "padded":
         attrs["causal"] = 0
     x = {"sl": (filled - 1).astype(I32), "total": np.array(total, I32).reshape(R.pick((), (1,)))}
     if kind == "padded":
         x["qs"] = fresh.astype(I32)
     if size > 8 and R.chance(0.7):
-        positions = (room or 0) + s + 8
+        positions = (room or 0) + s + 16
         attrs.update(do_rotary=1, rotary_interleaved=R.int(0, 1))
         rot = R.pick(8, size // 2)
         x["cos"], x["sin"] = R.f(positions, rot), R.f(positions, rot)
@@ -432,7 +437,7 @@ def group_query(R):
     order = ["q", "k", "v", "pk", "pv", "sl", "total", "cos", "sin", "pos", "ab", "sink", "ks", "vs", "qn", "kn", "qs"]
     x.update(q=q, k=k, v=v)
     outs = ["y", "k2", "v2", None]
-    if R.chance(0.3) and kind in ("step", "chunk"):
+    if R.chance(0.3) and kind in ("step", "chunk") and not sliding:
         outs[3] = "qk"
         attrs["qk_output"] = R.int(1, 2)
     reference = dict(x)
@@ -448,7 +453,11 @@ def group_query(R):
         x["q"], x["k"], x["v"] = np.concatenate([q, k, v], 2), None, None
     got = ort_run("GroupQueryAttention", [(o, reference.get(o)) for o in order], outs, attrs)
     rows = np.arange(s)[None, :, None] < fresh[:, None, None]
-    places = np.arange(got[1].shape[2])[None, None, :, None] < filled[:, None, None, None]
+    held = filled.copy()
+    if sliding:
+        portion = room - window + 1
+        held -= portion * np.maximum(0, -(-(filled - room) // portion))
+    places = np.arange(got[1].shape[2])[None, None, :, None] < held[:, None, None, None]
     want = [("y", (got[0], rows)), ("k2", (got[1], places)), ("v2", (got[2], places)), (outs[3], got[3])]
     return Case("GroupQueryAttention", [(o, x.get(o)) for o in order], want, own, R.dtype)
 
@@ -663,7 +672,7 @@ def refused():
         ("GroupQueryAttention", gqa(), dict(heads, qk_output=3), "'qk_output' is '3'"),
         ("GroupQueryAttention", gqa(), dict(heads, do_rotary=1), "needs cos_cache"),
         ("GroupQueryAttention", gqa(), dict(heads, k_quant_type="PER_TENSOR"), "a quantized cache"),
-        ("GroupQueryAttention", gqa(), dict(heads, sliding_window_cache=1), "sliding_window_cache"),
+        ("GroupQueryAttention", gqa(), dict(heads, sliding_window_cache=1), "without past_key"),
         ("GroupQueryAttention", gqa(sl=2), heads, "more than the cache has room for"),
         ("GroupQueryAttention", gqa(sl=-2), heads, "must not be negative"),
         ("GroupQueryAttention", gqa()[:6], heads, "input 6 is missing"),

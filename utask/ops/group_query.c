@@ -10,8 +10,10 @@
 
 typedef struct Gqa {
     Attn a;
-    Expr *batch, *length;  /* of the queries */
-    Expr *total, *room;    /* total_sequence_length; positions of the cache */
+    Expr *batch, *length; /* of the queries */
+    Expr *total, *room;   /* total_sequence_length; positions of the cache */
+    int64_t window;       /* local_window_size, -1: none */
+    bool sliding;
     Tensor *filled, *past; /* [batch] int64: T and P of each sample */
 } Gqa;
 
@@ -43,7 +45,7 @@ static Tensor *per_sample(Lower *L, const Gqa *g, int i, int64_t plus, const cha
 static void lengths(Lower *L, Gqa *g) {
     Cx *c = L->cx;
     g->filled = per_sample(L, g, 5, 1, "seqlens_k");
-    check_range(L, g->filled, e_int(c, 0), g->room,
+    check_range(L, g->filled, e_int(c, 0), g->sliding ? g->total : g->room,
                 "seqlens_k + 1 must not be negative or more than the cache has room for");
     Tensor *fresh = has_in(L, 16) ? per_sample(L, g, 16, 0, "query_seqlens") : NULL;
     if (fresh)
@@ -116,23 +118,96 @@ static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     return te_end(L, t, e_sel(c, here, ld(L, fresh, idx), old));
 }
 
-/* Whether query i of sample b looks at key j. */
-static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j, int64_t window) {
+/* ---- a cache that slides --------------------------------------------------------------------- */
+
+/* L(T): how many of T positions a cache of `room` holds. */
+static Expr *kept(Lower *L, const Gqa *g, Expr *T) {
     Cx *c = L->cx;
-    Expr *keep = e_lt(c, j, at_sample(L, g->filled, b));
-    if (!attr_i(L, "causal", 1)) return keep;
+    Expr *portion = e_addi(c, g->room, 1 - g->window), *over = e_sub(c, T, g->room);
+    Expr *portions = e_bin(c, E_FDIV, e_addi(c, e_add(c, over, portion), -1), portion);
+    Expr *less = e_sub(c, T, e_mul(c, portion, portions));
+    return e_sel(c, e_le(c, over, e_int(c, 0)), T, less);
+}
+
+/* Position of key j of sample b; *there: whether there is one. */
+static Expr *position(Lower *L, const Gqa *g, Expr *b, Expr *j, Expr **there) {
+    Cx *c = L->cx;
+    Expr *T = at_sample(L, g->filled, b);
+    if (!g->sliding) {
+        *there = e_lt(c, j, T);
+        return j;
+    }
+    Expr *P = at_sample(L, g->past, b), *n = kept(L, g, P), *old = e_lt(c, j, g->room);
+    Expr *fresh = e_add(c, P, e_sub(c, j, g->room));
+    *there = e_sel(c, old, e_lt(c, j, n), e_lt(c, fresh, T));
+    return e_sel(c, old, e_add(c, e_sub(c, P, n), j), fresh);
+}
+
+/* The cache afterwards, [batch, heads, room, size]. */
+static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
+    Cx *c = L->cx;
+    Expr *idx[4];
+    Tensor *t = te_begin(L, past->dtype, 4, past->dim);
+    all_axes(L, t, idx);
+    Expr *P = at_sample(L, g->past, idx[0]), *T = at_sample(L, g->filled, idx[0]);
+    Expr *n = kept(L, g, T), *row = idx[2], *at = e_add(c, e_sub(c, T, n), row);
+    idx[2] = e_add(c, e_sub(c, at, P), kept(L, g, P));
+    Expr *old = ld(L, past, idx);
+    idx[2] = e_sub(c, at, P);
+    Expr *v = e_sel(c, e_lt(c, at, P), old, ld(L, fresh, idx));
+    return te_end(L, t, e_sel(c, e_lt(c, row, n), v, e_num(c, t->dtype, 0)));
+}
+
+/* Keys and values of a sliding cache; its next state is outputs 1 and 2. */
+static void slide(Lower *L, Gqa *g) {
+    Tensor *past[2] = {in(L, 3), in(L, 4)}, *fresh[2] = {g->a.k, g->a.v};
+    for (int i = 0; i < 2; i++) {
+        for (int d = 0; d < 4; d++)
+            if (d != 2)
+                same_dim(L, past[i]->dim[d], fresh[i]->dim[d],
+                         "past is not [batch, kv_num_heads, length, head size]");
+        out(L, 1 + i, slid(L, g, past[i], fresh[i]));
+        *(i ? &g->a.v : &g->a.k) = t_concat(L, 2, (Tensor *[]){past[i], fresh[i]}, 2);
+    }
+}
+
+/* A bias [batch or 1, heads or 1, queries, positions] with a column for each key. */
+static Tensor *bias_of_keys(Lower *L, const Gqa *g, Tensor *bias) {
+    if (!bias || !g->sliding) return bias;
+    Cx *c = L->cx;
+    if (bias->rank != 4) fail(L, "attention_bias must have rank 4, not %d", bias->rank);
+    Expr *one = e_int(c, 1), *rows = bias->dim[0], *idx[4], *there;
+    check(L, e_or(c, e_eq(c, rows, one), e_eq(c, rows, g->batch)),
+          "attention_bias does not fit the scores (its axis 0)");
+    same_dim(L, bias->dim[3], g->total, "attention_bias must have total_sequence_length columns");
+    Expr *dim[4] = {g->batch, bias->dim[1], bias->dim[2], g->a.k->dim[2]};
+    Tensor *t = te_begin(L, bias->dtype, 4, dim);
+    all_axes(L, t, idx);
+    Expr *at = position(L, g, idx[0], idx[3], &there);
+    idx[0] = e_min(c, idx[0], e_addi(c, rows, -1));
+    idx[3] = at;
+    return te_end(L, t, e_sel(c, there, ld(L, bias, idx), e_num(c, t->dtype, 0)));
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+/* Whether query i of sample b looks at key j. */
+static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j) {
+    Cx *c = L->cx;
+    Expr *there, *at = position(L, g, b, j, &there);
+    if (!attr_i(L, "causal", 1)) return there;
     Expr *own = e_add(c, at_sample(L, g->past, b), i);
-    keep = e_and(c, keep, e_le(c, j, own));
-    return window > 0 ? e_and(c, keep, e_lt(c, e_addi(c, own, -window), j)) : keep;
+    Expr *keep = e_and(c, there, e_le(c, at, own));
+    return g->window > 0 ? e_and(c, keep, e_lt(c, e_addi(c, own, -g->window), at)) : keep;
 }
 
 /* s where queries look, `other` elsewhere */
-static Tensor *looked_at(Lower *L, const Gqa *g, Tensor *s, int64_t window, double other) {
+static Tensor *looked_at(Lower *L, const Gqa *g, Tensor *s, double other) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];
     Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
     all_axes(L, t, idx);
-    Expr *keep = looks_at(L, g, idx[0], idx[s->rank - 2], idx[s->rank - 1], window);
+    Expr *keep = looks_at(L, g, idx[0], idx[s->rank - 2], idx[s->rank - 1]);
     return te_end(L, t, e_sel(c, keep, ld(L, s, idx), e_num(c, s->dtype, other)));
 }
 
@@ -156,7 +231,6 @@ static Tensor *softmax_with_sink(Lower *L, const Gqa *g, Tensor *s, Tensor *sink
 }
 
 static void refuse(Lower *L) {
-    if (attr_i(L, "sliding_window_cache", 0)) unsupported(L, "sliding_window_cache");
     if (strcmp(attr_s(L, "k_quant_type", "NONE"), "NONE") != 0 ||
         strcmp(attr_s(L, "v_quant_type", "NONE"), "NONE") != 0 || has_in(L, 12) || has_in(L, 13))
         unsupported(L, "a quantized cache");
@@ -209,51 +283,66 @@ static void cache_size(Lower *L, Gqa *g) {
     check(L, e_eq(c, count(L, total), e_int(c, 1)), "total_sequence_length must have one element");
     g->total = size_uni(L, "total", uni_i64(L, total, 0));
     g->room = pk ? size_uni(L, "room", kmax(c, g->total, pk->dim[2])) : g->total;
+    if (!g->sliding) return;
+    if (!pk) fail(L, "sliding_window_cache without past_key");
+    if (g->window < 1) fail(L, "sliding_window_cache without local_window_size");
+    if (wants_out(L, 3)) unsupported(L, "output_qk with sliding_window_cache");
+    g->room = pk->dim[2];
+    check(L, e_le(c, e_int(c, g->window), g->room),
+          "a cache that slides must have room for local_window_size (%lld) positions",
+          (long long)g->window);
+}
+
+/* Norms and rotation of what is new. */
+static void prepare(Lower *L, Gqa *g) {
+    g->a.q = normalized(L, g->a.q, in(L, 14), "q_norm_epsilon");
+    g->a.k = normalized(L, g->a.k, in(L, 15), "k_norm_epsilon");
+    if (!attr_i(L, "do_rotary", 0)) return;
+    Tensor *cache[2] = {in(L, 7), in(L, 8)}, *ids = places(L, g);
+    if (!cache[0] || !cache[1]) fail(L, "do_rotary needs cos_cache and sin_cache");
+    if (cache[0]->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache[0]->rank);
+    bool inter = attr_i(L, "rotary_interleaved", 0) != 0;
+    Expr *rot = e_muli(L->cx, cache[0]->dim[1], 2);
+    g->a.q = t_rotary(L, g->a.q, 2, cache, ids, rot, inter);
+    g->a.k = t_rotary(L, g->a.k, 2, cache, ids, rot, inter);
 }
 
 void lower_GroupQueryAttention(Lower *L) {
     Cx *c = L->cx;
-    Gqa g = {0};
-    int64_t window = attr_i(L, "local_window_size", -1), smooth = attr_i(L, "smooth_softmax", 0);
-    if (window < -1 || window == 0 || window > INT32_MAX)
-        fail(L, "local_window_size must be positive or -1, not %lld", (long long)window);
-    if (window > 0 && !attr_i(L, "causal", 1))
-        fail(L, "local_window_size (%lld) must be -1 without causal", (long long)window);
+    Gqa g = {.window = attr_i(L, "local_window_size", -1)};
+    int64_t smooth = attr_i(L, "smooth_softmax", 0), what = attr_i(L, "qk_output", 0);
+    if (g.window < -1 || g.window == 0 || g.window > INT32_MAX)
+        fail(L, "local_window_size must be positive or -1, not %lld", (long long)g.window);
+    if (g.window > 0 && !attr_i(L, "causal", 1))
+        fail(L, "local_window_size (%lld) must be -1 without causal", (long long)g.window);
     if (!has_in(L, 14) != !has_in(L, 15))
         fail(L, "q_norm_weight and k_norm_weight must be given together");
+    if (wants_out(L, 3) && !what) fail(L, "output_qk without qk_output");
+    g.sliding = attr_i(L, "sliding_window_cache", 0) != 0;
     refuse(L);
     split(L, &g);
     cache_size(L, &g);
     lengths(L, &g);
-    g.a.q = normalized(L, g.a.q, in(L, 14), "q_norm_epsilon");
-    g.a.k = normalized(L, g.a.k, in(L, 15), "k_norm_epsilon");
-    if (attr_i(L, "do_rotary", 0)) {
-        Tensor *cache[2] = {in(L, 7), in(L, 8)};
-        if (!cache[0] || !cache[1]) fail(L, "do_rotary needs cos_cache and sin_cache");
-        if (cache[0]->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache[0]->rank);
-        bool inter = attr_i(L, "rotary_interleaved", 0) != 0;
-        Expr *rot = e_muli(c, cache[0]->dim[1], 2);
-        Tensor *ids = places(L, &g);
-        g.a.q = t_rotary(L, g.a.q, 2, cache, ids, rot, inter);
-        g.a.k = t_rotary(L, g.a.k, 2, cache, ids, rot, inter);
+    prepare(L, &g);
+    if (g.sliding) {
+        slide(L, &g);
+    } else {
+        g.a.k = cached(L, &g, in(L, 3), g.a.k);
+        g.a.v = cached(L, &g, in(L, 4), g.a.v);
+        out(L, 1, g.a.k);
+        out(L, 2, g.a.v);
     }
-    g.a.k = cached(L, &g, in(L, 3), g.a.k);
-    g.a.v = cached(L, &g, in(L, 4), g.a.v);
-    out(L, 1, g.a.k);
-    out(L, 2, g.a.v);
-
     attn_sizes(L, &g.a);
     Tensor *s = attn_scores(L, &g.a, attn_scale(L, &g.a, attr_f(L, "scale", 0)));
     s = attn_softcapped(L, s, attr_f(L, "softcap", 0));
-    s = attn_biased(L, &g.a, s, in(L, 10), g.total);
-    Tensor *all = looked_at(L, &g, s, window, ATTN_LOWEST);
+    Tensor *bias = bias_of_keys(L, &g, in(L, 10));
+    s = attn_biased(L, &g.a, s, bias, g.sliding ? g.a.kvlen : g.total);
+    Tensor *all = looked_at(L, &g, s, ATTN_LOWEST);
     bool sinks = smooth == 1 || has_in(L, 11);
     Tensor *p = sinks ? softmax_with_sink(L, &g, all, in(L, 11)) : attn_softmax(L, &g.a, all);
     out(L, 0, attn_weighted_values(L, &g.a, p, true));
     if (!wants_out(L, 3)) return;
-    int64_t what = attr_i(L, "qk_output", 0);
-    if (what == 0) fail(L, "output_qk without qk_output");
-    Tensor *qk = attn_merged_heads(L, &g.a, looked_at(L, &g, what == 1 ? s : p, window, 0));
+    Tensor *qk = attn_merged_heads(L, &g.a, looked_at(L, &g, what == 1 ? s : p, 0));
     if (g.room != g.total) qk = t_slice(L, qk, 3, e_int(c, 0), e_int(c, 1), g.total);
     out(L, 3, t_cast(L, g.a.io, qk));
 }

@@ -338,7 +338,8 @@ void lower_MsCausalConvWithState(Lower *L) {
     bool last = attr_i(L, "channels_last", 0) != 0;
     int64_t window = state_window(L), dil = attr_i(L, "dilation", 1);
     refuse_extensions(L);
-    if (dil < 1 || dil > INT32_MAX) fail(L, "dilation must be positive, not %lld", (long long)dil);
+    if (dil < 1 || dil > 1 << 20)
+        fail(L, "dilation must be 1 to 1048576, not %lld", (long long)dil);
     if (last ? x->rank < 3 || x->rank > MAX_RANK - 1 : x->rank != 3)
         fail(L, "the input must have rank 3%s, not %d", last ? " or more" : "", x->rank);
     Expr *whole[MAX_RANK], *channels = x->dim[2], *one = e_int(c, 1), *state[MAX_RANK], *sdim[3];
