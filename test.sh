@@ -139,6 +139,14 @@ rnn() {
 # Blocks of rows by weights that are fetched ahead.
 rows() { "$PYTHON" tests/rows_check.py --seed $SEED --braid $BRAID; }
 
+# com.microsoft's operators of transformers.
+contrib_transformers() {
+    local check=("$PYTHON" tests/contrib_transformers.py --braid $BRAID)
+    "${check[@]}" 400 --refused --seed $SEED
+    "${check[@]}" 48 --target cpu --seed $((SEED + 1000))
+    "${check[@]}" 24 --target emulate:cuda --seed $((SEED + 2000))
+}
+
 convolutions() {
     "$PYTHON" tests/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
     "$PYTHON" tests/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
@@ -255,6 +263,7 @@ step hipify hipify
 step rnn rnn
 step rows rows
 step convolutions convolutions
+step contrib-transformers contrib_transformers
 step matrix-units matrix_units
 step compile-cuda compile_cuda
 step compile-hip compile_hip

@@ -50,7 +50,7 @@ class Val:
 
     @property
     def rank(self):
-        return self.data[0].ndim
+        return min(d.ndim for d in self.data)
 
 
 class Graph:

@@ -5,17 +5,9 @@
  */
 #include <math.h>
 
-#include "utask/ops/nn.h"
+#include "utask/ops/attention.h"
 
-typedef struct Attn {
-    Tensor *q, *k, *v; /* [batch, heads, length, size]; k and v with the past */
-    DType io, w, soft; /* type of Y; type of the products; type of the softmax */
-    bool grouped;      /* head axes are (group, member) */
-    Expr *batch, *heads, *groups, *members, *qlen, *kvlen, *size, *vsize;
-} Attn;
-
-/* [batch, length, heads * size] as [batch, heads, length, size] */
-static Tensor *split_heads(Lower *L, Tensor *x, int64_t heads, const char *what) {
+Tensor *attn_split_heads(Lower *L, Tensor *x, int64_t heads, const char *what) {
     Cx *c = L->cx;
     Expr *n = e_int(c, heads), *size = e_bin(c, E_FDIV, x->dim[2], n);
     check(L, e_eq(c, e_mul(c, size, n), x->dim[2]), "%lld heads do not divide the last axis of %s",
@@ -27,8 +19,7 @@ static Tensor *split_heads(Lower *L, Tensor *x, int64_t heads, const char *what)
     return te_end(L, t, ld(L, x, idx));
 }
 
-/* Fills the sizes of A from q, k, v and checks them against each other. */
-static void attn_sizes(Lower *L, Attn *A) {
+void attn_sizes(Lower *L, Attn *A) {
     Cx *c = L->cx;
     Tensor *q = A->q, *k = A->k, *v = A->v;
     A->batch = q->dim[0];
@@ -66,15 +57,14 @@ static int head_dims(const Attn *A, Expr *x, Expr *y, Expr **dim) {
     return n;
 }
 
-/* Query head of the head axes that start at t's axis `at`. */
-static Expr *query_head(Lower *L, const Attn *A, Tensor *t, int at) {
+Expr *attn_query_head(Lower *L, const Attn *A, Tensor *t, int at) {
     if (!A->grouped) return ax(L, t, at);
     return e_add(L->cx, e_mul(L->cx, ax(L, t, at), A->members), ax(L, t, at + 1));
 }
 
 /* [batch, groups, members, x, y] as [batch, heads, x, y] and back; nothing to do when not grouped.
  */
-static Tensor *merged_heads(Lower *L, const Attn *A, Tensor *t) {
+Tensor *attn_merged_heads(Lower *L, const Attn *A, Tensor *t) {
     if (!A->grouped) return t;
     Expr *dim[4] = {A->batch, A->heads, t->dim[3], t->dim[4]};
     return t_reshape(L, t, 4, dim);
@@ -91,31 +81,28 @@ static Expr *load_as(Lower *L, DType t, Tensor *x, Expr **idx) {
     return e_cast(L->cx, t, ld(L, x, idx));
 }
 
-/* scale * sum_d q[b,h,i,d] k[b,g,j,d] */
-static Tensor *scores(Lower *L, const Attn *A) {
+Expr *attn_scale(Lower *L, const Attn *A, double given) {
+    Cx *c = L->cx;
+    if (given != 0) return e_num(c, A->w, given);
+    Expr *root = e_un(c, E_SQRT, e_cast(c, A->w, A->size));
+    return e_div(c, e_num(c, A->w, 1), root);
+}
+
+Tensor *attn_scores(Lower *L, const Attn *A, Expr *scale) {
     Cx *c = L->cx;
     Expr *dim[MAX_RANK];
     int rank = head_dims(A, A->qlen, A->kvlen, dim);
     Tensor *t = te_begin(L, A->w, rank, dim);
     Axis *d = axis_new(c, A->size);
     Expr *b = ax(L, t, 0), *along = e_axis(c, d);
-    Expr *qi[4] = {b, query_head(L, A, t, 1), ax(L, t, rank - 2), along};
+    Expr *qi[4] = {b, attn_query_head(L, A, t, 1), ax(L, t, rank - 2), along};
     Expr *ki[4] = {b, ax(L, t, 1), ax(L, t, rank - 1), along};
     Expr *product = e_mul(c, load_as(L, A->w, A->q, qi), load_as(L, A->w, A->k, ki));
     Tensor *s = te_end(L, t, e_reduce(c, R_SUM, 1, &d, product));
-    Expr *scale;
-    if (attr_has(L, "scale")) {
-        scale = e_num(c, A->w, attr_f(L, "scale", 1));
-    } else {
-        Expr *root = e_un(c, E_SQRT, e_cast(c, A->w, A->size));
-        scale = e_div(c, e_num(c, A->w, 1), root);
-    }
     return t_bin(L, E_MUL, s, t_uniform(L, scale));
 }
 
-/* sum_j p[b,h,i,j] v[b,g,j,e], as [batch, heads, qlen, vsize], or packed [batch, qlen, heads *
- * vsize] */
-static Tensor *weighted_values(Lower *L, const Attn *A, Tensor *p, bool packed) {
+Tensor *attn_weighted_values(Lower *L, const Attn *A, Tensor *p, bool packed) {
     Cx *c = L->cx;
     Expr *dim[MAX_RANK];
     int rank = head_dims(A, A->qlen, A->vsize, dim), head = 1, row = rank - 2;
@@ -137,12 +124,12 @@ static Tensor *weighted_values(Lower *L, const Attn *A, Tensor *p, bool packed) 
     Expr *vi[4] = {b, ax(L, t, head), e_axis(c, j), ax(L, t, rank - 1)};
     Expr *product = e_mul(c, load_as(L, A->w, p, pi), load_as(L, A->w, A->v, vi));
     Tensor *y = te_end(L, t, e_cast(c, A->io, e_reduce(c, R_SUM, 1, &j, product)));
-    if (!packed) return merged_heads(L, A, y);
+    if (!packed) return attn_merged_heads(L, A, y);
     Expr *flat[3] = {A->batch, A->qlen, e_mul(c, A->heads, A->vsize)};
     return t_reshape(L, y, 3, flat);
 }
 
-static Tensor *softcapped(Lower *L, Tensor *s, double cap) {
+Tensor *attn_softcapped(Lower *L, Tensor *s, double cap) {
     if (!(cap > 0)) return s;
     Tensor *k = t_scalar(L, s->dtype, cap);
     return t_bin(L, E_MUL, t_un(L, E_TANH, t_bin(L, E_DIV, s, k)), k);
@@ -204,7 +191,7 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
         Expr *len = mask->dim[mask->rank - 1];
         check(L, e_le(c, len, A->kvlen), "attn_mask is longer than the keys");
         Expr *full[4] = {A->batch, A->heads, A->qlen, len};
-        Expr *place[4] = {ax(L, t, 0), query_head(L, A, t, 1), i, j};
+        Expr *place[4] = {ax(L, t, 0), attn_query_head(L, A, t, 1), i, j};
         for (int k = 0; k < mask->rank - 1; k++) {
             Expr *d = mask->dim[k], *want = full[4 - mask->rank + k];
             check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
@@ -222,7 +209,7 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
     return te_end(L, t, e_sel(c, keep, value, e_num(c, s->dtype, -INFINITY)));
 }
 
-static Tensor *attn_softmax(Lower *L, const Attn *A, Tensor *s) {
+Tensor *attn_softmax(Lower *L, const Attn *A, Tensor *s) {
     return t_softmax(L, t_cast(L, A->soft, s), s->rank - 1, false);
 }
 
@@ -238,10 +225,16 @@ static Tensor *guarded_softmax(Lower *L, const Attn *A, Tensor *s) {
     return t_bin(L, E_DIV, e, t_where(L, t_bin(L, E_EQ, sum, zero), one, sum));
 }
 
-static int64_t head_count(Lower *L, const char *name) {
+int64_t attn_head_count(Lower *L, const char *name) {
     int64_t n = attr_i(L, name, 0);
     if (n < 1 || n > INT32_MAX) fail(L, "%s must be positive, not %lld", name, (long long)n);
     return n;
+}
+
+/* Here a scale of 0 is one. */
+static Expr *own_scale(Lower *L, const Attn *A) {
+    if (attr_has(L, "scale")) return e_num(L->cx, A->w, attr_f(L, "scale", 1));
+    return attn_scale(L, A, 0);
 }
 
 void lower_Attention(Lower *L) {
@@ -251,10 +244,10 @@ void lower_Attention(Lower *L) {
     if (k->rank != q->rank || v->rank != q->rank || (!packed && q->rank != 4))
         fail(L, "query, key and value must all have rank 3 or all rank 4");
     if (packed) {
-        int64_t qn = head_count(L, "q_num_heads"), kn = head_count(L, "kv_num_heads");
-        q = split_heads(L, q, qn, "the query");
-        k = split_heads(L, k, kn, "the key");
-        v = split_heads(L, v, kn, "the value");
+        int64_t qn = attn_head_count(L, "q_num_heads"), kn = attn_head_count(L, "kv_num_heads");
+        q = attn_split_heads(L, q, qn, "the query");
+        k = attn_split_heads(L, k, kn, "the key");
+        v = attn_split_heads(L, v, kn, "the value");
     }
     Expr *past = NULL;
     if (!past_k != !past_v) fail(L, "past_key and past_value must be given together");
@@ -274,15 +267,15 @@ void lower_Attention(Lower *L) {
         fail(L, "qk_matmul_output_mode must be 0 to 3, not %lld", (long long)mode);
     const Masks masks = attn_masks(L, &A, mask, nonpad, past);
     Tensor *stage[4];
-    stage[0] = scores(L, &A);
-    stage[1] = softcapped(L, stage[0], attr_f(L, "softcap", 0));
+    stage[0] = attn_scores(L, &A, own_scale(L, &A));
+    stage[1] = attn_softcapped(L, stage[0], attr_f(L, "softcap", 0));
     stage[2] = masked_scores(L, &A, stage[1], &masks);
     stage[3] =
         may_see_nothing(&masks) ? guarded_softmax(L, &A, stage[2]) : attn_softmax(L, &A, stage[2]);
-    out(L, 0, weighted_values(L, &A, stage[3], packed));
+    out(L, 0, attn_weighted_values(L, &A, stage[3], packed));
     out(L, 1, k);
     out(L, 2, v);
-    if (wants_out(L, 3)) out(L, 3, t_cast(L, A.io, merged_heads(L, &A, stage[mode])));
+    if (wants_out(L, 3)) out(L, 3, t_cast(L, A.io, attn_merged_heads(L, &A, stage[mode])));
 }
 
 /* ---- FlexAttention --------------------------------------------------------------------------- */
@@ -293,7 +286,7 @@ static Tensor *modified(Lower *L, const Attn *A, Tensor *s, const char *name) {
     if (!attr) return s;
     if (attr->kind != AT_GRAPH || attr->g->nparam != 1 || attr->g->nresult != 1)
         fail(L, "%s must be a graph with one input and one output", name);
-    Tensor *whole = merged_heads(L, A, s);
+    Tensor *whole = attn_merged_heads(L, A, s);
     Val *param = val_tensor(L, whole), *result;
     lower_region(L, attr->g, 1, &param, 1, &result);
     if (result->kind != VT_TENSOR || result->t->dtype != whole->dtype || result->t->rank != 4)
@@ -309,7 +302,8 @@ void lower_FlexAttention(Lower *L) {
     if (A.q->rank != 4 || A.k->rank != 4 || A.v->rank != 4)
         fail(L, "query, key and value must have rank 4");
     attn_sizes(L, &A);
-    Tensor *s = modified(L, &A, t_cast(L, A.soft, scores(L, &A)), "score_mod");
+    Tensor *s =
+        modified(L, &A, t_cast(L, A.soft, attn_scores(L, &A, own_scale(L, &A))), "score_mod");
     Tensor *p = modified(L, &A, attn_softmax(L, &A, s), "prob_mod");
-    out(L, 0, weighted_values(L, &A, p, false));
+    out(L, 0, attn_weighted_values(L, &A, p, false));
 }

@@ -1,13 +1,5 @@
-/* layout.c: blocks and pixels, sampling grids, rotary embedding. */
+/* layout.c: blocks and pixels, sampling grids. */
 #include "utask/ops/size.h"
-
-/* dim / k where k must divide it. */
-static Expr *divided(Lower *L, Expr *dim, Expr *k, const char *what) {
-    Cx *c = L->cx;
-    check(L, e_eq(c, e_bin(c, E_MOD, dim, k), e_int(c, 0)), "the size of the %s is no multiple",
-          what);
-    return size_uni(L, "part", e_div(c, dim, k));
-}
 
 static int64_t blocksize(Lower *L, Tensor *a) {
     int64_t b = attr_i(L, "blocksize", 0);
@@ -26,7 +18,7 @@ void lower_DepthToSpace(Lower *L) {
     bool crd = !strcmp(mode, "CRD");
     if (!crd && strcmp(mode, "DCR")) fail(L, "unknown mode \"%s\"", mode);
     Expr *n = a->dim[0], *h = a->dim[2], *w = a->dim[3], *eb = e_int(c, b);
-    Expr *ch = divided(L, a->dim[1], e_int(c, b * b), "channels");
+    Expr *ch = divided_dim(L, a->dim[1], e_int(c, b * b), "channels");
     Expr *dim[6] = {n, ch, h, eb, w, eb}, *idx[6];
     Tensor *o = te_begin(L, a->dtype, 6, dim);
     all_axes(L, o, idx);
@@ -42,7 +34,7 @@ void lower_SpaceToDepth(Lower *L) {
     Tensor *a = in(L, 0);
     int64_t b = blocksize(L, a);
     Expr *n = a->dim[0], *ch = a->dim[1], *eb = e_int(c, b);
-    Expr *h = divided(L, a->dim[2], eb, "height"), *w = divided(L, a->dim[3], eb, "width");
+    Expr *h = divided_dim(L, a->dim[2], eb, "height"), *w = divided_dim(L, a->dim[3], eb, "width");
     /* The new channels: block row, block column, channel; with mode CRD the channel comes first. */
     int k = strcmp(attr_s(L, "mode", "DCR"), "CRD") == 0 ? 1 : 3, by = k == 1 ? 2 : 1;
     Expr *dim[6] = {n, eb, eb, eb, h, w}, *i[6];
@@ -92,7 +84,7 @@ static Tensor *col2im(Lower *L, void *user, int n) {
     }
     same_dim(L, a->dim[2], nb, "the number of blocks does not fit image_shape and block_shape");
     dim[0] = a->dim[0];
-    dim[1] = divided(L, a->dim[1], nk, "channels");
+    dim[1] = divided_dim(L, a->dim[1], nk, "channels");
     Tensor *o = te_begin(L, a->dtype, n + 2, dim);
     Axis *k[MAX_RANK];
     Expr *ke[MAX_RANK], *col[MAX_RANK], *hit = e_bool(c, true);
@@ -164,78 +156,4 @@ void lower_AffineGrid(Lower *L) {
     out(L, 0,
         for_each_size(L, size.n < 0 ? theta->dim[1] : e_int(L->cx, size.n - 2), 2, 3, affine_grid,
                       NULL, "the number of axes"));
-}
-
-/* ---- RotaryEmbedding ------------------------------------------------------------------------- */
-
-/* cos or sin of the rotation of pair p at (batch, position). */
-static Expr *cache_at(Lower *L, Tensor *cache, Tensor *ids, Expr *batch, Expr *pos, Expr *p) {
-    if (!ids) return ld(L, cache, (Expr *[]){batch, pos, p});
-    Expr *id = e_cast(L->cx, DT_I64, ld(L, ids, (Expr *[]){batch, pos}));
-    return ld(L, cache, (Expr *[]){index_checked(L, id, cache->dim[0], false), p});
-}
-
-void lower_RotaryEmbedding(Lower *L) {
-    Cx *c = L->cx;
-    Tensor *x = in(L, 0), *ids = in(L, 3), *cache[2] = {in(L, 1), in(L, 2)}, *part[3];
-    int64_t heads = attr_i(L, "num_heads", 0), rd = attr_i(L, "rotary_embedding_dim", 0);
-    bool inter = attr_i(L, "interleaved", 0) != 0, flat = x->rank == 3;
-    Expr *whole[3], *dim[4], *idx[4];
-    if (x->rank != 3 && x->rank != 4)
-        fail(L, "the input has rank %d, it must have rank 3 or 4", x->rank);
-    if (flat) { /* [batch, position, heads * size] */
-        if (heads < 1 || heads > (1 << 30)) fail(L, "num_heads is %lld", (long long)heads);
-        memcpy(whole, x->dim, sizeof whole);
-        Expr *size = divided(L, x->dim[2], e_int(c, heads), "last axis");
-        x = t_reshape(L, x, 4, (Expr *[]){x->dim[0], x->dim[1], e_int(c, heads), size});
-    }
-    int sa = flat ? 1 : 2; /* the axis of positions */
-    Expr *size = x->dim[3];
-    if (rd < 0 || rd > (1 << 30) || rd % 2) fail(L, "rotary_embedding_dim is %lld", (long long)rd);
-    Expr *rot = rd ? e_int(c, rd) : size;
-    if (rd) check(L, e_le(c, rot, size), "rotary_embedding_dim is larger than a head");
-    Expr *half = divided(L, rot, e_int(c, 2), "head");
-    for (int i = 0; i < 2; i++) {
-        Tensor *t = cache[i];
-        if (t->rank != (ids ? 2 : 3)) fail(L, "a cache has rank %d", t->rank);
-        same_dim(L, t->dim[t->rank - 1], half, "a cache does not fit the rotated size");
-        if (ids) continue;
-        same_dim(L, t->dim[0], x->dim[0], "a cache does not fit the batch");
-        same_dim(L, t->dim[1], x->dim[sa], "a cache does not fit the positions");
-    }
-    if (ids) {
-        if (ids->rank != 2) fail(L, "position_ids has rank %d, it must have rank 2", ids->rank);
-        same_dim(L, ids->dim[0], x->dim[0], "position_ids does not fit the batch");
-        same_dim(L, ids->dim[1], x->dim[sa], "position_ids does not fit the positions");
-    }
-    memcpy(dim, x->dim, sizeof dim);
-    dim[3] = half;
-    for (int i = 0; i < 2; i++) { /* real and imaginary parts */
-        Tensor *o = te_begin(L, x->dtype, 4, dim);
-        all_axes(L, o, idx);
-        Expr *p = idx[3], *cs = cache_at(L, cache[0], ids, idx[0], idx[sa], p);
-        Expr *sn = cache_at(L, cache[1], ids, idx[0], idx[sa], p);
-        idx[3] = inter ? e_muli(c, p, 2) : p;
-        Expr *x1 = ld(L, x, idx);
-        idx[3] = inter ? e_addi(c, idx[3], 1) : e_add(c, p, half);
-        Expr *x2 = ld(L, x, idx);
-        part[i] = te_end(L, o,
-                         i == 0 ? e_sub(c, e_mul(c, cs, x1), e_mul(c, sn, x2))
-                                : e_add(c, e_mul(c, sn, x1), e_mul(c, cs, x2)));
-    }
-    Tensor *y;
-    if (inter) {
-        for (int i = 0; i < 2; i++) part[i] = t_unsqueeze(L, part[i], 4);
-        dim[3] = rot;
-        y = t_reshape(L, t_concat(L, 2, part, 4), 4, dim);
-    } else {
-        y = t_concat(L, 2, part, 3);
-    }
-    if (rot != size) {
-        Expr *rest = size_uni(L, "rest", e_sub(c, size, rot));
-        part[0] = y;
-        part[1] = t_slice(L, x, 3, rot, e_int(c, 1), rest);
-        y = t_concat(L, 2, part, 3);
-    }
-    out(L, 0, flat ? t_reshape(L, y, 3, whole) : y);
 }

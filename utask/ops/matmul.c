@@ -78,8 +78,7 @@ static void byte_type(Lower *L, const Tensor *t) {
         fail(L, "a quantized matrix must be int8 or uint8, not %s", dtype_name(t->dtype));
 }
 
-/* The product in int32. Zero points may be NULL. */
-static Tensor *integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
+Tensor *integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
     matrix_inputs(L, a, b);
     byte_type(L, a);
     byte_type(L, b);

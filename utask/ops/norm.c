@@ -21,19 +21,17 @@ static void broadcasts_to(Lower *L, const Tensor *t, const Tensor *x, const char
     }
 }
 
-/* 1 / sqrt(t + eps) */
-static Tensor *inverse_root(Lower *L, Tensor *t, double eps) {
+Tensor *t_inverse_root(Lower *L, Tensor *t, double eps) {
     Tensor *root = t_un(L, E_SQRT, t_bin(L, E_ADD, t, t_scalar(L, t->dtype, eps)));
     return t_bin(L, E_DIV, t_scalar(L, t->dtype, 1), root);
 }
 
-static Tensor *square(Lower *L, Tensor *t) { return t_bin(L, E_MUL, t, t); }
+Tensor *t_square(Lower *L, Tensor *t) { return t_bin(L, E_MUL, t, t); }
 
-/* (w - mean) / sqrt(var + eps) with statistics over the axes of `mask`; mean, inv may be NULL. */
-static Tensor *standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean,
-                            Tensor **inv) {
+Tensor *t_standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean,
+                       Tensor **inv) {
     Tensor *m = t_mean(L, w, mask), *d = t_bin(L, E_SUB, w, m);
-    Tensor *s = inverse_root(L, t_mean(L, square(L, d), mask), eps);
+    Tensor *s = t_inverse_root(L, t_mean(L, t_square(L, d), mask), eps);
     if (mean) *mean = m;
     if (inv) *inv = s;
     return t_bin(L, E_MUL, d, s);
@@ -51,8 +49,8 @@ void lower_LayerNormalization(Lower *L) {
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
     DType stash = stash_type(L), w = wide_float(x->dtype);
     broadcasts_to(L, scale, x, "Scale");
-    Tensor *y = standardized(L, t_cast(L, w, x), axes_from(axis, x->rank),
-                             attr_f(L, "epsilon", 1e-5), &mean, &inv);
+    Tensor *y = t_standardized(L, t_cast(L, w, x), axes_from(axis, x->rank),
+                               attr_f(L, "epsilon", 1e-5), &mean, &inv);
     y = t_bin(L, E_MUL, y, t_cast(L, w, scale));
     if (bias) {
         broadcasts_to(L, bias, x, "B");
@@ -71,8 +69,8 @@ static void rms_norm(Lower *L, DType stash) {
     DType w = wide_float(x->dtype);
     broadcasts_to(L, scale, x, "scale");
     Tensor *f = t_cast(L, w, x);
-    Tensor *ms = t_mean(L, square(L, f), axes_from(axis, x->rank));
-    Tensor *inv = inverse_root(L, ms, attr_f(L, "epsilon", 1e-5));
+    Tensor *ms = t_mean(L, t_square(L, f), axes_from(axis, x->rank));
+    Tensor *inv = t_inverse_root(L, ms, attr_f(L, "epsilon", 1e-5));
     Tensor *y = t_bin(L, E_MUL, t_bin(L, E_MUL, f, inv), t_cast(L, w, scale));
     out(L, 0, t_cast(L, scale->dtype, y));
     if (wants_out(L, 1)) out(L, 1, t_cast(L, stash, inv));
@@ -87,8 +85,8 @@ void lower_InstanceNormalization(Lower *L) {
     DType w = wide_float(x->dtype);
     Tensor *scale = per_channel(L, in(L, 1), x->rank, x->dim[1], "scale");
     Tensor *bias = per_channel(L, in(L, 2), x->rank, x->dim[1], "B");
-    Tensor *y = standardized(L, t_cast(L, w, x), axes_from(2, x->rank), attr_f(L, "epsilon", 1e-5),
-                             NULL, NULL);
+    Tensor *y = t_standardized(L, t_cast(L, w, x), axes_from(2, x->rank),
+                               attr_f(L, "epsilon", 1e-5), NULL, NULL);
     y = t_bin(L, E_ADD, t_bin(L, E_MUL, y, t_cast(L, w, scale)), t_cast(L, w, bias));
     out(L, 0, t_cast(L, x->dtype, y));
 }
@@ -108,8 +106,8 @@ void lower_GroupNormalization(Lower *L) {
     Expr *inner = size;
     for (int i = 2; i < x->rank; i++) inner = e_mul(c, inner, x->dim[i]);
     Expr *dim[3] = {x->dim[0], groups, inner};
-    Tensor *y = standardized(L, t_cast(L, w, t_reshape(L, x, 3, dim)), 1u << 2,
-                             attr_f(L, "epsilon", 1e-5), NULL, NULL);
+    Tensor *y = t_standardized(L, t_cast(L, w, t_reshape(L, x, 3, dim)), 1u << 2,
+                               attr_f(L, "epsilon", 1e-5), NULL, NULL);
     y = t_reshape(L, y, x->rank, x->dim);
     y = t_bin(L, E_MUL, y, t_cast(L, w, per_channel(L, scale, x->rank, channels, "scale")));
     y = t_bin(L, E_ADD, y, t_cast(L, w, per_channel(L, bias, x->rank, channels, "bias")));
@@ -138,7 +136,7 @@ void lower_BatchNormalization(Lower *L) {
     if (training) {
         uint32_t mask = axes_from(0, rank) & (rank > 1 ? ~2u : ~0u);
         Tensor *m = t_mean(L, f, mask);
-        Tensor *v = t_mean(L, square(L, t_bin(L, E_SUB, f, m)), mask);
+        Tensor *v = t_mean(L, t_square(L, t_bin(L, E_SUB, f, m)), mask);
         m = t_reshape(L, m, 1, &channels);
         v = t_reshape(L, v, 1, &channels);
         double keep = attr_f(L, "momentum", 0.9);
@@ -152,7 +150,7 @@ void lower_BatchNormalization(Lower *L) {
     } else if (wants_out(L, 1) || wants_out(L, 2)) {
         fail(L, "running statistics are outputs of training_mode=1 only");
     }
-    Tensor *factor = t_bin(L, E_MUL, p[0], inverse_root(L, p[3], eps));
+    Tensor *factor = t_bin(L, E_MUL, p[0], t_inverse_root(L, p[3], eps));
     Tensor *addend = t_bin(L, E_SUB, p[1], t_bin(L, E_MUL, p[2], factor));
     factor = per_channel(L, factor, rank, channels, "scale");
     addend = per_channel(L, addend, rank, channels, "B");
@@ -174,7 +172,7 @@ void lower_MeanVarianceNormalization(Lower *L) {
     if (!mask) mask = axes_from(0, x->rank); /* no axes: all, as in ReduceMean */
     Tensor *f = t_cast(L, wide_float(x->dtype), x);
     Tensor *d = t_bin(L, E_SUB, f, t_mean(L, f, mask));
-    Tensor *dev = t_un(L, E_SQRT, t_mean(L, square(L, d), mask));
+    Tensor *dev = t_un(L, E_SQRT, t_mean(L, t_square(L, d), mask));
     dev = t_bin(L, E_ADD, dev, t_scalar(L, dev->dtype, 1e-9));
     out(L, 0, t_cast(L, x->dtype, t_bin(L, E_DIV, d, dev)));
 }
@@ -186,7 +184,7 @@ void lower_LpNormalization(Lower *L) {
     int64_t p = attr_i(L, "p", 2);
     if (p != 1 && p != 2) fail(L, "p must be 1 or 2, not %lld", (long long)p);
     Tensor *f = t_cast(L, wide_float(x->dtype), x);
-    Tensor *term = p == 1 ? t_un(L, E_ABS, f) : square(L, f);
+    Tensor *term = p == 1 ? t_un(L, E_ABS, f) : t_square(L, f);
     Tensor *norm = t_reduce(L, R_SUM, term, 1u << axis, true);
     if (p == 2) norm = t_un(L, E_SQRT, norm);
     Tensor *zero = t_scalar(L, f->dtype, 0);

@@ -227,3 +227,17 @@ Expr *better_dim(Expr *a, Expr *b) {
 void all_axes(Lower *L, Tensor *t, Expr **idx) {
     for (int i = 0; i < t->rank; i++) idx[i] = ax(L, t, i);
 }
+
+Expr *divided_dim(Lower *L, Expr *dim, Expr *k, const char *what) {
+    Cx *c = L->cx;
+    Expr *whole = e_eq(c, e_bin(c, E_MOD, dim, k), e_int(c, 0));
+    int64_t n, by;
+    if (e_is_int(k, &by) && e_is_int(dim, &n))
+        check(L, whole, "the size of the %s (%lld) is no multiple of %lld", what, (long long)n,
+              (long long)by);
+    else if (e_is_int(k, &by))
+        check(L, whole, "the size of the %s is no multiple of %lld", what, (long long)by);
+    else
+        check(L, whole, "the size of the %s is no multiple", what);
+    return size_uni(L, "part", e_div(c, dim, k));
+}

@@ -1,0 +1,59 @@
+/* attention.h: what the attention operators of all domains share. Tensors of queries, keys and
+ * values are [batch, heads, length, size]; query heads in groups of A->members share a key-value
+ * head. */
+#ifndef BRAID_OPS_ATTENTION_H
+#define BRAID_OPS_ATTENTION_H
+
+#include "utask/ops/nn.h"
+
+typedef struct Attn {
+    Tensor *q, *k, *v; /* [batch, heads, length, size]; k and v with the past */
+    DType io, w, soft; /* type of Y; type of the products; type of the softmax */
+    bool grouped;      /* head axes are (group, member) */
+    Expr *batch, *heads, *groups, *members, *qlen, *kvlen, *size, *vsize;
+} Attn;
+
+/* An attribute that is a number of heads: positive, else `fail`. */
+int64_t attn_head_count(Lower *L, const char *name);
+/* [batch, length, heads * size] as [batch, heads, length, size]; `what` is for the message. */
+Tensor *attn_split_heads(Lower *L, Tensor *x, int64_t heads, const char *what);
+/* Fills the sizes of A from q, k, v and checks them against each other. */
+void attn_sizes(Lower *L, Attn *A);
+/* Query head of the head axes that start at t's axis `at`. */
+Expr *attn_query_head(Lower *L, const Attn *A, Tensor *t, int at);
+/* [batch, groups, members, x, y] as [batch, heads, x, y]; t itself when A is not grouped. */
+Tensor *attn_merged_heads(Lower *L, const Attn *A, Tensor *t);
+/* `given`, or 1 / sqrt(size) where that is 0; of type A->w. */
+Expr *attn_scale(Lower *L, const Attn *A, double given);
+/* scale * sum_d q[b,h,i,d] k[b,g,j,d] as [batch, heads, qlen, kvlen], of type A->w; the head axis
+ * is split in two when A is grouped. */
+Tensor *attn_scores(Lower *L, const Attn *A, Expr *scale);
+/* cap * tanh(s / cap); s itself for a cap that is not positive. */
+Tensor *attn_softcapped(Lower *L, Tensor *s, double cap);
+Tensor *attn_softmax(Lower *L, const Attn *A, Tensor *s);
+/* sum_j p[b,h,i,j] v[b,g,j,e], as [batch, heads, qlen, vsize], or packed [batch, qlen, heads *
+ * vsize]; p as attn_scores gives it. */
+Tensor *attn_weighted_values(Lower *L, const Attn *A, Tensor *p, bool packed);
+
+/* ---- the operators of com.microsoft ---------------------------------------------------------- */
+
+/* Scores that must not count: finite, so that a row without any other is a mean. */
+#define ATTN_LOWEST (-3.40282346638528859812e38)
+
+/* Heads `from`, from + size, … of the last axis of x [batch, length, …] as [batch, heads, length,
+ * size], plus bias [bias_from + …] where that is not NULL. The axis is as long as needed. */
+Tensor *attn_heads_at(Lower *L, Tensor *x, Expr *heads, Expr *size, Expr *from, Tensor *bias,
+                      Expr *bias_from);
+/* s plus a bias [batch or 1, heads or 1, qlen, width], for keys below width; s itself for NULL. */
+Tensor *attn_biased(Lower *L, const Attn *A, Tensor *s, Tensor *bias, Expr *width);
+/* `fresh` written into the buffer `past` from position `at` of `axis` on: it must fit, checked. */
+Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at);
+
+/* x [batch, heads, length, size], or [batch, length, heads, size] with `at` 1 instead of 2 as the
+ * axis of positions, with the first `rot` elements of each head rotated in pairs. cos and sin are
+ * [batch, length, rot / 2], or with ids (integers [batch, length], checked) [positions, rot / 2].
+ * Pairs are neighbours (inter) or half of rot apart. Shapes are checked. */
+Tensor *t_rotary(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *ids, Expr *rot,
+                 bool inter);
+
+#endif

@@ -1,0 +1,348 @@
+/* group_query.c: com.microsoft's GroupQueryAttention: attention of several query heads to one
+ * key-value head, with a cache of keys and values of which each sample fills a part of its own.
+ *
+ * With S new positions and T = seqlens_k + 1 positions of a sample in all, P = T - min(S, T) are
+ * from the past (query_seqlens instead of min(S, T) where it is given): the cache holds the past
+ * below P, what is new in [P, T), and the rest is not looked at. */
+#include "utask/ops/attention.h"
+#include "utask/ops/elementwise.h"
+#include "utask/ops/size.h"
+
+typedef struct Gqa {
+    Attn a;
+    Expr *batch, *length; /* of the queries */
+    Expr *total, *room;   /* total_sequence_length; positions of the cache */
+    int64_t window;       /* local_window_size, -1: none */
+    bool sliding;
+    Tensor *filled, *past; /* [batch] int64: T and P of each sample */
+} Gqa;
+
+static Expr *at_sample(Lower *L, Tensor *t, Expr *b) { return ld(L, t, (Expr *[]){b}); }
+
+/* Checks that a list of numbers, one per sample, is in [lo, hi]. */
+static void check_range(Lower *L, Tensor *t, Expr *lo, Expr *hi, const char *what) {
+    Cx *c = L->cx;
+    Tensor *least = t_reduce(L, R_MIN, t, 1, false), *most = t_reduce(L, R_MAX, t, 1, false);
+    Expr *none = e_eq(c, t->dim[0], e_int(c, 0));
+    Expr *ok = e_and(c, e_le(c, lo, uni_i64(L, least, 0)), e_le(c, uni_i64(L, most, 0), hi));
+    check(L, e_or(c, none, ok), "%s", what);
+}
+
+/* Input i, one integer per sample, as int64 + plus. */
+static Tensor *per_sample(Lower *L, const Gqa *g, int i, int64_t plus, const char *what) {
+    Cx *c = L->cx;
+    Tensor *x = in_needed(L, i);
+    Expr *n = g->batch;
+    if (x->rank > 2) fail(L, "%s must have rank 1, not %d", what, x->rank);
+    check(L, e_eq(c, count(L, x), n), "%s must have one element per sample", what);
+    if (x->rank != 1) x = t_reshape(L, x, 1, &n);
+    Tensor *t = te_begin(L, DT_I64, 1, &n);
+    Expr *v = e_cast(c, DT_I64, ld(L, x, (Expr *[]){ax(L, t, 0)}));
+    return te_end(L, t, e_addi(c, v, plus));
+}
+
+/* Fills filled and past. */
+static void lengths(Lower *L, Gqa *g) {
+    Cx *c = L->cx;
+    g->filled = per_sample(L, g, 5, 1, "seqlens_k");
+    check_range(L, g->filled, e_int(c, 0), g->sliding ? g->total : g->room,
+                "seqlens_k + 1 must not be negative or more than the cache has room for");
+    Tensor *fresh = has_in(L, 16) ? per_sample(L, g, 16, 0, "query_seqlens") : NULL;
+    if (fresh)
+        check_range(L, fresh, e_int(c, 0), g->length,
+                    "query_seqlens must not be negative or more than the query has");
+    Tensor *t = te_begin(L, DT_I64, 1, &g->batch);
+    Expr *b = ax(L, t, 0), *T = at_sample(L, g->filled, b);
+    Expr *n = e_min(c, fresh ? at_sample(L, fresh, b) : g->length, T);
+    g->past = te_end(L, t, e_sub(c, T, n));
+}
+
+/* x with its heads divided by their root mean square, times weight; x itself for NULL. */
+static Tensor *normalized(Lower *L, Tensor *x, Tensor *weight, const char *epsilon) {
+    if (!weight) return x;
+    if (weight->rank != 1) fail(L, "a norm weight must have rank 1, not %d", weight->rank);
+    same_dim(L, weight->dim[0], x->dim[3], "a norm weight must have one element per head element");
+    double eps = attr_f(L, epsilon, attr_f(L, "qk_norm_epsilon", 1e-6));
+    if (!(eps > 0 && eps < 1e30)) fail(L, "%s must be positive and finite, not %g", epsilon, eps);
+    DType w = wide_float(x->dtype);
+    Tensor *f = t_cast(L, w, x), *inv = t_inverse_root(L, t_mean(L, t_square(L, f), 1u << 3), eps);
+    Tensor *y = t_bin(L, E_MUL, t_bin(L, E_MUL, f, inv), t_cast(L, w, weight));
+    return t_cast(L, x->dtype, y);
+}
+
+/* Where the new positions are, [batch, length]; padding is at 0. For a first prompt position_ids
+ * have only the first one. */
+static Tensor *places(Lower *L, const Gqa *g) {
+    Cx *c = L->cx;
+    Tensor *ids = in(L, 9), *t = te_begin(L, DT_I64, 2, (Expr *[]){g->batch, g->length});
+    Expr *b = ax(L, t, 0), *s = ax(L, t, 1), *T = at_sample(L, g->filled, b);
+    Expr *at = e_add(c, at_sample(L, g->past, b), s), *v = at;
+    if (ids) {
+        Expr *first = e_eq(c, g->length, g->total), *zero = e_int(c, 0);
+        if (ids->rank != 2) fail(L, "position_ids must have rank 2, not %d", ids->rank);
+        for (int i = 0; i < 2; i++)
+            check(L,
+                  e_or(c, e_and(c, first, e_le(c, e_int(c, 1), ids->dim[i])),
+                       e_eq(c, ids->dim[i], i ? g->length : g->batch)),
+                  "position_ids must be [batch, length of the query]");
+        Expr *one = e_add(c, ld(L, ids, (Expr *[]){zero, zero}), s);
+        v = e_sel(c, first, one, ld(L, ids, (Expr *[]){b, s}));
+    }
+    return te_end(L, t, e_sel(c, e_lt(c, at, T), v, e_int(c, 0)));
+}
+
+/* The cache with what is new in its place, [batch, heads, room, size]. */
+static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
+    Cx *c = L->cx;
+    Expr *dim[4] = {g->batch, fresh->dim[1], g->room, fresh->dim[3]}, *idx[4];
+    Expr *old = e_num(c, fresh->dtype, 0);
+    Tensor *t = te_begin(L, fresh->dtype, 4, dim);
+    all_axes(L, t, idx);
+    Expr *j = idx[2];
+    if (past) {
+        for (int i = 0; i < 4; i++)
+            if (i != 2)
+                same_dim(L, past->dim[i], dim[i],
+                         "past is not [batch, kv_num_heads, length, head size]");
+        old = e_sel(c, e_lt(c, j, past->dim[2]), ld(L, past, idx), old);
+    }
+    Expr *T = at_sample(L, g->filled, idx[0]), *here;
+    if (e_is_ival(g->length, 1) && !has_in(L, 16)) { /* in the form that is done in place */
+        here = e_eq(c, j, e_addi(c, T, -1));
+        idx[2] = e_int(c, 0);
+    } else {
+        Expr *P = at_sample(L, g->past, idx[0]);
+        here = e_and(c, e_le(c, P, j), e_lt(c, j, T));
+        idx[2] = e_sub(c, j, P);
+    }
+    return te_end(L, t, e_sel(c, here, ld(L, fresh, idx), old));
+}
+
+/* ---- a cache that slides --------------------------------------------------------------------- */
+
+/* L(T): how many of T positions a cache of `room` holds. */
+static Expr *kept(Lower *L, const Gqa *g, Expr *T) {
+    Cx *c = L->cx;
+    Expr *portion = e_addi(c, g->room, 1 - g->window), *over = e_sub(c, T, g->room);
+    Expr *portions = e_bin(c, E_FDIV, e_addi(c, e_add(c, over, portion), -1), portion);
+    Expr *less = e_sub(c, T, e_mul(c, portion, portions));
+    return e_sel(c, e_le(c, over, e_int(c, 0)), T, less);
+}
+
+/* Position of key j of sample b; *there: whether there is one. */
+static Expr *position(Lower *L, const Gqa *g, Expr *b, Expr *j, Expr **there) {
+    Cx *c = L->cx;
+    Expr *T = at_sample(L, g->filled, b);
+    if (!g->sliding) {
+        *there = e_lt(c, j, T);
+        return j;
+    }
+    Expr *P = at_sample(L, g->past, b), *n = kept(L, g, P), *old = e_lt(c, j, g->room);
+    Expr *fresh = e_add(c, P, e_sub(c, j, g->room));
+    *there = e_sel(c, old, e_lt(c, j, n), e_lt(c, fresh, T));
+    return e_sel(c, old, e_add(c, e_sub(c, P, n), j), fresh);
+}
+
+/* The cache afterwards, [batch, heads, room, size]. */
+static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
+    Cx *c = L->cx;
+    Expr *idx[4];
+    Tensor *t = te_begin(L, past->dtype, 4, past->dim);
+    all_axes(L, t, idx);
+    Expr *P = at_sample(L, g->past, idx[0]), *T = at_sample(L, g->filled, idx[0]);
+    Expr *n = kept(L, g, T), *row = idx[2], *at = e_add(c, e_sub(c, T, n), row);
+    idx[2] = e_add(c, e_sub(c, at, P), kept(L, g, P));
+    Expr *old = ld(L, past, idx);
+    idx[2] = e_sub(c, at, P);
+    Expr *v = e_sel(c, e_lt(c, at, P), old, ld(L, fresh, idx));
+    return te_end(L, t, e_sel(c, e_lt(c, row, n), v, e_num(c, t->dtype, 0)));
+}
+
+/* Keys and values of a sliding cache; its next state is outputs 1 and 2. */
+static void slide(Lower *L, Gqa *g) {
+    Tensor *past[2] = {in(L, 3), in(L, 4)}, *fresh[2] = {g->a.k, g->a.v};
+    for (int i = 0; i < 2; i++) {
+        for (int d = 0; d < 4; d++)
+            if (d != 2)
+                same_dim(L, past[i]->dim[d], fresh[i]->dim[d],
+                         "past is not [batch, kv_num_heads, length, head size]");
+        out(L, 1 + i, slid(L, g, past[i], fresh[i]));
+        *(i ? &g->a.v : &g->a.k) = t_concat(L, 2, (Tensor *[]){past[i], fresh[i]}, 2);
+    }
+}
+
+/* A bias [batch or 1, heads or 1, queries, positions] with a column for each key. */
+static Tensor *bias_of_keys(Lower *L, const Gqa *g, Tensor *bias) {
+    if (!bias || !g->sliding) return bias;
+    Cx *c = L->cx;
+    if (bias->rank != 4) fail(L, "attention_bias must have rank 4, not %d", bias->rank);
+    Expr *one = e_int(c, 1), *rows = bias->dim[0], *idx[4], *there;
+    check(L, e_or(c, e_eq(c, rows, one), e_eq(c, rows, g->batch)),
+          "attention_bias does not fit the scores (its axis 0)");
+    same_dim(L, bias->dim[3], g->total, "attention_bias must have total_sequence_length columns");
+    Expr *dim[4] = {g->batch, bias->dim[1], bias->dim[2], g->a.k->dim[2]};
+    Tensor *t = te_begin(L, bias->dtype, 4, dim);
+    all_axes(L, t, idx);
+    Expr *at = position(L, g, idx[0], idx[3], &there);
+    idx[0] = e_min(c, idx[0], e_addi(c, rows, -1));
+    idx[3] = at;
+    return te_end(L, t, e_sel(c, there, ld(L, bias, idx), e_num(c, t->dtype, 0)));
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+/* Whether query i of sample b looks at key j. */
+static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j) {
+    Cx *c = L->cx;
+    Expr *there, *at = position(L, g, b, j, &there);
+    if (!attr_i(L, "causal", 1)) return there;
+    Expr *own = e_add(c, at_sample(L, g->past, b), i);
+    Expr *keep = e_and(c, there, e_le(c, at, own));
+    return g->window > 0 ? e_and(c, keep, e_lt(c, e_addi(c, own, -g->window), at)) : keep;
+}
+
+/* s where queries look, `other` elsewhere */
+static Tensor *looked_at(Lower *L, const Gqa *g, Tensor *s, double other) {
+    Cx *c = L->cx;
+    Expr *idx[MAX_RANK];
+    Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
+    all_axes(L, t, idx);
+    Expr *keep = looks_at(L, g, idx[0], idx[s->rank - 2], idx[s->rank - 1]);
+    return te_end(L, t, e_sel(c, keep, ld(L, s, idx), e_num(c, s->dtype, other)));
+}
+
+/* Softmax with exp(sink) more in the denominator, a sink per head or 0. */
+static Tensor *softmax_with_sink(Lower *L, const Gqa *g, Tensor *s, Tensor *sink) {
+    Cx *c = L->cx;
+    uint32_t last = 1u << (s->rank - 1);
+    Tensor *m = t_reduce(L, R_MAX, s, last, true), *at = te_begin(L, s->dtype, m->rank, m->dim);
+    Expr *v = e_num(c, s->dtype, 0);
+    if (sink) {
+        if (sink->rank != 1) fail(L, "head_sink must have rank 1, not %d", sink->rank);
+        same_dim(L, sink->dim[0], g->a.heads, "head_sink must have one element per head");
+        Expr *h = attn_query_head(L, &g->a, at, 1);
+        v = e_cast(c, s->dtype, ld(L, sink, (Expr *[]){h}));
+    }
+    at = te_end(L, at, v);
+    m = t_bin(L, E_MAX, m, at);
+    Tensor *e = t_un(L, E_EXP, t_bin(L, E_SUB, s, m));
+    Tensor *rest = t_un(L, E_EXP, t_bin(L, E_SUB, at, m));
+    return t_bin(L, E_DIV, e, t_bin(L, E_ADD, t_reduce(L, R_SUM, e, last, true), rest));
+}
+
+static void refuse(Lower *L) {
+    if (strcmp(attr_s(L, "k_quant_type", "NONE"), "NONE") != 0 ||
+        strcmp(attr_s(L, "v_quant_type", "NONE"), "NONE") != 0 || has_in(L, 12) || has_in(L, 13))
+        unsupported(L, "a quantized cache");
+}
+
+/* Queries, keys and values of their heads, from one tensor or three. */
+static void split(Lower *L, Gqa *g) {
+    Cx *c = L->cx;
+    Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2);
+    int64_t heads = attn_head_count(L, "num_heads"), groups = attn_head_count(L, "kv_num_heads");
+    if (heads % groups)
+        fail(L, "num_heads (%lld) must be a multiple of kv_num_heads (%lld)", (long long)heads,
+             (long long)groups);
+    if (!k != !v) fail(L, "key and value must be given together");
+    if (q->rank != 3) fail(L, "query must have rank 3, not %d", q->rank);
+    g->batch = q->dim[0];
+    g->length = q->dim[1];
+    Expr *n = e_int(c, heads), *m = e_int(c, groups), *at = e_int(c, 0);
+    if (!k) {
+        Expr *size = divided_dim(L, q->dim[2], e_int(c, heads + 2 * groups), "packed query");
+        g->a.q = attn_heads_at(L, q, n, size, at, NULL, NULL);
+        g->a.k = attn_heads_at(L, q, m, size, at = e_mul(c, n, size), NULL, NULL);
+        g->a.v = attn_heads_at(L, q, m, size, e_add(c, at, e_mul(c, m, size)), NULL, NULL);
+        return;
+    }
+    Expr *size = divided_dim(L, q->dim[2], n, "query");
+    g->a.q = attn_heads_at(L, q, n, size, at, NULL, NULL);
+    for (int i = 0; i < 2; i++) {
+        Tensor *t = i ? v : k;
+        if (t->rank != 3) fail(L, "%s must have rank 3, not %d", i ? "value" : "key", t->rank);
+        check(L, e_and(c, e_eq(c, t->dim[0], g->batch), e_eq(c, t->dim[1], g->length)),
+              "key and value must have the batch and length of the query");
+        check(L, e_eq(c, t->dim[2], e_mul(c, m, size)),
+              "key and value must have kv_num_heads (%lld) heads of the query's size",
+              (long long)groups);
+        *(i ? &g->a.v : &g->a.k) = attn_heads_at(L, t, m, size, at, NULL, NULL);
+    }
+}
+
+/* Fills total and room. */
+static void cache_size(Lower *L, Gqa *g) {
+    Cx *c = L->cx;
+    Tensor *pk = in(L, 3), *pv = in(L, 4), *total = in_needed(L, 6);
+    if (!pk != !pv) fail(L, "past_key and past_value must be given together");
+    for (int i = 0; i < 2 && pk; i++)
+        if ((i ? pv : pk)->rank != 4)
+            fail(L, "%s must have rank 4, not %d", i ? "past_value" : "past_key",
+                 (i ? pv : pk)->rank);
+    if (pk) same_dim(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
+    check(L, e_eq(c, count(L, total), e_int(c, 1)), "total_sequence_length must have one element");
+    g->total = size_uni(L, "total", uni_i64(L, total, 0));
+    g->room = pk ? size_uni(L, "room", kmax(c, g->total, pk->dim[2])) : g->total;
+    if (!g->sliding) return;
+    if (!pk) fail(L, "sliding_window_cache without past_key");
+    if (g->window < 1) fail(L, "sliding_window_cache without local_window_size");
+    if (wants_out(L, 3)) unsupported(L, "output_qk with sliding_window_cache");
+    g->room = pk->dim[2];
+    check(L, e_le(c, e_int(c, g->window), g->room),
+          "a cache that slides must have room for local_window_size (%lld) positions",
+          (long long)g->window);
+}
+
+/* Norms and rotation of what is new. */
+static void prepare(Lower *L, Gqa *g) {
+    g->a.q = normalized(L, g->a.q, in(L, 14), "q_norm_epsilon");
+    g->a.k = normalized(L, g->a.k, in(L, 15), "k_norm_epsilon");
+    if (!attr_i(L, "do_rotary", 0)) return;
+    Tensor *cache[2] = {in(L, 7), in(L, 8)}, *ids = places(L, g);
+    if (!cache[0] || !cache[1]) fail(L, "do_rotary needs cos_cache and sin_cache");
+    if (cache[0]->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache[0]->rank);
+    bool inter = attr_i(L, "rotary_interleaved", 0) != 0;
+    Expr *rot = e_muli(L->cx, cache[0]->dim[1], 2);
+    g->a.q = t_rotary(L, g->a.q, 2, cache, ids, rot, inter);
+    g->a.k = t_rotary(L, g->a.k, 2, cache, ids, rot, inter);
+}
+
+void lower_GroupQueryAttention(Lower *L) {
+    Cx *c = L->cx;
+    Gqa g = {.window = attr_i(L, "local_window_size", -1)};
+    int64_t smooth = attr_i(L, "smooth_softmax", 0), what = attr_i(L, "qk_output", 0);
+    if (g.window < -1 || g.window == 0 || g.window > INT32_MAX)
+        fail(L, "local_window_size must be positive or -1, not %lld", (long long)g.window);
+    if (g.window > 0 && !attr_i(L, "causal", 1))
+        fail(L, "local_window_size (%lld) must be -1 without causal", (long long)g.window);
+    if (!has_in(L, 14) != !has_in(L, 15))
+        fail(L, "q_norm_weight and k_norm_weight must be given together");
+    if (wants_out(L, 3) && !what) fail(L, "output_qk without qk_output");
+    g.sliding = attr_i(L, "sliding_window_cache", 0) != 0;
+    refuse(L);
+    split(L, &g);
+    cache_size(L, &g);
+    lengths(L, &g);
+    prepare(L, &g);
+    if (g.sliding) {
+        slide(L, &g);
+    } else {
+        g.a.k = cached(L, &g, in(L, 3), g.a.k);
+        g.a.v = cached(L, &g, in(L, 4), g.a.v);
+        out(L, 1, g.a.k);
+        out(L, 2, g.a.v);
+    }
+    attn_sizes(L, &g.a);
+    Tensor *s = attn_scores(L, &g.a, attn_scale(L, &g.a, attr_f(L, "scale", 0)));
+    s = attn_softcapped(L, s, attr_f(L, "softcap", 0));
+    Tensor *bias = bias_of_keys(L, &g, in(L, 10));
+    s = attn_biased(L, &g.a, s, bias, g.sliding ? g.a.kvlen : g.total);
+    Tensor *all = looked_at(L, &g, s, ATTN_LOWEST);
+    bool sinks = smooth == 1 || has_in(L, 11);
+    Tensor *p = sinks ? softmax_with_sink(L, &g, all, in(L, 11)) : attn_softmax(L, &g.a, all);
+    out(L, 0, attn_weighted_values(L, &g.a, p, true));
+    if (!wants_out(L, 3)) return;
+    Tensor *qk = attn_merged_heads(L, &g.a, looked_at(L, &g, what == 1 ? s : p, 0));
+    if (g.room != g.total) qk = t_slice(L, qk, 3, e_int(c, 0), e_int(c, 1), g.total);
+    out(L, 3, t_cast(L, g.a.io, qk));
+}

@@ -1,0 +1,148 @@
+/* rotary.c: rotary position embedding. */
+#include "utask/ops/attention.h"
+#include "utask/ops/size.h"
+
+/* cos or sin of the rotation of pair p at (batch, position). */
+static Expr *cache_at(Lower *L, Tensor *cache, Tensor *ids, Expr *batch, Expr *pos, Expr *p) {
+    if (!ids) return ld(L, cache, (Expr *[]){batch, pos, p});
+    Expr *id = e_cast(L->cx, DT_I64, ld(L, ids, (Expr *[]){batch, pos}));
+    return ld(L, cache, (Expr *[]){index_checked(L, id, cache->dim[0], false), p});
+}
+
+static void check_caches(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *ids,
+                         Expr *half) {
+    for (int i = 0; i < 2; i++) {
+        Tensor *t = cache[i];
+        if (t->rank != (ids ? 2 : 3)) fail(L, "a cache has rank %d, not %d", t->rank, ids ? 2 : 3);
+        same_dim(L, t->dim[t->rank - 1], half, "a cache does not fit the rotated size");
+        if (ids) continue;
+        same_dim(L, t->dim[0], x->dim[0], "a cache does not fit the batch");
+        same_dim(L, t->dim[1], x->dim[at], "a cache does not fit the positions");
+    }
+    if (!ids) return;
+    same_dim(L, cache[1]->dim[0], cache[0]->dim[0], "the caches have different lengths");
+    if (ids->rank != 2) fail(L, "position_ids has rank %d, it must have rank 2", ids->rank);
+    same_dim(L, ids->dim[0], x->dim[0], "position_ids does not fit the batch");
+    same_dim(L, ids->dim[1], x->dim[at], "position_ids does not fit the positions");
+}
+
+Tensor *t_rotary(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *ids, Expr *rot,
+                 bool inter) {
+    Cx *c = L->cx;
+    Tensor *part[2];
+    Expr *size = x->dim[3], *dim[4], *idx[4];
+    if (rot != size) check(L, e_le(c, rot, size), "rotary_embedding_dim is larger than a head");
+    Expr *half = divided_dim(L, rot, e_int(c, 2), "head");
+    check_caches(L, x, at, cache, ids, half);
+    memcpy(dim, x->dim, sizeof dim);
+    dim[3] = half;
+    for (int i = 0; i < 2; i++) { /* real and imaginary parts */
+        Tensor *o = te_begin(L, x->dtype, 4, dim);
+        all_axes(L, o, idx);
+        Expr *p = idx[3], *cs = cache_at(L, cache[0], ids, idx[0], idx[at], p);
+        Expr *sn = cache_at(L, cache[1], ids, idx[0], idx[at], p);
+        idx[3] = inter ? e_muli(c, p, 2) : p;
+        Expr *x1 = ld(L, x, idx);
+        idx[3] = inter ? e_addi(c, idx[3], 1) : e_add(c, p, half);
+        Expr *x2 = ld(L, x, idx);
+        part[i] = te_end(L, o,
+                         i == 0 ? e_sub(c, e_mul(c, cs, x1), e_mul(c, sn, x2))
+                                : e_add(c, e_mul(c, sn, x1), e_mul(c, cs, x2)));
+    }
+    Tensor *y;
+    if (inter) {
+        for (int i = 0; i < 2; i++) part[i] = t_unsqueeze(L, part[i], 4);
+        dim[3] = rot;
+        y = t_reshape(L, t_concat(L, 2, part, 4), 4, dim);
+    } else {
+        y = t_concat(L, 2, part, 3);
+    }
+    if (rot == size) return y;
+    part[0] = y;
+    part[1] = t_slice(L, x, 3, rot, e_int(c, 1), size_uni(L, "rest", e_sub(c, size, rot)));
+    return t_concat(L, 2, part, 3);
+}
+
+/* The even rotary_embedding_dim; 0 when a whole head is rotated. */
+static int64_t rotated_size(Lower *L) {
+    int64_t rd = attr_i(L, "rotary_embedding_dim", 0);
+    if (rd < 0 || rd > (1 << 30) || rd % 2)
+        fail(L, "rotary_embedding_dim must be even and not negative, not %lld", (long long)rd);
+    return rd;
+}
+
+static void check_input(Lower *L, const Tensor *x) {
+    if (x->rank != 3 && x->rank != 4)
+        fail(L, "the input has rank %d, it must have rank 3 or 4", x->rank);
+}
+
+/* [batch, length, heads * size] as [batch, length, heads, size] */
+static Tensor *with_heads(Lower *L, Tensor *x, Expr *heads, Expr *size) {
+    return t_reshape(L, x, 4, (Expr *[]){x->dim[0], x->dim[1], heads, size});
+}
+
+void lower_RotaryEmbedding(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0), *ids = in(L, 3), *cache[2] = {in(L, 1), in(L, 2)};
+    int64_t heads = attr_i(L, "num_heads", 0), rd = rotated_size(L);
+    bool inter = attr_i(L, "interleaved", 0) != 0, flat = x->rank == 3;
+    check_input(L, x);
+    Expr *whole[3];
+    if (flat) {
+        if (heads < 1 || heads > (1 << 30))
+            fail(L, "num_heads must be positive for an input of rank 3, not %lld",
+                 (long long)heads);
+        memcpy(whole, x->dim, sizeof whole);
+        Expr *n = e_int(c, heads);
+        x = with_heads(L, x, n, divided_dim(L, x->dim[2], n, "last axis"));
+    }
+    Tensor *y = t_rotary(L, x, flat ? 1 : 2, cache, ids, rd ? e_int(c, rd) : x->dim[3], inter);
+    out(L, 0, flat ? t_reshape(L, y, 3, whole) : y);
+}
+
+/* Positions [batch, length] from one of all that is the first of each row, or as they are. */
+static Tensor *positions(Lower *L, Tensor *ids, Expr *batch, Expr *length) {
+    Cx *c = L->cx;
+    if (ids->rank == 2) return ids;
+    if (ids->rank > 2) fail(L, "position_ids must have rank 0 to 2, not %d", ids->rank);
+    check(L, e_eq(c, count(L, ids), e_int(c, 1)), "position_ids of rank %d must have one element",
+          ids->rank);
+    Tensor *t = te_begin(L, DT_I64, 2, (Expr *[]){batch, length});
+    return te_end(L, t, e_add(c, ax(L, t, 1), uni_i64(L, ids, 0)));
+}
+
+/* Without rotary_embedding_dim the caches say how large a head is. */
+void lower_MsRotaryEmbedding(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *x = in(L, 0), *ids = in(L, 1), *cache[2] = {in(L, 2), in(L, 3)};
+    int64_t heads = attr_i(L, "num_heads", 0), rd = rotated_size(L);
+    bool inter = attr_i(L, "interleaved", 0) != 0, flat = x->rank == 3;
+    check_input(L, x);
+    if (cache[0]->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache[0]->rank);
+    if (heads < 0 || heads > (1 << 30))
+        fail(L, "num_heads must not be negative, it is %lld", (long long)heads);
+    if (attr_f(L, "scale", 1) != 1)
+        unsupported(L, "a scale of %g; only 1 is", attr_f(L, "scale", 1));
+    if (flat && rd && !heads) fail(L, "num_heads must be given with rotary_embedding_dim");
+    Expr *whole[3], *rot = rd ? e_int(c, rd) : e_muli(c, cache[0]->dim[1], 2);
+    if (flat) {
+        memcpy(whole, x->dim, sizeof whole);
+        Expr *n, *size;
+        if (heads) {
+            n = e_int(c, heads);
+            size = divided_dim(L, x->dim[2], n, "last axis");
+        } else {
+            size = rot;
+            check(L, e_lt(c, e_int(c, 0), size), "the caches are empty");
+            n = divided_dim(L, x->dim[2], size, "last axis");
+        }
+        x = with_heads(L, x, n, size);
+    }
+    if (!rd) {
+        same_dim(L, rot, x->dim[3], "the caches do not fit the size of a head");
+        rot = x->dim[3];
+    }
+    int at = flat ? 1 : 2;
+    Tensor *y = t_rotary(L, x, at, cache, positions(L, ids, x->dim[0], x->dim[at]), rot, inter);
+    out(L, 0, flat ? t_reshape(L, y, 3, whole) : y);
+}
