@@ -256,6 +256,7 @@ static const char *binary(Fn *f, Expr *e, const char *x, const char *y) {
     case E_SHR:
         return dtype_is_signed(t) ? arena_printf(a, "((%s)bk_shr(%s, %s, %d))", ty, x, y, bits)
                                   : arena_printf(a, "((%s)bk_shru(%s, %s, %d))", ty, x, y, bits);
+    case E_DRAW: return arena_printf(a, "bk_draw(%s, %s)", x, y);
     default: return arena_printf(a, "(%s %s %s)", x, expr_name[e->op], y); /* comparisons */
     }
 }
@@ -561,6 +562,7 @@ const char *fn_expr(Fn *f, Expr *e) {
     case E_SYM: return f->symbol(f, e->sym);
     case E_INDIM: return indim(f, e);
     case E_LIMIT: return "k->max_iterations";
+    case E_SEED: return "k->seed";
     case E_AXIS: die("an axis without a loop");
     case E_REDUCE:
         if (f->load && (s = f->load(f, e))) return s;
@@ -607,7 +609,7 @@ bool fn_guarded(Fn *f, const Expr *e) {
 
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {
     if (e->op == E_CONST || e->op == E_SYM || e->op == E_AXIS || e->op == E_INDIM ||
-        e->op == E_LIMIT || bound_text(f, e))
+        e->op == E_LIMIT || e->op == E_SEED || bound_text(f, e))
         return;
     bool inside = false;
     for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
@@ -615,7 +617,8 @@ void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {
         bool ready = true; /* every axis it uses has its loop already */
         if (e->flags & EF_AXIS) ready = e->op != E_REDUCE && !(e->flags & EF_REDUCE);
         bool worth = e->flags & (EF_LOAD | EF_GUARD) || e_is_unary(e->op) || e->op == E_DIV ||
-                     e->op == E_FDIV || e->op == E_MOD || e->op == E_FMOD || e->op == E_CAST ||
+                     e->op == E_FDIV || e->op == E_MOD || e->op == E_FMOD || e->op == E_DRAW ||
+                     e->op == E_CAST ||
                      e->op == E_SELECT;
         if (ready && worth && !(e->flags & EF_REDUCE)) fn_temp(f, e);
         return;

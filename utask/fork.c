@@ -155,7 +155,7 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
 Place place_of(const Lower *L) {
     const LowerState *st = L->st;
     return (Place){L->node,         L->out,         L->seq,       st->refine.n,
-                   st->split_depth, st->call_depth, st->recursion};
+                   st->split_depth, st->call_depth, st->recursion, st->frame};
 }
 
 void return_to(Lower *L, const Place *p) {
@@ -167,6 +167,7 @@ void return_to(Lower *L, const Place *p) {
     st->split_depth = p->depth;
     st->call_depth = p->calls;
     st->recursion = p->recursion;
+    st->frame = p->frame;
     st->trap = st->unmet = false;
 }
 
