@@ -618,8 +618,7 @@ void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {
         if (e->flags & EF_AXIS) ready = e->op != E_REDUCE && !(e->flags & EF_REDUCE);
         bool worth = e->flags & (EF_LOAD | EF_GUARD) || e_is_unary(e->op) || e->op == E_DIV ||
                      e->op == E_FDIV || e->op == E_MOD || e->op == E_FMOD || e->op == E_DRAW ||
-                     e->op == E_CAST ||
-                     e->op == E_SELECT;
+                     e->op == E_CAST || e->op == E_SELECT;
         if (ready && worth && !(e->flags & EF_REDUCE)) fn_temp(f, e);
         return;
     }

@@ -40,6 +40,4 @@ static Expr *place_in(Lower *L, DrawFrame *f, const Seq *seq) {
 
 Expr *draw_call_place(Lower *L) { return place_in(L, L->st->frame, L->seq); }
 
-Expr *draw_place(Lower *L) {
-    return e_draw(L->cx, draw_call_place(L), number_of(L, L->node));
-}
+Expr *draw_place(Lower *L) { return e_draw(L->cx, draw_call_place(L), number_of(L, L->node)); }

@@ -154,7 +154,7 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
 
 Place place_of(const Lower *L) {
     const LowerState *st = L->st;
-    return (Place){L->node,         L->out,         L->seq,       st->refine.n,
+    return (Place){L->node,         L->out,         L->seq,        st->refine.n,
                    st->split_depth, st->call_depth, st->recursion, st->frame};
 }
 

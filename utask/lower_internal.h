@@ -22,8 +22,8 @@ typedef struct Refine { /* a tensor of unknown rank, and its view in the arm whe
     Tensor *from, *to;
 } Refine;
 
-/* Where random numbers are drawn (draw.c), but for the loops inside `seq`: a call that is lowered in
- * its place, or the body of a recursive function, of which each activation is another place. */
+/* Where random numbers are drawn (draw.c), but for the loops inside `seq`: a call that is lowered
+ * in its place, or the body of a recursive function, of which each activation is another place. */
 typedef struct DrawFrame {
     struct DrawFrame *up;
     Seq *seq;

@@ -19,7 +19,7 @@ static Expr *bits_at(Lower *L, Tensor *y) {
     const Attr *seed = node_attr(L->node, "seed");
     if (seed) {
         int64_t given = seed->kind == AT_INT ? seed->i : 0;
-        if (seed->kind == AT_FLOAT) memcpy(&given, &seed->f, sizeof given);
+        if (seed->kind == AT_FLOAT) memcpy(&given, &seed->f, sizeof seed->f);
         key = e_ci(c, DT_U64, given);
         place = draw_call_place(L);
     } else
