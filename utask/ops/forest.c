@@ -4,7 +4,7 @@
  * has, and a leaf is its own successor: no branches, and lanes that never part. Every question is
  * made one of an interval, and what a question about one value does with NaN may take two nodes. */
 #include "utask/ops/forest.h"
-#include "utask/ops/nn.h"
+#include "utask/ops/ml.h"
 #include <math.h>
 
 #define NODES_MAX (1 << 28)
@@ -148,60 +148,121 @@ static int depth(Lower *L, Forest *f) {
     return most;
 }
 
-/* ---- the walk -------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
+/* What the walk reads. A node's two children lie side by side, so its record, an int64, says where
+ * the first one is (bits [0, shift)) and which feature is asked for (the `ask` bits above). Where
+ * questions are about one bound of float32 and there is room, the bound is the upper half; else it
+ * has an array of its own. */
 typedef struct Walk {
-    Tensor *x, *feature, *child, *lo, *hi; /* lo, hi NULL: no node needs it */
+    Tensor *x, *record, *lo, *hi; /* lo, hi NULL: no node needs it, or it is in the record */
+    int shift, ask;
+    bool inside, upper; /* the bound is in the record; it is hi */
+    int n, *node;       /* of each place; a node that several lead to has several */
 } Walk;
+
+static int bits_for(int64_t n) { /* of numbers below n */
+    int b = 1;
+    while (((int64_t)1 << b) < n) b++;
+    return b;
+}
 
 static Tensor *list(Lower *L, DType t, int64_t n, const void *data) {
     return t_const(L, t, 1, &n, data);
 }
 
-static Tensor *bounds(Lower *L, const Forest *f, bool upper) {
-    int n = f->node.n;
-    float *s = NEWN(L->a, float, n);
-    double *d = NEWN(L->a, double, n);
-    bool used = false;
-    for (int i = 0; i < n; i++) {
-        const ForestNode *x = &f->node.p[i];
-        d[i] = upper ? x->hi : x->lo;
-        s[i] = (float)d[i];
-        used |= d[i] != (upper ? INFINITY : -INFINITY);
+/* Gives every node its place, tree by tree, level by level; root[i]: of tree i. first[k]: where the
+ * children of place k begin, itself for a leaf. */
+static void lay_out(Lower *L, const Forest *f, Walk *w, int *root, int **first) {
+    int most = 2 * f->node.n + f->root.n, *pair = NEWN(L->a, int, f->node.n);
+    w->node = NEWN(L->a, int, most);
+    *first = NEWN(L->a, int, most);
+    for (int i = 0; i < f->node.n; i++) pair[i] = -1;
+    for (int t = 0, k = 0; t < f->root.n; t++) {
+        root[t] = w->n;
+        w->node[w->n++] = f->root.p[t];
+        for (; k < w->n; k++) {
+            int id = w->node[k];
+            const ForestNode *x = &f->node.p[id];
+            if (x->leaf < 0 && pair[id] < 0) {
+                pair[id] = w->n;
+                w->node[w->n++] = x->child[0];
+                w->node[w->n++] = x->child[1];
+            }
+            (*first)[k] = x->leaf < 0 ? pair[id] : k;
+        }
     }
-    if (!used) return NULL;
-    return list(L, f->t, n, f->t == DT_F64 ? (void *)d : (void *)s);
 }
 
-static Walk walk_begin(Lower *L, const Forest *f, Tensor *x) {
-    int n = f->node.n;
-    int32_t *feature = NEWN(L->a, int32_t, n), *child = NEWN(L->a, int32_t, 2 * (int64_t)n);
-    for (int i = 0; i < n; i++) {
-        feature[i] = f->node.p[i].feature;
-        child[2 * i] = f->node.p[i].child[0];
-        child[2 * i + 1] = f->node.p[i].child[1];
+/* A bound of every place; a leaf has NaN: it stays where it is. NULL: no node needs it. */
+static double *bounds(Lower *L, const Forest *f, const Walk *w, bool upper) {
+    double *d = NEWN(L->a, double, w->n);
+    bool used = false;
+    for (int k = 0; k < w->n; k++) {
+        const ForestNode *x = &f->node.p[w->node[k]];
+        d[k] = x->leaf >= 0 ? NAN : upper ? x->hi : x->lo;
+        used |= x->leaf < 0 && d[k] != (upper ? INFINITY : -INFINITY);
     }
-    Walk w = {.x = x, .lo = bounds(L, f, false), .hi = bounds(L, f, true)};
-    if (!w.lo && !w.hi) w.hi = bounds(L, f, true); /* leaves only: no step is made */
-    w.feature = list(L, DT_I32, n, feature);
-    w.child = list(L, DT_I32, 2 * (int64_t)n, child);
+    return used ? d : NULL;
+}
+
+static Tensor *roots(Lower *L, const Forest *f, const int *root) {
+    int32_t *r = NEWN(L->a, int32_t, f->root.n);
+    for (int i = 0; i < f->root.n; i++) r[i] = root[i];
+    return list(L, DT_I32, f->root.n, r);
+}
+
+static Walk walk_begin(Lower *L, const Forest *f, Tensor *x, Tensor **root) {
+    Walk w = {.x = x, .shift = 32, .ask = 31};
+    int *first, *at = NEWN(L->a, int, f->root.n);
+    lay_out(L, f, &w, at, &first);
+    *root = roots(L, f, at);
+    const double *lo = bounds(L, f, &w, false), *hi = bounds(L, f, &w, true);
+    int shift = bits_for(w.n), ask = bits_for(f->nfeature);
+    w.inside = f->t == DT_F32 && !(lo && hi) && shift + ask <= 32;
+    w.upper = !lo;
+    if (w.inside) w.shift = shift, w.ask = ask;
+    const double *one = w.upper ? hi : lo;
+    int64_t *record = NEWN(L->a, int64_t, w.n);
+    for (int k = 0; k < w.n; k++) {
+        const ForestNode *y = &f->node.p[w.node[k]];
+        uint64_t r = (uint64_t)first[k] | (uint64_t)(y->leaf < 0 ? y->feature : 0) << w.shift;
+        float bound = one ? (float)one[k] : NAN;
+        uint32_t bits;
+        memcpy(&bits, &bound, sizeof bits);
+        record[k] = (int64_t)(w.inside ? r | (uint64_t)bits << 32 : r);
+    }
+    w.record = list(L, DT_I64, w.n, record);
+    if (!w.inside && lo) w.lo = t_floats(L, f->t, w.n, -1, lo);
+    if (!w.inside && (hi || !lo))
+        w.hi = t_floats(L, f->t, w.n, -1, hi ? hi : bounds(L, f, &w, true));
     return w;
 }
 
 static Expr *at(Lower *L, Tensor *t, Expr *i) { return ld(L, t, &i); }
 static Expr *at_i64(Lower *L, Tensor *t, Expr *i) { return e_cast(L->cx, DT_I64, at(L, t, i)); }
 
-/* The node that the row comes to from node n (int64) in so many steps. */
+static Expr *field(Cx *c, Expr *r, int from, int bits) {
+    if (from) r = e_bin(c, E_SHR, r, e_int(c, from));
+    return e_bin(c, E_AND, r, e_int(c, ((int64_t)1 << bits) - 1));
+}
+
+/* The place that the row comes to from place n (int64) in so many steps. */
 static Expr *steps(Lower *L, const Walk *w, Expr *row, Expr *n, int count) {
     Cx *c = L->cx;
     for (int i = 0; i < count; i++) {
-        Expr *x = ld(L, w->x, (Expr *[]){row, at_i64(L, w->feature, n)}), *in = NULL;
+        Expr *r = at(L, w->record, n), *in = NULL;
+        Expr *x = ld(L, w->x, (Expr *[]){row, field(c, r, w->shift, w->ask)});
+        if (w->inside) {
+            Expr *bits = e_cast(c, DT_I32, e_bin(c, E_SHR, r, e_int(c, 32)));
+            Expr *bound = e_bitcast(c, DT_F32, bits);
+            in = w->upper ? e_le(c, x, bound) : e_le(c, bound, x);
+        }
         if (w->hi) in = e_le(c, x, at(L, w->hi, n));
         if (w->lo) {
             Expr *lo = e_le(c, at(L, w->lo, n), x);
             in = in ? e_and(c, in, lo) : lo;
         }
-        Expr *way = e_cast(c, DT_I64, in);
-        n = at_i64(L, w->child, e_add(c, e_muli(c, n, 2), way));
+        n = e_add(c, field(c, r, 0, w->shift), e_cast(c, DT_I64, in));
     }
     return n;
 }
@@ -223,31 +284,24 @@ static Tensor *walk_far(Lower *L, const Walk *w, Tensor *root, int deep) {
     return now;
 }
 
-/* Weights by node, or by leaf and target. */
-static Tensor *weights(Lower *L, const Forest *f, bool by_node) {
-    int64_t n = by_node ? f->node.n : (int64_t)f->nleaf * f->ntarget;
-    double *d = NEWN(L->a, double, n + 1);
-    float *s = NEWN(L->a, float, n + 1);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t k = by_node ? f->node.p[i].leaf : i;
-        d[i] = k < 0 ? 0 : f->weight[k];
-        s[i] = (float)d[i];
+/* Weights by place, or by leaf and target. */
+static Tensor *weights(Lower *L, const Forest *f, const Walk *w, bool by_place) {
+    if (!by_place) return t_floats(L, f->t, f->nleaf, f->ntarget, f->weight);
+    double *d = NEWN(L->a, double, w->n);
+    for (int k = 0; k < w->n; k++) {
+        int leaf = f->node.p[w->node[k]].leaf;
+        d[k] = leaf < 0 ? 0 : f->weight[leaf];
     }
-    void *data = f->t == DT_F64 ? (void *)d : (void *)s;
-    return by_node ? list(L, f->t, n, data)
-                   : t_const(L, f->t, 2, (int64_t[]){f->nleaf, f->ntarget}, data);
+    return t_floats(L, f->t, w->n, -1, d);
 }
 
-static Tensor *roots(Lower *L, const Forest *f) {
-    int32_t *r = NEWN(L->a, int32_t, f->root.n);
-    for (int i = 0; i < f->root.n; i++) r[i] = f->root.p[i];
-    return list(L, DT_I32, f->root.n, r);
-}
-
-static Tensor *leaf_rows(Lower *L, const Forest *f) {
-    int32_t *r = NEWN(L->a, int32_t, f->node.n);
-    for (int i = 0; i < f->node.n; i++) r[i] = f->node.p[i].leaf < 0 ? 0 : f->node.p[i].leaf;
-    return list(L, DT_I32, f->node.n, r);
+static Tensor *leaf_rows(Lower *L, const Forest *f, const Walk *w) {
+    int32_t *r = NEWN(L->a, int32_t, w->n);
+    for (int k = 0; k < w->n; k++) {
+        int leaf = f->node.p[w->node[k]].leaf;
+        r[k] = leaf < 0 ? 0 : leaf;
+    }
+    return list(L, DT_I32, w->n, r);
 }
 
 Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
@@ -256,20 +310,22 @@ Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
     int deep = depth(L, f);
     check(L, e_le(c, e_int(c, f->nfeature), x->dim[1]),
           "the nodes ask for %d features, the input has less", f->nfeature);
-    Walk w = walk_begin(L, f, t_cast(L, f->t, x));
-    Tensor *root = roots(L, f), *far = deep > STEPS ? walk_far(L, &w, root, deep) : NULL;
+    Tensor *root;
+    Walk w = walk_begin(L, f, t_cast(L, f->t, x), &root);
+    Tensor *far = deep > STEPS ? walk_far(L, &w, root, deep) : NULL;
     Expr *dim[] = {x->dim[0], root->dim[0]}, *out[] = {x->dim[0], e_int(c, f->ntarget)};
     bool one = f->ntarget == 1;
     Axis *tree = axis_new(c, root->dim[0]);
-    Tensor *leaf = NULL, *value = weights(L, f, one);
+    Tensor *leaf = NULL, *value = weights(L, f, &w, one);
     if (!one) { /* which row of weights: by row and tree */
         leaf = te_begin(L, DT_I32, 2, dim);
         Expr *row = ax(L, leaf, 0), *t = ax(L, leaf, 1);
         Expr *n = far ? e_cast(c, DT_I64, ld(L, far, (Expr *[]){row, t}))
                       : steps(L, &w, row, at_i64(L, root, t), deep);
-        leaf = te_end(L, leaf, at(L, leaf_rows(L, f), n));
+        leaf = te_end(L, leaf, at(L, leaf_rows(L, f, &w), n));
     }
-    Tensor *y = te_begin(L, f->t, 2, out);
+    /* A single target has no axis: rows are side by side. */
+    Tensor *y = te_begin(L, f->t, one ? 1 : 2, out);
     Expr *row = ax(L, y, 0), *t = e_axis(c, tree), *v;
     if (!one) {
         Expr *k = e_cast(c, DT_I64, ld(L, leaf, (Expr *[]){row, t}));
@@ -278,5 +334,6 @@ Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
         v = at(L, value, e_cast(c, DT_I64, ld(L, far, (Expr *[]){row, t})));
     else
         v = at(L, value, steps(L, &w, row, at_i64(L, root, t), deep));
-    return te_end(L, y, e_reduce(c, how, 1, &tree, v));
+    y = te_end(L, y, e_reduce(c, how, 1, &tree, v));
+    return one ? t_unsqueeze(L, y, 1) : y;
 }
