@@ -67,7 +67,10 @@ int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
                                 .max_iterations = c->max_iterations,
                                 .stack_depth = c->stack_depth};
     if (braid_load(c->arg[0], &o, m, &e)) return cli_error(c->arg[0], &e);
-    if (!braid_session_new(*m, &so, s, &e)) return EXIT_DONE;
+    if (!braid_session_new(*m, &so, s, &e)) {
+        if (!c->seeded || !braid_session_set_seed(*s, (uint64_t)c->seed, &e)) return EXIT_DONE;
+        braid_session_free(*s);
+    }
     braid_model_free(*m);
     return cli_error(c->arg[0], &e);
 }

@@ -34,6 +34,7 @@ typedef enum Action {
     SET_JOBS,
     SET_MAX_ITERATIONS,
     SET_STACK_DEPTH,
+    SET_SEED,
     SET_RTOL,
     SET_ATOL,
     ADD_INPUT,
@@ -73,6 +74,8 @@ static const struct Option {
      "a loop that makes more is stopped (2147483648)"},
     {"--stack-depth", "N", RUN | TEST | BENCH, SET_STACK_DEPTH,
      "recursion that goes deeper is stopped (10000)"},
+    {"--seed", "N", RUN | TEST | BENCH, SET_SEED,
+     "of the random numbers (another one for each run)"},
     {"--rtol", "R", TEST, SET_RTOL, "relative tolerance (1e-3)"},
     {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
     {"--jobs", "N", TEST, SET_JOBS, "tests at a time (one for each CPU)"},
@@ -184,6 +187,7 @@ static bool apply(Cli *c, Action action, const char *v) {
         break;
     case SET_STACK_DEPTH: good = parse_int(v, 1, 1000000000, &c->stack_depth); break;
     case SET_MAX_ITERATIONS: good = parse_int(v, 1, INT64_MAX, &c->max_iterations); break;
+    case SET_SEED: c->seeded = good = parse_int(v, 0, INT64_MAX, &c->seed); break;
     case SET_RTOL: good = parse_real(v, &c->rtol); break;
     case SET_ATOL: good = parse_real(v, &c->atol); break;
     case ADD_INPUT: good = push_pair(&c->input_name, &c->input_file, &c->ninput, v); break;

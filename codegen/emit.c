@@ -19,8 +19,8 @@
 
 static const Target cpu_target = {
     .name = "cpu",
-    .preludes = {"cpu/ctx.h", "cpu/prelude.h", "scalar.h", "math.h"},
-    .entry = {"entry.h", "cpu/entry.c"},
+    .preludes = {"cpu/ctx.h", "cpu/prelude.h", "scalar.h", "draw.h", "math.h"},
+    .entry = {"seed.h", "entry.h", "cpu/entry.c"},
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
     .recursive = "static __attribute__((noinline)) int",
@@ -33,9 +33,9 @@ static const Target cpu_target = {
 /* CUDA, and what is made of its text: HIP, and the emulator's programs. */
 static const Target gpu_target = {
     .name = "gpu",
-    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/dots.h",
-                 "gpu/matrix.h", "gpu/stack.h"},
-    .entry = {"entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/device.h", "gpu/library.h",
+    .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "draw.h", "math.h", "gpu/team.h",
+                 "gpu/dots.h", "gpu/matrix.h", "gpu/stack.h"},
+    .entry = {"seed.h", "entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/device.h", "gpu/library.h",
               "gpu/run.h", "gpu/entry.c"},
     .function = "static __device__ __noinline__ void",
     .outlined = "static __device__ __noinline__ void",
@@ -149,6 +149,7 @@ static void put_entry(Emit *em, Sb *text) {
     define(text, "BK_NOUT", p->nout);
     define(text, "BK_NSLOT", em->plan.nslot);
     define(text, "BK_NSITE", p->cx->site.n);
+    if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
     define(text, "BK_UNITS", p->schedule->team);
     /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
     if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);

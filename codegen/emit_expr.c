@@ -260,6 +260,7 @@ static const char *binary(Fn *f, Expr *e, const char *x, const char *y) {
             return arena_printf(a, "((%s)bk_shl((int64_t)%s, (int64_t)%s, %d))", ty, x, y, bits);
         return dtype_is_signed(t) ? arena_printf(a, "((%s)bk_shr(%s, %s, %d))", ty, x, y, bits)
                                   : arena_printf(a, "((%s)bk_shru(%s, %s, %d))", ty, x, y, bits);
+    case E_DRAW: return arena_printf(a, "bk_draw(%s, %s)", x, y);
     default: return arena_printf(a, "(%s %s %s)", x, expr_name[e->op], y); /* comparisons */
     }
 }
@@ -572,6 +573,7 @@ const char *fn_expr(Fn *f, Expr *e) {
     case E_SYM: return f->symbol(f, e->sym);
     case E_INDIM: return indim(f, e);
     case E_LIMIT: return "k->max_iterations";
+    case E_SEED: return "k->seed";
     case E_AXIS: die("an axis without a loop");
     case E_REDUCE:
         if (f->load && (s = f->load(f, e))) return s;
@@ -618,7 +620,8 @@ bool fn_guarded(Fn *f, const Expr *e) {
 
 static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
     if (e->op == E_CONST || e->op == E_SYM || e->op == E_AXIS || e->op == E_INDIM ||
-        e->op == E_LIMIT || bound_text(f, e) || map_geti(seen, (uint64_t)e->id + 1))
+        e->op == E_LIMIT || e->op == E_SEED || bound_text(f, e) ||
+        map_geti(seen, (uint64_t)e->id + 1))
         return;
     map_seti(seen, (uint64_t)e->id + 1, e);
     bool inside = false;
@@ -627,8 +630,8 @@ static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
         bool ready = true; /* every axis it uses has its loop already */
         if (e->flags & EF_AXIS) ready = e->op != E_REDUCE && !(e->flags & EF_REDUCE);
         bool worth = e->flags & (EF_LOAD | EF_GUARD) || e_is_unary(e->op) || e->op == E_DIV ||
-                     e->op == E_FDIV || e->op == E_MOD || e->op == E_FMOD || e->op == E_CAST ||
-                     e->op == E_SELECT;
+                     e->op == E_FDIV || e->op == E_MOD || e->op == E_FMOD || e->op == E_DRAW ||
+                     e->op == E_CAST || e->op == E_SELECT;
         if (ready && worth && !(e->flags & EF_REDUCE)) fn_temp(f, e);
         return;
     }

@@ -4,7 +4,7 @@
  * of working memory at the start (size_t) BK_NSLOT           growable buffers; may be 0 BK_NSITE
  * fault texts; bk_sites[]: const char *, at least one entry BK_SLOT_BYTES      optional: of a
  * growable buffer at the start BK_WEIGHTS_CHECK   optional: bk_weights is NULL when the file of
- * weights is missing
+ * weights is missing BK_DRAWS           optional: the program draws random numbers
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -21,6 +21,11 @@ enum {
     BK_ST_USAGE = 7
 };
 #define BK_MAX_BYTES ((size_t)1 << 40)
+#ifdef BK_DRAWS
+#define BK_DRAWN 1
+#else
+#define BK_DRAWN 0
+#endif
 #ifndef BK_SLOT_BYTES
 #define BK_SLOT_BYTES 65536
 #endif

@@ -104,6 +104,10 @@ class Session:
     def __del__(self):
         self.api.lib.braid_session_free(self.handle)
 
+    def seed(self, n):
+        """Of the random numbers of the following runs."""
+        self.api.check("braid_session_set_seed", self.handle, C.c_uint64(n))
+
     def working_bytes(self):
         return self.api.lib.braid_session_stat(self.handle, 1)
 

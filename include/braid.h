@@ -212,6 +212,8 @@ BRAID_API int32_t braid_model_output_count(const struct braid_model *model);
  * freed. */
 BRAID_API const braid_io *braid_model_input(const struct braid_model *model, int32_t i);
 BRAID_API const braid_io *braid_model_output(const struct braid_model *model, int32_t i);
+/* Whether outputs depend on random numbers. */
+BRAID_API bool braid_model_draws(const struct braid_model *model);
 /* Its index, or -1. */
 BRAID_API int32_t braid_model_find_input(const struct braid_model *model, const char *name);
 
@@ -272,6 +274,13 @@ BRAID_API braid_status braid_session_to_device(braid_session *session, const DLT
                                                DLManagedTensor **device, braid_error *error);
 BRAID_API braid_status braid_session_to_host(braid_session *session, const DLTensor *device,
                                              braid_value **host, braid_error *error);
+
+/* The seed of the random numbers of the session's following runs: equal runs by one seed draw equal
+ * numbers, on all targets. Until it is set every run has a seed of its own. Operators whose
+ * attribute `seed` is set draw the same numbers in every run. BRAID_USAGE: the library was made
+ * before there were random numbers. */
+BRAID_API braid_status braid_session_set_seed(braid_session *session, uint64_t seed,
+                                              braid_error *error);
 
 typedef enum braid_stat {
     BRAID_SYNCHRONIZATIONS = 0, /* barriers of all threads in the last run */

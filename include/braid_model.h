@@ -116,7 +116,7 @@ typedef struct braid_model_v1 {
                size_t message_size);
     int64_t (*stat)(void *session, int which);
 
-    /* From here on: where struct_size reaches. NULL on the CPU. */
+    /* From here on: where struct_size reaches. Up to memory_copy NULL on the CPU. */
     int32_t device_type; /* of the tensors that run_on takes */
     /* Runs the model on tensors in the device's memory, after what `stream` (a CUstream or
      * hipStream_t; NULL: the default one) holds so far; what comes after it there sees the outputs.
@@ -137,6 +137,11 @@ typedef struct braid_model_v1 {
      * the device's own. */
     int (*memory_copy)(void *session, void *stream, int direction, void *to, const void *from,
                        size_t bytes, char *message, size_t message_size);
+
+    int32_t draws; /* 1: outputs depend on random numbers */
+    /* The seed of the random numbers of the session's following runs: equal runs by one seed draw
+     * equal numbers. Until then every run has another one. No run may be in progress. */
+    int (*set_seed)(void *session, uint64_t seed);
 } braid_model_v1;
 
 const braid_model_v1 *braid_model(void);

@@ -172,6 +172,9 @@ const braid_io *braid_model_input(const struct braid_model *m, int32_t i) {
 const braid_io *braid_model_output(const struct braid_model *m, int32_t i) {
     return i >= 0 && i < m->nout ? &m->out[i] : NULL;
 }
+bool braid_model_draws(const struct braid_model *m) {
+    return m->lib ? m->lib->draws != 0 : m->program->draws;
+}
 int32_t braid_model_find_input(const struct braid_model *m, const char *name) {
     for (int i = 0; name && i < m->nin; i++)
         if (strcmp(m->in[i].name, name) == 0) return i;

@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 #include "codegen/compile.h"
+#include "codegen/seed.h"
 #include "include/braid.h"
 #include "include/braid_model.h"
 #include "scheduler/store.h"
@@ -93,6 +94,7 @@ struct braid_session {
     void *lib_session;    /* of a compiled library */
     void *stream;         /* of runs on device tensors */
     InterpConfig interp;
+    bk_seed seed; /* of the interpreter's runs */
 };
 
 braid_dtype rt_from_dl(DLDataType t); /* BRAID_DTYPE_NONE: not supported */

@@ -59,6 +59,19 @@ void braid_session_free(braid_session *s) {
     free(s);
 }
 
+braid_status braid_session_set_seed(braid_session *s, uint64_t seed, braid_error *e) {
+    const braid_model_v1 *lib = s->model->lib;
+    if (lib && !lib->set_seed)
+        return rt_fail(e, BRAID_USAGE, "the library knows no seed: compile the model again");
+    pthread_mutex_lock(&s->lock);
+    if (lib)
+        lib->set_seed(s->lib_session, seed);
+    else
+        bk_seed_set(&s->seed, seed);
+    pthread_mutex_unlock(&s->lock);
+    return BRAID_OK;
+}
+
 int64_t braid_session_stat(braid_session *s, braid_stat which) {
     if (!s->model->lib) return which == BRAID_THREADS ? 1 : -1;
     pthread_mutex_lock(&s->lock);
@@ -203,6 +216,7 @@ static braid_status run_interp(braid_session *s, const bx_tensor *in, bx_tensor 
         v[i].data = in[i].data;
         v[i].bytes = v[i].present ? (size_t)bx_seq_bytes_of(&in[i]) : 0;
     }
+    s->interp.seed = bk_seed_next(&s->seed);
     Status st = interp_run(m->interp, &s->interp, v, r, &d);
     for (int i = 0; st == ST_OK && i < m->nout; i++) {
         out[i].data = r[i].data;

@@ -92,6 +92,7 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
         else
             k->w.simple += 4 * times;
         break;
+    case E_DRAW: k->w.simple += 80 * times; break;
     case E_GUARD: k->w.scalar = true; break;
     case E_ADD:
     case E_SUB:

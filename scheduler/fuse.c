@@ -117,11 +117,13 @@ static int op_weight(const Expr *e) {
     case E_ACOSH:
     case E_ATANH:
     case E_POW: return 10;
+    case E_DRAW: return 40;
     case E_CONST:
     case E_SYM:
     case E_AXIS:
     case E_INDIM:
     case E_LIMIT:
+    case E_SEED:
     case E_LOAD:
     case E_REDUCE: return 0;
     default: return 1;

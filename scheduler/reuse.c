@@ -146,6 +146,7 @@ static bool same(Same *s, const Expr *a, const Expr *b) {
     case E_CONST:
     case E_SYM:
     case E_INDIM:
+    case E_SEED:
     case E_LIMIT: return a == b;
     case E_GUARD: return false;
     default: break;

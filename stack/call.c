@@ -50,6 +50,7 @@ typedef struct Active {
     Result *result;
     Val **res; /* what the body gave */
     Expr ***res_elem;
+    Sym *place; /* of the activation's random numbers; made when needed */
 } Active;
 
 typedef struct Recursion {
@@ -62,6 +63,7 @@ typedef struct Recursion {
     Stmt *start;
     ParamPlan **plan; /* by function index */
     bool changed;     /* an assumption about arguments was given up in this round */
+    bool draws;       /* random numbers are drawn: every call passes a place for them */
     const char *why;  /* a body has no result yet */
 } Recursion;
 
@@ -188,7 +190,7 @@ static Val *param_tensor(Lower *L, Active *a, int i) {
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 static int count_syms(const Active *a) {
-    int n = 0;
+    int n = 1; /* the place of random numbers */
     for (int i = 0; i < a->fn->region->nparam; i++) {
         if (a->plan[i].how == P_ELEMS) n += (int)count_const(a->arg[i]->t);
         for (int k = 0; a->plan[i].how == P_TENSOR && k < a->arg[i]->t->rank; k++)
@@ -204,6 +206,7 @@ static void list_params(Lower *L, Active *a) {
     f->sym = NEWN(L->a, Sym *, count_syms(a) + 1);
     f->arg = NEWN(L->a, Tensor *, n + 1);
     f->nsym = f->narg = 0;
+    if (a->place) f->sym[f->nsym++] = a->place;
     for (int i = 0; i < n; i++) {
         const Tensor *t = a->arg[i]->t;
         if (a->plan[i].how == P_ELEMS)
@@ -221,6 +224,7 @@ static void pass_args(Lower *L, const Active *a, Val **arg, Stmt *s) {
     int nsym = 0, narg = 0;
     s->call.sym = NEWN(L->a, Expr *, count_syms(a) + 1);
     s->call.arg = NEWN(L->a, Tensor *, a->fn->region->nparam + 1);
+    if (a->place) s->call.sym[nsym++] = draw_place(L);
     for (int i = 0; i < a->fn->region->nparam; i++) {
         Tensor *t = arg[i]->t;
         if (a->plan[i].how == P_ELEMS)
@@ -343,10 +347,16 @@ static void run_body(Lower *L, void *user) {
 
 /* Lowers a's body; false: it has no result yet. */
 static bool lower_body(Lower *L, Recursion *r, Active *a) {
+    LowerState *st = L->st;
     Seq *up = L->seq, *body = a->f->body;
+    DrawFrame *outer = st->frame;
     const Region *region = a->fn->region;
+    bool asked = false;
+    if (r->draws) param_sym(L, a, &a->place, DT_U64, "place", INT64_MIN);
+    DrawFrame frame = {outer, body, NULL, a->place ? e_sym(L->cx, a->place) : NULL, &asked};
     body->s.n = 0;
     L->seq = body;
+    st->frame = &frame;
     for (int i = 0; i < region->nparam; i++) {
         a->param[i] = a->plan[i].how == P_SAME    ? a->arg[i]
                       : a->plan[i].how == P_ELEMS ? param_elems(L, a, i)
@@ -354,9 +364,11 @@ static bool lower_body(Lower *L, Recursion *r, Active *a) {
     }
     list_params(L, a);
     bool ok = attempt(L, run_body, a);
-    if (!ok && !L->st->trap) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+    if (asked) r->draws = r->changed = true;
+    if (!ok && !st->trap) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
     if (!ok) r->why = forgive(L);
     L->seq = up;
+    st->frame = outer;
     return ok;
 }
 
@@ -527,8 +539,12 @@ void lower_Invoke(Lower *L) {
         L->st->call_depth++;
         if (fn->recursive)
             start(L, fn, arg, res);
-        else
+        else {
+            DrawFrame frame = {L->st->frame, L->seq, n, NULL, NULL};
+            L->st->frame = &frame;
             lower_region(L, fn->region, n->nin, arg, n->nout, res);
+            L->st->frame = frame.up;
+        }
         L->st->call_depth--;
     }
     for (int i = 0; i < n->nout; i++) out_val(L, i, res[i]);

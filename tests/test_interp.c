@@ -354,6 +354,7 @@ static void integer_semantics(void **state) {
     check_binary(DT_U64, E_LT, -1, 2, 0);
     check_binary(DT_I64, E_LT, -1, 2, 1);
     check_binary(DT_U64, E_SHR, -1, 63, 1);
+    check_binary(DT_U64, E_DRAW, 0, 0, (int64_t)0xe169c58d6627e8d5u); /* as published */
     check_binary(DT_U8, E_SHL, 255, 4, 240);
     check_binary(DT_U8, E_SHL, 255, 8, 0);
     check_binary(DT_I8, E_SHR, -128, 9, -1);

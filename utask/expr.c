@@ -5,6 +5,9 @@
 #include "utask/expr_internal.h"
 #include <math.h>
 
+#define BK_INLINE static inline
+#include "codegen/draw.h"
+
 #if BRAID_TINY
 #define TABLE_MIN 16
 #define MEMO_SPARE 0
@@ -96,6 +99,7 @@ Expr *expr_intern(Cx *c, Expr *key) {
     case E_GUARD: e->flags = EF_GUARD; break;
     case E_SYM: e->flags = EF_SYM; break;
     case E_INDIM:
+    case E_SEED:
     case E_LIMIT: e->flags = EF_INDIM; break;
     default: break;
     }
@@ -172,6 +176,11 @@ Expr *e_indim(Cx *c, int input, int axis) {
 
 Expr *e_limit(Cx *c) {
     Expr k = {.op = E_LIMIT, .dtype = DT_I64};
+    return expr_intern(c, &k);
+}
+
+Expr *e_seed(Cx *c) {
+    Expr k = {.op = E_SEED, .dtype = DT_U64};
     return expr_intern(c, &k);
 }
 
@@ -295,6 +304,7 @@ static Expr *fold_int(Cx *c, int op, DType t, int64_t a, int64_t b) {
     case E_SHR:
         if (ub >= (uint64_t)bits) return e_ci(c, t, dtype_is_signed(t) && a < 0 ? -1 : 0);
         return e_ci(c, t, u ? (int64_t)(ua >> b) : a >> b);
+    case E_DRAW: return e_ci(c, t, (int64_t)bk_draw(ua, ub));
     case E_LT: return e_bool(c, u ? ua < ub : a < b);
     case E_LE: return e_bool(c, u ? ua <= ub : a <= b);
     case E_EQ: return e_bool(c, a == b);
@@ -384,6 +394,7 @@ Expr *e_bin(Cx *c, int op, Expr *a, Expr *b) {
     ASSERT(e_is_binary(op) && a->dtype == b->dtype);
     DType t = a->dtype;
     bool flt = dtype_is_float(t);
+    ASSERT(op != E_DRAW || t == DT_U64);
     ASSERT(!(flt && (op == E_AND || op == E_OR || op == E_XOR || op == E_SHL || op == E_SHR)));
     if (is_const(a) && is_const(b))
         return flt ? fold_float(c, op, t, a->f, b->f) : fold_int(c, op, t, a->i, b->i);

@@ -16,6 +16,8 @@
  *  - values of small types (base.h) are codes: constants, loads, choices, and bit casts from and to
  * each other and 8-bit integers are all that is done with them. CAST is none of them: e_cast gives
  * other expressions.
+ *  - DRAW(key, counter), all uint64: random bits, a function of both (codegen/draw.h). SEED is the
+ *    key of the run, uint64.
  */
 #ifndef BRAID_EXPR_H
 #define BRAID_EXPR_H
@@ -32,7 +34,8 @@ struct Const;
     X(SYM, 0, "sym")                                                                               \
     X(AXIS, 0, "axis")                                                                             \
     X(INDIM, 0, "indim")                                                                           \
-    X(LIMIT, 0, "limit")
+    X(LIMIT, 0, "limit")                                                                           \
+    X(SEED, 0, "seed")
 #define EXPR_UNARY(X)                                                                              \
     X(NEG, 1, "neg")                                                                               \
     X(NOT, 1, "not")                                                                               \
@@ -78,6 +81,7 @@ struct Const;
     X(XOR, 2, "xor")                                                                               \
     X(SHL, 2, "shl")                                                                               \
     X(SHR, 2, "shr")                                                                               \
+    X(DRAW, 2, "draw")                                                                             \
     X(LT, 2, "<")                                                                                  \
     X(LE, 2, "<=")                                                                                 \
     X(EQ, 2, "==")
@@ -183,6 +187,7 @@ Expr *e_elem(Cx *c, const struct Const *k, int64_t i); /* element of a constant 
 Expr *e_sym(Cx *c, Sym *s);
 Expr *e_axis(Cx *c, Axis *x);
 Expr *e_limit(Cx *c); /* iterations that a loop may make: --max-iterations */
+Expr *e_seed(Cx *c);  /* uint64, the same all through a run */
 Expr *e_indim(Cx *c, int input,
               int axis); /* size of an input's axis; -1 its rank, -2 has-element */
 Expr *e_un(Cx *c, int op, Expr *a);
@@ -219,6 +224,9 @@ static inline Expr *e_le(Cx *c, Expr *a, Expr *b) { return e_bin(c, E_LE, a, b);
 static inline Expr *e_eq(Cx *c, Expr *a, Expr *b) { return e_bin(c, E_EQ, a, b); }
 static inline Expr *e_and(Cx *c, Expr *a, Expr *b) { return e_bin(c, E_AND, a, b); }
 static inline Expr *e_or(Cx *c, Expr *a, Expr *b) { return e_bin(c, E_OR, a, b); }
+static inline Expr *e_draw(Cx *c, Expr *key, Expr *counter) {
+    return e_bin(c, E_DRAW, key, counter);
+}
 static inline Expr *e_not(Cx *c, Expr *a) { return e_un(c, E_NOT, a); }
 Expr *e_addi(Cx *c, Expr *a, int64_t k);
 Expr *e_muli(Cx *c, Expr *a, int64_t k);

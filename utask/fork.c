@@ -166,12 +166,13 @@ typedef struct Place {
     Seq *seq;
     int nrefine, split_depth, call_depth;
     struct Recursion *recursion;
+    DrawFrame *frame;
 } Place;
 
 static Place place_of(const Lower *L) {
     const LowerState *st = L->st;
-    return (Place){L->node,         L->out,         L->seq,       st->refine.n,
-                   st->split_depth, st->call_depth, st->recursion};
+    return (Place){L->node,         L->out,         L->seq,        st->refine.n,
+                   st->split_depth, st->call_depth, st->recursion, st->frame};
 }
 
 static void return_to(Lower *L, const Place *p) {
@@ -183,6 +184,7 @@ static void return_to(Lower *L, const Place *p) {
     st->split_depth = p->split_depth;
     st->call_depth = p->call_depth;
     st->recursion = p->recursion;
+    st->frame = p->frame;
 }
 
 bool attempt(Lower *L, void (*body)(Lower *L, void *user), void *user) {

@@ -508,6 +508,7 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
     x->depth_budget = measure ? MEASURED_DEPTH : 0;
     x->measured = depth;
     depth->limit = x->stack_depth;
+    x->seed = cfg ? cfg->seed : 0;
     x->max_iterations = cfg && cfg->max_iterations > 0 ? cfg->max_iterations : (int64_t)1 << 31;
     if (run_program(x, it))
         memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);

@@ -227,6 +227,7 @@ typedef struct Exec {
     Buf **value; /* by tensor id; NULL when folding */
     RegVal *sym; /* by symbol id: int64, or double for floats */
     int64_t max_iterations;
+    uint64_t seed;
     double budget; /* lane operations left when folding; < 0: no limit */
     /* of the code that runs */
     Reg *reg;

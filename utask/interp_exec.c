@@ -576,7 +576,7 @@ static void set_up(Exec *x, const Code *k) {
         int axis = k->indim[i].axis;
         int64_t r;
         if (!v)
-            r = x->max_iterations;
+            r = axis ? (int64_t)x->seed : x->max_iterations;
         else if (axis == -1)
             r = v->rank;
         else if (axis < 0)

@@ -523,11 +523,12 @@ static int gen_leaf(Compiler *c, const Expr *e) {
         k->sym[k->nsym++] = (struct CodeSym){r, e->sym->dtype, e->sym->id};
         return r;
     case E_INDIM:
+    case E_SEED:
     case E_LIMIT:
         r = reg_const(c, e->dtype, v);
         k->indim = grow(c->pool, k->indim, k->nindim, &c->indim_cap, sizeof *k->indim);
-        k->indim[k->nindim++] = e->op == E_LIMIT
-                                    ? (struct CodeIndim){r, -1, 0}
+        k->indim[k->nindim++] = e->op != E_INDIM
+                                    ? (struct CodeIndim){r, -1, e->op == E_SEED}
                                     : (struct CodeIndim){r, (int)(e->i >> 8), (int8_t)(e->i & 255)};
         return r;
     default: die("not a leaf: %s", expr_name[e->op]);

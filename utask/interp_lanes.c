@@ -4,6 +4,9 @@
 #include <limits.h>
 #include <math.h>
 
+#define BK_INLINE static inline
+#include "codegen/draw.h"
+
 #define EACH for (int l = 0; l < n; l++)
 
 void lanes_round(DType t, int n, float *d) {
@@ -235,6 +238,7 @@ static bool bin_u64(int op, int n, uint64_t *restrict d, const uint64_t *a, int 
         BIN(FMOD, y ? x % y : 0);
         BIN(MIN, x < y ? x : y);
         BIN(MAX, x > y ? x : y);
+        BIN(DRAW, bk_draw(x, y));
     default: return false;
     }
     return true;

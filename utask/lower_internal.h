@@ -22,6 +22,16 @@ typedef struct Refine { /* a tensor of unknown rank, and its view in the arm whe
     Tensor *from, *to;
 } Refine;
 
+/* Where random numbers are drawn (draw.c), but for the loops inside `seq`: a call that is lowered
+ * in its place, or the body of a recursive function, of which each activation is another place. */
+typedef struct DrawFrame {
+    struct DrawFrame *up;
+    Seq *seq;
+    const Node *call; /* in its place; NULL: a recursive function's body */
+    Expr *place;      /* of the activation, uint64; NULL: nobody asked yet */
+    bool *asked;      /* somebody did */
+} DrawFrame;
+
 typedef struct LowerState {
     Val **env;      /* by Value id */
     Map *loop_plan; /* Node address -> CarryPlan array */
@@ -29,6 +39,9 @@ typedef struct LowerState {
     int split_depth;             /* nested continuations duplicated for unknown ranks */
     int64_t nodes;               /* lowered so far: bounds duplication */
     struct Recursion *recursion; /* innermost one being lowered (stack/call.c) */
+    DrawFrame *frame;            /* innermost; NULL: outside of functions */
+    Map *draw_number;            /* Node address -> its number among those that draw or call */
+    intptr_t ndraw;
     Map *call_plan; /* Node address of an Invoke -> what is known of its functions' parameters */
     int nfunction;  /* of the Graph */
     int call_depth; /* calls in place and recursions around here */
@@ -54,6 +67,11 @@ Val *val_of(Lower *L, const Value *v);
 Expr *sym_scoped(Lower *L, Sym **out, DType t, const char *name, int64_t lo, Seq *scope);
 Tensor *rank_view(Lower *L, Tensor *t, int rank); /* a tensor of unknown rank seen at one rank */
 Expr *rank_expr(Lower *L, Tensor *t);
+
+/* draw.c */
+/* What tells the current node's execution from all others, uint64, and from its own others only. */
+Expr *draw_place(Lower *L);
+Expr *draw_call_place(Lower *L);
 
 /* control.c */
 Tensor *copy_tensor(Lower *L,

@@ -121,6 +121,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
     case E_SYM: print_sym(p, e->sym); return;
     case E_AXIS: sb_printf(s, "i%d", number(&p->axis, e->axis->id)); return;
     case E_LIMIT: sb_puts(s, "limit"); return;
+    case E_SEED: sb_puts(s, "seed"); return;
     case E_INDIM: {
         int axis = (int8_t)(e->i & 255), input = (int)(e->i >> 8);
         if (axis == -1)

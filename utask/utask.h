@@ -257,6 +257,7 @@ typedef struct Program {
         *schedule; /* what passes decide by (scheduler/decide.h); NULL: the oracle's plain tree */
     int nfused;    /* tensors that fusion substituted into their users */
     int nfunc;     /* recursive functions */
+    bool draws;    /* results depend on random numbers */
 } Program;
 
 /* Checks the invariants; a violation is our fault (die). */
@@ -310,6 +311,7 @@ typedef struct RtValue {
 typedef struct InterpConfig {
     int64_t max_iterations;
     int64_t stack_depth; /* 0: STACK_DEPTH */
+    uint64_t seed;       /* SEED (utask/expr.h) */
 } InterpConfig;
 
 /* A Program prepared for running. Immutable: several threads may run one Interp at once; p must

@@ -36,6 +36,7 @@ typedef struct bk_session {
     int64_t cap[BK_NSLOT + 1];
     _Atomic int64_t cap_need[BK_NSLOT + 1];
     _Atomic int busy;
+    bk_seed seed;
     int64_t restarts, barriers; /* of the last run */
     /* Workers wait for the next turn of `start`, run the kernel and post the turn as done. */
     uint32_t turn;
@@ -422,6 +423,9 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
     }
     int st = bk_check_inputs(in, message, size);
     if (st) return st;
+#ifdef BK_DRAWS
+    s->k.seed = bk_seed_next(&s->seed);
+#endif
     if (s->k.in != in) s->k.in = in;
     for (size_t arena = s->k.arena_size > BK_ARENA ? s->k.arena_size : BK_ARENA;; s->restarts++) {
         if (!bk_take(s, arena)) { return bk_say_memory(s->k.arena_size, message, size); }
@@ -452,6 +456,13 @@ static int bk_run(void *session, const braid_tensor_v1 *in, braid_tensor_v1 *out
     st = bk_run_locked(s, in, out, message, size);
     atomic_store(&s->busy, 0);
     return st;
+}
+
+static int bk_set_seed(void *session, uint64_t seed) {
+    bk_session *s = session;
+    if (!s) return BK_ST_USAGE;
+    bk_seed_set(&s->seed, seed);
+    return BK_ST_OK;
 }
 
 static int64_t bk_stat(void *session, int which) {
@@ -486,6 +497,8 @@ __attribute__((visibility("default"))) const braid_model_v1 *braid_model(void) {
                                          NULL,
                                          NULL,
                                          NULL,
-                                         NULL};
+                                         NULL,
+                                         BK_DRAWN,
+                                         bk_set_seed};
     return &model;
 }

@@ -42,6 +42,7 @@ typedef struct bk_ctx {
     int64_t *cap;                 /* bytes of each of them */
     unsigned long long *cap_need; /* with BK_GROW: bytes that would have sufficed */
     int64_t max_iterations;       /* of any one loop */
+    uint64_t seed;                /* of the run's random numbers */
     int64_t stack_depth;          /* of activations of recursive functions inside each other */
     int64_t depth_cap;            /* >= stack_depth; more only while a run measures its depth */
     const bk_copy_of *deliver;    /* one for each output, and the end; NULL: no copies are wanted */

@@ -70,6 +70,7 @@ typedef struct bk_session {
     char *output; /* on the host */
     int nunit;
     _Atomic int busy;
+    bk_seed seed;
     int stale;   /* the image is not what the device has */
     int dirty;   /* 1: what should be 0 may not be; 2: nor are the barrier's words in step */
     int placed;  /* out[] is known */

@@ -244,6 +244,13 @@ static int bk_memory_copy(void *session, void *stream, int direction, void *to, 
     return st;
 }
 
+static int bk_set_seed(void *session, uint64_t seed) {
+    bk_session *s = session;
+    if (!s) return BK_ST_USAGE;
+    bk_seed_set(&s->seed, seed);
+    return BK_ST_OK;
+}
+
 static int64_t bk_stat(void *session, int which) {
     const bk_session *s = session;
     int64_t n = 0;
@@ -279,6 +286,8 @@ __attribute__((visibility("default"))) const braid_model_v1 *braid_model(void) {
                                          bk_finish,
                                          bk_memory_new,
                                          bk_memory_free,
-                                         bk_memory_copy};
+                                         bk_memory_copy,
+                                         BK_DRAWN,
+                                         bk_set_seed};
     return &model;
 }

@@ -299,11 +299,27 @@ static int bk_want_copies(bk_session *s, braid_tensor_v1 *out, char *message, si
     return BK_ST_OK;
 }
 
+/* The key of a run's random numbers; where it is a new one, earlier runs have to be over. */
+static int bk_draw_seed(bk_session *s, char *message, size_t size) {
+#ifdef BK_DRAWS
+    uint64_t seed = bk_seed_next(&s->seed);
+    if (seed == s->pinned->up.k.seed) return BK_ST_OK;
+    int st = bk_settle_earlier(s, message, size);
+    if (st) return st;
+    s->pinned->up.k.seed = seed;
+    s->stale = 1;
+#else
+    (void)s, (void)message, (void)size;
+#endif
+    return BK_ST_OK;
+}
+
 static int bk_run_host(bk_session *s, const braid_tensor_v1 *in, braid_tensor_v1 *out,
                        char *message, size_t size) {
     bk_table table;
     int st = bk_settle_earlier(s, message, size);
     if (!st) st = bk_check_inputs(in, message, size);
+    if (!st) st = bk_draw_seed(s, message, size);
     if (!st) st = bk_want_copies(s, NULL, message, size);
     if (!st) st = bk_upload(s, in, table, message, size);
     if (!st) st = bk_complete(s, s->stream, table, message, size);
@@ -346,6 +362,7 @@ static int bk_run_device(bk_session *s, void *stream, const braid_tensor_v1 *in,
                    bk_inputs[i].name, BK_INPUT_ALIGN);
             st = BK_ST_INPUT;
         }
+    if (!st) st = bk_draw_seed(s, message, size);
     if (st) return st;
     if (BK_FIXED && !BK_STAYS) {
         braid_tensor_v1 copies[BK_NOUT + 1];

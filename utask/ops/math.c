@@ -83,22 +83,6 @@ void lower_IsInf(Lower *L) {
 
 void lower_Identity(Lower *L) { out_val(L, 0, in_val(L, 0)); }
 
-/* Only inference: the data unchanged and a mask of true. */
-void lower_Dropout(Lower *L) {
-    Tensor *x = in_needed(L, 0), *ratio = in(L, 1), *mode = in(L, 2);
-    int64_t training = 0;
-    bool never = ratio && ratio->kind == TK_CONST && ratio->data->count == 1 &&
-                 elem_get_f(ratio->dtype, ratio->data->data, 0) == 0;
-    if (mode && !const_elem(mode, 0, &training)) training = 1;
-    if (training && !never)
-        unsupported(L, "training_mode other than a constant false needs a ratio of constant zero");
-    out(L, 0, x);
-    if (wants_out(L, 1)) {
-        Tensor *mask = te_begin(L, DT_BOOL, x->rank, x->dim);
-        out(L, 1, te_end(L, mask, e_bool(L->cx, true)));
-    }
-}
-
 /* ---- binary ---------------------------------------------------------------------------------- */
 #define BINARY(name, op)                                                                           \
     void lower_##name(Lower *L) { out(L, 0, t_bin(L, op, in_needed(L, 0), in_needed(L, 1))); }

@@ -1,0 +1,138 @@
+/* ml.c: see ml.h. */
+#include "utask/ops/ml.h"
+#include "utask/ops/nn.h"
+#include <math.h>
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+const double *attr_numbers(Lower *L, const char *name, int64_t *n, DType *t) {
+    const char *other = arena_printf(L->a, "%s_as_tensor", name);
+    const Attr *a = node_attr(L->node, name), *b = node_attr(L->node, other);
+    if (a && b) fail(L, "both %s and %s are given", name, other);
+    *n = -1;
+    if (t) *t = DT_F32;
+    if (!a && !b) return NULL;
+    *n = a ? a->n : b->t->count;
+    double *v = NEWN(L->a, double, *n + 1);
+    if (b && !dtype_is_float(b->t->dtype))
+        fail(L, "attribute %s is %s, not floats", other, dtype_name(b->t->dtype));
+    if (t && b && b->t->dtype == DT_F64) *t = DT_F64;
+    for (int64_t i = 0; i < *n; i++)
+        v[i] = a ? (double)a->floats[i] : elem_get_f(b->t->dtype, b->t->data, i);
+    return v;
+}
+
+const int64_t *attr_ints_of(Lower *L, const char *name, int64_t n) {
+    int m;
+    const int64_t *v = attr_ints(L, name, &m);
+    if (m < 0) m = 0;
+    if (m != n)
+        fail(L, "attribute %s has %d entries, %lld are needed", name, m, (long long)n);
+    return v;
+}
+
+void no_strings(Lower *L, const char *name) {
+    const Attr *a = node_attr(L->node, name);
+    if (a && (a->kind != AT_STRINGS || a->n > 0))
+        unsupported(L, "attribute %s: strings; only numbers are supported", name);
+}
+
+const int64_t *int_labels(Lower *L, const char *ints, int64_t *n) {
+    int m;
+    no_strings(L, "classlabels_strings");
+    const int64_t *v = attr_ints(L, ints, &m);
+    *n = m < 0 ? 0 : m;
+    return v;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+Tensor *feature_rows(Lower *L, int input) {
+    Tensor *x = in(L, input);
+    if (!x) fail(L, "input %d is missing", input);
+    if (x->rank == 1) return t_unsqueeze(L, x, 0);
+    if (x->rank != 2) fail(L, "the input has rank %d, not 1 or 2", x->rank);
+    return x;
+}
+
+Tensor *t_floats(Lower *L, DType t, int64_t rows, int64_t cols, const double *v) {
+    int64_t dim[] = {rows, cols}, n = cols < 0 ? rows : rows * cols;
+    if (t == DT_F64) return t_const(L, t, cols < 0 ? 1 : 2, dim, v);
+    float *f = NEWN(L->a, float, n + 1);
+    for (int64_t i = 0; i < n; i++) f[i] = (float)v[i];
+    return t_const(L, DT_F32, cols < 0 ? 1 : 2, dim, f);
+}
+
+Tensor *labels_at(Lower *L, const int64_t *labels, int64_t n, Tensor *k) {
+    Tensor *all = t_const(L, DT_I64, 1, &n, labels), *y = te_begin(L, DT_I64, 1, k->dim);
+    Expr *row = ax(L, y, 0), *i = ld(L, k, &row);
+    return te_end(L, y, ld(L, all, &i));
+}
+
+Tensor *best_class(Lower *L, Tensor *scores) {
+    return t_squeeze(L, t_reduce(L, R_ARGMAX, scores, 2, true), 1);
+}
+
+Tensor *t_column(Lower *L, Tensor *t, int64_t k) {
+    Tensor *y = te_begin(L, t->dtype, 1, t->dim);
+    return te_end(L, y, ld(L, t, (Expr *[]){ax(L, y, 0), e_int(L->cx, k)}));
+}
+
+Tensor *t_columns(Lower *L, Tensor *a, Tensor *b) {
+    return t_concat(L, 2, (Tensor *[]){t_unsqueeze(L, a, 1), t_unsqueeze(L, b, 1)}, 1);
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+Post post_attr(Lower *L) {
+    static const char *const name[] = {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"};
+    const char *s = attr_s(L, "post_transform", "NONE");
+    for (int i = 0; i < (int)COUNT(name); i++)
+        if (!strcmp(name[i], s)) return (Post)i;
+    fail(L, "post_transform is '%.100s', not one of " POSTS, s);
+}
+
+/* sqrt(2) times the inverse of the error function at 2 p - 1, by Winitzki's formula as everywhere
+ * for this operator. */
+static Expr *probit(Cx *c, DType t, Expr *p) {
+    Expr *one = e_num(c, t, 1), *x = e_sub(c, e_mul(c, p, e_num(c, t, 2)), one);
+    Expr *sign = e_sel(c, e_lt(c, x, e_num(c, t, 0)), e_num(c, t, -1), one);
+    Expr *log = e_un(c, E_LOG, e_mul(c, e_sub(c, one, x), e_add(c, one, x)));
+    Expr *v = e_add(c, e_num(c, t, 2 / (3.14159f * 0.147f)), e_mul(c, e_num(c, t, 0.5), log));
+    Expr *w = e_mul(c, log, e_num(c, t, 1 / 0.147f));
+    Expr *r = e_sub(c, e_un(c, E_SQRT, e_sub(c, e_mul(c, v, v), w)), v);
+    return e_mul(c, e_num(c, t, 1.41421356f), e_mul(c, sign, e_un(c, E_SQRT, r)));
+}
+
+/* Softmax where scores of 0 stay out of the sum. */
+static Tensor *softmax_zero(Lower *L, Tensor *s) {
+    Cx *c = L->cx;
+    DType t = s->dtype;
+    Tensor *most = t_reduce(L, R_MAX, s, 2, true), *e = te_begin(L, t, 2, s->dim);
+    Tensor *part = te_begin(L, t, 2, s->dim);
+    for (int i = 0; i < 2; i++) {
+        Tensor *y = i ? part : e;
+        Expr *idx[] = {ax(L, y, 0), ax(L, y, 1)}, *zero[] = {ax(L, y, 0), e_int(c, 0)};
+        Expr *v = ld(L, s, idx), *m = ld(L, most, zero), *tiny = e_num(c, t, 0.0000001f);
+        Expr *is_zero = e_not(c, e_or(c, e_lt(c, tiny, v), e_lt(c, v, e_un(c, E_NEG, tiny))));
+        Expr *exp = e_un(c, E_EXP, e_sub(c, v, m));
+        Expr *left = e_mul(c, v, e_un(c, E_EXP, e_un(c, E_NEG, m)));
+        v = e_sel(c, is_zero, i ? e_num(c, t, 0) : left, exp);
+        if (i)
+            part = te_end(L, y, v);
+        else
+            e = te_end(L, y, v);
+    }
+    return t_bin(L, E_DIV, e, t_reduce(L, R_SUM, part, 2, true));
+}
+
+Tensor *post_scores(Lower *L, Post post, Tensor *s) {
+    switch (post) {
+    case POST_SOFTMAX: return t_softmax(L, s, 1, false);
+    case POST_LOGISTIC: return t_un(L, E_SIGMOID, s);
+    case POST_SOFTMAX_ZERO: return softmax_zero(L, s);
+    case POST_PROBIT: {
+        Tensor *y = te_begin(L, s->dtype, s->rank, s->dim);
+        Expr *idx[] = {ax(L, y, 0), ax(L, y, 1)};
+        return te_end(L, y, probit(L->cx, s->dtype, ld(L, s, idx)));
+    }
+    default: return s;
+    }
+}

@@ -1,0 +1,349 @@
+/* trees.c: TreeEnsemble (opset 5 of ai.onnx.ml), TreeEnsembleRegressor and TreeEnsembleClassifier. */
+#include "utask/ops/forest.h"
+#include "utask/ops/ml.h"
+#include "utask/ops/nn.h"
+#include <math.h>
+
+typedef enum { AGG_AVERAGE, AGG_SUM, AGG_MIN, AGG_MAX } Aggregate;
+
+static ReduceKind reduce_of(Aggregate a) {
+    return a == AGG_MIN ? R_MIN : a == AGG_MAX ? R_MAX : R_SUM;
+}
+static double absent_of(Aggregate a) {
+    return a == AGG_MIN ? INFINITY : a == AGG_MAX ? -INFINITY : 0;
+}
+
+static void give_weight(const Forest *f, Aggregate a, int leaf, int64_t target, double w) {
+    double *to = &f->weight[(int64_t)leaf * f->ntarget + target];
+    if (a == AGG_MIN)
+        *to = w < *to ? w : *to;
+    else if (a == AGG_MAX)
+        *to = w > *to ? w : *to;
+    else
+        *to += w;
+}
+
+/* Scores of a forest as the aggregate says; a target without any weight has 0. */
+static Tensor *aggregated(Lower *L, Forest *f, Aggregate a, Tensor *x) {
+    Cx *c = L->cx;
+    Tensor *s = forest_scores(L, f, reduce_of(a), x);
+    if (a == AGG_AVERAGE) return t_bin(L, E_DIV, s, t_scalar(L, f->t, f->root.n));
+    if (a == AGG_SUM) return s;
+    Tensor *y = te_begin(L, f->t, 2, s->dim);
+    Expr *v = ld(L, s, (Expr *[]){ax(L, y, 0), ax(L, y, 1)});
+    Expr *none = e_eq(c, v, e_num(c, f->t, absent_of(a)));
+    return te_end(L, y, e_sel(c, none, e_num(c, f->t, 0), v));
+}
+
+/* ---- the form of opsets 1 and 3 -------------------------------------------------------------- */
+/* Nodes by (tree, node) pairs, in whatever order. */
+typedef struct Listed {
+    int64_t n;
+    const int64_t *tree, *node;
+    int *sorted; /* of the pairs */
+} Listed;
+
+static int compare(const Listed *l, int64_t tree, int64_t node, int i) {
+    if (tree != l->tree[i]) return tree < l->tree[i] ? -1 : 1;
+    return node < l->node[i] ? -1 : node > l->node[i];
+}
+
+/* By merging: stable, and no comparison function needs to know more than the pairs. */
+static void sort_pairs(Lower *L, Listed *l) {
+    int n = (int)l->n, *from = NEWN(L->a, int, n + 1), *to = NEWN(L->a, int, n + 1);
+    for (int i = 0; i < n; i++) from[i] = i;
+    for (int64_t w = 1; w < n; w *= 2) {
+        for (int64_t b = 0; b < n; b += 2 * w) {
+            int64_t m = b + w < n ? b + w : n, e = b + 2 * w < n ? b + 2 * w : n, i = b, j = m;
+            for (int64_t k = b; k < e; k++) {
+                bool left = i < m && (j == e || compare(l, l->tree[from[i]], l->node[from[i]],
+                                                        from[j]) <= 0);
+                to[k] = left ? from[i++] : from[j++];
+            }
+        }
+        int *t = from;
+        from = to;
+        to = t;
+    }
+    l->sorted = from;
+    for (int i = 1; i < n; i++)
+        if (!compare(l, l->tree[from[i - 1]], l->node[from[i - 1]], from[i]))
+            fail(L, "node %lld of tree %lld is given twice", (long long)l->node[from[i]],
+                 (long long)l->tree[from[i]]);
+}
+
+static int find_node(Lower *L, const Listed *l, int64_t tree, int64_t node, const char *what) {
+    int64_t lo = 0, hi = l->n - 1;
+    while (lo <= hi) {
+        int64_t m = (lo + hi) / 2;
+        int k = compare(l, tree, node, l->sorted[m]);
+        if (!k) return l->sorted[m];
+        if (k < 0)
+            hi = m - 1;
+        else
+            lo = m + 1;
+    }
+    fail(L, "%s names node %lld of tree %lld, which there is not", what, (long long)node,
+         (long long)tree);
+}
+
+static Ask ask_of(Lower *L, const char *mode) {
+    static const char *const name[] = {"BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE",
+                                       "BRANCH_GT",  "BRANCH_EQ", "BRANCH_NEQ"};
+    for (int i = 0; i < (int)COUNT(name); i++)
+        if (!strcmp(mode, name[i])) return (Ask)i;
+    if (!strcmp(mode, "LEAF")) return ASK_COUNT;
+    fail(L, "nodes_modes has '%.100s'", mode);
+}
+
+/* The root of each tree: the first node that no other one leads to. */
+static void find_roots(Lower *L, Forest *f, const Listed *l, const bool *below) {
+    for (int64_t i = 0; i < l->n;) {
+        int64_t tree = l->tree[l->sorted[i]];
+        int root = -1;
+        for (; i < l->n && l->tree[l->sorted[i]] == tree; i++) {
+            int k = l->sorted[i];
+            if (!below[k] && (root < 0 || k < root)) root = k;
+        }
+        if (root < 0) fail(L, "tree %lld has no root: its nodes form a cycle", (long long)tree);
+        vec_push(L->a, &f->root, root);
+    }
+}
+
+/* Reads the nodes; node i of the lists is node i of the forest. */
+static Listed listed_nodes(Lower *L, Forest *f) {
+    int n;
+    Listed l = {.tree = attr_ints(L, "nodes_treeids", &n)};
+    if (n < 1) fail(L, "nodes_treeids has no entries: there are no trees");
+    l.n = n;
+    l.node = attr_ints_of(L, "nodes_nodeids", n);
+    const int64_t *feature = attr_ints_of(L, "nodes_featureids", n);
+    const int64_t *yes = attr_ints_of(L, "nodes_truenodeids", n);
+    const int64_t *no = attr_ints_of(L, "nodes_falsenodeids", n), *track = NULL;
+    const Attr *modes = node_attr(L->node, "nodes_modes");
+    if (!modes || modes->n != n) fail(L, "attribute nodes_modes must have %d entries", n);
+    int64_t nvalue;
+    const double *value = attr_numbers(L, "nodes_values", &nvalue, NULL);
+    if (nvalue != n) fail(L, "attribute nodes_values must have %d entries", n);
+    if (attr_has(L, "nodes_missing_value_tracks_true")) {
+        int m;
+        track = attr_ints(L, "nodes_missing_value_tracks_true", &m);
+        if (m && m != n) fail(L, "nodes_missing_value_tracks_true must have %d entries", n);
+        if (!m) track = NULL;
+    }
+    sort_pairs(L, &l);
+    forest_nodes(L, f, n);
+    bool *below = NEWN(L->a, bool, n);
+    for (int i = 0; i < n; i++) {
+        Ask ask = ask_of(L, modes->strings[i]);
+        if (ask == ASK_COUNT) {
+            forest_leaf(f, i);
+            continue;
+        }
+        int a = find_node(L, &l, l.tree[i], yes[i], "nodes_truenodeids");
+        int b = find_node(L, &l, l.tree[i], no[i], "nodes_falsenodeids");
+        below[a] = below[b] = true;
+        forest_branch(L, f, i, feature[i], ask, 1, &value[i], track && track[i] == 1, a, b);
+    }
+    find_roots(L, f, &l, below);
+    return l;
+}
+
+/* Weights of leaves; prefix: "target" or "class". seen[k]: target k has one; *negative: some are. */
+static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *prefix, Aggregate a,
+                           bool *seen, bool *negative) {
+    int64_t n;
+    const double *w = attr_numbers(L, arena_printf(L->a, "%s_weights", prefix), &n, NULL);
+    if (n < 0) n = 0;
+    const int64_t *tree = attr_ints_of(L, arena_printf(L->a, "%s_treeids", prefix), n);
+    const int64_t *node = attr_ints_of(L, arena_printf(L->a, "%s_nodeids", prefix), n);
+    const int64_t *id = attr_ints_of(L, arena_printf(L->a, "%s_ids", prefix), n);
+    for (int64_t i = 0; i < n; i++) {
+        int k = find_node(L, l, tree[i], node[i], arena_printf(L->a, "%s_nodeids", prefix));
+        if (id[i] < 0 || id[i] >= f->ntarget)
+            fail(L, "%s_ids has %lld, there are %d", prefix, (long long)id[i], f->ntarget);
+        seen[id[i]] = true;
+        *negative |= w[i] < 0;
+        if (f->node.p[k].leaf >= 0) give_weight(f, a, f->node.p[k].leaf, id[i], w[i]);
+    }
+}
+
+/* float64 where the features are or a tensor of numbers is; the weights then are added in it. */
+static DType forest_type(Lower *L, const Tensor *x) {
+    (void)L;
+    return x->dtype == DT_F64 ? DT_F64 : DT_F32;
+}
+
+static Tensor *with_base(Lower *L, const Forest *f, Tensor *s) {
+    int64_t n;
+    const double *base = attr_numbers(L, "base_values", &n, NULL);
+    if (n <= 0) return s;
+    if (n != f->ntarget)
+        fail(L, "base_values has %lld entries for %d targets", (long long)n, f->ntarget);
+    return t_bin(L, E_ADD, s, t_floats(L, f->t, n, -1, base));
+}
+
+void lower_TreeEnsembleRegressor(Lower *L) {
+    static const char *const name[] = {"AVERAGE", "SUM", "MIN", "MAX"};
+    const char *how = attr_s(L, "aggregate_function", "SUM");
+    Aggregate a = AGG_AVERAGE;
+    while (a < AGG_MAX && strcmp(name[a], how)) a++;
+    Tensor *x = feature_rows(L, 0);
+    Forest f = {.t = forest_type(L, x)};
+    Listed l = listed_nodes(L, &f);
+    forest_weights(L, &f, attr_i(L, "n_targets", 1), absent_of(a));
+    bool *seen = NEWN(L->a, bool, f.ntarget), negative = false;
+    listed_weights(L, &f, &l, "target", a, seen, &negative);
+    Tensor *s = with_base(L, &f, aggregated(L, &f, a, x));
+    Post post = post_attr(L);
+    /* One score alone is transformed by PROBIT only. */
+    if (f.ntarget > 1 || post == POST_PROBIT) s = post_scores(L, post, s);
+    out(L, 0, t_cast(L, DT_F32, s));
+}
+
+/* ---- the classifier -------------------------------------------------------------------------- */
+/* Two classes, and weights of one of them, or of none but the first: label and scores by the sign of
+ * a single score s, or by 0.5 where all weights are probabilities. */
+static void binary(Lower *L, Tensor *s, bool negative, const int64_t *label, Post post) {
+    Cx *c = L->cx;
+    DType t = s->dtype;
+    Tensor *k = te_begin(L, DT_I64, 1, s->dim), *first = te_begin(L, t, 1, s->dim);
+    Expr *row = ax(L, k, 0), *half = e_num(c, t, negative ? 0 : 0.5);
+    k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, half, ld(L, s, &row))));
+    row = ax(L, first, 0);
+    Expr *v = ld(L, s, &row), *other = e_un(c, E_NEG, v);
+    if (!negative)
+        first = te_end(L, first, e_sub(c, e_num(c, t, 1), v));
+    else if (post == POST_LOGISTIC) {
+        first = te_end(L, first, e_un(c, E_SIGMOID, other));
+        s = t_un(L, E_SIGMOID, s);
+    } else
+        first = te_end(L, first, other);
+    out(L, 0, labels_at(L, label, 2, k));
+    out(L, 1, t_cast(L, DT_F32, t_columns(L, first, s)));
+}
+
+void lower_TreeEnsembleClassifier(Lower *L) {
+    Cx *c = L->cx;
+    int64_t n, nbase;
+    const int64_t *label = int_labels(L, "classlabels_int64s", &n);
+    if (n < 1) fail(L, "attribute classlabels_int64s is missing");
+    Tensor *x = feature_rows(L, 0);
+    Forest f = {.t = forest_type(L, x)};
+    Listed l = listed_nodes(L, &f);
+    forest_weights(L, &f, n, 0);
+    bool *seen = NEWN(L->a, bool, n), negative = false;
+    listed_weights(L, &f, &l, "class", AGG_SUM, seen, &negative);
+    const double *base = attr_numbers(L, "base_values", &nbase, NULL);
+    Post post = post_attr(L);
+    (void)c, (void)base;
+    Tensor *s = forest_scores(L, &f, R_SUM, x);
+    if (n == 2 && !seen[1] && nbase < 2) {
+        s = t_column(L, s, 0);
+        if (nbase == 1) s = t_bin(L, E_ADD, s, t_scalar(L, f.t, base[0]));
+        binary(L, s, negative, label, post);
+        return;
+    }
+    s = with_base(L, &f, s);
+    out(L, 0, labels_at(L, label, n, best_class(L, s)));
+    out(L, 1, t_cast(L, DT_F32, post_scores(L, post, s)));
+}
+
+/* ---- the form of opset 5 --------------------------------------------------------------------- */
+/* A tensor attribute as doubles. */
+static const double *attr_tensor(Lower *L, const char *name, int64_t *n, DType *t) {
+    const Attr *a = node_attr(L->node, name);
+    *n = 0;
+    if (!a) return NULL;
+    *n = a->t->count;
+    *t = a->t->dtype;
+    double *v = NEWN(L->a, double, *n + 1);
+    for (int64_t i = 0; i < *n; i++)
+        v[i] = dtype_is_float(*t) ? elem_get_f(*t, a->t->data, i)
+                                  : (double)elem_get_i(*t, a->t->data, i);
+    return v;
+}
+
+/* The node numbers of a child: a node, or behind all nodes a leaf. */
+static int child_of(Lower *L, int64_t id, int64_t is_leaf, int nnode, int nleaf) {
+    if (id < 0 || id >= (is_leaf ? nleaf : nnode))
+        fail(L, "a child is %s %lld, there are %d", is_leaf ? "leaf" : "node", (long long)id,
+             is_leaf ? nleaf : nnode);
+    return (int)id + (is_leaf ? nnode : 0);
+}
+
+/* Values of the next set: up to a NaN. */
+static int next_set(const double *v, int64_t n, int64_t *at) {
+    int64_t begin = *at;
+    while (*at < n && !isnan(v[*at])) ++*at;
+    return (int)((*at)++ - begin);
+}
+
+static void packed_nodes(Lower *L, Forest *f, int nleaf) {
+    int64_t n, nsplit, nmember, nmode, at = 0;
+    DType t;
+    const double *mode = attr_tensor(L, "nodes_modes", &nmode, &t);
+    const double *split = attr_tensor(L, "nodes_splits", &nsplit, &t);
+    const double *member = attr_tensor(L, "membership_values", &nmember, &t);
+    int m;
+    const int64_t *feature = attr_ints(L, "nodes_featureids", &m), *track = NULL;
+    if (m < 1) fail(L, "nodes_featureids has no entries: there are no trees");
+    n = m;
+    const int64_t *yes = attr_ints_of(L, "nodes_truenodeids", n);
+    const int64_t *no = attr_ints_of(L, "nodes_falsenodeids", n);
+    const int64_t *yes_leaf = attr_ints_of(L, "nodes_trueleafs", n);
+    const int64_t *no_leaf = attr_ints_of(L, "nodes_falseleafs", n);
+    if (nmode != n || nsplit != n)
+        fail(L, "nodes_modes and nodes_splits must have %lld entries", (long long)n);
+    if (attr_has(L, "nodes_missing_value_tracks_true"))
+        track = attr_ints_of(L, "nodes_missing_value_tracks_true", n);
+    forest_nodes(L, f, (int)n);
+    forest_nodes(L, f, nleaf);
+    for (int i = 0; i < nleaf; i++) forest_leaf(f, (int)n + i);
+    for (int i = 0; i < n; i++) {
+        if (mode[i] < 0 || mode[i] >= ASK_COUNT) fail(L, "nodes_modes has %g", mode[i]);
+        Ask ask = (Ask)mode[i];
+        const double *v = &split[i];
+        int nv = 1;
+        if (ask == ASK_MEMBER) {
+            if (at >= nmember) fail(L, "membership_values has less sets than there are nodes");
+            v = &member[at];
+            nv = next_set(member, nmember, &at);
+        }
+        forest_branch(L, f, i, feature[i], ask, nv, v, track && track[i] == 1,
+                      child_of(L, yes[i], yes_leaf[i], (int)n, nleaf),
+                      child_of(L, no[i], no_leaf[i], (int)n, nleaf));
+    }
+    const int64_t *root = attr_ints(L, "tree_roots", &m);
+    for (int i = 0; i < m; i++) {
+        child_of(L, root[i], 0, (int)n, nleaf);
+        vec_push(L->a, &f->root, (int)root[i]);
+    }
+}
+
+void lower_TreeEnsemble(Lower *L) {
+    Tensor *x = feature_rows(L, 0);
+    Forest f = {.t = wide_float(x->dtype)};
+    int64_t how = attr_i(L, "aggregate_function", 1), post = attr_i(L, "post_transform", 0), nleaf;
+    DType t;
+    const double *w = attr_tensor(L, "leaf_weights", &nleaf, &t);
+    if (how < AGG_AVERAGE || how > AGG_MAX)
+        fail(L, "aggregate_function is %lld", (long long)how);
+    if (post < POST_NONE || post > POST_PROBIT) fail(L, "post_transform is %lld", (long long)post);
+    if (nleaf > INT32_MAX / 4) unsupported(L, "%lld leaves", (long long)nleaf);
+    const int64_t *target = attr_ints_of(L, "leaf_targetids", nleaf);
+    packed_nodes(L, &f, (int)nleaf);
+    forest_weights(L, &f, attr_i(L, "n_targets", 1), absent_of((Aggregate)how));
+    for (int i = 0; i < nleaf; i++) {
+        if (target[i] < 0 || target[i] >= f.ntarget)
+            fail(L, "leaf_targetids has %lld, there are %d", (long long)target[i], f.ntarget);
+        give_weight(&f, (Aggregate)how, i, target[i], w[i]);
+    }
+    Tensor *s = aggregated(L, &f, (Aggregate)how, x);
+    if (f.ntarget > 1 || post == POST_PROBIT) {
+        static const Post form[] = {POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO,
+                                    POST_PROBIT};
+        s = post_scores(L, form[post], s);
+    }
+    out(L, 0, t_cast(L, x->dtype, s));
+}
