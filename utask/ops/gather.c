@@ -86,6 +86,8 @@ void lower_GatherND(Lower *L) {
     out(L, 0, te_end(L, o, ld(L, a, idx)));
 }
 
+void lower_MsGatherND(Lower *L) { lower_GatherND(L); }
+
 void lower_ReverseSequence(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0), *lens = in(L, 1);

@@ -15,20 +15,27 @@ void lower_Transpose(Lower *L) {
     out(L, 0, t_transpose(L, a, perm));
 }
 
-void lower_Concat(Lower *L) {
-    Tensor *first = in(L, 0), **part = NEWN(L->a, Tensor *, L->node->nin);
-    int n = 0, r = first ? first->rank : 0;
-    if (!node_attr(L->node, "axis")) fail(L, "the attribute axis is missing");
-    int axis = norm_axis(L, attr_i(L, "axis", 0), r);
-    for (int i = 0; i < L->node->nin; i++) {
-        Tensor *t = in(L, i);
-        if (!t) fail(L, "input %d is missing", i);
-        if (t->rank != r) fail(L, "input %d has rank %d, the first has %d", i, t->rank, r);
+Tensor *t_join(Lower *L, int n, Tensor *const *t, int64_t along) {
+    Tensor **part = NEWN(L->a, Tensor *, n);
+    int used = 0, r = t[0]->rank, axis = norm_axis(L, along, r);
+    for (int i = 0; i < n; i++) {
+        if (t[i]->rank != r) fail(L, "tensor %d has rank %d, the first has %d", i, t[i]->rank, r);
         for (int j = 0; j < r; j++)
-            if (j != axis) same_dim(L, first->dim[j], t->dim[j], "the sizes off the axis differ");
-        if (!e_is_ival(t->dim[axis], 0)) part[n++] = t;
+            if (j != axis) same_dim(L, t[0]->dim[j], t[i]->dim[j], "the sizes off the axis differ");
+        if (!e_is_ival(t[i]->dim[axis], 0)) part[used++] = t[i];
     }
-    out(L, 0, n == 0 ? first : n == 1 ? part[0] : t_concat(L, n, part, axis));
+    return used == 0 ? t[0] : used == 1 ? part[0] : t_concat(L, used, part, axis);
+}
+
+void lower_Concat(Lower *L) {
+    int n = L->node->nin;
+    Tensor **t = NEWN(L->a, Tensor *, n);
+    if (!node_attr(L->node, "axis")) fail(L, "the attribute axis is missing");
+    for (int i = 0; i < n; i++) {
+        t[i] = in(L, i);
+        if (!t[i]) fail(L, "input %d is missing", i);
+    }
+    out(L, 0, t_join(L, n, t, attr_i(L, "axis", 0)));
 }
 
 void lower_Split(Lower *L) {
@@ -237,7 +244,8 @@ static Expr *pad_index(Cx *c, PadMode mode, Expr *j, Expr *n, Expr *before, Expr
     return e_bin(c, E_MOD, j, n);
 }
 
-void lower_Pad(Lower *L) {
+/* The number of elements in pads (input 1) is `npads`. */
+static void pad(Lower *L, int npads) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
     const char *name = attr_s(L, "mode", "constant");
@@ -251,8 +259,7 @@ void lower_Pad(Lower *L) {
     else if (strcmp(name, "constant"))
         fail(L, "unknown mode \"%s\"", name);
     int r = a->rank, n = has_in(L, 3) ? param_len(L, 3, r, "axes") : r;
-    if (param_len(L, 1, 2 * MAX_RANK, "pads") != 2 * n)
-        fail(L, "pads must have %d elements", 2 * n);
+    if (npads != 2 * n) fail(L, "pads must have %d elements", 2 * n);
     Expr *zero = e_int(c, 0), *before[MAX_RANK], *after[MAX_RANK], *dim[MAX_RANK], *idx[MAX_RANK];
     for (int p = 0; p < r; p++) before[p] = after[p] = zero;
     for (int j = 0; j < n; j++) {
@@ -295,6 +302,22 @@ void lower_Pad(Lower *L) {
         idx[p] = e_add(c, crop, pad_index(c, mode, j, kept, before[p], after[p]));
     }
     out(L, 0, te_end(L, o, e_sel(c, inside, ld(L, a, idx), value)));
+}
+
+void lower_Pad(Lower *L) { pad(L, param_len(L, 1, 2 * MAX_RANK, "pads")); }
+
+/* Its pads may also be a row of a matrix. */
+void lower_MsPad(Lower *L) {
+    Tensor *pads = in(L, 1);
+    int64_t n = count_const(pads);
+    if (pads->rank != 2) {
+        lower_Pad(L);
+        return;
+    }
+    if (!e_is_ival(pads->dim[0], 1) || n > 2 * MAX_RANK)
+        fail(L, "pads must have the shape [n] or [1, n] with at most %d elements", 2 * MAX_RANK);
+    if (n < 0) unsupported(L, "the length of the pads input is not known at compile time");
+    pad(L, (int)n);
 }
 
 void lower_CenterCropPad(Lower *L) {

@@ -1,4 +1,5 @@
 /* quantize.c: linear quantization: per tensor, per axis and blocked. */
+#include "utask/ops/quantize.h"
 #include "utask/ops/elementwise.h"
 #include "utask/ops/ops.h"
 
@@ -66,9 +67,7 @@ static DType type_attr(Lower *L, const char *name, DType dflt) {
     return (DType)v;
 }
 
-/* round(v) + z limited to the range of t, an 8- or 16-bit integer; v and z are of one float type.
- */
-static Expr *saturate(Lower *L, DType t, Expr *v, Expr *z) {
+Expr *quantized(Lower *L, DType t, Expr *v, Expr *z) {
     Cx *c = L->cx;
     DType w = (DType)v->dtype;
     int bits = 8 * (int)dtype_size(t);
@@ -77,6 +76,43 @@ static Expr *saturate(Lower *L, DType t, Expr *v, Expr *z) {
     v = e_un(c, E_ROUND, v);
     if (z) v = e_add(c, v, z);
     return e_cast(c, t, e_min(c, e_max(c, v, e_num(c, w, lo)), e_num(c, w, hi)));
+}
+
+Expr *requantized(Lower *L, DType t, Expr *v, Quant q) {
+    return quantized(L, t, e_add(L->cx, e_div(L->cx, v, q.scale), q.zero), NULL);
+}
+
+Quant quant_in(Lower *L, int scale, int zero) {
+    Cx *c = L->cx;
+    Tensor *z = in(L, zero);
+    Quant q = {e_cast(c, DT_F32, only_element(L, in_needed(L, scale), "a scale")),
+               e_num(c, DT_F32, 0)};
+    if (z) q.zero = e_cast(c, DT_F32, only_element(L, z, "a zero point"));
+    return q;
+}
+
+Expr *dequantized(Lower *L, Quant q, Expr *x) {
+    Cx *c = L->cx;
+    return e_mul(c, e_sub(c, e_cast(c, DT_F32, x), q.zero), q.scale);
+}
+
+Tensor *t_dequantize(Lower *L, Tensor *x, Quant q) {
+    Expr *v;
+    Tensor *y = te_like(L, DT_F32, x, &v);
+    return te_end(L, y, dequantized(L, q, v));
+}
+
+Tensor *t_quantize(Lower *L, DType t, Tensor *x, Quant q) {
+    Expr *v;
+    Tensor *y = te_like(L, t, x, &v);
+    return te_end(L, y, quantized(L, t, e_div(L->cx, v, q.scale), q.zero));
+}
+
+Tensor *byte_in(Lower *L, int i) {
+    Tensor *t = in_needed(L, i);
+    if (t->dtype != DT_I8 && t->dtype != DT_U8)
+        fail(L, "input %d must be int8 or uint8, not %s", i, dtype_name(t->dtype));
+    return t;
 }
 
 void lower_QuantizeLinear(Lower *L) {
@@ -96,7 +132,7 @@ void lower_QuantizeLinear(Lower *L) {
     DType w = wide_type(p); /* holds quotient, zero point and sum exactly */
     Expr *q = e_div(c, e_cast(c, p, v), e_cast(c, p, grain_ld(L, gs, s, idx)));
     Expr *zero = z ? e_cast(c, w, grain_ld(L, gz, z, idx)) : NULL;
-    out(L, 0, te_end(L, y, saturate(L, t, e_cast(c, w, q), zero)));
+    out(L, 0, te_end(L, y, quantized(L, t, e_cast(c, w, q), zero)));
 }
 
 void lower_DequantizeLinear(Lower *L) {
@@ -119,29 +155,36 @@ void lower_DequantizeLinear(Lower *L) {
     out(L, 0, te_end(L, y, e_cast(c, t, e_mul(c, e_cast(c, w, v), scale))));
 }
 
-void lower_DynamicQuantizeLinear(Lower *L) {
+Tensor *t_dynamic_quantize(Lower *L, Tensor *x, Tensor **scale, Tensor **zero) {
     Cx *c = L->cx;
-    Tensor *x = in_needed(L, 0);
     uint32_t all = (1u << x->rank) - 1;
     Tensor *mn = x->rank ? t_reduce(L, R_MIN, x, all, false) : x;
     Tensor *mx = x->rank ? t_reduce(L, R_MAX, x, all, false) : x;
-    Expr *zero = e_num(c, DT_F32, 0);
+    Expr *nought = e_num(c, DT_F32, 0);
 
     /* The range always holds zero; a range of nothing but zero has scale 1. */
     Tensor *st = te_begin(L, DT_F32, 0, NULL);
-    Expr *lo = e_min(c, ld(L, mn, NULL), zero), *hi = e_max(c, ld(L, mx, NULL), zero);
+    Expr *lo = e_min(c, ld(L, mn, NULL), nought), *hi = e_max(c, ld(L, mx, NULL), nought);
     Expr *range = e_div(c, e_sub(c, hi, lo), e_num(c, DT_F32, 255));
     st = te_end(L, st, e_sel(c, e_eq(c, lo, hi), e_num(c, DT_F32, 1), range));
 
     Tensor *zt = te_begin(L, DT_U8, 0, NULL);
-    lo = e_min(c, ld(L, mn, NULL), zero);
-    Expr *z = e_sub(c, zero, e_div(c, lo, ld(L, st, NULL)));
-    zt = te_end(L, zt, saturate(L, DT_U8, z, NULL));
+    lo = e_min(c, ld(L, mn, NULL), nought);
+    Expr *z = e_sub(c, nought, e_div(c, lo, ld(L, st, NULL)));
+    zt = te_end(L, zt, quantized(L, DT_U8, z, NULL));
 
-    Expr *v;
-    Tensor *y = te_like(L, DT_U8, x, &v);
-    Expr *q = e_div(c, v, ld(L, st, NULL));
-    out(L, 0, te_end(L, y, saturate(L, DT_U8, q, e_cast(c, DT_F32, ld(L, zt, NULL)))));
-    out(L, 1, st);
-    out(L, 2, zt);
+    *scale = st;
+    *zero = zt;
+    Quant q = {ld(L, st, NULL), e_cast(c, DT_F32, ld(L, zt, NULL))};
+    return t_quantize(L, DT_U8, x, q);
 }
+
+void lower_DynamicQuantizeLinear(Lower *L) {
+    Tensor *scale, *zero;
+    out(L, 0, t_dynamic_quantize(L, in_needed(L, 0), &scale, &zero));
+    out(L, 1, scale);
+    out(L, 2, zero);
+}
+
+void lower_MsQuantizeLinear(Lower *L) { lower_QuantizeLinear(L); }
+void lower_MsDequantizeLinear(Lower *L) { lower_DequantizeLinear(L); }

@@ -321,6 +321,8 @@ void lower_Unsqueeze(Lower *L) {
     out(L, 0, t_reshape(L, a, r, dim));
 }
 
+void lower_ExpandDims(Lower *L) { lower_Unsqueeze(L); }
+
 /* ---- shapes that fill ------------------------------------------------------------------------ */
 
 void lower_Expand(Lower *L) {
@@ -378,6 +380,8 @@ void lower_Trilu(Lower *L) {
     out(L, 0, te_end(L, t, e_sel(c, keep, ld(L, a, idx), e_num(c, a->dtype, 0))));
 }
 
+void lower_MsTrilu(Lower *L) { lower_Trilu(L); }
+
 /* Range: the number of elements, max(ceil((limit - start) / delta), 0). */
 static Expr *range_len(Lower *L, DType t, Expr *start, Expr *limit, Expr *delta) {
     Cx *c = L->cx;
@@ -410,7 +414,9 @@ void lower_Range(Lower *L) {
     Cx *c = L->cx;
     Expr *v[3];
     DType dt = in(L, 0)->dtype, work = dt;
+    v[2] = e_num(c, dt, 1);
     for (int i = 0; i < 3; i++) {
+        if (i == 2 && !has_in(L, 2)) break;
         if (count_const(in(L, i)) != 1) fail(L, "start, limit and delta must be scalars");
         v[i] = uni(L, in(L, i), 0);
     }
@@ -424,3 +430,6 @@ void lower_Range(Lower *L) {
     Expr *i = e_cast(c, work, ax(L, t, 0));
     out(L, 0, te_end(L, t, e_cast(c, dt, e_add(c, v[0], e_mul(c, i, v[2])))));
 }
+
+/* Its step may be left out: 1. */
+void lower_MsRange(Lower *L) { lower_Range(L); }

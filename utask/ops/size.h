@@ -21,6 +21,9 @@ bool ge_const(const Expr *e, int64_t v);                     /* int64: proven to
 void same_dim(Lower *L, Expr *a, Expr *b, const char *what); /* checks a == b */
 /* Of two sizes that are equal, the one that says more. */
 Expr *better_dim(Expr *a, Expr *b);
+/* n tensors of one rank one after the other along an axis (negative: from the end); their other
+ * sizes are checked. */
+Tensor *t_join(Lower *L, int n, Tensor *const *t, int64_t along);
 /* all_axes[i] = axis i of t as an expression, for the whole rank. */
 void all_axes(Lower *L, Tensor *t, Expr **idx);
 
