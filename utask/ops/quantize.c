@@ -155,33 +155,38 @@ void lower_DequantizeLinear(Lower *L) {
     out(L, 0, te_end(L, y, e_cast(c, t, e_mul(c, e_cast(c, w, v), scale))));
 }
 
-Tensor *t_dynamic_quantize(Lower *L, Tensor *x, Tensor **scale, Tensor **zero) {
+Tensor *t_dynamic_quantize(Lower *L, Tensor *x, bool rows, Tensor **scale, Tensor **zero) {
     Cx *c = L->cx;
-    uint32_t all = (1u << x->rank) - 1;
-    Tensor *mn = x->rank ? t_reduce(L, R_MIN, x, all, false) : x;
-    Tensor *mx = x->rank ? t_reduce(L, R_MAX, x, all, false) : x;
-    Expr *nought = e_num(c, DT_F32, 0);
+    uint32_t axes = ((1u << x->rank) - 1) & ~(uint32_t)rows;
+    Tensor *mn = axes ? t_reduce(L, R_MIN, x, axes, false) : x;
+    Tensor *mx = axes ? t_reduce(L, R_MAX, x, axes, false) : x;
+    Expr *nought = e_num(c, DT_F32, 0), *low, *high, *step, *row = NULL;
 
     /* The range always holds zero; a range of nothing but zero has scale 1. */
-    Tensor *st = te_begin(L, DT_F32, 0, NULL);
-    Expr *lo = e_min(c, ld(L, mn, NULL), nought), *hi = e_max(c, ld(L, mx, NULL), nought);
-    Expr *range = e_div(c, e_sub(c, hi, lo), e_num(c, DT_F32, 255));
-    st = te_end(L, st, e_sel(c, e_eq(c, lo, hi), e_num(c, DT_F32, 1), range));
+    Tensor *st = te_like(L, DT_F32, mn, &low);
+    if (rows) row = ax(L, st, 0);
+    high = e_max(c, ld(L, mx, &row), nought);
+    low = e_min(c, low, nought);
+    Expr *range = e_div(c, e_sub(c, high, low), e_num(c, DT_F32, 255));
+    st = te_end(L, st, e_sel(c, e_eq(c, low, high), e_num(c, DT_F32, 1), range));
 
-    Tensor *zt = te_begin(L, DT_U8, 0, NULL);
-    lo = e_min(c, ld(L, mn, NULL), nought);
-    Expr *z = e_sub(c, nought, e_div(c, lo, ld(L, st, NULL)));
-    zt = te_end(L, zt, quantized(L, DT_U8, z, NULL));
+    Tensor *zt = te_like(L, DT_U8, st, &step);
+    if (rows) row = ax(L, zt, 0);
+    low = e_min(c, ld(L, mn, &row), nought);
+    zt = te_end(L, zt, quantized(L, DT_U8, e_sub(c, nought, e_div(c, low, step)), NULL));
 
     *scale = st;
     *zero = zt;
-    Quant q = {ld(L, st, NULL), e_cast(c, DT_F32, ld(L, zt, NULL))};
-    return t_quantize(L, DT_U8, x, q);
+    Expr *v;
+    Tensor *y = te_like(L, DT_U8, x, &v);
+    if (rows) row = ax(L, y, 0);
+    Expr *z = e_cast(c, DT_F32, ld(L, zt, &row));
+    return te_end(L, y, quantized(L, DT_U8, e_div(c, v, ld(L, st, &row)), z));
 }
 
 void lower_DynamicQuantizeLinear(Lower *L) {
     Tensor *scale, *zero;
-    out(L, 0, t_dynamic_quantize(L, in_needed(L, 0), &scale, &zero));
+    out(L, 0, t_dynamic_quantize(L, in_needed(L, 0), false, &scale, &zero));
     out(L, 1, scale);
     out(L, 2, zero);
 }

@@ -29,7 +29,7 @@ static Tensor *to_float(Lower *L, Tensor *product, Tensor *a_scale, Tensor *b_sc
 }
 
 void lower_DynamicQuantizeMatMul(Lower *L) {
-    Tensor *scale, *zero, *a = t_dynamic_quantize(L, in_needed(L, 0), &scale, &zero);
+    Tensor *scale, *zero, *a = t_dynamic_quantize(L, in_needed(L, 0), false, &scale, &zero);
     Tensor *p = t_integer_product(L, a, zero, in_needed(L, 1), plain(L, in(L, 3)));
     out(L, 0, to_float(L, p, scale, in_needed(L, 2), in(L, 4)));
 }

@@ -8,10 +8,10 @@
  * not the cell state. 16-bit floats are computed in float32.
  *
  * DynamicQuantizeLSTM has 8-bit weights, [directions, input or hidden, gates * hidden], and both
- * contractions are sums in int32 of those and of what they meet, quantized to uint8 by its range:
- * X of all steps at once, the state of the whole batch at each step. As in ONNX Runtime (with one
- * thread and output Y), time steps that no row reaches do not count, and a state does not after its
- * row has ended.
+ * contractions are sums in int32 of those and of what they meet, quantized to uint8 by its range: X of
+ * all steps and rows at once, the state row by row. ONNX Runtime takes the range of the rows that one
+ * of its threads has: with as many threads as rows this is what it does. Steps of X that no row
+ * reaches do not count.
  */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/ops.h"
@@ -258,14 +258,20 @@ static Tensor *rows_begin(const Rnn *r, int gates, Expr **n, Expr **q) {
 /* One operand of a contraction. */
 typedef struct Left {
     Tensor *t;     /* quantized: int32 less the zero point */
-    Tensor *scale; /* of rank 0; NULL: not quantized */
+    Tensor *scale; /* of rank 0, or 1: for each row; NULL: not quantized */
 } Left;
 
 static Left left_operand(const Rnn *r, Tensor *t) {
+    Lower *L = r->L;
     if (!r->quantized || !t) return (Left){t, NULL};
-    Tensor *scale, *zero, *q = t_dynamic_quantize(r->L, t, &scale, &zero);
-    q = t_bin(r->L, E_SUB, t_cast(r->L, DT_I32, q), t_cast(r->L, DT_I32, zero));
-    return (Left){q, scale};
+    Expr *v, *row;
+    Left x;
+    Tensor *zero, *q = t_dynamic_quantize(L, t, t->rank == 2, &x.scale, &zero);
+    x.t = te_like(L, DT_I32, q, &v);
+    row = ax(L, x.t, 0);
+    v = e_sub(r->c, e_cast(r->c, DT_I32, v), e_cast(r->c, DT_I32, ld(L, zero, &row)));
+    x.t = te_end(L, x.t, v);
+    return x;
 }
 
 /* sum over k of x[idx…] * w[d, q, k], where k is the last of the `rank` indices of x. */
@@ -277,7 +283,7 @@ static Expr *contract(const Rnn *r, int d, Left x, int rank, Expr **idx, Expr *e
     Expr *b = ld(r->L, w, r->quantized ? (Expr *[]){dir, k, q} : (Expr *[]){dir, q, k});
     Expr *sum = e_reduce(c, R_SUM, 1, &axis, e_mul(c, ld(r->L, x.t, idx), b));
     if (!r->quantized) return sum;
-    Expr *scale = e_mul(c, ld(r->L, x.scale, NULL), ld(r->L, w_scale, (Expr *[]){dir, q}));
+    Expr *scale = e_mul(c, ld(r->L, x.scale, idx), ld(r->L, w_scale, (Expr *[]){dir, q}));
     return e_mul(c, e_cast(c, r->w, sum), scale);
 }
 
@@ -321,19 +327,10 @@ static Expr *projected(const Rnn *r, int d, Tensor *gx, Expr *s, Expr *n, Expr *
     return ld(r->L, gx, (Expr *[]){t, n, q});
 }
 
-/* The state h of the rows that had not ended before step s, zero for the others. */
-static Tensor *running(const Rnn *r, Tensor *h, Expr *s) {
-    if (!r->len || !h) return h;
-    Expr *n, *j;
-    Tensor *y = rows_begin(r, 1, &n, &j);
-    Expr *runs = e_le(r->c, s, ld(r->L, r->len, &n));
-    return te_end(r->L, y, e_sel(r->c, runs, state_at(r, h, n, j), e_num(r->c, r->w, 0)));
-}
-
 /* g[n, q] for gates [0, gates): projection and recurrence. */
 static Tensor *preactivation(const Rnn *r, int d, Tensor *gx, Expr *s, Tensor *state, int gates) {
     Expr *n, *q;
-    Left h = left_operand(r, r->quantized ? running(r, state, s) : state);
+    Left h = left_operand(r, state);
     Tensor *g = rows_begin(r, gates, &n, &q);
     Expr *v = projected(r, d, gx, s, n, q), *sum = recur(r, d, h, n, q);
     return te_end(r->L, g, sum ? e_add(r->c, v, sum) : v);
