@@ -75,6 +75,8 @@ class Case:
         self.want = [w if wanted is None or k in wanted else None for k, w in enumerate(self.want)]
         self.near = near  # where the (only) output may differ by one step
         self.tol = tol
+        self.loose = None  # a tolerance that a few of such nodes may need
+        self.flipped = False
 
     def __str__(self):
         text = lambda v: "-" if v is None else f"{v.dtype}{list(v.shape)}"
@@ -88,6 +90,8 @@ class Case:
             if np.issubdtype(w.dtype, np.floating):
                 rtol, atol = self.tol or TOLERANCE[w.dtype]
                 bad = ~np.isclose(v.astype(F64), w.astype(F64), rtol, atol, equal_nan=True)
+                if self.loose and bad.any():
+                    self.flipped, bad = True, ~np.isclose(v, w, 0, self.loose)
             else:
                 off = np.abs(v.astype(I64) - w.astype(I64))
                 bad = off > (0 if self.near is None else self.near)
@@ -435,9 +439,10 @@ def quantized_lstm(R):
     if lens is not None:  # a row without steps keeps its initial state, see rnn_check.py
         for k, start in ((1, h0), (2, c0)):
             want[k][:, lens == 0] = 0 if start is None else start[:, lens == 0]
-    # A rounding of the state that goes the other way changes what follows by a step of its scale.
     keep = [k for k in range(3) if R.chance(0.75)] or [0]
-    return Case("DynamicQuantizeLSTM", inputs, attrs, want, tol=(1e-2, 1e-2), wanted=keep)
+    case = Case("DynamicQuantizeLSTM", inputs, attrs, want, tol=(1e-4, 1e-4), wanted=keep)
+    case.loose = 1e-2  # where a state is rounded to the other side, what follows is a step of its scale away
+    return case
 
 
 # ---- fused
@@ -492,7 +497,7 @@ def fused_matmul(R):
     if op == "FusedMatMulActivation":
         attrs.update(activation(R, False))
         return Case(op, [a, b], attrs, [act(y, attrs).astype(f)])
-    want = run(op, [a, b], attrs)
+    want = run("FusedMatMul", [a, b], attrs)  # TransposeMatMul is the same without transBatch
     assert np.allclose(want[0], y, 1e-4, 1e-4)  # this file's and ONNX Runtime's understanding is one
     return Case(op, [a, b], attrs, want)
 
@@ -504,12 +509,13 @@ def fused_gemm(R):
     a = R.f(*((k, m) if attrs.get("transA") else (m, k)))
     b = R.f(*((n, k) if attrs.get("transB") else (k, n)))
     c = R.f(*R.pick((n,), (m, n), (1, n), (m, 1), (1,), ())) if R.chance(0.8) else None
-    if R.chance(0.9):
-        attrs.update(activation(R, False))
-    elif R.chance():
-        attrs.update(activation="Elu", activation_alpha=0.7)
-    else:
-        attrs.update(activation="Softplus")
+    name = R.pick("Relu", "Tanh", "Sigmoid", "Softplus", "Softsign", "LeakyRelu", "ThresholdedRelu", "Elu", "Celu",
+                  "HardSigmoid", "ScaledTanh", "Selu")
+    attrs["activation"] = name
+    if name in ("LeakyRelu", "ThresholdedRelu", "Elu", "Celu", "HardSigmoid", "ScaledTanh", "Selu"):
+        attrs["activation_alpha"] = float(R.r.uniform(0.1, 0.6))
+    if name in ("HardSigmoid", "ScaledTanh", "Selu"):
+        attrs["activation_gamma" if name == "Selu" else "activation_beta"] = float(R.r.uniform(0.1, 0.6))
     return Case("FusedGemm", [a, b, c], attrs)
 
 
@@ -605,7 +611,7 @@ def dynamic_pads(R):
     full = [(n - 1) * b + (a - 1) * e + 1 + o for n, a, b, e, o in zip(spatial, k, s, d, extra)]
     lo = [R.int(0, min(2, (n - 1) // 2)) for n in full]
     hi = [R.int(0, min(2, (n - 1) // 2)) for n in full]
-    pads = np.array(lo + hi, I64) if R.chance(0.9) else None
+    pads = np.array(lo + hi, I64)
     bias = R.f(m * group) if R.chance() else None
     return Case("ConvTransposeWithDynamicPads", [R.f(R.int(1, 2), c, *spatial), R.f(c, m, *k), pads, bias], attrs)
 
@@ -779,21 +785,21 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--braid", default="build/braid")
     args = ap.parse_args()
-    failed, done, seeds, cases = 0, 0, [], []
+    failed, seeds, cases = 0, [], []
     for seed in range(args.seed, args.seed + args.count):
         kind = KINDS[seed % len(KINDS)]
         if args.only and args.only != kind.__name__:
             continue
         seeds.append(seed)
         cases.append(kind(Random(seed)))
-        done += 1
-        if len(cases) == args.group:
-            failed += check(args, seeds, cases)
-            seeds, cases = [], []
-    if cases:
-        failed += check(args, seeds, cases)
-    print(f"{done} nodes from seed {args.seed} on {args.target}: {failed} failed")
-    return 1 if failed or not done else 0
+    for i in range(0, len(cases), args.group):
+        failed += check(args, seeds[i:i + args.group], cases[i:i + args.group])
+    flipped, loose = sum(c.flipped for c in cases), sum(c.loose is not None for c in cases)
+    if flipped > 1 + loose // 10:
+        failed += 1
+        print(f"FAIL: {flipped} of {loose} recurrent nodes are only roughly right")
+    print(f"{len(cases)} nodes from seed {args.seed} on {args.target}: {failed} failed")
+    return 1 if failed or not cases else 0
 
 
 if __name__ == "__main__":
