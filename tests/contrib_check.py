@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Compares random nodes of com.microsoft's quantized, fused and shape operators with ONNX Runtime.
 
-    contrib_check.py COUNT [--target T] [--group N] [--only OP] [--seed S] [--braid PATH]
+    contrib_check.py COUNT [--target T] [--threads N] [--group N] [--only KIND] [--seed S] [--braid PATH] [--bad]
 
 Node number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed; N nodes are
 one model for Braid. Values of ONNX Runtime are compared exactly where they are integers, but for
 one step where the value before rounding lies half way between two: its vector code and tables see such a value
 a little to one side. Where it has no CPU kernel the values are those of the standard's operators (NhwcConv,
 NhwcFusedConv, a QLinearConv) or numpy's by the documentation (FusedMatMulActivation, QLinearReduceMean,
-ReduceSumInteger, Rfft, Irfft, GatherND of some types, and what float16 gives).
+ReduceSumInteger, Rfft, Irfft, MatMulNBits with g_idx or float zero points), and float16 is compared with float32.
+With --bad the nodes are spoiled: each must be refused in one line, or run; and some must be refused for a reason.
 """
 import argparse
 import os
@@ -75,6 +76,7 @@ class Case:
         self.want = [w if wanted is None or k in wanted else None for k, w in enumerate(self.want)]
         self.near = near  # where the (only) output may differ by one step
         self.tol = tol
+        self.seed = 0
         self.loose = None  # a tolerance that a few of such nodes may need
         self.flipped = False
 
@@ -722,9 +724,10 @@ KINDS = [qlinear_binary, qlinear_unary, qlinear_softmax, qlinear_concat, qlinear
 
 
 # ---- running Braid
-def model_of(R, cases):
+def model_of(cases):
     nodes, infos, consts, outs, feed = [], [], [], [], {}
     for n, case in enumerate(cases):
+        R = Random(case.seed)
         outputs = [f"n{n}y{k}" if w is not None else "" for k, w in enumerate(case.want)]
         nodes.append(node_of(case.op, case.inputs, outputs, case.attrs, case.domain, f"n{n}"))
         outs += [helper.make_tensor_value_info(o, onnx_type(w.dtype), None) for o, w in zip(outputs, case.want) if o]
@@ -757,13 +760,16 @@ def braid(args, model, feed):
         return [np.load(f"{d}/out/output_{i}.npy") for i in range(len(model.graph.output))]
 
 
-def check(args, seeds, cases):
+def check(args, cases):
     """Number of nodes that are wrong."""
-    got = braid(args, *model_of(Random(seeds[0]), cases))
+    got = braid(args, *model_of(cases))
     failed = 0
     if isinstance(got, str) and len(cases) > 1:  # which of them?
-        return sum(check(args, [s], [c]) for s, c in zip(seeds, cases)) or 1
-    for seed, case in zip(seeds, cases):
+        failed = sum(check(args, [c]) for c in cases)
+        if not failed:
+            print(f"FAIL the nodes of seeds {cases[0].seed} to {cases[-1].seed} together: {got}")
+        return failed or 1
+    for case in cases:
         if isinstance(got, str):
             wrong = got
         else:
@@ -771,8 +777,116 @@ def check(args, seeds, cases):
             wrong, got = case.wrong(got[:n]), got[n:]
         if wrong:
             failed += 1
-            print(f"FAIL seed {seed}: {wrong}\n    {case}")
+            print(f"FAIL seed {case.seed}: {wrong}\n    {case}")
     return failed
+
+
+# ---- bad nodes
+NUMBERS = [-1, 0, 1, 2, 3, 1 << 31, 1 << 40, (1 << 63) - 1, -1 << 63]
+
+
+def spoil(R, case):
+    kind = R.pick("attribute", "attribute", "shape", "type", "absent", "output")
+    inputs, attrs = list(case.inputs), dict(case.attrs)
+    have = [i for i, v in enumerate(inputs) if v is not None]
+    i = R.pick(*have)
+    if kind == "attribute" and attrs:
+        name = R.pick(*attrs)
+        v = attrs[name]
+        if isinstance(v, int):
+            v = R.pick(*NUMBERS)
+        elif isinstance(v, float):
+            v = R.pick(float("nan"), float("inf"), 0.0, -1e30)
+        elif isinstance(v, str):
+            v = R.pick("", "Relu", "x" * 300)
+        else:
+            v = R.pick(v[1:] or None, [*v, v[0]], [R.pick(*NUMBERS) if isinstance(v[0], int) else v[0], *v[1:]])
+        attrs[name] = v
+        if v is None:
+            del attrs[name]
+    elif kind == "type":
+        inputs[i] = inputs[i].astype(R.pick(U8, I8, I32, I64, F32, F64, np.bool_))
+    elif kind == "absent":
+        inputs[i] = None
+    elif kind == "shape":
+        shape = list(inputs[i].shape)
+        at = R.int(0, len(shape))
+        shape[at:at + R.int(0, 1)] = R.pick([], [0], [2], [1, 1], [7])
+        inputs[i] = np.resize(inputs[i], shape)
+    spoiled = Case(case.op, inputs, attrs, case.want)
+    spoiled.seed = case.seed
+    return spoiled
+
+
+def refusals():
+    """Nodes and what must be said about them."""
+    b, f, s, z = np.ones((2, 4), U8), np.ones((2, 4), F32), np.asarray(F32(1)), np.asarray(U8(0))
+    packed, scales = np.ones((3, 1, 8), U8), np.ones((3, 1), F32)
+    nbits_of = lambda **k: {"K": 4, "N": 3, "block_size": 16, **k}
+    image, box, index, size = np.ones((1, 1, 2, 2), F32), np.zeros((1, 4), F32), np.zeros(1, I32), np.ones(2, I32)
+    lstm = [np.ones((1, 1, 2), F32), np.ones((1, 2, 4), U8), np.ones((1, 1, 4), U8), None, None, None, None, None,
+            np.ones(1, F32), np.ones(1, U8), np.ones(1, F32), np.ones(1, U8)]
+    return [
+        ("QLinearAdd", [b, s, z, b, np.ones(2, F32), z, s, z], {}, "a scale must be one number"),
+        ("QLinearAdd", [b, s, z, b, s, z], {}, "input 6 is missing"),
+        ("QLinearSigmoid", [b.astype(np.uint16), s, z.astype(np.uint16), s], {}, "must be int8 or uint8"),
+        ("QLinearSoftmax", [b, s, z, s, z], {}, "the attribute opset is missing"),
+        ("QLinearSoftmax", [b, s, z, s, z], {"opset": 13, "axis": 2}, "axis 2 is outside"),
+        ("QLinearConcat", [s, z, b, s, z, b], {"axis": 0}, "three for each tensor"),
+        ("QLinearConcat", [s, z, b, s, z, b.astype(I8), s, z], {"axis": 0}, "must be uint8"),
+        ("QLinearAveragePool", [b, s, z, s, z], {"kernel_shape": [2]}, "at least 3"),
+        ("QLinearGlobalAveragePool", [image.astype(U8), s, z, s, z], {"channels_last": 2}, "it may be 0 or 1"),
+        ("QGemm", [b, s, z, b.T.copy(), s, z, None, s], {}, "must both be there"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(bits=3), "weights of 3 bits"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(block_size=24), "must be a power of 2"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(K=0), "K must be positive"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(N=4), "axis 0 differs"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(weight_prepacked=1), "it may be 0"),
+        ("MatMulNBits", [f, packed, scales[:2]], nbits_of(), "scales must have 3 x 1 elements"),
+        ("MatMulNBits", [f, packed, scales, None, np.array([0, 0, 0, 1], I32)], nbits_of(), "out of range"),
+        ("FusedMatMul", [f, f.T.copy()], {"transBatchA": 1}, "operands of one rank, at least 3"),
+        ("FusedGemm", [f, f.T.copy()], {"activation": "Gelu"}, "the activation 'Gelu'"),
+        ("FusedConv", [image, image], {"activation": "Clip"}, "Clip needs two parameters"),
+        ("FusedConv", [image, image, None, np.ones((1, 1, 2, 2), F32)], {}, "Z does not have the shape"),
+        ("NhwcConv", [f, f], {}, "at least 3"),
+        ("ConvTransposeWithDynamicPads", [image, image, np.array([-1, 0, 0, 0], I64)], {}, "negative"),
+        ("DynamicQuantizeLSTM", lstm[:11] + [None], {}, "input 11 is missing"),
+        ("DynamicQuantizeLSTM", lstm[:8] + [np.ones(3, F32)] + lstm[9:], {}, "a scale must have shape"),
+        ("Pad", [f, np.zeros((2, 2), I64)], {}, "pads must have the shape"),
+        ("Unique", [f], {}, "the input has rank 2, not 1"),
+        ("Range", [s, s, z * s], {}, "delta is 0"),
+        ("ExpandDims", [f, np.asarray(I32(5))], {}, "axis"),
+        ("ReduceSumInteger", [b], {"axes": [0, -2], "keepdims": 1}, "an axis is given twice"),
+        ("CDist", [f, f], {"metric": "cosine"}, "it may be sqeuclidean|euclidean"),
+        ("Inverse", [f], {}, "not square"),
+        ("MurmurHash3", [f], {"seed": -1}, "seed must be between"),
+        ("NGramRepeatBlock", [np.ones((2, 4), I64), f], {"ngram_size": 0}, "ngram_size must be positive"),
+        ("NGramRepeatBlock", [np.full((2, 4), 4, I64), f], {"ngram_size": 1}, "a token has no score"),
+        ("CropAndResize", [image, box, index + 1, size], {}, "out of range"),
+        ("CropAndResize", [image, box, index, size * 0], {}, "crop_size must be positive"),
+        ("GridSample", [f, f], {}, "not 4"),
+        ("Rfft", [f], {"signal_ndim": 2}, "it may be 1"),
+    ]
+
+
+def check_bad(args, cases):
+    failed = 0
+    outputs = {"DynamicQuantizeLSTM": 1, "Unique": 3}
+    for op, inputs, attrs, message in refusals():
+        case = Case(op, inputs, attrs, [np.zeros(1, F32)] * outputs.get(op, 1))
+        got = braid(args, *model_of([case]))
+        text = got if isinstance(got, str) else "it runs"
+        if not text.startswith("exit 1: ") or "\n" in text or message not in text:
+            failed += 1
+            print(f"FAIL {case}: '{message}' expected, not: {text}")
+    for case in cases:
+        spoiled = spoil(Random(case.seed), case)
+        got = braid(args, *model_of([spoiled]))
+        if isinstance(got, str) and (not got.startswith("exit 1: ") or "\n" in got):
+            failed += 1
+            print(f"FAIL seed {case.seed}: {got}\n    {spoiled}")
+    print(f"{len(refusals()) + len(cases)} bad nodes on {args.target}: {failed} failed")
+    return 1 if failed else 0
 
 
 def main():
@@ -782,18 +896,20 @@ def main():
     ap.add_argument("--threads", default="1")
     ap.add_argument("--group", type=int, default=10)
     ap.add_argument("--only", default="")
+    ap.add_argument("--bad", action="store_true")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--braid", default="build/braid")
     args = ap.parse_args()
-    failed, seeds, cases = 0, [], []
+    failed, cases = 0, []
     for seed in range(args.seed, args.seed + args.count):
         kind = KINDS[seed % len(KINDS)]
-        if args.only and args.only != kind.__name__:
-            continue
-        seeds.append(seed)
-        cases.append(kind(Random(seed)))
+        if not args.only or args.only == kind.__name__:
+            cases.append(kind(Random(seed)))
+            cases[-1].seed = seed
+    if args.bad:
+        return check_bad(args, cases)
     for i in range(0, len(cases), args.group):
-        failed += check(args, seeds[i:i + args.group], cases[i:i + args.group])
+        failed += check(args, cases[i:i + args.group])
     flipped, loose = sum(c.flipped for c in cases), sum(c.loose is not None for c in cases)
     if flipped > 1 + loose // 10:
         failed += 1

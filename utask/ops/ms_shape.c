@@ -1,6 +1,6 @@
 /* ms_shape.c: com.microsoft's operators on shapes and positions, and a few of arithmetic, as the
- * documentation of ONNX Runtime defines them. Those that are ONNX's under another domain stand beside
- * their twins. */
+ * documentation of ONNX Runtime defines them. Those that are ONNX's under another domain stand
+ * beside their twins. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/ops.h"
 #include "utask/ops/size.h"
@@ -15,7 +15,8 @@ void lower_ReduceSumInteger(Lower *L) {
     const int64_t *axes = attr_ints(L, "axes", &n);
     if (dtype_size(x->dtype) != 1)
         fail(L, "the input must be int8 or uint8, not %s", dtype_name(x->dtype));
-    if (n < 0 || !attr_has(L, "keepdims")) fail(L, "the attributes axes and keepdims must be given");
+    if (n < 0 || !attr_has(L, "keepdims"))
+        fail(L, "the attributes axes and keepdims must be given");
     for (int i = 0; i < n; i++) {
         uint32_t bit = 1u << norm_axis(L, axes[i], x->rank);
         if (mask & bit) fail(L, "an axis is given twice");
@@ -42,7 +43,8 @@ void lower_CDist(Lower *L) {
     out(L, 0, te_end(L, y, root ? e_un(c, E_SQRT, sum) : sum));
 }
 
-/* ---- MurmurHash3 ------------------------------------------------------------------------------ */
+/* ---- MurmurHash3 ------------------------------------------------------------------------------
+ */
 
 static Expr *u32(Lower *L, uint32_t v) { return e_ci(L->cx, DT_U32, v); }
 
@@ -88,7 +90,8 @@ void lower_MurmurHash3(Lower *L) {
     out(L, 0, te_end(L, y, type == DT_U32 ? h : e_bitcast(c, DT_I32, h)));
 }
 
-/* ---- NGramRepeatBlock ------------------------------------------------------------------------- */
+/* ---- NGramRepeatBlock -------------------------------------------------------------------------
+ */
 
 /* Scores of the tokens that would end an n-gram which is in input_ids already become -inf. */
 void lower_NGramRepeatBlock(Lower *L) {
@@ -126,7 +129,8 @@ void lower_NGramRepeatBlock(Lower *L) {
     out(L, 0, ext_like(L, "scatter_elements", 3, t, 2, param, scores, "a token has no score"));
 }
 
-/* ---- CropAndResize ---------------------------------------------------------------------------- */
+/* ---- CropAndResize ----------------------------------------------------------------------------
+ */
 
 /* The place in the image that element p of `size` of a crop from lo to hi shows, along an axis with
  * elements 0 to last (a float). */
@@ -188,9 +192,11 @@ void lower_CropAndResize(Lower *L) {
     out(L, 0, te_end(L, y, e_cast(c, x->dtype, e_sel(c, inside, v[0], beyond))));
 }
 
-/* ---- Inverse ---------------------------------------------------------------------------------- */
+/* ---- Inverse ----------------------------------------------------------------------------------
+ */
 
-/* Gauss and Jordan's elimination of [A | 1], one column a step, by the row with the largest element. */
+/* Gauss and Jordan's elimination of [A | 1], one column a step, by the row with the largest
+ * element. */
 void lower_Inverse(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0);

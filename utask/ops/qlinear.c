@@ -1,5 +1,5 @@
-/* qlinear.c: com.microsoft's operators on 8-bit values with a scale and a zero point each (QLinear…),
- * as the documentation of ONNX Runtime defines them.
+/* qlinear.c: com.microsoft's operators on 8-bit values with a scale and a zero point each
+ * (QLinear…), as the documentation of ONNX Runtime defines them.
  *
  * Each computes on dequantized float32 values and quantizes the result. ONNX Runtime rounds some of
  * them with the zero point added before, which shows where a value lies half way between two
@@ -133,8 +133,7 @@ static Tensor *quantized_mean(Lower *L, Tensor *x, uint32_t mask) {
     Tensor *sum = mask ? t_reduce(L, R_SUM, w, mask, true) : w;
     Tensor *y = te_like(L, x->dtype, sum, &v);
     Expr *scale = e_div(c, qx.scale, e_mul(c, qy.scale, e_cast(c, DT_F32, n)));
-    return te_end(L, y,
-                  quantized(L, x->dtype, e_mul(c, e_cast(c, DT_F32, v), scale), qy.zero));
+    return te_end(L, y, quantized(L, x->dtype, e_mul(c, e_cast(c, DT_F32, v), scale), qy.zero));
 }
 
 void lower_QLinearReduceMean(Lower *L) {
@@ -142,7 +141,8 @@ void lower_QLinearReduceMean(Lower *L) {
     int n;
     uint32_t mask = 0;
     const int64_t *axes = attr_ints(L, "axes", &n);
-    if (n < 0 || !attr_has(L, "keepdims")) fail(L, "the attributes axes and keepdims must be given");
+    if (n < 0 || !attr_has(L, "keepdims"))
+        fail(L, "the attributes axes and keepdims must be given");
     for (int i = 0; i < n; i++) mask |= 1u << norm_axis(L, axes[i], x->rank);
     Tensor *y = quantized_mean(L, x, mask);
     for (int i = x->rank - 1; i >= 0 && !attr_i(L, "keepdims", 1); i--)

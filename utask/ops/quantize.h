@@ -23,8 +23,8 @@ Expr *requantized(Lower *L, DType t, Expr *v, Quant q);
 Tensor *t_dequantize(Lower *L, Tensor *x, Quant q);
 Tensor *t_quantize(Lower *L, DType t, Tensor *x, Quant q);
 
-/* x, float32, as uint8 with the scale (float32) and zero point (uint8) of its range; of the range of
- * each index of axis 0 (rows): then they have rank 1, else 0. */
+/* x, float32, as uint8 with the scale (float32) and zero point (uint8) of its range; of the range
+ * of each index of axis 0 (rows): then they have rank 1, else 0. */
 Tensor *t_dynamic_quantize(Lower *L, Tensor *x, bool rows, Tensor **scale, Tensor **zero);
 
 /* Input i, which must be there, int8 or uint8. */

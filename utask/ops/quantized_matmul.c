@@ -1,12 +1,13 @@
 /* quantized_matmul.c: com.microsoft's products of quantized matrices, as the documentation of ONNX
- * Runtime defines them. Products are sums in int32, or of float weights that are unpacked where they
- * are used; scales, biases and requantization stand outside of the sum. */
+ * Runtime defines them. Products are sums in int32, or of float weights that are unpacked where
+ * they are used; scales, biases and requantization stand outside of the sum. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/matmul.h"
 #include "utask/ops/ops.h"
 #include "utask/ops/quantize.h"
 
-/* A parameter that holds one number in a form that does not add axes to what it is combined with. */
+/* A parameter that holds one number in a form that does not add axes to what it is combined with.
+ */
 static Tensor *plain(Lower *L, Tensor *t) {
     return t && t->rank && count_const(t) == 1 ? t_reshape(L, t, 0, NULL) : t;
 }
@@ -82,10 +83,10 @@ void lower_QGemm(Lower *L) {
 /* The weights of a product: [n, k] numbers of `bits` bits, `block` along k with one scale. */
 typedef struct NBits {
     int64_t n, k, bits, block, blocks;
-    Tensor *codes;               /* [n, bytes] */
-    Tensor *scales;              /* [n, blocks] */
+    Tensor *codes;                /* [n, bytes] */
+    Tensor *scales;               /* [n, blocks] */
     Tensor *zeros, *packed_zeros; /* [n, blocks] of the scales' type; [n, bytes]; or both NULL */
-    Tensor *group;               /* [k or more]: the block of each k; NULL: in order */
+    Tensor *group;                /* [k or more]: the block of each k; NULL: in order */
 } NBits;
 
 static int64_t size_attr(Lower *L, const char *name) {
@@ -152,8 +153,8 @@ static Tensor *nbits_weights(Lower *L, const NBits *w, DType t) {
     Expr *dim[2] = {e_int(c, w->n), e_int(c, w->k)};
     Tensor *y = te_begin(L, t, 2, dim);
     Expr *row = ax(L, y, 0), *k = ax(L, y, 1), *at[2] = {row, NULL};
-    at[1] = w->group ? index_checked(L, e_cast(c, DT_I64, ld(L, w->group, &k)),
-                                     e_int(c, w->blocks), false)
+    at[1] = w->group ? index_checked(L, e_cast(c, DT_I64, ld(L, w->group, &k)), e_int(c, w->blocks),
+                                     false)
                      : e_bin(c, E_FDIV, k, e_int(c, w->block));
     Expr *v = unpacked(L, w->codes, row, k, w->bits), *scale = e_cast(c, t, ld(L, w->scales, at));
     if (w->zeros) {
@@ -184,7 +185,8 @@ void lower_MatMulNBits(Lower *L) {
         fail(L, "block_size must be a power of 2 and at least 16, not %lld", (long long)w.block);
     w.blocks = (w.k + w.block - 1) / w.block;
     if (a->rank < 1) fail(L, "A must have at least rank 1");
-    check(L, e_eq(c, a->dim[a->rank - 1], e_int(c, w.k)), "the last axis of A must have K elements");
+    check(L, e_eq(c, a->dim[a->rank - 1], e_int(c, w.k)),
+          "the last axis of A must have K elements");
     DType t = wide_type(a->dtype);
     if (omitted(in_needed(L, 1))) {
         Expr *dim[MAX_RANK];

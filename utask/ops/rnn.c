@@ -8,10 +8,10 @@
  * not the cell state. 16-bit floats are computed in float32.
  *
  * DynamicQuantizeLSTM has 8-bit weights, [directions, input or hidden, gates * hidden], and both
- * contractions are sums in int32 of those and of what they meet, quantized to uint8 by its range: X of
- * all steps and rows at once, the state row by row. ONNX Runtime takes the range of the rows that one
- * of its threads has: with as many threads as rows this is what it does. Steps of X that no row
- * reaches do not count.
+ * contractions are sums in int32 of those and of what they meet, quantized to uint8 by its range: X
+ * of all steps and rows at once, the state row by row. ONNX Runtime takes the range of the rows
+ * that one of its threads has: with as many threads as rows this is what it does. Steps of X that
+ * no row reaches do not count.
  */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/ops.h"
@@ -40,8 +40,9 @@ typedef struct Rnn {
     ActUse act[2][3];
     double clip; /* 0: none */
     bool linear_before_reset, couple;
-    bool quantized;           /* W and R are int32 less their zero points, the last axes swapped */
-    Tensor *W_scale, *R_scale; /* [directions, gates * hidden] or [directions]; NULL: not quantized */
+    bool quantized; /* W and R are int32 less their zero points, the last axes swapped */
+    Tensor *W_scale,
+        *R_scale; /* [directions, gates * hidden] or [directions]; NULL: not quantized */
 } Rnn;
 
 typedef struct State {
@@ -391,7 +392,8 @@ static State step_gru(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
         reset = te_end(L, reset, e_mul(r->c, v, state_at(r, old.h, n, j)));
     }
     Tensor *hh = rows_begin(r, 1, &n, &j);
-    Expr *q = gate(r, 2, j), *v = projected(r, d, gx, s, n, q), *sum = recur(r, d, left_operand(r, reset), n, q);
+    Expr *q = gate(r, 2, j), *v = projected(r, d, gx, s, n, q),
+         *sum = recur(r, d, left_operand(r, reset), n, q);
     hh = te_end(L, hh, sum ? e_add(r->c, v, sum) : v);
 
     Tensor *h = rows_begin(r, 1, &n, &j);

@@ -417,7 +417,10 @@ void lower_Range(Lower *L) {
     v[2] = e_num(c, dt, 1);
     for (int i = 0; i < 3; i++) {
         if (i == 2 && !has_in(L, 2)) break;
-        if (count_const(in(L, i)) != 1) fail(L, "start, limit and delta must be scalars");
+        Tensor *t = in(L, i);
+        if (count_const(t) != 1) /* a vector of one */
+            check(L, e_eq(c, count(L, t), e_int(c, 1)),
+                  "start, limit and delta must be one number");
         v[i] = uni(L, in(L, i), 0);
     }
     if (dt == DT_F16 || dt == DT_BF16) {

@@ -96,8 +96,8 @@ static Expr *basis_at(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Expr
 /* ---- DFT --------------------------------------------------------------------------------------
  */
 
-/* The transform of x along `axis` (negative: from the end), cut or extended to `size` (NULL: as long
- * as it is). Of a real signal onesided gives half, and takes half for the inverse. */
+/* The transform of x along `axis` (negative: from the end), cut or extended to `size` (NULL: as
+ * long as it is). Of a real signal onesided gives half, and takes half for the inverse. */
 static Tensor *transform(Lower *L, Tensor *x, Expr *axis, Expr *size, bool inverse, bool onesided) {
     Cx *c = L->cx;
     int r = x->rank - 1, nred = 0; /* r: the axis of real and imaginary part */
