@@ -136,6 +136,15 @@ rnn() {
     done
 }
 
+# Operators of com.microsoft, right and spoiled.
+contrib() {
+    local check="tests/contrib_check.py --seed $SEED --braid $BRAID"
+    "$PYTHON" $check 540
+    "$PYTHON" $check 270 --bad
+    "$PYTHON" $check 27 --target emulate:cuda --group 27
+    "$PYTHON" $check 108 --target cpu --threads 2 --group 27
+}
+
 # Blocks of rows by weights that are fetched ahead.
 rows() { "$PYTHON" tests/rows_check.py --seed $SEED --braid $BRAID; }
 
@@ -262,6 +271,7 @@ step emulated-graphs emulated graphs --graphs 120
 step emulated-conf emulated conformance --folders 240
 step hipify hipify
 step rnn rnn
+step contrib contrib
 step rows rows
 step convolutions convolutions
 step contrib-transformers contrib_transformers

@@ -4,7 +4,10 @@
  * two loads whose indices are affine in every axis. Padding is a tensor of its own, so that the
  * product holds no select.
  */
+#include "utask/ops/conv.h"
 #include "utask/ops/ops.h"
+#include "utask/ops/quantize.h"
+#include "utask/ops/size.h"
 #include "utask/ops/window.h"
 
 typedef struct Conv {
@@ -148,12 +151,14 @@ static Tensor *conv_forward(Lower *L, const Conv *v) {
     return t_reshape(L, t, w->n + 2, dim);
 }
 
-void lower_Conv(Lower *L) {
+Tensor *t_conv(Lower *L, Tensor *x, Tensor *w, Tensor *bias) {
     Conv v;
-    conv_read(L, &v, in(L, 0), in(L, 1), in(L, 2), false);
+    conv_read(L, &v, x, w, bias, false);
     window_place(L, &v.win, false);
-    out(L, 0, conv_forward(L, &v));
+    return conv_forward(L, &v);
 }
+
+void lower_Conv(Lower *L) { out(L, 0, t_conv(L, in(L, 0), in(L, 1), in(L, 2))); }
 
 /* ---- transposed -------------------------------------------------------------------------------
  */
@@ -294,6 +299,24 @@ void lower_ConvTranspose(Lower *L) {
     out(L, 0, conv_transposed(L, &v));
 }
 
+/* ConvTranspose whose pads come from data. */
+void lower_ConvTransposeWithDynamicPads(Lower *L) {
+    Conv v;
+    conv_read(L, &v, in(L, 0), in(L, 1), in(L, 3), true);
+    Window *w = &v.win;
+    if (has_in(L, 2)) {
+        if (w->mode != PAD_NOTSET) fail(L, "both Pads and auto_pad are given");
+        Vec pads = vec_in(L, 2, 2 * w->n, 2 * MAX_RANK, "Pads");
+        if (pads.n != 2 * w->n) fail(L, "Pads must have %d elements, not %d", 2 * w->n, pads.n);
+        for (int i = 0; i < w->n; i++) {
+            w->lo[i] = size_uni(L, "pad", vec_at(L, &pads, i, NULL));
+            w->hi[i] = size_uni(L, "pad", vec_at(L, &pads, i + w->n, NULL));
+        }
+    }
+    transposed_place(L, &v);
+    out(L, 0, conv_transposed(L, &v));
+}
+
 /* ---- integers ---------------------------------------------------------------------------------
  */
 
@@ -317,11 +340,8 @@ static Tensor *centred(Lower *L, Tensor *x, Tensor *zero, bool rows) {
 }
 
 void lower_ConvInteger(Lower *L) {
-    Conv v;
     Tensor *x = centred(L, in(L, 0), in(L, 2), false), *w = centred(L, in(L, 1), in(L, 3), true);
-    conv_read(L, &v, x, w, NULL, false);
-    window_place(L, &v.win, false);
-    out(L, 0, conv_forward(L, &v));
+    out(L, 0, t_conv(L, x, w, NULL));
 }
 
 /* A scale or zero point as an expression for channel oc. */
@@ -334,29 +354,29 @@ static Expr *per_channel(Lower *L, Tensor *t, Expr *oc, Expr *noc, const char *w
     return ld(L, t, &oc);
 }
 
-void lower_QLinearConv(Lower *L) {
+/* y = saturate(round(sum * (x_scale * w_scale / y_scale)) + y_zero_point) */
+static void quantized_conv(Lower *L, bool channels_last) {
     Cx *c = L->cx;
-    Conv v;
-    Tensor *x = centred(L, in(L, 0), in(L, 2), false), *w = centred(L, in(L, 3), in(L, 5), true);
-    Tensor *yz = in(L, 7), *bias = in(L, 8);
+    Tensor *x = in(L, 0), *w = centred(L, in(L, 3), in(L, 5), true), *yz = in(L, 7);
+    Tensor *bias = in(L, 8);
     DType to = yz->dtype;
     if (dtype_size(to) != 1 || to == DT_BOOL) unsupported(L, "an output of %s", dtype_name(to));
+    if (channels_last) x = t_channels_first(L, x);
     if (bias) bias = t_cast(L, DT_I32, bias);
-    conv_read(L, &v, x, w, bias, false);
-    window_place(L, &v.win, false);
-    Tensor *sum = conv_forward(L, &v);
+    Tensor *sum = t_conv(L, centred(L, x, in(L, 2), false), w, bias);
 
     Expr *idx[MAX_RANK], *one = e_int(c, 1);
     Tensor *t = te_begin(L, to, sum->rank, sum->dim);
     for (int i = 0; i < sum->rank; i++) idx[i] = ax(L, t, i);
     Expr *xs = per_channel(L, in(L, 1), idx[1], one, "x_scale");
-    Expr *ws = per_channel(L, in(L, 4), idx[1], v.oc, "w_scale");
+    Expr *ws = per_channel(L, in(L, 4), idx[1], w->dim[0], "w_scale");
     Expr *ys = per_channel(L, in(L, 6), idx[1], one, "y_scale");
     Expr *z = e_cast(c, DT_F32, per_channel(L, yz, idx[1], one, "y_zero_point"));
     Expr *scale = e_div(c, e_mul(c, xs, ws), ys);
-    Expr *y = e_un(c, E_ROUND, e_mul(c, e_cast(c, DT_F32, ld(L, sum, idx)), scale));
-    bool is_signed = dtype_is_signed(to);
-    y = e_max(c, e_add(c, y, z), e_num(c, DT_F32, is_signed ? -128 : 0));
-    y = e_min(c, y, e_num(c, DT_F32, is_signed ? 127 : 255));
-    out(L, 0, te_end(L, t, e_cast(c, to, y)));
+    Expr *y = e_mul(c, e_cast(c, DT_F32, ld(L, sum, idx)), scale);
+    t = te_end(L, t, quantized(L, to, y, z));
+    out(L, 0, channels_last ? t_channels_last(L, t) : t);
 }
+
+void lower_QLinearConv(Lower *L) { quantized_conv(L, false); }
+void lower_MsQLinearConv(Lower *L) { quantized_conv(L, attr_i(L, "channels_last", 0) != 0); }

@@ -40,6 +40,9 @@ Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem);
 /* Input i, which must be there. */
 Tensor *in_needed(Lower *L, int i);
 
+/* The element of a tensor that must hold one number, of whatever rank. */
+Expr *only_element(Lower *L, Tensor *t, const char *what);
+
 static inline Expr *e_nonzero(Cx *c, Expr *x) {
     return e_not(c, e_eq(c, x, e_num(c, (DType)x->dtype, 0)));
 }

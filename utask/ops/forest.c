@@ -1,8 +1,9 @@
 /* forest.c: see forest.h.
  *
- * Nodes lie in arrays; all trees of a row are walked side by side, so many steps as the deepest tree
- * has, and a leaf is its own successor: no branches, and lanes that never part. Every question is
- * made one of an interval, and what a question about one value does with NaN may take two nodes. */
+ * Nodes lie in arrays; all trees of a row are walked side by side, so many steps as the deepest
+ * tree has, and a leaf is its own successor: no branches, and lanes that never part. Every question
+ * is made one of an interval, and what a question about one value does with NaN may take two nodes.
+ */
 #include "utask/ops/forest.h"
 #include "utask/ops/ml.h"
 #include <math.h>
@@ -33,8 +34,8 @@ static double below(const Forest *f, double v) {
 }
 
 static void interval(Forest *f, int id, int feature, double lo, double hi, int in, int out) {
-    f->node.p[id] = (ForestNode){
-        .feature = feature, .child = {out, in}, .lo = lo, .hi = hi, .leaf = -1};
+    f->node.p[id] =
+        (ForestNode){.feature = feature, .child = {out, in}, .lo = lo, .hi = hi, .leaf = -1};
 }
 
 static void one_value(Lower *L, Forest *f, int id, int x, Ask ask, double v, bool missing, int yes,

@@ -94,6 +94,8 @@ void lower_GatherND(Lower *L) {
                       "the length of the index tuples"));
 }
 
+void lower_MsGatherND(Lower *L) { lower_GatherND(L); }
+
 void lower_ReverseSequence(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0), *lens = in(L, 1);

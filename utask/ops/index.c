@@ -119,16 +119,20 @@ void lower_Compress(Lower *L) {
     out(L, 0, take(L, x, axis, t_squeeze(L, found, 0)));
 }
 
-void lower_Unique(Lower *L) {
+/* Distinct elements, or slices, where each is first, the one that each element is, how often each
+ * occurs. */
+typedef struct Distinct {
+    Tensor *values, *first, *inverse, *counts;
+} Distinct;
+
+/* Of all elements of x (flat), or of slices along `axis`. */
+static Distinct distinct(Lower *L, Tensor *x, bool flat, int axis, bool sorted) {
     Cx *c = L->cx;
-    Tensor *x = in(L, 0);
-    bool flat = !attr_has(L, "axis");
-    int axis = flat ? 0 : norm_axis(L, attr_i(L, "axis", 0), x->rank);
     if (flat) {
         Expr *n = count(L, x);
         x = t_reshape(L, x, 1, &n);
     }
-    Expr *param[] = {e_int(c, flat ? -1 : axis), e_int(c, attr_i(L, "sorted", 1) != 0)};
+    Expr *param[] = {e_int(c, flat ? -1 : axis), e_int(c, sorted)};
     Expr *items = x->dim[axis], *one = e_int(c, 1);
     Stmt *s = ext_begin(L, "unique", 1, &x, 2, param);
     for (int i = 0; i < 3; i++) ext_out(L, s, DT_I64, 1, &items);
@@ -136,10 +140,29 @@ void lower_Unique(Lower *L) {
     ext_end(L, s, "the axis is out of range");
     Expr *n = let(L, "unique", kmin(c, uni(L, ext_result(L, s, 3), 0), items), 0);
     Tensor *first = head(L, ext_result(L, s, 1), n);
-    out(L, 0, take(L, x, axis, first));
-    out(L, 1, first);
-    out(L, 2, ext_result(L, s, 0));
-    out(L, 3, head(L, ext_result(L, s, 2), n));
+    return (Distinct){take(L, x, axis, first), first, ext_result(L, s, 0),
+                      head(L, ext_result(L, s, 2), n)};
+}
+
+void lower_Unique(Lower *L) {
+    Tensor *x = in(L, 0);
+    bool flat = !attr_has(L, "axis");
+    int axis = flat ? 0 : norm_axis(L, attr_i(L, "axis", 0), x->rank);
+    Distinct d = distinct(L, x, flat, axis, attr_i(L, "sorted", 1) != 0);
+    out(L, 0, d.values);
+    out(L, 1, d.first);
+    out(L, 2, d.inverse);
+    out(L, 3, d.counts);
+}
+
+/* In the order in which they occur. */
+void lower_MsUnique(Lower *L) {
+    Tensor *x = in(L, 0);
+    if (x->rank != 1) fail(L, "the input has rank %d, not 1", x->rank);
+    Distinct d = distinct(L, x, true, 0, false);
+    out(L, 0, d.values);
+    out(L, 1, d.inverse);
+    out(L, 2, d.counts);
 }
 
 /* Sums or products of a tiny tensor whose elements are followed, so that those of the result are.

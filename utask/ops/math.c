@@ -182,11 +182,10 @@ void lower_Mean(Lower *L) {
     out(L, 0, t_cast(L, t, t_bin(L, E_DIV, chain(L, E_ADD, w), n)));
 }
 
-/* The only element of a bound. */
-static Expr *bound(Lower *L, Tensor *t, const char *what) {
+Expr *only_element(Lower *L, Tensor *t, const char *what) {
     Expr *idx[MAX_RANK];
     for (int i = 0; i < t->rank; i++) {
-        check(L, e_eq(L->cx, t->dim[i], e_int(L->cx, 1)), "%s must be a scalar", what);
+        check(L, e_eq(L->cx, t->dim[i], e_int(L->cx, 1)), "%s must be one number", what);
         idx[i] = e_int(L->cx, 0);
     }
     return ld(L, t, idx);
@@ -201,8 +200,8 @@ void lower_Clip(Lower *L) {
     bool flt = dtype_is_float(t);
     Expr *v;
     Tensor *y = te_like(L, t, x, &v);
-    if (lo || flt) v = e_max(c, v, lo ? bound(L, lo, "min") : e_num(c, t, -top));
-    if (hi || flt) v = e_min(c, v, hi ? bound(L, hi, "max") : e_num(c, t, top));
+    if (lo || flt) v = e_max(c, v, lo ? only_element(L, lo, "min") : e_num(c, t, -top));
+    if (hi || flt) v = e_min(c, v, hi ? only_element(L, hi, "max") : e_num(c, t, top));
     out(L, 0, te_end(L, y, v));
 }
 

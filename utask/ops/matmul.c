@@ -1,5 +1,6 @@
 /* matmul.c: matrix products. A product is a plain sum of products of two elements; scales, biases
  * and requantization stand outside of the sum, where they become its epilogue. */
+#include "utask/ops/matmul.h"
 #include "utask/ops/nn.h"
 
 static void matrix_inputs(Lower *L, Tensor *a, Tensor *b) {
@@ -14,17 +15,24 @@ void lower_MatMul(Lower *L) {
 
 /* ---- Gemm ------------------------------------------------------------------------------------ */
 
-/* t times the attribute's value; integers multiply in float64. */
-static Tensor *scaled(Lower *L, Tensor *t, double factor) {
+Tensor *t_scaled(Lower *L, Tensor *t, double factor) {
     if (factor == 1) return t;
     DType w = dtype_is_float(t->dtype) ? t->dtype : DT_F64;
     Tensor *p = t_bin(L, E_MUL, t_cast(L, w, t), t_scalar(L, w, factor));
     return t_cast(L, t->dtype, p);
 }
 
-void lower_Gemm(Lower *L) {
+Tensor *t_swap_last(Lower *L, Tensor *a) {
+    int perm[MAX_RANK], r = a->rank;
+    if (r < 2) return a;
+    for (int i = 0; i < r; i++) perm[i] = i;
+    perm[r - 2] = r - 1;
+    perm[r - 1] = r - 2;
+    return t_transpose(L, a, perm);
+}
+
+Tensor *t_gemm(Lower *L, Tensor *a, Tensor *b, Tensor *bias) {
     Cx *c = L->cx;
-    Tensor *a = in(L, 0), *b = in(L, 1), *bias = in(L, 2);
     int ta = attr_i(L, "transA", 0) != 0, tb = attr_i(L, "transB", 0) != 0;
     double alpha = attr_f(L, "alpha", 1), beta = attr_f(L, "beta", 1);
     if (a->rank != 2 || b->rank != 2)
@@ -41,7 +49,7 @@ void lower_Gemm(Lower *L) {
     Expr *product = e_mul(c, e_cast(c, w, ld(L, a, ia)), e_cast(c, w, ld(L, b, ib)));
     y = te_end(L, y, e_reduce(c, R_SUM, 1, &k, product));
     bool add = bias && beta != 0;
-    y = scaled(L, y, alpha);
+    y = t_scaled(L, y, alpha);
     if (add) {
         if (bias->rank > 2) fail(L, "C must have at most rank 2, not %d", bias->rank);
         for (int i = 0; i < bias->rank; i++) {
@@ -49,12 +57,14 @@ void lower_Gemm(Lower *L) {
             check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
                   "C does not broadcast to the product (its axis %d)", i);
         }
-        Tensor *extra = scaled(L, t_cast(L, w, bias), beta), *sum = te_begin(L, w, 2, y->dim);
+        Tensor *extra = t_scaled(L, t_cast(L, w, bias), beta), *sum = te_begin(L, w, 2, y->dim);
         Expr *at[2] = {ax(L, sum, 0), ax(L, sum, 1)};
         y = te_end(L, sum, e_add(c, ld(L, y, at), ld_bcast(L, extra, 2, at, sum->dim)));
     }
-    out(L, 0, t_cast(L, t, y));
+    return t_cast(L, t, y);
 }
+
+void lower_Gemm(Lower *L) { out(L, 0, t_gemm(L, in(L, 0), in(L, 1), in(L, 2))); }
 
 /* ---- quantized products ---------------------------------------------------------------------- */
 
@@ -78,7 +88,7 @@ static void byte_type(Lower *L, const Tensor *t) {
         fail(L, "a quantized matrix must be int8 or uint8, not %s", dtype_name(t->dtype));
 }
 
-Tensor *integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
+Tensor *t_integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
     matrix_inputs(L, a, b);
     byte_type(L, a);
     byte_type(L, b);
@@ -87,7 +97,7 @@ Tensor *integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *b
 }
 
 void lower_MatMulInteger(Lower *L) {
-    out(L, 0, integer_product(L, in(L, 0), in(L, 2), in(L, 1), in(L, 3)));
+    out(L, 0, t_integer_product(L, in(L, 0), in(L, 2), in(L, 1), in(L, 3)));
 }
 
 static bool is_float8(const Tensor *t) { return dtype_small(t->dtype) != NULL; }
@@ -107,7 +117,7 @@ void lower_QLinearMatMul(Lower *L) {
     Tensor *a = in(L, 0), *b = in(L, 3), *yzero = in(L, 7);
     bool float8 = is_float8(a) || is_float8(b);
     Tensor *p = float8 ? float8_product(L, a, in(L, 2), b, in(L, 5))
-                       : integer_product(L, a, in(L, 2), b, in(L, 5));
+                       : t_integer_product(L, a, in(L, 2), b, in(L, 5));
     if (!is_float8(yzero)) byte_type(L, yzero);
     bool is_signed = yzero->dtype == DT_I8;
     double lo = is_signed ? -128 : 0, hi = is_signed ? 127 : 255;

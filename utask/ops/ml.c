@@ -25,8 +25,7 @@ const int64_t *attr_ints_of(Lower *L, const char *name, int64_t n) {
     int m;
     const int64_t *v = attr_ints(L, name, &m);
     if (m < 0) m = 0;
-    if (m != n)
-        fail(L, "attribute %s has %d entries, %lld are needed", name, m, (long long)n);
+    if (m != n) fail(L, "attribute %s has %d entries, %lld are needed", name, m, (long long)n);
     return v;
 }
 

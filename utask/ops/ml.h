@@ -4,8 +4,8 @@
 
 #include "utask/lower.h"
 
-/* The attribute `name`, or in its place the tensor NAME_as_tensor, as doubles; *n = -1 when there is
- * neither. *t (NULL: not wanted): float64 when the tensor is. */
+/* The attribute `name`, or in its place the tensor NAME_as_tensor, as doubles; *n = -1 when there
+ * is neither. *t (NULL: not wanted): float64 when the tensor is. */
 const double *attr_numbers(Lower *L, const char *name, int64_t *n, DType *t);
 /* The integers of a list attribute; `fail`s unless there are n. */
 const int64_t *attr_ints_of(Lower *L, const char *name, int64_t n);
@@ -26,7 +26,7 @@ Tensor *post_scores(Lower *L, Post post, Tensor *scores);
 Tensor *labels_at(Lower *L, const int64_t *labels, int64_t n, Tensor *k);
 /* Of [rows, classes] the first place of the greatest, int64 [rows]. */
 Tensor *best_class(Lower *L, Tensor *scores);
-Tensor *t_column(Lower *L, Tensor *t, int64_t k);   /* [rows, n] to [rows] */
-Tensor *t_columns(Lower *L, Tensor *a, Tensor *b);  /* two of [rows] to [rows, 2] */
+Tensor *t_column(Lower *L, Tensor *t, int64_t k);  /* [rows, n] to [rows] */
+Tensor *t_columns(Lower *L, Tensor *a, Tensor *b); /* two of [rows] to [rows, 2] */
 
 #endif

@@ -15,20 +15,27 @@ void lower_Transpose(Lower *L) {
     out(L, 0, t_transpose(L, a, perm));
 }
 
-void lower_Concat(Lower *L) {
-    Tensor *first = in(L, 0), **part = NEWN(L->a, Tensor *, L->node->nin);
-    int n = 0, r = first ? first->rank : 0;
-    if (!node_attr(L->node, "axis")) fail(L, "the attribute axis is missing");
-    int axis = norm_axis(L, attr_i(L, "axis", 0), r);
-    for (int i = 0; i < L->node->nin; i++) {
-        Tensor *t = in(L, i);
-        if (!t) fail(L, "input %d is missing", i);
-        if (t->rank != r) fail(L, "input %d has rank %d, the first has %d", i, t->rank, r);
+Tensor *t_join(Lower *L, int n, Tensor *const *t, int64_t along) {
+    Tensor **part = NEWN(L->a, Tensor *, n);
+    int used = 0, r = t[0]->rank, axis = norm_axis(L, along, r);
+    for (int i = 0; i < n; i++) {
+        if (t[i]->rank != r) fail(L, "tensor %d has rank %d, the first has %d", i, t[i]->rank, r);
         for (int j = 0; j < r; j++)
-            if (j != axis) same_dim(L, first->dim[j], t->dim[j], "the sizes off the axis differ");
-        if (!e_is_ival(t->dim[axis], 0)) part[n++] = t;
+            if (j != axis) same_dim(L, t[0]->dim[j], t[i]->dim[j], "the sizes off the axis differ");
+        if (!e_is_ival(t[i]->dim[axis], 0)) part[used++] = t[i];
     }
-    out(L, 0, n == 0 ? first : n == 1 ? part[0] : t_concat(L, n, part, axis));
+    return used == 0 ? t[0] : used == 1 ? part[0] : t_concat(L, used, part, axis);
+}
+
+void lower_Concat(Lower *L) {
+    int n = L->node->nin;
+    Tensor **t = NEWN(L->a, Tensor *, n);
+    if (!node_attr(L->node, "axis")) fail(L, "the attribute axis is missing");
+    for (int i = 0; i < n; i++) {
+        t[i] = in(L, i);
+        if (!t[i]) fail(L, "input %d is missing", i);
+    }
+    out(L, 0, t_join(L, n, t, attr_i(L, "axis", 0)));
 }
 
 void lower_Split(Lower *L) {
@@ -259,7 +266,8 @@ static Expr *pads_after(Lower *L, const Vec *pads, const Vec *axes, int j) {
     return let(L, pads->what, e_sel(c, given, load, e_int(c, 0)), INT64_MIN);
 }
 
-void lower_Pad(Lower *L) {
+/* With the amounts `amounts`, a vector. */
+static void pad(Lower *L, Tensor *amounts) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
     const char *name = attr_s(L, "mode", "constant");
@@ -276,11 +284,11 @@ void lower_Pad(Lower *L) {
     Vec axes = {.n = r}, pads;
     if (has_in(L, 3)) {
         int64_t len;
-        bool fixed = in(L, 1)->rank == 1 && dim_const(in(L, 1)->dim[0], &len);
+        bool fixed = amounts->rank == 1 && dim_const(amounts->dim[0], &len);
         axes = vec_in(L, 3, fixed && len % 2 == 0 && len <= 2 * r ? (int)len / 2 : -1, r, "axes");
         n = axes.most;
     }
-    pads = vec_in(L, 1, axes.n < 0 ? -1 : 2 * n, 2 * MAX_RANK, "pads");
+    pads = vec_of(L, amounts, axes.n < 0 ? -1 : 2 * n, 2 * MAX_RANK, "pads");
     if (axes.n >= 0 && pads.n != 2 * n) fail(L, "pads must have %d elements", 2 * n);
     if (axes.n < 0)
         check(L, e_eq(c, pads.len, e_muli(c, axes.len, 2)),
@@ -328,6 +336,20 @@ void lower_Pad(Lower *L) {
         idx[p] = e_add(c, crop, pad_index(c, mode, j, kept, before[p], after[p]));
     }
     out(L, 0, te_end(L, o, e_sel(c, inside, ld(L, a, idx), value)));
+}
+
+static Tensor *pads_in(Lower *L) {
+    Tensor *t = in(L, 1);
+    if (!t) fail(L, "the pads input is missing");
+    return t;
+}
+
+void lower_Pad(Lower *L) { pad(L, pads_in(L)); }
+
+/* Its pads may also be the only row of a matrix. */
+void lower_MsPad(Lower *L) {
+    Tensor *t = pads_in(L);
+    pad(L, t->rank == 2 ? t_squeeze(L, t, 0) : t);
 }
 
 void lower_CenterCropPad(Lower *L) {

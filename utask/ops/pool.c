@@ -3,6 +3,7 @@
  * A pool is a reduction over the window's axes. Positions outside of the input are left out by a
  * select, and only on axes whose windows can reach outside.
  */
+#include "utask/ops/pool.h"
 #include "utask/ops/ops.h"
 #include "utask/ops/window.h"
 
@@ -24,8 +25,8 @@ typedef struct Visit {
 
 static DType acc_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
-static void pool_read(Lower *L, Pool *p) {
-    Tensor *x = p->x = in(L, 0);
+static void pool_read(Lower *L, Pool *p, Tensor *x) {
+    p->x = x;
     int have, n = x->rank - 2;
     Expr *k[MAX_RANK];
     int64_t size[MAX_RANK];
@@ -108,11 +109,11 @@ static Expr *positions(Lower *L, const Pool *p, Tensor *t, int i, bool padded) {
     return e_max(c, e_sub(c, upto, skipped), zero);
 }
 
-void lower_AveragePool(Lower *L) {
+Tensor *t_average_pool(Lower *L, Tensor *x) {
     Cx *c = L->cx;
     Pool p;
     Visit v;
-    pool_read(L, &p);
+    pool_read(L, &p, x);
     bool padded = attr_i(L, "count_include_pad", 0) != 0;
     DType acc = acc_type(p.x->dtype);
     Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
@@ -120,8 +121,10 @@ void lower_AveragePool(Lower *L) {
     Expr *e = e_sel(c, v.inside, e_cast(c, acc, ld(L, p.x, v.idx)), e_num(c, acc, 0));
     Expr *sum = visit_reduce(L, R_SUM, &v, e), *n = e_int(c, 1);
     for (int i = 0; i < p.win.n; i++) n = e_mul(c, n, positions(L, &p, t, i, padded));
-    out(L, 0, te_end(L, t, e_cast(c, p.x->dtype, e_div(c, sum, e_cast(c, acc, n)))));
+    return te_end(L, t, e_cast(c, p.x->dtype, e_div(c, sum, e_cast(c, acc, n))));
 }
+
+void lower_AveragePool(Lower *L) { out(L, 0, t_average_pool(L, in(L, 0))); }
 
 /* ---- maximum ----------------------------------------------------------------------------------
  */
@@ -160,15 +163,25 @@ static Tensor *max_index(Lower *L, const Pool *p, Tensor *m, bool columns) {
     return te_end(L, t, e_sel(c, none, e_int(c, -1), at));
 }
 
-void lower_MaxPool(Lower *L) {
-    Cx *c = L->cx;
-    Pool p;
+/* The maximum of each window of p->x. */
+static Tensor *maxima(Lower *L, const Pool *p) {
     Visit v;
-    pool_read(L, &p);
-    Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
-    pool_visit(L, &p, t, &v);
-    Expr *e = e_sel(c, v.inside, ld(L, p.x, v.idx), lowest(c, p.x->dtype));
-    t = te_end(L, t, visit_reduce(L, R_MAX, &v, e));
+    Tensor *t = te_begin(L, p->x->dtype, p->x->rank, p->dim);
+    pool_visit(L, p, t, &v);
+    Expr *e = e_sel(L->cx, v.inside, ld(L, p->x, v.idx), lowest(L->cx, p->x->dtype));
+    return te_end(L, t, visit_reduce(L, R_MAX, &v, e));
+}
+
+Tensor *t_max_pool(Lower *L, Tensor *x) {
+    Pool p;
+    pool_read(L, &p, x);
+    return maxima(L, &p);
+}
+
+void lower_MaxPool(Lower *L) {
+    Pool p;
+    pool_read(L, &p, in(L, 0));
+    Tensor *t = maxima(L, &p);
     out(L, 0, t);
     if (wants_out(L, 1)) out(L, 1, max_index(L, &p, t, attr_i(L, "storage_order", 0) == 1));
 }
@@ -199,7 +212,7 @@ void lower_LpPool(Lower *L) {
     Cx *c = L->cx;
     Pool p;
     Visit v;
-    pool_read(L, &p);
+    pool_read(L, &p, in(L, 0));
     int64_t order = norm_order(L);
     DType acc = acc_type(p.x->dtype);
     Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
@@ -214,9 +227,8 @@ void lower_LpPool(Lower *L) {
 
 typedef enum { GLOBAL_AVERAGE, GLOBAL_MAX, GLOBAL_LP } GlobalKind;
 
-static void global_pool(Lower *L, GlobalKind kind) {
+static Tensor *global_pool(Lower *L, Tensor *x, GlobalKind kind) {
     Cx *c = L->cx;
-    Tensor *x = in(L, 0);
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *n = e_int(c, 1);
     Axis *axis[MAX_RANK];
     int naxis = 0;
@@ -240,12 +252,19 @@ static void global_pool(Lower *L, GlobalKind kind) {
         int64_t p = norm_order(L);
         e = root(L, e_reduce(c, R_SUM, naxis, axis, power(L, e, p)), p);
     }
-    out(L, 0, te_end(L, t, e_cast(c, x->dtype, e)));
+    return te_end(L, t, e_cast(c, x->dtype, e));
 }
 
-void lower_GlobalAveragePool(Lower *L) { global_pool(L, GLOBAL_AVERAGE); }
-void lower_GlobalMaxPool(Lower *L) { global_pool(L, GLOBAL_MAX); }
-void lower_GlobalLpPool(Lower *L) { global_pool(L, GLOBAL_LP); }
+Tensor *t_global_average(Lower *L, Tensor *x) { return global_pool(L, x, GLOBAL_AVERAGE); }
+
+void lower_GlobalAveragePool(Lower *L) { out(L, 0, t_global_average(L, in(L, 0))); }
+void lower_GlobalMaxPool(Lower *L) { out(L, 0, global_pool(L, in(L, 0), GLOBAL_MAX)); }
+void lower_GlobalLpPool(Lower *L) { out(L, 0, global_pool(L, in(L, 0), GLOBAL_LP)); }
+
+/* Of a tensor with its channels last. */
+void lower_NhwcMaxPool(Lower *L) {
+    out(L, 0, t_channels_last(L, t_max_pool(L, t_channels_first(L, in(L, 0)))));
+}
 
 /* ---- regions of interest ----------------------------------------------------------------------
  */

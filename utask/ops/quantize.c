@@ -1,4 +1,5 @@
 /* quantize.c: linear quantization: per tensor, per axis and blocked. */
+#include "utask/ops/quantize.h"
 #include "utask/ops/elementwise.h"
 #include "utask/ops/ops.h"
 
@@ -66,9 +67,7 @@ static DType type_attr(Lower *L, const char *name, DType dflt) {
     return (DType)v;
 }
 
-/* round(v) + z limited to the range of t, an integer type of 2 to 16 bits; v and z are of one float
- * type. */
-static Expr *saturate(Lower *L, DType t, Expr *v, Expr *z) {
+Expr *quantized(Lower *L, DType t, Expr *v, Expr *z) {
     Cx *c = L->cx;
     DType w = (DType)v->dtype;
     int bits = dtype_small(t) ? dtype_small(t)->bits : 8 * (int)dtype_size(t);
@@ -80,6 +79,43 @@ static Expr *saturate(Lower *L, DType t, Expr *v, Expr *z) {
 }
 
 static bool is_small_float(DType t) { return dtype_small(t) && dtype_small(t)->is_float; }
+
+Expr *requantized(Lower *L, DType t, Expr *v, Quant q) {
+    return quantized(L, t, e_add(L->cx, e_div(L->cx, v, q.scale), q.zero), NULL);
+}
+
+Quant quant_in(Lower *L, int scale, int zero) {
+    Cx *c = L->cx;
+    Tensor *z = in(L, zero);
+    Quant q = {e_cast(c, DT_F32, only_element(L, in_needed(L, scale), "a scale")),
+               e_num(c, DT_F32, 0)};
+    if (z) q.zero = e_cast(c, DT_F32, only_element(L, z, "a zero point"));
+    return q;
+}
+
+Expr *dequantized(Lower *L, Quant q, Expr *x) {
+    Cx *c = L->cx;
+    return e_mul(c, e_sub(c, e_cast(c, DT_F32, x), q.zero), q.scale);
+}
+
+Tensor *t_dequantize(Lower *L, Tensor *x, Quant q) {
+    Expr *v;
+    Tensor *y = te_like(L, DT_F32, x, &v);
+    return te_end(L, y, dequantized(L, q, v));
+}
+
+Tensor *t_quantize(Lower *L, DType t, Tensor *x, Quant q) {
+    Expr *v;
+    Tensor *y = te_like(L, t, x, &v);
+    return te_end(L, y, quantized(L, t, e_div(L->cx, v, q.scale), q.zero));
+}
+
+Tensor *byte_in(Lower *L, int i) {
+    Tensor *t = in_needed(L, i);
+    if (t->dtype != DT_I8 && t->dtype != DT_U8)
+        fail(L, "input %d must be int8 or uint8, not %s", i, dtype_name(t->dtype));
+    return t;
+}
 
 void lower_QuantizeLinear(Lower *L) {
     Cx *c = L->cx;
@@ -104,7 +140,7 @@ void lower_QuantizeLinear(Lower *L) {
         if (zero) q = e_add(c, q, zero);
         q = small_encode(c, t, q, (SmallCast){.saturate = attr_i(L, "saturate", 1) != 0});
     } else
-        q = saturate(L, t, q, zero);
+        q = quantized(L, t, q, zero);
     out(L, 0, te_end(L, y, q));
 }
 
@@ -129,29 +165,41 @@ void lower_DequantizeLinear(Lower *L) {
     out(L, 0, te_end(L, y, e_cast(c, t, e_mul(c, e_cast(c, w, v), scale))));
 }
 
-void lower_DynamicQuantizeLinear(Lower *L) {
+Tensor *t_dynamic_quantize(Lower *L, Tensor *x, bool rows, Tensor **scale, Tensor **zero) {
     Cx *c = L->cx;
-    Tensor *x = in_needed(L, 0);
-    uint32_t all = (1u << x->rank) - 1;
-    Tensor *mn = x->rank ? t_reduce(L, R_MIN, x, all, false) : x;
-    Tensor *mx = x->rank ? t_reduce(L, R_MAX, x, all, false) : x;
-    Expr *zero = e_num(c, DT_F32, 0);
+    uint32_t axes = ((1u << x->rank) - 1) & ~(uint32_t)rows;
+    Tensor *mn = axes ? t_reduce(L, R_MIN, x, axes, false) : x;
+    Tensor *mx = axes ? t_reduce(L, R_MAX, x, axes, false) : x;
+    Expr *nought = e_num(c, DT_F32, 0), *low, *high, *step, *row = NULL;
 
     /* The range always holds zero; a range of nothing but zero has scale 1. */
-    Tensor *st = te_begin(L, DT_F32, 0, NULL);
-    Expr *lo = e_min(c, ld(L, mn, NULL), zero), *hi = e_max(c, ld(L, mx, NULL), zero);
-    Expr *range = e_div(c, e_sub(c, hi, lo), e_num(c, DT_F32, 255));
-    st = te_end(L, st, e_sel(c, e_eq(c, lo, hi), e_num(c, DT_F32, 1), range));
+    Tensor *st = te_like(L, DT_F32, mn, &low);
+    if (rows) row = ax(L, st, 0);
+    high = e_max(c, ld(L, mx, &row), nought);
+    low = e_min(c, low, nought);
+    Expr *range = e_div(c, e_sub(c, high, low), e_num(c, DT_F32, 255));
+    st = te_end(L, st, e_sel(c, e_eq(c, low, high), e_num(c, DT_F32, 1), range));
 
-    Tensor *zt = te_begin(L, DT_U8, 0, NULL);
-    lo = e_min(c, ld(L, mn, NULL), zero);
-    Expr *z = e_sub(c, zero, e_div(c, lo, ld(L, st, NULL)));
-    zt = te_end(L, zt, saturate(L, DT_U8, z, NULL));
+    Tensor *zt = te_like(L, DT_U8, st, &step);
+    if (rows) row = ax(L, zt, 0);
+    low = e_min(c, ld(L, mn, &row), nought);
+    zt = te_end(L, zt, quantized(L, DT_U8, e_sub(c, nought, e_div(c, low, step)), NULL));
 
+    *scale = st;
+    *zero = zt;
     Expr *v;
     Tensor *y = te_like(L, DT_U8, x, &v);
-    Expr *q = e_div(c, v, ld(L, st, NULL));
-    out(L, 0, te_end(L, y, saturate(L, DT_U8, q, e_cast(c, DT_F32, ld(L, zt, NULL)))));
-    out(L, 1, st);
-    out(L, 2, zt);
+    if (rows) row = ax(L, y, 0);
+    Expr *z = e_cast(c, DT_F32, ld(L, zt, &row));
+    return te_end(L, y, quantized(L, DT_U8, e_div(c, v, ld(L, st, &row)), z));
 }
+
+void lower_DynamicQuantizeLinear(Lower *L) {
+    Tensor *scale, *zero;
+    out(L, 0, t_dynamic_quantize(L, in_needed(L, 0), false, &scale, &zero));
+    out(L, 1, scale);
+    out(L, 2, zero);
+}
+
+void lower_MsQuantizeLinear(Lower *L) { lower_QuantizeLinear(L); }
+void lower_MsDequantizeLinear(Lower *L) { lower_DequantizeLinear(L); }

@@ -1,4 +1,4 @@
-/* rnn.c: RNN, GRU and LSTM as loops over time.
+/* rnn.c: RNN, GRU and LSTM as loops over time, and com.microsoft's DynamicQuantizeLSTM.
  *
  * The input projection of all time steps is one contraction before the loop. A step is the
  * recurrent contraction of the state with R, all gates' rows at once, and pointwise tensors that
@@ -6,9 +6,16 @@
  * are shorter than the longest keep their state and write zeros past their end; a row of length 0
  * gives back its initial state. As in ONNX Runtime, `clip` bounds what the gates' activations see,
  * not the cell state. 16-bit floats are computed in float32.
+ *
+ * DynamicQuantizeLSTM has 8-bit weights, [directions, input or hidden, gates * hidden], and both
+ * contractions are sums in int32 of those and of what they meet, quantized to uint8 by its range: X
+ * of all steps and rows at once, the state row by row. ONNX Runtime takes the range of the rows
+ * that one of its threads has: with as many threads as rows this is what it does. Steps of X that
+ * no row reaches do not count.
  */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/ops.h"
+#include "utask/ops/quantize.h"
 
 typedef enum { CELL_RNN, CELL_GRU, CELL_LSTM } Cell;
 
@@ -33,6 +40,9 @@ typedef struct Rnn {
     ActUse act[2][3];
     double clip; /* 0: none */
     bool linear_before_reset, couple;
+    bool quantized; /* W and R are int32 less their zero points, the last axes swapped */
+    Tensor *W_scale,
+        *R_scale; /* [directions, gates * hidden] or [directions]; NULL: not quantized */
 } Rnn;
 
 typedef struct State {
@@ -135,9 +145,32 @@ static Tensor *lengths(Rnn *r, Tensor *given) {
     return len;
 }
 
-static void read_node(Rnn *r, Lower *L, Cell cell) {
+/* 8-bit weights in input i of `rows` rows as int32 less their zero points (input `zero`), and their
+ * scales (input zero - 1). */
+static Tensor *quantized_weights(Rnn *r, int i, int zero, Expr *rows, Tensor **scale) {
+    Lower *L = r->L;
+    Cx *c = r->c;
+    Tensor *w = byte_in(L, i), *z = in_needed(L, zero), *s = *scale = in_needed(L, zero - 1);
+    Expr *D = e_int(c, r->ndir), *cols = e_muli(c, r->H, r->gates);
+    expect(r, i == 1 ? "W" : "R", "[directions, rows, gates * hidden]", w, 3,
+           (Expr *[]){D, rows, cols});
+    Tensor *param[] = {s, z};
+    for (int k = 0; k < 2; k++) {
+        if (param[k]->rank == 1)
+            expect(r, k ? "a zero point" : "a scale", "[directions]", param[k], 1, &D);
+        else
+            expect(r, k ? "a zero point" : "a scale", "[directions, gates * hidden]", param[k], 2,
+                   (Expr *[]){D, cols});
+    }
+    Tensor *y = te_begin(L, DT_I32, 3, w->dim);
+    Expr *idx[] = {ax(L, y, 0), ax(L, y, 1), ax(L, y, 2)}, *at[] = {idx[0], idx[2]};
+    Expr *v = e_cast(c, DT_I32, ld(L, w, idx));
+    return te_end(L, y, e_sub(c, v, e_cast(c, DT_I32, ld(L, z, at))));
+}
+
+static void read_node(Rnn *r, Lower *L, Cell cell, bool quantized) {
     Cx *c = L->cx;
-    *r = (Rnn){.L = L, .c = c, .cell = cell};
+    *r = (Rnn){.L = L, .c = c, .cell = cell, .quantized = quantized};
     r->gates = cell == CELL_RNN ? 1 : cell == CELL_GRU ? 3 : 4;
     const char *dir = attr_s(L, "direction", "forward");
     if (strcmp(dir, "bidirectional") == 0)
@@ -166,7 +199,7 @@ static void read_node(Rnn *r, Lower *L, Cell cell) {
     r->T = x->dim[r->batch_first ? 1 : 0];
     r->N = x->dim[r->batch_first ? 0 : 1];
     r->I = x->dim[2];
-    r->H = R->dim[2];
+    r->H = R->dim[quantized ? 1 : 2];
     if (attr_has(L, "hidden_size")) {
         int64_t h = attr_i(L, "hidden_size", 0);
         if (h <= 0 || h > INT32_MAX)
@@ -174,11 +207,16 @@ static void read_node(Rnn *r, Lower *L, Cell cell) {
         r->H = e_int(c, h);
     }
     Expr *D = e_int(c, r->ndir), *rows = e_muli(c, r->H, r->gates);
-    expect(r, "W", "[directions, gates * hidden, input]", in_needed(L, 1), 3,
-           (Expr *[]){D, rows, r->I});
-    expect(r, "R", "[directions, gates * hidden, hidden]", R, 3, (Expr *[]){D, rows, r->H});
-    r->W = operand(r, 1);
-    r->R = operand(r, 2);
+    if (quantized) {
+        r->W = quantized_weights(r, 1, 9, r->I, &r->W_scale);
+        r->R = quantized_weights(r, 2, 11, r->H, &r->R_scale);
+    } else {
+        expect(r, "W", "[directions, gates * hidden, input]", in_needed(L, 1), 3,
+               (Expr *[]){D, rows, r->I});
+        expect(r, "R", "[directions, gates * hidden, hidden]", R, 3, (Expr *[]){D, rows, r->H});
+        r->W = operand(r, 1);
+        r->R = operand(r, 2);
+    }
     r->B = operand(r, 3);
     if (r->B)
         expect(r, "B", "[directions, 2 * gates * hidden]", r->B, 2,
@@ -218,21 +256,49 @@ static Tensor *rows_begin(const Rnn *r, int gates, Expr **n, Expr **q) {
     return t;
 }
 
+/* One operand of a contraction. */
+typedef struct Left {
+    Tensor *t;     /* quantized: int32 less the zero point */
+    Tensor *scale; /* of rank 0, or 1: for each row; NULL: not quantized */
+} Left;
+
+static Left left_operand(const Rnn *r, Tensor *t) {
+    Lower *L = r->L;
+    if (!r->quantized || !t) return (Left){t, NULL};
+    Expr *v, *row;
+    Left x;
+    Tensor *zero, *q = t_dynamic_quantize(L, t, t->rank == 2, &x.scale, &zero);
+    x.t = te_like(L, DT_I32, q, &v);
+    row = ax(L, x.t, 0);
+    v = e_sub(r->c, e_cast(r->c, DT_I32, v), e_cast(r->c, DT_I32, ld(L, zero, &row)));
+    x.t = te_end(L, x.t, v);
+    return x;
+}
+
+/* sum over k of x[idx…] * w[d, q, k], where k is the last of the `rank` indices of x. */
+static Expr *contract(const Rnn *r, int d, Left x, int rank, Expr **idx, Expr *extent, Tensor *w,
+                      Tensor *w_scale, Expr *q) {
+    Cx *c = r->c;
+    Axis *axis = axis_new(c, extent);
+    Expr *k = idx[rank - 1] = e_axis(c, axis), *dir = e_int(c, d);
+    Expr *b = ld(r->L, w, r->quantized ? (Expr *[]){dir, k, q} : (Expr *[]){dir, q, k});
+    Expr *sum = e_reduce(c, R_SUM, 1, &axis, e_mul(c, ld(r->L, x.t, idx), b));
+    if (!r->quantized) return sum;
+    Expr *scale = e_mul(c, ld(r->L, x.scale, idx), ld(r->L, w_scale, (Expr *[]){dir, q}));
+    return e_mul(c, e_cast(c, r->w, sum), scale);
+}
+
 /* sum over k of h[n, k] * R[d, q, k], NULL when h is. */
-static Expr *recur(const Rnn *r, int d, Tensor *h, Expr *n, Expr *q) {
-    if (!h) return NULL;
-    Axis *x = axis_new(r->c, r->H);
-    Expr *k = e_axis(r->c, x);
-    Expr *a = ld(r->L, h, (Expr *[]){n, k});
-    Expr *b = ld(r->L, r->R, (Expr *[]){e_int(r->c, d), q, k});
-    return e_reduce(r->c, R_SUM, 1, &x, e_mul(r->c, a, b));
+static Expr *recur(const Rnn *r, int d, Left h, Expr *n, Expr *q) {
+    if (!h.t) return NULL;
+    return contract(r, d, h, 2, (Expr *[]){n, NULL}, r->H, r->R, r->R_scale, q);
 }
 
 /* The bias of the recurrent part stands inside of the product with the reset gate. */
 static bool separate_bias(const Rnn *r) { return r->cell == CELL_GRU && r->linear_before_reset; }
 
 /* gx[t, n, q] = sum over i of X[t, n, i] * W[d, q, i], plus the biases. */
-static Tensor *project(const Rnn *r, int d) {
+static Tensor *project(const Rnn *r, int d, Left x) {
     Lower *L = r->L;
     Cx *c = r->c;
     Expr *rows = e_muli(c, r->H, r->gates), *dir = e_int(c, d);
@@ -246,11 +312,8 @@ static Tensor *project(const Rnn *r, int d) {
     }
     Tensor *gx = te_begin(L, r->w, 3, (Expr *[]){r->T, r->N, rows});
     Expr *t = ax(L, gx, 0), *n = ax(L, gx, 1), *q = ax(L, gx, 2);
-    Axis *x = axis_new(c, r->I);
-    Expr *i = e_axis(c, x);
-    Expr *a = ld(L, r->x, r->batch_first ? (Expr *[]){n, t, i} : (Expr *[]){t, n, i});
-    Expr *b = ld(L, r->W, (Expr *[]){dir, q, i});
-    Expr *sum = e_reduce(c, R_SUM, 1, &x, e_mul(c, a, b));
+    Expr **at = r->batch_first ? (Expr *[]){n, t, NULL} : (Expr *[]){t, n, NULL};
+    Expr *sum = contract(r, d, x, 3, at, r->I, r->W, r->W_scale, q);
     return te_end(L, gx, bias ? e_add(c, sum, ld(L, bias, &q)) : sum);
 }
 
@@ -266,8 +329,9 @@ static Expr *projected(const Rnn *r, int d, Tensor *gx, Expr *s, Expr *n, Expr *
 }
 
 /* g[n, q] for gates [0, gates): projection and recurrence. */
-static Tensor *preactivation(const Rnn *r, int d, Tensor *gx, Expr *s, Tensor *h, int gates) {
+static Tensor *preactivation(const Rnn *r, int d, Tensor *gx, Expr *s, Tensor *state, int gates) {
     Expr *n, *q;
+    Left h = left_operand(r, state);
     Tensor *g = rows_begin(r, gates, &n, &q);
     Expr *v = projected(r, d, gx, s, n, q), *sum = recur(r, d, h, n, q);
     return te_end(r->L, g, sum ? e_add(r->c, v, sum) : v);
@@ -296,7 +360,7 @@ static State step_gru_linear(const Rnn *r, int d, Tensor *gx, Expr *s, State old
     Tensor *hr = NULL;
     if (old.h || r->B) {
         hr = rows_begin(r, 3, &n, &j);
-        Expr *v = recur(r, d, old.h, n, j);
+        Expr *v = recur(r, d, left_operand(r, old.h), n, j);
         if (r->B) {
             Expr *col = e_add(c, e_muli(c, r->H, 3), j);
             Expr *rb = ld(L, r->B, (Expr *[]){e_int(c, d), col});
@@ -328,7 +392,8 @@ static State step_gru(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
         reset = te_end(L, reset, e_mul(r->c, v, state_at(r, old.h, n, j)));
     }
     Tensor *hh = rows_begin(r, 1, &n, &j);
-    Expr *q = gate(r, 2, j), *v = projected(r, d, gx, s, n, q), *sum = recur(r, d, reset, n, q);
+    Expr *q = gate(r, 2, j), *v = projected(r, d, gx, s, n, q),
+         *sum = recur(r, d, left_operand(r, reset), n, q);
     hh = te_end(L, hh, sum ? e_add(r->c, v, sum) : v);
 
     Tensor *h = rows_begin(r, 1, &n, &j);
@@ -466,14 +531,25 @@ static void out_sequence(const Rnn *r, Tensor *const *ys) {
     out(L, 0, te_end(L, y, by_direction(r, dir, v)));
 }
 
-static void recurrent(Lower *L, Cell cell) {
+/* X, zero at the steps that no row reaches where that matters. */
+static Tensor *reached(const Rnn *r) {
+    if (!r->quantized || !r->len) return r->x;
+    Expr *v;
+    Tensor *longest = t_reduce(r->L, R_MAX, r->len, 1, false), *y = te_like(r->L, r->w, r->x, &v);
+    Expr *step = ax(r->L, y, r->batch_first ? 1 : 0);
+    Expr *runs = e_lt(r->c, step, ld(r->L, longest, NULL));
+    return te_end(r->L, y, e_sel(r->c, runs, v, e_num(r->c, r->w, 0)));
+}
+
+static void recurrent(Lower *L, Cell cell, bool quantized) {
     Rnn rnn, *r = &rnn;
-    read_node(r, L, cell);
+    read_node(r, L, cell, quantized);
+    Left x = left_operand(r, reached(r));
     Tensor *gx[2], *y[2], *ys[2] = {NULL, NULL}, *h[2], *cs[2] = {NULL, NULL};
     State st[2];
     int64_t steps;
     for (int d = 0; d < r->ndir; d++) {
-        gx[d] = project(r, d);
+        gx[d] = project(r, d, x);
         st[d] = (State){initial_dir(r, r->h0, d), initial_dir(r, r->c0, d)};
     }
     if (dim_const(r->T, &steps) && steps == 1) {
@@ -505,6 +581,7 @@ static void recurrent(Lower *L, Cell cell) {
     if (cell == CELL_LSTM) out_state(r, 2, cs);
 }
 
-void lower_RNN(Lower *L) { recurrent(L, CELL_RNN); }
-void lower_GRU(Lower *L) { recurrent(L, CELL_GRU); }
-void lower_LSTM(Lower *L) { recurrent(L, CELL_LSTM); }
+void lower_RNN(Lower *L) { recurrent(L, CELL_RNN, false); }
+void lower_GRU(Lower *L) { recurrent(L, CELL_GRU, false); }
+void lower_LSTM(Lower *L) { recurrent(L, CELL_LSTM, false); }
+void lower_DynamicQuantizeLSTM(Lower *L) { recurrent(L, CELL_LSTM, true); }

@@ -142,8 +142,8 @@ static int choice(Lower *L, const char *attr, const char *const *names, int n) {
     fail(L, "attribute %s is '%s'", attr, s);
 }
 
-void lower_GridSample(Lower *L) {
-    static const char *const modes[] = {"linear", "nearest", "cubic"};
+/* modes: the names of those of SampleMode. */
+static void grid_sample(Lower *L, const char *const *modes) {
     static const char *const outs[] = {"zeros", "border", "reflection"};
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *grid = in(L, 1);
@@ -154,7 +154,7 @@ void lower_GridSample(Lower *L) {
     check(L, e_eq(c, grid->dim[0], x->dim[0]), "input and grid differ in batch size");
     check(L, e_eq(c, grid->dim[n + 1], e_int(c, n)), "a grid position does not have %d values", n);
     Sample s = {.x = x, .lead = 2, .n = n};
-    s.mode = (SampleMode)choice(L, "mode", modes, COUNT(modes));
+    s.mode = (SampleMode)choice(L, "mode", modes, 3);
     s.outside = (OutMode)choice(L, "padding_mode", outs, COUNT(outs));
     s.align = attr_i(L, "align_corners", 0) != 0;
     if (s.mode != SAMPLE_NEAREST && n > 4) unsupported(L, "interpolation over %d axes", n);
@@ -187,6 +187,17 @@ void lower_GridSample(Lower *L) {
         pos[i] = ld(L, at, idx);
     }
     out(L, 0, te_end(L, t, e_cast(c, x->dtype, sample_axes(L, &s, pos, 0, e_bool(c, true)))));
+}
+
+void lower_GridSample(Lower *L) {
+    static const char *const modes[] = {"linear", "nearest", "cubic"};
+    grid_sample(L, modes);
+}
+
+void lower_MsGridSample(Lower *L) {
+    static const char *const modes[] = {"bilinear", "nearest", "bicubic"};
+    if (in(L, 0)->rank != 4) fail(L, "the input has rank %d, not 4", in(L, 0)->rank);
+    grid_sample(L, modes);
 }
 
 /* ---- RoiAlign ---------------------------------------------------------------------------------

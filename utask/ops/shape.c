@@ -324,6 +324,8 @@ void lower_Unsqueeze(Lower *L) {
     out(L, 0, t_of_rank(L, a, rank, vec_ranks(&v) << a->rank, dim, NULL));
 }
 
+void lower_ExpandDims(Lower *L) { lower_Unsqueeze(L); }
+
 /* ---- shapes that fill ------------------------------------------------------------------------ */
 
 /* The wanted sizes and those of the input are aligned at the last axis. */
@@ -408,6 +410,8 @@ void lower_Trilu(Lower *L) {
     out(L, 0, te_end(L, t, e_sel(c, keep, ld(L, a, idx), e_num(c, a->dtype, 0))));
 }
 
+void lower_MsTrilu(Lower *L) { lower_Trilu(L); }
+
 /* Range: the number of elements, max(ceil((limit - start) / delta), 0). */
 static Expr *range_len(Lower *L, DType t, Expr *start, Expr *limit, Expr *delta) {
     Cx *c = L->cx;
@@ -441,7 +445,8 @@ void lower_Range(Lower *L) {
     Expr *v[3];
     DType dt = in(L, 0)->dtype, work = dt;
     static const char *const what[] = {"start", "limit", "delta"};
-    for (int i = 0; i < 3; i++) v[i] = scalar_uni(L, i, what[i]);
+    v[2] = e_num(c, dt, 1); /* com.microsoft's may leave it out */
+    for (int i = 0; i < (has_in(L, 2) ? 3 : 2); i++) v[i] = scalar_uni(L, i, what[i]);
     if (dt == DT_F16 || dt == DT_BF16) {
         work = attr_i(L, "stash_type", DT_F32) == DT_F64 ? DT_F64 : DT_F32;
         for (int i = 0; i < 3; i++) v[i] = e_cast(c, work, v[i]);
@@ -452,3 +457,6 @@ void lower_Range(Lower *L) {
     Expr *i = e_cast(c, work, ax(L, t, 0));
     out(L, 0, te_end(L, t, e_cast(c, dt, e_add(c, v[0], e_mul(c, i, v[2])))));
 }
+
+/* Its step may be left out: 1. */
+void lower_MsRange(Lower *L) { lower_Range(L); }

@@ -96,11 +96,11 @@ static Expr *basis_at(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Expr
 /* ---- DFT --------------------------------------------------------------------------------------
  */
 
-void lower_DFT(Lower *L) {
+/* The transform of x along `axis` (negative: from the end), cut or extended to `size` (NULL: as
+ * long as it is). Of a real signal onesided gives half, and takes half for the inverse. */
+static Tensor *transform(Lower *L, Tensor *x, Expr *axis, Expr *size, bool inverse, bool onesided) {
     Cx *c = L->cx;
-    Tensor *x = in(L, 0);
     int r = x->rank - 1, nred = 0; /* r: the axis of real and imaginary part */
-    bool inverse = attr_i(L, "inverse", 0) != 0, onesided = attr_i(L, "onesided", 0) != 0;
     bool irfft = inverse && onesided;
     int64_t known;
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *len = NULL, *half;
@@ -111,7 +111,6 @@ void lower_DFT(Lower *L) {
           "the last axis must hold a real and optionally an imaginary part");
 
     /* the axis may be known at run time only: then lengths and indices select among the axes */
-    Expr *axis = has_in(L, 2) ? uni_i64(L, in(L, 2), 0) : e_int(c, r - 1);
     axis = e_sel(c, e_lt(c, axis, zero), e_addi(c, axis, x->rank), axis);
     if (!e_is_int(axis, &known)) axis = let(L, "axis", axis, INT64_MIN);
     check(L, e_and(c, e_le(c, zero, axis), e_lt(c, axis, e_int(c, r))),
@@ -119,8 +118,7 @@ void lower_DFT(Lower *L) {
     bool fixed = e_is_int(axis, &known);
     for (int i = 0; i < r; i++)
         len = len ? e_sel(c, e_eq(c, axis, e_int(c, i)), x->dim[i], len) : x->dim[i];
-    Expr *size = irfft ? e_muli(c, e_addi(c, len, -1), 2) : len;
-    if (has_in(L, 1)) size = uni_i64(L, in(L, 1), 0);
+    if (!size) size = irfft ? e_muli(c, e_addi(c, len, -1), 2) : len;
     check(L, e_le(c, one, size), "the length of the transform is not positive");
     half = e_addi(c, win_fdiv(L, size, 2), 1);
 
@@ -144,7 +142,31 @@ void lower_DFT(Lower *L) {
     idx[r] = ci;
     Expr *e = e_cast(c, b.type, e_load(c, x, idx));
     e = e_mul(c, e, basis_at(L, &b, n, ci, k, ax(L, t, r)));
-    out(L, 0, te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e))));
+    return te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e)));
+}
+
+void lower_DFT(Lower *L) {
+    Expr *size = has_in(L, 1) ? uni_i64(L, in(L, 1), 0) : NULL;
+    Expr *axis = has_in(L, 2) ? uni_i64(L, in(L, 2), 0) : e_int(L->cx, -2);
+    bool inverse = attr_i(L, "inverse", 0) != 0, onesided = attr_i(L, "onesided", 0) != 0;
+    out(L, 0, transform(L, in(L, 0), axis, size, inverse, onesided));
+}
+
+/* The first half of the spectrum of the last axis, complex parts in a new last axis; and back. */
+void lower_Rfft(Lower *L) {
+    Tensor *x = in(L, 0);
+    if (x->rank < 1) fail(L, "the input is a scalar");
+    if (x->rank == MAX_RANK) unsupported(L, "a transform of rank %d", x->rank);
+    out(L, 0, transform(L, t_unsqueeze(L, x, x->rank), e_int(L->cx, -2), NULL, false, true));
+}
+
+void lower_Irfft(Lower *L) {
+    Tensor *x = in(L, 0);
+    if (x->rank < 2) fail(L, "the input has rank %d; at least 2 is needed", x->rank);
+    check(L, e_eq(L->cx, x->dim[x->rank - 1], e_int(L->cx, 2)),
+          "the last axis must hold a real and an imaginary part");
+    Tensor *y = transform(L, x, e_int(L->cx, -2), NULL, true, true);
+    out(L, 0, t_squeeze(L, y, y->rank - 1));
 }
 
 void lower_STFT(Lower *L) {

@@ -5,10 +5,15 @@
 
 /* ---- vectors of parameters ------------------------------------------------------------------- */
 Vec vec_in(Lower *L, int i, int want, int max, const char *what) {
+    Tensor *t = in(L, i);
+    if (!t) fail(L, "the %s input is missing", what);
+    return vec_of(L, t, want, max, what);
+}
+
+Vec vec_of(Lower *L, Tensor *t, int want, int max, const char *what) {
     Cx *c = L->cx;
-    Vec v = {.t = in(L, i), .what = what, .n = 1, .least = 1, .most = 1, .len = e_int(c, 1)};
+    Vec v = {.t = t, .what = what, .n = 1, .least = 1, .most = 1, .len = e_int(c, 1)};
     int64_t n, lo, hi;
-    if (!v.t) fail(L, "the %s input is missing", what);
     if (v.t->rank == 0) return v;
     if (v.t->rank != 1) fail(L, "the %s input has rank %d, it must have rank 1", what, v.t->rank);
     v.len = v.t->dim[0];

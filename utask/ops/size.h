@@ -18,6 +18,7 @@ typedef struct Vec {
  * type ask for; one known at run time only is checked to be it. One that is known at compile time
  * is returned as it is, for the caller to compare. */
 Vec vec_in(Lower *L, int i, int want, int max, const char *what);
+Vec vec_of(Lower *L, Tensor *t, int want, int max, const char *what); /* the same of a tensor */
 uint32_t vec_ranks(const Vec *v); /* bit k: the length may be k, MAX_RANK at most */
 /* Element j < v->most as a uniform int64; dflt where the vector is shorter (NULL: never read). */
 Expr *vec_at(Lower *L, const Vec *v, int j, Expr *dflt);
@@ -61,6 +62,9 @@ void same_dim(Lower *L, Expr *a, Expr *b, const char *what); /* checks a == b */
 Expr *divided_dim(Lower *L, Expr *dim, Expr *k, const char *what);
 /* Of two sizes that are equal, the one that says more. */
 Expr *better_dim(Expr *a, Expr *b);
+/* n tensors of one rank one after the other along an axis (negative: from the end); their other
+ * sizes are checked. */
+Tensor *t_join(Lower *L, int n, Tensor *const *t, int64_t along);
 /* all_axes[i] = axis i of t as an expression, for the whole rank. */
 void all_axes(Lower *L, Tensor *t, Expr **idx);
 

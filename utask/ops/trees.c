@@ -1,4 +1,5 @@
-/* trees.c: TreeEnsemble (opset 5 of ai.onnx.ml), TreeEnsembleRegressor and TreeEnsembleClassifier. */
+/* trees.c: TreeEnsemble (opset 5 of ai.onnx.ml), TreeEnsembleRegressor and TreeEnsembleClassifier.
+ */
 #include "utask/ops/forest.h"
 #include "utask/ops/ml.h"
 #include "utask/ops/nn.h"
@@ -56,8 +57,8 @@ static void sort_pairs(Lower *L, Listed *l) {
         for (int64_t b = 0; b < n; b += 2 * w) {
             int64_t m = b + w < n ? b + w : n, e = b + 2 * w < n ? b + 2 * w : n, i = b, j = m;
             for (int64_t k = b; k < e; k++) {
-                bool left = i < m && (j == e || compare(l, l->tree[from[i]], l->node[from[i]],
-                                                        from[j]) <= 0);
+                bool left = i < m && (j == e ||
+                                      compare(l, l->tree[from[i]], l->node[from[i]], from[j]) <= 0);
                 to[k] = left ? from[i++] : from[j++];
             }
         }
@@ -149,7 +150,8 @@ static Listed listed_nodes(Lower *L, Forest *f) {
     return l;
 }
 
-/* Weights of leaves; prefix: "target" or "class". seen[k]: target k has one; *negative: some are. */
+/* Weights of leaves; prefix: "target" or "class". seen[k]: target k has one; *negative: some are.
+ */
 static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *prefix, Aggregate a,
                            bool *seen, bool *negative) {
     int64_t n;
@@ -202,8 +204,8 @@ void lower_TreeEnsembleRegressor(Lower *L) {
 }
 
 /* ---- the classifier -------------------------------------------------------------------------- */
-/* Two classes, and weights of one of them, or of none but the first: label and scores by the sign of
- * a single score s, or by 0.5 where all weights are probabilities. */
+/* Two classes, and weights of one of them, or of none but the first: label and scores by the sign
+ * of a single score s, or by 0.5 where all weights are probabilities. */
 static void binary(Lower *L, Tensor *s, bool negative, const int64_t *label, Post post) {
     Cx *c = L->cx;
     DType t = s->dtype;
@@ -327,8 +329,7 @@ void lower_TreeEnsemble(Lower *L) {
     int64_t how = attr_i(L, "aggregate_function", 1), post = attr_i(L, "post_transform", 0), nleaf;
     DType t;
     const double *w = attr_tensor(L, "leaf_weights", &nleaf, &t);
-    if (how < AGG_AVERAGE || how > AGG_MAX)
-        fail(L, "aggregate_function is %lld", (long long)how);
+    if (how < AGG_AVERAGE || how > AGG_MAX) fail(L, "aggregate_function is %lld", (long long)how);
     if (post < POST_NONE || post > POST_PROBIT) fail(L, "post_transform is %lld", (long long)post);
     if (nleaf > INT32_MAX / 4) unsupported(L, "%lld leaves", (long long)nleaf);
     const int64_t *target = attr_ints_of(L, "leaf_targetids", nleaf);

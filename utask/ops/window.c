@@ -29,6 +29,20 @@ Tensor *table_end(Lower *L, Tensor *t, Expr *body) {
     return k ? t_const(L, k->dtype, k->rank, k->dim, k->data) : te_end(L, t, body);
 }
 
+/* Axis `from` moved to `to`. */
+static Tensor *moved(Lower *L, Tensor *x, int from, int to) {
+    int perm[MAX_RANK], n = 0;
+    if (x->rank < 3) fail(L, "the input has rank %d; at least 3 is needed", x->rank);
+    for (int i = 0; i < x->rank; i++)
+        if (i != from) perm[n++] = i;
+    memmove(perm + to + 1, perm + to, sizeof perm[0] * (size_t)(n - to));
+    perm[to] = from;
+    return t_transpose(L, x, perm);
+}
+
+Tensor *t_channels_first(Lower *L, Tensor *x) { return moved(L, x, x->rank - 1, 1); }
+Tensor *t_channels_last(Lower *L, Tensor *x) { return moved(L, x, 1, x->rank - 1); }
+
 void window_ints(Lower *L, const char *name, int n, int64_t dflt, int64_t min, int64_t *v) {
     int have;
     const int64_t *p = attr_ints(L, name, &have);

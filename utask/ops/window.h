@@ -31,6 +31,10 @@ bool window_overhangs(Lower *L, const Window *w, int i);
 /* Attribute of n integers in [min, max], dflt when absent. */
 void window_ints(Lower *L, const char *name, int n, int64_t dflt, int64_t min, int64_t *v);
 
+/* [N, spatial axes…, C] as [N, C, spatial axes…], and back. */
+Tensor *t_channels_first(Lower *L, Tensor *x);
+Tensor *t_channels_last(Lower *L, Tensor *x);
+
 /* te_end for a table of positions or weights: a constant where its values are known, also when
  * nothing is loaded (te_end leaves such tensors to be computed where they are used). */
 Tensor *table_end(Lower *L, Tensor *t, Expr *body);

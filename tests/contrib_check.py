@@ -1,0 +1,922 @@
+#!/usr/bin/env python3
+"""Compares random nodes of com.microsoft's quantized, fused and shape operators with ONNX Runtime.
+
+    contrib_check.py COUNT [--target T] [--threads N] [--group N] [--only KIND] [--seed S] [--braid PATH] [--bad]
+
+Node number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed; N nodes are
+one model for Braid. Values of ONNX Runtime are compared exactly where they are integers, but for
+one step where the value before rounding lies half way between two: its vector code and tables see such a value
+a little to one side. Where it has no CPU kernel the values are those of the standard's operators (NhwcConv,
+NhwcFusedConv, a QLinearConv) or numpy's by the documentation (FusedMatMulActivation, QLinearReduceMean,
+ReduceSumInteger, Rfft, Irfft, MatMulNBits with g_idx or float zero points), and float16 is compared with float32.
+With --bad the nodes are spoiled: each must be refused in one line, or run; and some must be refused for a reason.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper, numpy_helper
+
+ort.set_default_logger_severity(4)
+
+F32, F16, F64 = np.float32, np.float16, np.float64
+U8, I8, I32, I64 = np.uint8, np.int8, np.int32, np.int64
+MS = "com.microsoft"
+OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
+TOLERANCE = {np.dtype(F32): (1e-4, 2e-5), np.dtype(F64): (1e-9, 1e-11), np.dtype(F16): (4e-3, 2e-3)}
+onnx_type = helper.np_dtype_to_tensor_dtype
+
+
+class Random:
+    def __init__(self, seed):
+        self.r = np.random.default_rng(seed)
+
+    def pick(self, *v):
+        return v[self.r.integers(len(v))]
+
+    def chance(self, p=0.5):
+        return self.r.random() < p
+
+    def int(self, lo, hi):
+        return int(self.r.integers(lo, hi + 1))
+
+    def shape(self, lo=0, hi=4, most=6):
+        return [self.int(1, most) for _ in range(self.int(lo, hi))]
+
+    def f(self, *shape, t=F32):
+        return self.r.standard_normal(shape).astype(t)
+
+    def q(self, t, *shape):
+        """8- or 16-bit integers of the whole range."""
+        i = np.iinfo(t)
+        return self.r.integers(i.min, i.max + 1, shape).astype(t)
+
+    def number(self, v):
+        """A number as a scalar or as a vector of one."""
+        return np.asarray(v) if self.chance() else np.asarray(v).reshape(1)
+
+    def scale(self, lo=0.003, hi=0.1):
+        return self.number(F32(self.r.uniform(lo, hi)))
+
+    def zero(self, t):
+        return self.number(t(self.pick(0, np.iinfo(t).min, np.iinfo(t).max, 3, self.int(0, 100))))
+
+
+class Case:
+    """One node: its inputs (None: absent), attributes and what its outputs are (None: not wanted)."""
+
+    def __init__(self, op, inputs, attrs=None, want=None, outs=1, near=None, tol=None, name=MS, wanted=None):
+        self.op, self.inputs, self.attrs, self.domain = op, inputs, attrs or {}, name
+        self.want = want if want is not None else run(op, inputs, self.attrs, outs, name)
+        self.want = [w if wanted is None or k in wanted else None for k, w in enumerate(self.want)]
+        self.near = near  # where the (only) output may differ by one step
+        self.tol = tol
+        self.seed = 0
+        self.loose = None  # a tolerance that a few of such nodes may need
+        self.flipped = False
+
+    def __str__(self):
+        text = lambda v: "-" if v is None else f"{v.dtype}{list(v.shape)}"
+        return f"{self.op} {' '.join(map(text, self.inputs))} -> {' '.join(map(text, self.want))} {self.attrs}"
+
+    def wrong(self, got):
+        """None, or what is wrong."""
+        for w, v in zip([w for w in self.want if w is not None], got):
+            if v.dtype != w.dtype or v.shape != w.shape:
+                return f"an output is {v.dtype} {v.shape}, not {w.dtype} {w.shape}"
+            if np.issubdtype(w.dtype, np.floating):
+                rtol, atol = self.tol or TOLERANCE[w.dtype]
+                bad = ~np.isclose(v.astype(F64), w.astype(F64), rtol, atol, equal_nan=True)
+                if self.loose and bad.any():
+                    self.flipped, bad = True, ~np.isclose(v, w, 0, self.loose)
+            else:
+                off = np.abs(v.astype(I64) - w.astype(I64))
+                bad = off > (0 if self.near is None else self.near)
+            if bad.any():
+                at = tuple(np.argwhere(bad)[0])
+                return f"{bad.sum()} of {bad.size} values differ, the first at {at}: {v[at]}, not {w[at]}"
+        return None
+
+
+def node_of(op, inputs, outputs, attrs, domain, prefix=""):
+    names = [f"{prefix}x{i}" if v is not None else "" for i, v in enumerate(inputs)]
+    while names and not names[-1]:
+        names.pop()
+    return helper.make_node(op, names, outputs, domain=domain, **attrs)
+
+
+def info(name, v, dynamic=False):
+    shape = [f"{name}_{i}" for i in range(v.ndim)] if dynamic else v.shape
+    return helper.make_tensor_value_info(name, onnx_type(v.dtype), shape)
+
+
+def run(op, inputs, attrs, outs=1, domain=MS, threads=1):
+    """What ONNX Runtime gives."""
+    outputs = [f"y{i}" for i in range(outs)]
+    feed = {f"x{i}": v for i, v in enumerate(inputs) if v is not None}
+    graph = helper.make_graph([node_of(op, inputs, outputs, attrs, domain)], "g", [info(k, v) for k, v in feed.items()],
+                              [onnx.ValueInfoProto(name=o) for o in outputs])
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    model = helper.make_model(graph, opset_imports=OPSETS, ir_version=10)
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(None, feed)
+
+
+# ---- quantized values
+def filled(inputs, zeros, t):
+    """With a zero point of 0 where one is absent: some kernels of ONNX Runtime want them."""
+    inputs = inputs + [None] * (max(zeros) + 1 - len(inputs))
+    return [np.asarray(t(0)) if v is None and i in zeros else v for i, v in enumerate(inputs)]
+
+
+def ties(v):
+    """Where v, not yet rounded, lies so near to the middle of two integers that its rounding may differ."""
+    return (np.abs(v - np.floor(v) - 0.5) < 1e-3).astype(int)
+
+
+def real(x, scale, zero):
+    return (x.astype(F64) - (0 if zero is None else zero.astype(F64).reshape(()))) * F64(scale.reshape(()))
+
+
+def steps(v, scale, zero):
+    return v / F64(scale.reshape(())) + (0 if zero is None else F64(zero.reshape(())))
+
+
+def qtype(R):
+    return R.pick(U8, I8)
+
+
+def maybe_zero(R, t):
+    return R.zero(t) if R.chance(0.8) else None
+
+
+def qlinear_binary(R):
+    t, shape = qtype(R), R.shape()
+    other = [R.pick(n, 1) for n in shape][R.int(0, len(shape)):]
+    a, b = R.q(t, *shape), R.q(t, *other)
+    sa, sb, za, zb, zy = R.scale(), R.scale(), maybe_zero(R, t), maybe_zero(R, t), maybe_zero(R, t)
+    if R.chance():
+        a, b, sa, sb, za, zb = b, a, sb, sa, zb, za
+    op = R.pick("QLinearAdd", "QLinearMul")
+    va, vb = real(a, sa, za), real(b, sb, zb)
+    sy = R.scale(0.02, 0.3)
+    v = steps(va + vb if op == "QLinearAdd" else va * vb, sy, zy)
+    inputs = [v if v is None or v.size > 1 or v is a or v is b else v.reshape(()) for v in (a, sa, za, b, sb, zb, sy, zy)]
+    return Case(op, inputs, want=run(op, filled(inputs, (2, 5, 7), t), {}), near=ties(v))
+
+
+def qlinear_unary(R):
+    t = qtype(R)
+    x, sx, zx, zy = R.q(t, *R.shape()), R.scale(), maybe_zero(R, t), maybe_zero(R, t)
+    v = real(x, sx, zx)
+    op = R.pick("QLinearSigmoid", "QLinearLeakyRelu")
+    if op == "QLinearSigmoid":
+        sy, attrs, v = R.scale(0.003, 0.01), {}, 1 / (1 + np.exp(-v))
+    else:
+        sy, attrs = R.scale(), {"alpha": float(R.r.uniform(-0.5, 1.5))} if R.chance(0.7) else {}
+        v = np.where(v < 0, F64(F32(attrs.get("alpha", 0.01))) * v, v)
+    inputs = [x, sx, zx, sy, zy]
+    return Case(op, inputs, attrs, run(op, filled(inputs, (2, 4), t), attrs), near=ties(steps(v, sy, zy)))
+
+
+def qlinear_softmax(R):
+    t, shape = qtype(R), R.shape(1)
+    x, sx, zx, sy = R.q(t, *shape), R.scale(), maybe_zero(R, t), R.pick(R.scale(0.002, 0.01), F32(1 / 256))
+    sy = np.asarray(sy)
+    zy = R.number(t(np.iinfo(t).min)) if R.chance(0.8) else R.number(t(R.int(0, 20)))
+    attrs = {"opset": R.pick(11, 12, 13, 17)}
+    if R.chance(0.8):
+        attrs["axis"] = R.int(-len(shape), len(shape) - 1)
+    axis = attrs.get("axis", -1) % len(shape)
+    axes = tuple(range(axis, len(shape))) if attrs["opset"] < 13 else (axis,)
+    e = np.exp((x.astype(F64) - x.max(axes, keepdims=True)) * F64(sx.reshape(())))
+    v = e / e.sum(axes, keepdims=True) * np.floor(F32(1) / sy.reshape(())) + F64(zy.reshape(()))
+    got = run("QLinearSoftmax", filled([x, sx, zx, sy, zy], (2,), t), attrs)[0]
+    got = np.where(np.rint(v) > np.iinfo(t).max, np.iinfo(t).max, got).astype(t)  # ONNX Runtime lets int8 wrap around
+    return Case("QLinearSoftmax", [x, sx, zx, sy, zy], attrs, [got], near=ties(v))
+
+
+def qlinear_concat(R):
+    t, shape = qtype(R), R.shape(1)
+    axis, sy, zy = R.int(-len(shape), len(shape) - 1), R.scale(), R.zero(t)
+    inputs, near = [sy, zy], []
+    for _ in range(R.int(1, 4)):
+        part = list(shape)
+        part[axis] = R.int(1, 4)
+        x, sx, zx = R.q(t, *part), R.scale(), R.zero(t)
+        if R.chance(0.2):
+            sx, zx = sy, zy
+        inputs += [x, sx, zx]
+        near.append(ties(steps(real(x, sx, zx), sy, zy)))
+    return Case("QLinearConcat", inputs, {"axis": axis}, near=np.concatenate(near, axis))
+
+
+def qlinear_where(R):
+    t, shape = U8, R.shape(1)  # ONNX Runtime reads beyond its table for int8
+    part = lambda: [R.pick(n, n, 1) for n in shape]
+    c, x, y = R.r.random(part()) < 0.5, R.q(t, *part()), R.q(t, *part())
+    p = [R.scale(), R.zero(t), R.scale(), R.zero(t), R.scale(), R.zero(t)]
+    v = np.where(c, steps(real(x, *p[:2]), *p[4:]), steps(real(y, *p[2:4]), *p[4:]))
+    return Case("QLinearWhere", [c, x, *p[:2], y, *p[2:]], near=ties(v))
+
+
+def qlinear_means(R):
+    t, last = qtype(R), R.chance()
+    spatial = [R.int(1, 9) for _ in range(R.int(1, 3))]
+    shape = [R.int(1, 3)] + ([*spatial, R.int(1, 5)] if last else [R.int(1, 5), *spatial])
+    x, sx, sy = R.q(t, *shape), R.scale(), R.scale()
+    axes = tuple(range(1, len(shape) - 1)) if last else tuple(range(2, len(shape)))
+    what = R.pick("global", "pool", "reduce")
+    attrs = {"channels_last": int(last)} if last or R.chance() else {}
+    if what == "global":
+        zx, zy = R.zero(t), R.zero(t)
+        v = steps(real(x, sx, zx).mean(axes, keepdims=True), sy, zy)
+        return Case("QLinearGlobalAveragePool", [x, sx, zx, sy, zy], attrs, near=ties(v))
+    zx, zy = maybe_zero(R, t), maybe_zero(R, t)
+    if what == "reduce":
+        axes = sorted({R.int(0, len(shape) - 1) for _ in range(R.int(1, 3))})
+        keep = R.int(0, 1)
+        v = steps(real(x, sx, zx).mean(tuple(axes), keepdims=bool(keep)), sy, zy)
+        lim = np.iinfo(t)
+        attrs = {"axes": [a - R.pick(0, len(shape)) for a in axes], "keepdims": keep}
+        return Case("QLinearReduceMean", [x, sx, zx, sy, zy], attrs, [np.clip(np.rint(v), lim.min, lim.max).astype(t)],
+                    near=ties(v))
+    k = [R.int(1, min(3, n)) for n in spatial]
+    attrs.update(kernel_shape=k, strides=[R.int(1, 2) for _ in k])
+    pads = [R.int(0, n - 1) for n in k + k]
+    if R.chance(0.7):
+        attrs["pads"] = pads
+    elif R.chance():
+        attrs["auto_pad"] = R.pick("SAME_UPPER", "SAME_LOWER", "VALID")
+    if R.chance(0.3):
+        attrs["count_include_pad"] = R.int(0, 1)
+    elif R.chance(0.3):
+        attrs["ceil_mode"] = R.int(0, 1)
+    flt = {a: v for a, v in attrs.items() if a != "channels_last"}
+    v = real(x, sx, zx)
+    v = np.moveaxis(v, -1, 1) if last else v
+    v = run("AveragePool", [v.astype(F32)], flt, domain="")[0].astype(F64)
+    v = steps(np.moveaxis(v, 1, -1) if last else v, sy, zy)
+    inputs = [None if u is None else u.reshape(()) if u.size == 1 and u is not x else u for u in (x, sx, zx, sy, zy)]
+    return Case("QLinearAveragePool", inputs, attrs, run("QLinearAveragePool", filled(inputs, (2, 4), t), attrs), near=ties(v))
+
+
+def quantize(R):
+    t, f = R.pick(U8, I8, np.uint16, np.int16), R.pick(F32, F32, F16)
+    shape = R.shape(1)
+    axis = R.int(-len(shape), len(shape) - 1) if R.chance() else None
+    attrs = {} if axis is None else {"axis": axis}
+    n = 1 if axis is None else shape[axis]
+    s = R.r.uniform(0.01, 0.1, n).astype(f)
+    z = R.q(t, n)
+    if axis is None:
+        s, z = (s.reshape(()), z.reshape(())) if R.chance() else (s, z)
+    if R.chance():
+        x = R.q(t, *shape)
+        return Case("DequantizeLinear", [x, s, z if R.chance(0.8) else None], attrs)
+    x = (R.f(*shape) * R.pick(1, 3)).astype(f)
+    at = [1] * len(shape)
+    if axis is not None:
+        at[axis] = -1
+    v = x / (s if s.ndim == 0 or axis is None else s.reshape(at))
+    if t == U8 and R.chance(0.2):
+        z = None
+    return Case("QuantizeLinear", [x, s, z], attrs, near=ties(v.astype(F64)))
+
+
+# ---- products of quantized matrices
+def matrices(R, vectors=True):
+    k, n = R.int(1, 40), R.int(1, 9)
+    a = R.shape(0, 2, 4) + [R.int(1, 5), k]
+    b = R.pick([], a[:-2], [R.pick(d, 1) for d in a[:-2]]) + [k, n]
+    return a, b
+
+
+def dynamic_matmul(R):
+    a, b = matrices(R)
+    t, n = qtype(R), b[-1]
+    per = R.pick((), (1,), (n,)) if len(b) == 2 else ()
+    x = R.f(*a) * F32(R.pick(1, 10)) + F32(R.pick(0, 2, -5))
+    if R.chance(0.1):
+        x[:] = 0
+    scale = R.r.uniform(0.01, 0.1, per).astype(F32)
+    zero = R.q(t, *per) if R.chance(0.7) else None
+    bias = R.f(n) if R.chance() else None
+    return Case("DynamicQuantizeMatMul", [x, R.q(t, *b), scale, zero, bias], tol=(1e-4, 1e-3))
+
+
+def integer_to_float(R):
+    a, b = matrices(R)
+    ta, tb, n = qtype(R), qtype(R), b[-1]
+    if ta == I8:
+        tb = I8
+    per = R.pick((), (1,), (n,)) if len(b) == 2 else ()
+    sa, za = R.scale(), R.zero(ta) if R.chance(0.7) else None
+    sb, zb = R.r.uniform(0.01, 0.1, per).astype(F32), R.q(tb, *per) if R.chance(0.7) else None
+    bias = R.f(n) if R.chance() else None
+    inputs = [R.q(ta, *a), R.q(tb, *b), sa, sb, za, zb, bias]
+    case = Case("MatMulIntegerToFloat", inputs, tol=(1e-4, 1e-3))
+    if R.chance(0.3):
+        for i in (2, 3, 6):
+            case.inputs[i] = None if inputs[i] is None else inputs[i].astype(F16)
+        as32 = [v.astype(F32) if v is not None and v.dtype == F16 else v for v in inputs]
+        case.want = [v.astype(F16) for v in run("MatMulIntegerToFloat", as32, {})]
+        case.tol = (2e-3, 2e-3)
+    return case
+
+
+def qgemm(R):
+    m, n, k = R.int(1, 6), R.int(1, 9), R.int(1, 40)
+    ta, tb = qtype(R), qtype(R)
+    if ta == I8:
+        tb = I8
+    attrs = {}
+    if R.chance():
+        attrs["transA"] = R.int(0, 1)
+    if R.chance():
+        attrs["transB"] = R.int(0, 1)
+    if R.chance():
+        attrs["alpha"] = float(R.r.uniform(0.2, 2))
+    a = R.q(ta, *((k, m) if attrs.get("transA") else (m, k)))
+    b = R.q(tb, *((n, k) if attrs.get("transB") else (k, n)))
+    per = R.pick((), (1,), (n,))
+    sb, zb = R.r.uniform(0.01, 0.1, per).astype(F32), R.q(tb, *per)
+    c = R.r.integers(-5000, 5000, R.pick((n,), (m, n), (1, n), (m, 1), (1,), (1, 1))).astype(I32) if R.chance(0.6) else None
+    sa, za = R.scale(), R.zero(ta)
+    inputs = [a, sa, za, b, sb, zb, c]
+    if R.chance(0.4):
+        return Case("QGemm", inputs, attrs, tol=(1e-4, 1e-3))
+    sy, zy = R.scale(0.5, 3), R.zero(ta)
+    A, B = real(a, F32(1), za), b.astype(F64)
+    v = (A.T if attrs.get("transA") else A) @ ((B.T if attrs.get("transB") else B) - zb) + (0 if c is None else c)
+    v *= F64(F32(attrs.get("alpha", 1))) * F64(sa.reshape(())) * sb.astype(F64) / F64(sy.reshape(()))
+    return Case("QGemm", inputs + [sy, zy], attrs, near=ties(v))
+
+
+def pack(v, bits):
+    """Numbers of few bits along the last axis, the first in the lowest bits."""
+    per = 8 // bits
+    v = np.concatenate([v, np.zeros((*v.shape[:-1], -v.shape[-1] % per), v.dtype)], -1)
+    v = v.reshape(*v.shape[:-1], -1, per).astype(np.uint32)
+    return (v << (np.arange(per, dtype=np.uint32) * bits)).sum(-1).astype(U8)
+
+
+def nbits(R):
+    bits, block, k, n = R.pick(2, 4, 8), R.pick(16, 32, 64), R.int(1, 90), R.int(1, 9)
+    blocks = -(-k // block)
+    q = R.r.integers(0, 1 << bits, (n, blocks, block))
+    scales = R.r.uniform(0.02, 0.2, (n, blocks)).astype(F32)
+    f = R.pick(F32, F32, F16)
+    scales = scales.astype(f)
+    zeros, z = None, np.full((n, blocks), 1 << (bits - 1), F64)
+    kind = R.pick("none", "packed", "float")
+    if kind == "packed":
+        z = R.r.integers(0, 1 << bits, (n, blocks))
+        zeros = pack(z, bits)
+    elif kind == "float":
+        zeros = (z + R.f(n, blocks)).astype(f)
+        z = zeros.astype(F64)
+    group = None
+    if R.chance(0.3):
+        group = R.r.integers(0, blocks, R.pick(k, blocks * block)).astype(I32)
+    a = R.f(*R.shape(0, 2, 4), R.int(1, 4), k).astype(f)
+    at = np.arange(k) // block if group is None else group[:k]
+    w = (q.reshape(n, -1)[:, :k] - z[:, at]) * scales.astype(F64)[:, at]
+    bias = R.f(n).astype(f) if R.chance() else None
+    y = a.astype(F64) @ w.T + (0 if bias is None else bias.astype(F64))
+    flat = R.chance(0.2)
+    if flat:
+        scales, zeros = scales.reshape(-1), None if zeros is None else zeros.reshape(-1)
+    attrs = {"K": k, "N": n, "block_size": block}
+    if bits != 4 or R.chance():
+        attrs["bits"] = bits
+    if R.chance(0.3):
+        attrs["accuracy_level"] = R.int(0, 1)
+    inputs = [a, pack(q, bits), scales, zeros, group, bias]
+    tol = (1e-3, 1e-3) if f == F32 else (4e-3, 3e-2)
+    if f == F32 and kind != "float" and group is None and R.chance():  # ONNX Runtime and numpy agree
+        y = run("MatMulNBits", inputs, attrs)[0]
+    return Case("MatMulNBits", inputs, attrs, [y.astype(f)], tol=tol)
+
+
+# ---- recurrent
+ACTS = {"Relu": 0, "Tanh": 0, "Sigmoid": 0, "Affine": 2, "LeakyRelu": 1, "HardSigmoid": 2, "Elu": 1, "Softsign": 0}
+
+
+def quantized_lstm(R):
+    t, n, i, h, t_w = R.int(1, 6), R.int(1, 4), R.int(1, 7), R.int(1, 7), qtype(R)
+    direction = R.pick("forward", "reverse", "bidirectional")
+    d = 2 if direction == "bidirectional" else 1
+    attrs = {"hidden_size": h, "direction": direction}
+    if R.chance(0.3):
+        attrs["clip"] = float(R.r.uniform(0.5, 2))
+    if R.chance(0.3):
+        attrs["input_forget"] = 1
+    if R.chance(0.3):
+        names = [R.pick(*ACTS) for _ in range(3 * d)]
+        attrs["activations"] = names
+        alpha = [float(R.r.uniform(0.1, 0.9)) for a in names if ACTS[a]]
+        beta = [float(R.r.uniform(0.1, 0.9)) for a in names if ACTS[a] == 2]
+        attrs.update({k: v for k, v in (("activation_alpha", alpha), ("activation_beta", beta)) if v})
+    # a scale and zero point for each direction, or for each column: then ONNX Runtime wants equal zero points
+    per = R.pick((d,), (d, 4 * h))
+    zero = np.full(per, R.int(100, 150) if t_w == U8 else 0, t_w)
+    if len(per) == 1:
+        zero = R.r.integers(100, 150, per).astype(t_w) if t_w == U8 else R.r.integers(-5, 5, per).astype(t_w)
+    scale = lambda: R.r.uniform(0.003, 0.01, per).astype(F32)
+    w, r = R.q(t_w, d, i, 4 * h), R.q(t_w, d, h, 4 * h)
+    bias = R.f(d, 8 * h) if R.chance(0.7) else None
+    lens = R.r.integers(0, t + 1, n).astype(I32) if R.chance() else None
+    if lens is not None and lens.max() == 0:
+        lens[0] = t
+    h0, c0 = R.f(d, n, h) if R.chance() else None, R.f(d, n, h) if R.chance() else None
+    p = R.f(d, 3 * h) if R.chance(0.3) else None
+    inputs = [R.f(t, n, i), w, r, bias, lens, h0, c0, p, scale(), zero, scale(), zero]
+    want = run("DynamicQuantizeLSTM", inputs, attrs, 3, threads=n)  # each row on a thread: has a range of its own
+    if lens is not None:  # a row without steps keeps its initial state, see rnn_check.py
+        for k, start in ((1, h0), (2, c0)):
+            want[k][:, lens == 0] = 0 if start is None else start[:, lens == 0]
+    keep = [k for k in range(3) if R.chance(0.75)] or [0]
+    case = Case("DynamicQuantizeLSTM", inputs, attrs, want, tol=(1e-4, 1e-4), wanted=keep)
+    case.loose = 1e-2  # where a state is rounded to the other side, what follows is a step of its scale away
+    return case
+
+
+# ---- fused
+ACTIVATIONS = {"Relu": 0, "Tanh": 0, "Sigmoid": 0, "LeakyRelu": 1, "HardSigmoid": 2, "Clip": 2}
+
+
+def activation(R, params):
+    """Attributes; params: as a list, else by name."""
+    name = R.pick(*ACTIVATIONS)
+    values = [float(R.r.uniform(0.1, 0.6)) for _ in range(ACTIVATIONS[name])]
+    if name == "Clip":
+        values = [-values[0], values[1]]
+    attrs = {"activation": name}
+    if params and values:
+        attrs["activation_params"] = values
+    elif not params:
+        attrs.update(zip(("activation_alpha", "activation_beta"), values))
+    return attrs
+
+
+def act(x, attrs):
+    """By numpy."""
+    a, b = attrs.get("activation_alpha"), attrs.get("activation_beta")
+    return {"Relu": lambda: np.maximum(x, 0), "Tanh": lambda: np.tanh(x), "Sigmoid": lambda: 1 / (1 + np.exp(-x)),
+            "LeakyRelu": lambda: np.where(x < 0, a * x, x), "HardSigmoid": lambda: np.clip(a * x + b, 0, 1),
+            "Clip": lambda: np.clip(x, a, b)}[attrs["activation"]]()
+
+
+def fused_matmul(R):
+    op = R.pick("FusedMatMul", "FusedMatMul", "TransposeMatMul", "FusedMatMulActivation")
+    f = R.pick(F32, F32, F64) if op != "FusedMatMulActivation" else F32
+    m, n, k = R.int(1, 6), R.int(1, 9), R.int(1, 20)
+    batch = R.shape(0, 2, 4)
+    attrs = {a: R.int(0, 1) for a in ("transA", "transB") if R.chance()}
+    a, b = R.f(*batch, m, k, t=f), R.f(*R.pick(batch, batch[1:], []), k, n, t=f)
+    if op != "TransposeMatMul" and batch and R.chance():
+        attrs.update({a: R.int(0, 1) for a in ("transBatchA", "transBatchB")})
+        b = R.f(*batch, k, n, t=f)
+    y = a.astype(F64) @ b.astype(F64)
+    if attrs.get("transA"):
+        a = a.swapaxes(-1, -2)
+    if attrs.get("transB"):
+        b = b.swapaxes(-1, -2)
+    if attrs.get("transBatchA"):
+        a = np.moveaxis(a, -2, 0)
+    if attrs.get("transBatchB"):
+        b = np.moveaxis(b, -2, 0)
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    if R.chance():
+        attrs["alpha"] = float(R.r.uniform(0.2, 2))
+        y *= attrs["alpha"]
+    if op == "FusedMatMulActivation":
+        attrs.update(activation(R, False))
+        return Case(op, [a, b], attrs, [act(y, attrs).astype(f)])
+    want = run("FusedMatMul", [a, b], attrs)  # TransposeMatMul is the same without transBatch
+    assert np.allclose(want[0], y, 1e-4, 1e-4)  # this file's and ONNX Runtime's understanding is one
+    return Case(op, [a, b], attrs, want)
+
+
+def fused_gemm(R):
+    m, n, k = R.int(1, 6), R.int(1, 9), R.int(1, 20)
+    attrs = {a: R.int(0, 1) for a in ("transA", "transB") if R.chance()}
+    attrs.update({a: float(R.r.uniform(0.2, 2)) for a in ("alpha", "beta") if R.chance()})
+    a = R.f(*((k, m) if attrs.get("transA") else (m, k)))
+    b = R.f(*((n, k) if attrs.get("transB") else (k, n)))
+    c = R.f(*R.pick((n,), (m, n), (1, n), (m, 1), (1,), ())) if R.chance(0.8) else None
+    name = R.pick("Relu", "Tanh", "Sigmoid", "Softplus", "Softsign", "LeakyRelu", "ThresholdedRelu", "Elu", "Celu",
+                  "HardSigmoid", "ScaledTanh", "Selu")
+    attrs["activation"] = name
+    if name in ("LeakyRelu", "ThresholdedRelu", "Elu", "Celu", "HardSigmoid", "ScaledTanh", "Selu"):
+        attrs["activation_alpha"] = float(R.r.uniform(0.1, 0.6))
+    if name in ("HardSigmoid", "ScaledTanh", "Selu"):
+        attrs["activation_gamma" if name == "Selu" else "activation_beta"] = float(R.r.uniform(0.1, 0.6))
+    return Case("FusedGemm", [a, b, c], attrs)
+
+
+def conv_attrs(R, spatial):
+    """Attributes of a window, and the kernel's size; it fits."""
+    k, d = [R.int(1, 3) for _ in spatial], [R.int(1, 2) for _ in spatial]
+    k = [1 if (a - 1) * b + 1 > s else a for a, b, s in zip(k, d, spatial)]
+    attrs = {}
+    if R.chance():
+        attrs["strides"] = [R.int(1, 2) for _ in k]
+    if any(v > 1 for v in d):
+        attrs["dilations"] = d
+    if R.chance():
+        attrs["kernel_shape"] = k
+    if R.chance(0.6):
+        attrs["pads"] = [R.int(0, 2) for _ in k + k]
+    elif R.chance() and max(d) == 1:
+        attrs["auto_pad"] = R.pick("SAME_UPPER", "SAME_LOWER", "VALID")
+    return attrs, k
+
+
+def fused_conv(R):
+    spatial = [R.int(3, 8) for _ in range(R.int(1, 3))]
+    attrs, k = conv_attrs(R, spatial)
+    group = R.pick(1, 1, 2)
+    if group > 1:
+        attrs["group"] = group
+    c, m = group * R.int(1, 3), group * R.int(1, 4)
+    x, w, b = R.f(R.int(1, 2), c, *spatial), R.f(m, c // group, *k), R.f(m) if R.chance() else None
+    y = run("Conv", [x, w, b], attrs, domain="")[0]
+    op = R.pick("FusedConv", "FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConv", "QLinearConv")
+    if op == "QLinearConv":
+        return qlinear_conv(R, x.shape, w.shape, attrs)
+    z = R.f(*y.shape) if op != "NhwcConv" and len(spatial) == 2 and R.chance(0.4) else None
+    if op != "NhwcConv" and R.chance(0.8):
+        extra = activation(R, True)
+    else:
+        extra = {}
+    if op == "FusedConv":
+        return Case(op, [x, w, b, z], {**attrs, **extra})
+    last = lambda v: np.ascontiguousarray(np.moveaxis(v, 1, -1))
+    if extra or z is not None:
+        y = run("FusedConv", [x, w, b, z], {**attrs, **extra})[0]
+    return Case(op, [last(x), w, b] + ([] if z is None else [last(z)]), {**attrs, **extra}, [last(y)])
+
+
+def qlinear_conv(R, xs, ws, attrs):
+    tx, tw = R.pick((U8, U8), (U8, I8), (I8, I8))
+    per = R.pick((), (1,), (ws[0],))
+    x, w = R.q(tx, *xs), R.q(tw, *ws)
+    sw, zw = R.r.uniform(0.01, 0.05, per).astype(F32), R.q(tw, *per)
+    if len(per) and per[0] > 1:
+        zw[:] = zw[0]
+    b = R.r.integers(-5000, 5000, ws[0]).astype(I32) if R.chance() else None
+    sx, zx, sy, zy = R.scale(), R.zero(tx), R.scale(0.5, 2), R.zero(tx)
+    v = run("Conv", [x.astype(F32) - F32(zx.reshape(())), w.astype(F32) - F32(zw.reshape(-1)[0]),
+                     None if b is None else b.astype(F32)], attrs, domain="")[0].astype(F64)
+    v *= F64(sx.reshape(())) * sw.astype(F64).reshape([-1] + [1] * (len(xs) - 2)) / F64(sy.reshape(()))
+    inputs = [x, sx, zx, w, sw, zw, sy, zy, b]
+    if R.chance(0.4):
+        return Case("QLinearConv", inputs, attrs, near=ties(v))
+    want = run("QLinearConv", inputs, attrs, domain="")[0]
+    last = lambda u: np.ascontiguousarray(np.moveaxis(u, 1, -1))
+    return Case("QLinearConv", [last(x)] + inputs[1:], {**attrs, "channels_last": 1}, [last(want)], near=last(ties(v)))
+
+
+def nhwc_pool(R):
+    spatial = [R.int(1, 8) for _ in range(R.int(1, 3))]
+    k = [R.int(1, min(3, n)) for n in spatial]
+    attrs = {"kernel_shape": k}
+    if R.chance():
+        attrs["strides"] = [R.int(1, 2) for _ in k]
+    if R.chance():
+        attrs["pads"] = [R.int(0, n - 1) for n in k + k]
+    elif R.chance():
+        attrs["auto_pad"] = R.pick("SAME_UPPER", "SAME_LOWER", "VALID")
+    return Case("NhwcMaxPool", [R.q(qtype(R), R.int(1, 2), *spatial, R.int(1, 5))], attrs)
+
+
+def dynamic_pads(R):
+    spatial = [R.int(1, 6) for _ in range(R.int(1, 2))]
+    attrs, k = conv_attrs(R, [9] * len(spatial))
+    attrs.pop("pads", None)
+    attrs.pop("auto_pad", None)
+    if "strides" in attrs and R.chance():
+        attrs["output_padding"] = [R.int(0, s - 1) for s in attrs["strides"]]
+    group = R.pick(1, 1, 2)
+    if group > 1:
+        attrs["group"] = group
+    c, m = group * R.int(1, 3), R.int(1, 4)
+    d, s = attrs.get("dilations", [1] * len(k)), attrs.get("strides", [1] * len(k))
+    extra = attrs.get("output_padding", [0] * len(k))
+    full = [(n - 1) * b + (a - 1) * e + 1 + o for n, a, b, e, o in zip(spatial, k, s, d, extra)]
+    lo = [R.int(0, min(2, (n - 1) // 2)) for n in full]
+    hi = [R.int(0, min(2, (n - 1) // 2)) for n in full]
+    pads = np.array(lo + hi, I64)
+    bias = R.f(m * group) if R.chance() else None
+    return Case("ConvTransposeWithDynamicPads", [R.f(R.int(1, 2), c, *spatial), R.f(c, m, *k), pads, bias], attrs)
+
+
+# ---- shapes and positions
+def pad(R):
+    shape = R.shape(1)
+    mode = R.pick("constant", "reflect", "edge")
+    most = [n - 1 if mode == "reflect" else 3 for n in shape]
+    pads = np.array([R.int(0, m) if mode != "constant" else R.int(-min(n - 1, 1) // 2, 3)
+                     for m, n in zip(most + most, shape + shape)], I64)
+    value = R.number(F32(1.5)) if mode == "constant" and R.chance() else None
+    attrs = {"mode": mode} if mode != "constant" or R.chance() else {}
+    return Case("Pad", [R.f(*shape), pads.reshape(R.pick((-1,), (1, -1))), value], attrs)
+
+
+def gather_nd(R):
+    shape = R.shape(1)
+    k = R.int(1, len(shape))
+    tuples = R.shape(0, 2, 4)
+    index = np.stack([R.r.integers(-n, n, tuples) for n in shape[:k]], -1).astype(R.pick(I32, I64))
+    return Case("GatherND", [R.f(*shape), index])
+
+
+def small(R):
+    op = R.pick("Trilu", "Unique", "Range", "ExpandDims", "ReduceSumInteger", "MurmurHash3", "CDist")
+    if op == "Trilu":
+        x = R.f(*R.shape(0, 2), R.int(1, 6), R.int(1, 6))
+        return Case(op, [x, np.asarray(I64(R.int(-4, 4))) if R.chance(0.7) else None],
+                    {"upper": R.int(0, 1)} if R.chance() else {})
+    if op == "Unique":
+        return Case(op, [R.r.integers(0, 9, R.int(1, 20)).astype(F32)], outs=3)
+    if op == "Range":
+        t = R.pick(F32, F64, np.int16, I32, I64)
+        start, limit = t(R.int(-9, 9)), t(R.int(-9, 20))
+        step = R.number(t(R.pick(1, 2, 3, -1, -2))) if R.chance(0.7) else None
+        return Case(op, [R.number(start), R.number(limit), step])
+    if op == "ExpandDims":
+        x = R.f(*R.shape(1))
+        return Case(op, [x, np.asarray(I32(R.int(-x.ndim - 1 + (x.size <= x.ndim), x.ndim)) if x.size > x.ndim else I32(0))])
+    if op == "ReduceSumInteger":
+        t, shape = qtype(R), R.shape(1)
+        axes = sorted({R.int(0, len(shape) - 1) for _ in range(R.int(1, 3))})
+        x, keep = R.q(t, *shape), R.int(0, 1)
+        y = x.astype(I32 if t == I8 else np.uint32).sum(tuple(axes), keepdims=bool(keep), dtype=I32 if t == I8 else np.uint32)
+        return Case(op, [x], {"axes": axes, "keepdims": keep}, [np.asarray(y)])
+    if op == "MurmurHash3":
+        t = R.pick(I32, np.uint32, I64, np.uint64, F32, F64)
+        x = np.asarray(R.f(*R.shape()) if t in (F32, F64) else R.r.integers(0, 1 << 31, R.shape(0, 3)) * R.pick(1, 77))
+        attrs = {a: v for a, v in (("seed", R.int(0, 1 << 31)), ("positive", R.int(0, 1))) if R.chance()}
+        return Case(op, [x.astype(t)], attrs)
+    t, n = R.pick(F32, F64), R.int(1, 9)
+    attrs = {"metric": R.pick("sqeuclidean", "euclidean")} if R.chance(0.8) else {}
+    return Case(op, [R.f(R.int(1, 6), n, t=t), R.f(R.int(1, 6), n, t=t)], attrs, tol=(1e-4, 1e-4))
+
+
+def inverse(R):
+    n, t = R.int(1, 7), R.pick(F32, F64)
+    x = R.f(*R.shape(0, 2, 3), n, n, t=t) + t(R.pick(0, 3)) * np.eye(n, dtype=t)
+    if np.linalg.cond(x).max() > 50:
+        x = x * t(0.1) + np.eye(n, dtype=t)[::-1]  # pivots are off the diagonal
+    return Case("Inverse", [x], tol=(2e-3, 2e-3) if t == F32 else None)
+
+
+def ngram(R):
+    batch, length, vocab, n = R.int(1, 3), R.int(1, 12), R.int(2, 4), R.int(1, 4)
+    ids = R.r.integers(0, vocab, (batch, length)).astype(I64)
+    return Case("NGramRepeatBlock", [ids, R.f(batch, vocab)], {"ngram_size": n})
+
+
+def crop(R):
+    n, rois = R.int(1, 3), R.int(1, 4)
+    x = R.f(n, R.int(1, 3), R.int(1, 7), R.int(1, 7))
+    boxes = R.r.uniform(-0.2, 1.2, (rois, 4)).astype(F32)
+    if R.chance(0.3):
+        boxes = np.round(boxes)
+    attrs = {}
+    if R.chance(0.7):
+        attrs["mode"] = R.pick("bilinear", "nearest")
+    if R.chance():
+        attrs["extrapolation_value"] = 2.5
+    size = np.array([R.int(1, 5), R.int(1, 5)], I32)
+    return Case("CropAndResize", [x, boxes, R.r.integers(0, n, rois).astype(I32), size], attrs)
+
+
+def grid_sample(R):
+    n = R.int(1, 2)
+    attrs = {a: v for a, v in (("mode", R.pick("bilinear", "nearest", "bicubic")), ("align_corners", R.int(0, 1)),
+                               ("padding_mode", R.pick("zeros", "border", "reflection"))) if R.chance(0.8)}
+    grid = R.r.uniform(-1.2, 1.2, (n, R.int(1, 4), R.int(1, 4), 2)).astype(F32)
+    return Case("GridSample", [R.f(n, R.int(1, 3), R.int(2, 6), R.int(2, 6)), grid], attrs, tol=(1e-3, 1e-3))
+
+
+def fft(R):
+    n, shape = 2 * R.int(1, 8), R.shape(0, 2)
+    attrs = {"signal_ndim": 1, **{a: v for a, v in (("onesided", 1), ("normalized", 0)) if R.chance()}}
+    x = R.f(*shape, n)
+    y = np.fft.rfft(x.astype(F64))
+    pair = np.stack([y.real, y.imag], -1).astype(F32)
+    if R.chance():
+        return Case("Rfft", [x], attrs, [pair], tol=(1e-3, 1e-3))
+    return Case("Irfft", [pair], attrs, [x], tol=(1e-3, 1e-3))
+
+
+KINDS = [qlinear_binary, qlinear_unary, qlinear_softmax, qlinear_concat, qlinear_where, qlinear_means, quantize,
+         dynamic_matmul, integer_to_float, qgemm, nbits, quantized_lstm, fused_matmul, fused_gemm, fused_conv, fused_conv,
+         nhwc_pool, dynamic_pads, pad, gather_nd, small, small, inverse, ngram, crop, grid_sample, fft]
+
+
+# ---- running Braid
+def model_of(cases):
+    nodes, infos, consts, outs, feed = [], [], [], [], {}
+    for n, case in enumerate(cases):
+        R = Random(case.seed)
+        outputs = [f"n{n}y{k}" if w is not None else "" for k, w in enumerate(case.want)]
+        nodes.append(node_of(case.op, case.inputs, outputs, case.attrs, case.domain, f"n{n}"))
+        outs += [helper.make_tensor_value_info(o, onnx_type(w.dtype), None) for o, w in zip(outputs, case.want) if o]
+        for i, v in enumerate(case.inputs):
+            name = f"n{n}x{i}"
+            if v is None:
+                continue
+            # parameters are mostly constants; shapes of data are unknown in some models
+            if i and R.chance(0.6) or v.dtype == I64 and v.ndim == 1:
+                consts.append(numpy_helper.from_array(v, name))
+            else:
+                feed[name] = v
+                infos.append(info(name, v, i == 0 and R.chance(0.3)))
+    graph = helper.make_graph(nodes, "contrib", infos, outs, consts)
+    return helper.make_model(graph, opset_imports=OPSETS, ir_version=10), feed
+
+
+def braid(args, model, feed):
+    """The outputs, or what went wrong."""
+    with tempfile.TemporaryDirectory() as d:
+        onnx.save(model, f"{d}/m.onnx")
+        cmd = [args.braid, "run", f"{d}/m.onnx", "-o", f"{d}/out", "--target", args.target, "--threads", args.threads]
+        for k, v in feed.items():
+            np.save(f"{d}/{k}.npy", v)
+            cmd += ["-i", f"{k}={d}/{k}.npy"]
+        os.mkdir(f"{d}/out")
+        p = subprocess.run(cmd, capture_output=True, text=True)
+        if p.returncode:
+            return f"exit {p.returncode}: {p.stderr.strip()}"
+        return [np.load(f"{d}/out/output_{i}.npy") for i in range(len(model.graph.output))]
+
+
+def check(args, cases):
+    """Number of nodes that are wrong."""
+    got = braid(args, *model_of(cases))
+    failed = 0
+    if isinstance(got, str) and len(cases) > 1:  # which of them?
+        failed = sum(check(args, [c]) for c in cases)
+        if not failed:
+            print(f"FAIL the nodes of seeds {cases[0].seed} to {cases[-1].seed} together: {got}")
+        return failed or 1
+    for case in cases:
+        if isinstance(got, str):
+            wrong = got
+        else:
+            n = sum(w is not None for w in case.want)
+            wrong, got = case.wrong(got[:n]), got[n:]
+        if wrong:
+            failed += 1
+            print(f"FAIL seed {case.seed}: {wrong}\n    {case}")
+    return failed
+
+
+# ---- bad nodes
+NUMBERS = [-1, 0, 1, 2, 3, 1 << 31, 1 << 40, (1 << 63) - 1, -1 << 63]
+
+
+def spoil(R, case):
+    kind = R.pick("attribute", "attribute", "shape", "type", "absent", "output")
+    inputs, attrs = list(case.inputs), dict(case.attrs)
+    have = [i for i, v in enumerate(inputs) if v is not None]
+    i = R.pick(*have)
+    if kind == "attribute" and attrs:
+        name = R.pick(*attrs)
+        v = attrs[name]
+        if isinstance(v, int):
+            v = R.pick(*NUMBERS)
+        elif isinstance(v, float):
+            v = R.pick(float("nan"), float("inf"), 0.0, -1e30)
+        elif isinstance(v, str):
+            v = R.pick("", "Relu", "x" * 300)
+        else:
+            v = R.pick(v[1:] or None, [*v, v[0]], [R.pick(*NUMBERS) if isinstance(v[0], int) else v[0], *v[1:]])
+        attrs[name] = v
+        if v is None:
+            del attrs[name]
+    elif kind == "type":
+        inputs[i] = inputs[i].astype(R.pick(U8, I8, I32, I64, F32, F64, np.bool_))
+    elif kind == "absent":
+        inputs[i] = None
+    elif kind == "shape":
+        shape = list(inputs[i].shape)
+        at = R.int(0, len(shape))
+        shape[at:at + R.int(0, 1)] = R.pick([], [0], [2], [1, 1], [7])
+        inputs[i] = np.resize(inputs[i], shape)
+    spoiled = Case(case.op, inputs, attrs, case.want)
+    spoiled.seed = case.seed
+    return spoiled
+
+
+def refusals():
+    """Nodes and what must be said about them."""
+    b, f, s, z = np.ones((2, 4), U8), np.ones((2, 4), F32), np.asarray(F32(1)), np.asarray(U8(0))
+    packed, scales = np.ones((3, 1, 8), U8), np.ones((3, 1), F32)
+    nbits_of = lambda **k: {"K": 4, "N": 3, "block_size": 16, **k}
+    image, box, index, size = np.ones((1, 1, 2, 2), F32), np.zeros((1, 4), F32), np.zeros(1, I32), np.ones(2, I32)
+    lstm = [np.ones((1, 1, 2), F32), np.ones((1, 2, 4), U8), np.ones((1, 1, 4), U8), None, None, None, None, None,
+            np.ones(1, F32), np.ones(1, U8), np.ones(1, F32), np.ones(1, U8)]
+    return [
+        ("QLinearAdd", [b, s, z, b, np.ones(2, F32), z, s, z], {}, "a scale must be one number"),
+        ("QLinearAdd", [b, s, z, b, s, z], {}, "input 6 is missing"),
+        ("QLinearSigmoid", [b.astype(np.uint16), s, z.astype(np.uint16), s], {}, "must be int8 or uint8"),
+        ("QLinearSoftmax", [b, s, z, s, z], {}, "the attribute opset is missing"),
+        ("QLinearSoftmax", [b, s, z, s, z], {"opset": 13, "axis": 2}, "axis 2 is outside"),
+        ("QLinearConcat", [s, z, b, s, z, b], {"axis": 0}, "three for each tensor"),
+        ("QLinearConcat", [s, z, b, s, z, b.astype(I8), s, z], {"axis": 0}, "must be uint8"),
+        ("QLinearAveragePool", [b, s, z, s, z], {"kernel_shape": [2]}, "at least 3"),
+        ("QLinearGlobalAveragePool", [image.astype(U8), s, z, s, z], {"channels_last": 2}, "it may be 0 or 1"),
+        ("QGemm", [b, s, z, b.T.copy(), s, z, None, s], {}, "must both be there"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(bits=3), "weights of 3 bits"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(block_size=24), "must be a power of 2"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(K=0), "K must be positive"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(N=4), "axis 0 differs"),
+        ("MatMulNBits", [f, packed, scales], nbits_of(weight_prepacked=1), "it may be 0"),
+        ("MatMulNBits", [f, packed, scales[:2]], nbits_of(), "scales must have 3 x 1 elements"),
+        ("MatMulNBits", [f, packed, scales, None, np.array([0, 0, 0, 1], I32)], nbits_of(), "out of range"),
+        ("FusedMatMul", [f, f.T.copy()], {"transBatchA": 1}, "operands of one rank, at least 3"),
+        ("FusedGemm", [f, f.T.copy()], {"activation": "Gelu"}, "the activation 'Gelu'"),
+        ("FusedConv", [image, image], {"activation": "Clip"}, "Clip needs two parameters"),
+        ("FusedConv", [image, image, None, np.ones((1, 1, 2, 2), F32)], {}, "Z does not have the shape"),
+        ("NhwcConv", [f, f], {}, "at least 3"),
+        ("ConvTransposeWithDynamicPads", [image, image, np.array([-1, 0, 0, 0], I64)], {}, "negative"),
+        ("DynamicQuantizeLSTM", lstm[:11] + [None], {}, "input 11 is missing"),
+        ("DynamicQuantizeLSTM", lstm[:8] + [np.ones(3, F32)] + lstm[9:], {}, "a scale must have shape"),
+        ("Pad", [f, np.zeros((2, 2), I64)], {}, "pads must have the shape"),
+        ("Unique", [f], {}, "the input has rank 2, not 1"),
+        ("Range", [s, s, z * s], {}, "delta is 0"),
+        ("ExpandDims", [f, np.asarray(I32(5))], {}, "axis"),
+        ("ReduceSumInteger", [b], {"axes": [0, -2], "keepdims": 1}, "an axis is given twice"),
+        ("CDist", [f, f], {"metric": "cosine"}, "it may be sqeuclidean|euclidean"),
+        ("Inverse", [f], {}, "not square"),
+        ("MurmurHash3", [f], {"seed": -1}, "seed must be between"),
+        ("NGramRepeatBlock", [np.ones((2, 4), I64), f], {"ngram_size": 0}, "ngram_size must be positive"),
+        ("NGramRepeatBlock", [np.full((2, 4), 4, I64), f], {"ngram_size": 1}, "a token has no score"),
+        ("CropAndResize", [image, box, index + 1, size], {}, "out of range"),
+        ("CropAndResize", [image, box, index, size * 0], {}, "crop_size must be positive"),
+        ("GridSample", [f, f], {}, "not 4"),
+        ("Rfft", [f], {"signal_ndim": 2}, "it may be 1"),
+    ]
+
+
+def check_bad(args, cases):
+    failed = 0
+    outputs = {"DynamicQuantizeLSTM": 1, "Unique": 3}
+    for op, inputs, attrs, message in refusals():
+        case = Case(op, inputs, attrs, [np.zeros(1, F32)] * outputs.get(op, 1))
+        got = braid(args, *model_of([case]))
+        text = got if isinstance(got, str) else "it runs"
+        if not text.startswith("exit 1: ") or "\n" in text or message not in text:
+            failed += 1
+            print(f"FAIL {case}: '{message}' expected, not: {text}")
+    for case in cases:
+        spoiled = spoil(Random(case.seed), case)
+        got = braid(args, *model_of([spoiled]))
+        if isinstance(got, str) and (not got.startswith("exit 1: ") or "\n" in got):
+            failed += 1
+            print(f"FAIL seed {case.seed}: {got}\n    {spoiled}")
+    print(f"{len(refusals()) + len(cases)} bad nodes on {args.target}: {failed} failed")
+    return 1 if failed else 0
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("count", type=int)
+    ap.add_argument("--target", default="interp")
+    ap.add_argument("--threads", default="1")
+    ap.add_argument("--group", type=int, default=10)
+    ap.add_argument("--only", default="")
+    ap.add_argument("--bad", action="store_true")
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--braid", default="build/braid")
+    args = ap.parse_args()
+    failed, cases = 0, []
+    for seed in range(args.seed, args.seed + args.count):
+        kind = KINDS[seed % len(KINDS)]
+        if not args.only or args.only == kind.__name__:
+            cases.append(kind(Random(seed)))
+            cases[-1].seed = seed
+    if args.bad:
+        return check_bad(args, cases)
+    for i in range(0, len(cases), args.group):
+        failed += check(args, cases[i:i + args.group])
+    flipped, loose = sum(c.flipped for c in cases), sum(c.loose is not None for c in cases)
+    if flipped > 1 + loose // 10:
+        failed += 1
+        print(f"FAIL: {flipped} of {loose} recurrent nodes are only roughly right")
+    print(f"{len(cases)} nodes from seed {args.seed} on {args.target}: {failed} failed")
+    return 1 if failed or not cases else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
