@@ -416,14 +416,24 @@ def files(braid, work):
         with open(work + "/x.pb", "wb") as f:
             f.write(tensor(t, [7], code).SerializeToString())
         check_file(braid, work, model, "x.pb", code, t.name + " as .pb")
+        k = model.graph.initializer[0]
+        del k.int32_data[:]
+        k.data_location = TP.EXTERNAL
+        with open(work + "/k.bin", "wb") as f:
+            f.write(b"x" + packed.tobytes())
+        for key, v in (("location", "k.bin"), ("offset", "1"), ("length", str(len(packed)))):
+            k.external_data.add(key=key, value=v)
+        check_file(braid, work, model, "x.pb", code, t.name + " in a file of its own")
         if t.bits < 8:
             np.save(work + "/x.npy", np.full(7, t.mask + 1, np.uint8))
             r = run(braid, work, model, "-i", "x=%s/x.npy" % work)
             if r.returncode != 1 or "is no " + t.name not in r.stderr:
                 sys.exit("%s: a code too large gave %d: %s" % (t.name, r.returncode, r.stderr))
-            model.graph.initializer[0].int32_data.pop()
+            k.data_location = TP.DEFAULT
+            del k.external_data[:]
+            k.int32_data.append(0)
             r = run(braid, work, model, "-i", "x=%s/x.pb" % work)
-            if r.returncode != 1 or "entries of data" not in r.stderr:
+            if r.returncode != 1 or "1 entries of data" not in r.stderr:
                 sys.exit("%s: too few entries gave %d: %s" % (t.name, r.returncode, r.stderr))
 
 
