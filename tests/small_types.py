@@ -276,6 +276,7 @@ def movement():
     m, g = Model(), np.random.default_rng(1)
     yes = m.input("yes", 9, np.array(True))
     at = m.input("at", 7, np.array([2, 0, 3]))
+    trips = m.input("trips", 7, np.array(4))
     for t in TYPES:
         x0 = g.integers(0, 2 ** t.bits, (3, 5), dtype=np.uint8)
         k0 = g.integers(0, 2 ** t.bits, (3, 4), dtype=np.uint8)
@@ -324,6 +325,16 @@ def movement():
         m.output(state, t.number, x0[-1], "Scan of " + t.name)
         m.output(before, t.number, np.concatenate([np.zeros((1, 5), np.uint8), x0[:-1]]), "Scan outputs of " + t.name)
         m.output(m.node("Shape", [x]), 7, np.array([3, 5]), "Shape of " + t.name)
+        # one element, carried as a number: 1, 2, 1, 2 by branches on the step
+        one, two = (m.const(np.array(v, np.uint8), t) for v in (1, 2))
+        arms = [helper.make_graph([helper.make_node("Identity", [n], ["r"])], "arm", [], [out("r", [])]) for n in (one, two)]
+        odd = [helper.make_node("Mod", ["i", m.const(np.array(2))], ["m"]), helper.make_node("Cast", ["m"], ["odd"], to=9),
+               helper.make_node("If", ["odd"], ["n"], then_branch=arms[1], else_branch=arms[0]), ident("q", "r"), ident("c", "o")]
+        body = helper.make_graph(odd, "body", [info("i", 7, []), info("q", 9, []), out("c", [])],
+                                 [info("r", 9, []), out("n", []), out("o", [])])
+        last, all_ = m.node("Loop", [trips, yes, one], 2, body=body)
+        m.output(last, t.number, np.array(2, np.uint8), "a carried number of " + t.name)
+        m.output(all_, t.number, np.array([1, 1, 2, 1], np.uint8), "carried numbers of " + t.name)
     return m
 
 
@@ -405,14 +416,24 @@ def files(braid, work):
         with open(work + "/x.pb", "wb") as f:
             f.write(tensor(t, [7], code).SerializeToString())
         check_file(braid, work, model, "x.pb", code, t.name + " as .pb")
+        k = model.graph.initializer[0]
+        del k.int32_data[:]
+        k.data_location = TP.EXTERNAL
+        with open(work + "/k.bin", "wb") as f:
+            f.write(b"x" + packed.tobytes())
+        for key, v in (("location", "k.bin"), ("offset", "1"), ("length", str(len(packed)))):
+            k.external_data.add(key=key, value=v)
+        check_file(braid, work, model, "x.pb", code, t.name + " in a file of its own")
         if t.bits < 8:
             np.save(work + "/x.npy", np.full(7, t.mask + 1, np.uint8))
             r = run(braid, work, model, "-i", "x=%s/x.npy" % work)
             if r.returncode != 1 or "is no " + t.name not in r.stderr:
                 sys.exit("%s: a code too large gave %d: %s" % (t.name, r.returncode, r.stderr))
-            model.graph.initializer[0].int32_data.pop()
+            k.data_location = TP.DEFAULT
+            del k.external_data[:]
+            k.int32_data.append(0)
             r = run(braid, work, model, "-i", "x=%s/x.pb" % work)
-            if r.returncode != 1 or "entries of data" not in r.stderr:
+            if r.returncode != 1 or "1 entries of data" not in r.stderr:
                 sys.exit("%s: too few entries gave %d: %s" % (t.name, r.returncode, r.stderr))
 
 

@@ -201,8 +201,8 @@ typedef struct SmallCast {
     SmallRound round;
 } SmallCast;
 Expr *small_encode(Cx *c, DType t, Expr *a, SmallCast how);
-Expr *small_decode(Cx *c,
-                   Expr *a); /* the value of a small float in float32, of an integer in int32 */
+/* The value of a small float in float32, of a small integer in int32. */
+Expr *small_decode(Cx *c, Expr *a);
 Expr *e_bitcast(Cx *c, DType t, Expr *a); /* same element size */
 Expr *e_sel(Cx *c, Expr *cond, Expr *a, Expr *b);
 Expr *e_guard(Cx *c, Expr *cond, Expr *a, Expr *b, int site);
