@@ -310,6 +310,7 @@ typedef struct RtValue {
 typedef struct InterpConfig {
     int64_t max_iterations;
     int64_t stack_depth; /* 0: STACK_DEPTH */
+    int64_t max_memory;  /* bytes of values; 0: no limit */
 } InterpConfig;
 
 /* A Program prepared for running. Immutable: several threads may run one Interp at once; p must
