@@ -211,8 +211,8 @@ def memory():
     x = np.ones(1000, F)
     for name, body in EATERS.items():
         fault("limit_of_memory_" + name, "g (int64 m, float[1000] x) => (float[n] y) <bool t = {1}, int64[1] z1 = {0}> { %s }" % body,
-              [i(10 ** 9), x], r"(y|q|y/body/z)( \(Loop\)|/body/w \(\w+\)): the run needs \S+ \w+ of memory; the limit is (8\.0 MiB|8388608 bytes) \(--max-memory; --max-iterations",
-              args=["--max-memory", "8M"])
+              [i(10 ** 9), x], r"(y|q|y/body/z)( \(Loop\)|/body/w \(\w+\)): the run needs \S+ \w+ of memory; the limit is (1\.0 MiB|1048576 bytes) \(--max-memory; --max-iterations",
+              args=["--max-memory", "1M"])
     fault("limit_of_memory_node", "g (int64[1] m, float[1] x) => (float[n] y) { b = Expand(x, m)  c = CumSum(b, zero)  y = Sin(c)"
           " zero = Constant <value = int64 {0}> () }",
-          [i([10 ** 7]), f([1])], r"\((CumSum|Sin|Expand)\): the run needs \d+ MiB of memory; the limit is 8\.0 MiB", args=["--max-memory", "8388608"])
+          [i([10 ** 7]), f([1])], r"\((CumSum|Sin|Expand)\): the run needs \d+ MiB of memory; the limit is 1\.0 MiB", args=["--max-memory", "1048576"])
