@@ -20,7 +20,7 @@ typedef struct Cli {
     const char *schedule, *costs, *import;
     bool tune, json, verbose, help, version;
     int threads, jobs;
-    int64_t max_iterations, stack_depth, seed;
+    int64_t max_iterations, stack_depth, max_memory, seed;
     bool seeded; /* --seed */
     double rtol, atol;
     int ninput; /* -i NAME=FILE */

@@ -65,7 +65,8 @@ int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
     braid_session_options so = {.struct_size = sizeof so,
                                 .threads = c->threads,
                                 .max_iterations = c->max_iterations,
-                                .stack_depth = c->stack_depth};
+                                .stack_depth = c->stack_depth,
+                                .max_memory = c->max_memory};
     if (braid_load(c->arg[0], &o, m, &e)) return cli_error(c->arg[0], &e);
     if (!braid_session_new(*m, &so, s, &e)) {
         if (!c->seeded || !braid_session_set_seed(*s, (uint64_t)c->seed, &e)) return EXIT_DONE;

@@ -35,6 +35,7 @@ typedef enum Action {
     SET_MAX_ITERATIONS,
     SET_STACK_DEPTH,
     SET_SEED,
+    SET_MAX_MEMORY,
     SET_RTOL,
     SET_ATOL,
     ADD_INPUT,
@@ -76,6 +77,9 @@ static const struct Option {
      "recursion that goes deeper is stopped (10000)"},
     {"--seed", "N", RUN | TEST | BENCH, SET_SEED,
      "of the random numbers (another one for each run)"},
+    {"--max-memory", "BYTES", RUN | TEST | BENCH, SET_MAX_MEMORY,
+     "a run that needs more is stopped; K, M, G, T stand for powers of 1024 (half of what is "
+     "left)"},
     {"--rtol", "R", TEST, SET_RTOL, "relative tolerance (1e-3)"},
     {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
     {"--jobs", "N", TEST, SET_JOBS, "tests at a time (one for each CPU)"},
@@ -114,6 +118,19 @@ static bool parse_int(const char *s, int64_t lo, int64_t hi, int64_t *v) {
     long long n = strtoll(s, &end, 10);
     if (*end || end == s || errno || n < lo || n > hi) return false;
     *v = n;
+    return true;
+}
+/* A number of bytes, or of KiB, MiB, … with the letter behind it. */
+static bool parse_bytes(const char *s, int64_t *v) {
+    static const char unit[] = "KkMmGgTt";
+    char digits[24];
+    const size_t n = strlen(s);
+    if (n == 0 || n >= sizeof digits) return false;
+    const char *u = strchr(unit, s[n - 1]);
+    const int shift = u ? 10 + 10 * (int)((u - unit) / 2) : 0;
+    snprintf(digits, sizeof digits, "%.*s", (int)(n - (u != NULL)), s);
+    if (!parse_int(digits, 1, INT64_MAX >> shift, v)) return false;
+    *v <<= shift;
     return true;
 }
 static bool parse_real(const char *s, double *v) {
@@ -188,6 +205,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_STACK_DEPTH: good = parse_int(v, 1, 1000000000, &c->stack_depth); break;
     case SET_MAX_ITERATIONS: good = parse_int(v, 1, INT64_MAX, &c->max_iterations); break;
     case SET_SEED: c->seeded = good = parse_int(v, 0, INT64_MAX, &c->seed); break;
+    case SET_MAX_MEMORY: good = parse_bytes(v, &c->max_memory); break;
     case SET_RTOL: good = parse_real(v, &c->rtol); break;
     case SET_ATOL: good = parse_real(v, &c->atol); break;
     case ADD_INPUT: good = push_pair(&c->input_name, &c->input_file, &c->ninput, v); break;

@@ -195,7 +195,8 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     o.threads = threads_of(c, c->target);
     braid_session_options so = {.struct_size = sizeof so,
                                 .max_iterations = c->max_iterations,
-                                .stack_depth = c->stack_depth};
+                                .stack_depth = c->stack_depth,
+                                .max_memory = c->max_memory};
     struct braid_model *m;
     braid_session *s;
     o.no_cache = true;

@@ -137,7 +137,7 @@ static void func_head(Tree *x, const Func *g, Sb *s) {
     if (g->frame) {
         sb_printf(s, "    char *frame = bk_claim%s&top, %lld);\n", tree_arena(x),
                   (long long)g->frame);
-        sb_puts(s, "    if (!frame) return BK_GROW;\n");
+        sb_printf(s, "    if (!frame) %s\n", want_else(x, g->start->path, "return BK_GROW;"));
     }
     sb_puts(s, "    low = top;\n    (void)st, (void)low;\n");
     if (call_is_private(g)) sb_puts(s, "    if (top > outer->high) outer->high = top;\n");
@@ -344,7 +344,7 @@ void emit_split(Tree *x, const Seq *q, int *at) {
     f->indent++;
     if (words) {
         fn_line(f, "int64_t *const shared = (int64_t *)bk_claim_in(k, span, &top, %d);", 8 * words);
-        fn_line(f, "if (!shared) return BK_GROW;");
+        fn_line(f, "if (!shared) %s", want_else(x, q->s.p[first]->path, "return BK_GROW;"));
         fn_line(f, "low = top;");
     }
     for (int i = first; i < *at; i++) {

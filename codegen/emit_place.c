@@ -23,14 +23,15 @@ const char *tree_bytes(Tree *x, Tensor *t) {
 const char *tree_arena(const Tree *x) { return x->em->parts ? "_in(k, span, " : "(k, "; }
 
 /* `each`: every unit takes as much of its own. */
-static void take_for(Tree *x, const char *name, const char *type, const char *bytes, bool each) {
+static void take_for(Tree *x, const char *path, const char *name, const char *type,
+                     const char *bytes, bool each) {
     x->em->claims = true;
     fn_line(&x->f, "if (!(%s = (%s *)bk_claim%s%s&top, %s%s))) %s", name, type, each ? "_each" : "",
-            tree_arena(x), bytes, each ? ", unit, nunit" : "", tree_stop(x, "BK_GROW"));
+            tree_arena(x), bytes, each ? ", unit, nunit" : "", tree_want(x, path));
     if (tree_recursive(x)) fn_line(&x->f, "low = top;");
 }
-void tree_take(Tree *x, const char *name, const char *type, const char *bytes) {
-    take_for(x, name, type, bytes, false);
+void tree_take(Tree *x, const char *path, const char *name, const char *type, const char *bytes) {
+    take_for(x, path, name, type, bytes, false);
 }
 
 const char *tree_base(const Tree *x, const Mem *m) {
@@ -79,14 +80,14 @@ void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
     } else if (m->kind == M_BUMP) {
         fn_line(f, "%s = bk_room(%s, bk_mini(%s, k->max_iterations), %s);", room, first,
                 tree_expr(x, s->loop.trips), tree_expr(x, g->rows));
-        tree_take(x, name, ty, arena_printf(f->a, "bk_size(%s, %s)", room, row));
+        tree_take(x, s->path, name, ty, arena_printf(f->a, "bk_size(%s, %s)", room, row));
     } else {
         fn_line(f, "%s = bk_maxi(%s, (k->cap[%d] - 64) / bk_maxi(%s, 1));", room, first, m->slot[0],
                 row);
-        if (m->frame) tree_take(x, name, ty, arena_printf(f->a, "k->cap[%d]", m->slot[0]));
+        if (m->frame) tree_take(x, s->path, name, ty, arena_printf(f->a, "k->cap[%d]", m->slot[0]));
         fn_line(f, "if (!%sbk_slot(k, %d, bk_size(%s, %s))%s %s",
                 m->frame ? "" : arena_printf(f->a, "(%s = (%s *)", name, ty), m->slot[0], room, row,
-                m->frame ? ")" : "))", tree_stop(x, "BK_GROW"));
+                m->frame ? ")" : "))", tree_want(x, s->path));
     }
     const char *inner = span_bytes(x, c->phi, g->axis + 1, c->phi->rank);
     if (g->front)
@@ -111,7 +112,7 @@ static void grow_step(Tree *x, Tensor *t) {
     if (m->kind == M_SLOT)
         fn_line(f, "if (%s > %s && !bk_slot(k, %d, bk_size(%s, %s))) %s",
                 tree_expr(x, t->dim[g->axis]), room_of(x, g), m->slot[0],
-                tree_expr(x, t->dim[g->axis]), row_bytes(x, g), tree_stop(x, "BK_GROW"));
+                tree_expr(x, t->dim[g->axis]), row_bytes(x, g), tree_want(x, g->phi->path));
     fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, from);
     Expr *rows = e_sub(x->em->c, t->dim[g->axis], t->base->dim[g->axis]);
     if (g->front && !e_is_ival(rows, 0))
@@ -155,7 +156,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     }
     case M_BUMP:
         tree_declare(x, t, "NULL");
-        take_for(x, name, ty, bytes, m->each);
+        take_for(x, t->path, name, ty, bytes, m->each);
         break;
     case M_CARRY: {
         Mem *p = mem_of(m->via);
@@ -176,10 +177,10 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
                 &x->f,
                 "if (!(%s = (%s *)bk_piece(k, %s ? %d : %d, (char *)(%s ? %s_b : %s_a), %s))) %s",
                 name, ty, turn, p->slot[1], p->slot[0], turn, x->f.tensor(&x->f, m->via),
-                x->f.tensor(&x->f, m->via), bytes, tree_stop(x, "BK_GROW"));
+                x->f.tensor(&x->f, m->via), bytes, tree_want(x, m->via->path));
         else
             fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s ? %d : %d, %s))) %s", name, ty, turn,
-                    p->slot[1], p->slot[0], bytes, tree_stop(x, "BK_GROW"));
+                    p->slot[1], p->slot[0], bytes, tree_want(x, m->via->path));
         break;
     }
     case M_ELEM: {
@@ -190,10 +191,10 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         const char *base = x->f.tensor(&x->f, m->via);
         if (p->kind == M_SLOT && p->frame)
             fn_line(&x->f, "if (!bk_piece(k, %d, (char *)%s, bk_size(%s + 1, %s))) %s", p->slot[0],
-                    base, counter, bytes, tree_stop(x, "BK_GROW"));
+                    base, counter, bytes, tree_want(x, m->via->path));
         else if (p->kind == M_SLOT) /* grows with the iterations; the content so far stays valid */
             fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, bk_size(%s + 1, %s)))) %s", base, ty,
-                    p->slot[0], counter, bytes, tree_stop(x, "BK_GROW"));
+                    p->slot[0], counter, bytes, tree_want(x, m->via->path));
         fn_line(&x->f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
         break;
     }
@@ -206,7 +207,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     case M_SLOT:
         tree_declare(x, t, "NULL");
         fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, %s))) %s", name, ty, m->slot[0], bytes,
-                tree_stop(x, "BK_GROW"));
+                tree_want(x, t->path));
         break;
     default: tree_declare(x, t, "NULL"); break;
     }

@@ -49,7 +49,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     fn_line(f, "{ /* %s */", emit_comment(em, s->path));
     f->indent++;
     fn_line(f, "record%d *const kept = %s;", own->id, record_at(x, own));
-    fn_line(f, "if (!kept) return BK_GROW;");
+    fn_line(f, "if (!kept) %s", want_else(x, s->path, "return BK_GROW;"));
     if (at) fn_line(f, "bk_block();"); /* the record of the rows before has been read by all */
     fn_line(f, "if (bk_lead(0)) {");
     fn_line(f, "    kept->label = %d;", label);
@@ -114,7 +114,7 @@ static void emit_case(Tree *x, const Func *g, int label, Sb *to) {
               g->site);
     if (g->frame) {
         sb_printf(to, "        frame = bk_claim(k, &top, %lld);\n", (long long)g->frame);
-        sb_puts(to, "        if (!frame) return BK_GROW;\n");
+        sb_printf(to, "        if (!frame) %s\n", want_else(x, g->start->path, "return BK_GROW;"));
     }
     sb_puts(to, "        low = top;\n");
     if (call_is_private(g)) sb_puts(to, "        if (top > outer->high) outer->high = top;\n");

@@ -102,6 +102,14 @@ const char *tree_stop(const Tree *x, const char *code) {
                     : arena_printf(x->em->a, "return %s;", code);
 }
 
+const char *want_else(const Tree *x, const char *path, const char *stop) {
+    int site = cx_site(x->em->c, path && *path ? path : NULL, "the run needs");
+    return arena_printf(x->em->a, "{ bk_want(k, %d); %s }", site, stop);
+}
+const char *tree_want(const Tree *x, const char *path) {
+    return want_else(x, path, tree_stop(x, "BK_GROW"));
+}
+
 void tree_barrier(Tree *x) {
     if (x->level == LEVEL_CORE) { /* one unit is alone, with its threads */
         if (!x->em->target->simd) fn_line(&x->f, "bk_block();");
@@ -177,7 +185,7 @@ static void emit_extern(Tree *x, Stmt *s) {
     if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
         fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim%s%s&top, bytes%d[%d]%s))) %s", id,
                 s->ext.nout, id, s->each ? "_each" : "", tree_arena(x), id, s->ext.nout,
-                s->each ? ", unit, nunit" : "", tree_stop(x, "BK_GROW"));
+                s->each ? ", unit, nunit" : "", tree_want(x, s->path));
     if (s->ext.row->plan && tree_recursive(x)) fn_line(f, "low = top;");
     fn_line(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
     f->indent++;
@@ -221,7 +229,7 @@ static void emit_loop(Tree *x, Stmt *s) {
                 tree_var(x, tree_pointer_type(x, c->phi->dtype),
                          arena_printf(em->a, "%s_%c", name, 'a' + k), "NULL");
             for (int k = 0; k < (m->inplace ? 1 : 2); k++)
-                tree_take(x, arena_printf(em->a, "%s_%c", name, 'a' + k), ty,
+                tree_take(x, s->path, arena_printf(em->a, "%s_%c", name, 'a' + k), ty,
                           m->kind == M_BUMP ? tree_bytes(x, c->phi)
                                             : arena_printf(em->a, "k->cap[%d]", m->slot[k]));
         }
@@ -243,7 +251,7 @@ static void emit_loop(Tree *x, Stmt *s) {
         if (s->loop.scan.p[i].more) continue;
         if (m->kind == M_SLOT && m->frame) {
             tree_declare(x, t, "NULL");
-            tree_take(x, tensor_name(f, t), c_store(t->dtype),
+            tree_take(x, s->path, tensor_name(f, t), c_store(t->dtype),
                       arena_printf(em->a, "k->cap[%d]", m->slot[0]));
         } else if (m->kind == M_SLOT) {
             tree_declare(x, t, "NULL");

@@ -75,6 +75,9 @@ void emit_stmt(Tree *x, Stmt *s);
 void tree_barrier(Tree *x);
 /* The statement that ends the run, or what fewer than all units do, with status `code`. */
 const char *tree_stop(const Tree *x, const char *code);
+/* The same where there is no memory for what the node at `path` makes. */
+const char *tree_want(const Tree *x, const char *path);
+const char *want_else(const Tree *x, const char *path, const char *stop); /* the end being `stop` */
 /* Uniform expressions as text; the variables of tensors and symbols. */
 const char *tree_expr(Tree *x, Expr *e);
 const char *tree_pointer_type(Tree *x, DType t);
@@ -86,7 +89,7 @@ const char *tree_bytes(Tree *x, Tensor *t);
 void tree_place(Tree *x, Tensor *t, const char *bytes);
 /* The same of arena memory that is taken while the program runs; behind "bk_claim" or
  * "bk_claim_each": the context and what may be taken. */
-void tree_take(Tree *x, const char *name, const char *type, const char *bytes);
+void tree_take(Tree *x, const char *path, const char *name, const char *type, const char *bytes);
 const char *tree_arena(const Tree *x);
 /* Where memory that is planned begins. */
 const char *tree_base(const Tree *x, const Mem *m);

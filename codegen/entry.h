@@ -157,7 +157,7 @@ static int bk_config(const braid_session_config_v1 *config, void **session,
     }
     if (c->message && c->message_size) c->message[0] = 0;
     if (c->threads < 0 || c->max_iterations < 0 || c->stack_depth < 0 || c->device < 0 ||
-        !session) {
+        c->max_memory < 0 || !session) {
         bk_say(c->message, c->message_size, "a number of the session's configuration is negative");
         return BK_ST_USAGE;
     }
@@ -197,9 +197,40 @@ static inline size_t bk_arena_room(size_t arena, size_t need) {
     return need > arena + arena / 2 ? need : arena + arena / 2;
 }
 
-static int bk_say_memory(size_t arena, char *message, size_t size) {
-    bk_say(message, size, "out of memory: the run needs more than %zu bytes of working memory",
-           arena);
+/* Working memory for a run: what is good to have, or, when that is beyond the limit, what it needs;
+ * its sum. */
+typedef struct bk_wish {
+    size_t arena;
+    int64_t slot[BK_NSLOT + 1], sum;
+} bk_wish;
+/* `need`: in bytes of the arena and of each slot, of which the session has `cap`. */
+static bk_wish bk_wish_for(size_t had, size_t need, const int64_t *cap, const int64_t *slot_need,
+                           int64_t most) {
+    bk_wish w = {0};
+    for (int exact = 0; exact < 2; exact++) {
+        w.arena = exact ? (need > had ? need : had) : bk_arena_room(had, need);
+        w.sum = w.arena < BK_MAX_BYTES ? (int64_t)w.arena : (int64_t)BK_MAX_BYTES + 1;
+        for (int i = 0; i < BK_NSLOT; i++) {
+            const int grows = slot_need[i] > cap[i];
+            w.slot[i] = exact && grows ? slot_need[i] : bk_slot_room(cap[i], slot_need[i]);
+            w.sum += w.slot[i] < (int64_t)BK_MAX_BYTES ? w.slot[i] : (int64_t)BK_MAX_BYTES + 1;
+        }
+        if (w.sum <= most) break;
+    }
+    return w;
+}
+
+/* `wants`: site + 1 of what asked for memory first, 0 when that is not known. */
+static int bk_say_limit(int wants, int64_t need, int64_t most, char *message, size_t size) {
+    const int known = wants > 0 && wants <= BK_NSITE;
+    if (message && size)
+        bk_limit_text(message, size, known ? bk_sites[wants - 1] : "the run needs", need, most);
+    return BK_ST_MEMORY;
+}
+static int bk_say_memory(int wants, size_t arena, char *message, size_t size) {
+    const int known = wants > 0 && wants <= BK_NSITE;
+    bk_say(message, size, "out of memory: %s more than %zu bytes of working memory",
+           known ? bk_sites[wants - 1] : "the run needs", arena);
     return BK_ST_MEMORY;
 }
 /* `fault`: site + 1, 0 when none is known. */

@@ -37,7 +37,7 @@ class Options(C.Structure):
 
 class SessionOptions(C.Structure):
     _fields_ = [("struct_size", C.c_uint32), ("threads", C.c_int32), ("max_iterations", C.c_int64),
-                ("stack_depth", C.c_int64)]
+                ("stack_depth", C.c_int64), ("device", C.c_int32), ("max_memory", C.c_int64)]
 
 
 class Io(C.Structure):
@@ -172,7 +172,7 @@ class ModelV1(C.Structure):
 class SessionConfigV1(C.Structure):
     _fields_ = [("struct_size", C.c_uint32), ("threads", C.c_int32), ("max_iterations", C.c_int64),
                 ("stack_depth", C.c_int64), ("device", C.c_int32), ("message", C.c_void_p),
-                ("message_size", C.c_size_t)]
+                ("message_size", C.c_size_t), ("max_memory", C.c_int64)]
 
 
 COPY_IN, COPY_OUT, COPY_WAIT = 0, 1, 4

@@ -3,6 +3,7 @@
 
 #include "codegen/extern/extern.h"
 #include "codegen/extern/seq.h"
+#include "codegen/memory.h"
 #include "runtime/runtime.h"
 
 /* What crosses to the model: braid_tensor_v1 and bx_tensor are one layout. */
@@ -21,13 +22,17 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
             return rt_fail(e, BRAID_USAGE, "the options' struct_size is not set");
         memcpy(&o, options, n < sizeof o ? n : sizeof o);
     }
-    if (o.threads < 0 || o.max_iterations < 0 || o.stack_depth < 0 || o.device < 0)
-        return rt_fail(e, BRAID_USAGE,
-                       "threads, max_iterations, stack_depth and device cannot be negative");
+    if (o.threads < 0 || o.max_iterations < 0 || o.stack_depth < 0 || o.device < 0 ||
+        o.max_memory < 0)
+        return rt_fail(
+            e, BRAID_USAGE,
+            "threads, max_iterations, stack_depth, device and max_memory cannot be negative");
     braid_session *s = calloc(1, sizeof *s);
     if (!s) return rt_fail(e, BRAID_MEMORY, "out of memory");
     s->interp.max_iterations = o.max_iterations ? o.max_iterations : (int64_t)1 << 31;
     s->interp.stack_depth = o.stack_depth;
+    s->interp.max_memory = o.max_memory;
+    if (!model->lib && !o.max_memory) s->interp.max_memory = bk_memory_left() / 2;
     if (model->lib) {
         char message[sizeof e->message] = "";
         braid_session_config_v1 c = {.struct_size = sizeof c,
@@ -36,7 +41,8 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
                                      .stack_depth = o.stack_depth,
                                      .device = o.device,
                                      .message = message,
-                                     .message_size = sizeof message};
+                                     .message_size = sizeof message,
+                                     .max_memory = o.max_memory};
         int st = model->lib->session_new(&c, &s->lib_session);
         if (st) {
             free(s);

@@ -186,3 +186,33 @@ def endless():
         g (bool c, float x) => (float z) {
             z = If(c) <then_branch = a () => (float v) { y = Loop(, , x) %s  v = Neg(y) }, else_branch = e () => (float w) { w = Neg(x) }>
         }""" % body, ([b(False), f(1)], [f(-1)]))
+
+
+# ---- memory ------------------------------------------------------------------------------------------------------------
+EATERS = {    # loops that would take all of it; x is float[1000]
+    "stack": "y = Loop(, t) <body = l (int64 j, bool c) => (bool c2, float[1000] o) { c2 = Identity(c)  f = Cast <to = 1> (j)  o = Mul(x, f) }>",
+    "counted_stack": "y = Loop(m, t) <body = l (int64 j, bool c) => (bool c, float[1000] o) { f = Cast <to = 1> (j)  o = Mul(x, f) }>",
+    "state": """y = Loop(, t, x) <body = l (int64 j, bool c, float[h] v) => (bool c2, float[h2] w) {
+        c2 = Identity(c)  u = Neg(x)  w = Concat <axis = 0> (v, u) }>""",
+    "state_twice_as_long": """y = Loop(, t, x) <body = l (int64 j, bool c, float[h] v) => (bool c2, float[h2] w) {
+        c2 = Identity(c)  u = Sin(v)  w = Concat <axis = 0> (v, u) }>""",
+    "sequence": """q0 = SequenceEmpty()
+        q = Loop(, t, q0) <body = l (int64 j, bool c, seq(float[1000]) v) => (bool c2, seq(float[1000]) w) {
+            c2 = Identity(c)  u = Neg(x)  w = SequenceInsert(v, u) }>
+        y = ConcatFromSequence <axis = 0> (q)""",
+    "inner_stack": """y = Loop(m, t, x) <body = l (int64 j, bool c, float[1000] v) => (bool c2, float[1000] w) {
+        c2 = Identity(c)
+        z = Loop(, c) <body = l2 (int64 k, bool d) => (bool d2, float[1000] o) { d2 = Identity(d)  f = Cast <to = 1> (k)  o = Mul(v, f) }>
+        w = ReduceMax <keepdims = 0> (z, z1) }>""",
+}
+
+
+def memory():
+    x = np.ones(1000, F)
+    for name, body in EATERS.items():
+        fault("limit_of_memory_" + name, "g (int64 m, float[1000] x) => (float[n] y) <bool t = {1}, int64[1] z1 = {0}> { %s }" % body,
+              [i(10 ** 9), x], r"(y|q|y/body/z)( \(Loop\)|/body/w \(\w+\)): the run needs \S+ \w+ of memory; the limit is (1\.0 MiB|1048576 bytes) \(--max-memory; --max-iterations",
+              args=["--max-memory", "1M"])
+    fault("limit_of_memory_node", "g (int64[1] m, float[1] x) => (float[n] y) { b = Expand(x, m)  c = CumSum(b, zero)  y = Sin(c)"
+          " zero = Constant <value = int64 {0}> () }",
+          [i([10 ** 7]), f([1])], r"\((CumSum|Sin|Expand)\): the run needs \d+ MiB of memory; the limit is 1\.0 MiB", args=["--max-memory", "1048576"])

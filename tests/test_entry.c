@@ -57,6 +57,7 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
 }
 
 #include "codegen/seed.h"
+#include "codegen/memory.h"
 #include "codegen/entry.h"
 #include "codegen/cpu/entry.c"
 

@@ -51,6 +51,7 @@ static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, 4},
                                          {"x", BRAID_IO_TENSOR, 1, 2, {ROWS, 4}, {0}}};
 
 #include "codegen/seed.h"
+#include "codegen/memory.h"
 #include "codegen/entry.h"
 #include "codegen/gpu/calls.h"
 #include "codegen/gpu/driver.h"

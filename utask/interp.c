@@ -33,7 +33,7 @@ static void set_value(Exec *x, const Tensor *t, Buf *b) {
 static Buf *borrow(Exec *x, const Tensor *t, int64_t count, void *data) {
     Buf *b = malloc(sizeof *b);
     if (!b) exec_fault(x, ST_MEMORY, -1, "out of memory");
-    *b = (Buf){1, t->dtype, count, data, true};
+    *b = (Buf){1, t->dtype, count, data, true, NULL};
     x->value[t->id] = b;
     return b;
 }
@@ -126,12 +126,15 @@ static void run_extern(Exec *x, const Step *o) {
     }
     int64_t scratch = f.bytes[s->ext.nout];
     if (scratch < 0) scratch = INT64_MAX;
+    const int64_t taken = x->taken;
+    exec_take(x, scratch);
     void *mem = scratch < (int64_t)1 << 40 ? malloc(scratch ? (size_t)scratch : 1) : NULL;
     if (!mem)
         exec_fault(x, ST_MEMORY, -1, "out of memory: %s needs %lld bytes", row->name,
                    (long long)scratch);
     int bad = row->run(f.in, f.param, f.out, mem);
     free(mem);
+    x->taken = taken;
     if (bad) exec_fault(x, ST_RUNTIME, s->ext.site, NULL);
     let_go(x);
 }
@@ -187,10 +190,10 @@ static void scan_append(Exec *x, const Step *o, ScanState *c, int *at, const Loo
     size_t bytes = (size_t)b->count * dtype_size(b->dtype);
     if (bytes > c->cap - c->bytes) {
         size_t cap = (c->bytes + bytes) * 2;
+        x->where = o->s->path && *o->s->path ? o->s->path : NULL;
+        exec_take(x, (int64_t)(cap - c->cap));
         char *p = cap <= (size_t)1 << 41 ? realloc(c->data, cap) : NULL;
-        if (!p)
-            exec_fault(x, ST_MEMORY, -1, "%s: out of memory: a scan output needs %zu bytes",
-                       o->s->path ? o->s->path : "Loop", cap);
+        if (!p) exec_fault(x, ST_MEMORY, -1, "out of memory: a scan output needs %zu bytes", cap);
         c->data = p;
         c->cap = cap;
     }
@@ -228,6 +231,7 @@ static void run_loop(Exec *x, const Step *o) {
         const Tensor *t = s->loop.scan.p[i].out;
         Buf *b = buf_new(x, t->dtype, 0);
         if (st->scan[i].data) {
+            x->taken -= (int64_t)(st->scan[i].cap - st->scan[i].bytes);
             free(b->data);
             b->data = st->scan[i].data;
             b->count = (int64_t)(st->scan[i].bytes / dtype_size(t->dtype));
@@ -509,6 +513,7 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
     x->measured = depth;
     depth->limit = x->stack_depth;
     x->seed = cfg ? cfg->seed : 0;
+    x->most = cfg ? cfg->max_memory : 0;
     x->max_iterations = cfg && cfg->max_iterations > 0 ? cfg->max_iterations : (int64_t)1 << 31;
     if (run_program(x, it))
         memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);

@@ -206,6 +206,7 @@ typedef struct Buf {
     int64_t count;
     void *data;
     bool borrowed;
+    int64_t *taken; /* where its bytes are counted, or NULL */
 } Buf;
 
 /* How deep a recursion went that was too deep. */
@@ -228,7 +229,8 @@ typedef struct Exec {
     RegVal *sym; /* by symbol id: int64, or double for floats */
     int64_t max_iterations;
     uint64_t seed;
-    double budget; /* lane operations left when folding; < 0: no limit */
+    int64_t taken, most; /* bytes of values, now and at most; most 0: no limit */
+    double budget;       /* lane operations left when folding; < 0: no limit */
     /* of the code that runs */
     Reg *reg;
     char *store; /* LANES or fewer lanes of 8 bytes for each register */
@@ -260,6 +262,8 @@ typedef struct Exec {
 } Exec;
 
 _Noreturn void exec_fault(Exec *x, Status st, int site, const char *fmt, ...) PRINTF(4, 5);
+/* Counts memory that is about to be taken; a fault when it is more than there may be. */
+void exec_take(Exec *x, int64_t bytes);
 Buf *buf_new(Exec *x, DType t, int64_t count);
 void buf_unref(Buf *b);
 Buf *exec_value(Exec *x, const Tensor *t); /* borrowed */

@@ -2,6 +2,7 @@
 #include "utask/interp.h"
 #include "codegen/extern/extern.h"
 #include "codegen/extern/seq.h"
+#include "codegen/memory.h"
 #include <stdlib.h>
 
 void exec_fault(Exec *x, Status st, int site, const char *fmt, ...) {
@@ -18,11 +19,21 @@ void exec_fault(Exec *x, Status st, int site, const char *fmt, ...) {
 }
 
 /* ---- buffers ------------------------------------------------------------------------------ */
+void exec_take(Exec *x, int64_t bytes) {
+    char text[256];
+    if (x->most && bytes > x->most - x->taken) {
+        bk_limit_text(text, sizeof text, "the run needs", x->taken + bytes, x->most);
+        exec_fault(x, ST_MEMORY, -1, "%s", text);
+    }
+    x->taken += bytes;
+}
+
 Buf *buf_new(Exec *x, DType t, int64_t count) {
     int64_t bytes = 0;
     if (!mul_size(count, (int64_t)dtype_size(t), &bytes) || bytes > (int64_t)1 << 40)
         exec_fault(x, ST_MEMORY, -1, "a tensor of %lld elements of %s is too large",
                    (long long)count, dtype_name(t));
+    exec_take(x, bytes);
     Buf *b = malloc(sizeof *b);
     void *data = malloc(bytes ? (size_t)bytes : 1);
     if (!b || !data) {
@@ -30,12 +41,13 @@ Buf *buf_new(Exec *x, DType t, int64_t count) {
         free(data);
         exec_fault(x, ST_MEMORY, -1, "out of memory: a tensor needs %lld bytes", (long long)bytes);
     }
-    *b = (Buf){1, t, count, data, false};
+    *b = (Buf){1, t, count, data, false, &x->taken};
     return b;
 }
 
 void buf_unref(Buf *b) {
     if (!b || --b->refs) return;
+    if (b->taken) *b->taken -= b->count * (int64_t)dtype_size(b->dtype);
     if (!b->borrowed) free(b->data);
     free(b);
 }

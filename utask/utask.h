@@ -312,6 +312,7 @@ typedef struct InterpConfig {
     int64_t max_iterations;
     int64_t stack_depth; /* 0: STACK_DEPTH */
     uint64_t seed;       /* SEED (utask/expr.h) */
+    int64_t max_memory;  /* bytes of values; 0: no limit */
 } InterpConfig;
 
 /* A Program prepared for running. Immutable: several threads may run one Interp at once; p must

@@ -68,6 +68,7 @@ typedef struct bk_ctx {
     _Atomic int64_t deepest; /* how far one went */
     _Atomic int capped;      /* it would have gone on */
     _Atomic int fault;       /* site + 1 of the first fault, 0: none */
+    _Atomic int wants;       /* site + 1 of the first that there was no memory for, 0: none */
     _Atomic int state;       /* what the run has come to, as far as this unit can see */
     int nunit;
     int crowded; /* more units than CPUs: the others run when this one does not */
@@ -185,6 +186,11 @@ static inline int bk_deeper(bk_ctx *k, int64_t depth, int site) {
     return 0;
 }
 
+/* There was no memory for what the site names. */
+static inline void bk_want(bk_ctx *k, int site) {
+    int none = 0;
+    atomic_compare_exchange_strong(&k->wants, &none, site + 1);
+}
 /* Ask for more memory; the run then has to end with BK_GROW. */
 static inline void bk_grow(bk_ctx *k) {
     int none = BK_OK;

@@ -37,6 +37,7 @@ typedef struct bk_session {
     _Atomic int64_t cap_need[BK_NSLOT + 1];
     _Atomic int busy;
     bk_seed seed;
+    int64_t most;               /* bytes that it may take */
     int64_t restarts, barriers; /* of the last run */
     /* Workers wait for the next turn of `start`, run the kernel and post the turn as done. */
     uint32_t turn;
@@ -70,26 +71,35 @@ static void *bk_lines(size_t bytes) {
     return p ? memset(p, 0, n) : NULL;
 }
 
-/* Takes the memory that the session should have; 0 when there is none. */
-static int bk_take(bk_session *s, size_t arena) {
-    if (!s->k.arena || arena > s->k.arena_size) {
-        free(s->k.arena); /* its content is not needed, so the two never exist side by side */
+/* Memory in place of what is there, whose content is not needed: the two never exist side by side.
+ */
+static int bk_renew(char **p, size_t bytes) {
+    free(*p);
+    return (*p = bk_alloc(bytes)) != NULL;
+}
+
+/* Takes the memory that the run before asked for, and an arena of `need` bytes; a status. */
+static int bk_take(bk_session *s, size_t need, char *message, size_t size) {
+    int64_t slot_need[BK_NSLOT + 1];
+    const int wants = atomic_load(&s->k.wants);
+    size_t had = s->k.arena_size;
+    for (int i = 0; i < BK_NSLOT; i++) slot_need[i] = atomic_load(&s->cap_need[i]);
+    const bk_wish w = bk_wish_for(had, need, s->cap, slot_need, s->most);
+    int ok = w.sum <= s->most;
+    if (ok && (!s->k.arena || w.arena > had)) {
         s->k.arena_size = 0;
-        s->k.arena = bk_alloc(arena);
-        if (!s->k.arena) return 0;
-        s->k.arena_size = arena;
+        if ((ok = bk_renew(&s->k.arena, w.arena))) s->k.arena_size = w.arena;
     }
-    for (int i = 0; i < BK_NSLOT; i++) {
-        int64_t need = atomic_load(&s->cap_need[i]);
-        if (s->slot[i] && need <= s->cap[i]) continue;
-        need = bk_slot_room(s->cap[i], need);
-        free(s->slot[i]);
+    for (int i = 0; ok && i < BK_NSLOT; i++) {
+        if (s->slot[i] && w.slot[i] <= s->cap[i]) continue;
         s->cap[i] = 0;
-        s->slot[i] = bk_alloc((size_t)need);
-        if (!s->slot[i]) return 0;
-        s->cap[i] = need;
+        if ((ok = bk_renew(&s->slot[i], (size_t)w.slot[i]))) s->cap[i] = w.slot[i];
     }
-    return 1;
+    for (int i = 0; i < BK_NSLOT && !ok; i++) /* the next run asks for itself */
+        atomic_store(&s->cap_need[i], 0);
+    if (ok) return BK_ST_OK;
+    return w.sum > s->most ? bk_say_limit(wants, w.sum, s->most, message, size)
+                           : bk_say_memory(wants, had, message, size);
 }
 
 /* ---- stacks: recursion uses the C stack, so that stack_depth activations must fit ------------ */
@@ -314,7 +324,16 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     s->k.cap_need = s->cap_need;
     s->k.unit = bk_lines((size_t)units * sizeof *s->k.unit);
     s->worker = bk_lines((size_t)(units - 1) * sizeof *s->worker);
-    int ok = bk_take(s, BK_ARENA) && s->k.unit && s->worker;
+    s->most = c.max_memory;
+    if (!s->most) {
+        int64_t left = bk_memory_left();
+        s->most = left < INT64_MAX ? left / 2 + (int64_t)BK_ARENA : left;
+    }
+    int ok = s->k.unit && s->worker;
+    if (ok && (st = bk_take(s, BK_ARENA, c.message, c.message_size))) {
+        bk_session_free(s);
+        return st;
+    }
     for (int i = 0; ok && i < units; i++) s->k.unit[i].spin = s->k.unit[i].idle = s->k.spin_most;
 #ifdef BK_FRAME_BYTES
     ok = ok && s->k.stack_depth <= (int64_t)(BK_MAX_BYTES / BK_FRAME_BYTES);
@@ -346,6 +365,7 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
 /* What the workers read is written only when it changes: it stays in their caches. */
 static void bk_reset(bk_session *s) {
     BK_SET(&s->k.fault, 0);
+    BK_SET(&s->k.wants, 0);
     BK_SET(&s->k.state, BK_OK);
     BK_SET(&s->k.deep, 0);
     BK_SET(&s->k.deepest, 0);
@@ -399,7 +419,7 @@ static void bk_say_depth(bk_session *s, char *message, size_t size) {
             if (code != BK_GROW || bk_state(k) != BK_GROW) break;
             size_t need = atomic_load(&k->arena_need);
             if (need > arena) arena = need > 2 * arena ? need : 2 * arena;
-            if (arena > BK_MEASURED_BYTES || !bk_take(s, arena)) break;
+            if (arena > BK_MEASURED_BYTES || bk_take(s, arena, NULL, 0)) break;
         }
         munmap(stack, BK_MEASURED_BYTES);
         k->depth_cap = k->stack_depth;
@@ -427,8 +447,8 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
     s->k.seed = bk_seed_next(&s->seed);
 #endif
     if (s->k.in != in) s->k.in = in;
-    for (size_t arena = s->k.arena_size > BK_ARENA ? s->k.arena_size : BK_ARENA;; s->restarts++) {
-        if (!bk_take(s, arena)) { return bk_say_memory(s->k.arena_size, message, size); }
+    for (size_t need = BK_ARENA;; s->restarts++) {
+        if ((st = bk_take(s, need, message, size))) return st;
         int code = bk_launch(s);
         if (code == BK_OK) {
             if (BK_NOUT) memcpy(out, s->out, BK_NOUT * sizeof *out);
@@ -444,7 +464,8 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
 #endif
             return bk_say_fault(atomic_load(&s->k.fault), message, size);
         }
-        arena = bk_arena_room(arena, atomic_load(&s->k.arena_need));
+        need = atomic_load(&s->k.arena_need);
+        if (need < BK_ARENA) need = BK_ARENA;
     }
 }
 

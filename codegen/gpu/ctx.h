@@ -54,6 +54,7 @@ typedef struct bk_ctx {
     int fault; /* site + 1 of the first fault, 0: none */
     int state; /* BK_OK, BK_GROW, BK_FAULT: what the run has come to */
     int later; /* the same in every second launch of a run that has several */
+    int wants; /* site + 1 of the first that there was no memory for, 0: none */
     int deep;  /* site + 1 of the first function that went beyond stack_depth, 0: none */
     unsigned long long deepest; /* how far one went */
     unsigned long long

@@ -64,6 +64,7 @@ typedef struct bk_session {
     braid_tensor_v1 out[BK_NOUT + 1]; /* BK_STAYS: of the last run that was waited for… */
     int out_input[BK_NOUT + 1];       /* …and which input one lies in, -1: none */
     uint64_t block, arena, input, slot[BK_NSLOT + 1];
+    int64_t most; /* bytes of arena and slots */
     uint64_t
         delivered; /* BK_FIXED without BK_STAYS: copies of the outputs of runs on device tensors */
     size_t input_bytes, output_bytes;

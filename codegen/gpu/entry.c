@@ -73,6 +73,11 @@ static int bk_session_fill(bk_session *s, const braid_session_config_v1 *c, char
     k->arrive = k->go + 1;
     k->max_iterations = c->max_iterations;
     k->stack_depth = k->depth_cap = c->stack_depth ? c->stack_depth : 10000;
+    s->most = c->max_memory;
+    if (!s->most) { /* a device's own memory is the limit; an emulated one's is the host's */
+        int64_t left = BK_BACKEND == 2 ? bk_memory_left() : INT64_MAX;
+        s->most = left < INT64_MAX ? left / 2 + (int64_t)BK_ARENA : left;
+    }
     s->stale = 1;
 #ifdef BK_NPRODUCT
     int st = bk_library_new(s, message, size);
@@ -208,7 +213,7 @@ static int bk_memory_new(void *session, size_t bytes, void **memory, void **data
     bk_session *s = session;
     if (message && size) message[0] = 0;
     bk_memory *m = calloc(1, sizeof *m);
-    int st = m ? bk_in(s, message, size) : bk_say_memory(bytes, message, size);
+    int st = m ? bk_in(s, message, size) : bk_say_memory(0, bytes, message, size);
     if (!st) {
         st = bk_renew(s, &m->address, bytes, message, size);
         bk_out(s->d);

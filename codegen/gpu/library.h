@@ -113,7 +113,7 @@ static void bk_library_free(bk_session *s) {
 /* Its context is the thread's. */
 static int bk_library_new(bk_session *s, char *message, size_t size) {
     bk_library *l = s->library = calloc(1, sizeof *l);
-    if (!l) return bk_say_memory(sizeof *l, message, size);
+    if (!l) return bk_say_memory(0, sizeof *l, message, size);
     l->calls = bk_find_calls();
     l->graphs = l->calls->capture != NULL;
     if (!l->calls->create || l->calls->create(&l->handle)) l->handle = NULL;

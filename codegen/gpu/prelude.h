@@ -99,6 +99,12 @@ BK_INLINE int bk_deeper(bk_ctx *k, int64_t depth, int site) {
     bk_fault(k, site);
     return 0;
 }
+/* There was no memory for what the site names. */
+BK_INLINE void bk_want(bk_ctx *k, int site) {
+    bk_ctx *run = bk_owned()->run;
+    (void)k;
+    if (BK_LOOK(int, &run->wants) == 0) atomicCAS(&run->wants, 0, site + 1);
+}
 /* Ask for more memory; the run then has to end with BK_GROW. */
 BK_INLINE void bk_need_arena(bk_ctx *k, size_t bytes) {
     atomicMax(&bk_owned()->run->arena_need, (unsigned long long)bytes);

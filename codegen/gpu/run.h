@@ -18,33 +18,36 @@ static int bk_renew(bk_session *s, uint64_t *address, size_t bytes, char *messag
     return BK_ST_OK;
 }
 
-/* Takes the memory that the session should have. Nothing runs. */
-static int bk_take(bk_session *s, size_t arena, char *message, size_t size) {
+/* Takes the memory that the run before asked for, and an arena of `need` bytes. Nothing runs. */
+static int bk_take(bk_session *s, size_t need, char *message, size_t size) {
     bk_image *up = &s->pinned->up, *down = &s->pinned->down;
-    size_t had = up->k.arena_size;
-    int st = BK_ST_OK;
-    if (!s->arena || arena > up->k.arena_size) {
+    int64_t slot_need[BK_NSLOT + 1];
+    const int wants = down->k.wants;
+    const size_t had = s->arena ? up->k.arena_size : 0;
+    for (int i = 0; i < BK_NSLOT; i++) slot_need[i] = (int64_t)down->cap_need[i];
+    const bk_wish w = bk_wish_for(had, need, up->cap, slot_need, s->most);
+    int st = w.sum > s->most ? bk_say_limit(wants, w.sum, s->most, message, size) : BK_ST_OK;
+    if (st) goto out;
+    if (!s->arena || w.arena > had) {
         s->stale = 1;
         up->k.arena_size = 0;
-        if ((st = bk_renew(s, &s->arena, arena, message, size))) goto out;
+        if ((st = bk_renew(s, &s->arena, w.arena, message, size))) goto out;
         up->k.arena = (char *)(uintptr_t)s->arena;
-        up->k.arena_size = arena;
+        up->k.arena_size = w.arena;
         s->placed = 0;
     }
     for (int i = 0; i < BK_NSLOT; i++) {
-        int64_t need = (int64_t)down->cap_need[i];
-        if (s->slot[i] && need <= up->cap[i]) continue;
-        need = bk_slot_room(up->cap[i], need);
+        if (s->slot[i] && w.slot[i] <= up->cap[i]) continue;
         up->cap[i] = 0;
         s->stale = 1;
-        if ((st = bk_renew(s, &s->slot[i], (size_t)need, message, size))) goto out;
-        up->cap[i] = need;
+        if ((st = bk_renew(s, &s->slot[i], (size_t)w.slot[i], message, size))) goto out;
+        up->cap[i] = w.slot[i];
         up->slot[i] = (char *)(uintptr_t)s->slot[i];
     }
     return BK_ST_OK;
 out:
     memset(down->cap_need, 0, sizeof down->cap_need); /* the next run asks for itself */
-    return st == BK_ST_MEMORY ? bk_say_memory(had, message, size) : st;
+    return st == BK_ST_MEMORY && w.sum <= s->most ? bk_say_memory(wants, had, message, size) : st;
 }
 
 static size_t bk_round(size_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -193,19 +196,20 @@ static void bk_say_depth(bk_session *s, void *stream, const braid_tensor_v1 *in,
 /* Runs on tensors in device memory until it is done, with as much memory as it takes. */
 static int bk_complete(bk_session *s, void *stream, const braid_tensor_v1 *in, char *message,
                        size_t size) {
-    bk_image *up = &s->pinned->up, *down = &s->pinned->down;
-    size_t arena = up->k.arena_size > BK_ARENA ? up->k.arena_size : BK_ARENA;
+    bk_image *down = &s->pinned->down;
+    size_t need = BK_ARENA;
+    down->k.wants = 0;
 #ifdef BK_NPRODUCT
     bk_want_slots(s, in);
 #endif
     for (s->restarts = 0;; s->restarts++) {
-        int grow, st = bk_take(s, arena, message, size);
+        int grow, st = bk_take(s, need, message, size);
         if (!st) st = bk_launch(s, stream, in, message, size);
         if (!st) st = bk_settle(s, &grow, message, size);
         if (st && s->deep) bk_say_depth(s, stream, in, message, size);
         if (st) return st;
         if (!grow) break;
-        arena = bk_arena_room(arena, down->k.arena_need);
+        need = down->k.arena_need > BK_ARENA ? (size_t)down->k.arena_need : BK_ARENA;
     }
     memset(down->cap_need, 0, sizeof down->cap_need);
     for (int i = 0; i < BK_NOUT; i++) { /* nothing but what the kernel wrote says so */
