@@ -211,7 +211,7 @@ static bool axes_input(Lower *L, const Vec *v, Expr *rank, Axes *x) {
         int64_t k;
         x->axis[j] = e_is_int(rank, &r) ? vec_axis(L, v, j, (int)r, &x->given[j])
                                         : vec_axis_of(L, v, j, rank, &x->given[j]);
-        if (e_is_int(x->axis[j], &k)) {
+        if (e_is_int(x->axis[j], &k) && known(x->given[j])) {
             if (x->mask >> k & 1) fail(L, "axis %lld is named twice", (long long)k);
             x->mask |= 1u << k;
         } else {
