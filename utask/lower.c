@@ -329,12 +329,30 @@ static void lower_node(Lower *L, const Node *n) {
     L->out = up_out;
 }
 
+/* A node that needs no more of its inputs than their elements in a row. */
+static bool lower_in_a_row(Lower *L, const Node *n) {
+    Refine flat[ROW_MAX];
+    int nflat, before = L->st->refine.n;
+    bool same;
+    if (!in_a_row(L, n, flat, &nflat, &same)) return false;
+    for (int i = 0; i < nflat; i++) vec_push(L->a, &L->st->refine, flat[i]);
+    lower_node(L, n);
+    L->st->refine.n = before;
+    for (int i = 0; same && i < n->nout; i++) {
+        if (!n->out[i]) continue;
+        Val **v = &L->st->env[n->out[i]->id];
+        *v = val_tensor(L, out_of_row(L, (*v)->t, flat[0].from));
+    }
+    return true;
+}
+
 static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole, Val **result) {
     LowerState *st = L->st;
     for (int i = from; i < to; i++) {
         const Node *n = r->node[i];
         Tensor *t = unknown_rank_input(L, n);
         st->nodes++;
+        if (t && lower_in_a_row(L, n)) continue;
         if (!t) {
             lower_node(L, n);
             continue;
