@@ -415,20 +415,11 @@ static Tensor *scan_ranked(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Tensor
 
 /* Scan output `at` of the loop, whose elements are v: called in the body, result valid after the
  * loop. ty: the declared type of the elements, or NULL. */
-static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v, const VType *ty,
-                           const Value *declared) {
-    Cx *c = L->cx;
+static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v, const VType *ty) {
     if (v->kind != VT_TENSOR) fail(L, "a scan output must be a tensor");
     Tensor *e = v->t;
     if (ty && (ty->kind != VT_TENSOR || !ty->has_shape)) ty = NULL;
-    if (e->rank < 0) {
-        int want = ty && ty->rank > 0 ? ty->rank : declared_rank(declared) - 1;
-        if (want < 0 || want >= MAX_RANK || !(e->rank_mask >> want & 1))
-            return scan_ranked(L, loop, outer, trips, e);
-        check(L, e_eq(c, e->rank_e, e_int(c, want)), "a scan output is not of the declared rank %d",
-              want + 1);
-        e = rank_view(L, e, want);
-    }
+    if (e->rank < 0) return scan_ranked(L, loop, outer, trips, e);
     if (e->rank + 1 > MAX_RANK) unsupported(L, "a scan output of rank %d", e->rank + 1);
     Expr *dim[MAX_RANK];
     dim[0] = trips;
@@ -437,10 +428,6 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
         dim[i + 1] = after_loop(L, loop, outer, e->dim[i], known ? ty->dim[i] : 0);
     }
     return scan_tensor(L, loop, outer, e, dim);
-}
-
-static const Value *out_value(Lower *L, int i) {
-    return i < L->node->nout ? L->node->out[i] : NULL;
 }
 
 /* An optional with element v. */
@@ -508,8 +495,7 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     for (int i = 0; i < s->nscan; i++) {
         int at = first + s->ncarry + i;
         s->result[s->ncarry + i] =
-            val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at],
-                                      out_value(L, s->ncarry + i)));
+            val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at]));
     }
     L->seq = outer;
     vec_push(L->a, &outer->s, loop);
