@@ -128,6 +128,13 @@ def vectors():
             l, y = Scan <num_scan_inputs = 1, body = b (float[c] s, float[b, c] v) => (float[c] s, float o) { q = Squeeze(v)  o = Add(q, s) }> (h, x)
         }""", *[([v, x[0, 0]], [x[0, 0], (v + x[0, 0]).reshape(w)]) for v, w in ((x[:, :1], (2, 4)), (x, (2, 3, 4)))],
          change=lambda m: [no_output_shapes(m), m.graph.node[0].attribute[1].g.output[1].type.tensor_type.ClearField("shape")])
+    case("scan_output_of_squeeze_reversed", """
+        g (float[t, b, c] x, float[c] h) => (float[c] l, float[p, q, r] y) {
+            l, y = Scan <num_scan_inputs = 1, scan_output_axes = [-1], scan_output_directions = [1],
+                body = b (float[c] s, float[b, c] v) => (float[c] s, float o) { q = Squeeze(v)  o = Add(q, s) }> (h, x)
+        }""", *[([v, x[0, 0]], [x[0, 0], np.moveaxis((v + x[0, 0]).reshape(w)[::-1], 0, -1)]) for v, w in (
+            (x[:, :1], (2, 4)), (x, (2, 3, 4)))],
+         change=lambda m: [no_output_shapes(m), m.graph.node[0].attribute[-1].g.output[1].type.tensor_type.ClearField("shape")])
     fault("scan_output_of_varying_rank", """
         g (int64 m, float[a, b] x) => (float y) {
             y = Loop(m, "") <body = b (int64 i, bool c) => (bool c, float o) {

@@ -660,6 +660,22 @@ static int64_t list_at(Lower *L, const char *name, int i, int count) {
     return p[i];
 }
 
+/* A scan output as the attributes want it: reversed, and with the iterations along `axis`. */
+typedef struct Placed {
+    Tensor *t;
+    int64_t axis;
+    bool reverse;
+} Placed;
+
+static Tensor *placed(Lower *L, void *user, int rank) {
+    const Placed *k = user;
+    Tensor *t = k->t->rank < 0 ? rank_view(L, k->t, rank) : k->t;
+    int axis = norm_axis(L, k->axis, rank), perm[MAX_RANK];
+    if (k->reverse) t = t_flip(L, t, 0);
+    for (int i = 0, j = 1; i < rank; i++) perm[i] = i == axis ? 0 : j++;
+    return t_transpose(L, t, perm);
+}
+
 void lower_Scan(Lower *L) {
     const Node *n = L->node;
     Cx *c = L->cx;
@@ -691,19 +707,14 @@ void lower_Scan(Lower *L) {
     lower_loop(L, &s);
     for (int i = 0; i < s.ncarry; i++) out_val(L, i, s.result[i]);
     for (int i = 0; i < s.nscan; i++) {
-        Tensor *t = s.result[s.ncarry + i]->t;
-        if (t->rank < 0) { /* a negative axis counts from an end that is not known */
-            if (list_at(L, "scan_output_axes", i, s.nscan) ||
-                list_at(L, "scan_output_directions", i, s.nscan))
-                unsupported(L, "a scan output whose rank is known only at run time, but along axis "
-                               "0 and forward");
-            out(L, s.ncarry + i, t);
-            continue;
-        }
-        int axis = norm_axis(L, list_at(L, "scan_output_axes", i, s.nscan), t->rank),
-            perm[MAX_RANK];
-        if (list_at(L, "scan_output_directions", i, s.nscan)) t = t_flip(L, t, 0);
-        for (int k = 0, j = 1; k < t->rank; k++) perm[k] = k == axis ? 0 : j++;
-        out(L, s.ncarry + i, t_transpose(L, t, perm));
+        Placed k = {s.result[s.ncarry + i]->t, list_at(L, "scan_output_axes", i, s.nscan),
+                    list_at(L, "scan_output_directions", i, s.nscan) != 0};
+        Tensor *t = k.t;
+        if (t->rank >= 0)
+            t = placed(L, &k, t->rank);
+        else if (k.axis || k.reverse) /* a negative axis counts from an end that is not known */
+            t = for_each_size(L, t->rank_e, __builtin_ctz(t->rank_mask),
+                              31 - __builtin_clz(t->rank_mask), placed, &k, "the rank");
+        out(L, s.ncarry + i, t);
     }
 }
