@@ -50,7 +50,8 @@ Expr *rank_expr(Lower *L, Tensor *t);
 /* ops/elementwise.c */
 #define ROW_MAX 16 /* inputs whose rank is not known */
 /* Whether the node needs no more of its inputs of unknown rank than their elements in a row; then
- * flat[] has these and the rows. *same: its outputs have the shape of these inputs, which is one. */
+ * flat[] has these and the rows. *same: its outputs have the shape of these inputs, which is one.
+ */
 bool in_a_row(Lower *L, const Node *n, Refine *flat, int *nflat, bool *same);
 Tensor *out_of_row(Lower *L, Tensor *row, const Tensor *like); /* the elements in like's shape */
 
