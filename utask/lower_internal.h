@@ -20,6 +20,7 @@ typedef struct CarryPlan {
 typedef struct Refine { /* a tensor of unknown rank, and its view in the arm where the rank is known
                          */
     Tensor *from, *to;
+    bool row; /* a view of its elements in a row: nothing is known of the rank */
 } Refine;
 
 typedef struct LowerState {
@@ -98,6 +99,9 @@ void fault_unless(Lower *L, Expr *cond, const char *message);
 /* Element i of n of t as a uniform value in q: known, or read when t is tiny and not float. NULL:
  * no. */
 Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n);
+/* e is the rank of what a node gives, joined after a split by the ranks in the mask: whether it is
+ * the rank that was split by. */
+bool rank_follows(const Expr *e, uint32_t ranks);
 uint32_t rank_set(const Tensor *t); /* bit r: t may have rank r */
 typedef struct Fork {
     Stmt *s;

@@ -104,6 +104,7 @@ static bool same_shape(const Tensor *a, const Tensor *b) {
 
 static void row_view(Lower *L, Refine *k, Tensor *t) {
     k->from = t;
+    k->row = true;
     k->to = rank_view(L, t, 1);
     k->to->dim[0] = let(L, "n", tensor_count(L->cx, t), 0);
 }
