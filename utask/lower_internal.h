@@ -48,14 +48,6 @@ Expr *sym_scoped(Lower *L, Sym **out, DType t, const char *name, int64_t lo, Seq
 Tensor *rank_view(Lower *L, Tensor *t, int rank); /* a tensor of unknown rank seen at one rank */
 Expr *rank_expr(Lower *L, Tensor *t);
 
-/* ops/elementwise.c */
-#define ROW_MAX 16 /* inputs whose rank is not known */
-/* Whether the node needs no more of its inputs of unknown rank than their elements in a row; then
- * flat[] has these and the rows. *same: its outputs have the shape of these inputs, which is one.
- */
-bool in_a_row(Lower *L, const Node *n, Refine *flat, int *nflat, bool *same);
-Tensor *out_of_row(Lower *L, Tensor *row, const Tensor *like); /* the elements in like's shape */
-
 /* control.c */
 Tensor *copy_tensor(Lower *L,
                     Tensor *t); /* in memory of its own, computed here; never folded away */
@@ -81,6 +73,14 @@ typedef struct LoopSpec {
  * iteration, so that the numbers, and how many there are, stay known. False: it is not such a loop,
  * and nothing has happened. */
 bool loop_of_values(Lower *L, LoopSpec *s);
+
+/* ops/elementwise.c */
+#define ROW_MAX 16 /* inputs whose rank is not known */
+/* Whether the node needs no more of its inputs of unknown rank than their elements in a row; then
+ * flat[] has these and the rows. *same: its outputs have the shape of these inputs, which is one.
+ */
+bool in_a_row(Lower *L, const Node *n, Refine *flat, int *nflat, bool *same);
+Tensor *out_of_row(Lower *L, Tensor *row, const Tensor *like); /* the elements in like's shape */
 
 /* fork.c */
 /* What lowering changes on its way and an error leaves as it was there. */
