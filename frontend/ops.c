@@ -57,6 +57,17 @@ bool op_comes_early(const OpRow *op) {
     return false;
 }
 
+/* Operators that give other numbers each time they run. */
+static const char *const drawing[] = {"Bernoulli",        "Dropout",          "Multinomial",
+                                      "RandomNormal",     "RandomNormalLike", "RandomUniform",
+                                      "RandomUniformLike"};
+
+bool op_draws(const OpRow *op) {
+    for (size_t i = 0; i < COUNT(drawing); i++)
+        if (!strcmp(op->name, drawing[i])) return true;
+    return false;
+}
+
 int op_count(void) { return OP_COUNT; }
 
 const OpRow *op_at(int i) {

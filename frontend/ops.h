@@ -23,6 +23,7 @@ typedef struct OpRow OpRow;
 const OpRow *op_find(const char *domain, const char *name); /* NULL when not supported */
 /* May stand in a file of an older opset than the one that it came with. */
 bool op_comes_early(const OpRow *op);
+bool op_draws(const OpRow *op); /* may give other numbers each time it runs */
 int op_count(void);
 const OpRow *op_at(int i);
 /* The attributes, as in ops.def, of an operator that import turns into another one; NULL: none. */

@@ -37,6 +37,9 @@ typedef struct Planner {
     Map *loops; /* Stmt -> LoopPos */
     Tensor **join_arms[2], **phi_init;
     int *direct; /* by tensor id: last statement that uses it, joins with it apart */
+    int *passed; /* by tensor id, of joins: up to where the last use, in the loop `passed_in`, has …
+                  */
+    LoopPos **passed_in; /* … been passed on to the arms */
     TensorVec *joins,
         *alias;         /* by tensor id: joins that have it as an arm; what is in its memory */
     Func *frame;        /* the function being walked, NULL: none */
@@ -98,7 +101,9 @@ static void use_tensor(Planner *q, Tensor *t, int pos, bool joined) {
         if (m->last >= until && t->kind != TK_JOIN) return;
         if (m->last < until) m->last = until;
     }
-    if (t->kind == TK_JOIN) {
+    if (t->kind == TK_JOIN && (q->passed[t->id] < until || q->passed_in[t->id] != q->cur)) {
+        q->passed[t->id] = until;
+        q->passed_in[t->id] = q->cur;
         use_tensor(q, q->join_arms[0][t->id], until, true);
         use_tensor(q, q->join_arms[1][t->id], until, true);
     }
@@ -643,6 +648,8 @@ void pass_memory(Program *p) {
     q.join_arms[1] = NEWN(a, Tensor *, p->ntensor + 1);
     q.phi_init = NEWN(a, Tensor *, p->ntensor + 1);
     q.direct = NEWN(a, int, p->ntensor + 1);
+    q.passed = NEWN(a, int, p->ntensor + 1);
+    q.passed_in = NEWN(a, LoopPos *, p->ntensor + 1);
     q.joins = NEWN(a, TensorVec, p->ntensor + 1);
     q.alias = NEWN(a, TensorVec, p->ntensor + 1);
     q.loops = map_new(a);

@@ -52,6 +52,7 @@ typedef struct Sync {
     Arena *a;
     AccessVec pending, now, log;
     VEC(Alias) alias;
+    AccessVec by_alias; /* joins and phis that the present access has come to */
     LoopState *loop;
     int branches;
     bool threads;               /* the walk for the threads of a unit */
@@ -67,6 +68,18 @@ static bool alone(const Sync *x) { return !x->threads && x->level == LEVEL_CORE;
 /* An access to what is of no tensor, by the statement whose accesses are in x->now. */
 static void touch_own(Sync *x, AccessKind kind, bool write) {
     vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part_whole}));
+}
+
+/* The first time that the present access comes to t in this way: one join of many may be reached by
+ * each of its arms, and those of the next one by each of these. */
+static bool is_new(Sync *x, Tensor *t, Part part, Tensor *elem) {
+    for (int i = 0; i < x->by_alias.n; i++) {
+        const Access *a = &x->by_alias.p[i];
+        bool whole = a->part.kind == PART_WHOLE && part.kind == PART_WHOLE;
+        if (a->t == t && a->elem == elem && (whole || part_same(a->part, part))) return false;
+    }
+    vec_push(x->a, &x->by_alias, ((Access){.t = t, .elem = elem, .part = part}));
+    return true;
 }
 
 static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) {
@@ -93,7 +106,8 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
         t = m->via;
         m = mem_of(t);
     }
-    if (t->kind == TK_JOIN || (t->kind == TK_PHI && !write && !t->grow))
+    bool other = t->kind == TK_JOIN || (t->kind == TK_PHI && !write && !t->grow);
+    if (other && is_new(x, t, part, elem))
         for (int i = 0; i < x->alias.n; i++)
             if (x->alias.p[i].t == t && x->alias.p[i].of)
                 touch_part(x, x->alias.p[i].of, write, part, elem);
@@ -114,6 +128,7 @@ static void touch(Sync *x, Tensor *t, bool write, Part part) {
         part = part_of_unit(x->unit);
     else if (part.kind == PART_SOLO)
         part.dim += x->unit;
+    x->by_alias.n = 0;
     if (t) touch_part(x, t, write, part, NULL);
 }
 

@@ -478,6 +478,12 @@ def exporters():
              change=None if opset < 13 else lambda m: m.graph.initializer.append(numpy_helper.from_array(i([0]), "ax0")))
 
 
+    sound, win = rnd(2, 40), np.hanning(17)[:16].astype(F)
+    frames = np.stack([sound[:, k:k + 16] * win for k in range(0, 25, 4)], 1)
+    spectrum = np.fft.rfft(frames)
+    case("torch_stft_of_rank_2", """
+        g (float[b, n] x, float[16] w) => (float[b, t, 9, 2] y) <int64 hop = {4}, int64 n = {16}> { y = STFT <onesided = 1> (x, hop, w, n) }""",
+         ([sound, win], [np.stack([spectrum.real, spectrum.imag], -1).astype(F)]), opset=17)
     # Optimizers write these into files of any opset.
     h, scale, bias = rnd(2, 5, 8), rnd(8), rnd(8)
     mean, d = h.mean(-1, keepdims=True), h - h.mean(-1, keepdims=True)

@@ -1,10 +1,11 @@
 """Random control flow: whole programs of nested If, Loop and Scan over the operators of random_model.py."""
 import numpy as np
 
-from random_model import DTYPES, FLOATS, INTS, LIMIT, Builder, Node, Nope, Scope, Sym, guess, least
+from random_model import DTYPES, FLOATS, INTS, LIMIT, Node, Nope, Scope, Sym, guess, least
+from random_shapes import Shapes
 
 
-class Program(Builder):
+class Program(Shapes):
     def __init__(self, seed):
         super().__init__(seed)
         r = self.r

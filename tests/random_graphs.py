@@ -193,6 +193,8 @@ class Emit:
             x = n.attrs["value"]
             if x.dtype == np.int64 and x.ndim <= 1 and x.size and self.chance(.4):
                 attrs = {"value_int": int(x)} if x.ndim == 0 else {"value_ints": x.tolist()}
+        elif isinstance(attrs.get("value"), np.ndarray):
+            attrs["value"] = numpy_helper.from_array(attrs["value"])
         for key in ("to", "dtype"):
             if key in attrs:
                 attrs[key] = ELEM[attrs[key]]

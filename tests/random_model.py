@@ -182,6 +182,12 @@ class Builder:
         self.scope.nodes.append(Node(name, ins, [v], attrs))
         return v if keep else self.squeeze(v)
 
+    def add(self, name, ins, outs, **attrs):
+        """A node as it is, whose outputs there are."""
+        self.budget -= 1
+        self.scope.nodes.append(Node(name, ins, outs, attrs))
+        return self.scope.nodes[-1]
+
     def squeeze(self, v):
         """v, or v brought back into range."""
         if v.dtype in FLOATS:
@@ -359,12 +365,14 @@ class Builder:
         return v
 
     # ---- plain operators
+    def kinds(self):
+        return [self.unary, self.unary, self.unary, self.binary, self.binary, self.binary, self.binary,
+                self.matmul, self.matmul, self.reduction, self.sequence,
+                self.gather, self.concat, self.slice, self.where, self.compare, self.shape, self.layout,
+                self.convert, self.rare]
+
     def fill(self, n):
-        kinds = [self.unary, self.unary, self.unary, self.binary, self.binary, self.binary, self.binary,
-                 self.matmul, self.matmul, self.reduction, self.sequence,
-                 self.gather, self.concat, self.slice, self.where, self.compare, self.shape, self.layout,
-                 self.convert, self.rare]
-        done = 0
+        kinds, done = self.kinds(), 0
         for _ in range(n * 6):
             if done == n:
                 return

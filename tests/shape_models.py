@@ -101,6 +101,12 @@ def vectors():
     several("squeeze_of_six_open_sizes", "g (float[a, b, c, d, e, h] x) => (OUT y) { q = Squeeze(x)  y = Neg(q) }",
             [([ones], [-ones.reshape(2, 3)]), ([ones.reshape(1, 1, 6, 1, 1, 1)], [-ones.reshape(6)]),
              ([rnd(1, 1, 1, 1, 1, 1) * 0 + 1], [f(-1)]), ([np.ones((2, 2, 2, 3, 2, 2), F)], [-np.ones((2, 2, 2, 3, 2, 2), F)])])
+    # Declared as for the sizes that the exporter saw, or wrongly altogether.
+    case("squeeze_declared_of_other_sizes", "g (float[a, b, c] x) => (float[a, c] y) { q = Squeeze(x)  y = Neg(q) }",
+         ([x[:, :1]], [-x[:, 0]]), ([x], [-x]), ([x[:1]], [-x[0]]))
+    case("declared_wrongly", """g (float[a, b, c] x, int64[2] s) => (float[p] y, float[p, q, r] z) {
+            y = Reshape(x, s)  z = ReduceSum <keepdims = 0> (x, one)  one = Constant <value = int64[1] {1}> () }""",
+         ([x, i([4, 6])], [x.reshape(4, 6), x.sum(1)]))
     case("squeeze_open_sizes_then_more", """g (float[a, b, 1, c] x) => (float[n] y, int64[m] d) {
             q = Squeeze(x)  d = Shape(q)  r = Exp(q)  y = Reshape(r, minus)  minus = Constant <value = int64[1] {-1}> () }""",
          ([ones.reshape(1, 2, 1, 3)], [np.exp(ones.reshape(-1)), i([2, 3])]), ([ones.reshape(6, 1, 1, 1)], [np.exp(ones.reshape(-1)), i([6])]))
@@ -109,19 +115,26 @@ def vectors():
             s = Shape(x)  n = Gather(s, z)
             y = Loop(n, "") <body = b (int64 i, bool c) => (bool c, float[d, e] o) { v = Gather(x, i)  q = Squeeze(v)  o = Tanh(q) }>
         }"""
-    for tag, body, sets in (("", "float o", "o = Tanh(q)"), ("_declared_rank_1", "float[d] o", "o = Tanh(q)"),
+    for tag, body, sets in (("", "float o", "o = Tanh(q)"), ("_declared", "float[d] o", "o = Tanh(q)"),
                             ("_of_views", "float o", "o = Identity(q)")):
         whole = text.replace("float[d, e] o", body).replace("o = Tanh(q)", sets)
         fun = np.tanh if "Tanh" in sets else np.asarray
         change = lambda m: [no_output_shapes(m), m.graph.node[2].attribute[0].g.output[1].type.tensor_type.ClearField("shape")]
         case("scan_output_of_squeeze" + tag, whole, *[([v], [fun(v.reshape(w))]) for v, w in (
-            (x[:, :1], (2, 4)), (x, (2, 3, 4)), (x[:0], (0, 3, 4)), (x[:, :1, :1], (2,)))][:1 if "declared" in tag else 4],
+            (x[:, :1], (2, 4)), (x, (2, 3, 4)), (x[:0], (0, 3, 4)), (x[:, :1, :1], (2,)))],
              change=None if "declared" in tag else change)
     case("scan_output_of_squeeze_in_scan", """
         g (float[t, b, c] x, float[c] h) => (float[c] l, float[p, q, r] y) {
             l, y = Scan <num_scan_inputs = 1, body = b (float[c] s, float[b, c] v) => (float[c] s, float o) { q = Squeeze(v)  o = Add(q, s) }> (h, x)
         }""", *[([v, x[0, 0]], [x[0, 0], (v + x[0, 0]).reshape(w)]) for v, w in ((x[:, :1], (2, 4)), (x, (2, 3, 4)))],
          change=lambda m: [no_output_shapes(m), m.graph.node[0].attribute[1].g.output[1].type.tensor_type.ClearField("shape")])
+    case("scan_output_of_squeeze_reversed", """
+        g (float[t, b, c] x, float[c] h) => (float[c] l, float[p, q, r] y) {
+            l, y = Scan <num_scan_inputs = 1, scan_output_axes = [-1], scan_output_directions = [1],
+                body = b (float[c] s, float[b, c] v) => (float[c] s, float o) { q = Squeeze(v)  o = Add(q, s) }> (h, x)
+        }""", *[([v, x[0, 0]], [x[0, 0], np.moveaxis((v + x[0, 0]).reshape(w)[::-1], 0, -1)]) for v, w in (
+            (x[:, :1], (2, 4)), (x, (2, 3, 4)))],
+         change=lambda m: [no_output_shapes(m), m.graph.node[0].attribute[-1].g.output[1].type.tensor_type.ClearField("shape")])
     fault("scan_output_of_varying_rank", """
         g (int64 m, float[a, b] x) => (float y) {
             y = Loop(m, "") <body = b (int64 i, bool c) => (bool c, float o) {

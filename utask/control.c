@@ -416,20 +416,11 @@ static Tensor *scan_ranked(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Tensor
 
 /* Scan output `at` of the loop, whose elements are v: called in the body, result valid after the
  * loop. ty: the declared type of the elements, or NULL. */
-static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v, const VType *ty,
-                           const Value *declared) {
-    Cx *c = L->cx;
+static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v, const VType *ty) {
     if (v->kind != VT_TENSOR) fail(L, "a scan output must be a tensor");
     Tensor *e = v->t;
     if (ty && (ty->kind != VT_TENSOR || !ty->has_shape)) ty = NULL;
-    if (e->rank < 0) {
-        int want = ty && ty->rank > 0 ? ty->rank : declared_rank(declared) - 1;
-        if (want < 0 || want >= MAX_RANK || !(e->rank_mask >> want & 1))
-            return scan_ranked(L, loop, outer, trips, e);
-        check(L, e_eq(c, e->rank_e, e_int(c, want)), "a scan output is not of the declared rank %d",
-              want + 1);
-        e = rank_view(L, e, want);
-    }
+    if (e->rank < 0) return scan_ranked(L, loop, outer, trips, e);
     if (e->rank + 1 > MAX_RANK) unsupported(L, "a scan output of rank %d", e->rank + 1);
     Expr *dim[MAX_RANK];
     dim[0] = trips;
@@ -439,10 +430,6 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
     }
     size_check(L, e->dtype, e->rank + 1, dim);
     return scan_tensor(L, loop, outer, e, dim);
-}
-
-static const Value *out_value(Lower *L, int i) {
-    return i < L->node->nout ? L->node->out[i] : NULL;
 }
 
 /* An optional with element v. */
@@ -510,8 +497,7 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     for (int i = 0; i < s->nscan; i++) {
         int at = first + s->ncarry + i;
         s->result[s->ncarry + i] =
-            val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at],
-                                      out_value(L, s->ncarry + i)));
+            val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at]));
     }
     L->seq = outer;
     vec_push(L->a, &outer->s, loop);
@@ -681,6 +667,22 @@ static int64_t list_at(Lower *L, const char *name, int i, int count) {
     return p[i];
 }
 
+/* A scan output as the attributes want it: reversed, and with the iterations along `axis`. */
+typedef struct Placed {
+    Tensor *t;
+    int64_t axis;
+    bool reverse;
+} Placed;
+
+static Tensor *placed(Lower *L, void *user, int rank) {
+    const Placed *k = user;
+    Tensor *t = k->t->rank < 0 ? rank_view(L, k->t, rank) : k->t;
+    int axis = norm_axis(L, k->axis, rank), perm[MAX_RANK];
+    if (k->reverse) t = t_flip(L, t, 0);
+    for (int i = 0, j = 1; i < rank; i++) perm[i] = i == axis ? 0 : j++;
+    return t_transpose(L, t, perm);
+}
+
 void lower_Scan(Lower *L) {
     const Node *n = L->node;
     Cx *c = L->cx;
@@ -712,19 +714,14 @@ void lower_Scan(Lower *L) {
     lower_loop(L, &s);
     for (int i = 0; i < s.ncarry; i++) out_val(L, i, s.result[i]);
     for (int i = 0; i < s.nscan; i++) {
-        Tensor *t = s.result[s.ncarry + i]->t;
-        if (t->rank < 0) { /* a negative axis counts from an end that is not known */
-            if (list_at(L, "scan_output_axes", i, s.nscan) ||
-                list_at(L, "scan_output_directions", i, s.nscan))
-                unsupported(L, "a scan output whose rank is known only at run time, but along axis "
-                               "0 and forward");
-            out(L, s.ncarry + i, t);
-            continue;
-        }
-        int axis = norm_axis(L, list_at(L, "scan_output_axes", i, s.nscan), t->rank),
-            perm[MAX_RANK];
-        if (list_at(L, "scan_output_directions", i, s.nscan)) t = t_flip(L, t, 0);
-        for (int k = 0, j = 1; k < t->rank; k++) perm[k] = k == axis ? 0 : j++;
-        out(L, s.ncarry + i, t_transpose(L, t, perm));
+        Placed k = {s.result[s.ncarry + i]->t, list_at(L, "scan_output_axes", i, s.nscan),
+                    list_at(L, "scan_output_directions", i, s.nscan) != 0};
+        Tensor *t = k.t;
+        if (t->rank >= 0)
+            t = placed(L, &k, t->rank);
+        else if (k.axis || k.reverse) /* a negative axis counts from an end that is not known */
+            t = for_each_size(L, t->rank_e, __builtin_ctz(t->rank_mask),
+                              31 - __builtin_clz(t->rank_mask), placed, &k, "the rank");
+        out(L, s.ncarry + i, t);
     }
 }

@@ -75,6 +75,33 @@ static Expr *const *dims_at(const Tensor *t, int r) {
     return t->rank < 0 && (t->rank_mask >> r & 1) ? (t->alt[r] ? t->alt[r] : t->dim) : NULL;
 }
 
+#define NO_RANK (-1) /* of what an arm that cannot run gives */
+
+static Expr *join_rank(Lower *L, Fork *f, Tensor *a, Tensor *b) {
+    Expr *ra = a ? rank_expr(L, a) : NULL, *rb = b ? rank_expr(L, b) : NULL;
+    if (!ra && !expr_visible(rb, f->outer)) ra = e_int(L->cx, NO_RANK);
+    if (!rb && !expr_visible(ra, f->outer)) rb = e_int(L->cx, NO_RANK);
+    return join_expr(L, f, ra, rb, "rank", 0);
+}
+
+static const JoinSym *join_of(const Expr *e) {
+    const Seq *q = e->op == E_SYM ? e->sym->scope : NULL;
+    for (int i = q ? q->s.n - 1 : -1; i >= 0; i--)
+        for (int k = 0; q->s.p[i]->kind == S_BRANCH && k < q->s.p[i]->br.syms.n; k++)
+            if (q->s.p[i]->br.syms.p[k].sym == e->sym) return &q->s.p[i]->br.syms.p[k];
+    return NULL;
+}
+
+bool rank_follows(const Expr *e, uint32_t ranks) {
+    for (; ranks & (ranks - 1); ranks &= ranks - 1) {
+        const JoinSym *j = join_of(e);
+        if (!j || (!e_is_ival(j->arm[0], __builtin_ctz(ranks)) && !e_is_ival(j->arm[0], NO_RANK)))
+            return false;
+        e = j->arm[1];
+    }
+    return e_is_ival(e, __builtin_ctz(ranks)) || e_is_ival(e, NO_RANK);
+}
+
 static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     if (a && b && a->dtype != b->dtype)
         fail(L, "the branches give different types (%s and %s)", dtype_name(a->dtype),
@@ -93,8 +120,7 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     j->blob = t->blob;
     if (dyn) {
         j->rank_mask = rank_set(t) | rank_set(o);
-        j->rank_e =
-            join_expr(L, f, a ? rank_expr(L, a) : NULL, b ? rank_expr(L, b) : NULL, "rank", 0);
+        j->rank_e = join_rank(L, f, a, b);
         for (int r = 0; r <= MAX_RANK; r++) {
             Expr *const *x = dims_at(t, r), *const *y = t == o ? NULL : dims_at(o, r);
             if (!x && !y) continue;

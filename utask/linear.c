@@ -381,7 +381,7 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth, int *steps
 }
 
 bool e_range(const Expr *e, int64_t *lo, int64_t *hi) {
-    int steps = 500;
+    int steps = 4000;
     range(e, lo, hi, 0, &steps);
     return *lo != INT64_MIN || *hi != INT64_MAX;
 }

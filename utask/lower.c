@@ -76,10 +76,19 @@ Val *val_tensor(Lower *L, Tensor *t) {
     return v;
 }
 
+/* t as it is seen here. Where the rank of one value is known, that of all with the same rank is. */
 static Tensor *refined(Lower *L, Tensor *t) {
-    for (int i = L->st->refine.n - 1; i >= 0; i--)
-        if (L->st->refine.p[i].from == t) return L->st->refine.p[i].to;
-    return t;
+    const Tensor *same = NULL;
+    for (int i = L->st->refine.n - 1; i >= 0; i--) {
+        const Refine *k = &L->st->refine.p[i];
+        if (k->from == t) return k->to;
+        if (!same && !k->row && k->from->rank_e == t->rank_e) same = k->to;
+    }
+    if (!same || !(t->rank_mask >> same->rank & 1)) return t;
+    Refine k = {t, rank_view(L, t, same->rank), false};
+    k.to->seq = seq_inside(t->seq, same->seq) ? t->seq : same->seq;
+    vec_push(L->a, &L->st->refine, k);
+    return k.to;
 }
 
 Val *val_of(Lower *L, const Value *v) {
@@ -272,10 +281,11 @@ static void split_arm(Lower *L, void *user, int arm, Val **result);
 static void split_ranks(Lower *L, Split *s, int nresult, Val **result) {
     int r = __builtin_ctz(s->ranks);
     if (!(s->ranks & (s->ranks - 1))) { /* the only one left */
-        Refine k = {s->t, rank_view(L, s->t, r)};
+        Refine k = {s->t, rank_view(L, s->t, r), false};
+        const int before = L->st->refine.n;
         vec_push(L->a, &L->st->refine, k);
         lower_nodes(L, s->r, s->from, s->to, s->whole, result);
-        L->st->refine.n--;
+        L->st->refine.n = before;
         return;
     }
     Fork f = fork_begin(L, e_eq(L->cx, s->t->rank_e, e_int(L->cx, r)));
@@ -328,12 +338,30 @@ static void lower_node(Lower *L, const Node *n) {
     L->out = up_out;
 }
 
+/* A node that needs no more of its inputs than their elements in a row. */
+static bool lower_in_a_row(Lower *L, const Node *n) {
+    Refine flat[ROW_MAX];
+    int nflat, before = L->st->refine.n;
+    bool same;
+    if (!in_a_row(L, n, flat, &nflat, &same)) return false;
+    for (int i = 0; i < nflat; i++) vec_push(L->a, &L->st->refine, flat[i]);
+    lower_node(L, n);
+    L->st->refine.n = before;
+    for (int i = 0; same && i < n->nout; i++) {
+        if (!n->out[i]) continue;
+        Val **v = &L->st->env[n->out[i]->id];
+        *v = val_tensor(L, out_of_row(L, (*v)->t, flat[0].from));
+    }
+    return true;
+}
+
 static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole, Val **result) {
     LowerState *st = L->st;
     for (int i = from; i < to; i++) {
         const Node *n = r->node[i];
         Tensor *t = unknown_rank_input(L, n);
         st->nodes++;
+        if (t && lower_in_a_row(L, n)) continue;
         if (!t) {
             lower_node(L, n);
             continue;
@@ -353,8 +381,12 @@ static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole,
         }
         Val **res = NEWN(L->a, Val *, n->nout ? n->nout : 1);
         split_ranks(L, &s, n->nout, res);
-        for (int k = 0; k < n->nout; k++)
-            if (n->out[k]) st->env[n->out[k]->id] = res[k];
+        for (int k = 0; k < n->nout; k++) {
+            if (!n->out[k]) continue;
+            st->env[n->out[k]->id] = res[k];
+            Tensor *o = res[k] && res[k]->kind == VT_TENSOR ? res[k]->t : NULL;
+            if (o && o->rank < 0 && rank_follows(o->rank_e, t->rank_mask)) o->rank_e = t->rank_e;
+        }
         L->node = up;
     }
     if (whole)

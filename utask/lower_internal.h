@@ -20,6 +20,7 @@ typedef struct CarryPlan {
 typedef struct Refine { /* a tensor of unknown rank, and its view in the arm where the rank is known
                          */
     Tensor *from, *to;
+    bool row; /* a view of its elements in a row: nothing is known of the rank */
 } Refine;
 
 /* Where random numbers are drawn (draw.c), but for the loops inside `seq`: a call that is lowered
@@ -99,6 +100,14 @@ typedef struct LoopSpec {
  * and nothing has happened. */
 bool loop_of_values(Lower *L, LoopSpec *s);
 
+/* ops/elementwise.c */
+#define ROW_MAX 16 /* inputs whose rank is not known */
+/* Whether the node needs no more of its inputs of unknown rank than their elements in a row; then
+ * flat[] has these and the rows. *same: its outputs have the shape of these inputs, which is one.
+ */
+bool in_a_row(Lower *L, const Node *n, Refine *flat, int *nflat, bool *same);
+Tensor *out_of_row(Lower *L, Tensor *row, const Tensor *like); /* the elements in like's shape */
+
 /* fork.c */
 /* Runs body(L, user). False: it ended in an error, which L->d holds (L->st->trap and unmet say of
  * what kind); lowering is where it was before, in the same Seq, behind what has been appended to it
@@ -111,6 +120,9 @@ void fault_unless(Lower *L, Expr *cond, const char *message);
 /* Element i of n of t as a uniform value in q: known, or read when t is tiny and not float. NULL:
  * no. */
 Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n);
+/* e is the rank of what a node gives, joined after a split by the ranks in the mask: whether it is
+ * the rank that was split by. */
+bool rank_follows(const Expr *e, uint32_t ranks);
 uint32_t rank_set(const Tensor *t); /* bit r: t may have rank r */
 typedef struct Fork {
     Stmt *s;

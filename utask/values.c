@@ -6,13 +6,14 @@
 #define NODES_MAX 256 /* nodes of all iterations */
 #define ELEMS_MAX 32  /* elements of a value */
 
-/* Nodes of r and of what is inside; more than NODES_MAX with loops or calls inside. */
+/* Nodes of r and of what is inside; more than NODES_MAX with loops or calls inside, or with what is
+ * not the same in every iteration though its inputs are. */
 static int64_t nodes(const Region *r) {
     int64_t n = r->nnode;
     for (int i = 0; i < r->nnode; i++) {
         const Node *k = r->node[i];
         bool arms = !strcmp(k->op->name, "If");
-        if (k->callee) return NODES_MAX + 1;
+        if (k->callee || op_draws(k->op)) return NODES_MAX + 1;
         for (int a = 0; a < k->nattr; a++)
             if (k->attr[a].g) n += arms ? nodes(k->attr[a].g) : NODES_MAX + 1;
     }
