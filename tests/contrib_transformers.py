@@ -82,7 +82,9 @@ def ort_run(op, inputs, outputs, attrs):
     feed = {n: v for n, v in inputs if v is not None}
     info = [helper.make_tensor_value_info(n, onnx_type(v.dtype), v.shape) for n, v in feed.items()]
     node = helper.make_node(op, names, trimmed([n or "" for n in outputs]), domain=MS, **attrs)
-    kind = lambda n: onnx_type(np.dtype(I32 if n == "mask_index" else F32))
+    caches = {n: v.dtype for n, v in feed.items() if n in ("pk", "pv")}
+    types = {"mask_index": I32, "k2": caches.get("pk", F32), "v2": caches.get("pv", F32)}
+    kind = lambda n: onnx_type(np.dtype(types.get(n, F32)))
     result = [helper.make_tensor_value_info(n, kind(n), None) for n in outputs if n]
     graph = helper.make_graph([node], "g", info, result)
     model = helper.make_model(graph, opset_imports=OPSETS, ir_version=10)
@@ -372,6 +374,21 @@ def multi_head(R):
     return Case(op, inputs, list(zip(outs, got)), attrs, R.dtype)
 
 
+def quantize(R, x, reference, attrs, own, heads, size):
+    """Makes the cache of a GroupQueryAttention one of int8 or of pairs of 4 bits."""
+    bits, how = R.pick(8, 4), R.pick("PER_TENSOR", "PER_CHANNEL")
+    R.dtype = F32  # else what is new is rounded before it is quantized
+    shape = (1, heads, 1, size) if how == "PER_CHANNEL" else (1,)
+    for name, scale in (("pk", "ks"), ("pv", "vs")):
+        room = x[name].shape[2]
+        dims = (x[name].shape[0], heads, room, size // (8 // bits))
+        cache = R.r.integers(-100, 100, dims).astype(np.int8) if bits == 8 else R.r.integers(0, 256, dims).astype(np.uint8)
+        x[name] = reference[name] = cache
+        x[scale] = reference[scale] = (R.r.uniform(0.5, 1, shape) * (0.03 if bits == 8 else 0.3)).astype(F32)
+    for a in (attrs, own):
+        a.update(kv_cache_bit_width=bits, k_quant_type=how, v_quant_type=how)
+
+
 def group_query(R):
     b, g, size = R.int(1, 3), R.int(1, 2), R.pick(8, 16, 32)  # there multiples of 8, rotated of 16
     n = g * R.int(1, 3)
@@ -451,6 +468,8 @@ def group_query(R):
             reference[name] = h.reshape(b, s, -1).astype(F32)
     elif R.chance(0.3):
         x["q"], x["k"], x["v"] = np.concatenate([q, k, v], 2), None, None
+    if R.chance(0.3) and room is not None and (size == 32 or not sliding):
+        quantize(R, x, reference, attrs, own, g, size)
     got = ort_run("GroupQueryAttention", [(o, reference.get(o)) for o in order], outs, attrs)
     rows = np.arange(s)[None, :, None] < fresh[:, None, None]
     held = filled.copy()
@@ -671,7 +690,11 @@ def refused():
         ("GroupQueryAttention", gqa(), dict(heads, local_window_size=3, causal=0), "local_window_size .3. must be -1"),
         ("GroupQueryAttention", gqa(), dict(heads, qk_output=3), "'qk_output' is '3'"),
         ("GroupQueryAttention", gqa(), dict(heads, do_rotary=1), "needs cos_cache"),
-        ("GroupQueryAttention", gqa(), dict(heads, k_quant_type="PER_TENSOR"), "a quantized cache"),
+        ("GroupQueryAttention", gqa(), dict(heads, k_quant_type="PER_TENSOR"), "only one of k_quant_type"),
+        ("GroupQueryAttention", gqa(cos=None, sin=None, pos=None, ab=None, sink=None, ks=f(1)), heads, "needed there|for a quantized"),
+        ("GroupQueryAttention", gqa(cos=None, sin=None, pos=None, ab=None, sink=None, ks=f(1), vs=f(1)),
+         dict(heads, k_quant_type="PER_TENSOR", v_quant_type="PER_TENSOR", kv_cache_bit_width=5),
+         "kv_cache_bit_width must be 8 or 4, not 5"),
         ("GroupQueryAttention", gqa(), dict(heads, sliding_window_cache=1), "without past_key"),
         ("GroupQueryAttention", gqa(sl=2), heads, "more than the cache has room for"),
         ("GroupQueryAttention", gqa(sl=-2), heads, "must not be negative"),
