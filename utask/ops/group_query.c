@@ -66,8 +66,8 @@ static Tensor *normalized(Lower *L, Tensor *x, Tensor *weight, const char *epsil
     double eps = attr_f(L, epsilon, attr_f(L, "qk_norm_epsilon", 1e-6));
     if (!(eps > 0 && eps < 1e30)) fail(L, "%s must be positive and finite, not %g", epsilon, eps);
     DType w = wide_float(x->dtype);
-    Tensor *f = t_cast(L, w, x), *inv = t_inverse_root(L, t_mean(L, t_square(L, f), 1u << 3), eps);
-    Tensor *y = t_bin(L, E_MUL, t_bin(L, E_MUL, f, inv), t_cast(L, w, weight));
+    Tensor *y = t_rms_normalized(L, t_cast(L, w, x), 1u << 3, eps, NULL);
+    y = t_bin(L, E_MUL, y, t_cast(L, w, weight));
     return t_cast(L, x->dtype, y);
 }
 

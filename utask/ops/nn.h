@@ -34,6 +34,8 @@ Tensor *t_inverse_root(Lower *L, Tensor *t, double eps);
 /* (w - mean) / sqrt(var + eps) with statistics over the axes of `mask`; *mean and *inv become them,
  * with dims 1 there (either may be NULL). */
 Tensor *t_standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean, Tensor **inv);
+/* w / sqrt(mean of squares over `mask` + eps); *inv (or NULL) becomes 1 / that root. */
+Tensor *t_rms_normalized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **inv);
 /* The product in int32 of int8 or uint8 matrices less their zero points, which may be NULL: one
  * number, or one per row of a and per column of b. */
 Tensor *integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero);
