@@ -512,6 +512,34 @@ def experts(R):
     return compared(R, "MoE", inputs, ["y"], own, (reference, attrs))
 
 
+def quantized_experts(R):
+    rows, e, inner = R.int(1, 4), R.int(1, 5), 16 * R.int(1, 2)
+    size, act = 16 * R.int(1, 2), R.pick("relu", "silu", "identity", "swiglu", "swiglu")
+    R.dtype = F32  # half of float16 there is not that of float32
+    wide = inner * 2 if act == "swiglu" else inner
+    bits, block = R.pick((4, 0), (4, 16), (8, 0))  # blocks of 8 bits are multiplied as int8 there
+    attrs = {"activation_type": act, "k": R.int(1, e), "expert_weight_bits": bits}
+    if act == "swiglu":
+        attrs.update(swiglu_fusion=1, activation_alpha=1.702, activation_beta=1.0, swiglu_limit=7.0)
+    shares = R.r.uniform(0.1, 1, (rows, e)).astype(F32) if R.chance(0.4) else None
+    if shares is None or R.chance():
+        attrs["normalize_routing_weights"] = 1
+    inputs = [("x", R.f(rows, size)), ("route", R.f(rows, e))]
+    zeros = []
+    for i, (n, k) in enumerate(((wide, size), (size, inner))):
+        scales = (e, n, k // block) if block else (e, n)
+        codes = scales[:-1] + (-(-scales[-1] * bits // 8),)
+        byte = lambda *d: R.r.integers(0, 256, d).astype(np.uint8)
+        inputs += [(f"w{i}", byte(e, n, k * bits // 8)), (f"s{i}", (R.r.uniform(0.5, 1, scales) / 2 ** bits).astype(F32)),
+                   (f"b{i}", R.maybe(e, n))]
+        zeros.append((f"z{i}", byte(*codes) if zeros and zeros[0][1] is not None or not zeros and R.chance() else None))
+    inputs += [("w2", None), ("s2", None), ("b2", None)] + zeros + [("z2", None)]
+    inputs += [("shares", shares)]
+    if block:
+        attrs["block_size"] = block
+    return compared(R, "QMoE", inputs, ["y"], attrs)
+
+
 def linear(R):
     b, t, k, v = R.int(1, 2), R.int(1, 5), R.int(1, 4), R.int(1, 4)
     heads, share = R.int(1, 2), R.int(1, 3)
@@ -608,5 +636,5 @@ def branches(R):
 
 
 MAKERS = [activations, other_devices, skip_norms, embeddings, rotary, rotary_in_space, position_biases, gates, branches,
-          experts, linear, causal_conv,
+          experts, quantized_experts, linear, causal_conv,
           attention, attention, multi_head, multi_head, group_query, group_query]
