@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares random nodes of com.microsoft's transformer operators with ONNX Runtime.
 
-    contrib_transformers.py COUNT [--target T] [--group N] [--only MAKER] [--refused] [--seed S] [--braid PATH]
+    contrib_transformers.py COUNT [--target T] [--group N] [--only MAKER] [--fixed] [--seed S] [--braid PATH]
 
 Node number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed; N nodes
 are one model for Braid. ONNX Runtime computes in float32; float16 is compared with that, of the same
@@ -21,6 +21,8 @@ import tempfile
 
 import numpy as np
 import onnx
+import onnx.parser
+import onnxruntime as ort
 from onnx import helper
 
 from transformer_cases import F16, F32, I32, I64, MAKERS, MS, OPSETS, Case, Random, onnx_type, trimmed
@@ -78,9 +80,8 @@ def difference(case, got, want):
     return None
 
 
-def check(cases, dynamic, args):
-    """[(case number, what is wrong)]"""
-    model, feed, results = model_of(cases, dynamic)
+def run(model, feed, results, cases, args):
+    """[(case number, what is wrong)]; None for the number where the model did not run"""
     with tempfile.TemporaryDirectory() as d:
         onnx.save(model, f"{d}/m.onnx")
         cmd = [args.braid, "run", f"{d}/m.onnx", "-o", f"{d}/out", "--target", args.target]
@@ -90,15 +91,24 @@ def check(cases, dynamic, args):
         os.mkdir(f"{d}/out")
         p = subprocess.run(cmd, capture_output=True, text=True)
         if p.returncode:
-            if len(cases) > 1:  # which one?
-                return [(i, w) for i, c in enumerate(cases) for _, w in check([c], dynamic, args)] or [(0, p.stderr)]
-            return [(0, f"exit {p.returncode}: {p.stderr.strip()}")]
+            return [(None, f"exit {p.returncode}: {p.stderr.strip()}")]
         wrong = []
         for k, (name, _, i, w) in enumerate(results):
             why = difference(cases[i], np.load(f"{d}/out/output_{k}.npy"), w)
             if why:
                 wrong.append((i, f"{name} {why}"))
         return wrong
+
+
+def check(cases, dynamic, args):
+    """[(case number, what is wrong)]"""
+    wrong = run(*model_of(cases, dynamic), cases, args)
+    if not wrong or wrong[0][0] is not None:
+        return wrong
+    if len(cases) == 1:
+        return [(0, wrong[0][1])]
+    alone = [(i, w) for i, c in enumerate(cases) for _, w in check([c], dynamic, args)]  # which one?
+    return alone or [(0, wrong[0][1])]
 
 
 def refused():
@@ -200,6 +210,63 @@ def check_refused(args):
     return failed
 
 
+# A decoder's cache in a loop: the state, a step, and what `explain` says of it when it is not copied.
+LOOPS = [
+    ("float[1, 2, n, 8] k, float[1, 2, n, 8] v", "y, k2, v2 = com.microsoft.MultiHeadAttention <num_heads = 2> "
+     '(x, x, x, "", "", "", k, v)', "grows along axis 2"),
+    ("float[2, 1, 2, n, 8] k", "y, k2 = com.microsoft.Attention <num_heads = 2, unidirectional = 1> "
+     '(x, w, "", "", k)', "grows along axis 3"),
+    ("float[1, 2, 9, 8] k, float[1, 2, 9, 8] v", "i32 = Cast <to = 6> (i)  at = Reshape(i32, one)  y, k2, v2 = "
+     "com.microsoft.GroupQueryAttention <num_heads = 2, kv_num_heads = 2> (x, x, x, k, v, at, room)", "in place"),
+]
+
+
+def loop_model(state, step):
+    names = [d.split()[-1] for d in state.split(", ") if d.split()[-1] in ("k", "v")]
+    inside = state.replace("[1, 2, n,", "[1, 2, p,").replace("[2, 1, 2, n,", "[2, 1, 2, p,")
+    outside = state.replace(" k", " k0").replace(" v", " v0")
+    after = inside.replace(" k", " k2").replace(" v", " v2").replace("p,", "q,")
+    results = inside.replace(" k", " kr").replace(" v", " vr").replace("p,", "r,")
+    text = f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (int64 m, float[1, 1, 16] x0, {outside}) => (float[1, 1, 16] yr, {results})
+        <bool t = {{1}}, int64[1] one = {{1}}, int32 room = {{9}}, float[16, 48] w> {{
+            yr, {", ".join(n + "r" for n in names)} = Loop(m, t, x0, {", ".join(n + "0" for n in names)})
+            <body = b (int64 i, bool c, float[1, 1, 16] x, {inside}) => (bool c2, float[1, 1, 16] y, {after}) {{
+                c2 = Identity(c)  {step}
+            }}>
+        }}"""
+    model = onnx.parser.parse_model(text)
+    w = np.random.default_rng(5).standard_normal((16, 48)).astype(F32) / 4
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    return model, names
+
+
+def check_loops(args):
+    failed = 0
+    for state, step, how in LOOPS:
+        model, names = loop_model(state, step)
+        r = np.random.default_rng(7)
+        shape = (2, 1, 2, 3, 8) if how.endswith("3") else (1, 2, 3 if "grows" in how else 9, 8)
+        feed = {"m": np.array(6, I64), "x0": r.standard_normal((1, 1, 16)).astype(F32)}
+        feed.update({n + "0": r.standard_normal(shape).astype(F32) for n in names})
+        s = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        want = s.run(None, feed)
+        if "grows" not in how:  # rows that are not filled are unspecified
+            want[1:] = [np.concatenate([w[:, :, :6], feed[n + "0"][:, :, 6:]], 2) for n, w in zip(names, want[1:])]
+        results = [(n, None, 0, w) for n, w in zip(["y"] + names, want)]
+        wrong = run(model, feed, results, [Case("Loop", [], [])], args)
+        with tempfile.TemporaryDirectory() as d:
+            onnx.save(model, f"{d}/m.onnx")
+            text = subprocess.run([args.braid, "explain", f"{d}/m.onnx"], capture_output=True, text=True).stdout
+        if text.count(how) != len(names):
+            wrong.append((0, f"its caches are not said to be changed: {how}"))
+        for _, why in wrong:
+            failed += 1
+            print(f"FAIL: {step} in a loop: {why}")
+    print(f"{len(LOOPS)} caches in loops: {failed} failed")
+    return failed
+
+
 def make(seed, only):
     R = Random(seed)
     maker = R.pick(*[m for m in MAKERS if only in (None, m.__name__)])
@@ -217,11 +284,13 @@ def main():
     ap.add_argument("--target", default="interp")
     ap.add_argument("--group", type=int, default=8)
     ap.add_argument("--only", choices=sorted({m.__name__ for m in MAKERS}))
-    ap.add_argument("--refused", action="store_true", help="also checks what must be refused")
+    ap.add_argument("--fixed", action="store_true", help="also what must be refused, and caches in loops")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--braid", default="build/braid")
     args = ap.parse_args()
-    failed, ops = check_refused(args) if args.refused else 0, {}
+    failed, ops = check_loops(args) if args.fixed else 0, {}
+    if args.fixed and args.target == "interp":
+        failed += check_refused(args)
     for start in range(args.seed, args.seed + args.count, args.group):
         seeds = range(start, min(start + args.group, args.seed + args.count))
         cases = [make(s, args.only) for s in seeds]
