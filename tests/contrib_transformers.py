@@ -6,8 +6,9 @@
 Node number i is made from seed S + i alone, so a failure is repeated by COUNT 1 and that seed; N nodes
 are one model for Braid. ONNX Runtime computes in float32; float16 is compared with that, of the same
 rounded inputs. Its CPU kernels do not have everything: packed and 4-D forms, shared buffers and norm
-weights are compared with the same computation in a form that they have, and BiasSplitGelu, BiasAdd,
-GatedRelativePositionBias and RelativePositionBias, which only other devices have, with numpy by the
+weights, and attention without padding, are compared with the same computation in a form that they have, and BiasSplitGelu, BiasAdd,
+GatedRelativePositionBias, RelativePositionBias, RemovePadding and RestorePadding, which only other
+devices have, with numpy by the
 documentation. Not compared: outputs that it says are unspecified (padding), and a causal
 MultiHeadAttention whose query and key differ in length, where the CPU kernel forgets the last query; and
 QMoE without normalize_routing_weights, which its CPU kernel does not look at.

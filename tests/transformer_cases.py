@@ -311,6 +311,43 @@ def attention(R):
     return case
 
 
+def packing(R):
+    """RemovePadding, RestorePadding, and attention without padding as that with it."""
+    b, s, h = R.int(1, 4), R.int(1, 5), R.int(1, 4)
+    count = R.r.integers(0, s + 1, b).astype(I32)
+    real = np.arange(s)[None] < count[:, None]
+    place = np.concatenate([np.flatnonzero(real), np.flatnonzero(~real)]).reshape(b, s).astype(I32)
+    sums = np.concatenate([[0], np.cumsum(count)]).astype(I32)
+    x = R.f(b, s, h)
+    op = R.pick("RemovePadding", "RestorePadding", "PackedAttention", "PackedMultiHeadAttention")
+    if op == "RemovePadding":
+        want = [("y", x[real]), ("place", place), ("sums", sums), ("most", count.max(keepdims=True))]
+        return Case(op, [("x", x), ("count", count)], want, dtype=R.dtype)
+    if op == "RestorePadding":
+        return Case(op, [("x", x[real]), ("place", place)], [("y", x * real[..., None])], dtype=R.dtype)
+    count = np.maximum(count, 1)  # there is nothing to look at in an empty sequence
+    real = np.arange(s)[None] < count[:, None]
+    place = np.concatenate([np.flatnonzero(real), np.flatnonzero(~real)]).reshape(b, s).astype(I32)
+    sums = np.concatenate([[0], np.cumsum(count)]).astype(I32)
+    n, size = R.int(1, 3), R.int(1, 4)
+    bias = R.maybe(R.pick(1, b), R.pick(1, n), s, s)
+    attrs = {"num_heads": n}
+    lowest = dict(attrs, mask_filter_value=-3.4e38)
+    if op == "PackedAttention":
+        w, wb = R.f(h, 3 * n * size), R.f(3 * n * size)
+        reference = [("x", x), ("w", w), ("b", wb), ("m", count), ("past", None), ("bias", bias)]
+        inputs = [("x", x[real]), ("w", w), ("b", wb), ("place", place), ("sums", sums), ("bias", bias)]
+        y, = ort_run("Attention", reference, ["y"], lowest)
+        return Case(op, inputs, [("y", y[real])], attrs, R.dtype)
+    q, k, v, wb = R.f(b, s, n * size), R.f(b, s, n * size), R.f(b, s, n * size), R.maybe(3 * n * size)
+    y, = ort_run("MultiHeadAttention", [("q", q), ("k", k), ("v", v), ("b", wb), ("m", count), ("bias", bias)], ["y"], lowest)
+    q, k, v = q[real], k[real], v[real]
+    if R.chance(0.4):
+        q, k, v = np.stack([t.reshape(-1, n, size) for t in (q, k, v)], 2), None, None
+    inputs = [("q", q), ("k", k), ("v", v), ("b", wb), ("place", place), ("sums", sums), ("bias", bias)]
+    return Case(op, inputs, [("y", y[real])], attrs, R.dtype)
+
+
 def split_heads(x, n):
     return np.ascontiguousarray(x.reshape(*x.shape[:2], n, -1).transpose(0, 2, 1, 3))
 
@@ -637,4 +674,4 @@ def branches(R):
 
 MAKERS = [activations, other_devices, skip_norms, embeddings, rotary, rotary_in_space, position_biases, gates, branches,
           experts, quantized_experts, linear, causal_conv,
-          attention, attention, multi_head, multi_head, group_query, group_query]
+          packing, attention, attention, multi_head, multi_head, group_query, group_query]
