@@ -10,7 +10,7 @@ typedef struct Target {
     const char *name;        /* of the family: "cpu", "cuda" */
     const char *preludes[9]; /* embedded texts in front of the program, after the ABI */
     const char
-        *entry[8]; /* embedded texts behind it, in the host's text where that is another one */
+        *entry[9]; /* embedded texts behind it, in the host's text where that is another one */
     const char *function;  /* qualifier of a group's function */
     const char *outlined;  /* the same when it must not become part of its caller */
     const char *recursive; /* qualifier of a recursive function */

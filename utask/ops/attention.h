@@ -46,6 +46,23 @@ Tensor *attn_heads_at(Lower *L, Tensor *x, Expr *heads, Expr *size, Expr *from, 
                       Expr *bias_from);
 /* s plus a bias [batch or 1, heads or 1, qlen, width], for keys below width; s itself for NULL. */
 Tensor *attn_biased(Lower *L, const Attn *A, Tensor *s, Tensor *bias, Expr *width);
+/* Which keys a query may look at, and what becomes of the other scores. */
+typedef struct AttnMask {
+    Tensor *t;   /* lengths or a mask, as Attention's mask_index; NULL: none */
+    Expr *past;  /* length of the past */
+    double fill; /* what is added to masked scores */
+    bool causal; /* those behind the query are ATTN_LOWEST */
+} AttnMask;
+
+/* q, k, v of A from the projection qkv [batch, length, all heads of queries, keys and values], by
+ * num_heads and qkv_hidden_sizes. */
+void attn_projected_heads(Lower *L, Tensor *qkv, Attn *A);
+/* q, k, v of A in all the forms that MultiHeadAttention has for them and for a bias. */
+void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v, Tensor *bias);
+/* The result, [batch, queries, heads * value size], of q, k, v of A, which have the past; output
+ * `qk`
+ * (-1: none) becomes the scores. */
+Tensor *attn_attended(Lower *L, Attn *A, AttnMask M, Tensor *bias, int qk);
 /* `fresh` written into the buffer `past` from position `at` of `axis` on: it must fit, checked. */
 Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at);
 

@@ -14,6 +14,7 @@ typedef struct Gqa {
     Expr *total, *room;   /* total_sequence_length; positions of the cache */
     int64_t window;       /* local_window_size, -1: none */
     bool sliding;
+    int64_t bits;          /* of a quantized cache; 0: it is not */
     Tensor *filled, *past; /* [batch] int64: T and P of each sample */
 } Gqa;
 
@@ -65,8 +66,8 @@ static Tensor *normalized(Lower *L, Tensor *x, Tensor *weight, const char *epsil
     double eps = attr_f(L, epsilon, attr_f(L, "qk_norm_epsilon", 1e-6));
     if (!(eps > 0 && eps < 1e30)) fail(L, "%s must be positive and finite, not %g", epsilon, eps);
     DType w = wide_float(x->dtype);
-    Tensor *f = t_cast(L, w, x), *inv = t_inverse_root(L, t_mean(L, t_square(L, f), 1u << 3), eps);
-    Tensor *y = t_bin(L, E_MUL, t_bin(L, E_MUL, f, inv), t_cast(L, w, weight));
+    Tensor *y = t_rms_normalized(L, t_cast(L, w, x), 1u << 3, eps, NULL);
+    y = t_bin(L, E_MUL, y, t_cast(L, w, weight));
     return t_cast(L, x->dtype, y);
 }
 
@@ -91,6 +92,13 @@ static Tensor *places(Lower *L, const Gqa *g) {
     return te_end(L, t, e_sel(c, e_lt(c, at, T), v, e_int(c, 0)));
 }
 
+static void check_past(Lower *L, Tensor *past, Tensor *fresh) {
+    for (int i = 0; i < 4; i++)
+        if (i != 2)
+            same_dim(L, past->dim[i], fresh->dim[i],
+                     "past is not [batch, kv_num_heads, length, head size]");
+}
+
 /* The cache with what is new in its place, [batch, heads, room, size]. */
 static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
@@ -100,10 +108,7 @@ static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     all_axes(L, t, idx);
     Expr *j = idx[2];
     if (past) {
-        for (int i = 0; i < 4; i++)
-            if (i != 2)
-                same_dim(L, past->dim[i], dim[i],
-                         "past is not [batch, kv_num_heads, length, head size]");
+        check_past(L, past, fresh);
         old = e_sel(c, e_lt(c, j, past->dim[2]), ld(L, past, idx), old);
     }
     Expr *T = at_sample(L, g->filled, idx[0]), *here;
@@ -147,6 +152,7 @@ static Expr *position(Lower *L, const Gqa *g, Expr *b, Expr *j, Expr **there) {
 static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
     Expr *idx[4];
+    check_past(L, past, fresh);
     Tensor *t = te_begin(L, past->dtype, 4, past->dim);
     all_axes(L, t, idx);
     Expr *P = at_sample(L, g->past, idx[0]), *T = at_sample(L, g->filled, idx[0]);
@@ -156,19 +162,6 @@ static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     idx[2] = e_sub(c, at, P);
     Expr *v = e_sel(c, e_lt(c, at, P), old, ld(L, fresh, idx));
     return te_end(L, t, e_sel(c, e_lt(c, row, n), v, e_num(c, t->dtype, 0)));
-}
-
-/* Keys and values of a sliding cache; its next state is outputs 1 and 2. */
-static void slide(Lower *L, Gqa *g) {
-    Tensor *past[2] = {in(L, 3), in(L, 4)}, *fresh[2] = {g->a.k, g->a.v};
-    for (int i = 0; i < 2; i++) {
-        for (int d = 0; d < 4; d++)
-            if (d != 2)
-                same_dim(L, past[i]->dim[d], fresh[i]->dim[d],
-                         "past is not [batch, kv_num_heads, length, head size]");
-        out(L, 1 + i, slid(L, g, past[i], fresh[i]));
-        *(i ? &g->a.v : &g->a.k) = t_concat(L, 2, (Tensor *[]){past[i], fresh[i]}, 2);
-    }
 }
 
 /* A bias [batch or 1, heads or 1, queries, positions] with a column for each key. */
@@ -230,11 +223,86 @@ static Tensor *softmax_with_sink(Lower *L, const Gqa *g, Tensor *s, Tensor *sink
     return t_bin(L, E_DIV, e, t_bin(L, E_ADD, t_reduce(L, R_SUM, e, last, true), rest));
 }
 
-static void refuse(Lower *L) {
-    if (strcmp(attr_s(L, "k_quant_type", "NONE"), "NONE") != 0 ||
-        strcmp(attr_s(L, "v_quant_type", "NONE"), "NONE") != 0 || has_in(L, 12) || has_in(L, 13))
-        unsupported(L, "a quantized cache");
+/* ---- a quantized cache ----------------------------------------------------------------------- */
+
+static void read_quantization(Lower *L, Gqa *g) {
+    bool k = strcmp(attr_s(L, "k_quant_type", "NONE"), "NONE") != 0;
+    bool v = strcmp(attr_s(L, "v_quant_type", "NONE"), "NONE") != 0;
+    if (k != v) fail(L, "only one of k_quant_type and v_quant_type is NONE");
+    if (k != has_in(L, 12) || v != has_in(L, 13))
+        fail(L, "k_scale and v_scale are for a quantized cache, and needed there");
+    if (!k) return;
+    g->bits = attr_i(L, "kv_cache_bit_width", 0);
+    if (g->bits != 8 && g->bits != 4)
+        fail(L, "kv_cache_bit_width must be 8 or 4, not %lld", (long long)g->bits);
 }
+
+/* Scale of element d of head h, one of all or [1, heads, 1, size]. */
+static Expr *scale_at(Lower *L, Tensor *scale, Expr *heads, Expr *size, Expr *h, Expr *d) {
+    Cx *c = L->cx;
+    Expr *zero = e_int(c, 0), *one = e_int(c, 1), *want[4] = {one, heads, one, size};
+    if (scale->rank != 4) {
+        check(L, e_eq(c, count(L, scale), one),
+              "a scale must have one element, or be [1, kv_num_heads, 1, head size]");
+        return e_loadf(c, t_reshape(L, scale, 1, &one), zero);
+    }
+    Expr *single = e_bool(c, true), *same = single, *at[4] = {zero, h, zero, d};
+    for (int i = 0; i < 4; i++) {
+        single = e_and(c, single, e_eq(c, scale->dim[i], one));
+        same = e_and(c, same, e_eq(c, scale->dim[i], want[i]));
+    }
+    check(L, e_or(c, single, same),
+          "a scale must have one element, or be [1, kv_num_heads, 1, head size]");
+    return ld_bcast(L, scale, 4, at, want);
+}
+
+/* Element d of x [batch, heads, length, size] at idx, quantized, as int32. */
+static Expr *rounded(Lower *L, const Gqa *g, Tensor *x, Tensor *scale, Expr **idx, Expr *d) {
+    Cx *c = L->cx;
+    Expr *at[4] = {idx[0], idx[1], idx[2], d};
+    Expr *s = scale_at(L, scale, x->dim[1], x->dim[3], idx[1], d);
+    Expr *v = e_un(c, E_ROUND, e_div(c, e_cast(c, DT_F32, ld(L, x, at)), s));
+    double lo = g->bits == 8 ? -128 : -8;
+    v = e_min(c, e_max(c, v, e_num(c, DT_F32, lo)), e_num(c, DT_F32, -lo - 1));
+    return e_cast(c, DT_I32, v);
+}
+
+static Tensor *quantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale) {
+    if (!g->bits) return x;
+    Cx *c = L->cx;
+    bool pairs = g->bits == 4;
+    Expr *size = pairs ? divided_dim(L, x->dim[3], e_int(c, 2), "head") : x->dim[3], *idx[4];
+    Expr *dim[4] = {x->dim[0], x->dim[1], x->dim[2], size};
+    Tensor *t = te_begin(L, pairs ? DT_U8 : DT_I8, 4, dim);
+    all_axes(L, t, idx);
+    if (!pairs) return te_end(L, t, e_cast(c, DT_I8, rounded(L, g, x, scale, idx, idx[3])));
+    Expr *d = e_muli(c, idx[3], 2), *eight = e_ci(c, DT_I32, 8);
+    Expr *low = e_add(c, rounded(L, g, x, scale, idx, d), eight);
+    Expr *high = e_add(c, rounded(L, g, x, scale, idx, e_addi(c, d, 1)), eight);
+    return te_end(L, t, e_cast(c, DT_U8, e_add(c, low, e_mul(c, high, e_ci(c, DT_I32, 16)))));
+}
+
+/* The other way, in float32, of heads of `size` elements. */
+static Tensor *dequantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale, Expr *size) {
+    if (!g->bits) return x;
+    Cx *c = L->cx;
+    Expr *dim[4] = {x->dim[0], x->dim[1], x->dim[2], size}, *idx[4], *two = e_int(c, 2);
+    Tensor *t = te_begin(L, DT_F32, 4, dim);
+    all_axes(L, t, idx);
+    Expr *d = idx[3], *v, *s = scale_at(L, scale, x->dim[1], size, idx[1], d);
+    if (g->bits == 4) {
+        idx[3] = e_bin(c, E_FDIV, d, two);
+        v = e_cast(c, DT_I32, ld(L, x, idx));
+        Expr *sixteen = e_ci(c, DT_I32, 16), *first = e_eq(c, e_bin(c, E_MOD, d, two), e_int(c, 0));
+        v = e_sel(c, first, e_bin(c, E_MOD, v, sixteen), e_div(c, v, sixteen));
+        v = e_sub(c, v, e_ci(c, DT_I32, 8));
+    } else {
+        v = ld(L, x, idx);
+    }
+    return te_end(L, t, e_mul(c, e_cast(c, DT_F32, v), s));
+}
+
+/* ---- the operator ---------------------------------------------------------------------------- */
 
 /* Queries, keys and values of their heads, from one tensor or three. */
 static void split(Lower *L, Gqa *g) {
@@ -307,6 +375,23 @@ static void prepare(Lower *L, Gqa *g) {
     g->a.k = t_rotary(L, g->a.k, 2, cache, ids, rot, inter);
 }
 
+/* Keys and values in the cache, as outputs 1 and 2, and to be looked at. */
+static void update_cache(Lower *L, Gqa *g) {
+    Tensor **kv[2] = {&g->a.k, &g->a.v};
+    Expr *size = g->a.k->dim[3];
+    for (int i = 0; i < 2; i++) {
+        Tensor *past = in(L, 3 + i), *scale = in(L, 12 + i);
+        Tensor *fresh = quantized(L, g, *kv[i], scale);
+        if (past && past->dtype != fresh->dtype)
+            fail(L, "%s must be %s here, not %s", i ? "past_value" : "past_key",
+                 dtype_name(fresh->dtype), dtype_name(past->dtype));
+        Tensor *t = g->sliding ? slid(L, g, past, fresh) : cached(L, g, past, fresh);
+        out(L, 1 + i, t);
+        if (g->sliding) t = t_concat(L, 2, (Tensor *[]){past, fresh}, 2);
+        *kv[i] = dequantized(L, g, t, scale, size);
+    }
+}
+
 void lower_GroupQueryAttention(Lower *L) {
     Cx *c = L->cx;
     Gqa g = {.window = attr_i(L, "local_window_size", -1)};
@@ -319,19 +404,12 @@ void lower_GroupQueryAttention(Lower *L) {
         fail(L, "q_norm_weight and k_norm_weight must be given together");
     if (wants_out(L, 3) && !what) fail(L, "output_qk without qk_output");
     g.sliding = attr_i(L, "sliding_window_cache", 0) != 0;
-    refuse(L);
+    read_quantization(L, &g);
     split(L, &g);
     cache_size(L, &g);
     lengths(L, &g);
     prepare(L, &g);
-    if (g.sliding) {
-        slide(L, &g);
-    } else {
-        g.a.k = cached(L, &g, in(L, 3), g.a.k);
-        g.a.v = cached(L, &g, in(L, 4), g.a.v);
-        out(L, 1, g.a.k);
-        out(L, 2, g.a.v);
-    }
+    update_cache(L, &g);
     attn_sizes(L, &g.a);
     Tensor *s = attn_scores(L, &g.a, attn_scale(L, &g.a, attr_f(L, "scale", 0)));
     s = attn_softcapped(L, s, attr_f(L, "softcap", 0));

@@ -56,14 +56,6 @@ Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at) {
     return te_end(L, t, e_sel(c, here, ld(L, fresh, idx), old));
 }
 
-/* Which keys a query may look at, and what becomes of the other scores. */
-typedef struct Mask {
-    Tensor *t;   /* mask_index or key_padding_mask, or NULL */
-    Expr *past;  /* length of the past */
-    double fill; /* what is added to masked scores */
-    bool causal;
-} Mask;
-
 /* Rank 1, of batch, 2 batch or 3 batch + 2 elements: lengths; ends, then starts; lengths, then more
  * that does not matter here. */
 static Expr *within(Lower *L, const Attn *A, Tensor *m, Expr *b, Expr *j) {
@@ -79,7 +71,7 @@ static Expr *within(Lower *L, const Attn *A, Tensor *m, Expr *b, Expr *j) {
 }
 
 /* Whether the mask lets query i of sample b look at key j. */
-static Expr *mask_keeps(Lower *L, const Attn *A, const Mask *M, Expr *b, Expr *i, Expr *j) {
+static Expr *mask_keeps(Lower *L, const Attn *A, const AttnMask *M, Expr *b, Expr *i, Expr *j) {
     Cx *c = L->cx;
     Tensor *m = M->t;
     Expr *one = e_int(c, 1), *n = m->dim[m->rank ? m->rank - 1 : 0], *v;
@@ -110,7 +102,7 @@ static Expr *mask_keeps(Lower *L, const Attn *A, const Mask *M, Expr *b, Expr *i
     return e_lt(c, e_num(c, m->dtype, 0), v);
 }
 
-static Tensor *masked(Lower *L, const Attn *A, Tensor *s, const Mask *M) {
+static Tensor *masked(Lower *L, const Attn *A, Tensor *s, const AttnMask *M) {
     if (!M->t && !M->causal) return s;
     Cx *c = L->cx;
     if (M->t && (M->t->rank < 1 || M->t->rank > 4))
@@ -130,15 +122,20 @@ static Tensor *masked(Lower *L, const Attn *A, Tensor *s, const Mask *M) {
     return te_end(L, t, v);
 }
 
-/* Output 0 of queries, keys and values with the past; output `qk` (-1: none) is the scores. */
-static void attend(Lower *L, Attn *A, Mask M, Tensor *bias, int qk) {
+Tensor *attn_attended(Lower *L, Attn *A, AttnMask M, Tensor *bias, int qk) {
     attn_sizes(L, A);
-    M.fill = attr_f(L, "mask_filter_value", -10000);
-    M.causal = attr_i(L, "unidirectional", 0) != 0;
     Tensor *s = attn_scores(L, A, attn_scale(L, A, attr_f(L, "scale", 0)));
     s = masked(L, A, attn_biased(L, A, s, bias, A->kvlen), &M);
     if (qk >= 0 && wants_out(L, qk)) out(L, qk, t_cast(L, A->io, attn_merged_heads(L, A, s)));
-    out(L, 0, attn_weighted_values(L, A, attn_softmax(L, A, s), true));
+    return attn_weighted_values(L, A, attn_softmax(L, A, s), true);
+}
+
+/* A mask as the attributes say. */
+static AttnMask read_mask(Lower *L, Tensor *t) {
+    return (AttnMask){.t = t,
+                      .past = e_int(L->cx, 0),
+                      .fill = attr_f(L, "mask_filter_value", -10000),
+                      .causal = attr_i(L, "unidirectional", 0) != 0};
 }
 
 /* The one element of input i, which says how much of a shared buffer is the past. */
@@ -183,7 +180,7 @@ static void hidden_sizes(Lower *L, Expr *width, int64_t heads, Expr **size) {
 }
 
 /* k and v appended to past [2, batch, heads, length, size] as output 1, and read from there. */
-static void with_past(Lower *L, Attn *A, Mask *M, Tensor *past, int length_input) {
+static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_input) {
     Cx *c = L->cx;
     bool shared = attr_i(L, "past_present_share_buffer", 0) != 0;
     if (!past && !wants_out(L, 1)) return;
@@ -218,23 +215,26 @@ static void check_projection(Lower *L, Tensor *x, Tensor *w, Tensor *bias) {
     same_dim(L, bias->dim[0], w->dim[1], "bias must have one element per column of the weights");
 }
 
-static void attend_projected(Lower *L, Tensor *qkv, Tensor *mask, Tensor *past, Tensor *bias,
-                             int length_input) {
+void attn_projected_heads(Lower *L, Tensor *qkv, Attn *A) {
     Cx *c = L->cx;
     int64_t heads = attn_head_count(L, "num_heads");
-    if (attr_i(L, "do_rotary", 0)) unsupported(L, "do_rotary of Attention");
     Expr *size[3], *from = e_int(c, 0), *n = e_int(c, heads);
+    Tensor **part[3] = {&A->q, &A->k, &A->v};
     hidden_sizes(L, qkv->dim[2], heads, size);
-    Tensor *part[3];
     for (int i = 0; i < 3; i++) {
-        Expr *each = e_bin(c, E_FDIV, size[i], n);
-        part[i] = attn_heads_at(L, qkv, n, each, from, NULL, NULL);
+        *part[i] = attn_heads_at(L, qkv, n, e_bin(c, E_FDIV, size[i], n), from, NULL, NULL);
         from = e_add(c, from, size[i]);
     }
-    Attn A = {.q = part[0], .k = part[1], .v = part[2]};
-    Mask M = {.t = mask, .past = e_int(c, 0)};
+}
+
+static void attend_projected(Lower *L, Tensor *qkv, Tensor *mask, Tensor *past, Tensor *bias,
+                             int length_input) {
+    if (attr_i(L, "do_rotary", 0)) unsupported(L, "do_rotary of Attention");
+    Attn A = {0};
+    AttnMask M = read_mask(L, mask);
+    attn_projected_heads(L, qkv, &A);
     with_past(L, &A, &M, past, length_input);
-    attend(L, &A, M, bias, -1);
+    out(L, 0, attn_attended(L, &A, M, bias, -1));
 }
 
 void lower_MsAttention(Lower *L) {
@@ -305,8 +305,7 @@ static void check_rank(Lower *L, const Tensor *x, int rank, const char *what) {
     if (x->rank != rank) fail(L, "%s must have rank %d, not %d", what, rank, x->rank);
 }
 
-/* Fills q, k, v of A from the inputs in all their forms. */
-static void queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v, Tensor *bias) {
+void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v, Tensor *bias) {
     Cx *c = L->cx;
     int64_t heads = attn_head_count(L, "num_heads");
     Expr *n = e_int(c, heads), *zero = e_int(c, 0);
@@ -360,7 +359,7 @@ static void queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor 
 }
 
 /* Appends k and v to the past, or writes them into its buffers, as outputs 1 and 2. */
-static void with_pasts(Lower *L, Attn *A, Mask *M, Tensor *pk, Tensor *pv, bool shared,
+static void with_pasts(Lower *L, Attn *A, AttnMask *M, Tensor *pk, Tensor *pv, bool shared,
                        int length_input) {
     if (!pk != !pv) fail(L, "past_key and past_value must be given together");
     if (pk) {
@@ -392,10 +391,10 @@ void lower_MultiHeadAttention(Lower *L) {
     if (has_in(L, 9)) unsupported(L, "cache_indirection");
     if (k && k->rank == 4 && pk) fail(L, "past_key with a key of rank 4");
     Attn A = {0};
-    Mask M = {.t = in(L, 4), .past = e_int(L->cx, 0)};
-    queries_keys_values(L, &A, in(L, 0), k, in(L, 2), in(L, 3));
+    AttnMask M = read_mask(L, in(L, 4));
+    attn_queries_keys_values(L, &A, in(L, 0), k, in(L, 2), in(L, 3));
     with_pasts(L, &A, &M, pk, in(L, 7), has_in(L, 8), 8);
-    attend(L, &A, M, in(L, 5), 3);
+    out(L, 0, attn_attended(L, &A, M, in(L, 5), 3));
 }
 
 void lower_DecoderMaskedMultiHeadAttention(Lower *L) {
@@ -405,9 +404,9 @@ void lower_DecoderMaskedMultiHeadAttention(Lower *L) {
     check(L, e_eq(L->cx, q->dim[1], e_int(L->cx, 1)), "query must have length 1");
     if (k && k->rank == 4 && pk) fail(L, "past_key with a key of rank 4");
     Attn A = {0};
-    Mask M = {.t = in(L, 3), .past = e_int(L->cx, 0)};
-    queries_keys_values(L, &A, q, k, in(L, 2), in(L, 10));
+    AttnMask M = read_mask(L, in(L, 3));
+    attn_queries_keys_values(L, &A, q, k, in(L, 2), in(L, 10));
     bool shared = pk && attr_i(L, "past_present_share_buffer", 0) != 0;
     with_pasts(L, &A, &M, pk, in(L, 6), shared, 7);
-    attend(L, &A, M, in(L, 4), 3);
+    out(L, 0, attn_attended(L, &A, M, in(L, 4), 3));
 }

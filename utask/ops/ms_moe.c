@@ -6,15 +6,29 @@
 #include "utask/ops/nn.h"
 #include "utask/ops/size.h"
 
+/* One layer of all experts: weights [experts, outputs, inputs] and a bias [experts, outputs] or
+ * NULL. With `bits`, weights are (code - zero point) scale, 8 / bits codes in a byte, the first one
+ * in its low bits; scales are [experts, outputs], or with blocks of inputs [experts, outputs,
+ * inputs / block]; zero points have the shape of the scales, in bytes like the weights, or are
+ * 2^(bits - 1). */
+typedef struct Layer {
+    Tensor *w, *bias, *scale, *zero;
+    int64_t bits;
+    const char *what;
+} Layer;
+
 typedef struct Moe {
     Tensor *x, *route;             /* [rows, size]; [rows, experts] */
     Tensor *expert, *share;        /* [rows, k]: which expert, and how much of it */
     Expr *rows, *size, *inner, *k; /* inner: width of the hidden layer after its activation */
+    Layer layer[3];                /* the third one: NULL weights where there is none */
+    int64_t block;                 /* inputs that share a scale; 0: all */
     DType w;
 } Moe;
 
-/* The experts of each row and their shares: softmax of the scores, over the chosen ones or all. */
-static void choose(Lower *L, Moe *m) {
+/* The experts of each row and their shares: from `shares`, or where that is NULL the softmax of the
+ * scores, over the chosen ones or all. */
+static void choose(Lower *L, Moe *m, Tensor *shares) {
     Cx *c = L->cx;
     int64_t k = attr_i(L, "k", 1);
     if (k < 1 || k > INT32_MAX) fail(L, "k must be positive, not %lld", (long long)k);
@@ -28,46 +42,100 @@ static void choose(Lower *L, Moe *m) {
     ext_out(L, s, DT_I64, 2, dim);
     ext_end(L, s, "k is out of range");
     m->expert = ext_result(L, s, 1);
-    if (attr_i(L, "normalize_routing_weights", 0)) {
+    bool normal = attr_i(L, "normalize_routing_weights", 0) != 0;
+    if (normal && !shares) {
         m->share = t_softmax(L, ext_result(L, s, 0), 1, false);
         return;
     }
-    Tensor *all = t_softmax(L, scores, 1, false), *t = te_begin(L, m->w, 2, dim);
+    Tensor *all = shares ? t_cast(L, m->w, shares) : t_softmax(L, scores, 1, false);
+    Tensor *t = te_begin(L, m->w, 2, dim);
     Expr *at[2] = {ax(L, t, 0), ax(L, t, 1)}, *e = ld(L, m->expert, at);
     m->share = te_end(L, t, ld(L, all, (Expr *[]){at[0], e}));
+    if (normal) m->share = t_bin(L, E_DIV, m->share, t_reduce(L, R_SUM, m->share, 1u << 1, true));
 }
 
-/* Weights [experts, outputs, inputs] and a bias [experts, outputs] or NULL. */
-static void check_weights(Lower *L, const Moe *m, Tensor *w, Tensor *b, Expr *outputs, Expr *inputs,
-                          const char *what) {
-    Cx *c = L->cx;
-    if (w->rank != 3) fail(L, "%s_experts_weights must have rank 3, not %d", what, w->rank);
-    Expr *fits = e_and(c, e_eq(c, w->dim[0], m->route->dim[1]), e_eq(c, w->dim[2], inputs));
-    check(L, e_and(c, fits, e_eq(c, w->dim[1], outputs)),
-          "%s_experts_weights must be [experts, outputs, inputs]", what);
-    if (!b) return;
-    if (b->rank != 2) fail(L, "%s_experts_bias must have rank 2, not %d", what, b->rank);
-    check(L, e_and(c, e_eq(c, b->dim[0], w->dim[0]), e_eq(c, b->dim[1], outputs)),
-          "%s_experts_bias must be [experts, outputs]", what);
+/* How many bytes n codes take. */
+static Expr *bytes_of(Lower *L, const Layer *y, Expr *n) {
+    return e_bin(L->cx, E_FDIV, e_addi(L->cx, e_muli(L->cx, n, y->bits), 7), e_int(L->cx, 8));
 }
 
-/* The chosen experts' products with the input: [rows, k, outputs]. */
-static Tensor *layer(Lower *L, const Moe *m, Tensor *w, Tensor *b) {
+static void check_shape(Lower *L, const Layer *y, const Tensor *t, int rank, Expr **dim,
+                        const char *what) {
+    if (t->rank != rank) fail(L, "%s_%s must have rank %d, not %d", y->what, what, rank, t->rank);
+    for (int i = 0; i < rank; i++)
+        check(L, e_eq(L->cx, t->dim[i], dim[i]), "%s_%s has a wrong size (axis %d)", y->what, what,
+              i);
+}
+
+static void check_layer(Lower *L, const Moe *m, const Layer *y, Expr *outputs, Expr *inputs) {
     Cx *c = L->cx;
-    Expr *dim[3] = {m->rows, m->k, w->dim[1]}, *idx[3];
+    Expr *dim[3] = {m->route->dim[1], outputs, inputs};
+    if (y->bias) check_shape(L, y, y->bias, 2, dim, "experts_bias");
+    if (y->bits) {
+        if (y->w->dtype != DT_U8)
+            fail(L, "%s_experts_weights must be uint8, not %s", y->what, dtype_name(y->w->dtype));
+        check(L, e_eq(c, e_bin(c, E_MOD, inputs, e_int(c, 8 / y->bits)), e_int(c, 0)),
+              "%s_experts_weights of %lld bits do not fill their bytes", y->what,
+              (long long)y->bits);
+        dim[2] = bytes_of(L, y, inputs);
+    }
+    check_shape(L, y, y->w, 3, dim, "experts_weights");
+    if (!y->bits) return;
+    if (!y->scale) fail(L, "%s_scales are missing", y->what);
+    int rank = m->block ? 3 : 2;
+    if (m->block) dim[2] = divided_dim(L, inputs, e_int(c, m->block), "input of a layer");
+    check_shape(L, y, y->scale, rank, dim, "scales");
+    if (!y->zero) return;
+    if (y->zero->dtype != DT_U8) fail(L, "%s_zero_points must be uint8", y->what);
+    dim[rank - 1] = bytes_of(L, y, dim[rank - 1]);
+    check_shape(L, y, y->zero, rank, dim, "zero_points");
+}
+
+/* Code i of the last axis of t, the others at `at`, as int32. */
+static Expr *code_at(Lower *L, const Layer *y, Tensor *t, Expr **at, Expr *i) {
+    Cx *c = L->cx;
+    Expr *in_byte = e_int(c, 8 / y->bits), *idx[3];
+    memcpy(idx, at, sizeof(Expr *) * (size_t)(t->rank - 1));
+    idx[t->rank - 1] = y->bits == 8 ? i : e_bin(c, E_FDIV, i, in_byte);
+    Expr *v = e_cast(c, DT_I32, ld(L, t, idx));
+    if (y->bits == 8) return v;
+    Expr *shift = e_muli(c, e_bin(c, E_MOD, i, in_byte), y->bits);
+    v = e_bin(c, E_SHR, v, e_cast(c, DT_I32, shift));
+    return e_bin(c, E_MOD, v, e_ci(c, DT_I32, (int64_t)1 << y->bits));
+}
+
+/* Weight of input i of output `at[1]` of expert at[0]. */
+static Expr *weight_at(Lower *L, const Moe *m, const Layer *y, Expr *expert, Expr *n, Expr *i) {
+    Cx *c = L->cx;
+    Expr *at[3] = {expert, n, i};
+    if (!y->bits) return e_cast(c, m->w, ld(L, y->w, at));
+    Expr *v = code_at(L, y, y->w, at, i), *zero = e_ci(c, DT_I32, (int64_t)1 << (y->bits - 1));
+    if (m->block) at[2] = e_bin(c, E_FDIV, i, e_int(c, m->block));
+    if (y->zero) zero = code_at(L, y, y->zero, at, m->block ? at[2] : n);
+    v = e_cast(c, m->w, e_sub(c, v, zero));
+    return e_mul(c, v, e_cast(c, m->w, ld(L, y->scale, at)));
+}
+
+/* The chosen experts' products with x, [rows, inputs] or of each expert its own [rows, k, inputs]:
+ * [rows, k, outputs]. */
+static Tensor *product(Lower *L, const Moe *m, const Layer *y, Tensor *x, Expr *outputs,
+                       Expr *inputs) {
+    Cx *c = L->cx;
+    Expr *dim[3] = {m->rows, m->k, outputs}, *idx[3];
     Tensor *t = te_begin(L, m->w, 3, dim);
     all_axes(L, t, idx);
-    Axis *d = axis_new(c, w->dim[2]);
-    Expr *e = ld(L, m->expert, idx), *along = e_axis(c, d);
-    Expr *x = e_cast(c, m->w, ld(L, m->x, (Expr *[]){idx[0], along}));
-    Expr *k = e_cast(c, m->w, ld(L, w, (Expr *[]){e, idx[2], along}));
-    t = te_end(L, t, e_reduce(c, R_SUM, 1, &d, e_mul(c, x, k)));
-    if (!b) return t;
-    Tensor *y = te_begin(L, m->w, 3, dim);
-    all_axes(L, y, idx);
+    Axis *d = axis_new(c, inputs);
+    Expr *e = ld(L, m->expert, idx), *along = e_axis(c, d), *at[3] = {idx[0], along, NULL};
+    if (x->rank == 3) at[1] = idx[1], at[2] = along;
+    Expr *v = e_cast(c, m->w, ld(L, x, at));
+    v = e_mul(c, v, weight_at(L, m, y, e, idx[2], along));
+    t = te_end(L, t, e_reduce(c, R_SUM, 1, &d, v));
+    if (!y->bias) return t;
+    Tensor *sum = te_begin(L, m->w, 3, dim);
+    all_axes(L, sum, idx);
     e = ld(L, m->expert, idx);
-    Expr *add = e_cast(c, m->w, ld(L, b, (Expr *[]){e, idx[2]}));
-    return te_end(L, y, e_add(c, ld(L, t, idx), add));
+    v = e_cast(c, m->w, ld(L, y->bias, (Expr *[]){e, idx[2]}));
+    return te_end(L, sum, e_add(c, ld(L, t, idx), v));
 }
 
 /* gate sigmoid(alpha gate) (linear + beta), both limited where swiglu_limit is given */
@@ -96,8 +164,10 @@ static Expr *activated(Lower *L, const char *name, Expr *x) {
 static Tensor *hidden(Lower *L, const Moe *m, int64_t fusion) {
     Cx *c = L->cx;
     const char *act = attr_s(L, "activation_type", "relu");
-    Tensor *first = layer(L, m, in_needed(L, 2), in(L, 3)), *third = NULL;
-    if (has_in(L, 6)) third = layer(L, m, in(L, 6), in(L, 7));
+    const Layer *y = m->layer;
+    Expr *wide = fusion ? e_muli(L->cx, m->inner, 2) : m->inner;
+    Tensor *first = product(L, m, &y[0], m->x, wide, m->size), *third = NULL;
+    if (y[2].w) third = product(L, m, &y[2], m->x, m->inner, m->size);
     Expr *idx[3], *gate, *linear = NULL;
     Tensor *t = te_begin(L, m->w, 3, (Expr *[]){m->rows, m->k, m->inner});
     all_axes(L, t, idx);
@@ -117,55 +187,98 @@ static Tensor *hidden(Lower *L, const Moe *m, int64_t fusion) {
 }
 
 /* How FC1 holds the two layers of swiglu: 0 apart, 1 in turn, 2 one behind the other. */
-static int64_t fused(Lower *L) {
+static int64_t fused(Lower *L, const Moe *m) {
     int64_t fusion = attr_i(L, "swiglu_fusion", 0);
-    bool glu = !strcmp(attr_s(L, "activation_type", "relu"), "swiglu");
+    bool glu = !strcmp(attr_s(L, "activation_type", "relu"), "swiglu"), third = m->layer[2].w;
     if (fusion && !glu) fail(L, "swiglu_fusion %lld without swiglu", (long long)fusion);
-    if (fusion && has_in(L, 6)) fail(L, "fc3 weights with swiglu_fusion %lld", (long long)fusion);
-    if (glu && !fusion && !has_in(L, 6)) fail(L, "swiglu needs fc3 weights, or swiglu_fusion");
-    if (has_in(L, 7) && !has_in(L, 6)) fail(L, "fc3_experts_bias without fc3_experts_weights");
+    if (fusion && third) fail(L, "fc3 weights with swiglu_fusion %lld", (long long)fusion);
+    if (glu && !fusion && !third) fail(L, "swiglu needs fc3 weights, or swiglu_fusion");
+    if (m->layer[2].bias && !third) fail(L, "fc3_experts_bias without fc3_experts_weights");
     if (attr_i(L, "use_sparse_mixer", 0)) unsupported(L, "use_sparse_mixer");
     if (attr_i(L, "swiglu_limit_after_activation", 0))
         unsupported(L, "swiglu_limit_after_activation");
     return fusion;
 }
 
-void lower_MoE(Lower *L) {
+/* Of layers that are set and a width of the hidden layer; `shares` as in choose. */
+static void experts(Lower *L, Moe *m, Tensor *shares) {
     Cx *c = L->cx;
-    Tensor *x = in_needed(L, 0), *w1 = in_needed(L, 2), *w2 = in_needed(L, 4);
-    Moe m = {.x = x, .route = in_needed(L, 1), .w = wide_float(x->dtype)};
-    int64_t fusion = fused(L);
+    Tensor *x = in_needed(L, 0);
+    m->route = in_needed(L, 1);
+    m->w = wide_float(x->dtype);
+    m->x = x;
+    int64_t fusion = fused(L, m);
     if (x->rank != 2 && x->rank != 3) fail(L, "the input must have rank 2 or 3, not %d", x->rank);
-    if (m.route->rank != 2) fail(L, "router_probs must have rank 2, not %d", m.route->rank);
-    m.size = x->dim[x->rank - 1];
-    m.rows = x->rank == 3 ? e_mul(c, x->dim[0], x->dim[1]) : x->dim[0];
-    if (x->rank == 3) m.x = t_reshape(L, x, 2, (Expr *[]){m.rows, m.size});
-    same_dim(L, m.route->dim[0], m.rows, "router_probs must have a row for each of the input");
-    if (w2->rank != 3) fail(L, "fc2_experts_weights must have rank 3, not %d", w2->rank);
-    m.inner = w2->dim[2];
-    Expr *wide = fusion ? e_muli(c, m.inner, 2) : m.inner;
-    check_weights(L, &m, w1, in(L, 3), wide, m.size, "fc1");
-    check_weights(L, &m, w2, in(L, 5), m.size, m.inner, "fc2");
-    if (has_in(L, 6)) check_weights(L, &m, in(L, 6), in(L, 7), m.inner, m.size, "fc3");
-    choose(L, &m);
+    if (m->route->rank != 2) fail(L, "router_probs must have rank 2, not %d", m->route->rank);
+    m->size = x->dim[x->rank - 1];
+    m->rows = x->rank == 3 ? e_mul(c, x->dim[0], x->dim[1]) : x->dim[0];
+    if (x->rank == 3) m->x = t_reshape(L, x, 2, (Expr *[]){m->rows, m->size});
+    same_dim(L, m->route->dim[0], m->rows, "router_probs must have a row for each of the input");
+    if (shares) {
+        if (shares->rank != 2) fail(L, "router_weights must have rank 2, not %d", shares->rank);
+        for (int i = 0; i < 2; i++)
+            same_dim(L, shares->dim[i], m->route->dim[i],
+                     "router_weights must have the shape of router_probs");
+    }
+    Expr *wide = fusion ? e_muli(c, m->inner, 2) : m->inner;
+    check_layer(L, m, &m->layer[0], wide, m->size);
+    check_layer(L, m, &m->layer[1], m->size, m->inner);
+    if (m->layer[2].w) check_layer(L, m, &m->layer[2], m->inner, m->size);
+    choose(L, m, shares);
 
-    Tensor *h = hidden(L, &m, fusion), *bias = in(L, 5);
-    Expr *dim[3] = {m.rows, m.k, m.size}, *idx[3];
-    Tensor *t = te_begin(L, m.w, 3, dim); /* what each expert makes of it */
-    all_axes(L, t, idx);
-    Axis *d = axis_new(c, m.inner);
-    Expr *e = ld(L, m.expert, idx), *along = e_axis(c, d);
-    Expr *k = e_cast(c, m.w, ld(L, w2, (Expr *[]){e, idx[2], along}));
-    Expr *v = e_mul(c, ld(L, h, (Expr *[]){idx[0], idx[1], along}), k);
-    t = te_end(L, t, e_reduce(c, R_SUM, 1, &d, v));
-
-    Tensor *y = te_begin(L, x->dtype, 2, (Expr *[]){m.rows, m.size});
-    Axis *j = axis_new(c, m.k);
+    /* what each expert makes of a row, and the sum of that */
+    Tensor *h = hidden(L, m, fusion);
+    Tensor *t = product(L, m, &m->layer[1], h, m->size, m->inner);
+    Tensor *y = te_begin(L, x->dtype, 2, (Expr *[]){m->rows, m->size});
+    Axis *j = axis_new(c, m->k);
     Expr *at[3] = {ax(L, y, 0), e_axis(c, j), ax(L, y, 1)};
-    v = ld(L, t, at);
-    e = ld(L, m.expert, at);
-    if (bias) v = e_add(c, v, e_cast(c, m.w, ld(L, bias, (Expr *[]){e, at[2]})));
-    v = e_reduce(c, R_SUM, 1, &j, e_mul(c, ld(L, m.share, at), v));
+    Expr *v = e_reduce(c, R_SUM, 1, &j, e_mul(c, ld(L, m->share, at), ld(L, t, at)));
     y = te_end(L, y, e_cast(c, x->dtype, v));
     out(L, 0, x->rank == 3 ? t_reshape(L, y, 3, x->dim) : y);
+}
+
+static const char *const layer_name[3] = {"fc1", "fc2", "fc3"};
+
+void lower_MoE(Lower *L) {
+    Moe m = {0};
+    for (int i = 0; i < 3; i++) {
+        Tensor *w = i < 2 ? in_needed(L, 2 + 2 * i) : in(L, 6);
+        m.layer[i] = (Layer){.w = w, .bias = in(L, 3 + 2 * i), .what = layer_name[i]};
+        if (w && w->rank != 3)
+            fail(L, "%s_experts_weights must have rank 3, not %d", layer_name[i], w->rank);
+    }
+    m.inner = m.layer[1].w->dim[2];
+    experts(L, &m, NULL);
+}
+
+/* Bits of a weight of layer i. */
+static int64_t weight_bits(Lower *L, int i) {
+    static const char *const name[3] = {"fc1_expert_weight_bits", "fc2_expert_weight_bits",
+                                        "fc3_expert_weight_bits"};
+    int64_t bits = attr_i(L, name[i], attr_i(L, "expert_weight_bits", 4));
+    if (bits != 2 && bits != 4 && bits != 8)
+        unsupported(L, "%s weights of %lld bits; 2, 4 and 8 are", layer_name[i], (long long)bits);
+    return bits;
+}
+
+void lower_QMoE(Lower *L) {
+    Moe m = {.block = attr_i(L, "block_size", 0)};
+    if (attr_i(L, "weights_prepacked", -1) == 1) unsupported(L, "weights_prepacked 1");
+    for (int i = 15; i < 21; i++)
+        if (has_in(L, i)) fail(L, "input %d is for other kinds of quantization", i);
+    if (m.block < 0 || m.block > INT32_MAX)
+        fail(L, "block_size must not be negative, it is %lld", (long long)m.block);
+    for (int i = 0; i < 3; i++) {
+        Tensor *w = i < 2 ? in_needed(L, 2 + 3 * i) : in(L, 8);
+        if (w && w->rank != 3)
+            fail(L, "%s_experts_weights must have rank 3, not %d", layer_name[i], w->rank);
+        m.layer[i] = (Layer){.w = w,
+                             .scale = in(L, 3 + 3 * i),
+                             .bias = in(L, 4 + 3 * i),
+                             .zero = in(L, 11 + i),
+                             .bits = weight_bits(L, i),
+                             .what = layer_name[i]};
+    }
+    m.inner = e_muli(L->cx, m.layer[1].w->dim[2], 8 / m.layer[1].bits);
+    experts(L, &m, in(L, 14));
 }

@@ -122,12 +122,11 @@ void lower_SkipLayerNormalization(Lower *L) {
 
 /* There is no mean: that output is 0. */
 void lower_SkipSimplifiedLayerNormalization(Lower *L) {
-    Tensor *sum = skip_sum(L, in(L, 3));
-    Tensor *squares = t_mean(L, t_square(L, sum), 1u << (sum->rank - 1));
-    Tensor *inv = t_inverse_root(L, squares, epsilon(L));
+    Tensor *sum = skip_sum(L, in(L, 3)), *inv;
+    Tensor *y = t_rms_normalized(L, sum, 1u << (sum->rank - 1), epsilon(L), &inv);
     Tensor *none = te_begin(L, DT_F32, inv->rank, inv->dim);
     none = te_end(L, none, e_num(L->cx, DT_F32, 0));
-    skip_outputs(L, t_bin(L, E_MUL, sum, inv), in(L, 2), NULL, none, inv, sum);
+    skip_outputs(L, y, in(L, 2), NULL, none, inv, sum);
 }
 
 /* ---- embeddings ------------------------------------------------------------------------------ */

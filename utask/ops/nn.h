@@ -34,5 +34,7 @@ Tensor *t_inverse_root(Lower *L, Tensor *t, double eps);
 /* (w - mean) / sqrt(var + eps) with statistics over the axes of `mask`; *mean and *inv become them,
  * with dims 1 there (either may be NULL). */
 Tensor *t_standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean, Tensor **inv);
+/* w / sqrt(mean of squares over `mask` + eps); *inv (or NULL) becomes 1 / that root. */
+Tensor *t_rms_normalized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **inv);
 
 #endif

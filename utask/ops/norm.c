@@ -44,6 +44,12 @@ static DType stash_type(Lower *L) {
     return (DType)t;
 }
 
+Tensor *t_rms_normalized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **inv) {
+    Tensor *s = t_inverse_root(L, t_mean(L, t_square(L, w), mask), eps);
+    if (inv) *inv = s;
+    return t_bin(L, E_MUL, w, s);
+}
+
 void lower_LayerNormalization(Lower *L) {
     Tensor *x = in(L, 0), *scale = in(L, 1), *bias = in(L, 2), *mean, *inv;
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
@@ -68,10 +74,9 @@ static void rms_norm(Lower *L, DType stash) {
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
     DType w = wide_float(x->dtype);
     broadcasts_to(L, scale, x, "scale");
-    Tensor *f = t_cast(L, w, x);
-    Tensor *ms = t_mean(L, t_square(L, f), axes_from(axis, x->rank));
-    Tensor *inv = t_inverse_root(L, ms, attr_f(L, "epsilon", 1e-5));
-    Tensor *y = t_bin(L, E_MUL, t_bin(L, E_MUL, f, inv), t_cast(L, w, scale));
+    Tensor *inv, *y = t_rms_normalized(L, t_cast(L, w, x), axes_from(axis, x->rank),
+                                       attr_f(L, "epsilon", 1e-5), &inv);
+    y = t_bin(L, E_MUL, y, t_cast(L, w, scale));
     out(L, 0, t_cast(L, scale->dtype, y));
     if (wants_out(L, 1)) out(L, 1, t_cast(L, stash, inv));
 }

@@ -111,38 +111,102 @@ static Tensor *positions(Lower *L, Tensor *ids, Expr *batch, Expr *length) {
     return te_end(L, t, e_add(c, ax(L, t, 1), uni_i64(L, ids, 0)));
 }
 
-/* Without rotary_embedding_dim the caches say how large a head is. */
-void lower_MsRotaryEmbedding(Lower *L) {
+/* The input of com.microsoft's operators with its heads, as t_rotary takes it. */
+typedef struct Heads {
+    Tensor *x;
+    Expr *whole[3]; /* dims of an input of rank 3 */
+    Expr *rot;      /* how much of a head is rotated */
+    int at;         /* axis of positions */
+    bool flat;      /* the input has rank 3 */
+} Heads;
+
+/* Without rotary_embedding_dim the caches, [positions, rot / 2], say how large a head is. */
+static Heads read_heads(Lower *L, Tensor *cache) {
     Cx *c = L->cx;
-    Tensor *x = in(L, 0), *ids = in(L, 1), *cache[2] = {in(L, 2), in(L, 3)};
+    Heads h = {.x = in(L, 0), .flat = in(L, 0)->rank == 3};
     int64_t heads = attr_i(L, "num_heads", 0), rd = rotated_size(L);
-    bool inter = attr_i(L, "interleaved", 0) != 0, flat = x->rank == 3;
-    check_input(L, x);
-    if (cache[0]->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache[0]->rank);
+    check_input(L, h.x);
+    if (cache->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache->rank);
     if (heads < 0 || heads > (1 << 30))
         fail(L, "num_heads must not be negative, it is %lld", (long long)heads);
     if (attr_f(L, "scale", 1) != 1)
         unsupported(L, "a scale of %g; only 1 is", attr_f(L, "scale", 1));
-    if (flat && rd && !heads) fail(L, "num_heads must be given with rotary_embedding_dim");
-    Expr *whole[3], *rot = rd ? e_int(c, rd) : e_muli(c, cache[0]->dim[1], 2);
-    if (flat) {
-        memcpy(whole, x->dim, sizeof whole);
-        Expr *n, *size;
+    if (h.flat && rd && !heads) fail(L, "num_heads must be given with rotary_embedding_dim");
+    h.rot = rd ? e_int(c, rd) : e_muli(c, cache->dim[1], 2);
+    h.at = h.flat ? 1 : 2;
+    if (h.flat) {
+        memcpy(h.whole, h.x->dim, sizeof h.whole);
+        Expr *n = e_int(c, heads), *size = h.rot;
         if (heads) {
-            n = e_int(c, heads);
-            size = divided_dim(L, x->dim[2], n, "last axis");
+            size = divided_dim(L, h.x->dim[2], n, "last axis");
         } else {
-            size = rot;
             check(L, e_lt(c, e_int(c, 0), size), "the caches are empty");
-            n = divided_dim(L, x->dim[2], size, "last axis");
+            n = divided_dim(L, h.x->dim[2], size, "last axis");
         }
-        x = with_heads(L, x, n, size);
+        h.x = with_heads(L, h.x, n, size);
     }
     if (!rd) {
-        same_dim(L, rot, x->dim[3], "the caches do not fit the size of a head");
-        rot = x->dim[3];
+        same_dim(L, h.rot, h.x->dim[3], "the caches do not fit the size of a head");
+        h.rot = h.x->dim[3];
     }
-    int at = flat ? 1 : 2;
-    Tensor *y = t_rotary(L, x, at, cache, positions(L, ids, x->dim[0], x->dim[at]), rot, inter);
-    out(L, 0, flat ? t_reshape(L, y, 3, whole) : y);
+    return h;
+}
+
+static void out_rotated(Lower *L, const Heads *h, Tensor *const cache[2], Tensor *ids) {
+    bool inter = attr_i(L, "interleaved", 0) != 0;
+    Tensor *y = t_rotary(L, h->x, h->at, cache, ids, h->rot, inter);
+    out(L, 0, h->flat ? t_reshape(L, y, 3, h->whole) : y);
+}
+
+void lower_MsRotaryEmbedding(Lower *L) {
+    Tensor *cache[2] = {in(L, 2), in(L, 3)};
+    Heads h = read_heads(L, cache[0]);
+    out_rotated(L, &h, cache, positions(L, in(L, 1), h.x->dim[0], h.x->dim[h.at]));
+}
+
+/* Which of the three positions (time, height, width) pair p goes by: sections one behind the other,
+ * or in turn as far as a section goes, and time elsewhere. */
+static Expr *section_of(Lower *L, const int64_t *section, Expr *p) {
+    Cx *c = L->cx;
+    Expr *stream[3] = {e_int(c, 0), e_int(c, 1), e_int(c, 2)};
+    if (!attr_i(L, "mrope_layout", 0)) {
+        Expr *behind = e_le(c, e_int(c, section[0] + section[1]), p);
+        Expr *first = e_lt(c, p, e_int(c, section[0]));
+        return e_sel(c, first, stream[0], e_sel(c, behind, stream[2], stream[1]));
+    }
+    Expr *turn = e_bin(c, E_MOD, p, e_int(c, 3)), *v = stream[0];
+    for (int i = 1; i < 3; i++) {
+        Expr *mine = e_and(c, e_eq(c, turn, stream[i]), e_lt(c, p, e_int(c, 3 * section[i])));
+        v = e_sel(c, mine, stream[i], v);
+    }
+    return v;
+}
+
+void lower_MRotaryEmbedding(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *ids = in(L, 1), *cache[2] = {in(L, 2), in(L, 3)}, *own[2];
+    Heads h = read_heads(L, cache[0]);
+    int n;
+    const int64_t *section = attr_ints(L, "mrope_section", &n);
+    if (n != 3) fail(L, "mrope_section must have 3 elements, not %d", n < 0 ? 0 : n);
+    for (int i = 0; i < 3; i++)
+        if (section[i] < 0 || section[i] > (1 << 28))
+            fail(L, "mrope_section[%d] must not be negative, it is %lld", i, (long long)section[i]);
+    Expr *half = divided_dim(L, h.rot, e_int(c, 2), "head");
+    check(L, e_eq(c, half, e_int(c, section[0] + section[1] + section[2])),
+          "mrope_section must add up to half of what is rotated");
+    if (ids->rank != 3) fail(L, "position_ids must have rank 3, not %d", ids->rank);
+    Expr *dim[3] = {h.x->dim[0], h.x->dim[h.at], half}, *want[3] = {e_int(c, 3), dim[0], dim[1]};
+    for (int i = 0; i < 3; i++)
+        same_dim(L, ids->dim[i], want[i], "position_ids must be [3, batch, length]");
+    for (int i = 0; i < 2; i++) {
+        if (cache[i]->rank != 2) fail(L, "a cache has rank %d, not 2", cache[i]->rank);
+        same_dim(L, cache[i]->dim[1], half, "a cache does not fit the rotated size");
+        Tensor *t = te_begin(L, cache[i]->dtype, 3, dim);
+        Expr *b = ax(L, t, 0), *s = ax(L, t, 1), *p = ax(L, t, 2);
+        Expr *id = ld(L, ids, (Expr *[]){section_of(L, section, p), b, s});
+        id = index_checked(L, id, cache[i]->dim[0], false);
+        own[i] = te_end(L, t, ld(L, cache[i], (Expr *[]){id, p}));
+    }
+    out_rotated(L, &h, own, NULL);
 }
