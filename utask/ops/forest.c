@@ -1,8 +1,9 @@
 /* forest.c: see forest.h.
  *
- * Nodes lie in arrays; all trees of a row are walked side by side, so many steps as the deepest tree
- * has, and a leaf is its own successor: no branches, and lanes that never part. Every question is
- * made one of an interval, and what a question about one value does with NaN may take two nodes. */
+ * Nodes lie in arrays; all trees of a row are walked side by side, so many steps as the deepest
+ * tree has, and a leaf is its own successor: no branches, and lanes that never part. Every question
+ * is made one of an interval, and what a question about one value does with NaN may take two nodes.
+ */
 #include "utask/ops/forest.h"
 #include "utask/ops/ml.h"
 #include <math.h>
@@ -33,8 +34,8 @@ static double below(const Forest *f, double v) {
 }
 
 static void interval(Forest *f, int id, int feature, double lo, double hi, int in, int out) {
-    f->node.p[id] = (ForestNode){
-        .feature = feature, .child = {out, in}, .lo = lo, .hi = hi, .leaf = -1};
+    f->node.p[id] =
+        (ForestNode){.feature = feature, .child = {out, in}, .lo = lo, .hi = hi, .leaf = -1};
 }
 
 static void one_value(Lower *L, Forest *f, int id, int x, Ask ask, double v, bool missing, int yes,
@@ -112,7 +113,7 @@ void forest_weights(Lower *L, Forest *f, int64_t ntarget, double absent) {
 
 /* ---- depth ----------------------------------------------------------------------------------- */
 /* Steps from the root to its farthest leaf. */
-static int depth_of(Lower *L, Forest *f, int root, int *stack) {
+static void find_depth(Lower *L, Forest *f, int root, int *stack) {
     enum { UNSEEN, OPEN, DONE };
     int n = 0;
     if (f->node.p[root].seen == UNSEEN) stack[n++] = root;
@@ -136,13 +137,13 @@ static int depth_of(Lower *L, Forest *f, int root, int *stack) {
             n--;
         }
     }
-    return f->node.p[root].depth;
 }
 
 static int depth(Lower *L, Forest *f) {
     int *stack = NEWN(L->a, int, f->node.n + 1), most = 0;
+    for (int i = 0; i < f->node.n; i++) find_depth(L, f, i, stack); /* none may lead to itself */
     for (int i = 0; i < f->root.n; i++) {
-        int d = depth_of(L, f, f->root.p[i], stack);
+        int d = f->node.p[f->root.p[i]].depth;
         if (d > most) most = d;
     }
     return most;

@@ -12,7 +12,7 @@ typedef enum { ASK_LEQ, ASK_LT, ASK_GTE, ASK_GT, ASK_EQ, ASK_NEQ, ASK_MEMBER, AS
 typedef struct ForestNode {
     int feature, child[2];
     double lo, hi;
-    int leaf; /* its row of weights; -1: an inner node */
+    int leaf;  /* its row of weights; -1: an inner node */
     int depth; /* steps from here to the farthest leaf; once it is known */
     uint8_t seen;
 } ForestNode;

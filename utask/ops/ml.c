@@ -25,8 +25,7 @@ const int64_t *attr_ints_of(Lower *L, const char *name, int64_t n) {
     int m;
     const int64_t *v = attr_ints(L, name, &m);
     if (m < 0) m = 0;
-    if (m != n)
-        fail(L, "attribute %s has %d entries, %lld are needed", name, m, (long long)n);
+    if (m != n) fail(L, "attribute %s has %d entries, %lld are needed", name, m, (long long)n);
     return v;
 }
 
@@ -135,4 +134,17 @@ Tensor *post_scores(Lower *L, Post post, Tensor *s) {
     }
     default: return s;
     }
+}
+
+Tensor *two_scores(Lower *L, Tensor *s, bool mixed, Post post) {
+    Cx *c = L->cx;
+    DType t = s->dtype;
+    Tensor *first = te_begin(L, t, 1, s->dim);
+    Expr *row = ax(L, first, 0), *v = ld(L, s, &row), *other = e_un(c, E_NEG, v);
+    if (post == POST_LOGISTIC) {
+        other = e_un(c, E_SIGMOID, other);
+        s = t_un(L, E_SIGMOID, s);
+    } else if (!mixed)
+        other = e_sub(c, e_num(c, t, 1), v);
+    return t_columns(L, te_end(L, first, other), s);
 }

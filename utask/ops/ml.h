@@ -4,8 +4,8 @@
 
 #include "utask/lower.h"
 
-/* The attribute `name`, or in its place the tensor NAME_as_tensor, as doubles; *n = -1 when there is
- * neither. *t (NULL: not wanted): float64 when the tensor is. */
+/* The attribute `name`, or in its place the tensor NAME_as_tensor, as doubles; *n = -1 when there
+ * is neither. *t (NULL: not wanted): float64 when the tensor is. */
 const double *attr_numbers(Lower *L, const char *name, int64_t *n, DType *t);
 /* The integers of a list attribute; `fail`s unless there are n. */
 const int64_t *attr_ints_of(Lower *L, const char *name, int64_t n);
@@ -20,13 +20,16 @@ Tensor *t_floats(Lower *L, DType t, int64_t rows, int64_t cols, const double *v)
 /* ---- scores [rows, classes] ------------------------------------------------------------------ */
 typedef enum { POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO, POST_PROBIT } Post;
 #define POSTS "NONE|SOFTMAX|LOGISTIC|SOFTMAX_ZERO|PROBIT"
+/* One score s [rows] as the scores of two classes: s is the second one's and a probability, or,
+ * when it is `mixed`, above 0 for the second and below for the first class. */
+Tensor *two_scores(Lower *L, Tensor *s, bool mixed, Post post);
 Post post_attr(Lower *L); /* post_transform, a string */
 Tensor *post_scores(Lower *L, Post post, Tensor *scores);
 /* Label k of `labels` where k [rows] are class numbers (int64). */
 Tensor *labels_at(Lower *L, const int64_t *labels, int64_t n, Tensor *k);
 /* Of [rows, classes] the first place of the greatest, int64 [rows]. */
 Tensor *best_class(Lower *L, Tensor *scores);
-Tensor *t_column(Lower *L, Tensor *t, int64_t k);   /* [rows, n] to [rows] */
-Tensor *t_columns(Lower *L, Tensor *a, Tensor *b);  /* two of [rows] to [rows, 2] */
+Tensor *t_column(Lower *L, Tensor *t, int64_t k);  /* [rows, n] to [rows] */
+Tensor *t_columns(Lower *L, Tensor *a, Tensor *b); /* two of [rows] to [rows, 2] */
 
 #endif

@@ -1,4 +1,5 @@
-/* trees.c: TreeEnsemble (opset 5 of ai.onnx.ml), TreeEnsembleRegressor and TreeEnsembleClassifier. */
+/* trees.c: TreeEnsemble (opset 5 of ai.onnx.ml), TreeEnsembleRegressor and TreeEnsembleClassifier.
+ */
 #include "utask/ops/forest.h"
 #include "utask/ops/ml.h"
 #include "utask/ops/nn.h"
@@ -56,8 +57,8 @@ static void sort_pairs(Lower *L, Listed *l) {
         for (int64_t b = 0; b < n; b += 2 * w) {
             int64_t m = b + w < n ? b + w : n, e = b + 2 * w < n ? b + 2 * w : n, i = b, j = m;
             for (int64_t k = b; k < e; k++) {
-                bool left = i < m && (j == e || compare(l, l->tree[from[i]], l->node[from[i]],
-                                                        from[j]) <= 0);
+                bool left = i < m && (j == e ||
+                                      compare(l, l->tree[from[i]], l->node[from[i]], from[j]) <= 0);
                 to[k] = left ? from[i++] : from[j++];
             }
         }
@@ -149,7 +150,8 @@ static Listed listed_nodes(Lower *L, Forest *f) {
     return l;
 }
 
-/* Weights of leaves; prefix: "target" or "class". seen[k]: target k has one; *negative: some are. */
+/* Weights of leaves; prefix: "target" or "class". seen[k]: target k has one; *negative: some are.
+ */
 static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *prefix, Aggregate a,
                            bool *seen, bool *negative) {
     int64_t n;
@@ -202,29 +204,18 @@ void lower_TreeEnsembleRegressor(Lower *L) {
 }
 
 /* ---- the classifier -------------------------------------------------------------------------- */
-/* Two classes, and weights of one of them, or of none but the first: label and scores by the sign of
- * a single score s, or by 0.5 where all weights are probabilities. */
+/* Two classes, and weights of the first alone: label and scores by the sign of a single score s, or
+ * by 0.5 where all weights are probabilities. */
 static void binary(Lower *L, Tensor *s, bool negative, const int64_t *label, Post post) {
     Cx *c = L->cx;
-    DType t = s->dtype;
-    Tensor *k = te_begin(L, DT_I64, 1, s->dim), *first = te_begin(L, t, 1, s->dim);
-    Expr *row = ax(L, k, 0), *half = e_num(c, t, negative ? 0 : 0.5);
+    Tensor *k = te_begin(L, DT_I64, 1, s->dim);
+    Expr *row = ax(L, k, 0), *half = e_num(c, s->dtype, negative ? 0 : 0.5);
     k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, half, ld(L, s, &row))));
-    row = ax(L, first, 0);
-    Expr *v = ld(L, s, &row), *other = e_un(c, E_NEG, v);
-    if (!negative)
-        first = te_end(L, first, e_sub(c, e_num(c, t, 1), v));
-    else if (post == POST_LOGISTIC) {
-        first = te_end(L, first, e_un(c, E_SIGMOID, other));
-        s = t_un(L, E_SIGMOID, s);
-    } else
-        first = te_end(L, first, other);
     out(L, 0, labels_at(L, label, 2, k));
-    out(L, 1, t_cast(L, DT_F32, t_columns(L, first, s)));
+    out(L, 1, t_cast(L, DT_F32, two_scores(L, s, negative, post)));
 }
 
 void lower_TreeEnsembleClassifier(Lower *L) {
-    Cx *c = L->cx;
     int64_t n, nbase;
     const int64_t *label = int_labels(L, "classlabels_int64s", &n);
     if (n < 1) fail(L, "attribute classlabels_int64s is missing");
@@ -236,7 +227,6 @@ void lower_TreeEnsembleClassifier(Lower *L) {
     listed_weights(L, &f, &l, "class", AGG_SUM, seen, &negative);
     const double *base = attr_numbers(L, "base_values", &nbase, NULL);
     Post post = post_attr(L);
-    (void)c, (void)base;
     Tensor *s = forest_scores(L, &f, R_SUM, x);
     if (n == 2 && !seen[1] && nbase < 2) {
         s = t_column(L, s, 0);
@@ -327,8 +317,7 @@ void lower_TreeEnsemble(Lower *L) {
     int64_t how = attr_i(L, "aggregate_function", 1), post = attr_i(L, "post_transform", 0), nleaf;
     DType t;
     const double *w = attr_tensor(L, "leaf_weights", &nleaf, &t);
-    if (how < AGG_AVERAGE || how > AGG_MAX)
-        fail(L, "aggregate_function is %lld", (long long)how);
+    if (how < AGG_AVERAGE || how > AGG_MAX) fail(L, "aggregate_function is %lld", (long long)how);
     if (post < POST_NONE || post > POST_PROBIT) fail(L, "post_transform is %lld", (long long)post);
     if (nleaf > INT32_MAX / 4) unsupported(L, "%lld leaves", (long long)nleaf);
     const int64_t *target = attr_ints_of(L, "leaf_targetids", nleaf);
