@@ -607,7 +607,11 @@ bool fn_guarded(Fn *f, const Expr *e) {
     return false;
 }
 
-void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {
+/* `seen`: expressions that were looked at, as far as there is room. */
+#define SEEN 128
+static void hoist(Fn *f, Expr *e, int n, Axis *const *inner, const Expr **seen) {
+    if (seen[e->id % SEEN] == e) return;
+    seen[e->id % SEEN] = e;
     if (e->op == E_CONST || e->op == E_SYM || e->op == E_AXIS || e->op == E_INDIM ||
         e->op == E_LIMIT || e->op == E_SEED || bound_text(f, e))
         return;
@@ -624,5 +628,10 @@ void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {
     }
     if (e->op == E_REDUCE) return;
     int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->n;
-    for (int i = 0; i < last; i++) fn_hoist(f, e->a[i], n, inner);
+    for (int i = 0; i < last; i++) hoist(f, e->a[i], n, inner, seen);
+}
+
+void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) {
+    const Expr *seen[SEEN] = {0};
+    hoist(f, e, n, inner, seen);
 }

@@ -10,7 +10,7 @@
 
 #define NODES_MAX (1 << 28)
 #define WEIGHTS_MAX ((int64_t)1 << 28) /* of all leaves and targets */
-#define STEPS 16                       /* in one expression; beyond, a loop of such */
+#define STEPS 8                        /* in one expression; beyond, a loop of such */
 
 /* ---- making nodes ---------------------------------------------------------------------------- */
 void forest_nodes(Lower *L, Forest *f, int n) {
@@ -268,18 +268,19 @@ static Expr *steps(Lower *L, const Walk *w, Expr *row, Expr *n, int count) {
     return n;
 }
 
-/* Leaves [rows, trees] after STEPS steps and more, in a loop. */
+/* Leaves [rows, trees] of deeper trees, some steps in each trip of a loop. */
 static Tensor *walk_far(Lower *L, const Walk *w, Tensor *root, int deep) {
     Cx *c = L->cx;
     Expr *dim[] = {w->x->dim[0], root->dim[0]};
     Tensor *begin = te_begin(L, DT_I32, 2, dim);
     begin = te_end(L, begin, at(L, root, ax(L, begin, 1)));
-    LoopB *b = loop_begin(L, e_int(c, (deep + STEPS - 1) / STEPS));
+    int trips = (deep + STEPS - 1) / STEPS, each = (deep + trips - 1) / trips;
+    LoopB *b = loop_begin(L, e_int(c, trips));
     Tensor *now = loop_carry(L, b, begin);
     Tensor *next = te_begin(L, DT_I32, 2, dim);
     Expr *row = ax(L, next, 0);
     Expr *from = e_cast(c, DT_I64, ld(L, now, (Expr *[]){row, ax(L, next, 1)}));
-    next = te_end(L, next, e_cast(c, DT_I32, steps(L, w, row, from, STEPS)));
+    next = te_end(L, next, e_cast(c, DT_I32, steps(L, w, row, from, each)));
     loop_next(L, b, now, next);
     loop_end(L, b);
     return now;
