@@ -29,7 +29,6 @@ void lower_Scaler(Lower *L) {
 }
 
 void lower_Normalizer(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = t_cast(L, DT_F32, in_needed(L, 0)), *by;
     if (x->rank < 1 || x->rank > 2) fail(L, "the input has rank %d, not 1 or 2", x->rank);
     const char *norm = attr_s(L, "norm", "MAX");
@@ -42,7 +41,6 @@ void lower_Normalizer(Lower *L) {
         by = t_un(L, E_SQRT, t_reduce(L, R_SUM, t_bin(L, E_MUL, x, x), last, true));
     Tensor *is_zero = t_bin(L, E_EQ, by, t_scalar(L, DT_F32, 0));
     by = t_where(L, is_zero, t_scalar(L, DT_F32, 1), by);
-    (void)c;
     out(L, 0, t_bin(L, E_DIV, x, by));
 }
 
@@ -184,7 +182,8 @@ static const Const *list_attr(Lower *L, const char *name) {
 static bool less(const Const *k, int64_t i, int64_t j) {
     if (dtype_is_float(k->dtype))
         return elem_get_f(k->dtype, k->data, i) < elem_get_f(k->dtype, k->data, j);
-    return elem_get_i(k->dtype, k->data, i) < elem_get_i(k->dtype, k->data, j);
+    int64_t a = elem_get_i(k->dtype, k->data, i), b = elem_get_i(k->dtype, k->data, j);
+    return k->dtype == DT_U64 ? (uint64_t)a < (uint64_t)b : a < b;
 }
 
 /* Numbers of the keys that are not NaN, in order, each once: of equal ones the last. Returns how

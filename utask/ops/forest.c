@@ -309,6 +309,7 @@ static Tensor *leaf_rows(Lower *L, const Forest *f, const Walk *w) {
 Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
     Cx *c = L->cx;
     if (!f->root.n) fail(L, "there are no trees");
+    if (f->root.n > NODES_MAX) unsupported(L, "more than %d trees", NODES_MAX);
     int deep = depth(L, f);
     check(L, e_le(c, e_int(c, f->nfeature), x->dim[1]),
           "the nodes ask for %d features, the input has less", f->nfeature);

@@ -170,11 +170,9 @@ static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *pre
     }
 }
 
-/* float64 where the features are or a tensor of numbers is; the weights then are added in it. */
-static DType forest_type(Lower *L, const Tensor *x) {
-    (void)L;
-    return x->dtype == DT_F64 ? DT_F64 : DT_F32;
-}
+/* float64 for features that are, else float32: in which questions are asked and weights are added.
+ */
+static DType forest_type(const Tensor *x) { return x->dtype == DT_F64 ? DT_F64 : DT_F32; }
 
 static Tensor *with_base(Lower *L, const Forest *f, Tensor *s) {
     int64_t n;
@@ -191,7 +189,7 @@ void lower_TreeEnsembleRegressor(Lower *L) {
     Aggregate a = AGG_AVERAGE;
     while (a < AGG_MAX && strcmp(name[a], how)) a++;
     Tensor *x = feature_rows(L, 0);
-    Forest f = {.t = forest_type(L, x)};
+    Forest f = {.t = forest_type(x)};
     Listed l = listed_nodes(L, &f);
     forest_weights(L, &f, attr_i(L, "n_targets", 1), absent_of(a));
     bool *seen = NEWN(L->a, bool, f.ntarget), negative = false;
@@ -220,7 +218,7 @@ void lower_TreeEnsembleClassifier(Lower *L) {
     const int64_t *label = int_labels(L, "classlabels_int64s", &n);
     if (n < 1) fail(L, "attribute classlabels_int64s is missing");
     Tensor *x = feature_rows(L, 0);
-    Forest f = {.t = forest_type(L, x)};
+    Forest f = {.t = forest_type(x)};
     Listed l = listed_nodes(L, &f);
     forest_weights(L, &f, n, 0);
     bool *seen = NEWN(L->a, bool, n), negative = false;
@@ -291,7 +289,7 @@ static void packed_nodes(Lower *L, Forest *f, int nleaf) {
     forest_nodes(L, f, nleaf);
     for (int i = 0; i < nleaf; i++) forest_leaf(f, (int)n + i);
     for (int i = 0; i < n; i++) {
-        if (mode[i] < 0 || mode[i] >= ASK_COUNT) fail(L, "nodes_modes has %g", mode[i]);
+        if (!(mode[i] >= 0 && mode[i] < ASK_COUNT)) fail(L, "nodes_modes has %g", mode[i]);
         Ask ask = (Ask)mode[i];
         const double *v = &split[i];
         int nv = 1;
