@@ -136,14 +136,15 @@ class Maker:
         classes, features, trees = int(self.pick(2, 2, 3, 5)), int(self.pick(2, 6)), int(self.pick(1, 4, 9))
         positive = bool(self.r.random() < 0.5)
         if classes == 2:
-            ids = [[0] for _ in range(trees)]
+            one = int(self.pick(0, 0, 0, 1))
+            ids = [[one] for _ in range(trees)]
         elif self.r.random() < 0.5:
             trees = max(trees, classes)
             ids = [[t % classes] for t in range(trees)]
         else:
             ids = [list(range(classes)) for _ in range(trees)]
         base = self.floats(1 if classes == 2 else classes)
-        more = {"base_values": base} if self.r.random() < 0.3 else {}
+        more = {"base_values": base} if self.r.random() < 0.3 and ids[0] != [1] else {}
         labels = [int(v) for v in self.r.permutation(20)[:classes] - 5]
         self.node("TreeEnsembleClassifier", [self.input(self.rows(features))], [T.INT64, T.FLOAT], classlabels_int64s=labels,
                   post_transform=self.pick(*POSTS),

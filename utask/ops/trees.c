@@ -202,38 +202,50 @@ void lower_TreeEnsembleRegressor(Lower *L) {
 }
 
 /* ---- the classifier -------------------------------------------------------------------------- */
-/* Two classes, and weights of the first alone: label and scores by the sign of a single score s, or
- * by 0.5 where all weights are probabilities. */
-static void binary(Lower *L, Tensor *s, bool negative, const int64_t *label, Post post) {
+/* Two classes, and weights of one alone: the second one's label where score s [rows] is above 0, or
+ * above 0.5 where all weights are probabilities. */
+static void label_by(Lower *L, Tensor *s, bool negative, const int64_t *label) {
     Cx *c = L->cx;
     Tensor *k = te_begin(L, DT_I64, 1, s->dim);
     Expr *row = ax(L, k, 0), *half = e_num(c, s->dtype, negative ? 0 : 0.5);
     k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, half, ld(L, s, &row))));
     out(L, 0, labels_at(L, label, 2, k));
-    out(L, 1, t_cast(L, DT_F32, two_scores(L, s, negative, post)));
+}
+
+/* Of two classes only the first one has weights: they are of a single score. */
+static bool first_alone(Lower *L, int64_t nclass, int64_t nbase) {
+    int n;
+    const int64_t *id = attr_ints(L, "class_ids", &n);
+    bool alone = nclass == 2 && nbase < 2;
+    for (int i = 0; i < n; i++) alone = alone && id[i] == 0;
+    return alone;
 }
 
 void lower_TreeEnsembleClassifier(Lower *L) {
     int64_t n, nbase;
     const int64_t *label = int_labels(L, "classlabels_int64s", &n);
+    const double *base = attr_numbers(L, "base_values", &nbase, NULL);
     if (n < 1) fail(L, "attribute classlabels_int64s is missing");
     Tensor *x = feature_rows(L, 0);
+    Post post = post_attr(L);
     Forest f = {.t = forest_type(x)};
     Listed l = listed_nodes(L, &f);
-    forest_weights(L, &f, n, 0);
-    bool *seen = NEWN(L->a, bool, n), negative = false;
+    bool *seen = NEWN(L->a, bool, n), negative = false, alone = first_alone(L, n, nbase);
+    forest_weights(L, &f, alone ? 1 : n, 0);
     listed_weights(L, &f, &l, "class", AGG_SUM, seen, &negative);
-    const double *base = attr_numbers(L, "base_values", &nbase, NULL);
-    Post post = post_attr(L);
     Tensor *s = forest_scores(L, &f, R_SUM, x);
-    if (n == 2 && !seen[1] && nbase < 2) {
+    if (alone) {
         s = t_column(L, s, 0);
         if (nbase == 1) s = t_bin(L, E_ADD, s, t_scalar(L, f.t, base[0]));
-        binary(L, s, negative, label, post);
+        label_by(L, s, negative, label);
+        out(L, 1, t_cast(L, DT_F32, two_scores(L, s, negative, post)));
         return;
     }
     s = with_base(L, &f, s);
-    out(L, 0, labels_at(L, label, n, best_class(L, s)));
+    if (n == 2 && seen[0] != seen[1])
+        label_by(L, t_column(L, s, seen[1]), negative, label);
+    else
+        out(L, 0, labels_at(L, label, n, best_class(L, s)));
     out(L, 1, t_cast(L, DT_F32, post_scores(L, post, s)));
 }
 
