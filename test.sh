@@ -258,6 +258,7 @@ step gpu-check eval/gpu/selftest.sh $BRAID
 step field "$PYTHON" tests/field_cases.py --braid $BRAID
 step small-types "$PYTHON" tests/small_types.py --braid $BRAID
 step random-operators "$PYTHON" tests/random_operators.py --braid $BRAID
+step ml "$PYTHON" tests/ml_check.py 26 --seed $SEED --braid $BRAID
 step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step special-values "$PYTHON" tests/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/nest_check.py --braid $BRAID

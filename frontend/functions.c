@@ -72,7 +72,7 @@ void call_inline(Import *im, Scope *s, const Onnx__NodeProto *np, const Onnx__Fu
         scope_add(im, s, np->output[i], v, path);
         if (!v->type && s->type) {
             const Onnx__TypeProto *t = map_get(s->type, np->output[i]);
-            v->type = type_import(im, t, arena_printf(im->a, "value '%.200s'", np->output[i]));
+            v->type = type_made(im, t, arena_printf(im->a, "value '%.200s'", np->output[i]));
         }
     }
     im->depth--;

@@ -191,7 +191,7 @@ static Value *output_value(Import *im, Scope *s, const char *name, const char *p
     scope_add(im, s, name, v, path);
     if (s->type) {
         const Onnx__TypeProto *t = map_get(s->type, name);
-        v->type = type_import(im, t, arena_printf(im->a, "value '%.200s'", name));
+        v->type = type_made(im, t, arena_printf(im->a, "value '%.200s'", name));
     }
     return v;
 }
@@ -376,7 +376,7 @@ Region *region_import(Import *im, const Onnx__GraphProto *gp, Scope *up, Region 
             err(im->d, ST_MODEL, where, "it is a function's input that the call left out");
         r->result[i] = v;
         r->result_name[i] = name;
-        r->result_type[i] = type_import(im, gp->output[i]->type, where);
+        r->result_type[i] = type_made(im, gp->output[i]->type, where);
     }
     r->node = b.node.p;
     r->nnode = b.node.n;

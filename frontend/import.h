@@ -94,6 +94,9 @@ Const *const_new(Import *im, DType t, int rank, const int64_t *dim, int64_t coun
 
 /* import_types.c: NULL when nothing is declared. */
 const VType *type_import(Import *im, const Onnx__TypeProto *t, const char *where);
+/* The same of what the model computes: a sequence of maps is a tensor here (ZipMap), of which the
+ * declaration says nothing. */
+const VType *type_made(Import *im, const Onnx__TypeProto *t, const char *where);
 
 /* import_attr.c: the attribute that `ap`, written in scope *s, stands for: itself, or through
  * ref_attr_name what the call (in its own scope, put in *s) or the function's default gives; NULL

@@ -68,3 +68,10 @@ static const VType *import(Import *im, const Onnx__TypeProto *t, const char *whe
 const VType *type_import(Import *im, const Onnx__TypeProto *t, const char *where) {
     return t ? import(im, t, where, 0) : NULL;
 }
+
+const VType *type_made(Import *im, const Onnx__TypeProto *t, const char *where) {
+    bool sequence = t && t->value_case == ONNX__TYPE_PROTO__VALUE_SEQUENCE_TYPE;
+    const Onnx__TypeProto *elem = sequence ? t->sequence_type->elem_type : NULL;
+    if (elem && elem->value_case == ONNX__TYPE_PROTO__VALUE_MAP_TYPE) return NULL;
+    return type_import(im, t, where);
+}

@@ -537,8 +537,8 @@ static void test_form_errors(void **state) {
         ST_MODEL, "needs at least 1 outputs, has 0");
     bad(import_one(node("n", "Frobnicate", "x", "y"), 18), ST_UNSUPPORTED,
         "n (Frobnicate): operator Frobnicate is not supported");
-    bad(import_one(with_domain(node("n", "Binarizer", "x", "y"), "ai.onnx.ml"), 18), ST_UNSUPPORTED,
-        "operator ai.onnx.ml:Binarizer is not supported");
+    bad(import_one(with_domain(node("n", "CastMap", "x", "y"), "ai.onnx.ml"), 18), ST_UNSUPPORTED,
+        "operator ai.onnx.ml:CastMap is not supported");
     bad(import_one(node("n", "Add", "x,x", "y"), 99), ST_UNSUPPORTED, "opset 99 is not supported");
     bad(import_one(node("n", "Add", "x,x", "y"), 0), ST_MODEL, "does not import the opset");
 }

@@ -579,15 +579,30 @@ bool e_is_ival(const Expr *e, int64_t v) {
 
 bool e_has_axis(const Expr *e) { return e->flags & EF_AXIS; }
 
-bool e_uses_axis(const Expr *e, const Axis *x) {
+/* Whether x is free in e, found in `most` steps at most; `seen`, when there is one, has expressions
+ * in which it is not: of what is shared again and again there are more ways than nodes. */
+#define SEEN 256
+static bool uses_axis(const Expr *e, const Axis *x, int *most, const Expr **seen) {
     if (!(e->flags & EF_AXIS)) return false;
     if (e->op == E_AXIS) return e->axis == x;
+    if (seen && seen[e->id % SEEN] == e) return false;
+    if (!seen && --*most < 0) return false;
     if (e->op == E_REDUCE)
         for (int i = 0; i < e->naxis; i++)
             if (e->raxis[i] == x) return false;
     for (int i = 0; i < e->n; i++)
-        if (e_uses_axis(e->a[i], x)) return true;
+        if (uses_axis(e->a[i], x, most, seen)) return true;
+    if (seen) seen[e->id % SEEN] = e;
     return false;
+}
+
+bool e_uses_axis(const Expr *e, const Axis *x) {
+    const Expr *seen[SEEN];
+    int most = 64;
+    if (uses_axis(e, x, &most, NULL)) return true;
+    if (most >= 0) return false;
+    memset(seen, 0, sizeof seen);
+    return uses_axis(e, x, &most, seen);
 }
 
 /* ---- substitution and walks ------------------------------------------------------------------ */

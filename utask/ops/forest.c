@@ -10,7 +10,7 @@
 
 #define NODES_MAX (1 << 28)
 #define WEIGHTS_MAX ((int64_t)1 << 28) /* of all leaves and targets */
-#define STEPS 16                       /* in one expression; beyond, a loop of such */
+#define STEPS 8                        /* in one expression; beyond, a loop of such */
 
 /* ---- making nodes ---------------------------------------------------------------------------- */
 void forest_nodes(Lower *L, Forest *f, int n) {
@@ -113,7 +113,7 @@ void forest_weights(Lower *L, Forest *f, int64_t ntarget, double absent) {
 
 /* ---- depth ----------------------------------------------------------------------------------- */
 /* Steps from the root to its farthest leaf. */
-static int depth_of(Lower *L, Forest *f, int root, int *stack) {
+static void find_depth(Lower *L, Forest *f, int root, int *stack) {
     enum { UNSEEN, OPEN, DONE };
     int n = 0;
     if (f->node.p[root].seen == UNSEEN) stack[n++] = root;
@@ -137,13 +137,13 @@ static int depth_of(Lower *L, Forest *f, int root, int *stack) {
             n--;
         }
     }
-    return f->node.p[root].depth;
 }
 
 static int depth(Lower *L, Forest *f) {
     int *stack = NEWN(L->a, int, f->node.n + 1), most = 0;
+    for (int i = 0; i < f->node.n; i++) find_depth(L, f, i, stack); /* none may lead to itself */
     for (int i = 0; i < f->root.n; i++) {
-        int d = depth_of(L, f, f->root.p[i], stack);
+        int d = f->node.p[f->root.p[i]].depth;
         if (d > most) most = d;
     }
     return most;
@@ -268,18 +268,19 @@ static Expr *steps(Lower *L, const Walk *w, Expr *row, Expr *n, int count) {
     return n;
 }
 
-/* Leaves [rows, trees] after STEPS steps and more, in a loop. */
+/* Leaves [rows, trees] of deeper trees, some steps in each trip of a loop. */
 static Tensor *walk_far(Lower *L, const Walk *w, Tensor *root, int deep) {
     Cx *c = L->cx;
     Expr *dim[] = {w->x->dim[0], root->dim[0]};
     Tensor *begin = te_begin(L, DT_I32, 2, dim);
     begin = te_end(L, begin, at(L, root, ax(L, begin, 1)));
-    LoopB *b = loop_begin(L, e_int(c, (deep + STEPS - 1) / STEPS));
+    int trips = (deep + STEPS - 1) / STEPS, each = (deep + trips - 1) / trips;
+    LoopB *b = loop_begin(L, e_int(c, trips));
     Tensor *now = loop_carry(L, b, begin);
     Tensor *next = te_begin(L, DT_I32, 2, dim);
     Expr *row = ax(L, next, 0);
     Expr *from = e_cast(c, DT_I64, ld(L, now, (Expr *[]){row, ax(L, next, 1)}));
-    next = te_end(L, next, e_cast(c, DT_I32, steps(L, w, row, from, STEPS)));
+    next = te_end(L, next, e_cast(c, DT_I32, steps(L, w, row, from, each)));
     loop_next(L, b, now, next);
     loop_end(L, b);
     return now;
@@ -308,6 +309,7 @@ static Tensor *leaf_rows(Lower *L, const Forest *f, const Walk *w) {
 Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
     Cx *c = L->cx;
     if (!f->root.n) fail(L, "there are no trees");
+    if (f->root.n > NODES_MAX) unsupported(L, "more than %d trees", NODES_MAX);
     int deep = depth(L, f);
     check(L, e_le(c, e_int(c, f->nfeature), x->dim[1]),
           "the nodes ask for %d features, the input has less", f->nfeature);

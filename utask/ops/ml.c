@@ -135,3 +135,16 @@ Tensor *post_scores(Lower *L, Post post, Tensor *s) {
     default: return s;
     }
 }
+
+Tensor *two_scores(Lower *L, Tensor *s, bool mixed, Post post) {
+    Cx *c = L->cx;
+    DType t = s->dtype;
+    Tensor *first = te_begin(L, t, 1, s->dim);
+    Expr *row = ax(L, first, 0), *v = ld(L, s, &row), *other = e_un(c, E_NEG, v);
+    if (post == POST_LOGISTIC) {
+        other = e_un(c, E_SIGMOID, other);
+        s = t_un(L, E_SIGMOID, s);
+    } else if (!mixed)
+        other = e_sub(c, e_num(c, t, 1), v);
+    return t_columns(L, te_end(L, first, other), s);
+}

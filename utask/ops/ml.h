@@ -20,6 +20,9 @@ Tensor *t_floats(Lower *L, DType t, int64_t rows, int64_t cols, const double *v)
 /* ---- scores [rows, classes] ------------------------------------------------------------------ */
 typedef enum { POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO, POST_PROBIT } Post;
 #define POSTS "NONE|SOFTMAX|LOGISTIC|SOFTMAX_ZERO|PROBIT"
+/* One score s [rows] as the scores of two classes: s is the second one's and a probability, or,
+ * when it is `mixed`, above 0 for the second and below for the first class. */
+Tensor *two_scores(Lower *L, Tensor *s, bool mixed, Post post);
 Post post_attr(Lower *L); /* post_transform, a string */
 Tensor *post_scores(Lower *L, Post post, Tensor *scores);
 /* Label k of `labels` where k [rows] are class numbers (int64). */

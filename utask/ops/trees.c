@@ -170,11 +170,9 @@ static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *pre
     }
 }
 
-/* float64 where the features are or a tensor of numbers is; the weights then are added in it. */
-static DType forest_type(Lower *L, const Tensor *x) {
-    (void)L;
-    return x->dtype == DT_F64 ? DT_F64 : DT_F32;
-}
+/* float64 for features that are, else float32: in which questions are asked and weights are added.
+ */
+static DType forest_type(const Tensor *x) { return x->dtype == DT_F64 ? DT_F64 : DT_F32; }
 
 static Tensor *with_base(Lower *L, const Forest *f, Tensor *s) {
     int64_t n;
@@ -191,7 +189,7 @@ void lower_TreeEnsembleRegressor(Lower *L) {
     Aggregate a = AGG_AVERAGE;
     while (a < AGG_MAX && strcmp(name[a], how)) a++;
     Tensor *x = feature_rows(L, 0);
-    Forest f = {.t = forest_type(L, x)};
+    Forest f = {.t = forest_type(x)};
     Listed l = listed_nodes(L, &f);
     forest_weights(L, &f, attr_i(L, "n_targets", 1), absent_of(a));
     bool *seen = NEWN(L->a, bool, f.ntarget), negative = false;
@@ -204,50 +202,50 @@ void lower_TreeEnsembleRegressor(Lower *L) {
 }
 
 /* ---- the classifier -------------------------------------------------------------------------- */
-/* Two classes, and weights of one of them, or of none but the first: label and scores by the sign
- * of a single score s, or by 0.5 where all weights are probabilities. */
-static void binary(Lower *L, Tensor *s, bool negative, const int64_t *label, Post post) {
+/* Two classes, and weights of one alone: the second one's label where score s [rows] is above 0, or
+ * above 0.5 where all weights are probabilities. */
+static void label_by(Lower *L, Tensor *s, bool negative, const int64_t *label) {
     Cx *c = L->cx;
-    DType t = s->dtype;
-    Tensor *k = te_begin(L, DT_I64, 1, s->dim), *first = te_begin(L, t, 1, s->dim);
-    Expr *row = ax(L, k, 0), *half = e_num(c, t, negative ? 0 : 0.5);
+    Tensor *k = te_begin(L, DT_I64, 1, s->dim);
+    Expr *row = ax(L, k, 0), *half = e_num(c, s->dtype, negative ? 0 : 0.5);
     k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, half, ld(L, s, &row))));
-    row = ax(L, first, 0);
-    Expr *v = ld(L, s, &row), *other = e_un(c, E_NEG, v);
-    if (!negative)
-        first = te_end(L, first, e_sub(c, e_num(c, t, 1), v));
-    else if (post == POST_LOGISTIC) {
-        first = te_end(L, first, e_un(c, E_SIGMOID, other));
-        s = t_un(L, E_SIGMOID, s);
-    } else
-        first = te_end(L, first, other);
     out(L, 0, labels_at(L, label, 2, k));
-    out(L, 1, t_cast(L, DT_F32, t_columns(L, first, s)));
+}
+
+/* Of two classes only the first one has weights: they are of a single score. */
+static bool first_alone(Lower *L, int64_t nclass, int64_t nbase) {
+    int n;
+    const int64_t *id = attr_ints(L, "class_ids", &n);
+    bool alone = nclass == 2 && nbase < 2;
+    for (int i = 0; i < n; i++) alone = alone && id[i] == 0;
+    return alone;
 }
 
 void lower_TreeEnsembleClassifier(Lower *L) {
-    Cx *c = L->cx;
     int64_t n, nbase;
     const int64_t *label = int_labels(L, "classlabels_int64s", &n);
+    const double *base = attr_numbers(L, "base_values", &nbase, NULL);
     if (n < 1) fail(L, "attribute classlabels_int64s is missing");
     Tensor *x = feature_rows(L, 0);
-    Forest f = {.t = forest_type(L, x)};
-    Listed l = listed_nodes(L, &f);
-    forest_weights(L, &f, n, 0);
-    bool *seen = NEWN(L->a, bool, n), negative = false;
-    listed_weights(L, &f, &l, "class", AGG_SUM, seen, &negative);
-    const double *base = attr_numbers(L, "base_values", &nbase, NULL);
     Post post = post_attr(L);
-    (void)c, (void)base;
+    Forest f = {.t = forest_type(x)};
+    Listed l = listed_nodes(L, &f);
+    bool *seen = NEWN(L->a, bool, n), negative = false, alone = first_alone(L, n, nbase);
+    forest_weights(L, &f, alone ? 1 : n, 0);
+    listed_weights(L, &f, &l, "class", AGG_SUM, seen, &negative);
     Tensor *s = forest_scores(L, &f, R_SUM, x);
-    if (n == 2 && !seen[1] && nbase < 2) {
+    if (alone) {
         s = t_column(L, s, 0);
         if (nbase == 1) s = t_bin(L, E_ADD, s, t_scalar(L, f.t, base[0]));
-        binary(L, s, negative, label, post);
+        label_by(L, s, negative, label);
+        out(L, 1, t_cast(L, DT_F32, two_scores(L, s, negative, post)));
         return;
     }
     s = with_base(L, &f, s);
-    out(L, 0, labels_at(L, label, n, best_class(L, s)));
+    if (n == 2 && seen[0] != seen[1])
+        label_by(L, t_column(L, s, seen[1]), negative, label);
+    else
+        out(L, 0, labels_at(L, label, n, best_class(L, s)));
     out(L, 1, t_cast(L, DT_F32, post_scores(L, post, s)));
 }
 
@@ -303,7 +301,7 @@ static void packed_nodes(Lower *L, Forest *f, int nleaf) {
     forest_nodes(L, f, nleaf);
     for (int i = 0; i < nleaf; i++) forest_leaf(f, (int)n + i);
     for (int i = 0; i < n; i++) {
-        if (mode[i] < 0 || mode[i] >= ASK_COUNT) fail(L, "nodes_modes has %g", mode[i]);
+        if (!(mode[i] >= 0 && mode[i] < ASK_COUNT)) fail(L, "nodes_modes has %g", mode[i]);
         Ask ask = (Ask)mode[i];
         const double *v = &split[i];
         int nv = 1;
