@@ -35,6 +35,7 @@ onnx_type = helper.np_dtype_to_tensor_dtype
 class Random:
     def __init__(self, seed):
         self.r = np.random.default_rng(seed)
+        self.half = self.chance(0.15)  # float32 values are such that float16 has them
 
     def pick(self, *v):
         return v[self.r.integers(len(v))]
@@ -49,7 +50,8 @@ class Random:
         return [self.int(1, most) for _ in range(self.int(lo, hi))]
 
     def f(self, *shape, t=F32):
-        return self.r.standard_normal(shape).astype(t)
+        v = self.r.standard_normal(shape).astype(t)
+        return v.astype(F16).astype(t) if self.half else v
 
     def q(self, t, *shape):
         """8- or 16-bit integers of the whole range."""
@@ -101,6 +103,13 @@ class Case:
                 at = tuple(np.argwhere(bad)[0])
                 return f"{bad.sum()} of {bad.size} values differ, the first at {at}: {v[at]}, not {w[at]}"
         return None
+
+
+def halved(case):
+    """The same in float16."""
+    half = lambda v: v.astype(F16) if v is not None and v.dtype == F32 else v
+    case.inputs, case.want, case.tol = [half(v) for v in case.inputs], [half(v) for v in case.want], None
+    return case
 
 
 def node_of(op, inputs, outputs, attrs, domain, prefix=""):
@@ -723,6 +732,16 @@ KINDS = [qlinear_binary, qlinear_unary, qlinear_softmax, qlinear_concat, qlinear
          nhwc_pool, dynamic_pads, pad, gather_nd, small, small, inverse, ngram, crop, grid_sample, fft]
 
 
+HALF = [fused_matmul, fused_gemm, fused_conv, dynamic_pads, pad, inverse, grid_sample]
+
+
+def make(kind, seed):
+    R = Random(seed)
+    case = kind(R)
+    case.seed = seed
+    return halved(case) if R.half and kind in HALF and case.op != "QLinearConv" else case
+
+
 # ---- running Braid
 def model_of(cases):
     nodes, infos, consts, outs, feed = [], [], [], [], {}
@@ -904,8 +923,7 @@ def main():
     for seed in range(args.seed, args.seed + args.count):
         kind = KINDS[seed % len(KINDS)]
         if not args.only or args.only == kind.__name__:
-            cases.append(kind(Random(seed)))
-            cases[-1].seed = seed
+            cases.append(make(kind, seed))
     if args.bad:
         return check_bad(args, cases)
     for i in range(0, len(cases), args.group):
