@@ -413,6 +413,18 @@ def nbits(R):
     return Case("MatMulNBits", inputs, attrs, [y.astype(f)], tol=tol)
 
 
+def block_gather(R):
+    bits, block, shape = R.pick(2, 4, 8), R.pick(16, 32), [R.int(1, 5), R.int(1, 3)][:R.int(1, 2)]
+    last = 8 // bits * R.int(1, 12)
+    shape.append(last)
+    axis, blocks = len(shape) - 1, shape[:-1] + [-(-last // block)]
+    scales = R.r.uniform(0.02, 0.2, blocks).astype(F32)
+    zeros = pack(R.r.integers(0, 1 << bits, blocks), bits) if R.chance() else None
+    index = R.r.integers(-shape[0] - 1, shape[0] + 1, R.shape(0, 2, 4)).astype(R.pick(I32, I64))
+    attrs = {"bits": bits, "block_size": block, "quantize_axis": axis - R.pick(0, len(shape)), "gather_axis": 0}
+    return Case("GatherBlockQuantized", [pack(R.r.integers(0, 1 << bits, shape), bits), index, scales, zeros], attrs)
+
+
 # ---- recurrent
 ACTS = {"Relu": 0, "Tanh": 0, "Sigmoid": 0, "Affine": 2, "LeakyRelu": 1, "HardSigmoid": 2, "Elu": 1, "Softsign": 0}
 
@@ -728,7 +740,7 @@ def fft(R):
 
 
 KINDS = [qlinear_binary, qlinear_unary, qlinear_softmax, qlinear_concat, qlinear_where, qlinear_means, quantize,
-         dynamic_matmul, integer_to_float, qgemm, nbits, quantized_lstm, fused_matmul, fused_gemm, fused_conv, fused_conv,
+         dynamic_matmul, integer_to_float, qgemm, nbits, block_gather, quantized_lstm, fused_matmul, fused_gemm, fused_conv, fused_conv,
          nhwc_pool, dynamic_pads, pad, gather_nd, small, small, inverse, ngram, crop, grid_sample, fft]
 
 
@@ -863,6 +875,8 @@ def refusals():
         ("MatMulNBits", [f, packed, scales], nbits_of(weight_prepacked=1), "it may be 0"),
         ("MatMulNBits", [f, packed, scales[:2]], nbits_of(), "scales must have 3 x 1 elements"),
         ("MatMulNBits", [f, packed, scales, None, np.array([0, 0, 0, 1], I32)], nbits_of(), "out of range"),
+        ("GatherBlockQuantized", [b, index, scales], {"gather_axis": 1}, "gather_axis must be the first"),
+        ("GatherBlockQuantized", [b, index, s.reshape(1, 1)], {"block_size": 16}, "scales have the wrong size on axis 0"),
         ("FusedMatMul", [f, f.T.copy()], {"transBatchA": 1}, "operands of one rank, at least 3"),
         ("FusedGemm", [f, f.T.copy()], {"activation": "Gelu"}, "the activation 'Gelu'"),
         ("FusedConv", [image, image], {"activation": "Clip"}, "Clip needs two parameters"),
