@@ -3,7 +3,7 @@
  * they are used; scales, biases and requantization stand outside of the sum. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/matmul.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/nn.h"
 #include "utask/ops/quantize.h"
 
 /* A parameter that holds one number in a form that does not add axes to what it is combined with.
@@ -22,23 +22,26 @@ static Tensor *number(Lower *L, Tensor *t, const char *what) {
 /* product * a_scale * b_scale + bias, in float32. */
 static Tensor *to_float(Lower *L, Tensor *product, Tensor *a_scale, Tensor *b_scale, Tensor *bias) {
     Tensor *bs = plain(L, t_cast(L, DT_F32, b_scale));
+    broadcasts_to(L, bs, product, "the scale of B");
     Tensor *scale = t_bin(L, E_MUL, t_cast(L, DT_F32, a_scale), bs);
     Tensor *y = t_bin(L, E_MUL, t_cast(L, DT_F32, product), scale);
     if (!bias) return y;
     if (bias->rank != 1) fail(L, "the bias has rank %d, not 1", bias->rank);
-    return t_bin(L, E_ADD, y, t_cast(L, DT_F32, plain(L, bias)));
+    bias = plain(L, t_cast(L, DT_F32, bias));
+    broadcasts_to(L, bias, product, "the bias");
+    return t_bin(L, E_ADD, y, bias);
 }
 
 void lower_DynamicQuantizeMatMul(Lower *L) {
     Tensor *scale, *zero, *a = t_dynamic_quantize(L, in_needed(L, 0), false, &scale, &zero);
-    Tensor *p = t_integer_product(L, a, zero, in_needed(L, 1), plain(L, in(L, 3)));
+    Tensor *p = integer_product(L, a, zero, in_needed(L, 1), plain(L, in(L, 3)));
     out(L, 0, to_float(L, p, scale, in_needed(L, 2), in(L, 4)));
 }
 
 void lower_MatMulIntegerToFloat(Lower *L) {
     Tensor *a_scale = number(L, in_needed(L, 2), "the scale of A");
     Tensor *a_zero = number(L, in(L, 4), "the zero point of A");
-    Tensor *p = t_integer_product(L, in_needed(L, 0), a_zero, in_needed(L, 1), plain(L, in(L, 5)));
+    Tensor *p = integer_product(L, in_needed(L, 0), a_zero, in_needed(L, 1), plain(L, in(L, 5)));
     Tensor *y = to_float(L, p, a_scale, in_needed(L, 3), in(L, 6));
     out(L, 0, t_cast(L, a_scale->dtype, y));
 }
@@ -54,19 +57,16 @@ void lower_QGemm(Lower *L) {
     if (has_in(L, 7) != (y_zero != NULL))
         fail(L, "y_scale and y_zero_point must both be there, or neither");
     Tensor *a_zero = number(L, in_needed(L, 2), "the zero point of A");
-    Tensor *sum = t_integer_product(L, a, a_zero, b, plain(L, in_needed(L, 5)));
+    Tensor *sum = integer_product(L, a, a_zero, b, plain(L, in_needed(L, 5)));
     if (bias) {
-        if (bias->rank > 2) fail(L, "C must have at most rank 2, not %d", bias->rank);
-        for (int i = 0; i < bias->rank; i++) {
-            Expr *d = bias->dim[i], *want = sum->dim[2 - bias->rank + i];
-            check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
-                  "C does not broadcast to the product (its axis %d)", i);
-        }
+        broadcasts_to(L, bias, sum, "C");
         sum = t_bin(L, E_ADD, sum, bias);
     }
     Tensor *a_scale = number(L, in_needed(L, 1), "the scale of A");
     Tensor *scale = t_scaled(L, a_scale, attr_f(L, "alpha", 1));
-    scale = t_bin(L, E_MUL, scale, plain(L, in_needed(L, 4)));
+    Tensor *b_scale = plain(L, in_needed(L, 4));
+    broadcasts_to(L, b_scale, sum, "the scale of B");
+    scale = t_bin(L, E_MUL, scale, b_scale);
     if (has_in(L, 7))
         scale = t_bin(L, E_DIV, scale, number(L, in(L, 7), "the scale of the result"));
     Tensor *y = t_bin(L, E_MUL, t_cast(L, DT_F32, sum), scale);
