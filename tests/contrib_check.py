@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares random nodes of com.microsoft's quantized, fused and shape operators with ONNX Runtime.
+"""Compares random nodes of com.microsoft's quantized, fused and shape operators (and some of the standard's twins) with
+ONNX Runtime.
 
     contrib_check.py COUNT [--target T] [--threads N] [--group N] [--only KIND] [--seed S] [--braid PATH] [--bad]
 
@@ -287,7 +288,7 @@ def quantize(R):
         s, z = (s.reshape(()), z.reshape(())) if R.chance() else (s, z)
     if R.chance():
         x = R.q(t, *shape)
-        return Case("DequantizeLinear", [x, s, z if R.chance(0.8) else None], attrs)
+        return Case("DequantizeLinear", [x, s, z if R.chance(0.8) else None], attrs, name=R.pick(MS, ""))
     x = (R.f(*shape) * R.pick(1, 3)).astype(f)
     at = [1] * len(shape)
     if axis is not None:
@@ -295,7 +296,7 @@ def quantize(R):
     v = x / (s if s.ndim == 0 or axis is None else s.reshape(at))
     if t == U8 and R.chance(0.2):
         z = None
-    return Case("QuantizeLinear", [x, s, z], attrs, near=ties(v.astype(F64)))
+    return Case("QuantizeLinear", [x, s, z], attrs, near=ties(v.astype(F64)), name=R.pick(MS, ""))
 
 
 # ---- products of quantized matrices
@@ -599,7 +600,7 @@ def qlinear_conv(R, xs, ws, attrs):
     v *= F64(sx.reshape(())) * sw.astype(F64).reshape([-1] + [1] * (len(xs) - 2)) / F64(sy.reshape(()))
     inputs = [x, sx, zx, w, sw, zw, sy, zy, b]
     if R.chance(0.4):
-        return Case("QLinearConv", inputs, attrs, near=ties(v))
+        return Case("QLinearConv", inputs, attrs, near=ties(v), name=R.pick(MS, ""))
     want = run("QLinearConv", inputs, attrs, domain="")[0]
     last = lambda u: np.ascontiguousarray(np.moveaxis(u, 1, -1))
     return Case("QLinearConv", [last(x)] + inputs[1:], {**attrs, "channels_last": 1}, [last(want)], near=last(ties(v)))
@@ -758,7 +759,7 @@ def make(kind, seed):
 def model_of(cases):
     nodes, infos, consts, outs, feed = [], [], [], [], {}
     for n, case in enumerate(cases):
-        R = Random(case.seed)
+        R = Random(case.seed or 0)
         outputs = [f"n{n}y{k}" if w is not None else "" for k, w in enumerate(case.want)]
         nodes.append(node_of(case.op, case.inputs, outputs, case.attrs, case.domain, f"n{n}"))
         outs += [helper.make_tensor_value_info(o, onnx_type(w.dtype), None) for o, w in zip(outputs, case.want) if o]
@@ -766,12 +767,13 @@ def model_of(cases):
             name = f"n{n}x{i}"
             if v is None:
                 continue
-            # parameters are mostly constants; shapes of data are unknown in some models
-            if i and R.chance(0.6) or v.dtype == I64 and v.ndim == 1:
+            # parameters are mostly constants; sizes of the others are unknown in some models
+            if i and R.chance(0.6):
                 consts.append(numpy_helper.from_array(v, name))
             else:
                 feed[name] = v
-                infos.append(info(name, v, i == 0 and R.chance(0.3)))
+                known = R.chance(0.6) or case.seed is None or case.op == "GatherND"  # the length of index tuples must be
+                infos.append(info(name, v, not known))
     graph = helper.make_graph(nodes, "contrib", infos, outs, consts)
     return helper.make_model(graph, opset_imports=OPSETS, ir_version=10), feed
 
@@ -844,7 +846,7 @@ def spoil(R, case):
         at = R.int(0, len(shape))
         shape[at:at + R.int(0, 1)] = R.pick([], [0], [2], [1, 1], [7])
         inputs[i] = np.resize(inputs[i], shape)
-    spoiled = Case(case.op, inputs, attrs, case.want)
+    spoiled = Case(case.op, inputs, attrs, case.want, name=case.domain)
     spoiled.seed = case.seed
     return spoiled
 
@@ -885,7 +887,7 @@ def refusals():
         ("ConvTransposeWithDynamicPads", [image, image, np.array([-1, 0, 0, 0], I64)], {}, "negative"),
         ("DynamicQuantizeLSTM", lstm[:11] + [None], {}, "input 11 is missing"),
         ("DynamicQuantizeLSTM", lstm[:8] + [np.ones(3, F32)] + lstm[9:], {}, "a scale must have shape"),
-        ("Pad", [f, np.zeros((2, 2), I64)], {}, "pads must have the shape"),
+        ("Pad", [f, np.zeros((2, 2), I64)], {}, "pads must have 4 elements"),
         ("Unique", [f], {}, "the input has rank 2, not 1"),
         ("Range", [s, s, z * s], {}, "delta is 0"),
         ("ExpandDims", [f, np.asarray(I32(5))], {}, "axis"),
@@ -907,6 +909,7 @@ def check_bad(args, cases):
     outputs = {"DynamicQuantizeLSTM": 1, "Unique": 3}
     for op, inputs, attrs, message in refusals():
         case = Case(op, inputs, attrs, [np.zeros(1, F32)] * outputs.get(op, 1))
+        case.seed = None  # sizes are known
         got = braid(args, *model_of([case]))
         text = got if isinstance(got, str) else "it runs"
         if not text.startswith("exit 1: ") or "\n" in text or message not in text:

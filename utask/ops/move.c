@@ -279,7 +279,7 @@ static void pad(Lower *L, int npads) {
     }
     Expr *value = e_num(c, a->dtype, 0), *inside = e_bool(c, true);
     if (mode == PAD_CONSTANT && has_in(L, 2)) {
-        if (count_const(in(L, 2)) != 1) fail(L, "constant_value must be a scalar");
+        check(L, e_eq(c, count(L, in(L, 2)), e_int(c, 1)), "constant_value must be one number");
         value = uni(L, in(L, 2), 0);
     }
     Tensor *o = te_begin(L, a->dtype, r, dim);
@@ -308,16 +308,13 @@ void lower_Pad(Lower *L) { pad(L, param_len(L, 1, 2 * MAX_RANK, "pads")); }
 
 /* Its pads may also be a row of a matrix. */
 void lower_MsPad(Lower *L) {
+    Cx *c = L->cx;
     Tensor *pads = in(L, 1);
-    int64_t n = count_const(pads);
-    if (pads->rank != 2) {
-        lower_Pad(L);
-        return;
-    }
-    if (!e_is_ival(pads->dim[0], 1) || n > 2 * MAX_RANK)
-        fail(L, "pads must have the shape [n] or [1, n] with at most %d elements", 2 * MAX_RANK);
-    if (n < 0) unsupported(L, "the length of the pads input is not known at compile time");
-    pad(L, (int)n);
+    int n = 2 * in(L, 0)->rank;
+    if (pads->rank != 1 && pads->rank != 2) fail(L, "pads have rank %d, not 1 or 2", pads->rank);
+    check(L, e_eq(c, pads->dim[pads->rank - 1], e_int(c, n)), "pads must have %d elements", n);
+    if (pads->rank == 2) check(L, e_eq(c, pads->dim[0], e_int(c, 1)), "pads must be one row");
+    pad(L, n);
 }
 
 void lower_CenterCropPad(Lower *L) {

@@ -155,7 +155,8 @@ void lower_CropAndResize(Lower *L) {
              x->rank, rois->rank, batch->rank);
     same_dim(L, rois->dim[1], e_int(c, 4), "a region does not have 4 values");
     same_dim(L, rois->dim[0], batch->dim[0], "regions and batch_indices differ in number");
-    if (param_len(L, 3, 2, "crop_size") != 2) fail(L, "crop_size must have 2 elements");
+    if (in_needed(L, 3)->rank != 1) fail(L, "crop_size has rank %d, not 1", in(L, 3)->rank);
+    check(L, e_eq(c, in(L, 3)->dim[0], e_int(c, 2)), "crop_size must have 2 elements");
     Expr *dim[4] = {rois->dim[0], x->dim[1], NULL, NULL};
     for (int i = 0; i < 2; i++) {
         dim[i + 2] = size_uni(L, "crop", uni_i64(L, in(L, 3), i));
