@@ -139,10 +139,10 @@ rnn() {
 # Operators of com.microsoft, right and spoiled.
 contrib() {
     local check="tests/contrib_check.py --seed $SEED --braid $BRAID"
-    "$PYTHON" $check 540
-    "$PYTHON" $check 270 --bad
-    "$PYTHON" $check 27 --target emulate:cuda --group 27
-    "$PYTHON" $check 108 --target cpu --threads 2 --group 27
+    "$PYTHON" $check 560
+    "$PYTHON" $check 280 --bad
+    "$PYTHON" $check 28 --target emulate:cuda --group 28
+    "$PYTHON" $check 112 --target cpu --threads 2 --group 28
 }
 
 # Blocks of rows by weights that are fetched ahead.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares random nodes of com.microsoft's quantized, fused and shape operators with ONNX Runtime.
+"""Compares random nodes of com.microsoft's quantized, fused and shape operators (and some of the standard's twins) with
+ONNX Runtime.
 
     contrib_check.py COUNT [--target T] [--threads N] [--group N] [--only KIND] [--seed S] [--braid PATH] [--bad]
 
@@ -35,6 +36,7 @@ onnx_type = helper.np_dtype_to_tensor_dtype
 class Random:
     def __init__(self, seed):
         self.r = np.random.default_rng(seed)
+        self.half = self.chance(0.15)  # float32 values are such that float16 has them
 
     def pick(self, *v):
         return v[self.r.integers(len(v))]
@@ -49,7 +51,8 @@ class Random:
         return [self.int(1, most) for _ in range(self.int(lo, hi))]
 
     def f(self, *shape, t=F32):
-        return self.r.standard_normal(shape).astype(t)
+        v = self.r.standard_normal(shape).astype(t)
+        return v.astype(F16).astype(t) if self.half else v
 
     def q(self, t, *shape):
         """8- or 16-bit integers of the whole range."""
@@ -101,6 +104,13 @@ class Case:
                 at = tuple(np.argwhere(bad)[0])
                 return f"{bad.sum()} of {bad.size} values differ, the first at {at}: {v[at]}, not {w[at]}"
         return None
+
+
+def halved(case):
+    """The same in float16."""
+    half = lambda v: v.astype(F16) if v is not None and v.dtype == F32 else v
+    case.inputs, case.want, case.tol = [half(v) for v in case.inputs], [half(v) for v in case.want], None
+    return case
 
 
 def node_of(op, inputs, outputs, attrs, domain, prefix=""):
@@ -278,7 +288,7 @@ def quantize(R):
         s, z = (s.reshape(()), z.reshape(())) if R.chance() else (s, z)
     if R.chance():
         x = R.q(t, *shape)
-        return Case("DequantizeLinear", [x, s, z if R.chance(0.8) else None], attrs)
+        return Case("DequantizeLinear", [x, s, z if R.chance(0.8) else None], attrs, name=R.pick(MS, ""))
     x = (R.f(*shape) * R.pick(1, 3)).astype(f)
     at = [1] * len(shape)
     if axis is not None:
@@ -286,7 +296,7 @@ def quantize(R):
     v = x / (s if s.ndim == 0 or axis is None else s.reshape(at))
     if t == U8 and R.chance(0.2):
         z = None
-    return Case("QuantizeLinear", [x, s, z], attrs, near=ties(v.astype(F64)))
+    return Case("QuantizeLinear", [x, s, z], attrs, near=ties(v.astype(F64)), name=R.pick(MS, ""))
 
 
 # ---- products of quantized matrices
@@ -402,6 +412,18 @@ def nbits(R):
     if f == F32 and kind != "float" and group is None and R.chance():  # ONNX Runtime and numpy agree
         y = run("MatMulNBits", inputs, attrs)[0]
     return Case("MatMulNBits", inputs, attrs, [y.astype(f)], tol=tol)
+
+
+def block_gather(R):
+    bits, block, shape = R.pick(2, 4, 8), R.pick(16, 32), [R.int(1, 5), R.int(1, 3)][:R.int(1, 2)]
+    last = 8 // bits * R.int(1, 12)
+    shape.append(last)
+    axis, blocks = len(shape) - 1, shape[:-1] + [-(-last // block)]
+    scales = R.r.uniform(0.02, 0.2, blocks).astype(F32)
+    zeros = pack(R.r.integers(0, 1 << bits, blocks), bits) if R.chance() else None
+    index = R.r.integers(-shape[0] - 1, shape[0] + 1, R.shape(0, 2, 4)).astype(R.pick(I32, I64))
+    attrs = {"bits": bits, "block_size": block, "quantize_axis": axis - R.pick(0, len(shape)), "gather_axis": 0}
+    return Case("GatherBlockQuantized", [pack(R.r.integers(0, 1 << bits, shape), bits), index, scales, zeros], attrs)
 
 
 # ---- recurrent
@@ -578,7 +600,7 @@ def qlinear_conv(R, xs, ws, attrs):
     v *= F64(sx.reshape(())) * sw.astype(F64).reshape([-1] + [1] * (len(xs) - 2)) / F64(sy.reshape(()))
     inputs = [x, sx, zx, w, sw, zw, sy, zy, b]
     if R.chance(0.4):
-        return Case("QLinearConv", inputs, attrs, near=ties(v))
+        return Case("QLinearConv", inputs, attrs, near=ties(v), name=R.pick(MS, ""))
     want = run("QLinearConv", inputs, attrs, domain="")[0]
     last = lambda u: np.ascontiguousarray(np.moveaxis(u, 1, -1))
     return Case("QLinearConv", [last(x)] + inputs[1:], {**attrs, "channels_last": 1}, [last(want)], near=last(ties(v)))
@@ -719,15 +741,25 @@ def fft(R):
 
 
 KINDS = [qlinear_binary, qlinear_unary, qlinear_softmax, qlinear_concat, qlinear_where, qlinear_means, quantize,
-         dynamic_matmul, integer_to_float, qgemm, nbits, quantized_lstm, fused_matmul, fused_gemm, fused_conv, fused_conv,
+         dynamic_matmul, integer_to_float, qgemm, nbits, block_gather, quantized_lstm, fused_matmul, fused_gemm, fused_conv, fused_conv,
          nhwc_pool, dynamic_pads, pad, gather_nd, small, small, inverse, ngram, crop, grid_sample, fft]
+
+
+HALF = [fused_matmul, fused_gemm, fused_conv, dynamic_pads, pad, inverse, grid_sample]
+
+
+def make(kind, seed):
+    R = Random(seed)
+    case = kind(R)
+    case.seed = seed
+    return halved(case) if R.half and kind in HALF and case.op != "QLinearConv" else case
 
 
 # ---- running Braid
 def model_of(cases):
     nodes, infos, consts, outs, feed = [], [], [], [], {}
     for n, case in enumerate(cases):
-        R = Random(case.seed)
+        R = Random(case.seed or 0)
         outputs = [f"n{n}y{k}" if w is not None else "" for k, w in enumerate(case.want)]
         nodes.append(node_of(case.op, case.inputs, outputs, case.attrs, case.domain, f"n{n}"))
         outs += [helper.make_tensor_value_info(o, onnx_type(w.dtype), None) for o, w in zip(outputs, case.want) if o]
@@ -735,12 +767,13 @@ def model_of(cases):
             name = f"n{n}x{i}"
             if v is None:
                 continue
-            # parameters are mostly constants; shapes of data are unknown in some models
-            if i and R.chance(0.6) or v.dtype == I64 and v.ndim == 1:
+            # parameters are mostly constants; sizes of the others are unknown in some models
+            if i and R.chance(0.6):
                 consts.append(numpy_helper.from_array(v, name))
             else:
                 feed[name] = v
-                infos.append(info(name, v, i == 0 and R.chance(0.3)))
+                known = R.chance(0.6) or case.seed is None or case.op == "GatherND"  # the length of index tuples must be
+                infos.append(info(name, v, not known))
     graph = helper.make_graph(nodes, "contrib", infos, outs, consts)
     return helper.make_model(graph, opset_imports=OPSETS, ir_version=10), feed
 
@@ -813,7 +846,7 @@ def spoil(R, case):
         at = R.int(0, len(shape))
         shape[at:at + R.int(0, 1)] = R.pick([], [0], [2], [1, 1], [7])
         inputs[i] = np.resize(inputs[i], shape)
-    spoiled = Case(case.op, inputs, attrs, case.want)
+    spoiled = Case(case.op, inputs, attrs, case.want, name=case.domain)
     spoiled.seed = case.seed
     return spoiled
 
@@ -844,6 +877,8 @@ def refusals():
         ("MatMulNBits", [f, packed, scales], nbits_of(weight_prepacked=1), "it may be 0"),
         ("MatMulNBits", [f, packed, scales[:2]], nbits_of(), "scales must have 3 x 1 elements"),
         ("MatMulNBits", [f, packed, scales, None, np.array([0, 0, 0, 1], I32)], nbits_of(), "out of range"),
+        ("GatherBlockQuantized", [b, index, scales], {"gather_axis": 1}, "gather_axis must be the first"),
+        ("GatherBlockQuantized", [b, index, s.reshape(1, 1)], {"block_size": 16}, "scales have the wrong size on axis 0"),
         ("FusedMatMul", [f, f.T.copy()], {"transBatchA": 1}, "operands of one rank, at least 3"),
         ("FusedGemm", [f, f.T.copy()], {"activation": "Gelu"}, "the activation 'Gelu'"),
         ("FusedConv", [image, image], {"activation": "Clip"}, "Clip needs two parameters"),
@@ -852,7 +887,7 @@ def refusals():
         ("ConvTransposeWithDynamicPads", [image, image, np.array([-1, 0, 0, 0], I64)], {}, "negative"),
         ("DynamicQuantizeLSTM", lstm[:11] + [None], {}, "input 11 is missing"),
         ("DynamicQuantizeLSTM", lstm[:8] + [np.ones(3, F32)] + lstm[9:], {}, "a scale must have shape"),
-        ("Pad", [f, np.zeros((2, 2), I64)], {}, "pads must have the shape"),
+        ("Pad", [f, np.zeros((2, 2), I64)], {}, "pads must have 4 elements"),
         ("Unique", [f], {}, "the input has rank 2, not 1"),
         ("Range", [s, s, z * s], {}, "delta is 0"),
         ("ExpandDims", [f, np.asarray(I32(5))], {}, "axis"),
@@ -874,6 +909,7 @@ def check_bad(args, cases):
     outputs = {"DynamicQuantizeLSTM": 1, "Unique": 3}
     for op, inputs, attrs, message in refusals():
         case = Case(op, inputs, attrs, [np.zeros(1, F32)] * outputs.get(op, 1))
+        case.seed = None  # sizes are known
         got = braid(args, *model_of([case]))
         text = got if isinstance(got, str) else "it runs"
         if not text.startswith("exit 1: ") or "\n" in text or message not in text:
@@ -904,8 +940,7 @@ def main():
     for seed in range(args.seed, args.seed + args.count):
         kind = KINDS[seed % len(KINDS)]
         if not args.only or args.only == kind.__name__:
-            cases.append(kind(Random(seed)))
-            cases[-1].seed = seed
+            cases.append(make(kind, seed))
     if args.bad:
         return check_bad(args, cases)
     for i in range(0, len(cases), args.group):

@@ -5,6 +5,7 @@
  * product holds no select.
  */
 #include "utask/ops/conv.h"
+#include "utask/ops/elementwise.h"
 #include "utask/ops/ops.h"
 #include "utask/ops/quantize.h"
 #include "utask/ops/size.h"
@@ -320,38 +321,22 @@ void lower_ConvTransposeWithDynamicPads(Lower *L) {
 /* ---- integers ---------------------------------------------------------------------------------
  */
 
-/* x - zero in int32. zero is a scalar or one value per row of axis 0 (rows); NULL is 0. */
+/* x - zero in int32. zero is one number or, of rows, one for each index of axis 0; NULL is 0. */
 static Tensor *centred(Lower *L, Tensor *x, Tensor *zero, bool rows) {
     Cx *c = L->cx;
-    Expr *idx[MAX_RANK], *at = e_int(c, 0);
+    Expr *idx[MAX_RANK];
     if (x->rank < 3) fail(L, "an operand has rank %d; at least 3 is needed", x->rank);
     if (!zero) return t_cast(L, DT_I32, x);
-    if (zero->rank > 1) fail(L, "a zero point has rank %d", zero->rank);
-    bool per_row = rows && zero->rank == 1 && !e_is_ival(zero->dim[0], 1);
-    if (per_row)
-        check(L, e_eq(c, zero->dim[0], x->dim[0]), "zero points are not one per output channel");
-    else if (zero->rank == 1)
-        check(L, e_eq(c, zero->dim[0], e_int(c, 1)), "a zero point has more than one value");
     Tensor *t = te_begin(L, DT_I32, x->rank, x->dim);
     for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
-    if (per_row) at = idx[0];
-    Expr *z = e_cast(c, DT_I32, ld(L, zero, &at));
-    return te_end(L, t, e_sub(c, e_cast(c, DT_I32, ld(L, x, idx)), z));
+    Expr *z = rows ? one_or_each(L, zero, idx[0], x->dim[0], "a zero point of the weights")
+                   : only_element(L, zero, "a zero point");
+    return te_end(L, t, e_sub(c, e_cast(c, DT_I32, ld(L, x, idx)), e_cast(c, DT_I32, z)));
 }
 
 void lower_ConvInteger(Lower *L) {
     Tensor *x = centred(L, in(L, 0), in(L, 2), false), *w = centred(L, in(L, 1), in(L, 3), true);
     out(L, 0, t_conv(L, x, w, NULL));
-}
-
-/* A scale or zero point as an expression for channel oc. */
-static Expr *per_channel(Lower *L, Tensor *t, Expr *oc, Expr *noc, const char *what) {
-    Cx *c = L->cx;
-    Expr *zero = e_int(c, 0);
-    if (t->rank > 1) fail(L, "%s has rank %d", what, t->rank);
-    if (t->rank == 0 || e_is_ival(t->dim[0], 1)) return ld(L, t, &zero);
-    check(L, e_eq(c, t->dim[0], noc), "%s is not one per output channel", what);
-    return ld(L, t, &oc);
 }
 
 /* y = saturate(round(sum * (x_scale * w_scale / y_scale)) + y_zero_point) */
@@ -365,13 +350,12 @@ static void quantized_conv(Lower *L, bool channels_last) {
     if (bias) bias = t_cast(L, DT_I32, bias);
     Tensor *sum = t_conv(L, centred(L, x, in(L, 2), false), w, bias);
 
-    Expr *idx[MAX_RANK], *one = e_int(c, 1);
+    Expr *idx[MAX_RANK];
     Tensor *t = te_begin(L, to, sum->rank, sum->dim);
     for (int i = 0; i < sum->rank; i++) idx[i] = ax(L, t, i);
-    Expr *xs = per_channel(L, in(L, 1), idx[1], one, "x_scale");
-    Expr *ws = per_channel(L, in(L, 4), idx[1], w->dim[0], "w_scale");
-    Expr *ys = per_channel(L, in(L, 6), idx[1], one, "y_scale");
-    Expr *z = e_cast(c, DT_F32, per_channel(L, yz, idx[1], one, "y_zero_point"));
+    Expr *xs = only_element(L, in(L, 1), "x_scale"), *ys = only_element(L, in(L, 6), "y_scale");
+    Expr *ws = one_or_each(L, in(L, 4), idx[1], w->dim[0], "w_scale");
+    Expr *z = e_cast(c, DT_F32, only_element(L, yz, "y_zero_point"));
     Expr *scale = e_div(c, e_mul(c, xs, ws), ys);
     Expr *y = e_mul(c, e_cast(c, DT_F32, ld(L, sum, idx)), scale);
     t = te_end(L, t, quantized(L, to, y, z));

@@ -43,6 +43,10 @@ Tensor *in_needed(Lower *L, int i);
 /* The element of a tensor that must hold one number, of whatever rank. */
 Expr *only_element(Lower *L, Tensor *t, const char *what);
 
+/* Element i of n of a vector that holds one number for all of them (or is a scalar) or one for
+ * each; which of both may be known at run time only. */
+Expr *one_or_each(Lower *L, Tensor *t, Expr *i, Expr *n, const char *what);
+
 static inline Expr *e_nonzero(Cx *c, Expr *x) {
     return e_not(c, e_eq(c, x, e_num(c, (DType)x->dtype, 0)));
 }

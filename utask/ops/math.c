@@ -191,6 +191,17 @@ Expr *only_element(Lower *L, Tensor *t, const char *what) {
     return ld(L, t, idx);
 }
 
+Expr *one_or_each(Lower *L, Tensor *t, Expr *i, Expr *n, const char *what) {
+    Cx *c = L->cx;
+    Expr *zero = e_int(c, 0), *one = e_int(c, 1);
+    if (t->rank > 1) fail(L, "%s has rank %d, not 0 or 1", what, t->rank);
+    if (t->rank == 0 || e_is_ival(t->dim[0], 1)) return ld(L, t, &zero);
+    Expr *each = e_eq(c, t->dim[0], n), *single = e_eq(c, t->dim[0], one);
+    check(L, e_or(c, each, single), "%s must be one number, or one for each channel", what);
+    Expr *at = e_is_ival(each, 1) || e_is_ival(single, 0) ? i : e_sel(c, single, zero, i);
+    return ld(L, t, &at);
+}
+
 /* Absent bounds are the lowest and highest finite value, so that infinities become finite. */
 void lower_Clip(Lower *L) {
     Tensor *x = in_needed(L, 0), *lo = in(L, 1), *hi = in(L, 2);

@@ -51,12 +51,7 @@ Tensor *t_gemm(Lower *L, Tensor *a, Tensor *b, Tensor *bias) {
     bool add = bias && beta != 0;
     y = t_scaled(L, y, alpha);
     if (add) {
-        if (bias->rank > 2) fail(L, "C must have at most rank 2, not %d", bias->rank);
-        for (int i = 0; i < bias->rank; i++) {
-            Expr *d = bias->dim[i], *want = y->dim[2 - bias->rank + i];
-            check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
-                  "C does not broadcast to the product (its axis %d)", i);
-        }
+        broadcasts_to(L, bias, y, "C");
         Tensor *extra = t_scaled(L, t_cast(L, w, bias), beta), *sum = te_begin(L, w, 2, y->dim);
         Expr *at[2] = {ax(L, sum, 0), ax(L, sum, 1)};
         y = te_end(L, sum, e_add(c, ld(L, y, at), ld_bcast(L, extra, 2, at, sum->dim)));
@@ -78,8 +73,7 @@ static Tensor *per_row(Lower *L, Tensor *p, int rank) {
 static Tensor *centered(Lower *L, Tensor *x, Tensor *zero) {
     Tensor *w = t_cast(L, DT_I32, x);
     if (!zero) return w;
-    if (zero->rank > x->rank && zero->rank > 1)
-        fail(L, "a zero point of rank %d for a matrix of rank %d", zero->rank, x->rank);
+    broadcasts_to(L, zero, x, "a zero point");
     return t_bin(L, E_SUB, w, t_cast(L, DT_I32, zero));
 }
 
@@ -88,7 +82,7 @@ static void byte_type(Lower *L, const Tensor *t) {
         fail(L, "a quantized matrix must be int8 or uint8, not %s", dtype_name(t->dtype));
 }
 
-Tensor *t_integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
+Tensor *integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
     matrix_inputs(L, a, b);
     byte_type(L, a);
     byte_type(L, b);
@@ -97,7 +91,7 @@ Tensor *t_integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor 
 }
 
 void lower_MatMulInteger(Lower *L) {
-    out(L, 0, t_integer_product(L, in(L, 0), in(L, 2), in(L, 1), in(L, 3)));
+    out(L, 0, integer_product(L, in(L, 0), in(L, 2), in(L, 1), in(L, 3)));
 }
 
 static bool is_float8(const Tensor *t) { return dtype_small(t->dtype) != NULL; }
@@ -117,7 +111,7 @@ void lower_QLinearMatMul(Lower *L) {
     Tensor *a = in(L, 0), *b = in(L, 3), *yzero = in(L, 7);
     bool float8 = is_float8(a) || is_float8(b);
     Tensor *p = float8 ? float8_product(L, a, in(L, 2), b, in(L, 5))
-                       : t_integer_product(L, a, in(L, 2), b, in(L, 5));
+                       : integer_product(L, a, in(L, 2), b, in(L, 5));
     if (!is_float8(yzero)) byte_type(L, yzero);
     bool is_signed = yzero->dtype == DT_I8;
     double lo = is_signed ? -128 : 0, hi = is_signed ? 127 : 255;

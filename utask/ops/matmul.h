@@ -13,6 +13,6 @@ Tensor *t_swap_last(Lower *L, Tensor *a);
 
 /* The product of int8 or uint8 matrices minus their zero points in int32. Zero points may be NULL;
  * a's is one number or one for each row, b's one or one for each column. */
-Tensor *t_integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero);
+Tensor *integer_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero);
 
 #endif

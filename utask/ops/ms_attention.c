@@ -266,7 +266,7 @@ void lower_QAttention(Lower *L) {
     }
     if (xz) xz = t_reshape(L, xz, 0, NULL);
     Tensor *scale = t_bin(L, E_MUL, ws, t_reshape(L, xs, 0, NULL));
-    Tensor *p = t_cast(L, bias->dtype, t_integer_product(L, x, xz, w, wz));
+    Tensor *p = t_cast(L, bias->dtype, integer_product(L, x, xz, w, wz));
     Tensor *qkv = t_bin(L, E_ADD, t_bin(L, E_MUL, p, scale), bias);
     attend_projected(L, qkv, in(L, 5), in(L, 8), NULL, -1);
 }

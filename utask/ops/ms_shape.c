@@ -175,8 +175,9 @@ void lower_CropAndResize(Lower *L) {
         pos = e_sel(c, ok, pos, zero);
         inside = e_and(c, inside, ok);
         Expr *floor = e_un(c, E_FLOOR, nearest ? e_add(c, pos, half) : pos);
-        at[i][0] = e_cast(c, DT_I64, floor);
-        at[i][1] = e_cast(c, DT_I64, e_un(c, E_CEIL, pos));
+        Expr *most = e_addi(c, x->dim[i + 2], -1); /* a float may not hold it */
+        at[i][0] = e_min(c, e_cast(c, DT_I64, floor), most);
+        at[i][1] = e_min(c, e_cast(c, DT_I64, e_un(c, E_CEIL, pos)), most);
         part[i] = e_sub(c, pos, floor);
     }
     Expr *image = index_checked(L, ld(L, batch, &roi), x->dim[0], false), *v[4];

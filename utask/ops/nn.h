@@ -8,6 +8,9 @@
  * are rounded once, at the end. */
 static inline DType wide_float(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
+/* Checks that t, named `what`, broadcasts to the shape of `to`, and does not extend it. */
+void broadcasts_to(Lower *L, const Tensor *t, const Tensor *to, const char *what);
+
 /* A uniform value as a tensor of rank 0. */
 static inline Tensor *t_uniform(Lower *L, Expr *e) {
     return t_from_uniform(L, (DType)e->dtype, 0, NULL, &e);

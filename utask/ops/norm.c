@@ -10,14 +10,13 @@ static Tensor *per_channel(Lower *L, Tensor *p, int rank, Expr *channels, const 
     return p;
 }
 
-/* t must broadcast to the dims of x without changing them. */
-static void broadcasts_to(Lower *L, const Tensor *t, const Tensor *x, const char *what) {
+void broadcasts_to(Lower *L, const Tensor *t, const Tensor *x, const char *what) {
     Cx *c = L->cx;
-    if (t->rank > x->rank) fail(L, "%s has a higher rank than the input", what);
+    if (t->rank > x->rank) fail(L, "%s has a higher rank than the result", what);
     for (int i = 0; i < t->rank; i++) {
         Expr *d = t->dim[i], *want = x->dim[x->rank - t->rank + i];
         check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
-              "%s does not broadcast to the input", what);
+              "%s does not broadcast to the result", what);
     }
 }
 

@@ -7,21 +7,27 @@ typedef struct Grain {
     enum { PER_TENSOR, PER_AXIS, BLOCKED } mode;
     int axis;
     int64_t block;
+    Expr *extent; /* PER_AXIS: of the axis */
 } Grain;
 
 /* How the elements of scale or zero point `s` belong to those of x. */
 static Grain grain(Lower *L, Tensor *x, Tensor *s, const char *what) {
     Cx *c = L->cx;
-    Grain g = {PER_TENSOR, 0, attr_i(L, "block_size", 0)};
+    Grain g = {PER_TENSOR, 0, attr_i(L, "block_size", 0), NULL};
     if (g.block < 0 || g.block > INT32_MAX)
         fail(L, "block_size must be positive and below 2^31, not %lld", (long long)g.block);
     if (s->rank == 0 || (s->rank == 1 && e_is_ival(s->dim[0], 1) && g.block == 0)) return g;
-    g.axis = norm_axis(L, attr_i(L, "axis", 1), x->rank);
+    int64_t axis = attr_i(L, "axis", 1), length;
+    if (g.block == 0 && s->rank == 1 && !dim_const(s->dim[0], &length) && axis >= x->rank) {
+        only_element(L, s, what);
+        return g;
+    }
+    g.axis = norm_axis(L, axis, x->rank);
     if (g.block == 0) {
         g.mode = PER_AXIS;
+        g.extent = x->dim[g.axis];
         if (s->rank != 1) fail(L, "%s of rank %d without block_size", what, s->rank);
-        check(L, e_eq(c, s->dim[0], x->dim[g.axis]),
-              "%s must have one element for each index of axis %d", what, g.axis);
+        one_or_each(L, s, e_int(c, 0), g.extent, what);
         return g;
     }
     g.mode = BLOCKED;
@@ -38,11 +44,13 @@ static Grain grain(Lower *L, Tensor *x, Tensor *s, const char *what) {
 /* Element of s for element idx of x. */
 static Expr *grain_ld(Lower *L, Grain g, Tensor *s, Expr **idx) {
     Expr *at[MAX_RANK];
+    if (g.mode == PER_AXIS)
+        return one_or_each(L, s, idx[g.axis], g.extent, "a scale or zero point");
     switch (g.mode) {
     case PER_TENSOR:
         for (int i = 0; i < s->rank; i++) at[i] = e_int(L->cx, 0);
         break;
-    case PER_AXIS: at[0] = idx[g.axis]; break;
+    case PER_AXIS: break;
     case BLOCKED:
         for (int i = 0; i < s->rank; i++) at[i] = idx[i];
         at[g.axis] = e_bin(L->cx, E_FDIV, idx[g.axis], e_int(L->cx, g.block));
@@ -51,10 +59,14 @@ static Expr *grain_ld(Lower *L, Grain g, Tensor *s, Expr **idx) {
     return ld(L, s, at);
 }
 
-/* The zero point's grain; its shape must be the scale's. */
-static Grain zero_grain(Lower *L, Tensor *x, Tensor *z, Grain scale) {
+/* The zero point's grain; its shape must be that of the scale s, whose grain is `scale`. */
+static Grain zero_grain(Lower *L, Tensor *x, Tensor *z, Tensor *s, Grain scale) {
     Grain g = grain(L, x, z, "zero point");
-    if (g.mode != scale.mode) fail(L, "scale and zero point must have the same shape");
+    if (g.mode == scale.mode) return g;
+    int64_t length; /* it may not be known that it is 1 */
+    Tensor *longer = g.mode == PER_AXIS ? z : s;
+    if (g.mode == BLOCKED || scale.mode == BLOCKED || dim_const(longer->dim[0], &length))
+        fail(L, "scale and zero point must have the same shape");
     return g;
 }
 
@@ -127,7 +139,7 @@ void lower_QuantizeLinear(Lower *L) {
     DType p = type_attr(L, "precision", s->dtype);
     if (!dtype_is_float(p)) p = DT_F32;
     Grain gs = grain(L, x, s, "scale"), gz = gs;
-    if (z) gz = zero_grain(L, x, z, gs);
+    if (z) gz = zero_grain(L, x, z, s, gs);
 
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, t, x, &v);
@@ -152,7 +164,7 @@ void lower_DequantizeLinear(Lower *L) {
     if (dtype_size(x->dtype) > 4 || x->dtype == DT_U32)
         fail(L, "data of type %s cannot be dequantized", dtype_name(x->dtype));
     Grain gs = grain(L, x, s, "scale"), gz = gs;
-    if (z) gz = zero_grain(L, x, z, gs);
+    if (z) gz = zero_grain(L, x, z, s, gs);
 
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, t, x, &v);

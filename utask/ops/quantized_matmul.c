@@ -3,7 +3,7 @@
  * they are used; scales, biases and requantization stand outside of the sum. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/matmul.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/nn.h"
 #include "utask/ops/quantize.h"
 
 /* A parameter that holds one number in a form that does not add axes to what it is combined with.
@@ -22,23 +22,26 @@ static Tensor *number(Lower *L, Tensor *t, const char *what) {
 /* product * a_scale * b_scale + bias, in float32. */
 static Tensor *to_float(Lower *L, Tensor *product, Tensor *a_scale, Tensor *b_scale, Tensor *bias) {
     Tensor *bs = plain(L, t_cast(L, DT_F32, b_scale));
+    broadcasts_to(L, bs, product, "the scale of B");
     Tensor *scale = t_bin(L, E_MUL, t_cast(L, DT_F32, a_scale), bs);
     Tensor *y = t_bin(L, E_MUL, t_cast(L, DT_F32, product), scale);
     if (!bias) return y;
     if (bias->rank != 1) fail(L, "the bias has rank %d, not 1", bias->rank);
-    return t_bin(L, E_ADD, y, t_cast(L, DT_F32, plain(L, bias)));
+    bias = plain(L, t_cast(L, DT_F32, bias));
+    broadcasts_to(L, bias, product, "the bias");
+    return t_bin(L, E_ADD, y, bias);
 }
 
 void lower_DynamicQuantizeMatMul(Lower *L) {
     Tensor *scale, *zero, *a = t_dynamic_quantize(L, in_needed(L, 0), false, &scale, &zero);
-    Tensor *p = t_integer_product(L, a, zero, in_needed(L, 1), plain(L, in(L, 3)));
+    Tensor *p = integer_product(L, a, zero, in_needed(L, 1), plain(L, in(L, 3)));
     out(L, 0, to_float(L, p, scale, in_needed(L, 2), in(L, 4)));
 }
 
 void lower_MatMulIntegerToFloat(Lower *L) {
     Tensor *a_scale = number(L, in_needed(L, 2), "the scale of A");
     Tensor *a_zero = number(L, in(L, 4), "the zero point of A");
-    Tensor *p = t_integer_product(L, in_needed(L, 0), a_zero, in_needed(L, 1), plain(L, in(L, 5)));
+    Tensor *p = integer_product(L, in_needed(L, 0), a_zero, in_needed(L, 1), plain(L, in(L, 5)));
     Tensor *y = to_float(L, p, a_scale, in_needed(L, 3), in(L, 6));
     out(L, 0, t_cast(L, a_scale->dtype, y));
 }
@@ -54,19 +57,16 @@ void lower_QGemm(Lower *L) {
     if (has_in(L, 7) != (y_zero != NULL))
         fail(L, "y_scale and y_zero_point must both be there, or neither");
     Tensor *a_zero = number(L, in_needed(L, 2), "the zero point of A");
-    Tensor *sum = t_integer_product(L, a, a_zero, b, plain(L, in_needed(L, 5)));
+    Tensor *sum = integer_product(L, a, a_zero, b, plain(L, in_needed(L, 5)));
     if (bias) {
-        if (bias->rank > 2) fail(L, "C must have at most rank 2, not %d", bias->rank);
-        for (int i = 0; i < bias->rank; i++) {
-            Expr *d = bias->dim[i], *want = sum->dim[2 - bias->rank + i];
-            check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
-                  "C does not broadcast to the product (its axis %d)", i);
-        }
+        broadcasts_to(L, bias, sum, "C");
         sum = t_bin(L, E_ADD, sum, bias);
     }
     Tensor *a_scale = number(L, in_needed(L, 1), "the scale of A");
     Tensor *scale = t_scaled(L, a_scale, attr_f(L, "alpha", 1));
-    scale = t_bin(L, E_MUL, scale, plain(L, in_needed(L, 4)));
+    Tensor *b_scale = plain(L, in_needed(L, 4));
+    broadcasts_to(L, b_scale, sum, "the scale of B");
+    scale = t_bin(L, E_MUL, scale, b_scale);
     if (has_in(L, 7))
         scale = t_bin(L, E_DIV, scale, number(L, in(L, 7), "the scale of the result"));
     Tensor *y = t_bin(L, E_MUL, t_cast(L, DT_F32, sum), scale);
@@ -108,13 +108,17 @@ static Tensor *rows_of(Lower *L, Tensor *t, const NBits *w, int64_t each, const 
     return t_reshape(L, t, 2, dim);
 }
 
-/* Number `at` of a row of packed ones, the first in the lowest bits of the first byte; int32. */
-static Expr *unpacked(Lower *L, Tensor *rows, Expr *row, Expr *at, int64_t bits) {
+/* Element idx of packed numbers, several in a byte along the last axis, the first in the lowest
+ * bits; int32. */
+static Expr *unpacked(Lower *L, Tensor *t, Expr *const *idx, int64_t bits) {
     Cx *c = L->cx;
-    if (bits == 8) return e_cast(c, DT_I32, ld(L, rows, (Expr *[]){row, at}));
-    Expr *per = e_int(c, 8 / bits), *i[2] = {row, e_bin(c, E_FDIV, at, per)};
-    Expr *shift = e_cast(c, DT_U8, e_muli(c, e_bin(c, E_MOD, at, per), bits));
-    Expr *v = e_bin(c, E_SHR, ld(L, rows, i), shift);
+    int last = t->rank - 1;
+    Expr *at[MAX_RANK], *per = e_int(c, 8 / bits), *i = idx[last];
+    for (int k = 0; k < last; k++) at[k] = idx[k];
+    at[last] = bits == 8 ? i : e_bin(c, E_FDIV, i, per);
+    if (bits == 8) return e_cast(c, DT_I32, ld(L, t, at));
+    Expr *shift = e_cast(c, DT_U8, e_muli(c, e_bin(c, E_MOD, i, per), bits));
+    Expr *v = e_bin(c, E_SHR, ld(L, t, at), shift);
     return e_cast(c, DT_I32, e_bin(c, E_AND, v, e_ci(c, DT_U8, (1 << bits) - 1)));
 }
 
@@ -156,12 +160,13 @@ static Tensor *nbits_weights(Lower *L, const NBits *w, DType t) {
     at[1] = w->group ? index_checked(L, e_cast(c, DT_I64, ld(L, w->group, &k)), e_int(c, w->blocks),
                                      false)
                      : e_bin(c, E_FDIV, k, e_int(c, w->block));
-    Expr *v = unpacked(L, w->codes, row, k, w->bits), *scale = e_cast(c, t, ld(L, w->scales, at));
+    Expr *v = unpacked(L, w->codes, (Expr *[]){row, k}, w->bits),
+         *scale = e_cast(c, t, ld(L, w->scales, at));
     if (w->zeros) {
         v = e_sub(c, e_cast(c, t, v), e_cast(c, t, ld(L, w->zeros, at)));
     } else {
         Expr *zero = e_ci(c, DT_I32, 1 << (w->bits - 1));
-        if (w->packed_zeros) zero = unpacked(L, w->packed_zeros, row, at[1], w->bits);
+        if (w->packed_zeros) zero = unpacked(L, w->packed_zeros, at, w->bits);
         v = e_cast(c, t, e_sub(c, v, zero));
     }
     return te_end(L, y, e_mul(c, v, scale));
@@ -203,4 +208,51 @@ void lower_MatMulNBits(Lower *L) {
         y = t_bin(L, E_ADD, y, t_cast(L, t, bias));
     }
     out(L, 0, t_cast(L, a->dtype, y));
+}
+
+/* Slices of packed numbers, unpacked: (code - zero point) * scale, `block` numbers of the last axis
+ * with one scale. An index out of range gives zeros. */
+void lower_GatherBlockQuantized(Lower *L) {
+    Cx *c = L->cx;
+    Tensor *data = in_needed(L, 0), *ix = in_needed(L, 1), *scales = in_needed(L, 2);
+    Tensor *zeros = in(L, 3);
+    int64_t bits = attr_i(L, "bits", 4), block = attr_i(L, "block_size", 128), per;
+    int r = data->rank, q = ix->rank;
+    if (data->dtype != DT_U8) unsupported(L, "data of type %s", dtype_name(data->dtype));
+    if (bits != 2 && bits != 4 && bits != 8) unsupported(L, "data of %lld bits", (long long)bits);
+    if (block < 16 || block > INT32_MAX || (block & (block - 1)))
+        fail(L, "block_size must be a power of 2 and at least 16, not %lld", (long long)block);
+    if (r < 2) fail(L, "data has rank %d, not 2 or more", r);
+    if (norm_axis(L, attr_i(L, "gather_axis", 0), r) != 0 ||
+        norm_axis(L, attr_i(L, "quantize_axis", 1), r) != r - 1)
+        fail(L, "of uint8 data gather_axis must be the first and quantize_axis the last axis");
+    if (scales->rank != r || (zeros && zeros->rank != r))
+        fail(L, "data, scales and zero_points must have one rank");
+    if (r + q - 1 > MAX_RANK) unsupported(L, "the result has rank %d", r + q - 1);
+    per = 8 / bits;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *at[MAX_RANK], *zero = e_int(c, 0);
+    Expr *last = e_muli(c, data->dim[r - 1], per);
+    Expr *blocks = e_bin(c, E_FDIV, e_addi(c, last, block - 1), e_int(c, block));
+    for (int i = 0; i < r; i++) {
+        Expr *d = i == r - 1 ? blocks : data->dim[i];
+        check(L, e_eq(c, scales->dim[i], d), "scales have the wrong size on axis %d", i);
+        if (i == r - 1) d = e_bin(c, E_FDIV, e_addi(c, d, per - 1), e_int(c, per));
+        if (zeros)
+            check(L, e_eq(c, zeros->dim[i], d), "zero_points have the wrong size on axis %d", i);
+    }
+    for (int i = 0; i < q; i++) dim[i] = ix->dim[i];
+    for (int i = 1; i < r; i++) dim[q + i - 1] = i == r - 1 ? last : data->dim[i];
+    Tensor *y = te_begin(L, scales->dtype, q + r - 1, dim);
+    for (int i = 0; i < q; i++) idx[i] = ax(L, y, i);
+    Expr *n = data->dim[0], *row = e_cast(c, DT_I64, ld(L, ix, idx));
+    row = e_sel(c, e_lt(c, row, zero), e_add(c, row, n), row);
+    Expr *inside = e_and(c, e_le(c, zero, row), e_lt(c, row, n));
+    idx[0] = at[0] = e_sel(c, inside, row, zero);
+    for (int i = 1; i < r; i++) idx[i] = at[i] = ax(L, y, q + i - 1);
+    at[r - 1] = e_bin(c, E_FDIV, idx[r - 1], e_int(c, block));
+    DType t = wide_type(scales->dtype);
+    Expr *from = zeros ? unpacked(L, zeros, at, bits) : e_ci(c, DT_I32, 1 << (bits - 1));
+    Expr *v = e_cast(c, t, e_sub(c, unpacked(L, data, idx, bits), from));
+    v = e_sel(c, inside, e_mul(c, v, e_cast(c, t, ld(L, scales, at))), e_num(c, t, 0));
+    out(L, 0, te_end(L, y, e_cast(c, scales->dtype, v)));
 }

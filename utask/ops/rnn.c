@@ -40,9 +40,9 @@ typedef struct Rnn {
     ActUse act[2][3];
     double clip; /* 0: none */
     bool linear_before_reset, couple;
-    bool quantized; /* W and R are int32 less their zero points, the last axes swapped */
-    Tensor *W_scale,
-        *R_scale; /* [directions, gates * hidden] or [directions]; NULL: not quantized */
+    bool quantized;  /* W and R are int32 less their zero points, the last axes swapped */
+    Tensor *W_scale; /* quantized: [directions, gates * hidden] or [directions] */
+    Tensor *R_scale;
 } Rnn;
 
 typedef struct State {
@@ -392,8 +392,8 @@ static State step_gru(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
         reset = te_end(L, reset, e_mul(r->c, v, state_at(r, old.h, n, j)));
     }
     Tensor *hh = rows_begin(r, 1, &n, &j);
-    Expr *q = gate(r, 2, j), *v = projected(r, d, gx, s, n, q),
-         *sum = recur(r, d, left_operand(r, reset), n, q);
+    Expr *q = gate(r, 2, j), *v = projected(r, d, gx, s, n, q);
+    Expr *sum = recur(r, d, left_operand(r, reset), n, q);
     hh = te_end(L, hh, sum ? e_add(r->c, v, sum) : v);
 
     Tensor *h = rows_begin(r, 1, &n, &j);
