@@ -27,7 +27,8 @@ static Expr *join_expr(Lower *L, Fork *f, Expr *a, Expr *b, const char *name, in
     int64_t la, ha, lb, hb;
     if (t == DT_I64 && e_range(a ? a : b, &la, &ha) && e_range(b ? b : a, &lb, &hb)) {
         if (la > lo && lb > lo) k.sym->lo = la < lb ? la : lb;
-        if (ha > k.sym->lo || hb > k.sym->lo) k.sym->hi = ha > hb ? ha : hb;
+        if (hb > ha) ha = hb;
+        if (ha > k.sym->lo && ha <= INT32_MAX) k.sym->hi = ha;
     }
     k.arm[0] = a ? a : e_num(L->cx, t, 0);
     k.arm[1] = b ? b : e_num(L->cx, t, 0);

@@ -195,7 +195,7 @@ Expr *let(Lower *L, const char *name, Expr *e, int64_t lo) {
     Stmt *s = stmt_new(L->cx, S_LET, L->node ? L->node->path : "");
     Expr *r = sym_scoped(L, &s->let.sym, e->dtype, name, lo, L->seq);
     s->let.e = e;
-    if (b > lo) s->let.sym->hi = b;
+    if (b > lo && b <= INT32_MAX) s->let.sym->hi = b; /* more is a clamp, and says nothing */
     vec_push(L->a, &L->seq->s, s);
     return r;
 }
