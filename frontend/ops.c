@@ -31,8 +31,7 @@ const OpRow *op_at(int i) {
 
 /* The rule's letter of input i; the last one repeats. 0 when the rule is empty. */
 static char letter(const OpRow *op, int i) {
-    const char *end = strchr(op->types, ':');
-    int n = (int)(end ? end - op->types : (ptrdiff_t)strlen(op->types));
+    int n = (int)strcspn(op->types, ": ");
     if (n == 0) return 0;
     return op->types[i < n ? i : n - 1];
 }
@@ -62,7 +61,7 @@ bool op_type_ok(const OpRow *op, int i, DType t) {
     }
     ASSERT(is_variable(c));
     const char *rule = strchr(op->types, ':');
-    for (; rule && *rule; rule++)
+    for (; rule && *rule && *rule != ' '; rule++)
         if (rule[0] == c && rule[1] == '=') return in_class(rule + 2, t);
     return true;
 }
@@ -72,4 +71,12 @@ bool op_type_same(const OpRow *op, int i, int j) {
     return is_variable(c) && letter(op, j) == c;
 }
 
-const char *op_types_text(const OpRow *op) { return op->types; }
+const char *op_ranks(const OpRow *op) {
+    const char *blank = strchr(op->types, ' ');
+    return blank ? blank + 1 : NULL;
+}
+
+const char *op_types_text(const OpRow *op, int *length) {
+    *length = (int)strcspn(op->types, " ");
+    return op->types;
+}
