@@ -12,7 +12,7 @@ Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOp
     if (o->fold && (o->fold->nscan || o->fold->ncarry)) graph_fold_loop(g, o->fold);
     for (int i = 0; i < o->nshape; i++) graph_declare_input(g, &o->shape[i]);
     if (o->ignore_dim_names) graph_ignore_dim_names(g);
-    graph_settle_ranks(g);
+    graph_settle_ranks(g, o->by_run);
     return g;
 }
 

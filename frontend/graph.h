@@ -151,8 +151,8 @@ typedef struct InputShape {
 void graph_declare_input(Graph *g, const InputShape *s);
 /* The tensor that input type t is, or is optionally, when its rank is not declared; else NULL. */
 const VType *graph_open_type(const VType *t);
-/* Declares the ranks of inputs that leave the operators no choice. */
-void graph_settle_ranks(Graph *g);
+/* Declares the ranks of inputs that leave the operators no choice; leave_lists: but for rank 1. */
+void graph_settle_ranks(Graph *g, bool leave_lists);
 /* Inputs without a declared rank, and the ranks that they can have together as far as the operators
  * and, where these leave some, the declared types of other values say: at most `most`
  * combinations. */

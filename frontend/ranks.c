@@ -323,7 +323,7 @@ static void find_open(Graph *g, OpenRanks *o) {
         if (graph_open_type(g->top->param[i]->type)) o->input[o->n++] = i;
 }
 
-void graph_settle_ranks(Graph *g) {
+void graph_settle_ranks(Graph *g, bool leave_lists) {
     static const int64_t any[MAX_RANK] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
     OpenRanks o = {0};
     find_open(g, &o);
@@ -334,7 +334,8 @@ void graph_settle_ranks(Graph *g) {
     for (int i = 0; i < o.n; i++) {
         const Value *v = g->top->param[o.input[i]];
         InputShape shape = {v->name, __builtin_ctz(s.of[v->id]), any};
-        if (single(s.of[v->id])) graph_declare_input(g, &shape);
+        if (single(s.of[v->id]) && !(leave_lists && shape.rank == 1))
+            graph_declare_input(g, &shape);
     }
 }
 

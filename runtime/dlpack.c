@@ -107,18 +107,20 @@ static braid_status give(braid_value *v, DLManagedTensor **out, braid_error *e) 
 static braid_status run_ranked(braid_session *s, const DLTensor *const *in, DLManagedTensor **out,
                                braid_error *e) {
     braid_session *to;
-    int *rank = calloc((size_t)s->model->nin + 1, sizeof *rank);
-    braid_status st = rank ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
+    RtSeen *seen = calloc((size_t)s->model->nin + 1, sizeof *seen);
+    braid_status st = seen ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
     for (int i = 0; !st && i < s->model->nin; i++) {
         const braid_io *io = &s->model->in[i];
-        rank[i] = in[i] ? in[i]->ndim : -1;
-        if (!in[i] ? io->kind != BRAID_OPTIONAL : rank[i] < 0 || rank[i] > MAX_RANK)
+        int rank = seen[i].rank = in[i] ? in[i]->ndim : -1;
+        if (!in[i] ? io->kind != BRAID_OPTIONAL : rank < 0 || rank > MAX_RANK)
             st = rt_fail(e, BRAID_INPUT,
                          in[i] ? "input '%s': its rank is not supported" : "input '%s' is missing",
                          io->name);
+        else if (rank > 0)
+            seen[i].length = in[i]->shape[0];
     }
-    if (!st) st = rt_ranked_session(s, rank, &to, e);
-    free(rank);
+    if (!st) st = rt_ranked_session(s, seen, &to, e);
+    free(seen);
     return st ? st : braid_session_run_dlpack(to, in, out, e);
 }
 

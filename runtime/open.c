@@ -10,7 +10,9 @@
 
 typedef struct Variant {
     struct Variant *next;
-    int *rank; /* of each open input; -1: an optional one without element */
+    RtSeen *seen; /* of each open input, with rank -1: an optional one without element; with length
+                     -1: any */
+    bool exact;   /* short lists have their lengths */
     struct braid_model *m;
     braid_status st; /* of a combination that cannot be compiled */
     char *why;
@@ -89,6 +91,7 @@ static void read_model(struct braid_model *m, const char *path, const braid_opti
     m->arena = arena_new(&m->diag);
     open->imported = arena_new(&m->diag);
     rt_compile_options(o, &fold, &c);
+    c.by_run = true;
     const Graph *g = compile_import(open->imported, &m->diag, path, &c);
     m->name = copy_text(m->arena, g->name);
     m->nin = g->top->nparam;
@@ -124,7 +127,7 @@ braid_status rt_open_ranks(struct braid_model *m, const char *path, const braid_
 static void variant_free(Variant *v) {
     if (!v) return;
     braid_model_free(v->m);
-    free(v->rank);
+    free(v->seen);
     free(v->why);
     free(v);
 }
@@ -153,9 +156,9 @@ static braid_status refuse(const struct braid_model *m, Variant *v, const braid_
     const struct RtOpen *open = m->open;
     Sb s = {0};
     for (int i = 0; i < open->n; i++)
-        if (v->rank[i] >= 0)
+        if (v->seen[i].rank >= 0)
             sb_printf(&s, "%sinput %s of rank %d", s.n ? " and " : "", m->in[open->input[i]].name,
-                      v->rank[i]);
+                      v->seen[i].rank);
     sb_printf(&s, "%s%s", s.n ? ": " : "", why->message);
     v->st = why->status == BRAID_MODEL ? BRAID_INPUT : why->status;
     braid_status st = rt_fail(e, v->st, "%s", s.p);
@@ -169,8 +172,11 @@ static braid_status compile_variant(const struct braid_model *m, Variant *v, bra
     braid_options o = open->o;
     braid_shape *shape = (braid_shape *)(uintptr_t)o.shape + o.shape_count;
     braid_error why = {0};
-    for (int i = 0; i < open->n; i++) /* without an element the rank does not matter */
-        shape[i] = (braid_shape){m->in[open->input[i]].name, v->rank[i] < 0 ? 0 : v->rank[i], any};
+    for (int i = 0; i < open->n; i++) { /* without an element the rank does not matter */
+        int rank = v->seen[i].rank;
+        shape[i] = (braid_shape){m->in[open->input[i]].name, rank < 0 ? 0 : rank, any};
+        if (rank == 1) shape[i].dim = &v->seen[i].length;
+    }
     o.shape_count += open->n;
     braid_status st = braid_load(open->path, &o, &v->m, &why);
     if (!st) return BRAID_OK;
@@ -178,31 +184,60 @@ static braid_status compile_variant(const struct braid_model *m, Variant *v, bra
     return rt_fail(e, st, "%s", why.message);
 }
 
-/* The variant for these ranks of m's inputs. */
-static braid_status find_variant(const struct braid_model *m, const int *rank, Variant **to,
-                                 braid_error *e) {
+static bool is_list(const RtSeen *s) {
+    return s->rank == 1 && s->length >= 0 && s->length <= MAX_RANK;
+}
+
+/* Makes the variant for these tensors; *to stays NULL when it may be better next time. */
+static braid_status new_variant(const struct braid_model *m, const RtSeen *seen, bool exact,
+                                Variant **to, braid_error *e) {
     struct RtOpen *open = m->open;
-    for (Variant *v = open->variant; v; v = v->next) {
-        int i = 0;
-        while (i < open->n && v->rank[i] == rank[open->input[i]]) i++;
-        if (i < open->n) continue;
-        *to = v;
-        return v->st ? rt_fail(e, v->st, "%s", v->why) : BRAID_OK;
-    }
     Variant *v = calloc(1, sizeof *v);
-    if (!v || !(v->rank = calloc((size_t)open->n + 1, sizeof *v->rank))) {
+    if (!v || !(v->seen = calloc((size_t)open->n + 1, sizeof *v->seen))) {
         variant_free(v);
         return rt_fail(e, BRAID_MEMORY, "out of memory");
     }
-    for (int i = 0; i < open->n; i++) v->rank[i] = rank[open->input[i]];
+    v->exact = exact;
+    for (int i = 0; i < open->n; i++) {
+        v->seen[i] = seen[open->input[i]];
+        if (!exact || !is_list(&v->seen[i])) v->seen[i].length = -1;
+    }
     braid_status st = compile_variant(m, v, e);
-    if (st && !v->st) { /* may be better next time */
+    if (st && !v->st) {
         variant_free(v);
         return st;
     }
     v->next = open->variant;
     open->variant = *to = v;
     return st;
+}
+
+static bool variant_fits(const struct RtOpen *open, const Variant *v, const RtSeen *seen) {
+    for (int i = 0; i < open->n; i++) {
+        const RtSeen *a = &v->seen[i], *b = &seen[open->input[i]];
+        if (a->rank != b->rank || (a->length >= 0 && a->length != b->length)) return false;
+        if (v->exact && is_list(b) && a->length < 0) return false;
+    }
+    return true;
+}
+
+/* The variant for these tensors of m's inputs, by ranks alone or else with the lengths of lists. */
+static braid_status find_variant(const struct braid_model *m, const RtSeen *seen, Variant **to,
+                                 braid_error *e) {
+    struct RtOpen *open = m->open;
+    bool lists = false;
+    for (int i = 0; i < open->n; i++) lists = lists || is_list(&seen[open->input[i]]);
+    for (int exact = 0;; exact++) {
+        Variant *v = open->variant;
+        braid_status st;
+        while (v && !(v->exact == exact && variant_fits(open, v, seen))) v = v->next;
+        if (v)
+            st = v->st ? rt_fail(e, v->st, "%s", v->why) : BRAID_OK;
+        else
+            st = new_variant(m, seen, exact, &v, e);
+        *to = v;
+        if (!st || !v || exact || !lists) return st;
+    }
 }
 
 /* ---- sessions -------------------------------------------------------------------------------- */
@@ -246,12 +281,12 @@ static braid_status ranked_session(braid_session *s, Variant *v, braid_error *e)
     return BRAID_OK;
 }
 
-braid_status rt_ranked_session(braid_session *s, const int *rank, braid_session **to,
+braid_status rt_ranked_session(braid_session *s, const RtSeen *seen, braid_session **to,
                                braid_error *e) {
     struct RtOpen *open = s->model->open;
     Variant *v = NULL;
     pthread_mutex_lock(&open->lock);
-    braid_status st = find_variant(s->model, rank, &v, e);
+    braid_status st = find_variant(s->model, seen, &v, e);
     pthread_mutex_unlock(&open->lock);
     if (st) return st;
     pthread_mutex_lock(&s->lock);

@@ -103,9 +103,14 @@ braid_status rt_open_ranks(struct braid_model *m, const char *path, const braid_
                            braid_error *e);
 void rt_open_free(struct RtOpen *open);
 void rt_ranked_free(struct RtRanked *r);
-/* The session of s for a run with tensors of these ranks, one for each input (-1: no tensor, or
- * none there). It lives as long as s. BRAID_INPUT: the model does not work with them. */
-braid_status rt_ranked_session(braid_session *s, const int *rank, braid_session **to,
+/* What a run brings for an input. */
+typedef struct RtSeen {
+    int rank;       /* -1: no tensor, or none there */
+    int64_t length; /* of axis 0 */
+} RtSeen;
+/* The session of s for a run with these tensors, one for each input. It lives as long as s.
+ * BRAID_INPUT: the model does not work with their ranks. */
+braid_status rt_ranked_session(braid_session *s, const RtSeen *seen, braid_session **to,
                                braid_error *e);
 /* That of the last run, NULL: there was none. */
 braid_session *rt_last_session(braid_session *s);

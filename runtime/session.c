@@ -168,15 +168,16 @@ static braid_status run_ranked(braid_session *s, const braid_value *const *in, b
                                braid_error *e) {
     const struct braid_model *m = s->model;
     braid_session *to;
-    int *rank = calloc((size_t)m->nin + 1, sizeof *rank);
-    braid_status st = rank ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
+    RtSeen *seen = calloc((size_t)m->nin + 1, sizeof *seen);
+    braid_status st = seen ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
     for (int i = 0; !st && i < m->nin; i++) {
         const braid_value *v = content(in[i]);
-        rank[i] = v && v->kind == BRAID_TENSOR ? v->rank : -1;
+        seen[i].rank = v && v->kind == BRAID_TENSOR ? v->rank : -1;
+        if (seen[i].rank > 0) seen[i].length = v->dim[0];
         st = rt_check_input(&m->in[i], in[i], e);
     }
-    if (!st) st = rt_ranked_session(s, rank, &to, e);
-    free(rank);
+    if (!st) st = rt_ranked_session(s, seen, &to, e);
+    free(seen);
     return st ? st : braid_session_run(to, in, out, e);
 }
 

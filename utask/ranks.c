@@ -176,12 +176,10 @@ void lower_choices(Lower *L, const Region *r, const RankChoices *k, Val **param,
         else
             some = e_or(L->cx, some, here);
     }
-    const char *names = "";
-    for (int i = 0; i < k->open.n; i++)
-        names =
-            arena_printf(L->a, "%s%s%.100s", names, i ? ", " : "", L->p->in[k->open.input[i]].name);
-    fault_unless(L, some,
-                 arena_printf(L->a, "the model was not compiled for these ranks of %.400s", names));
+    const char *known = "";
+    for (int i = next_good(k, -1); i < k->open.ncombo; i = next_good(k, i))
+        known = arena_printf(L->a, "%s%s%s", known, *known ? "; " : "", describe(L->a, k, i));
+    fault_unless(L, some, arena_printf(L->a, "these ranks were not compiled, but: %.400s", known));
     Fork f = fork_begin(L, is_choice(L, &a, a.at));
     fork_run(L, &f, lower_arm, &a, r->nresult, result);
     L->node = NULL;
