@@ -16,8 +16,7 @@ int cmd_ops(const Cli *c) {
     int name = 8, types = 5;
     (void)c;
     for (int i = 0; i < op_count(); i++) {
-        int n = (int)strlen(op_at(i)->name), t;
-        op_types_text(op_at(i), &t);
+        int n = (int)strlen(op_at(i)->name), t = (int)strlen(op_types_text(op_at(i)));
         if (n > name) name = n;
         if (t > types) types = t;
     }
@@ -25,12 +24,11 @@ int cmd_ops(const Cli *c) {
            "inputs", "outputs", types, "types", "meaning");
     for (int i = 0; i < op_count(); i++) {
         const OpRow *o = op_at(i);
-        int length;
-        const char *text = op_types_text(o, &length);
         arity(in, o->nin_min, o->nin_max);
         arity(out, o->nout_min, o->nout_max);
-        printf("%-*s  %-10s  %5d  %-6s  %-7s  %-*.*s  %s\n", name, o->name,
-               *o->domain ? o->domain : "ai.onnx", o->since, in, out, types, length, text, o->doc);
+        printf("%-*s  %-10s  %5d  %-6s  %-7s  %-*s  %s\n", name, o->name,
+               *o->domain ? o->domain : "ai.onnx", o->since, in, out, types, op_types_text(o),
+               o->doc);
     }
     printf(
         "\ntypes, one letter an input: b bool, l int64, i int32 or int64, f float32, * any type, S "

@@ -29,9 +29,26 @@ const OpRow *op_at(int i) {
     return &table[i];
 }
 
+const char *op_ranks(const OpRow *op) {
+    static const struct {
+        const char *rule, *names;
+    } ranks[] = {
+#define OP_RANKS(rule, names) {rule, names},
+#include "frontend/ops_ranks.def"
+#undef OP_RANKS
+    };
+    size_t n = strlen(op->name);
+    if (*op->domain) return NULL;
+    for (size_t i = 0; i < COUNT(ranks); i++)
+        for (const char *p = ranks[i].names; *p; p += strcspn(p, " "), p += *p == ' ')
+            if (strcspn(p, " ") == n && !strncmp(p, op->name, n)) return ranks[i].rule;
+    return NULL;
+}
+
 /* The rule's letter of input i; the last one repeats. 0 when the rule is empty. */
 static char letter(const OpRow *op, int i) {
-    int n = (int)strcspn(op->types, ": ");
+    const char *end = strchr(op->types, ':');
+    int n = (int)(end ? end - op->types : (ptrdiff_t)strlen(op->types));
     if (n == 0) return 0;
     return op->types[i < n ? i : n - 1];
 }
@@ -61,7 +78,7 @@ bool op_type_ok(const OpRow *op, int i, DType t) {
     }
     ASSERT(is_variable(c));
     const char *rule = strchr(op->types, ':');
-    for (; rule && *rule && *rule != ' '; rule++)
+    for (; rule && *rule; rule++)
         if (rule[0] == c && rule[1] == '=') return in_class(rule + 2, t);
     return true;
 }
@@ -71,12 +88,4 @@ bool op_type_same(const OpRow *op, int i, int j) {
     return is_variable(c) && letter(op, j) == c;
 }
 
-const char *op_ranks(const OpRow *op) {
-    const char *blank = strchr(op->types, ' ');
-    return blank ? blank + 1 : NULL;
-}
-
-const char *op_types_text(const OpRow *op, int *length) {
-    *length = (int)strcspn(op->types, " ");
-    return op->types;
-}
+const char *op_types_text(const OpRow *op) { return op->types; }

@@ -1,19 +1,7 @@
 /* ranks.c: which ranks the values of a Graph can have.
  *
- * A set of ranks for each value is narrowed, forwards and backwards, by what every operator's row
- * says of the ranks of its inputs and outputs (ops.def), until nothing changes. A rule is tokens
- * "in,in>out,out", one for each input and output, the last of a side for all that follow:
- *
- *   ?        nothing is said
- *   3        the rank
- *   n m      the same letter is the same rank, also in sums: n+m-1
- *   p        length of attribute perm, or any rank that is the same for all p
- *   #        elements of the second input (of the first, where there is one only)
- *   c        number of axes: of attribute axes or the second input
- *   k        0, or without keepdims the number of axes that are reduced
- *   x y z    factors and result of a matrix product
- *   b>b      broadcasting of all inputs to all outputs
- *   if loop scan
+ * A set of ranks for each value is narrowed, forwards and backwards, by what every operator's rule
+ * in ops_ranks.def says, until nothing changes.
  *
  * Sets are sound as long as the model runs: an operator narrows nothing outside of the arm of an If
  * that it stands in, for the arm may never be taken. Values that are no tensors have all ranks; an
@@ -33,6 +21,7 @@ typedef struct Sets {
     int arm;             /* depth of the arm that is looked at; 0: none */
     bool changed, empty; /* a set; one outside of arms */
     bool back;           /* direction */
+    const char **rule;   /* by index of the operator's row; NULL: none */
     const Value **slot;  /* room for a node: its inputs and outputs */
     const char **token;
     uint32_t *support;
@@ -244,7 +233,7 @@ static void apply_scan(Sets *s, const Node *n) {
 }
 
 static void apply(Sets *s, const Node *n) {
-    const char *rule = op_ranks(n->op);
+    const char *rule = s->rule[n->op->index];
     if (!rule) return;
     if (!strcmp(rule, "if"))
         apply_if(s, n);
@@ -312,7 +301,11 @@ static void begin(Sets *s, bool trust) {
 }
 
 static Sets sets_new(Graph *g) {
-    return (Sets){.g = g, .of = NEWN(g->arena, uint32_t, g->nvalue + 1)};
+    Sets s = {.g = g,
+              .of = NEWN(g->arena, uint32_t, g->nvalue + 1),
+              .rule = NEWN(g->arena, const char *, op_count())};
+    for (int i = 0; i < op_count(); i++) s.rule[i] = op_ranks(op_at(i));
+    return s;
 }
 
 static bool single(uint32_t set) { return set && !(set & (set - 1)); }
