@@ -117,7 +117,7 @@ static braid_status run_ranked(braid_session *s, const DLTensor *const *in, DLMa
                          in[i] ? "input '%s': its rank is not supported" : "input '%s' is missing",
                          io->name);
         else if (rank > 0)
-            seen[i].length = in[i]->shape[0];
+            seen[i].length = in[i]->shape[rank - 1];
     }
     if (!st) st = rt_ranked_session(s, seen, &to, e);
     free(seen);

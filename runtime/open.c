@@ -12,7 +12,7 @@ typedef struct Variant {
     struct Variant *next;
     RtSeen *seen; /* of each open input, with rank -1: an optional one without element; with length
                      -1: any */
-    bool exact;   /* short lists have their lengths */
+    bool exact;   /* short last axes have their lengths */
     struct braid_model *m;
     braid_status st; /* of a combination that cannot be compiled */
     char *why;
@@ -167,25 +167,27 @@ static braid_status refuse(const struct braid_model *m, Variant *v, const braid_
 }
 
 static braid_status compile_variant(const struct braid_model *m, Variant *v, braid_error *e) {
-    static const int64_t any[MAX_RANK] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
     struct RtOpen *open = m->open;
     braid_options o = open->o;
     braid_shape *shape = (braid_shape *)(uintptr_t)o.shape + o.shape_count;
     braid_error why = {0};
+    int64_t(*dim)[MAX_RANK] = calloc((size_t)open->n, sizeof *dim);
+    if (!dim) return rt_fail(e, BRAID_MEMORY, "out of memory");
     for (int i = 0; i < open->n; i++) { /* without an element the rank does not matter */
-        int rank = v->seen[i].rank;
-        shape[i] = (braid_shape){m->in[open->input[i]].name, rank < 0 ? 0 : rank, any};
-        if (rank == 1) shape[i].dim = &v->seen[i].length;
+        int rank = v->seen[i].rank < 0 ? 0 : v->seen[i].rank;
+        for (int k = 0; k < rank; k++) dim[i][k] = k == rank - 1 ? v->seen[i].length : -1;
+        shape[i] = (braid_shape){m->in[open->input[i]].name, rank, dim[i]};
     }
     o.shape_count += open->n;
     braid_status st = braid_load(open->path, &o, &v->m, &why);
+    free(dim);
     if (!st) return BRAID_OK;
     if (st == BRAID_MODEL || st == BRAID_UNSUPPORTED) return refuse(m, v, &why, e);
     return rt_fail(e, st, "%s", why.message);
 }
 
-static bool is_list(const RtSeen *s) {
-    return s->rank == 1 && s->length >= 0 && s->length <= MAX_RANK;
+static bool is_short(const RtSeen *s) {
+    return s->rank > 0 && s->length >= 0 && s->length <= MAX_RANK;
 }
 
 /* Makes the variant for these tensors; *to stays NULL when it may be better next time. */
@@ -200,7 +202,7 @@ static braid_status new_variant(const struct braid_model *m, const RtSeen *seen,
     v->exact = exact;
     for (int i = 0; i < open->n; i++) {
         v->seen[i] = seen[open->input[i]];
-        if (!exact || !is_list(&v->seen[i])) v->seen[i].length = -1;
+        if (!exact || !is_short(&v->seen[i])) v->seen[i].length = -1;
     }
     braid_status st = compile_variant(m, v, e);
     if (st && !v->st) {
@@ -216,17 +218,17 @@ static bool variant_fits(const struct RtOpen *open, const Variant *v, const RtSe
     for (int i = 0; i < open->n; i++) {
         const RtSeen *a = &v->seen[i], *b = &seen[open->input[i]];
         if (a->rank != b->rank || (a->length >= 0 && a->length != b->length)) return false;
-        if (v->exact && is_list(b) && a->length < 0) return false;
+        if (v->exact && is_short(b) && a->length < 0) return false;
     }
     return true;
 }
 
-/* The variant for these tensors of m's inputs, by ranks alone or else with the lengths of lists. */
+/* The variant for these tensors of m's inputs, by ranks alone or else with short lengths. */
 static braid_status find_variant(const struct braid_model *m, const RtSeen *seen, Variant **to,
                                  braid_error *e) {
     struct RtOpen *open = m->open;
-    bool lists = false;
-    for (int i = 0; i < open->n; i++) lists = lists || is_list(&seen[open->input[i]]);
+    bool any = false;
+    for (int i = 0; i < open->n; i++) any = any || is_short(&seen[open->input[i]]);
     for (int exact = 0;; exact++) {
         Variant *v = open->variant;
         braid_status st;
@@ -236,7 +238,7 @@ static braid_status find_variant(const struct braid_model *m, const RtSeen *seen
         else
             st = new_variant(m, seen, exact, &v, e);
         *to = v;
-        if (!st || !v || exact || !lists) return st;
+        if (!st || !v || exact || !any) return st;
     }
 }
 

@@ -106,7 +106,7 @@ void rt_ranked_free(struct RtRanked *r);
 /* What a run brings for an input. */
 typedef struct RtSeen {
     int rank;       /* -1: no tensor, or none there */
-    int64_t length; /* of axis 0 */
+    int64_t length; /* of the last axis */
 } RtSeen;
 /* The session of s for a run with these tensors, one for each input. It lives as long as s.
  * BRAID_INPUT: the model does not work with their ranks. */

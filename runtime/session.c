@@ -173,7 +173,7 @@ static braid_status run_ranked(braid_session *s, const braid_value *const *in, b
     for (int i = 0; !st && i < m->nin; i++) {
         const braid_value *v = content(in[i]);
         seen[i].rank = v && v->kind == BRAID_TENSOR ? v->rank : -1;
-        if (seen[i].rank > 0) seen[i].length = v->dim[0];
+        if (seen[i].rank > 0) seen[i].length = v->dim[v->rank - 1];
         st = rt_check_input(&m->in[i], in[i], e);
     }
     if (!st) st = rt_ranked_session(s, seen, &to, e);
