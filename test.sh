@@ -216,6 +216,7 @@ step silero silero
 step side-by-side side_by_side
 step gpu-check eval/gpu/selftest.sh $BRAID
 step field "$PYTHON" tests/field_cases.py --braid $BRAID
+step open-ranks "$PYTHON" tests/open_ranks.py --braid $BRAID
 step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step nests "$PYTHON" tests/nest_check.py --braid $BRAID
 step models models
