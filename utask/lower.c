@@ -391,9 +391,9 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
         if (strcmp(n->sym->name, p)) continue;
         Expr *s = e_sym(c, n->sym);
         check(L, e_eq(c, in_dim, s),
-              "input %s: the size of axis %d is not that of axis %d of input %s, though both are "
-              "named %s (--ignore-dim-names compiles without this promise)",
-              L->p->in[input].name, axis, n->axis, L->p->in[n->input].name, p);
+              "input %s: axis %d differs in size from input %s: axis %d, also named %s; "
+              "--ignore-dim-names compiles without this promise",
+              L->p->in[input].name, axis, L->p->in[n->input].name, n->axis, p);
         return s;
     }
     Stmt *s = stmt_new(c, S_LET, "");
