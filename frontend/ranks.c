@@ -11,7 +11,7 @@
 
 #define ALL_RANKS ((2u << MAX_RANK) - 1)
 #define MAX_SWEEPS 64   /* back and forth until nothing changes */
-#define MAX_TRIALS 2000 /* combinations that are begun */
+#define MAX_TRIALS 500 /* combinations that are begun */
 #define MAX_OPEN 64     /* inputs whose combinations are looked for */
 #define UNKNOWN (-1000)
 

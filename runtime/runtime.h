@@ -39,7 +39,7 @@ struct braid_value {
 /* Bytes of a tensor of these dims; -1 when a dim is negative or the size is out of reason. */
 int64_t rt_tensor_bytes(braid_dtype dtype, int rank, const int64_t *dim);
 /* A value for `io`: floats uniform in [-1, 1) drawn with *seed, integers and bool 0, unknown dims
- * 1; an empty sequence; NULL for an optional. */
+ * 1; an empty sequence; NULL for an optional. BRAID_INPUT: its rank is not declared. */
 braid_status rt_value_random(const braid_io *io, uint64_t *seed, braid_value **v, braid_error *e);
 /* A tensor value that takes over malloc'd `data` (also on failure). */
 braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void *data,

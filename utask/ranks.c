@@ -77,24 +77,27 @@ Program *lower_graph(Cx *cx, Graph *g) {
     int64_t total = 0, nodes[MOST_CHOICES];
     if (!o->n) return lower_with(cx, g, NEW(cx->a, LowerState), NULL);
     if (o->more) too_many(cx, &k);
-    for (int r = 0; !o->ncombo && r < MOST_CHOICES;
-         r++) { /* the rules may know less than lowering */
-        o->combo[r] = NEWN(cx->a, int8_t, o->n);
-        memset(o->combo[r], r, (size_t)o->n);
+    if (!o->ncombo) { /* the lowering will say what is wrong */
+        o->ncombo = MOST_CHOICES;
+        for (int r = 0; r < MOST_CHOICES; r++) {
+            o->combo[r] = NEWN(cx->a, int8_t, o->n);
+            memset(o->combo[r], r, (size_t)o->n);
+        }
     }
-    if (!o->ncombo) o->ncombo = MOST_CHOICES;
     k.why = NEWN(cx->a, const char *, o->ncombo);
-    for (int i = 0; i < o->ncombo; i++) {
-        nodes[i] = try_choice(cx, &k, i);
-        if (k.why[i]) continue;
-        good++;
-        total += nodes[i];
-    }
-    if (!good) none_works(cx, &k, nodes);
-    if (good > 1 && total > MOST_NODES) too_many(cx, &k);
-    if (good > 1) return lower_with(cx, g, NEW(cx->a, LowerState), &k);
     int only = 0;
-    while (k.why[only]) only++;
+    if (o->ncombo > 1) {
+        for (int i = 0; i < o->ncombo; i++) {
+            nodes[i] = try_choice(cx, &k, i);
+            if (k.why[i]) continue;
+            good++;
+            total += nodes[i];
+            only = i;
+        }
+        if (!good) none_works(cx, &k, nodes);
+        if (good > 1 && total > MOST_NODES) too_many(cx, &k);
+        if (good > 1) return lower_with(cx, g, NEW(cx->a, LowerState), &k);
+    }
     declare(&k, only, NEWN(cx->a, const VType *, o->n));
     return lower_with(cx, g, NEW(cx->a, LowerState), NULL);
 }
