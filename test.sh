@@ -259,6 +259,7 @@ step field "$PYTHON" tests/field_cases.py --braid $BRAID
 step small-types "$PYTHON" tests/small_types.py --braid $BRAID
 step random-operators "$PYTHON" tests/random_operators.py --braid $BRAID
 step ml "$PYTHON" tests/ml_check.py 26 --seed $SEED --braid $BRAID
+step open-ranks "$PYTHON" tests/open_ranks.py --braid $BRAID
 step recursion "$PYTHON" tests/recursion.py --braid $BRAID
 step special-values "$PYTHON" tests/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/nest_check.py --braid $BRAID

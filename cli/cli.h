@@ -28,6 +28,9 @@ typedef struct Cli {
     int nscan, ncarry;
     const char **scan_input, **carry_input, **carry_output;
     int32_t *scan_axis;
+    int nshape;
+    braid_shape *shape; /* strings and dims are malloc'd */
+    bool ignore_dim_names;
 } Cli;
 
 typedef struct Command {

@@ -55,7 +55,10 @@ braid_options cli_options(const Cli *c, braid_fold *fold) {
                            .emit_path = c->emit,
                            .tune = c->tune,
                            .schedule = c->schedule,
-                           .threads = c->threads};
+                           .threads = c->threads,
+                           .shape_count = c->nshape,
+                           .shape = c->shape,
+                           .ignore_dim_names = c->ignore_dim_names};
 }
 
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {

@@ -7,7 +7,12 @@
 static int tune_inputs(const Cli *c, const char *model, braid_options *o, braid_value ***value) {
     struct braid_model *m;
     braid_error e;
-    braid_options plain = {.struct_size = sizeof plain, .target = "interp", .fold = o->fold};
+    braid_options plain = {.struct_size = sizeof plain,
+                           .target = "interp",
+                           .fold = o->fold,
+                           .shape_count = o->shape_count,
+                           .shape = o->shape,
+                           .ignore_dim_names = o->ignore_dim_names};
     if (!c->tune) return cli_usage("inputs (-i) are for measuring: --tune");
     if (braid_load(model, &plain, &m, &e)) return cli_error(model, &e);
     int n = braid_model_input_count(m);

@@ -324,17 +324,11 @@ static bool explain(Work *w, const Cli *c) {
 
 int cmd_explain(const Cli *c) {
     Work w = {0};
-    w.o = (CompileOptions){.target = c->target ? c->target : "cpu",
-                           .cpu = c->cpu,
-                           .schedule = c->schedule,
-                           .units = c->threads};
     braid_error e;
-    if (rt_target(w.o.target, &e)) return cli_usage("%s", e.message);
-    if (c->nscan || c->ncarry) {
-        w.fold = (FoldSpec){c->nscan,     c->ncarry,      c->scan_input,
-                            c->scan_axis, c->carry_input, c->carry_output};
-        w.o.fold = &w.fold;
-    }
+    braid_fold fold;
+    braid_options given = cli_options(c, &fold), o;
+    if (rt_options(&given, &o, &e)) return cli_usage("%s", e.message);
+    rt_compile_options(&o, &w.fold, &w.o);
     int code = EXIT_DONE;
     Device device;
     bool published = c->costs && strcmp(c->costs, "published") == 0;

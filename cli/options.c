@@ -40,7 +40,9 @@ typedef enum Action {
     SET_ATOL,
     ADD_INPUT,
     ADD_SCAN,
-    ADD_CARRY
+    ADD_CARRY,
+    ADD_SHAPE,
+    SET_IGNORE_DIM_NAMES
 } Action;
 
 static const struct Option {
@@ -70,6 +72,10 @@ static const struct Option {
      "put the model in a loop over this axis (0) of INPUT"},
     {"--carry", "INPUT=OUTPUT", COMPILE | RUN | BENCH | EXPLAIN, ADD_CARRY,
      "in that loop, OUTPUT is the next step's INPUT"},
+    {"--input-shape", "NAME=1,3,?", COMPILE | RUN | BENCH | EXPLAIN, ADD_SHAPE,
+     "the shape of an input that the file leaves open; [] is a scalar, ? any size"},
+    {"--ignore-dim-names", NULL, MODEL, SET_IGNORE_DIM_NAMES,
+     "one dimension name on several inputs does not mean one size"},
     {"--threads", "N", MODEL, SET_THREADS, "threads of a run, and to schedule for"},
     {"--max-iterations", "N", RUN | TEST | BENCH, SET_MAX_ITERATIONS,
      "a loop that makes more is stopped (2147483648)"},
@@ -178,6 +184,35 @@ static bool push_scan(Cli *c, const char *s) {
     return true;
 }
 
+/* NAME=D,D,... or NAME=[D,D,...], each D a size or '?'. */
+static bool push_shape(Cli *c, const char *s) {
+    const char *eq = strrchr(s, '='), *p = eq ? eq + 1 : s;
+    int64_t dim[MAX_RANK];
+    int rank = 0;
+    bool bracket = *p == '[';
+    if (!eq || eq == s || !*p) return false;
+    p += bracket;
+    while (*p && *p != ']') {
+        char text[24] = "";
+        size_t n = strcspn(p, ",]");
+        if (rank == MAX_RANK || n == 0 || n >= sizeof text) return false;
+        memcpy(text, p, n);
+        if (strcmp(text, "?") == 0)
+            dim[rank] = -1;
+        else if (!parse_int(text, 0, INT64_MAX, &dim[rank]))
+            return false;
+        rank++;
+        p += n;
+        if (*p == ',' && (!*++p || *p == ']')) return false;
+    }
+    if (bracket ? *p != ']' || p[1] : *p != 0) return false;
+    c->shape = grow(c->shape, c->nshape, sizeof *c->shape);
+    c->shape[c->nshape++] =
+        (braid_shape){copy_text(s, (size_t)(eq - s)), rank,
+                      (int64_t *)(void *)copy_text((char *)dim, sizeof *dim * (size_t)rank)};
+    return true;
+}
+
 static bool apply(Cli *c, Action action, const char *v) {
     int64_t n = 0;
     bool good = true;
@@ -211,6 +246,8 @@ static bool apply(Cli *c, Action action, const char *v) {
     case ADD_INPUT: good = push_pair(&c->input_name, &c->input_file, &c->ninput, v); break;
     case ADD_CARRY: good = push_pair(&c->carry_input, &c->carry_output, &c->ncarry, v); break;
     case ADD_SCAN: good = push_scan(c, v); break;
+    case ADD_SHAPE: good = push_shape(c, v); break;
+    case SET_IGNORE_DIM_NAMES: c->ignore_dim_names = true; break;
     }
     return good;
 }
@@ -286,5 +323,10 @@ void cli_free(Cli *c) {
     free_list(c->carry_input, c->ncarry);
     free_list(c->carry_output, c->ncarry);
     free(c->scan_axis);
+    for (int i = 0; i < c->nshape; i++) {
+        free((void *)(uintptr_t)c->shape[i].input);
+        free((void *)(uintptr_t)c->shape[i].dim);
+    }
+    free(c->shape);
     free((void *)c->arg);
 }

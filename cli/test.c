@@ -159,12 +159,12 @@ static Outcome run_set(const Cli *c, const struct braid_model *m, braid_session 
     int nin = braid_model_input_count(m), nout = braid_model_output_count(m);
     braid_value **in = need(calloc((size_t)(nin + 2 * nout) + 1, sizeof *in));
     braid_value **out = in + nin, **want = out + nout;
-    /* Which numbers are drawn nobody says. */
-    const double rtol = braid_model_draws(m) ? INFINITY : c->rtol;
     Outcome o = read_values(dir, "input", nin, m, braid_model_input, in, why);
     if (o == PASSED) o = read_values(dir, "output", nout, m, braid_model_output, want, why);
     if (o == PASSED && braid_session_run(s, (const braid_value *const *)in, out, &e))
         o = failed(why, "", &e);
+    /* Which numbers are drawn nobody says. */
+    const double rtol = braid_model_draws(m) ? INFINITY : c->rtol;
     for (int i = 0; o == PASSED && i < nout; i++) {
         size_t n = why->n;
         sb_printf(why, "output %d '%s' ", i, braid_model_output(m, i)->name);

@@ -7,9 +7,24 @@
 #include "stack/batch.h"
 #include "utask/lower.h"
 
-Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
+Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
     Graph *g = graph_import_file(a, d, model_path);
     if (o->fold && (o->fold->nscan || o->fold->ncarry)) graph_fold_loop(g, o->fold);
+    for (int i = 0; i < o->nshape; i++) graph_declare_input(g, &o->shape[i]);
+    if (o->ignore_dim_names) graph_ignore_dim_names(g);
+    graph_settle_ranks(g, o->by_run);
+    return g;
+}
+
+bool compile_is_open(const Graph *g) {
+    for (int i = 0; i < g->top->nparam; i++)
+        if (graph_open_type(g->top->param[i]->type)) return true;
+    return false;
+}
+
+Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
+    Graph *g = compile_import(a, d, model_path, o);
+    if (o->by_run && compile_is_open(g)) return NULL;
     Program *p = lower_graph(cx_new(a, d), g);
     utask_verify(p);
     pass_dead_code(p);

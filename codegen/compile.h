@@ -9,7 +9,12 @@ typedef struct CompileOptions {
     const char *target; /* "interp", or a device's name (scheduler/device.h) */
     const char
         *cpu; /* what to tune instructions for, as the C compiler names it; NULL: this machine */
-    const FoldSpec *fold;  /* the caller's loop to fold in, or NULL */
+    const FoldSpec *fold; /* the caller's loop to fold in, or NULL */
+    int nshape;           /* of inputs, beside what the file declares */
+    const InputShape *shape;
+    bool ignore_dim_names; /* graph_ignore_dim_names */
+    bool by_run; /* a model whose inputs leave their ranks open is not compiled: its caller does so
+                    again, with shapes, for the ranks that a run brings */
     const char *emit_path; /* where the caller writes the text as well, or NULL */
     const char *schedule;  /* "NAME=on,NAME=off": transformations that are forced; NULL: none */
     const struct Measured *measured; /* what tuning found (scheduler/decide.h), sorted by key */
@@ -19,7 +24,11 @@ typedef struct CompileOptions {
     int units;   /* threads to schedule for; 0: all that this process may use */
 } CompileOptions;
 
-/* Imports and lowers the model. Everything returned lives in `a`. Raises on d. */
+/* The model as the options have it. Everything returned lives in `a`. Raises on d. */
+Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOptions *o);
+/* It has inputs whose rank is not known. */
+bool compile_is_open(const Graph *g);
+/* Imports and lowers the model; NULL when it is open and o->by_run. */
 Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o);
 
 /* What a library is made of. */

@@ -26,7 +26,8 @@ typedef struct Const {
     const void *data; /* count * dtype_size(dtype) bytes */
 } Const;
 
-/* A declared type. dims: >= 0 known; -1 unknown, with `param` its name or NULL. */
+/* A declared type. dims: >= 0 known; -1 unknown, with `param` its name, or NULL
+ * where there is none or it says nothing ("?", "None"). */
 typedef enum { VT_TENSOR, VT_SEQUENCE, VT_OPTIONAL } VKind;
 typedef struct VType {
     VKind kind;
@@ -138,6 +139,35 @@ typedef struct FoldSpec {
     const char **carry_input, **carry_output;
 } FoldSpec;
 void graph_fold_loop(Graph *g, const FoldSpec *spec);
+
+/* What the caller says of an input's shape beside what the file declares. */
+typedef struct InputShape {
+    const char *name;
+    int32_t rank;
+    const int64_t *dim; /* rank entries; -1: any size */
+} InputShape;
+/* An input's type becomes what both say. ST_USAGE: there is no such input, it is not a tensor or an
+ * optional one, or the file says otherwise. */
+void graph_declare_input(Graph *g, const InputShape *s);
+/* The tensor that input type t is, or is optionally, when its rank is not declared; else NULL. */
+const VType *graph_open_type(const VType *t);
+/* Declares the ranks of inputs that leave the operators no choice; leave_lists: but for rank 1. */
+void graph_settle_ranks(Graph *g, bool leave_lists);
+/* Inputs without a declared rank, and the ranks that they can have together as far as the operators
+ * and, where these leave some, the declared types of other values say: at most `most`
+ * combinations. */
+#define OPEN_RANK_MAX 8 /* the highest rank that is thought of */
+typedef struct OpenRanks {
+    int n;          /* such inputs */
+    int *input;     /* their numbers */
+    int ncombo;     /* combinations: n ranks each */
+    int8_t **combo; /* that of input[i] is combo[k][i] */
+    bool more;      /* there are more, or too many to look for */
+} OpenRanks;
+OpenRanks graph_open_ranks(Graph *g, int most);
+
+/* A name on more than one dimension of the inputs no longer says that their sizes are equal. */
+void graph_ignore_dim_names(Graph *g);
 
 const Attr *node_attr(const Node *n, const char *name); /* NULL when absent */
 

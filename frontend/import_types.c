@@ -1,5 +1,17 @@
 /* import_types.c: TypeProto to VType. */
+#include <strings.h>
+
 #include "frontend/import.h"
+
+/* What exporters and people write for "not known". A name that says nothing is on dimensions of
+ * different sizes; where it is shared all the same, only a check is missed. */
+static bool says_nothing(const char *name) {
+    static const char *const words[] = {"",     "?",       "*",   "-1",     "None",
+                                        "null", "unknown", "any", "dynamic"};
+    for (size_t i = 0; i < COUNT(words); i++)
+        if (!strcasecmp(name, words[i])) return true;
+    return false;
+}
 
 static void shape_import(Import *im, VType *v, const Onnx__TensorShapeProto *s, const char *where) {
     if (s->n_dim > MAX_RANK)
@@ -12,7 +24,7 @@ static void shape_import(Import *im, VType *v, const Onnx__TensorShapeProto *s, 
         const Onnx__TensorShapeProto__Dimension *dim = s->dim[i];
         v->dim[i] = -1;
         if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM) {
-            if (dim->dim_param[0]) v->param[i] = dim->dim_param;
+            if (!says_nothing(dim->dim_param)) v->param[i] = dim->dim_param;
         } else if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
                    dim->dim_value != -1) { /* -1: some exporters' way to write an unknown size */
             if (dim->dim_value < 0)

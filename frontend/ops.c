@@ -75,6 +75,22 @@ const OpRow *op_at(int i) {
     return &table[i];
 }
 
+const char *op_ranks(const OpRow *op) {
+    static const struct {
+        const char *rule, *names;
+    } ranks[] = {
+#define OP_RANKS(rule, names) {rule, names},
+#include "frontend/ops_ranks.def"
+#undef OP_RANKS
+    };
+    size_t n = strlen(op->name);
+    if (*op->domain) return NULL;
+    for (size_t i = 0; i < COUNT(ranks); i++)
+        for (const char *p = ranks[i].names; *p; p += strcspn(p, " "), p += *p == ' ')
+            if (strcspn(p, " ") == n && !strncmp(p, op->name, n)) return ranks[i].rule;
+    return NULL;
+}
+
 /* The rule's letter of input i; the last one repeats. 0 when the rule is empty. */
 static char letter(const OpRow *op, int i) {
     const char *end = strchr(op->types, ':');

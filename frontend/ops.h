@@ -34,6 +34,9 @@ int domain_version(const char *domain);
 bool op_type_ok(const OpRow *op, int i, DType t);
 /* Inputs i and j are bound to one type variable. */
 bool op_type_same(const OpRow *op, int i, int j);
+/* What the ranks of inputs and outputs say of each other, by ops_ranks.def; NULL: nothing. Walks that
+ * table: for once per operator. */
+const char *op_ranks(const OpRow *op);
 /* Type rule as text for `braid ops`, as in ops.def. */
 const char *op_types_text(const OpRow *op);
 

@@ -166,6 +166,14 @@ typedef struct braid_fold {
     const char *const *carry_input, *const *carry_output;
 } braid_fold;
 
+/* The shape of an input that the file leaves open: without it the rank is the one that a run
+ * brings (braid_load), or a few are compiled (braid_compile). */
+typedef struct braid_shape {
+    const char *input;
+    int32_t rank;
+    const int64_t *dim; /* rank entries; -1: any size */
+} braid_shape;
+
 typedef struct braid_options {
     uint32_t struct_size;
     const char *target; /* "cpu" (NULL); "interp", the interpreter; "cuda:sm_90", "hip:gfx90a", …
@@ -187,6 +195,10 @@ typedef struct braid_options {
     int32_t tune_input_count, tune_seconds;
     const char *const *tune_input_name;
     const braid_value *const *tune_input;
+    int32_t shape_count; /* BRAID_USAGE when the file declares another shape */
+    const braid_shape *shape;
+    bool ignore_dim_names; /* one name on several dimensions of the inputs is no promise that their
+                            * sizes are equal; else a run that breaks it is BRAID_RUNTIME */
 } braid_options;
 
 /* Compiles the ONNX model `model_path` to the shared library `library_path` (see braid_model.h).
@@ -212,7 +224,8 @@ BRAID_API int32_t braid_model_output_count(const struct braid_model *model);
  * freed. */
 BRAID_API const braid_io *braid_model_input(const struct braid_model *model, int32_t i);
 BRAID_API const braid_io *braid_model_output(const struct braid_model *model, int32_t i);
-/* Whether outputs depend on random numbers. */
+/* Whether outputs depend on random numbers; of a model that leaves ranks open, as far as runs have
+ * brought them. */
 BRAID_API bool braid_model_draws(const struct braid_model *model);
 /* Its index, or -1. */
 BRAID_API int32_t braid_model_find_input(const struct braid_model *model, const char *name);

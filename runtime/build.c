@@ -6,12 +6,18 @@
 #include "runtime/runtime.h"
 #include "scheduler/decide.h"
 
+_Static_assert(sizeof(braid_shape) == sizeof(InputShape), "shape layouts differ");
+_Static_assert(offsetof(braid_shape, dim) == offsetof(InputShape, dim), "shape layouts differ");
+
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c) {
     *c = (CompileOptions){.target = o->target,
                           .cpu = o->cpu,
                           .emit_path = o->emit_path,
                           .schedule = o->schedule,
-                          .units = o->threads};
+                          .units = o->threads,
+                          .nshape = o->shape_count,
+                          .shape = (const InputShape *)o->shape,
+                          .ignore_dim_names = o->ignore_dim_names};
     if (!o->fold) return;
     *fold = (FoldSpec){.nscan = o->fold->scan_count,
                        .ncarry = o->fold->carry_count,
@@ -43,10 +49,11 @@ braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e) {
     if (setjmp(jb) == 0) {
         j->arena = arena_new(&j->d);
         j->p = compile_program(j->arena, &j->d, model_path, &j->o);
-        compile_emit(j->p, &j->o, &j->texts);
+        if (j->p) compile_emit(j->p, &j->o, &j->texts);
     }
     j->d.top = NULL;
-    return j->d.status ? rt_fail_diag(e, &j->d) : BRAID_OK;
+    if (j->d.status) return rt_fail_diag(e, &j->d);
+    return j->p ? BRAID_OK : RT_OPEN;
 }
 
 /* The library from the texts that lie at `text` and, for GPUs, `host`. */
@@ -103,10 +110,17 @@ static braid_status write_copy(const RtJob *j, const char *path, braid_error *e)
     return st;
 }
 
-braid_status rt_build(const char *model_path, const braid_options *o, const char *folder,
-                      const char *file, braid_error *e) {
+braid_status rt_build(const char *model_path, const braid_options *o, bool by_run,
+                      const char *folder, const char *file, braid_error *e) {
     RtChoices choices = {0};
     RtJob j;
+    if (by_run && o->tune) { /* whether there is something to measure */
+        rt_job_begin(&j, o, NULL);
+        j.o.by_run = true;
+        braid_status open = rt_job_emit(&j, model_path, e);
+        rt_job_end(&j);
+        if (open) return open;
+    }
     rt_compile_options(o, &j.fold, &j.o);
     Store *s = rt_store(o, true);
     char *key = device_key(&j.o);
@@ -117,6 +131,7 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
     store_close(s);
     free(key);
     rt_job_begin(&j, o, &choices);
+    j.o.by_run = by_run;
     if (!st) st = rt_job_emit(&j, model_path, e);
     if (!st && o->emit_path) st = write_copy(&j, o->emit_path, e);
     if (!st) st = rt_job_build(&j, folder, file, e);

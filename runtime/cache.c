@@ -59,7 +59,7 @@ braid_status braid_compile(const char *model_path, const braid_options *options,
     to = slash ? rt_text("%.*s", (int)(slash - library_path + 1), library_path) : rt_text(".");
     if (!to) return rt_fail(e, BRAID_MEMORY, "out of memory");
     st = rt_temp_folder(library_path, &folder, e);
-    if (!st) st = rt_build(model_path, &o, folder, file, e);
+    if (!st) st = rt_build(model_path, &o, false, folder, file, e);
     if (!st) st = move_files(folder, to, file, e);
     if (folder) rt_remove_folder(folder);
     free(folder);
@@ -235,6 +235,12 @@ static bool cache_key(const char *model_path, const braid_options *o, bool measu
         for (int i = 0; i < o->fold->carry_count; i++)
             h = hash_text(o->fold->carry_output[i], hash_text(o->fold->carry_input[i], h));
     }
+    h = hash_int(o->shape_count, hash_int(o->ignore_dim_names, h));
+    for (int i = 0; i < o->shape_count; i++) {
+        const braid_shape *s = &o->shape[i];
+        h = hash_int(s->rank, hash_text(s->input, h));
+        for (int k = 0; k < s->rank; k++) h = hash_int(s->dim[k], h);
+    }
     snprintf(key, 40, "%016llx%016llx", (unsigned long long)content, (unsigned long long)h);
     return good;
 }
@@ -274,7 +280,7 @@ Store *rt_store(const braid_options *o, bool write) {
 static braid_status build_beside(const char *prefix, const char *model_path, const braid_options *o,
                                  char **folder, braid_error *e) {
     braid_status st = rt_temp_folder(prefix, folder, e);
-    if (!st && (st = rt_build(model_path, o, *folder, "model.so", e))) {
+    if (!st && (st = rt_build(model_path, o, true, *folder, "model.so", e))) {
         rt_remove_folder(*folder);
         free(*folder);
         *folder = NULL;

@@ -8,8 +8,20 @@ static braid_status status_of(int st, const char *message, braid_error *e) {
     return st ? rt_fail(e, (braid_status)st, "%s", message) : BRAID_OK;
 }
 
+/* An open model's is that of its last run. */
+static braid_session *session_of(braid_session *s) {
+    braid_session *last = s ? rt_last_session(s) : NULL;
+    return last ? last : s;
+}
+
 int32_t braid_model_device_type(const struct braid_model *m) {
+    if (m->open) return rt_open_device_type(m);
     return m->lib ? m->lib->device_type : kDLCPU;
+}
+
+/* An open model for a GPU. */
+static bool has_ranked(const braid_session *s) {
+    return s && s->model->open && rt_open_device_type(s->model) != kDLCPU;
 }
 
 static bool has_device(const braid_session *s) {
@@ -17,10 +29,14 @@ static bool has_device(const braid_session *s) {
 }
 static braid_status no_device(const braid_session *s, braid_error *e) {
     if (!s) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    if (has_ranked(s))
+        return rt_fail(e, BRAID_USAGE,
+                       "inputs declare no rank: the session has no device before its first run");
     return rt_fail(e, BRAID_USAGE, "target '%s' has no device", s->model->target);
 }
 
 braid_status braid_session_set_stream(braid_session *s, void *stream, braid_error *e) {
+    if (has_ranked(s)) return rt_ranked_stream(s, stream, e);
     if (!has_device(s)) return no_device(s, e);
     pthread_mutex_lock(&s->lock);
     s->stream = stream;
@@ -30,6 +46,7 @@ braid_status braid_session_set_stream(braid_session *s, void *stream, braid_erro
 
 braid_status braid_session_finish(braid_session *s, braid_error *e) {
     char message[sizeof e->message] = "";
+    if (has_ranked(s)) return rt_ranked_finish(s, e);
     if (!has_device(s)) return no_device(s, e);
     pthread_mutex_lock(&s->lock);
     braid_status st = CALL(s->model->lib->finish(s->lib_session, message, sizeof message));
@@ -139,6 +156,7 @@ static braid_status copy_of(braid_session *s, int direction, const braid_tensor_
 braid_status braid_session_to_device(braid_session *s, const DLTensor *host,
                                      DLManagedTensor **device, braid_error *e) {
     braid_tensor_v1 t;
+    s = session_of(s);
     if (!has_device(s) || !host || !device) return no_device(host && device ? s : NULL, e);
     if (!in_cpu_memory(host)) return rt_fail(e, BRAID_INPUT, "the tensor is not in CPU memory");
     braid_status st = as_input("tensor", host, &t, e);
@@ -154,6 +172,7 @@ braid_status braid_session_to_host(braid_session *s, const DLTensor *device, bra
     char message[sizeof e->message] = "";
     braid_tensor_v1 t;
     braid_value *v;
+    s = session_of(s);
     if (!has_device(s) || !device || !host) return no_device(device && host ? s : NULL, e);
     if (!is_here(s, device))
         return rt_fail(e, BRAID_INPUT, "the tensor is not on the session's device");

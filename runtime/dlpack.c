@@ -136,6 +136,27 @@ static braid_status give(braid_value *v, DLManagedTensor **out, braid_error *e) 
     return BRAID_OK;
 }
 
+/* A run of an open model, by the session for the ranks of its tensors. */
+static braid_status run_ranked(braid_session *s, const DLTensor *const *in, DLManagedTensor **out,
+                               braid_error *e) {
+    braid_session *to;
+    RtSeen *seen = calloc((size_t)s->model->nin + 1, sizeof *seen);
+    braid_status st = seen ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
+    for (int i = 0; !st && i < s->model->nin; i++) {
+        const braid_io *io = &s->model->in[i];
+        int rank = seen[i].rank = in[i] ? in[i]->ndim : -1;
+        if (!in[i] ? io->kind != BRAID_OPTIONAL : rank < 0 || rank > MAX_RANK)
+            st = rt_fail(e, BRAID_INPUT,
+                         in[i] ? "input '%s': its rank is not supported" : "input '%s' is missing",
+                         io->name);
+        else if (rank > 0)
+            seen[i].length = in[i]->shape[rank - 1];
+    }
+    if (!st) st = rt_ranked_session(s, seen, &to, e);
+    free(seen);
+    return st ? st : braid_session_run_dlpack(to, in, out, e);
+}
+
 braid_status braid_session_run_dlpack(braid_session *s, const DLTensor *const *in,
                                       DLManagedTensor **out, braid_error *e) {
     if (!s) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
@@ -148,6 +169,7 @@ braid_status braid_session_run_dlpack(braid_session *s, const DLTensor *const *i
             return rt_fail(e, BRAID_USAGE, "'%s' is a sequence, which is no DLPack tensor",
                            io->name);
     }
+    if (m->open) return run_ranked(s, in, out, e);
     bool on;
     braid_status placed = rt_on_device(s, in, &on, e);
     if (placed || on) return placed ? placed : rt_run_on_device(s, in, out, e);

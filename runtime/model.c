@@ -28,11 +28,23 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
         memcpy(o, from, n < sizeof *o ? n : sizeof *o);
     }
     if (!o->target) o->target = "cpu";
+    if (o->shape_count < 0 || (o->shape_count > 0 && !o->shape))
+        return rt_fail(e, BRAID_USAGE, "shape_count is %d, but there are no shapes",
+                       (int)o->shape_count);
+    for (int i = 0; i < o->shape_count; i++) {
+        const braid_shape *s = &o->shape[i];
+        bool good = s->input && s->rank >= 0 && s->rank <= MAX_RANK && (s->dim || !s->rank);
+        for (int k = 0; good && k < s->rank; k++) good = s->dim[k] >= -1;
+        if (!good)
+            return rt_fail(
+                e, BRAID_USAGE,
+                "shape %d: it has no input, a rank outside of 0 to %d or a size below -1", i,
+                MAX_RANK);
+    }
     return rt_target(o->target, e);
 }
 
-/* A declared input or output of a Program in the public form; strings and arrays in arena a. */
-static void program_io(Arena *a, const Io *from, braid_io *io) {
+void rt_program_io(Arena *a, const Io *from, braid_io *io) {
     const VType *t = from->type;
     bool optional = from->has != NULL || (t && t->kind == VT_OPTIONAL);
     if (t && t->kind == VT_OPTIONAL) t = t->elem;
@@ -63,6 +75,21 @@ static void program_io(Arena *a, const Io *from, braid_io *io) {
     io->dim_name = name;
 }
 
+/* All that needs the Program. */
+static void load_program(struct braid_model *m, Program *p) {
+    m->program = p;
+    m->interp = interp_new(p);
+    if (!m->interp) err(&m->diag, ST_MEMORY, NULL, "out of memory");
+    m->name = p->name;
+    m->target = "interp";
+    m->nin = p->nin;
+    m->nout = p->nout;
+    m->in = NEWN(m->arena, braid_io, p->nin + 1);
+    m->out = NEWN(m->arena, braid_io, p->nout + 1);
+    for (int i = 0; i < p->nin; i++) rt_program_io(m->arena, &p->in[i], &m->in[i]);
+    for (int i = 0; i < p->nout; i++) rt_program_io(m->arena, &p->out[i], &m->out[i]);
+}
+
 static braid_status load_interp(struct braid_model *m, const char *path,
                                 const braid_options *options, braid_error *e) {
     jmp_buf jb;
@@ -72,21 +99,16 @@ static braid_status load_interp(struct braid_model *m, const char *path,
         CompileOptions o;
         m->arena = arena_new(&m->diag);
         rt_compile_options(options, &fold, &o);
+        o.by_run = true;
         Program *p = compile_program(m->arena, &m->diag, path, &o);
-        m->program = p;
-        m->interp = interp_new(p);
-        if (!m->interp) err(&m->diag, ST_MEMORY, NULL, "out of memory");
-        m->name = p->name;
-        m->target = "interp";
-        m->nin = p->nin;
-        m->nout = p->nout;
-        m->in = NEWN(m->arena, braid_io, p->nin + 1);
-        m->out = NEWN(m->arena, braid_io, p->nout + 1);
-        for (int i = 0; i < p->nin; i++) program_io(m->arena, &p->in[i], &m->in[i]);
-        for (int i = 0; i < p->nout; i++) program_io(m->arena, &p->out[i], &m->out[i]);
+        if (p) load_program(m, p);
     }
     m->diag.top = NULL;
-    return m->diag.status ? rt_fail_diag(e, &m->diag) : BRAID_OK;
+    if (m->diag.status) return rt_fail_diag(e, &m->diag);
+    if (m->program) return BRAID_OK;
+    arena_free(m->arena);
+    m->arena = NULL;
+    return rt_open_ranks(m, path, options, e);
 }
 
 static braid_status load_library(struct braid_model *m, const char *path, braid_error *e) {
@@ -104,7 +126,9 @@ static braid_status load_compiled(struct braid_model *m, const char *model_path,
     /* A cached library that cannot be opened (a damaged file) is made again once. */
     for (int fresh = 0; fresh < 2; fresh++) {
         char *path;
-        if ((st = rt_cached_library(model_path, o, fresh, &path, &m->folder, e))) return st;
+        st = rt_cached_library(model_path, o, fresh, &path, &m->folder, e);
+        if (st == RT_OPEN) return rt_open_ranks(m, model_path, o, e);
+        if (st) return st;
         st = load_library(m, path, e);
         free(path);
         if (!st || m->folder) break;
@@ -128,6 +152,9 @@ braid_status braid_load(const char *path, const braid_options *options, struct b
     if (f) fclose(f);
     if (library && o.fold)
         return rt_fail(e, BRAID_USAGE, "a loop can be folded into a model, not into a library");
+    if (library && (o.shape_count || o.ignore_dim_names))
+        return rt_fail(e, BRAID_USAGE,
+                       "shapes and dim names of inputs are settled in a library already");
     struct braid_model *m = calloc(1, sizeof *m);
     if (!m) return rt_fail(e, BRAID_MEMORY, "out of memory");
     atomic_store(&m->refs, 1);
@@ -158,6 +185,7 @@ void braid_model_free(struct braid_model *m) {
     if (m->folder) rt_remove_folder(m->folder);
     free(m->folder);
     interp_free(m->interp);
+    rt_open_free(m->open);
     arena_free(m->arena);
     free(m);
 }
@@ -173,6 +201,7 @@ const braid_io *braid_model_output(const struct braid_model *m, int32_t i) {
     return i >= 0 && i < m->nout ? &m->out[i] : NULL;
 }
 bool braid_model_draws(const struct braid_model *m) {
+    if (m->open) return rt_open_draws(m);
     return m->lib ? m->lib->draws != 0 : m->program->draws;
 }
 int32_t braid_model_find_input(const struct braid_model *m, const char *name) {

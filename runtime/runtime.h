@@ -41,7 +41,7 @@ struct braid_value {
 int64_t rt_tensor_bytes(braid_dtype dtype, int rank, const int64_t *dim);
 /* A value for `io`: floats uniform in [-1, 1) drawn with *seed (small ones: any finite code of
  * magnitude 1 at most; float8e8m0 1), integers and bool 0, unknown dims 1; an empty sequence; NULL
- * for an optional. */
+ * for an optional. BRAID_INPUT: its rank is not declared. */
 braid_status rt_value_random(const braid_io *io, uint64_t *seed, braid_value **v, braid_error *e);
 /* A tensor value that takes over malloc'd `data` (also on failure). */
 braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void *data,
@@ -83,6 +83,7 @@ struct braid_model {
     const braid_model_v1 *lib; /* &table, or NULL */
     braid_model_v1 table;      /* the library's, as far as it has it */
     char *folder;              /* removed at the end; NULL: none */
+    struct RtOpen *open;       /* compiled for the ranks that runs bring (open.c), or NULL */
 };
 
 void rt_model_retain(struct braid_model *m);
@@ -95,7 +96,38 @@ struct braid_session {
     void *stream;         /* of runs on device tensors */
     InterpConfig interp;
     bk_seed seed; /* of the interpreter's runs */
+    struct RtRanked
+        *ranked; /* of an open model: sessions for certain ranks, the last run's first */
+    braid_session_options options;
 };
+
+/* ---- models whose inputs leave their ranks open (open.c) --------------------------------------
+ */
+/* m becomes such a model. */
+braid_status rt_open_ranks(struct braid_model *m, const char *path, const braid_options *o,
+                           braid_error *e);
+void rt_open_free(struct RtOpen *open);
+void rt_ranked_free(struct RtRanked *r);
+/* What a run brings for an input. */
+typedef struct RtSeen {
+    int rank;       /* -1: no tensor, or none there */
+    int64_t length; /* of the last axis */
+} RtSeen;
+/* The session of s for a run with these tensors, one for each input. It lives as long as s.
+ * BRAID_INPUT: the model does not work with their ranks. */
+braid_status rt_ranked_session(braid_session *s, const RtSeen *seen, braid_session **to,
+                               braid_error *e);
+/* That of the last run, NULL: there was none. */
+braid_session *rt_last_session(braid_session *s);
+/* braid_model_device_type, braid_session_set_stream and _finish for open models. */
+bool rt_open_draws(const struct braid_model *m); /* of the ranks that came so far */
+int32_t rt_open_device_type(const struct braid_model *m);
+braid_status rt_ranked_stream(braid_session *s, void *stream, braid_error *e);
+braid_status rt_ranked_finish(braid_session *s, braid_error *e);
+/* BRAID_INPUT when v is no value for the input. */
+braid_status rt_check_input(const braid_io *io, const braid_value *v, braid_error *e);
+/* A declared input or output in the public form; strings and arrays in arena a. */
+void rt_program_io(Arena *a, const Io *from, braid_io *io);
 
 braid_dtype rt_from_dl(DLDataType t); /* BRAID_DTYPE_NONE: not supported */
 DLDataType rt_to_dl(braid_dtype t);
@@ -143,10 +175,13 @@ void rt_job_end(RtJob *j);
  * progress on a terminal. */
 braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, const char *key,
                      RtChoices *choices, braid_error *e);
-/* Compiles to FOLDER/FILE and what it needs beside it. */
-braid_status rt_build(const char *model_path, const braid_options *o, const char *folder,
-                      const char *file, braid_error *e);
-/* The library for the model, from the cache where it can be (fresh: but made anew): *path. When
+/* The model has inputs whose rank only a run knows (CompileOptions.by_run): not an error. */
+#define RT_OPEN ((braid_status)-1)
+/* Compiles to FOLDER/FILE and what it needs beside it. RT_OPEN, with by_run. */
+braid_status rt_build(const char *model_path, const braid_options *o, bool by_run,
+                      const char *folder, const char *file, braid_error *e);
+/* The library for the model, from the cache where it can be (fresh: but made anew): *path. RT_OPEN:
+ * there is none. When
  * there is no cache, *folder is the temporary folder it lies in, for the caller to remove; else
  * NULL. Both are malloc'd. */
 braid_status rt_cached_library(const char *model_path, const braid_options *o, bool fresh,

@@ -33,6 +33,8 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
     s->interp.stack_depth = o.stack_depth;
     s->interp.max_memory = o.max_memory;
     if (!model->lib && !o.max_memory) s->interp.max_memory = bk_memory_left() / 2;
+    s->options = o;
+    s->options.struct_size = sizeof o;
     if (model->lib) {
         char message[sizeof e->message] = "";
         braid_session_config_v1 c = {.struct_size = sizeof c,
@@ -60,6 +62,7 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
 void braid_session_free(braid_session *s) {
     if (!s) return;
     if (s->model->lib) s->model->lib->session_free(s->lib_session);
+    rt_ranked_free(s->ranked);
     pthread_mutex_destroy(&s->lock);
     braid_model_free(s->model);
     free(s);
@@ -79,6 +82,8 @@ braid_status braid_session_set_seed(braid_session *s, uint64_t seed, braid_error
 }
 
 int64_t braid_session_stat(braid_session *s, braid_stat which) {
+    braid_session *last = rt_last_session(s);
+    if (last) return braid_session_stat(last, which);
     if (!s->model->lib) return which == BRAID_THREADS ? 1 : -1;
     pthread_mutex_lock(&s->lock);
     int64_t n = s->model->lib->stat(s->lib_session, (int)which);
@@ -151,21 +156,49 @@ static braid_status pack(const braid_io *io, const braid_value *v, bx_tensor *t,
     return BRAID_OK;
 }
 
-static braid_status take_input(const braid_io *io, const braid_value *v, bx_tensor *t, void **blob,
-                               braid_error *e) {
-    if (v && v->kind == BRAID_OPTIONAL) v = v->nitem ? v->item[0] : NULL;
-    if (!v) {
-        if (io->kind != BRAID_OPTIONAL)
-            return rt_fail(e, BRAID_INPUT, "input '%s' is missing", io->name);
-        *t = (bx_tensor){.rank = -1};
-        return BRAID_OK;
-    }
+/* v, or what is in it; NULL: nothing. */
+static const braid_value *content(const braid_value *v) {
+    if (v && v->kind == BRAID_OPTIONAL) return v->nitem ? v->item[0] : NULL;
+    return v;
+}
+
+braid_status rt_check_input(const braid_io *io, const braid_value *v, braid_error *e) {
+    v = content(v);
+    if (!v && io->kind == BRAID_OPTIONAL) return BRAID_OK;
+    if (!v) return rt_fail(e, BRAID_INPUT, "input '%s' is missing", io->name);
     if (v->kind != io->element)
         return rt_fail(e, BRAID_INPUT, "input '%s': expected a %s, got a %s", io->name,
                        kind_name(io->element), kind_name(v->kind));
-    if (v->kind == BRAID_SEQUENCE) return pack(io, v, t, blob, e);
-    *t = as_tensor(v);
-    return check_tensor(io, v, e);
+    return v->kind == BRAID_TENSOR ? check_tensor(io, v, e) : BRAID_OK;
+}
+
+static braid_status take_input(const braid_io *io, const braid_value *v, bx_tensor *t, void **blob,
+                               braid_error *e) {
+    braid_status st = rt_check_input(io, v, e);
+    if (st) return st;
+    v = content(v);
+    if (v && v->kind == BRAID_SEQUENCE) return pack(io, v, t, blob, e);
+    *t = v ? as_tensor(v) : (bx_tensor){.rank = -1};
+    return BRAID_OK;
+}
+
+/* A run of an open model, by the session for the ranks of its tensors. */
+static braid_status run_ranked(braid_session *s, const braid_value *const *in, braid_value **out,
+                               braid_error *e) {
+    const struct braid_model *m = s->model;
+    braid_session *to;
+    RtSeen *seen = calloc((size_t)m->nin + 1, sizeof *seen);
+    braid_status st = seen ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
+    for (int i = 0; !st && i < m->nin; i++) {
+        const braid_value *v = content(in[i]);
+        seen[i].rank = v && v->kind == BRAID_TENSOR ? v->rank : -1;
+        if (seen[i].rank > 0) seen[i].length = v->dim[v->rank - 1];
+        st = rt_check_input(&m->in[i], in[i], e);
+    }
+    if (!st) st = rt_ranked_session(s, seen, &to, e);
+    free(seen);
+    if (!st && s->seed.given) st = braid_session_set_seed(to, s->seed.value, e);
+    return st ? st : braid_session_run(to, in, out, e);
 }
 
 /* ---- tensors to values ---- */
@@ -247,6 +280,7 @@ braid_status braid_session_run(braid_session *s, const braid_value *const *in, b
     if (!s || (s->model->nin && !in) || (s->model->nout && !out))
         return rt_fail(e, BRAID_USAGE, "a null pointer was given");
     const struct braid_model *m = s->model;
+    if (m->open) return run_ranked(s, in, out, e);
     size_t nin = (size_t)m->nin, nout = (size_t)m->nout;
     bx_tensor *t = calloc(nin + nout + 1, sizeof *t), *r = t + nin;
     void **blob = calloc(nin + 1, sizeof *blob);

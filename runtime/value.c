@@ -193,9 +193,13 @@ braid_status rt_value_random(const braid_io *io, uint64_t *seed, braid_value **v
     *v = NULL;
     if (io->kind == BRAID_OPTIONAL) return BRAID_OK;
     if (io->kind == BRAID_SEQUENCE) return braid_value_new_sequence(io->dtype, v, e);
+    if (io->rank < 0)
+        return rt_fail(e, BRAID_INPUT,
+                       "input '%s' declares no rank: give it (-i), or its shape (--input-shape)",
+                       io->name);
     for (int i = 0; i < io->rank; i++) dim[i] = io->dim[i] < 0 ? 1 : io->dim[i];
     braid_dtype t = io->dtype ? io->dtype : BRAID_FLOAT32;
-    braid_status st = braid_value_new_tensor(t, io->rank < 0 ? 0 : io->rank, dim, NULL, v, e);
+    braid_status st = braid_value_new_tensor(t, io->rank, dim, NULL, v, e);
     const Small *small = dtype_small((DType)t);
     bool floats = small ? small->is_float : dtype_is_float((DType)t);
     for (int64_t i = 0; !st && floats && i < braid_value_count(*v); i++) {

@@ -23,6 +23,7 @@ from field_faults import dead_arms, endless, memory, messages
 from field_models import (CASES, F, FAULTS, b, case, exporters, f, faults, firsts, i, model_of, people, rnd, scans, scoping,
                           shapes, sig)
 from shape_models import KNOWN, small_values, vectors
+from open_models import open_ranks
 
 
 # ---- recurrent operators -------------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def main():
     a.add_argument("--threads", default="1", help="threads of a run")
     a.add_argument("--keep", help="leave the folders here")
     a = a.parse_args()
-    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, vectors, small_values, faults, dead_arms, messages, endless,
+    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, open_ranks, vectors, small_values, faults, dead_arms, messages, endless,
                  memory):
         part()
     root = a.keep or tempfile.mkdtemp(prefix="braid-field-")

@@ -48,6 +48,9 @@ class Emit:
         self.p, self.tame, self.sizes = p, tame, sizes
         self.r = random.Random(p.seed * 7 + 1)
         self.name, self.used, self.extra = {}, set(), 0
+        # In some models inputs declare no shape, or sizes without a name or number.
+        self.opening = random.Random(p.seed * 11 + 3)
+        self.open = 0 if tame else self.opening.choice([0, 0, .3, .8])
         g = self.graph(p.top, "main")
         ir = 7 if p.opset < 15 else 8 if p.opset < 19 else 9 if p.opset < 21 else 10
         self.model = helper.make_model(g, opset_imports=[helper.make_opsetid("", p.opset)], ir_version=ir)
@@ -101,6 +104,13 @@ class Emit:
                 shape.append(self.sizes.get(d.name))
             else:
                 shape.append(d.name if d.scope is None else None)
+        return helper.make_tensor_value_info(name, ELEM[v.dtype], shape)
+
+    def opened(self, name, v):
+        """An input that declares less than is known of it."""
+        shape = None
+        if self.opening.random() < .5:
+            shape = [None if self.opening.random() < .6 else d if isinstance(d, int) else d.name for d in v.dims]
         return helper.make_tensor_value_info(name, ELEM[v.dtype], shape)
 
     def how(self):
@@ -169,6 +179,9 @@ class Emit:
                 ins.append(helper.make_tensor_value_info(raw, ELEM[v.dtype], []))
                 continue
             declare = "all" if s.parent is None else self.how()
+            if s.parent is None and self.opening.random() < self.open:
+                ins.append(self.opened(self.name[v], v))
+                continue
             if s.parent and v.dims == (1,):    # a counter or condition with shape [1] says so
                 declare = "all"
             ins.append(self.info(self.name[v], v, v.dims, declare))

@@ -581,6 +581,133 @@ static void test_compile(void **state) {
     free(path);
 }
 
+/* y = x x, x of any rank */
+static char *square_model(void) {
+    Onnx o = {0};
+    node(&o, "MatMul", "square", "x", "x", "y");
+    input(&o, "x", type("tensor", 1, NULL));
+    output(&o, "y", type("tensor", 1, NULL));
+    return save(&o, "square.onnx");
+}
+
+/* The square of ones of size 2 along `rank` axes has elements 2. */
+static void expect_square(braid_session *s, int rank, bool dlpack) {
+    float x[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    int64_t shape[3] = {2, 2, 2};
+    braid_error e = {0};
+    braid_value *in = tensor(BRAID_FLOAT32, rank, shape, x), *out = NULL;
+    DLTensor t = {
+        .data = x, .device = {kDLCPU, 0}, .ndim = rank, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+    const DLTensor *p = &t;
+    DLManagedTensor *r = NULL;
+    if (dlpack ? braid_session_run_dlpack(s, &p, &r, &e)
+               : braid_session_run(s, (const braid_value *const *)&in, &out, &e))
+        fail_msg("rank %d: %s", rank, e.message);
+    int want = rank == 1 ? 0 : rank;
+    assert_int_equal(dlpack ? r->dl_tensor.ndim : braid_value_rank(out), want);
+    const float *y = dlpack ? r->dl_tensor.data : braid_value_data(out);
+    for (int i = 0; i < 1 << want; i++) assert_true(y[i] == 2);
+    if (r) r->deleter(r);
+    braid_value_free(out);
+    braid_value_free(in);
+}
+
+static void *run_ranks(void *arg) {
+    for (int i = 0; i < 12; i++) expect_square(arg, 1 + i % 3, i % 2);
+    return NULL;
+}
+
+static void test_open_ranks(void **state) {
+    (void)state;
+    char *path = square_model();
+    float x[1] = {3};
+    for (size_t k = 0; k < ntarget; k++) {
+        struct braid_model *m = load(path, targets[k]);
+        assert_int_equal(braid_model_input(m, 0)->rank, -1);
+        assert_int_equal(braid_model_input(m, 0)->dtype, BRAID_FLOAT32);
+        assert_string_equal(braid_model_output(m, 0)->name, "y");
+        assert_string_equal(braid_model_target(m), targets[k]);
+        braid_session *s[2] = {session(m), session(m)};
+        bool device = braid_model_device_type(m) != kDLCPU;
+        braid_error e = {0};
+        assert_int_equal(device, k == 2);
+        assert_int_equal(braid_session_set_stream(s[0], NULL, &e), device ? 0 : BRAID_USAGE);
+        assert_int_equal(braid_session_finish(s[0], &e), device ? 0 : BRAID_USAGE);
+        pthread_t t[3];
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(pthread_create(&t[i], NULL, run_ranks, s[i / 2]), 0);
+        for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+        for (int again = 0; again < 2; again++) {
+            braid_value *in = tensor(BRAID_FLOAT32, 0, NULL, x), *out = NULL;
+            assert_int_equal(braid_session_run(s[0], (const braid_value *const *)&in, &out, &e),
+                             BRAID_INPUT);
+            assert_true(strncmp(e.message, "input x of rank 0: square (MatMul): ", 36) == 0);
+            assert_null(out);
+            braid_value_free(in);
+        }
+        braid_value *missing = NULL, *out = NULL;
+        assert_int_equal(braid_session_run(s[0], (const braid_value *const *)&missing, &out, &e),
+                         BRAID_INPUT);
+        assert_string_equal(e.message, "input 'x' is missing");
+        assert_true(braid_session_stat(s[0], BRAID_THREADS) >= 1);
+        assert_int_equal(braid_session_finish(s[0], &e), device ? 0 : BRAID_USAGE);
+        braid_model_free(m);
+        braid_session_free(s[0]);
+        braid_session_free(s[1]);
+    }
+    free(path);
+}
+
+static void test_shapes(void **state) {
+    (void)state;
+    char *path = square_model(), *twice = twice_model(), so[64];
+    for (size_t k = 0; k < ntarget; k++) {
+        struct braid_model *m = NULL;
+        braid_error e = {0};
+        braid_shape shape = {"x", 2, (int64_t[]){2, -1}};
+        braid_options o = {.struct_size = sizeof o,
+                           .target = targets[k],
+                           .cache_dir = folder,
+                           .shape_count = 1,
+                           .shape = &shape};
+        if (braid_load(path, &o, &m, &e)) fail_msg("%s", e.message);
+        assert_int_equal(braid_model_input(m, 0)->rank, 2);
+        assert_int_equal(braid_model_input(m, 0)->dim[0], 2);
+        assert_int_equal(braid_model_input(m, 0)->dim[1], -1);
+        braid_session *s = session(m);
+        expect_square(s, 2, false);
+        braid_session_free(s);
+        braid_model_free(m);
+        expect_load(twice,
+                    &(braid_options){.struct_size = sizeof o,
+                                     .target = targets[k],
+                                     .cache_dir = folder,
+                                     .shape_count = 1,
+                                     .shape = &(braid_shape){"x", 3, (int64_t[]){1, 2, 4}}},
+                    BRAID_USAGE);
+        shape.dim = (int64_t[]){2, -2};
+        expect_load(path, &o, BRAID_USAGE);
+        shape = (braid_shape){"z", 0, NULL};
+        expect_load(path, &o, BRAID_USAGE);
+        o.shape = NULL;
+        expect_load(path, &o, BRAID_USAGE);
+    }
+    braid_error e = {0};
+    snprintf(so, sizeof so, "%s/square.so", folder);
+    if (braid_compile(path, NULL, so, &e)) fail_msg("%s", e.message);
+    struct braid_model *m = load(so, NULL);
+    braid_session *s = session(m);
+    for (int rank = 1; rank <= 3; rank++) expect_square(s, rank, false);
+    braid_session_free(s);
+    braid_model_free(m);
+    expect_load(so,
+                &(braid_options){.struct_size = sizeof(braid_options), .ignore_dim_names = true},
+                BRAID_USAGE);
+    unlink(so);
+    free(path);
+    free(twice);
+}
+
 static int set_up(void **state) {
     (void)state;
     if (!mkdtemp(folder)) return -1;
@@ -608,6 +735,7 @@ int main(void) {
         cmocka_unit_test(test_sequences),   cmocka_unit_test(test_optionals),
         cmocka_unit_test(test_dlpack),      cmocka_unit_test(test_packed),
         cmocka_unit_test(test_device),      cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_load_errors), cmocka_unit_test(test_compile)};
+        cmocka_unit_test(test_load_errors), cmocka_unit_test(test_compile),
+        cmocka_unit_test(test_open_ranks),  cmocka_unit_test(test_shapes)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -50,8 +50,9 @@ static braid_status interpret(const char *path, braid_error *e) {
     for (int i = 0; !st && i < nin; i++) {
         const braid_io *io = braid_model_input(m, i);
         int64_t dim[BRAID_RANK_LIMIT];
-        for (int d = 0; d < io->rank; d++) dim[d] = io->dim[d] < 0 ? 3 : io->dim[d];
-        st = braid_value_new_tensor(io->dtype, io->rank, dim, NULL, &in[i], e);
+        int rank = io->rank < 0 ? 2 : io->rank;
+        for (int d = 0; d < rank; d++) dim[d] = io->rank < 0 || io->dim[d] < 0 ? 3 : io->dim[d];
+        st = braid_value_new_tensor(io->dtype, rank, dim, NULL, &in[i], e);
         if (!st && io->dtype == BRAID_INT64 && io->rank == 0)
             *(int64_t *)braid_value_data(in[i]) = 3;
     }
@@ -116,8 +117,8 @@ static void fail_each(const char *model, braid_status (*what)(const char *, brai
     fail_msg("%s: it never succeeds", model);
 }
 
-static const char *const models[] = {"elementwise", "conv",     "if_ranks", "loop",
-                                     "lstm",        "sequence", "attention"};
+static const char *const models[] = {"elementwise", "conv",     "if_ranks",  "loop",
+                                     "lstm",        "sequence", "attention", "open"};
 
 static void test_interpret(void **state) {
     (void)state;

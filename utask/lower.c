@@ -3,16 +3,14 @@
  * Requires a Graph as frontend/ leaves it (names resolved, opsets normalized, functions inlined).
  * Leaves a Program whose invariants are those of utask.h. Every operator's lowering works on inputs
  * of known rank: where a value's rank is known only at run time (an If whose branches differ in
- * rank, an input without a declared shape), the rest of the region is lowered once for each
- * possible rank under a Branch on the rank. */
+ * rank), the rest of the region is lowered once for each possible rank under a Branch on the rank.
+ * Inputs without a declared rank are ranks.c's. */
 #include "utask/lower_internal.h"
 #include "utask/ops/ops.h"
 
 /* Beyond this many nested duplications, or this many nodes, only the node itself is split. */
 #define SPLIT_DEPTH 5
 #define SPLIT_NODES 20000
-/* Highest rank considered for inputs without a declared shape. */
-#define UNKNOWN_RANK_MAX 6
 
 static LowerFn *const lowerings[] = {
 #define OP_AS(id, ...) lower_##id,
@@ -423,8 +421,12 @@ void lower_region(Lower *L, const Region *r, int nparam, Val **param, int nresul
 }
 
 /* ---- graph inputs ---------------------------------------------------------------------------- */
+typedef struct DimName { /* the first dimension of its name */
+    Sym *sym;
+    int input, axis;
+} DimName;
 typedef struct DimNames {
-    VEC(Sym *) sym;
+    VEC(DimName) name;
 } DimNames;
 
 static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, int axis) {
@@ -432,19 +434,22 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
     Expr *in_dim = e_indim(c, input, axis);
     if (ty->dim[axis] >= 0) return e_int(c, ty->dim[axis]);
     const char *p = ty->param[axis];
-    for (int i = 0; p && *p && i < names->sym.n; i++) {
-        if (strcmp(names->sym.p[i]->name, p)) continue;
-        Expr *s = e_sym(c, names->sym.p[i]);
+    for (int i = 0; p && i < names->name.n; i++) {
+        const DimName *n = &names->name.p[i];
+        if (strcmp(n->sym->name, p)) continue;
+        Expr *s = e_sym(c, n->sym);
         check(L, e_eq(c, in_dim, s),
-              "input %s: the size of axis %d differs from the other dimensions named %s",
-              L->p->in[input].name, axis, p);
+              "input %s: axis %d differs in size from input %s: axis %d, also named %s; "
+              "--ignore-dim-names compiles without this promise",
+              L->p->in[input].name, axis, L->p->in[n->input].name, n->axis, p);
         return s;
     }
     Stmt *s = stmt_new(c, S_LET, "");
-    Expr *r = sym_scoped(L, &s->let.sym, DT_I64, p && *p ? p : "d", 0, L->seq);
+    Expr *r = sym_scoped(L, &s->let.sym, DT_I64, p ? p : "d", 0, L->seq);
     s->let.e = in_dim;
     vec_push(L->a, &L->seq->s, s);
-    if (p && *p) vec_push(L->a, &names->sym, s->let.sym);
+    DimName n = {s->let.sym, input, axis};
+    if (p) vec_push(L->a, &names->name, n);
     return r;
 }
 
@@ -460,13 +465,11 @@ static Tensor *input_tensor(Lower *L, DimNames *names, const VType *ty, int inpu
         t = tensor_new(c, TK_INPUT, ty->dtype, ty->rank, dim);
     } else {
         Expr *rank = let(L, "rank", e_indim(c, input, -1), 0);
-        check(L, e_le(c, rank, e_int(c, UNKNOWN_RANK_MAX)), "input %s: its rank is above %d", name,
-              UNKNOWN_RANK_MAX);
         for (int i = 0; i < MAX_RANK; i++)
-            dim[i] = i < UNKNOWN_RANK_MAX ? let(L, "d", e_indim(c, input, i), 0) : e_int(c, 1);
+            dim[i] = i < OPEN_RANK_MAX ? let(L, "d", e_indim(c, input, i), 0) : e_int(c, 1);
         t = tensor_new(c, TK_INPUT, ty->dtype, -1, dim);
         t->rank_e = rank;
-        t->rank_mask = (2u << UNKNOWN_RANK_MAX) - 1;
+        t->rank_mask = (2u << OPEN_RANK_MAX) - 1;
     }
     t->index = input;
     t->name = name;
@@ -529,7 +532,7 @@ static void io_of(Io *io, const char *name, const VType *ty, Val *v) {
         io->elem_dtype = v->t->dtype;
 }
 
-Program *lower_graph(Cx *cx, Graph *g) {
+Program *lower_with(Cx *cx, Graph *g, LowerState *st, const RankChoices *ranks) {
     Program *p = NEW(cx->a, Program);
     p->cx = cx;
     p->name = g->name;
@@ -538,12 +541,11 @@ Program *lower_graph(Cx *cx, Graph *g) {
     p->in = NEWN(cx->a, Io, p->nin + 1);
     p->out = NEWN(cx->a, Io, p->nout + 1);
     p->top = seq_new(cx, NULL, NULL, false);
-    LowerState st = {0};
-    st.env = NEWN(cx->a, Val *, g->nvalue + 1);
-    st.loop_plan = map_new(cx->a);
-    st.call_plan = map_new(cx->a);
-    st.nfunction = g->nfunction;
-    Lower L = {.cx = cx, .a = cx->a, .d = cx->d, .p = p, .seq = p->top, .st = &st};
+    st->env = NEWN(cx->a, Val *, g->nvalue + 1);
+    st->loop_plan = map_new(cx->a);
+    st->call_plan = map_new(cx->a);
+    st->nfunction = g->nfunction;
+    Lower L = {.cx = cx, .a = cx->a, .d = cx->d, .p = p, .seq = p->top, .st = st};
     DimNames names = {0};
     Val **param = NEWN(cx->a, Val *, p->nin + 1), **result = NEWN(cx->a, Val *, p->nout + 1);
     for (int i = 0; i < p->nin; i++) p->in[i].name = g->top->param[i]->name;
@@ -552,7 +554,10 @@ Program *lower_graph(Cx *cx, Graph *g) {
         param[i] = input_val(&L, &names, v->type, i, v->name);
         io_of(&p->in[i], v->name, v->type, param[i]);
     }
-    lower_region(&L, g->top, p->nin, param, p->nout, result);
+    if (ranks)
+        lower_choices(&L, g->top, ranks, param, result);
+    else
+        lower_region(&L, g->top, p->nin, param, p->nout, result);
     for (int i = 0; i < p->nout; i++) {
         if (!result[i])
             err(cx->d, ST_MODEL, NULL, "output %s can never be computed", g->top->result_name[i]);

@@ -73,6 +73,18 @@ Expr *rank_expr(Lower *L, Tensor *t);
 /* What tells the current node's execution from all others, uint64, and from its own others only. */
 Expr *draw_place(Lower *L);
 Expr *draw_call_place(Lower *L);
+/* ranks.c */
+/* What inputs without a declared rank can be, found by lowering for each. */
+typedef struct RankChoices {
+    Graph *g;
+    OpenRanks open;
+    const char **why; /* of each combination: what is wrong with it, NULL: nothing */
+} RankChoices;
+/* The region r, the top of the graph, for each combination of ranks that works. */
+void lower_choices(Lower *L, const Region *r, const RankChoices *k, Val **param, Val **result);
+/* lower.c: the Graph as it is (ranks NULL: all are declared); *st is zero, and says how far it came
+ * when this raises. */
+Program *lower_with(Cx *cx, Graph *g, LowerState *st, const RankChoices *ranks);
 
 /* control.c */
 Tensor *copy_tensor(Lower *L,

@@ -87,6 +87,13 @@ def softmax():
                           [tensor("y", ["n", "m"])]))
 
 
+def open_ranks():
+    """An input that declares no rank: the graph once for each rank that works, a message for the one that does not."""
+    save("open", graph([node("Transpose", ["x"], ["t"]), node("Softmax", ["t"], ["s"], axis=-1), node("Add", ["s", "w"], ["y"])],
+                       [tensor("x", None), tensor("w", [2, 3])], [tensor("y", ["n", "m"])]))
+    save("open_many", graph([node("Add", ["x", "z"], ["y"])], [tensor("x", None), tensor("z", None)], [tensor("y", None)]))
+
+
 def shapes():
     """Arithmetic on shapes resolves at compile time: no check is left, no tensor of shapes."""
     save("shapes", graph(
@@ -379,7 +386,7 @@ def errors():
     save("twice", graph([node("Neg", ["x"], ["y"], "one"), node("Abs", ["x"], ["y"], "two")], x, y))
 
 
-for make in (cells, elementwise, matmul_bias_relu, conv, softmax, shapes, if_ranks, loop, scan, lstm, sequence, swap,
+for make in (cells, elementwise, matmul_bias_relu, conv, softmax, open_ranks, shapes, if_ranks, loop, scan, lstm, sequence, swap,
              grow, unroll, interchange, reuse, embedding, attention, wavefront, nest, fused_loops, cluster, recluster, tree,
              library, errors):
     make()
