@@ -56,9 +56,9 @@ static int64_t cache_bytes(int level) {
 
 /* ---- the program ----------------------------------------------------------------------------- */
 static void program_text(Sb *s, int vec) {
-    static const char *const parts[] = {"braid_model.h", "cpu/ctx.h",  "cpu/prelude.h",
-                                        "scalar.h",      "math.h",     "cpu/calibrate.c",
-                                        "entry.h",       "cpu/entry.c"};
+    static const char *const parts[] = {"braid_model.h", "cpu/ctx.h", "cpu/prelude.h",
+                                        "scalar.h",      "math.h",    "cpu/calibrate.c",
+                                        "fault.h",       "entry.h",   "cpu/entry.c"};
     sb_printf(s, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_VEC %d\n", vec);
     for (size_t i = 0; i < COUNT(parts); i++) sb_puts(s, embedded_text(parts[i]));
 }

@@ -20,7 +20,7 @@
 static const Target cpu_target = {
     .name = "cpu",
     .preludes = {"cpu/ctx.h", "cpu/prelude.h", "scalar.h", "math.h"},
-    .entry = {"entry.h", "cpu/entry.c"},
+    .entry = {"fault.h", "entry.h", "cpu/entry.c"},
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
     .recursive = "static __attribute__((noinline)) int",
@@ -35,7 +35,7 @@ static const Target gpu_target = {
     .name = "gpu",
     .preludes = {"gpu/ctx.h", "gpu/prelude.h", "scalar.h", "math.h", "gpu/team.h", "gpu/dots.h",
                  "gpu/matrix.h", "gpu/stack.h"},
-    .entry = {"entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/device.h", "gpu/library.h",
+    .entry = {"fault.h", "entry.h", "gpu/calls.h", "gpu/driver.h", "gpu/device.h", "gpu/library.h",
               "gpu/run.h", "gpu/entry.c"},
     .function = "static __device__ __noinline__ void",
     .outlined = "static __device__ __noinline__ void",

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from field_faults import messages
 from field_models import (CASES, F, FAULTS, b, case, exporters, f, faults, firsts, i, model_of, people, rnd, scans, scoping,
                           shapes, sig)
 
@@ -288,7 +289,7 @@ def main():
     a.add_argument("--threads", default="1", help="threads of a run")
     a.add_argument("--keep", help="leave the folders here")
     a = a.parse_args()
-    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, faults):
+    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, faults, messages):
         part()
     root = a.keep or tempfile.mkdtemp(prefix="braid-field-")
     if a.keep:

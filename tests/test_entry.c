@@ -56,6 +56,7 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
     return BK_OK;
 }
 
+#include "codegen/fault.h"
 #include "codegen/entry.h"
 #include "codegen/cpu/entry.c"
 

@@ -50,6 +50,7 @@ static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 2, {ROWS, 4}, 
 static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, 4}, {0}},
                                          {"x", BRAID_IO_TENSOR, 1, 2, {ROWS, 4}, {0}}};
 
+#include "codegen/fault.h"
 #include "codegen/entry.h"
 #include "codegen/gpu/calls.h"
 #include "codegen/gpu/driver.h"

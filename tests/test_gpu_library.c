@@ -83,6 +83,7 @@ static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 3, {B, ROWS, K
                                         {"mode", BRAID_IO_TENSOR, 7, 0, {0}, {0}}};
 static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, N}, {0}}};
 
+#include "codegen/fault.h"
 #include "codegen/entry.h"
 #include "codegen/gpu/calls.h"
 #include "codegen/gpu/driver.h"

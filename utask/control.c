@@ -18,8 +18,7 @@ static const Region *region_attr(Lower *L, const char *name) {
 static Expr *bool_scalar(Lower *L, Tensor *t, const char *what) {
     if (t->dtype != DT_BOOL) fail(L, "%s must be bool, not %s", what, dtype_name(t->dtype));
     if (t->rank >= 0)
-        check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "%s must have exactly one element",
-              what);
+        check_eq(L, count(L, t), e_int(L->cx, 1), "%s must have exactly one element", what);
     return uni(L, t, 0);
 }
 
@@ -50,7 +49,7 @@ Stmt *loop_stmt(Lower *L, Expr *trips) {
     sym_scoped(L, &s->loop.iter, DT_I64, "i", 0, L->seq);
     int64_t most;
     if (trips && e_is_int(trips, &most) && most >= 0) s->loop.iter->hi = most > 0 ? most : 1;
-    s->loop.cap_site = site(L, "the loop reached the iteration limit");
+    s->loop.cap_site = site(L, "the loop makes more than \1 iterations (--max-iterations)");
     return s;
 }
 
@@ -318,6 +317,7 @@ static Expr *at_entry(Cx *c, const Stmt *loop, Expr *e) {
     case E_CAST: return e_cast(c, e->dtype, a[0]);
     case E_SELECT: return e_sel(c, a[0], a[1], a[2]);
     case E_GUARD:
+    case E_TELL:
     case E_BITCAST: return e;
     default: return e_is_unary(e->op) ? e_un(c, e->op, a[0]) : e_bin(c, e->op, a[0], a[1]);
     }
@@ -346,7 +346,8 @@ static Tensor *scan_output(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Val *v
         Sym *s = phi_sym(L, DT_I64, "d", 0, outer);
         dim[i + 1] = e_sym(c, s);
         check(L, e_or(c, e_eq(c, e_sym(c, loop->loop.iter), e_int(c, 0)), e_eq(c, dim[i + 1], d)),
-              "a scan output changes its shape between iterations");
+              "scan output %s changes its shape between iterations: axis %d has size %s and %s",
+              e->name ? e->name : "", i, said(L, dim[i + 1]), said(L, d));
         carry_sym(L, loop, s, first, d);
     }
     Tensor *t = tensor_new(c, TK_SCAN, e->dtype, e->rank + 1, dim);
@@ -545,8 +546,7 @@ void lower_Loop(Lower *L) {
     Tensor *m = in(L, 0), *cond = in(L, 1);
     if (m && m->dtype != DT_I64) fail(L, "the trip count must be int64");
     if (m && m->rank >= 0)
-        check(L, e_eq(L->cx, count(L, m), e_int(L->cx, 1)),
-              "the trip count must have exactly one element");
+        check_eq(L, count(L, m), e_int(L->cx, 1), "the trip count must have exactly one element");
     s.trips = m ? uni_i64(L, m, 0) : NULL;
     s.cond0 = cond ? bool_scalar(L, cond, "the condition") : NULL;
     s.ncarry = n->nin > 2 ? n->nin - 2 : 0;
@@ -603,7 +603,6 @@ static int64_t list_at(Lower *L, const char *name, int i, int count) {
 
 void lower_Scan(Lower *L) {
     const Node *n = L->node;
-    Cx *c = L->cx;
     LoopSpec s = {.body = region_attr(L, "body"), .params = scan_params};
     int64_t m = attr_i(L, "num_scan_inputs", 0);
     if (m < 1 || m > n->nin) fail(L, "num_scan_inputs is %lld for %d inputs", (long long)m, n->nin);
@@ -624,7 +623,7 @@ void lower_Scan(Lower *L) {
         x[i].reverse = list_at(L, "scan_input_directions", i, (int)m) != 0;
         Expr *len = x[i].t->dim[x[i].axis];
         if (s.trips)
-            check(L, e_eq(c, len, s.trips), "the scan inputs differ in length");
+            check_eq(L, len, s.trips, "the scan inputs differ in length");
         else
             s.trips = len;
     }

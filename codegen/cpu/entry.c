@@ -437,9 +437,9 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
                 return BK_ST_RUNTIME;
             }
 #endif
-            return bk_say_fault(atomic_load(&s->k.fault), message, size);
+            return bk_say_fault(atomic_load(&s->k.fault), s->k.said, message, size);
         }
-        if (bk_state(&s->k) != BK_GROW) return bk_say_fault(0, message, size);
+        if (bk_state(&s->k) != BK_GROW) return bk_say_fault(0, NULL, message, size);
         arena = bk_arena_room(arena, atomic_load(&s->k.arena_need));
     }
 }

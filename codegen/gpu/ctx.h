@@ -50,10 +50,11 @@ typedef struct bk_ctx {
     /* All before stays as it is during a launch. */
     unsigned turn; /* barriers passed before this launch; the kernel leaves its own count here */
     /* From here on, and in cap_need, all is 0 when a run begins. */
-    int fault; /* site + 1 of the first fault, 0: none */
-    int state; /* BK_OK, BK_GROW, BK_FAULT: what the run has come to */
-    int later; /* the same in every second launch of a run that has several */
-    int deep;  /* site + 1 of the first function that went beyond stack_depth, 0: none */
+    int fault;       /* site + 1 of the first fault, 0: none */
+    int state;       /* BK_OK, BK_GROW, BK_FAULT: what the run has come to */
+    int later;       /* the same in every second launch of a run that has several */
+    int deep;        /* site + 1 of the first function that went beyond stack_depth, 0: none */
+    int64_t said[4]; /* the values of the fault; BK_UNSAID: not known */
     unsigned long long deepest; /* how far one went */
     unsigned long long
         arena_need; /* with BK_GROW: bytes that would have sufficed, as far as known */

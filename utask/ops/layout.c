@@ -4,8 +4,7 @@
 /* dim / k where k must divide it. */
 static Expr *divided(Lower *L, Expr *dim, Expr *k, const char *what) {
     Cx *c = L->cx;
-    check(L, e_eq(c, e_bin(c, E_MOD, dim, k), e_int(c, 0)), "the size of the %s is no multiple",
-          what);
+    check_eq(L, e_bin(c, E_MOD, dim, k), e_int(c, 0), "the size of the %s is no multiple", what);
     return size_uni(L, "part", e_div(c, dim, k));
 }
 
@@ -82,15 +81,15 @@ void lower_Col2Im(Lower *L) {
     for (int i = 0; i < n; i++) {
         dim[2 + i] = size_uni(L, "image", uni_i64(L, in(L, 1), i));
         block[i] = size_uni(L, "block", uni_i64(L, in(L, 2), i));
-        check(L, e_lt(c, zero, block[i]), "block_shape has a size of 0");
+        check_lt(L, zero, block[i], "block_shape has a size of 0");
         Expr *span = e_addi(c, e_muli(c, e_addi(c, block[i], -1), dil[i]), 1);
         Expr *room = e_sub(c, e_addi(c, dim[2 + i], pad[i] + pad[n + i]), span);
-        check(L, e_le(c, zero, room), "the block does not fit the image");
+        check_le(L, zero, room, "the block does not fit the image");
         cols[i] = size_uni(L, "blocks", e_addi(c, e_div(c, room, e_int(c, stride[i])), 1));
         nk = e_mul(c, nk, block[i]);
         nb = e_mul(c, nb, cols[i]);
     }
-    same_dim(L, a->dim[2], nb, "the number of blocks does not fit image_shape and block_shape");
+    check_eq(L, a->dim[2], nb, "the number of blocks does not fit image_shape and block_shape");
     dim[0] = a->dim[0];
     dim[1] = divided(L, a->dim[1], nk, "channels");
     Tensor *o = te_begin(L, a->dtype, n + 2, dim);
@@ -121,10 +120,10 @@ void lower_AffineGrid(Lower *L) {
     bool corners = attr_i(L, "align_corners", 0) != 0;
     if (n != 2 && n != 3) fail(L, "size must have 4 or 5 elements");
     if (theta->rank != 3) fail(L, "theta has rank %d, it must have rank 3", theta->rank);
-    same_dim(L, theta->dim[1], e_int(c, n), "theta does not fit the number of axes");
-    same_dim(L, theta->dim[2], e_int(c, n + 1), "theta does not fit the number of axes");
+    check_eq(L, theta->dim[1], e_int(c, n), "theta does not fit the number of axes");
+    check_eq(L, theta->dim[2], e_int(c, n + 1), "theta does not fit the number of axes");
     Expr *dim[5], *size = size_uni(L, "size", uni_i64(L, in(L, 1), 0));
-    same_dim(L, theta->dim[0], size, "theta does not fit the batch");
+    check_eq(L, theta->dim[0], size, "theta does not fit the batch");
     dim[0] = better_dim(theta->dim[0], size);
     for (int i = 0; i < n; i++) dim[1 + i] = size_uni(L, "size", uni_i64(L, in(L, 1), 2 + i));
     dim[1 + n] = e_int(c, n);
@@ -151,7 +150,10 @@ void lower_AffineGrid(Lower *L) {
 static Expr *cache_at(Lower *L, Tensor *cache, Tensor *ids, Expr *batch, Expr *pos, Expr *p) {
     if (!ids) return ld(L, cache, (Expr *[]){batch, pos, p});
     Expr *id = e_cast(L->cx, DT_I64, ld(L, ids, (Expr *[]){batch, pos}));
-    return ld(L, cache, (Expr *[]){index_checked(L, id, cache->dim[0], false), p});
+    return ld(
+        L, cache,
+        (Expr *[]){
+            index_checked(L, id, cache->dim[0], false, "axis 0 of the caches (position_ids)"), p});
 }
 
 void lower_RotaryEmbedding(Lower *L) {
@@ -172,20 +174,20 @@ void lower_RotaryEmbedding(Lower *L) {
     Expr *size = x->dim[3];
     if (rd < 0 || rd > (1 << 30) || rd % 2) fail(L, "rotary_embedding_dim is %lld", (long long)rd);
     Expr *rot = rd ? e_int(c, rd) : size;
-    if (rd) check(L, e_le(c, rot, size), "rotary_embedding_dim is larger than a head");
+    if (rd) check_le(L, rot, size, "rotary_embedding_dim is larger than a head");
     Expr *half = divided(L, rot, e_int(c, 2), "head");
     for (int i = 0; i < 2; i++) {
         Tensor *t = cache[i];
         if (t->rank != (ids ? 2 : 3)) fail(L, "a cache has rank %d", t->rank);
-        same_dim(L, t->dim[t->rank - 1], half, "a cache does not fit the rotated size");
+        check_eq(L, t->dim[t->rank - 1], half, "a cache does not fit the rotated size");
         if (ids) continue;
-        same_dim(L, t->dim[0], x->dim[0], "a cache does not fit the batch");
-        same_dim(L, t->dim[1], x->dim[sa], "a cache does not fit the positions");
+        check_eq(L, t->dim[0], x->dim[0], "a cache does not fit the batch");
+        check_eq(L, t->dim[1], x->dim[sa], "a cache does not fit the positions");
     }
     if (ids) {
         if (ids->rank != 2) fail(L, "position_ids has rank %d, it must have rank 2", ids->rank);
-        same_dim(L, ids->dim[0], x->dim[0], "position_ids does not fit the batch");
-        same_dim(L, ids->dim[1], x->dim[sa], "position_ids does not fit the positions");
+        check_eq(L, ids->dim[0], x->dim[0], "position_ids does not fit the batch");
+        check_eq(L, ids->dim[1], x->dim[sa], "position_ids does not fit the positions");
     }
     memcpy(dim, x->dim, sizeof dim);
     dim[3] = half;

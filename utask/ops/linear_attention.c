@@ -25,14 +25,15 @@ static void packed_input(Lower *L, const Lin *A, Tensor *x, const char *what) {
     Cx *c = L->cx;
     if (x->rank != 3) fail(L, "%s must have rank 3, not %d", what, x->rank);
     check(L, e_and(c, e_eq(c, x->dim[0], A->batch), e_eq(c, x->dim[1], A->time)),
-          "%s must have the batch size and length of the query", what);
+          "%s must have the batch size and length of the query (%s x %s, not %s x %s)", what,
+          said(L, x->dim[0]), said(L, x->dim[1]), said(L, A->batch), said(L, A->time));
 }
 
 static Expr *head_size(Lower *L, Tensor *x, Expr *heads, const char *what) {
     Cx *c = L->cx;
     Expr *size = e_bin(c, E_FDIV, x->dim[2], heads);
-    check(L, e_eq(c, e_mul(c, size, heads), x->dim[2]),
-          "the number of heads does not divide the last axis of %s", what);
+    check_eq(L, e_mul(c, size, heads), x->dim[2],
+             "the number of heads does not divide the last axis of %s", what);
     return size;
 }
 
@@ -129,24 +130,26 @@ void lower_LinearAttention(Lower *L) {
     packed_input(L, &A, v, "value");
     A.ksize = head_size(L, k, A.groups, "the key");
     A.vsize = head_size(L, v, A.groups, "the value");
-    check(L, e_eq(c, q->dim[2], e_muli(c, A.ksize, qn)), "query and key must have one head size");
+    check_eq(L, q->dim[2], e_muli(c, A.ksize, qn), "query and key must have one head size");
     if (decay) {
         packed_input(L, &A, decay, "decay");
         Expr *n = decay->dim[2];
         check(L, e_or(c, e_eq(c, n, A.groups), e_eq(c, n, e_mul(c, A.groups, A.ksize))),
-              "decay must have an element per head or per key element");
+              "decay must have an element per head or per key element (%s for %s heads)",
+              said(L, n), said(L, A.groups));
     }
     if (beta) {
         packed_input(L, &A, beta, "beta");
         Expr *n = beta->dim[2];
         check(L, e_or(c, e_eq(c, n, A.groups), e_eq(c, n, e_int(c, 1))),
-              "beta must have an element per head or one");
+              "beta must have an element per head or one (%s for %s heads)", said(L, n),
+              said(L, A.groups));
     }
     Expr *sdim[4] = {A.batch, A.groups, A.ksize, A.vsize};
     if (past) {
         if (past->rank != 4) fail(L, "past_state must have rank 4, not %d", past->rank);
         for (int i = 0; i < 4; i++)
-            check(L, e_eq(c, past->dim[i], sdim[i]), "past_state has a wrong size (axis %d)", i);
+            check_eq(L, past->dim[i], sdim[i], "past_state has a wrong size (axis %d)", i);
     }
     DType state_type = past ? past->dtype : q->dtype;
     double factor = attr_f(L, "scale", 0);
@@ -189,13 +192,14 @@ void lower_CausalConvWithState(Lower *L) {
     if (x->rank != 3 || weight->rank != 3) fail(L, "input and weight must have rank 3");
     Expr *one = e_int(c, 1), *k = weight->dim[2];
     check(L, e_and(c, e_eq(c, weight->dim[0], x->dim[1]), e_eq(c, weight->dim[1], one)),
-          "weight must be [channels, 1, k]");
-    check(L, e_le(c, one, k), "the kernel is empty");
+          "weight must be [channels, 1, k] for %s channels (%s x %s)", said(L, x->dim[1]),
+          said(L, weight->dim[0]), said(L, weight->dim[1]));
+    check_le(L, one, k, "the kernel is empty");
     Expr *sdim[3] = {x->dim[0], x->dim[1], e_max(c, e_addi(c, k, -1), e_int(c, 0))};
     if (past) {
         if (past->rank != 3) fail(L, "past_state must have rank 3, not %d", past->rank);
         for (int i = 0; i < 3; i++)
-            check(L, e_eq(c, past->dim[i], sdim[i]), "past_state has a wrong size (axis %d)", i);
+            check_eq(L, past->dim[i], sdim[i], "past_state has a wrong size (axis %d)", i);
     } else {
         past = zeros(L, x->dtype, 3, sdim);
     }
@@ -210,7 +214,7 @@ void lower_CausalConvWithState(Lower *L) {
     Tensor *y = te_end(L, t, e_reduce(c, R_SUM, 1, &tap, product));
     if (bias) {
         if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-        check(L, e_eq(c, bias->dim[0], x->dim[1]), "bias must have one element per channel");
+        check_eq(L, bias->dim[0], x->dim[1], "bias must have one element per channel");
         y = t_bin(L, E_ADD, y, t_unsqueeze(L, t_cast(L, w, bias), 1));
     }
     if (silu) y = t_bin(L, E_MUL, y, t_un(L, E_SIGMOID, y));

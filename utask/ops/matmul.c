@@ -29,7 +29,7 @@ void lower_Gemm(Lower *L) {
     double alpha = attr_f(L, "alpha", 1), beta = attr_f(L, "beta", 1);
     if (a->rank != 2 || b->rank != 2)
         fail(L, "A and B must have rank 2, not %d and %d", a->rank, b->rank);
-    check(L, e_eq(c, a->dim[!ta], b->dim[tb]), "inner dimensions of the product differ");
+    check_eq(L, a->dim[!ta], b->dim[tb], "inner dimensions of the product differ");
     DType t = a->dtype, w = wide_float(t);
     Expr *dim[2] = {a->dim[ta], b->dim[!tb]};
     Tensor *y = te_begin(L, w, 2, dim);
@@ -46,8 +46,7 @@ void lower_Gemm(Lower *L) {
         if (bias->rank > 2) fail(L, "C must have at most rank 2, not %d", bias->rank);
         for (int i = 0; i < bias->rank; i++) {
             Expr *d = bias->dim[i], *want = y->dim[2 - bias->rank + i];
-            check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
-                  "C does not broadcast to the product (its axis %d)", i);
+            check_fits(L, d, want, "C does not broadcast to the product (its axis %d)", i);
         }
         Tensor *extra = scaled(L, t_cast(L, w, bias), beta), *sum = te_begin(L, w, 2, y->dim);
         Expr *at[2] = {ax(L, sum, 0), ax(L, sum, 1)};

@@ -25,7 +25,7 @@ void lower_Concat(Lower *L) {
         if (!t) fail(L, "input %d is missing", i);
         if (t->rank != r) fail(L, "input %d has rank %d, the first has %d", i, t->rank, r);
         for (int j = 0; j < r; j++)
-            if (j != axis) same_dim(L, first->dim[j], t->dim[j], "the sizes off the axis differ");
+            if (j != axis) check_eq(L, first->dim[j], t->dim[j], "the sizes off the axis differ");
         if (!e_is_ival(t->dim[axis], 0)) part[n++] = t;
     }
     out(L, 0, n == 0 ? first : n == 1 ? part[0] : t_concat(L, n, part, axis));
@@ -45,15 +45,14 @@ void lower_Split(Lower *L) {
             size[i] = size_uni(L, "split", uni_i64(L, in(L, 1), i));
             sum = e_add(c, sum, size[i]);
         }
-        check(L, e_eq(c, sum, dim), "the sizes of the split do not add up to that of the axis");
+        check_eq(L, sum, dim, "the sizes of the split do not add up to that of axis %d", axis);
     } else {
         int64_t n = attr_i(L, "num_outputs", nout);
         if (n < nout || n > (1 << 30))
             fail(L, "num_outputs is %lld for %d outputs", (long long)n, nout);
         Expr *rest = e_bin(c, E_MOD, dim, e_int(c, n));
         if (e_is_ival(rest, 0) || !attr_has(L, "num_outputs")) {
-            check(L, e_eq(c, rest, zero), "the axis cannot be split into %lld equal parts",
-                  (long long)n);
+            check_eq(L, rest, zero, "the axis cannot be split into %lld equal parts", (long long)n);
             Expr *each = size_uni(L, "split", e_div(c, dim, e_int(c, n)));
             for (int i = 0; i < nout; i++) size[i] = each;
         } else { /* equal parts but for the last ones, which get what is left */
@@ -290,7 +289,8 @@ void lower_Pad(Lower *L) {
         Expr *crop = kmax(c, e_sub(c, zero, before[p]), zero), *kept;
         kept = e_sub(c, e_sub(c, a->dim[p], crop), kmax(c, e_sub(c, zero, after[p]), zero));
         check(L, e_or(c, e_lt(c, zero, kept), e_eq(c, dim[p], zero)),
-              "axis %d has nothing to pad with", p);
+              "axis %d has nothing to pad with: %s elements are left, %s are wanted", p,
+              said(L, kept), said(L, dim[p]));
         Expr *j = e_sub(c, idx[p], kmax(c, before[p], zero));
         idx[p] = e_add(c, crop, pad_index(c, mode, j, kept, before[p], after[p]));
     }

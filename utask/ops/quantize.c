@@ -19,8 +19,8 @@ static Grain grain(Lower *L, Tensor *x, Tensor *s, const char *what) {
     if (g.block == 0) {
         g.mode = PER_AXIS;
         if (s->rank != 1) fail(L, "%s of rank %d without block_size", what, s->rank);
-        check(L, e_eq(c, s->dim[0], x->dim[g.axis]),
-              "%s must have one element for each index of axis %d", what, g.axis);
+        check_eq(L, s->dim[0], x->dim[g.axis], "%s must have one element for each index of axis %d",
+                 what, g.axis);
         return g;
     }
     g.mode = BLOCKED;
@@ -29,7 +29,7 @@ static Grain grain(Lower *L, Tensor *x, Tensor *s, const char *what) {
     for (int i = 0; i < x->rank; i++) {
         Expr *d = x->dim[i];
         if (i == g.axis) d = e_bin(c, E_FDIV, e_addi(c, d, g.block - 1), e_int(c, g.block));
-        check(L, e_eq(c, s->dim[i], d), "%s has the wrong size on axis %d", what, i);
+        check_eq(L, s->dim[i], d, "%s has the wrong size on axis %d", what, i);
     }
     return g;
 }

@@ -21,7 +21,7 @@ static void red_dynamic(Lower *L, Red *r, Tensor *axes, int64_t n) {
     if (n < 0 && !r->keep)
         unsupported(L, "keepdims=0 with a number of axes that is only known at run time");
     Expr *len = n < 0 ? axes->dim[0] : e_int(c, n), *any[MAX_RANK];
-    check(L, e_le(c, len, e_int(c, r->rank)), "more axes than the input has (%d)", r->rank);
+    check_le(L, len, e_int(c, r->rank), "more axes than the input has (%d)", r->rank);
     for (int i = 0; i < r->rank; i++) any[i] = e_bool(c, false);
     for (int k = 0; k < most; k++) {
         Expr *pos = e_int(c, k), *given = e_lt(c, pos, len), *a;
@@ -32,7 +32,7 @@ static void red_dynamic(Lower *L, Red *r, Tensor *axes, int64_t n) {
             a = uni_i64(L, axes, k);
         }
         Expr *in_range = e_and(c, e_le(c, e_int(c, -r->rank), a), e_lt(c, a, e_int(c, r->rank)));
-        check(L, in_range, "axis is outside [-%d, %d)", r->rank, r->rank);
+        check(L, in_range, "axis %s is outside [-%d, %d), the rank", said(L, a), r->rank, r->rank);
         for (int i = 0; i < r->rank; i++) {
             Expr *same = e_or(c, e_eq(c, a, e_int(c, i)), e_eq(c, a, e_int(c, i - r->rank)));
             any[i] = e_or(c, any[i], e_and(c, given, same));
@@ -48,7 +48,7 @@ static void red_dynamic(Lower *L, Red *r, Tensor *axes, int64_t n) {
         r->on[i] = let(L, "reduced", any[i], 0);
         on = e_add(c, on, e_sel(c, r->on[i], e_int(c, 1), e_int(c, 0)));
     }
-    if (!r->keep) check(L, e_eq(c, on, len), "an axis is given twice");
+    if (!r->keep) check_eq(L, on, len, "an axis is given twice");
     r->left = r->rank - most;
 }
 

@@ -144,8 +144,8 @@ void lower_Reshape(Lower *L) {
             if (i == infer) continue;
             if (free_[i]) {
                 Expr *is_minus = e_eq(c, dim[i], minus), *is_zero = e_eq(c, dim[i], zero);
-                check(L, e_le(c, infer >= 0 ? zero : minus, dim[i]),
-                      "the shape has a size below -1%s", infer >= 0 ? " or a second -1" : "");
+                check_le(L, infer >= 0 ? zero : minus, dim[i], "the shape has a size below -1%s",
+                         infer >= 0 ? " or a second -1" : "");
                 if (!allowzero && i < a->rank)
                     dim[i] = e_sel(c, is_zero, a->dim[i], dim[i]);
                 else if (!allowzero)
@@ -161,7 +161,7 @@ void lower_Reshape(Lower *L) {
             rest = e_mul(c, rest, dim[i]);
         }
         if (infer < 0) {
-            check(L, e_le(c, nminus, one), "the shape has more than one -1");
+            check_le(L, nminus, one, "the shape has more than one -1");
             Expr *q = let(L, "inferred", e_div(c, count(L, a), rest), 0);
             for (int i = 0; i < n; i++)
                 if (free_[i]) dim[i] = let(L, "dim", e_sel(c, e_lt(c, dim[i], zero), q, dim[i]), 0);
@@ -210,7 +210,8 @@ static bool axes_input(Lower *L, int i, int n, int rank, Expr **axis, uint32_t *
     if (all) return true;
     for (int j = 0; j < n; j++)
         for (int k = 0; k < j; k++)
-            check(L, e_not(c, e_eq(c, axis[j], axis[k])), "an axis is named twice");
+            check(L, e_not(c, e_eq(c, axis[j], axis[k])), "axis %s is named twice",
+                  said(L, axis[j]));
     return false;
 }
 
@@ -282,8 +283,8 @@ void lower_Squeeze(Lower *L) {
     for (int j = 0; j < r - n; j++) dim[j] = zero;
     for (int p = 0; p < r; p++) {
         Expr *drop = is_among(c, n, axis, p);
-        check(L, e_or(c, e_not(c, drop), e_eq(c, a->dim[p], one)), "axis %d does not have size 1",
-              p);
+        check(L, e_or(c, e_not(c, drop), e_eq(c, a->dim[p], one)), "axis %d has size %s, not 1", p,
+              said(L, a->dim[p]));
         for (int j = p - n < 0 ? 0 : p - n; j <= p && j < r - n; j++) {
             Expr *here = e_and(c, e_not(c, drop), e_eq(c, before, e_int(c, p - j)));
             dim[j] = e_sel(c, here, a->dim[p], dim[j]);

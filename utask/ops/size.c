@@ -53,7 +53,7 @@ Expr *size_uni(Lower *L, const char *name, Expr *e) {
     }
     bool ok = ge_const(e, 0);
     if (ok && is_simple(e)) return e;
-    if (!ok) check(L, e_le(L->cx, e_int(L->cx, 0), e), "a size is negative");
+    if (!ok) check_le(L, e_int(L->cx, 0), e, "a size is negative");
     return let(L, name, e, 0);
 }
 
@@ -64,13 +64,9 @@ Expr *axis_uni(Lower *L, Tensor *t, int i, int rank) {
     Expr *e = uni_i64(L, t, i);
     if (e_is_int(e, &v)) return e_int(c, norm_axis(L, v, rank));
     Expr *ok = e_and(c, e_le(c, e_int(c, -rank), e), e_lt(c, e, e_int(c, rank)));
-    check(L, ok, "an axis is outside of the rank %d", rank);
+    check(L, ok, "axis %s is outside [-%d, %d), the rank", said(L, e), rank, rank);
     Expr *r = e_sel(c, e_lt(c, e, e_int(c, 0)), e_addi(c, e, rank), e);
     return let(L, "axis", r, 0);
-}
-
-void same_dim(Lower *L, Expr *a, Expr *b, const char *what) {
-    if (a != b) check(L, e_eq(L->cx, a, b), "%s", what);
 }
 
 Expr *better_dim(Expr *a, Expr *b) {

@@ -17,8 +17,7 @@ bool known(const Expr *cond);        /* true at compile time */
 Expr *kmin(Cx *c, Expr *a, Expr *b); /* MIN, MAX that look at proven bounds first */
 Expr *kmax(Cx *c, Expr *a, Expr *b);
 Expr *clamp_i(Cx *c, Expr *e, int64_t lo, int64_t hi);
-bool ge_const(const Expr *e, int64_t v);                     /* int64: proven to be ≥ v */
-void same_dim(Lower *L, Expr *a, Expr *b, const char *what); /* checks a == b */
+bool ge_const(const Expr *e, int64_t v); /* int64: proven to be ≥ v */
 /* Of two sizes that are equal, the one that says more. */
 Expr *better_dim(Expr *a, Expr *b);
 /* all_axes[i] = axis i of t as an expression, for the whole rank. */
