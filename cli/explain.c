@@ -3,6 +3,7 @@
 
 #include "cli/costs.h"
 #include "cli/explain.h"
+#include "base/cleanup.h"
 #include "codegen/calibrate.h"
 #include "runtime/runtime.h"
 #include "scheduler/decide.h"
@@ -330,6 +331,8 @@ int cmd_explain(const Cli *c) {
                            .units = c->threads};
     braid_error e;
     if (rt_target(w.o.target, &e)) return cli_usage("%s", e.message);
+    if (rt_is_library(c->arg[0]))
+        return cli_fail(c->arg[0], "it is a compiled library; explain takes the model");
     if (c->nscan || c->ncarry) {
         w.fold = (FoldSpec){c->nscan,     c->ncarry,      c->scan_input,
                             c->scan_axis, c->carry_input, c->carry_output};
@@ -351,7 +354,11 @@ int cmd_explain(const Cli *c) {
     w.o.measured = measured;
     store_close(s);
     free(key);
-    if (explain(&w, c))
+    stage_set("reading and scheduling the model");
+    const bool good = explain(&w, c);
+    stage_set(NULL);
+    cli_watch_clear();
+    if (good)
         fwrite(w.text.p, 1, w.text.n, stdout);
     else {
         braid_error e = {.status = (braid_status)w.d.status};

@@ -3,10 +3,12 @@
 #define _GNU_SOURCE
 #endif
 #include "codegen/build.h"
+#include "base/cleanup.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -21,6 +23,53 @@ const char *build_tool(const char *name, const char *otherwise) {
 }
 static const char *compiler(void) { return build_tool("CC", "cc"); }
 
+/* argv with its first entry, a tool and perhaps arguments as in CC="ccache gcc -m64", in words. The
+ * strings of the words are one block, at [0]; malloc'd. */
+static char **with_words(char *const *argv) {
+    size_t n = 1, words = 1;
+    while (argv[n]) n++;
+    for (const char *p = argv[0]; *p; p++) words += *p == ' ';
+    char **v = calloc(n + words + 1, sizeof *v), *text = v ? strdup(argv[0]) : NULL;
+    if (!text) {
+        free((void *)v);
+        return NULL;
+    }
+    size_t k = 0;
+    bool whole = access(argv[0], X_OK) == 0; /* a path with spaces */
+    char *from = text;
+    for (char *p = text; !whole && *p == ' '; p++) from = p + 1;
+    memmove(text, from, strlen(from) + 1);
+    v[k++] = text;
+    for (char *p = text; !whole && *p; p++) {
+        if (*p != ' ') continue;
+        *p = 0;
+        if (p[1] && p[1] != ' ') v[k++] = p + 1;
+    }
+    for (size_t i = 1; i < n; i++) v[k++] = argv[i];
+    return v;
+}
+
+/* With no signal blocked or ignored, and, where signals clean up, in a process group of its own. */
+static int spawn(pid_t *pid, posix_spawn_file_actions_t *fa, char *const *argv) {
+    posix_spawnattr_t at;
+    sigset_t none, usual;
+    short flags = POSIX_SPAWN_SETSIGMASK;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    posix_spawnattr_init(&at);
+    posix_spawnattr_setsigmask(&at, &none);
+    if (cleanup_armed()) {
+        sigaddset(&usual, SIGXFSZ);
+        posix_spawnattr_setsigdefault(&at, &usual);
+        posix_spawnattr_setpgroup(&at, 0);
+        flags |= POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF;
+    }
+    posix_spawnattr_setflags(&at, flags);
+    int e = posix_spawnp(pid, argv[0], fa, &at, argv, environ);
+    posix_spawnattr_destroy(&at);
+    return e;
+}
+
 int build_run(char *const *argv, char *out, size_t size) {
     int fd[2];
     pid_t pid;
@@ -31,7 +80,10 @@ int build_run(char *const *argv, char *out, size_t size) {
     posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&fa, fd[1], 1);
     posix_spawn_file_actions_adddup2(&fa, fd[1], 2);
-    int e = posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ);
+    char **split = with_words(argv);
+    int e = split ? spawn(&pid, &fa, split) : ENOMEM;
+    if (split) free(split[0]);
+    free((void *)split);
     posix_spawn_file_actions_destroy(&fa);
     close(fd[1]);
     size_t n = 0;
@@ -47,9 +99,8 @@ int build_run(char *const *argv, char *out, size_t size) {
     out[n] = 0;
     close(fd[0]);
     if (e) return -1;
-    int status;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR) return -1;
+    int status = cleanup_wait(pid);
+    if (status == -1) return -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
 }
 
@@ -135,7 +186,7 @@ static void copy_file(Diag *d, const char *from, const char *to) {
     ok = ok && !ferror(in);
     if (in) fclose(in);
     if (out && fclose(out)) ok = false;
-    if (!ok) err(d, ST_IO, NULL, "cannot write %s", to);
+    if (!ok) err(d, ST_IO, NULL, "cannot write %s: %s", to, strerror(errno));
 }
 
 void build_path(Diag *d, char *buf, size_t size, const char *path, const char *suffix) {

@@ -1,5 +1,6 @@
 /* calibrate.c: see calibrate.h. What is measured is in codegen/cpu/calibrate.c. */
 #include "codegen/calibrate.h"
+#include "base/cleanup.h"
 #include "codegen/embed.h"
 #include "include/braid.h"
 #include "include/braid_model.h"
@@ -134,6 +135,7 @@ static bool measure_now(const CompileOptions *o, Device *d) {
             (int)sizeof folder ||
         !mkdtemp(folder))
         return false;
+    cleanup_add(folder);
     snprintf(text, sizeof text, "%s/calibrate.c", folder);
     snprintf(so, sizeof so, "%s/calibrate.so", folder);
     Work w = {0};
@@ -141,6 +143,7 @@ static bool measure_now(const CompileOptions *o, Device *d) {
     unlink(text);
     unlink(so);
     rmdir(folder);
+    cleanup_drop(folder);
     if (!good) return false;
 
     d->gflops = sane(r[0], row.gflops);

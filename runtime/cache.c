@@ -53,17 +53,26 @@ braid_status braid_compile(const char *model_path, const braid_options *options,
     if (st) return st;
     if (strcmp(o.target, "interp") == 0)
         return rt_fail(e, BRAID_USAGE, "target '%s' makes no library", o.target);
-    const char *slash = strrchr(library_path, '/');
-    const char *file = slash ? slash + 1 : library_path;
-    if (!*file) return rt_fail(e, BRAID_USAGE, "'%s' names no file", library_path);
-    to = slash ? rt_text("%.*s", (int)(slash - library_path + 1), library_path) : rt_text(".");
-    if (!to) return rt_fail(e, BRAID_MEMORY, "out of memory");
-    st = rt_temp_folder(library_path, &folder, e);
+    char *real;
+    if (rt_is_library(model_path))
+        return rt_fail(e, BRAID_INPUT, "it is a compiled library already, not a model");
+    if ((st = rt_output_path(library_path, &real, e))) return st;
+    struct stat a, b;
+    if (stat(model_path, &a) == 0 && stat(real, &b) == 0 && a.st_dev == b.st_dev &&
+        a.st_ino == b.st_ino) {
+        free(real);
+        return rt_fail(e, BRAID_USAGE, "the library would be written over the model");
+    }
+    const char *slash = strrchr(real, '/');
+    const char *file = slash ? slash + 1 : real;
+    to = slash ? rt_text("%.*s", (int)(slash - real + 1), real) : rt_text(".");
+    st = to ? rt_temp_folder(real, &folder, e) : rt_fail(e, BRAID_MEMORY, "out of memory");
     if (!st) st = rt_build(model_path, &o, folder, file, e);
     if (!st) st = move_files(folder, to, file, e);
     if (folder) rt_remove_folder(folder);
     free(folder);
     free(to);
+    free(real);
     return st;
 }
 
@@ -123,22 +132,31 @@ static uint64_t hash_build(uint64_t h) {
     return hash_stat(known ? info.dli_fname : "/proc/self/exe", b.hash);
 }
 
-/* A program that $NAME names, or `otherwise`: where it is and what file it is. */
-static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
-    const char *tool = getenv(name), *path = getenv("PATH");
-    if (!tool || !*tool) tool = otherwise;
-    h = hash_text(tool, h);
-    size_t n = strcspn(tool, " ");
-    if (memchr(tool, '/', n)) path = "";
+/* A program as PATH finds it: where it is and what file it is. */
+static uint64_t hash_program(const char *word, int n, uint64_t h) {
+    const char *path = memchr(word, '/', (size_t)n) ? "" : getenv("PATH");
     for (const char *p = path ? path : ""; p; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
         size_t k = strcspn(p, ":");
-        char *file = rt_text("%.*s%s%.*s", (int)k, p, k ? "/" : "", (int)n, tool);
+        char *file = rt_text("%.*s%s%.*s", (int)k, p, k ? "/" : "", n, word);
         bool good = file && access(file, X_OK) == 0;
         char *real = good ? realpath(file, NULL) : NULL;
         if (real) h = hash_stat(real, h);
         free(real);
         free(file);
         if (good) break;
+    }
+    return h;
+}
+
+/* What $NAME, or `otherwise`, runs: each word may be a program, as in "ccache gcc -m64". */
+static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
+    const char *tool = getenv(name);
+    if (!tool || !*tool) tool = otherwise;
+    h = hash_text(tool, h);
+    for (const char *p = tool; *p;) {
+        size_t n = strcspn(p, " ");
+        if (n && *p != '-') h = hash_program(p, (int)n, h);
+        p += n + strspn(p + n, " ");
     }
     return h;
 }

@@ -63,7 +63,7 @@ def sizes():
     said("iterations", """
         g (int64 m, float x) => (float y) <bool t = {1}> {
             y = Loop(m, t, x) <body = b (int64 i, bool c, float s) => (bool c2, float r) { c2 = Identity(c)  r = Sin(s) }>
-        }""", [i(50), f(1)], "the loop makes more than 20 iterations (--max-iterations)", args=("--max-iterations", "20"))
+        }""", [i(50), f(1)], "the loop reached the iteration limit of 20 (--max-iterations)", args=("--max-iterations", "20"))
     said("scan_lengths", """
         g (float[N] a, float[M] b, float s) => (float t) {
             t = Scan(s, a, b) <num_scan_inputs = 2, body = g2 (float s1, float p, float q) => (float s2) { r = Mul(p, q)  s2 = Add(s1, r) }>

@@ -49,7 +49,7 @@ Stmt *loop_stmt(Lower *L, Expr *trips) {
     sym_scoped(L, &s->loop.iter, DT_I64, "i", 0, L->seq);
     int64_t most;
     if (trips && e_is_int(trips, &most) && most >= 0) s->loop.iter->hi = most > 0 ? most : 1;
-    s->loop.cap_site = site(L, "the loop makes more than \1 iterations (--max-iterations)");
+    s->loop.cap_site = site(L, "the loop reached the iteration limit of \1 (--max-iterations)");
     return s;
 }
 
