@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+extern char **environ;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool armed;
 static _Atomic(const char *) stage;
@@ -30,10 +32,9 @@ void stage_set(const char *what) { atomic_store(&stage, what); }
 const char *stage_get(void) { return atomic_load(&stage); }
 
 void cleanup_arm(void) { atomic_store(&armed, true); }
-bool cleanup_armed(void) { return atomic_load(&armed); }
 
 void cleanup_add(const char *path) {
-    if (!cleanup_armed()) return;
+    if (!atomic_load(&armed)) return;
     struct Path *p = malloc(sizeof *p + strlen(path) + 1);
     if (!p) return;
     strcpy(p->text, path);
@@ -44,7 +45,7 @@ void cleanup_add(const char *path) {
 }
 
 void cleanup_drop(const char *path) {
-    if (!cleanup_armed()) return;
+    if (!atomic_load(&armed)) return;
     pthread_mutex_lock(&lock);
     for (struct Path **p = &paths; *p; p = &(*p)->next)
         if (strcmp((*p)->text, path) == 0) {
@@ -56,21 +57,46 @@ void cleanup_drop(const char *path) {
     pthread_mutex_unlock(&lock);
 }
 
+int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const *argv) {
+    struct Child *c = malloc(sizeof *c);
+    posix_spawnattr_t at;
+    sigset_t none, usual;
+    short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
+    if (!c) return ENOMEM;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    sigaddset(&usual, SIGXFSZ);
+    posix_spawnattr_init(&at);
+    posix_spawnattr_setsigmask(&at, &none);
+    posix_spawnattr_setsigdefault(&at, &usual);
+    posix_spawnattr_setpgroup(&at, 0);
+    if (atomic_load(&armed)) flags |= POSIX_SPAWN_SETPGROUP;
+    posix_spawnattr_setflags(&at, flags);
+    pthread_mutex_lock(&lock);
+    int e = posix_spawnp(pid, argv[0], fa, &at, argv, environ);
+    if (e)
+        free(c);
+    else {
+        *c = (struct Child){*pid, children};
+        children = c;
+    }
+    pthread_mutex_unlock(&lock);
+    posix_spawnattr_destroy(&at);
+    return e;
+}
+
 int cleanup_wait(pid_t pid) {
-    struct Child own = {pid, NULL};
     siginfo_t info;
     int status = -1, n;
-    pthread_mutex_lock(&lock);
-    own.next = children;
-    children = &own;
-    pthread_mutex_unlock(&lock);
     while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {}
     /* The number is the child's until it is waited for, which is under the lock. */
     pthread_mutex_lock(&lock);
     while ((n = waitpid(pid, &status, 0)) < 0 && errno == EINTR) {}
     for (struct Child **c = &children; *c; c = &(*c)->next)
-        if (*c == &own) {
-            *c = own.next;
+        if ((*c)->pid == pid) {
+            struct Child *gone = *c;
+            *c = gone->next;
+            free(gone);
             break;
         }
     pthread_mutex_unlock(&lock);
@@ -96,5 +122,5 @@ void cleanup_now(void) {
              waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR;) {}
     for (struct Path *p = paths; p; p = p->next)
         if (unlink(p->text) != 0) cleanup_folder(p->text);
-    pthread_mutex_unlock(&lock);
+    /* The lock is kept: who sees that a child has ended does not go on from there. */
 }

@@ -8,14 +8,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 const char *build_tool(const char *name, const char *otherwise) {
     const char *tool = getenv(name);
@@ -49,27 +46,6 @@ static char **with_words(char *const *argv) {
     return v;
 }
 
-/* With no signal blocked or ignored, and, where signals clean up, in a process group of its own. */
-static int spawn(pid_t *pid, posix_spawn_file_actions_t *fa, char *const *argv) {
-    posix_spawnattr_t at;
-    sigset_t none, usual;
-    short flags = POSIX_SPAWN_SETSIGMASK;
-    sigemptyset(&none);
-    sigemptyset(&usual);
-    posix_spawnattr_init(&at);
-    posix_spawnattr_setsigmask(&at, &none);
-    if (cleanup_armed()) {
-        sigaddset(&usual, SIGXFSZ);
-        posix_spawnattr_setsigdefault(&at, &usual);
-        posix_spawnattr_setpgroup(&at, 0);
-        flags |= POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF;
-    }
-    posix_spawnattr_setflags(&at, flags);
-    int e = posix_spawnp(pid, argv[0], fa, &at, argv, environ);
-    posix_spawnattr_destroy(&at);
-    return e;
-}
-
 int build_run(char *const *argv, char *out, size_t size) {
     int fd[2];
     pid_t pid;
@@ -81,7 +57,7 @@ int build_run(char *const *argv, char *out, size_t size) {
     posix_spawn_file_actions_adddup2(&fa, fd[1], 1);
     posix_spawn_file_actions_adddup2(&fa, fd[1], 2);
     char **split = with_words(argv);
-    int e = split ? spawn(&pid, &fa, split) : ENOMEM;
+    int e = split ? cleanup_spawn(&pid, &fa, split) : ENOMEM;
     if (split) free(split[0]);
     free((void *)split);
     posix_spawn_file_actions_destroy(&fa);

@@ -110,7 +110,6 @@ braid_status rt_build(const char *model_path, const braid_options *o, const char
         free(real);
         if (bad) return bad;
     }
-    stage_set("measuring the machine");
     rt_compile_options(o, &j.fold, &j.o);
     Store *s = rt_store(o, true);
     char *key = device_key(&j.o);
