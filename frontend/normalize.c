@@ -307,6 +307,12 @@ static const Rewrite rewrites[] = {
     {"Upsample", 10, norm_upsample, "scales"},
 };
 
+bool normalize_knows(const char *op) {
+    for (size_t i = 0; i < COUNT(rewrites); i++)
+        if (!strcmp(rewrites[i].op, op)) return true;
+    return false;
+}
+
 void normalize(Raw *n) {
     if (n->domain[0]) return;
     Attr dropped;
