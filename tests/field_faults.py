@@ -2,8 +2,9 @@
 import re
 
 import numpy as np
+from onnx import parser
 
-from field_models import f, fault, i, rnd
+from field_models import b, f, fault, i, rnd
 
 
 def said(name, text, inputs, message, opset=18, args=()):
@@ -70,6 +71,29 @@ def sizes():
         }""", [rnd(3), rnd(4), f(0)], "(4 and 3)")
 
 
+def operators():
+    """All that are not supported, counted through subgraphs and through functions that are called."""
+    foo = 'opset_import: ["" : 18, "com.foo" : 1, "local" : 1]'
+    text = """<ir_version: 10, %s>
+        g (bool c, float[2] x) => (float[2] y) {
+            a = com.foo.Bar(x)
+            b = StringNormalizer(a)
+            d = If(c) <then_branch = t () => (float[2] r) { r = com.foo.Bar(b) },
+                       else_branch = e () => (float[2] r) { r = local.used(b) }>
+            y = local.used(d)
+        }
+        <domain: "local", opset_import: ["" : 18, "com.foo" : 1, "local" : 1]> used (p) => (q) { r = com.foo.Bar(p)  q = local.inner(r) }
+        <domain: "local", opset_import: ["" : 18, "com.foo" : 1]> inner (p) => (q) { q = com.foo.Baz(p) }
+        <domain: "local", opset_import: ["" : 18, "com.foo" : 1]> unused (p) => (q) { q = com.foo.Nobody(p) }
+        """ % foo
+    fault("says_operators", parser.parse_model(text), [b(True), f(1, 2)],
+          re.escape("3 operators are not supported: com.foo:Bar (3 nodes), StringNormalizer (1), com.foo:Baz (1); first at a"))
+    fault("says_operator_twice", parser.parse_model("<ir_version: 10, %s> g (float[2] x) => (float[2] y) "
+                                                    "{ a = com.foo.Bar(x)  y = com.foo.Bar(a) }" % foo), [f(1, 2)],
+          re.escape("1 operator is not supported: com.foo:Bar (2 nodes); first at a"))
+
+
 def messages():
     indices()
     sizes()
+    operators()
