@@ -210,6 +210,7 @@ step build build release
 barrier
 step unit unit_tests release
 step cli tests/cli.sh $BRAID
+step readme "$PYTHON" tests/readme.py
 step conformance-cpu conformance $BRAID cpu
 step random-graphs random_graphs
 step silero silero
