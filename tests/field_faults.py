@@ -48,10 +48,12 @@ def sizes():
          [rnd(2, 3), rnd(2, 4)], "3 and 4")
     said("reshape", "g (float[N, 3] x) => (float[2, 4] y) <int64[2] s = {2, 4}> { y = Reshape(x, s) }",
          [rnd(5, 3)], "15 elements cannot take a shape of 8")
+    said("reshape_minus_one", "g (float[N, 3] x) => (float[M, 4] y) <int64[2] s = {-1, 4}> { y = Reshape(x, s) }",
+         [rnd(5, 3)], "15 elements cannot be divided by 4, the other sizes, for the -1 of the shape")
     said("expand", "g (float[N] x, int64[1] s) => (float[M] y) { y = Expand(x, s) }", [rnd(3), np.array([4])],
          "sizes 3 and 4 do not broadcast")
     said("split", "g (float[N] x, int64[2] s) => (float[A] y, float[B] z) { y, z = Split <axis = 0> (x, s) }",
-         [rnd(10), i(3, 4)], "the sizes of the split do not add up to that of axis 0 (7 and 10)")
+         [rnd(10), i(3, 4)], "cannot split axis 0 of size 10 into pieces of 3 + 4")
     said("squeeze", "g (float[N, 3] x) => (float[3] y) <int64[1] a = {0}> { y = Squeeze(x, a) }", [rnd(2, 3)], "2, not 1")
     said("split_to_sequence", """
         g (float[N] x, int64[2] s) => (float[M] y) { q = SplitToSequence(x, s)  k = Constant <value_int = 0> ()  y = SequenceAt(q, k) }""",

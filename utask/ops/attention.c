@@ -18,8 +18,9 @@ typedef struct Attn {
 static Tensor *split_heads(Lower *L, Tensor *x, int64_t heads, const char *what) {
     Cx *c = L->cx;
     Expr *n = e_int(c, heads), *size = e_bin(c, E_FDIV, x->dim[2], n);
-    check_eq(L, e_mul(c, size, n), x->dim[2], "%lld heads do not divide the last axis of %s",
-             (long long)heads, what);
+    check(L, e_eq(c, e_mul(c, size, n), x->dim[2]),
+          "%lld heads do not divide the last axis of %s, of size %s", (long long)heads, what,
+          said(L, x->dim[2]));
     Expr *dim[4] = {x->dim[0], n, x->dim[1], size};
     Tensor *t = te_begin(L, x->dtype, 4, dim);
     Expr *last = e_add(c, e_mul(c, ax(L, t, 1), size), ax(L, t, 3));
@@ -45,8 +46,9 @@ static void attn_sizes(Lower *L, Attn *A) {
     check_eq(L, v->dim[1], A->groups, "key and value must have the same number of heads");
     check_eq(L, v->dim[2], A->kvlen, "key and value must have one length");
     A->members = e_bin(c, E_FDIV, A->heads, A->groups);
-    check_eq(L, e_mul(c, A->members, A->groups), A->heads,
-             "the number of query heads must be a multiple of the number of key heads");
+    check(L, e_eq(c, e_mul(c, A->members, A->groups), A->heads),
+          "the number of query heads must be a multiple of the number of key heads (%s and %s)",
+          said(L, A->heads), said(L, A->groups));
     A->grouped = !e_is_ival(A->members, 1);
     A->io = q->dtype;
     A->w = wide_float(q->dtype);
@@ -204,7 +206,8 @@ void lower_Attention(Lower *L) {
     Tensor *past_k = in(L, 4), *past_v = in(L, 5), *nonpad = in(L, 6);
     bool packed = q->rank == 3;
     if (k->rank != q->rank || v->rank != q->rank || (!packed && q->rank != 4))
-        fail(L, "query, key and value must all have rank 3 or all rank 4");
+        fail(L, "query, key and value must all have rank 3 or all rank 4, not %d, %d and %d",
+             q->rank, k->rank, v->rank);
     if (packed) {
         int64_t qn = head_count(L, "q_num_heads"), kn = head_count(L, "kv_num_heads");
         q = split_heads(L, q, qn, "the query");
@@ -215,7 +218,8 @@ void lower_Attention(Lower *L) {
     if (!past_k != !past_v) fail(L, "past_key and past_value must be given together");
     if (past_k) {
         if (past_k->rank != 4 || past_v->rank != 4)
-            fail(L, "past_key and past_value must have rank 4");
+            fail(L, "past_key and past_value must have rank 4, not %d and %d", past_k->rank,
+                 past_v->rank);
         past = past_k->dim[2];
         Tensor *kk[2] = {past_k, k}, *vv[2] = {past_v, v};
         k = t_concat(L, 2, kk, 2);

@@ -35,8 +35,9 @@ static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, boo
 
     Expr *whole = transposed ? x->dim[1] : w->dim[0];
     Expr *part = win_fdiv(L, whole, v->group);
-    check_eq(L, e_muli(c, part, v->group), whole,
-             "the number of channels is not a multiple of group");
+    check(L, e_eq(c, e_muli(c, part, v->group), whole),
+          "the number of channels, %s, is not a multiple of group, %lld", said(L, whole),
+          (long long)v->group);
     if (transposed) {
         check_eq(L, w->dim[0], x->dim[1], "the weights do not have one row per input channel");
         v->icg = part;

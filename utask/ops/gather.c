@@ -69,7 +69,7 @@ void lower_GatherND(Lower *L) {
     for (int i = 0; i < q - 1; i++) {
         dim[n++] = ix->dim[i];
         if (i < b) {
-            check_eq(L, a->dim[i], ix->dim[i], "the batch sizes differ");
+            check_eq(L, a->dim[i], ix->dim[i], "the batch sizes differ on axis %d", i);
             dim[i] = better_dim(a->dim[i], ix->dim[i]);
         }
     }

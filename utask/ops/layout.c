@@ -4,7 +4,8 @@
 /* dim / k where k must divide it. */
 static Expr *divided(Lower *L, Expr *dim, Expr *k, const char *what) {
     Cx *c = L->cx;
-    check_eq(L, e_bin(c, E_MOD, dim, k), e_int(c, 0), "the size of the %s is no multiple", what);
+    check(L, e_eq(c, e_bin(c, E_MOD, dim, k), e_int(c, 0)),
+          "the size of the %s, %s, is no multiple of %s", what, said(L, dim), said(L, k));
     return size_uni(L, "part", e_div(c, dim, k));
 }
 

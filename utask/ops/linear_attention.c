@@ -32,8 +32,9 @@ static void packed_input(Lower *L, const Lin *A, Tensor *x, const char *what) {
 static Expr *head_size(Lower *L, Tensor *x, Expr *heads, const char *what) {
     Cx *c = L->cx;
     Expr *size = e_bin(c, E_FDIV, x->dim[2], heads);
-    check_eq(L, e_mul(c, size, heads), x->dim[2],
-             "the number of heads does not divide the last axis of %s", what);
+    check(L, e_eq(c, e_mul(c, size, heads), x->dim[2]),
+          "%s heads do not divide the last axis of %s, of size %s", said(L, heads), what,
+          said(L, x->dim[2]));
     return size;
 }
 

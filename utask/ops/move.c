@@ -25,7 +25,8 @@ void lower_Concat(Lower *L) {
         if (!t) fail(L, "input %d is missing", i);
         if (t->rank != r) fail(L, "input %d has rank %d, the first has %d", i, t->rank, r);
         for (int j = 0; j < r; j++)
-            if (j != axis) check_eq(L, first->dim[j], t->dim[j], "the sizes off the axis differ");
+            if (j != axis)
+                check_eq(L, first->dim[j], t->dim[j], "inputs 0 and %d differ on axis %d", i, j);
         if (!e_is_ival(t->dim[axis], 0)) part[n++] = t;
     }
     out(L, 0, n == 0 ? first : n == 1 ? part[0] : t_concat(L, n, part, axis));
@@ -45,14 +46,21 @@ void lower_Split(Lower *L) {
             size[i] = size_uni(L, "split", uni_i64(L, in(L, 1), i));
             sum = e_add(c, sum, size[i]);
         }
-        check_eq(L, sum, dim, "the sizes of the split do not add up to that of axis %d", axis);
+        Sb pieces = {.a = L->a};
+        L->nsaid = 0;
+        const char *whole = said(L, dim);
+        for (int i = 0; i < nout && i < 12; i++)
+            sb_printf(&pieces, i ? " + %s" : "%s", i == 11 ? "..." : said(L, size[i]));
+        check(L, e_eq(c, sum, dim), "cannot split axis %d of size %s into pieces of %s", axis,
+              whole, pieces.p);
     } else {
         int64_t n = attr_i(L, "num_outputs", nout);
         if (n < nout || n > (1 << 30))
             fail(L, "num_outputs is %lld for %d outputs", (long long)n, nout);
         Expr *rest = e_bin(c, E_MOD, dim, e_int(c, n));
         if (e_is_ival(rest, 0) || !attr_has(L, "num_outputs")) {
-            check_eq(L, rest, zero, "the axis cannot be split into %lld equal parts", (long long)n);
+            check(L, e_eq(c, rest, zero), "cannot split axis %d of size %s into %lld equal parts",
+                  axis, said(L, dim), (long long)n);
             Expr *each = size_uni(L, "split", e_div(c, dim, e_int(c, n)));
             for (int i = 0; i < nout; i++) size[i] = each;
         } else { /* equal parts but for the last ones, which get what is left */
@@ -171,11 +179,12 @@ void lower_Slice(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
     int r = a->rank, n = param_len(L, 1, r, "starts");
-    if (param_len(L, 2, r, "ends") != n) fail(L, "starts and ends differ in length");
+    if (param_len(L, 2, r, "ends") != n)
+        fail(L, "starts and ends differ in length (%d and %d)", n, param_len(L, 2, r, "ends"));
     if (has_in(L, 3) && param_len(L, 3, r, "axes") != n)
-        fail(L, "starts and axes differ in length");
+        fail(L, "starts and axes differ in length (%d and %d)", n, param_len(L, 3, r, "axes"));
     if (has_in(L, 4) && param_len(L, 4, r, "steps") != n)
-        fail(L, "starts and steps differ in length");
+        fail(L, "starts and steps differ in length (%d and %d)", n, param_len(L, 4, r, "steps"));
     /* per axis; NULL: the whole axis */
     Expr *s[MAX_RANK] = {0}, *e[MAX_RANK] = {0}, *t[MAX_RANK] = {0};
     for (int j = 0; j < n; j++) {

@@ -91,8 +91,9 @@ void lower_GroupNormalization(Lower *L) {
     if (ngroup < 1) fail(L, "num_groups must be positive, not %lld", (long long)ngroup);
     Expr *groups = e_int(c, ngroup), *channels = x->dim[1];
     Expr *size = e_bin(c, E_FDIV, channels, groups);
-    check_eq(L, e_mul(c, size, groups), channels,
-             "num_groups (%lld) does not divide the number of channels", (long long)ngroup);
+    check(L, e_eq(c, e_mul(c, size, groups), channels),
+          "num_groups (%lld) does not divide the number of channels (%s)", (long long)ngroup,
+          said(L, channels));
     DType w = wide_float(x->dtype);
     Expr *inner = size;
     for (int i = 2; i < x->rank; i++) inner = e_mul(c, inner, x->dim[i]);

@@ -173,7 +173,13 @@ void lower_Reshape(Lower *L) {
         memcpy(num, a->dim, sizeof num);
         for (int i = 0; i < n; i++)
             if (i != infer) den[nd++] = dim[i];
+        Expr *given = e_int(c, 1), *all = e_int(c, 1);
+        for (int i = 0; i < nd; i++) given = e_mul(c, given, den[i]);
         dim[infer] = size_uni(L, "inferred", quotient(L, a->rank, num, nd, den));
+        for (int i = 0; i < n; i++) all = e_mul(c, all, dim[i]);
+        check(L, e_eq(c, all, count(L, a)),
+              "%s elements cannot be divided by %s, the other sizes, for the -1 of the shape",
+              said(L, count(L, a)), said(L, given));
     }
     out(L, 0, t_reshape(L, a, n, dim));
 }
