@@ -43,9 +43,13 @@ int cx_site(Cx *c, const char *path, const char *fmt, ...) {
     char *text = arena_alloc(c->a, (size_t)n + 1);
     vsnprintf(text, (size_t)n + 1, fmt, ap2);
     va_end(ap2);
-    text = path ? arena_printf(c->a, "%s: %s", path, text) : text;
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 32 && (*p < SAID_FIRST || *p >= SAID_FIRST + SAID_MAX)) *p = ' ';
+    if (path) {
+        text = arena_printf(c->a, "%s: %s", path, text);
+        for (size_t i = 0; path[i]; i++)
+            if ((unsigned char)text[i] < 32) text[i] = ' ';
+    }
     /* One node asks for the same site many times. */
     for (int i = c->site.n - 1; i >= 0 && i >= c->site.n - 8; i--)
         if (!strcmp(c->site.p[i], text)) return i;
