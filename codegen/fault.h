@@ -8,7 +8,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #define BK_SAID 4
-#define BK_UNSAID INT64_MIN /* a value that is not known: "?" */
+#ifndef BK_UNSAID
+#define BK_UNSAID INT64_MIN /* a value that is not known: "?"; the device's text has its own */
+#endif
 
 static inline void bk_fault_text(char *to, size_t size, const char *text, const int64_t *said) {
     size_t n = 0;

@@ -83,7 +83,7 @@ BK_INLINE void bk_worse(int state) {
 }
 /* Records a fault and its values; the first one of a run wins. The thread goes on to the next
  * barrier. */
-#define BK_UNSAID INT64_MIN
+#define BK_UNSAID (-9223372036854775807ll - 1)
 BK_INLINE void bk_fault_said(bk_ctx *k, int site, int64_t a, int64_t b, int64_t c, int64_t d) {
     bk_ctx *run = bk_owned()->run;
     (void)k;
