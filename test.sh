@@ -250,6 +250,7 @@ barrier
 step unit unit_tests release
 step cli tests/cli.sh $BRAID
 step newer-onnx newer_onnx_tests
+step readme "$PYTHON" tests/readme.py
 step conformance-cpu conformance $BRAID cpu
 step random-graphs random_graphs
 step silero silero

@@ -41,7 +41,7 @@ static bool measure(braid_session *s, int nout, braid_value *const *in, double *
 }
 
 static void print_json(const Cli *c, const struct braid_model *m, braid_session *s,
-                       const double *us, int n) {
+                       braid_value *const *in, const double *us, int n) {
     Sb t = {0};
     sb_puts(&t, "{\"model\": ");
     cli_print_json(&t, c->arg[0]);
@@ -55,7 +55,18 @@ static void print_json(const Cli *c, const struct braid_model *m, braid_session 
     int64_t bytes = braid_session_stat(s, BRAID_WORKING_BYTES);
     if (sync >= 0) sb_printf(&t, ", \"synchronizations\": %lld", (long long)sync);
     if (bytes >= 0) sb_printf(&t, ", \"bytes\": %lld", (long long)bytes);
-    sb_puts(&t, "}");
+    sb_puts(&t, ", \"inputs\": {");
+    for (int i = 0, some = 0; i < braid_model_input_count(m); i++) {
+        if (!in[i]) continue;
+        Sb type = {0};
+        cli_print_value_type(&type, in[i]);
+        sb_puts(&t, some++ ? ", " : "");
+        cli_print_json(&t, braid_model_input(m, i)->name);
+        sb_puts(&t, ": ");
+        cli_print_json(&t, type.p);
+        sb_free(&type);
+    }
+    sb_puts(&t, "}}");
     puts(t.p);
     sb_free(&t);
 }
@@ -75,10 +86,14 @@ int cmd_bench(const Cli *c) {
     if (!code) {
         qsort(us, (size_t)n, sizeof *us, by_size);
         if (c->json)
-            print_json(c, m, s, us, n);
+            print_json(c, m, s, in, us, n);
         else {
             printf("%s: %s, threads %lld\n", c->arg[0], braid_model_target(m),
                    (long long)braid_session_stat(s, BRAID_THREADS));
+            Sb text = {0};
+            cli_print_inputs(&text, c, m, in);
+            if (text.n) fputs(text.p, stdout);
+            sb_free(&text);
             printf("min %.2f us, median %.2f us, max %.2f us, %d runs\n", us[0], us[n / 2],
                    us[n - 1], n);
             int64_t sync = braid_session_stat(s, BRAID_SYNCHRONIZATIONS);

@@ -31,6 +31,9 @@ typedef struct Cli {
     int nshape;
     braid_shape *shape; /* strings and dims are malloc'd */
     bool ignore_dim_names;
+    int nsize; /* --size */
+    const char **size_name;
+    int64_t *size_value;
 } Cli;
 
 typedef struct Command {
@@ -48,6 +51,11 @@ int cli_parse(int argc, char **argv, Cli *c, const Command **command);
 void cli_print_help(const Command *command); /* NULL: of the whole program */
 void cli_free(Cli *c);
 
+/* Starts the thread that ends the process properly at a signal, and shows on a terminal what takes
+ * long (watch.c). */
+void cli_watch(void);
+void cli_watch_clear(void); /* takes what it shows away: something else is about to be printed */
+
 /* `braid: PATH: message` on stderr; PATH NULL: left out. Returns EXIT_FAULT. */
 int cli_fail(const char *path, const char *fmt, ...) PRINTF(2, 3);
 /* The same for an error from the library: EXIT_USAGE for BRAID_USAGE. */
@@ -58,11 +66,14 @@ int cli_usage(const char *fmt, ...) PRINTF(1, 2);
 braid_options cli_options(const Cli *c, braid_fold *fold);
 /* Loads c's first argument and makes a session; on failure prints and returns an exit code. */
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s);
-/* Values for all inputs of m: from -i files, the others random when `fill` (else they are missing,
- * which is a fault unless they are optional: then NULL). value[] has an entry for each input. */
-int cli_given_inputs(const Cli *c, const struct braid_model *m,
-                     braid_value **value); /* the -i ones alone */
+/* Values for the inputs of m from -i files; value[] has an entry for each input. */
+int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **value);
+/* … and the others random when `fill`, of sizes that must be known (sizes.c); else they must be
+ * there unless they are optional: then NULL. */
 int cli_inputs(const Cli *c, const struct braid_model *m, bool fill, braid_value **value);
+int cli_random_inputs(const Cli *c, const struct braid_model *m, braid_value **value);
+/* A line for each: name, type, and whether it was made here. */
+void cli_print_inputs(Sb *s, const Cli *c, const struct braid_model *m, braid_value *const *value);
 
 /* "float32[2,3]", "sequence of float32", … */
 void cli_print_type(Sb *s, const braid_io *io);
@@ -77,5 +88,7 @@ int cmd_bench(const Cli *c);
 int cmd_explain(const Cli *c);
 int cmd_ops(const Cli *c);
 int cmd_device(const Cli *c);
+int cmd_help(const Cli *c);
+int cmd_version(const Cli *c);
 
 #endif

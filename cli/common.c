@@ -13,6 +13,7 @@ static void say(const char *path, const char *fmt, va_list ap) {
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < ' ') *p = ' ';
     fflush(stdout);
+    cli_watch_clear();
     fprintf(stderr, "braid: %s\n", text);
 }
 
@@ -71,6 +72,7 @@ int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
                                 .stack_depth = c->stack_depth,
                                 .max_memory = c->max_memory};
     if (braid_load(c->arg[0], &o, m, &e)) return cli_error(c->arg[0], &e);
+    cli_watch_clear();
     if (!braid_session_new(*m, &so, s, &e)) {
         if (!c->seeded || !braid_session_set_seed(*s, (uint64_t)c->seed, &e)) return EXIT_DONE;
         braid_session_free(*s);
@@ -101,18 +103,14 @@ int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **va
 }
 
 int cli_inputs(const Cli *c, const struct braid_model *m, bool fill, braid_value **value) {
-    braid_error e;
-    uint64_t seed = 1;
-    int code = cli_given_inputs(c, m, value);
-    for (int i = 0; !code && i < braid_model_input_count(m); i++) {
+    int code = cli_given_inputs(c, m, value), n = braid_model_input_count(m);
+    if (!code && fill) code = cli_random_inputs(c, m, value);
+    for (int i = 0; !code && i < n; i++) {
         const braid_io *io = braid_model_input(m, i);
-        if (value[i] || io->kind == BRAID_OPTIONAL) continue;
-        if (!fill)
+        if (!value[i] && io->kind != BRAID_OPTIONAL)
             code = cli_fail(c->arg[0], "input '%s' is missing (-i %s=FILE)", io->name, io->name);
-        else if (rt_value_random(io, &seed, &value[i], &e))
-            code = cli_error(c->arg[0], &e);
     }
-    for (int i = 0; code && i < braid_model_input_count(m); i++) {
+    for (int i = 0; code && i < n; i++) {
         braid_value_free(value[i]);
         value[i] = NULL;
     }

@@ -50,6 +50,7 @@ int cmd_compile(const Cli *c) {
     }
     int code = c->ninput ? tune_inputs(c, model, &o, &value) : EXIT_DONE;
     if (!code && braid_compile(model, &o, so.p, &e)) code = cli_error(model, &e);
+    cli_watch_clear();
     for (int i = 0; i < o.tune_input_count; i++) braid_value_free(value[i]);
     free(value);
     sb_free(&so);

@@ -3,6 +3,7 @@
 
 #include "cli/costs.h"
 #include "cli/explain.h"
+#include "base/cleanup.h"
 #include "codegen/calibrate.h"
 #include "runtime/runtime.h"
 #include "scheduler/decide.h"
@@ -325,6 +326,8 @@ static bool explain(Work *w, const Cli *c) {
 int cmd_explain(const Cli *c) {
     Work w = {0};
     braid_error e;
+    if (rt_is_library(c->arg[0]))
+        return cli_fail(c->arg[0], "it is a compiled library; explain takes the model");
     braid_fold fold;
     braid_options given = cli_options(c, &fold), o;
     if (rt_options(&given, &o, &e)) return cli_usage("%s", e.message);
@@ -345,7 +348,11 @@ int cmd_explain(const Cli *c) {
     w.o.measured = measured;
     store_close(s);
     free(key);
-    if (explain(&w, c))
+    stage_set("reading and scheduling the model");
+    const bool good = explain(&w, c);
+    stage_set(NULL);
+    cli_watch_clear();
+    if (good)
         fwrite(w.text.p, 1, w.text.n, stdout);
     else {
         braid_error e = {.status = (braid_status)w.d.status};

@@ -1,4 +1,6 @@
 /* main.c: the braid command. */
+#include <signal.h>
+
 #include "cli/cli.h"
 
 const Command cli_commands[] = {
@@ -9,8 +11,25 @@ const Command cli_commands[] = {
     {"explain", cmd_explain, 1, 1, "MODEL.onnx", "show what a model becomes"},
     {"ops", cmd_ops, 0, 0, "", "list the supported operators"},
     {"device", cmd_device, 0, 1, "[TARGET]", "show what is known of devices"},
+    {"help", cmd_help, 0, 1, "[COMMAND]", "show what a command does, and its options"},
+    {"version", cmd_version, 0, 0, "", "print the version"},
 };
 const int cli_ncommand = COUNT(cli_commands);
+
+int cmd_version(const Cli *c) {
+    (void)c;
+    printf("braid %s\n", braid_version());
+    return EXIT_DONE;
+}
+
+int cmd_help(const Cli *c) {
+    const Command *about = NULL;
+    for (int i = 0; c->narg && i < cli_ncommand; i++)
+        if (strcmp(cli_commands[i].name, c->arg[0]) == 0) about = &cli_commands[i];
+    if (c->narg && !about) return cli_usage("unknown command '%s'", c->arg[0]);
+    cli_print_help(about);
+    return EXIT_DONE;
+}
 
 int main(int argc, char **argv) {
     Cli c = {0};
@@ -18,11 +37,14 @@ int main(int argc, char **argv) {
     int code = cli_parse(argc, argv, &c, &command);
     if (code == EXIT_DONE) {
         if (c.version)
-            printf("braid %s\n", braid_version());
+            cmd_version(&c);
         else if (c.help || !command)
             cli_print_help(command);
-        else
+        else {
+            signal(SIGXFSZ, SIG_IGN); /* a write that is too long fails, with a message */
+            if (command->run != cmd_test) cli_watch(); /* tests take signals themselves */
             code = command->run(&c);
+        }
     }
     cli_free(&c);
     if (fflush(stdout) != 0 && code == EXIT_DONE) code = cli_fail(NULL, "cannot write the output");

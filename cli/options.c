@@ -13,8 +13,10 @@ enum {
     EXPLAIN = 16,
     OPS = 32,
     DEVICE = 64,
-    ALL = 127,
-    MODEL = ALL & ~(OPS | DEVICE)
+    HELP = 128,
+    VERSION = 256,
+    ALL = 511,
+    MODEL = COMPILE | RUN | TEST | BENCH | EXPLAIN
 };
 
 typedef enum Action {
@@ -39,6 +41,7 @@ typedef enum Action {
     SET_RTOL,
     SET_ATOL,
     ADD_INPUT,
+    ADD_SIZE,
     ADD_SCAN,
     ADD_CARRY,
     ADD_SHAPE,
@@ -53,10 +56,13 @@ static const struct Option {
 } options[] = {
     {"-o", "FILE", COMPILE, SET_OUTPUT, "the library to write (MODEL.so in the current folder)"},
     {"-o", "DIR", RUN, SET_OUTPUT,
-     "write the outputs to DIR/output_N.npy (.pb: sequences, optionals)"},
+     "write the outputs to DIR/output_N.npy (.pb: sequences, optionals); DIR is made in a folder "
+     "that is there"},
     {"-i", "NAME=FILE", RUN | BENCH, ADD_INPUT,
      "an input from a .npy or .pb file; can be repeated"},
     {"-i", "NAME=FILE", COMPILE, ADD_INPUT, "an input to measure with (--tune)"},
+    {"--size", "NAME=N", RUN | BENCH, ADD_SIZE,
+     "a size of random inputs (INPUT:AXIS=N for one without a name); can be repeated"},
     {"--target", "T", MODEL, SET_TARGET,
      "cpu (default), interp, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
     {"--cpu", "NAME", MODEL, SET_CPU, "instruction set, as -march names it (this machine's)"},
@@ -91,7 +97,7 @@ static const struct Option {
     {"--jobs", "N", TEST, SET_JOBS, "tests at a time (one for each CPU)"},
     {"--verbose", NULL, TEST, SET_VERBOSE, "also print a line for each skipped test"},
     {"--json", NULL, BENCH | EXPLAIN | DEVICE, SET_JSON, "print JSON"},
-    {"--help", NULL, ALL, SET_HELP, "print this text"},
+    {"--help", NULL, ALL, SET_HELP, "print this text (also -h)"},
     {"--version", NULL, ALL, SET_VERSION, "print the version"},
 };
 
@@ -168,6 +174,17 @@ static bool push_pair(const char ***a, const char ***b, int *n, const char *s) {
     if (!eq || eq == s || !eq[1]) return false;
     push(a, *n, copy_text(s, (size_t)(eq - s)));
     push(b, (*n)++, copy_text(eq + 1, strlen(eq + 1)));
+    return true;
+}
+
+/* NAME=N; the name may have a '='. */
+static bool push_size(Cli *c, const char *s) {
+    const char *eq = strrchr(s, '=');
+    int64_t n;
+    if (!eq || eq == s || !parse_int(eq + 1, 0, (int64_t)1 << 40, &n)) return false;
+    c->size_value = grow(c->size_value, c->nsize, sizeof *c->size_value);
+    c->size_value[c->nsize] = n;
+    push(&c->size_name, c->nsize++, copy_text(s, (size_t)(eq - s)));
     return true;
 }
 
@@ -248,6 +265,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case ADD_SCAN: good = push_scan(c, v); break;
     case ADD_SHAPE: good = push_shape(c, v); break;
     case SET_IGNORE_DIM_NAMES: c->ignore_dim_names = true; break;
+    case ADD_SIZE: good = push_size(c, v); break;
     }
     return good;
 }
@@ -261,6 +279,7 @@ static const struct Option *find_option(const char *s, const Command *command, c
         const struct Option *o = &options[i];
         if (command && !(o->commands & command_bit(command))) continue;
         if (!command && o->action != SET_HELP && o->action != SET_VERSION) continue;
+        if (o->action == SET_HELP && strcmp(s, "-h") == 0) return o;
         if (is_long ? strlen(o->name) == n && strncmp(o->name, s, n) == 0
                     : strcmp(o->name, s) == 0) {
             if (is_long && s[n]) *value = s + n + 1;
@@ -322,6 +341,8 @@ void cli_free(Cli *c) {
     free_list(c->scan_input, c->nscan);
     free_list(c->carry_input, c->ncarry);
     free_list(c->carry_output, c->ncarry);
+    free_list(c->size_name, c->nsize);
+    free(c->size_value);
     free(c->scan_axis);
     for (int i = 0; i < c->nshape; i++) {
         free((void *)(uintptr_t)c->shape[i].input);

@@ -43,7 +43,14 @@ static void print_summary(Sb *s, const braid_value *v) {
 
 static int write_outputs(const char *dir, int n, braid_value *const *out) {
     braid_error e;
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return cli_fail(dir, "%s", strerror(errno));
+    struct stat st;
+    if (mkdir(dir, 0777) != 0) { /* that one level only */
+        if (errno == ENOENT)
+            return cli_fail(dir, "the folder in which it would be made does not exist");
+        if (errno != EEXIST) return cli_fail(dir, "%s", strerror(errno));
+        if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode))
+            return cli_fail(dir, "it is a file; outputs go to a folder");
+    }
     for (int i = 0; i < n; i++) {
         Sb path = {0};
         sb_printf(&path, "%s/output_%d.%s", dir, i,
@@ -65,13 +72,15 @@ int cmd_run(const Cli *c) {
     braid_value **in = calloc((size_t)nin + 1, sizeof *in),
                 **out = calloc((size_t)nout + 1, sizeof *out);
     if (!in || !out) die("out of memory");
-    code = cli_inputs(c, m, false, in);
+    const bool fill = !c->ninput && nin; /* nothing is given: random inputs */
+    code = cli_inputs(c, m, fill, in);
     if (!code && braid_session_run(s, (const braid_value *const *)in, out, &e))
         code = cli_error(c->arg[0], &e);
     if (!code && c->output)
         code = write_outputs(c->output, nout, out);
     else if (!code) {
         Sb text = {0};
+        if (fill) cli_print_inputs(&text, c, m, in);
         for (int i = 0; i < nout; i++) {
             sb_printf(&text, "%s ", braid_model_output(m, i)->name);
             print_summary(&text, out[i]);

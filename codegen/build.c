@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #endif
 #include "codegen/build.h"
+#include "base/cleanup.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,13 +14,37 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 const char *build_tool(const char *name, const char *otherwise) {
     const char *tool = getenv(name);
     return tool && *tool ? tool : otherwise;
 }
 static const char *compiler(void) { return build_tool("CC", "cc"); }
+
+/* argv with its first entry, a tool and perhaps arguments as in CC="ccache gcc -m64", in words. The
+ * strings of the words are one block, at [0]; malloc'd. */
+static char **with_words(char *const *argv) {
+    size_t n = 1, words = 1;
+    while (argv[n]) n++;
+    for (const char *p = argv[0]; *p; p++) words += *p == ' ';
+    char **v = calloc(n + words + 1, sizeof *v), *text = v ? strdup(argv[0]) : NULL;
+    if (!text) {
+        free((void *)v);
+        return NULL;
+    }
+    size_t k = 0;
+    bool whole = access(argv[0], X_OK) == 0; /* a path with spaces */
+    char *from = text;
+    for (char *p = text; !whole && *p == ' '; p++) from = p + 1;
+    memmove(text, from, strlen(from) + 1);
+    v[k++] = text;
+    for (char *p = text; !whole && *p; p++) {
+        if (*p != ' ') continue;
+        *p = 0;
+        if (p[1] && p[1] != ' ') v[k++] = p + 1;
+    }
+    for (size_t i = 1; i < n; i++) v[k++] = argv[i];
+    return v;
+}
 
 int build_run(char *const *argv, char *out, size_t size) {
     int fd[2];
@@ -31,7 +56,10 @@ int build_run(char *const *argv, char *out, size_t size) {
     posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_adddup2(&fa, fd[1], 1);
     posix_spawn_file_actions_adddup2(&fa, fd[1], 2);
-    int e = posix_spawnp(&pid, argv[0], &fa, NULL, argv, environ);
+    char **split = with_words(argv);
+    int e = split ? cleanup_spawn(&pid, &fa, split) : ENOMEM;
+    if (split) free(split[0]);
+    free((void *)split);
     posix_spawn_file_actions_destroy(&fa);
     close(fd[1]);
     size_t n = 0;
@@ -47,9 +75,8 @@ int build_run(char *const *argv, char *out, size_t size) {
     out[n] = 0;
     close(fd[0]);
     if (e) return -1;
-    int status;
-    while (waitpid(pid, &status, 0) < 0)
-        if (errno != EINTR) return -1;
+    int status = cleanup_wait(pid);
+    if (status == -1) return -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
 }
 
@@ -135,7 +162,7 @@ static void copy_file(Diag *d, const char *from, const char *to) {
     ok = ok && !ferror(in);
     if (in) fclose(in);
     if (out && fclose(out)) ok = false;
-    if (!ok) err(d, ST_IO, NULL, "cannot write %s", to);
+    if (!ok) err(d, ST_IO, NULL, "cannot write %s: %s", to, strerror(errno));
 }
 
 void build_path(Diag *d, char *buf, size_t size, const char *path, const char *suffix) {

@@ -4,8 +4,9 @@
 
 #include "codegen/compile.h"
 
-/* Runs argv with its output (both streams) into `out`, at most `size` bytes. Returns the exit
- * status, or -1 when it could not be started. */
+/* Runs argv, whose first entry may have arguments of its own behind spaces, with its output (both
+ * streams) into `out`, at most `size` bytes. Returns the exit status, or -1 when it could not be
+ * started. */
 int build_run(char *const *argv, char *out, size_t size);
 #define ARG(s) ((char *)(uintptr_t)(s)) /* a constant string in an argv */
 /* $NAME, or `otherwise` where that is not set. */

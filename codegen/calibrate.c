@@ -1,5 +1,6 @@
 /* calibrate.c: see calibrate.h. What is measured is in codegen/cpu/calibrate.c. */
 #include "codegen/calibrate.h"
+#include "base/cleanup.h"
 #include "codegen/embed.h"
 #include "include/braid.h"
 #include "include/braid_model.h"
@@ -57,8 +58,8 @@ static int64_t cache_bytes(int level) {
 /* ---- the program ----------------------------------------------------------------------------- */
 static void program_text(Sb *s, int vec) {
     static const char *const parts[] = {
-        "braid_model.h",   "cpu/ctx.h", "cpu/prelude.h", "scalar.h", "math.h",
-        "cpu/calibrate.c", "seed.h",    "memory.h",      "entry.h",  "cpu/entry.c"};
+        "braid_model.h", "cpu/ctx.h", "cpu/prelude.h", "scalar.h", "math.h",     "cpu/calibrate.c",
+        "seed.h",        "memory.h",  "fault.h",       "entry.h",  "cpu/entry.c"};
     sb_printf(s, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_VEC %d\n", vec);
     for (size_t i = 0; i < COUNT(parts); i++) sb_puts(s, embedded_text(parts[i]));
 }
@@ -134,6 +135,7 @@ static bool measure_now(const CompileOptions *o, Device *d) {
             (int)sizeof folder ||
         !mkdtemp(folder))
         return false;
+    cleanup_add(folder);
     snprintf(text, sizeof text, "%s/calibrate.c", folder);
     snprintf(so, sizeof so, "%s/calibrate.so", folder);
     Work w = {0};
@@ -141,6 +143,7 @@ static bool measure_now(const CompileOptions *o, Device *d) {
     unlink(text);
     unlink(so);
     rmdir(folder);
+    cleanup_drop(folder);
     if (!good) return false;
 
     d->gflops = sane(r[0], row.gflops);

@@ -57,7 +57,7 @@ static void find(Contraction *k, Map *seen, Expr *e) {
         if (k->n < MAX_PRODUCTS && contract_product(k->g, e, &k->p[k->n])) k->n++;
         return;
     }
-    int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->op == E_LOAD ? 0 : e->n;
+    int last = e->op == E_LOAD ? 0 : e_always(e);
     for (int i = 0; i < last; i++) find(k, seen, e->a[i]);
 }
 

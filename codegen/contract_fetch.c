@@ -65,7 +65,7 @@ static void find_far(const Contraction *k, Far *far, Expr *e) {
             far->load[far->n++] = e;
         return;
     }
-    int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->n;
+    int last = e_always(e);
     for (int i = 0; i < last; i++) find_far(k, far, e->a[i]);
 }
 

@@ -107,8 +107,7 @@ static bool find(Conv *k, Map *seen, Expr *e) {
         k->n++;
         return true;
     }
-    if (e->op == E_SELECT || e->op == E_GUARD || e->op == E_LOAD)
-        return false; /* not for every element */
+    if (e_always(e) < e->n || e->op == E_LOAD) return false; /* not for every element */
     for (int i = 0; i < e->n; i++)
         if (!find(k, seen, e->a[i])) return false;
     return true;

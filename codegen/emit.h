@@ -10,7 +10,7 @@ typedef struct Target {
     const char *name;        /* of the family: "cpu", "cuda" */
     const char *preludes[9]; /* embedded texts in front of the program, after the ABI */
     const char
-        *entry[9]; /* embedded texts behind it, in the host's text where that is another one */
+        *entry[10]; /* embedded texts behind it, in the host's text where that is another one */
     const char *function;  /* qualifier of a group's function */
     const char *outlined;  /* the same when it must not become part of its caller */
     const char *recursive; /* qualifier of a recursive function */
@@ -131,7 +131,9 @@ void fn_line(Fn *f, const char *fmt, ...) PRINTF(2, 3);
 void fn_count(Fn *f, Expr *e);       /* counts uses below e, before emitting it */
 const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first */
 const char *fn_temp(Fn *f, Expr *e); /* the same, always in a variable */
-int fn_open(Fn *f);                  /* starts a scope; returns a mark for fn_close */
+/* The call that records fault `site`, with what cond tells; to be written where cond is false. */
+const char *fn_fault(Fn *f, int site, const Expr *cond);
+int fn_open(Fn *f); /* starts a scope; returns a mark for fn_close */
 void fn_close(Fn *f, int mark);
 void fn_bind(Fn *f, Expr *e, const char *text);
 /* Gives variables to what does not depend on the axes `inner` and is evaluated in any case. */

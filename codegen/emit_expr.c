@@ -302,6 +302,16 @@ static const char *bitcast(Fn *f, DType t, DType s, const char *x) {
     return loaded(f, t, arena_printf(f->a, "BK_BITS(%s, %s, %s)", c_store(t), c_store(s), from));
 }
 
+const char *fn_fault(Fn *f, int site, const Expr *cond) {
+    const char *said[SAID_MAX];
+    if (!cond || cond->op != E_TELL) return arena_printf(f->a, "bk_fault(k, %d)", site);
+    for (int i = 0; i < SAID_MAX; i++)
+        said[i] = i + 1 < cond->n && !e_is_ival(cond->a[i + 1], UNSAID) ? fn_expr(f, cond->a[i + 1])
+                                                                        : "BK_UNSAID";
+    return arena_printf(f->a, "bk_fault_said(k, %d, %s, %s, %s, %s)", site, said[0], said[1],
+                        said[2], said[3]);
+}
+
 /* ---- conditional parts ----------------------------------------------------------------------- */
 static const char *conditional(Fn *f, Expr *e) {
     const char *cond = fn_expr(f, e->a[0]), *arm[2];
@@ -310,10 +320,11 @@ static const char *conditional(Fn *f, Expr *e) {
         f->out = &part[k];
         int mark = fn_open(f);
         arm[k] = fn_expr(f, e->a[1 + k]);
+        if (k && e->op == E_GUARD)
+            arm[1] = arena_printf(f->a, "(%s, %s)", fn_fault(f, (int)e->i, e->a[0]), arm[1]);
         fn_close(f, mark);
         f->out = out;
     }
-    if (e->op == E_GUARD) arm[1] = arena_printf(f->a, "(bk_fault(k, %d), %s)", (int)e->i, arm[1]);
     const char *r;
     if (!part[0].n && !part[1].n)
         r = arena_printf(f->a, "(%s ? %s : %s)", cond, arm[0], arm[1]);
@@ -587,6 +598,7 @@ const char *fn_expr(Fn *f, Expr *e) {
     case E_BITCAST: s = bitcast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
     case E_SELECT:
     case E_GUARD: s = conditional(f, e); break;
+    case E_TELL: return fn_expr(f, e->a[0]);
     default:
         if (e_is_unary(e->op)) {
             const char *x = fn_expr(f, e->a[0]);
@@ -636,7 +648,7 @@ static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
         return;
     }
     if (e->op == E_REDUCE) return;
-    int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->n;
+    int last = e_always(e);
     for (int i = 0; i < last; i++) hoist(f, seen, e->a[i], n, inner);
 }
 

@@ -145,6 +145,21 @@ static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
             fn_line(f, "%s.dim[%d] = %s;", name, i, tree_expr(x, t->dim[i]));
 }
 
+/* `result` is what a body or plan gave; said: where it may have put values for the message. */
+static void extern_fault(Tree *x, const Stmt *s, const char *result, const char *said) {
+    Fn *f = &x->f;
+    const int site = s->ext.site;
+    if (said) {
+        fn_line(f, "if (%s == BX_SAID) {", result);
+        fn_line(f, "    const int64_t *said = (const int64_t *)%s;", said);
+        fn_line(f, "    bk_fault_said(k, %d, said[0], said[1], said[2], said[3]);", site);
+        fn_line(f, "} else if (%s) {", result);
+    } else
+        fn_line(f, "if (%s) {", result);
+    fn_line(f, "    bk_fault(k, %d);", site);
+    fn_line(f, "}");
+}
+
 static void emit_extern(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
@@ -165,9 +180,12 @@ static void emit_extern(Tree *x, Stmt *s) {
             s->ext.nout + 1);
     if (s->ext.row->plan) {
         /* Every unit plans for itself. */
-        fn_line(f, "if (bx_%s_plan(in%d, param%d, sym%d, bytes%d)) {", s->ext.row->name, id, id, id,
-                id);
-        fn_line(f, "    bk_fault(k, %d);", s->ext.site);
+        fn_line(f, "const int planned = bx_%s_plan(in%d, param%d, sym%d, bytes%d);",
+                s->ext.row->name, id, id, id, id);
+        fn_line(f, "if (planned) {");
+        f->indent++;
+        extern_fault(x, s, "planned", arena_printf(em->a, "sym%d", id));
+        f->indent--;
         fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
         fn_line(f, "}");
     }
@@ -195,8 +213,9 @@ static void emit_extern(Tree *x, Stmt *s) {
         bx_tensor_init(x, n, s->ext.out[i]);
         fn_line(f, "out%d[%d] = %s;", id, i, n);
     }
-    fn_line(f, "if (bx_%s(in%d, param%d, out%d, scratch%d)) bk_fault(k, %d);", s->ext.row->name, id,
-            id, id, id, s->ext.site);
+    fn_line(f, "const int bad = bx_%s(in%d, param%d, out%d, scratch%d);", s->ext.row->name, id, id,
+            id, id);
+    extern_fault(x, s, "bad", s->ext.row->plan ? arena_printf(em->a, "scratch%d", id) : NULL);
     f->indent--;
     fn_line(f, "}");
     f->indent--;
@@ -272,7 +291,8 @@ static void emit_loop(Tree *x, Stmt *s) {
     f->indent++;
     fn_line(f, "if (%s >= k->max_iterations) {",
             s->loop.made ? tree_expr(x, s->loop.made) : l.counter);
-    fn_line(f, "    bk_fault(k, %d);", s->loop.cap_site);
+    fn_line(f, "    bk_fault_said(k, %d, k->max_iterations, BK_UNSAID, BK_UNSAID, BK_UNSAID);",
+            s->loop.cap_site);
     fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
@@ -366,7 +386,11 @@ void emit_stmt(Tree *x, Stmt *s) {
     case S_CHECK:
         fn_line(f, "if (!%s) { /* %s */", tree_expr(x, s->check.cond),
                 emit_comment(x->em, s->path));
-        fn_line(f, "    bk_fault(k, %d);", s->check.site);
+        {
+            int mark = fn_open(f);
+            fn_line(f, "%s;", fn_fault(f, s->check.site, s->check.cond));
+            fn_close(f, mark);
+        }
         fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
         fn_line(f, "}");
         break;

@@ -233,9 +233,11 @@ static int bk_say_memory(int wants, size_t arena, char *message, size_t size) {
            known ? bk_sites[wants - 1] : "the run needs", arena);
     return BK_ST_MEMORY;
 }
-/* `fault`: site + 1, 0 when none is known. */
-static int bk_say_fault(int fault, char *message, size_t size) {
-    bk_say(message, size, "%s",
-           fault > 0 && fault <= BK_NSITE ? bk_sites[fault - 1] : "the kernel stopped");
+/* `fault`: site + 1, 0 when none is known; said: its values, BK_SAID of them. */
+static int bk_say_fault(int fault, const int64_t *said, char *message, size_t size) {
+    if (fault <= 0 || fault > BK_NSITE)
+        bk_say(message, size, "the kernel stopped");
+    else if (message && size)
+        bk_fault_text(message, size, bk_sites[fault - 1], said);
     return BK_ST_RUNTIME;
 }

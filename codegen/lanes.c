@@ -52,8 +52,7 @@ static bool find(Lanes *k, Map *seen, Expr *e) {
         k->reduce[k->n++] = e;
         return moves;
     }
-    if (e->op == E_SELECT || e->op == E_GUARD || e->op == E_LOAD)
-        return false; /* not for every element */
+    if (e_always(e) < e->n || e->op == E_LOAD) return false; /* not for every element */
     for (int i = 0; i < e->n; i++)
         if (!find(k, seen, e->a[i])) return false;
     return true;

@@ -44,7 +44,7 @@ static void find_sums(Sums *k, Map *seen, const Expr *e) {
         return;
     }
     /* What a choice may leave out is left to the thread that chose. */
-    int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->n;
+    int last = e_always(e);
     for (int i = 0; i < last; i++) find_sums(k, seen, e->a[i]);
 }
 
@@ -55,7 +55,7 @@ static void share_sums(Fn *f, Expr *e, const Axis *x) {
         if (!x || !e_uses_axis(e, x)) fn_temp(f, e);
         return;
     }
-    int last = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->n;
+    int last = e_always(e);
     for (int i = 0; i < last; i++) share_sums(f, e->a[i], x);
 }
 

@@ -73,6 +73,34 @@ static void prefix_paths(Graph *g, Region *r) {
     }
 }
 
+/* "float32[2,n]", "sequence". */
+static const char *type_text(Graph *g, const VType *t) {
+    Sb s = {.a = g->arena};
+    if (t->kind != VT_TENSOR) return t->kind == VT_SEQUENCE ? "a sequence" : "an optional";
+    sb_puts(&s, t->dtype ? dtype_name(t->dtype) : "a tensor");
+    for (int i = 0; t->has_shape && i < t->rank; i++) {
+        sb_puts(&s, i ? "," : "[");
+        if (t->dim[i] >= 0)
+            sb_printf(&s, "%lld", (long long)t->dim[i]);
+        else
+            sb_printf(&s, "%.60s", t->param[i] && *t->param[i] ? t->param[i] : "?");
+    }
+    if (t->has_shape) sb_puts(&s, t->rank ? "]" : "[]");
+    return s.p;
+}
+
+/* Whether `out`, as far as it is declared, can be the next step's `in`: its type, rank and sizes.
+ */
+static bool fits(const VType *in, const VType *out) {
+    if (in->kind != out->kind) return false;
+    if (in->kind != VT_TENSOR) return true;
+    if (in->dtype && out->dtype && in->dtype != out->dtype) return false;
+    if (!in->has_shape || !out->has_shape) return true;
+    for (int i = 0; i < in->rank && in->rank == out->rank; i++)
+        if (in->dim[i] >= 0 && out->dim[i] >= 0 && in->dim[i] != out->dim[i]) return false;
+    return in->rank == out->rank;
+}
+
 static void check_spec(Graph *g, const FoldSpec *s, const Region *r, int *role, int *carry_result) {
     if (s->nscan < 1) err(g->diag, ST_USAGE, NULL, "a carried state needs an input to scan");
     for (int i = 0; i < s->nscan + s->ncarry; i++) {
@@ -86,11 +114,9 @@ static void check_spec(Graph *g, const FoldSpec *s, const Region *r, int *role, 
         const VType *in = r->param[find_param(g, r, s->carry_input[i])]->type;
         const VType *out = r->result_type[o];
         if (!in || !out) continue;
-        if (in->kind != out->kind ||
-            (in->kind == VT_TENSOR && in->dtype && out->dtype && in->dtype != out->dtype))
-            err(g->diag, ST_USAGE, NULL,
-                "carried input '%.200s' and output '%.200s' differ in type", s->carry_input[i],
-                s->carry_output[i]);
+        if (fits(in, out)) continue;
+        err(g->diag, ST_USAGE, NULL, "carried input '%.200s' is %s, but output '%.200s' is %s",
+            s->carry_input[i], type_text(g, in), s->carry_output[i], type_text(g, out));
     }
 }
 

@@ -403,6 +403,7 @@ static Graph *model_import(Arena *a, Diag *d, const Onnx__ModelProto *m, const c
     im.tensor = map_new(a);
     im.free = map_new(a);
     functions_index(&im);
+    census(&im);
     region_import(&im, m->graph, NULL, NULL, "");
     functions_import(&im);
     return g;

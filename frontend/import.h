@@ -148,7 +148,11 @@ void functions_import(Import *im);
 /* sort.c: indices of the nodes in an order in which each comes after what it uses. */
 const int *nodes_order(Import *im, Onnx__NodeProto **node, size_t n, const char *prefix);
 
+/* census.c: raises when several nodes have operators that are not supported: all of them. */
+void census(Import *im);
+
 /* normalize.c, normalize_nn.c, normalize_scan.c */
+bool normalize_knows(const char *op); /* of the ONNX domain: has a form that is rewritten */
 void normalize(Raw *n);
 void norm_legacy_broadcast(Raw *n);
 void norm_legacy_prelu(Raw *n);

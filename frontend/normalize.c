@@ -301,6 +301,12 @@ static const Rewrite rewrites[] = {
     {"Upsample", 10, norm_upsample},
 };
 
+bool normalize_knows(const char *op) {
+    for (size_t i = 0; i < COUNT(rewrites); i++)
+        if (!strcmp(rewrites[i].op, op)) return true;
+    return false;
+}
+
 void normalize(Raw *n) {
     if (n->domain[0]) return;
     Attr dropped;

@@ -6,7 +6,9 @@
  * the compilers, the machine's instruction set, the options, and what the scheduler goes by: the
  * number of units, the device's measured numbers and what tuning found. An entry is made under
  * another name and renamed, so it is complete or absent; of two processes that make the same one,
- * the second keeps the first's.
+ * the second keeps the first's. What is opened is read and compared with the sums that were written
+ * with it first: a file that is cut off would end the process where it is mapped. The folders are
+ * the user's own, or the store is not used.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -53,17 +55,26 @@ braid_status braid_compile(const char *model_path, const braid_options *options,
     if (st) return st;
     if (strcmp(o.target, "interp") == 0)
         return rt_fail(e, BRAID_USAGE, "target '%s' makes no library", o.target);
-    const char *slash = strrchr(library_path, '/');
-    const char *file = slash ? slash + 1 : library_path;
-    if (!*file) return rt_fail(e, BRAID_USAGE, "'%s' names no file", library_path);
-    to = slash ? rt_text("%.*s", (int)(slash - library_path + 1), library_path) : rt_text(".");
-    if (!to) return rt_fail(e, BRAID_MEMORY, "out of memory");
-    st = rt_temp_folder(library_path, &folder, e);
+    char *real;
+    if (rt_is_library(model_path))
+        return rt_fail(e, BRAID_INPUT, "it is a compiled library already, not a model");
+    if ((st = rt_output_path(library_path, &real, e))) return st;
+    struct stat a, b;
+    if (stat(model_path, &a) == 0 && stat(real, &b) == 0 && a.st_dev == b.st_dev &&
+        a.st_ino == b.st_ino) {
+        free(real);
+        return rt_fail(e, BRAID_USAGE, "the library would be written over the model");
+    }
+    const char *slash = strrchr(real, '/');
+    const char *file = slash ? slash + 1 : real;
+    to = slash ? rt_text("%.*s", (int)(slash - real + 1), real) : rt_text(".");
+    st = to ? rt_temp_folder(real, &folder, e) : rt_fail(e, BRAID_MEMORY, "out of memory");
     if (!st) st = rt_build(model_path, &o, false, folder, file, e);
     if (!st) st = move_files(folder, to, file, e);
     if (folder) rt_remove_folder(folder);
     free(folder);
     free(to);
+    free(real);
     return st;
 }
 
@@ -123,22 +134,31 @@ static uint64_t hash_build(uint64_t h) {
     return hash_stat(known ? info.dli_fname : "/proc/self/exe", b.hash);
 }
 
-/* A program that $NAME names, or `otherwise`: where it is and what file it is. */
-static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
-    const char *tool = getenv(name), *path = getenv("PATH");
-    if (!tool || !*tool) tool = otherwise;
-    h = hash_text(tool, h);
-    size_t n = strcspn(tool, " ");
-    if (memchr(tool, '/', n)) path = "";
+/* A program as PATH finds it: where it is and what file it is. */
+static uint64_t hash_program(const char *word, int n, uint64_t h) {
+    const char *path = memchr(word, '/', (size_t)n) ? "" : getenv("PATH");
     for (const char *p = path ? path : ""; p; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
         size_t k = strcspn(p, ":");
-        char *file = rt_text("%.*s%s%.*s", (int)k, p, k ? "/" : "", (int)n, tool);
+        char *file = rt_text("%.*s%s%.*s", (int)k, p, k ? "/" : "", n, word);
         bool good = file && access(file, X_OK) == 0;
         char *real = good ? realpath(file, NULL) : NULL;
         if (real) h = hash_stat(real, h);
         free(real);
         free(file);
         if (good) break;
+    }
+    return h;
+}
+
+/* What $NAME, or `otherwise`, runs: each word may be a program, as in "ccache gcc -m64". */
+static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
+    const char *tool = getenv(name);
+    if (!tool || !*tool) tool = otherwise;
+    h = hash_text(tool, h);
+    for (const char *p = tool; *p;) {
+        size_t n = strcspn(p, " ");
+        if (n && *p != '-') h = hash_program(p, (int)n, h);
+        p += n + strspn(p + n, " ");
     }
     return h;
 }
@@ -255,7 +275,14 @@ static char *cache_folder(const braid_options *o) {
     return home && *home == '/' ? rt_text("%s/.cache/braid", home) : NULL;
 }
 
-/* mkdir -p; false when it cannot be. */
+/* Whether it is a folder or file of this user that no other one can change. */
+static bool is_own(const char *path) {
+    struct stat s;
+    return lstat(path, &s) == 0 && s.st_uid == geteuid() && !(s.st_mode & (S_IWGRP | S_IWOTH)) &&
+           (S_ISDIR(s.st_mode) || S_ISREG(s.st_mode));
+}
+
+/* mkdir -p; false when it cannot be, or somebody else could put libraries there. */
 static bool make_folders(char *path) {
     for (char *p = path + 1; *p; p++) {
         if (*p != '/') continue;
@@ -263,7 +290,11 @@ static bool make_folders(char *path) {
         mkdir(path, 0777);
         *p = '/';
     }
-    return (mkdir(path, 0700) == 0 || errno == EEXIST) && access(path, W_OK | X_OK) == 0;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) return false;
+    char *real = realpath(path, NULL); /* it may be a link that the user has made */
+    bool good = real && is_own(real) && access(real, W_OK | X_OK) == 0;
+    free(real);
+    return good;
 }
 
 Store *rt_store(const braid_options *o, bool write) {
@@ -274,6 +305,63 @@ Store *rt_store(const braid_options *o, bool write) {
     free(folder);
     free(path);
     return s;
+}
+
+/* ---- entries: model.so, perhaps its weights, and `sums` with the size and a sum of each --------
+ */
+static const char *const entry_files[] = {"model.so", "model.so.weights"};
+
+/* Size and sum of a file, as a line; NULL: it cannot be read. Malloc'd. */
+static char *sum_line(const char *folder, const char *name) {
+    char *path = rt_text("%s/%s", folder, name), *line = NULL;
+    void *bytes;
+    size_t n;
+    if (path && is_own(path) && rt_read_file(path, &bytes, &n, NULL) == BRAID_OK) {
+        uint64_t h = n, w;
+        for (size_t i = 0; i < n; i += sizeof w) {
+            w = 0;
+            memcpy(&w, (const char *)bytes + i, n - i < sizeof w ? n - i : sizeof w);
+            h = (h ^ w) * 0xd6e8feb86659fd93u;
+            h ^= h >> 32;
+        }
+        line = rt_text("%zu %016llx %s\n", n, (unsigned long long)h, name);
+        free(bytes);
+    }
+    free(path);
+    return line;
+}
+
+/* The text of `sums` for the files that are there. Malloc'd, or NULL. */
+static char *sums_of(const char *folder) {
+    char *first = sum_line(folder, entry_files[0]), *second = sum_line(folder, entry_files[1]);
+    char *text = first ? rt_text("%s%s", first, second ? second : "") : NULL;
+    free(first);
+    free(second);
+    return text;
+}
+
+static braid_status write_sums(const char *folder, braid_error *e) {
+    char *path = rt_text("%s/sums", folder), *text = sums_of(folder);
+    braid_status st = path && text ? rt_write_file(path, text, strlen(text), e)
+                                   : rt_fail(e, BRAID_MEMORY, "out of memory");
+    free(path);
+    free(text);
+    return st;
+}
+
+/* Whether the entry is whole: all of its files are as they were made, so that opening it is safe.
+ */
+static bool entry_is_whole(const char *entry) {
+    char *path = rt_text("%s/sums", entry), *now = NULL;
+    void *was = NULL;
+    size_t n = 0;
+    bool whole = path && is_own(entry) && is_own(path) &&
+                 rt_read_file(path, &was, &n, NULL) == BRAID_OK && (now = sums_of(entry)) &&
+                 strlen(now) == n && memcmp(now, was, n) == 0;
+    free(path);
+    free(now);
+    free(was);
+    return whole;
 }
 
 /* Builds in a folder named PREFIX.something, which stays on success. */
@@ -288,39 +376,51 @@ static braid_status build_beside(const char *prefix, const char *model_path, con
     return st;
 }
 
-static bool entry_is_there(const char *store, const char *key) {
-    char *path = rt_text("%s/%s/model.so", store, key);
-    bool there = path && access(path, R_OK) == 0;
-    free(path);
-    return there;
+/* Takes an entry out of the way that is not whole: whoever has it open keeps it. */
+static void drop_entry(const char *entry) {
+    char *away;
+    if (access(entry, F_OK) != 0 || rt_temp_folder(entry, &away, NULL)) return;
+    if (rename(entry, away) != 0) unlink(entry); /* a file in its place */
+    rt_remove_folder(away);
+    free(away);
+}
+
+/* The entry, made if it is not there: *path. */
+static braid_status take_entry(const char *entry, bool fresh, const char *model_path,
+                               const braid_options *o, char **path, braid_error *e) {
+    char *built = NULL;
+    if (!(*path = rt_text("%s/model.so", entry))) return rt_fail(e, BRAID_MEMORY, "out of memory");
+    if (!fresh && entry_is_whole(entry)) return BRAID_OK;
+    braid_status st = build_beside(entry, model_path, o, &built, e);
+    if (!st) st = write_sums(built, e);
+    if (!st && (fresh || !entry_is_whole(entry))) {
+        drop_entry(entry);
+        /* Fails when another process was quicker; its entry is as good. */
+        if (rename(built, entry) != 0 && !entry_is_whole(entry))
+            st =
+                rt_fail(e, BRAID_IO, "cannot write to the cache: '%s': %s", entry, strerror(errno));
+    }
+    if (built) rt_remove_folder(built);
+    free(built);
+    return st;
 }
 
 braid_status rt_cached_library(const char *model_path, const braid_options *o, bool fresh,
                                char **path, char **folder, braid_error *e) {
-    char key[40], *entry = NULL, *built = NULL;
+    char key[40], *entry = NULL;
     bool use = !o->no_cache && !o->emit_path;
     char *store = use ? cache_folder(o) : NULL;
     braid_status st = BRAID_OK;
     *path = *folder = NULL;
     use = store && make_folders(store) && cache_key(model_path, o, false, key);
-    if (use && !entry_is_there(store, key)) use = cache_key(model_path, o, true, key);
-    if (use) {
+    if (use) entry = rt_text("%s/%s", store, key);
+    if (entry && access(entry, F_OK) != 0 && (use = cache_key(model_path, o, true, key))) {
+        free(entry);
         entry = rt_text("%s/%s", store, key);
-        *path = rt_text("%s/%s/model.so", store, key);
-        if (!entry || !*path)
-            st = rt_fail(e, BRAID_MEMORY, "out of memory");
-        else if (fresh)
-            rt_remove_folder(entry);
-        if (!st && access(*path, R_OK) != 0) {
-            st = build_beside(entry, model_path, o, &built, e);
-            /* Renaming fails when another process was quicker; its entry is as good. */
-            if (!st && rename(built, entry) != 0) {
-                rt_remove_folder(built);
-                if (access(*path, R_OK) != 0)
-                    st = rt_fail(e, BRAID_IO, "cannot write to the cache '%s'", store);
-            }
-            free(built);
-        }
+    }
+    if (use) {
+        st = entry ? take_entry(entry, fresh, model_path, o, path, e)
+                   : rt_fail(e, BRAID_MEMORY, "out of memory");
     } else {
         const char *tmp = getenv("TMPDIR");
         char *prefix = rt_text("%s/braid", tmp && *tmp ? tmp : "/tmp");

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "runtime/runtime.h"
 
 braid_status rt_read_file(const char *path, void **bytes, size_t *n, braid_error *e) {
@@ -45,11 +46,47 @@ braid_status rt_read_file(const char *path, void **bytes, size_t *n, braid_error
     return BRAID_OK;
 }
 
+braid_status rt_output_path(const char *path, char **real, braid_error *e) {
+    struct stat st;
+    *real = NULL;
+    if (lstat(path, &st) != 0 && errno == ENOENT) { /* new: its folder must be there */
+        const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+        char *folder =
+            slash ? rt_text("%.*s", (int)(slash - path + (slash == path)), path) : rt_text(".");
+        bool there = folder && stat(folder, &st) == 0 && S_ISDIR(st.st_mode);
+        braid_status bad = BRAID_OK;
+        if (!folder)
+            bad = rt_fail(e, BRAID_MEMORY, "out of memory");
+        else if (!there)
+            bad = rt_fail(e, BRAID_IO, "cannot write '%s': there is no folder '%s'", path, folder);
+        else if (!*file)
+            bad = rt_fail(e, BRAID_USAGE, "'%s' names no file", path);
+        free(folder);
+        if (bad) return bad;
+        *real = rt_text("%s", path);
+        return *real ? BRAID_OK : rt_fail(e, BRAID_MEMORY, "out of memory");
+    }
+    *real = realpath(path, NULL);
+    if (!*real) return rt_fail(e, BRAID_IO, "cannot write '%s': %s", path, strerror(errno));
+    if (stat(*real, &st) == 0 && S_ISREG(st.st_mode)) return BRAID_OK;
+    braid_status bad = rt_fail(e, BRAID_IO, "cannot write '%s': it is %s, not a file", path,
+                               S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
+    free(*real);
+    *real = NULL;
+    return bad;
+}
+
 braid_status rt_write_file(const char *path, const void *bytes, size_t n, braid_error *e) {
-    char *temp = rt_text("%s.XXXXXX", path);
-    if (!temp) return rt_fail(e, BRAID_MEMORY, "out of memory");
+    char *real, *temp;
+    braid_status st = rt_output_path(path, &real, e);
+    if (st) return st;
+    if (!(temp = rt_text("%s.XXXXXX", real))) {
+        free(real);
+        return rt_fail(e, BRAID_MEMORY, "out of memory");
+    }
     int fd = mkstemp(temp);
     bool good = fd >= 0;
+    if (good) cleanup_add(temp);
     const char *p = bytes;
     while (good && n > 0) {
         ssize_t put = write(fd, p, n);
@@ -65,13 +102,15 @@ braid_status rt_write_file(const char *path, const void *bytes, size_t n, braid_
         /* mkstemp gives 0600; the file gets what open() would have given it. */
         mode_t mask = umask(0);
         umask(mask);
-        if (fchmod(fd, 0666 & ~mask) != 0) good = false, why = errno;
+        if (good && fchmod(fd, 0666 & ~mask) != 0) good = false, why = errno;
         if (close(fd) != 0 && good) good = false, why = errno;
-        if (good && rename(temp, path) != 0) good = false, why = errno;
+        if (good && rename(temp, real) != 0) good = false, why = errno;
         if (!good) unlink(temp);
+        cleanup_drop(temp);
     }
     free(temp);
-    return good ? BRAID_OK : rt_fail(e, BRAID_IO, "%s", strerror(why));
+    free(real);
+    return good ? BRAID_OK : rt_fail(e, BRAID_IO, "cannot write '%s': %s", path, strerror(why));
 }
 
 braid_status rt_temp_folder(const char *prefix, char **folder, braid_error *e) {
@@ -83,18 +122,14 @@ braid_status rt_temp_folder(const char *prefix, char **folder, braid_error *e) {
         free(name);
         return st;
     }
+    cleanup_add(name);
     *folder = name;
     return BRAID_OK;
 }
 
 void rt_remove_folder(const char *folder) {
-    DIR *d = opendir(folder);
-    if (!d) return;
-    for (struct dirent *f; (f = readdir(d));)
-        if (strcmp(f->d_name, ".") != 0 && strcmp(f->d_name, "..") != 0)
-            unlinkat(dirfd(d), f->d_name, 0);
-    closedir(d);
-    rmdir(folder);
+    cleanup_folder(folder);
+    cleanup_drop(folder);
 }
 
 static bool ends_with(const char *s, const char *end) {

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
 #include "runtime/runtime.h"
 #include "scheduler/device.h"
 
@@ -94,6 +95,7 @@ static braid_status load_interp(struct braid_model *m, const char *path,
                                 const braid_options *options, braid_error *e) {
     jmp_buf jb;
     m->diag.top = &jb;
+    stage_set("reading the model");
     if (setjmp(jb) == 0) {
         FoldSpec fold;
         CompileOptions o;
@@ -104,6 +106,7 @@ static braid_status load_interp(struct braid_model *m, const char *path,
         if (p) load_program(m, p);
     }
     m->diag.top = NULL;
+    stage_set(NULL);
     if (m->diag.status) return rt_fail_diag(e, &m->diag);
     if (m->program) return BRAID_OK;
     arena_free(m->arena);
@@ -136,20 +139,22 @@ static braid_status load_compiled(struct braid_model *m, const char *model_path,
     return st;
 }
 
+bool rt_is_library(const char *path) {
+    static const char elf[4] = {0x7f, 'E', 'L', 'F'};
+    char magic[4] = "";
+    FILE *f = fopen(path, "rbe");
+    bool library = f && fread(magic, 1, 4, f) == 4 && memcmp(magic, elf, 4) == 0;
+    if (f) fclose(f);
+    return library;
+}
+
 braid_status braid_load(const char *path, const braid_options *options, struct braid_model **model,
                         braid_error *e) {
     braid_options o;
-    char magic[4] = "";
     if (!path || !model) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
     braid_status st = rt_options(options, &o, e);
     if (st) return st;
-    FILE *f = fopen(path, "rbe");
-    bool library = f && fread(magic, 1, 4, f) == 4 &&
-                   memcmp(magic,
-                          "\x7f"
-                          "ELF",
-                          4) == 0;
-    if (f) fclose(f);
+    bool library = rt_is_library(path);
     if (library && o.fold)
         return rt_fail(e, BRAID_USAGE, "a loop can be folded into a model, not into a library");
     if (library && (o.shape_count || o.ignore_dim_names))

@@ -51,7 +51,10 @@ braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void
  */
 /* The whole of a file, malloc'd. */
 braid_status rt_read_file(const char *path, void **bytes, size_t *n, braid_error *e);
-/* Writes by way of a temporary file beside it and a rename. */
+/* Where a file that is to be written really lies: behind links. Malloc'd. It must be a regular file
+ * or a new one in a folder that is there; else BRAID_IO with a message. */
+braid_status rt_output_path(const char *path, char **real, braid_error *e);
+/* Writes there by way of a temporary file beside it and a rename. Messages name the file. */
 braid_status rt_write_file(const char *path, const void *bytes, size_t n, braid_error *e);
 /* The value in the bytes of a .npy file. `dtype` is what the input declares or BRAID_DTYPE_NONE: it
  * decides whether two opaque bytes ('V2') are a bfloat16, and makes a small type of arrays with a
@@ -140,6 +143,8 @@ braid_status rt_on_device(braid_session *s, const DLTensor *const *in, bool *on,
 braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLManagedTensor **out,
                               braid_error *e);
 
+/* Whether it is a compiled library (of anything) and no model. */
+bool rt_is_library(const char *path);
 /* Opens a compiled library into m. */
 braid_status rt_open_library(const char *path, struct braid_model *m, braid_error *e);
 

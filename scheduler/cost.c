@@ -94,6 +94,7 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
         break;
     case E_DRAW: k->w.simple += 80 * times; break;
     case E_GUARD: k->w.scalar = true; break;
+    case E_TELL: break;
     case E_ADD:
     case E_SUB:
     case E_MUL: /* addresses advance by steps */
@@ -101,7 +102,8 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
         break;
     default: k->w.simple += times; break;
     }
-    for (int i = 0; i < e->n; i++) walk(k, e->a[i], inner, index || e->op == E_LOAD);
+    int n = e->op == E_TELL ? 1 : e->n; /* what it tells is not computed */
+    for (int i = 0; i < n; i++) walk(k, e->a[i], inner, index || e->op == E_LOAD);
 }
 
 Work cost_work(Cx *c, const Stmt *s) {

@@ -144,7 +144,8 @@ static void cost_walk(Map *seen, Expr *e, Cost *k, bool index) {
     k->reduce |= e->op == E_REDUCE;
     k->select |= e->op == E_SELECT;
     k->guard |= e->op == E_GUARD;
-    for (int i = 0; i < e->n; i++) cost_walk(seen, e->a[i], k, index || e->op == E_LOAD);
+    int n = e->op == E_TELL ? 1 : e->n; /* what it tells is not computed */
+    for (int i = 0; i < n; i++) cost_walk(seen, e->a[i], k, index || e->op == E_LOAD);
 }
 
 static Cost cost_of(Fuse *f, Expr *e) {
@@ -218,8 +219,8 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
     }
     for (int i = 0; i < e->n; i++) {
         /* The same choice for all elements is no reason to compute a sum elsewhere. */
-        bool choice =
-            e->op == E_GUARD || (e->op == E_SELECT && (e->a[0]->flags & (EF_AXIS | EF_LOAD)));
+        bool choice = e->op == E_GUARD || e->op == E_TELL ||
+                      (e->op == E_SELECT && (e->a[0]->flags & (EF_AXIS | EF_LOAD)));
         bool cond = conditional || (choice && i > 0);
         site_walk(s, e->a[i], cond, false, index || e->op == E_LOAD);
     }

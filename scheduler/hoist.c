@@ -131,7 +131,7 @@ static Expr *find_term(Hoist *h, Map *seen, Expr *e) {
     map_seti(seen, (uint64_t)e->id + 1, e);
     if (e->op == E_REDUCE) return has_product(e) && expr_independent(h, e) ? e : NULL;
     Expr *r = NULL;
-    int always = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->op == E_LOAD ? 0 : e->n;
+    int always = e->op == E_LOAD ? 0 : e_always(e);
     for (int i = 0; i < always && !r; i++) r = find_term(h, seen, e->a[i]);
     return r;
 }

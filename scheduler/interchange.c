@@ -318,7 +318,7 @@ static void limit_trips(Batch *b, Seq *q) {
     Expr *few = e_le(b->c, b->trips, e_limit(b->c));
     if (e_is_ival(few, 1)) return;
     Stmt *s = stmt_new(b->c, S_CHECK, b->loop->path);
-    s->check.cond = few;
+    s->check.cond = e_tell(b->c, few, 1, (Expr *[]){e_limit(b->c)});
     s->check.site = b->loop->loop.cap_site;
     vec_push(b->a, &q->s, s);
 }

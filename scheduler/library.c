@@ -235,7 +235,7 @@ static Expr *find_sum(Map *seen, Expr *e, int *n) {
     if (sum_of(e) && (*n)-- == 0) return e;
     if (e->op == E_REDUCE || sum_of(e)) return NULL;
     Expr *r = NULL;
-    int always = e->op == E_SELECT || e->op == E_GUARD ? 1 : e->op == E_LOAD ? 0 : e->n;
+    int always = e->op == E_LOAD ? 0 : e_always(e);
     for (int i = 0; i < always && !r; i++) r = find_sum(seen, e->a[i], n);
     return r;
 }

@@ -26,16 +26,29 @@ static bool is_monotone(Cx *c, const Expr *e, Axis *x) {
 static Expr *before_loop(Cx *c, const Stmt *loop, const Stmt *s) {
     Expr *iter = e_sym(c, loop->loop.iter), *trips = loop->loop.trips;
     const Seq *outer = loop->loop.body->parent;
-    if (!s->check.cond->pure || iter->op != E_SYM) return NULL;
+    Expr *own = e_told(s->check.cond);
+    if (!own->pure || iter->op != E_SYM) return NULL;
     Axis *x = axis_new(c, e_max(c, trips, e_int(c, 0)));
-    Expr *cond = e_replace(c, s->check.cond, iter, e_axis(c, x));
+    Expr *cond = e_replace(c, own, iter, e_axis(c, x));
     if (e_is_ival(cond, 1)) return cond;
     if (!is_monotone(c, cond, x)) return NULL;
-    Expr *first = e_replace(c, s->check.cond, iter, e_int(c, 0));
-    Expr *last = e_replace(c, s->check.cond, iter, e_addi(c, trips, -1));
+    Expr *to[2] = {e_int(c, 0), e_addi(c, trips, -1)};
+    Expr *first = e_replace(c, own, iter, to[0]), *last = e_replace(c, own, iter, to[1]);
     if (!expr_visible(first, outer) || loop_varies(loop, first) || !expr_visible(last, outer))
         return NULL;
-    return e_or(c, e_le(c, trips, e_int(c, 0)), e_and(c, first, last));
+    /* The values of the iteration that fails. */
+    Expr *say[SAID_MAX], *tell = s->check.cond;
+    int n = tell->op == E_TELL ? tell->n - 1 : 0;
+    for (int i = 0; i < n; i++) {
+        Expr *v[2];
+        for (int k = 0; k < 2; k++) {
+            v[k] = e_replace(c, tell->a[1 + i], iter, to[k]);
+            if (!v[k]->pure || !expr_visible(v[k], outer) || loop_varies(loop, v[k]))
+                v[k] = e_int(c, UNSAID);
+        }
+        say[i] = e_sel(c, first, v[1], v[0]);
+    }
+    return e_tell(c, e_or(c, e_le(c, trips, e_int(c, 0)), e_and(c, first, last)), n, say);
 }
 
 static void walk(Cx *c, Seq *q);

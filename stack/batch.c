@@ -331,11 +331,17 @@ static void run(Batch *b, const Seq *q, List *at);
 static void run_check(Batch *b, const Stmt *s, List *at) {
     Stmt *all = stmt_new(b->c, S_LET, s->path), *n = stmt_new(b->c, S_CHECK, s->path);
     Axis *r = axis_new(b->c, at->n);
-    all->let.e = e_reduce(b->c, R_AND, 1, &r, lift_at(b, at, e_axis(b->c, r), s, s->check.cond));
+    Expr *row = e_axis(b->c, r), *tell = s->check.cond, *say[SAID_MAX];
+    all->let.e = e_reduce(b->c, R_AND, 1, &r, lift_at(b, at, row, s, e_told(tell)));
     all->let.sym = sym_new(b->c, DT_BOOL, "all", 0);
     all->let.sym->scope = b->seq;
     append(b, all);
-    n->check.cond = e_sym(b->c, all->let.sym);
+    int nsay = tell->op == E_TELL ? tell->n - 1 : 0;
+    for (int i = 0; i < nsay; i++) { /* what is the same for all rows */
+        say[i] = lift_at(b, at, row, s, tell->a[1 + i]);
+        if (!say[i]->pure) say[i] = e_int(b->c, UNSAID);
+    }
+    n->check.cond = e_tell(b->c, e_sym(b->c, all->let.sym), nsay, say);
     n->check.site = s->check.site;
     append(b, n);
 }

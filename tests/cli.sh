@@ -50,6 +50,10 @@ one='\000\000\200\077' two='\000\000\000\100' three='\000\000\100\100' four='\00
 
 # add.onnx: y = x + w, x float32[n,2], w float32[2]
 printf '\010\010\072U\012\023\012\001x\012\001w\022\001y\032\003add\042\003Add\022\001gZ\024\012\001x\022\017\012\015\010\001\022\011\012\003\022\001n\012\002\010\002Z\017\012\001w\022\012\012\010\010\001\022\004\012\002\010\002b\024\012\001y\022\017\012\015\010\001\022\011\012\003\022\001n\012\002\010\002B\004\012\000\020\022' >add.onnx
+# step.onnx: y = x + w, all of float32[2]
+printf '\010\010\072K\012\023\012\001x\012\001w\022\001y\032\003add\042\003Add\022\001gZ\017\012\001x\022\012\012\010\010\001\022\004\012\002\010\002Z\017\012\001w\022\012\012\010\010\001\022\004\012\002\010\002b\017\012\001y\022\012\012\010\010\001\022\004\012\002\010\002B\004\012\000\020\022' >step.onnx
+# open.onnx: the same of float32[n,2]
+printf '\010\010\072Z\012\023\012\001x\012\001w\022\001y\032\003add\042\003Add\022\001gZ\024\012\001x\022\017\012\015\010\001\022\011\012\003\022\001n\012\002\010\002Z\024\012\001w\022\017\012\015\010\001\022\011\012\003\022\001n\012\002\010\002b\024\012\001y\022\017\012\015\010\001\022\011\012\003\022\001n\012\002\010\002B\004\012\000\020\022' >open.onnx
 # pick.onnx: y = x[i], x float32[3], i int64
 printf '\010\010\072G\012\027\012\001x\012\001i\022\001y\032\004pick\042\006Gather\022\001gZ\017\012\001x\022\012\012\010\010\001\022\004\012\002\010\003Z\013\012\001i\022\006\012\004\010\007\022\000b\013\012\001y\022\006\012\004\010\001\022\000B\004\012\000\020\022' >pick.onnx
 # pair.onnx: s = [x, x], x float32[2]
@@ -94,7 +98,18 @@ expect 0 '' "$braid" --help
 check 'help lists the commands' grep -q 'compile  *MODEL.onnx' out
 expect 0 '' "$braid" --version
 check 'version' grep -Eq '^braid [0-9]+\.[0-9]+' out
-for command in compile run test bench explain ops device; do
+expect 0 '' "$braid" version
+check 'version, the command' grep -Eq '^braid [0-9]+\.[0-9]+' out
+expect 0 '' "$braid" -h
+check 'help of all' grep -q 'compile  *MODEL.onnx' out
+expect 0 '' "$braid" help
+check 'help, the command' grep -q 'compile  *MODEL.onnx' out
+expect 2 "braid: unknown command 'fly'*" "$braid" help fly
+for command in compile run test bench explain ops device help version; do
+    expect 0 '' "$braid" help $command
+    cp out about
+    expect 0 '' "$braid" $command -h
+    check "both helps of $command" cmp out about
     expect 0 '' "$braid" $command --help
     check "help of $command" grep -q "^usage: braid $command" out
 done
@@ -113,10 +128,12 @@ for target in interp cpu; do
     check 'summary of a sequence' grep -qx 's sequence of 2 float32' out
     expect 0 '' "${run[@]}" pick.onnx -i x=x3.npy -i i=i1.npy
     check 'picked' grep -q 'y float32\[\] min 2' out
-    # scan: x has one more axis, w is the same for all steps
-    npy steps.npy '<f4' '2, 1, 2' "$one$two$three$four"
-    expect 0 '' "${run[@]}" add.onnx --scan x --carry w=y -i x=steps.npy -i w=w.npy
-    check 'folded loop' test -s out
+    # scan: x has one more axis, w is what the step before made
+    npy steps.npy '<f4' '2, 2' "$one$two$three$four"
+    expect 0 '' "${run[@]}" step.onnx --scan x --carry w=y -i x=steps.npy -i w=w.npy
+    check 'folded loop' grep -qx 'y float32\[2\] min 7 mean 8.5 max 10' out
+    expect 2 "braid: carried input 'w' is float32?2?, but output 'y' is float32?n,2?*" \
+        "${run[@]}" add.onnx --scan x --carry w=y -i x=x.npy -i w=w.npy
 
     expect 0 '' "${run[@]}" add.onnx --input-shape x=1,? -i x=x.npy -i w=w.npy
     check 'a shape that fits' grep -q 'min 4 mean 5 max 6' out
@@ -167,6 +184,62 @@ check 'no library after a failure' [ ! -e junk.so ]
 expect 1 'braid: add.onnx: *' "$braid" compile add.onnx -o /nonexistent/add.so
 head -c 100 add.so >cut.so
 expect 1 'braid: cut.so: cannot be opened as a library*' "$braid" run cut.so
+# outputs are regular files, in folders that are there, or links to such
+expect 1 "braid: add.onnx: cannot write '/dev/null': it is a device, pipe or socket, not a file" "$braid" compile add.onnx -o /dev/null
+check '/dev/null is as it was' test -c /dev/null
+expect 1 "braid: add.onnx: cannot write 'sub': it is a folder, not a file" "$braid" compile add.onnx -o sub
+expect 1 "braid: add.onnx: cannot write 'none/add.so': there is no folder 'none'" "$braid" compile add.onnx -o none/add.so
+expect 1 "braid: add.onnx: cannot write 'none/add.c': there is no folder 'none'" "$braid" compile add.onnx -o no.so --emit none/add.c
+check 'known beforehand' [ ! -e no.so ]
+expect 2 'braid: the library would be written over the model*' "$braid" compile add.onnx -o ./add.onnx
+mkfifo pipe
+expect 1 "braid: add.onnx: cannot write 'pipe': it is a device, pipe or socket, not a file" "$braid" compile add.onnx --emit pipe
+rm add.so
+echo old >sub/real.so
+ln -s sub/real.so link.so
+expect 0 '' "$braid" compile add.onnx -o link.so
+check 'the link stays' test -L link.so
+expect 0 '' "$braid" run sub/real.so -i x=x.npy -i w=w.npy
+check 'its target is written' grep -qx 'y float32\[1,2\] min 4 mean 5 max 6' out
+check 'nothing else is beside it' [ "$(ls sub)" = real.so ]
+expect 1 'braid: link.so: it is a compiled library already, not a model' "$braid" compile link.so
+expect 1 'braid: link.so: it is a compiled library; explain takes the model' "$braid" explain link.so
+expect 1 'braid: no/such: the folder in which it would be made does not exist' "$braid" run link.so -i x=x.npy -i w=w.npy -o no/such
+expect 1 'braid: x.npy: it is a file; outputs go to a folder' "$braid" run link.so -i x=x.npy -i w=w.npy -o x.npy
+# a disk that is full: here, files of more than 4 KiB cannot be written
+limited() { (ulimit -f 4 && "$@"); }
+expect 1 "braid: add.onnx: cannot write 'full.so.*: File too large" limited "$braid" compile add.onnx -o full.so
+check 'what was begun is removed' [ -z "$(echo full*)" -o "$(echo full*)" = 'full*' ]
+expect 1 "braid: outs/output_0.npy: *: File too large" limited "$braid" run link.so --size n=2000 -o outs
+check 'here too' [ -z "$(ls outs)" ]
+# a compiler with arguments
+printf '#!/bin/sh\necho "$1" >>"$work/seen"\nshift\nexec cc "$@"\n' >wrapper
+chmod +x wrapper
+export work
+CC='./wrapper  one -O1' BRAID_CACHE=$work/cache3 expect 0 '' "$braid" compile add.onnx -o worded.so
+check 'CC with arguments' [ "$(sort -u seen)" = one ]
+expect 0 '' "$braid" run worded.so -i x=x.npy -i w=w.npy
+# a signal ends the compiler, too, and removes what was begun
+printf '#!/bin/sh\nsleep 60 &\necho $! >>"$work/sleepers"\nwait\n' >sleeper
+chmod +x sleeper
+mkdir begun
+for signal in INT TERM HUP; do
+    rm -f sleepers
+    # INT is ignored in the background of a script: python starts it as a terminal would
+    CC=$work/sleeper TMPDIR=$work/begun BRAID_CACHE=$work/cache4 timeout 30 python3 - "$braid" $signal <<'END'
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+number = getattr(signal, "SIG" + sys.argv[2])
+p = subprocess.Popen([sys.argv[1], "compile", "add.onnx", "-o", "begun/add.so"])
+while not os.path.exists("sleepers") or not open("sleepers").read().strip():
+    time.sleep(0.02)
+p.send_signal(number)
+sys.exit(0 if p.wait() == -number else 1)
+END
+    check "SIG$signal ends it" [ $? -eq 0 ]
+    check "SIG$signal: the compiler's child has ended" no grep -q '^State:.[RSD]' /proc/"$(cat sleepers)"/status
+    check "SIG$signal: nothing is left" [ -z "$(ls begun)" ]
+done
 CC=/nonexistent/cc BRAID_CACHE=$work/cache2 expect 1 'braid: add.onnx: *' \
     "$braid" run add.onnx -i x=x.npy -i w=w.npy
 
@@ -185,6 +258,45 @@ check 'so do other numbers of the machine' [ "$before" -lt "$(find cache -name m
 for so in cache/*/model.so; do echo damaged >"$so"; done
 expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
 check 'a damaged entry is made again' grep -q 'min 4 mean 5 max 6' out
+so=$(ls -t cache/*/model.so | head -n 1)
+# damage COMMAND…: the entry in use is made again, and is whole then
+damage() {
+    "$@"
+    expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
+    check "made again after $*" grep -q 'min 4 mean 5 max 6' out
+    check "whole after $*" test -s "$so" -a "$(wc -c <"$so") $(basename "$so")" = "$(awk '{print $1, $3}' "$(dirname "$so")/sums")"
+}
+damage truncate -s 5000 "$so"
+damage truncate -s 0 "$so"
+damage cp /bin/true "$so"
+damage rm "$(dirname "$so")/sums"
+damage rm -r "$(dirname "$so")"
+before=$(ls -i "$so")
+chmod 777 "$(dirname "$so")"
+expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
+check 'an entry that others can change is made again' [ "$before" != "$(ls -i "$so")" ]
+check 'for the user alone' [ "$(stat -c %a "$(dirname "$so")")" = 700 ]
+mkdir -m 777 shared
+BRAID_CACHE=$work/shared expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
+check 'nothing is kept where others can write' [ -z "$(ls shared)" ]
+# several at once: one entry, all answers right
+for i in 1 2 3 4; do
+    BRAID_CACHE=$work/race "$braid" run add.onnx -i x=x.npy -i w=w.npy >race.$i 2>&1 &
+    racing[i]=$!
+done
+for i in 1 2 3 4; do
+    wait "${racing[i]}"
+    check "race $i" [ $? -eq 0 -a "$(cat race.$i)" = 'y float32[1,2] min 4 mean 5 max 6' ]
+done
+check 'one entry' [ "$(ls race | grep -vc tuning)" -eq 1 ]
+for size in 0 1 100 4096 5000; do
+    truncate -s $size race/tuning.db
+    BRAID_CACHE=$work/race expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
+    check "a database cut off at $size" grep -q 'min 4 mean 5 max 6' out
+done
+head -c 9000 /bin/sh >race/tuning.db
+BRAID_CACHE=$work/race expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
+check 'a foreign file in place of the database' [ "$(head -c 15 race/tuning.db)" = 'SQLite format 3' ]
 
 # ---- test
 mkdir -p t/good/test_data_set_0 t/deep/er/wrong/test_data_set_0 t/skip/test_data_set_0
@@ -239,10 +351,20 @@ expect 1 'braid: cache: no test is in this folder' "$braid" test cache
 expect 1 'braid: none: No such file or directory' "$braid" test none
 
 # ---- bench, explain, ops
-expect 0 '' "$braid" bench add.onnx --target interp
+expect 2 'braid: sizes of the inputs are open: say them by --size n=N, or give the inputs (-i)*' "$braid" bench add.onnx
+expect 2 'braid: sizes of the inputs are open: *' "$braid" run add.onnx --target interp
+expect 2 'braid: --size k: no input has such a size; open are: n*' "$braid" bench add.onnx --target interp --size k=3
+expect 2 "braid: option --size: 'n=-1' is not a valid NAME=N*" "$braid" bench add.onnx --size n=-1
+expect 2 'braid: --size n=3, but the inputs that are given say 1*' "$braid" bench add.onnx --target interp -i x=x.npy --size n=3
+expect 0 '' "$braid" run add.onnx --target interp --size x:0=3
+check 'random inputs are told' [ "$(head -n 2 out)" = 'input x float32[3,2], random
+input w float32[2], random' ]
+check 'and used' grep -q '^y float32\[3,2\] ' out
+expect 0 '' "$braid" bench add.onnx --target interp --size n=3
+check 'sizes of a bench' grep -qx 'input x float32\[3,2\], random' out
 check 'bench' grep -Eq '^min [0-9.]+ us, median [0-9.]+ us, max [0-9.]+ us, [0-9]+ runs$' out
 expect 0 '' "$braid" bench add.onnx --json -i x=x.npy --threads 1
-check 'bench as JSON' grep -q '"median_us": [0-9]' out
+check 'bench as JSON' grep -q '"median_us": [0-9].*"inputs": {"x": "float32\[1,2\]", "w": "float32\[2\]"}' out
 expect 0 '' "$braid" explain add.onnx
 check 'explain' grep -q '^input x float32' out
 expect 0 '' "$braid" explain add.onnx --json
@@ -250,7 +372,7 @@ check 'explain as JSON' grep -q '"statements": {' out
 type='"type": "float32", "shape": \[null, 2\], "bytes": null'
 check 'placement of an input' grep -q "\"name\": \"x\".* $type, \"where\": \"caller\"" out
 check 'placement of an output' grep -q "\"name\": \"y\".* $type, \"where\": .*\"level\": \"[a-z]*\", \"loop\": null" out
-expect 0 '' "$braid" explain add.onnx --json --scan x --carry w=y
+expect 0 '' "$braid" explain open.onnx --json --scan x --carry w=y
 check 'placement of what is carried' grep -q '"where": "carried", "in_place_of": "w", "resident": true' out
 expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
 expect 0 '' "$braid" ops

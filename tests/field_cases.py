@@ -19,7 +19,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from field_faults import dead_arms, endless, memory, messages
+from field_faults import dead_arms, endless, first_faults, memory
+from field_messages import messages
 from field_models import (CASES, F, FAULTS, b, case, exporters, f, faults, firsts, i, model_of, people, rnd, scans, scoping,
                           shapes, sig)
 from shape_models import KNOWN, small_values, vectors
@@ -302,7 +303,7 @@ def main():
     a.add_argument("--threads", default="1", help="threads of a run")
     a.add_argument("--keep", help="leave the folders here")
     a = a.parse_args()
-    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, open_ranks, vectors, small_values, faults, dead_arms, messages, endless,
+    for part in (shapes, scoping, scans, recurrent, exporters, firsts, people, open_ranks, vectors, small_values, faults, dead_arms, first_faults, messages, endless,
                  memory):
         part()
     root = a.keep or tempfile.mkdtemp(prefix="braid-field-")

@@ -119,7 +119,7 @@ def dead_arms():
 
 
 # ---- the message of the first fault ----------------------------------------------------------------------------------
-def messages():
+def first_faults():
     """Memory that has to grow behind a group that has faulted."""
     more = {"sum": "b = Expand(s, m)  q = CumSum(b, zero)  y = Add(q, b)",
             "loop": """b = Expand(s, m)  y = Loop(nine, t, b) <body = l (int64 j, bool e, float[h] v) => (bool e2, float[h2] v2) {

@@ -97,15 +97,15 @@ def shapes():
     unless = """
         g (int64 m, bool c, float[2, 3] x) => (float[2, 3] y, float[n, 2, 2] z) { y, z = Loop(m, c, x) %s }""" % body
     case("loop_that_cannot_run_unless", unless, ([i(0), b(True), x], never), ([i(7), b(False), x], never))
-    fault("loop_that_cannot_run", unless, [i(1), b(True), x], "inner dimensions of a matrix product differ")
+    fault("loop_that_cannot_run", unless, [i(1), b(True), x], "inner sizes 3 and 2")
     fault("loop_that_cannot_run_and_does", unless.replace("int64 m, ", "").replace(") {", ") <int64 m = {1}> {", 1),
-          [b(True), x], "inner dimensions of a matrix product differ")
+          [b(True), x], "inner sizes 3 and 2")
     arms = unless.replace("r = MatMul(s, s)", """
         r = If(c) <then_branch = t () => (float[2, 2] u) { u = MatMul(s, s) },
                    else_branch = e () => (float[2, 2] u) { u = Reshape(s, w) }>""").replace(
         ") {", ") <int64[2] w = {2, 2}> {", 1)
     case("loop_whose_branches_cannot_run", arms, ([i(0), b(True), x], never))
-    fault("loop_whose_branches_cannot_run_and_do", arms, [i(2), b(True), x], "element count|inner dimensions")
+    fault("loop_whose_branches_cannot_run_and_do", arms, [i(2), b(True), x], "6 elements cannot take a shape of 4|inner sizes 3 and 2")
     scan = """
         g (float[2, 3] x, float[k, 2, 3] a) => (float[2, 3] y, float[n, 2, 2] z) {
             y, z = Scan(x, a) <num_scan_inputs = 1, body = b (float[2, 3] s, float[2, 3] t)
@@ -113,7 +113,7 @@ def shapes():
         }"""
     case("scan_that_cannot_run", scan, ([x, np.zeros((0, 2, 3), F)], never))
     case("scan_of_length_0", scan.replace("k, 2", "0, 2"), ([x, np.zeros((0, 2, 3), F)], never))
-    fault("scan_that_cannot_run_and_does", scan, [x, rnd(1, 2, 3)], "inner dimensions of a matrix product differ")
+    fault("scan_that_cannot_run_and_does", scan, [x, rnd(1, 2, 3)], "inner sizes 3 and 2")
     a, z = rnd(3, 1), rnd(3, 1)
     grow = np.concatenate([a] + [z * k for k in range(4)], 1)
     case("loop_state_grows", """

@@ -18,7 +18,8 @@
 #define BK_ARENA ((size_t)4096)
 #define BK_NSLOT 1
 #define BK_NSITE 2
-static const char *const bk_sites[] = {"first fault", "/loop/gather (Gather): index out of range"};
+static const char *const bk_sites[] = {
+    "first fault", "/loop/gather (Gather): index \1 is outside [\2, \3), \4 of \1"};
 static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 2, {-1, 4}, {"n"}},
                                         {"mode", BRAID_IO_TENSOR, 7, 0, {0}, {0}},
                                         {"steps", BRAID_IO_OPTIONAL_TENSOR, 7, 0, {0}, {0}}};
@@ -45,7 +46,8 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
         for (int64_t i = unit; i < n; i += nunit) b[i] = a[i] + a[(i + 1) % n];
         if (mode == 2 && s * 100000 > k->cap[0] && unit == nunit - 1)
             bk_need_slot(k, 0, s * 100000);
-        if ((mode == 3 && s == steps - 1 && unit == nunit - 1) || mode == 4) bk_fault(k, 1);
+        if (mode == 3 && s == steps - 1 && unit == nunit - 1) bk_fault(k, 1);
+        if (mode == 4) bk_fault_said(k, 1, -9, INT64_MAX, 0, BK_UNSAID);
         float *t = a;
         a = b, b = t;
         code = bk_barrier(k, unit);
@@ -58,6 +60,7 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
 
 #include "codegen/seed.h"
 #include "codegen/memory.h"
+#include "codegen/fault.h"
 #include "codegen/entry.h"
 #include "codegen/cpu/entry.c"
 
@@ -155,7 +158,11 @@ static void test_faults(void **state) {
             Case c;
             case_init(&c, mode, 5);
             assert_int_equal(run(s, &c), BK_ST_RUNTIME);
-            assert_string_equal(c.message, bk_sites[1]);
+            assert_string_equal(
+                c.message,
+                mode == 3 ? "/loop/gather (Gather): index ? is outside [?, ?), ? of ?"
+                          : "/loop/gather (Gather): index -9 is outside [9223372036854775807, 0), "
+                            "? of -9");
             assert_int_equal(c.out[0].rank, -7);
         }
         Case c;

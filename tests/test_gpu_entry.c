@@ -42,7 +42,8 @@
 #define ROWS -1
 #endif
 static const float bk_weights[4] = {1, 2, 3, 4};
-static const char *const bk_sites[] = {"first fault", "/loop/gather (Gather): index out of range",
+static const char *const bk_sites[] = {"first fault",
+                                       "/loop/gather (Gather): index \1 is outside [\2, \3)",
                                        "/f (Invoke): function f needs a depth of"};
 static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 2, {ROWS, 4}, {"n"}},
                                         {"mode", BRAID_IO_TENSOR, 7, 0, {0}, {0}},
@@ -52,6 +53,7 @@ static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, 4},
 
 #include "codegen/seed.h"
 #include "codegen/memory.h"
+#include "codegen/fault.h"
 #include "codegen/entry.h"
 #include "codegen/gpu/calls.h"
 #include "codegen/gpu/driver.h"
@@ -59,6 +61,7 @@ static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, 4},
 #include "codegen/gpu/run.h"
 #include "codegen/gpu/entry.c"
 
+#define FAULT_1 "/loop/gather (Gather): index 7 is outside [?, 0)"
 static int grid_seen;
 
 static int kernel(void *argument, int grid) {
@@ -73,6 +76,8 @@ static int kernel(void *argument, int grid) {
     k->go->at = k->turn << 2;
     if (mode == 3) {
         k->fault = 2;
+        k->said[0] = 7;
+        k->said[1] = INT64_MIN;
         k->state = BK_FAULT;
         return 0;
     }
@@ -196,7 +201,7 @@ static void test_faults(void **state) {
     for (int i = 0; i < 3; i++) {
         case_init(&c, 3, 1);
         assert_int_equal(run(s, &c), BK_ST_RUNTIME);
-        assert_string_equal(c.message, bk_sites[1]);
+        assert_string_equal(c.message, FAULT_1);
         assert_int_equal(c.out[0].rank, -7);
         case_init(&c, 4, 1);
         assert_int_equal(run(s, &c), BK_ST_RUNTIME);
@@ -319,7 +324,7 @@ static void test_streams(void **state) {
     int st = m->run_on(s, NULL, in, c.out, c.message, sizeof c.message);
     assert_int_equal(st, GPU_FIXED ? 0 : BK_ST_RUNTIME);
     if (GPU_FIXED) assert_int_equal(m->finish(s, c.message, sizeof c.message), BK_ST_RUNTIME);
-    assert_string_equal(c.message, bk_sites[1]);
+    assert_string_equal(c.message, FAULT_1);
     assert_int_equal(m->finish(s, c.message, sizeof c.message), 0);
     in[1] = mode[0].t;
     assert_int_equal(m->run_on(s, NULL, in, c.out, c.message, sizeof c.message), 0);

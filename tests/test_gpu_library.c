@@ -85,6 +85,7 @@ static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, N},
 
 #include "codegen/seed.h"
 #include "codegen/memory.h"
+#include "codegen/fault.h"
 #include "codegen/entry.h"
 #include "codegen/gpu/calls.h"
 #include "codegen/gpu/driver.h"

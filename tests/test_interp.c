@@ -502,7 +502,9 @@ static Status guarded(int64_t limit, bool reduce) {
            *i = input(t, DT_I64, 1, (int64_t[]){4}, id);
     Tensor *y = te(t, DT_F32, 1, (int64_t[]){4});
     Expr *e = at1(t, i, ax(t, y, 0));
-    e = e_guard(c, e_lt(c, e, e_int(c, 3)), e, e_int(c, 0), cx_site(c, "g", "index out of range"));
+    Expr *told[] = {e, ax(t, y, 0), e_int(c, UNSAID), i->dim[0]};
+    Expr *ok = e_tell(c, e_lt(c, e, e_int(c, 3)), 4, told);
+    e = e_guard(c, ok, e, e_int(c, 0), cx_site(c, "g", "index \1 at \2, \3 of \4"));
     Expr *v = at1(t, x, e);
     if (reduce) {
         Axis *k = axis_new(c, e_sym(c, let(t, t->p.top, e_indim(c, 0, 0))));
@@ -517,7 +519,7 @@ static Status guarded(int64_t limit, bool reduce) {
             assert_true(f32_out(t, 0)[k] == (k < limit ? want : -1));
         }
     } else {
-        assert_string_equal(t->d.message, "g: index out of range");
+        assert_string_equal(t->d.message, "g: index 7 at 2, ? of 4"); /* the lane that fails */
         assert_null(t->got[0].data);
     }
     done(t);
@@ -543,15 +545,16 @@ static void checks_fault(void **state) {
         Tensor *x = input(t, DT_F32, 1, (int64_t[]){n}, xd);
         dim = x->dim[0] = e_sym(c, let(t, t->p.top, e_indim(c, 0, 0)));
         Stmt *s = append(t, t->p.top, S_CHECK);
-        s->check.cond = e_eq(c, dim, e_int(c, 4));
-        s->check.site = cx_site(c, "node", "needs 4 elements");
+        Expr *told[] = {dim, e_int(c, 4)}, *ok = e_eq(c, dim, told[1]);
+        s->check.cond = e_tell(c, ok, 2, told);
+        s->check.site = cx_site(c, "node\1", "%s needs \2 elements, not \1", "x\5");
         Tensor *y = te_dims(t, DT_F32, 1, &dim);
         output(t, op(t, t->p.top, y, e_un(c, E_NEG, at1(t, x, ax(t, y, 0)))));
         assert_int_equal(run(t), n == 4 ? ST_OK : ST_RUNTIME);
         if (n == 4)
             assert_true(f32_out(t, 0)[3] == -4);
         else
-            assert_string_equal(t->d.message, "node: needs 4 elements");
+            assert_string_equal(t->d.message, "node : x  needs 4 elements, not 3");
         done(t);
     }
 }

@@ -175,10 +175,11 @@ int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim) {
             Expr *x1 = e_eq(c, x, one), *y1 = e_eq(c, y, one);
             int64_t vx, vy;
             if (e_is_int(x, &vx) && e_is_int(y, &vy))
-                fail(L, "dimensions %lld and %lld at axis %d cannot be broadcast", (long long)vx,
-                     (long long)vy, i);
+                fail(L, "sizes %lld and %lld do not broadcast (axis %d of the result)",
+                     (long long)vx, (long long)vy, i);
             check(L, e_or(c, e_eq(c, x, y), e_or(c, x1, y1)),
-                  "dimensions at axis %d cannot be broadcast", i);
+                  "sizes %s and %s do not broadcast (axis %d of the result)", said(L, x),
+                  said(L, y), i);
             /* A constant other than 1 wins; otherwise whichever is not 1. */
             if (e_is_int(x, &vx))
                 res[i] = x;
@@ -214,16 +215,23 @@ Expr *ld_bcast(Lower *L, Tensor *t, int rank, Expr **idx, Expr **dim) {
     return ld(L, t, k);
 }
 
-Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg) {
+Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg, const char *fmt, ...) {
     Cx *c = L->cx;
+    char what[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
     if (i->dtype != DT_I64) i = e_cast(c, DT_I64, i);
     Expr *zero = e_int(c, 0), *low = neg ? e_muli(c, extent, -1) : zero;
     Expr *ok = e_and(c, e_le(c, low, i), e_lt(c, i, extent));
     int64_t v;
     if (e_is_int(ok, &v) && !v && i->op == E_CONST)
-        fail(L, "index %lld is out of range", (long long)i->i);
+        fail(L, "index %s is outside [%s, %s), %s", said(L, i), said(L, low), said(L, extent),
+             what);
     Expr *j = neg ? e_sel(c, e_lt(c, i, zero), e_add(c, i, extent), i) : i;
-    return e_guard(c, ok, j, zero, site(L, "index out of range"));
+    return guarded(L, ok, j, zero, "index %s is outside [%s, %s), %s", said(L, i), said(L, low),
+                   said(L, extent), what);
 }
 
 /* ---- whole tensors --------------------------------------------------------------------------- */
@@ -377,7 +385,8 @@ Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
         same = same && dim[i] == a->dim[i];
     }
     if (same) return a;
-    check(L, e_eq(c, n, count(L, a)), "the element count does not match the new shape");
+    check(L, e_eq(c, n, count(L, a)), "%s elements cannot take a shape of %s", said(L, count(L, a)),
+          said(L, n));
     /* Dims that split into factors, or of size 1, keep affine indices; anything else is a view. */
     int64_t total = count_const(a);
     bool tiny = a->elem && total >= 0;
@@ -423,7 +432,8 @@ Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim) {
     for (int i = 0; i < a->rank; i++) {
         Expr *want = d[rank - a->rank + i];
         check(L, e_or(L->cx, e_eq(L->cx, a->dim[i], want), e_eq(L->cx, a->dim[i], e_int(L->cx, 1))),
-              "axis %d cannot be expanded", i);
+              "axis %d has size %s and cannot be expanded to %s", i, said(L, a->dim[i]),
+              said(L, want));
     }
     Tensor *t = te_begin(L, a->dtype, rank, d);
     own_axes(L, t, idx);
@@ -448,11 +458,13 @@ Tensor *t_concat(Lower *L, int n, Tensor *const *x, int axis) {
     for (int i = 0; i < x[0]->rank; i++) dim[i] = x[0]->dim[i];
     for (int k = 0; k < n; k++) {
         if (x[k]->rank != x[0]->rank || x[k]->dtype != x[0]->dtype)
-            fail(L, "inputs of a concatenation differ in rank or type");
+            fail(L, "inputs 0 and %d of a concatenation are %s of rank %d and %s of rank %d", k,
+                 dtype_name(x[0]->dtype), x[0]->rank, dtype_name(x[k]->dtype), x[k]->rank);
         for (int i = 0; i < x[0]->rank; i++) {
             if (i == axis) continue;
-            check(L, e_eq(c, x[k]->dim[i], dim[i]), "inputs of a concatenation differ at axis %d",
-                  i);
+            check(L, e_eq(c, x[k]->dim[i], dim[i]),
+                  "inputs 0 and %d of a concatenation have sizes %s and %s (axis %d)", k,
+                  said(L, dim[i]), said(L, x[k]->dim[i]), i);
             if (e_is_int(x[k]->dim[i], &(int64_t){0})) dim[i] = x[k]->dim[i];
         }
         end[k + 1] = e_add(c, end[k], x[k]->dim[axis]);
@@ -479,7 +491,7 @@ Tensor *t_unsqueeze(Lower *L, Tensor *a, int axis) {
 Tensor *t_squeeze(Lower *L, Tensor *a, int axis) {
     Expr *dim[MAX_RANK];
     check(L, e_eq(L->cx, a->dim[axis], e_int(L->cx, 1)),
-          "axis %d is squeezed but its size is not 1", axis);
+          "axis %d is squeezed but its size is %s, not 1", axis, said(L, a->dim[axis]));
     if (!e_is_ival(a->dim[axis], 1)) {
         /* The check made it 1: read at 0. */
         Expr *idx[MAX_RANK];
@@ -512,13 +524,18 @@ Tensor *t_flip(Lower *L, Tensor *a, int axis) {
 
 Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
     Cx *c = L->cx;
-    if (!a->rank || !b->rank) fail(L, "a matrix product needs inputs of rank 1 or more");
-    if (a->dtype != b->dtype) fail(L, "inputs of a matrix product differ in type");
+    if (!a->rank || !b->rank)
+        fail(L, "a matrix product needs factors of rank 1 or more, not %d and %d", a->rank,
+             b->rank);
+    if (a->dtype != b->dtype)
+        fail(L, "the factors of a matrix product are %s and %s", dtype_name(a->dtype),
+             dtype_name(b->dtype));
     bool va = a->rank == 1, vb = b->rank == 1;
     int ra = va ? 0 : a->rank - 2, rb = vb ? 0 : b->rank - 2;
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *ia[MAX_RANK], *ib[MAX_RANK];
     Expr *ka = a->dim[a->rank - 1], *kb = b->dim[vb ? 0 : b->rank - 2];
-    check(L, e_eq(c, ka, kb), "inner dimensions of a matrix product differ");
+    check(L, e_eq(c, ka, kb), "the factors of a matrix product have inner sizes %s and %s",
+          said(L, ka), said(L, kb));
     if (!e_is_int(ka, &(int64_t){0})) ka = kb;
     int r = bcast_dims(L, ra, a->dim, rb, b->dim, dim), n = r;
     if (!va) dim[n++] = a->dim[a->rank - 2];

@@ -20,8 +20,7 @@ static const Region *region_attr(Lower *L, const char *name) {
 static Expr *bool_scalar(Lower *L, Tensor *t, const char *what) {
     if (t->dtype != DT_BOOL) fail(L, "%s must be bool, not %s", what, dtype_name(t->dtype));
     if (t->rank >= 0)
-        check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "%s must have exactly one element",
-              what);
+        check_eq(L, count(L, t), e_int(L->cx, 1), "%s must have exactly one element", what);
     return uni(L, t, 0);
 }
 
@@ -52,7 +51,7 @@ Stmt *loop_stmt(Lower *L, Expr *trips) {
     sym_scoped(L, &s->loop.iter, DT_I64, "i", 0, L->seq);
     int64_t most;
     if (trips && e_is_int(trips, &most) && most >= 0) s->loop.iter->hi = most > 0 ? most : 1;
-    s->loop.cap_site = site(L, "the loop reached the iteration limit");
+    s->loop.cap_site = site(L, "the loop reached the iteration limit of \1 (--max-iterations)");
     return s;
 }
 
@@ -610,8 +609,7 @@ void lower_Loop(Lower *L) {
     Tensor *m = in(L, 0), *cond = in(L, 1);
     if (m && m->dtype != DT_I64) fail(L, "the trip count must be int64");
     if (m && m->rank >= 0)
-        check(L, e_eq(L->cx, count(L, m), e_int(L->cx, 1)),
-              "the trip count must have exactly one element");
+        check_eq(L, count(L, m), e_int(L->cx, 1), "the trip count must have exactly one element");
     if (!m && !cond) fail(L, "without a trip count and without a condition the loop never ends");
     s.trips = m ? uni_i64(L, m, 0) : NULL;
     s.cond0 = cond ? bool_scalar(L, cond, "the condition") : NULL;
@@ -685,7 +683,6 @@ static Tensor *placed(Lower *L, void *user, int rank) {
 
 void lower_Scan(Lower *L) {
     const Node *n = L->node;
-    Cx *c = L->cx;
     LoopSpec s = {.body = region_attr(L, "body"), .params = scan_params};
     int64_t m = attr_i(L, "num_scan_inputs", 0);
     if (m < 1 || m > n->nin) fail(L, "num_scan_inputs is %lld for %d inputs", (long long)m, n->nin);
@@ -706,7 +703,7 @@ void lower_Scan(Lower *L) {
         x[i].reverse = list_at(L, "scan_input_directions", i, (int)m) != 0;
         Expr *len = x[i].t->dim[x[i].axis];
         if (s.trips)
-            check(L, e_eq(c, len, s.trips), "the scan inputs differ in length");
+            check_eq(L, len, s.trips, "the scan inputs differ in length");
         else
             s.trips = len;
     }

@@ -46,9 +46,13 @@ int cx_site(Cx *c, const char *path, const char *fmt, ...) {
     char *text = arena_alloc(c->a, (size_t)n + 1);
     vsnprintf(text, (size_t)n + 1, fmt, ap2);
     va_end(ap2);
-    text = path ? arena_printf(c->a, "%s: %s", path, text) : text;
     for (char *p = text; *p; p++)
-        if ((unsigned char)*p < 32) *p = ' ';
+        if ((unsigned char)*p < 32 && (*p < SAID_FIRST || *p >= SAID_FIRST + SAID_MAX)) *p = ' ';
+    if (path) {
+        text = arena_printf(c->a, "%s: %s", path, text);
+        for (size_t i = 0; path[i]; i++)
+            if ((unsigned char)text[i] < 32) text[i] = ' ';
+    }
     /* One node asks for the same site many times. */
     for (int i = c->site.n - 1; i >= 0 && i >= c->site.n - 8; i--)
         if (!strcmp(c->site.p[i], text)) return i;
@@ -495,6 +499,19 @@ Expr *e_sel(Cx *c, Expr *cond, Expr *a, Expr *b) {
     return expr_raw(c, E_SELECT, a->dtype, 3, k);
 }
 
+Expr *e_tell(Cx *c, Expr *cond, int n, Expr *const *v) {
+    Expr *k[1 + SAID_MAX] = {cond};
+    bool any = false;
+    ASSERT(cond->dtype == DT_BOOL && n <= SAID_MAX);
+    for (int i = 0; i < n; i++) {
+        ASSERT(v[i]->dtype == DT_I64);
+        k[1 + i] = v[i];
+        any |= !e_is_ival(v[i], UNSAID);
+    }
+    if (!any || cond->op == E_CONST || cond->op == E_TELL) return cond;
+    return expr_raw(c, E_TELL, DT_BOOL, 1 + n, k);
+}
+
 Expr *e_guard(Cx *c, Expr *cond, Expr *a, Expr *b, int site) {
     ASSERT(cond->dtype == DT_BOOL && a->dtype == b->dtype);
     if (e_is_ival(cond, 1)) return a;
@@ -628,6 +645,7 @@ Expr *expr_rebuild(Cx *c, Expr *e, Expr **a) {
     case E_BITCAST: return e_bitcast(c, e->dtype, a[0]);
     case E_SELECT: return e_sel(c, a[0], a[1], a[2]);
     case E_GUARD: return e_guard(c, a[0], a[1], a[2], (int)e->i);
+    case E_TELL: return e_tell(c, a[0], e->n - 1, a + 1);
     case E_LOAD: return e->kind ? e_loadf(c, e->t, a[0]) : e_load(c, e->t, a);
     case E_REDUCE: return e_reduce(c, e->kind, e->naxis, e->raxis, a[0]);
     default: return e_is_unary(e->op) ? e_un(c, e->op, a[0]) : e_bin(c, e->op, a[0], a[1]);

@@ -11,6 +11,8 @@
  *  - MIN, MAX propagate NaN; comparisons with NaN are false; ROUND is half to even;
  *  - SELECT evaluates only the taken side as far as loads and guards go: an out-of-range LOAD on
  * the other side is never performed;
+ *  - TELL(cond, v…) is the bool cond; when a GUARD with it, or a check, fails, the int64 values v
+ * are put into the fault's message. They are computed then only.
  *  - GUARD(cond, a, b; site): a when cond, else raises the run-time fault `site` and gives b.
  *  - SHL, SHR by at least the width give 0 (arithmetic SHR: the sign);
  *  - values of small types (base.h) are codes: constants, loads, choices, and bit casts from and to
@@ -90,6 +92,7 @@ struct Const;
     X(BITCAST, 1, "bitcast")                                                                       \
     X(SELECT, 3, "select")                                                                         \
     X(GUARD, 3, "guard")                                                                           \
+    X(TELL, -1, "tell")                                                                            \
     X(LOAD, -1, "load")                                                                            \
     X(REDUCE, -1, "reduce")
 #define EXPR_OPS(X) EXPR_LEAVES(X) EXPR_UNARY(X) EXPR_BINARY(X) EXPR_OTHER(X)
@@ -206,6 +209,11 @@ Expr *small_decode(Cx *c, Expr *a);
 Expr *e_bitcast(Cx *c, DType t, Expr *a); /* same element size */
 Expr *e_sel(Cx *c, Expr *cond, Expr *a, Expr *b);
 Expr *e_guard(Cx *c, Expr *cond, Expr *a, Expr *b, int site);
+/* A message shows value i where its text has the character SAID_FIRST + i, and "?" for UNSAID. */
+enum { SAID_MAX = 4, SAID_FIRST = 1 };
+#define UNSAID INT64_MIN
+Expr *e_tell(Cx *c, Expr *cond, int n,
+             Expr *const *v);                /* n <= SAID_MAX; cond itself where n == 0 */
 Expr *e_load(Cx *c, Tensor *t, Expr **idx);  /* rank(t) indices, int64 */
 Expr *e_loadf(Cx *c, Tensor *t, Expr *flat); /* row-major flat index */
 Expr *e_reduce(Cx *c, ReduceKind k, int n, Axis **axis, Expr *body);
@@ -232,6 +240,12 @@ Expr *e_addi(Cx *c, Expr *a, int64_t k);
 Expr *e_muli(Cx *c, Expr *a, int64_t k);
 
 /* ---- queries --------------------------------------------------------------------------------- */
+/* How many operands are evaluated whatever the others are; the rest depends on the first. */
+static inline int e_always(const Expr *e) {
+    return e->op == E_SELECT || e->op == E_GUARD || e->op == E_TELL ? 1 : e->n;
+}
+/* The condition of a check or guard without what it tells. */
+static inline Expr *e_told(Expr *cond) { return cond->op == E_TELL ? cond->a[0] : cond; }
 bool e_is_int(const Expr *e, int64_t *v);              /* integer or bool constant */
 bool e_is_ival(const Expr *e, int64_t v);              /* … with this value */
 bool e_range(const Expr *e, int64_t *lo, int64_t *hi); /* int64: proven bounds (false: none) */

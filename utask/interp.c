@@ -1,5 +1,6 @@
 /* interp.c: the interpreter: statements of a prepared Program over values. */
 #include "utask/interp.h"
+#include "codegen/fault.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -103,8 +104,9 @@ static void run_extern(Exec *x, const Step *o) {
             die("extern %s: input %d has %lld elements, its dims say %lld", row->name, i,
                 (long long)b->count, (long long)bx_count(&f.in[i]));
     }
-    if (row->plan && row->plan(f.in, f.param, f.sym, f.bytes))
-        exec_fault(x, ST_RUNTIME, s->ext.site, NULL);
+    int bad = row->plan ? row->plan(f.in, f.param, f.sym, f.bytes) : 0;
+    if (bad == BX_SAID) memcpy(x->said, f.sym, sizeof x->said);
+    if (bad) exec_fault(x, ST_RUNTIME, s->ext.site, NULL);
     for (int i = 0; i < s->ext.nsym; i++) set_sym(x, s->ext.sym[i], (RegVal){.i = f.sym[i]});
     code_uniform(x, o->post);
     at = 0;
@@ -132,7 +134,8 @@ static void run_extern(Exec *x, const Step *o) {
     if (!mem)
         exec_fault(x, ST_MEMORY, -1, "out of memory: %s needs %lld bytes", row->name,
                    (long long)scratch);
-    int bad = row->run(f.in, f.param, f.out, mem);
+    bad = row->run(f.in, f.param, f.out, mem);
+    if (bad == BX_SAID) memcpy(x->said, mem, sizeof x->said);
     free(mem);
     x->taken = taken;
     if (bad) exec_fault(x, ST_RUNTIME, s->ext.site, NULL);
@@ -212,7 +215,10 @@ static void run_loop(Exec *x, const Step *o) {
         set_value(x, s->loop.carry.p[i].phi, ref(exec_value(x, s->loop.carry.p[i].init)));
     LoopState *st = loop_state_new(x, s);
     for (; cond && iter < trips; iter++) {
-        if (iter >= x->max_iterations) exec_fault(x, ST_RUNTIME, s->loop.cap_site, NULL);
+        if (iter >= x->max_iterations) {
+            x->said[0] = x->max_iterations;
+            exec_fault(x, ST_RUNTIME, s->loop.cap_site, NULL);
+        }
         if (s->loop.iter) set_sym(x, s->loop.iter, (RegVal){.i = iter});
         run_seq(x, &o->body[0]);
         code_uniform(x, o->post);
@@ -354,7 +360,9 @@ static void run_seq(Exec *x, const StepSeq *q) {
             break;
         case S_CHECK:
             code_uniform(x, o->pre);
-            if (!code_out(x, o->pre, 0).i) exec_fault(x, ST_RUNTIME, s->check.site, NULL);
+            if (code_out(x, o->pre, 0).i) break;
+            for (int k = 1; k < o->pre->nout; k++) x->said[k - 1] = code_out(x, o->pre, k).i;
+            exec_fault(x, ST_RUNTIME, s->check.site, NULL);
             break;
         case S_OP:
             for (int k = 0; k < s->op.n; k++)
@@ -504,6 +512,7 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
     x->p = it->p;
     x->in = in;
     x->site = -1;
+    for (int i = 0; i < SAID_MAX; i++) x->said[i] = UNSAID;
     x->budget = -1;
     x->lanes = LANES;
     x->func = it->func;
@@ -520,7 +529,7 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
     else {
         const char *text =
             x->site >= 0 && x->site < it->p->cx->site.n ? it->p->cx->site.p[x->site] : x->text;
-        snprintf(d->message, sizeof d->message, "%s", text);
+        bk_fault_text(d->message, sizeof d->message, text, x->said);
         d->status = x->status;
         for (int i = 0; x->out && i < it->p->nout; i++) free(x->out[i].data);
     }

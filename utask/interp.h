@@ -114,6 +114,10 @@ typedef struct Red {
     int index;     /* of this reduction in its Code */
 } Red;
 
+typedef struct Told { /* registers of the values that go into a guard's message */
+    int n, reg[SAID_MAX];
+} Told;
+
 struct Inst {
     uint8_t op, dt, sdt; /* sdt: dtype of operand a */
     int dst, a, b, c, m; /* -1: none; m: lane mask of a GUARD */
@@ -121,6 +125,7 @@ struct Inst {
     union {
         Block *block; /* I_COND */
         Red *red;     /* I_REDUCE */
+        Told *told;   /* GUARD; NULL: it tells nothing */
     };
 };
 
@@ -219,7 +224,8 @@ typedef struct Depth {
 typedef struct Exec {
     jmp_buf fail;
     Status status;
-    int site; /* fault text, -1: `text` */
+    int site;               /* fault text, -1: `text` */
+    int64_t said[SAID_MAX]; /* values in it */
     char text[768];
     const char *where;   /* node of the statement at hand, or NULL */
     const Program *p;    /* NULL when folding */

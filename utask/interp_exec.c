@@ -349,6 +349,23 @@ static void select_lanes(Exec *x, const Inst *i, int cond, int yes, int no, int 
     set_vec(d, o);
 }
 
+static bool bool_lane(const Reg *r, int lane) {
+    return r->k == RK_VEC ? ((const int32_t *)r->p)[lane] : r->v.b;
+}
+
+/* The first lane that is asked for and fails says its values. */
+static _Noreturn void guard_failed(Exec *x, const Inst *i, int n) {
+    const Reg *c = &x->reg[i->a], *m = i->m >= 0 ? &x->reg[i->m] : NULL;
+    int lane = 0;
+    while (lane + 1 < n && (bool_lane(c, lane) || (m && !bool_lane(m, lane)))) lane++;
+    for (int k = 0; i->told && k < i->told->n; k++) {
+        int stride;
+        const int64_t *p = operand(x, &x->reg[i->told->reg[k]], n, 0, &stride);
+        x->said[k] = p[stride * lane];
+    }
+    exec_fault(x, ST_RUNTIME, i->imm, NULL);
+}
+
 static void guard(Exec *x, const Inst *i, int n) {
     const Reg *c = &x->reg[i->a], *m = i->m >= 0 ? &x->reg[i->m] : NULL;
     bool bad = false;
@@ -371,7 +388,7 @@ static void guard(Exec *x, const Inst *i, int n) {
             for (int l = 0; l < n; l++) any |= pc[l] ^ 1;
         bad = any;
     }
-    if (bad) exec_fault(x, ST_RUNTIME, i->imm, NULL);
+    if (bad) guard_failed(x, i, n);
     select_lanes(x, i, i->a, i->b, i->c, n);
 }
 

@@ -445,6 +445,8 @@ static void capture_block(Compiler *c, Capture *k, const Block *b) {
         capture_reg(c, k, x->m);
         if (x->op == I_COND) capture_block(c, k, x->block);
         if (x->op == I_REDUCE) capture_red(c, k, x->red, 0);
+        for (int j = 0; x->op == E_GUARD && x->told && j < x->told->n; j++)
+            capture_reg(c, k, x->told->reg[j]);
     }
 }
 
@@ -539,9 +541,16 @@ static int gen_node(Compiler *c, const Expr *e) {
     if (e->op == E_LOAD) return gen_load(c, e);
     if (e->op == E_REDUCE) return gen_reduce(c, e);
     if (e->op == E_SELECT) return gen_select(c, e);
+    if (e->op == E_TELL) return gen(c, e->a[0]);
     int a[3] = {-1, -1, -1};
     ASSERT(e->n <= 3);
     for (int i = 0; i < e->n; i++) a[i] = gen(c, e->a[i]);
+    Told *told = NULL;
+    if (e->op == E_GUARD && e->a[0]->op == E_TELL) {
+        told = pool_alloc(c->pool, sizeof *told);
+        told->n = e->a[0]->n - 1;
+        for (int i = 0; i < told->n; i++) told->reg[i] = gen(c, e->a[0]->a[1 + i]);
+    }
     if (e_is_binary(e->op) && !e_is_compare(e->op))
         return emit_bin(c, c->cur, e->op, e->dtype, a[0], a[1]);
     int d = reg_new(c, e->dtype);
@@ -551,6 +560,7 @@ static int gen_node(Compiler *c, const Expr *e) {
     i->dst = d, i->a = a[0], i->b = a[1], i->c = a[2];
     if (e->op == E_GUARD) {
         i->imm = (int)e->i;
+        i->told = told;
         i->m = mask_around(c->cur);
     }
     return d;

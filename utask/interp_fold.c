@@ -15,7 +15,7 @@ bx_tensor bx_of(const Tensor *t, const void *data, int64_t count, int rank, cons
 
 size_t ext_frame_size(const Stmt *s) {
     return sizeof(bx_tensor) * (size_t)(s->ext.nin + s->ext.nout + 2) +
-           sizeof(int64_t) * (size_t)(s->ext.nparam + s->ext.nsym + s->ext.nout + 3);
+           sizeof(int64_t) * (size_t)(s->ext.nparam + s->ext.nsym + BX_SAYS + s->ext.nout + 2);
 }
 
 ExtFrame ext_frame(const Stmt *s, void *mem) {
@@ -24,7 +24,7 @@ ExtFrame ext_frame(const Stmt *s, void *mem) {
     f.out = f.in + s->ext.nin + 1;
     f.param = (int64_t *)(void *)(f.out + s->ext.nout + 1);
     f.sym = f.param + s->ext.nparam + 1;
-    f.bytes = f.sym + s->ext.nsym + 1;
+    f.bytes = f.sym + s->ext.nsym + BX_SAYS;
     for (int i = 0; i < s->ext.nin; i++) f.in[i].rank = -1;
     return f;
 }

@@ -182,7 +182,12 @@ static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
     o->s = s;
     switch (s->kind) {
     case S_LET: o->pre = code_compile(pool, NULL, 1, &s->let.e); break;
-    case S_CHECK: o->pre = code_compile(pool, NULL, 1, &s->check.cond); break;
+    case S_CHECK: /* the condition, then the values of its message */
+        push(&e, e_told(s->check.cond));
+        for (int i = 1; s->check.cond->op == E_TELL && i < s->check.cond->n; i++)
+            push(&e, s->check.cond->a[i]);
+        o->pre = code_compile(pool, NULL, e.n, e.p);
+        break;
     case S_OP:
         o->op = pool_alloc(pool, sizeof *o->op * (size_t)s->op.n);
         for (int i = 0; i < s->op.n; i++) {

@@ -18,20 +18,55 @@ static LowerFn *const lowerings[] = {
 };
 
 /* ---- errors ---------------------------------------------------------------------------------- */
-static _Noreturn void raise(Lower *L, Status st, const char *fmt, va_list ap) {
-    char text[512];
-    vsnprintf(text, sizeof text, fmt, ap);
-    err(L->d, st, L->node ? L->node->path : NULL, "%s", text);
+const char *said(Lower *L, Expr *e) {
+    int64_t v;
+    int i = 0;
+    ASSERT(e->dtype == DT_I64);
+    if (e_is_int(e, &v)) return arena_printf(L->a, "%lld", (long long)v);
+    while (i < L->nsaid && L->said[i] != e) i++;
+    if (i == SAID_MAX) return "?";
+    if (i == L->nsaid) L->said[L->nsaid++] = e;
+    return arena_printf(L->a, "%c", SAID_FIRST + i);
+}
+
+/* A message while compiling: what is not known is named. */
+static _Noreturn void raise(Lower *L, Status st, const char *text) {
+    Sb s = {.a = L->a};
+    for (; *text; text++) {
+        int i = *text - SAID_FIRST;
+        if (i < 0 || i >= L->nsaid)
+            sb_write(&s, text, 1);
+        else if (L->said[i]->op == E_SYM && L->said[i]->sym->name)
+            sb_puts(&s, L->said[i]->sym->name);
+        else
+            sb_puts(&s, "?");
+    }
+    L->nsaid = 0;
+    err(L->d, st, L->node ? L->node->path : NULL, "%s", s.n ? s.p : "");
+}
+/* cond with the values that the message shows, which are taken. */
+static Expr *tell(Lower *L, Expr *cond, bool uniform) {
+    for (int i = 0; i < L->nsaid; i++)
+        if (uniform && !L->said[i]->pure) L->said[i] = let(L, "said", L->said[i], INT64_MIN);
+    cond = e_tell(L->cx, cond, L->nsaid, L->said);
+    L->nsaid = 0;
+    return cond;
 }
 void fail(Lower *L, const char *fmt, ...) {
+    char text[512];
     va_list ap;
     va_start(ap, fmt);
-    raise(L, ST_MODEL, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    raise(L, ST_MODEL, text);
 }
 void unsupported(Lower *L, const char *fmt, ...) {
+    char text[512];
     va_list ap;
     va_start(ap, fmt);
-    raise(L, ST_UNSUPPORTED, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    raise(L, ST_UNSUPPORTED, text);
 }
 
 int site(Lower *L, const char *fmt, ...) {
@@ -43,12 +78,25 @@ int site(Lower *L, const char *fmt, ...) {
     return cx_site(L->cx, L->node ? L->node->path : NULL, "%s", text);
 }
 
+Expr *guarded(Lower *L, Expr *cond, Expr *a, Expr *b, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    int at = e_is_ival(cond, 1) ? 0 : site(L, "%s", text);
+    return e_guard(L->cx, tell(L, cond, false), a, b, at);
+}
+
 void check(Lower *L, Expr *cond, const char *fmt, ...) {
     char text[512];
     va_list ap;
     int64_t v;
     ASSERT(cond->dtype == DT_BOOL);
-    if (e_is_int(cond, &v) && v) return;
+    if (e_is_int(cond, &v) && v) {
+        L->nsaid = 0;
+        return;
+    }
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
@@ -59,12 +107,40 @@ void check(Lower *L, Expr *cond, const char *fmt, ...) {
     if (!cond->pure) cond = let(L, "ok", cond, 0);
     for (Seq *q = L->seq; q; q = q->parent) /* checked already? */
         for (int i = 0; i < q->s.n; i++)
-            if (q->s.p[i]->kind == S_CHECK && q->s.p[i]->check.cond == cond) return;
+            if (q->s.p[i]->kind == S_CHECK && e_told(q->s.p[i]->check.cond) == cond) {
+                L->nsaid = 0;
+                return;
+            }
+    cond = tell(L, cond, true);
     Stmt *s = stmt_new(L->cx, S_CHECK, L->node ? L->node->path : "");
     s->check.cond = cond;
     s->check.site = site(L, "%s", text);
     vec_push(L->a, &L->seq->s, s);
 }
+
+/* " (3, not 4)", " (3 and 4)": both sizes, or the one that is not given. */
+static void check_pair(Lower *L, Expr *cond, Expr *a, Expr *b, const char *between, const char *fmt,
+                       va_list ap) {
+    char text[512];
+    vsnprintf(text, sizeof text, fmt, ap);
+    if (a->dtype != DT_I64 || e_is_ival(cond, 1))
+        check(L, cond, "%s", text);
+    else if (a->op == E_CONST && b->op != E_CONST && *between == ' ')
+        check(L, cond, "%s (%s)", text, said(L, b));
+    else
+        check(L, cond, "%s (%s%s%s)", text, said(L, a), between, said(L, b));
+}
+#define CHECK_PAIR(name, cond, between)                                                            \
+    void name(Lower *L, Expr *a, Expr *b, const char *fmt, ...) {                                  \
+        va_list ap;                                                                                \
+        va_start(ap, fmt);                                                                         \
+        check_pair(L, cond, a, b, between, fmt, ap);                                               \
+        va_end(ap);                                                                                \
+    }
+CHECK_PAIR(check_eq, e_eq(L->cx, a, b), b->op == E_CONST ? ", not " : " and ")
+CHECK_PAIR(check_le, e_le(L->cx, a, b), " > ")
+CHECK_PAIR(check_lt, e_lt(L->cx, a, b), " >= ")
+CHECK_PAIR(check_fits, e_or(L->cx, e_eq(L->cx, a, e_int(L->cx, 1)), e_eq(L->cx, a, b)), ", not ")
 
 /* ---- values ---------------------------------------------------------------------------------- */
 Val *val_tensor(Lower *L, Tensor *t) {
@@ -214,7 +290,9 @@ Expr *uni(Lower *L, Tensor *t, int64_t i) {
                 rest = 0;
                 continue;
             }
-            if (d <= 0) fail(L, "a tensor that must have elements is empty");
+            if (d <= 0)
+                fail(L, "%s must have elements, but axis %d has size %lld",
+                     t->name ? t->name : "a tensor", k, (long long)d);
             idx[k] = e_int(c, rest % d);
             rest /= d;
         }
@@ -435,13 +513,14 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
     if (ty->dim[axis] >= 0) return e_int(c, ty->dim[axis]);
     const char *p = ty->param[axis];
     for (int i = 0; p && i < names->name.n; i++) {
-        const DimName *n = &names->name.p[i];
-        if (strcmp(n->sym->name, p)) continue;
-        Expr *s = e_sym(c, n->sym);
+        const DimName *first = &names->name.p[i];
+        if (strcmp(first->sym->name, p)) continue;
+        Expr *s = e_sym(c, first->sym);
         check(L, e_eq(c, in_dim, s),
-              "input %s: axis %d differs in size from input %s: axis %d, also named %s; "
+              "input %s: axis %d, named %s, has size %s, but axis %d of input %s has %s; "
               "--ignore-dim-names compiles without this promise",
-              L->p->in[input].name, axis, L->p->in[n->input].name, n->axis, p);
+              L->p->in[input].name, axis, p, said(L, in_dim), first->axis,
+              L->p->in[first->input].name, said(L, s));
         return s;
     }
     Stmt *s = stmt_new(c, S_LET, "");

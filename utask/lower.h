@@ -44,9 +44,11 @@ struct Lower {
     Arena *a;
     Diag *d;
     Program *p;
-    Seq *seq;              /* where statements go */
-    const Node *node;      /* current node */
-    Val **out;             /* outputs of the current node, node->nout entries */
+    Seq *seq;         /* where statements go */
+    const Node *node; /* current node */
+    Val **out;        /* outputs of the current node, node->nout entries */
+    int nsaid;        /* values of the message that is being made */
+    Expr *said[SAID_MAX];
     struct LowerState *st; /* driver's own */
 };
 
@@ -72,7 +74,18 @@ _Noreturn void fail(Lower *L, const char *fmt, ...) PRINTF(2, 3);        /* ST_M
 _Noreturn void unsupported(Lower *L, const char *fmt, ...) PRINTF(2, 3); /* ST_UNSUPPORTED */
 /* cond false at compile time: fail; true: nothing; else a run-time check. */
 void check(Lower *L, Expr *cond, const char *fmt, ...) PRINTF(3, 4);
-int site(Lower *L, const char *fmt, ...) PRINTF(2, 3); /* for e_guard */
+/* Text that stands for e (int64) in the next message of check, guarded, fail or unsupported, to be
+ * an argument of its %s: the number where it is known, else what it is at run time (fail: the name
+ * of what it depends on). At most SAID_MAX different ones that are not known go into a message. */
+const char *said(Lower *L, Expr *e);
+/* Checks of a == b, a <= b, a < b, and of `size` being 1 or `want`, with sizes in the message. */
+void check_eq(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
+void check_le(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
+void check_lt(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
+void check_fits(Lower *L, Expr *size, Expr *want, const char *fmt, ...) PRINTF(4, 5);
+/* a where cond holds, else a run-time fault (and b). */
+Expr *guarded(Lower *L, Expr *cond, Expr *a, Expr *b, const char *fmt, ...) PRINTF(5, 6);
+int site(Lower *L, const char *fmt, ...) PRINTF(2, 3); /* of a fault without values */
 
 /* ---- uniform values -------------------------------------------------------------------------- */
 /* Element i (row-major) of t as a pure uniform scalar of t's dtype: known at compile time, or bound
@@ -100,8 +113,8 @@ void unflatten(Lower *L, int rank, Expr **dim, Expr *flat, Expr **idx);
 /* Broadcast dims of a and b into dim (MAX_RANK entries), with run-time checks; returns the rank. */
 int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim);
 /* An index that must lie in [0, extent), or [-extent, extent) when neg: checked, made non-negative.
- */
-Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg);
+ * fmt: what it indexes, as in "axis 1 of input 0". */
+Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg, const char *fmt, ...) PRINTF(5, 6);
 
 Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *data);
 Tensor *t_scalar(Lower *L, DType t, double v);
@@ -133,7 +146,8 @@ Expr *ext_sym(Lower *L, Stmt *s, const char *name);
 Tensor *ext_out(Lower *L, Stmt *s, DType t, int rank, Expr *const *dim);
 Tensor *ext_blob(Lower *L, Stmt *s);
 void ext_end(Lower *L, Stmt *s,
-             const char *fault); /* appends; message when the body reports an error */
+             const char *fault); /* appends; message when the body reports an error. The values that
+                                    it says (extern.h) stand for "\1" to "\4" */
 /* With all inputs constant the body runs at compile time, and outputs become constants: use these
  * after ext_end: */
 Tensor *ext_result(Lower *L, Stmt *s, int i);

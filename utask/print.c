@@ -90,6 +90,24 @@ static const char *const reduce_name[] = {"sum", "prod",   "max",    "min",     
 
 static void print_expr(Printer *p, const Expr *e, int level);
 
+/* The text of a site, with what cond tells as expressions in it. */
+static void print_message(Printer *p, int site, const Expr *cond) {
+    sb_puts(p->s, "\"");
+    for (const char *t = p->p->cx->site.p[site]; *t; t++) {
+        int i = *t - SAID_FIRST;
+        if (i < 0 || i >= SAID_MAX)
+            sb_write(p->s, t, 1);
+        else if (cond && cond->op == E_TELL && i + 1 < cond->n &&
+                 !e_is_ival(cond->a[i + 1], UNSAID)) {
+            sb_puts(p->s, "{");
+            print_expr(p, cond->a[i + 1], 0);
+            sb_puts(p->s, "}");
+        } else
+            sb_puts(p->s, "{?}");
+    }
+    sb_puts(p->s, "\"");
+}
+
 static void print_list(Printer *p, const Expr *e, const char *name) {
     sb_printf(p->s, "%s(", name);
     for (int i = 0; i < e->n; i++) {
@@ -99,7 +117,7 @@ static void print_list(Printer *p, const Expr *e, const char *name) {
     if (e->op == E_GUARD) {
         sb_puts(p->s, "; ");
         if (p->p && e->i >= 0 && e->i < p->p->cx->site.n)
-            sb_printf(p->s, "\"%s\"", p->p->cx->site.p[e->i]);
+            print_message(p, (int)e->i, e->a[0]);
         else
             sb_printf(p->s, "%" PRId64, e->i);
     }
@@ -110,6 +128,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
     Sb *s = p->s;
     int mine = level_of(e);
     switch (e->op) {
+    case E_TELL: print_expr(p, e->a[0], level); return; /* what it tells stands in the message */
     case E_CONST:
         if (dtype_is_float(e->dtype) || e->dtype == DT_BOOL || e->dtype == DT_I64)
             print_const(s, e->dtype, e->f, e->i);
@@ -204,7 +223,8 @@ void e_print(Sb *s, const Expr *e) {
 static void count_uses(Printer *p, const Expr *e) {
     if (p->uses.of[e->id]++) return;
     p->touched[p->ntouched++] = e->id;
-    for (int i = 0; i < e->n; i++) count_uses(p, e->a[i]);
+    int n = e->op == E_TELL ? 1 : e->n; /* what it tells is printed in the message only */
+    for (int i = 0; i < n; i++) count_uses(p, e->a[i]);
     if (e->op == E_REDUCE)
         for (int i = 0; i < e->naxis; i++) count_uses(p, e->raxis[i]->extent);
 }
@@ -214,7 +234,8 @@ static void print_shared(Printer *p, const Expr *e, int indent) {
     if (p->uses.of[e->id] < 0) return;
     bool twice = p->uses.of[e->id] > 1 && e->n > 0 && e->op != E_NEG;
     p->uses.of[e->id] = -1;
-    for (int i = 0; i < e->n; i++) print_shared(p, e->a[i], indent);
+    int n = e->op == E_TELL ? 1 : e->n;
+    for (int i = 0; i < n; i++) print_shared(p, e->a[i], indent);
     if (!twice) return;
     sb_printf(p->s, "%*s%%%d = ", indent, "", p->shared.next);
     p->left = MAX_NODES;
@@ -285,8 +306,10 @@ static void print_def(Printer *p, const Tensor *t) {
     if (t->name) sb_printf(p->s, " \"%s\"", t->name);
 }
 
-static void print_site(Printer *p, int site) {
-    if (site >= 0 && site < p->p->cx->site.n) sb_printf(p->s, " \"%s\"", p->p->cx->site.p[site]);
+static void print_site(Printer *p, int site, const Expr *cond) {
+    if (site < 0 || site >= p->p->cx->site.n) return;
+    sb_puts(p->s, " ");
+    print_message(p, site, cond);
 }
 
 /* "i0, d.1 + (i1 < 2), i2": the elements that are computed. */
@@ -549,7 +572,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
             break;
         case S_CHECK:
             print_line(p, indent, "check ", NULL, s->check.cond);
-            print_site(p, s->check.site);
+            print_site(p, s->check.site, s->check.cond);
             sb_puts(o, "\n");
             break;
         case S_EXTERN: print_extern(p, s, indent); break;
@@ -568,7 +591,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
         case S_CALL: print_call(p, s, indent); break;
         case S_ENTER:
             sb_printf(o, "%*senter %d below", indent, "", s->enter.below);
-            print_site(p, s->enter.site);
+            print_site(p, s->enter.site, NULL);
             sb_puts(o, "\n");
             break;
         case S_COUNT: break;

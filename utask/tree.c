@@ -315,6 +315,7 @@ static Expr *inline_expr(Inline *u, Expr *e) {
         case E_BITCAST: e = e_bitcast(u->c, e->dtype, a[0]); break;
         case E_SELECT: e = e_sel(u->c, a[0], a[1], a[2]); break;
         case E_GUARD: e = e_guard(u->c, a[0], a[1], a[2], (int)e->i); break;
+        case E_TELL: e = e_tell(u->c, a[0], e->n - 1, a + 1); break;
         case E_LOAD: e = e->kind ? e_loadf(u->c, e->t, a[0]) : e_load(u->c, e->t, a); break;
         default: e = e_is_unary(e->op) ? e_un(u->c, e->op, a[0]) : e_bin(u->c, e->op, a[0], a[1]);
         }

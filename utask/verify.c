@@ -125,6 +125,11 @@ static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
             check_expr(v, e->raxis[i]->extent, at);
         }
         break;
+    case E_TELL:
+        for (int i = 0; i < e->n; i++)
+            REQUIRE(v, e->a[i]->dtype == (i ? DT_I64 : DT_BOOL), "operand %d of tell has type %s",
+                    i, dtype_name(e->a[i]->dtype));
+        break;
     case E_GUARD: REQUIRE(v, e->i >= 0 && e->i < v->p->cx->site.n, "a guard has no message"); break;
     default:
         if (e_is_binary(e->op))

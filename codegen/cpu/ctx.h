@@ -69,6 +69,7 @@ typedef struct bk_ctx {
     _Atomic int capped;      /* it would have gone on */
     _Atomic int fault;       /* site + 1 of the first fault, 0: none */
     _Atomic int wants;       /* site + 1 of the first that there was no memory for, 0: none */
+    int64_t said[4];         /* its values; BK_UNSAID: not known */
     _Atomic int state;       /* what the run has come to, as far as this unit can see */
     int nunit;
     int crowded; /* more units than CPUs: the others run when this one does not */
@@ -164,11 +165,18 @@ static inline void bk_post(bk_word *w, uint32_t turn, int state) {
 #endif
 }
 
-/* Records a fault; the first one of a run wins. The unit goes on to its next barrier. */
-static inline void bk_fault(bk_ctx *k, int site) {
+/* Records a fault and its values; the first one of a run wins. The unit goes on to its next
+ * barrier. */
+#define BK_UNSAID INT64_MIN
+static __attribute__((noinline, cold, unused)) void bk_fault_said(bk_ctx *k, int site, int64_t a,
+                                                                  int64_t b, int64_t c, int64_t d) {
     int none = 0;
-    atomic_compare_exchange_strong(&k->fault, &none, site + 1);
+    if (atomic_compare_exchange_strong(&k->fault, &none, site + 1))
+        k->said[0] = a, k->said[1] = b, k->said[2] = c, k->said[3] = d;
     atomic_store(&k->state, BK_FAULT);
+}
+static inline void bk_fault(bk_ctx *k, int site) {
+    bk_fault_said(k, site, BK_UNSAID, BK_UNSAID, BK_UNSAID, BK_UNSAID);
 }
 
 /* An activation beyond stack_depth; 0 when it may not begin. */

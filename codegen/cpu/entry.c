@@ -462,7 +462,7 @@ static int bk_run_locked(bk_session *s, const braid_tensor_v1 *in, braid_tensor_
                 return BK_ST_RUNTIME;
             }
 #endif
-            return bk_say_fault(atomic_load(&s->k.fault), message, size);
+            return bk_say_fault(atomic_load(&s->k.fault), s->k.said, message, size);
         }
         need = atomic_load(&s->k.arena_need);
         if (need < BK_ARENA) need = BK_ARENA;

@@ -9,9 +9,11 @@
  * *bytes); fills sym[] (results that output dims depend on) and bytes[o] for outputs that are
  * blobs; bytes[nout] is the scratch size. Both arrays come zeroed. static int bx_NAME(const
  * bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch); fills the outputs. out[].dim
- * is set before the call. Both return 0, or 1 when the inputs are at fault. An absent optional
- * input has data NULL and rank -1 … dtype 0. Data of a tensor with no elements may be NULL or not:
- * test the count.
+ * is set before the call. Both return 0, or 1 when the inputs are at fault, or BX_SAID: then a
+ * plan has put BX_SAYS values for the message at the beginning of sym, which has room for them, a
+ * body at the beginning of scratch, whose size its plan has made BX_SAY_BYTES or more. An absent
+ * optional input has data NULL and rank -1 … dtype 0. Data of a tensor with no elements may be NULL
+ * or not: test the count.
  */
 #ifndef BX_EXTERN_H
 #define BX_EXTERN_H
@@ -22,6 +24,9 @@
 #define BX_FN static inline
 #endif
 #define BX_RANK 12
+#define BX_SAID 2
+#define BX_SAYS 4
+#define BX_SAY_BYTES (BX_SAYS * (int64_t)sizeof(int64_t))
 typedef struct bx_tensor {
     void *data;
     int32_t dtype; /* ONNX numbers */
@@ -33,6 +38,10 @@ BX_FN int64_t bx_count(const bx_tensor *t) {
     int64_t n = 1;
     for (int i = 0; i < t->rank; i++) n *= t->dim[i];
     return n;
+}
+BX_FN int bx_said(int64_t *to, int64_t a, int64_t b, int64_t c, int64_t d) {
+    to[0] = a, to[1] = b, to[2] = c, to[3] = d;
+    return BX_SAID;
 }
 BX_FN int bx_size(int dtype) {
     switch (dtype) {

@@ -83,6 +83,7 @@ BX_FN int bx_scatter_elements_plan(const bx_tensor *in, const int64_t *param, in
                                    int64_t *bytes) {
     (void)param, (void)sym;
     bytes[1] = bx_count(&in[1]) * (int64_t)sizeof(int64_t);
+    if (bytes[1] < BX_SAY_BYTES) bytes[1] = BX_SAY_BYTES;
     return 0;
 }
 BX_FN int bx_scatter_elements(const bx_tensor *in, const int64_t *param, bx_tensor *out,
@@ -98,7 +99,7 @@ BX_FN int bx_scatter_elements(const bx_tensor *in, const int64_t *param, bx_tens
         for (int d = 0; d < last; d++) base += d == axis ? 0 : at[d] * stride[d];
         for (int64_t i = 0; i < row; i++) {
             int64_t k = bx_geti(index, u + i);
-            if (k < -extent || k >= extent) return 1;
+            if (k < -extent || k >= extent) return bx_said(off, k, -extent, extent, axis);
             off[u + i] = base + i * step + (k < 0 ? k + extent : k) * stride[axis];
         }
         for (int d = last - 1; d >= 0 && ++at[d] == index->dim[d]; d--) at[d] = 0;
@@ -119,6 +120,7 @@ BX_FN int bx_scatter_nd_plan(const bx_tensor *in, const int64_t *param, int64_t 
                              int64_t *bytes) {
     (void)param, (void)sym;
     bytes[1] = bx_scatter_nd_updates(&in[1]) * (int64_t)sizeof(int64_t);
+    if (bytes[1] < BX_SAY_BYTES) bytes[1] = BX_SAY_BYTES;
     return 0;
 }
 BX_FN int bx_scatter_nd(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
@@ -131,7 +133,7 @@ BX_FN int bx_scatter_nd(const bx_tensor *in, const int64_t *param, bx_tensor *ou
         off[u] = 0;
         for (int64_t d = 0; d < k; d++) {
             int64_t i = bx_geti(index, u * k + d), extent = data->dim[d];
-            if (i < -extent || i >= extent) return 1;
+            if (i < -extent || i >= extent) return bx_said(off, i, -extent, extent, d);
             off[u] = off[u] * extent + (i < 0 ? i + extent : i);
         }
         off[u] *= slice;

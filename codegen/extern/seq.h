@@ -237,18 +237,18 @@ BX_FN bx_tensor bx_seq_piece(const bx_tensor *in, const int64_t *param, int64_t 
 BX_FN int bx_seq_split_plan(const bx_tensor *in, const int64_t *param, int64_t *sym,
                             int64_t *bytes) {
     int64_t extent, from = 0, payload = 0;
-    (void)sym;
     if (param[0] < 0 || param[0] >= in[0].rank) return 1;
     extent = in[0].dim[param[0]];
     if (in[1].rank < 0 && param[1] <= 0) return 1;
     for (int64_t i = 0, n = bx_seq_pieces(in, param); i < n; i++) {
         bx_tensor t = bx_seq_piece(in, param, i, from);
         int64_t length = t.dim[param[0]];
-        if (length < 0 || length > extent - from) return 1;
+        if (length < 0 || length > extent - from)
+            return bx_said(sym, length, i, extent - from, param[0]);
         from += length;
         payload += bx_seq_round(bx_seq_bytes_of(&t));
     }
-    if (from != extent) return 1;
+    if (from != extent) return bx_said(sym, 0, bx_seq_pieces(in, param), extent - from, param[0]);
     bytes[0] = bx_seq_size_for(bx_seq_pieces(in, param), payload);
     return 0;
 }
@@ -281,7 +281,8 @@ BX_FN int bx_seq_split(const bx_tensor *in, const int64_t *param, bx_tensor *out
 
 /* in: sequence. param: axis (negative from the end of the result's rank); whether it is a new one;
  * rank of the result or -1. sym: see bx_seq_report. out: the tensor. */
-BX_FN int bx_seq_joined(const bx_tensor *in, const int64_t *param, bx_tensor *t, int *axis) {
+BX_FN int bx_seq_joined(const bx_tensor *in, const int64_t *param, bx_tensor *t, int *axis,
+                        int64_t *said) {
     int64_t n = bx_seq_count(in[0].data), at;
     if (n == 0) return 1;
     *t = bx_seq_item(in[0].data, 0);
@@ -299,7 +300,8 @@ BX_FN int bx_seq_joined(const bx_tensor *in, const int64_t *param, bx_tensor *t,
         bx_tensor x = bx_seq_item(in[0].data, i);
         if (x.rank != head.rank) return 1;
         for (int d = 0; d < x.rank; d++)
-            if (x.dim[d] != head.dim[d] && (fresh || d != *axis)) return 1;
+            if (x.dim[d] != head.dim[d] && (fresh || d != *axis))
+                return said ? bx_said(said, i, x.dim[d], head.dim[d], d) : 1;
         if (!fresh) t->dim[*axis] += x.dim[*axis];
     }
     return 0;
@@ -309,13 +311,14 @@ BX_FN int bx_seq_concat_plan(const bx_tensor *in, const int64_t *param, int64_t 
     bx_tensor t;
     int axis;
     (void)bytes;
-    return bx_seq_joined(in, param, &t, &axis) || bx_seq_report(&t, param[2], sym);
+    int bad = bx_seq_joined(in, param, &t, &axis, sym);
+    return bad ? bad : bx_seq_report(&t, param[2], sym);
 }
 BX_FN int bx_seq_concat(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch) {
     bx_tensor t;
     int axis;
     (void)scratch;
-    if (bx_seq_joined(in, param, &t, &axis)) return 1;
+    if (bx_seq_joined(in, param, &t, &axis, NULL)) return 1;
     if (bx_seq_bytes_of(&t) != bx_seq_bytes_of(&out[0])) return 1;
     int64_t outer = 1, row = bx_size(t.dtype);
     for (int d = 0; d < axis; d++) outer *= t.dim[d];

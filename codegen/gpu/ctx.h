@@ -56,6 +56,7 @@ typedef struct bk_ctx {
     int later; /* the same in every second launch of a run that has several */
     int wants; /* site + 1 of the first that there was no memory for, 0: none */
     int deep;  /* site + 1 of the first function that went beyond stack_depth, 0: none */
+    int64_t said[4]; /* the values of the fault; BK_UNSAID: not known */
     unsigned long long deepest; /* how far one went */
     unsigned long long
         arena_need; /* with BK_GROW: bytes that would have sufficed, as far as known */

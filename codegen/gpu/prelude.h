@@ -81,12 +81,22 @@ BK_INLINE void bk_worse(int state) {
     atomicMax(own->record, state);
     atomicMax(&own->state, state);
 }
-/* Records a fault; the first one of a run wins. The thread goes on to the next barrier. */
-BK_INLINE void bk_fault(bk_ctx *k, int site) {
+/* Records a fault and its values; the first one of a run wins. The thread goes on to the next
+ * barrier. */
+#define BK_UNSAID (-9223372036854775807ll - 1)
+BK_INLINE void bk_fault_said(bk_ctx *k, int site, int64_t a, int64_t b, int64_t c, int64_t d) {
     bk_ctx *run = bk_owned()->run;
     (void)k;
-    if (BK_LOOK(int, &run->fault) == 0) atomicCAS(&run->fault, 0, site + 1);
+    if (BK_LOOK(int, &run->fault) == 0 && atomicCAS(&run->fault, 0, site + 1) == 0) {
+        run->said[0] = a;
+        run->said[1] = b;
+        run->said[2] = c;
+        run->said[3] = d;
+    }
     bk_worse(BK_FAULT);
+}
+BK_INLINE void bk_fault(bk_ctx *k, int site) {
+    bk_fault_said(k, site, BK_UNSAID, BK_UNSAID, BK_UNSAID, BK_UNSAID);
 }
 /* An activation beyond stack_depth, by all threads; 0 when it may not begin. */
 BK_INLINE int bk_deeper(bk_ctx *k, int64_t depth, int site) {

@@ -133,7 +133,7 @@ static int bk_judge(bk_session *s, int *grow, char *message, size_t size) {
         state != BK_OK || k->fault || k->deep ? 2 : 0; /* blocks may have left at different turns */
     if (state == BK_OK && !k->fault) return BK_ST_OK;
     s->deep = k->fault && k->deep > 0 && k->deep <= BK_NSITE;
-    if (state != BK_GROW || k->fault) return bk_say_fault(k->fault, message, size);
+    if (state != BK_GROW || k->fault) return bk_say_fault(k->fault, k->said, message, size);
     *grow = 1;
     return BK_ST_OK;
 }
@@ -150,7 +150,7 @@ static int bk_settle(bk_session *s, int *grow, char *message, size_t size) {
 /* The same for runs that cannot grow: of earlier calls. */
 static int bk_settle_earlier(bk_session *s, char *message, size_t size) {
     int grow, st = bk_settle(s, &grow, message, size);
-    return !st && grow ? bk_say_fault(0, message, size) : st;
+    return !st && grow ? bk_say_fault(0, NULL, message, size) : st;
 }
 
 /* The recursion went too deep: says how deep it wants to go. It is run again with a higher limit,
@@ -221,7 +221,7 @@ static int bk_complete(bk_session *s, void *stream, const braid_tensor_v1 *in, c
                 bad = 1;
             else
                 bytes *= (size_t)t->dim[j];
-        if (bad) return bk_say_fault(0, message, size);
+        if (bad) return bk_say_fault(0, NULL, message, size);
     }
     return BK_ST_OK;
 }

@@ -133,7 +133,7 @@ void lower_PRelu(Lower *L) {
         fail(L, "slope of rank %d does not broadcast to x of rank %d", slope->rank, x->rank);
     for (int i = 0; i < slope->rank; i++) {
         Expr *s = slope->dim[i], *d = x->dim[x->rank - slope->rank + i];
-        check(L, e_or(c, e_eq(c, s, e_int(c, 1)), e_eq(c, s, d)), "slope does not broadcast to x");
+        check_fits(L, s, d, "slope does not broadcast to x");
     }
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, x->dtype, x, &v);

@@ -10,8 +10,9 @@
 Tensor *attn_split_heads(Lower *L, Tensor *x, int64_t heads, const char *what) {
     Cx *c = L->cx;
     Expr *n = e_int(c, heads), *size = e_bin(c, E_FDIV, x->dim[2], n);
-    check(L, e_eq(c, e_mul(c, size, n), x->dim[2]), "%lld heads do not divide the last axis of %s",
-          (long long)heads, what);
+    check(L, e_eq(c, e_mul(c, size, n), x->dim[2]),
+          "%lld heads do not divide the last axis of %s, of size %s", (long long)heads, what,
+          said(L, x->dim[2]));
     Expr *dim[4] = {x->dim[0], n, x->dim[1], size};
     Tensor *t = te_begin(L, x->dtype, 4, dim);
     Expr *last = e_add(c, e_mul(c, ax(L, t, 1), size), ax(L, t, 3));
@@ -30,13 +31,15 @@ void attn_sizes(Lower *L, Attn *A) {
     A->kvlen = k->dim[2];
     A->vsize = v->dim[3];
     check(L, e_and(c, e_eq(c, k->dim[0], A->batch), e_eq(c, v->dim[0], A->batch)),
-          "query, key and value must have one batch size");
-    check(L, e_eq(c, k->dim[3], A->size), "query and key must have one head size");
-    check(L, e_eq(c, v->dim[1], A->groups), "key and value must have the same number of heads");
-    check(L, e_eq(c, v->dim[2], A->kvlen), "key and value must have one length");
+          "query, key and value must have one batch size (%s, %s, %s)", said(L, A->batch),
+          said(L, k->dim[0]), said(L, v->dim[0]));
+    check_eq(L, k->dim[3], A->size, "query and key must have one head size");
+    check_eq(L, v->dim[1], A->groups, "key and value must have the same number of heads");
+    check_eq(L, v->dim[2], A->kvlen, "key and value must have one length");
     A->members = e_bin(c, E_FDIV, A->heads, A->groups);
     check(L, e_eq(c, e_mul(c, A->members, A->groups), A->heads),
-          "the number of query heads must be a multiple of the number of key heads");
+          "the number of query heads must be a multiple of the number of key heads (%s and %s)",
+          said(L, A->heads), said(L, A->groups));
     A->grouped = !e_is_ival(A->members, 1);
     A->io = q->dtype;
     A->w = wide_float(q->dtype);
@@ -189,13 +192,12 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
             fail(L, "attn_mask must have rank 1 to 4, not %d", mask->rank);
         /* The last axis of the mask may be shorter: what is behind it does not take part. */
         Expr *len = mask->dim[mask->rank - 1];
-        check(L, e_le(c, len, A->kvlen), "attn_mask is longer than the keys");
+        check_le(L, len, A->kvlen, "attn_mask is longer than the keys");
         Expr *full[4] = {A->batch, A->heads, A->qlen, len};
         Expr *place[4] = {ax(L, t, 0), attn_query_head(L, A, t, 1), i, j};
         for (int k = 0; k < mask->rank - 1; k++) {
             Expr *d = mask->dim[k], *want = full[4 - mask->rank + k];
-            check(L, e_or(c, e_eq(c, d, e_int(c, 1)), e_eq(c, d, want)),
-                  "attn_mask does not broadcast to the scores (its axis %d)", k);
+            check_fits(L, d, want, "attn_mask does not broadcast to the scores (its axis %d)", k);
         }
         Expr *within = e_lt(c, j, len), *x = ld_bcast(L, mask, 4, place, full);
         if (mask->dtype == DT_BOOL) {
@@ -242,7 +244,8 @@ void lower_Attention(Lower *L) {
     Tensor *past_k = in(L, 4), *past_v = in(L, 5), *nonpad = in(L, 6);
     bool packed = q->rank == 3;
     if (k->rank != q->rank || v->rank != q->rank || (!packed && q->rank != 4))
-        fail(L, "query, key and value must all have rank 3 or all rank 4");
+        fail(L, "query, key and value must all have rank 3 or all rank 4, not %d, %d and %d",
+             q->rank, k->rank, v->rank);
     if (packed) {
         int64_t qn = attn_head_count(L, "q_num_heads"), kn = attn_head_count(L, "kv_num_heads");
         q = attn_split_heads(L, q, qn, "the query");
@@ -253,7 +256,8 @@ void lower_Attention(Lower *L) {
     if (!past_k != !past_v) fail(L, "past_key and past_value must be given together");
     if (past_k) {
         if (past_k->rank != 4 || past_v->rank != 4)
-            fail(L, "past_key and past_value must have rank 4");
+            fail(L, "past_key and past_value must have rank 4, not %d and %d", past_k->rank,
+                 past_v->rank);
         past = past_k->dim[2];
         Tensor *kk[2] = {past_k, k}, *vv[2] = {past_v, v};
         k = t_concat(L, 2, kk, 2);
@@ -292,8 +296,8 @@ static Tensor *modified(Lower *L, const Attn *A, Tensor *s, const char *name) {
     if (result->kind != VT_TENSOR || result->t->dtype != whole->dtype || result->t->rank != 4)
         fail(L, "%s must keep type and shape of its input", name);
     for (int i = 0; i < 4; i++)
-        check(L, e_eq(L->cx, result->t->dim[i], whole->dim[i]),
-              "%s must keep the shape of its input (axis %d)", name, i);
+        check_eq(L, result->t->dim[i], whole->dim[i],
+                 "%s must keep the shape of its input (axis %d)", name, i);
     return regrouped_heads(L, A, result->t);
 }
 

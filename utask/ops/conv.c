@@ -40,24 +40,23 @@ static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, boo
     Expr *whole = transposed ? x->dim[1] : w->dim[0];
     Expr *part = win_fdiv(L, whole, v->group);
     check(L, e_eq(c, e_muli(c, part, v->group), whole),
-          "the number of channels is not a multiple of group");
+          "the number of channels, %s, is not a multiple of group, %lld", said(L, whole),
+          (long long)v->group);
     if (transposed) {
-        check(L, e_eq(c, w->dim[0], x->dim[1]),
-              "the weights do not have one row per input channel");
+        check_eq(L, w->dim[0], x->dim[1], "the weights do not have one row per input channel");
         v->icg = part;
         v->ocg = w->dim[1];
         v->oc = e_muli(c, v->ocg, v->group);
     } else {
         v->icg = w->dim[1];
-        check(L, e_eq(c, x->dim[1], e_muli(c, v->icg, v->group)),
-              "the input's channels are not group times those of the weights");
+        check_eq(L, x->dim[1], e_muli(c, v->icg, v->group),
+                 "the input's channels are not group times those of the weights");
         v->ocg = part;
         v->oc = whole;
     }
     if (bias) {
         if (bias->rank != 1) fail(L, "the bias has rank %d, not 1", bias->rank);
-        check(L, e_eq(c, bias->dim[0], v->oc),
-              "the bias does not have one value per output channel");
+        check_eq(L, bias->dim[0], v->oc, "the bias does not have one value per output channel");
     }
 
     int n = x->rank - 2;
@@ -66,7 +65,7 @@ static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, boo
     if (!attr_has(L, "kernel_shape")) return;
     window_ints(L, "kernel_shape", n, 1, 1, k);
     for (int i = 0; i < n; i++)
-        check(L, e_eq(c, w->dim[i + 2], e_int(c, k[i])), "kernel_shape is not that of the weights");
+        check_eq(L, w->dim[i + 2], e_int(c, k[i]), "kernel_shape is not that of the weights");
 }
 
 /* x with its spatial axes extended to `dim`, element 0 of x at `lo`; zero (all bits) elsewhere. */
@@ -181,7 +180,7 @@ static void transposed_place(Lower *L, Conv *v) {
     for (int i = 0; i < n; i++) {
         Expr *full = e_add(c, e_muli(c, e_addi(c, w->in[i], -1), w->stride[i]),
                            e_addi(c, w->span[i], extra[i]));
-        check(L, e_le(c, e_int(c, 1), w->k[i]), "spatial axis %d of the kernel is empty", i);
+        check_le(L, e_int(c, 1), w->k[i], "spatial axis %d of the kernel is empty", i);
         if (have >= 0 || w->mode == PAD_SAME_UPPER || w->mode == PAD_SAME_LOWER) {
             w->out[i] = have >= 0 ? e_int(c, shape[i]) : e_muli(c, w->in[i], w->stride[i]);
             if (have >= 0 && (shape[i] < 0 || shape[i] > INT32_MAX))
@@ -193,7 +192,7 @@ static void transposed_place(Lower *L, Conv *v) {
         if (e_is_int(w->lo[i], &lo) && e_is_int(w->hi[i], &hi) && (lo < 0 || hi < 0))
             fail(L, "pads of a transposed convolution are negative");
         w->out[i] = e_sub(c, full, e_add(c, w->lo[i], w->hi[i]));
-        check(L, e_le(c, e_int(c, 0), w->out[i]), "pads leave nothing of spatial axis %d", i);
+        check_le(L, e_int(c, 0), w->out[i], "pads leave nothing of spatial axis %d", i);
     }
 }
 

@@ -151,7 +151,8 @@ void lower_Einsum(Lower *L) {
             if (!old || e_is_ival(old, 1)) {
                 e.dim[l] = d;
             } else if (!e_is_ival(d, 1)) {
-                same_dim(L, old, d, "the sizes of axes with one label differ");
+                check_eq(L, old, d, "the sizes of axes with one label differ, axis %d of input %d",
+                         j, i);
                 e.dim[l] = better_dim(old, d);
             }
         }

@@ -96,7 +96,7 @@ void lower_ArrayFeatureExtractor(Lower *L) {
     Tensor *y = te_begin(L, x->dtype, x->rank, dim);
     for (int i = 0; i <= last; i++) idx[i] = ax(L, y, i);
     Expr *k = e_cast(c, DT_I64, ld(L, at, &idx[last]));
-    idx[last] = index_checked(L, k, x->dim[last], false);
+    idx[last] = index_checked(L, k, x->dim[last], false, "axis %d of input 0", last);
     out(L, 0, te_end(L, y, ld(L, x, idx)));
 }
 

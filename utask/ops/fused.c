@@ -116,7 +116,7 @@ static Tensor *fused_conv(Lower *L, Tensor *x, Tensor *z) {
     if (z) {
         if (z->rank != y->rank) fail(L, "Z has rank %d, the result %d", z->rank, y->rank);
         for (int i = 0; i < y->rank; i++)
-            same_dim(L, y->dim[i], z->dim[i], "Z does not have the shape of the result");
+            check_eq(L, y->dim[i], z->dim[i], "Z does not have the shape of the result");
         y = t_bin(L, E_ADD, y, z);
     }
     return activated(L, y, attr_s(L, "activation", NULL), n, params);

@@ -3,12 +3,15 @@
 
 /* Element idx of the indices t as a checked position in [0, extent) of an axis; negative ones count
  * from the end when neg. A single element is read and checked once, as a uniform value. */
-static Expr *index_at(Lower *L, Tensor *t, Expr **idx, Expr *extent, bool neg) {
+static Expr *index_at(Lower *L, Tensor *t, Expr **idx, int axis, Expr *extent, bool neg) {
     Cx *c = L->cx;
-    if (count_const(t) != 1) return index_checked(L, ld(L, t, idx), extent, neg);
+    if (count_const(t) != 1)
+        return index_checked(L, ld(L, t, idx), extent, neg, "axis %d of input 0", axis);
     Expr *i = uni_i64(L, t, 0), *zero = e_int(c, 0);
     Expr *low = neg ? e_muli(c, extent, -1) : zero;
-    check(L, e_and(c, e_le(c, low, i), e_lt(c, i, extent)), "index out of range");
+    check(L, e_and(c, e_le(c, low, i), e_lt(c, i, extent)),
+          "index %s is outside [%s, %s), axis %d of input 0", said(L, i), said(L, low),
+          said(L, extent), axis);
     if (neg) i = e_sel(c, e_lt(c, i, zero), e_add(c, i, extent), i);
     return is_simple(i) && ge_const(i, 0) ? i : let(L, "index", i, 0);
 }
@@ -30,7 +33,7 @@ void lower_Gather(Lower *L) {
     for (int i = 0; i < ix->rank; i++) at[i] = ax(L, o, axis + i);
     for (int i = 0; i < a->rank; i++)
         idx[i] = i < axis    ? ax(L, o, i)
-                 : i == axis ? index_at(L, ix, at, a->dim[axis], true)
+                 : i == axis ? index_at(L, ix, at, axis, a->dim[axis], true)
                              : ax(L, o, i + ix->rank - 1);
     out(L, 0, te_end(L, o, ld(L, a, idx)));
 }
@@ -42,11 +45,11 @@ void lower_GatherElements(Lower *L) {
     if (ix->rank != r) fail(L, "the data has rank %d and the indices rank %d", r, ix->rank);
     for (int i = 0; i < r; i++)
         if (i != axis && ix->dim[i] != a->dim[i])
-            check(L, e_le(L->cx, ix->dim[i], a->dim[i]),
-                  "the indices are larger than the data along axis %d", i);
+            check_le(L, ix->dim[i], a->dim[i], "the indices are larger than the data along axis %d",
+                     i);
     Tensor *o = te_begin(L, a->dtype, r, ix->dim);
     all_axes(L, o, idx);
-    idx[axis] = index_at(L, ix, idx, a->dim[axis], true);
+    idx[axis] = index_at(L, ix, idx, axis, a->dim[axis], true);
     out(L, 0, te_end(L, o, ld(L, a, idx)));
 }
 
@@ -60,7 +63,7 @@ static Tensor *gather_tuples(Lower *L, void *user, int k) {
     for (int i = 0; i < q - 1; i++) {
         dim[n++] = ix->dim[i];
         if (i < b) {
-            same_dim(L, a->dim[i], ix->dim[i], "the batch sizes differ");
+            check_eq(L, a->dim[i], ix->dim[i], "the batch sizes differ on axis %d", i);
             dim[i] = better_dim(a->dim[i], ix->dim[i]);
         }
     }
@@ -72,7 +75,7 @@ static Tensor *gather_tuples(Lower *L, void *user, int k) {
             idx[i] = ax(L, o, i);
         } else if (i < tail) {
             at[q - 1] = e_int(L->cx, i - b);
-            idx[i] = index_checked(L, ld(L, ix, at), a->dim[i], true);
+            idx[i] = index_checked(L, ld(L, ix, at), a->dim[i], true, "axis %d of input 0", i);
         } else {
             idx[i] = ax(L, o, i - tail + q - 1);
         }
@@ -105,11 +108,12 @@ void lower_ReverseSequence(Lower *L) {
     if (time < 0 || time > 1 || batch != 1 - time)
         fail(L, "time_axis and batch_axis must be 0 and 1 or 1 and 0");
     if (lens->rank != 1) fail(L, "sequence_lens has rank %d, it must have rank 1", lens->rank);
-    same_dim(L, a->dim[batch], lens->dim[0], "sequence_lens does not fit the batch");
+    check_eq(L, a->dim[batch], lens->dim[0], "sequence_lens does not fit the batch");
     Tensor *o = te_begin(L, a->dtype, a->rank, a->dim);
     all_axes(L, o, idx);
     Expr *t = idx[time], *n = e_cast(c, DT_I64, ld(L, lens, &idx[batch]));
-    Expr *mirror = index_checked(L, e_sub(c, e_addi(c, n, -1), t), a->dim[time], false);
+    Expr *mirror = index_checked(L, e_sub(c, e_addi(c, n, -1), t), a->dim[time], false,
+                                 "axis %d of input 0 (sequence_lens)", (int)time);
     idx[time] = e_sel(c, e_lt(c, t, n), mirror, t);
     out(L, 0, te_end(L, o, ld(L, a, idx)));
 }
@@ -125,11 +129,11 @@ void lower_TensorScatter(Lower *L) {
     if (axis == 0) fail(L, "axis must not be the batch axis");
     if (upd->rank != r) fail(L, "the cache has rank %d and the update rank %d", r, upd->rank);
     for (int i = 0; i < r; i++)
-        if (i != axis) same_dim(L, past->dim[i], upd->dim[i], "the update does not fit the cache");
+        if (i != axis) check_eq(L, past->dim[i], upd->dim[i], "the update does not fit the cache");
     Expr *max = past->dim[axis], *len = upd->dim[axis];
-    check(L, e_le(c, len, max), "the update is longer than the cache");
+    check_le(L, len, max, "the update is longer than the cache");
     if (at && at->rank != 1) fail(L, "write_indices has rank %d, it must have rank 1", at->rank);
-    if (at) same_dim(L, past->dim[0], at->dim[0], "write_indices does not fit the batch");
+    if (at) check_eq(L, past->dim[0], at->dim[0], "write_indices does not fit the batch");
     Tensor *o = te_begin(L, past->dtype, r, past->dim);
     all_axes(L, o, idx);
     memcpy(into, idx, sizeof idx[0] * (size_t)r);
@@ -137,7 +141,7 @@ void lower_TensorScatter(Lower *L) {
     if (at && circular)
         w = e_cast(c, DT_I64, ld(L, at, idx));
     else if (at) /* the last place where the update still fits is max - len */
-        w = index_at(L, at, idx, e_addi(c, e_sub(c, max, len), 1), false);
+        w = index_at(L, at, idx, axis, e_addi(c, e_sub(c, max, len), 1), false);
     Expr *rel = e_sub(c, idx[axis], w), *hit;
     if (circular) rel = e_bin(c, E_MOD, rel, max);
     hit = e_lt(c, rel, len);

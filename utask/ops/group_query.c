@@ -62,7 +62,7 @@ static void lengths(Lower *L, Gqa *g) {
 static Tensor *normalized(Lower *L, Tensor *x, Tensor *weight, const char *epsilon) {
     if (!weight) return x;
     if (weight->rank != 1) fail(L, "a norm weight must have rank 1, not %d", weight->rank);
-    same_dim(L, weight->dim[0], x->dim[3], "a norm weight must have one element per head element");
+    check_eq(L, weight->dim[0], x->dim[3], "a norm weight must have one element per head element");
     double eps = attr_f(L, epsilon, attr_f(L, "qk_norm_epsilon", 1e-6));
     if (!(eps > 0 && eps < 1e30)) fail(L, "%s must be positive and finite, not %g", epsilon, eps);
     DType w = wide_float(x->dtype);
@@ -95,7 +95,7 @@ static Tensor *places(Lower *L, const Gqa *g) {
 static void check_past(Lower *L, Tensor *past, Tensor *fresh) {
     for (int i = 0; i < 4; i++)
         if (i != 2)
-            same_dim(L, past->dim[i], fresh->dim[i],
+            check_eq(L, past->dim[i], fresh->dim[i],
                      "past is not [batch, kv_num_heads, length, head size]");
 }
 
@@ -172,7 +172,7 @@ static Tensor *bias_of_keys(Lower *L, const Gqa *g, Tensor *bias) {
     Expr *one = e_int(c, 1), *rows = bias->dim[0], *idx[4], *there;
     check(L, e_or(c, e_eq(c, rows, one), e_eq(c, rows, g->batch)),
           "attention_bias does not fit the scores (its axis 0)");
-    same_dim(L, bias->dim[3], g->total, "attention_bias must have total_sequence_length columns");
+    check_eq(L, bias->dim[3], g->total, "attention_bias must have total_sequence_length columns");
     Expr *dim[4] = {g->batch, bias->dim[1], bias->dim[2], g->a.k->dim[2]};
     Tensor *t = te_begin(L, bias->dtype, 4, dim);
     all_axes(L, t, idx);
@@ -212,7 +212,7 @@ static Tensor *softmax_with_sink(Lower *L, const Gqa *g, Tensor *s, Tensor *sink
     Expr *v = e_num(c, s->dtype, 0);
     if (sink) {
         if (sink->rank != 1) fail(L, "head_sink must have rank 1, not %d", sink->rank);
-        same_dim(L, sink->dim[0], g->a.heads, "head_sink must have one element per head");
+        check_eq(L, sink->dim[0], g->a.heads, "head_sink must have one element per head");
         Expr *h = attn_query_head(L, &g->a, at, 1);
         v = e_cast(c, s->dtype, ld(L, sink, (Expr *[]){h}));
     }
@@ -347,7 +347,7 @@ static void cache_size(Lower *L, Gqa *g) {
         if ((i ? pv : pk)->rank != 4)
             fail(L, "%s must have rank 4, not %d", i ? "past_value" : "past_key",
                  (i ? pv : pk)->rank);
-    if (pk) same_dim(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
+    if (pk) check_eq(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
     check(L, e_eq(c, count(L, total), e_int(c, 1)), "total_sequence_length must have one element");
     g->total = size_uni(L, "total", uni_i64(L, total, 0));
     g->room = pk ? size_uni(L, "room", kmax(c, g->total, pk->dim[2])) : g->total;

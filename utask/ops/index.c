@@ -59,7 +59,8 @@ void lower_TopK(Lower *L) {
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
     Expr *k = scalar_in(L, 1, "K");
     check(L, e_and(c, e_le(c, e_int(c, 0), k), e_le(c, k, x->dim[axis])),
-          "K is negative or above the size of axis %d", axis);
+          "K = %s is outside [0, %s], the size of axis %d", said(L, k), said(L, x->dim[axis]),
+          axis);
     int64_t want, n = count_const(x);
     bool largest = attr_i(L, "largest", 1) != 0, few = n > 0 && n <= TOPK_KNOWN && x->rank == 1;
     if (few && x->elem && !dtype_is_float(x->dtype) && e_is_int(k, &want)) {
@@ -205,16 +206,16 @@ void lower_NonMaxSuppression(Lower *L) {
     Tensor *t[] = {in(L, 0), in(L, 1), NULL, NULL};
     if (t[0]->rank != 3 || t[1]->rank != 3)
         fail(L, "boxes and scores have ranks %d and %d, not 3", t[0]->rank, t[1]->rank);
-    check(L, e_eq(c, t[0]->dim[2], e_int(c, 4)), "the last axis of boxes is not 4");
-    check(L, e_eq(c, t[0]->dim[0], t[1]->dim[0]), "boxes and scores have different batch sizes");
-    check(L, e_eq(c, t[0]->dim[1], t[1]->dim[2]), "boxes and scores differ in the number of boxes");
+    check_eq(L, t[0]->dim[2], e_int(c, 4), "the last axis of boxes is not 4");
+    check_eq(L, t[0]->dim[0], t[1]->dim[0], "boxes and scores have different batch sizes");
+    check_eq(L, t[0]->dim[1], t[1]->dim[2], "boxes and scores differ in the number of boxes");
     int64_t center = attr_i(L, "center_point_box", 0);
     if (center != 0 && center != 1) fail(L, "center_point_box is neither 0 nor 1");
     for (int i = 2; i < 4; i++)
         if (has_in(L, i + 1)) {
             t[i] = in(L, i + 1);
-            check(L, e_eq(c, count(L, t[i]), e_int(c, 1)), "%s_threshold must have one element",
-                  i == 2 ? "iou" : "score");
+            check_eq(L, count(L, t[i]), e_int(c, 1), "%s_threshold must have one element",
+                     i == 2 ? "iou" : "score");
         }
     Expr *most = has_in(L, 2) ? scalar_in(L, 2, "max_output_boxes_per_class") : e_int(c, 0);
     most = e_max(c, e_int(c, 0), e_min(c, most, t[0]->dim[1]));
@@ -230,10 +231,9 @@ void lower_NonMaxSuppression(Lower *L) {
 }
 
 void lower_Det(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in(L, 0);
     if (x->rank < 2) fail(L, "the input has rank %d, not 2 or more", x->rank);
-    check(L, e_eq(c, x->dim[x->rank - 2], x->dim[x->rank - 1]), "the matrices are not square");
+    check_eq(L, x->dim[x->rank - 2], x->dim[x->rank - 1], "the matrices are not square");
     Stmt *s = ext_begin(L, "det", 1, &x, 0, NULL);
     ext_out(L, s, x->dtype, x->rank - 2, x->dim);
     ext_end(L, s, "the matrices are not square");
@@ -247,7 +247,7 @@ void lower_MaxUnpool(Lower *L) {
     if (n < 1) fail(L, "the input has rank %d, not 3 or more", x->rank);
     if (index->rank != x->rank) fail(L, "the indices have rank %d, not %d", index->rank, x->rank);
     for (int i = 0; i < x->rank; i++)
-        check(L, e_eq(c, x->dim[i], index->dim[i]), "the indices have a wrong size on axis %d", i);
+        check_eq(L, x->dim[i], index->dim[i], "the indices have a wrong size on axis %d", i);
     const int64_t *kernel = attr_ints(L, "kernel_shape", &nk);
     const int64_t *stride = attr_ints(L, "strides", &ns), *pad = attr_ints(L, "pads", &np);
     if (nk != n || (stride && ns != n) || (pad && np != 2 * n))
@@ -257,7 +257,7 @@ void lower_MaxUnpool(Lower *L) {
         Expr *d = e_muli(c, e_addi(c, x->dim[i + 2], -1), stride ? stride[i] : 1);
         int64_t pads = pad ? pad[i] + pad[n + i] : 0;
         dim[i + 2] = e_addi(c, d, kernel[i] - pads);
-        check(L, e_le(c, e_int(c, 0), dim[i + 2]), "axis %d of the result is negative", i + 2);
+        check_le(L, e_int(c, 0), dim[i + 2], "axis %d of the result is negative", i + 2);
     }
     for (int i = 0; i < x->rank; i++) total = e_mul(c, total, dim[i]);
     Tensor *zero = te_begin(L, x->dtype, 1, &total);
@@ -268,12 +268,12 @@ void lower_MaxUnpool(Lower *L) {
     y = t_reshape(L, y, x->rank, dim);
     if (has_in(L, 2)) { /* the indices are those of the smaller shape; the rest stays zero */
         Tensor *shape = in(L, 2);
-        check(L, e_eq(c, count(L, shape), e_int(c, x->rank)), "output_shape must have %d elements",
-              x->rank);
+        check_eq(L, count(L, shape), e_int(c, x->rank), "output_shape must have %d elements",
+                 x->rank);
         Expr *full[MAX_RANK], *idx[MAX_RANK], *inside = e_bool(c, true);
         for (int i = 0; i < x->rank; i++) {
             full[i] = uni_i64(L, shape, i);
-            check(L, e_le(c, dim[i], full[i]), "output_shape is too small on axis %d", i);
+            check_le(L, dim[i], full[i], "output_shape is too small on axis %d", i);
             full[i] = let(L, "size", full[i], 0);
         }
         Tensor *z = te_begin(L, x->dtype, x->rank, full);

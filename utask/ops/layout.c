@@ -74,15 +74,15 @@ static Tensor *col2im(Lower *L, void *user, int n) {
     for (int i = 0; i < n; i++) {
         dim[2 + i] = size_uni(L, "image", uni_i64(L, in(L, 1), i));
         block[i] = size_uni(L, "block", uni_i64(L, in(L, 2), i));
-        check(L, e_lt(c, zero, block[i]), "block_shape has a size of 0");
+        check_lt(L, zero, block[i], "block_shape has a size of 0");
         Expr *span = e_addi(c, e_muli(c, e_addi(c, block[i], -1), dil[i]), 1);
         Expr *room = e_sub(c, e_addi(c, dim[2 + i], pad[i] + pad[n + i]), span);
-        check(L, e_le(c, zero, room), "the block does not fit the image");
+        check_le(L, zero, room, "the block does not fit the image");
         cols[i] = size_uni(L, "blocks", e_addi(c, e_div(c, room, e_int(c, stride[i])), 1));
         nk = e_mul(c, nk, block[i]);
         nb = e_mul(c, nb, cols[i]);
     }
-    same_dim(L, a->dim[2], nb, "the number of blocks does not fit image_shape and block_shape");
+    check_eq(L, a->dim[2], nb, "the number of blocks does not fit image_shape and block_shape");
     dim[0] = a->dim[0];
     dim[1] = divided_dim(L, a->dim[1], nk, "channels");
     Tensor *o = te_begin(L, a->dtype, n + 2, dim);
@@ -122,10 +122,10 @@ static Tensor *affine_grid(Lower *L, void *user, int n) {
     Tensor *theta = in(L, 0);
     bool corners = attr_i(L, "align_corners", 0) != 0;
     (void)user;
-    same_dim(L, theta->dim[1], e_int(c, n), "theta does not fit the number of axes");
-    same_dim(L, theta->dim[2], e_int(c, n + 1), "theta does not fit the number of axes");
+    check_eq(L, theta->dim[1], e_int(c, n), "theta does not fit the number of axes");
+    check_eq(L, theta->dim[2], e_int(c, n + 1), "theta does not fit the number of axes");
     Expr *dim[5], *size = size_uni(L, "size", uni_i64(L, in(L, 1), 0));
-    same_dim(L, theta->dim[0], size, "theta does not fit the batch");
+    check_eq(L, theta->dim[0], size, "theta does not fit the batch");
     dim[0] = better_dim(theta->dim[0], size);
     for (int i = 0; i < n; i++) dim[1 + i] = size_uni(L, "size", uni_i64(L, in(L, 1), 2 + i));
     dim[1 + n] = e_int(c, n);

@@ -32,14 +32,16 @@ static void packed_input(Lower *L, const Lin *A, Tensor *x, const char *what) {
     Cx *c = L->cx;
     if (x->rank != 3) fail(L, "%s must have rank 3, not %d", what, x->rank);
     check(L, e_and(c, e_eq(c, x->dim[0], A->batch), e_eq(c, x->dim[1], A->time)),
-          "%s must have the batch size and length of the query", what);
+          "%s must have the batch size and length of the query (%s x %s, not %s x %s)", what,
+          said(L, x->dim[0]), said(L, x->dim[1]), said(L, A->batch), said(L, A->time));
 }
 
 static Expr *head_size(Lower *L, Tensor *x, Expr *heads, const char *what) {
     Cx *c = L->cx;
     Expr *size = e_bin(c, E_FDIV, x->dim[2], heads);
     check(L, e_eq(c, e_mul(c, size, heads), x->dim[2]),
-          "the number of heads does not divide the last axis of %s", what);
+          "%s heads do not divide the last axis of %s, of size %s", said(L, heads), what,
+          said(L, x->dim[2]));
     return size;
 }
 
@@ -170,7 +172,8 @@ static void check_gates(Lower *L, const Lin *A, Tensor *decay, Tensor *beta) {
         packed_input(L, A, decay, "decay");
         Expr *n = decay->dim[2];
         check(L, e_or(c, e_eq(c, n, A->groups), e_eq(c, n, e_mul(c, A->groups, A->ksize))),
-              "decay must have an element per head or per key element");
+              "decay must have an element per head or per key element (%s for %s heads)",
+              said(L, n), said(L, A->groups));
     }
     if (beta) {
         packed_input(L, A, beta, "beta");
@@ -279,7 +282,7 @@ static Tensor *causal_conv(Lower *L, Tensor *padded, Tensor *x, Expr *dilation) 
     Tensor *y = te_end(L, t, e_reduce(c, R_SUM, 1, &tap, product));
     if (bias) {
         if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-        check(L, e_eq(c, bias->dim[0], x->dim[1]), "bias must have one element per channel");
+        check_eq(L, bias->dim[0], x->dim[1], "bias must have one element per channel");
         y = t_bin(L, E_ADD, y, t_unsqueeze(L, t_cast(L, w, bias), 1));
     }
     if (silu) y = t_bin(L, E_MUL, y, t_un(L, E_SIGMOID, y));

@@ -17,11 +17,11 @@ static Loss sample_loss(Lower *L, Tensor *logp, Tensor *target, Tensor *weight) 
     if (target->rank != rank)
         fail(L, "labels of rank %d for scores of rank %d", target->rank, logp->rank);
     for (int i = 0; i < rank; i++)
-        check(L, e_eq(c, target->dim[i], logp->dim[i ? i + 1 : 0]),
-              "the labels do not fit the scores (axis %d)", i);
+        check_eq(L, target->dim[i], logp->dim[i ? i + 1 : 0],
+                 "the labels do not fit the scores (axis %d)", i);
     if (weight) {
         if (weight->rank != 1) fail(L, "the weights must have rank 1, not %d", weight->rank);
-        check(L, e_eq(c, weight->dim[0], logp->dim[1]), "there must be one weight per class");
+        check_eq(L, weight->dim[0], logp->dim[1], "there must be one weight per class");
     }
     bool has_ignore = attr_has(L, "ignore_index");
     Expr *ignore = e_int(c, attr_i(L, "ignore_index", -1)), *zero = e_num(c, logp->dtype, 0);
@@ -32,7 +32,9 @@ static Loss sample_loss(Lower *L, Tensor *logp, Tensor *target, Tensor *weight) 
         Expr *at[MAX_RANK], *idx[MAX_RANK];
         for (int i = 0; i < rank; i++) at[i] = idx[i ? i + 1 : 0] = ax(L, t, i);
         Expr *label = e_cast(c, DT_I64, ld(L, target, at));
-        Expr *class = index_checked(L, label, logp->dim[1], false), *v;
+        Expr *class =
+            index_checked(L, label, logp->dim[1], false, "a label as class (axis 1 of input 0)"),
+             *v;
         idx[1] = class;
         if (pass == 0) {
             v = weight ? ld(L, weight, &class) : e_num(c, logp->dtype, 1);

@@ -120,8 +120,9 @@ static Tensor *int_divide(Lower *L, int op, Tensor *a, Tensor *b) {
     for (int i = 0; i < rank; i++) idx[i] = ax(L, y, i);
     Expr *n = ld_bcast(L, a, rank, idx, dim), *d = ld_bcast(L, b, rank, idx, dim);
     Expr *ok = e_nonzero(c, d), *q = e_bin(c, op, n, d);
-    return te_end(L, y,
-                  e_guard(c, ok, q, e_ci(c, a->dtype, 0), site(L, "integer division by zero")));
+    return te_end(
+        L, y,
+        guarded(L, ok, q, e_ci(c, a->dtype, 0), "integer division by zero (input 1 of the node)"));
 }
 
 void lower_Div(Lower *L) {
@@ -185,7 +186,7 @@ void lower_Mean(Lower *L) {
 Expr *only_element(Lower *L, Tensor *t, const char *what) {
     Expr *idx[MAX_RANK];
     for (int i = 0; i < t->rank; i++) {
-        check(L, e_eq(L->cx, t->dim[i], e_int(L->cx, 1)), "%s must be one number", what);
+        check_eq(L, t->dim[i], e_int(L->cx, 1), "%s must be one number", what);
         idx[i] = e_int(L->cx, 0);
     }
     return ld(L, t, idx);

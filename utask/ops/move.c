@@ -21,7 +21,8 @@ Tensor *t_join(Lower *L, int n, Tensor *const *t, int64_t along) {
     for (int i = 0; i < n; i++) {
         if (t[i]->rank != r) fail(L, "tensor %d has rank %d, the first has %d", i, t[i]->rank, r);
         for (int j = 0; j < r; j++)
-            if (j != axis) same_dim(L, t[0]->dim[j], t[i]->dim[j], "the sizes off the axis differ");
+            if (j != axis)
+                check_eq(L, t[0]->dim[j], t[i]->dim[j], "inputs 0 and %d differ on axis %d", i, j);
         if (!e_is_ival(t[i]->dim[axis], 0)) part[used++] = t[i];
     }
     return used == 0 ? t[0] : used == 1 ? part[0] : t_concat(L, used, part, axis);
@@ -52,15 +53,21 @@ void lower_Split(Lower *L) {
             size[i] = size_uni(L, "split", uni_i64(L, in(L, 1), i));
             sum = e_add(c, sum, size[i]);
         }
-        check(L, e_eq(c, sum, dim), "the sizes of the split do not add up to that of the axis");
+        Sb pieces = {.a = L->a};
+        L->nsaid = 0;
+        const char *whole = said(L, dim);
+        for (int i = 0; i < nout && i < 12; i++)
+            sb_printf(&pieces, i ? " + %s" : "%s", i == 11 ? "..." : said(L, size[i]));
+        check(L, e_eq(c, sum, dim), "cannot split axis %d of size %s into pieces of %s", axis,
+              whole, pieces.p);
     } else {
         int64_t n = attr_i(L, "num_outputs", nout);
         if (n < nout || n > (1 << 30))
             fail(L, "num_outputs is %lld for %d outputs", (long long)n, nout);
         Expr *rest = e_bin(c, E_MOD, dim, e_int(c, n));
         if (e_is_ival(rest, 0) || !attr_has(L, "num_outputs")) {
-            check(L, e_eq(c, rest, zero), "the axis cannot be split into %lld equal parts",
-                  (long long)n);
+            check(L, e_eq(c, rest, zero), "cannot split axis %d of size %s into %lld equal parts",
+                  axis, said(L, dim), (long long)n);
             Expr *each = size_uni(L, "split", e_div(c, dim, e_int(c, n)));
             for (int i = 0; i < nout; i++) size[i] = each;
         } else { /* equal parts but for the last ones, which get what is left */
@@ -331,7 +338,8 @@ static void pad(Lower *L, Tensor *amounts) {
         Expr *crop = kmax(c, e_sub(c, zero, before[p]), zero), *kept;
         kept = e_sub(c, e_sub(c, a->dim[p], crop), kmax(c, e_sub(c, zero, after[p]), zero));
         check(L, e_or(c, e_lt(c, zero, kept), e_eq(c, dim[p], zero)),
-              "axis %d has nothing to pad with", p);
+              "axis %d has nothing to pad with: %s elements are left, %s are wanted", p,
+              said(L, kept), said(L, dim[p]));
         Expr *j = e_sub(c, idx[p], kmax(c, before[p], zero));
         idx[p] = e_add(c, crop, pad_index(c, mode, j, kept, before[p], after[p]));
     }

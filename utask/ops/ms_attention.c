@@ -184,7 +184,7 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
     Cx *c = L->cx;
     bool shared = attr_i(L, "past_present_share_buffer", 0) != 0;
     if (!past && !wants_out(L, 1)) return;
-    same_dim(L, A->k->dim[3], A->v->dim[3],
+    check_eq(L, A->k->dim[3], A->v->dim[3],
              "with past and present, keys and values must have one size");
     Tensor *kv[2] = {t_unsqueeze(L, A->k, 0), t_unsqueeze(L, A->v, 0)};
     Tensor *fresh = t_concat(L, 2, kv, 0), *present = fresh;
@@ -193,7 +193,7 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
         if (past->rank != 5) fail(L, "past must have rank 5, not %d", past->rank);
         for (int i = 0; i < 5; i++)
             if (i != 3)
-                same_dim(L, past->dim[i], fresh->dim[i],
+                check_eq(L, past->dim[i], fresh->dim[i],
                          "past is not [2, batch, num_heads, length, head size]");
         M->past = shared ? past_length(L, length_input) : past->dim[3];
         end = e_add(c, M->past, end);
@@ -209,10 +209,10 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
 static void check_projection(Lower *L, Tensor *x, Tensor *w, Tensor *bias) {
     if (x->rank != 3) fail(L, "the input must have rank 3, not %d", x->rank);
     if (w->rank != 2) fail(L, "the weights must have rank 2, not %d", w->rank);
-    same_dim(L, x->dim[2], w->dim[0], "input and weights do not fit");
+    check_eq(L, x->dim[2], w->dim[0], "input and weights do not fit");
     if (!bias) return;
     if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-    same_dim(L, bias->dim[0], w->dim[1], "bias must have one element per column of the weights");
+    check_eq(L, bias->dim[0], w->dim[1], "bias must have one element per column of the weights");
 }
 
 void attn_projected_heads(Lower *L, Tensor *qkv, Attn *A) {
@@ -298,7 +298,7 @@ static void check_packed(Lower *L, Tensor *x, int64_t heads, int parts) {
 static void check_bias(Lower *L, Tensor *bias, Expr *width) {
     if (!bias) return;
     if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-    same_dim(L, bias->dim[0], width, "bias does not fit query, key and value");
+    check_eq(L, bias->dim[0], width, "bias does not fit query, key and value");
 }
 
 static void check_rank(Lower *L, const Tensor *x, int rank, const char *what) {
@@ -350,7 +350,7 @@ void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v
         return;
     }
     check_rank(L, k, 3, "key");
-    same_dim(L, k->dim[2], width, "query and key must have one size");
+    check_eq(L, k->dim[2], width, "query and key must have one size");
     Expr *vsize = divided_dim(L, v->dim[2], n, "value");
     check_bias(L, bias, e_add(c, e_muli(c, width, 2), v->dim[2]));
     A->q = attn_heads_at(L, q, n, size, zero, bias, zero);
@@ -366,11 +366,11 @@ static void with_pasts(Lower *L, Attn *A, AttnMask *M, Tensor *pk, Tensor *pv, b
         check_rank(L, pk, 4, "past_key");
         check_rank(L, pv, 4, "past_value");
         Tensor *kv[2] = {A->k, A->v}, *past[2] = {pk, pv};
-        same_dim(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
+        check_eq(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
         for (int i = 0; i < 2; i++)
             for (int d = 0; d < 4; d++)
                 if (d != 2)
-                    same_dim(L, past[i]->dim[d], kv[i]->dim[d],
+                    check_eq(L, past[i]->dim[d], kv[i]->dim[d],
                              "past is not [batch, num_heads, length, head size]");
         M->past = shared ? past_length(L, length_input) : pk->dim[2];
         Expr *end = e_add(L->cx, M->past, A->k->dim[2]);

@@ -213,11 +213,11 @@ static void experts(Lower *L, Moe *m, Tensor *shares) {
     m->size = x->dim[x->rank - 1];
     m->rows = x->rank == 3 ? e_mul(c, x->dim[0], x->dim[1]) : x->dim[0];
     if (x->rank == 3) m->x = t_reshape(L, x, 2, (Expr *[]){m->rows, m->size});
-    same_dim(L, m->route->dim[0], m->rows, "router_probs must have a row for each of the input");
+    check_eq(L, m->route->dim[0], m->rows, "router_probs must have a row for each of the input");
     if (shares) {
         if (shares->rank != 2) fail(L, "router_weights must have rank 2, not %d", shares->rank);
         for (int i = 0; i < 2; i++)
-            same_dim(L, shares->dim[i], m->route->dim[i],
+            check_eq(L, shares->dim[i], m->route->dim[i],
                      "router_weights must have the shape of router_probs");
     }
     Expr *wide = fusion ? e_muli(c, m->inner, 2) : m->inner;

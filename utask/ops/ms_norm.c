@@ -60,7 +60,7 @@ void lower_BiasAdd(Lower *L) {
     per_element(L, x, bias, "bias");
     if (skip->rank != x->rank) fail(L, "skip has rank %d, not %d", skip->rank, x->rank);
     for (int i = 0; i < x->rank; i++)
-        same_dim(L, skip->dim[i], x->dim[i], "skip must have the shape of the input");
+        check_eq(L, skip->dim[i], x->dim[i], "skip must have the shape of the input");
     DType w = wide_type(x->dtype);
     Tensor *y = t_bin(L, E_ADD, t_cast(L, w, x), t_cast(L, w, bias));
     out(L, 0, t_cast(L, x->dtype, t_bin(L, E_ADD, y, t_cast(L, w, skip))));
@@ -150,7 +150,7 @@ static Expr *table_value(Lower *L, const Table *k, DType w, Expr **idx) {
 static void check_table(Lower *L, Table *k, int rank, Expr *size) {
     Cx *c = L->cx;
     if (k->t->rank != rank) fail(L, "%s must have rank %d, not %d", k->what, rank, k->t->rank);
-    same_dim(L, k->t->dim[rank - 1], size, "tables, gamma and beta must have rows of one size");
+    check_eq(L, k->t->dim[rank - 1], size, "tables, gamma and beta must have rows of one size");
     if (!k->scale) return;
     Expr *one = e_int(c, 1);
     if (dtype_size(k->t->dtype) != 1 || dtype_size(k->zero->dtype) != 1)
@@ -171,7 +171,7 @@ static Expr *row_of(Lower *L, const Table *k, Tensor *ids, Expr *b, Expr *s) {
             row = e_min(c, b, e_addi(c, ids->dim[0], -1)); /* one row for all */
         i = e_cast(c, DT_I64, ld(L, ids, (Expr *[]){row, s}));
     }
-    return index_checked(L, i, k->t->dim[0], false);
+    return index_checked(L, i, k->t->dim[0], false, "axis 0 of a table");
 }
 
 /* The indices of table i are [batch, length], or where `shared` [1, length]. */
@@ -271,11 +271,11 @@ void lower_GatedRelativePositionBias(Lower *L) {
     per_element(L, weight, bias, "bias");
     Expr *n = e_int(c, heads), *size = divided_dim(L, q->dim[2], n, "query"), *one = e_int(c, 1);
     Expr *half = divided_dim(L, weight->dim[1], e_int(c, 2), "gates");
-    same_dim(L, weight->dim[0], size, "weight must have a row per element of a head");
+    check_eq(L, weight->dim[0], size, "weight must have a row per element of a head");
     Expr *want[4] = {one, n, q->dim[1], q->dim[1]};
     for (int i = 0; i < 4; i++) {
-        same_dim(L, rel->dim[i], want[i], "rel_pos must be [1, num_heads, length, length]");
-        same_dim(L, eco->dim[i], i == 1 ? n : one, "eco_a must be [1, num_heads, 1, 1]");
+        check_eq(L, rel->dim[i], want[i], "rel_pos must be [1, num_heads, length, length]");
+        check_eq(L, eco->dim[i], i == 1 ? n : one, "eco_a must be [1, num_heads, 1, 1]");
     }
 
     DType w = wide_type(q->dtype);

@@ -8,7 +8,7 @@
 static Tensor *lengths_in(Lower *L, int i, Expr *n, const char *what) {
     Tensor *t = in(L, i);
     if (t->rank != 1) fail(L, "%s must have rank 1, not %d", what, t->rank);
-    same_dim(L, t->dim[0], n, "the lengths do not fit the batch");
+    check_eq(L, t->dim[0], n, "the lengths do not fit the batch");
     return t_cast(L, DT_I64, t);
 }
 
@@ -119,7 +119,8 @@ static Tensor *without_padding(Lower *L, Tensor *x, Tensor *token_offset, Expr *
     Tensor *place = offsets(L, token_offset, rows);
     Expr *all = e_mul(c, x->dim[0], x->dim[1]);
     Tensor *y = te_begin(L, x->dtype, 2, (Expr *[]){rows, x->dim[2]});
-    Expr *i = ax(L, y, 0), *at = index_checked(L, ld(L, place, &i), all, false);
+    Expr *i = ax(L, y, 0),
+         *at = index_checked(L, ld(L, place, &i), all, false, "the tokens of input 0");
     Expr *b = e_bin(c, E_FDIV, at, x->dim[1]), *s = e_bin(c, E_MOD, at, x->dim[1]);
     return te_end(L, y, ld(L, x, (Expr *[]){b, s, ax(L, y, 1)}));
 }
@@ -146,8 +147,8 @@ void lower_PackedAttention(Lower *L) {
     Tensor *x = in(L, 0), *w = in(L, 1), *bias = in(L, 2), *place = in(L, 3);
     if (x->rank != 2 || w->rank != 2 || bias->rank != 1 || place->rank != 2)
         fail(L, "input, weights, bias and token_offset must have ranks 2, 2, 1 and 2");
-    same_dim(L, x->dim[1], w->dim[0], "input and weights do not fit");
-    same_dim(L, bias->dim[0], w->dim[1], "bias must have one element per column of the weights");
+    check_eq(L, x->dim[1], w->dim[0], "input and weights do not fit");
+    check_eq(L, bias->dim[0], w->dim[1], "bias must have one element per column of the weights");
     Tensor *qkv = t_bin(L, E_ADD, t_matmul(L, x, w), bias);
     Attn A = {0};
     attn_projected_heads(L, with_padding(L, qkv, place), &A);
@@ -175,8 +176,8 @@ void lower_PackedMultiHeadAttention(Lower *L) {
     if (k && k->rank != 2) fail(L, "key must have rank 2, not %d", k->rank);
     if (!k && q->rank != 4) fail(L, "query must have rank 4 without key, not %d", q->rank);
     Expr *rows = q->dim[0];
-    if (k) same_dim(L, k->dim[0], rows, "query and key must have the same number of rows");
-    if (v) same_dim(L, v->dim[0], rows, "query and value must have the same number of rows");
+    if (k) check_eq(L, k->dim[0], rows, "query and key must have the same number of rows");
+    if (v) check_eq(L, v->dim[0], rows, "query and value must have the same number of rows");
     Attn A = {0};
     attn_queries_keys_values(L, &A, padded(L, q, place), padded(L, k, place), padded(L, v, place),
                              in(L, 3));

@@ -33,7 +33,7 @@ void lower_CDist(Lower *L) {
     bool root = !strcmp(attr_s(L, "metric", "sqeuclidean"), "euclidean");
     if (a->rank != 2 || b->rank != 2)
         fail(L, "A and B must have rank 2, not %d and %d", a->rank, b->rank);
-    same_dim(L, a->dim[1], b->dim[1], "A and B differ in the length of their rows");
+    check_eq(L, a->dim[1], b->dim[1], "A and B differ in the length of their rows");
     Expr *dim[2] = {a->dim[0], b->dim[0]};
     Tensor *y = te_begin(L, a->dtype, 2, dim);
     Axis *x = axis_new(c, better_dim(a->dim[1], b->dim[1]));
@@ -102,7 +102,7 @@ void lower_NGramRepeatBlock(Lower *L) {
         fail(L, "ngram_size must be positive and below 2^31, not %lld", (long long)n);
     if (ids->rank != 2 || scores->rank != 2)
         fail(L, "input_ids and scores must have rank 2, not %d and %d", ids->rank, scores->rank);
-    same_dim(L, ids->dim[0], scores->dim[0], "input_ids and scores differ in batch size");
+    check_eq(L, ids->dim[0], scores->dim[0], "input_ids and scores differ in batch size");
     Expr *len = ids->dim[1], *zero = e_int(c, 0), *one = e_int(c, 1);
     Expr *dim[2] = {ids->dim[0], kmax(c, e_addi(c, len, 1 - n), zero)};
 
@@ -153,8 +153,8 @@ void lower_CropAndResize(Lower *L) {
     if (x->rank != 4 || rois->rank != 2 || batch->rank != 1)
         fail(L, "ranks of input, regions and batch_indices are %d, %d, %d; 4, 2, 1 are expected",
              x->rank, rois->rank, batch->rank);
-    same_dim(L, rois->dim[1], e_int(c, 4), "a region does not have 4 values");
-    same_dim(L, rois->dim[0], batch->dim[0], "regions and batch_indices differ in number");
+    check_eq(L, rois->dim[1], e_int(c, 4), "a region does not have 4 values");
+    check_eq(L, rois->dim[0], batch->dim[0], "regions and batch_indices differ in number");
     Vec size = vec_in(L, 3, 2, 2, "crop_size");
     if (size.n != 2) fail(L, "crop_size must have 2 elements, not %d", size.n);
     Expr *dim[4] = {rois->dim[0], x->dim[1], NULL, NULL};
@@ -180,7 +180,8 @@ void lower_CropAndResize(Lower *L) {
         at[i][1] = e_min(c, e_cast(c, DT_I64, e_un(c, E_CEIL, pos)), most);
         part[i] = e_sub(c, pos, floor);
     }
-    Expr *image = index_checked(L, ld(L, batch, &roi), x->dim[0], false), *v[4];
+    Expr *image = index_checked(L, ld(L, batch, &roi), x->dim[0], false, "axis 0 of input 0"),
+         *v[4];
     for (int k = 0; k < (nearest ? 1 : 4); k++) {
         Expr *idx[4] = {image, ax(L, y, 1), at[0][k >> 1], at[1][k & 1]};
         v[k] = e_cast(c, w, ld(L, x, idx));
@@ -205,7 +206,7 @@ void lower_Inverse(Lower *L) {
     int r = x->rank;
     DType t = wide_type(x->dtype);
     if (r < 2) fail(L, "the input has rank %d, not 2 or more", r);
-    same_dim(L, x->dim[r - 2], x->dim[r - 1], "the matrices are not square");
+    check_eq(L, x->dim[r - 2], x->dim[r - 1], "the matrices are not square");
     Expr *n = better_dim(x->dim[r - 2], x->dim[r - 1]), *dim[MAX_RANK], *idx[MAX_RANK];
     for (int i = 0; i < r; i++) dim[i] = i < r - 2 ? x->dim[i] : n;
     dim[r - 1] = e_muli(c, n, 2);

@@ -5,7 +5,7 @@
 /* A parameter [C] so that it broadcasts against axis 1 of a tensor of rank `rank`. */
 static Tensor *per_channel(Lower *L, Tensor *p, int rank, Expr *channels, const char *what) {
     if (p->rank != 1) fail(L, "%s must have rank 1, not %d", what, p->rank);
-    check(L, e_eq(L->cx, p->dim[0], channels), "%s must have one element per channel", what);
+    check_eq(L, p->dim[0], channels, "%s must have one element per channel", what);
     for (int i = 2; i < rank; i++) p = t_unsqueeze(L, p, i - 1);
     return p;
 }
@@ -105,7 +105,8 @@ void lower_GroupNormalization(Lower *L) {
     Expr *groups = e_int(c, ngroup), *channels = x->dim[1];
     Expr *size = e_bin(c, E_FDIV, channels, groups);
     check(L, e_eq(c, e_mul(c, size, groups), channels),
-          "num_groups (%lld) does not divide the number of channels", (long long)ngroup);
+          "num_groups (%lld) does not divide the number of channels (%s)", (long long)ngroup,
+          said(L, channels));
     DType w = wide_float(x->dtype);
     Expr *inner = size;
     for (int i = 2; i < x->rank; i++) inner = e_mul(c, inner, x->dim[i]);
@@ -133,7 +134,7 @@ void lower_BatchNormalization(Lower *L) {
     for (int i = 0; i < 4; i++) {
         p[i] = in(L, i + 1);
         if (p[i]->rank != 1) fail(L, "%s must have rank 1, not %d", what[i], p[i]->rank);
-        check(L, e_eq(c, p[i]->dim[0], channels), "%s must have one element per channel", what[i]);
+        check_eq(L, p[i]->dim[0], channels, "%s must have one element per channel", what[i]);
         p[i] = t_cast(L, w, p[i]);
     }
     Tensor *f = t_cast(L, w, x);

@@ -41,7 +41,8 @@ static void pool_read(Lower *L, Pool *p, Tensor *x) {
         check(L,
               e_and(L->cx, e_lt(L->cx, p->win.lo[i], p->win.span[i]),
                     e_lt(L->cx, p->win.hi[i], p->win.span[i])),
-              "the padding of spatial axis %d is not smaller than the window", i);
+              "the padding of spatial axis %d is not smaller than the window (%s and %s, %s)", i,
+              said(L, p->win.lo[i]), said(L, p->win.hi[i]), said(L, p->win.span[i]));
     p->dim[0] = x->dim[0];
     p->dim[1] = x->dim[1];
     for (int i = 0; i < n; i++) p->dim[i + 2] = p->win.out[i];
@@ -301,7 +302,7 @@ void lower_MaxRoiPool(Lower *L) {
              rois->rank);
     if (!attr_has(L, "pooled_shape")) fail(L, "attribute pooled_shape is missing");
     window_ints(L, "pooled_shape", 2, 1, 1, pooled);
-    check(L, e_eq(c, rois->dim[1], e_int(c, 5)), "a region does not have 5 values");
+    check_eq(L, rois->dim[1], e_int(c, 5), "a region does not have 5 values");
     scale = e_num(c, DT_F32, attr_f(L, "spatial_scale", 1));
     dim[0] = rois->dim[0];
     dim[1] = x->dim[1];
@@ -310,7 +311,8 @@ void lower_MaxRoiPool(Lower *L) {
     Tensor *t = te_begin(L, x->dtype, 4, dim);
     at[0] = ax(L, t, 0);
     at[1] = e_int(c, 0);
-    idx[0] = index_checked(L, e_cast(c, DT_I64, ld(L, rois, at)), x->dim[0], false);
+    idx[0] = index_checked(L, e_cast(c, DT_I64, ld(L, rois, at)), x->dim[0], false,
+                           "a region's image (axis 0 of input 0)");
     idx[1] = ax(L, t, 1);
     Expr *inside = e_bool(c, true), *some = e_bool(c, true);
     for (int i = 0; i < 2; i++) { /* columns of a region: batch, x1, y1, x2, y2 */

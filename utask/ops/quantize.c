@@ -36,7 +36,7 @@ static Grain grain(Lower *L, Tensor *x, Tensor *s, const char *what) {
     for (int i = 0; i < x->rank; i++) {
         Expr *d = x->dim[i];
         if (i == g.axis) d = e_bin(c, E_FDIV, e_addi(c, d, g.block - 1), e_int(c, g.block));
-        check(L, e_eq(c, s->dim[i], d), "%s has the wrong size on axis %d", what, i);
+        check_eq(L, s->dim[i], d, "%s has the wrong size on axis %d", what, i);
     }
     return g;
 }

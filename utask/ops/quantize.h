@@ -13,8 +13,8 @@ typedef struct Quant {
 Quant quant_in(Lower *L, int scale, int zero);
 /* (x - zero) scale, float32. */
 Expr *dequantized(Lower *L, Quant q, Expr *x);
-/* round(v) + z limited to the range of t, an integer of 2 to 16 bits; v and z are of one float type, z
- * may be NULL: 0. Halves are rounded to even. */
+/* round(v) + z limited to the range of t, an integer of 2 to 16 bits; v and z are of one float
+ * type, z may be NULL: 0. Halves are rounded to even. */
 Expr *quantized(Lower *L, DType t, Expr *v, Expr *z);
 /* round(v / scale + zero) limited to the range of t. */
 Expr *requantized(Lower *L, DType t, Expr *v, Quant q);

@@ -158,7 +158,7 @@ static Tensor *nbits_weights(Lower *L, const NBits *w, DType t) {
     Tensor *y = te_begin(L, t, 2, dim);
     Expr *row = ax(L, y, 0), *k = ax(L, y, 1), *at[2] = {row, NULL};
     at[1] = w->group ? index_checked(L, e_cast(c, DT_I64, ld(L, w->group, &k)), e_int(c, w->blocks),
-                                     false)
+                                     false, "the blocks (g_idx)")
                      : e_bin(c, E_FDIV, k, e_int(c, w->block));
     Expr *v = unpacked(L, w->codes, (Expr *[]){row, k}, w->bits),
          *scale = e_cast(c, t, ld(L, w->scales, at));

@@ -271,7 +271,7 @@ static bool given(Lower *L, int i) {
 static Tensor *vector(Lower *L, int i, int n, const char *what) {
     Tensor *t = in(L, i);
     if (t->rank != 1) fail(L, "%s has rank %d, not 1", what, t->rank);
-    check(L, e_eq(L->cx, t->dim[0], e_int(L->cx, n)), "%s does not have %d values", what, n);
+    check_eq(L, t->dim[0], e_int(L->cx, n), "%s does not have %d values", what, n);
     return t;
 }
 
@@ -280,7 +280,7 @@ static void axes_from_scales(Lower *L, Tensor *x, int n, ResizeAxis *a) {
     Tensor *s = vector(L, 2, n, "scales");
     for (int i = 0; i < n; i++) {
         Expr *scale = uni(L, s, i), *len = x->dim[a[i].axis];
-        check(L, e_lt(c, e_num(c, DT_F32, 0), scale), "a scale is not positive");
+        check_lt(L, e_num(c, DT_F32, 0), scale, "a scale is not positive");
         Expr *out = e_un(c, E_FLOOR, e_mul(c, e_cast(c, DT_F32, len), scale));
         a[i].scale = f64(L, scale);
         a[i].width = e_mul(c, a[i].scale, f64(L, len));
@@ -391,7 +391,7 @@ void lower_Resize(Lower *L) {
         if (is_identity(&r, &a[i], len)) continue;
         Expr *none = e_int(c, 0), *size = a[i].out;
         check(L, e_and(c, e_le(c, none, size), e_le(c, size, e_int(c, INT32_MAX))),
-              "the new size of axis %d is out of range", a[i].axis);
+              "the new size %s of axis %d is out of range", said(L, size), a[i].axis);
         check(L, e_or(c, e_lt(c, none, len), e_eq(c, size, none)), "axis %d is empty", a[i].axis);
         if (!e_is_int(a[i].out, &known)) a[i].out = let(L, "size", a[i].out, 0);
         y = r.mode == RESIZE_NEAREST ? resize_nearest(L, &r, &a[i], y)

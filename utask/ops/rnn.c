@@ -108,8 +108,7 @@ static void expect(Rnn *r, const char *what, const char *shape, Tensor *t, int r
                    Expr *const *dim) {
     if (t->rank != rank) fail(r->L, "%s must have shape %s, not rank %d", what, shape, t->rank);
     for (int i = 0; i < rank; i++)
-        check(r->L, e_eq(r->c, t->dim[i], dim[i]), "%s must have shape %s: axis %d differs", what,
-              shape, i);
+        check_eq(r->L, t->dim[i], dim[i], "%s must have shape %s: axis %d differs", what, shape, i);
 }
 
 /* An optional operand in the type of the computation. */
@@ -141,7 +140,7 @@ static Tensor *lengths(Rnn *r, Tensor *given) {
     Tensor *ok = te_like(r->L, DT_BOOL, len, &e);
     ok = te_end(r->L, ok, e_and(c, e_le(c, e_int(c, 0), e), e_le(c, e, r->T)));
     check(r->L, uni(r->L, t_reduce(r->L, R_AND, ok, 1, false), 0),
-          "sequence_lens must be between 0 and the number of steps");
+          "sequence_lens must be between 0 and the number of steps, %s", said(r->L, r->T));
     return len;
 }
 

@@ -6,7 +6,10 @@
 static Expr *cache_at(Lower *L, Tensor *cache, Tensor *ids, Expr *batch, Expr *pos, Expr *p) {
     if (!ids) return ld(L, cache, (Expr *[]){batch, pos, p});
     Expr *id = e_cast(L->cx, DT_I64, ld(L, ids, (Expr *[]){batch, pos}));
-    return ld(L, cache, (Expr *[]){index_checked(L, id, cache->dim[0], false), p});
+    return ld(
+        L, cache,
+        (Expr *[]){
+            index_checked(L, id, cache->dim[0], false, "axis 0 of the caches (position_ids)"), p});
 }
 
 static void check_caches(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *ids,
@@ -14,16 +17,16 @@ static void check_caches(Lower *L, Tensor *x, int at, Tensor *const cache[2], Te
     for (int i = 0; i < 2; i++) {
         Tensor *t = cache[i];
         if (t->rank != (ids ? 2 : 3)) fail(L, "a cache has rank %d, not %d", t->rank, ids ? 2 : 3);
-        same_dim(L, t->dim[t->rank - 1], half, "a cache does not fit the rotated size");
+        check_eq(L, t->dim[t->rank - 1], half, "a cache does not fit the rotated size");
         if (ids) continue;
-        same_dim(L, t->dim[0], x->dim[0], "a cache does not fit the batch");
-        same_dim(L, t->dim[1], x->dim[at], "a cache does not fit the positions");
+        check_eq(L, t->dim[0], x->dim[0], "a cache does not fit the batch");
+        check_eq(L, t->dim[1], x->dim[at], "a cache does not fit the positions");
     }
     if (!ids) return;
-    same_dim(L, cache[1]->dim[0], cache[0]->dim[0], "the caches have different lengths");
+    check_eq(L, cache[1]->dim[0], cache[0]->dim[0], "the caches have different lengths");
     if (ids->rank != 2) fail(L, "position_ids has rank %d, it must have rank 2", ids->rank);
-    same_dim(L, ids->dim[0], x->dim[0], "position_ids does not fit the batch");
-    same_dim(L, ids->dim[1], x->dim[at], "position_ids does not fit the positions");
+    check_eq(L, ids->dim[0], x->dim[0], "position_ids does not fit the batch");
+    check_eq(L, ids->dim[1], x->dim[at], "position_ids does not fit the positions");
 }
 
 Tensor *t_rotary(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *ids, Expr *rot,
@@ -146,7 +149,7 @@ static Heads read_heads(Lower *L, Tensor *cache) {
         h.x = with_heads(L, h.x, n, size);
     }
     if (!rd) {
-        same_dim(L, h.rot, h.x->dim[3], "the caches do not fit the size of a head");
+        check_eq(L, h.rot, h.x->dim[3], "the caches do not fit the size of a head");
         h.rot = h.x->dim[3];
     }
     return h;
@@ -198,14 +201,14 @@ void lower_MRotaryEmbedding(Lower *L) {
     if (ids->rank != 3) fail(L, "position_ids must have rank 3, not %d", ids->rank);
     Expr *dim[3] = {h.x->dim[0], h.x->dim[h.at], half}, *want[3] = {e_int(c, 3), dim[0], dim[1]};
     for (int i = 0; i < 3; i++)
-        same_dim(L, ids->dim[i], want[i], "position_ids must be [3, batch, length]");
+        check_eq(L, ids->dim[i], want[i], "position_ids must be [3, batch, length]");
     for (int i = 0; i < 2; i++) {
         if (cache[i]->rank != 2) fail(L, "a cache has rank %d, not 2", cache[i]->rank);
-        same_dim(L, cache[i]->dim[1], half, "a cache does not fit the rotated size");
+        check_eq(L, cache[i]->dim[1], half, "a cache does not fit the rotated size");
         Tensor *t = te_begin(L, cache[i]->dtype, 3, dim);
         Expr *b = ax(L, t, 0), *s = ax(L, t, 1), *p = ax(L, t, 2);
         Expr *id = ld(L, ids, (Expr *[]){section_of(L, section, p), b, s});
-        id = index_checked(L, id, cache[i]->dim[0], false);
+        id = index_checked(L, id, cache[i]->dim[0], false, "axis 0 of the caches (position_ids)");
         own[i] = te_end(L, t, ld(L, cache[i], (Expr *[]){id, p}));
     }
     out_rotated(L, &h, own, NULL);

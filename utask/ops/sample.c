@@ -151,8 +151,8 @@ static void grid_sample(Lower *L, const char *const *modes) {
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *pos[MAX_RANK];
     if (n < 1 || grid->rank != x->rank)
         fail(L, "the input has rank %d, the grid %d", x->rank, grid->rank);
-    check(L, e_eq(c, grid->dim[0], x->dim[0]), "input and grid differ in batch size");
-    check(L, e_eq(c, grid->dim[n + 1], e_int(c, n)), "a grid position does not have %d values", n);
+    check_eq(L, grid->dim[0], x->dim[0], "input and grid differ in batch size");
+    check_eq(L, grid->dim[n + 1], e_int(c, n), "a grid position does not have %d values", n);
     Sample s = {.x = x, .lead = 2, .n = n};
     s.mode = (SampleMode)choice(L, "mode", modes, 3);
     s.outside = (OutMode)choice(L, "padding_mode", outs, COUNT(outs));
@@ -161,7 +161,7 @@ static void grid_sample(Lower *L, const char *const *modes) {
     s.type = s.mode == SAMPLE_NEAREST ? x->dtype : mix_type(x->dtype);
     if (s.mode != SAMPLE_NEAREST && x->dtype == DT_BOOL) unsupported(L, "interpolation of bool");
     for (int i = 0; i < n; i++)
-        check(L, e_lt(c, e_int(c, 0), x->dim[i + 2]), "spatial axis %d of the input is empty", i);
+        check_lt(L, e_int(c, 0), x->dim[i + 2], "spatial axis %d of the input is empty", i);
 
     /* positions, in axis order (the grid has the last axis first) */
     DType pt = grid->dtype == DT_F64 ? DT_F64 : DT_F32;
@@ -275,11 +275,11 @@ void lower_RoiAlign(Lower *L) {
     for (int i = 0; i < 2; i++) {
         if (bins[i] < 1 || bins[i] > INT32_MAX)
             fail(L, "the output size is %lld", (long long)bins[i]);
-        check(L, e_lt(c, e_int(c, 0), x->dim[i + 2]), "the image is empty");
+        check_lt(L, e_int(c, 0), x->dim[i + 2], "the image is empty");
     }
     if (ratio < 0 || ratio > 4096) fail(L, "attribute sampling_ratio is %lld", (long long)ratio);
-    check(L, e_eq(c, rois->dim[1], e_int(c, 4)), "a region does not have 4 values");
-    check(L, e_eq(c, rois->dim[0], batch->dim[0]), "regions and batch_indices differ in number");
+    check_eq(L, rois->dim[1], e_int(c, 4), "a region does not have 4 values");
+    check_eq(L, rois->dim[0], batch->dim[0], "regions and batch_indices differ in number");
 
     /* samples per bin: as many as the region that needs most */
     for (int i = 0; i < 2; i++) {
@@ -309,7 +309,8 @@ void lower_RoiAlign(Lower *L) {
         pos[i] = e_mul(c, e_cast(c, DT_F32, ax(L, t, i + 2)), r[i].bin);
         pos[i] = e_add(c, e_add(c, r[i].start, pos[i]), at);
     }
-    lead[0] = index_checked(L, e_cast(c, DT_I64, ld(L, batch, &roi)), x->dim[0], false);
+    lead[0] = index_checked(L, e_cast(c, DT_I64, ld(L, batch, &roi)), x->dim[0], false,
+                            "axis 0 of input 0 (batch_indices)");
     lead[1] = ax(L, t, 1);
     roi_corners(L, x, lead, pos, v, &inside);
     Expr *zero = e_num(c, DT_F32, 0), *e;
@@ -391,28 +392,27 @@ void lower_DeformConv(Lower *L) {
     if (attr_has(L, "kernel_shape")) {
         window_ints(L, "kernel_shape", n, 1, 1, kk);
         for (int i = 0; i < n; i++)
-            check(L, e_eq(c, w.k[i], e_int(c, kk[i])), "kernel_shape is not that of the weights");
+            check_eq(L, w.k[i], e_int(c, kk[i]), "kernel_shape is not that of the weights");
     }
     Expr *icg = wt->dim[1], *ocg = win_fdiv(L, wt->dim[0], group);
     Expr *per = win_fdiv(L, x->dim[1], og);
-    check(L, e_eq(c, x->dim[1], e_muli(c, icg, group)), "channels of input and weights differ");
-    check(L, e_eq(c, wt->dim[0], e_muli(c, ocg, group)), "output channels do not divide by group");
-    check(L, e_eq(c, x->dim[1], e_muli(c, per, og)), "channels do not divide by offset_group");
+    check_eq(L, x->dim[1], e_muli(c, icg, group), "channels of input and weights differ");
+    check_eq(L, wt->dim[0], e_muli(c, ocg, group), "output channels do not divide by group");
+    check_eq(L, x->dim[1], e_muli(c, per, og), "channels do not divide by offset_group");
     for (int i = 0; i < n; i++) {
         taps = e_mul(c, taps, w.k[i]);
-        check(L, e_eq(c, offset->dim[i + 2], w.out[i]), "offset does not have the output's size");
-        if (mask)
-            check(L, e_eq(c, mask->dim[i + 2], w.out[i]), "mask does not have the output's size");
+        check_eq(L, offset->dim[i + 2], w.out[i], "offset does not have the output's size");
+        if (mask) check_eq(L, mask->dim[i + 2], w.out[i], "mask does not have the output's size");
     }
-    check(L, e_eq(c, offset->dim[0], x->dim[0]), "input and offset differ in batch size");
-    check(L, e_eq(c, offset->dim[1], e_muli(c, taps, og * n)), "offset has a wrong channel count");
+    check_eq(L, offset->dim[0], x->dim[0], "input and offset differ in batch size");
+    check_eq(L, offset->dim[1], e_muli(c, taps, og * n), "offset has a wrong channel count");
     if (mask) {
-        check(L, e_eq(c, mask->dim[0], x->dim[0]), "input and mask differ in batch size");
-        check(L, e_eq(c, mask->dim[1], e_muli(c, taps, og)), "mask has a wrong channel count");
+        check_eq(L, mask->dim[0], x->dim[0], "input and mask differ in batch size");
+        check_eq(L, mask->dim[1], e_muli(c, taps, og), "mask has a wrong channel count");
     }
     if (bias) {
         if (bias->rank != 1) fail(L, "the bias has rank %d, not 1", bias->rank);
-        check(L, e_eq(c, bias->dim[0], wt->dim[0]), "the bias is not one per output channel");
+        check_eq(L, bias->dim[0], wt->dim[0], "the bias is not one per output channel");
     }
     DType acc = x->dtype == DT_F64 ? DT_F64 : DT_F32;
     Tensor *col = deform_columns(L, x, offset, mask, &w, per, acc);

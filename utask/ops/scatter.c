@@ -37,7 +37,9 @@ static void scatter_one(Lower *L, Tensor *data, Expr **at, Tensor *t, Expr *upda
     for (int i = 0; i < data->rank; i++) {
         idx[i] = ax(L, t, i);
         if (at[i])
-            hit = e_and(c, hit, e_eq(c, idx[i], index_checked(L, at[i], data->dim[i], true)));
+            hit = e_and(c, hit,
+                        e_eq(c, idx[i],
+                             index_checked(L, at[i], data->dim[i], true, "axis %d of input 0", i)));
     }
     Expr *old = ld(L, data, idx);
     out(L, 0, te_end(L, t, e_sel(c, hit, reduced(L, old, update), old)));
@@ -113,11 +115,10 @@ void lower_ScatterElements(Lower *L) {
     if (rank == 0) fail(L, "data is a scalar");
     int axis = norm_axis(L, attr_i(L, "axis", 0), rank);
     for (int i = 0; i < rank; i++) {
-        check(L, e_eq(c, t[1]->dim[i], t[2]->dim[i]),
-              "indices and updates have different sizes on axis %d", i);
+        check_eq(L, t[1]->dim[i], t[2]->dim[i],
+                 "indices and updates have different sizes on axis %d", i);
         if (i != axis)
-            check(L, e_le(c, t[1]->dim[i], t[0]->dim[i]), "indices are larger than data on axis %d",
-                  i);
+            check_le(L, t[1]->dim[i], t[0]->dim[i], "indices are larger than data on axis %d", i);
     }
     bool one = e_is_ival(t[1]->dim[axis], 1);
     for (int i = 0; i < rank; i++) one = one && (i == axis || t[1]->dim[i] == t[0]->dim[i]);
@@ -131,7 +132,9 @@ void lower_ScatterElements(Lower *L) {
     }
     if (scatter_known(L, t, axis, 0)) return;
     Expr *param[] = {e_int(c, axis), e_int(c, reduction(L))};
-    out(L, 0, ext_like(L, "scatter_elements", 3, t, 2, param, t[0], "an index is out of range"));
+    out(L, 0,
+        ext_like(L, "scatter_elements", 3, t, 2, param, t[0],
+                 "index \1 is outside [\2, \3), axis \4 of input 0"));
 }
 
 /* The value of a load of whole numbers that are an affine function of those indices that vary. */
@@ -210,12 +213,14 @@ void lower_ScatterND(Lower *L) {
     int k = q - 1 + r - t[2]->rank;
     if (k < 0 || k > r)
         fail(L, "data, indices and updates have ranks %d, %d and %d", r, q, t[2]->rank);
-    check(L, e_eq(c, t[1]->dim[q - 1], e_int(c, k)),
-          "the last axis of indices does not fit the rank of updates");
+    check_eq(L, t[1]->dim[q - 1], e_int(c, k),
+             "the last axis of indices does not fit the rank of updates");
     for (int i = 0; i < t[2]->rank; i++)
-        check(L, e_eq(c, t[2]->dim[i], i < q - 1 ? t[1]->dim[i] : t[0]->dim[i - (q - 1) + k]),
-              "updates has a wrong size on axis %d", i);
+        check_eq(L, t[2]->dim[i], i < q - 1 ? t[1]->dim[i] : t[0]->dim[i - (q - 1) + k],
+                 "updates has a wrong size on axis %d", i);
     if (scatter_along(L, t, q - 1, k) || scatter_known(L, t, -1, k)) return;
     Expr *param[] = {e_int(c, reduction(L))};
-    out(L, 0, ext_like(L, "scatter_nd", 3, t, 1, param, t[0], "an index is out of range"));
+    out(L, 0,
+        ext_like(L, "scatter_nd", 3, t, 1, param, t[0],
+                 "index \1 is outside [\2, \3), axis \4 of input 0"));
 }

@@ -111,7 +111,8 @@ static void check_pos(Lower *L, Expr *pos, Expr *n, bool item) {
     Cx *c = L->cx;
     Expr *low = e_le(c, e_un(c, E_NEG, n), pos);
     check(L, e_and(c, low, item ? e_lt(c, pos, n) : e_le(c, pos, n)),
-          "the position is outside the sequence");
+          "position %s is outside [-%s, %s%c of the sequence", said(L, pos), said(L, n), said(L, n),
+          item ? ')' : ']');
 }
 
 static Tensor *construct(Lower *L, DType t, int n, Tensor *const *items) {
@@ -164,8 +165,8 @@ static Tensor *reported_end(Lower *L, Stmt *s, const char *fault) {
     ext_end(L, s, fault);
     Tensor *t = ext_result(L, s, 0);
     if (t->rank < 0 && !(t->rank_mask >> (UNKNOWN_RANK_MAX + 1)))
-        check(L, e_le(L->cx, t->rank_e, e_int(L->cx, UNKNOWN_RANK_MAX)),
-              "an item of undeclared rank has more than %d dimensions", UNKNOWN_RANK_MAX);
+        check_le(L, t->rank_e, e_int(L->cx, UNKNOWN_RANK_MAX),
+                 "an item of undeclared rank has more than %d dimensions", UNKNOWN_RANK_MAX);
     return t;
 }
 
@@ -203,7 +204,7 @@ static Tensor *tensor_in(Lower *L, int i) {
 static Expr *pos_in(Lower *L, int i, Expr *dflt) {
     if (!has_in(L, i) && dflt) return dflt;
     Tensor *t = tensor_in(L, i);
-    check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "the position must have one element");
+    check_eq(L, count(L, t), e_int(L->cx, 1), "the position must have one element");
     return uni_i64(L, t, 0);
 }
 
@@ -320,14 +321,15 @@ void lower_SplitToSequence(Lower *L) {
         if (all_equal(ins[1], &each)) piece = e_int(c, each);
     } else {
         int64_t d, k;
-        check(L, e_lt(c, e_int(c, 0), chunk), "split must be positive");
+        check_lt(L, e_int(c, 0), chunk, "split must be positive");
         len = let(L, "pieces", e_div(c, e_addi(c, e_add(c, extent, chunk), -1), chunk), 0);
         if (e_is_int(chunk, &k) && (k == 1 || (dim_const(extent, &d) && d % k == 0))) piece = chunk;
     }
     Expr *param[] = {e_int(c, axis), chunk, e_int(c, drop)};
     Val *v = seq_val(L, x->dtype,
                      blob_body(L, "seq_split", 2, ins, 3, param,
-                               "split does not add up to the size of the axis"),
+                               "split does not add up to the size of axis \4: piece \2 has length "
+                               "\1 and \3 elements are left"),
                      len);
     v->elem_rank = 0;
     for (int i = 0; i < x->rank; i++)
@@ -362,9 +364,13 @@ void lower_ConcatFromSequence(Lower *L) {
         return;
     }
     Expr *param[] = {e_int(c, axis), e_int(c, fresh), e_int(c, rank)};
+    check(L, e_lt(c, e_int(c, 0), v->len), "the sequence has no items to join");
     Stmt *s = ext_begin(L, "seq_concat", 1, &v->t, 3, param);
     reported_out(L, s, v->elem_dtype, rank, known, ranks);
-    out(L, 0, reported_end(L, s, "the sequence is empty or its items do not fit together"));
+    out(L, 0,
+        reported_end(
+            L, s,
+            "the items do not fit together: item \1 has size \2 and item 0 size \3 (axis \4)"));
 }
 
 void lower_SequenceMap(Lower *L) {

@@ -145,8 +145,8 @@ void lower_Reshape(Lower *L) {
             if (i == infer) continue;
             if (free_[i]) {
                 Expr *is_minus = e_eq(c, dim[i], minus), *is_zero = e_eq(c, dim[i], zero);
-                check(L, e_le(c, infer >= 0 ? zero : minus, dim[i]),
-                      "the shape has a size below -1%s", infer >= 0 ? " or a second -1" : "");
+                check_le(L, infer >= 0 ? zero : minus, dim[i], "the shape has a size below -1%s",
+                         infer >= 0 ? " or a second -1" : "");
                 if (!allowzero && i < a->rank)
                     dim[i] = e_sel(c, is_zero, a->dim[i], dim[i]);
                 else if (!allowzero)
@@ -162,7 +162,7 @@ void lower_Reshape(Lower *L) {
             rest = e_mul(c, rest, dim[i]);
         }
         if (infer < 0) {
-            check(L, e_le(c, nminus, one), "the shape has more than one -1");
+            check_le(L, nminus, one, "the shape has more than one -1");
             Expr *q = let(L, "inferred", e_div(c, count(L, a), rest), 0);
             for (int i = 0; i < n; i++)
                 if (free_[i]) dim[i] = let(L, "dim", e_sel(c, e_lt(c, dim[i], zero), q, dim[i]), 0);
@@ -174,7 +174,13 @@ void lower_Reshape(Lower *L) {
         memcpy(num, a->dim, sizeof num);
         for (int i = 0; i < n; i++)
             if (i != infer) den[nd++] = dim[i];
+        Expr *given = e_int(c, 1), *all = e_int(c, 1);
+        for (int i = 0; i < nd; i++) given = e_mul(c, given, den[i]);
         dim[infer] = size_uni(L, "inferred", quotient(L, a->rank, num, nd, den));
+        for (int i = 0; i < n; i++) all = e_mul(c, all, dim[i]);
+        check(L, e_eq(c, all, count(L, a)),
+              "%s elements cannot be divided by %s, the other sizes, for the -1 of the shape",
+              said(L, count(L, a)), said(L, given));
     }
     out(L, 0, t_of_rank(L, t_reshape(L, a, n, dim), s.len, vec_ranks(&s), dim, NULL));
 }
@@ -222,7 +228,7 @@ static bool axes_input(Lower *L, const Vec *v, Expr *rank, Axes *x) {
     for (int j = 0; j < v->most; j++)
         for (int k = 0; k < j; k++)
             check(L, e_or(c, e_not(c, x->given[j]), e_not(c, e_eq(c, x->axis[j], x->axis[k]))),
-                  "an axis is named twice");
+                  "axis %s is named twice", said(L, x->axis[j]));
     return false;
 }
 
@@ -282,7 +288,7 @@ void lower_Squeeze(Lower *L) {
     for (int p = 0; p < r; p++) {
         drop[p] = is_among(c, &x, p);
         check(L, e_or(c, e_not(c, drop[p]), e_eq(c, a->dim[p], e_int(c, 1))),
-              "axis %d does not have size 1", p);
+              "axis %d has size %s, not 1", p, said(L, a->dim[p]));
     }
     dims_kept(L, a, drop, dim);
     uint32_t ranks = 0;

@@ -108,18 +108,21 @@ static Tensor *transform(Lower *L, Tensor *x, Expr *axis, Expr *size, bool inver
     if (r < 1) fail(L, "the input has rank %d; at least 2 is needed", x->rank);
     Expr *one = e_int(c, 1), *zero = e_int(c, 0), *parts = x->dim[r];
     check(L, e_and(c, e_le(c, one, parts), e_le(c, parts, e_int(c, 2))),
-          "the last axis must hold a real and optionally an imaginary part");
+          "the last axis must hold a real and optionally an imaginary part (its size is %s)",
+          said(L, parts));
 
     /* the axis may be known at run time only: then lengths and indices select among the axes */
+    Expr *asked = axis;
     axis = e_sel(c, e_lt(c, axis, zero), e_addi(c, axis, x->rank), axis);
     if (!e_is_int(axis, &known)) axis = let(L, "axis", axis, INT64_MIN);
     check(L, e_and(c, e_le(c, zero, axis), e_lt(c, axis, e_int(c, r))),
-          "the axis is out of range for rank %d", x->rank);
+          "axis %s is outside [-%d, %d), the axes in front of the last one", said(L, asked),
+          x->rank, r);
     bool fixed = e_is_int(axis, &known);
     for (int i = 0; i < r; i++)
         len = len ? e_sel(c, e_eq(c, axis, e_int(c, i)), x->dim[i], len) : x->dim[i];
     if (!size) size = irfft ? e_muli(c, e_addi(c, len, -1), 2) : len;
-    check(L, e_le(c, one, size), "the length of the transform is not positive");
+    check_le(L, one, size, "the length of the transform is not positive");
     half = e_addi(c, win_fdiv(L, size, 2), 1);
 
     Basis b = {.size = size, .inverse = inverse, .half_in = irfft, .type = acc_type(x->dtype)};
@@ -182,10 +185,11 @@ void lower_STFT(Lower *L) {
     Expr *step = uni_i64(L, in(L, 1), 0), *parts = x->dim[2];
     Expr *size = has_in(L, 3) ? uni_i64(L, in(L, 3), 0) : window ? window->dim[0] : x->dim[1];
     check(L, e_and(c, e_le(c, one, parts), e_le(c, parts, e_int(c, 2))),
-          "the last axis must hold a real and optionally an imaginary part");
-    check(L, e_le(c, one, step), "frame_step is not positive");
-    check(L, e_le(c, one, size), "the frame length is not positive");
-    check(L, e_le(c, size, x->dim[1]), "a frame is longer than the signal");
+          "the last axis must hold a real and optionally an imaginary part (its size is %s)",
+          said(L, parts));
+    check_le(L, one, step, "frame_step is not positive");
+    check_le(L, one, size, "the frame length is not positive");
+    check_le(L, size, x->dim[1], "a frame is longer than the signal");
 
     Basis b = {.size = size, .window = window, .type = acc_type(x->dtype)};
     Expr *nin = window ? e_min(c, window->dim[0], size) : size;
@@ -225,7 +229,7 @@ static void cosine_window(Lower *L, double a, double b, double d) {
     Cx *c = L->cx;
     DType type = output_datatype(L);
     Expr *size = uni_i64(L, in(L, 0), 0);
-    check(L, e_le(c, e_int(c, 0), size), "the size of the window is negative");
+    check_le(L, e_int(c, 0), size, "the size of the window is negative");
     Expr *period = f64(L, attr_i(L, "periodic", 1) ? size : e_addi(c, size, -1));
     Tensor *t = te_begin(L, type, 1, &size);
     Expr *n = f64(L, ax(L, t, 0));
@@ -255,9 +259,9 @@ void lower_MelWeightMatrix(Lower *L) {
     DType type = output_datatype(L);
     Expr *bands = uni_i64(L, in(L, 0), 0), *size = uni_i64(L, in(L, 1), 0), *one = num(L, 1);
     Expr *rate = uni_i64(L, in(L, 2), 0), *zero = e_int(c, 0), *edge[3];
-    check(L, e_le(c, zero, bands), "num_mel_bins is negative");
-    check(L, e_le(c, zero, size), "dft_length is negative");
-    check(L, e_lt(c, zero, rate), "sample_rate is not positive");
+    check_le(L, zero, bands, "num_mel_bins is negative");
+    check_le(L, zero, size, "dft_length is negative");
+    check_lt(L, zero, rate, "sample_rate is not positive");
     Expr *low = mel(L, uni(L, in(L, 3), 0)), *high = mel(L, uni(L, in(L, 4), 0));
     Expr *step = e_div(c, e_sub(c, high, low), f64(L, e_addi(c, bands, 2)));
     step = f64(L, e_cast(c, DT_F32, step));

@@ -214,12 +214,8 @@ Expr *size_uni(Lower *L, const char *name, Expr *e) {
     }
     bool ok = ge_const(e, 0);
     if (ok && is_simple(e)) return e;
-    if (!ok) check(L, e_le(L->cx, e_int(L->cx, 0), e), "a size is negative");
+    if (!ok) check_le(L, e_int(L->cx, 0), e, "a size is negative");
     return let(L, name, e, 0);
-}
-
-void same_dim(Lower *L, Expr *a, Expr *b, const char *what) {
-    if (a != b) check(L, e_eq(L->cx, a, b), "%s", what);
 }
 
 Expr *better_dim(Expr *a, Expr *b) {

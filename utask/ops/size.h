@@ -56,8 +56,7 @@ bool known(const Expr *cond);        /* true at compile time */
 Expr *kmin(Cx *c, Expr *a, Expr *b); /* MIN, MAX that look at proven bounds first */
 Expr *kmax(Cx *c, Expr *a, Expr *b);
 Expr *clamp_i(Cx *c, Expr *e, int64_t lo, int64_t hi);
-bool ge_const(const Expr *e, int64_t v);                     /* int64: proven to be ≥ v */
-void same_dim(Lower *L, Expr *a, Expr *b, const char *what); /* checks a == b */
+bool ge_const(const Expr *e, int64_t v); /* int64: proven to be ≥ v */
 /* dim / k where k must divide it: checked. */
 Expr *divided_dim(Lower *L, Expr *dim, Expr *k, const char *what);
 /* Of two sizes that are equal, the one that says more. */

@@ -91,7 +91,7 @@ void window_place(Lower *L, Window *w, bool ceil_mode) {
     Cx *c = L->cx;
     for (int i = 0; i < w->n; i++) {
         int64_t s = w->stride[i];
-        check(L, e_le(c, e_int(c, 1), w->k[i]), "spatial axis %d of the kernel is empty", i);
+        check_le(L, e_int(c, 1), w->k[i], "spatial axis %d of the kernel is empty", i);
         if (w->mode == PAD_SAME_UPPER || w->mode == PAD_SAME_LOWER) {
             w->out[i] = win_cdiv(L, w->in[i], s);
             Expr *need =
@@ -101,8 +101,8 @@ void window_place(Lower *L, Window *w, bool ceil_mode) {
         }
         Expr *padded = e_add(c, w->in[i], e_add(c, w->lo[i], w->hi[i]));
         Expr *room = e_sub(c, padded, w->span[i]);
-        check(L, e_le(c, e_int(c, 0), room),
-              "the window is larger than the padded input on spatial axis %d", i);
+        check_le(L, e_int(c, 0), room,
+                 "the window is larger than the padded input on spatial axis %d", i);
         w->out[i] = e_addi(c, win_fdiv(L, room, s), 1);
         if (ceil_mode) { /* no window starts in the end padding */
             Expr *last = win_fdiv(L, e_addi(c, e_add(c, w->in[i], w->lo[i]), -1), s);

@@ -1,0 +1,88 @@
+/* watch.c: a thread beside the command: signals that end it, and what it does when that takes long.
+ *
+ * The signals are blocked in all other threads, so what they need to have done (cleanup.h) is done
+ * in an ordinary thread and not in a handler. A signal that was ignored when the command started
+ * stays ignored.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "cli/cli.h"
+
+#define PATIENCE 2.0   /* seconds without a word */
+#define TICK 200000000 /* ns between two looks */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool shown; /* a line of progress is on the terminal */
+static sigset_t signals;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void cli_watch_clear(void) {
+    pthread_mutex_lock(&lock);
+    if (shown) fputs("\r\033[K", stderr);
+    shown = false;
+    pthread_mutex_unlock(&lock);
+}
+
+static void show(double seconds) {
+    const char *what = stage_get();
+    if (!what || seconds < PATIENCE) {
+        cli_watch_clear();
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    fprintf(stderr, "\r\033[K%s, %.0f s", what, seconds);
+    fflush(stderr);
+    shown = true;
+    pthread_mutex_unlock(&lock);
+}
+
+static _Noreturn void end_by(int signal_number) {
+    sigset_t one;
+    cli_watch_clear();
+    cleanup_now();
+    signal(signal_number, SIG_DFL);
+    sigemptyset(&one);
+    sigaddset(&one, signal_number);
+    kill(getpid(), signal_number);
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    _exit(128 + signal_number);
+}
+
+static void *watch(void *unused) {
+    const bool terminal = isatty(STDERR_FILENO);
+    const struct timespec tick = {.tv_nsec = TICK};
+    const double begin = now();
+    (void)unused;
+    for (;;) {
+        int s = terminal ? sigtimedwait(&signals, NULL, &tick) : sigwaitinfo(&signals, NULL);
+        if (s > 0) end_by(s);
+        if (terminal) show(now() - begin);
+    }
+}
+
+void cli_watch(void) {
+    static const int number[] = {SIGINT, SIGTERM, SIGHUP};
+    pthread_t t;
+    sigemptyset(&signals);
+    for (size_t i = 0; i < COUNT(number); i++) {
+        struct sigaction had;
+        if (sigaction(number[i], NULL, &had) == 0 && had.sa_handler != SIG_IGN)
+            sigaddset(&signals, number[i]);
+    }
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    if (pthread_create(&t, NULL, watch, NULL) != 0) {
+        pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+        return;
+    }
+    pthread_detach(t);
+    cleanup_arm();
+}

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Runs the commands of README.md, in a folder of their own with stand-ins for files that a reader has.
+
+    readme.py [--build build/release] [--readme README.md] [--only TEXT]
+
+A command is a line of a fenced block that begins with "$ "; what comes behind two spaces and a # is a remark.
+All must end with exit code 0; what they are to write is looked for. Those in NOT_RUN are not run; a command that
+stands there and no longer in the file is an error, too.
+"""
+import argparse
+import glob
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+from onnx import numpy_helper, parser
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SECONDS = 120  # for a command
+
+# Why a command is not run here, by its beginning.
+NOT_RUN = {
+    "cmake --preset release": "it builds what this test runs",
+    "build/release/braid compile model.onnx --target cuda:": "needs nvcc or NVRTC: tests/gpu_compile.sh compiles for CUDA",
+    "build/release/braid compile model.onnx --target hip:": "needs hipcc: tests/gpu_compile.sh compiles for HIP",
+    "build/release/braid run model.so": "the library is a GPU's",
+    "build/eval-venv/bin/python eval/side_by_side.py": "takes hours, and needs 5 GB of wheels: test.sh has --self-test of it as a step",
+}
+
+# Files that a command, by its beginning, has to leave.
+LEAVES = {
+    "build/venv/bin/python -m models": ["build/example/seq2seq/model.onnx"],
+    "build/release/braid compile build/example": ["build/seq2seq.so", "build/seq2seq.c"],
+    "cc ": ["build/run_model"],
+    "build/release/braid run build/seq2seq.so": ["out/output_0.npy"],
+    "build/release/braid compile silero_vad.onnx": ["silero.so"],
+}
+
+
+def commands(path):
+    inside, found = False, []
+    for line in open(path, encoding="utf-8"):
+        if line.startswith("```"):
+            inside = not inside
+        elif inside and line.startswith("$ "):
+            found.append(re.split(r"\s{2,}#", line[2:].rstrip())[0])
+    return found
+
+
+def stand_ins(root):
+    """What the reader has: a model of one step with a state, inputs, measured costs, a folder of models."""
+    step = parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
+        g (float[2] input, float[2] state) => (float[2] output, float[2] stateN) {
+            stateN = Add(input, state)
+            output = Neg(stateN)
+        }""")
+    os.makedirs(f"{root}/MODELS/step")
+    for name in ("silero_vad.onnx", "model.onnx", "MODEL.onnx", "MODELS/step/model.onnx"):
+        onnx.save(step, f"{root}/{name}")
+    with open(f"{root}/machine.json", "w") as f:
+        f.write('{"target": "cuda:sm_90", "costs": {"team_barrier_ns": 1300}}')
+    np.save(f"{root}/x.npy", np.zeros(2, np.float32))
+
+
+def inputs_of_the_example(root):
+    folder = f"{root}/build/example/seq2seq"
+    model = onnx.load(f"{folder}/model.onnx")
+    for i, v in enumerate(model.graph.input):
+        path = f"{folder}/test_data_set_0/input_{i}.pb"
+        if os.path.exists(path):
+            tensor = onnx.TensorProto()
+            tensor.ParseFromString(open(path, "rb").read())
+            np.save(f"{root}/{v.name}.npy", numpy_helper.to_array(tensor))
+
+
+def lay_out(root, build):
+    """The tree as a reader sees it: sources are links, what commands write is here."""
+    os.makedirs(f"{root}/build")
+    os.symlink(os.path.realpath(build), f"{root}/build/release")
+    os.symlink(f"{ROOT}/build/venv", f"{root}/build/venv")
+    for name in ("include", "examples", "models", "eval"):
+        os.symlink(f"{ROOT}/{name}", f"{root}/{name}")
+    stand_ins(root)
+
+
+def run(command, root):
+    """What is wrong, or None."""
+    env = dict(os.environ, BRAID_CACHE=f"{root}/cache", PYTHONDONTWRITEBYTECODE="1")
+    try:
+        done = subprocess.run(["bash", "-c", command], cwd=root, env=env, stdin=subprocess.DEVNULL, timeout=SECONDS,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    except subprocess.TimeoutExpired:
+        return f"it takes more than {SECONDS} s"
+    if done.returncode:
+        return f"exit code {done.returncode}: {done.stdout.strip()[-600:]}"
+    for start, files in LEAVES.items():
+        missing = [f for f in files if command.startswith(start) and not glob.glob(f"{root}/{f}")]
+        if missing:
+            return "it has not written " + ", ".join(missing)
+    return None
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--build", default=f"{ROOT}/build/release")
+    p.add_argument("--readme", default=f"{ROOT}/README.md")
+    p.add_argument("--only", default="")
+    a = p.parse_args()
+    found = commands(a.readme)
+    passed = skipped = failed = 0
+    unused = [k for k in (*NOT_RUN, *LEAVES) if not any(c.startswith(k) for c in found)]
+    for k in unused:
+        failed += 1
+        print(f"FAIL no command of the file begins with: {k}")
+    others = [c for c in found if re.search(r"(^|\s)build/(?!release/|venv/|eval-venv/)\S*/?braid\b", c)]
+    for c in others:
+        failed += 1
+        print(f"FAIL another build folder than build/release: {c}")
+    with tempfile.TemporaryDirectory() as root:
+        lay_out(root, a.build)
+        for c in found:
+            if a.only not in c:
+                continue
+            reason = next((why for start, why in NOT_RUN.items() if c.startswith(start)), None)
+            if reason:
+                skipped += 1
+                print(f"not run: {c}\n    {reason}")
+                continue
+            why = run(c, root)
+            if "-m models" in c and not why:
+                inputs_of_the_example(root)
+            passed += not why
+            failed += bool(why)
+            if why:
+                print(f"FAIL {c}\n    {why}")
+    print(f"{passed} passed, {failed} failed, {skipped} not run")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
