@@ -57,10 +57,10 @@ def sizes():
     said("squeeze", "g (float[N, 3] x) => (float[3] y) <int64[1] a = {0}> { y = Squeeze(x, a) }", [rnd(2, 3)], "2, not 1")
     said("split_to_sequence", """
         g (float[N] x, int64[2] s) => (float[M] y) { q = SplitToSequence(x, s)  k = Constant <value_int = 0> ()  y = SequenceAt(q, k) }""",
-         [rnd(10), i(3, 4)], "does not add up to the size of axis 0: piece 2 has length 0 and 3 elements are left")
+         [rnd(10), i(3, 4)], "split does not add up to the size of the axis (7 and 10)")
     said("concat_from_sequence", """
         g (float[2, N] x, float[2, M] y) => (float[4, K] z) { q = SequenceConstruct(x, y)  z = ConcatFromSequence <axis = 0> (q) }""",
-         [rnd(2, 3), rnd(2, 4)], "item 1 has size 4 and item 0 size 3 (axis 1)")
+         [rnd(2, 3), rnd(2, 4)], "inputs 0 and 1 of a concatenation have sizes 3 and 4 (axis 1)")
     said("named", "g (float[N] x, float[2, N] y) => (float[2, N] z) { z = Add(x, y) }", [rnd(3), rnd(2, 4)],
          "input y: axis 1, named N, has size 4, but axis 0 of input x has 3")
     said("iterations", """

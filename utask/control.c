@@ -374,7 +374,8 @@ static Expr *after_loop(Lower *L, Stmt *loop, Seq *outer, Expr *d, int64_t none)
     Sym *s = phi_sym(L, DT_I64, "d", 0, outer);
     Expr *e = e_sym(c, s);
     check(L, e_or(c, e_eq(c, e_sym(c, loop->loop.iter), e_int(c, 0)), e_eq(c, e, d)),
-          "a scan output changes its shape between iterations");
+          "a scan output changes its shape between iterations: a size of %s and of %s", said(L, e),
+          said(L, d));
     carry_sym(L, loop, s, first, d);
     return e;
 }

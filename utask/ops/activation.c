@@ -92,7 +92,7 @@ void lower_SwiGLU(Lower *L) {
     if (a->rank != b->rank)
         fail(L, "A has rank %d and B rank %d, they must be equal", a->rank, b->rank);
     for (int i = 0; i < a->rank; i++) {
-        check(L, e_eq(c, a->dim[i], b->dim[i]), "A and B differ in the size of axis %d", i);
+        check_eq(L, a->dim[i], b->dim[i], "A and B differ in the size of axis %d", i);
         idx[i] = ax(L, y, i);
     }
     DType w = wide_type(a->dtype);

@@ -159,8 +159,7 @@ static Masks attn_masks(Lower *L, const Attn *A, Tensor *mask, Tensor *nonpad, E
     if (!nonpad) return m;
     if (past) fail(L, "nonpad_kv_seqlen and past_key cannot be given together");
     if (nonpad->rank != 1) fail(L, "nonpad_kv_seqlen must have rank 1, not %d", nonpad->rank);
-    check(L, e_eq(L->cx, nonpad->dim[0], A->batch),
-          "nonpad_kv_seqlen must have one element per sample");
+    check_eq(L, nonpad->dim[0], A->batch, "nonpad_kv_seqlen must have one element per sample");
     return m;
 }
 

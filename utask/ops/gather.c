@@ -157,7 +157,7 @@ void lower_OneHot(Lower *L) {
     Expr *dim[MAX_RANK], *at[MAX_RANK];
     check_rank(L, r);
     int axis = norm_axis(L, attr_i(L, "axis", -1), r);
-    check(L, e_eq(c, count(L, vals), e_int(c, 2)), "values must be two numbers");
+    check_eq(L, count(L, vals), e_int(c, 2), "values must be two numbers");
     Expr *depth = size_uni(L, "depth", e_cast(c, DT_I64, scalar_uni(L, 1, "depth")));
     for (int i = 0; i < r; i++) dim[i] = i < axis ? ix->dim[i] : i == axis ? depth : ix->dim[i - 1];
     Tensor *o = te_begin(L, vals->dtype, r, dim);

@@ -35,7 +35,7 @@ static Tensor *per_sample(Lower *L, const Gqa *g, int i, int64_t plus, const cha
     Tensor *x = in_needed(L, i);
     Expr *n = g->batch;
     if (x->rank > 2) fail(L, "%s must have rank 1, not %d", what, x->rank);
-    check(L, e_eq(c, count(L, x), n), "%s must have one element per sample", what);
+    check_eq(L, count(L, x), n, "%s must have one element per sample", what);
     if (x->rank != 1) x = t_reshape(L, x, 1, &n);
     Tensor *t = te_begin(L, DT_I64, 1, &n);
     Expr *v = e_cast(c, DT_I64, ld(L, x, (Expr *[]){ax(L, t, 0)}));
@@ -242,8 +242,8 @@ static Expr *scale_at(Lower *L, Tensor *scale, Expr *heads, Expr *size, Expr *h,
     Cx *c = L->cx;
     Expr *zero = e_int(c, 0), *one = e_int(c, 1), *want[4] = {one, heads, one, size};
     if (scale->rank != 4) {
-        check(L, e_eq(c, count(L, scale), one),
-              "a scale must have one element, or be [1, kv_num_heads, 1, head size]");
+        check_eq(L, count(L, scale), one,
+                 "a scale must have one element, or be [1, kv_num_heads, 1, head size]");
         return e_loadf(c, t_reshape(L, scale, 1, &one), zero);
     }
     Expr *single = e_bool(c, true), *same = single, *at[4] = {zero, h, zero, d};
@@ -331,9 +331,9 @@ static void split(Lower *L, Gqa *g) {
         if (t->rank != 3) fail(L, "%s must have rank 3, not %d", i ? "value" : "key", t->rank);
         check(L, e_and(c, e_eq(c, t->dim[0], g->batch), e_eq(c, t->dim[1], g->length)),
               "key and value must have the batch and length of the query");
-        check(L, e_eq(c, t->dim[2], e_mul(c, m, size)),
-              "key and value must have kv_num_heads (%lld) heads of the query's size",
-              (long long)groups);
+        check_eq(L, t->dim[2], e_mul(c, m, size),
+                 "key and value must have kv_num_heads (%lld) heads of the query's size",
+                 (long long)groups);
         *(i ? &g->a.v : &g->a.k) = attn_heads_at(L, t, m, size, at, NULL, NULL);
     }
 }
@@ -348,7 +348,7 @@ static void cache_size(Lower *L, Gqa *g) {
             fail(L, "%s must have rank 4, not %d", i ? "past_value" : "past_key",
                  (i ? pv : pk)->rank);
     if (pk) check_eq(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
-    check(L, e_eq(c, count(L, total), e_int(c, 1)), "total_sequence_length must have one element");
+    check_eq(L, count(L, total), e_int(c, 1), "total_sequence_length must have one element");
     g->total = size_uni(L, "total", uni_i64(L, total, 0));
     g->room = pk ? size_uni(L, "room", kmax(c, g->total, pk->dim[2])) : g->total;
     if (!g->sliding) return;
@@ -356,9 +356,9 @@ static void cache_size(Lower *L, Gqa *g) {
     if (g->window < 1) fail(L, "sliding_window_cache without local_window_size");
     if (wants_out(L, 3)) unsupported(L, "output_qk with sliding_window_cache");
     g->room = pk->dim[2];
-    check(L, e_le(c, e_int(c, g->window), g->room),
-          "a cache that slides must have room for local_window_size (%lld) positions",
-          (long long)g->window);
+    check_le(L, e_int(c, g->window), g->room,
+             "a cache that slides must have room for local_window_size (%lld) positions",
+             (long long)g->window);
 }
 
 /* Norms and rotation of what is new. */

@@ -109,7 +109,7 @@ void lower_Col2Im(Lower *L) {
     if (in(L, 0)->rank != 3) fail(L, "the input has rank %d, it must have rank 3", in(L, 0)->rank);
     Vec image = vec_in(L, 1, want > most ? -1 : want, most, "image_shape");
     Vec block = vec_in(L, 2, image.n, most, "block_shape");
-    check(L, e_eq(L->cx, image.len, block.len), "image_shape and block_shape differ in length");
+    check_eq(L, image.len, block.len, "image_shape and block_shape differ in length");
     out(L, 0,
         for_each_size(L, image.n < 0 ? block.len : image.len, 0, most, col2im, NULL,
                       "the length of image_shape"));
@@ -151,8 +151,7 @@ void lower_AffineGrid(Lower *L) {
     if (theta->rank != 3) fail(L, "theta has rank %d, it must have rank 3", theta->rank);
     Vec size = vec_in(L, 1, -1, 5, "size");
     if (size.n >= 0 && size.n != 4 && size.n != 5) fail(L, "size must have 4 or 5 elements");
-    check(L, e_eq(L->cx, size.len, e_addi(L->cx, theta->dim[1], 2)),
-          "theta does not fit the number of axes");
+    check_eq(L, size.len, e_addi(L->cx, theta->dim[1], 2), "theta does not fit the number of axes");
     out(L, 0,
         for_each_size(L, size.n < 0 ? theta->dim[1] : e_int(L->cx, size.n - 2), 2, 3, affine_grid,
                       NULL, "the number of axes"));

@@ -152,8 +152,7 @@ static void lin_sizes(Lower *L, Lin *A, bool ms, int64_t qn, int64_t kn) {
     A->vsize = head_size(L, v, A->groups, "the value");
     if (!ms) {
         A->ksize = head_size(L, k, A->groups, "the key");
-        check(L, e_eq(c, q->dim[2], e_muli(c, A->ksize, qn)),
-              "query and key must have one head size");
+        check_eq(L, q->dim[2], e_muli(c, A->ksize, qn), "query and key must have one head size");
         return;
     }
     A->ksize = head_size(L, q, e_int(c, qn), "the query");
@@ -162,8 +161,8 @@ static void lin_sizes(Lower *L, Lin *A, bool ms, int64_t qn, int64_t kn) {
     check(L, e_and(c, e_lt(c, e_int(c, 0), keys), e_eq(c, e_mul(c, keys, A->ksize), k->dim[2])),
           "query and key must have one head size");
     A->per_key = let(L, "per_key", e_bin(c, E_FDIV, A->groups, keys), 0);
-    check(L, e_eq(c, e_mul(c, A->per_key, keys), A->groups),
-          "the number of key heads must divide kv_num_heads (%lld)", (long long)kn);
+    check_eq(L, e_mul(c, A->per_key, keys), A->groups,
+             "the number of key heads must divide kv_num_heads (%lld)", (long long)kn);
 }
 
 static void check_gates(Lower *L, const Lin *A, Tensor *decay, Tensor *beta) {
@@ -190,11 +189,10 @@ static void check_state(Lower *L, const Tensor *past, int rank, Expr **dim, int6
     if (past->rank != rank + more)
         fail(L, "past_state must have rank %d, not %d", rank + more, past->rank);
     if (more)
-        check(L, e_eq(c, past->dim[0], e_int(c, window)), "past_state must have %lld states",
-              (long long)window);
+        check_eq(L, past->dim[0], e_int(c, window), "past_state must have %lld states",
+                 (long long)window);
     for (int i = 0; i < rank; i++)
-        check(L, e_eq(c, past->dim[i + more], dim[i]), "past_state has a wrong size (axis %d)",
-              i + more);
+        check_eq(L, past->dim[i + more], dim[i], "past_state has a wrong size (axis %d)", i + more);
 }
 
 /* The number of last states that are kept; 0: one, without an axis of its own. */
@@ -297,7 +295,7 @@ static void conv_state(Lower *L, Tensor *x, Expr *dilation, Expr *dim[3]) {
     Expr *one = e_int(c, 1), *k = weight->dim[2];
     check(L, e_and(c, e_eq(c, weight->dim[0], x->dim[1]), e_eq(c, weight->dim[1], one)),
           "weight must be [channels, 1, k]");
-    check(L, e_le(c, one, k), "the kernel is empty");
+    check_le(L, one, k, "the kernel is empty");
     dim[0] = x->dim[0];
     dim[1] = x->dim[1];
     dim[2] = e_mul(c, e_max(c, e_addi(c, k, -1), e_int(c, 0)), dilation);

@@ -58,8 +58,8 @@ void lower_Split(Lower *L) {
         const char *whole = said(L, dim);
         for (int i = 0; i < nout && i < 12; i++)
             sb_printf(&pieces, i ? " + %s" : "%s", i == 11 ? "..." : said(L, size[i]));
-        check(L, e_eq(c, sum, dim), "cannot split axis %d of size %s into pieces of %s", axis,
-              whole, pieces.p);
+        check_eq(L, sum, dim, "cannot split axis %d of size %s into pieces of %s", axis, whole,
+                 pieces.p);
     } else {
         int64_t n = attr_i(L, "num_outputs", nout);
         if (n < nout || n > (1 << 30))
@@ -199,7 +199,7 @@ void lower_Slice(Lower *L) {
         if (!set) set = i;
         if (v[i].n >= 0 && v[set].n >= 0 && v[i].n != v[set].n)
             fail(L, "%s and %s differ in length", what[set], what[i]);
-        check(L, e_eq(c, v[i].len, v[set].len), "%s and %s differ in length", what[set], what[i]);
+        check_eq(L, v[i].len, v[set].len, "%s and %s differ in length", what[set], what[i]);
         if (v[i].most < v[set].most) set = i;
     }
     int n = v[set].most;
@@ -298,8 +298,8 @@ static void pad(Lower *L, Tensor *amounts) {
     pads = vec_of(L, amounts, axes.n < 0 ? -1 : 2 * n, 2 * MAX_RANK, "pads");
     if (axes.n >= 0 && pads.n != 2 * n) fail(L, "pads must have %d elements", 2 * n);
     if (axes.n < 0)
-        check(L, e_eq(c, pads.len, e_muli(c, axes.len, 2)),
-              "pads does not have two elements for each of the axes");
+        check_eq(L, pads.len, e_muli(c, axes.len, 2),
+                 "pads does not have two elements for each of the axes");
     Expr *zero = e_int(c, 0), *before[MAX_RANK], *after[MAX_RANK], *dim[MAX_RANK], *idx[MAX_RANK];
     for (int p = 0; p < r; p++) before[p] = after[p] = zero;
     for (int j = 0; j < n; j++) {

@@ -86,12 +86,12 @@ static Expr *mask_keeps(Lower *L, const Attn *A, const AttnMask *M, Expr *b, Exp
         v = e_lt(c, e_num(c, m->dtype, 0), ld(L, m, (Expr *[]){b, j}));
         return e_sel(c, fits, v, e_bool(c, true));
     }
-    check(L, e_eq(c, m->dim[0], A->batch), "a mask must have an entry per sample");
+    check_eq(L, m->dim[0], A->batch, "a mask must have an entry per sample");
     if (m->rank == 4) {
         check(L, e_and(c, e_eq(c, m->dim[1], one), e_eq(c, m->dim[2], n)),
               "a mask of rank 4 must be [batch, 1, n, n]");
-        check(L, e_le(c, e_add(c, M->past, A->qlen), n), "the mask has too few rows");
-        check(L, e_le(c, A->kvlen, n), "the mask is shorter than the keys");
+        check_le(L, e_add(c, M->past, A->qlen), n, "the mask has too few rows");
+        check_le(L, A->kvlen, n, "the mask is shorter than the keys");
         v = ld(L, m, (Expr *[]){b, e_int(c, 0), e_add(c, M->past, i), j});
     } else {
         check(L, e_and(c, e_eq(c, m->dim[1], A->qlen), e_eq(c, n, A->kvlen)),
@@ -142,8 +142,7 @@ static AttnMask read_mask(Lower *L, Tensor *t) {
 static Expr *past_length(Lower *L, int i) {
     Tensor *t = in(L, i);
     if (!t) fail(L, "past_sequence_length must be given with past_present_share_buffer");
-    check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)),
-          "past_sequence_length must have one element");
+    check_eq(L, count(L, t), e_int(L->cx, 1), "past_sequence_length must have one element");
     return let(L, "past", uni_i64(L, t, 0), INT64_MIN);
 }
 
@@ -161,8 +160,8 @@ static void hidden_sizes(Lower *L, Expr *width, int64_t heads, Expr **size) {
     const int64_t *given = attr_ints(L, "qkv_hidden_sizes", &n);
     if (n <= 0) {
         size[0] = size[1] = size[2] = divided_dim(L, width, e_int(c, 3), "projection");
-        check(L, e_eq(c, e_bin(c, E_MOD, size[0], e_int(c, heads)), e_int(c, 0)),
-              "num_heads (%lld) does not divide the hidden size", (long long)heads);
+        check_eq(L, e_bin(c, E_MOD, size[0], e_int(c, heads)), e_int(c, 0),
+                 "num_heads (%lld) does not divide the hidden size", (long long)heads);
         return;
     }
     if (n != 3) fail(L, "qkv_hidden_sizes must have 3 elements, not %d", n);
@@ -175,8 +174,8 @@ static void hidden_sizes(Lower *L, Expr *width, int64_t heads, Expr **size) {
     if (given[0] != given[1])
         fail(L, "qkv_hidden_sizes must be the same for queries (%lld) and keys (%lld)",
              (long long)given[0], (long long)given[1]);
-    check(L, e_eq(c, width, e_int(c, given[0] + given[1] + given[2])),
-          "qkv_hidden_sizes do not add up to the size of the projection");
+    check_eq(L, width, e_int(c, given[0] + given[1] + given[2]),
+             "qkv_hidden_sizes do not add up to the size of the projection");
 }
 
 /* k and v appended to past [2, batch, heads, length, size] as output 1, and read from there. */
@@ -253,8 +252,8 @@ void lower_QAttention(Lower *L) {
     if (attr_i(L, "past_present_share_buffer", 0))
         unsupported(L, "past_present_share_buffer of QAttention, which has no length of the past");
     Expr *one = e_int(c, 1), *columns = w->dim[1];
-    check(L, e_eq(c, count(L, xs), one), "input_scale must have one element");
-    if (xz) check(L, e_eq(c, count(L, xz), one), "input_zero_point must have one element");
+    check_eq(L, count(L, xs), one, "input_scale must have one element");
+    if (xz) check_eq(L, count(L, xz), one, "input_zero_point must have one element");
     for (int i = 0; i < 2; i++) {
         Tensor *t = i ? wz : ws;
         if (!t) continue;
@@ -401,7 +400,7 @@ void lower_DecoderMaskedMultiHeadAttention(Lower *L) {
     Tensor *q = in(L, 0), *k = in(L, 1), *pk = in(L, 5);
     if (has_in(L, 9)) unsupported(L, "cache_indirection");
     check_rank(L, q, 3, "query");
-    check(L, e_eq(L->cx, q->dim[1], e_int(L->cx, 1)), "query must have length 1");
+    check_eq(L, q->dim[1], e_int(L->cx, 1), "query must have length 1");
     if (k && k->rank == 4 && pk) fail(L, "past_key with a key of rank 4");
     Attn A = {0};
     AttnMask M = read_mask(L, in(L, 3));

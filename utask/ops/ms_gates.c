@@ -15,14 +15,13 @@ static Expr *rounded(Cx *c, DType t, Expr *v) {
 static void same_shape(Lower *L, const Tensor *t, const Tensor *x, const char *what) {
     if (t->rank != x->rank) fail(L, "%s must have rank %d, not %d", what, x->rank, t->rank);
     for (int i = 0; i < x->rank; i++)
-        check(L, e_eq(L->cx, t->dim[i], x->dim[i]), "%s must have the shape of the input (axis %d)",
-              what, i);
+        check_eq(L, t->dim[i], x->dim[i], "%s must have the shape of the input (axis %d)", what, i);
 }
 
 static void per_channel(Lower *L, const Tensor *t, const Tensor *x, const char *what) {
     if (t->rank != 1) fail(L, "%s must have rank 1, not %d", what, t->rank);
-    check(L, e_eq(L->cx, t->dim[0], x->dim[x->rank - 1]),
-          "%s must have one element for each of the last axis of the input", what);
+    check_eq(L, t->dim[0], x->dim[x->rank - 1],
+             "%s must have one element for each of the last axis of the input", what);
 }
 
 /* z sigmoid(z), z = scale x, each step rounded */
@@ -33,7 +32,7 @@ void lower_ScaledSiLU(Lower *L) {
     Expr *v, *s = e_num(c, w, attr_f(L, "alpha", 1)), *one = e_int(c, 1);
     Tensor *y = te_like(L, x->dtype, x, &v);
     if (scale) {
-        check(L, e_eq(c, count(L, scale), one), "scale must have one element");
+        check_eq(L, count(L, scale), one, "scale must have one element");
         s = e_cast(c, w, ld(L, t_reshape(L, scale, 0, NULL), NULL));
     }
     Expr *z = rounded(c, x->dtype, e_mul(c, e_cast(c, w, v), s));
@@ -75,8 +74,8 @@ void lower_GatedAdd(Lower *L) {
     same_shape(L, other, x, "Y");
     if (gate->rank != x->rank) fail(L, "gate must have rank %d, not %d", x->rank, gate->rank);
     for (int i = 0; i < x->rank; i++)
-        check(L, e_eq(c, gate->dim[i], i == x->rank - 1 ? e_int(c, 1) : x->dim[i]),
-              "gate must have one element per row of the input (axis %d)", i);
+        check_eq(L, gate->dim[i], i == x->rank - 1 ? e_int(c, 1) : x->dim[i],
+                 "gate must have one element per row of the input (axis %d)", i);
     DType w = wide_type(x->dtype);
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, x->dtype, x, &v);
@@ -143,11 +142,11 @@ static Tensor *gates(Lower *L, const Streams *s, Tensor *x, Tensor *t, const cha
     if (t->rank != s->lead + 1 && t->rank != s->lead + 2)
         fail(L, "%s must have rank %d or %d, not %d", what, s->lead + 1, s->lead + 2, t->rank);
     for (int i = 0; i < s->lead; i++)
-        check(L, e_eq(c, t->dim[i], x->dim[i]), "%s does not fit the input (its axis %d)", what, i);
+        check_eq(L, t->dim[i], x->dim[i], "%s does not fit the input (its axis %d)", what, i);
     Expr *n = t->dim[s->lead], *wide = e_int(c, 1);
     if (t->rank == s->lead + 2) {
         wide = t->dim[s->lead + 1];
-        check(L, e_eq(c, n, s->branches), "%s must have a gate per branch", what);
+        check_eq(L, n, s->branches, "%s must have a gate per branch", what);
     } else if (n != s->branches) {
         wide = divided_dim(L, n, s->branches, what);
     }
@@ -200,15 +199,15 @@ void lower_HyperConnectionPostMix(Lower *L) {
     if (block->rank != s.lead + 1)
         fail(L, "block_output must have rank %d, not %d", s.lead + 1, block->rank);
     for (int i = 0; i <= s.lead; i++)
-        check(L, e_eq(c, block->dim[i], i < s.lead ? x->dim[i] : s.size),
-              "block_output does not fit the streams (its axis %d)", i);
+        check_eq(L, block->dim[i], i < s.lead ? x->dim[i] : s.size,
+                 "block_output does not fit the streams (its axis %d)", i);
     Tensor *y = s.x;
     if (mix) {
         if (mix->rank != s.lead + 2)
             fail(L, "stream_mix must have rank %d, not %d", s.lead + 2, mix->rank);
         for (int i = 0; i < mix->rank; i++)
-            check(L, e_eq(c, mix->dim[i], i < s.lead ? x->dim[i] : s.branches),
-                  "stream_mix does not fit the streams (its axis %d)", i);
+            check_eq(L, mix->dim[i], i < s.lead ? x->dim[i] : s.branches,
+                     "stream_mix does not fit the streams (its axis %d)", i);
         Expr *dim[3] = {s.rows, s.branches, s.branches};
         static const int perm[3] = {0, 2, 1};
         y = t_matmul(L, t_transpose(L, t_reshape(L, t_cast(L, w, mix), 3, dim), perm), y);

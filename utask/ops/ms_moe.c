@@ -33,8 +33,8 @@ static void choose(Lower *L, Moe *m, Tensor *shares) {
     int64_t k = attr_i(L, "k", 1);
     if (k < 1 || k > INT32_MAX) fail(L, "k must be positive, not %lld", (long long)k);
     m->k = e_int(c, k);
-    check(L, e_le(c, m->k, m->route->dim[1]), "k (%lld) is more than the number of experts",
-          (long long)k);
+    check_le(L, m->k, m->route->dim[1], "k (%lld) is more than the number of experts",
+             (long long)k);
     Tensor *scores = t_cast(L, m->w, m->route);
     Expr *param[] = {m->k, e_int(c, 1), e_int(c, 1)}, *dim[2] = {m->rows, m->k};
     Stmt *s = ext_begin(L, "topk", 1, &scores, 3, param);
@@ -63,8 +63,7 @@ static void check_shape(Lower *L, const Layer *y, const Tensor *t, int rank, Exp
                         const char *what) {
     if (t->rank != rank) fail(L, "%s_%s must have rank %d, not %d", y->what, what, rank, t->rank);
     for (int i = 0; i < rank; i++)
-        check(L, e_eq(L->cx, t->dim[i], dim[i]), "%s_%s has a wrong size (axis %d)", y->what, what,
-              i);
+        check_eq(L, t->dim[i], dim[i], "%s_%s has a wrong size (axis %d)", y->what, what, i);
 }
 
 static void check_layer(Lower *L, const Moe *m, const Layer *y, Expr *outputs, Expr *inputs) {
@@ -74,9 +73,9 @@ static void check_layer(Lower *L, const Moe *m, const Layer *y, Expr *outputs, E
     if (y->bits) {
         if (y->w->dtype != DT_U8)
             fail(L, "%s_experts_weights must be uint8, not %s", y->what, dtype_name(y->w->dtype));
-        check(L, e_eq(c, e_bin(c, E_MOD, inputs, e_int(c, 8 / y->bits)), e_int(c, 0)),
-              "%s_experts_weights of %lld bits do not fill their bytes", y->what,
-              (long long)y->bits);
+        check_eq(L, e_bin(c, E_MOD, inputs, e_int(c, 8 / y->bits)), e_int(c, 0),
+                 "%s_experts_weights of %lld bits do not fill their bytes", y->what,
+                 (long long)y->bits);
         dim[2] = bytes_of(L, y, inputs);
     }
     check_shape(L, y, y->w, 3, dim, "experts_weights");

@@ -12,8 +12,8 @@ static void per_element(Lower *L, const Tensor *x, const Tensor *bias, const cha
     if (!bias) return;
     if (x->rank < 1) fail(L, "the input is a scalar");
     if (bias->rank != 1) fail(L, "%s must have rank 1, not %d", what, bias->rank);
-    check(L, e_eq(L->cx, bias->dim[0], x->dim[x->rank - 1]),
-          "%s must have one element for each of the last axis of the input", what);
+    check_eq(L, bias->dim[0], x->dim[x->rank - 1],
+             "%s must have one element for each of the last axis of the input", what);
 }
 
 /* act(x + bias); bias may be NULL. */
@@ -305,7 +305,7 @@ void lower_GatedRelativePositionBias(Lower *L) {
 
 static Expr *one_length(Lower *L, int i, const char *what) {
     Tensor *t = in(L, i);
-    check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "%s must have one element", what);
+    check_eq(L, count(L, t), e_int(L->cx, 1), "%s must have one element", what);
     return size_uni(L, "length", uni_i64(L, t, 0));
 }
 
@@ -322,7 +322,7 @@ void lower_RelativePositionBias(Lower *L) {
     Expr *buckets = table->dim[0], *two = e_int(c, 2), *zero = e_int(c, 0), *one = e_int(c, 1);
     Expr *side = both ? e_bin(c, E_FDIV, buckets, two) : buckets;
     Expr *exact = e_bin(c, E_FDIV, side, two);
-    check(L, e_le(c, one, exact), "bias_table has too few buckets");
+    check_le(L, one, exact, "bias_table has too few buckets");
     check(L, e_lt(c, exact, e_int(c, far)), "max_distance (%lld) is too small for the buckets",
           (long long)far);
     Expr *dim[4] = {one, table->dim[1], one_length(L, 1, "query_length"),

@@ -88,7 +88,7 @@ static Tensor *offsets(Lower *L, Tensor *token_offset, Expr *n) {
     if (token_offset->rank != 2)
         fail(L, "token_offset must have rank 2, not %d", token_offset->rank);
     Expr *all = count(L, token_offset);
-    check(L, e_le(c, n, all), "there are more rows than token_offset has places");
+    check_le(L, n, all, "there are more rows than token_offset has places");
     Tensor *flat = t_reshape(L, t_cast(L, DT_I64, token_offset), 1, &all);
     return t_slice(L, flat, 0, e_int(c, 0), e_int(c, 1), n);
 }

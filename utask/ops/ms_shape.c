@@ -160,8 +160,8 @@ void lower_CropAndResize(Lower *L) {
     Expr *dim[4] = {rois->dim[0], x->dim[1], NULL, NULL};
     for (int i = 0; i < 2; i++) {
         dim[i + 2] = size_uni(L, "crop", vec_at(L, &size, i, NULL));
-        check(L, e_le(c, e_int(c, 1), dim[i + 2]), "crop_size must be positive");
-        check(L, e_le(c, e_int(c, 1), x->dim[i + 2]), "the image is empty");
+        check_le(L, e_int(c, 1), dim[i + 2], "crop_size must be positive");
+        check_le(L, e_int(c, 1), x->dim[i + 2], "the image is empty");
     }
     Tensor *y = te_begin(L, x->dtype, 4, dim);
     Expr *roi = ax(L, y, 0), *inside = e_bool(c, true), *at[2][2], *part[2];

@@ -102,9 +102,9 @@ static Tensor *rows_of(Lower *L, Tensor *t, const NBits *w, int64_t each, const 
     Cx *c = L->cx;
     Expr *dim[2] = {e_int(c, w->n), e_int(c, each)};
     if (t->rank < 1 || t->rank > 3) fail(L, "%s has rank %d", what, t->rank);
-    check(L, e_eq(c, count(L, t), e_int(c, w->n * each)), "%s must have %lld x %lld elements", what,
-          (long long)w->n, (long long)each);
-    if (t->rank > 1) check(L, e_eq(c, t->dim[0], dim[0]), "%s must have N rows", what);
+    check_eq(L, count(L, t), e_int(c, w->n * each), "%s must have %lld x %lld elements", what,
+             (long long)w->n, (long long)each);
+    if (t->rank > 1) check_eq(L, t->dim[0], dim[0], "%s must have N rows", what);
     return t_reshape(L, t, 2, dim);
 }
 
@@ -129,8 +129,8 @@ static void nbits_read(Lower *L, NBits *w) {
     if (b->rank != 3) fail(L, "B must have rank 3, not %d", b->rank);
     Expr *dim[] = {e_int(c, w->n), e_int(c, w->blocks), e_int(c, w->block * w->bits / 8)};
     for (int i = 0; i < 3; i++)
-        check(L, e_eq(c, b->dim[i], dim[i]),
-              "B must have the shape [N, blocks, bytes of a block]: axis %d differs", i);
+        check_eq(L, b->dim[i], dim[i],
+                 "B must have the shape [N, blocks, bytes of a block]: axis %d differs", i);
     w->codes = rows_of(L, b, w, w->blocks * w->block * w->bits / 8, "B");
     w->scales = rows_of(L, scales, w, w->blocks, "scales");
     if (zeros && zeros->dtype == DT_U8) {
@@ -190,8 +190,7 @@ void lower_MatMulNBits(Lower *L) {
         fail(L, "block_size must be a power of 2 and at least 16, not %lld", (long long)w.block);
     w.blocks = (w.k + w.block - 1) / w.block;
     if (a->rank < 1) fail(L, "A must have at least rank 1");
-    check(L, e_eq(c, a->dim[a->rank - 1], e_int(c, w.k)),
-          "the last axis of A must have K elements");
+    check_eq(L, a->dim[a->rank - 1], e_int(c, w.k), "the last axis of A must have K elements");
     DType t = wide_type(a->dtype);
     if (omitted(in_needed(L, 1))) {
         Expr *dim[MAX_RANK];
@@ -204,7 +203,7 @@ void lower_MatMulNBits(Lower *L) {
     }
     if (bias) {
         if (bias->rank != 1) fail(L, "the bias has rank %d, not 1", bias->rank);
-        check(L, e_eq(c, bias->dim[0], e_int(c, w.n)), "the bias must have N elements");
+        check_eq(L, bias->dim[0], e_int(c, w.n), "the bias must have N elements");
         y = t_bin(L, E_ADD, y, t_cast(L, t, bias));
     }
     out(L, 0, t_cast(L, a->dtype, y));
@@ -235,10 +234,9 @@ void lower_GatherBlockQuantized(Lower *L) {
     Expr *blocks = e_bin(c, E_FDIV, e_addi(c, last, block - 1), e_int(c, block));
     for (int i = 0; i < r; i++) {
         Expr *d = i == r - 1 ? blocks : data->dim[i];
-        check(L, e_eq(c, scales->dim[i], d), "scales have the wrong size on axis %d", i);
+        check_eq(L, scales->dim[i], d, "scales have the wrong size on axis %d", i);
         if (i == r - 1) d = e_bin(c, E_FDIV, e_addi(c, d, per - 1), e_int(c, per));
-        if (zeros)
-            check(L, e_eq(c, zeros->dim[i], d), "zero_points have the wrong size on axis %d", i);
+        if (zeros) check_eq(L, zeros->dim[i], d, "zero_points have the wrong size on axis %d", i);
     }
     for (int i = 0; i < q; i++) dim[i] = ix->dim[i];
     for (int i = 1; i < r; i++) dim[q + i - 1] = i == r - 1 ? last : data->dim[i];

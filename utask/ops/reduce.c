@@ -43,7 +43,7 @@ static void red_dynamic(Lower *L, Red *r, const Vec *v) {
         r->most = r->rank;
         if (r->least < 1 && r->rank > 0) r->least = 1;
     }
-    if (!r->keep) check(L, e_eq(c, on, r->len), "an axis is given twice");
+    if (!r->keep) check_eq(L, on, r->len, "an axis is given twice");
     r->left = r->least == r->most ? r->rank - r->most : -1;
 }
 

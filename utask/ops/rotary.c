@@ -34,7 +34,7 @@ Tensor *t_rotary(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *id
     Cx *c = L->cx;
     Tensor *part[2];
     Expr *size = x->dim[3], *dim[4], *idx[4];
-    if (rot != size) check(L, e_le(c, rot, size), "rotary_embedding_dim is larger than a head");
+    if (rot != size) check_le(L, rot, size, "rotary_embedding_dim is larger than a head");
     Expr *half = divided_dim(L, rot, e_int(c, 2), "head");
     check_caches(L, x, at, cache, ids, half);
     memcpy(dim, x->dim, sizeof dim);
@@ -108,8 +108,8 @@ static Tensor *positions(Lower *L, Tensor *ids, Expr *batch, Expr *length) {
     Cx *c = L->cx;
     if (ids->rank == 2) return ids;
     if (ids->rank > 2) fail(L, "position_ids must have rank 0 to 2, not %d", ids->rank);
-    check(L, e_eq(c, count(L, ids), e_int(c, 1)), "position_ids of rank %d must have one element",
-          ids->rank);
+    check_eq(L, count(L, ids), e_int(c, 1), "position_ids of rank %d must have one element",
+             ids->rank);
     Tensor *t = te_begin(L, DT_I64, 2, (Expr *[]){batch, length});
     return te_end(L, t, e_add(c, ax(L, t, 1), uni_i64(L, ids, 0)));
 }
@@ -196,8 +196,8 @@ void lower_MRotaryEmbedding(Lower *L) {
         if (section[i] < 0 || section[i] > (1 << 28))
             fail(L, "mrope_section[%d] must not be negative, it is %lld", i, (long long)section[i]);
     Expr *half = divided_dim(L, h.rot, e_int(c, 2), "head");
-    check(L, e_eq(c, half, e_int(c, section[0] + section[1] + section[2])),
-          "mrope_section must add up to half of what is rotated");
+    check_eq(L, half, e_int(c, section[0] + section[1] + section[2]),
+             "mrope_section must add up to half of what is rotated");
     if (ids->rank != 3) fail(L, "position_ids must have rank 3, not %d", ids->rank);
     Expr *dim[3] = {h.x->dim[0], h.x->dim[h.at], half}, *want[3] = {e_int(c, 3), dim[0], dim[1]};
     for (int i = 0; i < 3; i++)

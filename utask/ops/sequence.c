@@ -294,7 +294,7 @@ static Tensor **pieces(Lower *L, Tensor *x, int axis, Tensor *split, Expr *chunk
         if (drop) item[i] = t_squeeze(L, item[i], axis);
         from = e_add(c, from, size);
     }
-    if (split) check(L, e_eq(c, from, extent), "split does not add up to the size of the axis");
+    if (split) check_eq(L, from, extent, "split does not add up to the size of the axis");
     return item;
 }
 

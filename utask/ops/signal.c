@@ -166,8 +166,8 @@ void lower_Rfft(Lower *L) {
 void lower_Irfft(Lower *L) {
     Tensor *x = in(L, 0);
     if (x->rank < 2) fail(L, "the input has rank %d; at least 2 is needed", x->rank);
-    check(L, e_eq(L->cx, x->dim[x->rank - 1], e_int(L->cx, 2)),
-          "the last axis must hold a real and an imaginary part");
+    check_eq(L, x->dim[x->rank - 1], e_int(L->cx, 2),
+             "the last axis must hold a real and an imaginary part");
     Tensor *y = transform(L, x, e_int(L->cx, -2), NULL, true, true);
     out(L, 0, t_squeeze(L, y, y->rank - 1));
 }

@@ -25,12 +25,12 @@ Vec vec_of(Lower *L, Tensor *t, int want, int max, const char *what) {
         return v;
     }
     if (want >= 0) {
-        check(L, e_eq(c, v.len, e_int(c, want)), "the %s input must have %d elements", what, want);
+        check_eq(L, v.len, e_int(c, want), "the %s input must have %d elements", what, want);
         v.n = v.least = v.most = want;
         v.len = e_int(c, want);
         return v;
     }
-    check(L, e_le(c, v.len, e_int(c, max)), "the %s input has more than %d elements", what, max);
+    check_le(L, v.len, e_int(c, max), "the %s input has more than %d elements", what, max);
     bool bounds = e_range(v.len, &lo, &hi);
     v.n = -1;
     v.least = bounds && lo > 0 ? (int)(lo < max ? lo : max) : 0;
@@ -74,7 +74,8 @@ Expr *vec_axis_of(Lower *L, const Vec *v, int j, Expr *rank, Expr **given) {
     int64_t k;
     if (e_is_int(e, &k) && e_is_int(rank, &k)) return e;
     Expr *ok = e_and(c, e_le(c, e_sub(c, zero, rank), e), e_lt(c, e, rank));
-    check(L, e_or(c, e_not(c, *given), ok), "an axis is outside of the rank");
+    check(L, e_or(c, e_not(c, *given), ok), "axis %s is outside [-%s, %s), the rank", said(L, e),
+          said(L, rank), said(L, rank));
     return let(L, "axis", e_sel(c, e_lt(c, e, zero), e_add(c, e, rank), e), 0);
 }
 
@@ -170,7 +171,7 @@ Tensor *for_each_size(Lower *L, Expr *e, int least, int most, SizeBody *body, vo
 Expr *scalar_uni(Lower *L, int i, const char *what) {
     Tensor *t = in(L, i);
     if (!t) fail(L, "%s is missing", what);
-    check(L, e_eq(L->cx, count(L, t), e_int(L->cx, 1)), "%s must be one number", what);
+    check_eq(L, count(L, t), e_int(L->cx, 1), "%s must be one number", what);
     return uni(L, t, 0);
 }
 
@@ -231,14 +232,7 @@ void all_axes(Lower *L, Tensor *t, Expr **idx) {
 
 Expr *divided_dim(Lower *L, Expr *dim, Expr *k, const char *what) {
     Cx *c = L->cx;
-    Expr *whole = e_eq(c, e_bin(c, E_MOD, dim, k), e_int(c, 0));
-    int64_t n, by;
-    if (e_is_int(k, &by) && e_is_int(dim, &n))
-        check(L, whole, "the size of the %s (%lld) is no multiple of %lld", what, (long long)n,
-              (long long)by);
-    else if (e_is_int(k, &by))
-        check(L, whole, "the size of the %s is no multiple of %lld", what, (long long)by);
-    else
-        check(L, whole, "the size of the %s is no multiple", what);
+    check(L, e_eq(c, e_bin(c, E_MOD, dim, k), e_int(c, 0)),
+          "the size of the %s, %s, is no multiple of %s", what, said(L, dim), said(L, k));
     return size_uni(L, "part", e_div(c, dim, k));
 }
