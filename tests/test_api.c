@@ -485,6 +485,69 @@ static void test_device(void **state) {
     free(path);
 }
 
+/* Random numbers: without a seed all runs differ, with one all are alike, on all targets and on the
+ * device, where runs are enqueued. */
+static void draw(braid_session *s, float *y) {
+    braid_value *in = tensor(BRAID_FLOAT32, 1, (int64_t[]){4}, NULL), *out = NULL;
+    assert_int_equal(braid_session_run(s, (const braid_value *const *)&in, &out, NULL), 0);
+    memcpy(y, braid_value_data(out), 4 * sizeof *y);
+    braid_value_free(in);
+    braid_value_free(out);
+}
+static void draw_there(braid_session *s, float (*y)[4]) {
+    float x[4] = {0};
+    DLTensor t = {.data = x,
+                  .device = {kDLCPU, 0},
+                  .ndim = 1,
+                  .dtype = {kDLFloat, 32, 1},
+                  .shape = (int64_t[]){4}};
+    DLManagedTensor *there = NULL, *out[2] = {NULL, NULL};
+    assert_int_equal(braid_session_to_device(s, &t, &there, NULL), 0);
+    const DLTensor *in = &there->dl_tensor;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(braid_session_run_dlpack(s, &in, &out[i], NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        braid_value *v = NULL;
+        assert_int_equal(braid_session_to_host(s, &out[i]->dl_tensor, &v, NULL), 0);
+        memcpy(y[i], braid_value_data(v), sizeof y[i]);
+        braid_value_free(v);
+        out[i]->deleter(out[i]);
+    }
+    there->deleter(there);
+}
+static void test_seeds(void **state) {
+    (void)state;
+    Onnx o = {0};
+    node(&o, "RandomUniformLike", "draw", "x", NULL, "y");
+    input(&o, "x", type("tensor", 1, "4"));
+    output(&o, "y", type("tensor", 1, "4"));
+    char *path = save(&o, "random.onnx"), *twice = twice_model();
+    float first[4] = {0}, y[5][4];
+    for (size_t k = 0; k < ntarget; k++) {
+        struct braid_model *m = load(path, targets[k]), *plain = load(twice, targets[k]);
+        bool device = strncmp(targets[k], "emulate", 7) == 0;
+        assert_true(braid_model_draws(m));
+        assert_false(braid_model_draws(plain));
+        braid_session *s = session(m);
+        for (int given = 0; given < 2; given++) {
+            braid_error e = {0};
+            if (given) assert_int_equal(braid_session_set_seed(s, 7, &e), 0);
+            for (int i = 0; i < 3; i++) draw(s, y[i]);
+            if (device) draw_there(s, y + 3);
+            for (int i = 0, n = device ? 5 : 3; i < n; i++)
+                for (int j = 0; j < i; j++)
+                    assert_int_equal(memcmp(y[i], y[j], sizeof y[i]) == 0, given);
+        }
+        if (k == 0) memcpy(first, y[0], sizeof first);
+        assert_memory_equal(first, y[0], sizeof first);
+        braid_session_free(s);
+        braid_model_free(m);
+        braid_model_free(plain);
+    }
+    free(path);
+    free(twice);
+}
+
 static void *run_many(void *arg) {
     float x[4] = {1, 2, 3, 4};
     for (int i = 0; i < 100; i++) {
@@ -736,6 +799,7 @@ int main(void) {
         cmocka_unit_test(test_dlpack),      cmocka_unit_test(test_packed),
         cmocka_unit_test(test_device),      cmocka_unit_test(test_threads),
         cmocka_unit_test(test_load_errors), cmocka_unit_test(test_compile),
-        cmocka_unit_test(test_open_ranks),  cmocka_unit_test(test_shapes)};
+        cmocka_unit_test(test_open_ranks),  cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_seeds)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
