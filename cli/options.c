@@ -75,8 +75,8 @@ static const struct Option {
     {"--stack-depth", "N", RUN | TEST | BENCH, SET_STACK_DEPTH,
      "recursion that goes deeper is stopped (10000)"},
     {"--max-memory", "BYTES", RUN | TEST | BENCH, SET_MAX_MEMORY,
-     "a run that needs more is stopped; K, M, G, T stand for powers of 1024 (half of what is "
-     "left)"},
+     "a run that needs more is stopped; K, M, G, T stand for powers of 1024 (a quarter of what "
+     "is left)"},
     {"--rtol", "R", TEST, SET_RTOL, "relative tolerance (1e-3)"},
     {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
     {"--jobs", "N", TEST, SET_JOBS, "tests at a time (one for each CPU)"},
