@@ -90,8 +90,8 @@ static const struct Option {
     {"--seed", "N", RUN | TEST | BENCH, SET_SEED,
      "of the random numbers (another one for each run)"},
     {"--max-memory", "BYTES", RUN | TEST | BENCH, SET_MAX_MEMORY,
-     "a run that needs more is stopped; K, M, G, T stand for powers of 1024 (half of what is "
-     "left)"},
+     "a run that needs more is stopped; K, M, G, T stand for powers of 1024 (a quarter of what "
+     "is left)"},
     {"--rtol", "R", TEST, SET_RTOL, "relative tolerance (1e-3)"},
     {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
     {"--jobs", "N", TEST, SET_JOBS, "tests at a time (one for each CPU)"},

@@ -197,26 +197,35 @@ static inline size_t bk_arena_room(size_t arena, size_t need) {
     return need > arena + arena / 2 ? need : arena + arena / 2;
 }
 
-/* Working memory for a run: what is good to have, or, when that is beyond the limit, what it needs;
- * its sum. */
+/* Working memory for a run, and its sum. */
 typedef struct bk_wish {
     size_t arena;
     int64_t slot[BK_NSLOT + 1], sum;
 } bk_wish;
-/* `need`: in bytes of the arena and of each slot, of which the session has `cap`. */
+static int64_t bk_sum(const bk_wish *w) {
+    const int64_t most = (int64_t)BK_MAX_BYTES;
+    int64_t sum = w->arena < BK_MAX_BYTES ? (int64_t)w->arena : most + 1;
+    for (int i = 0; i < BK_NSLOT; i++) sum += w->slot[i] < most ? w->slot[i] : most + 1;
+    return sum;
+}
+/* `need`: in bytes of the arena, of which there are `had`, and of each slot, of which there are
+ * cap[]. What grows gets more than that, so that it need not grow again soon: what is good to have,
+ * or else what is left of `most`. */
 static bk_wish bk_wish_for(size_t had, size_t need, const int64_t *cap, const int64_t *slot_need,
                            int64_t most) {
-    bk_wish w = {0};
-    for (int exact = 0; exact < 2; exact++) {
-        w.arena = exact ? (need > had ? need : had) : bk_arena_room(had, need);
-        w.sum = w.arena < BK_MAX_BYTES ? (int64_t)w.arena : (int64_t)BK_MAX_BYTES + 1;
-        for (int i = 0; i < BK_NSLOT; i++) {
-            const int grows = slot_need[i] > cap[i];
-            w.slot[i] = exact && grows ? slot_need[i] : bk_slot_room(cap[i], slot_need[i]);
-            w.sum += w.slot[i] < (int64_t)BK_MAX_BYTES ? w.slot[i] : (int64_t)BK_MAX_BYTES + 1;
-        }
-        if (w.sum <= most) break;
-    }
+    bk_wish w = {.arena = bk_arena_room(had, need)};
+    for (int i = 0; i < BK_NSLOT; i++) w.slot[i] = bk_slot_room(cap[i], slot_need[i]);
+    if ((w.sum = bk_sum(&w)) <= most) return w;
+    int64_t grows = need > had;
+    if (need > had) w.arena = need;
+    for (int i = 0; i < BK_NSLOT; i++)
+        if (slot_need[i] > cap[i]) w.slot[i] = slot_need[i], grows++;
+    if ((w.sum = bk_sum(&w)) > most || !grows) return w;
+    const int64_t more = (most - w.sum) / grows / 64 * 64;
+    if (need > had) w.arena += (size_t)more;
+    for (int i = 0; i < BK_NSLOT; i++)
+        if (slot_need[i] > cap[i]) w.slot[i] += more;
+    w.sum = bk_sum(&w);
     return w;
 }
 

@@ -19,9 +19,10 @@ static inline int64_t bk_number_in(const char *path, const char *key) {
     return n;
 }
 
-/* What this process can still take: of the machine's memory, and of its control group's share.
- * INT64_MAX: not known. */
-static inline int64_t bk_memory_left(void) {
+/* A session's limit when it is not told one: so much of what this process can still take, of the
+ * machine's memory and of its control group's share. INT64_MAX: that is not known. */
+#define BK_MEMORY_SHARE 4
+static inline int64_t bk_memory_share(void) {
     static const char group[] = "/sys/fs/cgroup/memory.";
     char path[3][64];
     int64_t kb = bk_number_in("/proc/meminfo", "MemAvailable: ");
@@ -31,10 +32,10 @@ static inline int64_t bk_memory_left(void) {
     snprintf(path[2], sizeof path[2], "%sstat", group);
     int64_t most = bk_number_in(path[0], ""), now = bk_number_in(path[1], "");
     int64_t cached = bk_number_in(path[2], "inactive_file "); /* given back when it is wanted */
-    if (most < 0 || now < 0) return left;
+    if (most < 0 || now < 0) return left < INT64_MAX ? left / BK_MEMORY_SHARE : left;
     now -= cached > 0 && cached < now ? cached : 0;
     most = most > now ? most - now : 0;
-    return most < left ? most : left;
+    return (most < left ? most : left) / BK_MEMORY_SHARE;
 }
 
 /* "1.5 GiB" */

@@ -241,9 +241,9 @@ typedef struct braid_session_options {
     int64_t stack_depth;    /* of recursion; 0: 10000. Going deeper is BRAID_RUNTIME */
     int32_t device; /* 1 + the number of the GPU; 0: the one that the calling thread has a context
                      * of, else $BRAID_DEVICE, else the first */
-    int64_t max_memory; /* bytes of working memory; 0: half of what the machine has left now, on top
-                         * of what the program always needs (on a GPU: what the device has). Needing
-                         * more is BRAID_MEMORY, and the message names the loop or node */
+    int64_t max_memory; /* bytes of working memory; 0: a quarter of what the machine has left now,
+                         * on top of what the program always needs (on a GPU: what the device has).
+                         * Needing more is BRAID_MEMORY, and the message names the loop or node */
 } braid_session_options;
 
 /* A session owns working memory and threads. Free with braid_session_free. */

@@ -72,9 +72,9 @@ typedef struct braid_session_config_v1 {
                      * of, else $BRAID_DEVICE, else the first */
     char *message;  /* takes what was wrong when there is no session; NULL: not wanted */
     size_t message_size;
-    int64_t max_memory; /* bytes of working memory; 0: half of what the machine has left when the
-                         * session is made, on top of what the program always needs (on a GPU: what
-                         * the device has). More is status 5 */
+    int64_t max_memory; /* bytes of working memory; 0: a quarter of what the machine has left when
+                         * the session is made, on top of what the program always needs (on a GPU:
+                         * what the device has). More is status 5 */
 } braid_session_config_v1;
 
 /* Where the tensors of run_on lie, with DLPack's numbers. */

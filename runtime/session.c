@@ -32,7 +32,7 @@ braid_status braid_session_new(struct braid_model *model, const braid_session_op
     s->interp.max_iterations = o.max_iterations ? o.max_iterations : (int64_t)1 << 31;
     s->interp.stack_depth = o.stack_depth;
     s->interp.max_memory = o.max_memory;
-    if (!model->lib && !o.max_memory) s->interp.max_memory = bk_memory_left() / 2;
+    if (!model->lib && !o.max_memory) s->interp.max_memory = bk_memory_share();
     s->options = o;
     s->options.struct_size = sizeof o;
     if (model->lib) {

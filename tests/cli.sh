@@ -82,6 +82,9 @@ expect 2 "braid: run: 'b' is one argument too many*" "$braid" run add.onnx b
 expect 2 'braid: option -i needs a value*' "$braid" run add.onnx -i
 expect 2 "braid: option -i: 'x' is not a valid NAME=FILE*" "$braid" run add.onnx -i x
 expect 2 "braid: option --threads: '0' is not a valid N*" "$braid" run add.onnx --threads 0
+expect 2 "braid: option --max-memory: '0' is not a valid BYTES*" "$braid" run add.onnx --max-memory 0
+expect 2 "braid: option --max-memory: '9Q' is not a valid BYTES*" "$braid" run add.onnx --max-memory 9Q
+expect 2 "braid: option --max-memory: '9999999T' is not a valid BYTES*" "$braid" run add.onnx --max-memory 9999999T
 expect 2 "braid: option --threads: '2x' is not a valid N*" "$braid" run add.onnx --threads=2x
 expect 2 "braid: option --rtol: '-1' is not a valid R*" "$braid" test --rtol -1 .
 for shape in x= =2 x=1, x=,1 x=1,,2 x=[1 x=1] x=-1 x=n x 'x=[1]2' x=1,1,1,1,1,1,1,1,1,1,1,1,1; do

@@ -238,7 +238,6 @@ def scoping():
          ([i(5), b(True), i(0), f(1)], run(1)))
     case("loop_m_only_ignores_body_condition", count("m", '""'), ([i(5), b(True), i(2), f(1)], run(5)),
          ([i(0), b(True), i(2), f(1)], run(0)))
-    fault("loop_without_m_and_cond_never_ends", count('""', '""'), [i(5), b(True), i(2), f(1)], "never ends")
     fault("loop_runs_away", count('""', "t"), [i(5), b(True), i(2 ** 50), f(1)], "iteration",
           args=["--max-iterations", "5000"])
     items = """

@@ -150,6 +150,46 @@ static void test_growth(void **state) {
     }
 }
 
+/* A run takes no more than the session may; what grows near the limit gets what is left. */
+static void test_limit(void **state) {
+    (void)state;
+    for (int64_t most = 500000; most <= 2000000; most += 1500000) {
+        braid_session_config_v1 cfg = {
+            .struct_size = sizeof cfg, .threads = 2, .max_iterations = 1000, .max_memory = most};
+        void *s = NULL;
+        Case c;
+        assert_int_equal(braid_model()->session_new(&cfg, &s), 0);
+        case_init(&c, 2, 9);
+        assert_int_equal(run(s, &c), most < 800000 ? BK_ST_MEMORY : 0);
+        if (most < 800000) {
+            assert_non_null(strstr(c.message, "the run needs "));
+            assert_non_null(
+                strstr(c.message, " KiB of memory; the limit is 488 KiB (--max-memory; "));
+        }
+        assert_true(braid_model()->stat(s, BRAID_STAT_ARENA_BYTES) <= most);
+        case_init(&c, 0, 2); /* and the session still works */
+        assert_int_equal(run(s, &c), 0);
+        check_sums(&c);
+        braid_model()->session_free(s);
+    }
+    braid_session_config_v1 cfg = {.struct_size = sizeof cfg, .max_memory = 100};
+    char message[200];
+    void *s = NULL;
+    cfg.message = message;
+    cfg.message_size = sizeof message;
+    assert_int_equal(braid_model()->session_new(&cfg, &s), BK_ST_MEMORY);
+    assert_non_null(strstr(message, "the limit is 100 bytes"));
+    cfg.max_memory = -1;
+    assert_int_equal(braid_model()->session_new(&cfg, &s), BK_ST_USAGE);
+    int64_t cap[BK_NSLOT + 1] = {100000}, need[BK_NSLOT + 1] = {150000};
+    bk_wish w = bk_wish_for(1000, 1000, cap, need, 1000000);
+    assert_int_equal(w.slot[0], 200000);
+    w = bk_wish_for(1000, 1000, cap, need, 180000);
+    assert_int_equal(w.slot[0], 150000 + (180000 - 151000) / 64 * 64);
+    w = bk_wish_for(1000, 1000, cap, need, 150500);
+    assert_true(w.sum > 150500);
+}
+
 static void test_faults(void **state) {
     (void)state;
     for (int threads = 1; threads <= 4; threads++) {
@@ -381,9 +421,10 @@ static void test_turns(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_units),     cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_faults),    cmocka_unit_test(test_inputs),
-        cmocka_unit_test(test_sessions),  cmocka_unit_test(test_crossings),
-        cmocka_unit_test(test_agreement), cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_turns),     cmocka_unit_test(test_fork)};
+        cmocka_unit_test(test_limit),     cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_inputs),    cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_crossings), cmocka_unit_test(test_agreement),
+        cmocka_unit_test(test_binding),   cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_fork)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -326,8 +326,8 @@ static int bk_session_new(const braid_session_config_v1 *config, void **session)
     s->worker = bk_lines((size_t)(units - 1) * sizeof *s->worker);
     s->most = c.max_memory;
     if (!s->most) {
-        int64_t left = bk_memory_left();
-        s->most = left < INT64_MAX ? left / 2 + (int64_t)BK_ARENA : left;
+        int64_t share = bk_memory_share();
+        s->most = share < INT64_MAX ? share + (int64_t)BK_ARENA : share;
     }
     int ok = s->k.unit && s->worker;
     if (ok && (st = bk_take(s, BK_ARENA, c.message, c.message_size))) {

@@ -75,8 +75,8 @@ static int bk_session_fill(bk_session *s, const braid_session_config_v1 *c, char
     k->stack_depth = k->depth_cap = c->stack_depth ? c->stack_depth : 10000;
     s->most = c->max_memory;
     if (!s->most) { /* a device's own memory is the limit; an emulated one's is the host's */
-        int64_t left = BK_BACKEND == 2 ? bk_memory_left() : INT64_MAX;
-        s->most = left < INT64_MAX ? left / 2 + (int64_t)BK_ARENA : left;
+        int64_t share = BK_BACKEND == 2 ? bk_memory_share() : INT64_MAX;
+        s->most = share < INT64_MAX ? share + (int64_t)BK_ARENA : share;
     }
     s->stale = 1;
 #ifdef BK_NPRODUCT

@@ -34,6 +34,10 @@ static void pool_read(Lower *L, Pool *p, Tensor *x) {
     attr_ints(L, "kernel_shape", &have);
     if (have < 0) fail(L, "attribute kernel_shape is missing");
     window_ints(L, "kernel_shape", n, 1, 1, size);
+    int64_t all = 1; /* padding makes windows that no input fills */
+    for (int i = 0; i < n; i++)
+        if (!mul_size(all, size[i], &all) || all > INT32_MAX)
+            fail(L, "the window has more than 2^31 elements");
     for (int i = 0; i < n; i++) k[i] = e_int(L->cx, size[i]);
     window_read(L, &p->win, n, x->dim + 2, k);
     window_place(L, &p->win, attr_i(L, "ceil_mode", 0) != 0);
