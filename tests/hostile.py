@@ -19,7 +19,7 @@ import numpy as np
 from onnx import AttributeProto, TensorProto as TP, helper, load, numpy_helper
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
-MODELS = ["loop", "scan", "if_ranks", "lstm", "sequence", "conv"]
+MODELS = ["loop", "scan", "if_ranks", "lstm", "sequence", "conv", "open"]
 MEMORY = 3 << 30
 F, I, BOOL = TP.FLOAT, TP.INT64, TP.BOOL
 
@@ -188,7 +188,7 @@ def mutate_parsed(r, m):
     g = r.choice(graphs)
     names = [v for h in graphs for n in h.node for v in list(n.input) + list(n.output) if v]
     n = r.choice(g.node) if g.node else None
-    kind = r.randrange(9)
+    kind = r.randrange(10)
     if kind == 0 and n and n.input:
         n.input[r.randrange(len(n.input))] = r.choice(names + [""])
     elif kind == 1 and n and n.output:
@@ -219,6 +219,10 @@ def mutate_parsed(r, m):
         d.dim_value = r.choice([-5, 0, 1, 2, 1 << 40])
     elif kind == 7 and len(g.node) > 1:
         del g.node[r.randrange(len(g.node))]
+    elif kind == 8:
+        for io in m.graph.input:
+            if r.randrange(2):
+                io.type.tensor_type.ClearField("shape")
     elif n:
         g.node.add().CopyFrom(n)
     return m.SerializeToString()

@@ -120,8 +120,8 @@ def libraries(xs):
     library("add_of_given_ranks", ADD, ([x, f(1, 2)], [x + f(1, 2)]), ([x, f(1)], "expected float32.[?]., got float32.."),
             args=["--input-shape", "x=?,2", "--input-shape", "z=[?]"])
     library("scalar_given", ADD, ([f(1), f(1, 2)], [f(2, 3)]), args=["--input-shape", "x=[]", "--input-shape", "z=2"])
-    library("add", ADD, args=["input x declares no rank, and more combinations .* --input-shape 'x=\\?,\\?'"])
-    library("add_12", adds(12), args=["input x0 declares no rank, and more"])
+    library("add", ADD, args=["inputs x, z declare no rank, and more combinations .* --input-shape 'x=\\?,\\?'"])
+    library("add_12", adds(12), args=["inputs x0, x1, x2 and 9 more declare no rank, and more"])
     library("none_works", "g (float[] x) => (float[] y) <int64[1] a = {20}> { n = Neg(x)  y = Unsqueeze(n, a) }",
             args=[r"input x declares no rank, and none was found to work: input x of rank \d: y \(Unsqueeze\): "])
 

@@ -53,21 +53,30 @@ static int64_t try_choice(Cx *cx, RankChoices *k, int at) {
     return st->nodes;
 }
 
+/* "input x declares no rank", "inputs x, z, t and 9 more declare no rank" */
+static const char *who(Cx *cx, const RankChoices *k) {
+    const char *s = k->open.n > 1 ? "inputs" : "input";
+    int named = k->open.n > 4 ? 3 : k->open.n;
+    for (int i = 0; i < named; i++)
+        s = arena_printf(cx->a, "%s%s %.100s", s, i ? "," : "",
+                         k->g->top->param[k->open.input[i]]->name);
+    if (named < k->open.n) s = arena_printf(cx->a, "%s and %d more", s, k->open.n - named);
+    return arena_printf(cx->a, "%s %s no rank", s, k->open.n > 1 ? "declare" : "declares");
+}
+
 /* The message of the combination that was lowered furthest. */
 static _Noreturn void none_works(Cx *cx, const RankChoices *k, const int64_t *nodes) {
     int best = 0;
     for (int i = 1; i < k->open.ncombo; i++)
         if (nodes[i] > nodes[best]) best = i;
-    err(cx->d, ST_MODEL, NULL, "input %s declares no rank, and none was found to work: %s",
-        k->g->top->param[k->open.input[0]]->name, k->why[best]);
+    err(cx->d, ST_MODEL, NULL, "%s, and none was found to work: %s", who(cx, k), k->why[best]);
 }
 
 static _Noreturn void too_many(Cx *cx, const RankChoices *k) {
-    const char *name = k->g->top->param[k->open.input[0]]->name;
     err(cx->d, ST_MODEL, NULL,
-        "input %.200s declares no rank, and more combinations of ranks are possible than can be "
-        "compiled: give one with --input-shape '%.200s=?,?' (as many sizes as it has axes)",
-        name, name);
+        "%s, and more combinations of ranks are possible than can be compiled: give some with "
+        "--input-shape '%.200s=?,?' (as many sizes as it has axes)",
+        who(cx, k), k->g->top->param[k->open.input[0]]->name);
 }
 
 Program *lower_graph(Cx *cx, Graph *g) {
