@@ -23,10 +23,12 @@ void lower_Concat(Lower *L) {
     for (int i = 0; i < L->node->nin; i++) {
         Tensor *t = in(L, i);
         if (!t) fail(L, "input %d is missing", i);
-        if (t->rank != r) fail(L, "input %d has rank %d, the first has %d", i, t->rank, r);
+        if (t->rank != r)
+            fail(L, "%s has rank %d, %s has %d", in_text(L, i), t->rank, in_text(L, 0), r);
         for (int j = 0; j < r; j++)
             if (j != axis)
-                check_eq(L, first->dim[j], t->dim[j], "inputs 0 and %d differ on axis %d", i, j);
+                check_eq(L, first->dim[j], t->dim[j], "%s and %s differ on axis %d", in_text(L, 0),
+                         in_text(L, i), j);
         if (!e_is_ival(t->dim[axis], 0)) part[n++] = t;
     }
     out(L, 0, n == 0 ? first : n == 1 ? part[0] : t_concat(L, n, part, axis));
