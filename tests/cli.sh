@@ -1,5 +1,5 @@
 #!/bin/bash
-# shellcheck disable=SC2059 # data is written as printf formats
+# shellcheck disable=SC2059,SC2016 # data is written as printf formats, scripts as they are
 # Exit codes, messages and files of the braid command. Usage: tests/cli.sh path/to/braid
 set -u
 braid=$(realpath "${1:?usage: tests/cli.sh path/to/braid}")
@@ -241,6 +241,7 @@ check 'so do other numbers of the machine' [ "$before" -lt "$(find cache -name m
 for so in cache/*/model.so; do echo damaged >"$so"; done
 expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
 check 'a damaged entry is made again' grep -q 'min 4 mean 5 max 6' out
+# shellcheck disable=SC2012 # names of the cache are hexadecimal
 so=$(ls -t cache/*/model.so | head -n 1)
 # damage COMMAND…: the entry in use is made again, and is whole then
 damage() {
