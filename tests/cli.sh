@@ -282,6 +282,19 @@ head -c 9000 /bin/sh >race/tuning.db
 BRAID_CACHE=$work/race expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
 check 'a foreign file in place of the database' [ "$(head -c 15 race/tuning.db)" = 'SQLite format 3' ]
 
+# what takes long is shown on a terminal, and nowhere else
+printf '#!/bin/sh\ncase "$*" in *shown.so*) sleep 4 ;; esac\nexec cc "$@"\n' >slowly
+chmod +x slowly
+CC=$work/slowly expect 0 '' "$braid" compile add.onnx -o shown.so
+check 'silent in a pipe' [ ! -s out ]
+CC=$work/slowly timeout 60 python3 - "$braid" >out <<'END'
+import os, pty, sys
+code = os.waitstatus_to_exitcode(pty.spawn([sys.argv[1], "compile", "add.onnx", "-o", "shown.so"], lambda fd: os.read(fd, 1024)))
+sys.exit(code)
+END
+check 'compiled on a terminal' [ $? -eq 0 ]
+check 'progress' grep -Eq 'running the C compiler, [2-9] s' out
+
 # ---- test
 mkdir -p t/good/test_data_set_0 t/deep/er/wrong/test_data_set_0 t/skip/test_data_set_0
 tensor() { # DIMS TYPE BYTES DATA
