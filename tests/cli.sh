@@ -1,5 +1,5 @@
 #!/bin/bash
-# shellcheck disable=SC2059 # data is written as printf formats
+# shellcheck disable=SC2059,SC2016 # data is written as printf formats, scripts as they are
 # Exit codes, messages and files of the braid command. Usage: tests/cli.sh path/to/braid
 set -u
 braid=$(realpath "${1:?usage: tests/cli.sh path/to/braid}")
@@ -261,6 +261,7 @@ check 'so do other numbers of the machine' [ "$before" -lt "$(find cache -name m
 for so in cache/*/model.so; do echo damaged >"$so"; done
 expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
 check 'a damaged entry is made again' grep -q 'min 4 mean 5 max 6' out
+# shellcheck disable=SC2012 # names of the cache are hexadecimal
 so=$(ls -t cache/*/model.so | head -n 1)
 # damage COMMAND…: the entry in use is made again, and is whole then
 damage() {
@@ -300,6 +301,19 @@ done
 head -c 9000 /bin/sh >race/tuning.db
 BRAID_CACHE=$work/race expect 0 '' "$braid" run add.onnx -i x=x.npy -i w=w.npy
 check 'a foreign file in place of the database' [ "$(head -c 15 race/tuning.db)" = 'SQLite format 3' ]
+
+# what takes long is shown on a terminal, and nowhere else
+printf '#!/bin/sh\ncase "$*" in *shown.so*) sleep 4 ;; esac\nexec cc "$@"\n' >slowly
+chmod +x slowly
+CC=$work/slowly expect 0 '' "$braid" compile add.onnx -o shown.so
+check 'silent in a pipe' [ ! -s out ]
+CC=$work/slowly timeout 60 python3 - "$braid" >out <<'END'
+import os, pty, sys
+code = os.waitstatus_to_exitcode(pty.spawn([sys.argv[1], "compile", "add.onnx", "-o", "shown.so"], lambda fd: os.read(fd, 1024)))
+sys.exit(code)
+END
+check 'compiled on a terminal' [ $? -eq 0 ]
+check 'progress' grep -Eq 'running the C compiler, [2-9] s' out
 
 # ---- test
 mkdir -p t/good/test_data_set_0 t/deep/er/wrong/test_data_set_0 t/skip/test_data_set_0

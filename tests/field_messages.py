@@ -15,21 +15,21 @@ def said(name, text, inputs, message, opset=18, args=()):
 def indices():
     x = rnd(3, 4)
     said("gather", "g (float[N, 4] x, int64[K] i) => (float[N, K] y) { y = Gather <axis = 1> (x, i) }",
-         [x, i(0, 7)], "index 7 is outside [-4, 4), axis 1 of input 0")
+         [x, i(0, 7)], "index 7 is outside [-4, 4), axis 1 of input 0 'x'")
     said("gather_one", "g (float[N, 4] x, int64 i) => (float[4] y) { y = Gather <axis = 0> (x, i) }",
-         [x, i(-5)], "index -5 is outside [-3, 3), axis 0 of input 0")
+         [x, i(-5)], "index -5 is outside [-3, 3), axis 0 of input 0 'x'")
     said("gather_elements", "g (float[N, 4] x, int64[2, 2] i) => (float[2, 2] y) { y = GatherElements <axis = 0> (x, i) }",
-         [x, np.array([[0, 1], [2, 3]])], "index 3 is outside [-3, 3), axis 0 of input 0")
+         [x, np.array([[0, 1], [2, 3]])], "index 3 is outside [-3, 3), axis 0 of input 0 'x'")
     said("gather_nd", "g (float[N, M] x, int64[2, 2] i) => (float[2] y) { y = GatherND (x, i) }",
-         [x, np.array([[0, 1], [2, -9]])], "index -9 is outside [-4, 4), axis 1 of input 0")
+         [x, np.array([[0, 1], [2, -9]])], "index -9 is outside [-4, 4), axis 1 of input 0 'x'")
     said("scatter_elements", """
         g (float[N, 4] x, int64[2, 2] i, float[2, 2] u) => (float[N, 4] y) { y = ScatterElements <axis = 1> (x, i, u) }""",
-         [x, np.array([[0, 1], [2, 44]]), rnd(2, 2)], "index 44 is outside [-4, 4), axis 1 of input 0")
+         [x, np.array([[0, 1], [2, 44]]), rnd(2, 2)], "index 44 is outside [-4, 4), axis 1 of input 0 'x'")
     said("scatter_nd", "g (float[N, 4] x, int64[3, 2] i, float[3] u) => (float[N, 4] y) { y = ScatterND (x, i, u) }",
-         [x, np.array([[0, 1], [0, 1], [3, 0]]), rnd(3)], "index 3 is outside [-3, 3), axis 0 of input 0")
+         [x, np.array([[0, 1], [0, 1], [3, 0]]), rnd(3)], "index 3 is outside [-3, 3), axis 0 of input 0 'x'")
     body = """<body = b (int64 i, bool c) => (bool c2, float q) { c2 = Identity(c)  q = Gather(x, i) }>"""
     said("gather_in_a_loop", "g (int64 m, float[N] x) => (float[n] e) <bool t = {1}> { e = Loop(m, t) %s }" % body,
-         [i(4), f(1, 2, 3)], "index 3 is outside [-3, 3), axis 0 of input 0")
+         [i(4), f(1, 2, 3)], "index 3 is outside [-3, 3), axis 0 of input 0 'x'")
     said("sequence", "g (int64 k, float[2] x) => (float[2] y) { q = SequenceConstruct(x, x)  y = SequenceAt(q, k) }",
          [i(2), f(1, 2)], "position 2 is outside [-2, 2)")
     said("top_k", "g (float[2, N] x, int64[1] k) => (float[2, K] v, int64[2, K] j) { v, j = TopK <axis = 1> (x, k) }",

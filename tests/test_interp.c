@@ -503,8 +503,8 @@ static Status guarded(int64_t limit, bool reduce) {
     Tensor *y = te(t, DT_F32, 1, (int64_t[]){4});
     Expr *e = at1(t, i, ax(t, y, 0));
     Expr *told[] = {e, ax(t, y, 0), e_int(c, UNSAID), i->dim[0]};
-    Expr *ok = e_tell(c, e_lt(c, e, e_int(c, 3)), 4, told);
-    e = e_guard(c, ok, e, e_int(c, 0), cx_site(c, "g", "index \1 at \2, \3 of \4"));
+    e = e_guard(c, e_tell(c, e_lt(c, e, e_int(c, 3)), 4, told), e, e_int(c, 0),
+                cx_site(c, "g", "index \1 at \2, \3 of \4"));
     Expr *v = at1(t, x, e);
     if (reduce) {
         Axis *k = axis_new(c, e_sym(c, let(t, t->p.top, e_indim(c, 0, 0))));
@@ -541,12 +541,11 @@ static void checks_fault(void **state) {
         T *t = fresh();
         Cx *c = t->c;
         static const float xd[] = {1, 2, 3, 4};
-        Expr *dim = NULL;
         Tensor *x = input(t, DT_F32, 1, (int64_t[]){n}, xd);
-        dim = x->dim[0] = e_sym(c, let(t, t->p.top, e_indim(c, 0, 0)));
+        Expr *dim = x->dim[0] = e_sym(c, let(t, t->p.top, e_indim(c, 0, 0)));
         Stmt *s = append(t, t->p.top, S_CHECK);
-        Expr *told[] = {dim, e_int(c, 4)}, *ok = e_eq(c, dim, told[1]);
-        s->check.cond = e_tell(c, ok, 2, told);
+        s->check.cond = e_eq(c, dim, e_int(c, 4));
+        s->check.cond = e_tell(c, s->check.cond, 2, s->check.cond->a);
         s->check.site = cx_site(c, "node\1", "%s needs \2 elements, not \1", "x\5");
         Tensor *y = te_dims(t, DT_F32, 1, &dim);
         output(t, op(t, t->p.top, y, e_un(c, E_NEG, at1(t, x, ax(t, y, 0)))));

@@ -185,14 +185,20 @@ Val *val_of(Lower *L, const Value *v) {
 bool has_in(Lower *L, int i) { return i < L->node->nin && L->node->in[i]; }
 Val *in_val(Lower *L, int i) { return has_in(L, i) ? val_of(L, L->node->in[i]) : NULL; }
 
+const char *in_text(Lower *L, int i) {
+    const char *name = has_in(L, i) ? L->node->in[i]->name : NULL;
+    return name && *name ? arena_printf(L->a, "input %d '%.100s'", i, name)
+                         : arena_printf(L->a, "input %d", i);
+}
+
 Tensor *in(Lower *L, int i) {
     Val *v = in_val(L, i);
     if (!v) return NULL;
     if (v->kind == VT_OPTIONAL && v->inner && v->inner->kind == VT_TENSOR) {
-        check(L, v->has, "the optional input %d has no element", i);
+        check(L, v->has, "the optional %s has no element", in_text(L, i));
         v = v->inner;
     }
-    if (v->kind != VT_TENSOR) fail(L, "input %d must be a tensor", i);
+    if (v->kind != VT_TENSOR) fail(L, "%s must be a tensor", in_text(L, i));
     return v->t;
 }
 
@@ -385,13 +391,13 @@ static void check_types(Lower *L) {
         Val *v = val_of(L, n->in[i]);
         if (v->kind != VT_TENSOR) continue;
         if (!op_type_ok(n->op, i, v->t->dtype))
-            fail(L, "input %d has type %s, which the operator does not take", i,
+            fail(L, "%s has type %s, which the operator does not take", in_text(L, i),
                  dtype_name(v->t->dtype));
         for (int j = 0; j < i; j++) {
             if (!n->in[j] || !op_type_same(n->op, i, j)) continue;
             Val *w = val_of(L, n->in[j]);
             if (w->kind == VT_TENSOR && w->t->dtype != v->t->dtype)
-                fail(L, "inputs %d and %d have different types (%s and %s)", j, i,
+                fail(L, "%s and %s have different types (%s and %s)", in_text(L, j), in_text(L, i),
                      dtype_name(w->t->dtype), dtype_name(v->t->dtype));
         }
     }

@@ -55,6 +55,7 @@ struct Lower {
 /* ---- inputs, outputs, attributes ------------------------------------------------------------- */
 bool has_in(Lower *L, int i);
 Val *in_val(Lower *L, int i);         /* any kind; NULL when absent */
+const char *in_text(Lower *L, int i); /* "input 0 'x'", for messages */
 Tensor *in(Lower *L, int i);          /* a tensor; NULL when absent; `fail`s when not a tensor */
 bool wants_out(Lower *L, int i);      /* output i exists and is named */
 void out(Lower *L, int i, Tensor *t); /* ignored where the output is not wanted; names t */

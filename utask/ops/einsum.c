@@ -151,8 +151,8 @@ void lower_Einsum(Lower *L) {
             if (!old || e_is_ival(old, 1)) {
                 e.dim[l] = d;
             } else if (!e_is_ival(d, 1)) {
-                check_eq(L, old, d, "the sizes of axes with one label differ, axis %d of input %d",
-                         j, i);
+                check_eq(L, old, d, "the sizes of axes with one label differ, axis %d of %s", j,
+                         in_text(L, i));
                 e.dim[l] = better_dim(old, d);
             }
         }

@@ -6,12 +6,12 @@
 static Expr *index_at(Lower *L, Tensor *t, Expr **idx, int axis, Expr *extent, bool neg) {
     Cx *c = L->cx;
     if (count_const(t) != 1)
-        return index_checked(L, ld(L, t, idx), extent, neg, "axis %d of input 0", axis);
+        return index_checked(L, ld(L, t, idx), extent, neg, "axis %d of %s", axis, in_text(L, 0));
     Expr *i = uni_i64(L, t, 0), *zero = e_int(c, 0);
     Expr *low = neg ? e_muli(c, extent, -1) : zero;
     check(L, e_and(c, e_le(c, low, i), e_lt(c, i, extent)),
-          "index %s is outside [%s, %s), axis %d of input 0", said(L, i), said(L, low),
-          said(L, extent), axis);
+          "index %s is outside [%s, %s), axis %d of %s", said(L, i), said(L, low), said(L, extent),
+          axis, in_text(L, 0));
     if (neg) i = e_sel(c, e_lt(c, i, zero), e_add(c, i, extent), i);
     return is_simple(i) && ge_const(i, 0) ? i : let(L, "index", i, 0);
 }
@@ -75,7 +75,8 @@ static Tensor *gather_tuples(Lower *L, void *user, int k) {
             idx[i] = ax(L, o, i);
         } else if (i < tail) {
             at[q - 1] = e_int(L->cx, i - b);
-            idx[i] = index_checked(L, ld(L, ix, at), a->dim[i], true, "axis %d of input 0", i);
+            idx[i] =
+                index_checked(L, ld(L, ix, at), a->dim[i], true, "axis %d of %s", i, in_text(L, 0));
         } else {
             idx[i] = ax(L, o, i - tail + q - 1);
         }
@@ -113,7 +114,7 @@ void lower_ReverseSequence(Lower *L) {
     all_axes(L, o, idx);
     Expr *t = idx[time], *n = e_cast(c, DT_I64, ld(L, lens, &idx[batch]));
     Expr *mirror = index_checked(L, e_sub(c, e_addi(c, n, -1), t), a->dim[time], false,
-                                 "axis %d of input 0 (sequence_lens)", (int)time);
+                                 "axis %d of %s (sequence_lens)", (int)time, in_text(L, 0));
     idx[time] = e_sel(c, e_lt(c, t, n), mirror, t);
     out(L, 0, te_end(L, o, ld(L, a, idx)));
 }

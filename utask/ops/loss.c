@@ -32,8 +32,8 @@ static Loss sample_loss(Lower *L, Tensor *logp, Tensor *target, Tensor *weight) 
         Expr *at[MAX_RANK], *idx[MAX_RANK];
         for (int i = 0; i < rank; i++) at[i] = idx[i ? i + 1 : 0] = ax(L, t, i);
         Expr *label = e_cast(c, DT_I64, ld(L, target, at));
-        Expr *class =
-            index_checked(L, label, logp->dim[1], false, "a label as class (axis 1 of input 0)"),
+        Expr *class = index_checked(L, label, logp->dim[1], false, "a label as class: axis 1 of %s",
+                                    in_text(L, 0)),
              *v;
         idx[1] = class;
         if (pass == 0) {

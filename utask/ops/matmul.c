@@ -37,7 +37,8 @@ Tensor *t_gemm(Lower *L, Tensor *a, Tensor *b, Tensor *bias) {
     double alpha = attr_f(L, "alpha", 1), beta = attr_f(L, "beta", 1);
     if (a->rank != 2 || b->rank != 2)
         fail(L, "A and B must have rank 2, not %d and %d", a->rank, b->rank);
-    check_eq(L, a->dim[!ta], b->dim[tb], "the inner sizes of A and B differ");
+    check_eq(L, a->dim[!ta], b->dim[tb], "the inner sizes of A (%s) and B (%s) differ",
+             in_text(L, 0), in_text(L, 1));
     DType t = a->dtype, w = wide_float(t);
     Expr *dim[2] = {a->dim[ta], b->dim[!tb]};
     Tensor *y = te_begin(L, w, 2, dim);

@@ -316,7 +316,7 @@ void lower_MaxRoiPool(Lower *L) {
     at[0] = ax(L, t, 0);
     at[1] = e_int(c, 0);
     idx[0] = index_checked(L, e_cast(c, DT_I64, ld(L, rois, at)), x->dim[0], false,
-                           "a region's image (axis 0 of input 0)");
+                           "a region's image: axis 0 of %s", in_text(L, 0));
     idx[1] = ax(L, t, 1);
     Expr *inside = e_bool(c, true), *some = e_bool(c, true);
     for (int i = 0; i < 2; i++) { /* columns of a region: batch, x1, y1, x2, y2 */

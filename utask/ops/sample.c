@@ -310,7 +310,7 @@ void lower_RoiAlign(Lower *L) {
         pos[i] = e_add(c, e_add(c, r[i].start, pos[i]), at);
     }
     lead[0] = index_checked(L, e_cast(c, DT_I64, ld(L, batch, &roi)), x->dim[0], false,
-                            "axis 0 of input 0 (batch_indices)");
+                            "axis 0 of %s (batch_indices)", in_text(L, 0));
     lead[1] = ax(L, t, 1);
     roi_corners(L, x, lead, pos, v, &inside);
     Expr *zero = e_num(c, DT_F32, 0), *e;

@@ -39,7 +39,8 @@ static void scatter_one(Lower *L, Tensor *data, Expr **at, Tensor *t, Expr *upda
         if (at[i])
             hit = e_and(c, hit,
                         e_eq(c, idx[i],
-                             index_checked(L, at[i], data->dim[i], true, "axis %d of input 0", i)));
+                             index_checked(L, at[i], data->dim[i], true, "axis %d of %s", i,
+                                           in_text(L, 0))));
     }
     Expr *old = ld(L, data, idx);
     out(L, 0, te_end(L, t, e_sel(c, hit, reduced(L, old, update), old)));
@@ -134,7 +135,7 @@ void lower_ScatterElements(Lower *L) {
     Expr *param[] = {e_int(c, axis), e_int(c, reduction(L))};
     out(L, 0,
         ext_like(L, "scatter_elements", 3, t, 2, param, t[0],
-                 "index \1 is outside [\2, \3), axis \4 of input 0"));
+                 arena_printf(L->a, "index \1 is outside [\2, \3), axis \4 of %s", in_text(L, 0))));
 }
 
 /* The value of a load of whole numbers that are an affine function of those indices that vary. */
@@ -222,5 +223,5 @@ void lower_ScatterND(Lower *L) {
     Expr *param[] = {e_int(c, reduction(L))};
     out(L, 0,
         ext_like(L, "scatter_nd", 3, t, 1, param, t[0],
-                 "index \1 is outside [\2, \3), axis \4 of input 0"));
+                 arena_printf(L->a, "index \1 is outside [\2, \3), axis \4 of %s", in_text(L, 0))));
 }
