@@ -51,7 +51,8 @@ static braid_status interpret(const char *path, braid_error *e) {
         const braid_io *io = braid_model_input(m, i);
         int64_t dim[BRAID_RANK_LIMIT];
         int rank = io->rank < 0 ? 2 : io->rank;
-        for (int d = 0; d < rank; d++) dim[d] = io->rank < 0 || io->dim[d] < 0 ? 3 : io->dim[d];
+        for (int d = 0; d < rank; d++)
+            dim[d] = io->rank < 0 ? 3 - d : io->dim[d] < 0 ? 3 : io->dim[d];
         st = braid_value_new_tensor(io->dtype, rank, dim, NULL, &in[i], e);
         if (!st && io->dtype == BRAID_INT64 && io->rank == 0)
             *(int64_t *)braid_value_data(in[i]) = 3;
