@@ -302,6 +302,7 @@ braid_status rt_ranked_session(braid_session *s, const RtSeen *seen, braid_sessi
     if (st) return st;
     pthread_mutex_lock(&s->lock);
     st = ranked_session(s, v, e);
+    if (!st && s->seed.given) st = braid_session_set_seed(s->ranked->s, s->seed.value, e);
     if (!st) *to = s->ranked->s;
     pthread_mutex_unlock(&s->lock);
     return st;

@@ -197,7 +197,6 @@ static braid_status run_ranked(braid_session *s, const braid_value *const *in, b
     }
     if (!st) st = rt_ranked_session(s, seen, &to, e);
     free(seen);
-    if (!st && s->seed.given) st = braid_session_set_seed(to, s->seed.value, e);
     return st ? st : braid_session_run(to, in, out, e);
 }
 

@@ -58,8 +58,8 @@ printf '\010\010\072Z\012\023\012\001x\012\001w\022\001y\032\003add\042\003Add\0
 printf '\010\010\072G\012\027\012\001x\012\001i\022\001y\032\004pick\042\006Gather\022\001gZ\017\012\001x\022\012\012\010\010\001\022\004\012\002\010\003Z\013\012\001i\022\006\012\004\010\007\022\000b\013\012\001y\022\006\012\004\010\001\022\000B\004\012\000\020\022' >pick.onnx
 # pair.onnx: s = [x, x], x float32[2]
 printf '\010\010\072G\012\042\012\001x\012\001x\022\001s\032\004pair\042\021SequenceConstruct\022\001gZ\017\012\001x\022\012\012\010\010\001\022\004\012\002\010\002b\015\012\001s\022\010\042\006\012\004\012\002\010\001B\004\012\000\020\022' >pair.onnx
-# open.onnx: y = |x|, x of any rank
-printf '\010\010:+\012\020\012\001x\022\001y\032\003abs\042\003Abs\022\001gZ\011\012\001x\022\004\012\002\010\001b\011\012\001y\022\004\012\002\010\001B\004\012\000\020\022' >open.onnx
+# anyrank.onnx: y = |x|, x of any rank
+printf '\010\010:+\012\020\012\001x\022\001y\032\003abs\042\003Abs\022\001gZ\011\012\001x\022\004\012\002\010\001b\011\012\001y\022\004\012\002\010\001B\004\012\000\020\022' >anyrank.onnx
 # odd.onnx: like add.onnx with an operator that nobody knows
 sed 's/\x03Add/\x03Odd/' add.onnx >odd.onnx
 echo 'not a model' >junk.onnx
@@ -142,9 +142,9 @@ for target in interp cpu; do
     check 'a shape that fits' grep -q 'min 4 mean 5 max 6' out
     expect 1 "braid: add.onnx: input 'x': expected float32?3,2?, got float32?1,2?" \
         "${run[@]}" add.onnx --input-shape 'x=[3,?]' -i x=x.npy -i w=w.npy
-    expect 0 '' "${run[@]}" open.onnx -i x=w.npy
+    expect 0 '' "${run[@]}" anyrank.onnx -i x=w.npy
     check 'the rank of the run' grep -qx 'y float32\[2\] min 3 mean 3.5 max 4' out
-    expect 0 '' "${run[@]}" open.onnx -i x=x.npy
+    expect 0 '' "${run[@]}" anyrank.onnx -i x=x.npy
     check 'another one' grep -qx 'y float32\[1,2\] min 1 mean 1.5 max 2' out
 
     expect 1 'braid: none.onnx: No such file or directory' "${run[@]}" none.onnx

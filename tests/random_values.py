@@ -295,7 +295,9 @@ class Model:
             n = self.r.choice([1, 2, 3])
             return self.op(kind, [v, self.vector([[n] + [1] * d.ndim for d in v.data])], [v.t])
         if kind == "Tile":
-            return self.op(kind, [v, self.vector([[self.r.randint(1, 2) for _ in range(v.rank)]] * 2)], [v.t]) if v.rank else self.op("Identity", [v], [v.t])
+            if not v.rank or any(d.ndim != v.rank for d in v.data):  # numpy takes other numbers of repeats
+                raise Nope
+            return self.op(kind, [v, self.vector([[self.r.randint(1, 2) for _ in range(v.rank)]] * 2)], [v.t])
         if kind == "Pad":
             if v.t not in FLOATS + INTS or not v.rank:
                 raise Nope
