@@ -41,7 +41,7 @@ SIZES = {r"silero_vad": {"sequence": (576, 576), "batch": (1, 3), ("input", 0): 
          r"chroma_dnn": {1: (1575, 1575)}, r"notes_cnn": {0: (40, 60), 1: (144, 144)}, r"onsets_brnn_pp": {1: (1, 1)}, r"onsets_cnn": {0: (40, 60), 1: (80, 80), 2: (3, 3)}}
 # Where a sum of 8-bit products or a rounding to 8 bits is a tie, two right answers differ by a step: bound on the
 # difference, as a share of the largest value; for all others 2e-4.
-BOUNDS = {r"int8|smart-turn": 0.05, r"half": 0.01}
+BOUNDS = {r"int8|smart-turn|common_old": 0.05, r"half": 0.01}
 TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16, 11: np.float64}
 
 

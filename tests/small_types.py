@@ -475,7 +475,7 @@ def refused(braid, work):
     for number, name in ((8, "string"), (14, "complex64"), (15, "complex128")):
         message(helper.make_node("Identity", ["x"], ["y"]), number, "element type %s is not supported" % name, name)
         message(helper.make_node("Cast", ["x"], ["y"], to=number), 1, "conversion to %s" % name, "Cast to " + name)
-    message(helper.make_node("Cast", ["x"], ["y"], to=24, round_mode="odd"), 1, "round_mode is 'odd'", "round_mode")
+    message(helper.make_node("Cast", ["x"], ["y"], to=24, round_mode="odd"), 1, "'round_mode' is 'odd'", "round_mode")
 
 
 def main():
