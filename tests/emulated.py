@@ -57,6 +57,20 @@ def run_tests(args, target, folder, environment=None, options=()):
     return bad
 
 
+def given_ranks(folder):
+    """--input-shape for the inputs that declare no rank, with the rank of their data: a library has no room for all."""
+    path = os.path.join(folder, "model.onnx")
+    if os.path.islink(path):
+        return []
+    given, model = [], onnx.load(path)
+    constant = {t.name for t in model.graph.initializer}
+    for i, v in enumerate(v for v in model.graph.input if v.name not in constant):
+        if v.type.HasField("tensor_type") and not v.type.tensor_type.HasField("shape"):
+            rank = len(onnx.load_tensor(f"{folder}/test_data_set_0/input_{i}.pb").dims)
+            given += ["--input-shape", f"{v.name}=[{','.join('?' * rank)}]"]
+    return given
+
+
 def build(args, target, case, work):
     """Compiles into a folder for `braid test`, one for each turn; returns what is wrong, or ""."""
     folders = ["%s/%d/%s" % (work, turn, case.name) for turn in case.turns]
@@ -67,7 +81,7 @@ def build(args, target, case, work):
                 os.symlink(os.path.join(case.folder, name), os.path.join(folder, name))
     library = os.path.join(folders[0], "model.onnx")  # `braid test` takes what is in the file
     done = subprocess.run([args.braid, "compile", os.path.join(case.folder, "model.onnx"), "-o", library, "--target", target,
-                           *case.options], capture_output=True, text=True)
+                           *given_ranks(case.folder), *case.options], capture_output=True, text=True)
     if done.returncode:
         for folder in folders:
             shutil.rmtree(folder)
