@@ -35,7 +35,9 @@ newer_onnx_tests() {
     PYTHONPATH=$NEWER_ONNX_DIR "$PYTHON" tests/op_table.py
     PYTHONPATH=$NEWER_ONNX_DIR "$PYTHON" tests/onnx_cases.py "$work" --new-to "$data"
     for target in interp cpu; do
-        $BRAID test --target $target "$work" >"$LOGS/newer-$target.txt" || true
+        local folders=("$work"/*)
+        [[ $target == interp ]] || mapfile -t folders < <(printf '%s\n' "$work"/* | awk 'NR % 3 == 0') # cc takes its time
+        $BRAID test --target $target "${folders[@]}" >"$LOGS/newer-$target.txt" || true
         tail -n 20 "$LOGS/newer-$target.txt"
         read -r passed failed skipped < <(sed -nE '$s/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+).*/\1 \2 \3/p' "$LOGS/newer-$target.txt")
         [[ $failed -eq 0 && $((passed * 100)) -ge $(((passed + skipped) * MIN_NEWER)) ]]
@@ -289,7 +291,7 @@ step clusters clusters
 step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
 step emulated-graphs emulated graphs --graphs 120
-step emulated-conf emulated conformance --folders 240
+step emulated-conf emulated conformance --folders 160
 step hipify hipify
 step rnn rnn
 step contrib contrib
