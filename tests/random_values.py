@@ -256,7 +256,10 @@ class Model:
         if kind == "Unsqueeze":
             return self.op(kind, [v, self.vector([[axis]] * 2)], [v.t])
         if kind == "Concat":
-            return self.op(kind, [v, self.r.choice([v, self.partner(v)])], [v.t], axis=axis)
+            w = self.r.choice([v, self.partner(v)])
+            if any(a.ndim != b.ndim for a, b in zip(v.data, w.data)):  # the evaluator takes them, too
+                raise Nope
+            return self.op(kind, [v, w], [v.t], axis=axis)
         if kind == "Gather":
             least = min(d.shape[axis] for d in v.data)
             if not least:
