@@ -127,10 +127,6 @@ static void split2(Raw *n) {
     ints_to_input(n, "split", 1);
 }
 
-static void split13(Raw *n) {
-    if (n->in.n < 2 || !n->in.p[1]) raw_put(n, attr_of_int("num_outputs", n->out.n));
-}
-
 static void slice(Raw *n) {
     at_most(n, 1);
     must(n, ints_to_input(n, "starts", 1), "starts");
@@ -293,7 +289,6 @@ static const Rewrite rewrites[] = {
     {"Slice", 10, slice},
     {"Softmax", 13, softmax},
     {"Split", 13, split2},
-    {"Split", 18, split13},
     {"Squeeze", 13, squeeze},
     {"Tile", 6, old_unsupported},
     {"TopK", 10, topk},

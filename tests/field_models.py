@@ -774,6 +774,8 @@ def faults():
         g (bool c, float x) => (float y) {
             y = If(c) <then_branch = t () => (float r, float q) { r = Neg(x) q = Abs(x) }, else_branch = e () => (float r, float q) { r = Abs(x) q = Neg(x) }>
         }""", [b(True), f(1)], "1 outputs, its branches give 2")
+    fault("uneven_parts_before_they_came", "g (float[7] x) => (float[m] y, float[n] z) { y, z = Split <axis = 0> (x) }", [rnd(7)],
+          "axis 0 of size 7 into 2 equal parts", 13)
     fault("attribute_with_a_typing_error", "g (float[2, 2] x) => (float[2, 2] y) { y = Softmax <axsi = 0> (x) }", [rnd(2, 2)],
           "Softmax has no attribute 'axsi'")
     fault("sequence_index_out_of_range", """

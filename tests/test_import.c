@@ -408,7 +408,7 @@ static void test_attrs_to_inputs(void **state) {
     done(r);
 
     r = import_one(node("n", "Split", "x", "y,z"), 13);
-    assert_int_equal(node_attr(find(good(&r)->top, "Split"), "num_outputs")->i, 2);
+    assert_null(node_attr(find(good(&r)->top, "Split"), "num_outputs")); /* parts are equal */
     done(r);
 
     r = import_one(node("n", "DFT", "x", "y"), 17);
