@@ -71,13 +71,21 @@ static bool listed(const char *values, const char *v) {
     }
 }
 
+/* Whether an item in front of `at` has the same name. */
+static bool named_before(const char *attrs, const char *at) {
+    size_t n = strcspn(at, ":");
+    for (const char *p = attrs; p < at; p += strcspn(p, " "), p += strspn(p, " "))
+        if (strcspn(p, ":") == n && !strncmp(p, at, n)) return true;
+    return false;
+}
+
 /* The names in `attrs` that opset has, for a message. */
 static const char *known_names(Import *im, const char *attrs, int opset) {
     Sb s = {0};
     for (const char *p = attrs; *p;) {
         size_t whole = strcspn(p, " "), n = strcspn(p, ":");
         const char *name = arena_strndup(im->a, p, n);
-        if (attr_rule(attrs, name, opset).kind && !(s.n && strstr(s.p, name)))
+        if (attr_rule(attrs, name, opset).kind && !named_before(attrs, p))
             sb_printf(&s, "%s%s", s.n ? ", " : "", name);
         p += whole;
         p += strspn(p, " ");

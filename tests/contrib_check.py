@@ -13,8 +13,6 @@ ReduceSumInteger, Rfft, Irfft, MatMulNBits with g_idx or float zero points), and
 With --bad the nodes are spoiled: each must be refused in one line, or run; and some must be refused for a reason.
 """
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 
@@ -22,6 +20,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+import backend_test
 from contrib_bad import refusals, spoil
 from contrib_kinds import KINDS, make
 from contrib_nodes import F32, OPSETS, Case, Random, info, node_of, onnx_type
@@ -53,15 +52,9 @@ def model_of(cases):
 def braid(args, model, feed):
     """The outputs, or what went wrong."""
     with tempfile.TemporaryDirectory() as d:
-        onnx.save(model, f"{d}/m.onnx")
-        cmd = [args.braid, "run", f"{d}/m.onnx", "-o", f"{d}/out", "--target", args.target, "--threads", args.threads]
-        for k, v in feed.items():
-            np.save(f"{d}/{k}.npy", v)
-            cmd += ["-i", f"{k}={d}/{k}.npy"]
-        os.mkdir(f"{d}/out")
-        p = subprocess.run(cmd, capture_output=True, text=True)
-        if p.returncode:
-            return f"exit {p.returncode}: {p.stderr.strip()}"
+        error = backend_test.run(args.braid, model, feed, d, "--target", args.target, "--threads", args.threads)
+        if error:
+            return error
         return [np.load(f"{d}/out/output_{i}.npy") for i in range(len(model.graph.output))]
 
 

@@ -14,7 +14,6 @@ MultiHeadAttention whose query and key differ in length, where the CPU kernel fo
 QMoE without normalize_routing_weights, which its CPU kernel does not look at.
 """
 import argparse
-import os
 import re
 import subprocess
 import sys
@@ -26,6 +25,7 @@ import onnx.parser
 import onnxruntime as ort
 from onnx import helper
 
+import backend_test
 from transformer_cases import F16, F32, I32, I64, MAKERS, MS, OPSETS, Case, Random, onnx_type, trimmed
 
 TOLERANCE = {np.dtype(F32): (1e-4, 2e-5), np.dtype(F16): (2e-2, 1e-2)}
@@ -86,15 +86,9 @@ def difference(case, got, want):
 def run(model, feed, results, cases, args):
     """[(case number, what is wrong)]; None for the number where the model did not run"""
     with tempfile.TemporaryDirectory() as d:
-        onnx.save(model, f"{d}/m.onnx")
-        cmd = [args.braid, "run", f"{d}/m.onnx", "-o", f"{d}/out", "--target", args.target]
-        for k, v in feed.items():
-            np.save(f"{d}/{k}.npy", v)
-            cmd += ["-i", f"{k}={d}/{k}.npy"]
-        os.mkdir(f"{d}/out")
-        p = subprocess.run(cmd, capture_output=True, text=True)
-        if p.returncode:
-            return [(None, f"exit {p.returncode}: {p.stderr.strip()}")]
+        error = backend_test.run(args.braid, model, feed, d, "--target", args.target)
+        if error:
+            return [(None, error)]
         wrong = []
         for k, (name, _, i, w) in enumerate(results):
             why = difference(cases[i], np.load(f"{d}/out/output_{k}.npy"), w)

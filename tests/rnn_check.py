@@ -7,8 +7,6 @@ Model number i is made from seed S + i alone, so a failure is repeated by COUNT 
 ONNX Runtime computes in float32 and layout 0; other types and layout 1 are compared with that.
 """
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 
@@ -16,6 +14,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import helper
+
+import backend_test
 
 ort.set_default_logger_severity(4)
 
@@ -164,15 +164,9 @@ def check(case, want, args):
     """None, or what is wrong."""
     model, feed = case.model(False)
     with tempfile.TemporaryDirectory() as d:
-        onnx.save(model, f"{d}/m.onnx")
-        cmd = [args.braid, "run", f"{d}/m.onnx", "-o", f"{d}/out", "--target", args.target]
-        for k, v in feed.items():
-            np.save(f"{d}/{k}.npy", v)
-            cmd += ["-i", f"{k}={d}/{k}.npy"]
-        os.mkdir(f"{d}/out")
-        p = subprocess.run(cmd, capture_output=True, text=True)
-        if p.returncode:
-            return f"exit {p.returncode}: {p.stderr.strip()}"
+        error = backend_test.run(args.braid, model, feed, d, "--target", args.target)
+        if error:
+            return error
         for i, (k, w) in enumerate(want.items()):
             v = np.load(f"{d}/out/output_{i}.npy")
             if v.dtype != case.dtype or v.shape != w.shape:
