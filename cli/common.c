@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "runtime/runtime.h"
+#include "api/runtime.h"
 
 /* Always one line, whatever is in names and messages. */
 static void say(const char *path, const char *fmt, va_list ap) {

@@ -3,7 +3,7 @@
 #define BRAID_CLI_COSTS_H
 
 #include "cli/cli.h"
-#include "scheduler/device.h"
+#include "scheduler/cost/device.h"
 
 /* The table's row of `target` (NULL: of the device that the file names) with the file's numbers in
  * it. Returns an exit code; EXIT_FAULT after a message. */

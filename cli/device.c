@@ -1,7 +1,7 @@
 /* device.c: braid device. */
 #include "cli/costs.h"
-#include "codegen/calibrate.h"
-#include "runtime/runtime.h"
+#include "codegen/build/calibrate.h"
+#include "api/runtime.h"
 
 /* What is known of `target`: the measured numbers, where there are any. */
 static Device known(const char *target) {

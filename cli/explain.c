@@ -4,9 +4,9 @@
 #include "cli/costs.h"
 #include "cli/explain.h"
 #include "base/cleanup.h"
-#include "codegen/calibrate.h"
-#include "runtime/runtime.h"
-#include "scheduler/decide.h"
+#include "codegen/build/calibrate.h"
+#include "api/runtime.h"
+#include "scheduler/cost/decide.h"
 
 static const char *const stmt_names[] = {
     [S_LET] = "uniform", [S_OP] = "op",         [S_EXTERN] = "extern",   [S_CHECK] = "check",

@@ -1,8 +1,8 @@
 /* placement.c: where every tensor of a compiled program lives, as JSON, for braid explain. */
 #include "cli/explain.h"
-#include "scheduler/decide.h"
-#include "scheduler/memory.h"
-#include "scheduler/visit.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/plan/memory.h"
+#include "utask/visit.h"
 
 static const char *const where_name[] = {
     [M_NONE] = "none",      [M_STATIC] = "arena",  [M_BUMP] = "arena top",

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "cli/cli.h"
-#include "runtime/runtime.h"
+#include "api/runtime.h"
 
 typedef struct SizeOf {
     const braid_io *io;

@@ -28,7 +28,7 @@
 #endif
 
 #include "cli/compare.h"
-#include "runtime/runtime.h"
+#include "api/runtime.h"
 
 #define TIMEOUT_SECONDS 60
 #define TEXT_(x) #x

@@ -6,7 +6,7 @@
 #include "utask/utask.h"
 
 typedef struct CompileOptions {
-    const char *target; /* "interp", or a device's name (scheduler/device.h) */
+    const char *target; /* "interp", or a device's name (scheduler/cost/device.h) */
     const char
         *cpu; /* what to tune instructions for, as the C compiler names it; NULL: this machine */
     const FoldSpec *fold; /* the caller's loop to fold in, or NULL */
@@ -17,10 +17,10 @@ typedef struct CompileOptions {
                     again, with shapes, for the ranks that a run brings */
     const char *emit_path; /* where the caller writes the text as well, or NULL */
     const char *schedule;  /* "NAME=on,NAME=off": transformations that are forced; NULL: none */
-    const struct Measured *measured; /* what tuning found (scheduler/decide.h), sorted by key */
+    const struct Measured *measured; /* what tuning found (scheduler/cost/decide.h), sorted by key */
     int nmeasured;
     const struct Device
-        *device; /* to schedule for (scheduler/device.h); NULL: the target's row of the table */
+        *device; /* to schedule for (scheduler/cost/device.h); NULL: the target's row of the table */
     int units;   /* threads to schedule for; 0: all that this process may use */
 } CompileOptions;
 

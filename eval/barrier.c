@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 
 #include "include/braid_model.h"
-#include "codegen/cpu/ctx.h"
+#include "codegen/text/cpu/ctx.inc"
 
 #define BK_NAME "barrier"
 #define BK_NIN 1
@@ -34,7 +34,7 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
     return code;
 }
 
-#include "codegen/cpu/entry.c"
+#include "codegen/text/cpu/entry.inc"
 
 static int less(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;

@@ -3,7 +3,7 @@
 #ifndef BRAID_PASSES_H
 #define BRAID_PASSES_H
 
-#include "scheduler/device.h"
+#include "scheduler/cost/device.h"
 #include "utask/utask.h"
 
 /* Requires a verified Program. Removes statements, carried values and joins that no output, check

@@ -10,9 +10,9 @@
  * Values of a list around are read through the list. A check is one of all rows. What is faulty
  * still is, though among several faults another one may be told. */
 #include "stack/batch.h"
-#include "codegen/extern/table.h"
-#include "scheduler/cost.h"
-#include "scheduler/decide.h"
+#include "utask/extern.h"
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/expr_internal.h"
 

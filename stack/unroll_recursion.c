@@ -12,8 +12,8 @@
  * and what their readers know of each other is no longer hidden by a call. All functions of the
  * recursion are unrolled together, out of the bodies that they had. Depth is counted as before:
  * S_ENTER stands where an activation begins, and Func.inside says how far down calls are. */
-#include "scheduler/cost.h"
-#include "scheduler/decide.h"
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
 #include "stack/batch.h"
 #include "utask/clone.h"
 

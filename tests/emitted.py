@@ -37,7 +37,7 @@ def common_lines(braid):
     for folder in ("codegen", "include"):
         for d, _, files in os.walk(os.path.join(tree, folder)):
             for f in files:
-                if f.endswith((".h", ".c")):
+                if f.endswith((".h", ".c", ".inc")):
                     with open(os.path.join(d, f)) as x:
                         found.update(x.read().splitlines())
     return found

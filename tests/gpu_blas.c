@@ -3,7 +3,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "codegen/emulate/driver.h"
+#include "codegen/emulate/driver.inc"
 #include "tests/gpu_driver.h"
 
 #define WORKSPACE ((size_t)32 << 20)
@@ -151,7 +151,7 @@ int emu_none(void *handle, int turn_a, int turn_b, int m, int n, int k, const vo
                                ldb, next_b, beta, d, 0, ldd, next_d, batch, 68, -1);
 }
 
-#include "codegen/gpu/calls.h"
+#include "codegen/text/gpu/calls.inc"
 #define GPU_TEXT(x) #x
 #define GPU_EXPORT(name, parameters, emulator)                                                     \
     __attribute__((visibility("default"))) int name parameters                                     \

@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "codegen/compile.h"
-#include "scheduler/decide.h"
-#include "scheduler/device.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/cost/device.h"
 
 #define SPILL_LIMIT 256 /* bytes */
 #define TEXT_LIMIT (400 << 10)

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "codegen/emulate/driver.h"
+#include "codegen/emulate/driver.inc"
 
 GpuDriver gpu_driver = {.devices = 2,
                         .capability = 90,
@@ -387,7 +387,7 @@ int emu_none(int device, unsigned *flags, int *active) { /* the state of a devic
 }
 
 #if GPU_NAMES < 2
-#include "codegen/gpu/calls.h"
+#include "codegen/text/gpu/calls.inc"
 #define GPU_TEXT(x) #x
 #define GPU_EXPORT(name, parameters, emulator)                                                     \
     __attribute__((visibility("default"))) int name parameters                                     \

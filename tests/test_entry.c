@@ -1,4 +1,4 @@
-/* The surroundings of emitted kernels (codegen/cpu/ctx.h, entry.c) around a kernel written by hand:
+/* The surroundings of emitted kernels (codegen/text/cpu/ctx.inc, entry.c) around a kernel written by hand:
  * several units, growth, faults, the checks of inputs. Made to run under the sanitizers, too. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "include/braid_model.h"
-#include "codegen/cpu/ctx.h"
+#include "codegen/text/cpu/ctx.inc"
 
 /* y[i] = sum of x after `steps` rounds, each of which needs a barrier. mode: 1 wants more arena,
  * 2 a bigger slot, 3 faults in the last unit, 4 faults in all, 5 grows without end. */
@@ -58,11 +58,11 @@ static int braid_kernel(bk_ctx *k, int unit, int nunit) {
     return BK_OK;
 }
 
-#include "codegen/seed.h"
-#include "codegen/memory.h"
-#include "codegen/fault.h"
-#include "codegen/entry.h"
-#include "codegen/cpu/entry.c"
+#include "codegen/text/seed.inc"
+#include "codegen/text/memory.inc"
+#include "codegen/text/fault.inc"
+#include "codegen/text/entry.inc"
+#include "codegen/text/cpu/entry.inc"
 
 #define N 6
 typedef struct Case {

@@ -6,9 +6,9 @@
 
 #include <cmocka.h>
 
-#include "codegen/extern/table.h"
+#include "utask/extern.h"
 
-#include "codegen/extern/seq.h"
+#include "codegen/text/extern/seq.inc"
 
 enum { F32 = 1, I8 = 3, I32 = 6, I64 = 7, BOOL = 9, F16 = 10, U64 = 13 };
 

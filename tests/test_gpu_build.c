@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "codegen/build.h"
+#include "codegen/build/build.h"
 
 static char folder[] = "/tmp/test_gpu_build_XXXXXX";
 typedef struct Path {

@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "include/braid_model.h"
-#include "codegen/emulate/driver.h"
-#include "codegen/gpu/ctx.h"
+#include "codegen/emulate/driver.inc"
+#include "codegen/text/gpu/ctx.inc"
 #include "tests/gpu_driver.h"
 
 /* y[i] = x[i] + w[i % 4] + steps, z = 7. mode: 1 wants more working memory, 2 a bigger buffer, 3
@@ -51,15 +51,15 @@ static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 2, {ROWS, 4}, 
 static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, 4}, {0}},
                                          {"x", BRAID_IO_TENSOR, 1, 2, {ROWS, 4}, {0}}};
 
-#include "codegen/seed.h"
-#include "codegen/memory.h"
-#include "codegen/fault.h"
-#include "codegen/entry.h"
-#include "codegen/gpu/calls.h"
-#include "codegen/gpu/driver.h"
-#include "codegen/gpu/device.h"
-#include "codegen/gpu/run.h"
-#include "codegen/gpu/entry.c"
+#include "codegen/text/seed.inc"
+#include "codegen/text/memory.inc"
+#include "codegen/text/fault.inc"
+#include "codegen/text/entry.inc"
+#include "codegen/text/gpu/calls.inc"
+#include "codegen/text/gpu/driver.inc"
+#include "codegen/text/gpu/device.inc"
+#include "codegen/text/gpu/run.inc"
+#include "codegen/text/gpu/entry.inc"
 
 #define FAULT_1 "/loop/gather (Gather): index 7 is outside [?, 0)"
 static int grid_seen;

@@ -1,4 +1,4 @@
-/* Products by the vendor's library between launches of the kernel (codegen/gpu/library.h), with a
+/* Products by the vendor's library between launches of the kernel (codegen/text/gpu/library.inc), with a
  * driver and a library that stand in for CUDA's, HIP's or the emulator's (gpu_driver.c,
  * gpu_blas.c), and without the library: values, graphs, faults in between, and a failure of every
  * call. */
@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "include/braid_model.h"
-#include "codegen/emulate/driver.h"
-#include "codegen/gpu/ctx.h"
+#include "codegen/emulate/driver.inc"
+#include "codegen/text/gpu/ctx.inc"
 #include "tests/gpu_driver.h"
 
 /* h = x w (x: 2 matrices of m x 3, w: 3 x 5), r = max(h, 0) + mode, y = r of the first matrix by v
@@ -83,16 +83,16 @@ static const braid_io_v1 bk_inputs[] = {{"x", BRAID_IO_TENSOR, 1, 3, {B, ROWS, K
                                         {"mode", BRAID_IO_TENSOR, 7, 0, {0}, {0}}};
 static const braid_io_v1 bk_outputs[] = {{"y", BRAID_IO_TENSOR, 1, 2, {ROWS, N}, {0}}};
 
-#include "codegen/seed.h"
-#include "codegen/memory.h"
-#include "codegen/fault.h"
-#include "codegen/entry.h"
-#include "codegen/gpu/calls.h"
-#include "codegen/gpu/driver.h"
-#include "codegen/gpu/device.h"
-#include "codegen/gpu/library.h"
-#include "codegen/gpu/run.h"
-#include "codegen/gpu/entry.c"
+#include "codegen/text/seed.inc"
+#include "codegen/text/memory.inc"
+#include "codegen/text/fault.inc"
+#include "codegen/text/entry.inc"
+#include "codegen/text/gpu/calls.inc"
+#include "codegen/text/gpu/driver.inc"
+#include "codegen/text/gpu/device.inc"
+#include "codegen/text/gpu/library.inc"
+#include "codegen/text/gpu/run.inc"
+#include "codegen/text/gpu/entry.inc"
 
 static int there; /* the library */
 static int launched[BK_PHASES];

@@ -1,4 +1,4 @@
-/* The elementary functions and conversions of emitted programs (codegen/math.h, scalar.h)
+/* The elementary functions and conversions of emitted programs (codegen/text/math.inc, scalar.h)
  * against the C library in double: each within the bound that math.h states, over the whole range
  * of float in steps and densely around every threshold. Built with the options of emitted programs.
  */
@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "include/braid_model.h"
-#include "codegen/cpu/ctx.h"
+#include "codegen/text/cpu/ctx.inc"
 #if defined(__AVX512F__)
 #define BK_VEC 16
 #elif defined(__AVX2__)
@@ -18,9 +18,9 @@
 #else
 #define BK_VEC 4
 #endif
-#include "codegen/cpu/prelude.h"
-#include "codegen/scalar.h"
-#include "codegen/math.h"
+#include "codegen/text/cpu/prelude.inc"
+#include "codegen/text/scalar.inc"
+#include "codegen/text/math.inc"
 
 #define BLOCK 1024
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runtime/runtime.h"
+#include "api/runtime.h"
 
 /* A .npy file of `version` with this header text and n bytes of data. */
 static Sb npy(int version, const char *header, const void *data, size_t n) {

@@ -1,5 +1,5 @@
-/* What is kept from one compilation to the next (scheduler/store.c), and this machine's row in the
- * table of devices (codegen/calibrate.c). */
+/* What is kept from one compilation to the next (scheduler/cost/store.c), and this machine's row in the
+ * table of devices (codegen/build/calibrate.c). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "codegen/calibrate.h"
+#include "codegen/build/calibrate.h"
 
 static char folder[64], path[128];
 

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #define BK_INLINE static inline
-#include "codegen/draw.h"
+#include "codegen/text/draw.inc"
 
 #if BRAID_TINY
 #define TABLE_MIN 16

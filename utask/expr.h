@@ -18,7 +18,7 @@
  *  - values of small types (base.h) are codes: constants, loads, choices, and bit casts from and to
  * each other and 8-bit integers are all that is done with them. CAST is none of them: e_cast gives
  * other expressions.
- *  - DRAW(key, counter), all uint64: random bits, a function of both (codegen/draw.h). SEED is the
+ *  - DRAW(key, counter), all uint64: random bits, a function of both (codegen/text/draw.inc). SEED is the
  *    key of the run, uint64.
  */
 #ifndef BRAID_EXPR_H

@@ -1,6 +1,6 @@
 /* interp.c: the interpreter: statements of a prepared Program over values. */
 #include "utask/interp.h"
-#include "codegen/fault.h"
+#include "codegen/text/fault.inc"
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -9,7 +9,7 @@
 #ifndef BRAID_INTERP_H
 #define BRAID_INTERP_H
 
-#include "codegen/extern/table.h"
+#include "utask/extern.h"
 #include "utask/utask.h"
 
 #if BRAID_TINY

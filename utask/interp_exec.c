@@ -1,8 +1,8 @@
 /* interp_exec.c: runs Code. */
 #include "utask/interp.h"
-#include "codegen/extern/extern.h"
-#include "codegen/extern/seq.h"
-#include "codegen/memory.h"
+#include "codegen/text/extern/extern.inc"
+#include "codegen/text/extern/seq.inc"
+#include "codegen/text/memory.inc"
 #include <stdlib.h>
 
 void exec_fault(Exec *x, Status st, int site, const char *fmt, ...) {

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #define BK_INLINE static inline
-#include "codegen/draw.h"
+#include "codegen/text/draw.inc"
 
 #define EACH for (int l = 0; l < n; l++)
 

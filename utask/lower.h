@@ -138,7 +138,7 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b); /* numpy matmul with batch bro
 Tensor *t_softmax(Lower *L, Tensor *a, int axis, bool log); /* in float32 for 16-bit floats */
 
 /* ---- hand-written bodies --------------------------------------------------------------------- */
-/* Appends an EXTERN named in codegen/extern/extern.def. Output tensors come from ext_out first;
+/* Appends an EXTERN named in utask/extern.def. Output tensors come from ext_out first;
  * nsym symbols (int64, ≥ 0) are made and returned in sym (they may be used in output dims: so call
  * ext_sym first). */
 Stmt *ext_begin(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,

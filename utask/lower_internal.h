@@ -1,7 +1,7 @@
 /* lower_internal.h: shared by the files of the lowering driver. */
 #ifndef BRAID_LOWER_INTERNAL_H
 #define BRAID_LOWER_INTERNAL_H
-#include "codegen/extern/table.h"
+#include "utask/extern.h"
 #include "utask/lower.h"
 
 /* What is known of a loop-carried value: starts as "never changes" and is given up part by part

@@ -5,8 +5,8 @@
  * uses more than once is printed once, as %n.
  */
 #include "utask/utask.h"
-#include "codegen/extern/table.h"
-#include "scheduler/device.h"
+#include "utask/extern.h"
+#include "scheduler/cost/device.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

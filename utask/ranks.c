@@ -4,7 +4,7 @@
  * it; when there are a few, the whole graph is lowered for each under branches on the ranks, and a
  * run with others is a fault. Each is lowered alone first: what does not work is left out, with its
  * message for a run that has these ranks. (A model that is loaded rather than compiled to a library
- * does not come here: it is compiled for the ranks that a run brings, runtime/open.c.) */
+ * does not come here: it is compiled for the ranks that a run brings, api/open.c.) */
 #include "utask/lower_internal.h"
 
 #define MOST_CHOICES (OPEN_RANK_MAX + 1)

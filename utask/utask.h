@@ -31,7 +31,7 @@ struct Tensor {
     int id;
     TensorKind kind;
     DType dtype;
-    bool blob;           /* a sequence in its packed form (codegen/extern/seq.h); rank 1, bytes */
+    bool blob;           /* a sequence in its packed form (codegen/text/extern/seq.inc); rank 1, bytes */
     int rank;            /* -1: known at run time only; then dims beyond the rank are 1 */
     Expr *dim[MAX_RANK]; /* int64, pure or loads of uniform values bound by LET: always `pure` */
     Expr *rank_e;        /* rank == -1: the rank, an int64 symbol */
@@ -79,7 +79,7 @@ struct Seq {
     int depth; /* of loops around it */
 };
 
-/* A hand-written body: see codegen/extern/extern.h for the calling convention. */
+/* A hand-written body: see codegen/text/extern/extern.inc for the calling convention. */
 typedef struct ExternRow ExternRow;
 
 typedef struct LoopSym {
@@ -119,7 +119,7 @@ typedef struct JoinSym {
 } JoinSym;
 typedef struct Join {
     Tensor *out, *arm[2]; /* arm NULL: no value, for the arm ends in a fault */
-    bool half; /* ... or because nobody reads it where that arm was taken (scheduler/recluster.c) */
+    bool half; /* ... or because nobody reads it where that arm was taken (scheduler/transform/recluster.c) */
 } Join;
 
 /* A recursive function. Its body hangs on the call from outside that starts the recursion, as if it
@@ -147,7 +147,7 @@ typedef struct Func {
 
 struct Stmt {
     StmtKind kind;
-    uint8_t level; /* of units that run it (scheduler/device.h Level); 0: not scheduled yet */
+    uint8_t level; /* of units that run it (scheduler/cost/device.h Level); 0: not scheduled yet */
     uint8_t unit;  /* a loop, branch or call at a lower level than what is around: the first unit
                       that runs it, modulo  their number */
     bool beside;   /* … at the same time as the statement in front of it */
@@ -254,7 +254,7 @@ typedef struct Program {
     int nsym, ntensor;   /* ids are below these */
     struct MemPlan *mem; /* after memory planning */
     struct Schedule
-        *schedule; /* what passes decide by (scheduler/decide.h); NULL: the oracle's plain tree */
+        *schedule; /* what passes decide by (scheduler/cost/decide.h); NULL: the oracle's plain tree */
     int nfused;    /* tensors that fusion substituted into their users */
     int nfunc;     /* recursive functions */
     bool draws;    /* results depend on random numbers */

@@ -1,5 +1,5 @@
 // driver.cc: the driver's functions (driver.h).
-#include "driver.h"
+#include "driver.inc"
 #include "internal.h"
 
 #include <cstdio>

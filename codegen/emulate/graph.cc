@@ -1,5 +1,5 @@
 // graph.cc: what stream capture keeps, and a library of products (driver.h).
-#include "driver.h"
+#include "driver.inc"
 #include "internal.h"
 
 #include <cmath>

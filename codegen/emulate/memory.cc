@@ -5,7 +5,7 @@
 // (ever written). Races are found as by FastTrack: the last write and the reads since it must be
 // known to the thread.
 #include "internal.h"
-#include "driver.h"
+#include "driver.inc"
 
 #include <algorithm>
 #include <cstdlib>

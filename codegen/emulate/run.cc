@@ -1,6 +1,6 @@
 // run.cc: a launch: fibers, which of them goes on, blocks in waves, deadlock.
 #include "internal.h"
-#include "driver.h"
+#include "driver.inc"
 
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>

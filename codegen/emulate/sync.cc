@@ -1,7 +1,7 @@
 // sync.cc: what threads meet at: barriers of blocks and clusters, warps' votes and shuffles,
 // fences, and a thread's end. Times and clocks are told on here.
 #include "internal.h"
-#include "driver.h"
+#include "driver.inc"
 
 #define EMU_RUNTIME
 #include "emulate.h"

@@ -1,7 +1,7 @@
 // tsan.cc: where the compiler's instrumentation of the text ends (-fsanitize=thread, without its
 // library).
 #include "internal.h"
-#include "driver.h"
+#include "driver.inc"
 
 #include <cstring>
 

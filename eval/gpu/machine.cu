@@ -5,7 +5,7 @@
  *
  * The file is written anew after each measurement, so that what was measured stays when a later one
  * fails or hangs. "measured" has all of it; "costs" what `braid device --import FILE.json` takes:
- * the numbers of a row of the device table (scheduler/device.h), most of them of one
+ * the numbers of a row of the device table (scheduler/cost/device.h), most of them of one
  * multiprocessor.
  *
  * What a thing costs is the difference between a kernel that does it often and one that does it
@@ -30,10 +30,10 @@
 #define BK_CLUSTER 1
 #endif
 #include "include/braid_model.h"
-#include "codegen/gpu/ctx.h"
-#include "codegen/gpu/prelude.h"
-#include "codegen/scalar.h"
-#include "codegen/math.h"
+#include "codegen/text/gpu/ctx.inc"
+#include "codegen/text/gpu/prelude.inc"
+#include "codegen/text/scalar.inc"
+#include "codegen/text/math.inc"
 
 namespace cg = cooperative_groups;
 

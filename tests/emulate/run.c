@@ -7,7 +7,7 @@
  * one that called it, ends with `// <- NAME`; where several do any will do. Every test runs by all
  * schedules; with `seeds` a fault need be found by one of them only. sum: of out[] afterwards.
  */
-#include "codegen/emulate/driver.h"
+#include "codegen/emulate/driver.inc"
 #include "tests/emulate/data.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* sequence.c: sequences, packed as blobs (codegen/extern/seq.h), and optionals. */
+/* sequence.c: sequences, packed as blobs (codegen/text/extern/seq.inc), and optionals. */
 #include "utask/ops/sequence.h"
 
 #include "utask/ops/size.h"

@@ -1,0 +1,53 @@
+/* library.c: opening what `braid compile` made. */
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "api/runtime.h"
+
+/* The table's io in the public form; the strings stay the library's. */
+static void library_io(const braid_io_v1 *from, braid_io *io) {
+    bool optional = from->kind >= BRAID_IO_OPTIONAL_TENSOR;
+    bool sequence = from->kind == BRAID_IO_SEQUENCE || from->kind == BRAID_IO_OPTIONAL_SEQUENCE;
+    io->name = from->name;
+    io->element = sequence ? BRAID_SEQUENCE : BRAID_TENSOR;
+    io->kind = optional ? BRAID_OPTIONAL : io->element;
+    io->dtype = (braid_dtype)from->dtype;
+    io->rank = from->rank;
+    io->dim = from->dim;
+    io->dim_name = from->dim_name;
+}
+
+braid_status rt_open_library(const char *path, struct braid_model *m, braid_error *e) {
+    /* A name without a slash would be searched for in the system's folders. */
+    char *full = rt_text(strchr(path, '/') ? "%s" : "./%s", path);
+    if (!full) return rt_fail(e, BRAID_MEMORY, "out of memory");
+    m->handle = dlopen(full, RTLD_NOW | RTLD_LOCAL);
+    free(full);
+    if (!m->handle) {
+        const char *why = dlerror();
+        return rt_fail(e, BRAID_IO, "cannot be opened as a library: %s",
+                       why ? why : "no reason given");
+    }
+    const braid_model_v1 *(*get)(void);
+    *(void **)&get = dlsym(m->handle, "braid_model");
+    if (!get) return rt_fail(e, BRAID_INPUT, "not a library made by braid compile");
+    const braid_model_v1 *lib = get();
+    /* Libraries made before there were GPUs have a shorter table. */
+    if (!lib || lib->abi_version != BRAID_ABI_VERSION ||
+        lib->struct_size < offsetof(braid_model_v1, device_type))
+        return rt_fail(e, BRAID_UNSUPPORTED, "made for version %u of the interface, not %d",
+                       lib ? lib->abi_version : 0, BRAID_ABI_VERSION);
+    memcpy(&m->table, lib, lib->struct_size < sizeof m->table ? lib->struct_size : sizeof m->table);
+    if (!m->table.device_type) m->table.device_type = BRAID_DEVICE_CPU;
+    m->lib = lib = &m->table;
+    m->name = lib->name;
+    m->target = lib->target;
+    m->nin = lib->ninput;
+    m->nout = lib->noutput;
+    m->in = calloc((size_t)m->nin + 1, sizeof *m->in);
+    m->out = calloc((size_t)m->nout + 1, sizeof *m->out);
+    if (!m->in || !m->out) return rt_fail(e, BRAID_MEMORY, "out of memory");
+    for (int i = 0; i < m->nin; i++) library_io(&lib->input[i], &m->in[i]);
+    for (int i = 0; i < m->nout; i++) library_io(&lib->output[i], &m->out[i]);
+    return BRAID_OK;
+}

@@ -1,0 +1,215 @@
+/* cc.c: emitted text to a shared library, through the C compiler of the machine. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "codegen/build/build.h"
+#include "base/cleanup.h"
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+const char *build_tool(const char *name, const char *otherwise) {
+    const char *tool = getenv(name);
+    return tool && *tool ? tool : otherwise;
+}
+static const char *compiler(void) { return build_tool("CC", "cc"); }
+
+/* argv with its first entry, a tool and perhaps arguments as in CC="ccache gcc -m64", in words. The
+ * strings of the words are one block, at [0]; malloc'd. */
+static char **with_words(char *const *argv) {
+    size_t n = 1, words = 1;
+    while (argv[n]) n++;
+    for (const char *p = argv[0]; *p; p++) words += *p == ' ';
+    char **v = calloc(n + words + 1, sizeof *v), *text = v ? strdup(argv[0]) : NULL;
+    if (!text) {
+        free((void *)v);
+        return NULL;
+    }
+    size_t k = 0;
+    bool whole = access(argv[0], X_OK) == 0; /* a path with spaces */
+    char *from = text;
+    for (char *p = text; !whole && *p == ' '; p++) from = p + 1;
+    memmove(text, from, strlen(from) + 1);
+    v[k++] = text;
+    for (char *p = text; !whole && *p; p++) {
+        if (*p != ' ') continue;
+        *p = 0;
+        if (p[1] && p[1] != ' ') v[k++] = p + 1;
+    }
+    for (size_t i = 1; i < n; i++) v[k++] = argv[i];
+    return v;
+}
+
+int build_run(char *const *argv, char *out, size_t size) {
+    int fd[2];
+    pid_t pid;
+    posix_spawn_file_actions_t fa;
+    out[0] = 0;
+    if (pipe2(fd, O_CLOEXEC)) return -1;
+    posix_spawn_file_actions_init(&fa);
+    posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&fa, fd[1], 1);
+    posix_spawn_file_actions_adddup2(&fa, fd[1], 2);
+    char **split = with_words(argv);
+    int e = split ? cleanup_spawn(&pid, &fa, split) : ENOMEM;
+    if (split) free(split[0]);
+    free((void *)split);
+    posix_spawn_file_actions_destroy(&fa);
+    close(fd[1]);
+    size_t n = 0;
+    char drop[4096];
+    for (ssize_t r = 1; r > 0 && !e;) {
+        bool room = n + 1 < size;
+        r = read(fd[0], room ? out + n : drop, room ? size - n - 1 : sizeof drop);
+        if (r < 0 && errno == EINTR)
+            r = 1;
+        else if (r > 0 && room)
+            n += (size_t)r;
+    }
+    out[n] = 0;
+    close(fd[0]);
+    if (e) return -1;
+    int status = cleanup_wait(pid);
+    if (status == -1) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+}
+
+/* "-march=…" or "-mcpu=…" for the processor that o names: which of them knows the name depends on
+ * what the compiler compiles for. */
+static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t size) {
+#if defined(__aarch64__)
+    static const char *const option[] = {"-mcpu", "-march"};
+#else
+    static const char *const option[] = {"-march", "-mcpu"};
+#endif
+    const char *cpu = o->cpu ? o->cpu : "native";
+    char out[4096];
+    for (const char *p = cpu; *p; p++)
+        if (!isalnum((unsigned char)*p) && !strchr("-_.+", *p))
+            err(d, ST_USAGE, NULL, "'%s' is not the name of a processor", cpu);
+    for (size_t i = 0; i < COUNT(option); i++) {
+        char *argv[] = {ARG(compiler()), buf, "-E", "-x", "c", "/dev/null", NULL};
+        snprintf(buf, size, "%s=%s", option[i], cpu);
+        if (!o->cpu) return buf;
+        int status = build_run(argv, out, sizeof out);
+        if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
+        if (!status) return buf;
+    }
+    err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(), cpu);
+}
+
+int compile_vector_width(Diag *d, const CompileOptions *o) {
+#if defined(__x86_64__)
+    if (!o->cpu) {
+        __builtin_cpu_init();
+        return __builtin_cpu_supports("avx512f") ? 16 : __builtin_cpu_supports("avx2") ? 8 : 4;
+    }
+#endif
+    char arch[128], out[65536];
+    char *argv[] = {ARG(compiler()),
+                    ARG(march(d, o, arch, sizeof arch)),
+                    "-dM",
+                    "-E",
+                    "-x",
+                    "c",
+                    "/dev/null",
+                    NULL};
+    if (build_run(argv, out, sizeof out))
+        err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(),
+            o->cpu ? o->cpu : "native");
+    return strstr(out, "__AVX512F__") ? 16 : strstr(out, "__AVX2__") ? 8 : 4;
+}
+
+uint64_t compile_machine(char *model, size_t size) {
+    static const char *const keys[] = {"model name",      "flags",    "Features",
+                                       "CPU implementer", "CPU part", "isa"};
+    char line[8192];
+    uint64_t h = 1;
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    if (size) snprintf(model, size, "processor");
+    while (f && fgets(line, sizeof line, f) && *line != '\n') {
+        for (size_t i = 0; i < COUNT(keys); i++)
+            if (strncmp(line, keys[i], strlen(keys[i])) == 0)
+                h = hash_bytes(line, strlen(line) + 1, h);
+        const char *name =
+            size && strncmp(line, keys[0], strlen(keys[0])) == 0 ? strchr(line, ':') : NULL;
+        if (name) snprintf(model, size, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
+    }
+    if (f) fclose(f);
+    return h;
+}
+
+int compile_cpus(void) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+#endif
+    return n > 0 ? (int)n : 1;
+}
+
+static void copy_file(Diag *d, const char *from, const char *to) {
+    char buf[1 << 16];
+    FILE *in = fopen(from, "rb"), *out = in ? fopen(to, "wb") : NULL;
+    bool ok = in && out;
+    for (size_t n; ok && (n = fread(buf, 1, sizeof buf, in)) > 0;) ok = fwrite(buf, 1, n, out) == n;
+    ok = ok && !ferror(in);
+    if (in) fclose(in);
+    if (out && fclose(out)) ok = false;
+    if (!ok) err(d, ST_IO, NULL, "cannot write %s: %s", to, strerror(errno));
+}
+
+void build_path(Diag *d, char *buf, size_t size, const char *path, const char *suffix) {
+    if (snprintf(buf, size, "%s%s", path, suffix) >= (int)size || strpbrk(path, "\"\\"))
+        err(d, ST_IO, NULL, "%s: the path cannot be used", path);
+}
+
+void build_weights(Diag *d, const char *text_path, const char *so_path) {
+    char from[4100], to[4100];
+    struct stat st;
+    build_path(d, from, sizeof from, text_path, ".weights");
+    if (stat(from, &st) || (size_t)st.st_size <= WEIGHTS_MAPPED) return;
+    build_path(d, to, sizeof to, so_path, ".weights");
+    copy_file(d, from, to);
+}
+
+void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
+                       const CompileOptions *o) {
+    char arch[128], define[4200], weights[4100], out[2048];
+    build_path(d, weights, sizeof weights, text_path, ".weights");
+    snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
+    /* Short loops of known length (the rows and lanes of a tile) are peeled, so that their values
+     * stay in registers. */
+    char *argv[] = {ARG(compiler()),
+                    "-std=gnu11",
+                    "-O2",
+                    "-fpeel-loops",
+                    "-ftree-vectorize",
+                    "-fopenmp-simd",
+                    ARG(march(d, o, arch, sizeof arch)),
+                    "-ffp-contract=off",
+                    "-fno-math-errno",
+                    "-fno-trapping-math",
+                    "-fwrapv",
+                    "-w",
+                    "-fPIC",
+                    "-shared",
+                    "-fvisibility=hidden",
+                    define,
+                    "-o",
+                    ARG(so_path),
+                    ARG(text_path),
+                    "-lm",
+                    "-lpthread",
+                    NULL};
+    int status = build_run(argv, out, sizeof out);
+    if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
+    if (status) err(d, ST_IO, NULL, "the C compiler %s failed: %s", compiler(), out);
+    build_weights(d, text_path, so_path);
+}

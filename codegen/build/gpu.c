@@ -1,0 +1,389 @@
+/* gpu.c: a device text and a host text to a shared library.
+ *
+ *   cuda:sm_NN    nvcc, or NVRTC where there is no nvcc, makes a code object
+ *   hip:gfxNN     hipcc makes one of what hip.c and a hipify tool make of the text
+ *   emulate:NAME  the C++ compiler makes an object of the text, instrumented for the emulator
+ *
+ * Then the C compiler makes the library of the host text, which includes the code object, or links
+ * the emulated kernel with it. Sums and products of the text are not contracted: a fused
+ * multiply-add is written as one. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "codegen/build/build.h"
+#include "codegen/text/embed.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define PATH_BYTES 4200
+#define LOG_BYTES ((size_t)4 << 20)
+
+/* The build's files beside the device text, removed when it is over. */
+typedef struct Build {
+    Diag *d;
+    const char *target, *chip;                /* the target; what is behind its colon */
+    const char *device, *host_text, *library; /* from what to what */
+    const char *keep;                         /* one of the files below, or NULL */
+    char code[PATH_BYTES], hip[PATH_BYTES], tool[PATH_BYTES], header[PATH_BYTES],
+        kernel[PATH_BYTES], host[PATH_BYTES];
+    char *log, *text, *image; /* malloc'd */
+    Sb out;
+    GpuFacts facts;
+} Build;
+
+/* ---- files ---- */
+static void write_file(Diag *d, const char *path, const char *p, size_t n) {
+    FILE *f = fopen(path, "wb");
+    bool ok = f && fwrite(p, 1, n, f) == n;
+    if (f && fclose(f)) ok = false;
+    if (!ok) err(d, ST_IO, NULL, "cannot write %s", path);
+}
+
+/* The text at `path`, as b->text. */
+static const char *read_text(Build *b, const char *path) {
+    FILE *f = fopen(path, "rb");
+    size_t n = 0, cap = 0;
+    free(b->text);
+    b->text = NULL;
+    for (bool more = f != NULL; more;) {
+        if (n + 1 >= cap) {
+            char *p = realloc(b->text, cap = cap ? 2 * cap : 1 << 16);
+            if (!p) {
+                fclose(f);
+                err(b->d, ST_MEMORY, NULL, "out of memory");
+            }
+            b->text = p;
+        }
+        size_t r = fread(b->text + n, 1, cap - n - 1, f);
+        n += r;
+        more = r > 0;
+    }
+    bool ok = f && !ferror(f);
+    if (f) fclose(f);
+    if (!ok) err(b->d, ST_IO, NULL, "cannot read %s", path);
+    b->text[n] = 0;
+    return b->text;
+}
+
+/* ---- compilers ---- */
+static int run(Build *b, char *const *argv) { return build_run(argv, b->log, LOG_BYTES); }
+
+/* Shows what went wrong first: from the first line with an error on. */
+static _Noreturn void failed(Build *b, const char *tool) {
+    const char *p = strstr(b->log, "error");
+    while (p && p > b->log && p[-1] != '\n') p--;
+    err(b->d, ST_IO, NULL, "%s failed: %.700s", tool, p ? p : b->log);
+}
+
+/* The number in front of `what`, which follows it, in a line of a log; 0 where it is missing. */
+static int number_before(const char *line, const char *what) {
+    const char *end = line + strcspn(line, "\n"), *p = strstr(line, what);
+    if (!p || p >= end) return 0;
+    while (p > line && p[-1] == ' ') p--;
+    while (p > line && p[-1] >= '0' && p[-1] <= '9') p--;
+    return atoi(p);
+}
+
+/* From ptxas -v: the kernel's registers, which include those of the functions that it calls; spills
+ * of any. */
+static void ptxas_facts(GpuFacts *f, const char *log) {
+    for (const char *line = log; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        f->spill_bytes += number_before(line, "bytes spill stores");
+        int stack = number_before(line, "bytes cumulative stack size"),
+            frame = number_before(line, "bytes stack frame");
+        if (f->stack_bytes < stack) f->stack_bytes = stack;
+        if (f->stack_bytes < frame) f->stack_bytes = frame;
+        int registers = number_before(line, "registers");
+        if (strstr(line, "Used ") && f->registers < registers) f->registers = registers;
+        f->shared_bytes += number_before(line, "bytes smem");
+    }
+}
+
+/* The number behind `what`: in clang's remarks on the kernel. */
+static int remark(const char *log, const char *what) {
+    const char *p = strstr(log, "Function Name: braid_kernel");
+    p = p ? strstr(p, what) : NULL;
+    return p ? atoi(p + strlen(what)) : 0;
+}
+
+static void clang_facts(GpuFacts *f, const char *log) {
+    f->registers = remark(log, " VGPRs: ") + remark(log, " AGPRs: ");
+    f->spill_bytes = 4 * remark(log, "VGPRs Spill: ");
+    f->stack_bytes = remark(log, "ScratchSize [bytes/lane]: ");
+    f->shared_bytes = remark(log, "LDS Size [bytes/block]: ");
+    f->waves = remark(log, "Occupancy [waves/SIMD]: ");
+}
+
+static void build_nvrtc(Build *b) {
+    char *log;
+    size_t size;
+    if (!nvrtc_compile(read_text(b, b->device), b->chip, &b->image, &size, &log))
+        err(b->d, ST_IO, NULL,
+            "cuda:%s needs nvcc (from NVIDIA's CUDA toolkit; $NVCC names another one) or "
+            "libnvrtc.so",
+            b->chip);
+    snprintf(b->log, LOG_BYTES, "%s", log);
+    free(log);
+    if (!b->image) failed(b, "NVRTC");
+    ptxas_facts(&b->facts, b->log);
+    write_file(b->d, b->code, b->image, size);
+}
+
+static void build_cuda(Build *b) {
+    const char *const nvcc[] = {build_tool("NVCC", "nvcc"), "/usr/local/cuda/bin/nvcc"};
+    char arch[64];
+    if (!strcmp(nvcc[0], "nvrtc")) {
+        build_nvrtc(b);
+        return;
+    }
+    snprintf(arch, sizeof arch, "-arch=%s", b->chip);
+    for (size_t i = 0; i < COUNT(nvcc); i++) {
+        char *argv[] = {ARG(nvcc[i]),   "-cubin",  arch,    "-std=c++17",   "-O3",
+                        "--fmad=false", "-Xptxas", "-v",    "-w",           "-x",
+                        "cu",           "-o",      b->code, ARG(b->device), NULL};
+        int status = run(b, argv);
+        if (status > 0) failed(b, nvcc[i]);
+        if (status == 0) {
+            ptxas_facts(&b->facts, b->log);
+            return;
+        }
+    }
+    build_nvrtc(b);
+}
+
+/* ---- HIP ---- */
+/* torch.utils.hipify, without the rest of torch, changes a file. */
+static const char hipify_script[] =
+    "import contextlib, importlib.util, io, os, sys\n"
+    "spec = importlib.util.find_spec('torch')\n"
+    "sys.path.insert(0, os.path.join(os.path.dirname(spec.origin), 'utils'))\n"
+    "from hipify import hipify_python as h\n"
+    "path = os.path.abspath(sys.argv[1])\n"
+    "with contextlib.redirect_stdout(io.StringIO()):\n"
+    "    r = h.hipify(project_directory=os.path.dirname(path), "
+    "output_directory=os.path.dirname(path),\n"
+    "                 includes=[path], extra_files=[path], is_pytorch_extension=True, "
+    "hipify_extra_files_only=True)\n"
+    "os.replace(r[path].hipified_path, path)\n";
+
+/* What a hipify tool makes of the text, or the text itself where no tool does: $HIPIFY is "own",
+ * "torch" or a program like hipify-perl; without it, what is found. */
+static const char *hipified(Build *b) {
+    const char *wanted = build_tool("HIPIFY", NULL);
+    const char *const tool[] = {wanted, "hipify-perl", "hipify-clang"};
+    bool torch = wanted && !strcmp(wanted, "torch");
+    char to[PATH_BYTES + 4];
+    if (wanted && !strcmp(wanted, "own")) return read_text(b, b->device);
+    snprintf(to, sizeof to, "-o=%s", b->tool);
+    for (size_t i = torch ? COUNT(tool) : 0; i < COUNT(tool); i++) {
+        char *argv[] = {ARG(tool[i]), to, ARG(b->device), NULL};
+        if (tool[i] && run(b, argv) == 0 && access(b->tool, R_OK) == 0)
+            return read_text(b, b->tool);
+        if (wanted) err(b->d, ST_IO, NULL, "%s cannot translate a CUDA text", wanted);
+    }
+    const char *text = read_text(b, b->device);
+    write_file(b->d, b->tool, text, strlen(text));
+    char *python[] = {"python3", "-c", ARG(hipify_script), b->tool, NULL};
+    bool done = run(b, python) == 0;
+    if (torch && !done)
+        err(b->d, ST_IO, NULL, "python3 has no torch.utils.hipify that can translate a CUDA text");
+    return read_text(b, done ? b->tool : b->device);
+}
+
+static void write_hip(Build *b) {
+    hip_text(hipified(b), &b->out);
+    write_file(b->d, b->hip, b->out.p, b->out.n);
+}
+
+static void build_hip(Build *b) {
+    const char *hipcc = build_tool("HIPCC", "hipcc");
+    char arch[64];
+    write_hip(b);
+    snprintf(arch, sizeof arch, "--offload-arch=%s", b->chip);
+    char *argv[] = {ARG(hipcc), "--genco",
+                    arch,       "-std=c++17",
+                    "-O3",      "-ffp-contract=off",
+                    "-fwrapv",  "-fno-strict-aliasing",
+                    "-w",       "-Rpass-analysis=kernel-resource-usage",
+                    "-x",       "hip",
+                    "-o",       b->code,
+                    b->hip,     NULL};
+    int status = run(b, argv);
+    if (status < 0)
+        err(b->d, ST_IO, NULL,
+            "hip:%s needs hipcc (Debian: hipcc, libamdhip64-dev, rocm-device-libs; $HIPCC names "
+            "another one)",
+            b->chip);
+    if (status) failed(b, hipcc);
+    clang_facts(&b->facts, b->log);
+}
+
+/* ---- the emulator ---- */
+#define EMULATOR "libbraid_emulate.a"
+
+static bool in_folder_of(char *buf, const char *file, const char *below) {
+    char copy[PATH_BYTES];
+    snprintf(copy, sizeof copy, "%s", file);
+    return snprintf(buf, PATH_BYTES, "%s%s/" EMULATOR, dirname(copy), below) < PATH_BYTES &&
+           access(buf, R_OK) == 0;
+}
+
+/* $BRAID_EMULATE, or beside the program or library that this is part of. */
+static void find_emulator(Build *b, char *path) {
+    static const char *const below[] = {"", "/../lib", "/../lib/braid"};
+    char self[PATH_BYTES];
+    const char *given = build_tool("BRAID_EMULATE", NULL);
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    Dl_info info;
+    self[n > 0 ? n : 0] = 0;
+    snprintf(path, PATH_BYTES, "%s", given ? given : "");
+    if (given && access(path, R_OK) == 0) return;
+    for (size_t i = 0; i < COUNT(below); i++) {
+        if (n > 0 && in_folder_of(path, self, below[i])) return;
+        if (dladdr(embedded_texts, &info) && info.dli_fname &&
+            in_folder_of(path, info.dli_fname, below[i]))
+            return;
+    }
+    err(b->d, ST_IO, NULL,
+        "emulate:%s needs " EMULATOR " beside braid ($BRAID_EMULATE names another one)", b->chip);
+}
+
+static void build_emulated(Build *b) {
+    const char *cxx = build_tool("CXX", "c++"), *text = b->device,
+               *header = embedded_text("emulate/emulate.h");
+    write_file(b->d, b->header, header, strlen(header));
+    if (!strcmp(b->chip, "hip")) {
+        write_hip(b);
+        text = b->hip;
+    }
+    char *version[] = {ARG(cxx), "--version", NULL};
+    if (run(b, version)) err(b->d, ST_IO, NULL, "the C++ compiler %s cannot be run", cxx);
+    bool clang = strstr(b->log, "clang") != NULL;
+    char *argv[] = {ARG(cxx),
+                    "-std=gnu++17",
+                    "-O0",
+                    "-g",
+                    "-fsanitize=thread",
+                    clang ? "-mllvm" : "--param",
+                    clang ? "-tsan-distinguish-volatile" : "tsan-distinguish-volatile=1",
+                    "-ffp-contract=off",
+                    "-fwrapv",
+                    "-fno-math-errno",
+                    "-fno-strict-aliasing",
+                    "-fno-exceptions",
+                    "-fPIC",
+                    "-w",
+                    "-include",
+                    b->header,
+                    "-x",
+                    "c++",
+                    "-c",
+                    "-o",
+                    b->kernel,
+                    ARG(text),
+                    NULL};
+    if (run(b, argv)) failed(b, cxx);
+}
+
+/* ---- the library ---- */
+static void build_host(Build *b, bool emulated) {
+    char code[PATH_BYTES + 32], weights[PATH_BYTES + 32], path[PATH_BYTES], emulator[PATH_BYTES];
+    const char *cc = build_tool("CC", "cc"), *cxx = build_tool("CXX", "c++");
+    build_path(b->d, path, sizeof path, b->host_text, ".weights");
+    snprintf(weights, sizeof weights, "-DBK_WEIGHTS_FILE=\"%s\"", path);
+    snprintf(code, sizeof code, emulated ? "-DBK_EMULATE" : "-DBK_CODE_FILE=\"%s\"", b->code);
+    char *argv[] = {ARG(cc),
+                    "-std=gnu11",
+                    emulated ? "-O0" : "-O2",
+                    "-fwrapv",
+                    "-w",
+                    "-fPIC",
+                    "-fvisibility=hidden",
+                    weights,
+                    code,
+                    "-c",
+                    "-o",
+                    b->host,
+                    "-x",
+                    "c",
+                    ARG(b->host_text),
+                    NULL};
+    int status = run(b, argv);
+    if (status < 0) err(b->d, ST_IO, NULL, "the C compiler %s cannot be run", cc);
+    if (status) failed(b, cc);
+    char *library[] = {ARG(cc),     "-shared", "-o", ARG(b->library), b->host, "-ldl",
+                       "-lpthread", "-lm",     NULL};
+    char *linked[] = {ARG(cxx), "-shared", "-o",        ARG(b->library), b->host, b->kernel,
+                      emulator, "-ldl",    "-lpthread", "-lm",           NULL};
+    if (emulated) find_emulator(b, emulator);
+    if (run(b, emulated ? linked : library)) failed(b, emulated ? cxx : cc);
+    build_weights(b->d, b->host_text, b->library);
+}
+
+/* ---- the whole ---- */
+static void build_library(Build *b) {
+    bool emulated = !strncmp(b->target, "emulate:", 8);
+    build_path(b->d, b->code, sizeof b->code, b->device, ".code");
+    build_path(b->d, b->hip, sizeof b->hip, b->device, ".hip.cu");
+    build_path(b->d, b->header, sizeof b->header, b->device, ".emulate.h");
+    build_path(b->d, b->kernel, sizeof b->kernel, b->device, ".kernel.o");
+    build_path(b->d, b->host, sizeof b->host, b->device, ".host.o");
+    if (emulated)
+        build_emulated(b);
+    else if (!strncmp(b->target, "cuda:", 5))
+        build_cuda(b);
+    else
+        build_hip(b);
+    build_host(b, emulated);
+}
+
+/* Runs `step` and takes away what it leaves, also when it raises. */
+static void guarded(Build *b, void (*step)(Build *b)) {
+    Diag *d = b->d;
+    jmp_buf jb, *up = d->top;
+    d->top = &jb;
+    bool ok = setjmp(jb) == 0;
+    if (ok) {
+        if (!(b->log = malloc(LOG_BYTES))) err(d, ST_MEMORY, NULL, "out of memory");
+        b->out.d = d;
+        build_path(d, b->tool, sizeof b->tool, b->device, ".tool.cu");
+        step(b);
+    }
+    d->top = up;
+    const char *const files[] = {b->code, b->hip, b->tool, b->header, b->kernel, b->host};
+    for (size_t i = 0; i < COUNT(files); i++)
+        if (*files[i] && files[i] != b->keep) unlink(files[i]);
+    free(b->log);
+    free(b->text);
+    free(b->image);
+    b->out.d = NULL;
+    sb_free(&b->out);
+    if (ok) return;
+    char message[sizeof d->message];
+    memcpy(message, d->message, sizeof message);
+    err(d, d->status, NULL, "%s", message);
+}
+
+void compile_build_gpu(Diag *d, const char *device_path, const char *host_path, const char *so_path,
+                       const CompileOptions *o, GpuFacts *facts) {
+    Build b = {.d = d,
+               .device = device_path,
+               .host_text = host_path,
+               .library = so_path,
+               .target = o->target};
+    const char *colon = strchr(o->target, ':');
+    ASSERT(colon);
+    b.chip = colon + 1;
+    guarded(&b, build_library);
+    if (facts) *facts = b.facts;
+}
+
+void compile_hip(Diag *d, const char *device_path, const char *hip_path) {
+    Build b = {.d = d, .device = device_path};
+    build_path(d, b.hip, sizeof b.hip, hip_path, "");
+    b.keep = b.hip;
+    guarded(&b, write_hip);
+}

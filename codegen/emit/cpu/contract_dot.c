@@ -1,0 +1,93 @@
+/* contract_dot.c: sums along which both operands are contiguous, for as many lanes at once as a
+ * vector has: a vector of partial sums for each, and then all of them added up across. */
+#include "codegen/emit/cpu/contract.h"
+
+/* "sum = x · y" for step r of lane l, or for the remaining n - r ones. */
+static void step(Sb *b, int in, int l, const char *sx, const char *sy, bool rest, bool moving) {
+    const char *load = rest ? "bk_loadn" : "bk_loadv", *left = rest ? ", n - r" : "";
+    char y[80];
+    if (moving)
+        snprintf(y, sizeof y, "%s(yl + %d * %s + r%s)", load, l, sy, left);
+    else
+        snprintf(y, sizeof y, "w");
+    sb_printf(b, "%*sc%d += %s(xl + %d * %s + r%s) * %s;\n", in, "", l, load, l, sx, left, y);
+}
+
+/* The sums of `lanes` lanes at xl, yl, into c0, c1, …. */
+static void sums(Sb *b, int in, int lanes, const char *n, bool whole, const char *sx,
+                 const char *sy, int vec) {
+    bool moving = strcmp(sy, "0") != 0;
+    sb_printf(b, "%*sbk_vf c0 = {0}", in, "");
+    for (int l = 1; l < lanes; l++) sb_printf(b, ", c%d = {0}", l);
+    sb_printf(b, ";\n%*sconst int64_t n = %s;\n%*sint64_t r = 0;\n", in, "", n, in, "");
+    for (int rest = 0; rest < (whole ? 1 : 2); rest++) {
+        sb_printf(b, rest ? "%*sif (r < n) {\n" : "%*sfor (; r + %d <= n; r += %d) {\n", in, "",
+                  vec, vec);
+        if (!moving)
+            sb_printf(b, "%*sconst bk_vf w = %s;\n", in + 4, "",
+                      rest ? "bk_loadn(yl + r, n - r)" : "bk_loadv(yl + r)");
+        for (int l = 0; l < lanes; l++) step(b, in + 4, l, sx, sy, rest, moving);
+        sb_printf(b, "%*s}\n", in, "");
+    }
+}
+
+void call_dot(Contraction *k, int set) {
+    Group *g = k->g;
+    Emit *em = g->em;
+    Cx *c = em->c;
+    int vec = em->vec;
+    for (int j = 0; j < k->n; j++) {
+        const Product *p = &k->p[j];
+        if (p->set != set) continue;
+        Micro u = {.k = k,
+                   .known = map_new(em->a),
+                   .params = {.a = em->a},
+                   .args = {.a = em->a},
+                   .body = {.a = em->a}};
+        Sb *b = &u.body;
+        Expr *row = k->m ? coef_of(c, p->sca_flat, k->m) : e_int(c, 0);
+        int64_t size = axis_size(k->raxis[set][0], -1);
+        sb_puts(
+            &u.params,
+            "float *restrict g, const float *restrict x, const float *restrict y, int64_t lanes");
+        sb_printf(&u.args, "g%d + row * %d, %s", p->slot, k->vt,
+                  micro_base(k, set, p->vec, p->vec_flat));
+        sb_printf(&u.args, ", %s", micro_base(k, set, p->sca, p->sca_flat));
+        if (!e_is_ival(row, 0)) sb_printf(&u.args, " + row * (%s)", fn_expr(&g->f, row));
+        sb_puts(&u.args, ", hi");
+        const char *sx = micro_value(&u, coef_of(c, p->vec_flat, k->v)),
+                   *sy = micro_value(&u, coef_of(c, p->sca_flat, k->v));
+        const char *n = micro_value(&u, k->raxis[set][0]->extent);
+        bool whole = size >= 0 && size % vec == 0;
+        sb_printf(b, "    %s\n    int64_t l = 0;\n", em->target->contract);
+        /* The last lanes again with some before them, where there are that many. */
+        sb_printf(b, "    for (; l < lanes && lanes >= %d; l += %d) {\n", vec, vec);
+        sb_printf(b, "        if (l + %d > lanes) l = lanes - %d;\n", vec, vec);
+        sb_printf(b, "        const float *const xl = x + l * %s, *const yl = y + l * %s;\n", sx,
+                  sy);
+        sums(b, 8, vec, n, whole, sx, sy, vec);
+        const char *from = "c";
+        for (int run = 1; run < vec; run *= 2) {
+            const char *to = arena_printf(em->a, "s%d_", run);
+            sb_puts(b, "        const bk_vf ");
+            for (int i = 0; i < vec / run / 2; i++)
+                sb_printf(b, "%s%s%d = BK_PAIR%d(%s%d, %s%d)", i ? ", " : "", to, i, run, from,
+                          2 * i, from, 2 * i + 1);
+            sb_puts(b, ";\n");
+            from = to;
+        }
+        sb_printf(b, "        bk_storev(g + l, %s0);\n    }\n", from);
+        sb_puts(b, "    for (; l < lanes; l++) {\n");
+        sb_printf(b, "        const float *const xl = x + l * %s, *const yl = y + l * %s;\n", sx,
+                  sy);
+        sums(b, 8, 1, n, whole, sx, sy, vec);
+        sb_puts(b, "        float s = 0;\n");
+        sb_printf(b, "        for (int i = 0; i < %d; i++) s += c0[i];\n        g[l] = s;\n    }\n",
+                  vec);
+        const char *name = emit_function(em, "dot", em->target->kernel, u.params.p, u.body.p);
+        fn_line(&g->f, "for (int64_t row = 0; row < rows; row++) %s(%s);", name, u.args.p);
+        sb_free(&u.params);
+        sb_free(&u.args);
+        sb_free(&u.body);
+    }
+}

@@ -1,0 +1,230 @@
+/* emit.h: shared by the files of the emitter. */
+#ifndef BRAID_EMIT_H
+#define BRAID_EMIT_H
+
+#include "codegen/compile.h"
+#include "scheduler/plan/memory.h"
+
+/* What differs between targets is data. */
+typedef struct Target {
+    const char *name;        /* of the family: "cpu", "cuda" */
+    const char *preludes[9]; /* embedded texts in front of the program, after the ABI */
+    const char
+        *entry[10]; /* embedded texts behind it, in the host's text where that is another one */
+    const char *function;  /* qualifier of a group's function */
+    const char *outlined;  /* the same when it must not become part of its caller */
+    const char *recursive; /* qualifier of a recursive function */
+    const char *kernel;    /* qualifier of a micro-kernel */
+    const char *main;      /* and of the function that is all of the control flow */
+    const char *simd; /* in front of a loop over lanes; NULL: a unit is a block of threads, which
+                         share its loops */
+    const char *contract; /* first statement of a micro-kernel */
+    bool strict;          /* its compiler takes for granted that signed integers do not overflow */
+} Target;
+
+struct Emit;
+/* Text: whether this unit is of the cluster (`is`: ==) that begins with unit `first`, or not (!=).
+ */
+const char *unit_cluster(const struct Emit *em, int first, const char *is);
+/* A packed constant of which every unit may keep its own part on chip (resident.c). */
+typedef struct Resident {
+    const char *weights, *name; /* the array; the pointer to the unit's part */
+    const char *what;           /* tensor */
+    bool whole;                 /* all of it is each unit's part */
+    int64_t pieces; /* of so many positions each; a unit has the same positions of all of them */
+    int64_t n, grain, words; /* positions, shared in grains; of one position */
+    int64_t most;            /* positions of a unit, as planned */
+    int64_t at;              /* in the block's memory; 0: nowhere */
+    double uses;             /* in a run */
+    int level, unit;         /* of the units that share it; the first of them */
+    int phase;               /* in which phase; -1: in several */
+} Resident;
+
+/* The kernel's text in phases, a launch each, where the program has statements at host level
+ * (phases.c). */
+typedef struct Phases {
+    VEC(const char *)
+    text;               /* of the phases that are complete; "" where the kernel has nothing to do */
+    Map *used;          /* variable -> where it is used */
+    Sb products, sizes; /* the host's table, and what fills in the rest of it */
+    Map *slots;         /* in which products' tensors lie */
+    int n;              /* products */
+} Phases;
+
+/* Packed constants that a group reads first behind a barrier: where they do not stay on chip, units
+ * fetch their part before they wait (resident.c). */
+typedef struct Ahead {
+    const Stmt *barrier;
+    Resident part;
+    const char *kept; /* the name of one that is asked to stay, or NULL */
+} Ahead;
+
+typedef struct Emit {
+    Program *p;
+    Cx *c;
+    Arena *a;
+    const Target *target;
+    int vec; /* float lanes of a vector */
+    MemPlan plan;
+    Sb *text;          /* the program */
+    Sb body;           /* the kernel's body */
+    Sb weights;        /* constants, in the order in which the program reads them */
+    Map *functions;    /* text of a function -> its name */
+    Map *streams;      /* outermost Seq -> bytes of the factors that it reads, as int64_t * */
+    Map *extern_files; /* texts of hand-written bodies already used */
+    Map *const_name;   /* Const data pointer -> name of its array */
+    Sb consts;         /* declarations of constants */
+    int nfunction, nconst, nturn;
+    int *tensor_declared; /* by id */
+    size_t frame_bytes;   /* a bound on the C stack of an activation of a recursive function */
+    size_t frames;        /* arena bytes of all functions' frames */
+    int64_t shared_bytes; /* of a block's own memory, on GPUs: what is there all the time */
+    int64_t scratch,
+        scratch_bytes; /* where groups' own part of it begins; the most that one of them needs */
+    VEC(Resident) residents;
+    bool clusters; /* there is what one cluster does */
+    VEC(Ahead) ahead;
+    VEC(const Stmt *) barriers; /* in whose place the text has marks */
+    bool claims;                /* arena memory is taken while the program runs */
+    Phases *phases;             /* NULL: there is one launch */
+    bool parts;                 /* from parts of it: there are calls by a unit each (stmt_split) */
+    CompileFacts *facts;
+    void *held; /* freed when emission is left by an error */
+} Emit;
+
+/* Threads that compute together: their number in it, how many they are, prefix of their exchanges,
+ * and among the teams of a block, how many of which there are. */
+typedef struct Team {
+    const char *self, *size, *exchange, *at, *all;
+} Team;
+
+#define SHARED_OWN                                                                                 \
+    512 /* bytes of a block\'s shared memory that the dialect keeps: BK_SHARED_OWN of gpu/ctx.h */
+
+/* ---- scalar code inside one function (emit_expr.c) ------------------------------------------- */
+typedef struct Bound {
+    Expr *e;
+    const char *text;
+} Bound;
+typedef struct Fn {
+    Emit *em;
+    Cx *c;
+    Arena *a;
+    Sb *out;
+    int indent, ntemp;
+    VEC(Bound) bound; /* expressions already in a variable, innermost scope last */
+    Map *uses;        /* expression id -> number of parents, of the bodies being emitted */
+    bool jumps;       /* jumps may pass declarations: none initializes */
+    const struct Team
+        *team; /* reductions are shared by these threads, all of which are here; NULL: not shared */
+    /* How the surroundings name things. */
+    const char *(*tensor)(struct Fn *f, Tensor *t); /* pointer to its elements */
+    const char *(*symbol)(struct Fn *f, Sym *s);
+    const char *(*load)(struct Fn *f, Expr *e); /* NULL, or NULL result: an ordinary load */
+    void *user;
+} Fn;
+
+const char *c_type(DType t);  /* of a value in a register: float16 is float */
+const char *c_store(DType t); /* of an element in memory */
+const char *c_const(Arena *a, const Expr *e);
+void fn_line(Fn *f, const char *fmt, ...) PRINTF(2, 3);
+void fn_count(Fn *f, Expr *e);       /* counts uses below e, before emitting it */
+const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first */
+const char *fn_temp(Fn *f, Expr *e); /* the same, always in a variable */
+/* The call that records fault `site`, with what cond tells; to be written where cond is false. */
+const char *fn_fault(Fn *f, int site, const Expr *cond);
+int fn_open(Fn *f); /* starts a scope; returns a mark for fn_close */
+void fn_close(Fn *f, int mark);
+void fn_bind(Fn *f, Expr *e, const char *text);
+/* Gives variables to what does not depend on the axes `inner` and is evaluated in any case. */
+void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
+/* A guard below e that has no variable yet: loops around it cannot be lane loops. */
+bool fn_guarded(Fn *f, const Expr *e);
+/* The value that a reduction starts from, and the statement that takes x into its accumulator; not
+ * ARG…. */
+const char *fn_neutral(Fn *f, const Expr *reduce);
+void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
+const char *fn_store(Fn *f, DType t, const char *value); /* value as it is stored */
+
+/* ---- groups (emit_group.c, contract.c, conv.c, winograd.c, lanes.c) -------------------------- */
+/* A group while its function is written. */
+typedef struct Group {
+    Emit *em;
+    Fn f;
+    Stmt *s;
+    Sb body;
+    int n;
+    Tensor **t;               /* members */
+    Expr **value, **position; /* of each member: what is stored and where, over the axes below */
+    int naxis;
+    Axis *split; /* shared among the units, in grains; NULL: unit 0 computes all */
+    Expr *grain;
+    Axis *axis[MAX_RANK]; /* loop axes, outermost first, none of extent 1 */
+    VEC(Tensor *) arg_t;  /* tensors that the function takes, in order of use */
+    VEC(Sym *) arg_s;
+    bool turns; /* the function takes `turn`, how often this call was made before */
+    bool meets; /* the function begins with a block barrier, for all */
+    const char *(*reduce)(struct Group *g, Expr *e); /* sums that are computed already, or NULL */
+    void *user;
+} Group;
+
+/* Emits the function of an S_OP group, or finds an equal one, and its call into the kernel;
+ * variables of the call are declared in *decl. `block`: the threads of a block meet in front. */
+void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
+/* Stores every member at the current position of the axes. */
+void group_members(Group *g);
+/* The same for lanes [from, to) of axis v behind v0. */
+void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to);
+/* Begins the function, whose members are final: computes this unit's range [from, to) of the split
+ * axis; without one, only unit 0 goes on. */
+void group_range(Group *g);
+/* Opens the loop over axis x, this unit's range of it where it is the split one. */
+void group_loop(Group *g, Axis *x, const char *name);
+/* Joins neighbouring axes along which every access is contiguous. */
+void group_collapse(Group *g);
+/* Emits g as blocked sums of products with packed constants when all of its reductions are such,
+ * over two or more axes; false: nothing was emitted (conv.c). */
+bool group_conv(Group *g);
+/* The same for sums over windows of 3 x 3 neighbours, with fewer products (winograd.c). */
+bool group_winograd(Group *g);
+/* Emits g with the loops of its reductions around that of its last axis when all that they load
+ * lies together along it; false: nothing was emitted (lanes.c). Requires group_collapse. */
+bool group_lanes(Group *g);
+/* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;
+ * false: nothing was emitted (contract.c). */
+bool group_contraction(Group *g);
+/* The same for blocks of threads (contract_gpu.c). Requires group_collapse. */
+bool group_contraction_gpu(Group *g);
+/* Emits g for a block of threads that share its elements, or by teams of threads its sums
+ * (threads.c). Requires group_collapse. */
+void group_threads(Group *g);
+
+/* ---- constants on chip (resident.c) ---------------------------------------------------------- */
+/* The name of a pointer to the unit's part of what r tells of (weights, what, whole, pieces, n,
+ * words), of which a run of the group uses one piece in `choice`; NULL: keeping it on chip would
+ * gain nothing. */
+const char *resident(Emit *em, const Group *g, Resident r, int64_t choice);
+/* Whether t stands for such a part, which may lie on chip. */
+bool is_resident(const Emit *em, const Tensor *t);
+/* The same part is read by the group first; `kept` is what resident() gave. */
+void ahead(Emit *em, const Group *g, Resident r, const char *kept);
+/* A mark in front of a barrier, and what takes the place of all marks in the kernel's body, after
+ * residents_place. */
+void ahead_mark(Emit *em, Fn *f, const Stmt *barrier);
+void ahead_place(Emit *em);
+/* Shares out the block's memory, and declares these pointers in the kernel's body. After all
+ * groups. */
+void residents_place(Emit *em);
+
+/* ---- constants (emit_data.c) ----------------------------------------------------------------- */
+const char *emit_const(Emit *em, const Tensor *t);
+int64_t emit_const_offset(Emit *em, const Tensor *t); /* where its elements are in em->weights */
+/* Appends bytes to the weights and declares them under a new name. */
+const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const char *comment);
+const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
+                          const char *body);
+void extern_text(Emit *em, const char *file);            /* pastes codegen/extern/FILE.h once */
+const char *emit_comment(Emit *em, const char *s);       /* harmless inside a comment */
+const char *c_name(Arena *a, const char *name, int max); /* letters, digits, _ of an ONNX name */
+
+#endif

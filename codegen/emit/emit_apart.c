@@ -1,0 +1,118 @@
+/* emit_apart.c: loops and branches that one core, or one cluster, runs while the others wait, and
+ * how all learn what they left behind. */
+#include "codegen/emit/emit_tree.h"
+
+/* What a loop or branch leaves behind, as variables of the kernel: uniform values and pointers. */
+static void results_of(Tree *x, Stmt *s,
+                       void (*each)(Tree *x, const char *type, const char *name, int *n), int *n) {
+    Fn *f = &x->f;
+    if (s->kind == S_LOOP) {
+        each(x, "int64_t", f->symbol(f, s->loop.iter), n);
+        for (int i = 0; i < s->loop.syms.n; i++)
+            each(x, c_type(s->loop.syms.p[i].sym->dtype), f->symbol(f, s->loop.syms.p[i].sym), n);
+        for (int i = 0; i < s->loop.carry.n; i++) {
+            const Grow *g = s->loop.carry.p[i].phi->grow;
+            each(x, tree_pointer_type(x, s->loop.carry.p[i].phi->dtype),
+                 f->tensor(f, s->loop.carry.p[i].phi), n);
+            if (g && g->room) each(x, "int64_t", f->symbol(f, g->room), n);
+        }
+        for (int i = 0; i < s->loop.scan.n; i++)
+            each(x, tree_pointer_type(x, s->loop.scan.p[i].out->dtype),
+                 f->tensor(f, s->loop.scan.p[i].out), n);
+        return;
+    }
+    for (int i = 0; i < s->br.syms.n; i++)
+        each(x, c_type(s->br.syms.p[i].sym->dtype), f->symbol(f, s->br.syms.p[i].sym), n);
+    for (int i = 0; i < s->br.joins.n; i++)
+        each(x, tree_pointer_type(x, s->br.joins.p[i].out->dtype),
+             f->tensor(f, s->br.joins.p[i].out), n);
+}
+
+/* Through the words of `shared`: the first of those who ran it writes, the others read after the
+ * barrier. */
+void tree_write_shared(Tree *x, const char *type, const char *name, int *n) {
+    bool pointer = type[strlen(type) - 1] == '*';
+    ++*n;
+    if (pointer)
+        fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = (%s)(uintptr_t)%s;", type, *n, type,
+                name);
+    else
+        fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = %s;", type, *n, name);
+}
+void tree_read_shared(Tree *x, const char *type, const char *name, int *n) {
+    fn_line(&x->f, "%s = *(%s *)&shared[%d];", name, type, ++*n);
+}
+static void count_shared(Tree *x, const char *type, const char *name, int *n) {
+    (void)x, (void)type, (void)name;
+    ++*n;
+}
+
+/* Whether this unit is (==) or is not (!=) of those who run s. */
+static const char *ran_by(const Tree *x, const Stmt *s, const char *is) {
+    return s->level == LEVEL_CLUSTER ? unit_cluster(x->em, s->unit, is)
+                                     : arena_printf(x->em->a, "unit %s %d %% nunit", is, s->unit);
+}
+
+/* Statement *at and those beside it, each run by a unit as a team of one, or by a cluster; then all
+ * meet. Two turns of shared words: the others read one while a unit may be writing the other
+ * already. */
+void emit_apart(Tree *x, const Seq *q, int *at) {
+    Fn *f = &x->f;
+    Emit *em = x->em;
+    const Level around = x->level;
+    const char *const leave = x->leave;
+    int id = x->next_id++, n = 0, first = *at;
+    bool cluster = q->s.p[first]->level == LEVEL_CLUSTER;
+    do results_of(x, q->s.p[*at], count_shared, &n);
+    while (++*at < q->s.n && q->s.p[*at]->beside);
+    int64_t bytes = (8 * (n + 1) + 63) / 64 * 64, base = (em->plan.arena + 63) / 64 * 64;
+    em->plan.arena = base + 2 * bytes;
+    em->clusters |= cluster;
+    tree_var(x, "size_t", arena_printf(em->a, "half%d", id), "0");
+    fn_line(f, "{ /* by one %s */", cluster ? "cluster" : "core");
+    f->indent++;
+    fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (half%d ^= 1) * %lld);",
+            (long long)base, id, (long long)bytes);
+    n = 0;
+    for (int i = first; i < *at; i++) {
+        Stmt *s = q->s.p[i];
+        fn_line(f, "if (%s) {", ran_by(x, s, "=="));
+        f->indent++;
+        if (cluster) fn_line(f, "const int rank = unit %% BK_CLUSTER;");
+        fn_line(f, "{");
+        f->indent++;
+        fn_line(f, "const int unit = %s, nunit = %s;", cluster ? "rank" : "0",
+                cluster ? "BK_CLUSTER" : "1");
+        x->level = s->level;
+        x->leave = arena_printf(em->a, "leave%d", x->next_id++);
+        emit_stmt(x, s);
+        if (i == first)
+            fn_line(f, "if (bk_lead(unit)) shared[0] = (int64_t)top;"); /* those beside others take
+                                                                           no memory */
+        results_of(x, s, tree_write_shared, &n);
+        f->indent--;
+        fn_line(f, "}");
+        fn_line(f, "%s:;", x->leave);
+        x->level = around;
+        x->leave = leave;
+        f->indent--;
+        fn_line(f, "}");
+    }
+    if (around == LEVEL_TEAM)
+        fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st; /* after one %s's work */",
+                cluster ? "cluster" : "core");
+    else
+        tree_barrier(x);
+    fn_line(f, "top = (size_t)shared[0];");
+    n = 0;
+    for (int i = first; i < *at; i++) {
+        fn_line(f, "if (%s) {", ran_by(x, q->s.p[i], "!="));
+        f->indent++;
+        results_of(x, q->s.p[i], tree_read_shared, &n);
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->indent--;
+    fn_line(f, "}");
+    (*at)--;
+}

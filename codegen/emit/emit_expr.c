@@ -1,0 +1,655 @@
+/* emit_expr.c: scalar expressions to C text.
+ *
+ * fn_expr returns text for a value; what is used more than once, and what needs statements
+ * (reductions, conditional parts), is put into variables first. Variables live in the scope where
+ * they were made: fn_open and fn_close delimit scopes. Conditional operands are emitted inside the
+ * condition, so that an untaken load is never performed. */
+#include "codegen/emit/emit.h"
+#include <stdlib.h>
+
+/* ---- types and constants --------------------------------------------------------------------- */
+const char *c_store(DType t) {
+    switch (t) {
+    case DT_F32: return "float";
+    case DT_F64: return "double";
+    case DT_U8:
+    case DT_BOOL: return "uint8_t";
+    case DT_I8: return "int8_t";
+    case DT_U16:
+    case DT_F16:
+    case DT_BF16: return "uint16_t";
+    case DT_I16: return "int16_t";
+    case DT_I32: return "int32_t";
+    case DT_U32: return "uint32_t";
+    case DT_U64: return "uint64_t";
+    default: return dtype_small(t) ? "uint8_t" : "int64_t";
+    }
+}
+
+const char *c_type(DType t) {
+    return t == DT_F16 || t == DT_BF16 ? "float" : t == DT_BOOL ? "bool" : c_store(t);
+}
+
+const char *c_const(Arena *a, const Expr *e) {
+    if (dtype_is_float(e->dtype)) {
+        const char *suffix = e->dtype == DT_F64 ? "" : "f";
+        if (e->f != e->f) return arena_printf(a, "__builtin_nan%s(\"\")", suffix);
+        if (e->f - e->f != 0)
+            return arena_printf(a, "(%s__builtin_inf%s())", e->f < 0 ? "-" : "", suffix);
+        char *s = arena_printf(a, "%.17g", e->f);
+        if (e->dtype != DT_F64) {
+            char *g = arena_printf(a, "%.9g", e->f);
+            if ((float)e->f == strtof(g, NULL)) s = g;
+        }
+        if (!strpbrk(s, ".e")) s = arena_printf(a, "%s.0", s);
+        return arena_printf(a, e->f < 0 || (e->f == 0 && *s == '-') ? "(%s%s)" : "%s%s", s, suffix);
+    }
+    switch (e->dtype) {
+    case DT_BOOL: return e->i ? "true" : "false";
+    case DT_U64: return arena_printf(a, "%lluull", (unsigned long long)e->i);
+    case DT_U32: return arena_printf(a, "%lluu", (unsigned long long)e->i);
+    default: break;
+    }
+    if (e->i == INT64_MIN) return "INT64_MIN";
+    const char *ll = e->i > INT32_MAX || e->i < -INT32_MAX ? "ll" : "";
+    return arena_printf(a, e->i < 0 ? "(%lld%s)" : "%lld%s", (long long)e->i, ll);
+}
+
+/* ---- statements and scopes ------------------------------------------------------------------- */
+void fn_line(Fn *f, const char *fmt, ...) {
+    va_list ap;
+    char small[512];
+    va_start(ap, fmt);
+    int n = vsnprintf(small, sizeof small, fmt, ap);
+    va_end(ap);
+    for (int i = 0; i < f->indent; i++) sb_puts(f->out, "    ");
+    if (n < (int)sizeof small)
+        sb_puts(f->out, small);
+    else {
+        char *big = arena_alloc(f->a, (size_t)n + 1);
+        va_start(ap, fmt);
+        vsnprintf(big, (size_t)n + 1, fmt, ap);
+        va_end(ap);
+        sb_puts(f->out, big);
+    }
+    sb_puts(f->out, "\n");
+}
+
+int fn_open(Fn *f) {
+    f->indent++;
+    return f->bound.n;
+}
+void fn_close(Fn *f, int mark) {
+    f->indent--;
+    f->bound.n = mark;
+}
+void fn_bind(Fn *f, Expr *e, const char *text) {
+    Bound b = {e, text};
+    vec_push(f->a, &f->bound, b);
+}
+static const char *bound_text(Fn *f, const Expr *e) {
+    for (int i = f->bound.n - 1; i >= 0; i--)
+        if (f->bound.p[i].e == e) return f->bound.p[i].text;
+    return NULL;
+}
+
+void fn_count(Fn *f, Expr *e) {
+    uint64_t key = (uint64_t)e->id + 1;
+    intptr_t n = (intptr_t)map_geti(f->uses, key);
+    map_seti(f->uses, key, (void *)(n + 1));
+    if (n) return;
+    for (int i = 0; i < e->n; i++) fn_count(f, e->a[i]);
+}
+
+static int use_count(Fn *f, const Expr *e) {
+    return (int)(intptr_t)map_geti(f->uses, (uint64_t)e->id + 1);
+}
+
+static void declare(Fn *f, const char *qualifier, const char *type, const char *name,
+                    const char *value) {
+    if (f->jumps) {
+        fn_line(f, "%s %s;", type, name);
+        fn_line(f, "%s = %s;", name, value);
+    } else
+        fn_line(f, "%s%s %s = %s;", qualifier, type, name, value);
+}
+
+static const char *temp(Fn *f, Expr *e, const char *text) {
+    const char *name = arena_printf(f->a, "t%d", f->ntemp++);
+    declare(f, "const ", c_type(e->dtype), name, text);
+    fn_bind(f, e, name);
+    return name;
+}
+
+/* ---- operators ------------------------------------------------------------------------------- */
+typedef enum { C_F32, C_F64, C_HALF, C_INT, C_NARROW, C_U64, C_BOOL } Class;
+static Class class_of(DType t) {
+    switch (t) {
+    case DT_F32: return C_F32;
+    case DT_F64: return C_F64;
+    case DT_F16:
+    case DT_BF16: return C_HALF;
+    case DT_BOOL: return C_BOOL;
+    case DT_U64: return C_U64;
+    case DT_I64:
+    case DT_I32:
+    case DT_U32: return C_INT;
+    default: return C_NARROW;
+    }
+}
+
+static const char *rounded(Fn *f, DType t, const char *s) {
+    if (t == DT_F16) return arena_printf(f->a, "bk_rh(%s)", s);
+    if (t == DT_BF16) return arena_printf(f->a, "bk_rb(%s)", s);
+    return s;
+}
+
+/* Whether signed arithmetic with type t wraps around only when written so: for all that may come
+ * from data. Places in memory do not overflow, and compilers do better when they know. */
+static bool wraps(const Fn *f, const Expr *e, DType t) {
+    return f->em && f->em->target->strict && (t == DT_I32 || t == DT_I64) &&
+           (e->flags & EF_LOAD || !(e->flags & EF_AXIS));
+}
+
+static const char *unary(Fn *f, Expr *e, const char *x) {
+    Arena *a = f->a;
+    DType t = e->a[0]->dtype;
+    Class k = class_of(t);
+    bool flt = k <= C_HALF;
+    const char *sfx = k == C_F64 ? "" : "f", *ty = c_type(t);
+    switch (e->op) {
+    case E_NOT: return arena_printf(a, "(!%s)", x);
+    case E_BITNOT: return arena_printf(a, "((%s)~%s)", ty, x);
+    case E_ISNAN: return arena_printf(a, "(%s != %s)", x, x);
+    case E_NEG:
+        if (wraps(f, e, t)) return arena_printf(a, "BK_WRAP(%s, 0, -, %s)", ty, x);
+        return flt ? arena_printf(a, "(-%s)", x) : arena_printf(a, "((%s)(0 - %s))", ty, x);
+    case E_ABS:
+        if (flt) return arena_printf(a, "__builtin_fabs%s(%s)", sfx, x);
+        if (wraps(f, e, t))
+            return arena_printf(a, "(%s < 0 ? BK_WRAP(%s, 0, -, %s) : %s)", x, ty, x, x);
+        return dtype_is_signed(t) ? arena_printf(a, "((%s)(%s < 0 ? 0 - %s : %s))", ty, x, x, x)
+                                  : x;
+    case E_SIGN:
+        if (flt) return arena_printf(a, "bk_sign%s(%s)", k == C_F64 ? "d" : "f", x);
+        return k == C_U64 ? arena_printf(a, "((uint64_t)(%s != 0))", x)
+                          : arena_printf(a, "((%s)bk_signi(%s))", ty, x);
+    case E_EXP:
+    case E_TANH:
+    case E_ERF:
+    case E_LOG:
+    case E_LOG1P:
+    case E_SIN:
+    case E_COS:
+    case E_SIGMOID:
+        if (k != C_F64) return rounded(f, t, arena_printf(a, "bk_%sf(%s)", expr_name[e->op], x));
+        if (e->op == E_SIGMOID) return arena_printf(a, "bk_sigmoidd(%s)", x);
+        return arena_printf(a, "%s(%s)", expr_name[e->op], x);
+    case E_ROUND: return arena_printf(a, "__builtin_rint%s(%s)", sfx, x);
+    case E_SQRT:
+    case E_FLOOR:
+    case E_CEIL:
+    case E_TRUNC:
+        return rounded(f, t, arena_printf(a, "__builtin_%s%s(%s)", expr_name[e->op], sfx, x));
+    default: return rounded(f, t, arena_printf(a, "%s%s(%s)", expr_name[e->op], sfx, x));
+    }
+}
+
+static const char *binary(Fn *f, Expr *e, const char *x, const char *y) {
+    Arena *a = f->a;
+    DType t = e->a[0]->dtype;
+    Class k = class_of(t);
+    bool flt = k <= C_HALF;
+    const char *ty = c_type(t), *fs = k == C_F64 ? "d" : "f";
+    int bits = k == C_BOOL ? 1 : (int)dtype_size(t) * 8;
+    int64_t lo, hi, lo2, hi2;
+    switch (e->op) {
+    case E_ADD:
+    case E_SUB:
+    case E_MUL:
+        if (k == C_BOOL) return arena_printf(a, "((bool)(%s %s %s))", x, expr_name[e->op], y);
+        if (k == C_NARROW) return arena_printf(a, "((%s)(%s %s %s))", ty, x, expr_name[e->op], y);
+        if (wraps(f, e, t))
+            return arena_printf(a, "BK_WRAP(%s, %s, %s, %s)", ty, x, expr_name[e->op], y);
+        return rounded(f, t, arena_printf(a, "(%s %s %s)", x, expr_name[e->op], y));
+    case E_DIV:
+    case E_FMOD:
+        if (flt && e->op == E_DIV) return rounded(f, t, arena_printf(a, "(%s / %s)", x, y));
+        if (flt) return rounded(f, t, arena_printf(a, "bk_fmod%s(%s, %s)", fs, x, y));
+        if (k == C_U64)
+            return arena_printf(a, "bk_u%s(%s, %s)", e->op == E_DIV ? "div" : "rem", x, y);
+        return arena_printf(a, "((%s)bk_%s(%s, %s))", ty, e->op == E_DIV ? "div" : "rem", x, y);
+    case E_FDIV:
+    case E_MOD: {
+        bool div = e->op == E_FDIV;
+        if (flt && div)
+            return rounded(
+                f, t, arena_printf(a, "__builtin_floor%s(%s / %s)", k == C_F64 ? "" : "f", x, y));
+        if (flt) return rounded(f, t, arena_printf(a, "bk_mod%s(%s, %s)", fs, x, y));
+        if (k == C_U64) return arena_printf(a, "bk_u%s(%s, %s)", div ? "div" : "rem", x, y);
+        if (t == DT_I64 && e_range(e->a[0], &lo, &hi) && lo >= 0 && e_range(e->a[1], &lo2, &hi2) &&
+            lo2 > 0)
+            return arena_printf(a, "(%s %c %s)", x, div ? '/' : '%', y);
+        return arena_printf(a, "((%s)bk_%s(%s, %s))", ty, div ? "fdiv" : "mod", x, y);
+    }
+    case E_POW:
+        if (k == C_F64) return arena_printf(a, "pow(%s, %s)", x, y);
+        if (flt) return rounded(f, t, arena_printf(a, "bk_powf(%s, %s)", x, y));
+        if (k == C_U64)
+            return arena_printf(
+                a, "((uint64_t)bk_powi((int64_t)%s, (int64_t)bk_minu(%s, INT64_MAX)))", x, y);
+        return arena_printf(a, "((%s)bk_powi(%s, %s))", ty, x, y);
+    case E_MIN:
+    case E_MAX: {
+        const char *m = e->op == E_MIN ? "min" : "max";
+        if (flt) return arena_printf(a, "bk_%s%s(%s, %s)", m, fs, x, y);
+        return arena_printf(a, "((%s)bk_%s%s(%s, %s))", ty, m, k == C_U64 ? "u" : "i", x, y);
+    }
+    case E_AND:
+    case E_OR:
+    case E_XOR: {
+        char op = e->op == E_AND ? '&' : e->op == E_OR ? '|' : '^';
+        return arena_printf(a, k == C_NARROW ? "((%s)(%s %c %s))" : "(%.0s%s %c %s)", ty, x, op, y);
+    }
+    case E_SHL:
+    case E_SHR:
+        if (!dtype_is_signed(t) && e_is_int(e->a[1], &lo) && lo >= 0 && lo < bits)
+            return arena_printf(a, "((%s)(%s %s %d))", ty, x, e->op == E_SHL ? "<<" : ">>",
+                                (int)lo);
+        if (e->op == E_SHL)
+            return arena_printf(a, "((%s)bk_shl((int64_t)%s, (int64_t)%s, %d))", ty, x, y, bits);
+        return dtype_is_signed(t) ? arena_printf(a, "((%s)bk_shr(%s, %s, %d))", ty, x, y, bits)
+                                  : arena_printf(a, "((%s)bk_shru(%s, %s, %d))", ty, x, y, bits);
+    case E_DRAW: return arena_printf(a, "bk_draw(%s, %s)", x, y);
+    default: return arena_printf(a, "(%s %s %s)", x, expr_name[e->op], y); /* comparisons */
+    }
+}
+
+static const char *cast(Fn *f, DType t, DType s, const char *x) {
+    Arena *a = f->a;
+    bool from = dtype_is_float(s), to = dtype_is_float(t);
+    if (t == DT_BOOL) return arena_printf(a, "(%s != 0)", x);
+    if (from && to) {
+        if (t == DT_F64) return arena_printf(a, "((double)%s)", x);
+        if (s == DT_F16 && t == DT_F32) return x;
+        if (s == DT_BF16 && t == DT_F32) return x;
+        return rounded(f, t, s == DT_F64 ? arena_printf(a, "((float)%s)", x) : x);
+    }
+    if (from) {
+        const char *by = t == DT_U64 ? "2u" : t == DT_I64 || t == DT_U32 ? "2i" : "2i32";
+        return arena_printf(a, "((%s)bk_%sf%s(%s))", c_type(t), s == DT_F64 ? "" : "f", by, x);
+    }
+    if (to) return rounded(f, t, arena_printf(a, "((%s)%s)", c_type(t), x));
+    return arena_printf(a, "((%s)%s)", c_type(t), x);
+}
+
+const char *fn_store(Fn *f, DType t, const char *value) {
+    if (t == DT_F16) return arena_printf(f->a, "bk_f2h(%s)", value);
+    if (t == DT_BF16) return arena_printf(f->a, "bk_f2b(%s)", value);
+    return value;
+}
+
+static const char *loaded(Fn *f, DType t, const char *elem) {
+    if (t == DT_F16) return arena_printf(f->a, "bk_h2f(%s)", elem);
+    if (t == DT_BF16) return arena_printf(f->a, "bk_b2f(%s)", elem);
+    if (t == DT_BOOL) return arena_printf(f->a, "(%s != 0)", elem);
+    return elem;
+}
+
+static const char *bitcast(Fn *f, DType t, DType s, const char *x) {
+    const char *from = fn_store(f, s, x);
+    if (!strcmp(c_store(t), c_store(s))) return loaded(f, t, from);
+    return loaded(f, t, arena_printf(f->a, "BK_BITS(%s, %s, %s)", c_store(t), c_store(s), from));
+}
+
+const char *fn_fault(Fn *f, int site, const Expr *cond) {
+    const char *said[SAID_MAX];
+    if (!cond || cond->op != E_TELL) return arena_printf(f->a, "bk_fault(k, %d)", site);
+    for (int i = 0; i < SAID_MAX; i++)
+        said[i] = i + 1 < cond->n && !e_is_ival(cond->a[i + 1], UNSAID) ? fn_expr(f, cond->a[i + 1])
+                                                                        : "BK_UNSAID";
+    return arena_printf(f->a, "bk_fault_said(k, %d, %s, %s, %s, %s)", site, said[0], said[1],
+                        said[2], said[3]);
+}
+
+/* ---- conditional parts ----------------------------------------------------------------------- */
+static const char *conditional(Fn *f, Expr *e) {
+    const char *cond = fn_expr(f, e->a[0]), *arm[2];
+    Sb part[2] = {{.a = f->a}, {.a = f->a}}, *out = f->out;
+    for (int k = 0; k < 2; k++) {
+        f->out = &part[k];
+        int mark = fn_open(f);
+        arm[k] = fn_expr(f, e->a[1 + k]);
+        if (k && e->op == E_GUARD)
+            arm[1] = arena_printf(f->a, "(%s, %s)", fn_fault(f, (int)e->i, e->a[0]), arm[1]);
+        fn_close(f, mark);
+        f->out = out;
+    }
+    const char *r;
+    if (!part[0].n && !part[1].n)
+        r = arena_printf(f->a, "(%s ? %s : %s)", cond, arm[0], arm[1]);
+    else {
+        r = arena_printf(f->a, "t%d", f->ntemp++);
+        fn_line(f, "%s %s;", c_type(e->dtype), r);
+        for (int k = 0; k < 2; k++) {
+            if (k)
+                fn_line(f, "} else {");
+            else
+                fn_line(f, "if (%s) {", cond);
+            if (part[k].n) sb_puts(f->out, part[k].p);
+            f->indent++;
+            fn_line(f, "%s = %s;", r, arm[k]);
+            f->indent--;
+        }
+        fn_line(f, "}");
+    }
+    sb_free(&part[0]);
+    sb_free(&part[1]);
+    return r;
+}
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+const char *fn_neutral(Fn *f, const Expr *e) {
+    DType t = e->dtype;
+    bool flt = dtype_is_float(t);
+    int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8;
+    bool sgn = dtype_is_signed(t);
+    Cx *c = f->c;
+    switch (e->kind) {
+    case R_PROD: return c_const(f->a, e_num(c, t, 1));
+    case R_AND: return "true";
+    case R_OR: return "false";
+    case R_MAX:
+        return c_const(f->a, flt ? e_num(c, t, -__builtin_inf())
+                                 : e_ci(c, t, sgn ? (int64_t)((uint64_t)-1 << (bits - 1)) : 0));
+    case R_MIN:
+        return c_const(f->a,
+                       flt ? e_num(c, t, __builtin_inf())
+                           : e_ci(c, t, sgn ? (int64_t)(((uint64_t)1 << (bits - 1)) - 1) : -1));
+    default: return c_const(f->a, e_num(c, t, 0));
+    }
+}
+
+void fn_combine(Fn *f, const Expr *e, const char *acc, const char *x) {
+    switch (e->kind) {
+    case R_SUM:
+    case R_PROD:
+        if (wraps(f, e, e->dtype)) {
+            fn_line(f, "%s = BK_WRAP(%s, %s, %c, %s);", acc, c_type(e->dtype), acc,
+                    e->kind == R_SUM ? '+' : '*', x);
+            break;
+        }
+        fn_line(f, "%s = (%s)(%s %c %s);", acc, c_type(e->dtype), acc, e->kind == R_SUM ? '+' : '*',
+                x);
+        break;
+    case R_MAX:
+    case R_MIN: {
+        const char *m = e->kind == R_MIN ? "min" : "max";
+        const char *s = dtype_is_float(e->dtype) ? (e->dtype == DT_F64 ? "d" : "f")
+                        : e->dtype == DT_U64     ? "u"
+                                                 : "i";
+        const char *run = dtype_is_float(e->dtype) ? "run" : "";
+        fn_line(f, "%s = (%s)bk_%s%s%s(%s, %s);", acc, c_type(e->dtype), run, m, s, acc, x);
+        break;
+    }
+    case R_AND: fn_line(f, "%s = %s & %s;", acc, acc, x); break;
+    case R_OR: fn_line(f, "%s = %s | %s;", acc, acc, x); break;
+    default: break;
+    }
+}
+
+/* The body can be evaluated for several steps at once. */
+static bool by_lanes(const Fn *f, const Expr *e) {
+    const Expr *body = e->a[0];
+    return f->em && f->em->target->simd && !(body->flags & (EF_GUARD | EF_REDUCE)) &&
+           class_of(body->dtype) != C_BOOL && body->dtype != DT_F16 && body->dtype != DT_BF16;
+}
+
+/* An extreme's place among at least 16 values: first the extreme, then the first (last) value equal
+ * to it. A NaN is the extreme wherever there is one. */
+static const char *place_of_extreme(Fn *f, Expr *e) {
+    Expr *body = e->a[0], *axis = e_axis(f->c, e->raxis[0]);
+    const char *type = c_type(body->dtype), *end = fn_expr(f, e->raxis[0]->extent);
+    const char *best = arena_printf(f->a, "t%d", f->ntemp++),
+               *at = arena_printf(f->a, "t%d", f->ntemp++),
+               *nan = arena_printf(f->a, "t%d", f->ntemp++);
+    const char *r = arena_printf(f->a, "r%d", f->ntemp++);
+    bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST, last = e->kind >= R_ARGMAX_LAST;
+    bool flt = dtype_is_float(body->dtype);
+    Expr extreme = *e;
+    extreme.kind = max ? R_MAX : R_MIN;
+    extreme.dtype = body->dtype;
+    fn_hoist(f, body, 1, e->raxis);
+    fn_line(f, "int32_t %s = %s;", at, last ? "0" : "INT32_MAX");
+    fn_line(f, "%s %s = %s;", type, best, fn_neutral(f, &extreme));
+    if (flt) fn_line(f, "int %s = 0;", nan);
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass && flt) fn_line(f, "%s = %s ? NAN : %s;", best, nan, best);
+        fn_line(f, "#pragma omp simd reduction(%s:%s)%s", (pass ? last : max) ? "max" : "min",
+                pass ? at : best, pass || !flt ? "" : arena_printf(f->a, " reduction(|:%s)", nan));
+        fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, end, r);
+        int mark = fn_open(f);
+        fn_bind(f, axis, r);
+        const char *x = fn_temp(f, body);
+        if (!pass) {
+            fn_line(f, "%s = %s %s %s ? %s : %s;", best, x, max ? ">" : "<", best, x, best);
+            if (flt) fn_line(f, "%s |= %s != %s;", nan, x, x);
+        } else {
+            const char *hit =
+                arena_printf(f->a, flt ? "((%s == %s) | (%s != %s))" : "%s == %s", x, best, x, x);
+            fn_line(f, "%s = %s && (int32_t)%s %s %s ? (int32_t)%s : %s;", at, hit, r,
+                    last ? ">" : "<", at, r, at);
+        }
+        fn_close(f, mark);
+        fn_line(f, "}");
+    }
+    const char *acc = arena_printf(f->a, "t%d", f->ntemp++);
+    fn_line(f, "const int64_t %s = %s;", acc, at);
+    fn_bind(f, e, acc);
+    return acc;
+}
+
+/* Values of one reduction axis that are worth two passes. */
+static bool many(const Expr *e) {
+    int64_t n;
+    return e->naxis == 1 && e_is_int(e->raxis[0]->extent, &n) && n >= 16 && n < INT32_MAX;
+}
+
+/* The reduction axis of most values, as far as known. */
+static int longest(const Expr *e) {
+    int best = 0;
+    int64_t most = -1, n;
+    for (int i = 0; i < e->naxis; i++) {
+        if (!e_is_int(e->raxis[i]->extent, &n)) n = INT32_MAX;
+        if (n >= most) best = i, most = n;
+    }
+    return best;
+}
+
+static const char *reduce(Fn *f, Expr *e) {
+    Cx *c = f->c;
+    Expr *body = e->a[0];
+    bool arg = e->kind >= R_ARGMAX, flt = dtype_is_float(e->dtype);
+    if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
+    bool extreme = (e->kind == R_MAX || e->kind == R_MIN) && flt && by_lanes(f, e);
+    const char *acc = arena_printf(f->a, "t%d", f->ntemp++), *best = NULL, *nan = NULL;
+    const char *type = c_type(e->dtype);
+    declare(f, "", type, acc, arg ? "0" : fn_neutral(f, e));
+    if (extreme) {
+        nan = arena_printf(f->a, "t%d", f->ntemp++);
+        fn_line(f, "int %s = 0;", nan);
+    }
+    if (arg) {
+        best = arena_printf(f->a, "t%d", f->ntemp++);
+        declare(f, "", c_type(body->dtype), best, "0");
+    }
+    /* Parts that depend on outer axes only come first. */
+    fn_hoist(f, body, e->naxis, e->raxis);
+    int mark = f->bound.n, indent = f->indent;
+    bool plain =
+        (e->kind == R_SUM || e->kind == R_PROD) && by_lanes(f, e) && class_of(e->dtype) != C_BOOL;
+    const Team *team = f->team;
+    const int shared = team && !arg ? longest(e) : -1; /* the axis that the team shares */
+    f->team = NULL;
+    for (int i = 0; i < e->naxis; i++) {
+        const char *r = arena_printf(f->a, "r%d", f->ntemp++);
+        const char *n = fn_expr(f, e->raxis[i]->extent);
+        if (extreme && i == e->naxis - 1)
+            fn_line(f, "#pragma omp simd reduction(%s:%s) reduction(|:%s)",
+                    e->kind == R_MAX ? "max" : "min", acc, nan);
+        else if (plain && i == e->naxis - 1)
+            fn_line(f, "%s reduction(%c:%s)", "#pragma omp simd", e->kind == R_SUM ? '+' : '*',
+                    acc);
+        else if (flt && (e->kind == R_SUM || e->kind == R_PROD) && f->em && f->em->target->simd)
+            /* gcc 12 vectorizes s += p[1]; s += p[0]; as two times p[1] */
+            fn_line(f, "%s", "#pragma GCC unroll 1");
+        if (i == shared)
+            fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %s) {", r, team->self, r, n, r,
+                    team->size);
+        else
+            fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, n, r);
+        fn_open(f);
+        fn_bind(f, e_axis(c, e->raxis[i]), r);
+        if (i < e->naxis - 1) fn_hoist(f, body, e->naxis - 1 - i, e->raxis + i + 1);
+    }
+    const char *x = fn_expr(f, body);
+    const char *at = bound_text(f, e_axis(c, e->raxis[e->naxis - 1]));
+    switch (e->kind) {
+    case R_ARGMAX:
+    case R_ARGMIN:
+    case R_ARGMAX_LAST:
+    case R_ARGMIN_LAST: {
+        bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
+        const char *v = fn_temp(f, body);
+        const bool last = e->kind >= R_ARGMAX_LAST;
+        const char *number = ""; /* the first (last) NaN is beyond all numbers */
+        if (dtype_is_float(body->dtype))
+            number = last ? arena_printf(f->a, " || %s != %s", v, v)
+                          : arena_printf(f->a, " || (%s != %s && %s == %s)", v, v, best, best);
+        fn_line(f, "if (%s == 0 || %s %s%s %s%s) {", at, v, max ? ">" : "<", last ? "=" : "", best,
+                number);
+        fn_line(f, "    %s = %s;", best, v);
+        fn_line(f, "    %s = %s;", acc, at);
+        fn_line(f, "}");
+        break;
+    }
+    default:
+        if (!extreme) {
+            fn_combine(f, e, acc, x);
+            break;
+        }
+        x = fn_temp(f, body);
+        fn_line(f, "%s = %s %s %s ? %s : %s;", acc, x, e->kind == R_MAX ? ">" : "<", acc, x, acc);
+        fn_line(f, "%s |= %s != %s;", nan, x, x);
+    }
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+    if (shared >= 0) {
+        static const char *const how[] = {[R_SUM] = "sum", [R_PROD] = "prod", [R_MAX] = "max",
+                                          [R_MIN] = "min", [R_AND] = "and",   [R_OR] = "or"};
+        fn_line(f, "%s = (%s)%s_%s(%s);", acc, type, team->exchange, how[e->kind], acc);
+    }
+    f->team = team;
+    if (extreme) fn_line(f, "%s = %s ? NAN : %s;", acc, nan, acc);
+    if (e->dtype == DT_F16 || e->dtype == DT_BF16) {
+        const char *r = arena_printf(f->a, "t%d", f->ntemp++);
+        declare(f, "const ", "float", r, rounded(f, e->dtype, acc));
+        acc = r;
+    }
+    fn_bind(f, e, acc);
+    return acc;
+}
+
+/* ---- the dispatcher -------------------------------------------------------------------------- */
+static const char *indim(Fn *f, const Expr *e) {
+    int input = (int)(e->i >> 8), axis = (int8_t)(e->i & 255);
+    const Io *io = &f->em->p->in[input];
+    if (axis == -2) return arena_printf(f->a, "(k->in[%d].rank >= 0)", input);
+    if (io->t && io->t->blob) return arena_printf(f->a, "bx_seq_count(k->in[%d].data)", input);
+    if (axis == -1) return arena_printf(f->a, "((int64_t)k->in[%d].rank)", input);
+    if (io->t && io->t->rank > axis && io->kind == VT_TENSOR)
+        return arena_printf(f->a, "k->in[%d].dim[%d]", input, axis);
+    return arena_printf(f->a, "(%d < k->in[%d].rank ? k->in[%d].dim[%d] : 1)", axis, input, input,
+                        axis);
+}
+
+const char *fn_expr(Fn *f, Expr *e) {
+    if (e->op == E_CONST) return c_const(f->a, e);
+    const char *s = bound_text(f, e);
+    if (s) return s;
+    switch (e->op) {
+    case E_SYM: return f->symbol(f, e->sym);
+    case E_INDIM: return indim(f, e);
+    case E_LIMIT: return "k->max_iterations";
+    case E_SEED: return "k->seed";
+    case E_AXIS: die("an axis without a loop");
+    case E_REDUCE:
+        if (f->load && (s = f->load(f, e))) return s;
+        return reduce(f, e);
+    case E_LOAD:
+        if (f->load && (s = f->load(f, e))) return s;
+        s = loaded(f, e->dtype,
+                   arena_printf(f->a, "%s[%s]", f->tensor(f, e->t), fn_expr(f, flat_of(f->c, e))));
+        break;
+    case E_CAST: s = cast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
+    case E_BITCAST: s = bitcast(f, e->dtype, e->a[0]->dtype, fn_expr(f, e->a[0])); break;
+    case E_SELECT:
+    case E_GUARD: s = conditional(f, e); break;
+    case E_TELL: return fn_expr(f, e->a[0]);
+    default:
+        if (e_is_unary(e->op)) {
+            const char *x = fn_expr(f, e->a[0]);
+            /* Operand text that occurs twice. */
+            if ((e->op == E_ISNAN || e->op == E_ABS) && strlen(x) > 24) x = fn_temp(f, e->a[0]);
+            s = unary(f, e, x);
+        } else {
+            const char *x = fn_expr(f, e->a[0]);
+            s = binary(f, e, x, fn_expr(f, e->a[1]));
+        }
+    }
+    if (use_count(f, e) > 1 || strlen(s) > 300) return temp(f, e, s);
+    return s;
+}
+
+const char *fn_temp(Fn *f, Expr *e) {
+    const char *s = bound_text(f, e);
+    if (s || e->op == E_CONST) return s ? s : c_const(f->a, e);
+    s = fn_expr(f, e);
+    const char *b = bound_text(f, e);
+    return b ? b : temp(f, e, s);
+}
+
+bool fn_guarded(Fn *f, const Expr *e) {
+    if (!(e->flags & EF_GUARD) || bound_text(f, e)) return false;
+    if (e->op == E_GUARD) return true;
+    for (int i = 0; i < e->n; i++)
+        if (fn_guarded(f, e->a[i])) return true;
+    return false;
+}
+
+static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
+    if (e->op == E_CONST || e->op == E_SYM || e->op == E_AXIS || e->op == E_INDIM ||
+        e->op == E_LIMIT || e->op == E_SEED || bound_text(f, e) ||
+        map_geti(seen, (uint64_t)e->id + 1))
+        return;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    bool inside = false;
+    for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
+    if (!inside) {
+        bool ready = true; /* every axis it uses has its loop already */
+        if (e->flags & EF_AXIS) ready = e->op != E_REDUCE && !(e->flags & EF_REDUCE);
+        bool worth = e->flags & (EF_LOAD | EF_GUARD) || e_is_unary(e->op) || e->op == E_DIV ||
+                     e->op == E_FDIV || e->op == E_MOD || e->op == E_FMOD || e->op == E_DRAW ||
+                     e->op == E_CAST || e->op == E_SELECT;
+        if (ready && worth && !(e->flags & EF_REDUCE)) fn_temp(f, e);
+        return;
+    }
+    if (e->op == E_REDUCE) return;
+    int last = e_always(e);
+    for (int i = 0; i < last; i++) hoist(f, seen, e->a[i], n, inner);
+}
+
+void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner) { hoist(f, map_new(f->a), e, n, inner); }

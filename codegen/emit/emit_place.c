@@ -1,0 +1,214 @@
+/* emit_place.c: where values are: sizes, pointers into the arena and into slots, and room for
+ * values that grow in place. */
+#include "codegen/emit/emit_tree.h"
+#include "scheduler/passes.h"
+
+/* Of all that dimensions [from, to) span. The product does not wrap around: sizes may come with the
+ * data. */
+static const char *span_bytes(Tree *x, const Tensor *t, int from, int to) {
+    int64_t known = (int64_t)dtype_size(t->dtype), v;
+    for (int i = from; i < to; i++)
+        if (e_is_int(t->dim[i], &v) && !mul_size(known, v, &known)) known = -1;
+    const char *s = arena_printf(x->em->a, "%lld", (long long)known);
+    for (int i = from; i < to; i++)
+        if (!e_is_int(t->dim[i], &v))
+            s = arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
+    return s;
+}
+
+const char *tree_bytes(Tree *x, Tensor *t) {
+    return span_bytes(x, t, 0, t->rank < 0 ? MAX_RANK : t->rank);
+}
+
+const char *tree_arena(const Tree *x) { return x->em->parts ? "_in(k, span, " : "(k, "; }
+
+/* `each`: every unit takes as much of its own. */
+static void take_for(Tree *x, const char *path, const char *name, const char *type,
+                     const char *bytes, bool each) {
+    x->em->claims = true;
+    fn_line(&x->f, "if (!(%s = (%s *)bk_claim%s%s&top, %s%s))) %s", name, type, each ? "_each" : "",
+            tree_arena(x), bytes, each ? ", unit, nunit" : "", tree_want(x, path));
+    if (tree_recursive(x)) fn_line(&x->f, "low = top;");
+}
+void tree_take(Tree *x, const char *path, const char *name, const char *type, const char *bytes) {
+    take_for(x, path, name, type, bytes, false);
+}
+
+const char *tree_base(const Tree *x, const Mem *m) {
+    if (m->block) return arena_printf(x->em->a, "bk_block_memory(%d)", m->block - 1);
+    return m->frame ? "frame" : "k->arena";
+}
+
+/* ---- values that grow ------------------------------------------------------------------------ */
+/* Bytes of a buffer with one row: one position of the growing axis. */
+static const char *row_bytes(Tree *x, const Grow *g) {
+    const Tensor *t = g->phi;
+    int64_t v;
+    const char *s = span_bytes(x, t, g->axis + 1, t->rank);
+    for (int i = 0; i < g->axis; i++)
+        if (!e_is_ival(t->dim[i], 1))
+            s = e_is_int(t->dim[i], &v)
+                    ? arena_printf(x->em->a, "bk_size(%lld, %s)", (long long)v, s)
+                    : arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
+    return s;
+}
+
+/* How many pieces of consecutive positions of axis `axis` there are: as a product. */
+static const char *outer_of(Tree *x, const Tensor *t, int axis) {
+    const char *s = "1";
+    for (int i = 0; i < axis; i++)
+        if (!e_is_ival(t->dim[i], 1))
+            s = arena_printf(x->em->a, "%s * %s", s, tree_expr(x, t->dim[i]));
+    return s;
+}
+
+static const char *room_of(Tree *x, const Grow *g) {
+    return g->room ? x->f.symbol(&x->f, g->room)
+                   : arena_printf(x->em->a, "%lld", (long long)g->most);
+}
+
+void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
+    Fn *f = &x->f;
+    Grow *g = c->phi->grow;
+    Mem *m = mem_of(c->phi);
+    const char *name = f->tensor(f, c->phi), *ty = c_store(c->phi->dtype), *row = row_bytes(x, g);
+    const char *first = tree_expr(x, g->first), *room = room_of(x, g);
+    if (g->room) tree_declare_symbol(x, g->room);
+    if (m->kind == M_STATIC) {
+        if (g->room) fn_line(f, "%s = %lld;", room, (long long)g->most);
+        fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, tree_base(x, m), (long long)m->off[0]);
+    } else if (m->kind == M_BUMP) {
+        fn_line(f, "%s = bk_room(%s, bk_mini(%s, k->max_iterations), %s);", room, first,
+                tree_expr(x, s->loop.trips), tree_expr(x, g->rows));
+        tree_take(x, s->path, name, ty, arena_printf(f->a, "bk_size(%s, %s)", room, row));
+    } else {
+        fn_line(f, "%s = bk_maxi(%s, (k->cap[%d] - 64) / bk_maxi(%s, 1));", room, first, m->slot[0],
+                row);
+        if (m->frame) tree_take(x, s->path, name, ty, arena_printf(f->a, "k->cap[%d]", m->slot[0]));
+        fn_line(f, "if (!%sbk_slot(k, %d, bk_size(%s, %s))%s %s",
+                m->frame ? "" : arena_printf(f->a, "(%s = (%s *)", name, ty), m->slot[0], room, row,
+                m->frame ? ")" : "))", tree_want(x, s->path));
+    }
+    const char *inner = span_bytes(x, c->phi, g->axis + 1, c->phi->rank);
+    if (g->front)
+        fn_line(f, "%s = (%s *)((char *)%s + (%s - %s) * (%s));", name, ty, name, room, first,
+                inner);
+    const char *from = f->tensor(f, c->init);
+    if (!g->spaced) {
+        fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, from, tree_bytes(x, c->phi));
+        return;
+    }
+    const char *outer = outer_of(x, c->phi, g->axis);
+    fn_line(f, "bk_copy_rows(%s, %s, %s, %s * (%s), %s * (%s), unit, nunit);", name, from, outer,
+            first, inner, room, inner);
+}
+
+/* The pointer of a value that grows in place: there is room for it, or the run begins again. */
+static void grow_step(Tree *x, Tensor *t) {
+    Fn *f = &x->f;
+    const Grow *g = t->grow;
+    const Mem *m = mem_of(g->phi);
+    const char *ty = c_store(t->dtype), *name = f->tensor(f, t), *from = f->tensor(f, t->base);
+    if (m->kind == M_SLOT)
+        fn_line(f, "if (%s > %s && !bk_slot(k, %d, bk_size(%s, %s))) %s",
+                tree_expr(x, t->dim[g->axis]), room_of(x, g), m->slot[0],
+                tree_expr(x, t->dim[g->axis]), row_bytes(x, g), tree_want(x, g->phi->path));
+    fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, from);
+    Expr *rows = e_sub(x->em->c, t->dim[g->axis], t->base->dim[g->axis]);
+    if (g->front && !e_is_ival(rows, 0))
+        fn_line(f, "%s = (%s *)((char *)%s - %s * (%s));", name, ty, name, tree_expr(x, rows),
+                span_bytes(x, t, g->axis + 1, t->rank));
+}
+
+void tree_grow_end(Tree *x, const Tensor *phi) {
+    Fn *f = &x->f;
+    const Grow *g = phi->grow;
+    if (!g->spaced || !g->room) return;
+    const char *name = f->tensor(f, (Tensor *)(uintptr_t)phi), *room = room_of(x, g);
+    const char *inner = span_bytes(x, phi, g->axis + 1, phi->rank),
+               *outer = outer_of(x, phi, g->axis), *size = tree_expr(x, phi->dim[g->axis]);
+    fn_line(f, "if (%s != %s) {", room, size);
+    f->indent++;
+    tree_barrier(x);
+    fn_line(f, "if (bk_lead(unit)) bk_close_rows(%s, %s, %s * (%s), %s * (%s));", name, outer, size,
+            inner, room, inner);
+    tree_barrier(x);
+    fn_line(f, "%s = %s;", room, size);
+    f->indent--;
+    fn_line(f, "}");
+}
+
+void tree_place(Tree *x, Tensor *t, const char *bytes) {
+    Mem *m = mem_of(t);
+    const char *name = x->f.tensor(&x->f, t), *ty = c_store(t->dtype);
+    switch (m->kind) {
+    case M_STATIC: {
+        const char *at =
+            arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, tree_base(x, m), (long long)m->off[0]);
+        if (!x->em->target->strict) {
+            tree_declare(x, t, at);
+            break;
+        }
+        tree_declare(x, t, "NULL"); /* where it is computed, for the compiler leaves it there and
+                                       registers are few */
+        fn_line(&x->f, "%s = %s;", name, at);
+        break;
+    }
+    case M_BUMP:
+        tree_declare(x, t, "NULL");
+        take_for(x, t->path, name, ty, bytes, m->each);
+        break;
+    case M_CARRY: {
+        Mem *p = mem_of(m->via);
+        tree_declare(x, t, "NULL");
+        if (t->grow) {
+            grow_step(x, t);
+            break;
+        }
+        const char *turn = p->inplace ? "0" : arena_printf(x->em->a, "(%s & 1)", x->loop->counter);
+        if (p->kind == M_STATIC)
+            fn_line(&x->f, "%s = (%s *)(%s + (%s ? %lld : %lld));", name, ty, tree_base(x, p), turn,
+                    (long long)p->off[1], (long long)p->off[0]);
+        else if (p->kind == M_BUMP)
+            fn_line(&x->f, "%s = %s ? %s_b : %s_a;", name, turn, x->f.tensor(&x->f, m->via),
+                    x->f.tensor(&x->f, m->via));
+        else if (p->frame)
+            fn_line(
+                &x->f,
+                "if (!(%s = (%s *)bk_piece(k, %s ? %d : %d, (char *)(%s ? %s_b : %s_a), %s))) %s",
+                name, ty, turn, p->slot[1], p->slot[0], turn, x->f.tensor(&x->f, m->via),
+                x->f.tensor(&x->f, m->via), bytes, tree_want(x, m->via->path));
+        else
+            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s ? %d : %d, %s))) %s", name, ty, turn,
+                    p->slot[1], p->slot[0], bytes, tree_want(x, m->via->path));
+        break;
+    }
+    case M_ELEM: {
+        Mem *p = mem_of(m->via);
+        const char *counter =
+            m->at ? arena_printf(x->em->a, "(%s)", tree_expr(x, m->at)) : x->loop->counter;
+        tree_declare(x, t, "NULL");
+        const char *base = x->f.tensor(&x->f, m->via);
+        if (p->kind == M_SLOT && p->frame)
+            fn_line(&x->f, "if (!bk_piece(k, %d, (char *)%s, bk_size(%s + 1, %s))) %s", p->slot[0],
+                    base, counter, bytes, tree_want(x, m->via->path));
+        else if (p->kind == M_SLOT) /* grows with the iterations; the content so far stays valid */
+            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, bk_size(%s + 1, %s)))) %s", base, ty,
+                    p->slot[0], counter, bytes, tree_want(x, m->via->path));
+        fn_line(&x->f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
+        break;
+    }
+    case M_SHARED:
+        tree_declare(x, t,
+                     arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, tree_base(x, mem_of(m->via)),
+                                  (long long)mem_of(m->via)->off[0]));
+        break;
+    case M_RESULT: tree_declare(x, t, call_result(x, x->func, m->slot[0])); break;
+    case M_SLOT:
+        tree_declare(x, t, "NULL");
+        fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, %s))) %s", name, ty, m->slot[0], bytes,
+                tree_want(x, t->path));
+        break;
+    default: tree_declare(x, t, "NULL"); break;
+    }
+}

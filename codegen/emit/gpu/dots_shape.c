@@ -1,0 +1,250 @@
+/* dots_shape.c: how a block of threads shares sums of products.
+ *
+ * All shapes that fit the block's memory are compared by a model of the cycles that a unit takes
+ * for its part. */
+#include "codegen/emit/gpu/dots.h"
+#include "scheduler/cost/decide.h"
+
+#define SUMS_MOST 64   /* of a thread, in registers */
+#define MATRIX_MOST 16 /* products by matrix units of a warp, each of four sums of a thread */
+#define CHUNK_MOST 512 /* steps copied at once */
+#define CHUNK_LEAST 16
+/* Cycles. */
+#define MEET 30   /* block barrier */
+#define FETCH 600 /* first data of a copy arrive */
+#define COPY 24   /* an element of a thread's share of a copy; of four at once: */
+#define COPY_BY_FOUR 16
+#define ISSUE_BY_FOUR 8 /* … of it for its instructions alone */
+#define STEP 30         /* operands from the block's memory arrive */
+#define LOOP 4          /* instructions around them */
+#define MATRIX 8        /* a product by matrix units, of 32 bytes of each line */
+#define MATRIX_LINES 4  /* a warp loads 64 bytes of eight lines */
+#define MEMBERS 100     /* the members at a position */
+
+static int64_t round_up(int64_t a, int64_t to) { return dots_div(a, to) * to; }
+
+static int log2_of(int n) {
+    int l = 0;
+    while (n > 1) n /= 2, l++;
+    return l;
+}
+
+static double copy_cycles(const Part *q, bool vec) { return q->by_four[vec] ? COPY_BY_FOUR : COPY; }
+
+typedef struct Model {
+    const Dots *k;
+    int threads, warp;
+    int64_t budget; /* words of memory */
+} Model;
+
+/* Steps of part q as far as known. */
+static int64_t steps_of(const Part *q) {
+    if (q->length >= 0) return q->length;
+    int64_t n = 1;
+    for (int i = 0; i < q->nraxis; i++) n *= axis_size(q->raxis[i], STEPS_UNKNOWN);
+    return n;
+}
+
+/* Cycles of part q for a block of bm x bv when threads load sca themselves, one step after the
+ * other, and have tm x tc sums; sets the rest of the shape; 0: it cannot be. */
+static double direct_cycles(const Model *m, Part *q, int bm, int bv) {
+    q->workers = m->threads;
+    q->high = q->wide = 1;
+    q->at_once = 4;
+    q->nm = (int)dots_div(bm, q->tm);
+    q->nc = (int)dots_div((int64_t)bv * q->n, q->tc);
+    if (q->nm * q->nc > m->threads || q->nm % m->warp) return 0;
+    q->team = 1;
+    q->whole = false;
+    q->chunk = 0;
+    double warps = (double)dots_div((int64_t)q->nm * q->nc, m->warp);
+    double math = dots_div((int64_t)warps, 4) * q->tm * q->tc * m->warp / 32.0,
+           memory = warps * (q->tm + q->tc);
+    double step = math > memory ? math : memory;
+    return (double)q->length * ((step > STEP / 2.0 ? step : STEP / 2.0) + 4) + FETCH;
+}
+
+/* Cycles of a step of the loop over steps for `warps` warps. */
+static double step_cycles(const Model *m, const Part *q, int warps) {
+    int sums = q->tm * q->tc;
+    double math, memory;
+    if (q->matrix) {
+        math = (double)dots_div(warps, 4) * sums * 2 * MATRIX;
+        memory = MATRIX_LINES * warps * (q->tm + q->tc * (MATRIX_WIDE / 8));
+    } else { /* lanes with the same row or column load the same; 128 bytes a cycle */
+        int tiles = m->warp / q->team, wide = tiles < q->nc ? tiles : q->nc,
+            high = (int)dots_div(tiles, q->nc);
+        double x = high * q->team / 8.0, w = wide * q->team / 8.0;
+        math = (double)dots_div(warps, 4) * (4 * sums + q->tm + q->tc + LOOP) * m->warp / 32;
+        memory = warps * (q->tm * (x > 1 ? x : 1) + q->tc * (w > 1 ? w : 1));
+    }
+    double step = math > memory ? math : memory;
+    return step > STEP ? step : STEP;
+}
+
+/* Cycles in which the workers' sums come together and go to the tile. */
+static double exchange_cycles(const Part *q, int warps) {
+    int sums = q->tm * q->tc;
+    if (q->matrix) return (double)q->team * (MEET + 4.0 * 4 * sums);
+    double left = sums > q->team ? (double)sums / q->team : 1;
+    return warps * (2 * (sums - left + log2_of(q->team)) + 3 * left);
+}
+
+int64_t dots_pitch(const Part *q, int64_t steps) {
+    int64_t quads = steps * part_size(q) / 16;
+    int together = q->matrix ? 4 : q->team; /* neighbours that read one line; eight read at once */
+    if (together < 8)
+        while (quads % (2 * together) != together) quads++;
+    return quads * 4;
+}
+
+/* Cycles of part q by chunks of so many steps, or with sca copied whole; 0: they do not fit. */
+static double chunk_cycles(const Model *m, Part *q, int64_t steps, double step, int64_t words) {
+    int64_t copied = (q->whole ? 0 : part_rows(q)) + (q->packed ? 0 : part_columns(q)),
+            pitch = dots_pitch(q, q->chunk);
+    q->buffers = q->length >= 0 && steps <= q->chunk ? 1 : 2;
+    if (copied * pitch * q->buffers + (q->whole ? part_rows(q) * pitch : 0) > words) return 0;
+    double sums = (double)dots_div(q->chunk / q->at_once, q->team) * step, copies = 0, issue = 0;
+    if (q->whole && q->packed) return sums;
+    bool async = true;
+    for (int vec = 0; vec < 2; vec++) {
+        if (vec ? q->packed : q->whole) continue;
+        double each = (double)part_lines(q, vec) * q->chunk / m->threads;
+        copies += each * copy_cycles(q, vec);
+        issue += each * (q->by_four[vec] ? ISSUE_BY_FOUR : COPY);
+        async = async && q->async[vec];
+    }
+    double chunks = (double)dots_div(steps, q->chunk);
+    if (!async) return chunks * (copies + FETCH + sums + 2 * MEET);
+    sums += issue;
+    return FETCH + copies + chunks * ((copies > sums ? copies : sums) + 2 * MEET);
+}
+
+/* Cycles of part q for a block of bm x bv when a worker has tm x tc pieces; sets the rest of the
+ * shape; 0: it does not fit. */
+static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words, bool whole) {
+    q->workers = q->matrix ? m->threads / m->warp : m->threads;
+    q->high = q->matrix ? MATRIX_ROWS(m->warp) : 1;
+    q->wide = q->matrix ? MATRIX_WIDE : 1;
+    q->at_once = q->matrix ? MATRIX_BYTES / part_size(q) : 4;
+    q->nm = (int)dots_div(bm, q->tm * q->high);
+    q->nc = (int)dots_div((int64_t)bv * q->n, q->tc * q->wide);
+    int tiles = q->nm * q->nc;
+    if (tiles > q->workers) return 0;
+    int64_t steps = round_up(steps_of(q), q->at_once), times = steps / q->at_once;
+    q->team = 1;
+    while (q->team * 2 * tiles <= q->workers && (q->matrix || q->team < m->warp) && q->team < times)
+        q->team *= 2;
+    int warps = (int)dots_div((int64_t)tiles * q->team * (q->matrix ? m->warp : 1), m->warp);
+    double step = step_cycles(m, q, warps), best = 0;
+    Part kept = *q;
+    for (q->chunk = CHUNK_MOST; q->chunk >= CHUNK_LEAST; q->chunk /= 2) {
+        q->whole = false;
+        if (q->chunk % q->at_once || (q->chunk > CHUNK_LEAST && q->chunk / 2 >= steps)) continue;
+        double cycles = chunk_cycles(m, q, steps, step, words);
+        if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
+    }
+    if (whole && q->length >= 0 && (q->packed || steps <= CHUNK_MOST)) {
+        q->whole = true;
+        q->chunk = (int)steps;
+        double cycles = chunk_cycles(m, q, steps, step, words);
+        if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
+    }
+    *q = kept;
+    return best == 0 ? 0 : best + exchange_cycles(q, warps);
+}
+
+/* The best shape of part q for a block; 0: there is none. */
+static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words, bool whole) {
+    double best = 0;
+    bool loads = q->packed && !q->matrix && m->k->p[q->lead].sca->dtype == DT_F32 && q->across[0];
+    Part kept = *q;
+    int most = q->matrix ? MATRIX_MOST : SUMS_MOST;
+    for (int tm = 1; tm <= 8 && tm < 2 * bm; tm *= 2)
+        for (int tc = 1; tc <= 8 && tm * tc <= most; tc *= 2) {
+            q->tm = tm;
+            q->tc = tc;
+            for (int direct = 0; direct <= loads; direct++) {
+                q->direct = direct;
+                double cycles =
+                    direct ? direct_cycles(m, q, bm, bv) : part_cycles(m, q, bm, bv, words, whole);
+                if (cycles > 0 && (best == 0 || cycles < best)) best = cycles, kept = *q;
+            }
+        }
+    *q = kept;
+    return best;
+}
+
+/* Cycles of a unit's part by blocks of bm x bv; 0: they do not fit. `whole`: each part has its own
+ * share of the memory, where sca may be copied whole; else one after the other has all of it. */
+static double block_cycles(const Model *m, Part *part, int bm, int bv, bool whole) {
+    const Dots *k = m->k;
+    int64_t tile = (int64_t)bm * bv * k->n, left = m->budget - tile;
+    double cycles = 2 * MEET + (double)dots_div((int64_t)bm * bv, m->threads) * MEMBERS,
+           once = MEET;
+    if (left <= 0) return 0;
+    for (int i = 0; i < k->npart; i++) {
+        Part *q = &part[i];
+        double c = best_part(m, q, bm, bv, whole ? left / k->npart : left, whole);
+        if (c == 0) return 0;
+        cycles += c;
+        if (q->whole)
+            once += (double)part_rows(q) * q->chunk / m->threads * copy_cycles(q, false) +
+                    (i ? 0 : FETCH);
+    }
+    return (double)dots_div(k->rows, bm) * (once + (double)dots_div(k->columns, bv) * cycles);
+}
+
+/* Places in the block's memory: copies that outlive a block of columns, the others' common room,
+ * tiles. */
+static void place(Dots *k) {
+    int64_t at = 0, most = 0;
+    for (int i = 0; i < k->npart; i++) {
+        Part *q = &k->part[i];
+        if (q->direct || !q->whole) continue;
+        q->x = at;
+        at += part_rows(q) * dots_pitch(q, q->chunk);
+    }
+    for (int i = 0; i < k->npart; i++) {
+        Part *q = &k->part[i];
+        if (q->direct) continue;
+        int64_t buffers = dots_pitch(q, q->chunk) * q->buffers,
+                x = q->whole ? 0 : part_rows(q) * buffers;
+        if (!q->whole) q->x = at;
+        q->w = at + x;
+        if (!q->packed) x += part_columns(q) * buffers;
+        if (x > most) most = x;
+    }
+    at = round_up(at + most, 4);
+    for (int i = 0; i < k->npart; i++) {
+        k->part[i].sums = at;
+        at += (int64_t)k->part[i].n * k->bm * k->bv;
+    }
+    k->words = round_up(at, 32);
+}
+
+bool dots_shape(Dots *k) {
+    static const int sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,  14,
+                                16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
+    const Device *d = k->g->em->p->schedule->device;
+    /* On-chip weights want the memory, too. */
+    int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
+    Model m = {k, d->threads, d->warp,
+               (share < bytes - SHARED_OWN ? share : bytes - SHARED_OWN) / 4};
+    Part part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
+    double best = 0;
+    for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)
+        for (size_t j = 0; j < 2 * COUNT(sizes) && (j < 2 || sizes[j / 2 - 1] < k->columns); j++) {
+            memcpy(part, k->part, sizeof part);
+            double cycles = block_cycles(&m, part, sizes[i], sizes[j / 2], j % 2);
+            if (cycles == 0 || (best > 0 && cycles >= best)) continue;
+            best = cycles;
+            k->bm = sizes[i];
+            k->bv = sizes[j / 2];
+            memcpy(chosen, part, sizeof part);
+        }
+    if (best == 0) return false;
+    memcpy(k->part, chosen, sizeof chosen);
+    place(k);
+    return true;
+}

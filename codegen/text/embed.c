@@ -1,0 +1,9 @@
+/* embed.c: look-up of embedded texts. */
+#include "codegen/text/embed.h"
+#include "base/base.h"
+
+const char *embedded_text(const char *name) {
+    for (const EmbeddedText *t = embedded_texts; t->name; t++)
+        if (!strcmp(t->name, name)) return t->text;
+    die("no embedded text %s", name);
+}

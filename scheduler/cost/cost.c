@@ -1,0 +1,172 @@
+/* cost.c: see cost.h. */
+#include "scheduler/cost/cost.h"
+
+#include <math.h>
+
+static double value_or(const Expr *e, double unknown) {
+    int64_t v;
+    return !e || !e_is_int(e, &v) ? unknown : v > 0 ? (double)v : 0;
+}
+
+double cost_size(const Cx *c, const Expr *e) {
+    return value_or(e, c->assumed > 0 ? c->assumed : COST_UNKNOWN);
+}
+double cost_trips(const Expr *e) { return value_or(e, COST_UNKNOWN); }
+
+double cost_over_sizes(Cx *c, double (*ns)(void *user), void *user) {
+    c->assumed = 1;
+    double one = ns(user);
+    c->assumed = 0;
+    return sqrt(one * ns(user));
+}
+
+/* ---- work of a group ---- */
+typedef struct Walk {
+    Cx *c;
+    Map *seen;    /* expression id -> already counted in this scope */
+    Map *buffers; /* tensor id -> bytes of it that are counted, double * */
+    Work w;
+} Walk;
+
+double cost_bytes(const Cx *c, const Tensor *t) {
+    double n = (double)dtype_size(t->dtype);
+    for (int i = 0; i < t->rank; i++) n *= cost_size(c, t->dim[i]);
+    return n;
+}
+
+/* Operations of one evaluation of e in a scope of `times` evaluations, its loads' bytes with them.
+ */
+static void walk(Walk *k, const Expr *e, double times, bool index) {
+    if (e->pure || e->op == E_AXIS) return;
+    if (map_geti(k->seen, (uint64_t)e->id + 1)) return;
+    map_seti(k->seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    double inner = times;
+    switch (e->op) {
+    case E_LOAD: {
+        /* No more distinct elements than the tensor has, and than are asked for. */
+        double left = cost_bytes(k->c, e->t), asked = times * (double)dtype_size(e->t->dtype);
+        double *counted = map_geti(k->buffers, (uint64_t)e->t->id + 1);
+        if (!counted) map_seti(k->buffers, (uint64_t)e->t->id + 1, counted = NEW(k->c->a, double));
+        left -= *counted;
+        *counted += left < asked ? left : asked;
+        k->w.read += left < asked ? left : asked;
+        break;
+    }
+    case E_REDUCE:
+        for (int i = 0; i < e->naxis; i++) inner *= cost_size(k->c, e->raxis[i]->extent);
+        if (e->kind == R_SUM && e->a[0]->op == E_MUL && dtype_is_float(e->dtype)) {
+            k->w.flops += 2 * inner;
+            for (int i = 0; i < 2; i++) walk(k, e->a[0]->a[i], inner, index);
+            return;
+        }
+        k->w.simple += inner;
+        break;
+    case E_EXP:
+    case E_LOG:
+    case E_LOG1P:
+    case E_TANH:
+    case E_ERF:
+    case E_SIGMOID:
+    case E_SIN:
+    case E_COS:
+    case E_POW: k->w.expensive += times; break;
+    case E_TAN:
+    case E_ASIN:
+    case E_ACOS:
+    case E_ATAN:
+    case E_SINH:
+    case E_COSH:
+    case E_ASINH:
+    case E_ACOSH:
+    case E_ATANH:
+        k->w.expensive += 4 * times;
+        k->w.scalar = true;
+        break;
+    case E_DIV:
+    case E_SQRT:
+    case E_FDIV:
+    case E_MOD:
+    case E_FMOD:
+        if (!index)
+            k->w.expensive += 0.3 * times;
+        else
+            k->w.simple += 4 * times;
+        break;
+    case E_DRAW: k->w.simple += 80 * times; break;
+    case E_GUARD: k->w.scalar = true; break;
+    case E_TELL: break;
+    case E_ADD:
+    case E_SUB:
+    case E_MUL: /* addresses advance by steps */
+        if (!index) k->w.simple += times;
+        break;
+    default: k->w.simple += times; break;
+    }
+    int n = e->op == E_TELL ? 1 : e->n; /* what it tells is not computed */
+    for (int i = 0; i < n; i++) walk(k, e->a[i], inner, index || e->op == E_LOAD);
+}
+
+Work cost_work(Cx *c, const Stmt *s) {
+    Walk k = {.c = c, .seen = map_new(c->a), .buffers = map_new(c->a)};
+    for (int i = 0; i < s->op.n; i++) {
+        const Tensor *t = s->op.t[i];
+        double n = 1;
+        for (int d = 0; d < t->rank; d++)
+            n *= cost_size(c, s->op.at && s->op.at[d] ? t->axis[d]->extent : t->dim[d]);
+        walk(&k, t->body, n, false);
+        k.w.written += n * (double)dtype_size(t->dtype);
+    }
+    return k.w;
+}
+
+/* ---- times ---- */
+double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units) {
+    Work w = cost_work(c, s);
+    double n = units > 1 ? units : 1;
+    double compute = w.flops / d->gflops + w.simple * (w.scalar ? d->scalar_ns : d->element_ns) +
+                     w.expensive * (w.scalar ? 10 * d->scalar_ns : d->function_ns);
+    /* Bytes of one core's share come from the memory that holds them. */
+    double share = (w.read + w.written) / n, gbps = d->dram_gbps;
+    for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
+        if (d->level[l].name && share <= (double)d->level[l].bytes) {
+            gbps = d->level[l].read_gbps;
+            break;
+        }
+    double bytes = share / gbps;
+    compute /= n;
+    return (compute > bytes ? compute : bytes) + d->group_ns;
+}
+
+double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units) {
+    double barrier = units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0, t;
+    switch (s->kind) {
+    case S_LET:
+    case S_CHECK:
+    case S_ENTER: return 1;
+    case S_OP: return cost_group_ns(c, d, s, s->op.split ? units : 1);
+    case S_EXTERN:
+        t = d->group_ns;
+        for (int i = 0; i < s->ext.nin; i++)
+            if (s->ext.in[i]) t += cost_bytes(c, s->ext.in[i]) * d->scalar_ns;
+        return t;
+    case S_LOOP:
+        t = cost_seq_ns(c, d, s->loop.body, units) + (s->loop.barrier ? barrier : 0) + 2;
+        return t * cost_trips(s->loop.trips);
+    case S_BRANCH:
+        return 2 + 0.5 * (cost_seq_ns(c, d, s->br.arm[0], units) +
+                          cost_seq_ns(c, d, s->br.arm[1], units));
+    case S_BARRIER: return s->level < LEVEL_TEAM ? d->level[s->level].barrier_ns : barrier;
+    case S_CALL:
+        t = 20;
+        for (int i = 0; i < s->call.nfunc; i++)
+            t += COST_UNKNOWN * cost_seq_ns(c, d, s->call.func[i]->body, units);
+        return t;
+    default: return 0;
+    }
+}
+
+double cost_seq_ns(Cx *c, const Device *d, const Seq *q, int units) {
+    double t = 0;
+    for (int i = 0; i < q->s.n; i++) t += cost_stmt_ns(c, d, q->s.p[i], units);
+    return t;
+}

@@ -1,0 +1,38 @@
+/* cost.h: the cost model: estimated times from the device's numbers.
+ *
+ * An element's work is counted on the expression (products, simple and expensive operations, bytes
+ * loaded); bytes come from the nearest memory that holds them. Trip counts and sizes that are not
+ * known are taken to be COST_UNKNOWN; of a branch, the mean of the arms. */
+#ifndef BRAID_COST_H
+#define BRAID_COST_H
+
+#include "scheduler/cost/device.h"
+#include "utask/utask.h"
+
+#define COST_UNKNOWN 16
+
+typedef struct Work {
+    double flops;             /* of sums of products: two for each multiply-add */
+    double simple, expensive; /* element operations */
+    double read, written;     /* bytes, distinct ones */
+    bool scalar;              /* cannot use lanes */
+} Work;
+
+/* Value of a size, or number of iterations (NULL: without bound), COST_UNKNOWN when it is not known
+ * at compile time. */
+double cost_size(const Cx *c, const Expr *e);
+double cost_trips(const Expr *e);
+double cost_bytes(const Cx *c, const Tensor *t); /* all of a tensor */
+/* ns(user), once with the sizes that are not known taken to be 1 and once COST_UNKNOWN: the
+ * geometric mean, for choices that must not be bad at either, as a batch may be one or many. */
+double cost_over_sizes(Cx *c, double (*ns)(void *user), void *user);
+/* Of one run of group s (S_OP). */
+Work cost_work(Cx *c, const Stmt *s);
+/* One run of the group by `units` cores; with more than one the barrier is not included. */
+double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units);
+/* One run of all of q, of one statement, by `units` cores, the barriers that are there already
+ * included. */
+double cost_seq_ns(Cx *c, const Device *d, const Seq *q, int units);
+double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units);
+
+#endif

@@ -1,0 +1,461 @@
+/* distribute.c: which unit owns which part of every group.
+ *
+ * A group is split along one axis of its domain: unit u owns a contiguous range of it, in grains.
+ * Two groups that split equal extents hand values over without a barrier where the reader's
+ * position along the split dimension is its own split axis. So the axis is chosen that makes most
+ * reads of freshly computed tensors private; among equals the one with more work to share. Loop
+ * bodies are visited twice, so that a carried value's reader sees how its writer is split. */
+#include "scheduler/plan/distribute.h"
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+
+#if BRAID_TINY /* small tensors belong to several units, too */
+#define TINY_GRAIN 1
+#else
+#define TINY_GRAIN 0
+#endif
+
+/* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
+ * by whole vectors; short outer ones (channels, heads) element by element. Blocks of threads have
+ * neither to mind. */
+static int grain_of(const Device *device, const Expr *extent, bool last, int grain) {
+    int64_t n;
+    if (TINY_GRAIN || device->threads) return 1;
+    if (!e_is_int(extent, &n)) return grain;
+    return n < 16 || (!last && n < 64) ? 1 : n < 2 * grain ? 16 : grain;
+}
+
+typedef struct Owner { /* how a tensor's memory is written */
+    bool known;
+    Part part;
+} Owner;
+
+typedef struct Dist {
+    Program *p;
+    Cx *c;
+    Owner *owner; /* by tensor id */
+    uint32_t
+        *friendly; /* by tensor id: dims along which every reader moves with an axis of its own */
+    const Expr *favoured; /* extent of the axes to split where there is a choice */
+    int crossings;        /* groups that read what other units wrote */
+    Level level;          /* of the units that share what is here… */
+    int unit;             /* … and the first of them */
+    int grain;            /* of long axes */
+    Map *wanted; /* group -> dimensions to split, a bit each, where more than scores is known; else
+                    0 */
+} Dist;
+
+const Part part_whole = {PART_WHOLE, 0, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, 0, NULL, 0};
+
+bool part_same(Part a, Part b) {
+    return a.kind == b.kind && a.kind != PART_WHOLE && a.dim == b.dim && a.extent == b.extent &&
+           a.edge == b.edge && a.grain == b.grain && a.level == b.level;
+}
+
+Part part_of_unit(int unit) { return (Part){PART_SOLO, unit, 0, 0, NULL, 0}; }
+
+/* The part of dimension dim that the units have who compute the group, `shift` positions further
+ * on. */
+static Part part_split(const Stmt *s, int dim, int64_t shift) {
+    return (Part){PART_SPLIT,
+                  dim,
+                  s->op.grain,
+                  s->level,
+                  s->op.inner ? s->op.inner : s->op.split->extent,
+                  s->op.edge + shift};
+}
+
+/* The dimension of t that the member's split axis runs along: members are written at their own
+ * axes. */
+Part part_written(const Stmt *s) {
+    const Tensor *lead = s->op.t[0];
+    if (!s->op.split) return part_solo;
+    for (int d = 0; d < lead->rank; d++)
+        if (lead->axis[d] == s->op.split) return part_split(s, d, 0);
+    return part_whole;
+}
+
+typedef struct ReadScan {
+    Cx *c;
+    const Tensor *t;
+    Axis *split;
+    int dim; /* -2: nothing seen, -1: whole */
+    int64_t shift;
+} ReadScan;
+
+/* idx = x + shift, shift a constant. */
+static bool is_shifted(Cx *c, Expr *idx, Axis *x, int64_t *shift) {
+    return e_uses_axis(idx, x) && e_is_int(e_sub(c, idx, e_axis(c, x)), shift);
+}
+
+static void read_load(void *user, Expr *e) {
+    ReadScan *r = user;
+    if (e->t != r->t || r->dim == -1) {
+        if (e->t->kind == TK_VIEW && e->t->base == r->t) r->dim = -1;
+        return;
+    }
+    int dim = -1;
+    int64_t shift = 0, by;
+    for (int d = 0; d < e->t->rank && !e->kind; d++)
+        if (is_shifted(r->c, e->a[d], r->split, &by) && (by || e->t->dim[d] == r->split->extent))
+            dim = d, shift = by;
+    r->dim = r->dim == -2 || (r->dim == dim && r->shift == shift) ? dim : -1;
+    r->shift = shift;
+}
+
+Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
+    if (!s->op.split) return part_solo;
+    ReadScan r = {c, t, s->op.split, -2, 0};
+    for (int i = 0; i < s->op.n; i++) e_each_load(c, s->op.t[i]->body, read_load, &r);
+    return r.dim < 0 ? part_whole : part_split(s, r.dim, r.shift);
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+typedef struct Fresh {
+    Dist *d;
+    VEC(const Tensor *) t;
+} Fresh;
+
+static void fresh_load(void *user, Expr *e) {
+    Fresh *f = user;
+    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    if (!f->d->owner[t->id].known) return;
+    for (int i = 0; i < f->t.n; i++)
+        if (f->t.p[i] == t) return;
+    vec_push(f->d->c->a, &f->t, t);
+}
+
+/* A tensor that the group reads shifted along axis x, as one that is padded is: its size along it,
+ * and where it begins. */
+typedef struct Inner {
+    Cx *c;
+    Axis *x;
+    Expr *extent;
+    int64_t edge;
+} Inner;
+static void inner_load(void *user, Expr *e) {
+    Inner *k = user;
+    int64_t shift, n, all;
+    if (e->kind || k->extent || !e_is_int(k->x->extent, &all)) return;
+    for (int d = 0; d < e->t->rank; d++)
+        if (is_shifted(k->c, e->a[d], k->x, &shift) && shift < 0 && e_is_int(e->t->dim[d], &n) &&
+            n - shift <= all) {
+            k->extent = e->t->dim[d];
+            k->edge = -shift;
+        }
+}
+
+/* How good it is to split along dimension k as s says. */
+static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *fresh, int nfresh) {
+    const Tensor *lead = s->op.t[0];
+    const Expr *extent = s->op.inner ? s->op.inner : s->op.split->extent;
+    int64_t n = 0, score = 0;
+    bool known = e_is_int(extent, &n), last = k == lead->rank - 1, sums = false;
+    int64_t parts = (n + s->op.grain - 1) / s->op.grain;
+    if (known && parts < 2) return -1;
+    for (int i = 0; i < s->op.n; i++) sums |= lead->rank > 2 && s->op.t[i]->body->flags & EF_REDUCE;
+    for (int i = 0; i < s->op.n; i++) score += d->friendly[s->op.t[i]->id] >> k & 1 ? 20 : 0;
+    for (int i = 0; i < nfresh; i++)
+        if (part_same(part_read(d->c, s, fresh[i]), d->owner[fresh[i]->id].part)) score += 1000;
+    /* More parts share better. */
+    if (extent == d->favoured) score += 100;
+    const Schedule *plan = d->p->schedule;
+    const int units = schedule_units(plan, s->level);
+    if (plan->device->threads)
+        score += 40 * (parts < units ? parts : units) / units;
+    else
+        score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
+    /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
+    if (last && sums && n < 256 && !plan->device->threads) score = score > 30 ? score - 30 : 1;
+    if (!known) score = 4;                   /* it may be 1: then nothing would be shared */
+    if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
+    return score;
+}
+
+/* One unit computes all, in the order in which it is stored. */
+static bool is_one(const Schedule *k) { return k->units == 1 && !k->device->threads; }
+
+static void choose(Dist *d, Stmt *s) {
+    Tensor *lead = s->op.t[0];
+    s->op.inner = NULL;
+    s->op.edge = 0;
+    if (s->each) {
+        s->op.split = NULL;
+        return;
+    }
+    const Schedule *plan = d->p->schedule;
+    if (d->level == LEVEL_CORE || s->level == LEVEL_CORE || is_one(plan)) { /* nothing is shared */
+        s->op.split = NULL;
+        for (int i = 0; i < s->op.n; i++)
+            d->owner[s->op.t[i]->id] = (Owner){true, part_of_unit(d->unit)};
+        return;
+    }
+    Fresh f = {.d = d};
+    for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, fresh_load, &f);
+    Axis *best = NULL;
+    Inner best_inner = {0};
+    int64_t best_score = 0;
+    int grain = 1;
+    const uint32_t wanted = (uint32_t)(uintptr_t)map_geti(d->wanted, (uint64_t)(uintptr_t)s);
+    for (int k = 0; k < lead->rank; k++) {
+        if (wanted && !(wanted >> k & 1)) continue;
+        Axis *x = lead->axis[k];
+        bool last = k == lead->rank - 1;
+        Inner inner = {.c = d->c, .x = x};
+        for (int i = 0; i < s->op.n && !s->op.at; i++)
+            e_each_load(d->c, s->op.t[i]->body, inner_load, &inner);
+        for (int whole = 0; whole < 2; whole++) {
+            if (!whole && !inner.extent) continue;
+            s->op.split = x;
+            s->op.inner = whole ? NULL : inner.extent;
+            s->op.edge = whole ? 0 : inner.edge;
+            s->op.grain =
+                grain_of(d->p->schedule->device, whole ? x->extent : inner.extent, last, d->grain);
+            int64_t score = split_score(d, s, k, f.t.p, f.t.n);
+            if (score < 0 || !(last && whole ? score >= best_score : score > best_score)) continue;
+            best = x;
+            best_score = score;
+            grain = s->op.grain;
+            best_inner = whole ? (Inner){0} : inner;
+        }
+    }
+    s->op.split = best;
+    s->op.grain = grain;
+    s->op.inner = best_inner.extent;
+    s->op.edge = best_inner.edge;
+    bool crossing = false;
+    for (int i = 0; i < f.t.n; i++)
+        crossing |= !part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part);
+    d->crossings += crossing;
+    for (int i = 0; i < s->op.n; i++) {
+        Owner *o = &d->owner[s->op.t[i]->id];
+        o->known = true;
+        o->part = part_written(s);
+    }
+}
+
+static void walk(Dist *d, Seq *q);
+
+/* Leaves in d->crossings those of the loop, added to what was counted before. */
+static void walk_loop(Dist *d, Stmt *s) {
+    int before = d->crossings;
+    /* A second time, now that the owners of the carried values are known; not in deep nests, where
+     * that would multiply. */
+    for (int pass = s->loop.body->depth <= 4 ? 0 : 1; pass < 2; pass++) {
+        d->crossings = before;
+        walk(d, s->loop.body);
+        for (int k = 0; k < s->loop.carry.n; k++)
+            d->owner[s->loop.carry.p[k].phi->id] = d->owner[s->loop.carry.p[k].next->id];
+    }
+}
+
+/* Distinct extents of axes in q. */
+static void extents(Dist *d, const Seq *q, const Expr **e, int *n, int max) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) extents(d, s->loop.body, e, n, max);
+        if (s->kind == S_BRANCH)
+            for (int k = 0; k < 2; k++) extents(d, s->br.arm[k], e, n, max);
+        if (s->kind != S_OP) continue;
+        for (int k = 0; k < s->op.t[0]->rank; k++) {
+            const Expr *x = s->op.t[0]->dim[k];
+            int64_t v;
+            int j = 0;
+            if (e_is_int(x, &v) && v < 2) continue;
+            while (j < *n && e[j] != x) j++;
+            if (j == *n && *n < max) e[(*n)++] = x;
+        }
+    }
+}
+
+/* Tries each extent as the favoured one for the whole of an outermost loop and keeps the one with
+ * the fewest crossings. */
+static void best_for_loop(Dist *d, Stmt *s) {
+    const Expr *e[8];
+    int n = 0, before = d->crossings, best = -1, fewest = INT32_MAX;
+    extents(d, s->loop.body, e, &n, (int)COUNT(e));
+    for (int i = -1; i < n; i++) {
+        d->favoured = i < 0 ? NULL : e[i];
+        d->crossings = 0;
+        walk_loop(d, s);
+        if (d->crossings < fewest) fewest = d->crossings, best = i;
+    }
+    d->favoured = best < 0 ? NULL : e[best];
+    d->crossings = before;
+    walk_loop(d, s);
+    d->favoured = NULL;
+}
+
+/* Of a branch's result: what both arms agree on. A call that is not known yet agrees with anything.
+ */
+static Owner joined(const Dist *d, const Join *j) {
+    Owner r = {0};
+    for (int k = 0; k < 2; k++) {
+        if (!j->arm[k] || j->arm[k]->kind == TK_VIEW) continue;
+        Owner o = d->owner[j->arm[k]->id];
+        if (!o.known && j->arm[k]->kind == TK_CALL) continue;
+        if (!o.known || (r.known && !part_same(r.part, o.part))) return (Owner){0};
+        r = o;
+    }
+    return r;
+}
+
+static void walk(Dist *d, Seq *q) {
+    const Level level = d->level;
+    const int unit = d->unit;
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        const bool apart = stmt_apart(s, level);
+        d->level = apart ? s->level : level;
+        d->unit = apart ? unit + s->unit : unit;
+        switch (s->kind) {
+        case S_OP: choose(d, s); break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nout && !s->each; k++)
+                d->owner[s->ext.out[k]->id] = (Owner){true, part_solo};
+            break;
+        case S_BRANCH:
+            walk(d, s->br.arm[0]);
+            walk(d, s->br.arm[1]);
+            for (int k = 0; k < s->br.joins.n; k++)
+                d->owner[s->br.joins.p[k].out->id] = joined(d, &s->br.joins.p[k]);
+            break;
+        case S_LOOP:
+            if (s->loop.body->depth == 1)
+                best_for_loop(d, s);
+            else
+                walk_loop(d, s);
+            break;
+        case S_CALL:
+            /* Twice, so that callers see how results are written. */
+            for (int k = 0; k < s->call.nfunc * 2; k++)
+                walk(d, s->call.func[k % s->call.nfunc]->body);
+            for (int k = 0; k < s->call.f->nout && !stmt_split(s); k++)
+                d->owner[s->call.out[k]->id] = d->owner[s->call.f->out[k]->id];
+            break;
+        default: break;
+        }
+    }
+    d->level = level;
+    d->unit = unit;
+}
+
+/* ---- what readers would like ----------------------------------------------------------------- */
+typedef struct Reader {
+    Dist *d;
+    const Tensor *lead;
+} Reader;
+
+static void reader_load(void *user, Expr *e) {
+    Reader *r = user;
+    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    uint32_t mask = 0;
+    for (int k = 0; k < e->t->rank && !e->kind && t == e->t; k++)
+        for (int i = 0; i < r->lead->rank; i++)
+            if (e->a[k]->op == E_AXIS && e->a[k]->axis == r->lead->axis[i] &&
+                t->dim[k] == r->lead->dim[i])
+                mask |= 1u << k;
+    r->d->friendly[t->id] &= mask;
+}
+
+static void readers(Dist *d, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) readers(d, s->loop.body);
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
+            readers(d, s->call.func[k]->body);
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) readers(d, s->br.arm[k]);
+        Reader r = {d, s->kind == S_OP ? s->op.t[0] : NULL};
+        for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
+            e_each_load(d->c, s->op.t[k]->body, reader_load, &r);
+    }
+}
+
+/* ---- what is out of the question ------------------------------------------------------------- */
+/* Bytes that a unit loads when the parts that units have are positions of axis x. */
+typedef struct Traffic {
+    const Cx *c;
+    const Axis *x;
+    double parts, bytes;
+} Traffic;
+
+static void traffic_load(void *user, Expr *e) {
+    Traffic *k = user;
+    double bytes = (double)dtype_size(e->dtype);
+    for (int d = 0; d < e->t->rank && !e->kind; d++)
+        if (e->a[d]->flags & EF_AXIS) bytes *= cost_size(k->c, e->t->dim[d]);
+    k->bytes += e_uses_axis(e, k->x) ? bytes / k->parts : bytes;
+}
+
+/* On GPUs, where units are many: the dimensions of s along which not so much is loaded, by so few
+ * units, that barriers around it would be the smaller evil. A bit each. */
+static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
+    const Schedule *plan = d->p->schedule;
+    const Tensor *lead = s->op.t[0];
+    const int units = schedule_units(plan, s->level);
+    double time[MAX_RANK], best = 0, shared = ns - plan->device->group_ns;
+    uint32_t fair = 0;
+    for (int k = 0; k < lead->rank; k++) {
+        int64_t size,
+            grain = grain_of(plan->device, lead->axis[k]->extent, k == lead->rank - 1, d->grain);
+        if (!e_is_int(lead->axis[k]->extent, &size)) return UINT32_MAX;
+        double parts = (double)((size + grain - 1) / grain);
+        if (parts > units) parts = units;
+        Traffic t = {.c = d->c, .x = lead->axis[k], .parts = parts};
+        for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, traffic_load, &t);
+        time[k] = (shared > 0 ? shared : 0) * units / parts +
+                  t.bytes / plan->device->level[LEVEL_TEAM].read_gbps;
+        if (k == 0 || time[k] < best) best = time[k];
+    }
+    for (int k = 0; k < lead->rank; k++)
+        if (time[k] <= best + 2 * plan->device->level[s->level].barrier_ns) fair |= 1u << k;
+    return fair;
+}
+
+/* ---- what was measured ----------------------------------------------------------------------- */
+/* Groups that can be split along several dimensions: which one is a choice, 0 of which goes by
+ * scores. */
+static void choose_wanted(Dist *d, const Seq *q) {
+    const Schedule *plan = d->p->schedule;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        if (s->level == LEVEL_CORE) continue;
+        if (s->kind == S_LOOP) choose_wanted(d, s->loop.body);
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) choose_wanted(d, s->br.arm[k]);
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
+            choose_wanted(d, s->call.func[k]->body);
+        if (s->kind != S_OP || s->each) continue;
+        const Tensor *lead = s->op.t[0];
+        double ns = cost_group_ns(d->c, plan->device, s, schedule_units(plan, s->level));
+        uint32_t fair = plan->device->threads ? fair_splits(d, s, ns) : UINT32_MAX;
+        if (fair) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)(uintptr_t)fair);
+        Way way[WAYS_MAX] = {{0, ns}};
+        int n = 1;
+        for (int k = 0; k < lead->rank; k++) {
+            int64_t size, grain = grain_of(plan->device, lead->axis[k]->extent, k == lead->rank - 1,
+                                           d->grain);
+            if (!e_is_int(lead->axis[k]->extent, &size) || size > grain)
+                way[n++] = (Way){k + 1, ns};
+        }
+        if (n == 2) continue;
+        int dim = decide_value(d->p, X_SPLIT, s, n, way);
+        if (dim) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)((uintptr_t)1 << (dim - 1)));
+    }
+}
+
+void pass_distribute(Program *p) {
+    Dist d = {.p = p, .c = p->cx, .level = LEVEL_TEAM, .wanted = map_new(p->cx->a)};
+    double ns = p->schedule->estimate_ns;
+    Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
+    if (!is_one(p->schedule)) {
+        d.grain = decide_value(p, X_GRAIN, &all, p->schedule->device->threads ? 1 : 2,
+                               (Way[]){{16, ns}, {32, ns}});
+        choose_wanted(&d, p->top);
+    }
+    d.owner = NEWN(p->cx->a, Owner, p->ntensor + 1);
+    d.friendly = NEWN(p->cx->a, uint32_t, p->ntensor + 1);
+    memset(d.friendly, 0xff, sizeof *d.friendly * (size_t)(p->ntensor + 1));
+    readers(&d, p->top);
+    walk(&d, p->top);
+}

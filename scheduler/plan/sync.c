@@ -1,0 +1,793 @@
+/* sync.c: where units must meet.
+ *
+ * Requires the distribution (which unit touches which part) and the memory plan (which tensors
+ * share memory). Walks the tree in order of execution and remembers what was touched since the last
+ * barrier. A BARRIER goes in front of a statement that touches memory in conflict with that: one of
+ * the two writes, and a unit may touch what another one touched. At the end of a loop body the same
+ * question is asked about the next iteration; a carried value's two buffers make the overwrite
+ * safe, so one barrier an iteration is the most that one crossing costs. Where a unit is a block of
+ * threads, the same walk is made again for the threads of a unit, any of which may touch any
+ * element of its part: barriers of units serve them as well, and where there is none a block
+ * barrier goes in. Leaves BARRIER statements in the tree: at team level for all units, at cluster
+ * level for those of one, at core level for the threads of a block. */
+#include "utask/extern.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/plan/distribute.h"
+#include "scheduler/plan/memory.h"
+#include "scheduler/passes.h"
+
+typedef enum {
+    ON_TENSOR,
+    ON_TAKEN, /* what a statement takes of the arena for itself, above all that is in use */
+    ON_RECORD /* what an activation keeps while it calls, by one thread for all (stack/) */
+} AccessKind;
+
+typedef struct Access {
+    AccessKind kind;
+    Tensor *t;
+    Tensor *elem; /* t is a scan output and this the element of it, an iteration's; or NULL */
+    bool write;
+    bool append; /* a write behind all that is there: nothing before it is in its way */
+    int past;    /* number of the unit that is known to be past it, + 1; 0: none */
+    Part part;
+} Access;
+typedef VEC(Access) AccessVec;
+
+typedef struct Alias { /* t may be `of`'s memory */
+    Tensor *t, *of;
+} Alias;
+
+typedef struct LoopState {
+    Stmt *s;
+    struct LoopState *up;
+    int first;    /* of its accesses in the log */
+    int until;    /* accesses before the first barrier that every iteration passes; -1: none yet */
+    int branches; /* branches around its body's statements */
+    bool moving;  /* arena addresses differ between iterations */
+} LoopState;
+
+typedef struct Sync {
+    Program *p;
+    Cx *c;
+    Arena *a;
+    AccessVec pending, now, log;
+    VEC(Alias) alias;
+    AccessVec by_alias; /* joins and phis that the present access has come to */
+    LoopState *loop;
+    int branches;
+    bool threads;               /* the walk for the threads of a unit */
+    Level level;                /* of the units that share what is here… */
+    int unit;                   /* … and the first of them */
+    struct ResultPart **result; /* by function id: of each result */
+} Sync;
+
+/* Here is nobody to meet: one unit has all to itself. */
+static bool alone(const Sync *x) { return !x->threads && x->level == LEVEL_CORE; }
+
+/* ---- accesses -------------------------------------------------------------------------------- */
+/* An access to what is of no tensor, by the statement whose accesses are in x->now. */
+static void touch_own(Sync *x, AccessKind kind, bool write) {
+    vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part_whole}));
+}
+
+/* The first time that the present access comes to t in this way: one join of many may be reached by
+ * each of its arms, and those of the next one by each of these. */
+static bool is_new(Sync *x, Tensor *t, Part part, Tensor *elem) {
+    for (int i = 0; i < x->by_alias.n; i++) {
+        const Access *a = &x->by_alias.p[i];
+        bool whole = a->part.kind == PART_WHOLE && part.kind == PART_WHOLE;
+        if (a->t == t && a->elem == elem && (whole || part_same(a->part, part))) return false;
+    }
+    vec_push(x->a, &x->by_alias, ((Access){.t = t, .elem = elem, .part = part}));
+    return true;
+}
+
+static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) {
+    if (t->kind == TK_VIEW) {
+        touch_part(x, t->base, write, part.kind == PART_SOLO ? part : part_whole, elem);
+        return;
+    }
+    Mem *m = mem_of(t);
+    if (m && m->each && !x->threads) { /* no other unit touches it where it lies now */
+        touch_own(x, ON_TAKEN, true);
+        return;
+    }
+    if (m && m->kind == M_ELEM) { /* dimension 0 of the stacked tensor is the iteration */
+        if (part.kind == PART_SPLIT) part.dim++;
+        touch_part(x, m->via, write, part, elem ? elem : t);
+        return;
+    }
+    if (m && m->kind == M_SHARED) {
+        touch_part(x, m->via, write, part, elem);
+        return;
+    }
+    bool append = t->kind == TK_TE && t->base;
+    if (append) {
+        t = m->via;
+        m = mem_of(t);
+    }
+    bool other = t->kind == TK_JOIN || (t->kind == TK_PHI && !write && !t->grow);
+    if (other && is_new(x, t, part, elem))
+        for (int i = 0; i < x->alias.n; i++)
+            if (x->alias.p[i].t == t && x->alias.p[i].of)
+                touch_part(x, x->alias.p[i].of, write, part, elem);
+    if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
+    Access a = {ON_TENSOR, t, elem, write, append && write, 0, part};
+    for (int i = 0; i < x->now.n; i++)
+        if (x->now.p[i].t == t && x->now.p[i].elem == elem && x->now.p[i].write == write &&
+            x->now.p[i].append == a.append && part_same(x->now.p[i].part, part))
+            return;
+    vec_push(x->a, &x->now, a);
+}
+
+/* By the units that are here, of which the first is unit 0 of the part. */
+static void touch(Sync *x, Tensor *t, bool write, Part part) {
+    if (x->threads)
+        part = part_whole;
+    else if (x->level == LEVEL_CORE)
+        part = part_of_unit(x->unit);
+    else if (part.kind == PART_SOLO)
+        part.dim += x->unit;
+    x->by_alias.n = 0;
+    if (t) touch_part(x, t, write, part, NULL);
+}
+
+/* Memory of two tensors may be the same. A next value and its phi are different buffers within an
+ * iteration. */
+static bool overlap(const Tensor *a, const Tensor *b) {
+    if (a == b) return true;
+    Mem *x = mem_of(a), *y = mem_of(b);
+    if ((x->via == b && !y->inplace) || (y->via == a && !x->inplace)) return false;
+    bool turns_a = a->kind == TK_PHI || x->kind == M_CARRY,
+         turns_b = b->kind == TK_PHI || y->kind == M_CARRY;
+    if (x->kind == M_CARRY) x = mem_of(x->via);
+    if (y->kind == M_CARRY) y = mem_of(y->via);
+    if (x == y) return true;
+    if (x->frame != y->frame || x->block != y->block) return false;
+    if (x->kind == M_RESULT && y->kind == M_RESULT) return x->slot[0] == y->slot[0];
+    if (x->kind != M_STATIC || y->kind != M_STATIC) return false;
+    int nx = turns_a && !x->inplace ? 2 : 1, ny = turns_b && !y->inplace ? 2 : 1;
+    for (int i = 0; i < nx; i++)
+        for (int j = 0; j < ny; j++)
+            if (x->off[i] < y->off[j] + y->bytes && y->off[j] < x->off[i] + x->bytes) return true;
+    return false;
+}
+
+/* The element around `elem` where that is part of one, or NULL. */
+static Tensor *element_around(const Tensor *elem) {
+    Tensor *t = mem_of(elem)->via;
+    return mem_of(t) && mem_of(t)->kind == M_ELEM ? t : NULL;
+}
+
+static const Tensor *outer_element(const Tensor *elem) {
+    for (Tensor *t; elem && (t = element_around(elem));) elem = t;
+    return elem;
+}
+
+/* Whether `elem` is in an element of what the loop stacks. */
+static bool stacked_by(const Tensor *elem, const Stmt *loop) {
+    for (; elem; elem = element_around(elem))
+        for (int i = 0; i < loop->loop.scan.n; i++)
+            if (loop->loop.scan.p[i].out == mem_of(elem)->via) return true;
+    return false;
+}
+
+/* Whether a, the later one, must wait for b. */
+static bool conflict(const Access *a, const Access *b) {
+    if ((!a->write && !b->write) || a->kind != b->kind || a->kind == ON_TAKEN) return false;
+    if (a->kind == ON_RECORD) return true;
+    if (a->append && a->t == b->t) return false;
+    if (a->t == b->t && a->elem && b->elem && outer_element(a->elem) != outer_element(b->elem))
+        return false;
+    if (!overlap(a->t, b->t)) return false;
+    return !part_same(a->part, b->part) || (a->t != b->t && a->part.kind != PART_SOLO);
+}
+
+/* The only unit that makes access a; -1: several may. */
+static int only_unit(const Access *a) { return a->part.kind == PART_SOLO ? a->part.dim : -1; }
+
+/* Whether the unit that makes a is known to be past b. */
+static bool is_past(const Access *a, const Access *b) {
+    return b->past && only_unit(a) == b->past - 1;
+}
+
+/* All units meet after what the log holds. */
+static void met(Sync *x) {
+    x->pending.n = 0;
+    for (LoopState *l = x->loop; l; l = l->up) {
+        if (l->branches != x->branches) break; /* not passed by every iteration of outer loops */
+        if (l->until < 0) l->until = x->log.n;
+        break;
+    }
+}
+
+static void barrier_at(Sync *x, Seq *q, int *at) {
+    Stmt *s = stmt_new(x->c, S_BARRIER, "");
+    s->level = x->threads ? LEVEL_CORE : x->level;
+    seq_put_at(x->c, q, (*at)++, s);
+    met(x);
+}
+
+/* A flag in place of a barrier where one unit waits for the others, or they for it (`one`): whoever
+ * does not wait goes on. Point to point where few units feed few is not done. */
+static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
+    Stmt *s = stmt_new(x->c, S_BARRIER, "");
+    s->level = LEVEL_TEAM;
+    s->meet = (uint8_t)meet;
+    s->unit = (uint8_t)one;
+    seq_put_at(x->c, q, (*at)++, s);
+    int n = 0;
+    for (int i = 0; i < x->pending.n; i++) {
+        Access *b = &x->pending.p[i];
+        if (meet == MEET_GATHER)
+            b->past = one + 1;
+        else if (only_unit(b) == one || b->past == one + 1)
+            continue; /* behind it for all */
+        x->pending.p[n++] = *b;
+    }
+    x->pending.n = n;
+}
+
+/* Puts a barrier or a flag in front of statement *at of q if what it touches (x->now) needs one. */
+static void order(Sync *x, Seq *q, int *at) {
+    bool need = false,
+         flags = !x->threads && x->level == LEVEL_TEAM && x->p->schedule->device->threads;
+    int to = -2, from = -2; /* the one unit that waits, or is waited for; -1: several */
+    for (int i = 0; i < x->now.n; i++)
+        for (int j = 0; j < x->pending.n; j++) {
+            const Access *a = &x->now.p[i], *b = &x->pending.p[j];
+            if (!conflict(a, b) || is_past(a, b)) continue;
+            need = true;
+            to = to == -2 || to == only_unit(a) ? only_unit(a) : -1;
+            from = from == -2 || from == only_unit(b) ? only_unit(b) : -1;
+        }
+    if (need && flags && to >= 0)
+        flag_at(x, q, at, MEET_GATHER, to);
+    else if (need && flags && from >= 0)
+        flag_at(x, q, at, MEET_RELEASE, from);
+    else if (need)
+        barrier_at(x, q, at);
+    for (int i = 0; i < x->now.n; i++) {
+        vec_push(x->a, &x->pending, x->now.p[i]);
+        vec_push(x->a, &x->log, x->now.p[i]);
+    }
+    x->now.n = 0;
+}
+
+static void touch_load(void *user, Expr *e) { touch(user, e->t, false, part_whole); }
+static void touch_expr(Sync *x, Expr *e) {
+    if (e && (e->flags & EF_LOAD)) e_each_load(x->c, e, touch_load, x);
+}
+
+typedef struct OpScan {
+    Sync *x;
+    Stmt *s;
+} OpScan;
+static void touch_op(void *user, Expr *e) {
+    OpScan *k = user;
+    for (int i = 0; i < k->s->op.n; i++)
+        if (k->s->op.t[i] == e->t) return; /* members are read at their own positions */
+    touch(k->x, e->t, false, k->s->each ? part_whole : part_read(k->x->c, k->s, e->t));
+}
+
+/* Where the arena address of t is taken anew in each iteration. */
+static void note_bump(Sync *x, const Tensor *t) {
+    const Mem *m = mem_of(t);
+    if (!m || m->kind != M_BUMP) return;
+    for (LoopState *l = x->loop; l; l = l->up) {
+        if (l->branches != x->branches || t->blob || t->grow) l->moving = true;
+        for (int i = 0; i < MAX_RANK; i++)
+            if (!expr_visible(t->dim[i], l->s->loop.body->parent) || loop_varies(l->s, t->dim[i]))
+                l->moving = true;
+    }
+}
+
+/* The statement at hand takes memory of the arena for itself, as much as it finds that it needs. */
+static void take(Sync *x) {
+    touch_own(x, ON_TAKEN, true);
+    for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
+}
+
+/* ---- statements ------------------------------------------------------------------------------ */
+static void walk(Sync *x, Seq *q);
+
+/* The same memory as seen by the next iteration. */
+static Access next_iteration(Access a, const Stmt *loop) {
+    if (a.kind != ON_TENSOR) return a;
+    const Mem *m = mem_of(a.t);
+    if (m->kind == M_CARRY)
+        for (int i = 0; i < loop->loop.carry.n; i++)
+            if (loop->loop.carry.p[i].phi == m->via) a.t = m->via;
+    return a;
+}
+
+static bool fixed(const Stmt *loop, const Expr *e) {
+    return expr_visible(e, loop->loop.body->parent) && !loop_varies(loop, e);
+}
+
+/* A unit's part is the same memory in every iteration. */
+static bool steady(const Access *a, const Stmt *loop) {
+    if (a->part.kind != PART_SPLIT) return true;
+    if (a->t->rank < 0 || !fixed(loop, a->part.extent)) return false;
+    for (int i = a->part.dim; i < a->t->rank; i++)
+        if (!fixed(loop, tensor_extent(a->t, i))) return false;
+    return true;
+}
+
+/* The same of a in an iteration of the loop and b in the one before. */
+static bool conflict_later(const Access *a, const Access *b, const Stmt *loop) {
+    if (a->t == b->t && stacked_by(a->elem, loop) && stacked_by(b->elem, loop))
+        return false; /* each trip has its own */
+    if (conflict(a, b)) return true;
+    if (a->kind != b->kind || a->kind != ON_TENSOR || (a->append && a->t == b->t)) return false;
+    return (a->write || b->write) && overlap(a->t, b->t) && !(steady(a, loop) && steady(b, loop));
+}
+
+/* Memory of the arena that each iteration takes anew, where that may be at another place. */
+static bool is_taken(const Access *a, const Stmt *loop) {
+    if (a->kind != ON_TENSOR) return a->kind == ON_TAKEN;
+    const Mem *m = mem_of(a->t);
+    if (m->kind == M_CARRY) m = mem_of(m->via);
+    bool takes = m->kind == M_BUMP || m->kind == M_CALLEE || (m->kind == M_SLOT && m->frame);
+    return takes && seq_inside(a->t->seq, loop->loop.body);
+}
+
+static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
+    if (s->loop.trips) touch_expr(x, s->loop.trips);
+    touch_expr(x, s->loop.cond0);
+    order(x, q, at);
+    for (int i = 0; i < s->loop.carry.n; i++) {
+        Alias al = {s->loop.carry.p[i].phi, s->loop.carry.p[i].init};
+        vec_push(x->a, &x->alias, al);
+        note_bump(x, s->loop.carry.p[i].phi);
+    }
+    for (int i = 0; i < s->loop.scan.n; i++) note_bump(x, s->loop.scan.p[i].out);
+    for (int i = 0; i < s->loop.carry.n; i++)
+        if (s->loop.carry.p[i].inplace) {
+            touch(x, s->loop.carry.p[i].init, false, part_whole);
+            touch(x, s->loop.carry.p[i].phi, true, part_whole);
+            s->loop.copies = true;
+        }
+    order(x, q, at);
+    if (s->loop.copies)
+        x->pending.n = 0; /* each unit copies its share of the bytes, then all meet */
+    AccessVec before = {0};
+    for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
+    LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};
+    x->loop = &l;
+    x->pending.n = 0;
+    Seq *body = s->loop.body;
+    walk(x, body);
+    int end = body->s.n;
+    touch_expr(x, s->loop.cond_next);
+    for (int i = 0; i < s->loop.syms.n; i++) touch_expr(x, s->loop.syms.p[i].next);
+    order(x, body, &end);
+    /* What is pending here meets the next iteration's accesses up to its first barrier. */
+    int until = l.until < 0 ? x->log.n : l.until;
+    bool need = false;
+    for (int i = 0; i < x->pending.n && !need; i++) {
+        Access a = next_iteration(x->pending.p[i], s);
+        for (int j = l.first; j < until && !need; j++) {
+            Access b = next_iteration(x->log.p[j], s);
+            bool moved = l.moving && (a.write || b.write) && is_taken(&a, s) && is_taken(&b, s);
+            need = moved || (conflict_later(&b, &a, s) && !is_past(&b, &a));
+        }
+    }
+    bool agree =
+        x->threads &&
+        x->level == LEVEL_CORE; /* the threads of one block meet there anyway, to agree on faults */
+    if (!x->threads)
+        s->loop.barrier = need && !alone(x);
+    else
+        s->loop.block_barrier = need && !s->loop.barrier && !agree;
+    if (s->loop.barrier || s->loop.block_barrier || agree) x->pending.n = 0;
+    x->loop = l.up;
+    /* After the loop a phi is what was written last. */
+    for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
+    /* What was pending before the loop: a barrier in front of it, once, if the body needs one. */
+    bool entry = false;
+    for (int i = 0; i < before.n && !entry && !alone(x); i++)
+        for (int j = l.first; j < until && !entry; j++)
+            entry = conflict(&x->log.p[j], &before.p[i]);
+    if (entry) {
+        AccessVec after = x->pending;
+        x->pending = (AccessVec){0};
+        barrier_at(x, q, at);
+        x->pending = after;
+    } else
+        for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
+}
+
+static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
+    touch_expr(x, s->br.cond);
+    order(x, q, at);
+    AccessVec before = {0}, after = {0};
+    for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
+    x->branches++;
+    for (int k = 0; k < 2; k++) {
+        x->pending.n = 0;
+        for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
+        walk(x, s->br.arm[k]);
+        int end = s->br.arm[k]->s.n;
+        for (int i = 0; i < s->br.syms.n; i++) touch_expr(x, s->br.syms.p[i].arm[k]);
+        order(x, s->br.arm[k], &end);
+        for (int i = 0; i < s->br.joins.n; i++) {
+            if (!s->br.joins.p[i].arm[k]) continue;
+            Alias al = {s->br.joins.p[i].out, s->br.joins.p[i].arm[k]};
+            vec_push(x->a, &x->alias, al);
+        }
+        for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &after, x->pending.p[i]);
+    }
+    x->branches--;
+    x->pending.n = 0;
+    for (int i = 0; i < after.n; i++) {
+        bool have = false;
+        for (int j = 0; j < x->pending.n && !have; j++) {
+            const Access *a = &x->pending.p[j], *b = &after.p[i];
+            have = a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem &&
+                   a->write == b->write && a->append == b->append &&
+                   (part_same(a->part, b->part) ||
+                    (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE));
+        }
+        if (!have) vec_push(x->a, &x->pending, after.p[i]);
+    }
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+/* What a function does is seen by its caller as: it reads its arguments and what it captures, it
+ * writes its results, by parts where all that it does with a result is by the same parts. An
+ * activation's own memory is nobody else's: it lies above the caller's, and the arena's top goes
+ * down only at a barrier, or in front of an iteration that a barrier precedes. So nothing that
+ * matters is pending when a body starts, and bodies are walked on their own. */
+typedef struct Captures {
+    Sync *x;
+    const Seq *from;
+} Captures;
+
+static void capture(Captures *k, Tensor *t) {
+    while (t && t->kind == TK_VIEW) t = t->base;
+    for (const Seq *q = k->from; t && q; q = q->parent)
+        if (q == t->seq) touch(k->x, t, false, part_whole);
+}
+static void capture_load(void *user, Expr *e) { capture(user, e->t); }
+static void capture_expr(Captures *k, Expr *e) {
+    if (e && (e->flags & EF_LOAD)) e_each_load(k->x->c, e, capture_load, k);
+}
+
+/* Everything from outside that q reads. */
+static void capture_seq(Captures *k, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET: capture_expr(k, s->let.e); break;
+        case S_CHECK: capture_expr(k, s->check.cond); break;
+        case S_OP:
+            for (int j = 0; j < s->op.n; j++) capture_expr(k, s->op.t[j]->body);
+            break;
+        case S_EXTERN:
+            for (int j = 0; j < s->ext.nin; j++) capture(k, s->ext.in[j]);
+            break;
+        case S_LOOP:
+            capture_expr(k, s->loop.trips);
+            capture_expr(k, s->loop.cond0);
+            capture_expr(k, s->loop.cond_next);
+            for (int j = 0; j < s->loop.carry.n; j++) capture(k, s->loop.carry.p[j].init);
+            capture_seq(k, s->loop.body);
+            break;
+        case S_BRANCH:
+            capture_expr(k, s->br.cond);
+            for (int j = 0; j < s->br.joins.n; j++)
+                for (int m = 0; m < 2; m++) capture(k, s->br.joins.p[j].arm[m]);
+            for (int m = 0; m < 2; m++) capture_seq(k, s->br.arm[m]);
+            break;
+        case S_CALL:
+            for (int j = 0; j < s->call.f->narg; j++) capture(k, s->call.arg[j]);
+            for (int j = 0; j < s->call.nfunc; j++) capture_seq(k, s->call.func[j]->body);
+            break;
+        default: break;
+        }
+    }
+}
+
+typedef struct ResultPart { /* how a function touches one of its results */
+    bool set;
+    Part part;
+} ResultPart;
+
+typedef struct Results {
+    Sync *x;
+    const Func *f;
+    const Stmt *s;
+    ResultPart *part; /* of f */
+    bool changed;
+} Results;
+
+static void meet(Results *r, int i, Part p) {
+    ResultPart *k = &r->part[i];
+    bool plain = p.kind != PART_SPLIT ||
+                 expr_visible(p.extent, r->f->body->parent); /* the same in each call */
+    if (!plain) p = part_whole;
+    if (!k->set)
+        *k = (ResultPart){true, p};
+    else if (k->part.kind == PART_WHOLE || part_same(k->part, p))
+        return;
+    else
+        k->part = part_whole;
+    r->changed = true;
+}
+
+/* The result of r->f that t is part of, or -1. */
+static int result_of(const Results *r, const Tensor *t) {
+    while (t && t->kind == TK_VIEW) t = t->base;
+    if (!t || !t->ret) return -1;
+    const Seq *q = t->seq;
+    while (q && !(q->owner && q->owner->kind == S_CALL)) q = q->parent;
+    return q == r->f->body ? t->ret - 1 : -1;
+}
+
+static void used_whole(Results *r, const Tensor *t) {
+    int i = result_of(r, t);
+    if (i >= 0) meet(r, i, part_whole);
+}
+static void result_load(void *user, Expr *e) {
+    Results *r = user;
+    int i = result_of(r, e->t);
+    if (i < 0) return;
+    for (int k = 0; r->s && k < r->s->op.n; k++)
+        if (r->s->op.t[k] == e->t) return; /* members are read at their own positions */
+    meet(r, i,
+         r->s && !r->s->each && e->t->kind != TK_VIEW ? part_read(r->x->c, r->s, e->t)
+                                                      : part_whole);
+}
+static void result_expr(Results *r, Expr *e) {
+    if (e && (e->flags & EF_LOAD)) e_each_load(r->x->c, e, result_load, r);
+}
+
+static void result_parts(Sync *x, const Stmt *s);
+
+static void results_seq(Results *r, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        r->s = s->kind == S_OP ? s : NULL;
+        switch (s->kind) {
+        case S_LET: result_expr(r, s->let.e); break;
+        case S_CHECK: result_expr(r, s->check.cond); break;
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++) {
+                int z = result_of(r, s->op.t[k]);
+                if (z >= 0) meet(r, z, part_written(s));
+                result_expr(r, s->op.t[k]->body);
+            }
+            break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nin; k++) used_whole(r, s->ext.in[k]);
+            break;
+        case S_LOOP:
+            for (int k = 0; k < s->loop.carry.n; k++) used_whole(r, s->loop.carry.p[k].init);
+            result_expr(r, s->loop.cond0);
+            result_expr(r, s->loop.cond_next);
+            results_seq(r, s->loop.body);
+            break;
+        case S_BRANCH:
+            result_expr(r, s->br.cond);
+            for (int m = 0; m < 2; m++) {
+                for (int k = 0; k < s->br.joins.n; k++)
+                    if (!s->br.joins.p[k].out->ret) used_whole(r, s->br.joins.p[k].arm[m]);
+                results_seq(r, s->br.arm[m]);
+            }
+            break;
+        case S_CALL:
+            if (s->call.nfunc && !r->x->result[s->call.f->id]) result_parts(r->x, s);
+            for (int k = 0; k < s->call.f->narg; k++) used_whole(r, s->call.arg[k]);
+            for (int k = 0; k < s->call.f->nout; k++) {
+                int z = result_of(r, s->call.out[k]);
+                const ResultPart *p = &r->x->result[s->call.f->id][k];
+                if (z >= 0 && p->set) meet(r, z, stmt_split(s) ? part_whole : p->part);
+            }
+            for (int k = 0; k < s->call.nfunc; k++) results_seq(r, s->call.func[k]->body);
+            break;
+        default: break;
+        }
+    }
+}
+
+/* Fills in x->result of the functions that hang on s. */
+static void result_parts(Sync *x, const Stmt *s) {
+    bool changed = true;
+    for (int i = 0; i < s->call.nfunc; i++)
+        x->result[s->call.func[i]->id] = NEWN(x->a, ResultPart, s->call.func[i]->nout + 1);
+    while (changed) {
+        changed = false;
+        for (int i = 0; i < s->call.nfunc; i++) {
+            Results r = {.x = x, .f = s->call.func[i], .part = x->result[s->call.func[i]->id]};
+            results_seq(&r, r.f->body);
+            changed |= r.changed;
+        }
+    }
+}
+
+/* To its caller. */
+static void touch_call(Sync *x, const Seq *q, Stmt *s) {
+    const Func *f = s->call.f;
+    Captures k = {x, q};
+    for (int i = 0; i < f->narg; i++) touch(x, s->call.arg[i], false, part_whole);
+    for (int i = 0; i < s->call.nfunc; i++) capture_seq(&k, s->call.func[i]->body);
+    for (int i = 0; i < f->nout; i++) {
+        const ResultPart *p = &x->result[f->id][i];
+        touch(x, s->call.out[i], true,
+              f->room[i] && p->set && !stmt_split(s) ? p->part : part_whole);
+        note_bump(x, s->call.out[i]);
+    }
+}
+
+static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
+    if (s->call.nfunc && !x->result[s->call.f->id]) result_parts(x, s);
+    touch_call(x, q, s);
+    take(x);
+    if (x->threads) touch_own(x, ON_RECORD, true);
+    order(x, q, at);
+    if (x->threads && !s->call.nfunc) {
+        met(x); /* when the callee comes back */
+        touch_own(x, ON_RECORD, false);
+        order(x, q, at);
+    }
+    for (int i = 0; i < s->call.nfunc; i++) {
+        Sync in = {.p = x->p,
+                   .c = x->c,
+                   .a = x->a,
+                   .alias = x->alias,
+                   .threads = x->threads,
+                   .level = x->level,
+                   .result = x->result};
+        walk(&in, s->call.func[i]->body);
+        x->alias = in.alias;
+    }
+}
+
+/* Statement *at and those beside it, each run by a unit alone or by one cluster; then all meet.
+ * What they touch may need a barrier in front. The memory of those beside each other is not shared.
+ */
+static void walk_apart(Sync *x, Seq *q, int *at) {
+    AccessVec before = x->pending;
+    const Level level = x->level;
+    const int unit = x->unit;
+    int first = x->log.n;
+    if (x->threads && x->pending.n)
+        barrier_at(x, q, at); /* none goes between constructs beside each other */
+    do {
+        Stmt *s = q->s.p[*at];
+        int own = *at;
+        x->pending = (AccessVec){0};
+        x->level = s->level;
+        x->unit = unit + s->unit;
+        if (s->kind == S_LOOP)
+            walk_loop(x, q, &own, s);
+        else
+            walk_branch(x, q, &own, s);
+        ASSERT(own == *at);
+    } while (++*at < q->s.n && q->s.p[*at]->beside);
+    x->level = level;
+    x->unit = unit;
+    bool need = false;
+    for (int i = first; i < x->log.n && !need && !x->threads; i++)
+        for (int j = 0; j < before.n && !need; j++) need = conflict(&x->log.p[i], &before.p[j]);
+    int front = *at - 1;
+    while (q->s.p[front]->beside) front--;
+    (*at)--;
+    if (need) barrier_at(x, q, &front), (*at)++;
+    met(x);
+}
+
+/* Calls by a unit each; then all meet. */
+static void walk_split(Sync *x, Seq *q, int *at) {
+    int first = *at;
+    do touch_call(x, q, q->s.p[*at]);
+    while (++*at < q->s.n && q->s.p[*at]->beside);
+    take(x);
+    int n = *at - first;
+    order(x, q, &first);
+    *at = first + n - 1;
+    met(x);
+}
+
+static void walk(Sync *x, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET:
+            touch_expr(x, s->let.e);
+            order(x, q, &i);
+            break;
+        case S_OP: {
+            OpScan k = {x, s};
+            if (s->level == LEVEL_HOST)
+                met(x); /* the kernel ends in front of it and begins behind it */
+            if (op_is_empty(s) || s->level == LEVEL_HOST) break;
+            for (int m = 0; m < s->op.n; m++) e_each_load(x->c, s->op.t[m]->body, touch_op, &k);
+            for (int m = 0; m < s->op.n; m++) {
+                touch(x, s->op.t[m], true, part_written(s));
+                note_bump(x, s->op.t[m]);
+            }
+            order(x, q, &i);
+            break;
+        }
+        case S_EXTERN: /* planned by every unit from the inputs, run by unit 0 */
+            for (int k = 0; k < s->ext.nin; k++)
+                touch(x, s->ext.in[k], false, s->ext.row->plan || s->each ? part_whole : part_solo);
+            for (int k = 0; k < s->ext.nout; k++) {
+                touch(x, s->ext.out[k], true, part_solo);
+                note_bump(x, s->ext.out[k]);
+            }
+            if (s->ext.row->plan) take(x); /* scratch */
+            order(x, q, &i);
+            break;
+        case S_LOOP:
+        case S_BRANCH:
+            if (stmt_apart(s, x->level))
+                walk_apart(x, q, &i);
+            else if (s->kind == S_LOOP)
+                walk_loop(x, q, &i, s);
+            else
+                walk_branch(x, q, &i, s);
+            break;
+        case S_CALL:
+            if (stmt_split(s))
+                walk_split(x, q, &i);
+            else
+                walk_call(x, q, &i, s);
+            break;
+        case S_BARRIER: met(x); break; /* of an earlier walk */
+        default: break;
+        }
+    }
+}
+
+void pass_sync(Program *p) {
+    Sync x = {.p = p, .c = p->cx, .a = p->cx->a, .level = LEVEL_TEAM};
+    x.result = NEWN(x.a, struct ResultPart *, p->nfunc + 1);
+    walk(&x, p->top);
+    /* The outputs are whole before the kernel ends. */
+    int end = p->top->s.n;
+    barrier_at(&x, p->top, &end);
+    if (!p->schedule->device->threads) return;
+    Sync threads = {.p = p,
+                    .c = p->cx,
+                    .a = p->cx->a,
+                    .threads = true,
+                    .level = LEVEL_TEAM,
+                    .result = x.result};
+    walk(&threads, p->top);
+}
+
+bool sync_inside(const Stmt *s) { return strcmp(s->ext.row->name, "seq_push") == 0; }
+
+Level seq_level(const Seq *q) {
+    Level level = LEVEL_TEAM;
+    for (; q; q = q->parent)
+        if (q->owner && stmt_apart(q->owner, level)) level = q->owner->level;
+    return level;
+}
+
+int sync_count(const Seq *q, Level level) {
+    const Level here = seq_level(q);
+    int n = here == level && q->owner && q->owner->kind == S_LOOP && q->owner->loop.barrier;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        n += (s->kind == S_BARRIER && s->level == level && s->meet == MEET_ALL) ||
+             (here == level && ((s->kind == S_EXTERN && sync_inside(s)) ||
+                                ((stmt_apart(s, here) || stmt_split(s)) && !s->beside)));
+        if (s->kind == S_BRANCH)
+            n += sync_count(s->br.arm[0], level) + sync_count(s->br.arm[1], level);
+    }
+    return n;
+}
+
+int sync_flags(const Seq *q) {
+    int n = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        n += s->kind == S_BARRIER && s->meet != MEET_ALL;
+        if (s->kind == S_BRANCH) n += sync_flags(s->br.arm[0]) + sync_flags(s->br.arm[1]);
+    }
+    return n;
+}

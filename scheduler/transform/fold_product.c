@@ -1,0 +1,160 @@
+/* fold_product.c: a product of two constants, read at positions that only the run knows, becomes a
+ * table.
+ *
+ * sum(r: A[f, r] * B[r, g]) with A and B constant is T[f, g], where T = A · B is computed here: the
+ * input product of an embedded word is one row of the table. Only where the table stays small. */
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+
+#define TABLE_BYTES ((int64_t)1 << 24) /* the largest table */
+#define TABLE_GROWTH 4                 /* how many times as large as the two constants it may be */
+
+typedef struct Fold {
+    Program *p;
+    Cx *c;
+    Map *tables; /* key text -> Tensor */
+} Fold;
+
+/* One constant of a product: all its axes but `dim`, along which the sum runs, are free. */
+typedef struct Operand {
+    Expr *load;
+    int dim;
+    int64_t free, free_dim[MAX_RANK], step, size[MAX_RANK], stride[MAX_RANK];
+    Expr *at[MAX_RANK];
+    int nfree;
+} Operand;
+
+/* Loads of tensors that are loads themselves: the load behind them. */
+static Expr *through(Cx *c, Expr *e) {
+    while (e->op == E_LOAD && !e->kind && e->t->kind == TK_TE && e->t->body->op == E_LOAD &&
+           !e->t->owned)
+        e = e_subst(c, e->t->body, e->t->rank, e->t->axis, e->a, NULL, NULL);
+    return e;
+}
+
+static bool operand(Cx *c, Operand *o, Expr *e, const Axis *r) {
+    *o = (Operand){.load = through(c, e), .dim = -1, .free = 1};
+    const Expr *l = o->load;
+    if (l->op != E_LOAD || l->kind || l->t->kind != TK_CONST || l->t->dtype != DT_F32) return false;
+    const Const *k = l->t->data;
+    int64_t stride = 1;
+    for (int d = k->rank - 1; d >= 0; d--) {
+        if (l->a[d]->op == E_AXIS && l->a[d]->axis == r) {
+            if (o->dim >= 0 || !e_is_ival(r->extent, k->dim[d])) return false;
+            o->dim = d;
+            o->step = stride;
+        } else if (e_uses_axis(l->a[d], r))
+            return false;
+        stride *= k->dim[d];
+    }
+    stride = 1;
+    for (int d = k->rank - 1; d >= 0; d--) {
+        o->stride[d] = stride;
+        stride *= k->dim[d];
+    }
+    for (int d = 0; d < k->rank; d++) {
+        if (d == o->dim) continue;
+        o->at[o->nfree] = l->a[d];
+        o->size[o->nfree] = k->dim[d];
+        o->free_dim[o->nfree++] = d;
+        if (!mul_size(o->free, k->dim[d], &o->free)) return false;
+    }
+    return o->dim >= 0 && o->free > 0;
+}
+
+/* Where the elements of o with the sum's axis at 0 are, in row-major order of the free axes. */
+static int64_t *offsets(Cx *c, const Operand *o) {
+    int64_t *at = NEWN(c->a, int64_t, o->free), index[MAX_RANK] = {0};
+    for (int64_t i = 0; i < o->free; i++) {
+        for (int d = 0; d < o->nfree; d++) at[i] += index[d] * o->stride[o->free_dim[d]];
+        for (int d = o->nfree - 1; d >= 0 && ++index[d] == o->size[d]; d--) index[d] = 0;
+    }
+    return at;
+}
+
+static Tensor *table_of(Fold *f, const Operand *a, const Operand *b, int64_t n) {
+    Cx *c = f->c;
+    Sb key = {.a = c->a};
+    sb_printf(&key, "%d %d %d %d", a->load->t->id, a->dim, b->load->t->id, b->dim);
+    Tensor *t = map_get(f->tables, key.p);
+    if (t) return t;
+    Const *k = NEW(c->a, Const);
+    *k = (Const){.dtype = DT_F32, .rank = a->nfree + b->nfree, .count = a->free * b->free};
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < k->rank; i++) {
+        k->dim[i] = i < a->nfree ? a->size[i] : b->size[i - a->nfree];
+        dim[i] = e_int(c, k->dim[i]);
+    }
+    float *out = NEWN(c->a, float, k->count), *rows = NEWN(c->a, float, n * b->free);
+    const int64_t *row = offsets(c, a), *column = offsets(c, b);
+    const float *x = a->load->t->data->data, *y = b->load->t->data->data;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t j = 0; j < b->free; j++) rows[r * b->free + j] = y[column[j] + r * b->step];
+    for (int64_t i = 0; i < a->free; i++)
+        for (int64_t r = 0; r < n; r++) {
+            const float *from = rows + r * b->free, v = x[row[i] + r * a->step];
+            float *restrict to = out + i * b->free;
+            for (int64_t j = 0; j < b->free; j++) to[j] += v * from[j];
+        }
+    k->data = out;
+    t = tensor_new(c, TK_CONST, DT_F32, k->rank, dim);
+    t->data = k;
+    t->seq = f->p->top;
+    t->name = a->load->t->name;
+    map_set(f->tables, key.p, t);
+    return t;
+}
+
+/* The table's element for the sum r, or NULL. */
+static Expr *folded(Fold *f, Expr *r) {
+    Operand o[2];
+    int64_t n, count;
+    if (r->kind != R_SUM || r->dtype != DT_F32 || r->naxis != 1 || r->a[0]->op != E_MUL)
+        return NULL;
+    if (!e_is_int(r->raxis[0]->extent, &n) || n < 1) return NULL;
+    for (int side = 0; side < 2; side++)
+        if (!operand(f->c, &o[side], r->a[0]->a[side], r->raxis[0])) return NULL;
+    if (o[0].nfree + o[1].nfree > MAX_RANK || !mul_size(o[0].free, o[1].free, &count)) return NULL;
+    if (count > TABLE_BYTES / 4 || count > TABLE_GROWTH * n * (o[0].free + o[1].free)) return NULL;
+    Expr *at[MAX_RANK];
+    for (int i = 0; i < o[0].nfree; i++) at[i] = o[0].at[i];
+    for (int i = 0; i < o[1].nfree; i++) at[o[0].nfree + i] = o[1].at[i];
+    return e_load(f->c, table_of(f, &o[0], &o[1], n), at);
+}
+
+static Expr *find(Fold *f, Map *seen, Expr *e, Expr **from) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    Expr *by = e->op == E_REDUCE ? folded(f, e) : NULL;
+    if (by) *from = e;
+    for (int i = 0; i < e->n && !by; i++) by = find(f, seen, e->a[i], from);
+    return by;
+}
+
+static void walk(Fold *f, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *o = q->s.p[i];
+        if (o->kind == S_LOOP) walk(f, o->loop.body);
+        for (int k = 0; o->kind == S_BRANCH && k < 2; k++) walk(f, o->br.arm[k]);
+        for (int k = 0; o->kind == S_CALL && k < o->call.nfunc; k++) walk(f, o->call.func[k]->body);
+        if (o->kind != S_OP) continue;
+        Tensor *t = o->op.t[0];
+        Expr *from = NULL, *by, *plain = t->body;
+        const Device *d = f->p->schedule->device;
+        double plain_ns = 0;
+        while ((by = find(f, map_new(f->c->a), t->body, &from))) {
+            if (plain == t->body) plain_ns = cost_group_ns(f->c, d, o, 1);
+            t->body = e_replace(f->c, t->body, from, by);
+        }
+        if (plain == t->body) continue;
+        if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->c, d, o, 1)))
+            t->body = plain;
+    }
+}
+
+void pass_fold_product(Program *p) {
+    Fold f = {.p = p, .c = p->cx, .tables = map_new(p->cx->a)};
+    walk(&f, p->top);
+    p->ntensor = p->cx->next_tensor;
+}

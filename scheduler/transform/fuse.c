@@ -1,0 +1,475 @@
+/* fuse.c: which tensor expressions are computed into memory, and which are substituted into their
+ * users; then groups of expressions over one domain.
+ *
+ * Works from the last statement to the first: when a tensor is reached, every user that remains is
+ * computed into memory, so the decision sees all places where the value would be recomputed.
+ * Nothing here knows operators; the cost of an expression and the number of evaluations decide. */
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+
+#define BODY_MAX 400  /* distinct nodes of one fused expression */
+#define CHEAP 2       /* arithmetic worth repeating rather than storing … */
+#define CHEAP_LOADS 3 /* … with that many loads … */
+#define CHEAP_CHAIN 4 /* … and in values that are made of each other … */
+#define CHEAP_MAX 12  /* … and the most of it that may be */
+
+typedef VEC(Tensor *) TensorVec;
+
+typedef struct Fuse {
+    Program *p;
+    Cx *c;
+    Arena *a;
+    bool *pinned;      /* by tensor id: must be in memory */
+    TensorVec *users;  /* by tensor id: tensors in memory whose bodies load it */
+    int *loads;        /* by tensor id: of it, in all bodies as they were */
+    int *above;        /* by tensor id: arithmetic that is repeated on the way to what loads it */
+    const Stmt **stmt; /* by tensor id: what computes it */
+    VEC(Tensor *) order;
+} Fuse;
+
+/* ---- what must be in memory ------------------------------------------------------------------ */
+static void pin(Fuse *f, Tensor *t) {
+    if (t) f->pinned[t->id] = true;
+    if (t && t->kind == TK_VIEW) pin(f, t->base);
+}
+static void pin_load(void *user, Expr *e) { pin(user, e->t); }
+static void pin_expr(Fuse *f, Expr *e) {
+    if (e) e_each_load(f->c, e, pin_load, f);
+}
+
+static void scan_seq(Fuse *f, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET: pin_expr(f, s->let.e); break;
+        case S_OP:
+            for (int k = 0; k < s->op.n; k++) {
+                vec_push(f->a, &f->order, s->op.t[k]);
+                f->stmt[s->op.t[k]->id] = s;
+                if (s->level != LEVEL_HOST) continue;
+                pin(f, s->op.t[k]);
+                pin_expr(f, s->op.t[k]->body);
+            }
+            break;
+        case S_EXTERN:
+            for (int k = 0; k < s->ext.nin; k++) pin(f, s->ext.in[k]);
+            break;
+        case S_LOOP:
+            for (int k = 0; k < s->loop.carry.n; k++) {
+                pin(f, s->loop.carry.p[k].init);
+                pin(f, s->loop.carry.p[k].next);
+            }
+            for (int k = 0; k < s->loop.scan.n; k++) pin(f, s->loop.scan.p[k].elem);
+            scan_seq(f, s->loop.body);
+            break;
+        case S_BRANCH:
+            for (int k = 0; k < s->br.joins.n; k++) {
+                pin(f, s->br.joins.p[k].arm[0]);
+                pin(f, s->br.joins.p[k].arm[1]);
+            }
+            scan_seq(f, s->br.arm[0]);
+            scan_seq(f, s->br.arm[1]);
+            break;
+        case S_CALL:
+            for (int k = 0; k < s->call.f->narg; k++) pin(f, s->call.arg[k]);
+            for (int k = 0; k < s->call.nfunc; k++) {
+                const Func *g = s->call.func[k];
+                for (int m = 0; m < g->nout; m++) pin(f, g->out[m]);
+                scan_seq(f, g->body);
+            }
+            break;
+        default: break;
+        }
+    }
+}
+
+/* ---- cost ------------------------------------------------------------------------------------ */
+typedef struct Cost {
+    int arith; /* weighted operations on elements (not on indices) */
+    int index; /* divisions and the like in indices */
+    int loads, nodes;
+    bool reduce, select, guard;
+} Cost;
+
+static int op_weight(const Expr *e) {
+    switch (e->op) {
+    case E_SQRT:
+    case E_DIV: return 4;
+    case E_FDIV:
+    case E_MOD:
+    case E_FMOD: return 6;
+    case E_EXP:
+    case E_LOG:
+    case E_LOG1P:
+    case E_TANH:
+    case E_ERF:
+    case E_SIGMOID:
+    case E_SIN:
+    case E_COS:
+    case E_TAN:
+    case E_ASIN:
+    case E_ACOS:
+    case E_ATAN:
+    case E_SINH:
+    case E_COSH:
+    case E_ASINH:
+    case E_ACOSH:
+    case E_ATANH:
+    case E_POW: return 10;
+    case E_DRAW: return 40;
+    case E_CONST:
+    case E_SYM:
+    case E_AXIS:
+    case E_INDIM:
+    case E_LIMIT:
+    case E_SEED:
+    case E_LOAD:
+    case E_REDUCE: return 0;
+    default: return 1;
+    }
+}
+
+static void cost_walk(Map *seen, Expr *e, Cost *k, bool index) {
+    if (map_geti(seen, (uint64_t)e->id * 2 + index + 1)) return;
+    map_seti(seen, (uint64_t)e->id * 2 + index + 1, e);
+    k->nodes++;
+    if (e->pure) return; /* uniform: computed once */
+    int w = op_weight(e);
+    if (index)
+        k->index += w > 1 ? w : 0;
+    else
+        k->arith += w;
+    k->loads += e->op == E_LOAD;
+    k->reduce |= e->op == E_REDUCE;
+    k->select |= e->op == E_SELECT;
+    k->guard |= e->op == E_GUARD;
+    int n = e->op == E_TELL ? 1 : e->n; /* what it tells is not computed */
+    for (int i = 0; i < n; i++) cost_walk(seen, e->a[i], k, index || e->op == E_LOAD);
+}
+
+static Cost cost_of(Fuse *f, Expr *e) {
+    Cost k = {0};
+    cost_walk(map_new(f->a), e, &k, false);
+    return k;
+}
+
+static void count_load(void *user, Expr *e) { ((Fuse *)user)->loads[e->t->id]++; }
+
+/* Loads of a value when it is computed elsewhere: what only it loads becomes part of it, but for
+ * reductions. */
+typedef struct Along {
+    Fuse *f;
+    int loads;
+} Along;
+
+static void load_along(void *user, Expr *e) {
+    Along *x = user;
+    Fuse *f = x->f;
+    Expr *body = e->t->body;
+    bool part = body && f->loads[e->t->id] == 1 && !f->pinned[e->t->id] && !cost_of(f, body).reduce;
+    if (part)
+        e_each_load(f->c, body, load_along, x);
+    else
+        x->loads++;
+}
+
+/* ---- places where a tensor is loaded --------------------------------------------------------- */
+typedef struct Sites {
+    Fuse *f;
+    const Tensor *t;
+    Map *seen;
+    int n;
+    bool flat, conditional, operand, in_reduce, in_index;
+    Expr *evals; /* evaluations over the user's whole domain, int64 */
+    Expr *domain;
+    Expr *extent[MAX_RANK * 4]; /* of enclosing reductions */
+    int nextent;
+} Sites;
+
+static bool is_product(const Expr *e) { return e->op == E_MUL && dtype_is_float(e->dtype); }
+
+static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool index) {
+    if (!(e->flags & EF_LOAD)) return;
+    if (map_geti(s->seen, (uint64_t)e->id + 1)) return;
+    map_seti(s->seen, (uint64_t)e->id + 1, e);
+    Cx *c = s->f->c;
+    if (e->op == E_LOAD && e->t == s->t) {
+        s->n++;
+        s->flat |= e->kind;
+        s->conditional |= conditional;
+        s->operand |= operand;
+        s->in_reduce |= s->nextent > 0;
+        s->in_index |= index;
+        Expr *n = s->domain;
+        for (int i = 0; i < s->nextent; i++) n = e_mul(c, n, s->extent[i]);
+        s->evals = e_add(c, s->evals, n);
+    }
+    int up = s->nextent;
+    if (e->op == E_REDUCE) {
+        for (int i = 0; i < e->naxis && s->nextent < (int)COUNT(s->extent); i++)
+            s->extent[s->nextent++] = e->raxis[i]->extent;
+        Expr *b = e->a[0];
+        bool sum = e->kind == R_SUM && is_product(b);
+        if (sum) {
+            for (int i = 0; i < 2; i++) site_walk(s, b->a[i], conditional, true, index);
+            s->nextent = up;
+            return;
+        }
+    }
+    for (int i = 0; i < e->n; i++) {
+        /* The same choice for all elements is no reason to compute a sum elsewhere. */
+        bool choice = e->op == E_GUARD || e->op == E_TELL ||
+                      (e->op == E_SELECT && (e->a[0]->flags & (EF_AXIS | EF_LOAD)));
+        bool cond = conditional || (choice && i > 0);
+        site_walk(s, e->a[i], cond, false, index || e->op == E_LOAD);
+    }
+    s->nextent = up;
+}
+
+/* a <= b for sure. */
+static bool at_most(Cx *c, Expr *a, Expr *b) {
+    int64_t v;
+    Expr *d = e_sub(c, b, a);
+    if (e_is_int(d, &v)) return v >= 0;
+    int64_t lo, hi;
+    return e_range(d, &lo, &hi) && lo >= 0 && lo != INT64_MIN;
+}
+
+static bool should_fuse(Fuse *f, Tensor *t) {
+    Cx *c = f->c;
+    TensorVec *u = &f->users[t->id];
+    if (f->pinned[t->id] || t->owned || !u->n) return false;
+    Cost k = cost_of(f, t->body);
+    Expr *evals = e_int(c, 0), *have = tensor_count(c, t);
+    int sites = 0;
+    bool one_seq = true, deeper = false, conditional = false, operand = false, in_reduce = false,
+         in_index = false;
+    for (int i = 0; i < u->n; i++) {
+        Tensor *x = u->p[i];
+        Sites s = {
+            .f = f, .t = t, .seen = map_new(f->a), .evals = evals, .domain = tensor_count(c, x)};
+        site_walk(&s, x->body, false, false, false);
+        if (s.flat) return false;
+        evals = s.evals;
+        sites += s.n;
+        conditional |= s.conditional;
+        operand |= s.operand;
+        in_reduce |= s.in_reduce;
+        in_index |= s.in_index;
+        one_seq &= x->seq == t->seq;
+        deeper |= x->seq->depth > t->seq->depth;
+        if (cost_of(f, x->body).nodes + k.nodes * s.n > BODY_MAX) return false;
+    }
+    if (k.reduce) {
+        /* A product or reduction: only where each of its elements is computed once,
+         * unconditionally. */
+        return one_seq && !conditional && !in_reduce && !in_index && at_most(c, evals, have);
+    }
+    if (operand) { /* the operand of a product: only if it stays a plain load */
+        if (t->body->op != E_LOAD || k.index || k.loads > 1) return false;
+    }
+    if (k.loads == 0) return k.arith + k.index <= 24 || sites == 1;
+    if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
+    if (at_most(c, evals, have)) return true;
+    if (in_index) return false;
+    if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
+    int again = k.arith + k.index;
+    Along with = {f, 0};
+    e_each_load(c, t->body, load_along, &with);
+    bool cheap = !again || (again <= CHEAP && f->above[t->id] + again <= CHEAP_CHAIN &&
+                            with.loads <= CHEAP_LOADS);
+    double ns = cost_group_ns(c, f->p->schedule->device, f->stmt[t->id], f->p->schedule->units);
+    if (!decide_value(f->p, X_RECOMPUTE, f->stmt[t->id], 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
+        return false;
+    f->above[t->id] += again;
+    return true;
+}
+
+/* ---- substitution ---------------------------------------------------------------------------- */
+typedef struct Inline {
+    Cx *c;
+    Tensor *t;
+} Inline;
+
+static Expr *inline_map(void *user, Expr *e) {
+    Inline *s = user;
+    if (e->t != s->t) return NULL;
+    return e_subst(s->c, s->t->body, s->t->rank, s->t->axis, e->a, NULL, NULL);
+}
+
+/* What is repeated above t stands above what t is made of, too. */
+static void add_above(void *user, Expr *e) {
+    void **p = user;
+    Fuse *f = p[0];
+    const Tensor *t = p[1];
+    if (f->above[e->t->id] < f->above[t->id]) f->above[e->t->id] = f->above[t->id];
+}
+
+static void add_user(void *user, Expr *e) {
+    void **p = user;
+    Fuse *f = p[0];
+    TensorVec *v = &f->users[e->t->id];
+    if (e->t->kind == TK_VIEW) pin(f, e->t); /* reads its base, which stays in memory */
+    for (int i = 0; i < v->n; i++)
+        if (v->p[i] == p[1]) return;
+    vec_push(f->a, v, (Tensor *)p[1]);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+typedef struct GroupCheck {
+    Stmt *g;
+    bool bad, related;
+    const Tensor *t;
+} GroupCheck;
+
+static const Tensor *storage_of(const Tensor *t) { return t->kind == TK_VIEW ? t->base : t; }
+
+static void reads_group(void *user, Expr *e) {
+    GroupCheck *k = user;
+    for (int i = 0; i < k->g->op.n; i++)
+        if (storage_of(e->t) == k->g->op.t[i]) k->bad = true;
+}
+
+/* Loads of the group's tensors must be at the reader's own position. */
+static void reads_own(void *user, Expr *e) {
+    GroupCheck *k = user;
+    for (int i = 0; i < k->g->op.n; i++) {
+        if (storage_of(e->t) != k->g->op.t[i]) continue;
+        k->related = true;
+        if (!load_is_own(e, k->g->op.t[i], k->t)) k->bad = true; /* a view of it never is */
+    }
+}
+
+static int count_reduces(Fuse *f, Stmt *g) {
+    int n = 0;
+    for (int i = 0; i < g->op.n; i++) n += cost_of(f, g->op.t[i]->body).reduce;
+    return n;
+}
+
+/* Whether `s` may join group g; in-between statements are checked by the caller. */
+static bool joins(Fuse *f, Stmt *g, Stmt *s) {
+    Tensor *a = g->op.t[0], *b = s->op.t[0];
+    if (a->rank != b->rank || g->op.n >= 8 || g->level == LEVEL_HOST || s->level == LEVEL_HOST)
+        return false;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dim[i] != b->dim[i]) return false;
+    GroupCheck k = {.g = g, .t = b};
+    e_each_load(f->c, b->body, reads_own, &k);
+    if (k.bad || !k.related) return false;
+    /* Under a reduction the own position would be read before it is final. */
+    if (cost_of(f, b->body).reduce) {
+        for (int i = 0; i < g->op.n; i++) {
+            Sites st = {.f = f,
+                        .t = g->op.t[i],
+                        .seen = map_new(f->a),
+                        .evals = e_int(f->c, 0),
+                        .domain = e_int(f->c, 1)};
+            site_walk(&st, b->body, false, false, false);
+            if (st.in_reduce) return false;
+        }
+    }
+    return count_reduces(f, g) + count_reduces(f, s) <= 8;
+}
+
+static void merge(Fuse *f, Stmt *g, Stmt *s) {
+    /* s takes over g's members, in front of its own, over g's axes. */
+    Tensor *lead = g->op.t[0];
+    int n = g->op.n + s->op.n;
+    Tensor **t = NEWN(f->a, Tensor *, n);
+    memcpy(t, g->op.t, sizeof *t * (size_t)g->op.n);
+    for (int i = 0; i < s->op.n; i++) {
+        Tensor *x = s->op.t[i];
+        Expr *to[MAX_RANK];
+        for (int d = 0; d < x->rank; d++) to[d] = e_axis(f->c, lead->axis[d]);
+        x->body = e_subst(f->c, x->body, x->rank, x->axis, to, NULL, NULL);
+        memcpy(x->axis, lead->axis, sizeof x->axis);
+        t[g->op.n + i] = x;
+    }
+    s->op.t = t;
+    s->op.n = n;
+}
+
+static void group_seq(Fuse *f, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) group_seq(f, s->loop.body);
+        if (s->kind == S_BRANCH) {
+            group_seq(f, s->br.arm[0]);
+            group_seq(f, s->br.arm[1]);
+        }
+        if (s->kind == S_CALL)
+            for (int k = 0; k < s->call.nfunc; k++) group_seq(f, s->call.func[k]->body);
+        if (s->kind != S_OP) continue;
+        /* The nearest earlier group, over statements that do not read it. */
+        for (int j = i - 1; j >= 0 && j >= i - 12; j--) {
+            Stmt *g = q->s.p[j];
+            if (g->kind != S_OP && g->kind != S_LET && g->kind != S_CHECK) break;
+            if (g->kind != S_OP || !joins(f, g, s)) continue;
+            GroupCheck k = {.g = g};
+            for (int m = j + 1; m < i; m++) {
+                Stmt *b = q->s.p[m];
+                if (b->kind == S_LET) e_each_load(f->c, b->let.e, reads_group, &k);
+                for (int z = 0; b->kind == S_OP && z < b->op.n; z++)
+                    e_each_load(f->c, b->op.t[z]->body, reads_group, &k);
+            }
+            if (k.bad) break;
+            merge(f, g, s);
+            memmove(q->s.p + j, q->s.p + j + 1, sizeof *q->s.p * (size_t)(q->s.n - j - 1));
+            q->s.n--;
+            i--;
+            j = i;
+        }
+    }
+}
+
+static void drop_fused(Seq *q) {
+    int n = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) drop_fused(s->loop.body);
+        if (s->kind == S_BRANCH) {
+            drop_fused(s->br.arm[0]);
+            drop_fused(s->br.arm[1]);
+        }
+        if (s->kind == S_CALL)
+            for (int k = 0; k < s->call.nfunc; k++) drop_fused(s->call.func[k]->body);
+        if (s->kind == S_OP && s->op.t[0]->fused) continue;
+        q->s.p[n++] = s;
+    }
+    q->s.n = n;
+}
+
+void pass_fuse(Program *p) {
+    Fuse f = {.p = p, .c = p->cx, .a = p->cx->a};
+    f.pinned = NEWN(f.a, bool, p->ntensor + 1);
+    f.stmt = NEWN(f.a, const Stmt *, p->ntensor + 1);
+    f.users = NEWN(f.a, TensorVec, p->ntensor + 1);
+    f.loads = NEWN(f.a, int, p->ntensor + 1);
+    f.above = NEWN(f.a, int, p->ntensor + 1);
+    for (int i = 0; i < p->nout; i++) pin(&f, p->out[i].t);
+    scan_seq(&f, p->top);
+    for (int i = 0; i < f.order.n; i++) e_each_load(f.c, f.order.p[i]->body, count_load, &f);
+    for (int i = f.order.n - 1; i >= 0; i--) {
+        Tensor *t = f.order.p[i];
+        if (should_fuse(&f, t)) {
+            t->fused = true;
+            p->nfused++;
+            e_each_load(f.c, t->body, add_above, (void *[]){&f, t});
+            Inline s = {f.c, t};
+            TensorVec *u = &f.users[t->id];
+            for (int k = 0; k < u->n; k++) {
+                u->p[k]->body = e_subst(f.c, u->p[k]->body, 0, NULL, NULL, inline_map, &s);
+                void *arg[2] = {&f, u->p[k]};
+                e_each_load(f.c, t->body, add_user, arg);
+            }
+            continue;
+        }
+        void *arg[2] = {&f, t};
+        e_each_load(f.c, t->body, add_user, arg);
+    }
+    drop_fused(p->top);
+    group_seq(&f, p->top);
+    p->nsym = p->cx->next_sym;
+    p->ntensor = p->cx->next_tensor;
+}

@@ -1,0 +1,332 @@
+/* grow.c: carried values that only become longer.
+ *
+ * A next value that is the carried value with something put behind it (or in front of it) along one
+ * axis is kept in one buffer with room for more: the group computes only what is added, instead of
+ * copying all the rest in each iteration. What leads from the carried value to the next one may be
+ * several steps, and pass through branches; the values between share the buffer, for each begins
+ * (or ends) with the one before. Dimensions outside of the growing one are as far apart in the
+ * buffer as there is room, so inside the loop its elements are addressed with the room as that
+ * dimension's extent; after the loop the value is made dense again where it does not fill the
+ * buffer. */
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+
+/* Bytes of a buffer that is planned for the most that it can come to, though the loop may end
+ * before. */
+#define SMALL_BYTES ((int64_t)1 << 18)
+/* Beyond, a size known at compile time is taken when it is needed. */
+#define STATIC_BYTES ((int64_t)1 << 26)
+
+typedef struct Step { /* one value of the chain */
+    Tensor *t, *from; /* from NULL: t is a join */
+    Expr *added;      /* the new part's elements, at the axes of t but `at` along the growing one */
+    Expr *rows;       /* how many are added */
+} Step;
+
+typedef struct Chain {
+    Program *p;
+    Cx *c;
+    Stmt *loop;
+    Tensor *phi;
+    int axis; /* -1: none yet */
+    int tries;
+    bool front, branches;
+    VEC(Step) step;
+} Chain;
+
+/* ---- one value from another ------------------------------------------------------------------ */
+/* cond is  i < threshold  with i the axis x. */
+static Expr *threshold_of(Cx *c, const Expr *cond, Axis *x) {
+    if (cond->op != E_LT || cond->a[0]->dtype != DT_I64) return NULL;
+    Expr *u = e_add(c, e_sub(c, cond->a[1], cond->a[0]), e_axis(c, x));
+    return u->flags & (EF_AXIS | EF_LOAD) ? NULL : u;
+}
+
+static bool at_most(Cx *c, Expr *a, Expr *b) {
+    int64_t lo, hi, v;
+    Expr *d = e_sub(c, b, a);
+    if (e_is_int(d, &v)) return v >= 0;
+    return e_range(d, &lo, &hi) && lo >= 0;
+}
+
+/* e is a load of t's element at domain's own position, moved by -shift along dimension axis. */
+static bool own_load(Cx *c, const Expr *e, const Tensor *domain, int axis, Expr *shift) {
+    if (e->op != E_LOAD || e->kind || e->t->rank != domain->rank) return false;
+    for (int d = 0; d < domain->rank; d++) {
+        if (d != axis && e->t->dim[d] != domain->dim[d]) return false;
+        if (d != axis && e_is_ival(domain->dim[d], 1)) continue;
+        Expr *own = e_axis(c, domain->axis[d]);
+        if (e->a[d] != (d == axis ? e_sub(c, own, shift) : own)) return false;
+    }
+    return true;
+}
+
+/* The value of t behind those of another tensor along `axis`: *from is that tensor, the result what
+ * is put behind it. NULL: t is not of this form. */
+static Expr *behind(Cx *c, const Tensor *t, Expr *e, int axis, Expr *below, Tensor **from) {
+    if (e->op != E_SELECT) return NULL;
+    Expr *u = threshold_of(c, e->a[0], t->axis[axis]);
+    if (!u || (below && !at_most(c, u, below))) return NULL;
+    const Expr *old = e->a[1];
+    if (own_load(c, old, t, axis, e_int(c, 0)) && old->t->dim[axis] == u) {
+        *from = old->t;
+        return e->a[2];
+    }
+    Expr *first = behind(c, t, e->a[1], axis, u, from);
+    return first ? e_sel(c, e->a[0], first, e->a[2]) : NULL;
+}
+
+static Expr *before(Cx *c, const Tensor *t, Expr *e, int axis, Tensor **from) {
+    if (e->op != E_SELECT) return NULL;
+    Expr *u = threshold_of(c, e->a[0], t->axis[axis]);
+    if (!u) return NULL;
+    const Expr *old = e->a[2];
+    if (own_load(c, old, t, axis, u)) {
+        if (e_add(c, u, old->t->dim[axis]) != t->dim[axis]) return NULL;
+        *from = old->t;
+        return e->a[1];
+    }
+    Expr *rest = before(c, t, e->a[2], axis, from);
+    if (!rest || !at_most(c, u, e_sub(c, t->dim[axis], (*from)->dim[axis]))) return NULL;
+    return e_sel(c, e->a[0], e->a[1], rest);
+}
+
+static Stmt *group_of(const Tensor *t) {
+    for (int i = 0; t->seq && i < t->seq->s.n; i++) {
+        Stmt *s = t->seq->s.p[i];
+        for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
+            if (s->op.t[k] == t) return s;
+    }
+    return NULL;
+}
+
+static const Join *join_of(const Tensor *t) {
+    for (int i = 0; t->seq && i < t->seq->s.n; i++) {
+        const Stmt *s = t->seq->s.p[i];
+        for (int k = 0; s->kind == S_BRANCH && k < s->br.joins.n; k++)
+            if (s->br.joins.p[k].out == t) return &s->br.joins.p[k];
+    }
+    return NULL;
+}
+
+/* Adds the steps from the carried value to t, last ones first. *rows: how many they add at most. */
+static bool trace(Chain *k, Tensor *t, Expr **rows) {
+    Cx *c = k->c;
+    *rows = e_int(c, 0);
+    if (t == k->phi) return true;
+    if (t->rank != k->phi->rank || t->grow || ++k->tries > 200 || (t->owned && k->step.n))
+        return false;
+    Step s = {.t = t};
+    if (t->kind == TK_JOIN) {
+        const Join *j = join_of(t);
+        Expr *of[2] = {*rows, *rows};
+        vec_push(c->a, &k->step, s);
+        k->branches = true;
+        for (int m = 0; j && m < 2; m++)
+            if (j->arm[m] && !trace(k, j->arm[m], &of[m])) return false;
+        *rows = e_bin(c, E_MAX, of[0], of[1]);
+        return j != NULL;
+    }
+    const Stmt *group = group_of(t);
+    if (t->kind != TK_TE || !group || group->op.at) return false;
+    if (own_load(c, t->body, t, 0, e_int(c, 0)) && t->body->t->dim[0] == t->dim[0]) {
+        s.from = t->body->t;
+        s.rows = *rows;
+        s.added = e_num(c, t->dtype, 0); /* nothing is computed */
+        vec_push(c->a, &k->step, s);
+        return trace(k, s.from, rows);
+    }
+    for (int d = 0; d < t->rank; d++)
+        for (int front = 0; front < 2; front++) {
+            if (k->axis >= 0 && (d != k->axis || front != k->front)) continue;
+            s.added =
+                front ? before(c, t, t->body, d, &s.from) : behind(c, t, t->body, d, NULL, &s.from);
+            if (!s.added) continue;
+            Chain up = *k;
+            s.rows = e_sub(c, t->dim[d], s.from->dim[d]);
+            k->axis = d;
+            k->front = front;
+            vec_push(c->a, &k->step, s);
+            if (trace(k, s.from, rows)) {
+                *rows = e_add(c, s.rows, *rows);
+                return true;
+            }
+            up.tries = k->tries;
+            *k = up;
+        }
+    return false;
+}
+
+/* ---- what else happens to the values --------------------------------------------------------- */
+typedef struct Uses {
+    const Chain *k;
+    bool bad;
+} Uses;
+
+static bool in_chain(const Chain *k, const Tensor *t) {
+    if (t == k->phi) return true;
+    for (int i = 0; i < k->step.n; i++)
+        if (k->step.p[i].t == t) return true;
+    return false;
+}
+
+/* Uses t as a dense tensor. */
+static void dense(Uses *u, const Tensor *t) {
+    while (t && t->kind == TK_VIEW) t = t->base;
+    if (t && in_chain(u->k, t)) u->bad = true;
+}
+static void dense_load(void *user, Expr *e) {
+    if (e->kind || e->t->kind == TK_VIEW) dense(user, e->t);
+}
+static void dense_expr(Uses *u, Expr *e) {
+    if (e) e_each_load(u->k->c, e, dense_load, u);
+}
+
+static void dense_seq(Uses *u, const Seq *q) {
+    for (int i = 0; i < q->s.n && !u->bad; i++) {
+        const Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET: dense_expr(u, s->let.e); break;
+        case S_CHECK: dense_expr(u, s->check.cond); break;
+        case S_OP:
+            for (int m = 0; m < s->op.n; m++) dense_expr(u, s->op.t[m]->body);
+            break;
+        case S_EXTERN:
+            for (int m = 0; m < s->ext.nin; m++) dense(u, s->ext.in[m]);
+            break;
+        case S_LOOP:
+            for (int m = 0; m < s->loop.carry.n; m++) dense(u, s->loop.carry.p[m].init);
+            dense_expr(u, s->loop.trips);
+            dense_expr(u, s->loop.cond0);
+            dense_expr(u, s->loop.cond_next);
+            dense_seq(u, s->loop.body);
+            break;
+        case S_BRANCH:
+            dense_expr(u, s->br.cond);
+            for (int m = 0; m < s->br.joins.n; m++)
+                for (int a = 0; a < 2 && !in_chain(u->k, s->br.joins.p[m].out); a++)
+                    dense(u, s->br.joins.p[m].arm[a]);
+            for (int a = 0; a < 2; a++) dense_seq(u, s->br.arm[a]);
+            break;
+        case S_CALL: u->bad = true; break; /* a function may have captured it */
+        default: break;
+        }
+    }
+}
+
+/* ---- doing it -------------------------------------------------------------------------------- */
+/* The statement with member t alone. Those before and after it become groups of their own. */
+static Stmt *isolate(Cx *c, Seq *q, Stmt *s, const Tensor *t) {
+    int at = 0, m = 0, n = s->op.n;
+    while (q->s.p[at] != s) at++;
+    while (s->op.t[m] != t) m++;
+    Tensor **all = s->op.t;
+    if (m > 0) {
+        Stmt *first = stmt_new(c, S_OP, s->path);
+        first->op.n = m;
+        first->op.t = all;
+        seq_put_at(c, q, at++, first);
+    }
+    s->op.n = 1;
+    s->op.t = all + m;
+    if (m + 1 < n) {
+        Stmt *rest = stmt_new(c, S_OP, s->path);
+        rest->op.n = n - m - 1;
+        rest->op.t = all + m + 1;
+        seq_put_at(c, q, at + 1, rest);
+    }
+    return s;
+}
+
+static void apply(Chain *k, Grow *g, Step *s) {
+    Cx *c = k->c;
+    Tensor *t = s->t;
+    t->grow = g;
+    if (!s->from) return;
+    Stmt *one = isolate(c, t->seq, group_of(t), t);
+    Expr *start = g->front ? e_int(c, 0) : s->from->dim[g->axis], *to[MAX_RANK];
+    Axis *rows = axis_new(c, s->rows);
+    for (int d = 0; d < t->rank; d++) to[d] = e_axis(c, t->axis[d]);
+    to[g->axis] = e_add(c, start, e_axis(c, rows));
+    t->body = e_subst(c, s->added, t->rank, t->axis, to, NULL, NULL);
+    t->axis[g->axis] = rows;
+    t->base = s->from;
+    one->op.at = NEWN(c->a, Expr *, MAX_RANK);
+    one->op.at[g->axis] = start;
+}
+
+static bool known_at_entry(const Stmt *loop, const Expr *e) {
+    return expr_visible(e, loop->loop.body->parent) && !loop_varies(loop, e);
+}
+
+/* How much room there is: known when the loop starts, if the most that it can come to is. */
+static void set_room(Chain *k, Grow *g, Expr *rows) {
+    Cx *c = k->c;
+    const Stmt *loop = k->loop;
+    bool ends_early = loop->loop.cond0 || loop->loop.cond_next;
+    int64_t room, bytes = (int64_t)dtype_size(k->phi->dtype), v;
+    Expr *stride = NULL;
+    if (loop->loop.trips && known_at_entry(loop, rows)) {
+        Expr *trips = e_bin(c, E_MAX, loop->loop.trips, e_int(c, 0));
+        Expr *most = e_add(c, g->first, e_mul(c, trips, rows));
+        bool small = e_is_int(most, &room) && mul_size(bytes, room, &bytes);
+        for (int d = 0; small && d < k->phi->rank; d++)
+            small = d == g->axis || (e_is_int(k->phi->dim[d], &v) && mul_size(bytes, v, &bytes));
+        g->planned = small && bytes <= (ends_early ? SMALL_BYTES : STATIC_BYTES);
+        if (g->planned || !ends_early) g->rows = rows;
+        if (g->planned) g->most = room;
+        if (g->planned && !ends_early && !k->branches)
+            stride = most; /* it is full after the loop */
+    }
+    if (!stride) {
+        g->room = sym_new(c, DT_I64, "room", 0);
+        g->room->scope = k->phi->seq;
+        stride = e_sym(c, g->room);
+    }
+    if (g->spaced) g->extent = stride;
+}
+
+/* Copying all of the value in each iteration, or once when the loop begins and perhaps once after
+ * it. */
+static bool worthwhile(Chain *k, const Grow *g) {
+    const Device *d = k->p->schedule->device;
+    double size = (double)dtype_size(k->phi->dtype), trips = cost_trips(k->loop->loop.trips);
+    for (int i = 0; i < k->phi->rank; i++)
+        size *= cost_size(k->c, i == g->axis ? g->first : k->phi->dim[i]);
+    double copy = 2 * size / d->level[LEVEL_CORE].read_gbps + d->group_ns;
+    return decide(k->p, X_APPEND, k->loop, (trips + 1) * copy, (g->spaced ? 2 : 1) * copy);
+}
+
+bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry) {
+    Cx *c = p->cx;
+    Chain k = {.p = p, .c = c, .loop = loop, .phi = carry->phi, .axis = -1};
+    Expr *rows;
+    if (carry->phi->rank < 1 || carry->phi->blob || !trace(&k, carry->next, &rows) || k.axis < 0)
+        return false;
+    const LoopSym *size = NULL;
+    for (int i = 0; i < loop->loop.syms.n; i++)
+        if (k.phi->dim[k.axis] == e_sym(c, loop->loop.syms.p[i].sym)) size = &loop->loop.syms.p[i];
+    if (!size) return false;
+    Grow *g = NEW(c->a, Grow);
+    g->phi = k.phi;
+    g->axis = k.axis;
+    g->front = k.front;
+    g->first = size->init;
+    for (int d = 0; d < k.phi->rank; d++) {
+        if (d != k.axis &&
+            (loop_varies(loop, k.phi->dim[d]) || k.phi->dim[d] != carry->next->dim[d]))
+            return false;
+        if (d < k.axis && !e_is_ival(k.phi->dim[d], 1)) g->spaced = true;
+    }
+    Uses u = {&k, false};
+    dense_expr(&u, loop->loop.cond_next);
+    dense_seq(&u, loop->loop.body);
+    if (g->spaced && u.bad) return false;
+    if (!worthwhile(&k, g)) return false;
+    set_room(&k, g, rows);
+    k.phi->grow = g;
+    for (int i = 0; i < k.step.n; i++) apply(&k, g, &k.step.p[i]);
+    carry->inplace = true;
+    return true;
+}

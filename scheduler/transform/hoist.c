@@ -1,0 +1,229 @@
+/* hoist.c: step-invariant products leave their loop.
+ *
+ * A tensor of a loop body, or a sum inside its expression, is independent when it depends only on
+ * values from outside and on the iteration number. An independent sum of products, T matrix-vector
+ * products in T iterations, becomes one matrix-matrix product before the loop, with the iteration
+ * as one more axis. Only counted loops: otherwise iterations that never happen would be computed.
+ * What does not even depend on the iteration number leaves any loop, as it is. */
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+
+#define MAX_TERMS 256                  /* of one loop */
+#define HOIST_BYTES ((int64_t)1 << 28) /* most memory that one hoisted tensor may take */
+
+typedef struct Hoist {
+    Program *p;
+    Cx *c;
+    Arena *a;
+    Stmt *loop;
+    bool counted; /* the loop makes a known number of trips: its iteration number may be used */
+    bool *independent; /* by tensor id, of the loop at hand */
+    bool ok;
+} Hoist;
+
+static bool from_outside(const Hoist *h, const Tensor *t) {
+    if (t->kind == TK_VIEW)
+        return from_outside(h, t->base) && !seq_inside(t->seq, h->loop->loop.body);
+    for (int i = 0; i < h->loop->loop.carry.n; i++)
+        if (h->loop->loop.carry.p[i].phi == t) return false;
+    for (int i = 0; i < h->loop->loop.scan.n; i++)
+        if (h->loop->loop.scan.p[i].out == t) return false;
+    return t->kind == TK_CONST || t->kind == TK_INPUT ||
+           (t->seq && !seq_inside(t->seq, h->loop->loop.body));
+}
+
+static void load_ok(void *user, Expr *e) {
+    Hoist *h = user;
+    h->ok = h->ok && (from_outside(h, e->t) ||
+                      (e->t->kind == TK_TE && h->independent[e->t->id] && !e->kind));
+}
+
+/* Symbols: from outside, or the iteration number of a counted loop. */
+static bool symbols_ok(const Hoist *h, const Expr *e) {
+    if (!(e->flags & EF_SYM)) return true;
+    if (e->op == E_SYM) {
+        for (int i = 0; i < h->loop->loop.syms.n; i++)
+            if (h->loop->loop.syms.p[i].sym == e->sym) return false;
+        if (e->sym == h->loop->loop.iter) return h->counted;
+        return expr_visible(e, h->loop->loop.body->parent);
+    }
+    for (int i = 0; i < e->n; i++)
+        if (!symbols_ok(h, e->a[i])) return false;
+    return true;
+}
+
+static bool expr_independent(Hoist *h, Expr *e) {
+    h->ok = true;
+    if (e->flags & EF_GUARD || !symbols_ok(h, e))
+        return false; /* a guard would fault before its time */
+    e_each_load(h->c, e, load_ok, h);
+    return h->ok;
+}
+
+static bool is_independent(Hoist *h, const Tensor *t) {
+    for (int i = 0; i < t->rank; i++)
+        if (!symbols_ok(h, t->dim[i]) || loop_varies(h->loop, t->dim[i])) return false;
+    return expr_independent(h, t->body);
+}
+
+static bool has_product(const Expr *e) {
+    if (!(e->flags & EF_REDUCE)) return false;
+    int64_t n = 1, v;
+    if (e->op == E_REDUCE && e->kind == R_SUM && dtype_is_float(e->dtype) && e->a[0]->op == E_MUL) {
+        for (int i = 0; i < e->naxis; i++) n *= e_is_int(e->raxis[i]->extent, &v) ? v : 64;
+        return n >= 16;
+    }
+    for (int i = 0; i < e->n; i++)
+        if (has_product(e->a[i])) return true;
+    return false;
+}
+
+/* Independent tensors of the body are substituted. */
+static Expr *inline_independent(void *user, Expr *e) {
+    Hoist *h = user;
+    Tensor *t = e->t;
+    if (t->kind != TK_TE || !h->independent[t->id] || e->kind) return NULL;
+    Expr *x = e_subst(h->c, t->body, t->rank, t->axis, e->a, NULL, NULL);
+    return e_subst(h->c, x, 0, NULL, NULL, inline_independent, h);
+}
+
+/* e depends on the iteration number. */
+static bool loop_counts(const Hoist *h, const Expr *e) {
+    if (!(e->flags & EF_SYM)) return false;
+    if (e->op == E_SYM) return e->sym == h->loop->loop.iter;
+    for (int i = 0; i < e->n; i++)
+        if (loop_counts(h, e->a[i])) return true;
+    return false;
+}
+
+/* Puts the group of x in front of statement *at of q. */
+static Stmt *insert(Hoist *h, Seq *q, int *at, Tensor *x, const char *path) {
+    Stmt *n = stmt_op(h->c, x, path);
+    seq_put_at(h->c, q, (*at)++, n);
+    return n;
+}
+
+/* t for all iterations, or as it is where it is the same in all of them. */
+static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
+    Cx *c = h->c;
+    Expr *body = e_subst(c, t->body, 0, NULL, NULL, inline_independent, h);
+    int more = trips && loop_counts(h, body);
+    Expr *dim[MAX_RANK], *to[MAX_RANK];
+    int64_t bytes = 4, v;
+    if (t->rank + more > MAX_RANK) return NULL;
+    if (more) dim[0] = trips;
+    for (int i = 0; i < t->rank; i++) dim[i + more] = t->dim[i];
+    for (int i = 0; i < t->rank + more; i++)
+        if (e_is_int(dim[i], &v) && (!mul_size(bytes, v, &bytes) || bytes > HOIST_BYTES))
+            return NULL;
+    Tensor *x = tensor_like(c, TK_TE, t, t->rank + more, dim, h->loop->loop.body->parent);
+    for (int i = 0; i < t->rank; i++) to[i] = e_axis(c, x->axis[i + more]);
+    body = e_subst(c, body, t->rank, t->axis, to, NULL, NULL);
+    if (more) body = e_replace(c, body, e_sym(c, h->loop->loop.iter), e_axis(c, x->axis[0]));
+    x->body = body;
+    return x;
+}
+
+/* An independent product inside e that is evaluated in any case, or NULL. */
+static Expr *find_term(Hoist *h, Map *seen, Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_REDUCE) return has_product(e) && expr_independent(h, e) ? e : NULL;
+    Expr *r = NULL;
+    int always = e->op == E_LOAD ? 0 : e_always(e);
+    for (int i = 0; i < always && !r; i++) r = find_term(h, seen, e->a[i]);
+    return r;
+}
+
+/* Makes term r of t a tensor of its own. */
+static Tensor *split_term(Hoist *h, Tensor *t, Expr *r) {
+    for (int i = 0; i < t->rank; i++)
+        if (e_uses_axis(r, t->axis[i]) &&
+            (!symbols_ok(h, t->dim[i]) || loop_varies(h->loop, t->dim[i])))
+            return NULL;
+    Expr *load;
+    Tensor *x = tensor_term(h->c, t, r, &load);
+    t->body = e_replace(h->c, t->body, r, load);
+    return x;
+}
+
+/* Moves the product that op computes in front of the loop, statement *at of q. */
+static void hoist_product(Hoist *h, Seq *q, int *at, Stmt *op, Expr *trips) {
+    Cx *c = h->c;
+    Tensor *t = op->op.t[0], *x = hoisted(h, t, trips);
+    if (!x) return;
+    const Device *device = h->p->schedule->device;
+    int64_t here = q->s.n;
+    Stmt *n = insert(h, q, at, x, op->path);
+    double each = cost_group_ns(c, device, op, 1) * cost_trips(trips);
+    if (!decide(h->p, X_HOIST, op, each, cost_group_ns(c, device, n, 1))) {
+        (*at)--;
+        memmove(q->s.p + *at, q->s.p + *at + 1, sizeof *q->s.p * (size_t)(here - *at));
+        q->s.n--;
+        return;
+    }
+    Expr *idx[MAX_RANK];
+    int more = x->rank - t->rank;
+    if (more) idx[0] = e_sym(c, h->loop->loop.iter);
+    for (int d = 0; d < t->rank; d++) idx[d + more] = e_axis(c, t->axis[d]);
+    t->body = e_load(c, x, idx);
+}
+
+static void hoist_loop(Hoist *h, Seq *q, int *at) {
+    Stmt *s = h->loop;
+    Cx *c = h->c;
+    Seq *body = s->loop.body;
+    Expr *trips = NULL;
+    h->counted = s->loop.trips && !s->loop.cond_next && !s->loop.cond0;
+    if (h->counted) {
+        trips = e_max(c, s->loop.trips, e_int(c, 0));
+        if (!trips->pure || e_is_ival(trips, 1)) return;
+    }
+    h->independent = NEWN(h->a, bool, c->next_tensor + 2 * (body->s.n + MAX_TERMS));
+    int terms = 0;
+    for (int i = 0; i < body->s.n; i++) {
+        Stmt *o = body->s.p[i];
+        if (o->kind != S_OP) continue;
+        Tensor *t = o->op.t[0];
+        Expr *r;
+        if (t->rank < 0) continue;
+        if (is_independent(h, t)) {
+            if (has_product(t->body)) hoist_product(h, q, at, o, trips);
+            h->independent[t->id] = true;
+            continue;
+        }
+        /* A term becomes a tensor, which may become one of all iterations. */
+        while (terms < MAX_TERMS && (r = find_term(h, map_new(h->a), t->body))) {
+            Tensor *x = split_term(h, t, r);
+            if (!x) break;
+            terms++;
+            hoist_product(h, q, at, insert(h, body, &i, x, o->path), trips);
+            h->independent[x->id] = true;
+        }
+    }
+}
+
+static void walk(Hoist *h, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_BRANCH) {
+            walk(h, s->br.arm[0]);
+            walk(h, s->br.arm[1]);
+        }
+        if (s->kind == S_CALL)
+            for (int k = 0; k < s->call.nfunc; k++) walk(h, s->call.func[k]->body);
+        if (s->kind == S_LOOP) {
+            walk(h, s->loop.body); /* inner loops first: what they give up may move on */
+            h->loop = s;
+            hoist_loop(h, q, &i);
+        }
+    }
+}
+
+void pass_hoist(Program *p) {
+    Hoist h = {.p = p, .c = p->cx, .a = p->cx->a};
+    walk(&h, p->top);
+    p->nsym = p->cx->next_sym;
+    p->ntensor = p->cx->next_tensor;
+}

@@ -1,0 +1,391 @@
+/* interchange.c: a loop of independent iterations becomes an axis of what is in it.
+ *
+ * Iterations are independent where a counted loop carries nothing: it only stacks what each
+ * iteration computes. Then every tensor of its body gets the iteration as its first axis, and a
+ * loop inside stands around all iterations at once: for each item, for each step becomes for each
+ * step, for all items. Products with vectors become products with matrices, the units share the
+ * items, and there is one group where there was one for each iteration. What does not depend on the
+ * iteration is computed once. */
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+
+#define BATCH_BYTES ((int64_t)1 << 28) /* most memory that one tensor may take then */
+
+typedef struct Image { /* what stands for a tensor of the body */
+    Tensor *t;
+    int at; /* which of its dims is the iteration; -1: it is the same in all of them */
+} Image;
+
+typedef struct Batch {
+    Program *p;
+    Cx *c;
+    Arena *a;
+    const Stmt *loop;
+    Expr *trips;    /* not negative */
+    bool some;      /* there is an iteration for sure */
+    Map *image;     /* tensor id -> Image */
+    Map *value;     /* symbol id -> its LET, where it depends on the iteration */
+    bool ok;        /* so far */
+    Expr *item;     /* for load_image: the iteration */
+    VEC(Sym *) sym; /* whose definitions move, and where to */
+    VEC(Seq *) scope;
+} Batch;
+
+static uint64_t key(int id) { return (uint64_t)id + 1; }
+
+static Image *image_of(const Batch *b, const Tensor *t) { return map_geti(b->image, key(t->id)); }
+
+/* ---- what depends on the iteration ----------------------------------------------------------- */
+static bool varies(Batch *b, Map *seen, const Expr *e) {
+    if (!(e->flags & (EF_SYM | EF_LOAD | EF_REDUCE)) || map_geti(seen, key(e->id))) return false;
+    map_seti(seen, key(e->id), b);
+    if (e->op == E_SYM) return e->sym == b->loop->loop.iter || map_geti(b->value, key(e->sym->id));
+    if (e->op == E_LOAD) {
+        const Image *m = image_of(b, e->t);
+        if (m && m->at >= 0) return true;
+    }
+    bool any = false;
+    for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++) /* extents are not substituted */
+        b->ok &= !varies(b, seen, e->raxis[i]->extent) &&
+                 expr_visible(e->raxis[i]->extent, b->loop->loop.body->parent);
+    for (int i = 0; i < e->n; i++) any |= varies(b, seen, e->a[i]);
+    return any;
+}
+
+static bool depends(Batch *b, const Expr *e) { return varies(b, map_new(b->a), e); }
+
+static bool fixed_dims(Batch *b, const Tensor *t) {
+    int64_t bytes = (int64_t)dtype_size(t->dtype), v;
+    if (t->rank < 0 || t->blob || t->rank + 1 > MAX_RANK) return false;
+    if (e_is_int(b->trips, &v) && (!mul_size(bytes, v, &bytes) || bytes > BATCH_BYTES))
+        return false;
+    for (int i = 0; i < t->rank; i++) {
+        if (depends(b, t->dim[i]) || !expr_visible(t->dim[i], b->loop->loop.body->parent))
+            return false;
+        if (e_is_int(t->dim[i], &v) && (!mul_size(bytes, v, &bytes) || bytes > BATCH_BYTES))
+            return false;
+    }
+    return true;
+}
+
+static void moves(Batch *b, Sym *s, Seq *to) {
+    vec_push(b->a, &b->sym, s);
+    vec_push(b->a, &b->scope, to);
+}
+
+/* ---- expressions ----------------------------------------------------------------------------- */
+static Expr *load_image(void *user, Expr *e) {
+    Batch *b = user;
+    Cx *c = b->c;
+    const Image *m = image_of(b, e->t);
+    if (!m) return NULL;
+    if (e->kind) {
+        if (m->at < 0) return e_loadf(c, m->t, e->a[0]);
+        if (m->at > 0) b->ok = false;
+        return e_loadf(c, m->t, e_add(c, e_mul(c, b->item, tensor_count(c, e->t)), e->a[0]));
+    }
+    Expr *idx[MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < m->t->rank; i++) idx[i] = i == m->at ? b->item : e->a[n++];
+    return e_load(c, m->t, idx);
+}
+
+typedef struct Lets {
+    Batch *b;
+    VEC(const Stmt *) s;
+    Map *seen;
+} Lets;
+
+/* LETs below e that are to be substituted; those that a LET needs come after it. */
+static void find_lets(Lets *k, const Expr *e) {
+    if (!(e->flags & EF_SYM) || map_geti(k->seen, key(e->id))) return;
+    map_seti(k->seen, key(e->id), k);
+    const Stmt *s = e->op == E_SYM ? map_geti(k->b->value, key(e->sym->id)) : NULL;
+    for (int i = 0; i < e->n; i++) find_lets(k, e->a[i]);
+    if (!s) return;
+    find_lets(k, s->let.e);
+    vec_push(k->b->a, &k->s, s);
+}
+
+/* e for iteration `item`. */
+static Expr *imaged(Batch *b, Expr *e, Expr *item) {
+    Cx *c = b->c;
+    Lets k = {.b = b, .seen = map_new(b->a)};
+    find_lets(&k, e);
+    for (int i = k.s.n - 1; i >= 0; i--)
+        e = e_replace(c, e, e_sym(c, k.s.p[i]->let.sym), k.s.p[i]->let.e);
+    Expr *iter = e_sym(c, b->loop->loop.iter);
+    if (iter->op == E_SYM) e = e_replace(c, e, iter, item);
+    b->item = item;
+    return e_subst(c, e, 0, NULL, NULL, load_image, b);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+/* Like t, in q; with `at` >= 0 the iteration is that dim. */
+static Tensor *image_new(Batch *b, const Tensor *t, int at, Seq *q) {
+    Expr *dim[MAX_RANK];
+    int n = 0, rank = t->rank + (at >= 0);
+    for (int i = 0; i < rank; i++) dim[i] = i == at ? b->trips : t->dim[n++];
+    Tensor *x = tensor_new(b->c, t->kind, t->dtype, rank, dim);
+    x->name = t->name;
+    x->path = t->path;
+    x->seq = q;
+    Image *m = NEW(b->a, Image);
+    *m = (Image){x, at};
+    map_seti(b->image, key(t->id), m);
+    return x;
+}
+
+static void op_new(Batch *b, Tensor *t, Seq *q, const char *path) {
+    vec_push(b->a, &q->s, stmt_op(b->c, t, path));
+}
+
+static void axes_new(Batch *b, Tensor *t, Expr **idx) {
+    for (int i = 0; i < t->rank; i++) {
+        t->axis[i] = axis_new(b->c, t->dim[i]);
+        idx[i] = e_axis(b->c, t->axis[i]);
+    }
+}
+
+static void image_op(Batch *b, const Stmt *s, Tensor *t, Seq *q) {
+    Expr *idx[MAX_RANK];
+    if (!fixed_dims(b, t)) {
+        b->ok = false;
+        return;
+    }
+    /* A guard must not be asked where there is no iteration. */
+    bool batch = depends(b, t->body) || ((t->body->flags & EF_GUARD) && !b->some) || t->owned;
+    Tensor *x = image_new(b, t, batch ? 0 : -1, q);
+    axes_new(b, x, idx);
+    Expr *body = e_subst(b->c, t->body, t->rank, t->axis, idx + batch, NULL, NULL);
+    x->body = imaged(b, body, batch ? idx[0] : NULL);
+    x->owned = t->owned;
+    op_new(b, x, q, s->path);
+}
+
+/* A view of the same elements in each iteration. */
+static bool known_views(Batch *b, Tensor *t) {
+    const Image *m;
+    if (t->kind != TK_VIEW || image_of(b, t)) return true;
+    if (!known_views(b, t->base)) return false;
+    if (!(m = image_of(b, t->base))) return true;
+    if (m->at > 0 || !fixed_dims(b, t)) return false;
+    Tensor *base = m->t;
+    image_new(b, t, m->at, base->seq)->base = base;
+    return true;
+}
+
+static void view_load(void *user, Expr *e) {
+    Batch *b = user;
+    b->ok &= known_views(b, e->t);
+}
+
+static void image_seq(Batch *b, const Seq *q, Seq *to);
+
+/* The value that a loop inside starts from: one for each iteration. */
+static Tensor *init_image(Batch *b, Tensor *t, Seq *q) {
+    Expr *idx[MAX_RANK], *dim[MAX_RANK];
+    if (!known_views(b, t) || !fixed_dims(b, t)) {
+        b->ok = false;
+        return t;
+    }
+    Image *m = image_of(b, t);
+    if (m && m->at == 0) return m->t;
+    dim[0] = b->trips;
+    for (int i = 0; i < t->rank; i++) dim[i + 1] = t->dim[i];
+    Tensor *x = tensor_new(b->c, TK_TE, t->dtype, t->rank + 1, dim);
+    x->name = t->name;
+    x->seq = q;
+    axes_new(b, x, idx);
+    x->body = e_load(b->c, t, idx + 1);
+    b->item = idx[0];
+    x->body = e_subst(b->c, x->body, 0, NULL, NULL, load_image, b);
+    op_new(b, x, q, b->loop->path);
+    return x;
+}
+
+static void image_loop(Batch *b, const Stmt *s, Seq *to) {
+    Cx *c = b->c;
+    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made ||
+        depends(b, s->loop.trips)) {
+        b->ok = false;
+        return;
+    }
+    Stmt *n = stmt_new(c, S_LOOP, s->path);
+    n->loop.trips = b->some ? s->loop.trips
+                            : e_sel(c, e_lt(c, e_int(c, 0), b->trips), s->loop.trips, e_int(c, 0));
+    n->loop.iter = s->loop.iter;
+    moves(b, n->loop.iter, to);
+    n->loop.cap_site = s->loop.cap_site;
+    n->loop.body = seq_new(c, to, n, true);
+    for (int i = 0; i < s->loop.syms.n && b->ok; i++) {
+        b->ok &= !depends(b, s->loop.syms.p[i].init);
+        vec_push(b->a, &n->loop.syms, s->loop.syms.p[i]);
+        moves(b, s->loop.syms.p[i].sym, to);
+    }
+    for (int i = 0; i < s->loop.carry.n && b->ok; i++) {
+        const LoopCarry *k = &s->loop.carry.p[i];
+        LoopCarry x = {.init = init_image(b, k->init, to)};
+        if (!b->ok || !fixed_dims(b, k->phi))
+            b->ok = false;
+        else
+            x.phi = image_new(b, k->phi, 0, to);
+        vec_push(b->a, &n->loop.carry, x);
+    }
+    if (b->ok) image_seq(b, s->loop.body, n->loop.body);
+    for (int i = 0; i < s->loop.syms.n && b->ok; i++) b->ok &= !depends(b, s->loop.syms.p[i].next);
+    for (int i = 0; i < s->loop.carry.n && b->ok; i++)
+        n->loop.carry.p[i].next = image_of(b, s->loop.carry.p[i].next)->t;
+    for (int i = 0; i < s->loop.scan.n && b->ok; i++) {
+        const LoopScan *k = &s->loop.scan.p[i];
+        if (k->at || k->more || !fixed_dims(b, k->out)) {
+            b->ok = false;
+            break;
+        }
+        LoopScan x = {.elem = image_of(b, k->elem)->t};
+        x.out = image_new(b, k->out, 1, to);
+        vec_push(b->a, &n->loop.scan, x);
+    }
+    vec_push(b->a, &to->s, n);
+}
+
+/* ---- statements ------------------------------------------------------------------------------ */
+static void image_check(Batch *b, const Stmt *s, Seq *to) {
+    Cx *c = b->c;
+    Expr *cond = s->check.cond;
+    if (depends(b, cond)) {
+        /* Only what is true in every iteration. */
+        cond = imaged(b, cond, e_axis(c, axis_new(c, b->trips)));
+        b->ok &= e_is_ival(cond, 1);
+        return;
+    }
+    Stmt *n = stmt_new(c, S_CHECK, s->path);
+    n->check = s->check;
+    n->check.cond = imaged(b, cond, NULL);
+    b->ok &=
+        b->some || to != b->loop->loop.body->parent; /* a loop inside makes no iteration then */
+    vec_push(b->a, &to->s, n);
+}
+
+static void image_let(Batch *b, Stmt *s, Seq *to) {
+    if (depends(b, s->let.e)) {
+        b->ok &= !(s->let.e->flags & (EF_REDUCE | EF_GUARD));
+        map_seti(b->value, key(s->let.sym->id), s);
+        return;
+    }
+    b->ok &=
+        !(s->let.e->flags & (EF_GUARD | EF_LOAD)) || b->some || to != b->loop->loop.body->parent;
+    Stmt *n = stmt_new(b->c, S_LET, s->path);
+    n->let = s->let;
+    n->let.e = imaged(b, s->let.e, NULL);
+    moves(b, s->let.sym, to);
+    vec_push(b->a, &to->s, n);
+}
+
+static void image_seq(Batch *b, const Seq *q, Seq *to) {
+    for (int i = 0; i < q->s.n && b->ok; i++) {
+        Stmt *s = q->s.p[i];
+        switch (s->kind) {
+        case S_LET:
+            e_each_load(b->c, s->let.e, view_load, b);
+            if (b->ok) image_let(b, s, to);
+            break;
+        case S_CHECK:
+            e_each_load(b->c, s->check.cond, view_load, b);
+            if (b->ok) image_check(b, s, to);
+            break;
+        case S_OP:
+            e_each_load(b->c, s->op.t[0]->body, view_load, b);
+            if (b->ok) image_op(b, s, s->op.t[0], to);
+            break;
+        case S_LOOP: image_loop(b, s, to); break;
+        default: b->ok = false;
+        }
+    }
+}
+
+/* ---- loops ----------------------------------------------------------------------------------- */
+static bool independent(const Stmt *s) {
+    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made) return false;
+    for (int i = 0; i < s->loop.scan.n; i++)
+        if (s->loop.scan.p[i].at || s->loop.scan.p[i].more) return false;
+    return !s->loop.carry.n && !s->loop.syms.n && s->loop.scan.n && s->loop.trips->pure;
+}
+
+/* No loop counts the iterations any more: their number is checked before them. */
+static void limit_trips(Batch *b, Seq *q) {
+    Expr *few = e_le(b->c, b->trips, e_limit(b->c));
+    if (e_is_ival(few, 1)) return;
+    Stmt *s = stmt_new(b->c, S_CHECK, b->loop->path);
+    s->check.cond = e_tell(b->c, few, 1, (Expr *[]){e_limit(b->c)});
+    s->check.site = b->loop->loop.cap_site;
+    vec_push(b->a, &q->s, s);
+}
+
+/* The loop at q->s.p[*at]; leaves *at at the last statement that stands for it. */
+static void try_loop(Program *p, Seq *q, int *at) {
+    Cx *c = p->cx;
+    Stmt *s = q->s.p[*at];
+    int64_t lo, hi;
+    if (!independent(s)) return;
+    Batch b = {.p = p,
+               .c = c,
+               .a = c->a,
+               .loop = s,
+               .image = map_new(c->a),
+               .value = map_new(c->a),
+               .ok = true};
+    b.trips = e_max(c, s->loop.trips, e_int(c, 0));
+    b.some = e_range(b.trips, &lo, &hi) && lo >= 1;
+    /* The program is changed only when all can be done and is wanted. */
+    const StmtVec before = q->s;
+    q->s = (StmtVec){0};
+    limit_trips(&b, q);
+    image_seq(&b, s->loop.body, q);
+    const Device *d = p->schedule->device;
+    bool take =
+        b.ok && decide(p, X_INTERCHANGE, s, cost_stmt_ns(c, d, s, 1), cost_seq_ns(c, d, q, 1));
+    if (!take) {
+        q->s = before;
+        return;
+    }
+    for (int i = 0; i < b.sym.n; i++) b.sym.p[i]->scope = b.scope.p[i];
+    for (int i = 0; i < s->loop.scan.n; i++) {
+        Tensor *t = s->loop.scan.p[i].out;
+        const Image *m = image_of(&b, s->loop.scan.p[i].elem);
+        Expr *idx[MAX_RANK];
+        axes_new(&b, t, idx);
+        t->kind = TK_TE;
+        t->body = e_load(c, m->t, idx);
+        m->t->owned = false;
+        op_new(&b, t, q, s->path);
+    }
+    Stmt *last = stmt_new(c, S_LET, s->path);
+    last->let.sym = s->loop.iter;
+    last->let.e = b.trips;
+    vec_push(c->a, &q->s, last);
+    const StmtVec made = q->s;
+    q->s = (StmtVec){0};
+    for (int i = 0; i < *at; i++) vec_push(c->a, &q->s, before.p[i]);
+    for (int i = 0; i < made.n; i++) vec_push(c->a, &q->s, made.p[i]);
+    for (int i = *at + 1; i < before.n; i++) vec_push(c->a, &q->s, before.p[i]);
+    *at += made.n - 1;
+}
+
+static void walk(Program *p, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(p, s->br.arm[k]);
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) walk(p, s->call.func[k]->body);
+        if (s->kind != S_LOOP) continue;
+        walk(p, s->loop.body);
+        try_loop(p, q, &i);
+    }
+}
+
+void pass_interchange(Program *p) {
+    walk(p, p->top);
+    p->nsym = p->cx->next_sym;
+    p->ntensor = p->cx->next_tensor;
+}

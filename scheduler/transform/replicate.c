@@ -1,0 +1,124 @@
+/* replicate.c: values that every unit computes for itself.
+ *
+ * What the activations of a recursion compute on their way down (which arm they take, what they
+ * pass on) is little, but a unit that needs all of it would have to wait for those who computed it,
+ * several times an activation. Where the cost model finds it no dearer, each unit computes all of
+ * it into memory of its own, and nobody waits.
+ *
+ * Requires the final groups; comes before unit levels are chosen. Only what is made of parameters,
+ * of values from outside and of others like it qualifies: then units have not to meet in front of
+ * it either. Its size has to be known at run time only: what is known when compiling has a place in
+ * the activation's frame, one for all units. The same holds of the arguments of the first call. */
+#include "scheduler/cost/cost.h"
+#include "scheduler/plan/crossing.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+
+typedef struct Replicate {
+    Program *p;
+    Cx *c;
+    Map *shared; /* tensor id -> itself: what units compute together in the present body */
+} Replicate;
+
+/* Whether s, or a statement in it, needs more of what is in `made` than the part that its unit may
+ * have written. */
+static bool needs_all(Replicate *x, Map *made, const Stmt *s) {
+    if (s->kind == S_CALL) {
+        if (s->call.nfunc) return true;
+        for (int i = 0; i < s->call.f->narg; i++)
+            if (tensor_crosses(made, s->call.arg[i])) return true;
+        for (int i = 0; i < s->call.f->nsym; i++)
+            if (expr_crosses(x->c, made, s->call.sym[i])) return true;
+        return false;
+    }
+    if (s->kind != S_BRANCH) return stmt_crosses(x->c, made, s, false);
+    if (expr_crosses(x->c, made, s->br.cond)) return true;
+    for (int m = 0; m < 2; m++) {
+        for (int i = 0; i < s->br.arm[m]->s.n; i++)
+            if (needs_all(x, made, s->br.arm[m]->s.p[i])) return true;
+        for (int i = 0; i < s->br.syms.n; i++)
+            if (expr_crosses(x->c, made, s->br.syms.p[i].arm[m])) return true;
+    }
+    return false;
+}
+
+static bool of_unknown_size(const Tensor *t) {
+    int64_t v;
+    if (t->rank < 0 || t->blob || t->owned || t->ret || t->base) return false;
+    for (int d = 0; d < t->rank; d++)
+        if (!e_is_int(t->dim[d], &v)) return true;
+    return false;
+}
+
+static bool may_be(Replicate *x, const Stmt *s) {
+    if (s->kind == S_OP) {
+        for (int i = 0; i < s->op.n; i++)
+            if (!of_unknown_size(s->op.t[i])) return false;
+        return !s->op.at && !op_is_empty(s) && !stmt_crosses(x->c, x->shared, s, true);
+    }
+    if (s->kind != S_EXTERN || sync_inside(s)) return false;
+    for (int i = 0; i < s->ext.nout; i++)
+        if (!of_unknown_size(s->ext.out[i])) return false;
+    return !stmt_crosses(x->c, x->shared, s, true);
+}
+
+static void replicate(Replicate *x, Seq *q) {
+    const Device *d = x->p->schedule->device;
+    int units = x->p->schedule->units;
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) replicate(x, s->br.arm[m]);
+        if (may_be(x, s)) {
+            Map *made = map_new(x->c->a);
+            bool needed = false;
+            stmt_writes(made, s);
+            for (int k = i + 1; k < q->s.n && !needed; k++) needed = needs_all(x, made, q->s.p[k]);
+            double own = cost_stmt_ns(x->c, d, s, 1), shared = own;
+            if (s->kind == S_OP && cost_group_ns(x->c, d, s, units) < own)
+                shared = cost_group_ns(x->c, d, s, units);
+            s->each = needed &&
+                      decide(x->p, X_REPLICATE, s, shared + d->level[LEVEL_TEAM].barrier_ns, own);
+        }
+        stmt_writes(x->shared, s);
+    }
+}
+
+static void outside_only(void *user, Expr *e) {
+    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    if (t->kind != TK_INPUT && t->kind != TK_CONST) *(bool *)user = false;
+}
+
+/* What a recursion of many activations at once starts with: all units would wait for it. */
+static void arguments(Replicate *x, Seq *q, const Stmt *start) {
+    const Device *d = x->p->schedule->device;
+    for (int i = 0; i < q->s.n && q->s.p[i] != start; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind != S_OP || s->op.n != 1 || s->op.at || op_is_empty(s)) continue;
+        const Tensor *t = s->op.t[0];
+        bool argument = false, free = !t->owned && !t->ret && !t->base && t->rank >= 0 && !t->blob;
+        for (int k = 0; k < start->call.f->narg; k++) argument |= start->call.arg[k] == t;
+        e_each_load(x->c, t->body, outside_only, &free);
+        double own = cost_stmt_ns(x->c, d, s, 1);
+        if (argument && free)
+            s->each = decide(x->p, X_REPLICATE, s, own + d->level[LEVEL_TEAM].barrier_ns, own);
+    }
+}
+
+static void walk(Replicate *x, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) walk(x, s->loop.body);
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(x, s->br.arm[k]);
+        if (s->kind == S_CALL && s->call.nfunc && s->call.f->rows) arguments(x, q, s);
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) {
+            walk(x, s->call.func[k]->body);
+            x->shared = map_new(x->c->a);
+            replicate(x, s->call.func[k]->body);
+        }
+    }
+}
+
+void pass_replicate(Program *p) {
+    Replicate x = {.p = p, .c = p->cx};
+    if (p->schedule->units > 1) walk(&x, p->top);
+}

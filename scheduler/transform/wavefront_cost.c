@@ -1,0 +1,175 @@
+/* wavefront_cost.c: the order of statements in the loop that members become, and what it costs. */
+#include <math.h>
+
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/transform/wavefront.h"
+
+static void at_least(Levels *l, Map *m, int id, int more) {
+    int have = (int)(uintptr_t)map_geti(m, (uint64_t)id + 1);
+    if (have && have - 1 + more > l->level) l->level = have - 1 + more;
+}
+
+/* What is read in t's place; the reader may be of another member than the present one. */
+static Tensor *in_its_place(const Wave *w, Tensor *t) {
+    if (!wave_after(w, t)) return t;
+    Tensor *r = map_geti(w->cur->slice, (uint64_t)t->id + 1);
+    for (int k = 0; k < w->n && !r; k++) r = map_geti(w->m[k].slice, (uint64_t)t->id + 1);
+    return r;
+}
+
+static void level_expr(Levels *l, const Expr *e, bool reduce) {
+    if (!e || !(e->flags & (EF_LOAD | EF_SYM))) return;
+    uint64_t key = (uint64_t)e->id * 2 + reduce + 1;
+    if (map_geti(l->seen, key)) return;
+    map_seti(l->seen, key, l);
+    if (e->op == E_SYM) at_least(l, l->sym, e->sym->id, 0);
+    if (e->op == E_LOAD) {
+        Tensor *t = in_its_place(l->w, e->t);
+        while (t->kind == TK_VIEW) t = t->base;
+        bool made = map_geti(l->tensor, (uint64_t)t->id + 1);
+        if (made && t->kind == TK_TE &&
+            t->body->op == E_LOAD) /* will be read where it comes from */
+            level_expr(l, t->body, reduce);
+        else if (made)
+            at_least(l, l->tensor, t->id, reduce);
+        l->carried |= reduce && t->kind == TK_PHI;
+    }
+    for (int i = 0; i < e->n; i++) level_expr(l, e->a[i], reduce || e->op == E_REDUCE);
+}
+
+static void level_tensor(void *user, Tensor *t) {
+    Levels *l = user;
+    t = in_its_place(l->w, t);
+    if (t) at_least(l, l->tensor, t->id, 1);
+}
+static void level_sym(void *user, Sym *s) {
+    Levels *l = user;
+    at_least(l, l->sym, s->id, 0);
+}
+static void made_tensor(void *user, Tensor *t) {
+    Levels *l = user;
+    map_seti(l->tensor, (uint64_t)t->id + 1, (void *)((uintptr_t)l->level + 1));
+}
+static void made_sym(void *user, Sym *s) {
+    Levels *l = user;
+    map_seti(l->sym, (uint64_t)s->id + 1, (void *)((uintptr_t)l->level + 1));
+}
+
+Levels levels_new(Wave *w) {
+    return (Levels){.w = w, .tensor = map_new(w->a), .sym = map_new(w->a)};
+}
+
+int level_of(Levels *l, const Stmt *s) {
+    l->level = 0;
+    l->seen = map_new(l->w->a);
+    if (s->kind == S_OP)
+        for (int i = 0; i < s->op.n; i++) {
+            level_expr(l, s->op.t[i]->body, false);
+            for (int d = 0; d < s->op.t[i]->rank; d++) level_expr(l, s->op.t[i]->dim[d], false);
+        }
+    else {
+        Visit u = visit_new(l->w->c, level_tensor, level_sym, l);
+        visit_stmt(&u, s);
+    }
+    stmt_defines(s, made_tensor, made_sym, l);
+    if (l->level > l->top) l->top = l->level;
+    return l->level;
+}
+
+typedef struct Load { /* of one iteration */
+    Work w;
+    double other; /* ns of what is no group */
+    int groups;
+    uint64_t levels; /* of the member's, that have one: what nothing has to be waited for in between
+                        is one group */
+} Load;
+
+static void add_stmt(Wave *w, Load *k, const Stmt *s, int level, int units) {
+    if (s->kind != S_OP) {
+        k->other += cost_stmt_ns(w->c, w->p->schedule->device, s, units);
+        return;
+    }
+    Work x = cost_work(w->c, s);
+    /* The rest will be computed inside others. */
+    const uint64_t bit = 1ull << (level < 63 ? level : 63);
+    for (int i = 0; i < s->op.n; i++)
+        if ((s->op.t[i]->owned || (s->op.t[i]->body->flags & EF_REDUCE)) && !(k->levels & bit)) {
+            k->levels |= bit;
+            k->groups++;
+        }
+    k->w.flops += x.flops;
+    k->w.simple += x.simple;
+    k->w.expensive += x.expensive;
+    k->w.read += x.read;
+    k->w.written += x.written;
+    k->w.scalar |= x.scalar;
+}
+
+/* Statements that run together share the memory that is near. */
+static double load_ns(const Wave *w, const Load *k, int units) {
+    const Device *d = w->p->schedule->device;
+    double compute =
+        k->w.flops / d->gflops + k->w.simple * d->element_ns + k->w.expensive * d->function_ns;
+    double share = (k->w.read + k->w.written) / units, gbps = d->dram_gbps;
+    for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
+        if (d->level[l].name && share <= (double)d->level[l].bytes) {
+            gbps = d->level[l].read_gbps;
+            break;
+        }
+    compute /= units;
+    return (compute > share / gbps ? compute : share / gbps) + k->other;
+}
+
+/* One iteration of members [from, to), with the barriers. */
+static double iteration_ns(Wave *w, int from, int to, bool slices, int units) {
+    const Device *d = w->p->schedule->device;
+    Levels l = levels_new(w);
+    Load k = {0};
+    for (int i = from; i < to; i++) {
+        Member *m = &w->m[i];
+        w->cur = m;
+        k.levels = 0;
+        for (int j = 0; slices && j < m->slices.n; j++) {
+            int level = level_of(&l, m->slices.p[j]);
+            add_stmt(w, &k, m->slices.p[j], level, units);
+        }
+        for (int j = 0; j < m->s->loop.body->s.n; j++) {
+            int level = level_of(&l, m->s->loop.body->s.p[j]);
+            add_stmt(w, &k, m->s->loop.body->s.p[j], level, units);
+        }
+    }
+    int meet = l.top + l.carried;
+    return 2 + load_ns(w, &k, units) + d->group_ns * k.groups +
+           (units > 1 ? meet * d->level[LEVEL_TEAM].barrier_ns : 0);
+}
+
+static double plain_ns(Wave *w, int units) {
+    double t = 0, trips = cost_trips(w->trips);
+    const Device *d = w->p->schedule->device;
+    for (int k = 0; k < w->n; k++) t += trips * iteration_ns(w, k, k + 1, false, units);
+    for (int i = w->first; i <= w->last; i++) {
+        const Stmt *s = w->q->s.p[i];
+        bool used = false;
+        for (int k = 0; s->kind == S_OP && k < w->n; k++)
+            used |= map_geti(w->m[k].dim, (uint64_t)s->op.t[0]->id + 1) != NULL;
+        if (used)
+            t += cost_group_ns(w->c, d, s, units) +
+                 (units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0);
+    }
+    return t;
+}
+
+static double changed_ns(Wave *w, int units) {
+    return (cost_trips(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units);
+}
+
+/* Any of them may turn out to be work for one unit. */
+double wave_plain_ns(void *wave) {
+    Wave *w = wave;
+    return fmin(plain_ns(w, 1), plain_ns(w, w->p->schedule->units));
+}
+double wave_changed_ns(void *wave) {
+    Wave *w = wave;
+    return fmin(changed_ns(w, 1), changed_ns(w, w->p->schedule->units));
+}

@@ -1,0 +1,18 @@
+/* extern.h: the hand-written bodies by name. */
+#ifndef BRAID_EXTERN_TABLE_H
+#define BRAID_EXTERN_TABLE_H
+
+#include "codegen/text/extern/extern.inc"
+
+typedef struct ExternRow ExternRow;
+struct ExternRow {
+    const char *name; /* NAME in bx_NAME and bx_NAME_plan */
+    const char *file; /* the source it lives in: FILE.h in codegen/extern */
+    int (*plan)(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes);
+    /* plan NULL: no symbols, no blobs, no scratch */
+    int (*run)(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch);
+};
+
+const ExternRow *extern_find(const char *name); /* NULL when there is none */
+
+#endif

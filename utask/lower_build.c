@@ -1,0 +1,720 @@
+/* lower_build.c: the building blocks of lowerings (lower.h): tensor expressions and whole-tensor helpers.
+ */
+#include "utask/lower_internal.h"
+
+/* ---- building -------------------------------------------------------------------------------- */
+/* Element values are followed through tensors of at most this many elements. */
+#define ELEM_MAX 64
+#define ELEM_MAX_FLOAT 4
+#define ELEM_TREE 200 /* an element's expression has fewer nodes, written out */
+
+static void append(Lower *L, Stmt *s) { vec_push(L->a, &L->seq->s, s); }
+
+void op_append(Lower *L, Tensor *t) { append(L, stmt_op(L->cx, t, t->path)); }
+
+int64_t count_const(Tensor *t) {
+    int64_t n = 1, v;
+    if (t->rank < 0) return -1;
+    for (int i = 0; i < t->rank; i++)
+        if (!e_is_int(t->dim[i], &v) || !mul_size(n, v, &n)) return -1;
+    return n;
+}
+
+Expr *count(Lower *L, Tensor *t) { return tensor_count(L->cx, t); }
+bool dim_const(Expr *dim, int64_t *v) { return e_is_int(dim, v); }
+
+Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim) {
+    Expr *d[MAX_RANK] = {0};
+    if (rank > MAX_RANK)
+        unsupported(L, "a tensor of rank %d; the highest supported is %d", rank, MAX_RANK);
+    for (int i = 0; i < rank; i++) {
+        int64_t v;
+        d[i] = dim[i];
+        if (e_is_int(d[i], &v) && v < 0) fail(L, "a dimension is negative (%lld)", (long long)v);
+        if (d[i]->op == E_GUARD || d[i]->op == E_SELECT || !d[i]->pure) d[i] = let(L, "d", d[i], 0);
+    }
+    size_check(L, t, rank, d);
+    Tensor *x = tensor_new(L->cx, TK_TE, t, rank, d);
+    x->path = L->node ? L->node->path : "";
+    for (int i = 0; i < rank; i++) x->axis[i] = axis_new(L->cx, x->dim[i]);
+    return x;
+}
+
+Expr *ax(Lower *L, Tensor *t, int i) { return e_axis(L->cx, t->axis[i]); }
+
+typedef struct LoadScan {
+    bool all_const, all_known;
+    int64_t elements;
+    int n;
+} LoadScan;
+
+static void scan_load(void *user, Expr *e) {
+    LoadScan *s = user;
+    s->n++;
+    if (e->t->kind == TK_CONST)
+        s->elements += e->t->data->count;
+    else {
+        s->all_const = false;
+        if (!e->t->elem) s->all_known = false;
+    }
+}
+
+Tensor *const_tensor(Lower *L, const Const *k) {
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < k->rank; i++) dim[i] = e_int(L->cx, k->dim[i]);
+    Tensor *t = tensor_new(L->cx, TK_CONST, k->dtype, k->rank, dim);
+    t->data = k;
+    t->seq = L->p->top;
+    return t;
+}
+
+/* A constant from elements that are all CONST expressions. */
+static Tensor *const_of_elems(Lower *L, Tensor *t, int64_t n) {
+    Const *k = NEW(L->a, Const);
+    k->dtype = t->dtype;
+    k->rank = t->rank;
+    for (int i = 0; i < t->rank; i++) e_is_int(t->dim[i], &k->dim[i]);
+    k->count = n;
+    void *data = arena_alloc(L->a, (size_t)(n ? n : 1) * dtype_size(t->dtype));
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype_is_float(t->dtype))
+            elem_set_f(t->dtype, data, i, t->elem[i]->f);
+        else
+            elem_set_i(t->dtype, data, i, t->elem[i]->i);
+    }
+    k->data = data;
+    Tensor *c = const_tensor(L, k);
+    c->path = t->path;
+    return c;
+}
+
+/* What is left of n when the nodes of e, as a tree, are taken off; not below 0. */
+static int tree_left(const Expr *e, int n) {
+    n--;
+    for (int i = 0; i < e->n && n > 0; i++) n = tree_left(e->a[i], n);
+    return n < 0 ? 0 : n;
+}
+
+/* Fills t->elem when every element is a pure uniform value; returns whether all are constants. */
+static bool find_elems(Lower *L, Tensor *t, int64_t n) {
+    Cx *c = L->cx;
+    Expr **el = NEWN(L->a, Expr *, n ? n : 1);
+    bool all_const = true;
+    for (int64_t k = 0; k < n; k++) {
+        Expr *idx[MAX_RANK];
+        int64_t rest = k, v = 1;
+        for (int i = t->rank - 1; i >= 0; i--) {
+            e_is_int(t->dim[i], &v);
+            idx[i] = e_int(c, rest % v);
+            rest /= v;
+        }
+        el[k] = tensor_at(c, t, idx);
+        if (!el[k]->pure || (el[k]->flags & EF_GUARD)) return false;
+        all_const &= el[k]->op == E_CONST;
+    }
+    /* An element that each step uses twice doubles with it: what has become large is bound. */
+    for (int64_t k = 0; k < n; k++)
+        if (!tree_left(el[k], ELEM_TREE)) el[k] = let(L, "u", el[k], INT64_MIN);
+    t->elem = el;
+    return all_const;
+}
+
+Tensor *te_end(Lower *L, Tensor *t, Expr *body) {
+    ASSERT((DType)body->dtype == t->dtype);
+    t->body = body;
+    t->seq = L->seq;
+    int64_t n = count_const(t);
+    LoadScan s = {true, true, 0, 0};
+    e_each_load(L->cx, body, scan_load, &s);
+    bool is_float = dtype_is_float(t->dtype);
+    if (n >= 0 && n <= (is_float ? ELEM_MAX_FLOAT : ELEM_MAX) && s.all_known &&
+        s.elements <= 4096 && find_elems(L, t, n))
+        return const_of_elems(L, t, n);
+    if (n >= 0 && s.n && s.all_const && !(body->flags & (EF_SYM | EF_INDIM)) &&
+        (n <= 4096 || n <= 4 * s.elements)) {
+        const Const *k = interp_fold(L->cx, t);
+        if (k) {
+            Tensor *r = const_tensor(L, k);
+            r->path = t->path;
+            return r;
+        }
+    }
+    op_append(L, t);
+    return t;
+}
+
+Expr *ld(Lower *L, Tensor *t, Expr **idx) { return e_load(L->cx, t, idx); }
+
+Expr *flat_index(Lower *L, int rank, Expr **dim, Expr **idx) {
+    Expr *f = e_int(L->cx, 0);
+    for (int i = 0; i < rank; i++) f = e_add(L->cx, e_mul(L->cx, f, dim[i]), idx[i]);
+    return f;
+}
+
+void unflatten(Lower *L, int rank, Expr **dim, Expr *flat, Expr **idx) {
+    Cx *c = L->cx;
+    for (int i = rank - 1; i >= 0; i--) {
+        idx[i] = i ? e_bin(c, E_MOD, flat, dim[i]) : flat;
+        flat = e_bin(c, E_FDIV, flat, dim[i]);
+    }
+}
+
+/* ---- broadcasting ---------------------------------------------------------------------------- */
+int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim) {
+    Cx *c = L->cx;
+    int r = ra > rb ? ra : rb;
+    Expr *one = e_int(c, 1), *res[MAX_RANK];
+    for (int i = 0; i < r; i++) {
+        Expr *x = i - (r - ra) >= 0 ? a[i - (r - ra)] : one;
+        Expr *y = i - (r - rb) >= 0 ? b[i - (r - rb)] : one;
+        if (x == y || e_is_ival(y, 1))
+            res[i] = x;
+        else if (e_is_ival(x, 1))
+            res[i] = y;
+        else {
+            Expr *x1 = e_eq(c, x, one), *y1 = e_eq(c, y, one);
+            int64_t vx, vy;
+            if (e_is_int(x, &vx) && e_is_int(y, &vy))
+                fail(L, "sizes %lld and %lld do not broadcast (axis %d of the result)",
+                     (long long)vx, (long long)vy, i);
+            check(L, e_or(c, e_eq(c, x, y), e_or(c, x1, y1)),
+                  "sizes %s and %s do not broadcast (axis %d of the result)", said(L, x),
+                  said(L, y), i);
+            /* A constant other than 1 wins; otherwise whichever is not 1. */
+            if (e_is_int(x, &vx))
+                res[i] = x;
+            else if (e_is_int(y, &vy))
+                res[i] = y;
+            else
+                res[i] = let(L, "d", e_sel(c, x1, y, x), 0);
+        }
+    }
+    memcpy(dim, res, sizeof *res * (size_t)r);
+    return r;
+}
+
+Expr *ld_bcast(Lower *L, Tensor *t, int rank, Expr **idx, Expr **dim) {
+    Cx *c = L->cx;
+    Expr *k[MAX_RANK];
+    ASSERT(rank >= t->rank);
+    for (int i = 0; i < t->rank; i++) {
+        Expr *o = idx[i + rank - t->rank], *d = dim[i + rank - t->rank];
+        if (t->dim[i] == d)
+            k[i] = o;
+        else if (e_is_ival(t->dim[i], 1))
+            k[i] = e_int(c, 0);
+        else {
+            Expr *one = e_eq(c, t->dim[i], e_int(c, 1));
+            int64_t v;
+            if (e_is_int(one, &v))
+                k[i] = v ? e_int(c, 0) : o;
+            else
+                k[i] = e_mul(c, o, let(L, "b", e_cast(c, DT_I64, e_not(c, one)), 0));
+        }
+    }
+    return ld(L, t, k);
+}
+
+Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg, const char *fmt, ...) {
+    Cx *c = L->cx;
+    char what[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    if (i->dtype != DT_I64) i = e_cast(c, DT_I64, i);
+    Expr *zero = e_int(c, 0), *low = neg ? e_muli(c, extent, -1) : zero;
+    Expr *ok = e_and(c, e_le(c, low, i), e_lt(c, i, extent));
+    int64_t v;
+    if (e_is_int(ok, &v) && !v && i->op == E_CONST)
+        fail(L, "index %s is outside [%s, %s), %s", said(L, i), said(L, low), said(L, extent),
+             what);
+    Expr *j = neg ? e_sel(c, e_lt(c, i, zero), e_add(c, i, extent), i) : i;
+    return guarded(L, ok, j, zero, "index %s is outside [%s, %s), %s", said(L, i), said(L, low),
+                   said(L, extent), what);
+}
+
+/* ---- whole tensors --------------------------------------------------------------------------- */
+Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *data) {
+    Const *k = NEW(L->a, Const);
+    k->dtype = t;
+    k->rank = rank;
+    k->count = 1;
+    for (int i = 0; i < rank; i++) {
+        k->dim[i] = dim[i];
+        if (!mul_size(k->count, dim[i], &k->count)) fail(L, "a tensor is too large");
+    }
+    k->data = arena_memdup(L->a, data, (size_t)k->count * dtype_size(t));
+    return const_tensor(L, k);
+}
+
+Tensor *t_scalar(Lower *L, DType t, double v) {
+    uint64_t buf = 0;
+    elem_set_f(t, &buf, 0, v);
+    return t_const(L, t, 0, NULL, &buf);
+}
+
+/* e_sel over the elements: idx is the row-major position. */
+static Expr *choose(Cx *c, Expr **elem, int64_t lo, int64_t hi, Expr *flat) {
+    if (hi - lo == 1) return elem[lo];
+    int64_t mid = (lo + hi) / 2;
+    return e_sel(c, e_lt(c, flat, e_int(c, mid)), choose(c, elem, lo, mid, flat),
+                 choose(c, elem, mid, hi, flat));
+}
+
+Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **elem) {
+    Expr *d[MAX_RANK] = {0};
+    for (int i = 0; i < rank; i++) d[i] = e_int(L->cx, dim[i]);
+    Tensor *x = te_begin(L, t, rank, d);
+    int64_t n = count_const(x);
+    Expr *idx[MAX_RANK];
+    bool all_const = true;
+    for (int i = 0; i < rank; i++) idx[i] = ax(L, x, i);
+    x->elem = NEWN(L->a, Expr *, n ? n : 1);
+    for (int64_t i = 0; i < n; i++) {
+        ASSERT((DType)elem[i]->dtype == t);
+        x->elem[i] = elem[i]->pure ? elem[i] : let(L, "u", elem[i], INT64_MIN);
+        all_const &= elem[i]->op == E_CONST;
+    }
+    if (all_const) return const_of_elems(L, x, n);
+    x->body =
+        n ? choose(L->cx, x->elem, 0, n, flat_index(L, rank, x->dim, idx)) : e_num(L->cx, t, 0);
+    x->seq = L->seq;
+    op_append(L, x);
+    return x;
+}
+
+static void own_axes(Lower *L, Tensor *t, Expr **idx) {
+    for (int i = 0; i < t->rank; i++) idx[i] = ax(L, t, i);
+}
+
+Tensor *t_un(Lower *L, int op, Tensor *a) {
+    Expr *idx[MAX_RANK];
+    Tensor *r = te_begin(L, op == E_ISNAN ? DT_BOOL : a->dtype, a->rank, a->dim);
+    own_axes(L, r, idx);
+    return te_end(L, r, e_un(L->cx, op, ld(L, a, idx)));
+}
+
+Tensor *t_bin(Lower *L, int op, Tensor *a, Tensor *b) {
+    Expr *idx[MAX_RANK], *dim[MAX_RANK];
+    int r = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
+    Tensor *t = te_begin(L, e_is_compare(op) ? DT_BOOL : a->dtype, r, dim);
+    own_axes(L, t, idx);
+    Expr *x = ld_bcast(L, a, r, idx, t->dim), *y = ld_bcast(L, b, r, idx, t->dim);
+    return te_end(L, t, e_bin(L->cx, op, x, y));
+}
+
+Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b) {
+    Expr *idx[MAX_RANK], *dim[MAX_RANK];
+    int r = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
+    r = bcast_dims(L, c->rank, c->dim, r, dim, dim);
+    Tensor *t = te_begin(L, a->dtype, r, dim);
+    own_axes(L, t, idx);
+    Expr *k = ld_bcast(L, c, r, idx, t->dim);
+    return te_end(L, t,
+                  e_sel(L->cx, k, ld_bcast(L, a, r, idx, t->dim), ld_bcast(L, b, r, idx, t->dim)));
+}
+
+Tensor *t_cast(Lower *L, DType t, Tensor *a) {
+    if (a->dtype == t) return a;
+    Expr *idx[MAX_RANK];
+    Tensor *r = te_begin(L, t, a->rank, a->dim);
+    own_axes(L, r, idx);
+    return te_end(L, r, e_cast(L->cx, t, ld(L, a, idx)));
+}
+
+Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep) {
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    Axis *red[MAX_RANK];
+    int r = 0, n = 0, o = 0;
+    for (int i = 0; i < a->rank; i++) {
+        if (!(axes >> i & 1))
+            dim[r++] = a->dim[i];
+        else if (keep)
+            dim[r++] = e_int(L->cx, 1);
+    }
+    Tensor *t = te_begin(L, k >= R_ARGMAX ? DT_I64 : a->dtype, r, dim);
+    for (int i = 0; i < a->rank; i++) {
+        if (axes >> i & 1) {
+            red[n] = axis_new(L->cx, a->dim[i]);
+            idx[i] = e_axis(L->cx, red[n++]);
+            if (keep) o++;
+        } else
+            idx[i] = ax(L, t, o++);
+    }
+    Expr *body = ld(L, a, idx);
+    if (n)
+        body = e_reduce(L->cx, k, n, red, body);
+    else if (k >= R_ARGMAX)
+        body = e_int(L->cx, 0);
+    return te_end(L, t, body);
+}
+
+/* A view of a's elements under other dims. */
+Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
+    if (a->kind == TK_CONST) {
+        Const *k = NEW(L->a, Const);
+        *k = *a->data;
+        k->rank = rank;
+        bool fixed = true;
+        for (int i = 0; i < rank; i++) fixed &= e_is_int(dim[i], &k->dim[i]);
+        if (fixed) return const_tensor(L, k);
+    }
+    Tensor *t = tensor_new(L->cx, TK_VIEW, a->dtype, rank, dim);
+    t->base = a->kind == TK_VIEW ? a->base : a;
+    t->elem = a->elem;
+    t->seq = L->seq;
+    t->path = L->node ? L->node->path : "";
+    return t;
+}
+
+Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
+    Cx *c = L->cx;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *sidx[MAX_RANK];
+    if (rank > MAX_RANK)
+        unsupported(L, "a tensor of rank %d; the highest supported is %d", rank, MAX_RANK);
+    bool same = rank == a->rank;
+    Expr *n = e_int(c, 1);
+    for (int i = 0; i < rank; i++) {
+        int64_t v;
+        dim[i] = dim_in[i];
+        if (e_is_int(dim[i], &v) && v < 0) fail(L, "a dimension is negative (%lld)", (long long)v);
+        if (dim[i]->op == E_SELECT || dim[i]->op == E_GUARD || !dim[i]->pure)
+            dim[i] = let(L, "d", dim[i], 0);
+        n = e_mul(c, n, dim[i]);
+        same = same && dim[i] == a->dim[i];
+    }
+    if (same) return a;
+    check(L, e_eq(c, n, count(L, a)), "%s elements cannot take a shape of %s", said(L, count(L, a)),
+          said(L, n));
+    /* Dims that split into factors, or of size 1, keep affine indices; anything else is a view. */
+    int64_t total = count_const(a);
+    bool tiny = a->elem && total >= 0;
+    int i = 0, j = 0;
+    Tensor *t = te_begin(L, a->dtype, rank, dim);
+    own_axes(L, t, idx);
+    while (i < a->rank && !tiny) {
+        if (e_is_ival(a->dim[i], 1)) {
+            sidx[i++] = e_int(c, 0);
+            continue;
+        }
+        Expr *part = e_int(c, 0), *prod = e_int(c, 1);
+        while (j < rank && prod != a->dim[i]) {
+            part = e_add(c, e_mul(c, part, dim[j]), idx[j]);
+            prod = e_mul(c, prod, dim[j]);
+            j++;
+        }
+        if (prod != a->dim[i]) break;
+        sidx[i++] = part;
+    }
+    while (j < rank && e_is_ival(dim[j], 1)) j++;
+    if (i < a->rank || j < rank || tiny) return view_new(L, a, rank, dim);
+    return te_end(L, t, ld(L, a, sidx));
+}
+
+Tensor *t_transpose(Lower *L, Tensor *a, const int *perm) {
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    bool same = true;
+    for (int i = 0; i < a->rank; i++) {
+        dim[i] = a->dim[perm[i]];
+        same &= perm[i] == i;
+    }
+    if (same) return a;
+    Tensor *t = te_begin(L, a->dtype, a->rank, dim);
+    for (int i = 0; i < a->rank; i++) idx[perm[i]] = ax(L, t, i);
+    return te_end(L, t, ld(L, a, idx));
+}
+
+Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim) {
+    Expr *idx[MAX_RANK], *d[MAX_RANK];
+    ASSERT(rank >= a->rank);
+    for (int i = 0; i < rank; i++) d[i] = dim[i];
+    for (int i = 0; i < a->rank; i++) {
+        Expr *want = d[rank - a->rank + i];
+        check(L, e_or(L->cx, e_eq(L->cx, a->dim[i], want), e_eq(L->cx, a->dim[i], e_int(L->cx, 1))),
+              "axis %d has size %s and cannot be expanded to %s", i, said(L, a->dim[i]),
+              said(L, want));
+    }
+    Tensor *t = te_begin(L, a->dtype, rank, d);
+    own_axes(L, t, idx);
+    return te_end(L, t, ld_bcast(L, a, rank, idx, t->dim));
+}
+
+Tensor *t_slice(Lower *L, Tensor *a, int axis, Expr *start, Expr *step, Expr *len) {
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    if (len == a->dim[axis] && e_is_ival(start, 0) && e_is_ival(step, 1)) return a;
+    for (int i = 0; i < a->rank; i++) dim[i] = i == axis ? len : a->dim[i];
+    Tensor *t = te_begin(L, a->dtype, a->rank, dim);
+    own_axes(L, t, idx);
+    idx[axis] = e_add(L->cx, start, e_mul(L->cx, idx[axis], step));
+    return te_end(L, t, ld(L, a, idx));
+}
+
+Tensor *t_concat(Lower *L, int n, Tensor *const *x, int axis) {
+    Cx *c = L->cx;
+    if (n == 1) return x[0];
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *end[1 + n];
+    end[0] = e_int(c, 0);
+    for (int i = 0; i < x[0]->rank; i++) dim[i] = x[0]->dim[i];
+    for (int k = 0; k < n; k++) {
+        if (x[k]->rank != x[0]->rank || x[k]->dtype != x[0]->dtype)
+            fail(L, "inputs 0 and %d of a concatenation are %s of rank %d and %s of rank %d", k,
+                 dtype_name(x[0]->dtype), x[0]->rank, dtype_name(x[k]->dtype), x[k]->rank);
+        for (int i = 0; i < x[0]->rank; i++) {
+            if (i == axis) continue;
+            check(L, e_eq(c, x[k]->dim[i], dim[i]),
+                  "inputs 0 and %d of a concatenation have sizes %s and %s (axis %d)", k,
+                  said(L, dim[i]), said(L, x[k]->dim[i]), i);
+            if (e_is_int(x[k]->dim[i], &(int64_t){0})) dim[i] = x[k]->dim[i];
+        }
+        end[k + 1] = e_add(c, end[k], x[k]->dim[axis]);
+    }
+    dim[axis] = end[n];
+    Tensor *t = te_begin(L, x[0]->dtype, x[0]->rank, dim);
+    own_axes(L, t, idx);
+    Expr *at = idx[axis], *body = NULL;
+    for (int k = n - 1; k >= 0; k--) {
+        if (e_is_ival(x[k]->dim[axis], 0)) continue;
+        idx[axis] = e_sub(c, at, end[k]);
+        Expr *v = ld(L, x[k], idx);
+        body = body ? e_sel(c, e_lt(c, at, end[k + 1]), v, body) : v;
+    }
+    return te_end(L, t, body ? body : e_num(c, t->dtype, 0));
+}
+
+Tensor *t_unsqueeze(Lower *L, Tensor *a, int axis) {
+    Expr *dim[MAX_RANK + 1];
+    for (int i = 0, j = 0; i <= a->rank; i++) dim[i] = i == axis ? e_int(L->cx, 1) : a->dim[j++];
+    return t_reshape(L, a, a->rank + 1, dim);
+}
+
+Tensor *t_squeeze(Lower *L, Tensor *a, int axis) {
+    Expr *dim[MAX_RANK];
+    check(L, e_eq(L->cx, a->dim[axis], e_int(L->cx, 1)),
+          "axis %d is squeezed but its size is %s, not 1", axis, said(L, a->dim[axis]));
+    if (!e_is_ival(a->dim[axis], 1)) {
+        /* The check made it 1: read at 0. */
+        Expr *idx[MAX_RANK];
+        int r = 0;
+        for (int i = 0; i < a->rank; i++)
+            if (i != axis) dim[r++] = a->dim[i];
+        Tensor *t = te_begin(L, a->dtype, r, dim);
+        for (int i = 0, j = 0; i < a->rank; i++)
+            idx[i] = i == axis ? e_int(L->cx, 0) : ax(L, t, j++);
+        return te_end(L, t, ld(L, a, idx));
+    }
+    for (int i = 0, j = 0; i < a->rank; i++)
+        if (i != axis) dim[j++] = a->dim[i];
+    return t_reshape(L, a, a->rank - 1, dim);
+}
+
+Tensor *t_gather0(Lower *L, Tensor *a, Expr *i) {
+    Expr *idx[MAX_RANK];
+    ASSERT(a->rank > 0);
+    Tensor *t = te_begin(L, a->dtype, a->rank - 1, a->dim + 1);
+    idx[0] = i;
+    for (int k = 1; k < a->rank; k++) idx[k] = ax(L, t, k - 1);
+    return te_end(L, t, ld(L, a, idx));
+}
+
+Tensor *t_flip(Lower *L, Tensor *a, int axis) {
+    Cx *c = L->cx;
+    return t_slice(L, a, axis, e_addi(c, a->dim[axis], -1), e_int(c, -1), a->dim[axis]);
+}
+
+Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
+    Cx *c = L->cx;
+    if (!a->rank || !b->rank)
+        fail(L, "a matrix product needs factors of rank 1 or more, not %d and %d", a->rank,
+             b->rank);
+    if (a->dtype != b->dtype)
+        fail(L, "the factors of a matrix product are %s and %s", dtype_name(a->dtype),
+             dtype_name(b->dtype));
+    bool va = a->rank == 1, vb = b->rank == 1;
+    int ra = va ? 0 : a->rank - 2, rb = vb ? 0 : b->rank - 2;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *ia[MAX_RANK], *ib[MAX_RANK];
+    Expr *ka = a->dim[a->rank - 1], *kb = b->dim[vb ? 0 : b->rank - 2];
+    check(L, e_eq(c, ka, kb), "the factors of a matrix product have inner sizes %s and %s",
+          said(L, ka), said(L, kb));
+    if (!e_is_int(ka, &(int64_t){0})) ka = kb;
+    int r = bcast_dims(L, ra, a->dim, rb, b->dim, dim), n = r;
+    if (!va) dim[n++] = a->dim[a->rank - 2];
+    if (!vb) dim[n++] = b->dim[b->rank - 1];
+    Tensor *t = te_begin(L, a->dtype, n, dim);
+    own_axes(L, t, idx);
+    Axis *k = axis_new(c, ka);
+    /* Batch indices as broadcasting of the leading axes. */
+    for (int side = 0; side < 2; side++) {
+        Tensor *x = side ? b : a;
+        Expr **ix = side ? ib : ia;
+        int rx = side ? rb : ra;
+        for (int i = 0; i < rx; i++) {
+            Expr *d = t->dim[r - rx + i];
+            if (x->dim[i] == d)
+                ix[i] = idx[r - rx + i];
+            else if (e_is_ival(x->dim[i], 1))
+                ix[i] = e_int(c, 0);
+            else {
+                Expr *one = e_eq(c, x->dim[i], e_int(c, 1));
+                int64_t v;
+                if (e_is_int(one, &v))
+                    ix[i] = v ? e_int(c, 0) : idx[r - rx + i];
+                else
+                    ix[i] =
+                        e_mul(c, idx[r - rx + i], let(L, "b", e_cast(c, DT_I64, e_not(c, one)), 0));
+            }
+        }
+    }
+    if (!va) ia[ra] = idx[r];
+    ia[a->rank - 1] = e_axis(c, k);
+    ib[vb ? 0 : b->rank - 2] = e_axis(c, k);
+    if (!vb) ib[b->rank - 1] = idx[n - 1];
+    /* Products of 16-bit floats are exact in float32. */
+    bool half = a->dtype == DT_F16 || a->dtype == DT_BF16;
+    DType w = half ? DT_F32 : a->dtype;
+    Expr *product = e_mul(c, e_cast(c, w, ld(L, a, ia)), e_cast(c, w, ld(L, b, ib)));
+    return te_end(L, t, e_cast(c, a->dtype, e_reduce(c, R_SUM, 1, &k, product)));
+}
+
+Tensor *t_softmax(Lower *L, Tensor *a, int axis, bool log) {
+    DType t = a->dtype;
+    if (t == DT_F16 || t == DT_BF16)
+        return t_cast(L, t, t_softmax(L, t_cast(L, DT_F32, a), axis, log));
+    Tensor *m = t_reduce(L, R_MAX, a, 1u << axis, true);
+    Tensor *x = t_bin(L, E_SUB, a, m);
+    Tensor *e = t_un(L, E_EXP, x);
+    Tensor *s = t_reduce(L, R_SUM, e, 1u << axis, true);
+    return log ? t_bin(L, E_SUB, x, t_un(L, E_LOG, s)) : t_bin(L, E_DIV, e, s);
+}
+
+/* ---- hand-written bodies --------------------------------------------------------------------- */
+Stmt *ext_begin(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
+                Expr *const *param) {
+    Stmt *s = stmt_new(L->cx, S_EXTERN, L->node->path);
+    s->ext.row = extern_find(name);
+    if (!s->ext.row) die("no hand-written body %s", name);
+    s->ext.nin = nin;
+    s->ext.in = arena_memdup(L->a, ins, sizeof *ins * (size_t)nin);
+    s->ext.nparam = nparam;
+    s->ext.param = NEWN(L->a, Expr *, nparam ? nparam : 1);
+    for (int i = 0; i < nparam; i++)
+        s->ext.param[i] = param[i]->pure ? param[i] : let(L, "p", param[i], INT64_MIN);
+    s->ext.out = NEWN(L->a, Tensor *, 8);
+    s->ext.sym = NEWN(L->a, Sym *, MAX_RANK + 4);
+    return s;
+}
+
+Expr *ext_sym(Lower *L, Stmt *s, const char *name) {
+    ASSERT(s->ext.nsym < MAX_RANK + 4);
+    Sym *y = sym_new(L->cx, DT_I64, name, 0);
+    y->scope = L->seq;
+    s->ext.sym[s->ext.nsym++] = y;
+    return e_sym(L->cx, y);
+}
+
+static Tensor *ext_add(Lower *L, Stmt *s, Tensor *t) {
+    ASSERT(s->ext.nout < 8);
+    t->seq = L->seq;
+    t->path = L->node->path;
+    s->ext.out[s->ext.nout++] = t;
+    return t;
+}
+
+Tensor *ext_out(Lower *L, Stmt *s, DType t, int rank, Expr *const *dim) {
+    Expr *d[MAX_RANK];
+    for (int i = 0; i < rank; i++) d[i] = dim[i]->pure ? dim[i] : let(L, "d", dim[i], 0);
+    size_check(L, t, rank, d);
+    return ext_add(L, s, tensor_new(L->cx, TK_EXTERN, t, rank, d));
+}
+
+Tensor *ext_blob(Lower *L, Stmt *s) {
+    Expr *d[1] = {e_int(L->cx, 0)};
+    Tensor *t = tensor_new(L->cx, TK_EXTERN, DT_U8, 1, d);
+    t->blob = true;
+    return ext_add(L, s, t);
+}
+
+void ext_end(Lower *L, Stmt *s, const char *fault) {
+    s->ext.site = site(L, "%s", fault ? fault : "failed");
+    bool fold = s->ext.nin > 0;
+    for (int i = 0; i < s->ext.nin; i++)
+        fold &=
+            s->ext.in[i] && s->ext.in[i]->kind == TK_CONST && s->ext.in[i]->data->count <= 1 << 16;
+    for (int i = 0; i < s->ext.nparam; i++) fold &= s->ext.param[i]->op == E_CONST;
+    for (int i = 0; i < s->ext.nout; i++) fold &= !s->ext.out[i]->blob && s->ext.out[i]->rank >= 0;
+    const Const *k[8];
+    int64_t sym[MAX_RANK + 4];
+    if (fold && interp_fold_extern(L->cx, s, k, sym)) {
+        for (int i = 0; i < s->ext.nout; i++) s->ext.out[i] = const_tensor(L, k[i]);
+        for (int i = 0; i < s->ext.nsym; i++) s->ext.sym[i]->lo = s->ext.sym[i]->hi = sym[i];
+        return;
+    }
+    append(L, s);
+}
+
+Tensor *ext_result(Lower *L, Stmt *s, int i) {
+    (void)L;
+    return s->ext.out[i];
+}
+Expr *ext_sym_result(Lower *L, Stmt *s, int i) { return e_sym(L->cx, s->ext.sym[i]); }
+
+/* ---- loops ----------------------------------------------------------------------------------- */
+struct LoopB {
+    Stmt *s;
+    Seq *outer;
+    Expr *trips, *iter;
+};
+
+LoopB *loop_begin(Lower *L, Expr *trips) {
+    LoopB *b = NEW(L->a, LoopB);
+    b->outer = L->seq;
+    b->trips =
+        e_max(L->cx, trips->pure ? trips : let(L, "trips", trips, INT64_MIN), e_int(L->cx, 0));
+    b->s = loop_stmt(L, b->trips);
+    b->iter = e_sym(L->cx, b->s->loop.iter);
+    L->seq = b->s->loop.body;
+    return b;
+}
+
+Expr *loop_iter(LoopB *b) { return b->iter; }
+
+Tensor *loop_carry(Lower *L, LoopB *b, Tensor *init) {
+    Tensor *phi = tensor_new(L->cx, TK_PHI, init->dtype, init->rank, init->dim);
+    phi->blob = init->blob;
+    phi->seq = b->outer;
+    phi->name = init->name;
+    LoopCarry k = {.phi = phi, .init = init};
+    vec_push(L->a, &b->s->loop.carry, k);
+    return phi;
+}
+
+void loop_next(Lower *L, LoopB *b, Tensor *phi, Tensor *next) {
+    ASSERT(next->rank == phi->rank && next->dtype == phi->dtype);
+    for (int i = 0; i < b->s->loop.carry.n; i++)
+        if (b->s->loop.carry.p[i].phi == phi) {
+            b->s->loop.carry.p[i].next = own_tensor(L, next);
+            return;
+        }
+    die("loop_next of a value that is not carried");
+}
+
+Tensor *loop_scan(Lower *L, LoopB *b, Tensor *elem) {
+    Expr *dim[MAX_RANK];
+    if (elem->rank + 1 > MAX_RANK) unsupported(L, "a scan output of rank %d", elem->rank + 1);
+    dim[0] = b->trips;
+    for (int i = 0; i < elem->rank; i++) dim[i + 1] = elem->dim[i];
+    size_check(L, elem->dtype, elem->rank + 1, dim);
+    Tensor *t = tensor_new(L->cx, TK_SCAN, elem->dtype, elem->rank + 1, dim);
+    t->seq = b->outer;
+    t->name = elem->name;
+    t->path = L->node->path;
+    LoopScan k = {.elem = own_tensor(L, elem), .out = t};
+    vec_push(L->a, &b->s->loop.scan, k);
+    return t;
+}
+
+void loop_end(Lower *L, LoopB *b) {
+    L->seq = b->outer;
+    append(L, b->s);
+    for (int i = 0; i < b->s->loop.carry.n; i++) ASSERT(b->s->loop.carry.p[i].next);
+}
