@@ -36,6 +36,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
                                : device->units ? device->units
                                                : compile_cpus(),
                                o->schedule);
+    p->schedule->lanes = device->threads ? 1 : compile_vector_width(d, o);
     p->schedule->measured = o->measured;
     p->schedule->nmeasured = o->nmeasured;
     pass_fold_product(p);
@@ -73,6 +74,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     utask_verify(p);
     pass_schedule(p);
     pass_distribute(p);
+    pass_kernel(p);
     pass_memory(p);
     pass_sync(p);
     utask_verify(p);

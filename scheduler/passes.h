@@ -78,6 +78,9 @@ void pass_replicate(Program *p);
 /* Requires grouped OPs. Sets Stmt.level and Schedule.team (schedule.c: Algorithm 1). */
 void pass_schedule(Program *p);
 
+/* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
+void pass_kernel(Program *p);
+
 /* Requires pass_distribute and pass_memory. Places BARRIER statements and Stmt.loop.barrier. */
 void pass_sync(Program *p);
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their

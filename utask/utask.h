@@ -171,6 +171,7 @@ struct Stmt {
                             in front of and behind them are the first and the last unit's. NULL: all
                             are shared */
             int64_t edge;
+            struct Kernel *kernel; /* how it is computed (scheduler/kernel/kernel.h) */
         } op;
         struct {
             const ExternRow *row;

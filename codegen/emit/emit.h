@@ -3,6 +3,7 @@
 #define BRAID_EMIT_H
 
 #include "codegen/compile.h"
+#include "scheduler/kernel/kernel.h"
 #include "scheduler/plan/memory.h"
 
 /* What differs between targets is data. */
@@ -151,15 +152,8 @@ const char *fn_store(Fn *f, DType t, const char *value); /* value as it is store
 typedef struct Group {
     Emit *em;
     Fn f;
-    Stmt *s;
+    Kernel *k;
     Sb body;
-    int n;
-    Tensor **t;               /* members */
-    Expr **value, **position; /* of each member: what is stored and where, over the axes below */
-    int naxis;
-    Axis *split; /* shared among the units, in grains; NULL: unit 0 computes all */
-    Expr *grain;
-    Axis *axis[MAX_RANK]; /* loop axes, outermost first, none of extent 1 */
     VEC(Tensor *) arg_t;  /* tensors that the function takes, in order of use */
     VEC(Sym *) arg_s;
     bool turns; /* the function takes `turn`, how often this call was made before */
@@ -180,23 +174,21 @@ void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to);
 void group_range(Group *g);
 /* Opens the loop over axis x, this unit's range of it where it is the split one. */
 void group_loop(Group *g, Axis *x, const char *name);
-/* Joins neighbouring axes along which every access is contiguous. */
-void group_collapse(Group *g);
 /* Emits g as blocked sums of products with packed constants when all of its reductions are such,
  * over two or more axes; false: nothing was emitted (conv.c). */
 bool group_conv(Group *g);
 /* The same for sums over windows of 3 x 3 neighbours, with fewer products (winograd.c). */
 bool group_winograd(Group *g);
 /* Emits g with the loops of its reductions around that of its last axis when all that they load
- * lies together along it; false: nothing was emitted (lanes.c). Requires group_collapse. */
+ * lies together along it; false: nothing was emitted (lanes.c). Requires kernel_collapse. */
 bool group_lanes(Group *g);
 /* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;
  * false: nothing was emitted (contract.c). */
 bool group_contraction(Group *g);
-/* The same for blocks of threads (contract_gpu.c). Requires group_collapse. */
+/* The same for blocks of threads (contract_gpu.c). Requires kernel_collapse. */
 bool group_contraction_gpu(Group *g);
 /* Emits g for a block of threads that share its elements, or by teams of threads its sums
- * (threads.c). Requires group_collapse. */
+ * (threads.c). Requires kernel_collapse. */
 void group_threads(Group *g);
 
 /* ---- constants on chip (resident.c) ---------------------------------------------------------- */

@@ -8,8 +8,8 @@
 /* ---- how the function names things ----------------------------------------------------------- */
 static const char *group_tensor(Fn *f, Tensor *t) {
     Group *g = f->user;
-    for (int i = 0; i < g->n; i++)
-        if (g->t[i] == t || memory_changes(g->t[i], t)) return arena_printf(f->a, "o%d", i);
+    for (int i = 0; i < g->k->n; i++)
+        if (g->k->t[i] == t || memory_changes(g->k->t[i], t)) return arena_printf(f->a, "o%d", i);
     int i = 0;
     while (i < g->arg_t.n && g->arg_t.p[i] != t) i++;
     if (i == g->arg_t.n) vec_push(f->a, &g->arg_t, t);
@@ -27,68 +27,19 @@ static const char *group_symbol(Fn *f, Sym *s) {
 static const char *group_load(Fn *f, Expr *e) {
     Group *g = f->user;
     if (e->op == E_REDUCE) return g->reduce ? g->reduce(g, e) : NULL;
-    for (int i = 0; i < g->n; i++) /* a member is read at its own position only */
-        if (g->t[i] == e->t) return arena_printf(f->a, "m%d", i);
+    for (int i = 0; i < g->k->n; i++) /* a member is read at its own position only */
+        if (g->k->t[i] == e->t) return arena_printf(f->a, "m%d", i);
     return NULL;
-}
-
-/* ---- collapsing axes ------------------------------------------------------------------------- */
-static bool contiguous(Cx *c, Expr *flat, Axis *a, Axis *b) {
-    Expr *ka, *kb, *rest;
-    if (!e_affine(c, flat, a, &ka, &rest) || !e_affine(c, rest, b, &kb, &rest)) return false;
-    if (e_uses_axis(ka, b) || e_uses_axis(kb, a)) return false;
-    return ka == e_mul(c, kb, b->extent);
-}
-
-static bool collapsible(Cx *c, Map *seen, Expr *e, Axis *a, Axis *b) {
-    if (!(e->flags & EF_AXIS) || map_geti(seen, (uint64_t)e->id + 1)) return true;
-    map_seti(seen, (uint64_t)e->id + 1, e);
-    if (e->op == E_AXIS) return e->axis != a && e->axis != b;
-    if (e->op == E_LOAD && (e_uses_axis(e, a) || e_uses_axis(e, b))) {
-        for (int i = 0; i < e->n; i++)
-            if (e->a[i]->flags & (EF_LOAD | EF_GUARD)) return false;
-        return contiguous(c, flat_of(c, e), a, b);
-    }
-    for (int i = 0; i < e->n; i++)
-        if (!collapsible(c, seen, e->a[i], a, b)) return false;
-    return true;
-}
-
-void group_collapse(Group *g) {
-    Cx *c = g->em->c;
-    for (int d = g->naxis - 2; d >= 0; d--) {
-        Axis *a = g->axis[d], *b = g->axis[d + 1];
-        bool ok = b != g->split &&
-                  (a != g->split || !g->s->op.inner); /* the units' ranges stay contiguous */
-        for (int i = 0; i < g->n && ok; i++)
-            ok = collapsible(c, map_new(g->em->a), g->value[i], a, b) &&
-                 contiguous(c, g->position[i], a, b);
-        if (!ok) continue;
-        Axis *both = axis_new(c, e_mul(c, a->extent, b->extent));
-        if (a == g->split) {
-            g->split = both;
-            g->grain = e_mul(c, g->grain, b->extent);
-        }
-        Axis *from[2] = {a, b};
-        Expr *to[2] = {e_int(c, 0), e_axis(c, both)};
-        for (int i = 0; i < g->n; i++) {
-            g->value[i] = e_subst(c, g->value[i], 2, from, to, NULL, NULL);
-            g->position[i] = e_subst(c, g->position[i], 2, from, to, NULL, NULL);
-        }
-        g->axis[d] = both;
-        memmove(g->axis + d + 1, g->axis + d + 2, sizeof *g->axis * (size_t)(g->naxis - d - 2));
-        g->naxis--;
-    }
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 void group_members(Group *g) {
     Fn *f = &g->f;
-    for (int i = 0; i < g->n; i++) {
-        const char *v = fn_expr(f, g->value[i]);
-        fn_line(f, "const %s m%d = %s;", c_type(g->t[i]->dtype), i, v);
-        fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, g->position[i]),
-                fn_store(f, g->t[i]->dtype, arena_printf(f->a, "m%d", i)));
+    for (int i = 0; i < g->k->n; i++) {
+        const char *v = fn_expr(f, g->k->value[i]);
+        fn_line(f, "const %s m%d = %s;", c_type(g->k->t[i]->dtype), i, v);
+        fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, g->k->position[i]),
+                fn_store(f, g->k->t[i]->dtype, arena_printf(f->a, "m%d", i)));
     }
 }
 
@@ -105,24 +56,24 @@ void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to) 
 
 void group_range(Group *g) {
     Fn *f = &g->f;
-    for (int i = 0; i < g->n; i++) {
-        fn_count(f, g->value[i]);
-        fn_count(f, g->position[i]);
+    for (int i = 0; i < g->k->n; i++) {
+        fn_count(f, g->k->value[i]);
+        fn_count(f, g->k->position[i]);
     }
-    if (!g->split) {
+    if (!g->k->split) {
         fn_line(f, "if (unit != 0) return;");
         return;
     }
-    const char *whole = fn_expr(f, g->split->extent), *grain = fn_expr(f, g->grain);
-    const char *n = g->s->op.inner ? fn_expr(f, g->s->op.inner) : whole;
+    const char *whole = fn_expr(f, g->k->split->extent), *grain = fn_expr(f, g->k->grain);
+    const char *n = g->k->s->op.inner ? fn_expr(f, g->k->s->op.inner) : whole;
     fn_line(f, "const int64_t all = %s, grain = %s, parts = (all + grain - 1) / bk_maxi(grain, 1);",
             n, grain);
-    if (!g->s->op.inner) {
+    if (!g->k->s->op.inner) {
         fn_line(f, "const int64_t from = parts * unit / nunit * grain;");
         fn_line(f, "const int64_t to = bk_mini(parts * (unit + 1) / nunit * grain, all);");
         return;
     }
-    long long edge = g->s->op.edge;
+    long long edge = g->k->s->op.edge;
     fn_line(f, "const int64_t from = unit == 0 ? 0 : parts * unit / nunit * grain + %lld;", edge);
     fn_line(f,
             "const int64_t to = unit == nunit - 1 ? %s : bk_mini(parts * (unit + 1) / nunit * "
@@ -132,7 +83,7 @@ void group_range(Group *g) {
 
 void group_loop(Group *g, Axis *x, const char *name) {
     Fn *f = &g->f;
-    bool split = x == g->split;
+    bool split = x == g->k->split;
     fn_line(f, "for (int64_t %s = %s; %s < %s; %s++) {", name, split ? "from" : "0", name,
             split ? "to" : fn_expr(f, x->extent), name);
     fn_open(f);
@@ -182,7 +133,7 @@ static bool lane_cond(Cx *c, LaneCond *k, Expr *e) {
  * loops, so that padding and concatenation are plain copies. */
 static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int depth) {
     Fn *f = &g->f;
-    Axis *x = g->axis[g->naxis - 1];
+    Axis *x = g->k->axis[g->k->naxis - 1];
     if (value->op == E_SELECT && depth < 4) {
         LaneCond k = {.x = x, .invariant = e_bool(f->c, true)};
         if (lane_cond(f->c, &k, value->a[0])) {
@@ -214,9 +165,9 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
             return;
         }
     }
-    Expr *whole = g->value[0];
+    Expr *whole = g->k->value[0];
     int mark = f->bound.n;
-    g->value[0] = value;
+    g->k->value[0] = value;
     fn_line(f, "if (%s < %s) {", lo,
             hi); /* what is computed before the loop may be valid inside only */
     fn_open(f);
@@ -231,30 +182,30 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
     f->indent--;
     fn_line(f, "}");
     f->bound.n = mark;
-    g->value[0] = whole;
+    g->k->value[0] = whole;
 }
 
 static void loops(Group *g) {
     Fn *f = &g->f;
-    int n = g->naxis, mark = f->bound.n, indent = f->indent;
+    int n = g->k->naxis, mark = f->bound.n, indent = f->indent;
     uint8_t flags = 0;
-    for (int i = 0; i < g->n; i++) flags |= g->value[i]->flags;
+    for (int i = 0; i < g->k->n; i++) flags |= g->k->value[i]->flags;
     group_range(g);
-    bool by_lanes = n > 0 && g->n == 1 && g->value[0]->op == E_SELECT;
+    bool by_lanes = n > 0 && g->k->n == 1 && g->k->value[0]->op == E_SELECT;
     for (int d = 0; d < n - by_lanes; d++) {
         /* What the loops inside do not change. */
-        for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], n - d, g->axis + d);
+        for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], n - d, g->k->axis + d);
         bool lanes = d == n - 1 && !(flags & EF_REDUCE);
-        for (int i = 0; i < g->n && lanes; i++) lanes = !fn_guarded(f, g->value[i]);
-        if (g->axis[d] != g->split)
-            fn_expr(f, g->axis[d]->extent); /* what it needs stands before the directive */
+        for (int i = 0; i < g->k->n && lanes; i++) lanes = !fn_guarded(f, g->k->value[i]);
+        if (g->k->axis[d] != g->k->split)
+            fn_expr(f, g->k->axis[d]->extent); /* what it needs stands before the directive */
         if (lanes) fn_line(f, "%s", g->em->target->simd);
-        group_loop(g, g->axis[d], arena_printf(f->a, "i%d", d));
+        group_loop(g, g->k->axis[d], arena_printf(f->a, "i%d", d));
     }
     if (by_lanes) {
-        bool split = g->axis[n - 1] == g->split;
-        lane_loop(g, g->value[0], split ? "from" : "0",
-                  split ? "to" : fn_expr(f, g->axis[n - 1]->extent), 0);
+        bool split = g->k->axis[n - 1] == g->k->split;
+        lane_loop(g, g->k->value[0], split ? "from" : "0",
+                  split ? "to" : fn_expr(f, g->k->axis[n - 1]->extent), 0);
     } else
         group_members(g);
     while (f->indent > indent) {
@@ -266,8 +217,9 @@ static void loops(Group *g) {
 
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Cx *c = em->c;
-    Tensor *lead = s->op.t[0];
-    Group g = {.em = em, .s = s, .n = s->op.n, .t = s->op.t, .body = {.a = em->a}};
+    Kernel *k = s->op.kernel;
+    Tensor *lead = k->t[0];
+    Group g = {.em = em, .k = k, .body = {.a = em->a}};
     g.f = (Fn){.em = em,
                .c = c,
                .a = em->a,
@@ -278,39 +230,25 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
                .symbol = group_symbol,
                .load = group_load,
                .user = &g};
-    g.value = NEWN(em->a, Expr *, g.n);
-    g.position = NEWN(em->a, Expr *, g.n);
-    for (int i = 0; i < g.n; i++) {
-        Expr *own[MAX_RANK];
-        for (int d = 0; d < lead->rank; d++)
-            own[d] = s->op.at && s->op.at[d] ? e_add(c, s->op.at[d], e_axis(c, lead->axis[d]))
-                                             : e_axis(c, lead->axis[d]);
-        g.value[i] = g.t[i]->body;
-        g.position[i] = flat_index_of(c, g.t[i], own);
-    }
-    for (int d = 0; d < lead->rank; d++)
-        if (!e_is_ival(lead->axis[d]->extent, 1)) g.axis[g.naxis++] = lead->axis[d];
     for (int d = 0; s->op.at && d < lead->rank; d++) { /* a position outside changes nothing */
         if (!s->op.at[d]) continue;
         Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));
         if (!e_is_ival(in, 1)) fn_line(&g.f, "if (!%s) return;", fn_temp(&g.f, in));
     }
-    g.split = s->op.split;
-    if (g.split) g.grain = e_int(c, s->op.grain);
     if (!em->target->simd) {
-        group_collapse(&g);
+        kernel_collapse(k);
         if (!group_contraction_gpu(&g)) group_threads(&g);
     } else if (!group_winograd(&g) && !group_conv(&g) && !group_contraction(&g)) {
-        group_collapse(&g);
+        kernel_collapse(k);
         if (!group_lanes(&g)) loops(&g);
     }
     /* Parameters in order of use, so that equal groups give equal text. */
     Sb params = {.a = em->a}, args = {.a = em->a};
     sb_puts(&params, "bk_ctx *k, int unit, int nunit");
     sb_puts(&args, s->each ? "k, 0, 1" : "k, unit, nunit");
-    for (int i = 0; i < g.n; i++) {
-        sb_printf(&params, ", %s *BK_RESTRICT o%d", c_store(g.t[i]->dtype), i);
-        sb_printf(&args, ", %s", kernel->tensor(kernel, g.t[i]));
+    for (int i = 0; i < k->n; i++) {
+        sb_printf(&params, ", %s *BK_RESTRICT o%d", c_store(k->t[i]->dtype), i);
+        sb_printf(&args, ", %s", kernel->tensor(kernel, k->t[i]));
     }
     for (int i = 0; i < g.arg_t.n; i++) {
         sb_printf(&params, ", const %s *BK_RESTRICT p%d", c_store(g.arg_t.p[i]->dtype), i);
@@ -328,7 +266,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     }
     Sb whole = {.a = em->a};
     if (!em->target->simd && (s->level == LEVEL_TEAM || !em->p->mem->distributed)) {
-        for (int i = 0; i < g.n; i++) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
+        for (int i = 0; i < k->n; i++) sb_printf(&whole, "    BK_GLOBAL(o%d);\n", i);
         for (int i = 0; i < g.arg_t.n; i++)
             if (!is_resident(em, g.arg_t.p[i])) sb_printf(&whole, "    BK_GLOBAL(p%d);\n", i);
     }
@@ -337,7 +275,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     const char *name =
         emit_function(em, stem, em->target->function, params.p, whole.n ? whole.p : "");
     if (block && !g.meets) fn_line(kernel, "bk_block();");
-    fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, g.t[g.n - 1]->path));
+    fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
     sb_free(&params);
     sb_free(&args);
     sb_free(&whole);

@@ -316,7 +316,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
         free(em.held);
         err(d, d->status, NULL, "%s", arena_strdup(em.a, d->message));
     }
-    em.vec = gpu ? 1 : compile_vector_width(d, o);
+    em.vec = p->schedule->lanes;
     em.shared_bytes = gpu ? SHARED_OWN + p->mem->distributed : 0;
     em.functions = map_new(em.a);
     em.streams = map_new(em.a);

@@ -30,8 +30,8 @@ static bool affine_in_all(Cx *c, Expr *flat, const Group *g, const Expr *reduce)
         /* Positions read from memory must not depend on the loops inside. */
         return false;
     }
-    for (int i = 0; i < g->naxis; i++)
-        if (!e_affine(c, rest, g->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
+    for (int i = 0; i < g->k->naxis; i++)
+        if (!e_affine(c, rest, g->k->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
     for (int i = 0; i < reduce->naxis; i++)
         if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS))
             return false;
@@ -44,8 +44,8 @@ bool contract_product(const Group *g, Expr *e, Product *p) {
     Expr *a = contract_factor(e->a[0]->a[0]), *b = contract_factor(e->a[0]->a[1]);
     Expr *fa = flat_of(c, a), *fb = flat_of(c, b);
     if (!affine_in_all(c, fa, g, e) || !affine_in_all(c, fb, g, e)) return false;
-    for (int i = 0; i < g->n; i++)
-        if (a->t == g->t[i] || b->t == g->t[i]) return false;
+    for (int i = 0; i < g->k->n; i++)
+        if (a->t == g->k->t[i] || b->t == g->k->t[i]) return false;
     *p = (Product){.reduce = e, .vec = a, .sca = b, .vec_flat = fa, .sca_flat = fb};
     return true;
 }
@@ -177,34 +177,34 @@ static bool choose_axes(Contraction *k) {
     Cx *c = g->em->c;
     int best = -1;
     int64_t best_score = 0;
-    for (int i = 0; i < g->naxis; i++) {
-        int64_t score = 0, n = axis_size(g->axis[i], -1);
+    for (int i = 0; i < g->k->naxis; i++) {
+        int64_t score = 0, n = axis_size(g->k->axis[i], -1);
         bool dots = false;
         if (n >= 0 && n < 4) continue;
-        if (g->axis[i] == g->split && e_is_ival(g->grain, 1))
+        if (g->k->axis[i] == g->k->split && e_is_ival(g->k->grain, 1))
             continue; /* tiles start at whole vectors */
         for (int j = 0; j < k->n; j++) {
             Product p = k->p[j];
-            if (!orient(k, &p, g->axis[i])) continue;
+            if (!orient(k, &p, g->k->axis[i])) continue;
             dots |= p.dot;
             score += 1000 + (p.packed ? 150 : 0) - (p.dot ? 600 : p.both ? 300 : 0);
         }
         if (score < 1000 && !dots) continue; /* nothing is used twice */
-        if (i == g->naxis - 1)
+        if (i == g->k->naxis - 1)
             score += n < 0 ? 20 : n >= g->em->vec ? 400 : 50; /* contiguous stores */
         if (n >= g->em->vec) score += 200;
         if (score > best_score) best = i, best_score = score;
     }
     if (best < 0) return false;
-    k->v = g->axis[best];
+    k->v = g->k->axis[best];
     int n = 0;
     for (int j = 0; j < k->n; j++)
         if (orient(k, &k->p[j], k->v)) k->p[n++] = k->p[j];
     k->n = n;
     /* Rows: an axis along which vectors are reused. */
     int64_t most = 1;
-    for (int i = 0; i < g->naxis; i++) {
-        Axis *x = g->axis[i];
+    for (int i = 0; i < g->k->naxis; i++) {
+        Axis *x = g->k->axis[i];
         if (x == k->v) continue;
         bool ok = true, moves = false;
         for (int j = 0; j < k->n; j++) {
@@ -259,8 +259,8 @@ static bool unscratched(Group *g, Expr *e) {
     return false;
 }
 static bool other_reductions(Contraction *k) {
-    for (int i = 0; i < k->g->n; i++)
-        if (unscratched(k->g, k->g->value[i])) return true;
+    for (int i = 0; i < k->g->k->n; i++)
+        if (unscratched(k->g, k->g->k->value[i])) return true;
     return false;
 }
 
@@ -274,17 +274,17 @@ static void epilogue(Contraction *k) {
         fn_line(f, "const int64_t im = m0 + row;");
         fn_bind(f, e_axis(c, k->m), "im");
     }
-    for (int i = 0; i < g->n; i++) { fn_hoist(f, g->value[i], 1, &k->v); }
+    for (int i = 0; i < g->k->n; i++) { fn_hoist(f, g->k->value[i], 1, &k->v); }
     bool plain = !other_reductions(k);
-    for (int i = 0; i < g->n && plain; i++) plain = !fn_guarded(f, g->value[i]);
+    for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
     if (plain) fn_line(f, "%s", g->em->target->simd);
-    group_members_by_lane(g, k->v, k->v == g->split ? "lo" : "0", "hi");
+    group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi");
     fn_close(f, mark);
     fn_line(f, "}");
 }
 
 static bool in_loop(const Group *g) {
-    for (const Seq *q = g->t[0]->seq; q && q->owner && q->owner->kind != S_CALL; q = q->parent)
+    for (const Seq *q = g->k->t[0]->seq; q && q->owner && q->owner->kind != S_CALL; q = q->parent)
         if (q->owner->kind == S_LOOP) return true;
     return false;
 }
@@ -295,7 +295,7 @@ static bool in_loop(const Group *g) {
 static const char *open_tiles(Contraction *k) {
     Group *g = k->g;
     Fn *f = &g->f;
-    bool split = k->v == g->split;
+    bool split = k->v == g->k->split;
     const char *from = split ? "from" : "0", *to = split ? "to" : fn_expr(f, k->v->extent);
     int64_t floats = 0;
     for (int i = 0; i < k->npanel; i++) floats += k->panel[i].stride;
@@ -321,8 +321,8 @@ static const char *open_tiles(Contraction *k) {
         fn_line(f, "const int64_t tile = step;");
     const char *begin = own ? "from + " : "";
     int64_t n = axis_size(k->v, -1), grain = 0;
-    if (split && !e_is_int(g->grain, &grain)) grain = 1;
-    k->whole = n >= 0 && n % k->vt == 0 && grain % k->vt == 0 && !(split && g->s->op.inner);
+    if (split && !e_is_int(g->k->grain, &grain)) grain = 1;
+    k->whole = n >= 0 && n % k->vt == 0 && grain % k->vt == 0 && !(split && g->k->s->op.inner);
     if (k->whole) { /* then the compiler sees how many lanes there are */
         fn_line(f, "const int64_t v0 = %stile * %d, hi = %d;", begin, k->vt, k->vt);
         if (split) fn_line(f, "const int64_t lo = 0;");
@@ -354,9 +354,9 @@ static void panel_pointer(Contraction *k, int i) {
     const Panel *q = &k->panel[i];
     const Product *p = &k->p[q->lead];
     Expr *at = p->sym ? p->sym : e_int(c, 0);
-    for (int a = 0; a < g->naxis; a++)
-        if (g->axis[a] != k->v && !e_is_ival(coef_of(c, p->vec_flat, g->axis[a]), 0))
-            at = e_add(c, e_mul(c, at, g->axis[a]->extent), e_axis(c, g->axis[a]));
+    for (int a = 0; a < g->k->naxis; a++)
+        if (g->k->axis[a] != k->v && !e_is_ival(coef_of(c, p->vec_flat, g->k->axis[a]), 0))
+            at = e_add(c, e_mul(c, at, g->k->axis[a]->extent), e_axis(c, g->k->axis[a]));
     /* The weights are an argument, so that equal layers share this function. */
     Tensor *w = tensor_new(c, TK_CONST, DT_F32, 0, NULL);
     Const *data = NEW(g->em->a, Const);
@@ -373,7 +373,7 @@ bool group_contraction(Group *g) {
     Fn *f = &g->f;
     Contraction k = {.g = g};
     Map *seen = map_new(em->a);
-    for (int i = 0; i < g->n; i++) find(&k, seen, g->value[i]);
+    for (int i = 0; i < g->k->n; i++) find(&k, seen, g->k->value[i]);
     if (!k.n || !choose_axes(&k)) return false;
     choose_tile(&k);
     pack_panels(&k);
@@ -381,11 +381,11 @@ bool group_contraction(Group *g) {
     g->user = &k;
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
-    for (int i = 0; i < g->naxis; i++)
-        if (g->axis[i] != k.v && g->axis[i] != k.m)
-            group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
+    for (int i = 0; i < g->k->naxis; i++)
+        if (g->k->axis[i] != k.v && g->k->axis[i] != k.m)
+            group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     if (k.m) { /* blocks of rows, so that their operands stay in the cache for all tiles */
-        bool split = k.m == g->split;
+        bool split = k.m == g->k->split;
         fn_line(f, "for (int64_t first = %s; first < %s; first += %d) {", split ? "from" : "0",
                 split ? "to" : fn_expr(f, k.m->extent), ROW_BLOCK);
         fn_open(f);
@@ -397,7 +397,7 @@ bool group_contraction(Group *g) {
     for (int j = 0; j < k.n && !k.whole; j++) plain_vec |= !k.p[j].packed || k.p[j].both;
     if (plain_vec)
         fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",
-                k.v == g->split && !k.npanel ? "to" : fn_expr(f, k.v->extent), k.vt);
+                k.v == g->k->split && !k.npanel ? "to" : fn_expr(f, k.v->extent), k.vt);
     for (int i = 0; i < k.npanel; i++) panel_pointer(&k, i);
     fetch_tile(&k, back);
     for (int j = 0; j < k.n; j++)
@@ -447,9 +447,9 @@ bool group_contraction(Group *g) {
         if (k.dot[s]) call_dot(&k, s);
     fetch_end(&k);
     f->bound.n = mark;
-    for (int i = g->naxis - 1; i >= 0; i--)
-        if (g->axis[i] != k.v && g->axis[i] != k.m)
-            fn_bind(f, e_axis(c, g->axis[i]), arena_printf(em->a, "i%d", i));
+    for (int i = g->k->naxis - 1; i >= 0; i--)
+        if (g->k->axis[i] != k.v && g->k->axis[i] != k.m)
+            fn_bind(f, e_axis(c, g->k->axis[i]), arena_printf(em->a, "i%d", i));
     epilogue(&k);
     while (f->indent > indent) {
         f->indent--;

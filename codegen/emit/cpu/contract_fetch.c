@@ -56,7 +56,7 @@ static void find_far(const Contraction *k, Far *far, Expr *e) {
     if (e->op == E_LOAD) {
         Expr *flat = flat_of(c, e);
         bool own = false;
-        for (int i = 0; i < g->n; i++) own |= g->t[i] == e->t;
+        for (int i = 0; i < g->k->n; i++) own |= g->k->t[i] == e->t;
         if (own || far->n == MAX_FETCHED || !far_away(e->t) ||
             (flat->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)))
             return;
@@ -76,7 +76,7 @@ static void fetch_operands(const Contraction *k) {
     Far far = {.seen = map_new(g->em->a)};
     int64_t steps = 1;
     for (int i = 0; i < k->nraxis[0]; i++) steps *= axis_size(k->raxis[0][i], SHORT);
-    for (int i = 0; i < g->n && steps >= SHORT; i++) find_far(k, &far, g->value[i]);
+    for (int i = 0; i < g->k->n && steps >= SHORT; i++) find_far(k, &far, g->k->value[i]);
     if (!far.n) return;
     fn_line(f,
             "for (int64_t row = 0; rows > 1 && row < rows; row++) {"); /* one is read as it comes */

@@ -37,11 +37,11 @@ static Expr *only_symbol(Expr *e, int *n) {
 bool packable(Cx *c, const Group *g, Product *p, const Expr *load, Expr *flat) {
     int64_t v;
     Expr *rest = flat, *k;
-    if (load->t->kind != TK_CONST || g->s->level == LEVEL_HOST)
+    if (load->t->kind != TK_CONST || g->k->s->level == LEVEL_HOST)
         return false; /* a library reads it as it is */
-    for (int i = 0; i < g->naxis; i++) {
-        if (!e_affine(c, rest, g->axis[i], &k, &rest) || !e_is_int(k, &v)) return false;
-        if (v && !e_is_int(g->axis[i]->extent, &v)) return false;
+    for (int i = 0; i < g->k->naxis; i++) {
+        if (!e_affine(c, rest, g->k->axis[i], &k, &rest) || !e_is_int(k, &v)) return false;
+        if (v && !e_is_int(g->k->axis[i]->extent, &v)) return false;
     }
     for (int i = 0; i < p->reduce->naxis; i++) {
         if (!e_affine(c, rest, p->reduce->raxis[i], &k, &rest) || !e_is_int(k, &v)) return false;
@@ -100,8 +100,8 @@ static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_
     const Group *g = t->k->g;
     int vec = g->em->vec;
     bool near = mr < rows && (int64_t)nv * t->widest * vec * t->length <= L1_FLOATS,
-         by_v = g->split == t->k->v;
-    bool by_m = t->k->m && g->split == t->k->m, known = axis_size(t->k->v, -1) >= 0;
+         by_v = g->k->split == t->k->v;
+    bool by_m = t->k->m && g->k->split == t->k->m, known = axis_size(t->k->v, -1) >= 0;
     double time = 0;
     for (int u = 1; u <= t->units; u += t->units - 1) {
         int64_t tiles = known ? tiles_of(lanes, by_v ? t->grain : lanes, nv * vec, by_v ? u : 1)
@@ -142,7 +142,7 @@ static void add_heights(Contraction *k, int64_t n) {
 
 /* Of known rows exactly what is needed; one row, where there may be other counts than expected. */
 static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
-    bool by_m = k->m && k->g->split == k->m;
+    bool by_m = k->m && k->g->k->split == k->m;
     if (rows <= 0) {
         for (int h = k->mr; h > 1; h = h > 6 ? h / 2 : h - 1) add_height(k, h);
         add_height(k, k->mr - 1);
@@ -167,7 +167,7 @@ void choose_tile(Contraction *k) {
     int budget = g->em->vec >= 16 ? 28 : 12, registers = g->em->vec >= 16 ? 32 : 16;
     int vec = g->em->vec, wide = 0;
     TileModel t = {.k = k,
-                   .units = g->em->p->schedule && g->split ? g->em->p->schedule->units : 1,
+                   .units = g->em->p->schedule && g->k->split ? g->em->p->schedule->units : 1,
                    .grain = 1};
     for (int s = 0; s < k->nset; s++) {
         int q = 0;
@@ -181,7 +181,7 @@ void choose_tile(Contraction *k) {
         t.factors += !known;
     }
     t.length = set_length(k, wide);
-    if (g->grain) e_is_int(g->grain, &t.grain);
+    if (g->k->grain) e_is_int(g->k->grain, &t.grain);
     int64_t rows = k->m && t.widest ? axis_size(k->m, 0) : 1, lanes = axis_size(k->v, 4 * vec);
     if (!t.widest) t.widest = 1; /* dot products only: rows share nothing in registers */
     static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
@@ -210,9 +210,9 @@ void choose_tile(Contraction *k) {
         }
     }
     const Schedule *plan = g->em->p->schedule;
-    double all = plan ? cost_group_ns(g->em->c, plan->device, g->s, t.units) : 0;
+    double all = plan ? cost_group_ns(g->em->c, plan->device, g->k->s, t.units) : 0;
     for (int i = 0; i < n; i++) way[i].ns *= all / best;
-    int tile = decide_value(g->em->p, X_TILE, g->s, n, way);
+    int tile = decide_value(g->em->p, X_TILE, g->k->s, n, way);
     k->nv = tile % 16;
     k->mr = tile / 16;
     k->vt = k->nv * vec;
@@ -237,15 +237,15 @@ static Walk walk_of(const Contraction *k, const Product *p) {
         e_is_int(coef, &w.stride[w.n]);
         e_is_int(p->sym_axis->extent, &w.extent[w.n++]);
     }
-    for (int i = 0; i < g->naxis; i++) {
+    for (int i = 0; i < g->k->naxis; i++) {
         int64_t s = 0;
-        e_affine(c, rest, g->axis[i], &coef, &rest);
+        e_affine(c, rest, g->k->axis[i], &coef, &rest);
         e_is_int(coef, &s);
-        if (g->axis[i] == k->v)
+        if (g->k->axis[i] == k->v)
             w.lane = s;
         else if (s) {
             w.stride[w.n] = s;
-            e_is_int(g->axis[i]->extent, &w.extent[w.n++]);
+            e_is_int(g->k->axis[i]->extent, &w.extent[w.n++]);
         }
     }
     w.nouter = w.n;
@@ -264,8 +264,8 @@ static Walk walk_of(const Contraction *k, const Product *p) {
 static bool same_panel(const Contraction *k, const Product *a, const Product *b) {
     Cx *c = k->g->em->c;
     if (a->set != b->set || a->sym != b->sym) return false;
-    for (int i = 0; i < k->g->naxis; i++) {
-        Axis *x = k->g->axis[i];
+    for (int i = 0; i < k->g->k->naxis; i++) {
+        Axis *x = k->g->k->axis[i];
         if (x != k->v &&
             e_is_ival(coef_of(c, a->vec_flat, x), 0) != e_is_ival(coef_of(c, b->vec_flat, x), 0))
             return false;
@@ -307,7 +307,7 @@ static int64_t seq_bytes(Map *seen, const Seq *q) {
  * some of them again begins. */
 static int64_t between(const Contraction *k, int64_t own) {
     Emit *em = k->g->em;
-    const Seq *q = k->g->t[0]->seq;
+    const Seq *q = k->g->k->t[0]->seq;
     while (q->parent) q = q->parent;
     int64_t *bytes = map_geti(em->streams, (uint64_t)(uintptr_t)q);
     if (!bytes) {
@@ -344,7 +344,7 @@ static void pack(Contraction *k, int panel) {
     q->stride = q->tile * w[0].extent[w[0].nouter];
     const Schedule *plan = em->p->schedule;
     if (plan) {
-        int units = k->g->split == k->v ? plan->units : 1;
+        int units = k->g->k->split == k->v ? plan->units : 1;
         if (between(k, q->stride * 4) / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4)
             q->ahead = AHEAD;
     }
@@ -390,11 +390,11 @@ static void choose_ahead(Contraction *k) {
     }
     if (floats < FETCHED_FLOATS) return;
     const Schedule *plan = g->em->p->schedule;
-    double ns = plan ? cost_group_ns(g->em->c, plan->device, g->s, g->split ? plan->units : 1) : 0;
+    double ns = plan ? cost_group_ns(g->em->c, plan->device, g->k->s, g->k->split ? plan->units : 1) : 0;
     way[0] = (Way){ahead, ns};
     for (size_t i = 0; i < COUNT(some); i++)
         if (some[i] != ahead) way[n++] = (Way){some[i], ns};
-    int chosen = decide_value(g->em->p, X_PREFETCH, g->s, n, way);
+    int chosen = decide_value(g->em->p, X_PREFETCH, g->k->s, n, way);
     for (int i = 0; i < k->npanel && chosen != ahead; i++) k->panel[i].ahead = chosen;
 }
 

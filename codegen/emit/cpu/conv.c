@@ -25,8 +25,8 @@
 static bool affine_in(Cx *c, Expr *flat, const Group *g, const Expr *reduce) {
     Expr *coef, *rest = flat;
     if (flat->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)) return false;
-    for (int i = 0; i < g->naxis; i++)
-        if (!e_affine(c, rest, g->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
+    for (int i = 0; i < g->k->naxis; i++)
+        if (!e_affine(c, rest, g->k->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
     for (int i = 0; i < reduce->naxis; i++)
         if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS))
             return false;
@@ -47,9 +47,9 @@ static bool read_packed(Conv *k, Sum *s, Expr *load) {
     int64_t x;
     if (load->t->kind != TK_CONST) return false;
     rest = flat_of(c, load);
-    for (int i = 0; i < g->naxis; i++) {
-        if (!e_affine(c, rest, g->axis[i], &coef, &rest) || !e_is_int(coef, &x)) return false;
-        if (g->axis[i] == k->v)
+    for (int i = 0; i < g->k->naxis; i++) {
+        if (!e_affine(c, rest, g->k->axis[i], &coef, &rest) || !e_is_int(coef, &x)) return false;
+        if (g->k->axis[i] == k->v)
             s->v_stride = x;
         else if (x)
             return false;
@@ -102,8 +102,8 @@ static bool find(Conv *k, Map *seen, Expr *e) {
     map_seti(seen, (uint64_t)e->id + 1, e);
     if (e->op == E_REDUCE) {
         if (k->n == CONV_SUMS || !read_sum(k, &k->s[k->n], e)) return false;
-        for (int i = 0; i < k->g->n; i++)
-            if (k->s[k->n].sca->t == k->g->t[i]) return false;
+        for (int i = 0; i < k->g->k->n; i++)
+            if (k->s[k->n].sca->t == k->g->k->t[i]) return false;
         k->n++;
         return true;
     }
@@ -115,16 +115,16 @@ static bool find(Conv *k, Map *seen, Expr *e) {
 
 static bool recognize_last(Conv *k) {
     Group *g = k->g;
-    if (g->naxis < 2 || g->n > 4) return false;
-    k->v = g->axis[g->naxis - 1];
+    if (g->k->naxis < 2 || g->k->n > 4) return false;
+    k->v = g->k->axis[g->k->naxis - 1];
     if (!e_is_int(k->v->extent, &k->nlane) || k->nlane * 2 < g->em->vec) return false;
     int64_t grain;
-    if (k->v == g->split && (!e_is_int(g->grain, &grain) || grain % g->em->vec))
+    if (k->v == g->k->split && (!e_is_int(g->k->grain, &grain) || grain % g->em->vec))
         return false; /* whole vectors */
     k->n = 0;
     Map *seen = map_new(g->em->a);
-    for (int i = 0; i < g->n; i++)
-        if (!find(k, seen, g->value[i])) return false;
+    for (int i = 0; i < g->k->n; i++)
+        if (!find(k, seen, g->k->value[i])) return false;
     return k->n > 0;
 }
 
@@ -145,24 +145,24 @@ static bool together(const Conv *k, Map *seen, Expr *e, Axis *x, bool sum) {
 bool conv_recognize(Conv *k) {
     Group *g = k->g;
     if (recognize_last(k)) return true;
-    if (g->naxis < 2) return false;
-    Axis *kept[MAX_RANK], *last = g->axis[g->naxis - 1];
-    memcpy(kept, g->axis, sizeof kept);
-    for (int i = 0; i < g->n; i++)
-        if (together(k, map_new(g->em->a), g->value[i], last, false)) return false;
+    if (g->k->naxis < 2) return false;
+    Axis *kept[MAX_RANK], *last = g->k->axis[g->k->naxis - 1];
+    memcpy(kept, g->k->axis, sizeof kept);
+    for (int i = 0; i < g->k->n; i++)
+        if (together(k, map_new(g->em->a), g->k->value[i], last, false)) return false;
     /* Results that keep the model's order are stored one by one. */
-    for (int i = g->naxis - 2; i >= 0; i--) {
-        memmove(g->axis + i, kept + i + 1, sizeof *kept * (size_t)(g->naxis - i - 1));
-        g->axis[g->naxis - 1] = kept[i];
+    for (int i = g->k->naxis - 2; i >= 0; i--) {
+        memmove(g->k->axis + i, kept + i + 1, sizeof *kept * (size_t)(g->k->naxis - i - 1));
+        g->k->axis[g->k->naxis - 1] = kept[i];
         if (recognize_last(k)) return true;
-        memcpy(g->axis, kept, sizeof kept);
+        memcpy(g->k->axis, kept, sizeof kept);
     }
     return false;
 }
 
 /* A product of two matrices. */
 static bool is_plain(const Conv *k) {
-    bool plain = k->g->naxis == 2;
+    bool plain = k->g->k->naxis == 2;
     for (int i = 0; i < k->n; i++) plain = plain && k->s[i].n == 1;
     return plain;
 }
@@ -173,8 +173,8 @@ static int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 void conv_tile(Conv *k) {
     Group *g = k->g;
     int vec = g->em->vec, sums = vec >= 16 ? 24 : 12;
-    k->m = g->axis[g->naxis - 2];
-    k->b = g->naxis >= 3 ? g->axis[g->naxis - 3] : NULL;
+    k->m = g->k->axis[g->k->naxis - 2];
+    k->b = g->k->naxis >= 3 ? g->k->axis[g->k->naxis - 3] : NULL;
     int64_t nvec = cdiv(k->nlane, vec), most = vec >= 16 ? 4 : 2;
     k->nv = (int)cdiv(nvec, cdiv(nvec, most));
     k->vt = k->nv * vec;
@@ -184,14 +184,14 @@ void conv_tile(Conv *k) {
 static void choose_blocks(Conv *k) {
     Group *g = k->g;
     const Schedule *plan = g->em->p->schedule;
-    double ns = plan ? cost_group_ns(g->em->c, plan->device, g->s, plan->units) : 0;
+    double ns = plan ? cost_group_ns(g->em->c, plan->device, g->k->s, plan->units) : 0;
     int64_t longest = 0, far = 1;
     for (int i = 0; i < k->n; i++)
         if (k->s[i].length > longest) longest = k->s[i].length;
     /* Only what does not fit is cut. */
     int64_t near = NEAR_KB;
     if (longest * k->vt * 4 > NEAR_KB / 2 << 10)
-        near = decide_value(g->em->p, X_NEAR, g->s, 3,
+        near = decide_value(g->em->p, X_NEAR, g->k->s, 3,
                             (Way[]){{NEAR_KB, ns}, {NEAR_KB / 2, ns}, {2 * NEAR_KB, ns}});
     near = (near << 10) / (k->vt * 4);
     for (int i = 0; i < k->n; i++) {
@@ -218,7 +218,7 @@ static void choose_blocks(Conv *k) {
     int64_t m;
     bool known = e_is_int(k->m->extent, &m);
     k->m_block = known && m < k->block ? m : k->block;
-    k->even = known && m <= k->block && k->m != g->split ? m : 0;
+    k->even = known && m <= k->block && k->m != g->k->split ? m : 0;
 }
 
 /* ---- packing: [vector][reduction axes, outermost first][lane] -------------------------------- */
@@ -392,10 +392,10 @@ void conv_epilogue(Conv *k) {
     int mark = fn_open(f);
     fn_line(f, "const int64_t im = pos + row;");
     fn_bind(f, e_axis(c, k->m), "im");
-    for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, &k->v);
+    for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
     bool plain = true;
-    for (int i = 0; i < g->n && plain; i++) plain = !fn_guarded(f, g->value[i]);
-    bool one = k->nlane <= k->vt && k->v != g->split; /* all tiles are alike */
+    for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
+    bool one = k->nlane <= k->vt && k->v != g->k->split; /* all tiles are alike */
     int lanes[2] = {one ? (int)k->nlane : k->vt, 0};
     for (int i = 0; i < (one ? 1 : 2); i++) {
         if (!one) fn_line(f, i ? "} else {" : "if (lanes == %d) {", k->vt);
@@ -542,7 +542,7 @@ static void open_blocks(Conv *k, Axis *x, const char *name, const char *from, co
                         int64_t most, int64_t unit) {
     Group *g = k->g;
     Fn *f = &g->f;
-    bool split = x == g->split;
+    bool split = x == g->k->split;
     const char *lo = split ? "from" : "0", *hi = split ? "to" : fn_expr(f, x->extent);
     /* Blocks of about equal size, whole units of it. */
     if (most > unit) most -= most % unit;
@@ -560,7 +560,7 @@ bool group_conv(Group *g) {
     Fn *f = &g->f;
     Conv k = {.g = g};
     if (!conv_recognize(&k) || is_plain(&k)) return false;
-    group_collapse(g);
+    kernel_collapse(g->k);
     if (!conv_recognize(&k)) return false;
     conv_tile(&k);
     choose_blocks(&k);
@@ -568,8 +568,8 @@ bool group_conv(Group *g) {
     g->user = &k;
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
-    for (int i = 0; i < g->naxis - (k.b ? 3 : 2); i++)
-        group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
+    for (int i = 0; i < g->k->naxis - (k.b ? 3 : 2); i++)
+        group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     for (int i = 0; i < k.n; i++) {
         Sum *s = &k.s[i];
         s->weights = conv_weights(&k, pack(&k, s));
@@ -581,7 +581,7 @@ bool group_conv(Group *g) {
         open_blocks(&k, k.b, "nb", "b0", "b1",
                     e_is_int(k.m->extent, &m) && m < k.block ? k.block / m : 1, 1);
     open_blocks(&k, k.m, "nm", "mb", "me", k.m_block, k.even ? 1 : k.rows);
-    bool vsplit = k.v == g->split;
+    bool vsplit = k.v == g->k->split;
     fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0",
             vsplit ? "to" : fn_expr(f, k.v->extent), k.vt);
     fn_open(f);

@@ -114,22 +114,22 @@ bool group_lanes(Group *g) {
     Fn *f = &g->f;
     Lanes k = {.g = g};
     int64_t n;
-    if (!g->naxis) return false;
-    k.v = g->axis[g->naxis - 1];
+    if (!g->k->naxis) return false;
+    k.v = g->k->axis[g->k->naxis - 1];
     if (e_is_int(k.v->extent, &n) && n * 2 < em->vec) return false;
     Map *seen = map_new(em->a);
-    for (int i = 0; i < g->n; i++)
-        if (!find(&k, seen, g->value[i])) return false;
+    for (int i = 0; i < g->k->n; i++)
+        if (!find(&k, seen, g->k->value[i])) return false;
     if (!k.n) return false;
     const Schedule *plan = em->p->schedule;
-    double ns = plan ? cost_group_ns(em->c, plan->device, g->s, plan->units) : 0;
-    if (!decide_value(em->p, X_LANES, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
+    double ns = plan ? cost_group_ns(em->c, plan->device, g->k->s, plan->units) : 0;
+    if (!decide_value(em->p, X_LANES, g->k->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
     g->reduce = accumulator;
     g->user = &k;
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
-    for (int i = 0; i < g->naxis - 1; i++) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
-    bool split = k.v == g->split;
+    for (int i = 0; i < g->k->naxis - 1; i++) group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
+    bool split = k.v == g->k->split;
     const char *to = split ? "to" : fn_expr(f, k.v->extent);
     fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", split ? "from" : "0", to, TILE);
     fn_open(f);
@@ -138,9 +138,9 @@ bool group_lanes(Group *g) {
         fn_line(f, "%s g%d[%d] __attribute__((aligned(64)));", c_type(k.reduce[i]->dtype), i, TILE);
         accumulate(&k, i);
     }
-    for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, &k.v);
+    for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k.v);
     bool plain = true;
-    for (int i = 0; i < g->n && plain; i++) plain = !fn_guarded(f, g->value[i]);
+    for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
     if (plain) fn_line(f, "%s", em->target->simd);
     fn_line(f, "for (int64_t l = 0; l < lanes; l++) {");
     fn_open(f);

@@ -37,7 +37,7 @@ static bool recognize(Window *w) {
     Conv *k = &w->k;
     Group *g = k->g;
     Cx *c = g->em->c;
-    if (!conv_recognize(k) || k->n != 1 || k->s[0].n != 3 || g->naxis < 3) return false;
+    if (!conv_recognize(k) || k->n != 1 || k->s[0].n != 3 || g->k->naxis < 3) return false;
     const Sum *s = &k->s[0];
     conv_tile(k);
     int64_t nb, nm;
@@ -260,20 +260,20 @@ bool group_winograd(Group *g) {
     Conv *k = &w.k;
     if (!recognize(&w)) return false;
     const Schedule *plan = em->p->schedule;
-    double ns = plan ? cost_group_ns(c, plan->device, g->s, plan->units) : 0;
-    if (!decide_value(em->p, X_WINOGRAD, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
+    double ns = plan ? cost_group_ns(c, plan->device, g->k->s, plan->units) : 0;
+    if (!decide_value(em->p, X_WINOGRAD, g->k->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
     Sum *s = &k->s[0];
     extern_text(em, "winograd");
     g->reduce = sum_text;
     g->user = &w;
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
-    for (int i = 0; i < g->naxis - 3; i++) group_loop(g, g->axis[i], arena_printf(em->a, "i%d", i));
+    for (int i = 0; i < g->k->naxis - 3; i++) group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     Range r;
     Axis *x[3] = {k->b, k->m, k->v};
     for (int i = 0; i < 3; i++) {
-        r[i][0] = x[i] == g->split ? "from" : "0";
-        r[i][1] = x[i] == g->split ? "to" : fn_expr(f, x[i]->extent);
+        r[i][0] = x[i] == g->k->split ? "from" : "0";
+        r[i][1] = x[i] == g->k->split ? "to" : fn_expr(f, x[i]->extent);
     }
     Axis *zeroed[5] = {k->b, k->m, s->axis[0], s->axis[1], s->axis[2]};
     Expr *zero = e_int(c, 0), *zeros[5] = {zero, zero, zero, zero, zero};

@@ -51,8 +51,8 @@ static void find(Dots *k, Map *seen, Expr *e, Expr *when) {
 int64_t dots_share(const Group *g, const Axis *x, int64_t unknown) {
     int64_t n = axis_size(x, -1), grain = 1;
     if (n < 0) return unknown;
-    if (x != g->split || !e_is_int(g->grain, &grain)) return n;
-    int units = schedule_units(g->em->p->schedule, g->s->level);
+    if (x != g->k->split || !e_is_int(g->k->grain, &grain)) return n;
+    int units = schedule_units(g->em->p->schedule, g->k->s->level);
     return dots_div(dots_div(n, grain), units) * grain;
 }
 
@@ -79,19 +79,19 @@ static bool choose_columns(Dots *k) {
     Group *g = k->g;
     int best = -1;
     int64_t best_score = 0;
-    for (int i = 0; i < g->naxis; i++) {
-        int64_t score = 0, n = axis_size(g->axis[i], -1);
+    for (int i = 0; i < g->k->naxis; i++) {
+        int64_t score = 0, n = axis_size(g->k->axis[i], -1);
         for (int j = 0; j < k->n; j++) {
             Product p = k->p[j];
-            if (orient(k, &p, g->axis[i])) score += p.packed ? 1150 : 1000;
+            if (orient(k, &p, g->k->axis[i])) score += p.packed ? 1150 : 1000;
         }
         if (!score) continue;
-        if (i == g->naxis - 1) score += n < 0 || n >= 8 ? 400 : 50; /* contiguous stores */
+        if (i == g->k->naxis - 1) score += n < 0 || n >= 8 ? 400 : 50; /* contiguous stores */
         if (n < 0 || n >= 8) score += 200;
         if (score > best_score) best = i, best_score = score;
     }
     if (best < 0) return false;
-    k->v = g->axis[best];
+    k->v = g->k->axis[best];
     int n = 0;
     for (int j = 0; j < k->n; j++) {
         if (!orient(k, &k->p[j], k->v)) continue;
@@ -108,8 +108,8 @@ static void sort_axes(Dots *k) {
     Cx *c = g->em->c;
     k->rows = 1;
     k->nrow = k->nouter = 0;
-    for (int i = 0; i < g->naxis; i++) {
-        Axis *x = g->axis[i];
+    for (int i = 0; i < g->k->naxis; i++) {
+        Axis *x = g->k->axis[i];
         if (x == k->v) continue;
         bool still = true;
         for (int j = 0; j < k->n; j++)
@@ -121,7 +121,7 @@ static void sort_axes(Dots *k) {
             k->outer[k->nouter++] = x;
     }
     k->columns = dots_share(g, k->v, COLUMNS_UNKNOWN);
-    k->by_row = k->nrow && k->v != g->axis[g->naxis - 1];
+    k->by_row = k->nrow && k->v != g->k->axis[g->k->naxis - 1];
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ static const char *tile_text(Group *g, Expr *e) {
 }
 
 static const char *extent_text(Dots *k, Axis *x) {
-    return x == k->g->split ? "(to - from)" : fn_expr(&k->g->f, x->extent);
+    return x == k->g->k->split ? "(to - from)" : fn_expr(&k->g->f, x->extent);
 }
 
 void dots_bind_rows(Dots *k, const char *at) {
@@ -229,7 +229,7 @@ void dots_bind_rows(Dots *k, const char *at) {
     const char *type = small ? "uint32_t" : "int64_t";
     for (int d = k->nrow - 1; d >= 0; d--) {
         Axis *x = k->row[d];
-        const char *from = x == k->g->split ? "from + " : "", *size = extent_text(k, x);
+        const char *from = x == k->g->k->split ? "from + " : "", *size = extent_text(k, x);
         if (d == 0)
             fn_line(f, "const int64_t j0 = %s(int64_t)(%s);", from, at);
         else {
@@ -313,7 +313,7 @@ static void epilogue(Dots *k) {
     memcpy(inner, k->row, sizeof *inner * (size_t)k->nrow);
     inner[k->nrow] = k->v;
     open(f, "");
-    for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], k->nrow + 1, inner);
+    for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
     open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads())");
     const char *row = k->by_row ? "at % rows" : "at / lanes",
                *lane = k->by_row ? "at / rows" : "at % lanes";
@@ -364,7 +364,7 @@ bool group_contraction_gpu(Group *g) {
     Dots *k = NEW(em->a, Dots);
     k->g = g;
     Map *seen = map_new(em->a);
-    for (int i = 0; i < g->n; i++) find(k, seen, g->value[i], NULL);
+    for (int i = 0; i < g->k->n; i++) find(k, seen, g->k->value[i], NULL);
     if (!k->n || !choose_columns(k)) return false;
     sort_axes(k);
     if (!worth(k)) return false;
@@ -380,7 +380,7 @@ bool group_contraction_gpu(Group *g) {
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
     head(k);
-    bool split = k->v == g->split;
+    bool split = k->v == g->k->split;
     const char *end = split ? "to" : fn_expr(f, k->v->extent);
     open(f, arena_printf(f->a, "for (int64_t v0 = %s; v0 < %s; v0 += %d)", split ? "from" : "0",
                          end, k->bv));

@@ -133,7 +133,7 @@ typedef struct Order {
 static Order order_of(const Dots *k, const Part *q) {
     const Product *p = &k->p[q->lead];
     Cx *c = k->g->em->c;
-    Order o = {.columns = k->v == k->g->split,
+    Order o = {.columns = k->v == k->g->k->split,
                .pieces = 1,
                .words = q->n * q->column,
                .n = axis_size(k->v, 1),
@@ -144,7 +144,7 @@ static Order order_of(const Dots *k, const Part *q) {
     for (int i = 0; i < k->nouter; i++) {
         Axis *x = k->outer[i];
         if (!moves(k, p, x)) continue;
-        if (x == k->g->split)
+        if (x == k->g->k->split)
             o.outer = true, o.n = axis_size(x, 1);
         else if (o.outer) {
             o.words *= axis_size(x, 1);
@@ -160,7 +160,7 @@ static Order order_of(const Dots *k, const Part *q) {
 /* Asks for the unit's part to be kept on chip. */
 static void keep(Dots *k, Part *q) {
     const Product *p = &k->p[q->lead];
-    if (!k->g->split) return;
+    if (!k->g->k->split) return;
     Order o = order_of(k, q);
     Resident r = {.weights = q->weights,
                   .what = p->vec->t->name ? p->vec->t->name : "packed",
@@ -211,7 +211,7 @@ void dots_weights(Dots *k, int part) {
     const char *first = q->kept ? "from" : "0";
     if (o.outer) {
         const char *own = arena_printf(f->a, "(%s) * %s + %s - %s", piece, positions,
-                                       fn_expr(f, e_axis(c, g->split)), first);
+                                       fn_expr(f, e_axis(c, g->k->split)), first);
         fn_line(f, "const float *const w%d = %s + (%s) * %s + (%s) * %lld;", part, at, own, words,
                 fn_expr(f, o.behind), (long long)q->all);
     } else if (o.columns)

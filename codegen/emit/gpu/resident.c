@@ -32,11 +32,11 @@ static double uses_of(const Seq *q, int *unit) {
 }
 
 const char *resident(Emit *em, const Group *g, Resident r, int64_t choice) {
-    r.level = g->s->level;
+    r.level = g->k->s->level;
     r.phase = em->phases ? em->phases->text.n : -1;
-    r.uses = uses_of(g->t[0]->seq, &r.unit) / (double)choice;
+    r.uses = uses_of(g->k->t[0]->seq, &r.unit) / (double)choice;
     r.grain = 1;
-    if (r.uses <= 1 || g->s->op.inner || (!r.whole && !e_is_int(g->grain, &r.grain))) return NULL;
+    if (r.uses <= 1 || g->k->s->op.inner || (!r.whole && !e_is_int(g->k->grain, &r.grain))) return NULL;
     for (int i = 0; i < em->residents.n; i++) {
         Resident *old = &em->residents.p[i];
         if (old->weights != r.weights || old->whole != r.whole || old->pieces != r.pieces ||
@@ -124,10 +124,10 @@ static const Stmt *barrier_before(const Seq *q, const Stmt *s) {
 }
 
 void ahead(Emit *em, const Group *g, Resident r, const char *kept) {
-    const Seq *q = g->t[0]->seq;
-    Ahead a = {.barrier = q ? barrier_before(q, g->s) : NULL, .part = r, .kept = kept};
+    const Seq *q = g->k->t[0]->seq;
+    Ahead a = {.barrier = q ? barrier_before(q, g->k->s) : NULL, .part = r, .kept = kept};
     a.part.grain = 1;
-    if (!a.barrier || r.whole || r.pieces > 1 || !e_is_int(g->grain, &a.part.grain)) return;
+    if (!a.barrier || r.whole || r.pieces > 1 || !e_is_int(g->k->grain, &a.part.grain)) return;
     if (r.n * r.words * 4 >= (int64_t)AHEAD_BYTES * em->p->schedule->units)
         vec_push(em->a, &em->ahead, a);
 }

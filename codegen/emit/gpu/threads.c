@@ -68,9 +68,9 @@ static const char *count_text(Group *g, int n, bool *small) {
     int64_t all = 1, size;
     *small = true;
     for (int d = 0; d < n; d++) {
-        Axis *x = g->axis[d];
+        Axis *x = g->k->axis[d];
         if (!e_is_int(x->extent, &size) || !mul_size(all, size, &all)) *small = false;
-        const char *part = x == g->split ? "(to - from)" : fn_expr(f, x->extent);
+        const char *part = x == g->k->split ? "(to - from)" : fn_expr(f, x->extent);
         s = s ? arena_printf(f->a, "%s * %s", s, part) : part;
     }
     *small = *small && all < INT32_MAX;
@@ -88,9 +88,9 @@ static void open_positions(Group *g, int n, const char *first, const char *step)
     fn_open(f);
     const char *rest = "at";
     for (int d = n - 1; d >= 0; d--) {
-        Axis *x = g->axis[d];
-        const char *name = arena_printf(f->a, "i%d", d), *from = x == g->split ? "from + " : "";
-        const char *size = x == g->split ? "(to - from)" : fn_expr(f, x->extent);
+        Axis *x = g->k->axis[d];
+        const char *name = arena_printf(f->a, "i%d", d), *from = x == g->k->split ? "from + " : "";
+        const char *size = x == g->k->split ? "(to - from)" : fn_expr(f, x->extent);
         if (d == 0)
             fn_line(f, "const int64_t %s = %s(int64_t)%s;", name, from, rest);
         else {
@@ -113,21 +113,21 @@ static int64_t positions(const Group *g, int n) {
     int64_t all = 1, size;
     int units = 1;
     for (int d = 0; d < n; d++) {
-        if (!e_is_int(g->axis[d]->extent, &size) || !mul_size(all, size, &all)) return INT32_MAX;
-        if (g->axis[d] == g->split) units = schedule_units(g->em->p->schedule, g->s->level);
+        if (!e_is_int(g->k->axis[d]->extent, &size) || !mul_size(all, size, &all)) return INT32_MAX;
+        if (g->k->axis[d] == g->k->split) units = schedule_units(g->em->p->schedule, g->k->s->level);
     }
     return (all + units - 1) / units;
 }
 
 void group_threads(Group *g) {
     Fn *f = &g->f;
-    int n = g->naxis, mark = f->bound.n;
-    Sums k = {.inner = n ? g->axis[n - 1] : NULL};
+    int n = g->k->naxis, mark = f->bound.n;
+    Sums k = {.inner = n ? g->k->axis[n - 1] : NULL};
     Map *seen = map_new(g->em->a);
-    for (int i = 0; i < g->n; i++) find_sums(&k, seen, g->value[i]);
+    for (int i = 0; i < g->k->n; i++) find_sums(&k, seen, g->k->value[i]);
     group_range(g);
-    for (int i = 0; i < g->n && n; i++)
-        fn_hoist(f, g->value[i], n, g->axis); /* without axes, members are read by members */
+    for (int i = 0; i < g->k->n && n; i++)
+        fn_hoist(f, g->k->value[i], n, g->k->axis); /* without axes, members are read by members */
     bool rows = n && k.outer, teams = rows || (k.every && positions(g, n) < FEW);
     if (!teams) {
         open_positions(g, n, "bk_thread()", "bk_threads()");
@@ -136,16 +136,16 @@ void group_threads(Group *g) {
         f->bound.n = mark;
         return;
     }
-    Axis *inner = rows ? g->axis[n - 1] : NULL;
+    Axis *inner = rows ? g->k->axis[n - 1] : NULL;
     const Device *d = g->em->p->schedule->device;
     const Team *team = positions(g, n - rows) < FEW_ROWS && k.most >= d->threads ? &block : &warp;
     open_positions(g, n - rows, team->at, team->all);
     f->team = team;
-    for (int i = 0; i < g->n; i++) share_sums(f, g->value[i], inner);
+    for (int i = 0; i < g->k->n; i++) share_sums(f, g->k->value[i], inner);
     f->team = NULL;
     if (rows) {
-        for (int i = 0; i < g->n; i++) fn_hoist(f, g->value[i], 1, &inner);
-        bool split = inner == g->split;
+        for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &inner);
+        bool split = inner == g->k->split;
         const char *name = arena_printf(f->a, "i%d", n - 1);
         fn_line(f, "for (int64_t %s = %s%s; %s < %s; %s += %s) {", name, split ? "from + " : "",
                 team->self, name, split ? "to" : fn_expr(f, inner->extent), name, team->size);

@@ -1,0 +1,109 @@
+/* kernel.c: chooses the kernel of every group.
+ *
+ * Requires the distribution: which axis units share, and the levels. Changes nothing of the groups:
+ * a kernel has the members' expressions over axes of its own. Leaves Stmt.op.kernel of each group.
+ * Groups are visited in the order in which the program's text has them, functions of a recursion in
+ * front of the call that they hang on, so that what is shared by several is the first one's. */
+#include "scheduler/kernel/kernel.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+
+/* ---- collapsing axes ------------------------------------------------------------------------- */
+static bool contiguous(Cx *c, Expr *flat, Axis *a, Axis *b) {
+    Expr *ka, *kb, *rest;
+    if (!e_affine(c, flat, a, &ka, &rest) || !e_affine(c, rest, b, &kb, &rest)) return false;
+    if (e_uses_axis(ka, b) || e_uses_axis(kb, a)) return false;
+    return ka == e_mul(c, kb, b->extent);
+}
+
+static bool collapsible(Cx *c, Map *seen, Expr *e, Axis *a, Axis *b) {
+    if (!(e->flags & EF_AXIS) || map_geti(seen, (uint64_t)e->id + 1)) return true;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_AXIS) return e->axis != a && e->axis != b;
+    if (e->op == E_LOAD && (e_uses_axis(e, a) || e_uses_axis(e, b))) {
+        for (int i = 0; i < e->n; i++)
+            if (e->a[i]->flags & (EF_LOAD | EF_GUARD)) return false;
+        return contiguous(c, flat_of(c, e), a, b);
+    }
+    for (int i = 0; i < e->n; i++)
+        if (!collapsible(c, seen, e->a[i], a, b)) return false;
+    return true;
+}
+
+void kernel_collapse(Kernel *k) {
+    Cx *c = k->c;
+    for (int d = k->naxis - 2; d >= 0; d--) {
+        Axis *a = k->axis[d], *b = k->axis[d + 1];
+        bool ok = b != k->split &&
+                  (a != k->split || !k->s->op.inner); /* the units' ranges stay contiguous */
+        for (int i = 0; i < k->n && ok; i++)
+            ok = collapsible(c, map_new(k->a), k->value[i], a, b) &&
+                 contiguous(c, k->position[i], a, b);
+        if (!ok) continue;
+        Axis *both = axis_new(c, e_mul(c, a->extent, b->extent));
+        if (a == k->split) {
+            k->split = both;
+            k->grain = e_mul(c, k->grain, b->extent);
+        }
+        Axis *from[2] = {a, b};
+        Expr *to[2] = {e_int(c, 0), e_axis(c, both)};
+        for (int i = 0; i < k->n; i++) {
+            k->value[i] = e_subst(c, k->value[i], 2, from, to, NULL, NULL);
+            k->position[i] = e_subst(c, k->position[i], 2, from, to, NULL, NULL);
+        }
+        k->axis[d] = both;
+        memmove(k->axis + d + 1, k->axis + d + 2, sizeof *k->axis * (size_t)(k->naxis - d - 2));
+        k->naxis--;
+    }
+}
+
+/* ---- the pass -------------------------------------------------------------------------------- */
+static Kernel *kernel_new(Program *p, Stmt *s) {
+    Cx *c = p->cx;
+    const Tensor *lead = s->op.t[0];
+    Kernel *k = NEW(c->a, Kernel);
+    *k = (Kernel){.p = p,
+                  .c = c,
+                  .a = c->a,
+                  .s = s,
+                  .lanes = p->schedule->lanes,
+                  .kind = KERNEL_LOOPS,
+                  .n = s->op.n,
+                  .t = s->op.t,
+                  .split = s->op.split};
+    if (k->split) k->grain = e_int(c, s->op.grain);
+    k->value = NEWN(c->a, Expr *, k->n);
+    k->position = NEWN(c->a, Expr *, k->n);
+    Expr *own[MAX_RANK];
+    for (int d = 0; d < lead->rank; d++) {
+        Expr *at = s->op.at ? s->op.at[d] : NULL, *x = e_axis(c, lead->axis[d]);
+        own[d] = at ? e_add(c, at, x) : x;
+        if (!e_is_ival(lead->axis[d]->extent, 1)) k->axis[k->naxis++] = lead->axis[d];
+    }
+    for (int i = 0; i < k->n; i++) {
+        k->value[i] = k->t[i]->body;
+        k->position[i] = flat_index_of(c, k->t[i], own);
+    }
+    return k;
+}
+
+static void choose(Program *p, Stmt *s) {
+    Kernel *k = s->op.kernel = kernel_new(p, s);
+    if (op_is_empty(s)) {
+        k->kind = KERNEL_NONE;
+        return;
+    }
+}
+
+static void visit(Program *p, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_OP) choose(p, s);
+        if (s->kind == S_LOOP) visit(p, s->loop.body);
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) visit(p, s->br.arm[m]);
+        for (int m = 0; s->kind == S_CALL && m < s->call.nfunc; m++)
+            visit(p, s->call.func[m]->body);
+    }
+}
+
+void pass_kernel(Program *p) { visit(p, p->top); }
