@@ -254,6 +254,7 @@ typedef struct Program {
     Seq *top;
     int nsym, ntensor;   /* ids are below these */
     struct MemPlan *mem; /* after memory planning */
+    struct PackedSet *packed; /* constants as kernels read them (scheduler/kernel/packed.h) */
     struct Schedule
         *schedule; /* what passes decide by (scheduler/cost/decide.h); NULL: the oracle's plain tree */
     int nfused;    /* tensors that fusion substituted into their users */

@@ -4,6 +4,7 @@
 
 #include "codegen/compile.h"
 #include "scheduler/kernel/kernel.h"
+#include "scheduler/kernel/packed.h"
 #include "scheduler/plan/memory.h"
 
 /* What differs between targets is data. */
@@ -74,6 +75,7 @@ typedef struct Emit {
     Map *streams;      /* outermost Seq -> bytes of the factors that it reads, as int64_t * */
     Map *extern_files; /* texts of hand-written bodies already used */
     Map *const_name;   /* Const data pointer -> name of its array */
+    const char **packed_name; /* by number, NULL: it has not been filled in */
     Sb consts;         /* declarations of constants */
     int nfunction, nconst, nturn;
     int *tensor_declared; /* by id */
@@ -210,6 +212,10 @@ void residents_place(Emit *em);
 
 /* ---- constants (emit_data.c) ----------------------------------------------------------------- */
 const char *emit_const(Emit *em, const Tensor *t);
+/* The array of p (emit_packed.c). */
+const char *emit_packed(Emit *em, const Packed *p);
+/* An array's name as an argument of the group's function, so that equal layers share it. */
+const char *group_weights(Group *g, const char *name);
 int64_t emit_const_offset(Emit *em, const Tensor *t); /* where its elements are in em->weights */
 /* Appends bytes to the weights and declares them under a new name. */
 const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const char *comment);

@@ -322,6 +322,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
     em.streams = map_new(em.a);
     em.extern_files = map_new(em.a);
     em.const_name = map_new(em.a);
+    if (p->packed) em.packed_name = NEWN(em.a, const char *, p->packed->all.n);
     em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
     em.plan = *p->mem;
     Target outlined = *em.target;

@@ -1,0 +1,107 @@
+/* emit_packed.c: the data of packed constants (scheduler/kernel/packed.h). */
+#include <stdlib.h>
+
+#include "codegen/emit/emit.h"
+
+/* x as matrix units take it, in a word: to the nearest of 10 bits. */
+static float to_ten_bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    if ((u & 0x7f800000u) != 0x7f800000u) u = (u + 0x1000u) & 0xffffe000u;
+    memcpy(&x, &u, sizeof u);
+    return x;
+}
+
+static float element(const Const *data, int64_t at) {
+    if (data->dtype == DT_F32)
+        return at >= 0 && at < data->count ? ((const float *)data->data)[at] : 0;
+    return at >= 0 && at < data->count ? (float)elem_get_f(data->dtype, data->data, at) : 0;
+}
+
+/* The next position of dimensions [first, last), of which the last one moves first. */
+static void advance(const Packed *p, int first, int last, int64_t *idx) {
+    for (int d = last - 1; d >= first && ++idx[d] == p->extent[d]; d--) idx[d] = 0;
+}
+
+static int64_t place_of(const Packed *p, const PackSource *s, const int64_t *idx) {
+    int64_t at = s->base;
+    for (int d = 0; d < p->nouter + p->ninner; d++) at += idx[d] * s->stride[d];
+    return at;
+}
+
+/* A source's line at idx, from element `to` of data on: runs along the last dimension. */
+static void fill_line(const Packed *p, const PackSource *s, int64_t *idx, void *data, int64_t to) {
+    const int last = p->nouter + p->ninner - 1;
+    const int64_t run = p->extent[last], end = to + p->line;
+    int64_t n = run;
+    for (int d = p->nouter; d < last; d++) n *= p->extent[d];
+    for (n += to; to < n; advance(p, p->nouter, last, idx)) {
+        int64_t at = place_of(p, s, idx), left = run;
+        if (p->tile >= 0 && p->limit - idx[p->tile] * run < run)
+            left = p->limit - idx[p->tile] * run;
+        for (int64_t l = 0; l < run; l++, at += s->stride[last]) {
+            float x = l < left ? element(s->data, at) : 0;
+            elem_set_f(p->dtype, data, to++, p->ten_bits ? to_ten_bits(x) : x);
+        }
+    }
+    while (to < end) elem_set_f(p->dtype, data, to++, 0);
+}
+
+static void fill(const Packed *p, void *data) {
+    int64_t idx[PACK_DIMS] = {0};
+    for (int64_t to = 0; to < p->count; advance(p, 0, p->nouter, idx))
+        for (int i = 0; i < p->nsource; i++, to += p->line)
+            fill_line(p, &p->source[i], idx, data, to);
+}
+
+/* Transformed weights G g G', G being 4 x 3: the first two dimensions are those of the result, and
+ * their strides those of the window. */
+static void fill_winograd(const Packed *p, float *to) {
+    static const double G[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
+    const PackSource *s = &p->source[0];
+    const int last = p->nouter + p->ninner - 1;
+    const int64_t product = p->count / 16;
+    int64_t idx[PACK_DIMS] = {0};
+    for (int64_t n = 0; n < product; n++, advance(p, 2, last + 1, idx)) {
+        double g[3][3], t[4][3];
+        bool in = idx[p->tile] * p->extent[last] + idx[last] < p->limit;
+        int64_t at = place_of(p, s, idx);
+        for (int y = 0; y < 3; y++)
+            for (int x = 0; x < 3; x++)
+                g[y][x] = in ? element(s->data, at + y * s->stride[0] + x * s->stride[1]) : 0;
+        for (int i = 0; i < 4; i++)
+            for (int x = 0; x < 3; x++)
+                t[i][x] = G[i][0] * g[0][x] + G[i][1] * g[1][x] + G[i][2] * g[2][x];
+        for (int i = 0; i < 4; i++)
+            for (int j = 0; j < 4; j++)
+                to[(i * 4 + j) * product + n] =
+                    (float)(t[i][0] * G[j][0] + t[i][1] * G[j][1] + t[i][2] * G[j][2]);
+    }
+}
+
+const char *emit_packed(Emit *em, const Packed *p) {
+    const char **name = &em->packed_name[p->number];
+    if (*name) return *name;
+    /* Room behind for whole words: elements of 16 bits are written as float32, too. */
+    void *data = em->held = malloc((size_t)p->count * dtype_size(p->dtype) + 64);
+    if (!data) err(em->c->d, ST_MEMORY, NULL, "out of memory for packing weights");
+    if (p->winograd)
+        fill_winograd(p, data);
+    else
+        fill(p, data);
+    *name = emit_data(em, DT_F32, data, p->count * (int64_t)dtype_size(p->dtype) / 4, p->what);
+    free(data);
+    em->held = NULL;
+    return *name;
+}
+
+const char *group_weights(Group *g, const char *name) {
+    /* A constant that is nothing but this name. */
+    Emit *em = g->em;
+    Tensor *w = tensor_new(em->c, TK_CONST, DT_F32, 0, NULL);
+    Const *data = NEW(em->a, Const);
+    *data = (Const){.dtype = DT_F32, .count = 1, .data = name};
+    w->data = data;
+    map_seti(em->const_name, (uint64_t)(uintptr_t)name, (void *)(uintptr_t)name);
+    return g->f.tensor(&g->f, w);
+}
