@@ -176,14 +176,10 @@ void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to);
 void group_range(Group *g);
 /* Opens the loop over axis x, this unit's range of it where it is the split one. */
 void group_loop(Group *g, Axis *x, const char *name);
-/* Emits g as blocked sums of products with packed constants when all of its reductions are such,
- * over two or more axes; false: nothing was emitted (conv.c). */
-bool group_conv(Group *g);
-/* The same for sums over windows of 3 x 3 neighbours, with fewer products (winograd.c). */
-bool group_winograd(Group *g);
-/* Emits g with the loops of its reductions around that of its last axis when all that they load
- * lies together along it; false: nothing was emitted (lanes.c). Requires kernel_collapse. */
-bool group_lanes(Group *g);
+/* Print a group by its kernel's kind. */
+void group_convolution(Group *g);
+void group_winograd(Group *g);
+void group_lanes(Group *g);
 /* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;
  * false: nothing was emitted (contract.c). */
 bool group_contraction(Group *g);

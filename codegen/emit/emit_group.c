@@ -3,6 +3,7 @@
  * Axes that every access walks contiguously are collapsed into one; the last axis is the lane loop.
  * Parts that do not depend on it are computed before it. */
 #include "codegen/emit/emit.h"
+#include "scheduler/kernel/lanes.h"
 #include "scheduler/cost/device.h"
 
 /* ---- how the function names things ----------------------------------------------------------- */
@@ -238,9 +239,16 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     if (!em->target->simd) {
         kernel_collapse(k);
         if (!group_contraction_gpu(&g)) group_threads(&g);
-    } else if (!group_winograd(&g) && !group_conv(&g) && !group_contraction(&g)) {
+    } else if (k->kind == KERNEL_WINOGRAD)
+        group_winograd(&g);
+    else if (k->kind == KERNEL_CONVOLUTION)
+        group_convolution(&g);
+    else if (!group_contraction(&g)) {
         kernel_collapse(k);
-        if (!group_lanes(&g)) loops(&g);
+        if (kernel_lanes(k))
+            group_lanes(&g);
+        else
+            loops(&g);
     }
     /* Parameters in order of use, so that equal groups give equal text. */
     Sb params = {.a = em->a}, args = {.a = em->a};

@@ -5,6 +5,8 @@
  * Groups are visited in the order in which the program's text has them, functions of a recursion in
  * front of the call that they hang on, so that what is shared by several is the first one's. */
 #include "scheduler/kernel/kernel.h"
+#include "scheduler/kernel/convolution.h"
+#include "scheduler/kernel/lanes.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 
@@ -93,6 +95,7 @@ static void choose(Program *p, Stmt *s) {
         k->kind = KERNEL_NONE;
         return;
     }
+    if (k->lanes > 1 && (kernel_winograd(k) || kernel_convolution(k))) return;
 }
 
 static void visit(Program *p, Seq *q) {

@@ -11,8 +11,11 @@
 #include "utask/utask.h"
 
 typedef enum KernelKind {
-    KERNEL_NONE, /* there are no elements */
-    KERNEL_LOOPS /* a loop for each axis, the last one over lanes */
+    KERNEL_NONE,        /* there are no elements */
+    KERNEL_LOOPS,       /* a loop for each axis, the last one over lanes */
+    KERNEL_LANES,       /* the loops of reductions around the one over lanes (lanes.h) */
+    KERNEL_CONVOLUTION, /* sums of products with constants, by blocks (convolution.h) */
+    KERNEL_WINOGRAD     /* the same over windows of 3 x 3, by fewer products */
 } KernelKind;
 
 typedef struct Kernel {
@@ -30,6 +33,11 @@ typedef struct Kernel {
     Axis *axis[MAX_RANK]; /* of the loops, outermost first, none of extent 1 */
     Axis *split;          /* shared among the units, in grains; NULL: unit 0 computes all */
     Expr *grain;
+    union { /* by kind */
+        struct LanesKernel *by_lanes;
+        struct Convolution *convolution;
+        struct Winograd *winograd;
+    };
 } Kernel;
 
 /* Joins neighbouring axes along which every access is contiguous. */

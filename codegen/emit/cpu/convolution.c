@@ -1,0 +1,320 @@
+/* convolution.c: prints sums of products with constants, by blocks
+ * (scheduler/kernel/convolution.h).
+ */
+#include "codegen/emit/cpu/convolution.h"
+
+/* ---- micro-kernels --------------------------------------------------------------------------- */
+typedef struct Micro {
+    Group *g;
+    Sb params, args, body;
+    int nvalue;
+} Micro;
+
+/* An int64 value inside the micro-kernel: a parameter, unless it is a constant and `literal`.
+ * Kernels of few rows take their strides as parameters and serve many sums; with many rows
+ * addresses need constants. */
+static const char *value(Micro *u, Expr *e, bool literal) {
+    Group *g = u->g;
+    int64_t x;
+    if (e_is_int(e, &x) && (literal || x == 1 || x == 0))
+        return arena_printf(g->em->a, "%lld", (long long)x);
+    const char *s = arena_printf(g->em->a, "n%d", u->nvalue++);
+    sb_printf(&u->params, ", int64_t %s", s);
+    sb_printf(&u->args, ", %s", fn_expr(&g->f, e));
+    return s;
+}
+
+void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const char *in,
+                const ConvWalk *w) {
+    Emit *em = g->em;
+    int nv = k->nv, vec = em->vec;
+    bool literal = rows > 6;
+    Micro u = {.g = g, .params = {.a = em->a}, .args = {.a = em->a}, .body = {.a = em->a}};
+    Sb *b = &u.body;
+    sb_puts(&u.params,
+            "float *restrict g, const float *restrict b, const float *restrict a, int64_t bs");
+    sb_printf(&u.args, "%s, %s, %s, %lld", out, in, w->at, (long long)w->stream);
+    const char *row = rows > 1 ? value(&u, w->row, literal) : "0";
+    sb_printf(b, "    %s\n    bk_vf", em->target->contract);
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < nv; v++) sb_printf(b, "%s c%d_%d = {0}", m + v ? "," : "", m, v);
+    sb_puts(b, ";\n");
+    if (w->partial) {
+        sb_puts(&u.params, ", int more");
+        sb_puts(&u.args, ", more");
+        sb_puts(b, "    if (more) {\n");
+        for (int m = 0; m < rows; m++)
+            for (int v = 0; v < nv; v++)
+                sb_printf(b, "        c%d_%d = bk_loadv(g + %d);\n", m, v, m * k->vt + v * vec);
+        sb_puts(b, "    }\n");
+    }
+    const char *off = "";
+    for (int i = 0; i < w->levels; i++) {
+        const char *n;
+        if (i == 0 && w->partial) {
+            sb_puts(&u.params, ", int64_t count");
+            sb_puts(&u.args, ", count");
+            n = "count";
+        } else
+            n = value(&u, w->count[i], literal);
+        sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", 4 + 4 * i, "", i, i, n, i);
+        if (!e_is_ival(w->stride[i], 0))
+            off = arena_printf(em->a, "%s + r%d * %s", off, i, value(&u, w->stride[i], literal));
+    }
+    int pad = 4 + 4 * w->levels;
+    for (int v = 0; v < nv; v++)
+        sb_printf(b, "%*sconst bk_vf w%d = bk_loadv(b + %d * bs);\n", pad, "", v, v);
+    sb_printf(b, "%*sb += %d;\n", pad, "", vec);
+    for (int m = 0; m < rows; m++) {
+        sb_printf(b, "%*sconst float x%d = a[0%s", pad, "", m, off);
+        if (m) sb_printf(b, " + %d * %s", m, row);
+        sb_puts(b, "];\n");
+        for (int v = 0; v < nv; v++) sb_printf(b, "%*sc%d_%d += w%d * x%d;\n", pad, "", m, v, v, m);
+    }
+    for (int i = w->levels - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
+    for (int m = 0; m < rows; m++)
+        for (int v = 0; v < nv; v++)
+            sb_printf(b, "    bk_storev(g + %d, c%d_%d);\n", m * k->vt + v * vec, m, v);
+    const char *name = emit_function(em, "conv", em->target->kernel, u.params.p, u.body.p);
+    fn_line(&g->f, "%s(%s);", name, u.args.p);
+    sb_free(&u.params);
+    sb_free(&u.args);
+    sb_free(&u.body);
+}
+
+/* The walk of a sum's own micro-kernel. v, m and the reduction axes up to s->cut are bound. */
+static ConvWalk walk_of(Group *g, const Convolution *k, const ConvSum *s) {
+    Cx *c = g->em->c;
+    ConvWalk w = {.levels = s->n - s->cut,
+                  .partial = k->kept,
+                  .row = conv_coef(c, s->sca_flat, k->m),
+                  .stream = s->length * g->em->vec};
+    Expr *zero[CONV_REDUCE];
+    for (int i = 0; i < w.levels; i++) {
+        zero[i] = e_int(c, 0);
+        w.count[i] = s->axis[s->cut + i]->extent;
+        w.stride[i] = conv_coef(c, s->sca_flat, s->axis[s->cut + i]);
+    }
+    int whole = k->kept ? 1 : 0; /* the chunk's axis is bound */
+    Expr *at =
+        e_subst(c, s->sca_flat, w.levels - whole, s->axis + s->cut + whole, zero, NULL, NULL);
+    w.at = arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, s->sca->t), fn_expr(&g->f, at));
+    return w;
+}
+
+/* ---- the group's function -------------------------------------------------------------------- */
+static const char *sum_text(Group *g, Expr *e) {
+    const Convolution *k = g->k->convolution;
+    for (int i = 0; i < k->n; i++)
+        if (k->s[i].reduce == e) return arena_printf(g->em->a, "sum%d[row * %d + l]", i, k->vt);
+    return NULL;
+}
+
+/* The members of `rows` positions from pos on, whose sums lie at s0, s1, …. */
+void conv_epilogue(Group *g, const Convolution *k) {
+    Fn *f = &g->f;
+    Cx *c = g->em->c;
+    fn_line(f, "for (int64_t row = 0; row < rows; row++) {");
+    int mark = fn_open(f);
+    fn_line(f, "const int64_t im = pos + row;");
+    fn_bind(f, e_axis(c, k->m), "im");
+    for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
+    bool plain = true;
+    for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
+    bool one = k->nlane <= k->vt && k->v != g->k->split; /* all tiles are alike */
+    int lanes[2] = {one ? (int)k->nlane : k->vt, 0};
+    for (int i = 0; i < (one ? 1 : 2); i++) {
+        if (!one) fn_line(f, i ? "} else {" : "if (lanes == %d) {", k->vt);
+        int outer = fn_open(f);
+        if (plain) fn_line(f, "%s", g->em->target->simd);
+        group_members_by_lane(g, k->v, "0", i == 0 ? arena_printf(f->a, "%d", lanes[0]) : "lanes");
+        fn_close(f, outer);
+    }
+    if (!one) fn_line(f, "}");
+    fn_close(f, mark);
+    fn_line(f, "}");
+}
+
+/* Runs are cut into tiles of two neighbouring sizes, the larger ones first; short rests by halves.
+ */
+void conv_run(Group *g, const Convolution *k, int64_t even, const char *lo, const char *hi,
+              ConvTile *tile, const void *user) {
+    Fn *f = &g->f;
+    int sizes[8], n = conv_sizes(k, even, sizes);
+    if (n > 1) fn_line(f, "int64_t left = (%s - %s + %d) / %d;", hi, lo, sizes[0] - 1, sizes[0]);
+    fn_line(f, "for (int64_t pos = %s, rows; pos < %s; pos += rows%s) {", lo, hi,
+            n > 1 ? ", left--" : "");
+    fn_open(f);
+    int mark = f->bound.n;
+    if (n == 1) fn_line(f, "rows = %d;", sizes[0]);
+    for (int i = 0; i < n; i++) {
+        if (n > 1) {
+            if (i == 0)
+                fn_line(f, "if (%s - pos > left * %d && %s - pos >= %d) {", hi, sizes[1], hi,
+                        sizes[0]);
+            else if (i == n - 1)
+                fn_line(f, "} else {");
+            else
+                fn_line(f, "} else if (%s - pos >= %d) {", hi, sizes[i]);
+            f->indent++;
+            fn_line(f, "rows = %d;", sizes[i]);
+        }
+        if (tile) tile(g, sizes[i], user);
+        f->bound.n = mark;
+        if (n > 1) f->indent--;
+    }
+    if (n > 1) fn_line(f, "}");
+}
+
+void conv_fetch(Group *g, const Convolution *k, int64_t stream) {
+    Fn *f = &g->f;
+    fn_line(f, "for (int64_t z = 0; z < share; z++, next += %d)", g->em->vec);
+    fn_line(f, "    for (int64_t v = 0; v < %d; v++) __builtin_prefetch(next + v * %lld, 0, 2);",
+            k->nv, (long long)stream);
+}
+
+static void kernels(Group *g, int rows, const void *user) {
+    const int *range = user;
+    const Convolution *k = g->k->convolution;
+    Fn *f = &g->f;
+    fn_bind(f, e_axis(g->em->c, k->m), "pos");
+    fn_bind(f, e_axis(g->em->c, k->v), "v0");
+    for (int i = range[0]; i < range[1]; i++) {
+        const ConvWalk w = walk_of(g, k, &k->s[i]);
+        if (!k->kept)
+            conv_micro(g, k, rows, arena_printf(g->em->a, "g%d", i),
+                       arena_printf(g->em->a, "w%d", i), &w);
+        else
+            conv_micro(g, k, rows, arena_printf(g->em->a, "g%d + at", i), "part", &w);
+    }
+}
+
+/* Loops over the positions of a block. With sums [from, to) their micro-kernels run; then, if
+ * `last`, the epilogue. */
+static void positions(Group *g, const Convolution *k, int from, int to, bool last) {
+    Fn *f = &g->f;
+    Cx *c = g->em->c;
+    int indent = f->indent, mark = f->bound.n;
+    if (k->kept) fn_line(f, "at = 0;");
+    if (k->b) {
+        fn_line(f, "for (int64_t ib = b0; ib < b1; ib++) {");
+        fn_open(f);
+        fn_bind(f, e_axis(c, k->b), "ib");
+    }
+    int range[2] = {from, to};
+    conv_run(g, k, k->even, "mb", "me", to > from ? kernels : NULL, range);
+    if (!last) conv_fetch(g, k, k->s[from].length * g->em->vec);
+    if (last) {
+        for (int i = 0; i < k->n; i++)
+            fn_line(f, "const float *const sum%d = g%d%s;", i, i, k->kept ? " + at" : "");
+        conv_epilogue(g, k);
+    }
+    if (k->kept) fn_line(f, "at += rows * %d;", k->vt);
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+}
+
+/* One sum of a block of positions, in blocks of its reduction. While one is computed the next one's
+ * part of the packed operand is fetched. */
+static void reduction_blocks(Group *g, const Convolution *k, int i) {
+    Fn *f = &g->f;
+    Cx *c = g->em->c;
+    const ConvSum *s = &k->s[i];
+    int indent = f->indent, mark = f->bound.n, vec = g->em->vec;
+    int64_t inner = 1;
+    fn_line(f, "const float *part = w%d;", i);
+    fn_line(f, "int more = 0;");
+    for (int d = 0; d <= s->cut; d++) {
+        const char *q = arena_printf(g->em->a, "q%d", d);
+        fn_line(f, "for (int64_t %s = 0; %s < %lld; %s += %lld) {", q, q, (long long)s->extent[d],
+                q, (long long)(d == s->cut ? s->chunk : 1));
+        fn_open(f);
+        fn_bind(f, e_axis(c, s->axis[d]), q);
+    }
+    for (int d = s->cut + 1; d < s->n; d++) inner *= s->extent[d];
+    fn_line(f, "const int64_t count = bk_mini(%lld - q%d, %lld);", (long long)s->extent[s->cut],
+            s->cut, (long long)s->chunk);
+    fn_line(f, "const bool done = part + count * %lld == w%d + %lld;", (long long)(inner * vec), i,
+            (long long)(s->length * vec));
+    fn_line(f, "const float *next = done ? w%d + %lld : part + count * %lld;", i,
+            (long long)(k->nv * s->length * vec), (long long)(inner * vec));
+    fn_line(f, "const int64_t share = count * %lld / tiles + 1;", (long long)inner);
+    positions(g, k, i, i + 1, false);
+    fn_line(f, "part += count * %lld;", (long long)(inner * vec));
+    fn_line(f, "more = 1;");
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+}
+
+static void open_blocks(Group *g, const Axis *x, const char *name, const char *from, const char *to,
+                        int64_t most, int64_t unit) {
+    Fn *f = &g->f;
+    bool split = x == g->k->split;
+    const char *lo = split ? "from" : "0", *hi = split ? "to" : fn_expr(f, x->extent);
+    /* Blocks of about equal size, whole units of it. */
+    if (most > unit) most -= most % unit;
+    fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %lld) / %lld, 1);", name, hi, lo,
+            (long long)(most - 1), (long long)most);
+    fn_line(f, "const int64_t %ss = ((%s - %s + %sn - 1) / %sn + %lld) / %lld * %lld;", name, hi,
+            lo, name, name, (long long)(unit - 1), (long long)unit, (long long)unit);
+    fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %ss) {", from, lo, from, hi, from, name);
+    fn_open(f);
+    fn_line(f, "const int64_t %s = bk_mini(%s + %ss, %s);", to, from, name, hi);
+}
+
+void group_convolution(Group *g) {
+    Emit *em = g->em;
+    Fn *f = &g->f;
+    const Convolution *k = g->k->convolution;
+    const char *weights[CONV_SUMS];
+    g->reduce = sum_text;
+    group_range(g);
+    int indent = f->indent, mark = f->bound.n;
+    for (int i = 0; i < g->k->naxis - (k->b ? 3 : 2); i++)
+        group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
+    for (int i = 0; i < k->n; i++) {
+        weights[i] = group_weights(g, emit_packed(em, k->s[i].packed));
+        fn_line(f, "float g%d[%lld] __attribute__((aligned(64)));", i,
+                (long long)((k->kept ? k->block : k->rows) * k->vt));
+    }
+    int64_t m;
+    if (k->b)
+        open_blocks(g, k->b, "nb", "b0", "b1",
+                    e_is_int(k->m->extent, &m) && m < k->block ? k->block / m : 1, 1);
+    open_blocks(g, k->m, "nm", "mb", "me", k->m_block, k->even ? 1 : k->rows);
+    bool vsplit = k->v == g->k->split;
+    fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0",
+            vsplit ? "to" : fn_expr(f, k->v->extent), k->vt);
+    fn_open(f);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",
+            vsplit ? "to" : fn_expr(f, k->v->extent), k->vt);
+    if (k->nlane <= k->vt && !vsplit) fn_line(f, "(void)lanes;");
+    for (int i = 0; i < k->n; i++)
+        fn_line(f, "const float *const w%d = %s + v0 / %d * %lld;", i, weights[i], em->vec,
+                (long long)(k->s[i].length * em->vec));
+    if (k->kept) {
+        fn_line(f, "int64_t at;");
+        fn_line(f, "const int64_t tiles = (me - mb + %d) / %d%s;", k->rows - 1, k->rows,
+                k->b ? " * (b1 - b0)" : "");
+        for (int i = 0; i < k->n; i++) {
+            fn_line(f, "{");
+            fn_open(f);
+            reduction_blocks(g, k, i);
+            f->indent--;
+            fn_line(f, "}");
+        }
+        positions(g, k, 0, 0, true);
+    } else
+        positions(g, k, 0, k->n, true);
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+}

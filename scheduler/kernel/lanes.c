@@ -1,0 +1,63 @@
+/* lanes.c: see lanes.h. */
+#include "scheduler/kernel/lanes.h"
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+
+/* Whether e can be evaluated for neighbouring values of v as vectors: loads move by one element or
+ * none, and no condition depends on v. */
+static bool contiguous(LanesKernel *k, Map *seen, Expr *e, bool *moves) {
+    Cx *c = k->g->c;
+    if (!e_uses_axis(e, k->v) || map_geti(seen, (uint64_t)e->id + 1)) return true;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_LOAD) {
+        Expr *coef, *rest, *flat = flat_of(c, e);
+        if (flat->flags & (EF_LOAD | EF_GUARD) || !e_affine(c, flat, k->v, &coef, &rest))
+            return false;
+        if (!e_is_ival(coef, 1)) return false;
+        *moves = true;
+        return true;
+    }
+    if (e->op == E_REDUCE || e->op == E_GUARD || e->op == E_AXIS ||
+        (e->op == E_SELECT && e_uses_axis(e->a[0], k->v)))
+        return false;
+    for (int i = 0; i < e->n; i++)
+        if (!contiguous(k, seen, e->a[i], moves)) return false;
+    return true;
+}
+
+static bool find(LanesKernel *k, Map *seen, Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return true;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_REDUCE) {
+        bool moves = false;
+        if (e->kind >= R_ARGMAX || e->dtype == DT_F16 || e->dtype == DT_BF16 ||
+            k->n == LANES_REDUCES || e->a[0]->flags & (EF_REDUCE | EF_GUARD) ||
+            !contiguous(k, map_new(k->g->a), e->a[0], &moves))
+            return false;
+        k->reduce[k->n++] = e;
+        return moves;
+    }
+    if (e_always(e) < e->n || e->op == E_LOAD) return false; /* not for every element */
+    for (int i = 0; i < e->n; i++)
+        if (!find(k, seen, e->a[i])) return false;
+    return true;
+}
+
+bool kernel_lanes(Kernel *g) {
+    LanesKernel *k = NEW(g->a, LanesKernel);
+    int64_t n;
+    if (!g->naxis) return false;
+    k->g = g;
+    k->v = g->axis[g->naxis - 1];
+    if (e_is_int(k->v->extent, &n) && n * 2 < g->lanes) return false;
+    Map *seen = map_new(g->a);
+    for (int i = 0; i < g->n; i++)
+        if (!find(k, seen, g->value[i])) return false;
+    if (!k->n) return false;
+    const Schedule *plan = g->p->schedule;
+    double ns = cost_group_ns(g->c, plan->device, g->s, plan->units);
+    if (!decide_value(g->p, X_LANES, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
+    g->kind = KERNEL_LANES;
+    g->by_lanes = k;
+    return true;
+}
