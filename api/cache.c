@@ -163,14 +163,15 @@ static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
     return h;
 }
 
-/* What the text goes through (codegen/build/cc.c, build_gpu.c). */
+/* What the text goes through (codegen/build/cc.c, gpu.c). */
 static uint64_t hash_tools(const char *target, uint64_t h) {
+    const Backend to = device_find(target)->backend;
     h = hash_tool("CC", "cc", h);
-    if (strncmp(target, "cuda:", 5) == 0) {
+    if (to == BACKEND_CUDA) {
         h = hash_stat("/usr/local/cuda/bin/nvcc", hash_tool("NVCC", "nvcc", h));
-    } else if (strncmp(target, "hip:", 4) == 0) {
+    } else if (to == BACKEND_HIP) {
         h = hash_tool("HIPIFY", "hipify-perl", hash_tool("HIPCC", "hipcc", h));
-    } else if (strncmp(target, "emulate:", 8) == 0) {
+    } else if (to == BACKEND_EMULATED) {
         char *self = realpath("/proc/self/exe", NULL), *slash = self ? strrchr(self, '/') : NULL;
         char *emulator =
             slash ? rt_text("%.*s/libbraid_emulate.a", (int)(slash - self), self) : NULL;

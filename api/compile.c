@@ -36,7 +36,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
                                : device->units ? device->units
                                                : compile_cpus(),
                                o->schedule);
-    p->schedule->lanes = device->threads ? 1 : compile_vector_width(d, o);
+    p->schedule->lanes = device_is_gpu(device) ? 1 : compile_vector_width(d, o);
     p->schedule->measured = o->measured;
     p->schedule->nmeasured = o->nmeasured;
     pass_fold_product(p);

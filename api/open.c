@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "api/runtime.h"
+#include "scheduler/cost/device.h"
 
 typedef struct Variant {
     struct Variant *next;
@@ -143,10 +144,12 @@ void rt_open_free(struct RtOpen *open) {
 }
 
 int32_t rt_open_device_type(const struct braid_model *m) {
-    const char *target = m->target;
-    if (strncmp(target, "cuda:", 5) == 0) return kDLCUDA;
-    if (strncmp(target, "hip:", 4) == 0) return kDLROCM;
-    return strncmp(target, "emulate:", 8) == 0 ? kDLExtDev : kDLCPU;
+    const Device *d = device_find(m->target); /* NULL: the interpreter */
+    const Backend of = d ? d->backend : BACKEND_C;
+    return of == BACKEND_CUDA       ? kDLCUDA
+           : of == BACKEND_HIP      ? kDLROCM
+           : of == BACKEND_EMULATED ? kDLExtDev
+                                    : kDLCPU;
 }
 
 /* ---- compiling for ranks --------------------------------------------------------------------- */

@@ -62,7 +62,7 @@ static int import(const Cli *c) {
     Device d;
     int code = cli_costs(c->import, c->narg ? c->arg[0] : NULL, &d);
     if (code) return code;
-    if (!d.threads)
+    if (!device_is_gpu(&d))
         return cli_fail(c->import, "the costs of %s are measured by the first compilation", d.name);
     Store *s = rt_store(&(braid_options){0}, true);
     bool kept = store_keep_device(s, d.name, &d);

@@ -29,6 +29,7 @@
 
 #include "cli/compare.h"
 #include "api/runtime.h"
+#include "scheduler/cost/device.h"
 
 #define TIMEOUT_SECONDS 60
 #define TEXT_(x) #x
@@ -184,7 +185,8 @@ static Outcome run_set(const Cli *c, const struct braid_model *m, braid_session 
 /* Several tests run at a time, each on one thread unless told otherwise; a GPU's threads take
  * nothing from the others. */
 static int threads_of(const Cli *c, const char *target) {
-    bool gpu = target && (strncmp(target, "cuda:", 5) == 0 || strncmp(target, "hip:", 4) == 0);
+    const Device *d = target ? device_find(target) : NULL;
+    bool gpu = d && (d->backend == BACKEND_CUDA || d->backend == BACKEND_HIP);
     return c->threads || gpu ? c->threads : 1;
 }
 

@@ -164,7 +164,7 @@ bool device_calibrated(const CompileOptions *o, Store *s, bool measure, Device *
     const Device *row = device_find(o->target);
     if (!row) return false;
     *device = *row;
-    if (row->threads) {
+    if (device_is_gpu(row)) {
         store_device(s, row->name, device);
         return true;
     }

@@ -12,6 +12,7 @@
 #endif
 #include "codegen/build/build.h"
 #include "codegen/text/embed.h"
+#include "scheduler/cost/device.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <libgen.h>
@@ -325,7 +326,8 @@ static void build_host(Build *b, bool emulated) {
 
 /* ---- the whole ---- */
 static void build_library(Build *b) {
-    bool emulated = !strncmp(b->target, "emulate:", 8);
+    const Backend to = device_find(b->target)->backend;
+    const bool emulated = to == BACKEND_EMULATED;
     build_path(b->d, b->code, sizeof b->code, b->device, ".code");
     build_path(b->d, b->hip, sizeof b->hip, b->device, ".hip.cu");
     build_path(b->d, b->header, sizeof b->header, b->device, ".emulate.h");
@@ -333,7 +335,7 @@ static void build_library(Build *b) {
     build_path(b->d, b->host, sizeof b->host, b->device, ".host.o");
     if (emulated)
         build_emulated(b);
-    else if (!strncmp(b->target, "cuda:", 5))
+    else if (to == BACKEND_CUDA)
         build_cuda(b);
     else
         build_hip(b);

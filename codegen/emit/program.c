@@ -269,10 +269,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");
     c_string(host, o->target);
     sb_puts(host, "\n");
-    const int backend = !strncmp(o->target, "cuda:", 5)  ? 0
-                        : !strncmp(o->target, "hip:", 4) ? 1
-                                                         : 2;
-    define(host, "BK_BACKEND", backend);
+    define(host, "BK_BACKEND", device->backend - BACKEND_CUDA);
     define(host, "BK_THREADS", device->threads);
     define(host, "BK_WARP", device->warp);
     define(host, "BK_CLUSTER", cluster);
@@ -282,7 +279,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     if (em->phases) put_products(em, host);
     sb_puts(host, embedded_text("braid_model.h"));
     sb_puts(host, embedded_text("gpu/ctx.inc"));
-    if (backend == 2) sb_puts(host, embedded_text("emulate/driver.inc"));
+    if (device->backend == BACKEND_EMULATED) sb_puts(host, embedded_text("emulate/driver.inc"));
     weights_text(em, host);
     if (!em->weights.n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
     define(host, "BK_WEIGHTS_SIZE", (long long)em->weights.n);
@@ -292,7 +289,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
 static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *facts) {
     Diag *d = p->cx->d;
     Sb functions = {.d = d};
-    bool gpu = p->schedule->device->threads > 0;
+    bool gpu = device_is_gpu(p->schedule->device);
     Emit em = {.p = p,
                .c = p->cx,
                .a = p->cx->a,

@@ -7,15 +7,15 @@
 #define TF32 (1 << DT_F32)
 #define ALL (HALF | BRAIN | TF32)
 
-/* A GPU: name, cores, warp, blocks of a cluster, types of its matrix units, GB/s of its memory,
- * TFLOP/s of all cores, KB of shared memory of a block, MB of L2, ns of a grid barrier. Sources:
- * the vendors' data sheets; barriers: H100 1.1 to 1.7 us, of a cluster 0.2 to 0.3 us, V100 1.4 us
- * as others measured them (FIELD.md). Clusters of 8 are the largest that every chip has. HIP's
- * votes of a block take 256 bytes of the 64 KB. Products are expected to reach half of the peak:
- * few blocks must not look as good as many where there is much to compute. */
-#define GPU(NAME, CORES, WARP, CLUSTER, MATRIX, DRAM, TFLOPS, SHARED, L2, BARRIER)                 \
+/* A GPU: name, cores, warp, blocks of a cluster, types and rows of its matrix units, GB/s of its
+ * memory, TFLOP/s of all cores, KB of shared memory of a block, MB of L2, ns of a grid barrier.
+ * Sources: the vendors' data sheets; barriers: H100 1.1 to 1.7 us, of a cluster 0.2 to 0.3 us,
+ * V100 1.4 us as others measured them. Clusters of 8 are the largest that every chip
+ * has. HIP's votes of a block take 256 bytes of the 64 KB. Products are expected to reach half of
+ * the peak: few blocks must not look as good as many where there is much to compute. */
+#define GPU(BACKEND, NAME, CORES, WARP, CLUSTER, MATRIX, ROWS, DRAM, TFLOPS, SHARED, L2, BARRIER)  \
     {                                                                                              \
-        .name = NAME,                                                                              \
+        .name = NAME, .backend = BACKEND,                                                          \
         .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},                                      \
                   [LEVEL_CORE] = {"block", 256, 20, (int64_t)((SHARED)*1024), 200},                \
                   [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 250,                   \
@@ -25,14 +25,14 @@
                   [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                         \
         .gflops = 500.0 * (TFLOPS) / (CORES), .dram_gbps = 1.0 * (DRAM) / (CORES),                 \
         .element_ns = 0.01, .function_ns = 0.05, .scalar_ns = 0.05, .group_ns = 300,               \
-        .units = CORES, .threads = 256, .warp = WARP, .matrix = MATRIX,                            \
+        .units = CORES, .threads = 256, .warp = WARP, .matrix = MATRIX, .matrix_rows = ROWS,       \
         .async = (MATRIX) == ALL /* both since sm_80 */                                            \
     }
 
 /* The emulator: small, so that its tests are quick and every kind of unit meets every other. */
-#define EMULATED(NAME, BLOCKS, THREADS, WARP, CLUSTER, MATRIX)                                     \
+#define EMULATED(NAME, BLOCKS, THREADS, WARP, CLUSTER, MATRIX, ROWS)                               \
     {                                                                                              \
-        .name = NAME,                                                                              \
+        .name = NAME, .backend = BACKEND_EMULATED,                                                 \
         .level = {[LEVEL_LANE] = {"thread", 1, 0, 1024, 400},                                      \
                   [LEVEL_CORE] = {"block", THREADS, 20, 48 << 10, 200},                            \
                   [LEVEL_CLUSTER] = {(CLUSTER) ? "cluster" : NULL, CLUSTER, 40,                    \
@@ -41,7 +41,7 @@
                   [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                         \
         .gflops = 100, .dram_gbps = 12, .element_ns = 0.06, .function_ns = 0.8, .scalar_ns = 1,    \
         .group_ns = 100, .units = BLOCKS, .threads = THREADS, .warp = WARP, .matrix = MATRIX,      \
-        .async = (MATRIX) == ALL                                                                   \
+        .matrix_rows = ROWS, .async = (MATRIX) == ALL                                              \
     }
 
 static const Device devices[] = {
@@ -56,17 +56,17 @@ static const Device devices[] = {
      .function_ns = 0.8,
      .scalar_ns = 1,
      .group_ns = 12},
-    GPU("cuda:sm_75", 40, 32, 0, HALF, 320, 8.1, 64, 4, 1600),
-    GPU("cuda:sm_80", 108, 32, 0, ALL, 1555, 19.5, 163, 40, 1500),
-    GPU("cuda:sm_86", 82, 32, 0, ALL, 936, 35.6, 99, 6, 1500),
-    GPU("cuda:sm_89", 128, 32, 0, ALL, 1008, 82.6, 99, 72, 1400),
-    GPU("cuda:sm_90", 132, 32, 8, ALL, 3350, 66.9, 227, 50, 1400),
-    GPU("cuda:sm_100", 148, 32, 8, ALL, 8000, 74.5, 227, 126, 1500),
-    GPU("hip:gfx908", 120, 64, 0, HALF | BRAIN, 1229, 23.1, 63.75, 8, 2500),
-    GPU("hip:gfx90a", 104, 64, 0, HALF | BRAIN, 1638, 23.9, 63.75, 8, 2500),
-    GPU("hip:gfx1030", 40, 32, 0, 0, 512, 20.7, 63.75, 4, 2000),
-    EMULATED("emulate:cuda", 4, 64, 32, 2, ALL),
-    EMULATED("emulate:hip", 3, 128, 64, 0, HALF | BRAIN),
+    GPU(BACKEND_CUDA, "cuda:sm_75", 40, 32, 0, HALF, 8, 320, 8.1, 64, 4, 1600),
+    GPU(BACKEND_CUDA, "cuda:sm_80", 108, 32, 0, ALL, 8, 1555, 19.5, 163, 40, 1500),
+    GPU(BACKEND_CUDA, "cuda:sm_86", 82, 32, 0, ALL, 8, 936, 35.6, 99, 6, 1500),
+    GPU(BACKEND_CUDA, "cuda:sm_89", 128, 32, 0, ALL, 8, 1008, 82.6, 99, 72, 1400),
+    GPU(BACKEND_CUDA, "cuda:sm_90", 132, 32, 8, ALL, 8, 3350, 66.9, 227, 50, 1400),
+    GPU(BACKEND_CUDA, "cuda:sm_100", 148, 32, 8, ALL, 8, 8000, 74.5, 227, 126, 1500),
+    GPU(BACKEND_HIP, "hip:gfx908", 120, 64, 0, HALF | BRAIN, 16, 1229, 23.1, 63.75, 8, 2500),
+    GPU(BACKEND_HIP, "hip:gfx90a", 104, 64, 0, HALF | BRAIN, 16, 1638, 23.9, 63.75, 8, 2500),
+    GPU(BACKEND_HIP, "hip:gfx1030", 40, 32, 0, 0, 0, 512, 20.7, 63.75, 4, 2000),
+    EMULATED("emulate:cuda", 4, 64, 32, 2, ALL, 8),
+    EMULATED("emulate:hip", 3, 128, 64, 0, HALF | BRAIN, 16),
 };
 
 const Device *device_at(int i) { return i >= 0 && i < (int)COUNT(devices) ? &devices[i] : NULL; }

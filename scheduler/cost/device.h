@@ -18,6 +18,9 @@ typedef enum Level {
     LEVEL_COUNT
 } Level;
 
+/* Whose programs a device runs: what the text goes through, and which memory its tensors lie in. */
+typedef enum Backend { BACKEND_C, BACKEND_CUDA, BACKEND_HIP, BACKEND_EMULATED } Backend;
+
 typedef struct DeviceLevel {
     const char *name;  /* NULL: the device has no such level */
     int units;         /* of the level below that make up one of this; 0: as many as a run has */
@@ -29,6 +32,7 @@ typedef struct DeviceLevel {
 
 typedef struct Device {
     const char *name; /* of the target: "cpu", "cuda:sm_90" */
+    Backend backend;
     DeviceLevel level[LEVEL_COUNT];
     double gflops;      /* float32 multiply-adds of one core in products, counted as two */
     double dram_gbps;   /* by one core */
@@ -41,8 +45,9 @@ typedef struct Device {
     int warp;    /* threads that step together */
     uint32_t
         matrix; /* 1 << DType of operands that a warp's matrix units multiply, adding in float32 */
-    bool async; /* threads go on while what they copy to the block's memory is on its way */
-    bool measured; /* on such a device, not from the table */
+    int matrix_rows; /* lines of one operand that they take at once; of the other 16 */
+    bool async;      /* threads go on while what they copy to the block's memory is on its way */
+    bool measured;   /* on such a device, not from the table */
 } Device;
 
 /* A number of a row that can be measured. */
@@ -55,6 +60,8 @@ typedef struct DeviceNumber {
 /* Measured numbers further from the table's, by this factor, are not believed. */
 #define DEVICE_FACTOR 20
 
+/* A core is a block of threads, which has memory of its own, and all of them are a grid. */
+static inline bool device_is_gpu(const Device *d) { return d->threads > 0; }
 /* Blocks of a cluster, which reach each other's memory; 0: there are no clusters. */
 static inline int device_cluster(const Device *d) {
     return d->level[LEVEL_CLUSTER].name ? d->level[LEVEL_CLUSTER].units : 0;
