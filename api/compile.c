@@ -6,6 +6,14 @@
 #include "scheduler/passes.h"
 #include "stack/batch.h"
 #include "utask/lower.h"
+#include "utask/ops/ops.h"
+
+/* The lowerings by OpRow.index. The table is here, for utask/ and stack/ both have some: a lowering
+ * that lowers a body must not be below itself. */
+static LowerFn *const lowerings[] = {
+#define OP_AS(id, ...) lower_##id,
+#include "frontend/ops.def"
+};
 
 Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
     Graph *g = graph_import_file(a, d, model_path);
@@ -25,7 +33,7 @@ bool compile_is_open(const Graph *g) {
 Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
     Graph *g = compile_import(a, d, model_path, o);
     if (o->by_run && compile_is_open(g)) return NULL;
-    Program *p = lower_graph(cx_new(a, d), g);
+    Program *p = lower_graph(cx_new(a, d), g, lowerings);
     utask_verify(p);
     pass_dead_code(p);
     utask_verify(p);

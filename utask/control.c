@@ -7,8 +7,8 @@
  * loops cost a number of passes linear in what varies, not exponential in depth. */
 #include "utask/expr_internal.h"
 #include "utask/lower_internal.h"
-#include "utask/ops/sequence.h"
 #include "utask/ops/size.h"
+#include "utask/sequence_val.h"
 
 /* ---- If -------------------------------------------------------------------------------------- */
 static const Region *region_attr(Lower *L, const char *name) {
@@ -44,44 +44,6 @@ void lower_If(Lower *L) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-Stmt *loop_stmt(Lower *L, Expr *trips) {
-    Stmt *s = stmt_new(L->cx, S_LOOP, L->node->path);
-    s->loop.trips = trips;
-    s->loop.body = seq_new(L->cx, L->seq, s, true);
-    sym_scoped(L, &s->loop.iter, DT_I64, "i", 0, L->seq);
-    int64_t most;
-    if (trips && e_is_int(trips, &most) && most >= 0) s->loop.iter->hi = most > 0 ? most : 1;
-    s->loop.cap_site = site(L, "the loop reached the iteration limit of \1 (--max-iterations)");
-    return s;
-}
-
-/* A copy of t in memory of its own, computed here; never folded away. */
-Tensor *copy_tensor(Lower *L, Tensor *t) {
-    Expr *n[1], *idx[MAX_RANK];
-    if (t->blob) {
-        Stmt *s = ext_begin(L, "seq_copy", 1, &t, 0, NULL);
-        Tensor *b = ext_blob(L, s);
-        ext_end(L, s, NULL);
-        return b;
-    }
-    if (t->rank < 0) n[0] = let(L, "n", count(L, t), 0);
-    Tensor *c = te_begin(L, t->dtype, t->rank < 0 ? 1 : t->rank, t->rank < 0 ? n : t->dim);
-    for (int i = 0; i < c->rank; i++) idx[i] = ax(L, c, i);
-    c->body = t->rank < 0 ? e_loadf(L->cx, t, idx[0]) : ld(L, t, idx);
-    c->seq = L->seq;
-    c->name = t->name;
-    op_append(L, c);
-    return c;
-}
-
-Tensor *own_tensor(Lower *L, Tensor *t) {
-    bool own =
-        t->seq == L->seq && !t->owned && (t->kind == TK_TE || (t->kind == TK_EXTERN && t->blob));
-    if (!own) t = copy_tensor(L, t);
-    t->owned = true;
-    return t;
-}
-
 /* One carried value during one attempt. */
 typedef struct Carried {
     CarryPlan *plan;

@@ -2,7 +2,7 @@
  * joined. An arm that cannot run, as far as is known when it is lowered, becomes a fault at run
  * time. */
 #include "utask/lower_internal.h"
-#include "utask/ops/sequence.h"
+#include "utask/sequence_val.h"
 
 Fork fork_begin(Lower *L, Expr *cond) {
     Fork f = {stmt_new(L->cx, S_BRANCH, L->node->path), L->seq, false};

@@ -166,7 +166,9 @@ Tensor *loop_scan(Lower *L, LoopB *b, Tensor *elem); /* [trips, dims of elem], a
 void loop_end(Lower *L, LoopB *b);                   /* phis now hold the last values */
 
 /* ---- driver ---------------------------------------------------------------------------------- */
-Program *lower_graph(Cx *cx, Graph *g);
+/* `lowering` are the lowerings by OpRow.index: those of control flow lower bodies by the driver,
+ * which must not depend on them in turn. */
+Program *lower_graph(Cx *cx, Graph *g, LowerFn *const *lowering);
 /* Lowers the nodes of region r with params bound to v (regions of control-flow operators). */
 void lower_region(Lower *L, const Region *r, int nparam, Val **param, int nresult, Val **result);
 

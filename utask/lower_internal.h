@@ -34,6 +34,7 @@ typedef struct DrawFrame {
 } DrawFrame;
 
 typedef struct LowerState {
+    LowerFn *const *lowering; /* by OpRow.index; from lower_graph's caller, for lower_nodes.c alone */
     Val **env;      /* by Value id */
     Map *loop_plan; /* Node address -> CarryPlan array */
     VEC(Refine) refine;
@@ -50,10 +51,16 @@ typedef struct LowerState {
     bool unmet;     /* ... is a check that cannot be passed: an error only where it is reached */
 } LowerState;
 
-/* build.c */
+/* lower_build.c */
 void op_append(Lower *L, Tensor *t); /* the OP that computes t */
 Tensor *const_tensor(Lower *L, const Const *k);
 Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim);
+
+/* lower_stmt.c */
+Tensor *copy_tensor(Lower *L,
+                    Tensor *t); /* in memory of its own, computed here; never folded away */
+Stmt *loop_stmt(Lower *L, Expr *trips);
+Tensor *own_tensor(Lower *L, Tensor *t); /* a TE of this Seq that nobody else uses as state */
 
 /* sizes.c */
 /* A tensor of these dims, as far as they are known, that no memory could hold: a check that cannot
@@ -66,6 +73,8 @@ void sizes_check(Program *p);
 /* lower.c */
 Val *val_of(Lower *L, const Value *v);
 Expr *sym_scoped(Lower *L, Sym **out, DType t, const char *name, int64_t lo, Seq *scope);
+/* t as it is seen here: at the rank that it is known to have, where it is. */
+Tensor *refined(Lower *L, Tensor *t);
 Tensor *rank_view(Lower *L, Tensor *t, int rank); /* a tensor of unknown rank seen at one rank */
 Expr *rank_expr(Lower *L, Tensor *t);
 
@@ -73,7 +82,8 @@ Expr *rank_expr(Lower *L, Tensor *t);
 /* What tells the current node's execution from all others, uint64, and from its own others only. */
 Expr *draw_place(Lower *L);
 Expr *draw_call_place(Lower *L);
-/* ranks.c */
+
+/* lower_ranks.c */
 /* What inputs without a declared rank can be, found by lowering for each. */
 typedef struct RankChoices {
     Graph *g;
@@ -82,16 +92,9 @@ typedef struct RankChoices {
 } RankChoices;
 /* The region r, the top of the graph, for each combination of ranks that works. */
 void lower_choices(Lower *L, const Region *r, const RankChoices *k, Val **param, Val **result);
-/* lower.c: the Graph as it is (ranks NULL: all are declared); *st is zero, and says how far it came
- * when this raises. */
-Program *lower_with(Cx *cx, Graph *g, LowerState *st, const RankChoices *ranks);
+const char *ranks_text(Arena *a, const RankChoices *k, int at); /* of a combination */
 
 /* control.c */
-Tensor *copy_tensor(Lower *L,
-                    Tensor *t); /* in memory of its own, computed here; never folded away */
-Stmt *loop_stmt(Lower *L, Expr *trips);
-Tensor *own_tensor(Lower *L, Tensor *t); /* a TE of this Seq that nobody else uses as state */
-
 /* What Loop and Scan have in common. */
 typedef struct LoopSpec {
     const Region *body;

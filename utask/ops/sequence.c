@@ -9,89 +9,8 @@
 /* The elements of a sequence of at most so many are followed. */
 #define ITEMS_MAX 32
 
-/* ---- what is known of elements ----------------------------------------------------------------
- */
-Val *seq_val(Lower *L, DType t, Tensor *blob, Expr *len) {
-    Val *v = NEW(L->a, Val);
-    v->kind = VT_SEQUENCE;
-    v->t = blob;
-    v->elem_dtype = t;
-    v->elem_rank = -1;
-    v->len = len;
-    return v;
-}
-
-static void copy_elems(Val *dst, const Val *src) {
-    dst->elem_rank = src->elem_rank;
-    dst->elem_mask = src->elem_mask;
-    dst->elem_none = src->elem_none;
-    memcpy(dst->elem_dim, src->elem_dim, sizeof dst->elem_dim);
-}
-
-static uint32_t elem_ranks(const Val *v) {
-    return v->elem_rank >= 0 ? UINT32_C(1) << v->elem_rank : v->elem_mask;
-}
-
-void seq_join_elems(Val *dst, const Val *a, const Val *b) {
-    if (a->elem_none) {
-        copy_elems(dst, b);
-    } else if (b->elem_none) {
-        copy_elems(dst, a);
-    } else if (a->elem_rank >= 0 && a->elem_rank == b->elem_rank) {
-        dst->elem_none = false;
-        dst->elem_rank = a->elem_rank;
-        for (int i = 0; i < a->elem_rank; i++)
-            dst->elem_dim[i] = a->elem_dim[i] == b->elem_dim[i] ? a->elem_dim[i] : NULL;
-    } else {
-        uint32_t ra = elem_ranks(a), rb = elem_ranks(b);
-        dst->elem_none = false;
-        dst->elem_rank = -1;
-        dst->elem_mask = ra && rb ? ra | rb : 0;
-        memset(dst->elem_dim, 0, sizeof dst->elem_dim);
-    }
-}
-
-bool seq_same_elems(const Val *a, const Val *b) {
-    if (a->elem_none || b->elem_none) return a->elem_none == b->elem_none;
-    if (a->elem_rank != b->elem_rank || elem_ranks(a) != elem_ranks(b)) return false;
-    for (int i = 0; i < a->elem_rank; i++)
-        if (a->elem_dim[i] != b->elem_dim[i]) return false;
-    return true;
-}
-
-/* What a sequence of this one tensor knows. */
-static Val elems_of(const Tensor *t) {
-    Val v = {.kind = VT_SEQUENCE, .elem_dtype = t->dtype, .elem_rank = t->rank};
-    v.elem_mask = t->rank < 0 ? t->rank_mask : 0;
-    for (int i = 0; i < t->rank; i++) v.elem_dim[i] = t->dim[i];
-    return v;
-}
-
-static bool uses_later_sym(const Expr *e, int nsym, Map *seen) {
-    if (e->op == E_SYM) return e->sym->id >= nsym;
-    if (map_geti(seen, (uint64_t)e->id)) return false;
-    map_seti(seen, (uint64_t)e->id, seen);
-    for (int i = 0; i < e->n; i++)
-        if (uses_later_sym(e->a[i], nsym, seen)) return true;
-    return false;
-}
-
-void seq_leave_scope(Lower *L, Val *v, int nsym) {
-    for (int i = 0; i < v->elem_rank; i++)
-        if (v->elem_dim[i] && uses_later_sym(v->elem_dim[i], nsym, map_new(L->a)))
-            v->elem_dim[i] = NULL;
-}
-
 /* ---- building blocks --------------------------------------------------------------------------
  */
-static Tensor *blob_body(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
-                         Expr *const *param, const char *fault) {
-    Stmt *s = ext_begin(L, name, nin, ins, nparam, param);
-    ext_blob(L, s);
-    ext_end(L, s, fault);
-    return ext_result(L, s, 0);
-}
-
 /* How many elements are known, -1: none is. */
 static int items(const Val *v) {
     int64_t n;
@@ -115,26 +34,14 @@ static void check_pos(Lower *L, Expr *pos, Expr *n, bool item) {
           item ? ')' : ']');
 }
 
-static Tensor *construct(Lower *L, DType t, int n, Tensor *const *items) {
-    Expr *param[] = {e_int(L->cx, n), e_int(L->cx, t)};
-    return blob_body(L, "seq_construct", n, items, 2, param, "the items do not fit a sequence");
-}
-
-Val *seq_empty(Lower *L, DType t) {
-    Val *v = seq_val(L, t, construct(L, t, 0, NULL), e_int(L->cx, 0));
-    v->elem_none = true;
-    v->item = NEWN(L->a, Tensor *, 1);
-    return v;
-}
-
 Val *seq_insert(Lower *L, const Val *seq, Tensor *t, Expr *pos) {
     if (seq->elem_dtype != DT_NONE && seq->elem_dtype != t->dtype)
         fail(L, "a %s tensor does not belong in a sequence of %s", dtype_name(t->dtype),
              dtype_name(seq->elem_dtype));
     check_pos(L, pos, seq->len, false);
     Tensor *ins[] = {seq->t, t};
-    Tensor *blob = blob_body(L, "seq_insert", 2, ins, 1, &pos, "the position is out of range");
-    Val item = elems_of(t), *v = seq_val(L, t->dtype, blob, e_addi(L->cx, seq->len, 1));
+    Tensor *blob = seq_body(L, "seq_insert", 2, ins, 1, &pos, "the position is out of range");
+    Val item = seq_elems_of(t), *v = seq_val(L, t->dtype, blob, e_addi(L->cx, seq->len, 1));
     seq_join_elems(v, seq, &item);
     int n = items(seq), at = n < 0 || n >= ITEMS_MAX ? -1 : item_at(pos, n, 1);
     if (at < 0) return v;
@@ -174,7 +81,7 @@ Tensor *seq_at(Lower *L, const Val *seq, Expr *pos, int want) {
     Expr *const none[MAX_RANK] = {0};
     bool known = seq->elem_rank >= 0;
     int rank = known ? seq->elem_rank : want;
-    uint32_t ranks = elem_ranks(seq);
+    uint32_t ranks = seq_elem_ranks(seq);
     if (seq->elem_dtype == DT_NONE) fail(L, "the element type of the sequence is not known");
     Expr *param[] = {pos, e_int(L->cx, rank)};
     check_pos(L, pos, seq->len, true);
@@ -188,7 +95,7 @@ Tensor *seq_at(Lower *L, const Val *seq, Expr *pos, int want) {
 
 /* ---- sequence operators -----------------------------------------------------------------------
  */
-static Val *seq_in(Lower *L, int i) {
+Val *seq_in(Lower *L, int i) {
     Val *v = in_val(L, i);
     if (!v || v->kind != VT_SEQUENCE) fail(L, "input %d is not a sequence", i);
     return v;
@@ -225,11 +132,11 @@ void lower_SequenceConstruct(Lower *L) {
                  dtype_name(x[i]->dtype));
     }
     DType t = x[0]->dtype;
-    Val *v = seq_val(L, t, construct(L, t, n, x), e_int(L->cx, n));
+    Val *v = seq_val(L, t, seq_construct(L, t, n, x), e_int(L->cx, n));
     for (int i = 0; i < n; i++) {
-        Val item = elems_of(x[i]);
+        Val item = seq_elems_of(x[i]);
         if (i == 0)
-            copy_elems(v, &item);
+            seq_copy_elems(v, &item);
         else
             seq_join_elems(v, v, &item);
     }
@@ -246,9 +153,9 @@ void lower_SequenceErase(Lower *L) {
     Val *v = seq_in(L, 0);
     Expr *pos = pos_in(L, 1, e_int(L->cx, -1));
     check_pos(L, pos, v->len, true);
-    Tensor *blob = blob_body(L, "seq_erase", 1, &v->t, 1, &pos, "the position is out of range");
+    Tensor *blob = seq_body(L, "seq_erase", 1, &v->t, 1, &pos, "the position is out of range");
     Val *r = seq_val(L, v->elem_dtype, blob, e_addi(L->cx, v->len, -1));
-    copy_elems(r, v);
+    seq_copy_elems(r, v);
     int n = items(v), at = n < 0 ? -1 : item_at(pos, n, 0);
     if (at >= 0) {
         r->item = NEWN(L->a, Tensor *, n);
@@ -327,9 +234,9 @@ void lower_SplitToSequence(Lower *L) {
     }
     Expr *param[] = {e_int(c, axis), chunk, e_int(c, drop)};
     Val *v = seq_val(L, x->dtype,
-                     blob_body(L, "seq_split", 2, ins, 3, param,
-                               "split does not add up to the size of axis \4: piece \2 has length "
-                               "\1 and \3 elements are left"),
+                     seq_body(L, "seq_split", 2, ins, 3, param,
+                              "split does not add up to the size of axis \4: piece \2 has length "
+                              "\1 and \3 elements are left"),
                      len);
     v->elem_rank = 0;
     for (int i = 0; i < x->rank; i++)
@@ -346,7 +253,7 @@ void lower_ConcatFromSequence(Lower *L) {
     if (fresh != 0 && fresh != 1) fail(L, "new_axis is neither 0 nor 1");
     if (v->elem_dtype == DT_NONE) fail(L, "the element type of the sequence is not known");
     int rank = v->elem_rank >= 0 ? v->elem_rank + (int)fresh : declared_rank(L->node->out[0]);
-    uint32_t ranks = elem_ranks(v) << fresh & ((UINT32_C(2) << MAX_RANK) - 1);
+    uint32_t ranks = seq_elem_ranks(v) << fresh & ((UINT32_C(2) << MAX_RANK) - 1);
     Expr *known[MAX_RANK] = {0};
     if (v->elem_rank >= 0) {
         if (rank > MAX_RANK) unsupported(L, "tensors of rank %d", rank);
@@ -371,54 +278,6 @@ void lower_ConcatFromSequence(Lower *L) {
         reported_end(
             L, s,
             "the items do not fit together: item \1 has size \2 and item 0 size \3 (axis \4)"));
-}
-
-void lower_SequenceMap(Lower *L) {
-    const Node *node = L->node;
-    const Attr *body = node_attr(node, "body");
-    if (!body || body->kind != AT_GRAPH) fail(L, "the attribute body is missing");
-    const Region *r = body->g;
-    int nin = node->nin, nout = node->nout;
-    if (r->nparam != nin || r->nresult != nout)
-        fail(L, "the body has %d inputs and %d outputs, not %d and %d", r->nparam, r->nresult, nin,
-             nout);
-    int nsym = L->cx->next_sym;
-    Val **arg = NEWN(L->a, Val *, nin), **res = NEWN(L->a, Val *, nout);
-    Val **acc = NEWN(L->a, Val *, nout);
-    Expr *trips = seq_in(L, 0)->len;
-    for (int i = 0; i < nout; i++) {
-        const VType *t = r->result_type[i];
-        bool typed = t && t->kind == VT_TENSOR && dtype_supported(t->dtype);
-        acc[i] = seq_empty(L, typed ? t->dtype : DT_NONE);
-    }
-    Val **const outs = L->out;
-    LoopB *b = loop_begin(L, trips);
-    Expr *iter = loop_iter(b);
-    for (int i = 0; i < nout; i++) {
-        Tensor *phi = loop_carry(L, b, acc[i]->t);
-        acc[i] = seq_val(L, acc[i]->elem_dtype, phi, iter);
-    }
-    for (int i = 0; i < nin; i++) {
-        arg[i] = in_val(L, i);
-        if (!arg[i]) fail(L, "input %d is missing", i);
-        if (arg[i]->kind == VT_SEQUENCE)
-            arg[i] = val_tensor(L, seq_at(L, arg[i], iter, declared_rank(r->param[i])));
-    }
-    lower_region(L, r, nin, arg, nout, res);
-    L->node = node;
-    L->out = outs;
-    for (int i = 0; i < nout; i++) {
-        if (res[i]->kind != VT_TENSOR) fail(L, "output %d of the body is not a tensor", i);
-        Val *grown = seq_insert(L, acc[i], res[i]->t, iter);
-        loop_next(L, b, acc[i]->t, grown->t);
-        acc[i]->elem_dtype = res[i]->t->dtype;
-        Val item = elems_of(res[i]->t);
-        copy_elems(acc[i], &item);
-        acc[i]->len = trips;
-        seq_leave_scope(L, acc[i], nsym);
-    }
-    loop_end(L, b);
-    for (int i = 0; i < nout; i++) out_val(L, i, acc[i]);
 }
 
 /* ---- optionals --------------------------------------------------------------------------------
