@@ -37,10 +37,10 @@ static void push_dims(Exprs *v, const Tensor *t) {
 }
 
 /* ---- preparation -------------------------------------------------------------------------- */
-typedef struct Level { /* one Seq being prepared */
-    struct Level *up;
+typedef struct SeqPlace { /* in a Seq that is being prepared */
+    struct SeqPlace *up;
     int id, at;
-} Level;
+} SeqPlace;
 typedef struct Prep {
     Interp *it;
     int nseq;
@@ -50,7 +50,7 @@ typedef struct Prep {
     int nown, own_cap;
 } Prep;
 
-static void use(Prep *p, Level *l, const Tensor *t) {
+static void use(Prep *p, SeqPlace *l, const Tensor *t) {
     if (!t) return;
     t = tensor_root(t);
     int owner = p->owner[t->id];
@@ -61,18 +61,18 @@ static void use(Prep *p, Level *l, const Tensor *t) {
 }
 
 /* A use at the end of the Seq of level l (its own tensors are then released with the Seq). */
-static void use_end(Prep *p, Level *l, const Tensor *t) {
+static void use_end(Prep *p, SeqPlace *l, const Tensor *t) {
     if (!t) return;
     use(p, l, t);
     t = tensor_root(t);
     if (p->owner[t->id] == l->id) p->last[t->id] = INT_MAX;
 }
 
-static void use_code(Prep *p, Level *l, const Code *k) {
+static void use_code(Prep *p, SeqPlace *l, const Code *k) {
     for (int i = 0; k && i < k->nslot; i++) use(p, l, k->slot[i]);
 }
 
-static void own(Prep *p, Level *l, const Tensor *t) {
+static void own(Prep *p, SeqPlace *l, const Tensor *t) {
     if (!t || t->kind == TK_CONST || t->kind == TK_INPUT || t->kind == TK_VIEW) return;
     if (t->id >= p->it->ntensor) die("tensor id %d is out of range", t->id);
     if (p->owner[t->id]) die("tensor %d is defined twice", t->id);
@@ -88,7 +88,7 @@ static void own(Prep *p, Level *l, const Tensor *t) {
     p->own[p->nown++] = t;
 }
 
-static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner,
+static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, const Step *owner,
                         int arm, const IFunc *fn);
 
 /* What q defines, functions that hang on it left out; returns how deep it is nested. With `f`
@@ -160,7 +160,7 @@ static IFunc *ifunc_new(Prep *p, const Func *f) {
     return p->it->func[f->id] = r;
 }
 
-static void prepare_call(Prep *p, Level *l, const Stmt *s, Step *o) {
+static void prepare_call(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
     Pool *pool = &p->it->pool;
     const Func *f = s->call.f;
     o->pre = code_compile(pool, NULL, f->nsym, s->call.sym);
@@ -176,7 +176,7 @@ static void prepare_call(Prep *p, Level *l, const Stmt *s, Step *o) {
     for (int i = 0; i < f->nout; i++) own(p, l, s->call.out[i]);
 }
 
-static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
+static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
     Pool *pool = &p->it->pool;
     Exprs e = {.pool = pool};
     o->s = s;
@@ -248,7 +248,7 @@ static void prepare_step(Prep *p, Level *l, const Stmt *s, Step *o) {
 }
 
 /* What `o`, the owner of the Seq of level l, reads at its end. */
-static void prepare_end(Prep *p, Level *l, const Step *o, int arm) {
+static void prepare_end(Prep *p, SeqPlace *l, const Step *o, int arm) {
     const Stmt *s = o->s;
     const Code *k = s->kind == S_LOOP ? o->post : o->arm[arm];
     for (int i = 0; i < k->nslot; i++) use_end(p, l, k->slot[i]);
@@ -259,11 +259,11 @@ static void prepare_end(Prep *p, Level *l, const Step *o, int arm) {
         for (int i = 0; i < s->br.joins.n; i++) use_end(p, l, s->br.joins.p[i].arm[arm]);
 }
 
-static void prepare_seq(Prep *p, Level *up, const Seq *seq, StepSeq *out, const Step *owner,
+static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, const Step *owner,
                         int arm, const IFunc *fn) {
     if (!seq) return;
     Pool *pool = &p->it->pool;
-    Level l = {up, ++p->nseq, 0};
+    SeqPlace l = {up, ++p->nseq, 0};
     int n = seq->s.n;
     out->p = pool_alloc(pool, sizeof *out->p * (size_t)(n + 1));
     out->n = n;

@@ -6,7 +6,6 @@
  */
 #include "utask/utask.h"
 #include "utask/extern.h"
-#include "scheduler/cost/device.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

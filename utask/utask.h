@@ -9,6 +9,7 @@
 
 #include "frontend/graph.h"
 #include "utask/expr.h"
+#include "utask/level.h"
 
 typedef struct Stmt Stmt;
 typedef struct Seq Seq;
@@ -147,7 +148,7 @@ typedef struct Func {
 
 struct Stmt {
     StmtKind kind;
-    uint8_t level; /* of units that run it (scheduler/cost/device.h Level); 0: not scheduled yet */
+    uint8_t level; /* of units that run it (Level); 0: not scheduled yet */
     uint8_t unit;  /* a loop, branch or call at a lower level than what is around: the first unit
                       that runs it, modulo  their number */
     bool beside;   /* … at the same time as the statement in front of it */

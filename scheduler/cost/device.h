@@ -1,22 +1,10 @@
 /* device.h: what the scheduler knows of a device: one table row, with measured numbers where there
- * are any.
- *
- * Levels, from the smallest (DESIGN: unit levels). A construct at a level is run by one unit of
- * that level; the units of the levels below it share the work. What is absent on a device has no
- * name. */
+ * are any. A level that is absent on a device has no name. */
 #ifndef BRAID_DEVICE_H
 #define BRAID_DEVICE_H
 
 #include "base/base.h"
-
-typedef enum Level {
-    LEVEL_LANE,    /* CPU: SIMD lane; GPU: thread */
-    LEVEL_CORE,    /* core; thread block */
-    LEVEL_CLUSTER, /* absent; cluster of blocks */
-    LEVEL_TEAM,    /* worker team; grid: units meet at barriers inside the kernel */
-    LEVEL_HOST,    /* the host runs the construct */
-    LEVEL_COUNT
-} Level;
+#include "utask/level.h"
 
 /* Whose programs a device runs: what the text goes through, and which memory its tensors lie in. */
 typedef enum Backend { BACKEND_C, BACKEND_CUDA, BACKEND_HIP, BACKEND_EMULATED } Backend;
