@@ -11,7 +11,7 @@
 #include "codegen/text/extern/text.inc"
 
 static const ExternRow rows[] = {
-#define BX(name, file, plan) {#name, #file, plan, bx_##name},
+#define BX(name, file, plan, in_place, changes) {#name, #file, plan, bx_##name, in_place, changes},
 #include "utask/extern.def"
 #undef BX
 };

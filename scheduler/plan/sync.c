@@ -759,7 +759,7 @@ void pass_sync(Program *p) {
     walk(&threads, p->top);
 }
 
-bool sync_inside(const Stmt *s) { return strcmp(s->ext.row->name, "seq_push") == 0; }
+bool sync_inside(const Stmt *s) { return s->ext.row->changes_input; }
 
 Level seq_level(const Seq *q) {
     Level level = LEVEL_TEAM;

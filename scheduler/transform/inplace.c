@@ -97,7 +97,7 @@ static void try_push(Program *p, Stmt *loop, LoopCarry *k) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->kind != S_EXTERN || s->ext.out[0] != k->next) continue;
-        if (strcmp(s->ext.row->name, "seq_insert") != 0 || s->ext.in[0] != k->phi) return;
+        if (!s->ext.row->in_place || s->ext.in[0] != k->phi) return;
         Seq rest = *q;
         rest.s.p += i + 1;
         rest.s.n -= i + 1;
@@ -105,7 +105,7 @@ static void try_push(Program *p, Stmt *loop, LoopCarry *k) {
         for (int j = 0; j < loop->loop.carry.n; j++)
             if (loop->loop.carry.p[j].next == k->phi || loop->loop.carry.p[j].init == k->phi)
                 return;
-        s->ext.row = extern_find("seq_push");
+        s->ext.row = extern_find(s->ext.row->in_place);
         k->push = true;
         return;
     }
