@@ -661,7 +661,7 @@ static void shared_load(void *user, Expr *e) {
         if (q == k->f->body) return;
     if (map_geti(k->seen, (uint64_t)t->id + 1)) return;
     map_seti(k->seen, (uint64_t)t->id + 1, (void *)(uintptr_t)t);
-    k->bytes += cost_bytes(k->c, t);
+    k->bytes += cost_bytes(t);
 }
 
 /* The operands of sums of products in e: all of them are read for each activation. */
@@ -697,7 +697,7 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
         Shared k = {b->c, f, 0, map_new(b->a)};
         if (s->kind == S_OP) shared_operands(b, &k, s->op.t[0]->body);
         if (k.bytes == 0) continue;
-        double flops = cost_work(b->c, s).flops / d->gflops / units, bytes = k.bytes / gbps / units;
+        double flops = cost_work(b->c, s, COST_UNKNOWN).flops / d->gflops / units, bytes = k.bytes / gbps / units;
         if (bytes > flops) ns += bytes - (bytes / rows > flops ? bytes / rows : flops);
     }
     return ns;
@@ -717,7 +717,7 @@ static bool worth(Batch *b, const Stmt *s, int rows) {
     double more = 4 * d->group_ns / rows +
                   (units > 1 ? (3.0 / rows - 1) * d->level[LEVEL_TEAM].barrier_ns : 0);
     for (int i = 0; i < f->nout; i++)
-        more += 2 * cost_bytes(b->c, f->out[i]) / d->level[LEVEL_CORE].read_gbps / units;
+        more += 2 * cost_bytes(f->out[i]) / d->level[LEVEL_CORE].read_gbps / units;
     return decide(b->p, X_BATCH, s, one, one - saved_ns(b, f, f->body, rows, gbps) + more);
 }
 

@@ -170,7 +170,6 @@ typedef struct Cx {
     VEC(const char *) site; /* run-time fault texts, index = site */
     struct ExprMemo *memo;  /* scratch of e_subst */
     int nmemo, epoch;
-    double assumed; /* of sizes that are not known, while times are estimated (cost.h) */
 } Cx;
 
 Cx *cx_new(Arena *a, Diag *d);

@@ -8,31 +8,28 @@ static double value_or(const Expr *e, double unknown) {
     return !e || !e_is_int(e, &v) ? unknown : v > 0 ? (double)v : 0;
 }
 
-double cost_size(const Cx *c, const Expr *e) {
-    return value_or(e, c->assumed > 0 ? c->assumed : COST_UNKNOWN);
-}
+double cost_size(const Expr *e) { return value_or(e, COST_UNKNOWN); }
 double cost_trips(const Expr *e) { return value_or(e, COST_UNKNOWN); }
 
-double cost_over_sizes(Cx *c, double (*ns)(void *user), void *user) {
-    c->assumed = 1;
-    double one = ns(user);
-    c->assumed = 0;
-    return sqrt(one * ns(user));
+double cost_over_sizes(double (*ns)(void *user, double unknown), void *user) {
+    return sqrt(ns(user, 1) * ns(user, COST_UNKNOWN));
 }
 
 /* ---- work of a group ---- */
 typedef struct Walk {
     Cx *c;
-    Map *seen;    /* expression id -> already counted in this scope */
-    Map *buffers; /* tensor id -> bytes of it that are counted, double * */
+    double unknown; /* a size that is not known */
+    Map *seen;      /* expression id -> already counted in this scope */
+    Map *buffers;   /* tensor id -> bytes of it that are counted, double * */
     Work w;
 } Walk;
 
-double cost_bytes(const Cx *c, const Tensor *t) {
+static double bytes_of(const Tensor *t, double unknown) {
     double n = (double)dtype_size(t->dtype);
-    for (int i = 0; i < t->rank; i++) n *= cost_size(c, t->dim[i]);
+    for (int i = 0; i < t->rank; i++) n *= value_or(t->dim[i], unknown);
     return n;
 }
+double cost_bytes(const Tensor *t) { return bytes_of(t, COST_UNKNOWN); }
 
 /* Operations of one evaluation of e in a scope of `times` evaluations, its loads' bytes with them.
  */
@@ -44,7 +41,7 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
     switch (e->op) {
     case E_LOAD: {
         /* No more distinct elements than the tensor has, and than are asked for. */
-        double left = cost_bytes(k->c, e->t), asked = times * (double)dtype_size(e->t->dtype);
+        double left = bytes_of(e->t, k->unknown), asked = times * (double)dtype_size(e->t->dtype);
         double *counted = map_geti(k->buffers, (uint64_t)e->t->id + 1);
         if (!counted) map_seti(k->buffers, (uint64_t)e->t->id + 1, counted = NEW(k->c->a, double));
         left -= *counted;
@@ -53,7 +50,7 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
         break;
     }
     case E_REDUCE:
-        for (int i = 0; i < e->naxis; i++) inner *= cost_size(k->c, e->raxis[i]->extent);
+        for (int i = 0; i < e->naxis; i++) inner *= value_or(e->raxis[i]->extent, k->unknown);
         if (e->kind == R_SUM && e->a[0]->op == E_MUL && dtype_is_float(e->dtype)) {
             k->w.flops += 2 * inner;
             for (int i = 0; i < 2; i++) walk(k, e->a[0]->a[i], inner, index);
@@ -106,13 +103,13 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
     for (int i = 0; i < n; i++) walk(k, e->a[i], inner, index || e->op == E_LOAD);
 }
 
-Work cost_work(Cx *c, const Stmt *s) {
-    Walk k = {.c = c, .seen = map_new(c->a), .buffers = map_new(c->a)};
+Work cost_work(Cx *c, const Stmt *s, double unknown) {
+    Walk k = {.c = c, .unknown = unknown, .seen = map_new(c->a), .buffers = map_new(c->a)};
     for (int i = 0; i < s->op.n; i++) {
         const Tensor *t = s->op.t[i];
         double n = 1;
         for (int d = 0; d < t->rank; d++)
-            n *= cost_size(c, s->op.at && s->op.at[d] ? t->axis[d]->extent : t->dim[d]);
+            n *= value_or(s->op.at && s->op.at[d] ? t->axis[d]->extent : t->dim[d], unknown);
         walk(&k, t->body, n, false);
         k.w.written += n * (double)dtype_size(t->dtype);
     }
@@ -120,8 +117,8 @@ Work cost_work(Cx *c, const Stmt *s) {
 }
 
 /* ---- times ---- */
-double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units) {
-    Work w = cost_work(c, s);
+static double group_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
+    Work w = cost_work(c, s, unknown);
     double n = units > 1 ? units : 1;
     double compute = w.flops / d->gflops + w.simple * (w.scalar ? d->scalar_ns : d->element_ns) +
                      w.expensive * (w.scalar ? 10 * d->scalar_ns : d->function_ns);
@@ -137,36 +134,54 @@ double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units) {
     return (compute > bytes ? compute : bytes) + d->group_ns;
 }
 
-double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units) {
+static double seq_ns(Cx *c, const Device *d, const Seq *q, int units, double unknown);
+
+static double stmt_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
     double barrier = units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0, t;
     switch (s->kind) {
     case S_LET:
     case S_CHECK:
     case S_ENTER: return 1;
-    case S_OP: return cost_group_ns(c, d, s, s->op.split ? units : 1);
+    case S_OP: return group_ns(c, d, s, s->op.split ? units : 1, unknown);
     case S_EXTERN:
         t = d->group_ns;
         for (int i = 0; i < s->ext.nin; i++)
-            if (s->ext.in[i]) t += cost_bytes(c, s->ext.in[i]) * d->scalar_ns;
+            if (s->ext.in[i]) t += bytes_of(s->ext.in[i], unknown) * d->scalar_ns;
         return t;
     case S_LOOP:
-        t = cost_seq_ns(c, d, s->loop.body, units) + (s->loop.barrier ? barrier : 0) + 2;
+        t = seq_ns(c, d, s->loop.body, units, unknown) + (s->loop.barrier ? barrier : 0) + 2;
         return t * cost_trips(s->loop.trips);
     case S_BRANCH:
-        return 2 + 0.5 * (cost_seq_ns(c, d, s->br.arm[0], units) +
-                          cost_seq_ns(c, d, s->br.arm[1], units));
+        return 2 + 0.5 * (seq_ns(c, d, s->br.arm[0], units, unknown) +
+                          seq_ns(c, d, s->br.arm[1], units, unknown));
     case S_BARRIER: return s->level < LEVEL_TEAM ? d->level[s->level].barrier_ns : barrier;
     case S_CALL:
         t = 20;
         for (int i = 0; i < s->call.nfunc; i++)
-            t += COST_UNKNOWN * cost_seq_ns(c, d, s->call.func[i]->body, units);
+            t += COST_UNKNOWN * seq_ns(c, d, s->call.func[i]->body, units, unknown);
         return t;
     default: return 0;
     }
 }
 
-double cost_seq_ns(Cx *c, const Device *d, const Seq *q, int units) {
+static double seq_ns(Cx *c, const Device *d, const Seq *q, int units, double unknown) {
     double t = 0;
-    for (int i = 0; i < q->s.n; i++) t += cost_stmt_ns(c, d, q->s.p[i], units);
+    for (int i = 0; i < q->s.n; i++) t += stmt_ns(c, d, q->s.p[i], units, unknown);
     return t;
+}
+
+double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units) {
+    return group_ns(c, d, s, units, COST_UNKNOWN);
+}
+double cost_seq_ns(Cx *c, const Device *d, const Seq *q, int units) {
+    return seq_ns(c, d, q, units, COST_UNKNOWN);
+}
+double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units) {
+    return stmt_ns(c, d, s, units, COST_UNKNOWN);
+}
+double cost_stmt_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
+    return stmt_ns(c, d, s, units, unknown);
+}
+double cost_group_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
+    return group_ns(c, d, s, units, unknown);
 }

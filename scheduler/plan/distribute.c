@@ -384,7 +384,7 @@ static void traffic_load(void *user, Expr *e) {
     Traffic *k = user;
     double bytes = (double)dtype_size(e->dtype);
     for (int d = 0; d < e->t->rank && !e->kind; d++)
-        if (e->a[d]->flags & EF_AXIS) bytes *= cost_size(k->c, e->t->dim[d]);
+        if (e->a[d]->flags & EF_AXIS) bytes *= cost_size(e->t->dim[d]);
     k->bytes += e_uses_axis(e, k->x) ? bytes / k->parts : bytes;
 }
 

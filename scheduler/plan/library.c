@@ -194,9 +194,8 @@ double library_ns(const Program *p, Tensor *x) {
     LibraryProduct l;
     bool is = library_product(p, x, &l);
     ASSERT(is);
-    const Cx *c = p->cx;
-    double m = cost_size(c, l.m), n = cost_size(c, l.n), k = cost_size(c, l.k),
-           batch = cost_size(c, l.batch), cores = d->units;
+    double m = cost_size(l.m), n = cost_size(l.n), k = cost_size(l.k),
+           batch = cost_size(l.batch), cores = d->units;
     double compute = 2 * m * n * k * batch / (d->gflops * cores * LIBRARY_GAIN);
     double bytes = ((double)dtype_size(l.t[0]->dtype) * (m * k + k * n) +
                     (double)dtype_size(x->dtype) * m * n) *

@@ -293,7 +293,7 @@ static bool worthwhile(Chain *k, const Grow *g) {
     const Device *d = k->p->schedule->device;
     double size = (double)dtype_size(k->phi->dtype), trips = cost_trips(k->loop->loop.trips);
     for (int i = 0; i < k->phi->rank; i++)
-        size *= cost_size(k->c, i == g->axis ? g->first : k->phi->dim[i]);
+        size *= cost_size(i == g->axis ? g->first : k->phi->dim[i]);
     double copy = 2 * size / d->level[LEVEL_CORE].read_gbps + d->group_ns;
     return decide(k->p, X_APPEND, k->loop, (trips + 1) * copy, (g->spaced ? 2 : 1) * copy);
 }

@@ -417,7 +417,7 @@ static void count_load(void *user, Expr *e) {
     double bytes = (double)dtype_size(e->t->dtype);
     bool step = k && k->use != USE_STATE, layer = false;
     for (int d = 0; d < e->n; d++) {
-        if (e->a[d]->flags & EF_AXIS) bytes *= cost_size(x->c, e->t->dim[d]);
+        if (e->a[d]->flags & EF_AXIS) bytes *= cost_size(e->t->dim[d]);
         step |= loop_varies(x->outer, e->a[d]);
         layer |= loop_varies(x->inner, e->a[d]);
     }
@@ -462,7 +462,7 @@ static bool worth(Nested *x) {
     /* What is carried along the layers is there for all steps: written and read once more. */
     for (int i = 0; i < in->loop.carry.n; i++) {
         const Tensor *t = in->loop.carry.p[i].phi;
-        double bytes = cost_bytes(x->c, t);
+        double bytes = cost_bytes(t);
         if (bytes * steps > STACK_BYTES) return false;
         more += read_ns(x, 2 * bytes, bytes * steps) + 2 * d->group_ns / steps;
     }

@@ -229,7 +229,7 @@ static Work1 work_of(Reuse *u, Tensor *t, Expr *body) {
     const Device *d = u->p->schedule->device;
     Expr *kept = t->body;
     t->body = body;
-    Work w = cost_work(u->c, stmt_op(u->c, t, ""));
+    Work w = cost_work(u->c, stmt_op(u->c, t, ""), COST_UNKNOWN);
     t->body = kept;
     Work1 k = {w.flops / d->gflops + w.simple * (w.scalar ? d->scalar_ns : d->element_ns) +
                    w.expensive * (w.scalar ? 10 * d->scalar_ns : d->function_ns),

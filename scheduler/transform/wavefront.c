@@ -498,13 +498,13 @@ static bool join_loops(Program *p, Seq *q, int i, const Stmt *of) {
     collect(&w, i);
     if (w.n < 2 || counter_used(&w, w.m[0].s)) return false;
     plan(&w, false);
-    double plain = cost_over_sizes(w.c, wave_plain_ns, &w),
-           changed = cost_over_sizes(w.c, wave_changed_ns, &w);
+    double plain = cost_over_sizes(wave_plain_ns, &w),
+           changed = cost_over_sizes(wave_changed_ns, &w);
     bool skew = false, can = true;
     for (int k = 0; k < w.n && can; k++) can = wave_speculates(&w, &w.m[k]);
     if (can) {
         plan(&w, true);
-        double skewed = cost_over_sizes(w.c, wave_changed_ns, &w);
+        double skewed = cost_over_sizes(wave_changed_ns, &w);
         skew = skewed < changed;
         if (skew) changed = skewed;
     }

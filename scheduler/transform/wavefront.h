@@ -66,10 +66,10 @@ Levels levels_new(Wave *w);
 /* Of s, a statement of member w->cur, after the statements that make what it reads. */
 int level_of(Levels *l, const Stmt *s);
 
-/* All loops of a Wave, by one unit or all: one after the other; as one loop, as planned. Both
- * require a plan. */
-double wave_plain_ns(void *wave);
-double wave_changed_ns(void *wave);
+/* All loops of a Wave, by one unit or all, with sizes that are not known taken to be `unknown`: one
+ * after the other; as one loop, as planned. Both require a plan. */
+double wave_plain_ns(void *wave, double unknown);
+double wave_changed_ns(void *wave, double unknown);
 
 /* Whether a loop has no condition. */
 bool wave_counted(const Stmt *s);

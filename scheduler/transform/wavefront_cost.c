@@ -78,6 +78,8 @@ int level_of(Levels *l, const Stmt *s) {
 }
 
 typedef struct Load { /* of one iteration */
+    int units;
+    double unknown; /* what sizes that are not known are taken to be */
     Work w;
     double other; /* ns of what is no group */
     int groups;
@@ -85,12 +87,12 @@ typedef struct Load { /* of one iteration */
                         is one group */
 } Load;
 
-static void add_stmt(Wave *w, Load *k, const Stmt *s, int level, int units) {
+static void add_stmt(Wave *w, Load *k, const Stmt *s, int level) {
     if (s->kind != S_OP) {
-        k->other += cost_stmt_ns(w->c, w->p->schedule->device, s, units);
+        k->other += cost_stmt_at_ns(w->c, w->p->schedule->device, s, k->units, k->unknown);
         return;
     }
-    Work x = cost_work(w->c, s);
+    Work x = cost_work(w->c, s, k->unknown);
     /* The rest will be computed inside others. */
     const uint64_t bit = 1ull << (level < 63 ? level : 63);
     for (int i = 0; i < s->op.n; i++)
@@ -107,69 +109,69 @@ static void add_stmt(Wave *w, Load *k, const Stmt *s, int level, int units) {
 }
 
 /* Statements that run together share the memory that is near. */
-static double load_ns(const Wave *w, const Load *k, int units) {
+static double load_ns(const Wave *w, const Load *k) {
     const Device *d = w->p->schedule->device;
     double compute =
         k->w.flops / d->gflops + k->w.simple * d->element_ns + k->w.expensive * d->function_ns;
-    double share = (k->w.read + k->w.written) / units, gbps = d->dram_gbps;
+    double share = (k->w.read + k->w.written) / k->units, gbps = d->dram_gbps;
     for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
         if (d->level[l].name && share <= (double)d->level[l].bytes) {
             gbps = d->level[l].read_gbps;
             break;
         }
-    compute /= units;
+    compute /= k->units;
     return (compute > share / gbps ? compute : share / gbps) + k->other;
 }
 
 /* One iteration of members [from, to), with the barriers. */
-static double iteration_ns(Wave *w, int from, int to, bool slices, int units) {
+static double iteration_ns(Wave *w, int from, int to, bool slices, int units, double unknown) {
     const Device *d = w->p->schedule->device;
     Levels l = levels_new(w);
-    Load k = {0};
+    Load k = {.units = units, .unknown = unknown};
     for (int i = from; i < to; i++) {
         Member *m = &w->m[i];
         w->cur = m;
         k.levels = 0;
         for (int j = 0; slices && j < m->slices.n; j++) {
             int level = level_of(&l, m->slices.p[j]);
-            add_stmt(w, &k, m->slices.p[j], level, units);
+            add_stmt(w, &k, m->slices.p[j], level);
         }
         for (int j = 0; j < m->s->loop.body->s.n; j++) {
             int level = level_of(&l, m->s->loop.body->s.p[j]);
-            add_stmt(w, &k, m->s->loop.body->s.p[j], level, units);
+            add_stmt(w, &k, m->s->loop.body->s.p[j], level);
         }
     }
     int meet = l.top + l.carried;
-    return 2 + load_ns(w, &k, units) + d->group_ns * k.groups +
+    return 2 + load_ns(w, &k) + d->group_ns * k.groups +
            (units > 1 ? meet * d->level[LEVEL_TEAM].barrier_ns : 0);
 }
 
-static double plain_ns(Wave *w, int units) {
+static double plain_ns(Wave *w, int units, double unknown) {
     double t = 0, trips = cost_trips(w->trips);
     const Device *d = w->p->schedule->device;
-    for (int k = 0; k < w->n; k++) t += trips * iteration_ns(w, k, k + 1, false, units);
+    for (int k = 0; k < w->n; k++) t += trips * iteration_ns(w, k, k + 1, false, units, unknown);
     for (int i = w->first; i <= w->last; i++) {
         const Stmt *s = w->q->s.p[i];
         bool used = false;
         for (int k = 0; s->kind == S_OP && k < w->n; k++)
             used |= map_geti(w->m[k].dim, (uint64_t)s->op.t[0]->id + 1) != NULL;
         if (used)
-            t += cost_group_ns(w->c, d, s, units) +
+            t += cost_group_at_ns(w->c, d, s, units, unknown) +
                  (units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0);
     }
     return t;
 }
 
-static double changed_ns(Wave *w, int units) {
-    return (cost_trips(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units);
+static double changed_ns(Wave *w, int units, double unknown) {
+    return (cost_trips(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units, unknown);
 }
 
 /* Any of them may turn out to be work for one unit. */
-double wave_plain_ns(void *wave) {
+double wave_plain_ns(void *wave, double unknown) {
     Wave *w = wave;
-    return fmin(plain_ns(w, 1), plain_ns(w, w->p->schedule->units));
+    return fmin(plain_ns(w, 1, unknown), plain_ns(w, w->p->schedule->units, unknown));
 }
-double wave_changed_ns(void *wave) {
+double wave_changed_ns(void *wave, double unknown) {
     Wave *w = wave;
-    return fmin(changed_ns(w, 1), changed_ns(w, w->p->schedule->units));
+    return fmin(changed_ns(w, 1, unknown), changed_ns(w, w->p->schedule->units, unknown));
 }
