@@ -2,7 +2,7 @@
 #include "cli/explain.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/plan/memory.h"
-#include "utask/visit.h"
+#include "utask/walk.h"
 
 static const char *const where_name[] = {
     [M_NONE] = "none",      [M_STATIC] = "arena",  [M_BUMP] = "arena top",

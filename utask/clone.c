@@ -1,6 +1,7 @@
 /* clone.c: see clone.h. */
 #include "utask/clone.h"
 #include "utask/expr_internal.h"
+#include "utask/walk.h"
 
 Clone clone_new(Cx *c) {
     return (Clone){c, map_new(c->a), map_new(c->a), map_new(c->a), map_new(c->a), NULL, NULL};
@@ -126,119 +127,89 @@ static Tensor *clone_op(Clone *k, Tensor *t, Seq *to) {
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
-static bool known_rank(const Tensor *t) { return !t || (t->rank >= 0 && !t->blob); }
-
-bool clone_can(const Seq *q, bool calls) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET:
-        case S_CHECK: break;
-        case S_OP:
-            if (s->op.split || s->op.at) return false;
-            for (int j = 0; j < s->op.n; j++)
-                if (!known_rank(s->op.t[j])) return false;
-            break;
-        case S_BRANCH:
-            for (int j = 0; j < s->br.joins.n; j++)
-                if (!known_rank(s->br.joins.p[j].out)) return false;
-            if (!clone_can(s->br.arm[0], calls) || !clone_can(s->br.arm[1], calls)) return false;
-            break;
-        case S_LOOP:
-            for (int j = 0; j < s->loop.carry.n; j++)
-                if (!known_rank(s->loop.carry.p[j].phi)) return false;
-            if (!clone_can(s->loop.body, calls)) return false;
-            break;
-        case S_CALL:
-            if (!calls || s->call.nfunc) return false;
-            break;
-        default: return false;
-        }
-    }
-    return true;
+static void has_open_rank(void *user, const Slot *k) {
+    if (k->kind == SLOT_TENSOR && ((*k->t)->rank < 0 || (*k->t)->blob)) *(bool *)user = true;
 }
 
-static void clone_loop(Clone *k, const Stmt *s, Stmt *n, Seq *to) {
-    Cx *c = k->c;
-    n->loop.trips = clone_expr(k, s->loop.trips);
-    n->loop.cond0 = clone_expr(k, s->loop.cond0);
-    n->loop.cap_site = s->loop.cap_site;
-    n->loop.body = seq_new(c, to, n, true);
-    for (int i = 0; i < s->loop.syms.n; i++) {
-        LoopSym x = {.init = clone_expr(k, s->loop.syms.p[i].init)};
-        vec_push(c->a, &n->loop.syms, x);
+static bool cannot(void *user, const Stmt *s) {
+    const bool *calls = user;
+    bool open = false;
+    if (s->kind == S_EXTERN || s->kind == S_BARRIER || s->kind == S_ENTER) return true;
+    if (s->kind == S_OP && (s->op.split || s->op.at)) return true;
+    if (s->kind == S_CALL && (!*calls || s->call.nfunc)) return true;
+    stmt_slots(s, has_open_rank, &open);
+    return open;
+}
+
+bool clone_can(const Seq *q, bool calls) { return !seq_any(q, cannot, &calls); }
+
+#define OWN(a, p, n) ((p) = arena_memdup(a, p, sizeof *(p) * (size_t)(n)))
+#define OWN_VEC(a, v) (OWN(a, (v).p, (v).n), (v).cap = (v).n)
+
+/* A copy of s itself, with lists of its own. */
+static Stmt *copy_stmt(Arena *a, const Stmt *s) {
+    Stmt *n = arena_memdup(a, s, sizeof *s);
+    switch (s->kind) {
+    case S_OP: OWN(a, n->op.t, n->op.n); break;
+    case S_LOOP:
+        OWN_VEC(a, n->loop.syms);
+        OWN_VEC(a, n->loop.carry);
+        OWN_VEC(a, n->loop.scan);
+        break;
+    case S_BRANCH:
+        OWN_VEC(a, n->br.syms);
+        OWN_VEC(a, n->br.joins);
+        break;
+    case S_CALL:
+        OWN(a, n->call.sym, n->call.f->nsym);
+        OWN(a, n->call.arg, n->call.f->narg);
+        OWN(a, n->call.out, n->call.f->nout);
+        OWN(a, n->call.ret, n->call.f->nret);
+        break;
+    default: break;
     }
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        LoopCarry x = {.init = clone_tensor(k, s->loop.carry.p[i].init)};
-        vec_push(c->a, &n->loop.carry, x);
-    }
-    n->loop.iter = clone_sym(k, s->loop.iter, to);
-    for (int i = 0; i < s->loop.syms.n; i++)
-        n->loop.syms.p[i].sym = clone_sym(k, s->loop.syms.p[i].sym, to);
-    for (int i = 0; i < s->loop.carry.n; i++)
-        n->loop.carry.p[i].phi = clone_like(k, s->loop.carry.p[i].phi, to);
-    clone_seq(k, s->loop.body, n->loop.body);
-    for (int i = 0; i < s->loop.syms.n; i++)
-        n->loop.syms.p[i].next = clone_expr(k, s->loop.syms.p[i].next);
-    for (int i = 0; i < s->loop.carry.n; i++)
-        n->loop.carry.p[i].next = clone_tensor(k, s->loop.carry.p[i].next);
-    n->loop.cond_next = clone_expr(k, s->loop.cond_next);
-    n->loop.made = clone_expr(k, s->loop.made);
-    for (int i = 0; i < s->loop.scan.n; i++) {
-        const LoopScan *x = &s->loop.scan.p[i];
-        Tensor *out = x->more ? clone_tensor(k, x->out) : clone_like(k, x->out, to);
-        LoopScan y = {clone_tensor(k, x->elem), out, clone_expr(k, x->at), x->more};
-        vec_push(c->a, &n->loop.scan, y);
+    return n;
+}
+
+typedef struct Copy {
+    Clone *k;
+    Stmt *s; /* the copy */
+    Seq *to;
+} Copy;
+
+/* A field of the copy, which holds what the original has there. */
+static void clone_slot(void *user, const Slot *x) {
+    Copy *y = user;
+    Seq *from;
+    switch (x->kind) {
+    case SLOT_EXPR: *x->e = clone_expr(y->k, *x->e); break;
+    case SLOT_BODY: break; /* of the original's member, whose copy gets one of its own */
+    case SLOT_READ: *x->t = clone_tensor(y->k, *x->t); break;
+    case SLOT_TENSOR:
+        *x->t = x->more              ? clone_tensor(y->k, *x->t)
+                : y->s->kind == S_OP ? clone_op(y->k, *x->t, y->to)
+                                     : clone_like(y->k, *x->t, y->to);
+        break;
+    case SLOT_SYM: *x->sym = clone_sym(y->k, *x->sym, y->to); break;
+    case SLOT_SEQ:
+        from = *x->q;
+        *x->q = seq_new(y->k->c, y->to, y->s, y->s->kind == S_LOOP);
+        clone_seq(y->k, from, *x->q);
+        break;
     }
 }
 
-static void clone_branch(Clone *k, const Stmt *s, Stmt *n, Seq *to) {
-    Cx *c = k->c;
-    n->br.cond = clone_expr(k, s->br.cond);
-    for (int i = 0; i < s->br.syms.n; i++) vec_push(c->a, &n->br.syms, ((JoinSym){0}));
-    for (int i = 0; i < s->br.joins.n; i++)
-        vec_push(c->a, &n->br.joins, ((Join){.half = s->br.joins.p[i].half}));
-    for (int m = 0; m < 2; m++) {
-        n->br.arm[m] = seq_new(c, to, n, false);
-        clone_seq(k, s->br.arm[m], n->br.arm[m]);
-        for (int i = 0; i < s->br.syms.n; i++)
-            n->br.syms.p[i].arm[m] = clone_expr(k, s->br.syms.p[i].arm[m]);
-        for (int i = 0; i < s->br.joins.n; i++)
-            n->br.joins.p[i].arm[m] = clone_tensor(k, s->br.joins.p[i].arm[m]);
-    }
-    for (int i = 0; i < s->br.syms.n; i++)
-        n->br.syms.p[i].sym = clone_sym(k, s->br.syms.p[i].sym, to);
-    for (int i = 0; i < s->br.joins.n; i++)
-        n->br.joins.p[i].out = clone_like(k, s->br.joins.p[i].out, to);
+Stmt *clone_stmt(Clone *k, const Stmt *s, Seq *to) {
+    Stmt *n = copy_stmt(k->c->a, s);
+    stmt_slots(n, clone_slot, &(Copy){k, n, to});
+    vec_push(k->c->a, &to->s, n);
+    return n;
 }
 
 void clone_seq(Clone *k, const Seq *q, Seq *to) {
-    Cx *c = k->c;
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (s->kind == S_CALL) {
-            k->call(k, s, to);
-            continue;
-        }
-        Stmt *n = stmt_new(c, s->kind, s->path);
-        switch (s->kind) {
-        case S_LET:
-            n->let.e = clone_expr(k, s->let.e);
-            n->let.sym = clone_sym(k, s->let.sym, to);
-            break;
-        case S_CHECK:
-            n->check.cond = clone_expr(k, s->check.cond);
-            n->check.site = s->check.site;
-            break;
-        case S_OP:
-            n->op.n = s->op.n;
-            n->op.t = NEWN(c->a, Tensor *, s->op.n);
-            for (int j = 0; j < s->op.n; j++) n->op.t[j] = clone_op(k, s->op.t[j], to);
-            break;
-        case S_BRANCH: clone_branch(k, s, n, to); break;
-        case S_LOOP: clone_loop(k, s, n, to); break;
-        default: die("a statement of kind %d is not copied", s->kind);
-        }
-        vec_push(c->a, &to->s, n);
-    }
+    for (int i = 0; i < q->s.n; i++)
+        if (q->s.p[i]->kind == S_CALL)
+            k->call(k, q->s.p[i], to);
+        else
+            clone_stmt(k, q->s.p[i], to);
 }

@@ -33,6 +33,8 @@ Tensor *clone_tensor(Clone *k, Tensor *t);
 bool clone_can(const Seq *q, bool calls);
 /* Appends copies of all statements of q to `to`. Requires clone_can(q). */
 void clone_seq(Clone *k, const Seq *q, Seq *to);
+/* The same of one statement; an inner call stays one. */
+Stmt *clone_stmt(Clone *k, const Stmt *s, Seq *to);
 /* A symbol, a tensor like the given one, defined in `at`; both without definition, and mapped. */
 Sym *clone_sym(Clone *k, const Sym *s, Seq *at);
 Tensor *clone_like(Clone *k, const Tensor *t, Seq *at);

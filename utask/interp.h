@@ -279,7 +279,6 @@ RegVal code_out(const Exec *x, const Code *k, int i);
 /* Runs a tensor body. `out`: the memory to fill when the caller has it, else a new Buf is returned.
  */
 Buf *code_tensor(Exec *x, const Code *k, void *out);
-const Tensor *tensor_root(const Tensor *t); /* what a view is a view of */
 
 /* ---- extern bodies (interp_fold.c) -------------------------------------------------------- */
 /* The arrays of one call, in memory of ext_frame_size bytes, zeroed; absent inputs are in place. */

@@ -558,11 +558,6 @@ static void run_block(Exec *x, const Block *b, int n) {
     }
 }
 
-const Tensor *tensor_root(const Tensor *t) {
-    while (t->kind == TK_VIEW) t = t->base;
-    return t;
-}
-
 /* ---- whole codes -------------------------------------------------------------------------- */
 static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
 

@@ -3,6 +3,7 @@
  *
  * The uniform results of a Code are asked for in the order in which interp.c reads them. */
 #include "utask/interp.h"
+#include "utask/walk.h"
 #include <limits.h>
 #include <stdlib.h>
 
@@ -93,12 +94,14 @@ static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, con
 
 /* What q defines, functions that hang on it left out; returns how deep it is nested. With `f`
  * without lists, only counts. */
-static void own_tensor_of(IFunc *f, const Tensor *t) {
+static void own_tensor_of(void *user, Tensor *t) {
+    IFunc *f = user;
     if (t->kind == TK_CONST || t->kind == TK_INPUT || t->kind == TK_VIEW) return;
     if (f->t) f->t[f->nt] = t;
     f->nt++;
 }
-static void own_sym_of(IFunc *f, const Sym *s) {
+static void own_sym_of(void *user, Sym *s) {
+    IFunc *f = user;
     if (f->s) f->s[f->ns] = s;
     f->ns++;
 }
@@ -106,38 +109,11 @@ static int own_values(IFunc *f, const Seq *q) {
     int deep = 0;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        int d = 0;
-        switch (s->kind) {
-        case S_LET: own_sym_of(f, s->let.sym); break;
-        case S_OP:
-            for (int k = 0; k < s->op.n; k++) own_tensor_of(f, s->op.t[k]);
-            break;
-        case S_EXTERN:
-            for (int k = 0; k < s->ext.nout; k++) own_tensor_of(f, s->ext.out[k]);
-            for (int k = 0; k < s->ext.nsym; k++) own_sym_of(f, s->ext.sym[k]);
-            break;
-        case S_LOOP:
-            if (s->loop.iter) own_sym_of(f, s->loop.iter);
-            for (int k = 0; k < s->loop.syms.n; k++) own_sym_of(f, s->loop.syms.p[k].sym);
-            for (int k = 0; k < s->loop.carry.n; k++) own_tensor_of(f, s->loop.carry.p[k].phi);
-            for (int k = 0; k < s->loop.scan.n; k++) own_tensor_of(f, s->loop.scan.p[k].out);
-            d = own_values(f, s->loop.body);
-            break;
-        case S_BRANCH:
-            for (int k = 0; k < s->br.syms.n; k++) own_sym_of(f, s->br.syms.p[k].sym);
-            for (int k = 0; k < s->br.joins.n; k++) own_tensor_of(f, s->br.joins.p[k].out);
-            for (int k = 0; k < 2; k++) {
-                int n = own_values(f, s->br.arm[k]);
-                if (n > d) d = n;
-            }
-            break;
-        case S_CALL:
-            for (int k = 0; k < s->call.f->nout; k++) own_tensor_of(f, s->call.out[k]);
-            for (int k = 0; k < s->call.f->nret; k++) own_sym_of(f, s->call.ret[k]);
-            break;
-        default: break;
+        stmt_defines(s, own_tensor_of, own_sym_of, f);
+        for (int k = 0; s->kind != S_CALL && k < stmt_nseq(s); k++) {
+            int d = own_values(f, stmt_seq(s, k));
+            if (d > deep) deep = d;
         }
-        if (d > deep) deep = d;
     }
     return deep + 1;
 }

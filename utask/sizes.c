@@ -6,6 +6,7 @@
  * much larger. Where there is none, as for a shape that is data or a product of sizes, a check is
  * put in front (sizes_check). */
 #include "utask/lower_internal.h"
+#include "utask/walk.h"
 #include <math.h>
 
 /* log2 of the bytes of a tensor: less than what processors can address. */
@@ -116,10 +117,9 @@ static void stored(Sizes *z, const Tensor *t) {
 /* The tensor of a load has as many elements as what it is a view of. */
 static void loaded(void *user, Expr *load) {
     Sizes *z = user;
-    const Tensor *t = load->t, *base = t;
+    const Tensor *t = load->t, *base = tensor_root(t);
     Extent x, y;
     if (t->kind != TK_VIEW) return;
-    while (base->kind == TK_VIEW) base = base->base;
     if (!extent_of(t, &x) || !x.n) return;
     if (base->kind != TK_TE) {
         learn(z, &x, BYTES_MAX - x.factor);
@@ -155,46 +155,24 @@ static Stmt *check_of(Sizes *z, const Tensor *t) {
 
 static void walk(Sizes *z, Seq *q);
 
-static void walk_call(Sizes *z, const Stmt *s) {
-    for (int i = 0; i < s->call.nfunc; i++) {
-        const Func *f = s->call.func[i];
-        const int mark = z->known.n;
-        for (int k = 0; k < f->narg; k++) stored(z, f->arg[k]);
-        walk(z, f->body);
-        z->known.n = mark;
-    }
-    for (int i = 0; i < s->call.f->nout; i++) stored(z, s->call.out[i]);
-}
+typedef struct Inside {
+    Sizes *z;
+    int mark; /* what is known behind a Seq of the statement: what was known before it */
+} Inside;
 
-static void walk_inside(Sizes *z, const Stmt *s) {
-    const int mark = z->known.n;
-    switch (s->kind) {
-    case S_LOOP:
-        for (int i = 0; i < s->loop.carry.n; i++) stored(z, s->loop.carry.p[i].phi);
-        const int outside = z->known.n;
-        walk(z, s->loop.body);
-        z->known.n = outside;
-        for (int i = 0; i < s->loop.scan.n; i++) stored(z, s->loop.scan.p[i].out);
-        break;
-    case S_BRANCH:
-        for (int k = 0; k < 2; k++) {
-            walk(z, s->br.arm[k]);
-            z->known.n = mark;
-        }
-        for (int i = 0; i < s->br.joins.n; i++) stored(z, s->br.joins.p[i].out);
-        break;
-    case S_CALL: walk_call(z, s); break;
-    case S_EXTERN:
-        for (int i = 0; i < s->ext.nout; i++) stored(z, s->ext.out[i]);
-        break;
-    default: break;
-    }
+static void inside(void *user, const Slot *k) {
+    Inside *x = user;
+    if (k->kind == SLOT_TENSOR) stored(x->z, *k->t);
+    if (k->kind == SLOT_TENSOR && !k->in) x->mark = x->z->known.n;
+    if (k->kind != SLOT_SEQ) return;
+    walk(x->z, *k->q);
+    x->z->known.n = x->mark;
 }
 
 static void walk(Sizes *z, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        walk_inside(z, s);
+        if (s->kind != S_OP) stmt_slots(s, inside, &(Inside){z, z->known.n});
         for (int k = 0; s->kind == S_OP && k < s->op.n; k++) {
             e_each_load(z->c, s->op.t[k]->body, loaded, z);
             Stmt *check = check_of(z, s->op.t[k]);

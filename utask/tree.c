@@ -148,6 +148,31 @@ bool loop_varies(const Stmt *loop, const Expr *e) {
     return false;
 }
 
+bool loop_keeps_dims(const Stmt *loop, const Tensor *t) {
+    for (int i = 0; i < t->rank; i++)
+        if (loop_varies(loop, t->dim[i]) || !expr_visible(t->dim[i], loop->loop.body->parent))
+            return false;
+    return t->rank >= 0 && !t->blob;
+}
+
+Stmt *tensor_group(const Tensor *t) {
+    for (int i = 0; t->seq && i < t->seq->s.n; i++) {
+        Stmt *s = t->seq->s.p[i];
+        for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
+            if (s->op.t[k] == t) return s;
+    }
+    return NULL;
+}
+
+Join *tensor_join(const Tensor *t) {
+    for (int i = 0; t->seq && i < t->seq->s.n; i++) {
+        const Stmt *s = t->seq->s.p[i];
+        for (int k = 0; s->kind == S_BRANCH && k < s->br.joins.n; k++)
+            if (s->br.joins.p[k].out == t) return &s->br.joins.p[k];
+    }
+    return NULL;
+}
+
 /* ---- uniform evaluation ---------------------------------------------------------------------- */
 /* An element that takes at most this many terms of reductions, nested ones multiplied, is computed
  * by every unit itself. What would take it beyond that is read from memory, innermost first. */
@@ -195,7 +220,7 @@ static int64_t expr_terms(Cx *c, Map *seen, const Expr *e, int64_t times, int de
 
 /* Terms of one element of t when what it loads is inlined too, as far as that is done. */
 static int64_t tensor_terms(Cx *c, Tensor *t, int depth) {
-    while (t->kind == TK_VIEW) t = t->base;
+    t = tensor_root(t);
     if (t->kind != TK_TE || !t->body || depth > INLINE_DEPTH) return 0;
     if (!t->terms) t->terms = 1 + (int)expr_terms(c, map_new(c->a), t->body, 1, depth);
     return t->terms - 1;

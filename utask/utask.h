@@ -291,6 +291,17 @@ bool seq_inside(const Seq *q, const Seq *body);    /* q is body or in it */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
 bool loop_varies(const Stmt *loop,
                  const Expr *e); /* uses a carried symbol or the counter of the loop */
+/* What a view is a view of; another tensor itself. */
+static inline Tensor *tensor_root(const Tensor *t) {
+    while (t->kind == TK_VIEW) t = t->base;
+    return (Tensor *)(uintptr_t)t;
+}
+/* Its dims are the same in all iterations, and known in front of the loop. */
+bool loop_keeps_dims(const Stmt *loop, const Tensor *t);
+/* What defines t in t->seq: the group that it is a member of, the branch's result that it is. NULL:
+ * something else. */
+Stmt *tensor_group(const Tensor *t);
+Join *tensor_join(const Tensor *t);
 /* The load reads t's element at the position of `domain`'s own axes; the two have equal dims. */
 bool load_is_own(const Expr *load, const Tensor *t, const Tensor *domain);
 /* The tensor's element at idx, with virtual definitions (elem, const data, cheap TE bodies)

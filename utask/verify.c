@@ -1,6 +1,6 @@
 /* verify.c: checks the invariants of a Program (utask.h). A violation is the compiler's own fault.
  */
-#include "utask/utask.h"
+#include "utask/walk.h"
 #include <stdlib.h>
 
 typedef struct ExprInfo {
@@ -37,13 +37,6 @@ static void fail_at(const Verifier *v, const char *fmt, ...) {
     die("invalid uTask tree: %s: %s", v->where ? v->where : "?", text);
 }
 
-/* Whether a definition in `in` reaches the Seq `at`. Defined earlier is known from in != NULL. */
-static bool reaches(const Seq *in, const Seq *at) {
-    for (; at; at = at->parent)
-        if (at == in) return true;
-    return false;
-}
-
 static const char *tensor_name(const Tensor *t) { return t->name ? t->name : "unnamed"; }
 
 /* Tensor t may be read in Seq `at`. */
@@ -65,7 +58,7 @@ static void check_use(Verifier *v, const Tensor *t, const Seq *at) {
     REQUIRE(v, !t->fused, "tensor %d (%s) is fused, yet read", t->id, tensor_name(t));
     const Seq *in = v->tensor_in[t->id];
     REQUIRE(v, in, "tensor %d (%s) is read before it is defined", t->id, tensor_name(t));
-    REQUIRE(v, reaches(in, at), "tensor %d (%s) is read outside of where it is defined", t->id,
+    REQUIRE(v, seq_inside(at, in), "tensor %d (%s) is read outside of where it is defined", t->id,
             tensor_name(t));
 }
 
@@ -75,7 +68,7 @@ static void check_leaf(Verifier *v, const Expr *e, const Seq *at) {
         REQUIRE(v, s->id >= 0 && s->id < v->nsym, "symbol id %d is out of range", s->id);
         REQUIRE(v, v->sym_in[s->id], "symbol %d (%s) is used before it is bound", s->id,
                 s->name ? s->name : "");
-        REQUIRE(v, reaches(v->sym_in[s->id], at), "symbol %d (%s) is used outside of its scope",
+        REQUIRE(v, seq_inside(at, v->sym_in[s->id]), "symbol %d (%s) is used outside of its scope",
                 s->id, s->name ? s->name : "");
     }
     if (e->op == E_INDIM)
@@ -213,64 +206,34 @@ static void check_op(Verifier *v, const Stmt *s, const Seq *at) {
     }
 }
 
-static void check_seq(Verifier *v, const Seq *seq);
-
-/* A value that a loop takes over: it must be made in the body, for this use alone. */
-static void check_moved(Verifier *v, const Tensor *t, const Seq *body) {
-    check_use(v, t, body);
-    REQUIRE(v, t->kind == TK_TE || t->kind == TK_EXTERN,
-            "tensor %d (%s) is carried by a loop but is no fresh value", t->id, tensor_name(t));
-    REQUIRE(v, v->tensor_in[t->id] == body, "tensor %d (%s) is carried but not made in the body",
-            t->id, tensor_name(t));
-    REQUIRE(v, !v->moved[t->id]++, "tensor %d (%s) is carried twice", t->id, tensor_name(t));
+/* A value that is made for what takes it over, in the Seq `in` or, below a join there, in the arms:
+ * buffers are never shared by accident. */
+static void check_fresh(Verifier *v, const Tensor *t, const Seq *in, bool result) {
+    const char *what = result ? "a function's result" : "carried by a loop";
+    check_use(v, t, in);
+    REQUIRE(v, v->tensor_in[t->id] == in, "tensor %d (%s) is %s but made elsewhere", t->id,
+            tensor_name(t), what);
+    REQUIRE(v, !v->moved[t->id]++, "tensor %d (%s) is %s twice", t->id, tensor_name(t), what);
+    const Join *j = result && t->kind == TK_JOIN ? tensor_join(t) : NULL;
+    REQUIRE(v, j || t->kind == TK_TE || t->kind == (result ? TK_CALL : TK_EXTERN),
+            "tensor %d (%s) is %s but no fresh value", t->id, tensor_name(t), what);
+    for (int k = 0; j && k < 2; k++)
+        if (j->arm[k]) check_fresh(v, j->arm[k], j->arm[k]->seq, true);
 }
 
-static void check_loop(Verifier *v, const Stmt *s, const Seq *at) {
-    const Seq *body = s->loop.body;
-    REQUIRE(v, body && body->parent == at && body->owner == s,
-            "a loop body hangs in the wrong place");
-    check_uniform(v, s->loop.trips, DT_I64, false, at);
-    check_uniform(v, s->loop.cond0, DT_BOOL, true, at);
+/* ---- what is particular about a statement ---------------------------------------------------- */
+static void check_loop(const Verifier *v, const Stmt *s) {
     check_site(v, s->loop.cap_site);
-    for (int i = 0; i < s->loop.syms.n; i++) {
-        const LoopSym *k = &s->loop.syms.p[i];
-        check_uniform(v, k->init, k->sym->dtype, false, at);
-    }
-    for (int i = 0; i < s->loop.carry.n; i++) check_use(v, s->loop.carry.p[i].init, at);
-    if (s->loop.iter) bind(v, s->loop.iter, at);
-    for (int i = 0; i < s->loop.syms.n; i++) bind(v, s->loop.syms.p[i].sym, at);
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        check_dims(v, s->loop.carry.p[i].phi, at);
-        define(v, s->loop.carry.p[i].phi, TK_PHI, at);
-        const Grow *g = s->loop.carry.p[i].phi->grow;
-        if (!g) continue;
-        REQUIRE(v, g->phi == s->loop.carry.p[i].phi && s->loop.carry.p[i].next->grow == g,
-                "a value grows in another one's buffer");
-        if (g->room) bind(v, g->room, at);
-        check_uniform(v, g->rows, DT_I64, false, at);
-    }
-    check_seq(v, body);
-    v->where = s->path;
-    check_uniform(v, s->loop.cond_next, DT_BOOL, true, body);
-    check_uniform(v, s->loop.made, DT_I64, false, body);
-    for (int i = 0; i < s->loop.syms.n; i++)
-        check_uniform(v, s->loop.syms.p[i].next, s->loop.syms.p[i].sym->dtype, false, body);
     for (int i = 0; i < s->loop.carry.n; i++) {
         const LoopCarry *k = &s->loop.carry.p[i];
-        check_moved(v, k->next, body);
+        REQUIRE(v, k->phi && k->init && k->next, "a carried value has no beginning or no end");
         REQUIRE(v, k->next->dtype == k->phi->dtype && k->init->dtype == k->phi->dtype,
                 "a carried value changes its dtype");
+        REQUIRE(v, !k->phi->grow || (k->phi->grow->phi == k->phi && k->next->grow == k->phi->grow),
+                "a value grows in another one's buffer");
     }
-    for (int i = 0; i < s->loop.scan.n; i++) {
-        check_moved(v, s->loop.scan.p[i].elem, body);
-        check_dims(v, s->loop.scan.p[i].elem, body);
-        check_uniform(v, s->loop.scan.p[i].at, DT_I64, false, body);
-        check_dims(v, s->loop.scan.p[i].out, at);
-        if (s->loop.scan.p[i].more)
-            check_use(v, s->loop.scan.p[i].out, at);
-        else
-            define(v, s->loop.scan.p[i].out, TK_SCAN, at);
-    }
+    for (int i = 0; i < s->loop.scan.n; i++)
+        REQUIRE(v, s->loop.scan.p[i].elem, "a scan output has no elements");
 }
 
 /* Whether q is never left at its end. */
@@ -282,129 +245,104 @@ static bool ends_in_fault(const Seq *q) {
     return false;
 }
 
-static void check_branch(Verifier *v, const Stmt *s, const Seq *at) {
-    check_uniform(v, s->br.cond, DT_BOOL, true, at);
-    for (int k = 0; k < 2; k++) {
-        const Seq *arm = s->br.arm[k];
-        REQUIRE(v, arm && arm->parent == at && arm->owner == s, "an arm hangs in the wrong place");
-        check_seq(v, arm);
-        v->where = s->path;
-        for (int i = 0; i < s->br.syms.n; i++)
-            check_uniform(v, s->br.syms.p[i].arm[k], s->br.syms.p[i].sym->dtype, false, arm);
-        for (int i = 0; i < s->br.joins.n; i++) {
-            const Join *j = &s->br.joins.p[i];
-            if (!j->arm[k]) {
-                REQUIRE(v, j->half || ends_in_fault(arm), "an arm gives nothing for tensor %d (%s)",
-                        j->out->id, tensor_name(j->out));
-                continue;
-            }
-            check_use(v, j->arm[k], arm);
-            REQUIRE(v, j->arm[k]->dtype == j->out->dtype, "a joined value changes its dtype");
-        }
-    }
-    for (int i = 0; i < s->br.syms.n; i++) bind(v, s->br.syms.p[i].sym, at);
+static void check_branch(const Verifier *v, const Stmt *s) {
+    REQUIRE(v, s->br.cond, "a branch has no condition");
     for (int i = 0; i < s->br.joins.n; i++) {
-        check_dims(v, s->br.joins.p[i].out, at);
-        define(v, s->br.joins.p[i].out, TK_JOIN, at);
-    }
-}
-
-static void check_extern(Verifier *v, const Stmt *s, const Seq *at) {
-    REQUIRE(v, s->ext.row, "an extern has no body");
-    check_site(v, s->ext.site);
-    for (int i = 0; i < s->ext.nparam; i++) check_uniform(v, s->ext.param[i], DT_I64, false, at);
-    for (int i = 0; i < s->ext.nin; i++)
-        if (s->ext.in[i]) {
-            check_use(v, s->ext.in[i], at);
-            check_dims(v, s->ext.in[i], at);
+        const Join *j = &s->br.joins.p[i];
+        for (int k = 0; k < 2; k++) {
+            REQUIRE(v, j->arm[k] || j->half || ends_in_fault(s->br.arm[k]),
+                    "an arm gives nothing for tensor %d (%s)", j->out->id, tensor_name(j->out));
+            REQUIRE(v, !j->arm[k] || j->arm[k]->dtype == j->out->dtype,
+                    "a joined value changes its dtype");
         }
-    for (int i = 0; i < s->ext.nsym; i++) bind(v, s->ext.sym[i], at);
-    for (int i = 0; i < s->ext.nout; i++) {
-        check_dims(v, s->ext.out[i], at);
-        define(v, s->ext.out[i], TK_EXTERN, at);
     }
+    for (int i = 0; i < s->br.syms.n; i++)
+        REQUIRE(v, s->br.syms.p[i].arm[0] && s->br.syms.p[i].arm[1],
+                "an arm gives nothing for a symbol");
 }
 
-/* A function's result: made for it in the Seq `at`, or in the arms below a join there. */
-static void check_result(Verifier *v, const Tensor *t, const Seq *at) {
-    check_use(v, t, at);
-    REQUIRE(v, v->tensor_in[t->id] == at, "result %d (%s) of a function is made elsewhere", t->id,
-            tensor_name(t));
-    REQUIRE(v, !v->moved[t->id]++, "tensor %d (%s) is a result twice", t->id, tensor_name(t));
-    if (t->kind != TK_JOIN) {
-        REQUIRE(v, t->kind == TK_TE || t->kind == TK_CALL, "result %d (%s) is no fresh value",
-                t->id, tensor_name(t));
-        return;
-    }
-    for (int i = 0; i < at->s.n; i++) {
-        const Stmt *s = at->s.p[i];
-        for (int k = 0; s->kind == S_BRANCH && k < s->br.joins.n; k++)
-            for (int m = 0; m < 2 && s->br.joins.p[k].out == t; m++)
-                if (s->br.joins.p[k].arm[m]) check_result(v, s->br.joins.p[k].arm[m], s->br.arm[m]);
-    }
-}
-
-static void check_call(Verifier *v, const Stmt *s, const Seq *at) {
+static void check_call(const Verifier *v, const Stmt *s, const Seq *at) {
     const Func *f = s->call.f;
-    REQUIRE(v, f && f->body, "a call of nothing");
-    for (int i = 0; i < f->nsym; i++) check_uniform(v, s->call.sym[i], f->sym[i]->dtype, false, at);
-    for (int i = 0; i < f->narg; i++) {
-        check_use(v, s->call.arg[i], at);
-        REQUIRE(v, s->call.arg[i]->dtype == f->arg[i]->dtype, "argument %d has another dtype", i);
-    }
-    if (!s->call.nfunc)
-        REQUIRE(v, reaches(f->start->call.func[0]->body->parent, at), "a call from elsewhere");
-    for (int i = 0; i < s->call.nfunc; i++) {
-        const Func *g = s->call.func[i];
-        REQUIRE(v, g->start == s && g->body->owner == s && g->body->parent == at,
-                "a function hangs in the wrong place");
-        check_site(v, g->site);
-        for (int k = 0; k < g->nsym; k++) bind(v, g->sym[k], g->body);
-        for (int k = 0; k < g->narg; k++) {
-            check_dims(v, g->arg[k], g->body);
-            define(v, g->arg[k], TK_PARAM, g->body);
-        }
-    }
-    for (int i = 0; i < s->call.nfunc; i++) {
-        const Func *g = s->call.func[i];
-        check_seq(v, g->body);
-        v->where = s->path;
-        for (int k = 0; k < g->nret; k++) check_uniform(v, g->ret[k], DT_NONE, false, g->body);
-        for (int k = 0; k < g->nout; k++) check_result(v, g->out[k], g->body);
-    }
-    for (int i = 0; i < f->nret; i++) {
+    REQUIRE(v, f && f->body && f->start, "a call of nothing");
+    for (int i = 0; i < f->narg; i++)
+        REQUIRE(v, s->call.arg[i] && s->call.arg[i]->dtype == f->arg[i]->dtype,
+                "argument %d has another dtype", i);
+    for (int i = 0; i < f->nret; i++)
         REQUIRE(v, s->call.ret[i]->dtype == (DType)f->ret[i]->dtype, "result %d has another dtype",
                 i);
-        bind(v, s->call.ret[i], at);
-    }
-    for (int i = 0; i < f->nout; i++) {
-        check_dims(v, s->call.out[i], at);
-        define(v, s->call.out[i], TK_CALL, at);
+    if (!s->call.nfunc)
+        REQUIRE(v, seq_inside(at, f->start->call.func[0]->body->parent), "a call from elsewhere");
+    for (int i = 0; i < s->call.nfunc; i++) {
+        REQUIRE(v, s->call.func[i]->start == s, "a function hangs in the wrong place");
+        check_site(v, s->call.func[i]->site);
     }
 }
 
-static void check_seq(Verifier *v, const Seq *seq) {
-    for (int i = 0; i < seq->s.n; i++) {
-        const Stmt *s = seq->s.p[i];
+/* ---- statements ------------------------------------------------------------------------------ */
+typedef struct At {
+    Verifier *v;
+    const Stmt *s;
+    const Seq *q; /* where s stands */
+} At;
+
+static void check_seq(Verifier *v, const Seq *q);
+
+static void check_slot(void *user, const Slot *k) {
+    const At *x = user;
+    Verifier *v = x->v;
+    const Seq *at = k->in ? k->in : x->q;
+    switch (k->kind) {
+    case SLOT_EXPR: check_uniform(v, *k->e, k->dtype, k->loads, at); break;
+    case SLOT_BODY: break;
+    case SLOT_READ:
+        if (k->fresh)
+            check_fresh(v, *k->t, at, x->s->kind == S_CALL);
+        else
+            check_use(v, *k->t, at);
+        check_dims(v, *k->t, at);
+        break;
+    case SLOT_TENSOR:
+        if (x->s->kind == S_OP) break;
+        check_dims(v, *k->t, at);
+        if (k->more)
+            check_use(v, *k->t, at);
+        else
+            define(v, *k->t, k->made, at);
+        break;
+    case SLOT_SYM: bind(v, *k->sym, at); break;
+    case SLOT_SEQ:
+        REQUIRE(v, *k->q && (*k->q)->parent == at && (*k->q)->owner == x->s,
+                "a body or an arm hangs in the wrong place");
+        check_seq(v, *k->q);
+        v->where = x->s->path;
+        break;
+    }
+}
+
+static void check_stmt(Verifier *v, const Stmt *s, const Seq *at) {
+    switch (s->kind) {
+    case S_LET:
+    case S_BARRIER: break;
+    case S_OP: check_op(v, s, at); break;
+    case S_EXTERN:
+        REQUIRE(v, s->ext.row, "an extern has no body");
+        check_site(v, s->ext.site);
+        break;
+    case S_CHECK: check_site(v, s->check.site); break;
+    case S_LOOP: check_loop(v, s); break;
+    case S_BRANCH: check_branch(v, s); break;
+    case S_ENTER: check_site(v, s->enter.site); break;
+    case S_CALL: check_call(v, s, at); break;
+    default: fail_at(v, "a statement of unknown kind");
+    }
+}
+
+static void check_seq(Verifier *v, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
         v->where = s->path;
-        switch (s->kind) {
-        case S_LET:
-            check_uniform(v, s->let.e, s->let.sym->dtype, true, seq);
-            bind(v, s->let.sym, seq);
-            break;
-        case S_OP: check_op(v, s, seq); break;
-        case S_EXTERN: check_extern(v, s, seq); break;
-        case S_CHECK:
-            check_uniform(v, s->check.cond, DT_BOOL, true, seq);
-            check_site(v, s->check.site);
-            break;
-        case S_LOOP: check_loop(v, s, seq); break;
-        case S_BRANCH: check_branch(v, s, seq); break;
-        case S_BARRIER: break;
-        case S_ENTER: check_site(v, s->enter.site); break;
-        case S_CALL: check_call(v, s, seq); break;
-        default: fail_at(v, "a statement of unknown kind");
-        }
+        check_stmt(v, s, q);
+        stmt_slots(s, check_slot, &(At){v, s, q});
     }
 }
 

@@ -1,16 +1,12 @@
 /* crossing.c: see crossing.h. */
 #include "scheduler/plan/crossing.h"
+#include "utask/walk.h"
 
 typedef struct Crossing {
     Map *fresh;
     const Stmt *reader; /* a group; NULL: every unit reads any element */
     bool any;
 } Crossing;
-
-static const Tensor *base_of(const Tensor *t) {
-    while (t->kind == TK_VIEW) t = t->base;
-    return t;
-}
 
 /* A unit can be given the part of the reader's domain that it wrote itself, along some dimension.
  */
@@ -26,7 +22,7 @@ static bool moves_along(const Expr *e, const Tensor *t, const Tensor *lead) {
 
 static void cross_load(void *user, Expr *e) {
     Crossing *k = user;
-    const Tensor *t = base_of(e->t);
+    const Tensor *t = tensor_root(e->t);
     if (!map_geti(k->fresh, (uint64_t)t->id + 1)) return;
     if (k->reader)
         for (int i = 0; i < k->reader->op.n; i++)
@@ -38,7 +34,7 @@ static void cross_expr(Cx *c, Crossing *k, Expr *e) {
     if (e && (e->flags & EF_LOAD)) e_each_load(c, e, cross_load, k);
 }
 bool tensor_crosses(Map *fresh, const Tensor *t) {
-    return map_geti(fresh, (uint64_t)base_of(t)->id + 1);
+    return map_geti(fresh, (uint64_t)tensor_root(t)->id + 1);
 }
 
 static void cross_tensor(Crossing *k, const Tensor *t) {
@@ -67,21 +63,18 @@ bool stmt_crosses(Cx *c, Map *fresh, const Stmt *s, bool any) {
         cross_expr(c, &k, s->loop.trips);
         cross_expr(c, &k, s->loop.cond0);
         for (int i = 0; i < s->loop.carry.n; i++) { /* the first iteration reads it as the phi */
-            const Tensor *t = base_of(s->loop.carry.p[i].init);
+            const Tensor *t = tensor_root(s->loop.carry.p[i].init);
             if (map_geti(fresh, (uint64_t)t->id + 1))
                 map_seti(fresh, (uint64_t)s->loop.carry.p[i].phi->id + 1, s->loop.carry.p[i].phi);
         }
-        for (int i = 0; i < s->loop.body->s.n && !k.any; i++)
-            k.any = stmt_crosses(c, fresh, s->loop.body->s.p[i], any);
         break;
-    case S_BRANCH:
-        cross_expr(c, &k, s->br.cond);
-        for (int m = 0; m < 2; m++)
-            for (int i = 0; i < s->br.arm[m]->s.n && !k.any; i++)
-                k.any = stmt_crosses(c, fresh, s->br.arm[m]->s.p[i], any);
-        break;
+    case S_BRANCH: cross_expr(c, &k, s->br.cond); break;
     case S_CALL: k.any = true; break;
     default: break;
+    }
+    for (int m = 0; m < stmt_nseq(s) && !k.any; m++) {
+        const Seq *q = stmt_seq(s, m);
+        for (int i = 0; i < q->s.n && !k.any; i++) k.any = stmt_crosses(c, fresh, q->s.p[i], any);
     }
     return k.any;
 }
@@ -90,25 +83,8 @@ void fresh_add(Map *fresh, Tensor *t) {
     if (t) map_seti(fresh, (uint64_t)t->id + 1, t);
 }
 
+static void write_tensor(void *user, Tensor *t) { fresh_add(user, t); }
+
 void stmt_writes(Map *fresh, const Stmt *s) {
-    if (s->each) return;
-    switch (s->kind) {
-    case S_OP:
-        for (int i = 0; i < s->op.n; i++) fresh_add(fresh, s->op.t[i]);
-        break;
-    case S_EXTERN:
-        for (int i = 0; i < s->ext.nout; i++) fresh_add(fresh, s->ext.out[i]);
-        break;
-    case S_LOOP:
-        for (int i = 0; i < s->loop.carry.n; i++) fresh_add(fresh, s->loop.carry.p[i].phi);
-        for (int i = 0; i < s->loop.scan.n; i++) fresh_add(fresh, s->loop.scan.p[i].out);
-        break;
-    case S_BRANCH:
-        for (int i = 0; i < s->br.joins.n; i++) fresh_add(fresh, s->br.joins.p[i].out);
-        break;
-    case S_CALL:
-        for (int i = 0; i < s->call.f->nout; i++) fresh_add(fresh, s->call.out[i]);
-        break;
-    default: break;
-    }
+    if (!s->each) stmt_defines(s, write_tensor, NULL, fresh);
 }

@@ -9,6 +9,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 #if BRAID_TINY /* small tensors belong to several units, too */
 #define TINY_GRAIN 1
@@ -119,7 +120,7 @@ typedef struct Fresh {
 
 static void fresh_load(void *user, Expr *e) {
     Fresh *f = user;
-    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    const Tensor *t = tensor_root(e->t);
     if (!f->d->owner[t->id].known) return;
     for (int i = 0; i < f->t.n; i++)
         if (f->t.p[i] == t) return;
@@ -250,38 +251,36 @@ static void walk_loop(Dist *d, Stmt *s) {
     }
 }
 
-/* Distinct extents of axes in q. */
-static void extents(Dist *d, const Seq *q, const Expr **e, int *n, int max) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) extents(d, s->loop.body, e, n, max);
-        if (s->kind == S_BRANCH)
-            for (int k = 0; k < 2; k++) extents(d, s->br.arm[k], e, n, max);
-        if (s->kind != S_OP) continue;
-        for (int k = 0; k < s->op.t[0]->rank; k++) {
-            const Expr *x = s->op.t[0]->dim[k];
-            int64_t v;
-            int j = 0;
-            if (e_is_int(x, &v) && v < 2) continue;
-            while (j < *n && e[j] != x) j++;
-            if (j == *n && *n < max) e[(*n)++] = x;
-        }
+typedef struct Extents { /* distinct ones of axes */
+    const Expr *e[8];
+    int n;
+} Extents;
+
+static void note_extents(void *user, Stmt *s) {
+    Extents *x = user;
+    for (int k = 0; s->kind == S_OP && k < s->op.t[0]->rank; k++) {
+        const Expr *e = s->op.t[0]->dim[k];
+        int64_t v;
+        int j = 0;
+        if (e_is_int(e, &v) && v < 2) continue;
+        while (j < x->n && x->e[j] != e) j++;
+        if (j == x->n && x->n < (int)COUNT(x->e)) x->e[x->n++] = e;
     }
 }
 
 /* Tries each extent as the favoured one for the whole of an outermost loop and keeps the one with
  * the fewest crossings. */
 static void best_for_loop(Dist *d, Stmt *s) {
-    const Expr *e[8];
-    int n = 0, before = d->crossings, best = -1, fewest = INT32_MAX;
-    extents(d, s->loop.body, e, &n, (int)COUNT(e));
-    for (int i = -1; i < n; i++) {
-        d->favoured = i < 0 ? NULL : e[i];
+    Extents x = {.n = 0};
+    int before = d->crossings, best = -1, fewest = INT32_MAX;
+    seq_each(s->loop.body, note_extents, &x);
+    for (int i = -1; i < x.n; i++) {
+        d->favoured = i < 0 ? NULL : x.e[i];
         d->crossings = 0;
         walk_loop(d, s);
         if (d->crossings < fewest) fewest = d->crossings, best = i;
     }
-    d->favoured = best < 0 ? NULL : e[best];
+    d->favoured = best < 0 ? NULL : x.e[best];
     d->crossings = before;
     walk_loop(d, s);
     d->favoured = NULL;
@@ -349,7 +348,7 @@ typedef struct Reader {
 
 static void reader_load(void *user, Expr *e) {
     Reader *r = user;
-    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    const Tensor *t = tensor_root(e->t);
     uint32_t mask = 0;
     for (int k = 0; k < e->t->rank && !e->kind && t == e->t; k++)
         for (int i = 0; i < r->lead->rank; i++)
@@ -359,17 +358,11 @@ static void reader_load(void *user, Expr *e) {
     r->d->friendly[t->id] &= mask;
 }
 
-static void readers(Dist *d, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) readers(d, s->loop.body);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
-            readers(d, s->call.func[k]->body);
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) readers(d, s->br.arm[k]);
-        Reader r = {d, s->kind == S_OP ? s->op.t[0] : NULL};
-        for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
-            e_each_load(d->c, s->op.t[k]->body, reader_load, &r);
-    }
+static void readers(void *user, Stmt *s) {
+    Dist *d = user;
+    Reader r = {d, s->kind == S_OP ? s->op.t[0] : NULL};
+    for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
+        e_each_load(d->c, s->op.t[k]->body, reader_load, &r);
 }
 
 /* ---- what is out of the question ------------------------------------------------------------- */
@@ -421,10 +414,7 @@ static void choose_wanted(Dist *d, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         if (s->level == LEVEL_CORE) continue;
-        if (s->kind == S_LOOP) choose_wanted(d, s->loop.body);
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) choose_wanted(d, s->br.arm[k]);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
-            choose_wanted(d, s->call.func[k]->body);
+        for (int k = 0; k < stmt_nseq(s); k++) choose_wanted(d, stmt_seq(s, k));
         if (s->kind != S_OP || s->each) continue;
         const Tensor *lead = s->op.t[0];
         double ns = cost_group_ns(d->c, plan->device, s, schedule_units(plan, s->level));
@@ -456,6 +446,6 @@ void pass_distribute(Program *p) {
     d.owner = NEWN(p->cx->a, Owner, p->ntensor + 1);
     d.friendly = NEWN(p->cx->a, uint32_t, p->ntensor + 1);
     memset(d.friendly, 0xff, sizeof *d.friendly * (size_t)(p->ntensor + 1));
-    readers(&d, p->top);
+    seq_each(p->top, readers, &d);
     walk(&d, p->top);
 }

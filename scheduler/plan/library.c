@@ -8,7 +8,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
-#include "utask/visit.h"
+#include "utask/walk.h"
 
 #define TERMS_MAX 4     /* products of one expression */
 #define PRODUCTS_MAX 60 /* of a program: each takes two launches */
@@ -80,11 +80,6 @@ static bool take_axis(Cx *c, Expr **flat, int nflat, Axis *x, Walk *w, int *n) {
     return true;
 }
 
-static Tensor *storage_of(Tensor *t) {
-    while (t->kind == TK_VIEW) t = t->base;
-    return t;
-}
-
 /* Whether the host can know where t lies. */
 static bool is_placed(const Program *p, const Tensor *t) {
     int64_t v;
@@ -135,7 +130,7 @@ bool library_product(const Program *p, Tensor *x, LibraryProduct *l) {
     Expr *load[2] = {operand_of(r->a[0]->a[0]), operand_of(r->a[0]->a[1])}, *flat[3],
          *own[MAX_RANK];
     for (int i = 0; i < 2; i++) {
-        if (!load[i] || !is_placed(p, storage_of(load[i]->t))) return false;
+        if (!load[i] || !is_placed(p, tensor_root(load[i]->t))) return false;
         flat[i] = flat_of(c, load[i]);
     }
     if (load[0]->dtype != load[1]->dtype || (x->dtype != DT_F32 && x->dtype != load[0]->dtype))
@@ -162,7 +157,7 @@ bool library_product(const Program *p, Tensor *x, LibraryProduct *l) {
             return false;
         *role = &w[i];
     }
-    *l = (LibraryProduct){.t = {storage_of(load[first]->t), storage_of(load[second]->t), x},
+    *l = (LibraryProduct){.t = {tensor_root(load[first]->t), tensor_root(load[second]->t), x},
                           .at = {flat[first], flat[second], flat[2]},
                           .next = {batch ? batch->step[first] : zero,
                                    batch ? batch->step[second] : zero,
@@ -252,7 +247,7 @@ static void move_up(Library *l, Seq *q, int at) {
 /* What the host passes to the library lies where the host knows. */
 static void place_load(void *user, Expr *load) {
     (void)user;
-    storage_of(load->t)->placed = true;
+    tensor_root(load->t)->placed = true;
 }
 
 /* Sum r of statement *at, at host level when that is faster; whether there is anything left of the

@@ -8,6 +8,7 @@
 #include "scheduler/plan/memory.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 #include <stdlib.h>
 
 typedef struct LoopPos {
@@ -375,7 +376,7 @@ static int last_use(const Planner *q, const Tensor *t, const Tensor *but, const 
 static bool reads_own_only(const Expr *e, const Tensor *t, const Tensor *root, bool reduced) {
     if (!(e->flags & EF_LOAD)) return true;
     if (e->op == E_LOAD) {
-        const Tensor *x = e->t->kind == TK_VIEW ? e->t->base : e->t;
+        const Tensor *x = tensor_root(e->t);
         if (memory_of(x) == root && (reduced || !load_is_own(e, x, t))) return false;
     }
     for (int i = 0; i < e->n; i++)
@@ -383,14 +384,7 @@ static bool reads_own_only(const Expr *e, const Tensor *t, const Tensor *root, b
     return true;
 }
 
-static const Stmt *group_in(const Seq *seq, const Tensor *t) {
-    for (int i = 0; i < seq->s.n; i++)
-        for (int k = 0; seq->s.p[i]->kind == S_OP && k < seq->s.p[i]->op.n; k++)
-            if (seq->s.p[i]->op.t[k] == t) return seq->s.p[i];
-    return NULL;
-}
-
-/* `changed` is made in `arm`, `kept` comes from outside of the branch. */
+/* `changed` is made in an arm, `kept` comes from outside of the branch. */
 static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *changed, Tensor *kept) {
     Tensor *root = kept ? memory_of(kept) : NULL;
     Mem *m = changed ? mem_of(changed) : NULL;
@@ -398,7 +392,7 @@ static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *change
         changed->ret || changed == root)
         return;
     const Mem *r = mem_of(root);
-    const Stmt *g = group_in(arm, changed);
+    const Stmt *g = changed->seq == arm ? tensor_group(changed) : NULL;
     if (!g || g->op.at || m->frame != r->frame || q->def_loop[changed->id] != q->def_loop[root->id])
         return;
     if (changed->dtype != root->dtype || changed->rank != root->rank ||
@@ -429,10 +423,7 @@ static void share(Planner *q, const Seq *seq) {
     for (int i = 0; i < seq->s.n; i++) {
         const Stmt *s = seq->s.p[i];
         bool alone = !s->beside && (i + 1 == seq->s.n || !seq->s.p[i + 1]->beside);
-        if (s->kind == S_LOOP) share(q, s->loop.body);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
-            share(q, s->call.func[k]->body);
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) share(q, s->br.arm[k]);
+        for (int k = 0; k < stmt_nseq(s); k++) share(q, stmt_seq(s, k));
         for (int k = 0; s->kind == S_BRANCH && alone && k < s->br.joins.n; k++) {
             const Join *j = &s->br.joins.p[k];
             for (int m = 0; m < 2; m++)
@@ -587,15 +578,11 @@ static void constant_load(void *user, Expr *e) {
     k->share += split ? (bytes + k->units - 1) / k->units : bytes;
 }
 
-static void constants_seq(Constants *k, const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        k->s = s;
-        for (int m = 0; s->kind == S_OP && m < s->op.n; m++)
-            e_each_load(k->c, s->op.t[m]->body, constant_load, k);
-        if (s->kind == S_LOOP) constants_seq(k, s->loop.body);
-        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) constants_seq(k, s->br.arm[m]);
-    }
+static void constants(void *user, Stmt *s) {
+    Constants *k = user;
+    k->s = s;
+    for (int m = 0; s->kind == S_OP && m < s->op.n; m++)
+        e_each_load(k->c, s->op.t[m]->body, constant_load, k);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
@@ -621,7 +608,7 @@ static bool rest(Planner *q, const int *until, int64_t most) {
 static void rest_all(Planner *q, int end) {
     const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
     Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
-    constants_seq(&k, q->p->top);
+    seq_each(q->p->top, constants, &k);
     int64_t most = q->plan.arena + (q->plan.arena + k.all) / 8;
     if (d && d->threads && d->level[LEVEL_TEAM].bytes / 8 > most)
         most = d->level[LEVEL_TEAM].bytes / 8;
@@ -675,7 +662,7 @@ void pass_memory(Program *p) {
 
 void memory_constants(Cx *c, const Stmt *loop, int units, int64_t *all, int64_t *share) {
     Constants k = {.c = c, .seen = map_new(c->a), .units = units};
-    constants_seq(&k, loop->loop.body);
+    seq_each(loop->loop.body, constants, &k);
     *all = k.all;
     *share = k.share;
 }

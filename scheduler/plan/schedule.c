@@ -17,7 +17,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/plan/library.h"
 #include "scheduler/passes.h"
-#include "utask/visit.h"
+#include "utask/walk.h"
 
 typedef struct Scheduler {
     Program *p;
@@ -70,36 +70,12 @@ static void set_resource(Seq *q, Level level);
 static void set_stmt(Stmt *s, Level level) {
     if (s->level == LEVEL_HOST) return;
     if (!s->level || s->level > level) s->level = (uint8_t)level;
-    if (s->kind == S_LOOP) set_resource(s->loop.body, level);
-    for (int m = 0; s->kind == S_BRANCH && m < 2; m++) set_resource(s->br.arm[m], level);
-    for (int i = 0; s->kind == S_CALL && i < s->call.nfunc; i++)
-        set_resource(s->call.func[i]->body, level);
+    for (int i = 0; i < stmt_nseq(s); i++) set_resource(stmt_seq(s, i), level);
 }
 
 /* SetResource: nothing is at a higher level than what it is in. */
 static void set_resource(Seq *q, Level level) {
     for (int i = 0; i < q->s.n; i++) set_stmt(q->s.p[i], level);
-}
-
-static bool has_call(const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (s->kind == S_CALL || (s->kind == S_LOOP && has_call(s->loop.body)) ||
-            (s->kind == S_BRANCH && (has_call(s->br.arm[0]) || has_call(s->br.arm[1]))))
-            return true;
-    }
-    return false;
-}
-
-static bool has_data(const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (s->kind == S_OP || s->kind == S_EXTERN || s->kind == S_CALL ||
-            (s->kind == S_LOOP && has_data(s->loop.body)) ||
-            (s->kind == S_BRANCH && (has_data(s->br.arm[0]) || has_data(s->br.arm[1]))))
-            return true;
-    }
-    return false;
 }
 
 /* The body of a loop is run again with what the iteration before has written. */
@@ -150,11 +126,7 @@ static double schedule_in_cluster(Scheduler *x, Stmt *s, bool only_try) {
 }
 
 static bool may_be_apart(const Scheduler *x, const Stmt *s) {
-    if (x->recursive) return false;
-    if (s->kind == S_LOOP) return has_data(s->loop.body) && !has_call(s->loop.body);
-    if (s->kind != S_BRANCH) return false;
-    return (has_data(s->br.arm[0]) || has_data(s->br.arm[1])) && !has_call(s->br.arm[0]) &&
-           !has_call(s->br.arm[1]);
+    return !x->recursive && stmt_any(s, stmt_is_data, NULL) && !stmt_any(s, stmt_is_call, NULL);
 }
 
 /* ScheduleControlFlow: the bodies first, then the construct at their level or above. */
@@ -215,35 +187,28 @@ static double schedule_program(Scheduler *x, Seq *q, UProgram *u) {
 static bool at_core(const UProgram *u) { return u->control ? false : u->ns.core <= u->ns.team; }
 
 /* ---- constructs side by side ----------------------------------------------------------------- */
-/* Sizes are known, so that all memory is planned; hand-written bodies may take more. */
-static bool static_memory(const Seq *q) {
+/* Sizes that only the run knows, for which memory is taken then; hand-written bodies may take more.
+ */
+static void open_size(void *user, const Slot *k) {
     int64_t v;
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (s->kind == S_EXTERN || s->kind == S_CALL) return false;
-        for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
-            for (int d = 0; d < MAX_RANK; d++)
-                if (s->op.t[k]->rank < 0 ||
-                    (d < s->op.t[k]->rank && !e_is_int(s->op.t[k]->dim[d], &v)))
-                    return false;
-        if (s->kind == S_LOOP) {
-            for (int k = 0; k < s->loop.scan.n; k++)
-                for (int d = 0; d < s->loop.scan.p[k].out->rank; d++)
-                    if (!e_is_int(s->loop.scan.p[k].out->dim[d], &v)) return false;
-            if (!static_memory(s->loop.body)) return false;
-        }
-        for (int m = 0; s->kind == S_BRANCH && m < 2; m++)
-            if (!static_memory(s->br.arm[m])) return false;
-    }
-    return true;
+    if (k->kind != SLOT_TENSOR || (k->made != TK_TE && k->made != TK_SCAN)) return;
+    const Tensor *t = *k->t;
+    bool *open = user;
+    *open |= t->rank < 0 && k->made == TK_TE;
+    for (int d = 0; d < t->rank; d++) *open |= !e_is_int(t->dim[d], &v);
+}
+
+static bool takes_memory(void *user, const Stmt *s) {
+    (void)user;
+    bool open = s->kind == S_EXTERN || s->kind == S_CALL;
+    if (!open) stmt_slots(s, open_size, &open);
+    return open;
 }
 
 static const Latency *apart_latency(const Scheduler *x, Stmt *s) {
     if (s->kind != S_LOOP && s->kind != S_BRANCH) return NULL;
     const Latency *r = map_geti(x->latency, (uint64_t)(uintptr_t)s);
-    Stmt *only[1] = {s};
-    Seq q = {.s = {only, 1, 1}};
-    return r && r->apart && static_memory(&q) ? r : NULL;
+    return r && r->apart && !stmt_any(s, takes_memory, NULL) ? r : NULL;
 }
 
 /* The statements from `first` on that can run beside it: what stands between them and does not
@@ -337,13 +302,10 @@ static int each_split(Scheduler *x, Seq *q, const Stmt *start, bool take) {
     int most = 1;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        int inner = 1;
-        if (s->kind == S_LOOP) inner = each_split(x, s->loop.body, start, take);
-        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) {
-            int arm = each_split(x, s->br.arm[m], start, take);
-            if (arm > inner) inner = arm;
+        for (int m = 0; m < stmt_nseq(s); m++) {
+            int inner = each_split(x, stmt_seq(s, m), start, take);
+            if (inner > most) most = inner;
         }
-        if (inner > most) most = inner;
         if (!may_split(s, start)) continue;
         int n = gather_calls(x, q, &i, start);
         for (int k = 0; k < n && n > 1 && take; k++) {

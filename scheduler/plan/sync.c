@@ -15,6 +15,7 @@
 #include "scheduler/plan/distribute.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 typedef enum {
     ON_TENSOR,
@@ -444,49 +445,18 @@ typedef struct Captures {
     const Seq *from;
 } Captures;
 
-static void capture(Captures *k, Tensor *t) {
-    while (t && t->kind == TK_VIEW) t = t->base;
-    for (const Seq *q = k->from; t && q; q = q->parent)
-        if (q == t->seq) touch(k->x, t, false, part_whole);
+static void capture(Captures *k, const Tensor *t) {
+    Tensor *root = tensor_root(t);
+    for (const Seq *q = k->from; q; q = q->parent)
+        if (q == root->seq) touch(k->x, root, false, part_whole);
 }
 static void capture_load(void *user, Expr *e) { capture(user, e->t); }
-static void capture_expr(Captures *k, Expr *e) {
-    if (e && (e->flags & EF_LOAD)) e_each_load(k->x->c, e, capture_load, k);
-}
 
-/* Everything from outside that q reads. */
-static void capture_seq(Captures *k, const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET: capture_expr(k, s->let.e); break;
-        case S_CHECK: capture_expr(k, s->check.cond); break;
-        case S_OP:
-            for (int j = 0; j < s->op.n; j++) capture_expr(k, s->op.t[j]->body);
-            break;
-        case S_EXTERN:
-            for (int j = 0; j < s->ext.nin; j++) capture(k, s->ext.in[j]);
-            break;
-        case S_LOOP:
-            capture_expr(k, s->loop.trips);
-            capture_expr(k, s->loop.cond0);
-            capture_expr(k, s->loop.cond_next);
-            for (int j = 0; j < s->loop.carry.n; j++) capture(k, s->loop.carry.p[j].init);
-            capture_seq(k, s->loop.body);
-            break;
-        case S_BRANCH:
-            capture_expr(k, s->br.cond);
-            for (int j = 0; j < s->br.joins.n; j++)
-                for (int m = 0; m < 2; m++) capture(k, s->br.joins.p[j].arm[m]);
-            for (int m = 0; m < 2; m++) capture_seq(k, s->br.arm[m]);
-            break;
-        case S_CALL:
-            for (int j = 0; j < s->call.f->narg; j++) capture(k, s->call.arg[j]);
-            for (int j = 0; j < s->call.nfunc; j++) capture_seq(k, s->call.func[j]->body);
-            break;
-        default: break;
-        }
-    }
+/* What is read from outside. */
+static void capture_slot(void *user, const Slot *s) {
+    Captures *k = user;
+    if (s->kind == SLOT_READ) capture(k, *s->t);
+    if (slot_is_expr(s)) e_each_load(k->x->c, *s->e, capture_load, k);
 }
 
 typedef struct ResultPart { /* how a function touches one of its results */
@@ -497,7 +467,7 @@ typedef struct ResultPart { /* how a function touches one of its results */
 typedef struct Results {
     Sync *x;
     const Func *f;
-    const Stmt *s;
+    const Stmt *s;    /* at hand */
     ResultPart *part; /* of f */
     bool changed;
 } Results;
@@ -518,8 +488,8 @@ static void meet(Results *r, int i, Part p) {
 
 /* The result of r->f that t is part of, or -1. */
 static int result_of(const Results *r, const Tensor *t) {
-    while (t && t->kind == TK_VIEW) t = t->base;
-    if (!t || !t->ret) return -1;
+    t = tensor_root(t);
+    if (!t->ret) return -1;
     const Seq *q = t->seq;
     while (q && !(q->owner && q->owner->kind == S_CALL)) q = q->parent;
     return q == r->f->body ? t->ret - 1 : -1;
@@ -533,62 +503,42 @@ static void result_load(void *user, Expr *e) {
     Results *r = user;
     int i = result_of(r, e->t);
     if (i < 0) return;
-    for (int k = 0; r->s && k < r->s->op.n; k++)
-        if (r->s->op.t[k] == e->t) return; /* members are read at their own positions */
+    const Stmt *group = r->s->kind == S_OP ? r->s : NULL;
+    for (int k = 0; group && k < group->op.n; k++)
+        if (group->op.t[k] == e->t) return; /* members are read at their own positions */
     meet(r, i,
-         r->s && !r->s->each && e->t->kind != TK_VIEW ? part_read(r->x->c, r->s, e->t)
-                                                      : part_whole);
-}
-static void result_expr(Results *r, Expr *e) {
-    if (e && (e->flags & EF_LOAD)) e_each_load(r->x->c, e, result_load, r);
+         group && !group->each && e->t->kind != TK_VIEW ? part_read(r->x->c, group, e->t)
+                                                        : part_whole);
 }
 
 static void result_parts(Sync *x, const Stmt *s);
+static void results_seq(Results *r, const Seq *q);
+
+static void result_slot(void *user, const Slot *k) {
+    Results *r = user;
+    if (slot_is_expr(k)) e_each_load(r->x->c, *k->e, result_load, r);
+    if (k->kind == SLOT_READ && r->s->kind != S_BRANCH) used_whole(r, *k->t);
+    if (k->kind == SLOT_SEQ) results_seq(r, *k->q);
+}
 
 static void results_seq(Results *r, const Seq *q) {
+    const Stmt *around = r->s;
     for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        r->s = s->kind == S_OP ? s : NULL;
-        switch (s->kind) {
-        case S_LET: result_expr(r, s->let.e); break;
-        case S_CHECK: result_expr(r, s->check.cond); break;
-        case S_OP:
-            for (int k = 0; k < s->op.n; k++) {
-                int z = result_of(r, s->op.t[k]);
-                if (z >= 0) meet(r, z, part_written(s));
-                result_expr(r, s->op.t[k]->body);
-            }
-            break;
-        case S_EXTERN:
-            for (int k = 0; k < s->ext.nin; k++) used_whole(r, s->ext.in[k]);
-            break;
-        case S_LOOP:
-            for (int k = 0; k < s->loop.carry.n; k++) used_whole(r, s->loop.carry.p[k].init);
-            result_expr(r, s->loop.cond0);
-            result_expr(r, s->loop.cond_next);
-            results_seq(r, s->loop.body);
-            break;
-        case S_BRANCH:
-            result_expr(r, s->br.cond);
-            for (int m = 0; m < 2; m++) {
-                for (int k = 0; k < s->br.joins.n; k++)
-                    if (!s->br.joins.p[k].out->ret) used_whole(r, s->br.joins.p[k].arm[m]);
-                results_seq(r, s->br.arm[m]);
-            }
-            break;
-        case S_CALL:
-            if (s->call.nfunc && !r->x->result[s->call.f->id]) result_parts(r->x, s);
-            for (int k = 0; k < s->call.f->narg; k++) used_whole(r, s->call.arg[k]);
-            for (int k = 0; k < s->call.f->nout; k++) {
-                int z = result_of(r, s->call.out[k]);
-                const ResultPart *p = &r->x->result[s->call.f->id][k];
-                if (z >= 0 && p->set) meet(r, z, stmt_split(s) ? part_whole : p->part);
-            }
-            for (int k = 0; k < s->call.nfunc; k++) results_seq(r, s->call.func[k]->body);
-            break;
-        default: break;
+        const Stmt *s = r->s = q->s.p[i];
+        for (int k = 0; s->kind == S_OP && k < s->op.n; k++) {
+            int z = result_of(r, s->op.t[k]);
+            if (z >= 0) meet(r, z, part_written(s));
         }
+        if (s->kind == S_CALL && s->call.nfunc && !r->x->result[s->call.f->id])
+            result_parts(r->x, s);
+        for (int k = 0; s->kind == S_CALL && k < s->call.f->nout; k++) {
+            int z = result_of(r, s->call.out[k]);
+            const ResultPart *p = &r->x->result[s->call.f->id][k];
+            if (z >= 0 && p->set) meet(r, z, stmt_split(s) ? part_whole : p->part);
+        }
+        stmt_slots(s, result_slot, r);
     }
+    r->s = around;
 }
 
 /* Fills in x->result of the functions that hang on s. */
@@ -611,7 +561,7 @@ static void touch_call(Sync *x, const Seq *q, Stmt *s) {
     const Func *f = s->call.f;
     Captures k = {x, q};
     for (int i = 0; i < f->narg; i++) touch(x, s->call.arg[i], false, part_whole);
-    for (int i = 0; i < s->call.nfunc; i++) capture_seq(&k, s->call.func[i]->body);
+    for (int i = 0; i < s->call.nfunc; i++) seq_slots(s->call.func[i]->body, capture_slot, &k);
     for (int i = 0; i < f->nout; i++) {
         const ResultPart *p = &x->result[f->id][i];
         touch(x, s->call.out[i], true,

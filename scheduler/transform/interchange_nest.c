@@ -179,13 +179,13 @@ static bool is_nest(Nested *x) {
         Stmt *o = in->loop.body->s.p[i];
         x->ok = single(o) || o->kind == S_CHECK;
         if (o->kind == S_OP && x->ok) x->ok = fixed(x, o->op.t[0]);
-        stmt_load_exprs(o, inner_expr, x);
+        stmt_exprs(o, inner_expr, x);
     }
     Visit v = visit_new(x->c, NULL, no_outer_sym, x);
     visit_seq(&v, in->loop.body);
     for (int i = 0; i < s->loop.body->s.n && x->ok; i++) {
         Stmt *o = s->loop.body->s.p[i];
-        if (o != in && !is_state_copy(x, o)) stmt_load_exprs(o, outer_expr, x);
+        if (o != in && !is_state_copy(x, o)) stmt_exprs(o, outer_expr, x);
     }
     for (int i = 0; i < s->loop.carry.n && x->ok;
          i++) /* else it is read, and not the layer's own */
@@ -252,7 +252,7 @@ static void rewrite(void *user, Expr **e) {
  * decided anew. */
 static void adapt(Nested *x, Seq *q, int first) {
     for (int i = first; i < q->s.n; i++) {
-        stmt_load_exprs(q->s.p[i], rewrite, x);
+        stmt_exprs(q->s.p[i], rewrite, x);
         if (q->s.p[i]->kind == S_OP) q->s.p[i]->op.t[0]->owned = false;
     }
 }

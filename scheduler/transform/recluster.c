@@ -14,7 +14,7 @@
 #include "scheduler/plan/crossing.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
-#include "utask/visit.h"
+#include "utask/walk.h"
 
 #define PARTS_MAX 16
 
@@ -145,23 +145,11 @@ static Expr *moved_load(void *user, Expr *e) {
     if (t == e->t) return NULL;
     return e->kind ? e_loadf(x->c, t, e->a[0]) : e_load(x->c, t, e->a);
 }
-static void moved_expr(void *user, Expr **e) {
-    Recluster *x = user;
-    *e = e_subst(x->c, *e, 0, NULL, NULL, moved_load, x);
-}
 
-static void moved_uses(void *user, Seq *q);
-static void moved_stmt(Recluster *x, Stmt *s) {
-    for (int i = 0; s->kind == S_EXTERN && i < s->ext.nin; i++)
-        s->ext.in[i] = moved(x, s->ext.in[i]);
-    for (int i = 0; s->kind == S_LOOP && i < s->loop.carry.n; i++)
-        s->loop.carry.p[i].init = moved(x, s->loop.carry.p[i].init);
-    for (int i = 0; s->kind == S_BRANCH && i < s->br.joins.n; i++)
-        for (int k = 0; k < 2; k++) s->br.joins.p[i].arm[k] = moved(x, s->br.joins.p[i].arm[k]);
-    stmt_seqs(s, moved_uses, x);
-}
-static void moved_uses(void *user, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) moved_stmt(user, q->s.p[i]);
+static void moved_slot(void *user, const Slot *k) {
+    Recluster *x = user;
+    if (k->kind == SLOT_READ) *k->t = moved(x, *k->t);
+    if (slot_is_expr(k)) *k->e = e_subst(x->c, *k->e, 0, NULL, NULL, moved_load, x);
 }
 
 typedef struct Crossers {
@@ -198,10 +186,7 @@ static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *li
         vec_push(x->a, &b->br.joins, j);
         map_seti(x->moved, (uint64_t)t->id + 1, out);
     }
-    for (int i = end; i < list->n; i++) {
-        stmt_load_exprs(list->p[i], moved_expr, x);
-        moved_stmt(x, list->p[i]);
-    }
+    for (int i = end; i < list->n; i++) stmt_all_slots(list->p[i], moved_slot, x);
     for (int i = 0; i < s->br.joins.n; i++)
         s->br.joins.p[i].arm[k] = moved(x, s->br.joins.p[i].arm[k]);
 }
@@ -274,21 +259,10 @@ static void build(Recluster *x, Seq *q, int *at, Arm *arm, const Order *order) {
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
-static bool has_call(const Seq *q);
-static void find_call(void *user, Seq *q) { *(bool *)user |= has_call(q); }
-static bool has_call(const Seq *q) {
-    bool any = false;
-    for (int i = 0; i < q->s.n && !any; i++) {
-        any = q->s.p[i]->kind == S_CALL;
-        stmt_seqs(q->s.p[i], find_call, &any);
-    }
-    return any;
-}
-
-static void try_branch(Recluster *x, Seq *q, int *at) {
+static void try_branch(void *user, Seq *q, int *at) {
+    Recluster *x = user;
     const Stmt *s = q->s.p[*at];
-    for (int k = 0; k < 2; k++)
-        if (has_call(s->br.arm[k])) return;
+    if (s->kind != S_BRANCH || stmt_any(s, stmt_is_call, NULL)) return;
     for (int i = 0; i < s->br.joins.n; i++)
         if (s->br.joins.p[i].out->ret) return; /* the result of a function is made in place */
     Arm arm[2];
@@ -320,17 +294,10 @@ static void try_branch(Recluster *x, Seq *q, int *at) {
     if (decide(x->p, X_RECLUSTER, s, plain, cut_ns)) build(x, q, at, arm, &order);
 }
 
-static void walk(void *user, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        stmt_seqs(q->s.p[i], walk, user); /* inner ones first */
-        if (q->s.p[i]->kind == S_BRANCH) try_branch(user, q, &i);
-    }
-}
-
 void pass_recluster(Program *p) {
     if (p->schedule->units == 1) return;
     Recluster x = {.p = p, .c = p->cx, .a = p->cx->a};
-    walk(&x, p->top);
+    seq_rewrite(p->top, try_branch, &x);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

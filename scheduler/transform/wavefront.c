@@ -19,7 +19,7 @@
 
 /* ---- which loops ----------------------------------------------------------------------------- */
 bool wave_after(const Wave *w, const Tensor *t) {
-    while (t->kind == TK_VIEW) t = t->base;
+    t = tensor_root(t);
     if (w->chosen && t->kind == TK_PHI) return false; /* a member reads its own ones alone */
     return t->id < w->ntensor && w->after[t->id];
 }
@@ -102,23 +102,10 @@ static void take_expr(void *user, Expr **e) {
     e_each_load(k->w->c, *e, take_load, k);
 }
 
-static void plain_use(Wave *w, const Tensor *t) {
-    if (t && wave_after(w, t)) w->ok = false;
-}
-
-/* Visit of whole tensors, which cannot be sliced. */
-static void plain_uses(void *user, Seq *q) {
+/* Whole tensors cannot be sliced. */
+static void plain_use(void *user, const Slot *k) {
     Wave *w = user;
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        for (int k = 0; s->kind == S_EXTERN && k < s->ext.nin; k++) plain_use(w, s->ext.in[k]);
-        for (int k = 0; s->kind == S_LOOP && k < s->loop.carry.n; k++)
-            plain_use(w, s->loop.carry.p[k].init);
-        for (int k = 0; s->kind == S_BRANCH && k < s->br.joins.n; k++)
-            for (int z = 0; z < 2; z++) plain_use(w, s->br.joins.p[k].arm[z]);
-        for (int k = 0; s->kind == S_CALL && k < s->call.f->narg; k++) plain_use(w, s->call.arg[k]);
-        stmt_seqs(s, plain_uses, w);
-    }
+    if (k->kind == SLOT_READ && wave_after(w, *k->t)) w->ok = false;
 }
 
 /* Whether the counter of a loop is used outside of its body. */
@@ -184,10 +171,9 @@ static bool joins(Wave *w, Stmt *s) {
     Member *m = &w->m[w->n];
     *m = (Member){.s = s, .dim = map_new(w->a)};
     w->ok = true;
-    plain_uses(w, s->loop.body);
+    seq_slots(s->loop.body, plain_use, w);
     TakeLoads k = {w, m, e_sym(w->c, s->loop.iter)};
-    for (int i = 0; i < s->loop.body->s.n; i++)
-        stmt_load_exprs(s->loop.body->s.p[i], take_expr, &k);
+    for (int i = 0; i < s->loop.body->s.n; i++) stmt_exprs(s->loop.body->s.p[i], take_expr, &k);
     return w->ok && m->reads; /* independent loops may run side by side as they are */
 }
 
@@ -295,7 +281,7 @@ static void plan(Wave *w, bool skew) {
         m->slice = map_new(w->a);
         w->cur = m;
         for (int i = 0; i < m->s->loop.body->s.n; i++)
-            stmt_load_exprs(m->s->loop.body->s.p[i], slice_expr, w);
+            stmt_exprs(m->s->loop.body->s.p[i], slice_expr, w);
     }
 }
 
@@ -354,7 +340,7 @@ static void add_member(Wave *w, Stmt *one, int k, OrderedVec *body, StmtVec *beh
     }
     for (int i = 0; i < m->slices.n; i++) push(w, body, m->slices.p[i], k);
     for (int i = 0; i < from->s.n; i++) {
-        stmt_load_exprs(from->s.p[i], rewrite, w);
+        stmt_exprs(from->s.p[i], rewrite, w);
         push(w, body, from->s.p[i], k);
     }
     for (int i = 0; i < m->s->loop.syms.n; i++) {
@@ -527,7 +513,8 @@ static void walk(void *user, Seq *q) {
         else
             nest_restore(&n);
     }
-    for (int i = 0; i < q->s.n; i++) stmt_seqs(q->s.p[i], walk, user);
+    for (int i = 0; i < q->s.n; i++)
+        for (int k = 0; k < stmt_nseq(q->s.p[i]); k++) walk(user, stmt_seq(q->s.p[i], k));
 }
 
 void pass_wavefront(Program *p) {

@@ -4,7 +4,7 @@
 #ifndef BRAID_WAVEFRONT_H
 #define BRAID_WAVEFRONT_H
 
-#include "utask/visit.h"
+#include "utask/walk.h"
 
 #define MEMBERS_MAX 16
 

@@ -177,7 +177,7 @@ void lower_SequenceLength(Lower *L) {
 /* Whether all elements of t are known to be one integer, however many there are. */
 static bool all_equal(Tensor *t, int64_t *v) {
     int64_t n = count_const(t), x;
-    while (t->kind == TK_VIEW) t = t->base;
+    t = tensor_root(t);
     if (t->kind == TK_TE && t->body->op == E_CONST) return e_is_int(t->body, v);
     if (n < 1 || !const_elem(t, 0, v)) return false;
     for (int64_t i = 1; i < n; i++)
