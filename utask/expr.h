@@ -211,9 +211,7 @@ Expr *e_muli(Cx *c, Expr *a, int64_t k);
 
 /* ---- queries --------------------------------------------------------------------------------- */
 /* How many operands are evaluated whatever the others are; the rest depends on the first. */
-static inline int e_always(const Expr *e) {
-    return expr_row[e->op].flags & OP_LAZY ? 1 : e->n;
-}
+static inline int e_always(const Expr *e) { return expr_row[e->op].flags & OP_LAZY ? 1 : e->n; }
 /* The condition of a check or guard without what it tells. */
 static inline Expr *e_told(Expr *cond) { return cond->op == E_TELL ? cond->a[0] : cond; }
 bool e_is_int(const Expr *e, int64_t *v);              /* integer or bool constant */

@@ -61,73 +61,87 @@ static void wrap(DType t, int n, int64_t *d) {
         (void)d;                                                                                   \
         __VA_ARGS__                                                                                \
     } break;
-/* lanes_NAME: false where it has not the operator. */
-#define LANES_OF(NAME, T_)                                                                         \
-    static bool lanes_##NAME(int op, int bits, int n, void *pd, const T_ *a, int sa, const T_ *b,  \
-                             int sb) {                                                             \
-        typedef T_ T;                                                                              \
-        T x, y;                                                                                    \
-        (void)bits;                                                                                \
-        switch (op) {
-#define END                                                                                        \
-    default: break;                                                                                \
-        }                                                                                          \
-        return false;                                                                              \
-        }
+/* lanes_…: false where such lanes have not the operator. */
+#define LANES_OF(T) int op, int n, void *pd, const T *a, int sa, const T *b, int sb
 
-LANES_OF(f, float)
+static bool lanes_f(LANES_OF(float)) {
+    typedef float T;
+    T x, y;
+    switch (op) {
 #define F(fn) fn##f
 #define BK(fn) bk_##fn##f
 #define FLOATS(E) LOOP(E)
 #define SCALAR CASE
 #include "utask/scalar.def"
-END
+    }
+    return false;
+}
 
-LANES_OF(d, double)
+static bool lanes_d(LANES_OF(double)) {
+    typedef double T;
+    T x, y;
+    switch (op) {
 #define F(fn) fn
 #define BK(fn) bk_##fn##d
 #define FLOATS(E) LOOP(E)
 #define SCALAR CASE
 #include "utask/scalar.def"
-END
+    }
+    return false;
+}
 
 /* What uint64 has of its own; the rest is as for other integers. */
-LANES_OF(u, uint64_t)
+static bool lanes_u(int bits, LANES_OF(uint64_t)) {
+    typedef uint64_t T;
+    T x, y;
+    switch (op) {
 #define BK(fn) bk_##fn##u
 #define INTS(E) LOOP(E)
 #define U64S(E) LOOP(E)
 #define UNSIGNED(E) LOOP(E)
 #define SCALAR CASE
 #include "utask/scalar.def"
-END
+    }
+    return false;
+}
 
-LANES_OF(i, int64_t)
+static bool lanes_i(int bits, LANES_OF(int64_t)) {
+    typedef int64_t T;
+    T x, y;
+    switch (op) {
 #define BK(fn) bk_##fn##i
 #define INTS(E) LOOP(E)
 #define WRAPS(E, text) LOOP(E)
 #define SCALAR CASE
 #include "utask/scalar.def"
-END
+    }
+    return false;
+}
 
-LANES_OF(b, int32_t)
+static bool lanes_b(int bits, LANES_OF(int32_t)) {
+    typedef int32_t T;
+    T x, y;
+    switch (op) {
 #define BK(fn) bk_##fn##i
 #define INTS(E) LOOP_TO(!= 0, E)
 #define WRAPS(E, text) LOOP_TO(!= 0, E)
 #define SCALAR CASE
 #include "utask/scalar.def"
-END
+    }
+    return false;
+}
 
 void lanes_scalar(int op, DType t, int n, void *d, const void *a, int sa, const void *b, int sb) {
     int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8;
     bool done = false;
     switch (lane_class(t)) {
-    case CL_F: done = lanes_f(op, bits, n, d, a, sa, b, sb); break;
-    case CL_D: done = lanes_d(op, bits, n, d, a, sa, b, sb); break;
+    case CL_F: done = lanes_f(op, n, d, a, sa, b, sb); break;
+    case CL_D: done = lanes_d(op, n, d, a, sa, b, sb); break;
     case CL_I:
-        done = (t == DT_U64 && lanes_u(op, bits, n, d, a, sa, b, sb)) ||
-               lanes_i(op, bits, n, d, a, sa, b, sb);
+        done = (t == DT_U64 && lanes_u(bits, op, n, d, a, sa, b, sb)) ||
+               lanes_i(bits, op, n, d, a, sa, b, sb);
         break;
-    case CL_B: done = lanes_b(op, bits, n, d, a, sa, b, sb); break;
+    case CL_B: done = lanes_b(bits, op, n, d, a, sa, b, sb); break;
     }
     if (!done) die("no lanes of %s for %s", expr_row[op].name, dtype_name(t));
     if (expr_row[op].truth) return;
