@@ -327,7 +327,7 @@ static void check_binary(DType dt, int o, int64_t a, int64_t b, int64_t want) {
     assert_int_equal(run(t), ST_OK);
     int64_t got = elem_get_i(cmp ? DT_BOOL : dt, t->got[0].data, 299);
     if (got != want)
-        print_error("%s %s %lld %lld\n", dtype_name((int)dt), expr_name[o], (long long)a,
+        print_error("%s %s %lld %lld\n", dtype_name((int)dt), expr_row[o].name, (long long)a,
                     (long long)b);
     assert_int_equal(got, want);
     done(t);

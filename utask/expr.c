@@ -5,9 +5,6 @@
 #include "utask/expr_internal.h"
 #include <math.h>
 
-#define BK_INLINE static inline
-#include "codegen/text/draw.inc"
-
 #if BRAID_TINY
 #define TABLE_MIN 16
 #define MEMO_SPARE 0
@@ -15,12 +12,6 @@
 #define TABLE_MIN 1024
 #define MEMO_SPARE 1024
 #endif
-
-const char *const expr_name[E_COUNT] = {
-#define X(n, a, t) [E_##n] = t,
-    EXPR_OPS(X)
-#undef X
-};
 
 struct ExprTable {
     Expr **slot;
@@ -96,17 +87,7 @@ Expr *expr_intern(Cx *c, Expr *key) {
     if (e->op == E_REDUCE)
         e->raxis = arena_memdup(c->a, key->raxis, sizeof(Axis *) * (size_t)e->naxis);
     e->id = c->next_expr++;
-    switch (e->op) {
-    case E_AXIS: e->flags = EF_AXIS; break;
-    case E_LOAD: e->flags = EF_LOAD; break;
-    case E_REDUCE: e->flags = EF_REDUCE; break;
-    case E_GUARD: e->flags = EF_GUARD; break;
-    case E_SYM: e->flags = EF_SYM; break;
-    case E_INDIM:
-    case E_SEED:
-    case E_LIMIT: e->flags = EF_INDIM; break;
-    default: break;
-    }
+    e->flags = expr_row[e->op].mark;
     for (int k = 0; k < e->n; k++) e->flags |= e->a[k]->flags;
     e->pure = !(e->flags & (EF_AXIS | EF_LOAD | EF_REDUCE));
     t->slot[i] = e;
@@ -210,153 +191,20 @@ Sym *sym_new(Cx *c, DType t, const char *name, int64_t lo) {
 /* ---- constants ------------------------------------------------------------------------------- */
 static bool is_const(const Expr *e) { return e->op == E_CONST; }
 
-static double f_un(int op, double x, bool single) {
-#define F(fn) return single ? (double)fn##f((float)x) : fn(x)
-    switch (op) {
-    case E_NEG: return -x;
-    case E_ABS: return fabs(x);
-    case E_SIGN: return isnan(x) ? x : (double)((x > 0) - (x < 0));
-    case E_SQRT: F(sqrt);
-    case E_EXP: F(exp);
-    case E_LOG: F(log);
-    case E_LOG1P: F(log1p);
-    case E_SIN: F(sin);
-    case E_COS: F(cos);
-    case E_TAN: F(tan);
-    case E_ASIN: F(asin);
-    case E_ACOS: F(acos);
-    case E_ATAN: F(atan);
-    case E_SINH: F(sinh);
-    case E_COSH: F(cosh);
-    case E_TANH: F(tanh);
-    case E_ASINH: F(asinh);
-    case E_ACOSH: F(acosh);
-    case E_ATANH: F(atanh);
-    case E_ERF: F(erf);
-    case E_FLOOR: return floor(x);
-    case E_CEIL: return ceil(x);
-    case E_ROUND: return nearbyint(x);
-    case E_TRUNC: return trunc(x);
-    case E_SIGMOID: return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
-    default: die("f_un %d", op);
-    }
-#undef F
-}
-
-static Expr *fold_un(Cx *c, int op, Expr *a) {
-    DType t = a->dtype;
-    if (dtype_is_float(t)) {
-        if (op == E_ISNAN) return e_bool(c, isnan(a->f));
-        return e_num(c, t, f_un(op, a->f, t != DT_F64));
-    }
-    int64_t v = a->i;
-    switch (op) {
-    case E_NEG: return e_ci(c, t, (int64_t)(0 - (uint64_t)v));
-    case E_NOT: return e_bool(c, !v);
-    case E_BITNOT: return e_ci(c, t, ~v);
-    case E_ABS: return e_ci(c, t, t != DT_U64 && v < 0 ? (int64_t)(0 - (uint64_t)v) : v);
-    case E_SIGN: return e_ci(c, t, t == DT_U64 ? v != 0 : (v > 0) - (v < 0));
-    case E_ISNAN: return e_bool(c, false);
-    case E_FLOOR:
-    case E_CEIL:
-    case E_ROUND:
-    case E_TRUNC: return a;
-    default: die("integer operand of %s", expr_name[op]);
-    }
-}
-
-static int64_t i_pow(int64_t b, int64_t n) {
-    if (n < 0) return b == 1 ? 1 : b == -1 ? (n & 1 ? -1 : 1) : 0;
-    uint64_t r = 1, x = (uint64_t)b;
-    for (; n; n >>= 1, x *= x)
-        if (n & 1) r *= x;
-    return (int64_t)r;
-}
-
-static Expr *fold_int(Cx *c, int op, DType t, int64_t a, int64_t b) {
-    bool u = t == DT_U64;
-    uint64_t ua = (uint64_t)a, ub = (uint64_t)b;
-    int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8;
-    switch (op) {
-    case E_ADD: return e_ci(c, t, (int64_t)(ua + ub));
-    case E_SUB: return e_ci(c, t, (int64_t)(ua - ub));
-    case E_MUL: return e_ci(c, t, (int64_t)(ua * ub));
-    case E_DIV:
-        if (!b) return e_ci(c, t, 0);
-        if (u) return e_ci(c, t, (int64_t)(ua / ub));
-        return e_ci(c, t, b == -1 ? (int64_t)(0 - ua) : a / b);
-    case E_FDIV:
-        if (!b) return e_ci(c, t, 0);
-        if (u) return e_ci(c, t, (int64_t)(ua / ub));
-        if (b == -1) return e_ci(c, t, (int64_t)(0 - ua));
-        return e_ci(c, t, a / b - ((a % b != 0) && ((a < 0) != (b < 0))));
-    case E_MOD:
-    case E_FMOD: {
-        if (!b) return e_ci(c, t, 0);
-        if (u) return e_ci(c, t, (int64_t)(ua % ub));
-        if (b == -1) return e_ci(c, t, 0);
-        int64_t r = a % b;
-        return e_ci(c, t, op == E_MOD && r && (r < 0) != (b < 0) ? r + b : r);
-    }
-    case E_POW: return e_ci(c, t, i_pow(a, u && b < 0 ? INT64_MAX : b));
-    case E_MIN: return e_ci(c, t, u ? (ua < ub ? a : b) : (a < b ? a : b));
-    case E_MAX: return e_ci(c, t, u ? (ua > ub ? a : b) : (a > b ? a : b));
-    case E_AND: return e_ci(c, t, a & b);
-    case E_OR: return e_ci(c, t, a | b);
-    case E_XOR: return e_ci(c, t, a ^ b);
-    case E_SHL: return e_ci(c, t, ub >= (uint64_t)bits ? 0 : (int64_t)(ua << b));
-    case E_SHR:
-        if (ub >= (uint64_t)bits) return e_ci(c, t, dtype_is_signed(t) && a < 0 ? -1 : 0);
-        return e_ci(c, t, u ? (int64_t)(ua >> b) : a >> b);
-    case E_DRAW: return e_ci(c, t, (int64_t)bk_draw(ua, ub));
-    case E_LT: return e_bool(c, u ? ua < ub : a < b);
-    case E_LE: return e_bool(c, u ? ua <= ub : a <= b);
-    case E_EQ: return e_bool(c, a == b);
-    default: die("fold_int %d", op);
-    }
-}
-
-static Expr *fold_float(Cx *c, int op, DType t, double a, double b) {
-    bool single = t != DT_F64;
-    float fa = (float)a, fb = (float)b;
-    switch (op) {
-    case E_ADD: return e_num(c, t, single ? (double)(fa + fb) : a + b);
-    case E_SUB: return e_num(c, t, single ? (double)(fa - fb) : a - b);
-    case E_MUL: return e_num(c, t, single ? (double)(fa * fb) : a * b);
-    case E_DIV: return e_num(c, t, single ? (double)(fa / fb) : a / b);
-    case E_FDIV: return e_num(c, t, floor(a / b));
-    case E_FMOD: return e_num(c, t, fmod(a, b));
-    case E_MOD: {
-        double r = fmod(a, b);
-        if (r == 0) return e_num(c, t, copysign(r, b));
-        return e_num(c, t, (r < 0) != (b < 0) ? r + b : r);
-    }
-    case E_POW: return e_num(c, t, single ? (double)powf(fa, fb) : pow(a, b));
-    case E_MIN: return e_num(c, t, isnan(a) ? a : isnan(b) ? b : a < b ? a : b);
-    case E_MAX: return e_num(c, t, isnan(a) ? a : isnan(b) ? b : a > b ? a : b);
-    case E_LT: return e_bool(c, a < b);
-    case E_LE: return e_bool(c, a <= b);
-    case E_EQ: return e_bool(c, a == b);
-    default: die("operator %s on floats", expr_name[op]);
-    }
-}
-
 /* ---- operators ------------------------------------------------------------------------------- */
 Expr *e_un(Cx *c, int op, Expr *a) {
-    ASSERT(e_is_unary(op));
-    if (is_const(a)) return fold_un(c, op, a);
-    if (op == E_NEG && a->dtype == DT_I64) return e_muli(c, a, -1);
-    if (a->op == op) {
-        if (op == E_NEG || op == E_NOT || op == E_BITNOT) return a->a[0];
-        if (op == E_ABS || op == E_FLOOR || op == E_CEIL || op == E_ROUND || op == E_TRUNC)
-            return a;
+    const ExprRow *o = &expr_row[op];
+    DType t = a->dtype;
+    ASSERT(o->operands == 1 && (op != E_NOT || t == DT_BOOL));
+    if (!dtype_is_float(t) && !o->ints) { /* nothing to round, no NaN */
+        ASSERT(o->truth || o->flags & OP_IDEMPOTENT);
+        return o->truth ? e_bool(c, false) : a;
     }
-    if (!dtype_is_float(a->dtype)) {
-        if (op == E_FLOOR || op == E_CEIL || op == E_ROUND || op == E_TRUNC) return a;
-        if (op == E_ISNAN) return e_bool(c, false);
-    }
-    ASSERT(op != E_NOT || a->dtype == DT_BOOL);
-    return expr_raw(c, op, op == E_ISNAN ? DT_BOOL : (DType)a->dtype, 1, &a);
+    if (is_const(a)) return scalar_fold(c, op, a, a);
+    if (op == E_NEG && t == DT_I64) return e_muli(c, a, -1);
+    if (a->op == op && o->flags & OP_INVOLUTION) return a->a[0];
+    if (a->op == op && o->flags & OP_IDEMPOTENT) return a;
+    return expr_raw(c, op, o->truth ? DT_BOOL : t, 1, &a);
 }
 
 /* Bool operands; NULL when there is nothing to simplify. */
@@ -394,14 +242,19 @@ static Expr *simplify_compare(Cx *c, int op, Expr *a, Expr *b) {
     return lo > 0 || hi < 0 ? e_bool(c, false) : NULL;
 }
 
+static bool is_neutral(const ExprRow *o, const Expr *e) {
+    if (dtype_is_float(e->dtype))
+        return o->neutral.floats && is_const(e) && e->f == o->neutral.v && !signbit(e->f);
+    return o->neutral.ints && e->dtype != DT_BOOL && e_is_ival(e, o->neutral.v);
+}
+
 Expr *e_bin(Cx *c, int op, Expr *a, Expr *b) {
-    ASSERT(e_is_binary(op) && a->dtype == b->dtype);
+    const ExprRow *o = &expr_row[op];
     DType t = a->dtype;
-    bool flt = dtype_is_float(t);
-    ASSERT(op != E_DRAW || t == DT_U64);
-    ASSERT(!(flt && (op == E_AND || op == E_OR || op == E_XOR || op == E_SHL || op == E_SHR)));
-    if (is_const(a) && is_const(b))
-        return flt ? fold_float(c, op, t, a->f, b->f) : fold_int(c, op, t, a->i, b->i);
+    bool flt = dtype_is_float(t), commutes = o->flags & OP_COMMUTES;
+    ASSERT(o->operands == 2 && t == (DType)b->dtype);
+    ASSERT(flt ? !!o->floats : o->ints || (o->u64 && t == DT_U64));
+    if (is_const(a) && is_const(b)) return scalar_fold(c, op, a, b);
     Expr *r = NULL;
     if (t == DT_I64)
         r = simplify_i64(c, op, a, b);
@@ -409,34 +262,18 @@ Expr *e_bin(Cx *c, int op, Expr *a, Expr *b) {
         r = simplify_logic(c, op, a, b);
     if (r) return r;
     if (e_is_compare(op) && (r = simplify_compare(c, op, a, b))) return r;
-    if (flt) {
-        if ((op == E_MUL || op == E_DIV) && is_const(b) && b->f == 1) return a;
-        if (op == E_MUL && is_const(a) && a->f == 1) return b;
-        if (op == E_SUB && is_const(b) && b->f == 0 && !signbit(b->f)) return a;
-        if (op == E_POW && is_const(b)) {
-            if (b->f == 1) return a;
-            if (b->f == 2) return e_mul(c, a, a);
-            if (b->f == 0.5) return e_un(c, E_SQRT, e_add(c, a, e_num(c, t, 0))); /* -0 gives 0 */
-            if (b->f == 3) return e_mul(c, e_mul(c, a, a), a);
-        }
-    } else if (t != DT_BOOL) {
-        if ((op == E_ADD || op == E_SUB) && e_is_ival(b, 0)) return a;
-        if (op == E_ADD && e_is_ival(a, 0)) return b;
-        if ((op == E_MUL || op == E_DIV) && e_is_ival(b, 1)) return a;
-        if (op == E_MUL && e_is_ival(a, 1)) return b;
+    if (is_neutral(o, b)) return a;
+    if (commutes && is_neutral(o, a)) return b;
+    if (a == b && o->flags & OP_IDEMPOTENT) return a;
+    if (op == E_POW && flt && is_const(b)) {
+        if (b->f == 1) return a;
+        if (b->f == 2) return e_mul(c, a, a);
+        if (b->f == 0.5) return e_un(c, E_SQRT, e_add(c, a, e_num(c, t, 0))); /* -0 gives 0 */
+        if (b->f == 3) return e_mul(c, e_mul(c, a, a), a);
     }
-    if ((op == E_MIN || op == E_MAX) && a == b) return a;
-    /* Commutative operators keep the older operand first, so that a+b and b+a are one node. */
-    if (!flt &&
-        (op == E_ADD || op == E_MUL || op == E_MIN || op == E_MAX || op == E_AND || op == E_OR ||
-         op == E_XOR || op == E_EQ) &&
-        a->id > b->id) {
-        Expr *x = a;
-        a = b;
-        b = x;
-    }
-    Expr *k[2] = {a, b};
-    return expr_raw(c, op, e_is_compare(op) ? DT_BOOL : t, 2, k);
+    /* The older operand first, so that a+b and b+a are one node. */
+    bool swap = commutes && !flt && a->id > b->id;
+    return expr_raw(c, op, o->truth ? DT_BOOL : t, 2, (Expr *[]){swap ? b : a, swap ? a : b});
 }
 
 Expr *e_cast(Cx *c, DType t, Expr *a) {

@@ -30,78 +30,11 @@ typedef struct Expr Expr;
 typedef struct Tensor Tensor;
 struct Const;
 
-/* X(name, arity, text). Unary and binary operators in ranges tested by e_is_unary, e_is_binary. */
-#define EXPR_LEAVES(X)                                                                             \
-    X(CONST, 0, "const")                                                                           \
-    X(SYM, 0, "sym")                                                                               \
-    X(AXIS, 0, "axis")                                                                             \
-    X(INDIM, 0, "indim")                                                                           \
-    X(LIMIT, 0, "limit")                                                                           \
-    X(SEED, 0, "seed")
-#define EXPR_UNARY(X)                                                                              \
-    X(NEG, 1, "neg")                                                                               \
-    X(NOT, 1, "not")                                                                               \
-    X(BITNOT, 1, "bitnot")                                                                         \
-    X(ABS, 1, "abs")                                                                               \
-    X(SIGN, 1, "sign")                                                                             \
-    X(SQRT, 1, "sqrt")                                                                             \
-    X(EXP, 1, "exp")                                                                               \
-    X(LOG, 1, "log")                                                                               \
-    X(LOG1P, 1, "log1p")                                                                           \
-    X(SIN, 1, "sin")                                                                               \
-    X(COS, 1, "cos")                                                                               \
-    X(TAN, 1, "tan")                                                                               \
-    X(ASIN, 1, "asin")                                                                             \
-    X(ACOS, 1, "acos")                                                                             \
-    X(ATAN, 1, "atan")                                                                             \
-    X(SINH, 1, "sinh")                                                                             \
-    X(COSH, 1, "cosh")                                                                             \
-    X(TANH, 1, "tanh")                                                                             \
-    X(ASINH, 1, "asinh")                                                                           \
-    X(ACOSH, 1, "acosh")                                                                           \
-    X(ATANH, 1, "atanh")                                                                           \
-    X(ERF, 1, "erf")                                                                               \
-    X(SIGMOID, 1, "sigmoid")                                                                       \
-    X(FLOOR, 1, "floor")                                                                           \
-    X(CEIL, 1, "ceil")                                                                             \
-    X(ROUND, 1, "round")                                                                           \
-    X(TRUNC, 1, "trunc")                                                                           \
-    X(ISNAN, 1, "isnan")
-#define EXPR_BINARY(X)                                                                             \
-    X(ADD, 2, "+")                                                                                 \
-    X(SUB, 2, "-")                                                                                 \
-    X(MUL, 2, "*")                                                                                 \
-    X(DIV, 2, "/")                                                                                 \
-    X(FDIV, 2, "fdiv")                                                                             \
-    X(MOD, 2, "mod")                                                                               \
-    X(FMOD, 2, "fmod")                                                                             \
-    X(POW, 2, "pow")                                                                               \
-    X(MIN, 2, "min")                                                                               \
-    X(MAX, 2, "max")                                                                               \
-    X(AND, 2, "and")                                                                               \
-    X(OR, 2, "or")                                                                                 \
-    X(XOR, 2, "xor")                                                                               \
-    X(SHL, 2, "shl")                                                                               \
-    X(SHR, 2, "shr")                                                                               \
-    X(DRAW, 2, "draw")                                                                             \
-    X(LT, 2, "<")                                                                                  \
-    X(LE, 2, "<=")                                                                                 \
-    X(EQ, 2, "==")
-#define EXPR_OTHER(X)                                                                              \
-    X(CAST, 1, "cast")                                                                             \
-    X(BITCAST, 1, "bitcast")                                                                       \
-    X(SELECT, 3, "select")                                                                         \
-    X(GUARD, 3, "guard")                                                                           \
-    X(TELL, -1, "tell")                                                                            \
-    X(LOAD, -1, "load")                                                                            \
-    X(REDUCE, -1, "reduce")
-#define EXPR_OPS(X) EXPR_LEAVES(X) EXPR_UNARY(X) EXPR_BINARY(X) EXPR_OTHER(X)
-
 typedef enum {
-#define X(n, a, t) E_##n,
-    EXPR_OPS(X)
-#undef X
-        E_COUNT
+#define NODE(id, ...) E_##id,
+#define SCALAR(id, ...) E_##id,
+#include "utask/scalar.def"
+    E_COUNT
 } ExprOp;
 
 /* Reductions. Over an empty domain: SUM 0, PROD 1, MAX lowest, MIN highest (of the dtype; -inf, inf
@@ -175,10 +108,47 @@ typedef struct Cx {
 Cx *cx_new(Arena *a, Diag *d);
 int cx_site(Cx *c, const char *path, const char *fmt, ...) PRINTF(3, 4);
 
-extern const char *const expr_name[E_COUNT];
-static inline bool e_is_unary(int op) { return op >= E_NEG && op <= E_ISNAN; }
-static inline bool e_is_binary(int op) { return op >= E_ADD && op <= E_EQ; }
-static inline bool e_is_compare(int op) { return op >= E_LT && op <= E_EQ; }
+/* What scalar.def says of an operator; texts are NULL where it says nothing. */
+typedef enum {
+#define WORK(name, ...) WORK_##name,
+#include "utask/scalar.def"
+    WORK_COUNT
+} WorkClass;
+enum {
+    OP_COMMUTES = 1,
+    OP_INVOLUTION = 2,
+    OP_IDEMPOTENT = 4,
+    OP_EXACT = 8,
+    OP_TWICE = 16,
+    OP_WIDE = 32,
+    OP_LAZY = 64
+};
+typedef struct ExprRow {
+    const char *name;
+    uint8_t operands; /* of a scalar operator; 0: a node with a meaning of its own */
+    uint8_t work;     /* WorkClass */
+    uint8_t mark;     /* EF_… */
+    uint8_t level;    /* INFIX; 0: printed as a call */
+    bool truth;       /* the result is a bool */
+    uint8_t flags;    /* OP_… */
+    struct {
+        bool ints, floats;
+        int v;
+    } neutral;
+    const char *floats, *single, *dbl;
+    const char *ints, *u64, *unsign, *wraps, *narrow, *bools, *natural, *by_const;
+} ExprRow;
+typedef struct ExprWork {
+    double simple, expensive, index_simple, index_expensive;
+    bool lanes;
+    int weight;
+} ExprWork;
+extern const ExprRow expr_row[E_COUNT];
+extern const ExprWork expr_work[WORK_COUNT];
+static inline bool e_is_unary(int op) { return expr_row[op].operands == 1; }
+static inline bool e_is_binary(int op) { return expr_row[op].operands == 2; }
+static inline bool e_is_compare(int op) { return expr_row[op].truth && e_is_binary(op); }
+static inline const ExprWork *e_work(int op) { return &expr_work[expr_row[op].work]; }
 
 /* ---- constructors ---------------------------------------------------------------------------- */
 Expr *e_int(Cx *c, int64_t v); /* int64 */
@@ -240,9 +210,7 @@ Expr *e_muli(Cx *c, Expr *a, int64_t k);
 
 /* ---- queries --------------------------------------------------------------------------------- */
 /* How many operands are evaluated whatever the others are; the rest depends on the first. */
-static inline int e_always(const Expr *e) {
-    return e->op == E_SELECT || e->op == E_GUARD || e->op == E_TELL ? 1 : e->n;
-}
+static inline int e_always(const Expr *e) { return expr_row[e->op].flags & OP_LAZY ? 1 : e->n; }
 /* The condition of a check or guard without what it tells. */
 static inline Expr *e_told(Expr *cond) { return cond->op == E_TELL ? cond->a[0] : cond; }
 bool e_is_int(const Expr *e, int64_t *v);              /* integer or bool constant */

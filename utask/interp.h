@@ -35,12 +35,8 @@ static inline size_t lane_size(LaneClass c) { return c == CL_D || c == CL_I ? 8 
 
 /* ---- lane kernels (interp_lanes.c) -------------------------------------------------------- */
 /* n lanes; d never overlaps an operand; an operand's stride is 1, or 0 for one value for all. */
-void lanes_un(LaneClass c, int op, DType t, int n, void *d, const void *a);
-void lanes_isnan(LaneClass c, int n, int32_t *d, const void *a);
-void lanes_bin(LaneClass c, int op, DType t, int n, void *d, const void *a, int sa, const void *b,
-               int sb);
-void lanes_cmp(LaneClass c, int op, DType t, int n, int32_t *d, const void *a, int sa,
-               const void *b, int sb);
+/* A scalar operator on operands of type t; unary: the operand twice. */
+void lanes_scalar(int op, DType t, int n, void *d, const void *a, int sa, const void *b, int sb);
 void lanes_select(LaneClass c, int n, void *d, const int32_t *m, const void *a, int sa,
                   const void *b, int sb);
 void lanes_cast(DType to, DType from, int n, void *d, const void *a);
@@ -75,6 +71,7 @@ typedef union RegVal {
     float f;
     int32_t b;
 } RegVal;
+RegVal lane_of(DType t, const Expr *konst); /* as lanes of type t (scalar.c) */
 typedef struct Reg {
     uint8_t k;     /* RegKind */
     uint8_t c;     /* LaneClass; never changes */

@@ -169,9 +169,13 @@ static bool divide(Exec *x, const Inst *i, Reg *a, int64_t by, int n) {
 }
 
 static bool int_shortcut(Exec *x, const Inst *i, int n) {
-    Reg *d = &x->reg[i->dst], *a = &x->reg[i->a], *b = &x->reg[i->b];
+    Reg *d = &x->reg[i->dst], *a = &x->reg[i->a], *b = i->b < 0 ? NULL : &x->reg[i->b];
     int64_t alo, ahi, blo, bhi;
     switch (i->op) {
+    case E_NEG:
+        if (a->k == RK_VEC) return false;
+        set_lin(d, sub(0, a->v.i), a->k == RK_LIN ? sub(0, a->step) : 0);
+        return true;
     case E_ADD:
         if (a->k == RK_UNI) {
             Reg *t = a;
@@ -232,39 +236,6 @@ static bool int_shortcut(Exec *x, const Inst *i, int n) {
 /* ---- instructions ------------------------------------------------------------------------- */
 static void run_block(Exec *x, const Block *b, int n);
 
-static void binary(Exec *x, const Inst *i, int n) {
-    Reg *d = &x->reg[i->dst], *a = &x->reg[i->a], *b = &x->reg[i->b];
-    if (i->dt == DT_I64 && int_shortcut(x, i, n)) return;
-    if (i->dt == DT_BOOL && (i->op == E_AND || i->op == E_OR)) {
-        if (a->k == RK_UNI) {
-            if (a->v.b == (i->op == E_OR))
-                set_bool(d, a->v.b);
-            else
-                set_copy(d, b);
-            return;
-        }
-        if (b->k == RK_UNI) {
-            if (b->v.b == (i->op == E_OR))
-                set_bool(d, b->v.b);
-            else
-                set_copy(d, a);
-            return;
-        }
-    }
-    int sa, sb;
-    const void *pa = operand(x, a, n, 0, &sa), *pb = operand(x, b, n, 1, &sb);
-    if (!sa && !sb) {
-        RegVal v = {0};
-        lanes_bin(d->c, i->op, i->dt, 1, &v, pa, 0, pb, 0);
-        d->k = RK_UNI;
-        d->v = v;
-    } else {
-        void *o = store_of(x, i->dst);
-        lanes_bin(d->c, i->op, i->dt, n, o, pa, sa, pb, sb);
-        set_vec(d, o);
-    }
-}
-
 static bool compare_shortcut(Reg *d, const Inst *i, const Reg *a, const Reg *b, int n) {
     int64_t alo, ahi, blo, bhi;
     if (!bounds(a, n, &alo, &ahi) || !bounds(b, n, &blo, &bhi)) return false;
@@ -278,34 +249,36 @@ static bool compare_shortcut(Reg *d, const Inst *i, const Reg *a, const Reg *b, 
     return yes || no;
 }
 
-static void compare(Exec *x, const Inst *i, int n) {
-    Reg *d = &x->reg[i->dst], *a = &x->reg[i->a], *b = &x->reg[i->b];
-    if (i->sdt == DT_I64 && compare_shortcut(d, i, a, b, n)) return;
-    int sa, sb;
-    const void *pa = operand(x, a, n, 0, &sa), *pb = operand(x, b, n, 1, &sb);
-    int32_t one, *o = sa || sb ? store_of(x, i->dst) : &one;
-    lanes_cmp(a->c, i->op, i->sdt, sa || sb ? n : 1, o, pa, sa, pb, sb);
-    if (sa || sb)
-        set_vec(d, o);
+/* A uniform operand that decides, or leaves the other. */
+static bool logic_shortcut(Reg *d, const Inst *i, const Reg *a, const Reg *b) {
+    if (i->sdt != DT_BOOL || (i->op != E_AND && i->op != E_OR)) return false;
+    if (a->k != RK_UNI) {
+        const Reg *t = a;
+        a = b, b = t;
+    }
+    if (a->k != RK_UNI) return false;
+    if (a->v.b == (i->op == E_OR))
+        set_bool(d, a->v.b);
     else
-        set_bool(d, one);
+        set_copy(d, b);
+    return true;
 }
 
-static void unary(Exec *x, const Inst *i, int n) {
-    Reg *d = &x->reg[i->dst], *a = &x->reg[i->a];
-    if (i->op == E_NEG && i->dt == DT_I64 && a->k != RK_VEC) {
-        set_lin(d, sub(0, a->v.i), a->k == RK_LIN ? sub(0, a->step) : 0);
+static void scalar(Exec *x, const Inst *i, int n) {
+    bool two = e_is_binary(i->op);
+    Reg *d = &x->reg[i->dst], *a = &x->reg[i->a], *b = two ? &x->reg[i->b] : a;
+    if (i->sdt == DT_I64 &&
+        (e_is_compare(i->op) ? compare_shortcut(d, i, a, b, n) : int_shortcut(x, i, n)))
         return;
-    }
-    int sa;
-    const void *pa = operand(x, a, n, 0, &sa);
+    if (logic_shortcut(d, i, a, b)) return;
+    int sa, sb;
+    const void *pa = operand(x, a, n, 0, &sa), *pb = pa;
+    sb = sa;
+    if (two) pb = operand(x, b, n, 1, &sb);
     RegVal v = {0};
-    void *o = sa ? store_of(x, i->dst) : &v;
-    if (i->op == E_ISNAN)
-        lanes_isnan(a->c, sa ? n : 1, o, pa);
-    else
-        lanes_un(d->c, i->op, i->dt, sa ? n : 1, o, pa);
-    if (sa)
+    void *o = sa || sb ? store_of(x, i->dst) : &v;
+    lanes_scalar(i->op, i->sdt, sa || sb ? n : 1, o, pa, sa, pb, sb);
+    if (sa || sb)
         set_vec(d, o);
     else
         d->k = RK_UNI, d->v = v;
@@ -532,9 +505,6 @@ static void run_block(Exec *x, const Block *b, int n) {
     for (const Inst *i = b->p, *end = b->n ? i + b->n : i; i != end; i++) {
         switch (i->op) {
         case E_LOAD: load(x, i, n); break;
-        case E_LT:
-        case E_LE:
-        case E_EQ: compare(x, i, n); break;
         case E_CAST:
         case E_BITCAST: convert(x, i, n); break;
         case E_SELECT: select_lanes(x, i, i->a, i->b, i->c, n); break;
@@ -549,11 +519,7 @@ static void run_block(Exec *x, const Block *b, int n) {
             break;
         }
         case I_REDUCE: reduce(x, i, n); break;
-        default:
-            if (e_is_binary(i->op))
-                binary(x, i, n);
-            else
-                unary(x, i, n);
+        default: scalar(x, i, n);
         }
     }
 }

@@ -508,17 +508,7 @@ static int gen_leaf(Compiler *c, const Expr *e) {
     RegVal v = {0};
     int r;
     switch (e->op) {
-    case E_CONST:
-        switch (lane_class(e->dtype)) {
-        case CL_F:
-            v.f = (float)e->f;
-            lanes_round(e->dtype, 1, &v.f);
-            break;
-        case CL_D: v.d = e->f; break;
-        case CL_I: v.i = e->i; break;
-        case CL_B: v.b = e->i != 0; break;
-        }
-        return reg_const(c, e->dtype, v);
+    case E_CONST: return reg_const(c, e->dtype, lane_of(e->dtype, e));
     case E_SYM:
         r = reg_const(c, e->dtype, v);
         k->sym = grow(c->pool, k->sym, k->nsym, &c->sym_cap, sizeof *k->sym);
@@ -533,7 +523,7 @@ static int gen_leaf(Compiler *c, const Expr *e) {
                                     ? (struct CodeIndim){r, -1, e->op == E_SEED}
                                     : (struct CodeIndim){r, (int)(e->i >> 8), (int8_t)(e->i & 255)};
         return r;
-    default: die("not a leaf: %s", expr_name[e->op]);
+    default: die("not a leaf: %s", expr_row[e->op].name);
     }
 }
 

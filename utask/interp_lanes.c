@@ -5,6 +5,7 @@
 #include <math.h>
 
 #define BK_INLINE static inline
+#include "codegen/text/scalar.inc"
 #include "codegen/text/draw.inc"
 
 #define EACH for (int l = 0; l < n; l++)
@@ -26,303 +27,126 @@ static void wrap(DType t, int n, int64_t *d) {
     }
 }
 
-/* ---- unary -------------------------------------------------------------------------------- */
-static float sigmoid_f(float x) {
-    if (x >= 0) return 1 / (1 + expf(-x));
-    float e = expf(x);
-    return e / (1 + e);
-}
-static double sigmoid_d(double x) {
-    if (x >= 0) return 1 / (1 + exp(-x));
-    double e = exp(x);
-    return e / (1 + e);
-}
+/* ---- scalar operators (scalar.def) -------------------------------------------------------- */
+#define BK_WRAP(T, x, op, y) ((int64_t)((uint64_t)(x)op(uint64_t)(y)))
 
-#define UN(OP, E)                                                                                  \
-    case E_##OP:                                                                                   \
-        EACH {                                                                                     \
-            __typeof__(*d) x = a[l];                                                               \
-            d[l] = E;                                                                              \
-        }                                                                                          \
-        break;
-#define FLOAT_UNARY(S, SIG)                                                                        \
-    UN(NEG, -x);                                                                                   \
-    UN(ABS, fabs##S(x));                                                                           \
-    UN(SIGN, x > 0 ? 1 : x < 0 ? -1 : x);                                                          \
-    UN(SQRT, sqrt##S(x));                                                                          \
-    UN(EXP, exp##S(x));                                                                            \
-    UN(LOG, log##S(x));                                                                            \
-    UN(LOG1P, log1p##S(x));                                                                        \
-    UN(SIN, sin##S(x));                                                                            \
-    UN(COS, cos##S(x));                                                                            \
-    UN(TAN, tan##S(x));                                                                            \
-    UN(ASIN, asin##S(x));                                                                          \
-    UN(ACOS, acos##S(x));                                                                          \
-    UN(ATAN, atan##S(x));                                                                          \
-    UN(SINH, sinh##S(x));                                                                          \
-    UN(COSH, cosh##S(x));                                                                          \
-    UN(TANH, tanh##S(x));                                                                          \
-    UN(ASINH, asinh##S(x));                                                                        \
-    UN(ACOSH, acosh##S(x));                                                                        \
-    UN(ATANH, atanh##S(x));                                                                        \
-    UN(ERF, erf##S(x));                                                                            \
-    UN(SIGMOID, SIG(x));                                                                           \
-    UN(FLOOR, floor##S(x));                                                                        \
-    UN(CEIL, ceil##S(x));                                                                          \
-    UN(ROUND, nearbyint##S(x));                                                                    \
-    UN(TRUNC, trunc##S(x));
-
-static void un_f(int op, int n, float *restrict d, const float *restrict a) {
-    switch (op) {
-        FLOAT_UNARY(f, sigmoid_f);
-    default: die("no float lanes of %s", expr_name[op]);
-    }
-}
-
-static void un_d(int op, int n, double *restrict d, const double *restrict a) {
-    switch (op) {
-        FLOAT_UNARY(, sigmoid_d);
-    default: die("no double lanes of %s", expr_name[op]);
-    }
-}
-
-static int64_t neg(int64_t x) { return (int64_t)(0 - (uint64_t)x); }
-
-static void un_i(int op, DType t, int n, int64_t *restrict d, const int64_t *restrict a) {
-    bool is_signed = dtype_is_signed(t);
-    switch (op) {
-        UN(NEG, neg(x));
-        UN(NOT, x == 0);
-        UN(BITNOT, ~x);
-        UN(ABS, is_signed && x < 0 ? neg(x) : x);
-        UN(SIGN, is_signed ? (x > 0) - (x < 0) : x != 0);
-    case E_FLOOR:
-    case E_CEIL:
-    case E_ROUND:
-    case E_TRUNC: EACH d[l] = a[l]; break;
-    default: die("no integer lanes of %s", expr_name[op]);
-    }
-    wrap(t, n, d);
-}
-
-void lanes_un(LaneClass c, int op, DType t, int n, void *d, const void *a) {
-    switch (c) {
-    case CL_F:
-        un_f(op, n, d, a);
-        lanes_round(t, n, d);
-        break;
-    case CL_D: un_d(op, n, d, a); break;
-    case CL_I: un_i(op, t, n, d, a); break;
-    case CL_B: {
-        int32_t *r = d;
-        const int32_t *x = a;
-        if (op == E_NOT || op == E_BITNOT)
-            EACH r[l] = x[l] ^ 1;
-        else
-            EACH r[l] = x[l]; /* NEG, ABS, SIGN of a bool */
-    }
-    }
-}
-
-void lanes_isnan(LaneClass c, int n, int32_t *d, const void *a) {
-    if (c == CL_F)
-        EACH d[l] = isnan(((const float *)a)[l]) != 0;
-    else if (c == CL_D)
-        EACH d[l] = isnan(((const double *)a)[l]) != 0;
-    else
-        EACH d[l] = 0;
-}
-
-/* ---- binary ------------------------------------------------------------------------------- */
-/* E in x and y, with a loop of its own for a uniform x or y. */
-#define VARIANTS(E)                                                                                \
-    if (!sa && n > 1) {                                                                            \
+/* d[l] = (E)TO in x and y, with a loop of its own for a uniform x or y; N operands. */
+#define LOOP_TO(TO, E)                                                                             \
+    if (N > 1 && !sa && n > 1) {                                                                   \
         x = *a;                                                                                    \
         EACH {                                                                                     \
             y = b[l];                                                                              \
-            d[l] = E;                                                                              \
+            d[l] = (E)TO;                                                                          \
         }                                                                                          \
-    } else if (!sb && n > 1) {                                                                     \
+    } else if (N > 1 && !sb && n > 1) {                                                            \
         y = *b;                                                                                    \
         EACH {                                                                                     \
             x = a[l];                                                                              \
-            d[l] = E;                                                                              \
+            d[l] = (E)TO;                                                                          \
         }                                                                                          \
     } else                                                                                         \
         EACH {                                                                                     \
-            x = a[l];                                                                              \
-            y = b[l];                                                                              \
-            d[l] = E;                                                                              \
-        }
-#define BIN(OP, E)                                                                                 \
-    case E_##OP: VARIANTS(E) break;
-
-static float mod_f(float x, float y) {
-    float r = fmodf(x, y);
-    if (r == 0) return copysignf(r, y);
-    return (r < 0) != (y < 0) ? r + y : r;
-}
-static double mod_d(double x, double y) {
-    double r = fmod(x, y);
-    if (r == 0) return copysign(r, y);
-    return (r < 0) != (y < 0) ? r + y : r;
-}
-
-#define FLOAT_BINARY(S)                                                                            \
-    BIN(ADD, x + y);                                                                               \
-    BIN(SUB, x - y);                                                                               \
-    BIN(MUL, x *(y));                                                                              \
-    BIN(DIV, x / y);                                                                               \
-    BIN(FDIV, floor##S(x / y));                                                                    \
-    BIN(FMOD, fmod##S(x, y));                                                                      \
-    BIN(POW, pow##S(x, y));                                                                        \
-    BIN(MIN, x < y || x != x ? x : y);                                                             \
-    BIN(MAX, x > y || x != x ? x : y);
-
-static void bin_f(int op, int n, float *restrict d, const float *a, int sa, const float *b,
-                  int sb) {
-    float x, y;
-    switch (op) {
-        FLOAT_BINARY(f);
-        BIN(MOD, mod_f(x, y));
-    default: die("no float lanes of %s", expr_name[op]);
-    }
-}
-
-static void bin_d(int op, int n, double *restrict d, const double *a, int sa, const double *b,
-                  int sb) {
-    double x, y;
-    switch (op) {
-        FLOAT_BINARY();
-        BIN(MOD, mod_d(x, y));
-    default: die("no double lanes of %s", expr_name[op]);
-    }
-}
-
-static int64_t add(int64_t x, int64_t y) { return (int64_t)((uint64_t)x + (uint64_t)y); }
-static int64_t sub(int64_t x, int64_t y) { return (int64_t)((uint64_t)x - (uint64_t)y); }
-static int64_t mul(int64_t x, int64_t y) { return (int64_t)((uint64_t)x * (uint64_t)y); }
-static int64_t quot(int64_t x, int64_t y) { return y == 0 ? 0 : y == -1 ? neg(x) : x / y; }
-static int64_t rem(int64_t x, int64_t y) { return y == 0 || y == -1 ? 0 : x % y; }
-static int64_t floor_div(int64_t x, int64_t y) {
-    return quot(x, y) - (rem(x, y) != 0 && (x < 0) != (y < 0));
-}
-static int64_t floor_mod(int64_t x, int64_t y) {
-    int64_t r = rem(x, y);
-    return r != 0 && (r < 0) != (y < 0) ? r + y : r;
-}
-static int64_t ipow(int64_t x, int64_t y, bool is_signed) {
-    if (is_signed && y < 0) return x == 1 ? 1 : x == -1 ? (y & 1 ? -1 : 1) : 0;
-    uint64_t r = 1, b = (uint64_t)x, e = (uint64_t)y;
-    for (; e; e >>= 1, b *= b)
-        if (e & 1) r *= b;
-    return (int64_t)r;
-}
-static int64_t shl(int64_t x, int64_t s, int width) {
-    return (uint64_t)s >= (uint64_t)width ? 0 : (int64_t)((uint64_t)x << s);
-}
-static int64_t shr(int64_t x, int64_t s, int width, bool is_signed) {
-    if ((uint64_t)s >= (uint64_t)width) return is_signed && x < 0 ? -1 : 0;
-    if (!is_signed || x >= 0) return (int64_t)((uint64_t)x >> s);
-    return ~(int64_t)(~(uint64_t)x >> s);
-}
-
-/* The operators that uint64 has of its own; false for others. */
-static bool bin_u64(int op, int n, uint64_t *restrict d, const uint64_t *a, int sa,
-                    const uint64_t *b, int sb) {
-    uint64_t x, y;
-    switch (op) {
-        BIN(DIV, y ? x / y : 0);
-        BIN(FDIV, y ? x / y : 0);
-        BIN(MOD, y ? x % y : 0);
-        BIN(FMOD, y ? x % y : 0);
-        BIN(MIN, x < y ? x : y);
-        BIN(MAX, x > y ? x : y);
-        BIN(DRAW, bk_draw(x, y));
-    default: return false;
-    }
-    return true;
-}
-
-static void bin_i(int op, DType t, int n, int64_t *restrict d, const int64_t *a, int sa,
-                  const int64_t *b, int sb) {
-    int64_t x, y;
-    bool is_signed = dtype_is_signed(t);
-    int width = (int)dtype_size(t) * 8;
-    switch (op) {
-        BIN(ADD, add(x, y));
-        BIN(SUB, sub(x, y));
-        BIN(MUL, mul(x, y));
-        BIN(DIV, quot(x, y));
-        BIN(FDIV, floor_div(x, y));
-        BIN(MOD, floor_mod(x, y));
-        BIN(FMOD, rem(x, y));
-        BIN(POW, ipow(x, y, is_signed));
-        BIN(MIN, x < y ? x : y);
-        BIN(MAX, x > y ? x : y);
-        BIN(AND, x & y);
-        BIN(OR, x | y);
-        BIN(XOR, x ^ y);
-        BIN(SHL, shl(x, y, width));
-        BIN(SHR, shr(x, y, width, is_signed));
-    default: die("no integer lanes of %s", expr_name[op]);
-    }
-    wrap(t, n, d);
-}
-
-static void bin_b(int op, int n, int32_t *restrict d, const int32_t *a, int sa, const int32_t *b,
-                  int sb) {
-    int32_t x, y;
-    switch (op) {
-        BIN(AND, x & y);
-        BIN(MUL, x & y);
-        BIN(MIN, x & y);
-        BIN(OR, x | y);
-        BIN(ADD, x | y);
-        BIN(MAX, x | y);
-        BIN(XOR, x ^ y);
-        BIN(SUB, x ^ y);
-    default: die("no bool lanes of %s", expr_name[op]);
-    }
-}
-
-void lanes_bin(LaneClass c, int op, DType t, int n, void *d, const void *a, int sa, const void *b,
-               int sb) {
-    switch (c) {
-    case CL_F:
-        bin_f(op, n, d, a, sa, b, sb);
-        lanes_round(t, n, d);
-        break;
-    case CL_D: bin_d(op, n, d, a, sa, b, sb); break;
-    case CL_I:
-        if (t != DT_U64 || !bin_u64(op, n, d, a, sa, b, sb)) bin_i(op, t, n, d, a, sa, b, sb);
-        break;
-    case CL_B: bin_b(op, n, d, a, sa, b, sb);
-    }
-}
-
-#define COMPARE(T)                                                                                 \
-    {                                                                                              \
-        const T *a = pa, *b = pb;                                                                  \
-        T x, y;                                                                                    \
-        switch (op) {                                                                              \
-            BIN(LT, x < y);                                                                        \
-            BIN(LE, x <= y);                                                                       \
-            BIN(EQ, x == y);                                                                       \
+            x = a[l], y = b[l];                                                                    \
+            d[l] = (E)TO;                                                                          \
         }                                                                                          \
-        break;                                                                                     \
-    }
+    return true;
+#define LOOP(E) LOOP_TO(, E)
+/* A case of an operator; `types` is a LOOP where lanes of type T have it. */
+#define RESULT_SAME T
+#define RESULT_TRUTH int32_t
+#define CASE(id, name, operands, work, result, flags, ...)                                         \
+    case E_##id: {                                                                                 \
+        enum { N = operands };                                                                     \
+        RESULT_##result *restrict d = pd;                                                          \
+        (void)d;                                                                                   \
+        __VA_ARGS__                                                                                \
+    } break;
+/* lanes_…: false where such lanes have not the operator. */
+#define LANES_OF(T) int op, int n, void *pd, const T *a, int sa, const T *b, int sb
 
-void lanes_cmp(LaneClass c, int op, DType t, int n, int32_t *restrict d, const void *pa, int sa,
-               const void *pb, int sb) {
-    switch (c) {
-    case CL_F: COMPARE(float)
-    case CL_D: COMPARE(double)
-    case CL_B: COMPARE(int32_t)
-    case CL_I:
-        if (t == DT_U64) COMPARE(uint64_t)
-        COMPARE(int64_t)
+static bool lanes_f(LANES_OF(float)) {
+    typedef float T;
+    T x, y;
+    switch (op) {
+#define F(fn) fn##f
+#define BK(fn) bk_##fn##f
+#define FLOATS(E) LOOP(E)
+#define SCALAR CASE
+#include "utask/scalar.def"
     }
+    return false;
+}
+
+static bool lanes_d(LANES_OF(double)) {
+    typedef double T;
+    T x, y;
+    switch (op) {
+#define F(fn) fn
+#define BK(fn) bk_##fn##d
+#define FLOATS(E) LOOP(E)
+#define SCALAR CASE
+#include "utask/scalar.def"
+    }
+    return false;
+}
+
+/* What uint64 has of its own; the rest is as for other integers. */
+static bool lanes_u(int bits, LANES_OF(uint64_t)) {
+    typedef uint64_t T;
+    T x, y;
+    switch (op) {
+#define BK(fn) bk_##fn##u
+#define INTS(E) LOOP(E)
+#define U64S(E) LOOP(E)
+#define UNSIGNED(E) LOOP(E)
+#define SCALAR CASE
+#include "utask/scalar.def"
+    }
+    return false;
+}
+
+static bool lanes_i(int bits, LANES_OF(int64_t)) {
+    typedef int64_t T;
+    T x, y;
+    switch (op) {
+#define BK(fn) bk_##fn##i
+#define INTS(E) LOOP(E)
+#define WRAPS(E, text) LOOP(E)
+#define SCALAR CASE
+#include "utask/scalar.def"
+    }
+    return false;
+}
+
+static bool lanes_b(int bits, LANES_OF(int32_t)) {
+    typedef int32_t T;
+    T x, y;
+    switch (op) {
+#define BK(fn) bk_##fn##i
+#define INTS(E) LOOP_TO(!= 0, E)
+#define WRAPS(E, text) LOOP_TO(!= 0, E)
+#define SCALAR CASE
+#include "utask/scalar.def"
+    }
+    return false;
+}
+
+void lanes_scalar(int op, DType t, int n, void *d, const void *a, int sa, const void *b, int sb) {
+    int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8;
+    bool done = false;
+    switch (lane_class(t)) {
+    case CL_F: done = lanes_f(op, n, d, a, sa, b, sb); break;
+    case CL_D: done = lanes_d(op, n, d, a, sa, b, sb); break;
+    case CL_I:
+        done = (t == DT_U64 && lanes_u(bits, op, n, d, a, sa, b, sb)) ||
+               lanes_i(bits, op, n, d, a, sa, b, sb);
+        break;
+    case CL_B: done = lanes_b(bits, op, n, d, a, sa, b, sb); break;
+    }
+    if (!done) die("no lanes of %s for %s", expr_row[op].name, dtype_name(t));
+    if (expr_row[op].truth) return;
+    lanes_round(t, n, d);
+    wrap(t, n, d);
 }
 
 #define PICK(T)                                                                                    \
@@ -464,7 +288,7 @@ void lanes_gather(DType t, int n, void *pd, const void *data, int64_t base, cons
     if (count < 0) {
         READ_ALL(true, base + idx[l])
     } else {
-        READ_ALL((uint64_t)i < (uint64_t)count, add(base, idx[l]))
+        READ_ALL((uint64_t)i < (uint64_t)count, BK_WRAP(T, base, +, idx[l]))
     }
 }
 
@@ -632,7 +456,7 @@ void lanes_acc(const AccStep *s, int n, bool fold) {
     case CL_B: ACC_KINDS(int32_t, x | y, x & y, (y > x), (y < x))
     case CL_I:
         if (s->t == DT_U64) ACC_KINDS(uint64_t, x + y, x * y, (y > x), (y < x))
-        ACC_KINDS(int64_t, add(x, y), mul(x, y), (y > x), (y < x))
+        ACC_KINDS(int64_t, BK_WRAP(T, x, +, y), BK_WRAP(T, x, *, y), (y > x), (y < x))
     }
     if (s->cls == CL_I && (s->kind == R_SUM || s->kind == R_PROD)) wrap(s->t, fold ? 1 : n, s->acc);
 }

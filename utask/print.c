@@ -70,19 +70,7 @@ static void print_tensor(Printer *p, const Tensor *t) {
 }
 
 /* ---- expressions -------------------------------------------------------------------------- */
-static int level_of(const Expr *e) {
-    switch (e->op) {
-    case E_LT:
-    case E_LE:
-    case E_EQ: return 1;
-    case E_ADD:
-    case E_SUB: return 2;
-    case E_MUL:
-    case E_DIV: return 3;
-    case E_NEG: return 4;
-    default: return 5;
-    }
-}
+static int level_of(const Expr *e) { return expr_row[e->op].level ? expr_row[e->op].level : 5; }
 
 static const char *const reduce_name[] = {"sum", "prod",   "max",    "min",         "all",
                                           "any", "argmax", "argmin", "argmax_last", "argmin_last"};
@@ -177,7 +165,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
     default: break;
     }
     if (mine == 5) {
-        print_list(p, e, expr_name[e->op]);
+        print_list(p, e, expr_row[e->op].name);
         return;
     }
     if (mine <= level) sb_puts(s, "(");
@@ -195,7 +183,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
         if (times) print_expr(p, b->a[1], k == -1 ? mine : mine + 1);
     } else {
         print_expr(p, e->a[0], mine - 1);
-        sb_printf(s, " %s ", expr_name[e->op]);
+        sb_printf(s, " %s ", expr_row[e->op].name);
         print_expr(p, e->a[1], mine);
     }
     if (mine <= level) sb_puts(s, ")");

@@ -127,7 +127,7 @@ static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
     default:
         if (e_is_binary(e->op))
             REQUIRE(v, e->a[0]->dtype == e->a[1]->dtype, "operands of %s differ in dtype",
-                    expr_name[e->op]);
+                    expr_row[e->op].name);
     }
     k->stamp = v->stamp;
     k->axes = axes;

@@ -10,7 +10,7 @@
 /* What differs between targets is data. */
 typedef struct Target {
     const char *name;        /* of the family: "cpu", "cuda" */
-    const char *preludes[9]; /* embedded texts in front of the program, after the ABI */
+    const char *preludes[10]; /* embedded texts in front of the program, after the ABI */
     const char
         *entry[10]; /* embedded texts behind it, in the host's text where that is another one */
     const char *function;  /* qualifier of a group's function */

@@ -151,118 +151,62 @@ static bool wraps(const Fn *f, const Expr *e, DType t) {
            (e->flags & EF_LOAD || !(e->flags & EF_AXIS));
 }
 
-static const char *unary(Fn *f, Expr *e, const char *x) {
-    Arena *a = f->a;
+static int width_of(DType t) { return t == DT_BOOL ? 1 : (int)dtype_size(t) * 8; }
+
+/* The text that scalar.def has for e. */
+static const char *pattern(const Fn *f, const Expr *e) {
+    const ExprRow *o = &expr_row[e->op];
     DType t = e->a[0]->dtype;
     Class k = class_of(t);
-    bool flt = k <= C_HALF;
-    const char *sfx = k == C_F64 ? "" : "f", *ty = c_type(t);
-    switch (e->op) {
-    case E_NOT: return arena_printf(a, "(!%s)", x);
-    case E_BITNOT: return arena_printf(a, "((%s)~%s)", ty, x);
-    case E_ISNAN: return arena_printf(a, "(%s != %s)", x, x);
-    case E_NEG:
-        if (wraps(f, e, t)) return arena_printf(a, "BK_WRAP(%s, 0, -, %s)", ty, x);
-        return flt ? arena_printf(a, "(-%s)", x) : arena_printf(a, "((%s)(0 - %s))", ty, x);
-    case E_ABS:
-        if (flt) return arena_printf(a, "__builtin_fabs%s(%s)", sfx, x);
-        if (wraps(f, e, t))
-            return arena_printf(a, "(%s < 0 ? BK_WRAP(%s, 0, -, %s) : %s)", x, ty, x, x);
-        return dtype_is_signed(t) ? arena_printf(a, "((%s)(%s < 0 ? 0 - %s : %s))", ty, x, x, x)
-                                  : x;
-    case E_SIGN:
-        if (flt) return arena_printf(a, "bk_sign%s(%s)", k == C_F64 ? "d" : "f", x);
-        return k == C_U64 ? arena_printf(a, "((uint64_t)(%s != 0))", x)
-                          : arena_printf(a, "((%s)bk_signi(%s))", ty, x);
-    case E_EXP:
-    case E_TANH:
-    case E_ERF:
-    case E_LOG:
-    case E_LOG1P:
-    case E_SIN:
-    case E_COS:
-    case E_SIGMOID:
-        if (k != C_F64) return rounded(f, t, arena_printf(a, "bk_%sf(%s)", expr_name[e->op], x));
-        if (e->op == E_SIGMOID) return arena_printf(a, "bk_sigmoidd(%s)", x);
-        return arena_printf(a, "%s(%s)", expr_name[e->op], x);
-    case E_ROUND: return arena_printf(a, "__builtin_rint%s(%s)", sfx, x);
-    case E_SQRT:
-    case E_FLOOR:
-    case E_CEIL:
-    case E_TRUNC:
-        return rounded(f, t, arena_printf(a, "__builtin_%s%s(%s)", expr_name[e->op], sfx, x));
-    default: return rounded(f, t, arena_printf(a, "%s%s(%s)", expr_name[e->op], sfx, x));
-    }
+    int64_t lo, hi, lo2, hi2;
+    if (k == C_F64) return o->dbl ? o->dbl : o->floats;
+    if (k < C_INT) return o->single ? o->single : o->floats;
+    if (o->wraps && wraps(f, e, t)) return o->wraps;
+    if (o->by_const && !dtype_is_signed(t) && e_is_int(e->a[1], &lo) && lo >= 0 && lo < width_of(t))
+        return o->by_const;
+    if (o->natural && t == DT_I64 && e_range(e->a[0], &lo, &hi) && lo >= 0 &&
+        e_range(e->a[1], &lo2, &hi2) && lo2 > 0)
+        return o->natural;
+    if (o->u64 && k == C_U64) return o->u64;
+    if (o->unsign && !dtype_is_signed(t)) return o->unsign;
+    if (o->narrow && k == C_NARROW) return o->narrow;
+    return o->bools && k == C_BOOL ? o->bools : o->ints;
 }
 
-static const char *binary(Fn *f, Expr *e, const char *x, const char *y) {
-    Arena *a = f->a;
+static const char *scalar(Fn *f, Expr *e) {
+    const ExprRow *o = &expr_row[e->op];
     DType t = e->a[0]->dtype;
     Class k = class_of(t);
-    bool flt = k <= C_HALF;
-    const char *ty = c_type(t), *fs = k == C_F64 ? "d" : "f";
-    int bits = k == C_BOOL ? 1 : (int)dtype_size(t) * 8;
-    int64_t lo, hi, lo2, hi2;
-    switch (e->op) {
-    case E_ADD:
-    case E_SUB:
-    case E_MUL:
-        if (k == C_BOOL) return arena_printf(a, "((bool)(%s %s %s))", x, expr_name[e->op], y);
-        if (k == C_NARROW) return arena_printf(a, "((%s)(%s %s %s))", ty, x, expr_name[e->op], y);
-        if (wraps(f, e, t))
-            return arena_printf(a, "BK_WRAP(%s, %s, %s, %s)", ty, x, expr_name[e->op], y);
-        return rounded(f, t, arena_printf(a, "(%s %s %s)", x, expr_name[e->op], y));
-    case E_DIV:
-    case E_FMOD:
-        if (flt && e->op == E_DIV) return rounded(f, t, arena_printf(a, "(%s / %s)", x, y));
-        if (flt) return rounded(f, t, arena_printf(a, "bk_fmod%s(%s, %s)", fs, x, y));
-        if (k == C_U64)
-            return arena_printf(a, "bk_u%s(%s, %s)", e->op == E_DIV ? "div" : "rem", x, y);
-        return arena_printf(a, "((%s)bk_%s(%s, %s))", ty, e->op == E_DIV ? "div" : "rem", x, y);
-    case E_FDIV:
-    case E_MOD: {
-        bool div = e->op == E_FDIV;
-        if (flt && div)
-            return rounded(
-                f, t, arena_printf(a, "__builtin_floor%s(%s / %s)", k == C_F64 ? "" : "f", x, y));
-        if (flt) return rounded(f, t, arena_printf(a, "bk_mod%s(%s, %s)", fs, x, y));
-        if (k == C_U64) return arena_printf(a, "bk_u%s(%s, %s)", div ? "div" : "rem", x, y);
-        if (t == DT_I64 && e_range(e->a[0], &lo, &hi) && lo >= 0 && e_range(e->a[1], &lo2, &hi2) &&
-            lo2 > 0)
-            return arena_printf(a, "(%s %c %s)", x, div ? '/' : '%', y);
-        return arena_printf(a, "((%s)bk_%s(%s, %s))", ty, div ? "fdiv" : "mod", x, y);
+    const char *x = fn_expr(f, e->a[0]), *y = e->n > 1 ? fn_expr(f, e->a[1]) : NULL;
+    if (o->flags & OP_TWICE && strlen(x) > 24) x = fn_temp(f, e->a[0]);
+    Sb s = {.a = f->a};
+    for (const char *p = pattern(f, e); *p;) {
+        int n = (int)strspn(p, "_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        const char *name = arena_printf(f->a, "%.*s", n, p);
+        p += n;
+        if (!n)
+            sb_write(&s, p++, 1);
+        else if (!strcmp(name, "x") || !strcmp(name, "y"))
+            sb_puts(&s, *name == 'x' ? x : y);
+        else if (!strcmp(name, "n"))
+            sb_printf(&s, "%d", (int)e->a[1]->i);
+        else if (!strcmp(name, "T"))
+            sb_puts(&s, c_type(t));
+        else if (!strcmp(name, "bits"))
+            sb_printf(&s, "%d", width_of(t));
+        else if (!strcmp(name, "F") || !strcmp(name, "BK")) { /* of a name in parentheses */
+            bool libm = *name == 'F';
+            n = (int)strcspn(p, ")");
+            sb_printf(&s, "%s%.*s%s", libm ? "" : "bk_", n - 1, p + 1,
+                      k == C_F64   ? libm ? "" : "d"
+                      : k < C_INT  ? "f"
+                      : k == C_U64 ? "u"
+                                   : "i");
+            p += n + 1;
+        } else
+            sb_puts(&s, name);
     }
-    case E_POW:
-        if (k == C_F64) return arena_printf(a, "pow(%s, %s)", x, y);
-        if (flt) return rounded(f, t, arena_printf(a, "bk_powf(%s, %s)", x, y));
-        if (k == C_U64)
-            return arena_printf(
-                a, "((uint64_t)bk_powi((int64_t)%s, (int64_t)bk_minu(%s, INT64_MAX)))", x, y);
-        return arena_printf(a, "((%s)bk_powi(%s, %s))", ty, x, y);
-    case E_MIN:
-    case E_MAX: {
-        const char *m = e->op == E_MIN ? "min" : "max";
-        if (flt) return arena_printf(a, "bk_%s%s(%s, %s)", m, fs, x, y);
-        return arena_printf(a, "((%s)bk_%s%s(%s, %s))", ty, m, k == C_U64 ? "u" : "i", x, y);
-    }
-    case E_AND:
-    case E_OR:
-    case E_XOR: {
-        char op = e->op == E_AND ? '&' : e->op == E_OR ? '|' : '^';
-        return arena_printf(a, k == C_NARROW ? "((%s)(%s %c %s))" : "(%.0s%s %c %s)", ty, x, op, y);
-    }
-    case E_SHL:
-    case E_SHR:
-        if (!dtype_is_signed(t) && e_is_int(e->a[1], &lo) && lo >= 0 && lo < bits)
-            return arena_printf(a, "((%s)(%s %s %d))", ty, x, e->op == E_SHL ? "<<" : ">>",
-                                (int)lo);
-        if (e->op == E_SHL)
-            return arena_printf(a, "((%s)bk_shl((int64_t)%s, (int64_t)%s, %d))", ty, x, y, bits);
-        return dtype_is_signed(t) ? arena_printf(a, "((%s)bk_shr(%s, %s, %d))", ty, x, y, bits)
-                                  : arena_printf(a, "((%s)bk_shru(%s, %s, %d))", ty, x, y, bits);
-    case E_DRAW: return arena_printf(a, "bk_draw(%s, %s)", x, y);
-    default: return arena_printf(a, "(%s %s %s)", x, expr_name[e->op], y); /* comparisons */
-    }
+    return o->flags & OP_EXACT ? s.p : rounded(f, e->dtype, s.p);
 }
 
 static const char *cast(Fn *f, DType t, DType s, const char *x) {
@@ -352,7 +296,7 @@ static const char *conditional(Fn *f, Expr *e) {
 const char *fn_neutral(Fn *f, const Expr *e) {
     DType t = e->dtype;
     bool flt = dtype_is_float(t);
-    int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8;
+    int bits = width_of(t);
     bool sgn = dtype_is_signed(t);
     Cx *c = f->c;
     switch (e->kind) {
@@ -599,16 +543,7 @@ const char *fn_expr(Fn *f, Expr *e) {
     case E_SELECT:
     case E_GUARD: s = conditional(f, e); break;
     case E_TELL: return fn_expr(f, e->a[0]);
-    default:
-        if (e_is_unary(e->op)) {
-            const char *x = fn_expr(f, e->a[0]);
-            /* Operand text that occurs twice. */
-            if ((e->op == E_ISNAN || e->op == E_ABS) && strlen(x) > 24) x = fn_temp(f, e->a[0]);
-            s = unary(f, e, x);
-        } else {
-            const char *x = fn_expr(f, e->a[0]);
-            s = binary(f, e, x, fn_expr(f, e->a[1]));
-        }
+    default: s = scalar(f, e);
     }
     if (use_count(f, e) > 1 || strlen(s) > 300) return temp(f, e, s);
     return s;
@@ -631,19 +566,16 @@ bool fn_guarded(Fn *f, const Expr *e) {
 }
 
 static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
-    if (e->op == E_CONST || e->op == E_SYM || e->op == E_AXIS || e->op == E_INDIM ||
-        e->op == E_LIMIT || e->op == E_SEED || bound_text(f, e) ||
-        map_geti(seen, (uint64_t)e->id + 1))
-        return;
+    bool leaf = !e->n && e->op != E_LOAD;
+    if (leaf || bound_text(f, e) || map_geti(seen, (uint64_t)e->id + 1)) return;
     map_seti(seen, (uint64_t)e->id + 1, e);
     bool inside = false;
     for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
     if (!inside) {
         bool ready = true; /* every axis it uses has its loop already */
         if (e->flags & EF_AXIS) ready = e->op != E_REDUCE && !(e->flags & EF_REDUCE);
-        bool worth = e->flags & (EF_LOAD | EF_GUARD) || e_is_unary(e->op) || e->op == E_DIV ||
-                     e->op == E_FDIV || e->op == E_MOD || e->op == E_FMOD || e->op == E_DRAW ||
-                     e->op == E_CAST || e->op == E_SELECT;
+        bool worth = e->flags & (EF_LOAD | EF_GUARD) || e_is_unary(e->op) ||
+                     e_work(e->op)->weight > 1 || e->op == E_CAST || e->op == E_SELECT;
         if (ready && worth && !(e->flags & EF_REDUCE)) fn_temp(f, e);
         return;
     }

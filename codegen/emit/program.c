@@ -19,7 +19,7 @@
 
 static const Target cpu_target = {
     .name = "cpu",
-    .preludes = {"cpu/ctx.inc", "cpu/prelude.inc", "scalar.inc", "draw.inc", "math.inc"},
+    .preludes = {"cpu/ctx.inc", "cpu/prelude.inc", "arena.inc", "scalar.inc", "draw.inc", "math.inc"},
     .entry = {"seed.inc", "memory.inc", "fault.inc", "entry.inc", "cpu/entry.inc"},
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
@@ -33,7 +33,7 @@ static const Target cpu_target = {
 /* CUDA, and what is made of its text: HIP, and the emulator's programs. */
 static const Target gpu_target = {
     .name = "gpu",
-    .preludes = {"gpu/ctx.inc", "gpu/prelude.inc", "scalar.inc", "draw.inc", "math.inc", "gpu/team.inc",
+    .preludes = {"gpu/ctx.inc", "gpu/prelude.inc", "arena.inc", "scalar.inc", "draw.inc", "math.inc", "gpu/team.inc",
                  "gpu/dots.inc", "gpu/matrix.inc", "gpu/stack.inc"},
     .entry = {"seed.inc", "memory.inc", "fault.inc", "entry.inc", "gpu/calls.inc", "gpu/driver.inc",
               "gpu/device.inc", "gpu/library.inc", "gpu/run.inc", "gpu/entry.inc"},

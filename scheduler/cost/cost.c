@@ -58,46 +58,14 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
         }
         k->w.simple += inner;
         break;
-    case E_EXP:
-    case E_LOG:
-    case E_LOG1P:
-    case E_TANH:
-    case E_ERF:
-    case E_SIGMOID:
-    case E_SIN:
-    case E_COS:
-    case E_POW: k->w.expensive += times; break;
-    case E_TAN:
-    case E_ASIN:
-    case E_ACOS:
-    case E_ATAN:
-    case E_SINH:
-    case E_COSH:
-    case E_ASINH:
-    case E_ACOSH:
-    case E_ATANH:
-        k->w.expensive += 4 * times;
-        k->w.scalar = true;
-        break;
-    case E_DIV:
-    case E_SQRT:
-    case E_FDIV:
-    case E_MOD:
-    case E_FMOD:
-        if (!index)
-            k->w.expensive += 0.3 * times;
-        else
-            k->w.simple += 4 * times;
-        break;
-    case E_DRAW: k->w.simple += 80 * times; break;
     case E_GUARD: k->w.scalar = true; break;
     case E_TELL: break;
-    case E_ADD:
-    case E_SUB:
-    case E_MUL: /* addresses advance by steps */
-        if (!index) k->w.simple += times;
-        break;
-    default: k->w.simple += times; break;
+    default: {
+        const ExprWork *w = e_work(e->op);
+        k->w.simple += times * (index ? w->index_simple : w->simple);
+        k->w.expensive += times * (index ? w->index_expensive : w->expensive);
+        k->w.scalar |= !w->lanes;
+    }
     }
     int n = e->op == E_TELL ? 1 : e->n; /* what it tells is not computed */
     for (int i = 0; i < n; i++) walk(k, e->a[i], inner, index || e->op == E_LOAD);

@@ -92,50 +92,12 @@ typedef struct Cost {
     bool reduce, select, guard;
 } Cost;
 
-static int op_weight(const Expr *e) {
-    switch (e->op) {
-    case E_SQRT:
-    case E_DIV: return 4;
-    case E_FDIV:
-    case E_MOD:
-    case E_FMOD: return 6;
-    case E_EXP:
-    case E_LOG:
-    case E_LOG1P:
-    case E_TANH:
-    case E_ERF:
-    case E_SIGMOID:
-    case E_SIN:
-    case E_COS:
-    case E_TAN:
-    case E_ASIN:
-    case E_ACOS:
-    case E_ATAN:
-    case E_SINH:
-    case E_COSH:
-    case E_ASINH:
-    case E_ACOSH:
-    case E_ATANH:
-    case E_POW: return 10;
-    case E_DRAW: return 40;
-    case E_CONST:
-    case E_SYM:
-    case E_AXIS:
-    case E_INDIM:
-    case E_LIMIT:
-    case E_SEED:
-    case E_LOAD:
-    case E_REDUCE: return 0;
-    default: return 1;
-    }
-}
-
 static void cost_walk(Map *seen, Expr *e, Cost *k, bool index) {
     if (map_geti(seen, (uint64_t)e->id * 2 + index + 1)) return;
     map_seti(seen, (uint64_t)e->id * 2 + index + 1, e);
     k->nodes++;
     if (e->pure) return; /* uniform: computed once */
-    int w = op_weight(e);
+    int w = e_work(e->op)->weight;
     if (index)
         k->index += w > 1 ? w : 0;
     else
