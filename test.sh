@@ -35,8 +35,8 @@ conformance() { # BRAID TARGET [N]: one of N folders, all by default
 # The operator table, and the tests that a newer onnx has beyond those of the one above.
 newer_onnx_tests() {
     local work=$LOGS/newer target passed failed skipped
-    PYTHONPATH=$NEWER_ONNX_DIR "$PYTHON" tests/op_table.py
-    PYTHONPATH=$NEWER_ONNX_DIR "$PYTHON" tests/onnx_cases.py "$work" --new-to "$data"
+    PYTHONPATH=$NEWER_ONNX_DIR "$PYTHON" tests/conformance/op_table.py
+    PYTHONPATH=$NEWER_ONNX_DIR "$PYTHON" tests/conformance/onnx_cases.py "$work" --new-to "$data"
     for target in interp cpu; do
         local folders=("$work"/*)
         [[ $target == interp ]] || mapfile -t folders < <(printf '%s\n' "$work"/* | awk 'NR % 3 == 0') # cc takes its time
@@ -45,6 +45,13 @@ newer_onnx_tests() {
         read -r passed failed skipped < <(sed -nE '$s/^([0-9]+) passed, ([0-9]+) failed, ([0-9]+).*/\1 \2 \3/p' "$LOGS/newer-$target.txt")
         [[ $failed -eq 0 && $((passed * 100)) -ge $(((passed + skipped) * MIN_NEWER)) ]]
     done
+}
+
+# The source's own order: includes go one way, few files need each other, one name for one thing.
+house() {
+    "$PYTHON" tests/includes.py
+    "$PYTHON" tests/names.py
+    "$PYTHON" tests/circles.py build/release
 }
 
 unit_tests() { ctest --preset "$1"; }
@@ -88,7 +95,7 @@ random_graphs() {
     for x in split=1 split=2 split=3 grain=32 tile=1x1 tile=1x2 tile=2x2 tile=4x1 prefetch=0 prefetch=256 prefetch=1024 \
         prefetch=4096 near=17 near=68; do ways+=(--schedule "$x"); done
     for threads in 1 2 4; do
-        "$PYTHON" tests/random_graphs.py $((GRAPHS / 3)) --seed $((SEED + threads * GRAPHS)) --threads $threads \
+        "$PYTHON" tests/random/random_graphs.py $((GRAPHS / 3)) --seed $((SEED + threads * GRAPHS)) --threads $threads \
             --braid $BRAID "${ways[@]}"
     done
 }
@@ -97,10 +104,10 @@ random_graphs() {
 synchronization() {
     local full=$LOGS/full small=$LOGS/small
     "$PYTHON" -m models --all --small --out "$small"
-    "$PYTHON" tests/races.py --braid $BRAID "$small"/*
-    "$PYTHON" -m models $("$PYTHON" tests/structure.py --list) --full --out "$full"
-    "$PYTHON" tests/structure.py --braid $BRAID "$full"
-    "$PYTHON" tests/races.py --braid $BRAID --each-barrier "$full"/{lstm_operator,nasrnn,seq2seq_scan}
+    "$PYTHON" tests/plan/races.py --braid $BRAID "$small"/*
+    "$PYTHON" -m models $("$PYTHON" tests/plan/structure.py --list) --full --out "$full"
+    "$PYTHON" tests/plan/structure.py --braid $BRAID "$full"
+    "$PYTHON" tests/plan/races.py --braid $BRAID --each-barrier "$full"/{lstm_operator,nasrnn,seq2seq_scan}
     rm -rf "$full"
 }
 
@@ -109,8 +116,8 @@ clusters() {
     local small=$LOGS/clusters forced=cluster=on,grid=on,team=on
     "$PYTHON" -m models --all --small --out "$small"
     $BRAID test --target emulate:cuda --threads 4 --schedule $forced,core=off "$small"
-    "$PYTHON" tests/random_graphs.py 24 --seed $SEED --target emulate:cuda --threads 4 --braid $BRAID --schedule $forced,parallel=on --schedule $forced,core=off,parallel=on --schedule $forced,core=off,recluster=on
-    "$PYTHON" tests/races.py --braid $BRAID --target emulate:cuda --schedule $forced,core=off --each-barrier "$small"/{lstm_operator,lstm_split,nasrnn,seq2seq_scan}
+    "$PYTHON" tests/random/random_graphs.py 24 --seed $SEED --target emulate:cuda --threads 4 --braid $BRAID --schedule $forced,parallel=on --schedule $forced,core=off,parallel=on --schedule $forced,core=off,recluster=on
+    "$PYTHON" tests/plan/races.py --braid $BRAID --target emulate:cuda --schedule $forced,core=off --each-barrier "$small"/{lstm_operator,lstm_split,nasrnn,seq2seq_scan}
 }
 
 # The same of GPU programs, on the emulator: the threads of a block and the blocks meet where one needs another, and
@@ -121,31 +128,31 @@ gpu_synchronization() {
     "$PYTHON" -m models lstm_operator --small --layers 3 --length 4 --hidden 128 --out "$work"
     "$PYTHON" -m models attention_grow --small --batch 2 --heads 8 --length 100 --width 16 --out "$work"
     "$PYTHON" -m models treelstm mvrnn --small --batch 1 --length 9 --hidden 16 --out "$work"
-    "$PYTHON" tests/each_barrier_gpu.py --braid $BRAID "$work"/*
-    "$PYTHON" tests/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID "$work"/*
+    "$PYTHON" tests/gpu/each_barrier_gpu.py --braid $BRAID --target emulate:hip --units 3 \
         "$work"/{attention_grow,blockdrop,experts_dispatch,mvrnn,treelstm,trips_if}
 }
 
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.
-emulated() { "$PYTHON" tests/emulated.py "$@" --braid $BRAID --seed $SEED --data "$data"; }
+emulated() { "$PYTHON" tests/gpu/emulated.py "$@" --braid $BRAID --seed $SEED --data "$data"; }
 
 # With torch of build/eval-venv (eval/setup.sh) or of the system, where there is one.
 hipify() {
     local small=$LOGS/hipify
     "$PYTHON" -m models --all --small --out "$small"
-    PATH=$PWD/build/eval-venv/bin:$PATH "$PYTHON" tests/hipify_check.py --braid $BRAID "$small"/*
+    PATH=$PWD/build/eval-venv/bin:$PATH "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID "$small"/*
 }
 
 rnn() {
     local target
     for target in interp cpu; do
-        "$PYTHON" tests/rnn_check.py $RNN_MODELS --seed $SEED --target $target --braid $BRAID
+        "$PYTHON" tests/random/rnn_check.py $RNN_MODELS --seed $SEED --target $target --braid $BRAID
     done
 }
 
 # Operators of com.microsoft, right and spoiled.
 contrib() {
-    local check="tests/contrib_check.py --seed $SEED --braid $BRAID"
+    local check="tests/random/contrib_check.py --seed $SEED --braid $BRAID"
     "$PYTHON" $check 560
     "$PYTHON" $check 280 --bad
     "$PYTHON" $check 28 --target emulate:cuda --group 28
@@ -153,19 +160,19 @@ contrib() {
 }
 
 # Blocks of rows by weights that are fetched ahead.
-rows() { "$PYTHON" tests/rows_check.py --seed $SEED --braid $BRAID; }
+rows() { "$PYTHON" tests/random/rows_check.py --seed $SEED --braid $BRAID; }
 
 # com.microsoft's operators of transformers.
 contrib_transformers() {
-    local check=("$PYTHON" tests/contrib_transformers.py --braid $BRAID)
+    local check=("$PYTHON" tests/random/contrib_transformers.py --braid $BRAID)
     "${check[@]}" 400 --fixed --seed $SEED
     "${check[@]}" 32 --fixed --target cpu --seed $((SEED + 1000))
     "${check[@]}" 16 --target emulate:cuda --seed $((SEED + 2000))
 }
 
 convolutions() {
-    "$PYTHON" tests/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
-    "$PYTHON" tests/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
+    "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/conv_check.py $CONV_MODELS --seed $((SEED + CONV_MODELS)) --threads 3 --braid $BRAID
 }
 
 # The benchmark models in small: each with its answer by numpy.
@@ -179,23 +186,23 @@ models() {
 
 # Models of all element types with NaN and infinities, undeclared ranks, shapes of unknown length, arms that cannot run.
 random_values() {
-    "$PYTHON" tests/random_values.py $VALUES --small --seed $SEED --braid $BRAID
-    "$PYTHON" tests/random_values.py 8 --small --seed $((SEED + VALUES)) --target emulate:cuda --braid $BRAID
+    "$PYTHON" tests/random/random_values.py $VALUES --small --seed $SEED --braid $BRAID
+    "$PYTHON" tests/random/random_values.py 8 --small --seed $((SEED + VALUES)) --target emulate:cuda --braid $BRAID
 }
 
 # Broken copies of real files end in a message.
 mutated() {
     local silero
     silero=$("$PYTHON" -c 'import importlib.util as i, os; print(os.path.dirname(i.find_spec("silero_vad").origin))')/data
-    "$PYTHON" tests/mutate.py $BROKEN --seed $SEED --braid $BRAID "$silero" tests/exports tests/golden
-    "$PYTHON" tests/mutate.py $((BROKEN / 4)) --seed $((SEED + 1)) --target cpu --braid $BRAID tests/exports tests/golden
+    "$PYTHON" tests/hostile/mutate.py $BROKEN --seed $SEED --braid $BRAID "$silero" tests/conformance/exports tests/golden
+    "$PYTHON" tests/hostile/mutate.py $((BROKEN / 4)) --seed $((SEED + 1)) --target cpu --braid $BRAID tests/conformance/exports tests/golden
 }
 
 # What PyTorch's exporters write (models/exports.py), with PyTorch's answers.
 exports() {
     local target
     for target in interp cpu; do
-        $BRAID test --target $target --atol 1e-4 tests/exports
+        $BRAID test --target $target --atol 1e-4 tests/conformance/exports
     done
 }
 
@@ -203,23 +210,23 @@ exports() {
 matrix_units() {
     local target
     for target in emulate:cuda emulate:hip; do
-        "$PYTHON" tests/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --braid $BRAID
+        "$PYTHON" tests/gpu/matrix_check.py $LOGS/matrix_units --target $target --threads 3 --braid $BRAID
     done
 }
 
 # For GPUs that are not here: what the compilers and the machine code say is what was planned.
 compile_cuda() {
-    PYTHON=$PYTHON TARGETS="cuda:sm_80 cuda:sm_90 cuda:sm_100" tests/gpu_compile.sh build/release
-    "$PYTHON" tests/gpu_sass.py --braid $BRAID "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+    PYTHON=$PYTHON TARGETS="cuda:sm_80 cuda:sm_90 cuda:sm_100" tests/gpu/gpu_compile.sh build/release
+    "$PYTHON" tests/gpu/gpu_sass.py --braid $BRAID "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 }
 compile_hip() { # all for two families, some for a third one
     local small=$LOGS/hip
-    PYTHON=$PYTHON TARGETS="hip:gfx90a hip:gfx1030" tests/gpu_compile.sh build/release
+    PYTHON=$PYTHON TARGETS="hip:gfx90a hip:gfx1030" tests/gpu/gpu_compile.sh build/release
     "$PYTHON" -m models attention_grow blockdrop experts_dispatch lstm_operator mvrnn rnnt seq2seq treelstm --small --out "$small"
-    TARGETS=hip:gfx908 tests/gpu_compile.sh build/release "$small"
+    TARGETS=hip:gfx908 tests/gpu/gpu_compile.sh build/release "$small"
 }
 
-silero() { "$PYTHON" tests/silero_check.py; }
+silero() { "$PYTHON" tests/conformance/silero_check.py; }
 
 side_by_side() { "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID; }
 
@@ -268,6 +275,7 @@ data=$("$PYTHON" -c 'import onnx; print(onnx.__path__[0])')/backend/test/data
 
 step build build release
 barrier
+step house house
 step unit unit_tests release
 step cli tests/cli.sh $BRAID
 step newer-onnx newer_onnx_tests
@@ -277,14 +285,14 @@ step random-graphs random_graphs
 step silero silero
 step side-by-side side_by_side
 step gpu-check eval/gpu/selftest.sh $BRAID
-step field "$PYTHON" tests/field_cases.py --braid $BRAID
-step small-types "$PYTHON" tests/small_types.py --braid $BRAID
-step random-operators "$PYTHON" tests/random_operators.py --braid $BRAID
-step ml "$PYTHON" tests/ml_check.py 26 --seed $SEED --braid $BRAID
-step open-ranks "$PYTHON" tests/open_ranks.py --braid $BRAID
-step recursion "$PYTHON" tests/recursion.py --braid $BRAID
-step special-values "$PYTHON" tests/special_values.py --braid $BRAID
-step nests "$PYTHON" tests/nest_check.py --braid $BRAID
+step field "$PYTHON" tests/conformance/field_cases.py --braid $BRAID
+step small-types "$PYTHON" tests/conformance/small_types.py --braid $BRAID
+step random-operators "$PYTHON" tests/random/random_operators.py --braid $BRAID
+step ml "$PYTHON" tests/random/ml_check.py 26 --seed $SEED --braid $BRAID
+step open-ranks "$PYTHON" tests/conformance/open_ranks.py --braid $BRAID
+step recursion "$PYTHON" tests/conformance/recursion.py --braid $BRAID
+step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
+step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step models models
 step exports exports
 step random-values random_values
@@ -304,12 +312,12 @@ step contrib-transformers contrib_transformers
 step matrix-units matrix_units
 step compile-cuda compile_cuda
 step compile-hip compile_hip
-step variants tests/variants.sh $BRAID "$data"
+step variants tests/conformance/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
-step products "$PYTHON" tests/products.py --braid $BRAID
+step products "$PYTHON" tests/random/products.py --braid $BRAID
 step debug sanitized debug 4
 step tiny sanitized tiny 1
-step hostile "$PYTHON" tests/hostile.py $BRAID
+step hostile "$PYTHON" tests/hostile/hostile.py $BRAID
 step clang build clang
 step fuzz fuzz
 step conformance conformance $BRAID interp

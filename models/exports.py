@@ -4,7 +4,7 @@
 
 Writes DIR/NAME_script (torch.onnx.export of TorchScript) and DIR/NAME_dynamo (torch.export) in the layout of the ONNX
 backend tests; the expected outputs are PyTorch's own. What an exporter refuses is said, with its reason. Optional:
-needs torch and onnxscript. tests/exports/ holds what this wrote.
+needs torch and onnxscript. tests/conformance/exports/ holds what this wrote.
 """
 import argparse
 import io

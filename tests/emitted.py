@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The texts that two builds of Braid make of all benchmark models: a change that should change nothing shows it here.
+"""The texts that two builds of Braid make of the same models: a change that should change nothing shows it here.
 
-    emitted.py --braid BEFORE --braid AFTER [--targets cpu,cuda:sm_90,hip:gfx90a] [--size small] [--work build/emitted] [NAME...]
+    emitted.py --braid BEFORE --braid AFTER [--targets cpu,cuda:sm_90,hip:gfx90a] [--size small] [--work build/emitted]
+               [NAME|MODEL.onnx|FOLDER...]
 
-Emits every model of models/ by both builds for each target, prints the first lines that differ of each text that does,
+Emits models by both builds for each target: those of models/ with the names, files, and all files below folders; without
+any, all of models/. A message in place of a text is compared, too. Prints the first lines that differ of each text that does,
 and last how many texts are equal. No compiler is run. Lines that travel with every model (those of the files in codegen/
 and include/ of the tree of either build) are left out, unless --all. Exit status 1 when texts differ.
 """
@@ -15,6 +17,25 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def benchmarks(a, names):
+    made = f"{a.work}/models-{a.size}"
+    subprocess.run([sys.executable, "-m", "models", *(names or ["--all"]), f"--{a.size}", "--out", made], cwd=ROOT, check=True,
+                   stdout=subprocess.DEVNULL)
+    return [(n, f"{made}/{n}/model.onnx") for n in sorted(os.listdir(made)) if not names or n in names]
+
+
+def models(a):
+    """(name, file)"""
+    names = [n for n in a.names if not os.path.exists(n)]
+    found = benchmarks(a, names) if names or not a.names else []
+    for place in a.names:
+        if os.path.isfile(place):
+            found.append((place, place))
+        files = sorted(f"{d}/{f}" for d, _, fs in os.walk(place) for f in fs if f.endswith(".onnx"))
+        found += [(f, f) for f in files]
+    return found
 
 
 def emit(braid, model, target, threads, path):
@@ -48,14 +69,14 @@ def own(text, common):
 
 
 def compare(a, name, target, model):
-    texts = [emit(b, model, target, a.threads, f"{a.work}/{name}.{target.replace(':', '_')}.{k}.txt") for k, b in enumerate(a.braid)]
+    texts = [emit(b, model, target, a.threads, f"{a.work}/{name.replace('/', '_')}.{target.replace(':', '_')}.{k}.txt") for k, b in enumerate(a.braid)]
     lines = list(difflib.unified_diff(*(own(t, a.common) for t in texts), lineterm="", n=1))
     return name, target, len(texts[0]), lines
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("names", nargs="*", metavar="NAME")
+    p.add_argument("names", nargs="*", metavar="NAME|MODEL.onnx|FOLDER")
     p.add_argument("--braid", action="append", required=True)
     p.add_argument("--targets", default="cpu,cuda:sm_90,hip:gfx90a")
     p.add_argument("--size", default="small", choices=["small", "full"])
@@ -68,12 +89,9 @@ def main():
         p.error("--braid must be given twice")
     os.makedirs(a.work, exist_ok=True)
     a.common = set() if a.all else set().union(*map(common_lines, a.braid))
-    made = f"{a.work}/models-{a.size}"
-    subprocess.run([sys.executable, "-m", "models", *(a.names or ["--all"]), f"--{a.size}", "--out", made], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    names = [n for n in sorted(os.listdir(made)) if not a.names or n in a.names]
     equal = differ = 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        todo = [pool.submit(compare, a, n, t, f"{made}/{n}/model.onnx") for n in names for t in a.targets.split(",")]
+        todo = [pool.submit(compare, a, n, t, m) for n, m in models(a) for t in a.targets.split(",")]
         for job in todo:
             name, target, size, lines = job.result()
             if lines:

@@ -25,8 +25,8 @@ SECONDS = 120  # for a command
 # Why a command is not run here, by its beginning.
 NOT_RUN = {
     "cmake --preset release": "it builds what this test runs",
-    "build/release/braid compile model.onnx --target cuda:": "needs nvcc or NVRTC: tests/gpu_compile.sh compiles for CUDA",
-    "build/release/braid compile model.onnx --target hip:": "needs hipcc: tests/gpu_compile.sh compiles for HIP",
+    "build/release/braid compile model.onnx --target cuda:": "needs nvcc or NVRTC: tests/gpu/gpu_compile.sh compiles for CUDA",
+    "build/release/braid compile model.onnx --target hip:": "needs hipcc: tests/gpu/gpu_compile.sh compiles for HIP",
     "build/release/braid run model.so": "the library is a GPU's",
     "build/eval-venv/bin/python eval/side_by_side.py": "takes hours, and needs 5 GB of wheels: test.sh has --self-test of it as a step",
 }

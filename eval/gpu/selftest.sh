@@ -59,7 +59,7 @@ END
 # Where there is nvcc, machine.cu itself, with a stand-in for CUDA's runtime.
 PATH=$PATH:/usr/local/cuda/bin
 if command -v nvcc >/dev/null; then
-    nvcc -std=c++17 -O1 -arch=sm_90 --fmad=false -cudart none -I . -o "$work/stubbed" eval/gpu/machine.cu tests/gpu_runtime.c
+    nvcc -std=c++17 -O1 -arch=sm_90 --fmad=false -cudart none -I . -o "$work/stubbed" eval/gpu/machine.cu tests/gpu/gpu_runtime.c
     "$work/stubbed" "$work/stubbed.json" >"$work/stubbed.txt" || { cat "$work/stubbed.txt"; fail "machine.cu fails"; }
     "$PYTHON" - "$work" <<'END'
 import json, sys

@@ -7,6 +7,7 @@ Model number i is made from seed S + i alone, so a failure is repeated by COUNT 
 ONNX Runtime computes in float32 and layout 0; other types and layout 1 are compared with that.
 """
 import argparse
+import os
 import sys
 import tempfile
 
@@ -15,7 +16,8 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
-import backend_test
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import backend_test  # noqa: E402
 
 ort.set_default_logger_severity(4)
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "tests/onnx_write.h"
+#include "tests/unit/onnx_write.h"
 
 /* ---- importing ------------------------------------------------------------------------------ */
 

@@ -18,8 +18,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
-import attention_masks
-import backend_test
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import attention_masks  # noqa: E402
+import backend_test  # noqa: E402
 
 OPSET = 24
 TYPES = {"f32": (np.float32, 1), "f64": (np.float64, 11), "f16": (np.float16, 10), "bf16": (ml_dtypes.bfloat16, 16)}

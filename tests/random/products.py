@@ -18,10 +18,10 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto as TP, helper, numpy_helper
 
-import backend_test
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../eval"))
-import braid_api
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [TESTS, TESTS + "/../eval"]
+import backend_test  # noqa: E402
+import braid_api  # noqa: E402
 
 
 class Program:

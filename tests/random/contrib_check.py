@@ -13,6 +13,7 @@ ReduceSumInteger, Rfft, Irfft, MatMulNBits with g_idx or float zero points), and
 With --bad the nodes are spoiled: each must be refused in one line, or run; and some must be refused for a reason.
 """
 import argparse
+import os
 import sys
 import tempfile
 
@@ -20,7 +21,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-import backend_test
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import backend_test  # noqa: E402
 from contrib_bad import refusals, spoil
 from contrib_kinds import KINDS, make
 from contrib_nodes import F32, OPSETS, Case, Random, info, node_of, onnx_type

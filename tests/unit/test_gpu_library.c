@@ -11,7 +11,7 @@
 #include "include/braid_model.h"
 #include "codegen/emulate/driver.inc"
 #include "codegen/text/gpu/ctx.inc"
-#include "tests/gpu_driver.h"
+#include "tests/unit/gpu_driver.h"
 
 /* h = x w (x: 2 matrices of m x 3, w: 3 x 5), r = max(h, 0) + mode, y = r of the first matrix by v
  * transposed (v: 2 x 5), these two of bfloat16. Mode 3 faults between the products. m is 4; or,

@@ -9,6 +9,7 @@ and groups, with what comes between them in networks: normalization, activations
 branches.
 """
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,8 @@ import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-import backend_test
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import backend_test  # noqa: E402
 
 ort.set_default_logger_severity(4)
 CHAINS = 5

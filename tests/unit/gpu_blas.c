@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "codegen/emulate/driver.inc"
-#include "tests/gpu_driver.h"
+#include "tests/unit/gpu_driver.h"
 
 #define WORKSPACE ((size_t)32 << 20)
 

@@ -18,7 +18,7 @@ import tempfile
 import numpy as np
 from onnx import AttributeProto, TensorProto as TP, helper, load, numpy_helper
 
-GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
+GOLDEN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden")
 MODELS = ["loop", "scan", "if_ranks", "lstm", "sequence", "conv", "open"]
 MEMORY = 3 << 30
 F, I, BOOL = TP.FLOAT, TP.INT64, TP.BOOL

@@ -5,6 +5,7 @@ rows, known and not known to the compiler, in sizes that fill tiles and do not, 
     rows_check.py [COUNT] [--seed S] [--braid PATH]
 """
 import argparse
+import os
 import random
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import tempfile
 import numpy as np
 from onnx import TensorProto as TP, helper, numpy_helper
 
-import backend_test
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import backend_test  # noqa: E402
 
 ROWS = [1, 2, 3, 5, 6, 7, 11, 13, 16, 29, 64, 70, 129]
 

@@ -19,7 +19,7 @@ import onnxruntime as ort
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "eval"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../eval"))
 import braid_api  # noqa: E402
 
 ort.set_default_logger_severity(4)

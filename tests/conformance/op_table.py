@@ -16,7 +16,7 @@ import sys
 import onnx
 from onnx import defs
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KINDS = {defs.OpSchema.AttrType.INT: "i", defs.OpSchema.AttrType.FLOAT: "f", defs.OpSchema.AttrType.STRING: "s",
          defs.OpSchema.AttrType.INTS: "I", defs.OpSchema.AttrType.FLOATS: "F", defs.OpSchema.AttrType.STRINGS: "S",
          defs.OpSchema.AttrType.TENSOR: "t", defs.OpSchema.AttrType.GRAPH: "g", defs.OpSchema.AttrType.TYPE_PROTO: "y"}

@@ -14,6 +14,7 @@ MultiHeadAttention whose query and key differ in length, where the CPU kernel fo
 QMoE without normalize_routing_weights, which its CPU kernel does not look at.
 """
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -25,7 +26,8 @@ import onnx.parser
 import onnxruntime as ort
 from onnx import helper
 
-import backend_test
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import backend_test  # noqa: E402
 from transformer_cases import F16, F32, I32, I64, MAKERS, MS, OPSETS, Case, Random, onnx_type, trimmed
 
 TOLERANCE = {np.dtype(F32): (1e-4, 2e-5), np.dtype(F16): (2e-2, 1e-2)}

@@ -1,6 +1,6 @@
 /* gpu_driver.c: see gpu_driver.h. GPU_NAMES: 0 CUDA's, 1 HIP's, in a shared library; 2 the
  * emulator's. */
-#include "tests/gpu_driver.h"
+#include "tests/unit/gpu_driver.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

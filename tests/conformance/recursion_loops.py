@@ -1,11 +1,7 @@
 """Children of a tree's nodes, and recursion that ends where a loop over them makes no iteration, for recursion.py."""
-import os
-import sys
-
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from models.common import F, Graph, I, f32, i64  # noqa: E402
+from models.common import F, Graph, I, f32, i64
 
 
 def at(g, x, n):

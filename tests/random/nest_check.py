@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Nests of loops, steps around layers, against numpy: as they are and with the layers outside.
 
-    python tests/nest_check.py [--braid PROGRAM] [--seed S] [--keep DIR]
+    python tests/random/nest_check.py [--braid PROGRAM] [--seed S] [--keep DIR]
 
 Layer l of step t takes what the layer before made in this step, and its own state of the step before. A model may
 give what each step made, what the last one made, and the states; its layers may read what was made before them. Where a
@@ -16,8 +16,9 @@ import tempfile
 
 import numpy as np
 
-import backend_test
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [TESTS, TESTS + "/.."]
+import backend_test  # noqa: E402
 from models.common import F, Graph, f32  # noqa: E402
 
 STEPS, LAYERS, WIDTH = 6, 3, 24

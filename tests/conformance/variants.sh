@@ -1,10 +1,10 @@
 #!/bin/bash
 # A part of the conformance tests on the cpu target in other ways than the usual one: with narrower vectors
 # (--cpu), and with 2 and 4 units of execution (--threads).
-# Usage: tests/variants.sh path/to/braid path/to/onnx/backend/test/data
+# Usage: tests/conformance/variants.sh path/to/braid path/to/onnx/backend/test/data
 set -u
-braid=$(realpath "${1:?usage: tests/variants.sh BRAID DATA}")
-cd "${2:?usage: tests/variants.sh BRAID DATA}" || exit 2
+braid=$(realpath "${1:?usage: tests/conformance/variants.sh BRAID DATA}")
+cd "${2:?usage: tests/conformance/variants.sh BRAID DATA}" || exit 2
 bad=0
 shopt -s nullglob
 

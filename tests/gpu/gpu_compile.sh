@@ -1,15 +1,15 @@
 #!/bin/bash
 # Compiles models for GPUs that need not be here, with the compilers that are: nvcc (or NVRTC) for three chips,
-# hipcc for three. Prints a line for each (tests/gpu_compile.c), and fails when one fails. What cannot be compiled for
+# hipcc for three. Prints a line for each (tests/gpu/gpu_compile.c), and fails when one fails. What cannot be compiled for
 # because a compiler is missing, or does not know the chip, is said.
-# Usage: tests/gpu_compile.sh BUILD [FOLDER|MODEL.onnx]...   folders: each model.onnx below them; without any, all
+# Usage: tests/gpu/gpu_compile.sh BUILD [FOLDER|MODEL.onnx]...   folders: each model.onnx below them; without any, all
 # models of models/ at small sizes are exported first, and silero-vad's files come on top (PYTHON names a Python that
 # has numpy and onnx).
 # TARGETS="cuda:sm_90 …" compiles for others.
 set -u
-build=$(realpath "${1:?usage: tests/gpu_compile.sh BUILD [FOLDER|MODEL.onnx]...}")
+build=$(realpath "${1:?usage: tests/gpu/gpu_compile.sh BUILD [FOLDER|MODEL.onnx]...}")
 shift
-root=$(realpath "$(dirname "$0")/..")
+root=$(realpath "$(dirname "$0")/../..")
 python=${PYTHON:-python3}
 [[ $python != */* ]] || python=$(realpath -s "$python")
 work=$(mktemp -d)

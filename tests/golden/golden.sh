@@ -2,11 +2,11 @@
 # What the compiler makes of the models in tests/golden, as text: the tree as it is lowered and as the cpu
 # target gets it, in NAME.tree, or the message of a failure, in NAME.error. NAME.schedule, where there is
 # one, holds the transformations to force, NAME.target a further target.
-# Usage: tests/golden.sh path/to/braid [--update]   (--update writes the files anew)
+# Usage: tests/golden/golden.sh path/to/braid [--update]   (--update writes the files anew)
 set -u
-braid=$(realpath "${1:?usage: tests/golden.sh path/to/braid [--update]}")
+braid=$(realpath "${1:?usage: tests/golden/golden.sh path/to/braid [--update]}")
 update=${2:-}
-cd "$(dirname "$0")/golden" || exit 2
+cd "$(dirname "$0")" || exit 2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export BRAID_CACHE=$work/cache # no measurements

@@ -170,7 +170,7 @@ def seeds(run):
 
 def in_sessions(run, library):
     """Runs of one session differ, until it is given a seed."""
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "eval"))
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../eval"))
     import braid_api
     api = braid_api.Api(library)
     path = os.path.join(run.folder, "session.onnx")

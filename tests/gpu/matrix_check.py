@@ -7,6 +7,7 @@ Writes models with MatMul and Gemm inside of a Loop to FOLDER, with what they sh
 roundings that ONNX asks for, and runs `braid test` on them. Fails also when the matrix units were not used.
 """
 import argparse
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,8 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-import backend_test
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import backend_test  # noqa: E402
 
 STEPS = 3
 TYPES = {

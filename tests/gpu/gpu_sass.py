@@ -186,7 +186,7 @@ def main():
     bad = []
     with tempfile.TemporaryDirectory() as work:
         subprocess.run([sys.executable, "-m", "models", *MODELS, "--full", "--out", work], check=True,
-                       stdout=subprocess.DEVNULL, cwd=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+                       stdout=subprocess.DEVNULL, cwd=os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
         for name in MODELS:
             model, library = os.path.join(work, name, "model.onnx"), os.path.join(work, "model.so")
             made = subprocess.run([args.braid, "compile", model, "--target", target, "-o", library], text=True,

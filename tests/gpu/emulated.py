@@ -27,6 +27,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [TESTS + "/conformance", TESTS + "/random"]
+
 TARGETS = ["emulate:cuda", "emulate:hip"]
 SCHEDULES = ["fair", "random", "adversarial"]
 UNITS = [1, 3, 4]
@@ -120,7 +123,7 @@ def all_in(folder):
 
 def models(args, work):
     subprocess.run([sys.executable, "-m", "models", "--all", "--small", "--out", work], check=True,
-                   cwd=os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+                   cwd=os.path.dirname(TESTS))
     # Three turns with every number of blocks under each schedule.
     cases = [Case(os.path.join(work, name), [(i + j) % TURNS for j in (0, 7, 14)]) for i, name in enumerate(sorted(os.listdir(work)))]
     return check(args, cases, [])

@@ -1,7 +1,7 @@
 """Recursive models against numpy: trees, mutual recursion, recursion in loops and branches and these in it,
 results and arguments whose sizes depend on the call, depth, and models that are wrong.
 
-    python tests/recursion.py [--braid PROGRAM] [--trees N] [--seed S] [--keep DIR]
+    python tests/conformance/recursion.py [--braid PROGRAM] [--trees N] [--seed S] [--keep DIR]
 """
 import argparse
 import os
@@ -14,12 +14,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-import backend_test
-from recursion_loops import at, child_sum, many_children
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [TESTS, TESTS + "/.."]
+import backend_test  # noqa: E402
 from models import build, trees  # noqa: E402
 from models.common import B, F, Graph, I, f32, i64  # noqa: E402
+from recursion_loops import at, child_sum, many_children  # noqa: E402
 
 CELLS = ("rae", "treernn", "treefc", "treelstm", "treelstm_words", "treegru", "simpletreegru", "mvrnn")
 UNITS = (1, 2, 3, 4)

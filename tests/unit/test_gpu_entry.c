@@ -10,7 +10,7 @@
 #include "include/braid_model.h"
 #include "codegen/emulate/driver.inc"
 #include "codegen/text/gpu/ctx.inc"
-#include "tests/gpu_driver.h"
+#include "tests/unit/gpu_driver.h"
 
 /* y[i] = x[i] + w[i % 4] + steps, z = 7. mode: 1 wants more working memory, 2 a bigger buffer, 3
  * faults, 4 goes too deep, 5 grows without end, 6 kills the device, 7 has no z, 8 calls itself
