@@ -34,14 +34,17 @@ static const char *group_load(Fn *f, Expr *e) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-void group_members(Group *g) {
+void group_member(Group *g, int i, Expr *value) {
     Fn *f = &g->f;
-    for (int i = 0; i < g->k->n; i++) {
-        const char *v = fn_expr(f, g->k->value[i]);
-        fn_line(f, "const %s m%d = %s;", c_type(g->k->t[i]->dtype), i, v);
-        fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, g->k->position[i]),
-                fn_store(f, g->k->t[i]->dtype, arena_printf(f->a, "m%d", i)));
-    }
+    const DType type = g->k->t[i]->dtype;
+    const char *v = fn_expr(f, value);
+    fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
+    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, g->k->position[i]),
+            fn_store(f, type, arena_printf(f->a, "m%d", i)));
+}
+
+void group_members(Group *g) {
+    for (int i = 0; i < g->k->n; i++) group_member(g, i, g->k->value[i]);
 }
 
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to) {
@@ -166,9 +169,7 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
             return;
         }
     }
-    Expr *whole = g->k->value[0];
     int mark = f->bound.n;
-    g->k->value[0] = value;
     fn_line(f, "if (%s < %s) {", lo,
             hi); /* what is computed before the loop may be valid inside only */
     fn_open(f);
@@ -177,13 +178,12 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
     fn_line(f, "for (int64_t i = %s; i < %s; i++) {", lo, hi);
     fn_open(f);
     fn_bind(f, e_axis(f->c, x), "i");
-    group_members(g);
+    group_member(g, 0, value);
     f->indent--;
     fn_line(f, "}");
     f->indent--;
     fn_line(f, "}");
     f->bound.n = mark;
-    g->k->value[0] = whole;
 }
 
 static void loops(Group *g) {
@@ -243,7 +243,9 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
         group_winograd(&g);
     else if (k->kind == KERNEL_CONVOLUTION)
         group_convolution(&g);
-    else if (!group_contraction(&g)) {
+    else if (k->kind == KERNEL_CONTRACTION)
+        group_contraction(&g);
+    else {
         kernel_collapse(k);
         if (kernel_lanes(k))
             group_lanes(&g);
