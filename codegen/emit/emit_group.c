@@ -3,7 +3,6 @@
  * Axes that every access walks contiguously are collapsed into one; the last axis is the lane loop.
  * Parts that do not depend on it are computed before it. */
 #include "codegen/emit/emit.h"
-#include "scheduler/kernel/lanes.h"
 #include "scheduler/cost/device.h"
 
 /* ---- how the function names things ----------------------------------------------------------- */
@@ -216,9 +215,23 @@ static void loops(Group *g) {
     f->bound.n = mark;
 }
 
+static void print(Group *g) {
+    switch (g->k->kind) {
+    case KERNEL_WINOGRAD: group_winograd(g); break;
+    case KERNEL_CONVOLUTION: group_convolution(g); break;
+    case KERNEL_CONTRACTION: group_contraction(g); break;
+    case KERNEL_LANES: group_lanes(g); break;
+    default:
+        if (g->em->target->simd)
+            loops(g);
+        else if (!group_contraction_gpu(g))
+            group_threads(g);
+    }
+}
+
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Cx *c = em->c;
-    Kernel *k = s->op.kernel;
+    const Kernel *k = s->op.kernel;
     Tensor *lead = k->t[0];
     Group g = {.em = em, .k = k, .body = {.a = em->a}};
     g.f = (Fn){.em = em,
@@ -236,22 +249,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
         Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));
         if (!e_is_ival(in, 1)) fn_line(&g.f, "if (!%s) return;", fn_temp(&g.f, in));
     }
-    if (!em->target->simd) {
-        kernel_collapse(k);
-        if (!group_contraction_gpu(&g)) group_threads(&g);
-    } else if (k->kind == KERNEL_WINOGRAD)
-        group_winograd(&g);
-    else if (k->kind == KERNEL_CONVOLUTION)
-        group_convolution(&g);
-    else if (k->kind == KERNEL_CONTRACTION)
-        group_contraction(&g);
-    else {
-        kernel_collapse(k);
-        if (kernel_lanes(k))
-            group_lanes(&g);
-        else
-            loops(&g);
-    }
+    print(&g);
     /* Parameters in order of use, so that equal groups give equal text. */
     Sb params = {.a = em->a}, args = {.a = em->a};
     sb_puts(&params, "bk_ctx *k, int unit, int nunit");

@@ -2,6 +2,8 @@
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/cost/decide.h"
 
+#define TURN 4 /* first caches full of weights that are read forwards and backwards in turn */
+
 /* ---- finding --------------------------------------------------------------------------------- */
 Expr *contract_factor(Expr *e) {
     Expr *x =
@@ -315,7 +317,7 @@ static void choose_order(Contraction *k) {
     k->whole = n >= 0 && n % k->vt == 0 && grain % k->vt == 0 && !(split && g->s->op.inner);
     for (int j = 0; j < k->n && !k->whole; j++) k->tails |= !k->p[j].packed || k->p[j].both;
     for (int i = 0; i < k->npanel; i++) floats += k->panel[i].stride;
-    if (floats * 4 >= 4 * g->p->schedule->device->level[LEVEL_LANE].bytes) {
+    if (floats * 4 >= TURN * g->p->schedule->device->level[LEVEL_LANE].bytes) {
         k->turn_calls = in_loop(g);
         k->turn_blocks = k->m;
     }

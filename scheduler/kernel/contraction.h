@@ -68,8 +68,8 @@ typedef struct Contraction {
     int nfar;
 } Contraction;
 
-/* Makes k such a kernel where the group has sums of products in a form worth one; false: it is as it
- * was. `streamed`: what contraction_streamed() gives. */
+/* Makes k such a kernel where the group has sums of products in a form worth one; false: it is as
+ * it was. `streamed`: what contraction_streamed() gives. */
 bool kernel_contraction(Kernel *k, int64_t streamed);
 /* Bytes of constant factors that a run of the program reads. */
 int64_t contraction_streamed(const Program *p);

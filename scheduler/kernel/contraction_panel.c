@@ -8,7 +8,7 @@
 #define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
 #define SHORT 32   /* steps of a sum that leave no time to fetch anything */
 
-/* From so many bytes on nothing is expected in the first cache when it is wanted. */
+/* What has so many bytes is not expected to be near when it is wanted. */
 static int64_t far_bytes(const Contraction *k) {
     return 2 * k->g->p->schedule->device->level[LEVEL_LANE].bytes;
 }

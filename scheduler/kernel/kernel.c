@@ -97,8 +97,11 @@ static void choose(Program *p, Stmt *s, int64_t streamed) {
         k->kind = KERNEL_NONE;
         return;
     }
-    if (k->lanes > 1 && (kernel_winograd(k) || kernel_convolution(k))) return;
-    if (k->lanes > 1 && kernel_contraction(k, streamed)) return;
+    const bool by_lanes = k->lanes > 1;
+    if (by_lanes && (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, streamed)))
+        return;
+    kernel_collapse(k);
+    if (by_lanes) kernel_lanes(k);
 }
 
 static void visit(Program *p, Seq *q, int64_t streamed) {
