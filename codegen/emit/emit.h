@@ -72,7 +72,6 @@ typedef struct Emit {
     Sb body;           /* the kernel's body */
     Sb weights;        /* constants, in the order in which the program reads them */
     Map *functions;    /* text of a function -> its name */
-    Map *streams;      /* outermost Seq -> bytes of the factors that it reads, as int64_t * */
     Map *extern_files; /* texts of hand-written bodies already used */
     Map *const_name;   /* Const data pointer -> name of its array */
     const char **packed_name; /* by number, NULL: it has not been filled in */
@@ -149,12 +148,12 @@ const char *fn_neutral(Fn *f, const Expr *reduce);
 void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 const char *fn_store(Fn *f, DType t, const char *value); /* value as it is stored */
 
-/* ---- groups (emit_group.c, contract.c, conv.c, winograd.c, lanes.c) -------------------------- */
+/* ---- groups (emit_group.c, cpu/, gpu/) ------------------------------------------------------- */
 /* A group while its function is written. */
 typedef struct Group {
     Emit *em;
     Fn f;
-    Kernel *k;
+    const Kernel *k;
     Sb body;
     VEC(Tensor *) arg_t;  /* tensors that the function takes, in order of use */
     VEC(Sym *) arg_s;
@@ -167,8 +166,9 @@ typedef struct Group {
 /* Emits the function of an S_OP group, or finds an equal one, and its call into the kernel;
  * variables of the call are declared in *decl. `block`: the threads of a block meet in front. */
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
-/* Stores every member at the current position of the axes. */
+/* Stores every member at the current position of the axes; member i, whose value that is. */
 void group_members(Group *g);
+void group_member(Group *g, int i, Expr *value);
 /* The same for lanes [from, to) of axis v behind v0. */
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to);
 /* Begins the function, whose members are final: computes this unit's range [from, to) of the split
@@ -177,12 +177,10 @@ void group_range(Group *g);
 /* Opens the loop over axis x, this unit's range of it where it is the split one. */
 void group_loop(Group *g, Axis *x, const char *name);
 /* Print a group by its kernel's kind. */
+void group_contraction(Group *g);
 void group_convolution(Group *g);
 void group_winograd(Group *g);
 void group_lanes(Group *g);
-/* Emits g as micro-kernels with an epilogue when it contains sums of products in a form worth one;
- * false: nothing was emitted (contract.c). */
-bool group_contraction(Group *g);
 /* The same for blocks of threads (contract_gpu.c). Requires kernel_collapse. */
 bool group_contraction_gpu(Group *g);
 /* Emits g for a block of threads that share its elements, or by teams of threads its sums

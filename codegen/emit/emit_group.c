@@ -3,7 +3,6 @@
  * Axes that every access walks contiguously are collapsed into one; the last axis is the lane loop.
  * Parts that do not depend on it are computed before it. */
 #include "codegen/emit/emit.h"
-#include "scheduler/kernel/lanes.h"
 #include "scheduler/cost/device.h"
 
 /* ---- how the function names things ----------------------------------------------------------- */
@@ -34,14 +33,17 @@ static const char *group_load(Fn *f, Expr *e) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-void group_members(Group *g) {
+void group_member(Group *g, int i, Expr *value) {
     Fn *f = &g->f;
-    for (int i = 0; i < g->k->n; i++) {
-        const char *v = fn_expr(f, g->k->value[i]);
-        fn_line(f, "const %s m%d = %s;", c_type(g->k->t[i]->dtype), i, v);
-        fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, g->k->position[i]),
-                fn_store(f, g->k->t[i]->dtype, arena_printf(f->a, "m%d", i)));
-    }
+    const DType type = g->k->t[i]->dtype;
+    const char *v = fn_expr(f, value);
+    fn_line(f, "const %s m%d = %s;", c_type(type), i, v);
+    fn_line(f, "o%d[%s] = %s;", i, fn_expr(f, g->k->position[i]),
+            fn_store(f, type, arena_printf(f->a, "m%d", i)));
+}
+
+void group_members(Group *g) {
+    for (int i = 0; i < g->k->n; i++) group_member(g, i, g->k->value[i]);
 }
 
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to) {
@@ -166,9 +168,7 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
             return;
         }
     }
-    Expr *whole = g->k->value[0];
     int mark = f->bound.n;
-    g->k->value[0] = value;
     fn_line(f, "if (%s < %s) {", lo,
             hi); /* what is computed before the loop may be valid inside only */
     fn_open(f);
@@ -177,13 +177,12 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
     fn_line(f, "for (int64_t i = %s; i < %s; i++) {", lo, hi);
     fn_open(f);
     fn_bind(f, e_axis(f->c, x), "i");
-    group_members(g);
+    group_member(g, 0, value);
     f->indent--;
     fn_line(f, "}");
     f->indent--;
     fn_line(f, "}");
     f->bound.n = mark;
-    g->k->value[0] = whole;
 }
 
 static void loops(Group *g) {
@@ -216,9 +215,23 @@ static void loops(Group *g) {
     f->bound.n = mark;
 }
 
+static void print(Group *g) {
+    switch (g->k->kind) {
+    case KERNEL_WINOGRAD: group_winograd(g); break;
+    case KERNEL_CONVOLUTION: group_convolution(g); break;
+    case KERNEL_CONTRACTION: group_contraction(g); break;
+    case KERNEL_LANES: group_lanes(g); break;
+    default:
+        if (g->em->target->simd)
+            loops(g);
+        else if (!group_contraction_gpu(g))
+            group_threads(g);
+    }
+}
+
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     Cx *c = em->c;
-    Kernel *k = s->op.kernel;
+    const Kernel *k = s->op.kernel;
     Tensor *lead = k->t[0];
     Group g = {.em = em, .k = k, .body = {.a = em->a}};
     g.f = (Fn){.em = em,
@@ -236,20 +249,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
         Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));
         if (!e_is_ival(in, 1)) fn_line(&g.f, "if (!%s) return;", fn_temp(&g.f, in));
     }
-    if (!em->target->simd) {
-        kernel_collapse(k);
-        if (!group_contraction_gpu(&g)) group_threads(&g);
-    } else if (k->kind == KERNEL_WINOGRAD)
-        group_winograd(&g);
-    else if (k->kind == KERNEL_CONVOLUTION)
-        group_convolution(&g);
-    else if (!group_contraction(&g)) {
-        kernel_collapse(k);
-        if (kernel_lanes(k))
-            group_lanes(&g);
-        else
-            loops(&g);
-    }
+    print(&g);
     /* Parameters in order of use, so that equal groups give equal text. */
     Sb params = {.a = em->a}, args = {.a = em->a};
     sb_puts(&params, "bk_ctx *k, int unit, int nunit");

@@ -316,7 +316,6 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
     em.vec = p->schedule->lanes;
     em.shared_bytes = gpu ? SHARED_OWN + p->mem->distributed : 0;
     em.functions = map_new(em.a);
-    em.streams = map_new(em.a);
     em.extern_files = map_new(em.a);
     em.const_name = map_new(em.a);
     if (p->packed) em.packed_name = NEWN(em.a, const char *, p->packed->all.n);

@@ -8,6 +8,7 @@
 #include "scheduler/kernel/convolution.h"
 #include "scheduler/kernel/lanes.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/kernel/contraction.h"
 #include "scheduler/passes.h"
 
 /* ---- collapsing axes ------------------------------------------------------------------------- */
@@ -89,24 +90,29 @@ static Kernel *kernel_new(Program *p, Stmt *s) {
     return k;
 }
 
-static void choose(Program *p, Stmt *s) {
+/* streamed: see contraction.h. */
+static void choose(Program *p, Stmt *s, int64_t streamed) {
     Kernel *k = s->op.kernel = kernel_new(p, s);
     if (op_is_empty(s)) {
         k->kind = KERNEL_NONE;
         return;
     }
-    if (k->lanes > 1 && (kernel_winograd(k) || kernel_convolution(k))) return;
+    const bool by_lanes = k->lanes > 1;
+    if (by_lanes && (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, streamed)))
+        return;
+    kernel_collapse(k);
+    if (by_lanes) kernel_lanes(k);
 }
 
-static void visit(Program *p, Seq *q) {
+static void visit(Program *p, Seq *q, int64_t streamed) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        if (s->kind == S_OP) choose(p, s);
-        if (s->kind == S_LOOP) visit(p, s->loop.body);
-        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) visit(p, s->br.arm[m]);
+        if (s->kind == S_OP) choose(p, s, streamed);
+        if (s->kind == S_LOOP) visit(p, s->loop.body, streamed);
+        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) visit(p, s->br.arm[m], streamed);
         for (int m = 0; s->kind == S_CALL && m < s->call.nfunc; m++)
-            visit(p, s->call.func[m]->body);
+            visit(p, s->call.func[m]->body, streamed);
     }
 }
 
-void pass_kernel(Program *p) { visit(p, p->top); }
+void pass_kernel(Program *p) { visit(p, p->top, contraction_streamed(p)); }

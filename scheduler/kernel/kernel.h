@@ -14,6 +14,7 @@ typedef enum KernelKind {
     KERNEL_NONE,        /* there are no elements */
     KERNEL_LOOPS,       /* a loop for each axis, the last one over lanes */
     KERNEL_LANES,       /* the loops of reductions around the one over lanes (lanes.h) */
+    KERNEL_CONTRACTION, /* sums of products by micro-kernels (contraction.h) */
     KERNEL_CONVOLUTION, /* sums of products with constants, by blocks (convolution.h) */
     KERNEL_WINOGRAD     /* the same over windows of 3 x 3, by fewer products */
 } KernelKind;
@@ -34,9 +35,10 @@ typedef struct Kernel {
     Axis *split;          /* shared among the units, in grains; NULL: unit 0 computes all */
     Expr *grain;
     union { /* by kind */
-        struct LanesKernel *by_lanes;
-        struct Convolution *convolution;
-        struct Winograd *winograd;
+        const struct LanesKernel *by_lanes;
+        const struct Contraction *contraction;
+        const struct Convolution *convolution;
+        const struct Winograd *winograd;
     };
 } Kernel;
 

@@ -20,7 +20,7 @@ static void take(Dots *k, Expr *e, Expr *when) {
         if (k->when[j] != when) k->when[j] = k->when[j] && when ? e_or(c, k->when[j], when) : NULL;
         return;
     }
-    if (k->n < MAX_PRODUCTS && contract_product(k->g, e, &k->p[k->n])) k->when[k->n++] = when;
+    if (k->n < MAX_PRODUCTS && contract_product(k->g->k, e, &k->p[k->n])) k->when[k->n++] = when;
 }
 
 /* The products below e, which is needed under condition `when`. Conditions must be the same for all
@@ -64,7 +64,7 @@ static bool orient(const Dots *k, Product *p, Axis *v) {
              *y = contract_factor(p->reduce->a[0]->a[!side]);
         Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
         if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fy, v), 0)) continue;
-        p->packed = packable(c, k->g, p, x, fx);
+        p->packed = packable(k->g->k, p, x, fx);
         if (!p->packed) p->sym = NULL;
         p->vec = x;
         p->sca = y;

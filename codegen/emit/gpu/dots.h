@@ -10,7 +10,8 @@
 #ifndef BRAID_CONTRACT_GPU_H
 #define BRAID_CONTRACT_GPU_H
 
-#include "codegen/emit/cpu/contract.h"
+#include "codegen/emit/emit.h"
+#include "scheduler/kernel/contraction.h"
 
 #define STEPS_UNKNOWN                                                                              \
     64 /* extents that are not known at compile time, as far as shapes depend on them: */

@@ -1,0 +1,238 @@
+/* contraction.c: prints contractions (scheduler/kernel/contraction.h): the group's function, around
+ * the calls of micro-kernels. */
+#include "codegen/emit/cpu/contraction.h"
+
+static const char *scratch(Group *g, Expr *e) {
+    const Contraction *k = g->k->contraction;
+    for (int j = 0; j < k->n; j++)
+        if (k->p[j].reduce == e)
+            return arena_printf(g->em->a, "g%d[row * %d + l]", k->p[j].slot, k->vt);
+    return NULL;
+}
+
+/* ---- loops ----------------------------------------------------------------------------------- */
+static void bind_outer(Group *g, const Contraction *k, bool open) {
+    for (int i = 0; i < g->k->naxis; i++) {
+        Axis *x = g->k->axis[i];
+        if (x == k->v || x == k->m) continue;
+        const char *name = arena_printf(g->em->a, "i%d", i);
+        if (open)
+            group_loop(g, x, name);
+        else
+            fn_bind(&g->f, e_axis(g->em->c, x), name);
+    }
+}
+
+/* Blocks of rows, so that their operands stay in the cache for all tiles. */
+static void open_blocks(Group *g, const Contraction *k) {
+    Fn *f = &g->f;
+    bool split = k->m == g->k->split;
+    fn_line(f, "for (int64_t first = %s; first < %s; first += %d) {", split ? "from" : "0",
+            split ? "to" : fn_expr(f, k->m->extent), ROW_BLOCK);
+    fn_open(f);
+    fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK,
+            split ? "to" : fn_expr(f, k->m->extent));
+}
+
+/* Opens the loop over tiles of this unit's range of lanes. Returns the condition of a round
+ * backwards, or NULL. */
+static const char *open_tiles(Group *g, const Contraction *k) {
+    Fn *f = &g->f;
+    bool split = k->v == g->k->split;
+    const char *from = split ? "from" : "0", *to = split ? "to" : fn_expr(f, k->v->extent);
+    const char *block = arena_printf(f->a, "first / %d", ROW_BLOCK), *back = NULL;
+    if (k->turn_calls)
+        back = k->turn_blocks ? arena_printf(f->a, "(turn + %s) & 1", block) : "turn & 1";
+    else if (k->turn_blocks)
+        back = arena_printf(f->a, "%s & 1", block);
+    g->turns = k->turn_calls;
+    fn_line(f, "const int64_t tile0 = %s / %d, tile1 = (%s%s%s + %d) / %d;", k->own ? "0" : from,
+            k->vt, to, k->own ? " - " : "", k->own ? from : "", k->vt - 1, k->vt);
+    fn_line(f, "for (int64_t step = tile0; step < tile1; step++) {");
+    fn_open(f);
+    if (back)
+        fn_line(f, "const int64_t tile = (%s) ? tile0 + tile1 - 1 - step : step;", back);
+    else
+        fn_line(f, "const int64_t tile = step;");
+    const char *begin = k->own ? "from + " : "";
+    if (k->whole) { /* then the compiler sees how many lanes there are */
+        fn_line(f, "const int64_t v0 = %stile * %d, hi = %d;", begin, k->vt, k->vt);
+        if (split) fn_line(f, "const int64_t lo = 0;");
+        return back;
+    }
+    fn_line(f, "const int64_t v0 = %stile * %d, hi = bk_mini(%s - v0, %d);", begin, k->vt, to,
+            k->vt);
+    if (split) fn_line(f, "const int64_t lo = bk_maxi(from - v0, 0);");
+    return back;
+}
+
+/* The rows that are left in as few blocks as go, of nearly equal heights: no short one is left
+ * over. */
+static void row_block(Fn *f, const Contraction *k) {
+    if (k->nheight == 1) {
+        fn_line(f, "rows = %d;", k->mr);
+        return;
+    }
+    fn_line(f, "const int64_t left = end - m0, blocks = (left + %d) / %d;", k->mr - 1, k->mr);
+    fn_line(f, "rows = (left + blocks - 1) / blocks;");
+}
+
+/* ---- panels, and what is fetched ahead; an address past the end is fetched without harm ------ */
+/* Where the tile's part of each panel starts, and of what is fetched for the next tile. */
+static void panel_pointers(Group *g, const Contraction *k, const char *back) {
+    Fn *f = &g->f;
+    for (int i = 0; i < k->npanel; i++) {
+        const Panel *q = &k->panel[i];
+        const char *weights = group_weights(g, emit_packed(g->em, q->packed));
+        fn_line(f, "const float *const w%d = %s + (%s) * %lld + tile * %lld;", i, weights,
+                fn_expr(f, q->at), (long long)q->stride, (long long)q->tile);
+    }
+    for (int i = 0; i < k->npanel; i++) {
+        long long tile = k->panel[i].tile;
+        if (!k->panel[i].lines) continue;
+        if (back)
+            fn_line(f, "const float *next%d = w%d + ((%s) ? -%lldLL : %lldLL);", i, i, back, tile,
+                    tile);
+        else
+            fn_line(f, "const float *next%d = w%d + %lld;", i, i, tile);
+        fn_line(f, "const float *const last%d = next%d + %lld;", i, i, tile);
+    }
+}
+
+/* What the epilogue of a block of rows will read. */
+static void fetch_operands(Group *g, const Contraction *k) {
+    Fn *f = &g->f;
+    Cx *c = g->em->c;
+    if (!k->nfar) return;
+    fn_line(f,
+            "for (int64_t row = 0; rows > 1 && row < rows; row++) {"); /* one is read as it comes */
+    int mark = fn_open(f);
+    fn_line(f, "const int64_t im = m0 + row;");
+    fn_bind(f, e_axis(c, k->m), "im");
+    for (int i = 0; i < k->nfar; i++) {
+        const Expr *e = k->far[i];
+        const char *base = f->tensor(f, e->t), *at = fn_expr(f, flat_of(c, e));
+        int64_t size = (int64_t)dtype_size(e->dtype);
+        for (int64_t l = 0; l < k->vt; l += CACHE_LINE / size)
+            fn_line(f, "__builtin_prefetch(%s + (%s) + %lld);", base, at, (long long)l);
+    }
+    fn_close(f, mark);
+    fn_line(f, "}");
+}
+
+static void fetch_begin(Group *g, const Contraction *k) {
+    Fn *f = &g->f;
+    fetch_operands(g, k);
+    const char *few = k->few ? arena_printf(f->a, " && end - first > %d", k->few) : "";
+    for (int i = 0; i < k->npanel; i++)
+        if (k->panel[i].lines)
+            fn_line(f, "const int64_t by%d = next%d < last%d%s ? %d : 0;", i, i, i, few,
+                    CACHE_LINE / 4);
+}
+
+static void fetch_end(Group *g, const Contraction *k) {
+    for (int i = 0; i < k->npanel; i++) {
+        const Panel *q = &k->panel[i];
+        if (q->lines)
+            fn_line(&g->f, "next%d += by%d * %lld;", i, i,
+                    (long long)(q->lines * q->tile / (q->n * k->vt)));
+    }
+}
+
+/* ---- a block of rows ------------------------------------------------------------------------- */
+static void call_sets(Group *g, const Contraction *k, int rows) {
+    Fn *f = &g->f;
+    for (int s = 0; s < k->nset; s++) {
+        if (k->dot[s]) continue;
+        if (!k->tails) {
+            call_micro(g, k, s, rows, false);
+            continue;
+        }
+        fn_line(f, "if (lanes == %d) {", k->vt);
+        int mark = fn_open(f);
+        call_micro(g, k, s, rows, false);
+        fn_close(f, mark);
+        fn_line(f, "} else {");
+        mark = fn_open(f);
+        call_micro(g, k, s, rows, true);
+        fn_close(f, mark);
+        fn_line(f, "}");
+    }
+}
+
+static void sums(Group *g, const Contraction *k) {
+    Fn *f = &g->f;
+    for (int i = 0; i < k->nheight; i++) {
+        int rows = k->height[i], scope = f->bound.n;
+        if (k->nheight > 1) {
+            if (i == 0)
+                fn_line(f, "if (rows >= %d) {", rows);
+            else if (i < k->nheight - 1)
+                fn_line(f, "} else if (rows >= %d) {", rows);
+            else
+                fn_line(f, "} else {");
+            f->indent++;
+            fn_line(f, "rows = %d;", rows);
+        }
+        call_sets(g, k, rows);
+        f->bound.n = scope;
+        if (k->nheight > 1) f->indent--;
+    }
+    if (k->nheight > 1) fn_line(f, "}");
+    for (int s = 0; s < k->nset; s++)
+        if (k->dot[s]) call_dot(g, k, s);
+}
+
+static void epilogue(Group *g, const Contraction *k) {
+    Fn *f = &g->f;
+    fn_line(f, "for (int64_t row = 0; row < rows; row++) {");
+    int mark = fn_open(f);
+    if (k->m) {
+        fn_line(f, "const int64_t im = m0 + row;");
+        fn_bind(f, e_axis(g->em->c, k->m), "im");
+    }
+    for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
+    bool plain = !k->others; /* others need loops of their own inside the lane loop */
+    for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
+    if (plain) fn_line(f, "%s", g->em->target->simd);
+    group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi");
+    fn_close(f, mark);
+    fn_line(f, "}");
+}
+
+void group_contraction(Group *g) {
+    const Contraction *k = g->k->contraction;
+    Cx *c = g->em->c;
+    Fn *f = &g->f;
+    g->reduce = scratch;
+    group_range(g);
+    int indent = f->indent, mark = f->bound.n;
+    bind_outer(g, k, true);
+    if (k->m) open_blocks(g, k);
+    const char *back = open_tiles(g, k);
+    if (k->tails)
+        fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",
+                k->own ? "to" : fn_expr(f, k->v->extent), k->vt);
+    panel_pointers(g, k, back);
+    for (int j = 0; j < k->n; j++)
+        fn_line(f, "float g%d[%d] __attribute__((aligned(64)));", k->p[j].slot, k->mr * k->vt);
+    if (k->m) {
+        fn_line(f, "for (int64_t m0 = first, rows; m0 < end; m0 += rows) {");
+        fn_open(f);
+        fn_bind(f, e_axis(c, k->m), "m0");
+        row_block(f, k);
+    } else
+        fn_line(f, "const int64_t rows = 1;");
+    fn_bind(f, e_axis(c, k->v), "v0");
+    fetch_begin(g, k);
+    sums(g, k);
+    fetch_end(g, k);
+    f->bound.n = mark;
+    bind_outer(g, k, false);
+    epilogue(g, k);
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+}

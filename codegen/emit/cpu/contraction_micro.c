@@ -1,0 +1,213 @@
+/* contraction_micro.c: the text of micro-kernels: rows × vectors sums in registers for all products
+ * of a set. */
+#include "codegen/emit/cpu/contraction.h"
+
+Micro micro_new(Group *g, const Contraction *k, int set) {
+    Arena *a = g->em->a;
+    return (Micro){.g = g,
+                   .k = k,
+                   .set = set,
+                   .known = map_new(a),
+                   .params = {.a = a},
+                   .args = {.a = a},
+                   .body = {.a = a}};
+}
+
+const char *micro_end(Micro *u) {
+    Emit *em = u->g->em;
+    const char *name = emit_function(em, "dot", em->target->kernel, u->params.p, u->body.p),
+               *call = arena_printf(em->a, "%s(%s);", name, u->args.p);
+    sb_free(&u->params);
+    sb_free(&u->args);
+    sb_free(&u->body);
+    return call;
+}
+
+const char *micro_value(Micro *u, Expr *e) {
+    Group *g = u->g;
+    int64_t v;
+    if (e_is_int(e, &v)) return arena_printf(g->em->a, "%lld", (long long)v);
+    const char *s = map_geti(u->known, (uint64_t)e->id + 1);
+    if (s) return s;
+    s = arena_printf(g->em->a, "n%d", u->nvalue++);
+    sb_printf(&u->params, ", int64_t %s", s);
+    sb_printf(&u->args, ", %s", fn_expr(&g->f, e));
+    map_seti(u->known, (uint64_t)e->id + 1, (void *)(uintptr_t)s);
+    return s;
+}
+
+/* " + r0 * s0 + …" of an address along the set's reduction axes. */
+static const char *along(Micro *u, Expr *flat) {
+    const Contraction *k = u->k;
+    const char *s = "";
+    for (int i = 0; i < k->nraxis[u->set]; i++) {
+        Expr *coef = coef_of(u->g->em->c, flat, k->raxis[u->set][i]);
+        if (e_is_ival(coef, 0)) continue;
+        if (e_is_ival(coef, 1))
+            s = arena_printf(u->g->em->a, "%s + r%d", s, i);
+        else
+            s = arena_printf(u->g->em->a, "%s + r%d * %s", s, i, micro_value(u, coef));
+    }
+    return s;
+}
+
+const char *micro_base(Micro *u, Expr *load, Expr *flat) {
+    Group *g = u->g;
+    const Contraction *k = u->k;
+    Cx *c = g->em->c;
+    Expr *zero[MAX_RANK * 2];
+    for (int i = 0; i < k->nraxis[u->set]; i++) zero[i] = e_int(c, 0);
+    Expr *at = e_subst(c, flat, k->nraxis[u->set], k->raxis[u->set], zero, NULL, NULL);
+    return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, load->t), fn_expr(&g->f, at));
+}
+
+/* Sums, panels, operands that are not packed, scalar operands. */
+static void parameters(Micro *u) {
+    const Contraction *k = u->k;
+    Sb *p = &u->params, *a = &u->args;
+    for (int j = 0; j < k->n; j++)
+        if (k->p[j].set == u->set) u->q[u->nq++] = &k->p[j];
+    for (int j = 0; j < u->nq; j++) {
+        sb_printf(p, "%sfloat *restrict g%d", j ? ", " : "", j);
+        sb_printf(a, "%sg%d", j ? ", " : "", u->q[j]->slot);
+    }
+    for (int i = 0, n = 0; i < k->npanel; i++) {
+        if (k->panel[i].set != u->set) continue;
+        sb_printf(p, ", const float *restrict w%d", n);
+        sb_printf(a, ", w%d", i);
+        if (u->rows > 1 && k->panel[i].lines) {
+            sb_printf(p, ", const float *restrict f%d, int64_t by%d", n, n);
+            sb_printf(a, ", next%d, by%d", i, i);
+        }
+        u->panel_of[i] = n++;
+    }
+    for (int j = 0; j < u->nq; j++) {
+        const Product *q = u->q[j];
+        if (!q->packed) {
+            sb_printf(p, ", const float *restrict b%d", j);
+            sb_printf(a, ", %s", micro_base(u, q->vec, q->vec_flat));
+        }
+        int *s = &u->sca_of[j];
+        while (*s < u->nsca && u->sca[*s]->sca != q->sca) ++*s;
+        if (*s < u->nsca) continue;
+        u->sca[u->nsca++] = q;
+        sb_printf(p, ", const %s *restrict a%d", c_store(q->sca->dtype), *s);
+        sb_printf(a, ", %s", micro_base(u, q->sca, q->sca_flat));
+    }
+    if (u->tail) {
+        sb_puts(p, ", int64_t lanes");
+        sb_puts(a, ", lanes");
+    }
+}
+
+/* Vector v of the tile, at `at`, which ends with the domain. */
+static void load_vector(Micro *u, int in, const char *name, const char *at, int v, bool ends) {
+    if (u->tail && ends)
+        sb_printf(&u->body, "%*sconst bk_vf %s = bk_loadn(%s, lanes - %d);\n", in, "", name, at,
+                  v * u->g->em->vec);
+    else
+        sb_printf(&u->body, "%*sconst bk_vf %s = bk_loadv(%s);\n", in, "", name, at);
+}
+
+static void vectors(Micro *u, int in) {
+    const Contraction *k = u->k;
+    Arena *a = u->g->em->a;
+    int vec = u->g->em->vec;
+    for (int j = 0; j < u->nq; j++) {
+        const Product *q = u->q[j];
+        const char *off = q->packed ? "" : along(u, q->vec_flat);
+        for (int v = 0; v < k->nv; v++) {
+            const char *at = q->packed ? arena_printf(a, "w%d + %d", u->panel_of[q->panel],
+                                                      (q->place * k->nv + v) * vec)
+                                       : arena_printf(a, "b%d%s + %d", j, off, v * vec);
+            load_vector(u, in, arena_printf(a, "v%d_%d", j, v), at, v, !q->packed);
+        }
+    }
+}
+
+/* Goes on to the panels' next step; fetches what is to be. */
+static void panels(Micro *u, int in) {
+    const Contraction *k = u->k;
+    Sb *b = &u->body;
+    for (int i = 0; i < k->npanel; i++) {
+        const Panel *q = &k->panel[i];
+        const int n = u->panel_of[i];
+        if (q->set != u->set) continue;
+        for (int v = 0; u->rows == 1 && q->ahead && v < q->n * k->nv; v++)
+            sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", n,
+                      q->ahead + v * u->g->em->vec);
+        for (int line = 0; u->rows > 1 && line < q->lines; line++)
+            sb_printf(b, "%*s__builtin_prefetch(f%d, 0, 2);\n%*sf%d += by%d;\n", in, "", n, in, "",
+                      n, n);
+        sb_printf(b, "%*sw%d += %d;\n", in, "", n, q->n * k->vt);
+    }
+}
+
+/* Scalar operand s of row m, at `at`, times the vectors of its products. */
+static void multiply(Micro *u, int in, int s, int m, const char *at) {
+    Sb *b = &u->body;
+    const Expr *sca = u->sca[s]->sca;
+    const char *convert = sca->dtype == DT_F16 ? "bk_h2f1" : sca->dtype == DT_BF16 ? "bk_b2f" : "";
+    sb_printf(b, "%*sconst float x%d_%d = %s(a%d[0%s]);\n", in, "", s, m, convert, s, at);
+    for (int j = 0; j < u->nq; j++)
+        for (int v = 0; v < u->k->nv && u->sca_of[j] == s; v++)
+            sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d;\n", in, "", j, m, v, j, v, s, m);
+}
+
+/* The same for one that moves along the lanes. */
+static void multiply_both(Micro *u, int in, int s, int m, const char *at) {
+    Arena *a = u->g->em->a;
+    for (int v = 0; v < u->k->nv; v++) {
+        const char *x = arena_printf(a, "x%d_%d_%d", s, m, v);
+        load_vector(u, in, x, arena_printf(a, "a%d%s + %d", s, at, v * u->g->em->vec), v, true);
+        for (int j = 0; j < u->nq; j++)
+            if (u->sca_of[j] == s)
+                sb_printf(&u->body, "%*sc%d_%d_%d += v%d_%d * %s;\n", in, "", j, m, v, j, v, x);
+    }
+}
+
+static void rows(Micro *u, int in) {
+    const Contraction *k = u->k;
+    Cx *c = u->g->em->c;
+    for (int s = 0; s < u->nsca; s++) {
+        const Product *p = u->sca[s];
+        const char *off = along(u, p->sca_flat);
+        Expr *row = k->m ? coef_of(c, p->sca_flat, k->m) : e_int(c, 0);
+        for (int m = 0; m < u->rows; m++) {
+            const char *at = m && !e_is_ival(row, 0) ? arena_printf(u->g->em->a, "%s + %d * %s",
+                                                                    off, m, micro_value(u, row))
+                                                     : off;
+            (p->both ? multiply_both : multiply)(u, in, s, m, at);
+        }
+    }
+}
+
+void call_micro(Group *g, const Contraction *k, int set, int height, bool tail) {
+    Micro u = micro_new(g, k, set);
+    Sb *b = &u.body;
+    const int nr = k->nraxis[set], in = 4 + 4 * nr;
+    u.rows = height;
+    u.tail = tail;
+    parameters(&u);
+    sb_printf(b, "    %s\n", g->em->target->contract);
+    for (int j = 0; j < u.nq; j++)
+        for (int m = 0; m < height; m++) {
+            sb_puts(b, "    bk_vf");
+            for (int v = 0; v < k->nv; v++)
+                sb_printf(b, "%s c%d_%d_%d = {0}", v ? "," : "", j, m, v);
+            sb_puts(b, ";\n");
+        }
+    for (int i = 0; i < nr; i++)
+        sb_printf(b, "%*sfor (int64_t r%d = 0; r%d < %s; r%d++) {\n", 4 + 4 * i, "", i, i,
+                  micro_value(&u, k->raxis[set][i]->extent), i);
+    vectors(&u, in);
+    panels(&u, in);
+    rows(&u, in);
+    for (int i = nr - 1; i >= 0; i--) sb_printf(b, "%*s}\n", 4 + 4 * i, "");
+    for (int j = 0; j < u.nq; j++)
+        for (int m = 0; m < height; m++)
+            for (int v = 0; v < k->nv; v++)
+                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j, m * k->vt + v * g->em->vec,
+                          j, m, v);
+    fn_line(&g->f, "%s", micro_end(&u));
+}

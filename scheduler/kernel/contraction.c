@@ -1,0 +1,342 @@
+/* contraction.c: finds sums of products, and what each axis is for them. */
+#include "scheduler/kernel/contraction.h"
+#include "scheduler/cost/decide.h"
+
+#define TURN 4 /* first caches full of weights that are read forwards and backwards in turn */
+
+/* ---- finding --------------------------------------------------------------------------------- */
+Expr *contract_factor(Expr *e) {
+    Expr *x =
+        e->op == E_CAST && (e->a[0]->dtype == DT_F16 || e->a[0]->dtype == DT_BF16) ? e->a[0] : e;
+    return e->dtype == DT_F32 && x->op == E_LOAD ? x : NULL;
+}
+
+static bool is_product(const Expr *e) {
+    if (e->op != E_REDUCE || e->kind != R_SUM || e->dtype != DT_F32) return false;
+    const Expr *b = e->a[0];
+    return b->op == E_MUL && contract_factor(b->a[0]) && contract_factor(b->a[1]);
+}
+
+static bool affine_in_all(const Kernel *k, Expr *flat, const Expr *reduce) {
+    Cx *c = k->c;
+    Expr *coef, *rest = flat;
+    if (flat->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)) {
+        /* Positions read from memory must not depend on the loops inside. */
+        return false;
+    }
+    for (int i = 0; i < k->naxis; i++)
+        if (!e_affine(c, rest, k->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
+    for (int i = 0; i < reduce->naxis; i++)
+        if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS))
+            return false;
+    return !(rest->flags & EF_AXIS);
+}
+
+bool contract_product(const Kernel *k, Expr *e, Product *p) {
+    Cx *c = k->c;
+    if (!is_product(e)) return false;
+    Expr *a = contract_factor(e->a[0]->a[0]), *b = contract_factor(e->a[0]->a[1]);
+    Expr *fa = flat_of(c, a), *fb = flat_of(c, b);
+    if (!affine_in_all(k, fa, e) || !affine_in_all(k, fb, e)) return false;
+    for (int i = 0; i < k->n; i++)
+        if (a->t == k->t[i] || b->t == k->t[i]) return false;
+    *p = (Product){.reduce = e, .vec = a, .sca = b, .vec_flat = fa, .sca_flat = fb};
+    return true;
+}
+
+static void find(Contraction *k, Map *seen, Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_REDUCE) {
+        if (k->n < MAX_PRODUCTS && contract_product(k->g, e, &k->p[k->n])) k->n++;
+        return;
+    }
+    int last = e->op == E_LOAD ? 0 : e_always(e);
+    for (int i = 0; i < last; i++) find(k, seen, e->a[i]);
+}
+
+Expr *coef_of(Cx *c, Expr *flat, Axis *x) {
+    Expr *coef, *rest;
+    return e_affine(c, flat, x, &coef, &rest) ? coef : NULL;
+}
+
+int64_t axis_size(const Axis *x, int64_t unknown) {
+    int64_t v;
+    return e_is_int(x->extent, &v) ? v : unknown;
+}
+
+/* The only symbol in e, or NULL; *n counts all. */
+static Expr *only_symbol(Expr *e, int *n) {
+    if (!(e->flags & EF_SYM)) return NULL;
+    if (e->op == E_SYM) {
+        (*n)++;
+        return e;
+    }
+    Expr *r = NULL;
+    for (int i = 0; i < e->n; i++) {
+        Expr *x = only_symbol(e->a[i], n);
+        if (x && r && x == r) (*n)--;
+        if (x) r = x;
+    }
+    return r;
+}
+
+bool packable(const Kernel *k, Product *p, const Expr *load, Expr *flat) {
+    Cx *c = k->c;
+    int64_t v;
+    Expr *rest = flat, *coef;
+    if (load->t->kind != TK_CONST || k->s->level == LEVEL_HOST)
+        return false; /* a library reads it as it is */
+    for (int i = 0; i < k->naxis; i++) {
+        if (!e_affine(c, rest, k->axis[i], &coef, &rest) || !e_is_int(coef, &v)) return false;
+        if (v && !e_is_int(k->axis[i]->extent, &v)) return false;
+    }
+    for (int i = 0; i < p->reduce->naxis; i++) {
+        if (!e_affine(c, rest, p->reduce->raxis[i], &coef, &rest) || !e_is_int(coef, &v))
+            return false;
+        if (!e_is_int(p->reduce->raxis[i]->extent, &v)) return false;
+    }
+    p->sym = NULL;
+    if (e_is_int(rest, &v)) return true;
+    int n = 0;
+    Expr *s = only_symbol(rest, &n);
+    if (!s || n != 1 || s->sym->lo < 0 || s->sym->hi > 1024) return false;
+    p->sym = s;
+    p->sym_axis = axis_new(c, e_int(c, s->sym->hi + 1));
+    return e_affine(c, e_replace(c, rest, s, e_axis(c, p->sym_axis)), p->sym_axis, &coef, &rest) &&
+           e_is_int(coef, &v) && e_is_int(rest, &v);
+}
+
+/* Sets up p for vector axis v as a dot product; false: it cannot. */
+static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
+    Cx *c = k->g->c;
+    int64_t n = axis_size(p->reduce->raxis[0], INT64_MAX);
+    if (p->reduce->naxis != 1 || n < k->g->lanes) return false;
+    for (int side = 0; side < 2; side++) {
+        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
+             *y = contract_factor(p->reduce->a[0]->a[!side]);
+        Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
+        Axis *r = p->reduce->raxis[0];
+        if (x->dtype != DT_F32 || y->dtype != DT_F32) continue;
+        if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fx, r), 1) ||
+            !e_is_ival(coef_of(c, fy, r), 1))
+            continue;
+        bool moves = !e_is_ival(coef_of(c, fy, v), 0);
+        *p = (Product){.reduce = p->reduce,
+                       .vec = x,
+                       .sca = y,
+                       .vec_flat = fx,
+                       .sca_flat = fy,
+                       .both = moves,
+                       .dot = true};
+        return true;
+    }
+    return false;
+}
+
+/* Sets up p for vector axis v; false: it cannot. */
+static bool orient(Contraction *k, Product *p, Axis *v) {
+    p->sym = NULL;
+    Cx *c = k->g->c;
+    for (int side = 0; side < 2; side++) {
+        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
+             *y = contract_factor(p->reduce->a[0]->a[!side]);
+        Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
+        Expr *cx = coef_of(c, fx, v), *cy = coef_of(c, fy, v);
+        Product other = *p;
+        bool pack = !e_is_ival(cx, 0) && packable(k->g, p, x, fx);
+        if (!pack && (!e_is_ival(cx, 1) || x->dtype != DT_F32)) continue;
+        if (!e_is_ival(cy, 0) && (!e_is_ival(cy, 1) || y->dtype != DT_F32)) continue;
+        if (!e_is_ival(cy, 0) && side == 0 && packable(k->g, &other, y, fy))
+            continue; /* prefer that one packed */
+        p->vec = x;
+        p->sca = y;
+        p->vec_flat = fx;
+        p->sca_flat = fy;
+        p->packed = pack;
+        p->both = !e_is_ival(cy, 0);
+        p->dot = false;
+        return true;
+    }
+    return orient_dot(k, p, v);
+}
+
+bool contract_share_axes(Cx *c, Product *p, int n, Axis *const *axis) {
+    Axis *const *from = p->reduce->raxis;
+    Expr *to[MAX_RANK * 2];
+    uint32_t taken = 0;
+    if (p->reduce->naxis != n || n > 2 * MAX_RANK) return false;
+    for (int i = 0; i < n; i++) {
+        int at = -1;
+        for (int z = 0; z < n; z++)
+            if (!(taken >> z & 1) && axis[z]->extent == from[i]->extent &&
+                (at < 0 || axis[z] == from[i]))
+                at = z;
+        if (at < 0) return false;
+        taken |= 1u << at;
+        to[i] = e_axis(c, axis[at]);
+    }
+    Expr **part[] = {&p->vec, &p->sca, &p->vec_flat, &p->sca_flat};
+    for (size_t i = 0; i < COUNT(part); i++)
+        *part[i] = e_subst(c, *part[i], n, from, to, NULL, NULL);
+    return true;
+}
+
+Axis **contract_order(Arena *a, const Expr *reduce) {
+    int n = reduce->naxis;
+    Axis **r = arena_memdup(a, reduce->raxis, sizeof(Axis *) * (size_t)n);
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && axis_size(r[j - 1], 1 << 20) > axis_size(r[j], 1 << 20); j--) {
+            Axis *t = r[j];
+            r[j] = r[j - 1];
+            r[j - 1] = t;
+        }
+    return r;
+}
+
+/* Products with the same factor one after another: those of a set then share it. */
+static void by_factor(Contraction *k) {
+    for (int j = 0; j < k->n; j++) {
+        int to = j + 1;
+        for (int i = j + 1; i < k->n; i++) {
+            if (k->p[i].sca != k->p[j].sca) continue;
+            Product p = k->p[i];
+            memmove(k->p + to + 1, k->p + to, sizeof p * (size_t)(i - to));
+            k->p[to++] = p;
+        }
+        j = to - 1;
+    }
+}
+
+/* The axis that is laid over lanes, if one is worth it, and the products that can use it. */
+static bool choose_lanes(Contraction *k) {
+    const Kernel *g = k->g;
+    int best = -1;
+    int64_t best_score = 0;
+    for (int i = 0; i < g->naxis; i++) {
+        int64_t score = 0, n = axis_size(g->axis[i], -1);
+        bool dots = false;
+        if (n >= 0 && n < 4) continue;
+        if (g->axis[i] == g->split && e_is_ival(g->grain, 1))
+            continue; /* tiles start at whole vectors */
+        for (int j = 0; j < k->n; j++) {
+            Product p = k->p[j];
+            if (!orient(k, &p, g->axis[i])) continue;
+            dots |= p.dot;
+            score += 1000 + (p.packed ? 150 : 0) - (p.dot ? 600 : p.both ? 300 : 0);
+        }
+        if (score < 1000 && !dots) continue; /* nothing is used twice */
+        if (i == g->naxis - 1)
+            score += n < 0 ? 20 : n >= g->lanes ? 400 : 50; /* contiguous stores */
+        if (n >= g->lanes) score += 200;
+        if (score > best_score) best = i, best_score = score;
+    }
+    if (best < 0) return false;
+    k->v = g->axis[best];
+    int n = 0;
+    for (int j = 0; j < k->n; j++)
+        if (orient(k, &k->p[j], k->v)) k->p[n++] = k->p[j];
+    k->n = n;
+    return true;
+}
+
+/* Rows: an axis along which vectors are reused. */
+static void choose_rows(Contraction *k) {
+    const Kernel *g = k->g;
+    int64_t most = 1;
+    for (int i = 0; i < g->naxis; i++) {
+        Axis *x = g->axis[i];
+        if (x == k->v) continue;
+        bool ok = true, moves = false;
+        for (int j = 0; j < k->n; j++) {
+            ok = ok && !k->p[j].both && e_is_ival(coef_of(g->c, k->p[j].vec_flat, x), 0);
+            moves |= !e_is_ival(coef_of(g->c, k->p[j].sca_flat, x), 0);
+        }
+        int64_t size = axis_size(x, 1 << 20);
+        if (ok && moves && size >= most) k->m = x, most = size; /* of unknown ones the inner */
+    }
+}
+
+/* Sets: products over equal reduction axes run in one loop; not so many that few rows share a
+ * vector. */
+static void choose_sets(Contraction *k) {
+    int most = k->m && axis_size(k->m, ROW_BLOCK) >= 6 ? 4 : MAX_PRODUCTS;
+    if (k->n > most) by_factor(k);
+    for (int j = 0; j < k->n; j++) {
+        Product *p = &k->p[j];
+        p->slot = j;
+        for (p->set = 0; p->set < k->nset; p->set++) {
+            int members = 0;
+            for (int i = 0; i < j; i++) members += k->p[i].set == p->set;
+            if (members == most) continue;
+            if (k->dot[p->set] == p->dot &&
+                contract_share_axes(k->g->c, p, k->nraxis[p->set], k->raxis[p->set]))
+                break;
+        }
+        if (p->set < k->nset) continue;
+        if (k->nset == MAX_SETS) { /* the rest is reduced in the epilogue */
+            k->n = j;
+            break;
+        }
+        k->dot[k->nset] = p->dot;
+        k->raxis[k->nset] = contract_order(k->g->a, p->reduce);
+        k->nraxis[k->nset++] = p->reduce->naxis;
+    }
+}
+
+static bool others(const Contraction *k, Map *seen, const Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return false;
+    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    if (e->op == E_REDUCE) {
+        for (int j = 0; j < k->n; j++)
+            if (k->p[j].reduce == e) return false;
+        return true;
+    }
+    for (int i = 0; i < e->n; i++)
+        if (others(k, seen, e->a[i])) return true;
+    return false;
+}
+
+/* ---- the order of tiles ---------------------------------------------------------------------- */
+static bool in_loop(const Kernel *g) {
+    for (const Seq *q = g->t[0]->seq; q && q->owner && q->owner->kind != S_CALL; q = q->parent)
+        if (q->owner->kind == S_LOOP) return true;
+    return false;
+}
+
+/* Where tiles begin and end. Those of packed operands begin where these do; of others at the unit's
+ * own lanes, so that nothing is read that another unit may be writing. Weights that are much for
+ * the first cache are read forwards and backwards in turn: what was read last is still there when
+ * the next round begins with it. */
+static void choose_order(Contraction *k) {
+    const Kernel *g = k->g;
+    bool split = k->v == g->split;
+    int64_t n = axis_size(k->v, -1), grain = 0, floats = 0;
+    if (split && !e_is_int(g->grain, &grain)) grain = 1;
+    k->own = split && !k->npanel;
+    k->whole = n >= 0 && n % k->vt == 0 && grain % k->vt == 0 && !(split && g->s->op.inner);
+    for (int j = 0; j < k->n && !k->whole; j++) k->tails |= !k->p[j].packed || k->p[j].both;
+    for (int i = 0; i < k->npanel; i++) floats += k->panel[i].stride;
+    if (floats * 4 >= TURN * g->p->schedule->device->level[LEVEL_LANE].bytes) {
+        k->turn_calls = in_loop(g);
+        k->turn_blocks = k->m;
+    }
+}
+
+bool kernel_contraction(Kernel *g, int64_t streamed) {
+    Contraction k = {.g = g};
+    Map *seen = map_new(g->a);
+    for (int i = 0; i < g->n; i++) find(&k, seen, g->value[i]);
+    if (!k.n || !choose_lanes(&k)) return false;
+    choose_rows(&k);
+    choose_sets(&k);
+    if (!k.n) return false;
+    seen = map_new(g->a);
+    for (int i = 0; i < g->n; i++) k.others |= others(&k, seen, g->value[i]);
+    contraction_tile(&k);
+    contraction_panels(&k, streamed);
+    choose_order(&k);
+    g->kind = KERNEL_CONTRACTION;
+    g->contraction = arena_memdup(g->a, &k, sizeof k);
+    return true;
+}

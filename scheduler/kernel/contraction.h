@@ -1,0 +1,103 @@
+/* contraction.h: sums of products as register-blocked micro-kernels with a fused epilogue.
+ *
+ * A group's members may contain several sums  Σ_r A[…] · B[…].  One axis of the domain, v, is laid
+ * over vector lanes: along it one operand (the vector operand) is contiguous or constant, and the
+ * other does not move. Another axis, m, gives rows that reuse the vectors. A micro-kernel computes
+ * rows × vectors sums in registers for all products that share their reduction axes, and leaves
+ * them in a scratch tile; the epilogue is the members' own expressions over that tile. Constant
+ * vector operands are packed at compile time in the order in which the loops read them. */
+#ifndef BRAID_CONTRACTION_H
+#define BRAID_CONTRACTION_H
+
+#include "scheduler/kernel/kernel.h"
+#include "scheduler/kernel/packed.h"
+
+#define MAX_PRODUCTS 16
+#define MAX_SETS 4
+#define MAX_HEIGHTS 16
+#define MAX_FAR 8
+#define ROW_BLOCK 64  /* rows of a job */
+#define CACHE_LINE 64 /* bytes */
+
+typedef struct Product {
+    Expr *reduce;
+    Expr *vec, *sca; /* loads; of 16 bits only a packed vec, and a sca that does not move along v */
+    Expr *vec_flat, *sca_flat;
+    bool packed, both; /* both: sca moves along v too */
+    Expr *sym;         /* packed: a uniform symbol that its position depends on, or NULL */
+    Axis *sym_axis;    /* stands for it */
+    bool dot; /* both are contiguous along the only reduction axis; vec moves along v in steps */
+    int set, slot;    /* slot: index of its scratch tile */
+    int panel, place; /* packed: where its vectors are */
+} Product;
+
+/* Packed vector operands of products that run in one loop, as one stream in the order of that loop:
+ * [symbol][outer axes that the operands use][tile][reduction axes, outermost first][product][vector
+ * of the tile][lane]. So a tile's micro-kernel reads one stream, and the next tile's follows. */
+typedef struct Panel {
+    int set, n;           /* products */
+    int lead;             /* index of the first product */
+    int64_t tile, stride; /* floats of one tile, of all tiles */
+    Expr *at;             /* which strides the symbol and the outer axes choose */
+    int ahead;            /* floats between what is read and what is fetched; 0: nothing is */
+    int lines; /* of the next tile, fetched in each step of more than one row; 0: none are */
+    const Packed *packed;
+} Panel;
+
+typedef struct Contraction {
+    const Kernel *g;
+    int n, nset, npanel;
+    Product p[MAX_PRODUCTS];
+    Panel panel[MAX_PRODUCTS];
+    Axis **raxis[MAX_SETS]; /* per set, outermost first */
+    int nraxis[MAX_SETS];
+    bool dot[MAX_SETS]; /* the set's products are dot products */
+    bool others;        /* there are reductions that no set computes: the epilogue does */
+    Axis *v, *m;        /* lanes; rows, or NULL */
+    int nv, mr, vt;     /* vectors and rows of a tile; its lanes */
+    int height[MAX_HEIGHTS],
+        nheight; /* rows that micro-kernels are written for: mr first, falling */
+    bool own;    /* tiles begin at the unit's own lanes */
+    bool whole;  /* no tile has lanes beyond the domain, or of another unit */
+    bool tails;  /* some have, and read operands that end with the domain */
+    /* Tiles are gone through forwards and backwards in turn: from call to call, from one block of
+     * rows to the next. */
+    bool turn_calls, turn_blocks;
+    int few;            /* while so few rows are computed there is no time to fetch a tile */
+    Expr *far[MAX_FAR]; /* loads that the epilogue's rows make from the outer caches */
+    int nfar;
+} Contraction;
+
+/* Makes k such a kernel where the group has sums of products in a form worth one; false: it is as
+ * it was. `streamed`: what contraction_streamed() gives. */
+bool kernel_contraction(Kernel *k, int64_t streamed);
+/* Bytes of constant factors that a run of the program reads. */
+int64_t contraction_streamed(const Program *p);
+
+/* ---- of products ----------------------------------------------------------------------------- */
+/* The load behind a factor of a product: of float32, or of 16 bits and converted; or NULL. */
+Expr *contract_factor(Expr *e);
+/* Whether reduction e is a sum of products of two loads at positions affine in all axes, neither of
+ * them of a member of the group; fills *p if so, its operands in the order in which they stand. */
+bool contract_product(const Kernel *k, Expr *e, Product *p);
+/* Whether p can run in a loop over these axes: it has as many, of the same extents. If so, p goes
+ * over them. */
+bool contract_share_axes(Cx *c, Product *p, int n, Axis *const *axis);
+/* The axes of a reduction: short loops outside, the longest one inside. */
+Axis **contract_order(Arena *a, const Expr *reduce);
+/* p's operand `load` is constant, and so are all extents that it moves along, and its strides: it
+ * can be packed. It may also depend on one bounded symbol: the layer, say, of a loop over layers.
+ */
+bool packable(const Kernel *k, Product *p, const Expr *load, Expr *flat);
+Expr *coef_of(Cx *c, Expr *flat, Axis *x); /* of x in flat; NULL: not affine in it */
+int64_t axis_size(const Axis *x, int64_t unknown);
+
+/* ---- contraction_tile.c ---------------------------------------------------------------------- */
+/* Sets nv, mr, vt and the heights by a model of the micro-kernel's time. Requires axes and sets. */
+void contraction_tile(Contraction *k);
+
+/* ---- contraction_panel.c --------------------------------------------------------------------- */
+/* Sets the panels, and what is fetched ahead: of them, and for the epilogue. Requires the tile. */
+void contraction_panels(Contraction *k, int64_t streamed);
+
+#endif

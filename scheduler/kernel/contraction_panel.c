@@ -1,0 +1,209 @@
+/* contraction_panel.c: a contraction's constant operands in the order in which they are read, and
+ * what a block of rows fetches for later while its sums are computed: its own epilogue's operands,
+ * and the next tile's weights where they come from beyond the nearer caches. */
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/kernel/contraction.h"
+
+#define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
+#define SHORT 32   /* steps of a sum that leave no time to fetch anything */
+
+/* What has so many bytes is not expected to be near when it is wanted. */
+static int64_t far_bytes(const Contraction *k) {
+    return 2 * k->g->p->schedule->device->level[LEVEL_LANE].bytes;
+}
+
+/* ---- packing --------------------------------------------------------------------------------- */
+static void add_dim(Packed *q, PackSource *s, int *n, const Expr *coef, int64_t extent) {
+    e_is_int(coef, &s->stride[*n]);
+    q->extent[(*n)++] = extent;
+}
+
+static void add_source(const Contraction *k, const Product *p, Packed *q) {
+    const Kernel *g = k->g;
+    Cx *c = g->c;
+    PackSource *s = &q->source[q->nsource++];
+    Expr *rest = p->vec_flat, *coef;
+    int64_t lane = 0;
+    int n = 0;
+    s->data = p->vec->t->data;
+    if (p->sym) {
+        rest = e_replace(c, rest, p->sym, e_axis(c, p->sym_axis));
+        e_affine(c, rest, p->sym_axis, &coef, &rest);
+        add_dim(q, s, &n, coef, axis_size(p->sym_axis, 0));
+    }
+    for (int i = 0; i < g->naxis; i++) {
+        e_affine(c, rest, g->axis[i], &coef, &rest);
+        if (g->axis[i] == k->v)
+            e_is_int(coef, &lane);
+        else if (!e_is_ival(coef, 0))
+            add_dim(q, s, &n, coef, axis_size(g->axis[i], 0));
+    }
+    q->tile = n;
+    s->stride[n] = lane * k->vt;
+    q->extent[n++] = (q->limit + k->vt - 1) / k->vt;
+    for (int i = 0; i < k->nraxis[p->set]; i++) {
+        e_affine(c, rest, k->raxis[p->set][i], &coef, &rest);
+        add_dim(q, s, &n, coef, axis_size(k->raxis[p->set][i], 0));
+    }
+    s->stride[n] = lane;
+    q->extent[n] = k->vt;
+    q->nouter = n;
+    e_is_int(rest, &s->base);
+}
+
+/* a and b read their operands at equal symbols and outer axes. */
+static bool same_panel(const Contraction *k, const Product *a, const Product *b) {
+    const Kernel *g = k->g;
+    if (a->set != b->set || a->sym != b->sym) return false;
+    for (int i = 0; i < g->naxis; i++) {
+        Axis *x = g->axis[i];
+        if (x != k->v && e_is_ival(coef_of(g->c, a->vec_flat, x), 0) !=
+                             e_is_ival(coef_of(g->c, b->vec_flat, x), 0))
+            return false;
+    }
+    return true;
+}
+
+static void pack(Contraction *k, int panel) {
+    const Kernel *g = k->g;
+    Cx *c = g->c;
+    Panel *q = &k->panel[panel];
+    const Product *lead = &k->p[q->lead];
+    const char *name = lead->vec->t->name;
+    Packed like = {.what = name ? name : "packed",
+                   .ninner = 1,
+                   .line = k->vt,
+                   .limit = axis_size(k->v, 0),
+                   .dtype = DT_F32};
+    for (int j = 0; j < k->n; j++)
+        if (k->p[j].packed && k->p[j].panel == panel) add_source(k, &k->p[j], &like);
+    q->packed = packed_intern(g->p, &like);
+    q->tile = (int64_t)q->n * k->vt;
+    for (int i = like.tile + 1; i < like.nouter; i++) q->tile *= like.extent[i];
+    q->stride = q->tile * like.extent[like.tile];
+    q->at = lead->sym ? lead->sym : e_int(c, 0);
+    for (int i = 0; i < g->naxis; i++)
+        if (g->axis[i] != k->v && !e_is_ival(coef_of(c, lead->vec_flat, g->axis[i]), 0))
+            q->at = e_add(c, e_mul(c, q->at, g->axis[i]->extent), e_axis(c, g->axis[i]));
+}
+
+/* ---- fetching weights ------------------------------------------------------------------------ */
+/* Bytes of the constant factors in e's products. */
+static int64_t factor_bytes(Map *seen, const Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return 0;
+    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    int64_t bytes = 0;
+    for (int i = 0; i < e->n; i++) bytes += factor_bytes(seen, e->a[i]);
+    const Expr *b = e->a[0];
+    for (int i = 0; e->op == E_REDUCE && b->op == E_MUL && i < 2; i++) {
+        const Expr *x = b->a[i]->op == E_CAST ? b->a[i]->a[0] : b->a[i];
+        if (x->op != E_LOAD || x->t->kind != TK_CONST || map_geti(seen, (uint64_t)(uintptr_t)x->t))
+            continue;
+        map_seti(seen, (uint64_t)(uintptr_t)x->t, x->t);
+        bytes += x->t->data->count * (int64_t)dtype_size(x->t->dtype);
+    }
+    return bytes;
+}
+
+static int64_t seq_bytes(Map *seen, const Seq *q) {
+    int64_t bytes = 0;
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = q->s.p[i];
+        for (int j = 0; s->kind == S_OP && j < s->op.n; j++)
+            bytes += factor_bytes(seen, s->op.t[j]->body);
+        for (int j = 0; s->kind == S_BRANCH && j < 2; j++) bytes += seq_bytes(seen, s->br.arm[j]);
+        if (s->kind == S_LOOP) bytes += seq_bytes(seen, s->loop.body);
+    }
+    return bytes;
+}
+
+int64_t contraction_streamed(const Program *p) { return seq_bytes(map_new(p->cx->a), p->top); }
+
+/* How far ahead the weights are fetched where each is read once. A run of the program reads
+ * `streamed` bytes of them around the group: so many that they do not stay near come from the outer
+ * caches, at least whenever the loop that reads some of them again begins. */
+static void choose_ahead(Contraction *k, int64_t streamed) {
+    static const int some[] = {0, 256, AHEAD, 4096};
+    const Kernel *g = k->g;
+    const Schedule *plan = g->p->schedule;
+    const int units = g->split == k->v ? plan->units : 1;
+    int64_t floats = 0;
+    Way way[COUNT(some) + 1];
+    int n = 1, ahead = 0;
+    for (int i = 0; i < k->npanel; i++) {
+        Panel *q = &k->panel[i];
+        int64_t bytes = q->stride * 4 > streamed ? q->stride * 4 : streamed;
+        floats += q->stride;
+        if (bytes / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4) q->ahead = ahead = AHEAD;
+    }
+    if (floats * 4 < far_bytes(k)) return;
+    double ns = cost_group_ns(g->c, plan->device, g->s, g->split ? plan->units : 1);
+    way[0] = (Way){ahead, ns};
+    for (size_t i = 0; i < COUNT(some); i++)
+        if (some[i] != ahead) way[n++] = (Way){some[i], ns};
+    int chosen = decide_value(g->p, X_PREFETCH, g->s, n, way);
+    for (int i = 0; i < k->npanel && chosen != ahead; i++) k->panel[i].ahead = chosen;
+}
+
+/* A tile's lines are fetched while the blocks of rows in front of it are computed. */
+static void choose_lines(Contraction *k) {
+    int64_t all = axis_size(k->m, ROW_BLOCK), job = all < ROW_BLOCK ? all : ROW_BLOCK,
+            blocks = (job + k->mr - 1) / k->mr;
+    k->few = axis_size(k->m, 0) > 0 ? 0 : 2 * k->mr;
+    for (int i = 0; i < k->npanel; i++) {
+        Panel *q = &k->panel[i];
+        int64_t step = (int64_t)q->n * k->vt * 4 / CACHE_LINE; /* lines that a step reads */
+        if (q->ahead) q->lines = (int)((step + blocks - 1) / blocks);
+    }
+}
+
+/* ---- the epilogue's operands ----------------------------------------------------------------- */
+static bool far_away(const Contraction *k, const Tensor *t) {
+    int64_t bytes = (int64_t)dtype_size(t->dtype), far = far_bytes(k), v;
+    for (int i = 0; i < t->rank && bytes < far; i++)
+        bytes = e_is_int(t->dim[i], &v) ? bytes * v : far;
+    return bytes >= far;
+}
+
+/* Loads that the epilogue makes in any case, of another row's each, contiguous along the lanes. */
+static void find_far(Contraction *k, Map *seen, Expr *e) {
+    const Kernel *g = k->g;
+    Cx *c = g->c;
+    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || map_geti(seen, (uint64_t)e->id + 1)) return;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_LOAD) {
+        Expr *flat = flat_of(c, e);
+        bool own = false;
+        for (int i = 0; i < g->n; i++) own |= g->t[i] == e->t;
+        if (own || k->nfar == MAX_FAR || !far_away(k, e->t) ||
+            (flat->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)))
+            return;
+        Expr *row = coef_of(c, flat, k->m);
+        if (row && !e_is_ival(row, 0) && e_is_ival(coef_of(c, flat, k->v), 1))
+            k->far[k->nfar++] = e;
+        return;
+    }
+    int last = e_always(e);
+    for (int i = 0; i < last; i++) find_far(k, seen, e->a[i]);
+}
+
+void contraction_panels(Contraction *k, int64_t streamed) {
+    for (int j = 0; j < k->n; j++) {
+        Product *p = &k->p[j];
+        if (!p->packed) continue;
+        int i = 0;
+        while (i < k->npanel && !same_panel(k, &k->p[k->panel[i].lead], p)) i++;
+        if (i == k->npanel) k->panel[k->npanel++] = (Panel){.set = p->set, .lead = j};
+        p->panel = i;
+        p->place = k->panel[i].n++;
+    }
+    for (int i = 0; i < k->npanel; i++) pack(k, i);
+    choose_ahead(k, streamed);
+    if (!k->m || k->mr == 1) return;
+    choose_lines(k);
+    Map *seen = map_new(k->g->a);
+    int64_t steps = 1;
+    for (int i = 0; i < k->nraxis[0]; i++) steps *= axis_size(k->raxis[0][i], SHORT);
+    for (int i = 0; i < k->g->n && steps >= SHORT; i++) find_far(k, seen, k->g->value[i]);
+}

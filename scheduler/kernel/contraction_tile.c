@@ -1,0 +1,176 @@
+/* contraction_tile.c: the tile of a contraction, by a model of the micro-kernel's time. */
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/kernel/contraction.h"
+
+/* Rows that an unknown number of them may well be. */
+#define ROWS_MANY 48
+#define ROWS_FEW 6
+
+/* The most tiles that one of n units has, when units own ranges of whole grains. */
+static int64_t tiles_of(int64_t lanes, int64_t grain, int64_t tile, int n) {
+    int64_t parts = (lanes + grain - 1) / grain, most = 0;
+    for (int u = 0; u < n; u++) {
+        int64_t from = parts * u / n * grain, to = parts * (u + 1) / n * grain;
+        if (to > lanes) to = lanes;
+        int64_t count = to > from ? (to + tile - 1) / tile - from / tile : 0;
+        if (count > most) most = count;
+    }
+    return most;
+}
+
+static int64_t set_length(const Contraction *k, int set) {
+    int64_t n = 1;
+    for (int i = 0; i < k->nraxis[set]; i++) n *= axis_size(k->raxis[set][i], 64);
+    return n;
+}
+
+typedef struct TileModel {
+    const Contraction *k;
+    int widest, factors;   /* products of the largest set, and their different factors of a row */
+    int units;             /* that share the domain */
+    int64_t length, grain; /* steps of that set's loop; of the split axis */
+    int64_t near; /* bytes of a panel that stay in the first cache between two blocks of rows */
+} TileModel;
+
+/* Cycles of one step of the inner loop: two vector operations, and two loads a cycle (one of
+ * operands that come from the second cache), sums in flight to hide their latency. */
+static double step_cycles(const TileModel *t, int nv, int mr, bool near) {
+    int sums = nv * mr * t->widest, vectors = nv * t->widest;
+    double loads = vectors * (near ? 0.5 : 1) + mr * t->factors * 0.5,
+           busy = sums * 0.5 > loads ? sums * 0.5 : loads;
+    return (busy > 4 ? busy : 4) + 0.25 +
+           (near ? 0 : 0.25 * vectors); /* the loop itself, and waiting */
+}
+
+/* Time for an element of rows × lanes, alone and in the team; lanes beyond the domain, or of
+ * another unit, are lost, and so are rows that do not fill a block. */
+static double tile_time(const TileModel *t, int nv, int mr, int64_t rows, int64_t lanes) {
+    const Kernel *g = t->k->g;
+    int vec = g->lanes;
+    bool near = mr < rows && (int64_t)nv * t->widest * vec * t->length * 4 <= t->near,
+         by_v = g->split == t->k->v;
+    bool by_m = t->k->m && g->split == t->k->m, known = axis_size(t->k->v, -1) >= 0;
+    double time = 0;
+    for (int u = 1; u <= t->units; u += t->units - 1) {
+        int64_t tiles = known ? tiles_of(lanes, by_v ? t->grain : lanes, nv * vec, by_v ? u : 1)
+                              : (lanes + nv * vec - 1) / (nv * vec);
+        int64_t mine = by_m && rows > 1 ? tiles_of(rows, t->grain, 1, u) : rows;
+        double cycles = 0;
+        for (int64_t left = mine; left > 0;) {
+            int64_t job = left < ROW_BLOCK ? left : ROW_BLOCK, n = (job + mr - 1) / mr;
+            int low = (int)(job / n), high = (int)(job % n);
+            cycles += (double)(n - high) * step_cycles(t, nv, low, near) +
+                      (high ? high * step_cycles(t, nv, low + 1, near) : 0);
+            left -= job;
+        }
+        time += cycles * (double)(tiles * u) / (double)(lanes * rows);
+        if (t->units == 1) break;
+    }
+    return time;
+}
+
+static void add_height(Contraction *k, int64_t h) {
+    int i = 0;
+    while (i < k->nheight && k->height[i] > h) i++;
+    if (h < 1 || (i < k->nheight && k->height[i] == h)) return;
+    ASSERT(k->nheight < MAX_HEIGHTS);
+    memmove(k->height + i + 1, k->height + i, sizeof *k->height * (size_t)(k->nheight - i));
+    k->height[i] = (int)h;
+    k->nheight++;
+}
+
+/* Those that n rows need, in blocks as they are made of them. */
+static void add_heights(Contraction *k, int64_t n) {
+    for (; n > 0; n -= ROW_BLOCK) {
+        int64_t job = n < ROW_BLOCK ? n : ROW_BLOCK, blocks = (job + k->mr - 1) / k->mr;
+        add_height(k, job / blocks);
+        add_height(k, (job + blocks - 1) / blocks);
+    }
+}
+
+/* Of known rows exactly what is needed; one row, where there may be other counts than expected. */
+static void choose_heights(Contraction *k, const TileModel *t, int64_t rows) {
+    bool by_m = k->m && k->g->split == k->m;
+    if (rows <= 0) {
+        for (int h = k->mr; h > 1; h = h > 6 ? h / 2 : h - 1) add_height(k, h);
+        add_height(k, k->mr - 1);
+    }
+    for (int u = 1; rows > 0 && u <= (by_m ? t->units : 1); u++) {
+        int64_t parts = (rows + t->grain - 1) / t->grain;
+        for (int i = 0; i < u; i++) {
+            int64_t from = by_m ? parts * i / u * t->grain : 0,
+                    to = by_m ? parts * (i + 1) / u * t->grain : rows;
+            add_heights(k, (to < rows ? to : rows) - from);
+        }
+    }
+    if (rows <= 0 || by_m) add_height(k, 1);
+    k->mr = k->height[0];
+}
+
+static TileModel model_of(const Contraction *k) {
+    const Kernel *g = k->g;
+    const Schedule *plan = g->p->schedule;
+    TileModel t = {.k = k,
+                   .units = g->split ? plan->units : 1,
+                   .grain = 1,
+                   .near = plan->device->level[LEVEL_LANE].bytes * 3 / 4};
+    int wide = 0;
+    for (int s = 0; s < k->nset; s++) {
+        int q = 0;
+        for (int j = 0; j < k->n; j++) q += k->p[j].set == s && !k->dot[s];
+        if (q > t.widest) t.widest = q, wide = s;
+    }
+    for (int j = 0; j < k->n; j++) {
+        bool known = k->p[j].set != wide;
+        for (int i = 0; i < j && !known; i++)
+            known = k->p[i].set == wide && k->p[i].sca == k->p[j].sca;
+        t.factors += !known;
+    }
+    t.length = set_length(k, wide);
+    if (g->grain) e_is_int(g->grain, &t.grain);
+    return t;
+}
+
+/* Rows × vectors of a micro-kernel: the least time for an element. Of an unknown number of rows,
+ * one, a few and many count. */
+void contraction_tile(Contraction *k) {
+    const Kernel *g = k->g;
+    /* Sums in registers; with them the vectors that all rows use, and a row's factor. */
+    int vec = g->lanes, budget = vec >= 16 ? 28 : 12, registers = vec >= 16 ? 32 : 16;
+    TileModel t = model_of(k);
+    int64_t rows = k->m && t.widest ? axis_size(k->m, 0) : 1, lanes = axis_size(k->v, 4 * vec);
+    if (!t.widest) t.widest = 1; /* dot products only: rows share nothing in registers */
+    static const int row_sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14};
+    double best = 0;
+    Way way[WAYS_MAX + 1];
+    int n = 0;
+    for (int nv = 1; nv <= 8; nv++) {
+        for (int i = 0; i < (int)COUNT(row_sizes); i++) {
+            int mr = row_sizes[i];
+            int sums = nv * mr * t.widest;
+            if ((rows && mr > rows) || (sums > budget && nv * mr > 1)) break;
+            if (mr > 1 && sums + nv * t.widest + 1 > registers) break;
+            double time = rows ? tile_time(&t, nv, mr, rows, lanes)
+                               : 0.5 * tile_time(&t, nv, mr, 1, lanes) +
+                                     0.5 * tile_time(&t, nv, mr, ROWS_FEW, lanes) +
+                                     tile_time(&t, nv, mr, ROWS_MANY, lanes);
+            /* The best first, which of about equal ones is the smallest; then the others in order.
+             */
+            bool first = best == 0 || time < best * 0.999;
+            int at = first ? 0 : 1;
+            while (at > 0 && at < n && way[at].ns <= time) at++;
+            if (first) best = time;
+            memmove(way + at + 1, way + at, sizeof *way * (size_t)(n - at));
+            way[at] = (Way){16 * mr + nv, time};
+            if (n < WAYS_MAX) n++;
+        }
+    }
+    double all = cost_group_ns(g->c, g->p->schedule->device, g->s, t.units);
+    for (int i = 0; i < n; i++) way[i].ns *= all / best;
+    int tile = decide_value(g->p, X_TILE, g->s, n, way);
+    k->nv = tile % 16;
+    k->mr = tile / 16;
+    k->vt = k->nv * vec;
+    choose_heights(k, &t, rows);
+}
