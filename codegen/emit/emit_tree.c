@@ -189,7 +189,7 @@ static void emit_extern(Tree *x, Stmt *s) {
         fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
         fn_line(f, "}");
     }
-    if (sync_inside(s)) tree_barrier(x); /* the plans read what unit 0 is about to change */
+    if (s->ext.barrier) tree_barrier(x);
     for (int i = 0; i < s->ext.nsym; i++) {
         tree_declare_symbol(x, s->ext.sym[i]);
         fn_line(f, "%s = sym%d[%d];", symbol_name(f, s->ext.sym[i]), id, i);
@@ -332,7 +332,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     f->indent--;
     fn_line(f, "}");
     for (int i = 0; i < s->loop.carry.n; i++)
-        if (s->loop.carry.p[i].phi->grow) tree_grow_end(x, s->loop.carry.p[i].phi);
+        if (s->loop.carry.p[i].closes) tree_grow_end(x, s->loop.carry.p[i].phi);
     if (!s->loop.barrier) return; /* another unit may still be in the last iteration */
     fn_line(f, "top = top%d;", id);
     if (tree_recursive(x)) fn_line(f, "low = top;");
@@ -423,10 +423,10 @@ void emit_seq(Tree *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++)
         if (q->s.p[i]->level == LEVEL_HOST)
             phases_product(x, q->s.p[i]);
-        else if (stmt_apart(q->s.p[i], x->level))
-            emit_apart(x, q, &i);
-        else if (stmt_split(q->s.p[i]))
+        else if (q->s.p[i]->apart && q->s.p[i]->kind == S_CALL)
             emit_split(x, q, &i);
+        else if (q->s.p[i]->apart)
+            emit_apart(x, q, &i);
         else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP)
             emit_op(x, q->s.p[++i], true);
         else

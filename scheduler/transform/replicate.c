@@ -56,7 +56,7 @@ static bool may_be(Replicate *x, const Stmt *s) {
             if (!of_unknown_size(s->op.t[i])) return false;
         return !s->op.at && !op_is_empty(s) && !stmt_crosses(x->c, x->shared, s, true);
     }
-    if (s->kind != S_EXTERN || sync_inside(s)) return false;
+    if (s->kind != S_EXTERN || extern_changes_input(s)) return false;
     for (int i = 0; i < s->ext.nout; i++)
         if (!of_unknown_size(s->ext.out[i])) return false;
     return !stmt_crosses(x->c, x->shared, s, true);

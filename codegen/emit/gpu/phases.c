@@ -45,21 +45,6 @@ void phases_note(Tree *x, const char *name, const Tensor *t, Sym *s) {
     }
 }
 
-/* Whether some blocks may be through with statements [from, to) before others have begun the
- * launch, after turns of the barrier's words, which the next launch counts on. */
-static bool parts(const Seq *q, int from, int to) {
-    bool turns = false;
-    for (int i = from; i < to; i++) {
-        const Stmt *s = q->s.p[i];
-        if (stmt_apart(s, LEVEL_TEAM) ||
-            (s->kind == S_BARRIER && s->level == LEVEL_TEAM && s->meet == MEET_ALL))
-            return false;
-        turns = turns || (s->kind == S_BARRIER && s->level == LEVEL_TEAM) ||
-                (s->kind != S_LET && s->kind != S_CHECK && s->kind != S_OP && s->kind != S_BARRIER);
-    }
-    return turns;
-}
-
 static void end_phase(Tree *x) {
     Emit *em = x->em;
     const char *text = x->f.out->n ? x->f.out->p : "";
@@ -141,10 +126,6 @@ void phases_product(Tree *x, Stmt *s) {
     for (from = at; from > 0 && q->s.p[from - 1]->level != LEVEL_HOST; from--)
         idle = idle && q->s.p[from - 1]->kind == S_LET &&
                library_host_value(em->p, q->s.p[from - 1]->let.e);
-    if (parts(q, from, at)) {
-        fn_line(&x->f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
-        em->facts->barriers++;
-    }
     if (idle) x->f.out->n = 0; /* what is computed anew where it is used */
     end_phase(x);
     tree_place(x, t, tree_bytes(x, t));
