@@ -3,7 +3,6 @@
  * Every unit runs all of it: uniform values are computed by each unit itself, groups share their
  * domains among the units. */
 #include "codegen/emit/emit_tree.h"
-#include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 
 /* ---- recursion: what functions take from outside --------------------------------------------- */
@@ -297,17 +296,6 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
     if (tree_recursive(x)) fn_line(f, "low = top;");
-    LoopFacts fact = {s,
-                      s->path,
-                      s->loop.body->depth - 1,
-                      sync_count(s->loop.body, LEVEL_TEAM),
-                      sync_count(s->loop.body, LEVEL_CLUSTER),
-                      sync_flags(s->loop.body),
-                      0,
-                      0};
-    memory_constants(em->c, s, schedule_units(em->p->schedule, s->level), &fact.constants,
-                     &fact.share);
-    vec_push(em->a, &em->facts->loops, fact);
     x->loop = &l;
     emit_seq(x, s->loop.body);
     /* Carried values change together. */
@@ -484,16 +472,6 @@ void emit_tree(Emit *em) {
     emit_seq(&x, em->p->top);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
-    em->facts->barriers = sync_count(em->p->top, LEVEL_TEAM);
-    em->facts->cluster_barriers = sync_count(em->p->top, LEVEL_CLUSTER);
-    em->facts->flags = sync_flags(em->p->top);
-    for (int i = 0; i < em->facts->loops.n; i++) em->facts->flags += em->facts->loops.p[i].flags;
-    for (int i = 0; i < em->facts->loops.n; i++)
-        em->facts->barriers += em->facts->loops.p[i].barriers;
-    for (int i = 0; i < em->facts->loops.n; i++)
-        em->facts->cluster_barriers += em->facts->loops.p[i].cluster_barriers;
-    for (int i = 0; i < em->facts->recursive.n; i++)
-        em->facts->barriers += em->facts->recursive.p[i].barriers;
     fn_line(&x.f, "if (bk_lead(unit)) {");
     x.f.indent++;
     for (int i = 0; i < em->p->nout; i++) emit_output(&x, i);

@@ -8,6 +8,7 @@
  * ones when that is no good. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/plan/library.h"
+#include "scheduler/plan/phases.h"
 #include "scheduler/passes.h"
 
 typedef struct Used { /* a variable */
@@ -119,14 +120,11 @@ void phases_product(Tree *x, Stmt *s) {
     const Seq *q = em->p->top;
     Tensor *t = s->op.t[0];
     LibraryProduct p;
-    int at = 0, from;
-    bool is = library_product(em->p, t, &p), idle = true;
+    int at = 0;
+    bool is = library_product(em->p, t, &p);
     ASSERT(is);
     while (q->s.p[at] != s) at++;
-    for (from = at; from > 0 && q->s.p[from - 1]->level != LEVEL_HOST; from--)
-        idle = idle && q->s.p[from - 1]->kind == S_LET &&
-               library_host_value(em->p, q->s.p[from - 1]->let.e);
-    if (idle) x->f.out->n = 0; /* what is computed anew where it is used */
+    if (phase_is_idle(em->p, at)) x->f.out->n = 0;
     end_phase(x);
     tree_place(x, t, tree_bytes(x, t));
     emit_group(em, &x->f, &x->decl, s, false);
@@ -210,6 +208,7 @@ const char *phases_join(Tree *x, const char *last) {
     Emit *em = x->em;
     Phases *k = em->phases;
     Sb all = {.a = em->a};
+    int launches = 0;
     int top = 0; /* the last word that says where the arena's top is; 0: this is the first launch */
     int64_t base = (em->plan.arena + 63) / 64 * 64;
     vec_push(em->a, &k->text, last);
@@ -223,13 +222,13 @@ const char *phases_join(Tree *x, const char *last) {
         fn_line(&x->f, "if (phase == %d) {", i);
         x->f.indent = 2;
         if (top)
-            fn_line(&x->f, "if ((st = bk_after(%d)) != BK_OK) return st;", em->facts->launches % 2);
+            fn_line(&x->f, "if ((st = bk_after(%d)) != BK_OK) return st;", launches % 2);
         cross(x, i, false);
         if (top && em->claims) fn_line(&x->f, "top = (size_t)shared[%d];", top);
         if (top && em->p->nfunc) fn_line(&x->f, "low = top;");
         sb_puts(&all, k->text.p[i]);
         if (i % 2 == 0) {
-            em->facts->launches++;
+            launches++;
             top = x->var.n + i / 2 + 1;
             if (i < k->text.n - 1) leave(x, i, top);
         }
@@ -238,6 +237,5 @@ const char *phases_join(Tree *x, const char *last) {
         fn_line(&x->f, "}");
     }
     fn_line(&x->f, "return BK_OK;");
-    em->facts->products = k->n;
     return all.p;
 }
