@@ -82,16 +82,16 @@ bool explain_is_resident(const Program *p, const LoopFacts *l) {
     return l->constants && l->share <= p->schedule->device->level[LEVEL_CORE].bytes;
 }
 
-/* What code generation made of the tree. */
-static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *f) {
+/* What the tree comes to. */
+static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
     if (json) {
         sb_printf(s,
-                  ", \"fused\": %d, \"functions\": %d, \"arena_bytes\": %lld, "
+                  ", \"fused\": %d, \"arena_bytes\": %lld, "
                   "\"distributed_bytes\": %lld, \"live_bytes\": %lld, "
                   "\"slots\": %d, \"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": "
                   "%d, \"flags\": %d, "
                   "\"launches\": %d, \"products\": %d, \"loops\": [",
-                  p->nfused, f->functions, (long long)f->arena_bytes,
+                  p->nfused, (long long)f->arena_bytes,
                   (long long)f->distributed_bytes, (long long)f->live_bytes, f->slots,
                   f->weights_bytes, f->barriers, f->cluster_barriers, f->flags, f->launches,
                   f->products);
@@ -110,7 +110,8 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
         for (int i = 0; i < f->recursive.n; i++) {
             sb_puts(s, i ? ", {\"name\": " : "{\"name\": ");
             cli_print_json(s, f->recursive.p[i].name);
-            sb_printf(s, ", \"barriers\": %d, \"frame_bytes\": %lld}", f->recursive.p[i].barriers,
+            sb_printf(s, ", \"barriers\": %d, \"flags\": %d, \"frame_bytes\": %lld}",
+                      f->recursive.p[i].barriers, f->recursive.p[i].flags,
                       (long long)f->recursive.p[i].frame_bytes);
         }
         sb_printf(s, "], \"shared_bytes\": %lld, \"residents\": [", (long long)f->shared_bytes);
@@ -123,8 +124,7 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
         sb_puts(s, "]");
         return;
     }
-    sb_printf(s, "fusion: %d tensors are computed inside others, %d functions\n", p->nfused,
-              f->functions);
+    sb_printf(s, "fusion: %d tensors are computed inside others\n", p->nfused);
     sb_printf(s, "memory: arena %lld bytes, %lld alive at once, slots %d, weights %zu bytes\n",
               (long long)f->arena_bytes, (long long)f->live_bytes, f->slots, f->weights_bytes);
     if (f->distributed_bytes)
@@ -166,6 +166,10 @@ static void print_facts(Sb *s, bool json, const Program *p, const CompileFacts *
         if (f->loops.p[i].flags)
             sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].flags,
                       f->loops.p[i].path ? f->loops.p[i].path : "");
+    for (int i = 0; i < f->recursive.n; i++)
+        if (f->recursive.p[i].flags)
+            sb_printf(s, ", %d a call of function %s", f->recursive.p[i].flags,
+                      f->recursive.p[i].name);
     sb_puts(s, "\n");
 }
 
@@ -286,9 +290,12 @@ static bool explain(Work *w, const Cli *c) {
         /* The tree's text first: code generation may add to the program's names and symbols. */
         Sb *tree = &w->tree;
         if (!c->json) utask_print(tree, p);
-        CompileFacts f = {0};
+        Facts f = {0};
         bool scheduled = strcmp(w->o.target, "interp") != 0;
-        if (scheduled) compile_explain(p, &w->o, &f);
+        if (scheduled) {
+            f = plan_facts(p);
+            compile_facts(p, &w->o, &f);
+        }
         if (c->json) {
             sb_puts(&w->text, "{\"model\": ");
             cli_print_json(&w->text, c->arg[0]);

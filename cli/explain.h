@@ -9,6 +9,6 @@
 bool explain_is_resident(const Program *p, const LoopFacts *l);
 /* Appends `, "placement": [...]`: where every tensor lives, and the weights that were packed anew.
  * Requires that f was filled from p. */
-void explain_placement(Sb *s, const Program *p, const CompileFacts *f);
+void explain_placement(Sb *s, const Program *p, const Facts *f);
 
 #endif

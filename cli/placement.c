@@ -12,7 +12,7 @@ static const char *const where_name[] = {
 typedef struct Walk {
     Sb *s;
     const Program *p;
-    const CompileFacts *f;
+    const Facts *f;
     Map *seen;
     int n;
     const Stmt *at;   /* what is walked */
@@ -156,7 +156,7 @@ static void walk(Walk *w, const Seq *q, const Stmt *loop, bool resident) {
     }
 }
 
-void explain_placement(Sb *s, const Program *p, const CompileFacts *f) {
+void explain_placement(Sb *s, const Program *p, const Facts *f) {
     Walk w = {.s = s, .p = p, .f = f, .seen = map_new(p->cx->a)};
     w.loads = visit_new(p->cx, note, NULL, &w);
     sb_puts(s, ", \"placement\": [");

@@ -3,6 +3,7 @@
 #define BRAID_COMPILE_H
 
 #include "base/base.h"
+#include "scheduler/plan/facts.h"
 #include "utask/utask.h"
 
 typedef struct CompileOptions {
@@ -42,54 +43,9 @@ typedef struct Texts {
 void compile_emit(Program *p, const CompileOptions *o, Texts *to);
 void texts_free(Texts *t);
 
-/* What code generation decides, for `braid explain`. */
-typedef struct LoopFacts {
-    const Stmt *loop;
-    const char *path;
-    int depth;    /* of loops around it */
-    int barriers; /* places in its body where all units meet, those of inner loops not counted */
-    int cluster_barriers; /* the same for those of one cluster */
-    int flags;            /* and places where one unit waits for the others, or they for it */
-    int64_t constants,
-        share; /* bytes of constants that it reads, and the most of them by one unit */
-} LoopFacts;
-typedef struct FuncFacts { /* a recursive function */
-    const char *name;
-    int barriers; /* of an activation that takes the longest way, loops and inner calls left out */
-    int64_t frame_bytes; /* of arena for an activation */
-} FuncFacts;
-typedef struct ConstFacts { /* an array of the weights */
-    const char *name;       /* of the tensor */
-    const void *data;       /* of the tensor, NULL: packed */
-    DType dtype;
-    int64_t count, offset;
-    bool packed; /* in another order than the tensor's */
-} ConstFacts;
-typedef struct ResidentFacts { /* a constant read in a loop, on GPUs */
-    const char *name;
-    int64_t bytes; /* of a unit's part */
-    bool kept;     /* on chip for the whole run; else it is read from memory each time */
-} ResidentFacts;
-typedef struct CompileFacts {
-    int64_t arena_bytes;       /* of tensors whose size is known at compile time */
-    int64_t live_bytes;        /* most of them at one time */
-    int64_t distributed_bytes; /* of them in the own memory of a block of a cluster, at most */
-    int slots;                 /* growable buffers */
-    size_t weights_bytes;
-    int functions;        /* different ones: equal groups share one */
-    int barriers;         /* places where all units meet, those in loops included */
-    int cluster_barriers; /* where those of one cluster do */
-    int launches;         /* of the kernel, in a run */
-    int products;         /* by the vendor's library between them */
-    int flags;            /* and where one unit waits for the others, or they for it */
-    VEC(LoopFacts) loops; /* an outer loop before its inner ones */
-    VEC(FuncFacts) recursive;
-    VEC(ConstFacts) constants;    /* in the order of their offsets */
-    VEC(ResidentFacts) residents; /* those read most often first */
-    int64_t shared_bytes; /* of a block's own memory, on GPUs, what is kept there included */
-} CompileFacts;
-/* Fills f (its arrays live in p's arena) as compile_emit would decide. Raises like it. */
-void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f);
+/* Adds to f, of p, what depends on constants as kernels read them: weights_bytes, constants, residents,
+ * shared_bytes. Raises like compile_emit. */
+void compile_facts(Program *p, const CompileOptions *o, Facts *f);
 
 /* Text to shared library through the C compiler found at run time ($CC, else cc). The weights of
  * the text, if any, lie in TEXT_PATH.weights. Raises ST_IO. Files that the library needs beside it

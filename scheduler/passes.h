@@ -81,7 +81,9 @@ void pass_schedule(Program *p);
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);
 
-/* Requires pass_distribute and pass_memory. Places BARRIER statements and Stmt.loop.barrier. */
+/* Requires pass_distribute and pass_memory. Leaves in the tree every place where units, or threads
+ * of one, meet: BARRIER statements, Stmt.apart, Stmt.ext.barrier, LoopCarry.closes and, of a loop,
+ * copies, barrier and block_barrier. */
 void pass_sync(Program *p);
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their
  * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it; then all
@@ -94,11 +96,9 @@ Level seq_level(const Seq *q);
 /* An inner call of a recursion that unit Stmt.unit runs as a team of one, with those beside it;
  * then all meet. What is inside of it meets nobody. */
 static inline bool stmt_split(const Stmt *s) { return s->kind == S_CALL && s->level == LEVEL_CORE; }
-/* Barriers at a level of one pass over q, those of inner loops not counted. */
+/* Barriers at a level of one pass over q, those of inner loops' iterations not counted. */
 int sync_count(const Seq *q, Level level);
 /* The same for flags: one unit waits for all, or all for it. */
 int sync_flags(const Seq *q);
-/* An extern that changes its input: units meet between its plan and its run. */
-bool sync_inside(const Stmt *s);
 
 #endif

@@ -108,6 +108,8 @@ typedef struct LoopCarry { /* tensor carried value */
     Tensor *phi, *init, *next;
     bool inplace; /* next is phi's buffer, changed in part: Stmt.op.at. It may grow: phi->grow */
     bool push;    /* a sequence that grows in its buffer; the first step copies init there */
+    bool closes;  /* phi is made dense behind the loop where there is more room than it needs:
+                     between two barriers of all units that share it */
 } LoopCarry;
 typedef struct LoopScan { /* elem per trip, stacked */
     Tensor *elem, *out;
@@ -146,6 +148,12 @@ typedef struct Func {
     int64_t frame; /* bytes of an activation's tensors, after memory planning */
 } Func;
 
+/* Loops, branches or calls beside each other, each run by fewer units than there are around: behind
+ * them those meet. On the first of them. */
+typedef struct Apart {
+    int words; /* int64_t: through which the others learn what those who ran them found */
+} Apart;
+
 struct Stmt {
     StmtKind kind;
     uint8_t level; /* of units that run it (Level); 0: not scheduled yet */
@@ -154,6 +162,7 @@ struct Stmt {
     bool beside;   /* … at the same time as the statement in front of it */
     uint8_t meet;  /* a BARRIER at team level: Meet */
     bool each;     /* an OP or EXTERN: every unit computes all of it, into memory of its own */
+    Apart *apart;  /* it is the first of such, or NULL */
     const char *path;
     union {
         struct {
@@ -180,8 +189,9 @@ struct Stmt {
             Tensor **in;
             Expr **param; /* int64, uniform */
             Tensor **out;
-            Sym **sym; /* int64 results, e.g. a count that out dims use */
-            int site;  /* fault when the body reports an error */
+            Sym **sym;    /* int64 results, e.g. a count that out dims use */
+            int site;     /* fault when the body reports an error */
+            bool barrier; /* all units meet between its plan and its run */
         } ext;
         struct {
             Expr *cond;

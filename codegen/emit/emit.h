@@ -90,7 +90,7 @@ typedef struct Emit {
     bool claims;                /* arena memory is taken while the program runs */
     Phases *phases;             /* NULL: there is one launch */
     bool parts;                 /* from parts of it: there are calls by a unit each (stmt_split) */
-    CompileFacts *facts;
+    Facts *facts;
     void *held; /* freed when emission is left by an error */
 } Emit;
 

@@ -190,8 +190,6 @@ static Captured *emit_functions(Tree *x, Stmt *s) {
         func_body(&in, g, &body[i]);
         param[i] = params(&in, g);
         names[i] = param_names(&in, g);
-        FuncFacts fact = {g->name, sync_count(g->body, LEVEL_TEAM), g->frame};
-        vec_push(em->a, &em->facts->recursive, fact);
     }
     /* All is known that they capture. */
     call_captured_type(x, c, &out);

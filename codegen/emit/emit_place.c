@@ -123,7 +123,6 @@ static void grow_step(Tree *x, Tensor *t) {
 void tree_grow_end(Tree *x, const Tensor *phi) {
     Fn *f = &x->f;
     const Grow *g = phi->grow;
-    if (!g->spaced || !g->room) return;
     const char *name = f->tensor(f, (Tensor *)(uintptr_t)phi), *room = room_of(x, g);
     const char *inner = span_bytes(x, phi, g->axis + 1, phi->rank),
                *outer = outer_of(x, phi, g->axis), *size = tree_expr(x, phi->dim[g->axis]);

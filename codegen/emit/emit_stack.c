@@ -231,8 +231,6 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
         emit_case(&in[i], g, i, &cases);
         kept_by(&in[i], g);
         if (in[i].var.n > most) most = in[i].var.n;
-        FuncFacts fact = {g->name, sync_count(g->body, LEVEL_TEAM), g->frame};
-        vec_push(em->a, &em->facts->recursive, fact);
     }
     k.bytes = (8 * (most + 1) + 15) / 16 * 16;
     k.near = NEAR_BYTES / k.bytes;

@@ -3,7 +3,6 @@
  * Every unit runs all of it: uniform values are computed by each unit itself, groups share their
  * domains among the units. */
 #include "codegen/emit/emit_tree.h"
-#include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 
 /* ---- recursion: what functions take from outside --------------------------------------------- */
@@ -189,7 +188,7 @@ static void emit_extern(Tree *x, Stmt *s) {
         fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
         fn_line(f, "}");
     }
-    if (sync_inside(s)) tree_barrier(x); /* the plans read what unit 0 is about to change */
+    if (s->ext.barrier) tree_barrier(x);
     for (int i = 0; i < s->ext.nsym; i++) {
         tree_declare_symbol(x, s->ext.sym[i]);
         fn_line(f, "%s = sym%d[%d];", symbol_name(f, s->ext.sym[i]), id, i);
@@ -297,17 +296,6 @@ static void emit_loop(Tree *x, Stmt *s) {
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
     if (tree_recursive(x)) fn_line(f, "low = top;");
-    LoopFacts fact = {s,
-                      s->path,
-                      s->loop.body->depth - 1,
-                      sync_count(s->loop.body, LEVEL_TEAM),
-                      sync_count(s->loop.body, LEVEL_CLUSTER),
-                      sync_flags(s->loop.body),
-                      0,
-                      0};
-    memory_constants(em->c, s, schedule_units(em->p->schedule, s->level), &fact.constants,
-                     &fact.share);
-    vec_push(em->a, &em->facts->loops, fact);
     x->loop = &l;
     emit_seq(x, s->loop.body);
     /* Carried values change together. */
@@ -332,7 +320,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     f->indent--;
     fn_line(f, "}");
     for (int i = 0; i < s->loop.carry.n; i++)
-        if (s->loop.carry.p[i].phi->grow) tree_grow_end(x, s->loop.carry.p[i].phi);
+        if (s->loop.carry.p[i].closes) tree_grow_end(x, s->loop.carry.p[i].phi);
     if (!s->loop.barrier) return; /* another unit may still be in the last iteration */
     fn_line(f, "top = top%d;", id);
     if (tree_recursive(x)) fn_line(f, "low = top;");
@@ -423,10 +411,10 @@ void emit_seq(Tree *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++)
         if (q->s.p[i]->level == LEVEL_HOST)
             phases_product(x, q->s.p[i]);
-        else if (stmt_apart(q->s.p[i], x->level))
-            emit_apart(x, q, &i);
-        else if (stmt_split(q->s.p[i]))
+        else if (q->s.p[i]->apart && q->s.p[i]->kind == S_CALL)
             emit_split(x, q, &i);
+        else if (q->s.p[i]->apart)
+            emit_apart(x, q, &i);
         else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP)
             emit_op(x, q->s.p[++i], true);
         else
@@ -484,16 +472,6 @@ void emit_tree(Emit *em) {
     emit_seq(&x, em->p->top);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
-    em->facts->barriers = sync_count(em->p->top, LEVEL_TEAM);
-    em->facts->cluster_barriers = sync_count(em->p->top, LEVEL_CLUSTER);
-    em->facts->flags = sync_flags(em->p->top);
-    for (int i = 0; i < em->facts->loops.n; i++) em->facts->flags += em->facts->loops.p[i].flags;
-    for (int i = 0; i < em->facts->loops.n; i++)
-        em->facts->barriers += em->facts->loops.p[i].barriers;
-    for (int i = 0; i < em->facts->loops.n; i++)
-        em->facts->cluster_barriers += em->facts->loops.p[i].cluster_barriers;
-    for (int i = 0; i < em->facts->recursive.n; i++)
-        em->facts->barriers += em->facts->recursive.p[i].barriers;
     fn_line(&x.f, "if (bk_lead(unit)) {");
     x.f.indent++;
     for (int i = 0; i < em->p->nout; i++) emit_output(&x, i);

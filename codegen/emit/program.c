@@ -286,7 +286,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     put_entry(em, host);
 }
 
-static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *facts) {
+static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
     Diag *d = p->cx->d;
     Sb functions = {.d = d};
     bool gpu = device_is_gpu(p->schedule->device);
@@ -333,11 +333,8 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
         put_program(&em, &functions, to);
     d->top = up;
     facts->arena_bytes = em.plan.arena;
-    facts->distributed_bytes = em.plan.distributed;
     facts->slots = em.plan.nslot;
-    facts->live_bytes = em.plan.live_max;
     facts->weights_bytes = em.weights.n;
-    facts->functions = em.nfunction;
     facts->shared_bytes = em.shared_bytes;
     to->weights = em.weights;
     to->text.d = to->host.d = to->weights.d = NULL;
@@ -348,7 +345,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, CompileFacts *f
 }
 
 void compile_emit(Program *p, const CompileOptions *o, Texts *to) {
-    CompileFacts facts = {0};
+    Facts facts = {0};
     emit(p, o, to, &facts);
 }
 
@@ -358,7 +355,7 @@ void texts_free(Texts *t) {
     sb_free(&t->weights);
 }
 
-void compile_explain(Program *p, const CompileOptions *o, CompileFacts *f) {
+void compile_facts(Program *p, const CompileOptions *o, Facts *f) {
     Texts t = {0};
     Diag *d = p->cx->d;
     jmp_buf jb, *up = d->top;

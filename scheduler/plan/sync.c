@@ -9,7 +9,10 @@
  * threads, the same walk is made again for the threads of a unit, any of which may touch any
  * element of its part: barriers of units serve them as well, and where there is none a block
  * barrier goes in. Leaves BARRIER statements in the tree: at team level for all units, at cluster
- * level for those of one, at core level for the threads of a block. */
+ * level for those of one, at core level for the threads of a block. Where units meet within a
+ * statement, that says so: Stmt.apart, Stmt.ext.barrier, LoopCarry.closes, and copies, barrier and
+ * block_barrier of a loop. Code generation adds none, but for those inside of a group's own
+ * function and of the stack's records. */
 #include "utask/extern.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/plan/distribute.h"
@@ -349,6 +352,10 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
             touch(x, s->loop.carry.p[i].phi, true, part_whole);
             s->loop.copies = true;
         }
+    for (int i = 0; i < s->loop.carry.n; i++) {
+        const Grow *g = s->loop.carry.p[i].phi->grow;
+        s->loop.carry.p[i].closes = g && g->spaced && g->room;
+    }
     order(x, q, at);
     if (s->loop.copies)
         x->pending.n = 0; /* each unit copies its share of the bytes, then all meet */
@@ -604,6 +611,7 @@ static void walk_apart(Sync *x, Seq *q, int *at) {
     int first = x->log.n;
     if (x->threads && x->pending.n)
         barrier_at(x, q, at); /* none goes between constructs beside each other */
+    if (!x->threads) q->s.p[*at]->apart = NEW(x->a, Apart);
     do {
         Stmt *s = q->s.p[*at];
         int own = *at;
@@ -631,12 +639,29 @@ static void walk_apart(Sync *x, Seq *q, int *at) {
 /* Calls by a unit each; then all meet. */
 static void walk_split(Sync *x, Seq *q, int *at) {
     int first = *at;
+    if (!x->threads) q->s.p[first]->apart = NEW(x->a, Apart);
     do touch_call(x, q, q->s.p[*at]);
     while (++*at < q->s.n && q->s.p[*at]->beside);
     take(x);
     int n = *at - first;
     order(x, q, &first);
     *at = first + n - 1;
+    met(x);
+}
+
+/* In front of statement *at, at host level, the kernel ends, and begins again behind it. The next
+ * launch counts on the turns of the barrier's words: no block may be through with them before all
+ * have begun this one. */
+static void end_launch(Sync *x, Seq *q, int *at) {
+    bool turns = false, together = false;
+    for (int i = *at - 1; i >= 0 && q->s.p[i]->level != LEVEL_HOST; i--) {
+        const Stmt *s = q->s.p[i];
+        const bool barrier = s->kind == S_BARRIER && s->level == LEVEL_TEAM;
+        together |= stmt_apart(s, LEVEL_TEAM) || (barrier && s->meet == MEET_ALL);
+        turns |= barrier || (s->kind != S_LET && s->kind != S_CHECK && s->kind != S_OP &&
+                             s->kind != S_BARRIER);
+    }
+    if (!x->threads && turns && !together) barrier_at(x, q, at);
     met(x);
 }
 
@@ -650,8 +675,7 @@ static void walk(Sync *x, Seq *q) {
             break;
         case S_OP: {
             OpScan k = {x, s};
-            if (s->level == LEVEL_HOST)
-                met(x); /* the kernel ends in front of it and begins behind it */
+            if (s->level == LEVEL_HOST) end_launch(x, q, &i);
             if (op_is_empty(s) || s->level == LEVEL_HOST) break;
             for (int m = 0; m < s->op.n; m++) e_each_load(x->c, s->op.t[m]->body, touch_op, &k);
             for (int m = 0; m < s->op.n; m++) {
@@ -668,7 +692,8 @@ static void walk(Sync *x, Seq *q) {
                 touch(x, s->ext.out[k], true, part_solo);
                 note_bump(x, s->ext.out[k]);
             }
-            if (s->ext.row->plan) take(x); /* scratch */
+            if (s->ext.row->plan) take(x);            /* scratch */
+            s->ext.barrier = s->ext.row->changes_input; /* which the plans of all units read */
             order(x, q, &i);
             break;
         case S_LOOP:
@@ -692,6 +717,7 @@ static void walk(Sync *x, Seq *q) {
     }
 }
 
+
 void pass_sync(Program *p) {
     Sync x = {.p = p, .c = p->cx, .a = p->cx->a, .level = LEVEL_TEAM};
     x.result = NEWN(x.a, struct ResultPart *, p->nfunc + 1);
@@ -709,13 +735,20 @@ void pass_sync(Program *p) {
     walk(&threads, p->top);
 }
 
-bool sync_inside(const Stmt *s) { return s->ext.row->changes_input; }
-
 Level seq_level(const Seq *q) {
     Level level = LEVEL_TEAM;
     for (; q; q = q->parent)
         if (q->owner && stmt_apart(q->owner, level)) level = q->owner->level;
     return level;
+}
+
+/* What s has of them at the level of the units that run it, inner statements apart. */
+static int own_barriers(const Stmt *s) {
+    int n = s->kind == S_EXTERN && s->ext.barrier;
+    if (s->kind != S_LOOP) return n;
+    n += s->loop.copies;
+    for (int i = 0; i < s->loop.carry.n; i++) n += s->loop.carry.p[i].closes ? 2 : 0;
+    return n;
 }
 
 int sync_count(const Seq *q, Level level) {
@@ -724,8 +757,8 @@ int sync_count(const Seq *q, Level level) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         n += (s->kind == S_BARRIER && s->level == level && s->meet == MEET_ALL) ||
-             (here == level && ((s->kind == S_EXTERN && sync_inside(s)) ||
-                                ((stmt_apart(s, here) || stmt_split(s)) && !s->beside)));
+             (here == level && s->apart);
+        if (level == (stmt_apart(s, here) ? s->level : here)) n += own_barriers(s);
         if (s->kind == S_BRANCH)
             n += sync_count(s->br.arm[0], level) + sync_count(s->br.arm[1], level);
     }

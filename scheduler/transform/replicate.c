@@ -13,6 +13,7 @@
 #include "scheduler/plan/crossing.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/extern.h"
 
 typedef struct Replicate {
     Program *p;
@@ -56,7 +57,7 @@ static bool may_be(Replicate *x, const Stmt *s) {
             if (!of_unknown_size(s->op.t[i])) return false;
         return !s->op.at && !op_is_empty(s) && !stmt_crosses(x->c, x->shared, s, true);
     }
-    if (s->kind != S_EXTERN || sync_inside(s)) return false;
+    if (s->kind != S_EXTERN || s->ext.row->changes_input) return false;
     for (int i = 0; i < s->ext.nout; i++)
         if (!of_unknown_size(s->ext.out[i])) return false;
     return !stmt_crosses(x->c, x->shared, s, true);

@@ -59,7 +59,7 @@ static int64_t defined(const char *text, const char *name) {
 }
 
 /* What lies in a block's memory for the whole run. */
-static int64_t kept_bytes(const CompileFacts *f) {
+static int64_t kept_bytes(const Facts *f) {
     int64_t n = 0;
     for (int i = 0; i < f->residents.n; i++)
         if (f->residents.p[i].kept) n += f->residents.p[i].bytes;
@@ -88,7 +88,7 @@ typedef struct Seen {
     int n;
 } Seen;
 
-static const char *what_is_wrong(const Job *j, const CompileFacts *plan, const GpuFacts *f,
+static const char *what_is_wrong(const Job *j, const Facts *plan, const GpuFacts *f,
                                  int units, int blocks, double took, double most) {
     const Device *device = j->device_row;
     int64_t room = device->level[LEVEL_CORE].bytes;
@@ -108,7 +108,7 @@ static const char *what_is_wrong(const Job *j, const CompileFacts *plan, const G
 static bool compile(Job *j, const char *model, const char *target, const char *folder, double most,
                     Seen *seen) {
     CompileOptions o = {.target = target};
-    CompileFacts plan = {0};
+    Facts plan;
     GpuFacts f;
     jmp_buf jb;
     j->d.top = &jb;
@@ -126,7 +126,8 @@ static bool compile(Job *j, const char *model, const char *target, const char *f
     snprintf(j->mapped, sizeof j->mapped, "%s/model.so.weights", folder);
     j->a = arena_new(&j->d);
     Program *p = compile_program(j->a, &j->d, model, &o);
-    compile_explain(p, &o, &plan);
+    plan = plan_facts(p);
+    compile_facts(p, &o, &plan);
     compile_emit(p, &o, &j->t);
     uint64_t hash = text_hash(&j->t.text);
     for (int i = 0; i < seen->n; i++)

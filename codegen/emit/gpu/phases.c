@@ -8,6 +8,7 @@
  * ones when that is no good. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/plan/library.h"
+#include "scheduler/plan/phases.h"
 #include "scheduler/passes.h"
 
 typedef struct Used { /* a variable */
@@ -43,21 +44,6 @@ void phases_note(Tree *x, const char *name, const Tensor *t, Sym *s) {
         *u = (Used){t, s, k->text.n, k->text.n};
         map_set(k->used, name, u);
     }
-}
-
-/* Whether some blocks may be through with statements [from, to) before others have begun the
- * launch, after turns of the barrier's words, which the next launch counts on. */
-static bool parts(const Seq *q, int from, int to) {
-    bool turns = false;
-    for (int i = from; i < to; i++) {
-        const Stmt *s = q->s.p[i];
-        if (stmt_apart(s, LEVEL_TEAM) ||
-            (s->kind == S_BARRIER && s->level == LEVEL_TEAM && s->meet == MEET_ALL))
-            return false;
-        turns = turns || (s->kind == S_BARRIER && s->level == LEVEL_TEAM) ||
-                (s->kind != S_LET && s->kind != S_CHECK && s->kind != S_OP && s->kind != S_BARRIER);
-    }
-    return turns;
 }
 
 static void end_phase(Tree *x) {
@@ -134,18 +120,11 @@ void phases_product(Tree *x, Stmt *s) {
     const Seq *q = em->p->top;
     Tensor *t = s->op.t[0];
     LibraryProduct p;
-    int at = 0, from;
-    bool is = library_product(em->p, t, &p), idle = true;
+    int at = 0;
+    bool is = library_product(em->p, t, &p);
     ASSERT(is);
     while (q->s.p[at] != s) at++;
-    for (from = at; from > 0 && q->s.p[from - 1]->level != LEVEL_HOST; from--)
-        idle = idle && q->s.p[from - 1]->kind == S_LET &&
-               library_host_value(em->p, q->s.p[from - 1]->let.e);
-    if (parts(q, from, at)) {
-        fn_line(&x->f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
-        em->facts->barriers++;
-    }
-    if (idle) x->f.out->n = 0; /* what is computed anew where it is used */
+    if (phase_is_idle(em->p, at)) x->f.out->n = 0;
     end_phase(x);
     tree_place(x, t, tree_bytes(x, t));
     emit_group(em, &x->f, &x->decl, s, false);
@@ -229,6 +208,7 @@ const char *phases_join(Tree *x, const char *last) {
     Emit *em = x->em;
     Phases *k = em->phases;
     Sb all = {.a = em->a};
+    int launches = 0;
     int top = 0; /* the last word that says where the arena's top is; 0: this is the first launch */
     int64_t base = (em->plan.arena + 63) / 64 * 64;
     vec_push(em->a, &k->text, last);
@@ -242,13 +222,13 @@ const char *phases_join(Tree *x, const char *last) {
         fn_line(&x->f, "if (phase == %d) {", i);
         x->f.indent = 2;
         if (top)
-            fn_line(&x->f, "if ((st = bk_after(%d)) != BK_OK) return st;", em->facts->launches % 2);
+            fn_line(&x->f, "if ((st = bk_after(%d)) != BK_OK) return st;", launches % 2);
         cross(x, i, false);
         if (top && em->claims) fn_line(&x->f, "top = (size_t)shared[%d];", top);
         if (top && em->p->nfunc) fn_line(&x->f, "low = top;");
         sb_puts(&all, k->text.p[i]);
         if (i % 2 == 0) {
-            em->facts->launches++;
+            launches++;
             top = x->var.n + i / 2 + 1;
             if (i < k->text.n - 1) leave(x, i, top);
         }
@@ -257,6 +237,5 @@ const char *phases_join(Tree *x, const char *last) {
         fn_line(&x->f, "}");
     }
     fn_line(&x->f, "return BK_OK;");
-    em->facts->products = k->n;
     return all.p;
 }

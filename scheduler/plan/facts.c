@@ -1,0 +1,64 @@
+/* facts.c: see facts.h. Requires the tree as the last pass leaves it; changes nothing. */
+#include "scheduler/plan/facts.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+#include "scheduler/plan/memory.h"
+#include "scheduler/plan/phases.h"
+#include "utask/walk.h"
+
+typedef struct Walk {
+    const Program *p;
+    Facts *f;
+} Walk;
+
+static void note_seq(Walk *w, const Seq *q);
+
+static void note_loop(Walk *w, Stmt *s) {
+    Facts *f = w->f;
+    const Seq *body = s->loop.body;
+    LoopFacts l = {.loop = s,
+                   .path = s->path,
+                   .depth = body->depth - 1,
+                   .barriers = sync_count(body, LEVEL_TEAM),
+                   .cluster_barriers = sync_count(body, LEVEL_CLUSTER),
+                   .flags = sync_flags(body)};
+    memory_constants(w->p->cx, s, schedule_units(w->p->schedule, s->level), &l.constants, &l.share);
+    f->barriers += l.barriers;
+    f->cluster_barriers += l.cluster_barriers;
+    f->flags += l.flags;
+    vec_push(w->p->cx->a, &f->loops, l);
+}
+
+static void note_function(Walk *w, const Func *g) {
+    Facts *f = w->f;
+    FuncFacts k = {g->name, sync_count(g->body, LEVEL_TEAM), sync_flags(g->body), g->frame};
+    note_seq(w, g->body);
+    f->barriers += k.barriers;
+    f->flags += k.flags;
+    vec_push(w->p->cx->a, &f->recursive, k);
+}
+
+static void note_seq(Walk *w, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->kind == S_LOOP) note_loop(w, s);
+        for (int k = 0; s->kind != S_CALL && k < stmt_nseq(s); k++) note_seq(w, stmt_seq(s, k));
+        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
+            note_function(w, s->call.func[k]);
+    }
+}
+
+Facts plan_facts(const Program *p) {
+    const MemPlan *m = p->mem;
+    Facts f = {.arena_bytes = m->arena,
+               .live_bytes = m->live_max,
+               .distributed_bytes = m->distributed,
+               .slots = m->nslot,
+               .barriers = sync_count(p->top, LEVEL_TEAM),
+               .cluster_barriers = sync_count(p->top, LEVEL_CLUSTER),
+               .flags = sync_flags(p->top)};
+    Walk w = {p, &f};
+    note_seq(&w, p->top);
+    phases_count(p, &f.launches, &f.products);
+    return f;
+}
