@@ -207,18 +207,18 @@ void seq_slots(const Seq *q, void (*f)(void *user, const Slot *k), void *user) {
     for (int i = 0; i < q->s.n; i++) stmt_all_slots(q->s.p[i], f, user);
 }
 
-typedef struct Exprs {
+typedef struct ExprVisit {
     void (*f)(void *user, Expr **e);
     void *user;
-} Exprs;
+} ExprVisit;
 
 static void one_expr(void *user, const Slot *k) {
-    const Exprs *x = user;
+    const ExprVisit *x = user;
     if (slot_is_expr(k)) x->f(x->user, k->e);
 }
 
 void stmt_exprs(const Stmt *s, void (*f)(void *user, Expr **e), void *user) {
-    stmt_all_slots(s, one_expr, &(Exprs){f, user});
+    stmt_all_slots(s, one_expr, &(ExprVisit){f, user});
 }
 
 bool stmt_is_call(void *user, const Stmt *s) {
