@@ -9,6 +9,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 #define BATCH_BYTES ((int64_t)1 << 28) /* most memory that one tensor may take then */
 
@@ -324,11 +325,12 @@ static void limit_trips(Batch *b, Seq *q) {
 }
 
 /* The loop at q->s.p[*at]; leaves *at at the last statement that stands for it. */
-static void try_loop(Program *p, Seq *q, int *at) {
+static void try_loop(void *user, Seq *q, int *at) {
+    Program *p = user;
     Cx *c = p->cx;
     Stmt *s = q->s.p[*at];
     int64_t lo, hi;
-    if (!independent(s)) return;
+    if (s->kind != S_LOOP || !independent(s)) return;
     Batch b = {.p = p,
                .c = c,
                .a = c->a,
@@ -373,19 +375,8 @@ static void try_loop(Program *p, Seq *q, int *at) {
     *at += made.n - 1;
 }
 
-static void walk(Program *p, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(p, s->br.arm[k]);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) walk(p, s->call.func[k]->body);
-        if (s->kind != S_LOOP) continue;
-        walk(p, s->loop.body);
-        try_loop(p, q, &i);
-    }
-}
-
 void pass_interchange(Program *p) {
-    walk(p, p->top);
+    seq_rewrite(p->top, try_loop, p);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

@@ -13,6 +13,7 @@
 #include "scheduler/plan/crossing.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 typedef struct Replicate {
     Program *p;
@@ -84,7 +85,7 @@ static void replicate(Replicate *x, Seq *q) {
 }
 
 static void outside_only(void *user, Expr *e) {
-    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    const Tensor *t = tensor_root(e->t);
     if (t->kind != TK_INPUT && t->kind != TK_CONST) *(bool *)user = false;
 }
 
@@ -104,21 +105,17 @@ static void arguments(Replicate *x, Seq *q, const Stmt *start) {
     }
 }
 
-static void walk(Replicate *x, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) walk(x, s->loop.body);
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(x, s->br.arm[k]);
-        if (s->kind == S_CALL && s->call.nfunc && s->call.f->rows) arguments(x, q, s);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) {
-            walk(x, s->call.func[k]->body);
-            x->shared = map_new(x->c->a);
-            replicate(x, s->call.func[k]->body);
-        }
+static void recursion(void *user, Seq *q, int *at) {
+    Replicate *x = user;
+    const Stmt *s = q->s.p[*at];
+    if (s->kind == S_CALL && s->call.nfunc && s->call.f->rows) arguments(x, q, s);
+    for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) {
+        x->shared = map_new(x->c->a);
+        replicate(x, s->call.func[k]->body);
     }
 }
 
 void pass_replicate(Program *p) {
     Replicate x = {.p = p, .c = p->cx};
-    if (p->schedule->units > 1) walk(&x, p->top);
+    if (p->schedule->units > 1) seq_rewrite(p->top, recursion, &x);
 }

@@ -13,6 +13,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/expr_internal.h"
+#include "utask/walk.h"
 
 #define EXPAND_MAX 64 /* tensors written out in one expression */
 #define PAIRS_MAX 48  /* tensors of a body that are compared with each other */
@@ -37,7 +38,7 @@ static bool is_carried(const Reuse *u, const Tensor *t) {
 }
 
 static bool from_outside(const Reuse *u, const Tensor *t) {
-    while (t->kind == TK_VIEW) t = t->base;
+    t = tensor_root(t);
     if (t->kind == TK_CONST || t->kind == TK_INPUT) return true;
     for (int i = 0; i < u->loop->loop.scan.n; i++)
         if (u->loop->loop.scan.p[i].out == t) return false;
@@ -49,13 +50,6 @@ static bool equal_dims(const Tensor *a, const Tensor *b) {
     for (int i = 0; i < a->rank; i++)
         if (a->dim[i] != b->dim[i]) return false;
     return true;
-}
-
-static bool fixed_dims(const Reuse *u, const Tensor *t) {
-    for (int i = 0; i < t->rank; i++)
-        if (loop_varies(u->loop, t->dim[i]) || !expr_visible(t->dim[i], u->loop->loop.body->parent))
-            return false;
-    return t->rank >= 0 && !t->blob;
 }
 
 /* ---- expressions written out ----------------------------------------------------------------- */
@@ -263,7 +257,7 @@ static void move_out(Reuse *u, Seq *q, int *at) {
         Stmt *s = body->s.p[i];
         if (s->kind != S_OP) continue;
         Tensor *t = s->op.t[0];
-        if (t->owned || t->body->op == E_LOAD || !fixed_dims(u, t)) continue;
+        if (t->owned || t->body->op == E_LOAD || !loop_keeps_dims(u->loop, t)) continue;
         Expr *e = written_out(u, t, false);
         if (!e || e->pure || !(e->flags & EF_LOAD) || !is_invariant(u, e) || !is_safe(u->c, e))
             continue;
@@ -364,7 +358,8 @@ static bool carry_over(Reuse *u, Seq *q, int *at) {
     int n = 0;
     for (int i = 0; i < body->s.n && n < PAIRS_MAX; i++) {
         Stmt *s = body->s.p[i];
-        if (s->kind != S_OP || !fixed_dims(u, s->op.t[0]) || s->op.t[0]->body->op == E_LOAD)
+        if (s->kind != S_OP || !loop_keeps_dims(u->loop, s->op.t[0]) ||
+            s->op.t[0]->body->op == E_LOAD)
             continue;
         op[n] = s;
         now[n] = written_out(u, s->op.t[0], false);
@@ -383,23 +378,18 @@ static bool carry_over(Reuse *u, Seq *q, int *at) {
     return false;
 }
 
-static void walk(Reuse *u, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(u, s->br.arm[k]);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) walk(u, s->call.func[k]->body);
-        if (s->kind != S_LOOP) continue;
-        walk(u, s->loop.body);
-        u->loop = s;
-        index_body(u);
-        move_out(u, q, &i);
-        for (int k = 0; k < CARRIES_MAX && carry_over(u, q, &i); k++) index_body(u);
-    }
+static void try_loop(void *user, Seq *q, int *at) {
+    Reuse *u = user;
+    u->loop = q->s.p[*at];
+    if (u->loop->kind != S_LOOP) return;
+    index_body(u);
+    move_out(u, q, at);
+    for (int k = 0; k < CARRIES_MAX && carry_over(u, q, at); k++) index_body(u);
 }
 
 void pass_reuse(Program *p) {
     Reuse u = {.p = p, .c = p->cx, .a = p->cx->a};
-    walk(&u, p->top);
+    seq_rewrite(p->top, try_loop, &u);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }
