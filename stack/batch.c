@@ -74,36 +74,24 @@ static bool tensor_fits(const Func *f, const Tensor *t) {
     return true;
 }
 
-/* f: any function of the group. */
-static bool seq_fits(const Func *f, const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET:
-            if (!extents_outside(f, s->let.e)) return false;
-            break;
-        case S_CHECK:
-            if (!extents_outside(f, s->check.cond)) return false;
-            break;
-        case S_OP:
-            if (s->op.n != 1 || !tensor_fits(f, s->op.t[0]) ||
-                !extents_outside(f, s->op.t[0]->body))
-                return false;
-            break;
-        case S_BRANCH:
-            for (int k = 0; k < s->br.joins.n; k++)
-                if (!tensor_fits(f, s->br.joins.p[k].out)) return false;
-            if (!seq_fits(f, s->br.arm[0]) || !seq_fits(f, s->br.arm[1])) return false;
-            break;
-        case S_CALL:
-            if (s->call.nfunc || s->call.f->start != f->start) return false;
-            for (int k = 0; k < s->call.f->nout; k++)
-                if (!tensor_fits(f, s->call.out[k])) return false;
-            break;
-        default: return false;
-        }
-    }
-    return true;
+typedef struct Fits {
+    const Func *f; /* any function of the group */
+    bool ok;
+} Fits;
+
+static void fits_slot(void *user, const Slot *k) {
+    Fits *x = user;
+    if (k->kind == SLOT_TENSOR) x->ok &= tensor_fits(x->f, *k->t);
+    if (slot_is_expr(k)) x->ok &= extents_outside(x->f, *k->e);
+}
+
+static bool misfits(void *user, const Stmt *s) {
+    Fits *x = user;
+    x->ok = s->kind == S_OP     ? s->op.n == 1
+            : s->kind == S_CALL ? !s->call.nfunc && s->call.f->start == x->f->start
+                                : s->kind == S_LET || s->kind == S_CHECK || s->kind == S_BRANCH;
+    if (x->ok) stmt_slots(s, fits_slot, x);
+    return !x->ok;
 }
 
 /* The function takes scalars and tensors, and gives tensors, of sizes that are the same for all
@@ -114,7 +102,7 @@ static bool fits(const Func *f) {
         if (!tensor_fits(f, f->arg[i])) return false;
     for (int i = 0; i < f->nout; i++)
         if (!f->room[i] || !tensor_fits(f, f->out[i])) return false;
-    return seq_fits(f, f->body);
+    return !seq_any(f->body, misfits, &(Fits){f, true});
 }
 
 /* ---- dependences between statements of a Seq ------------------------------------------------- */

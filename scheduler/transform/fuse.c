@@ -280,10 +280,8 @@ static int count_reduces(Fuse *f, Stmt *g) {
 /* Whether `s` may join group g; in-between statements are checked by the caller. */
 static bool joins(Fuse *f, Stmt *g, Stmt *s) {
     Tensor *a = g->op.t[0], *b = s->op.t[0];
-    if (a->rank != b->rank || g->op.n >= 8 || g->level == LEVEL_HOST || s->level == LEVEL_HOST)
+    if (!same_dims(a, b) || g->op.n >= 8 || g->level == LEVEL_HOST || s->level == LEVEL_HOST)
         return false;
-    for (int i = 0; i < a->rank; i++)
-        if (a->dim[i] != b->dim[i]) return false;
     GroupCheck k = {.g = g, .t = b};
     e_each_load(f->c, b->body, reads_own, &k);
     if (k.bad || !k.related) return false;

@@ -178,7 +178,7 @@ static void hoist_loop(void *user, Seq *q, int *at) {
     Cx *c = h->c;
     Seq *body = s->loop.body;
     Expr *trips = NULL;
-    h->counted = s->loop.trips && !s->loop.cond_next && !s->loop.cond0;
+    h->counted = loop_counted(s);
     if (h->counted) {
         trips = e_max(c, s->loop.trips, e_int(c, 0));
         if (!trips->pure || e_is_ival(trips, 1)) return;

@@ -208,8 +208,7 @@ static Tensor *init_image(Batch *b, Tensor *t, Seq *q) {
 
 static void image_loop(Batch *b, const Stmt *s, Seq *to) {
     Cx *c = b->c;
-    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made ||
-        depends(b, s->loop.trips)) {
+    if (!loop_counted(s) || depends(b, s->loop.trips)) {
         b->ok = false;
         return;
     }
@@ -308,7 +307,7 @@ static void image_seq(Batch *b, const Seq *q, Seq *to) {
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 static bool independent(const Stmt *s) {
-    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made) return false;
+    if (!loop_counted(s)) return false;
     for (int i = 0; i < s->loop.scan.n; i++)
         if (s->loop.scan.p[i].at || s->loop.scan.p[i].more) return false;
     return !s->loop.carry.n && !s->loop.syms.n && s->loop.scan.n && s->loop.trips->pure;
@@ -330,7 +329,7 @@ static void try_loop(void *user, Seq *q, int *at) {
     Cx *c = p->cx;
     Stmt *s = q->s.p[*at];
     int64_t lo, hi;
-    if (s->kind != S_LOOP || !independent(s)) return;
+    if (!independent(s)) return;
     Batch b = {.p = p,
                .c = c,
                .a = c->a,

@@ -56,10 +56,9 @@ static Expr *before_loop(Cx *c, const Stmt *loop, const Stmt *s) {
 static void lift(void *user, Seq *q, int *at) {
     Cx *c = user;
     Stmt *loop = q->s.p[*at];
-    if (loop->kind != S_LOOP) return;
+    if (!loop_counted(loop)) return;
     Seq *body = loop->loop.body;
     int n = 0;
-    if (!loop->loop.trips || loop->loop.cond0 || loop->loop.cond_next) return;
     for (int i = 0; i < body->s.n; i++) {
         Stmt *s = body->s.p[i];
         Expr *cond = s->kind == S_CHECK ? before_loop(c, loop, s) : NULL;

@@ -23,24 +23,27 @@ typedef struct Replicate {
 
 /* Whether s, or a statement in it, needs more of what is in `made` than the part that its unit may
  * have written. */
+static bool needs_all(Replicate *x, Map *made, const Stmt *s);
+
+typedef struct Needs {
+    Replicate *x;
+    Map *made;
+    bool call, any;
+} Needs;
+
+static void needs_slot(void *user, const Slot *k) {
+    Needs *n = user;
+    if (k->kind == SLOT_EXPR) n->any |= expr_crosses(n->x->c, n->made, *k->e);
+    if (k->kind == SLOT_READ && n->call) n->any |= tensor_crosses(n->made, *k->t);
+    for (int i = 0; k->kind == SLOT_SEQ && i < (*k->q)->s.n && !n->any; i++)
+        n->any = needs_all(n->x, n->made, (*k->q)->s.p[i]);
+}
+
 static bool needs_all(Replicate *x, Map *made, const Stmt *s) {
-    if (s->kind == S_CALL) {
-        if (s->call.nfunc) return true;
-        for (int i = 0; i < s->call.f->narg; i++)
-            if (tensor_crosses(made, s->call.arg[i])) return true;
-        for (int i = 0; i < s->call.f->nsym; i++)
-            if (expr_crosses(x->c, made, s->call.sym[i])) return true;
-        return false;
-    }
-    if (s->kind != S_BRANCH) return stmt_crosses(x->c, made, s, false);
-    if (expr_crosses(x->c, made, s->br.cond)) return true;
-    for (int m = 0; m < 2; m++) {
-        for (int i = 0; i < s->br.arm[m]->s.n; i++)
-            if (needs_all(x, made, s->br.arm[m]->s.p[i])) return true;
-        for (int i = 0; i < s->br.syms.n; i++)
-            if (expr_crosses(x->c, made, s->br.syms.p[i].arm[m])) return true;
-    }
-    return false;
+    Needs n = {x, made, s->kind == S_CALL, s->kind == S_CALL && s->call.nfunc};
+    if (!n.call && s->kind != S_BRANCH) return stmt_crosses(x->c, made, s, false);
+    if (!n.any) stmt_slots(s, needs_slot, &n);
+    return n.any;
 }
 
 static bool of_unknown_size(const Tensor *t) {

@@ -45,13 +45,6 @@ static bool from_outside(const Reuse *u, const Tensor *t) {
     return !is_carried(u, t) && t->seq && !seq_inside(t->seq, u->loop->loop.body);
 }
 
-static bool equal_dims(const Tensor *a, const Tensor *b) {
-    if (a->rank != b->rank) return false;
-    for (int i = 0; i < a->rank; i++)
-        if (a->dim[i] != b->dim[i]) return false;
-    return true;
-}
-
 /* ---- expressions written out ----------------------------------------------------------------- */
 typedef struct Expand {
     Reuse *u;
@@ -208,7 +201,7 @@ static void index_body(Reuse *u) {
         map_seti(u->next, key(k->next->id), k);
         /* A next value that is a copy: of this tensor. */
         const Expr *e = k->next->kind == TK_TE ? k->next->body : NULL;
-        if (e && e->op == E_LOAD && map_geti(u->op, key(e->t->id)) && equal_dims(e->t, k->next) &&
+        if (e && e->op == E_LOAD && map_geti(u->op, key(e->t->id)) && same_dims(e->t, k->next) &&
             load_is_own(e, e->t, k->next) && !map_geti(u->next, key(e->t->id)))
             map_seti(u->next, key(e->t->id), k);
     }
@@ -370,7 +363,7 @@ static bool carry_over(Reuse *u, Seq *q, int *at) {
         if (!now[b] || tb->owned || is_invariant(u, now[b])) continue;
         for (int a = 0; a < n; a++) {
             Tensor *ta = op[a]->op.t[0];
-            if (a == b || !later[a] || ta->dtype != tb->dtype || !equal_dims(ta, tb)) continue;
+            if (a == b || !later[a] || ta->dtype != tb->dtype || !same_dims(ta, tb)) continue;
             if (!same_body(u, ta, later[a], tb, now[b])) continue;
             if (carry(u, q, at, op[b], now[b], ta)) return true;
         }

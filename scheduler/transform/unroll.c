@@ -35,8 +35,8 @@ static bool updates(const LoopCarry *k) {
 }
 
 static bool can_unroll(const Stmt *s) {
-    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made) return false;
-    if (!clone_can(s->loop.body, false) || seq_size(s->loop.body) > BODY_MAX) return false;
+    if (!loop_counted(s) || !clone_can(s->loop.body, false) || seq_size(s->loop.body) > BODY_MAX)
+        return false;
     for (int i = 0; i < s->loop.carry.n; i++)
         if (!loop_keeps_dims(s, s->loop.carry.p[i].phi) || updates(&s->loop.carry.p[i]))
             return false;
@@ -179,9 +179,7 @@ static bool is_chain(Unroll *u, const Stmt *s) {
         if (o->kind != S_OP) return false;
         Chain k = {s, o->op.t[0], true};
         if (!lead) lead = k.t;
-        for (int d = 0; d < MAX_RANK; d++)
-            if (lead->rank != k.t->rank || lead->dim[d] != k.t->dim[d]) return false;
-        if (k.t->body->flags & (EF_REDUCE | EF_GUARD)) return false;
+        if (!same_dims(lead, k.t) || k.t->body->flags & (EF_REDUCE | EF_GUARD)) return false;
         e_each_load(u->c, k.t->body, chain_load, &k);
         if (!k.own) return false;
     }
@@ -229,7 +227,7 @@ static void try_loop(void *user, Seq *q, int *at) {
     Unroll *u = user;
     Stmt *s = q->s.p[*at];
     double plain = 0, changed = 0;
-    if (s->kind != S_LOOP || !can_unroll(s)) return;
+    if (!can_unroll(s)) return;
     int n = best_copies(u, s, &plain, &changed);
     if (n > 1 && decide(u->p, X_UNROLL, s, plain, changed)) unroll(u, q, at, n);
 }
