@@ -7,23 +7,15 @@
 #include "codegen/build/calibrate.h"
 #include "api/runtime.h"
 #include "scheduler/cost/decide.h"
+#include "utask/walk.h"
 
 static const char *const stmt_names[] = {
     [S_LET] = "uniform", [S_OP] = "op",         [S_EXTERN] = "extern",   [S_CHECK] = "check",
     [S_LOOP] = "loop",   [S_BRANCH] = "branch", [S_BARRIER] = "barrier", [S_CALL] = "call"};
 
-static void count_stmts(const Seq *q, int64_t *n) {
-    for (int i = 0; q && i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        n[s->kind == S_ENTER ? S_CHECK : s->kind]++; /* of the depth */
-        if (s->kind == S_LOOP) count_stmts(s->loop.body, n);
-        if (s->kind == S_BRANCH) {
-            count_stmts(s->br.arm[0], n);
-            count_stmts(s->br.arm[1], n);
-        }
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
-            count_stmts(s->call.func[k]->body, n);
-    }
+static void count_stmt(void *user, Stmt *s) {
+    int64_t *n = user;
+    n[s->kind == S_ENTER ? S_CHECK : s->kind]++; /* of the depth */
 }
 
 /* Name of a dimension that is not fixed. */
@@ -286,7 +278,7 @@ static bool explain(Work *w, const Cli *c) {
         w->arena = arena_new(&w->d);
         Program *p = compile_program(w->arena, &w->d, c->arg[0], &w->o);
         int64_t n[S_COUNT] = {0};
-        count_stmts(p->top, n);
+        seq_each(p->top, count_stmt, n);
         /* The tree's text first: code generation may add to the program's names and symbols. */
         Sb *tree = &w->tree;
         if (!c->json) utask_print(tree, p);

@@ -15,6 +15,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/expr_internal.h"
+#include "utask/walk.h"
 
 /* A list of activations: all of a call, or of those in a list around the ones that take one arm. */
 typedef struct List {
@@ -73,36 +74,24 @@ static bool tensor_fits(const Func *f, const Tensor *t) {
     return true;
 }
 
-/* f: any function of the group. */
-static bool seq_fits(const Func *f, const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET:
-            if (!extents_outside(f, s->let.e)) return false;
-            break;
-        case S_CHECK:
-            if (!extents_outside(f, s->check.cond)) return false;
-            break;
-        case S_OP:
-            if (s->op.n != 1 || !tensor_fits(f, s->op.t[0]) ||
-                !extents_outside(f, s->op.t[0]->body))
-                return false;
-            break;
-        case S_BRANCH:
-            for (int k = 0; k < s->br.joins.n; k++)
-                if (!tensor_fits(f, s->br.joins.p[k].out)) return false;
-            if (!seq_fits(f, s->br.arm[0]) || !seq_fits(f, s->br.arm[1])) return false;
-            break;
-        case S_CALL:
-            if (s->call.nfunc || s->call.f->start != f->start) return false;
-            for (int k = 0; k < s->call.f->nout; k++)
-                if (!tensor_fits(f, s->call.out[k])) return false;
-            break;
-        default: return false;
-        }
-    }
-    return true;
+typedef struct Fits {
+    const Func *f; /* any function of the group */
+    bool ok;
+} Fits;
+
+static void fits_slot(void *user, const Slot *k) {
+    Fits *x = user;
+    if (k->kind == SLOT_TENSOR) x->ok &= tensor_fits(x->f, *k->t);
+    if (slot_is_expr(k)) x->ok &= extents_outside(x->f, *k->e);
+}
+
+static bool misfits(void *user, const Stmt *s) {
+    Fits *x = user;
+    x->ok = s->kind == S_OP     ? s->op.n == 1
+            : s->kind == S_CALL ? !s->call.nfunc && s->call.f->start == x->f->start
+                                : s->kind == S_LET || s->kind == S_CHECK || s->kind == S_BRANCH;
+    if (x->ok) stmt_slots(s, fits_slot, x);
+    return !x->ok;
 }
 
 /* The function takes scalars and tensors, and gives tensors, of sizes that are the same for all
@@ -113,7 +102,7 @@ static bool fits(const Func *f) {
         if (!tensor_fits(f, f->arg[i])) return false;
     for (int i = 0; i < f->nout; i++)
         if (!f->room[i] || !tensor_fits(f, f->out[i])) return false;
-    return seq_fits(f, f->body);
+    return !seq_any(f->body, misfits, &(Fits){f, true});
 }
 
 /* ---- dependences between statements of a Seq ------------------------------------------------- */
@@ -124,8 +113,7 @@ typedef struct Taint { /* what the results of calls went into */
 } Taint;
 
 static bool tainted_tensor(const Taint *k, const Tensor *t) {
-    while (t->kind == TK_VIEW) t = t->base;
-    return k->tensor[t->id];
+    return k->tensor[tensor_root(t)->id];
 }
 static void taint_load(void *user, Expr *e) {
     Taint *k = user;
@@ -370,16 +358,6 @@ static void run_early(Batch *b) {
     if (e.q) run(b, e.q, e.at);
 }
 
-static bool calls(const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (s->kind == S_CALL ||
-            (s->kind == S_BRANCH && (calls(s->br.arm[0]) || calls(s->br.arm[1]))))
-            return true;
-    }
-    return false;
-}
-
 static void run_branch(Batch *b, const Stmt *s, List *at) {
     Cx *c = b->c;
     Tensor *cond = vector(b, at, DT_BOOL, s->br.cond, s, "taken");
@@ -412,7 +390,7 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     }
     /* On the way down what takes the one arm, on the way up what takes the other: each arm's
      * weights stay in the caches from level to level. */
-    int late = calls(s->br.arm[1]);
+    int late = seq_any(s->br.arm[1], stmt_is_call, NULL);
     run_early(b);
     b->early = (Early){s->br.arm[!late], arm[!late]};
     run(b, s->br.arm[late], arm[late]);
@@ -646,7 +624,7 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
 
 /* ---- whether to ------------------------------------------------------------------------------ */
 typedef struct Shared { /* what activations read of the same memory */
-    const Cx *c;
+    Cx *c;
     const Func *f;
     double bytes;
     Map *seen;
@@ -654,8 +632,7 @@ typedef struct Shared { /* what activations read of the same memory */
 
 static void shared_load(void *user, Expr *e) {
     Shared *k = user;
-    const Tensor *t = e->t;
-    while (t->kind == TK_VIEW) t = t->base;
+    const Tensor *t = tensor_root(e->t);
     bool own = t->kind != TK_CONST && t->kind != TK_INPUT;
     for (const Seq *q = t->seq; own && q; q = q->parent)
         if (q == k->f->body) return;
@@ -665,23 +642,17 @@ static void shared_load(void *user, Expr *e) {
 }
 
 /* The operands of sums of products in e: all of them are read for each activation. */
-static void shared_operands(Batch *b, Shared *k, Expr *e) {
+static void shared_operands(Shared *k, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return;
     if (e->op == E_REDUCE && e->kind == R_SUM && e->a[0]->op == E_MUL)
-        e_each_load(b->c, e->a[0], shared_load, k);
-    for (int i = 0; i < e->n; i++) shared_operands(b, k, e->a[i]);
+        e_each_load(k->c, e->a[0], shared_load, k);
+    for (int i = 0; i < e->n; i++) shared_operands(k, e->a[i]);
 }
 
-static double shared_bytes(Batch *b, const Func *f, const Seq *q) {
-    double n = 0;
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        Shared k = {b->c, f, 0, map_new(b->a)};
-        if (s->kind == S_OP) shared_operands(b, &k, s->op.t[0]->body);
-        n += k.bytes;
-        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) n += shared_bytes(b, f, s->br.arm[m]);
-    }
-    return n;
+static void shared_stmt(void *user, Stmt *s) {
+    Shared *k = user;
+    k->seen = map_new(k->c->a);
+    if (s->kind == S_OP) shared_operands(k, s->op.t[0]->body);
 }
 
 /* Of an activation of q, when `rows` of them read what they share once; of a branch, the mean of
@@ -691,11 +662,11 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
     int units = b->p->schedule->units;
     double ns = 0;
     for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
+        Stmt *s = q->s.p[i];
         for (int m = 0; s->kind == S_BRANCH && m < 2; m++)
             ns += saved_ns(b, f, s->br.arm[m], rows, gbps) / 2;
-        Shared k = {b->c, f, 0, map_new(b->a)};
-        if (s->kind == S_OP) shared_operands(b, &k, s->op.t[0]->body);
+        Shared k = {.c = b->c, .f = f};
+        shared_stmt(&k, s);
         if (k.bytes == 0) continue;
         double flops = cost_work(b->c, s, COST_UNKNOWN).flops / d->gflops / units, bytes = k.bytes / gbps / units;
         if (bytes > flops) ns += bytes - (bytes / rows > flops ? bytes / rows : flops);
@@ -709,7 +680,9 @@ static bool worth(Batch *b, const Stmt *s, int rows) {
     const Device *d = b->p->schedule->device;
     const Func *f = s->call.f;
     int units = b->p->schedule->units, l = LEVEL_LANE;
-    double bytes = shared_bytes(b, f, f->body), one = cost_seq_ns(b->c, d, f->body, units);
+    Shared k = {.c = b->c, .f = f};
+    seq_each(f->body, shared_stmt, &k);
+    double bytes = k.bytes, one = cost_seq_ns(b->c, d, f->body, units);
     while (l <= LEVEL_TEAM && (!d->level[l].name || bytes / units > (double)d->level[l].bytes)) l++;
     double gbps = l <= LEVEL_TEAM ? d->level[l].read_gbps : d->dram_gbps;
     /* Units meet about three times a depth instead of once for each activation; results are moved
@@ -721,35 +694,31 @@ static bool worth(Batch *b, const Stmt *s, int rows) {
     return decide(b->p, X_BATCH, s, one, one - saved_ns(b, f, f->body, rows, gbps) + more);
 }
 
-static void walk(Batch *b, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) walk(b, s->loop.body);
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(b, s->br.arm[k]);
-        if (s->kind != S_CALL || !s->call.nfunc) continue;
-        for (int k = 0; k < s->call.nfunc; k++) walk(b, s->call.func[k]->body);
-        b->nsym = b->c->next_sym;
-        b->ntensor = b->c->next_tensor;
-        bool ok = true;
-        int rows = 0;
-        for (int k = 0; k < s->call.nfunc; k++) {
-            b->nsym_of[s->call.func[k]->id] = s->call.func[k]->nsym;
-            b->narg_of[s->call.func[k]->id] = s->call.func[k]->narg;
-        }
-        for (int k = 0; k < s->call.nfunc && ok; k++) {
-            ok = fits(s->call.func[k]);
-            int m = ok ? siblings(b, s->call.func[k]->body) : 0;
-            if (m > rows) rows = m;
-        }
-        if (ok && rows > 1 && worth(b, s, rows)) batch(b, q, &i, s);
+static void try_call(void *user, Seq *q, int *at) {
+    Batch *b = user;
+    Stmt *s = q->s.p[*at];
+    if (s->kind != S_CALL || !s->call.nfunc) return;
+    b->nsym = b->c->next_sym;
+    b->ntensor = b->c->next_tensor;
+    bool ok = true;
+    int rows = 0;
+    for (int k = 0; k < s->call.nfunc; k++) {
+        b->nsym_of[s->call.func[k]->id] = s->call.func[k]->nsym;
+        b->narg_of[s->call.func[k]->id] = s->call.func[k]->narg;
     }
+    for (int k = 0; k < s->call.nfunc && ok; k++) {
+        ok = fits(s->call.func[k]);
+        int m = ok ? siblings(b, s->call.func[k]->body) : 0;
+        if (m > rows) rows = m;
+    }
+    if (ok && rows > 1 && worth(b, s, rows)) batch(b, q, at, s);
 }
 
 void pass_batch(Program *p) {
     Batch b = {.p = p, .c = p->cx, .a = p->cx->a};
     b.nsym_of = NEWN(b.a, int, p->nfunc + 1);
     b.narg_of = NEWN(b.a, int, p->nfunc + 1);
-    if (p->nfunc) walk(&b, p->top);
+    if (p->nfunc) seq_rewrite(p->top, try_call, &b);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

@@ -16,6 +16,7 @@
 #include "scheduler/cost/decide.h"
 #include "stack/batch.h"
 #include "utask/clone.h"
+#include "utask/walk.h"
 
 #define BODY_MAX 256 /* statements of a body with the bodies in it */
 #define LEVELS_MAX 7
@@ -33,46 +34,22 @@ typedef struct Unroll {
 } Unroll;
 
 /* ---- copies -------------------------------------------------------------------------------- */
-/* t is defined in q: what a function returns, or not any more. */
-static void hand_over(Seq *q, Tensor *t, bool owned, int ret) {
+/* t is what a function returns, or not any more. */
+static void hand_over(Tensor *t, bool owned, int ret) {
+    const Join *j = t->kind == TK_JOIN ? tensor_join(t) : NULL;
     t->owned = owned;
     t->ret = ret;
-    for (int i = 0; t->kind == TK_JOIN && i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        for (int k = 0; s->kind == S_BRANCH && k < s->br.joins.n; k++) {
-            Join *j = &s->br.joins.p[k];
-            for (int m = 0; j->out == t && m < 2; m++)
-                if (j->arm[m]) hand_over(s->br.arm[m], j->arm[m], owned, ret);
-        }
-    }
-}
-
-/* A call out of the innermost body. */
-static void keep_call(Clone *k, const Stmt *s, Seq *to) {
-    const Unroll *u = k->user;
-    const Func *f = s->call.f;
-    Arena *a = u->c->a;
-    Stmt *n = stmt_new(u->c, S_CALL, s->path);
-    n->call.f = s->call.f;
-    n->call.sym = NEWN(a, Expr *, f->nsym + 1);
-    n->call.arg = NEWN(a, Tensor *, f->narg + 1);
-    n->call.ret = NEWN(a, Sym *, f->nret + 1);
-    n->call.out = NEWN(a, Tensor *, f->nout + 1);
-    for (int i = 0; i < f->nsym; i++) n->call.sym[i] = clone_expr(k, s->call.sym[i]);
-    for (int i = 0; i < f->narg; i++) n->call.arg[i] = clone_tensor(k, s->call.arg[i]);
-    for (int i = 0; i < f->nret; i++) n->call.ret[i] = clone_sym(k, s->call.ret[i], to);
-    for (int i = 0; i < f->nout; i++) {
-        n->call.out[i] = clone_like(k, s->call.out[i], to);
-        hand_over(to, n->call.out[i], s->call.out[i]->owned, s->call.out[i]->ret);
-    }
-    vec_push(a, &to->s, n);
+    for (int m = 0; j && m < 2; m++)
+        if (j->arm[m]) hand_over(j->arm[m], owned, ret);
 }
 
 static void copy_call(Clone *k, const Stmt *s, Seq *to) {
     Unroll *u = k->user;
     const Func *f = s->call.f;
-    if (u->level == u->levels) {
-        keep_call(k, s, to);
+    if (u->level == u->levels) { /* a call out of the innermost body */
+        const Stmt *n = clone_stmt(k, s, to);
+        for (int i = 0; i < f->nout; i++)
+            hand_over(n->call.out[i], s->call.out[i]->owned, s->call.out[i]->ret);
         return;
     }
     Clone in = clone_new(u->c);
@@ -90,7 +67,7 @@ static void copy_call(Clone *k, const Stmt *s, Seq *to) {
     for (int i = 0; i < f->nret; i++) clone_map_sym(k, s->call.ret[i], clone_expr(&in, f->ret[i]));
     for (int i = 0; i < f->nout; i++) {
         Tensor *t = clone_tensor(&in, f->out[i]);
-        hand_over(to, t, s->call.out[i]->owned, s->call.out[i]->ret);
+        hand_over(t, s->call.out[i]->owned, s->call.out[i]->ret);
         clone_map_tensor(k, s->call.out[i], t);
     }
 }
@@ -114,7 +91,7 @@ static Func unrolled(Unroll *u, const Func *f) {
     for (int i = 0; i < f->nret; i++) g.ret[i] = clone_expr(&k, f->ret[i]);
     for (int i = 0; i < f->nout; i++) {
         g.out[i] = clone_tensor(&k, f->out[i]);
-        hand_over(g.body, g.out[i], true, f->out[i]->ret);
+        hand_over(g.out[i], true, f->out[i]->ret);
     }
     return g;
 }
@@ -139,8 +116,8 @@ static void measure(const Seq *q, int levels, Size *z) {
         const Stmt *s = q->s.p[i];
         z->statements++;
         z->groups += s->kind == S_OP;
-        if (s->kind == S_LOOP) measure(s->loop.body, levels, z);
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) measure(s->br.arm[k], levels, z);
+        for (int k = 0; s->kind != S_CALL && k < stmt_nseq(s); k++)
+            measure(stmt_seq(s, k), levels, z);
         if (s->kind != S_CALL) continue;
         calls++;
         if (levels) measure(s->call.f->body, levels - 1, z);
@@ -171,8 +148,11 @@ static double change_ns(const Unroll *u, const Func *f, int levels, bool *fits) 
     return ns;
 }
 
-/* The recursion that s starts. */
-static void try_call(Unroll *u, Stmt *s) {
+/* The recursion that statement *at starts. */
+static void try_call(void *user, Seq *q, int *at) {
+    Unroll *u = user;
+    Stmt *s = q->s.p[*at];
+    if (s->kind != S_CALL || !s->call.nfunc) return;
     double plain = 0, changed = 0;
     int best = 0;
     for (int i = 0; i < s->call.nfunc; i++) {
@@ -193,20 +173,9 @@ static void try_call(Unroll *u, Stmt *s) {
     unroll(u, s);
 }
 
-static void walk(Unroll *u, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) walk(u, s->loop.body);
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(u, s->br.arm[k]);
-        if (s->kind != S_CALL || !s->call.nfunc) continue;
-        for (int k = 0; k < s->call.nfunc; k++) walk(u, s->call.func[k]->body);
-        try_call(u, s);
-    }
-}
-
 void pass_unroll_recursion(Program *p) {
     Unroll u = {.p = p, .c = p->cx};
-    if (p->nfunc) walk(&u, p->top);
+    if (p->nfunc) seq_rewrite(p->top, try_call, &u);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

@@ -148,6 +148,12 @@ bool loop_varies(const Stmt *loop, const Expr *e) {
     return false;
 }
 
+bool same_dims(const Tensor *a, const Tensor *b) {
+    bool same = a->rank == b->rank;
+    for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
+    return same;
+}
+
 bool loop_keeps_dims(const Stmt *loop, const Tensor *t) {
     for (int i = 0; i < t->rank; i++)
         if (loop_varies(loop, t->dim[i]) || !expr_visible(t->dim[i], loop->loop.body->parent))

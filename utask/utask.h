@@ -306,6 +306,12 @@ static inline Tensor *tensor_root(const Tensor *t) {
     while (t->kind == TK_VIEW) t = t->base;
     return (Tensor *)(uintptr_t)t;
 }
+/* It makes a number of iterations that is known when it begins. */
+static inline bool loop_counted(const Stmt *s) {
+    return s->kind == S_LOOP && s->loop.trips && !s->loop.cond0 && !s->loop.cond_next &&
+           !s->loop.made;
+}
+bool same_dims(const Tensor *a, const Tensor *b); /* and rank */
 /* Its dims are the same in all iterations, and known in front of the loop. */
 bool loop_keeps_dims(const Stmt *loop, const Tensor *t);
 /* What defines t in t->seq: the group that it is a member of, the branch's result that it is. NULL:

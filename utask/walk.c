@@ -302,6 +302,24 @@ void visit_seq(Visit *u, const Seq *q) {
     for (int i = 0; q != u->skip && i < q->s.n; i++) visit_stmt(u, q->s.p[i]);
 }
 
+typedef struct End {
+    Visit *u;
+    const Seq *q;
+} End;
+
+static void visit_end_slot(void *user, const Slot *k) {
+    const End *x = user;
+    if (k->in == x->q && (k->kind == SLOT_EXPR || k->kind == SLOT_READ)) visit_slot(x->u, k);
+}
+
+void visit_end(Visit *u, const Program *p, const Seq *q) {
+    if (q->owner) stmt_slots(q->owner, visit_end_slot, &(End){u, q});
+    for (int i = 0; !q->owner && i < p->nout; i++) {
+        visit_tensor(u, p->out[i].t);
+        visit_expr(u, p->out[i].has);
+    }
+}
+
 /* ---- one statement's use of another ---------------------------------------------------------- */
 typedef struct Uses {
     Map *made; /* what the maker defines */

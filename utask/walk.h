@@ -102,5 +102,7 @@ void visit_tensor(Visit *u, Tensor *t);
 /* All that s uses or defines, inner statements included. */
 void visit_stmt(Visit *u, const Stmt *s);
 void visit_seq(Visit *u, const Seq *q);
+/* What is used at the end of q: by what q belongs to, or as outputs of p. */
+void visit_end(Visit *u, const Program *p, const Seq *q);
 
 #endif

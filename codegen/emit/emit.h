@@ -168,7 +168,7 @@ typedef struct Group {
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
 /* Stores every member at the current position of the axes; member i, whose value that is. */
 void group_members(Group *g);
-void group_member(Group *g, int i, Expr *value);
+void group_store_member(Group *g, int i, Expr *value);
 /* The same for lanes [from, to) of axis v behind v0. */
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to);
 /* Begins the function, whose members are final: computes this unit's range [from, to) of the split

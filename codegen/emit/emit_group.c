@@ -33,7 +33,7 @@ static const char *group_load(Fn *f, Expr *e) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-void group_member(Group *g, int i, Expr *value) {
+void group_store_member(Group *g, int i, Expr *value) {
     Fn *f = &g->f;
     const DType type = g->k->t[i]->dtype;
     const char *v = fn_expr(f, value);
@@ -43,7 +43,7 @@ void group_member(Group *g, int i, Expr *value) {
 }
 
 void group_members(Group *g) {
-    for (int i = 0; i < g->k->n; i++) group_member(g, i, g->k->value[i]);
+    for (int i = 0; i < g->k->n; i++) group_store_member(g, i, g->k->value[i]);
 }
 
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to) {
@@ -177,7 +177,7 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
     fn_line(f, "for (int64_t i = %s; i < %s; i++) {", lo, hi);
     fn_open(f);
     fn_bind(f, e_axis(f->c, x), "i");
-    group_member(g, 0, value);
+    group_store_member(g, 0, value);
     f->indent--;
     fn_line(f, "}");
     f->indent--;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "scheduler/cost/cost.h"
+#include "utask/walk.h"
 
 static const char *const names[X_COUNT] = {[X_SPLIT_SUM] = "split-sum",
                                            [X_FOLD_PRODUCT] = "fold-product",
@@ -118,13 +119,10 @@ static uint64_t stmt_key(Cx *c, uint64_t h, const Stmt *s) {
         }
         break;
     case S_EXTERN: h = mix(h, (uint64_t)s->ext.nin << 8 | (uint64_t)s->ext.nout); break;
-    case S_LOOP: h = seq_key(c, size_key(h, s->loop.trips), s->loop.body); break;
-    case S_BRANCH: h = seq_key(c, seq_key(c, h, s->br.arm[0]), s->br.arm[1]); break;
-    case S_CALL:
-        for (int i = 0; i < s->call.nfunc; i++) h = seq_key(c, h, s->call.func[i]->body);
-        break;
+    case S_LOOP: h = size_key(h, s->loop.trips); break;
     default: break;
     }
+    for (int i = 0; i < stmt_nseq(s); i++) h = seq_key(c, h, stmt_seq(s, i));
     return h;
 }
 

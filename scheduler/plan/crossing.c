@@ -3,7 +3,9 @@
 #include "utask/walk.h"
 
 typedef struct Crossing {
+    Cx *c;
     Map *fresh;
+    const Stmt *s;
     const Stmt *reader; /* a group; NULL: every unit reads any element */
     bool any;
 } Crossing;
@@ -30,47 +32,32 @@ static void cross_load(void *user, Expr *e) {
     if (!k->reader || !moves_along(e, t, k->reader->op.t[0])) k->any = true;
 }
 
-static void cross_expr(Cx *c, Crossing *k, Expr *e) {
-    if (e && (e->flags & EF_LOAD)) e_each_load(c, e, cross_load, k);
-}
 bool tensor_crosses(Map *fresh, const Tensor *t) {
     return map_geti(fresh, (uint64_t)tensor_root(t)->id + 1);
 }
 
-static void cross_tensor(Crossing *k, const Tensor *t) {
-    if (t && tensor_crosses(k->fresh, t)) k->any = true;
-}
-
 bool expr_crosses(Cx *c, Map *fresh, Expr *e) {
     Crossing k = {.fresh = fresh};
-    cross_expr(c, &k, e);
+    if (e) e_each_load(c, e, cross_load, &k);
     return k.any;
 }
 
+/* What s itself reads where it begins. */
+static void cross_slot(void *user, const Slot *x) {
+    Crossing *k = user;
+    if (x->in) return;
+    if (slot_is_expr(x)) e_each_load(k->c, *x->e, cross_load, k);
+    if (x->kind == SLOT_READ && k->s->kind == S_EXTERN) k->any |= tensor_crosses(k->fresh, *x->t);
+}
+
 bool stmt_crosses(Cx *c, Map *fresh, const Stmt *s, bool any) {
-    Crossing k = {.fresh = fresh};
-    switch (s->kind) {
-    case S_LET: cross_expr(c, &k, s->let.e); break;
-    case S_CHECK: cross_expr(c, &k, s->check.cond); break;
-    case S_OP:
-        k.reader = any || s->each ? NULL : s;
-        for (int i = 0; i < s->op.n; i++) cross_expr(c, &k, s->op.t[i]->body);
-        break;
-    case S_EXTERN:
-        for (int i = 0; i < s->ext.nin; i++) cross_tensor(&k, s->ext.in[i]);
-        break;
-    case S_LOOP:
-        cross_expr(c, &k, s->loop.trips);
-        cross_expr(c, &k, s->loop.cond0);
-        for (int i = 0; i < s->loop.carry.n; i++) { /* the first iteration reads it as the phi */
-            const Tensor *t = tensor_root(s->loop.carry.p[i].init);
-            if (map_geti(fresh, (uint64_t)t->id + 1))
-                map_seti(fresh, (uint64_t)s->loop.carry.p[i].phi->id + 1, s->loop.carry.p[i].phi);
-        }
-        break;
-    case S_BRANCH: cross_expr(c, &k, s->br.cond); break;
-    case S_CALL: k.any = true; break;
-    default: break;
+    Crossing k = {.c = c, .fresh = fresh, .s = s};
+    if (s->kind == S_CALL) return true;
+    if (s->kind == S_OP && !any && !s->each) k.reader = s;
+    stmt_slots(s, cross_slot, &k);
+    for (int i = 0; s->kind == S_LOOP && i < s->loop.carry.n; i++) {
+        const LoopCarry *x = &s->loop.carry.p[i]; /* the first iteration reads init as the phi */
+        if (tensor_crosses(fresh, x->init)) fresh_add(fresh, x->phi);
     }
     for (int m = 0; m < stmt_nseq(s) && !k.any; m++) {
         const Seq *q = stmt_seq(s, m);

@@ -270,6 +270,12 @@ static void number(Planner *q, Seq *seq) {
     }
 }
 
+static void use_slot(void *user, const Slot *k) {
+    Planner *q = user;
+    if (slot_is_expr(k)) use_expr(q, *k->e);
+    if (k->kind == SLOT_READ || k->kind == SLOT_TENSOR) use(q, *k->t, q->pos);
+}
+
 static void next_number(Planner *q, bool step) {
     q->pos++;
     q->step += step;
@@ -282,18 +288,6 @@ static void uses(Planner *q, Seq *seq) {
         Stmt *s = seq->s.p[i];
         next_number(q, s->kind == S_OP || s->kind == S_EXTERN);
         switch (s->kind) {
-        case S_LET: use_expr(q, s->let.e); break;
-        case S_CHECK: use_expr(q, s->check.cond); break;
-        case S_OP:
-            for (int k = 0; k < s->op.n; k++) {
-                use_expr(q, s->op.t[k]->body);
-                use(q, s->op.t[k], q->pos);
-            }
-            break;
-        case S_EXTERN:
-            for (int k = 0; k < s->ext.nin; k++) use(q, s->ext.in[k], q->pos);
-            for (int k = 0; k < s->ext.nout; k++) use(q, s->ext.out[k], q->pos);
-            break;
         case S_BRANCH: {
             use_expr(q, s->br.cond);
             int before = q->step;
@@ -337,7 +331,7 @@ static void uses(Planner *q, Seq *seq) {
             for (int k = 0; k < s->loop.scan.n; k++) use(q, s->loop.scan.p[k].out, l->end);
             break;
         }
-        default: break;
+        default: stmt_slots(s, use_slot, q);
         }
     }
 }
@@ -395,11 +389,8 @@ static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *change
     const Stmt *g = changed->seq == arm ? tensor_group(changed) : NULL;
     if (!g || g->op.at || m->frame != r->frame || q->def_loop[changed->id] != q->def_loop[root->id])
         return;
-    if (changed->dtype != root->dtype || changed->rank != root->rank ||
-        q->joins[changed->id].n != 1)
+    if (changed->dtype != root->dtype || !same_dims(changed, root) || q->joins[changed->id].n != 1)
         return;
-    for (int d = 0; d < root->rank; d++)
-        if (changed->dim[d] != root->dim[d]) return;
     bool after = false;
     for (int i = 0; i < g->op.n; i++) {
         if (!reads_own_only(g->op.t[i]->body, g->op.t[i], root, after)) return;

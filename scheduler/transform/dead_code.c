@@ -3,6 +3,7 @@
  * Marks backwards from the outputs. A check inside a loop or branch counts only when that construct
  * is needed at all, so the marking repeats until nothing is added. */
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 typedef struct Dead {
     Program *p;
@@ -12,6 +13,7 @@ typedef struct Dead {
     Map *stmt_live;
     Map *expr_seen;
     bool changed;
+    Stmt *at; /* whose definitions are noted */
 } Dead;
 
 static void live_expr(Dead *d, Expr *e);
@@ -25,40 +27,14 @@ static bool func_is_live(const Dead *d, const Func *f) {
     return map_geti(d->stmt_live, (uint64_t)(uintptr_t)f) != NULL;
 }
 
-static void index_seq(Dead *d, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET: d->sym_def[s->let.sym->id] = s; break;
-        case S_OP:
-            for (int k = 0; k < s->op.n; k++) d->tensor_def[s->op.t[k]->id] = s;
-            break;
-        case S_EXTERN:
-            for (int k = 0; k < s->ext.nout; k++) d->tensor_def[s->ext.out[k]->id] = s;
-            for (int k = 0; k < s->ext.nsym; k++) d->sym_def[s->ext.sym[k]->id] = s;
-            break;
-        case S_LOOP:
-            d->sym_def[s->loop.iter->id] = s;
-            for (int k = 0; k < s->loop.syms.n; k++) d->sym_def[s->loop.syms.p[k].sym->id] = s;
-            for (int k = 0; k < s->loop.carry.n; k++) d->tensor_def[s->loop.carry.p[k].phi->id] = s;
-            for (int k = 0; k < s->loop.scan.n; k++)
-                if (!s->loop.scan.p[k].more) d->tensor_def[s->loop.scan.p[k].out->id] = s;
-            index_seq(d, s->loop.body);
-            break;
-        case S_BRANCH:
-            for (int k = 0; k < s->br.syms.n; k++) d->sym_def[s->br.syms.p[k].sym->id] = s;
-            for (int k = 0; k < s->br.joins.n; k++) d->tensor_def[s->br.joins.p[k].out->id] = s;
-            index_seq(d, s->br.arm[0]);
-            index_seq(d, s->br.arm[1]);
-            break;
-        case S_CALL:
-            for (int k = 0; k < s->call.f->nret; k++) d->sym_def[s->call.ret[k]->id] = s;
-            for (int k = 0; k < s->call.f->nout; k++) d->tensor_def[s->call.out[k]->id] = s;
-            for (int k = 0; k < s->call.nfunc; k++) index_seq(d, s->call.func[k]->body);
-            break;
-        default: break;
-        }
-    }
+static void note_tensor(void *user, Tensor *t) {
+    Dead *d = user;
+    if (!d->tensor_def[t->id]) d->tensor_def[t->id] = d->at; /* a scan output: the first part */
+}
+static void note_sym(void *user, Sym *s) { ((Dead *)user)->sym_def[s->id] = ((Dead *)user)->at; }
+static void note_defines(void *user, Stmt *s) {
+    ((Dead *)user)->at = s;
+    stmt_defines(s, note_tensor, note_sym, user);
 }
 
 static void live_tensor(Dead *d, Tensor *t) {
@@ -227,21 +203,18 @@ static void sweep(Dead *d, Seq *q) {
             SWEEP(s->loop.syms, LIVE_LOOP_SYM);
             SWEEP(s->loop.carry, LIVE_CARRY);
             SWEEP(s->loop.scan, LIVE_OUT);
-            sweep(d, s->loop.body);
         }
         if (s->kind == S_BRANCH) {
             SWEEP(s->br.syms, LIVE_LOOP_SYM);
             SWEEP(s->br.joins, LIVE_OUT);
-            sweep(d, s->br.arm[0]);
-            sweep(d, s->br.arm[1]);
         }
         if (s->kind == S_CALL) {
             int m = 0;
             for (int k = 0; k < s->call.nfunc; k++)
                 if (func_is_live(d, s->call.func[k])) s->call.func[m++] = s->call.func[k];
             s->call.nfunc = m;
-            for (int k = 0; k < m; k++) sweep(d, s->call.func[k]->body);
         }
+        for (int k = 0; k < stmt_nseq(s); k++) sweep(d, stmt_seq(s, k));
     }
     q->s.n = n;
 }
@@ -257,7 +230,7 @@ void pass_dead_code(Program *p) {
     d.sym_live = NEWN(a, uint8_t, p->nsym + 1);
     d.stmt_live = map_new(a);
     d.expr_seen = map_new(a);
-    index_seq(&d, p->top);
+    seq_each(p->top, note_defines, &d);
     for (int i = 0; i < p->nout; i++) {
         live_tensor(&d, p->out[i].t);
         if (p->out[i].has) live_expr(&d, p->out[i].has);

@@ -6,6 +6,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 #define TABLE_BYTES ((int64_t)1 << 24) /* the largest table */
 #define TABLE_GROWTH 4                 /* how many times as large as the two constants it may be */
@@ -132,29 +133,23 @@ static Expr *find(Fold *f, Map *seen, Expr *e, Expr **from) {
     return by;
 }
 
-static void walk(Fold *f, const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *o = q->s.p[i];
-        if (o->kind == S_LOOP) walk(f, o->loop.body);
-        for (int k = 0; o->kind == S_BRANCH && k < 2; k++) walk(f, o->br.arm[k]);
-        for (int k = 0; o->kind == S_CALL && k < o->call.nfunc; k++) walk(f, o->call.func[k]->body);
-        if (o->kind != S_OP) continue;
-        Tensor *t = o->op.t[0];
-        Expr *from = NULL, *by, *plain = t->body;
-        const Device *d = f->p->schedule->device;
-        double plain_ns = 0;
-        while ((by = find(f, map_new(f->c->a), t->body, &from))) {
-            if (plain == t->body) plain_ns = cost_group_ns(f->c, d, o, 1);
-            t->body = e_replace(f->c, t->body, from, by);
-        }
-        if (plain == t->body) continue;
-        if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->c, d, o, 1)))
-            t->body = plain;
+static void fold(void *user, Stmt *o) {
+    Fold *f = user;
+    if (o->kind != S_OP) return;
+    Tensor *t = o->op.t[0];
+    Expr *from = NULL, *by, *plain = t->body;
+    const Device *d = f->p->schedule->device;
+    double plain_ns = 0;
+    while ((by = find(f, map_new(f->c->a), t->body, &from))) {
+        if (plain == t->body) plain_ns = cost_group_ns(f->c, d, o, 1);
+        t->body = e_replace(f->c, t->body, from, by);
     }
+    if (plain == t->body) return;
+    if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->c, d, o, 1))) t->body = plain;
 }
 
 void pass_fold_product(Program *p) {
     Fold f = {.p = p, .c = p->cx, .tables = map_new(p->cx->a)};
-    walk(&f, p->top);
+    seq_each(p->top, fold, &f);
     p->ntensor = p->cx->next_tensor;
 }

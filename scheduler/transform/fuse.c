@@ -7,6 +7,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 #define BODY_MAX 400  /* distinct nodes of one fused expression */
 #define CHEAP 2       /* arithmetic worth repeating rather than storing … */
@@ -34,54 +35,23 @@ static void pin(Fuse *f, Tensor *t) {
     if (t && t->kind == TK_VIEW) pin(f, t->base);
 }
 static void pin_load(void *user, Expr *e) { pin(user, e->t); }
-static void pin_expr(Fuse *f, Expr *e) {
-    if (e) e_each_load(f->c, e, pin_load, f);
+static void pin_slot(void *user, const Slot *k) {
+    Fuse *f = user;
+    if (k->kind == SLOT_READ) pin(f, *k->t);
+    if (k->kind == SLOT_EXPR) e_each_load(f->c, *k->e, pin_load, f);
 }
 
-static void scan_seq(Fuse *f, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET: pin_expr(f, s->let.e); break;
-        case S_OP:
-            for (int k = 0; k < s->op.n; k++) {
-                vec_push(f->a, &f->order, s->op.t[k]);
-                f->stmt[s->op.t[k]->id] = s;
-                if (s->level != LEVEL_HOST) continue;
-                pin(f, s->op.t[k]);
-                pin_expr(f, s->op.t[k]->body);
-            }
-            break;
-        case S_EXTERN:
-            for (int k = 0; k < s->ext.nin; k++) pin(f, s->ext.in[k]);
-            break;
-        case S_LOOP:
-            for (int k = 0; k < s->loop.carry.n; k++) {
-                pin(f, s->loop.carry.p[k].init);
-                pin(f, s->loop.carry.p[k].next);
-            }
-            for (int k = 0; k < s->loop.scan.n; k++) pin(f, s->loop.scan.p[k].elem);
-            scan_seq(f, s->loop.body);
-            break;
-        case S_BRANCH:
-            for (int k = 0; k < s->br.joins.n; k++) {
-                pin(f, s->br.joins.p[k].arm[0]);
-                pin(f, s->br.joins.p[k].arm[1]);
-            }
-            scan_seq(f, s->br.arm[0]);
-            scan_seq(f, s->br.arm[1]);
-            break;
-        case S_CALL:
-            for (int k = 0; k < s->call.f->narg; k++) pin(f, s->call.arg[k]);
-            for (int k = 0; k < s->call.nfunc; k++) {
-                const Func *g = s->call.func[k];
-                for (int m = 0; m < g->nout; m++) pin(f, g->out[m]);
-                scan_seq(f, g->body);
-            }
-            break;
-        default: break;
-        }
+static void scan(void *user, Stmt *s) {
+    Fuse *f = user;
+    for (int k = 0; s->kind == S_OP && k < s->op.n; k++) {
+        Tensor *t = s->op.t[k];
+        vec_push(f->a, &f->order, t);
+        f->stmt[t->id] = s;
+        if (s->level != LEVEL_HOST) continue;
+        pin(f, t);
+        e_each_load(f->c, t->body, pin_load, f);
     }
+    stmt_slots(s, pin_slot, f);
 }
 
 /* ---- cost ------------------------------------------------------------------------------------ */
@@ -285,19 +255,17 @@ typedef struct GroupCheck {
     const Tensor *t;
 } GroupCheck;
 
-static const Tensor *storage_of(const Tensor *t) { return t->kind == TK_VIEW ? t->base : t; }
-
 static void reads_group(void *user, Expr *e) {
     GroupCheck *k = user;
     for (int i = 0; i < k->g->op.n; i++)
-        if (storage_of(e->t) == k->g->op.t[i]) k->bad = true;
+        if (tensor_root(e->t) == k->g->op.t[i]) k->bad = true;
 }
 
 /* Loads of the group's tensors must be at the reader's own position. */
 static void reads_own(void *user, Expr *e) {
     GroupCheck *k = user;
     for (int i = 0; i < k->g->op.n; i++) {
-        if (storage_of(e->t) != k->g->op.t[i]) continue;
+        if (tensor_root(e->t) != k->g->op.t[i]) continue;
         k->related = true;
         if (!load_is_own(e, k->g->op.t[i], k->t)) k->bad = true; /* a view of it never is */
     }
@@ -312,10 +280,8 @@ static int count_reduces(Fuse *f, Stmt *g) {
 /* Whether `s` may join group g; in-between statements are checked by the caller. */
 static bool joins(Fuse *f, Stmt *g, Stmt *s) {
     Tensor *a = g->op.t[0], *b = s->op.t[0];
-    if (a->rank != b->rank || g->op.n >= 8 || g->level == LEVEL_HOST || s->level == LEVEL_HOST)
+    if (!same_dims(a, b) || g->op.n >= 8 || g->level == LEVEL_HOST || s->level == LEVEL_HOST)
         return false;
-    for (int i = 0; i < a->rank; i++)
-        if (a->dim[i] != b->dim[i]) return false;
     GroupCheck k = {.g = g, .t = b};
     e_each_load(f->c, b->body, reads_own, &k);
     if (k.bad || !k.related) return false;
@@ -352,36 +318,27 @@ static void merge(Fuse *f, Stmt *g, Stmt *s) {
     s->op.n = n;
 }
 
-static void group_seq(Fuse *f, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) group_seq(f, s->loop.body);
-        if (s->kind == S_BRANCH) {
-            group_seq(f, s->br.arm[0]);
-            group_seq(f, s->br.arm[1]);
+static void group(void *user, Seq *q, int *at) {
+    Fuse *f = user;
+    Stmt *s = q->s.p[*at];
+    if (s->kind != S_OP) return;
+    /* The nearest earlier group, over statements that do not read it. */
+    for (int j = *at - 1; j >= 0 && j >= *at - 12; j--) {
+        Stmt *g = q->s.p[j];
+        if (g->kind != S_OP && g->kind != S_LET && g->kind != S_CHECK) break;
+        if (g->kind != S_OP || !joins(f, g, s)) continue;
+        GroupCheck k = {.g = g};
+        for (int m = j + 1; m < *at; m++) {
+            Stmt *b = q->s.p[m];
+            if (b->kind == S_LET) e_each_load(f->c, b->let.e, reads_group, &k);
+            for (int z = 0; b->kind == S_OP && z < b->op.n; z++)
+                e_each_load(f->c, b->op.t[z]->body, reads_group, &k);
         }
-        if (s->kind == S_CALL)
-            for (int k = 0; k < s->call.nfunc; k++) group_seq(f, s->call.func[k]->body);
-        if (s->kind != S_OP) continue;
-        /* The nearest earlier group, over statements that do not read it. */
-        for (int j = i - 1; j >= 0 && j >= i - 12; j--) {
-            Stmt *g = q->s.p[j];
-            if (g->kind != S_OP && g->kind != S_LET && g->kind != S_CHECK) break;
-            if (g->kind != S_OP || !joins(f, g, s)) continue;
-            GroupCheck k = {.g = g};
-            for (int m = j + 1; m < i; m++) {
-                Stmt *b = q->s.p[m];
-                if (b->kind == S_LET) e_each_load(f->c, b->let.e, reads_group, &k);
-                for (int z = 0; b->kind == S_OP && z < b->op.n; z++)
-                    e_each_load(f->c, b->op.t[z]->body, reads_group, &k);
-            }
-            if (k.bad) break;
-            merge(f, g, s);
-            memmove(q->s.p + j, q->s.p + j + 1, sizeof *q->s.p * (size_t)(q->s.n - j - 1));
-            q->s.n--;
-            i--;
-            j = i;
-        }
+        if (k.bad) break;
+        merge(f, g, s);
+        memmove(q->s.p + j, q->s.p + j + 1, sizeof *q->s.p * (size_t)(q->s.n - j - 1));
+        q->s.n--;
+        j = --*at;
     }
 }
 
@@ -389,13 +346,7 @@ static void drop_fused(Seq *q) {
     int n = 0;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) drop_fused(s->loop.body);
-        if (s->kind == S_BRANCH) {
-            drop_fused(s->br.arm[0]);
-            drop_fused(s->br.arm[1]);
-        }
-        if (s->kind == S_CALL)
-            for (int k = 0; k < s->call.nfunc; k++) drop_fused(s->call.func[k]->body);
+        for (int k = 0; k < stmt_nseq(s); k++) drop_fused(stmt_seq(s, k));
         if (s->kind == S_OP && s->op.t[0]->fused) continue;
         q->s.p[n++] = s;
     }
@@ -410,7 +361,7 @@ void pass_fuse(Program *p) {
     f.loads = NEWN(f.a, int, p->ntensor + 1);
     f.above = NEWN(f.a, int, p->ntensor + 1);
     for (int i = 0; i < p->nout; i++) pin(&f, p->out[i].t);
-    scan_seq(&f, p->top);
+    seq_each(p->top, scan, &f);
     for (int i = 0; i < f.order.n; i++) e_each_load(f.c, f.order.p[i]->body, count_load, &f);
     for (int i = f.order.n - 1; i >= 0; i--) {
         Tensor *t = f.order.p[i];
@@ -431,7 +382,7 @@ void pass_fuse(Program *p) {
         e_each_load(f.c, t->body, add_user, arg);
     }
     drop_fused(p->top);
-    group_seq(&f, p->top);
+    seq_rewrite(p->top, group, &f);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

@@ -11,6 +11,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 /* Bytes of a buffer that is planned for the most that it can come to, though the loop may end
  * before. */
@@ -92,24 +93,6 @@ static Expr *before(Cx *c, const Tensor *t, Expr *e, int axis, Tensor **from) {
     return e_sel(c, e->a[0], e->a[1], rest);
 }
 
-static Stmt *group_of(const Tensor *t) {
-    for (int i = 0; t->seq && i < t->seq->s.n; i++) {
-        Stmt *s = t->seq->s.p[i];
-        for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
-            if (s->op.t[k] == t) return s;
-    }
-    return NULL;
-}
-
-static const Join *join_of(const Tensor *t) {
-    for (int i = 0; t->seq && i < t->seq->s.n; i++) {
-        const Stmt *s = t->seq->s.p[i];
-        for (int k = 0; s->kind == S_BRANCH && k < s->br.joins.n; k++)
-            if (s->br.joins.p[k].out == t) return &s->br.joins.p[k];
-    }
-    return NULL;
-}
-
 /* Adds the steps from the carried value to t, last ones first. *rows: how many they add at most. */
 static bool trace(Chain *k, Tensor *t, Expr **rows) {
     Cx *c = k->c;
@@ -119,7 +102,7 @@ static bool trace(Chain *k, Tensor *t, Expr **rows) {
         return false;
     Step s = {.t = t};
     if (t->kind == TK_JOIN) {
-        const Join *j = join_of(t);
+        const Join *j = tensor_join(t);
         Expr *of[2] = {*rows, *rows};
         vec_push(c->a, &k->step, s);
         k->branches = true;
@@ -128,7 +111,7 @@ static bool trace(Chain *k, Tensor *t, Expr **rows) {
         *rows = e_bin(c, E_MAX, of[0], of[1]);
         return j != NULL;
     }
-    const Stmt *group = group_of(t);
+    const Stmt *group = tensor_group(t);
     if (t->kind != TK_TE || !group || group->op.at) return false;
     if (own_load(c, t->body, t, 0, e_int(c, 0)) && t->body->t->dim[0] == t->dim[0]) {
         s.from = t->body->t;
@@ -161,6 +144,7 @@ static bool trace(Chain *k, Tensor *t, Expr **rows) {
 /* ---- what else happens to the values --------------------------------------------------------- */
 typedef struct Uses {
     const Chain *k;
+    const Stmt *at; /* at hand */
     bool bad;
 } Uses;
 
@@ -173,46 +157,26 @@ static bool in_chain(const Chain *k, const Tensor *t) {
 
 /* Uses t as a dense tensor. */
 static void dense(Uses *u, const Tensor *t) {
-    while (t && t->kind == TK_VIEW) t = t->base;
-    if (t && in_chain(u->k, t)) u->bad = true;
+    if (in_chain(u->k, tensor_root(t))) u->bad = true;
 }
 static void dense_load(void *user, Expr *e) {
     if (e->kind || e->t->kind == TK_VIEW) dense(user, e->t);
 }
-static void dense_expr(Uses *u, Expr *e) {
-    if (e) e_each_load(u->k->c, e, dense_load, u);
+static void dense_slot(void *user, const Slot *k) {
+    Uses *u = user;
+    if (k->kind == SLOT_READ && u->at->kind != S_BRANCH) dense(u, *k->t);
+    if (slot_is_expr(k)) e_each_load(u->k->c, *k->e, dense_load, u);
 }
 
-static void dense_seq(Uses *u, const Seq *q) {
-    for (int i = 0; i < q->s.n && !u->bad; i++) {
-        const Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET: dense_expr(u, s->let.e); break;
-        case S_CHECK: dense_expr(u, s->check.cond); break;
-        case S_OP:
-            for (int m = 0; m < s->op.n; m++) dense_expr(u, s->op.t[m]->body);
-            break;
-        case S_EXTERN:
-            for (int m = 0; m < s->ext.nin; m++) dense(u, s->ext.in[m]);
-            break;
-        case S_LOOP:
-            for (int m = 0; m < s->loop.carry.n; m++) dense(u, s->loop.carry.p[m].init);
-            dense_expr(u, s->loop.trips);
-            dense_expr(u, s->loop.cond0);
-            dense_expr(u, s->loop.cond_next);
-            dense_seq(u, s->loop.body);
-            break;
-        case S_BRANCH:
-            dense_expr(u, s->br.cond);
-            for (int m = 0; m < s->br.joins.n; m++)
-                for (int a = 0; a < 2 && !in_chain(u->k, s->br.joins.p[m].out); a++)
-                    dense(u, s->br.joins.p[m].arm[a]);
-            for (int a = 0; a < 2; a++) dense_seq(u, s->br.arm[a]);
-            break;
-        case S_CALL: u->bad = true; break; /* a function may have captured it */
-        default: break;
-        }
-    }
+static bool uses_dense(void *user, const Stmt *s) {
+    Uses *u = user;
+    u->at = s;
+    if (s->kind == S_CALL) u->bad = true; /* a function may have captured it */
+    stmt_slots(s, dense_slot, u);
+    for (int i = 0; s->kind == S_BRANCH && i < s->br.joins.n; i++)
+        for (int m = 0; m < 2 && !in_chain(u->k, s->br.joins.p[i].out); m++)
+            if (s->br.joins.p[i].arm[m]) dense(u, s->br.joins.p[i].arm[m]);
+    return u->bad;
 }
 
 /* ---- doing it -------------------------------------------------------------------------------- */
@@ -244,7 +208,7 @@ static void apply(Chain *k, Grow *g, Step *s) {
     Tensor *t = s->t;
     t->grow = g;
     if (!s->from) return;
-    Stmt *one = isolate(c, t->seq, group_of(t), t);
+    Stmt *one = isolate(c, t->seq, tensor_group(t), t);
     Expr *start = g->front ? e_int(c, 0) : s->from->dim[g->axis], *to[MAX_RANK];
     Axis *rows = axis_new(c, s->rows);
     for (int d = 0; d < t->rank; d++) to[d] = e_axis(c, t->axis[d]);
@@ -319,10 +283,9 @@ bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry) {
             return false;
         if (d < k.axis && !e_is_ival(k.phi->dim[d], 1)) g->spaced = true;
     }
-    Uses u = {&k, false};
-    dense_expr(&u, loop->loop.cond_next);
-    dense_seq(&u, loop->loop.body);
-    if (g->spaced && u.bad) return false;
+    Uses u = {.k = &k};
+    if (loop->loop.cond_next) e_each_load(c, loop->loop.cond_next, dense_load, &u);
+    if (g->spaced && (u.bad || seq_any(loop->loop.body, uses_dense, &u))) return false;
     if (!worthwhile(&k, g)) return false;
     set_room(&k, g, rows);
     k.phi->grow = g;

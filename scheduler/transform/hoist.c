@@ -8,6 +8,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 #define MAX_TERMS 256                  /* of one loop */
 #define HOIST_BYTES ((int64_t)1 << 28) /* most memory that one hoisted tensor may take */
@@ -170,12 +171,14 @@ static void hoist_product(Hoist *h, Seq *q, int *at, Stmt *op, Expr *trips) {
     t->body = e_load(c, x, idx);
 }
 
-static void hoist_loop(Hoist *h, Seq *q, int *at) {
-    Stmt *s = h->loop;
+static void hoist_loop(void *user, Seq *q, int *at) {
+    Hoist *h = user;
+    Stmt *s = h->loop = q->s.p[*at];
+    if (s->kind != S_LOOP) return;
     Cx *c = h->c;
     Seq *body = s->loop.body;
     Expr *trips = NULL;
-    h->counted = s->loop.trips && !s->loop.cond_next && !s->loop.cond0;
+    h->counted = loop_counted(s);
     if (h->counted) {
         trips = e_max(c, s->loop.trips, e_int(c, 0));
         if (!trips->pure || e_is_ival(trips, 1)) return;
@@ -204,26 +207,9 @@ static void hoist_loop(Hoist *h, Seq *q, int *at) {
     }
 }
 
-static void walk(Hoist *h, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_BRANCH) {
-            walk(h, s->br.arm[0]);
-            walk(h, s->br.arm[1]);
-        }
-        if (s->kind == S_CALL)
-            for (int k = 0; k < s->call.nfunc; k++) walk(h, s->call.func[k]->body);
-        if (s->kind == S_LOOP) {
-            walk(h, s->loop.body); /* inner loops first: what they give up may move on */
-            h->loop = s;
-            hoist_loop(h, q, &i);
-        }
-    }
-}
-
 void pass_hoist(Program *p) {
     Hoist h = {.p = p, .c = p->cx, .a = p->cx->a};
-    walk(&h, p->top);
+    seq_rewrite(p->top, hoist_loop, &h); /* inner loops first: what they give up may move on */
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

@@ -7,44 +7,33 @@
  * buffer, too, and so is a value that only grows (grow.c). */
 #include "utask/extern.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 typedef struct Count {
+    Cx *c;
     const Tensor *t;
     int n;
 } Count;
 
 static void count_load(void *user, Expr *e) {
     Count *k = user;
-    if (e->t == k->t || (e->t->kind == TK_VIEW && e->t->base == k->t)) k->n++;
+    k->n += tensor_root(e->t) == k->t;
+}
+static void count_slot(void *user, const Slot *s) {
+    Count *k = user;
+    k->n += s->kind == SLOT_READ && tensor_root(*s->t) == k->t;
+    if (slot_is_expr(s)) e_each_load(k->c, *s->e, count_load, k);
+}
+static void count_stmt(void *user, Stmt *s) {
+    Count *k = user;
+    k->n += s->kind == S_CALL; /* a function may have captured it */
+    stmt_slots(s, count_slot, k);
 }
 
 /* Uses of t in q other than as the phi of `loop`. */
 static int uses_in(Cx *c, const Seq *q, const Tensor *t) {
-    Count k = {t, 0};
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET: e_each_load(c, s->let.e, count_load, &k); break;
-        case S_OP:
-            for (int m = 0; m < s->op.n; m++) e_each_load(c, s->op.t[m]->body, count_load, &k);
-            break;
-        case S_EXTERN:
-            for (int m = 0; m < s->ext.nin; m++) k.n += s->ext.in[m] == t;
-            break;
-        case S_LOOP:
-            for (int m = 0; m < s->loop.carry.n; m++) k.n += s->loop.carry.p[m].init == t;
-            if (s->loop.cond_next) e_each_load(c, s->loop.cond_next, count_load, &k);
-            k.n += uses_in(c, s->loop.body, t);
-            break;
-        case S_BRANCH:
-            for (int m = 0; m < s->br.joins.n; m++)
-                k.n += s->br.joins.p[m].arm[0] == t || s->br.joins.p[m].arm[1] == t;
-            k.n += uses_in(c, s->br.arm[0], t) + uses_in(c, s->br.arm[1], t);
-            break;
-        case S_CALL: k.n++; break; /* a function may have captured it */
-        default: break;
-        }
-    }
+    Count k = {c, t, 0};
+    seq_each(q, count_stmt, &k);
     return k.n;
 }
 
@@ -64,13 +53,6 @@ static bool fixed_axes(const Tensor *t, Expr *cond, Expr **at) {
     return false;
 }
 
-static Stmt *statement_of(const Seq *q, const Tensor *t) {
-    for (int i = 0; i < q->s.n; i++)
-        if (q->s.p[i]->kind == S_OP && q->s.p[i]->op.n == 1 && q->s.p[i]->op.t[0] == t)
-            return q->s.p[i];
-    return NULL;
-}
-
 static void try_carry(Program *p, Stmt *loop, LoopCarry *k) {
     Cx *c = p->cx;
     Tensor *t = k->next, *phi = k->phi;
@@ -79,8 +61,8 @@ static void try_carry(Program *p, Stmt *loop, LoopCarry *k) {
         if (loop_varies(loop, phi->dim[d]) || phi->dim[d] != t->dim[d]) return;
     Expr *at[MAX_RANK] = {NULL}, *to[MAX_RANK];
     if (!load_is_own(t->body->a[2], phi, t) || !fixed_axes(t, t->body->a[0], at)) return;
-    Stmt *s = statement_of(loop->loop.body, t);
-    if (!s || uses_in(c, loop->loop.body, phi) != 1) return;
+    Stmt *s = tensor_group(t);
+    if (!s || s->op.n != 1 || uses_in(c, loop->loop.body, phi) != 1) return;
     for (int i = 0; i < loop->loop.carry.n; i++)
         if (loop->loop.carry.p[i].next == phi || (loop->loop.carry.p[i].init == phi)) return;
     for (int d = 0; d < t->rank; d++) to[d] = at[d] ? at[d] : e_axis(c, t->axis[d]);
@@ -111,26 +93,19 @@ static void try_push(Program *p, Stmt *loop, LoopCarry *k) {
     }
 }
 
-static void walk(Program *p, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_BRANCH)
-            for (int k = 0; k < 2; k++) walk(p, s->br.arm[k]);
-        if (s->kind == S_CALL)
-            for (int k = 0; k < s->call.nfunc; k++) walk(p, s->call.func[k]->body);
-        if (s->kind != S_LOOP) continue;
-        walk(p, s->loop.body);
-        for (int k = 0; k < s->loop.carry.n; k++) {
-            LoopCarry *c = &s->loop.carry.p[k];
-            if (c->phi->blob)
-                try_push(p, s, c);
-            else if (!grow_in_place(p, s, c))
-                try_carry(p, s, c);
-        }
+static void try_loop(void *user, Seq *q, int *at) {
+    Program *p = user;
+    Stmt *s = q->s.p[*at];
+    for (int k = 0; s->kind == S_LOOP && k < s->loop.carry.n; k++) {
+        LoopCarry *c = &s->loop.carry.p[k];
+        if (c->phi->blob)
+            try_push(p, s, c);
+        else if (!grow_in_place(p, s, c))
+            try_carry(p, s, c);
     }
 }
 
 void pass_inplace(Program *p) {
-    walk(p, p->top);
+    seq_rewrite(p->top, try_loop, p);
     p->nsym = p->cx->next_sym;
 }

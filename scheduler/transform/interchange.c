@@ -9,6 +9,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 #define BATCH_BYTES ((int64_t)1 << 28) /* most memory that one tensor may take then */
 
@@ -207,8 +208,7 @@ static Tensor *init_image(Batch *b, Tensor *t, Seq *q) {
 
 static void image_loop(Batch *b, const Stmt *s, Seq *to) {
     Cx *c = b->c;
-    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made ||
-        depends(b, s->loop.trips)) {
+    if (!loop_counted(s) || depends(b, s->loop.trips)) {
         b->ok = false;
         return;
     }
@@ -307,7 +307,7 @@ static void image_seq(Batch *b, const Seq *q, Seq *to) {
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 static bool independent(const Stmt *s) {
-    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made) return false;
+    if (!loop_counted(s)) return false;
     for (int i = 0; i < s->loop.scan.n; i++)
         if (s->loop.scan.p[i].at || s->loop.scan.p[i].more) return false;
     return !s->loop.carry.n && !s->loop.syms.n && s->loop.scan.n && s->loop.trips->pure;
@@ -324,7 +324,8 @@ static void limit_trips(Batch *b, Seq *q) {
 }
 
 /* The loop at q->s.p[*at]; leaves *at at the last statement that stands for it. */
-static void try_loop(Program *p, Seq *q, int *at) {
+static void try_loop(void *user, Seq *q, int *at) {
+    Program *p = user;
     Cx *c = p->cx;
     Stmt *s = q->s.p[*at];
     int64_t lo, hi;
@@ -373,19 +374,8 @@ static void try_loop(Program *p, Seq *q, int *at) {
     *at += made.n - 1;
 }
 
-static void walk(Program *p, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(p, s->br.arm[k]);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) walk(p, s->call.func[k]->body);
-        if (s->kind != S_LOOP) continue;
-        walk(p, s->loop.body);
-        try_loop(p, q, &i);
-    }
-}
-
 void pass_interchange(Program *p) {
-    walk(p, p->top);
+    seq_rewrite(p->top, try_loop, p);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

@@ -22,6 +22,7 @@
 #include "scheduler/passes.h"
 #include "scheduler/transform/wavefront.h"
 #include "utask/clone.h"
+#include "utask/walk.h"
 
 #define STACK_BYTES ((double)(1 << 28)) /* most memory that the values of all steps may take */
 
@@ -58,8 +59,6 @@ static Crossing *crossing(const Nested *x, const Tensor *t) {
     return map_geti(x->crossing, key(t));
 }
 
-static Tensor *stored(Tensor *t) { return t->kind == TK_VIEW ? t->base : t; }
-
 static Crossing *add_crossing(Nested *x, Tensor *t, Use use) {
     Crossing *k = NEW(x->a, Crossing);
     *k = (Crossing){use, false, t, NULL};
@@ -85,7 +84,7 @@ static bool fixed(const Nested *x, const Tensor *t) {
 /* A load in the body of a layer. */
 static void inner_load(void *user, Expr *e) {
     Nested *x = user;
-    Tensor *t = stored(e->t);
+    Tensor *t = tensor_root(e->t);
     Crossing *k = crossing(x, t);
     if (!k && t->seq == x->outer->loop.body) {
         k = add_crossing(x, t, USE_BEFORE);
@@ -101,7 +100,7 @@ static void inner_load(void *user, Expr *e) {
 /* A load beside the inner loop: behind it of what it carried last. */
 static void outer_load(void *user, Expr *e) {
     Nested *x = user;
-    const Tensor *t = stored(e->t);
+    const Tensor *t = tensor_root(e->t);
     const Crossing *k = crossing(x, t);
     for (int i = 0; i < x->inner->loop.scan.n; i++) x->ok &= x->inner->loop.scan.p[i].out != t;
     for (int i = 0; i < x->outer->loop.carry.n; i++)
@@ -168,7 +167,7 @@ static bool is_nest(Nested *x) {
     }
     for (int i = 0; i < in->loop.carry.n; i++) {
         const LoopCarry *k = &in->loop.carry.p[i];
-        if (!fixed(x, k->phi) || k->next->kind != TK_TE || crossing(x, stored(k->init)))
+        if (!fixed(x, k->phi) || k->next->kind != TK_TE || crossing(x, tensor_root(k->init)))
             return false;
         add_crossing(x, k->phi, USE_CHAIN);
     }
@@ -408,7 +407,7 @@ static void mask_load(void *user, Expr *e) {
 static void count_load(void *user, Expr *e) {
     Reads *r = user;
     const Nested *x = r->x;
-    const Tensor *t = stored(e->t);
+    const Tensor *t = tensor_root(e->t);
     if (t->seq == x->inner->loop.body && t->kind == TK_TE && t->body->op == E_LOAD)
         count_load(r, t->body); /* a part of another */
     if (t->seq == x->inner->loop.body || map_geti(r->seen, (uint64_t)e->id + 1)) return;
@@ -470,31 +469,26 @@ static bool worth(Nested *x) {
     return decide(x->p, X_INTERCHANGE, x->outer, steps * layers * plain, steps * layers * changed);
 }
 
-static void walk(Program *p, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(p, s->br.arm[k]);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) walk(p, s->call.func[k]->body);
-        if (s->kind != S_LOOP) continue;
-        walk(p, s->loop.body);
-        Nested x = {
-            .p = p, .c = p->cx, .a = p->cx->a, .q = q, .outer = s, .crossing = map_new(p->cx->a)};
-        if (!is_nest(&x) || !worth(&x)) continue;
-        const StmtVec before = q->s;
-        Tensor **init = NEWN(x.a, Tensor *, x.inner->loop.carry.n);
-        q->s = (StmtVec){0};
-        for (int k = 0; k < i; k++) vec_push(x.a, &q->s, before.p[k]);
-        put_before(&x, q, init);
-        put_layers(&x, q, init);
-        put_behind(&x, q);
-        const int last = q->s.n - 1;
-        for (int k = i + 1; k < before.n; k++) vec_push(x.a, &q->s, before.p[k]);
-        i = last;
-    }
+static void try_loop(void *user, Seq *q, int *at) {
+    Program *p = user;
+    Stmt *s = q->s.p[*at];
+    Nested x = {
+        .p = p, .c = p->cx, .a = p->cx->a, .q = q, .outer = s, .crossing = map_new(p->cx->a)};
+    if (s->kind != S_LOOP || !is_nest(&x) || !worth(&x)) return;
+    const StmtVec before = q->s;
+    Tensor **init = NEWN(x.a, Tensor *, x.inner->loop.carry.n);
+    q->s = (StmtVec){0};
+    for (int k = 0; k < *at; k++) vec_push(x.a, &q->s, before.p[k]);
+    put_before(&x, q, init);
+    put_layers(&x, q, init);
+    put_behind(&x, q);
+    const int last = q->s.n - 1;
+    for (int k = *at + 1; k < before.n; k++) vec_push(x.a, &q->s, before.p[k]);
+    *at = last;
 }
 
 void pass_interchange_nest(Program *p) {
-    walk(p, p->top);
+    seq_rewrite(p->top, try_loop, p);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

@@ -7,6 +7,7 @@
  * dimensions change: each load states its indices in the new order. Tensors that the caller, a
  * loop, a function or a hand-written body sees keep the order of the model. */
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 #define FEWEST 8 /* values along an axis that are worth a vector */
 
@@ -16,6 +17,7 @@ typedef struct Layout {
     int *last;   /* by tensor id: 1 + the dimension that goes last; 0: no wish */
     VEC(Tensor *) te;
     VEC(Stmt *) branch;
+    const Stmt *at; /* at hand */
 } Layout;
 
 static void fix(Layout *y, const Tensor *t) {
@@ -24,66 +26,28 @@ static void fix(Layout *y, const Tensor *t) {
     if (t->kind == TK_VIEW) fix(y, t->base);
 }
 static void fix_load(void *user, Expr *e) { fix(user, e->t); }
-static void fix_expr(Layout *y, Expr *e) {
-    if (e) e_each_load(y->c, e, fix_load, y);
-}
 static void body_load(void *user, Expr *e) {
     if (e->kind || e->t->kind == TK_VIEW) fix(user, e->t);
 }
 
 /* ---- who sees what --------------------------------------------------------------------------- */
-static void scan(Layout *y, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET: fix_expr(y, s->let.e); break;
-        case S_CHECK: fix_expr(y, s->check.cond); break;
-        case S_OP:
-            for (int k = 0; k < s->op.n; k++) {
-                Tensor *t = s->op.t[k];
-                vec_push(y->c->a, &y->te, t);
-                if (t->owned || t->ret || t->elem || t->rank < 3) fix(y, t);
-                e_each_load(y->c, t->body, body_load, y);
-            }
-            break;
-        case S_EXTERN:
-            for (int k = 0; k < s->ext.nin; k++) fix(y, s->ext.in[k]);
-            break;
-        case S_LOOP:
-            fix_expr(y, s->loop.cond0);
-            fix_expr(y, s->loop.cond_next);
-            for (int k = 0; k < s->loop.carry.n; k++) {
-                fix(y, s->loop.carry.p[k].init);
-                fix(y, s->loop.carry.p[k].next);
-            }
-            for (int k = 0; k < s->loop.syms.n; k++) {
-                fix_expr(y, s->loop.syms.p[k].init);
-                fix_expr(y, s->loop.syms.p[k].next);
-            }
-            for (int k = 0; k < s->loop.scan.n; k++) fix(y, s->loop.scan.p[k].elem);
-            scan(y, s->loop.body);
-            break;
-        case S_BRANCH:
-            fix_expr(y, s->br.cond);
-            for (int k = 0; k < s->br.syms.n; k++)
-                for (int a = 0; a < 2; a++) fix_expr(y, s->br.syms.p[k].arm[a]);
-            scan(y, s->br.arm[0]);
-            scan(y, s->br.arm[1]);
-            vec_push(y->c->a, &y->branch, s);
-            break;
-        case S_CALL:
-            for (int k = 0; k < s->call.f->nsym; k++) fix_expr(y, s->call.sym[k]);
-            for (int k = 0; k < s->call.f->narg; k++) fix(y, s->call.arg[k]);
-            for (int k = 0; k < s->call.nfunc; k++) {
-                const Func *f = s->call.func[k];
-                for (int m = 0; m < f->nout; m++) fix(y, f->out[m]);
-                for (int m = 0; m < f->nret; m++) fix_expr(y, f->ret[m]);
-                scan(y, f->body);
-            }
-            break;
-        default: break;
-        }
+static void scan_slot(void *user, const Slot *k) {
+    Layout *y = user;
+    if (k->kind == SLOT_READ && y->at->kind != S_BRANCH) fix(y, *k->t);
+    if (slot_is_expr(k)) e_each_load(y->c, *k->e, k->kind == SLOT_EXPR ? fix_load : body_load, y);
+}
+
+static void scan(void *user, Seq *q, int *at) {
+    Layout *y = user;
+    Stmt *s = q->s.p[*at];
+    for (int k = 0; s->kind == S_OP && k < s->op.n; k++) {
+        Tensor *t = s->op.t[k];
+        vec_push(y->c->a, &y->te, t);
+        if (t->owned || t->ret || t->elem || t->rank < 3) fix(y, t);
     }
+    if (s->kind == S_BRANCH) vec_push(y->c->a, &y->branch, s);
+    y->at = s;
+    stmt_slots(s, scan_slot, y);
 }
 
 static bool movable(const Layout *y, const Tensor *t) {
@@ -197,9 +161,9 @@ void pass_layout(Program *p) {
     y.last = NEWN(p->cx->a, int, p->ntensor + 1);
     for (int i = 0; i < p->nout; i++) {
         fix(&y, p->out[i].t);
-        fix_expr(&y, p->out[i].has);
+        if (p->out[i].has) e_each_load(y.c, p->out[i].has, fix_load, &y);
     }
-    scan(&y, p->top);
+    seq_rewrite(p->top, scan, &y);
     wishes(&y);
     for (int i = 0; i < y.te.n; i++) {
         Tensor *t = y.te.p[i];

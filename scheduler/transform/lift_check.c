@@ -4,6 +4,7 @@
  * holds in the first and in the last one. So the bounds of x[i], which each iteration would check,
  * are checked once, and what the check protects may leave the loop, too. */
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 /* Whether cond holds for all x when it does for the least and the greatest. */
 static bool is_monotone(Cx *c, const Expr *e, Axis *x) {
@@ -51,14 +52,13 @@ static Expr *before_loop(Cx *c, const Stmt *loop, const Stmt *s) {
     return e_tell(c, e_or(c, e_le(c, trips, e_int(c, 0)), e_and(c, first, last)), n, say);
 }
 
-static void walk(Cx *c, Seq *q);
-
 /* The loop at q->s.p[*at]: its checks go in front of it. */
-static void lift(Cx *c, Seq *q, int *at) {
+static void lift(void *user, Seq *q, int *at) {
+    Cx *c = user;
     Stmt *loop = q->s.p[*at];
+    if (!loop_counted(loop)) return;
     Seq *body = loop->loop.body;
     int n = 0;
-    if (!loop->loop.trips || loop->loop.cond0 || loop->loop.cond_next) return;
     for (int i = 0; i < body->s.n; i++) {
         Stmt *s = body->s.p[i];
         Expr *cond = s->kind == S_CHECK ? before_loop(c, loop, s) : NULL;
@@ -73,15 +73,4 @@ static void lift(Cx *c, Seq *q, int *at) {
     body->s.n = n;
 }
 
-static void walk(Cx *c, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(c, s->br.arm[k]);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) walk(c, s->call.func[k]->body);
-        if (s->kind != S_LOOP) continue;
-        walk(c, s->loop.body);
-        lift(c, q, &i);
-    }
-}
-
-void pass_lift_check(Program *p) { walk(p->cx, p->top); }
+void pass_lift_check(Program *p) { seq_rewrite(p->top, lift, p->cx); }

@@ -65,8 +65,7 @@ static bool can_cut(Recluster *x, const Stmt *s, int k, int i) {
     Visit v = visit_new(x->c, NULL, hit_sym, x);
     x->hit = false;
     for (int j = i; j < q->s.n; j++) visit_stmt(&v, q->s.p[j]);
-    for (int j = 0; j < s->br.syms.n; j++) visit_expr(&v, s->br.syms.p[j].arm[k]);
-    for (int j = 0; j < s->br.joins.n; j++) visit_tensor(&v, s->br.joins.p[j].arm[k]);
+    visit_end(&v, x->p, q);
     return !x->hit;
 }
 
@@ -170,7 +169,7 @@ static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *li
     Crossers v = {.x = x};
     Visit u = visit_new(x->c, crosser, NULL, &v);
     for (int i = end; i < list->n; i++) visit_stmt(&u, list->p[i]);
-    for (int i = 0; i < s->br.joins.n; i++) visit_tensor(&u, s->br.joins.p[i].arm[k]);
+    visit_end(&u, x->p, s->br.arm[k]);
     x->moved = map_new(x->a);
     for (int i = 0; i < v.t.n; i++) {
         Tensor *t = v.t.p[i], *out = arena_memdup(x->a, t, sizeof *t);

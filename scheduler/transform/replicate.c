@@ -14,6 +14,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/extern.h"
+#include "utask/walk.h"
 
 typedef struct Replicate {
     Program *p;
@@ -23,24 +24,27 @@ typedef struct Replicate {
 
 /* Whether s, or a statement in it, needs more of what is in `made` than the part that its unit may
  * have written. */
+static bool needs_all(Replicate *x, Map *made, const Stmt *s);
+
+typedef struct Needs {
+    Replicate *x;
+    Map *made;
+    bool call, any;
+} Needs;
+
+static void needs_slot(void *user, const Slot *k) {
+    Needs *n = user;
+    if (k->kind == SLOT_EXPR) n->any |= expr_crosses(n->x->c, n->made, *k->e);
+    if (k->kind == SLOT_READ && n->call) n->any |= tensor_crosses(n->made, *k->t);
+    for (int i = 0; k->kind == SLOT_SEQ && i < (*k->q)->s.n && !n->any; i++)
+        n->any = needs_all(n->x, n->made, (*k->q)->s.p[i]);
+}
+
 static bool needs_all(Replicate *x, Map *made, const Stmt *s) {
-    if (s->kind == S_CALL) {
-        if (s->call.nfunc) return true;
-        for (int i = 0; i < s->call.f->narg; i++)
-            if (tensor_crosses(made, s->call.arg[i])) return true;
-        for (int i = 0; i < s->call.f->nsym; i++)
-            if (expr_crosses(x->c, made, s->call.sym[i])) return true;
-        return false;
-    }
-    if (s->kind != S_BRANCH) return stmt_crosses(x->c, made, s, false);
-    if (expr_crosses(x->c, made, s->br.cond)) return true;
-    for (int m = 0; m < 2; m++) {
-        for (int i = 0; i < s->br.arm[m]->s.n; i++)
-            if (needs_all(x, made, s->br.arm[m]->s.p[i])) return true;
-        for (int i = 0; i < s->br.syms.n; i++)
-            if (expr_crosses(x->c, made, s->br.syms.p[i].arm[m])) return true;
-    }
-    return false;
+    Needs n = {x, made, s->kind == S_CALL, s->kind == S_CALL && s->call.nfunc};
+    if (!n.call && s->kind != S_BRANCH) return stmt_crosses(x->c, made, s, false);
+    if (!n.any) stmt_slots(s, needs_slot, &n);
+    return n.any;
 }
 
 static bool of_unknown_size(const Tensor *t) {
@@ -85,7 +89,7 @@ static void replicate(Replicate *x, Seq *q) {
 }
 
 static void outside_only(void *user, Expr *e) {
-    const Tensor *t = e->t->kind == TK_VIEW ? e->t->base : e->t;
+    const Tensor *t = tensor_root(e->t);
     if (t->kind != TK_INPUT && t->kind != TK_CONST) *(bool *)user = false;
 }
 
@@ -105,21 +109,17 @@ static void arguments(Replicate *x, Seq *q, const Stmt *start) {
     }
 }
 
-static void walk(Replicate *x, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) walk(x, s->loop.body);
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(x, s->br.arm[k]);
-        if (s->kind == S_CALL && s->call.nfunc && s->call.f->rows) arguments(x, q, s);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) {
-            walk(x, s->call.func[k]->body);
-            x->shared = map_new(x->c->a);
-            replicate(x, s->call.func[k]->body);
-        }
+static void recursion(void *user, Seq *q, int *at) {
+    Replicate *x = user;
+    const Stmt *s = q->s.p[*at];
+    if (s->kind == S_CALL && s->call.nfunc && s->call.f->rows) arguments(x, q, s);
+    for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) {
+        x->shared = map_new(x->c->a);
+        replicate(x, s->call.func[k]->body);
     }
 }
 
 void pass_replicate(Program *p) {
     Replicate x = {.p = p, .c = p->cx};
-    if (p->schedule->units > 1) walk(&x, p->top);
+    if (p->schedule->units > 1) seq_rewrite(p->top, recursion, &x);
 }

@@ -13,6 +13,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/expr_internal.h"
+#include "utask/walk.h"
 
 #define EXPAND_MAX 64 /* tensors written out in one expression */
 #define PAIRS_MAX 48  /* tensors of a body that are compared with each other */
@@ -37,25 +38,11 @@ static bool is_carried(const Reuse *u, const Tensor *t) {
 }
 
 static bool from_outside(const Reuse *u, const Tensor *t) {
-    while (t->kind == TK_VIEW) t = t->base;
+    t = tensor_root(t);
     if (t->kind == TK_CONST || t->kind == TK_INPUT) return true;
     for (int i = 0; i < u->loop->loop.scan.n; i++)
         if (u->loop->loop.scan.p[i].out == t) return false;
     return !is_carried(u, t) && t->seq && !seq_inside(t->seq, u->loop->loop.body);
-}
-
-static bool equal_dims(const Tensor *a, const Tensor *b) {
-    if (a->rank != b->rank) return false;
-    for (int i = 0; i < a->rank; i++)
-        if (a->dim[i] != b->dim[i]) return false;
-    return true;
-}
-
-static bool fixed_dims(const Reuse *u, const Tensor *t) {
-    for (int i = 0; i < t->rank; i++)
-        if (loop_varies(u->loop, t->dim[i]) || !expr_visible(t->dim[i], u->loop->loop.body->parent))
-            return false;
-    return t->rank >= 0 && !t->blob;
 }
 
 /* ---- expressions written out ----------------------------------------------------------------- */
@@ -214,7 +201,7 @@ static void index_body(Reuse *u) {
         map_seti(u->next, key(k->next->id), k);
         /* A next value that is a copy: of this tensor. */
         const Expr *e = k->next->kind == TK_TE ? k->next->body : NULL;
-        if (e && e->op == E_LOAD && map_geti(u->op, key(e->t->id)) && equal_dims(e->t, k->next) &&
+        if (e && e->op == E_LOAD && map_geti(u->op, key(e->t->id)) && same_dims(e->t, k->next) &&
             load_is_own(e, e->t, k->next) && !map_geti(u->next, key(e->t->id)))
             map_seti(u->next, key(e->t->id), k);
     }
@@ -263,7 +250,7 @@ static void move_out(Reuse *u, Seq *q, int *at) {
         Stmt *s = body->s.p[i];
         if (s->kind != S_OP) continue;
         Tensor *t = s->op.t[0];
-        if (t->owned || t->body->op == E_LOAD || !fixed_dims(u, t)) continue;
+        if (t->owned || t->body->op == E_LOAD || !loop_keeps_dims(u->loop, t)) continue;
         Expr *e = written_out(u, t, false);
         if (!e || e->pure || !(e->flags & EF_LOAD) || !is_invariant(u, e) || !is_safe(u->c, e))
             continue;
@@ -364,7 +351,8 @@ static bool carry_over(Reuse *u, Seq *q, int *at) {
     int n = 0;
     for (int i = 0; i < body->s.n && n < PAIRS_MAX; i++) {
         Stmt *s = body->s.p[i];
-        if (s->kind != S_OP || !fixed_dims(u, s->op.t[0]) || s->op.t[0]->body->op == E_LOAD)
+        if (s->kind != S_OP || !loop_keeps_dims(u->loop, s->op.t[0]) ||
+            s->op.t[0]->body->op == E_LOAD)
             continue;
         op[n] = s;
         now[n] = written_out(u, s->op.t[0], false);
@@ -375,7 +363,7 @@ static bool carry_over(Reuse *u, Seq *q, int *at) {
         if (!now[b] || tb->owned || is_invariant(u, now[b])) continue;
         for (int a = 0; a < n; a++) {
             Tensor *ta = op[a]->op.t[0];
-            if (a == b || !later[a] || ta->dtype != tb->dtype || !equal_dims(ta, tb)) continue;
+            if (a == b || !later[a] || ta->dtype != tb->dtype || !same_dims(ta, tb)) continue;
             if (!same_body(u, ta, later[a], tb, now[b])) continue;
             if (carry(u, q, at, op[b], now[b], ta)) return true;
         }
@@ -383,23 +371,18 @@ static bool carry_over(Reuse *u, Seq *q, int *at) {
     return false;
 }
 
-static void walk(Reuse *u, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) walk(u, s->br.arm[k]);
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++) walk(u, s->call.func[k]->body);
-        if (s->kind != S_LOOP) continue;
-        walk(u, s->loop.body);
-        u->loop = s;
-        index_body(u);
-        move_out(u, q, &i);
-        for (int k = 0; k < CARRIES_MAX && carry_over(u, q, &i); k++) index_body(u);
-    }
+static void try_loop(void *user, Seq *q, int *at) {
+    Reuse *u = user;
+    u->loop = q->s.p[*at];
+    if (u->loop->kind != S_LOOP) return;
+    index_body(u);
+    move_out(u, q, at);
+    for (int k = 0; k < CARRIES_MAX && carry_over(u, q, at); k++) index_body(u);
 }
 
 void pass_reuse(Program *p) {
     Reuse u = {.p = p, .c = p->cx, .a = p->cx->a};
-    walk(&u, p->top);
+    seq_rewrite(p->top, try_loop, &u);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

@@ -6,6 +6,7 @@
  * units made the pieces, a synchronization of its own. */
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 #define PIECES_MAX 8
 #define PIECE_MIN 8 /* a shorter sum is not worth a product of its own */
@@ -95,29 +96,24 @@ static Expr *find(SplitSum *s, Map *seen, Expr *e, Expr **found) {
     return by;
 }
 
-static void walk(SplitSum *s, const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *o = q->s.p[i];
-        if (o->kind == S_LOOP) walk(s, o->loop.body);
-        for (int k = 0; o->kind == S_BRANCH && k < 2; k++) walk(s, o->br.arm[k]);
-        for (int k = 0; o->kind == S_CALL && k < o->call.nfunc; k++) walk(s, o->call.func[k]->body);
-        for (int k = 0; o->kind == S_OP && k < o->op.n; k++) {
-            Tensor *t = o->op.t[k];
-            Expr *from = NULL, *by;
-            /* Without it, the concatenation is a group of its own, and where others made the
-             * pieces, a barrier. */
-            const Device *d = s->p->schedule->device;
-            if (!find(s, map_new(s->c->a), t->body, &from)) continue;
-            if (!decide(s->p, X_SPLIT_SUM, o, d->group_ns + d->level[LEVEL_TEAM].barrier_ns,
-                        d->group_ns))
-                continue;
-            while ((by = find(s, map_new(s->c->a), t->body, &from)))
-                t->body = e_replace(s->c, t->body, from, by);
-        }
+static void split(void *user, Stmt *o) {
+    SplitSum *s = user;
+    const Device *d = s->p->schedule->device;
+    for (int k = 0; o->kind == S_OP && k < o->op.n; k++) {
+        Tensor *t = o->op.t[k];
+        Expr *from = NULL, *by;
+        if (!find(s, map_new(s->c->a), t->body, &from)) continue;
+        /* Without it, the concatenation is a group of its own, and where others made the pieces, a
+         * barrier. */
+        if (!decide(s->p, X_SPLIT_SUM, o, d->group_ns + d->level[LEVEL_TEAM].barrier_ns,
+                    d->group_ns))
+            continue;
+        while ((by = find(s, map_new(s->c->a), t->body, &from)))
+            t->body = e_replace(s->c, t->body, from, by);
     }
 }
 
 void pass_split_sum(Program *p) {
     SplitSum s = {.p = p, .c = p->cx};
-    walk(&s, p->top);
+    seq_each(p->top, split, &s);
 }

@@ -10,6 +10,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/clone.h"
+#include "utask/walk.h"
 
 #define COPIES_MAX 8
 #define BODY_MAX 64 /* statements of a body that is copied */
@@ -26,23 +27,6 @@ typedef struct Unroll {
 } Unroll;
 
 /* ---- legality -------------------------------------------------------------------------------- */
-static bool fixed(const Stmt *loop, const Tensor *t) {
-    for (int i = 0; i < t->rank; i++)
-        if (loop_varies(loop, t->dim[i]) || !expr_visible(t->dim[i], loop->loop.body->parent))
-            return false;
-    return t->rank >= 0 && !t->blob;
-}
-
-static int statements(const Seq *q) {
-    int n = q->s.n;
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) n += statements(s->loop.body);
-        if (s->kind == S_BRANCH) n += statements(s->br.arm[0]) + statements(s->br.arm[1]);
-    }
-    return n;
-}
-
 /* A part of the carried value is replaced: the loop keeps it in one buffer as it is (inplace.c). */
 static bool updates(const LoopCarry *k) {
     const Expr *e = k->next->kind == TK_TE ? k->next->body : NULL;
@@ -51,12 +35,15 @@ static bool updates(const LoopCarry *k) {
 }
 
 static bool can_unroll(const Stmt *s) {
-    if (!s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made) return false;
-    if (!clone_can(s->loop.body, false) || statements(s->loop.body) > BODY_MAX) return false;
+    if (!loop_counted(s) || !clone_can(s->loop.body, false) || seq_size(s->loop.body) > BODY_MAX)
+        return false;
     for (int i = 0; i < s->loop.carry.n; i++)
-        if (!fixed(s, s->loop.carry.p[i].phi) || updates(&s->loop.carry.p[i])) return false;
+        if (!loop_keeps_dims(s, s->loop.carry.p[i].phi) || updates(&s->loop.carry.p[i]))
+            return false;
     for (int i = 0; i < s->loop.scan.n; i++)
-        if (!fixed(s, s->loop.scan.p[i].elem) || !fixed(s, s->loop.scan.p[i].out)) return false;
+        if (!loop_keeps_dims(s, s->loop.scan.p[i].elem) ||
+            !loop_keeps_dims(s, s->loop.scan.p[i].out))
+            return false;
     return true;
 }
 
@@ -192,9 +179,7 @@ static bool is_chain(Unroll *u, const Stmt *s) {
         if (o->kind != S_OP) return false;
         Chain k = {s, o->op.t[0], true};
         if (!lead) lead = k.t;
-        for (int d = 0; d < MAX_RANK; d++)
-            if (lead->rank != k.t->rank || lead->dim[d] != k.t->dim[d]) return false;
-        if (k.t->body->flags & (EF_REDUCE | EF_GUARD)) return false;
+        if (!same_dims(lead, k.t) || k.t->body->flags & (EF_REDUCE | EF_GUARD)) return false;
         e_each_load(u->c, k.t->body, chain_load, &k);
         if (!k.own) return false;
     }
@@ -238,25 +223,18 @@ static int best_copies(Unroll *u, const Stmt *s, double *plain, double *changed)
     return best;
 }
 
-static void walk(Unroll *u, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_BRANCH)
-            for (int k = 0; k < 2; k++) walk(u, s->br.arm[k]);
-        if (s->kind == S_CALL)
-            for (int k = 0; k < s->call.nfunc; k++) walk(u, s->call.func[k]->body);
-        if (s->kind != S_LOOP) continue;
-        walk(u, s->loop.body);
-        double plain = 0, changed = 0;
-        if (!can_unroll(s)) continue;
-        int n = best_copies(u, s, &plain, &changed);
-        if (n > 1 && decide(u->p, X_UNROLL, s, plain, changed)) unroll(u, q, &i, n);
-    }
+static void try_loop(void *user, Seq *q, int *at) {
+    Unroll *u = user;
+    Stmt *s = q->s.p[*at];
+    double plain = 0, changed = 0;
+    if (!can_unroll(s)) return;
+    int n = best_copies(u, s, &plain, &changed);
+    if (n > 1 && decide(u->p, X_UNROLL, s, plain, changed)) unroll(u, q, at, n);
 }
 
 void pass_unroll(Program *p) {
     Unroll u = {.p = p, .c = p->cx, .a = p->cx->a};
-    walk(&u, p->top);
+    seq_rewrite(p->top, try_loop, &u);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;
 }

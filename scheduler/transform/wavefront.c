@@ -127,28 +127,12 @@ static bool counter_used(const Wave *w, const Stmt *loop) {
     for (int i = 0; i < loop->loop.scan.n; i++)
         for (int d = 0; d < loop->loop.scan.p[i].out->rank; d++)
             visit_expr(&u, loop->loop.scan.p[i].out->dim[d]);
-    const Stmt *up = w->q->owner;
-    if (up && up->kind == S_LOOP) {
-        visit_expr(&u, up->loop.cond_next);
-        for (int i = 0; i < up->loop.syms.n; i++) visit_expr(&u, up->loop.syms.p[i].next);
-    }
-    for (int i = 0; up && up->kind == S_BRANCH && i < up->br.syms.n; i++)
-        for (int z = 0; z < 2; z++) visit_expr(&u, up->br.syms.p[i].arm[z]);
-    for (int f = 0; up && up->kind == S_CALL && f < up->call.nfunc; f++) {
-        const Func *g = up->call.func[f];
-        for (int i = 0; i < g->nret; i++) visit_expr(&u, g->ret[i]);
-        for (int i = 0; i < g->nout; i++) visit_tensor(&u, g->out[i]);
-    }
-    for (int i = 0; !up && i < w->p->nout; i++) {
-        visit_tensor(&u, w->p->out[i].t);
-        visit_expr(&u, w->p->out[i].has);
-    }
+    visit_end(&u, w->p, w->q);
     return k.used;
 }
 
 bool wave_counted(const Stmt *s) {
-    if (s->kind != S_LOOP || !s->loop.trips || s->loop.cond0 || s->loop.cond_next || s->loop.made)
-        return false;
+    if (!loop_counted(s)) return false;
     for (int i = 0; i < s->loop.scan.n; i++)
         if (s->loop.scan.p[i].at || s->loop.scan.p[i].more) return false;
     return true;

@@ -1,37 +1,22 @@
 /* wavefront_nest.c: a nest of loops, layers around time, as consecutive loops. */
 #include "scheduler/transform/wavefront.h"
 #include "utask/clone.h"
+#include "utask/walk.h"
 
 #define LAYERS_MAX 12
 #define STATEMENTS_MAX 1024 /* of all layers */
 
-static int statements(const Seq *q) {
-    int n = q->s.n;
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (s->kind == S_LOOP) n += statements(s->loop.body);
-        for (int k = 0; s->kind == S_BRANCH && k < 2; k++) n += statements(s->br.arm[k]);
-    }
-    return n;
-}
-
-/* The same dims in all iterations. */
-static bool fixed(const Stmt *loop, const Tensor *t) {
-    for (int i = 0; i < t->rank; i++)
-        if (loop_varies(loop, t->dim[i]) || !expr_visible(t->dim[i], loop->loop.body->parent))
-            return false;
-    return t->rank >= 0 && !t->blob;
-}
-
 static bool is_nest(const Stmt *s) {
     int64_t n;
     if (!wave_counted(s) || !e_is_int(s->loop.trips, &n) || n < 2 || n > LAYERS_MAX) return false;
-    if (!clone_can(s->loop.body, false) || statements(s->loop.body) * n > STATEMENTS_MAX)
+    if (!clone_can(s->loop.body, false) || seq_size(s->loop.body) * n > STATEMENTS_MAX)
         return false;
     for (int i = 0; i < s->loop.carry.n; i++)
-        if (!fixed(s, s->loop.carry.p[i].phi) || !fixed(s, s->loop.carry.p[i].next)) return false;
+        if (!loop_keeps_dims(s, s->loop.carry.p[i].phi) ||
+            !loop_keeps_dims(s, s->loop.carry.p[i].next))
+            return false;
     for (int i = 0; i < s->loop.scan.n; i++)
-        if (!fixed(s, s->loop.scan.p[i].elem)) return false;
+        if (!loop_keeps_dims(s, s->loop.scan.p[i].elem)) return false;
     for (int i = 0; i < s->loop.body->s.n; i++) {
         const Stmt *o = s->loop.body->s.p[i];
         if (wave_counted(o) && o->loop.scan.n && !loop_varies(s, o->loop.trips) &&

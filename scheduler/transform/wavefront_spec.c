@@ -13,7 +13,7 @@ static void wild_tensor(void *user, Tensor *t) { set_wild(user, 0, t->id); }
 static void wild_sym(void *user, Sym *s) { set_wild(user, 1, s->id); }
 
 static bool wild_storage(const Wave *w, const Tensor *t) {
-    while (t->kind == TK_VIEW) t = t->base;
+    t = tensor_root(t);
     return wave_after(w, t) || is_wild(w, 0, t->id);
 }
 
