@@ -115,7 +115,7 @@ void tree_barrier(Tree *x) {
     } else if (x->level == LEVEL_CLUSTER)
         fn_line(&x->f, "if ((st = bk_cluster_barrier()) != BK_OK) %s", tree_stop(x, "st"));
     if (x->level < LEVEL_TEAM) return;
-    if (x->func && x->em->parts) /* a unit that is alone meets nobody */
+    if (x->func && x->em->p->mem->parts) /* a unit that is alone meets nobody */
         fn_line(&x->f, "if ((nunit > 1 ? (st = bk_barrier(k, unit)) : (st = bk_state(k))) != "
                        "BK_OK) return st;");
     else
@@ -198,7 +198,6 @@ static void emit_extern(Tree *x, Stmt *s) {
         tree_place(x, t, t->blob ? arena_printf(em->a, "bytes%d[%d]", id, i) : tree_bytes(x, t));
     }
     fn_line(f, "char *scratch%d = NULL;", id);
-    if (s->ext.row->plan) x->em->claims = true;
     if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
         fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim%s%s&top, bytes%d[%d]%s))) %s", id,
                 s->ext.nout, id, s->each ? "_each" : "", tree_arena(x), id, s->ext.nout,
@@ -467,9 +466,9 @@ void emit_tree(Emit *em) {
     Tree x = {.em = em, .level = LEVEL_TEAM, .decl = {.a = em->a}};
     Sb body = {.a = em->a};
     x.f = tree_fn(&x, &body);
-    em->parts = call_splits(em->p->top);
     phases_begin(&x);
     emit_seq(&x, em->p->top);
+    ASSERT(x.var.n == em->p->mem->vars);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
     fn_line(&x.f, "if (bk_lead(unit)) {");
@@ -485,7 +484,7 @@ void emit_tree(Emit *em) {
         sb_puts(
             &em->body,
             "    size_t low = top;\n    const int64_t depth = 0;\n    (void)low, (void)depth;\n");
-    if (em->parts)
+    if (em->p->mem->parts)
         sb_puts(&em->body, "    const bk_span span = {0, 0, k->arena_size, 1};\n    (void)span;\n");
     tree_print_vars(&x, &em->body);
     if (x.decl.n) sb_puts(&em->body, x.decl.p);

@@ -147,7 +147,7 @@ static void put_entry(Emit *em, Sb *text) {
     sb_puts(text, "\n");
     define(text, "BK_NIN", p->nin);
     define(text, "BK_NOUT", p->nout);
-    define(text, "BK_NSLOT", em->plan.nslot);
+    define(text, "BK_NSLOT", em->p->mem->nslot);
     define(text, "BK_NSITE", p->cx->site.n);
     if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
     define(text, "BK_UNITS", p->schedule->team);
@@ -158,7 +158,7 @@ static void put_entry(Emit *em, Sb *text) {
               (long long)em->plan.arena);
 #else
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n",
-              (long long)em->plan.arena + 4096 + (long long)em->frames * 64);
+              (long long)em->plan.arena + 4096 + (long long)em->p->mem->frames * 64);
 #endif
     for (int i = 0; i < (int)COUNT(em->target->entry) && em->target->entry[i]; i++)
         if (em->phases || strcmp(em->target->entry[i], "gpu/library.inc"))
@@ -200,7 +200,7 @@ static bool stays(const Tensor *t) {
 static bool is_fixed(const Emit *em) {
     const Program *p = em->p;
     int64_t n;
-    if (em->plan.nslot || p->nfunc || em->claims) return false;
+    if (em->p->mem->nslot || p->nfunc || em->p->mem->claims) return false;
     for (int i = 0; i < p->nout; i++) {
         const Tensor *t = p->out[i].t;
         if (!t || t->blob || t->rank < 0 || p->out[i].has) return false;
@@ -252,7 +252,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     define(text, "BK_THREADS", device->threads);
     define(text, "BK_WARP", device->warp);
     /* Blocks of a cluster, 1: there are none. */
-    const int cluster = em->clusters || em->p->schedule->units == device_cluster(device)
+    const int cluster = em->p->mem->clusters || em->p->schedule->units == device_cluster(device)
                             ? device_cluster(device)
                             : 1;
     define(text, "BK_CLUSTER", cluster);
@@ -314,7 +314,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
         err(d, d->status, NULL, "%s", arena_strdup(em.a, d->message));
     }
     em.vec = p->schedule->lanes;
-    em.shared_bytes = gpu ? SHARED_OWN + p->mem->distributed : 0;
+    em.shared_bytes = p->mem->shared;
     em.functions = map_new(em.a);
     em.streams = map_new(em.a);
     em.extern_files = map_new(em.a);
@@ -334,7 +334,6 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
         put_program(&em, &functions, to);
     d->top = up;
     facts->arena_bytes = em.plan.arena;
-    facts->slots = em.plan.nslot;
     facts->weights_bytes = em.weights.n;
     facts->shared_bytes = em.shared_bytes;
     to->weights = em.weights;

@@ -193,7 +193,7 @@ static void leave(Tree *x, int phase, int top) {
     x->f.out = &words;
     x->f.indent++;
     cross(x, phase, true);
-    if (x->em->claims)
+    if (x->em->p->mem->claims)
         fn_line(&x->f, "if (bk_lead(0)) shared[%d] = (int64_t)%s;", top,
                 x->em->p->nfunc ? "low" : "top");
     x->f.indent--;
@@ -224,7 +224,7 @@ const char *phases_join(Tree *x, const char *last) {
         if (top)
             fn_line(&x->f, "if ((st = bk_after(%d)) != BK_OK) return st;", launches % 2);
         cross(x, i, false);
-        if (top && em->claims) fn_line(&x->f, "top = (size_t)shared[%d];", top);
+        if (top && em->p->mem->claims) fn_line(&x->f, "top = (size_t)shared[%d];", top);
         if (top && em->p->nfunc) fn_line(&x->f, "low = top;");
         sb_puts(&all, k->text.p[i]);
         if (i % 2 == 0) {
