@@ -273,6 +273,8 @@ typedef struct Program {
     int nsym, ntensor;   /* ids are below these */
     struct MemPlan *mem; /* after memory planning */
     struct PackedSet *packed; /* constants as kernels read them (scheduler/kernel/packed.h) */
+    struct PhasePlan *phases; /* launches between which the host does products
+                                 (scheduler/plan/phases.h); NULL: the kernel is launched once */
     struct Schedule
         *schedule; /* what passes decide by (scheduler/cost/decide.h); NULL: the oracle's plain tree */
     int nfused;    /* tensors that fusion substituted into their users */

@@ -47,7 +47,6 @@ typedef struct Resident {
 typedef struct Phases {
     VEC(const char *)
     text;               /* of the phases that are complete; "" where the kernel has nothing to do */
-    Map *used;          /* variable -> where it is used */
     Sb products, sizes; /* the host's table, and what fills in the rest of it */
     Map *slots;         /* in which products' tensors lie */
     int n;              /* products */
@@ -67,7 +66,6 @@ typedef struct Emit {
     Arena *a;
     const Target *target;
     int vec; /* float lanes of a vector */
-    MemPlan plan;
     Sb *text;          /* the program */
     Sb body;           /* the kernel's body */
     Sb weights;        /* constants, in the order in which the program reads them */

@@ -37,17 +37,15 @@ static const char *tensor_name(Fn *f, Tensor *t) {
         return arena_printf(f->a, "((const %s *)k->in[%d].data)", c_store(t->dtype), t->index);
     default:
         note_tensor(f->user, t);
-        const char *name = arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
-        phases_note(f->user, name, t, NULL);
-        return name;
+        phases_check(f->user, t, NULL);
+        return arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
     }
 }
 
 static const char *symbol_name(Fn *f, Sym *s) {
     note_symbol(f->user, s);
-    const char *name = arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
-    phases_note(f->user, name, NULL, s);
-    return name;
+    phases_check(f->user, NULL, s);
+    return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
 }
 
 const char *tree_expr(Tree *x, Expr *e) {
@@ -468,7 +466,7 @@ void emit_tree(Emit *em) {
     x.f = tree_fn(&x, &body);
     phases_begin(&x);
     emit_seq(&x, em->p->top);
-    ASSERT(x.var.n == em->p->mem->vars);
+    ASSERT(x.var.n == em->p->mem->variable.n);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
     fn_line(&x.f, "if (bk_lead(unit)) {");
@@ -479,7 +477,7 @@ void emit_tree(Emit *em) {
     fn_line(&x.f, "return BK_OK;");
     const char *text = em->phases ? phases_join(&x, body.p) : body.p;
     sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n",
-              (long long)em->plan.arena);
+              (long long)em->p->mem->arena);
     if (em->p->nfunc)
         sb_puts(
             &em->body,

@@ -108,8 +108,9 @@ void tree_read_shared(Tree *x, const char *type, const char *name, int *n);
 void phases_begin(Tree *x);
 /* s, at host level: ends a phase, is one, and begins another. */
 void phases_product(Tree *x, Stmt *s);
-/* A variable is named in the present phase: the pointer of tensor t, or symbol s. */
-void phases_note(Tree *x, const char *name, const Tensor *t, Sym *s);
+/* A variable is named in the present phase, of which it must be: the pointer of tensor t, or symbol s.
+ */
+void phases_check(const Tree *x, const Tensor *t, const Sym *s);
 /* All of the text; `last` is that of the last phase. */
 const char *phases_join(Tree *x, const char *last);
 

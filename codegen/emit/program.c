@@ -7,6 +7,7 @@
 #include "codegen/emit/emit.h"
 #include "codegen/text/embed.h"
 #include "codegen/emit/emit_tree.h"
+#include "scheduler/plan/phases.h"
 #include <stdlib.h>
 
 /* Constants up to this many bytes in all are part of the text; beyond, a file that the assembler
@@ -155,10 +156,10 @@ static void put_entry(Emit *em, Sb *text) {
     if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
 #if BRAID_TINY
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n",
-              (long long)em->plan.arena);
+              (long long)em->p->mem->arena);
 #else
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n",
-              (long long)em->plan.arena + 4096 + (long long)em->p->mem->frames * 64);
+              (long long)em->p->mem->arena + 4096 + (long long)em->p->mem->frames * 64);
 #endif
     for (int i = 0; i < (int)COUNT(em->target->entry) && em->target->entry[i]; i++)
         if (em->phases || strcmp(em->target->entry[i], "gpu/library.inc"))
@@ -240,7 +241,9 @@ static void put_products(const Emit *em, Sb *host) {
     define(host, "BK_NPRODUCT", k->n);
     sb_printf(host, "#define BK_PRODUCTS \\\n%s\n#define BK_SIZES%s\n#define BK_IDLE",
               k->products.p, k->sizes.n ? k->sizes.p : "");
-    for (int i = 0; i < k->text.n; i++) sb_printf(host, "%s %d", i ? "," : "", !*k->text.p[i]);
+    for (int i = 0; i < k->text.n; i++)
+        sb_printf(host, "%s %d", i ? "," : "",
+                  i < 2 * k->n && i % 2 == 0 && em->p->phases->idle[i / 2]);
     sb_puts(host, "\n");
 }
 
@@ -321,7 +324,6 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
     em.const_name = map_new(em.a);
     if (p->packed) em.packed_name = NEWN(em.a, const char *, p->packed->all.n);
     em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
-    em.plan = *p->mem;
     Target outlined = *em.target;
     if (p->nfunc) { /* what they need of the C stack does not add to the functions' */
         outlined.function = outlined.outlined;
@@ -333,7 +335,6 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
     else
         put_program(&em, &functions, to);
     d->top = up;
-    facts->arena_bytes = em.plan.arena;
     facts->weights_bytes = em.weights.n;
     facts->shared_bytes = em.shared_bytes;
     to->weights = em.weights;

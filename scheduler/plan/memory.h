@@ -38,6 +38,11 @@ typedef struct Mem {
 
 #define SHARED_OWN 512 /* bytes of a block's memory that the dialect keeps: BK_SHARED_OWN */
 
+typedef struct Variable { /* of a tensor's pointer, or of a symbol; else both are NULL */
+    const Tensor *t;
+    Sym *s;
+} Variable;
+
 typedef struct MemPlan { /* Program.mem */
     int64_t arena;       /* bytes of all static storage */
     int64_t distributed; /* of each block's own memory for what lives in the blocks of a cluster */
@@ -48,8 +53,8 @@ typedef struct MemPlan { /* Program.mem */
     bool claims;    /* arena memory is taken while the program runs */
     int64_t frames; /* of the arena for an activation of each function */
     bool parts; /* the arena is taken from in parts: there are calls by a unit each (stmt_split) */
-    bool clusters; /* there is what one cluster does */
-    int vars;      /* of the kernel */
+    bool clusters;          /* there is what one cluster does */
+    VEC(Variable) variable; /* of the kernel, in the order of definition */
 } MemPlan;
 
 /* Whether t is in the memory of member m of a group, which changes it in place. */

@@ -24,7 +24,8 @@ typedef struct Walk {
     Program *p;
     MemPlan *m;
     bool *declared; /* by tensor id */
-    int n;          /* variables of the kernel, or of the function at hand */
+    bool kernel;    /* not in a function */
+    int n;          /* variables of the one or the other */
     bool stack;     /* it is a function that jumps may enter: locals are variables, too */
 } Walk;
 
@@ -37,30 +38,38 @@ static bool takes(const Mem *m) {
     return m && (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame));
 }
 
+static void variable(Walk *w, const Tensor *t, Sym *s) {
+    w->n++;
+    if (w->kernel) vec_push(w->p->cx->a, &w->m->variable, ((Variable){t, s}));
+}
+
+static void variables(Walk *w, int n) {
+    for (int i = 0; i < n; i++) variable(w, NULL, NULL);
+}
+
 static void declare(Walk *w, const Tensor *t) {
-    w->n += !w->declared[t->id];
+    if (!w->declared[t->id]) variable(w, t, NULL);
     w->declared[t->id] = true;
     w->m->claims |= takes(mem_of(t));
 }
 
 static void declare_loop(Walk *w, const Stmt *s) {
-    w->n += 1 + s->loop.syms.n;
+    variable(w, NULL, s->loop.iter);
+    for (int i = 0; i < s->loop.syms.n; i++) variable(w, NULL, s->loop.syms.p[i].sym);
     for (int i = 0; i < s->loop.carry.n; i++) {
         const Tensor *phi = s->loop.carry.p[i].phi;
         declare(w, phi);
-        if (phi->grow)
-            w->n += phi->grow->room != NULL;
-        else if (takes(mem_of(phi)))
-            w->n += 2; /* its buffers */
+        if (phi->grow && phi->grow->room) variable(w, NULL, phi->grow->room);
+        if (!phi->grow && takes(mem_of(phi))) variables(w, 2); /* its buffers */
     }
     for (int i = 0; i < s->loop.scan.n; i++)
         if (!s->loop.scan.p[i].more) declare(w, s->loop.scan.p[i].out);
-    if (w->stack) w->n += (s->loop.trips != NULL) + (s->loop.cond_next != NULL) + 1;
+    if (w->stack) variables(w, (s->loop.trips != NULL) + (s->loop.cond_next != NULL) + 1);
     walk(w, s->loop.body);
 }
 
 static void declare_branch(Walk *w, const Stmt *s) {
-    w->n += s->br.syms.n;
+    for (int i = 0; i < s->br.syms.n; i++) variable(w, NULL, s->br.syms.p[i].sym);
     for (int i = 0; i < s->br.joins.n; i++) declare(w, s->br.joins.p[i].out);
     for (int k = 0; k < 2; k++) walk(w, s->br.arm[k]);
 }
@@ -107,6 +116,7 @@ static void declare_functions(Walk *w, Stmt *s) {
         Func *g = s->call.func[i];
         Walk in = *w;
         in.n = 0;
+        in.kernel = false;
         in.stack = r != NULL;
         walk(&in, g->body);
         g->vars = in.n;
@@ -128,8 +138,8 @@ static void declare_functions(Walk *w, Stmt *s) {
 static void declare_call(Walk *w, Stmt *s, int times) {
     const Func *f = s->call.f;
     for (int i = 0; i < f->nout; i++) declare(w, s->call.out[i]);
-    w->n += f->nret;
-    if (f->rows) w->n += times * (w->stack ? 3 : 1);
+    for (int i = 0; i < f->nret; i++) variable(w, NULL, s->call.ret[i]);
+    if (f->rows) variables(w, times * (w->stack ? 3 : 1));
 }
 
 /* ---- apart ----------------------------------------------------------------------------------- */
@@ -161,7 +171,7 @@ static void plan_apart(Walk *w, const Seq *q, int at) {
     k->at = round_up(w->m->arena, 64);
     w->m->arena = k->at + 2 * k->bytes;
     w->m->clusters |= s->level == LEVEL_CLUSTER;
-    w->n++; /* whose turn it is */
+    variables(w, 1); /* whose turn it is */
 }
 
 static void walk(Walk *w, const Seq *q) {
@@ -169,12 +179,12 @@ static void walk(Walk *w, const Seq *q) {
         Stmt *s = q->s.p[i];
         if (s->apart) plan_apart(w, q, i);
         switch (s->kind) {
-        case S_LET: w->n++; break;
+        case S_LET: variable(w, NULL, s->let.sym); break;
         case S_OP:
             for (int k = 0; k < s->op.n; k++) declare(w, s->op.t[k]);
             break;
         case S_EXTERN:
-            w->n += s->ext.nsym;
+            for (int k = 0; k < s->ext.nsym; k++) variable(w, NULL, s->ext.sym[k]);
             for (int k = 0; k < s->ext.nout; k++) declare(w, s->ext.out[k]);
             w->m->claims |= s->ext.row->plan != NULL;
             break;
@@ -190,7 +200,7 @@ static void walk(Walk *w, const Seq *q) {
 }
 
 void pass_variables(Program *p) {
-    Walk w = {p, p->mem, NEWN(p->cx->a, bool, p->ntensor + 1), 0, false};
+    Walk w = {.p = p, .m = p->mem, .kernel = true};
+    w.declared = NEWN(p->cx->a, bool, p->ntensor + 1);
     walk(&w, p->top);
-    p->mem->vars = w.n;
 }
