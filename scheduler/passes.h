@@ -85,6 +85,11 @@ void pass_kernel(Program *p);
  * of one, meet: BARRIER statements, Stmt.apart, Stmt.ext.barrier, LoopCarry.closes and, of a loop,
  * copies, barrier and block_barrier. */
 void pass_sync(Program *p);
+/* Requires pass_sync. Completes Program.mem (scheduler/plan/variables.h). */
+void pass_variables(Program *p);
+
+/* Requires pass_variables. Sets Program.phases. */
+void pass_phases(Program *p);
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their
  * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it; then all
  * meet, once for those beside each other. */

@@ -146,12 +146,18 @@ typedef struct Func {
     int inside; /* so many levels of deeper activations have their bodies in `body`, in the place of
                    calls (S_ENTER): the calls that are left are below the last one */
     int64_t frame; /* bytes of an activation's tensors, after memory planning */
+    int vars;      /* its variables, parameters apart (scheduler/plan/variables.c) */
+    bool parts;    /* units part somewhere in the recursion that it belongs to */
+    bool lends;    /* an activation's frame is left to the next one: it needs no barrier, so the same
+                      unit touches the same places in it */
 } Func;
 
 /* Loops, branches or calls beside each other, each run by fewer units than there are around: behind
  * them those meet. On the first of them. */
 typedef struct Apart {
     int words; /* int64_t: through which the others learn what those who ran them found */
+    int64_t at, bytes; /* where in the arena, and bytes of one of the two turns; calls take theirs when
+                          they need them */
 } Apart;
 
 struct Stmt {
@@ -231,6 +237,8 @@ struct Stmt {
             Sym **ret;
             int nfunc; /* functions whose bodies hang here; 0: a call from inside the recursion */
             Func **func;
+            struct Records *records; /* of their activations (scheduler/plan/variables.h); NULL: the
+                                        machine's stack has them */
         } call;
     };
 };
@@ -266,6 +274,8 @@ typedef struct Program {
     int nsym, ntensor;   /* ids are below these */
     struct MemPlan *mem; /* after memory planning */
     struct PackedSet *packed; /* constants as kernels read them (scheduler/kernel/packed.h) */
+    struct PhasePlan *phases; /* launches between which the host does products
+                                 (scheduler/plan/phases.h); NULL: the kernel is launched once */
     struct Schedule
         *schedule; /* what passes decide by (scheduler/cost/decide.h); NULL: the oracle's plain tree */
     int nfused;    /* tensors that fusion substituted into their users */

@@ -47,7 +47,6 @@ typedef struct Resident {
 typedef struct Phases {
     VEC(const char *)
     text;               /* of the phases that are complete; "" where the kernel has nothing to do */
-    Map *used;          /* variable -> where it is used */
     Sb products, sizes; /* the host's table, and what fills in the rest of it */
     Map *slots;         /* in which products' tensors lie */
     int n;              /* products */
@@ -67,7 +66,6 @@ typedef struct Emit {
     Arena *a;
     const Target *target;
     int vec; /* float lanes of a vector */
-    MemPlan plan;
     Sb *text;          /* the program */
     Sb body;           /* the kernel's body */
     Sb weights;        /* constants, in the order in which the program reads them */
@@ -79,17 +77,13 @@ typedef struct Emit {
     int nfunction, nconst, nturn;
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* a bound on the C stack of an activation of a recursive function */
-    size_t frames;        /* arena bytes of all functions' frames */
     int64_t shared_bytes; /* of a block's own memory, on GPUs: what is there all the time */
     int64_t scratch,
         scratch_bytes; /* where groups' own part of it begins; the most that one of them needs */
     VEC(Resident) residents;
-    bool clusters; /* there is what one cluster does */
     VEC(Ahead) ahead;
     VEC(const Stmt *) barriers; /* in whose place the text has marks */
-    bool claims;                /* arena memory is taken while the program runs */
     Phases *phases;             /* NULL: there is one launch */
-    bool parts;                 /* from parts of it: there are calls by a unit each (stmt_split) */
     Facts *facts;
     void *held; /* freed when emission is left by an error */
 } Emit;
@@ -99,9 +93,6 @@ typedef struct Emit {
 typedef struct Team {
     const char *self, *size, *exchange, *at, *all;
 } Team;
-
-#define SHARED_OWN                                                                                 \
-    512 /* bytes of a block\'s shared memory that the dialect keeps: BK_SHARED_OWN of gpu/ctx.h */
 
 /* ---- scalar code inside one function (emit_expr.c) ------------------------------------------- */
 typedef struct Bound {

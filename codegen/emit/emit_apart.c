@@ -42,10 +42,6 @@ void tree_write_shared(Tree *x, const char *type, const char *name, int *n) {
 void tree_read_shared(Tree *x, const char *type, const char *name, int *n) {
     fn_line(&x->f, "%s = *(%s *)&shared[%d];", name, type, ++*n);
 }
-static void count_shared(Tree *x, const char *type, const char *name, int *n) {
-    (void)x, (void)type, (void)name;
-    ++*n;
-}
 
 /* Whether this unit is (==) or is not (!=) of those who run s. */
 static const char *ran_by(const Tree *x, const Stmt *s, const char *is) {
@@ -63,17 +59,13 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
     const char *const leave = x->leave;
     int id = x->next_id++, n = 0, first = *at;
     bool cluster = q->s.p[first]->level == LEVEL_CLUSTER;
-    do results_of(x, q->s.p[*at], count_shared, &n);
+    const Apart *plan = q->s.p[first]->apart;
     while (++*at < q->s.n && q->s.p[*at]->beside);
-    int64_t bytes = (8 * (n + 1) + 63) / 64 * 64, base = (em->plan.arena + 63) / 64 * 64;
-    em->plan.arena = base + 2 * bytes;
-    em->clusters |= cluster;
     tree_var(x, "size_t", arena_printf(em->a, "half%d", id), "0");
     fn_line(f, "{ /* by one %s */", cluster ? "cluster" : "core");
     f->indent++;
     fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (half%d ^= 1) * %lld);",
-            (long long)base, id, (long long)bytes);
-    n = 0;
+            (long long)plan->at, id, (long long)plan->bytes);
     for (int i = first; i < *at; i++) {
         Stmt *s = q->s.p[i];
         fn_line(f, "if (%s) {", ran_by(x, s, "=="));
@@ -103,6 +95,7 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
                 cluster ? "cluster" : "core");
     else
         tree_barrier(x);
+    ASSERT(n + 1 == plan->words);
     fn_line(f, "top = (size_t)shared[0];");
     n = 0;
     for (int i = first; i < *at; i++) {

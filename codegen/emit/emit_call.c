@@ -32,7 +32,7 @@ static const char *params(Tree *x, const Func *g) {
     return s.p;
 }
 
-/* What a form of g (splits) hands to their common text. */
+/* What a form of g (Func.parts) hands to their common text. */
 static const char *param_names(Tree *x, const Func *g) {
     Fn *f = &x->f;
     Sb s = {.a = x->em->a};
@@ -44,27 +44,6 @@ static const char *param_names(Tree *x, const Func *g) {
     return s.p;
 }
 
-bool call_splits(const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (stmt_split(s) || (s->kind == S_LOOP && call_splits(s->loop.body))) return true;
-        for (int m = 0; s->kind == S_BRANCH && m < 2; m++)
-            if (call_splits(s->br.arm[m])) return true;
-        for (int m = 0; s->kind == S_CALL && m < s->call.nfunc; m++)
-            if (call_splits(s->call.func[m]->body)) return true;
-    }
-    return false;
-}
-
-/* Whether units part somewhere in the recursion that g belongs to. Then g is there twice, for all
- * units and for one that is alone: most activations are of the second form, which has nothing of
- * the parting in its stack frame. */
-static bool splits(const Func *g) {
-    for (int i = 0; i < g->start->call.nfunc; i++)
-        if (call_splits(g->start->call.func[i]->body)) return true;
-    return false;
-}
-
 /* Callees take no memory for results. */
 static bool all_room(const Func *g) {
     for (int i = 0; i < g->start->call.nfunc; i++)
@@ -73,38 +52,6 @@ static bool all_room(const Func *g) {
     return true;
 }
 
-/* Whether all that q's statements touch of their frame is touched by one unit alone, and nothing
- * else is taken: there is no barrier. */
-static bool all_private(const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        switch (s->kind) {
-        case S_LET:
-        case S_CHECK:
-        case S_ENTER: break;
-        case S_OP:
-            for (int k = 0; k < s->op.n; k++)
-                if (mem_of(s->op.t[k])->kind == M_BUMP) return false;
-            break;
-        case S_BRANCH:
-            if (!all_private(s->br.arm[0]) || !all_private(s->br.arm[1])) return false;
-            break;
-        case S_CALL:
-            if (s->call.nfunc || stmt_split(s)) return false;
-            for (int k = 0; k < s->call.f->nout; k++)
-                if (mem_of(s->call.out[k])->kind == M_BUMP || !s->call.f->room[k]) return false;
-            break;
-        default: return false;
-        }
-    }
-    return true;
-}
-
-/* A function that needs no barrier may leave its frame to its next activation: the same unit
- * touches the same places in it. To others, all that the recursion took is in use until a barrier:
- * up to outer->high. */
-bool call_is_private(const Func *g) { return g->start->call.nfunc == 1 && all_private(g->body); }
-
 /* The inside of function g, to *body, declarations first. What it captures is added to x->captured.
  */
 static void func_body(Tree *x, const Func *g, Sb *body) {
@@ -112,12 +59,13 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
     Fn *f = &x->f;
     x->f = tree_fn(x, &text);
     emit_seq(x, g->body);
+    ASSERT(x->var.n == g->vars);
     for (int i = 0; i < g->nret; i++) fn_line(f, "*y%d = %s;", i, tree_expr(x, g->ret[i]));
     for (int i = 0; i < g->nout; i++)
         if (!g->room[i]) fn_line(f, "*%s = %s;", call_result(x, g, i), f->tensor(f, g->out[i]));
-    if (splits(g) && all_room(g))
+    if (g->parts && all_room(g))
         fn_line(f, "if (!alone) *end = top;"); /* alone, nobody else may be using it */
-    else if (!call_is_private(g))
+    else if (!g->lends)
         fn_line(f, "*end = top;");
     fn_line(f, "return BK_OK;");
     x->f.out = body;
@@ -131,7 +79,7 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
 static void func_head(Tree *x, const Func *g, Sb *s) {
     Emit *em = x->em;
     sb_puts(s, "    int st;\n    size_t top = *end, low;\n");
-    if (em->parts) sb_puts(s, "    const bk_span span = outer->span;\n    (void)span;\n");
+    if (em->p->mem->parts) sb_puts(s, "    const bk_span span = outer->span;\n    (void)span;\n");
     sb_printf(s, "    if (depth > k->stack_depth && !bk_deeper(k, depth, %d)) return BK_FAULT;\n",
               g->site);
     if (g->frame) {
@@ -140,8 +88,7 @@ static void func_head(Tree *x, const Func *g, Sb *s) {
         sb_printf(s, "    if (!frame) %s\n", want_else(x, g->start->path, "return BK_GROW;"));
     }
     sb_puts(s, "    low = top;\n    (void)st, (void)low;\n");
-    if (call_is_private(g)) sb_puts(s, "    if (top > outer->high) outer->high = top;\n");
-    em->frames += (size_t)g->frame + 128;
+    if (g->lends) sb_puts(s, "    if (top > outer->high) outer->high = top;\n");
 }
 
 /* Declares in a function, or gives from where the recursion starts, what is captured. */
@@ -169,7 +116,7 @@ void call_captured_type(Tree *x, const Captured *c, Sb *s) {
         sb_printf(s, "    %s *%s;\n", c_store(c->t.p[i]->dtype), x->f.tensor(&x->f, c->t.p[i]));
     for (int i = 0; i < c->s.n; i++)
         sb_printf(s, "    %s %s;\n", c_type(c->s.p[i]->dtype), x->f.symbol(&x->f, c->s.p[i]));
-    sb_printf(s, "%s    size_t high;\n} captured%d;\n", x->em->parts ? "    bk_span span;\n" : "",
+    sb_printf(s, "%s    size_t high;\n} captured%d;\n", x->em->p->mem->parts ? "    bk_span span;\n" : "",
               c->id);
 }
 
@@ -181,7 +128,9 @@ static Captured *emit_functions(Tree *x, Stmt *s) {
     int n = s->call.nfunc;
     Sb *body = NEWN(em->a, Sb, n), out = {.a = em->a};
     const char **param = NEWN(em->a, const char *, n), **names = NEWN(em->a, const char *, n);
-    bool two = splits(s->call.func[0]);
+    /* Where units part, a function is there twice, for all units and for one that is alone: most
+     * activations are of the second form, which has nothing of the parting in its stack frame. */
+    bool two = s->call.func[0]->parts;
     static const char *const form[2] = {"(bk_ctx *k, int unit, int nunit", "_alone(bk_ctx *k"};
     for (int i = 0; i < n; i++) {
         const Func *g = s->call.func[i];
@@ -317,12 +266,12 @@ void emit_call(Tree *x, Stmt *s) {
         call_captured(x, c, &list, false);
         outer = arena_printf(em->a, "&outer%d", x->next_id++);
         fn_line(f, "captured%d %s = {%s%s%stop};", c->id, outer + 1, list.n ? list.p : "",
-                list.n ? ", " : "", em->parts ? "span, " : "");
+                list.n ? ", " : "", em->p->mem->parts ? "span, " : "");
         sb_free(&list);
-        if (call_is_private(g)) high = arena_printf(em->a, "%s.high", outer + 1);
+        if (g->lends) high = arena_printf(em->a, "%s.high", outer + 1);
     }
     bool taken = place_results(x, s);
-    call_rows(x, s, outer, "return st", !splits(g) ? NULL : s->call.nfunc ? "nunit == 1" : "alone");
+    call_rows(x, s, outer, "return st", !g->parts ? NULL : s->call.nfunc ? "nunit == 1" : "alone");
     if (high) fn_line(f, "if (%s > top) top = %s;", high, high);
     if (taken) fn_line(f, "low = top;"); /* the callee's memory holds results */
     if (braces) fn_line(f, "}");
@@ -333,11 +282,10 @@ void emit_call(Tree *x, Stmt *s) {
  * of this activation. */
 void emit_split(Tree *x, const Seq *q, int *at) {
     Fn *f = &x->f;
-    int id = x->next_id++, first = *at, words = 0, w = 0;
-    do {
-        place_results(x, q->s.p[*at]);
-        words += q->s.p[*at]->call.f->nret;
-    } while (++*at < q->s.n && q->s.p[*at]->beside);
+    int id = x->next_id++, first = *at, w = 0;
+    const int words = q->s.p[first]->apart->words;
+    do place_results(x, q->s.p[*at]);
+    while (++*at < q->s.n && q->s.p[*at]->beside);
     fn_line(f, "if (!alone && nunit > 1) { /* by a unit each */");
     f->indent++;
     if (words) {

@@ -20,12 +20,11 @@ const char *tree_bytes(Tree *x, Tensor *t) {
     return span_bytes(x, t, 0, t->rank < 0 ? MAX_RANK : t->rank);
 }
 
-const char *tree_arena(const Tree *x) { return x->em->parts ? "_in(k, span, " : "(k, "; }
+const char *tree_arena(const Tree *x) { return x->em->p->mem->parts ? "_in(k, span, " : "(k, "; }
 
 /* `each`: every unit takes as much of its own. */
 static void take_for(Tree *x, const char *path, const char *name, const char *type,
                      const char *bytes, bool each) {
-    x->em->claims = true;
     fn_line(&x->f, "if (!(%s = (%s *)bk_claim%s%s&top, %s%s))) %s", name, type, each ? "_each" : "",
             tree_arena(x), bytes, each ? ", unit, nunit" : "", tree_want(x, path));
     if (tree_recursive(x)) fn_line(&x->f, "low = top;");

@@ -9,19 +9,11 @@
  * therefore no declaration that initializes may stand between the switch and a label, unless in
  * braces of its own. */
 #include "codegen/emit/emit_tree.h"
-#include "scheduler/passes.h"
-
-#if BRAID_TINY
-#define NEAR_BYTES 256
-#else
-#define NEAR_BYTES 4096 /* of a block's memory for records */
-#endif
+#include "scheduler/plan/variables.h"
 
 typedef struct Stack {
     int id;
-    int nlabel;                  /* of the functions, then of the calls */
-    int slot;                    /* growable buffer of the records that are far */
-    int64_t bytes, near, shared; /* of a record; records that are near; and where */
+    int nlabel; /* of the functions, then of the calls */
     const Stmt *start;
 } Stack;
 
@@ -85,7 +77,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     fn_line(f, "const record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "BK_LOAD%d(kept);", own->id);
     fn_line(f, "depth -= %d;", 1 + own->inside);
-    if (call_is_private(g))
+    if (g->lends)
         fn_line(f, "top = kept->top;"); /* else the callee's memory stays in use */
     for (int i = 0; i < g->nout; i++)
         if (!g->room[i]) fn_line(f, "%s = %s;", f->tensor(f, s->call.out[i]), call_result(x, g, i));
@@ -117,13 +109,12 @@ static void emit_case(Tree *x, const Func *g, int label, Sb *to) {
         sb_printf(to, "        if (!frame) %s\n", want_else(x, g->start->path, "return BK_GROW;"));
     }
     sb_puts(to, "        low = top;\n");
-    if (call_is_private(g)) sb_puts(to, "        if (top > outer->high) outer->high = top;\n");
+    if (g->lends) sb_puts(to, "        if (top > outer->high) outer->high = top;\n");
     for (int i = 0; i < x->var.n; i++)
         sb_printf(to, "        %s = %s;\n", x->var.p[i].name, x->var.p[i].init);
     if (text.n) sb_puts(to, text.p);
     sb_puts(to, "        break;\n    }\n");
     sb_free(&text);
-    em->frames += (size_t)g->frame + 128;
 }
 
 static const char *plain(Arena *a, const char *type) {
@@ -136,6 +127,7 @@ static void kept_by(Tree *x, const Func *g) {
     Fn *f = &x->f;
     Arena *a = x->em->a;
     Var own[] = {{"char *", "frame", NULL}, {"size_t", "low", NULL}, {"size_t", "top", NULL}};
+    ASSERT(COUNT(own) == RECORD_OWN);
     for (size_t i = 0; i < COUNT(own); i++) vec_push(a, &x->var, own[i]);
     for (int i = 0; i < g->nsym; i++)
         tree_var(x, c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]), NULL);
@@ -216,10 +208,10 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
     c->id = s->call.func[0]->id;
     int n = s->call.nfunc;
     const Func *entry = s->call.f;
-    Stack k = {.id = c->id, .nlabel = n, .slot = em->plan.nslot++, .start = s};
+    Stack k = {.id = c->id, .nlabel = n, .start = s};
     Tree *in = NEWN(em->a, Tree, n);
     Sb cases = {.a = em->a}, out = {.a = em->a}, give = {.a = em->a};
-    int most = 0;
+    const Records *r = s->call.records;
     for (int i = 0; i < n; i++) {
         const Func *g = s->call.func[i];
         in[i] = (Tree){.em = em,
@@ -229,18 +221,14 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
                        .stack = &k,
                        .next_id = i ? in[i - 1].next_id : 0};
         emit_case(&in[i], g, i, &cases);
+        ASSERT(in[i].var.n == g->vars);
         kept_by(&in[i], g);
-        if (in[i].var.n > most) most = in[i].var.n;
     }
-    k.bytes = (8 * (most + 1) + 15) / 16 * 16;
-    k.near = NEAR_BYTES / k.bytes;
-    k.shared = em->shared_bytes;
-    em->shared_bytes += k.near * k.bytes;
     call_captured_type(x, c, &out);
     for (int i = 0; i < n; i++) put_record(&in[i], s->call.func[i], &out);
     sb_printf(&out,
               "#define BK_RECORD%d(level) bk_record(k, unit, nunit, level, %lld, %lld, %lld, %d)\n",
-              k.id, (long long)k.bytes, (long long)k.shared, (long long)k.near, k.slot);
+              k.id, (long long)r->bytes, (long long)r->at, (long long)r->near, r->slot);
     sb_puts(&out,
             "/* A recursion: calls are jumps, what activations keep are records of a stack. */\n");
     sb_printf(&out,
@@ -269,7 +257,7 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
     sb_puts(&out, "run:\n    switch (label) {\n");
     sb_puts(&out, cases.p);
     sb_puts(&out, "    }\n    if (level == 0) {\n");
-    if (!call_is_private(entry)) sb_puts(&out, "        *end = top;\n");
+    if (!entry->lends) sb_puts(&out, "        *end = top;\n");
     if (give.n) sb_puts(&out, give.p);
     sb_puts(&out, "        return BK_OK;\n    }\n    level--;\n    bk_block(); /* the record was "
                   "written by one thread */\n");

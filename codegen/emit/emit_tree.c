@@ -37,17 +37,15 @@ static const char *tensor_name(Fn *f, Tensor *t) {
         return arena_printf(f->a, "((const %s *)k->in[%d].data)", c_store(t->dtype), t->index);
     default:
         note_tensor(f->user, t);
-        const char *name = arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
-        phases_note(f->user, name, t, NULL);
-        return name;
+        phases_check(f->user, t, NULL);
+        return arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
     }
 }
 
 static const char *symbol_name(Fn *f, Sym *s) {
     note_symbol(f->user, s);
-    const char *name = arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
-    phases_note(f->user, name, NULL, s);
-    return name;
+    phases_check(f->user, NULL, s);
+    return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
 }
 
 const char *tree_expr(Tree *x, Expr *e) {
@@ -115,7 +113,7 @@ void tree_barrier(Tree *x) {
     } else if (x->level == LEVEL_CLUSTER)
         fn_line(&x->f, "if ((st = bk_cluster_barrier()) != BK_OK) %s", tree_stop(x, "st"));
     if (x->level < LEVEL_TEAM) return;
-    if (x->func && x->em->parts) /* a unit that is alone meets nobody */
+    if (x->func && x->em->p->mem->parts) /* a unit that is alone meets nobody */
         fn_line(&x->f, "if ((nunit > 1 ? (st = bk_barrier(k, unit)) : (st = bk_state(k))) != "
                        "BK_OK) return st;");
     else
@@ -198,7 +196,6 @@ static void emit_extern(Tree *x, Stmt *s) {
         tree_place(x, t, t->blob ? arena_printf(em->a, "bytes%d[%d]", id, i) : tree_bytes(x, t));
     }
     fn_line(f, "char *scratch%d = NULL;", id);
-    if (s->ext.row->plan) x->em->claims = true;
     if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
         fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim%s%s&top, bytes%d[%d]%s))) %s", id,
                 s->ext.nout, id, s->each ? "_each" : "", tree_arena(x), id, s->ext.nout,
@@ -467,9 +464,9 @@ void emit_tree(Emit *em) {
     Tree x = {.em = em, .level = LEVEL_TEAM, .decl = {.a = em->a}};
     Sb body = {.a = em->a};
     x.f = tree_fn(&x, &body);
-    em->parts = call_splits(em->p->top);
     phases_begin(&x);
     emit_seq(&x, em->p->top);
+    ASSERT(x.var.n == em->p->mem->variable.n);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
     fn_line(&x.f, "if (bk_lead(unit)) {");
@@ -480,12 +477,12 @@ void emit_tree(Emit *em) {
     fn_line(&x.f, "return BK_OK;");
     const char *text = em->phases ? phases_join(&x, body.p) : body.p;
     sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n",
-              (long long)em->plan.arena);
+              (long long)em->p->mem->arena);
     if (em->p->nfunc)
         sb_puts(
             &em->body,
             "    size_t low = top;\n    const int64_t depth = 0;\n    (void)low, (void)depth;\n");
-    if (em->parts)
+    if (em->p->mem->parts)
         sb_puts(&em->body, "    const bk_span span = {0, 0, k->arena_size, 1};\n    (void)span;\n");
     tree_print_vars(&x, &em->body);
     if (x.decl.n) sb_puts(&em->body, x.decl.p);

@@ -51,13 +51,10 @@ void tree_local(Tree *x, const char *type, const char *name, const char *value);
 void emit_call(Tree *x, Stmt *s);
 /* Statement *at, a call, and those beside it, each run by a unit alone (stmt_split). */
 void emit_split(Tree *x, const Seq *q, int *at);
-/* Whether there are such calls below q. */
-bool call_splits(const Seq *q);
 /* Parts of it (emit_call.c), for emit_stack.c. */
 void call_captured(Tree *x, const Captured *c, Sb *s,
                    bool declare); /* declares in a function, or gives, what is captured */
 void call_captured_type(Tree *x, const Captured *c, Sb *s);
-bool call_is_private(const Func *g);
 const char *call_row_offset(Tree *x, const char *at, const Tensor *t);
 /* Where a function's result is, or where the function says where it is. */
 const char *call_result(Tree *x, const Func *g, int i);
@@ -111,8 +108,9 @@ void tree_read_shared(Tree *x, const char *type, const char *name, int *n);
 void phases_begin(Tree *x);
 /* s, at host level: ends a phase, is one, and begins another. */
 void phases_product(Tree *x, Stmt *s);
-/* A variable is named in the present phase: the pointer of tensor t, or symbol s. */
-void phases_note(Tree *x, const char *name, const Tensor *t, Sym *s);
+/* A variable is named in the present phase, of which it must be: the pointer of tensor t, or symbol s.
+ */
+void phases_check(const Tree *x, const Tensor *t, const Sym *s);
 /* All of the text; `last` is that of the last phase. */
 const char *phases_join(Tree *x, const char *last);
 

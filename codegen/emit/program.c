@@ -7,6 +7,7 @@
 #include "codegen/emit/emit.h"
 #include "codegen/text/embed.h"
 #include "codegen/emit/emit_tree.h"
+#include "scheduler/plan/phases.h"
 #include <stdlib.h>
 
 /* Constants up to this many bytes in all are part of the text; beyond, a file that the assembler
@@ -147,7 +148,7 @@ static void put_entry(Emit *em, Sb *text) {
     sb_puts(text, "\n");
     define(text, "BK_NIN", p->nin);
     define(text, "BK_NOUT", p->nout);
-    define(text, "BK_NSLOT", em->plan.nslot);
+    define(text, "BK_NSLOT", em->p->mem->nslot);
     define(text, "BK_NSITE", p->cx->site.n);
     if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
     define(text, "BK_UNITS", p->schedule->team);
@@ -155,10 +156,10 @@ static void put_entry(Emit *em, Sb *text) {
     if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
 #if BRAID_TINY
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n",
-              (long long)em->plan.arena);
+              (long long)em->p->mem->arena);
 #else
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n",
-              (long long)em->plan.arena + 4096 + (long long)em->frames * 64);
+              (long long)em->p->mem->arena + 4096 + (long long)em->p->mem->frames * 64);
 #endif
     for (int i = 0; i < (int)COUNT(em->target->entry) && em->target->entry[i]; i++)
         if (em->phases || strcmp(em->target->entry[i], "gpu/library.inc"))
@@ -200,7 +201,7 @@ static bool stays(const Tensor *t) {
 static bool is_fixed(const Emit *em) {
     const Program *p = em->p;
     int64_t n;
-    if (em->plan.nslot || p->nfunc || em->claims) return false;
+    if (em->p->mem->nslot || p->nfunc || em->p->mem->claims) return false;
     for (int i = 0; i < p->nout; i++) {
         const Tensor *t = p->out[i].t;
         if (!t || t->blob || t->rank < 0 || p->out[i].has) return false;
@@ -240,7 +241,9 @@ static void put_products(const Emit *em, Sb *host) {
     define(host, "BK_NPRODUCT", k->n);
     sb_printf(host, "#define BK_PRODUCTS \\\n%s\n#define BK_SIZES%s\n#define BK_IDLE",
               k->products.p, k->sizes.n ? k->sizes.p : "");
-    for (int i = 0; i < k->text.n; i++) sb_printf(host, "%s %d", i ? "," : "", !*k->text.p[i]);
+    for (int i = 0; i < k->text.n; i++)
+        sb_printf(host, "%s %d", i ? "," : "",
+                  i < 2 * k->n && i % 2 == 0 && em->p->phases->idle[i / 2]);
     sb_puts(host, "\n");
 }
 
@@ -252,7 +255,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     define(text, "BK_THREADS", device->threads);
     define(text, "BK_WARP", device->warp);
     /* Blocks of a cluster, 1: there are none. */
-    const int cluster = em->clusters || em->p->schedule->units == device_cluster(device)
+    const int cluster = em->p->mem->clusters || em->p->schedule->units == device_cluster(device)
                             ? device_cluster(device)
                             : 1;
     define(text, "BK_CLUSTER", cluster);
@@ -314,13 +317,12 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
         err(d, d->status, NULL, "%s", arena_strdup(em.a, d->message));
     }
     em.vec = p->schedule->lanes;
-    em.shared_bytes = gpu ? SHARED_OWN + p->mem->distributed : 0;
+    em.shared_bytes = p->mem->shared;
     em.functions = map_new(em.a);
     em.extern_files = map_new(em.a);
     em.const_name = map_new(em.a);
     if (p->packed) em.packed_name = NEWN(em.a, const char *, p->packed->all.n);
     em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
-    em.plan = *p->mem;
     Target outlined = *em.target;
     if (p->nfunc) { /* what they need of the C stack does not add to the functions' */
         outlined.function = outlined.outlined;
@@ -332,8 +334,6 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
     else
         put_program(&em, &functions, to);
     d->top = up;
-    facts->arena_bytes = em.plan.arena;
-    facts->slots = em.plan.nslot;
     facts->weights_bytes = em.weights.n;
     facts->shared_bytes = em.shared_bytes;
     to->weights = em.weights;

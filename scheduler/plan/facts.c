@@ -59,6 +59,9 @@ Facts plan_facts(const Program *p) {
                .flags = sync_flags(p->top)};
     Walk w = {p, &f};
     note_seq(&w, p->top);
-    phases_count(p, &f.launches, &f.products);
+    if (p->phases) {
+        f.launches = p->phases->launches;
+        f.products = p->phases->n;
+    }
     return f;
 }

@@ -648,6 +648,7 @@ void pass_memory(Program *p) {
     q.plan.arena = place(&q, NULL, 0);
     rest_all(&q, end);
     for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i], 0);
+    if (p->schedule->device->threads) q.plan.shared = SHARED_OWN + q.plan.distributed;
     p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
 }
 

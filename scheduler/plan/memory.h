@@ -36,17 +36,31 @@ typedef struct Mem {
     int first, last; /* statement numbers between which it lives */
 } Mem;
 
+#define SHARED_OWN 512 /* bytes of a block's memory that the dialect keeps: BK_SHARED_OWN */
+
+typedef struct Variable { /* of a tensor's pointer, or of a symbol; else both are NULL */
+    const Tensor *t;
+    Sym *s;
+} Variable;
+
 typedef struct MemPlan { /* Program.mem */
     int64_t arena;       /* bytes of all static storage */
     int64_t distributed; /* of each block's own memory for what lives in the blocks of a cluster */
     int nslot;
     int64_t live_max; /* largest total of static storage alive at once */
+    int64_t shared;   /* of each block's own memory: what is there all the time */
+    /* By pass_variables: */
+    bool claims;    /* arena memory is taken while the program runs */
+    int64_t frames; /* of the arena for an activation of each function */
+    bool parts; /* the arena is taken from in parts: there are calls by a unit each (stmt_split) */
+    bool clusters;          /* there is what one cluster does */
+    VEC(Variable) variable; /* of the kernel, in the order of definition */
 } MemPlan;
 
 /* Whether t is in the memory of member m of a group, which changes it in place. */
 bool memory_changes(const Tensor *m, const Tensor *t);
 /* Requires passes to be done. Sets Program.mem, Func.frame, and Tensor.plan of every tensor with
- * storage. */
+ * storage; what variables need is added to Program.mem by pass_variables (variables.h). */
 void pass_memory(Program *p);
 /* Bytes of the constants that groups in the loop read, and the most that one of so many units reads
  * of them. */

@@ -1,15 +1,33 @@
-/* phases.h: the launches of a kernel between products by the vendor's library. */
+/* phases.h: the launches of a kernel between products by the vendor's library.
+ *
+ * Statement number i at host level is phase 2 i + 1, what stands between it and the one before is
+ * phase 2 i, and the last phase ends the run. */
 #ifndef BRAID_PHASES_H
 #define BRAID_PHASES_H
 
-#include "utask/utask.h"
+#include "scheduler/plan/library.h"
 
-/* Whether the kernel has nothing to do in front of statement `at` of the program's own body, which
- * is at host level, and behind the one before it: what is there is computed anew where it is used.
- */
-bool phase_is_idle(const Program *p, int at);
-/* How often the kernel is launched in a run, and products by the library between; 0: none, and the
- * kernel is launched once, as a whole. */
-void phases_count(const Program *p, int *launches, int *products);
+typedef struct PhaseSpan { /* phases from the first to the last that name something; {0}: none */
+    int begin, end;        /* end: one behind the last */
+} PhaseSpan;
+
+/* A variable that a phase behind the one that sets it uses. */
+typedef struct Handed {
+    int variable; /* number in MemPlan.variable */
+    int word;     /* in which it is left; -1: it is what is known at the beginning of a launch: */
+    Expr *value;  /* of a symbol, as the host computes it; NULL: where the tensor lies */
+    PhaseSpan span;
+} Handed;
+
+typedef struct PhasePlan { /* Program.phases */
+    int n;                 /* products */
+    LibraryProduct *product;
+    bool *idle;   /* by product: the kernel has nothing to do in the phase in front of it, for what
+                     is there is computed anew where it is used */
+    int launches; /* of the kernel, in a run */
+    int64_t at;   /* of the words, in the arena */
+    VEC(Handed) handed;      /* in the order of the variables */
+    PhaseSpan *tensor, *sym; /* by id */
+} PhasePlan;
 
 #endif

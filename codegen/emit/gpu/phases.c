@@ -1,49 +1,28 @@
 /* phases.c: the kernel's text where the program has statements at host level: in phases, a launch
  * each.
  *
- * Statement number i at host level is phase 2 i + 1, what stands between it and the one before is
- * phase 2 i, and the last phase ends the run. The vendor's library does the odd phases; the kernel
- * has them, too, for machines without one. Uniform values and pointers that a later phase uses are
- * left in words of the arena; what a launch has come to is in the run record, and ends the next
- * ones when that is no good. */
+ * What the phases are, and what they hand over, is planned (scheduler/plan/phases.h). The vendor's
+ * library does the odd phases; the kernel has them, too, for machines without one. What a launch has
+ * come to is in the run record, and ends the next ones when that is no good. */
 #include "codegen/emit/emit_tree.h"
-#include "scheduler/plan/library.h"
 #include "scheduler/plan/phases.h"
-#include "scheduler/passes.h"
-
-typedef struct Used { /* a variable */
-    const Tensor *t;  /* whose pointer it is, or NULL */
-    Sym *s;           /* then the symbol that it is */
-    int first, last;  /* phases */
-} Used;
-
-static bool at_host(const Seq *q) {
-    for (int i = 0; i < q->s.n; i++)
-        if (q->s.p[i]->level == LEVEL_HOST) return true;
-    return false;
-}
+#include "scheduler/plan/memory.h"
 
 void phases_begin(Tree *x) {
     Emit *em = x->em;
-    if (!at_host(em->p->top)) return;
+    if (!em->p->phases) return;
     em->phases = NEW(em->a, Phases);
-    em->phases->used = map_new(em->a);
     em->phases->slots = map_new(em->a);
     em->phases->products.a = em->phases->sizes.a = em->a;
     x->f.indent = 2;
 }
 
-void phases_note(Tree *x, const char *name, const Tensor *t, Sym *s) {
-    Phases *k = x->em->phases;
-    if (!k) return;
-    Used *u = map_get(k->used, name);
-    if (u)
-        u->last = k->text.n;
-    else {
-        u = NEW(x->em->a, Used);
-        *u = (Used){t, s, k->text.n, k->text.n};
-        map_set(k->used, name, u);
-    }
+void phases_check(const Tree *x, const Tensor *t, const Sym *s) {
+    const PhasePlan *plan = x->em->p->phases;
+    if (!plan) return;
+    const PhaseSpan *span = t ? &plan->tensor[t->id] : &plan->sym[s->id];
+    const int phase = x->em->phases->text.n;
+    ASSERT(span->begin <= phase && phase < span->end);
 }
 
 static void end_phase(Tree *x) {
@@ -117,73 +96,50 @@ static const char *blas_type(const Tensor *t) {
 void phases_product(Tree *x, Stmt *s) {
     Emit *em = x->em;
     Phases *k = em->phases;
-    const Seq *q = em->p->top;
     Tensor *t = s->op.t[0];
-    LibraryProduct p;
-    int at = 0;
-    bool is = library_product(em->p, t, &p);
-    ASSERT(is);
-    while (q->s.p[at] != s) at++;
-    if (phase_is_idle(em->p, at)) x->f.out->n = 0;
+    const LibraryProduct *p = &em->p->phases->product[k->n];
+    if (em->p->phases->idle[k->n]) x->f.out->n = 0;
     end_phase(x);
     tree_place(x, t, tree_bytes(x, t));
     emit_group(em, &x->f, &x->decl, s, false);
     end_phase(x);
-    sb_printf(&k->products, "%s    {.turned = {%d, %d}", k->n ? ", \\\n" : "", p.turned[0],
-              p.turned[1]);
-    sb_printf(&k->products, ", .type = {%s, %s}", blas_type(p.t[0]), blas_type(t));
-    put_number(em, "m", p.m);
-    put_number(em, "n", p.n);
-    put_number(em, "k", p.k);
-    put_number(em, "batch", p.batch);
-    for (int i = 0; i < 3; i++) put_place(em, &p, i);
+    sb_printf(&k->products, "%s    {.turned = {%d, %d}", k->n ? ", \\\n" : "", p->turned[0],
+              p->turned[1]);
+    sb_printf(&k->products, ", .type = {%s, %s}", blas_type(p->t[0]), blas_type(t));
+    put_number(em, "m", p->m);
+    put_number(em, "n", p->n);
+    put_number(em, "k", p->k);
+    put_number(em, "batch", p->batch);
+    for (int i = 0; i < 3; i++) put_place(em, p, i);
     sb_puts(&k->products, "}");
     k->n++;
 }
 
 /* ---- the text ------------------------------------------------------------------------------- */
-/* What u is at the beginning of a run, as text, where that says it: it needs no word. "": it has
- * been said already. */
-static const char *known(Tree *x, const Used *u) {
-    Arena *a = x->em->a;
-    if (u->s) {
-        Expr *value =
-            u->s->dtype == DT_I64 ? library_host_value(x->em->p, e_sym(x->em->c, u->s)) : NULL;
-        return value ? tree_expr(x, value) : NULL;
-    }
-    const Mem *m = mem_of(u->t);
-    const char *type = c_store(u->t->dtype);
-    if (!m || m->frame || u->t->kind == TK_PHI) return NULL;
-    if (m->kind == M_SHARED) return "";
-    if (m->kind == M_STATIC)
-        return arena_printf(a, "(%s *)(k->arena + %lld)", type, (long long)m->off[0]);
-    return m->kind == M_SLOT && u->t->placed
-               ? arena_printf(a, "(%s *)k->slot[%d]", type, m->slot[0])
-               : NULL;
+/* What a variable is at the beginning of each launch. */
+static const char *known(Tree *x, const Handed *h) {
+    if (h->value) return tree_expr(x, h->value);
+    const Tensor *t = x->em->p->mem->variable.p[h->variable].t;
+    const Mem *m = mem_of(t);
+    const char *type = c_store(t->dtype);
+    if (m->kind == M_SLOT) return arena_printf(x->em->a, "(%s *)k->slot[%d]", type, m->slot[0]);
+    return arena_printf(x->em->a, "(%s *)(k->arena + %lld)", type, (long long)m->off[0]);
 }
 
-/* Leaves or reads, in phase `phase`, the words of all variables that others use behind or set
- * before. */
+/* Leaves or reads, in phase `phase`, what is handed over. */
 static void cross(Tree *x, int phase, bool leave) {
-    Emit *em = x->em;
-    int n = -1;
-    for (int i = 0; i < x->var.n; i++) {
-        const Var *v = &x->var.p[i];
-        const Used *u = map_get(em->phases->used, v->name);
-        if (!u || u->first == u->last) continue;
-        const char *value = known(x, u);
-        if (value) {
-            if (!leave && *value && u->first < phase && u->last >= phase)
-                fn_line(&x->f, "%s = %s;", v->name, value);
-            continue;
-        }
-        ASSERT(u->first % 2 == 0); /* a library sets no variables */
-        if (leave && u->first == phase)
+    const PhasePlan *plan = x->em->p->phases;
+    for (int i = 0; i < plan->handed.n; i++) {
+        const Handed *h = &plan->handed.p[i];
+        const Var *v = &x->var.p[h->variable];
+        const bool comes = h->span.begin < phase && phase < h->span.end;
+        int n = h->word - 1;
+        if (leave && h->span.begin == phase && h->word >= 0)
             tree_write_shared(x, v->type, v->name, &n);
-        else if (!leave && u->first < phase && u->last >= phase)
+        else if (!leave && comes && h->word >= 0)
             tree_read_shared(x, v->type, v->name, &n);
-        else
-            n++;
+        else if (!leave && comes)
+            fn_line(&x->f, "%s = %s;", v->name, known(x, h));
     }
 }
 
@@ -193,7 +149,7 @@ static void leave(Tree *x, int phase, int top) {
     x->f.out = &words;
     x->f.indent++;
     cross(x, phase, true);
-    if (x->em->claims)
+    if (x->em->p->mem->claims)
         fn_line(&x->f, "if (bk_lead(0)) shared[%d] = (int64_t)%s;", top,
                 x->em->p->nfunc ? "low" : "top");
     x->f.indent--;
@@ -207,24 +163,22 @@ static void leave(Tree *x, int phase, int top) {
 const char *phases_join(Tree *x, const char *last) {
     Emit *em = x->em;
     Phases *k = em->phases;
+    const PhasePlan *plan = em->p->phases;
     Sb all = {.a = em->a};
     int launches = 0;
     int top = 0; /* the last word that says where the arena's top is; 0: this is the first launch */
-    int64_t base = (em->plan.arena + 63) / 64 * 64;
     vec_push(em->a, &k->text, last);
-    em->plan.arena = base + (8 * (x->var.n + k->n + 2) + 63) / 64 * 64;
     x->f.out = &all;
     x->f.indent = 1;
-    fn_line(&x->f, "int64_t *const shared = (int64_t *)(k->arena + %lld);", (long long)base);
+    fn_line(&x->f, "int64_t *const shared = (int64_t *)(k->arena + %lld);", (long long)plan->at);
     fn_line(&x->f, "(void)shared;");
     for (int i = 0; i < k->text.n; i++) {
-        if (!*k->text.p[i]) continue;
+        if (i < k->text.n - 1 && i % 2 == 0 && plan->idle[i / 2]) continue;
         fn_line(&x->f, "if (phase == %d) {", i);
         x->f.indent = 2;
-        if (top)
-            fn_line(&x->f, "if ((st = bk_after(%d)) != BK_OK) return st;", launches % 2);
+        if (top) fn_line(&x->f, "if ((st = bk_after(%d)) != BK_OK) return st;", launches % 2);
         cross(x, i, false);
-        if (top && em->claims) fn_line(&x->f, "top = (size_t)shared[%d];", top);
+        if (top && em->p->mem->claims) fn_line(&x->f, "top = (size_t)shared[%d];", top);
         if (top && em->p->nfunc) fn_line(&x->f, "low = top;");
         sb_puts(&all, k->text.p[i]);
         if (i % 2 == 0) {
