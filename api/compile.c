@@ -85,6 +85,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_kernel(p);
     pass_memory(p);
     pass_sync(p);
+    pass_onchip(p);
     utask_verify(p);
     return p;
 }

@@ -85,6 +85,10 @@ void pass_kernel(Program *p);
  * of one, meet: BARRIER statements, Stmt.apart, Stmt.ext.barrier, LoopCarry.closes and, of a loop,
  * copies, barrier and block_barrier. */
 void pass_sync(Program *p);
+/* Requires kernels, memory and barriers. Sets Program.onchip (scheduler/plan/onchip.h),
+ * OwnPart.resident, and of what groups read first behind a barrier of all units OwnPart.ahead and
+ * Stmt.barrier.ahead. */
+void pass_onchip(Program *p);
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their
  * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it; then all
  * meet, once for those beside each other. */

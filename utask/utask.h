@@ -198,6 +198,10 @@ struct Stmt {
             int site;
         } check; /* S_CHECK: fault unless cond */
         struct {
+            const struct Kernel *ahead; /* of the group behind it, whose constants units fetch
+                                           before they wait, or NULL */
+        } barrier;
+        struct {
             int below, site;
         } enter; /* S_ENTER: what follows is the body of an activation that is so
                     much deeper than the one of the function around it */
@@ -265,6 +269,7 @@ typedef struct Program {
     Seq *top;
     int nsym, ntensor;   /* ids are below these */
     struct MemPlan *mem; /* after memory planning */
+    struct OnChip *onchip; /* of a block's own memory (scheduler/plan/onchip.h) */
     struct PackedSet *packed; /* constants as kernels read them (scheduler/kernel/packed.h) */
     struct Schedule
         *schedule; /* what passes decide by (scheduler/cost/decide.h); NULL: the oracle's plain tree */
