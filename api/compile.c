@@ -87,6 +87,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     pass_sync(p);
     pass_variables(p);
     pass_phases(p);
+    pass_onchip(p);
     utask_verify(p);
     return p;
 }

@@ -90,6 +90,11 @@ void pass_variables(Program *p);
 
 /* Requires pass_variables. Sets Program.phases. */
 void pass_phases(Program *p);
+
+/* Requires kernels, barriers and pass_phases. Sets Program.onchip (scheduler/plan/onchip.h),
+ * OwnPart.resident, and of what groups read first behind a barrier of all units OwnPart.ahead and
+ * Stmt.barrier.ahead. */
+void pass_onchip(Program *p);
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their
  * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it; then all
  * meet, once for those beside each other. */

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The texts that two builds of Braid make of the same models: a change that should change nothing shows it here.
 
-    emitted.py --braid BEFORE --braid AFTER [--targets cpu,cuda:sm_90,hip:gfx90a] [--size small] [--work build/emitted]
-               [NAME|MODEL.onnx|FOLDER...]
+    emitted.py --braid BEFORE --braid AFTER [--targets cpu,cuda:sm_90,hip:gfx90a] [--size small] [--schedule LIST]
+               [--work build/emitted] [NAME|MODEL.onnx|FOLDER...]
 
 Emits models by both builds for each target: those of models/ with the names, files, and all files below folders; without
 any, all of models/. A message in place of a text is compared, too. Prints the first lines that differ of each text that does,
@@ -38,12 +38,12 @@ def models(a):
     return found
 
 
-def emit(braid, model, target, threads, path):
+def emit(braid, model, target, threads, schedule, path):
     """The text; where the build refuses, its message."""
     env = {**os.environ, "CC": "false", "NVCC": "false", "HIPCC": "false"}
     if os.path.exists(path):
         os.remove(path)
-    r = subprocess.run([braid, "compile", model, "--target", target, "--threads", str(threads), "--emit", path, "-o", path + ".so"], env=env,
+    r = subprocess.run([braid, "compile", model, "--target", target, "--threads", str(threads), *schedule, "--emit", path, "-o", path + ".so"], env=env,
                        capture_output=True, text=True)
     if os.path.exists(path):
         with open(path) as f:
@@ -69,7 +69,7 @@ def own(text, common):
 
 
 def compare(a, name, target, model):
-    texts = [emit(b, model, target, a.threads, f"{a.work}/{name.replace('/', '_')}.{target.replace(':', '_')}.{k}.txt") for k, b in enumerate(a.braid)]
+    texts = [emit(b, model, target, a.threads, ["--schedule", a.schedule] if a.schedule else [], f"{a.work}/{name.replace('/', '_')}.{target.replace(':', '_')}.{k}.txt") for k, b in enumerate(a.braid)]
     lines = list(difflib.unified_diff(*(own(t, a.common) for t in texts), lineterm="", n=1))
     return name, target, len(texts[0]), lines
 
@@ -81,6 +81,7 @@ def main():
     p.add_argument("--targets", default="cpu,cuda:sm_90,hip:gfx90a")
     p.add_argument("--size", default="small", choices=["small", "full"])
     p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--schedule", help="choices to force, as braid compile takes them")
     p.add_argument("--all", action="store_true")
     p.add_argument("--lines", type=int, default=12)
     p.add_argument("--work", default=os.path.join(ROOT, "build/emitted"))

@@ -204,6 +204,10 @@ struct Stmt {
             int site;
         } check; /* S_CHECK: fault unless cond */
         struct {
+            const struct Kernel *ahead; /* of the group behind it, whose constants units fetch
+                                           before they wait, or NULL */
+        } barrier;
+        struct {
             int below, site;
         } enter; /* S_ENTER: what follows is the body of an activation that is so
                     much deeper than the one of the function around it */
@@ -273,6 +277,7 @@ typedef struct Program {
     Seq *top;
     int nsym, ntensor;   /* ids are below these */
     struct MemPlan *mem; /* after memory planning */
+    struct OnChip *onchip; /* of a block's own memory (scheduler/plan/onchip.h) */
     struct PackedSet *packed; /* constants as kernels read them (scheduler/kernel/packed.h) */
     struct PhasePlan *phases; /* launches between which the host does products
                                  (scheduler/plan/phases.h); NULL: the kernel is launched once */

@@ -6,6 +6,7 @@
 #include "scheduler/kernel/kernel.h"
 #include "scheduler/kernel/packed.h"
 #include "scheduler/plan/memory.h"
+#include "scheduler/plan/onchip.h"
 
 /* What differs between targets is data. */
 typedef struct Target {
@@ -28,20 +29,6 @@ struct Emit;
 /* Text: whether this unit is of the cluster (`is`: ==) that begins with unit `first`, or not (!=).
  */
 const char *unit_cluster(const struct Emit *em, int first, const char *is);
-/* A packed constant of which every unit may keep its own part on chip (resident.c). */
-typedef struct Resident {
-    const char *weights, *name; /* the array; the pointer to the unit's part */
-    const char *what;           /* tensor */
-    bool whole;                 /* all of it is each unit's part */
-    int64_t pieces; /* of so many positions each; a unit has the same positions of all of them */
-    int64_t n, grain, words; /* positions, shared in grains; of one position */
-    int64_t most;            /* positions of a unit, as planned */
-    int64_t at;              /* in the block's memory; 0: nowhere */
-    double uses;             /* in a run */
-    int level, unit;         /* of the units that share it; the first of them */
-    int phase;               /* in which phase; -1: in several */
-} Resident;
-
 /* The kernel's text in phases, a launch each, where the program has statements at host level
  * (phases.c). */
 typedef struct Phases {
@@ -51,14 +38,6 @@ typedef struct Phases {
     Map *slots;         /* in which products' tensors lie */
     int n;              /* products */
 } Phases;
-
-/* Packed constants that a group reads first behind a barrier: where they do not stay on chip, units
- * fetch their part before they wait (resident.c). */
-typedef struct Ahead {
-    const Stmt *barrier;
-    Resident part;
-    const char *kept; /* the name of one that is asked to stay, or NULL */
-} Ahead;
 
 typedef struct Emit {
     Program *p;
@@ -77,12 +56,7 @@ typedef struct Emit {
     int nfunction, nconst, nturn;
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* a bound on the C stack of an activation of a recursive function */
-    int64_t shared_bytes; /* of a block's own memory, on GPUs: what is there all the time */
-    int64_t scratch,
-        scratch_bytes; /* where groups' own part of it begins; the most that one of them needs */
-    VEC(Resident) residents;
-    VEC(Ahead) ahead;
-    VEC(const Stmt *) barriers; /* in whose place the text has marks */
+    const char **resident_name; /* by number, NULL: it has not been named */
     Phases *phases;             /* NULL: there is one launch */
     Facts *facts;
     void *held; /* freed when emission is left by an error */
@@ -172,28 +146,18 @@ void group_contraction(Group *g);
 void group_convolution(Group *g);
 void group_winograd(Group *g);
 void group_lanes(Group *g);
-/* The same for blocks of threads (contract_gpu.c). Requires kernel_collapse. */
-bool group_contraction_gpu(Group *g);
-/* Emits g for a block of threads that share its elements, or by teams of threads its sums
- * (threads.c). Requires kernel_collapse. */
+void group_dots(Group *g);
 void group_threads(Group *g);
 
-/* ---- constants on chip (resident.c) ---------------------------------------------------------- */
-/* The name of a pointer to the unit's part of what r tells of (weights, what, whole, pieces, n,
- * words), of which a run of the group uses one piece in `choice`; NULL: keeping it on chip would
- * gain nothing. */
-const char *resident(Emit *em, const Group *g, Resident r, int64_t choice);
+/* ---- constants on chip (gpu/resident.c) ------------------------------------------------------ */
+/* The name of the pointer to the unit's part. */
+const char *resident_name(Emit *em, const Resident *r);
 /* Whether t stands for such a part, which may lie on chip. */
 bool is_resident(const Emit *em, const Tensor *t);
-/* The same part is read by the group first; `kept` is what resident() gave. */
-void ahead(Emit *em, const Group *g, Resident r, const char *kept);
-/* A mark in front of a barrier, and what takes the place of all marks in the kernel's body, after
- * residents_place. */
-void ahead_mark(Emit *em, Fn *f, const Stmt *barrier);
-void ahead_place(Emit *em);
-/* Shares out the block's memory, and declares these pointers in the kernel's body. After all
- * groups. */
-void residents_place(Emit *em);
+/* Declares these pointers. After all groups. */
+void residents_declare(Emit *em, Sb *to);
+/* Fetches what of k's constants is to be under way. */
+void emit_ahead(Fn *f, const Kernel *k);
 
 /* ---- constants (emit_data.c) ----------------------------------------------------------------- */
 const char *emit_const(Emit *em, const Tensor *t);

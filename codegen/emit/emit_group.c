@@ -221,11 +221,9 @@ static void print(Group *g) {
     case KERNEL_CONVOLUTION: group_convolution(g); break;
     case KERNEL_CONTRACTION: group_contraction(g); break;
     case KERNEL_LANES: group_lanes(g); break;
-    default:
-        if (g->em->target->simd)
-            loops(g);
-        else if (!group_contraction_gpu(g))
-            group_threads(g);
+    case KERNEL_DOTS: group_dots(g); break;
+    case KERNEL_THREADS: group_threads(g); break;
+    default: loops(g);
     }
 }
 

@@ -391,7 +391,7 @@ void emit_stmt(Tree *x, Stmt *s) {
         else if (s->meet == MEET_RELEASE)
             fn_line(f, "if ((st = bk_release(k, unit, %d %% nunit)) != BK_OK) return st;", s->unit);
         else {
-            if (!x->em->target->simd && !x->leave && !x->func) ahead_mark(x->em, f, s);
+            if (s->barrier.ahead) emit_ahead(f, s->barrier.ahead);
             tree_barrier(x);
         }
         break;
@@ -486,9 +486,8 @@ void emit_tree(Emit *em) {
         sb_puts(&em->body, "    const bk_span span = {0, 0, k->arena_size, 1};\n    (void)span;\n");
     tree_print_vars(&x, &em->body);
     if (x.decl.n) sb_puts(&em->body, x.decl.p);
-    residents_place(em);
+    residents_declare(em, &em->body);
     sb_puts(&em->body, text);
     sb_free(&body);
     sb_free(&x.decl);
-    if (!em->target->simd) ahead_place(em);
 }

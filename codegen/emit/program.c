@@ -259,12 +259,12 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
                             ? device_cluster(device)
                             : 1;
     define(text, "BK_CLUSTER", cluster);
-    define(text, "BK_SHARED_BYTES", em->shared_bytes);
+    define(text, "BK_SHARED_BYTES", em->p->onchip->bytes);
     sb_puts(text, embedded_text("braid_model.h"));
     put_embedded(text, em->target->preludes, (int)COUNT(em->target->preludes));
     sb_puts(text, "#define bk_weights (k->weights)\n");
     if (em->consts.n) sb_puts(text, em->consts.p);
-    define(text, "BK_SCRATCH", em->scratch);
+    define(text, "BK_SCRATCH", em->p->onchip->scratch);
     put_kernel(em, text, functions, "braid_main");
     put_launch(em, text);
     em->consts.n = 0;
@@ -276,7 +276,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
     define(host, "BK_THREADS", device->threads);
     define(host, "BK_WARP", device->warp);
     define(host, "BK_CLUSTER", cluster);
-    define(host, "BK_SHARED_BYTES", em->shared_bytes);
+    define(host, "BK_SHARED_BYTES", em->p->onchip->bytes);
     define(host, "BK_FIXED", is_fixed(em));
     define(host, "BK_STAYS", outputs_stay(em->p));
     if (em->phases) put_products(em, host);
@@ -317,10 +317,10 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
         err(d, d->status, NULL, "%s", arena_strdup(em.a, d->message));
     }
     em.vec = p->schedule->lanes;
-    em.shared_bytes = p->mem->shared;
     em.functions = map_new(em.a);
     em.extern_files = map_new(em.a);
     em.const_name = map_new(em.a);
+    em.resident_name = NEWN(em.a, const char *, p->onchip->residents.n);
     if (p->packed) em.packed_name = NEWN(em.a, const char *, p->packed->all.n);
     em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
     Target outlined = *em.target;
@@ -335,7 +335,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
         put_program(&em, &functions, to);
     d->top = up;
     facts->weights_bytes = em.weights.n;
-    facts->shared_bytes = em.shared_bytes;
+    facts->shared_bytes = p->onchip->bytes;
     to->weights = em.weights;
     to->text.d = to->host.d = to->weights.d = NULL;
     if (to->weights.n <= WEIGHTS_INLINE) sb_free(&to->weights);

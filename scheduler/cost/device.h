@@ -50,6 +50,8 @@ typedef struct DeviceNumber {
 
 /* A core is a block of threads, which has memory of its own, and all of them are a grid. */
 static inline bool device_is_gpu(const Device *d) { return d->threads > 0; }
+/* Bytes of a block's memory that the dialect keeps: BK_SHARED_OWN of codegen/text/gpu/ctx.inc. */
+#define SHARED_OWN 512
 /* Blocks of a cluster, which reach each other's memory; 0: there are no clusters. */
 static inline int device_cluster(const Device *d) {
     return d->level[LEVEL_CLUSTER].name ? d->level[LEVEL_CLUSTER].units : 0;

@@ -6,7 +6,9 @@
  * front of the call that they hang on, so that what is shared by several is the first one's. */
 #include "scheduler/kernel/kernel.h"
 #include "scheduler/kernel/convolution.h"
+#include "scheduler/kernel/dots.h"
 #include "scheduler/kernel/lanes.h"
+#include "scheduler/kernel/threads.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/passes.h"
@@ -97,11 +99,14 @@ static void choose(Program *p, Stmt *s, int64_t streamed) {
         k->kind = KERNEL_NONE;
         return;
     }
-    const bool by_lanes = k->lanes > 1;
-    if (by_lanes && (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, streamed)))
+    if (k->lanes > 1) {
+        if (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, streamed)) return;
+        kernel_collapse(k);
+        kernel_lanes(k);
         return;
+    }
     kernel_collapse(k);
-    if (by_lanes) kernel_lanes(k);
+    if (!kernel_dots(k)) kernel_threads(k);
 }
 
 static void visit(Program *p, Seq *q, int64_t streamed) {

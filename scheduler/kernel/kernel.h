@@ -8,7 +8,7 @@
 #ifndef BRAID_KERNEL_H
 #define BRAID_KERNEL_H
 
-#include "utask/utask.h"
+#include "scheduler/kernel/packed.h"
 
 typedef enum KernelKind {
     KERNEL_NONE,        /* there are no elements */
@@ -16,8 +16,22 @@ typedef enum KernelKind {
     KERNEL_LANES,       /* the loops of reductions around the one over lanes (lanes.h) */
     KERNEL_CONTRACTION, /* sums of products by micro-kernels (contraction.h) */
     KERNEL_CONVOLUTION, /* sums of products with constants, by blocks (convolution.h) */
-    KERNEL_WINOGRAD     /* the same over windows of 3 x 3, by fewer products */
+    KERNEL_WINOGRAD,    /* the same over windows of 3 x 3, by fewer products */
+    KERNEL_DOTS,        /* sums of products by a block of threads (dots.h) */
+    KERNEL_THREADS      /* elements or sums dealt out to a block of threads (threads.h) */
 } KernelKind;
+
+/* What a unit reads of a packed constant: so many pieces, of each the positions that it has of the
+ * split axis. On GPUs it may stay on chip for the whole run (scheduler/plan/onchip.h). */
+typedef struct OwnPart {
+    const Packed *packed;
+    bool whole;                      /* all of it, by every unit */
+    int64_t pieces;                  /* of so many positions each */
+    int64_t choice;                  /* of which a run of the group reads one; 1: it reads all */
+    int64_t n, grain, words;         /* positions, shared in grains; of one position */
+    const struct Resident *resident; /* NULL: keeping it would gain nothing */
+    bool ahead; /* units fetch it in front of the barrier that they pass before the group */
+} OwnPart;
 
 typedef struct Kernel {
     Program *p;
@@ -34,11 +48,16 @@ typedef struct Kernel {
     Axis *axis[MAX_RANK]; /* of the loops, outermost first, none of extent 1 */
     Axis *split;          /* shared among the units, in grains; NULL: unit 0 computes all */
     Expr *grain;
+    int64_t scratch; /* bytes of a block's own memory, while the group runs */
+    OwnPart *own;    /* in the order in which they are read */
+    int nown;
     union { /* by kind */
         const struct LanesKernel *by_lanes;
         const struct Contraction *contraction;
         const struct Convolution *convolution;
         const struct Winograd *winograd;
+        const struct DotsKernel *dots;
+        const struct ThreadsKernel *threads;
     };
 } Kernel;
 

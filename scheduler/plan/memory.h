@@ -36,7 +36,6 @@ typedef struct Mem {
     int first, last; /* statement numbers between which it lives */
 } Mem;
 
-#define SHARED_OWN 512 /* bytes of a block's memory that the dialect keeps: BK_SHARED_OWN */
 
 typedef struct Variable { /* of a tensor's pointer, or of a symbol; else both are NULL */
     const Tensor *t;

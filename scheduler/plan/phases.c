@@ -9,7 +9,7 @@
 #include "scheduler/plan/phases.h"
 #include "scheduler/passes.h"
 #include "scheduler/plan/memory.h"
-#include "utask/visit.h"
+#include "utask/walk.h"
 
 typedef struct Naming {
     PhasePlan *k;
@@ -30,17 +30,13 @@ static void note_sym(void *user, Sym *s) {
 }
 
 /* What values that grow are placed by. */
-static void visit_grow(void *user, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        for (int k = 0; s->kind == S_LOOP && k < s->loop.carry.n; k++) {
-            const Grow *g = s->loop.carry.p[k].phi->grow;
-            if (!g) continue;
-            Expr *by[] = {g->first, g->rows, g->extent,
-                          g->room ? e_sym(((Visit *)user)->c, g->room) : NULL};
-            for (size_t m = 0; m < COUNT(by); m++) visit_expr(user, by[m]);
-        }
-        stmt_seqs(s, visit_grow, user);
+static void visit_grow(void *user, Stmt *s) {
+    for (int k = 0; s->kind == S_LOOP && k < s->loop.carry.n; k++) {
+        const Grow *g = s->loop.carry.p[k].phi->grow;
+        if (!g) continue;
+        Expr *by[] = {g->first, g->rows, g->extent,
+                      g->room ? e_sym(((Visit *)user)->c, g->room) : NULL};
+        for (size_t m = 0; m < COUNT(by); m++) visit_expr(user, by[m]);
     }
 }
 
@@ -66,8 +62,8 @@ static void name_all(Program *p, PhasePlan *k) {
         const bool host = s->level == LEVEL_HOST;
         w.phase += host;
         visit_stmt(&v, s);
-        Seq only = {.s = {&s, 1, 1}};
-        visit_grow(&v, &only);
+        visit_grow(&v, s);
+        for (int m = 0; m < stmt_nseq(s); m++) seq_each(stmt_seq(s, m), visit_grow, &v);
         w.phase += host;
     }
 }

@@ -1,212 +1,15 @@
-/* dots.c: sums of products by blocks of threads: finding them, and the group's function.
+/* dots.c: sums of products by blocks of threads: the group's function (scheduler/kernel/dots.h).
  *
  * A block of rows and columns at a time: the block's threads compute all sums of it into tiles in
  * the block's memory; then the positions are dealt out to the threads for the members' own
  * expressions over these tiles. */
 #include "codegen/emit/gpu/dots.h"
-#include "scheduler/cost/decide.h"
 
-#define STEPS_LEAST 8     /* steps of a sum that is worth sharing */
-#define MATRIX_STEPS 16   /* … worth matrix units */
-#define STEPS_FEW_ROWS 32 /* … where operands are used once or twice */
-
-/* ---- finding --------------------------------------------------------------------------------- */
-static Expr *both(Cx *c, Expr *a, Expr *b) { return a ? e_and(c, a, b) : b; }
-
-static void take(Dots *k, Expr *e, Expr *when) {
-    Cx *c = k->g->em->c;
-    for (int j = 0; j < k->n; j++) {
-        if (k->p[j].reduce != e) continue;
-        if (k->when[j] != when) k->when[j] = k->when[j] && when ? e_or(c, k->when[j], when) : NULL;
-        return;
-    }
-    if (k->n < MAX_PRODUCTS && contract_product(k->g->k, e, &k->p[k->n])) k->when[k->n++] = when;
-}
-
-/* The products below e, which is needed under condition `when`. Conditions must be the same for all
- * positions. */
-static void find(Dots *k, Map *seen, Expr *e, Expr *when) {
-    Cx *c = k->g->em->c;
-    uint64_t key = (uint64_t)(when ? when->id + 1 : 0) << 32 | (uint64_t)(e->id + 1);
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, key)) return;
-    map_seti(seen, key, e);
-    if (e->op == E_REDUCE) {
-        take(k, e, when);
-        return;
-    }
-    if (e->op == E_LOAD) return;
-    if (e->op != E_SELECT && e->op != E_GUARD) {
-        for (int i = 0; i < e->n; i++) find(k, seen, e->a[i], when);
-        return;
-    }
-    find(k, seen, e->a[0], when);
-    /* A condition inside another one may be valid under that alone when it loads. */
-    if (e->a[0]->flags & (EF_AXIS | EF_GUARD | EF_REDUCE) || (when && e->a[0]->flags & EF_LOAD))
-        return;
-    find(k, seen, e->a[1], both(c, when, e->a[0]));
-    if (e->op == E_SELECT) find(k, seen, e->a[2], both(c, when, e_not(c, e->a[0])));
-}
-
-/* ---- axes ------------------------------------------------------------------------------------ */
-int64_t dots_share(const Group *g, const Axis *x, int64_t unknown) {
-    int64_t n = axis_size(x, -1), grain = 1;
-    if (n < 0) return unknown;
-    if (x != g->k->split || !e_is_int(g->k->grain, &grain)) return n;
-    int units = schedule_units(g->em->p->schedule, g->k->s->level);
-    return dots_div(dots_div(n, grain), units) * grain;
-}
-
-/* Sets up p for columns along v; false: it cannot. */
-static bool orient(const Dots *k, Product *p, Axis *v) {
-    Cx *c = k->g->em->c;
-    for (int side = 0; side < 2; side++) {
-        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
-             *y = contract_factor(p->reduce->a[0]->a[!side]);
-        Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
-        if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fy, v), 0)) continue;
-        p->packed = packable(k->g->k, p, x, fx);
-        if (!p->packed) p->sym = NULL;
-        p->vec = x;
-        p->sca = y;
-        p->vec_flat = fx;
-        p->sca_flat = fy;
-        return true;
-    }
-    return false;
-}
-
-static bool choose_columns(Dots *k) {
-    Group *g = k->g;
-    int best = -1;
-    int64_t best_score = 0;
-    for (int i = 0; i < g->k->naxis; i++) {
-        int64_t score = 0, n = axis_size(g->k->axis[i], -1);
-        for (int j = 0; j < k->n; j++) {
-            Product p = k->p[j];
-            if (orient(k, &p, g->k->axis[i])) score += p.packed ? 1150 : 1000;
-        }
-        if (!score) continue;
-        if (i == g->k->naxis - 1) score += n < 0 || n >= 8 ? 400 : 50; /* contiguous stores */
-        if (n < 0 || n >= 8) score += 200;
-        if (score > best_score) best = i, best_score = score;
-    }
-    if (best < 0) return false;
-    k->v = g->k->axis[best];
-    int n = 0;
-    for (int j = 0; j < k->n; j++) {
-        if (!orient(k, &k->p[j], k->v)) continue;
-        k->p[n] = k->p[j];
-        k->when[n++] = k->when[j];
-    }
-    k->n = n;
-    return true;
-}
-
-/* The other axes: rows where no vec moves, else loops. */
-static void sort_axes(Dots *k) {
-    Group *g = k->g;
-    Cx *c = g->em->c;
-    k->rows = 1;
-    k->nrow = k->nouter = 0;
-    for (int i = 0; i < g->k->naxis; i++) {
-        Axis *x = g->k->axis[i];
-        if (x == k->v) continue;
-        bool still = true;
-        for (int j = 0; j < k->n; j++)
-            still = still && e_is_ival(coef_of(c, k->p[j].vec_flat, x), 0);
-        if (still) {
-            k->row[k->nrow++] = x;
-            k->rows *= dots_share(g, x, ROWS_UNKNOWN);
-        } else
-            k->outer[k->nouter++] = x;
-    }
-    k->columns = dots_share(g, k->v, COLUMNS_UNKNOWN);
-    k->by_row = k->nrow && k->v != g->k->axis[g->k->naxis - 1];
-}
-
-/* ---- parts ----------------------------------------------------------------------------------- */
-/* vec of a and b moves along the same outer axes. */
-static bool same_outer(const Dots *k, const Product *a, const Product *b) {
-    Cx *c = k->g->em->c;
-    for (int i = 0; i < k->nouter; i++)
-        if (e_is_ival(coef_of(c, a->vec_flat, k->outer[i]), 0) !=
-            e_is_ival(coef_of(c, b->vec_flat, k->outer[i]), 0))
-            return false;
-    return true;
-}
-
-/* The type of p's operands when matrix units are to multiply them, else DT_NONE. Products of
- * float32 are rounded there: only on request. */
-static DType matrix_type(const Dots *k, const Product *p) {
-    const Schedule *plan = k->g->em->p->schedule;
-    DType t = p->vec->dtype;
-    if (t != p->sca->dtype || !(plan->device->matrix >> t & 1)) return DT_NONE;
-    return t == DT_F32 && plan->force[X_TF32] != 1 ? DT_NONE : t;
-}
-
-static bool join(Dots *k, int j, Part *q) {
-    Product p = k->p[j];
-    const Product *lead = &k->p[q->lead];
-    if (!p.packed || !q->packed || k->when[j] != q->when || p.sym != lead->sym) return false;
-    if (matrix_type(k, &p) != q->matrix) return false;
-    if (!contract_share_axes(k->g->em->c, &p, q->nraxis, q->raxis)) return false;
-    if (p.sca != lead->sca || !same_outer(k, &p, lead)) return false;
-    p.place = q->n++;
-    k->p[j] = p;
-    return true;
-}
-
-static void make_parts(Dots *k) {
-    for (int j = 0; j < k->n; j++) {
-        Product *p = &k->p[j];
-        for (p->set = 0; p->set < k->npart; p->set++)
-            if (join(k, j, &k->part[p->set])) break;
-        if (p->set < k->npart) continue;
-        Part *q = &k->part[k->npart++];
-        *q = (Part){.n = 1,
-                    .lead = j,
-                    .nraxis = p->reduce->naxis,
-                    .when = k->when[j],
-                    .packed = p->packed,
-                    .raxis = contract_order(k->g->em->a, p->reduce),
-                    .length = 1,
-                    .matrix = matrix_type(k, p)};
-        for (int i = 0; i < q->nraxis; i++) {
-            int64_t n = axis_size(q->raxis[i], -1);
-            if (n < 0 || !mul_size(q->length, n, &q->length) || q->length > INT32_MAX / 2) {
-                q->length = -1;
-                break;
-            }
-        }
-        if (q->length >= 0 && q->length < MATRIX_STEPS) q->matrix = DT_NONE;
-        dots_ways(k, q);
-    }
-}
-
-/* Drops products that a thread by itself does better; false: all of them. */
-static bool worth(Dots *k) {
-    int n = 0;
-    for (int j = 0; j < k->n; j++) {
-        int64_t length = 1, size;
-        for (int i = 0; i < k->p[j].reduce->naxis; i++)
-            if (!mul_size(length, size = axis_size(k->p[j].reduce->raxis[i], STEPS_UNKNOWN),
-                          &length))
-                length = INT32_MAX;
-        if (length < STEPS_LEAST || (length < STEPS_FEW_ROWS && k->rows < 4 && !k->p[j].packed))
-            continue;
-        k->p[n] = k->p[j];
-        k->when[n++] = k->when[j];
-    }
-    k->n = n;
-    return n > 0;
-}
-
-/* ---- the group's function -------------------------------------------------------------------- */
 static const char *tile_text(Group *g, Expr *e) {
-    Dots *k = g->user;
+    const DotsKernel *k = g->k->dots;
     for (int j = 0; j < k->n; j++) {
         if (k->p[j].reduce != e) continue;
-        const Part *q = &k->part[k->p[j].set];
+        const DotsPart *q = &k->part[k->p[j].set];
         return arena_printf(g->em->a, "block[%lld + %s]",
                             (long long)(q->sums + (int64_t)k->p[j].place * k->bm * k->bv),
                             k->by_row ? arena_printf(g->em->a, "l * %d + row", k->bm)
@@ -215,12 +18,12 @@ static const char *tile_text(Group *g, Expr *e) {
     return NULL;
 }
 
-static const char *extent_text(Dots *k, Axis *x) {
-    return x == k->g->k->split ? "(to - from)" : fn_expr(&k->g->f, x->extent);
+static const char *extent_text(Group *g, Axis *x) {
+    return x == g->k->split ? "(to - from)" : fn_expr(&g->f, x->extent);
 }
 
-void dots_bind_rows(Dots *k, const char *at) {
-    Fn *f = &k->g->f;
+void dots_bind_rows(Group *g, const DotsKernel *k, const char *at) {
+    Fn *f = &g->f;
     int64_t all = 1, n;
     bool small = true; /* 32 bits do */
     for (int d = 0; d < k->nrow; d++)
@@ -229,7 +32,7 @@ void dots_bind_rows(Dots *k, const char *at) {
     const char *type = small ? "uint32_t" : "int64_t";
     for (int d = k->nrow - 1; d >= 0; d--) {
         Axis *x = k->row[d];
-        const char *from = x == k->g->k->split ? "from + " : "", *size = extent_text(k, x);
+        const char *from = x == g->k->split ? "from + " : "", *size = extent_text(g, x);
         if (d == 0)
             fn_line(f, "const int64_t j0 = %s(int64_t)(%s);", from, at);
         else {
@@ -252,15 +55,15 @@ static void close(Fn *f) {
 }
 
 /* Copies a chunk's operands. */
-static void copy_chunk(Dots *k, int i, const char *at, const char *buffer) {
-    if (!k->part[i].whole) dots_copy(k, i, false, at, buffer);
-    if (!k->part[i].packed) dots_copy(k, i, true, at, buffer);
+static void copy_chunk(Group *g, const DotsKernel *k, int i, const char *at, const char *buffer) {
+    if (!k->part[i].whole) dots_copy(g, k, i, false, at, buffer);
+    if (!k->part[i].packed) dots_copy(g, k, i, true, at, buffer);
 }
 
 /* Sums chunk by chunk. */
-static void chunks(Dots *k, int i) {
-    Fn *f = &k->g->f;
-    const Part *q = &k->part[i];
+static void chunks(Group *g, const DotsKernel *k, int i) {
+    Fn *f = &g->f;
+    const DotsPart *q = &k->part[i];
     const char *all = "1";
     if (q->length >= 0)
         all = arena_printf(f->a, "%lld", (long long)q->length);
@@ -271,7 +74,7 @@ static void chunks(Dots *k, int i) {
         }
     fn_line(f, "const int64_t steps = %s;", all);
     fn_line(f, "bk_block();"); /* the memory may still be in use */
-    copy_chunk(k, i, "0", "0");
+    copy_chunk(g, k, i, "0", "0");
     if (q->buffers > 1) {
         open(f, arena_printf(f->a, "for (int64_t step = 0; step < steps; step += %d)", q->chunk));
         fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
@@ -280,33 +83,32 @@ static void chunks(Dots *k, int i) {
     fn_line(f, "bk_block();");
     if (q->buffers > 1) {
         open(f, arena_printf(f->a, "if (step + %d < steps)", q->chunk));
-        copy_chunk(k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
+        copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
         close(f);
     }
-    dots_step(k, i, q->buffers > 1 ? "step" : "0", q->buffers > 1 ? "now" : "0");
+    dots_step(g, k, i, q->buffers > 1 ? "step" : "0", q->buffers > 1 ? "now" : "0");
     if (q->buffers > 1) close(f);
 }
 
 /* The sums of one part for the block of rows and columns at hand. */
-static void part(Dots *k, int i) {
-    Fn *f = &k->g->f;
-    Part *q = &k->part[i];
+static void part(Group *g, const DotsKernel *k, int i) {
+    Fn *f = &g->f;
+    const DotsPart *q = &k->part[i];
     int mark = f->bound.n;
     open(f, q->when ? arena_printf(f->a, "if (when%d)", i) : "");
     fn_line(f, "float acc[%d] = {0};", q->tm * q->tc * (q->matrix ? 4 : 1));
     if (q->direct)
-        dots_direct(k, i);
+        dots_direct(g, k, i);
     else if (q->whole && q->packed)
-        dots_step(k, i, "0", "0");
+        dots_step(g, k, i, "0", "0");
     else
-        chunks(k, i);
-    dots_finish(k, i);
+        chunks(g, k, i);
+    dots_finish(g, k, i);
     close(f);
     f->bound.n = mark;
 }
 
-static void epilogue(Dots *k) {
-    Group *g = k->g;
+static void epilogue(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
     int mark = f->bound.n;
     Axis *inner[MAX_RANK + 1];
@@ -320,7 +122,7 @@ static void epilogue(Dots *k) {
     fn_line(f, "const int row = %s, l = %s;", k->bm == 1 ? "0" : row, k->bm == 1 ? "at" : lane);
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, k->v), "iv");
-    dots_bind_rows(k, "first + row");
+    dots_bind_rows(g, k, "first + row");
     fn_line(f, "(void)row, (void)l;");
     group_members(g);
     close(f);
@@ -328,9 +130,39 @@ static void epilogue(Dots *k) {
     f->bound.n = mark;
 }
 
+/* Names the first column of the group's part, or of all columns, of the current positions of outer
+ * axes. */
+static void weights(Group *g, const DotsKernel *k, int part) {
+    Emit *em = g->em;
+    Fn *f = &g->f;
+    const DotsPart *q = &k->part[part];
+    const DotsOrder *o = &q->order;
+    const Resident *kept = dots_kept(q);
+    const char *at = group_weights(g, kept ? resident_name(em, kept) : emit_packed(em, q->weights));
+    const char *positions = arena_printf(f->a, "%lld", (long long)o->n);
+    if (kept && (o->columns || o->outer) && o->pieces > 1) {
+        fn_line(f, "const int64_t w%d_positions = bk_on_chip(%s) ? to - from : %s;", part, at,
+                positions);
+        positions = arena_printf(f->a, "w%d_positions", part);
+    }
+    const char *piece = fn_expr(f, o->before),
+               *words = arena_printf(f->a, "%lld", (long long)o->words);
+    const char *first = kept ? "from" : "0";
+    if (o->outer) {
+        const char *own = arena_printf(f->a, "(%s) * %s + %s - %s", piece, positions,
+                                       fn_expr(f, e_axis(f->c, g->k->split)), first);
+        fn_line(f, "const float *const w%d = %s + (%s) * %s + (%s) * %lld;", part, at, own, words,
+                fn_expr(f, o->behind), (long long)q->all);
+    } else if (o->columns)
+        fn_line(f, "const float *const w%d = %s + (%s) * %s * %s;", part, at, piece, positions,
+                words);
+    else
+        fn_line(f, "const float *const w%d = %s + (%s) * %s;", part, at, piece, words);
+    fn_line(f, "const int64_t w%d_first = %s;", part, o->columns ? first : "0");
+}
+
 /* Conditions, the block's memory, and the loops around a block of rows. */
-static void head(Dots *k) {
-    Group *g = k->g;
+static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
     fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
     for (int i = 0; i < k->npart; i++)
@@ -340,56 +172,44 @@ static void head(Dots *k) {
         }
     for (int i = 0; i < k->nouter; i++) group_loop(g, k->outer[i], arena_printf(f->a, "i%d", i));
     for (int i = 0; i < k->npart; i++)
-        if (k->part[i].packed) dots_weights(k, i);
+        if (k->part[i].packed) weights(g, k, i);
     const char *all = "1";
     for (int d = 0; d < k->nrow; d++)
-        all = d ? arena_printf(f->a, "%s * %s", all, extent_text(k, k->row[d]))
-                : extent_text(k, k->row[d]);
+        all = d ? arena_printf(f->a, "%s * %s", all, extent_text(g, k->row[d]))
+                : extent_text(g, k->row[d]);
     fn_line(f, "const int64_t all_rows = %s;", all);
     open(f, arena_printf(f->a, "for (int64_t first = 0; first < all_rows; first += %d)", k->bm));
     fn_line(f, "const int rows = (int)bk_mini(all_rows - first, %d);", k->bm);
     for (int i = 0; i < k->npart; i++) {
-        Part *q = &k->part[i];
+        const DotsPart *q = &k->part[i];
         if (!q->whole) continue;
         if (q->when) open(f, arena_printf(f->a, "if (when%d)", i));
-        dots_copy(k, i, false, "0", "0");
+        dots_copy(g, k, i, false, "0", "0");
         if (q->when) close(f);
     }
     fn_line(f, "bk_copied();");
 }
 
-bool group_contraction_gpu(Group *g) {
-    Emit *em = g->em;
+void group_dots(Group *g) {
+    const DotsKernel *k = g->k->dots;
     Fn *f = &g->f;
-    Dots *k = NEW(em->a, Dots);
-    k->g = g;
-    Map *seen = map_new(em->a);
-    for (int i = 0; i < g->k->n; i++) find(k, seen, g->k->value[i], NULL);
-    if (!k->n || !choose_columns(k)) return false;
-    sort_axes(k);
-    if (!worth(k)) return false;
-    sort_axes(k);
-    make_parts(k);
-    if (!dots_shape(k)) return false;
-    dots_pack(k);
-    if (k->words * WORD > em->scratch_bytes) em->scratch_bytes = k->words * WORD;
+    for (int i = 0; i < k->npart; i++) /* in the order in which they are read */
+        if (k->part[i].packed) emit_packed(g->em, k->part[i].weights);
     g->reduce = tile_text;
-    g->user = k;
     g->meets = !g->body.n;
     fn_line(f, "bk_block();"); /* the memory may still be in use */
     group_range(g);
     int indent = f->indent, mark = f->bound.n;
-    head(k);
+    head(g, k);
     bool split = k->v == g->k->split;
     const char *end = split ? "to" : fn_expr(f, k->v->extent);
     open(f, arena_printf(f->a, "for (int64_t v0 = %s; v0 < %s; v0 += %d)", split ? "from" : "0",
                          end, k->bv));
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
     fn_line(f, "bk_block();");
-    for (int i = 0; i < k->npart; i++) part(k, i);
+    for (int i = 0; i < k->npart; i++) part(g, k, i);
     fn_line(f, "bk_block();");
-    epilogue(k);
+    epilogue(g, k);
     while (f->indent > indent) close(f);
     f->bound.n = mark;
-    return true;
 }

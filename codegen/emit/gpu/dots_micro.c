@@ -3,15 +3,13 @@
 #include "codegen/emit/gpu/dots.h"
 #include "scheduler/cost/decide.h"
 
-#define IN_FLIGHT 16 /* floats of a thread's copies before it stores what came */
-
-static int threads_of(const Dots *k) { return k->g->em->p->schedule->device->threads; }
-static int pitch_of(const Part *q) { return (int)dots_pitch(q, q->chunk); }
+static int threads_of(const Group *g) { return g->em->p->schedule->device->threads; }
+static int pitch_of(const DotsPart *q) { return (int)dots_pitch(q, q->chunk); }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 /* Gives variables to the reduction's axes: step `at` of all. */
-static void bind_steps(Dots *k, const Part *q, const char *at) {
-    Fn *f = &k->g->f;
+static void bind_steps(Group *g, const DotsPart *q, const char *at) {
+    Fn *f = &g->f;
     const char *type = q->length >= 0 ? "uint32_t" : "int64_t";
     for (int d = q->nraxis - 1; d >= 0; d--) {
         const char *size = fn_expr(f, q->raxis[d]->extent);
@@ -27,45 +25,22 @@ static void bind_steps(Dots *k, const Part *q, const char *at) {
     }
 }
 
-/* Steps that lie together in sca (vec). */
-static int64_t run_of_steps(const Dots *k, const Part *q, bool vec) {
-    const Product *p = &k->p[q->lead];
-    if (!q->nraxis) return 1;
-    Axis *x = q->raxis[q->nraxis - 1];
-    if (!e_is_ival(coef_of(k->g->em->c, vec ? p->vec_flat : p->sca_flat, x), 1)) return 1;
-    return axis_size(x, INT32_MAX);
-}
-
-void dots_ways(const Dots *k, Part *q) {
-    const Product *p = &k->p[q->lead];
-    for (int vec = 0; vec < 2; vec++) {
-        int64_t run = run_of_steps(k, q, vec);
-        Axis *x = vec ? k->v : k->nrow ? k->row[k->nrow - 1] : NULL;
-        q->across[vec] =
-            run < 8 && x && e_is_ival(coef_of(k->g->em->c, vec ? p->vec_flat : p->sca_flat, x), 1);
-        q->by_four[vec] = q->length >= 0 && run > 1 && run % 4 == 0 &&
-                          (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
-        q->async[vec] = k->g->em->p->schedule->device->async && q->matrix != DT_F32 &&
-                        (q->by_four[vec] || (vec ? p->vec : p->sca)->dtype == DT_F32);
-    }
-}
-
 /* Where buffer `buffer` of copies of sca (vec) begins. */
-static const char *buffer_text(const Dots *k, const Part *q, bool vec, const char *buffer) {
+static const char *buffer_text(const Group *g, const DotsPart *q, bool vec, const char *buffer) {
     long long at = vec ? q->w : q->x, size = part_lines(q, vec) * dots_pitch(q, q->chunk);
-    if (strcmp(buffer, "0") == 0) return arena_printf(k->g->em->a, "block + %lld", at);
-    return arena_printf(k->g->em->a, "block + %lld + %s * %lld", at, buffer, size);
+    if (strcmp(buffer, "0") == 0) return arena_printf(g->em->a, "block + %lld", at);
+    return arena_printf(g->em->a, "block + %lld + %s * %lld", at, buffer, size);
 }
 
 /* Gives variables to the axes at `line` and step `at` of sca (vec). */
-static void bind_place(Dots *k, const Part *q, bool vec, const char *at) {
-    Fn *f = &k->g->f;
+static void bind_place(Group *g, const DotsKernel *k, const DotsPart *q, bool vec, const char *at) {
+    Fn *f = &g->f;
     if (vec) {
         fn_line(f, "const int64_t iv = v0 + line;");
         fn_bind(f, e_axis(f->c, k->v), "iv");
     } else
-        dots_bind_rows(k, "first + line");
-    bind_steps(k, q, at);
+        dots_bind_rows(g, k, "first + line");
+    bind_steps(g, q, at);
 }
 
 /* Declares the line and the step of copy `at` of a chunk. */
@@ -76,33 +51,25 @@ static void line_and_step(Fn *f, bool across, int lines, int steps, int width) {
 }
 
 /* All chunks have as many steps; and all workers of a team, too. */
-static bool even_chunks(const Part *q) {
+static bool even_chunks(const DotsPart *q) {
     return q->whole || (q->length >= 0 && q->length % q->chunk == 0);
 }
-static bool even_shares(const Part *q) {
+static bool even_shares(const DotsPart *q) {
     return even_chunks(q) && q->chunk / q->at_once % q->team == 0;
 }
 
 /* Whether there is an element at `line` and, from step `at` on, place o. */
-static const char *inside(Fn *f, const Part *q, bool vec, const char *at) {
+static const char *inside(Fn *f, const DotsPart *q, bool vec, const char *at) {
     const char *line = arena_printf(f->a, "line < %s", vec ? "lanes" : "rows");
     if (q->length >= 0 && q->length % q->chunk == 0) return line;
     const char *end = q->length >= 0 ? arena_printf(f->a, "%lld", (long long)q->length) : "steps";
     return arena_printf(f->a, "%s && %s + o < %s", line, at, end);
 }
 
-/* e is a multiple of four wherever axis x is. */
-static bool by_fours(const Expr *e, const Axis *x) {
-    int64_t n;
-    if (e_is_int(e, &n)) return n % 4 == 0;
-    if (e->op == E_ADD || e->op == E_SUB) return by_fours(e->a[0], x) && by_fours(e->a[1], x);
-    if (e->op == E_MUL) return by_fours(e->a[0], x) || by_fours(e->a[1], x);
-    return e->op == E_AXIS && e->axis == x;
-}
-
 /* Copies that threads do not wait for. */
-static void copy_async(Dots *k, const Part *q, bool vec, const char *at, const char *buffer) {
-    Fn *f = &k->g->f;
+static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool vec, const char *at,
+                       const char *buffer) {
+    Fn *f = &g->f;
     const Product *p = &k->p[q->lead];
     Expr *load = vec ? p->vec : p->sca;
     bool half = part_size(q) < WORD, across = q->across[vec] && !q->by_four[vec];
@@ -113,11 +80,8 @@ static void copy_async(Dots *k, const Part *q, bool vec, const char *at, const c
                                                                           : "float";
     const char *tensor = f->tensor(f, load->t), *aligned = "";
     if (width == 4) {
-        Axis *steps_axis = q->raxis[q->nraxis - 1];
-        bool always =
-            by_fours(vec ? p->vec_flat : p->sca_flat, steps_axis); /* where the tensor is */
-        aligned =
-            arena_printf(f->a, ", ((uintptr_t)%s & %d) == 0", always ? tensor : "x", half ? 7 : 15);
+        aligned = arena_printf(f->a, ", ((uintptr_t)%s & %d) == 0", q->even[vec] ? tensor : "x",
+                               half ? 7 : 15);
     }
     fn_line(f, "BK_UNROLL_BY(4) for (int at = bk_thread(); at < %d; at += bk_threads()) {",
             lines * steps);
@@ -127,12 +91,12 @@ static void copy_async(Dots *k, const Part *q, bool vec, const char *at, const c
     fn_line(f, "const bool there = %s;", inside(f, q, vec, at));
     fn_line(f, "if (there) {");
     f->indent++;
-    bind_place(k, q, vec, arena_printf(f->a, "%s + o", at));
+    bind_place(g, k, q, vec, arena_printf(f->a, "%s + o", at));
     fn_line(f, "x = %s + (%s);", tensor, fn_expr(f, flat_of(f->c, load)));
     f->indent--;
     fn_line(f, "}");
     fn_line(f, "bk_copy%d((%s *)((%s *)(%s + line * %d) + o), x, there%s);", width, piece, type,
-            buffer_text(k, q, vec, buffer), pitch_of(q), aligned);
+            buffer_text(g, q, vec, buffer), pitch_of(q), aligned);
     f->indent--;
     fn_line(f, "}");
     f->bound.n = mark;
@@ -144,18 +108,18 @@ static void copy_place(Fn *f, bool across, int lines, int steps, int width) {
     line_and_step(f, across, lines, steps, width);
 }
 
-void dots_copy(Dots *k, int part, bool vec, const char *at, const char *buffer) {
-    Fn *f = &k->g->f;
-    Part *q = &k->part[part];
+void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at,
+               const char *buffer) {
+    Fn *f = &g->f;
+    const DotsPart *q = &k->part[part];
     if (q->async[vec]) {
-        copy_async(k, q, vec, at, buffer);
+        copy_async(g, k, q, vec, at, buffer);
         return;
     }
     const Product *p = &k->p[q->lead];
     int lines = (int)part_lines(q, vec), mark = f->bound.n, width = q->by_four[vec] ? 4 : 1;
-    int steps = q->chunk / width, all = lines * steps, times = (int)dots_div(all, threads_of(k));
-    int at_once = times < IN_FLIGHT / width ? times : IN_FLIGHT / width;
-    bool across = width == 1 && q->across[vec], even = all % (threads_of(k) * at_once) == 0;
+    int steps = q->chunk / width, all = lines * steps, at_once = q->flight[vec];
+    bool across = width == 1 && q->across[vec], even = all % (threads_of(g) * at_once) == 0;
     bool half = part_size(q) < WORD;
     const char *type = width == 4 ? half ? "uint2" : "float4" : half ? "uint16_t" : "float";
     Expr *load = vec ? p->vec : p->sca;
@@ -173,7 +137,7 @@ void dots_copy(Dots *k, int part, bool vec, const char *at, const char *buffer) 
     fn_line(f, "if (%s%s) {", even ? "" : arena_printf(f->a, "at < %d && ", all),
             inside(f, q, vec, at));
     f->indent++;
-    bind_place(k, q, vec, arena_printf(f->a, "%s + o", at));
+    bind_place(g, k, q, vec, arena_printf(f->a, "%s + o", at));
     if (width == 4)
         fn_line(f, "x[u] = bk_load4(%s + (%s));", f->tensor(f, load->t),
                 fn_expr(f, flat_of(f->c, load)));
@@ -191,7 +155,7 @@ void dots_copy(Dots *k, int part, bool vec, const char *at, const char *buffer) 
     if (q->matrix == DT_F32) fn_line(f, "bk_tf32(&x[u]);");
     fn_line(f, "%s*(%s *)((%s *)(%s + line * %d) + o) = x[u];",
             even ? "" : arena_printf(f->a, "if (at < %d) ", all), type, half ? "uint16_t" : "float",
-            buffer_text(k, q, vec, buffer), pitch_of(q));
+            buffer_text(g, q, vec, buffer), pitch_of(q));
     for (int i = 0; i < 2; i++) {
         f->indent--;
         fn_line(f, "}");
@@ -201,7 +165,7 @@ void dots_copy(Dots *k, int part, bool vec, const char *at, const char *buffer) 
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 /* This worker's place in its team, and the team's tile. */
-static void place_text(Sb *b, const Part *q) {
+static void place_text(Sb *b, const DotsPart *q) {
     if (q->direct) { /* neighbouring threads have neighbouring rows */
         sb_printf(b, "    const int tm = bk_thread() %% %d, tc = bk_thread() / %d;\n", q->nm,
                   q->nm);
@@ -219,7 +183,7 @@ static void place_text(Sb *b, const Part *q) {
 }
 
 /* Of one worker: by its thread. */
-static void thread_step(Sb *b, const Part *q, long long column) {
+static void thread_step(Sb *b, const DotsPart *q, long long column) {
     sb_printf(b, "    const float4 *wp[%d], *xp[%d];\n", q->tc, q->tm);
     sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d; j++) {\n", q->tc);
     sb_printf(b, "        const int at = tc + j * %d;\n", q->nc);
@@ -247,7 +211,7 @@ static void thread_step(Sb *b, const Part *q, long long column) {
 }
 
 /* By its warp. */
-static void warp_step(Sb *b, const Part *q, long long column) {
+static void warp_step(Sb *b, const DotsPart *q, long long column) {
     const char *type = q->matrix == DT_F16 ? "f16" : q->matrix == DT_BF16 ? "bf16" : "tf32";
     sb_printf(b, "    const uint4 *wp[%d * BK_MATRIX_A], *xp[%d];\n", q->tc, q->tm);
     sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d * BK_MATRIX_A; j++) {\n", q->tc);
@@ -281,10 +245,10 @@ static void warp_step(Sb *b, const Part *q, long long column) {
     sb_puts(b, "        }\n    }\n");
 }
 
-void dots_step(Dots *k, int part, const char *at, const char *buffer) {
-    Fn *f = &k->g->f;
-    Emit *em = k->g->em;
-    Part *q = &k->part[part];
+void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const char *buffer) {
+    Fn *f = &g->f;
+    Emit *em = g->em;
+    const DotsPart *q = &k->part[part];
     Sb body = {.a = em->a}, *b = &body;
     place_text(b, q);
     sb_puts(b, "    if (idle) return;\n");
@@ -299,24 +263,25 @@ void dots_step(Dots *k, int part, const char *at, const char *buffer) {
                             : arena_printf(f->a, "(int)((bk_mini(steps - %s, %d) + %d) / %d)", at,
                                            q->chunk, q->at_once - 1, q->at_once);
     const char *rest =
-        arena_printf(f->a, "%s, %s, %s", buffer_text(k, q, false, q->whole ? "0" : buffer),
+        arena_printf(f->a, "%s, %s, %s", buffer_text(g, q, false, q->whole ? "0" : buffer),
                      q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes", times);
     if (q->packed) {
         const char *place = arena_printf(f->a, "(v0 - w%d_first) * %lld + %s", part,
                                          (long long)q->column * q->n, words);
-        if (q->kept)
+        if (dots_kept(q))
             fn_line(f, "if (bk_on_chip(w%d)) %s(acc, bk_near(w%d) + %s, %s);", part, name, part,
                     place, rest);
-        fn_line(f, "%s%s(acc, w%d + %s, %s);", q->kept ? "else " : "", name, part, place, rest);
+        fn_line(f, "%s%s(acc, w%d + %s, %s);", dots_kept(q) ? "else " : "", name, part, place,
+                rest);
     } else
-        fn_line(f, "%s(acc, %s, %s);", name, buffer_text(k, q, true, buffer), rest);
+        fn_line(f, "%s(acc, %s, %s);", name, buffer_text(g, q, true, buffer), rest);
     sb_free(&body);
 }
 
 /* The address of sca's first step at row `line`, and from there to the others: a loop for each
  * axis. */
-static const char *step_loops(Dots *k, const Part *q) {
-    Fn *f = &k->g->f;
+static const char *step_loops(Group *g, const DotsKernel *k, const DotsPart *q) {
+    Fn *f = &g->f;
     Cx *c = f->c;
     const Product *p = &k->p[q->lead];
     const char *at = "0";
@@ -331,9 +296,9 @@ static const char *step_loops(Dots *k, const Part *q) {
     return at;
 }
 
-void dots_direct(Dots *k, int part) {
-    Fn *f = &k->g->f;
-    Part *q = &k->part[part];
+void dots_direct(Group *g, const DotsKernel *k, int part) {
+    Fn *f = &g->f;
+    const DotsPart *q = &k->part[part];
     const Product *p = &k->p[q->lead];
     int mark = f->bound.n, indent = f->indent;
     Expr *zero[MAX_RANK * 2];
@@ -345,7 +310,7 @@ void dots_direct(Dots *k, int part) {
     fn_line(f, "BK_UNROLL for (int i = 0; i < %d; i++) {", q->tm);
     f->indent++;
     fn_line(f, "const int line = tm + i * %d < rows ? tm + i * %d : rows - 1;", q->nm, q->nm);
-    dots_bind_rows(k, "first + line");
+    dots_bind_rows(g, k, "first + line");
     fn_line(f, "xp[i] = %s + (%s);", f->tensor(f, p->sca->t), fn_expr(f, first));
     f->indent--;
     fn_line(f, "}");
@@ -357,7 +322,7 @@ void dots_direct(Dots *k, int part) {
             (long long)q->column * q->n, (long long)q->column);
     fn_line(f, "}");
     fn_line(f, "int r = 0;");
-    const char *at = step_loops(k, q);
+    const char *at = step_loops(g, k, q);
     fn_line(f, "float b[%d];", q->tc);
     fn_line(f, "BK_UNROLL for (int j = 0; j < %d; j++) b[j] = wp[j][r];", q->tc);
     fn_line(f, "BK_UNROLL for (int i = 0; i < %d; i++) {", q->tm);
@@ -375,14 +340,14 @@ void dots_direct(Dots *k, int part) {
 }
 
 /* The place in the tile g of the sum in `row` and column `at`. */
-static const char *sum_place(const Dots *k, const Part *q) {
-    const char *in = k->by_row ? arena_printf(k->g->em->a, "at / %d * %d + row", q->n, k->bm)
-                               : arena_printf(k->g->em->a, "row * %d + at / %d", k->bv, q->n);
-    return arena_printf(k->g->em->a, "g[at %% %d * %d + %s]", q->n, k->bm * k->bv, in);
+static const char *sum_place(Group *g, const DotsKernel *k, const DotsPart *q) {
+    const char *in = k->by_row ? arena_printf(g->em->a, "at / %d * %d + row", q->n, k->bm)
+                               : arena_printf(g->em->a, "row * %d + at / %d", k->bv, q->n);
+    return arena_printf(g->em->a, "g[at %% %d * %d + %s]", q->n, k->bm * k->bv, in);
 }
 
 /* Of one worker: by its thread. */
-static void thread_finish(Sb *b, const Dots *k, const Part *q) {
+static void thread_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *q) {
     int n = q->tm * q->tc,
         same = 0; /* sums that a thread still has; bits of neighbours that have the same */
     sb_puts(b, "    int first = 0;\n");
@@ -405,11 +370,12 @@ static void thread_finish(Sb *b, const Dots *k, const Part *q) {
         b,
         "        const int row = tm + (first + i) / %d * %d, at = tc + (first + i) %% %d * %d;\n",
         q->tc, q->nm, q->tc, q->nc);
-    sb_printf(b, "        if (row < rows && at < columns) %s = acc[i];\n    }\n", sum_place(k, q));
+    sb_printf(b, "        if (row < rows && at < columns) %s = acc[i];\n    }\n",
+              sum_place(g, k, q));
 }
 
 /* By its warp; those of a team add to the tile one after the other. */
-static void warp_finish(Sb *b, const Dots *k, const Part *q) {
+static void warp_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *q) {
     sb_printf(b, "    for (int turn = 0; turn < %d; turn++) {\n", q->team);
     sb_puts(b, "        if (turn) bk_block();\n        if (idle || share != turn) continue;\n");
     sb_printf(b, "        BK_UNROLL for (int i = 0; i < %d; i++) {\n", 4 * q->tm * q->tc);
@@ -418,20 +384,20 @@ static void warp_finish(Sb *b, const Dots *k, const Part *q) {
     sb_printf(
         b, "            const int at = (tc + i / 4 %% %d * %d) * %d + bk_matrix_column(i %% 4);\n",
         q->tc, q->nc, q->wide);
-    const char *sum = sum_place(k, q);
+    const char *sum = sum_place(g, k, q);
     sb_printf(b,
               "            if (row < rows && at < columns) %s = turn ? %s + acc[i] : acc[i];\n     "
               "   }\n    }\n",
               sum, sum);
 }
 
-void dots_finish(Dots *k, int part) {
-    Fn *f = &k->g->f;
-    Emit *em = k->g->em;
-    Part *q = &k->part[part];
+void dots_finish(Group *g, const DotsKernel *k, int part) {
+    Fn *f = &g->f;
+    Emit *em = g->em;
+    const DotsPart *q = &k->part[part];
     Sb body = {.a = em->a}, *b = &body;
     place_text(b, q);
-    (q->matrix ? warp_finish : thread_finish)(b, k, q);
+    (q->matrix ? warp_finish : thread_finish)(b, g, k, q);
     const char *name = emit_function(em, "put", em->target->kernel,
                                      "float *acc, float *g, int rows, int columns", b->p);
     fn_line(f, "%s(acc, block + %lld, rows, %s);", name, (long long)q->sums,

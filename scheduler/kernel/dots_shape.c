@@ -2,8 +2,9 @@
  *
  * All shapes that fit the block's memory are compared by a model of the cycles that a unit takes
  * for its part. */
-#include "codegen/emit/gpu/dots.h"
+#include "scheduler/kernel/dots.h"
 #include "scheduler/cost/decide.h"
+#include "scheduler/plan/onchip.h"
 
 #define SUMS_MOST 64   /* of a thread, in registers */
 #define MATRIX_MOST 16 /* products by matrix units of a warp, each of four sums of a thread */
@@ -21,6 +22,8 @@
 #define MATRIX_LINES 4  /* a warp loads 64 bytes of eight lines */
 #define MEMBERS 100     /* the members at a position */
 
+#define IN_FLIGHT 16 /* floats of a thread's copies before it stores what came */
+
 static int64_t round_up(int64_t a, int64_t to) { return dots_div(a, to) * to; }
 
 static int log2_of(int n) {
@@ -29,16 +32,18 @@ static int log2_of(int n) {
     return l;
 }
 
-static double copy_cycles(const Part *q, bool vec) { return q->by_four[vec] ? COPY_BY_FOUR : COPY; }
+static double copy_cycles(const DotsPart *q, bool vec) {
+    return q->by_four[vec] ? COPY_BY_FOUR : COPY;
+}
 
 typedef struct Model {
-    const Dots *k;
+    const DotsKernel *k;
     int threads, warp;
     int64_t budget; /* words of memory */
 } Model;
 
 /* Steps of part q as far as known. */
-static int64_t steps_of(const Part *q) {
+static int64_t steps_of(const DotsPart *q) {
     if (q->length >= 0) return q->length;
     int64_t n = 1;
     for (int i = 0; i < q->nraxis; i++) n *= axis_size(q->raxis[i], STEPS_UNKNOWN);
@@ -47,7 +52,7 @@ static int64_t steps_of(const Part *q) {
 
 /* Cycles of part q for a block of bm x bv when threads load sca themselves, one step after the
  * other, and have tm x tc sums; sets the rest of the shape; 0: it cannot be. */
-static double direct_cycles(const Model *m, Part *q, int bm, int bv) {
+static double direct_cycles(const Model *m, DotsPart *q, int bm, int bv) {
     q->workers = m->threads;
     q->high = q->wide = 1;
     q->at_once = 4;
@@ -65,7 +70,7 @@ static double direct_cycles(const Model *m, Part *q, int bm, int bv) {
 }
 
 /* Cycles of a step of the loop over steps for `warps` warps. */
-static double step_cycles(const Model *m, const Part *q, int warps) {
+static double step_cycles(const Model *m, const DotsPart *q, int warps) {
     int sums = q->tm * q->tc;
     double math, memory;
     if (q->matrix) {
@@ -83,14 +88,14 @@ static double step_cycles(const Model *m, const Part *q, int warps) {
 }
 
 /* Cycles in which the workers' sums come together and go to the tile. */
-static double exchange_cycles(const Part *q, int warps) {
+static double exchange_cycles(const DotsPart *q, int warps) {
     int sums = q->tm * q->tc;
     if (q->matrix) return (double)q->team * (MEET + 4.0 * 4 * sums);
     double left = sums > q->team ? (double)sums / q->team : 1;
     return warps * (2 * (sums - left + log2_of(q->team)) + 3 * left);
 }
 
-int64_t dots_pitch(const Part *q, int64_t steps) {
+int64_t dots_pitch(const DotsPart *q, int64_t steps) {
     int64_t quads = steps * part_size(q) / 16;
     int together = q->matrix ? 4 : q->team; /* neighbours that read one line; eight read at once */
     if (together < 8)
@@ -99,7 +104,7 @@ int64_t dots_pitch(const Part *q, int64_t steps) {
 }
 
 /* Cycles of part q by chunks of so many steps, or with sca copied whole; 0: they do not fit. */
-static double chunk_cycles(const Model *m, Part *q, int64_t steps, double step, int64_t words) {
+static double chunk_cycles(const Model *m, DotsPart *q, int64_t steps, double step, int64_t words) {
     int64_t copied = (q->whole ? 0 : part_rows(q)) + (q->packed ? 0 : part_columns(q)),
             pitch = dots_pitch(q, q->chunk);
     q->buffers = q->length >= 0 && steps <= q->chunk ? 1 : 2;
@@ -122,7 +127,7 @@ static double chunk_cycles(const Model *m, Part *q, int64_t steps, double step, 
 
 /* Cycles of part q for a block of bm x bv when a worker has tm x tc pieces; sets the rest of the
  * shape; 0: it does not fit. */
-static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words, bool whole) {
+static double part_cycles(const Model *m, DotsPart *q, int bm, int bv, int64_t words, bool whole) {
     q->workers = q->matrix ? m->threads / m->warp : m->threads;
     q->high = q->matrix ? MATRIX_ROWS(m->warp) : 1;
     q->wide = q->matrix ? MATRIX_WIDE : 1;
@@ -137,7 +142,7 @@ static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words
         q->team *= 2;
     int warps = (int)dots_div((int64_t)tiles * q->team * (q->matrix ? m->warp : 1), m->warp);
     double step = step_cycles(m, q, warps), best = 0;
-    Part kept = *q;
+    DotsPart kept = *q;
     for (q->chunk = CHUNK_MOST; q->chunk >= CHUNK_LEAST; q->chunk /= 2) {
         q->whole = false;
         if (q->chunk % q->at_once || (q->chunk > CHUNK_LEAST && q->chunk / 2 >= steps)) continue;
@@ -155,10 +160,10 @@ static double part_cycles(const Model *m, Part *q, int bm, int bv, int64_t words
 }
 
 /* The best shape of part q for a block; 0: there is none. */
-static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words, bool whole) {
+static double best_part(const Model *m, DotsPart *q, int bm, int bv, int64_t words, bool whole) {
     double best = 0;
     bool loads = q->packed && !q->matrix && m->k->p[q->lead].sca->dtype == DT_F32 && q->across[0];
-    Part kept = *q;
+    DotsPart kept = *q;
     int most = q->matrix ? MATRIX_MOST : SUMS_MOST;
     for (int tm = 1; tm <= 8 && tm < 2 * bm; tm *= 2)
         for (int tc = 1; tc <= 8 && tm * tc <= most; tc *= 2) {
@@ -177,14 +182,14 @@ static double best_part(const Model *m, Part *q, int bm, int bv, int64_t words, 
 
 /* Cycles of a unit's part by blocks of bm x bv; 0: they do not fit. `whole`: each part has its own
  * share of the memory, where sca may be copied whole; else one after the other has all of it. */
-static double block_cycles(const Model *m, Part *part, int bm, int bv, bool whole) {
-    const Dots *k = m->k;
+static double block_cycles(const Model *m, DotsPart *part, int bm, int bv, bool whole) {
+    const DotsKernel *k = m->k;
     int64_t tile = (int64_t)bm * bv * k->n, left = m->budget - tile;
     double cycles = 2 * MEET + (double)dots_div((int64_t)bm * bv, m->threads) * MEMBERS,
            once = MEET;
     if (left <= 0) return 0;
     for (int i = 0; i < k->npart; i++) {
-        Part *q = &part[i];
+        DotsPart *q = &part[i];
         double c = best_part(m, q, bm, bv, whole ? left / k->npart : left, whole);
         if (c == 0) return 0;
         cycles += c;
@@ -197,16 +202,16 @@ static double block_cycles(const Model *m, Part *part, int bm, int bv, bool whol
 
 /* Places in the block's memory: copies that outlive a block of columns, the others' common room,
  * tiles. */
-static void place(Dots *k) {
+static void place(DotsKernel *k) {
     int64_t at = 0, most = 0;
     for (int i = 0; i < k->npart; i++) {
-        Part *q = &k->part[i];
+        DotsPart *q = &k->part[i];
         if (q->direct || !q->whole) continue;
         q->x = at;
         at += part_rows(q) * dots_pitch(q, q->chunk);
     }
     for (int i = 0; i < k->npart; i++) {
-        Part *q = &k->part[i];
+        DotsPart *q = &k->part[i];
         if (q->direct) continue;
         int64_t buffers = dots_pitch(q, q->chunk) * q->buffers,
                 x = q->whole ? 0 : part_rows(q) * buffers;
@@ -220,18 +225,27 @@ static void place(Dots *k) {
         k->part[i].sums = at;
         at += (int64_t)k->part[i].n * k->bm * k->bv;
     }
-    k->words = round_up(at, 32);
+    k->g->scratch = round_up(at, 32) * WORD;
 }
 
-bool dots_shape(Dots *k) {
+/* How many copies a thread begins before it waits for the first. */
+static void set_flight(const Model *m, DotsPart *q) {
+    for (int vec = 0; vec < 2; vec++) {
+        int width = q->by_four[vec] ? 4 : 1;
+        int64_t times = dots_div(part_lines(q, vec) * (q->chunk / width), m->threads);
+        q->flight[vec] = times < IN_FLIGHT / width ? (int)times : IN_FLIGHT / width;
+    }
+}
+
+bool dots_shape(DotsKernel *k) {
     static const int sizes[] = {1,  2,  3,  4,  5,  6,  7,  8,   10,  12,  14,
                                 16, 20, 24, 32, 48, 64, 96, 128, 256, 512, 1024};
-    const Device *d = k->g->em->p->schedule->device;
+    const Device *d = k->g->p->schedule->device;
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
     Model m = {k, d->threads, d->warp,
                (share < bytes - SHARED_OWN ? share : bytes - SHARED_OWN) / 4};
-    Part part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
+    DotsPart part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
     double best = 0;
     for (size_t i = 0; i < COUNT(sizes) && (i == 0 || sizes[i - 1] < k->rows); i++)
         for (size_t j = 0; j < 2 * COUNT(sizes) && (j < 2 || sizes[j / 2 - 1] < k->columns); j++) {
@@ -246,5 +260,6 @@ bool dots_shape(Dots *k) {
     if (best == 0) return false;
     memcpy(k->part, chosen, sizeof chosen);
     place(k);
+    for (int i = 0; i < k->npart; i++) set_flight(&m, &k->part[i]);
     return true;
 }

@@ -1,0 +1,252 @@
+/* dots.c: sums of products by blocks of threads: finding them, roles of axes, and parts. */
+#include "scheduler/kernel/dots.h"
+#include "scheduler/cost/decide.h"
+
+#define STEPS_LEAST 8     /* steps of a sum that is worth sharing */
+#define MATRIX_STEPS 16   /* … worth matrix units */
+#define STEPS_FEW_ROWS 32 /* … where operands are used once or twice */
+
+/* ---- finding --------------------------------------------------------------------------------- */
+static Expr *both(Cx *c, Expr *a, Expr *b) { return a ? e_and(c, a, b) : b; }
+
+static void take(DotsKernel *k, Expr *e, Expr *when) {
+    Cx *c = k->g->c;
+    for (int j = 0; j < k->n; j++) {
+        if (k->p[j].reduce != e) continue;
+        if (k->when[j] != when) k->when[j] = k->when[j] && when ? e_or(c, k->when[j], when) : NULL;
+        return;
+    }
+    if (k->n < MAX_PRODUCTS && contract_product(k->g, e, &k->p[k->n])) k->when[k->n++] = when;
+}
+
+/* The products below e, which is needed under condition `when`. Conditions must be the same for all
+ * positions. */
+static void find(DotsKernel *k, Map *seen, Expr *e, Expr *when) {
+    Cx *c = k->g->c;
+    uint64_t key = (uint64_t)(when ? when->id + 1 : 0) << 32 | (uint64_t)(e->id + 1);
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, key)) return;
+    map_seti(seen, key, e);
+    if (e->op == E_REDUCE) {
+        take(k, e, when);
+        return;
+    }
+    if (e->op == E_LOAD) return;
+    if (e->op != E_SELECT && e->op != E_GUARD) {
+        for (int i = 0; i < e->n; i++) find(k, seen, e->a[i], when);
+        return;
+    }
+    find(k, seen, e->a[0], when);
+    /* A condition inside another one may be valid under that alone when it loads. */
+    if (e->a[0]->flags & (EF_AXIS | EF_GUARD | EF_REDUCE) || (when && e->a[0]->flags & EF_LOAD))
+        return;
+    find(k, seen, e->a[1], both(c, when, e->a[0]));
+    if (e->op == E_SELECT) find(k, seen, e->a[2], both(c, when, e_not(c, e->a[0])));
+}
+
+/* ---- axes ------------------------------------------------------------------------------------ */
+/* The most positions of axis x that a unit has; `unknown` where that is not known at compile time.
+ */
+static int64_t share_of(const Kernel *g, const Axis *x, int64_t unknown) {
+    int64_t n = axis_size(x, -1), grain = 1;
+    if (n < 0) return unknown;
+    if (x != g->split || !e_is_int(g->grain, &grain)) return n;
+    int units = schedule_units(g->p->schedule, g->s->level);
+    return dots_div(dots_div(n, grain), units) * grain;
+}
+
+/* Sets up p for columns along v; false: it cannot. */
+static bool orient(const DotsKernel *k, Product *p, Axis *v) {
+    Cx *c = k->g->c;
+    for (int side = 0; side < 2; side++) {
+        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
+             *y = contract_factor(p->reduce->a[0]->a[!side]);
+        Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
+        if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fy, v), 0)) continue;
+        p->packed = packable(k->g, p, x, fx);
+        if (!p->packed) p->sym = NULL;
+        p->vec = x;
+        p->sca = y;
+        p->vec_flat = fx;
+        p->sca_flat = fy;
+        return true;
+    }
+    return false;
+}
+
+static bool choose_columns(DotsKernel *k) {
+    Kernel *g = k->g;
+    int best = -1;
+    int64_t best_score = 0;
+    for (int i = 0; i < g->naxis; i++) {
+        int64_t score = 0, n = axis_size(g->axis[i], -1);
+        for (int j = 0; j < k->n; j++) {
+            Product p = k->p[j];
+            if (orient(k, &p, g->axis[i])) score += p.packed ? 1150 : 1000;
+        }
+        if (!score) continue;
+        if (i == g->naxis - 1) score += n < 0 || n >= 8 ? 400 : 50; /* contiguous stores */
+        if (n < 0 || n >= 8) score += 200;
+        if (score > best_score) best = i, best_score = score;
+    }
+    if (best < 0) return false;
+    k->v = g->axis[best];
+    int n = 0;
+    for (int j = 0; j < k->n; j++) {
+        if (!orient(k, &k->p[j], k->v)) continue;
+        k->p[n] = k->p[j];
+        k->when[n++] = k->when[j];
+    }
+    k->n = n;
+    return true;
+}
+
+/* The other axes: rows where no vec moves, else loops. */
+static void sort_axes(DotsKernel *k) {
+    Kernel *g = k->g;
+    Cx *c = g->c;
+    k->rows = 1;
+    k->nrow = k->nouter = 0;
+    for (int i = 0; i < g->naxis; i++) {
+        Axis *x = g->axis[i];
+        if (x == k->v) continue;
+        bool still = true;
+        for (int j = 0; j < k->n; j++)
+            still = still && e_is_ival(coef_of(c, k->p[j].vec_flat, x), 0);
+        if (still) {
+            k->row[k->nrow++] = x;
+            k->rows *= share_of(g, x, ROWS_UNKNOWN);
+        } else
+            k->outer[k->nouter++] = x;
+    }
+    k->columns = share_of(g, k->v, COLUMNS_UNKNOWN);
+    k->by_row = k->nrow && k->v != g->axis[g->naxis - 1];
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+/* vec of a and b moves along the same outer axes. */
+static bool same_outer(const DotsKernel *k, const Product *a, const Product *b) {
+    Cx *c = k->g->c;
+    for (int i = 0; i < k->nouter; i++)
+        if (e_is_ival(coef_of(c, a->vec_flat, k->outer[i]), 0) !=
+            e_is_ival(coef_of(c, b->vec_flat, k->outer[i]), 0))
+            return false;
+    return true;
+}
+
+/* The type of p's operands when matrix units are to multiply them, else DT_NONE. Products of
+ * float32 are rounded there: only on request. */
+static DType matrix_type(const DotsKernel *k, const Product *p) {
+    const Schedule *plan = k->g->p->schedule;
+    DType t = p->vec->dtype;
+    if (t != p->sca->dtype || !(plan->device->matrix >> t & 1)) return DT_NONE;
+    return t == DT_F32 && plan->force[X_TF32] != 1 ? DT_NONE : t;
+}
+
+/* e is a multiple of four wherever axis x is. */
+static bool by_fours(const Expr *e, const Axis *x) {
+    int64_t n;
+    if (e_is_int(e, &n)) return n % 4 == 0;
+    if (e->op == E_ADD || e->op == E_SUB) return by_fours(e->a[0], x) && by_fours(e->a[1], x);
+    if (e->op == E_MUL) return by_fours(e->a[0], x) || by_fours(e->a[1], x);
+    return e->op == E_AXIS && e->axis == x;
+}
+
+/* Steps that lie together in sca (vec). */
+static int64_t run_of_steps(const DotsKernel *k, const DotsPart *q, bool vec) {
+    const Product *p = &k->p[q->lead];
+    if (!q->nraxis) return 1;
+    Axis *x = q->raxis[q->nraxis - 1];
+    if (!e_is_ival(coef_of(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1)) return 1;
+    return axis_size(x, INT32_MAX);
+}
+
+/* Sets how operands can be copied. */
+static void set_ways(const DotsKernel *k, DotsPart *q) {
+    const Product *p = &k->p[q->lead];
+    for (int vec = 0; vec < 2; vec++) {
+        int64_t run = run_of_steps(k, q, vec);
+        Axis *x = vec ? k->v : k->nrow ? k->row[k->nrow - 1] : NULL;
+        q->across[vec] =
+            run < 8 && x && e_is_ival(coef_of(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1);
+        q->by_four[vec] = q->length >= 0 && run > 1 && run % 4 == 0 &&
+                          (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
+        q->async[vec] = k->g->p->schedule->device->async && q->matrix != DT_F32 &&
+                        (q->by_four[vec] || (vec ? p->vec : p->sca)->dtype == DT_F32);
+        q->even[vec] =
+            q->by_four[vec] && by_fours(vec ? p->vec_flat : p->sca_flat, q->raxis[q->nraxis - 1]);
+    }
+}
+
+static bool join(DotsKernel *k, int j, DotsPart *q) {
+    Product p = k->p[j];
+    const Product *lead = &k->p[q->lead];
+    if (!p.packed || !q->packed || k->when[j] != q->when || p.sym != lead->sym) return false;
+    if (matrix_type(k, &p) != q->matrix) return false;
+    if (!contract_share_axes(k->g->c, &p, q->nraxis, q->raxis)) return false;
+    if (p.sca != lead->sca || !same_outer(k, &p, lead)) return false;
+    p.place = q->n++;
+    k->p[j] = p;
+    return true;
+}
+
+static void make_parts(DotsKernel *k) {
+    for (int j = 0; j < k->n; j++) {
+        Product *p = &k->p[j];
+        for (p->set = 0; p->set < k->npart; p->set++)
+            if (join(k, j, &k->part[p->set])) break;
+        if (p->set < k->npart) continue;
+        DotsPart *q = &k->part[k->npart++];
+        *q = (DotsPart){.n = 1,
+                        .lead = j,
+                        .nraxis = p->reduce->naxis,
+                        .when = k->when[j],
+                        .packed = p->packed,
+                        .raxis = contract_order(k->g->a, p->reduce),
+                        .length = 1,
+                        .matrix = matrix_type(k, p)};
+        for (int i = 0; i < q->nraxis; i++) {
+            int64_t n = axis_size(q->raxis[i], -1);
+            if (n < 0 || !mul_size(q->length, n, &q->length) || q->length > INT32_MAX / 2) {
+                q->length = -1;
+                break;
+            }
+        }
+        if (q->length >= 0 && q->length < MATRIX_STEPS) q->matrix = DT_NONE;
+        set_ways(k, q);
+    }
+}
+
+/* Drops products that a thread by itself does better; false: all of them. */
+static bool worth(DotsKernel *k) {
+    int n = 0;
+    for (int j = 0; j < k->n; j++) {
+        int64_t length = 1, size;
+        for (int i = 0; i < k->p[j].reduce->naxis; i++)
+            if (!mul_size(length, size = axis_size(k->p[j].reduce->raxis[i], STEPS_UNKNOWN),
+                          &length))
+                length = INT32_MAX;
+        if (length < STEPS_LEAST || (length < STEPS_FEW_ROWS && k->rows < 4 && !k->p[j].packed))
+            continue;
+        k->p[n] = k->p[j];
+        k->when[n++] = k->when[j];
+    }
+    k->n = n;
+    return n > 0;
+}
+
+bool kernel_dots(Kernel *g) {
+    DotsKernel *k = NEW(g->a, DotsKernel);
+    k->g = g;
+    Map *seen = map_new(g->a);
+    for (int i = 0; i < g->n; i++) find(k, seen, g->value[i], NULL);
+    if (!k->n || !choose_columns(k)) return false;
+    sort_axes(k);
+    if (!worth(k)) return false;
+    sort_axes(k);
+    make_parts(k);
+    if (!dots_shape(k)) return false;
+    dots_order(k);
+    g->kind = KERNEL_DOTS;
+    g->dots = k;
+    return true;
+}

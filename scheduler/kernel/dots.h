@@ -1,0 +1,107 @@
+/* dots.h: the kernel of sums of products where a unit is a block of threads.
+ *
+ * The domain is seen as a matrix: columns are positions of axis v, along which one operand (vec)
+ * moves and the other (sca) does not; rows are all positions of the axes along which vec does not
+ * move; around both are loops over the axes that are left. A block computes bm rows by bv columns
+ * at a time. Products that share their sca and their loop are a part: v's columns times its
+ * products. In both operands' copies the reduction's steps lie together: sca's in the block's
+ * memory, one row after another; vec's as packed at compile time, one column after another, or
+ * where it is not constant in the block's memory, too. */
+#ifndef BRAID_DOTS_H
+#define BRAID_DOTS_H
+
+#include "scheduler/kernel/products.h"
+
+/* Extents that are not known at compile time, as far as shapes depend on them. */
+#define STEPS_UNKNOWN 64
+#define COLUMNS_UNKNOWN 64
+#define ROWS_UNKNOWN 16
+
+/* How the axes that an operand is packed by lie around the one that units share. */
+typedef struct DotsOrder {
+    bool columns, outer;   /* units share columns; the positions of an outer axis */
+    int64_t pieces, words; /* before it; of one of its positions */
+    int64_t n;
+    Expr *before, *behind; /* numbers of the piece, and of the place along outer axes behind it */
+} DotsOrder;
+
+typedef struct DotsPart {
+    int n, lead;  /* products; the first one */
+    Axis **raxis; /* outermost first */
+    int nraxis;
+    int64_t length; /* steps; -1: not known */
+    Expr *
+        when; /* the sums are needed under this condition, the same for all threads; NULL: always */
+    bool packed;           /* vec is a constant: */
+    const Packed *weights; /* its columns in the order in which they are read */
+    DotsOrder order;
+    const OwnPart *own;  /* what a unit reads of them; NULL: that is not known */
+    int64_t column, all; /* words from one column to the next; of all columns */
+    /* A worker is a thread, or a warp where matrix units multiply operands of type `matrix`. Each
+     * sums tm x tc pieces of the tile, of high x wide positions, for a share of the steps, so many
+     * at once; `team` neighbours add theirs up. Workers' pieces are interleaved, nm x nc of them.
+     */
+    DType matrix; /* DT_NONE: threads */
+    int workers, high, wide, at_once;
+    int tm, tc, nm, nc, team;
+    bool direct; /* threads load sca themselves, where neighbouring rows lie together; nothing is
+                    copied */
+    /* Of sca, and of vec: neighbouring rows (columns) lie together, and few neighbouring steps do;
+     * it is copied by four steps at once, which begin at a multiple of four of the tensor's
+     * elements; while threads go on; or so many copies of a thread are on their way at once. */
+    bool across[2], by_four[2], even[2], async[2];
+    int flight[2];
+    int chunk;   /* steps whose operands are copied at once */
+    int buffers; /* 2: the next chunk is copied while one is multiplied */
+    bool whole;  /* sca of all steps is copied once for a block of rows */
+    int64_t x, w,
+        sums; /* places in the block's memory, in words: copies of sca, of vec, and the tile */
+} DotsPart;
+
+typedef struct DotsKernel {
+    Kernel *g;
+    int n, npart, nrow, nouter;
+    Product p[MAX_PRODUCTS];
+    Expr *when[MAX_PRODUCTS];
+    DotsPart part[MAX_PRODUCTS];
+    Axis *v, *row[MAX_RANK], *outer[MAX_RANK];
+    int64_t rows, columns; /* of a unit, as far as known */
+    int bm, bv;
+    bool by_row; /* neighbouring threads take neighbouring rows in the epilogue */
+} DotsKernel;
+
+#define MATRIX_WIDE 16 /* columns of a product by matrix units; its rows: */
+#define MATRIX_ROWS(WARP) ((WARP) == 32 ? 8 : 16)
+#define MATRIX_BYTES 64 /* of each line that it takes at once */
+#define WORD 4
+
+/* Rows and columns of the tile's pieces, some of which may lie outside of it; bytes of an element
+ * of their copies. */
+static inline int part_rows(const DotsPart *q) { return q->nm * q->tm * q->high; }
+static inline int part_columns(const DotsPart *q) { return q->nc * q->tc * q->wide; }
+static inline int64_t part_lines(const DotsPart *q, bool vec) {
+    return vec ? part_columns(q) : part_rows(q);
+}
+static inline int part_size(const DotsPart *q) {
+    return q->matrix ? (int)dtype_size(q->matrix) : WORD;
+}
+static inline int64_t dots_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Makes k such a kernel where the group has sums of products that are worth sharing; false: it is
+ * as it was. Requires kernel_collapse. */
+bool kernel_dots(Kernel *k);
+
+/* Words from a line of so many steps to the next: lines that are read at once lie in different
+ * banks. */
+int64_t dots_pitch(const DotsPart *q, int64_t steps);
+
+/* ---- dots_shape.c ---- */
+/* Sets bm, bv and the shape of each part by a model of the time, and Kernel.scratch; false: none
+ * fits. Requires axes and parts. */
+bool dots_shape(DotsKernel *k);
+
+/* ---- dots_order.c ---- */
+/* Sets what constant operands are packed as, and Kernel.own. Requires the shape. */
+void dots_order(DotsKernel *k);
+
+#endif

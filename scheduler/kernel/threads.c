@@ -1,0 +1,64 @@
+/* threads.c: whether threads or teams of them take the positions of a group (threads.h). */
+#include "scheduler/kernel/threads.h"
+#include "scheduler/cost/decide.h"
+
+#define LONG_SUM 32 /* terms that are worth the exchange */
+#define FEW 256     /* positions of a unit below which threads would be idle */
+#define FEW_ROWS 3  /* rows of a unit below which warps would be idle */
+
+typedef struct Sums {
+    const Axis *inner; /* the last axis, or NULL */
+    bool outer;        /* a long sum that does not move along it */
+    bool every;        /* a long sum at each position */
+    int64_t most;      /* terms of the longest of them */
+} Sums;
+
+static int64_t terms(const Expr *reduce) {
+    int64_t all = 1, n;
+    for (int i = 0; i < reduce->naxis; i++)
+        if (!e_is_int(reduce->raxis[i]->extent, &n) || !mul_size(all, n, &all)) return INT32_MAX;
+    return all;
+}
+
+static void find_sums(Sums *k, Map *seen, const Expr *e) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return;
+    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    if (e->op == E_REDUCE) {
+        if (terms(e) < LONG_SUM || e->kind >= R_ARGMAX) return;
+        if (terms(e) > k->most) k->most = terms(e);
+        if (k->inner && !e_uses_axis(e, k->inner))
+            k->outer = true;
+        else
+            k->every = true;
+        return;
+    }
+    /* What a choice may leave out is left to the thread that chose. */
+    int last = e_always(e);
+    for (int i = 0; i < last; i++) find_sums(k, seen, e->a[i]);
+}
+
+/* How many positions along its first n axes a unit has, as far as known. */
+static int64_t positions(const Kernel *g, int n) {
+    int64_t all = 1, size;
+    int units = 1;
+    for (int d = 0; d < n; d++) {
+        if (!e_is_int(g->axis[d]->extent, &size) || !mul_size(all, size, &all)) return INT32_MAX;
+        if (g->axis[d] == g->split) units = schedule_units(g->p->schedule, g->s->level);
+    }
+    return (all + units - 1) / units;
+}
+
+void kernel_threads(Kernel *g) {
+    int n = g->naxis;
+    Sums k = {.inner = n ? g->axis[n - 1] : NULL};
+    Map *seen = map_new(g->a);
+    for (int i = 0; i < g->n; i++) find_sums(&k, seen, g->value[i]);
+    ThreadsKernel *t = NEW(g->a, ThreadsKernel);
+    if (k.outer) t->row = g->axis[n - 1];
+    if (t->row || (k.every && positions(g, n) < FEW)) {
+        bool few = positions(g, n - (t->row != NULL)) < FEW_ROWS;
+        t->team = few && k.most >= g->p->schedule->device->threads ? TEAM_BLOCK : TEAM_WARP;
+    }
+    g->kind = KERNEL_THREADS;
+    g->threads = t;
+}

@@ -1,0 +1,149 @@
+/* onchip.c: see onchip.h.
+ *
+ * A block's memory holds, one after another: what the dialect keeps, what is distributed among
+ * blocks and records of recursions; what groups need while they run, one at a time; and in the room that is left the
+ * residents that are read most often. A run with fewer blocks than planned has larger parts, which
+ * may not fit: then they are read from memory, too. */
+#include "scheduler/plan/onchip.h"
+#include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
+#include "scheduler/passes.h"
+#include "scheduler/plan/memory.h"
+#include "utask/walk.h"
+#include <stdlib.h>
+
+#define AHEAD_BYTES 1024 /* of a unit's part, that are worth the instructions */
+
+static int64_t round_up(int64_t bytes) { return (bytes + 127) / 128 * 128; }
+
+typedef struct Walk {
+    Program *p;
+    OnChip *o;
+    int products; /* at host level, so far; -1: there are none */
+} Walk;
+
+/* ---- residents ------------------------------------------------------------------------------- */
+/* How often a run comes to what is in q; 0: what is kept on chip by the kernel is out of reach
+ * there. *unit: the first of the units that do. */
+static double uses_of(const Seq *q, int *unit) {
+    double n = 1;
+    *unit = 0;
+    for (; q && q->owner; q = q->parent) {
+        const Stmt *s = q->owner;
+        if (s->kind == S_CALL || s->level == LEVEL_CORE) return 0;
+        *unit += s->unit;
+        if (s->kind == S_LOOP) n *= cost_trips(s->loop.trips);
+    }
+    return n;
+}
+
+static bool same(const Resident *a, const Resident *b) {
+    const OwnPart *x = &a->part, *y = &b->part;
+    return x->packed == y->packed && x->whole == y->whole && x->pieces == y->pieces &&
+           x->n == y->n && x->grain == y->grain && x->words == y->words && a->level == b->level &&
+           a->unit == b->unit;
+}
+
+/* The resident that part of group s is; NULL: keeping it on chip would gain nothing. */
+static const Resident *resident(Walk *w, const Seq *q, const Stmt *s, const OwnPart *part) {
+    Arena *a = w->p->cx->a;
+    Resident r = {.part = *part,
+                  .number = w->o->residents.n,
+                  .level = s->level,
+                  .phase = w->products < 0 ? -1 : 2 * w->products};
+    r.uses = uses_of(q, &r.unit) / (double)part->choice;
+    if (r.uses <= 1 || s->op.inner) return NULL;
+    for (int i = 0; i < w->o->residents.n; i++) {
+        Resident *old = w->o->residents.p[i];
+        if (!same(old, &r)) continue;
+        old->uses += r.uses;
+        if (old->phase != r.phase) old->phase = -1;
+        return old;
+    }
+    const int units = schedule_units(w->p->schedule, r.level);
+    r.most = ((part->n + part->grain - 1) / part->grain + units - 1) / units * part->grain;
+    if (part->whole || r.most > part->n) r.most = part->n;
+    r.bytes = part->pieces * r.most * part->words * 4;
+    vec_push(a, &w->o->residents, arena_memdup(a, &r, sizeof r));
+    return w->o->residents.p[r.number];
+}
+
+static void find_residents(Walk *w, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        if (s->level == LEVEL_HOST) w->products++;
+        if (s->kind == S_OP) {
+            Kernel *k = s->op.kernel;
+            for (int j = 0; j < k->nown; j++) k->own[j].resident = resident(w, q, s, &k->own[j]);
+            if (k->scratch > w->o->scratch_most) w->o->scratch_most = k->scratch;
+        }
+        for (int m = 0; m < stmt_nseq(s); m++) find_residents(w, stmt_seq(s, m));
+    }
+}
+
+static int by_uses(const void *a, const void *b) {
+    const Resident *x = *(Resident *const *)a, *y = *(Resident *const *)b;
+    if (x->uses != y->uses) return x->uses > y->uses ? -1 : 1;
+    return x->number < y->number ? -1 : 1;
+}
+
+/* Shares out a block's memory behind the first `taken` bytes, which are in use all the time. */
+static void place(Program *p, int64_t taken) {
+    OnChip *o = p->onchip;
+    const int n = o->residents.n;
+    const int64_t room = p->schedule->device->level[LEVEL_CORE].bytes;
+    o->scratch = round_up(taken);
+    o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most) : taken;
+    o->by_uses = arena_memdup(p->cx->a, o->residents.p, sizeof(Resident *) * (size_t)n);
+    qsort(o->by_uses, (size_t)n, sizeof *o->by_uses, by_uses);
+    for (int i = 0; i < n; i++) {
+        Resident *r = o->by_uses[i];
+        r->at = o->bytes + round_up(r->bytes) <= room ? o->bytes : 0;
+        if (r->at) o->bytes += round_up(r->bytes);
+    }
+}
+
+/* ---- ahead of barriers ----------------------------------------------------------------------- */
+/* The barrier that units have just passed when they come to statement i of q: in front of it, or at
+ * the end of the loop that begins with it. */
+static Stmt *barrier_before(const Seq *q, int i) {
+    for (i--; i >= 0; i--) {
+        if (q->s.p[i]->kind == S_BARRIER) return q->s.p[i];
+        if (q->s.p[i]->kind != S_LET && q->s.p[i]->kind != S_CHECK) return NULL;
+    }
+    Stmt *last = q->s.p[q->s.n - 1];
+    return q->owner && q->owner->kind == S_LOOP && last->kind == S_BARRIER ? last : NULL;
+}
+
+/* What a unit reads of one piece, and does not keep, is on its way while the unit waits. */
+static void fetch_ahead(const Program *p, Stmt *barrier, Kernel *k) {
+    for (int i = 0; i < k->nown; i++) {
+        OwnPart *o = &k->own[i];
+        o->ahead = !o->whole && o->pieces == 1 && !(o->resident && o->resident->at) &&
+                   o->n * o->words * 4 >= (int64_t)AHEAD_BYTES * p->schedule->units;
+        if (o->ahead) barrier->barrier.ahead = k;
+    }
+}
+
+/* In what all units share; functions are out of reach. */
+static void find_ahead(const Program *p, Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i], *barrier;
+        if (s->kind == S_OP && s->op.kernel->nown && (barrier = barrier_before(q, i)) &&
+            barrier->level == LEVEL_TEAM && barrier->meet == MEET_ALL)
+            fetch_ahead(p, barrier, s->op.kernel);
+        if (stmt_apart(s, LEVEL_TEAM)) continue;
+        for (int m = 0; s->kind != S_CALL && m < stmt_nseq(s); m++) find_ahead(p, stmt_seq(s, m));
+    }
+}
+
+void pass_onchip(Program *p) {
+    p->onchip = NEW(p->cx->a, OnChip);
+    if (!device_is_gpu(p->schedule->device)) return;
+    Walk w = {.p = p, .o = p->onchip, .products = -1};
+    for (int i = 0; i < p->top->s.n; i++)
+        if (p->top->s.p[i]->level == LEVEL_HOST) w.products = 0;
+    find_residents(&w, p->top);
+    place(p, p->mem->shared);
+    find_ahead(p, p->top);
+}
