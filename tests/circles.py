@@ -11,12 +11,12 @@ import os
 import subprocess
 import sys
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST = 6
 # Circles over several folders, or with more than MOST files: folders, and the files of the largest such circle today.
 # Nothing is added here and no number grows: the table has to get empty.
 KNOWN = {
-    ("stack", "utask", "utask/ops"): 52,
-    ("codegen/emit", "codegen/emit/cpu", "codegen/emit/gpu"): 21,
+    ("codegen/emit", "codegen/emit/cpu", "codegen/emit/gpu"): 15,
     ("frontend",): 9,
     ("api",): 8,
 }
@@ -29,9 +29,9 @@ def needs(build):
         top = os.path.join(build, "CMakeFiles", target + ".dir")
         for d, _, files in os.walk(top):
             for f in files:
-                if f.endswith(".o"):
-                    path = os.path.join(d, f)
-                    name = os.path.relpath(path, top)[:-len(".o")]
+                path = os.path.join(d, f)
+                name = os.path.relpath(path, top)[:-len(".o")]
+                if os.path.exists(os.path.join(ROOT, name)):  # else generated, or left by an earlier build
                     uses[name] = set()
                     for line in subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines():
                         *_, kind, symbol = line.split()
