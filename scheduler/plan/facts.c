@@ -6,14 +6,14 @@
 #include "scheduler/plan/phases.h"
 #include "utask/walk.h"
 
-typedef struct Walk {
+typedef struct FactsWalk {
     const Program *p;
     Facts *f;
-} Walk;
+} FactsWalk;
 
-static void note_seq(Walk *w, const Seq *q);
+static void note_seq(FactsWalk *w, const Seq *q);
 
-static void note_loop(Walk *w, Stmt *s) {
+static void note_loop(FactsWalk *w, Stmt *s) {
     Facts *f = w->f;
     const Seq *body = s->loop.body;
     LoopFacts l = {.loop = s,
@@ -29,7 +29,7 @@ static void note_loop(Walk *w, Stmt *s) {
     vec_push(w->p->cx->a, &f->loops, l);
 }
 
-static void note_function(Walk *w, const Func *g) {
+static void note_function(FactsWalk *w, const Func *g) {
     Facts *f = w->f;
     FuncFacts k = {g->name, sync_count(g->body, LEVEL_TEAM), sync_flags(g->body), g->frame};
     note_seq(w, g->body);
@@ -38,7 +38,7 @@ static void note_function(Walk *w, const Func *g) {
     vec_push(w->p->cx->a, &f->recursive, k);
 }
 
-static void note_seq(Walk *w, const Seq *q) {
+static void note_seq(FactsWalk *w, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->kind == S_LOOP) note_loop(w, s);
@@ -57,7 +57,7 @@ Facts plan_facts(const Program *p) {
                .barriers = sync_count(p->top, LEVEL_TEAM),
                .cluster_barriers = sync_count(p->top, LEVEL_CLUSTER),
                .flags = sync_flags(p->top)};
-    Walk w = {p, &f};
+    FactsWalk w = {p, &f};
     note_seq(&w, p->top);
     if (p->phases) {
         f.launches = p->phases->launches;

@@ -1,4 +1,4 @@
-/* library.c: opening what `braid compile` made. */
+/* load_library.c: opening what `braid compile` made. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
