@@ -266,48 +266,6 @@ static bool cache_key(const char *model_path, const braid_options *o, bool measu
     return good;
 }
 
-/* ---- the store ----------------------------------------------------------------------------------
- */
-static char *cache_folder(const braid_options *o) {
-    const char *own = o->cache_dir ? o->cache_dir : getenv("BRAID_CACHE");
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (own && *own) return rt_text("%s", own);
-    if (xdg && *xdg == '/') return rt_text("%s/braid", xdg);
-    return home && *home == '/' ? rt_text("%s/.cache/braid", home) : NULL;
-}
-
-/* Whether it is a folder or file of this user that no other one can change. */
-static bool is_own(const char *path) {
-    struct stat s;
-    return lstat(path, &s) == 0 && s.st_uid == geteuid() && !(s.st_mode & (S_IWGRP | S_IWOTH)) &&
-           (S_ISDIR(s.st_mode) || S_ISREG(s.st_mode));
-}
-
-/* mkdir -p; false when it cannot be, or somebody else could put libraries there. */
-static bool make_folders(char *path) {
-    for (char *p = path + 1; *p; p++) {
-        if (*p != '/') continue;
-        *p = 0;
-        mkdir(path, 0777);
-        *p = '/';
-    }
-    if (mkdir(path, 0700) != 0 && errno != EEXIST) return false;
-    char *real = realpath(path, NULL); /* it may be a link that the user has made */
-    bool good = real && is_own(real) && access(real, W_OK | X_OK) == 0;
-    free(real);
-    return good;
-}
-
-Store *rt_store(const braid_options *o, bool write) {
-    char *folder = o->no_cache ? NULL : cache_folder(o), *path = NULL;
-    Store *s = NULL;
-    if (folder && (!write || make_folders(folder)) && (path = rt_text("%s/tuning.db", folder)))
-        s = write ? store_open(path) : store_open_to_read(path);
-    free(folder);
-    free(path);
-    return s;
-}
-
 /* ---- entries: model.so, perhaps its weights, and `sums` with the size and a sum of each --------
  */
 static const char *const entry_files[] = {"model.so", "model.so.weights"};
@@ -317,7 +275,7 @@ static char *sum_line(const char *folder, const char *name) {
     char *path = rt_text("%s/%s", folder, name), *line = NULL;
     void *bytes;
     size_t n;
-    if (path && is_own(path) && rt_read_file(path, &bytes, &n, NULL) == BRAID_OK) {
+    if (path && rt_is_own(path) && rt_read_file(path, &bytes, &n, NULL) == BRAID_OK) {
         uint64_t h = n, w;
         for (size_t i = 0; i < n; i += sizeof w) {
             w = 0;
@@ -356,7 +314,7 @@ static bool entry_is_whole(const char *entry) {
     char *path = rt_text("%s/sums", entry), *now = NULL;
     void *was = NULL;
     size_t n = 0;
-    bool whole = path && is_own(entry) && is_own(path) &&
+    bool whole = path && rt_is_own(entry) && rt_is_own(path) &&
                  rt_read_file(path, &was, &n, NULL) == BRAID_OK && (now = sums_of(entry)) &&
                  strlen(now) == n && memcmp(now, was, n) == 0;
     free(path);
@@ -410,10 +368,10 @@ braid_status rt_cached_library(const char *model_path, const braid_options *o, b
                                char **path, char **folder, braid_error *e) {
     char key[40], *entry = NULL;
     bool use = !o->no_cache && !o->emit_path;
-    char *store = use ? cache_folder(o) : NULL;
+    char *store = use ? rt_cache_folder(o) : NULL;
     braid_status st = BRAID_OK;
     *path = *folder = NULL;
-    use = store && make_folders(store) && cache_key(model_path, o, false, key);
+    use = store && rt_make_folders(store) && cache_key(model_path, o, false, key);
     if (use) entry = rt_text("%s/%s", store, key);
     if (entry && access(entry, F_OK) != 0 && (use = cache_key(model_path, o, true, key))) {
         free(entry);

@@ -6,7 +6,7 @@
 #include "scheduler/passes.h"
 #include "stack/batch.h"
 #include "utask/lower.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 
 /* The lowerings by OpRow.index. The table is here, for utask/ and stack/ both have some: a lowering
  * that lowers a body must not be below itself. */

@@ -1,49 +1,8 @@
-/* model.c: braid_load and what a model says of itself. */
+/* model.c: models: a library that is one, what a model says of itself, and its end. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "base/cleanup.h"
 #include "api/runtime.h"
-#include "scheduler/cost/device.h"
-
-braid_status rt_target(const char *target, braid_error *e) {
-    size_t n = strcspn(target, ":");
-    char known[600] = "";
-    if (strcmp(target, "interp") == 0 || device_find(target)) return BRAID_OK;
-    for (int kind = 1; !*known && kind >= 0; kind--) /* those of its kind, or all */
-        for (int i = 0; device_at(i); i++) {
-            const char *name = device_at(i)->name;
-            if (kind && (strncmp(name, target, n) != 0 || name[n] != ':')) continue;
-            size_t k = strlen(known);
-            snprintf(known + k, sizeof known - k, "%s%s", k ? ", " : kind ? "" : "interp, ", name);
-        }
-    return rt_fail(e, BRAID_USAGE, "unknown target '%s'; there are %s", target, known);
-}
-
-braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e) {
-    memset(o, 0, sizeof *o);
-    if (from) {
-        size_t n = from->struct_size;
-        if (n < sizeof from->struct_size)
-            return rt_fail(e, BRAID_USAGE, "the options' struct_size is not set");
-        memcpy(o, from, n < sizeof *o ? n : sizeof *o);
-    }
-    if (!o->target) o->target = "cpu";
-    if (o->shape_count < 0 || (o->shape_count > 0 && !o->shape))
-        return rt_fail(e, BRAID_USAGE, "shape_count is %d, but there are no shapes",
-                       (int)o->shape_count);
-    for (int i = 0; i < o->shape_count; i++) {
-        const braid_shape *s = &o->shape[i];
-        bool good = s->input && s->rank >= 0 && s->rank <= MAX_RANK && (s->dim || !s->rank);
-        for (int k = 0; good && k < s->rank; k++) good = s->dim[k] >= -1;
-        if (!good)
-            return rt_fail(
-                e, BRAID_USAGE,
-                "shape %d: it has no input, a rank outside of 0 to %d or a size below -1", i,
-                MAX_RANK);
-    }
-    return rt_target(o->target, e);
-}
 
 void rt_program_io(Arena *a, const Io *from, braid_io *io) {
     const VType *t = from->type;
@@ -76,105 +35,18 @@ void rt_program_io(Arena *a, const Io *from, braid_io *io) {
     io->dim_name = name;
 }
 
-/* All that needs the Program. */
-static void load_program(struct braid_model *m, Program *p) {
-    m->program = p;
-    m->interp = interp_new(p);
-    if (!m->interp) err(&m->diag, ST_MEMORY, NULL, "out of memory");
-    m->name = p->name;
-    m->target = "interp";
-    m->nin = p->nin;
-    m->nout = p->nout;
-    m->in = NEWN(m->arena, braid_io, p->nin + 1);
-    m->out = NEWN(m->arena, braid_io, p->nout + 1);
-    for (int i = 0; i < p->nin; i++) rt_program_io(m->arena, &p->in[i], &m->in[i]);
-    for (int i = 0; i < p->nout; i++) rt_program_io(m->arena, &p->out[i], &m->out[i]);
+struct braid_model *rt_model_new(void) {
+    struct braid_model *m = calloc(1, sizeof *m);
+    if (m) atomic_store(&m->refs, 1);
+    return m;
 }
 
-static braid_status load_interp(struct braid_model *m, const char *path,
-                                const braid_options *options, braid_error *e) {
-    jmp_buf jb;
-    m->diag.top = &jb;
-    stage_set("reading the model");
-    if (setjmp(jb) == 0) {
-        FoldSpec fold;
-        CompileOptions o;
-        m->arena = arena_new(&m->diag);
-        rt_compile_options(options, &fold, &o);
-        o.by_run = true;
-        Program *p = compile_program(m->arena, &m->diag, path, &o);
-        if (p) load_program(m, p);
-    }
-    m->diag.top = NULL;
-    stage_set(NULL);
-    if (m->diag.status) return rt_fail_diag(e, &m->diag);
-    if (m->program) return BRAID_OK;
-    arena_free(m->arena);
-    m->arena = NULL;
-    return rt_open_ranks(m, path, options, e);
-}
-
-static braid_status load_library(struct braid_model *m, const char *path, braid_error *e) {
+braid_status rt_model_library(struct braid_model *m, const char *path, braid_error *e) {
     braid_status st = rt_open_library(path, m, e);
     if (st && m->handle) {
         dlclose(m->handle);
         m->handle = NULL;
     }
-    return st;
-}
-
-static braid_status load_compiled(struct braid_model *m, const char *model_path,
-                                  const braid_options *o, braid_error *e) {
-    braid_status st = BRAID_OK;
-    /* A cached library that cannot be opened (a damaged file) is made again once. */
-    for (int fresh = 0; fresh < 2; fresh++) {
-        char *path;
-        st = rt_cached_library(model_path, o, fresh, &path, &m->folder, e);
-        if (st == RT_OPEN) return rt_open_ranks(m, model_path, o, e);
-        if (st) return st;
-        st = load_library(m, path, e);
-        free(path);
-        if (!st || m->folder) break;
-    }
-    return st;
-}
-
-bool rt_is_library(const char *path) {
-    static const char elf[4] = {0x7f, 'E', 'L', 'F'};
-    char magic[4] = "";
-    FILE *f = fopen(path, "rbe");
-    bool library = f && fread(magic, 1, 4, f) == 4 && memcmp(magic, elf, 4) == 0;
-    if (f) fclose(f);
-    return library;
-}
-
-braid_status braid_load(const char *path, const braid_options *options, struct braid_model **model,
-                        braid_error *e) {
-    braid_options o;
-    if (!path || !model) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
-    braid_status st = rt_options(options, &o, e);
-    if (st) return st;
-    bool library = rt_is_library(path);
-    if (library && o.fold)
-        return rt_fail(e, BRAID_USAGE, "a loop can be folded into a model, not into a library");
-    if (library && (o.shape_count || o.ignore_dim_names))
-        return rt_fail(e, BRAID_USAGE,
-                       "shapes and dim names of inputs are settled in a library already");
-    struct braid_model *m = calloc(1, sizeof *m);
-    if (!m) return rt_fail(e, BRAID_MEMORY, "out of memory");
-    atomic_store(&m->refs, 1);
-    if (library) {
-        st = load_library(m, path, e);
-        if (!st && options && options->target && strcmp(o.target, m->target) != 0)
-            st = rt_fail(e, BRAID_USAGE, "the library is for target '%s'", m->target);
-    } else if (strcmp(o.target, "interp") == 0)
-        st = load_interp(m, path, &o, e);
-    else
-        st = load_compiled(m, path, &o, e);
-    if (st)
-        braid_model_free(m);
-    else
-        *model = m;
     return st;
 }
 

@@ -23,7 +23,8 @@ struct RtOpen {
     pthread_mutex_t lock; /* held while compiling */
     const char *path;     /* strings and arrays are in the model's arena */
     braid_options o;      /* shape has room for `n` more */
-    int n, *input;        /* open inputs */
+    RtLoad *load;
+    int n, *input; /* open inputs */
     Variant *variant;
     Arena *imported; /* while the Graph is read */
 };
@@ -113,9 +114,10 @@ static void read_model(struct braid_model *m, const char *path, const braid_opti
 }
 
 braid_status rt_open_ranks(struct braid_model *m, const char *path, const braid_options *o,
-                           braid_error *e) {
+                           RtLoad *load, braid_error *e) {
     jmp_buf jb;
     if (!(m->open = calloc(1, sizeof *m->open))) return rt_fail(e, BRAID_MEMORY, "out of memory");
+    m->open->load = load;
     pthread_mutex_init(&m->open->lock, NULL);
     m->diag.top = &jb;
     if (setjmp(jb) == 0) read_model(m, path, o);
@@ -182,7 +184,7 @@ static braid_status compile_variant(const struct braid_model *m, Variant *v, bra
         shape[i] = (braid_shape){m->in[open->input[i]].name, rank, dim[i]};
     }
     o.shape_count += open->n;
-    braid_status st = braid_load(open->path, &o, &v->m, &why);
+    braid_status st = open->load(open->path, &o, &v->m, &why);
     free(dim);
     if (!st) return BRAID_OK;
     if (st == BRAID_MODEL || st == BRAID_UNSUPPORTED) return refuse(m, v, &why, e);

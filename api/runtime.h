@@ -70,7 +70,7 @@ void proto_print(Sb *s, const braid_value *v);
 braid_status proto_parse(const void *bytes, size_t n, const braid_io *io, braid_value **v,
                          braid_error *e);
 
-/* ---- models (model.c, library.c, cache.c) ---------------------------------------------------- */
+/* ---- models (load.c, model.c, library.c) ---------------------------------------------------- */
 struct braid_model {
     _Atomic int refs;
     const char *name, *target;
@@ -89,7 +89,10 @@ struct braid_model {
     struct RtOpen *open;       /* compiled for the ranks that runs bring (open.c), or NULL */
 };
 
+struct braid_model *rt_model_new(void); /* of nothing yet; NULL: no memory */
 void rt_model_retain(struct braid_model *m);
+/* m, which is new, becomes that of a compiled library. */
+braid_status rt_model_library(struct braid_model *m, const char *path, braid_error *e);
 
 /* ---- sessions (session.c, dlpack.c, device.c) ------------------------------------------------ */
 struct braid_session {
@@ -106,9 +109,11 @@ struct braid_session {
 
 /* ---- models whose inputs leave their ranks open (open.c) --------------------------------------
  */
-/* m becomes such a model. */
+/* m becomes such a model. `load` is braid_load, which makes a model of it for certain ranks. */
+typedef braid_status RtLoad(const char *path, const braid_options *o, struct braid_model **m,
+                            braid_error *e);
 braid_status rt_open_ranks(struct braid_model *m, const char *path, const braid_options *o,
-                           braid_error *e);
+                           RtLoad *load, braid_error *e);
 void rt_open_free(struct RtOpen *open);
 void rt_ranked_free(struct RtRanked *r);
 /* What a run brings for an input. */
@@ -155,7 +160,7 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
 /* The compiler's form of the options; `fold` is room that *c points to. */
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c);
 
-/* ---- compiling (build.c, tune.c) ------------------------------------------------------------- */
+/* ---- compiling (build.c, job.c, tune.c, cache.c, folder.c) ------------------------------------------------------------- */
 typedef struct RtChoices {
     Measured *p; /* measured choices of the scheduler, malloc'd, sorted by key */
     int n;
@@ -191,6 +196,12 @@ braid_status rt_build(const char *model_path, const braid_options *o, bool by_ru
  * NULL. Both are malloc'd. */
 braid_status rt_cached_library(const char *model_path, const braid_options *o, bool fresh,
                                char **path, char **folder, braid_error *e);
+/* Where the cache is; malloc'd, NULL: nowhere. */
+char *rt_cache_folder(const braid_options *o);
+/* mkdir -p; false when it cannot be, or somebody else could put libraries there. */
+bool rt_make_folders(char *path);
+/* Whether it is a folder or file of this user that no other one can change. */
+bool rt_is_own(const char *path);
 /* What was measured on this machine, kept in the cache; NULL, which is an empty store, when there
  * is none or o wants none. `write`: made when it is not there. store_close. */
 Store *rt_store(const braid_options *o, bool write);

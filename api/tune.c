@@ -82,7 +82,9 @@ static braid_status load(Tuner *t, const char *file, Loaded *l) {
     braid_session_options so = {.struct_size = sizeof so, .threads = t->o.threads};
     *l = (Loaded){0};
     if (!path) return rt_fail(t->e, BRAID_MEMORY, "out of memory");
-    braid_status st = braid_load(path, NULL, &l->m, t->e);
+    l->m = rt_model_new();
+    braid_status st =
+        l->m ? rt_model_library(l->m, path, t->e) : rt_fail(t->e, BRAID_MEMORY, "out of memory");
     free(path);
     if (!st) st = braid_session_new(l->m, &so, &l->s, t->e);
     if (!st && !(l->in = calloc((size_t)braid_model_input_count(l->m) + 1, sizeof *l->in)))

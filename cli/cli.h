@@ -68,7 +68,7 @@ braid_options cli_options(const Cli *c, braid_fold *fold);
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s);
 /* Values for the inputs of m from -i files; value[] has an entry for each input. */
 int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **value);
-/* … and the others random when `fill`, of sizes that must be known (sizes.c); else they must be
+/* … and the others random when `fill`, of sizes that must be known (missing_inputs.c); else they must be
  * there unless they are optional: then NULL. */
 int cli_inputs(const Cli *c, const struct braid_model *m, bool fill, braid_value **value);
 int cli_random_inputs(const Cli *c, const struct braid_model *m, braid_value **value);

@@ -5,28 +5,6 @@
  */
 #include "frontend/import.h"
 
-static const char *key_of(Import *im, const char *domain, const char *name, const char *overload) {
-    if (same_domain(domain, "")) domain = "";
-    return arena_printf(im->a, "%s\n%s\n%s", domain, name, overload);
-}
-
-void functions_index(Import *im) {
-    im->function = map_new(im->a);
-    for (size_t i = 0; i < im->model->n_functions; i++) {
-        Onnx__FunctionProto *f = im->model->functions[i];
-        if (!f->name[0]) err(im->d, ST_MODEL, NULL, "a function has no name");
-        const char *key = key_of(im, f->domain, f->name, f->overload);
-        if (map_get(im->function, key))
-            err(im->d, ST_MODEL, NULL, "function %s:%s is defined twice", f->domain, f->name);
-        map_set(im->function, key, f);
-    }
-}
-
-const Onnx__FunctionProto *function_find(Import *im, const Onnx__NodeProto *np) {
-    if (!im->model->n_functions) return NULL;
-    return map_get(im->function, key_of(im, np->domain, np->op_type, np->overload));
-}
-
 static void check_recursion(Import *im, const Scope *s, const Onnx__FunctionProto *f,
                             const char *path) {
     for (const Call *c = s->call; c; c = c->up)

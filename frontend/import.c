@@ -7,76 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const Value value_absent;
-
-void count_things(Import *im, size_t n, const char *path) {
-    if (n > MAX_THINGS - im->things)
-        err(im->d, ST_UNSUPPORTED, path, "the model is too large with all functions inlined");
-    im->things += n;
-}
-
-void count_copied(Import *im, size_t bytes, const char *path) {
-    if (bytes > MAX_COPIED - im->copied)
-        err(im->d, ST_UNSUPPORTED, path,
-            "more than %zu bytes of sparse tensors and inlined attributes", MAX_COPIED);
-    im->copied += bytes;
-}
-
 static void check_short(Import *im, size_t n, const char *path, const char *what) {
     if (n > MAX_SHORT_LIST) err(im->d, ST_MODEL, path, "%zu %s are too many", n, what);
-}
-
-/* ---- names ---------------------------------------------------------------------------------- */
-
-Value *scope_find(Scope *s, const char *name) {
-    for (; s; s = s->up) {
-        Value *v = map_get(s->name, name);
-        if (v) return v;
-    }
-    return NULL;
-}
-
-void scope_add(Import *im, Scope *s, const char *name, const Value *v, const char *path) {
-    if (map_get(s->name, name)) err(im->d, ST_MODEL, path, "the name '%s' is defined twice", name);
-    map_set(s->name, name, (void *)(uintptr_t)v);
-}
-
-bool same_domain(const char *a, const char *b) {
-    if (!strcmp(a, "ai.onnx")) a = "";
-    if (!strcmp(b, "ai.onnx")) b = "";
-    return !strcmp(a, b);
-}
-
-const char *node_name(const Onnx__NodeProto *np) {
-    if (np->name[0]) return np->name;
-    for (size_t i = 0; i < np->n_output; i++)
-        if (np->output[i][0]) return np->output[i];
-    return np->op_type;
-}
-
-/* Long ways keep their end. */
-const char *path_join(Import *im, const char *prefix, const char *name) {
-    size_t n = strlen(prefix);
-    if (n > 400) return arena_printf(im->a, "...%s%.200s/", prefix + n - 300, name);
-    return arena_printf(im->a, "%s%.200s/", prefix, name);
-}
-
-/* Version of `domain` that applies to nodes of scope s; 0 when it is not imported. */
-int opset_of(Import *im, const Scope *s, const char *domain) {
-    size_t n = im->model->n_opset_import;
-    Onnx__OperatorSetIdProto **p = im->model->opset_import;
-    if (s && s->call) {
-        n = s->call->f->n_opset_import;
-        p = s->call->f->opset_import;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (!same_domain(p[i]->domain, domain)) continue;
-        if (p[i]->version < 1 || p[i]->version > INT32_MAX)
-            err(im->d, ST_MODEL, NULL, "bad version %lld of opset '%s'", (long long)p[i]->version,
-                p[i]->domain);
-        return (int)p[i]->version;
-    }
-    return 0;
 }
 
 /* ---- nodes ---------------------------------------------------------------------------------- */
@@ -113,14 +45,6 @@ static Region *need_graph(Raw *n, const char *name, int nparam) {
         err(n->im->d, ST_MODEL, n->path, "the subgraph '%s' has %d inputs, %d are needed", name,
             a->g->nparam, nparam);
     return a->g;
-}
-
-/* Outputs left off at the end become absent, so that there are as many as the subgraph gives. */
-void fit_outputs(Raw *n, const char *name, int count) {
-    if (n->out.n > count)
-        err(n->im->d, ST_MODEL, n->path, "has %d outputs, its body '%.200s' gives %d", n->out.n,
-            name, count);
-    while (n->out.n < count) vec_push(n->im->a, &n->out, NULL);
 }
 
 static void check_subgraphs(Raw *n) {

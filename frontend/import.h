@@ -1,9 +1,9 @@
 /* import.h: what the files of the importer share. Not for other folders.
  *
- * An ONNX file goes through: wire.c (bytes to messages), import.c (graphs to regions, names to
- * values), functions.c (calls of local functions), sort.c (order of nodes), import_tensor.c,
- * import_types.c, import_attr.c (messages to Const, VType, Attr), normalize*.c (old operator forms
- * to the newest one).
+ * An ONNX file goes through: wire.c (bytes to messages), import.c (graphs to regions),
+ * import_names.c (names to values), functions.c (calls of local functions), sort.c (order of
+ * nodes), import_tensor.c, import_types.c, import_attr.c (messages to Const, VType, Attr),
+ * normalize*.c (old operator forms to the newest one, by raw.c).
  */
 #ifndef BRAID_IMPORT_H
 #define BRAID_IMPORT_H
@@ -119,7 +119,7 @@ void attr_check(const Raw *n, const char *attrs, const Attr *a);
 /* The attribute's type: as written; else what `attrs` says, or NULL: guessed from what is there. */
 int attr_type(const Onnx__AttributeProto *ap, const char *attrs, int opset);
 
-/* import.c */
+/* import_names.c */
 void count_things(Import *im, size_t n, const char *path);
 void count_copied(Import *im, size_t bytes, const char *path);
 extern const Value value_absent;
@@ -129,14 +129,16 @@ const char *path_join(Import *im, const char *prefix, const char *name);
 const char *node_name(const Onnx__NodeProto *np);
 bool same_domain(const char *a, const char *b);
 int opset_of(Import *im, const Scope *s, const char *domain); /* 0: not imported */
-void fit_outputs(Raw *n, const char *name, int count);        /* of a body that gives `count` */
+void functions_index(Import *im);
+const char *function_key(Import *im, const char *domain, const char *name, const char *overload);
+const Onnx__FunctionProto *function_find(Import *im, const Onnx__NodeProto *np);
+
+/* import.c */
 void nodes_import(Import *im, Scope *s, Onnx__NodeProto **node, size_t n, const char *what);
 Region *region_import(Import *im, const Onnx__GraphProto *gp, Scope *up, Region *parent,
                       const char *prefix);
 
 /* functions.c */
-void functions_index(Import *im);
-const Onnx__FunctionProto *function_find(Import *im, const Onnx__NodeProto *np);
 void call_inline(Import *im, Scope *s, const Onnx__NodeProto *np, const Onnx__FunctionProto *f,
                  const char *path);
 /* Finds what the Invoke n calls and checks the call. The function is imported by functions_import.
@@ -164,7 +166,7 @@ void norm_resize10(Raw *n);
 void norm_resize(Raw *n);
 void norm_scan8(Raw *n);
 
-/* Helpers for rewrites: raw_emit puts nodes before the one being rewritten, raw_post after it. */
+/* raw.c: raw_emit puts nodes before the one in hand, raw_post after it. */
 Value *raw_emit(Raw *n, const char *op, int nin, Value **in, int nattr, Attr *attr);
 Value *raw_emit_i64(Raw *n, int rank, int64_t count, const int64_t *v); /* constant, rank 0 or 1 */
 Value *raw_emit_float(Raw *n, float v);                                 /* constant of rank 0 */
@@ -176,6 +178,8 @@ Value *raw_need(Raw *n, int i); /* input i, which every form of the operator has
 bool raw_take(Raw *n, const char *name, Attr *out); /* removes the attribute */
 const Attr *raw_attr(const Raw *n, const char *name);
 void raw_put(Raw *n, Attr a);
+/* For a body `name` that gives `count`: outputs left off at the end become absent. */
+void fit_outputs(Raw *n, const char *name, int count);
 
 static inline Attr attr_of_int(const char *name, int64_t v) {
     return (Attr){.name = name, .kind = AT_INT, .i = v};

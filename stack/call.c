@@ -9,7 +9,7 @@
  * an arm without result; so the base case tells the shape. Then what was found is assumed and must
  * be confirmed. */
 #include "utask/lower_internal.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 
 #define ELEMS_MAX 4      /* integers of a tensor that are passed in registers */
 #define NODES_MAX 200000 /* lowered, with all calls in place */

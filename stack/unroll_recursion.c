@@ -26,12 +26,12 @@
 #define COPY_NS 0.015
 #define COPY_GROUP_NS 0.4
 
-typedef struct Unroll {
+typedef struct UnrollCalls {
     Program *p;
     Cx *c;
     int levels; /* of bodies in each other, beyond the outermost one */
     int level;  /* of the body that is being copied */
-} Unroll;
+} UnrollCalls;
 
 /* ---- copies -------------------------------------------------------------------------------- */
 /* t is what a function returns, or not any more. */
@@ -44,7 +44,7 @@ static void hand_over(Tensor *t, bool owned, int ret) {
 }
 
 static void copy_call(Clone *k, const Stmt *s, Seq *to) {
-    Unroll *u = k->user;
+    UnrollCalls *u = k->user;
     const Func *f = s->call.f;
     if (u->level == u->levels) { /* a call out of the innermost body */
         const Stmt *n = clone_stmt(k, s, to);
@@ -73,7 +73,7 @@ static void copy_call(Clone *k, const Stmt *s, Seq *to) {
 }
 
 /* What becomes of a function: its bodies are copied before one is replaced. */
-static Func unrolled(Unroll *u, const Func *f) {
+static Func unrolled(UnrollCalls *u, const Func *f) {
     Cx *c = u->c;
     Func g = *f;
     g.inside = u->levels;
@@ -96,7 +96,7 @@ static Func unrolled(Unroll *u, const Func *f) {
     return g;
 }
 
-static void unroll(Unroll *u, Stmt *start) {
+static void unroll(UnrollCalls *u, Stmt *start) {
     int n = start->call.nfunc;
     Func *g = NEWN(u->c->a, Func, n);
     for (int i = 0; i < n; i++) g[i] = unrolled(u, start->call.func[i]);
@@ -133,7 +133,7 @@ static double call_ns(const Device *d, const Size *z) {
 
 /* How an activation's time changes with so many levels: one in levels + 1, or fewer where it calls
  * several, is a call. */
-static double change_ns(const Unroll *u, const Func *f, int levels, bool *fits) {
+static double change_ns(const UnrollCalls *u, const Func *f, int levels, bool *fits) {
     const Device *d = u->p->schedule->device;
     Size one = {0}, all = {0};
     measure(f->body, 0, &one);
@@ -150,7 +150,7 @@ static double change_ns(const Unroll *u, const Func *f, int levels, bool *fits) 
 
 /* The recursion that statement *at starts. */
 static void try_call(void *user, Seq *q, int *at) {
-    Unroll *u = user;
+    UnrollCalls *u = user;
     Stmt *s = q->s.p[*at];
     if (s->kind != S_CALL || !s->call.nfunc) return;
     double plain = 0, changed = 0;
@@ -174,7 +174,7 @@ static void try_call(void *user, Seq *q, int *at) {
 }
 
 void pass_unroll_recursion(Program *p) {
-    Unroll u = {.p = p, .c = p->cx};
+    UnrollCalls u = {.p = p, .c = p->cx};
     if (p->nfunc) seq_rewrite(p->top, try_call, &u);
     p->nsym = p->cx->next_sym;
     p->ntensor = p->cx->next_tensor;

@@ -165,7 +165,7 @@ Expr *e_indim(Cx *c, int input,
 Expr *e_un(Cx *c, int op, Expr *a);
 Expr *e_bin(Cx *c, int op, Expr *a, Expr *b); /* same dtype on both sides (asserted) */
 Expr *e_cast(Cx *c, DType t, Expr *a);        /* ONNX Cast: float to int truncates */
-/* ONNX Cast to a small type (utask/small.c). Out of range: the largest, or NaN or infinity where
+/* ONNX Cast to a small type (utask/small_cast.c). Out of range: the largest, or NaN or infinity where
  * not `saturate`. `round`: float8e8m0 only, all others round half to even. */
 typedef enum { ROUND_UP, ROUND_DOWN, ROUND_NEAREST } SmallRound;
 typedef struct SmallCast {

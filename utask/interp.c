@@ -149,23 +149,23 @@ typedef struct ScanState {
     int rank; /* of an element; -1: none seen yet */
     int64_t dim[MAX_RANK];
 } ScanState;
-typedef struct LoopState {
-    struct LoopState *up;
+typedef struct LoopRun {
+    struct LoopRun *up;
     int nscan;
     ScanState *scan;
     RegVal *next;
     Buf **buf;
-} LoopState;
+} LoopRun;
 
-static void loop_state_free(LoopState *s) {
+static void loop_state_free(LoopRun *s) {
     for (int i = 0; i < s->nscan; i++) free(s->scan[i].data);
     free(s);
 }
 
-static LoopState *loop_state_new(Exec *x, const Stmt *s) {
+static LoopRun *loop_state_new(Exec *x, const Stmt *s) {
     int nscan = s->loop.scan.n, nsym = s->loop.syms.n, ncarry = s->loop.carry.n;
-    LoopState *r = calloc(1, sizeof *r + sizeof(ScanState) * (size_t)nscan +
-                                 sizeof(RegVal) * (size_t)nsym + sizeof(Buf *) * (size_t)ncarry);
+    LoopRun *r = calloc(1, sizeof *r + sizeof(ScanState) * (size_t)nscan +
+                               sizeof(RegVal) * (size_t)nsym + sizeof(Buf *) * (size_t)ncarry);
     if (!r) exec_fault(x, ST_MEMORY, -1, "out of memory");
     r->scan = (ScanState *)(void *)(r + 1);
     r->next = (RegVal *)(void *)(r->scan + nscan);
@@ -213,7 +213,7 @@ static void run_loop(Exec *x, const Step *o) {
     for (int i = 0; i < nsym; i++) set_sym(x, s->loop.syms.p[i].sym, code_out(x, o->pre, 2 + i));
     for (int i = 0; i < ncarry; i++)
         set_value(x, s->loop.carry.p[i].phi, ref(exec_value(x, s->loop.carry.p[i].init)));
-    LoopState *st = loop_state_new(x, s);
+    LoopRun *st = loop_state_new(x, s);
     for (; cond && iter < trips; iter++) {
         if (iter >= x->max_iterations) {
             x->said[0] = x->max_iterations;
@@ -538,7 +538,7 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
         up = f->up;
         frame_free(f);
     }
-    for (LoopState *l = x->loop, *up; l; l = up) {
+    for (LoopRun *l = x->loop, *up; l; l = up) {
         up = l->up;
         loop_state_free(l);
     }

@@ -253,7 +253,7 @@ typedef struct Exec {
     Buf *pending;         /* being filled: freed on a fault */
     void *scratch, *held; /* held: freed on a fault */
     size_t scratch_size;
-    struct LoopState *loop; /* innermost */
+    struct LoopRun *loop; /* innermost */
     struct Frame *frame;    /* what activations around the present one left behind */
     int64_t depth, stack_depth;
     int64_t depth_cap,

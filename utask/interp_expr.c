@@ -19,21 +19,21 @@ typedef struct Scope {
     int mask;      /* COND: register of the lanes that want it */
 } Scope;
 
-typedef struct Def {
-    struct Def *next;
+typedef struct KnownReg {
+    struct KnownReg *next;
     int scope, reg;
-} Def;
+} KnownReg;
 typedef struct Entry { /* what is known of an expression */
     const Expr *e;
     uint64_t axes; /* free axes */
     bool guard, reduce;
-    Def *def;
+    KnownReg *def;
 } Entry;
 
-typedef struct Bound {
+typedef struct AxisReg {
     const Axis *axis;
     int reg; /* -1: none yet */
-} Bound;
+} AxisReg;
 typedef struct RegInfo {
     Reg init;
     bool fixed; /* constant, symbol or input size: set before anything runs */
@@ -47,7 +47,7 @@ typedef struct Compiler {
     int nscope;
     Entry **tab;
     int ntab, tab_cap;
-    Bound *bound;
+    AxisReg *bound;
     int nbound, bound_cap;
     RegInfo *reg;
     int reg_cap, stamp;
@@ -109,7 +109,7 @@ static int bound_index(Compiler *c, const Axis *x) {
     for (int i = c->nbound - 1; i >= 0; i--)
         if (c->bound[i].axis == x) return i;
     c->bound = grow(&c->tmp, c->bound, c->nbound, &c->bound_cap, sizeof *c->bound);
-    c->bound[c->nbound] = (Bound){x, -1};
+    c->bound[c->nbound] = (AxisReg){x, -1};
     return c->nbound++;
 }
 
@@ -560,13 +560,13 @@ static int gen_node(Compiler *c, const Expr *e) {
 static int gen(Compiler *c, const Expr *e) {
     Entry *i = info(c, e);
     if (e->op == E_AXIS) {
-        Bound *b = &c->bound[bound_index(c, e->axis)];
+        AxisReg *b = &c->bound[bound_index(c, e->axis)];
         if (b->reg < 0) die("an axis is used outside of its tensor or reduction");
         return b->reg;
     }
     bool leaf = e->n == 0 && e->op != E_LOAD;
     Scope *at = leaf ? NULL : place(c, i), *cur = c->cur;
-    for (const Def *d = i->def; d; d = d->next) {
+    for (const KnownReg *d = i->def; d; d = d->next) {
         if (leaf) return d->reg;
         for (const Scope *s = at; s; s = s->outer)
             if (d->scope == s->id) return d->reg;
@@ -579,8 +579,8 @@ static int gen(Compiler *c, const Expr *e) {
         r = gen_node(c, e);
         c->cur = cur;
     }
-    Def *d = pool_alloc(&c->tmp, sizeof *d);
-    *d = (Def){i->def, leaf ? 0 : at->id, r};
+    KnownReg *d = pool_alloc(&c->tmp, sizeof *d);
+    *d = (KnownReg){i->def, leaf ? 0 : at->id, r};
     i->def = d;
     return r;
 }

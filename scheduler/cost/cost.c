@@ -16,13 +16,13 @@ double cost_over_sizes(double (*ns)(void *user, double unknown), void *user) {
 }
 
 /* ---- work of a group ---- */
-typedef struct Walk {
+typedef struct WorkCount {
     Cx *c;
     double unknown; /* a size that is not known */
     Map *seen;      /* expression id -> already counted in this scope */
     Map *buffers;   /* tensor id -> bytes of it that are counted, double * */
     Work w;
-} Walk;
+} WorkCount;
 
 static double bytes_of(const Tensor *t, double unknown) {
     double n = (double)dtype_size(t->dtype);
@@ -33,7 +33,7 @@ double cost_bytes(const Tensor *t) { return bytes_of(t, COST_UNKNOWN); }
 
 /* Operations of one evaluation of e in a scope of `times` evaluations, its loads' bytes with them.
  */
-static void walk(Walk *k, const Expr *e, double times, bool index) {
+static void walk(WorkCount *k, const Expr *e, double times, bool index) {
     if (e->pure || e->op == E_AXIS) return;
     if (map_geti(k->seen, (uint64_t)e->id + 1)) return;
     map_seti(k->seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
@@ -72,7 +72,7 @@ static void walk(Walk *k, const Expr *e, double times, bool index) {
 }
 
 Work cost_work(Cx *c, const Stmt *s, double unknown) {
-    Walk k = {.c = c, .unknown = unknown, .seen = map_new(c->a), .buffers = map_new(c->a)};
+    WorkCount k = {.c = c, .unknown = unknown, .seen = map_new(c->a), .buffers = map_new(c->a)};
     for (int i = 0; i < s->op.n; i++) {
         const Tensor *t = s->op.t[i];
         double n = 1;

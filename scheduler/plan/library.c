@@ -56,9 +56,9 @@ Expr *library_host_value(const Program *p, Expr *e) {
 /* ---- recognizing ----------------------------------------------------------------------------- */
 /* An axis, or neighbouring ones along which all three are walked as along one: its size and how far
  * a step goes in each of them. */
-typedef struct Walk {
+typedef struct StridedAxis {
     Expr *size, *step[3];
-} Walk;
+} StridedAxis;
 
 static bool at_least(Cx *c, Expr *a, Expr *b) {
     int64_t lo, hi;
@@ -66,8 +66,8 @@ static bool at_least(Cx *c, Expr *a, Expr *b) {
 }
 
 /* Appends axis x to w[*n], whose part of flat goes out of it; false when a step is not known. */
-static bool take_axis(Cx *c, Expr **flat, int nflat, Axis *x, Walk *w, int *n) {
-    Walk a = {x->extent, {e_int(c, 0), e_int(c, 0), e_int(c, 0)}};
+static bool take_axis(Cx *c, Expr **flat, int nflat, Axis *x, StridedAxis *w, int *n) {
+    StridedAxis a = {x->extent, {e_int(c, 0), e_int(c, 0), e_int(c, 0)}};
     bool joins = *n > 0;
     if (!a.size->pure || e_is_ival(a.size, 0)) return false;
     for (int i = 0; i < nflat; i++) {
@@ -137,7 +137,7 @@ bool library_product(const Program *p, Tensor *x, LibraryProduct *l) {
         return false;
     for (int i = 0; i < x->rank; i++) own[i] = e_axis(c, x->axis[i]);
     flat[2] = flat_index_of(c, x, own);
-    Walk w[MAX_RANK], sum[MAX_RANK * 2];
+    StridedAxis w[MAX_RANK], sum[MAX_RANK * 2];
     int n = 0, nsum = 0;
     if (r->naxis > MAX_RANK * 2) return false;
     for (int i = 0; i < x->rank; i++)
@@ -147,12 +147,12 @@ bool library_product(const Program *p, Tensor *x, LibraryProduct *l) {
     if (n == 0 || nsum != 1) return false;
     /* The last axis of the result lies together: it is that of the columns, and of the first
      * operand. */
-    const Walk *inner = &w[n - 1], *outer = NULL, *batch = NULL;
+    const StridedAxis *inner = &w[n - 1], *outer = NULL, *batch = NULL;
     int first = inner->step[0] != zero ? 0 : 1, second = !first;
     if (inner->step[2] != one || inner->step[first] == zero || inner->step[second] != zero)
         return false;
     for (int i = 0; i < n - 1; i++) {
-        const Walk **role = w[i].step[first] == zero && !outer ? &outer : &batch;
+        const StridedAxis **role = w[i].step[first] == zero && !outer ? &outer : &batch;
         if (*role || !at_least(c, w[i].step[first], zero) || !at_least(c, w[i].step[second], zero))
             return false;
         *role = &w[i];
@@ -189,8 +189,8 @@ double library_ns(const Program *p, Tensor *x) {
     LibraryProduct l;
     bool is = library_product(p, x, &l);
     ASSERT(is);
-    double m = cost_size(l.m), n = cost_size(l.n), k = cost_size(l.k),
-           batch = cost_size(l.batch), cores = d->units;
+    double m = cost_size(l.m), n = cost_size(l.n), k = cost_size(l.k), batch = cost_size(l.batch),
+           cores = d->units;
     double compute = 2 * m * n * k * batch / (d->gflops * cores * LIBRARY_GAIN);
     double bytes = ((double)dtype_size(l.t[0]->dtype) * (m * k + k * n) +
                     (double)dtype_size(x->dtype) * m * n) *

@@ -219,13 +219,13 @@ static bool should_fuse(Fuse *f, Tensor *t) {
 }
 
 /* ---- substitution ---------------------------------------------------------------------------- */
-typedef struct Inline {
+typedef struct Substitute {
     Cx *c;
     Tensor *t;
-} Inline;
+} Substitute;
 
 static Expr *inline_map(void *user, Expr *e) {
-    Inline *s = user;
+    Substitute *s = user;
     if (e->t != s->t) return NULL;
     return e_subst(s->c, s->t->body, s->t->rank, s->t->axis, e->a, NULL, NULL);
 }
@@ -369,7 +369,7 @@ void pass_fuse(Program *p) {
             t->fused = true;
             p->nfused++;
             e_each_load(f.c, t->body, add_above, (void *[]){&f, t});
-            Inline s = {f.c, t};
+            Substitute s = {f.c, t};
             TensorVec *u = &f.users[t->id];
             for (int k = 0; k < u->n; k++) {
                 u->p[k]->body = e_subst(f.c, u->p[k]->body, 0, NULL, NULL, inline_map, &s);

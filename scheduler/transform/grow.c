@@ -19,11 +19,11 @@
 /* Beyond, a size known at compile time is taken when it is needed. */
 #define STATIC_BYTES ((int64_t)1 << 26)
 
-typedef struct Step { /* one value of the chain */
-    Tensor *t, *from; /* from NULL: t is a join */
-    Expr *added;      /* the new part's elements, at the axes of t but `at` along the growing one */
-    Expr *rows;       /* how many are added */
-} Step;
+typedef struct Grown { /* one value of the chain */
+    Tensor *t, *from;  /* from NULL: t is a join */
+    Expr *added; /* the new part's elements, at the axes of t but `at` along the growing one */
+    Expr *rows;  /* how many are added */
+} Grown;
 
 typedef struct Chain {
     Program *p;
@@ -33,7 +33,7 @@ typedef struct Chain {
     int axis; /* -1: none yet */
     int tries;
     bool front, branches;
-    VEC(Step) step;
+    VEC(Grown) step;
 } Chain;
 
 /* ---- one value from another ------------------------------------------------------------------ */
@@ -100,7 +100,7 @@ static bool trace(Chain *k, Tensor *t, Expr **rows) {
     if (t == k->phi) return true;
     if (t->rank != k->phi->rank || t->grow || ++k->tries > 200 || (t->owned && k->step.n))
         return false;
-    Step s = {.t = t};
+    Grown s = {.t = t};
     if (t->kind == TK_JOIN) {
         const Join *j = tensor_join(t);
         Expr *of[2] = {*rows, *rows};
@@ -142,11 +142,11 @@ static bool trace(Chain *k, Tensor *t, Expr **rows) {
 }
 
 /* ---- what else happens to the values --------------------------------------------------------- */
-typedef struct Uses {
+typedef struct ChainUses {
     const Chain *k;
     const Stmt *at; /* at hand */
     bool bad;
-} Uses;
+} ChainUses;
 
 static bool in_chain(const Chain *k, const Tensor *t) {
     if (t == k->phi) return true;
@@ -156,20 +156,20 @@ static bool in_chain(const Chain *k, const Tensor *t) {
 }
 
 /* Uses t as a dense tensor. */
-static void dense(Uses *u, const Tensor *t) {
+static void dense(ChainUses *u, const Tensor *t) {
     if (in_chain(u->k, tensor_root(t))) u->bad = true;
 }
 static void dense_load(void *user, Expr *e) {
     if (e->kind || e->t->kind == TK_VIEW) dense(user, e->t);
 }
 static void dense_slot(void *user, const Slot *k) {
-    Uses *u = user;
+    ChainUses *u = user;
     if (k->kind == SLOT_READ && u->at->kind != S_BRANCH) dense(u, *k->t);
     if (slot_is_expr(k)) e_each_load(u->k->c, *k->e, dense_load, u);
 }
 
 static bool uses_dense(void *user, const Stmt *s) {
-    Uses *u = user;
+    ChainUses *u = user;
     u->at = s;
     if (s->kind == S_CALL) u->bad = true; /* a function may have captured it */
     stmt_slots(s, dense_slot, u);
@@ -203,7 +203,7 @@ static Stmt *isolate(Cx *c, Seq *q, Stmt *s, const Tensor *t) {
     return s;
 }
 
-static void apply(Chain *k, Grow *g, Step *s) {
+static void apply(Chain *k, Grow *g, Grown *s) {
     Cx *c = k->c;
     Tensor *t = s->t;
     t->grow = g;
@@ -283,7 +283,7 @@ bool grow_in_place(Program *p, Stmt *loop, LoopCarry *carry) {
             return false;
         if (d < k.axis && !e_is_ival(k.phi->dim[d], 1)) g->spaced = true;
     }
-    Uses u = {.k = &k};
+    ChainUses u = {.k = &k};
     if (loop->loop.cond_next) e_each_load(c, loop->loop.cond_next, dense_load, &u);
     if (g->spaced && (u.bad || seq_any(loop->loop.body, uses_dense, &u))) return false;
     if (!worthwhile(&k, g)) return false;

@@ -18,7 +18,7 @@ typedef struct Image { /* what stands for a tensor of the body */
     int at; /* which of its dims is the iteration; -1: it is the same in all of them */
 } Image;
 
-typedef struct Batch {
+typedef struct Interchange {
     Program *p;
     Cx *c;
     Arena *a;
@@ -31,14 +31,16 @@ typedef struct Batch {
     Expr *item;     /* for load_image: the iteration */
     VEC(Sym *) sym; /* whose definitions move, and where to */
     VEC(Seq *) scope;
-} Batch;
+} Interchange;
 
 static uint64_t key(int id) { return (uint64_t)id + 1; }
 
-static Image *image_of(const Batch *b, const Tensor *t) { return map_geti(b->image, key(t->id)); }
+static Image *image_of(const Interchange *b, const Tensor *t) {
+    return map_geti(b->image, key(t->id));
+}
 
 /* ---- what depends on the iteration ----------------------------------------------------------- */
-static bool varies(Batch *b, Map *seen, const Expr *e) {
+static bool varies(Interchange *b, Map *seen, const Expr *e) {
     if (!(e->flags & (EF_SYM | EF_LOAD | EF_REDUCE)) || map_geti(seen, key(e->id))) return false;
     map_seti(seen, key(e->id), b);
     if (e->op == E_SYM) return e->sym == b->loop->loop.iter || map_geti(b->value, key(e->sym->id));
@@ -54,9 +56,9 @@ static bool varies(Batch *b, Map *seen, const Expr *e) {
     return any;
 }
 
-static bool depends(Batch *b, const Expr *e) { return varies(b, map_new(b->a), e); }
+static bool depends(Interchange *b, const Expr *e) { return varies(b, map_new(b->a), e); }
 
-static bool fixed_dims(Batch *b, const Tensor *t) {
+static bool fixed_dims(Interchange *b, const Tensor *t) {
     int64_t bytes = (int64_t)dtype_size(t->dtype), v;
     if (t->rank < 0 || t->blob || t->rank + 1 > MAX_RANK) return false;
     if (e_is_int(b->trips, &v) && (!mul_size(bytes, v, &bytes) || bytes > BATCH_BYTES))
@@ -70,14 +72,14 @@ static bool fixed_dims(Batch *b, const Tensor *t) {
     return true;
 }
 
-static void moves(Batch *b, Sym *s, Seq *to) {
+static void moves(Interchange *b, Sym *s, Seq *to) {
     vec_push(b->a, &b->sym, s);
     vec_push(b->a, &b->scope, to);
 }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
 static Expr *load_image(void *user, Expr *e) {
-    Batch *b = user;
+    Interchange *b = user;
     Cx *c = b->c;
     const Image *m = image_of(b, e->t);
     if (!m) return NULL;
@@ -93,7 +95,7 @@ static Expr *load_image(void *user, Expr *e) {
 }
 
 typedef struct Lets {
-    Batch *b;
+    Interchange *b;
     VEC(const Stmt *) s;
     Map *seen;
 } Lets;
@@ -110,7 +112,7 @@ static void find_lets(Lets *k, const Expr *e) {
 }
 
 /* e for iteration `item`. */
-static Expr *imaged(Batch *b, Expr *e, Expr *item) {
+static Expr *imaged(Interchange *b, Expr *e, Expr *item) {
     Cx *c = b->c;
     Lets k = {.b = b, .seen = map_new(b->a)};
     find_lets(&k, e);
@@ -124,7 +126,7 @@ static Expr *imaged(Batch *b, Expr *e, Expr *item) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 /* Like t, in q; with `at` >= 0 the iteration is that dim. */
-static Tensor *image_new(Batch *b, const Tensor *t, int at, Seq *q) {
+static Tensor *image_new(Interchange *b, const Tensor *t, int at, Seq *q) {
     Expr *dim[MAX_RANK];
     int n = 0, rank = t->rank + (at >= 0);
     for (int i = 0; i < rank; i++) dim[i] = i == at ? b->trips : t->dim[n++];
@@ -138,18 +140,18 @@ static Tensor *image_new(Batch *b, const Tensor *t, int at, Seq *q) {
     return x;
 }
 
-static void op_new(Batch *b, Tensor *t, Seq *q, const char *path) {
+static void op_new(Interchange *b, Tensor *t, Seq *q, const char *path) {
     vec_push(b->a, &q->s, stmt_op(b->c, t, path));
 }
 
-static void axes_new(Batch *b, Tensor *t, Expr **idx) {
+static void axes_new(Interchange *b, Tensor *t, Expr **idx) {
     for (int i = 0; i < t->rank; i++) {
         t->axis[i] = axis_new(b->c, t->dim[i]);
         idx[i] = e_axis(b->c, t->axis[i]);
     }
 }
 
-static void image_op(Batch *b, const Stmt *s, Tensor *t, Seq *q) {
+static void image_op(Interchange *b, const Stmt *s, Tensor *t, Seq *q) {
     Expr *idx[MAX_RANK];
     if (!fixed_dims(b, t)) {
         b->ok = false;
@@ -166,7 +168,7 @@ static void image_op(Batch *b, const Stmt *s, Tensor *t, Seq *q) {
 }
 
 /* A view of the same elements in each iteration. */
-static bool known_views(Batch *b, Tensor *t) {
+static bool known_views(Interchange *b, Tensor *t) {
     const Image *m;
     if (t->kind != TK_VIEW || image_of(b, t)) return true;
     if (!known_views(b, t->base)) return false;
@@ -178,14 +180,14 @@ static bool known_views(Batch *b, Tensor *t) {
 }
 
 static void view_load(void *user, Expr *e) {
-    Batch *b = user;
+    Interchange *b = user;
     b->ok &= known_views(b, e->t);
 }
 
-static void image_seq(Batch *b, const Seq *q, Seq *to);
+static void image_seq(Interchange *b, const Seq *q, Seq *to);
 
 /* The value that a loop inside starts from: one for each iteration. */
-static Tensor *init_image(Batch *b, Tensor *t, Seq *q) {
+static Tensor *init_image(Interchange *b, Tensor *t, Seq *q) {
     Expr *idx[MAX_RANK], *dim[MAX_RANK];
     if (!known_views(b, t) || !fixed_dims(b, t)) {
         b->ok = false;
@@ -206,7 +208,7 @@ static Tensor *init_image(Batch *b, Tensor *t, Seq *q) {
     return x;
 }
 
-static void image_loop(Batch *b, const Stmt *s, Seq *to) {
+static void image_loop(Interchange *b, const Stmt *s, Seq *to) {
     Cx *c = b->c;
     if (!loop_counted(s) || depends(b, s->loop.trips)) {
         b->ok = false;
@@ -251,7 +253,7 @@ static void image_loop(Batch *b, const Stmt *s, Seq *to) {
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
-static void image_check(Batch *b, const Stmt *s, Seq *to) {
+static void image_check(Interchange *b, const Stmt *s, Seq *to) {
     Cx *c = b->c;
     Expr *cond = s->check.cond;
     if (depends(b, cond)) {
@@ -268,7 +270,7 @@ static void image_check(Batch *b, const Stmt *s, Seq *to) {
     vec_push(b->a, &to->s, n);
 }
 
-static void image_let(Batch *b, Stmt *s, Seq *to) {
+static void image_let(Interchange *b, Stmt *s, Seq *to) {
     if (depends(b, s->let.e)) {
         b->ok &= !(s->let.e->flags & (EF_REDUCE | EF_GUARD));
         map_seti(b->value, key(s->let.sym->id), s);
@@ -283,7 +285,7 @@ static void image_let(Batch *b, Stmt *s, Seq *to) {
     vec_push(b->a, &to->s, n);
 }
 
-static void image_seq(Batch *b, const Seq *q, Seq *to) {
+static void image_seq(Interchange *b, const Seq *q, Seq *to) {
     for (int i = 0; i < q->s.n && b->ok; i++) {
         Stmt *s = q->s.p[i];
         switch (s->kind) {
@@ -314,7 +316,7 @@ static bool independent(const Stmt *s) {
 }
 
 /* No loop counts the iterations any more: their number is checked before them. */
-static void limit_trips(Batch *b, Seq *q) {
+static void limit_trips(Interchange *b, Seq *q) {
     Expr *few = e_le(b->c, b->trips, e_limit(b->c));
     if (e_is_ival(few, 1)) return;
     Stmt *s = stmt_new(b->c, S_CHECK, b->loop->path);
@@ -330,13 +332,13 @@ static void try_loop(void *user, Seq *q, int *at) {
     Stmt *s = q->s.p[*at];
     int64_t lo, hi;
     if (!independent(s)) return;
-    Batch b = {.p = p,
-               .c = c,
-               .a = c->a,
-               .loop = s,
-               .image = map_new(c->a),
-               .value = map_new(c->a),
-               .ok = true};
+    Interchange b = {.p = p,
+                     .c = c,
+                     .a = c->a,
+                     .loop = s,
+                     .image = map_new(c->a),
+                     .value = map_new(c->a),
+                     .ok = true};
     b.trips = e_max(c, s->loop.trips, e_int(c, 0));
     b.some = e_range(b.trips, &lo, &hi) && lo >= 1;
     /* The program is changed only when all can be done and is wanted. */

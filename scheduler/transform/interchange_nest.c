@@ -33,11 +33,11 @@ typedef enum Use {
 } Use;
 
 /* A tensor that comes from outside of a layer's body, and what stands for it. */
-typedef struct Crossing {
+typedef struct NestTensor {
     Use use;
     bool read;
     Tensor *was, *t;
-} Crossing;
+} NestTensor;
 
 typedef struct Nested {
     Program *p;
@@ -47,21 +47,21 @@ typedef struct Nested {
     const Stmt *outer, *inner;
     int at;        /* of the inner loop in the outer body */
     int *scan;     /* of each outer carry: the inner scan that makes it; -1: nothing reads it */
-    Map *crossing; /* tensor id -> Crossing */
-    VEC(Crossing *) before; /* USE_BEFORE */
-    Expr *step;             /* of the expressions that are rewritten */
+    Map *crossing; /* tensor id -> NestTensor */
+    VEC(NestTensor *) before; /* USE_BEFORE */
+    Expr *step;               /* of the expressions that are rewritten */
     bool ok;
 } Nested;
 
 static uint64_t key(const Tensor *t) { return (uint64_t)t->id + 1; }
 
-static Crossing *crossing(const Nested *x, const Tensor *t) {
+static NestTensor *crossing(const Nested *x, const Tensor *t) {
     return map_geti(x->crossing, key(t));
 }
 
-static Crossing *add_crossing(Nested *x, Tensor *t, Use use) {
-    Crossing *k = NEW(x->a, Crossing);
-    *k = (Crossing){use, false, t, NULL};
+static NestTensor *add_crossing(Nested *x, Tensor *t, Use use) {
+    NestTensor *k = NEW(x->a, NestTensor);
+    *k = (NestTensor){use, false, t, NULL};
     map_seti(x->crossing, key(t), k);
     return k;
 }
@@ -85,7 +85,7 @@ static bool fixed(const Nested *x, const Tensor *t) {
 static void inner_load(void *user, Expr *e) {
     Nested *x = user;
     Tensor *t = tensor_root(e->t);
-    Crossing *k = crossing(x, t);
+    NestTensor *k = crossing(x, t);
     if (!k && t->seq == x->outer->loop.body) {
         k = add_crossing(x, t, USE_BEFORE);
         vec_push(x->a, &x->before, k);
@@ -101,7 +101,7 @@ static void inner_load(void *user, Expr *e) {
 static void outer_load(void *user, Expr *e) {
     Nested *x = user;
     const Tensor *t = tensor_root(e->t);
-    const Crossing *k = crossing(x, t);
+    const NestTensor *k = crossing(x, t);
     for (int i = 0; i < x->inner->loop.scan.n; i++) x->ok &= x->inner->loop.scan.p[i].out != t;
     for (int i = 0; i < x->outer->loop.carry.n; i++)
         x->ok &= x->scan[i] < 0 || x->outer->loop.carry.p[i].next != t;
@@ -235,7 +235,7 @@ static Tensor *part_new(Nested *x, Tensor *t, Expr *at, Seq *q) {
 
 static Expr *crossed(void *user, Expr *e) {
     Nested *x = user;
-    const Crossing *k = crossing(x, e->t);
+    const NestTensor *k = crossing(x, e->t);
     if (!k) return NULL;
     if (k->use == USE_STATE) return e_load(x->c, k->t, e->a + 1);
     Expr *idx[MAX_RANK] = {x->step};
@@ -287,7 +287,7 @@ static void put_before(Nested *x, Seq *q, Tensor **init) {
     const Stmt *in = x->inner;
     Clone k = copies(x, 0, x->at, e_sym(x->c, loop->loop.iter), loop->loop.body);
     for (int i = 0; i < in->loop.carry.n + x->before.n; i++) {
-        Crossing *z = i < in->loop.carry.n ? NULL : x->before.p[i - in->loop.carry.n];
+        NestTensor *z = i < in->loop.carry.n ? NULL : x->before.p[i - in->loop.carry.n];
         Tensor *t =
             copy_new(x, clone_tensor(&k, z ? z->was : in->loop.carry.p[i].init), loop->loop.body);
         Tensor *out = stack_new(x, TK_SCAN, t, loop->loop.trips, q);
@@ -344,7 +344,7 @@ static void put_layers(Nested *x, Seq *q, Tensor **init) {
     }
     put_steps(x, loop);
     for (int i = 0; i < x->outer->loop.carry.n; i++) {
-        Crossing *z = crossing(x, x->outer->loop.carry.p[i].phi);
+        NestTensor *z = crossing(x, x->outer->loop.carry.p[i].phi);
         if (x->scan[i] < 0) continue;
         Tensor *last = copy_new(x, z->t, loop->loop.body);
         z->t = stack_new(x, TK_SCAN, last, loop->loop.trips, q);
@@ -399,7 +399,7 @@ typedef struct Reads {
 
 static void mask_load(void *user, Expr *e) {
     Reads *r = user;
-    const Crossing *k = crossing(r->x, e->t);
+    const NestTensor *k = crossing(r->x, e->t);
     r->mask |= k && k->use == USE_STATE ? AFTER_STATE : k && k->use == USE_CHAIN ? AFTER_CHAIN : 0;
     r->mask |= (uintptr_t)map_geti(r->after, key(e->t));
 }
@@ -412,7 +412,7 @@ static void count_load(void *user, Expr *e) {
         count_load(r, t->body); /* a part of another */
     if (t->seq == x->inner->loop.body || map_geti(r->seen, (uint64_t)e->id + 1)) return;
     map_seti(r->seen, (uint64_t)e->id + 1, e);
-    const Crossing *k = crossing(x, e->t);
+    const NestTensor *k = crossing(x, e->t);
     double bytes = (double)dtype_size(e->t->dtype);
     bool step = k && k->use != USE_STATE, layer = false;
     for (int d = 0; d < e->n; d++) {

@@ -26,10 +26,10 @@ typedef struct Arm {
     double ns[PARTS_MAX][LEVEL_COUNT]; /* by the units of a level, with their barriers */
 } Arm;
 
-typedef struct Order { /* of the branches */
+typedef struct BranchOrder { /* of the branches */
     int n;
     int part[2][2 * PARTS_MAX]; /* of each arm, the number of its part in a branch; -1: none */
-} Order;
+} BranchOrder;
 
 typedef struct Recluster {
     Program *p;
@@ -193,7 +193,7 @@ static void leave(Recluster *x, Stmt *b, const Stmt *s, int k, const StmtVec *li
 /* The fewest branches that hold the parts of both arms in their order, each for one number of
  * units: a shortest common supersequence, in which what fits together does so as late as possible,
  * for results are those of the last branch. */
-static Order order_of(const Arm *arm) {
+static BranchOrder order_of(const Arm *arm) {
     int fewest[PARTS_MAX + 1][PARTS_MAX + 1]; /* for the first i, j parts */
     for (int i = 0; i <= arm[0].n; i++)
         for (int j = 0; j <= arm[1].n; j++) {
@@ -206,7 +206,7 @@ static Order order_of(const Arm *arm) {
                 fewest[i][j] =
                     1 + (fewest[i - 1][j] < fewest[i][j - 1] ? fewest[i - 1][j] : fewest[i][j - 1]);
         }
-    Order o = {.n = fewest[arm[0].n][arm[1].n]};
+    BranchOrder o = {.n = fewest[arm[0].n][arm[1].n]};
     for (int p = o.n - 1, i = arm[0].n, j = arm[1].n; p >= 0; p--) {
         const bool both = i && j && arm[0].want[i - 1] == arm[1].want[j - 1];
         const bool first = both || !j || (i && fewest[i - 1][j] < fewest[i][j - 1]);
@@ -217,7 +217,7 @@ static Order order_of(const Arm *arm) {
 }
 
 /* Replaces branch *at of q. */
-static void build(Recluster *x, Seq *q, int *at, Arm *arm, const Order *order) {
+static void build(Recluster *x, Seq *q, int *at, Arm *arm, const BranchOrder *order) {
     Cx *c = x->c;
     Stmt *s = q->s.p[*at];
     StmtVec list = {0}, rest[2] = {arm[0].q->s, arm[1].q->s};
@@ -265,7 +265,7 @@ static void try_branch(void *user, Seq *q, int *at) {
     for (int i = 0; i < s->br.joins.n; i++)
         if (s->br.joins.p[i].out->ret) return; /* the result of a function is made in place */
     Arm arm[2];
-    Order order = {0};
+    BranchOrder order = {0};
     /* Where it is forced, small tensors are cut apart, too. */
     for (int forced = 0; forced <= (x->p->schedule->force[X_RECLUSTER] == 1) && order.n < 2;
          forced++) {

@@ -48,12 +48,12 @@ static bool can_unroll(const Stmt *s) {
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
-typedef struct Part {
+typedef struct LoopPart {
     int copies;
     Expr *first, *trips; /* iterations first, first + 1, … first + trips · copies - 1 of the loop */
     const Stmt *before; /* goes on after this part; NULL: it is the first one */
     bool last;          /* what is defined after the loop is defined by this part */
-} Part;
+} LoopPart;
 
 /* A symbol for e at the end of q: values of the copies in turn. */
 static Expr *bind(Unroll *u, Seq *q, const Sym *like, Expr *e) {
@@ -67,7 +67,7 @@ static Expr *bind(Unroll *u, Seq *q, const Sym *like, Expr *e) {
     return e_sym(u->c, s->let.sym);
 }
 
-static Stmt *loop_part(Unroll *u, const Stmt *s, const Part *part) {
+static Stmt *loop_part(Unroll *u, const Stmt *s, const LoopPart *part) {
     Cx *c = u->c;
     Seq *outer = s->loop.body->parent;
     Stmt *n = stmt_new(c, S_LOOP, s->path);
@@ -137,10 +137,10 @@ static void unroll(Unroll *u, Seq *q, int *at, int copies) {
     Expr *all = e_max(c, s->loop.trips, e_int(c, 0)), *turns = e_div(c, all, e_int(c, copies));
     Expr *done = e_muli(c, turns, copies), *rest = e_sub(c, all, done);
     bool whole = e_is_ival(rest, 0);
-    Part main = {copies, e_int(c, 0), turns, NULL, whole};
+    LoopPart main = {copies, e_int(c, 0), turns, NULL, whole};
     q->s.p[*at] = loop_part(u, s, &main);
     if (!whole) {
-        Part tail = {1, done, rest, q->s.p[*at], true};
+        LoopPart tail = {1, done, rest, q->s.p[*at], true};
         seq_put_at(u->c, q, *at + 1, loop_part(u, s, &tail));
         ++*at;
     }
@@ -152,14 +152,14 @@ static void unroll(Unroll *u, Seq *q, int *at, int copies) {
 }
 
 /* ---- whether --------------------------------------------------------------------------------- */
-typedef struct Chain {
+typedef struct OwnReads {
     const Stmt *loop;
     const Tensor *t;
     bool own;
-} Chain;
+} OwnReads;
 
 static void chain_load(void *user, Expr *e) {
-    Chain *k = user;
+    OwnReads *k = user;
     const Seq *q = e->t->seq;
     bool carried = false;
     for (int i = 0; i < k->loop->loop.carry.n; i++) carried |= k->loop->loop.carry.p[i].phi == e->t;
@@ -177,7 +177,7 @@ static bool is_chain(Unroll *u, const Stmt *s) {
         const Stmt *o = s->loop.body->s.p[i];
         if (o->kind == S_LET || o->kind == S_CHECK) continue;
         if (o->kind != S_OP) return false;
-        Chain k = {s, o->op.t[0], true};
+        OwnReads k = {s, o->op.t[0], true};
         if (!lead) lead = k.t;
         if (!same_dims(lead, k.t) || k.t->body->flags & (EF_REDUCE | EF_GUARD)) return false;
         e_each_load(u->c, k.t->body, chain_load, &k);

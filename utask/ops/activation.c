@@ -1,7 +1,7 @@
 /* activation.c: activation functions. Formulas on 16-bit floats are computed in float32 and rounded
  * once at the end. */
 #include "utask/ops/elementwise.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 
 static Expr *softplus(Cx *c, Expr *x) { /* no overflow for any x */
     Expr *zero = e_num(c, (DType)x->dtype, 0);

@@ -1,6 +1,6 @@
 /* cast.c: conversions between element types. */
 #include "utask/ops/elementwise.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 
 static DType target(Lower *L) {
     if (!attr_has(L, "to")) fail(L, "attribute 'to' is missing");

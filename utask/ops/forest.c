@@ -154,12 +154,12 @@ static int depth(Lower *L, Forest *f) {
  * the first one is (bits [0, shift)) and which feature is asked for (the `ask` bits above). Where
  * questions are about one bound of float32 and there is room, the bound is the upper half; else it
  * has an array of its own. */
-typedef struct Walk {
+typedef struct ForestWalk {
     Tensor *x, *record, *lo, *hi; /* lo, hi NULL: no node needs it, or it is in the record */
     int shift, ask;
     bool inside, upper; /* the bound is in the record; it is hi */
     int n, *node;       /* of each place; a node that several lead to has several */
-} Walk;
+} ForestWalk;
 
 static int bits_for(int64_t n) { /* of numbers below n */
     int b = 1;
@@ -173,7 +173,7 @@ static Tensor *list(Lower *L, DType t, int64_t n, const void *data) {
 
 /* Gives every node its place, tree by tree, level by level; root[i]: of tree i. first[k]: where the
  * children of place k begin, itself for a leaf. */
-static void lay_out(Lower *L, const Forest *f, Walk *w, int *root, int **first) {
+static void lay_out(Lower *L, const Forest *f, ForestWalk *w, int *root, int **first) {
     int most = 2 * f->node.n + f->root.n, *pair = NEWN(L->a, int, f->node.n);
     w->node = NEWN(L->a, int, most);
     *first = NEWN(L->a, int, most);
@@ -195,7 +195,7 @@ static void lay_out(Lower *L, const Forest *f, Walk *w, int *root, int **first) 
 }
 
 /* A bound of every place; a leaf has NaN: it stays where it is. NULL: no node needs it. */
-static double *bounds(Lower *L, const Forest *f, const Walk *w, bool upper) {
+static double *bounds(Lower *L, const Forest *f, const ForestWalk *w, bool upper) {
     double *d = NEWN(L->a, double, w->n);
     bool used = false;
     for (int k = 0; k < w->n; k++) {
@@ -212,8 +212,8 @@ static Tensor *roots(Lower *L, const Forest *f, const int *root) {
     return list(L, DT_I32, f->root.n, r);
 }
 
-static Walk walk_begin(Lower *L, const Forest *f, Tensor *x, Tensor **root) {
-    Walk w = {.x = x, .shift = 32, .ask = 31};
+static ForestWalk walk_begin(Lower *L, const Forest *f, Tensor *x, Tensor **root) {
+    ForestWalk w = {.x = x, .shift = 32, .ask = 31};
     int *first, *at = NEWN(L->a, int, f->root.n);
     lay_out(L, f, &w, at, &first);
     *root = roots(L, f, at);
@@ -248,7 +248,7 @@ static Expr *field(Cx *c, Expr *r, int from, int bits) {
 }
 
 /* The place that the row comes to from place n (int64) in so many steps. */
-static Expr *steps(Lower *L, const Walk *w, Expr *row, Expr *n, int count) {
+static Expr *steps(Lower *L, const ForestWalk *w, Expr *row, Expr *n, int count) {
     Cx *c = L->cx;
     for (int i = 0; i < count; i++) {
         Expr *r = at(L, w->record, n), *in = NULL;
@@ -269,7 +269,7 @@ static Expr *steps(Lower *L, const Walk *w, Expr *row, Expr *n, int count) {
 }
 
 /* Leaves [rows, trees] of deeper trees, some steps in each trip of a loop. */
-static Tensor *walk_far(Lower *L, const Walk *w, Tensor *root, int deep) {
+static Tensor *walk_far(Lower *L, const ForestWalk *w, Tensor *root, int deep) {
     Cx *c = L->cx;
     Expr *dim[] = {w->x->dim[0], root->dim[0]};
     Tensor *begin = te_begin(L, DT_I32, 2, dim);
@@ -287,7 +287,7 @@ static Tensor *walk_far(Lower *L, const Walk *w, Tensor *root, int deep) {
 }
 
 /* Weights by place, or by leaf and target. */
-static Tensor *weights(Lower *L, const Forest *f, const Walk *w, bool by_place) {
+static Tensor *weights(Lower *L, const Forest *f, const ForestWalk *w, bool by_place) {
     if (!by_place) return t_floats(L, f->t, f->nleaf, f->ntarget, f->weight);
     double *d = NEWN(L->a, double, w->n);
     for (int k = 0; k < w->n; k++) {
@@ -297,7 +297,7 @@ static Tensor *weights(Lower *L, const Forest *f, const Walk *w, bool by_place) 
     return t_floats(L, f->t, w->n, -1, d);
 }
 
-static Tensor *leaf_rows(Lower *L, const Forest *f, const Walk *w) {
+static Tensor *leaf_rows(Lower *L, const Forest *f, const ForestWalk *w) {
     int32_t *r = NEWN(L->a, int32_t, w->n);
     for (int k = 0; k < w->n; k++) {
         int leaf = f->node.p[w->node[k]].leaf;
@@ -314,7 +314,7 @@ Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
     check(L, e_le(c, e_int(c, f->nfeature), x->dim[1]),
           "the nodes ask for %d features, the input has less", f->nfeature);
     Tensor *root;
-    Walk w = walk_begin(L, f, t_cast(L, f->t, x), &root);
+    ForestWalk w = walk_begin(L, f, t_cast(L, f->t, x), &root);
     Tensor *far = deep > STEPS ? walk_far(L, &w, root, deep) : NULL;
     Expr *dim[] = {x->dim[0], root->dim[0]}, *out[] = {x->dim[0], e_int(c, f->ntarget)};
     bool one = f->ntarget == 1;

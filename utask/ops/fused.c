@@ -3,7 +3,7 @@
 #include "utask/ops/conv.h"
 #include "utask/ops/elementwise.h"
 #include "utask/ops/matmul.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 #include "utask/ops/size.h"
 #include "utask/ops/window.h"
 

@@ -7,28 +7,28 @@
 
 /* Sizes of one LinearAttention and where its loop is. Packed inputs are [batch, time, heads *
  * size]. */
-typedef struct Lin {
+typedef struct LinAttn {
     Expr *batch, *time, *ksize, *vsize; /* sizes of a key and of a value */
     Expr *groups, *members;             /* value heads; query heads that share one */
     Expr *per_query, *per_key;          /* value heads that share a query or key head */
     Expr *now;                          /* time step of the loop */
-} Lin;
+} LinAttn;
 
 /* Element (b, now, head * size + i) of a packed input, in float32. */
-static Expr *packed_at(Lower *L, const Lin *A, Tensor *x, Expr *b, Expr *head, Expr *size,
+static Expr *packed_at(Lower *L, const LinAttn *A, Tensor *x, Expr *b, Expr *head, Expr *size,
                        Expr *i) {
     Expr *idx[3] = {b, A->now, e_add(L->cx, e_mul(L->cx, head, size), i)};
     return e_cast(L->cx, DT_F32, ld(L, x, idx));
 }
 
 /* The same of the key of value head g. */
-static Expr *key_at(Lower *L, const Lin *A, Tensor *key, Expr *b, Expr *g, Expr *i) {
+static Expr *key_at(Lower *L, const LinAttn *A, Tensor *key, Expr *b, Expr *g, Expr *i) {
     Expr *head = e_is_ival(A->per_key, 1) ? g : e_bin(L->cx, E_FDIV, g, A->per_key);
     return packed_at(L, A, key, b, head, A->ksize, i);
 }
 
 /* Checks that x is [batch, time, …]. */
-static void packed_input(Lower *L, const Lin *A, Tensor *x, const char *what) {
+static void packed_input(Lower *L, const LinAttn *A, Tensor *x, const char *what) {
     Cx *c = L->cx;
     if (x->rank != 3) fail(L, "%s must have rank 3, not %d", what, x->rank);
     check(L, e_and(c, e_eq(c, x->dim[0], A->batch), e_eq(c, x->dim[1], A->time)),
@@ -46,7 +46,7 @@ static Expr *head_size(Lower *L, Tensor *x, Expr *heads, const char *what) {
 }
 
 /* state * exp(decay), the decay per key element or per head */
-static Tensor *decayed(Lower *L, const Lin *A, Tensor *state, Tensor *decay) {
+static Tensor *decayed(Lower *L, const LinAttn *A, Tensor *state, Tensor *decay) {
     Cx *c = L->cx;
     Expr *per_head = e_eq(c, decay->dim[2], A->groups);
     Tensor *t = te_begin(L, DT_F32, 4, state->dim);
@@ -59,7 +59,7 @@ static Tensor *decayed(Lower *L, const Lin *A, Tensor *state, Tensor *decay) {
 }
 
 /* beta * (value - sum_d state[b,h,d,m] key[d]): what is to be written, [batch, groups, vsize] */
-static Tensor *correction(Lower *L, const Lin *A, Tensor *state, Tensor *key, Tensor *value,
+static Tensor *correction(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                           Tensor *beta) {
     Cx *c = L->cx;
     Expr *dim[3] = {A->batch, A->groups, A->vsize};
@@ -82,7 +82,7 @@ static Tensor *correction(Lower *L, const Lin *A, Tensor *state, Tensor *key, Te
 }
 
 /* state + key ⊗ value, the value from `write` where that is not NULL */
-static Tensor *written(Lower *L, const Lin *A, Tensor *state, Tensor *key, Tensor *value,
+static Tensor *written(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                        Tensor *write) {
     Cx *c = L->cx;
     Tensor *t = te_begin(L, DT_F32, 4, state->dim);
@@ -95,7 +95,7 @@ static Tensor *written(Lower *L, const Lin *A, Tensor *state, Tensor *key, Tenso
 }
 
 /* scale * sum_d query[d] state[b,g,d,m], as [batch, groups, members, vsize] */
-static Tensor *read_state(Lower *L, const Lin *A, Tensor *state, Tensor *query, Expr *scale) {
+static Tensor *read_state(Lower *L, const LinAttn *A, Tensor *state, Tensor *query, Expr *scale) {
     Cx *c = L->cx;
     Expr *dim[4] = {A->batch, A->groups, A->members, A->vsize};
     Tensor *t = te_begin(L, DT_F32, 4, dim);
@@ -133,7 +133,7 @@ static void rule_inputs(Lower *L, bool ms, Tensor **decay, Tensor **beta) {
 /* Fills the sizes of A from the inputs and the numbers of query and of key-value heads. Query heads
  * share value heads, or (ms) value heads share query heads, and key heads, of which there may be
  * fewer. */
-static void lin_sizes(Lower *L, Lin *A, bool ms, int64_t qn, int64_t kn) {
+static void lin_sizes(Lower *L, LinAttn *A, bool ms, int64_t qn, int64_t kn) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2);
     if (q->rank != 3) fail(L, "query must have rank 3, not %d", q->rank);
@@ -165,7 +165,7 @@ static void lin_sizes(Lower *L, Lin *A, bool ms, int64_t qn, int64_t kn) {
              "the number of key heads must divide kv_num_heads (%lld)", (long long)kn);
 }
 
-static void check_gates(Lower *L, const Lin *A, Tensor *decay, Tensor *beta) {
+static void check_gates(Lower *L, const LinAttn *A, Tensor *decay, Tensor *beta) {
     Cx *c = L->cx;
     if (decay) {
         packed_input(L, A, decay, "decay");
@@ -217,7 +217,7 @@ static void linear_attention(Lower *L, bool ms) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2), *past = in(L, 3), *decay, *beta;
     int64_t qn = attr_i(L, "q_num_heads", 0), window = state_window(L);
-    Lin A = {0};
+    LinAttn A = {0};
     rule_inputs(L, ms, &decay, &beta);
     lin_sizes(L, &A, ms, qn, attr_i(L, "kv_num_heads", 0));
     check_gates(L, &A, decay, beta);

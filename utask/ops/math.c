@@ -1,6 +1,6 @@
 /* math.c: arithmetic, comparison, logic and bits, element by element. */
 #include "utask/ops/elementwise.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 
 #include <float.h>
 #include <math.h>

@@ -2,7 +2,7 @@
  * documentation of ONNX Runtime defines them. Those that are ONNX's under another domain stand
  * beside their twins. */
 #include "utask/ops/elementwise.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 #include "utask/ops/size.h"
 
 #include <math.h>

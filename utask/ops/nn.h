@@ -2,7 +2,7 @@
 #ifndef BRAID_OPS_NN_H
 #define BRAID_OPS_NN_H
 
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 
 /* The type in which a composite operator on floats is computed: 16-bit floats widen, so that they
  * are rounded once, at the end. */

@@ -4,28 +4,28 @@
  * select, and only on axes whose windows can reach outside.
  */
 #include "utask/ops/pool.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
 
 #include <math.h>
 
-typedef struct Pool {
+typedef struct PoolAttrs {
     Tensor *x;
     Window win;
     Expr *dim[MAX_RANK]; /* of the result */
-} Pool;
+} PoolAttrs;
 
 /* The windows over one result element. */
-typedef struct Visit {
+typedef struct PoolVisit {
     int naxis;
     Axis *axis[MAX_RANK];
     Expr *idx[MAX_RANK]; /* element of x */
     Expr *inside;        /* bool: idx lies in x */
-} Visit;
+} PoolVisit;
 
 static DType acc_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
-static void pool_read(Lower *L, Pool *p, Tensor *x) {
+static void pool_read(Lower *L, PoolAttrs *p, Tensor *x) {
     p->x = x;
     int have, n = x->rank - 2;
     Expr *k[MAX_RANK];
@@ -53,12 +53,12 @@ static void pool_read(Lower *L, Pool *p, Tensor *x) {
 }
 
 /* Input position of the first window element on spatial axis i of result element t. */
-static Expr *first(Lower *L, const Pool *p, Tensor *t, int i) {
+static Expr *first(Lower *L, const PoolAttrs *p, Tensor *t, int i) {
     Cx *c = L->cx;
     return e_sub(c, e_muli(c, ax(L, t, i + 2), p->win.stride[i]), p->win.lo[i]);
 }
 
-static void pool_visit(Lower *L, const Pool *p, Tensor *t, Visit *v) {
+static void pool_visit(Lower *L, const PoolAttrs *p, Tensor *t, PoolVisit *v) {
     Cx *c = L->cx;
     v->naxis = 0;
     v->inside = e_bool(c, true);
@@ -76,7 +76,7 @@ static void pool_visit(Lower *L, const Pool *p, Tensor *t, Visit *v) {
     }
 }
 
-static Expr *visit_reduce(Lower *L, ReduceKind k, Visit *v, Expr *body) {
+static Expr *visit_reduce(Lower *L, ReduceKind k, PoolVisit *v, Expr *body) {
     return v->naxis ? e_reduce(L->cx, k, v->naxis, v->axis, body) : body;
 }
 
@@ -100,7 +100,7 @@ static Expr *lowest(Cx *c, DType t) {
  */
 
 /* Number of window positions on axis i that count: those in the input, or in the padded input. */
-static Expr *positions(Lower *L, const Pool *p, Tensor *t, int i, bool padded) {
+static Expr *positions(Lower *L, const PoolAttrs *p, Tensor *t, int i, bool padded) {
     Cx *c = L->cx;
     const Window *w = &p->win;
     Expr *end = w->in[i], *zero = e_int(c, 0), *skipped = zero;
@@ -116,8 +116,8 @@ static Expr *positions(Lower *L, const Pool *p, Tensor *t, int i, bool padded) {
 
 Tensor *t_average_pool(Lower *L, Tensor *x) {
     Cx *c = L->cx;
-    Pool p;
-    Visit v;
+    PoolAttrs p;
+    PoolVisit v;
     pool_read(L, &p, x);
     bool padded = attr_i(L, "count_include_pad", 0) != 0;
     DType acc = acc_type(p.x->dtype);
@@ -136,10 +136,10 @@ void lower_AveragePool(Lower *L) { out(L, 0, t_average_pool(L, in(L, 0))); }
 
 /* Row-major index into x of the first window element that equals the maximum m; with `columns` the
  * spatial part is column-major. */
-static Tensor *max_index(Lower *L, const Pool *p, Tensor *m, bool columns) {
+static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) {
     Cx *c = L->cx;
     const Window *w = &p->win;
-    Visit v;
+    PoolVisit v;
     Expr *out_idx[MAX_RANK], *spatial[MAX_RANK];
     Tensor *t = te_begin(L, DT_I64, m->rank, m->dim);
     pool_visit(L, p, t, &v);
@@ -169,8 +169,8 @@ static Tensor *max_index(Lower *L, const Pool *p, Tensor *m, bool columns) {
 }
 
 /* The maximum of each window of p->x. */
-static Tensor *maxima(Lower *L, const Pool *p) {
-    Visit v;
+static Tensor *maxima(Lower *L, const PoolAttrs *p) {
+    PoolVisit v;
     Tensor *t = te_begin(L, p->x->dtype, p->x->rank, p->dim);
     pool_visit(L, p, t, &v);
     Expr *e = e_sel(L->cx, v.inside, ld(L, p->x, v.idx), lowest(L->cx, p->x->dtype));
@@ -178,13 +178,13 @@ static Tensor *maxima(Lower *L, const Pool *p) {
 }
 
 Tensor *t_max_pool(Lower *L, Tensor *x) {
-    Pool p;
+    PoolAttrs p;
     pool_read(L, &p, x);
     return maxima(L, &p);
 }
 
 void lower_MaxPool(Lower *L) {
-    Pool p;
+    PoolAttrs p;
     pool_read(L, &p, in(L, 0));
     Tensor *t = maxima(L, &p);
     out(L, 0, t);
@@ -215,8 +215,8 @@ static Expr *root(Lower *L, Expr *x, int64_t p) {
 
 void lower_LpPool(Lower *L) {
     Cx *c = L->cx;
-    Pool p;
-    Visit v;
+    PoolAttrs p;
+    PoolVisit v;
     pool_read(L, &p, in(L, 0));
     int64_t order = norm_order(L);
     DType acc = acc_type(p.x->dtype);

@@ -1,7 +1,7 @@
 /* quantize.c: linear quantization: per tensor, per axis and blocked. */
 #include "utask/ops/quantize.h"
 #include "utask/ops/elementwise.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 
 typedef struct Grain {
     enum { PER_TENSOR, PER_AXIS, BLOCKED } mode;

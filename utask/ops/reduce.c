@@ -6,7 +6,7 @@
 
 /* The axes of a reduction: a mask when they are known at compile time, else a condition per axis.
  */
-typedef struct Red {
+typedef struct Reduction {
     int rank;
     bool keep;    /* the operator's keepdims */
     bool dynamic; /* on[] holds, mask does not */
@@ -15,10 +15,10 @@ typedef struct Red {
     int left;           /* rank of the result without the reduced axes, or -1: */
     Expr *len;          /* the number of axes, at least and at most so many */
     int least, most;
-} Red;
+} Reduction;
 
 /* Conditions per axis from run-time axes, whose number may not be known either. */
-static void red_dynamic(Lower *L, Red *r, const Vec *v) {
+static void red_dynamic(Lower *L, Reduction *r, const Vec *v) {
     Cx *c = L->cx;
     Expr *any[MAX_RANK], *zero = e_int(c, 0), *none = e_eq(c, v->len, zero);
     for (int i = 0; i < r->rank; i++) any[i] = e_bool(c, false);
@@ -47,8 +47,8 @@ static void red_dynamic(Lower *L, Red *r, const Vec *v) {
     r->left = r->least == r->most ? r->rank - r->most : -1;
 }
 
-static Red red_axes(Lower *L, const Tensor *x) {
-    Red r = {.rank = x->rank, .keep = attr_i(L, "keepdims", 1) != 0};
+static Reduction red_axes(Lower *L, const Tensor *x) {
+    Reduction r = {.rank = x->rank, .keep = attr_i(L, "keepdims", 1) != 0};
     int want = out_rank(L, 0);
     Vec axes = {.n = 0};
     if (has_in(L, 1)) {
@@ -78,10 +78,10 @@ static Red red_axes(Lower *L, const Tensor *x) {
     return r;
 }
 
-static bool red_none(const Red *r) { return !r->dynamic && !r->mask; }
+static bool red_none(const Reduction *r) { return !r->dynamic && !r->mask; }
 
 /* The kept form of a result in the form the operator asks for. */
-static Tensor *red_finish(Lower *L, const Red *r, Tensor *t) {
+static Tensor *red_finish(Lower *L, const Reduction *r, Tensor *t) {
     if (r->keep) return t;
     if (!r->dynamic) {
         for (int i = r->rank - 1; i >= 0; i--)
@@ -97,7 +97,7 @@ static Tensor *red_finish(Lower *L, const Red *r, Tensor *t) {
 }
 
 /* Reduces x; the result has kept dims. */
-static Tensor *red_kept(Lower *L, const Red *r, ReduceKind k, Tensor *x) {
+static Tensor *red_kept(Lower *L, const Reduction *r, ReduceKind k, Tensor *x) {
     Cx *c = L->cx;
     if (red_none(r)) return x;
     if (!r->dynamic) return t_reduce(L, k, x, r->mask, true);
@@ -114,13 +114,13 @@ static Tensor *red_kept(Lower *L, const Red *r, ReduceKind k, Tensor *x) {
 }
 
 /* Reduces x. Where the number of axes is not known the axes stay, until red_out. */
-static Tensor *red(Lower *L, const Red *r, ReduceKind k, Tensor *x) {
+static Tensor *red(Lower *L, const Reduction *r, ReduceKind k, Tensor *x) {
     if (!r->dynamic && r->mask) return t_reduce(L, k, x, r->mask, r->keep);
     Tensor *t = red_kept(L, r, k, x);
     return r->left < 0 ? t : red_finish(L, r, t);
 }
 
-static void red_out(Lower *L, const Red *r, Tensor *t) {
+static void red_out(Lower *L, const Reduction *r, Tensor *t) {
     out(L, 0, r->left < 0 ? red_finish(L, r, t) : t);
 }
 
@@ -129,25 +129,25 @@ static DType wide_any(DType t) { return dtype_is_float(t) ? wide_float(t) : DT_F
 
 void lower_ReduceSum(Lower *L) {
     Tensor *x = in(L, 0);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     red_out(L, &r, red(L, &r, R_SUM, x));
 }
 
 void lower_ReduceProd(Lower *L) {
     Tensor *x = in(L, 0);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     red_out(L, &r, red(L, &r, R_PROD, x));
 }
 
 void lower_ReduceMax(Lower *L) {
     Tensor *x = in(L, 0);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     red_out(L, &r, red(L, &r, x->dtype == DT_BOOL ? R_OR : R_MAX, x));
 }
 
 void lower_ReduceMin(Lower *L) {
     Tensor *x = in(L, 0);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     red_out(L, &r, red(L, &r, x->dtype == DT_BOOL ? R_AND : R_MIN, x));
 }
 
@@ -155,7 +155,7 @@ void lower_ReduceMin(Lower *L) {
 void lower_ReduceMean(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     if (red_none(&r)) {
         out(L, 0, x);
         return;
@@ -175,26 +175,26 @@ void lower_ReduceMean(Lower *L) {
 
 void lower_ReduceL1(Lower *L) {
     Tensor *x = in(L, 0);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     red_out(L, &r, red(L, &r, R_SUM, t_un(L, E_ABS, x)));
 }
 
 void lower_ReduceL2(Lower *L) {
     Tensor *x = in(L, 0), *w = t_cast(L, wide_any(x->dtype), x);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     Tensor *sum = red(L, &r, R_SUM, t_bin(L, E_MUL, w, w));
     red_out(L, &r, t_cast(L, x->dtype, t_un(L, E_SQRT, sum)));
 }
 
 void lower_ReduceSumSquare(Lower *L) {
     Tensor *x = in(L, 0), *w = t_cast(L, wide_float(x->dtype), x);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     red_out(L, &r, t_cast(L, x->dtype, red(L, &r, R_SUM, t_bin(L, E_MUL, w, w))));
 }
 
 void lower_ReduceLogSum(Lower *L) {
     Tensor *x = in(L, 0);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     Tensor *sum = red(L, &r, R_SUM, t_cast(L, wide_any(x->dtype), x));
     red_out(L, &r, t_cast(L, x->dtype, t_un(L, E_LOG, sum)));
 }
@@ -202,7 +202,7 @@ void lower_ReduceLogSum(Lower *L) {
 /* log(sum(exp(x - m))) + m with m the maximum, or 0 where that is infinite. */
 void lower_ReduceLogSumExp(Lower *L) {
     Tensor *x = in(L, 0);
-    Red r = red_axes(L, x);
+    Reduction r = red_axes(L, x);
     if (red_none(&r)) {
         out(L, 0, x);
         return;

@@ -4,7 +4,7 @@
  * holds the source indices, another the weights, so that the tensor itself is touched by plain sums
  * of products; with constant sizes the tables are constants. Positions are computed in float64.
  */
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
 
 typedef enum { RESIZE_NEAREST, RESIZE_LINEAR, RESIZE_CUBIC } ResizeMode;

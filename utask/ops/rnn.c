@@ -14,7 +14,7 @@
  * no row reaches do not count.
  */
 #include "utask/ops/elementwise.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 #include "utask/ops/quantize.h"
 
 typedef enum { CELL_RNN, CELL_GRU, CELL_LSTM } Cell;

@@ -1,5 +1,5 @@
 /* sample.c: operators that read at computed real positions: GridSample, RoiAlign, DeformConv. */
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  * modest the matrix is a tensor (folded to a constant); else its elements are read from one period
  * of a cosine.
  */
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
 
 #define PI 3.14159265358979323846

@@ -3,7 +3,7 @@
 #ifndef BRAID_UTASK_OPS_SIZE_H
 #define BRAID_UTASK_OPS_SIZE_H
 
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 
 /* A 1-D parameter input (shape, axes, pads…) whose length may be known at run time only. */
 typedef struct Vec {

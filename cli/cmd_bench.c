@@ -1,4 +1,4 @@
-/* bench.c: braid bench. */
+/* cmd_bench.c: braid bench. */
 #include <stdlib.h>
 #include <time.h>
 

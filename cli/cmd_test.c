@@ -1,4 +1,4 @@
-/* test.c: braid test: ONNX backend tests, each folder in a process of its own.
+/* cmd_test.c: braid test: ONNX backend tests, each folder in a process of its own.
  *
  * A folder is a test when it has model.onnx, or a library made of it as model.so, and
  * test_data_set_* folders with input_N.pb, output_N.pb. A child runs it and writes its result to a

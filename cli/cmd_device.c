@@ -1,4 +1,4 @@
-/* device.c: braid device. */
+/* cmd_device.c: braid device. */
 #include "cli/costs.h"
 #include "codegen/build/calibrate.h"
 #include "api/runtime.h"

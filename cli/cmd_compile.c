@@ -1,4 +1,4 @@
-/* compile.c: braid compile. */
+/* cmd_compile.c: braid compile. */
 #include <stdlib.h>
 
 #include "cli/cli.h"

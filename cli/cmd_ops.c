@@ -1,4 +1,4 @@
-/* ops.c: braid ops. */
+/* cmd_ops.c: braid ops. */
 #include "cli/cli.h"
 #include "frontend/ops.h"
 

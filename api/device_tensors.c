@@ -1,4 +1,4 @@
-/* device.c: runs on tensors in the memory of a GPU. */
+/* device_tensors.c: runs on tensors in the memory of a GPU. */
 #include <stdlib.h>
 
 #include "api/runtime.h"

@@ -1,4 +1,4 @@
-/* layout.c: blocks and pixels, sampling grids. */
+/* rearrange.c: blocks and pixels, sampling grids. */
 #include "utask/ops/size.h"
 
 static int64_t blocksize(Lower *L, Tensor *a) {

@@ -1,4 +1,4 @@
-/* run.c: braid run. */
+/* cmd_run.c: braid run. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* small.c: conversions from and to small types (base.h) in ordinary expressions, exact on every
+/* small_cast.c: conversions from and to small types (base.h) in ordinary expressions, exact on every
  * target. The tables of ONNX's Cast (opset 28) decide; where they leave a value open: NaN becomes
  * -0 in a float type without NaN, and float8e8m0 takes the magnitude of a negative value. */
 #include <math.h>

@@ -1,4 +1,4 @@
-/* explain.c: braid explain. */
+/* cmd_explain.c: braid explain. */
 #include <stdlib.h>
 
 #include "cli/costs.h"

@@ -1,4 +1,4 @@
-/* ops.h: declares the lowering of every row of the operator table. */
+/* lowerings.h: declares the lowering of every row of the operator table. */
 #ifndef BRAID_UTASK_OPS_H
 #define BRAID_UTASK_OPS_H
 

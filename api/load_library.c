@@ -1,4 +1,4 @@
-/* library.c: opening what `braid compile` made. */
+/* load_library.c: opening what `braid compile` made. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
@@ -50,4 +50,13 @@ braid_status rt_open_library(const char *path, struct braid_model *m, braid_erro
     for (int i = 0; i < m->nin; i++) library_io(&lib->input[i], &m->in[i]);
     for (int i = 0; i < m->nout; i++) library_io(&lib->output[i], &m->out[i]);
     return BRAID_OK;
+}
+
+bool rt_is_library(const char *path) {
+    static const char elf[4] = {0x7f, 'E', 'L', 'F'};
+    char magic[4] = "";
+    FILE *f = fopen(path, "rbe");
+    bool library = f && fread(magic, 1, 4, f) == 4 && memcmp(magic, elf, 4) == 0;
+    if (f) fclose(f);
+    return library;
 }

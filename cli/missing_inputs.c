@@ -1,4 +1,4 @@
-/* sizes.c: inputs that nobody gave: random ones, of sizes that the model, the other inputs or
+/* missing_inputs.c: inputs that nobody gave: random ones, of sizes that the model, the other inputs or
  * --size say. A size that none of them says is asked for. */
 #include <stdlib.h>
 

@@ -1,0 +1,58 @@
+/* build.c: from a model to a library, with what is measured for it and what was. */
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+#include "codegen/build/calibrate.h"
+#include "api/runtime.h"
+#include "scheduler/cost/decide.h"
+
+/* The caller's copy of the text; of GPUs that is the device's part, and the host's lies beside it.
+ */
+static braid_status write_copy(const RtJob *j, const char *path, braid_error *e) {
+    char *host = rt_text("%s.host.c", path);
+    if (!host) return rt_fail(e, BRAID_MEMORY, "out of memory");
+    braid_status st = rt_write_file(path, j->texts.text.p, j->texts.text.n, e);
+    if (!st && j->texts.host.n) st = rt_write_file(host, j->texts.host.p, j->texts.host.n, e);
+    free(host);
+    return st;
+}
+
+braid_status rt_build(const char *model_path, const braid_options *o, bool by_run,
+                      const char *folder, const char *file, braid_error *e) {
+    RtChoices choices = {0};
+    RtJob j;
+    if (o->emit_path) { /* known before the work, not after it */
+        char *real;
+        braid_status bad = rt_output_path(o->emit_path, &real, e);
+        free(real);
+        if (bad) return bad;
+    }
+    if (by_run && o->tune) { /* whether there is something to measure */
+        rt_job_begin(&j, o, NULL);
+        j.o.by_run = true;
+        braid_status open = rt_job_emit(&j, model_path, e);
+        rt_job_end(&j);
+        if (open) return open;
+    }
+    rt_compile_options(o, &j.fold, &j.o);
+    Store *s = rt_store(o, true);
+    char *key = device_key(&j.o);
+    int units = o->threads ? o->threads : compile_cpus();
+    choices.calibrated = device_calibrated(&j.o, s, true, &choices.device);
+    if (key) choices.p = store_measured(s, key, units, &choices.n);
+    stage_set(NULL); /* tuning shows its own progress */
+    braid_status st = o->tune ? rt_tune(model_path, o, s, key, &choices, e) : BRAID_OK;
+    store_close(s);
+    free(key);
+    rt_job_begin(&j, o, &choices);
+    j.o.by_run = by_run;
+    stage_set("reading and scheduling the model");
+    if (!st) st = rt_job_emit(&j, model_path, e);
+    stage_set(j.texts.host.n ? "compiling for the device" : "running the C compiler");
+    if (!st && o->emit_path) st = write_copy(&j, o->emit_path, e);
+    if (!st) st = rt_job_build(&j, folder, file, e);
+    stage_set(NULL);
+    rt_job_end(&j);
+    free(choices.p);
+    return st;
+}
