@@ -1,4 +1,6 @@
 /* compile.c: the compiler as a list of steps. */
+#include <time.h>
+
 #include "codegen/compile.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/plan/distribute.h"
@@ -30,64 +32,123 @@ bool compile_is_open(const Graph *g) {
     return false;
 }
 
+/* ---- passes ---------------------------------------------------------------------------------- */
+typedef struct Pass {
+    const char *name;
+    void (*run)(Program *p);
+    Stage needs, leaves;
+    const char *why; /* it stands at this place */
+} Pass;
+
+static const Pass passes[] = {
+    {"lower", NULL, STAGE_PLAIN, STAGE_PLAIN, "the tree as the model has it"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN,
+     "lowering leaves what it tried; the interpreter runs what is left, as the oracle"},
+#define ORACLE_PASSES 2
+    {"fold-product", pass_fold_product, STAGE_PLAIN, STAGE_PLAIN,
+     "products of constants are seen best as the model has them"},
+    {"batch", pass_batch, STAGE_PLAIN, STAGE_PLAIN,
+     "rows of activations are the better form of a recursion: tried first"},
+    {"unroll-recursion", pass_unroll_recursion, STAGE_PLAIN, STAGE_PLAIN,
+     "of what is still a recursion; what follows sees the larger bodies"},
+    {"split-sum", pass_split_sum, STAGE_PLAIN, STAGE_PLAIN,
+     "concatenations go before loops are looked at for what they read"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "concatenations without use"},
+    {"lift-check", pass_lift_check, STAGE_PLAIN, STAGE_PLAIN,
+     "what a check protects can leave its loop only with it"},
+    {"interchange-nest", pass_interchange_nest, STAGE_PLAIN, STAGE_PLAIN,
+     "makes loops beside the nest that the next one turns into axes"},
+    {"interchange", pass_interchange, STAGE_PLAIN, STAGE_PLAIN,
+     "what is an axis needs none of the passes for loops"},
+    {"reuse", pass_reuse, STAGE_PLAIN, STAGE_PLAIN,
+     "what is carried now is not hoisted for all iterations"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "what is reused is not computed again"},
+    {"hoist", pass_hoist, STAGE_PLAIN, STAGE_PLAIN,
+     "leaves loops with what depends on the iteration before alone"},
+    {"dead-code", pass_dead_code, STAGE_PLAIN, STAGE_PLAIN, "what has left its loop"},
+    {"wavefront", pass_wavefront, STAGE_PLAIN, STAGE_PLAIN,
+     "of loops as they are in the end, before they make several iterations at once"},
+    {"unroll", pass_unroll, STAGE_PLAIN, STAGE_PLAIN, "fusion makes a chain of the copies"},
+    {"layout", pass_layout, STAGE_PLAIN, STAGE_PLAIN, "while every load names one tensor"},
+    {"library", pass_library, STAGE_PLAIN, STAGE_PLAIN,
+     "takes products out before fusion puts something into them"},
+    {"fuse", pass_fuse, STAGE_PLAIN, STAGE_GROUPED, "the last one for single tensors"},
+    {"inplace", pass_inplace, STAGE_GROUPED, STAGE_GROUPED,
+     "only what is computed into memory changes something there"},
+    {"recluster", pass_recluster, STAGE_GROUPED, STAGE_GROUPED,
+     "weighs groups; levels are given to the branches that it makes"},
+    {"replicate", pass_replicate, STAGE_GROUPED, STAGE_GROUPED,
+     "what every unit computes is not scheduled"},
+    {"schedule", pass_schedule, STAGE_GROUPED, STAGE_LEVELLED, "of the final statements"},
+    {"distribute", pass_distribute, STAGE_LEVELLED, STAGE_SHARED,
+     "by the units of a statement's level"},
+    {"kernel", pass_kernel, STAGE_SHARED, STAGE_CHOSEN, "of the part that a unit computes"},
+    {"memory", pass_memory, STAGE_CHOSEN, STAGE_PLACED, "lifetimes are those of the final order"},
+    {"sync", pass_sync, STAGE_PLACED, STAGE_SYNCED,
+     "units meet for who writes what, and for memory that is used again"},
+    {"variables", pass_variables, STAGE_SYNCED, STAGE_SYNCED,
+     "what hands results over depends on who runs what"},
+    {"phases", pass_phases, STAGE_SYNCED, STAGE_SYNCED, "of the variables of all launches"},
+    {"onchip", pass_onchip, STAGE_SYNCED, STAGE_COMPLETE,
+     "shares out what is left of a block's memory, and fetches ahead of barriers"},
+};
+
+/* "a, b, c": each once, for some come again. */
+static const char *pass_names(Arena *a) {
+    Sb s = {.a = a};
+    for (size_t i = 0; i < COUNT(passes); i++) {
+        size_t first = 0;
+        while (strcmp(passes[first].name, passes[i].name) != 0) first++;
+        if (first == i) sb_printf(&s, "%s%s", i ? ", " : "", passes[i].name);
+    }
+    return s.p;
+}
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* `begin`: when the pass began. */
+static void run_pass(Program *p, const Pass *x, double begin, PassReport *report) {
+    ASSERT(p->stage == x->needs);
+    if (x->run) x->run(p);
+    p->stage = x->leaves;
+    const double end = now_ms();
+    utask_verify(p);
+    if (!report) return;
+    sb_printf(&report->times, "%-16s %9.3f ms, verified in %.3f ms\n", x->name, end - begin,
+              now_ms() - end);
+    if (report->after && strcmp(report->after, x->name) == 0) utask_print(&report->tree, p);
+}
+
+static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
+    const Device *device = o->device ? o->device : device_find(o->target);
+    const int units = o->units ? o->units : device->units ? device->units : compile_cpus();
+    Schedule *k = schedule_new(c, device, units, o->schedule);
+    k->lanes = device_is_gpu(device) ? 1 : compile_vector_width(d, o);
+    k->measured = o->measured;
+    k->nmeasured = o->nmeasured;
+    return k;
+}
+
 Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
+    const double begin = now_ms();
+    const bool oracle = strcmp(o->target, "interp") == 0; /* it runs the plain tree */
+    const size_t n = oracle ? ORACLE_PASSES : COUNT(passes);
+    PassReport *report = o->report;
+    bool known = !report || !report->after;
+    for (size_t i = 0; i < n && !known; i++) known = strcmp(report->after, passes[i].name) == 0;
+    if (!known)
+        err(d, ST_USAGE, NULL, "'%s' is no pass for target %s; passes are %s", report->after,
+            o->target, pass_names(a));
     Graph *g = compile_import(a, d, model_path, o);
     if (o->by_run && compile_is_open(g)) return NULL;
     Program *p = lower_graph(cx_new(a, d), g, lowerings);
-    utask_verify(p);
-    pass_dead_code(p);
-    utask_verify(p);
-    if (strcmp(o->target, "interp") == 0) return p; /* the oracle runs the plain tree */
-    const Device *device = o->device ? o->device : device_find(o->target);
-    p->schedule = schedule_new(p->cx, device,
-                               o->units        ? o->units
-                               : device->units ? device->units
-                                               : compile_cpus(),
-                               o->schedule);
-    p->schedule->lanes = device_is_gpu(device) ? 1 : compile_vector_width(d, o);
-    p->schedule->measured = o->measured;
-    p->schedule->nmeasured = o->nmeasured;
-    pass_fold_product(p);
-    pass_batch(p);
-    utask_verify(p);
-    pass_unroll_recursion(p);
-    utask_verify(p);
-    pass_split_sum(p);
-    pass_dead_code(p);
-    pass_lift_check(p);
-    utask_verify(p);
-    pass_interchange_nest(p);
-    utask_verify(p);
-    pass_interchange(p);
-    utask_verify(p);
-    pass_reuse(p);
-    utask_verify(p);
-    pass_dead_code(p);
-    pass_hoist(p);
-    pass_dead_code(p);
-    pass_wavefront(p);
-    utask_verify(p);
-    pass_unroll(p);
-    utask_verify(p);
-    pass_layout(p);
-    utask_verify(p);
-    pass_library(p);
-    utask_verify(p);
-    pass_fuse(p);
-    utask_verify(p);
-    pass_inplace(p);
-    pass_recluster(p);
-    utask_verify(p);
-    pass_replicate(p);
-    utask_verify(p);
-    pass_schedule(p);
-    pass_distribute(p);
-    pass_kernel(p);
-    pass_memory(p);
-    pass_sync(p);
-    pass_variables(p);
-    pass_phases(p);
-    pass_onchip(p);
-    utask_verify(p);
+    for (size_t i = 0; i < n; i++) {
+        if (i == ORACLE_PASSES) p->schedule = begin_schedule(p->cx, d, o);
+        run_pass(p, &passes[i], i ? now_ms() : begin, report);
+    }
     return p;
 }

@@ -17,8 +17,8 @@ typedef struct Cli {
     int narg; /* what is left beside options */
     const char **arg;
     const char *target, *cpu, *output, *emit;
-    const char *schedule, *costs, *import;
-    bool tune, json, verbose, help, version;
+    const char *schedule, *costs, *import, *dump_after;
+    bool tune, time_passes, json, verbose, help, version;
     int threads, jobs;
     int64_t max_iterations, stack_depth, max_memory, seed;
     bool seeded; /* --seed */
@@ -80,6 +80,10 @@ void cli_print_type(Sb *s, const braid_io *io);
 void cli_print_value_type(Sb *s, const braid_value *v);
 /* A JSON string with its quotes. */
 void cli_print_json(Sb *s, const char *text);
+
+/* Compiles c's model as far as its tree for --dump-after and --time-passes, and prints what they
+ * ask for. */
+int cli_passes(const Cli *c);
 
 int cmd_compile(const Cli *c);
 int cmd_run(const Cli *c);

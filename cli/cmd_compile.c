@@ -48,7 +48,8 @@ int cmd_compile(const Cli *c) {
         sb_write(&so, stem, dot ? (size_t)(dot - stem) : strlen(stem));
         sb_puts(&so, ".so");
     }
-    int code = c->ninput ? tune_inputs(c, model, &o, &value) : EXIT_DONE;
+    int code = c->dump_after || c->time_passes ? cli_passes(c) : EXIT_DONE;
+    if (!code && c->ninput) code = tune_inputs(c, model, &o, &value);
     if (!code && braid_compile(model, &o, so.p, &e)) code = cli_error(model, &e);
     cli_watch_clear();
     for (int i = 0; i < o.tune_input_count; i++) braid_value_free(value[i]);

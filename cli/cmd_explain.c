@@ -268,7 +268,51 @@ typedef struct Work {
     Sb text, tree;
     FoldSpec fold;
     CompileOptions o;
+    PassReport passes;
+    bool passes_only; /* nothing else is asked for */
 } Work;
+
+static void print_program(Work *w, const Cli *c, Program *p) {
+    int64_t n[S_COUNT] = {0};
+    seq_each(p->top, count_stmt, n);
+    /* The tree's text first: code generation may add to the program's names and symbols. */
+    Sb *tree = &w->tree;
+    if (!c->json) utask_print(tree, p);
+    Facts f = {0};
+    bool scheduled = p->schedule != NULL;
+    if (scheduled) {
+        f = plan_facts(p);
+        compile_facts(p, &w->o, &f);
+    }
+    if (c->json) {
+        sb_puts(&w->text, "{\"model\": ");
+        cli_print_json(&w->text, c->arg[0]);
+        sb_puts(&w->text, ", ");
+        print_io(&w->text, true, "inputs", p->nin, p->in);
+        sb_puts(&w->text, ", ");
+        print_io(&w->text, true, "outputs", p->nout, p->out);
+        sb_puts(&w->text, ", \"statements\": {");
+        for (size_t i = 0; i < COUNT(stmt_names); i++)
+            sb_printf(&w->text, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i], (long long)n[i]);
+        sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
+        if (scheduled) print_facts(&w->text, true, p, &f);
+        if (scheduled) explain_placement(&w->text, p, &f);
+        if (scheduled) print_device(&w->text, p->schedule->device);
+        if (scheduled) print_decisions(&w->text, true, p->schedule);
+        sb_puts(&w->text, "}\n");
+    } else {
+        print_io(&w->text, false, "input", p->nin, p->in);
+        print_io(&w->text, false, "output", p->nout, p->out);
+        for (size_t i = 0; i < COUNT(stmt_names); i++)
+            sb_printf(&w->text, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i],
+                      stmt_names[i]);
+        sb_puts(&w->text, "\n");
+        if (scheduled) print_facts(&w->text, false, p, &f);
+        if (scheduled) print_decisions(&w->text, false, p->schedule);
+        sb_puts(&w->text, "\n");
+        sb_write(&w->text, tree->p, tree->n);
+    }
+}
 
 /* All that changes is behind `w`, so that an error can unwind to here. */
 static bool explain(Work *w, const Cli *c) {
@@ -277,60 +321,22 @@ static bool explain(Work *w, const Cli *c) {
     if (setjmp(jb) == 0) {
         w->arena = arena_new(&w->d);
         Program *p = compile_program(w->arena, &w->d, c->arg[0], &w->o);
-        int64_t n[S_COUNT] = {0};
-        seq_each(p->top, count_stmt, n);
-        /* The tree's text first: code generation may add to the program's names and symbols. */
-        Sb *tree = &w->tree;
-        if (!c->json) utask_print(tree, p);
-        Facts f = {0};
-        bool scheduled = strcmp(w->o.target, "interp") != 0;
-        if (scheduled) {
-            f = plan_facts(p);
-            compile_facts(p, &w->o, &f);
-        }
-        if (c->json) {
-            sb_puts(&w->text, "{\"model\": ");
-            cli_print_json(&w->text, c->arg[0]);
-            sb_puts(&w->text, ", ");
-            print_io(&w->text, true, "inputs", p->nin, p->in);
-            sb_puts(&w->text, ", ");
-            print_io(&w->text, true, "outputs", p->nout, p->out);
-            sb_puts(&w->text, ", \"statements\": {");
-            for (size_t i = 0; i < COUNT(stmt_names); i++)
-                sb_printf(&w->text, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i],
-                          (long long)n[i]);
-            sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
-            if (scheduled) print_facts(&w->text, true, p, &f);
-            if (scheduled) explain_placement(&w->text, p, &f);
-            if (scheduled) print_device(&w->text, p->schedule->device);
-            if (scheduled) print_decisions(&w->text, true, p->schedule);
-            sb_puts(&w->text, "}\n");
-        } else {
-            print_io(&w->text, false, "input", p->nin, p->in);
-            print_io(&w->text, false, "output", p->nout, p->out);
-            for (size_t i = 0; i < COUNT(stmt_names); i++)
-                sb_printf(&w->text, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i],
-                          stmt_names[i]);
-            sb_puts(&w->text, "\n");
-            if (scheduled) print_facts(&w->text, false, p, &f);
-            if (scheduled) print_decisions(&w->text, false, p->schedule);
-            sb_puts(&w->text, "\n");
-            sb_write(&w->text, tree->p, tree->n);
-        }
+        if (!w->passes_only) print_program(w, c, p);
     }
     w->d.top = NULL;
     return w->d.status == ST_OK;
 }
 
-int cmd_explain(const Cli *c) {
-    Work w = {0};
+static int run(const Cli *c, bool passes_only) {
+    Work w = {.passes = {.after = c->dump_after}, .passes_only = passes_only || c->dump_after};
     braid_error e;
     if (rt_is_library(c->arg[0]))
-        return cli_fail(c->arg[0], "it is a compiled library; explain takes the model");
+        return cli_fail(c->arg[0], "it is a compiled library; %s takes the model", c->command);
     braid_fold fold;
     braid_options given = cli_options(c, &fold), o;
     if (rt_options(&given, &o, &e)) return cli_usage("%s", e.message);
     rt_compile_options(&o, &w.fold, &w.o);
+    w.o.report = &w.passes;
     int code = EXIT_DONE;
     Device device;
     bool published = c->costs && strcmp(c->costs, "published") == 0;
@@ -351,16 +357,23 @@ int cmd_explain(const Cli *c) {
     const bool good = explain(&w, c);
     stage_set(NULL);
     cli_watch_clear();
-    if (good)
-        fwrite(w.text.p, 1, w.text.n, stdout);
-    else {
+    if (good) {
+        if (w.passes.tree.n) fwrite(w.passes.tree.p, 1, w.passes.tree.n, stdout);
+        if (w.text.n) fwrite(w.text.p, 1, w.text.n, stdout);
+        if (c->time_passes) fputs(w.passes.times.p, stderr);
+    } else {
         braid_error e = {.status = (braid_status)w.d.status};
         snprintf(e.message, sizeof e.message, "%s", w.d.message);
         code = cli_error(c->arg[0], &e);
     }
     sb_free(&w.text);
     sb_free(&w.tree);
+    sb_free(&w.passes.tree);
+    sb_free(&w.passes.times);
     arena_free(w.arena);
     free(measured);
     return code;
 }
+
+int cmd_explain(const Cli *c) { return run(c, false); }
+int cli_passes(const Cli *c) { return run(c, true); }

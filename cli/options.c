@@ -28,6 +28,8 @@ typedef enum Action {
     SET_SCHEDULE,
     SET_COSTS,
     SET_IMPORT,
+    SET_DUMP_AFTER,
+    SET_TIME_PASSES,
     SET_JSON,
     SET_VERBOSE,
     SET_HELP,
@@ -74,6 +76,10 @@ static const struct Option {
      "schedule by the device table's costs, or those in FILE (what was measured)"},
     {"--import", "FILE", DEVICE, SET_IMPORT,
      "from now on, schedule by the costs measured in FILE (JSON)"},
+    {"--dump-after", "PASS", COMPILE | EXPLAIN, SET_DUMP_AFTER,
+     "print the tree as this pass leaves it (explain: nothing else)"},
+    {"--time-passes", NULL, COMPILE | EXPLAIN, SET_TIME_PASSES,
+     "print to stderr how long each pass takes"},
     {"--scan", "INPUT[:AXIS]", COMPILE | RUN | BENCH | EXPLAIN, ADD_SCAN,
      "put the model in a loop over this axis (0) of INPUT"},
     {"--carry", "INPUT=OUTPUT", COMPILE | RUN | BENCH | EXPLAIN, ADD_CARRY,
@@ -242,6 +248,8 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_SCHEDULE: c->schedule = v; break;
     case SET_COSTS: c->costs = v; break;
     case SET_IMPORT: c->import = v; break;
+    case SET_DUMP_AFTER: c->dump_after = v; break;
+    case SET_TIME_PASSES: c->time_passes = true; break;
     case SET_JSON: c->json = true; break;
     case SET_VERBOSE: c->verbose = true; break;
     case SET_HELP: c->help = true; break;

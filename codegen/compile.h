@@ -23,7 +23,15 @@ typedef struct CompileOptions {
     const struct Device
         *device; /* to schedule for (scheduler/cost/device.h); NULL: the target's row of the table */
     int units;   /* threads to schedule for; 0: all that this process may use */
+    struct PassReport *report; /* to fill in, or NULL */
 } CompileOptions;
+
+/* What is said of passes while they run. The texts are the caller's, also when compiling raises. */
+typedef struct PassReport {
+    const char *after; /* the pass after which to print the tree; NULL: none. ST_USAGE is raised
+                          when there is no such pass, or the target does without it */
+    Sb tree, times;    /* the tree; a line for each pass: milliseconds of it and of the verifier */
+} PassReport;
 
 /* The model as the options have it. Everything returned lives in `a`. Raises on d. */
 Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOptions *o);

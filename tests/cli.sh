@@ -392,6 +392,16 @@ check 'placement of an output' grep -q "\"name\": \"y\".* $type, \"where\": .*\"
 expect 0 '' "$braid" explain open.onnx --json --scan x --carry w=y
 check 'placement of what is carried' grep -q '"where": "carried", "in_place_of": "w", "resident": true' out
 expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
+expect 0 '' "$braid" explain add.onnx --dump-after fuse
+check 'the tree after a pass' grep -q '^program ' out
+check 'and nothing else' no grep -q '^statements: ' out
+expect 2 "braid: 'melt' is no pass for target cpu; passes are lower, dead-code, *fuse, *sync*" \
+    "$braid" explain add.onnx --dump-after melt
+expect 2 "braid: 'fuse' is no pass for target interp; *" "$braid" compile add.onnx --target interp --dump-after fuse
+"$braid" compile add.onnx -o passes.so --dump-after lower --time-passes >out 2>err
+check 'passes of a compilation' grep -q '^program ' out
+check 'times of passes' grep -Eq '^fuse +[0-9.]+ ms, verified in [0-9.]+ ms$' err
+check 'the library is made' test -s passes.so
 expect 0 '' "$braid" ops
 check 'ops' grep -q '^LSTM  *ai.onnx' out
 

@@ -269,9 +269,26 @@ typedef struct Io {
     bool opt_seq;   /* VT_OPTIONAL of a sequence: t is a blob */
 } Io;
 
+/* How far a Program is: what is true of it from a stage on, beside the invariants above. The list
+ * of passes (api/compile.c) says which one needs and leaves which. */
+typedef enum {
+    STAGE_PLAIN,    /* an OP is one tensor; all fields that passes set are empty, but for the level
+                       of what is to run on the host */
+    STAGE_GROUPED,  /* an OP is a group: members read each other at their own position only; what
+                       changes in place is marked, and what every unit computes for itself */
+    STAGE_LEVELLED, /* statements have their level, unit and beside */
+    STAGE_SHARED,   /* it is settled which unit computes what of a group: op.split */
+    STAGE_CHOSEN,   /* groups have their kernels */
+    STAGE_PLACED,   /* every tensor with storage has it; functions have their frames */
+    STAGE_SYNCED,   /* barriers stand where units must meet */
+    STAGE_COMPLETE, /* all that code generation prints is in the tree */
+    STAGE_COUNT
+} Stage;
+
 typedef struct Program {
     Cx *cx;
     const char *name;
+    Stage stage;
     int nin, nout;
     Io *in, *out;
     Seq *top;

@@ -1,5 +1,7 @@
-/* verify.c: checks the invariants of a Program (utask.h). A violation is the compiler's own fault.
- */
+/* verify.c: checks the invariants of a Program (utask.h): every field of every statement, tensor
+ * and symbol, at every stage. A violation is the compiler's own fault. The work is linear in the
+ * size of the tree. */
+#include "utask/level.h"
 #include "utask/walk.h"
 #include <stdlib.h>
 
@@ -17,7 +19,8 @@ typedef struct Verifier {
     int nbit;
     const Seq **tensor_in; /* by tensor id: where it is defined; NULL: not yet */
     const Seq **sym_in;
-    int *moved; /* by tensor id: uses as next or elem of a loop */
+    const Tensor **defined; /* by tensor id */
+    int *moved; /* by tensor id: uses as next or elem of a loop, or as a function's result */
     int ntensor, nsym;
     const char *where;
 } Verifier;
@@ -151,6 +154,8 @@ static void check_uniform(Verifier *v, const Expr *e, DType t, bool loads, const
 }
 
 static void check_dims(Verifier *v, const Tensor *t, const Seq *at) {
+    REQUIRE(v, dtype_supported((int)t->dtype), "tensor %d (%s) has no dtype", t->id,
+            tensor_name(t));
     if (t->blob) return;
     REQUIRE(v, t->rank >= -1 && t->rank <= MAX_RANK, "tensor %d has rank %d", t->id, t->rank);
     int n = t->rank < 0 ? MAX_RANK : t->rank;
@@ -160,22 +165,59 @@ static void check_dims(Verifier *v, const Tensor *t, const Seq *at) {
         check_uniform(v, t->dim[i], DT_I64, false, at);
     }
     if (t->rank >= 0) return;
-    REQUIRE(v, t->rank_e, "tensor %d has no rank", t->id);
+    REQUIRE(v, t->rank_e && t->rank_mask && t->rank_mask < 2u << MAX_RANK,
+            "tensor %d (%s) has no rank", t->id, tensor_name(t));
     check_uniform(v, t->rank_e, DT_I64, false, at);
     for (int r = 0; r <= MAX_RANK; r++)
         for (int i = 0; t->alt[r] && i < r; i++) check_uniform(v, t->alt[r][i], DT_I64, false, at);
 }
 
-static void define(Verifier *v, const Tensor *t, TensorKind kind, const Seq *at) {
+/* Room that grows is of a carried value, and of what leads from it to the next one. */
+static void check_grow(const Verifier *v, const Tensor *t) {
+    const Grow *g = t->grow;
+    REQUIRE(v, v->p->stage >= STAGE_GROUPED, "tensor %d (%s) grows too early", t->id,
+            tensor_name(t));
+    REQUIRE(v, g->phi && g->phi->grow == g && g->axis >= 0 && g->axis < t->rank,
+            "tensor %d (%s) grows in another one's buffer", t->id, tensor_name(t));
+    REQUIRE(v, g->first && (g->room || g->planned) && (!g->planned || g->most >= 0),
+            "tensor %d (%s) grows without room", t->id, tensor_name(t));
+    REQUIRE(v, g->spaced == (g->extent != NULL), "tensor %d (%s) grows without an extent", t->id,
+            tensor_name(t));
+}
+
+/* t, a tensor of the program's own, is defined in `at`. */
+static void define(Verifier *v, Tensor *t, TensorKind kind, const Seq *at) {
+    const Stage stage = v->p->stage;
     REQUIRE(v, t && t->id >= 0 && t->id < v->ntensor, "a tensor id is out of range");
     REQUIRE(v, t->kind == kind, "tensor %d (%s) has the wrong kind", t->id, tensor_name(t));
     REQUIRE(v, !v->tensor_in[t->id], "tensor %d (%s) is defined twice", t->id, tensor_name(t));
+    REQUIRE(v, t->seq == at, "tensor %d (%s) is said to be defined elsewhere", t->id,
+            tensor_name(t));
+    REQUIRE(v, !t->fused, "tensor %d (%s) is fused, yet defined", t->id, tensor_name(t));
+    REQUIRE(v, t->ret >= 0 && (!t->ret || t->owned), "tensor %d (%s) is no result", t->id,
+            tensor_name(t));
+    REQUIRE(v, !t->placed || (kind == TK_TE || kind == TK_PHI || kind == TK_JOIN),
+            "the host cannot place tensor %d (%s)", t->id, tensor_name(t));
+    REQUIRE(v, !t->base || (kind == TK_TE && t->grow), "tensor %d (%s) is in place of nothing",
+            t->id, tensor_name(t));
+    REQUIRE(v, kind == TK_TE || !t->body, "tensor %d (%s) has a body, but is not computed", t->id,
+            tensor_name(t));
+    if (t->grow) check_grow(v, t);
+    const bool stored = kind != TK_JOIN && kind != TK_PARAM;
+    REQUIRE(v, stage < STAGE_PLACED ? !t->plan : !stored || t->plan,
+            stage < STAGE_PLACED ? "tensor %d (%s) has a place too early"
+                                 : "tensor %d (%s) has no place",
+            t->id, tensor_name(t));
     v->tensor_in[t->id] = at;
+    v->defined[t->id] = t;
 }
 
 static void bind(Verifier *v, const Sym *s, const Seq *at) {
     REQUIRE(v, s->id >= 0 && s->id < v->nsym, "symbol id %d is out of range", s->id);
     REQUIRE(v, !v->sym_in[s->id], "symbol %d (%s) is bound twice", s->id, s->name ? s->name : "");
+    REQUIRE(v, s->scope == at, "symbol %d (%s) has another scope", s->id, s->name ? s->name : "");
+    REQUIRE(v, s->lo <= s->hi, "symbol %d (%s) has no possible value", s->id,
+            s->name ? s->name : "");
     v->sym_in[s->id] = at;
 }
 
@@ -183,26 +225,53 @@ static void check_site(const Verifier *v, int site) {
     REQUIRE(v, site >= 0 && site < v->p->cx->site.n, "a check has no message");
 }
 
+/* Which unit computes what of the group. */
+static void check_share(const Verifier *v, const Stmt *s) {
+    const Stage stage = v->p->stage;
+    const Tensor *lead = s->op.t[0];
+    bool own = false;
+    for (int d = 0; d < lead->rank; d++) own |= s->op.split && lead->axis[d] == s->op.split;
+    REQUIRE(v, !s->op.split || (stage >= STAGE_SHARED && own && s->op.grain > 0 && !s->each),
+            "a group is shared along no axis of its own");
+    REQUIRE(v, s->op.split || !s->op.inner, "a part of a group is shared that is not");
+    REQUIRE(v, s->op.edge >= 0 && (s->op.inner || !s->op.edge), "a group has an edge of nothing");
+    REQUIRE(v, (stage >= STAGE_CHOSEN) == (s->op.kernel != NULL),
+            stage >= STAGE_CHOSEN ? "a group has no kernel" : "a group has a kernel too early");
+    REQUIRE(v, s->level != LEVEL_HOST || (s->op.n == 1 && !s->op.at),
+            "a group of the host's is no single product");
+    REQUIRE(v, !s->op.at || stage >= STAGE_GROUPED, "a group computes a part too early");
+}
+
 static void check_op(Verifier *v, const Stmt *s, const Seq *at) {
-    const Tensor *first = NULL;
+    const Tensor *lead = s->op.t[0];
+    REQUIRE(v, s->op.n > 0 && (s->op.n == 1 || v->p->stage >= STAGE_GROUPED),
+            "an OP has %d tensors", s->op.n);
+    check_share(v, s);
     for (int i = 0; i < s->op.n; i++) {
-        const Tensor *t = s->op.t[i];
-        if (t->fused) continue;
+        Tensor *t = s->op.t[i];
         check_dims(v, t, at);
         REQUIRE(v, t->body && t->body->dtype == t->dtype, "tensor %d (%s) has no fitting body",
                 t->id, tensor_name(t));
+        REQUIRE(v, i == 0 || same_dims(lead, t),
+                "tensors %d and %d of one group have different dims", lead->id, t->id);
+        REQUIRE(v, !t->base || s->op.at, "tensor %d (%s) is behind another, but whole", t->id,
+                tensor_name(t));
+        if (t->base) check_use(v, t->base, at);
         int rank = t->rank < 0 ? MAX_RANK : t->rank;
-        for (int k = 0; first && k < rank; k++)
-            REQUIRE(v, first->rank == t->rank && first->dim[k] == t->dim[k],
-                    "tensors %d and %d of one group have different dims", first->id, t->id);
         begin_body(v);
         uint64_t own = (uint64_t)1 << 63;
-        for (int k = 0; k < rank; k++)
-            if (t->axis[k]) own |= axis_bit(v, t->axis[k]);
+        for (int k = 0; k < rank; k++) {
+            const Axis *x = t->axis[k];
+            REQUIRE(v, x || t->rank < 0, "tensor %d (%s) has no axis %d", t->id, tensor_name(t), k);
+            if (!x) continue;
+            REQUIRE(v, t->rank < 0 || s->op.at || x->extent == t->dim[k],
+                    "axis %d of tensor %d (%s) is not as long as its dim", k, t->id,
+                    tensor_name(t));
+            own |= axis_bit(v, x);
+        }
         REQUIRE(v, !(check_expr(v, t->body, at) & ~own),
                 "the body of tensor %d (%s) uses an axis that is not bound", t->id, tensor_name(t));
         define(v, t, TK_TE, at);
-        first = t;
     }
 }
 
@@ -222,18 +291,38 @@ static void check_fresh(Verifier *v, const Tensor *t, const Seq *in, bool result
 }
 
 /* ---- what is particular about a statement ---------------------------------------------------- */
+static void check_carry(const Verifier *v, const LoopCarry *k) {
+    REQUIRE(v, k->phi && k->init && k->next, "a carried value has no beginning or no end");
+    REQUIRE(v, k->next->dtype == k->phi->dtype && k->init->dtype == k->phi->dtype,
+            "a carried value changes its dtype");
+    REQUIRE(v, k->phi->grow == k->next->grow && (!k->phi->grow || k->phi->grow->phi == k->phi),
+            "a value grows in another one's buffer");
+    REQUIRE(v, !(k->inplace || k->push) || v->p->stage >= STAGE_GROUPED,
+            "a carried value changes in place too early");
+    const Stmt *group = k->inplace ? tensor_group(k->next) : NULL;
+    REQUIRE(v, !k->inplace || k->phi->grow || (group && group->op.at),
+            "a carried value that is computed whole changes in place");
+    REQUIRE(v, !k->push || (k->phi->blob && !k->inplace), "what is pushed to is no sequence");
+}
+
 static void check_loop(const Verifier *v, const Stmt *s) {
     check_site(v, s->loop.cap_site);
+    REQUIRE(v, s->loop.iter && s->loop.iter->dtype == DT_I64, "a loop has no counter");
+    bool inplace = false;
     for (int i = 0; i < s->loop.carry.n; i++) {
-        const LoopCarry *k = &s->loop.carry.p[i];
-        REQUIRE(v, k->phi && k->init && k->next, "a carried value has no beginning or no end");
-        REQUIRE(v, k->next->dtype == k->phi->dtype && k->init->dtype == k->phi->dtype,
-                "a carried value changes its dtype");
-        REQUIRE(v, !k->phi->grow || (k->phi->grow->phi == k->phi && k->next->grow == k->phi->grow),
-                "a value grows in another one's buffer");
+        check_carry(v, &s->loop.carry.p[i]);
+        inplace |= s->loop.carry.p[i].inplace;
     }
-    for (int i = 0; i < s->loop.scan.n; i++)
-        REQUIRE(v, s->loop.scan.p[i].elem, "a scan output has no elements");
+    for (int i = 0; i < s->loop.scan.n; i++) {
+        const LoopScan *k = &s->loop.scan.p[i];
+        REQUIRE(v, k->elem && k->elem->dtype == k->out->dtype, "a scan output has no elements");
+        REQUIRE(v, !k->more || k->at, "a further part of a scan output has no place");
+    }
+    const bool meet = s->loop.barrier || s->loop.block_barrier || s->loop.copies;
+    REQUIRE(v, !meet || v->p->stage >= STAGE_SYNCED, "units meet in a loop too early");
+    REQUIRE(v, !(s->loop.barrier && s->loop.block_barrier), "a block meets where all units do");
+    REQUIRE(v, v->p->stage < STAGE_SYNCED || s->loop.copies == inplace,
+            "units do not meet for what changes in place");
 }
 
 /* Whether q is never left at its end. */
@@ -249,16 +338,34 @@ static void check_branch(const Verifier *v, const Stmt *s) {
     REQUIRE(v, s->br.cond, "a branch has no condition");
     for (int i = 0; i < s->br.joins.n; i++) {
         const Join *j = &s->br.joins.p[i];
+        REQUIRE(v, !j->half || v->p->stage >= STAGE_GROUPED, "a result is left out too early");
         for (int k = 0; k < 2; k++) {
             REQUIRE(v, j->arm[k] || j->half || ends_in_fault(s->br.arm[k]),
                     "an arm gives nothing for tensor %d (%s)", j->out->id, tensor_name(j->out));
             REQUIRE(v, !j->arm[k] || j->arm[k]->dtype == j->out->dtype,
                     "a joined value changes its dtype");
+            REQUIRE(v, !j->arm[k] || j->arm[k]->owned == j->out->owned || j->arm[k]->kind != TK_TE,
+                    "a joined value is made for somebody else");
         }
     }
     for (int i = 0; i < s->br.syms.n; i++)
         REQUIRE(v, s->br.syms.p[i].arm[0] && s->br.syms.p[i].arm[1],
                 "an arm gives nothing for a symbol");
+}
+
+static void check_func(const Verifier *v, const Func *f, const Stmt *start) {
+    const Stage stage = v->p->stage;
+    REQUIRE(v, f->start == start, "a function hangs in the wrong place");
+    REQUIRE(v, f->id >= 0 && f->id < v->p->nfunc && f->name, "function %d is out of range", f->id);
+    REQUIRE(v, !f->rows || (f->nsym > 0 && f->rows == f->sym[0]),
+            "rows of function %s are not its first parameter", f->name);
+    REQUIRE(v, f->inside >= 0, "function %s has %d levels in it", f->name, f->inside);
+    REQUIRE(v, stage >= STAGE_PLACED ? f->frame >= 0 : !f->frame,
+            "function %s has a frame of %lld bytes", f->name, (long long)f->frame);
+    for (int i = 0; i < f->nout; i++)
+        REQUIRE(v, f->out[i] && f->out[i]->ret == (f->room[i] ? i + 1 : 0),
+                "result %d of function %s goes elsewhere", i, f->name);
+    check_site(v, f->site);
 }
 
 static void check_call(const Verifier *v, const Stmt *s, const Seq *at) {
@@ -267,15 +374,53 @@ static void check_call(const Verifier *v, const Stmt *s, const Seq *at) {
     for (int i = 0; i < f->narg; i++)
         REQUIRE(v, s->call.arg[i] && s->call.arg[i]->dtype == f->arg[i]->dtype,
                 "argument %d has another dtype", i);
+    for (int i = 0; i < f->nout; i++)
+        REQUIRE(v, s->call.out[i] && s->call.out[i]->dtype == f->out[i]->dtype,
+                "result %d has another dtype", i);
     for (int i = 0; i < f->nret; i++)
         REQUIRE(v, s->call.ret[i]->dtype == (DType)f->ret[i]->dtype, "result %d has another dtype",
                 i);
     if (!s->call.nfunc)
         REQUIRE(v, seq_inside(at, f->start->call.func[0]->body->parent), "a call from elsewhere");
-    for (int i = 0; i < s->call.nfunc; i++) {
-        REQUIRE(v, s->call.func[i]->start == s, "a function hangs in the wrong place");
-        check_site(v, s->call.func[i]->site);
-    }
+    for (int i = 0; i < s->call.nfunc; i++) check_func(v, s->call.func[i], s);
+}
+
+static void check_enter(const Verifier *v, const Stmt *s, const Seq *at) {
+    check_site(v, s->enter.site);
+    while (at && !(at->owner && at->owner->kind == S_CALL)) at = at->parent;
+    const Func *f = NULL;
+    for (int i = 0; at && i < at->owner->call.nfunc; i++)
+        if (at->owner->call.func[i]->body == at) f = at->owner->call.func[i];
+    REQUIRE(v, f && s->enter.below > 0 && s->enter.below <= f->inside,
+            "an activation begins %d levels below its function", s->enter.below);
+}
+
+/* ---- who runs a statement -------------------------------------------------------------------- */
+/* Statement i of q, whose statements run at level `around` at most. */
+static void check_units(const Verifier *v, const Seq *q, int i, uint8_t around) {
+    const Stmt *s = q->s.p[i], *before = i ? q->s.p[i - 1] : NULL;
+    const Stage stage = v->p->stage;
+    const bool host = s->level == LEVEL_HOST && s->kind == S_OP;
+    const bool control = stmt_nseq(s) > 0 || s->kind == S_CALL;
+    const bool barrier = s->kind == S_BARRIER;
+    if (stage < STAGE_LEVELLED)
+        REQUIRE(v, !s->level || host, "a statement has level %d too early", s->level);
+    else
+        REQUIRE(v, host || (s->level >= LEVEL_CORE && s->level <= (barrier ? LEVEL_TEAM : around)),
+                "a statement of level %d is in one of level %d", s->level, around);
+    REQUIRE(v, !s->unit || (control && s->level < around) || (barrier && s->meet),
+            "a statement is run by unit %d, where all units run it", s->unit);
+    REQUIRE(v,
+            !s->beside || (control && s->level < around && before && before->level == s->level &&
+                           (stmt_nseq(before) > 0 || before->kind == S_CALL)),
+            "a statement is beside nothing");
+    REQUIRE(v, !s->each || (stage >= STAGE_GROUPED && (s->kind == S_OP || s->kind == S_EXTERN)),
+            "what every unit computes is no tensor");
+    REQUIRE(v, !barrier || stage >= STAGE_SYNCED, "units meet too early");
+    REQUIRE(v,
+            s->meet == MEET_ALL || (barrier && s->level == LEVEL_TEAM && s->meet <= MEET_RELEASE),
+            "units meet in no way that there is");
+    REQUIRE(v, s->path, "a statement has no path");
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
@@ -313,6 +458,8 @@ static void check_slot(void *user, const Slot *k) {
     case SLOT_SEQ:
         REQUIRE(v, *k->q && (*k->q)->parent == at && (*k->q)->owner == x->s,
                 "a body or an arm hangs in the wrong place");
+        REQUIRE(v, (*k->q)->depth == at->depth + (x->s->kind != S_BRANCH),
+                "a body or an arm is at the wrong depth");
         check_seq(v, *k->q);
         v->where = x->s->path;
         break;
@@ -331,18 +478,41 @@ static void check_stmt(Verifier *v, const Stmt *s, const Seq *at) {
     case S_CHECK: check_site(v, s->check.site); break;
     case S_LOOP: check_loop(v, s); break;
     case S_BRANCH: check_branch(v, s); break;
-    case S_ENTER: check_site(v, s->enter.site); break;
+    case S_ENTER: check_enter(v, s, at); break;
     case S_CALL: check_call(v, s, at); break;
     default: fail_at(v, "a statement of unknown kind");
     }
 }
 
 static void check_seq(Verifier *v, const Seq *q) {
+    const uint8_t around = q->owner && q->owner->level ? q->owner->level : LEVEL_TEAM;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         v->where = s->path;
+        check_units(v, q, i, around);
         check_stmt(v, s, q);
         stmt_slots(s, check_slot, &(At){v, s, q});
+    }
+}
+
+/* What is made for somebody is owned by him. (Dead code leaves it so when he is gone.) */
+static void check_owned(Verifier *v) {
+    v->where = v->p->name;
+    for (int i = 0; i < v->ntensor; i++)
+        REQUIRE(v, !v->moved[i] || v->defined[i]->owned, "tensor %d (%s) is not owned", i,
+                tensor_name(v->defined[i]));
+}
+
+static void check_io(Verifier *v) {
+    const Program *p = v->p;
+    for (int i = 0; i < p->nin; i++)
+        REQUIRE(v, !p->in[i].t || p->in[i].t->kind == TK_INPUT, "input %d is none", i);
+    for (int i = 0; i < p->nout; i++) {
+        v->where = p->out[i].name;
+        check_uniform(v, p->out[i].has, DT_BOOL, true, p->top);
+        if (!p->out[i].t) continue;
+        check_use(v, p->out[i].t, p->top);
+        check_dims(v, p->out[i].t, p->top);
     }
 }
 
@@ -357,22 +527,23 @@ void utask_verify(const Program *p) {
     v.axis_stamp = calloc((size_t)v.naxis + 1, sizeof(int));
     v.axis_bit = calloc((size_t)v.naxis + 1, sizeof(int));
     v.tensor_in = calloc((size_t)v.ntensor + 1, sizeof *v.tensor_in);
+    v.defined = calloc((size_t)v.ntensor + 1, sizeof *v.defined);
     v.sym_in = calloc((size_t)v.nsym + 1, sizeof *v.sym_in);
     v.moved = calloc((size_t)v.ntensor + 1, sizeof(int));
-    if (v.expr && v.axis_stamp && v.axis_bit && v.tensor_in && v.sym_in && v.moved) {
+    if (v.expr && v.axis_stamp && v.axis_bit && v.tensor_in && v.defined && v.sym_in && v.moved) {
+        REQUIRE(&v, p->stage < STAGE_COUNT && (p->stage == STAGE_PLAIN || p->schedule),
+                "stage %d without a schedule", (int)p->stage);
+        REQUIRE(&v, (p->stage >= STAGE_PLACED) == (p->mem != NULL), "memory is planned or not");
+        REQUIRE(&v, p->top && !p->top->owner && !p->top->parent, "the program is part of another");
         check_seq(&v, p->top);
-        for (int i = 0; i < p->nout; i++) {
-            v.where = p->out[i].name;
-            check_uniform(&v, p->out[i].has, DT_BOOL, true, p->top);
-            if (!p->out[i].t) continue;
-            check_use(&v, p->out[i].t, p->top);
-            check_dims(&v, p->out[i].t, p->top);
-        }
+        check_io(&v);
+        check_owned(&v);
     }
     free(v.expr);
     free(v.axis_stamp);
     free(v.axis_bit);
     free((void *)v.tensor_in);
+    free((void *)v.defined);
     free((void *)v.sym_in);
     free(v.moved);
 }

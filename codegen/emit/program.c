@@ -290,6 +290,7 @@ static void put_gpu_program(Emit *em, const CompileOptions *o, const Sb *functio
 }
 
 static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
+    ASSERT(p->stage == STAGE_COMPLETE);
     Diag *d = p->cx->d;
     Sb functions = {.d = d};
     bool gpu = device_is_gpu(p->schedule->device);
