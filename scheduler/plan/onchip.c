@@ -16,11 +16,11 @@
 
 static int64_t round_up(int64_t bytes) { return (bytes + 127) / 128 * 128; }
 
-typedef struct Walk {
+typedef struct OnchipWalk {
     Program *p;
     OnChip *o;
     int products; /* at host level, so far; -1: there are none */
-} Walk;
+} OnchipWalk;
 
 /* ---- residents ------------------------------------------------------------------------------- */
 /* How often a run comes to what is in q; 0: what is kept on chip by the kernel is out of reach
@@ -45,7 +45,7 @@ static bool same(const Resident *a, const Resident *b) {
 }
 
 /* The resident that part of group s is; NULL: keeping it on chip would gain nothing. */
-static const Resident *resident(Walk *w, const Seq *q, const Stmt *s, const OwnPart *part) {
+static const Resident *resident(OnchipWalk *w, const Seq *q, const Stmt *s, const OwnPart *part) {
     Arena *a = w->p->cx->a;
     Resident r = {.part = *part,
                   .number = w->o->residents.n,
@@ -68,7 +68,7 @@ static const Resident *resident(Walk *w, const Seq *q, const Stmt *s, const OwnP
     return w->o->residents.p[r.number];
 }
 
-static void find_residents(Walk *w, Seq *q) {
+static void find_residents(OnchipWalk *w, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->level == LEVEL_HOST) w->products++;
@@ -140,7 +140,7 @@ static void find_ahead(const Program *p, Seq *q) {
 void pass_onchip(Program *p) {
     p->onchip = NEW(p->cx->a, OnChip);
     if (!device_is_gpu(p->schedule->device)) return;
-    Walk w = {.p = p, .o = p->onchip, .products = -1};
+    OnchipWalk w = {.p = p, .o = p->onchip, .products = -1};
     for (int i = 0; i < p->top->s.n; i++)
         if (p->top->s.p[i]->level == LEVEL_HOST) w.products = 0;
     find_residents(&w, p->top);

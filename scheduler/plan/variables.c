@@ -20,16 +20,16 @@
 #define NEAR_BYTES 4096 /* of a block's memory for records */
 #endif
 
-typedef struct Walk {
+typedef struct VariablesWalk {
     Program *p;
     MemPlan *m;
     bool *declared; /* by tensor id */
     bool kernel;    /* not in a function */
     int n;          /* variables of the one or the other */
     bool stack;     /* it is a function that jumps may enter: locals are variables, too */
-} Walk;
+} VariablesWalk;
 
-static void walk(Walk *w, const Seq *q);
+static void walk(VariablesWalk *w, const Seq *q);
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -38,22 +38,22 @@ static bool takes(const Mem *m) {
     return m && (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame));
 }
 
-static void variable(Walk *w, const Tensor *t, Sym *s) {
+static void variable(VariablesWalk *w, const Tensor *t, Sym *s) {
     w->n++;
     if (w->kernel) vec_push(w->p->cx->a, &w->m->variable, ((Variable){t, s}));
 }
 
-static void variables(Walk *w, int n) {
+static void variables(VariablesWalk *w, int n) {
     for (int i = 0; i < n; i++) variable(w, NULL, NULL);
 }
 
-static void declare(Walk *w, const Tensor *t) {
+static void declare(VariablesWalk *w, const Tensor *t) {
     if (!w->declared[t->id]) variable(w, t, NULL);
     w->declared[t->id] = true;
     w->m->claims |= takes(mem_of(t));
 }
 
-static void declare_loop(Walk *w, const Stmt *s) {
+static void declare_loop(VariablesWalk *w, const Stmt *s) {
     variable(w, NULL, s->loop.iter);
     for (int i = 0; i < s->loop.syms.n; i++) variable(w, NULL, s->loop.syms.p[i].sym);
     for (int i = 0; i < s->loop.carry.n; i++) {
@@ -68,7 +68,7 @@ static void declare_loop(Walk *w, const Stmt *s) {
     walk(w, s->loop.body);
 }
 
-static void declare_branch(Walk *w, const Stmt *s) {
+static void declare_branch(VariablesWalk *w, const Stmt *s) {
     for (int i = 0; i < s->br.syms.n; i++) variable(w, NULL, s->br.syms.p[i].sym);
     for (int i = 0; i < s->br.joins.n; i++) declare(w, s->br.joins.p[i].out);
     for (int k = 0; k < 2; k++) walk(w, s->br.arm[k]);
@@ -103,7 +103,7 @@ static bool all_private(const Seq *q) {
 }
 
 /* The functions that hang on s, and the records of their activations. */
-static void declare_functions(Walk *w, Stmt *s) {
+static void declare_functions(VariablesWalk *w, Stmt *s) {
     const bool parts = w->m->parts;
     int most = 0;
     Records *r = NULL;
@@ -114,7 +114,7 @@ static void declare_functions(Walk *w, Stmt *s) {
     w->m->parts = false;
     for (int i = 0; i < s->call.nfunc; i++) {
         Func *g = s->call.func[i];
-        Walk in = *w;
+        VariablesWalk in = *w;
         in.n = 0;
         in.kernel = false;
         in.stack = r != NULL;
@@ -135,7 +135,7 @@ static void declare_functions(Walk *w, Stmt *s) {
 }
 
 /* `times`: that it stands in the text. */
-static void declare_call(Walk *w, Stmt *s, int times) {
+static void declare_call(VariablesWalk *w, Stmt *s, int times) {
     const Func *f = s->call.f;
     for (int i = 0; i < f->nout; i++) declare(w, s->call.out[i]);
     for (int i = 0; i < f->nret; i++) variable(w, NULL, s->call.ret[i]);
@@ -157,7 +157,7 @@ static int results_of(const Stmt *s) {
 /* Words for statements from number `at` of q on. Of calls these are taken when they are needed:
  * they may be below one another. Others have two turns of them: the others read one while a unit
  * may be writing the other already. The first word is the arena's top. */
-static void plan_apart(Walk *w, const Seq *q, int at) {
+static void plan_apart(VariablesWalk *w, const Seq *q, int at) {
     const Stmt *s = q->s.p[at];
     Apart *k = s->apart;
     do k->words += q->s.p[at]->kind == S_CALL ? q->s.p[at]->call.f->nret : results_of(q->s.p[at]);
@@ -174,7 +174,7 @@ static void plan_apart(Walk *w, const Seq *q, int at) {
     variables(w, 1); /* whose turn it is */
 }
 
-static void walk(Walk *w, const Seq *q) {
+static void walk(VariablesWalk *w, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->apart) plan_apart(w, q, i);
@@ -200,7 +200,7 @@ static void walk(Walk *w, const Seq *q) {
 }
 
 void pass_variables(Program *p) {
-    Walk w = {.p = p, .m = p->mem, .kernel = true};
+    VariablesWalk w = {.p = p, .m = p->mem, .kernel = true};
     w.declared = NEWN(p->cx->a, bool, p->ntensor + 1);
     walk(&w, p->top);
 }
