@@ -102,6 +102,20 @@ static double group_ns(Cx *c, const Device *d, const Stmt *s, int units, double 
     return (compute > bytes ? compute : bytes) + d->group_ns;
 }
 
+/* How many of so many units have a part of group s. Before distribution: as many as its longest
+ * axis has positions for. */
+static int sharing(const Stmt *s, int units, double unknown) {
+    const Tensor *lead = s->op.t[0];
+    double most = 1;
+    if (s->each || s->level == LEVEL_CORE) return 1;
+    if (s->op.split)
+        most = value_or(s->op.split->extent, unknown);
+    else
+        for (int i = 0; i < lead->rank && !s->op.grain; i++)
+            most = fmax(most, value_or(lead->dim[i], unknown));
+    return most < units ? (int)most : units;
+}
+
 static double seq_ns(Cx *c, const Device *d, const Seq *q, int units, double unknown);
 
 static double stmt_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
@@ -110,7 +124,7 @@ static double stmt_ns(Cx *c, const Device *d, const Stmt *s, int units, double u
     case S_LET:
     case S_CHECK:
     case S_ENTER: return 1;
-    case S_OP: return group_ns(c, d, s, s->op.split ? units : 1, unknown);
+    case S_OP: return group_ns(c, d, s, sharing(s, units, unknown), unknown);
     case S_EXTERN:
         t = d->group_ns;
         for (int i = 0; i < s->ext.nin; i++)

@@ -28,7 +28,7 @@ Work cost_work(Cx *c, const Stmt *s, double unknown);
 /* One run of the group by `units` cores; with more than one the barrier is not included. */
 double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units);
 /* One run of all of q, of one statement, by `units` cores, the barriers that are there already
- * included. */
+ * included. A group that is not distributed yet is shared as far as its domain allows. */
 double cost_seq_ns(Cx *c, const Device *d, const Seq *q, int units);
 double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units);
 

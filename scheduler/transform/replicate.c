@@ -15,6 +15,7 @@
 #include "scheduler/passes.h"
 #include "utask/extern.h"
 #include "utask/walk.h"
+#include <math.h>
 
 typedef struct Replicate {
     Program *p;
@@ -78,9 +79,8 @@ static void replicate(Replicate *x, Seq *q) {
             bool needed = false;
             stmt_writes(made, s);
             for (int k = i + 1; k < q->s.n && !needed; k++) needed = needs_all(x, made, q->s.p[k]);
-            double own = cost_stmt_ns(x->c, d, s, 1), shared = own;
-            if (s->kind == S_OP && cost_group_ns(x->c, d, s, units) < own)
-                shared = cost_group_ns(x->c, d, s, units);
+            double own = cost_stmt_ns(x->c, d, s, 1);
+            double shared = fmin(own, cost_stmt_ns(x->c, d, s, units));
             s->each = needed &&
                       decide(x->p, X_REPLICATE, s, shared + d->level[LEVEL_TEAM].barrier_ns, own);
         }

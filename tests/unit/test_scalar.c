@@ -11,7 +11,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -134,9 +133,9 @@ static int make_program(void **state) {
     functions = dlsym(lib, "functions");
     assert_non_null(functions);
     arena_free(a);
-    unlink(text);
-    unlink(so);
-    return rmdir(folder);
+    remove(text);
+    remove(so);
+    return remove(folder);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
