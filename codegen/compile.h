@@ -51,8 +51,7 @@ typedef struct Texts {
 void compile_emit(Program *p, const CompileOptions *o, Texts *to);
 void texts_free(Texts *t);
 
-/* Adds to f, of p, what depends on constants as kernels read them: weights_bytes, constants, residents,
- * shared_bytes. Raises like compile_emit. */
+/* Adds to f, of p, what the weights are: weights_bytes and constants. Raises like compile_emit. */
 void compile_facts(Program *p, const CompileOptions *o, Facts *f);
 
 /* Text to shared library through the C compiler found at run time ($CC, else cc). The weights of

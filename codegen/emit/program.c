@@ -336,7 +336,6 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
         put_program(&em, &functions, to);
     d->top = up;
     facts->weights_bytes = em.weights.n;
-    facts->shared_bytes = p->onchip->bytes;
     to->weights = em.weights;
     to->text.d = to->host.d = to->weights.d = NULL;
     if (to->weights.n <= WEIGHTS_INLINE) sb_free(&to->weights);

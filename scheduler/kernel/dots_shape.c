@@ -4,7 +4,6 @@
  * for its part. */
 #include "scheduler/kernel/dots.h"
 #include "scheduler/cost/decide.h"
-#include "scheduler/plan/onchip.h"
 
 #define SUMS_MOST 64   /* of a thread, in registers */
 #define MATRIX_MOST 16 /* products by matrix units of a warp, each of four sums of a thread */

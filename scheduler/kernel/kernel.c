@@ -12,6 +12,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
 #include "scheduler/passes.h"
+#include "utask/walk.h"
 
 /* ---- collapsing axes ------------------------------------------------------------------------- */
 static bool contiguous(Cx *c, Expr *flat, Axis *a, Axis *b) {
@@ -113,10 +114,7 @@ static void visit(Program *p, Seq *q, int64_t streamed) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->kind == S_OP) choose(p, s, streamed);
-        if (s->kind == S_LOOP) visit(p, s->loop.body, streamed);
-        for (int m = 0; s->kind == S_BRANCH && m < 2; m++) visit(p, s->br.arm[m], streamed);
-        for (int m = 0; s->kind == S_CALL && m < s->call.nfunc; m++)
-            visit(p, s->call.func[m]->body, streamed);
+        for (int m = 0; m < stmt_nseq(s); m++) visit(p, stmt_seq(s, m), streamed);
     }
 }
 

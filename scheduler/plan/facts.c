@@ -3,6 +3,7 @@
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "scheduler/plan/memory.h"
+#include "scheduler/plan/onchip.h"
 #include "scheduler/plan/phases.h"
 #include "utask/walk.h"
 
@@ -56,12 +57,18 @@ Facts plan_facts(const Program *p) {
                .slots = m->nslot,
                .barriers = sync_count(p->top, LEVEL_TEAM),
                .cluster_barriers = sync_count(p->top, LEVEL_CLUSTER),
-               .flags = sync_flags(p->top)};
+               .flags = sync_flags(p->top),
+               .shared_bytes = p->onchip->bytes};
     FactWalk w = {p, &f};
     note_seq(&w, p->top);
     if (p->phases) {
         f.launches = p->phases->launches;
         f.products = p->phases->n;
+    }
+    for (int i = 0; i < p->onchip->residents.n; i++) {
+        const Resident *r = p->onchip->by_uses[i];
+        ResidentFacts k = {r->part.packed->what, r->bytes, r->at != 0};
+        vec_push(p->cx->a, &f.residents, k);
     }
     return f;
 }

@@ -50,8 +50,8 @@ typedef struct Facts {
     int64_t shared_bytes; /* of a block's own memory, on GPUs, what is kept there included */
 } Facts;
 
-/* Requires all passes to be done. Arrays live in p's arena. What depends on constants as kernels
- * read them (weights_bytes, constants, residents, shared_bytes) is compile_facts' (compile.h). */
+/* Requires all passes to be done. Arrays live in p's arena. What the weights are
+ * (weights_bytes, constants) is compile_facts' (compile.h). */
 Facts plan_facts(const Program *p);
 
 #endif

@@ -36,7 +36,6 @@ typedef struct Mem {
     int first, last; /* statement numbers between which it lives */
 } Mem;
 
-
 typedef struct Variable { /* of a tensor's pointer, or of a symbol; else both are NULL */
     const Tensor *t;
     Sym *s;

@@ -1,9 +1,9 @@
 /* onchip.c: see onchip.h.
  *
- * A block's memory holds, one after another: what the dialect keeps, what is distributed among
- * blocks and records of recursions; what groups need while they run, one at a time; and in the room that is left the
- * residents that are read most often. A run with fewer blocks than planned has larger parts, which
- * may not fit: then they are read from memory, too. */
+ * A block's memory holds, one after another: what is there all the time (MemPlan.shared); what
+ * groups need while they run, one at a time; and in the room that is left the residents that are
+ * read most often. A run with fewer blocks than planned has larger parts, which may not fit: then
+ * they are read from memory, too. */
 #include "scheduler/plan/onchip.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
@@ -19,7 +19,7 @@ static int64_t round_up(int64_t bytes) { return (bytes + 127) / 128 * 128; }
 typedef struct OnchipWalk {
     Program *p;
     OnChip *o;
-    int products; /* at host level, so far; -1: there are none */
+    int products; /* at host level, so far; -1: there is one launch */
 } OnchipWalk;
 
 /* ---- residents ------------------------------------------------------------------------------- */
@@ -87,13 +87,13 @@ static int by_uses(const void *a, const void *b) {
     return x->number < y->number ? -1 : 1;
 }
 
-/* Shares out a block's memory behind the first `taken` bytes, which are in use all the time. */
-static void place(Program *p, int64_t taken) {
+/* Shares out a block's memory behind what is there all the time. */
+static void place(Program *p) {
     OnChip *o = p->onchip;
     const int n = o->residents.n;
     const int64_t room = p->schedule->device->level[LEVEL_CORE].bytes;
-    o->scratch = round_up(taken);
-    o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most) : taken;
+    o->scratch = round_up(p->mem->shared);
+    o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most) : p->mem->shared;
     o->by_uses = arena_memdup(p->cx->a, o->residents.p, sizeof(Resident *) * (size_t)n);
     qsort(o->by_uses, (size_t)n, sizeof *o->by_uses, by_uses);
     for (int i = 0; i < n; i++) {
@@ -140,10 +140,8 @@ static void find_ahead(const Program *p, Seq *q) {
 void pass_onchip(Program *p) {
     p->onchip = NEW(p->cx->a, OnChip);
     if (!device_is_gpu(p->schedule->device)) return;
-    OnchipWalk w = {.p = p, .o = p->onchip, .products = -1};
-    for (int i = 0; i < p->top->s.n; i++)
-        if (p->top->s.p[i]->level == LEVEL_HOST) w.products = 0;
+    OnchipWalk w = {.p = p, .o = p->onchip, .products = p->phases ? 0 : -1};
     find_residents(&w, p->top);
-    place(p, p->mem->shared);
+    place(p);
     find_ahead(p, p->top);
 }

@@ -15,7 +15,7 @@ typedef struct Resident {
     int64_t at;      /* in the block's memory; 0: it does not stay */
     double uses;     /* in a run */
     int level, unit; /* of the units that share it; the first of them */
-    int phase;       /* between which products at host level it is read; -1: in several places */
+    int phase;       /* in which it is read (scheduler/plan/phases.h); -1: in several, or all */
 } Resident;
 
 typedef struct OnChip {   /* Program.onchip */

@@ -43,11 +43,6 @@ void residents_declare(Emit *em, Sb *to) {
                   : cluster ? "unit % BK_CLUSTER, BK_CLUSTER"
                             : "unit, nunit");
     }
-    for (int i = 0; i < o->residents.n; i++) {
-        const Resident *r = o->by_uses[i];
-        ResidentFacts fact = {r->part.packed->what, r->bytes, r->at != 0};
-        vec_push(em->a, &em->facts->residents, fact);
-    }
 }
 
 void emit_ahead(Fn *f, const Kernel *k) {
