@@ -45,11 +45,6 @@ Expr *coef_of(Cx *c, Expr *flat, Axis *x) {
     return e_affine(c, flat, x, &coef, &rest) ? coef : NULL;
 }
 
-int64_t axis_size(const Axis *x, int64_t unknown) {
-    int64_t v;
-    return e_is_int(x->extent, &v) ? v : unknown;
-}
-
 bool contract_share_axes(Cx *c, Product *p, int n, Axis *const *axis) {
     Axis *const *from = p->reduce->raxis;
     Expr *to[MAX_RANK * 2];

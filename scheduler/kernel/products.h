@@ -29,7 +29,6 @@ bool contract_share_axes(Cx *c, Product *p, int n, Axis *const *axis);
 /* The axes of a reduction: short loops outside, the longest one inside. */
 Axis **contract_order(Arena *a, const Expr *reduce);
 Expr *coef_of(Cx *c, Expr *flat, Axis *x); /* of x in flat; NULL: not affine in it */
-int64_t axis_size(const Axis *x, int64_t unknown);
 
 /* p's operand `load` is constant, and so are all extents that it moves along, and its strides: it
  * can be packed. It may also depend on one bounded symbol: the layer, say, of a loop over layers.
