@@ -81,3 +81,13 @@ Expr *find_reduction(Map *seen, Expr *e, bool always, ExprTest *is, void *user) 
     for (int i = 0; i < n && !r; i++) r = find_reduction(seen, e->a[i], always, is, user);
     return r;
 }
+
+bool all_reductions(Map *seen, Expr *e, ExprTest *is, void *user) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return true;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_REDUCE) return is(user, e);
+    if (e_always(e) < e->n || e->op == E_LOAD) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!all_reductions(seen, e->a[i], is, user)) return false;
+    return true;
+}

@@ -18,6 +18,10 @@ static inline bool is_sum_of_products(const Expr *e) {
 /* Whether e is a sum of products, of any type and factors; fills *p if so, all but the positions.
  */
 bool product_of(Expr *e, SumProduct *p);
+/* Both factors are loads as they are. */
+static inline bool product_plain(const SumProduct *p) {
+    return p->factor[0] == p->load[0] && p->factor[1] == p->load[1];
+}
 /* … in float32, whose factors are loads: of float32, or of 16 bits and converted. */
 bool product_of_loads(Expr *e, SumProduct *p);
 /* Whether both factors are loads at positions affine in all axes of the domain and of the sum, with
@@ -45,5 +49,8 @@ Axis **reduce_order(Arena *a, const Expr *reduce);
  * of what is evaluated for each element, whatever conditions say, and is in no reduction. */
 typedef bool ExprTest(void *user, Expr *e);
 Expr *find_reduction(Map *seen, Expr *e, bool always, ExprTest *is, void *user);
+/* Whether `is` holds for all reductions in e, the outer ones, and each is evaluated for each
+ * element. */
+bool all_reductions(Map *seen, Expr *e, ExprTest *is, void *user);
 
 #endif
