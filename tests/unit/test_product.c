@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include "frontend/graph.h"
 #include "scheduler/passes.h"
-#include "tests/onnx_write.h"
+#include "tests/unit/onnx_write.h"
 #include "utask/lower.h"
+#include "utask/ops/ops.h"
 #include "utask/product.h"
 #include <cmocka.h>
 
@@ -130,6 +131,11 @@ static void has(Sb *g, bool constant, const char *name, DType t, int rank, const
 #define IN(name, t, ...) has(&g, false, name, t, DIMS(__VA_ARGS__))
 #define WEIGHT(name, t, ...) has(&g, true, name, t, DIMS(__VA_ARGS__))
 
+static LowerFn *const lowerings[] = {
+#define OP_AS(id, ...) lower_##id,
+#include "frontend/ops.def"
+};
+
 /* The products of the graph whose last node is n. */
 static void expect(Sb g, Sb n, const char *text) {
     Run *r = fresh();
@@ -145,7 +151,7 @@ static void expect(Sb g, Sb n, const char *text) {
     }
     Graph *graph = graph_import_memory(r->a, &r->d, m.p, m.n, NULL);
     graph_settle_ranks(graph, false);
-    Program *p = lower_graph(r->c, graph);
+    Program *p = lower_graph(r->c, graph, lowerings);
     pass_dead_code(p);
     Text x = {.r = r, .s = {.a = r->a}, .seen = map_new(r->a)};
     put_seq(&x, p->top);
