@@ -223,7 +223,8 @@ Expr *e_coef(Cx *c, Expr *idx, Axis *x); /* this coef; NULL where it is not affi
 bool e_strides(Cx *c, Expr *idx, int n, Axis *const *x, int64_t *stride, Expr **rest);
 /* The extents of axes, multiplied, where they are constants: `unknown` in the place of others. */
 int64_t axis_size(const Axis *x, int64_t unknown);
-int64_t axes_size(int n, Axis *const *x, int64_t unknown); /* INT64_MAX: more than fits */
+/* INT64_MAX: more than fits, or `unknown` is negative and one is. */
+int64_t axes_size(int n, Axis *const *x, int64_t unknown);
 bool e_uses_axis(const Expr *e, const Axis *x);
 bool e_has_axis(const Expr *e); /* any free or bound AXIS below */
 /* Replaces axes by expressions (and, when map != NULL, loads through map: returns NULL to keep). */
