@@ -11,6 +11,7 @@
  * still is, though among several faults another one may be told. */
 #include "stack/batch.h"
 #include "utask/extern.h"
+#include "utask/product.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
@@ -644,8 +645,7 @@ static void shared_load(void *user, Expr *e) {
 /* The operands of sums of products in e: all of them are read for each activation. */
 static void shared_operands(Shared *k, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return;
-    if (e->op == E_REDUCE && e->kind == R_SUM && e->a[0]->op == E_MUL)
-        e_each_load(k->c, e->a[0], shared_load, k);
+    if (is_sum_of_products(e)) e_each_load(k->c, e->a[0], shared_load, k);
     for (int i = 0; i < e->n; i++) shared_operands(k, e->a[i]);
 }
 

@@ -18,8 +18,8 @@
  *  - values of small types (base.h) are codes: constants, loads, choices, and bit casts from and to
  * each other and 8-bit integers are all that is done with them. CAST is none of them: e_cast gives
  * other expressions.
- *  - DRAW(key, counter), all uint64: random bits, a function of both (codegen/text/draw.inc). SEED is the
- *    key of the run, uint64.
+ *  - DRAW(key, counter), all uint64: random bits, a function of both (codegen/text/draw.inc). SEED
+ * is the key of the run, uint64.
  */
 #ifndef BRAID_EXPR_H
 #define BRAID_EXPR_H
@@ -218,6 +218,13 @@ bool e_is_ival(const Expr *e, int64_t v);              /* … with this value */
 bool e_range(const Expr *e, int64_t *lo, int64_t *hi); /* int64: proven bounds (false: none) */
 /* idx = coef * axis + rest with coef and rest free of axis; false when not affine in it. */
 bool e_affine(Cx *c, Expr *idx, Axis *x, Expr **coef, Expr **rest);
+Expr *e_coef(Cx *c, Expr *idx, Axis *x); /* this coef; NULL where it is not affine */
+/* idx = sum of stride[i] * x[i] + rest with constant strides and rest free of the axes. */
+bool e_strides(Cx *c, Expr *idx, int n, Axis *const *x, int64_t *stride, Expr **rest);
+/* The extents of axes, multiplied, where they are constants: `unknown` in the place of others. */
+int64_t axis_size(const Axis *x, int64_t unknown);
+/* INT64_MAX: more than fits, or `unknown` is negative and one is. */
+int64_t axes_size(int n, Axis *const *x, int64_t unknown);
 bool e_uses_axis(const Expr *e, const Axis *x);
 bool e_has_axis(const Expr *e); /* any free or bound AXIS below */
 /* Replaces axes by expressions (and, when map != NULL, loads through map: returns NULL to keep). */

@@ -6,6 +6,7 @@
  * work is skipped where no lane wants it.
  */
 #include "utask/interp.h"
+#include "utask/product.h"
 #include <stdlib.h>
 
 typedef enum { S_DIMS, S_UNI, S_LANE, S_RED, S_COND } ScopeKind;
@@ -478,8 +479,7 @@ static int gen_reduce(Compiler *c, const Expr *e) {
                            .runs = runs};
         c->cur = &scope[i];
     }
-    bool muladd = r->kind == R_SUM && body->op == E_MUL &&
-                  (body->dtype == DT_F32 || body->dtype == DT_F64) &&
+    bool muladd = is_sum_of_products(e) && (body->dtype == DT_F32 || body->dtype == DT_F64) &&
                   (info(c, body)->axes & scope[n - 1].axes);
     r->val = gen(c, muladd ? body->a[0] : body);
     if (muladd) r->val2 = gen(c, body->a[1]);

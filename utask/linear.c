@@ -417,3 +417,28 @@ bool e_affine(Cx *c, Expr *idx, Axis *x, Expr **coef, Expr **rest) {
     *rest = lin_expr(c, &r);
     return true;
 }
+
+Expr *e_coef(Cx *c, Expr *idx, Axis *x) {
+    Expr *coef, *rest;
+    return e_affine(c, idx, x, &coef, &rest) ? coef : NULL;
+}
+
+bool e_strides(Cx *c, Expr *idx, int n, Axis *const *x, int64_t *stride, Expr **rest) {
+    Expr *coef;
+    *rest = idx;
+    for (int i = 0; i < n; i++)
+        if (!e_affine(c, *rest, x[i], &coef, rest) || !e_is_int(coef, &stride[i])) return false;
+    return true;
+}
+
+int64_t axis_size(const Axis *x, int64_t unknown) {
+    int64_t v;
+    return e_is_int(x->extent, &v) ? v : unknown;
+}
+
+int64_t axes_size(int n, Axis *const *x, int64_t unknown) {
+    int64_t all = 1;
+    for (int i = 0; i < n; i++)
+        if (!mul_size(all, axis_size(x[i], unknown), &all)) return INT64_MAX;
+    return all;
+}

@@ -1,5 +1,6 @@
 /* cost.c: see cost.h. */
 #include "scheduler/cost/cost.h"
+#include "utask/product.h"
 
 #include <math.h>
 
@@ -51,7 +52,7 @@ static void walk(WorkCount *k, const Expr *e, double times, bool index) {
     }
     case E_REDUCE:
         for (int i = 0; i < e->naxis; i++) inner *= value_or(e->raxis[i]->extent, k->unknown);
-        if (e->kind == R_SUM && e->a[0]->op == E_MUL && dtype_is_float(e->dtype)) {
+        if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
             k->w.flops += 2 * inner;
             for (int i = 0; i < 2; i++) walk(k, e->a[0]->a[i], inner, index);
             return;

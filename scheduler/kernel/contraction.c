@@ -5,65 +5,43 @@
 #define TURN 4 /* first caches full of weights that are read forwards and backwards in turn */
 
 /* ---- finding --------------------------------------------------------------------------------- */
-static void find(Contraction *k, Map *seen, Expr *e) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return;
-    map_seti(seen, (uint64_t)e->id + 1, e);
-    if (e->op == E_REDUCE) {
-        if (k->n < MAX_PRODUCTS && contract_product(k->g, e, &k->p[k->n])) k->n++;
-        return;
-    }
-    int last = e->op == E_LOAD ? 0 : e_always(e);
-    for (int i = 0; i < last; i++) find(k, seen, e->a[i]);
+static bool take(void *user, Expr *e) {
+    Contraction *k = user;
+    k->n += k->n < MAX_PRODUCTS && kernel_product(k->g, e, &k->p[k->n]);
+    return false;
 }
 
 /* Sets up p for vector axis v as a dot product; false: it cannot. */
 static bool orient_dot(const Contraction *k, Product *p, Axis *v) {
     Cx *c = k->g->c;
-    int64_t n = axis_size(p->reduce->raxis[0], INT64_MAX);
-    if (p->reduce->naxis != 1 || n < k->g->lanes) return false;
-    for (int side = 0; side < 2; side++) {
-        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
-             *y = contract_factor(p->reduce->a[0]->a[!side]);
-        Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
-        Axis *r = p->reduce->raxis[0];
-        if (x->dtype != DT_F32 || y->dtype != DT_F32) continue;
-        if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fx, r), 1) ||
-            !e_is_ival(coef_of(c, fy, r), 1))
-            continue;
-        bool moves = !e_is_ival(coef_of(c, fy, v), 0);
-        *p = (Product){.reduce = p->reduce,
-                       .vec = x,
-                       .sca = y,
-                       .vec_flat = fx,
-                       .sca_flat = fy,
-                       .both = moves,
-                       .dot = true};
-        return true;
-    }
-    return false;
+    const SumProduct s = p->sum;
+    Axis *r = s.reduce->raxis[0];
+    if (s.reduce->naxis != 1 || axis_size(r, INT64_MAX) < k->g->lanes || !product_plain(&s))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (!e_is_ival(e_coef(c, s.flat[i], r), 1)) return false;
+    AxisRole role = product_role(&s, v);
+    if (role == ROLE_NONE) return false;
+    *p = (Product){.sum = s, .both = role == ROLE_BATCH, .dot = true};
+    product_turn(p, role == ROLE_N);
+    return true;
 }
 
 /* Sets up p for vector axis v; false: it cannot. */
-static bool orient(Contraction *k, Product *p, Axis *v) {
-    p->sym = NULL;
+static bool orient(const Contraction *k, Product *p, Axis *v) {
     Cx *c = k->g->c;
-    for (int side = 0; side < 2; side++) {
-        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
-             *y = contract_factor(p->reduce->a[0]->a[!side]);
-        Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
-        Expr *cx = coef_of(c, fx, v), *cy = coef_of(c, fy, v);
+    const SumProduct *s = &p->sum;
+    p->sym = NULL;
+    for (int vec = 0; vec < 2; vec++) {
+        Expr *x = e_coef(c, s->flat[vec], v), *y = e_coef(c, s->flat[!vec], v);
+        bool both = !e_is_ival(y, 0), pack = !e_is_ival(x, 0) && packable(k->g, p, vec);
         Product other = *p;
-        bool pack = !e_is_ival(cx, 0) && packable(k->g, p, x, fx);
-        if (!pack && (!e_is_ival(cx, 1) || x->dtype != DT_F32)) continue;
-        if (!e_is_ival(cy, 0) && (!e_is_ival(cy, 1) || y->dtype != DT_F32)) continue;
-        if (!e_is_ival(cy, 0) && side == 0 && packable(k->g, &other, y, fy))
-            continue; /* prefer that one packed */
-        p->vec = x;
-        p->sca = y;
-        p->vec_flat = fx;
-        p->sca_flat = fy;
+        if (!pack && (!e_is_ival(x, 1) || s->load[vec]->dtype != DT_F32)) continue;
+        if (both && (!e_is_ival(y, 1) || s->load[!vec]->dtype != DT_F32)) continue;
+        if (both && vec == 0 && packable(k->g, &other, 1)) continue; /* prefer that one packed */
+        product_turn(p, vec);
         p->packed = pack;
-        p->both = !e_is_ival(cy, 0);
+        p->both = both;
         p->dot = false;
         return true;
     }
@@ -125,8 +103,8 @@ static void choose_rows(Contraction *k) {
         if (x == k->v) continue;
         bool ok = true, moves = false;
         for (int j = 0; j < k->n; j++) {
-            ok = ok && !k->p[j].both && e_is_ival(coef_of(g->c, k->p[j].vec_flat, x), 0);
-            moves |= !e_is_ival(coef_of(g->c, k->p[j].sca_flat, x), 0);
+            ok = ok && !k->p[j].both && !e_uses_axis(k->p[j].vec_flat, x);
+            moves |= e_uses_axis(k->p[j].sca_flat, x);
         }
         int64_t size = axis_size(x, 1 << 20);
         if (ok && moves && size >= most) k->m = x, most = size; /* of unknown ones the inner */
@@ -146,7 +124,7 @@ static void choose_sets(Contraction *k) {
             for (int i = 0; i < j; i++) members += k->p[i].set == p->set;
             if (members == most) continue;
             if (k->dot[p->set] == p->dot &&
-                contract_share_axes(k->g->c, p, k->nraxis[p->set], k->raxis[p->set]))
+                product_share_axes(k->g->c, p, k->nraxis[p->set], k->raxis[p->set]))
                 break;
         }
         if (p->set < k->nset) continue;
@@ -155,22 +133,17 @@ static void choose_sets(Contraction *k) {
             break;
         }
         k->dot[k->nset] = p->dot;
-        k->raxis[k->nset] = contract_order(k->g->a, p->reduce);
-        k->nraxis[k->nset++] = p->reduce->naxis;
+        k->raxis[k->nset] = reduce_order(k->g->a, p->sum.reduce);
+        k->nraxis[k->nset++] = p->sum.reduce->naxis;
     }
 }
 
-static bool others(const Contraction *k, Map *seen, const Expr *e) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return false;
-    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
-    if (e->op == E_REDUCE) {
-        for (int j = 0; j < k->n; j++)
-            if (k->p[j].reduce == e) return false;
-        return true;
-    }
-    for (int i = 0; i < e->n; i++)
-        if (others(k, seen, e->a[i])) return true;
-    return false;
+/* A reduction that no set computes. */
+static bool is_other(void *user, Expr *e) {
+    const Contraction *k = user;
+    for (int j = 0; j < k->n; j++)
+        if (k->p[j].sum.reduce == e) return false;
+    return e->op == E_REDUCE;
 }
 
 /* ---- the order of tiles ---------------------------------------------------------------------- */
@@ -202,13 +175,14 @@ static void choose_order(Contraction *k) {
 bool kernel_contraction(Kernel *g, int64_t streamed) {
     Contraction k = {.g = g};
     Map *seen = map_new(g->a);
-    for (int i = 0; i < g->n; i++) find(&k, seen, g->value[i]);
+    for (int i = 0; i < g->n; i++) find_reduction(seen, g->value[i], true, take, &k);
     if (!k.n || !choose_lanes(&k)) return false;
     choose_rows(&k);
     choose_sets(&k);
     if (!k.n) return false;
     seen = map_new(g->a);
-    for (int i = 0; i < g->n; i++) k.others |= others(&k, seen, g->value[i]);
+    for (int i = 0; i < g->n; i++)
+        k.others |= find_reduction(seen, g->value[i], false, is_other, &k) != NULL;
     contraction_tile(&k);
     contraction_panels(&k, streamed);
     choose_order(&k);

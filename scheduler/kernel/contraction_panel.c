@@ -14,38 +14,27 @@ static int64_t far_bytes(const Contraction *k) {
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */
-static void add_dim(Packed *q, PackSource *s, int *n, const Expr *coef, int64_t extent) {
-    e_is_int(coef, &s->stride[*n]);
-    q->extent[(*n)++] = extent;
-}
-
 static void add_source(const Contraction *k, const Product *p, Packed *q) {
     const Kernel *g = k->g;
     Cx *c = g->c;
     PackSource *s = &q->source[q->nsource++];
-    Expr *rest = p->vec_flat, *coef;
-    int64_t lane = 0;
+    Expr *rest = p->vec_flat;
     int n = 0;
     s->data = p->vec->t->data;
     if (p->sym) {
         rest = e_replace(c, rest, p->sym, e_axis(c, p->sym_axis));
-        e_affine(c, rest, p->sym_axis, &coef, &rest);
-        add_dim(q, s, &n, coef, axis_size(p->sym_axis, 0));
+        packed_axis(c, q, s, n++, &rest, p->sym_axis);
     }
-    for (int i = 0; i < g->naxis; i++) {
-        e_affine(c, rest, g->axis[i], &coef, &rest);
-        if (g->axis[i] == k->v)
-            e_is_int(coef, &lane);
-        else if (!e_is_ival(coef, 0))
-            add_dim(q, s, &n, coef, axis_size(g->axis[i], 0));
-    }
+    for (int i = 0; i < g->naxis; i++)
+        if (g->axis[i] != k->v && e_uses_axis(rest, g->axis[i]))
+            packed_axis(c, q, s, n++, &rest, g->axis[i]);
     q->tile = n;
-    s->stride[n] = lane * k->vt;
+    packed_axis(c, q, s, n, &rest, k->v);
+    const int64_t lane = s->stride[n];
+    s->stride[n] *= k->vt;
     q->extent[n++] = (q->limit + k->vt - 1) / k->vt;
-    for (int i = 0; i < k->nraxis[p->set]; i++) {
-        e_affine(c, rest, k->raxis[p->set][i], &coef, &rest);
-        add_dim(q, s, &n, coef, axis_size(k->raxis[p->set][i], 0));
-    }
+    for (int i = 0; i < k->nraxis[p->set]; i++)
+        packed_axis(c, q, s, n++, &rest, k->raxis[p->set][i]);
     s->stride[n] = lane;
     q->extent[n] = k->vt;
     q->nouter = n;
@@ -58,9 +47,7 @@ static bool same_panel(const Contraction *k, const Product *a, const Product *b)
     if (a->set != b->set || a->sym != b->sym) return false;
     for (int i = 0; i < g->naxis; i++) {
         Axis *x = g->axis[i];
-        if (x != k->v && e_is_ival(coef_of(g->c, a->vec_flat, x), 0) !=
-                             e_is_ival(coef_of(g->c, b->vec_flat, x), 0))
-            return false;
+        if (x != k->v && e_uses_axis(a->vec_flat, x) != e_uses_axis(b->vec_flat, x)) return false;
     }
     return true;
 }
@@ -84,41 +71,44 @@ static void pack(Contraction *k, int panel) {
     q->stride = q->tile * like.extent[like.tile];
     q->at = lead->sym ? lead->sym : e_int(c, 0);
     for (int i = 0; i < g->naxis; i++)
-        if (g->axis[i] != k->v && !e_is_ival(coef_of(c, lead->vec_flat, g->axis[i]), 0))
+        if (g->axis[i] != k->v && e_uses_axis(lead->vec_flat, g->axis[i]))
             q->at = e_add(c, e_mul(c, q->at, g->axis[i]->extent), e_axis(c, g->axis[i]));
 }
 
 /* ---- fetching weights ------------------------------------------------------------------------ */
-/* Bytes of the constant factors in e's products. */
-static int64_t factor_bytes(Map *seen, const Expr *e) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return 0;
-    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
-    int64_t bytes = 0;
-    for (int i = 0; i < e->n; i++) bytes += factor_bytes(seen, e->a[i]);
-    const Expr *b = e->a[0];
-    for (int i = 0; e->op == E_REDUCE && b->op == E_MUL && i < 2; i++) {
-        const Expr *x = b->a[i]->op == E_CAST ? b->a[i]->a[0] : b->a[i];
-        if (x->op != E_LOAD || x->t->kind != TK_CONST || map_geti(seen, (uint64_t)(uintptr_t)x->t))
-            continue;
-        map_seti(seen, (uint64_t)(uintptr_t)x->t, x->t);
-        bytes += x->t->data->count * (int64_t)dtype_size(x->t->dtype);
+typedef struct Streamed {
+    Map *seen, *tensors;
+    int64_t bytes;
+} Streamed;
+
+/* Counts the bytes of a product's constant factors. */
+static bool add_bytes(void *user, Expr *e) {
+    Streamed *k = user;
+    SumProduct p;
+    for (int i = 0; i < 2 && product_of(e, &p); i++) {
+        const Tensor *t = p.load[i] ? p.load[i]->t : NULL;
+        if (!t || t->kind != TK_CONST || map_geti(k->tensors, (uint64_t)t->id + 1)) continue;
+        map_seti(k->tensors, (uint64_t)t->id + 1, k);
+        k->bytes += t->data->count * (int64_t)dtype_size(t->dtype);
     }
-    return bytes;
+    return false;
 }
 
-static int64_t seq_bytes(Map *seen, const Seq *q) {
-    int64_t bytes = 0;
+static void add_seq(Streamed *k, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         for (int j = 0; s->kind == S_OP && j < s->op.n; j++)
-            bytes += factor_bytes(seen, s->op.t[j]->body);
-        for (int j = 0; s->kind == S_BRANCH && j < 2; j++) bytes += seq_bytes(seen, s->br.arm[j]);
-        if (s->kind == S_LOOP) bytes += seq_bytes(seen, s->loop.body);
+            find_reduction(k->seen, s->op.t[j]->body, false, add_bytes, k);
+        for (int j = 0; s->kind == S_BRANCH && j < 2; j++) add_seq(k, s->br.arm[j]);
+        if (s->kind == S_LOOP) add_seq(k, s->loop.body);
     }
-    return bytes;
 }
 
-int64_t contraction_streamed(const Program *p) { return seq_bytes(map_new(p->cx->a), p->top); }
+int64_t contraction_streamed(const Program *p) {
+    Streamed k = {map_new(p->cx->a), map_new(p->cx->a), 0};
+    add_seq(&k, p->top);
+    return k.bytes;
+}
 
 /* How far ahead the weights are fetched where each is read once. A run of the program reads
  * `streamed` bytes of them around the group: so many that they do not stay near come from the outer
@@ -179,9 +169,8 @@ static void find_far(Contraction *k, Map *seen, Expr *e) {
         if (own || k->nfar == MAX_FAR || !far_away(k, e->t) ||
             (flat->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)))
             return;
-        Expr *row = coef_of(c, flat, k->m);
-        if (row && !e_is_ival(row, 0) && e_is_ival(coef_of(c, flat, k->v), 1))
-            k->far[k->nfar++] = e;
+        Expr *row = e_coef(c, flat, k->m);
+        if (row && !e_is_ival(row, 0) && e_is_ival(e_coef(c, flat, k->v), 1)) k->far[k->nfar++] = e;
         return;
     }
     int last = e_always(e);
@@ -203,7 +192,6 @@ void contraction_panels(Contraction *k, int64_t streamed) {
     if (!k->m || k->mr == 1) return;
     choose_lines(k);
     Map *seen = map_new(k->g->a);
-    int64_t steps = 1;
-    for (int i = 0; i < k->nraxis[0]; i++) steps *= axis_size(k->raxis[0][i], SHORT);
-    for (int i = 0; i < k->g->n && steps >= SHORT; i++) find_far(k, seen, k->g->value[i]);
+    if (axes_size(k->nraxis[0], k->raxis[0], SHORT) < SHORT) return;
+    for (int i = 0; i < k->g->n; i++) find_far(k, seen, k->g->value[i]);
 }

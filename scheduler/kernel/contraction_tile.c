@@ -19,12 +19,6 @@ static int64_t tiles_of(int64_t lanes, int64_t grain, int64_t tile, int n) {
     return most;
 }
 
-static int64_t set_length(const Contraction *k, int set) {
-    int64_t n = 1;
-    for (int i = 0; i < k->nraxis[set]; i++) n *= axis_size(k->raxis[set][i], 64);
-    return n;
-}
-
 typedef struct TileModel {
     const Contraction *k;
     int widest, factors;   /* products of the largest set, and their different factors of a row */
@@ -127,7 +121,7 @@ static TileModel model_of(const Contraction *k) {
             known = k->p[i].set == wide && k->p[i].sca == k->p[j].sca;
         t.factors += !known;
     }
-    t.length = set_length(k, wide);
+    t.length = axes_size(k->nraxis[wide], k->raxis[wide], 64);
     if (g->grain) e_is_int(g->grain, &t.grain);
     return t;
 }

@@ -10,95 +10,49 @@
 #define KEPT_BYTES (64 << 10) /* of sums between two blocks of a reduction */
 
 /* ---- finding --------------------------------------------------------------------------------- */
-static bool affine_in(Cx *c, Expr *flat, const Kernel *g, const Expr *reduce) {
-    Expr *coef, *rest = flat;
-    if (flat->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)) return false;
-    for (int i = 0; i < g->naxis; i++)
-        if (!e_affine(c, rest, g->axis[i], &coef, &rest) || (coef->flags & EF_AXIS)) return false;
-    for (int i = 0; i < reduce->naxis; i++)
-        if (!e_affine(c, rest, reduce->raxis[i], &coef, &rest) || (coef->flags & EF_AXIS))
-            return false;
-    return !(rest->flags & EF_AXIS);
-}
-
-Expr *conv_coef(Cx *c, Expr *flat, Axis *x) {
-    Expr *coef, *rest;
-    return e_affine(c, flat, x, &coef, &rest) ? coef : NULL;
-}
-
-/* Whether `load` can be the packed operand: a constant that of the domain moves along v only, all
+/* Whether s->vec can be the packed operand: a constant that of the domain moves along v only, all
  * of it by known strides. */
-static bool read_packed(Convolution *k, ConvSum *s, Expr *load) {
-    Kernel *g = k->g;
-    Cx *c = g->c;
-    Expr *rest, *coef;
-    int64_t x;
-    if (load->t->kind != TK_CONST) return false;
-    rest = flat_of(c, load);
-    for (int i = 0; i < g->naxis; i++) {
-        if (!e_affine(c, rest, g->axis[i], &coef, &rest) || !e_is_int(coef, &x)) return false;
-        if (g->axis[i] == k->v)
-            s->v_stride = x;
-        else if (x)
-            return false;
-    }
-    if (!s->v_stride) return false;
+static bool read_packed(const Convolution *k, ConvSum *s) {
+    const Kernel *g = k->g;
+    Expr *rest;
+    int64_t along[MAX_RANK];
+    if (s->vec->t->kind != TK_CONST) return false;
+    if (!e_strides(g->c, s->vec_flat, g->naxis, g->axis, along, &rest)) return false;
+    for (int i = 0; i < g->naxis - 1; i++)
+        if (along[i]) return false;
+    s->v_stride = along[g->naxis - 1];
+    if (!s->v_stride || !e_strides(g->c, rest, s->n, s->axis, s->stride, &rest)) return false;
     s->length = 1;
     for (int i = 0; i < s->n; i++) {
-        if (!e_affine(c, rest, s->axis[i], &coef, &rest) || !e_is_int(coef, &s->stride[i]) ||
-            !e_is_int(s->axis[i]->extent, &s->extent[i]) || s->extent[i] < 1)
-            return false;
+        s->extent[i] = axis_size(s->axis[i], 0);
+        if (s->extent[i] < 1) return false;
         s->length *= s->extent[i];
     }
     return e_is_int(rest, &s->base);
 }
 
-static bool read_sum(Convolution *k, ConvSum *s, Expr *e) {
-    Cx *c = k->g->c;
-    *s = (ConvSum){.reduce = e, .n = e->naxis};
-    if (e->kind != R_SUM || e->dtype != DT_F32 || e->naxis > CONV_REDUCE) return false;
-    const Expr *p = e->a[0];
-    if (p->op != E_MUL || p->a[0]->op != E_LOAD || p->a[1]->op != E_LOAD) return false;
-    for (int i = 0; i < 2; i++)
-        if (!affine_in(c, flat_of(c, p->a[i]), k->g, e)) return false;
-    /* Short loops outside, the longest one inside. */
-    memcpy(s->axis, e->raxis, sizeof *s->axis * (size_t)s->n);
-    for (int i = 1; i < s->n; i++)
-        for (int j = i; j > 0; j--) {
-            int64_t x, y;
-            if (!e_is_int(s->axis[j - 1]->extent, &x) || !e_is_int(s->axis[j]->extent, &y))
-                return false;
-            if (x <= y) break;
-            Axis *t = s->axis[j];
-            s->axis[j] = s->axis[j - 1];
-            s->axis[j - 1] = t;
-        }
-    for (int side = 0; side < 2; side++) {
-        s->vec = p->a[side];
-        s->sca = p->a[!side];
-        s->vec_flat = flat_of(c, s->vec);
-        s->sca_flat = flat_of(c, s->sca);
-        s->v_stride = 0;
-        if (read_packed(k, s, s->vec) && e_is_ival(conv_coef(c, s->sca_flat, k->v), 0)) return true;
-    }
-    return false;
-}
-
-/* All reductions of the group in the wanted form; false: there is another. */
-static bool find(Convolution *k, Map *seen, Expr *e) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return true;
-    map_seti(seen, (uint64_t)e->id + 1, e);
-    if (e->op == E_REDUCE) {
-        if (k->n == CONV_SUMS || !read_sum(k, &k->s[k->n], e)) return false;
-        for (int i = 0; i < k->g->n; i++)
-            if (k->s[k->n].sca->t == k->g->t[i]) return false;
-        k->n++;
-        return true;
-    }
-    if (e_always(e) < e->n || e->op == E_LOAD) return false; /* not for every element */
-    for (int i = 0; i < e->n; i++)
-        if (!find(k, seen, e->a[i])) return false;
-    return true;
+/* Takes a reduction in the wanted form. */
+static bool take(void *user, Expr *e) {
+    Convolution *k = user;
+    const Kernel *g = k->g;
+    SumProduct p;
+    if (k->n == CONV_SUMS || e->naxis > CONV_REDUCE || e->dtype != DT_F32) return false;
+    if (!product_of(e, &p) || !product_plain(&p) || !product_affine(g->c, &p, g->naxis, g->axis))
+        return false;
+    AxisRole role = product_role(&p, k->v);
+    if (role != ROLE_M && role != ROLE_N) return false;
+    int side = role == ROLE_N;
+    ConvSum *s = &k->s[k->n++];
+    *s = (ConvSum){.reduce = e,
+                   .vec = p.load[side],
+                   .sca = p.load[!side],
+                   .vec_flat = p.flat[side],
+                   .sca_flat = p.flat[!side],
+                   .n = e->naxis,
+                   .axis = reduce_order(g->a, e)};
+    for (int i = 0; i < g->n; i++)
+        if (s->sca->t == g->t[i]) return false;
+    return read_packed(k, s);
 }
 
 static bool recognize_last(Convolution *k) {
@@ -112,7 +66,7 @@ static bool recognize_last(Convolution *k) {
     k->n = 0;
     Map *seen = map_new(g->a);
     for (int i = 0; i < g->n; i++)
-        if (!find(k, seen, g->value[i])) return false;
+        if (!all_reductions(seen, g->value[i], take, k)) return false;
     return k->n > 0;
 }
 
@@ -122,7 +76,7 @@ static bool together(const Convolution *k, Map *seen, Expr *e, Axis *x, bool sum
     if (!(e->flags & EF_LOAD) || map_geti(seen, (uint64_t)e->id + 1)) return false;
     map_seti(seen, (uint64_t)e->id + 1, e);
     if (e->op == E_LOAD) {
-        Expr *coef = sum ? conv_coef(k->g->c, flat_of(k->g->c, e), x) : NULL;
+        Expr *coef = sum ? e_coef(k->g->c, flat_of(k->g->c, e), x) : NULL;
         return coef && e_is_ival(coef, 1);
     }
     for (int i = 0; i < e->n; i++)

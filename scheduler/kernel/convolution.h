@@ -15,6 +15,7 @@
 
 #include "scheduler/kernel/kernel.h"
 #include "scheduler/kernel/packed.h"
+#include "utask/product.h"
 
 #define CONV_SUMS 4
 #define CONV_REDUCE 6
@@ -23,8 +24,8 @@ typedef struct ConvSum {
     Expr *reduce;
     Expr *vec, *sca; /* loads */
     Expr *vec_flat, *sca_flat;
-    int n; /* reduction axes, outermost first: */
-    Axis *axis[CONV_REDUCE];
+    int n;
+    Axis **axis; /* of the reduction, outermost first */
     int64_t extent[CONV_REDUCE],
         stride[CONV_REDUCE];        /* stride: of the packed operand in the model's order */
     int64_t v_stride, base, length; /* length: of the whole reduction */
@@ -63,8 +64,6 @@ typedef struct Winograd {
         sum_step; /* floats from one product's matrix to the next: no multiple of a page */
 } Winograd;
 
-/* Coefficient of x in flat, or NULL. */
-Expr *conv_coef(Cx *c, Expr *flat, Axis *x);
 /* Vectors of a packed operand, with enough behind for a tile to start at any of them. */
 int64_t conv_vectors(const Convolution *k);
 /* Sizes of tiles for runs of `even` positions (0: any number), the largest first; returns how many.

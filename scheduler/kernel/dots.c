@@ -12,11 +12,11 @@ static Expr *both(Cx *c, Expr *a, Expr *b) { return a ? e_and(c, a, b) : b; }
 static void take(DotsKernel *k, Expr *e, Expr *when) {
     Cx *c = k->g->c;
     for (int j = 0; j < k->n; j++) {
-        if (k->p[j].reduce != e) continue;
+        if (k->p[j].sum.reduce != e) continue;
         if (k->when[j] != when) k->when[j] = k->when[j] && when ? e_or(c, k->when[j], when) : NULL;
         return;
     }
-    if (k->n < MAX_PRODUCTS && contract_product(k->g, e, &k->p[k->n])) k->when[k->n++] = when;
+    if (k->n < MAX_PRODUCTS && kernel_product(k->g, e, &k->p[k->n])) k->when[k->n++] = when;
 }
 
 /* The products below e, which is needed under condition `when`. Conditions must be the same for all
@@ -54,23 +54,14 @@ static int64_t share_of(const Kernel *g, const Axis *x, int64_t unknown) {
     return dots_div(dots_div(n, grain), units) * grain;
 }
 
-/* Sets up p for columns along v; false: it cannot. */
-static bool orient(const DotsKernel *k, Product *p, Axis *v) {
-    Cx *c = k->g->c;
-    for (int side = 0; side < 2; side++) {
-        Expr *x = contract_factor(p->reduce->a[0]->a[side]),
-             *y = contract_factor(p->reduce->a[0]->a[!side]);
-        Expr *fx = flat_of(c, x), *fy = flat_of(c, y);
-        if (e_is_ival(coef_of(c, fx, v), 0) || !e_is_ival(coef_of(c, fy, v), 0)) continue;
-        p->packed = packable(k->g, p, x, fx);
-        if (!p->packed) p->sym = NULL;
-        p->vec = x;
-        p->sca = y;
-        p->vec_flat = fx;
-        p->sca_flat = fy;
-        return true;
-    }
-    return false;
+/* Sets up p for columns along v, along which one factor alone moves; false: it cannot. */
+static bool orient(const DotsKernel *k, Product *p, const Axis *v) {
+    AxisRole role = product_role(&p->sum, v);
+    if (role != ROLE_M && role != ROLE_N) return false;
+    product_turn(p, role == ROLE_N);
+    p->packed = packable(k->g, p, role == ROLE_N);
+    if (!p->packed) p->sym = NULL;
+    return true;
 }
 
 static bool choose_columns(DotsKernel *k) {
@@ -103,15 +94,13 @@ static bool choose_columns(DotsKernel *k) {
 /* The other axes: rows where no vec moves, else loops. */
 static void sort_axes(DotsKernel *k) {
     Kernel *g = k->g;
-    Cx *c = g->c;
     k->rows = 1;
     k->nrow = k->nouter = 0;
     for (int i = 0; i < g->naxis; i++) {
         Axis *x = g->axis[i];
         if (x == k->v) continue;
         bool still = true;
-        for (int j = 0; j < k->n; j++)
-            still = still && e_is_ival(coef_of(c, k->p[j].vec_flat, x), 0);
+        for (int j = 0; j < k->n; j++) still = still && !e_uses_axis(k->p[j].vec_flat, x);
         if (still) {
             k->row[k->nrow++] = x;
             k->rows *= share_of(g, x, ROWS_UNKNOWN);
@@ -125,10 +114,8 @@ static void sort_axes(DotsKernel *k) {
 /* ---- parts ----------------------------------------------------------------------------------- */
 /* vec of a and b moves along the same outer axes. */
 static bool same_outer(const DotsKernel *k, const Product *a, const Product *b) {
-    Cx *c = k->g->c;
     for (int i = 0; i < k->nouter; i++)
-        if (e_is_ival(coef_of(c, a->vec_flat, k->outer[i]), 0) !=
-            e_is_ival(coef_of(c, b->vec_flat, k->outer[i]), 0))
+        if (e_uses_axis(a->vec_flat, k->outer[i]) != e_uses_axis(b->vec_flat, k->outer[i]))
             return false;
     return true;
 }
@@ -156,7 +143,7 @@ static int64_t run_of_steps(const DotsKernel *k, const DotsPart *q, bool vec) {
     const Product *p = &k->p[q->lead];
     if (!q->nraxis) return 1;
     Axis *x = q->raxis[q->nraxis - 1];
-    if (!e_is_ival(coef_of(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1)) return 1;
+    if (!e_is_ival(e_coef(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1)) return 1;
     return axis_size(x, INT32_MAX);
 }
 
@@ -167,7 +154,7 @@ static void set_ways(const DotsKernel *k, DotsPart *q) {
         int64_t run = run_of_steps(k, q, vec);
         Axis *x = vec ? k->v : k->nrow ? k->row[k->nrow - 1] : NULL;
         q->across[vec] =
-            run < 8 && x && e_is_ival(coef_of(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1);
+            run < 8 && x && e_is_ival(e_coef(k->g->c, vec ? p->vec_flat : p->sca_flat, x), 1);
         q->by_four[vec] = q->length >= 0 && run > 1 && run % 4 == 0 &&
                           (vec ? p->vec : p->sca)->dtype == (q->matrix ? q->matrix : DT_F32);
         q->async[vec] = k->g->p->schedule->device->async && q->matrix != DT_F32 &&
@@ -182,7 +169,7 @@ static bool join(DotsKernel *k, int j, DotsPart *q) {
     const Product *lead = &k->p[q->lead];
     if (!p.packed || !q->packed || k->when[j] != q->when || p.sym != lead->sym) return false;
     if (matrix_type(k, &p) != q->matrix) return false;
-    if (!contract_share_axes(k->g->c, &p, q->nraxis, q->raxis)) return false;
+    if (!product_share_axes(k->g->c, &p, q->nraxis, q->raxis)) return false;
     if (p.sca != lead->sca || !same_outer(k, &p, lead)) return false;
     p.place = q->n++;
     k->p[j] = p;
@@ -198,19 +185,13 @@ static void make_parts(DotsKernel *k) {
         DotsPart *q = &k->part[k->npart++];
         *q = (DotsPart){.n = 1,
                         .lead = j,
-                        .nraxis = p->reduce->naxis,
+                        .nraxis = p->sum.reduce->naxis,
                         .when = k->when[j],
                         .packed = p->packed,
-                        .raxis = contract_order(k->g->a, p->reduce),
-                        .length = 1,
+                        .raxis = reduce_order(k->g->a, p->sum.reduce),
                         .matrix = matrix_type(k, p)};
-        for (int i = 0; i < q->nraxis; i++) {
-            int64_t n = axis_size(q->raxis[i], -1);
-            if (n < 0 || !mul_size(q->length, n, &q->length) || q->length > INT32_MAX / 2) {
-                q->length = -1;
-                break;
-            }
-        }
+        q->length = axes_size(q->nraxis, q->raxis, -1);
+        if (q->length > INT32_MAX / 2) q->length = -1;
         if (q->length >= 0 && q->length < MATRIX_STEPS) q->matrix = DT_NONE;
         set_ways(k, q);
     }
@@ -220,11 +201,8 @@ static void make_parts(DotsKernel *k) {
 static bool worth(DotsKernel *k) {
     int n = 0;
     for (int j = 0; j < k->n; j++) {
-        int64_t length = 1, size;
-        for (int i = 0; i < k->p[j].reduce->naxis; i++)
-            if (!mul_size(length, size = axis_size(k->p[j].reduce->raxis[i], STEPS_UNKNOWN),
-                          &length))
-                length = INT32_MAX;
+        const Expr *sum = k->p[j].sum.reduce;
+        int64_t length = axes_size(sum->naxis, sum->raxis, STEPS_UNKNOWN);
         if (length < STEPS_LEAST || (length < STEPS_FEW_ROWS && k->rows < 4 && !k->p[j].packed))
             continue;
         k->p[n] = k->p[j];

@@ -5,18 +5,6 @@
  * columns are one piece. A column begins at a multiple of 16 bytes. */
 #include "scheduler/kernel/dots.h"
 
-static bool moves(const DotsKernel *k, const Product *p, Axis *x) {
-    return !e_is_ival(coef_of(k->g->c, p->vec_flat, x), 0);
-}
-
-/* Takes axis x out of position *rest as dimension d. */
-static void add(Cx *c, Packed *to, PackSource *s, int d, Expr **rest, Axis *x) {
-    Expr *coef;
-    e_affine(c, *rest, x, &coef, rest);
-    e_is_int(coef, &s->stride[d]);
-    e_is_int(x->extent, &to->extent[d]);
-}
-
 /* Appends p's operand to the sources of its part's array. */
 static void add_source(const DotsKernel *k, const Product *p, Packed *to) {
     Cx *c = k->g->c;
@@ -27,14 +15,14 @@ static void add_source(const DotsKernel *k, const Product *p, Packed *to) {
     s->data = p->vec->t->data;
     if (p->sym) {
         rest = e_replace(c, rest, p->sym, e_axis(c, p->sym_axis));
-        add(c, to, s, d++, &rest, p->sym_axis);
+        packed_axis(c, to, s, d++, &rest, p->sym_axis);
     }
     for (int i = 0; i < k->nouter; i++)
-        if (moves(k, p, k->outer[i])) add(c, to, s, d++, &rest, k->outer[i]);
-    add(c, to, s, d++, &rest, k->v);
+        if (e_uses_axis(p->vec_flat, k->outer[i])) packed_axis(c, to, s, d++, &rest, k->outer[i]);
+    packed_axis(c, to, s, d++, &rest, k->v);
     to->nouter = d;
     to->ninner = q->nraxis;
-    for (int i = 0; i < q->nraxis; i++) add(c, to, s, d++, &rest, q->raxis[i]);
+    for (int i = 0; i < q->nraxis; i++) packed_axis(c, to, s, d++, &rest, q->raxis[i]);
     e_is_int(rest, &s->base);
 }
 
@@ -65,7 +53,7 @@ static DotsOrder order_of(const DotsKernel *k, const DotsPart *q) {
     if (!o.columns) o.words = q->all;
     for (int i = 0; i < k->nouter; i++) {
         Axis *x = k->outer[i];
-        if (!moves(k, p, x)) continue;
+        if (!e_uses_axis(p->vec_flat, x)) continue;
         if (x == k->g->split)
             o.outer = true, o.n = axis_size(x, 1);
         else if (o.outer) {

@@ -43,10 +43,7 @@ typedef struct Model {
 
 /* Steps of part q as far as known. */
 static int64_t steps_of(const DotsPart *q) {
-    if (q->length >= 0) return q->length;
-    int64_t n = 1;
-    for (int i = 0; i < q->nraxis; i++) n *= axis_size(q->raxis[i], STEPS_UNKNOWN);
-    return n;
+    return q->length >= 0 ? q->length : axes_size(q->nraxis, q->raxis, STEPS_UNKNOWN);
 }
 
 /* Cycles of part q for a block of bm x bv when threads load sca themselves, one step after the

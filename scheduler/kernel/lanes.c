@@ -2,6 +2,7 @@
 #include "scheduler/kernel/lanes.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
+#include "utask/product.h"
 
 /* Whether e can be evaluated for neighbouring values of v as vectors: loads move by one element or
  * none, and no condition depends on v. */
@@ -10,12 +11,10 @@ static bool contiguous(LanesKernel *k, Map *seen, Expr *e, bool *moves) {
     if (!e_uses_axis(e, k->v) || map_geti(seen, (uint64_t)e->id + 1)) return true;
     map_seti(seen, (uint64_t)e->id + 1, e);
     if (e->op == E_LOAD) {
-        Expr *coef, *rest, *flat = flat_of(c, e);
-        if (flat->flags & (EF_LOAD | EF_GUARD) || !e_affine(c, flat, k->v, &coef, &rest))
-            return false;
-        if (!e_is_ival(coef, 1)) return false;
-        *moves = true;
-        return true;
+        Expr *flat = flat_of(c, e), *coef;
+        if (flat->flags & (EF_LOAD | EF_GUARD)) return false;
+        coef = e_coef(c, flat, k->v);
+        return *moves = coef && e_is_ival(coef, 1);
     }
     if (e->op == E_REDUCE || e->op == E_GUARD || e->op == E_AXIS ||
         (e->op == E_SELECT && e_uses_axis(e->a[0], k->v)))
@@ -25,22 +24,16 @@ static bool contiguous(LanesKernel *k, Map *seen, Expr *e, bool *moves) {
     return true;
 }
 
-static bool find(LanesKernel *k, Map *seen, Expr *e) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return true;
-    map_seti(seen, (uint64_t)e->id + 1, e);
-    if (e->op == E_REDUCE) {
-        bool moves = false;
-        if (e->kind >= R_ARGMAX || e->dtype == DT_F16 || e->dtype == DT_BF16 ||
-            k->n == LANES_REDUCES || e->a[0]->flags & (EF_REDUCE | EF_GUARD) ||
-            !contiguous(k, map_new(k->g->a), e->a[0], &moves))
-            return false;
-        k->reduce[k->n++] = e;
-        return moves;
-    }
-    if (e_always(e) < e->n || e->op == E_LOAD) return false; /* not for every element */
-    for (int i = 0; i < e->n; i++)
-        if (!find(k, seen, e->a[i])) return false;
-    return true;
+/* Takes a reduction, which can be computed so. */
+static bool take(void *user, Expr *e) {
+    LanesKernel *k = user;
+    bool moves = false;
+    if (e->kind >= R_ARGMAX || e->dtype == DT_F16 || e->dtype == DT_BF16 || k->n == LANES_REDUCES ||
+        e->a[0]->flags & (EF_REDUCE | EF_GUARD) ||
+        !contiguous(k, map_new(k->g->a), e->a[0], &moves))
+        return false;
+    k->reduce[k->n++] = e;
+    return moves;
 }
 
 bool kernel_lanes(Kernel *g) {
@@ -52,7 +45,7 @@ bool kernel_lanes(Kernel *g) {
     if (e_is_int(k->v->extent, &n) && n * 2 < g->lanes) return false;
     Map *seen = map_new(g->a);
     for (int i = 0; i < g->n; i++)
-        if (!find(k, seen, g->value[i])) return false;
+        if (!all_reductions(seen, g->value[i], take, k)) return false;
     if (!k->n) return false;
     const Schedule *plan = g->p->schedule;
     double ns = cost_group_ns(g->c, plan->device, g->s, plan->units);

@@ -17,6 +17,12 @@ static char *key_of(Arena *a, const Packed *p) {
     return s.p;
 }
 
+void packed_axis(Cx *c, Packed *p, PackSource *s, int d, Expr **rest, Axis *x) {
+    bool known =
+        e_strides(c, *rest, 1, &x, &s->stride[d], rest) && e_is_int(x->extent, &p->extent[d]);
+    ASSERT(known);
+}
+
 const Packed *packed_intern(Program *p, const Packed *like) {
     Arena *a = p->cx->a;
     if (!p->packed) {

@@ -39,6 +39,9 @@ typedef struct PackedSet { /* Program.packed */
     VEC(Packed *) all;
 } PackedSet;
 
+/* Takes axis x out of position *rest as dimension d of a source: its stride and its extent, which
+ * are constants. */
+void packed_axis(Cx *c, Packed *p, PackSource *s, int d, Expr **rest, Axis *x);
 /* The program's array that is packed as `like` says, which is complete but for count and number. */
 const Packed *packed_intern(Program *p, const Packed *like);
 

@@ -3,11 +3,12 @@
 #define BRAID_PRODUCTS_H
 
 #include "scheduler/kernel/kernel.h"
+#include "utask/product.h"
 
 #define MAX_PRODUCTS 16
 
 typedef struct Product {
-    Expr *reduce;
+    SumProduct sum;
     Expr *vec, *sca; /* loads; of 16 bits only a packed vec, and a sca that does not move along v */
     Expr *vec_flat, *sca_flat;
     bool packed, both; /* both: sca moves along v too */
@@ -18,22 +19,18 @@ typedef struct Product {
     int panel, place; /* packed: where its vectors are */
 } Product;
 
-/* The load behind a factor of a product: of float32, or of 16 bits and converted; or NULL. */
-Expr *contract_factor(Expr *e);
 /* Whether reduction e is a sum of products of two loads at positions affine in all axes, neither of
- * them of a member of the group; fills *p if so, its operands in the order in which they stand. */
-bool contract_product(const Kernel *k, Expr *e, Product *p);
+ * them of a member of the group; sets p->sum if so. */
+bool kernel_product(const Kernel *k, Expr *e, Product *p);
+/* Makes factor `vec` of the sum the vector operand, and the other one sca. */
+void product_turn(Product *p, int vec);
 /* Whether p can run in a loop over these axes: it has as many, of the same extents. If so, p goes
  * over them. */
-bool contract_share_axes(Cx *c, Product *p, int n, Axis *const *axis);
-/* The axes of a reduction: short loops outside, the longest one inside. */
-Axis **contract_order(Arena *a, const Expr *reduce);
-Expr *coef_of(Cx *c, Expr *flat, Axis *x); /* of x in flat; NULL: not affine in it */
-int64_t axis_size(const Axis *x, int64_t unknown);
-
-/* p's operand `load` is constant, and so are all extents that it moves along, and its strides: it
- * can be packed. It may also depend on one bounded symbol: the layer, say, of a loop over layers.
+bool product_share_axes(Cx *c, Product *p, int n, Axis *const *axis);
+/* This factor of p's sum is constant, and so are all extents that it moves along, and its strides:
+ * it can be packed. It may also depend on one bounded symbol: the layer, say, of a loop over
+ * layers.
  */
-bool packable(const Kernel *k, Product *p, const Expr *load, Expr *flat);
+bool packable(const Kernel *k, Product *p, int factor);
 
 #endif

@@ -23,16 +23,14 @@ static bool recognize(Winograd *w) {
     int64_t nb, nm;
     if (!e_is_int(k->b->extent, &nb) || !e_is_int(k->m->extent, &nm) || nb < 4 || nm < 4)
         return false;
-    Expr *along_b = conv_coef(c, s->sca_flat, k->b), *along_m = conv_coef(c, s->sca_flat, k->m);
-    if (along_b == along_m) return false;
+    if (e_coef(c, s->sca_flat, k->b) == e_coef(c, s->sca_flat, k->m)) return false;
+    Axis *position[] = {k->b, k->m};
     w->y = w->x = w->c = -1;
     for (int i = 0; i < 3; i++) {
-        Expr *step = conv_coef(c, s->sca_flat, s->axis[i]);
-        if (s->extent[i] == 3 && step == along_b)
-            w->y = i;
-        else if (s->extent[i] == 3 && step == along_m)
-            w->x = i;
-        else if (e_is_ival(step, 1))
+        Axis *r = s->axis[i], *over = product_window(c, s->sca_flat, r, 2, position);
+        if (s->extent[i] == 3 && over)
+            *(over == k->b ? &w->y : &w->x) = i;
+        else if (e_is_ival(e_coef(c, s->sca_flat, r), 1))
             w->c = i;
     }
     if (w->y < 0 || w->x < 0 || w->c < 0) return false;

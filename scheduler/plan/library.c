@@ -8,6 +8,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/product.h"
 #include "utask/walk.h"
 
 #define TERMS_MAX 4     /* products of one expression */
@@ -113,24 +114,17 @@ static bool is_half(const Expr *e) { return e->dtype == DT_F16 || e->dtype == DT
 /* The sum of products that e is, or that is rounded by it; or NULL. */
 static Expr *sum_of(Expr *e) {
     Expr *r = e->op == E_CAST && is_half(e) ? e->a[0] : e;
-    bool is = r->op == E_REDUCE && r->kind == R_SUM && r->dtype == DT_F32 && r->a[0]->op == E_MUL;
-    return is ? r : NULL;
-}
-
-/* The operand that e loads. */
-static Expr *operand_of(Expr *e) {
-    Expr *x = e->op == E_CAST && is_half(e->a[0]) ? e->a[0] : e;
-    return x->op == E_LOAD ? x : NULL;
+    return is_sum_of_products(r) && r->dtype == DT_F32 ? r : NULL;
 }
 
 bool library_product(const Program *p, Tensor *x, LibraryProduct *l) {
     Cx *c = p->cx;
     Expr *r = sum_of(x->body), *zero = e_int(c, 0), *one = e_int(c, 1);
-    if (!r || !is_placed(p, x)) return false;
-    Expr *load[2] = {operand_of(r->a[0]->a[0]), operand_of(r->a[0]->a[1])}, *flat[3],
-         *own[MAX_RANK];
+    SumProduct s;
+    if (!r || !product_of_loads(r, &s) || !is_placed(p, x)) return false;
+    Expr **load = s.load, *flat[3], *own[MAX_RANK];
     for (int i = 0; i < 2; i++) {
-        if (!load[i] || !is_placed(p, tensor_root(load[i]->t))) return false;
+        if (!is_placed(p, tensor_root(load[i]->t))) return false;
         flat[i] = flat_of(c, load[i]);
     }
     if (load[0]->dtype != load[1]->dtype || (x->dtype != DT_F32 && x->dtype != load[0]->dtype))

@@ -6,6 +6,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/product.h"
 #include "utask/walk.h"
 
 #define TABLE_BYTES ((int64_t)1 << 24) /* the largest table */
@@ -15,6 +16,7 @@ typedef struct Fold {
     Program *p;
     Cx *c;
     Map *tables; /* key text -> Tensor */
+    Expr *by;    /* what a sum becomes */
 } Fold;
 
 /* One constant of a product: all its axes but `dim`, along which the sum runs, are free. */
@@ -107,42 +109,35 @@ static Tensor *table_of(Fold *f, const Operand *a, const Operand *b, int64_t n) 
     return t;
 }
 
-/* The table's element for the sum r, or NULL. */
-static Expr *folded(Fold *f, Expr *r) {
+/* Whether r is such a sum; if so, it becomes an element of its table. */
+static bool folded(void *user, Expr *r) {
+    Fold *f = user;
+    SumProduct p;
     Operand o[2];
     int64_t n, count;
-    if (r->kind != R_SUM || r->dtype != DT_F32 || r->naxis != 1 || r->a[0]->op != E_MUL)
-        return NULL;
-    if (!e_is_int(r->raxis[0]->extent, &n) || n < 1) return NULL;
+    if (!product_of(r, &p) || r->dtype != DT_F32 || r->naxis != 1) return false;
+    if ((n = axis_size(r->raxis[0], 0)) < 1) return false;
     for (int side = 0; side < 2; side++)
-        if (!operand(f->c, &o[side], r->a[0]->a[side], r->raxis[0])) return NULL;
-    if (o[0].nfree + o[1].nfree > MAX_RANK || !mul_size(o[0].free, o[1].free, &count)) return NULL;
-    if (count > TABLE_BYTES / 4 || count > TABLE_GROWTH * n * (o[0].free + o[1].free)) return NULL;
+        if (!operand(f->c, &o[side], p.factor[side], r->raxis[0])) return false;
+    if (o[0].nfree + o[1].nfree > MAX_RANK || !mul_size(o[0].free, o[1].free, &count)) return false;
+    if (count > TABLE_BYTES / 4 || count > TABLE_GROWTH * n * (o[0].free + o[1].free)) return false;
     Expr *at[MAX_RANK];
     for (int i = 0; i < o[0].nfree; i++) at[i] = o[0].at[i];
     for (int i = 0; i < o[1].nfree; i++) at[o[0].nfree + i] = o[1].at[i];
-    return e_load(f->c, table_of(f, &o[0], &o[1], n), at);
-}
-
-static Expr *find(Fold *f, Map *seen, Expr *e, Expr **from) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
-    map_seti(seen, (uint64_t)e->id + 1, e);
-    Expr *by = e->op == E_REDUCE ? folded(f, e) : NULL;
-    if (by) *from = e;
-    for (int i = 0; i < e->n && !by; i++) by = find(f, seen, e->a[i], from);
-    return by;
+    f->by = e_load(f->c, table_of(f, &o[0], &o[1], n), at);
+    return true;
 }
 
 static void fold(void *user, Stmt *o) {
     Fold *f = user;
     if (o->kind != S_OP) return;
     Tensor *t = o->op.t[0];
-    Expr *from = NULL, *by, *plain = t->body;
+    Expr *from, *plain = t->body;
     const Device *d = f->p->schedule->device;
     double plain_ns = 0;
-    while ((by = find(f, map_new(f->c->a), t->body, &from))) {
+    while ((from = find_reduction(map_new(f->c->a), t->body, false, folded, f))) {
         if (plain == t->body) plain_ns = cost_group_ns(f->c, d, o, 1);
-        t->body = e_replace(f->c, t->body, from, by);
+        t->body = e_replace(f->c, t->body, from, f->by);
     }
     if (plain == t->body) return;
     if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->c, d, o, 1))) t->body = plain;

@@ -7,6 +7,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/product.h"
 #include "utask/walk.h"
 
 #define BODY_MAX 400  /* distinct nodes of one fused expression */
@@ -119,8 +120,6 @@ typedef struct Sites {
     int nextent;
 } Sites;
 
-static bool is_product(const Expr *e) { return e->op == E_MUL && dtype_is_float(e->dtype); }
-
 static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool index) {
     if (!(e->flags & EF_LOAD)) return;
     if (map_geti(s->seen, (uint64_t)e->id + 1)) return;
@@ -141,10 +140,8 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
     if (e->op == E_REDUCE) {
         for (int i = 0; i < e->naxis && s->nextent < (int)COUNT(s->extent); i++)
             s->extent[s->nextent++] = e->raxis[i]->extent;
-        Expr *b = e->a[0];
-        bool sum = e->kind == R_SUM && is_product(b);
-        if (sum) {
-            for (int i = 0; i < 2; i++) site_walk(s, b->a[i], conditional, true, index);
+        if (is_sum_of_products(e) && dtype_is_float(e->dtype)) {
+            for (int i = 0; i < 2; i++) site_walk(s, e->a[0]->a[i], conditional, true, index);
             s->nextent = up;
             return;
         }

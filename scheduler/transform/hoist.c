@@ -8,6 +8,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/product.h"
 #include "utask/walk.h"
 
 #define MAX_TERMS 256                  /* of one loop */
@@ -70,11 +71,8 @@ static bool is_independent(Hoist *h, const Tensor *t) {
 
 static bool has_product(const Expr *e) {
     if (!(e->flags & EF_REDUCE)) return false;
-    int64_t n = 1, v;
-    if (e->op == E_REDUCE && e->kind == R_SUM && dtype_is_float(e->dtype) && e->a[0]->op == E_MUL) {
-        for (int i = 0; i < e->naxis; i++) n *= e_is_int(e->raxis[i]->extent, &v) ? v : 64;
-        return n >= 16;
-    }
+    if (is_sum_of_products(e) && dtype_is_float(e->dtype))
+        return axes_size(e->naxis, e->raxis, 64) >= 16;
     for (int i = 0; i < e->n; i++)
         if (has_product(e->a[i])) return true;
     return false;
@@ -126,15 +124,9 @@ static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
     return x;
 }
 
-/* An independent product inside e that is evaluated in any case, or NULL. */
-static Expr *find_term(Hoist *h, Map *seen, Expr *e) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
-    map_seti(seen, (uint64_t)e->id + 1, e);
-    if (e->op == E_REDUCE) return has_product(e) && expr_independent(h, e) ? e : NULL;
-    Expr *r = NULL;
-    int always = e->op == E_LOAD ? 0 : e_always(e);
-    for (int i = 0; i < always && !r; i++) r = find_term(h, seen, e->a[i]);
-    return r;
+/* A product that may become a tensor of its own. */
+static bool is_term(void *user, Expr *e) {
+    return e->op == E_REDUCE && has_product(e) && expr_independent(user, e);
 }
 
 /* Makes term r of t a tensor of its own. */
@@ -197,7 +189,8 @@ static void hoist_loop(void *user, Seq *q, int *at) {
             continue;
         }
         /* A term becomes a tensor, which may become one of all iterations. */
-        while (terms < MAX_TERMS && (r = find_term(h, map_new(h->a), t->body))) {
+        while (terms < MAX_TERMS &&
+               (r = find_reduction(map_new(h->a), t->body, true, is_term, h))) {
             Tensor *x = split_term(h, t, r);
             if (!x) break;
             terms++;

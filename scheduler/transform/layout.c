@@ -7,6 +7,7 @@
  * dimensions change: each load states its indices in the new order. Tensors that the caller, a
  * loop, a function or a hand-written body sees keep the order of the model. */
 #include "scheduler/passes.h"
+#include "utask/product.h"
 #include "utask/walk.h"
 
 #define FEWEST 8 /* values along an axis that are worth a vector */
@@ -60,20 +61,14 @@ static bool movable(const Layout *y, const Tensor *t) {
 static int constant_axis(const Tensor *t, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return 0;
     if (e->op == E_REDUCE) {
-        const Expr *b = e->a[0];
-        if (e->kind != R_SUM || b->op != E_MUL) return 0;
-        for (int side = 0; side < 2; side++) {
-            const Expr *w = b->a[side], *x = b->a[!side];
-            if (w->op != E_LOAD || x->op != E_LOAD || w->t->kind != TK_CONST ||
-                x->t->kind == TK_CONST)
-                continue;
-            for (int d = t->rank - 1; d >= 0; d--) {
-                int64_t n;
-                if (e_is_int(t->dim[d], &n) && n >= FEWEST && e_uses_axis(w, t->axis[d]) &&
-                    !e_uses_axis(x, t->axis[d]))
-                    return d + 1;
-            }
-        }
+        SumProduct p;
+        if (!product_of(e, &p) || !product_plain(&p)) return 0;
+        bool constant = p.load[0]->t->kind == TK_CONST;
+        if (constant == (p.load[1]->t->kind == TK_CONST)) return 0;
+        for (int d = t->rank - 1; d >= 0; d--)
+            if (axis_size(t->axis[d], 0) >= FEWEST &&
+                product_role(&p, t->axis[d]) == (constant ? ROLE_M : ROLE_N))
+                return d + 1;
         return 0;
     }
     for (int i = 0; i < e->n; i++) {

@@ -6,6 +6,7 @@
  * units made the pieces, a synchronization of its own. */
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "utask/product.h"
 #include "utask/walk.h"
 
 #define PIECES_MAX 8
@@ -18,6 +19,7 @@ typedef struct SplitSum {
     const Tensor *t;
     int dim;
     Expr *at, *body;
+    Expr *by; /* what a sum becomes */
 } SplitSum;
 
 /* select(axis < C, piece, rest) along dim of t; C is given. */
@@ -70,30 +72,25 @@ static Expr *sum_pieces(SplitSum *s, Expr *r, int axis, Expr *body, int64_t from
     return cut ? e_add(c, e, sum_pieces(s, r, axis, body->a[2], at, end)) : e;
 }
 
-/* r in pieces, or NULL. */
-static Expr *in_pieces(SplitSum *s, Expr *r) {
-    if (r->kind != R_SUM || (r->dtype != DT_F32 && r->dtype != DT_F64) || r->a[0]->op != E_MUL)
-        return NULL;
+/* Whether r is such a sum; if so, it is made of pieces. */
+static bool in_pieces(void *user, Expr *r) {
+    SplitSum *s = user;
+    SumProduct p;
+    if (!product_of(r, &p) || (r->dtype != DT_F32 && r->dtype != DT_F64)) return false;
     for (int i = 0; i < r->naxis; i++)
         for (int side = 0; side < 2; side++) {
-            Expr *o = r->a[0]->a[side];
-            int64_t n;
+            const Expr *o = p.factor[side];
             s->dim = concat_dim(o, r->raxis[i]);
             if (s->dim < 0) continue;
             s->t = o->t;
-            e_is_int(r->raxis[i]->extent, &n);
-            return sum_pieces(s, r, i, o->t->body, 0, n);
+            s->by = sum_pieces(s, r, i, o->t->body, 0, axis_size(r->raxis[i], 0));
+            return true;
         }
-    return NULL;
+    return false;
 }
 
-static Expr *find(SplitSum *s, Map *seen, Expr *e, Expr **found) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
-    map_seti(seen, (uint64_t)e->id + 1, e);
-    Expr *by = e->op == E_REDUCE ? in_pieces(s, e) : NULL;
-    if (by) *found = e;
-    for (int i = 0; i < e->n && !by; i++) by = find(s, seen, e->a[i], found);
-    return by;
+static Expr *find(SplitSum *s, Expr *e) {
+    return find_reduction(map_new(s->c->a), e, false, in_pieces, s);
 }
 
 static void split(void *user, Stmt *o) {
@@ -101,15 +98,14 @@ static void split(void *user, Stmt *o) {
     const Device *d = s->p->schedule->device;
     for (int k = 0; o->kind == S_OP && k < o->op.n; k++) {
         Tensor *t = o->op.t[k];
-        Expr *from = NULL, *by;
-        if (!find(s, map_new(s->c->a), t->body, &from)) continue;
+        Expr *from;
+        if (!find(s, t->body)) continue;
         /* Without it, the concatenation is a group of its own, and where others made the pieces, a
          * barrier. */
         if (!decide(s->p, X_SPLIT_SUM, o, d->group_ns + d->level[LEVEL_TEAM].barrier_ns,
                     d->group_ns))
             continue;
-        while ((by = find(s, map_new(s->c->a), t->body, &from)))
-            t->body = e_replace(s->c, t->body, from, by);
+        while ((from = find(s, t->body))) t->body = e_replace(s->c, t->body, from, s->by);
     }
 }
 

@@ -5,7 +5,7 @@
 static const char *scratch(Group *g, Expr *e) {
     const Contraction *k = g->k->contraction;
     for (int j = 0; j < k->n; j++)
-        if (k->p[j].reduce == e)
+        if (k->p[j].sum.reduce == e)
             return arena_printf(g->em->a, "g%d[row * %d + l]", k->p[j].slot, k->vt);
     return NULL;
 }

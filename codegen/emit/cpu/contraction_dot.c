@@ -53,7 +53,7 @@ static void call_product(Group *g, const Contraction *k, const Product *p) {
     const Axis *r = k->raxis[p->set][0];
     Micro u = micro_new(g, k, p->set);
     Sb *b = &u.body;
-    Expr *row = k->m ? coef_of(c, p->sca_flat, k->m) : e_int(c, 0);
+    Expr *row = k->m ? e_coef(c, p->sca_flat, k->m) : e_int(c, 0);
     int64_t size = axis_size(r, -1);
     sb_puts(&u.params,
             "float *restrict g, const float *restrict x, const float *restrict y, int64_t lanes");
@@ -61,8 +61,8 @@ static void call_product(Group *g, const Contraction *k, const Product *p) {
     sb_printf(&u.args, ", %s", micro_base(&u, p->sca, p->sca_flat));
     if (!e_is_ival(row, 0)) sb_printf(&u.args, " + row * (%s)", fn_expr(&g->f, row));
     sb_puts(&u.args, ", hi");
-    const char *sx = micro_value(&u, coef_of(c, p->vec_flat, k->v)),
-               *sy = micro_value(&u, coef_of(c, p->sca_flat, k->v));
+    const char *sx = micro_value(&u, e_coef(c, p->vec_flat, k->v)),
+               *sy = micro_value(&u, e_coef(c, p->sca_flat, k->v));
     const char *n = micro_value(&u, r->extent);
     bool whole = size >= 0 && size % vec == 0;
     sb_printf(b, "    %s\n    int64_t l = 0;\n", em->target->contract);

@@ -41,7 +41,7 @@ static const char *along(Micro *u, Expr *flat) {
     const Contraction *k = u->k;
     const char *s = "";
     for (int i = 0; i < k->nraxis[u->set]; i++) {
-        Expr *coef = coef_of(u->g->em->c, flat, k->raxis[u->set][i]);
+        Expr *coef = e_coef(u->g->em->c, flat, k->raxis[u->set][i]);
         if (e_is_ival(coef, 0)) continue;
         if (e_is_ival(coef, 1))
             s = arena_printf(u->g->em->a, "%s + r%d", s, i);
@@ -172,7 +172,7 @@ static void rows(Micro *u, int in) {
     for (int s = 0; s < u->nsca; s++) {
         const Product *p = u->sca[s];
         const char *off = along(u, p->sca_flat);
-        Expr *row = k->m ? coef_of(c, p->sca_flat, k->m) : e_int(c, 0);
+        Expr *row = k->m ? e_coef(c, p->sca_flat, k->m) : e_int(c, 0);
         for (int m = 0; m < u->rows; m++) {
             const char *at = m && !e_is_ival(row, 0) ? arena_printf(u->g->em->a, "%s + %d * %s",
                                                                     off, m, micro_value(u, row))

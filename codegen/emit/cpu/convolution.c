@@ -87,13 +87,13 @@ static ConvWalk walk_of(Group *g, const Convolution *k, const ConvSum *s) {
     Cx *c = g->em->c;
     ConvWalk w = {.levels = s->n - s->cut,
                   .partial = k->kept,
-                  .row = conv_coef(c, s->sca_flat, k->m),
+                  .row = e_coef(c, s->sca_flat, k->m),
                   .stream = s->length * g->em->vec};
     Expr *zero[CONV_REDUCE];
     for (int i = 0; i < w.levels; i++) {
         zero[i] = e_int(c, 0);
         w.count[i] = s->axis[s->cut + i]->extent;
-        w.stride[i] = conv_coef(c, s->sca_flat, s->axis[s->cut + i]);
+        w.stride[i] = e_coef(c, s->sca_flat, s->axis[s->cut + i]);
     }
     int whole = k->kept ? 1 : 0; /* the chunk's axis is bound */
     Expr *at =

@@ -163,8 +163,8 @@ void group_winograd(Group *g) {
     fn_line(f, "const float *const weights = %s;", group_weights(g, emit_packed(em, s->packed)));
     const char *steps =
         arena_printf(em->a, "%s + 1, %s + 1, %s, %s, %lld", fn_expr(f, k->b->extent),
-                     fn_expr(f, k->m->extent), fn_expr(f, conv_coef(c, s->sca_flat, k->b)),
-                     fn_expr(f, conv_coef(c, s->sca_flat, k->m)), (long long)w->channels);
+                     fn_expr(f, k->m->extent), fn_expr(f, e_coef(c, s->sca_flat, k->b)),
+                     fn_expr(f, e_coef(c, s->sca_flat, k->m)), (long long)w->channels);
     fn_line(f, "float elements[%lld] __attribute__((aligned(64)));",
             (long long)(w->far ? w->tiles * w->channels : 16 * w->element_step));
     fn_line(f, "float sums[%lld] __attribute__((aligned(64)));",

@@ -8,7 +8,7 @@
 static const char *tile_text(Group *g, Expr *e) {
     const DotsKernel *k = g->k->dots;
     for (int j = 0; j < k->n; j++) {
-        if (k->p[j].reduce != e) continue;
+        if (k->p[j].sum.reduce != e) continue;
         const DotsPart *q = &k->part[k->p[j].set];
         return arena_printf(g->em->a, "block[%lld + %s]",
                             (long long)(q->sums + (int64_t)k->p[j].place * k->bm * k->bv),

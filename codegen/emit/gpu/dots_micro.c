@@ -286,7 +286,7 @@ static const char *step_loops(Group *g, const DotsKernel *k, const DotsPart *q) 
     const Product *p = &k->p[q->lead];
     const char *at = "0";
     for (int d = 0; d < q->nraxis; d++) {
-        Expr *stride = coef_of(c, p->sca_flat, q->raxis[d]);
+        Expr *stride = e_coef(c, p->sca_flat, q->raxis[d]);
         fn_line(f, "for (int z%d = 0; z%d < %s; z%d++) {", d, d, fn_expr(f, q->raxis[d]->extent),
                 d);
         f->indent++;

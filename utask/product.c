@@ -1,0 +1,93 @@
+/* product.c: see product.h. */
+#include "utask/product.h"
+
+#define SIZE_UNKNOWN (1 << 20) /* of axes, when they are put in order */
+
+bool product_of(Expr *e, SumProduct *p) {
+    if (!is_sum_of_products(e)) return false;
+    *p = (SumProduct){.reduce = e};
+    for (int i = 0; i < 2; i++) {
+        Expr *x = p->factor[i] = e->a[0]->a[i];
+        if (x->op == E_CAST) x = x->a[0];
+        if (x->op == E_LOAD) p->load[i] = x;
+    }
+    return true;
+}
+
+bool product_of_loads(Expr *e, SumProduct *p) {
+    if (e->dtype != DT_F32 || !product_of(e, p)) return false;
+    for (int i = 0; i < 2; i++) {
+        const Expr *x = p->load[i];
+        if (!x || (x->dtype != DT_F32 && x->dtype != DT_F16 && x->dtype != DT_BF16)) return false;
+    }
+    return true;
+}
+
+/* Takes the axes out of *e: whether it is affine in them. */
+static bool affine_in(Cx *c, Expr **e, int n, Axis *const *x) {
+    Expr *coef;
+    for (int i = 0; i < n; i++)
+        if (!e_affine(c, *e, x[i], &coef, e) || coef->flags & EF_AXIS) return false;
+    return true;
+}
+
+bool product_affine(Cx *c, SumProduct *p, int n, Axis *const *domain) {
+    if (!p->load[0] || !p->load[1]) return false;
+    for (int i = 0; i < 2; i++) {
+        Expr *rest = p->flat[i] = flat_of(c, p->load[i]);
+        /* Positions read from memory must not depend on the loops inside. */
+        if (rest->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)) return false;
+        if (!affine_in(c, &rest, n, domain) ||
+            !affine_in(c, &rest, p->reduce->naxis, p->reduce->raxis) || rest->flags & EF_AXIS)
+            return false;
+    }
+    return true;
+}
+
+AxisRole product_role(const SumProduct *p, const Axis *x) {
+    for (int i = 0; i < p->reduce->naxis; i++)
+        if (p->reduce->raxis[i] == x) return ROLE_K;
+    bool a = e_uses_axis(p->factor[0], x), b = e_uses_axis(p->factor[1], x);
+    return a && b ? ROLE_BATCH : a ? ROLE_M : b ? ROLE_N : ROLE_NONE;
+}
+
+Axis *product_window(Cx *c, Expr *flat, Axis *r, int n, Axis *const *domain) {
+    for (int i = 0; i < n; i++)
+        if (e_uses_axis(flat, r) && e_coef(c, flat, domain[i]) == e_coef(c, flat, r))
+            return domain[i];
+    return NULL;
+}
+
+Axis **reduce_order(Arena *a, const Expr *reduce) {
+    int n = reduce->naxis;
+    Axis **r = arena_memdup(a, reduce->raxis, sizeof(Axis *) * (size_t)n);
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0; j--) {
+            if (axis_size(r[j - 1], SIZE_UNKNOWN) <= axis_size(r[j], SIZE_UNKNOWN)) break;
+            Axis *t = r[j];
+            r[j] = r[j - 1];
+            r[j - 1] = t;
+        }
+    return r;
+}
+
+Expr *find_reduction(Map *seen, Expr *e, bool always, ExprTest *is, void *user) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (is(user, e)) return e;
+    if (always && (e->op == E_REDUCE || e->op == E_LOAD)) return NULL;
+    Expr *r = NULL;
+    int n = always ? e_always(e) : e->n;
+    for (int i = 0; i < n && !r; i++) r = find_reduction(seen, e->a[i], always, is, user);
+    return r;
+}
+
+bool all_reductions(Map *seen, Expr *e, ExprTest *is, void *user) {
+    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return true;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (e->op == E_REDUCE) return is(user, e);
+    if (e_always(e) < e->n || e->op == E_LOAD) return false;
+    for (int i = 0; i < e->n; i++)
+        if (!all_reductions(seen, e->a[i], is, user)) return false;
+    return true;
+}
