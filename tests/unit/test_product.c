@@ -9,7 +9,7 @@
 #include "scheduler/passes.h"
 #include "tests/unit/onnx_write.h"
 #include "utask/lower.h"
-#include "utask/ops/ops.h"
+#include "utask/ops/lowerings.h"
 #include "utask/product.h"
 #include <cmocka.h>
 
