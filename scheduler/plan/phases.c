@@ -29,17 +29,6 @@ static void note_sym(void *user, Sym *s) {
     note(&w->k->sym[s->id], w->phase);
 }
 
-/* What values that grow are placed by. */
-static void visit_grow(void *user, Stmt *s) {
-    for (int k = 0; s->kind == S_LOOP && k < s->loop.carry.n; k++) {
-        const Grow *g = s->loop.carry.p[k].phi->grow;
-        if (!g) continue;
-        Expr *by[] = {g->first, g->rows, g->extent,
-                      g->room ? e_sym(((Visit *)user)->c, g->room) : NULL};
-        for (size_t m = 0; m < COUNT(by); m++) visit_expr(user, by[m]);
-    }
-}
-
 static bool is_idle(const Program *p, int at) {
     const Seq *q = p->top;
     while (--at >= 0 && q->s.p[at]->level != LEVEL_HOST)
@@ -49,23 +38,15 @@ static bool is_idle(const Program *p, int at) {
 
 static void name_all(Program *p, PhasePlan *k) {
     Naming w = {k, 0};
-    for (int i = 0; i <= p->top->s.n; i++) {
-        Visit v = visit_new(p->cx, note_tensor, note_sym, &w);
-        if (i == p->top->s.n) { /* the outputs are given at the end */
-            for (int o = 0; o < p->nout; o++) {
-                visit_expr(&v, p->out[o].has);
-                visit_tensor(&v, p->out[o].t);
-            }
-            break;
-        }
+    for (int i = 0; i < p->top->s.n; i++) {
         Stmt *s = p->top->s.p[i];
-        const bool host = s->level == LEVEL_HOST;
-        w.phase += host;
+        Visit v = visit_new(p->cx, note_tensor, note_sym, &w);
+        w.phase += s->level == LEVEL_HOST;
         visit_stmt(&v, s);
-        visit_grow(&v, s);
-        for (int m = 0; m < stmt_nseq(s); m++) seq_each(stmt_seq(s, m), visit_grow, &v);
-        w.phase += host;
+        w.phase += s->level == LEVEL_HOST;
     }
+    Visit v = visit_new(p->cx, note_tensor, note_sym, &w);
+    visit_end(&v, p, p->top);
 }
 
 /* Whether where t lies is known at the beginning of each launch. */
