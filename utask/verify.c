@@ -196,7 +196,7 @@ static void define(Verifier *v, Tensor *t, TensorKind kind, const Seq *at) {
     REQUIRE(v, !t->fused, "tensor %d (%s) is fused, yet defined", t->id, tensor_name(t));
     REQUIRE(v, t->ret >= 0 && (!t->ret || t->owned), "tensor %d (%s) is no result", t->id,
             tensor_name(t));
-    REQUIRE(v, !t->placed || (kind == TK_TE || kind == TK_PHI || kind == TK_JOIN),
+    REQUIRE(v, !t->placed || (kind != TK_PARAM && kind != TK_CALL),
             "the host cannot place tensor %d (%s)", t->id, tensor_name(t));
     REQUIRE(v, !t->base || (kind == TK_TE && t->grow), "tensor %d (%s) is in place of nothing",
             t->id, tensor_name(t));
