@@ -31,10 +31,11 @@ static void done(Run *r) {
 }
 
 /* ---- products as text ------------------------------------------------------------------------ */
-/* "x * w: M N | K": the tensors of the factors in the order of their names, "const" before
- * constants and the type before others than float32, "?" for what is no load; the roles of the axes
- * of the domain, of the first factor's rows and the second one's columns; for each axis of the sum
- * K, with the number of the domain's axis along which it is a window of the first factor. */
+/* "x * w: M N | K": the tensors of the factors in the order of their names, then constants last,
+ * "const" before constants and the type before others than float32, "?" for what is no load; the
+ * roles of the axes of the domain, of the first factor's rows and the second one's columns; for
+ * each axis of the sum K, with the number of the domain's axis along which it is a window of the
+ * first factor. */
 typedef struct Text {
     Run *r;
     Sb s;
@@ -57,7 +58,8 @@ static bool put_product(void *user, Expr *e) {
     Text *x = user;
     SumProduct p;
     if (!product_of(e, &p)) return false;
-    int first = strcmp(name_of(p.load[0]), name_of(p.load[1])) > 0;
+    int order = strcmp(name_of(p.load[0]), name_of(p.load[1]));
+    int first = order > 0 || (order == 0 && p.load[0] && p.load[0]->t->kind == TK_CONST);
     if (x->s.n) sb_puts(&x->s, "; ");
     put_factor(x, p.load[first]);
     sb_puts(&x->s, " * ");
@@ -256,7 +258,7 @@ static void others(void **state) {
     IN("a", DT_U8, 5, 16);
     WEIGHT("b", DT_U8, 16, 32);
     expect(g, node("n", "MatMulInteger", "a,b", "y"),
-           "const int32 unnamed * int32 unnamed: N M | K");
+           "int32 unnamed * const int32 unnamed: M N | K");
 }
 
 /* ---- random sums ----------------------------------------------------------------------------- */
