@@ -91,6 +91,7 @@ static uint64_t axis_bit(Verifier *v, const Axis *x) {
 /* Checks e once for each body and gives its free axes. */
 static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
     REQUIRE(v, e->id >= 0 && e->id < v->nexpr, "expression id %d is out of range", e->id);
+    if (e->op == E_CONST) return 0; /* most dims are */
     ExprInfo *k = &v->expr[e->id];
     if (k->stamp == v->stamp) return k->axes;
     uint64_t axes = 0;

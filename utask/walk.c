@@ -178,6 +178,15 @@ void seq_each(const Seq *q, void (*f)(void *user, Stmt *s), void *user) {
     }
 }
 
+void seq_each_here(const Seq *q, void (*f)(void *user, Stmt *s), void *user) {
+    for (int i = 0; i < q->s.n; i++) {
+        Stmt *s = q->s.p[i];
+        f(user, s);
+        for (int k = 0; s->kind != S_CALL && k < stmt_nseq(s); k++)
+            seq_each_here(stmt_seq(s, k), f, user);
+    }
+}
+
 void seq_rewrite(Seq *q, void (*f)(void *user, Seq *q, int *at), void *user) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];

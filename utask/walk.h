@@ -70,6 +70,8 @@ bool seq_any(const Seq *q, StmtTest *is, void *user);
 bool stmt_any(const Stmt *s, StmtTest *is, void *user); /* s or one below it */
 /* Calls f for all of them. */
 void seq_each(const Seq *q, void (*f)(void *user, Stmt *s), void *user);
+/* The same without those in the bodies of functions: what runs in the activation at hand. */
+void seq_each_here(const Seq *q, void (*f)(void *user, Stmt *s), void *user);
 /* Calls f for all of them, inner ones first, for it to change the Seq: statement *at of q is at
  * hand, and *at is left at the last one of those that stand for it. */
 void seq_rewrite(Seq *q, void (*f)(void *user, Seq *q, int *at), void *user);

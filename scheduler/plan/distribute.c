@@ -273,7 +273,7 @@ static void note_extents(void *user, Stmt *s) {
 static void best_for_loop(Dist *d, Stmt *s) {
     Extents x = {.n = 0};
     int before = d->crossings, best = -1, fewest = INT32_MAX;
-    seq_each(s->loop.body, note_extents, &x);
+    seq_each_here(s->loop.body, note_extents, &x);
     for (int i = -1; i < x.n; i++) {
         d->favoured = i < 0 ? NULL : x.e[i];
         d->crossings = 0;

@@ -599,7 +599,7 @@ static bool rest(Planner *q, const int *until, int64_t most) {
 static void rest_all(Planner *q, int end) {
     const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
     Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
-    seq_each(q->p->top, constants, &k);
+    seq_each_here(q->p->top, constants, &k);
     int64_t most = q->plan.arena + (q->plan.arena + k.all) / 8;
     if (d && d->threads && d->level[LEVEL_TEAM].bytes / 8 > most)
         most = d->level[LEVEL_TEAM].bytes / 8;
@@ -654,7 +654,7 @@ void pass_memory(Program *p) {
 
 void memory_constants(Cx *c, const Stmt *loop, int units, int64_t *all, int64_t *share) {
     Constants k = {.c = c, .seen = map_new(c->a), .units = units};
-    seq_each(loop->loop.body, constants, &k);
+    seq_each_here(loop->loop.body, constants, &k);
     *all = k.all;
     *share = k.share;
 }

@@ -302,7 +302,7 @@ static int each_split(Scheduler *x, Seq *q, const Stmt *start, bool take) {
     int most = 1;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        for (int m = 0; m < stmt_nseq(s); m++) {
+        for (int m = 0; s->kind != S_CALL && m < stmt_nseq(s); m++) {
             int inner = each_split(x, stmt_seq(s, m), start, take);
             if (inner > most) most = inner;
         }
