@@ -569,11 +569,14 @@ static void constant_load(void *user, Expr *e) {
     k->share += split ? (bytes + k->units - 1) / k->units : bytes;
 }
 
-static void constants(void *user, Stmt *s) {
-    Constants *k = user;
-    k->s = s;
-    for (int m = 0; s->kind == S_OP && m < s->op.n; m++)
-        e_each_load(k->c, s->op.t[m]->body, constant_load, k);
+/* Of what q's units read themselves: not of functions, which run as often as the data says. */
+static void constants(Constants *k, const Seq *q) {
+    for (int i = 0; i < q->s.n; i++) {
+        const Stmt *s = k->s = q->s.p[i];
+        for (int m = 0; s->kind == S_OP && m < s->op.n; m++)
+            e_each_load(k->c, s->op.t[m]->body, constant_load, k);
+        for (int m = 0; s->kind != S_CALL && m < stmt_nseq(s); m++) constants(k, stmt_seq(s, m));
+    }
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
@@ -599,7 +602,7 @@ static bool rest(Planner *q, const int *until, int64_t most) {
 static void rest_all(Planner *q, int end) {
     const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
     Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
-    seq_each(q->p->top, constants, &k);
+    constants(&k, q->p->top);
     int64_t most = q->plan.arena + (q->plan.arena + k.all) / 8;
     if (d && d->threads && d->level[LEVEL_TEAM].bytes / 8 > most)
         most = d->level[LEVEL_TEAM].bytes / 8;
@@ -654,7 +657,7 @@ void pass_memory(Program *p) {
 
 void memory_constants(Cx *c, const Stmt *loop, int units, int64_t *all, int64_t *share) {
     Constants k = {.c = c, .seen = map_new(c->a), .units = units};
-    seq_each(loop->loop.body, constants, &k);
+    constants(&k, loop->loop.body);
     *all = k.all;
     *share = k.share;
 }
