@@ -85,16 +85,20 @@ void pass_kernel(Program *p);
  * of one, meet: BARRIER statements, Stmt.apart, Stmt.ext.barrier, LoopCarry.closes and, of a loop,
  * copies, barrier and block_barrier. */
 void pass_sync(Program *p);
-/* Requires pass_sync. Completes Program.mem (scheduler/plan/variables.h). */
+
+/* Requires pass_sync. Sets what variables need of memory: fields of Stmt.apart, Stmt.call.records,
+ * Func.vars, parts and lends, and the rest of Program.mem (scheduler/plan/variables.h). */
 void pass_variables(Program *p);
 
-/* Requires pass_variables. Sets Program.phases. */
+/* Requires pass_variables. Sets Program.phases, where there are statements at host level, and adds
+ * the words that launches hand over to the arena (scheduler/plan/phases.h). */
 void pass_phases(Program *p);
 
 /* Requires kernels, barriers and pass_phases. Sets Program.onchip (scheduler/plan/onchip.h),
  * OwnPart.resident, and of what groups read first behind a barrier of all units OwnPart.ahead and
  * Stmt.barrier.ahead. */
 void pass_onchip(Program *p);
+
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their
  * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it; then all
  * meet, once for those beside each other. */
