@@ -345,7 +345,7 @@ void fn_combine(Fn *f, const Expr *e, const char *acc, const char *x) {
 /* The body can be evaluated for several steps at once. */
 static bool by_lanes(const Fn *f, const Expr *e) {
     const Expr *body = e->a[0];
-    return f->em && f->em->target->simd && !(body->flags & (EF_GUARD | EF_REDUCE)) &&
+    return f->em && f->em->p->schedule->lanes > 1 && !(body->flags & (EF_GUARD | EF_REDUCE)) &&
            class_of(body->dtype) != C_BOOL && body->dtype != DT_F16 && body->dtype != DT_BF16;
 }
 
@@ -444,7 +444,7 @@ static const char *reduce(Fn *f, Expr *e) {
         else if (plain && i == e->naxis - 1)
             fn_line(f, "%s reduction(%c:%s)", "#pragma omp simd", e->kind == R_SUM ? '+' : '*',
                     acc);
-        else if (flt && (e->kind == R_SUM || e->kind == R_PROD) && f->em && f->em->target->simd)
+        else if (flt && (e->kind == R_SUM || e->kind == R_PROD) && f->em && !emit_is_gpu(f->em))
             /* gcc 12 vectorizes s += p[1]; s += p[0]; as two times p[1] */
             fn_line(f, "%s", "#pragma GCC unroll 1");
         if (i == shared)

@@ -1,4 +1,4 @@
-/* emit_stack.c: recursion where there is no machine stack to speak of: the simulated stack.
+/* recursion.c: recursion where there is no machine stack to speak of: the simulated stack.
  *
  * The functions of one recursion become one function of the target. A call saves what the caller's
  * activation keeps as a record of the stack, sets the callee's parameters and jumps to its label;
@@ -202,7 +202,7 @@ static void put_results(Tree *x, const Func *g, Sb *declare, Sb *give) {
     }
 }
 
-Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
+Captured *emit_stack(Tree *x, Stmt *s) {
     Emit *em = x->em;
     Captured *c = NEW(em->a, Captured);
     c->id = s->call.func[0]->id;
@@ -233,7 +233,7 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
             "/* A recursion: calls are jumps, what activations keep are records of a stack. */\n");
     sb_printf(&out,
               "%s %s(bk_ctx *k, int unit, int nunit, int64_t depth, size_t *end, captured%d *outer",
-              em->target->recursive, name, c->id);
+              em->target->recursive, call_name(x, entry), c->id);
     for (int i = 0; i < n; i++)
         if (s->call.func[i] == entry) put_parameters(&in[i], entry, &out, true);
     sb_printf(&out, ") {\n    int st = BK_OK, label = %d;\n    int64_t level = 0;\n",
@@ -262,7 +262,7 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
     sb_puts(&out, "        return BK_OK;\n    }\n    level--;\n    bk_block(); /* the record was "
                   "written by one thread */\n");
     sb_printf(&out, "    label = *(const int *)BK_RECORD%d(level);\n    goto run;\n}\n\n", k.id);
-    sb_puts(em->text, out.p);
+    sb_puts(&em->functions, out.p);
     sb_free(&cases);
     sb_free(&out);
     sb_free(&give);
