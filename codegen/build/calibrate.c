@@ -12,7 +12,8 @@
 
 char *device_key(const CompileOptions *o) {
     char *key = NULL;
-    if (o->cpu || strcmp(o->target, "cpu") != 0) return NULL;
+    const Device *row = device_find(o->target);
+    if (o->cpu || !row || row->backend != BACKEND_C) return NULL;
     char model[256] = "";
     uint64_t machine = compile_machine(model, sizeof model);
     if (asprintf(&key, "%s, %d CPUs, %016llx, braid %s", model, compile_cpus(),

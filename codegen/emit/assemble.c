@@ -1,5 +1,5 @@
-/* assemble.c: the parts of a program's text that every family puts together in its own way: numbers,
- * pasted texts, constants, the kernel, tables of inputs and outputs. */
+/* assemble.c: the parts of a program's text that every family puts together in its own way:
+ * numbers, pasted texts, constants, the kernel, tables of inputs and outputs. */
 #include "codegen/emit/emit.h"
 #include "codegen/text/embed.h"
 
@@ -61,8 +61,8 @@ void put_weights(const Emit *em, Sb *out) {
     if (!w->n) return;
     if (w->n > WEIGHTS_INLINE) {
         sb_printf(out, "#define BK_WEIGHTS_BYTES %zu\n", w->n);
-        sb_puts(out,
-                embedded_text(w->n > WEIGHTS_MAPPED ? "cpu/weights_mapped.inc" : "cpu/weights.inc"));
+        sb_puts(out, embedded_text(w->n > WEIGHTS_MAPPED ? "cpu/weights_mapped.inc"
+                                                         : "cpu/weights.inc"));
     } else {
         sb_puts(out, "static const _Alignas(64) unsigned char bk_weights[] =");
         for (size_t i = 0; i < w->n; i++) {

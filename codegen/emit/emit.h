@@ -32,8 +32,8 @@ typedef struct Target {
     void (*program)(struct Emit *em, Texts *to);
 } Target;
 
-/* The families (cpu/target.c, gpu/target.c). */
-extern const Target cpu_target, gpu_target;
+/* The families (cpu/target.c, gpu/target.c, plain/target.c). */
+extern const Target cpu_target, gpu_target, plain_target;
 
 /* Text: whether this unit is of the cluster (`is`: ==) that begins with unit `first`, or not (!=).
  */

@@ -35,8 +35,8 @@ void call_captured_type(Tree *x, const Captured *c, Sb *s) {
         sb_printf(s, "    %s *%s;\n", c_store(c->t.p[i]->dtype), x->f.tensor(&x->f, c->t.p[i]));
     for (int i = 0; i < c->s.n; i++)
         sb_printf(s, "    %s %s;\n", c_type(c->s.p[i]->dtype), x->f.symbol(&x->f, c->s.p[i]));
-    sb_printf(s, "%s    size_t high;\n} captured%d;\n", x->em->p->mem->parts ? "    bk_span span;\n" : "",
-              c->id);
+    sb_printf(s, "%s    size_t high;\n} captured%d;\n",
+              x->em->p->mem->parts ? "    bk_span span;\n" : "", c->id);
 }
 
 /* Where row `at` of t is, behind its name; NULL: the call is not cut. */

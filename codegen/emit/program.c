@@ -7,8 +7,11 @@
 #include <stdlib.h>
 
 static const Target *const families[] = {
-    [BACKEND_C] = &cpu_target,   [BACKEND_CUDA] = &gpu_target,
-    [BACKEND_HIP] = &gpu_target, [BACKEND_EMULATED] = &gpu_target,
+    [BACKEND_C] = &cpu_target,
+    [BACKEND_PLAIN] = &plain_target,
+    [BACKEND_CUDA] = &gpu_target,
+    [BACKEND_HIP] = &gpu_target,
+    [BACKEND_EMULATED] = &gpu_target,
 };
 
 static void emit(Program *p, Texts *to, Facts *facts) {

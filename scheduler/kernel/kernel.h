@@ -40,7 +40,7 @@ typedef struct Kernel {
     Arena *a;
     Stmt *s; /* the group */
     KernelKind kind;
-    int lanes; /* of a vector of float32; 1: a unit is a block of threads */
+    int lanes; /* of a vector of float32; 1: there are no vectors */
     int n;
     Tensor **t; /* members */
     /* Of each member: what is stored and where, over the axes below. */

@@ -1,8 +1,8 @@
 /* target.c: processors: one text in C, whose loops over lanes are vectors; units are threads. */
 #include "codegen/emit/emit_tree.h"
 
-static const char *const preludes[] = {"cpu/ctx.inc", "c.inc", "cpu/prelude.inc", "arena.inc",
-                                       "scalar.inc",  "draw.inc",        "math.inc", NULL};
+static const char *const preludes[] = {"cpu/ctx.inc", "c.inc",    "cpu/prelude.inc", "arena.inc",
+                                       "scalar.inc",  "draw.inc", "math.inc",        NULL};
 static const char *const entry[] = {"seed.inc",  "memory.inc",    "fault.inc",
                                     "entry.inc", "cpu/entry.inc", NULL};
 

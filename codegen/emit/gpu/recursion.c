@@ -77,8 +77,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     fn_line(f, "const record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "BK_LOAD%d(kept);", own->id);
     fn_line(f, "depth -= %d;", 1 + own->inside);
-    if (g->lends)
-        fn_line(f, "top = kept->top;"); /* else the callee's memory stays in use */
+    if (g->lends) fn_line(f, "top = kept->top;"); /* else the callee's memory stays in use */
     for (int i = 0; i < g->nout; i++)
         if (!g->room[i]) fn_line(f, "%s = %s;", f->tensor(f, s->call.out[i]), call_result(x, g, i));
     for (int i = 0; i < g->nret; i++)

@@ -1,14 +1,16 @@
-/* target.c: GPUs: CUDA's text, and what is made of it: HIP, and the emulator's programs. The device's
- * part is one kernel; constants, tables and the entry are a text of their own, for the host. */
+/* target.c: GPUs: CUDA's text, and what is made of it: HIP, and the emulator's programs. The
+ * device's part is one kernel; constants, tables and the entry are a text of their own, for the
+ * host. */
 #include "codegen/emit/emit_tree.h"
 #include "codegen/text/embed.h"
 #include "scheduler/plan/phases.h"
 
-static const char *const preludes[] = {"gpu/ctx.inc",  "gpu/prelude.inc", "arena.inc", "scalar.inc",
-                                       "draw.inc",     "math.inc",        "gpu/team.inc",
-                                       "gpu/dots.inc", "gpu/matrix.inc",  "gpu/stack.inc", NULL};
-static const char *const entry[] = {"seed.inc",      "memory.inc",     "fault.inc",      "entry.inc",
-                                    "gpu/calls.inc", "gpu/driver.inc", "gpu/device.inc", NULL};
+static const char *const preludes[] = {
+    "gpu/ctx.inc",  "gpu/prelude.inc", "arena.inc",      "scalar.inc",    "draw.inc", "math.inc",
+    "gpu/team.inc", "gpu/dots.inc",    "gpu/matrix.inc", "gpu/stack.inc", NULL};
+static const char *const entry[] = {
+    "seed.inc",      "memory.inc",     "fault.inc",      "entry.inc",
+    "gpu/calls.inc", "gpu/driver.inc", "gpu/device.inc", NULL};
 static const char *const run[] = {"gpu/run.inc", "gpu/entry.inc", NULL};
 
 /* Whether t is at one place whatever way a run takes. */
