@@ -100,84 +100,82 @@ static void emit_extern(Tree *x, Stmt *s) {
     fn_line(f, "}");
 }
 
-static void emit_loop(Tree *x, Stmt *s) {
+/* ---- loops ----------------------------------------------------------------------------------- */
+/* A carried value's storage, and the initial value in it. */
+static void carry_begin(Tree *x, const Stmt *s, LoopCarry *c) {
     Fn *f = &x->f;
-    Emit *em = x->em;
-    Loop l = {x->loop, tree_symbol(f, s->loop.iter)};
-    int id = x->next_id++;
-    tree_declare_symbol(x, s->loop.iter);
-    fn_line(f, "/* loop %s */", emit_comment(em, s->path));
-    for (int i = 0; i < s->loop.syms.n; i++) {
-        LoopSym *y = &s->loop.syms.p[i];
-        tree_declare_symbol(x, y->sym);
-        fn_line(f, "%s = %s;", tree_symbol(f, y->sym), tree_expr(x, y->init));
+    Arena *a = x->em->a;
+    Mem *m = mem_of(c->phi);
+    const char *ty = c_store(c->phi->dtype), *name = tree_tensor(f, c->phi);
+    tree_declare(x, c->phi, "NULL");
+    if (c->phi->grow) {
+        tree_grow_begin(x, s, c);
+        return;
     }
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        LoopCarry *c = &s->loop.carry.p[i];
-        Mem *m = mem_of(c->phi);
-        const char *ty = c_store(c->phi->dtype), *name = tree_tensor(f, c->phi);
-        tree_declare(x, c->phi, "NULL");
-        if (c->phi->grow) {
-            tree_grow_begin(x, s, c);
-            continue;
-        }
-        if (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame)) {
-            for (int k = 0; k < 2; k++)
-                tree_var(x, tree_pointer_type(x, c->phi->dtype),
-                         arena_printf(em->a, "%s_%c", name, 'a' + k), "NULL");
-            for (int k = 0; k < (m->inplace ? 1 : 2); k++)
-                tree_take(x, s->path, arena_printf(em->a, "%s_%c", name, 'a' + k), ty,
-                          m->kind == M_BUMP ? tree_bytes(x, c->phi)
-                                            : arena_printf(em->a, "k->cap[%d]", m->slot[k]));
-        }
-        if (!c->inplace) {
-            fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, tree_tensor(f, c->init));
-            continue;
-        }
-        if (m->kind == M_STATIC)
-            fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, tree_base(x, m), (long long)m->off[0]);
-        else
-            fn_line(f, "%s = %s_a;", name, name);
-        fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, tree_tensor(f, c->init),
-                tree_bytes(x, c->phi));
+    if (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame)) {
+        for (int k = 0; k < 2; k++)
+            tree_var(x, tree_pointer_type(x, c->phi->dtype),
+                     arena_printf(a, "%s_%c", name, 'a' + k), "NULL");
+        for (int k = 0; k < (m->inplace ? 1 : 2); k++)
+            tree_take(x, s->path, arena_printf(a, "%s_%c", name, 'a' + k), ty,
+                      m->kind == M_BUMP ? tree_bytes(x, c->phi)
+                                        : arena_printf(a, "k->cap[%d]", m->slot[k]));
     }
-    if (s->loop.copies) tree_barrier(x);
-    for (int i = 0; i < s->loop.scan.n; i++) {
-        Tensor *t = s->loop.scan.p[i].out;
-        Mem *m = mem_of(t);
-        if (s->loop.scan.p[i].more) continue;
-        if (m->kind == M_SLOT && m->frame) {
-            tree_declare(x, t, "NULL");
-            tree_take(x, s->path, tree_tensor(f, t), c_store(t->dtype),
-                      arena_printf(em->a, "k->cap[%d]", m->slot[0]));
-        } else if (m->kind == M_SLOT) {
-            tree_declare(x, t, "NULL");
-            fn_line(f, "%s = (%s *)k->slot[%d];", tree_tensor(f, t), c_store(t->dtype), m->slot[0]);
-        } else
-            tree_place(x, t, tree_bytes(x, t));
+    if (!c->inplace) {
+        fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, tree_tensor(f, c->init));
+        return;
     }
-    const char *trips = s->loop.trips ? arena_printf(em->a, "n%d", id) : NULL;
+    if (m->kind == M_STATIC)
+        fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, tree_base(x, m), (long long)m->off[0]);
+    else
+        fn_line(f, "%s = %s_a;", name, name);
+    fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, tree_tensor(f, c->init),
+            tree_bytes(x, c->phi));
+}
+
+/* The storage of all rows of a stacked output. */
+static void scan_begin(Tree *x, const Stmt *s, Tensor *t) {
+    Fn *f = &x->f;
+    Mem *m = mem_of(t);
+    if (m->kind == M_SLOT && m->frame) {
+        tree_declare(x, t, "NULL");
+        tree_take(x, s->path, tree_tensor(f, t), c_store(t->dtype),
+                  arena_printf(f->a, "k->cap[%d]", m->slot[0]));
+    } else if (m->kind == M_SLOT) {
+        tree_declare(x, t, "NULL");
+        fn_line(f, "%s = (%s *)k->slot[%d];", tree_tensor(f, t), c_store(t->dtype), m->slot[0]);
+    } else
+        tree_place(x, t, tree_bytes(x, t));
+}
+
+/* The head of loop `id`, and what its body begins with. */
+static void loop_open(Tree *x, Stmt *s, int id, const char *counter) {
+    Fn *f = &x->f;
+    Arena *a = x->em->a;
+    const char *trips = s->loop.trips ? arena_printf(a, "n%d", id) : NULL;
     if (trips) tree_local(x, "const int64_t", trips, tree_expr(x, s->loop.trips));
     if (s->loop.cond_next)
-        tree_local(x, "bool", arena_printf(em->a, "go%d", id),
+        tree_local(x, "bool", arena_printf(a, "go%d", id),
                    s->loop.cond0 ? tree_expr(x, s->loop.cond0) : "true");
-    tree_local(x, "const size_t", arena_printf(em->a, "top%d", id), "top");
-    fn_line(f, "for (%s = 0; %s%s%s; %s++) {", l.counter,
-            trips ? arena_printf(em->a, "%s < %s", l.counter, trips) : "",
+    tree_local(x, "const size_t", arena_printf(a, "top%d", id), "top");
+    fn_line(f, "for (%s = 0; %s%s%s; %s++) {", counter,
+            trips ? arena_printf(a, "%s < %s", counter, trips) : "",
             trips && s->loop.cond_next ? " && " : "",
-            s->loop.cond_next ? arena_printf(em->a, "go%d", id) : "", l.counter);
+            s->loop.cond_next ? arena_printf(a, "go%d", id) : "", counter);
     f->indent++;
     fn_line(f, "if (%s >= k->max_iterations) {",
-            s->loop.made ? tree_expr(x, s->loop.made) : l.counter);
+            s->loop.made ? tree_expr(x, s->loop.made) : counter);
     fn_line(f, "    bk_fault_said(k, %d, k->max_iterations, BK_UNSAID, BK_UNSAID, BK_UNSAID);",
             s->loop.cap_site);
     fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
     fn_line(f, "}");
     fn_line(f, "top = top%d;", id);
     if (tree_recursive(x)) fn_line(f, "low = top;");
-    x->loop = &l;
-    emit_seq(x, s->loop.body);
-    /* Carried values change together. */
+}
+
+/* The end of an iteration: carried values change together. */
+static void loop_next(Tree *x, Stmt *s, int id) {
+    Fn *f = &x->f;
     for (int i = 0; i < s->loop.syms.n; i++) {
         LoopSym *y = &s->loop.syms.p[i];
         fn_line(f, "const %s next%d_%d = %s;", c_type(y->sym->dtype), id, i, tree_expr(x, y->next));
@@ -195,6 +193,27 @@ static void emit_loop(Tree *x, Stmt *s) {
         if (s->loop.block_barrier) fn_line(f, "bk_block();");
         fn_line(f, "if ((st = bk_loop_state(k, nunit)) != BK_OK) %s", tree_stop(x, "st"));
     }
+}
+
+static void emit_loop(Tree *x, Stmt *s) {
+    Fn *f = &x->f;
+    Loop l = {x->loop, tree_symbol(f, s->loop.iter)};
+    int id = x->next_id++;
+    tree_declare_symbol(x, s->loop.iter);
+    fn_line(f, "/* loop %s */", emit_comment(x->em, s->path));
+    for (int i = 0; i < s->loop.syms.n; i++) {
+        LoopSym *y = &s->loop.syms.p[i];
+        tree_declare_symbol(x, y->sym);
+        fn_line(f, "%s = %s;", tree_symbol(f, y->sym), tree_expr(x, y->init));
+    }
+    for (int i = 0; i < s->loop.carry.n; i++) carry_begin(x, s, &s->loop.carry.p[i]);
+    if (s->loop.copies) tree_barrier(x);
+    for (int i = 0; i < s->loop.scan.n; i++)
+        if (!s->loop.scan.p[i].more) scan_begin(x, s, s->loop.scan.p[i].out);
+    loop_open(x, s, id, l.counter);
+    x->loop = &l;
+    emit_seq(x, s->loop.body);
+    loop_next(x, s, id);
     x->loop = l.up;
     f->indent--;
     fn_line(f, "}");
