@@ -125,9 +125,10 @@ static void run_pass(Program *p, const Pass *x, double begin, PassReport *report
 
 static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
     const Device *device = o->device ? o->device : device_find(o->target);
-    const int units = o->units ? o->units : device->units ? device->units : compile_cpus();
+    const bool one = device->units == 1; /* whatever the caller has */
+    const int units = o->units && !one ? o->units : device->units ? device->units : compile_cpus();
     Schedule *k = schedule_new(c, device, units, o->schedule);
-    k->lanes = device_is_gpu(device) ? 1 : compile_vector_width(d, o);
+    k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o);
     k->measured = o->measured;
     k->nmeasured = o->nmeasured;
     return k;

@@ -25,7 +25,7 @@ braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e) {
     if (setjmp(jb) == 0) {
         j->arena = arena_new(&j->d);
         j->p = compile_program(j->arena, &j->d, model_path, &j->o);
-        if (j->p) compile_emit(j->p, &j->o, &j->texts);
+        if (j->p) compile_emit(j->p, &j->texts);
     }
     j->d.top = NULL;
     if (j->d.status) return rt_fail_diag(e, &j->d);

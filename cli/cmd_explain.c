@@ -282,7 +282,7 @@ static void print_program(Work *w, const Cli *c, Program *p) {
     bool scheduled = p->schedule != NULL;
     if (scheduled) {
         f = plan_facts(p);
-        compile_facts(p, &w->o, &f);
+        compile_facts(p, &f);
     }
     if (c->json) {
         sb_puts(&w->text, "{\"model\": ");

@@ -66,7 +66,7 @@ static const struct Option {
     {"--size", "NAME=N", RUN | BENCH, ADD_SIZE,
      "a size of random inputs (INPUT:AXIS=N for one without a name); can be repeated"},
     {"--target", "T", MODEL, SET_TARGET,
-     "cpu (default), interp, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
+     "cpu (default), interp, plain, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
     {"--cpu", "NAME", MODEL, SET_CPU, "instruction set, as -march names it (this machine's)"},
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
     {"--tune", NULL, COMPILE, SET_TUNE, "measure candidates while compiling, for a minute at most"},
