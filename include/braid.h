@@ -124,7 +124,8 @@ BRAID_API braid_status braid_value_borrow_tensor(braid_dtype dtype, int32_t rank
 /* Makes an empty sequence of tensors of type `dtype`. */
 BRAID_API braid_status braid_value_new_sequence(braid_dtype dtype, braid_value **value,
                                                 braid_error *error);
-/* Makes an optional that holds `element` (a tensor or sequence; taken). NULL: it is empty. */
+/* Makes an optional that holds `element` (a tensor or sequence; taken, but only on BRAID_OK). NULL:
+ * an empty optional. */
 BRAID_API braid_status braid_value_new_optional(braid_value *element, braid_value **value,
                                                 braid_error *error);
 /* Appends a tensor to a sequence. `tensor` is taken, but only on BRAID_OK. BRAID_USAGE: `sequence`
@@ -241,7 +242,7 @@ typedef struct braid_session braid_session;
 typedef struct braid_session_options {
     uint32_t struct_size;
     int32_t threads;        /* the caller's thread included; 0: the library's choice */
-    int64_t max_iterations; /* limit for each loop; 0: 2^31. Reaching it is BRAID_RUNTIME */
+    int64_t max_iterations; /* limit for each loop; 0: 2^31. Needing more is BRAID_RUNTIME */
     int64_t stack_depth;    /* limit for recursion; 0: 10000. Going deeper is BRAID_RUNTIME */
     /* 1 + the number of the GPU. 0: the GPU of the calling thread's current context, else
      * $BRAID_DEVICE, else the first one. */

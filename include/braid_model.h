@@ -77,7 +77,7 @@ typedef struct braid_io_v1 {
 typedef struct braid_session_config_v1 {
     uint32_t struct_size; /* sizeof(braid_session_config_v1) */
     int32_t threads; /* units of execution, the caller's thread included; 0: the library's choice */
-    int64_t max_iterations; /* limit for each loop; 0: 2^31. Reaching it is status 4 */
+    int64_t max_iterations; /* limit for each loop; 0: 2^31. Needing more is status 4 */
     int64_t stack_depth;    /* limit for recursion; 0: 10000. Going deeper is status 4 */
     /* 1 + the number of the GPU. 0: the GPU of the calling thread's current context, else
      * $BRAID_DEVICE, else the first one. */
