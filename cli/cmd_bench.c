@@ -1,4 +1,4 @@
-/* cmd_bench.c: braid bench. */
+/* cmd_bench.c: braid bench: times a model. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -20,7 +20,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Times runs for about a second; false after a failed one. */
+/* Times runs for about a second. False: a run failed. */
 static bool measure(braid_session *s, int nout, braid_value *const *in, double *us, int *n,
                     braid_error *e) {
     braid_value **out = calloc((size_t)nout + 1, sizeof *out);

@@ -1,9 +1,9 @@
-/* cmd_compile.c: braid compile. */
+/* cmd_compile.c: braid compile: makes a library from a model. */
 #include <stdlib.h>
 
 #include "cli/cli.h"
 
-/* The inputs that candidates are measured with. Their types are the model's, so it is read here. */
+/* Reads the inputs for --tune. Their types are declared in the model, so it is loaded here. */
 static int tune_inputs(const Cli *c, const char *model, braid_options *o, braid_value ***value) {
     struct braid_model *m;
     braid_error e;
@@ -20,7 +20,7 @@ static int tune_inputs(const Cli *c, const char *model, braid_options *o, braid_
     *value = calloc((size_t)c->ninput + 1, sizeof **value);
     if (!all || !*value) die("out of memory");
     int code = cli_given_inputs(c, m, all);
-    for (int i = 0; i < c->ninput && !code; i++) { /* in the order in which they are named */
+    for (int i = 0; i < c->ninput && !code; i++) { /* in the order of the -i options */
         int k = braid_model_find_input(m, c->input_name[i]);
         (*value)[i] = all[k];
         all[k] = NULL;

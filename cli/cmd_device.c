@@ -1,9 +1,9 @@
-/* cmd_device.c: braid device. */
+/* cmd_device.c: braid device: prints and imports costs of devices. */
 #include "cli/costs.h"
 #include "codegen/build/calibrate.h"
 #include "api/runtime.h"
 
-/* What is known of `target`: the measured numbers, where there are any. */
+/* The costs of `target`: measured ones if there are any, else published ones. */
 static Device known(const char *target) {
     Device d = {0};
     Store *s = rt_store(&(braid_options){0}, false);
@@ -57,7 +57,7 @@ static void print_json(const Device *d) {
     printf("}}\n");
 }
 
-/* Measured numbers take the place of the table's from now on. */
+/* Keeps the measured costs of a file: the scheduler uses them from now on. */
 static int import(const Cli *c) {
     Device d;
     int code = cli_costs(c->import, c->narg ? c->arg[0] : NULL, &d);

@@ -1,4 +1,4 @@
-/* cmd_ops.c: braid ops. */
+/* cmd_ops.c: braid ops: lists the supported operators. */
 #include "cli/cli.h"
 #include "frontend/ops.h"
 

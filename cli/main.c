@@ -1,4 +1,4 @@
-/* main.c: the braid command. */
+/* main.c: the braid command: its table of commands, and main. */
 #include <signal.h>
 
 #include "cli/cli.h"
@@ -41,8 +41,8 @@ int main(int argc, char **argv) {
         else if (c.help || !command)
             cli_print_help(command);
         else {
-            signal(SIGXFSZ, SIG_IGN); /* a write that is too long fails, with a message */
-            if (command->run != cmd_test) cli_watch(); /* tests take signals themselves */
+            signal(SIGXFSZ, SIG_IGN); /* a write above the size limit then fails with a message */
+            if (command->run != cmd_test) cli_watch(); /* cmd_test handles signals itself */
             code = command->run(&c);
         }
     }

@@ -1,4 +1,4 @@
-/* options.c: the command line, from one table of options. */
+/* options.c: parses the command line by one table of options, and prints help from it. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ typedef enum Action {
 } Action;
 
 static const struct Option {
-    const char *name, *value; /* value NULL: takes none */
+    const char *name, *value; /* value NULL: the option takes none */
     int commands;
     Action action;
     const char *doc;
@@ -138,7 +138,7 @@ static bool parse_int(const char *s, int64_t lo, int64_t hi, int64_t *v) {
     *v = n;
     return true;
 }
-/* A number of bytes, or of KiB, MiB, … with the letter behind it. */
+/* A number of bytes, or of KiB, MiB, … with a letter K, M, … after it. */
 static bool parse_bytes(const char *s, int64_t *v) {
     static const char unit[] = "KkMmGgTt";
     char digits[24];
@@ -174,7 +174,7 @@ static void push(const char ***list, int n, const char *s) {
     (*list)[n] = s;
 }
 
-/* NAME=VALUE into two lists. */
+/* Adds NAME=VALUE to two lists. */
 static bool push_pair(const char ***a, const char ***b, int *n, const char *s) {
     const char *eq = strchr(s, '=');
     if (!eq || eq == s || !eq[1]) return false;
@@ -183,7 +183,7 @@ static bool push_pair(const char ***a, const char ***b, int *n, const char *s) {
     return true;
 }
 
-/* NAME=N; the name may have a '='. */
+/* NAME=N; the name may contain '='. */
 static bool push_size(Cli *c, const char *s) {
     const char *eq = strrchr(s, '=');
     int64_t n;
@@ -278,7 +278,8 @@ static bool apply(Cli *c, Action action, const char *v) {
     return good;
 }
 
-/* The option that argument `s` names for this command; *value points behind its '='. */
+/* The option that argument `s` names, if this command takes it. *value: the text after '=', or
+ * NULL. */
 static const struct Option *find_option(const char *s, const Command *command, const char **value) {
     size_t n = strcspn(s, "=");
     bool is_long = strncmp(s, "--", 2) == 0;
