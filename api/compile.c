@@ -142,8 +142,8 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     bool known = !report || !report->after;
     for (size_t i = 0; i < n && !known; i++) known = strcmp(report->after, passes[i].name) == 0;
     if (!known)
-        err(d, ST_USAGE, NULL, "'%s' is no pass for target %s; passes are %s", report->after,
-            o->target, pass_names(a));
+        err(d, ST_USAGE, NULL, "there is no pass '%s' for target %s; the passes are %s",
+            report->after, o->target, pass_names(a));
     Graph *g = compile_import(a, d, model_path, o);
     if (o->by_run && compile_is_open(g)) return NULL;
     Program *p = lower_graph(cx_new(a, d), g, lowerings);

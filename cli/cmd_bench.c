@@ -99,7 +99,7 @@ int cmd_bench(const Cli *c) {
             int64_t sync = braid_session_stat(s, BRAID_SYNCHRONIZATIONS);
             int64_t bytes = braid_session_stat(s, BRAID_WORKING_BYTES);
             if (sync >= 0)
-                printf("%lld synchronizations a run, %lld bytes of working memory\n",
+                printf("%lld synchronizations per run, %lld bytes of working memory\n",
                        (long long)sync, (long long)bytes);
         }
     }

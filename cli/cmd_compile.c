@@ -13,7 +13,7 @@ static int tune_inputs(const Cli *c, const char *model, braid_options *o, braid_
                            .shape_count = o->shape_count,
                            .shape = o->shape,
                            .ignore_dim_names = o->ignore_dim_names};
-    if (!c->tune) return cli_usage("inputs (-i) are for measuring: --tune");
+    if (!c->tune) return cli_usage("-i needs --tune: its inputs are for measuring");
     if (braid_load(model, &plain, &m, &e)) return cli_error(model, &e);
     int n = braid_model_input_count(m);
     braid_value **all = calloc((size_t)n + 1, sizeof *all);

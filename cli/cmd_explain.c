@@ -124,42 +124,42 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
     for (int i = 0; i < f->loops.n; i++) {
         const LoopFacts *l = &f->loops.p[i];
         if (l->constants)
-            sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld a core\n",
+            sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld per core\n",
                       explain_is_resident(p, l) ? "resident" : "not resident",
                       (long long)l->constants, l->path ? l->path : "", (long long)l->share);
     }
     for (int i = 0; i < f->residents.n; i++)
-        sb_printf(s, "%s: %lld bytes of %s a block\n",
+        sb_printf(s, "%s: %lld bytes of %s per block\n",
                   f->residents.p[i].kept ? "on chip" : "streamed",
                   (long long)f->residents.p[i].bytes, f->residents.p[i].name);
     if (f->shared_bytes)
-        sb_printf(s, "block: %lld bytes of its own memory of %lld\n", (long long)f->shared_bytes,
+        sb_printf(s, "block: uses %lld of its %lld bytes of memory\n", (long long)f->shared_bytes,
                   (long long)p->schedule->device->level[LEVEL_CORE].bytes);
     if (f->products)
         sb_printf(s, "launches: %d of the kernel, %d products by the library\n", f->launches,
                   f->products);
     sb_printf(s, "synchronizations: %d in the text", f->barriers);
     for (int i = 0; i < f->loops.n; i++)
-        sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].barriers,
+        sb_printf(s, ", %d per iteration of loop %s", f->loops.p[i].barriers,
                   f->loops.p[i].path ? f->loops.p[i].path : "");
     for (int i = 0; i < f->recursive.n; i++)
-        sb_printf(s, ", %d a call of function %s (frame: %lld bytes)", f->recursive.p[i].barriers,
+        sb_printf(s, ", %d per call of function %s (frame: %lld bytes)", f->recursive.p[i].barriers,
                   f->recursive.p[i].name, (long long)f->recursive.p[i].frame_bytes);
     if (f->cluster_barriers) {
         sb_printf(s, "; of one cluster: %d in the text", f->cluster_barriers);
         for (int i = 0; i < f->loops.n; i++)
             if (f->loops.p[i].cluster_barriers)
-                sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].cluster_barriers,
+                sb_printf(s, ", %d per iteration of loop %s", f->loops.p[i].cluster_barriers,
                           f->loops.p[i].path ? f->loops.p[i].path : "");
     }
     if (f->flags) sb_printf(s, "; flags in place of barriers: %d in the text", f->flags);
     for (int i = 0; i < f->loops.n; i++)
         if (f->loops.p[i].flags)
-            sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].flags,
+            sb_printf(s, ", %d per iteration of loop %s", f->loops.p[i].flags,
                       f->loops.p[i].path ? f->loops.p[i].path : "");
     for (int i = 0; i < f->recursive.n; i++)
         if (f->recursive.p[i].flags)
-            sb_printf(s, ", %d a call of function %s", f->recursive.p[i].flags,
+            sb_printf(s, ", %d per call of function %s", f->recursive.p[i].flags,
                       f->recursive.p[i].name);
     sb_puts(s, "\n");
 }
@@ -221,7 +221,7 @@ static void print_decision_json(Sb *s, int n, const Decision *d) {
 static void print_decision(Sb *s, const Decision *d) {
     char name[24], other[24];
     const Way *way = &d->way[d->taken];
-    const char *path = d->path && *d->path ? d->path : "the whole";
+    const char *path = d->path && *d->path ? d->path : "the whole program";
     int next = -1; /* the best alternative */
     for (int i = 0; i < d->n; i++)
         if (i != d->taken && (next < 0 || d->way[i].ns < d->way[next].ns)) next = i;
@@ -330,7 +330,7 @@ static int run(const Cli *c, bool passes_only) {
     Work w = {.passes = {.after = c->dump_after}, .passes_only = passes_only || c->dump_after};
     braid_error e;
     if (rt_is_library(c->arg[0]))
-        return cli_fail(c->arg[0], "it is a compiled library; %s takes the model", c->command);
+        return cli_fail(c->arg[0], "it is a compiled library; %s needs the model", c->command);
     braid_fold fold;
     braid_options given = cli_options(c, &fold), o;
     if (rt_options(&given, &o, &e)) return cli_usage("%s", e.message);

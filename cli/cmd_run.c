@@ -46,7 +46,7 @@ static int write_outputs(const char *dir, int n, braid_value *const *out) {
     struct stat st;
     if (mkdir(dir, 0777) != 0) { /* only the last level is made */
         if (errno == ENOENT)
-            return cli_fail(dir, "the folder in which it would be made does not exist");
+            return cli_fail(dir, "cannot make this folder: its parent folder does not exist");
         if (errno != EEXIST) return cli_fail(dir, "%s", strerror(errno));
         if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode))
             return cli_fail(dir, "it is a file; outputs go to a folder");

@@ -375,7 +375,8 @@ static bool run_all(const Cli *c, Tests *t, const char *temp) {
                     *j = (Job){0};
                     test->outcome = FAILED;
                     test->ended = true;
-                    test->message = need(strdup("no process or file could be made for it"));
+                    test->message =
+                        need(strdup("cannot start a process or make a file for this test"));
                     done++;
                 }
             }
@@ -411,7 +412,7 @@ int cmd_test(const Cli *c) {
             code = cli_fail(c->arg[i], "%s", strerror(errno));
         else {
             find_tests(c->arg[i], 0, &t);
-            if (t.n == before) code = cli_fail(c->arg[i], "no test is in this folder");
+            if (t.n == before) code = cli_fail(c->arg[i], "there is no test in this folder");
         }
     }
     if (code == EXIT_DONE) {

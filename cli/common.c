@@ -90,7 +90,7 @@ int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **va
             Sb names = {0};
             for (int j = 0; j < braid_model_input_count(m); j++)
                 sb_printf(&names, "%s'%s'", j ? ", " : "", braid_model_input(m, j)->name);
-            int code = cli_fail(c->arg[0], "there is no input '%s'; its inputs are: %s",
+            int code = cli_fail(c->arg[0], "the model has no input '%s'; its inputs are: %s",
                                 c->input_name[i], names.n ? names.p : "none");
             sb_free(&names);
             return code;

@@ -80,12 +80,12 @@ static int check_sizes(const Cli *c, const struct braid_model *m, braid_value *c
                 int64_t have = given(m, value, (SizeOf){io, k});
                 if (have < 0 || have == c->size_value[j]) continue;
                 sb_free(&open);
-                return cli_usage("--size %s=%lld, but the inputs that are given say %lld",
-                                 c->size_name[j], (long long)c->size_value[j], (long long)have);
+                return cli_usage("--size %s=%lld, but a given input has %lld", c->size_name[j],
+                                 (long long)c->size_value[j], (long long)have);
             }
         }
         int code = found ? EXIT_DONE
-                         : cli_usage("--size %s: no input has such a size; open are: %s",
+                         : cli_usage("--size %s: no input has such a size; sizes to set are: %s",
                                      c->size_name[j], open.n ? open.p : "none");
         sb_free(&open);
         if (code) return code;
@@ -127,14 +127,14 @@ int cli_random_inputs(const Cli *c, const struct braid_model *m, braid_value **v
         make[i] = !value[i] && io->kind != BRAID_OPTIONAL;
         if (!make[i] || io->kind == BRAID_SEQUENCE) continue;
         if (io->rank < 0)
-            code = cli_usage("input '%s' has no declared shape: it must be given (-i %s=FILE)",
+            code = cli_usage("input '%s' has no declared shape, so it must be given (-i %s=FILE)",
                              io->name, io->name);
         else
             sizes_of(c, m, value, io, dim[i], &want);
     }
     if (!code && want.n)
-        code = cli_usage("sizes of the inputs are open: say them by %s, or give the inputs (-i)",
-                         want.p);
+        code = cli_usage(
+            "sizes of the inputs are not known: set them with %s, or give the inputs (-i)", want.p);
     for (int i = 0; !code && i < n; i++) {
         if (!make[i]) continue;
         braid_io own = *braid_model_input(m, i);
