@@ -64,8 +64,7 @@ int cli_usage(const char *fmt, ...) PRINTF(1, 2);
 
 /* Puts c's options into the library's form. The result points to *fold. */
 braid_options cli_options(const Cli *c, braid_fold *fold);
-/* Loads c's first argument and makes a session; returns an exit code. Prints a message on failure.
- */
+/* Loads c's first argument and makes a session. Returns an exit code; prints messages. */
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s);
 /* Reads the -i files into value[], which has an entry for each input of m. */
 int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **value);
