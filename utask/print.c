@@ -69,7 +69,7 @@ static void print_tensor(Printer *p, const Tensor *t) {
     sb_printf(p->s, "t%d", number(&p->tensor, t->id));
 }
 
-/* ---- expressions -------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 static int level_of(const Expr *e) { return expr_row[e->op].level ? expr_row[e->op].level : 5; }
 
 static const char *const reduce_name[] = {"sum", "prod",   "max",    "min",         "all",
@@ -248,7 +248,7 @@ static void forget_shared(Printer *p) {
     p->shared.next = 0;
 }
 
-/* ---- statements --------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static void print_dims(Printer *p, const Tensor *t) {
     Sb *s = p->s;
     if (t->blob) {
@@ -587,7 +587,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
     p->level = level;
 }
 
-/* ---- programs ----------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 static void print_io(Printer *p, const char *what, const Io *io) {
     static const char *const kind[] = {"", "sequence ", "optional "};
     sb_printf(p->s, "%s %s\"%s\"", what, kind[io->kind], io->name);
