@@ -79,7 +79,7 @@ void lower_FusedGemm(Lower *L) {
 static Tensor *operand(Lower *L, int i, const char *trans_batch, const char *trans) {
     Tensor *a = in(L, i);
     int perm[MAX_RANK], r = a->rank;
-    if (r < 1) fail(L, "a matrix product of a scalar");
+    if (r < 1) fail(L, "a matrix product needs operands of rank 1 or more");
     if (attr_i(L, trans_batch, 0)) {
         if (r < 3 || r != in(L, 1 - i)->rank)
             fail(L, "%s needs operands of one rank, at least 3, not %d and %d", trans_batch, r,

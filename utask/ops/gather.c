@@ -89,7 +89,7 @@ void lower_GatherND(Lower *L) {
     int r = a->rank, q = ix->rank;
     int64_t b = attr_i(L, "batch_dims", 0);
     if (q < 1 || r < 1) fail(L, "data and indices must have rank 1 or more");
-    if (b < 0 || b >= q || b >= r) fail(L, "batch_dims is %lld", (long long)b);
+    if (b < 0 || b >= q || b >= r) fail(L, "batch_dims %lld is out of range", (long long)b);
     int batch = (int)b, least = 1, most = r - batch, k = q - 1 + most - out_rank(L, 0);
     bool settled = out_rank(L, 0) >= 0 && k >= least && k <= most;
     if (settled && !dim_const(ix->dim[q - 1], &(int64_t){0})) least = most = k;

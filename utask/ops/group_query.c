@@ -230,7 +230,7 @@ static void read_quantization(Lower *L, Gqa *g) {
     bool v = strcmp(attr_s(L, "v_quant_type", "NONE"), "NONE") != 0;
     if (k != v) fail(L, "only one of k_quant_type and v_quant_type is NONE");
     if (k != has_in(L, 12) || v != has_in(L, 13))
-        fail(L, "k_scale and v_scale are for a quantized cache, and needed there");
+        fail(L, "k_scale and v_scale must be given if and only if the cache is quantized");
     if (!k) return;
     g->bits = attr_i(L, "kv_cache_bit_width", 0);
     if (g->bits != 8 && g->bits != 4)

@@ -329,7 +329,7 @@ static void refuse_extensions(Lower *L) {
     if (attr_i(L, "state_channels_last", -1) != -1) unsupported(L, "state_channels_last");
     if (wants_out(L, 2)) unsupported(L, "state_update");
     int64_t n = attr_i(L, "ndim", 1);
-    if (n != 1) unsupported(L, "ndim %lld; only 1 is", (long long)n);
+    if (n != 1) unsupported(L, "ndim %lld; only 1 is supported", (long long)n);
 }
 
 /* With channels_last everything except the weights is [batch, length, channels…]. A window of

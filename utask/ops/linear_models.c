@@ -39,9 +39,9 @@ void lower_LinearRegressor(Lower *L) {
     int64_t targets = attr_i(L, "targets", 1);
     const float *w = floats(L, "coefficients", &n), *b = attr_floats(L, "intercepts", &m);
     if (targets < 1 || n % targets)
-        fail(L, "%d coefficients are not for %lld targets", n, (long long)targets);
+        fail(L, "%d coefficients do not fit %lld targets", n, (long long)targets);
     if (m > 0 && m != targets)
-        fail(L, "%d intercepts are not for %lld targets", m, (long long)targets);
+        fail(L, "%d intercepts do not fit %lld targets", m, (long long)targets);
     Tensor *x = t_cast(L, DT_F32, feature_rows(L, 0));
     check_features(L, x, n / targets);
     Tensor *s = times_rows(L, x, w, targets, n / targets);
@@ -66,7 +66,7 @@ void lower_LinearClassifier(Lower *L) {
     Tensor *x = t_cast(L, DT_F32, feature_rows(L, 0));
     classes = m > 0 ? m : dim_const(x->dim[1], &features) && features ? n / features : nlabel;
     if (classes < 1 || n % classes)
-        fail(L, "%d coefficients are not for %lld classes", n, (long long)classes);
+        fail(L, "%d coefficients do not fit %lld classes", n, (long long)classes);
     if (classes > 1 && nlabel < classes)
         fail(L, "there are %lld labels for %lld classes", (long long)nlabel, (long long)classes);
     check_features(L, x, n / classes);
@@ -123,8 +123,9 @@ void lower_SVMRegressor(Lower *L) {
     const float *v = attr_floats(L, "support_vectors", &m);
     Tensor *x = t_cast(L, DT_F32, feature_rows(L, 0)), *s;
     if (nvec > 0) {
-        if (m < 1 || m % nvec) fail(L, "support_vectors are not %lld vectors", (long long)nvec);
-        if (n != nvec) fail(L, "%d coefficients are not for %lld vectors", n, (long long)nvec);
+        if (m < 1 || m % nvec)
+            fail(L, "support_vectors does not hold %lld vectors", (long long)nvec);
+        if (n != nvec) fail(L, "%d coefficients do not fit %lld vectors", n, (long long)nvec);
         s = kernel(L, x, v, nvec, m / nvec, attr_s(L, "kernel_type", "LINEAR"), 0);
         s = add_floats(L, times_rows(L, s, w, 1, n), rho, 1);
     } else
@@ -281,7 +282,7 @@ static void linear_svc(Lower *L, Tensor *x, const float *w, int n, const int64_t
     Cx *c = L->cx;
     int r;
     const float *rho = floats(L, "rho", &r);
-    if (n % classes) fail(L, "%d coefficients are not for %lld classes", n, (long long)classes);
+    if (n % classes) fail(L, "%d coefficients do not fit %lld classes", n, (long long)classes);
     Tensor *s = kernel(L, x, w, classes, n / classes, "LINEAR", rho[0]), *k = best_class(L, s);
     if (classes == 2 && !proba) { /* the second class if the score is above the bound */
         bool positive = true;
@@ -307,7 +308,7 @@ void lower_SVMClassifier(Lower *L) {
     s.count = attr_ints(L, "vectors_per_class", &nc);
     for (int i = 0; i < nc; i++) {
         if (s.count[i] < 0 || s.count[i] > INT32_MAX)
-            fail(L, "vectors_per_class has %lld", (long long)s.count[i]);
+            fail(L, "vectors_per_class has the entry %lld", (long long)s.count[i]);
         s.vectors += s.count[i];
     }
     if (!s.vectors) {
@@ -318,7 +319,7 @@ void lower_SVMClassifier(Lower *L) {
     if (s.classes < 2 || s.classes > 65535) fail(L, "there are %lld classes", (long long)s.classes);
     if (nc != s.classes) fail(L, "vectors_per_class must have %lld entries", (long long)s.classes);
     if (m < 1 || m % s.vectors)
-        fail(L, "support_vectors are not %lld vectors", (long long)s.vectors);
+        fail(L, "support_vectors does not hold %lld vectors", (long long)s.vectors);
     if (n / (s.classes - 1) < s.vectors)
         fail(L, "%d coefficients are too few for %lld classes of %lld vectors", n,
              (long long)s.classes, (long long)s.vectors);

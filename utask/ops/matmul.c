@@ -4,7 +4,7 @@
 #include "utask/ops/nn.h"
 
 static void matrix_inputs(Lower *L, Tensor *a, Tensor *b) {
-    if (a->rank < 1 || b->rank < 1) fail(L, "a matrix product of a scalar");
+    if (a->rank < 1 || b->rank < 1) fail(L, "a matrix product needs operands of rank 1 or more");
 }
 
 void lower_MatMul(Lower *L) {

@@ -47,7 +47,7 @@ void lower_Split(Lower *L) {
     Expr **size = NEWN(L->a, Expr *, nout + 1);
     if (has_in(L, 1)) {
         if (vec_in(L, 1, nout, nout, "split").n != nout)
-            fail(L, "the split input does not name one size for each of the %d outputs", nout);
+            fail(L, "the split input must have one size for each of the %d outputs", nout);
         Expr *sum = zero;
         for (int i = 0; i < nout; i++) {
             size[i] = size_uni(L, "split", uni_i64(L, in(L, 1), i));

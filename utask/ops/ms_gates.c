@@ -100,7 +100,7 @@ void lower_LinearAttentionGate(Lower *L) {
     x = e_mul(c, ld(L, scale, &h), act_expr(c, ACT_SOFTPLUS, x, 0, 0));
     out(L, 0, te_end(L, t, e_cast(c, a->dtype, x)));
     if (!wants_out(L, 1)) return;
-    if (!b) fail(L, "beta is wanted, but there is no b");
+    if (!b) fail(L, "output beta needs input b");
     same_shape(L, b, a, "b");
     t = te_like(L, b->dtype, b, &v);
     v = e_un(c, E_SIGMOID, e_cast(c, DT_F32, v));

@@ -256,7 +256,8 @@ static int64_t weight_bits(Lower *L, int i) {
                                         "fc3_expert_weight_bits"};
     int64_t bits = attr_i(L, name[i], attr_i(L, "expert_weight_bits", 4));
     if (bits != 2 && bits != 4 && bits != 8)
-        unsupported(L, "%s weights of %lld bits; 2, 4 and 8 are", layer_name[i], (long long)bits);
+        unsupported(L, "%s weights of %lld bits; only 2, 4 and 8 are supported", layer_name[i],
+                    (long long)bits);
     return bits;
 }
 

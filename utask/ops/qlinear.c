@@ -84,7 +84,7 @@ static Tensor *rescaled(Lower *L, int i, DType t, Quant qy) {
         fail(L, "input %d, a scale, must be float32, not %s", i + 1,
              dtype_name(in(L, i + 1)->dtype));
     if (x->dtype != t || (zero && zero->dtype != t))
-        fail(L, "input %d and its zero point must be %s, as the result", i, dtype_name(t));
+        fail(L, "input %d and its zero point must be %s, the type of the result", i, dtype_name(t));
     return t_quantize(L, t, t_dequantize(L, x, quant_in(L, i + 1, i + 2)), qy);
 }
 

@@ -224,7 +224,7 @@ void lower_GatherBlockQuantized(Lower *L) {
     if (r < 2) fail(L, "data has rank %d, not 2 or more", r);
     if (norm_axis(L, attr_i(L, "gather_axis", 0), r) != 0 ||
         norm_axis(L, attr_i(L, "quantize_axis", 1), r) != r - 1)
-        fail(L, "of uint8 data gather_axis must be the first and quantize_axis the last axis");
+        fail(L, "for uint8 data, gather_axis must be the first and quantize_axis the last axis");
     if (scales->rank != r || (zeros && zeros->rank != r))
         fail(L, "data, scales and zero_points must have one rank");
     if (r + q - 1 > MAX_RANK) unsupported(L, "the result has rank %d", r + q - 1);

@@ -86,7 +86,7 @@ static void by_shape(Lower *L, bool is_normal) {
     if (n > MAX_RANK) unsupported(L, "rank %d; %d is the highest", n, MAX_RANK);
     for (int i = 0; i < n; i++) {
         if (shape[i] < 0 || shape[i] > COUNT_MAX || (shape[i] && total > COUNT_MAX / shape[i]))
-            fail(L, "there is no shape with a size of %lld", (long long)shape[i]);
+            fail(L, "attribute 'shape' has the size %lld", (long long)shape[i]);
         if (shape[i]) total *= shape[i];
         dim[i] = e_int(L->cx, shape[i]);
     }
@@ -122,7 +122,7 @@ void lower_Multinomial(Lower *L) {
     int64_t n = attr_i(L, "sample_size", 1);
     DType t = dtype_attr(L, DT_I32);
     if (x->rank != 2) fail(L, "the input has rank %d, not 2", x->rank);
-    if (n < 0 || n > COUNT_MAX) fail(L, "there is no sample_size of %lld", (long long)n);
+    if (n < 0 || n > COUNT_MAX) fail(L, "sample_size %lld is out of range", (long long)n);
     if (t != DT_I32 && t != DT_I64) fail(L, "dtype is %s, not int32 or int64", dtype_name(t));
     check(L, e_lt(c, e_int(c, 0), x->dim[1]), "there are no classes");
     DType w = wide_float(x->dtype);

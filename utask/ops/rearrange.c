@@ -4,7 +4,7 @@
 static int64_t blocksize(Lower *L, Tensor *a) {
     int64_t b = attr_i(L, "blocksize", 0);
     if (a->rank != 4) fail(L, "the input has rank %d, it must have rank 4", a->rank);
-    if (b < 1 || b > (1 << 15)) fail(L, "blocksize is %lld", (long long)b);
+    if (b < 1 || b > (1 << 15)) fail(L, "blocksize %lld is out of range", (long long)b);
     return b;
 }
 

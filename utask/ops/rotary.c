@@ -134,7 +134,7 @@ static Heads read_heads(Lower *L, Tensor *cache) {
     if (heads < 0 || heads > (1 << 30))
         fail(L, "num_heads must not be negative, it is %lld", (long long)heads);
     if (attr_f(L, "scale", 1) != 1)
-        unsupported(L, "a scale of %g; only 1 is", attr_f(L, "scale", 1));
+        unsupported(L, "a scale of %g; only 1 is supported", attr_f(L, "scale", 1));
     if (h.flat && rd && !heads) fail(L, "num_heads must be given with rotary_embedding_dim");
     h.rot = rd ? e_int(c, rd) : e_muli(c, cache->dim[1], 2);
     h.at = h.flat ? 1 : 2;

@@ -284,8 +284,9 @@ void lower_Optional(Lower *L) {
     Val *v = NEW(L->a, Val);
     v->kind = VT_OPTIONAL;
     v->inner = in_val(L, 0);
-    if (v->inner && v->inner->kind == VT_OPTIONAL) fail(L, "an optional of an optional");
-    if (!v->inner && !attr_has(L, "type")) fail(L, "neither an input nor the attribute type");
+    if (v->inner && v->inner->kind == VT_OPTIONAL) fail(L, "an optional cannot hold an optional");
+    if (!v->inner && !attr_has(L, "type"))
+        fail(L, "neither an input nor the attribute type is given");
     v->has = e_bool(L->cx, v->inner != NULL);
     out_val(L, 0, v);
 }

@@ -84,7 +84,7 @@ static int find_node(Lower *L, const Listed *l, int64_t tree, int64_t node, cons
         else
             lo = m + 1;
     }
-    fail(L, "%s names node %lld of tree %lld, which there is not", what, (long long)node,
+    fail(L, "%s names node %lld of tree %lld, which does not exist", what, (long long)node,
          (long long)tree);
 }
 
@@ -164,7 +164,8 @@ static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *pre
     for (int64_t i = 0; i < n; i++) {
         int k = find_node(L, l, tree[i], node[i], arena_printf(L->a, "%s_nodeids", prefix));
         if (id[i] < 0 || id[i] >= f->ntarget)
-            fail(L, "%s_ids has %lld, there are %d", prefix, (long long)id[i], f->ntarget);
+            fail(L, "%s_ids has %lld, which is not one of %d", prefix, (long long)id[i],
+                 f->ntarget);
         seen[id[i]] = true;
         *negative |= w[i] < 0;
         if (f->node.p[k].leaf >= 0) give_weight(f, a, f->node.p[k].leaf, id[i], w[i]);
@@ -267,8 +268,8 @@ static const double *attr_tensor(Lower *L, const char *name, int64_t *n, DType *
 /* The node number of a child: a node, or a leaf, numbered after all nodes. */
 static int child_of(Lower *L, int64_t id, int64_t is_leaf, int nnode, int nleaf) {
     if (id < 0 || id >= (is_leaf ? nleaf : nnode))
-        fail(L, "a child is %s %lld, there are %d", is_leaf ? "leaf" : "node", (long long)id,
-             is_leaf ? nleaf : nnode);
+        fail(L, "a child is %s %lld, which is not one of %d", is_leaf ? "leaf" : "node",
+             (long long)id, is_leaf ? nleaf : nnode);
     return (int)id + (is_leaf ? nnode : 0);
 }
 
@@ -306,7 +307,7 @@ static void packed_nodes(Lower *L, Forest *f, int nleaf) {
         const double *v = &split[i];
         int nv = 1;
         if (ask == ASK_MEMBER) {
-            if (at >= nmember) fail(L, "membership_values has less sets than there are nodes");
+            if (at >= nmember) fail(L, "membership_values has fewer sets than the nodes need");
             v = &member[at];
             nv = next_set(member, nmember, &at);
         }
@@ -327,15 +328,18 @@ void lower_TreeEnsemble(Lower *L) {
     int64_t how = attr_i(L, "aggregate_function", 1), post = attr_i(L, "post_transform", 0), nleaf;
     DType t;
     const double *w = attr_tensor(L, "leaf_weights", &nleaf, &t);
-    if (how < AGG_AVERAGE || how > AGG_MAX) fail(L, "aggregate_function is %lld", (long long)how);
-    if (post < POST_NONE || post > POST_PROBIT) fail(L, "post_transform is %lld", (long long)post);
+    if (how < AGG_AVERAGE || how > AGG_MAX)
+        fail(L, "aggregate_function %lld is unknown", (long long)how);
+    if (post < POST_NONE || post > POST_PROBIT)
+        fail(L, "post_transform %lld is unknown", (long long)post);
     if (nleaf > INT32_MAX / 4) unsupported(L, "%lld leaves", (long long)nleaf);
     const int64_t *target = attr_ints_of(L, "leaf_targetids", nleaf);
     packed_nodes(L, &f, (int)nleaf);
     forest_weights(L, &f, attr_i(L, "n_targets", 1), absent_of((Aggregate)how));
     for (int i = 0; i < nleaf; i++) {
         if (target[i] < 0 || target[i] >= f.ntarget)
-            fail(L, "leaf_targetids has %lld, there are %d", (long long)target[i], f.ntarget);
+            fail(L, "leaf_targetids has %lld, which is not one of %d", (long long)target[i],
+                 f.ntarget);
         give_weight(&f, (Aggregate)how, i, target[i], w[i]);
     }
     Tensor *s = aggregated(L, &f, (Aggregate)how, x);
