@@ -182,7 +182,8 @@ static int siblings(Batch *b, const Seq *q) {
     return n > most ? n : most;
 }
 
-/* ---- values of rows -------------------------------------------------------------------------- */
+/* ---- values over rows
+ * -------------------------------------------------------------------------- */
 static Expr *add(Batch *b, Expr *r, Expr *from) { return from ? e_add(b->c, r, from) : r; }
 
 /* Row r of list `at` as a row of list `in`, which is the same list or encloses it. */

@@ -84,7 +84,7 @@ static void set_copy(Reg *d, const Reg *a) {
     d->c = c;
 }
 
-/* The n lanes of r, or one value with stride 0. */
+/* Pointer to the n lanes of r, or to one value with stride 0. */
 static const void *operand(Exec *x, const Reg *r, int n, int tmp, int *stride) {
     *stride = r->k != RK_UNI;
     if (r->k == RK_UNI) return &r->v;

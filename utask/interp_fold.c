@@ -76,7 +76,7 @@ const Const *interp_fold(Cx *c, const Tensor *t) {
     return ok ? k : NULL;
 }
 
-/* The Const behind an input of an extern, or NULL. */
+/* The constant that an input of an extern has, or NULL. */
 static const Const *const_of(const Tensor *t) {
     t = tensor_root(t);
     return t->kind == TK_CONST ? t->data : NULL;

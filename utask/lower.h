@@ -57,7 +57,7 @@ Val *in_val(Lower *L, int i);         /* any kind; NULL when absent */
 const char *in_text(Lower *L, int i); /* "input 0 'x'", for messages */
 Tensor *in(Lower *L, int i);          /* a tensor; NULL when absent; `fail`s when not a tensor */
 bool wants_out(Lower *L, int i);      /* output i exists and is named */
-void out(Lower *L, int i, Tensor *t); /* ignored where the output is not wanted; names t */
+void out(Lower *L, int i, Tensor *t); /* sets output i, if it is wanted, and names t */
 void out_val(Lower *L, int i, Val *v);
 Val *val_tensor(Lower *L, Tensor *t);
 
@@ -78,7 +78,7 @@ void check(Lower *L, Expr *cond, const char *fmt, ...) PRINTF(3, 4);
  * as argument of a %s. It shows the number if known, else the run-time value (fail: the name of
  * what it depends on). A message can hold at most SAID_MAX different unknown values. */
 const char *said(Lower *L, Expr *e);
-/* Checks of a == b, a <= b, a < b, and of `size` being 1 or `want`, with sizes in the message. */
+/* Check a == b, a <= b, a < b, and that `size` is 1 or `want`; the message shows the sizes. */
 void check_eq(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
 void check_le(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
 void check_lt(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
@@ -111,7 +111,7 @@ Expr *flat_index(Lower *L, int rank, Expr **dim, Expr **idx);
 void unflatten(Lower *L, int rank, Expr **dim, Expr *flat, Expr **idx);
 /* Broadcast dims of a and b into dim (MAX_RANK entries), with run-time checks; returns the rank. */
 int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim);
-/* An index that must lie in [0, extent), or [-extent, extent) when neg: checked, made non-negative.
+/* An index that must be in [0, extent), or [-extent, extent) if neg: checked and made non-negative.
  * fmt: what is indexed, as in "axis 1 of input 0". */
 Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg, const char *fmt, ...) PRINTF(5, 6);
 

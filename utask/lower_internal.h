@@ -14,7 +14,7 @@ typedef struct CarryPlan {
     bool *elem_vary; /* per element, nelem of them */
     int64_t nelem;
     struct CarryPlan *inner; /* optional */
-    Val *elem;               /* sequence: what is known of its elements so far */
+    Val *elem;               /* sequence: what is known about its elements so far */
 } CarryPlan;
 
 /* A tensor of unknown rank, and its view in the arm where the rank is known. */

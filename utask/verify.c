@@ -428,7 +428,7 @@ static void check_units(const Verifier *v, const Seq *q, int i, uint8_t around) 
 typedef struct At {
     Verifier *v;
     const Stmt *s;
-    const Seq *q; /* where s stands */
+    const Seq *q; /* the Seq that contains s */
 } At;
 
 static void check_seq(Verifier *v, const Seq *q);

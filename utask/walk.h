@@ -1,4 +1,4 @@
-/* walk.h: what statements are made of, and walks over them.
+/* walk.h: the fields of statements, and walks over trees of them.
  *
  * stmt_slots is the only list of the fields of statements. Whatever searches for uses or
  * definitions, copies, replaces or checks uses it, and looks at the statement's kind only where one
