@@ -16,7 +16,6 @@ struct OpRow {
     const char *types;                        /* see ops.def */
     const char *attrs;                        /* see ops.def */
     const char *doc;                          /* one line: the meaning */
-    int index; /* position in the table; utask/ keeps its lowerings by this index */
 };
 typedef struct OpRow OpRow;
 
@@ -26,6 +25,8 @@ bool op_comes_early(const OpRow *op);
 bool op_draws(const OpRow *op); /* may give other numbers each time it runs */
 int op_count(void);
 const OpRow *op_at(int i);
+/* Position in the table; utask/ keeps its lowerings by this index. */
+int op_index(const OpRow *op);
 /* The attributes, as in ops.def, of an operator that import turns into another one; NULL: none. */
 const char *op_old_attrs(const char *domain, const char *name);
 /* The newest opset of `domain` that Braid knows; 0: it does not know the domain. */
@@ -34,8 +35,8 @@ int domain_version(const char *domain);
 bool op_type_ok(const OpRow *op, int i, DType t);
 /* Inputs i and j are bound to one type variable. */
 bool op_type_same(const OpRow *op, int i, int j);
-/* What the ranks of inputs and outputs say of each other, by ops_ranks.def; NULL: nothing. Walks that
- * table: for once per operator. */
+/* What the ranks of inputs and outputs say of each other, by ops_ranks.def; NULL: nothing. Walks
+ * that table: for once per operator. */
 const char *op_ranks(const OpRow *op);
 /* Type rule as text for `braid ops`, as in ops.def. */
 const char *op_types_text(const OpRow *op);

@@ -57,14 +57,18 @@ bool has_in(Lower *L, int i);
 Val *in_val(Lower *L, int i);         /* any kind; NULL when absent */
 const char *in_text(Lower *L, int i); /* "input 0 'x'", for messages */
 Tensor *in(Lower *L, int i);          /* a tensor; NULL when absent; `fail`s when not a tensor */
+Tensor *in_needed(Lower *L, int i);   /* the same, which must be there */
 bool wants_out(Lower *L, int i);      /* output i exists and is named */
 void out(Lower *L, int i, Tensor *t); /* ignored where the output is not wanted; names t */
 void out_val(Lower *L, int i, Val *v);
 Val *val_tensor(Lower *L, Tensor *t);
 
 int64_t attr_i(Lower *L, const char *name, int64_t dflt);
+int64_t attr_positive(Lower *L, const char *name, int64_t dflt); /* in [1, 2^31), else `fail` */
 double attr_f(Lower *L, const char *name, double dflt);
 const char *attr_s(Lower *L, const char *name, const char *dflt);
+/* Which of the n values that the operator table allows it is; the first one when absent. */
+int attr_choice(Lower *L, const char *name, int n, const char *const *values);
 /* n = -1 when absent (returns NULL) */
 const int64_t *attr_ints(Lower *L, const char *name, int *n);
 const float *attr_floats(Lower *L, const char *name, int *n);
@@ -84,6 +88,12 @@ void check_eq(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
 void check_le(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
 void check_lt(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
 void check_fits(Lower *L, Expr *size, Expr *want, const char *fmt, ...) PRINTF(4, 5);
+/* `fail`s unless t, named `what`, has this rank; checks of equal sizes, one by one, and of both:
+ * fmt may have a %d, the axis. */
+void check_rank(Lower *L, const Tensor *t, int rank, const char *what);
+void check_dims(Lower *L, int n, Expr *const *a, Expr *const *b, const char *fmt) PRINTF(5, 0);
+void check_shape(Lower *L, const Tensor *t, int rank, Expr *const *dim, const char *what,
+                 const char *fmt) PRINTF(6, 0);
 /* a where cond holds, else a run-time fault (and b). */
 Expr *guarded(Lower *L, Expr *cond, Expr *a, Expr *b, const char *fmt, ...) PRINTF(5, 6);
 int site(Lower *L, const char *fmt, ...) PRINTF(2, 3); /* of a fault without values */
@@ -102,7 +112,12 @@ Expr *count(Lower *L, Tensor *t);
 /* ---- building tensors ------------------------------------------------------------------------ */
 /* A new tensor with fresh axes (t->axis[i]) and no body yet; then te_end. dims int64, uniform. */
 Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim);
-Expr *ax(Lower *L, Tensor *t, int i);            /* its axis i as an expression */
+Expr *ax(Lower *L, Tensor *t, int i);           /* its axis i as an expression */
+void all_axes(Lower *L, Tensor *t, Expr **idx); /* idx[i] becomes axis i, for the whole rank */
+/* te_begin, then all_axes. */
+Tensor *te_indexed(Lower *L, DType t, int rank, Expr *const *dim, Expr **idx);
+/* te_begin with x's dims; *elem becomes x's element at its axes. */
+Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem);
 Tensor *te_end(Lower *L, Tensor *t, Expr *body); /* appends the OP; folds constants; finds elem;
                                                     returns the tensor to use from now on */
 Expr *ld(Lower *L, Tensor *t, Expr **idx);       /* element at idx: tensor_at */
@@ -117,8 +132,13 @@ int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim);
  * fmt: what it indexes, as in "axis 1 of input 0". */
 Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg, const char *fmt, ...) PRINTF(5, 6);
 
+/* The type in which a composite operator on `t` is computed: 16-bit floats widen, so that they are
+ * rounded once, at the end. */
+static inline DType wide_float(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+
 Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *data);
 Tensor *t_scalar(Lower *L, DType t, double v);
+Tensor *t_zeros(Lower *L, DType t, int rank, Expr *const *dim);
 Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **elem);
 Tensor *t_un(Lower *L, int op, Tensor *a);             /* elementwise */
 Tensor *t_bin(Lower *L, int op, Tensor *a, Tensor *b); /* broadcasting; same dtype */
@@ -166,7 +186,7 @@ Tensor *loop_scan(Lower *L, LoopB *b, Tensor *elem); /* [trips, dims of elem], a
 void loop_end(Lower *L, LoopB *b);                   /* phis now hold the last values */
 
 /* ---- driver ---------------------------------------------------------------------------------- */
-/* `lowering` are the lowerings by OpRow.index: those of control flow lower bodies by the driver,
+/* `lowering` are the lowerings by op_index: those of control flow lower bodies by the driver,
  * which must not depend on them in turn. */
 Program *lower_graph(Cx *cx, Graph *g, LowerFn *const *lowering);
 /* Lowers the nodes of region r with params bound to v (regions of control-flow operators). */

@@ -34,9 +34,9 @@ typedef struct DrawFrame {
 } DrawFrame;
 
 typedef struct LowerState {
-    LowerFn *const *lowering; /* by OpRow.index; from lower_graph's caller, for lower_nodes.c alone */
-    Val **env;      /* by Value id */
-    Map *loop_plan; /* Node address -> CarryPlan array */
+    LowerFn *const *lowering; /* by op_index; from lower_graph's caller, for lower_nodes.c alone */
+    Val **env;                /* by Value id */
+    Map *loop_plan;           /* Node address -> CarryPlan array */
     VEC(Refine) refine;
     int split_depth;             /* nested continuations duplicated for unknown ranks */
     int64_t nodes;               /* lowered so far: bounds duplication */

@@ -115,7 +115,7 @@ void lower_OneHotEncoder(Lower *L) {
     memcpy(dim, x->dim, sizeof dim);
     dim[x->rank] = e_int(c, n);
     Tensor *y = te_begin(L, DT_F32, x->rank + 1, dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     Expr *k = ax(L, y, x->rank), *same = e_eq(c, ld(L, x, idx), ld(L, list, &k));
     Expr *one = e_sel(c, same, e_num(c, DT_F32, 1), e_num(c, DT_F32, 0));
     y = te_end(L, y, one);

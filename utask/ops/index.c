@@ -98,8 +98,7 @@ static Tensor *take(Lower *L, Tensor *x, int axis, Tensor *index) {
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     memcpy(dim, x->dim, sizeof dim);
     dim[axis] = index->dim[0];
-    Tensor *y = te_begin(L, x->dtype, x->rank, dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    Tensor *y = te_indexed(L, x->dtype, x->rank, dim, idx);
     idx[axis] = ld(L, index, (Expr *[]){idx[axis]});
     return te_end(L, y, ld(L, x, idx));
 }
@@ -174,7 +173,7 @@ static Tensor *cumulate_known(Lower *L, Tensor *x, int axis, bool product) {
     Expr *idx[MAX_RANK], *one = e_int(c, attr_i(L, "exclusive", 0) != 0);
     Tensor *t = te_begin(L, x->dtype, x->rank, x->dim);
     Axis *along = axis_new(c, x->dim[axis]);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    all_axes(L, t, idx);
     Expr *to = idx[axis], *k = idx[axis] = e_axis(c, along);
     Expr *in_range = back ? e_le(c, e_add(c, to, one), k) : e_le(c, e_add(c, k, one), to);
     Expr *e = e_sel(c, in_range, ld(L, x, idx), e_num(c, x->dtype, product));
@@ -260,8 +259,7 @@ void lower_MaxUnpool(Lower *L) {
         check_le(L, e_int(c, 0), dim[i + 2], "axis %d of the result is negative", i + 2);
     }
     for (int i = 0; i < x->rank; i++) total = e_mul(c, total, dim[i]);
-    Tensor *zero = te_begin(L, x->dtype, 1, &total);
-    zero = te_end(L, zero, e_num(c, x->dtype, 0));
+    Tensor *zero = t_zeros(L, x->dtype, 1, &total);
     Tensor *t[] = {zero, t_reshape(L, index, 1, &items), t_reshape(L, x, 1, &items)};
     Expr *param[] = {e_int(c, 0), e_int(c, 0)};
     Tensor *y = ext_like(L, "scatter_elements", 3, t, 2, param, zero, "an index is out of range");
@@ -311,22 +309,16 @@ void lower_TfIdfVectorizer(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);
     int npool, ncount, nindex, nweight;
+    static const char *const modes[] = {"TF", "IDF", "TFIDF"};
     const int64_t *pool = attr_ints(L, "pool_int64s", &npool);
     const int64_t *start = attr_ints(L, "ngram_counts", &ncount);
     const int64_t *index = attr_ints(L, "ngram_indexes", &nindex);
     const float *weight = attr_floats(L, "weights", &nweight);
-    const char *mode = attr_s(L, "mode", "");
     int64_t shortest = attr_i(L, "min_gram_length", 0), longest = attr_i(L, "max_gram_length", 0);
     int64_t skips = attr_i(L, "max_skip_count", -1), m, columns = 0, ngram = 0;
     if (attr_has(L, "pool_strings")) unsupported(L, "n-grams of strings");
-    if (!strcmp(mode, "TF"))
-        m = 0;
-    else if (!strcmp(mode, "IDF"))
-        m = 1;
-    else if (!strcmp(mode, "TFIDF"))
-        m = 2;
-    else
-        fail(L, "mode is '%s', not TF, IDF or TFIDF", mode);
+    if (!attr_has(L, "mode")) fail(L, "mode is '', not TF, IDF or TFIDF");
+    m = attr_choice(L, "mode", COUNT(modes), modes);
     if (x->rank > 2) fail(L, "the input has rank %d, not 1 or 2", x->rank);
     if (!pool || !start || !index || nindex < 1)
         fail(L, "pool_int64s, ngram_counts or ngram_indexes is missing");

@@ -28,12 +28,6 @@ static Tensor *add_floats(Lower *L, Tensor *a, const float *v, int64_t n) {
     return t_bin(L, E_ADD, a, t_const(L, DT_F32, 1, &n, v));
 }
 
-/* One score alone is transformed by PROBIT only. */
-static Tensor *post_of(Lower *L, Tensor *s, int64_t n) {
-    Post post = post_attr(L);
-    return n > 1 || post == POST_PROBIT ? post_scores(L, post, s) : s;
-}
-
 void lower_LinearRegressor(Lower *L) {
     int n, m;
     int64_t targets = attr_i(L, "targets", 1);
@@ -46,16 +40,7 @@ void lower_LinearRegressor(Lower *L) {
     check_features(L, x, n / targets);
     Tensor *s = times_rows(L, x, w, targets, n / targets);
     if (m > 0) s = add_floats(L, s, b, m);
-    out(L, 0, post_of(L, s, targets));
-}
-
-/* Label and two scores of one score s [rows]. */
-static Tensor *sign_label(Lower *L, Tensor *s, const int64_t *label) {
-    Cx *c = L->cx;
-    Tensor *k = te_begin(L, DT_I64, 1, s->dim);
-    Expr *row = ax(L, k, 0);
-    k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, e_num(c, DT_F32, 0), ld(L, s, &row))));
-    return labels_at(L, label, 2, k);
+    out(L, 0, post_targets(L, post_attr(L), s, targets));
 }
 
 void lower_LinearClassifier(Lower *L) {
@@ -77,13 +62,10 @@ void lower_LinearClassifier(Lower *L) {
         out(L, 1, post_scores(L, post_attr(L), s));
         return;
     }
-    out(L, 0, sign_label(L, t_column(L, s, 0), nlabel == 2 ? label : plain));
+    out(L, 0, labels_above(L, nlabel == 2 ? label : plain, t_column(L, s, 0), 0));
     Post post = post_attr(L);
-    if (nlabel == 2)
-        s = two_scores(L, t_column(L, s, 0), false, post);
-    else
-        s = post_of(L, s, 1);
-    out(L, 1, s);
+    out(L, 1,
+        nlabel == 2 ? two_scores(L, t_column(L, s, 0), false, post) : post_targets(L, post, s, 1));
 }
 
 /* ---- support vectors ------------------------------------------------------------------------- */
@@ -293,7 +275,7 @@ static void linear_svc(Lower *L, Tensor *x, const float *w, int n, const int64_t
         k = te_end(L, y, e_sel(c, over, e_int(c, 1), ld(L, k, &row)));
     }
     out(L, 0, labels_at(L, label, classes, k));
-    out(L, 1, post_of(L, s, classes));
+    out(L, 1, post_targets(L, post_attr(L), s, classes));
 }
 
 void lower_SVMClassifier(Lower *L) {

@@ -4,12 +4,11 @@
 
 #include "utask/ops/lowerings.h"
 
-/* The type in which a composite operator on floats is computed: 16-bit floats widen, so that they
- * are rounded once, at the end. */
-static inline DType wide_float(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
-
 /* Checks that t, named `what`, broadcasts to the shape of `to`, and does not extend it. */
 void broadcasts_to(Lower *L, const Tensor *t, const Tensor *to, const char *what);
+
+/* Checks that t, named `what`, or NULL, is [last axis of x]. */
+void per_element(Lower *L, const Tensor *t, const Tensor *x, const char *what);
 
 /* A uniform value as a tensor of rank 0. */
 static inline Tensor *t_uniform(Lower *L, Expr *e) {

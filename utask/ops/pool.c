@@ -23,8 +23,6 @@ typedef struct PoolVisit {
     Expr *inside;        /* bool: idx lies in x */
 } PoolVisit;
 
-static DType acc_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
-
 static void pool_read(Lower *L, PoolAttrs *p, Tensor *x) {
     p->x = x;
     int have, n = x->rank - 2;
@@ -120,7 +118,7 @@ Tensor *t_average_pool(Lower *L, Tensor *x) {
     PoolVisit v;
     pool_read(L, &p, x);
     bool padded = attr_i(L, "count_include_pad", 0) != 0;
-    DType acc = acc_type(p.x->dtype);
+    DType acc = wide_float(p.x->dtype);
     Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
     pool_visit(L, &p, t, &v);
     Expr *e = e_sel(c, v.inside, e_cast(c, acc, ld(L, p.x, v.idx)), e_num(c, acc, 0));
@@ -219,7 +217,7 @@ void lower_LpPool(Lower *L) {
     PoolVisit v;
     pool_read(L, &p, in(L, 0));
     int64_t order = norm_order(L);
-    DType acc = acc_type(p.x->dtype);
+    DType acc = wide_float(p.x->dtype);
     Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
     pool_visit(L, &p, t, &v);
     Expr *e = power(L, e_cast(c, acc, ld(L, p.x, v.idx)), order);
@@ -247,7 +245,7 @@ static Tensor *global_pool(Lower *L, Tensor *x, GlobalKind kind) {
         axis[naxis] = axis_new(c, x->dim[i]);
         idx[i] = e_axis(c, axis[naxis++]);
     }
-    DType acc = kind == GLOBAL_MAX ? x->dtype : acc_type(x->dtype);
+    DType acc = kind == GLOBAL_MAX ? x->dtype : wide_float(x->dtype);
     Expr *e = e_cast(c, acc, ld(L, x, idx));
     if (kind == GLOBAL_MAX) {
         e = e_reduce(c, R_MAX, naxis, axis, e);

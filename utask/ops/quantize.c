@@ -143,8 +143,8 @@ void lower_QuantizeLinear(Lower *L) {
 
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, t, x, &v);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
-    DType w = wide_type(p); /* holds quotient, zero point and sum exactly */
+    all_axes(L, y, idx);
+    DType w = wide_float(p); /* holds quotient, zero point and sum exactly */
     Expr *q = e_div(c, e_cast(c, p, v), e_cast(c, p, grain_ld(L, gs, s, idx)));
     Expr *zero = z ? e_cast(c, w, grain_ld(L, gz, z, idx)) : NULL;
     q = e_cast(c, w, q);
@@ -168,7 +168,7 @@ void lower_DequantizeLinear(Lower *L) {
 
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, t, x, &v);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     DType w = t == DT_F64 ? DT_F64 : DT_F32;
     DType diff = is_small_float(x->dtype) ? DT_F32 : DT_I32;
     v = e_cast(c, diff, v);
@@ -212,6 +212,3 @@ void lower_DynamicQuantizeLinear(Lower *L) {
     out(L, 1, scale);
     out(L, 2, zero);
 }
-
-void lower_MsQuantizeLinear(Lower *L) { lower_QuantizeLinear(L); }
-void lower_MsDequantizeLinear(Lower *L) { lower_DequantizeLinear(L); }

@@ -64,7 +64,5 @@ Expr *better_dim(Expr *a, Expr *b);
 /* n tensors of one rank one after the other along an axis (negative: from the end); their other
  * sizes are checked. */
 Tensor *t_join(Lower *L, int n, Tensor *const *t, int64_t along);
-/* all_axes[i] = axis i of t as an expression, for the whole rank. */
-void all_axes(Lower *L, Tensor *t, Expr **idx);
 
 #endif
