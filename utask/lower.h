@@ -137,6 +137,7 @@ Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg, const char *fmt, 
 static inline DType wide_float(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
 Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *data);
+Tensor *t_list(Lower *L, DType t, int64_t n, const void *data); /* a constant of rank 1 */
 Tensor *t_scalar(Lower *L, DType t, double v);
 Tensor *t_zeros(Lower *L, DType t, int rank, Expr *const *dim);
 Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **elem);
@@ -146,6 +147,7 @@ Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b);
 Tensor *t_cast(Lower *L, DType t, Tensor *a); /* a itself when it has that dtype */
 Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep); /* bit i: axis i */
 Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim);            /* counts checked */
+Tensor *t_flat(Lower *L, Tensor *a); /* with its elements in a row */
 Tensor *t_transpose(Lower *L, Tensor *a, const int *perm);
 Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim); /* broadcast to exactly dim */
 Tensor *t_slice(Lower *L, Tensor *a, int axis, Expr *start, Expr *step, Expr *len); /* in range */

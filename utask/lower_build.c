@@ -266,6 +266,10 @@ Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *dat
     return const_tensor(L, k);
 }
 
+Tensor *t_list(Lower *L, DType t, int64_t n, const void *data) {
+    return t_const(L, t, 1, &n, data);
+}
+
 Tensor *t_scalar(Lower *L, DType t, double v) {
     uint64_t buf = 0;
     elem_set_f(t, &buf, 0, v);
@@ -424,6 +428,11 @@ Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
     while (j < rank && e_is_ival(dim[j], 1)) j++;
     if (i < a->rank || j < rank || tiny) return view_new(L, a, rank, dim);
     return te_end(L, t, ld(L, a, sidx));
+}
+
+Tensor *t_flat(Lower *L, Tensor *a) {
+    Expr *n = count(L, a);
+    return t_reshape(L, a, 1, &n);
 }
 
 Tensor *t_transpose(Lower *L, Tensor *a, const int *perm) {

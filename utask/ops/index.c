@@ -112,8 +112,7 @@ void lower_Compress(Lower *L) {
     if (attr_has(L, "axis")) {
         axis = norm_axis(L, attr_i(L, "axis", 0), x->rank);
     } else {
-        Expr *n = count(L, x);
-        x = t_reshape(L, x, 1, &n);
+        x = t_flat(L, x);
     }
     Tensor *found = nonzero(L, head(L, cond, e_min(c, cond->dim[0], x->dim[axis])));
     out(L, 0, take(L, x, axis, t_squeeze(L, found, 0)));
@@ -128,10 +127,7 @@ typedef struct Distinct {
 /* Of all elements of x (flat), or of slices along `axis`. */
 static Distinct distinct(Lower *L, Tensor *x, bool flat, int axis, bool sorted) {
     Cx *c = L->cx;
-    if (flat) {
-        Expr *n = count(L, x);
-        x = t_reshape(L, x, 1, &n);
-    }
+    if (flat) x = t_flat(L, x);
     Expr *param[] = {e_int(c, flat ? -1 : axis), e_int(c, sorted)};
     Expr *items = x->dim[axis], *one = e_int(c, 1);
     Stmt *s = ext_begin(L, "unique", 1, &x, 2, param);
@@ -251,7 +247,7 @@ void lower_MaxUnpool(Lower *L) {
     const int64_t *stride = attr_ints(L, "strides", &ns), *pad = attr_ints(L, "pads", &np);
     if (nk != n || (stride && ns != n) || (pad && np != 2 * n))
         fail(L, "kernel_shape, strides or pads do not fit %d spatial axes", n);
-    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1]}, *total = e_int(c, 1), *items = count(L, x);
+    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1]}, *total = e_int(c, 1);
     for (int i = 0; i < n; i++) {
         Expr *d = e_muli(c, e_addi(c, x->dim[i + 2], -1), stride ? stride[i] : 1);
         int64_t pads = pad ? pad[i] + pad[n + i] : 0;
@@ -260,7 +256,7 @@ void lower_MaxUnpool(Lower *L) {
     }
     for (int i = 0; i < x->rank; i++) total = e_mul(c, total, dim[i]);
     Tensor *zero = t_zeros(L, x->dtype, 1, &total);
-    Tensor *t[] = {zero, t_reshape(L, index, 1, &items), t_reshape(L, x, 1, &items)};
+    Tensor *t[] = {zero, t_flat(L, index), t_flat(L, x)};
     Expr *param[] = {e_int(c, 0), e_int(c, 0)};
     Tensor *y = ext_like(L, "scatter_elements", 3, t, 2, param, zero, "an index is out of range");
     y = t_reshape(L, y, x->rank, dim);
@@ -299,10 +295,6 @@ static int gram_order(const void *pa, const void *pb) {
 }
 static bool gram_same(const Gram *a, const Gram *b) {
     return !memcmp(a->item, b->item, (size_t)a->length * sizeof *a->item);
-}
-
-static Tensor *i64_list(Lower *L, int64_t n, const int64_t *v) {
-    return t_const(L, DT_I64, 1, &n, v);
 }
 
 void lower_TfIdfVectorizer(Lower *L) {
@@ -353,9 +345,9 @@ void lower_TfIdfVectorizer(Lower *L) {
         }
     }
     int64_t table_dim[] = {ncount, 3};
-    Tensor *t[] = {x, i64_list(L, items, sorted), i64_list(L, grams, column),
+    Tensor *t[] = {x, t_list(L, DT_I64, items, sorted), t_list(L, DT_I64, grams, column),
                    t_const(L, DT_I64, 2, table_dim, table),
-                   weight ? t_const(L, DT_F32, 1, &grams, gram_weight) : NULL};
+                   weight ? t_list(L, DT_F32, grams, gram_weight) : NULL};
     Expr *param[] = {e_int(c, m), e_int(c, skips), e_int(c, shortest), e_int(c, longest)};
     Expr *dim[2] = {x->dim[0], e_int(c, columns)};
     bool rows = x->rank == 2;

@@ -25,7 +25,7 @@ static void check_features(Lower *L, const Tensor *x, int64_t n) {
 }
 
 static Tensor *add_floats(Lower *L, Tensor *a, const float *v, int64_t n) {
-    return t_bin(L, E_ADD, a, t_const(L, DT_F32, 1, &n, v));
+    return t_bin(L, E_ADD, a, t_list(L, DT_F32, n, v));
 }
 
 void lower_LinearRegressor(Lower *L) {
@@ -175,7 +175,7 @@ static Tensor *pair_probabilities(Lower *L, const Svc *s, Tensor *pair) {
     const float *a = attr_floats(L, "prob_a", &na), *b = attr_floats(L, "prob_b", &nb);
     if (na < s->pairs || nb != na)
         fail(L, "prob_a and prob_b must have %lld entries", (long long)s->pairs);
-    Tensor *ta = t_const(L, DT_F32, 1, &s->pairs, a), *tb = t_const(L, DT_F32, 1, &s->pairs, b);
+    Tensor *ta = t_list(L, DT_F32, s->pairs, a), *tb = t_list(L, DT_F32, s->pairs, b);
     Tensor *v = t_un(L, E_NEG, t_bin(L, E_ADD, t_bin(L, E_MUL, pair, ta), tb));
     v = t_un(L, E_SIGMOID, v);
     v = t_bin(L, E_MIN, t_bin(L, E_MAX, v, t_scalar(L, DT_F32, 1e-7)),

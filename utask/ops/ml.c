@@ -60,7 +60,7 @@ Tensor *t_floats(Lower *L, DType t, int64_t rows, int64_t cols, const double *v)
 }
 
 Tensor *labels_at(Lower *L, const int64_t *labels, int64_t n, Tensor *k) {
-    Tensor *all = t_const(L, DT_I64, 1, &n, labels), *y = te_begin(L, DT_I64, 1, k->dim);
+    Tensor *all = t_list(L, DT_I64, n, labels), *y = te_begin(L, DT_I64, 1, k->dim);
     Expr *row = ax(L, y, 0), *i = ld(L, k, &row);
     return te_end(L, y, ld(L, all, &i));
 }

@@ -30,9 +30,6 @@ static inline uint32_t axes_from(int from, int rank) {
     return ((1u << rank) - 1) & ~((1u << from) - 1);
 }
 
-Tensor *t_square(Lower *L, Tensor *t);
-/* 1 / sqrt(t + eps) */
-Tensor *t_inverse_root(Lower *L, Tensor *t, double eps);
 /* (w - mean) / sqrt(var + eps) with statistics over the axes of `mask`; *mean and *inv become them,
  * with dims 1 there (either may be NULL). */
 Tensor *t_standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean, Tensor **inv);

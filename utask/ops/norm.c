@@ -20,12 +20,13 @@ void broadcasts_to(Lower *L, const Tensor *t, const Tensor *x, const char *what)
     }
 }
 
-Tensor *t_inverse_root(Lower *L, Tensor *t, double eps) {
+/* 1 / sqrt(t + eps) */
+static Tensor *t_inverse_root(Lower *L, Tensor *t, double eps) {
     Tensor *root = t_un(L, E_SQRT, t_bin(L, E_ADD, t, t_scalar(L, t->dtype, eps)));
     return t_bin(L, E_DIV, t_scalar(L, t->dtype, 1), root);
 }
 
-Tensor *t_square(Lower *L, Tensor *t) { return t_bin(L, E_MUL, t, t); }
+static Tensor *t_square(Lower *L, Tensor *t) { return t_bin(L, E_MUL, t, t); }
 
 Tensor *t_standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean,
                        Tensor **inv) {

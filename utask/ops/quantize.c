@@ -46,16 +46,8 @@ static Expr *grain_ld(Lower *L, Grain g, Tensor *s, Expr **idx) {
     Expr *at[MAX_RANK];
     if (g.mode == PER_AXIS)
         return one_or_each(L, s, idx[g.axis], g.extent, "a scale or zero point");
-    switch (g.mode) {
-    case PER_TENSOR:
-        for (int i = 0; i < s->rank; i++) at[i] = e_int(L->cx, 0);
-        break;
-    case PER_AXIS: break;
-    case BLOCKED:
-        for (int i = 0; i < s->rank; i++) at[i] = idx[i];
-        at[g.axis] = e_bin(L->cx, E_FDIV, idx[g.axis], e_int(L->cx, g.block));
-        break;
-    }
+    for (int i = 0; i < s->rank; i++) at[i] = g.mode == BLOCKED ? idx[i] : e_int(L->cx, 0);
+    if (g.mode == BLOCKED) at[g.axis] = e_bin(L->cx, E_FDIV, at[g.axis], e_int(L->cx, g.block));
     return ld(L, s, at);
 }
 
