@@ -10,8 +10,8 @@
 #include "utask/lower.h"
 #include "utask/ops/lowerings.h"
 
-/* The lowerings, by OpRow.index. The table is here because some lowerings are in utask/ and some in
- * stack/, which utask/ may not include. */
+/* The lowerings by op_index. The table is here, for utask/ and stack/ both have some: a lowering
+ * that lowers a body must not be below itself. */
 static LowerFn *const lowerings[] = {
 #define OP_AS(id, ...) lower_##id,
 #include "frontend/ops.def"

@@ -1,15 +1,9 @@
 /* ops.c: the operator table (from ops.def) and its type rules. */
 #include "frontend/ops.h"
 
-enum {
-#define OP_AS(id, ...) INDEX_##id,
-#include "frontend/ops.def"
-    OP_COUNT
-};
-
 static const OpRow table[] = {
 #define OP_AS(id, name, domain, since, imin, imax, omin, omax, types, attrs, doc)                  \
-    {name, domain, since, imin, imax, omin, omax, types, attrs, doc, INDEX_##id},
+    {name, domain, since, imin, imax, omin, omax, types, attrs, doc},
 #include "frontend/ops.def"
 };
 
@@ -42,7 +36,7 @@ const char *op_old_attrs(const char *domain, const char *name) {
 
 const OpRow *op_find(const char *domain, const char *name) {
     if (!strcmp(domain, "ai.onnx")) domain = "";
-    for (int i = 0; i < OP_COUNT; i++)
+    for (size_t i = 0; i < COUNT(table); i++)
         if (!strcmp(table[i].name, name) && !strcmp(table[i].domain, domain)) return &table[i];
     return NULL;
 }
@@ -68,10 +62,11 @@ bool op_draws(const OpRow *op) {
     return false;
 }
 
-int op_count(void) { return OP_COUNT; }
+int op_count(void) { return COUNT(table); }
+int op_index(const OpRow *op) { return (int)(op - table); }
 
 const OpRow *op_at(int i) {
-    ASSERT(i >= 0 && i < OP_COUNT);
+    ASSERT(i >= 0 && i < op_count());
     return &table[i];
 }
 

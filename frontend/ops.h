@@ -15,8 +15,7 @@ struct OpRow {
     int nin_min, nin_max, nout_min, nout_max; /* max -1: variadic */
     const char *types;                        /* see ops.def */
     const char *attrs;                        /* see ops.def */
-    const char *doc;                          /* its meaning, one line */
-    int index;                                /* in the table; lowerings are found by it */
+    const char *doc;                          /* one line: the meaning */
 };
 typedef struct OpRow OpRow;
 
@@ -26,8 +25,9 @@ bool op_comes_early(const OpRow *op);
 bool op_draws(const OpRow *op); /* whether it may draw random numbers */
 int op_count(void);
 const OpRow *op_at(int i);
-/* The attributes (as in ops.def) of an operator that the importer replaces by others; NULL: it is
- * no such operator. */
+/* Position in the table; utask/ keeps its lowerings by this index. */
+int op_index(const OpRow *op);
+/* The attributes, as in ops.def, of an operator that import turns into another one; NULL: none. */
 const char *op_old_attrs(const char *domain, const char *name);
 /* The newest opset of `domain` that Braid knows; 0: the domain is not known. */
 int domain_version(const char *domain);
@@ -35,8 +35,8 @@ int domain_version(const char *domain);
 bool op_type_ok(const OpRow *op, int i, DType t);
 /* Whether inputs i and j must have the same type (one type variable). */
 bool op_type_same(const OpRow *op, int i, int j);
-/* The rank rule in ops_ranks.def; NULL: none. Slow (it walks that table): call it once per
- * operator. */
+/* What the ranks of inputs and outputs say of each other, by ops_ranks.def; NULL: nothing. Walks
+ * that table: for once per operator. */
 const char *op_ranks(const OpRow *op);
 /* The type rule as `braid ops` prints it. */
 const char *op_types_text(const OpRow *op);

@@ -10,9 +10,9 @@
 #include "frontend/graph.h"
 
 #define ALL_RANKS ((2u << MAX_RANK) - 1)
-#define MAX_SWEEPS 64  /* forwards and backwards */
-#define MAX_TRIALS 500 /* steps of the search for combinations */
-#define MAX_OPEN 64    /* with more open inputs there is no search */
+#define MAX_SWEEPS 64  /* back and forth until nothing changes */
+#define MAX_TRIALS 500 /* combinations that are begun */
+#define MAX_OPEN 64    /* inputs whose combinations are looked for */
 #define UNKNOWN (-1000)
 
 typedef struct Sets {
@@ -127,7 +127,7 @@ static void support(Sets *s, int m, int *letter) {
 }
 
 static void apply_pattern(Sets *s, const Node *n, const char *rule) {
-    static const char letters[] = "nmp#xyck";
+    static const char letters[] = "nemp#xyck";
     int letter[128], m = fill_slots(s, n, rule);
     char free_letter[4] = "";
     int nfree = 0;
@@ -235,7 +235,7 @@ static void apply_scan(Sets *s, const Node *n) {
 }
 
 static void apply(Sets *s, const Node *n) {
-    const char *rule = s->rule[n->op->index];
+    const char *rule = s->rule[op_index(n->op)];
     if (!rule) return;
     if (!strcmp(rule, "if"))
         apply_if(s, n);

@@ -167,9 +167,8 @@ Expr *e_indim(Cx *c, int input, int axis);
 Expr *e_un(Cx *c, int op, Expr *a);
 Expr *e_bin(Cx *c, int op, Expr *a, Expr *b); /* same dtype on both sides (asserted) */
 Expr *e_cast(Cx *c, DType t, Expr *a);        /* ONNX Cast: float to int truncates */
-/* ONNX Cast to a small type (utask/small_cast.c). Out of range gives the largest value if
- * `saturate`, else NaN or infinity. `round` is for float8e8m0 only; all others round half to
- * even. */
+/* ONNX Cast to a small type (utask/small_cast.c). Out of range: the largest, or NaN or infinity
+ * where not `saturate`. `round`: float8e8m0 only, all others round half to even. */
 typedef enum { ROUND_UP, ROUND_DOWN, ROUND_NEAREST } SmallRound;
 typedef struct SmallCast {
     bool saturate;
@@ -190,6 +189,7 @@ Expr *e_tell(Cx *c, Expr *cond, int n,
 Expr *e_load(Cx *c, Tensor *t, Expr **idx);  /* rank(t) indices, int64 */
 Expr *e_loadf(Cx *c, Tensor *t, Expr *flat); /* row-major flat index */
 Expr *e_reduce(Cx *c, ReduceKind k, int n, Axis **axis, Expr *body);
+Expr *e_identity(Cx *c, ReduceKind k, DType t); /* what a reduction over an empty domain gives */
 Axis *axis_new(Cx *c, Expr *extent);
 Sym *sym_new(Cx *c, DType t, const char *name, int64_t lo);
 

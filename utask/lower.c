@@ -128,6 +128,20 @@ CHECK_PAIR(check_le, e_le(L->cx, a, b), " > ")
 CHECK_PAIR(check_lt, e_lt(L->cx, a, b), " >= ")
 CHECK_PAIR(check_fits, e_or(L->cx, e_eq(L->cx, a, e_int(L->cx, 1)), e_eq(L->cx, a, b)), ", not ")
 
+void check_rank(Lower *L, const Tensor *t, int rank, const char *what) {
+    if (t->rank != rank) fail(L, "%s must have rank %d, not %d", what, rank, t->rank);
+}
+
+void check_dims(Lower *L, int n, Expr *const *a, Expr *const *b, const char *fmt) {
+    for (int i = 0; i < n; i++) check_eq(L, a[i], b[i], fmt, i);
+}
+
+void check_shape(Lower *L, const Tensor *t, int rank, Expr *const *dim, const char *what,
+                 const char *fmt) {
+    check_rank(L, t, rank, what);
+    check_dims(L, rank, t->dim, dim, fmt);
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 Val *val_tensor(Lower *L, Tensor *t) {
     Val *v = NEW(L->a, Val);
@@ -188,6 +202,12 @@ Tensor *in(Lower *L, int i) {
     return v->t;
 }
 
+Tensor *in_needed(Lower *L, int i) {
+    Tensor *t = in(L, i);
+    if (!t) fail(L, "input %d is missing", i);
+    return t;
+}
+
 bool wants_out(Lower *L, int i) { return i < L->node->nout && L->node->out[i]; }
 
 void out_val(Lower *L, int i, Val *v) {
@@ -200,39 +220,45 @@ void out(Lower *L, int i, Tensor *t) {
     L->out[i] = val_tensor(L, t);
 }
 
-int64_t attr_i(Lower *L, const char *name, int64_t dflt) {
+/* The operator table has seen to kinds (frontend/attrs.c). */
+static const Attr *attr_of(Lower *L, const char *name, AttrKind kind) {
     const Attr *a = node_attr(L->node, name);
-    if (!a) return dflt;
-    if (a->kind != AT_INT) fail(L, "attribute %s must be an integer", name);
-    return a->i;
+    ASSERT(!a || a->kind == kind);
+    return a;
+}
+
+int64_t attr_i(Lower *L, const char *name, int64_t dflt) {
+    const Attr *a = attr_of(L, name, AT_INT);
+    return a ? a->i : dflt;
 }
 double attr_f(Lower *L, const char *name, double dflt) {
-    const Attr *a = node_attr(L->node, name);
-    if (!a) return dflt;
-    if (a->kind != AT_FLOAT) fail(L, "attribute %s must be a float", name);
-    return a->f;
+    const Attr *a = attr_of(L, name, AT_FLOAT);
+    return a ? a->f : dflt;
 }
 const char *attr_s(Lower *L, const char *name, const char *dflt) {
-    const Attr *a = node_attr(L->node, name);
-    if (!a) return dflt;
-    if (a->kind != AT_STRING) fail(L, "attribute %s must be a string", name);
-    return a->s;
+    const Attr *a = attr_of(L, name, AT_STRING);
+    return a ? a->s : dflt;
+}
+int attr_choice(Lower *L, const char *name, int n, const char *const *values) {
+    const char *s = attr_s(L, name, values[0]);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(s, values[i])) return i;
+    die("attribute %s is '%s'", name, s);
+}
+int64_t attr_positive(Lower *L, const char *name, int64_t dflt) {
+    int64_t n = attr_i(L, name, dflt);
+    if (n < 1 || n > INT32_MAX) fail(L, "%s must be positive, not %lld", name, (long long)n);
+    return n;
 }
 const int64_t *attr_ints(Lower *L, const char *name, int *n) {
-    const Attr *a = node_attr(L->node, name);
-    *n = -1;
-    if (!a) return NULL;
-    if (a->kind != AT_INTS) fail(L, "attribute %s must be a list of integers", name);
-    *n = a->n;
-    return a->ints;
+    const Attr *a = attr_of(L, name, AT_INTS);
+    *n = a ? a->n : -1;
+    return a ? a->ints : NULL;
 }
 const float *attr_floats(Lower *L, const char *name, int *n) {
-    const Attr *a = node_attr(L->node, name);
-    *n = -1;
-    if (!a) return NULL;
-    if (a->kind != AT_FLOATS) fail(L, "attribute %s must be a list of floats", name);
-    *n = a->n;
-    return a->floats;
+    const Attr *a = attr_of(L, name, AT_FLOATS);
+    *n = a ? a->n : -1;
+    return a ? a->floats : NULL;
 }
 bool attr_has(Lower *L, const char *name) { return node_attr(L->node, name) != NULL; }
 

@@ -56,14 +56,18 @@ bool has_in(Lower *L, int i);
 Val *in_val(Lower *L, int i);         /* any kind; NULL when absent */
 const char *in_text(Lower *L, int i); /* "input 0 'x'", for messages */
 Tensor *in(Lower *L, int i);          /* a tensor; NULL when absent; `fail`s when not a tensor */
+Tensor *in_needed(Lower *L, int i);   /* the same, which must be there */
 bool wants_out(Lower *L, int i);      /* output i exists and is named */
 void out(Lower *L, int i, Tensor *t); /* sets output i, if it is wanted, and names t */
 void out_val(Lower *L, int i, Val *v);
 Val *val_tensor(Lower *L, Tensor *t);
 
 int64_t attr_i(Lower *L, const char *name, int64_t dflt);
+int64_t attr_positive(Lower *L, const char *name, int64_t dflt); /* in [1, 2^31), else `fail` */
 double attr_f(Lower *L, const char *name, double dflt);
 const char *attr_s(Lower *L, const char *name, const char *dflt);
+/* Which of the n values that the operator table allows it is; the first one when absent. */
+int attr_choice(Lower *L, const char *name, int n, const char *const *values);
 /* n = -1 when absent (returns NULL) */
 const int64_t *attr_ints(Lower *L, const char *name, int *n);
 const float *attr_floats(Lower *L, const char *name, int *n);
@@ -83,6 +87,12 @@ void check_eq(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
 void check_le(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
 void check_lt(Lower *L, Expr *a, Expr *b, const char *fmt, ...) PRINTF(4, 5);
 void check_fits(Lower *L, Expr *size, Expr *want, const char *fmt, ...) PRINTF(4, 5);
+/* `fail`s unless t, named `what`, has this rank; checks of equal sizes, one by one, and of both:
+ * fmt may have a %d, the axis. */
+void check_rank(Lower *L, const Tensor *t, int rank, const char *what);
+void check_dims(Lower *L, int n, Expr *const *a, Expr *const *b, const char *fmt) PRINTF(5, 0);
+void check_shape(Lower *L, const Tensor *t, int rank, Expr *const *dim, const char *what,
+                 const char *fmt) PRINTF(6, 0);
 /* a where cond holds, else a run-time fault (and b). */
 Expr *guarded(Lower *L, Expr *cond, Expr *a, Expr *b, const char *fmt, ...) PRINTF(5, 6);
 int site(Lower *L, const char *fmt, ...) PRINTF(2, 3); /* a fault whose message has no values */
@@ -101,11 +111,17 @@ Expr *count(Lower *L, Tensor *t);
 /* ---- building tensors ------------------------------------------------------------------------ */
 /* A new tensor with fresh axes (t->axis[i]) and no body yet; then te_end. dims int64, uniform. */
 Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim);
-Expr *ax(Lower *L, Tensor *t, int i); /* its axis i as an expression */
-/* Appends the OP, folds constants, finds elem. Returns the tensor to use from now on. */
-Tensor *te_end(Lower *L, Tensor *t, Expr *body);
-Expr *ld(Lower *L, Tensor *t, Expr **idx); /* element at idx: tensor_at */
-/* The element of t, broadcast right-aligned, for element idx[0..rank) of a result with dims dim. */
+Expr *ax(Lower *L, Tensor *t, int i);           /* its axis i as an expression */
+void all_axes(Lower *L, Tensor *t, Expr **idx); /* idx[i] becomes axis i, for the whole rank */
+/* te_begin, then all_axes. */
+Tensor *te_indexed(Lower *L, DType t, int rank, Expr *const *dim, Expr **idx);
+/* te_begin with x's dims; *elem becomes x's element at its axes. */
+Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem);
+Tensor *te_end(Lower *L, Tensor *t, Expr *body); /* appends the OP; folds constants; finds elem;
+                                                    returns the tensor to use from now on */
+Expr *ld(Lower *L, Tensor *t, Expr **idx);       /* element at idx: tensor_at */
+/* Element of t under right-aligned broadcasting, for element idx[0..rank) of a result of dims dim.
+ */
 Expr *ld_bcast(Lower *L, Tensor *t, int rank, Expr **idx, Expr **dim);
 Expr *flat_index(Lower *L, int rank, Expr **dim, Expr **idx);
 void unflatten(Lower *L, int rank, Expr **dim, Expr *flat, Expr **idx);
@@ -115,8 +131,14 @@ int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim);
  * fmt: what is indexed, as in "axis 1 of input 0". */
 Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg, const char *fmt, ...) PRINTF(5, 6);
 
+/* The type in which a composite operator on `t` is computed: 16-bit floats widen, so that they are
+ * rounded once, at the end. */
+static inline DType wide_float(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
+
 Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *data);
+Tensor *t_list(Lower *L, DType t, int64_t n, const void *data); /* a constant of rank 1 */
 Tensor *t_scalar(Lower *L, DType t, double v);
+Tensor *t_zeros(Lower *L, DType t, int rank, Expr *const *dim);
 Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **elem);
 Tensor *t_un(Lower *L, int op, Tensor *a);             /* elementwise */
 Tensor *t_bin(Lower *L, int op, Tensor *a, Tensor *b); /* broadcasting; same dtype */
@@ -124,6 +146,7 @@ Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b);
 Tensor *t_cast(Lower *L, DType t, Tensor *a); /* a itself when it has that dtype */
 Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep); /* bit i: axis i */
 Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim);            /* counts checked */
+Tensor *t_flat(Lower *L, Tensor *a); /* with its elements in a row */
 Tensor *t_transpose(Lower *L, Tensor *a, const int *perm);
 Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim); /* broadcast to exactly dim */
 Tensor *t_slice(Lower *L, Tensor *a, int axis, Expr *start, Expr *step, Expr *len); /* in range */
@@ -163,8 +186,8 @@ Tensor *loop_scan(Lower *L, LoopB *b, Tensor *elem); /* [trips, dims of elem], a
 void loop_end(Lower *L, LoopB *b);                   /* afterwards phis hold the last values */
 
 /* ---- driver ---------------------------------------------------------------------------------- */
-/* `lowering`: the lowerings by OpRow.index. They are passed in because those of control flow use
- * the driver, which must not depend on them in turn. */
+/* `lowering` are the lowerings by op_index: those of control flow lower bodies by the driver,
+ * which must not depend on them in turn. */
 Program *lower_graph(Cx *cx, Graph *g, LowerFn *const *lowering);
 /* Lowers the nodes of region r with params bound to v (regions of control-flow operators). */
 void lower_region(Lower *L, const Region *r, int nparam, Val **param, int nresult, Val **result);

@@ -43,6 +43,23 @@ Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim) {
 
 Expr *ax(Lower *L, Tensor *t, int i) { return e_axis(L->cx, t->axis[i]); }
 
+void all_axes(Lower *L, Tensor *t, Expr **idx) {
+    for (int i = 0; i < t->rank; i++) idx[i] = ax(L, t, i);
+}
+
+Tensor *te_indexed(Lower *L, DType t, int rank, Expr *const *dim, Expr **idx) {
+    Tensor *x = te_begin(L, t, rank, dim);
+    all_axes(L, x, idx);
+    return x;
+}
+
+Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem) {
+    Expr *idx[MAX_RANK];
+    Tensor *y = te_indexed(L, t, x->rank, x->dim, idx);
+    *elem = ld(L, x, idx);
+    return y;
+}
+
 typedef struct LoadScan {
     bool all_const, all_known;
     int64_t elements;
@@ -249,13 +266,22 @@ Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *dat
     return const_tensor(L, k);
 }
 
+Tensor *t_list(Lower *L, DType t, int64_t n, const void *data) {
+    return t_const(L, t, 1, &n, data);
+}
+
 Tensor *t_scalar(Lower *L, DType t, double v) {
     uint64_t buf = 0;
     elem_set_f(t, &buf, 0, v);
     return t_const(L, t, 0, NULL, &buf);
 }
 
-/* A tree of e_sel over elements [lo, hi); flat is the row-major position. */
+Tensor *t_zeros(Lower *L, DType t, int rank, Expr *const *dim) {
+    Tensor *x = te_begin(L, t, rank, dim);
+    return te_end(L, x, e_num(L->cx, t, 0));
+}
+
+/* e_sel over the elements: idx is the row-major position. */
 static Expr *choose(Cx *c, Expr **elem, int64_t lo, int64_t hi, Expr *flat) {
     if (hi - lo == 1) return elem[lo];
     int64_t mid = (lo + hi) / 2;
@@ -285,22 +311,16 @@ Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **e
     return x;
 }
 
-static void own_axes(Lower *L, Tensor *t, Expr **idx) {
-    for (int i = 0; i < t->rank; i++) idx[i] = ax(L, t, i);
-}
-
 Tensor *t_un(Lower *L, int op, Tensor *a) {
     Expr *idx[MAX_RANK];
-    Tensor *r = te_begin(L, op == E_ISNAN ? DT_BOOL : a->dtype, a->rank, a->dim);
-    own_axes(L, r, idx);
+    Tensor *r = te_indexed(L, op == E_ISNAN ? DT_BOOL : a->dtype, a->rank, a->dim, idx);
     return te_end(L, r, e_un(L->cx, op, ld(L, a, idx)));
 }
 
 Tensor *t_bin(Lower *L, int op, Tensor *a, Tensor *b) {
     Expr *idx[MAX_RANK], *dim[MAX_RANK];
     int r = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
-    Tensor *t = te_begin(L, e_is_compare(op) ? DT_BOOL : a->dtype, r, dim);
-    own_axes(L, t, idx);
+    Tensor *t = te_indexed(L, e_is_compare(op) ? DT_BOOL : a->dtype, r, dim, idx);
     Expr *x = ld_bcast(L, a, r, idx, t->dim), *y = ld_bcast(L, b, r, idx, t->dim);
     return te_end(L, t, e_bin(L->cx, op, x, y));
 }
@@ -309,8 +329,7 @@ Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b) {
     Expr *idx[MAX_RANK], *dim[MAX_RANK];
     int r = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
     r = bcast_dims(L, c->rank, c->dim, r, dim, dim);
-    Tensor *t = te_begin(L, a->dtype, r, dim);
-    own_axes(L, t, idx);
+    Tensor *t = te_indexed(L, a->dtype, r, dim, idx);
     Expr *k = ld_bcast(L, c, r, idx, t->dim);
     return te_end(L, t,
                   e_sel(L->cx, k, ld_bcast(L, a, r, idx, t->dim), ld_bcast(L, b, r, idx, t->dim)));
@@ -319,8 +338,7 @@ Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b) {
 Tensor *t_cast(Lower *L, DType t, Tensor *a) {
     if (a->dtype == t) return a;
     Expr *idx[MAX_RANK];
-    Tensor *r = te_begin(L, t, a->rank, a->dim);
-    own_axes(L, r, idx);
+    Tensor *r = te_indexed(L, t, a->rank, a->dim, idx);
     return te_end(L, r, e_cast(L->cx, t, ld(L, a, idx)));
 }
 
@@ -393,8 +411,7 @@ Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
     int64_t total = count_const(a);
     bool tiny = a->elem && total >= 0;
     int i = 0, j = 0;
-    Tensor *t = te_begin(L, a->dtype, rank, dim);
-    own_axes(L, t, idx);
+    Tensor *t = te_indexed(L, a->dtype, rank, dim, idx);
     while (i < a->rank && !tiny) {
         if (e_is_ival(a->dim[i], 1)) {
             sidx[i++] = e_int(c, 0);
@@ -412,6 +429,11 @@ Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
     while (j < rank && e_is_ival(dim[j], 1)) j++;
     if (i < a->rank || j < rank || tiny) return view_new(L, a, rank, dim);
     return te_end(L, t, ld(L, a, sidx));
+}
+
+Tensor *t_flat(Lower *L, Tensor *a) {
+    Expr *n = count(L, a);
+    return t_reshape(L, a, 1, &n);
 }
 
 Tensor *t_transpose(Lower *L, Tensor *a, const int *perm) {
@@ -437,8 +459,7 @@ Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim) {
               "axis %d has size %s and cannot be expanded to %s", i, said(L, a->dim[i]),
               said(L, want));
     }
-    Tensor *t = te_begin(L, a->dtype, rank, d);
-    own_axes(L, t, idx);
+    Tensor *t = te_indexed(L, a->dtype, rank, d, idx);
     return te_end(L, t, ld_bcast(L, a, rank, idx, t->dim));
 }
 
@@ -446,8 +467,7 @@ Tensor *t_slice(Lower *L, Tensor *a, int axis, Expr *start, Expr *step, Expr *le
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     if (len == a->dim[axis] && e_is_ival(start, 0) && e_is_ival(step, 1)) return a;
     for (int i = 0; i < a->rank; i++) dim[i] = i == axis ? len : a->dim[i];
-    Tensor *t = te_begin(L, a->dtype, a->rank, dim);
-    own_axes(L, t, idx);
+    Tensor *t = te_indexed(L, a->dtype, a->rank, dim, idx);
     idx[axis] = e_add(L->cx, start, e_mul(L->cx, idx[axis], step));
     return te_end(L, t, ld(L, a, idx));
 }
@@ -472,8 +492,7 @@ Tensor *t_concat(Lower *L, int n, Tensor *const *x, int axis) {
         end[k + 1] = e_add(c, end[k], x[k]->dim[axis]);
     }
     dim[axis] = end[n];
-    Tensor *t = te_begin(L, x[0]->dtype, x[0]->rank, dim);
-    own_axes(L, t, idx);
+    Tensor *t = te_indexed(L, x[0]->dtype, x[0]->rank, dim, idx);
     Expr *at = idx[axis], *body = NULL;
     for (int k = n - 1; k >= 0; k--) {
         if (e_is_ival(x[k]->dim[axis], 0)) continue;
@@ -542,8 +561,7 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
     int r = bcast_dims(L, ra, a->dim, rb, b->dim, dim), n = r;
     if (!va) dim[n++] = a->dim[a->rank - 2];
     if (!vb) dim[n++] = b->dim[b->rank - 1];
-    Tensor *t = te_begin(L, a->dtype, n, dim);
-    own_axes(L, t, idx);
+    Tensor *t = te_indexed(L, a->dtype, n, dim, idx);
     Axis *k = axis_new(c, ka);
     /* Batch indices broadcast over the leading axes. */
     for (int side = 0; side < 2; side++) {

@@ -34,10 +34,9 @@ typedef struct DrawFrame {
 } DrawFrame;
 
 typedef struct LowerState {
-    /* by OpRow.index; from lower_graph's caller, used only by lower_nodes.c */
-    LowerFn *const *lowering;
-    Val **env;      /* by Value id */
-    Map *loop_plan; /* Node address -> CarryPlan array */
+    LowerFn *const *lowering; /* by op_index; from lower_graph's caller, for lower_nodes.c alone */
+    Val **env;                /* by Value id */
+    Map *loop_plan;           /* Node address -> CarryPlan array */
     VEC(Refine) refine;
     int split_depth;             /* nested continuations duplicated for unknown ranks */
     int64_t nodes;               /* nodes lowered so far; limits duplication */

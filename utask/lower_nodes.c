@@ -89,7 +89,7 @@ static void lower_node(Lower *L, const Node *n) {
     L->node = n;
     L->out = NEWN(L->a, Val *, n->nout ? n->nout : 1);
     check_types(L);
-    L->st->lowering[n->op->index](L);
+    L->st->lowering[op_index(n->op)](L);
     for (int i = 0; i < n->nout; i++) {
         if (!n->out[i]) continue;
         if (!L->out[i])

@@ -232,22 +232,20 @@ static int64_t tensor_terms(Cx *c, Tensor *t, int depth) {
     return t->terms - 1;
 }
 
-static Expr *reduce_identity(Cx *c, const Expr *e) {
+Expr *e_identity(Cx *c, ReduceKind k, DType t) {
     static const double lowest[] = {[DT_F32] = 1, [DT_F64] = 1, [DT_F16] = 1, [DT_BF16] = 1};
-    bool flt = e->dtype < COUNT(lowest) && lowest[e->dtype] != 0;
-    bool sgn = dtype_is_signed(e->dtype);
-    int bits = e->dtype == DT_BOOL ? 1 : (int)dtype_size(e->dtype) * 8;
+    bool flt = t < COUNT(lowest) && lowest[t] != 0;
+    bool sgn = dtype_is_signed(t);
+    int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8;
     uint64_t top = (uint64_t)1 << (bits - 1);
-    switch (e->kind) {
-    case R_PROD: return e_num(c, e->dtype, 1);
+    switch (k) {
+    case R_PROD: return e_num(c, t, 1);
     case R_AND: return e_bool(c, true);
-    case R_MAX:
-        return flt ? e_num(c, e->dtype, -__builtin_inf())
-                   : e_ci(c, e->dtype, sgn ? (int64_t)top : 0);
+    case R_MAX: return flt ? e_num(c, t, -__builtin_inf()) : e_ci(c, t, sgn ? (int64_t)top : 0);
     case R_MIN:
-        return flt ? e_num(c, e->dtype, __builtin_inf())
-                   : e_ci(c, e->dtype, sgn ? (int64_t)(top - 1) : (int64_t)(top - 1 + top));
-    default: return e_num(c, e->dtype, 0);
+        return flt ? e_num(c, t, __builtin_inf())
+                   : e_ci(c, t, sgn ? (int64_t)(top - 1) : (int64_t)(top - 1 + top));
+    default: return e_num(c, t, 0);
     }
 }
 
@@ -291,7 +289,7 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
         acc = e_sel(c, better, at, acc);
         best = e_sel(c, better, x, best);
     }
-    if (!acc) return reduce_identity(c, e);
+    if (!acc) return e_identity(c, e->kind, e->dtype);
     return wide ? e_cast(c, e->dtype, acc) : acc;
 }
 

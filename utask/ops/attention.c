@@ -7,17 +7,19 @@
 
 #include "utask/ops/attention.h"
 
-Tensor *attn_split_heads(Lower *L, Tensor *x, int64_t heads, const char *what) {
+Expr *attn_head_size(Lower *L, Tensor *x, Expr *heads, const char *what) {
     Cx *c = L->cx;
-    Expr *n = e_int(c, heads), *size = e_bin(c, E_FDIV, x->dim[2], n);
-    check(L, e_eq(c, e_mul(c, size, n), x->dim[2]),
-          "%lld heads do not divide the last axis of %s, of size %s", (long long)heads, what,
+    Expr *size = e_bin(c, E_FDIV, x->dim[2], heads);
+    check(L, e_eq(c, e_mul(c, size, heads), x->dim[2]),
+          "%s heads do not divide the last axis of %s, of size %s", said(L, heads), what,
           said(L, x->dim[2]));
-    Expr *dim[4] = {x->dim[0], n, x->dim[1], size};
-    Tensor *t = te_begin(L, x->dtype, 4, dim);
-    Expr *last = e_add(c, e_mul(c, ax(L, t, 1), size), ax(L, t, 3));
-    Expr *idx[3] = {ax(L, t, 0), ax(L, t, 2), last};
-    return te_end(L, t, ld(L, x, idx));
+    return size;
+}
+
+/* [batch, length, heads * size] as [batch, heads, length, size]; `what` is for the message. */
+static Tensor *split_heads(Lower *L, Tensor *x, int64_t heads, const char *what) {
+    Expr *n = e_int(L->cx, heads), *size = attn_head_size(L, x, n, what);
+    return attn_heads_at(L, x, n, size, e_int(L->cx, 0), NULL, NULL);
 }
 
 void attn_sizes(Lower *L, Attn *A) {
@@ -158,8 +160,8 @@ static Masks attn_masks(Lower *L, const Attn *A, Tensor *mask, Tensor *nonpad, E
              (long long)(m.left < -1 ? m.left : m.right));
     if (!nonpad) return m;
     if (past) fail(L, "nonpad_kv_seqlen and past_key cannot be given together");
-    if (nonpad->rank != 1) fail(L, "nonpad_kv_seqlen must have rank 1, not %d", nonpad->rank);
-    check_eq(L, nonpad->dim[0], A->batch, "nonpad_kv_seqlen must have one element per sample");
+    check_shape(L, nonpad, 1, &A->batch, "nonpad_kv_seqlen",
+                "nonpad_kv_seqlen must have one element per sample");
     return m;
 }
 
@@ -226,13 +228,7 @@ static Tensor *guarded_softmax(Lower *L, const Attn *A, Tensor *s) {
     return t_bin(L, E_DIV, e, t_where(L, t_bin(L, E_EQ, sum, zero), one, sum));
 }
 
-int64_t attn_head_count(Lower *L, const char *name) {
-    int64_t n = attr_i(L, name, 0);
-    if (n < 1 || n > INT32_MAX) fail(L, "%s must be positive, not %lld", name, (long long)n);
-    return n;
-}
-
-/* The scale as given: 0 is a valid scale here. */
+/* Here a scale of 0 is one. */
 static Expr *own_scale(Lower *L, const Attn *A) {
     if (attr_has(L, "scale")) return e_num(L->cx, A->w, attr_f(L, "scale", 1));
     return attn_scale(L, A, 0);
@@ -246,10 +242,10 @@ void lower_Attention(Lower *L) {
         fail(L, "query, key and value must all have rank 3 or all rank 4, not %d, %d and %d",
              q->rank, k->rank, v->rank);
     if (packed) {
-        int64_t qn = attn_head_count(L, "q_num_heads"), kn = attn_head_count(L, "kv_num_heads");
-        q = attn_split_heads(L, q, qn, "the query");
-        k = attn_split_heads(L, k, kn, "the key");
-        v = attn_split_heads(L, v, kn, "the value");
+        int64_t qn = attr_positive(L, "q_num_heads", 0), kn = attr_positive(L, "kv_num_heads", 0);
+        q = split_heads(L, q, qn, "the query");
+        k = split_heads(L, k, kn, "the key");
+        v = split_heads(L, v, kn, "the value");
     }
     Expr *past = NULL;
     if (!past_k != !past_v) fail(L, "past_key and past_value must be given together");

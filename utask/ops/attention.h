@@ -13,10 +13,9 @@ typedef struct Attn {
     Expr *batch, *heads, *groups, *members, *qlen, *kvlen, *size, *vsize;
 } Attn;
 
-/* An attribute that is a number of heads: positive, else `fail`. */
-int64_t attn_head_count(Lower *L, const char *name);
-/* [batch, length, heads * size] as [batch, heads, length, size]; `what` is for the message. */
-Tensor *attn_split_heads(Lower *L, Tensor *x, int64_t heads, const char *what);
+/* The size of one of the heads in x [batch, length, heads * size], which must divide; `what` is for
+ * the message. */
+Expr *attn_head_size(Lower *L, Tensor *x, Expr *heads, const char *what);
 /* Fills the sizes of A from q, k, v and checks them against each other. */
 void attn_sizes(Lower *L, Attn *A);
 /* Query head of the head axes that start at t's axis `at`. */
@@ -62,8 +61,6 @@ void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v
 /* Attention over q, k, v of A, which include the past: [batch, queries, heads * value size]. Output
  * `qk` (-1: none) becomes the scores. */
 Tensor *attn_attended(Lower *L, Attn *A, AttnMask M, Tensor *bias, int qk);
-/* `fresh` written into the buffer `past` from position `at` of `axis` on: checks that it fits. */
-Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at);
 
 /* x [batch, heads, length, size], or [batch, length, heads, size] with `at` 1 instead of 2 as the
  * axis of positions, with the first `rot` elements of each head rotated in pairs. cos and sin are

@@ -20,11 +20,8 @@ static Tensor *nonzero(Lower *L, Tensor *x) {
 
 static SmallCast rounding(Lower *L) {
     static const char *const names[] = {"up", "down", "nearest"};
-    const char *mode = attr_s(L, "round_mode", "up");
-    size_t i = 0;
-    while (i < COUNT(names) && strcmp(mode, names[i])) i++;
-    if (i == COUNT(names)) fail(L, "round_mode is '%s', not one of up, down, nearest", mode);
-    return (SmallCast){attr_i(L, "saturate", 1) != 0, (SmallRound)i};
+    SmallRound mode = (SmallRound)attr_choice(L, "round_mode", COUNT(names), names);
+    return (SmallCast){attr_i(L, "saturate", 1) != 0, mode};
 }
 
 static void convert(Lower *L, DType to) {

@@ -20,9 +20,7 @@ typedef struct Conv {
     DType acc, type; /* the sum is computed in acc; the result has `type` */
 } Conv;
 
-static DType acc_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
-
-/* Checks ranks and channels. The weights are [oc, icg, k…], or [ic, ocg, k…] when transposed. */
+/* Checks ranks and channels. The weights are [oc, icg, k…], transposed [ic, ocg, k…]. */
 static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, bool transposed) {
     Cx *c = L->cx;
     if (x->rank < 3) fail(L, "the input has rank %d; at least 3 is needed", x->rank);
@@ -32,7 +30,7 @@ static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, boo
     v->w = w;
     v->bias = bias;
     v->type = x->dtype;
-    v->acc = acc_type(x->dtype);
+    v->acc = wide_float(x->dtype);
     v->group = attr_i(L, "group", 1);
     if (v->group < 1 || v->group > (INT64_C(1) << 31))
         fail(L, "attribute group is %lld", (long long)v->group);
@@ -326,8 +324,7 @@ static Tensor *centred(Lower *L, Tensor *x, Tensor *zero, bool rows) {
     Expr *idx[MAX_RANK];
     if (x->rank < 3) fail(L, "an operand has rank %d; at least 3 is needed", x->rank);
     if (!zero) return t_cast(L, DT_I32, x);
-    Tensor *t = te_begin(L, DT_I32, x->rank, x->dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, DT_I32, x->rank, x->dim, idx);
     Expr *z = rows ? one_or_each(L, zero, idx[0], x->dim[0], "a zero point of the weights")
                    : only_element(L, zero, "a zero point");
     return te_end(L, t, e_sub(c, e_cast(c, DT_I32, ld(L, x, idx)), e_cast(c, DT_I32, z)));
@@ -350,8 +347,7 @@ static void quantized_conv(Lower *L, bool channels_last) {
     Tensor *sum = t_conv(L, centred(L, x, in(L, 2), false), w, bias);
 
     Expr *idx[MAX_RANK];
-    Tensor *t = te_begin(L, to, sum->rank, sum->dim);
-    for (int i = 0; i < sum->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, to, sum->rank, sum->dim, idx);
     Expr *xs = only_element(L, in(L, 1), "x_scale"), *ys = only_element(L, in(L, 6), "y_scale");
     Expr *ws = one_or_each(L, in(L, 4), idx[1], w->dim[0], "w_scale");
     Expr *z = e_cast(c, DT_F32, only_element(L, yz, "y_zero_point"));

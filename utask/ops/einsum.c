@@ -138,8 +138,7 @@ void lower_Einsum(Lower *L) {
     if (!s) fail(L, "the attribute equation is missing");
     e.ellipsis = ellipsis_axes(L, s);
     for (int i = 0; i < n; i++) {
-        Tensor *t = in(L, i);
-        if (!t) fail(L, "input %d is missing", i);
+        Tensor *t = in_needed(L, i);
         if (i && *s++ != ',') fail(L, "the equation has %d terms for %d operands", i, n);
         term[i].t = t;
         parse_term(&e, &s, t->rank, &term[i]);

@@ -3,81 +3,10 @@
 #include "utask/ops/elementwise.h"
 #include "utask/lower_internal.h"
 
-/* The inputs have one shape or are scalars; all outputs have that shape. */
-static const char *const by_element[] = {
-    "Abs",
-    "Acos",
-    "Acosh",
-    "Add",
-    "And",
-    "Asin",
-    "Asinh",
-    "Atan",
-    "Atanh",
-    "BitShift",
-    "BitwiseAnd",
-    "BitwiseNot",
-    "BitwiseOr",
-    "BitwiseXor",
-    "Cast",
-    "Ceil",
-    "Celu",
-    "Clip",
-    "Cos",
-    "Cosh",
-    "Div",
-    "Elu",
-    "Equal",
-    "Erf",
-    "Exp",
-    "Floor",
-    "Gelu",
-    "Greater",
-    "GreaterOrEqual",
-    "HardSigmoid",
-    "HardSwish",
-    "IsInf",
-    "IsNaN",
-    "LeakyRelu",
-    "Less",
-    "LessOrEqual",
-    "Log",
-    "Max",
-    "Mean",
-    "Min",
-    "Mish",
-    "Mod",
-    "Mul",
-    "Neg",
-    "Not",
-    "Or",
-    "Pow",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Selu",
-    "Shrink",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Sinh",
-    "Softplus",
-    "Softsign",
-    "Sqrt",
-    "Sub",
-    "Sum",
-    "Swish",
-    "Tan",
-    "Tanh",
-    "ThresholdedRelu",
-    "Where",
-    "Xor",
-};
-
+/* Of inputs of one shape, and of scalars; all outputs have that shape. */
 static bool is_by_element(const OpRow *op) {
-    for (size_t i = 0; i < COUNT(by_element) && !op->domain[0]; i++)
-        if (!strcmp(op->name, by_element[i])) return true;
-    return false;
+    const char *rule = op_ranks(op);
+    return rule && (*rule == 'e' || *rule == 'b');
 }
 
 /* Whether the node's output depends only on the elements of input 0, not on its shape. */

@@ -31,16 +31,7 @@ typedef enum {
 /* act(x), computed in x's type (float32 or float64). */
 Expr *act_expr(Cx *c, Act act, Expr *x, double alpha, double beta);
 
-/* The type in which composite formulas on `t` are computed: float32 for 16-bit floats. */
-static inline DType wide_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
-
-/* Begins a tensor of type t with x's dims; *elem becomes x's element at its axes. */
-Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem);
-
-/* Input i, which must be present. */
-Tensor *in_needed(Lower *L, int i);
-
-/* The element of a tensor of any rank that must hold one number. */
+/* The element of a tensor that must hold one number, of whatever rank. */
 Expr *only_element(Lower *L, Tensor *t, const char *what);
 
 /* Element i of n from a tensor that holds one number for all (maybe as a scalar) or one for each;

@@ -44,41 +44,26 @@ static void interval(Forest *f, int id, int feature, double lo, double hi, int i
 static void one_value(Lower *L, Forest *f, int id, int x, Ask ask, double v, bool missing, int yes,
                       int no) {
     const double inf = INFINITY;
-    int also;
-    switch (ask) { /* if NaN goes to `yes`, the interval is where the answer is no */
-    case ASK_LEQ:
-        if (missing)
-            interval(f, id, x, above(f, v), inf, no, yes);
-        else
-            interval(f, id, x, -inf, v, yes, no);
-        break;
-    case ASK_LT:
-        if (missing)
-            interval(f, id, x, v, inf, no, yes);
-        else
-            interval(f, id, x, -inf, below(f, v), yes, no);
-        break;
-    case ASK_GTE:
-        if (missing)
-            interval(f, id, x, -inf, below(f, v), no, yes);
-        else
-            interval(f, id, x, v, inf, yes, no);
-        break;
-    case ASK_GT:
-        if (missing)
-            interval(f, id, x, -inf, v, no, yes);
-        else
-            interval(f, id, x, above(f, v), inf, yes, no);
-        break;
+    int in = yes, out = no;
+    if (missing && ask < ASK_EQ) { /* where NaN is to go to `yes`: where the answer is no */
+        static const Ask negated[] = {ASK_GT, ASK_GTE, ASK_LT, ASK_LEQ};
+        ask = negated[ask];
+        in = no;
+        out = yes;
+    }
+    switch (ask) {
+    case ASK_LEQ: interval(f, id, x, -inf, v, in, out); break;
+    case ASK_LT: interval(f, id, x, -inf, below(f, v), in, out); break;
+    case ASK_GTE: interval(f, id, x, v, inf, in, out); break;
+    case ASK_GT: interval(f, id, x, above(f, v), inf, in, out); break;
     case ASK_EQ:
-        if (!missing) {
+        if (missing) { /* it takes two nodes */
+            int also = f->node.n;
+            forest_nodes(L, f, 1);
+            interval(f, id, x, above(f, v), inf, no, also);
+            interval(f, also, x, -inf, below(f, v), no, yes);
+        } else
             interval(f, id, x, v, v, yes, no);
-            break;
-        }
-        also = f->node.n;
-        forest_nodes(L, f, 1);
-        interval(f, id, x, above(f, v), inf, no, also);
-        interval(f, also, x, -inf, below(f, v), no, yes);
         break;
     default: interval(f, id, x, v, v, no, yes);
     }
@@ -170,12 +155,8 @@ static int bits_for(int64_t n) { /* bits of numbers below n */
     return b;
 }
 
-static Tensor *list(Lower *L, DType t, int64_t n, const void *data) {
-    return t_const(L, t, 1, &n, data);
-}
-
-/* Gives every node its position, tree by tree, level by level. root[i]: the position of tree i's
- * root. first[k]: where the children of position k begin; k itself for a leaf. */
+/* Gives every node its place, tree by tree, level by level; root[i]: of tree i. first[k]: where the
+ * children of place k begin, itself for a leaf. */
 static void lay_out(Lower *L, const Forest *f, ForestWalk *w, int *root, int **first) {
     int most = 2 * f->node.n + f->root.n, *pair = NEWN(L->a, int, f->node.n);
     w->node = NEWN(L->a, int, most);
@@ -213,7 +194,7 @@ static double *bounds(Lower *L, const Forest *f, const ForestWalk *w, bool upper
 static Tensor *roots(Lower *L, const Forest *f, const int *root) {
     int32_t *r = NEWN(L->a, int32_t, f->root.n);
     for (int i = 0; i < f->root.n; i++) r[i] = root[i];
-    return list(L, DT_I32, f->root.n, r);
+    return t_list(L, DT_I32, f->root.n, r);
 }
 
 static ForestWalk walk_begin(Lower *L, const Forest *f, Tensor *x, Tensor **root) {
@@ -236,7 +217,7 @@ static ForestWalk walk_begin(Lower *L, const Forest *f, Tensor *x, Tensor **root
         memcpy(&bits, &bound, sizeof bits);
         record[k] = (int64_t)(w.inside ? r | (uint64_t)bits << 32 : r);
     }
-    w.record = list(L, DT_I64, w.n, record);
+    w.record = t_list(L, DT_I64, w.n, record);
     if (!w.inside && lo) w.lo = t_floats(L, f->t, w.n, -1, lo);
     if (!w.inside && (hi || !lo))
         w.hi = t_floats(L, f->t, w.n, -1, hi ? hi : bounds(L, f, &w, true));
@@ -307,7 +288,7 @@ static Tensor *leaf_rows(Lower *L, const Forest *f, const ForestWalk *w) {
         int leaf = f->node.p[w->node[k]].leaf;
         r[k] = leaf < 0 ? 0 : leaf;
     }
-    return list(L, DT_I32, w->n, r);
+    return t_list(L, DT_I32, w->n, r);
 }
 
 Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {

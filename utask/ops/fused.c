@@ -33,7 +33,7 @@ static const struct {
 static Tensor *activated(Lower *L, Tensor *x, const char *name, int n, const float *given) {
     Cx *c = L->cx;
     size_t i = 0;
-    DType w = wide_type(x->dtype);
+    DType w = wide_float(x->dtype);
     bool clip = name && !strcmp(name, "Clip");
     if (!name || !*name) return x;
     while (!clip && i < COUNT(activations) && strcmp(activations[i].name, name) != 0) i++;
@@ -93,14 +93,13 @@ static Tensor *operand(Lower *L, int i, const char *trans_batch, const char *tra
 /* alpha A' B' */
 static Tensor *fused_product(Lower *L) {
     Tensor *a = operand(L, 0, "transBatchA", "transA"), *b = operand(L, 1, "transBatchB", "transB");
-    DType t = a->dtype, w = wide_type(t);
+    DType t = a->dtype, w = wide_float(t);
     double alpha = attr_f(L, "alpha", 1);
     if (alpha == 1) return t_matmul(L, a, b);
     return t_cast(L, t, t_scaled(L, t_matmul(L, t_cast(L, w, a), t_cast(L, w, b)), alpha));
 }
 
 void lower_FusedMatMul(Lower *L) { out(L, 0, fused_product(L)); }
-void lower_TransposeMatMul(Lower *L) { out(L, 0, fused_product(L)); }
 
 void lower_FusedMatMulActivation(Lower *L) {
     if (!attr_has(L, "activation")) fail(L, "the attribute activation is missing");

@@ -61,8 +61,8 @@ static void lengths(Lower *L, Gqa *g) {
 /* x with its heads divided by their root mean square, times weight; x itself for NULL. */
 static Tensor *normalized(Lower *L, Tensor *x, Tensor *weight, const char *epsilon) {
     if (!weight) return x;
-    if (weight->rank != 1) fail(L, "a norm weight must have rank 1, not %d", weight->rank);
-    check_eq(L, weight->dim[0], x->dim[3], "a norm weight must have one element per head element");
+    check_shape(L, weight, 1, &x->dim[3], "a norm weight",
+                "a norm weight must have one element per head element");
     double eps = attr_f(L, epsilon, attr_f(L, "qk_norm_epsilon", 1e-6));
     if (!(eps > 0 && eps < 1e30)) fail(L, "%s must be positive and finite, not %g", epsilon, eps);
     DType w = wide_float(x->dtype);
@@ -80,7 +80,7 @@ static Tensor *places(Lower *L, const Gqa *g) {
     Expr *at = e_add(c, at_sample(L, g->past, b), s), *v = at;
     if (ids) {
         Expr *first = e_eq(c, g->length, g->total), *zero = e_int(c, 0);
-        if (ids->rank != 2) fail(L, "position_ids must have rank 2, not %d", ids->rank);
+        check_rank(L, ids, 2, "position_ids");
         for (int i = 0; i < 2; i++)
             check(L,
                   e_or(c, e_and(c, first, e_le(c, e_int(c, 1), ids->dim[i])),
@@ -104,8 +104,7 @@ static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
     Expr *dim[4] = {g->batch, fresh->dim[1], g->room, fresh->dim[3]}, *idx[4];
     Expr *old = e_num(c, fresh->dtype, 0);
-    Tensor *t = te_begin(L, fresh->dtype, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, fresh->dtype, 4, dim, idx);
     Expr *j = idx[2];
     if (past) {
         check_past(L, past, fresh);
@@ -153,8 +152,7 @@ static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
     Expr *idx[4];
     check_past(L, past, fresh);
-    Tensor *t = te_begin(L, past->dtype, 4, past->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, past->dtype, 4, past->dim, idx);
     Expr *P = at_sample(L, g->past, idx[0]), *T = at_sample(L, g->filled, idx[0]);
     Expr *n = kept(L, g, T), *row = idx[2], *at = e_add(c, e_sub(c, T, n), row);
     idx[2] = e_add(c, e_sub(c, at, P), kept(L, g, P));
@@ -168,14 +166,13 @@ static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
 static Tensor *bias_of_keys(Lower *L, const Gqa *g, Tensor *bias) {
     if (!bias || !g->sliding) return bias;
     Cx *c = L->cx;
-    if (bias->rank != 4) fail(L, "attention_bias must have rank 4, not %d", bias->rank);
+    check_rank(L, bias, 4, "attention_bias");
     Expr *one = e_int(c, 1), *rows = bias->dim[0], *idx[4], *there;
     check(L, e_or(c, e_eq(c, rows, one), e_eq(c, rows, g->batch)),
           "attention_bias does not fit the scores (its axis 0)");
     check_eq(L, bias->dim[3], g->total, "attention_bias must have total_sequence_length columns");
     Expr *dim[4] = {g->batch, bias->dim[1], bias->dim[2], g->a.k->dim[2]};
-    Tensor *t = te_begin(L, bias->dtype, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, bias->dtype, 4, dim, idx);
     Expr *at = position(L, g, idx[0], idx[3], &there);
     idx[0] = e_min(c, idx[0], e_addi(c, rows, -1));
     idx[3] = at;
@@ -198,8 +195,7 @@ static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j) {
 static Tensor *looked_at(Lower *L, const Gqa *g, Tensor *s, double other) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];
-    Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, s->dtype, s->rank, s->dim, idx);
     Expr *keep = looks_at(L, g, idx[0], idx[s->rank - 2], idx[s->rank - 1]);
     return te_end(L, t, e_sel(c, keep, ld(L, s, idx), e_num(c, s->dtype, other)));
 }
@@ -211,8 +207,8 @@ static Tensor *softmax_with_sink(Lower *L, const Gqa *g, Tensor *s, Tensor *sink
     Tensor *m = t_reduce(L, R_MAX, s, last, true), *at = te_begin(L, s->dtype, m->rank, m->dim);
     Expr *v = e_num(c, s->dtype, 0);
     if (sink) {
-        if (sink->rank != 1) fail(L, "head_sink must have rank 1, not %d", sink->rank);
-        check_eq(L, sink->dim[0], g->a.heads, "head_sink must have one element per head");
+        check_shape(L, sink, 1, &g->a.heads, "head_sink",
+                    "head_sink must have one element per head");
         Expr *h = attn_query_head(L, &g->a, at, 1);
         v = e_cast(c, s->dtype, ld(L, sink, (Expr *[]){h}));
     }
@@ -273,8 +269,7 @@ static Tensor *quantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale) {
     bool pairs = g->bits == 4;
     Expr *size = pairs ? divided_dim(L, x->dim[3], e_int(c, 2), "head") : x->dim[3], *idx[4];
     Expr *dim[4] = {x->dim[0], x->dim[1], x->dim[2], size};
-    Tensor *t = te_begin(L, pairs ? DT_U8 : DT_I8, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, pairs ? DT_U8 : DT_I8, 4, dim, idx);
     if (!pairs) return te_end(L, t, e_cast(c, DT_I8, rounded(L, g, x, scale, idx, idx[3])));
     Expr *d = e_muli(c, idx[3], 2), *eight = e_ci(c, DT_I32, 8);
     Expr *low = e_add(c, rounded(L, g, x, scale, idx, d), eight);
@@ -287,8 +282,7 @@ static Tensor *dequantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale, Exp
     if (!g->bits) return x;
     Cx *c = L->cx;
     Expr *dim[4] = {x->dim[0], x->dim[1], x->dim[2], size}, *idx[4], *two = e_int(c, 2);
-    Tensor *t = te_begin(L, DT_F32, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, DT_F32, 4, dim, idx);
     Expr *d = idx[3], *v, *s = scale_at(L, scale, x->dim[1], size, idx[1], d);
     if (g->bits == 4) {
         idx[3] = e_bin(c, E_FDIV, d, two);
@@ -308,12 +302,12 @@ static Tensor *dequantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale, Exp
 static void split(Lower *L, Gqa *g) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2);
-    int64_t heads = attn_head_count(L, "num_heads"), groups = attn_head_count(L, "kv_num_heads");
+    int64_t heads = attr_positive(L, "num_heads", 0), groups = attr_positive(L, "kv_num_heads", 0);
     if (heads % groups)
         fail(L, "num_heads (%lld) must be a multiple of kv_num_heads (%lld)", (long long)heads,
              (long long)groups);
     if (!k != !v) fail(L, "key and value must be given together");
-    if (q->rank != 3) fail(L, "query must have rank 3, not %d", q->rank);
+    check_rank(L, q, 3, "query");
     g->batch = q->dim[0];
     g->length = q->dim[1];
     Expr *n = e_int(c, heads), *m = e_int(c, groups), *at = e_int(c, 0);
@@ -328,7 +322,7 @@ static void split(Lower *L, Gqa *g) {
     g->a.q = attn_heads_at(L, q, n, size, at, NULL, NULL);
     for (int i = 0; i < 2; i++) {
         Tensor *t = i ? v : k;
-        if (t->rank != 3) fail(L, "%s must have rank 3, not %d", i ? "value" : "key", t->rank);
+        check_rank(L, t, 3, i ? "value" : "key");
         check(L, e_and(c, e_eq(c, t->dim[0], g->batch), e_eq(c, t->dim[1], g->length)),
               "key and value must have the batch and length of the query");
         check_eq(L, t->dim[2], e_mul(c, m, size),
@@ -343,11 +337,11 @@ static void cache_size(Lower *L, Gqa *g) {
     Cx *c = L->cx;
     Tensor *pk = in(L, 3), *pv = in(L, 4), *total = in_needed(L, 6);
     if (!pk != !pv) fail(L, "past_key and past_value must be given together");
-    for (int i = 0; i < 2 && pk; i++)
-        if ((i ? pv : pk)->rank != 4)
-            fail(L, "%s must have rank 4, not %d", i ? "past_value" : "past_key",
-                 (i ? pv : pk)->rank);
-    if (pk) check_eq(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
+    if (pk) {
+        check_rank(L, pk, 4, "past_key");
+        check_rank(L, pv, 4, "past_value");
+        check_eq(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
+    }
     check_eq(L, count(L, total), e_int(c, 1), "total_sequence_length must have one element");
     g->total = size_uni(L, "total", uni_i64(L, total, 0));
     g->room = pk ? size_uni(L, "room", kmax(c, g->total, pk->dim[2])) : g->total;
@@ -368,7 +362,7 @@ static void prepare(Lower *L, Gqa *g) {
     if (!attr_i(L, "do_rotary", 0)) return;
     Tensor *cache[2] = {in(L, 7), in(L, 8)}, *ids = places(L, g);
     if (!cache[0] || !cache[1]) fail(L, "do_rotary needs cos_cache and sin_cache");
-    if (cache[0]->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache[0]->rank);
+    check_rank(L, cache[0], 2, "cos_cache");
     bool inter = attr_i(L, "rotary_interleaved", 0) != 0;
     Expr *rot = e_muli(L->cx, cache[0]->dim[1], 2);
     g->a.q = t_rotary(L, g->a.q, 2, cache, ids, rot, inter);

@@ -1,7 +1,8 @@
 /* linear_attention.c: attention and convolution with a carried state. */
 #include <string.h>
 
-#include "utask/ops/nn.h"
+#include "utask/ops/attention.h"
+#include "utask/ops/matmul.h"
 
 /* ---- LinearAttention ------------------------------------------------------------------------- */
 
@@ -30,28 +31,18 @@ static Expr *key_at(Lower *L, const LinAttn *A, Tensor *key, Expr *b, Expr *g, E
 /* Checks that x is [batch, time, …]. */
 static void packed_input(Lower *L, const LinAttn *A, Tensor *x, const char *what) {
     Cx *c = L->cx;
-    if (x->rank != 3) fail(L, "%s must have rank 3, not %d", what, x->rank);
+    check_rank(L, x, 3, what);
     check(L, e_and(c, e_eq(c, x->dim[0], A->batch), e_eq(c, x->dim[1], A->time)),
           "%s must have the batch size and length of the query (%s x %s, not %s x %s)", what,
           said(L, x->dim[0]), said(L, x->dim[1]), said(L, A->batch), said(L, A->time));
-}
-
-static Expr *head_size(Lower *L, Tensor *x, Expr *heads, const char *what) {
-    Cx *c = L->cx;
-    Expr *size = e_bin(c, E_FDIV, x->dim[2], heads);
-    check(L, e_eq(c, e_mul(c, size, heads), x->dim[2]),
-          "%s heads do not divide the last axis of %s, of size %s", said(L, heads), what,
-          said(L, x->dim[2]));
-    return size;
 }
 
 /* state * exp(decay), the decay per key element or per head */
 static Tensor *decayed(Lower *L, const LinAttn *A, Tensor *state, Tensor *decay) {
     Cx *c = L->cx;
     Expr *per_head = e_eq(c, decay->dim[2], A->groups);
-    Tensor *t = te_begin(L, DT_F32, 4, state->dim);
     Expr *idx[4];
-    for (int i = 0; i < 4; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, DT_F32, 4, state->dim, idx);
     Expr *whole = packed_at(L, A, decay, idx[0], idx[1], e_int(c, 1), e_int(c, 0));
     Expr *each = packed_at(L, A, decay, idx[0], idx[1], A->ksize, idx[2]);
     Expr *g = e_un(c, E_EXP, e_sel(c, per_head, whole, each));
@@ -85,9 +76,8 @@ static Tensor *correction(Lower *L, const LinAttn *A, Tensor *state, Tensor *key
 static Tensor *written(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                        Tensor *write) {
     Cx *c = L->cx;
-    Tensor *t = te_begin(L, DT_F32, 4, state->dim);
     Expr *idx[4];
-    for (int i = 0; i < 4; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, DT_F32, 4, state->dim, idx);
     Expr *k = key_at(L, A, key, idx[0], idx[1], idx[2]);
     Expr *wi[3] = {idx[0], idx[1], idx[3]};
     Expr *v = write ? ld(L, write, wi) : packed_at(L, A, value, idx[0], idx[1], A->vsize, idx[3]);
@@ -108,13 +98,7 @@ static Tensor *read_state(Lower *L, const LinAttn *A, Tensor *state, Tensor *que
     return te_end(L, t, e_mul(c, e_reduce(c, R_SUM, 1, &d, product), scale));
 }
 
-static Tensor *zeros(Lower *L, DType t, int rank, Expr **dim) {
-    Tensor *z = te_begin(L, t, rank, dim);
-    return te_end(L, z, e_num(L->cx, t, 0));
-}
-
-/* The inputs that the update rule uses, as a decay and a beta. Others are ignored (ms) or
- * refused. */
+/* What the update rule takes, as a decay and a beta; others are not looked at (ms), or refused. */
 static void rule_inputs(Lower *L, bool ms, Tensor **decay, Tensor **beta) {
     const char *rule = attr_s(L, "update_rule", "gated_delta");
     bool gated = strcmp(rule, "gated") == 0 || strcmp(rule, "gated_delta") == 0;
@@ -137,7 +121,7 @@ static void rule_inputs(Lower *L, bool ms, Tensor **decay, Tensor **beta) {
 static void lin_sizes(Lower *L, LinAttn *A, bool ms, int64_t qn, int64_t kn) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2);
-    if (q->rank != 3) fail(L, "query must have rank 3, not %d", q->rank);
+    check_rank(L, q, 3, "query");
     bool inverse = ms && qn > 0 && kn > qn && kn % qn == 0;
     if (kn < 1 || qn < 1 || qn > INT32_MAX || kn > INT32_MAX || (!inverse && qn % kn))
         fail(L, "q_num_heads (%lld) must be a positive multiple of kv_num_heads (%lld)%s",
@@ -150,13 +134,13 @@ static void lin_sizes(Lower *L, LinAttn *A, bool ms, int64_t qn, int64_t kn) {
     A->per_key = e_int(c, 1);
     packed_input(L, A, k, "key");
     packed_input(L, A, v, "value");
-    A->vsize = head_size(L, v, A->groups, "the value");
+    A->vsize = attn_head_size(L, v, A->groups, "the value");
     if (!ms) {
-        A->ksize = head_size(L, k, A->groups, "the key");
+        A->ksize = attn_head_size(L, k, A->groups, "the key");
         check_eq(L, q->dim[2], e_muli(c, A->ksize, qn), "query and key must have one head size");
         return;
     }
-    A->ksize = head_size(L, q, e_int(c, qn), "the query");
+    A->ksize = attn_head_size(L, q, e_int(c, qn), "the query");
     if (k->dim[2] == e_mul(c, A->groups, A->ksize)) return;
     Expr *keys = let(L, "keys", e_bin(c, E_FDIV, k->dim[2], A->ksize), 0);
     check(L, e_and(c, e_lt(c, e_int(c, 0), keys), e_eq(c, e_mul(c, keys, A->ksize), k->dim[2])),
@@ -207,8 +191,7 @@ static int64_t state_window(Lower *L) {
 static Tensor *window_next(Lower *L, Tensor *window, Tensor *next) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];
-    Tensor *t = te_begin(L, window->dtype, window->rank, window->dim);
-    for (int i = 0; i < t->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, window->dtype, window->rank, window->dim, idx);
     Expr *last = e_addi(c, t->dim[0], -1), *i = idx[0], *fresh = ld(L, next, idx + 1);
     idx[0] = e_addi(c, i, 1);
     return te_end(L, t, e_sel(c, e_lt(c, i, last), ld(L, window, idx), fresh));
@@ -233,8 +216,8 @@ static void linear_attention(Lower *L, bool ms) {
         scale = e_div(c, e_num(c, DT_F32, 1), root);
     }
 
-    Tensor *init = past ? t_cast(L, DT_F32, past) : zeros(L, DT_F32, 4, sdim + 1);
-    Tensor *none = window ? zeros(L, DT_F32, 5, sdim) : NULL;
+    Tensor *init = past ? t_cast(L, DT_F32, past) : t_zeros(L, DT_F32, 4, sdim + 1);
+    Tensor *none = window ? t_zeros(L, DT_F32, 5, sdim) : NULL;
     LoopB *loop = loop_begin(L, A.time);
     A.now = loop_iter(loop);
     Tensor *state = loop_carry(L, loop, init), *kept = state, *write = NULL, *all = NULL;
@@ -267,10 +250,8 @@ void lower_MsLinearAttention(Lower *L) { linear_attention(L, true); }
 static Tensor *causal_conv(Lower *L, Tensor *padded, Tensor *x, Expr *dilation) {
     Cx *c = L->cx;
     Tensor *weight = in(L, 1), *bias = in(L, 2);
-    const char *act = attr_s(L, "activation", "none");
-    bool silu = strcmp(act, "silu") == 0 || strcmp(act, "swish") == 0;
-    if (!silu && strcmp(act, "none") != 0)
-        fail(L, "activation '%s' is not one of silu, swish, none", act);
+    static const char *const acts[] = {"none", "silu", "swish"};
+    bool silu = attr_choice(L, "activation", COUNT(acts), acts) > 0;
     DType w = wide_float(x->dtype);
     Tensor *t = te_begin(L, w, 3, x->dim);
     Axis *tap = axis_new(c, weight->dim[2]);
@@ -280,8 +261,7 @@ static Tensor *causal_conv(Lower *L, Tensor *padded, Tensor *x, Expr *dilation) 
     Expr *product = e_mul(c, e_cast(c, w, ld(L, padded, xi)), e_cast(c, w, ld(L, weight, wi)));
     Tensor *y = te_end(L, t, e_reduce(c, R_SUM, 1, &tap, product));
     if (bias) {
-        if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-        check_eq(L, bias->dim[0], x->dim[1], "bias must have one element per channel");
+        check_shape(L, bias, 1, &x->dim[1], "bias", "bias must have one element per channel");
         y = t_bin(L, E_ADD, y, t_unsqueeze(L, t_cast(L, w, bias), 1));
     }
     if (silu) y = t_bin(L, E_MUL, y, t_un(L, E_SIGMOID, y));
@@ -292,7 +272,7 @@ static Tensor *causal_conv(Lower *L, Tensor *padded, Tensor *x, Expr *dilation) 
 static void conv_state(Lower *L, Tensor *x, Expr *dilation, Expr *dim[3]) {
     Cx *c = L->cx;
     Tensor *weight = in(L, 1);
-    if (weight->rank != 3) fail(L, "weight must have rank 3, not %d", weight->rank);
+    check_rank(L, weight, 3, "weight");
     Expr *one = e_int(c, 1), *k = weight->dim[2];
     check(L, e_and(c, e_eq(c, weight->dim[0], x->dim[1]), e_eq(c, weight->dim[1], one)),
           "weight must be [channels, 1, k]");
@@ -305,20 +285,14 @@ static void conv_state(Lower *L, Tensor *x, Expr *dilation, Expr *dim[3]) {
 void lower_CausalConvWithState(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *past = in(L, 3);
-    if (x->rank != 3) fail(L, "the input must have rank 3, not %d", x->rank);
+    check_rank(L, x, 3, "the input");
     Expr *sdim[3], *one = e_int(c, 1);
     conv_state(L, x, one, sdim);
     if (past) check_state(L, past, 3, sdim, 0);
-    if (!past) past = zeros(L, x->dtype, 3, sdim);
+    if (!past) past = t_zeros(L, x->dtype, 3, sdim);
     Tensor *both[2] = {past, x}, *padded = t_concat(L, 2, both, 2);
     out(L, 0, causal_conv(L, padded, x, one));
     if (wants_out(L, 1)) out(L, 1, t_slice(L, padded, 2, x->dim[2], one, sdim[2]));
-}
-
-/* Swaps the last axis of a tensor of rank 3 with the one before. */
-static Tensor *swapped(Lower *L, Tensor *t) {
-    static const int perm[3] = {0, 2, 1};
-    return t_transpose(L, t, perm);
 }
 
 static void refuse_extensions(Lower *L) {
@@ -350,7 +324,7 @@ void lower_MsCausalConvWithState(Lower *L) {
     if (last) { /* to [batch, length, channels], then as without channels_last */
         for (int i = 3; i < rank; i++) channels = e_mul(c, channels, x->dim[i]);
         Expr *dim[3] = {x->dim[0], x->dim[1], channels};
-        x = swapped(L, t_reshape(L, x, 3, dim));
+        x = t_swap_last(L, t_reshape(L, x, 3, dim));
     }
     conv_state(L, x, e_int(c, dil), sdim);
     memcpy(state + 1, last ? whole : sdim, (last ? (size_t)rank : 3) * sizeof *state);
@@ -360,13 +334,13 @@ void lower_MsCausalConvWithState(Lower *L) {
         check_state(L, past, rank, state + 1, window);
         if (window) past = t_gather0(L, past, e_int(c, window - 1));
         Expr *dim[3] = {sdim[0], sdim[2], sdim[1]};
-        if (last) past = swapped(L, t_reshape(L, past, 3, dim));
+        if (last) past = t_swap_last(L, t_reshape(L, past, 3, dim));
     } else {
-        past = zeros(L, x->dtype, 3, sdim);
+        past = t_zeros(L, x->dtype, 3, sdim);
     }
     Tensor *both[2] = {past, x}, *padded = t_concat(L, 2, both, 2);
     Tensor *y = causal_conv(L, padded, x, e_int(c, dil));
-    out(L, 0, last ? t_reshape(L, swapped(L, y), rank, whole) : y);
+    out(L, 0, last ? t_reshape(L, t_swap_last(L, y), rank, whole) : y);
     if (!wants_out(L, 1)) return;
     Expr *dim[4] = {e_int(c, window ? window : 1), sdim[0], sdim[1], sdim[2]}, *length = x->dim[2];
     Tensor *t = te_begin(L, x->dtype, 4, dim);

@@ -25,13 +25,7 @@ static void check_features(Lower *L, const Tensor *x, int64_t n) {
 }
 
 static Tensor *add_floats(Lower *L, Tensor *a, const float *v, int64_t n) {
-    return t_bin(L, E_ADD, a, t_const(L, DT_F32, 1, &n, v));
-}
-
-/* A single score is transformed only by PROBIT. */
-static Tensor *post_of(Lower *L, Tensor *s, int64_t n) {
-    Post post = post_attr(L);
-    return n > 1 || post == POST_PROBIT ? post_scores(L, post, s) : s;
+    return t_bin(L, E_ADD, a, t_list(L, DT_F32, n, v));
 }
 
 void lower_LinearRegressor(Lower *L) {
@@ -46,16 +40,7 @@ void lower_LinearRegressor(Lower *L) {
     check_features(L, x, n / targets);
     Tensor *s = times_rows(L, x, w, targets, n / targets);
     if (m > 0) s = add_floats(L, s, b, m);
-    out(L, 0, post_of(L, s, targets));
-}
-
-/* Label and two scores from one score s [rows]. */
-static Tensor *sign_label(Lower *L, Tensor *s, const int64_t *label) {
-    Cx *c = L->cx;
-    Tensor *k = te_begin(L, DT_I64, 1, s->dim);
-    Expr *row = ax(L, k, 0);
-    k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, e_num(c, DT_F32, 0), ld(L, s, &row))));
-    return labels_at(L, label, 2, k);
+    out(L, 0, post_targets(L, post_attr(L), s, targets));
 }
 
 void lower_LinearClassifier(Lower *L) {
@@ -77,13 +62,10 @@ void lower_LinearClassifier(Lower *L) {
         out(L, 1, post_scores(L, post_attr(L), s));
         return;
     }
-    out(L, 0, sign_label(L, t_column(L, s, 0), nlabel == 2 ? label : plain));
+    out(L, 0, labels_above(L, nlabel == 2 ? label : plain, t_column(L, s, 0), 0));
     Post post = post_attr(L);
-    if (nlabel == 2)
-        s = two_scores(L, t_column(L, s, 0), false, post);
-    else
-        s = post_of(L, s, 1);
-    out(L, 1, s);
+    out(L, 1,
+        nlabel == 2 ? two_scores(L, t_column(L, s, 0), false, post) : post_targets(L, post, s, 1));
 }
 
 /* ---- support vectors ------------------------------------------------------------------------- */
@@ -193,7 +175,7 @@ static Tensor *pair_probabilities(Lower *L, const Svc *s, Tensor *pair) {
     const float *a = attr_floats(L, "prob_a", &na), *b = attr_floats(L, "prob_b", &nb);
     if (na < s->pairs || nb != na)
         fail(L, "prob_a and prob_b must have %lld entries", (long long)s->pairs);
-    Tensor *ta = t_const(L, DT_F32, 1, &s->pairs, a), *tb = t_const(L, DT_F32, 1, &s->pairs, b);
+    Tensor *ta = t_list(L, DT_F32, s->pairs, a), *tb = t_list(L, DT_F32, s->pairs, b);
     Tensor *v = t_un(L, E_NEG, t_bin(L, E_ADD, t_bin(L, E_MUL, pair, ta), tb));
     v = t_un(L, E_SIGMOID, v);
     v = t_bin(L, E_MIN, t_bin(L, E_MAX, v, t_scalar(L, DT_F32, 1e-7)),
@@ -293,7 +275,7 @@ static void linear_svc(Lower *L, Tensor *x, const float *w, int n, const int64_t
         k = te_end(L, y, e_sel(c, over, e_int(c, 1), ld(L, k, &row)));
     }
     out(L, 0, labels_at(L, label, classes, k));
-    out(L, 1, post_of(L, s, classes));
+    out(L, 1, post_targets(L, post_attr(L), s, classes));
 }
 
 void lower_SVMClassifier(Lower *L) {

@@ -19,17 +19,19 @@ Tensor *t_floats(Lower *L, DType t, int64_t rows, int64_t cols, const double *v)
 
 /* ---- scores [rows, classes] ------------------------------------------------------------------ */
 typedef enum { POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO, POST_PROBIT } Post;
-#define POSTS "NONE|SOFTMAX|LOGISTIC|SOFTMAX_ZERO|PROBIT"
-/* One score s [rows] as the scores of two classes: s is the probability of the second one or, if
- * `mixed`, above 0 for the second class and below 0 for the first. */
+/* One score s [rows] as the scores of two classes: s is the second one's and a probability, or,
+ * when it is `mixed`, above 0 for the second and below for the first class. */
 Tensor *two_scores(Lower *L, Tensor *s, bool mixed, Post post);
 Post post_attr(Lower *L); /* post_transform, a string */
 Tensor *post_scores(Lower *L, Post post, Tensor *scores);
-/* labels[k] for class numbers k [rows] (int64). */
+/* The same of n targets; one score alone is transformed by PROBIT only. */
+Tensor *post_targets(Lower *L, Post post, Tensor *scores, int64_t n);
+/* Label k of `labels` where k [rows] are class numbers (int64). */
 Tensor *labels_at(Lower *L, const int64_t *labels, int64_t n, Tensor *k);
-/* The first position of each row's maximum in [rows, classes]: int64 [rows]. */
+/* The second of two labels where s [rows] is above the bound, else the first. */
+Tensor *labels_above(Lower *L, const int64_t *labels, Tensor *s, double bound);
+/* Of [rows, classes] the first place of the greatest, int64 [rows]. */
 Tensor *best_class(Lower *L, Tensor *scores);
-Tensor *t_column(Lower *L, Tensor *t, int64_t k);  /* [rows, n] to [rows] */
-Tensor *t_columns(Lower *L, Tensor *a, Tensor *b); /* two of [rows] to [rows, 2] */
+Tensor *t_column(Lower *L, Tensor *t, int64_t k); /* [rows, n] to [rows] */
 
 #endif

@@ -32,10 +32,7 @@ void lower_Concat(Lower *L) {
     int n = L->node->nin;
     Tensor **t = NEWN(L->a, Tensor *, n);
     if (!node_attr(L->node, "axis")) fail(L, "the attribute axis is missing");
-    for (int i = 0; i < n; i++) {
-        t[i] = in(L, i);
-        if (!t[i]) fail(L, "input %d is missing", i);
-    }
+    for (int i = 0; i < n; i++) t[i] = in_needed(L, i);
     out(L, 0, t_join(L, n, t, attr_i(L, "axis", 0)));
 }
 
@@ -230,8 +227,7 @@ void lower_Slice(Lower *L) {
         dim[p] = cut[p].len;
         if (dim[p] == a->dim[p] && e_is_ival(t[p], 1)) s[p] = NULL;
     }
-    Tensor *o = te_begin(L, a->dtype, r, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, r, dim, idx);
     for (int p = 0; p < r; p++)
         if (s[p]) idx[p] = e_add(c, cut[p].start, e_mul(c, idx[p], cut[p].step));
     out(L, 0, te_end(L, o, ld(L, a, idx)));
@@ -279,16 +275,8 @@ static Expr *pads_after(Lower *L, const Vec *pads, const Vec *axes, int j) {
 static void pad(Lower *L, Tensor *amounts) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
-    const char *name = attr_s(L, "mode", "constant");
-    PadMode mode = PAD_CONSTANT;
-    if (!strcmp(name, "reflect"))
-        mode = PAD_REFLECT;
-    else if (!strcmp(name, "edge"))
-        mode = PAD_EDGE;
-    else if (!strcmp(name, "wrap"))
-        mode = PAD_WRAP;
-    else if (strcmp(name, "constant"))
-        fail(L, "unknown mode \"%s\"", name);
+    static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
+    PadMode mode = (PadMode)attr_choice(L, "mode", COUNT(modes), modes);
     int r = a->rank, n = r;
     Vec axes = {.n = r}, pads;
     if (has_in(L, 3)) {
@@ -325,8 +313,7 @@ static void pad(Lower *L, Tensor *amounts) {
     }
     Expr *value = e_num(c, a->dtype, 0), *inside = e_bool(c, true);
     if (mode == PAD_CONSTANT && has_in(L, 2)) value = scalar_uni(L, 2, "constant_value");
-    Tensor *o = te_begin(L, a->dtype, r, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, r, dim, idx);
     for (int p = 0; p < r; p++) {
         if (before[p] == zero && after[p] == zero) continue;
         if (mode == PAD_CONSTANT) {
@@ -378,8 +365,7 @@ void lower_CenterCropPad(Lower *L) {
         dim[p] = size_uni(L, "dim", uni_i64(L, in(L, 1), j));
         touched[p] = dim[p] != a->dim[p];
     }
-    Tensor *o = te_begin(L, a->dtype, r, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, r, dim, idx);
     for (int p = 0; p < r; p++) {
         if (!touched[p]) continue;
         Expr *skip = e_div(c, e_sub(c, a->dim[p], dim[p]), e_int(c, 2)); /* rounds to zero */
@@ -402,8 +388,7 @@ void lower_Tile(Lower *L) {
         Expr *times = size_uni(L, "repeats", uni_i64(L, in(L, 1), p));
         dim[p] = e_mul(c, a->dim[p], times);
     }
-    Tensor *o = te_begin(L, a->dtype, r, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, r, dim, idx);
     for (int p = 0; p < r; p++)
         if (dim[p] != a->dim[p])
             idx[p] = e_is_ival(a->dim[p], 1) ? e_int(c, 0) : e_bin(c, E_MOD, idx[p], a->dim[p]);

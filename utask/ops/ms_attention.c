@@ -22,15 +22,14 @@ Tensor *attn_heads_at(Lower *L, Tensor *x, Expr *heads, Expr *size, Expr *from, 
 Tensor *attn_biased(Lower *L, const Attn *A, Tensor *s, Tensor *bias, Expr *width) {
     if (!bias) return s;
     Cx *c = L->cx;
-    if (bias->rank != 4) fail(L, "attention_bias must have rank 4, not %d", bias->rank);
+    check_rank(L, bias, 4, "attention_bias");
     Expr *want[4] = {A->batch, A->heads, A->qlen, width}, *idx[MAX_RANK];
     for (int k = 0; k < 4; k++) {
         Expr *d = bias->dim[k], *same = e_eq(c, d, want[k]);
         check(L, k < 2 ? e_or(c, e_eq(c, d, e_int(c, 1)), same) : same,
               "attention_bias does not fit the scores (its axis %d)", k);
     }
-    Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, s->dtype, s->rank, s->dim, idx);
     Expr *j = idx[s->rank - 1];
     Expr *at[4] = {idx[0], attn_query_head(L, A, t, 1), idx[s->rank - 2], j};
     Expr *v = e_cast(c, s->dtype, ld_bcast(L, bias, 4, at, want));
@@ -38,13 +37,13 @@ Tensor *attn_biased(Lower *L, const Attn *A, Tensor *s, Tensor *bias, Expr *widt
     return te_end(L, t, e_add(c, ld(L, s, idx), v));
 }
 
-Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at) {
+/* `fresh` written into the buffer `past` from position `at` of `axis` on: it must fit, checked. */
+static Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at) {
     Cx *c = L->cx;
     Expr *n = fresh->dim[axis], *end = e_add(c, at, n), *idx[MAX_RANK];
     check(L, e_and(c, e_le(c, e_int(c, 0), at), e_le(c, end, past->dim[axis])),
           "what is new does not fit into the buffer of the past");
-    Tensor *t = te_begin(L, past->dtype, past->rank, past->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, past->dtype, past->rank, past->dim, idx);
     Expr *old = ld(L, past, idx), *x = idx[axis], *here;
     if (e_is_ival(n, 1)) { /* the form that can be computed in place */
         here = e_eq(c, x, at);
@@ -107,9 +106,8 @@ static Tensor *masked(Lower *L, const Attn *A, Tensor *s, const AttnMask *M) {
     Cx *c = L->cx;
     if (M->t && (M->t->rank < 1 || M->t->rank > 4))
         fail(L, "a mask must have rank 1 to 4, not %d", M->t->rank);
-    Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
     Expr *idx[MAX_RANK];
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, s->dtype, s->rank, s->dim, idx);
     Expr *i = idx[s->rank - 2], *j = idx[s->rank - 1], *v = ld(L, s, idx);
     if (M->t) {
         Expr *less = e_add(c, v, e_num(c, s->dtype, M->fill));
@@ -190,7 +188,7 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
     Tensor *fresh = t_concat(L, 2, kv, 0), *present = fresh;
     Expr *end = A->k->dim[2];
     if (past) {
-        if (past->rank != 5) fail(L, "past must have rank 5, not %d", past->rank);
+        check_rank(L, past, 5, "past");
         for (int i = 0; i < 5; i++)
             if (i != 3)
                 check_eq(L, past->dim[i], fresh->dim[i],
@@ -207,17 +205,17 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
 
 /* Checks x [batch, length, inputs] and w [inputs, width], and the bias [width] or NULL. */
 static void check_projection(Lower *L, Tensor *x, Tensor *w, Tensor *bias) {
-    if (x->rank != 3) fail(L, "the input must have rank 3, not %d", x->rank);
-    if (w->rank != 2) fail(L, "the weights must have rank 2, not %d", w->rank);
+    check_rank(L, x, 3, "the input");
+    check_rank(L, w, 2, "the weights");
     check_eq(L, x->dim[2], w->dim[0], "input and weights do not fit");
-    if (!bias) return;
-    if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-    check_eq(L, bias->dim[0], w->dim[1], "bias must have one element per column of the weights");
+    if (bias)
+        check_shape(L, bias, 1, &w->dim[1], "bias",
+                    "bias must have one element per column of the weights");
 }
 
 void attn_projected_heads(Lower *L, Tensor *qkv, Attn *A) {
     Cx *c = L->cx;
-    int64_t heads = attn_head_count(L, "num_heads");
+    int64_t heads = attr_positive(L, "num_heads", 0);
     Expr *size[3], *from = e_int(c, 0), *n = e_int(c, heads);
     Tensor **part[3] = {&A->q, &A->k, &A->v};
     hidden_sizes(L, qkv->dim[2], heads, size);
@@ -257,12 +255,11 @@ void lower_QAttention(Lower *L) {
     if (xz) check_eq(L, count(L, xz), one, "input_zero_point must have one element");
     for (int i = 0; i < 2; i++) {
         Tensor *t = i ? wz : ws;
+        const char *what = i ? "weight_zero_point" : "weight_scale";
         if (!t) continue;
-        if (t->rank > 1)
-            fail(L, "%s must have rank 0 or 1", i ? "weight_zero_point" : "weight_scale");
+        if (t->rank > 1) fail(L, "%s must have rank 0 or 1", what);
         check(L, e_or(c, e_eq(c, count(L, t), one), e_eq(c, count(L, t), columns)),
-              "%s must have one element, or one per column",
-              i ? "weight_zero_point" : "weight_scale");
+              "%s must have one element, or one per column", what);
     }
     if (xz) xz = t_reshape(L, xz, 0, NULL);
     Tensor *scale = t_bin(L, E_MUL, ws, t_reshape(L, xs, 0, NULL));
@@ -278,8 +275,7 @@ void lower_QAttention(Lower *L) {
 static Tensor *packed_part(Lower *L, Tensor *x, int which, Tensor *bias) {
     Cx *c = L->cx;
     Expr *dim[4] = {x->dim[0], x->dim[2], x->dim[1], x->dim[4]}, *idx[4];
-    Tensor *t = te_begin(L, x->dtype, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, x->dtype, 4, dim, idx);
     Expr *v = ld(L, x, (Expr *[]){idx[0], idx[2], idx[1], e_int(c, which), idx[3]});
     if (bias) {
         Expr *row = e_add(c, e_mul(c, e_int(c, which), dim[1]), idx[1]);
@@ -296,18 +292,12 @@ static void check_packed(Lower *L, Tensor *x, int64_t heads, int parts) {
 }
 
 static void check_bias(Lower *L, Tensor *bias, Expr *width) {
-    if (!bias) return;
-    if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-    check_eq(L, bias->dim[0], width, "bias does not fit query, key and value");
-}
-
-static void check_rank(Lower *L, const Tensor *x, int rank, const char *what) {
-    if (x->rank != rank) fail(L, "%s must have rank %d, not %d", what, rank, x->rank);
+    if (bias) check_shape(L, bias, 1, &width, "bias", "bias does not fit query, key and value");
 }
 
 void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v, Tensor *bias) {
     Cx *c = L->cx;
-    int64_t heads = attn_head_count(L, "num_heads");
+    int64_t heads = attr_positive(L, "num_heads", 0);
     Expr *n = e_int(c, heads), *zero = e_int(c, 0);
     if (!k && v) fail(L, "value without key");
     if (!k && q->rank == 5) {

@@ -30,8 +30,7 @@ typedef struct Moe {
  * scores over the chosen experts or all. */
 static void choose(Lower *L, Moe *m, Tensor *shares) {
     Cx *c = L->cx;
-    int64_t k = attr_i(L, "k", 1);
-    if (k < 1 || k > INT32_MAX) fail(L, "k must be positive, not %lld", (long long)k);
+    int64_t k = attr_positive(L, "k", 1);
     m->k = e_int(c, k);
     check_le(L, m->k, m->route->dim[1], "k (%lld) is more than the number of experts",
              (long long)k);
@@ -59,17 +58,16 @@ static Expr *bytes_of(Lower *L, const Layer *y, Expr *n) {
     return e_bin(L->cx, E_FDIV, e_addi(L->cx, e_muli(L->cx, n, y->bits), 7), e_int(L->cx, 8));
 }
 
-static void check_shape(Lower *L, const Layer *y, const Tensor *t, int rank, Expr **dim,
-                        const char *what) {
-    if (t->rank != rank) fail(L, "%s_%s must have rank %d, not %d", y->what, what, rank, t->rank);
-    for (int i = 0; i < rank; i++)
-        check_eq(L, t->dim[i], dim[i], "%s_%s has a wrong size (axis %d)", y->what, what, i);
+static void check_part(Lower *L, const Layer *y, const Tensor *t, int rank, Expr **dim,
+                       const char *part) {
+    const char *what = arena_printf(L->a, "%s_%s", y->what, part);
+    check_shape(L, t, rank, dim, what, arena_printf(L->a, "%s has a wrong size (axis %%d)", what));
 }
 
 static void check_layer(Lower *L, const Moe *m, const Layer *y, Expr *outputs, Expr *inputs) {
     Cx *c = L->cx;
     Expr *dim[3] = {m->route->dim[1], outputs, inputs};
-    if (y->bias) check_shape(L, y, y->bias, 2, dim, "experts_bias");
+    if (y->bias) check_part(L, y, y->bias, 2, dim, "experts_bias");
     if (y->bits) {
         if (y->w->dtype != DT_U8)
             fail(L, "%s_experts_weights must be uint8, not %s", y->what, dtype_name(y->w->dtype));
@@ -78,16 +76,16 @@ static void check_layer(Lower *L, const Moe *m, const Layer *y, Expr *outputs, E
                  (long long)y->bits);
         dim[2] = bytes_of(L, y, inputs);
     }
-    check_shape(L, y, y->w, 3, dim, "experts_weights");
+    check_part(L, y, y->w, 3, dim, "experts_weights");
     if (!y->bits) return;
     if (!y->scale) fail(L, "%s_scales are missing", y->what);
     int rank = m->block ? 3 : 2;
     if (m->block) dim[2] = divided_dim(L, inputs, e_int(c, m->block), "input of a layer");
-    check_shape(L, y, y->scale, rank, dim, "scales");
+    check_part(L, y, y->scale, rank, dim, "scales");
     if (!y->zero) return;
     if (y->zero->dtype != DT_U8) fail(L, "%s_zero_points must be uint8", y->what);
     dim[rank - 1] = bytes_of(L, y, dim[rank - 1]);
-    check_shape(L, y, y->zero, rank, dim, "zero_points");
+    check_part(L, y, y->zero, rank, dim, "zero_points");
 }
 
 /* Code i on the last axis of t, with the other indices `at`, as int32. */
@@ -121,8 +119,7 @@ static Tensor *product(Lower *L, const Moe *m, const Layer *y, Tensor *x, Expr *
                        Expr *inputs) {
     Cx *c = L->cx;
     Expr *dim[3] = {m->rows, m->k, outputs}, *idx[3];
-    Tensor *t = te_begin(L, m->w, 3, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, m->w, 3, dim, idx);
     Axis *d = axis_new(c, inputs);
     Expr *e = ld(L, m->expert, idx), *along = e_axis(c, d), *at[3] = {idx[0], along, NULL};
     if (x->rank == 3) at[1] = idx[1], at[2] = along;
@@ -130,8 +127,7 @@ static Tensor *product(Lower *L, const Moe *m, const Layer *y, Tensor *x, Expr *
     v = e_mul(c, v, weight_at(L, m, y, e, idx[2], along));
     t = te_end(L, t, e_reduce(c, R_SUM, 1, &d, v));
     if (!y->bias) return t;
-    Tensor *sum = te_begin(L, m->w, 3, dim);
-    all_axes(L, sum, idx);
+    Tensor *sum = te_indexed(L, m->w, 3, dim, idx);
     e = ld(L, m->expert, idx);
     v = e_cast(c, m->w, ld(L, y->bias, (Expr *[]){e, idx[2]}));
     return te_end(L, sum, e_add(c, ld(L, t, idx), v));
@@ -168,8 +164,7 @@ static Tensor *hidden(Lower *L, const Moe *m, int64_t fusion) {
     Tensor *first = product(L, m, &y[0], m->x, wide, m->size), *third = NULL;
     if (y[2].w) third = product(L, m, &y[2], m->x, m->inner, m->size);
     Expr *idx[3], *gate, *linear = NULL;
-    Tensor *t = te_begin(L, m->w, 3, (Expr *[]){m->rows, m->k, m->inner});
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, m->w, 3, (Expr *[]){m->rows, m->k, m->inner}, idx);
     if (fusion) {
         Expr *i = idx[2];
         idx[2] = fusion == 1 ? e_muli(c, i, 2) : i;
@@ -208,17 +203,14 @@ static void experts(Lower *L, Moe *m, Tensor *shares) {
     m->x = x;
     int64_t fusion = fused(L, m);
     if (x->rank != 2 && x->rank != 3) fail(L, "the input must have rank 2 or 3, not %d", x->rank);
-    if (m->route->rank != 2) fail(L, "router_probs must have rank 2, not %d", m->route->rank);
+    check_rank(L, m->route, 2, "router_probs");
     m->size = x->dim[x->rank - 1];
     m->rows = x->rank == 3 ? e_mul(c, x->dim[0], x->dim[1]) : x->dim[0];
     if (x->rank == 3) m->x = t_reshape(L, x, 2, (Expr *[]){m->rows, m->size});
     check_eq(L, m->route->dim[0], m->rows, "router_probs must have a row for each of the input");
-    if (shares) {
-        if (shares->rank != 2) fail(L, "router_weights must have rank 2, not %d", shares->rank);
-        for (int i = 0; i < 2; i++)
-            check_eq(L, shares->dim[i], m->route->dim[i],
-                     "router_weights must have the shape of router_probs");
-    }
+    if (shares)
+        check_shape(L, shares, 2, m->route->dim, "router_weights",
+                    "router_weights must have the shape of router_probs");
     Expr *wide = fusion ? e_muli(c, m->inner, 2) : m->inner;
     check_layer(L, m, &m->layer[0], wide, m->size);
     check_layer(L, m, &m->layer[1], m->size, m->inner);

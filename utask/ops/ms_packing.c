@@ -8,8 +8,7 @@
 /* A list of n lengths as int64. */
 static Tensor *lengths_in(Lower *L, int i, Expr *n, const char *what) {
     Tensor *t = in(L, i);
-    if (t->rank != 1) fail(L, "%s must have rank 1, not %d", what, t->rank);
-    check_eq(L, t->dim[0], n, "the lengths do not fit the batch");
+    check_shape(L, t, 1, &n, what, "the lengths do not fit the batch");
     return t_cast(L, DT_I64, t);
 }
 
@@ -44,7 +43,7 @@ static Tensor *affine(Lower *L, Tensor *a, int64_t factor, Expr *b) {
 void lower_RemovePadding(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);
-    if (x->rank != 3) fail(L, "the input must have rank 3, not %d", x->rank);
+    check_rank(L, x, 3, "the input");
     Expr *batch = x->dim[0], *length = x->dim[1], *zero = e_int(c, 0), *one = e_int(c, 1);
     Tensor *len = lengths_in(L, 1, batch, "sequence_token_count");
     Tensor *least = t_reduce(L, R_MIN, len, 1, false), *most = t_reduce(L, R_MAX, len, 1, false);
@@ -86,8 +85,7 @@ void lower_RemovePadding(Lower *L) {
 /* The first n offsets of input i, as int64. */
 static Tensor *offsets(Lower *L, Tensor *token_offset, Expr *n) {
     Cx *c = L->cx;
-    if (token_offset->rank != 2)
-        fail(L, "token_offset must have rank 2, not %d", token_offset->rank);
+    check_rank(L, token_offset, 2, "token_offset");
     Expr *all = count(L, token_offset);
     check_le(L, n, all, "there are more rows than token_offset has places");
     Tensor *flat = t_reshape(L, t_cast(L, DT_I64, token_offset), 1, &all);
@@ -107,8 +105,7 @@ static Tensor *with_padding(Lower *L, Tensor *x, Tensor *token_offset) {
     Tensor *source =
         ext_like(L, "scatter_elements", 3, given, 2, param, none, "token_offset is out of range");
     Expr *dim[3] = {token_offset->dim[0], token_offset->dim[1], x->dim[1]}, *idx[3];
-    Tensor *y = te_begin(L, x->dtype, 3, dim);
-    all_axes(L, y, idx);
+    Tensor *y = te_indexed(L, x->dtype, 3, dim, idx);
     Expr *flat = e_add(c, e_mul(c, idx[0], dim[1]), idx[1]), *from = ld(L, source, &flat);
     Expr *v = ld(L, x, (Expr *[]){from, idx[2]});
     return te_end(L, y, e_sel(c, e_le(c, zero, from), v, e_num(c, x->dtype, 0)));
@@ -128,7 +125,7 @@ static Tensor *without_padding(Lower *L, Tensor *x, Tensor *token_offset, Expr *
 
 void lower_RestorePadding(Lower *L) {
     Tensor *x = in(L, 0);
-    if (x->rank != 2) fail(L, "the input must have rank 2, not %d", x->rank);
+    check_rank(L, x, 2, "the input");
     out(L, 0, with_padding(L, x, in(L, 1)));
 }
 
@@ -173,8 +170,8 @@ static Tensor *padded(Lower *L, Tensor *x, Tensor *place) {
 void lower_PackedMultiHeadAttention(Lower *L) {
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2), *place = in(L, 4);
     if (!place || !in(L, 5)) fail(L, "token_offset or cumulative_sequence_length is missing");
-    if (place->rank != 2) fail(L, "token_offset must have rank 2, not %d", place->rank);
-    if (k && k->rank != 2) fail(L, "key must have rank 2, not %d", k->rank);
+    check_rank(L, place, 2, "token_offset");
+    if (k) check_rank(L, k, 2, "key");
     if (!k && q->rank != 4) fail(L, "query must have rank 4 without key, not %d", q->rank);
     Expr *rows = q->dim[0];
     if (k) check_eq(L, k->dim[0], rows, "query and key must have the same number of rows");

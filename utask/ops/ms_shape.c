@@ -145,7 +145,7 @@ void lower_CropAndResize(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *rois = in_needed(L, 1), *batch = in_needed(L, 2);
     bool nearest = !strcmp(attr_s(L, "mode", "bilinear"), "nearest");
-    DType w = wide_type(x->dtype);
+    DType w = wide_float(x->dtype);
     if (x->rank != 4 || rois->rank != 2 || batch->rank != 1)
         fail(L, "ranks of input, regions and batch_indices are %d, %d, %d; 4, 2, 1 are expected",
              x->rank, rois->rank, batch->rank);
@@ -198,14 +198,13 @@ void lower_Inverse(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0);
     int r = x->rank;
-    DType t = wide_type(x->dtype);
+    DType t = wide_float(x->dtype);
     if (r < 2) fail(L, "the input has rank %d, not 2 or more", r);
     check_eq(L, x->dim[r - 2], x->dim[r - 1], "the matrices are not square");
     Expr *n = better_dim(x->dim[r - 2], x->dim[r - 1]), *dim[MAX_RANK], *idx[MAX_RANK];
     for (int i = 0; i < r; i++) dim[i] = i < r - 2 ? x->dim[i] : n;
     dim[r - 1] = e_muli(c, n, 2);
-    Tensor *both = te_begin(L, t, r, dim);
-    all_axes(L, both, idx);
+    Tensor *both = te_indexed(L, t, r, dim, idx);
     Expr *row = idx[r - 2], *col = idx[r - 1], *left = e_lt(c, col, n);
     Expr *unit = e_eq(c, e_sub(c, col, n), row), *zero = e_num(c, t, 0), *one = e_num(c, t, 1);
     idx[r - 1] = e_sel(c, left, col, e_int(c, 0));
@@ -216,8 +215,7 @@ void lower_Inverse(Lower *L) {
     Expr *k = loop_iter(loop);
     Tensor *state = loop_carry(L, loop, both);
 
-    Tensor *pivot = te_begin(L, DT_I64, r - 2, dim);
-    all_axes(L, pivot, idx);
+    Tensor *pivot = te_indexed(L, DT_I64, r - 2, dim, idx);
     Axis *down = axis_new(c, n);
     idx[r - 2] = e_axis(c, down);
     idx[r - 1] = k;
@@ -225,8 +223,7 @@ void lower_Inverse(Lower *L) {
     size = e_sel(c, e_le(c, k, idx[r - 2]), size, e_num(c, t, -1));
     pivot = te_end(L, pivot, e_reduce(c, R_ARGMAX, 1, &down, size));
 
-    Tensor *next = te_begin(L, t, r, dim);
-    all_axes(L, next, idx);
+    Tensor *next = te_indexed(L, t, r, dim, idx);
     row = idx[r - 2];
     col = idx[r - 1];
     Expr *p = ld(L, pivot, idx), *is_k = e_eq(c, row, k);

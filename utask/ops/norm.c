@@ -4,7 +4,7 @@
 
 /* A parameter [C], reshaped to broadcast along axis 1 of a tensor of rank `rank`. */
 static Tensor *per_channel(Lower *L, Tensor *p, int rank, Expr *channels, const char *what) {
-    if (p->rank != 1) fail(L, "%s must have rank 1, not %d", what, p->rank);
+    check_rank(L, p, 1, what);
     check_eq(L, p->dim[0], channels, "%s must have one element per channel", what);
     for (int i = 2; i < rank; i++) p = t_unsqueeze(L, p, i - 1);
     return p;
@@ -20,12 +20,13 @@ void broadcasts_to(Lower *L, const Tensor *t, const Tensor *x, const char *what)
     }
 }
 
-Tensor *t_inverse_root(Lower *L, Tensor *t, double eps) {
+/* 1 / sqrt(t + eps) */
+static Tensor *t_inverse_root(Lower *L, Tensor *t, double eps) {
     Tensor *root = t_un(L, E_SQRT, t_bin(L, E_ADD, t, t_scalar(L, t->dtype, eps)));
     return t_bin(L, E_DIV, t_scalar(L, t->dtype, 1), root);
 }
 
-Tensor *t_square(Lower *L, Tensor *t) { return t_bin(L, E_MUL, t, t); }
+static Tensor *t_square(Lower *L, Tensor *t) { return t_bin(L, E_MUL, t, t); }
 
 Tensor *t_standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean,
                        Tensor **inv) {
@@ -132,10 +133,7 @@ void lower_BatchNormalization(Lower *L) {
     static const char *const what[4] = {"scale", "B", "input_mean", "input_var"};
     Tensor *p[4];
     for (int i = 0; i < 4; i++) {
-        p[i] = in(L, i + 1);
-        if (p[i]->rank != 1) fail(L, "%s must have rank 1, not %d", what[i], p[i]->rank);
-        check_eq(L, p[i]->dim[0], channels, "%s must have one element per channel", what[i]);
-        p[i] = t_cast(L, w, p[i]);
+        p[i] = t_cast(L, w, per_channel(L, in(L, i + 1), 1, channels, what[i]));
     }
     Tensor *f = t_cast(L, w, x);
     if (training) {
@@ -187,7 +185,6 @@ void lower_LpNormalization(Lower *L) {
     Tensor *x = in(L, 0);
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
     int64_t p = attr_i(L, "p", 2);
-    if (p != 1 && p != 2) fail(L, "p must be 1 or 2, not %lld", (long long)p);
     Tensor *f = t_cast(L, wide_float(x->dtype), x);
     Tensor *term = p == 1 ? t_un(L, E_ABS, f) : t_square(L, f);
     Tensor *norm = t_reduce(L, R_SUM, term, 1u << axis, true);

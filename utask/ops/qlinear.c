@@ -19,8 +19,7 @@ static void binary(Lower *L, bool product) {
     Quant qa = quant_in(L, 1, 2), qb = quant_in(L, 4, 5), qy = quant_in(L, 6, 7);
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     int rank = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
-    Tensor *y = te_begin(L, a->dtype, rank, dim);
-    for (int i = 0; i < rank; i++) idx[i] = ax(L, y, i);
+    Tensor *y = te_indexed(L, a->dtype, rank, dim, idx);
     Expr *va = e_sub(c, e_cast(c, DT_F32, ld_bcast(L, a, rank, idx, dim)), qa.zero);
     Expr *vb = e_sub(c, e_cast(c, DT_F32, ld_bcast(L, b, rank, idx, dim)), qb.zero), *v;
     if (product) {
@@ -68,7 +67,7 @@ void lower_QLinearSoftmax(Lower *L) {
 
     Expr *idx[MAX_RANK];
     Tensor *y = te_like(L, x->dtype, e, &v);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     Expr *steps = e_un(c, E_FLOOR, e_div(c, e_num(c, DT_F32, 1), qy.scale));
     v = e_div(c, e_mul(c, v, steps), ld_bcast(L, sum, x->rank, idx, x->dim));
     out(L, 0, te_end(L, y, quantized(L, x->dtype, v, qy.zero)));

@@ -46,16 +46,8 @@ static Expr *grain_ld(Lower *L, Grain g, Tensor *s, Expr **idx) {
     Expr *at[MAX_RANK];
     if (g.mode == PER_AXIS)
         return one_or_each(L, s, idx[g.axis], g.extent, "a scale or zero point");
-    switch (g.mode) {
-    case PER_TENSOR:
-        for (int i = 0; i < s->rank; i++) at[i] = e_int(L->cx, 0);
-        break;
-    case PER_AXIS: break;
-    case BLOCKED:
-        for (int i = 0; i < s->rank; i++) at[i] = idx[i];
-        at[g.axis] = e_bin(L->cx, E_FDIV, idx[g.axis], e_int(L->cx, g.block));
-        break;
-    }
+    for (int i = 0; i < s->rank; i++) at[i] = g.mode == BLOCKED ? idx[i] : e_int(L->cx, 0);
+    if (g.mode == BLOCKED) at[g.axis] = e_bin(L->cx, E_FDIV, at[g.axis], e_int(L->cx, g.block));
     return ld(L, s, at);
 }
 
@@ -143,8 +135,8 @@ void lower_QuantizeLinear(Lower *L) {
 
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, t, x, &v);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
-    DType w = wide_type(p); /* represents quotient, zero point and sum exactly */
+    all_axes(L, y, idx);
+    DType w = wide_float(p); /* holds quotient, zero point and sum exactly */
     Expr *q = e_div(c, e_cast(c, p, v), e_cast(c, p, grain_ld(L, gs, s, idx)));
     Expr *zero = z ? e_cast(c, w, grain_ld(L, gz, z, idx)) : NULL;
     q = e_cast(c, w, q);
@@ -168,7 +160,7 @@ void lower_DequantizeLinear(Lower *L) {
 
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, t, x, &v);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     DType w = t == DT_F64 ? DT_F64 : DT_F32;
     DType diff = is_small_float(x->dtype) ? DT_F32 : DT_I32;
     v = e_cast(c, diff, v);
@@ -212,6 +204,3 @@ void lower_DynamicQuantizeLinear(Lower *L) {
     out(L, 1, scale);
     out(L, 2, zero);
 }
-
-void lower_MsQuantizeLinear(Lower *L) { lower_QuantizeLinear(L); }
-void lower_MsDequantizeLinear(Lower *L) { lower_DequantizeLinear(L); }

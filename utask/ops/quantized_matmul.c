@@ -191,12 +191,11 @@ void lower_MatMulNBits(Lower *L) {
     w.blocks = (w.k + w.block - 1) / w.block;
     if (a->rank < 1) fail(L, "A must have at least rank 1");
     check_eq(L, a->dim[a->rank - 1], e_int(c, w.k), "the last axis of A must have K elements");
-    DType t = wide_type(a->dtype);
+    DType t = wide_float(a->dtype);
     if (omitted(in_needed(L, 1))) {
         Expr *dim[MAX_RANK];
         for (int i = 0; i < a->rank; i++) dim[i] = i < a->rank - 1 ? a->dim[i] : e_int(c, w.n);
-        y = te_begin(L, t, a->rank, dim);
-        y = te_end(L, y, e_num(c, t, 0));
+        y = t_zeros(L, t, a->rank, dim);
     } else {
         nbits_read(L, &w);
         y = t_matmul(L, t_cast(L, t, a), t_swap_last(L, nbits_weights(L, &w, t)));
@@ -248,7 +247,7 @@ void lower_GatherBlockQuantized(Lower *L) {
     idx[0] = at[0] = e_sel(c, inside, row, zero);
     for (int i = 1; i < r; i++) idx[i] = at[i] = ax(L, y, q + i - 1);
     at[r - 1] = e_bin(c, E_FDIV, idx[r - 1], e_int(c, block));
-    DType t = wide_type(scales->dtype);
+    DType t = wide_float(scales->dtype);
     Expr *from = zeros ? unpacked(L, zeros, at, bits) : e_ci(c, DT_I32, 1 << (bits - 1));
     Expr *v = e_cast(c, t, e_sub(c, unpacked(L, data, idx, bits), from));
     v = e_sel(c, inside, e_mul(c, v, e_cast(c, t, ld(L, scales, at))), e_num(c, t, 0));

@@ -25,7 +25,7 @@ static Expr *bits_at(Lower *L, Tensor *y) {
     } else
         place = draw_place(L);
     L->p->draws = true;
-    for (int i = 0; i < y->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     Expr *at = y->rank ? flat_index(L, y->rank, y->dim, idx) : e_int(c, 0);
     return e_draw(c, e_draw(c, key, place), e_cast(c, DT_U64, at));
 }
@@ -169,7 +169,7 @@ void lower_Dropout(Lower *L) {
     Expr *drawn = e_le(c, r, unit(L, w, bits_at(L, mask)));
     mask = te_end(L, mask, e_or(c, e_not(c, train), drawn));
     Tensor *y = te_like(L, x->dtype, x, &v);
-    for (int i = 0; i < y->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     Expr *one = e_num(c, w, 1), *scale = e_div(c, one, e_sub(c, one, r));
     scale = e_sel(c, train, scale, one);
     v = e_cast(c, x->dtype, e_mul(c, e_cast(c, w, v), scale));

@@ -14,14 +14,11 @@ void lower_DepthToSpace(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
     int64_t b = blocksize(L, a);
-    const char *mode = attr_s(L, "mode", "DCR");
-    bool crd = !strcmp(mode, "CRD");
-    if (!crd && strcmp(mode, "DCR")) fail(L, "unknown mode \"%s\"", mode);
+    bool crd = !strcmp(attr_s(L, "mode", "DCR"), "CRD");
     Expr *n = a->dim[0], *h = a->dim[2], *w = a->dim[3], *eb = e_int(c, b);
     Expr *ch = divided_dim(L, a->dim[1], e_int(c, b * b), "channels");
     Expr *dim[6] = {n, ch, h, eb, w, eb}, *idx[6];
-    Tensor *o = te_begin(L, a->dtype, 6, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, 6, dim, idx);
     Expr *block = e_add(c, e_muli(c, idx[3], b), idx[5]);
     Expr *from =
         crd ? e_add(c, e_muli(c, idx[1], b * b), block) : e_add(c, e_mul(c, block, ch), idx[1]);
@@ -39,8 +36,7 @@ void lower_SpaceToDepth(Lower *L) {
     int k = strcmp(attr_s(L, "mode", "DCR"), "CRD") == 0 ? 1 : 3, by = k == 1 ? 2 : 1;
     Expr *dim[6] = {n, eb, eb, eb, h, w}, *i[6];
     dim[k] = ch;
-    Tensor *o = te_begin(L, a->dtype, 6, dim);
-    all_axes(L, o, i);
+    Tensor *o = te_indexed(L, a->dtype, 6, dim, i);
     Expr *y = e_add(c, e_muli(c, i[4], b), i[by]), *x = e_add(c, e_muli(c, i[5], b), i[by + 1]);
     o = te_end(L, o, ld(L, a, (Expr *[]){i[0], i[k], y, x}));
     out(L, 0, t_reshape(L, o, 4, (Expr *[]){n, e_muli(c, ch, b * b), h, w}));

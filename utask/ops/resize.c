@@ -39,23 +39,15 @@ static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
 static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
 static Expr *i64(Lower *L, Expr *e) { return e_cast(L->cx, DT_I64, e); }
 
-/* Index of the attribute's value in names; fails if it is none of them. */
-static int choice(Lower *L, const char *attr, const char *const *names, int n) {
-    const char *s = attr_s(L, attr, names[0]);
-    for (int i = 0; i < n; i++)
-        if (!strcmp(s, names[i])) return i;
-    fail(L, "attribute %s is '%s'", attr, s);
-}
-
 static void resize_read(Lower *L, Resize *r) {
     static const char *const modes[] = {"nearest", "linear", "cubic"};
     static const char *const nears[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
     static const char *const coords[] = {"half_pixel",         "half_pixel_symmetric",
                                          "pytorch_half_pixel", "align_corners",
                                          "asymmetric",         "tf_crop_and_resize"};
-    r->mode = (ResizeMode)choice(L, "mode", modes, COUNT(modes));
-    r->near = (NearMode)choice(L, "nearest_mode", nears, COUNT(nears));
-    r->coord = (CoordMode)choice(L, "coordinate_transformation_mode", coords, COUNT(coords));
+    r->mode = (ResizeMode)attr_choice(L, "mode", COUNT(modes), modes);
+    r->near = (NearMode)attr_choice(L, "nearest_mode", COUNT(nears), nears);
+    r->coord = (CoordMode)attr_choice(L, "coordinate_transformation_mode", COUNT(coords), coords);
     r->antialias = attr_i(L, "antialias", 0) != 0;
     r->exclude_outside = attr_i(L, "exclude_outside", 0) != 0;
     r->cubic_a = attr_f(L, "cubic_coeff_a", -0.75);
@@ -154,8 +146,7 @@ static Tensor *resize_nearest(Lower *L, const Resize *r, const ResizeAxis *a, Te
     Tensor *outside = outside_table(L, r, a, in);
 
     for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
-    Tensor *t = te_begin(L, x->dtype, x->rank, dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
     Expr *o = idx[a->axis];
     idx[a->axis] = pick(L, table, o);
     Expr *e = ld(L, x, idx);
@@ -241,8 +232,7 @@ static Tensor *resize_filter(Lower *L, const Resize *r, const ResizeAxis *a, Ten
     taps_make(L, r, a, in, x->dtype, &taps);
     Tensor *outside = outside_table(L, r, a, in);
     for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
-    Tensor *t = te_begin(L, x->dtype, x->rank, dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
     Expr *o = idx[a->axis];
     bool unroll = e_is_int(taps.n, &n) && n <= 4;
     Axis *k = unroll ? NULL : axis_new(c, taps.n);
@@ -287,7 +277,7 @@ static void axes_from_scales(Lower *L, Tensor *x, int n, ResizeAxis *a) {
 static void axes_from_sizes(Lower *L, Tensor *x, int n, ResizeAxis *a) {
     static const char *const policies[] = {"stretch", "not_larger", "not_smaller"};
     Cx *c = L->cx;
-    int policy = choice(L, "keep_aspect_ratio_policy", policies, COUNT(policies));
+    int policy = attr_choice(L, "keep_aspect_ratio_policy", COUNT(policies), policies);
     Tensor *s = vector(L, 3, n, "sizes");
     Expr *common = NULL;
     for (int i = 0; i < n; i++) {
@@ -333,8 +323,7 @@ static Tensor *unmix(Lower *L, DType t, Tensor *x) {
     Cx *c = L->cx;
     if (!dtype_is_int(t) || x->dtype == t) return t_cast(L, t, x);
     Expr *idx[MAX_RANK];
-    Tensor *y = te_begin(L, t, x->rank, x->dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    Tensor *y = te_indexed(L, t, x->rank, x->dim, idx);
     int bits = (int)dtype_size(t) * 8 - dtype_is_signed(t);
     double top = 1;
     for (int i = 0; i < bits; i++) top *= 2;

@@ -172,14 +172,9 @@ static void read_node(Rnn *r, Lower *L, Cell cell, bool quantized) {
     *r = (Rnn){.L = L, .c = c, .cell = cell, .quantized = quantized};
     r->gates = cell == CELL_RNN ? 1 : cell == CELL_GRU ? 3 : 4;
     const char *dir = attr_s(L, "direction", "forward");
-    if (strcmp(dir, "bidirectional") == 0)
-        r->ndir = 2, r->rev[1] = true;
-    else if (strcmp(dir, "reverse") == 0)
-        r->ndir = 1, r->rev[0] = true;
-    else if (strcmp(dir, "forward") == 0)
-        r->ndir = 1;
-    else
-        fail(L, "direction must be forward, reverse or bidirectional, not '%s'", dir);
+    r->ndir = strcmp(dir, "bidirectional") ? 1 : 2;
+    r->rev[0] = !strcmp(dir, "reverse");
+    r->rev[1] = r->ndir == 2;
     int64_t layout = attr_i(L, "layout", 0);
     if (layout != 0 && layout != 1) fail(L, "layout must be 0 or 1, not %lld", (long long)layout);
     r->batch_first = layout == 1;
@@ -190,10 +185,10 @@ static void read_node(Rnn *r, Lower *L, Cell cell, bool quantized) {
     read_activations(r);
 
     Tensor *x = in_needed(L, 0), *R = in_needed(L, 2);
-    if (x->rank != 3) fail(L, "X must have rank 3, not %d", x->rank);
-    if (R->rank != 3) fail(L, "R must have rank 3, not %d", R->rank);
+    check_rank(L, x, 3, "X");
+    check_rank(L, R, 3, "R");
     r->io = x->dtype;
-    r->w = wide_type(r->io);
+    r->w = wide_float(r->io);
     r->x = t_cast(L, r->w, x);
     r->T = x->dim[r->batch_first ? 1 : 0];
     r->N = x->dim[r->batch_first ? 0 : 1];

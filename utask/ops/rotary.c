@@ -40,8 +40,7 @@ Tensor *t_rotary(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *id
     memcpy(dim, x->dim, sizeof dim);
     dim[3] = half;
     for (int i = 0; i < 2; i++) { /* real and imaginary parts */
-        Tensor *o = te_begin(L, x->dtype, 4, dim);
-        all_axes(L, o, idx);
+        Tensor *o = te_indexed(L, x->dtype, 4, dim, idx);
         Expr *p = idx[3], *cs = cache_at(L, cache[0], ids, idx[0], idx[at], p);
         Expr *sn = cache_at(L, cache[1], ids, idx[0], idx[at], p);
         idx[3] = inter ? e_muli(c, p, 2) : p;

@@ -136,14 +136,7 @@ static Expr *denormalize(Lower *L, const Sample *s, Expr *g, Expr *n) {
     return e_sel(c, e_lt(c, hi, x), last, x);
 }
 
-static int choice(Lower *L, const char *attr, const char *const *names, int n) {
-    const char *s = attr_s(L, attr, names[0]);
-    for (int i = 0; i < n; i++)
-        if (!strcmp(s, names[i])) return i;
-    fail(L, "attribute %s is '%s'", attr, s);
-}
-
-/* modes: the names of the SampleMode values. */
+/* modes: the names of those of SampleMode. */
 static void grid_sample(Lower *L, const char *const *modes) {
     static const char *const outs[] = {"zeros", "border", "reflection"};
     Cx *c = L->cx;
@@ -155,8 +148,8 @@ static void grid_sample(Lower *L, const char *const *modes) {
     check_eq(L, grid->dim[0], x->dim[0], "input and grid differ in batch size");
     check_eq(L, grid->dim[n + 1], e_int(c, n), "a grid position does not have %d values", n);
     Sample s = {.x = x, .lead = 2, .n = n};
-    s.mode = (SampleMode)choice(L, "mode", modes, 3);
-    s.outside = (OutMode)choice(L, "padding_mode", outs, COUNT(outs));
+    s.mode = (SampleMode)attr_choice(L, "mode", 3, modes);
+    s.outside = (OutMode)attr_choice(L, "padding_mode", COUNT(outs), outs);
     s.align = attr_i(L, "align_corners", 0) != 0;
     if (s.mode != SAMPLE_NEAREST && n > 4) unsupported(L, "interpolation over %d axes", n);
     s.type = s.mode == SAMPLE_NEAREST ? x->dtype : mix_type(x->dtype);
@@ -262,8 +255,8 @@ void lower_RoiAlign(Lower *L) {
     Tensor *x = in(L, 0), *rois = in(L, 1), *batch = in(L, 2);
     int64_t bins[2], ratio = attr_i(L, "sampling_ratio", 0);
     double scale = attr_f(L, "spatial_scale", 1);
-    bool max = choice(L, "mode", modes, COUNT(modes)) == 1;
-    bool half = choice(L, "coordinate_transformation_mode", coords, COUNT(coords)) == 0;
+    bool max = attr_choice(L, "mode", COUNT(modes), modes) == 1;
+    bool half = attr_choice(L, "coordinate_transformation_mode", COUNT(coords), coords) == 0;
     Expr *dim[4], *lead[2], *pos[2], *most[2], *v[4], *inside;
     Axis *axis[2];
     RoiAxis r[2];

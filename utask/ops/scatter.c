@@ -8,15 +8,11 @@
 /* The attribute `reduction` as the number that scatter.h uses. */
 static int reduction(Lower *L) {
     static const char *const names[] = {"none", "add", "mul", "max", "min"};
-    const char *how = attr_s(L, "reduction", "none");
-    for (size_t i = 0; i < COUNT(names); i++)
-        if (!strcmp(how, names[i])) {
-            if (i && dtype_small(in(L, 0)->dtype))
-                fail(L, "reduction '%s' of %s, which is only moved", how,
-                     dtype_name(in(L, 0)->dtype));
-            return (int)i;
-        }
-    fail(L, "reduction is '%s', not one of none, add, mul, max, min", how);
+    int how = attr_choice(L, "reduction", COUNT(names), names);
+    DType t = in(L, 0)->dtype;
+    if (how && dtype_small(t))
+        fail(L, "reduction '%s' of %s, which is only moved", names[how], dtype_name(t));
+    return how;
 }
 
 /* The new value of an element that an update hits. */

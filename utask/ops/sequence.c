@@ -100,16 +100,10 @@ Val *seq_in(Lower *L, int i) {
     return v;
 }
 
-static Tensor *tensor_in(Lower *L, int i) {
-    Tensor *t = in(L, i);
-    if (!t) fail(L, "input %d is missing", i);
-    return t;
-}
-
 /* Input i as a position; dflt when it is absent. */
 static Expr *pos_in(Lower *L, int i, Expr *dflt) {
     if (!has_in(L, i) && dflt) return dflt;
-    Tensor *t = tensor_in(L, i);
+    Tensor *t = in_needed(L, i);
     check_eq(L, count(L, t), e_int(L->cx, 1), "the position must have one element");
     return uni_i64(L, t, 0);
 }
@@ -125,7 +119,7 @@ void lower_SequenceConstruct(Lower *L) {
     int n = L->node->nin;
     Tensor **x = NEWN(L->a, Tensor *, n);
     for (int i = 0; i < n; i++) {
-        x[i] = tensor_in(L, i);
+        x[i] = in_needed(L, i);
         if (x[i]->dtype != x[0]->dtype)
             fail(L, "inputs are of different types, %s and %s", dtype_name(x[0]->dtype),
                  dtype_name(x[i]->dtype));
@@ -145,7 +139,7 @@ void lower_SequenceConstruct(Lower *L) {
 
 void lower_SequenceInsert(Lower *L) {
     Val *v = seq_in(L, 0);
-    out_val(L, 0, seq_insert(L, v, tensor_in(L, 1), pos_in(L, 2, v->len)));
+    out_val(L, 0, seq_insert(L, v, in_needed(L, 1), pos_in(L, 2, v->len)));
 }
 
 void lower_SequenceErase(Lower *L) {
@@ -206,7 +200,7 @@ static Tensor **pieces(Lower *L, Tensor *x, int axis, Tensor *split, Expr *chunk
 
 void lower_SplitToSequence(Lower *L) {
     Cx *c = L->cx;
-    Tensor *x = tensor_in(L, 0), *ins[] = {x, NULL};
+    Tensor *x = in_needed(L, 0), *ins[] = {x, NULL};
     if (x->rank == 0) fail(L, "a scalar cannot be split");
     int axis = norm_axis(L, attr_i(L, "axis", 0), x->rank);
     Expr *chunk = e_int(c, 1), *extent = x->dim[axis], *len, *piece = NULL;

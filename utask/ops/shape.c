@@ -323,8 +323,6 @@ void lower_Unsqueeze(Lower *L) {
     out(L, 0, t_of_rank(L, a, rank, vec_ranks(&v) << a->rank, dim, NULL));
 }
 
-void lower_ExpandDims(Lower *L) { lower_Unsqueeze(L); }
-
 /* ---- shapes that fill ------------------------------------------------------------------------ */
 
 /* The wanted sizes and those of the input are aligned at the last axis. */
@@ -402,14 +400,11 @@ void lower_Trilu(Lower *L) {
     const int64_t far = INT64_C(1) << 61;
     k = clamp_i(c, k, -far, far);
     if (!is_simple(k)) k = let(L, "k", k, -far);
-    Tensor *t = te_begin(L, a->dtype, r, a->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, a->dtype, r, a->dim, idx);
     Expr *diag = e_add(c, idx[r - 2], k), *col = idx[r - 1];
     Expr *keep = attr_i(L, "upper", 1) ? e_le(c, diag, col) : e_le(c, col, diag);
     out(L, 0, te_end(L, t, e_sel(c, keep, ld(L, a, idx), e_num(c, a->dtype, 0))));
 }
-
-void lower_MsTrilu(Lower *L) { lower_Trilu(L); }
 
 /* Range: the number of elements, max(ceil((limit - start) / delta), 0). */
 static Expr *range_len(Lower *L, DType t, Expr *start, Expr *limit, Expr *delta) {
@@ -456,6 +451,3 @@ void lower_Range(Lower *L) {
     Expr *i = e_cast(c, work, ax(L, t, 0));
     out(L, 0, te_end(L, t, e_cast(c, dt, e_add(c, v[0], e_mul(c, i, v[2])))));
 }
-
-/* An omitted step is 1. */
-void lower_MsRange(Lower *L) { lower_Range(L); }

@@ -226,10 +226,6 @@ Expr *better_dim(Expr *a, Expr *b) {
     return a->id < b->id ? a : b;
 }
 
-void all_axes(Lower *L, Tensor *t, Expr **idx) {
-    for (int i = 0; i < t->rank; i++) idx[i] = ax(L, t, i);
-}
-
 Expr *divided_dim(Lower *L, Expr *dim, Expr *k, const char *what) {
     Cx *c = L->cx;
     check(L, e_eq(c, e_bin(c, E_MOD, dim, k), e_int(c, 0)),

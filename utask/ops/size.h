@@ -65,7 +65,5 @@ Expr *better_dim(Expr *a, Expr *b);
 /* Concatenates n tensors of one rank along an axis (negative: from the end); checks their other
  * sizes. */
 Tensor *t_join(Lower *L, int n, Tensor *const *t, int64_t along);
-/* all_axes[i] = axis i of t as an expression, for the whole rank. */
-void all_axes(Lower *L, Tensor *t, Expr **idx);
 
 #endif

@@ -185,10 +185,9 @@ static Tensor *with_base(Lower *L, const Forest *f, Tensor *s) {
 }
 
 void lower_TreeEnsembleRegressor(Lower *L) {
-    static const char *const name[] = {"AVERAGE", "SUM", "MIN", "MAX"};
-    const char *how = attr_s(L, "aggregate_function", "SUM");
-    Aggregate a = AGG_AVERAGE;
-    while (a < AGG_MAX && strcmp(name[a], how)) a++;
+    static const char *const name[] = {"SUM", "AVERAGE", "MIN", "MAX"};
+    static const Aggregate way[] = {AGG_SUM, AGG_AVERAGE, AGG_MIN, AGG_MAX};
+    Aggregate a = way[attr_choice(L, "aggregate_function", COUNT(name), name)];
     Tensor *x = feature_rows(L, 0);
     Forest f = {.t = forest_type(x)};
     Listed l = listed_nodes(L, &f);
@@ -196,21 +195,14 @@ void lower_TreeEnsembleRegressor(Lower *L) {
     bool *seen = NEWN(L->a, bool, f.ntarget), negative = false;
     listed_weights(L, &f, &l, "target", a, seen, &negative);
     Tensor *s = with_base(L, &f, aggregated(L, &f, a, x));
-    Post post = post_attr(L);
-    /* A single score is transformed only by PROBIT. */
-    if (f.ntarget > 1 || post == POST_PROBIT) s = post_scores(L, post, s);
-    out(L, 0, t_cast(L, DT_F32, s));
+    out(L, 0, t_cast(L, DT_F32, post_targets(L, post_attr(L), s, f.ntarget)));
 }
 
 /* ---- the classifier -------------------------------------------------------------------------- */
 /* For two classes with weights of only one: the second label if score s [rows] is above 0, or above
  * 0.5 if all weights are probabilities. */
 static void label_by(Lower *L, Tensor *s, bool negative, const int64_t *label) {
-    Cx *c = L->cx;
-    Tensor *k = te_begin(L, DT_I64, 1, s->dim);
-    Expr *row = ax(L, k, 0), *half = e_num(c, s->dtype, negative ? 0 : 0.5);
-    k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, half, ld(L, s, &row))));
-    out(L, 0, labels_at(L, label, 2, k));
+    out(L, 0, labels_above(L, label, s, negative ? 0 : 0.5));
 }
 
 /* Whether, of two classes, only the first has weights; they belong to a single score. */
@@ -328,10 +320,6 @@ void lower_TreeEnsemble(Lower *L) {
     int64_t how = attr_i(L, "aggregate_function", 1), post = attr_i(L, "post_transform", 0), nleaf;
     DType t;
     const double *w = attr_tensor(L, "leaf_weights", &nleaf, &t);
-    if (how < AGG_AVERAGE || how > AGG_MAX)
-        fail(L, "aggregate_function %lld is unknown", (long long)how);
-    if (post < POST_NONE || post > POST_PROBIT)
-        fail(L, "post_transform %lld is unknown", (long long)post);
     if (nleaf > INT32_MAX / 4) unsupported(L, "%lld leaves", (long long)nleaf);
     const int64_t *target = attr_ints_of(L, "leaf_targetids", nleaf);
     packed_nodes(L, &f, (int)nleaf);
@@ -343,10 +331,5 @@ void lower_TreeEnsemble(Lower *L) {
         give_weight(&f, (Aggregate)how, i, target[i], w[i]);
     }
     Tensor *s = aggregated(L, &f, (Aggregate)how, x);
-    if (f.ntarget > 1 || post == POST_PROBIT) {
-        static const Post form[] = {POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO,
-                                    POST_PROBIT};
-        s = post_scores(L, form[post], s);
-    }
-    out(L, 0, t_cast(L, x->dtype, s));
+    out(L, 0, t_cast(L, x->dtype, post_targets(L, (Post)post, s, f.ntarget)));
 }

@@ -55,12 +55,8 @@ void window_ints(Lower *L, const char *name, int n, int64_t dflt, int64_t min, i
 }
 
 static AutoPad auto_pad(Lower *L) {
-    const char *s = attr_s(L, "auto_pad", "NOTSET");
-    if (!strcmp(s, "NOTSET") || !*s) return PAD_NOTSET;
-    if (!strcmp(s, "VALID")) return PAD_VALID;
-    if (!strcmp(s, "SAME_UPPER")) return PAD_SAME_UPPER;
-    if (!strcmp(s, "SAME_LOWER")) return PAD_SAME_LOWER;
-    fail(L, "attribute auto_pad is '%s'", s);
+    static const char *const names[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"};
+    return (AutoPad)attr_choice(L, "auto_pad", COUNT(names), names);
 }
 
 void window_read(Lower *L, Window *w, int n, Expr *const *in, Expr *const *k) {
