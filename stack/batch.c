@@ -216,6 +216,13 @@ static void compute(Batch *b, Tensor *x, Expr *body, const char *path) {
     append(b, s);
 }
 
+/* t for n rows. */
+static Tensor *rows_of(Batch *b, TensorKind k, const Tensor *t, Expr *n, Seq *q) {
+    Expr *dim[MAX_RANK] = {n};
+    for (int i = 0; i < t->rank; i++) dim[i + 1] = t->dim[i];
+    return tensor_like(b->c, k, t, t->rank + 1, dim, q);
+}
+
 typedef struct Lift {
     Batch *b;
     List *at;
@@ -249,13 +256,9 @@ static Def *def_of(Batch *b, Tensor *t) {
     if (t->kind != TK_VIEW) return NULL;
     const Def *base = def_of(b, t->base);
     if (!base) return NULL;
-    Expr *dim[MAX_RANK] = {base->t->dim[0]};
-    for (int i = 0; i < t->rank; i++) dim[i + 1] = t->dim[i];
     *d = *base;
-    d->t = tensor_new(b->c, TK_VIEW, t->dtype, t->rank + 1, dim);
+    d->t = rows_of(b, TK_VIEW, t, base->t->dim[0], b->seq);
     d->t->base = base->t;
-    d->t->seq = b->seq;
-    d->t->name = t->name;
     return d;
 }
 
@@ -318,19 +321,19 @@ static Tensor *vector(Batch *b, List *at, DType t, Expr *e, const Stmt *s, const
 static void run(Batch *b, const Seq *q, List *at);
 
 static void run_check(Batch *b, const Stmt *s, List *at) {
-    Stmt *all = stmt_new(b->c, S_LET, s->path), *n = stmt_new(b->c, S_CHECK, s->path);
+    Stmt *n = stmt_new(b->c, S_CHECK, s->path);
     Axis *r = axis_new(b->c, at->n);
     Expr *row = e_axis(b->c, r), *tell = s->check.cond, *say[SAID_MAX];
-    all->let.e = e_reduce(b->c, R_AND, 1, &r, lift_at(b, at, row, s, e_told(tell)));
-    all->let.sym = sym_new(b->c, DT_BOOL, "all", 0);
-    all->let.sym->scope = b->seq;
-    append(b, all);
+    Expr *every = e_reduce(b->c, R_AND, 1, &r, lift_at(b, at, row, s, e_told(tell)));
+    Sym *all = sym_new(b->c, DT_BOOL, "all", 0);
+    all->scope = b->seq;
+    every = seq_let(b->c, b->seq, all, every, s->path);
     int nsay = tell->op == E_TELL ? tell->n - 1 : 0;
     for (int i = 0; i < nsay; i++) { /* what is the same for all rows */
         say[i] = lift_at(b, at, row, s, tell->a[1 + i]);
         if (!say[i]->pure) say[i] = e_int(b->c, UNSAID);
     }
-    n->check.cond = e_tell(b->c, e_sym(b->c, all->let.sym), nsay, say);
+    n->check.cond = e_tell(b->c, every, nsay, say);
     n->check.site = s->check.site;
     append(b, n);
 }
@@ -450,13 +453,7 @@ static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
         call->call.arg[i] = x;
     }
     for (int i = 0; i < f->nout; i++) {
-        const Tensor *t = s[0]->call.out[i];
-        Expr *dim[MAX_RANK] = {rows};
-        for (int d = 0; d < t->rank; d++) dim[d + 1] = t->dim[d];
-        Tensor *x = tensor_new(c, TK_CALL, t->dtype, t->rank + 1, dim);
-        x->seq = b->seq;
-        x->name = t->name;
-        x->path = t->path;
+        Tensor *x = rows_of(b, TK_CALL, s[0]->call.out[i], rows, b->seq);
         call->call.out[i] = x;
         for (int k = 0; k < n; k++)
             b->tensor[s[k]->call.out[i]->id] = (Def){at, x, k ? e_muli(c, at->n, k) : NULL, NULL};
@@ -533,11 +530,7 @@ static void make_params(Batch *b, Func *f, List *all) {
 static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
     Cx *c = b->c;
     const Func *f = s->call.f;
-    Seq *body = b->seq, made = *q;
-    /* Around the call there are new statements, in front and behind. */
-    made.s.n = 0;
-    made.s.p = NULL;
-    made.s.cap = 0;
+    Seq *body = b->seq, made = {.parent = q->parent}; /* the call, and what is new around it */
     b->seq = &made;
     Expr **value = s->call.sym;
     Tensor **arg = s->call.arg;
@@ -554,32 +547,18 @@ static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
         x->seq = q;
         compute(b, x, i < nsym ? value[i] : e_load(c, arg[i - nsym], idx), s->path);
     }
-    int front = made.s.n;
+    append(b, s);
     for (int i = 0; i < f->nout; i++) {
-        Tensor *t = s->call.out[i];
-        Expr *dim[MAX_RANK] = {e_int(c, 1)}, *idx[MAX_RANK] = {e_int(c, 0)};
-        for (int d = 0; d < t->rank; d++) {
-            dim[d + 1] = t->dim[d];
-            t->axis[d] = axis_new(c, t->dim[d]);
-            idx[d + 1] = e_axis(c, t->axis[d]);
-        }
-        Tensor *x = tensor_new(c, TK_CALL, t->dtype, t->rank + 1, dim);
-        x->seq = q;
-        x->name = t->name;
-        x->path = t->path;
+        Tensor *t = s->call.out[i], *x = rows_of(b, TK_CALL, t, e_int(c, 1), q);
+        Expr *idx[MAX_RANK] = {e_int(c, 0)};
+        for (int d = 0; d < t->rank; d++)
+            idx[d + 1] = e_axis(c, t->axis[d] = axis_new(c, t->dim[d]));
         s->call.out[i] = x;
         t->kind = TK_TE;
         compute(b, t, e_load(c, x, idx), s->path);
     }
     b->seq = body;
-    Seq whole = {0};
-    for (int i = 0; i < *at; i++) vec_push(b->a, &whole.s, q->s.p[i]);
-    for (int i = 0; i < front; i++) vec_push(b->a, &whole.s, made.s.p[i]);
-    vec_push(b->a, &whole.s, s);
-    for (int i = front; i < made.s.n; i++) vec_push(b->a, &whole.s, made.s.p[i]);
-    for (int i = *at + 1; i < q->s.n; i++) vec_push(b->a, &whole.s, q->s.p[i]);
-    *at += made.s.n;
-    q->s = whole.s;
+    seq_replace(c, q, at, &made.s);
 }
 
 /* The results of f's body, as tensors of their own. */
@@ -637,8 +616,7 @@ static void shared_load(void *user, Expr *e) {
     bool own = t->kind != TK_CONST && t->kind != TK_INPUT;
     for (const Seq *q = t->seq; own && q; q = q->parent)
         if (q == k->f->body) return;
-    if (map_geti(k->seen, (uint64_t)t->id + 1)) return;
-    map_seti(k->seen, (uint64_t)t->id + 1, (void *)(uintptr_t)t);
+    if (!map_add(k->seen, (uint64_t)t->id + 1)) return;
     k->bytes += cost_bytes(t);
 }
 
@@ -679,12 +657,10 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
 static bool worth(Batch *b, const Stmt *s, int rows) {
     const Device *d = b->p->schedule->device;
     const Func *f = s->call.f;
-    int units = b->p->schedule->units, l = LEVEL_LANE;
+    int units = b->p->schedule->units;
     Shared k = {.c = b->c, .f = f};
     seq_each(f->body, shared_stmt, &k);
-    double bytes = k.bytes, one = cost_seq_ns(b->c, d, f->body, units);
-    while (l <= LEVEL_TEAM && (!d->level[l].name || bytes / units > (double)d->level[l].bytes)) l++;
-    double gbps = l <= LEVEL_TEAM ? d->level[l].read_gbps : d->dram_gbps;
+    double one = cost_seq_ns(b->c, d, f->body, units), gbps = device_gbps(d, k.bytes / units);
     /* Units meet about three times a depth instead of once for each activation; results are moved
      * once more. */
     double more = 4 * d->group_ns / rows +
@@ -719,6 +695,4 @@ void pass_batch(Program *p) {
     b.nsym_of = NEWN(b.a, int, p->nfunc + 1);
     b.narg_of = NEWN(b.a, int, p->nfunc + 1);
     if (p->nfunc) seq_rewrite(p->top, try_call, &b);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

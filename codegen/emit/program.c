@@ -323,7 +323,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
     em.const_name = map_new(em.a);
     em.resident_name = NEWN(em.a, const char *, p->onchip->residents.n);
     if (p->packed) em.packed_name = NEWN(em.a, const char *, p->packed->all.n);
-    em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
+    em.tensor_declared = NEWN(em.a, int, p->cx->next_tensor + 1);
     Target outlined = *em.target;
     if (p->nfunc) { /* what they need of the C stack does not add to the functions' */
         outlined.function = outlined.outlined;

@@ -36,8 +36,7 @@ double cost_bytes(const Tensor *t) { return bytes_of(t, COST_UNKNOWN); }
  */
 static void walk(WorkCount *k, const Expr *e, double times, bool index) {
     if (e->pure || e->op == E_AXIS) return;
-    if (map_geti(k->seen, (uint64_t)e->id + 1)) return;
-    map_seti(k->seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    if (!map_add(k->seen, (uint64_t)e->id + 1)) return;
     double inner = times;
     switch (e->op) {
     case E_LOAD: {
@@ -86,21 +85,17 @@ Work cost_work(Cx *c, const Stmt *s, double unknown) {
 }
 
 /* ---- times ---- */
-static double group_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
+double cost_compute_ns(const Device *d, const Work *w) {
+    return w->flops / d->gflops + w->simple * (w->scalar ? d->scalar_ns : d->element_ns) +
+           w->expensive * (w->scalar ? 10 * d->scalar_ns : d->function_ns);
+}
+
+double cost_group_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
     Work w = cost_work(c, s, unknown);
     double n = units > 1 ? units : 1;
-    double compute = w.flops / d->gflops + w.simple * (w.scalar ? d->scalar_ns : d->element_ns) +
-                     w.expensive * (w.scalar ? 10 * d->scalar_ns : d->function_ns);
     /* Bytes of one core's share come from the memory that holds them. */
-    double share = (w.read + w.written) / n, gbps = d->dram_gbps;
-    for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
-        if (d->level[l].name && share <= (double)d->level[l].bytes) {
-            gbps = d->level[l].read_gbps;
-            break;
-        }
-    double bytes = share / gbps;
-    compute /= n;
-    return (compute > bytes ? compute : bytes) + d->group_ns;
+    double share = (w.read + w.written) / n;
+    return fmax(cost_compute_ns(d, &w) / n, share / device_gbps(d, share)) + d->group_ns;
 }
 
 /* How many of so many units have a part of group s. Before distribution: as many as its longest
@@ -119,13 +114,13 @@ static int sharing(const Stmt *s, int units, double unknown) {
 
 static double seq_ns(Cx *c, const Device *d, const Seq *q, int units, double unknown);
 
-static double stmt_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
+double cost_stmt_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
     double barrier = units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0, t;
     switch (s->kind) {
     case S_LET:
     case S_CHECK:
     case S_ENTER: return 1;
-    case S_OP: return group_ns(c, d, s, sharing(s, units, unknown), unknown);
+    case S_OP: return cost_group_at_ns(c, d, s, sharing(s, units, unknown), unknown);
     case S_EXTERN:
         t = d->group_ns;
         for (int i = 0; i < s->ext.nin; i++)
@@ -149,22 +144,16 @@ static double stmt_ns(Cx *c, const Device *d, const Stmt *s, int units, double u
 
 static double seq_ns(Cx *c, const Device *d, const Seq *q, int units, double unknown) {
     double t = 0;
-    for (int i = 0; i < q->s.n; i++) t += stmt_ns(c, d, q->s.p[i], units, unknown);
+    for (int i = 0; i < q->s.n; i++) t += cost_stmt_at_ns(c, d, q->s.p[i], units, unknown);
     return t;
 }
 
 double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units) {
-    return group_ns(c, d, s, units, COST_UNKNOWN);
+    return cost_group_at_ns(c, d, s, units, COST_UNKNOWN);
 }
 double cost_seq_ns(Cx *c, const Device *d, const Seq *q, int units) {
     return seq_ns(c, d, q, units, COST_UNKNOWN);
 }
 double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units) {
-    return stmt_ns(c, d, s, units, COST_UNKNOWN);
-}
-double cost_stmt_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
-    return stmt_ns(c, d, s, units, unknown);
-}
-double cost_group_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
-    return group_ns(c, d, s, units, unknown);
+    return cost_stmt_at_ns(c, d, s, units, COST_UNKNOWN);
 }

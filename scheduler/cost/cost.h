@@ -25,6 +25,8 @@ double cost_trips(const Expr *e);
 double cost_bytes(const Tensor *t); /* all of a tensor */
 /* Of one run of group s (S_OP), with sizes that are not known taken to be `unknown`. */
 Work cost_work(Cx *c, const Stmt *s, double unknown);
+/* The element operations of w on one core, without what they read and write. */
+double cost_compute_ns(const Device *d, const Work *w);
 /* One run of the group by `units` cores; with more than one the barrier is not included. */
 double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units);
 /* One run of all of q, of one statement, by `units` cores, the barriers that are there already

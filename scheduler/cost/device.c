@@ -69,6 +69,12 @@ static const Device devices[] = {
     EMULATED("emulate:hip", 3, 128, 64, 0, HALF | BRAIN, 16),
 };
 
+double device_gbps(const Device *d, double bytes) {
+    for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
+        if (d->level[l].name && bytes <= (double)d->level[l].bytes) return d->level[l].read_gbps;
+    return d->dram_gbps;
+}
+
 const Device *device_at(int i) { return i >= 0 && i < (int)COUNT(devices) ? &devices[i] : NULL; }
 
 const Device *device_find(const char *name) {

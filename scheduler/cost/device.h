@@ -56,6 +56,8 @@ static inline bool device_is_gpu(const Device *d) { return d->threads > 0; }
 static inline int device_cluster(const Device *d) {
     return d->level[LEVEL_CLUSTER].name ? d->level[LEVEL_CLUSTER].units : 0;
 }
+/* Bandwidth for so many bytes of a unit's: that of the nearest memory that holds them. */
+double device_gbps(const Device *d, double bytes);
 /* The row of target `name`, or NULL. */
 const Device *device_find(const char *name);
 /* Row i, in order; NULL behind the last. */

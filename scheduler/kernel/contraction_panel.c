@@ -57,8 +57,7 @@ static void pack(Contraction *k, int panel) {
     Cx *c = g->c;
     Panel *q = &k->panel[panel];
     const Product *lead = &k->p[q->lead];
-    const char *name = lead->vec->t->name;
-    Packed like = {.what = name ? name : "packed",
+    Packed like = {.what = lead->vec->t->name,
                    .ninner = 1,
                    .line = k->vt,
                    .limit = axis_size(k->v, 0),
@@ -87,8 +86,7 @@ static bool add_bytes(void *user, Expr *e) {
     SumProduct p;
     for (int i = 0; i < 2 && product_of(e, &p); i++) {
         const Tensor *t = p.load[i] ? p.load[i]->t : NULL;
-        if (!t || t->kind != TK_CONST || map_geti(k->tensors, (uint64_t)t->id + 1)) continue;
-        map_seti(k->tensors, (uint64_t)t->id + 1, k);
+        if (!t || t->kind != TK_CONST || !map_add(k->tensors, (uint64_t)t->id + 1)) continue;
         k->bytes += t->data->count * (int64_t)dtype_size(t->dtype);
     }
     return false;
@@ -160,8 +158,7 @@ static bool far_away(const Contraction *k, const Tensor *t) {
 static void find_far(Contraction *k, Map *seen, Expr *e) {
     const Kernel *g = k->g;
     Cx *c = g->c;
-    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || map_geti(seen, (uint64_t)e->id + 1)) return;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || !map_add(seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_LOAD) {
         Expr *flat = flat_of(c, e);
         bool own = false;

@@ -71,7 +71,7 @@ int64_t conv_vectors(const Convolution *k);
 int conv_sizes(const Convolution *k, int64_t even, int *sizes);
 /* Lanes of all tiles. */
 static inline int64_t winograd_lanes(const Convolution *k) {
-    return (k->nlane + k->vt - 1) / k->vt * k->vt;
+    return round_up(k->nlane, k->vt);
 }
 
 /* Fills k->g->axis, v and the sums when all reductions of the group are sums of products with

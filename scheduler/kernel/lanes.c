@@ -8,8 +8,7 @@
  * none, and no condition depends on v. */
 static bool contiguous(LanesKernel *k, Map *seen, Expr *e, bool *moves) {
     Cx *c = k->g->c;
-    if (!e_uses_axis(e, k->v) || map_geti(seen, (uint64_t)e->id + 1)) return true;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!e_uses_axis(e, k->v) || !map_add(seen, (uint64_t)e->id + 1)) return true;
     if (e->op == E_LOAD) {
         Expr *flat = flat_of(c, e), *coef;
         if (flat->flags & (EF_LOAD | EF_GUARD)) return false;

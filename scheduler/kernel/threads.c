@@ -21,8 +21,7 @@ static int64_t terms(const Expr *reduce) {
 }
 
 static void find_sums(Sums *k, Map *seen, const Expr *e) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return;
-    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_REDUCE) {
         if (terms(e) < LONG_SUM || e->kind >= R_ARGMAX) return;
         if (terms(e) > k->most) k->most = terms(e);

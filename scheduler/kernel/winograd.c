@@ -59,7 +59,7 @@ static const Packed *pack(const Winograd *w) {
     const ConvSum *s = &k->s[0];
     const Tensor *t = s->vec->t;
     const int64_t vec = k->g->lanes;
-    Packed p = {.what = t->name ? t->name : "packed",
+    Packed p = {.what = t->name,
                 .nsource = 1,
                 .nouter = 4,
                 .ninner = 1,

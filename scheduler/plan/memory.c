@@ -112,17 +112,9 @@ static void use_tensor(Planner *q, Tensor *t, int pos, bool joined) {
 }
 static void use(Planner *q, Tensor *t, int pos) { use_tensor(q, t, pos, false); }
 
-typedef struct UseArg {
-    Planner *q;
-    int pos;
-} UseArg;
-static void use_load(void *user, Expr *e) {
-    UseArg *u = user;
-    use(u->q, e->t, u->pos);
-}
+static void use_load(void *user, Expr *e) { use(user, e->t, ((Planner *)user)->pos); }
 static void use_expr(Planner *q, Expr *e) {
-    UseArg u = {q, q->pos};
-    if (e) e_each_load(q->p->cx, e, use_load, &u);
+    if (e) e_each_load(q->p->cx, e, use_load, q);
 }
 
 /* Whether the size is known when the loop starts. */
@@ -132,6 +124,23 @@ static bool known_at_entry(const Tensor *t, const Stmt *loop) {
     for (int i = 0; i < t->rank; i++)
         if (loop_varies(loop, t->dim[i])) return false;
     return true;
+}
+
+/* Of what loop s defines. */
+static Mem *mem_of_loop(Planner *q, Tensor *t, const Stmt *s) {
+    Mem *m = mem_new(q, t,
+                     !known_at_entry(t, s)  ? M_SLOT
+                     : static_bytes(t) >= 0 ? M_STATIC
+                                            : M_BUMP);
+    if (m->kind == M_SLOT) m->slot[0] = q->plan.nslot++;
+    return m;
+}
+
+static LoopPos *loop_new(Planner *q, Stmt *s) {
+    LoopPos *l = NEW(q->a, LoopPos);
+    *l = (LoopPos){.s = s, .up = q->cur, .start = q->pos};
+    map_seti(q->loops, (uint64_t)(uintptr_t)s, l);
+    return l;
 }
 
 static MemKind made_kind(const Tensor *t) {
@@ -149,13 +158,8 @@ static void number_call(Planner *q, Stmt *s) {
         if (t->ret) m->slot[0] = t->ret - 1;
     }
     if (!s->call.nfunc) return;
-    LoopPos *l = NEW(q->a, LoopPos);
+    LoopPos *l = q->cur = loop_new(q, s);
     Func *up = q->frame;
-    l->s = s;
-    l->up = q->cur;
-    l->start = q->pos;
-    map_seti(q->loops, (uint64_t)(uintptr_t)s, l);
-    q->cur = l;
     for (int k = 0; k < s->call.nfunc; k++) {
         q->frame = s->call.func[k];
         vec_push(q->a, &q->frames, q->frame);
@@ -215,39 +219,20 @@ static void number(Planner *q, Seq *seq) {
             number(q, s->br.arm[1]);
             break;
         case S_LOOP: {
-            LoopPos *l = NEW(q->a, LoopPos);
-            l->s = s;
-            l->up = q->cur;
-            l->start = q->pos;
-            map_seti(q->loops, (uint64_t)(uintptr_t)s, l);
+            LoopPos *l = loop_new(q, s);
             for (int k = 0; k < s->loop.carry.n; k++) {
                 LoopCarry *c = &s->loop.carry.p[k];
-                bool entry = known_at_entry(c->phi, s);
-                Mem *m = mem_new(q, c->phi,
-                                 !entry                      ? M_SLOT
-                                 : static_bytes(c->phi) >= 0 ? M_STATIC
-                                                             : M_BUMP);
-                if (m->kind == M_SLOT) {
-                    m->slot[0] = q->plan.nslot++;
+                Mem *m = mem_of_loop(q, c->phi, s);
+                if (m->kind == M_SLOT)
                     m->slot[1] = c->inplace || c->push ? m->slot[0] : q->plan.nslot++;
-                }
                 m->inplace = c->inplace || c->push;
                 if (!c->inplace) q->phi_init[c->phi->id] = c->init; /* else it is copied */
             }
-            for (int k = 0; k < s->loop.scan.n; k++) {
-                LoopScan *c = &s->loop.scan.p[k];
-                if (c->more) continue;
-                bool entry = known_at_entry(c->out, s);
-                Mem *m = mem_new(q, c->out,
-                                 !entry                      ? M_SLOT
-                                 : static_bytes(c->out) >= 0 ? M_STATIC
-                                                             : M_BUMP);
-                if (m->kind == M_SLOT) m->slot[0] = q->plan.nslot++;
-            }
+            for (int k = 0; k < s->loop.scan.n; k++)
+                if (!s->loop.scan.p[k].more) mem_of_loop(q, s->loop.scan.p[k].out, s);
             q->cur = l;
-            for (int k = 0; k < s->loop.carry.n; k++) {
+            for (int k = 0; k < s->loop.carry.n; k++)
                 mem_new(q, s->loop.carry.p[k].next, M_CARRY)->via = s->loop.carry.p[k].phi;
-            }
             for (int k = 0; k < s->loop.scan.n; k++) {
                 Mem *m = mem_new(q, s->loop.scan.p[k].elem, M_ELEM);
                 m->via = s->loop.scan.p[k].out;
@@ -495,8 +480,8 @@ static void unshare(Planner *q) {
 /* Puts what lives inside of a cluster's construct into the blocks' own memory, in turn, as long as
  * there is room: an eighth of it, for weights that stay there do more. */
 static void distribute(Planner *q) {
-    const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
-    const int blocks = d ? device_cluster(d) : 0;
+    const Device *d = q->p->schedule->device;
+    const int blocks = device_cluster(d);
     int64_t *used = NEWN(q->a, int64_t, blocks + 1);
     int next = 0;
     for (int i = 0; i < q->all.n; i++) {
@@ -522,12 +507,9 @@ static int64_t place(Planner *q, const Func *frame, int block) {
         Tensor *t = q->all.p[i];
         Mem *m = t->plan;
         if (m->kind != M_STATIC || m->frame != frame || m->block != block) continue;
-        int64_t bytes =
-            (m->bytes + 2 * PIECE - 1) / PIECE * PIECE; /* room behind for whole-vector reads */
-        for (int k = 0; k < buffers(t); k++) {
-            Piece x = {m, bytes, &m->off[k]};
-            vec_push(q->a, &v, x);
-        }
+        int64_t bytes = round_up(m->bytes + PIECE, PIECE); /* with room for whole-vector reads */
+        for (int k = 0; k < buffers(t); k++)
+            vec_push(q->a, &v, ((Piece){m, bytes, &m->off[k]}));
     }
     if (v.n) qsort(v.p, (size_t)v.n, sizeof *v.p, by_size);
     Piece **near = NEWN(q->a, Piece *, v.n + 1);
@@ -561,8 +543,7 @@ typedef struct Constants {
 static void constant_load(void *user, Expr *e) {
     Constants *k = user;
     int64_t bytes = static_bytes(e->t);
-    if (e->t->kind != TK_CONST || map_geti(k->seen, (uint64_t)e->t->id + 1) || bytes < 0) return;
-    map_seti(k->seen, (uint64_t)e->t->id + 1, e->t);
+    if (e->t->kind != TK_CONST || bytes < 0 || !map_add(k->seen, (uint64_t)e->t->id + 1)) return;
     bool split = false;
     for (int i = 0; i < e->n && k->s->op.split; i++) split |= e_uses_axis(e->a[i], k->s->op.split);
     k->all += bytes;
@@ -597,11 +578,11 @@ static bool rest(Planner *q, const int *until, int64_t most) {
 }
 
 static void rest_all(Planner *q, int end) {
-    const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
+    const Device *d = q->p->schedule->device;
     Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
     seq_each_here(q->p->top, constants, &k);
     int64_t most = q->plan.arena + (q->plan.arena + k.all) / 8;
-    if (d && d->threads && d->level[LEVEL_TEAM].bytes / 8 > most)
+    if (d->threads && d->level[LEVEL_TEAM].bytes / 8 > most)
         most = d->level[LEVEL_TEAM].bytes / 8;
     /* The last number that is reached in so many steps. */
     int *reached = NEWN(q->a, int, end + REST_STEPS + 2), *until = NEWN(q->a, int, end + 1);
@@ -621,15 +602,15 @@ static void rest_all(Planner *q, int end) {
 void pass_memory(Program *p) {
     Arena *a = p->cx->a;
     Planner q = {.p = p, .a = a};
-    q.def_loop = NEWN(a, LoopPos *, p->ntensor + 1);
-    q.join_arms[0] = NEWN(a, Tensor *, p->ntensor + 1);
-    q.join_arms[1] = NEWN(a, Tensor *, p->ntensor + 1);
-    q.phi_init = NEWN(a, Tensor *, p->ntensor + 1);
-    q.direct = NEWN(a, int, p->ntensor + 1);
-    q.passed = NEWN(a, int, p->ntensor + 1);
-    q.passed_in = NEWN(a, LoopPos *, p->ntensor + 1);
-    q.joins = NEWN(a, TensorVec, p->ntensor + 1);
-    q.alias = NEWN(a, TensorVec, p->ntensor + 1);
+    q.def_loop = NEWN(a, LoopPos *, p->cx->next_tensor + 1);
+    q.join_arms[0] = NEWN(a, Tensor *, p->cx->next_tensor + 1);
+    q.join_arms[1] = NEWN(a, Tensor *, p->cx->next_tensor + 1);
+    q.phi_init = NEWN(a, Tensor *, p->cx->next_tensor + 1);
+    q.direct = NEWN(a, int, p->cx->next_tensor + 1);
+    q.passed = NEWN(a, int, p->cx->next_tensor + 1);
+    q.passed_in = NEWN(a, LoopPos *, p->cx->next_tensor + 1);
+    q.joins = NEWN(a, TensorVec, p->cx->next_tensor + 1);
+    q.alias = NEWN(a, TensorVec, p->cx->next_tensor + 1);
     q.loops = map_new(a);
     number(&q, p->top);
     int end = q.pos + 1;

@@ -14,8 +14,6 @@
 
 #define AHEAD_BYTES 1024 /* of a unit's part, that are worth the instructions */
 
-static int64_t round_up(int64_t bytes) { return (bytes + 127) / 128 * 128; }
-
 typedef struct OnchipWalk {
     Program *p;
     OnChip *o;
@@ -92,14 +90,14 @@ static void place(Program *p) {
     OnChip *o = p->onchip;
     const int n = o->residents.n;
     const int64_t room = p->schedule->device->level[LEVEL_CORE].bytes;
-    o->scratch = round_up(p->mem->shared);
-    o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most) : p->mem->shared;
+    o->scratch = round_up(p->mem->shared, 128);
+    o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most, 128) : p->mem->shared;
     o->by_uses = arena_memdup(p->cx->a, o->residents.p, sizeof(Resident *) * (size_t)n);
     qsort(o->by_uses, (size_t)n, sizeof *o->by_uses, by_uses);
     for (int i = 0; i < n; i++) {
         Resident *r = o->by_uses[i];
-        r->at = o->bytes + round_up(r->bytes) <= room ? o->bytes : 0;
-        if (r->at) o->bytes += round_up(r->bytes);
+        r->at = o->bytes + round_up(r->bytes, 128) <= room ? o->bytes : 0;
+        if (r->at) o->bytes += round_up(r->bytes, 128);
     }
 }
 

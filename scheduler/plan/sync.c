@@ -74,15 +74,25 @@ static void touch_own(Sync *x, AccessKind kind, bool write) {
     vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part_whole}));
 }
 
+/* Whether one of v tells the same as a. */
+static bool has_access(const AccessVec *v, const Access *a) {
+    for (int i = 0; i < v->n; i++) {
+        const Access *b = &v->p[i];
+        if (a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem &&
+            a->write == b->write && a->append == b->append &&
+            (part_same(a->part, b->part) ||
+             (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE)))
+            return true;
+    }
+    return false;
+}
+
 /* The first time that the present access comes to t in this way: one join of many may be reached by
  * each of its arms, and those of the next one by each of these. */
 static bool is_new(Sync *x, Tensor *t, Part part, Tensor *elem) {
-    for (int i = 0; i < x->by_alias.n; i++) {
-        const Access *a = &x->by_alias.p[i];
-        bool whole = a->part.kind == PART_WHOLE && part.kind == PART_WHOLE;
-        if (a->t == t && a->elem == elem && (whole || part_same(a->part, part))) return false;
-    }
-    vec_push(x->a, &x->by_alias, ((Access){.t = t, .elem = elem, .part = part}));
+    const Access a = {.t = t, .elem = elem, .part = part};
+    if (has_access(&x->by_alias, &a)) return false;
+    vec_push(x->a, &x->by_alias, a);
     return true;
 }
 
@@ -117,11 +127,7 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
                 touch_part(x, x->alias.p[i].of, write, part, elem);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
     Access a = {ON_TENSOR, t, elem, write, append && write, 0, part};
-    for (int i = 0; i < x->now.n; i++)
-        if (x->now.p[i].t == t && x->now.p[i].elem == elem && x->now.p[i].write == write &&
-            x->now.p[i].append == a.append && part_same(x->now.p[i].part, part))
-            return;
-    vec_push(x->a, &x->now, a);
+    if (!has_access(&x->now, &a)) vec_push(x->a, &x->now, a);
 }
 
 /* By the units that are here, of which the first is unit 0 of the part. */
@@ -198,11 +204,8 @@ static bool is_past(const Access *a, const Access *b) {
 /* All units meet after what the log holds. */
 static void met(Sync *x) {
     x->pending.n = 0;
-    for (LoopState *l = x->loop; l; l = l->up) {
-        if (l->branches != x->branches) break; /* not passed by every iteration of outer loops */
-        if (l->until < 0) l->until = x->log.n;
-        break;
-    }
+    LoopState *l = x->loop; /* not every iteration of outer loops passes here */
+    if (l && l->branches == x->branches && l->until < 0) l->until = x->log.n;
 }
 
 static void barrier_at(Sync *x, Seq *q, int *at) {
@@ -280,9 +283,7 @@ static void note_bump(Sync *x, const Tensor *t) {
     if (!m || m->kind != M_BUMP) return;
     for (LoopState *l = x->loop; l; l = l->up) {
         if (l->branches != x->branches || t->blob || t->grow) l->moving = true;
-        for (int i = 0; i < MAX_RANK; i++)
-            if (!expr_visible(t->dim[i], l->s->loop.body->parent) || loop_varies(l->s, t->dim[i]))
-                l->moving = true;
+        for (int i = 0; i < MAX_RANK; i++) l->moving |= !loop_keeps(l->s, t->dim[i]);
     }
 }
 
@@ -305,16 +306,12 @@ static Access next_iteration(Access a, const Stmt *loop) {
     return a;
 }
 
-static bool fixed(const Stmt *loop, const Expr *e) {
-    return expr_visible(e, loop->loop.body->parent) && !loop_varies(loop, e);
-}
-
 /* A unit's part is the same memory in every iteration. */
 static bool steady(const Access *a, const Stmt *loop) {
     if (a->part.kind != PART_SPLIT) return true;
-    if (a->t->rank < 0 || !fixed(loop, a->part.extent)) return false;
+    if (a->t->rank < 0 || !loop_keeps(loop, a->part.extent)) return false;
     for (int i = a->part.dim; i < a->t->rank; i++)
-        if (!fixed(loop, tensor_extent(a->t, i))) return false;
+        if (!loop_keeps(loop, tensor_extent(a->t, i))) return false;
     return true;
 }
 
@@ -341,8 +338,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     touch_expr(x, s->loop.cond0);
     order(x, q, at);
     for (int i = 0; i < s->loop.carry.n; i++) {
-        Alias al = {s->loop.carry.p[i].phi, s->loop.carry.p[i].init};
-        vec_push(x->a, &x->alias, al);
+        vec_push(x->a, &x->alias, ((Alias){s->loop.carry.p[i].phi, s->loop.carry.p[i].init}));
         note_bump(x, s->loop.carry.p[i].phi);
     }
     for (int i = 0; i < s->loop.scan.n; i++) note_bump(x, s->loop.scan.p[i].out);
@@ -420,25 +416,15 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
         for (int i = 0; i < s->br.syms.n; i++) touch_expr(x, s->br.syms.p[i].arm[k]);
         order(x, s->br.arm[k], &end);
         for (int i = 0; i < s->br.joins.n; i++) {
-            if (!s->br.joins.p[i].arm[k]) continue;
-            Alias al = {s->br.joins.p[i].out, s->br.joins.p[i].arm[k]};
-            vec_push(x->a, &x->alias, al);
+            const Join *j = &s->br.joins.p[i];
+            if (j->arm[k]) vec_push(x->a, &x->alias, ((Alias){j->out, j->arm[k]}));
         }
         for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &after, x->pending.p[i]);
     }
     x->branches--;
     x->pending.n = 0;
-    for (int i = 0; i < after.n; i++) {
-        bool have = false;
-        for (int j = 0; j < x->pending.n && !have; j++) {
-            const Access *a = &x->pending.p[j], *b = &after.p[i];
-            have = a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem &&
-                   a->write == b->write && a->append == b->append &&
-                   (part_same(a->part, b->part) ||
-                    (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE));
-        }
-        if (!have) vec_push(x->a, &x->pending, after.p[i]);
-    }
+    for (int i = 0; i < after.n; i++)
+        if (!has_access(&x->pending, &after.p[i])) vec_push(x->a, &x->pending, after.p[i]);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */

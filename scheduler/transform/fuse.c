@@ -64,8 +64,7 @@ typedef struct Cost {
 } Cost;
 
 static void cost_walk(Map *seen, Expr *e, Cost *k, bool index) {
-    if (map_geti(seen, (uint64_t)e->id * 2 + index + 1)) return;
-    map_seti(seen, (uint64_t)e->id * 2 + index + 1, e);
+    if (!map_add(seen, (uint64_t)e->id * 2 + index + 1)) return;
     k->nodes++;
     if (e->pure) return; /* uniform: computed once */
     int w = e_work(e->op)->weight;
@@ -122,8 +121,7 @@ typedef struct Sites {
 
 static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool index) {
     if (!(e->flags & EF_LOAD)) return;
-    if (map_geti(s->seen, (uint64_t)e->id + 1)) return;
-    map_seti(s->seen, (uint64_t)e->id + 1, e);
+    if (!map_add(s->seen, (uint64_t)e->id + 1)) return;
     Cx *c = s->f->c;
     if (e->op == E_LOAD && e->t == s->t) {
         s->n++;
@@ -156,52 +154,38 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
     s->nextent = up;
 }
 
-/* a <= b for sure. */
-static bool at_most(Cx *c, Expr *a, Expr *b) {
-    int64_t v;
-    Expr *d = e_sub(c, b, a);
-    if (e_is_int(d, &v)) return v >= 0;
-    int64_t lo, hi;
-    return e_range(d, &lo, &hi) && lo >= 0 && lo != INT64_MIN;
-}
-
 static bool should_fuse(Fuse *f, Tensor *t) {
     Cx *c = f->c;
     TensorVec *u = &f->users[t->id];
     if (f->pinned[t->id] || t->owned || !u->n) return false;
     Cost k = cost_of(f, t->body);
-    Expr *evals = e_int(c, 0), *have = tensor_count(c, t);
-    int sites = 0;
-    bool one_seq = true, deeper = false, conditional = false, operand = false, in_reduce = false,
-         in_index = false;
+    Expr *have = tensor_count(c, t);
+    Sites s = {.f = f, .t = t, .evals = e_int(c, 0)};
+    bool one_seq = true, deeper = false;
     for (int i = 0; i < u->n; i++) {
         Tensor *x = u->p[i];
-        Sites s = {
-            .f = f, .t = t, .seen = map_new(f->a), .evals = evals, .domain = tensor_count(c, x)};
+        int before = s.n;
+        s.seen = map_new(f->a);
+        s.domain = tensor_count(c, x);
         site_walk(&s, x->body, false, false, false);
         if (s.flat) return false;
-        evals = s.evals;
-        sites += s.n;
-        conditional |= s.conditional;
-        operand |= s.operand;
-        in_reduce |= s.in_reduce;
-        in_index |= s.in_index;
         one_seq &= x->seq == t->seq;
         deeper |= x->seq->depth > t->seq->depth;
-        if (cost_of(f, x->body).nodes + k.nodes * s.n > BODY_MAX) return false;
+        if (cost_of(f, x->body).nodes + k.nodes * (s.n - before) > BODY_MAX) return false;
     }
     if (k.reduce) {
         /* A product or reduction: only where each of its elements is computed once,
          * unconditionally. */
-        return one_seq && !conditional && !in_reduce && !in_index && at_most(c, evals, have);
+        return one_seq && !s.conditional && !s.in_reduce && !s.in_index &&
+               e_at_most(c, s.evals, have);
     }
-    if (operand) { /* the operand of a product: only if it stays a plain load */
+    if (s.operand) { /* the operand of a product: only if it stays a plain load */
         if (t->body->op != E_LOAD || k.index || k.loads > 1) return false;
     }
-    if (k.loads == 0) return k.arith + k.index <= 24 || sites == 1;
+    if (k.loads == 0) return k.arith + k.index <= 24 || s.n == 1;
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
-    if (at_most(c, evals, have)) return true;
-    if (in_index) return false;
+    if (e_at_most(c, s.evals, have)) return true;
+    if (s.in_index) return false;
     if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
     int again = k.arith + k.index;
     Along with = {f, 0};
@@ -305,9 +289,7 @@ static void merge(Fuse *f, Stmt *g, Stmt *s) {
     memcpy(t, g->op.t, sizeof *t * (size_t)g->op.n);
     for (int i = 0; i < s->op.n; i++) {
         Tensor *x = s->op.t[i];
-        Expr *to[MAX_RANK];
-        for (int d = 0; d < x->rank; d++) to[d] = e_axis(f->c, lead->axis[d]);
-        x->body = e_subst(f->c, x->body, x->rank, x->axis, to, NULL, NULL);
+        x->body = expr_over(f->c, x->body, x, lead, 0);
         memcpy(x->axis, lead->axis, sizeof x->axis);
         t[g->op.n + i] = x;
     }
@@ -352,11 +334,11 @@ static void drop_fused(Seq *q) {
 
 void pass_fuse(Program *p) {
     Fuse f = {.p = p, .c = p->cx, .a = p->cx->a};
-    f.pinned = NEWN(f.a, bool, p->ntensor + 1);
-    f.stmt = NEWN(f.a, const Stmt *, p->ntensor + 1);
-    f.users = NEWN(f.a, TensorVec, p->ntensor + 1);
-    f.loads = NEWN(f.a, int, p->ntensor + 1);
-    f.above = NEWN(f.a, int, p->ntensor + 1);
+    f.pinned = NEWN(f.a, bool, p->cx->next_tensor + 1);
+    f.stmt = NEWN(f.a, const Stmt *, p->cx->next_tensor + 1);
+    f.users = NEWN(f.a, TensorVec, p->cx->next_tensor + 1);
+    f.loads = NEWN(f.a, int, p->cx->next_tensor + 1);
+    f.above = NEWN(f.a, int, p->cx->next_tensor + 1);
     for (int i = 0; i < p->nout; i++) pin(&f, p->out[i].t);
     seq_each(p->top, scan, &f);
     for (int i = 0; i < f.order.n; i++) e_each_load(f.c, f.order.p[i]->body, count_load, &f);
@@ -380,6 +362,4 @@ void pass_fuse(Program *p) {
     }
     drop_fused(p->top);
     seq_rewrite(p->top, group, &f);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

@@ -25,14 +25,8 @@ typedef struct Hoist {
 } Hoist;
 
 static bool from_outside(const Hoist *h, const Tensor *t) {
-    if (t->kind == TK_VIEW)
-        return from_outside(h, t->base) && !seq_inside(t->seq, h->loop->loop.body);
-    for (int i = 0; i < h->loop->loop.carry.n; i++)
-        if (h->loop->loop.carry.p[i].phi == t) return false;
-    for (int i = 0; i < h->loop->loop.scan.n; i++)
-        if (h->loop->loop.scan.p[i].out == t) return false;
-    return t->kind == TK_CONST || t->kind == TK_INPUT ||
-           (t->seq && !seq_inside(t->seq, h->loop->loop.body));
+    return loop_reads_outside(h->loop, t) &&
+           !(t->kind == TK_VIEW && seq_inside(t->seq, h->loop->loop.body));
 }
 
 static void load_ok(void *user, Expr *e) {
@@ -108,7 +102,7 @@ static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
     Cx *c = h->c;
     Expr *body = e_subst(c, t->body, 0, NULL, NULL, inline_independent, h);
     int more = trips && loop_counts(h, body);
-    Expr *dim[MAX_RANK], *to[MAX_RANK];
+    Expr *dim[MAX_RANK];
     int64_t bytes = 4, v;
     if (t->rank + more > MAX_RANK) return NULL;
     if (more) dim[0] = trips;
@@ -117,8 +111,7 @@ static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
         if (e_is_int(dim[i], &v) && (!mul_size(bytes, v, &bytes) || bytes > HOIST_BYTES))
             return NULL;
     Tensor *x = tensor_like(c, TK_TE, t, t->rank + more, dim, h->loop->loop.body->parent);
-    for (int i = 0; i < t->rank; i++) to[i] = e_axis(c, x->axis[i + more]);
-    body = e_subst(c, body, t->rank, t->axis, to, NULL, NULL);
+    body = expr_over(c, body, t, x, more);
     if (more) body = e_replace(c, body, e_sym(c, h->loop->loop.iter), e_axis(c, x->axis[0]));
     x->body = body;
     return x;
@@ -203,6 +196,4 @@ static void hoist_loop(void *user, Seq *q, int *at) {
 void pass_hoist(Program *p) {
     Hoist h = {.p = p, .c = p->cx, .a = p->cx->a};
     seq_rewrite(p->top, hoist_loop, &h); /* inner loops first: what they give up may move on */
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

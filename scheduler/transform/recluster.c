@@ -218,16 +218,13 @@ static BranchOrder order_of(const Arm *arm) {
 static void build(Recluster *x, Seq *q, int *at, Arm *arm, const BranchOrder *order) {
     Cx *c = x->c;
     Stmt *s = q->s.p[*at];
-    StmtVec list = {0}, rest[2] = {arm[0].q->s, arm[1].q->s};
+    StmtVec rest[2] = {arm[0].q->s, arm[1].q->s};
+    Seq made = {0};
     Expr *cond = s->br.cond;
-    for (int i = 0; i < *at; i++) vec_push(x->a, &list, q->s.p[i]);
     if (!cond->pure) {
-        Stmt *let = stmt_new(c, S_LET, s->path);
-        let->let.sym = sym_new(c, DT_BOOL, "c", 0);
-        let->let.sym->scope = q;
-        let->let.e = cond;
-        cond = e_sym(c, let->let.sym);
-        vec_push(x->a, &list, let);
+        Sym *once = sym_new(c, DT_BOOL, "c", 0);
+        once->scope = q;
+        cond = seq_let(c, &made, once, cond, s->path);
     }
     for (int i = 0; i < s->br.joins.n; i++) /* an arm's fault need not be in its last part */
         s->br.joins.p[i].half = true;
@@ -247,12 +244,9 @@ static void build(Recluster *x, Seq *q, int *at, Arm *arm, const BranchOrder *or
         }
         b->br.arm[0] = to[0];
         b->br.arm[1] = to[1];
-        vec_push(x->a, &list, b);
+        vec_push(x->a, &made.s, b);
     }
-    int end = list.n - 1;
-    for (int i = *at + 1; i < q->s.n; i++) vec_push(x->a, &list, q->s.p[i]);
-    q->s = list;
-    *at = end;
+    seq_replace(c, q, at, &made.s);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
@@ -295,6 +289,4 @@ void pass_recluster(Program *p) {
     if (p->schedule->units == 1) return;
     Recluster x = {.p = p, .c = p->cx, .a = p->cx->a};
     seq_rewrite(p->top, try_branch, &x);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }
