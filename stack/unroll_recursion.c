@@ -128,7 +128,7 @@ static void measure(const Seq *q, int levels, Size *z) {
 /* A call, beyond what is done inside of it. Without a stack of the machine's the threads of a block
  * meet around a record of all that the body has defined. */
 static double call_ns(const Device *d, const Size *z) {
-    return d->threads ? 3 * d->level[LEVEL_CORE].barrier_ns + RECORD_NS * z->statements : CALL_NS;
+    return device_is_gpu(d) ? 3 * d->level[LEVEL_CORE].barrier_ns + RECORD_NS * z->statements : CALL_NS;
 }
 
 /* How an activation's time changes with so many levels: one in levels + 1, or fewer where it calls
@@ -143,7 +143,7 @@ static double change_ns(const UnrollCalls *u, const Func *f, int levels, bool *f
     double ns = call_ns(d, &all) / (levels + 1) - call_ns(d, &one) + COPY_GROUP_NS * groups +
                 COPY_NS * others;
     /* Siblings could have been parts of the units' at once; now their calls are. */
-    if (one.siblings && u->p->schedule->units > 1 && !d->threads)
+    if (one.siblings && u->p->schedule->units > 1 && !device_is_gpu(d))
         ns += d->level[LEVEL_TEAM].barrier_ns / COST_UNKNOWN;
     return ns;
 }

@@ -12,7 +12,8 @@
 
 char *device_key(const CompileOptions *o) {
     char *key = NULL;
-    if (o->cpu || strcmp(o->target, "cpu") != 0) return NULL;
+    const Device *row = device_find(o->target);
+    if (o->cpu || !row || row->backend != BACKEND_C) return NULL;
     char model[256] = "";
     uint64_t machine = compile_machine(model, sizeof model);
     if (asprintf(&key, "%s, %d CPUs, %016llx, braid %s", model, compile_cpus(),
@@ -58,7 +59,7 @@ static int64_t cache_bytes(int level) {
 /* ---- the program ----------------------------------------------------------------------------- */
 static void program_text(Sb *s, int vec) {
     static const char *const parts[] = {
-        "braid_model.h", "cpu/ctx.inc", "cpu/prelude.inc", "arena.inc", "scalar.inc", "math.inc",     "cpu/calibrate.inc",
+        "braid_model.h", "cpu/ctx.inc", "c.inc", "cpu/prelude.inc", "arena.inc", "scalar.inc", "math.inc", "cpu/calibrate.inc",
         "seed.inc",        "memory.inc",  "fault.inc",       "entry.inc",  "cpu/entry.inc"};
     sb_printf(s, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_VEC %d\n", vec);
     for (size_t i = 0; i < COUNT(parts); i++) sb_puts(s, embedded_text(parts[i]));

@@ -29,6 +29,14 @@ static int64_t place_of(const Packed *p, const PackSource *s, const int64_t *idx
     return at;
 }
 
+static void put(const Packed *p, void *data, int64_t at, float x) {
+    if (p->ten_bits) x = to_ten_bits(x);
+    if (p->dtype == DT_F32)
+        ((float *)data)[at] = x;
+    else
+        elem_set_f(p->dtype, data, at, x);
+}
+
 /* A source's line at idx, from element `to` of data on: runs along the last dimension. */
 static void fill_line(const Packed *p, const PackSource *s, int64_t *idx, void *data, int64_t to) {
     const int last = p->nouter + p->ninner - 1;
@@ -39,12 +47,10 @@ static void fill_line(const Packed *p, const PackSource *s, int64_t *idx, void *
         int64_t at = place_of(p, s, idx), left = run;
         if (p->tile >= 0 && p->limit - idx[p->tile] * run < run)
             left = p->limit - idx[p->tile] * run;
-        for (int64_t l = 0; l < run; l++, at += s->stride[last]) {
-            float x = l < left ? element(s->data, at) : 0;
-            elem_set_f(p->dtype, data, to++, p->ten_bits ? to_ten_bits(x) : x);
-        }
+        for (int64_t l = 0; l < run; l++, at += s->stride[last])
+            put(p, data, to++, l < left ? element(s->data, at) : 0);
     }
-    while (to < end) elem_set_f(p->dtype, data, to++, 0);
+    while (to < end) put(p, data, to++, 0);
 }
 
 static void fill(const Packed *p, void *data) {

@@ -7,7 +7,7 @@
 #include "utask/level.h"
 
 /* Whose programs a device runs: what the text goes through, and which memory its tensors lie in. */
-typedef enum Backend { BACKEND_C, BACKEND_CUDA, BACKEND_HIP, BACKEND_EMULATED } Backend;
+typedef enum Backend { BACKEND_C, BACKEND_PLAIN, BACKEND_CUDA, BACKEND_HIP, BACKEND_EMULATED } Backend;
 
 typedef struct DeviceLevel {
     const char *name;  /* NULL: the device has no such level */
@@ -29,6 +29,7 @@ typedef struct Device {
     double scalar_ns;   /* the same where lanes cannot be used */
     double group_ns;    /* a group begins and ends */
     int units;          /* cores of the device; 0: as many as the process may use */
+    int lanes;          /* of a vector of float32; 0: as many as the processor has */
     int threads; /* that share a core's work, a block of them; 0: a core runs one thread by lanes */
     int warp;    /* threads that step together */
     uint32_t

@@ -70,8 +70,7 @@ typedef struct DotsKernel {
     bool by_row; /* neighbouring threads take neighbouring rows in the epilogue */
 } DotsKernel;
 
-#define MATRIX_WIDE 16 /* columns of a product by matrix units; its rows: */
-#define MATRIX_ROWS(WARP) ((WARP) == 32 ? 8 : 16)
+#define MATRIX_WIDE 16  /* columns of a product by matrix units */
 #define MATRIX_BYTES 64 /* of each line that it takes at once */
 #define WORD 4
 

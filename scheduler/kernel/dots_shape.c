@@ -35,7 +35,7 @@ static double copy_cycles(const DotsPart *q, bool vec) {
 
 typedef struct Model {
     const DotsKernel *k;
-    int threads, warp;
+    int threads, warp, matrix_rows;
     int64_t budget; /* words of memory */
 } Model;
 
@@ -123,7 +123,7 @@ static double chunk_cycles(const Model *m, DotsPart *q, int64_t steps, double st
  * shape; 0: it does not fit. */
 static double part_cycles(const Model *m, DotsPart *q, int bm, int bv, int64_t words, bool whole) {
     q->workers = q->matrix ? m->threads / m->warp : m->threads;
-    q->high = q->matrix ? MATRIX_ROWS(m->warp) : 1;
+    q->high = q->matrix ? m->matrix_rows : 1;
     q->wide = q->matrix ? MATRIX_WIDE : 1;
     q->at_once = q->matrix ? MATRIX_BYTES / part_size(q) : 4;
     q->nm = (int)div_up(bm, q->tm * q->high);
@@ -237,7 +237,7 @@ bool dots_shape(DotsKernel *k) {
     const Device *d = k->g->p->schedule->device;
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
-    Model m = {k, d->threads, d->warp,
+    Model m = {k, d->threads, d->warp, d->matrix_rows,
                (share < bytes - SHARED_OWN ? share : bytes - SHARED_OWN) / 4};
     DotsPart part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
     double best = 0;

@@ -99,14 +99,14 @@ static void choose(Program *p, Stmt *s, int64_t streamed) {
         k->kind = KERNEL_NONE;
         return;
     }
-    if (k->lanes > 1) {
-        if (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, streamed)) return;
-        kernel_collapse(k);
-        kernel_lanes(k);
+    const bool vectors = k->lanes > 1;
+    if (vectors && (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, streamed)))
         return;
-    }
     kernel_collapse(k);
-    if (!kernel_dots(k)) kernel_threads(k);
+    if (vectors)
+        kernel_lanes(k);
+    else if (device_is_gpu(p->schedule->device) && !kernel_dots(k))
+        kernel_threads(k);
 }
 
 static void visit(Program *p, Seq *q, int64_t streamed) {

@@ -273,7 +273,7 @@ static bool try_sum(Library *l, Seq *q, int *at, Expr *r) {
 void pass_library(Program *p) {
     Library l = {p, p->cx, 0};
     Seq *q = p->top;
-    if (!p->schedule->device->threads) return;
+    if (!device_is_gpu(p->schedule->device)) return;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->kind != S_OP || s->op.t[0]->rank < 0) continue;

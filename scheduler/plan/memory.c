@@ -582,7 +582,7 @@ static void rest_all(Planner *q, int end) {
     Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
     seq_each_here(q->p->top, constants, &k);
     int64_t most = q->plan.arena + (q->plan.arena + k.all) / 8;
-    if (d->threads && d->level[LEVEL_TEAM].bytes / 8 > most)
+    if (device_is_gpu(d) && d->level[LEVEL_TEAM].bytes / 8 > most)
         most = d->level[LEVEL_TEAM].bytes / 8;
     /* The last number that is reached in so many steps. */
     int *reached = NEWN(q->a, int, end + REST_STEPS + 2), *until = NEWN(q->a, int, end + 1);
@@ -629,7 +629,7 @@ void pass_memory(Program *p) {
     q.plan.arena = place(&q, NULL, 0);
     rest_all(&q, end);
     for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i], 0);
-    if (p->schedule->device->threads) q.plan.shared = SHARED_OWN + q.plan.distributed;
+    if (device_is_gpu(p->schedule->device)) q.plan.shared = SHARED_OWN + q.plan.distributed;
     p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
 }
 

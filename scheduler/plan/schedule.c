@@ -324,7 +324,7 @@ static int each_split(Scheduler *x, Seq *q, const Stmt *start, bool take) {
  * random parts the largest has on average (1 + 1/2 + … + 1/n) / n of it. */
 static void split_calls(Scheduler *x, Stmt *start, Latency all) {
     int n = 1;
-    if (x->d->threads) return; /* without a stack of the machine's, all units walk one */
+    if (device_is_gpu(x->d)) return; /* without a stack of the machine's, all units walk one */
     for (int i = 0; i < start->call.nfunc; i++) {
         int most = each_split(x, start->call.func[i]->body, start, false);
         if (most > n) n = most;

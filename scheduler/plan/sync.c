@@ -238,7 +238,7 @@ static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
 /* Puts a barrier or a flag in front of statement *at of q if what it touches (x->now) needs one. */
 static void order(Sync *x, Seq *q, int *at) {
     bool need = false,
-         flags = !x->threads && x->level == LEVEL_TEAM && x->p->schedule->device->threads;
+         flags = !x->threads && x->level == LEVEL_TEAM && device_is_gpu(x->p->schedule->device);
     int to = -2, from = -2; /* the one unit that waits, or is waited for; -1: several */
     for (int i = 0; i < x->now.n; i++)
         for (int j = 0; j < x->pending.n; j++) {
@@ -711,7 +711,7 @@ void pass_sync(Program *p) {
     /* The outputs are whole before the kernel ends. */
     int end = p->top->s.n;
     barrier_at(&x, p->top, &end);
-    if (!p->schedule->device->threads) return;
+    if (!device_is_gpu(p->schedule->device)) return;
     Sync threads = {.p = p,
                     .c = p->cx,
                     .a = p->cx->a,

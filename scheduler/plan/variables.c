@@ -105,7 +105,7 @@ static void declare_functions(VariablesWalk *w, Stmt *s) {
     const bool parts = w->m->parts;
     int most = 0;
     Records *r = NULL;
-    if (w->p->schedule->device->threads) {
+    if (device_is_gpu(w->p->schedule->device)) {
         r = s->call.records = NEW(w->p->cx->a, Records);
         r->slot = w->m->nslot++;
     }
