@@ -4,6 +4,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
+#include "utask/walk.h"
 
 #define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
 #define SHORT 32   /* steps of a sum that leave no time to fetch anything */
@@ -92,19 +93,15 @@ static bool add_bytes(void *user, Expr *e) {
     return false;
 }
 
-static void add_seq(Streamed *k, const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        for (int j = 0; s->kind == S_OP && j < s->op.n; j++)
-            find_reduction(k->seen, s->op.t[j]->body, false, add_bytes, k);
-        for (int j = 0; s->kind == S_BRANCH && j < 2; j++) add_seq(k, s->br.arm[j]);
-        if (s->kind == S_LOOP) add_seq(k, s->loop.body);
-    }
+static void add_stmt(void *user, Stmt *s) {
+    Streamed *k = user;
+    for (int j = 0; s->kind == S_OP && j < s->op.n; j++)
+        find_reduction(k->seen, s->op.t[j]->body, false, add_bytes, k);
 }
 
 int64_t contraction_streamed(const Program *p) {
     Streamed k = {map_new(p->cx->a), map_new(p->cx->a), 0};
-    add_seq(&k, p->top);
+    seq_each_here(p->top, add_stmt, &k);
     return k.bytes;
 }
 

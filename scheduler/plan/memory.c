@@ -24,10 +24,22 @@ typedef struct Span { /* statement numbers of what one cluster runs, or several 
     int first, last;
 } Span;
 
+/* Of a tensor. */
+typedef struct Life {
+    LoopPos *def_loop; /* the innermost loop around its storage's definition */
+    Tensor *arm[2];    /* of a join */
+    Tensor *init;      /* of a phi that is it in the first iteration */
+    int direct;        /* the last statement that uses it, joins with it apart */
+    /* Of a join: up to where its last use, in the loop `passed_in`, has been passed on to its arms. */
+    int passed;
+    LoopPos *passed_in;
+    TensorVec joins, alias; /* joins that have it as an arm; what is in its memory */
+} Life;
+
 typedef struct Planner {
     Program *p;
     Arena *a;
-    LoopPos **def_loop; /* by tensor id: innermost loop around the storage's definition */
+    Life *of; /* by tensor id */
     LoopPos *cur;
     int pos;
     VEC(int)
@@ -36,13 +48,6 @@ typedef struct Planner {
     int step;
     VEC(Tensor *) all;
     Map *loops; /* Stmt -> LoopPos */
-    Tensor **join_arms[2], **phi_init;
-    int *direct; /* by tensor id: last statement that uses it, joins with it apart */
-    int *passed; /* by tensor id, of joins: up to where the last use, in the loop `passed_in`, has …
-                  */
-    LoopPos **passed_in; /* … been passed on to the arms */
-    TensorVec *joins,
-        *alias;         /* by tensor id: joins that have it as an arm; what is in its memory */
     Func *frame;        /* the function being walked, NULL: none */
     VEC(Func *) frames; /* all of them */
     VEC(Span) clusters; /* in order */
@@ -75,7 +80,7 @@ static Mem *mem_new(Planner *q, Tensor *t, MemKind k) {
         m->via = t->grow->phi;
     }
     t->plan = m;
-    q->def_loop[t->id] = q->cur;
+    q->of[t->id].def_loop = q->cur;
     vec_push(q->a, &q->all, t);
     return m;
 }
@@ -94,21 +99,21 @@ static void use_tensor(Planner *q, Tensor *t, int pos, bool joined) {
     }
     int until = pos;
     /* Out to the outermost loop around the use that does not contain the definition. */
-    LoopPos *def = q->def_loop[t->id];
+    LoopPos *def = q->of[t->id].def_loop;
     for (LoopPos *l = q->cur; l && l != def; l = l->up)
         if (l->end > until) until = l->end;
-    if (!joined && q->direct[t->id] < until) q->direct[t->id] = until;
+    if (!joined && q->of[t->id].direct < until) q->of[t->id].direct = until;
     if (m) {
         if (m->last >= until && t->kind != TK_JOIN) return;
         if (m->last < until) m->last = until;
     }
-    if (t->kind == TK_JOIN && (q->passed[t->id] < until || q->passed_in[t->id] != q->cur)) {
-        q->passed[t->id] = until;
-        q->passed_in[t->id] = q->cur;
-        use_tensor(q, q->join_arms[0][t->id], until, true);
-        use_tensor(q, q->join_arms[1][t->id], until, true);
+    if (t->kind == TK_JOIN && (q->of[t->id].passed < until || q->of[t->id].passed_in != q->cur)) {
+        q->of[t->id].passed = until;
+        q->of[t->id].passed_in = q->cur;
+        use_tensor(q, q->of[t->id].arm[0], until, true);
+        use_tensor(q, q->of[t->id].arm[1], until, true);
     }
-    if (t->kind == TK_PHI) use_tensor(q, q->phi_init[t->id], until, false);
+    if (t->kind == TK_PHI) use_tensor(q, q->of[t->id].init, until, false);
 }
 static void use(Planner *q, Tensor *t, int pos) { use_tensor(q, t, pos, false); }
 
@@ -209,11 +214,11 @@ static void number(Planner *q, Seq *seq) {
         case S_BRANCH:
             for (int k = 0; k < s->br.joins.n; k++) {
                 Join *j = &s->br.joins.p[k];
-                q->def_loop[j->out->id] = q->cur;
-                q->join_arms[0][j->out->id] = j->arm[0];
-                q->join_arms[1][j->out->id] = j->arm[1];
+                q->of[j->out->id].def_loop = q->cur;
+                q->of[j->out->id].arm[0] = j->arm[0];
+                q->of[j->out->id].arm[1] = j->arm[1];
                 for (int m = 0; m < 2; m++)
-                    if (j->arm[m]) vec_push(q->a, &q->joins[j->arm[m]->id], j->out);
+                    if (j->arm[m]) vec_push(q->a, &q->of[j->arm[m]->id].joins, j->out);
             }
             number(q, s->br.arm[0]);
             number(q, s->br.arm[1]);
@@ -226,7 +231,7 @@ static void number(Planner *q, Seq *seq) {
                 if (m->kind == M_SLOT)
                     m->slot[1] = c->inplace || c->push ? m->slot[0] : q->plan.nslot++;
                 m->inplace = c->inplace || c->push;
-                if (!c->inplace) q->phi_init[c->phi->id] = c->init; /* else it is copied */
+                if (!c->inplace) q->of[c->phi->id].init = c->init; /* else it is copied */
             }
             for (int k = 0; k < s->loop.scan.n; k++)
                 if (!s->loop.scan.p[k].more) mem_of_loop(q, s->loop.scan.p[k].out, s);
@@ -341,9 +346,9 @@ bool memory_changes(const Tensor *m, const Tensor *t) {
  * memory, too. */
 static int last_use(const Planner *q, const Tensor *t, const Tensor *but, const Tensor *root,
                     int depth) {
-    int last = depth > 100 ? INT32_MAX : q->direct[t->id];
-    for (int i = 0; i < q->joins[t->id].n && last != INT32_MAX; i++) {
-        const Tensor *j = q->joins[t->id].p[i];
+    int last = depth > 100 ? INT32_MAX : q->of[t->id].direct;
+    for (int i = 0; i < q->of[t->id].joins.n && last != INT32_MAX; i++) {
+        const Tensor *j = q->of[t->id].joins.p[i];
         if (j == but || memory_of(j) == root) continue;
         int k = last_use(q, j, but, root, depth + 1);
         if (k > last) last = k;
@@ -372,16 +377,16 @@ static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *change
         return;
     const Mem *r = mem_of(root);
     const Stmt *g = changed->seq == arm ? tensor_group(changed) : NULL;
-    if (!g || g->op.at || m->frame != r->frame || q->def_loop[changed->id] != q->def_loop[root->id])
+    if (!g || g->op.at || m->frame != r->frame || q->of[changed->id].def_loop != q->of[root->id].def_loop)
         return;
-    if (changed->dtype != root->dtype || !same_dims(changed, root) || q->joins[changed->id].n != 1)
+    if (changed->dtype != root->dtype || !same_dims(changed, root) || q->of[changed->id].joins.n != 1)
         return;
     bool after = false;
     for (int i = 0; i < g->op.n; i++) {
         if (!reads_own_only(g->op.t[i]->body, g->op.t[i], root, after)) return;
         after |= g->op.t[i] == changed; /* what follows would read the changed value */
     }
-    TensorVec *all = &q->alias[root->id];
+    TensorVec *all = &q->of[root->id].alias;
     if (!all->n) vec_push(q->a, all, root);
     for (int i = 0; i < all->n; i++)
         if (last_use(q, all->p[i], j->out, root, 0) > m->first) return;
@@ -436,7 +441,7 @@ static int by_offset(const void *x, const void *y) {
 #define PIECE 64 /* bytes that one is a multiple of */
 
 static LoopPos *outermost(const Planner *q, const Tensor *t) {
-    LoopPos *l = q->def_loop[t->id];
+    LoopPos *l = q->of[t->id].def_loop;
     while (l && l->up && l->s->kind != S_CALL) l = l->up;
     return l;
 }
@@ -602,15 +607,7 @@ static void rest_all(Planner *q, int end) {
 void pass_memory(Program *p) {
     Arena *a = p->cx->a;
     Planner q = {.p = p, .a = a};
-    q.def_loop = NEWN(a, LoopPos *, p->cx->next_tensor + 1);
-    q.join_arms[0] = NEWN(a, Tensor *, p->cx->next_tensor + 1);
-    q.join_arms[1] = NEWN(a, Tensor *, p->cx->next_tensor + 1);
-    q.phi_init = NEWN(a, Tensor *, p->cx->next_tensor + 1);
-    q.direct = NEWN(a, int, p->cx->next_tensor + 1);
-    q.passed = NEWN(a, int, p->cx->next_tensor + 1);
-    q.passed_in = NEWN(a, LoopPos *, p->cx->next_tensor + 1);
-    q.joins = NEWN(a, TensorVec, p->cx->next_tensor + 1);
-    q.alias = NEWN(a, TensorVec, p->cx->next_tensor + 1);
+    q.of = NEWN(a, Life, p->cx->next_tensor + 1);
     q.loops = map_new(a);
     number(&q, p->top);
     int end = q.pos + 1;

@@ -68,6 +68,15 @@ typedef struct Sync {
 /* Here is nobody to meet: one unit has all to itself. */
 static bool alone(const Sync *x) { return !x->threads && x->level == LEVEL_CORE; }
 
+static Sync sync_new(Program *p, bool threads, struct ResultPart **result) {
+    return (Sync){.p = p,
+                  .c = p->cx,
+                  .a = p->cx->a,
+                  .threads = threads,
+                  .level = LEVEL_TEAM,
+                  .result = result};
+}
+
 /* ---- accesses -------------------------------------------------------------------------------- */
 /* An access to what is of no tensor, by the statement whose accesses are in x->now. */
 static void touch_own(Sync *x, AccessKind kind, bool write) {
@@ -575,13 +584,9 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
         order(x, q, at);
     }
     for (int i = 0; i < s->call.nfunc; i++) {
-        Sync in = {.p = x->p,
-                   .c = x->c,
-                   .a = x->a,
-                   .alias = x->alias,
-                   .threads = x->threads,
-                   .level = x->level,
-                   .result = x->result};
+        Sync in = sync_new(x->p, x->threads, x->result);
+        in.alias = x->alias;
+        in.level = x->level;
         walk(&in, s->call.func[i]->body);
         x->alias = in.alias;
     }
@@ -705,19 +710,13 @@ static void walk(Sync *x, Seq *q) {
 
 
 void pass_sync(Program *p) {
-    Sync x = {.p = p, .c = p->cx, .a = p->cx->a, .level = LEVEL_TEAM};
-    x.result = NEWN(x.a, struct ResultPart *, p->nfunc + 1);
+    Sync x = sync_new(p, false, NEWN(p->cx->a, ResultPart *, p->nfunc + 1));
     walk(&x, p->top);
     /* The outputs are whole before the kernel ends. */
     int end = p->top->s.n;
     barrier_at(&x, p->top, &end);
     if (!device_is_gpu(p->schedule->device)) return;
-    Sync threads = {.p = p,
-                    .c = p->cx,
-                    .a = p->cx->a,
-                    .threads = true,
-                    .level = LEVEL_TEAM,
-                    .result = x.result};
+    Sync threads = sync_new(p, true, x.result);
     walk(&threads, p->top);
 }
 

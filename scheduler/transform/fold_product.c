@@ -49,10 +49,6 @@ static bool operand(Cx *c, Operand *o, Expr *e, const Axis *r) {
             o->step = stride;
         } else if (e_uses_axis(l->a[d], r))
             return false;
-        stride *= k->dim[d];
-    }
-    stride = 1;
-    for (int d = k->rank - 1; d >= 0; d--) {
         o->stride[d] = stride;
         stride *= k->dim[d];
     }

@@ -18,21 +18,25 @@
 
 typedef VEC(Tensor *) TensorVec;
 
+typedef struct Fate { /* of a tensor */
+    bool pinned;     /* it must be in memory */
+    TensorVec users; /* tensors in memory whose bodies load it */
+    int loads;       /* of it, in all bodies as they were */
+    int above;       /* arithmetic that is repeated on the way to what loads it */
+    const Stmt *stmt; /* what computes it */
+} Fate;
+
 typedef struct Fuse {
     Program *p;
     Cx *c;
     Arena *a;
-    bool *pinned;      /* by tensor id: must be in memory */
-    TensorVec *users;  /* by tensor id: tensors in memory whose bodies load it */
-    int *loads;        /* by tensor id: of it, in all bodies as they were */
-    int *above;        /* by tensor id: arithmetic that is repeated on the way to what loads it */
-    const Stmt **stmt; /* by tensor id: what computes it */
-    VEC(Tensor *) order;
+    Fate *of; /* by tensor id */
+    TensorVec order;
 } Fuse;
 
 /* ---- what must be in memory ------------------------------------------------------------------ */
 static void pin(Fuse *f, Tensor *t) {
-    if (t) f->pinned[t->id] = true;
+    if (t) f->of[t->id].pinned = true;
     if (t && t->kind == TK_VIEW) pin(f, t->base);
 }
 static void pin_load(void *user, Expr *e) { pin(user, e->t); }
@@ -47,7 +51,7 @@ static void scan(void *user, Stmt *s) {
     for (int k = 0; s->kind == S_OP && k < s->op.n; k++) {
         Tensor *t = s->op.t[k];
         vec_push(f->a, &f->order, t);
-        f->stmt[t->id] = s;
+        f->of[t->id].stmt = s;
         if (s->level != LEVEL_HOST) continue;
         pin(f, t);
         e_each_load(f->c, t->body, pin_load, f);
@@ -86,7 +90,7 @@ static Cost cost_of(Fuse *f, Expr *e) {
     return k;
 }
 
-static void count_load(void *user, Expr *e) { ((Fuse *)user)->loads[e->t->id]++; }
+static void count_load(void *user, Expr *e) { ((Fuse *)user)->of[e->t->id].loads++; }
 
 /* Loads of a value when it is computed elsewhere: what only it loads becomes part of it, but for
  * reductions. */
@@ -99,7 +103,7 @@ static void load_along(void *user, Expr *e) {
     Along *x = user;
     Fuse *f = x->f;
     Expr *body = e->t->body;
-    bool part = body && f->loads[e->t->id] == 1 && !f->pinned[e->t->id] && !cost_of(f, body).reduce;
+    bool part = body && f->of[e->t->id].loads == 1 && !f->of[e->t->id].pinned && !cost_of(f, body).reduce;
     if (part)
         e_each_load(f->c, body, load_along, x);
     else
@@ -156,8 +160,8 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
 
 static bool should_fuse(Fuse *f, Tensor *t) {
     Cx *c = f->c;
-    TensorVec *u = &f->users[t->id];
-    if (f->pinned[t->id] || t->owned || !u->n) return false;
+    TensorVec *u = &f->of[t->id].users;
+    if (f->of[t->id].pinned || t->owned || !u->n) return false;
     Cost k = cost_of(f, t->body);
     Expr *have = tensor_count(c, t);
     Sites s = {.f = f, .t = t, .evals = e_int(c, 0)};
@@ -190,12 +194,12 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     int again = k.arith + k.index;
     Along with = {f, 0};
     e_each_load(c, t->body, load_along, &with);
-    bool cheap = !again || (again <= CHEAP && f->above[t->id] + again <= CHEAP_CHAIN &&
+    bool cheap = !again || (again <= CHEAP && f->of[t->id].above + again <= CHEAP_CHAIN &&
                             with.loads <= CHEAP_LOADS);
-    double ns = cost_group_ns(c, f->p->schedule->device, f->stmt[t->id], f->p->schedule->units);
-    if (!decide_value(f->p, X_RECOMPUTE, f->stmt[t->id], 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
+    double ns = cost_group_ns(c, f->p->schedule->device, f->of[t->id].stmt, f->p->schedule->units);
+    if (!decide_value(f->p, X_RECOMPUTE, f->of[t->id].stmt, 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
         return false;
-    f->above[t->id] += again;
+    f->of[t->id].above += again;
     return true;
 }
 
@@ -216,13 +220,13 @@ static void add_above(void *user, Expr *e) {
     void **p = user;
     Fuse *f = p[0];
     const Tensor *t = p[1];
-    if (f->above[e->t->id] < f->above[t->id]) f->above[e->t->id] = f->above[t->id];
+    if (f->of[e->t->id].above < f->of[t->id].above) f->of[e->t->id].above = f->of[t->id].above;
 }
 
 static void add_user(void *user, Expr *e) {
     void **p = user;
     Fuse *f = p[0];
-    TensorVec *v = &f->users[e->t->id];
+    TensorVec *v = &f->of[e->t->id].users;
     if (e->t->kind == TK_VIEW) pin(f, e->t); /* reads its base, which stays in memory */
     for (int i = 0; i < v->n; i++)
         if (v->p[i] == p[1]) return;
@@ -334,11 +338,7 @@ static void drop_fused(Seq *q) {
 
 void pass_fuse(Program *p) {
     Fuse f = {.p = p, .c = p->cx, .a = p->cx->a};
-    f.pinned = NEWN(f.a, bool, p->cx->next_tensor + 1);
-    f.stmt = NEWN(f.a, const Stmt *, p->cx->next_tensor + 1);
-    f.users = NEWN(f.a, TensorVec, p->cx->next_tensor + 1);
-    f.loads = NEWN(f.a, int, p->cx->next_tensor + 1);
-    f.above = NEWN(f.a, int, p->cx->next_tensor + 1);
+    f.of = NEWN(f.a, Fate, p->cx->next_tensor + 1);
     for (int i = 0; i < p->nout; i++) pin(&f, p->out[i].t);
     seq_each(p->top, scan, &f);
     for (int i = 0; i < f.order.n; i++) e_each_load(f.c, f.order.p[i]->body, count_load, &f);
@@ -349,7 +349,7 @@ void pass_fuse(Program *p) {
             p->nfused++;
             e_each_load(f.c, t->body, add_above, (void *[]){&f, t});
             Substitute s = {f.c, t};
-            TensorVec *u = &f.users[t->id];
+            TensorVec *u = &f.of[t->id].users;
             for (int k = 0; k < u->n; k++) {
                 u->p[k]->body = e_subst(f.c, u->p[k]->body, 0, NULL, NULL, inline_map, &s);
                 void *arg[2] = {&f, u->p[k]};

@@ -90,13 +90,6 @@ static bool loop_counts(const Hoist *h, const Expr *e) {
     return false;
 }
 
-/* Puts the group of x in front of statement *at of q. */
-static Stmt *insert(Hoist *h, Seq *q, int *at, Tensor *x, const char *path) {
-    Stmt *n = stmt_op(h->c, x, path);
-    seq_put_at(h->c, q, (*at)++, n);
-    return n;
-}
-
 /* t for all iterations, or as it is where it is the same in all of them. */
 static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
     Cx *c = h->c;
@@ -140,15 +133,10 @@ static void hoist_product(Hoist *h, Seq *q, int *at, Stmt *op, Expr *trips) {
     Tensor *t = op->op.t[0], *x = hoisted(h, t, trips);
     if (!x) return;
     const Device *device = h->p->schedule->device;
-    int64_t here = q->s.n;
-    Stmt *n = insert(h, q, at, x, op->path);
+    Stmt *n = stmt_op(c, x, op->path);
     double each = cost_group_ns(c, device, op, 1) * cost_trips(trips);
-    if (!decide(h->p, X_HOIST, op, each, cost_group_ns(c, device, n, 1))) {
-        (*at)--;
-        memmove(q->s.p + *at, q->s.p + *at + 1, sizeof *q->s.p * (size_t)(here - *at));
-        q->s.n--;
-        return;
-    }
+    if (!decide(h->p, X_HOIST, op, each, cost_group_ns(c, device, n, 1))) return;
+    seq_put_at(c, q, (*at)++, n);
     Expr *idx[MAX_RANK];
     int more = x->rank - t->rank;
     if (more) idx[0] = e_sym(c, h->loop->loop.iter);
@@ -187,7 +175,9 @@ static void hoist_loop(void *user, Seq *q, int *at) {
             Tensor *x = split_term(h, t, r);
             if (!x) break;
             terms++;
-            hoist_product(h, q, at, insert(h, body, &i, x, o->path), trips);
+            Stmt *n = stmt_op(c, x, o->path);
+            seq_put_at(c, body, i++, n);
+            hoist_product(h, q, at, n, trips);
             h->independent[x->id] = true;
         }
     }

@@ -171,6 +171,10 @@ static void view_load(void *user, Expr *e) {
     b->ok &= known_views(b, e->t);
 }
 
+static void view_expr(void *user, Expr **e) {
+    e_each_load(((Interchange *)user)->c, *e, view_load, user);
+}
+
 static void image_seq(Interchange *b, const Seq *q, Seq *to);
 
 /* The value that a loop inside starts from: one for each iteration. */
@@ -269,19 +273,12 @@ static void image_let(Interchange *b, Stmt *s, Seq *to) {
 static void image_seq(Interchange *b, const Seq *q, Seq *to) {
     for (int i = 0; i < q->s.n && b->ok; i++) {
         Stmt *s = q->s.p[i];
+        if (!stmt_nseq(s)) stmt_exprs(s, view_expr, b);
+        if (!b->ok) return;
         switch (s->kind) {
-        case S_LET:
-            e_each_load(b->c, s->let.e, view_load, b);
-            if (b->ok) image_let(b, s, to);
-            break;
-        case S_CHECK:
-            e_each_load(b->c, s->check.cond, view_load, b);
-            if (b->ok) image_check(b, s, to);
-            break;
-        case S_OP:
-            e_each_load(b->c, s->op.t[0]->body, view_load, b);
-            if (b->ok) image_op(b, s, s->op.t[0], to);
-            break;
+        case S_LET: image_let(b, s, to); break;
+        case S_CHECK: image_check(b, s, to); break;
+        case S_OP: image_op(b, s, s->op.t[0], to); break;
         case S_LOOP: image_loop(b, s, to); break;
         default: b->ok = false;
         }
