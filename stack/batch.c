@@ -650,7 +650,7 @@ static bool worth(Batch *b, const Stmt *s, int rows) {
     int units = b->p->schedule->units;
     Shared k = {.c = b->c, .f = f};
     seq_each(f->body, shared_stmt, &k);
-    double one = cost_seq_ns(b->c, d, f->body, units), gbps = device_gbps(d, k.bytes / units);
+    double one = cost_seq_ns(b->p, f->body, units), gbps = device_gbps(d, k.bytes / units);
     /* Units meet about three times a depth instead of once for each activation; results are moved
      * once more. */
     double more = 4 * d->group_ns / rows +

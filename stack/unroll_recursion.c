@@ -158,7 +158,7 @@ static void try_call(void *user, Seq *q, int *at) {
     for (int i = 0; i < s->call.nfunc; i++) {
         const Func *f = s->call.func[i];
         if (f->rows || !clone_can(f->body, true)) return; /* calls of many activations are cut */
-        plain += cost_seq_ns(u->c, u->p->schedule->device, f->body, u->p->schedule->units);
+        plain += cost_seq_ns(u->p, f->body, u->p->schedule->units);
     }
     for (int levels = 1; levels <= LEVELS_MAX; levels++) {
         double ns = plain;

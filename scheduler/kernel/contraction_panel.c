@@ -123,7 +123,7 @@ static void choose_ahead(Contraction *k, int64_t streamed) {
         if (bytes / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4) q->ahead = ahead = AHEAD;
     }
     if (floats * 4 < far_bytes(k)) return;
-    double ns = cost_group_ns(g->c, plan->device, g->s, g->split ? plan->units : 1);
+    double ns = cost_group_ns(g->p, g->s, g->split ? plan->units : 1);
     way[0] = (Way){ahead, ns};
     for (size_t i = 0; i < COUNT(some); i++)
         if (some[i] != ahead) way[n++] = (Way){some[i], ns};

@@ -122,8 +122,7 @@ void conv_tile(Convolution *k) {
 
 static void choose_blocks(Convolution *k) {
     Kernel *g = k->g;
-    const Schedule *plan = g->p->schedule;
-    double ns = cost_group_ns(g->c, plan->device, g->s, plan->units);
+    double ns = cost_group_ns(g->p, g->s, g->p->schedule->units);
     int64_t longest = 0, far = 1;
     for (int i = 0; i < k->n; i++)
         if (k->s[i].length > longest) longest = k->s[i].length;

@@ -46,8 +46,7 @@ bool kernel_lanes(Kernel *g) {
     for (int i = 0; i < g->n; i++)
         if (!all_reductions(seen, g->value[i], take, k)) return false;
     if (!k->n) return false;
-    const Schedule *plan = g->p->schedule;
-    double ns = cost_group_ns(g->c, plan->device, g->s, plan->units);
+    double ns = cost_group_ns(g->p, g->s, g->p->schedule->units);
     if (!decide_value(g->p, X_LANES, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
     g->kind = KERNEL_LANES;
     g->by_lanes = k;

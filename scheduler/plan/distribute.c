@@ -417,7 +417,7 @@ static void choose_wanted(Dist *d, const Seq *q) {
         for (int k = 0; k < stmt_nseq(s); k++) choose_wanted(d, stmt_seq(s, k));
         if (s->kind != S_OP || s->each) continue;
         const Tensor *lead = s->op.t[0];
-        double ns = cost_group_ns(d->c, plan->device, s, schedule_units(plan, s->level));
+        double ns = cost_group_ns(d->p, s, schedule_units(plan, s->level));
         uint32_t fair = device_is_gpu(plan->device) ? fair_splits(d, s, ns) : UINT32_MAX;
         if (fair) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)(uintptr_t)fair);
         Way way[WAYS_MAX] = {{0, ns}};

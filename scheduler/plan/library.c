@@ -253,7 +253,7 @@ static bool try_sum(Library *l, Seq *q, int *at, Expr *r) {
     if (!make_product(l, x)) return true;
     if (!whole) own = stmt_op(c, x, s->path);
     double rest = whole ? 0 : d->group_ns;
-    if (!decide(l->p, X_LIBRARY, own, cost_group_ns(c, d, s, l->p->schedule->units),
+    if (!decide(l->p, X_LIBRARY, own, cost_group_ns(l->p, s, l->p->schedule->units),
                 library_ns(l->p, x) + rest)) {
         t->body = was;
         return true;

@@ -244,6 +244,10 @@ static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
     x->pending.n = n;
 }
 
+static void append(Sync *x, AccessVec *to, const AccessVec *v) {
+    for (int i = 0; i < v->n; i++) vec_push(x->a, to, v->p[i]);
+}
+
 /* Puts a barrier or a flag in front of statement *at of q if what it touches (x->now) needs one. */
 static void order(Sync *x, Seq *q, int *at) {
     bool need = false,
@@ -263,10 +267,8 @@ static void order(Sync *x, Seq *q, int *at) {
         flag_at(x, q, at, MEET_RELEASE, from);
     else if (need)
         barrier_at(x, q, at);
-    for (int i = 0; i < x->now.n; i++) {
-        vec_push(x->a, &x->pending, x->now.p[i]);
-        vec_push(x->a, &x->log, x->now.p[i]);
-    }
+    append(x, &x->pending, &x->now);
+    append(x, &x->log, &x->now);
     x->now.n = 0;
 }
 
@@ -365,7 +367,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     if (s->loop.copies)
         x->pending.n = 0; /* each unit copies its share of the bytes, then all meet */
     AccessVec before = {0};
-    for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
+    append(x, &before, &x->pending);
     LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};
     x->loop = &l;
     x->pending.n = 0;
@@ -408,18 +410,18 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         barrier_at(x, q, at);
         x->pending = after;
     } else
-        for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
+        append(x, &x->pending, &before);
 }
 
 static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     touch_expr(x, s->br.cond);
     order(x, q, at);
     AccessVec before = {0}, after = {0};
-    for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
+    append(x, &before, &x->pending);
     x->branches++;
     for (int k = 0; k < 2; k++) {
         x->pending.n = 0;
-        for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
+        append(x, &x->pending, &before);
         walk(x, s->br.arm[k]);
         int end = s->br.arm[k]->s.n;
         for (int i = 0; i < s->br.syms.n; i++) touch_expr(x, s->br.syms.p[i].arm[k]);
@@ -428,7 +430,7 @@ static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
             const Join *j = &s->br.joins.p[i];
             if (j->arm[k]) vec_push(x->a, &x->alias, ((Alias){j->out, j->arm[k]}));
         }
-        for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &after, x->pending.p[i]);
+        append(x, &after, &x->pending);
     }
     x->branches--;
     x->pending.n = 0;

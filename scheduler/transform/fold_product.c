@@ -129,14 +129,13 @@ static void fold(void *user, Stmt *o) {
     if (o->kind != S_OP) return;
     Tensor *t = o->op.t[0];
     Expr *from, *plain = t->body;
-    const Device *d = f->p->schedule->device;
     double plain_ns = 0;
     while ((from = find_reduction(map_new(f->c->a), t->body, false, folded, f))) {
-        if (plain == t->body) plain_ns = cost_group_ns(f->c, d, o, 1);
+        if (plain == t->body) plain_ns = cost_group_ns(f->p, o, 1);
         t->body = e_replace(f->c, t->body, from, f->by);
     }
     if (plain == t->body) return;
-    if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->c, d, o, 1))) t->body = plain;
+    if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->p, o, 1))) t->body = plain;
 }
 
 void pass_fold_product(Program *p) {

@@ -196,7 +196,7 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     e_each_load(c, t->body, load_along, &with);
     bool cheap = !again || (again <= CHEAP && f->of[t->id].above + again <= CHEAP_CHAIN &&
                             with.loads <= CHEAP_LOADS);
-    double ns = cost_group_ns(c, f->p->schedule->device, f->of[t->id].stmt, f->p->schedule->units);
+    double ns = cost_group_ns(f->p, f->of[t->id].stmt, f->p->schedule->units);
     if (!decide_value(f->p, X_RECOMPUTE, f->of[t->id].stmt, 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
         return false;
     f->of[t->id].above += again;

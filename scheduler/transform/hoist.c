@@ -132,10 +132,9 @@ static void hoist_product(Hoist *h, Seq *q, int *at, Stmt *op, Expr *trips) {
     Cx *c = h->c;
     Tensor *t = op->op.t[0], *x = hoisted(h, t, trips);
     if (!x) return;
-    const Device *device = h->p->schedule->device;
     Stmt *n = stmt_op(c, x, op->path);
-    double each = cost_group_ns(c, device, op, 1) * cost_trips(trips);
-    if (!decide(h->p, X_HOIST, op, each, cost_group_ns(c, device, n, 1))) return;
+    double each = cost_group_ns(h->p, op, 1) * cost_trips(trips);
+    if (!decide(h->p, X_HOIST, op, each, cost_group_ns(h->p, n, 1))) return;
     seq_put_at(c, q, (*at)++, n);
     Expr *idx[MAX_RANK];
     int more = x->rank - t->rank;

@@ -322,10 +322,7 @@ static void try_loop(void *user, Seq *q, int *at) {
     q->s = (StmtVec){0};
     limit_trips(&b, q);
     image_seq(&b, s->loop.body, q);
-    const Device *d = p->schedule->device;
-    bool take =
-        b.ok && decide(p, X_INTERCHANGE, s, cost_stmt_ns(c, d, s, 1), cost_seq_ns(c, d, q, 1));
-    if (!take) {
+    if (!b.ok || !decide(p, X_INTERCHANGE, s, cost_stmt_ns(p, s, 1), cost_seq_ns(p, q, 1))) {
         q->s = before;
         return;
     }

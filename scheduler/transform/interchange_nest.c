@@ -448,7 +448,7 @@ static bool worth(Nested *x) {
     const Stmt *in = x->inner;
     int units = x->p->schedule->units;
     double steps = cost_trips(x->outer->loop.trips), layers = cost_trips(in->loop.trips), more = 0;
-    double once = cost_seq_ns(x->c, d, in->loop.body, units);
+    double once = cost_seq_ns(x->p, in->loop.body, units);
     /* What is carried along the layers is there for all steps: written and read once more. */
     for (int i = 0; i < in->loop.carry.n; i++) {
         const Tensor *t = in->loop.carry.p[i].phi;

@@ -89,7 +89,7 @@ static Level times(const Recluster *x, const Stmt *s, bool crosses, bool forced,
     for (Level l = LEVEL_CORE; l <= LEVEL_TEAM; l++) {
         ns[l] = HUGE_VAL;
         if (l == LEVEL_CLUSTER && (!cluster || cluster >= k->units)) continue;
-        ns[l] = cost_stmt_ns(x->c, d, s, schedule_units(k, l));
+        ns[l] = cost_stmt_ns(x->p, s, schedule_units(k, l));
         if (ns[l] + barrier_ns(x, l) < ns[best] + barrier_ns(x, best)) best = l;
     }
     for (Level l = LEVEL_CORE; l <= LEVEL_TEAM && crosses; l++) ns[l] += barrier_ns(x, l);

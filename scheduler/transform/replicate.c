@@ -79,8 +79,8 @@ static void replicate(Replicate *x, Seq *q) {
             bool needed = false;
             stmt_writes(made, s);
             for (int k = i + 1; k < q->s.n && !needed; k++) needed = needs_all(x, made, q->s.p[k]);
-            double own = cost_stmt_ns(x->c, d, s, 1);
-            double shared = fmin(own, cost_stmt_ns(x->c, d, s, units));
+            double own = cost_stmt_ns(x->p, s, 1);
+            double shared = fmin(own, cost_stmt_ns(x->p, s, units));
             s->each = needed &&
                       decide(x->p, X_REPLICATE, s, shared + d->level[LEVEL_TEAM].barrier_ns, own);
         }
@@ -103,7 +103,7 @@ static void arguments(Replicate *x, Seq *q, const Stmt *start) {
         bool argument = false, free = !t->owned && !t->ret && !t->base && t->rank >= 0 && !t->blob;
         for (int k = 0; k < start->call.f->narg; k++) argument |= start->call.arg[k] == t;
         e_each_load(x->c, t->body, outside_only, &free);
-        double own = cost_stmt_ns(x->c, d, s, 1);
+        double own = cost_stmt_ns(x->p, s, 1);
         if (argument && free)
             s->each = decide(x->p, X_REPLICATE, s, own + d->level[LEVEL_TEAM].barrier_ns, own);
     }

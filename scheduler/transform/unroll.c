@@ -178,7 +178,7 @@ static void times(Program *p, const Stmt *s, bool chain, int copies, double *pla
     double trips = cost_trips(s->loop.trips), each = 0, once = TRIP_NS;
     for (int i = 0; i < s->loop.body->s.n; i++) {
         const Stmt *o = s->loop.body->s.p[i];
-        double t = cost_stmt_ns(p->cx, d, o, units);
+        double t = cost_stmt_ns(p, o, units);
         n++;
         each += chain && o->kind == S_OP ? t - d->group_ns : t;
     }

@@ -89,7 +89,7 @@ typedef struct Load { /* of one iteration */
 static void add_stmt(Wave *w, Load *k, Levels *l, const Stmt *s) {
     const int level = level_of(l, s);
     if (s->kind != S_OP) {
-        k->other += cost_stmt_at_ns(w->c, w->p->schedule->device, s, k->units, k->unknown);
+        k->other += cost_stmt_at_ns(w->p, s, k->units, k->unknown);
         return;
     }
     Work x = cost_work(w->c, s, k->unknown);
@@ -142,7 +142,7 @@ static double plain_ns(Wave *w, int units, double unknown) {
         for (int k = 0; s->kind == S_OP && k < w->n; k++)
             used |= map_geti(w->m[k].dim, (uint64_t)s->op.t[0]->id + 1) != NULL;
         if (used)
-            t += cost_group_at_ns(w->c, d, s, units, unknown) +
+            t += cost_group_at_ns(w->p, s, units, unknown) +
                  (units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0);
     }
     return t;
