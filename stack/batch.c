@@ -2,13 +2,13 @@
  *
  * A function that calls itself several times before it uses any of the results (a cell of a tree)
  * becomes one of n activations: its parameters are vectors of n elements, its tensors have one more
- * axis in front, and sibling calls are one call of all their activations. So the activations of one
- * depth run together: weights are read once for all of them, products are products of matrices, and
- * units meet once a level.
+ * axis, the first, and sibling calls are one call of all their activations. So the activations of
+ * one depth run together: weights are read once for all of them, products are products of matrices,
+ * and units synchronize once a level.
  *
  * A branch cuts the activations in two lists, of the arms; an arm that none takes has no rows.
- * Values of a list around are read through the list. A check is one of all rows. What is faulty
- * still is, though among several faults another one may be told. */
+ * Values of a list around are read through the list. A check is one of all rows. Faults still
+ * occur; which one of several is reported may differ. */
 #include "stack/batch.h"
 #include "utask/extern.h"
 #include "utask/product.h"
@@ -164,7 +164,7 @@ static bool independent(Taint *k, const Stmt *s) {
     }
 }
 
-/* The most calls of one function in a Seq of which none needs another's result. */
+/* The largest number of calls of one function in a Seq that do not need each other's results. */
 static int siblings(Batch *b, const Seq *q) {
     Taint k = taint_new(b);
     const Func *f = NULL;
@@ -205,7 +205,8 @@ static Tensor *vector_new(Batch *b, DType t, Expr *n, const char *name) {
     return x;
 }
 
-/* One like t for n rows: dimension 0 is the row, the others are those of t from number `first` on. */
+/* One like t for n rows: dimension 0 is the row, the others are those of t from number `first` on.
+ */
 static Tensor *rows_of(Batch *b, TensorKind k, const Tensor *t, int first, Expr *n, Seq *q) {
     Expr *dim[MAX_RANK] = {n};
     for (int i = first; i < t->rank; i++) dim[i - first + 1] = t->dim[i];
@@ -356,8 +357,8 @@ static Expr *arm_value(Batch *b, List *arm, Expr *mine, Expr *row, const Stmt *s
     return e;
 }
 
-/* What waits to come in front of the next call, when the call's arguments are known: units meet
- * once for both. */
+/* What waits to be put before the next call, after its arguments: units synchronize once for
+ * both. */
 static void run_early(Batch *b) {
     Early e = b->early;
     b->early = (Early){NULL, NULL};
@@ -636,7 +637,8 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
         Shared k = {.c = b->c, .f = f};
         shared_stmt(&k, s);
         if (k.bytes == 0) continue;
-        double flops = cost_work(b->c, s, COST_UNKNOWN).flops / d->gflops / units, bytes = k.bytes / gbps / units;
+        double flops = cost_work(b->c, s, COST_UNKNOWN).flops / d->gflops / units,
+               bytes = k.bytes / gbps / units;
         if (bytes > flops) ns += bytes - (bytes / rows > flops ? bytes / rows : flops);
     }
     return ns;
@@ -651,8 +653,8 @@ static bool worth(Batch *b, const Stmt *s, int rows) {
     Shared k = {.c = b->c, .f = f};
     seq_each(f->body, shared_stmt, &k);
     double one = cost_seq_ns(b->p, f->body, units), gbps = device_gbps(d, k.bytes / units);
-    /* Units meet about three times a depth instead of once for each activation; results are moved
-     * once more. */
+    /* Units synchronize about three times a depth instead of once for each activation; results are
+     * moved once more. */
     double more = 4 * d->group_ns / rows +
                   (units > 1 ? (3.0 / rows - 1) * d->level[LEVEL_TEAM].barrier_ns : 0);
     for (int i = 0; i < f->nout; i++)

@@ -125,10 +125,11 @@ static void measure(const Seq *q, int levels, Size *z) {
     z->siblings |= calls > 1;
 }
 
-/* A call, beyond what is done inside of it. Without a stack of the machine's the threads of a block
- * meet around a record of all that the body has defined. */
+/* A call, beyond what is done inside of it. Without a machine stack the threads of a block
+ * synchronize around a record of all that the body has defined. */
 static double call_ns(const Device *d, const Size *z) {
-    return device_is_gpu(d) ? 3 * d->level[LEVEL_CORE].barrier_ns + RECORD_NS * z->statements : CALL_NS;
+    return device_is_gpu(d) ? 3 * d->level[LEVEL_CORE].barrier_ns + RECORD_NS * z->statements
+                            : CALL_NS;
 }
 
 /* How an activation's time changes with so many levels: one in levels + 1, or fewer where it calls

@@ -73,9 +73,9 @@ Schedule *schedule_new(Cx *c, const Device *device, int units, const char *force
 /* Whether to transform statement s: times of one run of s without and with it, in ns, as the cost
  * model sees them. The caller has made sure that the transformation is legal. */
 bool decide(Program *p, Transform x, const Stmt *s, double plain_ns, double changed_ns);
-/* The value of x for statement s, out of n ways (1 to WAYS_MAX), of which way[0] is the one by rule
- * or by the cost model. All are legal. A value that is measured or forced and not among them
- * changes nothing. */
+/* The value of x for statement s, out of n ways (1 to WAYS_MAX); all are legal. way[0] is the
+ * choice by rule or by the cost model. A measured or forced value that is not among them is
+ * ignored. */
 int decide_value(Program *p, Transform x, const Stmt *s, int n, const Way *way);
 
 #endif

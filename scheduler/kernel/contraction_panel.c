@@ -131,7 +131,7 @@ static void choose_ahead(Contraction *k, int64_t streamed) {
     for (int i = 0; i < k->npanel && chosen != ahead; i++) k->panel[i].ahead = chosen;
 }
 
-/* A tile's lines are fetched while the blocks of rows in front of it are computed. */
+/* A tile's lines are fetched while the blocks of rows before it are computed. */
 static void choose_lines(Contraction *k) {
     int64_t all = axis_size(k->m, ROW_BLOCK), job = all < ROW_BLOCK ? all : ROW_BLOCK,
             blocks = (job + k->mr - 1) / k->mr;

@@ -179,8 +179,7 @@ static double best_part(const Model *m, DotsPart *q, int bm, int bv, int64_t wor
 static double block_cycles(const Model *m, DotsPart *part, int bm, int bv, bool whole) {
     const DotsKernel *k = m->k;
     int64_t tile = (int64_t)bm * bv * k->n, left = m->budget - tile;
-    double cycles = 2 * MEET + (double)div_up((int64_t)bm * bv, m->threads) * MEMBERS,
-           once = MEET;
+    double cycles = 2 * MEET + (double)div_up((int64_t)bm * bv, m->threads) * MEMBERS, once = MEET;
     if (left <= 0) return 0;
     for (int i = 0; i < k->npart; i++) {
         DotsPart *q = &part[i];

@@ -18,8 +18,8 @@
 #endif
 
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
- * by whole vectors; short outer ones (channels, heads) element by element. Blocks of threads have
- * neither to mind. */
+ * by whole vectors; short outer ones (channels, heads) element by element. For blocks of threads
+ * neither matters. */
 static int grain_of(const Device *device, const Expr *extent, bool last, int grain) {
     int64_t n;
     if (TINY_GRAIN || device_is_gpu(device)) return 1;
@@ -168,13 +168,14 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
     else
         score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
     /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
-    if (last && sums && n < 256 && !device_is_gpu(plan->device)) score = score > 30 ? score - 30 : 1;
+    if (last && sums && n < 256 && !device_is_gpu(plan->device))
+        score = score > 30 ? score - 30 : 1;
     if (!known) score = 4;                   /* it may be 1: then nothing would be shared */
     if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
     return score;
 }
 
-/* One unit computes all, in the order in which it is stored. */
+/* One unit computes everything, in the order in which it is stored. */
 static bool is_one(const Schedule *k) { return k->units == 1 && !device_is_gpu(k->device); }
 
 static void choose(Dist *d, Stmt *s) {
@@ -381,8 +382,8 @@ static void traffic_load(void *user, Expr *e) {
     k->bytes += e_uses_axis(e, k->x) ? bytes / k->parts : bytes;
 }
 
-/* On GPUs, where units are many: the dimensions of s along which not so much is loaded, by so few
- * units, that barriers around it would be the smaller evil. A bit each. */
+/* On GPUs, where units are many: the dimensions of s where a unit does not load so much that
+ * barriers around the group would cost less. A bit each. */
 static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
     const Schedule *plan = d->p->schedule;
     const Tensor *lead = s->op.t[0];
@@ -407,8 +408,7 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
 }
 
 /* ---- what was measured ----------------------------------------------------------------------- */
-/* Groups that can be split along several dimensions: which one is a choice, 0 of which goes by
- * scores. */
+/* Groups that can be split along several dimensions: which one is a choice. 0: by scores. */
 static void choose_wanted(Dist *d, const Seq *q) {
     const Schedule *plan = d->p->schedule;
     for (int i = 0; i < q->s.n; i++) {

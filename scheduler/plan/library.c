@@ -1,6 +1,6 @@
 /* library.c: see library.h; which products of the program's own body are put at host level.
  *
- * The rest of an expression around a product stays behind as a group of its own. The product reads
+ * The rest of an expression around a product becomes a group of its own. The product reads
  * and leaves tensors in memory (fuse.c), and stands as early as it can: between two of them the
  * kernel may then have nothing to do. */
 #include "scheduler/plan/library.h"
@@ -142,7 +142,8 @@ bool library_product(const Program *p, Tensor *x, LibraryProduct *l) {
         return false;
     for (int i = 0; i < n - 1; i++) {
         const StridedAxis **role = w[i].step[first] == zero && !outer ? &outer : &batch;
-        if (*role || !e_at_most(c, zero, w[i].step[first]) || !e_at_most(c, zero, w[i].step[second]))
+        if (*role || !e_at_most(c, zero, w[i].step[first]) ||
+            !e_at_most(c, zero, w[i].step[second]))
             return false;
         *role = &w[i];
     }
@@ -222,8 +223,8 @@ static Expr *find_sum(Map *seen, Expr *e, int *n) {
     return r;
 }
 
-/* Puts statement `at` where nothing in front of it is in its way: what it uses, and checks, which
- * may be about its sizes. */
+/* Moves statement `at` up, as far as the definitions that it uses, and checks, which may be about
+ * its sizes, allow. */
 static void move_up(Library *l, Seq *q, int at) {
     Stmt *s = q->s.p[at];
     while (at > 0 && q->s.p[at - 1]->kind != S_CHECK && !stmt_uses(l->c, s, q->s.p[at - 1])) {

@@ -30,7 +30,8 @@ typedef struct Life {
     Tensor *arm[2];    /* of a join */
     Tensor *init;      /* of a phi that is it in the first iteration */
     int direct;        /* the last statement that uses it, joins with it apart */
-    /* Of a join: up to where its last use, in the loop `passed_in`, has been passed on to its arms. */
+    /* Of a join: up to where its last use, in the loop `passed_in`, has been passed on to its arms.
+     */
     int passed;
     LoopPos *passed_in;
     TensorVec joins, alias; /* joins that have it as an arm; what is in its memory */
@@ -47,7 +48,7 @@ typedef struct Planner {
               arm */
     int step;
     VEC(Tensor *) all;
-    Map *loops; /* Stmt -> LoopPos */
+    Map *loops;         /* Stmt -> LoopPos */
     Func *frame;        /* the function being walked, NULL: none */
     VEC(Func *) frames; /* all of them */
     VEC(Span) clusters; /* in order */
@@ -328,7 +329,7 @@ static void uses(Planner *q, Seq *seq) {
 
 /* ---- results of branches in place ------------------------------------------------------------ */
 /* A branch that passes a value on, or changes it element by element, gives one or the other memory.
- * Where nobody looks at the value as it was any more, what is changed takes its place. So a chain
+ * Where the old value is not used any more, the changed one takes its place. So a chain
  * of such branches needs memory for one value, not for as many as there are branches. */
 static Tensor *memory_of(const Tensor *t) {
     Mem *m = mem_of(t);
@@ -377,9 +378,11 @@ static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *change
         return;
     const Mem *r = mem_of(root);
     const Stmt *g = changed->seq == arm ? tensor_group(changed) : NULL;
-    if (!g || g->op.at || m->frame != r->frame || q->of[changed->id].def_loop != q->of[root->id].def_loop)
+    if (!g || g->op.at || m->frame != r->frame ||
+        q->of[changed->id].def_loop != q->of[root->id].def_loop)
         return;
-    if (changed->dtype != root->dtype || !same_dims(changed, root) || q->of[changed->id].joins.n != 1)
+    if (changed->dtype != root->dtype || !same_dims(changed, root) ||
+        q->of[changed->id].joins.n != 1)
         return;
     bool after = false;
     for (int i = 0; i < g->op.n; i++) {
@@ -513,8 +516,7 @@ static int64_t place(Planner *q, const Func *frame, int block) {
         Mem *m = t->plan;
         if (m->kind != M_STATIC || m->frame != frame || m->block != block) continue;
         int64_t bytes = round_up(m->bytes + PIECE, PIECE); /* with room for whole-vector reads */
-        for (int k = 0; k < buffers(t); k++)
-            vec_push(q->a, &v, ((Piece){m, bytes, &m->off[k]}));
+        for (int k = 0; k < buffers(t); k++) vec_push(q->a, &v, ((Piece){m, bytes, &m->off[k]}));
     }
     if (v.n) qsort(v.p, (size_t)v.n, sizeof *v.p, by_size);
     Piece **near = NEWN(q->a, Piece *, v.n + 1);
@@ -563,9 +565,9 @@ static void constants(void *user, Stmt *s) {
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
-/* Memory that was read a few statements ago is left alone where there is room: who overwrites it
- * would have to wait for all units to have read it. On GPUs all of it is equally far from all, as
- * long as it is little of L2. */
+/* Memory that was read a few statements ago is not reused yet if the arena stays small: a unit that
+ * overwrites it would have to wait until all units have read it. On GPUs, memory costs the same
+ * everywhere while the arena is a small part of L2. */
 #define REST_STEPS 2
 #define REST 4 /* statements, when there is no room for those that a run may skip */
 static bool rest(Planner *q, const int *until, int64_t most) {

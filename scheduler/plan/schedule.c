@@ -10,8 +10,7 @@
  * At core level unit 0 does the work and no barrier is needed inside; at team level the units share
  * it, and a barrier stands wherever a statement reads what other units wrote. At cluster level,
  * which is between them, the first cluster does a construct as a team of its own, whose barriers
- * cost less. What is at host level was put there before (library.c): the kernel ends in front of
- * it. */
+ * cost less. What is at host level was put there before (library.c): the kernel ends before it. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/plan/crossing.h"
 #include "scheduler/cost/decide.h"

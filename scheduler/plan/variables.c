@@ -141,7 +141,7 @@ static void declare_call(VariablesWalk *w, Stmt *s, int times) {
 }
 
 /* ---- apart ----------------------------------------------------------------------------------- */
-/* Values that a loop or branch leaves behind. */
+/* Values that are defined after a loop or branch. */
 static int results_of(const Stmt *s) {
     if (s->kind == S_BRANCH) return s->br.syms.n + s->br.joins.n;
     int n = 1 + s->loop.syms.n + s->loop.carry.n + s->loop.scan.n;

@@ -28,7 +28,7 @@ typedef struct Operand {
     int nfree;
 } Operand;
 
-/* Loads of tensors that are loads themselves: the load behind them. */
+/* For a load of a tensor that is itself a load: the innermost load. */
 static Expr *through(Cx *c, Expr *e) {
     while (e->op == E_LOAD && !e->kind && e->t->kind == TK_TE && e->t->body->op == E_LOAD &&
            !e->t->owned)

@@ -19,10 +19,10 @@
 typedef VEC(Tensor *) TensorVec;
 
 typedef struct Fate { /* of a tensor */
-    bool pinned;     /* it must be in memory */
-    TensorVec users; /* tensors in memory whose bodies load it */
-    int loads;       /* of it, in all bodies as they were */
-    int above;       /* arithmetic that is repeated on the way to what loads it */
+    bool pinned;      /* it must be in memory */
+    TensorVec users;  /* tensors in memory whose bodies load it */
+    int loads;        /* of it, in all bodies as they were */
+    int above;        /* arithmetic that is repeated on the way to what loads it */
     const Stmt *stmt; /* what computes it */
 } Fate;
 
@@ -103,7 +103,8 @@ static void load_along(void *user, Expr *e) {
     Along *x = user;
     Fuse *f = x->f;
     Expr *body = e->t->body;
-    bool part = body && f->of[e->t->id].loads == 1 && !f->of[e->t->id].pinned && !cost_of(f, body).reduce;
+    bool part =
+        body && f->of[e->t->id].loads == 1 && !f->of[e->t->id].pinned && !cost_of(f, body).reduce;
     if (part)
         e_each_load(f->c, body, load_along, x);
     else
@@ -286,7 +287,7 @@ static bool joins(Fuse *f, Stmt *g, Stmt *s) {
 }
 
 static void merge(Fuse *f, Stmt *g, Stmt *s) {
-    /* s takes over g's members, in front of its own, over g's axes. */
+    /* s takes over g's members, before its own, over g's axes. */
     Tensor *lead = g->op.t[0];
     int n = g->op.n + s->op.n;
     Tensor **t = NEWN(f->a, Tensor *, n);

@@ -1,22 +1,19 @@
 /* grow.c: carried values that only become longer.
- *
- * A next value that is the carried value with something put behind it (or in front of it) along one
- * axis is kept in one buffer with room for more: the group computes only what is added, instead of
- * copying all the rest in each iteration. What leads from the carried value to the next one may be
- * several steps, and pass through branches; the values between share the buffer, for each begins
- * (or ends) with the one before. Dimensions outside of the growing one are as far apart in the
- * buffer as there is room, so inside the loop its elements are addressed with the room as that
- * dimension's extent; after the loop the value is made dense again where it does not fill the
- * buffer. */
+ * A next value that is the carried value with something appended (or prepended) along one axis is
+ * kept in one buffer with room for more: the group computes only what is added, instead of copying
+ * all the rest in each iteration. What leads from the carried value to the next one may be several
+ * steps, and pass through branches; the values between share the buffer, for each begins (or ends)
+ * with the one before. Dimensions outside of the growing one are as far apart in the buffer as
+ * there is room, so inside the loop its elements are addressed with the room as that dimension's
+ * extent; after the loop the value is made dense again where it does not fill the buffer. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 
-/* Bytes of a buffer that is planned for the most that it can come to, though the loop may end
- * before. */
+/* Bytes of a buffer that is planned for its upper bound, though the loop may end before. */
 #define SMALL_BYTES ((int64_t)1 << 18)
-/* Beyond, a size known at compile time is taken when it is needed. */
+/* Beyond that, memory is taken at run time although the size is known. */
 #define STATIC_BYTES ((int64_t)1 << 26)
 
 typedef struct Grown { /* one value of the chain */
@@ -56,8 +53,8 @@ static bool own_load(Cx *c, const Expr *e, const Tensor *domain, int axis, Expr 
     return true;
 }
 
-/* The value of t behind those of another tensor along `axis`: *from is that tensor, the result what
- * is put behind it. NULL: t is not of this form. */
+/* t as another tensor, *from, with something appended along `axis`, which is the result. NULL: t is
+ * not of this form. */
 static Expr *behind(Cx *c, const Tensor *t, Expr *e, int axis, Expr *below, Tensor **from) {
     if (e->op != E_SELECT) return NULL;
     Expr *u = threshold_of(c, e->a[0], t->axis[axis]);
@@ -213,7 +210,7 @@ static void apply(Chain *k, Grow *g, Grown *s) {
     one->op.at[g->axis] = start;
 }
 
-/* How much room there is: known when the loop starts, if the most that it can come to is. */
+/* How much room there is: known when the loop starts if its upper bound is. */
 static void set_room(Chain *k, Grow *g, Expr *rows) {
     Cx *c = k->c;
     const Stmt *loop = k->loop;

@@ -51,8 +51,7 @@ static bool symbols_ok(const Hoist *h, const Expr *e) {
 
 static bool expr_independent(Hoist *h, Expr *e) {
     h->ok = true;
-    if (e->flags & EF_GUARD || !symbols_ok(h, e))
-        return false; /* a guard would fault before its time */
+    if (e->flags & EF_GUARD || !symbols_ok(h, e)) return false; /* a guard would fault too early */
     e_each_load(h->c, e, load_ok, h);
     return h->ok;
 }
@@ -127,7 +126,7 @@ static Tensor *split_term(Hoist *h, Tensor *t, Expr *r) {
     return x;
 }
 
-/* Moves the product that op computes in front of the loop, statement *at of q. */
+/* Moves the product that op computes before the loop, statement *at of q. */
 static void hoist_product(Hoist *h, Seq *q, int *at, Stmt *op, Expr *trips) {
     Cx *c = h->c;
     Tensor *t = op->op.t[0], *x = hoisted(h, t, trips);

@@ -342,6 +342,4 @@ static void try_loop(void *user, Seq *q, int *at) {
     seq_replace(c, q, at, &made);
 }
 
-void pass_interchange(Program *p) {
-    seq_rewrite(p->top, try_loop, p);
-}
+void pass_interchange(Program *p) { seq_rewrite(p->top, try_loop, p); }

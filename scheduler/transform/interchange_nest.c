@@ -29,7 +29,7 @@
 typedef enum Use {
     USE_STATE, /* carried by the outer loop: element l is the layer's own */
     USE_CHAIN, /* carried by the inner loop */
-    USE_BEFORE /* made in front of the inner loop */
+    USE_BEFORE /* made before the inner loop */
 } Use;
 
 /* A tensor that comes from outside of a layer's body, and what stands for it. */
@@ -97,7 +97,7 @@ static void inner_load(void *user, Expr *e) {
     if (x->ok && k->use == USE_STATE) x->ok = e->a[0] == e_sym(x->c, x->inner->loop.iter);
 }
 
-/* A load beside the inner loop: behind it of what it carried last. */
+/* A load beside the inner loop; after it, of what it carried last. */
 static void outer_load(void *user, Expr *e) {
     Nested *x = user;
     const Tensor *t = tensor_root(e->t);
@@ -215,7 +215,7 @@ static Tensor *copy_new(Nested *x, Tensor *t, Seq *q) {
     return op_new(x, r, load_own(x->c, t, r), q, true);
 }
 
-/* One with a further dimension in front. */
+/* One with one more dimension, the first. */
 static Tensor *stack_new(Nested *x, TensorKind kind, const Tensor *t, Expr *n, Seq *q) {
     Expr *dim[MAX_RANK] = {e_max(x->c, n, e_int(x->c, 0))};
     memcpy(dim + 1, t->dim, sizeof *dim * (size_t)t->rank);
@@ -477,6 +477,4 @@ static void try_loop(void *user, Seq *q, int *at) {
     seq_replace(x.c, q, at, &made);
 }
 
-void pass_interchange_nest(Program *p) {
-    seq_rewrite(p->top, try_loop, p);
-}
+void pass_interchange_nest(Program *p) { seq_rewrite(p->top, try_loop, p); }

@@ -50,7 +50,7 @@ static Expr *before_loop(Cx *c, const Stmt *loop, const Stmt *s) {
     return e_tell(c, e_or(c, e_le(c, trips, e_int(c, 0)), e_and(c, first, last)), n, say);
 }
 
-/* The loop at q->s.p[*at]: its checks go in front of it. */
+/* The loop at q->s.p[*at]: its checks go before it. */
 static void lift(void *user, Seq *q, int *at) {
     Cx *c = user;
     Stmt *loop = q->s.p[*at];

@@ -2,13 +2,13 @@
  *
  * What the activations of a recursion compute on their way down (which arm they take, what they
  * pass on) is little, but a unit that needs all of it would have to wait for those who computed it,
- * several times an activation. Where the cost model finds it no dearer, each unit computes all of
- * it into memory of its own, and nobody waits.
+ * several times an activation. Where the cost model finds it no more expensive, each unit computes
+ * all of it into memory of its own, and none waits.
  *
  * Requires the final groups; comes before unit levels are chosen. Only what is made of parameters,
- * of values from outside and of others like it qualifies: then units have not to meet in front of
- * it either. Its size has to be known at run time only: what is known when compiling has a place in
- * the activation's frame, one for all units. The same holds of the arguments of the first call. */
+ * of values from outside and of others like it qualifies: then units need not synchronize before it
+ * either. Its size must be unknown at compile time: what has a known size lies in the activation's
+ * frame, which all units share. The same holds for the arguments of the first call. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/plan/crossing.h"
 #include "scheduler/cost/decide.h"

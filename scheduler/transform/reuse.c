@@ -193,8 +193,8 @@ static void index_body(Reuse *u) {
 }
 
 /* ---- what does not change -------------------------------------------------------------------- */
-/* Whether a group for t's value, written once in front of the loop and moved `times`, is to take the
- * place of s, which computes it as `body` in each iteration. */
+/* Whether to compute t once, before the loop, and to read or write it `times`, instead of computing
+ * `body` in each iteration, as s does. */
 static bool worth(Reuse *u, const Stmt *s, Tensor *t, Expr *body, double times) {
     const Device *d = u->p->schedule->device;
     Expr *kept = t->body;

@@ -215,6 +215,4 @@ static void try_loop(void *user, Seq *q, int *at) {
     if (n > 1 && decide(p, X_UNROLL, s, plain, changed)) unroll(p, q, at, n);
 }
 
-void pass_unroll(Program *p) {
-    seq_rewrite(p->top, try_loop, p);
-}
+void pass_unroll(Program *p) { seq_rewrite(p->top, try_loop, p); }

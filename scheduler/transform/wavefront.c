@@ -6,11 +6,11 @@
  * slices, one in each iteration.
  *
  * Fused, iteration s runs iteration s of every member, one after the other. Skewed, a member that
- * reads another one runs at least one iteration behind it, s = t + offset: a diagonal holds work of
- * all members that does not depend on each other, so that the units meet once for all of them. The
- * value that crosses is carried to the next diagonal. In the diagonals in which a member has no
- * iteration it computes something from clamped positions, and its carried values keep what they
- * have; only bodies that cannot fault by that are skewed. */
+ * reads another one runs at least one iteration later, s = t + offset: a diagonal holds work of all
+ * members that does not depend on each other, so that units synchronize once for all of them. The
+ * value that crosses is carried to the next diagonal. On a diagonal where a member has no
+ * iteration, it computes something from clamped positions, and its carried values stay as they are.
+ * Only bodies that cannot fault then are skewed. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
@@ -389,7 +389,7 @@ static void build(Wave *w) {
     for (int k = 0; k <= l.top; k++)
         for (int i = 0; i < body.n; i++)
             if (level[i] == k) vec_push(w->a, &one->loop.body->s, body.p[i].s);
-    /* What does not depend on a member goes before the loop, the rest behind it. */
+    /* What does not depend on a member goes before the loop, the rest after it. */
     Seq *q = w->q;
     for (int i = 0; i < w->first; i++) vec_push(w->a, &list, q->s.p[i]);
     for (int i = w->first; i <= w->last; i++)

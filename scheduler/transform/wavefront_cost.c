@@ -124,8 +124,7 @@ static double iteration_ns(Wave *w, int from, int to, bool slices, int units, do
         w->cur = m;
         k.levels = 0;
         for (int j = 0; slices && j < m->slices.n; j++) add_stmt(w, &k, &l, m->slices.p[j]);
-        for (int j = 0; j < m->s->loop.body->s.n; j++)
-            add_stmt(w, &k, &l, m->s->loop.body->s.p[j]);
+        for (int j = 0; j < m->s->loop.body->s.n; j++) add_stmt(w, &k, &l, m->s->loop.body->s.p[j]);
     }
     int meet = l.top + l.carried;
     return 2 + load_ns(w, &k) + d->group_ns * k.groups +
