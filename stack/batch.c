@@ -1,14 +1,14 @@
-/* batch.c: activations of a recursive function side by side.
+/* batch.c: runs many activations of a recursive function at once.
  *
  * A function that calls itself several times before it uses any of the results (a cell of a tree)
- * becomes one of n activations: its parameters are vectors of n elements, its tensors have one more
- * axis, the first, and sibling calls are one call of all their activations. So the activations of
- * one depth run together: weights are read once for all of them, products are products of matrices,
- * and units synchronize once a level.
+ * is turned into a function of n activations: parameters become vectors of n elements, tensors get
+ * one more leading axis, and sibling calls become one call for all their activations. So all
+ * activations of one depth run together: weights are read once for all of them, products of vectors
+ * become products of matrices, and units synchronize once per level.
  *
- * A branch cuts the activations in two lists, of the arms; an arm that none takes has no rows.
- * Values of a list around are read through the list. A check is one of all rows. Faults still
- * occur; which one of several is reported may differ. */
+ * A branch splits the activations into two lists, one per arm; an arm that no activation takes has
+ * no rows. A value of an enclosing list is read through the inner list. One check covers all rows.
+ * Faults still occur; with several, another one may be reported. */
 #include "stack/batch.h"
 #include "utask/extern.h"
 #include "utask/product.h"
@@ -18,22 +18,22 @@
 #include "utask/expr_internal.h"
 #include "utask/walk.h"
 
-/* A list of activations: all of a call, or of those in a list around the ones that take one arm. */
+/* A list of activations: all of a call, or those of an enclosing list that take one arm. */
 typedef struct List {
     struct List *up;
     Expr *n;
-    Tensor *row; /* row r of this list is row[r + from] of the list around */
+    Tensor *row; /* row r of this list is row[r + from] of the enclosing list */
     Expr *from;
-    Expr *known; /* where the row around is known already */
+    Expr *known; /* the row of the enclosing list where it is known already */
     int id;
 } List;
 
-/* A value of each activation in a list. */
+/* A value that each activation of a list has. */
 typedef struct Def {
     List *list; /* NULL: not seen yet */
-    Tensor *t;  /* row r is at r + from */
+    Tensor *t;  /* row r is at index r + from */
     Expr *from;
-    Expr *e; /* of a symbol instead of t: an expression over what is visible in the list */
+    Expr *e; /* for a symbol, instead of t: an expression over values visible in the list */
 } Def;
 
 typedef struct Early { /* an arm */
@@ -56,7 +56,7 @@ typedef struct Batch {
     Map *gathered;
 } Batch;
 
-/* ---- what may become rows -------------------------------------------------------------------- */
+/* ---- what can be batched --------------------------------------------------------------------- */
 static bool outside(const Func *f, const Expr *e) { return expr_visible(e, f->body->parent); }
 
 static bool extents_outside(const Func *f, const Expr *e) {
@@ -95,8 +95,8 @@ static bool misfits(void *user, const Stmt *s) {
     return !x->ok;
 }
 
-/* The function takes scalars and tensors, and gives tensors, of sizes that are the same for all
- * activations. */
+/* Whether the function takes scalars and tensors and returns tensors, with sizes that are the same
+ * for all activations. */
 static bool fits(const Func *f) {
     if (f->nret || !f->nout) return false;
     for (int i = 0; i < f->narg; i++)
@@ -107,7 +107,7 @@ static bool fits(const Func *f) {
 }
 
 /* ---- dependences between statements of a Seq ------------------------------------------------- */
-typedef struct Taint { /* what the results of calls went into */
+typedef struct Taint { /* what depends on the results of calls */
     Batch *b;
     bool *sym, *tensor; /* by id */
     bool hit;
@@ -138,7 +138,7 @@ static Taint taint_new(Batch *b) {
         .b = b, .sym = NEWN(b->a, bool, b->nsym + 1), .tensor = NEWN(b->a, bool, b->ntensor + 1)};
 }
 
-/* Whether s can run before the calls seen so far; else what it makes is tainted. */
+/* Whether s can run before the calls seen so far. If not, what it defines becomes tainted. */
 static bool independent(Taint *k, const Stmt *s) {
     bool free = true;
     switch (s->kind) {
@@ -182,10 +182,11 @@ static int siblings(Batch *b, const Seq *q) {
     return n > most ? n : most;
 }
 
-/* ---- values of rows -------------------------------------------------------------------------- */
+/* ---- values over rows
+ * -------------------------------------------------------------------------- */
 static Expr *add(Batch *b, Expr *r, Expr *from) { return from ? e_add(b->c, r, from) : r; }
 
-/* Row r of list `at` in the list `in`, which is that list or one around it. */
+/* Row r of list `at` as a row of list `in`, which is the same list or encloses it. */
 static Expr *row_in(Batch *b, const List *at, Expr *r, const List *in) {
     for (; at != in; at = at->up) {
         Expr *i = add(b, r, at->from);
@@ -251,7 +252,7 @@ static Expr *lift_sym(Lift *k, const Sym *s) {
     return e_load(b->c, d->t, &r);
 }
 
-/* Of a tensor of the old body; NULL: it is not one. */
+/* The Def of a tensor of the old body; NULL for any other tensor. */
 static Def *def_of(Batch *b, Tensor *t) {
     if (t->kind == TK_CONST || t->kind == TK_INPUT || t->id >= b->ntensor) return NULL;
     Def *d = &b->tensor[t->id];
@@ -265,8 +266,8 @@ static Def *def_of(Batch *b, Tensor *t) {
     return d;
 }
 
-/* The rows of list `at` of a tensor of a list around, in memory: operands of products lie evenly
- * there. */
+/* The rows of list `at`, copied from a tensor of an enclosing list, so that operands of products
+ * are evenly spaced in memory. */
 static Tensor *gathered(Lift *k, const Def *d) {
     Batch *b = k->b;
     uint64_t key = (uint64_t)(d - b->tensor) << 32 | (uint64_t)k->at->id;
@@ -281,7 +282,7 @@ static Tensor *gathered(Lift *k, const Def *d) {
     return x;
 }
 
-/* A load of tensor d at row r, with the other indices (one flat one if `flat`) as they were. */
+/* A load of tensor t at the row, with the other indices unchanged. */
 static Expr *load_row(Batch *b, Tensor *t, Expr *row, const Expr *e, Expr **a) {
     Expr *idx[MAX_RANK] = {row};
     if (e->kind) {
@@ -293,7 +294,7 @@ static Expr *load_row(Batch *b, Tensor *t, Expr *row, const Expr *e, Expr **a) {
     return e_load(b->c, t, idx);
 }
 
-/* e, of the old body, for the row. */
+/* Rewrites e of the old body for the row. */
 static Expr *lift(Lift *k, Expr *e, bool in_reduce) {
     Batch *b = k->b;
     if (!(e->flags & (EF_SYM | EF_LOAD))) return e;
@@ -332,7 +333,8 @@ static void run_check(Batch *b, const Stmt *s, List *at) {
     all->scope = b->seq;
     every = seq_let(b->c, b->seq, all, every, s->path);
     int nsay = tell->op == E_TELL ? tell->n - 1 : 0;
-    for (int i = 0; i < nsay; i++) { /* what is the same for all rows */
+    /* only values that are the same for all rows can be reported */
+    for (int i = 0; i < nsay; i++) {
         say[i] = lift_at(b, at, row, s, tell->a[1 + i]);
         if (!say[i]->pure) say[i] = e_int(b->c, UNSAID);
     }
@@ -349,7 +351,7 @@ static void run_op(Batch *b, const Stmt *s, List *at) {
     b->tensor[t->id] = (Def){at, x, NULL, NULL};
 }
 
-/* What an arm gives for a row of the list around, `mine` in the arm's. */
+/* An arm's value for a row of the enclosing list; `mine` is that row in the arm's own list. */
 static Expr *arm_value(Batch *b, List *arm, Expr *mine, Expr *row, const Stmt *s, Expr *e) {
     arm->known = row;
     e = lift_at(b, arm, mine, s, e);
@@ -357,8 +359,8 @@ static Expr *arm_value(Batch *b, List *arm, Expr *mine, Expr *row, const Stmt *s
     return e;
 }
 
-/* What waits to be put before the next call, after its arguments: units synchronize once for
- * both. */
+/* Emits the statements that were held back until the next call's arguments are known, so that units
+ * synchronize once for both. */
 static void run_early(Batch *b) {
     Early e = b->early;
     b->early = (Early){NULL, NULL};
@@ -395,8 +397,8 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
         *arm[k] =
             (List){at, k ? e_sub(c, at->n, n) : n, cut->ext.out[0], k ? n : NULL, NULL, ++b->nlist};
     }
-    /* On the way down what takes the one arm, on the way up what takes the other: each arm's
-     * weights stay in the caches from level to level. */
+    /* One arm is computed on the way down and the other on the way up, so each arm's weights stay
+     * in the caches from level to level. */
     int late = seq_any(s->br.arm[1], stmt_is_call, NULL);
     run_early(b);
     b->early = (Early){s->br.arm[!late], arm[!late]};
@@ -425,10 +427,10 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     }
 }
 
-/* n calls as one of all their activations, one call's after the other's. */
+/* Merges n calls into one; its activations are those of the calls, one call after the other. */
 static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
     Cx *c = b->c;
-    Func *f = s[0]->call.f; /* its parameters are over rows already */
+    Func *f = s[0]->call.f; /* its parameters have rows already */
     int nsym = b->nsym_of[f->id];
     Stmt *call = stmt_new(c, S_CALL, s[0]->path);
     Expr *rows = e_muli(c, at->n, n);
@@ -470,8 +472,8 @@ static void run_stmt(Batch *b, Stmt *s, List *at) {
     }
 }
 
-/* Statements of q in order, except that what does not need a call's results comes before it, so
- * that calls find each other. */
+/* Emits the statements of q in order, but moves what does not need a call's results before the
+ * call, so that sibling calls become adjacent. */
 static void run(Batch *b, const Seq *q, List *at) {
     bool *done = NEWN(b->a, bool, q->s.n + 1);
     for (int i = 0; i < q->s.n; i++) {
@@ -524,7 +526,7 @@ static void make_params(Batch *b, Func *f, List *all) {
     f->sym[0] = f->rows = rows;
 }
 
-/* The call from outside: of one row. What it gave are copies of that row's results. */
+/* The call from outside gets one row. Its former results become copies of that row's results. */
 static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
     Cx *c = b->c;
     const Func *f = s->call.f;
@@ -554,7 +556,7 @@ static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
     seq_replace(c, q, at, &made.s);
 }
 
-/* The results of f's body, as tensors of their own. */
+/* Makes the results of f's body tensors of their own. */
 static void make_results(Batch *b, Func *f, List *all, const Stmt *s) {
     for (int i = 0; i < f->nout; i++) {
         Tensor *t = f->out[i], *x;
@@ -579,7 +581,7 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
     b->sym = NEWN(b->a, Def, b->nsym + 1);
     b->tensor = NEWN(b->a, Def, b->ntensor + 1);
     b->gathered = map_new(b->a);
-    for (int i = 0; i < n; i++) { /* callers need to know them all */
+    for (int i = 0; i < n; i++) { /* callers need all results */
         body[i] = b->seq = seq_new(b->c, q, s, true);
         make_params(b, s->call.func[i], &all[i]);
     }
@@ -593,8 +595,9 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
     start_one(b, q, at, s);
 }
 
-/* ---- whether to ------------------------------------------------------------------------------ */
-typedef struct Shared { /* what activations read of the same memory */
+/* ---- whether it pays
+ * ------------------------------------------------------------------------------ */
+typedef struct Shared { /* what all activations read from the same memory */
     Cx *c;
     const Func *f;
     double bytes;
@@ -611,7 +614,7 @@ static void shared_load(void *user, Expr *e) {
     k->bytes += cost_bytes(t);
 }
 
-/* The operands of sums of products in e: all of them are read for each activation. */
+/* Collects the operands of sums of products in e: each activation reads all of them. */
 static void shared_operands(Shared *k, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return;
     if (is_sum_of_products(e)) e_each_load(k->c, e->a[0], shared_load, k);
@@ -624,8 +627,8 @@ static void shared_stmt(void *user, Stmt *s) {
     if (s->kind == S_OP) shared_operands(k, s->op.t[0]->body);
 }
 
-/* Of an activation of q, when `rows` of them read what they share once; of a branch, the mean of
- * the arms. */
+/* Time saved per activation of q when `rows` activations read their shared operands once. A branch
+ * counts as the mean of its arms. */
 static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double gbps) {
     const Device *d = b->p->schedule->device;
     int units = b->p->schedule->units;
@@ -644,8 +647,8 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
     return ns;
 }
 
-/* What the rows of a depth share is read once instead of once for each. How many rows a depth has
- * is not known: taken are as many as an activation calls. */
+/* Batching reads what the rows of a depth share once instead of once per row. The number of rows
+ * per depth is not known: it is taken to be the number of calls that an activation makes. */
 static bool worth(Batch *b, const Stmt *s, int rows) {
     const Device *d = b->p->schedule->device;
     const Func *f = s->call.f;
@@ -653,8 +656,8 @@ static bool worth(Batch *b, const Stmt *s, int rows) {
     Shared k = {.c = b->c, .f = f};
     seq_each(f->body, shared_stmt, &k);
     double one = cost_seq_ns(b->p, f->body, units), gbps = device_gbps(d, k.bytes / units);
-    /* Units synchronize about three times a depth instead of once for each activation; results are
-     * moved once more. */
+    /* Units synchronize about three times per depth instead of once per activation; results are
+     * copied once more. */
     double more = 4 * d->group_ns / rows +
                   (units > 1 ? (3.0 / rows - 1) * d->level[LEVEL_TEAM].barrier_ns : 0);
     for (int i = 0; i < f->nout; i++)

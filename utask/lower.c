@@ -1,5 +1,5 @@
-/* lower.c: what every lowering uses (lower.h): messages and checks, inputs, outputs and attributes
- * of the current node, uniform values. */
+/* lower.c: helpers for lowerings (lower.h): messages and checks; inputs, outputs and attributes of
+ * the current node; uniform values. */
 #include "utask/lower_internal.h"
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -14,7 +14,7 @@ const char *said(Lower *L, Expr *e) {
     return arena_printf(L->a, "%c", SAID_FIRST + i);
 }
 
-/* A message while compiling: what is not known is named. */
+/* Raises a compile-time message; an unknown value is shown by its name. */
 static _Noreturn void raise(Lower *L, Status st, const char *text) {
     Sb s = {.a = L->a};
     for (; *text; text++) {
@@ -29,7 +29,7 @@ static _Noreturn void raise(Lower *L, Status st, const char *text) {
     L->nsaid = 0;
     err(L->d, st, L->node ? L->node->path : NULL, "%s", s.n ? s.p : "");
 }
-/* cond with the values that the message shows, which are taken. */
+/* cond with the values that the message shows; clears the list of those values. */
 static Expr *tell(Lower *L, Expr *cond, bool uniform) {
     for (int i = 0; i < L->nsaid; i++)
         if (uniform && !L->said[i]->pure) L->said[i] = let(L, "said", L->said[i], INT64_MIN);
@@ -103,7 +103,8 @@ void check(Lower *L, Expr *cond, const char *fmt, ...) {
     vec_push(L->a, &L->seq->s, s);
 }
 
-/* " (3, not 4)", " (3 and 4)": both sizes, or the one that is not given. */
+/* Appends both sizes to the message, as " (3, not 4)" or " (3 and 4)", or the one that the text
+ * does not give. */
 static void check_pair(Lower *L, Expr *cond, Expr *a, Expr *b, const char *between, const char *fmt,
                        va_list ap) {
     char text[512];
@@ -135,7 +136,7 @@ Val *val_tensor(Lower *L, Tensor *t) {
     return v;
 }
 
-/* Where the rank of one value is known, that of all with the same rank is. */
+/* If the rank of one value is known, so is that of all values with the same rank. */
 Tensor *refined(Lower *L, Tensor *t) {
     const Tensor *same = NULL;
     for (int i = L->st->refine.n - 1; i >= 0; i--) {
@@ -260,7 +261,8 @@ Expr *let(Lower *L, const char *name, Expr *e, int64_t lo) {
     Stmt *s = stmt_new(L->cx, S_LET, L->node ? L->node->path : "");
     Expr *r = sym_scoped(L, &s->let.sym, e->dtype, name, lo, L->seq);
     s->let.e = e;
-    if (b > lo && b <= INT32_MAX) s->let.sym->hi = b; /* more is a clamp, and says nothing */
+    /* a larger one comes from a clamp and says nothing */
+    if (b > lo && b <= INT32_MAX) s->let.sym->hi = b;
     vec_push(L->a, &L->seq->s, s);
     return r;
 }

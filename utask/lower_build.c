@@ -1,13 +1,13 @@
-/* lower_build.c: the building blocks of lowerings (lower.h): tensor expressions and whole-tensor
+/* lower_build.c: building blocks of lowerings (lower.h): tensor expressions and whole-tensor
  * helpers.
  */
 #include "utask/lower_internal.h"
 
 /* ---- building -------------------------------------------------------------------------------- */
-/* Element values are followed through tensors of at most this many elements. */
+/* Element values are tracked through tensors of at most this many elements. */
 #define ELEM_MAX 64
 #define ELEM_MAX_FLOAT 4
-#define ELEM_TREE 200 /* an element's expression has fewer nodes, written out */
+#define ELEM_TREE 200 /* nodes of an element's expression, counted as a tree */
 
 static void append(Lower *L, Stmt *s) { vec_push(L->a, &L->seq->s, s); }
 
@@ -89,7 +89,7 @@ static Tensor *const_of_elems(Lower *L, Tensor *t, int64_t n) {
     return c;
 }
 
-/* What is left of n when the nodes of e, as a tree, are taken off; not below 0. */
+/* n minus the number of nodes of e as a tree, but at least 0. */
 static int tree_left(const Expr *e, int n) {
     n--;
     for (int i = 0; i < e->n && n > 0; i++) n = tree_left(e->a[i], n);
@@ -113,7 +113,7 @@ static bool find_elems(Lower *L, Tensor *t, int64_t n) {
         if (!el[k]->pure || (el[k]->flags & EF_GUARD)) return false;
         all_const &= el[k]->op == E_CONST;
     }
-    /* An element that each step uses twice doubles with it: what has become large is bound. */
+    /* An element that each step uses twice doubles in size each time, so large ones are bound. */
     for (int64_t k = 0; k < n; k++)
         if (!tree_left(el[k], ELEM_TREE)) el[k] = let(L, "u", el[k], INT64_MIN);
     t->elem = el;
@@ -181,7 +181,7 @@ int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim) {
             check(L, e_or(c, e_eq(c, x, y), e_or(c, x1, y1)),
                   "sizes %s and %s do not broadcast (axis %d of the result)", said(L, x),
                   said(L, y), i);
-            /* A constant other than 1 wins; otherwise whichever is not 1. */
+            /* A constant other than 1 wins; otherwise the one that is not 1. */
             if (e_is_int(x, &vx))
                 res[i] = x;
             else if (e_is_int(y, &vy))
@@ -255,7 +255,7 @@ Tensor *t_scalar(Lower *L, DType t, double v) {
     return t_const(L, t, 0, NULL, &buf);
 }
 
-/* e_sel over the elements: idx is the row-major position. */
+/* A tree of e_sel over elements [lo, hi); flat is the row-major position. */
 static Expr *choose(Cx *c, Expr **elem, int64_t lo, int64_t hi, Expr *flat) {
     if (hi - lo == 1) return elem[lo];
     int64_t mid = (lo + hi) / 2;
@@ -351,7 +351,7 @@ Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep) {
     return te_end(L, t, body);
 }
 
-/* A view of a's elements under other dims. */
+/* A view of a's elements with other dims. */
 Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
     if (a->kind == TK_CONST) {
         Const *k = NEW(L->a, Const);
@@ -388,7 +388,8 @@ Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
     if (same) return a;
     check(L, e_eq(c, n, count(L, a)), "%s elements cannot take a shape of %s", said(L, count(L, a)),
           said(L, n));
-    /* Dims that split into factors, or of size 1, keep affine indices; anything else is a view. */
+    /* Splitting dims into factors and adding or removing dims of size 1 keeps indices affine;
+     * anything else is a view. */
     int64_t total = count_const(a);
     bool tiny = a->elem && total >= 0;
     int i = 0, j = 0;
@@ -544,7 +545,7 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
     Tensor *t = te_begin(L, a->dtype, n, dim);
     own_axes(L, t, idx);
     Axis *k = axis_new(c, ka);
-    /* Batch indices as broadcasting of the leading axes. */
+    /* Batch indices broadcast over the leading axes. */
     for (int side = 0; side < 2; side++) {
         Tensor *x = side ? b : a;
         Expr **ix = side ? ib : ia;

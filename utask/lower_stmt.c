@@ -75,7 +75,6 @@ Tensor *ext_result(Lower *L, Stmt *s, int i) {
 Expr *ext_sym_result(Lower *L, Stmt *s, int i) { return e_sym(L->cx, s->ext.sym[i]); }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-/* A copy of t in memory of its own, computed here; never folded away. */
 Tensor *copy_tensor(Lower *L, Tensor *t) {
     Expr *n[1], *idx[MAX_RANK];
     if (t->blob) {

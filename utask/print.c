@@ -1,8 +1,8 @@
-/* print.c: expressions and Programs as text.
+/* print.c: prints expressions and Programs as text.
  *
- * Tensors, symbols and axes are numbered in the order in which they are printed, so that the text
- * of a Program does not depend on how many others were made on the way to it. A value that a body
- * uses more than once is printed once, as %n.
+ * Tensors, symbols and axes are numbered in the order in which they are printed, so the text of a
+ * Program does not depend on how many others were created before. A value that a body uses more
+ * than once is printed once, as %n.
  */
 #include "utask/utask.h"
 #include "utask/extern.h"
@@ -16,14 +16,15 @@ typedef struct Numbers { /* by id: number + 1 */
 
 typedef struct Printer {
     Sb *s;
-    const Program *p; /* NULL: numbers are ids, nothing is shared */
+    const Program *p; /* NULL: print ids as numbers and do not share */
     Numbers tensor, sym, axis, func;
-    Numbers uses, shared; /* by expression id, for the present body */
+    Numbers uses, shared; /* by expression id, for the current body */
     const Tensor **konst; /* constants in order of appearance */
     int nkonst;
     int *touched, ntouched; /* expressions with entries in uses */
-    int level;              /* 1: what is printed is at core level, 2: replicated */
-    int left;               /* nodes that may still be printed: sharing is not shown everywhere */
+    int level;              /* printing statements that are 1: at core level, 2: replicated */
+    /* nodes that may still be printed, because sharing is not shown everywhere */
+    int left;
 } Printer;
 
 enum { MAX_NODES = 4000 };
@@ -69,7 +70,7 @@ static void print_tensor(Printer *p, const Tensor *t) {
     sb_printf(p->s, "t%d", number(&p->tensor, t->id));
 }
 
-/* ---- expressions -------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 static int level_of(const Expr *e) { return expr_row[e->op].level ? expr_row[e->op].level : 5; }
 
 static const char *const reduce_name[] = {"sum", "prod",   "max",    "min",         "all",
@@ -77,7 +78,7 @@ static const char *const reduce_name[] = {"sum", "prod",   "max",    "min",     
 
 static void print_expr(Printer *p, const Expr *e, int level);
 
-/* The text of a site, with what cond tells as expressions in it. */
+/* The text of a site, with the values that cond reports as expressions. */
 static void print_message(Printer *p, int site, const Expr *cond) {
     sb_puts(p->s, "\"");
     for (const char *t = p->p->cx->site.p[site]; *t; t++) {
@@ -115,7 +116,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
     Sb *s = p->s;
     int mine = level_of(e);
     switch (e->op) {
-    case E_TELL: print_expr(p, e->a[0], level); return; /* what it tells stands in the message */
+    case E_TELL: print_expr(p, e->a[0], level); return; /* its values are in the message */
     case E_CONST:
         if (dtype_is_float(e->dtype) || e->dtype == DT_BOOL || e->dtype == DT_I64)
             print_const(s, e->dtype, e->f, e->i);
@@ -170,7 +171,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
     }
     if (mine <= level) sb_puts(s, "(");
     int64_t k = 0;
-    const Expr *b = e->op == E_ADD ? e->a[1] : NULL; /* a + -2 and a + -2 * x read as a - … */
+    const Expr *b = e->op == E_ADD ? e->a[1] : NULL; /* a + -2 and a + -2 * x print as a - … */
     bool times = b && b->op == E_MUL && e_is_int(b->a[0], &k);
     if (e->op == E_NEG) {
         sb_puts(s, "-");
@@ -189,7 +190,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
     if (mine <= level) sb_puts(s, ")");
 }
 
-/* `level`: operators up to it are put in parentheses. */
+/* `level`: operators up to this level are put in parentheses. */
 static void print_expr(Printer *p, const Expr *e, int level) {
     if (!e)
         sb_puts(p->s, "-");
@@ -210,13 +211,13 @@ void e_print(Sb *s, const Expr *e) {
 static void count_uses(Printer *p, const Expr *e) {
     if (p->uses.of[e->id]++) return;
     p->touched[p->ntouched++] = e->id;
-    int n = e->op == E_TELL ? 1 : e->n; /* what it tells is printed in the message only */
+    int n = e->op == E_TELL ? 1 : e->n; /* its values are printed only in the message */
     for (int i = 0; i < n; i++) count_uses(p, e->a[i]);
     if (e->op == E_REDUCE)
         for (int i = 0; i < e->naxis; i++) count_uses(p, e->raxis[i]->extent);
 }
 
-/* Prints what is used twice below e, operands first, and numbers it. */
+/* Prints and numbers values used twice below e, operands first. */
 static void print_shared(Printer *p, const Expr *e, int indent) {
     if (p->uses.of[e->id] < 0) return;
     bool twice = p->uses.of[e->id] > 1 && e->n > 0 && e->op != E_NEG;
@@ -231,7 +232,8 @@ static void print_shared(Printer *p, const Expr *e, int indent) {
     p->shared.of[e->id] = ++p->shared.next;
 }
 
-/* Prints what the expressions of a line use more than once, before that line; then forget_shared.
+/* Prints, before a line, the values that its expressions use more than once. Call forget_shared
+ * after the line.
  */
 static void share(Printer *p, int indent, int n, Expr *const *e) {
     for (int i = 0; i < n; i++)
@@ -248,7 +250,7 @@ static void forget_shared(Printer *p) {
     p->shared.next = 0;
 }
 
-/* ---- statements --------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static void print_dims(Printer *p, const Tensor *t) {
     Sb *s = p->s;
     if (t->blob) {
@@ -271,7 +273,7 @@ static void print_dims(Printer *p, const Tensor *t) {
     sb_puts(s, "]");
 }
 
-/* "t3 float32[2, 3] "name"", with what a view looks at. */
+/* "t3 float32[2, 3] "name"", followed by the base of a view. */
 static void print_ref(Printer *p, const Tensor *t) {
     if (!t) {
         sb_puts(p->s, "-");
@@ -299,7 +301,7 @@ static void print_site(Printer *p, int site, const Expr *cond) {
     print_message(p, site, cond);
 }
 
-/* "i0, d.1 + (i1 < 2), i2": the elements that are computed. */
+/* "i0, d.1 + (i1 < 2), i2": the range of elements that are computed. */
 static void print_position(Printer *p, const Tensor *t, Expr *const *at) {
     int rank = t->rank < 0 ? MAX_RANK : t->rank;
     bool some = false;
@@ -344,7 +346,7 @@ static void print_op(Printer *p, const Stmt *op, const Tensor *t, int indent) {
 
 static void print_seq(Printer *p, const Seq *q, int indent);
 
-/* "what e", with what e shares on lines before it. */
+/* Prints "what e", with shared values of e on lines before it. */
 static void print_line(Printer *p, int indent, const char *what, const Sym *s, Expr *e) {
     share(p, indent + 2, 1, &e);
     sb_printf(p->s, "%*s%s", indent, "", what);
@@ -587,7 +589,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
     p->level = level;
 }
 
-/* ---- programs ----------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 static void print_io(Printer *p, const char *what, const Io *io) {
     static const char *const kind[] = {"", "sequence ", "optional "};
     sb_printf(p->s, "%s %s\"%s\"", what, kind[io->kind], io->name);

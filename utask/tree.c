@@ -1,4 +1,4 @@
-/* tree.c: construction of tensors and statements. */
+/* tree.c: constructs tensors and statements. */
 #include "utask/utask.h"
 
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim) {
@@ -223,8 +223,8 @@ Join *tensor_join(const Tensor *t) {
 }
 
 /* ---- uniform evaluation ---------------------------------------------------------------------- */
-/* An element that takes at most this many terms of reductions, nested ones multiplied, is computed
- * by every unit itself. What would take it beyond that is read from memory, innermost first. */
+/* Every unit computes an element for itself if that takes at most this many terms of reductions
+ * (nested ones multiply). Reductions beyond that are read from memory, innermost first. */
 #define UNROLL_MAX 64
 #define INLINE_DEPTH 24
 
@@ -232,7 +232,7 @@ typedef struct Inline {
     Cx *c;
     Map *memo; /* load expression id -> its inlined form */
     int depth;
-    int64_t times; /* terms of the reductions around */
+    int64_t times; /* terms of the enclosing reductions */
 } Inline;
 
 static Expr *inline_expr(Inline *u, Expr *e);
@@ -251,7 +251,7 @@ static int64_t at_most(int64_t n) { return n > UNROLL_MAX ? UNROLL_MAX + 1 : n; 
 
 static int64_t tensor_terms(Cx *c, Tensor *t, int depth);
 
-/* Terms of e, in reductions of so many terms, beyond what was seen. */
+/* Terms of e inside reductions of `times` terms; expressions in `seen` do not count again. */
 static int64_t expr_terms(Cx *c, Map *seen, const Expr *e, int64_t times, int depth) {
     if (!(e->flags & (EF_LOAD | EF_REDUCE)) || map_geti(seen, (uint64_t)e->id + 1)) return 0;
     map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
@@ -267,7 +267,7 @@ static int64_t expr_terms(Cx *c, Map *seen, const Expr *e, int64_t times, int de
     return of * times > UNROLL_MAX ? n : at_most(n + of);
 }
 
-/* Terms of one element of t when what it loads is inlined too, as far as that is done. */
+/* Terms of one element of t, including loaded elements that are inlined. */
 static int64_t tensor_terms(Cx *c, Tensor *t, int depth) {
     t = tensor_root(t);
     if (t->kind != TK_TE || !t->body || depth > INLINE_DEPTH) return 0;
@@ -294,7 +294,7 @@ static Expr *reduce_identity(Cx *c, const Expr *e) {
     }
 }
 
-/* The reduction written out; its extents are small constants. */
+/* The unrolled reduction; its extents are small constants. */
 static Expr *unroll(Inline *u, Expr *e, int64_t n) {
     Cx *c = u->c;
     static const uint8_t op[] = {[R_SUM] = E_ADD, [R_PROD] = E_MUL, [R_MAX] = E_MAX,
@@ -326,7 +326,7 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
         bool last = e->kind >= R_ARGMAX_LAST;
         Expr *better =
             max ? e_bin(c, last ? E_LE : E_LT, best, x) : e_bin(c, last ? E_LE : E_LT, x, best);
-        if (dtype_is_float(x->dtype)) { /* the first (last) NaN is beyond all numbers */
+        if (dtype_is_float(x->dtype)) { /* the first (last) NaN wins over all numbers */
             Expr *nan = e_un(c, E_ISNAN, x);
             if (!last) nan = e_and(c, nan, e_not(c, e_un(c, E_ISNAN, best)));
             better = e_or(c, better, nan);
@@ -343,7 +343,8 @@ static Expr *inline_load(Inline *u, Expr *e) {
     Cx *c = u->c;
     if (u->depth >= INLINE_DEPTH || t->rank < 0) return e;
     if (t->kind == TK_VIEW && t->base->kind == TK_TE && t->base->rank >= 0 && !e->kind) {
-        /* Same row-major position in the base; only worth it when that is constant. */
+        /* The base has the element at the same row-major position; this pays only if that is
+         * constant. */
         int64_t flat = 0, d, v;
         for (int i = 0; i < t->rank; i++) {
             if (!e_is_int(t->dim[i], &d) || !e_is_int(e->a[i], &v)) return e;

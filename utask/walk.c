@@ -1,4 +1,4 @@
-/* walk.c: see walk.h. */
+/* walk.c: walks over statements, as walk.h describes. */
 #include "utask/walk.h"
 
 /* ---- one statement --------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ static void put_tensor(const Slots *k, Tensor *const *t, TensorKind made, bool m
 static void put_sym(const Slots *k, Sym *const *s) {
     if (*s) k->f(k->user, &(Slot){.kind = SLOT_SYM, .in = k->in, .sym = (Sym **)(uintptr_t)s});
 }
-/* What is put after it is at its end, until k->in is something else. */
+/* Slots put after it belong to the end of *q, until k->in changes. */
 static void put_seq(Slots *k, Seq *const *q) {
     k->in = NULL;
     k->f(k->user, &(Slot){.kind = SLOT_SEQ, .q = (Seq **)(uintptr_t)q});
@@ -329,7 +329,8 @@ void visit_end(Visit *u, const Program *p, const Seq *q) {
     }
 }
 
-/* ---- one statement's use of another ---------------------------------------------------------- */
+/* ---- whether one statement uses another
+ * ---------------------------------------------------------- */
 typedef struct Uses {
     Map *made; /* what the maker defines */
     bool any;

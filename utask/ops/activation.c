@@ -3,7 +3,7 @@
 #include "utask/ops/elementwise.h"
 #include "utask/ops/lowerings.h"
 
-static Expr *softplus(Cx *c, Expr *x) { /* no overflow for any x */
+static Expr *softplus(Cx *c, Expr *x) { /* does not overflow for any x */
     Expr *zero = e_num(c, (DType)x->dtype, 0);
     Expr *small = e_un(c, E_EXP, e_un(c, E_NEG, e_un(c, E_ABS, x)));
     return e_add(c, e_max(c, x, zero), e_un(c, E_LOG1P, small));
@@ -60,7 +60,7 @@ Expr *act_expr(Cx *c, Act act, Expr *x, double alpha, double beta) {
     die("activation %d", (int)act);
 }
 
-/* act of input 0, in type w. */
+/* Outputs act of input 0, computed in type w. */
 static void activation(Lower *L, DType w, Act act, double alpha, double beta) {
     Cx *c = L->cx;
     Expr *v;
@@ -107,7 +107,7 @@ void lower_Celu(Lower *L) {
     activation(L, wide0(L), ACT_CELU, alpha, 0);
 }
 
-void lower_Relu(Lower *L) { /* also of integers */
+void lower_Relu(Lower *L) { /* also for integers */
     activation(L, in_needed(L, 0)->dtype, ACT_RELU, 0, 0);
 }
 
@@ -125,7 +125,7 @@ void lower_Gelu(Lower *L) {
     activation(L, wide0(L), tanh ? ACT_GELU_TANH : ACT_GELU, 0, 0);
 }
 
-/* The slope is broadcast to x, never x to the slope. */
+/* The slope broadcasts to x, never the other way round. */
 void lower_PRelu(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *slope = in_needed(L, 1);

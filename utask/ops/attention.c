@@ -1,7 +1,7 @@
 /* attention.c: scaled dot-product attention.
  *
- * Both products are plain sums of products with affine indices. When several query heads share a
- * key-value head, the head axis is split in two (group, member), for the same reason.
+ * Both products are plain sums of products with affine indices. To keep indices affine when several
+ * query heads share a key-value head, the head axis is then split in two (group, member).
  */
 #include <math.h>
 
@@ -65,8 +65,7 @@ Expr *attn_query_head(Lower *L, const Attn *A, Tensor *t, int at) {
     return e_add(L->cx, e_mul(L->cx, ax(L, t, at), A->members), ax(L, t, at + 1));
 }
 
-/* [batch, groups, members, x, y] as [batch, heads, x, y] and back; nothing to do when not grouped.
- */
+/* [batch, groups, members, x, y] as [batch, heads, x, y]; t itself when not grouped. */
 Tensor *attn_merged_heads(Lower *L, const Attn *A, Tensor *t) {
     if (!A->grouped) return t;
     Expr *dim[4] = {A->batch, A->heads, t->dim[3], t->dim[4]};
@@ -138,12 +137,13 @@ Tensor *attn_softcapped(Lower *L, Tensor *s, double cap) {
     return t_bin(L, E_MUL, t_un(L, E_TANH, t_bin(L, E_DIV, s, k)), k);
 }
 
-/* What keeps keys from taking part. */
+/* What excludes keys. */
 typedef struct Masks {
     Tensor *mask, *nonpad; /* or NULL */
-    Expr *past;            /* length of the past; NULL: there is none */
+    Expr *past;            /* length of the past; NULL: none */
     bool causal;
-    int64_t left, right; /* keys on either side of the query's own that are seen; -1: all */
+    /* number of keys before and after the query's own that it attends to; -1: all */
+    int64_t left, right;
 } Masks;
 
 static Masks attn_masks(Lower *L, const Attn *A, Tensor *mask, Tensor *nonpad, Expr *past) {
@@ -163,12 +163,12 @@ static Masks attn_masks(Lower *L, const Attn *A, Tensor *mask, Tensor *nonpad, E
     return m;
 }
 
-/* Whether a query may see no key at all, as far as is known. */
+/* Whether some query may be left without any key. */
 static bool may_see_nothing(const Masks *m) {
     return m->mask || m->nonpad || m->left >= 0 || m->right >= 0;
 }
 
-/* Adds the mask and writes -inf where a position must not take part. */
+/* Adds the mask and writes -inf at excluded positions. */
 static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m) {
     Cx *c = L->cx;
     Tensor *mask = m->mask;
@@ -178,7 +178,7 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
     for (int k = 0; k < s->rank; k++) idx[k] = ax(L, t, k);
     Expr *value = ld(L, s, idx), *keep = e_bool(c, true), *at = i; /* the query's own key */
     if (m->past) at = e_add(c, i, m->past);
-    if (m->nonpad) { /* the keys end with those of the queries */
+    if (m->nonpad) { /* the queries are at the end of the keys */
         Expr *b = ax(L, t, 0), *end = load_as(L, DT_I64, m->nonpad, &b);
         at = e_add(c, i, e_sub(c, end, A->qlen));
         keep = e_lt(c, j, end);
@@ -189,7 +189,7 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
     if (mask) {
         if (mask->rank < 1 || mask->rank > 4)
             fail(L, "attn_mask must have rank 1 to 4, not %d", mask->rank);
-        /* The last axis of the mask may be shorter: what is behind it does not take part. */
+        /* The last axis of the mask may be shorter: later keys are excluded. */
         Expr *len = mask->dim[mask->rank - 1];
         check_le(L, len, A->kvlen, "attn_mask is longer than the keys");
         Expr *full[4] = {A->batch, A->heads, A->qlen, len};
@@ -201,7 +201,7 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
         Expr *within = e_lt(c, j, len), *x = ld_bcast(L, mask, 4, place, full);
         if (mask->dtype == DT_BOOL) {
             keep = e_and(c, keep, e_sel(c, within, x, e_bool(c, false)));
-        } else { /* -inf: whatever the score is */
+        } else { /* -inf whatever the score is */
             Expr *none = e_num(c, mask->dtype, -INFINITY);
             keep = e_and(c, keep, e_sel(c, within, e_not(c, e_eq(c, x, none)), e_bool(c, false)));
             value = e_add(c, value, e_cast(c, s->dtype, x));
@@ -214,7 +214,7 @@ Tensor *attn_softmax(Lower *L, const Attn *A, Tensor *s) {
     return t_softmax(L, t_cast(L, A->soft, s), s->rank - 1, false);
 }
 
-/* The same; a row of -inf alone gives zeros. */
+/* Softmax where a row of only -inf gives zeros. */
 static Tensor *guarded_softmax(Lower *L, const Attn *A, Tensor *s) {
     Tensor *x = t_cast(L, A->soft, s), *none = t_scalar(L, A->soft, -INFINITY);
     Tensor *zero = t_scalar(L, A->soft, 0), *one = t_scalar(L, A->soft, 1);
@@ -232,7 +232,7 @@ int64_t attn_head_count(Lower *L, const char *name) {
     return n;
 }
 
-/* Here a scale of 0 is one. */
+/* The scale as given: 0 is a valid scale here. */
 static Expr *own_scale(Lower *L, const Attn *A) {
     if (attr_has(L, "scale")) return e_num(L->cx, A->w, attr_f(L, "scale", 1));
     return attn_scale(L, A, 0);

@@ -2,7 +2,7 @@
  *
  * Each is one plain contraction: the sum over input channels and kernel positions of a product of
  * two loads whose indices are affine in every axis. Padding is a tensor of its own, so that the
- * product holds no select.
+ * product contains no select.
  */
 #include "utask/ops/conv.h"
 #include "utask/ops/elementwise.h"
@@ -17,12 +17,12 @@ typedef struct Conv {
     Expr *icg, *ocg; /* channels of a group */
     Expr *oc;
     Window win;
-    DType acc, type; /* the sum is made in acc; the result has `type` */
+    DType acc, type; /* the sum is computed in acc; the result has `type` */
 } Conv;
 
 static DType acc_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
-/* Checks ranks and channels. The weights are [oc, icg, k…], transposed [ic, ocg, k…]. */
+/* Checks ranks and channels. The weights are [oc, icg, k…], or [ic, ocg, k…] when transposed. */
 static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, bool transposed) {
     Cx *c = L->cx;
     if (x->rank < 3) fail(L, "the input has rank %d; at least 3 is needed", x->rank);
@@ -111,7 +111,7 @@ static Expr *conv_sum(Lower *L, const Conv *v, Tensor *x, Expr **xi, Tensor *w, 
     return e_cast(c, v->type, y);
 }
 
-/* Convolution under v->win, which has been placed. */
+/* Convolution with the windows v->win, after window_place. */
 static Tensor *conv_forward(Lower *L, const Conv *v) {
     Cx *c = L->cx;
     const Window *w = &v->win;
@@ -160,10 +160,10 @@ Tensor *t_conv(Lower *L, Tensor *x, Tensor *w, Tensor *bias) {
 
 void lower_Conv(Lower *L) { out(L, 0, t_conv(L, in(L, 0), in(L, 1), in(L, 2))); }
 
-/* ---- transposed -------------------------------------------------------------------------------
- */
+/* ---- transposed ------------------------------------------------------------------------------ */
 
-/* lo and out of a transposed convolution: window axis i has `in` inputs spread over `out` results.
+/* Sets lo and out for a transposed convolution: on window axis i, `in` inputs are spread over `out`
+ * results.
  */
 static void transposed_place(Lower *L, Conv *v) {
     Cx *c = L->cx;
@@ -229,9 +229,9 @@ static Tensor *transposed_weights(Lower *L, const Conv *v, Expr *const *taps, in
     return table_end(L, t, e_sel(c, ok, ld(L, v->w, wi), e_num(c, v->w->dtype, 0)));
 }
 
-/* y[o] = sum of x[i] * w[k] over i * stride + k * dil = o + lo. With u = o + lo = q * stride + r
- * the kernel positions that meet phase r are stride * t + r, and x is read at q - t: a contraction
- * over t with output axes q and r, which together are u. */
+/* y[o] = sum of x[i] * w[k] over i * stride + k * dil = o + lo. With u = o + lo = q * stride + r,
+ * phase r uses the kernel positions stride * t + r and reads x at q - t: a contraction over t with
+ * output axes q and r, which together form u. */
 static Tensor *conv_transposed(Lower *L, const Conv *v) {
     Cx *c = L->cx;
     const Window *w = &v->win;
@@ -299,7 +299,7 @@ void lower_ConvTranspose(Lower *L) {
     out(L, 0, conv_transposed(L, &v));
 }
 
-/* ConvTranspose whose pads come from data. */
+/* ConvTranspose with pads that are data. */
 void lower_ConvTransposeWithDynamicPads(Lower *L) {
     Conv v;
     conv_read(L, &v, in(L, 0), in(L, 1), in(L, 3), true);
@@ -317,10 +317,10 @@ void lower_ConvTransposeWithDynamicPads(Lower *L) {
     out(L, 0, conv_transposed(L, &v));
 }
 
-/* ---- integers ---------------------------------------------------------------------------------
- */
+/* ---- integers -------------------------------------------------------------------------------- */
 
-/* x - zero in int32. zero is one number or, of rows, one for each index of axis 0; NULL is 0. */
+/* x - zero in int32. zero is one number or, if `rows`, one for each index of axis 0; NULL means
+ * 0. */
 static Tensor *centred(Lower *L, Tensor *x, Tensor *zero, bool rows) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];

@@ -1,9 +1,9 @@
-/* elementwise.c: operators on tensors whose rank is known at run time only, that need no more of
- * them than their elements in a row: nothing of them is lowered once for each rank. */
+/* elementwise.c: finds operators that need only the flattened elements of tensors whose rank is
+ * known only at run time, so that they need not be lowered for each rank. */
 #include "utask/ops/elementwise.h"
 #include "utask/lower_internal.h"
 
-/* Of inputs of one shape, and of scalars; all outputs have that shape. */
+/* The inputs have one shape or are scalars; all outputs have that shape. */
 static const char *const by_element[] = {
     "Abs",
     "Acos",
@@ -80,7 +80,7 @@ static bool is_by_element(const OpRow *op) {
     return false;
 }
 
-/* Whether what the node gives depends on the elements of input 0 alone, and not on their shape. */
+/* Whether the node's output depends only on the elements of input 0, not on its shape. */
 static bool is_by_count(Lower *L, const Node *n) {
     const char *op = n->op->name;
     const Attr *keep = node_attr(n, "keepdims"), *noop = node_attr(n, "noop_with_empty_axes");

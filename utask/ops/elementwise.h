@@ -1,4 +1,4 @@
-/* elementwise.h: what the lowerings of elementwise and recurrent operators share. */
+/* elementwise.h: shared by the lowerings of elementwise and recurrent operators. */
 #ifndef BRAID_OPS_ELEMENTWISE_H
 #define BRAID_OPS_ELEMENTWISE_H
 
@@ -37,14 +37,14 @@ static inline DType wide_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT
 /* Begins a tensor of type t with x's dims; *elem becomes x's element at its axes. */
 Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem);
 
-/* Input i, which must be there. */
+/* Input i, which must be present. */
 Tensor *in_needed(Lower *L, int i);
 
-/* The element of a tensor that must hold one number, of whatever rank. */
+/* The element of a tensor of any rank that must hold one number. */
 Expr *only_element(Lower *L, Tensor *t, const char *what);
 
-/* Element i of n of a vector that holds one number for all of them (or is a scalar) or one for
- * each; which of both may be known at run time only. */
+/* Element i of n from a tensor that holds one number for all (maybe as a scalar) or one for each;
+ * which of the two may be known only at run time. */
 Expr *one_or_each(Lower *L, Tensor *t, Expr *i, Expr *n, const char *what);
 
 static inline Expr *e_nonzero(Cx *c, Expr *x) {

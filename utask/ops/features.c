@@ -1,10 +1,10 @@
-/* features.c: what ai.onnx.ml does to features: scaling, encoding, choosing. */
+/* features.c: operators of ai.onnx.ml on features: scaling, encoding, selection. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/ml.h"
 #include "utask/ops/nn.h"
 #include <math.h>
 
-/* Entry for the last axis of y: the only one, or one for each feature (checked). */
+/* The entry of the list for an element of y: the only one, or the one of its feature (checked). */
 static Expr *entry(Lower *L, Tensor *y, const char *name, Tensor *list, int64_t n) {
     Cx *c = L->cx;
     if (n == 1 || !y->rank) return ld(L, list, (Expr *[]){e_int(c, 0)});
@@ -82,7 +82,7 @@ void lower_Binarizer(Lower *L) {
     out(L, 0, te_end(L, y, e_sel(c, over, e_num(c, x->dtype, 1), e_num(c, x->dtype, 0))));
 }
 
-/* Elements of the last axis at the given places; a row alone becomes a matrix of one row. */
+/* Elements of the last axis at the given positions; a single row becomes a matrix of one row. */
 void lower_ArrayFeatureExtractor(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *at = in_needed(L, 1);
@@ -143,7 +143,8 @@ void lower_FeatureVectorizer(Lower *L) {
     out(L, 0, n == 1 ? part[0] : t_concat(L, n, part, 1));
 }
 
-/* A map for each row, from the labels, which are constants, to a row of X: as a tensor it is X. */
+/* The output is a map for each row, from constant labels to the row's values: as a tensor it is
+ * X. */
 void lower_ZipMap(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = feature_rows(L, 0);
@@ -186,8 +187,8 @@ static bool less(const Const *k, int64_t i, int64_t j) {
     return k->dtype == DT_U64 ? (uint64_t)a < (uint64_t)b : a < b;
 }
 
-/* Numbers of the keys that are not NaN, in order, each once: of equal ones the last. Returns how
- * many; *nan: the last NaN, or -1. */
+/* Sorts the indices of the keys that are not NaN; of equal keys only the last remains. Returns
+ * their number. *nan: the index of the last NaN key, or -1. */
 static int64_t sorted_keys(Lower *L, const Const *k, int64_t **order, int64_t *nan) {
     int64_t n = 0, *from = NEWN(L->a, int64_t, k->count + 1),
             *to = NEWN(L->a, int64_t, k->count + 1);
@@ -249,7 +250,7 @@ void lower_LabelEncoder(Lower *L) {
     int64_t *order, nan, n = sorted_keys(L, key, &order, &nan), step = 1;
     Expr *v, *other = default_value(L, value->dtype);
     Tensor *y = te_like(L, value->dtype, x, &v);
-    if (n) { /* how many keys are below v, by halving */
+    if (n) { /* the number of keys below v, by binary search */
         Tensor *keys = picked(L, key, order, n), *values = picked(L, value, order, n);
         Expr *at = e_int(c, 0), *most = e_int(c, n);
         while (step * 2 <= n) step *= 2;

@@ -1,8 +1,8 @@
-/* gather.c: operators that pick elements by indices that are data. */
+/* gather.c: operators that select elements by indices from data. */
 #include "utask/ops/size.h"
 
-/* Element idx of the indices t as a checked position in [0, extent) of an axis; negative ones count
- * from the end when neg. A single element is read and checked once, as a uniform value. */
+/* Element idx of the indices t as a checked position in [0, extent) of an axis; if neg, negative
+ * indices count from the end. A single element is read and checked once, as a uniform value. */
 static Expr *index_at(Lower *L, Tensor *t, Expr **idx, int axis, Expr *extent, bool neg) {
     Cx *c = L->cx;
     if (count_const(t) != 1)
@@ -57,7 +57,7 @@ void lower_GatherElements(Lower *L) {
 static Tensor *gather_tuples(Lower *L, void *user, int k) {
     Tensor *a = in(L, 0), *ix = in(L, 1);
     int r = a->rank, q = ix->rank, n = 0, b = *(const int *)user;
-    int tail = b + k; /* first axis of data that is taken whole */
+    int tail = b + k; /* first axis of data that is copied whole */
     Expr *dim[2 * MAX_RANK], *at[MAX_RANK], *idx[MAX_RANK];
     check_rank(L, q - 1 + r - tail);
     for (int i = 0; i < q - 1; i++) {
@@ -89,7 +89,7 @@ void lower_GatherND(Lower *L) {
     int r = a->rank, q = ix->rank;
     int64_t b = attr_i(L, "batch_dims", 0);
     if (q < 1 || r < 1) fail(L, "data and indices must have rank 1 or more");
-    if (b < 0 || b >= q || b >= r) fail(L, "batch_dims is %lld", (long long)b);
+    if (b < 0 || b >= q || b >= r) fail(L, "batch_dims %lld is out of range", (long long)b);
     int batch = (int)b, least = 1, most = r - batch, k = q - 1 + most - out_rank(L, 0);
     bool settled = out_rank(L, 0) >= 0 && k >= least && k <= most;
     if (settled && !dim_const(ix->dim[q - 1], &(int64_t){0})) least = most = k;
@@ -141,7 +141,7 @@ void lower_TensorScatter(Lower *L) {
     Expr *w = zero;
     if (at && circular)
         w = e_cast(c, DT_I64, ld(L, at, idx));
-    else if (at) /* the last place where the update still fits is max - len */
+    else if (at) /* the last position where the update fits is max - len */
         w = index_at(L, at, idx, axis, e_addi(c, e_sub(c, max, len), 1), false);
     Expr *rel = e_sub(c, idx[axis], w), *hit;
     if (circular) rel = e_bin(c, E_MOD, rel, max);
@@ -164,7 +164,8 @@ void lower_OneHot(Lower *L) {
     Tensor *o = te_begin(L, vals->dtype, r, dim);
     for (int i = 0; i < ix->rank; i++) at[i] = ax(L, o, i < axis ? i : i + 1);
     Expr *v = e_cast(c, DT_I64, ld(L, ix, at));
-    v = e_sel(c, e_lt(c, v, e_int(c, 0)), e_add(c, v, depth), v); /* out of range: hits nothing */
+    /* an index out of range matches nothing */
+    v = e_sel(c, e_lt(c, v, e_int(c, 0)), e_add(c, v, depth), v);
     Expr *hit = e_eq(c, v, ax(L, o, axis));
     out(L, 0, te_end(L, o, e_sel(c, hit, uni(L, vals, 1), uni(L, vals, 0))));
 }

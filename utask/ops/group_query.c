@@ -1,9 +1,9 @@
-/* group_query.c: com.microsoft's GroupQueryAttention: attention of several query heads to one
- * key-value head, with a cache of keys and values of which each sample fills a part of its own.
+/* group_query.c: com.microsoft's GroupQueryAttention: several query heads share a key-value head,
+ * and each sample fills its own part of a cache of keys and values.
  *
- * With S new positions and T = seqlens_k + 1 positions of a sample in all, P = T - min(S, T) are
- * from the past (query_seqlens instead of min(S, T) where it is given): the cache holds the past
- * below P, what is new in [P, T), and the rest is not looked at. */
+ * With S new positions and a total of T = seqlens_k + 1 positions in a sample, P = T - min(S, T)
+ * are from the past (T - query_seqlens if that is given). The cache holds the past below P and the
+ * new positions in [P, T); the rest is ignored. */
 #include "utask/ops/attention.h"
 #include "utask/ops/elementwise.h"
 #include "utask/ops/size.h"
@@ -14,7 +14,7 @@ typedef struct Gqa {
     Expr *total, *room;   /* total_sequence_length; positions of the cache */
     int64_t window;       /* local_window_size, -1: none */
     bool sliding;
-    int64_t bits;          /* of a quantized cache; 0: it is not */
+    int64_t bits;          /* of a quantized cache; 0: not quantized */
     Tensor *filled, *past; /* [batch] int64: T and P of each sample */
 } Gqa;
 
@@ -71,8 +71,8 @@ static Tensor *normalized(Lower *L, Tensor *x, Tensor *weight, const char *epsil
     return t_cast(L, x->dtype, y);
 }
 
-/* Where the new positions are, [batch, length]; padding is at 0. For a first prompt position_ids
- * have only the first one. */
+/* The numbers of the new positions, [batch, length]; padding has 0. For a first prompt,
+ * position_ids has only the first one. */
 static Tensor *places(Lower *L, const Gqa *g) {
     Cx *c = L->cx;
     Tensor *ids = in(L, 9), *t = te_begin(L, DT_I64, 2, (Expr *[]){g->batch, g->length});
@@ -99,7 +99,7 @@ static void check_past(Lower *L, Tensor *past, Tensor *fresh) {
                      "past is not [batch, kv_num_heads, length, head size]");
 }
 
-/* The cache with what is new in its place, [batch, heads, room, size]. */
+/* The cache with the new positions written, [batch, heads, room, size]. */
 static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
     Expr *dim[4] = {g->batch, fresh->dim[1], g->room, fresh->dim[3]}, *idx[4];
@@ -112,7 +112,7 @@ static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
         old = e_sel(c, e_lt(c, j, past->dim[2]), ld(L, past, idx), old);
     }
     Expr *T = at_sample(L, g->filled, idx[0]), *here;
-    if (e_is_ival(g->length, 1) && !has_in(L, 16)) { /* in the form that is done in place */
+    if (e_is_ival(g->length, 1) && !has_in(L, 16)) { /* the form that can be computed in place */
         here = e_eq(c, j, e_addi(c, T, -1));
         idx[2] = e_int(c, 0);
     } else {
@@ -123,9 +123,9 @@ static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     return te_end(L, t, e_sel(c, here, ld(L, fresh, idx), old));
 }
 
-/* ---- a cache that slides --------------------------------------------------------------------- */
+/* ---- a sliding cache ------------------------------------------------------------------------- */
 
-/* L(T): how many of T positions a cache of `room` holds. */
+/* L(T): how many of T positions a cache with `room` holds. */
 static Expr *kept(Lower *L, const Gqa *g, Expr *T) {
     Cx *c = L->cx;
     Expr *portion = e_addi(c, g->room, 1 - g->window), *over = e_sub(c, T, g->room);
@@ -134,7 +134,7 @@ static Expr *kept(Lower *L, const Gqa *g, Expr *T) {
     return e_sel(c, e_le(c, over, e_int(c, 0)), T, less);
 }
 
-/* Position of key j of sample b; *there: whether there is one. */
+/* The position of key j of sample b; *there: whether it exists. */
 static Expr *position(Lower *L, const Gqa *g, Expr *b, Expr *j, Expr **there) {
     Cx *c = L->cx;
     Expr *T = at_sample(L, g->filled, b);
@@ -184,7 +184,7 @@ static Tensor *bias_of_keys(Lower *L, const Gqa *g, Tensor *bias) {
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
-/* Whether query i of sample b looks at key j. */
+/* Whether query i of sample b attends to key j. */
 static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j) {
     Cx *c = L->cx;
     Expr *there, *at = position(L, g, b, j, &there);
@@ -194,7 +194,7 @@ static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j) {
     return g->window > 0 ? e_and(c, keep, e_lt(c, e_addi(c, own, -g->window), at)) : keep;
 }
 
-/* s where queries look, `other` elsewhere */
+/* s for keys that queries attend to, `other` elsewhere */
 static Tensor *looked_at(Lower *L, const Gqa *g, Tensor *s, double other) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];
@@ -204,7 +204,7 @@ static Tensor *looked_at(Lower *L, const Gqa *g, Tensor *s, double other) {
     return te_end(L, t, e_sel(c, keep, ld(L, s, idx), e_num(c, s->dtype, other)));
 }
 
-/* Softmax with exp(sink) more in the denominator, a sink per head or 0. */
+/* Softmax with exp(sink) added to the denominator; there is a sink per head, or it is 0. */
 static Tensor *softmax_with_sink(Lower *L, const Gqa *g, Tensor *s, Tensor *sink) {
     Cx *c = L->cx;
     uint32_t last = 1u << (s->rank - 1);
@@ -230,14 +230,14 @@ static void read_quantization(Lower *L, Gqa *g) {
     bool v = strcmp(attr_s(L, "v_quant_type", "NONE"), "NONE") != 0;
     if (k != v) fail(L, "only one of k_quant_type and v_quant_type is NONE");
     if (k != has_in(L, 12) || v != has_in(L, 13))
-        fail(L, "k_scale and v_scale are for a quantized cache, and needed there");
+        fail(L, "k_scale and v_scale must be given if and only if the cache is quantized");
     if (!k) return;
     g->bits = attr_i(L, "kv_cache_bit_width", 0);
     if (g->bits != 8 && g->bits != 4)
         fail(L, "kv_cache_bit_width must be 8 or 4, not %lld", (long long)g->bits);
 }
 
-/* Scale of element d of head h, one of all or [1, heads, 1, size]. */
+/* The scale of element d of head h, from one scale for all or [1, heads, 1, size]. */
 static Expr *scale_at(Lower *L, Tensor *scale, Expr *heads, Expr *size, Expr *h, Expr *d) {
     Cx *c = L->cx;
     Expr *zero = e_int(c, 0), *one = e_int(c, 1), *want[4] = {one, heads, one, size};
@@ -282,7 +282,7 @@ static Tensor *quantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale) {
     return te_end(L, t, e_cast(c, DT_U8, e_add(c, low, e_mul(c, high, e_ci(c, DT_I32, 16)))));
 }
 
-/* The other way, in float32, of heads of `size` elements. */
+/* Dequantizes heads of `size` elements, in float32. */
 static Tensor *dequantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale, Expr *size) {
     if (!g->bits) return x;
     Cx *c = L->cx;
@@ -304,7 +304,7 @@ static Tensor *dequantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale, Exp
 
 /* ---- the operator ---------------------------------------------------------------------------- */
 
-/* Queries, keys and values of their heads, from one tensor or three. */
+/* Splits queries, keys and values into heads, from one tensor or three. */
 static void split(Lower *L, Gqa *g) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2);
@@ -361,7 +361,7 @@ static void cache_size(Lower *L, Gqa *g) {
              (long long)g->window);
 }
 
-/* Norms and rotation of what is new. */
+/* Normalizes and rotates the new queries and keys. */
 static void prepare(Lower *L, Gqa *g) {
     g->a.q = normalized(L, g->a.q, in(L, 14), "q_norm_epsilon");
     g->a.k = normalized(L, g->a.k, in(L, 15), "k_norm_epsilon");
@@ -375,7 +375,7 @@ static void prepare(Lower *L, Gqa *g) {
     g->a.k = t_rotary(L, g->a.k, 2, cache, ids, rot, inter);
 }
 
-/* Keys and values in the cache, as outputs 1 and 2, and to be looked at. */
+/* Writes keys and values into the cache (outputs 1 and 2) and sets those to attend to. */
 static void update_cache(Lower *L, Gqa *g) {
     Tensor **kv[2] = {&g->a.k, &g->a.v};
     Expr *size = g->a.k->dim[3];

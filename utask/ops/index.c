@@ -1,9 +1,9 @@
-/* index.c: data-dependent selection and order: lowerings over hand-written bodies. */
+/* index.c: data-dependent selection and order, mostly by hand-written bodies. */
 #include <stdlib.h>
 
 #include "utask/ops/size.h"
 
-#define TOPK_KNOWN 8 /* elements that are sorted as uniform values */
+#define TOPK_KNOWN 8 /* the most elements that are sorted as uniform values */
 
 Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
                  Expr *const *param, Tensor *like, const char *fault) {
@@ -23,13 +23,13 @@ static Tensor *head(Lower *L, Tensor *t, Expr *n) {
     return t_slice(L, t, 0, e_int(L->cx, 0), e_int(L->cx, 1), n);
 }
 
-/* TopK of few elements in a row that are followed: element i has as many before it as are better,
- * or equal and further in front. */
+/* TopK of a few elements whose values are tracked: before element i come those that are better, or
+ * equal and earlier. */
 static void topk_known(Lower *L, Tensor *x, int64_t n, int64_t k, bool largest) {
     Cx *c = L->cx;
     Expr *place[TOPK_KNOWN], *value[TOPK_KNOWN], *index[TOPK_KNOWN];
     for (int64_t i = 0; i < n; i++) {
-        place[i] = e_int(c, 0); /* bound: what is made of the elements does not grow as a tree */
+        place[i] = e_int(c, 0); /* bound by a LET, so that expressions do not grow exponentially */
         for (int64_t j = 0; j < n; j++) {
             Expr *a = largest ? x->elem[i] : x->elem[j], *b = largest ? x->elem[j] : x->elem[i];
             if (j == i) continue;
@@ -68,7 +68,7 @@ void lower_TopK(Lower *L) {
         return;
     }
     k = let(L, "k", k, 0);
-    /* sorted = 0 allows any order, so also the sorted one */
+    /* sorted = 0 allows any order, including the sorted one */
     Expr *param[] = {k, e_int(c, axis), e_int(c, largest)};
     Expr *dim[MAX_RANK];
     memcpy(dim, x->dim, sizeof dim);
@@ -120,13 +120,13 @@ void lower_Compress(Lower *L) {
     out(L, 0, take(L, x, axis, t_squeeze(L, found, 0)));
 }
 
-/* Distinct elements, or slices, where each is first, the one that each element is, how often each
- * occurs. */
+/* Distinct elements or slices: their values, the first position of each, which one each element is,
+ * and how often each occurs. */
 typedef struct Distinct {
     Tensor *values, *first, *inverse, *counts;
 } Distinct;
 
-/* Of all elements of x (flat), or of slices along `axis`. */
+/* Finds the distinct elements of x (flat), or slices along `axis`. */
 static Distinct distinct(Lower *L, Tensor *x, bool flat, int axis, bool sorted) {
     Cx *c = L->cx;
     if (flat) {
@@ -156,7 +156,7 @@ void lower_Unique(Lower *L) {
     out(L, 3, d.counts);
 }
 
-/* In the order in which they occur. */
+/* In order of first occurrence. */
 void lower_MsUnique(Lower *L) {
     Tensor *x = in(L, 0);
     if (x->rank != 1) fail(L, "the input has rank %d, not 1", x->rank);
@@ -166,7 +166,8 @@ void lower_MsUnique(Lower *L) {
     out(L, 2, d.counts);
 }
 
-/* Sums or products of a tiny tensor whose elements are followed, so that those of the result are.
+/* Cumulative sums or products of a tiny tensor whose elements are tracked, so that the result's are
+ * tracked too.
  */
 static Tensor *cumulate_known(Lower *L, Tensor *x, int axis, bool product) {
     Cx *c = L->cx;
@@ -266,7 +267,7 @@ void lower_MaxUnpool(Lower *L) {
     Expr *param[] = {e_int(c, 0), e_int(c, 0)};
     Tensor *y = ext_like(L, "scatter_elements", 3, t, 2, param, zero, "an index is out of range");
     y = t_reshape(L, y, x->rank, dim);
-    if (has_in(L, 2)) { /* the indices are those of the smaller shape; the rest stays zero */
+    if (has_in(L, 2)) { /* the indices are for the smaller shape; other elements stay zero */
         Tensor *shape = in(L, 2);
         check_eq(L, count(L, shape), e_int(c, x->rank), "output_shape must have %d elements",
                  x->rank);
@@ -286,8 +287,7 @@ void lower_MaxUnpool(Lower *L) {
     out(L, 0, y);
 }
 
-/* ---- TfIdfVectorizer --------------------------------------------------------------------------
- */
+/* ---- TfIdfVectorizer ------------------------------------------------------------------------- */
 typedef struct Gram {
     const int64_t *item;
     int64_t length, number; /* position in the pool, counted in n-grams */

@@ -5,7 +5,7 @@
 
 /* ---- LinearAttention ------------------------------------------------------------------------- */
 
-/* Sizes of one LinearAttention and where its loop is. Packed inputs are [batch, time, heads *
+/* Sizes of a LinearAttention and its loop's current step. Packed inputs are [batch, time, heads *
  * size]. */
 typedef struct LinAttn {
     Expr *batch, *time, *ksize, *vsize; /* sizes of a key and of a value */
@@ -21,7 +21,7 @@ static Expr *packed_at(Lower *L, const LinAttn *A, Tensor *x, Expr *b, Expr *hea
     return e_cast(L->cx, DT_F32, ld(L, x, idx));
 }
 
-/* The same of the key of value head g. */
+/* The same for the key of value head g. */
 static Expr *key_at(Lower *L, const LinAttn *A, Tensor *key, Expr *b, Expr *g, Expr *i) {
     Expr *head = e_is_ival(A->per_key, 1) ? g : e_bin(L->cx, E_FDIV, g, A->per_key);
     return packed_at(L, A, key, b, head, A->ksize, i);
@@ -58,7 +58,7 @@ static Tensor *decayed(Lower *L, const LinAttn *A, Tensor *state, Tensor *decay)
     return te_end(L, t, e_mul(c, ld(L, state, idx), g));
 }
 
-/* beta * (value - sum_d state[b,h,d,m] key[d]): what is to be written, [batch, groups, vsize] */
+/* beta * (value - sum_d state[b,h,d,m] key[d]): the value to be written, [batch, groups, vsize] */
 static Tensor *correction(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                           Tensor *beta) {
     Cx *c = L->cx;
@@ -81,7 +81,7 @@ static Tensor *correction(Lower *L, const LinAttn *A, Tensor *state, Tensor *key
     return te_end(L, t, e_mul(c, rate, e_sub(c, v, ld(L, seen, at))));
 }
 
-/* state + key ⊗ value, the value from `write` where that is not NULL */
+/* state + key ⊗ value, with `write` as the value if it is not NULL */
 static Tensor *written(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                        Tensor *write) {
     Cx *c = L->cx;
@@ -113,7 +113,8 @@ static Tensor *zeros(Lower *L, DType t, int rank, Expr **dim) {
     return te_end(L, z, e_num(L->cx, t, 0));
 }
 
-/* What the update rule takes, as a decay and a beta; others are not looked at (ms), or refused. */
+/* The inputs that the update rule uses, as a decay and a beta. Others are ignored (ms) or
+ * refused. */
 static void rule_inputs(Lower *L, bool ms, Tensor **decay, Tensor **beta) {
     const char *rule = attr_s(L, "update_rule", "gated_delta");
     bool gated = strcmp(rule, "gated") == 0 || strcmp(rule, "gated_delta") == 0;
@@ -130,8 +131,8 @@ static void rule_inputs(Lower *L, bool ms, Tensor **decay, Tensor **beta) {
     if (!delta) *beta = NULL;
 }
 
-/* Fills the sizes of A from the inputs and the numbers of query and of key-value heads. Query heads
- * share value heads, or (ms) value heads share query heads, and key heads, of which there may be
+/* Fills the sizes of A from the inputs and the numbers of query and key-value heads. Query heads
+ * share value heads or, if ms, value heads share query heads, and also key heads, which may be
  * fewer. */
 static void lin_sizes(Lower *L, LinAttn *A, bool ms, int64_t qn, int64_t kn) {
     Cx *c = L->cx;
@@ -182,7 +183,7 @@ static void check_gates(Lower *L, const LinAttn *A, Tensor *decay, Tensor *beta)
     }
 }
 
-/* Checks that a state is [dims], or with a window of W states in front [W, dims]. */
+/* Checks that a state is [dims], or [W, dims] for a window of W states. */
 static void check_state(Lower *L, const Tensor *past, int rank, Expr **dim, int64_t window) {
     Cx *c = L->cx;
     int more = window > 0;
@@ -195,14 +196,14 @@ static void check_state(Lower *L, const Tensor *past, int rank, Expr **dim, int6
         check_eq(L, past->dim[i + more], dim[i], "past_state has a wrong size (axis %d)", i + more);
 }
 
-/* The number of last states that are kept; 0: one, without an axis of its own. */
+/* How many of the last states are kept; 0: one, without an axis for it. */
 static int64_t state_window(Lower *L) {
     int64_t w = attr_i(L, "state_window", 0);
     if (w < 0 || w > 8) fail(L, "state_window must be 0 to 8, not %lld", (long long)w);
     return w;
 }
 
-/* The window a step later: the oldest state goes, `next` comes. */
+/* The window after a step: drops the oldest state and appends `next`. */
 static Tensor *window_next(Lower *L, Tensor *window, Tensor *next) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];
@@ -328,11 +329,11 @@ static void refuse_extensions(Lower *L) {
     if (attr_i(L, "state_channels_last", -1) != -1) unsupported(L, "state_channels_last");
     if (wants_out(L, 2)) unsupported(L, "state_update");
     int64_t n = attr_i(L, "ndim", 1);
-    if (n != 1) unsupported(L, "ndim %lld; only 1 is", (long long)n);
+    if (n != 1) unsupported(L, "ndim %lld; only 1 is supported", (long long)n);
 }
 
-/* With channels_last all but the weights are [batch, length, channels…]; a window of states is that
- * after each of the last positions. */
+/* With channels_last everything except the weights is [batch, length, channels…]. A window of
+ * states holds the state after each of the last positions. */
 void lower_MsCausalConvWithState(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *past = in(L, 3);
@@ -346,7 +347,7 @@ void lower_MsCausalConvWithState(Lower *L) {
     Expr *whole[MAX_RANK], *channels = x->dim[2], *one = e_int(c, 1), *state[MAX_RANK], *sdim[3];
     int rank = x->rank;
     memcpy(whole, x->dim, sizeof whole);
-    if (last) { /* [batch, length, channels], then as without */
+    if (last) { /* to [batch, length, channels], then as without channels_last */
         for (int i = 3; i < rank; i++) channels = e_mul(c, channels, x->dim[i]);
         Expr *dim[3] = {x->dim[0], x->dim[1], channels};
         x = swapped(L, t_reshape(L, x, 3, dim));
@@ -369,7 +370,8 @@ void lower_MsCausalConvWithState(Lower *L) {
     if (!wants_out(L, 1)) return;
     Expr *dim[4] = {e_int(c, window ? window : 1), sdim[0], sdim[1], sdim[2]}, *length = x->dim[2];
     Tensor *t = te_begin(L, x->dtype, 4, dim);
-    Expr *n = e_add(c, e_addi(c, ax(L, t, 0), 1), e_sub(c, length, dim[0])); /* positions until */
+    /* number of positions up to this one */
+    Expr *n = e_add(c, e_addi(c, ax(L, t, 0), 1), e_sub(c, length, dim[0]));
     Expr *v = ld(L, padded, (Expr *[]){ax(L, t, 1), ax(L, t, 2), e_add(c, n, ax(L, t, 3))});
     if (window) v = e_sel(c, e_le(c, one, n), v, e_num(c, x->dtype, 0));
     t = te_end(L, t, v);

@@ -3,13 +3,13 @@
 
 #include "utask/ops/nn.h"
 
-/* A per-sample loss and the weight that it counts with in a mean (NULL: 1 each). */
+/* A loss per sample, and its weight in a mean (NULL: 1 each). */
 typedef struct Loss {
     Tensor *value, *weight;
 } Loss;
 
-/* -weight[class] * logp[n, class, …] for each sample; 0 for the ignored class. Tensors are of one
- * float type, `weight` may be NULL. */
+/* -weight[class] * logp[n, class, …] for each sample; 0 for the ignored class. All tensors have one
+ * float type; `weight` may be NULL. */
 static Loss sample_loss(Lower *L, Tensor *logp, Tensor *target, Tensor *weight) {
     Cx *c = L->cx;
     int rank = logp->rank - 1;
@@ -56,7 +56,7 @@ static Tensor *sum_all(Lower *L, Tensor *t) {
     return t_reduce(L, R_SUM, t, axes_from(0, t->rank), false);
 }
 
-/* The loss as the `reduction` attribute wants it. */
+/* The loss reduced as the `reduction` attribute says. */
 static Tensor *reduced_loss(Lower *L, Loss loss) {
     const char *how = attr_s(L, "reduction", "mean");
     if (strcmp(how, "none") == 0) return loss.value;

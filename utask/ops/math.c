@@ -110,7 +110,7 @@ static bool never_zero(const Tensor *t) {
     return true;
 }
 
-/* op(a, b) of integers, a fault where b is zero. */
+/* op(a, b) of integers; a fault where b is zero. */
 static Tensor *int_divide(Lower *L, int op, Tensor *a, Tensor *b) {
     if (never_zero(b)) return t_bin(L, op, a, b);
     Cx *c = L->cx;
@@ -154,8 +154,7 @@ void lower_Pow(Lower *L) {
     out(L, 0, t_cast(L, t, t_bin(L, E_POW, t_cast(L, w, x), t_cast(L, w, y))));
 }
 
-/* By as many bits as the type has, or more, or by a negative amount, nothing is left but the sign
- * (opset 28). */
+/* A shift by the type's width or more, or by a negative amount, leaves only the sign (opset 28). */
 void lower_BitShift(Lower *L) {
     if (!attr_has(L, "direction")) fail(L, "attribute 'direction' is missing");
     bool left = strcmp(attr_s(L, "direction", ""), "LEFT") == 0;

@@ -1,4 +1,4 @@
-/* ml.c: see ml.h. */
+/* ml.c: helpers for ai.onnx.ml, as ml.h describes. */
 #include "utask/ops/ml.h"
 #include "utask/ops/nn.h"
 #include <math.h>
@@ -88,8 +88,8 @@ Post post_attr(Lower *L) {
     fail(L, "post_transform is '%.100s', not one of " POSTS, s);
 }
 
-/* sqrt(2) times the inverse of the error function at 2 p - 1, by Winitzki's formula as everywhere
- * for this operator. */
+/* sqrt(2) times the inverse of the error function at 2 p - 1, by Winitzki's approximation, as other
+ * implementations of this operator do. */
 static Expr *probit(Cx *c, DType t, Expr *p) {
     Expr *one = e_num(c, t, 1), *x = e_sub(c, e_mul(c, p, e_num(c, t, 2)), one);
     Expr *sign = e_sel(c, e_lt(c, x, e_num(c, t, 0)), e_num(c, t, -1), one);
@@ -100,7 +100,7 @@ static Expr *probit(Cx *c, DType t, Expr *p) {
     return e_mul(c, e_num(c, t, 1.41421356f), e_mul(c, sign, e_un(c, E_SQRT, r)));
 }
 
-/* Softmax where scores of 0 stay out of the sum. */
+/* Softmax where scores of 0 are left out of the sum. */
 static Tensor *softmax_zero(Lower *L, Tensor *s) {
     Cx *c = L->cx;
     DType t = s->dtype;

@@ -1,7 +1,7 @@
 /* ms_attention.c: com.microsoft's Attention, QAttention, MultiHeadAttention and
- * DecoderMaskedMultiHeadAttention, as onnxruntime's documentation (ContribOperators.md) and its
- * kernels for CPUs have them: masked scores are lowered by mask_filter_value, those behind a causal
- * mask are the lowest number. */
+ * DecoderMaskedMultiHeadAttention, as defined by ONNX Runtime's documentation (ContribOperators.md)
+ * and CPU kernels: mask_filter_value is added to masked scores; scores excluded by a causal mask
+ * become the lowest number. */
 #include "utask/ops/attention.h"
 #include "utask/ops/matmul.h"
 #include "utask/ops/size.h"
@@ -46,7 +46,7 @@ Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at) {
     Tensor *t = te_begin(L, past->dtype, past->rank, past->dim);
     all_axes(L, t, idx);
     Expr *old = ld(L, past, idx), *x = idx[axis], *here;
-    if (e_is_ival(n, 1)) { /* in the form that is done in place */
+    if (e_is_ival(n, 1)) { /* the form that can be computed in place */
         here = e_eq(c, x, at);
         idx[axis] = e_int(c, 0);
     } else {
@@ -56,8 +56,8 @@ Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at) {
     return te_end(L, t, e_sel(c, here, ld(L, fresh, idx), old));
 }
 
-/* Rank 1, of batch, 2 batch or 3 batch + 2 elements: lengths; ends, then starts; lengths, then more
- * that does not matter here. */
+/* A mask of rank 1 with batch, 2 batch or 3 batch + 2 elements: lengths; ends, then starts; or
+ * lengths, then numbers not needed here. */
 static Expr *within(Lower *L, const Attn *A, Tensor *m, Expr *b, Expr *j) {
     Cx *c = L->cx;
     Expr *n = m->dim[0], *twice = e_eq(c, n, e_muli(c, A->batch, 2));
@@ -70,13 +70,13 @@ static Expr *within(Lower *L, const Attn *A, Tensor *m, Expr *b, Expr *j) {
     return e_and(c, keep, e_sel(c, twice, e_le(c, start, j), e_bool(c, true)));
 }
 
-/* Whether the mask lets query i of sample b look at key j. */
+/* Whether the mask lets query i of sample b attend to key j. */
 static Expr *mask_keeps(Lower *L, const Attn *A, const AttnMask *M, Expr *b, Expr *i, Expr *j) {
     Cx *c = L->cx;
     Tensor *m = M->t;
     Expr *one = e_int(c, 1), *n = m->dim[m->rank ? m->rank - 1 : 0], *v;
     if (m->rank == 1) return within(L, A, m, b, j);
-    if (m->rank == 2) { /* one element for all keys means nothing */
+    if (m->rank == 2) { /* a single element for all keys is ignored */
         Expr *rows = e_eq(c, m->dim[0], A->batch), *single = e_eq(c, n, one);
         Expr *whole = e_eq(c, n, A->kvlen), *fits = e_and(c, rows, whole);
         Expr *few = e_or(c, rows, e_eq(c, m->dim[0], one));
@@ -130,7 +130,7 @@ Tensor *attn_attended(Lower *L, Attn *A, AttnMask M, Tensor *bias, int qk) {
     return attn_weighted_values(L, A, attn_softmax(L, A, s), true);
 }
 
-/* A mask as the attributes say. */
+/* The mask t, with the node's attributes. */
 static AttnMask read_mask(Lower *L, Tensor *t) {
     return (AttnMask){.t = t,
                       .past = e_int(L->cx, 0),
@@ -138,7 +138,7 @@ static AttnMask read_mask(Lower *L, Tensor *t) {
                       .causal = attr_i(L, "unidirectional", 0) != 0};
 }
 
-/* The one element of input i, which says how much of a shared buffer is the past. */
+/* The only element of input i: the length of the past in a shared buffer. */
 static Expr *past_length(Lower *L, int i) {
     Tensor *t = in(L, i);
     if (!t) fail(L, "past_sequence_length must be given with past_present_share_buffer");
@@ -153,7 +153,7 @@ static Tensor *filled_part(Lower *L, Tensor *t, Expr *n) {
 
 /* ---- Attention, QAttention ------------------------------------------------------------------- */
 
-/* Sizes of all queries, keys and values of a projection `width` wide. */
+/* The total sizes of queries, keys and values in a projection of size `width`. */
 static void hidden_sizes(Lower *L, Expr *width, int64_t heads, Expr **size) {
     Cx *c = L->cx;
     int n;
@@ -178,7 +178,8 @@ static void hidden_sizes(Lower *L, Expr *width, int64_t heads, Expr **size) {
              "qkv_hidden_sizes do not add up to the size of the projection");
 }
 
-/* k and v appended to past [2, batch, heads, length, size] as output 1, and read from there. */
+/* Appends k and v to past [2, batch, heads, length, size], which becomes output 1, and reads them
+ * from there. */
 static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_input) {
     Cx *c = L->cx;
     bool shared = attr_i(L, "past_present_share_buffer", 0) != 0;
@@ -204,7 +205,7 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
     out(L, 1, present);
 }
 
-/* x [batch, length, inputs] and w [inputs, width], with a bias [width] or NULL. */
+/* Checks x [batch, length, inputs] and w [inputs, width], and the bias [width] or NULL. */
 static void check_projection(Lower *L, Tensor *x, Tensor *w, Tensor *bias) {
     if (x->rank != 3) fail(L, "the input must have rank 3, not %d", x->rank);
     if (w->rank != 2) fail(L, "the weights must have rank 2, not %d", w->rank);
@@ -339,7 +340,7 @@ void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v
     }
     if (!v) fail(L, "key of rank %d without value", k->rank);
     check_rank(L, v, k->rank, "value");
-    if (k->rank == 4) { /* they have their bias */
+    if (k->rank == 4) { /* the bias has been added already */
         check(L, e_and(c, e_eq(c, k->dim[1], n), e_eq(c, v->dim[1], n)),
               "key and value of rank 4 must have %lld heads", (long long)heads);
         check_bias(L, bias, e_add(c, e_muli(c, width, 2), e_mul(c, n, v->dim[3])));

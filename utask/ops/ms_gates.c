@@ -1,5 +1,5 @@
-/* ms_gates.c: com.microsoft's gates and mixtures of branches, as onnxruntime's documentation
- * (ContribOperators.md) has them. Computed in float32 where that says nothing else. */
+/* ms_gates.c: com.microsoft's gates and mixtures of branches, as ONNX Runtime's documentation
+ * (ContribOperators.md) defines them. They are computed in float32 unless that says otherwise. */
 #include <string.h>
 
 #include "utask/ops/elementwise.h"
@@ -40,7 +40,8 @@ void lower_ScaledSiLU(Lower *L) {
     out(L, 0, te_end(L, y, e_cast(c, x->dtype, e_mul(c, z, gate))));
 }
 
-/* x divided by its root mean square in groups as long as scale, times scale and act(gate) */
+/* x divided by its root mean square over groups of the length of scale, times scale and
+ * act(gate) */
 void lower_GatedRMSNorm(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *scale = in(L, 1), *gate = in(L, 2);
@@ -99,7 +100,7 @@ void lower_LinearAttentionGate(Lower *L) {
     x = e_mul(c, ld(L, scale, &h), act_expr(c, ACT_SOFTPLUS, x, 0, 0));
     out(L, 0, te_end(L, t, e_cast(c, a->dtype, x)));
     if (!wants_out(L, 1)) return;
-    if (!b) fail(L, "beta is wanted, but there is no b");
+    if (!b) fail(L, "output beta needs input b");
     same_shape(L, b, a, "b");
     t = te_like(L, b->dtype, b, &v);
     v = e_un(c, E_SIGMOID, e_cast(c, DT_F32, v));
@@ -112,7 +113,7 @@ void lower_LinearAttentionGate(Lower *L) {
 typedef struct Streams {
     Tensor *x;
     Expr *rows, *branches, *size;
-    int lead; /* axes in front */
+    int lead; /* number of leading axes */
     bool flat;
 } Streams;
 
@@ -135,8 +136,8 @@ static Streams streams(Lower *L, Tensor *x) {
     return s;
 }
 
-/* Gates [.., branches], with one more axis of 1 or size, or in one with size: [rows, branches, 1 or
- * size]. */
+/* Gates as [rows, branches, 1 or size], from [.., branches], [.., branches, 1 or size] or [..,
+ * branches * size]. */
 static Tensor *gates(Lower *L, const Streams *s, Tensor *x, Tensor *t, const char *what) {
     Cx *c = L->cx;
     if (t->rank != s->lead + 1 && t->rank != s->lead + 2)

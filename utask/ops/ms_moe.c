@@ -1,5 +1,5 @@
-/* ms_moe.c: com.microsoft's MoE: each row of the input goes through the feed-forward networks of
- * the experts that its router scores are highest for, and only through these. */
+/* ms_moe.c: com.microsoft's MoE: each row of the input goes only through the feed-forward networks
+ * of the experts with the row's highest router scores. */
 #include <math.h>
 
 #include "utask/ops/elementwise.h"
@@ -8,9 +8,9 @@
 
 /* One layer of all experts: weights [experts, outputs, inputs] and a bias [experts, outputs] or
  * NULL. With `bits`, weights are (code - zero point) scale, 8 / bits codes in a byte, the first one
- * in its low bits; scales are [experts, outputs], or with blocks of inputs [experts, outputs,
- * inputs / block]; zero points have the shape of the scales, in bytes like the weights, or are
- * 2^(bits - 1). */
+ * in its low bits; scales are [experts, outputs] or, with blocks of inputs, [experts, outputs,
+ * inputs / block]; zero points have the shape of the scales and are packed like the weights, or are
+ * all 2^(bits - 1). */
 typedef struct Layer {
     Tensor *w, *bias, *scale, *zero;
     int64_t bits;
@@ -19,15 +19,15 @@ typedef struct Layer {
 
 typedef struct Moe {
     Tensor *x, *route;             /* [rows, size]; [rows, experts] */
-    Tensor *expert, *share;        /* [rows, k]: which expert, and how much of it */
+    Tensor *expert, *share;        /* [rows, k]: the chosen experts and their shares */
     Expr *rows, *size, *inner, *k; /* inner: width of the hidden layer after its activation */
-    Layer layer[3];                /* the third one: NULL weights where there is none */
+    Layer layer[3];                /* the third one has NULL weights if it is absent */
     int64_t block;                 /* inputs that share a scale; 0: all */
     DType w;
 } Moe;
 
-/* The experts of each row and their shares: from `shares`, or where that is NULL the softmax of the
- * scores, over the chosen ones or all. */
+/* The experts of each row and their shares: from `shares` or, if that is NULL, the softmax of the
+ * scores over the chosen experts or all. */
 static void choose(Lower *L, Moe *m, Tensor *shares) {
     Cx *c = L->cx;
     int64_t k = attr_i(L, "k", 1);
@@ -54,7 +54,7 @@ static void choose(Lower *L, Moe *m, Tensor *shares) {
     if (normal) m->share = t_bin(L, E_DIV, m->share, t_reduce(L, R_SUM, m->share, 1u << 1, true));
 }
 
-/* How many bytes n codes take. */
+/* The number of bytes of n codes. */
 static Expr *bytes_of(Lower *L, const Layer *y, Expr *n) {
     return e_bin(L->cx, E_FDIV, e_addi(L->cx, e_muli(L->cx, n, y->bits), 7), e_int(L->cx, 8));
 }
@@ -90,7 +90,7 @@ static void check_layer(Lower *L, const Moe *m, const Layer *y, Expr *outputs, E
     check_shape(L, y, y->zero, rank, dim, "zero_points");
 }
 
-/* Code i of the last axis of t, the others at `at`, as int32. */
+/* Code i on the last axis of t, with the other indices `at`, as int32. */
 static Expr *code_at(Lower *L, const Layer *y, Tensor *t, Expr **at, Expr *i) {
     Cx *c = L->cx;
     Expr *in_byte = e_int(c, 8 / y->bits), *idx[3];
@@ -115,8 +115,8 @@ static Expr *weight_at(Lower *L, const Moe *m, const Layer *y, Expr *expert, Exp
     return e_mul(c, v, e_cast(c, m->w, ld(L, y->scale, at)));
 }
 
-/* The chosen experts' products with x, [rows, inputs] or of each expert its own [rows, k, inputs]:
- * [rows, k, outputs]. */
+/* The chosen experts' products with x: [rows, k, outputs]. x is [rows, inputs], or [rows, k,
+ * inputs] with an input per expert. */
 static Tensor *product(Lower *L, const Moe *m, const Layer *y, Tensor *x, Expr *outputs,
                        Expr *inputs) {
     Cx *c = L->cx;
@@ -137,7 +137,7 @@ static Tensor *product(Lower *L, const Moe *m, const Layer *y, Tensor *x, Expr *
     return te_end(L, sum, e_add(c, ld(L, t, idx), v));
 }
 
-/* gate sigmoid(alpha gate) (linear + beta), both limited where swiglu_limit is given */
+/* gate sigmoid(alpha gate) (linear + beta), both clamped if swiglu_limit is given */
 static Expr *swiglu(Lower *L, Expr *gate, Expr *linear) {
     Cx *c = L->cx;
     DType t = (DType)gate->dtype;
@@ -156,7 +156,7 @@ static Expr *activated(Lower *L, const char *name, Expr *x) {
     if (!strcmp(name, "identity")) return x;
     if (!strcmp(name, "relu")) return act_expr(L->cx, ACT_RELU, x, 0, 0);
     if (!strcmp(name, "gelu")) return act_expr(L->cx, ACT_GELU_TANH, x, 0, 0);
-    return act_expr(L->cx, ACT_SWISH, x, 1, 0); /* silu: the table has no other */
+    return act_expr(L->cx, ACT_SWISH, x, 1, 0); /* silu, the only other one */
 }
 
 /* The hidden layer after its activation, [rows, k, inner]. */
@@ -185,7 +185,7 @@ static Tensor *hidden(Lower *L, const Moe *m, int64_t fusion) {
     return te_end(L, t, linear ? e_mul(c, v, linear) : v);
 }
 
-/* How FC1 holds the two layers of swiglu: 0 apart, 1 in turn, 2 one behind the other. */
+/* How FC1 stores the two layers of swiglu: 0 separately, 1 interleaved, 2 one after the other. */
 static int64_t fused(Lower *L, const Moe *m) {
     int64_t fusion = attr_i(L, "swiglu_fusion", 0);
     bool glu = !strcmp(attr_s(L, "activation_type", "relu"), "swiglu"), third = m->layer[2].w;
@@ -199,7 +199,7 @@ static int64_t fused(Lower *L, const Moe *m) {
     return fusion;
 }
 
-/* Of layers that are set and a width of the hidden layer; `shares` as in choose. */
+/* Outputs the experts' result, once layers and inner are set; `shares` as in choose. */
 static void experts(Lower *L, Moe *m, Tensor *shares) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0);
@@ -225,7 +225,7 @@ static void experts(Lower *L, Moe *m, Tensor *shares) {
     if (m->layer[2].w) check_layer(L, m, &m->layer[2], m->inner, m->size);
     choose(L, m, shares);
 
-    /* what each expert makes of a row, and the sum of that */
+    /* each expert's result for a row, then their weighted sum */
     Tensor *h = hidden(L, m, fusion);
     Tensor *t = product(L, m, &m->layer[1], h, m->size, m->inner);
     Tensor *y = te_begin(L, x->dtype, 2, (Expr *[]){m->rows, m->size});
@@ -256,7 +256,8 @@ static int64_t weight_bits(Lower *L, int i) {
                                         "fc3_expert_weight_bits"};
     int64_t bits = attr_i(L, name[i], attr_i(L, "expert_weight_bits", 4));
     if (bits != 2 && bits != 4 && bits != 8)
-        unsupported(L, "%s weights of %lld bits; 2, 4 and 8 are", layer_name[i], (long long)bits);
+        unsupported(L, "%s weights of %lld bits; only 2, 4 and 8 are supported", layer_name[i],
+                    (long long)bits);
     return bits;
 }
 

@@ -1,5 +1,5 @@
 /* ms_norm.c: com.microsoft's activations with biases, normalizations with residuals, embeddings and
- * position biases, as onnxruntime's documentation (ContribOperators.md) has them. Formulas on
+ * position biases, as ONNX Runtime's documentation (ContribOperators.md) defines them. Formulas on
  * 16-bit floats are computed in float32 and rounded once. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/nn.h"
@@ -7,7 +7,7 @@
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* bias, or NULL, must be [last axis of x]. */
+/* Checks that bias (may be NULL) is [last axis of x]. */
 static void per_element(Lower *L, const Tensor *x, const Tensor *bias, const char *what) {
     if (!bias) return;
     if (x->rank < 1) fail(L, "the input is a scalar");
@@ -66,10 +66,9 @@ void lower_BiasAdd(Lower *L) {
     out(L, 0, t_cast(L, x->dtype, t_bin(L, E_ADD, y, t_cast(L, w, skip))));
 }
 
-/* ---- normalizations of a sum ------------------------------------------------------------------
- */
+/* ---- normalizations of a sum ----------------------------------------------------------------- */
 
-/* input + skip + bias in a wide type; skip may lack the batch or have one for all. */
+/* input + skip + bias in a wide type; skip may lack the batch axis or have size 1 there. */
 static Tensor *skip_sum(Lower *L, Tensor *bias) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *skip = in(L, 1);
@@ -101,7 +100,7 @@ static double epsilon(Lower *L) {
     return eps;
 }
 
-/* Output 0 from standardized values, in the input's type; 1 to 3 where they are wanted. */
+/* Output 0 from standardized values, in the input's type, and outputs 1 to 3 if wanted. */
 static void skip_outputs(Lower *L, Tensor *y, Tensor *gamma, Tensor *beta, Tensor *mean,
                          Tensor *inv, Tensor *sum) {
     DType t = in(L, 0)->dtype;
@@ -120,7 +119,7 @@ void lower_SkipLayerNormalization(Lower *L) {
     skip_outputs(L, y, in(L, 2), beta, mean, inv, sum);
 }
 
-/* There is no mean: that output is 0. */
+/* There is no mean, so that output is 0. */
 void lower_SkipSimplifiedLayerNormalization(Lower *L) {
     Tensor *sum = skip_sum(L, in(L, 3)), *inv;
     Tensor *y = t_rms_normalized(L, sum, 1u << (sum->rank - 1), epsilon(L), &inv);
@@ -131,7 +130,7 @@ void lower_SkipSimplifiedLayerNormalization(Lower *L) {
 
 /* ---- embeddings ------------------------------------------------------------------------------ */
 
-/* A table [rows, size], with its scale and zero point where it is quantized. */
+/* A table [rows, size], with scale and zero point if it is quantized. */
 typedef struct Table {
     Tensor *t, *scale, *zero;
     const char *what;
@@ -161,14 +160,14 @@ static void check_table(Lower *L, Table *k, int rank, Expr *size) {
     k->zero = t_reshape(L, k->zero, 1, &one);
 }
 
-/* Row of table k for (b, s): by ids, or its position without any. */
+/* The row of table k for (b, s): from ids, or s without ids. */
 static Expr *row_of(Lower *L, const Table *k, Tensor *ids, Expr *b, Expr *s) {
     Cx *c = L->cx;
     Expr *i = s;
     if (ids) {
         Expr *row = e_is_ival(ids->dim[0], 1) ? e_int(c, 0) : b;
         if (ids->dim[0] != in(L, 0)->dim[0] && !e_is_ival(ids->dim[0], 1))
-            row = e_min(c, b, e_addi(c, ids->dim[0], -1)); /* one row for all */
+            row = e_min(c, b, e_addi(c, ids->dim[0], -1)); /* a single row serves all */
         i = e_cast(c, DT_I64, ld(L, ids, (Expr *[]){row, s}));
     }
     return index_checked(L, i, k->t->dim[0], false, "axis 0 of a table");
@@ -186,7 +185,7 @@ static void check_ids(Lower *L, const Tensor *ids, const Tensor *first, bool sha
           "%s does not fit the input's [batch, length]", what);
 }
 
-/* How many elements of each row of the mask are 1, [batch]; 0 without one. */
+/* The number of ones in each row of the mask, [batch]; 0 without a mask. */
 static Tensor *mask_lengths(Lower *L, Tensor *mask, Tensor *ids) {
     Cx *c = L->cx;
     Tensor *t = te_begin(L, ids->dtype, 1, ids->dim);
@@ -309,8 +308,8 @@ static Expr *one_length(Lower *L, int i, const char *what) {
     return size_uni(L, "length", uni_i64(L, t, 0));
 }
 
-/* The table's entry for the distance of two positions, in buckets that grow with the distance. The
- * table [buckets, heads] is stored column by column. */
+/* The table's entry for the distance between two positions. Buckets get wider with the distance.
+ * The table [buckets, heads] is stored column by column. */
 void lower_RelativePositionBias(Lower *L) {
     Cx *c = L->cx;
     Tensor *table = in(L, 0);

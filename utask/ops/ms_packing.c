@@ -1,6 +1,7 @@
-/* ms_packing.c: com.microsoft's sequences without padding: the rows of all sequences one behind the
- * other, with token_offset [batch, length]: where each row is in [batch, length], then where the
- * padding is; and cumulated lengths [batch + 1]. */
+/* ms_packing.c: com.microsoft's operators on sequences without padding.
+ * The rows of all sequences are stored one after the other. token_offset [batch, length] has the
+ * position of each row in [batch, length], then those of the padding; cumulated lengths are [batch
+ * + 1]. */
 #include "utask/ops/attention.h"
 #include "utask/ops/size.h"
 
@@ -12,7 +13,7 @@ static Tensor *lengths_in(Lower *L, int i, Expr *n, const char *what) {
     return t_cast(L, DT_I64, t);
 }
 
-/* sum over k of t[k] where `when` of k holds, when(k) = a[k] + k * b <= limit */
+/* the sum of t[k] over the k with a[k] + k * b <= limit */
 static Expr *sum_where(Lower *L, Tensor *t, Tensor *a, Expr *b, Expr *limit) {
     Cx *c = L->cx;
     Axis *k = axis_new(c, t->dim[0]);
@@ -21,7 +22,7 @@ static Expr *sum_where(Lower *L, Tensor *t, Tensor *a, Expr *b, Expr *limit) {
     return e_reduce(c, R_SUM, 1, &k, v);
 }
 
-/* Sums of the lengths in front of each, and of all: [batch + 1]. */
+/* Exclusive prefix sums of the lengths, and the total: [batch + 1]. */
 static Tensor *cumulated(Lower *L, Tensor *len) {
     Cx *c = L->cx;
     Expr *n = e_addi(c, len->dim[0], 1);
@@ -54,8 +55,8 @@ void lower_RemovePadding(Lower *L) {
     Tensor *after = t_slice(L, sums, 0, one, one, batch);
     Expr *total = let(L, "tokens", ld(L, sums, &batch), 0);
 
-    /* Row i has the padding of all sequences that end before it in front of it; padding i has the
-     * rows of all sequences whose padding does not begin behind it. */
+    /* Before row i there is the padding of all sequences that end before it; before padding i, the
+     * rows of all sequences whose padding does not begin after it. */
     Tensor *pads = affine(L, len, -1, length), *nothing = affine(L, before, -1, zero);
     Expr *dim[2] = {batch, length};
     Tensor *t = te_begin(L, DT_I64, 2, dim);
@@ -113,7 +114,7 @@ static Tensor *with_padding(Lower *L, Tensor *x, Tensor *token_offset) {
     return te_end(L, y, e_sel(c, e_le(c, zero, from), v, e_num(c, x->dtype, 0)));
 }
 
-/* The rows of x [batch, length, size] at the first `rows` offsets. */
+/* Extracts the rows of x [batch, length, size] at the first `rows` offsets. */
 static Tensor *without_padding(Lower *L, Tensor *x, Tensor *token_offset, Expr *rows) {
     Cx *c = L->cx;
     Tensor *place = offsets(L, token_offset, rows);
@@ -133,7 +134,7 @@ void lower_RestorePadding(Lower *L) {
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Keys up to each sequence's length; the others do not count at all. */
+/* A mask of the keys up to each sequence's length; all others are excluded. */
 static AttnMask length_mask(Lower *L, int input, Expr *batch) {
     Cx *c = L->cx;
     Tensor *sums = lengths_in(L, input, e_addi(c, batch, 1), "cumulative_sequence_length");
@@ -156,7 +157,7 @@ void lower_PackedAttention(Lower *L) {
     out(L, 0, without_padding(L, y, place, x->dim[0]));
 }
 
-/* [rows, heads, 3, size] as [batch, length, heads, 3, size], or [rows, size] with one axis more */
+/* [rows, heads, 3, size] as [batch, length, heads, 3, size], or [rows, size] with one more axis */
 static Tensor *padded(Lower *L, Tensor *x, Tensor *place) {
     Cx *c = L->cx;
     if (!x) return NULL;

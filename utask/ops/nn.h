@@ -1,14 +1,14 @@
-/* nn.h: small parts shared by the lowerings of products, reductions, normalizations and losses. */
+/* nn.h: helpers shared by the lowerings of products, reductions, normalizations and losses. */
 #ifndef BRAID_OPS_NN_H
 #define BRAID_OPS_NN_H
 
 #include "utask/ops/lowerings.h"
 
-/* The type in which a composite operator on floats is computed: 16-bit floats widen, so that they
- * are rounded once, at the end. */
+/* The type in which a composite operator on floats is computed: 16-bit floats are widened, so that
+ * they are rounded only once. */
 static inline DType wide_float(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
-/* Checks that t, named `what`, broadcasts to the shape of `to`, and does not extend it. */
+/* Checks that t, named `what`, broadcasts to the shape of `to` without extending it. */
 void broadcasts_to(Lower *L, const Tensor *t, const Tensor *to, const char *what);
 
 /* A uniform value as a tensor of rank 0. */
@@ -16,7 +16,8 @@ static inline Tensor *t_uniform(Lower *L, Expr *e) {
     return t_from_uniform(L, (DType)e->dtype, 0, NULL, &e);
 }
 
-/* The sum of t over `mask` (kept dims) divided by the number of elements; t itself for no axes. */
+/* The sum of t over `mask` (kept dims) divided by the number of elements; t itself if there are no
+ * axes. */
 static inline Tensor *t_mean(Lower *L, Tensor *t, uint32_t mask) {
     if (!mask) return t;
     Expr *n = e_int(L->cx, 1);
@@ -34,10 +35,10 @@ static inline uint32_t axes_from(int from, int rank) {
 Tensor *t_square(Lower *L, Tensor *t);
 /* 1 / sqrt(t + eps) */
 Tensor *t_inverse_root(Lower *L, Tensor *t, double eps);
-/* (w - mean) / sqrt(var + eps) with statistics over the axes of `mask`; *mean and *inv become them,
- * with dims 1 there (either may be NULL). */
+/* (w - mean) / sqrt(var + eps) with statistics over the axes of `mask`. *mean and *inv (may be
+ * NULL) become the statistics, with size 1 on those axes. */
 Tensor *t_standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean, Tensor **inv);
-/* w / sqrt(mean of squares over `mask` + eps); *inv (or NULL) becomes 1 / that root. */
+/* w / sqrt(mean of squares over `mask` + eps); *inv (may be NULL) becomes 1 / that root. */
 Tensor *t_rms_normalized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **inv);
 
 #endif

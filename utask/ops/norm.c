@@ -1,8 +1,8 @@
-/* norm.c: normalizations. Statistics of 16-bit floats are taken in float32, and the result is
+/* norm.c: normalizations. Statistics of 16-bit floats are computed in float32, and the result is
  * rounded once. */
 #include "utask/ops/nn.h"
 
-/* A parameter [C] so that it broadcasts against axis 1 of a tensor of rank `rank`. */
+/* A parameter [C], reshaped to broadcast along axis 1 of a tensor of rank `rank`. */
 static Tensor *per_channel(Lower *L, Tensor *p, int rank, Expr *channels, const char *what) {
     if (p->rank != 1) fail(L, "%s must have rank 1, not %d", what, p->rank);
     check_eq(L, p->dim[0], channels, "%s must have one element per channel", what);
@@ -66,8 +66,8 @@ void lower_LayerNormalization(Lower *L) {
     if (wants_out(L, 2)) out(L, 2, t_cast(L, stash, inv));
 }
 
-/* x divided by its root mean square; the result has the type of the scale. Output 1, where it is
- * wanted: the factor, in the type `stash`. */
+/* x divided by its root mean square; the result has the type of the scale. Output 1, if wanted, is
+ * the factor in type `stash`. */
 static void rms_norm(Lower *L, DType stash) {
     Tensor *x = in(L, 0), *scale = in(L, 1);
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
@@ -95,7 +95,7 @@ void lower_InstanceNormalization(Lower *L) {
     out(L, 0, t_cast(L, x->dtype, y));
 }
 
-/* Groups of neighbouring channels are standardized together, each with the axes behind. */
+/* Each group of neighbouring channels is standardized together with the axes after it. */
 void lower_GroupNormalization(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *scale = in(L, 1), *bias = in(L, 2);
@@ -197,7 +197,7 @@ void lower_LpNormalization(Lower *L) {
     out(L, 0, t_cast(L, x->dtype, y));
 }
 
-/* x / (bias + alpha / size * s)^beta, s the sum of squares over `size` channels around. */
+/* x / (bias + alpha / size * s)^beta, s: the sum of squares over the `size` channels around. */
 void lower_LRN(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);

@@ -1,7 +1,7 @@
 /* pool.c: AveragePool, MaxPool, LpPool, their global forms, MaxRoiPool.
  *
- * A pool is a reduction over the window's axes. Positions outside of the input are left out by a
- * select, and only on axes whose windows can reach outside.
+ * A pool is a reduction over the window's axes. A select excludes positions outside of the input,
+ * only on axes whose windows can reach outside.
  */
 #include "utask/ops/pool.h"
 #include "utask/ops/lowerings.h"
@@ -15,12 +15,12 @@ typedef struct PoolAttrs {
     Expr *dim[MAX_RANK]; /* of the result */
 } PoolAttrs;
 
-/* The windows over one result element. */
+/* The window of one result element. */
 typedef struct PoolVisit {
     int naxis;
     Axis *axis[MAX_RANK];
     Expr *idx[MAX_RANK]; /* element of x */
-    Expr *inside;        /* bool: idx lies in x */
+    Expr *inside;        /* bool: idx is inside x */
 } PoolVisit;
 
 static DType acc_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
@@ -34,7 +34,7 @@ static void pool_read(Lower *L, PoolAttrs *p, Tensor *x) {
     attr_ints(L, "kernel_shape", &have);
     if (have < 0) fail(L, "attribute kernel_shape is missing");
     window_ints(L, "kernel_shape", n, 1, 1, size);
-    int64_t all = 1; /* padding makes windows that no input fills */
+    int64_t all = 1; /* padding creates windows without any input */
     for (int i = 0; i < n; i++)
         if (!mul_size(all, size[i], &all) || all > INT32_MAX)
             fail(L, "the window has more than 2^31 elements");
@@ -96,10 +96,9 @@ static Expr *lowest(Cx *c, DType t) {
     }
 }
 
-/* ---- average ----------------------------------------------------------------------------------
- */
+/* ---- average --------------------------------------------------------------------------------- */
 
-/* Number of window positions on axis i that count: those in the input, or in the padded input. */
+/* The number of window positions on axis i inside the input, or inside the padded input. */
 static Expr *positions(Lower *L, const PoolAttrs *p, Tensor *t, int i, bool padded) {
     Cx *c = L->cx;
     const Window *w = &p->win;
@@ -131,10 +130,9 @@ Tensor *t_average_pool(Lower *L, Tensor *x) {
 
 void lower_AveragePool(Lower *L) { out(L, 0, t_average_pool(L, in(L, 0))); }
 
-/* ---- maximum ----------------------------------------------------------------------------------
- */
+/* ---- maximum --------------------------------------------------------------------------------- */
 
-/* Row-major index into x of the first window element that equals the maximum m; with `columns` the
+/* The row-major index into x of the first window element equal to the maximum m. With `columns` the
  * spatial part is column-major. */
 static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) {
     Cx *c = L->cx;
@@ -152,7 +150,7 @@ static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) 
     Expr *never = e_int(c, INT64_MAX);
     at = e_sel(c, v.inside, e_sel(c, hit, at, never), never);
     at = visit_reduce(L, R_MIN, &v, at);
-    Expr *none = e_eq(c, at, never); /* dilation stepped over the whole input */
+    Expr *none = e_eq(c, at, never); /* dilation skipped the whole input */
     Expr *plane = e_int(c, 1), *base = e_add(c, e_mul(c, v.idx[0], p->x->dim[1]), v.idx[1]);
     for (int i = 0; i < w->n; i++) plane = e_mul(c, plane, w->in[i]);
     if (columns) {
@@ -191,8 +189,7 @@ void lower_MaxPool(Lower *L) {
     if (wants_out(L, 1)) out(L, 1, max_index(L, &p, t, attr_i(L, "storage_order", 0) == 1));
 }
 
-/* ---- p-norm -----------------------------------------------------------------------------------
- */
+/* ---- p-norm ---------------------------------------------------------------------------------- */
 
 static int64_t norm_order(Lower *L) {
     int64_t p = attr_i(L, "p", 2);
@@ -227,8 +224,7 @@ void lower_LpPool(Lower *L) {
     out(L, 0, te_end(L, t, e_cast(c, p.x->dtype, root(L, e, order))));
 }
 
-/* ---- global -----------------------------------------------------------------------------------
- */
+/* ---- global ---------------------------------------------------------------------------------- */
 
 typedef enum { GLOBAL_AVERAGE, GLOBAL_MAX, GLOBAL_LP } GlobalKind;
 
@@ -266,16 +262,15 @@ void lower_GlobalAveragePool(Lower *L) { out(L, 0, t_global_average(L, in(L, 0))
 void lower_GlobalMaxPool(Lower *L) { out(L, 0, global_pool(L, in(L, 0), GLOBAL_MAX)); }
 void lower_GlobalLpPool(Lower *L) { out(L, 0, global_pool(L, in(L, 0), GLOBAL_LP)); }
 
-/* Of a tensor with its channels last. */
+/* The tensor has its channels last. */
 void lower_NhwcMaxPool(Lower *L) {
     out(L, 0, t_channels_last(L, t_max_pool(L, t_channels_first(L, in(L, 0)))));
 }
 
-/* ---- regions of interest ----------------------------------------------------------------------
- */
+/* ---- regions of interest --------------------------------------------------------------------- */
 
 /* One spatial axis of a region: bin b covers [start + floor(b * size), start + ceil((b + 1) *
- * size)), cut to the image. */
+ * size)), clipped to the image. */
 static void roi_bin(Lower *L, Expr *start, Expr *size, Expr *b, Expr *extent, Expr **from,
                     Expr **to) {
     Cx *c = L->cx;

@@ -10,7 +10,7 @@ typedef struct Grain {
     Expr *extent; /* PER_AXIS: of the axis */
 } Grain;
 
-/* How the elements of scale or zero point `s` belong to those of x. */
+/* How the elements of a scale or zero point `s` map to those of x. */
 static Grain grain(Lower *L, Tensor *x, Tensor *s, const char *what) {
     Cx *c = L->cx;
     Grain g = {PER_TENSOR, 0, attr_i(L, "block_size", 0), NULL};
@@ -63,7 +63,7 @@ static Expr *grain_ld(Lower *L, Grain g, Tensor *s, Expr **idx) {
 static Grain zero_grain(Lower *L, Tensor *x, Tensor *z, Tensor *s, Grain scale) {
     Grain g = grain(L, x, z, "zero point");
     if (g.mode == scale.mode) return g;
-    int64_t length; /* it may not be known that it is 1 */
+    int64_t length; /* a length of 1 may not be known as such */
     Tensor *longer = g.mode == PER_AXIS ? z : s;
     if (g.mode == BLOCKED || scale.mode == BLOCKED || dim_const(longer->dim[0], &length))
         fail(L, "scale and zero point must have the same shape");
@@ -144,7 +144,7 @@ void lower_QuantizeLinear(Lower *L) {
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, t, x, &v);
     for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
-    DType w = wide_type(p); /* holds quotient, zero point and sum exactly */
+    DType w = wide_type(p); /* represents quotient, zero point and sum exactly */
     Expr *q = e_div(c, e_cast(c, p, v), e_cast(c, p, grain_ld(L, gs, s, idx)));
     Expr *zero = z ? e_cast(c, w, grain_ld(L, gz, z, idx)) : NULL;
     q = e_cast(c, w, q);
@@ -184,7 +184,7 @@ Tensor *t_dynamic_quantize(Lower *L, Tensor *x, bool rows, Tensor **scale, Tenso
     Tensor *mx = axes ? t_reduce(L, R_MAX, x, axes, false) : x;
     Expr *nought = e_num(c, DT_F32, 0), *low, *high, *step, *row = NULL;
 
-    /* The range always holds zero; a range of nothing but zero has scale 1. */
+    /* The range always includes zero; a range of only zero has scale 1. */
     Tensor *st = te_like(L, DT_F32, mn, &low);
     if (rows) row = ax(L, st, 0);
     high = e_max(c, ld(L, mx, &row), nought);

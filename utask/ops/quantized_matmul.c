@@ -1,13 +1,12 @@
-/* quantized_matmul.c: com.microsoft's products of quantized matrices, as the documentation of ONNX
- * Runtime defines them. Products are sums in int32, or of float weights that are unpacked where
- * they are used; scales, biases and requantization stand outside of the sum. */
+/* quantized_matmul.c: com.microsoft's products of quantized matrices, as ONNX Runtime's
+ * documentation defines them. Sums are in int32, or use float weights that are unpacked where they
+ * are read; scales, biases and requantization are outside of the sum. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/matmul.h"
 #include "utask/ops/nn.h"
 #include "utask/ops/quantize.h"
 
-/* A parameter that holds one number in a form that does not add axes to what it is combined with.
- */
+/* A parameter that holds one number, in a form that adds no axes to the other operand. */
 static Tensor *plain(Lower *L, Tensor *t) {
     return t && t->rank && count_const(t) == 1 ? t_reshape(L, t, 0, NULL) : t;
 }
@@ -46,7 +45,7 @@ void lower_MatMulIntegerToFloat(Lower *L) {
     out(L, 0, t_cast(L, a_scale->dtype, y));
 }
 
-/* (A' B' + C) scaled; with a scale and a zero point for the result it is quantized. */
+/* (A' B' + C) scaled, and quantized if the result has a scale and a zero point. */
 void lower_QGemm(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in_needed(L, 0), *b = in_needed(L, 3), *bias = in(L, 6), *y_zero = in(L, 8);
@@ -108,8 +107,8 @@ static Tensor *rows_of(Lower *L, Tensor *t, const NBits *w, int64_t each, const 
     return t_reshape(L, t, 2, dim);
 }
 
-/* Element idx of packed numbers, several in a byte along the last axis, the first in the lowest
- * bits; int32. */
+/* Element idx of packed numbers as int32. Several are in a byte along the last axis, the first in
+ * the lowest bits. */
 static Expr *unpacked(Lower *L, Tensor *t, Expr *const *idx, int64_t bits) {
     Cx *c = L->cx;
     int last = t->rank - 1;
@@ -151,7 +150,8 @@ static void nbits_read(Lower *L, NBits *w) {
           "g_idx must have an element for each k");
 }
 
-/* (code - zero point) * scale, [n, k] in type t; without zero points the middle code is zero. */
+/* (code - zero point) * scale, [n, k] in type t; without zero points the middle code stands for
+ * zero. */
 static Tensor *nbits_weights(Lower *L, const NBits *w, DType t) {
     Cx *c = L->cx;
     Expr *dim[2] = {e_int(c, w->n), e_int(c, w->k)};
@@ -209,8 +209,8 @@ void lower_MatMulNBits(Lower *L) {
     out(L, 0, t_cast(L, a->dtype, y));
 }
 
-/* Slices of packed numbers, unpacked: (code - zero point) * scale, `block` numbers of the last axis
- * with one scale. An index out of range gives zeros. */
+/* Gathers slices of packed numbers and unpacks them: (code - zero point) * scale, with one scale
+ * for `block` numbers of the last axis. An index out of range gives zeros. */
 void lower_GatherBlockQuantized(Lower *L) {
     Cx *c = L->cx;
     Tensor *data = in_needed(L, 0), *ix = in_needed(L, 1), *scales = in_needed(L, 2);
@@ -224,7 +224,7 @@ void lower_GatherBlockQuantized(Lower *L) {
     if (r < 2) fail(L, "data has rank %d, not 2 or more", r);
     if (norm_axis(L, attr_i(L, "gather_axis", 0), r) != 0 ||
         norm_axis(L, attr_i(L, "quantize_axis", 1), r) != r - 1)
-        fail(L, "of uint8 data gather_axis must be the first and quantize_axis the last axis");
+        fail(L, "for uint8 data, gather_axis must be the first and quantize_axis the last axis");
     if (scales->rank != r || (zeros && zeros->rank != r))
         fail(L, "data, scales and zero_points must have one rank");
     if (r + q - 1 > MAX_RANK) unsupported(L, "the result has rank %d", r + q - 1);

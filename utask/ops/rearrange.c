@@ -1,15 +1,15 @@
-/* rearrange.c: blocks and pixels, sampling grids. */
+/* rearrange.c: DepthToSpace, SpaceToDepth, Col2Im, AffineGrid. */
 #include "utask/ops/size.h"
 
 static int64_t blocksize(Lower *L, Tensor *a) {
     int64_t b = attr_i(L, "blocksize", 0);
     if (a->rank != 4) fail(L, "the input has rank %d, it must have rank 4", a->rank);
-    if (b < 1 || b > (1 << 15)) fail(L, "blocksize is %lld", (long long)b);
+    if (b < 1 || b > (1 << 15)) fail(L, "blocksize %lld is out of range", (long long)b);
     return b;
 }
 
-/* Both are one transposition over split axes: as a tensor of rank 6 with affine indices whose last
- * step, merging neighbouring axes, is a reshape that costs nothing. */
+/* Both directions are a transpose over split axes: a tensor of rank 6 with affine indices. The
+ * final merge of neighbouring axes is a free reshape. */
 void lower_DepthToSpace(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
@@ -60,7 +60,7 @@ static void spatial(Lower *L, const char *name, int n, int64_t dflt, int64_t min
     }
 }
 
-/* n spatial axes. Each pixel gathers its share of every block position that covers it. */
+/* n spatial axes. Each pixel sums its values from all block positions that cover it. */
 static Tensor *col2im(Lower *L, void *user, int n) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
@@ -133,9 +133,9 @@ static Tensor *affine_grid(Lower *L, void *user, int n) {
     Tensor *o = te_begin(L, dt, n + 2, dim);
     Expr *at[3] = {ax(L, o, 0), ax(L, o, n + 1), e_int(c, n)};
     Expr *sum = e_cast(c, work, ld(L, theta, at)), *one = e_num(c, work, 1);
-    for (int i = 0; i < n; i++) { /* column i of theta goes with the i-th axis from the end */
+    for (int i = 0; i < n; i++) { /* column i of theta belongs to the i-th axis from the end */
         Expr *pos = ax(L, o, n - i), *len = dim[n - i], *x;
-        if (corners) /* -1 … 1 at the centres; a single pixel lies at -1 */
+        if (corners) /* -1 … 1 at the centres; a single pixel is at -1 */
             x = e_div(c, e_cast(c, work, e_muli(c, pos, 2)),
                       e_cast(c, work, kmax(c, e_addi(c, len, -1), e_int(c, 1))));
         else

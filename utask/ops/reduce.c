@@ -4,20 +4,21 @@
 #include "utask/ops/nn.h"
 #include "utask/ops/size.h"
 
-/* The axes of a reduction: a mask when they are known at compile time, else a condition per axis.
+/* The axes of a reduction: a mask if they are known at compile time, else a condition for each
+ * axis.
  */
 typedef struct Reduction {
     int rank;
     bool keep;    /* the operator's keepdims */
-    bool dynamic; /* on[] holds, mask does not */
+    bool dynamic; /* on[] is valid instead of mask */
     uint32_t mask;
     Expr *on[MAX_RANK]; /* bool, uniform: axis i is reduced */
-    int left;           /* rank of the result without the reduced axes, or -1: */
-    Expr *len;          /* the number of axes, at least and at most so many */
+    int left;           /* rank of the result without the reduced axes; -1: see len */
+    Expr *len;          /* the number of axes, between least and most */
     int least, most;
 } Reduction;
 
-/* Conditions per axis from run-time axes, whose number may not be known either. */
+/* Makes the conditions from run-time axes, whose number may also be unknown. */
 static void red_dynamic(Lower *L, Reduction *r, const Vec *v) {
     Cx *c = L->cx;
     Expr *any[MAX_RANK], *zero = e_int(c, 0), *none = e_eq(c, v->len, zero);
@@ -52,7 +53,7 @@ static Reduction red_axes(Lower *L, const Tensor *x) {
     int want = out_rank(L, 0);
     Vec axes = {.n = 0};
     if (has_in(L, 1)) {
-        /* With all axes there may as well be none in the list. */
+        /* If all axes are reduced, the list may also be empty. */
         bool some = !r.keep && want > 0 && want < r.rank;
         axes = vec_in(L, 1, some ? r.rank - want : -1, r.rank, "axes");
     }
@@ -80,7 +81,7 @@ static Reduction red_axes(Lower *L, const Tensor *x) {
 
 static bool red_none(const Reduction *r) { return !r->dynamic && !r->mask; }
 
-/* The kept form of a result in the form the operator asks for. */
+/* Turns a result with kept dims into the form that the operator asks for. */
 static Tensor *red_finish(Lower *L, const Reduction *r, Tensor *t) {
     if (r->keep) return t;
     if (!r->dynamic) {
@@ -101,7 +102,7 @@ static Tensor *red_kept(Lower *L, const Reduction *r, ReduceKind k, Tensor *x) {
     Cx *c = L->cx;
     if (red_none(r)) return x;
     if (!r->dynamic) return t_reduce(L, k, x, r->mask, true);
-    /* Each axis either stays or is reduced: the other one of its two loops has a single trip. */
+    /* Each axis is either kept or reduced: the other of its two loops has a trip count of 1. */
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     Axis *axis[MAX_RANK];
     for (int i = 0; i < r->rank; i++) {
@@ -113,7 +114,7 @@ static Tensor *red_kept(Lower *L, const Reduction *r, ReduceKind k, Tensor *x) {
     return te_end(L, t, e_reduce(c, k, r->rank, axis, ld(L, x, idx)));
 }
 
-/* Reduces x. Where the number of axes is not known the axes stay, until red_out. */
+/* Reduces x. If the number of axes is unknown, dims are kept until red_out. */
 static Tensor *red(Lower *L, const Reduction *r, ReduceKind k, Tensor *x) {
     if (!r->dynamic && r->mask) return t_reduce(L, k, x, r->mask, r->keep);
     Tensor *t = red_kept(L, r, k, x);
@@ -124,7 +125,8 @@ static void red_out(Lower *L, const Reduction *r, Tensor *t) {
     out(L, 0, r->left < 0 ? red_finish(L, r, t) : t);
 }
 
-/* The type of sums of squares, logs and exponentials: integers go through float64 and back. */
+/* The type for sums of squares, logs and exponentials: integers are converted to float64 and
+ * back. */
 static DType wide_any(DType t) { return dtype_is_float(t) ? wide_float(t) : DT_F64; }
 
 void lower_ReduceSum(Lower *L) {
@@ -151,7 +153,7 @@ void lower_ReduceMin(Lower *L) {
     red_out(L, &r, red(L, &r, x->dtype == DT_BOOL ? R_AND : R_MIN, x));
 }
 
-/* Integers: the wrapped sum, divided with truncation. The mean of no floats is NaN. */
+/* Integers: the wrapped sum, divided with truncation. The mean of an empty set of floats is NaN. */
 void lower_ReduceMean(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);
@@ -256,7 +258,7 @@ void lower_ArgMin(Lower *L) { arg_extreme(L, R_ARGMIN, R_ARGMIN_LAST); }
 
 /* ---- softmax family -------------------------------------------------------------------------- */
 
-/* The axis; *flat: an old form that works on all axes from there on as if they were one. */
+/* The axis. *flat: an old opset, where all axes from there on act as one. */
 static int softmax_axis(Lower *L, const Tensor *x, bool *flat) {
     bool old = attr_i(L, "flatten", 0) != 0;
     int axis = norm_axis(L, attr_i(L, "axis", old ? 1 : -1), x->rank);

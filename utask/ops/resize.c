@@ -1,8 +1,8 @@
 /* resize.c: Resize.
  *
- * Axes are resampled one after the other. For one axis a small table over its output positions
- * holds the source indices, another the weights, so that the tensor itself is touched by plain sums
- * of products; with constant sizes the tables are constants. Positions are computed in float64.
+ * Axes are resampled one after the other. For each axis, a small table over output positions has
+ * the source indices and another the weights, so the tensor itself is read by plain sums of
+ * products. With constant sizes the tables are constants. Positions are computed in float64.
  */
 #include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
@@ -26,12 +26,12 @@ typedef struct Resize {
     double cubic_a, extrapolation;
 } Resize;
 
-/* What happens to one axis; uniform values, float64 unless noted. */
+/* How one axis is resized; uniform values, float64 unless noted. */
 typedef struct ResizeAxis {
     int axis;
     Expr *out; /* int64 */
     Expr *scale;
-    Expr *width;       /* length of the result, may be fractional */
+    Expr *width;       /* length of the result; may be fractional */
     Expr *start, *end; /* region of interest (tf_crop_and_resize; float32 or float64), else NULL */
 } ResizeAxis;
 
@@ -39,7 +39,7 @@ static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
 static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
 static Expr *i64(Lower *L, Expr *e) { return e_cast(L->cx, DT_I64, e); }
 
-/* Index of the attribute's value in names; fails when it is none of them. */
+/* Index of the attribute's value in names; fails if it is none of them. */
 static int choice(Lower *L, const char *attr, const char *const *names, int n) {
     const char *s = attr_s(L, attr, names[0]);
     for (int i = 0; i < n; i++)
@@ -63,8 +63,7 @@ static void resize_read(Lower *L, Resize *r) {
     if (r->antialias && r->mode == RESIZE_NEAREST) fail(L, "antialias needs mode linear or cubic");
 }
 
-/* ---- positions --------------------------------------------------------------------------------
- */
+/* ---- positions ------------------------------------------------------------------------------- */
 
 /* Source position (float64) of output position o of an axis of `in` elements. */
 static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Expr *o) {
@@ -81,7 +80,7 @@ static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Ex
     }
     case CT_ALIGN_CORNERS: return e_sel(c, single, num(L, 0), e_div(c, e_mul(c, x, last), rest));
     case CT_ASYMMETRIC: return e_div(c, x, a->scale);
-    case CT_TF_CROP: { /* what does not vary is computed in the type of roi */
+    case CT_TF_CROP: { /* constant parts are computed in the type of roi */
         DType t = a->start->dtype;
         Expr *span = e_sub(c, e_cast(c, t, in), e_num(c, t, 1)), *len = e_sub(c, a->end, a->start);
         Expr *one = f64(L, e_mul(c, e_mul(c, len, span), e_num(c, t, 0.5)));
@@ -93,7 +92,7 @@ static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Ex
     return NULL;
 }
 
-/* tf_crop_and_resize: the position lies outside of the input. */
+/* tf_crop_and_resize: whether the position is outside of the input. */
 static Expr *is_outside(Lower *L, Expr *x, Expr *in) {
     Cx *c = L->cx;
     Expr *last = e_sub(c, f64(L, in), num(L, 1));
@@ -104,8 +103,8 @@ static Expr *clamp_index(Lower *L, Expr *i, Expr *n) {
     return e_max(L->cx, e_min(L->cx, i, e_addi(L->cx, n, -1)), e_int(L->cx, 0));
 }
 
-/* Picks from a table over output positions, written as arithmetic where the table is one of
- * o, o * k and floor(o / k). */
+/* Reads a table over output positions; replaced by arithmetic if the table is o, o * k or floor(o /
+ * k). */
 static Expr *pick(Lower *L, Tensor *table, Expr *o) {
     Cx *c = L->cx;
     const Const *k = table->kind == TK_CONST ? table->data : NULL;
@@ -123,8 +122,7 @@ static Expr *pick(Lower *L, Tensor *table, Expr *o) {
     return ld(L, table, &o);
 }
 
-/* ---- nearest ----------------------------------------------------------------------------------
- */
+/* ---- nearest --------------------------------------------------------------------------------- */
 
 static Expr *nearest_index(Lower *L, const Resize *r, Expr *x) {
     Cx *c = L->cx;
@@ -140,7 +138,7 @@ static Expr *nearest_index(Lower *L, const Resize *r, Expr *x) {
     return NULL;
 }
 
-/* Bool table: positions that take the extrapolation value; NULL where there are none. */
+/* Bool table: positions that get the extrapolation value; NULL if there are none. */
 static Tensor *outside_table(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in) {
     if (r->coord != CT_TF_CROP) return NULL;
     Tensor *t = te_begin(L, DT_BOOL, 1, &a->out);
@@ -165,8 +163,7 @@ static Tensor *resize_nearest(Lower *L, const Resize *r, const ResizeAxis *a, Te
     return te_end(L, t, e);
 }
 
-/* ---- linear and cubic -------------------------------------------------------------------------
- */
+/* ---- linear and cubic ------------------------------------------------------------------------ */
 
 /* The filter at distance d (float64). */
 static Expr *kernel(Lower *L, const Resize *r, Expr *d) {
@@ -185,14 +182,14 @@ static Expr *kernel(Lower *L, const Resize *r, Expr *d) {
     return e_sel(c, e_le(c, d, one), near, far);
 }
 
-/* Taps of one axis: n of them, the first at 1 - n / 2 from the base element; the filter is
- * stretched by 1 / shrink. */
+/* The n taps of one axis, the first at 1 - n / 2 from the base element. The filter is stretched by
+ * 1 / shrink. */
 typedef struct Taps {
     Expr *n, *first, *shrink;
     Tensor *index, *weight; /* [out, n] */
 } Taps;
 
-/* The element left of the position, so that position - base lies in (0, 1]. */
+/* The element left of the position, so that position - base is in (0, 1]. */
 static Expr *base_of(Lower *L, Expr *pos) {
     return e_sub(L->cx, e_un(L->cx, E_CEIL, pos), num(L, 1));
 }
@@ -202,7 +199,7 @@ static void taps_make(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, 
     Cx *c = L->cx;
     double radius = r->mode == RESIZE_LINEAR ? 1 : 2;
     t->shrink = num(L, 1);
-    if (r->antialias) /* the lower bound is for empty results */
+    if (r->antialias) /* the lower bound is needed for empty results */
         t->shrink = e_max(c, e_min(c, a->scale, num(L, 1)), num(L, 0x1p-24));
     t->first = i64(L, e_un(c, E_FLOOR, e_div(c, num(L, -radius), t->shrink)));
     t->first = e_addi(c, t->first, 1);
@@ -260,8 +257,7 @@ static Tensor *resize_filter(Lower *L, const Resize *r, const ResizeAxis *a, Ten
     return te_end(L, t, sum);
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static bool given(Lower *L, int i) {
     Tensor *t = in(L, i);
@@ -312,14 +308,14 @@ static void axes_from_sizes(Lower *L, Tensor *x, int n, ResizeAxis *a) {
     }
 }
 
-/* The axis keeps every element where it is. */
+/* Whether the axis is unchanged. */
 static bool is_identity(const Resize *r, const ResizeAxis *a, const Expr *in) {
     if (a->out != in || a->scale->op != E_CONST || a->scale->f != 1) return false;
     if (r->coord != CT_TF_CROP) return true;
     return a->start->op == E_CONST && a->start->f == 0 && a->end->op == E_CONST && a->end->f == 1;
 }
 
-/* The type in which values are mixed. */
+/* The type in which values are interpolated. */
 static DType mix_type(Lower *L, DType t) {
     switch (t) {
     case DT_F64:
@@ -332,7 +328,7 @@ static DType mix_type(Lower *L, DType t) {
     }
 }
 
-/* Back to type t, rounded and saturated for integers. */
+/* Converts back to type t, rounded and saturated for integers. */
 static Tensor *unmix(Lower *L, DType t, Tensor *x) {
     Cx *c = L->cx;
     if (!dtype_is_int(t) || x->dtype == t) return t_cast(L, t, x);

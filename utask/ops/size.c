@@ -1,4 +1,4 @@
-/* size.c: see size.h. */
+/* size.c: sizes, axes and clamps from data, as size.h describes. */
 #include "utask/ops/size.h"
 
 #include "utask/lower_internal.h"

@@ -104,7 +104,7 @@ void window_place(Lower *L, Window *w, bool ceil_mode) {
         check_le(L, e_int(c, 0), room,
                  "the window is larger than the padded input on spatial axis %d", i);
         w->out[i] = e_addi(c, win_fdiv(L, room, s), 1);
-        if (ceil_mode) { /* no window starts in the end padding */
+        if (ceil_mode) { /* no window may start in the end padding */
             Expr *last = win_fdiv(L, e_addi(c, e_add(c, w->in[i], w->lo[i]), -1), s);
             w->out[i] = e_addi(c, e_min(c, win_cdiv(L, room, s), last), 1);
         }
@@ -118,7 +118,7 @@ bool window_overhangs(Lower *L, const Window *w, int i) {
     Expr *over = e_sub(c, e_sub(c, end, w->lo[i]), w->in[i]);
     if (!e_is_ival(w->lo[i], 0)) return true;
     if (e_range(over, &lo, &hi) && hi <= 0) return false;
-    /* floor((in - span) / s) * s + span <= in, which ranges alone cannot show */
+    /* floor((in - span) / s) * s + span <= in, which ranges alone cannot prove */
     Expr *fit = e_addi(c, win_fdiv(L, e_sub(c, w->in[i], w->span[i]), w->stride[i]), 1);
     return w->out[i] != fit;
 }
