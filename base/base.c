@@ -136,6 +136,12 @@ void map_seti(Map *m, uint64_t key, void *value) {
     map_put(m, NULL, key * 0x9e3779b97f4a7c15u, value);
 }
 
+bool map_add(Map *m, uint64_t key) {
+    if (map_geti(m, key)) return false;
+    map_seti(m, key, m);
+    return true;
+}
+
 /* ---- diagnostics ----------------------------------------------------------------------------- */
 void err(Diag *d, Status st, const char *path, const char *fmt, ...) {
     int n = 0;

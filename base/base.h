@@ -151,6 +151,8 @@ void *map_get(const Map *m, const char *key);       /* NULL when absent */
 void map_set(Map *m, const char *key, void *value); /* key is copied */
 void *map_geti(const Map *m, uint64_t key);
 void map_seti(Map *m, uint64_t key, void *value);
+/* Adds a key to a set of keys; false: it is in it already. */
+bool map_add(Map *m, uint64_t key);
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
 
 /* ---- diagnostics ----------------------------------------------------------------------------- */
@@ -185,5 +187,7 @@ _Noreturn void die(const char *fmt, ...) PRINTF(1, 2);
 /* Checked arithmetic on sizes: false when the result leaves [0, 2^62]. */
 bool mul_size(int64_t a, int64_t b, int64_t *r);
 bool add_size(int64_t a, int64_t b, int64_t *r);
+static inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t round_up(int64_t a, int64_t to) { return div_up(a, to) * to; }
 
 #endif

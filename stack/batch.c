@@ -197,24 +197,34 @@ static Expr *row_in(Batch *b, const List *at, Expr *r, const List *in) {
 
 static void append(Batch *b, Stmt *s) { vec_push(b->a, &b->seq->s, s); }
 
-/* A tensor over rows: axis[0] is the row; the other axes are the given ones, or new. */
-static Tensor *rows_new(Batch *b, DType t, Expr *n, int rank, Expr *const *dim, Axis *const *axis,
-                        const Stmt *from, const char *name) {
-    Expr *d[MAX_RANK] = {n};
-    for (int i = 0; i < rank; i++) d[i + 1] = dim[i];
-    Tensor *x = tensor_new(b->c, TK_TE, t, rank + 1, d);
+/* A vector over rows. */
+static Tensor *vector_new(Batch *b, DType t, Expr *n, const char *name) {
+    Tensor *x = tensor_new(b->c, TK_TE, t, 1, &n);
     x->axis[0] = axis_new(b->c, n);
-    for (int i = 0; i < rank; i++) x->axis[i + 1] = axis ? axis[i] : axis_new(b->c, dim[i]);
     x->seq = b->seq;
     x->name = name;
-    x->path = from->path;
     return x;
 }
 
+/* One like t for n rows: dimension 0 is the row, the others are those of t from number `first` on.
+ */
+static Tensor *rows_of(Batch *b, TensorKind k, const Tensor *t, int first, Expr *n, Seq *q) {
+    Expr *dim[MAX_RANK] = {n};
+    for (int i = first; i < t->rank; i++) dim[i - first + 1] = t->dim[i];
+    return tensor_like(b->c, k, t, t->rank - first + 1, dim, q);
+}
+
+/* t's element at the position of x, but for its row. */
+static Expr *load_rest(Batch *b, Tensor *t, const Tensor *x) {
+    Expr *idx[MAX_RANK];
+    for (int d = 1; d < x->rank; d++) idx[d - 1] = e_axis(b->c, x->axis[d]);
+    return e_load(b->c, t, idx);
+}
+
 static void compute(Batch *b, Tensor *x, Expr *body, const char *path) {
-    Stmt *s = stmt_op(b->c, x, path);
     x->body = body;
-    append(b, s);
+    x->path = path;
+    append(b, stmt_op(b->c, x, path));
 }
 
 typedef struct Lift {
@@ -250,13 +260,9 @@ static Def *def_of(Batch *b, Tensor *t) {
     if (t->kind != TK_VIEW) return NULL;
     const Def *base = def_of(b, t->base);
     if (!base) return NULL;
-    Expr *dim[MAX_RANK] = {base->t->dim[0]};
-    for (int i = 0; i < t->rank; i++) dim[i + 1] = t->dim[i];
     *d = *base;
-    d->t = tensor_new(b->c, TK_VIEW, t->dtype, t->rank + 1, dim);
+    d->t = rows_of(b, TK_VIEW, t, 0, base->t->dim[0], b->seq);
     d->t->base = base->t;
-    d->t->seq = b->seq;
-    d->t->name = t->name;
     return d;
 }
 
@@ -267,7 +273,7 @@ static Tensor *gathered(Lift *k, const Def *d) {
     uint64_t key = (uint64_t)(d - b->tensor) << 32 | (uint64_t)k->at->id;
     Tensor *x = map_geti(b->gathered, key);
     if (x) return x;
-    x = rows_new(b, d->t->dtype, k->at->n, d->t->rank - 1, d->t->dim + 1, NULL, k->s, d->t->name);
+    x = rows_of(b, TK_TE, d->t, 1, k->at->n, b->seq);
     Expr *idx[MAX_RANK];
     for (int i = 0; i <= x->rank - 1; i++) idx[i] = e_axis(b->c, x->axis[i]);
     idx[0] = add(b, row_in(b, k->at, idx[0], d->list), d->from);
@@ -311,7 +317,7 @@ static Expr *lift(Lift *k, Expr *e, bool in_reduce) {
 
 /* ---- statements ------------------------------------------------------------------------------ */
 static Tensor *vector(Batch *b, List *at, DType t, Expr *e, const Stmt *s, const char *name) {
-    Tensor *x = rows_new(b, t, at->n, 0, NULL, NULL, s, name);
+    Tensor *x = vector_new(b, t, at->n, name);
     compute(b, x, lift_at(b, at, e_axis(b->c, x->axis[0]), s, e), s->path);
     return x;
 }
@@ -319,29 +325,29 @@ static Tensor *vector(Batch *b, List *at, DType t, Expr *e, const Stmt *s, const
 static void run(Batch *b, const Seq *q, List *at);
 
 static void run_check(Batch *b, const Stmt *s, List *at) {
-    Stmt *all = stmt_new(b->c, S_LET, s->path), *n = stmt_new(b->c, S_CHECK, s->path);
+    Stmt *n = stmt_new(b->c, S_CHECK, s->path);
     Axis *r = axis_new(b->c, at->n);
     Expr *row = e_axis(b->c, r), *tell = s->check.cond, *say[SAID_MAX];
-    all->let.e = e_reduce(b->c, R_AND, 1, &r, lift_at(b, at, row, s, e_told(tell)));
-    all->let.sym = sym_new(b->c, DT_BOOL, "all", 0);
-    all->let.sym->scope = b->seq;
-    append(b, all);
+    Expr *every = e_reduce(b->c, R_AND, 1, &r, lift_at(b, at, row, s, e_told(tell)));
+    Sym *all = sym_new(b->c, DT_BOOL, "all", 0);
+    all->scope = b->seq;
+    every = seq_let(b->c, b->seq, all, every, s->path);
     int nsay = tell->op == E_TELL ? tell->n - 1 : 0;
     /* only values that are the same for all rows can be reported */
     for (int i = 0; i < nsay; i++) {
         say[i] = lift_at(b, at, row, s, tell->a[1 + i]);
         if (!say[i]->pure) say[i] = e_int(b->c, UNSAID);
     }
-    n->check.cond = e_tell(b->c, e_sym(b->c, all->let.sym), nsay, say);
+    n->check.cond = e_tell(b->c, every, nsay, say);
     n->check.site = s->check.site;
     append(b, n);
 }
 
 static void run_op(Batch *b, const Stmt *s, List *at) {
     const Tensor *t = s->op.t[0];
-    Tensor *x = rows_new(b, t->dtype, at->n, t->rank, t->dim, t->axis, s, t->name);
-    Expr *body = lift_at(b, at, e_axis(b->c, x->axis[0]), s, t->body);
-    compute(b, x, body, s->path);
+    Tensor *x = rows_of(b, TK_TE, t, 0, at->n, b->seq);
+    memcpy(x->axis + 1, t->axis, sizeof *x->axis * (size_t)t->rank);
+    compute(b, x, lift_at(b, at, e_axis(b->c, x->axis[0]), s, t->body), s->path);
     b->tensor[t->id] = (Def){at, x, NULL, NULL};
 }
 
@@ -400,7 +406,7 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     run_early(b);
     for (int i = 0; i < s->br.syms.n; i++) {
         const JoinSym *j = &s->br.syms.p[i];
-        Tensor *x = rows_new(b, j->sym->dtype, at->n, 0, NULL, NULL, s, j->sym->name);
+        Tensor *x = vector_new(b, j->sym->dtype, at->n, j->sym->name);
         Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2];
         for (int k = 0; k < 2; k++) v[k] = arm_value(b, arm[k], mine, row, s, j->arm[k]);
         compute(b, x, e_sel(c, e_load(c, cond, &row), v[0], v[1]), s->path);
@@ -408,13 +414,10 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     }
     for (int i = 0; i < s->br.joins.n; i++) {
         const Join *j = &s->br.joins.p[i];
-        Tensor *x =
-            rows_new(b, j->out->dtype, at->n, j->out->rank, j->out->dim, NULL, s, j->out->name);
-        Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2] = {NULL, NULL},
-             *idx[MAX_RANK];
-        for (int d = 0; d < j->out->rank; d++) idx[d] = e_axis(c, x->axis[d + 1]);
+        Tensor *x = rows_of(b, TK_TE, j->out, 0, at->n, b->seq);
+        Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2] = {NULL, NULL};
         for (int k = 0; k < 2; k++)
-            if (j->arm[k]) v[k] = arm_value(b, arm[k], mine, row, s, e_load(c, j->arm[k], idx));
+            if (j->arm[k]) v[k] = arm_value(b, arm[k], mine, row, s, load_rest(b, j->arm[k], x));
         compute(b, x,
                 v[0] && v[1] ? e_sel(c, e_load(c, cond, &row), v[0], v[1])
                 : v[0]       ? v[0]
@@ -438,13 +441,11 @@ static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
     call->call.ret = NEWN(b->a, Sym *, 1);
     call->call.sym[0] = rows;
     for (int i = 0; i < f->narg; i++) {
-        const Tensor *p = f->arg[i];
-        Tensor *x = rows_new(b, p->dtype, rows, p->rank - 1, p->dim + 1, NULL, s[0], p->name);
-        Expr *r = e_axis(c, x->axis[0]), *v = NULL, *idx[MAX_RANK];
-        for (int d = 1; d < p->rank; d++) idx[d - 1] = e_axis(c, x->axis[d]);
+        Tensor *x = rows_of(b, TK_TE, f->arg[i], 1, rows, b->seq);
+        Expr *r = e_axis(c, x->axis[0]), *v = NULL;
         for (int k = n - 1; k >= 0; k--) {
             Expr *first = e_muli(c, at->n, k);
-            Expr *arg = i < nsym ? s[k]->call.sym[i] : e_load(c, s[k]->call.arg[i - nsym], idx);
+            Expr *arg = i < nsym ? s[k]->call.sym[i] : load_rest(b, s[k]->call.arg[i - nsym], x);
             Expr *mine = lift_at(b, at, e_sub(c, r, first), s[k], arg);
             v = v ? e_sel(c, e_lt(c, r, e_muli(c, at->n, k + 1)), mine, v) : mine;
         }
@@ -452,13 +453,7 @@ static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
         call->call.arg[i] = x;
     }
     for (int i = 0; i < f->nout; i++) {
-        const Tensor *t = s[0]->call.out[i];
-        Expr *dim[MAX_RANK] = {rows};
-        for (int d = 0; d < t->rank; d++) dim[d + 1] = t->dim[d];
-        Tensor *x = tensor_new(c, TK_CALL, t->dtype, t->rank + 1, dim);
-        x->seq = b->seq;
-        x->name = t->name;
-        x->path = t->path;
+        Tensor *x = rows_of(b, TK_CALL, s[0]->call.out[i], 0, rows, b->seq);
         call->call.out[i] = x;
         for (int k = 0; k < n; k++)
             b->tensor[s[k]->call.out[i]->id] = (Def){at, x, k ? e_muli(c, at->n, k) : NULL, NULL};
@@ -535,11 +530,7 @@ static void make_params(Batch *b, Func *f, List *all) {
 static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
     Cx *c = b->c;
     const Func *f = s->call.f;
-    Seq *body = b->seq, made = *q;
-    /* New statements are needed before and after the call. */
-    made.s.n = 0;
-    made.s.p = NULL;
-    made.s.cap = 0;
+    Seq *body = b->seq, made = {.parent = q->parent}; /* the call, and what is new around it */
     b->seq = &made;
     Expr **value = s->call.sym;
     Tensor **arg = s->call.arg;
@@ -548,40 +539,21 @@ static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
     s->call.sym[0] = e_int(c, 1);
     s->call.arg = NEWN(b->a, Tensor *, f->narg + 1);
     for (int i = 0; i < f->narg; i++) {
-        const Tensor *p = f->arg[i];
-        Tensor *x = s->call.arg[i] =
-            rows_new(b, p->dtype, e_int(c, 1), p->rank - 1, p->dim + 1, NULL, s, p->name);
-        Expr *idx[MAX_RANK];
-        for (int d = 1; d < p->rank; d++) idx[d - 1] = e_axis(c, x->axis[d]);
-        x->seq = q;
-        compute(b, x, i < nsym ? value[i] : e_load(c, arg[i - nsym], idx), s->path);
+        Tensor *x = s->call.arg[i] = rows_of(b, TK_TE, f->arg[i], 1, e_int(c, 1), q);
+        compute(b, x, i < nsym ? value[i] : load_rest(b, arg[i - nsym], x), s->path);
     }
-    int front = made.s.n;
+    append(b, s);
     for (int i = 0; i < f->nout; i++) {
-        Tensor *t = s->call.out[i];
-        Expr *dim[MAX_RANK] = {e_int(c, 1)}, *idx[MAX_RANK] = {e_int(c, 0)};
-        for (int d = 0; d < t->rank; d++) {
-            dim[d + 1] = t->dim[d];
-            t->axis[d] = axis_new(c, t->dim[d]);
-            idx[d + 1] = e_axis(c, t->axis[d]);
-        }
-        Tensor *x = tensor_new(c, TK_CALL, t->dtype, t->rank + 1, dim);
-        x->seq = q;
-        x->name = t->name;
-        x->path = t->path;
+        Tensor *t = s->call.out[i], *x = rows_of(b, TK_CALL, t, 0, e_int(c, 1), q);
+        Expr *idx[MAX_RANK] = {e_int(c, 0)};
+        for (int d = 0; d < t->rank; d++)
+            idx[d + 1] = e_axis(c, t->axis[d] = axis_new(c, t->dim[d]));
         s->call.out[i] = x;
         t->kind = TK_TE;
         compute(b, t, e_load(c, x, idx), s->path);
     }
     b->seq = body;
-    Seq whole = {0};
-    for (int i = 0; i < *at; i++) vec_push(b->a, &whole.s, q->s.p[i]);
-    for (int i = 0; i < front; i++) vec_push(b->a, &whole.s, made.s.p[i]);
-    vec_push(b->a, &whole.s, s);
-    for (int i = front; i < made.s.n; i++) vec_push(b->a, &whole.s, made.s.p[i]);
-    for (int i = *at + 1; i < q->s.n; i++) vec_push(b->a, &whole.s, q->s.p[i]);
-    *at += made.s.n;
-    q->s = whole.s;
+    seq_replace(c, q, at, &made.s);
 }
 
 /* Makes the results of f's body tensors of their own. */
@@ -592,10 +564,8 @@ static void make_results(Batch *b, Func *f, List *all, const Stmt *s) {
         if (d && d->t->kind == TK_TE && d->list == all && !d->from && !d->t->owned)
             x = d->t;
         else {
-            x = rows_new(b, t->dtype, all->n, t->rank, t->dim, NULL, s, t->name);
-            Expr *idx[MAX_RANK];
-            for (int k = 0; k < t->rank; k++) idx[k] = e_axis(b->c, x->axis[k + 1]);
-            compute(b, x, lift_at(b, all, e_axis(b->c, x->axis[0]), s, e_load(b->c, t, idx)),
+            x = rows_of(b, TK_TE, t, 0, all->n, b->seq);
+            compute(b, x, lift_at(b, all, e_axis(b->c, x->axis[0]), s, load_rest(b, t, x)),
                     s->path);
         }
         x->owned = true;
@@ -640,8 +610,7 @@ static void shared_load(void *user, Expr *e) {
     bool own = t->kind != TK_CONST && t->kind != TK_INPUT;
     for (const Seq *q = t->seq; own && q; q = q->parent)
         if (q == k->f->body) return;
-    if (map_geti(k->seen, (uint64_t)t->id + 1)) return;
-    map_seti(k->seen, (uint64_t)t->id + 1, (void *)(uintptr_t)t);
+    if (!map_add(k->seen, (uint64_t)t->id + 1)) return;
     k->bytes += cost_bytes(t);
 }
 
@@ -683,12 +652,10 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
 static bool worth(Batch *b, const Stmt *s, int rows) {
     const Device *d = b->p->schedule->device;
     const Func *f = s->call.f;
-    int units = b->p->schedule->units, l = LEVEL_LANE;
+    int units = b->p->schedule->units;
     Shared k = {.c = b->c, .f = f};
     seq_each(f->body, shared_stmt, &k);
-    double bytes = k.bytes, one = cost_seq_ns(b->c, d, f->body, units);
-    while (l <= LEVEL_TEAM && (!d->level[l].name || bytes / units > (double)d->level[l].bytes)) l++;
-    double gbps = l <= LEVEL_TEAM ? d->level[l].read_gbps : d->dram_gbps;
+    double one = cost_seq_ns(b->p, f->body, units), gbps = device_gbps(d, k.bytes / units);
     /* Units synchronize about three times per depth instead of once per activation; results are
      * copied once more. */
     double more = 4 * d->group_ns / rows +
@@ -723,6 +690,4 @@ void pass_batch(Program *p) {
     b.nsym_of = NEWN(b.a, int, p->nfunc + 1);
     b.narg_of = NEWN(b.a, int, p->nfunc + 1);
     if (p->nfunc) seq_rewrite(p->top, try_call, &b);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

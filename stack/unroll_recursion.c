@@ -129,7 +129,8 @@ static void measure(const Seq *q, int levels, Size *z) {
 /* The overhead of a call. Without a hardware stack the threads of a block synchronize around a
  * record of everything that the body has defined. */
 static double call_ns(const Device *d, const Size *z) {
-    return device_is_gpu(d) ? 3 * d->level[LEVEL_CORE].barrier_ns + RECORD_NS * z->statements : CALL_NS;
+    return device_is_gpu(d) ? 3 * d->level[LEVEL_CORE].barrier_ns + RECORD_NS * z->statements
+                            : CALL_NS;
 }
 
 /* The change of an activation's time with `levels` levels inlined. Only one activation in levels +
@@ -159,7 +160,7 @@ static void try_call(void *user, Seq *q, int *at) {
     for (int i = 0; i < s->call.nfunc; i++) {
         const Func *f = s->call.func[i];
         if (f->rows || !clone_can(f->body, true)) return; /* batched calls are split by row count */
-        plain += cost_seq_ns(u->c, u->p->schedule->device, f->body, u->p->schedule->units);
+        plain += cost_seq_ns(u->p, f->body, u->p->schedule->units);
     }
     for (int levels = 1; levels <= LEVELS_MAX; levels++) {
         double ns = plain;
@@ -177,6 +178,4 @@ static void try_call(void *user, Seq *q, int *at) {
 void pass_unroll_recursion(Program *p) {
     UnrollCalls u = {.p = p, .c = p->cx};
     if (p->nfunc) seq_rewrite(p->top, try_call, &u);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

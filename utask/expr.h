@@ -220,6 +220,7 @@ static inline Expr *e_told(Expr *cond) { return cond->op == E_TELL ? cond->a[0] 
 bool e_is_int(const Expr *e, int64_t *v);              /* integer or bool constant */
 bool e_is_ival(const Expr *e, int64_t v);              /* … with this value */
 bool e_range(const Expr *e, int64_t *lo, int64_t *hi); /* int64: proven bounds (false: none) */
+bool e_at_most(Cx *c, Expr *a, Expr *b); /* a <= b is proven */
 /* Splits idx = coef * axis + rest, where coef and rest are free of axis; false when idx is not
  * affine in it. */
 bool e_affine(Cx *c, Expr *idx, Axis *x, Expr **coef, Expr **rest);

@@ -285,8 +285,8 @@ static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, con
 
 static void prepare(Interp *it) {
     const Program *p = it->p;
-    it->nsym = p->nsym > p->cx->next_sym ? p->nsym : p->cx->next_sym;
-    it->ntensor = p->ntensor > p->cx->next_tensor ? p->ntensor : p->cx->next_tensor;
+    it->nsym = p->cx->next_sym;
+    it->ntensor = p->cx->next_tensor;
     Exprs e = {.pool = &it->pool};
     for (int i = 0; i < p->nout; i++) {
         push(&e, p->out[i].has);

@@ -386,6 +386,11 @@ bool e_range(const Expr *e, int64_t *lo, int64_t *hi) {
     return *lo != INT64_MIN || *hi != INT64_MAX;
 }
 
+bool e_at_most(Cx *c, Expr *a, Expr *b) {
+    int64_t lo, hi;
+    return a == b || (e_range(e_sub(c, b, a), &lo, &hi) && lo >= 0);
+}
+
 /* ---- affine ---------------------------------------------------------------------------------- */
 bool e_affine(Cx *c, Expr *idx, Axis *x, Expr **coef, Expr **rest) {
     Lin l = {0}, k = {0}, r = {0};

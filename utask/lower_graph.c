@@ -161,8 +161,6 @@ static Program *lower_with(Cx *cx, Graph *g, LowerState *st, const RankChoices *
                 g->top->result_name[i], dtype_name(ty->dtype), dtype_name(result[i]->t->dtype));
     }
     sizes_check(p);
-    p->nsym = cx->next_sym;
-    p->ntensor = cx->next_tensor;
     return p;
 }
 

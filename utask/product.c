@@ -72,8 +72,7 @@ Axis **reduce_order(Arena *a, const Expr *reduce) {
 }
 
 Expr *find_reduction(Map *seen, Expr *e, bool always, ExprTest *is, void *user) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return NULL;
     if (is(user, e)) return e;
     if (always && (e->op == E_REDUCE || e->op == E_LOAD)) return NULL;
     Expr *r = NULL;
@@ -83,8 +82,7 @@ Expr *find_reduction(Map *seen, Expr *e, bool always, ExprTest *is, void *user) 
 }
 
 bool all_reductions(Map *seen, Expr *e, ExprTest *is, void *user) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return true;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return true;
     if (e->op == E_REDUCE) return is(user, e);
     if (e_always(e) < e->n || e->op == E_LOAD) return false;
     for (int i = 0; i < e->n; i++)

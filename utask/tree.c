@@ -35,6 +35,30 @@ void seq_put_at(Cx *c, Seq *q, int at, Stmt *s) {
     q->s.p[at] = s;
 }
 
+void seq_replace(Cx *c, Seq *q, int *at, const StmtVec *by) {
+    const StmtVec was = q->s;
+    q->s = (StmtVec){0};
+    for (int i = 0; i < *at; i++) vec_push(c->a, &q->s, was.p[i]);
+    for (int i = 0; i < by->n; i++) vec_push(c->a, &q->s, by->p[i]);
+    for (int i = *at + 1; i < was.n; i++) vec_push(c->a, &q->s, was.p[i]);
+    *at += by->n - 1;
+}
+
+Expr *seq_let(Cx *c, Seq *q, Sym *s, Expr *e, const char *path) {
+    Stmt *let = stmt_new(c, S_LET, path);
+    let->let.sym = s;
+    let->let.e = e;
+    vec_push(c->a, &q->s, let);
+    return e_sym(c, s);
+}
+
+Sym *sym_like(Cx *c, const Sym *like, Seq *scope) {
+    Sym *s = sym_new(c, like->dtype, like->name, like->lo);
+    s->hi = like->hi;
+    s->scope = scope;
+    return s;
+}
+
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop) {
     Seq *s = NEW(c->a, Seq);
     s->parent = parent;
@@ -105,6 +129,12 @@ Tensor *tensor_like(Cx *c, TensorKind k, const Tensor *like, int rank, Expr *con
     return t;
 }
 
+Expr *expr_over(Cx *c, Expr *e, const Tensor *from, const Tensor *to, int first) {
+    Expr *axis[MAX_RANK];
+    for (int i = 0; i < from->rank; i++) axis[i] = e_axis(c, to->axis[first + i]);
+    return e_subst(c, e, from->rank, from->axis, axis, NULL, NULL);
+}
+
 Expr *load_own(Cx *c, Tensor *t, const Tensor *domain) {
     Expr *idx[MAX_RANK];
     for (int i = 0; i < domain->rank; i++) idx[i] = e_axis(c, domain->axis[i]);
@@ -154,10 +184,23 @@ bool same_dims(const Tensor *a, const Tensor *b) {
     return same;
 }
 
+bool loop_carries(const Stmt *loop, const Tensor *t) {
+    for (int i = 0; i < loop->loop.carry.n; i++)
+        if (loop->loop.carry.p[i].phi == t) return true;
+    return false;
+}
+
+bool loop_reads_outside(const Stmt *loop, const Tensor *t) {
+    t = tensor_root(t);
+    if (t->kind == TK_CONST || t->kind == TK_INPUT) return true;
+    for (int i = 0; i < loop->loop.scan.n; i++)
+        if (loop->loop.scan.p[i].out == t) return false;
+    return !loop_carries(loop, t) && t->seq && !seq_inside(t->seq, loop->loop.body);
+}
+
 bool loop_keeps_dims(const Stmt *loop, const Tensor *t) {
     for (int i = 0; i < t->rank; i++)
-        if (loop_varies(loop, t->dim[i]) || !expr_visible(t->dim[i], loop->loop.body->parent))
-            return false;
+        if (!loop_keeps(loop, t->dim[i])) return false;
     return t->rank >= 0 && !t->blob;
 }
 

@@ -310,7 +310,6 @@ typedef struct Program {
     int nin, nout;
     Io *in, *out;
     Seq *top;
-    int nsym, ntensor;        /* ids are below these */
     struct MemPlan *mem;      /* set by memory planning */
     struct OnChip *onchip;    /* use of a block's on-chip memory (scheduler/plan/onchip.h) */
     struct PackedSet *packed; /* constants as kernels read them (scheduler/kernel/packed.h) */
@@ -332,12 +331,18 @@ void utask_print(Sb *s, const Program *p);
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
 /* A tensor in q with the dtype and name of `like`. A TK_TE has its axes but no body yet. */
 Tensor *tensor_like(Cx *c, TensorKind k, const Tensor *like, int rank, Expr *const *dim, Seq *q);
+/* e, over the axes of `from`, over those of `to` from number `first` on. */
+Expr *expr_over(Cx *c, Expr *e, const Tensor *from, const Tensor *to, int first);
 /* The element of t at the position of domain's own axes. */
 Expr *load_own(Cx *c, Tensor *t, const Tensor *domain);
 Stmt *stmt_new(Cx *c, StmtKind k, const char *path);
 Stmt *stmt_op(Cx *c, Tensor *t, const char *path); /* a group of only t */
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop);
 void seq_put_at(Cx *c, Seq *q, int at, Stmt *s); /* s becomes statement number `at` */
+/* Statement *at gives way to those of `by`; *at is left at the last one of them. */
+void seq_replace(Cx *c, Seq *q, int *at, const StmtVec *by);
+Expr *seq_let(Cx *c, Seq *q, Sym *s, Expr *e, const char *path); /* appends s = e; gives s */
+Sym *sym_like(Cx *c, const Sym *like, Seq *scope); /* a new one of the same type and bounds */
 Expr *tensor_count(Cx *c, const Tensor *t);      /* product of dims */
 Expr *tensor_extent(const Tensor *t, int d);     /* extent of dimension d in memory */
 /* The row-major position of a load, or of an index, as one int64 expression. */
@@ -362,6 +367,13 @@ static inline bool loop_counted(const Stmt *s) {
            !s->loop.made;
 }
 bool same_dims(const Tensor *a, const Tensor *b); /* and rank */
+/* e is the same in all iterations, and known before the loop. */
+static inline bool loop_keeps(const Stmt *loop, const Expr *e) {
+    return !loop_varies(loop, e) && expr_visible(e, loop->loop.body->parent);
+}
+/* t, or what it views, is made before the loop. */
+bool loop_reads_outside(const Stmt *loop, const Tensor *t);
+bool loop_carries(const Stmt *loop, const Tensor *t); /* t is what an iteration begins with */
 /* Whether t's dims are the same in all iterations, and known before the loop. */
 bool loop_keeps_dims(const Stmt *loop, const Tensor *t);
 /* The statement that defines t in t->seq, if it is a group or a branch; else NULL. */

@@ -45,7 +45,7 @@ static void emit(Program *p, Texts *to, Facts *facts) {
     em.const_name = map_new(em.a);
     em.resident_name = NEWN(em.a, const char *, p->onchip->residents.n);
     if (p->packed) em.packed_name = NEWN(em.a, const char *, p->packed->all.n);
-    em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
+    em.tensor_declared = NEWN(em.a, int, p->cx->next_tensor + 1);
     emit_body(&em);
     em.target->program(&em, to);
     d->top = up;

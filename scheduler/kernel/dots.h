@@ -84,7 +84,6 @@ static inline int64_t part_lines(const DotsPart *q, bool vec) {
 static inline int part_size(const DotsPart *q) {
     return q->matrix ? (int)dtype_size(q->matrix) : WORD;
 }
-static inline int64_t dots_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Makes k such a kernel where the group has sums of products that are worth sharing; false: it is
  * as it was. Requires kernel_collapse. */

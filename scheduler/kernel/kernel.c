@@ -23,8 +23,7 @@ static bool contiguous(Cx *c, Expr *flat, Axis *a, Axis *b) {
 }
 
 static bool collapsible(Cx *c, Map *seen, Expr *e, Axis *a, Axis *b) {
-    if (!(e->flags & EF_AXIS) || map_geti(seen, (uint64_t)e->id + 1)) return true;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_AXIS) || !map_add(seen, (uint64_t)e->id + 1)) return true;
     if (e->op == E_AXIS) return e->axis != a && e->axis != b;
     if (e->op == E_LOAD && (e_uses_axis(e, a) || e_uses_axis(e, b))) {
         for (int i = 0; i < e->n; i++)

@@ -94,8 +94,7 @@ static void live_sym(Dead *d, Sym *y) {
 
 static void live_expr(Dead *d, Expr *e) {
     if (!(e->flags & (EF_SYM | EF_LOAD | EF_AXIS))) return;
-    if (map_geti(d->expr_seen, (uint64_t)e->id + 1)) return;
-    map_seti(d->expr_seen, (uint64_t)e->id + 1, d);
+    if (!map_add(d->expr_seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_SYM) live_sym(d, e->sym);
     if (e->op == E_LOAD) live_tensor(d, e->t);
     if (e->op == E_REDUCE)
@@ -222,12 +221,10 @@ static void sweep(Dead *d, Seq *q) {
 void pass_dead_code(Program *p) {
     Arena *a = p->cx->a;
     Dead d = {.p = p, .a = a};
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
-    d.tensor_def = NEWN(a, Stmt *, p->ntensor + 1);
-    d.sym_def = NEWN(a, Stmt *, p->nsym + 1);
-    d.tensor_live = NEWN(a, uint8_t, p->ntensor + 1);
-    d.sym_live = NEWN(a, uint8_t, p->nsym + 1);
+    d.tensor_def = NEWN(a, Stmt *, p->cx->next_tensor + 1);
+    d.sym_def = NEWN(a, Stmt *, p->cx->next_sym + 1);
+    d.tensor_live = NEWN(a, uint8_t, p->cx->next_tensor + 1);
+    d.sym_live = NEWN(a, uint8_t, p->cx->next_sym + 1);
     d.stmt_live = map_new(a);
     d.expr_seen = map_new(a);
     seq_each(p->top, note_defines, &d);
