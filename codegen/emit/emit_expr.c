@@ -411,14 +411,14 @@ static int longest(const Expr *e) {
 }
 
 /* A reduction while it is printed. */
-typedef struct Reduction {
+typedef struct Reducing {
     Expr *e;
     const char *acc, *best, *nan; /* NULL: it needs none */
     int shared;                   /* the axis that the team shares; -1: it shares none */
-} Reduction;
+} Reducing;
 
 /* What the compiler is told in front of the loop over axis i. */
-static void put_pragma(Fn *f, const Reduction *r, int i) {
+static void put_pragma(Fn *f, const Reducing *r, int i) {
     const Expr *e = r->e;
     const bool sum = e->kind == R_SUM || e->kind == R_PROD, last = i == e->naxis - 1;
     if (r->nan && last)
@@ -431,7 +431,7 @@ static void put_pragma(Fn *f, const Reduction *r, int i) {
         fn_line(f, "#pragma GCC unroll 1");
 }
 
-static void open_loops(Fn *f, const Reduction *r, const Team *team) {
+static void open_loops(Fn *f, const Reducing *r, const Team *team) {
     Expr *e = r->e, *body = e->a[0];
     for (int i = 0; i < e->naxis; i++) {
         const char *x = arena_printf(f->a, "r%d", f->ntemp++);
@@ -449,7 +449,7 @@ static void open_loops(Fn *f, const Reduction *r, const Team *team) {
 }
 
 /* Takes the body's value at the present position in. */
-static void accumulate(Fn *f, const Reduction *r) {
+static void accumulate(Fn *f, const Reducing *r) {
     Expr *e = r->e, *body = e->a[0];
     const char *x = fn_expr(f, body);
     if (r->best) {
@@ -483,7 +483,7 @@ static const char *reduce(Fn *f, Expr *e) {
     const bool arg = e->kind >= R_ARGMAX;
     if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
     const char *type = c_type(e->dtype);
-    Reduction r = {.e = e,
+    Reducing r = {.e = e,
                    .acc = arena_printf(f->a, "t%d", f->ntemp++),
                    .shared = team && !arg ? longest(e) : -1};
     declare(f, "", type, r.acc, arg ? "0" : fn_neutral(f, e));
