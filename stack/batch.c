@@ -668,7 +668,8 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
         Shared k = {.c = b->c, .f = f};
         shared_stmt(&k, s);
         if (k.bytes == 0) continue;
-        double flops = cost_work(b->c, s, COST_UNKNOWN).flops / d->gflops / units, bytes = k.bytes / gbps / units;
+        double flops = cost_work(b->c, s, COST_UNKNOWN).flops / d->gflops / units,
+               bytes = k.bytes / gbps / units;
         if (bytes > flops) ns += bytes - (bytes / rows > flops ? bytes / rows : flops);
     }
     return ns;
@@ -719,6 +720,4 @@ void pass_batch(Program *p) {
     b.nsym_of = NEWN(b.a, int, p->nfunc + 1);
     b.narg_of = NEWN(b.a, int, p->nfunc + 1);
     if (p->nfunc) seq_rewrite(p->top, try_call, &b);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

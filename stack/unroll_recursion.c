@@ -176,6 +176,4 @@ static void try_call(void *user, Seq *q, int *at) {
 void pass_unroll_recursion(Program *p) {
     UnrollCalls u = {.p = p, .c = p->cx};
     if (p->nfunc) seq_rewrite(p->top, try_call, &u);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

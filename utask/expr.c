@@ -431,8 +431,6 @@ bool e_is_ival(const Expr *e, int64_t v) {
     return e->op == E_CONST && !dtype_is_float(e->dtype) && e->i == v;
 }
 
-bool e_has_axis(const Expr *e) { return e->flags & EF_AXIS; }
-
 /* Whether x is free in e, found in `most` steps at most; `seen`, when there is one, has expressions
  * in which it is not: of what is shared again and again there are more ways than nodes. */
 #define SEEN 256

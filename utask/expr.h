@@ -226,7 +226,6 @@ int64_t axis_size(const Axis *x, int64_t unknown);
 /* INT64_MAX: more than fits, or `unknown` is negative and one is. */
 int64_t axes_size(int n, Axis *const *x, int64_t unknown);
 bool e_uses_axis(const Expr *e, const Axis *x);
-bool e_has_axis(const Expr *e); /* any free or bound AXIS below */
 /* Replaces axes by expressions (and, when map != NULL, loads through map: returns NULL to keep). */
 typedef Expr *LoadMap(void *user, Expr *load);
 Expr *e_subst(Cx *c, Expr *e, int n, Axis *const *from, Expr *const *to, LoadMap *map, void *user);
@@ -234,6 +233,4 @@ Expr *e_subst(Cx *c, Expr *e, int n, Axis *const *from, Expr *const *to, LoadMap
 Expr *e_replace(Cx *c, Expr *e, Expr *from, Expr *to);
 /* Calls f once for each distinct LOAD below e. */
 void e_each_load(Cx *c, Expr *e, void (*f)(void *user, Expr *load), void *user);
-void e_print(Sb *s, const Expr *e);
-
 #endif

@@ -158,6 +158,8 @@ typedef struct Pool {
 } Pool;
 void *pool_alloc(Pool *p, size_t n);
 void pool_free(Pool *p);
+/* `old`, of n elements, with room for one more. */
+void *pool_grow(Pool *p, void *old, int n, int *cap, size_t elem);
 
 /* Uniform results e[0..n) (NULL entries give int64 0), and, when t != NULL, the body of tensor t
  * with its dims as the results before those. */

@@ -96,7 +96,7 @@ void pool_free(Pool *p) {
     p->at = p->end = NULL;
 }
 
-static void *grow(Pool *p, void *old, int n, int *cap, size_t elem) {
+void *pool_grow(Pool *p, void *old, int n, int *cap, size_t elem) {
     if (n < *cap) return old;
     int c = *cap ? *cap * 2 : 8;
     void *r = pool_alloc(p, (size_t)c * elem);
@@ -109,7 +109,7 @@ static void *grow(Pool *p, void *old, int n, int *cap, size_t elem) {
 static int bound_index(Compiler *c, const Axis *x) {
     for (int i = c->nbound - 1; i >= 0; i--)
         if (c->bound[i].axis == x) return i;
-    c->bound = grow(&c->tmp, c->bound, c->nbound, &c->bound_cap, sizeof *c->bound);
+    c->bound = pool_grow(&c->tmp, c->bound, c->nbound, &c->bound_cap, sizeof *c->bound);
     c->bound[c->nbound] = (AxisReg){x, -1};
     return c->nbound++;
 }
@@ -174,7 +174,7 @@ static Scope *place(Compiler *c, const Entry *e) {
 
 /* ---- registers and instructions ----------------------------------------------------------- */
 static int reg_new(Compiler *c, DType t) {
-    c->reg = grow(&c->tmp, c->reg, c->k->nreg, &c->reg_cap, sizeof *c->reg);
+    c->reg = pool_grow(&c->tmp, c->reg, c->k->nreg, &c->reg_cap, sizeof *c->reg);
     memset(&c->reg[c->k->nreg], 0, sizeof *c->reg);
     c->reg[c->k->nreg].init.c = (uint8_t)lane_class(t);
     return c->k->nreg++;
@@ -188,7 +188,7 @@ static int reg_const(Compiler *c, DType t, RegVal v) {
 }
 
 static Inst *append(Compiler *c, Block *b, int op) {
-    b->p = grow(c->pool, b->p, b->n, &b->cap, sizeof *b->p);
+    b->p = pool_grow(c->pool, b->p, b->n, &b->cap, sizeof *b->p);
     Inst *i = &b->p[b->n++];
     memset(i, 0, sizeof *i);
     i->op = (uint8_t)op;
@@ -222,7 +222,7 @@ static int slot_for(Compiler *c, const Tensor *t) {
     Code *k = c->k;
     for (int i = k->nslot - 1; i >= 0; i--)
         if (k->slot[i] == t) return i;
-    k->slot = grow(c->pool, k->slot, k->nslot, &c->slot_cap, sizeof *k->slot);
+    k->slot = pool_grow(c->pool, k->slot, k->nslot, &c->slot_cap, sizeof *k->slot);
     k->slot[k->nslot] = t;
     return k->nslot++;
 }
@@ -280,7 +280,7 @@ static void sum_add(Compiler *c, Sum *s, Scope *at, int reg, Factor f) {
     if (f.k == 0) return;
     if (f.reg >= 0) reg = emit_bin(c, at, E_MUL, DT_I64, reg, f.reg);
     if (f.k != 1) reg = emit_bin(c, at, E_MUL, DT_I64, reg, reg_int(c, f.k));
-    s->term = grow(&c->tmp, s->term, s->n, &s->cap, sizeof *s->term);
+    s->term = pool_grow(&c->tmp, s->term, s->n, &s->cap, sizeof *s->term);
     s->term[s->n].s = at;
     s->term[s->n++].reg = reg;
 }
@@ -318,7 +318,7 @@ static int sum_total(Compiler *c, Sum *s) {
     int acc = s->k || !s->n ? reg_int(c, s->k) : -1, nchain = 0, cap = 0;
     Scope **chain = NULL;
     for (Scope *x = c->cur; x; x = x->outer) {
-        chain = grow(&c->tmp, chain, nchain, &cap, sizeof(Scope *));
+        chain = pool_grow(&c->tmp, chain, nchain, &cap, sizeof(Scope *));
         chain[nchain++] = x;
     }
     for (int k = nchain - 1; k >= 0; k--)
@@ -425,7 +425,7 @@ static void capture_reg(Compiler *c, Capture *k, int r) {
     RegInfo *i = &c->reg[r];
     if (i->fixed || i->def == k->stamp || i->use == k->stamp) return;
     i->use = k->stamp;
-    k->p = grow(c->pool, k->p, k->n, &k->cap, sizeof *k->p);
+    k->p = pool_grow(c->pool, k->p, k->n, &k->cap, sizeof *k->p);
     k->p[k->n++] = r;
 }
 static void capture_block(Compiler *c, Capture *k, const Block *b);
@@ -511,14 +511,14 @@ static int gen_leaf(Compiler *c, const Expr *e) {
     case E_CONST: return reg_const(c, e->dtype, lane_of(e->dtype, e));
     case E_SYM:
         r = reg_const(c, e->dtype, v);
-        k->sym = grow(c->pool, k->sym, k->nsym, &c->sym_cap, sizeof *k->sym);
+        k->sym = pool_grow(c->pool, k->sym, k->nsym, &c->sym_cap, sizeof *k->sym);
         k->sym[k->nsym++] = (struct CodeSym){r, e->sym->dtype, e->sym->id};
         return r;
     case E_INDIM:
     case E_SEED:
     case E_LIMIT:
         r = reg_const(c, e->dtype, v);
-        k->indim = grow(c->pool, k->indim, k->nindim, &c->indim_cap, sizeof *k->indim);
+        k->indim = pool_grow(c->pool, k->indim, k->nindim, &c->indim_cap, sizeof *k->indim);
         k->indim[k->nindim++] = e->op != E_INDIM
                                     ? (struct CodeIndim){r, -1, e->op == E_SEED}
                                     : (struct CodeIndim){r, (int)(e->i >> 8), (int8_t)(e->i & 255)};
@@ -593,7 +593,7 @@ static void compile(Compiler *c, const Tensor *t, int n, Expr *const *e) {
     c->tab_cap = 64;
     c->tab = pool_alloc(&c->tmp, sizeof *c->tab * (size_t)c->tab_cap);
     k->result = -1;
-    k->rank = !t ? 0 : t->rank < 0 ? MAX_RANK : t->rank;
+    k->rank = t ? tensor_ndim(t) : 0;
     k->nout = k->rank + n;
     k->out = pool_alloc(c->pool, sizeof *k->out * (size_t)(k->nout + 1));
     k->out_t = pool_alloc(c->pool, sizeof *k->out_t * (size_t)(k->nout + 1));

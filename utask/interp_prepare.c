@@ -15,13 +15,7 @@ typedef struct Exprs {
 } Exprs;
 
 static void push(Exprs *v, Expr *e) {
-    if (v->n == v->cap) {
-        int cap = v->cap ? v->cap * 2 : 16;
-        Expr **p = pool_alloc(v->pool, sizeof *p * (size_t)cap);
-        if (v->n) memcpy(p, v->p, sizeof *p * (size_t)v->n);
-        v->p = p;
-        v->cap = cap;
-    }
+    v->p = pool_grow(v->pool, v->p, v->n, &v->cap, sizeof *v->p);
     v->p[v->n++] = e;
 }
 
@@ -79,13 +73,7 @@ static void own(Prep *p, SeqPlace *l, const Tensor *t) {
     if (p->owner[t->id]) die("tensor %d is defined twice", t->id);
     p->owner[t->id] = l->id;
     p->last[t->id] = l->at;
-    if (p->nown == p->own_cap) {
-        int cap = p->own_cap ? p->own_cap * 2 : 64;
-        const Tensor **q = pool_alloc(&p->it->pool, sizeof *q * (size_t)cap);
-        if (p->nown) memcpy(q, p->own, sizeof *q * (size_t)p->nown);
-        p->own = q;
-        p->own_cap = cap;
-    }
+    p->own = pool_grow(&p->it->pool, (void *)p->own, p->nown, &p->own_cap, sizeof(Tensor *));
     p->own[p->nown++] = t;
 }
 
@@ -284,8 +272,8 @@ static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, con
 
 static void prepare(Interp *it) {
     const Program *p = it->p;
-    it->nsym = p->nsym > p->cx->next_sym ? p->nsym : p->cx->next_sym;
-    it->ntensor = p->ntensor > p->cx->next_tensor ? p->ntensor : p->cx->next_tensor;
+    it->nsym = p->cx->next_sym;
+    it->ntensor = p->cx->next_tensor;
     Exprs e = {.pool = &it->pool};
     for (int i = 0; i < p->nout; i++) {
         push(&e, p->out[i].has);

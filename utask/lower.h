@@ -103,6 +103,8 @@ Expr *count(Lower *L, Tensor *t);
 /* A new tensor with fresh axes (t->axis[i]) and no body yet; then te_end. dims int64, uniform. */
 Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim);
 Expr *ax(Lower *L, Tensor *t, int i);            /* its axis i as an expression */
+/* Both: idx[0..rank) are its axes. */
+Tensor *te_over(Lower *L, DType t, int rank, Expr *const *dim, Expr **idx);
 Tensor *te_end(Lower *L, Tensor *t, Expr *body); /* appends the OP; folds constants; finds elem;
                                                     returns the tensor to use from now on */
 Expr *ld(Lower *L, Tensor *t, Expr **idx);       /* element at idx: tensor_at */
@@ -152,7 +154,6 @@ void ext_end(Lower *L, Stmt *s,
 /* With all inputs constant the body runs at compile time, and outputs become constants: use these
  * after ext_end: */
 Tensor *ext_result(Lower *L, Stmt *s, int i);
-Expr *ext_sym_result(Lower *L, Stmt *s, int i);
 
 /* ---- loops built by lowerings (RNN, Scan, SequenceMap…) -------------------------------------- */
 /* body statements go to the loop between loop_begin and loop_end. Shapes of carried values are

@@ -1,5 +1,5 @@
 /* tree.c: construction of tensors and statements. */
-#include "utask/utask.h"
+#include "utask/expr_internal.h"
 
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim) {
     ASSERT(rank >= -1 && rank <= MAX_RANK);
@@ -45,7 +45,7 @@ Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop) {
 
 Expr *tensor_count(Cx *c, const Tensor *t) {
     Expr *n = e_int(c, 1);
-    for (int i = 0; i < (t->rank < 0 ? MAX_RANK : t->rank); i++) n = e_mul(c, n, t->dim[i]);
+    for (int i = 0; i < tensor_ndim(t); i++) n = e_mul(c, n, t->dim[i]);
     return n;
 }
 
@@ -127,26 +127,29 @@ bool seq_inside(const Seq *q, const Seq *body) {
     return false;
 }
 
-bool expr_visible(const Expr *e, const Seq *from) {
-    if (!(e->flags & EF_SYM)) return true;
-    if (e->op == E_SYM) return !e->sym->scope || seq_inside(from, e->sym->scope);
-    for (int i = 0; i < e->n; i++)
-        if (!expr_visible(e->a[i], from)) return false;
-    return true;
-}
-
-bool loop_varies(const Stmt *loop, const Expr *e) {
+/* Whether `is` holds for a symbol in e. */
+static bool any_sym(const Expr *e, bool (*is)(const void *user, const Sym *s), const void *user) {
     if (!(e->flags & EF_SYM)) return false;
-    if (e->op == E_SYM) {
-        if (e->sym == loop->loop.iter) return true;
-        for (int i = 0; i < loop->loop.syms.n; i++)
-            if (loop->loop.syms.p[i].sym == e->sym) return true;
-        return false;
-    }
+    if (e->op == E_SYM) return is(user, e->sym);
     for (int i = 0; i < e->n; i++)
-        if (loop_varies(loop, e->a[i])) return true;
+        if (any_sym(e->a[i], is, user)) return true;
     return false;
 }
+
+static bool is_hidden(const void *from, const Sym *s) {
+    return s->scope && !seq_inside(from, s->scope);
+}
+
+bool expr_visible(const Expr *e, const Seq *from) { return !any_sym(e, is_hidden, from); }
+
+static bool is_loop_sym(const void *user, const Sym *s) {
+    const Stmt *loop = user;
+    bool is = s == loop->loop.iter;
+    for (int i = 0; i < loop->loop.syms.n; i++) is |= loop->loop.syms.p[i].sym == s;
+    return is;
+}
+
+bool loop_varies(const Stmt *loop, const Expr *e) { return any_sym(e, is_loop_sym, loop); }
 
 bool same_dims(const Tensor *a, const Tensor *b) {
     bool same = a->rank == b->rank;
@@ -233,9 +236,7 @@ static int64_t tensor_terms(Cx *c, Tensor *t, int depth) {
 }
 
 static Expr *reduce_identity(Cx *c, const Expr *e) {
-    static const double lowest[] = {[DT_F32] = 1, [DT_F64] = 1, [DT_F16] = 1, [DT_BF16] = 1};
-    bool flt = e->dtype < COUNT(lowest) && lowest[e->dtype] != 0;
-    bool sgn = dtype_is_signed(e->dtype);
+    bool flt = dtype_is_float(e->dtype), sgn = dtype_is_signed(e->dtype);
     int bits = e->dtype == DT_BOOL ? 1 : (int)dtype_size(e->dtype) * 8;
     uint64_t top = (uint64_t)1 << (bits - 1);
     switch (e->kind) {
@@ -281,8 +282,7 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
         }
         bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
         bool last = e->kind >= R_ARGMAX_LAST;
-        Expr *better =
-            max ? e_bin(c, last ? E_LE : E_LT, best, x) : e_bin(c, last ? E_LE : E_LT, x, best);
+        Expr *better = e_bin(c, last ? E_LE : E_LT, max ? best : x, max ? x : best);
         if (dtype_is_float(x->dtype)) { /* the first (last) NaN is beyond all numbers */
             Expr *nan = e_un(c, E_ISNAN, x);
             if (!last) nan = e_and(c, nan, e_not(c, e_un(c, E_ISNAN, best)));
@@ -340,17 +340,7 @@ static Expr *inline_expr(Inline *u, Expr *e) {
     Expr *small[MAX_RANK], **a = e->n <= MAX_RANK ? small : NEWN(u->c->a, Expr *, e->n);
     bool same = true;
     for (int i = 0; i < e->n; i++) same &= (a[i] = inline_expr(u, e->a[i])) == e->a[i];
-    if (!same) {
-        switch (e->op) {
-        case E_CAST: e = e_cast(u->c, e->dtype, a[0]); break;
-        case E_BITCAST: e = e_bitcast(u->c, e->dtype, a[0]); break;
-        case E_SELECT: e = e_sel(u->c, a[0], a[1], a[2]); break;
-        case E_GUARD: e = e_guard(u->c, a[0], a[1], a[2], (int)e->i); break;
-        case E_TELL: e = e_tell(u->c, a[0], e->n - 1, a + 1); break;
-        case E_LOAD: e = e->kind ? e_loadf(u->c, e->t, a[0]) : e_load(u->c, e->t, a); break;
-        default: e = e_is_unary(e->op) ? e_un(u->c, e->op, a[0]) : e_bin(u->c, e->op, a[0], a[1]);
-        }
-    }
+    if (!same) e = expr_rebuild(u->c, e, a);
     return e->op == E_LOAD ? inline_load(u, e) : e;
 }
 

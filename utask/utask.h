@@ -32,8 +32,8 @@ struct Tensor {
     int id;
     TensorKind kind;
     DType dtype;
-    bool blob;           /* a sequence in its packed form (codegen/text/extern/seq.inc); rank 1, bytes */
-    int rank;            /* -1: known at run time only; then dims beyond the rank are 1 */
+    bool blob; /* a sequence in its packed form (codegen/text/extern/seq.inc); rank 1, bytes */
+    int rank;  /* -1: known at run time only; then dims beyond the rank are 1 */
     Expr *dim[MAX_RANK]; /* int64, pure or loads of uniform values bound by LET: always `pure` */
     Expr *rank_e;        /* rank == -1: the rank, an int64 symbol */
     uint32_t rank_mask;  /* rank == -1: bit r set when rank r can occur */
@@ -122,7 +122,8 @@ typedef struct JoinSym {
 } JoinSym;
 typedef struct Join {
     Tensor *out, *arm[2]; /* arm NULL: no value, for the arm ends in a fault */
-    bool half; /* ... or because nobody reads it where that arm was taken (scheduler/transform/recluster.c) */
+    bool half;            /* ... or because nobody reads it where that arm was taken
+                             (scheduler/transform/recluster.c) */
 } Join;
 
 /* A recursive function. Its body hangs on the call from outside that starts the recursion, as if it
@@ -148,16 +149,16 @@ typedef struct Func {
     int64_t frame; /* bytes of an activation's tensors, after memory planning */
     int vars;      /* its variables, parameters apart (scheduler/plan/variables.c) */
     bool parts;    /* units part somewhere in the recursion that it belongs to */
-    bool lends;    /* an activation's frame is left to the next one: it needs no barrier, so the same
-                      unit touches the same places in it */
+    bool lends; /* an activation's frame is left to the next one: it needs no barrier, so the same
+                   unit touches the same places in it */
 } Func;
 
 /* Loops, branches or calls beside each other, each run by fewer units than there are around: behind
  * them those meet. On the first of them. */
 typedef struct Apart {
-    int words; /* int64_t: through which the others learn what those who ran them found */
-    int64_t at, bytes; /* where in the arena, and bytes of one of the two turns; calls take theirs when
-                          they need them */
+    int words;         /* int64_t: through which the others learn what those who ran them found */
+    int64_t at, bytes; /* where in the arena, and bytes of one of the two turns; calls take theirs
+                          when they need them */
 } Apart;
 
 struct Stmt {
@@ -292,17 +293,16 @@ typedef struct Program {
     int nin, nout;
     Io *in, *out;
     Seq *top;
-    int nsym, ntensor;   /* ids are below these */
-    struct MemPlan *mem; /* after memory planning */
-    struct OnChip *onchip; /* of a block's own memory (scheduler/plan/onchip.h) */
-    struct PackedSet *packed; /* constants as kernels read them (scheduler/kernel/packed.h) */
-    struct PhasePlan *phases; /* launches between which the host does products
-                                 (scheduler/plan/phases.h); NULL: the kernel is launched once */
-    struct Schedule
-        *schedule; /* what passes decide by (scheduler/cost/decide.h); NULL: the oracle's plain tree */
-    int nfused;    /* tensors that fusion substituted into their users */
-    int nfunc;     /* recursive functions */
-    bool draws;    /* results depend on random numbers */
+    struct MemPlan *mem;       /* after memory planning */
+    struct OnChip *onchip;     /* of a block's own memory (scheduler/plan/onchip.h) */
+    struct PackedSet *packed;  /* constants as kernels read them (scheduler/kernel/packed.h) */
+    struct PhasePlan *phases;  /* launches between which the host does products
+                                  (scheduler/plan/phases.h); NULL: the kernel is launched once */
+    struct Schedule *schedule; /* what passes decide by (scheduler/cost/decide.h); NULL: the
+                                  oracle's plain tree */
+    int nfused;                /* tensors that fusion substituted into their users */
+    int nfunc;                 /* recursive functions */
+    bool draws;                /* results depend on random numbers */
 } Program;
 
 /* Checks the invariants; a violation is our fault (die). */
@@ -333,6 +333,8 @@ bool seq_inside(const Seq *q, const Seq *body);    /* q is body or in it */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
 bool loop_varies(const Stmt *loop,
                  const Expr *e); /* uses a carried symbol or the counter of the loop */
+/* Dims that it has, or may have. */
+static inline int tensor_ndim(const Tensor *t) { return t->rank < 0 ? MAX_RANK : t->rank; }
 /* What a view is a view of; another tensor itself. */
 static inline Tensor *tensor_root(const Tensor *t) {
     while (t->kind == TK_VIEW) t = t->base;

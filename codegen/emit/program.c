@@ -20,7 +20,8 @@
 
 static const Target cpu_target = {
     .name = "cpu",
-    .preludes = {"cpu/ctx.inc", "cpu/prelude.inc", "arena.inc", "scalar.inc", "draw.inc", "math.inc"},
+    .preludes = {"cpu/ctx.inc", "cpu/prelude.inc", "arena.inc", "scalar.inc", "draw.inc",
+                 "math.inc"},
     .entry = {"seed.inc", "memory.inc", "fault.inc", "entry.inc", "cpu/entry.inc"},
     .function = "static void",
     .outlined = "static __attribute__((noinline)) void",
@@ -34,8 +35,8 @@ static const Target cpu_target = {
 /* CUDA, and what is made of its text: HIP, and the emulator's programs. */
 static const Target gpu_target = {
     .name = "gpu",
-    .preludes = {"gpu/ctx.inc", "gpu/prelude.inc", "arena.inc", "scalar.inc", "draw.inc", "math.inc", "gpu/team.inc",
-                 "gpu/dots.inc", "gpu/matrix.inc", "gpu/stack.inc"},
+    .preludes = {"gpu/ctx.inc", "gpu/prelude.inc", "arena.inc", "scalar.inc", "draw.inc",
+                 "math.inc", "gpu/team.inc", "gpu/dots.inc", "gpu/matrix.inc", "gpu/stack.inc"},
     .entry = {"seed.inc", "memory.inc", "fault.inc", "entry.inc", "gpu/calls.inc", "gpu/driver.inc",
               "gpu/device.inc", "gpu/library.inc", "gpu/run.inc", "gpu/entry.inc"},
     .function = "static __device__ __noinline__ void",
@@ -109,8 +110,8 @@ static void weights_text(Emit *em, Sb *out) {
     if (!w->n) return;
     if (w->n > WEIGHTS_INLINE) {
         sb_printf(out, "#define BK_WEIGHTS_BYTES %zu\n", w->n);
-        sb_puts(out,
-                embedded_text(w->n > WEIGHTS_MAPPED ? "cpu/weights_mapped.inc" : "cpu/weights.inc"));
+        sb_puts(out, embedded_text(w->n > WEIGHTS_MAPPED ? "cpu/weights_mapped.inc"
+                                                         : "cpu/weights.inc"));
     } else {
         sb_puts(out, "static const _Alignas(64) unsigned char bk_weights[] =");
         for (size_t i = 0; i < w->n; i++) {
@@ -323,7 +324,7 @@ static void emit(Program *p, const CompileOptions *o, Texts *to, Facts *facts) {
     em.const_name = map_new(em.a);
     em.resident_name = NEWN(em.a, const char *, p->onchip->residents.n);
     if (p->packed) em.packed_name = NEWN(em.a, const char *, p->packed->all.n);
-    em.tensor_declared = NEWN(em.a, int, p->ntensor + 1);
+    em.tensor_declared = NEWN(em.a, int, p->cx->next_tensor + 1);
     Target outlined = *em.target;
     if (p->nfunc) { /* what they need of the C stack does not add to the functions' */
         outlined.function = outlined.outlined;

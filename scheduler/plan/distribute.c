@@ -443,9 +443,9 @@ void pass_distribute(Program *p) {
                                (Way[]){{16, ns}, {32, ns}});
         choose_wanted(&d, p->top);
     }
-    d.owner = NEWN(p->cx->a, Owner, p->ntensor + 1);
-    d.friendly = NEWN(p->cx->a, uint32_t, p->ntensor + 1);
-    memset(d.friendly, 0xff, sizeof *d.friendly * (size_t)(p->ntensor + 1));
+    d.owner = NEWN(p->cx->a, Owner, p->cx->next_tensor + 1);
+    d.friendly = NEWN(p->cx->a, uint32_t, p->cx->next_tensor + 1);
+    memset(d.friendly, 0xff, sizeof *d.friendly * (size_t)(p->cx->next_tensor + 1));
     seq_each(p->top, readers, &d);
     walk(&d, p->top);
 }

@@ -290,7 +290,5 @@ void pass_library(Program *p) {
             if (l.n > before) tried--; /* it is gone */
         }
     }
-    p->ntensor = p->cx->next_tensor;
-    p->nsym = p->cx->next_sym;
     if (l.n) pass_dead_code(p); /* what was read through */
 }

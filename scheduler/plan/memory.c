@@ -621,15 +621,15 @@ static void rest_all(Planner *q, int end) {
 void pass_memory(Program *p) {
     Arena *a = p->cx->a;
     Planner q = {.p = p, .a = a};
-    q.def_loop = NEWN(a, LoopPos *, p->ntensor + 1);
-    q.join_arms[0] = NEWN(a, Tensor *, p->ntensor + 1);
-    q.join_arms[1] = NEWN(a, Tensor *, p->ntensor + 1);
-    q.phi_init = NEWN(a, Tensor *, p->ntensor + 1);
-    q.direct = NEWN(a, int, p->ntensor + 1);
-    q.passed = NEWN(a, int, p->ntensor + 1);
-    q.passed_in = NEWN(a, LoopPos *, p->ntensor + 1);
-    q.joins = NEWN(a, TensorVec, p->ntensor + 1);
-    q.alias = NEWN(a, TensorVec, p->ntensor + 1);
+    q.def_loop = NEWN(a, LoopPos *, p->cx->next_tensor + 1);
+    q.join_arms[0] = NEWN(a, Tensor *, p->cx->next_tensor + 1);
+    q.join_arms[1] = NEWN(a, Tensor *, p->cx->next_tensor + 1);
+    q.phi_init = NEWN(a, Tensor *, p->cx->next_tensor + 1);
+    q.direct = NEWN(a, int, p->cx->next_tensor + 1);
+    q.passed = NEWN(a, int, p->cx->next_tensor + 1);
+    q.passed_in = NEWN(a, LoopPos *, p->cx->next_tensor + 1);
+    q.joins = NEWN(a, TensorVec, p->cx->next_tensor + 1);
+    q.alias = NEWN(a, TensorVec, p->cx->next_tensor + 1);
     q.loops = map_new(a);
     number(&q, p->top);
     int end = q.pos + 1;

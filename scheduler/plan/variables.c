@@ -201,6 +201,6 @@ static void walk(VariablesWalk *w, const Seq *q) {
 
 void pass_variables(Program *p) {
     VariablesWalk w = {.p = p, .m = p->mem, .kernel = true};
-    w.declared = NEWN(p->cx->a, bool, p->ntensor + 1);
+    w.declared = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
     walk(&w, p->top);
 }

@@ -222,12 +222,10 @@ static void sweep(Dead *d, Seq *q) {
 void pass_dead_code(Program *p) {
     Arena *a = p->cx->a;
     Dead d = {.p = p, .a = a};
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
-    d.tensor_def = NEWN(a, Stmt *, p->ntensor + 1);
-    d.sym_def = NEWN(a, Stmt *, p->nsym + 1);
-    d.tensor_live = NEWN(a, uint8_t, p->ntensor + 1);
-    d.sym_live = NEWN(a, uint8_t, p->nsym + 1);
+    d.tensor_def = NEWN(a, Stmt *, p->cx->next_tensor + 1);
+    d.sym_def = NEWN(a, Stmt *, p->cx->next_sym + 1);
+    d.tensor_live = NEWN(a, uint8_t, p->cx->next_tensor + 1);
+    d.sym_live = NEWN(a, uint8_t, p->cx->next_sym + 1);
     d.stmt_live = map_new(a);
     d.expr_seen = map_new(a);
     seq_each(p->top, note_defines, &d);

@@ -146,5 +146,4 @@ static void fold(void *user, Stmt *o) {
 void pass_fold_product(Program *p) {
     Fold f = {.p = p, .c = p->cx, .tables = map_new(p->cx->a)};
     seq_each(p->top, fold, &f);
-    p->ntensor = p->cx->next_tensor;
 }

@@ -352,11 +352,11 @@ static void drop_fused(Seq *q) {
 
 void pass_fuse(Program *p) {
     Fuse f = {.p = p, .c = p->cx, .a = p->cx->a};
-    f.pinned = NEWN(f.a, bool, p->ntensor + 1);
-    f.stmt = NEWN(f.a, const Stmt *, p->ntensor + 1);
-    f.users = NEWN(f.a, TensorVec, p->ntensor + 1);
-    f.loads = NEWN(f.a, int, p->ntensor + 1);
-    f.above = NEWN(f.a, int, p->ntensor + 1);
+    f.pinned = NEWN(f.a, bool, p->cx->next_tensor + 1);
+    f.stmt = NEWN(f.a, const Stmt *, p->cx->next_tensor + 1);
+    f.users = NEWN(f.a, TensorVec, p->cx->next_tensor + 1);
+    f.loads = NEWN(f.a, int, p->cx->next_tensor + 1);
+    f.above = NEWN(f.a, int, p->cx->next_tensor + 1);
     for (int i = 0; i < p->nout; i++) pin(&f, p->out[i].t);
     seq_each(p->top, scan, &f);
     for (int i = 0; i < f.order.n; i++) e_each_load(f.c, f.order.p[i]->body, count_load, &f);
@@ -380,6 +380,4 @@ void pass_fuse(Program *p) {
     }
     drop_fused(p->top);
     seq_rewrite(p->top, group, &f);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

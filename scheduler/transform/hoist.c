@@ -203,6 +203,4 @@ static void hoist_loop(void *user, Seq *q, int *at) {
 void pass_hoist(Program *p) {
     Hoist h = {.p = p, .c = p->cx, .a = p->cx->a};
     seq_rewrite(p->top, hoist_loop, &h); /* inner loops first: what they give up may move on */
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

@@ -105,7 +105,4 @@ static void try_loop(void *user, Seq *q, int *at) {
     }
 }
 
-void pass_inplace(Program *p) {
-    seq_rewrite(p->top, try_loop, p);
-    p->nsym = p->cx->next_sym;
-}
+void pass_inplace(Program *p) { seq_rewrite(p->top, try_loop, p); }

@@ -376,8 +376,4 @@ static void try_loop(void *user, Seq *q, int *at) {
     *at += made.n - 1;
 }
 
-void pass_interchange(Program *p) {
-    seq_rewrite(p->top, try_loop, p);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
-}
+void pass_interchange(Program *p) { seq_rewrite(p->top, try_loop, p); }

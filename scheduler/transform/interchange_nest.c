@@ -487,8 +487,4 @@ static void try_loop(void *user, Seq *q, int *at) {
     *at = last;
 }
 
-void pass_interchange_nest(Program *p) {
-    seq_rewrite(p->top, try_loop, p);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
-}
+void pass_interchange_nest(Program *p) { seq_rewrite(p->top, try_loop, p); }

@@ -152,8 +152,8 @@ static Expr *reorder_load(void *user, Expr *e) {
 
 void pass_layout(Program *p) {
     Layout y = {.c = p->cx};
-    y.fixed = NEWN(p->cx->a, bool, p->ntensor + 1);
-    y.last = NEWN(p->cx->a, int, p->ntensor + 1);
+    y.fixed = NEWN(p->cx->a, bool, p->cx->next_tensor + 1);
+    y.last = NEWN(p->cx->a, int, p->cx->next_tensor + 1);
     for (int i = 0; i < p->nout; i++) {
         fix(&y, p->out[i].t);
         if (p->out[i].has) e_each_load(y.c, p->out[i].has, fix_load, &y);
@@ -176,5 +176,4 @@ void pass_layout(Program *p) {
         }
     for (int i = 0; i < y.te.n; i++)
         y.te.p[i]->body = e_subst(p->cx, y.te.p[i]->body, 0, NULL, NULL, reorder_load, &y);
-    p->nsym = p->cx->next_sym;
 }

@@ -295,6 +295,4 @@ void pass_recluster(Program *p) {
     if (p->schedule->units == 1) return;
     Recluster x = {.p = p, .c = p->cx, .a = p->cx->a};
     seq_rewrite(p->top, try_branch, &x);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

@@ -235,6 +235,4 @@ static void try_loop(void *user, Seq *q, int *at) {
 void pass_unroll(Program *p) {
     Unroll u = {.p = p, .c = p->cx, .a = p->cx->a};
     seq_rewrite(p->top, try_loop, &u);
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }

@@ -506,6 +506,4 @@ void pass_wavefront(Program *p) {
     void *user[2] = {p, &changed};
     walk(user, p->top);
     if (changed) pass_dead_code(p); /* sequences that are read in slices only */
-    p->nsym = p->cx->next_sym;
-    p->ntensor = p->cx->next_tensor;
 }
