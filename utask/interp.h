@@ -132,9 +132,7 @@ typedef struct Code {
     Reg *init; /* nreg: constants in place */
     int nsym;
     struct CodeSym {
-        int reg;
-        DType t;
-        int sym;
+        int reg, sym;
     } * sym;
     int nindim;
     struct CodeIndim {
@@ -143,8 +141,7 @@ typedef struct Code {
     int nslot;
     const Tensor **slot; /* tensors loaded */
     int nout;
-    int *out; /* uniform results */
-    DType *out_t;
+    int *out;                 /* uniform results */
     int rank, axis[MAX_RANK]; /* of a tensor body: out[0..rank) are its dims; axis -1: not used */
     int result;               /* register; -1: only uniform results */
     DType t;
@@ -256,7 +253,7 @@ typedef struct Exec {
     void *scratch, *held; /* held: freed on a fault */
     size_t scratch_size;
     struct LoopRun *loop; /* innermost */
-    struct Frame *frame;    /* what activations around the present one left behind */
+    struct Frame *frame;  /* what activations around the present one left behind */
     int64_t depth, stack_depth;
     int64_t depth_cap,
         depth_budget; /* of a run that measures how deep a recursion goes; else stack_depth, 0 */

@@ -196,6 +196,16 @@ static Inst *append(Compiler *c, Block *b, int op) {
     return i;
 }
 
+/* A new register of type t = op of a and b, which are of type from. */
+static Inst *emit(Compiler *c, Block *to, int op, DType t, DType from, int a, int b) {
+    int d = reg_new(c, t);
+    Inst *i = append(c, to, op);
+    i->dt = (uint8_t)t;
+    i->sdt = (uint8_t)from;
+    i->dst = d, i->a = a, i->b = b;
+    return i;
+}
+
 /* dst = a op b in scope s; looks for the same among the latest instructions there. */
 static int emit_bin(Compiler *c, Scope *s, int op, DType t, int a, int b) {
     const Block *k = s->block;
@@ -203,19 +213,11 @@ static int emit_bin(Compiler *c, Scope *s, int op, DType t, int a, int b) {
         const Inst *o = &k->p[i];
         if (o->op == op && o->dt == t && o->a == a && o->b == b) return o->dst;
     }
-    int d = reg_new(c, t);
-    Inst *i = append(c, s->block, op);
-    i->dt = i->sdt = (uint8_t)t;
-    i->dst = d, i->a = a, i->b = b;
-    return d;
+    return emit(c, s->block, op, t, t, a, b)->dst;
 }
 
 static int emit_norm(Compiler *c, Scope *s, int a) {
-    int d = reg_new(c, DT_BOOL);
-    Inst *i = append(c, s->block, I_NORM);
-    i->dt = i->sdt = DT_BOOL;
-    i->dst = d, i->a = a;
-    return d;
+    return emit(c, s->block, I_NORM, DT_BOOL, DT_BOOL, a, -1)->dst;
 }
 
 static int slot_for(Compiler *c, const Tensor *t) {
@@ -340,11 +342,10 @@ static int gen_load(Compiler *c, const Expr *e) {
             sum_collect(c, &s, e->a[d], stride);
             if (d && t->dim[d]) stride = factor_mul(c, stride, t->dim[d]);
         }
-    int flat = sum_total(c, &s), slot = slot_for(c, t), d = reg_new(c, t->dtype);
-    Inst *i = append(c, c->cur->block, E_LOAD);
-    i->dt = i->sdt = (uint8_t)t->dtype;
-    i->dst = d, i->a = flat, i->imm = slot;
-    return d;
+    int flat = sum_total(c, &s);
+    Inst *i = emit(c, c->cur->block, E_LOAD, t->dtype, t->dtype, flat, -1);
+    i->imm = slot_for(c, t);
+    return i->dst;
 }
 
 /* ---- conditions --------------------------------------------------------------------------- */
@@ -390,11 +391,9 @@ static int gen_select(Compiler *c, const Expr *e) {
         if (around >= 0) m = emit_bin(c, c->cur, E_AND, DT_BOOL, around, m);
         side[k] = gen_side(c, e->a[1 + k], emit_norm(c, c->cur, m));
     }
-    int d = reg_new(c, e->dtype);
-    Inst *i = append(c, c->cur->block, E_SELECT);
-    i->dt = i->sdt = e->dtype;
-    i->dst = d, i->a = cond, i->b = side[0], i->c = side[1];
-    return d;
+    Inst *i = emit(c, c->cur->block, E_SELECT, e->dtype, e->dtype, cond, side[0]);
+    i->c = side[1];
+    return i->dst;
 }
 
 /* ---- reductions --------------------------------------------------------------------------- */
@@ -512,7 +511,7 @@ static int gen_leaf(Compiler *c, const Expr *e) {
     case E_SYM:
         r = reg_const(c, e->dtype, v);
         k->sym = pool_grow(c->pool, k->sym, k->nsym, &c->sym_cap, sizeof *k->sym);
-        k->sym[k->nsym++] = (struct CodeSym){r, e->sym->dtype, e->sym->id};
+        k->sym[k->nsym++] = (struct CodeSym){r, e->sym->id};
         return r;
     case E_INDIM:
     case E_SEED:
@@ -543,17 +542,14 @@ static int gen_node(Compiler *c, const Expr *e) {
     }
     if (e_is_binary(e->op) && !e_is_compare(e->op))
         return emit_bin(c, c->cur, e->op, e->dtype, a[0], a[1]);
-    int d = reg_new(c, e->dtype);
-    Inst *i = append(c, c->cur->block, e->op);
-    i->dt = e->dtype;
-    i->sdt = e->a[0]->dtype;
-    i->dst = d, i->a = a[0], i->b = a[1], i->c = a[2];
+    Inst *i = emit(c, c->cur->block, e->op, e->dtype, e->a[0]->dtype, a[0], a[1]);
+    i->c = a[2];
     if (e->op == E_GUARD) {
         i->imm = (int)e->i;
         i->told = told;
         i->m = mask_around(c->cur);
     }
-    return d;
+    return i->dst;
 }
 
 /* The register that holds e in the scope c->cur. */
@@ -596,12 +592,10 @@ static void compile(Compiler *c, const Tensor *t, int n, Expr *const *e) {
     k->rank = t ? tensor_ndim(t) : 0;
     k->nout = k->rank + n;
     k->out = pool_alloc(c->pool, sizeof *k->out * (size_t)(k->nout + 1));
-    k->out_t = pool_alloc(c->pool, sizeof *k->out_t * (size_t)(k->nout + 1));
     c->cur = &dims;
     for (int i = 0; i < k->nout; i++) {
         const Expr *x = i >= k->rank ? e[i - k->rank] : t->dim[i];
         k->out[i] = x ? gen(c, x) : reg_int(c, i < k->rank);
-        k->out_t[i] = x ? x->dtype : DT_I64;
     }
     if (t) {
         k->t = t->dtype;

@@ -348,8 +348,7 @@ static void print_binding(Printer *p, int indent, const char *what, const Sym *s
 
 static void print_loop(Printer *p, const Stmt *s, int indent) {
     share(p, indent + 2, 2, (Expr *[]){s->loop.trips, s->loop.cond0});
-    say(p, "%>loop", indent);
-    if (s->loop.iter) say(p, " %y", s->loop.iter);
+    say(p, "%>loop %y", indent, s->loop.iter);
     if (s->loop.trips) {
         say(p, " < ");
         print_expr(p, s->loop.trips, 2);

@@ -76,15 +76,10 @@ Tensor *tensor_term(Cx *c, const Tensor *t, Expr *r, Expr **load) {
         from[n] = t->axis[i];
         at[n++] = e_axis(c, t->axis[i]);
     }
-    Tensor *x = tensor_new(c, TK_TE, r->dtype, n, dim);
-    for (int i = 0; i < n; i++) {
-        x->axis[i] = axis_new(c, dim[i]);
-        to[i] = e_axis(c, x->axis[i]);
-    }
+    Tensor *x = tensor_like(c, TK_TE, t, n, dim, t->seq);
+    x->dtype = r->dtype;
+    for (int i = 0; i < n; i++) to[i] = e_axis(c, x->axis[i]);
     x->body = e_subst(c, r, n, from, to, NULL, NULL);
-    x->name = t->name;
-    x->path = t->path;
-    x->seq = t->seq;
     *load = e_load(c, x, at);
     return x;
 }
@@ -236,18 +231,14 @@ static int64_t tensor_terms(Cx *c, Tensor *t, int depth) {
 }
 
 static Expr *reduce_identity(Cx *c, const Expr *e) {
-    bool flt = dtype_is_float(e->dtype), sgn = dtype_is_signed(e->dtype);
-    int bits = e->dtype == DT_BOOL ? 1 : (int)dtype_size(e->dtype) * 8;
-    uint64_t top = (uint64_t)1 << (bits - 1);
     switch (e->kind) {
     case R_PROD: return e_num(c, e->dtype, 1);
     case R_AND: return e_bool(c, true);
     case R_MAX:
-        return flt ? e_num(c, e->dtype, -__builtin_inf())
-                   : e_ci(c, e->dtype, sgn ? (int64_t)top : 0);
     case R_MIN:
-        return flt ? e_num(c, e->dtype, __builtin_inf())
-                   : e_ci(c, e->dtype, sgn ? (int64_t)(top - 1) : (int64_t)(top - 1 + top));
+        if (dtype_is_float(e->dtype))
+            return e_num(c, e->dtype, e->kind == R_MAX ? -__builtin_inf() : __builtin_inf());
+        return e_ci(c, e->dtype, e->kind == R_MAX ? int_least(e->dtype) : int_most(e->dtype));
     default: return e_num(c, e->dtype, 0);
     }
 }
