@@ -198,6 +198,14 @@ mutated() {
     "$PYTHON" tests/hostile/mutate.py $((BROKEN / 4)) --seed $((SEED + 1)) --target cpu --braid $BRAID tests/conformance/exports tests/golden
 }
 
+# The family that only prints: sequential C.
+plain() {
+    local work=$LOGS/plain
+    conformance $BRAID plain 64
+    "$PYTHON" -m models attention_grow blockdrop experts_dispatch lstm_operator mvrnn rnnt seq2seq treelstm --small --out "$work"
+    $BRAID test --target plain "$work"
+}
+
 # What PyTorch's exporters write (models/exports.py), with PyTorch's answers.
 exports() {
     local target
@@ -294,6 +302,7 @@ step recursion "$PYTHON" tests/conformance/recursion.py --braid $BRAID
 step special-values "$PYTHON" tests/conformance/special_values.py --braid $BRAID
 step nests "$PYTHON" tests/random/nest_check.py --braid $BRAID
 step models models
+step plain plain
 step exports exports
 step random-values random_values
 step mutated mutated

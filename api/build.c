@@ -1,4 +1,4 @@
-/* build.c: from a model to a library, with what is measured for it and what was. */
+/* build.c: compiles a model to a library, with the measured numbers of device and choices. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"
@@ -6,8 +6,7 @@
 #include "api/runtime.h"
 #include "scheduler/cost/decide.h"
 
-/* The caller's copy of the text; of GPUs that is the device's part, and the host's lies beside it.
- */
+/* Writes the caller's copy of the text: for GPUs the device code, and beside it the host code. */
 static braid_status write_copy(const RtJob *j, const char *path, braid_error *e) {
     char *host = rt_text("%s.host.c", path);
     if (!host) return rt_fail(e, BRAID_MEMORY, "out of memory");
@@ -21,13 +20,13 @@ braid_status rt_build(const char *model_path, const braid_options *o, bool by_ru
                       const char *folder, const char *file, braid_error *e) {
     RtChoices choices = {0};
     RtJob j;
-    if (o->emit_path) { /* known before the work, not after it */
+    if (o->emit_path) { /* fail before the work, not after it */
         char *real;
         braid_status bad = rt_output_path(o->emit_path, &real, e);
         free(real);
         if (bad) return bad;
     }
-    if (by_run && o->tune) { /* whether there is something to measure */
+    if (by_run && o->tune) { /* an open model is not tuned here */
         rt_job_begin(&j, o, NULL);
         j.o.by_run = true;
         braid_status open = rt_job_emit(&j, model_path, e);
@@ -40,7 +39,7 @@ braid_status rt_build(const char *model_path, const braid_options *o, bool by_ru
     int units = o->threads ? o->threads : compile_cpus();
     choices.calibrated = device_calibrated(&j.o, s, true, &choices.device);
     if (key) choices.p = store_measured(s, key, units, &choices.n);
-    stage_set(NULL); /* tuning shows its own progress */
+    stage_set(NULL); /* rt_tune shows its own progress */
     braid_status st = o->tune ? rt_tune(model_path, o, s, key, &choices, e) : BRAID_OK;
     store_close(s);
     free(key);

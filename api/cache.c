@@ -1,14 +1,14 @@
-/* cache.c: the content-addressed store of compiled libraries, and compiling to where the caller
- * wants.
+/* cache.c: the store of compiled libraries, and braid_compile.
  *
- * The store is a folder with one folder an entry, named by a hash of everything that the library
- * depends on: the model's bytes, its external data files (path, size, time), this build of Braid,
- * the compilers, the machine's instruction set, the options, and what the scheduler goes by: the
- * number of units, the device's measured numbers and what tuning found. An entry is made under
- * another name and renamed, so it is complete or absent; of two processes that make the same one,
- * the second keeps the first's. What is opened is read and compared with the sums that were written
- * with it first: a file that is cut off would end the process where it is mapped. The folders are
- * the user's own, or the store is not used.
+ * The store is a folder with one folder per entry. An entry's name is a hash of everything that the
+ * library depends on: the model's bytes, its external data files (path, size, time), this build of
+ * Braid, the compilers, the machine's instruction set, the options, and what decides the schedule
+ * (the number of units, the device's measured numbers, the results of tuning).
+ *
+ * An entry is made under another name and then renamed, so it is either complete or absent. If two
+ * processes make the same entry, the first one stays. Before a library is opened, its files are
+ * compared with the check sums of the entry, because mapping a truncated file would crash the
+ * process. If a folder is not the user's own, the store is not used.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -23,7 +23,7 @@
 #include "api/runtime.h"
 #include "scheduler/cost/decide.h"
 
-/* Moves all files of `folder` beside it; `last` at the end, when what it needs is in place. */
+/* Moves all files of `folder` to the folder `to`: `last` at the end, after the files it needs. */
 static braid_status move_files(const char *folder, const char *to, const char *last,
                                braid_error *e) {
     braid_status st = BRAID_OK;
@@ -78,8 +78,7 @@ braid_status braid_compile(const char *model_path, const braid_options *options,
     return st;
 }
 
-/* ---- the key ------------------------------------------------------------------------------------
- */
+/* ---- the key --------------------------------------------------------------------------------- */
 static uint64_t hash_text(const char *s, uint64_t h) {
     return s ? hash_bytes(s, strlen(s) + 1, h) : hash_bytes("", 0, h + 1);
 }
@@ -93,8 +92,8 @@ static uint64_t hash_stat(const char *path, uint64_t h) {
     return hash_int((int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec, h);
 }
 
-/* This build of Braid: the build id of the object that this very code lies in, else its file's
- * facts. */
+/* Identifies this build of Braid: the build id of the object that contains this code, or else the
+ * size and time of its file. */
 typedef struct Build {
     uintptr_t here;
     uint64_t hash;
@@ -134,7 +133,7 @@ static uint64_t hash_build(uint64_t h) {
     return hash_stat(known ? info.dli_fname : "/proc/self/exe", b.hash);
 }
 
-/* A program as PATH finds it: where it is and what file it is. */
+/* Hashes the path of a program, as PATH finds it, and its file's size and time. */
 static uint64_t hash_program(const char *word, int n, uint64_t h) {
     const char *path = memchr(word, '/', (size_t)n) ? "" : getenv("PATH");
     for (const char *p = path ? path : ""; p; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
@@ -150,7 +149,7 @@ static uint64_t hash_program(const char *word, int n, uint64_t h) {
     return h;
 }
 
-/* What $NAME, or `otherwise`, runs: each word may be a program, as in "ccache gcc -m64". */
+/* Hashes the command $NAME, or else `otherwise`. Each word may be a program: "ccache gcc -m64". */
 static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
     const char *tool = getenv(name);
     if (!tool || !*tool) tool = otherwise;
@@ -163,7 +162,7 @@ static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
     return h;
 }
 
-/* What the text goes through (codegen/build/cc.c, gpu.c). */
+/* Hashes the compilers that build the text (codegen/build/cc.c, gpu.c). */
 static uint64_t hash_tools(const char *target, uint64_t h) {
     const Backend to = device_find(target)->backend;
     h = hash_tool("CC", "cc", h);
@@ -184,9 +183,9 @@ static uint64_t hash_tools(const char *target, uint64_t h) {
     return h;
 }
 
-/* External data files named in the model's bytes. They are entries {1: "location", 2: PATH} of a
- * protobuf message; an accidental match elsewhere only adds to the key. False when an entry is in a
- * form that this cannot follow. */
+/* Hashes the external data files that the model's bytes name, in protobuf entries {1: "location",
+ * 2: PATH}. An accidental match elsewhere only adds to the key. False: an entry has an unexpected
+ * form. */
 static bool hash_external(const char *model_path, const char *p, size_t n, uint64_t *h) {
     static const char mark[] = "\x0a\x08location";
     const char *slash = strrchr(model_path, '/'), *end = p + n;
@@ -218,8 +217,8 @@ static uint64_t hash_device(const Device *d, uint64_t h) {
     return hash_double(d->group_ns, h);
 }
 
-/* What rt_build schedules by. `measure`: as it does, it measures a machine that is not known yet.
- * Tuning finds its choices itself. */
+/* Hashes what decides the schedule in rt_build. `measure`: like rt_build, measure a machine that is
+ * not known yet. With tuning the stored choices do not count: it finds its own. */
 static uint64_t hash_schedule(const braid_options *o, bool measure, uint64_t h) {
     CompileOptions c;
     FoldSpec fold;
@@ -266,11 +265,10 @@ static bool cache_key(const char *model_path, const braid_options *o, bool measu
     return good;
 }
 
-/* ---- entries: model.so, perhaps its weights, and `sums` with the size and a sum of each --------
- */
+/* ---- entries: model.so, its weights if any, and `sums` with size and check sum of each ------- */
 static const char *const entry_files[] = {"model.so", "model.so.weights"};
 
-/* Size and sum of a file, as a line; NULL: it cannot be read. Malloc'd. */
+/* A line with the size and check sum of a file, malloc'd; NULL: it cannot be read. */
 static char *sum_line(const char *folder, const char *name) {
     char *path = rt_text("%s/%s", folder, name), *line = NULL;
     void *bytes;
@@ -290,7 +288,7 @@ static char *sum_line(const char *folder, const char *name) {
     return line;
 }
 
-/* The text of `sums` for the files that are there. Malloc'd, or NULL. */
+/* The text of `sums` for the files in `folder`, malloc'd, or NULL. */
 static char *sums_of(const char *folder) {
     char *first = sum_line(folder, entry_files[0]), *second = sum_line(folder, entry_files[1]);
     char *text = first ? rt_text("%s%s", first, second ? second : "") : NULL;
@@ -308,8 +306,7 @@ static braid_status write_sums(const char *folder, braid_error *e) {
     return st;
 }
 
-/* Whether the entry is whole: all of its files are as they were made, so that opening it is safe.
- */
+/* Whether all files of the entry are as they were made, so that it is safe to open the library. */
 static bool entry_is_whole(const char *entry) {
     char *path = rt_text("%s/sums", entry), *now = NULL;
     void *was = NULL;
@@ -323,7 +320,7 @@ static bool entry_is_whole(const char *entry) {
     return whole;
 }
 
-/* Builds in a folder named PREFIX.something, which stays on success. */
+/* Builds in the new folder PREFIX.XXXXXX, which stays on success. */
 static braid_status build_beside(const char *prefix, const char *model_path, const braid_options *o,
                                  char **folder, braid_error *e) {
     braid_status st = rt_temp_folder(prefix, folder, e);
@@ -335,16 +332,16 @@ static braid_status build_beside(const char *prefix, const char *model_path, con
     return st;
 }
 
-/* Takes an entry out of the way that is not whole: whoever has it open keeps it. */
+/* Removes an entry that is not whole. A process that has it open can go on using it. */
 static void drop_entry(const char *entry) {
     char *away;
     if (access(entry, F_OK) != 0 || rt_temp_folder(entry, &away, NULL)) return;
-    if (rename(entry, away) != 0) unlink(entry); /* a file in its place */
+    if (rename(entry, away) != 0) unlink(entry); /* it was a file */
     rt_remove_folder(away);
     free(away);
 }
 
-/* The entry, made if it is not there: *path. */
+/* *path: the library of the entry, which is made if it is missing. */
 static braid_status take_entry(const char *entry, bool fresh, const char *model_path,
                                const braid_options *o, char **path, braid_error *e) {
     char *built = NULL;
@@ -354,7 +351,7 @@ static braid_status take_entry(const char *entry, bool fresh, const char *model_
     if (!st) st = write_sums(built, e);
     if (!st && (fresh || !entry_is_whole(entry))) {
         drop_entry(entry);
-        /* Fails when another process was quicker; its entry is as good. */
+        /* It fails if another process was faster. Then that entry is used. */
         if (rename(built, entry) != 0 && !entry_is_whole(entry))
             st =
                 rt_fail(e, BRAID_IO, "cannot write to the cache: '%s': %s", entry, strerror(errno));

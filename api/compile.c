@@ -1,4 +1,4 @@
-/* compile.c: the compiler as a list of steps. */
+/* compile.c: runs the compiler: import, lowering, and the passes in order. */
 #include <time.h>
 
 #include "codegen/compile.h"
@@ -10,7 +10,7 @@
 #include "utask/lower.h"
 #include "utask/ops/lowerings.h"
 
-/* The lowerings by OpRow.index. The table is here, for utask/ and stack/ both have some: a lowering
+/* The lowerings by op_index. The table is here, for utask/ and stack/ both have some: a lowering
  * that lowers a body must not be below itself. */
 static LowerFn *const lowerings[] = {
 #define OP_AS(id, ...) lower_##id,
@@ -37,7 +37,7 @@ typedef struct Pass {
     const char *name;
     void (*run)(Program *p);
     Stage needs, leaves;
-    const char *why; /* it stands at this place */
+    const char *why; /* the reason for its place */
 } Pass;
 
 static const Pass passes[] = {
@@ -93,7 +93,7 @@ static const Pass passes[] = {
      "shares out what is left of a block's memory, and fetches ahead of barriers"},
 };
 
-/* "a, b, c": each once, for some come again. */
+/* "a, b, c": each name once, because some passes run several times. */
 static const char *pass_names(Arena *a) {
     Sb s = {.a = a};
     for (size_t i = 0; i < COUNT(passes); i++) {
@@ -110,7 +110,7 @@ static double now_ms(void) {
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* `begin`: when the pass began. */
+/* `begin`: the start of the pass, in ms. For the first pass it includes the import. */
 static void run_pass(Program *p, const Pass *x, double begin, PassReport *report) {
     ASSERT(p->stage == x->needs);
     if (x->run) x->run(p);
@@ -125,9 +125,10 @@ static void run_pass(Program *p, const Pass *x, double begin, PassReport *report
 
 static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
     const Device *device = o->device ? o->device : device_find(o->target);
-    const int units = o->units ? o->units : device->units ? device->units : compile_cpus();
+    const bool one = device->units == 1; /* whatever the caller has */
+    const int units = o->units && !one ? o->units : device->units ? device->units : compile_cpus();
     Schedule *k = schedule_new(c, device, units, o->schedule);
-    k->lanes = device_is_gpu(device) ? 1 : compile_vector_width(d, o);
+    k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o);
     k->measured = o->measured;
     k->nmeasured = o->nmeasured;
     return k;
@@ -135,14 +136,15 @@ static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
 
 Program *compile_program(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
     const double begin = now_ms();
-    const bool oracle = strcmp(o->target, "interp") == 0; /* it runs the plain tree */
+    const bool oracle =
+        strcmp(o->target, "interp") == 0; /* the interpreter runs the unscheduled tree */
     const size_t n = oracle ? ORACLE_PASSES : COUNT(passes);
     PassReport *report = o->report;
     bool known = !report || !report->after;
     for (size_t i = 0; i < n && !known; i++) known = strcmp(report->after, passes[i].name) == 0;
     if (!known)
-        err(d, ST_USAGE, NULL, "'%s' is no pass for target %s; passes are %s", report->after,
-            o->target, pass_names(a));
+        err(d, ST_USAGE, NULL, "there is no pass '%s' for target %s; the passes are %s",
+            report->after, o->target, pass_names(a));
     Graph *g = compile_import(a, d, model_path, o);
     if (o->by_run && compile_is_open(g)) return NULL;
     Program *p = lower_graph(cx_new(a, d), g, lowerings);

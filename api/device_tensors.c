@@ -1,4 +1,4 @@
-/* device_tensors.c: runs on tensors in the memory of a GPU. */
+/* device_tensors.c: runs the model on tensors in the memory of a GPU. */
 #include <stdlib.h>
 
 #include "api/runtime.h"
@@ -8,7 +8,7 @@ static braid_status status_of(int st, const char *message, braid_error *e) {
     return st ? rt_fail(e, (braid_status)st, "%s", message) : BRAID_OK;
 }
 
-/* An open model's is that of its last run. */
+/* The session with the device: of an open model, that of its last run. */
 static braid_session *session_of(braid_session *s) {
     braid_session *last = s ? rt_last_session(s) : NULL;
     return last ? last : s;
@@ -19,7 +19,7 @@ int32_t braid_model_device_type(const struct braid_model *m) {
     return m->lib ? m->lib->device_type : kDLCPU;
 }
 
-/* An open model for a GPU. */
+/* Whether it is an open model's session for a GPU. */
 static bool has_ranked(const braid_session *s) {
     return s && s->model->open && rt_open_device_type(s->model) != kDLCPU;
 }
@@ -87,7 +87,7 @@ braid_status rt_on_device(braid_session *s, const DLTensor *const *in, bool *on,
         m->in[here].name, m->in[there].name);
 }
 
-/* t as the library takes it. */
+/* Puts t into the library's form. */
 static braid_status as_input(const char *name, const DLTensor *t, braid_tensor_v1 *to,
                              braid_error *e) {
     braid_dtype dtype = rt_from_dl(t->dtype);
@@ -107,7 +107,7 @@ static braid_status as_input(const char *name, const DLTensor *t, braid_tensor_v
 
 typedef struct OnDevice {
     DLManagedTensor m;
-    struct braid_model *model; /* whose library frees the memory */
+    struct braid_model *model; /* its library frees the memory */
     void *memory;
     int64_t dim[MAX_RANK];
 } OnDevice;
@@ -120,7 +120,7 @@ static void on_device_free(DLManagedTensor *m) {
     free(own);
 }
 
-/* A copy of t's data, enqueued; the session is locked. */
+/* Enqueues a copy of t. Requires that the session is locked. */
 static braid_status copy_of(braid_session *s, int direction, const braid_tensor_v1 *t,
                             DLManagedTensor **out, braid_error *e) {
     char message[sizeof e->message] = "";

@@ -1,4 +1,4 @@
-/* dlpack.c: running on DLPack tensors. */
+/* dlpack.c: runs the model on DLPack tensors. */
 #include <stdlib.h>
 
 #include "api/runtime.h"
@@ -57,7 +57,7 @@ bool rt_is_dense(const DLTensor *t) {
     return true;
 }
 
-/* Elements at any strides to row-major. */
+/* Copies elements at any strides to row-major order. */
 static void gather(const DLTensor *t, const char *from, size_t size, int64_t count, char *to) {
     int64_t idx[MAX_RANK] = {0}, at = 0, dense[MAX_RANK], step = 1;
     const int64_t *stride = t->strides;
@@ -111,7 +111,7 @@ static void managed_free(DLManagedTensor *m) {
     free(own);
 }
 
-/* v (taken) as a DLPack tensor, NULL for an optional without element. */
+/* Turns v (taken) into a DLPack tensor; an empty optional becomes NULL. */
 static braid_status give(braid_value *v, DLManagedTensor **out, braid_error *e) {
     braid_value *t = v->kind == BRAID_OPTIONAL ? braid_value_item(v, 0) : v;
     *out = NULL;
@@ -136,7 +136,7 @@ static braid_status give(braid_value *v, DLManagedTensor **out, braid_error *e) 
     return BRAID_OK;
 }
 
-/* A run of an open model, by the session for the ranks of its tensors. */
+/* Runs an open model with the session for the ranks of its tensors. */
 static braid_status run_ranked(braid_session *s, const DLTensor *const *in, DLManagedTensor **out,
                                braid_error *e) {
     braid_session *to;

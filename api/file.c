@@ -1,4 +1,4 @@
-/* file.c: whole files, temporary folders, and values in files. */
+/* file.c: reads and writes whole files and values in files; makes temporary folders. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -49,7 +49,7 @@ braid_status rt_read_file(const char *path, void **bytes, size_t *n, braid_error
 braid_status rt_output_path(const char *path, char **real, braid_error *e) {
     struct stat st;
     *real = NULL;
-    if (lstat(path, &st) != 0 && errno == ENOENT) { /* new: its folder must be there */
+    if (lstat(path, &st) != 0 && errno == ENOENT) { /* a new file: its folder must exist */
         const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
         char *folder =
             slash ? rt_text("%.*s", (int)(slash - path + (slash == path)), path) : rt_text(".");
@@ -99,7 +99,7 @@ braid_status rt_write_file(const char *path, const void *bytes, size_t n, braid_
     }
     int why = errno;
     if (fd >= 0) {
-        /* mkstemp gives 0600; the file gets what open() would have given it. */
+        /* mkstemp makes files with mode 0600. Give it the mode of an ordinary new file. */
         mode_t mask = umask(0);
         umask(mask);
         if (good && fchmod(fd, 0666 & ~mask) != 0) good = false, why = errno;

@@ -1,4 +1,4 @@
-/* folder.c: the folder of the cache, and the store in it of what was measured on this machine. */
+/* folder.c: the folder of the cache, and its store of measurements of this machine. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ bool rt_make_folders(char *path) {
         *p = '/';
     }
     if (mkdir(path, 0700) != 0 && errno != EEXIST) return false;
-    char *real = realpath(path, NULL); /* it may be a link that the user has made */
+    char *real = realpath(path, NULL); /* it may be a link of the user */
     bool good = real && rt_is_own(real) && access(real, W_OK | X_OK) == 0;
     free(real);
     return good;

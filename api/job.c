@@ -1,4 +1,4 @@
-/* job.c: one compilation: text, weights, and the C compiler, with errors caught. */
+/* job.c: one compilation (text, weights, C compiler), with errors caught. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -18,21 +18,21 @@ void rt_job_end(RtJob *j) {
     arena_free(j->arena);
 }
 
-/* All that changes is behind `j`. */
+/* Everything that changes is in *j: longjmp leaves changed local variables undefined. */
 braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e) {
     jmp_buf jb;
     j->d.top = &jb;
     if (setjmp(jb) == 0) {
         j->arena = arena_new(&j->d);
         j->p = compile_program(j->arena, &j->d, model_path, &j->o);
-        if (j->p) compile_emit(j->p, &j->o, &j->texts);
+        if (j->p) compile_emit(j->p, &j->texts);
     }
     j->d.top = NULL;
     if (j->d.status) return rt_fail_diag(e, &j->d);
     return j->p ? BRAID_OK : RT_OPEN;
 }
 
-/* The library from the texts that lie at `text` and, for GPUs, `host`. */
+/* Builds the library from the text in the file `text` and, for GPUs, in `host`. */
 static bool run_compilers(RtJob *j, const char *text, const char *host, const char *so_path) {
     jmp_buf jb;
     j->d.top = &jb;
@@ -47,7 +47,7 @@ static bool run_compilers(RtJob *j, const char *text, const char *host, const ch
 }
 
 braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e) {
-    /* What belongs to a text lies beside it under its name. */
+    /* All files of a compilation lie in `folder`; their names begin with `file`. */
     const bool gpu = j->texts.host.n > 0;
     char *text = rt_text("%s/%s.%s", folder, file, gpu ? "cu" : "c"),
          *so = rt_text("%s/%s", folder, file);

@@ -1,10 +1,10 @@
-/* load.c: braid_load: a library, a model that is compiled to one, or one to interpret. */
+/* load.c: braid_load: opens a library, or compiles a model, or prepares it for the interpreter. */
 #include <stdlib.h>
 
 #include "base/cleanup.h"
 #include "api/runtime.h"
 
-/* All that needs the Program. */
+/* Fills the parts of m that come from the Program. */
 static void load_program(struct braid_model *m, Program *p) {
     m->program = p;
     m->interp = interp_new(p);
@@ -45,7 +45,7 @@ static braid_status load_interp(struct braid_model *m, const char *path,
 static braid_status load_compiled(struct braid_model *m, const char *model_path,
                                   const braid_options *o, braid_error *e) {
     braid_status st = BRAID_OK;
-    /* A cached library that cannot be opened (a damaged file) is made again once. */
+    /* If a cached library cannot be opened (its file is damaged), build it again once. */
     for (int fresh = 0; fresh < 2; fresh++) {
         char *path;
         st = rt_cached_library(model_path, o, fresh, &path, &m->folder, e);

@@ -1,10 +1,10 @@
-/* load_library.c: opening what `braid compile` made. */
+/* load_library.c: opens libraries made by `braid compile`. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
 #include "api/runtime.h"
 
-/* The table's io in the public form; the strings stay the library's. */
+/* Puts an input or output of the table into the public form. The strings stay the library's. */
 static void library_io(const braid_io_v1 *from, braid_io *io) {
     bool optional = from->kind >= BRAID_IO_OPTIONAL_TENSOR;
     bool sequence = from->kind == BRAID_IO_SEQUENCE || from->kind == BRAID_IO_OPTIONAL_SEQUENCE;
@@ -18,7 +18,7 @@ static void library_io(const braid_io_v1 *from, braid_io *io) {
 }
 
 braid_status rt_open_library(const char *path, struct braid_model *m, braid_error *e) {
-    /* A name without a slash would be searched for in the system's folders. */
+    /* dlopen would search the system's folders for a name without a slash. */
     char *full = rt_text(strchr(path, '/') ? "%s" : "./%s", path);
     if (!full) return rt_fail(e, BRAID_MEMORY, "out of memory");
     m->handle = dlopen(full, RTLD_NOW | RTLD_LOCAL);
@@ -32,7 +32,7 @@ braid_status rt_open_library(const char *path, struct braid_model *m, braid_erro
     *(void **)&get = dlsym(m->handle, "braid_model");
     if (!get) return rt_fail(e, BRAID_INPUT, "not a library made by braid compile");
     const braid_model_v1 *lib = get();
-    /* Libraries made before there were GPUs have a shorter table. */
+    /* Old libraries, from before GPUs, have a shorter table. */
     if (!lib || lib->abi_version != BRAID_ABI_VERSION ||
         lib->struct_size < offsetof(braid_model_v1, device_type))
         return rt_fail(e, BRAID_UNSUPPORTED, "made for version %u of the interface, not %d",

@@ -1,4 +1,4 @@
-/* model.c: models: a library that is one, what a model says of itself, and its end. */
+/* model.c: models: recognizing a library, the properties of a model, and freeing it. */
 #include <dlfcn.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* model_options.c: the options of braid_load and braid_compile: checked, with defaults, and as the
- * compiler takes them. */
+/* model_options.c: checks the options of braid_load and braid_compile, fills in defaults, and puts
+ * them into the compiler's form. */
 #include "api/runtime.h"
 #include "scheduler/cost/device.h"
 
@@ -10,7 +10,7 @@ braid_status rt_target(const char *target, braid_error *e) {
     size_t n = strcspn(target, ":");
     char known[600] = "";
     if (strcmp(target, "interp") == 0 || device_find(target)) return BRAID_OK;
-    for (int kind = 1; !*known && kind >= 0; kind--) /* those of its kind, or all */
+    for (int kind = 1; !*known && kind >= 0; kind--) /* the targets of its kind, else all */
         for (int i = 0; device_at(i); i++) {
             const char *name = device_at(i)->name;
             if (kind && (strncmp(name, target, n) != 0 || name[n] != ':')) continue;

@@ -1,8 +1,8 @@
-/* npy.c: NumPy's .npy files, versions 1.0 to 3.0.
+/* npy.c: reads and writes NumPy's .npy files, versions 1.0 to 3.0.
  *
- * A file is "\x93NUMPY", a version, the header's length (2 bytes in version 1, 4 later), the header
- * (a Python dictionary with 'descr', 'fortran_order', 'shape'), and the elements. The file comes
- * from outside: everything is checked against its length before it is used.
+ * A file is "\x93NUMPY", a version, the header's length (2 bytes in version 1, 4 bytes later), the
+ * header (a Python dictionary with 'descr', 'fortran_order', 'shape'), and the elements. The file
+ * is not trusted: everything is checked against the file's length before it is used.
  */
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ typedef struct Cursor {
 
 typedef struct Header {
     char descr[16];
-    bool fortran, seen[3]; /* descr, fortran_order, shape */
+    bool fortran, seen[3]; /* seen: descr, fortran_order, shape */
     int rank;
     int64_t dim[MAX_RANK];
 } Header;
@@ -36,7 +36,7 @@ static bool eat_word(Cursor *c, const char *word) {
     c->p += n;
     return true;
 }
-/* A quoted string without escapes, cut to the buffer's size (one that is cut is no known name). */
+/* Reads a quoted string without escapes, cut to the buffer's size: all known names are shorter. */
 static bool eat_string(Cursor *c, char *out, size_t size) {
     char quote = eat(c, '\'') ? '\'' : eat(c, '"') ? '"' : 0;
     if (!quote) return false;
@@ -53,7 +53,7 @@ static bool eat_number(Cursor *c, int64_t *v) {
         if (*v > (INT64_MAX - 9) / 10) return false;
         *v = *v * 10 + (*c->p - '0');
     }
-    eat(c, 'L'); /* Python 2 wrote long integers so */
+    eat(c, 'L'); /* Python 2 wrote long integers with an L */
     return c->p > start;
 }
 
@@ -105,7 +105,7 @@ static const struct {
                  {"u4", BRAID_UINT32},  {"u8", BRAID_UINT64},  {"b1", BRAID_BOOL},
                  {"V2", BRAID_BFLOAT16}};
 
-/* Sets *t to the small type that the input declares when the elements are bytes. */
+/* Sets *t to the declared small type if the elements are bytes. */
 static bool parse_small(const char *s, braid_dtype declared, braid_dtype *t) {
     static const char *const names[] = {"V1", "u1", "i1", "f1"};
     if (*s && strchr("<>|=", *s)) s++;
@@ -118,7 +118,7 @@ static bool parse_small(const char *s, braid_dtype declared, braid_dtype *t) {
     return false;
 }
 
-/* The codes of a small type; `values`: the bytes are the values of integers. */
+/* Checks the codes of a small type. `values`: the bytes are integer values and become codes. */
 static braid_status check_codes(braid_value *v, bool values, braid_error *e) {
     const Small *s = dtype_small((DType)v->dtype);
     uint8_t *code = v->data;
@@ -155,7 +155,7 @@ static braid_status parse_descr(const char *s, braid_dtype declared, braid_dtype
     return rt_fail(e, BRAID_INPUT, "its element type '%s' is not supported", s);
 }
 
-/* Column-major elements to row-major ones. */
+/* Copies elements from column-major to row-major order. */
 static void transpose(const char *from, char *to, size_t size, int rank, const int64_t *dim,
                       int64_t count) {
     int64_t idx[MAX_RANK] = {0}, stride[MAX_RANK], step = 1, at = 0;
@@ -208,7 +208,7 @@ braid_status npy_parse(const void *bytes, size_t n, braid_dtype declared, braid_
 
 void npy_print(Sb *s, const braid_value *v) {
     Sb head = {0};
-    const char *code = "V1"; /* as NumPy writes the types of ml_dtypes */
+    const char *code = "V1"; /* as NumPy writes arrays of ml_dtypes */
     for (size_t i = 0; i < COUNT(npy_types); i++)
         if (npy_types[i].dtype == v->dtype) code = npy_types[i].code;
     sb_printf(&head, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
@@ -216,7 +216,7 @@ void npy_print(Sb *s, const braid_value *v) {
     for (int i = 0; i < v->rank; i++)
         sb_printf(&head, "%s%lld", i ? ", " : "", (long long)v->dim[i]);
     sb_puts(&head, v->rank == 1 ? ",), }" : "), }");
-    /* The elements start at a multiple of 64; the header ends with a line break. */
+    /* The header ends with a line break, and the elements start at a multiple of 64 bytes. */
     size_t pad = 63 - (10 + head.n) % 64;
     size_t length = head.n + pad + 1;
     if (head.failed) sb_fail(s);

@@ -1,8 +1,9 @@
-/* open.c: models with inputs that declare no rank.
+/* open.c: open models: some of their inputs declare no rank.
  *
- * Code is for certain ranks. Such a model is compiled when a run brings tensors, for their ranks,
- * through braid_load with these as shapes (so that the cache keeps each); the model remembers what
- * it has, and a session has one session below for each combination of ranks that it has run with.
+ * Generated code is for fixed ranks. So an open model is compiled during a run, for the ranks of
+ * the run's tensors: it calls braid_load with these ranks as shapes, and the cache keeps each
+ * result. The model remembers the compiled variants. A session holds one session for each variant
+ * that it has run.
  */
 #include <stdlib.h>
 
@@ -11,22 +12,21 @@
 
 typedef struct Variant {
     struct Variant *next;
-    RtSeen *seen; /* of each open input, with rank -1: an optional one without element; with length
-                     -1: any */
-    bool exact;   /* short last axes have their lengths */
+    RtSeen *seen; /* for each open input. Rank -1: an empty optional. Length -1: any */
+    bool exact;   /* compiled for the lengths of short last axes */
     struct braid_model *m;
-    braid_status st; /* of a combination that cannot be compiled */
+    braid_status st; /* not BRAID_OK: this combination cannot be compiled */
     char *why;
 } Variant;
 
 struct RtOpen {
     pthread_mutex_t lock; /* held while compiling */
     const char *path;     /* strings and arrays are in the model's arena */
-    braid_options o;      /* shape has room for `n` more */
+    braid_options o;      /* o.shape has room for n more */
     RtLoad *load;
-    int n, *input; /* open inputs */
+    int n, *input; /* number and indices of the open inputs */
     Variant *variant;
-    Arena *imported; /* while the Graph is read */
+    Arena *imported; /* of the Graph, while the file is read */
 };
 
 struct RtRanked {
@@ -55,8 +55,8 @@ static const braid_fold *copy_fold(Arena *a, const braid_fold *f) {
     return to;
 }
 
-/* Options that outlive the caller's; `room` shapes more. The inputs to tune with may not: random
- * ones take their place. */
+/* Copies the options into the arena, with room for `room` more shapes. The inputs to tune with are
+ * not copied: random ones replace them. */
 static braid_options copy_options(Arena *a, const braid_options *o, int room) {
     braid_options to = *o;
     braid_shape *shape = NEWN(a, braid_shape, o->shape_count + room);
@@ -77,7 +77,7 @@ static braid_options copy_options(Arena *a, const braid_options *o, int room) {
     return to;
 }
 
-/* A declared input or output, with strings of its own. */
+/* Fills *io from a declared input or output, with copied strings. */
 static void io_of(Arena *a, const char *name, const VType *t, braid_io *io) {
     Io from = {.name = name, .type = t, .kind = t ? t->kind : VT_TENSOR};
     rt_program_io(a, &from, io);
@@ -85,7 +85,7 @@ static void io_of(Arena *a, const char *name, const VType *t, braid_io *io) {
     if (io->rank > 0) io->dim_name = copy_texts(a, io->rank, io->dim_name);
 }
 
-/* Fills m from its file; raises. */
+/* Fills m from its file. Raises errors. */
 static void read_model(struct braid_model *m, const char *path, const braid_options *o) {
     struct RtOpen *open = m->open;
     FoldSpec fold;
@@ -155,7 +155,7 @@ int32_t rt_open_device_type(const struct braid_model *m) {
 }
 
 /* ---- compiling for ranks --------------------------------------------------------------------- */
-/* The model does not work with these ranks: its message behind what they are. */
+/* Notes in v that the model does not work with these ranks; the message names the ranks first. */
 static braid_status refuse(const struct braid_model *m, Variant *v, const braid_error *why,
                            braid_error *e) {
     const struct RtOpen *open = m->open;
@@ -178,7 +178,7 @@ static braid_status compile_variant(const struct braid_model *m, Variant *v, bra
     braid_error why = {0};
     int64_t(*dim)[MAX_RANK] = calloc((size_t)open->n, sizeof *dim);
     if (!dim) return rt_fail(e, BRAID_MEMORY, "out of memory");
-    for (int i = 0; i < open->n; i++) { /* without an element the rank does not matter */
+    for (int i = 0; i < open->n; i++) { /* the rank of an empty optional does not matter */
         int rank = v->seen[i].rank < 0 ? 0 : v->seen[i].rank;
         for (int k = 0; k < rank; k++) dim[i][k] = k == rank - 1 ? v->seen[i].length : -1;
         shape[i] = (braid_shape){m->in[open->input[i]].name, rank, dim[i]};
@@ -195,7 +195,7 @@ static bool is_short(const RtSeen *s) {
     return s->rank > 0 && s->length >= 0 && s->length <= MAX_RANK;
 }
 
-/* Makes the variant for these tensors; *to stays NULL when it may be better next time. */
+/* Makes the variant for these tensors. After an error that may be temporary, *to stays NULL. */
 static braid_status new_variant(const struct braid_model *m, const RtSeen *seen, bool exact,
                                 Variant **to, braid_error *e) {
     struct RtOpen *open = m->open;
@@ -228,7 +228,8 @@ static bool variant_fits(const struct RtOpen *open, const Variant *v, const RtSe
     return true;
 }
 
-/* The variant for these tensors of m's inputs, by ranks alone or else with short lengths. */
+/* Finds or makes the variant for a run's tensors: for their ranks alone, or if that cannot be
+ * compiled, also for the lengths of short last axes. */
 static braid_status find_variant(const struct braid_model *m, const RtSeen *seen, Variant **to,
                                  braid_error *e) {
     struct RtOpen *open = m->open;
@@ -273,7 +274,7 @@ braid_session *rt_last_session(braid_session *s) {
     return last;
 }
 
-/* Puts the session for variant v first; it is made when there is none. */
+/* Moves the session for variant v to the front; makes it if there is none. */
 static braid_status ranked_session(braid_session *s, Variant *v, braid_error *e) {
     struct RtRanked **at = &s->ranked, *r;
     braid_status st = BRAID_OK;

@@ -1,4 +1,4 @@
-/* proto.c: values as ONNX protobuf messages; the messages themselves are frontend/data.h's. */
+/* proto.c: values as ONNX protobuf messages, which frontend/data.h reads and writes. */
 #include <stdlib.h>
 
 #include "frontend/data.h"
@@ -73,7 +73,7 @@ typedef struct Reading {
     DataValue data;
 } Reading;
 
-/* All that changes is behind `r`, so that an error can unwind to here. */
+/* Everything that changes is in *r: longjmp leaves changed local variables undefined. */
 static bool read_message(Reading *r, const void *bytes, size_t n, braid_kind kind) {
     jmp_buf jb;
     r->d.top = &jb;

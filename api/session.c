@@ -1,4 +1,4 @@
-/* session.c: running a model, compiled or interpreted, on values. */
+/* session.c: runs a model, compiled or interpreted, on values. */
 #include <stdlib.h>
 
 #include "codegen/text/extern/extern.inc"
@@ -6,7 +6,7 @@
 #include "codegen/text/memory.inc"
 #include "api/runtime.h"
 
-/* What crosses to the model: braid_tensor_v1 and bx_tensor are one layout. */
+/* The compiled model sees a bx_tensor as a braid_tensor_v1: the layouts must be equal. */
 _Static_assert(sizeof(braid_tensor_v1) == sizeof(bx_tensor), "tensor layouts differ");
 _Static_assert(offsetof(braid_tensor_v1, dim) == offsetof(bx_tensor, dim), "tensor layouts differ");
 _Static_assert(BX_RANK == MAX_RANK && BRAID_MAX_RANK == MAX_RANK && BRAID_RANK_LIMIT == MAX_RANK,
@@ -132,7 +132,7 @@ static bx_tensor as_tensor(const braid_value *v) {
     return t;
 }
 
-/* The blob of a sequence; *blob is malloc'd. */
+/* Makes the blob of a sequence; *blob is malloc'd. */
 static braid_status pack(const braid_io *io, const braid_value *v, bx_tensor *t, void **blob,
                          braid_error *e) {
     braid_dtype dtype = v->dtype ? v->dtype : io->dtype;
@@ -156,7 +156,7 @@ static braid_status pack(const braid_io *io, const braid_value *v, bx_tensor *t,
     return BRAID_OK;
 }
 
-/* v, or what is in it; NULL: nothing. */
+/* v, or the element of an optional; NULL: there is none. */
 static const braid_value *content(const braid_value *v) {
     if (v && v->kind == BRAID_OPTIONAL) return v->nitem ? v->item[0] : NULL;
     return v;
@@ -182,7 +182,7 @@ static braid_status take_input(const braid_io *io, const braid_value *v, bx_tens
     return BRAID_OK;
 }
 
-/* A run of an open model, by the session for the ranks of its tensors. */
+/* Runs an open model with the session for the ranks of its tensors. */
 static braid_status run_ranked(braid_session *s, const braid_value *const *in, braid_value **out,
                                braid_error *e) {
     const struct braid_model *m = s->model;
@@ -201,7 +201,8 @@ static braid_status run_ranked(braid_session *s, const braid_value *const *in, b
 }
 
 /* ---- tensors to values ---- */
-/* `own`: t's data is malloc'd and becomes the value's (or is freed), else it is copied. */
+/* Makes an output's value from t. `own`: t's data is malloc'd and taken, also on failure. Else it
+ * is copied. */
 static braid_status give_output(const braid_io *io, const bx_tensor *t, bool own,
                                 braid_value **value, braid_error *e) {
     braid_value *v = NULL, *item;

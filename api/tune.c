@@ -1,10 +1,11 @@
-/* tune.c: the scheduler's choices by measurement.
+/* tune.c: makes the scheduler's choices by measurement.
  *
- * The model is compiled as the cost model would have it. Then, choice by choice, those about the
- * most expensive constructs first, the other ways (of a parameter the ones that the cost model
- * likes best) are compiled, run in turns with the best so far, and kept when they are faster by
- * more than the noise. Candidates whose text is known are not built again. At the end the result
- * and the beginning are timed against each other: what is not faster is thrown away. */
+ * First the model is compiled with the choices of the cost model. Then every choice is tried, those
+ * about the most expensive constructs first: its alternatives (of a parameter, those that the cost
+ * model estimates best) are compiled and timed in turns with the best so far. An alternative is
+ * kept if it is faster by more than the noise. A text that is known already is not built again. At
+ * the end the result is timed against the first version; if it is not faster, the first choices
+ * stay. */
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
@@ -13,13 +14,13 @@
 #include "api/runtime.h"
 #include "scheduler/cost/decide.h"
 
-#define NOISE 0.02    /* a smaller difference is none */
-#define HOPELESS 0.05 /* slower by this much in the first round: no more of them */
-#define ROUNDS 6      /* of timing a candidate and the best one in turns */
+#define NOISE 0.02    /* smaller relative differences do not count */
+#define HOPELESS 0.05 /* a candidate that is slower by this much gets no more rounds */
+#define ROUNDS 6      /* each times the candidate and the best so far */
 #define ROUND_SECONDS 0.04
-#define WAYS_TRIED 4 /* of a parameter, beside the one by the model … */
-#define SMALL 0.01   /* part of the most expensive construct's time that is not worth measuring */
-#define WAYS_FACTOR 1.6 /* … whose estimates are within this of it */
+#define WAYS_TRIED 4 /* alternatives that are tried at most */
+#define SMALL 0.01   /* skip constructs that cost less than this part of the most expensive one */
+#define WAYS_FACTOR 1.6 /* skip a parameter's ways with estimates above this times the model's */
 #define MIN_RUNS 3
 #define DEFAULT_SECONDS 60
 #define FINAL_ROUNDS 8
@@ -36,11 +37,11 @@ typedef struct Tuner {
     braid_options o;
     char *folder;
     RtChoices *choices;
-    uint64_t *known; /* hashes of texts that were built */
+    uint64_t *known; /* hashes of the texts built so far */
     int nknown, nfile;
     Loaded best;
-    double best_ns;     /* least time of a run of it */
-    Decision *decision; /* of the first one */
+    double best_ns;     /* its least time of a run */
+    Decision *decision; /* the choices to try */
     int ndecision;
     double begin, seconds;
     bool progress;
@@ -62,7 +63,8 @@ static void unload(Loaded *l) {
     *l = (Loaded){0};
 }
 
-/* Borrowed inputs get views of their data, so that all of l->in is freed alike. */
+/* Makes a value for input i. A given input becomes a view of its data, so that l->in owns all its
+ * values. */
 static braid_status tune_input(const Tuner *t, const struct braid_model *m, int i, uint64_t *seed,
                                braid_value **v) {
     const braid_io *io = braid_model_input(m, i);
@@ -95,7 +97,7 @@ static braid_status load(Tuner *t, const char *file, Loaded *l) {
     return st;
 }
 
-/* The least time of a run within `seconds`, in ns. */
+/* *ns: the least time of a run, from runs during `seconds`. */
 static braid_status time_runs(Tuner *t, Loaded *l, double seconds, double *ns) {
     int nout = braid_model_output_count(l->m);
     braid_value **out = calloc((size_t)nout + 1, sizeof *out);
@@ -106,7 +108,7 @@ static braid_status time_runs(Tuner *t, Loaded *l, double seconds, double *ns) {
         double a = now();
         st = braid_session_run(l->s, (const braid_value *const *)l->in, out, t->e);
         double b = now();
-        if (i > 0 && b - a < least) least = b - a; /* the first one takes memory */
+        if (i > 0 && b - a < least) least = b - a; /* the first run allocates memory */
         for (int k = 0; !st && k < nout; k++) braid_value_free(out[k]);
     }
     free(out);
@@ -115,8 +117,8 @@ static braid_status time_runs(Tuner *t, Loaded *l, double seconds, double *ns) {
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
-/* Compiles with t->choices to FILE, unless that text was built before: then *built is false.
- * *decision (NULL: not wanted) gets the choices that came up. */
+/* Compiles with t->choices to FILE. If that text was built before, it does not build, and *built is
+ * false. `decision` (may be NULL) gets the *n choices that came up, malloc'd. */
 static braid_status build(Tuner *t, const char *file, bool *built, Decision **decision, int *n) {
     RtJob j;
     rt_job_begin(&j, &t->o, t->choices);
@@ -150,8 +152,8 @@ static braid_status build(Tuner *t, const char *file, bool *built, Decision **de
     return st;
 }
 
-/* Builds with t->choices and runs it in turns with the best so far, whose place it takes if it is
- * faster. *ns: the least time of a run, 0 when its text is known. */
+/* Builds with t->choices and times the result in turns with the best so far, which it replaces if
+ * it is faster. *ns: its least time of a run; 0: its text was built before. */
 static braid_status candidate(Tuner *t, double *ns, bool *better) {
     char file[40];
     bool built;
@@ -180,7 +182,7 @@ static braid_status candidate(Tuner *t, double *ns, bool *better) {
     return st;
 }
 
-/* The place of `key` among the choices, or where it belongs. */
+/* The index of `key` among the choices, or where to insert it. */
 static int find(const RtChoices *c, uint64_t key) {
     int i = 0;
     while (i < c->n && c->p[i].key < key) i++;
@@ -214,7 +216,7 @@ static void show(const Tuner *t, int done, int all, double first_ns) {
             now() - t->begin, t->best_ns * 1e-3, 100 * (t->best_ns / first_ns - 1));
 }
 
-/* What a run of the model spends on the construct. */
+/* The time that a run of the model spends on the construct, by the worst estimate. */
 static double stake(const Decision *d) {
     double most = 0;
     for (int i = 0; i < d->n; i++) most = fmax(most, d->way[i].ns);
@@ -225,7 +227,7 @@ static int by_stake(const void *x, const void *y) {
     return (p < q) - (p > q);
 }
 
-/* Tries the other ways of d, the ones that the cost model likes best first. */
+/* Tries the alternatives of d, in the order of the cost model's estimates. */
 static braid_status try_ways(Tuner *t, const Decision *d) {
     Measured m = {d->key, d->way[d->taken].value, -1, t->best_ns, INFINITY};
     bool tried[WAYS_MAX] = {false};
@@ -247,11 +249,11 @@ static braid_status try_ways(Tuner *t, const Decision *d) {
         else if (ns > 0 && ns < m.other_ns)
             m.other = d->way[at].value, m.other_ns = ns;
     }
-    if (m.other < 0) m.other = m.value, m.other_ns = m.ns; /* no other way has another text */
+    if (m.other < 0) m.other = m.value, m.other_ns = m.ns; /* no alternative gave another text */
     return st ? st : choose(t, m);
 }
 
-/* Tries every choice once, as long as there is time. */
+/* Tries every choice once, until time runs out. */
 static braid_status try_all(Tuner *t) {
     double first_ns = t->best_ns;
     if (t->ndecision) qsort(t->decision, (size_t)t->ndecision, sizeof *t->decision, by_stake);
@@ -268,8 +270,7 @@ static braid_status try_all(Tuner *t) {
     return BRAID_OK;
 }
 
-/* Adds the choices that come up only with what was chosen since: *any says whether there are some.
- */
+/* Adds choices that come up only after those made so far. *any: whether there are some. */
 static braid_status find_more(Tuner *t, bool *any) {
     Decision *d = NULL;
     int n = 0;
@@ -291,7 +292,7 @@ static braid_status find_more(Tuner *t, bool *any) {
     return st;
 }
 
-/* The choice by the model is as good as any. */
+/* Goes back to the cost model's choice for d. */
 static braid_status stands(Tuner *t, const Decision *d) {
     Measured m = t->choices->p[find(t->choices, d->key)];
     int model = d->way[d->taken].value;
@@ -299,7 +300,7 @@ static braid_status stands(Tuner *t, const Decision *d) {
     return choose(t, m);
 }
 
-/* Whether the best is faster than the first, run in turns. */
+/* *good: whether the best is faster than the first version; times them in turns. */
 static braid_status is_faster(Tuner *t, bool *good) {
     Loaded a;
     double x = INFINITY, y = INFINITY, ns;
@@ -328,7 +329,7 @@ static void keep(const Tuner *t, Store *s, const char *key, const RtChoices *own
 }
 
 static braid_status tune(Tuner *t, Store *s, const char *key) {
-    RtChoices own = *t->choices; /* what was found before */
+    RtChoices own = *t->choices; /* the choices of earlier tunings */
     bool good = true, built;
     if (!(own.p = malloc(sizeof *own.p * (size_t)(own.n + 1))))
         return rt_fail(t->e, BRAID_MEMORY, "out of memory");
@@ -340,7 +341,7 @@ static braid_status tune(Tuner *t, Store *s, const char *key) {
         if (!(st = try_all(t))) st = find_more(t, &any);
     if (!st && t->choices->n > own.n) {
         st = is_faster(t, &good);
-        for (int i = 0; i < t->ndecision && !st && !good; i++) { /* as it was */
+        for (int i = 0; i < t->ndecision && !st && !good; i++) { /* go back to the first choices */
             const Decision *d = &t->decision[i];
             if (is_chosen(t->choices, d->key) && !is_chosen(&own, d->key)) st = stands(t, d);
         }

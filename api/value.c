@@ -59,7 +59,7 @@ int64_t rt_tensor_bytes(braid_dtype dtype, int rank, const int64_t *dim) {
     int64_t bytes = (int64_t)braid_dtype_size(dtype);
     bool empty = false;
     if (bytes == 0 || rank < 0 || rank > MAX_RANK) return -1;
-    /* A zero makes the tensor empty, but the others have to be sane nevertheless. */
+    /* Even if a zero makes the tensor empty, the product of the other dims must be valid. */
     for (int i = 0; i < rank; i++) {
         if (dim[i] < 0) return -1;
         if (dim[i] == 0)

@@ -1,4 +1,4 @@
-/* arena.c: the compiler's memory: blocks that are freed together. */
+/* arena.c: the compiler's memory, in blocks that are freed together. */
 #include "base/base.h"
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ struct Arena {
     size_t bytes;
 };
 
-#if BRAID_TINY /* each allocation is a block, and vectors begin with one element */
+#if BRAID_TINY /* each allocation is a block, and vectors start with one element */
 #define BLOCK_MIN ((size_t)64)
 #define VEC_MIN 1
 #else
@@ -55,7 +55,7 @@ void *arena_alloc(Arena *a, size_t n) {
     if (!b) err(a->diag, ST_MEMORY, NULL, "out of memory: %zu bytes more were needed", n);
     b->size = size;
     b->used = HEADER + n;
-    /* A large block goes behind the current one, which may still have room. */
+    /* A large block goes into the list after the current one, which may still have room. */
     if (a->block && size > BLOCK_MIN) {
         b->next = a->block->next;
         a->block->next = b;

@@ -2,7 +2,7 @@
 #include "base/base.h"
 #include <stdlib.h>
 
-#if BRAID_TINY /* grow at once */
+#if BRAID_TINY /* start small, so that tests exercise growth */
 #define TEXT_MIN 1
 #define MAP_MIN 2
 #else
@@ -18,7 +18,7 @@ void sb_fail(Sb *s) {
     *s = (Sb){.p = (char *)(uintptr_t) "", .a = s->a, .failed = true};
 }
 
-/* Room for n bytes more and a 0; false when there is no memory. */
+/* Makes room for n more bytes and the final NUL; false when out of memory. */
 static bool sb_room(Sb *s, size_t n) {
     if (s->failed) return false;
     if (s->n + n + 1 <= s->cap) return true;
@@ -93,8 +93,8 @@ Map *map_new(Arena *a) {
     return m;
 }
 
-/* The slot of the key, or the empty one where it would go. String slots have a key, integer ones
- * do not and are told by `hash` (the integer itself) with a value. */
+/* The slot of the key, or the empty slot where it belongs. The slot of a string has `key` set. The
+ * slot of an integer has no `key`: `hash` identifies it, which differs for different integers. */
 static Slot *map_slot(const Map *m, const char *key, uint64_t hash) {
     for (size_t i = (hash ^ hash >> 29) & (m->cap - 1);; i = (i + 1) & (m->cap - 1)) {
         Slot *s = &m->slot[i];
@@ -136,6 +136,12 @@ void map_seti(Map *m, uint64_t key, void *value) {
     map_put(m, NULL, key * 0x9e3779b97f4a7c15u, value);
 }
 
+bool map_add(Map *m, uint64_t key) {
+    if (map_geti(m, key)) return false;
+    map_seti(m, key, m);
+    return true;
+}
+
 /* ---- diagnostics ----------------------------------------------------------------------------- */
 void err(Diag *d, Status st, const char *path, const char *fmt, ...) {
     int n = 0;
@@ -146,7 +152,7 @@ void err(Diag *d, Status st, const char *path, const char *fmt, ...) {
     vsnprintf(d->message + n, sizeof d->message - (size_t)n, fmt, ap);
     va_end(ap);
     d->status = st;
-    /* One line: names from a model may hold anything. */
+    /* Messages are one line, but names from a model may contain any character. */
     for (char *p = d->message; *p; p++)
         if ((unsigned char)*p < 32) *p = ' ';
     if (!d->top) die("unhandled error: %s", d->message);

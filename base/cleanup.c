@@ -1,4 +1,4 @@
-/* cleanup.c: see cleanup.h. */
+/* cleanup.c: what is left to do when a signal ends the process (see cleanup.h). */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -89,7 +89,8 @@ int cleanup_wait(pid_t pid) {
     siginfo_t info;
     int status = -1, n;
     while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {}
-    /* The number is the child's until it is waited for, which is under the lock. */
+    /* The pid stays the child's until waitpid, which happens under the lock: so cleanup_now cannot
+     * kill another process that got the same pid. */
     pthread_mutex_lock(&lock);
     while ((n = waitpid(pid, &status, 0)) < 0 && errno == EINTR) {}
     for (struct Child **c = &children; *c; c = &(*c)->next)
@@ -116,11 +117,11 @@ void cleanup_folder(const char *folder) {
 void cleanup_now(void) {
     pthread_mutex_lock(&lock);
     for (struct Child *c = children; c; c = c->next) kill(-c->pid, SIGKILL);
-    /* They may still be about to write. */
+    /* Wait for their end: until then they may still create files. */
     for (struct Child *c = children; c; c = c->next)
         for (siginfo_t info;
              waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR;) {}
     for (struct Path *p = paths; p; p = p->next)
         if (unlink(p->text) != 0) cleanup_folder(p->text);
-    /* The lock is kept: who sees that a child has ended does not go on from there. */
+    /* The lock stays taken, so a thread that waits for a child in cleanup_wait goes no further. */
 }

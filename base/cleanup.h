@@ -1,9 +1,8 @@
-/* cleanup.h: what a signal that ends the process leaves to be done: child processes and temporary
- * files.
+/* cleanup.h: child processes and temporary files, to be ended and removed when a signal ends us.
  *
- * Whoever begins something announces it here, and takes it back when it is over. Nothing happens
- * with it unless the process has called cleanup_arm, as the command does and a program that uses
- * the library does not.
+ * Code that starts a child or makes a temporary file registers it here, and drops it when it is
+ * done. Registration does nothing unless the process has called cleanup_arm: the braid command
+ * does, a program that uses the library does not.
  */
 #ifndef BRAID_CLEANUP_H
 #define BRAID_CLEANUP_H
@@ -13,20 +12,21 @@
 #include <sys/types.h>
 
 void cleanup_arm(void);
-/* A file, or a folder of files, that is temporary; it is taken back by the same path. */
+/* Registers a temporary file, or folder of files; cleanup_drop takes the same path. */
 void cleanup_add(const char *path);
 void cleanup_drop(const char *path);
-/* Starts argv with no signal blocked or ignored; when armed in a process group of its own, to be
- * ended with all that it starts. 0, or an error number. */
+/* Starts argv with no signal blocked and SIGXFSZ at its default. When armed, the child gets a
+ * process group of its own, so that cleanup_now also ends what it starts. Returns 0 or an error
+ * number. */
 int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const *argv);
-/* Waits for it; its wait status, or -1. */
+/* Waits for the child; returns its wait status, or -1. */
 int cleanup_wait(pid_t pid);
-/* Ends the children and removes what is announced; the process must end then. */
+/* Kills the children and removes the registered files. The process must end after it. */
 void cleanup_now(void);
 /* Removes a folder and the files in it. */
 void cleanup_folder(const char *folder);
 
-/* What the process does at the moment, for people who wait: a constant string, NULL: nothing. */
+/* What the process is doing, to show to a waiting user: a constant string; NULL: nothing. */
 void stage_set(const char *what);
 const char *stage_get(void);
 

@@ -69,7 +69,7 @@ uint16_t f32_to_f16(float f) {
     u &= 0x7fffffffu;
     if (u > 0x7f800000u) return (uint16_t)(s | 0x7e00u | (u >> 13 & 0x3ffu));
     if (u >= 0x477ff000u) return (uint16_t)(s | 0x7c00u); /* rounds to infinity */
-    if (u < 0x38800000u) { /* subnormal: let the addition round to even */
+    if (u < 0x38800000u) { /* subnormal: adding 0.5f rounds the mantissa half to even */
         float g;
         memcpy(&g, &u, 4);
         g += 0.5f;

@@ -1,5 +1,6 @@
-/* small.c: element types of less than a byte and floats of 8 bits: what their codes mean, and how
- * files pack them (ONNX 1.23, TensorProto and docs/technical/float4, float6, float8, int2, int4).
+/* small.c: element types below one byte and 8-bit floats: what codes mean, and how files pack them.
+ *
+ * Follows ONNX 1.23: TensorProto, and docs/technical/float4, float6, float8, int2, int4.
  */
 #include "base/base.h"
 #include <math.h>
@@ -44,8 +45,7 @@ double small_value(DType t, unsigned code) {
     return code & sign ? -v : v;
 }
 
-/* ---- packing: codes one behind the other, as a stream of bits from the lowest of each byte on ---
- */
+/* ---- packing: a stream of bits, each byte filled from its lowest bit up ---------------------- */
 size_t small_packed(DType t, int64_t n) { return ((size_t)n * dtype_small(t)->bits + 7) / 8; }
 
 void small_pack(DType t, int64_t n, const uint8_t *code, uint8_t *to) {

@@ -1,6 +1,6 @@
-/* cli.h: the braid command: options, and what its subcommands share.
+/* cli.h: the braid command: its options, and helpers that its commands share.
  *
- * Exit codes: 0 done; 1 the model, an input, or a test is at fault, with one line on stderr
+ * Exit codes: 0 done; 1 the model, an input or a test is at fault, with one line on stderr,
  * `braid: PATH: message`; 2 wrong usage.
  */
 #ifndef BRAID_CLI_H
@@ -11,10 +11,10 @@
 
 enum { EXIT_DONE = 0, EXIT_FAULT = 1, EXIT_USAGE = 2 };
 
-/* The command line, taken apart. Strings point into argv or live until the process ends. */
+/* The parsed command line. Strings point into argv, or cli_free frees them. */
 typedef struct Cli {
     const char *command;
-    int narg; /* what is left beside options */
+    int narg; /* arguments other than options */
     const char **arg;
     const char *target, *cpu, *output, *emit;
     const char *schedule, *costs, *import, *dump_after;
@@ -46,43 +46,43 @@ typedef struct Command {
 extern const Command cli_commands[];
 extern const int cli_ncommand;
 
-/* Takes argv apart for the command it names; EXIT_DONE, or EXIT_USAGE after a message. */
+/* Parses argv. Returns EXIT_DONE, or EXIT_USAGE after a message. Free c with cli_free. */
 int cli_parse(int argc, char **argv, Cli *c, const Command **command);
-void cli_print_help(const Command *command); /* NULL: of the whole program */
+void cli_print_help(const Command *command); /* NULL: for the whole program */
 void cli_free(Cli *c);
 
-/* Starts the thread that ends the process properly at a signal, and shows on a terminal what takes
- * long (watch.c). */
+/* Starts a thread (watch.c) that cleans up when a signal ends the process, and that shows long
+ * steps on a terminal. */
 void cli_watch(void);
-void cli_watch_clear(void); /* takes what it shows away: something else is about to be printed */
+void cli_watch_clear(void); /* clears that line; call it before printing */
 
-/* `braid: PATH: message` on stderr; PATH NULL: left out. Returns EXIT_FAULT. */
+/* Prints `braid: PATH: message` on stderr, without PATH if it is NULL. Returns EXIT_FAULT. */
 int cli_fail(const char *path, const char *fmt, ...) PRINTF(2, 3);
-/* The same for an error from the library: EXIT_USAGE for BRAID_USAGE. */
+/* The same for an error from the library. BRAID_USAGE gives EXIT_USAGE. */
 int cli_error(const char *path, const braid_error *e);
 int cli_usage(const char *fmt, ...) PRINTF(1, 2);
 
-/* The library's form of c's options. `fold` is room that the result points to. */
+/* Puts c's options into the library's form. The result points to *fold. */
 braid_options cli_options(const Cli *c, braid_fold *fold);
-/* Loads c's first argument and makes a session; on failure prints and returns an exit code. */
+/* Loads c's first argument and makes a session. Returns an exit code; prints messages. */
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s);
-/* Values for the inputs of m from -i files; value[] has an entry for each input. */
+/* Reads the -i files into value[], which has an entry for each input of m. */
 int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **value);
-/* … and the others random when `fill`, of sizes that must be known (missing_inputs.c); else they must be
- * there unless they are optional: then NULL. */
+/* The same. Other inputs are random with `fill` (their sizes must be known: missing_inputs.c).
+ * Without it only optional inputs may be missing: they become NULL. */
 int cli_inputs(const Cli *c, const struct braid_model *m, bool fill, braid_value **value);
 int cli_random_inputs(const Cli *c, const struct braid_model *m, braid_value **value);
-/* A line for each: name, type, and whether it was made here. */
+/* Prints a line for each input: name, type, and whether it is random. */
 void cli_print_inputs(Sb *s, const Cli *c, const struct braid_model *m, braid_value *const *value);
 
 /* "float32[2,3]", "sequence of float32", … */
 void cli_print_type(Sb *s, const braid_io *io);
 void cli_print_value_type(Sb *s, const braid_value *v);
-/* A JSON string with its quotes. */
+/* Prints a JSON string, with its quotes. */
 void cli_print_json(Sb *s, const char *text);
 
-/* Compiles c's model as far as its tree for --dump-after and --time-passes, and prints what they
- * ask for. */
+/* For --dump-after and --time-passes: compiles c's model up to its scheduled tree and prints what
+ * they ask for. */
 int cli_passes(const Cli *c);
 
 int cmd_compile(const Cli *c);

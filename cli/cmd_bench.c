@@ -1,4 +1,4 @@
-/* cmd_bench.c: braid bench. */
+/* cmd_bench.c: braid bench: times a model. */
 #include <stdlib.h>
 #include <time.h>
 
@@ -20,7 +20,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Times runs for about a second; false after a failed one. */
+/* Times runs for about a second. False: a run failed. */
 static bool measure(braid_session *s, int nout, braid_value *const *in, double *us, int *n,
                     braid_error *e) {
     braid_value **out = calloc((size_t)nout + 1, sizeof *out);
@@ -99,7 +99,7 @@ int cmd_bench(const Cli *c) {
             int64_t sync = braid_session_stat(s, BRAID_SYNCHRONIZATIONS);
             int64_t bytes = braid_session_stat(s, BRAID_WORKING_BYTES);
             if (sync >= 0)
-                printf("%lld synchronizations a run, %lld bytes of working memory\n",
+                printf("%lld synchronizations per run, %lld bytes of working memory\n",
                        (long long)sync, (long long)bytes);
         }
     }

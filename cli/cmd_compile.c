@@ -1,9 +1,9 @@
-/* cmd_compile.c: braid compile. */
+/* cmd_compile.c: braid compile: makes a library from a model. */
 #include <stdlib.h>
 
 #include "cli/cli.h"
 
-/* The inputs that candidates are measured with. Their types are the model's, so it is read here. */
+/* Reads the inputs for --tune. Their types are declared in the model, so it is loaded here. */
 static int tune_inputs(const Cli *c, const char *model, braid_options *o, braid_value ***value) {
     struct braid_model *m;
     braid_error e;
@@ -13,14 +13,14 @@ static int tune_inputs(const Cli *c, const char *model, braid_options *o, braid_
                            .shape_count = o->shape_count,
                            .shape = o->shape,
                            .ignore_dim_names = o->ignore_dim_names};
-    if (!c->tune) return cli_usage("inputs (-i) are for measuring: --tune");
+    if (!c->tune) return cli_usage("-i needs --tune: its inputs are for measuring");
     if (braid_load(model, &plain, &m, &e)) return cli_error(model, &e);
     int n = braid_model_input_count(m);
     braid_value **all = calloc((size_t)n + 1, sizeof *all);
     *value = calloc((size_t)c->ninput + 1, sizeof **value);
     if (!all || !*value) die("out of memory");
     int code = cli_given_inputs(c, m, all);
-    for (int i = 0; i < c->ninput && !code; i++) { /* in the order in which they are named */
+    for (int i = 0; i < c->ninput && !code; i++) { /* in the order of the -i options */
         int k = braid_model_find_input(m, c->input_name[i]);
         (*value)[i] = all[k];
         all[k] = NULL;

@@ -1,9 +1,9 @@
-/* cmd_device.c: braid device. */
+/* cmd_device.c: braid device: prints and imports costs of devices. */
 #include "cli/costs.h"
 #include "codegen/build/calibrate.h"
 #include "api/runtime.h"
 
-/* What is known of `target`: the measured numbers, where there are any. */
+/* The costs of `target`: measured ones if there are any, else published ones. */
 static Device known(const char *target) {
     Device d = {0};
     Store *s = rt_store(&(braid_options){0}, false);
@@ -27,10 +27,9 @@ static void print_devices(void) {
                l[LEVEL_TEAM].barrier_ns, (long long)l[LEVEL_CORE].bytes >> 10,
                (long long)l[LEVEL_TEAM].bytes >> 10);
     }
-    printf(
-        "\ncores (multiprocessors of a GPU); of one: threads, float32 GFLOP/s, GB/s of memory; ns "
-        "of a barrier of a core's\nthreads, of a cluster, of all cores; KB near a core and all "
-        "of them (shared memory and L2 of a GPU)\n");
+    printf("\ncores: multiprocessors of a GPU. For one core: threads, float32 GFLOP/s, GB/s of "
+           "memory.\nns: a barrier of a core's threads, of a cluster, of all cores (team).\n"
+           "KB: memory near a core and near all cores (of a GPU: shared memory and L2).\n");
 }
 
 static void print_device(const Device *d) {
@@ -57,13 +56,15 @@ static void print_json(const Device *d) {
     printf("}}\n");
 }
 
-/* Measured numbers take the place of the table's from now on. */
+/* Keeps the measured costs of a file: the scheduler uses them from now on. */
 static int import(const Cli *c) {
     Device d;
     int code = cli_costs(c->import, c->narg ? c->arg[0] : NULL, &d);
     if (code) return code;
     if (!device_is_gpu(&d))
-        return cli_fail(c->import, "the costs of %s are measured by the first compilation", d.name);
+        return cli_fail(c->import,
+                        "the costs of %s cannot be imported: the first compilation measures them",
+                        d.name);
     Store *s = rt_store(&(braid_options){0}, true);
     bool kept = store_keep_device(s, d.name, &d);
     store_close(s);

@@ -1,4 +1,4 @@
-/* cmd_explain.c: braid explain. */
+/* cmd_explain.c: braid explain: prints a model's compiled form and the scheduler's choices. */
 #include <stdlib.h>
 
 #include "cli/costs.h"
@@ -15,10 +15,10 @@ static const char *const stmt_names[] = {
 
 static void count_stmt(void *user, Stmt *s) {
     int64_t *n = user;
-    n[s->kind == S_ENTER ? S_CHECK : s->kind]++; /* of the depth */
+    n[s->kind == S_ENTER ? S_CHECK : s->kind]++; /* S_ENTER checks the recursion depth */
 }
 
-/* Name of a dimension that is not fixed. */
+/* The name of a dimension that is not fixed; "?": it has none. */
 static const char *dim_name(const Io *io, int d) {
     const VType *v = io->type;
     if (v && v->kind == VT_OPTIONAL) v = v->elem;
@@ -26,7 +26,7 @@ static const char *dim_name(const Io *io, int d) {
     return named ? v->param[d] : "?";
 }
 
-/* "optional sequence of float32", "float32[2,n]", ... */
+/* Prints "optional sequence of float32", "float32[2,n]", … */
 static void print_type(Sb *s, const Io *io) {
     const Tensor *t = io->t;
     if (io->has) sb_puts(s, "optional ");
@@ -74,7 +74,7 @@ bool explain_is_resident(const Program *p, const LoopFacts *l) {
     return l->constants && l->share <= p->schedule->device->level[LEVEL_CORE].bytes;
 }
 
-/* What the tree comes to. */
+/* Prints totals: memory, barriers, launches, … */
 static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
     if (json) {
         sb_printf(s,
@@ -83,10 +83,9 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
                   "\"slots\": %d, \"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": "
                   "%d, \"flags\": %d, "
                   "\"launches\": %d, \"products\": %d, \"loops\": [",
-                  p->nfused, (long long)f->arena_bytes,
-                  (long long)f->distributed_bytes, (long long)f->live_bytes, f->slots,
-                  f->weights_bytes, f->barriers, f->cluster_barriers, f->flags, f->launches,
-                  f->products);
+                  p->nfused, (long long)f->arena_bytes, (long long)f->distributed_bytes,
+                  (long long)f->live_bytes, f->slots, f->weights_bytes, f->barriers,
+                  f->cluster_barriers, f->flags, f->launches, f->products);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
@@ -125,47 +124,47 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
     for (int i = 0; i < f->loops.n; i++) {
         const LoopFacts *l = &f->loops.p[i];
         if (l->constants)
-            sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld a core\n",
+            sb_printf(s, "%s: %lld bytes of constants of loop %s, %lld per core\n",
                       explain_is_resident(p, l) ? "resident" : "not resident",
                       (long long)l->constants, l->path ? l->path : "", (long long)l->share);
     }
     for (int i = 0; i < f->residents.n; i++)
-        sb_printf(s, "%s: %lld bytes of %s a block\n",
+        sb_printf(s, "%s: %lld bytes of %s per block\n",
                   f->residents.p[i].kept ? "on chip" : "streamed",
                   (long long)f->residents.p[i].bytes, f->residents.p[i].name);
     if (f->shared_bytes)
-        sb_printf(s, "block: %lld bytes of its own memory of %lld\n", (long long)f->shared_bytes,
+        sb_printf(s, "block: uses %lld of its %lld bytes of memory\n", (long long)f->shared_bytes,
                   (long long)p->schedule->device->level[LEVEL_CORE].bytes);
     if (f->products)
         sb_printf(s, "launches: %d of the kernel, %d products by the library\n", f->launches,
                   f->products);
     sb_printf(s, "synchronizations: %d in the text", f->barriers);
     for (int i = 0; i < f->loops.n; i++)
-        sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].barriers,
+        sb_printf(s, ", %d per iteration of loop %s", f->loops.p[i].barriers,
                   f->loops.p[i].path ? f->loops.p[i].path : "");
     for (int i = 0; i < f->recursive.n; i++)
-        sb_printf(s, ", %d a call of function %s (frame: %lld bytes)", f->recursive.p[i].barriers,
+        sb_printf(s, ", %d per call of function %s (frame: %lld bytes)", f->recursive.p[i].barriers,
                   f->recursive.p[i].name, (long long)f->recursive.p[i].frame_bytes);
     if (f->cluster_barriers) {
         sb_printf(s, "; of one cluster: %d in the text", f->cluster_barriers);
         for (int i = 0; i < f->loops.n; i++)
             if (f->loops.p[i].cluster_barriers)
-                sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].cluster_barriers,
+                sb_printf(s, ", %d per iteration of loop %s", f->loops.p[i].cluster_barriers,
                           f->loops.p[i].path ? f->loops.p[i].path : "");
     }
     if (f->flags) sb_printf(s, "; flags in place of barriers: %d in the text", f->flags);
     for (int i = 0; i < f->loops.n; i++)
         if (f->loops.p[i].flags)
-            sb_printf(s, ", %d an iteration of loop %s", f->loops.p[i].flags,
+            sb_printf(s, ", %d per iteration of loop %s", f->loops.p[i].flags,
                       f->loops.p[i].path ? f->loops.p[i].path : "");
     for (int i = 0; i < f->recursive.n; i++)
         if (f->recursive.p[i].flags)
-            sb_printf(s, ", %d a call of function %s", f->recursive.p[i].flags,
+            sb_printf(s, ", %d per call of function %s", f->recursive.p[i].flags,
                       f->recursive.p[i].name);
     sb_puts(s, "\n");
 }
 
-/* A construct and a transformation may come up several times: one line for equal choices. */
+/* Whether an equal decision comes before: choices about a construct may come up several times. */
 static bool decided_before(const Schedule *k, int i) {
     const Decision *d = &k->decisions.p[i];
     for (int j = 0; j < i; j++) {
@@ -175,7 +174,7 @@ static bool decided_before(const Schedule *k, int i) {
     return false;
 }
 
-/* What the choices were made for. */
+/* Prints the device that the choices were made for. */
 static void print_device(Sb *s, const Device *d) {
     sb_printf(
         s,
@@ -218,12 +217,12 @@ static void print_decision_json(Sb *s, int n, const Decision *d) {
     sb_puts(s, "}");
 }
 
-/* Measured times are of the whole model, estimates of the construct. */
+/* Prints a line. Measured times are for the whole model, estimates for the construct. */
 static void print_decision(Sb *s, const Decision *d) {
     char name[24], other[24];
     const Way *way = &d->way[d->taken];
-    const char *path = d->path && *d->path ? d->path : "the whole";
-    int next = -1; /* the best other one */
+    const char *path = d->path && *d->path ? d->path : "the whole program";
+    int next = -1; /* the best alternative */
     for (int i = 0; i < d->n; i++)
         if (i != d->taken && (next < 0 || d->way[i].ns < d->way[next].ns)) next = i;
     if (d->x < X_TRANSFORMS)
@@ -242,7 +241,7 @@ static void print_decision(Sb *s, const Decision *d) {
     sb_printf(s, " by %s\n", by[d->by]);
 }
 
-/* What the scheduler chose and rejected, and by how much. */
+/* Prints what the scheduler chose and rejected, with the times. */
 static void print_decisions(Sb *s, bool json, const Schedule *k) {
     int n = 0;
     if (json)
@@ -269,20 +268,20 @@ typedef struct Work {
     FoldSpec fold;
     CompileOptions o;
     PassReport passes;
-    bool passes_only; /* nothing else is asked for */
+    bool passes_only; /* print only what --dump-after and --time-passes ask for */
 } Work;
 
 static void print_program(Work *w, const Cli *c, Program *p) {
     int64_t n[S_COUNT] = {0};
     seq_each(p->top, count_stmt, n);
-    /* The tree's text first: code generation may add to the program's names and symbols. */
+    /* Print the tree first, because code generation may add names and symbols to the program. */
     Sb *tree = &w->tree;
     if (!c->json) utask_print(tree, p);
     Facts f = {0};
     bool scheduled = p->schedule != NULL;
     if (scheduled) {
         f = plan_facts(p);
-        compile_facts(p, &w->o, &f);
+        compile_facts(p, &f);
     }
     if (c->json) {
         sb_puts(&w->text, "{\"model\": ");
@@ -314,7 +313,7 @@ static void print_program(Work *w, const Cli *c, Program *p) {
     }
 }
 
-/* All that changes is behind `w`, so that an error can unwind to here. */
+/* Everything that changes is in *w: longjmp leaves changed local variables undefined. */
 static bool explain(Work *w, const Cli *c) {
     jmp_buf jb;
     w->d.top = &jb;
@@ -331,7 +330,7 @@ static int run(const Cli *c, bool passes_only) {
     Work w = {.passes = {.after = c->dump_after}, .passes_only = passes_only || c->dump_after};
     braid_error e;
     if (rt_is_library(c->arg[0]))
-        return cli_fail(c->arg[0], "it is a compiled library; %s takes the model", c->command);
+        return cli_fail(c->arg[0], "it is a compiled library; %s needs the model", c->command);
     braid_fold fold;
     braid_options given = cli_options(c, &fold), o;
     if (rt_options(&given, &o, &e)) return cli_usage("%s", e.message);

@@ -1,4 +1,4 @@
-/* cmd_ops.c: braid ops. */
+/* cmd_ops.c: braid ops: lists the supported operators. */
 #include "cli/cli.h"
 #include "frontend/ops.h"
 
@@ -31,13 +31,12 @@ int cmd_ops(const Cli *c) {
                o->doc);
     }
     printf(
-        "\ntypes, one letter an input: b bool, l int64, i int32 or int64, f float32, * any type, S "
-        "sequence, O optional;\ncapitals are type variables (num and bool unless said): num "
-        "numbers "
-        "of 8 bits and more, flt floats of 16 and more,\nint integers of num, all any type; f8 "
-        "float8e4m3fn, float8e4m3fnuz, float8e5m2, float8e5m2fnuz; exp float8e8m0; low "
-        "these\nfour, "
-        "float6e2m3, float6e3m2, float4e2m1, int4, uint4, int2, uint2. The last repeats.\n"
+        "\ntypes: one letter for each input (the last one repeats): b bool, l int64, i int32 or\n"
+        "int64, f float32, * any type, S sequence, O optional. Other capitals are type variables:\n"
+        "one type for all inputs with that letter. After ':' are its types, else num and bool:\n"
+        "num flt and int; flt floats of 16 bits and more; int integers of 8 bits and more; all\n"
+        "every type; f8 float8e4m3fn, float8e4m3fnuz, float8e5m2, float8e5m2fnuz; exp float8e8m0;\n"
+        "low those of f8, float6e2m3, float6e3m2, float4e2m1, int4, uint4, int2, uint2.\n"
         "limits: %d axes; no string or complex elements\n",
         MAX_RANK);
     return EXIT_DONE;

@@ -1,4 +1,4 @@
-/* cmd_run.c: braid run. */
+/* cmd_run.c: braid run: runs a model once. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static double element(const braid_value *v, int64_t i) {
     return t == DT_U64 ? (double)(uint64_t)n : (double)n;
 }
 
-/* One line of the type, smallest, mean and largest element; items of a sequence follow. */
+/* Prints a line with type and smallest, mean and largest element; then one for each item. */
 static void print_summary(Sb *s, const braid_value *v) {
     cli_print_value_type(s, v);
     if (braid_value_kind(v) == BRAID_OPTIONAL && braid_value_item(v, 0)) v = braid_value_item(v, 0);
@@ -44,9 +44,9 @@ static void print_summary(Sb *s, const braid_value *v) {
 static int write_outputs(const char *dir, int n, braid_value *const *out) {
     braid_error e;
     struct stat st;
-    if (mkdir(dir, 0777) != 0) { /* that one level only */
+    if (mkdir(dir, 0777) != 0) { /* only the last level is made */
         if (errno == ENOENT)
-            return cli_fail(dir, "the folder in which it would be made does not exist");
+            return cli_fail(dir, "cannot make this folder: its parent folder does not exist");
         if (errno != EEXIST) return cli_fail(dir, "%s", strerror(errno));
         if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode))
             return cli_fail(dir, "it is a file; outputs go to a folder");
@@ -72,7 +72,7 @@ int cmd_run(const Cli *c) {
     braid_value **in = calloc((size_t)nin + 1, sizeof *in),
                 **out = calloc((size_t)nout + 1, sizeof *out);
     if (!in || !out) die("out of memory");
-    const bool fill = !c->ninput && nin; /* nothing is given: random inputs */
+    const bool fill = !c->ninput && nin; /* without -i, all inputs are random */
     code = cli_inputs(c, m, fill, in);
     if (!code && braid_session_run(s, (const braid_value *const *)in, out, &e))
         code = cli_error(c->arg[0], &e);

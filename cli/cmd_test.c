@@ -1,8 +1,9 @@
-/* cmd_test.c: braid test: ONNX backend tests, each folder in a process of its own.
+/* cmd_test.c: braid test: runs ONNX backend tests, each in a process of its own.
  *
- * A folder is a test when it has model.onnx, or a library made of it as model.so, and
- * test_data_set_* folders with input_N.pb, output_N.pb. A child runs it and writes its result to a
- * file; the parent reads it when the child has ended, and sees crashes and time-outs as failures.
+ * A folder is a test if it has model.onnx, or a library compiled from it as model.so, and
+ * test_data_set_* folders with input_N.pb and output_N.pb. A child process runs the test and writes
+ * its result to a file. The parent reads the file when the child has ended. Crashes and time-outs
+ * are failures.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -35,13 +36,13 @@
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define MAX_DEPTH 40
-#define CHILD_EXIT 40 /* a child's exit code less this is its Outcome: others come from crashes */
+#define CHILD_EXIT 40 /* a child exits with this + its Outcome; other exit codes are crashes */
 
 typedef enum { PASSED, FAILED, SKIPPED } Outcome;
 
 typedef struct Test {
     char *folder;
-    bool ended; /* else nothing more is known */
+    bool ended; /* the following fields are known */
     Outcome outcome;
     char *message;
 } Test;
@@ -79,7 +80,7 @@ static int by_folder(const void *a, const void *b) {
     return strcmp(((const Test *)a)->folder, ((const Test *)b)->folder);
 }
 
-/* The names in a folder, sorted; those that begin with `prefix`. */
+/* The names in a folder that begin with `prefix`, sorted. */
 static char **list(const char *dir, const char *prefix, int *n) {
     char **name = NULL;
     DIR *d = opendir(dir);
@@ -164,7 +165,7 @@ static Outcome run_set(const Cli *c, const struct braid_model *m, braid_session 
     if (o == PASSED) o = read_values(dir, "output", nout, m, braid_model_output, want, why);
     if (o == PASSED && braid_session_run(s, (const braid_value *const *)in, out, &e))
         o = failed(why, "", &e);
-    /* Which numbers are drawn nobody says. */
+    /* Random elements cannot be compared. */
     const double rtol = braid_model_draws(m) ? INFINITY : c->rtol;
     for (int i = 0; o == PASSED && i < nout; i++) {
         size_t n = why->n;
@@ -182,8 +183,7 @@ static Outcome run_set(const Cli *c, const struct braid_model *m, braid_session 
     return o;
 }
 
-/* Several tests run at a time, each on one thread unless told otherwise; a GPU's threads take
- * nothing from the others. */
+/* Several tests run at a time, so each has one thread by default; but on a GPU it has all units. */
 static int threads_of(const Cli *c, const char *target) {
     const Device *d = target ? device_find(target) : NULL;
     bool gpu = d && (d->backend == BACKEND_CUDA || d->backend == BACKEND_HIP);
@@ -233,7 +233,7 @@ typedef struct Job {
     pid_t pid; /* 0: free */
     int test;
     double deadline;
-    FILE *result, *errors; /* unnamed files that the child writes */
+    FILE *result, *errors; /* temporary files, without names, that the child writes */
 } Job;
 
 static double now(void) {
@@ -257,7 +257,7 @@ static _Noreturn void child(const Cli *c, const Job *j, const char *folder, cons
     if (why.n) fwrite(why.p, 1, why.n, j->result);
     fflush(j->result);
     sb_free(&why);
-    if (has_leaks()) abort(); /* _exit() does not look for leaks */
+    if (has_leaks()) abort(); /* _exit does not check for leaks */
     _exit(CHILD_EXIT + (int)o);
 }
 
@@ -284,7 +284,7 @@ static int remove_entry(const char *path, const struct stat *s, int type, struct
 }
 static void remove_tree(const char *path) { nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS); }
 
-/* The text in f, or its last line; malloc'd. */
+/* The text in f, or only its last line; malloc'd. */
 static char *text_of(FILE *f, bool last_line) {
     Sb s = {0};
     char part[4096];
@@ -299,7 +299,7 @@ static char *text_of(FILE *f, bool last_line) {
     return s.p;
 }
 
-/* `killed`: why, or NULL. */
+/* Fills t's outcome when its child has ended. `killed`: why it was killed, or NULL. */
 static void finish(Job *j, Test *t, int status, const char *killed) {
     Sb s = {0};
     char *text = text_of(j->result, false);
@@ -327,9 +327,9 @@ static void finish(Job *j, Test *t, int status, const char *killed) {
     *j = (Job){0};
 }
 
-/* Runs all tests; false when a signal asks to stop: then some have not ended. Signals are taken
- * synchronously here: the end of a child to go on at once, and those that would leave children and
- * files behind. */
+/* Runs all tests. False: a signal asked to stop, and some tests have not ended. This function waits
+ * for signals synchronously: for SIGCHLD to go on at once, and for the signals that would otherwise
+ * end the process and leave children and files behind. */
 static bool run_all(const Cli *c, Tests *t, const char *temp) {
     sigset_t wait, mask;
     int got = 0;
@@ -358,7 +358,7 @@ static bool run_all(const Cli *c, Tests *t, const char *temp) {
                 do ended = waitpid(j->pid, &status, late ? 0 : WNOHANG);
                 while (ended < 0 && errno == EINTR);
                 if (ended != 0) {
-                    kill(-j->pid, SIGKILL); /* what the child may have left running */
+                    kill(-j->pid, SIGKILL); /* ends processes that the child left running */
                     finish(j, &t->p[j->test], status,
                            late ? "not done after " TEXT(TIMEOUT_SECONDS) " seconds" : NULL);
                     remove_tree(dir);
@@ -375,7 +375,8 @@ static bool run_all(const Cli *c, Tests *t, const char *temp) {
                     *j = (Job){0};
                     test->outcome = FAILED;
                     test->ended = true;
-                    test->message = need(strdup("no process or file could be made for it"));
+                    test->message =
+                        need(strdup("cannot start a process or make a file for this test"));
                     done++;
                 }
             }
@@ -398,10 +399,10 @@ static bool run_all(const Cli *c, Tests *t, const char *temp) {
 }
 
 int cmd_test(const Cli *c) {
-    watch_leaks(false); /* what children have from their parent is not theirs to free */
+    watch_leaks(false); /* a child does not free what it inherits */
     Tests t = {0};
     int count[3] = {0}, code = EXIT_DONE;
-    /* A target that cannot be is wrong usage, not a failure of each test. */
+    /* A wrong target is wrong usage, not a failure of every test. */
     braid_error e;
     if (c->target && rt_target(c->target, &e)) return cli_usage("%s", e.message);
     for (int i = 0; i < c->narg; i++) {
@@ -411,7 +412,7 @@ int cmd_test(const Cli *c) {
             code = cli_fail(c->arg[i], "%s", strerror(errno));
         else {
             find_tests(c->arg[i], 0, &t);
-            if (t.n == before) code = cli_fail(c->arg[i], "no test is in this folder");
+            if (t.n == before) code = cli_fail(c->arg[i], "there is no test in this folder");
         }
     }
     if (code == EXIT_DONE) {

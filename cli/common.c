@@ -1,10 +1,10 @@
-/* common.c: messages, loading, inputs, and texts that the subcommands share. */
+/* common.c: messages, loading, inputs and texts that the commands share. */
 #include <stdlib.h>
 
 #include "cli/cli.h"
 #include "api/runtime.h"
 
-/* Always one line, whatever is in names and messages. */
+/* Prints one line, whatever names and messages contain. */
 static void say(const char *path, const char *fmt, va_list ap) {
     char text[2048];
     int n = path ? snprintf(text, sizeof text, "%s: ", path) : 0;
@@ -36,7 +36,7 @@ int cli_usage(const char *fmt, ...) {
 
 int cli_error(const char *path, const braid_error *e) {
     if (e->status == BRAID_USAGE) return cli_usage("%s", e->message);
-    /* Messages about the file itself may begin with its name. */
+    /* If the message begins with the file's name, do not print the name twice. */
     size_t n = strlen(path);
     bool named = strncmp(e->message, path, n) == 0 && strncmp(e->message + n, ": ", 2) == 0;
     return cli_fail(path, "%s", e->message + (named ? n + 2 : 0));
@@ -90,7 +90,7 @@ int cli_given_inputs(const Cli *c, const struct braid_model *m, braid_value **va
             Sb names = {0};
             for (int j = 0; j < braid_model_input_count(m); j++)
                 sb_printf(&names, "%s'%s'", j ? ", " : "", braid_model_input(m, j)->name);
-            int code = cli_fail(c->arg[0], "there is no input '%s'; its inputs are: %s",
+            int code = cli_fail(c->arg[0], "the model has no input '%s'; its inputs are: %s",
                                 c->input_name[i], names.n ? names.p : "none");
             sb_free(&names);
             return code;

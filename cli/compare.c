@@ -1,4 +1,4 @@
-/* compare.c: whether an output is what a test expects. */
+/* compare.c: compares an output with what a test expects. */
 #include <math.h>
 
 #include "cli/compare.h"
@@ -28,8 +28,8 @@ static void print_element(Sb *s, DType t, const void *p, int64_t i) {
         sb_printf(s, "%lld", (long long)elem_get_i(t, p, i));
 }
 
-/* Sums of 16-bit values are rounded on the way, and the order is not defined: two units in the last
- * place are no difference (as in the runner of the ONNX backend tests, for bfloat16). */
+/* Sums of 16-bit floats are rounded on the way, in an order that is not defined. So two units in
+ * the last place are allowed, as in the runner of the ONNX backend tests for bfloat16. */
 static double tolerance(DType t, double rtol) {
     double least = t == DT_BF16 ? 0x1p-6 : t == DT_F16 ? 0x1p-9 : 0;
     return rtol > least ? rtol : least;
@@ -62,7 +62,7 @@ static bool same_tensor(const braid_value *got, const braid_value *want, double 
     }
     if (isinf(rtol)) return true;
     int64_t n = braid_value_count(want), differ = 0, first = 0;
-    if (rtol > 0) rtol = tolerance(t, rtol); /* 0 asks for equality */
+    if (rtol > 0) rtol = tolerance(t, rtol); /* rtol 0 asks for equality */
     const void *a = braid_value_data(got), *b = braid_value_data(want);
     for (int64_t i = 0; i < n; i++)
         if (!same_element(t, a, b, i, rtol, atol) && differ++ == 0) first = i;
@@ -79,7 +79,7 @@ static bool same_tensor(const braid_value *got, const braid_value *want, double 
 
 bool cli_same_value(const braid_value *got, const braid_value *want, double rtol, double atol,
                     Sb *why) {
-    /* An optional with an element is as good as the element: files hold it either way. */
+    /* An optional with an element counts as the element: test files hold either of them. */
     if (braid_value_kind(got) == BRAID_OPTIONAL && braid_value_item(got, 0))
         got = braid_value_item(got, 0);
     if (braid_value_kind(want) == BRAID_OPTIONAL && braid_value_item(want, 0))

@@ -1,12 +1,14 @@
-/* costs.c: numbers of a device from a JSON file, as eval/gpu/machine.cu measures and `braid device
- * --json` prints them: {"target": "cuda:sm_90", "costs": {"team_barrier_ns": 1400, ...}, ...}. What
- * else is in the file does not matter. */
+/* costs.c: reads a device's measured costs from a JSON file.
+ *
+ * The form is that of eval/gpu/machine.cu and `braid device --json`. Other members are ignored.
+ *     {"target": "cuda:sm_90", "costs": {"team_barrier_ns": 1400, ...}, ...}
+ */
 #include <errno.h>
 #include <jansson.h>
 
 #include "cli/costs.h"
 
-/* Puts the numbers in `costs` in place of the row's. */
+/* Replaces numbers of *d by those in `costs`. */
 static int use(const char *path, json_t *costs, Device *d) {
     const char *name;
     json_t *value;

@@ -1,4 +1,4 @@
-/* main.c: the braid command. */
+/* main.c: the braid command: its table of commands, and main. */
 #include <signal.h>
 
 #include "cli/cli.h"
@@ -8,10 +8,10 @@ const Command cli_commands[] = {
     {"run", cmd_run, 1, 1, "MODEL.onnx|FILE.so", "run a model once"},
     {"test", cmd_test, 1, -1, "FOLDER...", "run the ONNX backend tests found under folders"},
     {"bench", cmd_bench, 1, 1, "MODEL.onnx|FILE.so", "time a model"},
-    {"explain", cmd_explain, 1, 1, "MODEL.onnx", "show what a model becomes"},
+    {"explain", cmd_explain, 1, 1, "MODEL.onnx", "show how a model is compiled"},
     {"ops", cmd_ops, 0, 0, "", "list the supported operators"},
-    {"device", cmd_device, 0, 1, "[TARGET]", "show what is known of devices"},
-    {"help", cmd_help, 0, 1, "[COMMAND]", "show what a command does, and its options"},
+    {"device", cmd_device, 0, 1, "[TARGET]", "show the known devices and their costs"},
+    {"help", cmd_help, 0, 1, "[COMMAND]", "show what a command does and its options"},
     {"version", cmd_version, 0, 0, "", "print the version"},
 };
 const int cli_ncommand = COUNT(cli_commands);
@@ -41,8 +41,8 @@ int main(int argc, char **argv) {
         else if (c.help || !command)
             cli_print_help(command);
         else {
-            signal(SIGXFSZ, SIG_IGN); /* a write that is too long fails, with a message */
-            if (command->run != cmd_test) cli_watch(); /* tests take signals themselves */
+            signal(SIGXFSZ, SIG_IGN); /* a write above the size limit then fails with a message */
+            if (command->run != cmd_test) cli_watch(); /* cmd_test handles signals itself */
             code = command->run(&c);
         }
     }

@@ -1,5 +1,7 @@
-/* missing_inputs.c: inputs that nobody gave: random ones, of sizes that the model, the other inputs or
- * --size say. A size that none of them says is asked for. */
+/* missing_inputs.c: makes random inputs for those that are not given.
+ *
+ * Their sizes come from the model, the given inputs, or --size. If a size is still not known, the
+ * message says which --size options to add. */
 #include <stdlib.h>
 
 #include "cli/cli.h"
@@ -14,7 +16,7 @@ static const char *name_of(const braid_io *io, int axis) {
     return io->dim_name && io->dim_name[axis] && *io->dim_name[axis] ? io->dim_name[axis] : NULL;
 }
 
-/* How --size calls it. */
+/* Prints the axis as --size names it. */
 static void put_name(Sb *s, const braid_io *io, int axis) {
     const char *name = name_of(io, axis);
     if (name)
@@ -32,13 +34,13 @@ static bool is_called(const braid_io *io, int axis, const char *text) {
     return same;
 }
 
-/* Whether x and y are one size: by their names, or the same axis. */
+/* Whether x and y must have equal sizes: they have one name, or are one axis. */
 static bool same_size(SizeOf x, SizeOf y) {
     const char *a = name_of(x.io, x.axis), *b = name_of(y.io, y.axis);
     return a && b ? strcmp(a, b) == 0 : x.io == y.io && x.axis == y.axis;
 }
 
-/* What --size says of an axis, -1: nothing. */
+/* The size that --size gives for x; -1: none. */
 static int64_t asked(const Cli *c, const struct braid_model *m, SizeOf x) {
     for (int i = 0; i < braid_model_input_count(m); i++) {
         const braid_io *io = braid_model_input(m, i);
@@ -49,7 +51,7 @@ static int64_t asked(const Cli *c, const struct braid_model *m, SizeOf x) {
     return -1;
 }
 
-/* What a given input says of it, -1: nothing. */
+/* The size that a given input has for x; -1: none. */
 static int64_t given(const struct braid_model *m, braid_value *const *value, SizeOf x) {
     for (int i = 0; i < braid_model_input_count(m); i++) {
         const braid_io *io = braid_model_input(m, i);
@@ -62,7 +64,7 @@ static int64_t given(const struct braid_model *m, braid_value *const *value, Siz
     return -1;
 }
 
-/* Every --size must be about an axis that is open. */
+/* Checks that every --size names an axis whose size is not fixed. */
 static int check_sizes(const Cli *c, const struct braid_model *m, braid_value *const *value) {
     for (int j = 0; j < c->nsize; j++) {
         Sb open = {0};
@@ -78,12 +80,12 @@ static int check_sizes(const Cli *c, const struct braid_model *m, braid_value *c
                 int64_t have = given(m, value, (SizeOf){io, k});
                 if (have < 0 || have == c->size_value[j]) continue;
                 sb_free(&open);
-                return cli_usage("--size %s=%lld, but the inputs that are given say %lld",
-                                 c->size_name[j], (long long)c->size_value[j], (long long)have);
+                return cli_usage("--size %s=%lld, but a given input has %lld", c->size_name[j],
+                                 (long long)c->size_value[j], (long long)have);
             }
         }
         int code = found ? EXIT_DONE
-                         : cli_usage("--size %s: no input has such a size; open are: %s",
+                         : cli_usage("--size %s: no input has such a size; sizes to set are: %s",
                                      c->size_name[j], open.n ? open.p : "none");
         sb_free(&open);
         if (code) return code;
@@ -91,7 +93,8 @@ static int check_sizes(const Cli *c, const struct braid_model *m, braid_value *c
     return EXIT_DONE;
 }
 
-/* Appends what is wanted of io's sizes to `want`, each name once. */
+/* Fills dim with io's sizes. False: some are not known; their --size options go to `want`, each
+ * once. */
 static bool sizes_of(const Cli *c, const struct braid_model *m, braid_value *const *value,
                      const braid_io *io, int64_t *dim, Sb *want) {
     bool known = true;
@@ -124,14 +127,14 @@ int cli_random_inputs(const Cli *c, const struct braid_model *m, braid_value **v
         make[i] = !value[i] && io->kind != BRAID_OPTIONAL;
         if (!make[i] || io->kind == BRAID_SEQUENCE) continue;
         if (io->rank < 0)
-            code = cli_usage("input '%s' has no declared shape: it must be given (-i %s=FILE)",
+            code = cli_usage("input '%s' has no declared shape, so it must be given (-i %s=FILE)",
                              io->name, io->name);
         else
             sizes_of(c, m, value, io, dim[i], &want);
     }
     if (!code && want.n)
-        code = cli_usage("sizes of the inputs are open: say them by %s, or give the inputs (-i)",
-                         want.p);
+        code = cli_usage(
+            "sizes of the inputs are not known: set them with %s, or give the inputs (-i)", want.p);
     for (int i = 0; !code && i < n; i++) {
         if (!make[i]) continue;
         braid_io own = *braid_model_input(m, i);

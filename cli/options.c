@@ -1,4 +1,4 @@
-/* options.c: the command line, from one table of options. */
+/* options.c: parses the command line by one table of options, and prints help from it. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -51,56 +51,56 @@ typedef enum Action {
 } Action;
 
 static const struct Option {
-    const char *name, *value; /* value NULL: takes none */
+    const char *name, *value; /* value NULL: the option takes none */
     int commands;
     Action action;
     const char *doc;
 } options[] = {
     {"-o", "FILE", COMPILE, SET_OUTPUT, "the library to write (MODEL.so in the current folder)"},
     {"-o", "DIR", RUN, SET_OUTPUT,
-     "write the outputs to DIR/output_N.npy (.pb: sequences, optionals); DIR is made in a folder "
-     "that is there"},
+     "write the outputs to DIR/output_N.npy (.pb: sequences, optionals); DIR is made if it is "
+     "missing"},
     {"-i", "NAME=FILE", RUN | BENCH, ADD_INPUT,
      "an input from a .npy or .pb file; can be repeated"},
     {"-i", "NAME=FILE", COMPILE, ADD_INPUT, "an input to measure with (--tune)"},
     {"--size", "NAME=N", RUN | BENCH, ADD_SIZE,
-     "a size of random inputs (INPUT:AXIS=N for one without a name); can be repeated"},
+     "a size of random inputs (INPUT:AXIS=N if it has no name); can be repeated"},
     {"--target", "T", MODEL, SET_TARGET,
-     "cpu (default), interp, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
+     "cpu (default), interp, plain, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
     {"--cpu", "NAME", MODEL, SET_CPU, "instruction set, as -march names it (this machine's)"},
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
-    {"--tune", NULL, COMPILE, SET_TUNE, "measure candidates while compiling, for a minute at most"},
+    {"--tune", NULL, COMPILE, SET_TUNE,
+     "measure alternatives while compiling, for at most a minute"},
     {"--schedule", "NAME=on|off|VALUE,...", MODEL, SET_SCHEDULE,
-     "force transformations and parameters, for diagnosis (explain names them)"},
+     "force transformations and parameters, for diagnosis (explain shows their names)"},
     {"--costs", "published|FILE", EXPLAIN, SET_COSTS,
-     "schedule by the device table's costs, or those in FILE (what was measured)"},
-    {"--import", "FILE", DEVICE, SET_IMPORT,
-     "from now on, schedule by the costs measured in FILE (JSON)"},
+     "schedule by the published costs, or by those in FILE (the measured costs)"},
+    {"--import", "FILE", DEVICE, SET_IMPORT, "use the measured costs in FILE (JSON) from now on"},
     {"--dump-after", "PASS", COMPILE | EXPLAIN, SET_DUMP_AFTER,
-     "print the tree as this pass leaves it (explain: nothing else)"},
+     "print the tree after this pass (explain: print nothing else)"},
     {"--time-passes", NULL, COMPILE | EXPLAIN, SET_TIME_PASSES,
      "print to stderr how long each pass takes"},
     {"--scan", "INPUT[:AXIS]", COMPILE | RUN | BENCH | EXPLAIN, ADD_SCAN,
-     "put the model in a loop over this axis (0) of INPUT"},
+     "run the model in a loop over this axis (0) of INPUT"},
     {"--carry", "INPUT=OUTPUT", COMPILE | RUN | BENCH | EXPLAIN, ADD_CARRY,
-     "in that loop, OUTPUT is the next step's INPUT"},
+     "in that loop, OUTPUT is the next iteration's INPUT"},
     {"--input-shape", "NAME=1,3,?", COMPILE | RUN | BENCH | EXPLAIN, ADD_SHAPE,
-     "the shape of an input that the file leaves open; [] is a scalar, ? any size"},
+     "the shape of an input that the file does not declare; [] is a scalar, ? any size"},
     {"--ignore-dim-names", NULL, MODEL, SET_IGNORE_DIM_NAMES,
-     "one dimension name on several inputs does not mean one size"},
-    {"--threads", "N", MODEL, SET_THREADS, "threads of a run, and to schedule for"},
+     "dimensions with one name may have different sizes"},
+    {"--threads", "N", MODEL, SET_THREADS, "number of threads to schedule for and to run with"},
     {"--max-iterations", "N", RUN | TEST | BENCH, SET_MAX_ITERATIONS,
-     "a loop that makes more is stopped (2147483648)"},
+     "stop a loop that needs more (2147483648)"},
     {"--stack-depth", "N", RUN | TEST | BENCH, SET_STACK_DEPTH,
-     "recursion that goes deeper is stopped (10000)"},
+     "stop a recursion that goes deeper (10000)"},
     {"--seed", "N", RUN | TEST | BENCH, SET_SEED,
-     "of the random numbers (another one for each run)"},
+     "seed of the random numbers (a new one for each run)"},
     {"--max-memory", "BYTES", RUN | TEST | BENCH, SET_MAX_MEMORY,
-     "a run that needs more is stopped; K, M, G, T stand for powers of 1024 (a quarter of what "
-     "is left)"},
+     "stop a run that needs more; K, M, G, T stand for powers of 1024 (a quarter of the free "
+     "memory)"},
     {"--rtol", "R", TEST, SET_RTOL, "relative tolerance (1e-3)"},
     {"--atol", "A", TEST, SET_ATOL, "absolute tolerance (1e-5)"},
-    {"--jobs", "N", TEST, SET_JOBS, "tests at a time (one for each CPU)"},
+    {"--jobs", "N", TEST, SET_JOBS, "number of tests to run at a time (one for each CPU)"},
     {"--verbose", NULL, TEST, SET_VERBOSE, "also print a line for each skipped test"},
     {"--json", NULL, BENCH | EXPLAIN | DEVICE, SET_JSON, "print JSON"},
     {"--help", NULL, ALL, SET_HELP, "print this text (also -h)"},
@@ -138,7 +138,7 @@ static bool parse_int(const char *s, int64_t lo, int64_t hi, int64_t *v) {
     *v = n;
     return true;
 }
-/* A number of bytes, or of KiB, MiB, … with the letter behind it. */
+/* A number of bytes, or of KiB, MiB, … with a letter K, M, … after it. */
 static bool parse_bytes(const char *s, int64_t *v) {
     static const char unit[] = "KkMmGgTt";
     char digits[24];
@@ -174,7 +174,7 @@ static void push(const char ***list, int n, const char *s) {
     (*list)[n] = s;
 }
 
-/* NAME=VALUE into two lists. */
+/* Adds NAME=VALUE to two lists. */
 static bool push_pair(const char ***a, const char ***b, int *n, const char *s) {
     const char *eq = strchr(s, '=');
     if (!eq || eq == s || !eq[1]) return false;
@@ -183,7 +183,7 @@ static bool push_pair(const char ***a, const char ***b, int *n, const char *s) {
     return true;
 }
 
-/* NAME=N; the name may have a '='. */
+/* NAME=N; the name may contain '='. */
 static bool push_size(Cli *c, const char *s) {
     const char *eq = strrchr(s, '=');
     int64_t n;
@@ -278,7 +278,8 @@ static bool apply(Cli *c, Action action, const char *v) {
     return good;
 }
 
-/* The option that argument `s` names for this command; *value points behind its '='. */
+/* The option that argument `s` names, if this command takes it. *value: the text after '=', or
+ * NULL. */
 static const struct Option *find_option(const char *s, const Command *command, const char **value) {
     size_t n = strcspn(s, "=");
     bool is_long = strncmp(s, "--", 2) == 0;
@@ -334,8 +335,7 @@ int cli_parse(int argc, char **argv, Cli *c, const Command **command) {
     if (c->narg < (*command)->min_args)
         return cli_usage("%s needs %s", c->command, (*command)->operands);
     if ((*command)->max_args >= 0 && c->narg > (*command)->max_args)
-        return cli_usage("%s: '%s' is one argument too many", c->command,
-                         c->arg[(*command)->max_args]);
+        return cli_usage("%s: unexpected argument '%s'", c->command, c->arg[(*command)->max_args]);
     return EXIT_DONE;
 }
 

@@ -1,4 +1,4 @@
-/* placement.c: where every tensor of a compiled program lives, as JSON, for braid explain. */
+/* placement.c: prints for braid explain, as JSON, where every tensor of a program lives. */
 #include "cli/explain.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/plan/memory.h"
@@ -15,9 +15,9 @@ typedef struct Walk {
     const Facts *f;
     Map *seen;
     int n;
-    const Stmt *at;   /* what is walked */
+    const Stmt *at;   /* the current statement */
     const Stmt *loop; /* innermost loop around it */
-    bool resident;    /* of a loop around it that keeps its constants near the cores */
+    bool resident;    /* a loop around it keeps its constants near the cores */
     Visit loads;
 } Walk;
 
@@ -36,7 +36,7 @@ static void put_bytes(Walk *w, int64_t bytes) {
         sb_puts(w->s, ", \"bytes\": null");
 }
 
-/* Sizes; null where known at run time only. Returns the bytes, or -1. */
+/* Prints the sizes; null: known only at run time. Returns the bytes, or -1: not known. */
 static int64_t put_shape(Walk *w, const Tensor *t) {
     int64_t bytes = (int64_t)dtype_size(t->dtype), v;
     if (t->blob || t->rank < 0) {
@@ -56,8 +56,8 @@ static int64_t put_shape(Walk *w, const Tensor *t) {
     return bytes;
 }
 
-/* The array of the weights that holds a constant as it is, else one that was packed from it (and
- * perhaps from others); NULL: its elements are part of the text. */
+/* The array of the weights that holds a constant unchanged, else one that was packed from it (and
+ * perhaps from others). NULL: its elements are in the generated text. */
 static const ConstFacts *constant_of(const Walk *w, const Tensor *t) {
     const ConstFacts *packed = NULL;
     for (int i = 0; i < w->f->constants.n; i++) {

@@ -1,8 +1,8 @@
-/* watch.c: a thread beside the command: signals that end it, and what it does when that takes long.
+/* watch.c: a thread beside the command that handles ending signals and shows progress.
  *
- * The signals are blocked in all other threads, so what they need to have done (cleanup.h) is done
- * in an ordinary thread and not in a handler. A signal that was ignored when the command started
- * stays ignored.
+ * The signals are blocked in all other threads. So the clean-up (cleanup.h) runs in an ordinary
+ * thread, not in a signal handler. A signal that was ignored when the command started stays
+ * ignored.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -12,11 +12,11 @@
 #include "base/cleanup.h"
 #include "cli/cli.h"
 
-#define PATIENCE 2.0   /* seconds without a word */
-#define TICK 200000000 /* ns between two looks */
+#define PATIENCE 2.0   /* seconds before a step is shown */
+#define TICK 200000000 /* ns between updates */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool shown; /* a line of progress is on the terminal */
+static bool shown; /* a progress line is on the terminal */
 static sigset_t signals;
 
 static double now(void) {

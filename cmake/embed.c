@@ -1,4 +1,4 @@
-/* embed.c: build-time tool: files as C strings. usage: embed OUT.c NAME=FILE… */
+/* embed.c: a build-time tool that writes files as C strings. Usage: embed OUT.c NAME=FILE… */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-# merge.cmake: a static library with some objects of another one added.
-# cmake -DAR=ar -DLIBRARY=FILE -DFROM=FILE -DOBJECTS=REGEX -DOUT=FILE -P merge.cmake
+# merge.cmake: copies a static library and adds the objects of another one that match a pattern.
+# Usage: cmake -DAR=ar -DLIBRARY=FILE -DFROM=FILE -DOBJECTS=REGEX -DOUT=FILE -P merge.cmake
 set(DIR ${OUT}.objects)
 file(REMOVE_RECURSE ${DIR})
 file(MAKE_DIRECTORY ${DIR})

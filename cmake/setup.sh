@@ -1,5 +1,5 @@
-# setup.sh: sourced by demo.sh and test.sh (bash), from the project's folder. Installs what is
-# missing on a Debian or Ubuntu machine; when nothing is, it does nothing and needs no network.
+# setup.sh: installs what is missing on a Debian or Ubuntu machine. demo.sh and test.sh source it (with
+# bash, from the project's folder). When nothing is missing, it does nothing and needs no network.
 # shellcheck shell=bash
 
 VENV=build/venv
@@ -7,10 +7,10 @@ PYTHON=$VENV/bin/python
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
 TEST_PACKAGES=(clang hipcc libamdhip64-dev rocm-device-libs)
-NEWER_ONNX=1.23.2                                  # its schemas and tests, beside those of $VENV
+NEWER_ONNX=1.23.2                                  # only its schemas and tests are used; $VENV has an older one
 NEWER_ONNX_DIR=build/onnx-$NEWER_ONNX
-NVIDIA_WHEELS=(nvidia-cuda-nvdisasm==13.2.86)      # reads machine code
-NVRTC_WHEELS=(nvidia-cuda-nvrtc==13.0.88)          # where there is no nvcc
+NVIDIA_WHEELS=(nvidia-cuda-nvdisasm==13.2.86)      # disassembler
+NVRTC_WHEELS=(nvidia-cuda-nvrtc==13.0.88)          # only where there is no nvcc
 
 fail() {
     echo "$0: $*" >&2
@@ -26,10 +26,10 @@ as_root() {
     fi
 }
 
-# packages NAME…: installs those that are missing. The package list is fetched once.
+# packages NAME…: installs the packages that are missing. Fetches the package list at most once.
 packages_updated=
 packages() {
-    command -v dpkg-query >/dev/null || return 0 # another system: the build says what is missing
+    command -v dpkg-query >/dev/null || return 0 # not Debian or Ubuntu: the build reports what is missing
     local name missing=()
     for name in "$@"; do
         [[ $(dpkg-query -W -f '${Status}' "$name" 2>/dev/null) == 'install ok installed' ]] ||
@@ -49,7 +49,7 @@ packages() {
     }
 }
 
-# The Python environment, made anew when the list of wheels changes.
+# Makes the Python environment; again when the list of wheels changes.
 python_environment() {
     local stamp
     stamp="$(python3 --version) $(sha256sum <cmake/requirements.txt)"
@@ -69,14 +69,14 @@ python_environment() {
     echo "$stamp" >"$VENV/stamp"
 }
 
-# What the demo needs.
+# Installs what the demo needs.
 setup() {
     packages "${PACKAGES[@]}"
     python_environment
 }
 
-# What the tests need beside that: clang and, of the same version, its run-time library for
-# sanitizers and fuzzing; to compile for GPUs that are not here, hipcc and NVIDIA's wheels.
+# Installs what the tests need in addition: clang and its run-time library (same version) for sanitizers
+# and fuzzing; hipcc and NVIDIA's wheels to compile for GPUs that this machine does not have.
 setup_tests() {
     packages "${TEST_PACKAGES[@]}"
     local major
@@ -86,7 +86,7 @@ setup_tests() {
     newer_onnx
 }
 
-# A newer onnx in a folder of its own: PYTHONPATH=$NEWER_ONNX_DIR $PYTHON sees it.
+# Installs a newer onnx in a folder of its own. Use it with PYTHONPATH=$NEWER_ONNX_DIR $PYTHON.
 newer_onnx() {
     [[ -f $NEWER_ONNX_DIR/done ]] && return
     rm -rf "$NEWER_ONNX_DIR"
@@ -98,7 +98,7 @@ newer_onnx() {
     touch "$NEWER_ONNX_DIR/done"
 }
 
-# They are there for some processors only: without them less is checked.
+# The wheels exist only for some processors; without them the tests check less.
 nvidia_wheels() {
     local wheels=("${NVIDIA_WHEELS[@]}")
     command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]] || wheels+=("${NVRTC_WHEELS[@]}")
@@ -106,7 +106,7 @@ nvidia_wheels() {
         "${wheels[@]}" >build/nvidia.log 2>&1 || echo "without NVIDIA's wheels: ${wheels[*]}"
 }
 
-# build PRESET: configures once, then builds; shows the output only on failure.
+# build PRESET: configures and builds; shows the output only on failure.
 build() {
     local log=build/$1.log
     mkdir -p build

@@ -48,11 +48,11 @@ typedef struct Texts {
 } Texts;
 /* Fills *to, which is empty. What is in it belongs to the caller (texts_free), also when this
  * raises (on the Diag of p's context). */
-void compile_emit(Program *p, const CompileOptions *o, Texts *to);
+void compile_emit(Program *p, Texts *to);
 void texts_free(Texts *t);
 
 /* Adds to f, of p, what the weights are: weights_bytes and constants. Raises like compile_emit. */
-void compile_facts(Program *p, const CompileOptions *o, Facts *f);
+void compile_facts(Program *p, Facts *f);
 
 /* Text to shared library through the C compiler found at run time ($CC, else cc). The weights of
  * the text, if any, lie in TEXT_PATH.weights. Raises ST_IO. Files that the library needs beside it

@@ -1,4 +1,4 @@
-"""Speech for the demo, the checks and the benchmarks: made by espeak-ng or read from a .wav file."""
+"""Speech for the demo, the checks and the benchmarks, made by espeak-ng or read from a .wav file."""
 import math
 import os
 import subprocess
@@ -22,7 +22,7 @@ class WavError(Exception):
 
 
 def read_wav(path):
-    """A RIFF file of PCM (8 to 32 bits) or float samples: mono float64 in -1..1, and its rate."""
+    """Reads a RIFF file of PCM (8 to 32 bits) or float samples. Returns mono float64 in -1..1, and its rate."""
     with open(path, "rb") as f:
         data = f.read()
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
@@ -30,11 +30,11 @@ def read_wav(path):
     at, form = 12, None
     while at + 8 <= len(data):
         name, size = data[at:at + 4], int.from_bytes(data[at + 4:at + 8], "little")
-        body = data[at + 8:at + 8 + size]  # a file written to a pipe may name more than it has
+        body = data[at + 8:at + 8 + size]  # the header of a file that was written to a pipe may name more bytes than it has
         if name == b"fmt " and len(body) >= 16:
             kind, channels, rate, _, align, bits = np.frombuffer(
                 body[:16], "<u2,<u2,<u4,<u4,<u2,<u2")[0].tolist()
-            if kind == 0xFFFE and len(body) >= 26:  # extensible: the kind is in the sub-format
+            if kind == 0xFFFE and len(body) >= 26:  # extensible format: the kind is in the sub-format
                 kind = int.from_bytes(body[24:26], "little")
             form = kind, channels, rate, align, bits
         elif name == b"data":
@@ -66,7 +66,7 @@ def samples(path, body, kind, channels, rate, align, bits):
 
 
 def resample(x, rate, new_rate, zeros=16):
-    """Band-limited interpolation by a polyphase windowed sinc with `zeros` zero crossings a side."""
+    """Band-limited interpolation by a polyphase windowed sinc with `zeros` zero crossings per side."""
     if rate == new_rate:
         return x
     g = math.gcd(rate, new_rate)
@@ -92,7 +92,7 @@ def load(path, rate):
 
 
 def speech(rate, seconds=None):
-    """The sentences above with pauses between them; repeated and cut to `seconds` where given."""
+    """The sentences above with pauses between them. If `seconds` is given, repeated and cut to that length."""
     parts, made, count = [], {}, 0
     noise = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -114,7 +114,7 @@ def speech(rate, seconds=None):
 
 
 def chunks(x, rate):
-    """What silero gets: [steps, 1, context + chunk], each chunk behind the end of the one before."""
+    """silero's input: [steps, 1, context + chunk], where each chunk follows the end of the one before."""
     size, context = (512, 64) if rate == 16000 else (256, 32)
     steps = -(-len(x) // size)
     x = np.concatenate([np.zeros(context), x, np.zeros(steps * size - len(x))]).astype(np.float32)

@@ -1,10 +1,10 @@
-/* barrier.c: what a team of units costs: ns for a barrier, for a call of a kernel that does
- * nothing, and for the same call after the team has gone to sleep.
+/* barrier.c: measures a team of units: the ns of a barrier, of a call of an empty kernel, and of
+ * the same call after the team has gone to sleep.
  *
  *     cc -O2 -I . -I include eval/barrier.c -o build/barrier -lpthread
  *     build/barrier [UNITS [LOAD [RUNS]]]
  *
- * LOAD processes that compute without end run beside it. Compiled from the very text that emitted
+ * LOAD other processes compute at the same time. The program includes the texts that emitted
  * programs contain. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

@@ -1,11 +1,11 @@
 """The least time that the machine's peaks allow for a model.
 
-A model is a list of phases: something done `times` times, one after the other, each with so many
-floating point operations, evaluations of exp, divisions, bytes of weights and state to read, and
-meetings of all threads. Exps take the same units as other operations; divisions have a unit of
-their own; both overlap with bytes. A byte comes from the nearest cache that has room for all that
-the phase reads again and again (`held`). Input products are hoisted and embedding tables folded, as
-in the fastest programs.
+A model is a list of phases. A phase is done `times` times, one after the other, and each time has
+numbers of floating point operations, exps, divisions, bytes of weights and state to read, and
+barriers of all threads (`meets`). Exps take the same units as other operations; divisions have a
+unit of their own; both overlap with reading. Bytes come from the nearest cache that can hold all
+that the phase reads repeatedly (`held`). As in the fastest programs, input products are hoisted and
+embedding tables are folded.
 """
 import dataclasses
 
@@ -28,7 +28,7 @@ class Phase:
 
 
 def sigmoids(count):
-    """Of so many sigmoids and hyperbolic tangents."""
+    """The costs of `count` sigmoids or hyperbolic tangents."""
     return {"exps": count * SIGMOID[1], "divisions": count * SIGMOID[2]}
 
 
@@ -37,7 +37,7 @@ def bytes_of(work, *names):
 
 
 def recurrent(steps, batch, hidden, gates, functions, inputs):
-    """A cell whose input product is hoisted: `inputs` wide."""
+    """A recurrent cell whose input product, of width `inputs`, is hoisted."""
     return [Phase(1, 2 * steps * batch * inputs * gates * hidden, WORD * inputs * gates * hidden,
                   WORD * inputs * gates * hidden, 1),
             Phase(steps, batch * hidden * gates * 2 * hidden, WORD * gates * hidden * hidden,
@@ -61,7 +61,7 @@ def nasrnn(work, batch):
 
 
 def attention(work, batch):
-    """Heads never meet."""
+    """Heads are independent, so threads need no barriers."""
     o = work.options
     steps, width, rows = o["length"] // 2, o["width"], batch * o["heads"]
     seen = o["length"] * (3 / 4 if o["form"] == "grow" else 1)
@@ -92,7 +92,7 @@ def mamba(work, batch):
 
 
 def rnnt(work, batch):
-    """Steps as the reference takes them, each as wide as the batch."""
+    """The steps that the reference takes, each for the whole batch."""
     w, frames = work.weights, work.inputs["frames"]
     hidden, words = w["W_o"].shape
     width = w["W_e"].shape[0]
@@ -122,12 +122,12 @@ def rnnt(work, batch):
 
 
 def trips(work, batch):
-    """A chain of dependent operations: its latency is not among the peaks."""
+    """No bound: it is a chain of dependent operations, and their latency is not one of the peaks."""
     return None
 
 
 def tree(work, batch):
-    """Level by level, all nodes of a height together; leaves come out of folded tables."""
+    """Level by level: all nodes of the same height together. Leaves are read from folded tables."""
     left, right, leaf = (work.inputs[k] for k in ("left", "right", "is_leaf"))
     hidden, cell = work.options["hidden"], work.options["cell"]
     height = np.zeros(len(left), np.int64)
@@ -150,7 +150,7 @@ def tree(work, batch):
 
 
 def straight(work, batch):
-    """What the path does; products meet."""
+    """The operations of the path, with a barrier after each product."""
     import onnx
     t = Trace(onnx.load(work.model), work.inputs, keep=False)
     weights = sum(t.touched.values())
@@ -163,7 +163,7 @@ KINDS = {"lstm": lstm, "nasrnn": nasrnn, "attention": attention, "seq2seq": seq2
 
 
 def nearest(peaks, core, bytes_, held, threads):
-    """Seconds that a core needs to read its part of bytes, a part of `held` that it reads again."""
+    """The seconds in which a core reads its part of the bytes, from the cache that holds its part of `held`."""
     held /= threads
     left, seconds = 1.0, 0.0
     for level, room, rate in (
@@ -179,7 +179,7 @@ def nearest(peaks, core, bytes_, held, threads):
 
 
 def milliseconds(phases, peaks, threads):
-    """The bound on so many threads."""
+    """The bound, in ms, for this number of threads."""
     core = peaks["alone" if threads == 1 else "side_by_side"]
     meet = peaks["barrier_ns"] * 1e-9 if threads > 1 else 0
     total = 0.0
@@ -192,7 +192,7 @@ def milliseconds(phases, peaks, threads):
 
 
 def counts(phases):
-    """What all phases take together."""
+    """The sums over all phases."""
     return {k: sum(p.times * getattr(p, k) for p in phases)
             for k in ("flops", "exps", "divisions", "bytes", "meets")}
 

@@ -1,8 +1,8 @@
-"""Braid from Python through ctypes, as the checks and benchmarks here need it.
+"""Braid from Python through ctypes, for the checks and benchmarks here.
 
-Model and Session go through the C API (include/braid.h) in libbraid.so and work for every target.
-Compiled opens a library made by `braid compile` (include/braid_model.h) and needs nothing else; its
-calls are prepared beforehand, so that a timed call costs what it costs a C program.
+Model and Session use the C API (include/braid.h) of libbraid.so and work for every target. Compiled
+opens a library made by `braid compile` (include/braid_model.h) and needs nothing else. It prepares
+its calls beforehand, so that a timed call costs as much as in a C program.
 """
 import ctypes as C
 import os
@@ -72,7 +72,7 @@ class Api:
 
 
 class Model:
-    """An ONNX file, or a compiled library, made ready to run. `carry` is {input: output}."""
+    """An ONNX file or a compiled library, ready to run. `carry` is {input: output}."""
 
     def __init__(self, api, path, target="cpu", scan=(), carry=None):
         carry = carry or {}
@@ -105,14 +105,14 @@ class Session:
         self.api.lib.braid_session_free(self.handle)
 
     def seed(self, n):
-        """Of the random numbers of the following runs."""
+        """Sets the seed of the following runs' random numbers."""
         self.api.check("braid_session_set_seed", self.handle, C.c_uint64(n))
 
     def working_bytes(self):
         return self.api.lib.braid_session_stat(self.handle, 1)
 
     def run(self, feed):
-        """{name: array} to {name: array}."""
+        """Runs on {name: array}; returns {name: array}."""
         lib, names = self.api.lib, self.model.inputs
         values = (C.c_void_p * len(names))()
         results = (C.c_void_p * len(self.model.outputs))()
@@ -179,7 +179,7 @@ COPY_IN, COPY_OUT, COPY_WAIT = 0, 1, 4
 
 
 def table(path):
-    """The library, and what it says of itself."""
+    """The library, and its braid_model_v1."""
     lib = C.CDLL(os.path.abspath(path))
     lib.braid_model.restype = C.POINTER(ModelV1)
     model = lib.braid_model().contents
@@ -233,12 +233,12 @@ class Compiled:
             raise BraidError(self.message.value.decode())
 
     def form(self, name):
-        """Of an output: its data's address, shape, element type."""
+        """An output's data address, shape and element type."""
         t = self.tensors_out[self.outputs.index(name)]
         return t.data, tuple(t.dim[:t.rank]), np.dtype(DTYPES[t.dtype])
 
     def finish(self):
-        """Waits for what is enqueued, where runs are."""
+        """Waits for the runs, if they are only enqueued."""
 
     def out(self, name):
         data, shape, dtype = self.form(name)
@@ -250,8 +250,8 @@ class Compiled:
 
 
 class OnDevice(Compiled):
-    """The same with tensors in the memory of the library's device: `bind` copies the arrays there, `run`
-    goes to `stream` (None: the default one) and may not wait, `out` copies."""
+    """The same with tensors in the memory of the library's device. `bind` copies the arrays there, `run`
+    enqueues on `stream` (None: the default one) and need not wait, `out` copies back."""
 
     def __init__(self, path, threads=0, stream=None):
         super().__init__(path, threads)
@@ -281,7 +281,7 @@ class OnDevice(Compiled):
         self.check(self.model.run_on(*self.call))
 
     def finish(self):
-        """Waits; what went wrong in a run that did not is said here."""
+        """Waits for all runs, and raises if one of them failed."""
         self.check(self.model.finish(self.handle, *self.said))
 
     def out(self, name):
@@ -292,7 +292,7 @@ class OnDevice(Compiled):
 
 
 def session(path, threads=1, stream=None):
-    """OnDevice where the library is a device's, else Compiled."""
+    """OnDevice if the library is for a device, else Compiled."""
     model = table(path)[1]
     if model.struct_size >= C.sizeof(ModelV1) and model.run_on:
         return OnDevice(path, 0, stream)

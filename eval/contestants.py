@@ -1,7 +1,7 @@
-"""Processes of contestants, from the side that commands them (worker.py is the other side).
+"""Controls the processes of contestants (worker.py is the other side).
 
-Each peer has a process for each number of threads that has imported it and only forks. Each
-contestant is a fork, which waits at its pipe while others run.
+For each peer and number of threads there is a process that has imported the peer and only forks.
+Each contestant is a fork, which waits at its pipe while others run.
 """
 import json
 import os
@@ -16,7 +16,7 @@ COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR
 
 
 def read_line(fd, seconds):
-    """A line from a pipe or socket; None when the other side has ended or is too late."""
+    """A line from a pipe or socket; None if the other side has ended or is too late."""
     text = b""
     while not text.endswith(b"\n"):
         if not select.select([fd], [], [], seconds)[0]:
@@ -29,7 +29,7 @@ def read_line(fd, seconds):
 
 
 class Peer:
-    """`package` has its module."""
+    """`package` is the package that has its module."""
 
     def __init__(self, name, threads, folder, out, device="cpu", package="peers"):
         self.name, self.threads = name, threads
@@ -84,7 +84,7 @@ class Contestant:
             pass  # there will be no answer
 
     def answer(self, seconds):
-        """To what was sent; {"failed": why} also when there is none."""
+        """The answer to the last message; {"failed": why} if there is none."""
         line = read_line(self.answers, seconds)
         if line:
             return json.loads(line)
@@ -111,7 +111,7 @@ class Contestant:
             self.state = {**self.state, **reply}
 
     def check(self, patience=120):
-        """Whether the outputs are right after all the runs."""
+        """Whether the outputs are still right after all runs."""
         if self.ready:
             self.state = {**self.state, **self.ask(patience, command="check")}
 
@@ -121,11 +121,11 @@ class Contestant:
         self.kill()
 
     def kill(self):
-        """Ends the process; says whether it was there."""
+        """Ends the process. Returns whether it still existed."""
         return self.signal(signal.SIGKILL)
 
     def signal(self, number):
-        """To the process and its children if it is there; its number may be another's by now."""
+        """Sends a signal to the process and its children if it still exists: its number may have been reused."""
         try:
             with open(f"/proc/{self.pid}/stat") as f:
                 parent = int(f.read().rpartition(")")[2].split()[1])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How well the scheduler's cost model ranks what it has to choose from: estimates against measured times.
+"""How well the scheduler's cost model ranks its choices: estimates against measured times.
 
     python eval/cost_model.py --braid build/release/braid FOLDER...
 
 Each FOLDER holds model.onnx and test_data_set_0/input_N.pb (python -m models --all --full --out DIR makes some).
-Every model is run on one thread and on all, in each way that one forced transformation gives; printed are
-Spearman's rank correlation over all of these, and of how often the estimate has the faster of two right.
+Runs every model on one thread and on all, once for each single transformation that is forced. Prints Spearman's
+rank correlation over all of these, and how often the estimate ranks two of them correctly.
 """
 import argparse
 import itertools

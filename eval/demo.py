@@ -3,9 +3,9 @@
 
     demo.py [FILE.wav] [--braid build/release/braid] [--out build]
 
-Without FILE.wav a recording is made by espeak-ng. The detector is a step with state: it takes 32 ms
-of sound and says how likely it is speech. `--scan` and `--carry` put the loop over the steps into the
-compiled program. The same recording goes through ONNX Runtime step by step, for comparison.
+Without FILE.wav, espeak-ng makes a recording. The detector is a step with state: it takes 32 ms of
+sound and returns the probability of speech. `--scan` and `--carry` put the loop over the steps into
+the compiled program. For comparison, ONNX Runtime runs the same recording step by step.
 """
 import argparse
 import importlib.util
@@ -32,7 +32,7 @@ TOLERANCE = 1e-5
 
 
 def take_model(folder):
-    """silero_vad.onnx out of the wheel, whose code needs torch and is not imported."""
+    """Takes silero_vad.onnx out of the wheel. The wheel's code needs torch and is not imported."""
     spec = importlib.util.find_spec("silero_vad")
     path = os.path.join(folder, "silero_vad.onnx")
     shutil.copyfile(os.path.join(os.path.dirname(spec.origin), "data/silero_vad.onnx"), path)

@@ -1,4 +1,4 @@
-"""Where contestants run: how their runs are timed there, where PyTorch's tensors lie, what replays a graph.
+"""The device of the contestants: how runs are timed, where PyTorch's tensors are, how graphs are replayed.
 
 The peers' programs are the same for the CPU and a GPU. All that differs is in the two classes here.
 """
@@ -9,7 +9,7 @@ WARM_RUNS = 3  # before a capture: libraries take their handles and their worksp
 
 
 class HostClock:
-    """By the host's clock, for what is over when the call returns, or when `wait` does."""
+    """Times by the host's clock: a run has ended when its call returns, or when `wait` does."""
 
     def __init__(self, group=0.0, warm=0.0, wait=None):
         self.group, self.warm, self.wait = group, warm, wait
@@ -25,8 +25,8 @@ class HostClock:
 
 
 class EventClock:
-    """By the device's clock: events on the stream before and behind the runs, which are enqueued one
-    behind the other. Where the host is slower than the device, that is seen, too."""
+    """Times by the device's clock: by events on the stream before and after a group of enqueued runs. If
+    the host is slower than the device, that counts, too."""
 
     def __init__(self, cuda, stream, group, warm):
         self.group, self.warm, self.stream = group, warm, stream
@@ -42,7 +42,7 @@ class EventClock:
 
 
 class Cpu:
-    """Everything is over when the call returns."""
+    """A run has ended when its call returns."""
     torch, jax, channels_last = "cpu", "cpu", True
     stream = None  # for Braid
 
@@ -53,20 +53,20 @@ class Cpu:
         return HostClock(wait=wait)
 
     def wait(self):
-        """Until the stream is empty."""
+        """Waits until the stream is empty."""
 
     def pinned(self, tensor):
-        """A tensor of this form in the host's memory, to which the device copies without the host."""
+        """A tensor like this one in host memory, to which the device can copy by itself."""
         import torch
         return torch.empty(tensor.shape, dtype=tensor.dtype)
 
     def captured(self, function):
-        """What does the same as function() again and again, and returns the same."""
+        """A function that replays function() by a graph and returns its result."""
         return function
 
 
 class Cuda:
-    """One stream for everything, tensors in `torch`'s memory, runs in groups of `GROUP` seconds."""
+    """One stream for everything, tensors in PyTorch's memory, runs in groups of `GROUP` seconds."""
     GROUP, WARM = 2e-3, 20e-3  # the clocks have to rise before a run counts
     jax, channels_last = "cuda", False  # without tensor cores, convolutions are faster in NCHW
 
@@ -84,7 +84,7 @@ class Cuda:
         self.stream = self.flow.cuda_stream
 
     def clock(self, wait=None):
-        """`wait` is given where the runs are on streams of their own: then by the host's clock."""
+        """The clock for runs. With `wait`, the runs are on streams of their own, so it is the host's clock."""
         if wait:
             return HostClock(self.GROUP, self.WARM, wait)
         return EventClock(self.cuda, self.flow, self.GROUP, self.WARM)
@@ -110,8 +110,8 @@ class Cuda:
         return replay
 
 
-# Before any framework is imported: not all memory is one process's, and who only asks for a GPU does not open it,
-# so that processes can still be forked.
+# Set before any framework is imported: no process takes all memory, and asking whether there is a GPU does not open
+# it, so that the process can still fork.
 ENVIRONMENT = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 KINDS = {"cpu": Cpu, "cuda": Cuda}
 here = Cpu()

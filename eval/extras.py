@@ -1,5 +1,5 @@
-"""What else is measured: the same path without control flow, growth with length and tree size, and
-the bound that the machine's peaks set."""
+"""Further measurements: the same path without control flow, growth with length and tree size, and the
+bound that the machine's peaks set."""
 import os
 import shutil
 
@@ -10,7 +10,7 @@ import machine
 import tasks
 from trace import Trace
 
-# Sizes at which the straight-line graph is still one that a compiler takes: {file: options}.
+# Sizes at which compilers can still handle the graph without control flow: {file: options}.
 TRACED = {
     "lstm": {"lstm_split": dict(length=6), "lstm_operator": dict(length=6)},
     "nasrnn": {"nasrnn": dict(length=40)},
@@ -41,7 +41,7 @@ LENGTHS = {
 
 
 def traced_folder(folder):
-    """A folder of the same data whose model is the path taken."""
+    """A folder with the same data, whose model is the path that control flow takes."""
     at = folder + ".path"
     os.makedirs(at, exist_ok=True)
     for name in ("data.npz", "options.json"):
@@ -53,7 +53,7 @@ def traced_folder(folder):
 
 
 def together(bench, places, threads, what):
-    """Least ms of Braid on the models in these folders, in turn; None where one does not run."""
+    """Least ms of Braid on the models in these folders, run in turn; None for a model that does not run."""
     peer = bench.peer("braid", threads)
     group = [bench.load(peer, "kernel", os.path.basename(at), at, "", what) for at in places]
     bench.measure(group, what)
@@ -94,7 +94,7 @@ def growth(bench, threads):
 
 
 def phases(bench, name, batch):
-    """[(task, file, batch, what its bound is made of)], while its files are there."""
+    """[(task, file, batch, the phases of its bound)]; needs the task's files."""
     task, found = tasks.TASKS[name], []
     for file in task.main:
         bench.progress(f"the bound of {name}")

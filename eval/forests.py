@@ -3,8 +3,8 @@
 
     forests.py [--trees 100] [--depth 8] [--features 30] [--rows 1,1000] [--threads 1,2] [--rounds N] [--braid PATH]
 
-Random complete trees with random features and thresholds. Braid is called as a C program calls it, ONNX Runtime in its plain
-form and with bound inputs and outputs, of which the faster counts. Rounds alternate; the least and the median time of a run.
+Random complete trees with random features and thresholds. Braid is called as a C program calls it; ONNX Runtime in its plain
+form and with bound inputs and outputs, and the faster one counts. Rounds alternate. Prints the least and median time of a run.
 """
 import argparse
 import os
@@ -24,7 +24,7 @@ from machine import machine
 
 
 def forest(trees, depth, features, targets, seed):
-    """A TreeEnsembleRegressor of complete trees."""
+    """A model with one TreeEnsembleRegressor of complete trees."""
     r, inner = np.random.default_rng(seed), 2 ** depth - 1
     n, leaves = 2 * inner + 1, inner + 1
     ids = np.tile(np.arange(n), trees)

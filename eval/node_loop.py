@@ -1,8 +1,8 @@
-"""A network over trees as a loop over its nodes, for runtimes that know no recursion.
+"""A network over trees as a loop over its nodes, for runtimes without recursion.
 
-The same inputs, outputs and cells as the recursive model of models/recursion.py. Children have
-larger numbers than their parents, so the loop begins with the last node; states are kept in a
-buffer, a row a node.
+It has the same inputs, outputs and cells as the recursive model of models/recursion.py. Children
+have larger numbers than their parents, so the loop begins with the last node. A buffer holds the
+states, with a row for each node.
 """
 import numpy as np
 

@@ -1,7 +1,8 @@
-/* peaks.c: what this machine can do at most, as JSON: multiply-adds, exp, divisions, reading from
- * each cache and from memory, and a barrier of two threads. Each figure of a core is measured with
- * one thread and with as many as there are CPUs (at most MAX_THREADS) side by side; the best of
- * several tries counts. */
+/* peaks.c: measures the peak rates of this machine and prints them as JSON.
+ *
+ * Multiply-adds, exp, divisions, reads from each cache and from memory, and a barrier of two
+ * threads. Each rate of a core is measured with one thread, and with one thread per CPU (at most
+ * MAX_THREADS) at the same time. The best of several tries counts. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -35,7 +36,7 @@ static void pin(int n) {
         }
 }
 
-/* A barrier of flags that spins: the cost wanted is that of two running cores. */
+/* A barrier that begins each try. It only spins, so that all threads begin at the same time. */
 struct barrier {
     _Alignas(128) atomic_int arrived;
     _Alignas(128) atomic_int round;
@@ -53,7 +54,7 @@ static void wait_all(struct barrier *b) {
     }
 }
 
-/* Each thread has a flag that the other watches. */
+/* The barrier that is measured: each thread has a flag that the other watches. */
 static struct { _Alignas(128) atomic_int at; } flags[2];
 
 static void meet(int self, int round) {
@@ -69,7 +70,7 @@ struct task {
     int self;
     enum what what;
     size_t bytes; /* to read from */
-    double best;  /* G a second of operations, of elements or of bytes */
+    double best;  /* 10^9 operations, elements or bytes per second */
 };
 
 static volatile float sink;
@@ -86,11 +87,12 @@ static double multiply_adds(void) {
     return 2e-9 * CHAINS * LANES * (double)n / seconds;
 }
 
-/* exp to 1.1 ulp where it is neither infinite nor below the normal numbers: the whole part of
- * x / ln 2 goes to the exponent's place, and of the rest r a polynomial of least relative error on
- * [-ln 2 / 2, ln 2 / 2]. */
+/* exp, to 1.1 ulp where the result is a normal number. The integer part of x / ln 2 goes to the
+ * exponent; the rest r, in [-ln 2 / 2, ln 2 / 2], goes through a polynomial of least relative
+ * error.
+ */
 static inline vec exp_of(vec x) {
-    const float big = 12582912.0f; /* 1.5 * 2^23: a sum with it is rounded to whole numbers */
+    const float big = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     vec z = x * 1.44269504f + big, k = z - big;
     vec r = x - k * 0.693145752f;
     r = r - k * 1.42860677e-6f;
@@ -103,7 +105,7 @@ static inline vec exp_of(vec x) {
     return (vec)((ivec)p + ((ivec)z << 23));
 }
 
-/* Elements a second of a function over data of the nearest cache, to where it is. */
+/* Defines a function that returns the 10^9 elements per second of `function`, from L1 to L1. */
 #define ELEMENTS(name, function)                                                                   \
     static double name(void) {                                                                     \
         static _Thread_local vec from[NEAR], to[NEAR];                                             \
@@ -162,7 +164,7 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* The slowest thread's best figure. */
+/* The rate of each of so many threads: the best try of the slowest one. */
 static double measure(int threads, enum what what, size_t bytes) {
     struct barrier begin = {.count = threads};
     struct task task[MAX_THREADS];
@@ -185,7 +187,7 @@ static void *other(void *arg) {
     return arg;
 }
 
-/* Nanoseconds of a meeting of two threads on two CPUs. */
+/* The ns of a barrier of two threads on two CPUs. */
 static double barrier(void) {
     pthread_t id;
     if (pthread_create(&id, NULL, other, NULL)) exit(1);
@@ -201,7 +203,7 @@ static double barrier(void) {
     return best;
 }
 
-/* A cache's bytes: as the kernel says for this machine, which may be a part of a larger one. */
+/* The bytes of a cache, from Linux, else from the C library, else `otherwise`. */
 static size_t cache(int index, int name, size_t otherwise) {
     char path[96];
     unsigned long kib = 0;

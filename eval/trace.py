@@ -1,16 +1,16 @@
 """The path that a model takes on given inputs, as a graph without control flow.
 
-Each node that runs is evaluated by ONNX Runtime, a model of one node, since conditions and trip
-counts may depend on data. Loops, scans, branches and recursive calls become copies of their bodies.
-What ran is counted: operations, and the weights that products touched.
+Conditions and trip counts may depend on data, so ONNX Runtime evaluates each node that runs, as a
+model of one node. Loops, scans, branches and recursive calls become copies of their bodies. Counts
+the operations that ran, and the weights that products used.
 """
 import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-# What an element takes at least: (floating point operations, exps, divisions). A logarithm is as
-# long a polynomial as an exp.
+# The least costs of an element: (floating point operations, exps, divisions). A logarithm counts as
+# an exp, because its polynomial is as long.
 SIGMOID = 0, 1, 1
 OPERATIONS = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Max", "Min", "Relu", "Abs", "Neg",
@@ -28,7 +28,7 @@ def attributes(node):
 
 class Trace:
     def __init__(self, model, inputs, keep=True):
-        """keep: whether the graph is wanted, or only the counts."""
+        """keep: whether to keep the graph, or only the counts."""
         self.model, self.keep = model, keep
         self.functions = {f.name: f for f in model.functions}
         self.opsets = [o for o in model.opset_import if o.domain == ""]
@@ -62,7 +62,7 @@ class Trace:
         return out[0]
 
     def append(self, node):
-        """Evaluates a node whose inputs are names of values; gives its outputs names."""
+        """Evaluates a node whose inputs are names of values, and names its outputs."""
         args = [self.values[n] if n else None for n in node.input]
         results = self.evaluate(node, args)
         names = []
@@ -129,7 +129,7 @@ class Trace:
             self.divisions += size * divisions
 
     def run(self, nodes, scope):
-        """Runs nodes; scope {name there: name of the value} gets their outputs."""
+        """Runs nodes, and adds their outputs to scope {name there: name of the value}."""
         for node in nodes:
             args = [scope[n] if n else "" for n in node.input]
             if node.op_type == "Constant":
@@ -198,7 +198,7 @@ class Trace:
         return self.inside(attrs[which], {}, scope)
 
     def graph(self):
-        """The model of the path: no control flow, fixed shapes, nothing that no output needs."""
+        """The model of the path: without control flow, with fixed shapes, and only what the outputs need."""
         wanted, nodes = set(self.outputs), []
         for n in reversed(self.nodes):
             if wanted & set(n.output):

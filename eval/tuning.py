@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What tuning gains: each model compiled as the cost model would have it and with --tune, then run in turns. Times are
-the least of all rounds; how many times as fast is the median of the rounds' ratios.
+"""What tuning gains: compiles each model by the cost model alone and with --tune, and runs both in turn. Times are the
+least of all rounds; the speedup is the median of the rounds' ratios.
 
     python eval/tuning.py [--braid build/release/braid] [--threads N] FOLDER...
 
-Each FOLDER holds model.onnx and test_data_set_0/input_N.pb. Nothing measured before is used.
+Each FOLDER holds model.onnx and test_data_set_0/input_N.pb. Does not use earlier measurements.
 """
 import argparse
 import json

@@ -2,13 +2,13 @@
 
     worker.py MODULE THREADS SOCKET DEVICE
 
-MODULE is the peer's (peers/__init__.py), DEVICE cpu or cuda (device.py). SOCKET is the number of an
-inherited Unix socket; each message on it brings two pipes and becomes a child that takes commands
-from one and answers on the other, a line of JSON each:
+MODULE is the peer's module (peers/__init__.py), DEVICE cpu or cuda (device.py). SOCKET is the number
+of an inherited Unix socket. Each message on it brings two pipes and makes a child, which reads
+commands from one and answers on the other, each a line of JSON:
 
     load     builds the contestant, runs it, compares its outputs with the reference
-    time     runs it again and again, and answers with the seconds that each run took, on a GPU with
-             the means of short groups of runs
+    time     runs it repeatedly, and answers with the seconds of each run; on a GPU with the means
+             of short groups of runs
     check    runs it once more and compares again
 """
 import gc
@@ -30,7 +30,7 @@ WARM_RUNS, WARM_SECONDS = 3, 0.3
 
 
 def load(peer, request, threads, kept):
-    """The function to time, or None, and the answer. Peers may borrow what is in `kept`."""
+    """Returns the function to time, or None, and the answer. `kept` keeps what peers only borrow."""
     work = tasks.Work(request["folder"], request["kind"], threads)
     work.braid, work.library = request.get("braid"), request.get("library")
     begin = time.perf_counter()
@@ -52,7 +52,7 @@ def load(peer, request, threads, kept):
 
 
 def measure(run, clock, budget, most):
-    """Seconds of each run; what fills the caches and wakes the device does not count."""
+    """The seconds of each run. Runs that fill the caches and wake the device do not count."""
     now = time.perf_counter
     begin, each = now(), clock.time(run, 1)
     if not clock.group and each > budget:  # a long run fills its caches itself

@@ -1,11 +1,11 @@
-/* run_model.c: runs a library made by `braid compile`, with nothing of Braid but one header.
+/* run_model.c: runs a library made by `braid compile`; needs only one header of Braid.
  *
  *     braid compile model.onnx -o model.so
  *     cc -I include examples/run_model.c -o run_model -ldl
  *     ./run_model ./model.so
  *
- * Every tensor input is filled with ones (dimensions that the model leaves open are 1), and the
- * first elements of each output are printed.
+ * Fills every tensor input with ones (a dimension that is not fixed becomes 1) and prints the first
+ * elements of each output.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void fill_with_ones(braid_tensor_v1 *t, size_t count) {
 static int make_input(const braid_io_v1 *io, braid_tensor_v1 *t) {
     size_t count = 1;
     if (io->kind == BRAID_IO_OPTIONAL_TENSOR || io->kind == BRAID_IO_OPTIONAL_SEQUENCE) {
-        t->rank = -1; /* an optional without element */
+        t->rank = -1; /* an empty optional */
         return 1;
     }
     if (io->kind != BRAID_IO_TENSOR) {

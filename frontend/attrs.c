@@ -1,5 +1,5 @@
-/* attrs.c: what attributes an operator has in an opset, of what kind, with what values: the column
- * of the operator table (ops.def) that says so, and the check of a node against it. */
+/* attrs.c: which attributes an operator has in an opset: reads the attributes column of the
+ * operator table (ops.def) and checks nodes against it. */
 #include "frontend/import.h"
 #include <stdlib.h>
 
@@ -30,7 +30,7 @@ static size_t kind_at(char letter) {
     die("no kind of attribute '%c'", letter);
 }
 
-/* Until opset 5 every operator could have it, and it meant nothing to an inference. */
+/* Up to opset 5 every operator could have it. It means nothing for inference. */
 static bool of_all(const char *name, int opset) {
     return opset < 6 && !strcmp(name, "consumed_inputs");
 }
@@ -71,7 +71,7 @@ static bool listed(const char *values, const char *v) {
     }
 }
 
-/* Whether an item in front of `at` has the same name. */
+/* Whether an item before `at` has the same name. */
 static bool named_before(const char *attrs, const char *at) {
     size_t n = strcspn(at, ":");
     for (const char *p = attrs; p < at; p += strcspn(p, " "), p += strspn(p, " "))
@@ -79,7 +79,7 @@ static bool named_before(const char *attrs, const char *at) {
     return false;
 }
 
-/* The names in `attrs` that opset has, for a message. */
+/* The attribute names that `attrs` has in this opset, for a message. */
 static const char *known_names(Import *im, const char *attrs, int opset) {
     Sb s = {0};
     for (const char *p = attrs; *p;) {

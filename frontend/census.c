@@ -1,12 +1,11 @@
-/* census.c: all operators of a file that are not supported, in one message, before anything is made
- * of it.
+/* census.c: reports all unsupported operators of a file in one message, before the import starts.
  *
- * Counts the nodes of the graph, of subgraphs, and of the functions that are called from there
- * (each once). A single node is left to the import, whose message names it.
+ * Counts the nodes of the graph, of its subgraphs, and of the functions that they call (each
+ * function once). If only one node is unsupported, the import reports it, with its path.
  */
 #include "frontend/import.h"
 
-#define SHOWN 20 /* operators that are named */
+#define SHOWN 20 /* at most so many operators are named */
 
 typedef struct Missing {
     const char *op; /* with its domain */
@@ -47,7 +46,7 @@ static void call(Census *c, const Onnx__FunctionProto *f) {
     vec_push(c->im->a, &c->todo, f);
 }
 
-/* What an Invoke names; a wrong name is for the import to say. */
+/* Notes the functions that an Invoke names. The import reports a wrong name. */
 static void invoke(Census *c, const Onnx__AttributeProto *ap) {
     const Onnx__ModelProto *m = c->im->model;
     if (strcmp(ap->name, "function")) return;
@@ -60,7 +59,7 @@ static void invoke(Census *c, const Onnx__AttributeProto *ap) {
 }
 
 static void nodes(Census *c, Onnx__NodeProto **node, size_t n, const char *prefix) {
-    if (++c->depth > MAX_NESTING) n = 0; /* the import refuses it */
+    if (++c->depth > MAX_NESTING) n = 0; /* too deep: the import reports it */
     for (size_t i = 0; i < n; i++) {
         const Onnx__NodeProto *np = node[i];
         const Onnx__FunctionProto *f = function_find(c->im, np);

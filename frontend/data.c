@@ -60,7 +60,7 @@ DataValue data_read(Arena *a, Diag *d, const void *bytes, size_t n, VKind kind, 
     return v;
 }
 
-/* ---- writing: field numbers are those of onnx.proto ------------------------------------------ */
+/* ---- writing: field numbers as in onnx.proto ------------------------------------------------- */
 
 static void put_varint(Sb *s, uint64_t v) {
     do {

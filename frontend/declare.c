@@ -1,4 +1,4 @@
-/* declare.c: what a caller says of the inputs' shapes beside what the file does. */
+/* declare.c: adds a caller's input shapes to those that the file declares. */
 #include "frontend/graph.h"
 
 const VType *graph_open_type(const VType *t) {
@@ -12,7 +12,7 @@ static Value *find_input(Graph *g, const char *name) {
     err(g->diag, ST_USAGE, NULL, "a shape is given for '%.300s', but there is no such input", name);
 }
 
-/* t, a tensor, with the shape s. */
+/* A copy of tensor type t with the shape s. */
 static VType *with_shape(Graph *g, const VType *t, const InputShape *s) {
     VType *v = arena_memdup(g->arena, t, sizeof *t);
     int64_t count = 1;

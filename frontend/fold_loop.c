@@ -1,15 +1,15 @@
-/* fold_loop.c: the caller's loop folded into the model.
+/* fold_loop.c: puts the caller's loop around the model.
  *
  * The old top region becomes the body of a Loop in a new one:
  *
- *     trips = Gather(Shape(x), axis)               x: the first scanned input, with its new axis
- *     Loop(trips, -, carried initial values) { i, cond, carried inputs:
- *         scanned input = Gather(x, i, axis)
+ *     trips = Gather(Shape(x), axis)               x: the first scan input, with its new axis
+ *     Loop(trips, -, initial values) { i, cond, carried inputs:
+ *         scan input = Gather(x, i, axis)
  *         ...the old nodes...
- *         cond, carried outputs, the other outputs }
+ *         cond, carried outputs, the other outputs (scan outputs) }
  *
- * Inputs that are neither scanned nor carried move to the new top and are captured. Requires a
- * Graph as the importer leaves it; leaves a Graph whose outputs have the old names and order.
+ * Inputs that are neither scanned nor carried move to the new top region; the body captures them.
+ * Requires a Graph as the importer makes it. The new Graph's outputs have the old names and order.
  */
 #include "frontend/import.h"
 
@@ -29,7 +29,7 @@ static int find_result(Graph *g, const Region *r, const char *name) {
     usage(g, "the model has no such output", name);
 }
 
-/* Declared type t with one more axis at `axis`; NULL when nothing is declared. */
+/* The declared type t with one more axis at `axis`; NULL: nothing is declared. */
 static const VType *with_axis(Graph *g, const VType *t, int axis, const char *name) {
     if (!t) return NULL;
     if (t->kind != VT_TENSOR) usage(g, "only a tensor can be scanned or stacked", name);
@@ -63,7 +63,7 @@ static Value *copy_param(Graph *g, Region *r, const Value *v) {
     return c;
 }
 
-/* Paths of the body's nodes begin with the way into the new loop. */
+/* Puts the path of the new loop before the paths of the body's nodes. */
 static void prefix_paths(Graph *g, Region *r) {
     for (int i = 0; i < r->nnode; i++) {
         Node *n = r->node[i];
@@ -73,7 +73,7 @@ static void prefix_paths(Graph *g, Region *r) {
     }
 }
 
-/* "float32[2,n]", "sequence". */
+/* As "float32[2,n]" or "sequence". */
 static const char *type_text(Graph *g, const VType *t) {
     Sb s = {.a = g->arena};
     if (t->kind != VT_TENSOR) return t->kind == VT_SEQUENCE ? "a sequence" : "an optional";
@@ -89,7 +89,7 @@ static const char *type_text(Graph *g, const VType *t) {
     return s.p;
 }
 
-/* Whether `out`, as far as it is declared, can be the next step's `in`: its type, rank and sizes.
+/* Whether output type `out`, as far as it is declared, fits the next iteration's input type `in`.
  */
 static bool fits(const VType *in, const VType *out) {
     if (in->kind != out->kind) return false;
@@ -123,7 +123,7 @@ static void check_spec(Graph *g, const FoldSpec *s, const Region *r, int *role, 
 void graph_fold_loop(Graph *g, const FoldSpec *s) {
     Arena *a = g->arena;
     Region *body = g->top;
-    int *role = NEWN(a, int, body->nparam); /* 0 captured, 1 + index: scanned, then carried */
+    int *role = NEWN(a, int, body->nparam); /* 0: captured; 1 + index: scanned, then carried */
     int *carry_result = NEWN(a, int, s->ncarry);
     check_spec(g, s, body, role, carry_result);
     prefix_paths(g, body);
@@ -151,7 +151,7 @@ void graph_fold_loop(Graph *g, const FoldSpec *s) {
         }
     }
 
-    /* The body: its new parameters, the elements of this step, the old nodes. */
+    /* The body: its new parameters, this iteration's slices of scan inputs, the old nodes. */
     body->nparam = 2 + s->ncarry;
     body->param = NEWN(a, Value *, body->nparam);
     Value *iter = body->param[0] = graph_value(g, body, "stream_index");
@@ -172,7 +172,7 @@ void graph_fold_loop(Graph *g, const FoldSpec *s) {
     region_deepen(body);
     body->parent = top;
 
-    /* Results: carried ones first, then the stacked ones in their order. */
+    /* Results: the carried outputs first, then the scan outputs in their old order. */
     int nold = body->nresult, *from = NEWN(a, int, nold), nstack = 0;
     for (int i = 0; i < nold; i++) from[i] = -1;
     for (int i = 0; i < s->ncarry; i++) from[carry_result[i]] = i;
@@ -196,7 +196,7 @@ void graph_fold_loop(Graph *g, const FoldSpec *s) {
         type[1 + from[i]] = body->result_type[i];
     }
 
-    /* The loop around it. */
+    /* The loop around the body. */
     int64_t axis = s->scan_axis[0];
     Node *shape = node_add(g, &outer, "Shape", "stream_shape", 1, &scanned[0], 1, 0, NULL);
     Value *index = graph_const(g, top, DT_I64, 0, NULL, &axis);

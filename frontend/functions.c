@@ -1,7 +1,8 @@
-/* functions.c: model-local functions. An ordinary call is replaced by the function's nodes, placed
- * in the caller's region: names of the body live in a scope of their own, so that none can clash. A
- * function that ai.braid:Invoke calls is imported once, as a Region without parent, whoever calls
- * it.
+/* functions.c: model-local functions.
+ *
+ * An ordinary call is inlined: the function's nodes go into the caller's region. The names of the
+ * body have a scope of their own, so that they cannot clash. A function that ai.braid:Invoke calls
+ * is imported once for all its callers, as a Region without parent.
  */
 #include "frontend/import.h"
 
@@ -61,10 +62,10 @@ typedef VEC(int) Ints;
 typedef struct Invoked {
     VEC(Function *) f;
     VEC(const Onnx__FunctionProto *) proto;
-    VEC(Ints) calls; /* of each function: indices of those that its body Invokes */
+    VEC(Ints) calls; /* for each function, the indices of the functions that its body Invokes */
 } Invoked;
 
-/* `want` is a function's name, or domain:name. */
+/* Finds the function `want`: its name, or domain:name. */
 static const Onnx__FunctionProto *named(Import *im, const char *want, const char *path) {
     const Onnx__FunctionProto *found = NULL;
     for (size_t i = 0; i < im->model->n_functions; i++) {
@@ -157,7 +158,7 @@ static void function_import(Import *im, Function *fn, const Onnx__FunctionProto 
     fn->region = r;
 }
 
-/* Strongly connected components; recursion here is bounded by the number of functions. */
+/* Strongly connected components. Depth of recursion: at most the number of functions. */
 typedef struct Tarjan {
     Import *im;
     int *low, *order, *stack, n, depth, next;
@@ -188,7 +189,7 @@ static void connect(Tarjan *t, int v) {
 void functions_import(Import *im) {
     Invoked *k = im->invoked;
     if (!k) return;
-    for (int i = 0; i < k->f.n; i++) { /* more are found on the way */
+    for (int i = 0; i < k->f.n; i++) { /* function_import may add more */
         im->inside = k->f.p[i];
         function_import(im, k->f.p[i], k->proto.p[i]);
     }

@@ -1,4 +1,4 @@
-/* graph.c: making and reading Graphs. */
+/* graph.c: functions that build and read a Graph. */
 #include "frontend/import.h"
 
 const Attr *node_attr(const Node *n, const char *name) {

@@ -1,10 +1,13 @@
-/* graph.h: the Graph, what an ONNX file becomes.
+/* graph.h: the Graph, the compiler's form of an ONNX file.
  *
- * SSA. A Region is a list of parameters, nodes in topological order and results; a Node may own
- * Regions (Loop, If, Scan, SequenceMap), whose nodes may use values of every enclosing Region. All
- * names are resolved to Value pointers at import (an inner name shadows an outer one); opsets are
- * normalized to the newest form; local functions are inlined where they are called as operators,
- * and are Functions where ai.braid:Invoke calls them; Constant nodes are Values with data.
+ * It is in SSA form. A Region has parameters, nodes in topological order, and results. A Node may
+ * own Regions (Loop, If, Scan, SequenceMap), whose nodes may use values of every enclosing Region.
+ * The importer has
+ *  - resolved all names to Value pointers (an inner name shadows an outer one);
+ *  - rewritten operators of all opsets to their newest form;
+ *  - inlined local functions that are called as operators; those that ai.braid:Invoke calls are
+ *    Functions;
+ *  - turned Constant nodes into Values with data.
  */
 #ifndef BRAID_GRAPH_H
 #define BRAID_GRAPH_H
@@ -16,22 +19,23 @@ typedef struct Node Node;
 typedef struct Region Region;
 typedef struct OpRow OpRow;
 
-/* A tensor known at compile time. Row-major, element i at data + i * dtype_size. bool is one byte,
- * 0 or 1. The payload is 64-byte aligned where it was copied; a rank-0 tensor has one element. */
+/* A tensor known at compile time: dense, row-major; element i is at data + i * dtype_size. A bool
+ * is one byte, 0 or 1. A rank-0 tensor has one element. The data is 64-byte aligned if it was
+ * copied. */
 typedef struct Const {
     DType dtype;
     int rank;
     int64_t dim[MAX_RANK];
-    int64_t count;    /* product of dims */
+    int64_t count;    /* product of the dims */
     const void *data; /* count * dtype_size(dtype) bytes */
 } Const;
 
-/* A declared type. dims: >= 0 known; -1 unknown, with `param` its name, or NULL
- * where there is none or it says nothing ("?", "None"). */
+/* A declared type. A dim of -1 is not known: `param` is its name, or NULL when it has none or one
+ * that means nothing ("?", "None"). */
 typedef enum { VT_TENSOR, VT_SEQUENCE, VT_OPTIONAL } VKind;
 typedef struct VType {
     VKind kind;
-    DType dtype;    /* VT_TENSOR; DT_NONE when not declared */
+    DType dtype;    /* VT_TENSOR; DT_NONE: not declared */
     bool has_shape; /* VT_TENSOR: rank and dims are declared */
     int rank;
     int64_t dim[MAX_RANK];
@@ -79,14 +83,14 @@ typedef struct Attr {
 struct Node {
     const OpRow *op;
     const char *name; /* ONNX node name, or the first output's name when empty; never NULL */
-    const char *path; /* for messages: "loop1/body/add3 (Add)", with the way into subgraphs */
+    const char *path; /* for messages, with the way into subgraphs: "loop1/body/add3 (Add)" */
     int nin, nout;
     Value **in;  /* NULL entries: absent optional inputs */
     Value **out; /* NULL entries: outputs named "" or left off */
     int nattr;
     Attr *attr;
-    Region *region;                /* the Region it stands in */
-    const struct Function *callee; /* ai.braid:Invoke: what it calls; else NULL */
+    Region *region;                /* the Region that contains it */
+    const struct Function *callee; /* of an ai.braid:Invoke; else NULL */
 };
 
 struct Region {
@@ -97,18 +101,18 @@ struct Region {
     int nparam, nnode, nresult;
     Value **param;
     Node **node;               /* topological order */
-    Value **result;            /* may be a param, an outer value, a constant; repeats are allowed */
+    Value **result;            /* may be params, outer values or constants, and may repeat */
     const char **result_name;  /* declared output names */
     const VType **result_type; /* declared types, entries may be NULL */
 };
 
-/* A model-local function that some node Invokes: a Region of its own without parent, that sees its
- * parameters only. */
+/* A model-local function that some node Invokes. Its Region has no parent and uses no values from
+ * outside except its parameters. */
 typedef struct Function {
     const char *domain, *name;
     Region *region;
-    int group;      /* functions that can reach each other have one number */
-    bool recursive; /* can reach itself */
+    int group;      /* equal for functions that can call each other, directly or not */
+    bool recursive; /* can call itself, directly or not */
     int index;      /* in Graph.function */
 } Function;
 
@@ -119,19 +123,19 @@ typedef struct Graph {
     const char *name;
     int opset; /* of the default domain, as in the file */
     int ir_version;
-    int nvalue; /* ids given out */
+    int nvalue; /* number of Values: ids are below it */
     int nfunction;
-    Function **function; /* those that are Invoked */
+    Function **function; /* functions that are Invoked */
 } Graph;
 
-/* Reads `path`; external data is taken only from the file's own folder. Raises ST_MODEL,
- * ST_UNSUPPORTED or ST_IO on g->diag. All memory is from g->arena. */
+/* Reads the file `path`. External data must lie in the file's own folder. Raises ST_MODEL,
+ * ST_UNSUPPORTED or ST_IO on d. All memory is from arena a. */
 Graph *graph_import_file(Arena *a, Diag *d, const char *path);
-/* The same for bytes in memory; `dir` is where external data may lie, or NULL to refuse it. */
+/* The same for a file's bytes in memory. External data must lie in `dir`; NULL: none is allowed. */
 Graph *graph_import_memory(Arena *a, Diag *d, const void *bytes, size_t n, const char *dir);
 
-/* Wraps the top region in a Loop over one more axis of the inputs in `scan` (name, axis), with
- * state from outputs back to inputs in `carry` (input name, output name): DESIGN section 7. */
+/* Wraps the top region in a Loop. Each scan input gets one more axis, over which the loop iterates;
+ * each carry output is the next iteration's carry input. */
 typedef struct FoldSpec {
     int nscan, ncarry;
     const char **scan_input;
@@ -140,42 +144,42 @@ typedef struct FoldSpec {
 } FoldSpec;
 void graph_fold_loop(Graph *g, const FoldSpec *spec);
 
-/* What the caller says of an input's shape beside what the file declares. */
+/* The shape of an input as the caller declares it, in addition to the file. */
 typedef struct InputShape {
     const char *name;
     int32_t rank;
     const int64_t *dim; /* rank entries; -1: any size */
 } InputShape;
-/* An input's type becomes what both say. ST_USAGE: there is no such input, it is not a tensor or an
- * optional one, or the file says otherwise. */
+/* Merges s into the input's declared type. ST_USAGE: there is no such input, it is not a tensor or
+ * an optional tensor, or the file declares another shape. */
 void graph_declare_input(Graph *g, const InputShape *s);
-/* The tensor that input type t is, or is optionally, when its rank is not declared; else NULL. */
+/* The tensor type that t is, or that optional t holds, if its rank is not declared; else NULL. */
 const VType *graph_open_type(const VType *t);
-/* Declares the ranks of inputs that leave the operators no choice; leave_lists: but for rank 1. */
+/* Declares the rank of each input that the operators allow only one rank. With leave_lists, inputs
+ * whose only rank is 1 stay undeclared. */
 void graph_settle_ranks(Graph *g, bool leave_lists);
-/* Inputs without a declared rank, and the ranks that they can have together as far as the operators
- * and, where these leave some, the declared types of other values say: at most `most`
- * combinations. */
-#define OPEN_RANK_MAX 8 /* the highest rank that is thought of */
+/* The inputs without a declared rank, and at most `most` combinations of ranks that they can have.
+ * The operators decide; declared types of inner values count too, unless they contradict. */
+#define OPEN_RANK_MAX 8 /* no higher ranks are tried */
 typedef struct OpenRanks {
-    int n;          /* such inputs */
-    int *input;     /* their numbers */
-    int ncombo;     /* combinations: n ranks each */
-    int8_t **combo; /* that of input[i] is combo[k][i] */
-    bool more;      /* there are more, or too many to look for */
+    int n;          /* number of such inputs */
+    int *input;     /* their indices among the graph's inputs */
+    int ncombo;     /* number of combinations */
+    int8_t **combo; /* combo[k][i] is the rank of input[i] */
+    bool more;      /* there are more combinations, or too many to search */
 } OpenRanks;
 OpenRanks graph_open_ranks(Graph *g, int most);
 
-/* A name on more than one dimension of the inputs no longer says that their sizes are equal. */
+/* From now on, dimensions of inputs with one name need not have equal sizes. */
 void graph_ignore_dim_names(Graph *g);
 
-const Attr *node_attr(const Node *n, const char *name); /* NULL when absent */
+const Attr *node_attr(const Node *n, const char *name); /* NULL: absent */
 
-/* Building blocks, also for passes that write new nodes. */
+/* For code that makes new nodes. */
 Value *graph_value(Graph *g, Region *r, const char *name);
 Value *graph_const(Graph *g, Region *r, DType t, int rank, const int64_t *dim, const void *data);
+/* A node of the default domain, with new output values. It is not put into r's list. */
 Node *graph_node(Graph *g, Region *r, const char *op, const char *path, int nin, Value **in,
-                 int nout, int nattr,
-                 Attr *attr); /* default domain; out values are created; not linked in */
+                 int nout, int nattr, Attr *attr);
 
 #endif

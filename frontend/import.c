@@ -1,4 +1,4 @@
-/* import.c: an ONNX file to a Graph: regions, names, nodes. */
+/* import.c: builds a Graph from an ONNX file: regions, names, nodes. */
 #define _XOPEN_SOURCE 700
 #include "frontend/import.h"
 #include <errno.h>
@@ -223,8 +223,8 @@ static void add_const(Import *im, Scope *s, const Const *c, const char *name, co
     scope_add(im, s, name, v, where);
 }
 
-/* Initializers of a subgraph that have the name of one of its inputs are never used: the construct
- * around it always gives a value. */
+/* Whether `name` is an input of the subgraph. An initializer with that name is never used, because
+ * the construct around the subgraph always gives the input a value. */
 static bool is_param(const Scope *s, const char *name) {
     const Value *v = map_get(s->name, name);
     return v && !v->data;

@@ -1,4 +1,4 @@
-/* import_attr.c: AttributeProto to Attr and Constant nodes to Const. */
+/* import_attr.c: turns AttributeProtos into Attrs, and Constant nodes into Consts. */
 #include "frontend/import.h"
 
 #define AT(x) ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__##x
@@ -19,7 +19,7 @@ const Onnx__AttributeProto *attr_resolve(Import *im, const Onnx__AttributeProto 
             *s = c->caller;
             continue;
         }
-        /* A default may not refer further, so any scope does. */
+        /* A default must not refer to another attribute, so its scope does not matter. */
         for (size_t i = 0; i < c->f->n_attribute_proto && !ap; i++)
             if (!strcmp(c->f->attribute_proto[i]->name, name)) ap = c->f->attribute_proto[i];
         if (ap && ap->ref_attr_name[0])
@@ -36,7 +36,7 @@ static const char *bytes_to_string(Import *im, const ProtobufCBinaryData *b, con
     return arena_strndup(im->a, b->len ? (const char *)b->data : "", b->len);
 }
 
-/* A list longer than an int can count cannot be a real one. */
+/* A list's length, as an int: a longer list cannot be meant. */
 static int list_length(Raw *n, size_t len, const char *name) {
     if (len > INT32_MAX) err(n->im->d, ST_MODEL, n->path, "attribute '%s' is too long", name);
     return (int)len;
@@ -102,7 +102,7 @@ void attrs_import(Raw *n, Scope *s, const Onnx__NodeProto *np) {
         ap = attr_resolve(n->im, ap, &from, n->path);
         if (!ap) continue;
         Attr a = attr_import(n, from, ap, name, attrs);
-        if (attrs) attr_check(n, attrs, &a); /* else the operator itself is refused later */
+        if (attrs) attr_check(n, attrs, &a); /* NULL: the operator is refused later */
         vec_push(n->im->a, &n->attr, a);
     }
 }

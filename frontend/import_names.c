@@ -1,5 +1,5 @@
-/* import_names.c: what the importer knows of names: values in scope, ways, domains and their
- * opsets, functions; and what it counts. */
+/* import_names.c: names for the importer (values in scope, paths, domains and their opsets,
+ * functions), and its limits on counts. */
 #include "frontend/import.h"
 
 const Value value_absent;
@@ -45,14 +45,14 @@ const char *node_name(const Onnx__NodeProto *np) {
     return np->op_type;
 }
 
-/* Long ways keep their end. */
+/* Of a long path only the end is kept. */
 const char *path_join(Import *im, const char *prefix, const char *name) {
     size_t n = strlen(prefix);
     if (n > 400) return arena_printf(im->a, "...%s%.200s/", prefix + n - 300, name);
     return arena_printf(im->a, "%s%.200s/", prefix, name);
 }
 
-/* Version of `domain` that applies to nodes of scope s; 0 when it is not imported. */
+/* The version of `domain` for nodes of scope s; 0: the domain is not imported. */
 int opset_of(Import *im, const Scope *s, const char *domain) {
     size_t n = im->model->n_opset_import;
     Onnx__OperatorSetIdProto **p = im->model->opset_import;

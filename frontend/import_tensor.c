@@ -1,4 +1,4 @@
-/* import_tensor.c: TensorProto and SparseTensorProto to Const. */
+/* import_tensor.c: turns TensorProtos and SparseTensorProtos into Consts. */
 #define _XOPEN_SOURCE 700
 #include "frontend/import.h"
 #include <errno.h>
@@ -53,7 +53,7 @@ static int64_t parse_size(Import *im, const char *s, const char *what, const cha
     return v;
 }
 
-/* The real path of `location`, which must lie in the model's folder, also after links. */
+/* The real path of `location`. It must lie in the model's folder, also after following links. */
 static const char *external_path(Import *im, const char *location, const char *where) {
     if (!im->dir)
         err(im->d, ST_UNSUPPORTED, NULL, "%s: external data needs a model file with a folder",
@@ -116,7 +116,7 @@ static const void *read_external(Import *im, const Onnx__TensorProto *t, size_t 
 
 /* ---- data in the message -------------------------------------------------------------------- */
 
-/* The typed field that holds elements of type t, as bytes of elements of *width bytes. */
+/* The typed field of t that holds elements of type dtype: *n elements of *width bytes each. */
 static const void *typed_field(const Onnx__TensorProto *t, DType dtype, size_t *n, size_t *width) {
     switch (dtype) {
     case DT_F32: *n = t->n_float_data, *width = 4; return t->float_data;
@@ -128,7 +128,7 @@ static const void *typed_field(const Onnx__TensorProto *t, DType dtype, size_t *
     }
 }
 
-/* Elements held in wider integers. */
+/* Copies n elements of type t from integers of `width` bytes. */
 static void narrow(DType t, void *to, const void *from, size_t width, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         uint64_t v;
@@ -145,7 +145,7 @@ static void narrow(DType t, void *to, const void *from, size_t width, int64_t n)
     }
 }
 
-/* `p` itself when it is as aligned as payloads must be, else a copy. */
+/* `p` itself if it is aligned as payloads must be, else a copy. */
 static const void *aligned(Import *im, const void *p, size_t bytes) {
     if (bytes >= ALIGN && ((uintptr_t)p & (ALIGN - 1)) == 0) return p;
     void *q = arena_alloc(im->a, bytes < ALIGN ? ALIGN : bytes);
@@ -159,8 +159,8 @@ static _Noreturn void wrong_length(Import *im, const char *where, size_t have, c
         (long long)need);
 }
 
-/* The codes of less than a byte of c, each in a byte of its own, from their packed form. In
- * int32_data each entry is a byte of that, or one code of 6 bits. */
+/* Unpacks c's codes of fewer than 8 bits, each into a byte of its own. In int32_data, an entry is a
+ * byte of the packed form, or one code of 6 bits. */
 static const void *import_codes(Import *im, const Onnx__TensorProto *t, const Const *c,
                                 const char *where) {
     size_t n = (size_t)c->count, bytes = small_packed(c->dtype, c->count);
@@ -223,7 +223,7 @@ const Const *tensor_import(Import *im, const Onnx__TensorProto *t, const char *w
             c->data = p;
         }
     }
-    if (c->dtype == DT_BOOL) { /* any other byte than 0 is true; the memory is the arena's own */
+    if (c->dtype == DT_BOOL) { /* any byte but 0 is true; this memory is the arena's */
         uint8_t *p = (uint8_t *)(uintptr_t)c->data;
         for (int64_t i = 0; i < c->count; i++) p[i] = p[i] != 0;
     }

@@ -1,10 +1,11 @@
-/* import_types.c: TypeProto to VType. */
+/* import_types.c: turns TypeProtos into VTypes. */
 #include <strings.h>
 
 #include "frontend/import.h"
 
-/* What exporters and people write for "not known". A name that says nothing is on dimensions of
- * different sizes; where it is shared all the same, only a check is missed. */
+/* Whether a dimension's name is one that exporters and people write for "not known". Such a name
+ * may be on dimensions of different sizes. If the sizes are equal after all, only a check is
+ * missed. */
 static bool says_nothing(const char *name) {
     static const char *const words[] = {"",     "?",       "*",   "-1",     "None",
                                         "null", "unknown", "any", "dynamic"};
@@ -26,7 +27,7 @@ static void shape_import(Import *im, VType *v, const Onnx__TensorShapeProto *s, 
         if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM) {
             if (!says_nothing(dim->dim_param)) v->param[i] = dim->dim_param;
         } else if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
-                   dim->dim_value != -1) { /* -1: some exporters' way to write an unknown size */
+                   dim->dim_value != -1) { /* some exporters write -1 for an unknown size */
             if (dim->dim_value < 0)
                 err(im->d, im->bad, NULL, "%s: negative dimension %lld", where,
                     (long long)dim->dim_value);

@@ -1,10 +1,10 @@
-/* normalize.c: every operator form since opset 1 becomes the newest one.
+/* normalize.c: rewrites every operator form since opset 1 to the newest one.
  *
- * One row per operator and change of form, applied in order; see the table at the end. Attributes
- * that turned into inputs become constants, defaults that changed are written out, and where the
- * new form cannot say the same the node becomes several. What stays for lowerings to know about old
- * forms is one internal attribute: flatten=1 on Softmax, LogSoftmax and Hardmax, which then act on
- * the input seen as a matrix, rows up to `axis`.
+ * The table at the end has one row per operator and change of form; rows apply in order. Attributes
+ * that turned into inputs become constants, and defaults that changed are written out. Where the
+ * new form cannot express the old one, the node becomes several nodes. Lowerings see only one trace
+ * of old forms, an internal attribute: flatten=1 on Softmax, LogSoftmax and Hardmax. They then
+ * treat the input as a matrix, whose rows are the axes before `axis`.
  */
 #include "frontend/import.h"
 
@@ -41,7 +41,7 @@ static void unsqueeze(Raw *n) {
     must(n, ints_to_input(n, "axes", 1), "axes");
 }
 
-/* An empty list meant all axes, as leaving it out did. */
+/* An empty list meant all axes, as did an absent one. */
 static void reduce(Raw *n) {
     at_most(n, 1);
     const Attr *a = raw_attr(n, "axes");
@@ -164,7 +164,7 @@ static void roialign(Raw *n) {
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* In opsets below `below` the form changes by `fn`. */
+/* In opsets below `below`, `fn` rewrites the node. */
 typedef struct Rewrite {
     const char *op;
     int below;
@@ -236,7 +236,7 @@ void normalize(Raw *n) {
     if (n->domain[0]) return;
     Attr dropped;
     raw_take(n, "consumed_inputs", &dropped);
-    const char *op = n->op; /* a rewrite may change n->op to an operator in its newest form */
+    const char *op = n->op; /* a rewrite may change n->op, to an operator in its newest form */
     for (size_t i = 0; i < COUNT(rewrites); i++) {
         const Rewrite *r = &rewrites[i];
         if (!strcmp(r->op, op) && n->opset < r->below) r->fn(n);

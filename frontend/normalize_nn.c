@@ -1,4 +1,4 @@
-/* normalize_nn.c: rewrites of old forms of normalization, resizing and broadcasting. */
+/* normalize_nn.c: rewrites old forms of normalization, resizing and broadcasting. */
 #include "frontend/import.h"
 
 static bool wanted(const Raw *n, int i) { return i < n->out.n && n->out.p[i]; }
@@ -23,8 +23,8 @@ static Value *append_ones(Raw *n, Value *v, Value *count) {
     return raw_emit(n, "Reshape", 2, (Value *[]){v, shape}, 0, NULL);
 }
 
-/* Below opset 7 `axis` said where the second operand's axes begin in the first one's. Without it
- * they are aligned at the end, as today. */
+/* Before opset 7, `axis` was the axis of the first operand where the second operand's axes begin.
+ * Without it, the axes are aligned at the end, as today. */
 void norm_legacy_broadcast(Raw *n) {
     Attr broadcast, axis;
     bool on = raw_take(n, "broadcast", &broadcast) && broadcast.i;
@@ -40,7 +40,7 @@ void norm_legacy_broadcast(Raw *n) {
     raw_input(n, 1, append_ones(n, b, count));
 }
 
-/* Below opset 7 the slope has one element, or one per channel (axis 1). */
+/* Before opset 7 the slope had one element, or one per channel (axis 1). */
 void norm_legacy_prelu(Raw *n) {
     Value *x = raw_need(n, 0), *slope = raw_need(n, 1);
     int64_t two = 2, zero = 0;
@@ -50,8 +50,8 @@ void norm_legacy_prelu(Raw *n) {
     raw_input(n, 1, append_ones(n, slope, over));
 }
 
-/* Below opset 14 more than one named output meant training; spatial=0 (opsets 7 and 8) meant one
- * scale, bias, mean and variance per element instead of per channel. */
+/* Before opset 14, more than one named output meant training. spatial=0 (opsets 7 and 8) meant that
+ * scale, bias, mean and variance are per element instead of per channel. */
 void norm_batchnorm(Raw *n) {
     Attr spatial;
     bool each = raw_take(n, "spatial", &spatial) && !spatial.i && n->opset < 9;
@@ -86,7 +86,7 @@ void norm_batchnorm(Raw *n) {
     if (n->out.n > 1) n->out.n = 1;
 }
 
-/* Inference: the input as it is. The mask was of the data's type below opset 10. */
+/* In inference the output is the input. Before opset 10 the mask had the data's type. */
 void norm_dropout(Raw *n) {
     drop(n, "ratio");
     drop(n, "is_test");
@@ -118,7 +118,7 @@ void norm_groupnorm(Raw *n) {
     }
 }
 
-/* Scales of a Resize that are known and shrink everywhere. */
+/* Whether a Resize's scales are constants, and none of them enlarges. */
 static bool shrinks(const Value *scales) {
     const Const *c = scales ? scales->data : NULL;
     if (!c || c->dtype != DT_F32) return false;
@@ -127,8 +127,8 @@ static bool shrinks(const Value *scales) {
     return true;
 }
 
-/* (X, scales) as Resize had it in opset 10 and Upsample before: coordinates are only divided by the
- * scale; `nearest` then rounds down when growing and up when shrinking, as runtimes have it. */
+/* The form (X, scales) of Upsample and of Resize in opset 10. Coordinates are only divided by the
+ * scale. As in other runtimes, `nearest` rounds down when enlarging and up when shrinking. */
 void norm_resize10(Raw *n) {
     Value *x = raw_need(n, 0), *scales = raw_need(n, 1);
     const Attr *mode = raw_attr(n, "mode");
@@ -157,7 +157,7 @@ void norm_upsample(Raw *n) {
     }
     raw_input(n, 0, x);
     Attr mode;
-    if (raw_take(n, "mode", &mode)) { /* opset 1 had bilinear for linear */
+    if (raw_take(n, "mode", &mode)) { /* opset 1 said bilinear for linear */
         if (!strcmp(mode.s, "bilinear")) mode.s = "linear";
         raw_put(n, mode);
     }
@@ -165,8 +165,8 @@ void norm_upsample(Raw *n) {
     n->op = "Resize";
 }
 
-/* An empty constant stands for an absent roi, scales or sizes. The mode tf_half_pixel_for_nn of
- * opset 11, half_pixel without its last -0.5, is half_pixel with another rounding. */
+/* An empty constant means that roi, scales or sizes is absent. Opset 11's tf_half_pixel_for_nn is
+ * half_pixel without the final -0.5: it becomes half_pixel with another rounding mode. */
 void norm_resize(Raw *n) {
     for (int i = 1; i < n->in.n; i++)
         if (n->in.p[i] && n->in.p[i]->data && n->in.p[i]->data->count == 0) n->in.p[i] = NULL;

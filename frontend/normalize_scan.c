@@ -1,14 +1,14 @@
-/* normalize_scan.c: the Scan of opset 8 becomes two Scans of the newest form.
+/* normalize_scan.c: rewrites the Scan of opset 8 to two Scans of the newest form.
  *
- * It had a batch: axis 0 of every operand, with the scan along axis 1, and could give each batch
- * entry a length of its own. So an outer Scan goes over the batch, with states, scan inputs and
- * lengths all as its scan inputs, and runs the old body in an inner Scan. With lengths, scan inputs
- * are cut to the entry's length before (that also makes a reversed input start at its own end) and
- * scan outputs are filled up with zeros after.
+ * The old Scan had a batch: axis 0 of every operand, with the scan along axis 1. Each batch entry
+ * could have its own length. So an outer Scan iterates over the batch (its scan inputs are the
+ * states, scan inputs and lengths) and runs the old body in an inner Scan. With lengths, scan
+ * inputs are cut to the entry's length before the inner Scan, so that a reversed input starts at
+ * its own end; scan outputs are padded with zeros after it.
  */
 #include "frontend/import.h"
 
-/* The outer body under construction, with what its nodes need. */
+/* The body of the outer Scan under construction. */
 typedef struct Batch {
     Raw *n;
     Builder b;
@@ -24,13 +24,13 @@ static Value *body_i64(Batch *t, int rank, int64_t v) {
     return graph_const(t->n->im->g, t->b.r, DT_I64, rank, (int64_t[]){1}, &v);
 }
 
-/* The first `len` (a tensor of one element) entries of v along axis 0. */
+/* The first `len` entries of v along axis 0. `len` is a tensor of one element. */
 static Value *cut(Batch *t, Value *v, Value *len) {
     Value *zero = body_i64(t, 1, 0);
     return body_node(t, "Slice", 4, (Value *[]){v, zero, len, zero}, 0, NULL);
 }
 
-/* v filled up to `full` entries along axis 0. */
+/* v padded with zeros to `full` entries along axis 0. */
 static Value *fill(Batch *t, Value *v, Value *len, Value *full) {
     Value *zero = body_i64(t, 1, 0);
     Attr axis = attr_of_int("axis", 0);
@@ -63,7 +63,7 @@ void norm_scan8(Raw *n) {
     Region *r = region_new(im, n->b->r, body.g->name);
     Batch t = {.n = n, .b = {.r = r}};
 
-    /* One batch entry: parameters in the order of the inputs, then its length. */
+    /* The parameters for one batch entry: in the order of the inputs, then its length. */
     r->nparam = nall + (lens != NULL);
     r->param = NEWN(im->a, Value *, r->nparam);
     Value **in = NEWN(im->a, Value *, nall);
@@ -80,7 +80,7 @@ void norm_scan8(Raw *n) {
         for (int i = nstate; i < nall; i++) in[i] = cut(&t, in[i], len);
     }
 
-    /* The inner Scan with the old body, now one level further in. */
+    /* The inner Scan, with the old body one level deeper. */
     region_deepen(body.g);
     body.g->parent = r;
     Attr attr[3] = {body, count};
@@ -102,7 +102,7 @@ void norm_scan8(Raw *n) {
     r->node = t.b.node.p;
     r->nnode = t.b.node.n;
 
-    /* The outer Scan takes the old one's place. */
+    /* n becomes the outer Scan. */
     n->in.n = 0;
     Value **old = arena_memdup(im->a, n->in.p, sizeof *old * (size_t)(nall + 1));
     for (int i = 0; i < nall; i++) raw_input(n, i, old[i + 1]);

@@ -1,15 +1,9 @@
-/* ops.c: the operator table, from ops.def, and its type rules. */
+/* ops.c: the operator table (from ops.def) and its type rules. */
 #include "frontend/ops.h"
-
-enum {
-#define OP_AS(id, ...) INDEX_##id,
-#include "frontend/ops.def"
-    OP_COUNT
-};
 
 static const OpRow table[] = {
 #define OP_AS(id, name, domain, since, imin, imax, omin, omax, types, attrs, doc)                  \
-    {name, domain, since, imin, imax, omin, omax, types, attrs, doc, INDEX_##id},
+    {name, domain, since, imin, imax, omin, omax, types, attrs, doc},
 #include "frontend/ops.def"
 };
 
@@ -42,13 +36,13 @@ const char *op_old_attrs(const char *domain, const char *name) {
 
 const OpRow *op_find(const char *domain, const char *name) {
     if (!strcmp(domain, "ai.onnx")) domain = "";
-    for (int i = 0; i < OP_COUNT; i++)
+    for (size_t i = 0; i < COUNT(table); i++)
         if (!strcmp(table[i].name, name) && !strcmp(table[i].domain, domain)) return &table[i];
     return NULL;
 }
 
-/* Operators that optimizers write into files of an opset that does not have them yet, in the form
- * in which they came into it. */
+/* Operators that optimizers write into files of opsets that do not have them yet, in the form that
+ * a later opset introduced. */
 static const char *const early[] = {"LayerNormalization"};
 
 bool op_comes_early(const OpRow *op) {
@@ -57,7 +51,7 @@ bool op_comes_early(const OpRow *op) {
     return false;
 }
 
-/* Operators that give other numbers each time they run. */
+/* Operators that draw random numbers. */
 static const char *const drawing[] = {"Bernoulli",        "Dropout",          "Multinomial",
                                       "RandomNormal",     "RandomNormalLike", "RandomUniform",
                                       "RandomUniformLike"};
@@ -68,10 +62,11 @@ bool op_draws(const OpRow *op) {
     return false;
 }
 
-int op_count(void) { return OP_COUNT; }
+int op_count(void) { return COUNT(table); }
+int op_index(const OpRow *op) { return (int)(op - table); }
 
 const OpRow *op_at(int i) {
-    ASSERT(i >= 0 && i < OP_COUNT);
+    ASSERT(i >= 0 && i < op_count());
     return &table[i];
 }
 
@@ -91,7 +86,7 @@ const char *op_ranks(const OpRow *op) {
     return NULL;
 }
 
-/* The rule's letter of input i; the last one repeats. 0 when the rule is empty. */
+/* The type rule's letter for input i (the last letter repeats); 0: the rule is empty. */
 static char letter(const OpRow *op, int i) {
     const char *end = strchr(op->types, ':');
     int n = (int)(end ? end - op->types : (ptrdiff_t)strlen(op->types));
@@ -101,7 +96,7 @@ static char letter(const OpRow *op, int i) {
 
 static bool is_variable(char c) { return c >= 'A' && c <= 'Z' && c != 'S' && c != 'O'; }
 
-/* t in one class of the rule, whose name ends at `n`. */
+/* Whether t is in the class whose name is the first n characters of cls. */
 static bool in_class(const char *cls, size_t n, DType t) {
     static const char *const names[] = {"num", "flt", "int", "any", "all", "f8", "low", "exp"};
     size_t i = 0;
@@ -120,7 +115,7 @@ static bool in_class(const char *cls, size_t n, DType t) {
     }
 }
 
-/* t in one of the classes of a rule: "flt+exp". */
+/* Whether t is in one of the classes of a rule such as "flt+exp". */
 static bool in_classes(const char *cls, DType t) {
     for (;; cls++) {
         size_t n = strcspn(cls, "+,:");

@@ -1,28 +1,29 @@
-/* ranks.c: which ranks the values of a Graph can have.
+/* ranks.c: finds which ranks the values of a Graph can have.
  *
- * A set of ranks for each value is narrowed, forwards and backwards, by what every operator's rule
- * in ops_ranks.def says, until nothing changes.
+ * Each value has a set of possible ranks. The operators' rules in ops_ranks.def narrow the sets,
+ * forwards and backwards, until nothing changes.
  *
- * Sets are sound as long as the model runs: an operator narrows nothing outside of the arm of an If
- * that it stands in, for the arm may never be taken. Values that are no tensors have all ranks; an
- * optional has those of its element. */
+ * The sets are sound for every run that succeeds. So an operator inside an arm of an If narrows
+ * only values of that arm, because the arm may never run. A value that is not a tensor has all
+ * ranks; an optional has those of its element. */
 #include "frontend/ops.h"
 #include "frontend/graph.h"
 
 #define ALL_RANKS ((2u << MAX_RANK) - 1)
-#define MAX_SWEEPS 64   /* back and forth until nothing changes */
+#define MAX_SWEEPS 64  /* back and forth until nothing changes */
 #define MAX_TRIALS 500 /* combinations that are begun */
-#define MAX_OPEN 64     /* inputs whose combinations are looked for */
+#define MAX_OPEN 64    /* inputs whose combinations are looked for */
 #define UNKNOWN (-1000)
 
 typedef struct Sets {
     Graph *g;
-    uint32_t *of;        /* by Value id: bit r set when its rank can be r */
-    int arm;             /* depth of the arm that is looked at; 0: none */
-    bool changed, empty; /* a set; one outside of arms */
-    bool back;           /* direction */
-    const char **rule;   /* by index of the operator's row; NULL: none */
-    const Value **slot;  /* room for a node: its inputs and outputs */
+    uint32_t *of;        /* by Value id: bit r is set if the rank can be r */
+    int arm;             /* depth of the current arm; 0: none */
+    bool changed, empty; /* a set has changed; a set outside of arms is empty */
+    bool back;           /* the sweep goes backwards */
+    const char **rule;   /* by OpRow.index; NULL: none */
+    /* Buffers for `room` inputs and outputs of a node: */
+    const Value **slot;
     const char **token;
     uint32_t *support;
     int room;
@@ -43,7 +44,7 @@ static const char *next_token(const char *t) { /* the last one repeats */
     return *comma == ',' ? comma + 1 : t;
 }
 
-/* Elements of a list that is known when it is compiled. */
+/* Length of the list in attribute `attr` or constant input i; UNKNOWN: neither is there. */
 static int known_count(const Node *n, const char *attr, int i) {
     const Attr *a = attr ? node_attr(n, attr) : NULL;
     if (a && a->kind == AT_INTS) return a->n;
@@ -51,7 +52,7 @@ static int known_count(const Node *n, const char *attr, int i) {
     return v && v->data && v->data->count <= MAX_RANK ? (int)v->data->count : UNKNOWN;
 }
 
-/* What a letter is by the node alone. */
+/* The value of a rule's letter, as far as the node alone decides it; else UNKNOWN. */
 static int bound(const Node *n, char letter) {
     const Attr *a;
     switch (letter) {
@@ -66,14 +67,14 @@ static int bound(const Node *n, char letter) {
     }
 }
 
-/* Rank of x times y as numpy's matmul; UNKNOWN: there is none. */
+/* Rank of a NumPy matmul of operands of ranks x and y; UNKNOWN: they do not fit. */
 static int product_rank(int x, int y) {
     if (x < 1 || y < 1) return UNKNOWN;
     if (x == 1 || y == 1) return x + y - 2;
     return x > y ? x : y;
 }
 
-/* A sum of numbers and letters; UNKNOWN when one of them is. */
+/* Value of a token, a sum of numbers and letters; UNKNOWN if one of them is. */
 static int eval(const char *t, const int *letter) {
     int sum = 0, sign = 1;
     for (; *t && *t != ',' && *t != '>'; t++) {
@@ -88,7 +89,7 @@ static int eval(const char *t, const int *letter) {
     return sum;
 }
 
-/* Inputs and outputs of n with their tokens; how many there are. */
+/* Fills slot, token and support for the inputs and outputs of n; returns their number. */
 static int fill_slots(Sets *s, const Node *n, const char *rule) {
     const char *out = strchr(rule, '>') + 1;
     int m = 0;
@@ -111,8 +112,8 @@ static int fill_slots(Sets *s, const Node *n, const char *rule) {
     return m;
 }
 
-/* Adds the ranks of one choice of the free letters to the support of each slot, when all are
- * possible. */
+/* For one choice of the free letters: if all slots can have the ranks that follow, adds each rank
+ * to its slot's support. */
 static void support(Sets *s, int m, int *letter) {
     letter['z'] = letter['x'] == UNKNOWN ? UNKNOWN : product_rank(letter['x'], letter['y']);
     for (int pass = 0; pass < 2; pass++)
@@ -126,7 +127,7 @@ static void support(Sets *s, int m, int *letter) {
 }
 
 static void apply_pattern(Sets *s, const Node *n, const char *rule) {
-    static const char letters[] = "nmp#xyck";
+    static const char letters[] = "nemp#xyck";
     int letter[128], m = fill_slots(s, n, rule);
     char free_letter[4] = "";
     int nfree = 0;
@@ -149,11 +150,11 @@ static void apply_pattern(Sets *s, const Node *n, const char *rule) {
 }
 
 static void apply_broadcast(Sets *s, const Node *n) {
-    int reach[MAX_RANK + 1] = {0}; /* inputs that can have the rank */
+    int reach[MAX_RANK + 1] = {0}; /* by rank: number of inputs that can have it */
     uint32_t out = ALL_RANKS, result = 0;
     for (int k = 0; k < n->nout; k++) out &= set_of(s, n->out[k]);
     for (int r = 0; r <= MAX_RANK; r++) {
-        bool all = true; /* inputs can have r or less */
+        bool all = true; /* every input can have rank r or less */
         for (int i = 0; i < n->nin; i++) {
             uint32_t m = set_of(s, n->in[i]);
             reach[r] += m >> r & 1;
@@ -167,7 +168,8 @@ static void apply_broadcast(Sets *s, const Node *n) {
         for (int r = 0; r <= MAX_RANK; r++) {
             if (!(out & result & 1u << r)) continue;
             keep |= 1u << r;
-            if (reach[r] > (int)(m >> r & 1)) keep |= (1u << r) - 1; /* another one has it */
+            if (reach[r] > (int)(m >> r & 1))
+                keep |= (1u << r) - 1; /* another input can have rank r */
         }
         narrow(s, n->in[i], keep);
     }
@@ -192,7 +194,7 @@ static void apply_if(Sets *s, const Node *n) {
         narrow(s, n->out[i], set_of(s, arm[0]->result[i]) | set_of(s, arm[1]->result[i]));
 }
 
-/* Carried value i of n: where it comes from, what the body sees and gives, what is left. */
+/* One carried value: its initial value, the body's parameter and result, and the loop's output. */
 static void apply_carry(Sets *s, const Value *init, const Value *param, const Value *next,
                         const Value *out) {
     uint32_t either = set_of(s, init) | set_of(s, next);
@@ -233,7 +235,7 @@ static void apply_scan(Sets *s, const Node *n) {
 }
 
 static void apply(Sets *s, const Node *n) {
-    const char *rule = s->rule[n->op->index];
+    const char *rule = s->rule[op_index(n->op)];
     if (!rule) return;
     if (!strcmp(rule, "if"))
         apply_if(s, n);
@@ -251,7 +253,7 @@ static void sweep(Sets *s, const Region *r) {
     for (int i = 0; i < r->nnode; i++) apply(s, r->node[s->back ? r->nnode - 1 - i : i]);
 }
 
-/* False: there is a value that can have no rank. */
+/* Narrows until nothing changes. False: some value can have no rank. */
 static bool propagate(Sets *s) {
     s->empty = false;
     for (int i = 0; i < MAX_SWEEPS; i++) {
@@ -266,8 +268,8 @@ static bool propagate(Sets *s) {
     return true;
 }
 
-/* ---- beginning ------------------------------------------------------------------------------- */
-/* The rank that type t declares, as a set. */
+/* ---- initial sets ---------------------------------------------------------------------------- */
+/* The set of ranks that type t declares. */
 static uint32_t declared(const VType *t) {
     if (t && t->kind == VT_OPTIONAL) t = t->elem;
     return t && t->kind == VT_TENSOR && t->has_shape ? 1u << t->rank : ALL_RANKS;
@@ -277,7 +279,7 @@ static void begin_value(Sets *s, const Value *v, bool trust) {
     if (v) s->of[v->id] = v->data ? 1u << v->data->rank : trust ? declared(v->type) : ALL_RANKS;
 }
 
-/* `trust`: declared types of values inside, which exporters often get wrong, are believed. */
+/* `trust`: believe declared types of inner values, which exporters often get wrong. */
 static void begin_region(Sets *s, const Region *r, bool trust) {
     for (int i = 0; i < r->nparam; i++) begin_value(s, r->param[i], trust || !r->depth);
     for (int i = 0; i < r->nnode; i++) {
@@ -323,7 +325,7 @@ void graph_settle_ranks(Graph *g, bool leave_lists) {
     if (!o.n) return;
     Sets s = sets_new(g);
     begin(&s, false);
-    if (!propagate(&s)) return; /* the lowering will say what is wrong */
+    if (!propagate(&s)) return; /* the lowering reports what is wrong */
     for (int i = 0; i < o.n; i++) {
         const Value *v = g->top->param[o.input[i]];
         InputShape shape = {v->name, __builtin_ctz(s.of[v->id]), any};
@@ -353,7 +355,7 @@ static void record(Search *c) {
     for (int i = 0; i < o->n; i++) rank[i] = (int8_t)__builtin_ctz(open_set(c, i));
 }
 
-/* All choices of ranks within the present sets, which are propagated. */
+/* Records all combinations of ranks within the current sets. Requires that they are propagated. */
 static void search(Search *c) {
     Sets *s = c->s;
     int at = -1;

@@ -1,4 +1,4 @@
-/* raw.c: editing a node on its way from the file to the Graph. */
+/* raw.c: edits a node between the file and the Graph. */
 #include "frontend/import.h"
 
 const Attr *raw_attr(const Raw *n, const char *name) {

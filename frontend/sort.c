@@ -1,9 +1,11 @@
-/* sort.c: puts the nodes of a graph or function into an order in which each comes after the nodes
- * whose outputs it uses, itself or inside its subgraphs. The file's order is kept where it will do.
+/* sort.c: sorts the nodes of a graph or function topologically.
+ *
+ * Each node comes after the nodes whose outputs it uses, itself or inside its subgraphs. The file's
+ * order is kept where possible.
  */
 #include "frontend/import.h"
 
-/* seen: names that are not to be added (again), or NULL. */
+/* Adds `name` unless it is in `seen` (may be NULL), and puts it there. */
 static void names_add(Import *im, Names *list, Map *seen, const char *name) {
     if (!name[0] || (seen && map_get(seen, name))) return;
     if (seen) map_set(seen, name, list);
@@ -21,7 +23,7 @@ static void node_uses(Import *im, const Onnx__NodeProto *n, Names *list, Map *se
     }
 }
 
-/* What the nodes and results of g use and g does not define. */
+/* The names that the nodes and results of g use but g does not define. */
 static const Names *free_names(Import *im, const Onnx__GraphProto *g) {
     Names *free = map_geti(im->free, (uintptr_t)g);
     if (free) return free;
@@ -43,7 +45,7 @@ static const Names *free_names(Import *im, const Onnx__GraphProto *g) {
 typedef struct Visit {
     int node;
     Names uses;
-    int next; /* in uses */
+    int next; /* index in uses */
 } Visit;
 
 static _Noreturn void cycle(Import *im, Onnx__NodeProto **node, const Visit *stack, int from, int n,

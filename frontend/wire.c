@@ -1,8 +1,8 @@
-/* wire.c: bytes to protobuf messages, safely.
+/* wire.c: turns bytes into protobuf messages, safely.
  *
- * protobuf-c recurses over messages and allocates as the bytes tell it. So the wire format is
- * walked first with the same descriptors: that bounds the depth, and finds damage with a message of
- * its own. Unpacking then allocates from the arena, up to a limit in proportion to the input.
+ * protobuf-c recurses and allocates as the bytes tell it. So this file first walks the wire format
+ * with the same descriptors, to bound the depth and to report damage with a clear message.
+ * Unpacking then allocates from the arena, up to a limit in proportion to the input.
  */
 #include "frontend/import.h"
 

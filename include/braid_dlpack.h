@@ -1,7 +1,7 @@
-/* braid_dlpack.h: the DLPack 1.x tensor structures, as far as braid.h uses them.
+/* braid_dlpack.h: the DLPack 1.x tensor structures that braid.h uses.
  *
- * Binary compatible with the official dlpack.h. A program that uses both includes the official one
- * first; this file then adds nothing.
+ * Binary compatible with the official dlpack.h. A program that uses both must include the official
+ * one first; this file then adds nothing.
  */
 #ifndef DLPACK_DLPACK_H_
 #define DLPACK_DLPACK_H_

@@ -1,21 +1,28 @@
-/* braid_model.h: what a library made by `braid compile` looks like from outside.
+/* braid_model.h: the interface of a library made by `braid compile`.
  *
  * A compiled model is a shared library that needs nothing of Braid. It exports one function,
- * braid_model(), whose table has all the rest. Link against the library, or open it:
+ * braid_model(), which returns a table with everything else. Link against the library, or open it:
  *
  *     void *lib = dlopen("./model.so", RTLD_NOW | RTLD_LOCAL);
- *     const braid_model_v1 *(*get)(void) = (const braid_model_v1 *(*)(void))dlsym(lib,
- * "braid_model"); const braid_model_v1 *m = get();         // then check m->abi_version ==
- * BRAID_ABI_VERSION void *session; m->session_new(NULL, &session); m->run(session, in, out,
- * message, sizeof message);   // in[ninput], out[noutput] … // read out[] before the next run
+ *     const braid_model_v1 *(*get)(void);
+ *     *(void **)&get = dlsym(lib, "braid_model");
+ *     const braid_model_v1 *m = get(); // check that m->abi_version == BRAID_ABI_VERSION
+ *     void *session;
+ *     m->session_new(NULL, &session);
+ *     m->run(session, in, out, message, sizeof message); // in[ninput], out[noutput]
+ *     ... // read out[] before the next run
  *     m->session_free(session);
  *
- * Status codes (int): 0 done, 3 an input is wrong, 4 a run-time check failed (an index, a shape,
- * the iteration cap) or the device did, 5 out of memory, 6 something that the library needs is
- * missing: the file of weights beside it (LIBRARY.weights), the GPU's driver, a GPU that it was
- * compiled for, 7 wrong use (a session entered by two threads at once).
+ * Functions that return int return a status:
+ *     0  done
+ *     3  an input is wrong
+ *     4  a run-time check failed (an index, a shape, the iteration limit), or the device did
+ *     5  out of memory
+ *     6  something is missing that the library needs: the weights file beside it (LIBRARY.weights),
+ *        the GPU's driver, or a GPU that it was compiled for
+ *     7  wrong use: two threads entered one session at once
  *
- * Sessions are independent of each other. One session is for one thread at a time.
+ * Sessions are independent of each other. Only one thread at a time may use a session.
  */
 #ifndef BRAID_MODEL_H
 #define BRAID_MODEL_H
@@ -30,13 +37,17 @@ extern "C" {
 #define BRAID_ABI_VERSION 1
 #define BRAID_MAX_RANK 12
 
-/* A tensor: row-major, dense, its data aligned to its elements. `dtype` has ONNX's numbers: 1
- * float32, 2 uint8, 3 int8, 4 uint16, 5 int16, 6 int32, 7 int64, 9 bool (one byte, 0 or 1), 10
- * float16, 11 float64, 12 uint32, 13 uint64, 16 bfloat16; and of one byte with a code in its low
- * bits, the others 0: 17 float8e4m3fn, 18 float8e4m3fnuz, 19 float8e5m2, 20 float8e5m2fnuz, 21
- * uint4, 22 int4, 23 float4e2m1, 24 float8e8m0, 25 uint2, 26 int2, 27 float6e2m3, 28 float6e3m2. A
- * sequence is a packed blob: dtype 2
- * (bytes), rank 1, dim[0] its bytes. An optional without element has data NULL and rank -1. */
+/* A dense row-major tensor, whose data is aligned to its elements. `dtype` is a number of ONNX's
+ * TensorProto.DataType:
+ *     1 float32    2 uint8     3 int8      4 uint16    5 int16     6 int32    7 int64
+ *     9 bool      10 float16  11 float64  12 uint32   13 uint64   16 bfloat16
+ * A bool is one byte, 0 or 1. Elements of the following types are one byte, with a code in its low
+ * bits and 0 in the others:
+ *    17 float8e4m3fn   18 float8e4m3fnuz   19 float8e5m2   20 float8e5m2fnuz
+ *    21 uint4          22 int4             23 float4e2m1   24 float8e8m0
+ *    25 uint2          26 int2             27 float6e2m3   28 float6e3m2
+ * A sequence is a packed blob: dtype 2, rank 1, dim[0] bytes. An empty optional has data NULL and
+ * rank -1. */
 typedef struct braid_tensor_v1 {
     void *data; /* may be NULL when the tensor has no elements */
     int32_t dtype;
@@ -52,7 +63,7 @@ enum {
     BRAID_IO_OPTIONAL_SEQUENCE = 3
 };
 
-/* An input or output as the model declares it. For sequences dtype is that of the items and rank
+/* An input or output as the model declares it. For a sequence, dtype is that of its items, and rank
  * is -1. */
 typedef struct braid_io_v1 {
     const char *name;
@@ -66,84 +77,90 @@ typedef struct braid_io_v1 {
 typedef struct braid_session_config_v1 {
     uint32_t struct_size; /* sizeof(braid_session_config_v1) */
     int32_t threads; /* units of execution, the caller's thread included; 0: the library's choice */
-    int64_t max_iterations; /* of any one loop; 0: 2^31. More is a run-time fault */
-    int64_t stack_depth;    /* of recursion; 0: 10000. More is a run-time fault */
-    int32_t device; /* 1 + the number of the GPU; 0: the one that the calling thread has a context
-                     * of, else $BRAID_DEVICE, else the first */
-    char *message;  /* takes what was wrong when there is no session; NULL: not wanted */
+    int64_t max_iterations; /* limit for each loop; 0: 2^31. Needing more is status 4 */
+    int64_t stack_depth;    /* limit for recursion; 0: 10000. Going deeper is status 4 */
+    /* 1 + the number of the GPU. 0: the GPU of the calling thread's current context, else
+     * $BRAID_DEVICE, else the first one. */
+    int32_t device;
+    /* Gets the reason when session_new fails; may be NULL. */
+    char *message;
     size_t message_size;
-    int64_t max_memory; /* bytes of working memory; 0: a quarter of what the machine has left when
-                         * the session is made, on top of what the program always needs (on a GPU:
-                         * what the device has). More is status 5 */
+    /* Limit for working memory, in bytes. 0: what the program always needs plus a quarter of the
+     * memory that the machine has left when the session is made (on a GPU: all that the device
+     * has). Needing more is status 5. */
+    int64_t max_memory;
 } braid_session_config_v1;
 
-/* Where the tensors of run_on lie, with DLPack's numbers. */
+/* Where the tensors of run_on lie: DLPack's device types. */
 enum {
     BRAID_DEVICE_CPU = 1,
     BRAID_DEVICE_CUDA = 2,
     BRAID_DEVICE_HIP = 10,
-    BRAID_DEVICE_EMULATED = 12 /* memory_new's, of the emulator in the library */
+    BRAID_DEVICE_EMULATED = 12 /* memory of the emulator in the library, from memory_new */
 };
 
-/* What stat() knows; -1 for others. */
+/* What stat() can return; it returns -1 for other numbers, and for what is not known. */
 enum {
-    BRAID_STAT_BARRIERS = 0,    /* synchronizations of all units in the last run */
+    BRAID_STAT_BARRIERS = 0,    /* barriers of all units in the last run */
     BRAID_STAT_ARENA_BYTES = 1, /* working memory that the session holds */
-    BRAID_STAT_RESTARTS = 2,    /* times that the last run began again with more memory */
+    BRAID_STAT_RESTARTS = 2,    /* times that the last run restarted with more memory */
     BRAID_STAT_THREADS = 3,     /* units of the session: threads, or thread blocks of a GPU */
-    BRAID_STAT_DEVICE = 4       /* the number of its GPU */
+    BRAID_STAT_DEVICE = 4       /* the number of the session's GPU */
 };
 
-/* Directions of memory_copy; with BRAID_COPY_WAIT it waits for the stream. */
+/* Directions of memory_copy. Add BRAID_COPY_WAIT to wait for the stream afterwards. */
 enum { BRAID_COPY_IN = 0, BRAID_COPY_OUT = 1, BRAID_COPY_ON = 2, BRAID_COPY_WAIT = 4 };
 
 typedef struct braid_model_v1 {
     uint32_t abi_version; /* BRAID_ABI_VERSION */
-    uint32_t struct_size; /* sizeof(braid_model_v1); later versions only append */
+    uint32_t struct_size; /* sizeof(braid_model_v1); later versions only append fields */
     const char *name;     /* the graph's name */
     const char *target;   /* "cpu", "cuda:sm_90", … */
     int32_t ninput, noutput;
     const braid_io_v1 *input, *output; /* in graph order */
 
-    /* Makes a session: starts its threads and takes its first working memory. `config` may be NULL.
-     * On a GPU the context that it is in (the thread's, see braid_session_config_v1.device) has to
-     * outlive it. */
+    /* Makes a session: starts its threads and allocates its first working memory. `config` may be
+     * NULL. On a GPU, the context that the session uses (see braid_session_config_v1.device) must
+     * outlive the session. */
     int (*session_new)(const braid_session_config_v1 *config, void **session);
-    /* Ends the session's threads. NULL is fine. No run may be in progress. */
+    /* Ends the session's threads and frees its memory. NULL is fine. No run may be in progress. */
     void (*session_free)(void *session);
-    /* Runs the model on in[ninput], which is borrowed and not written. On 0, out[noutput] is
-     * filled; its data belongs to the session (or is an input's own) and is good until the next run
-     * or the end of the session. Else `message` (NUL-terminated, cut at message_size; may be NULL)
-     * says why, and out[] is as it was. */
+    /* Runs the model on in[ninput], which is borrowed and not written. On status 0, out[noutput] is
+     * filled. Its data belongs to the session (or is an input's own data) and is valid until the
+     * next run or the end of the session. On any other status, out[] is not written, and `message`
+     * says why (NUL-terminated, cut at message_size; may be NULL). */
     int (*run)(void *session, const braid_tensor_v1 *in, braid_tensor_v1 *out, char *message,
                size_t message_size);
     int64_t (*stat)(void *session, int which);
 
-    /* From here on: where struct_size reaches. Up to memory_copy NULL on the CPU. */
+    /* The following fields exist only as far as struct_size reaches. On the CPU, the functions up
+     * to memory_copy are NULL. */
     int32_t device_type; /* of the tensors that run_on takes */
-    /* Runs the model on tensors in the device's memory, after what `stream` (a CUstream or
-     * hipStream_t; NULL: the default one) holds so far; what comes after it there sees the outputs.
-     * They are the session's, as run's are; no input is copied. When the library knows every shape
-     * and size beforehand, the call only enqueues the run (but the first of a session may wait),
-     * and a fault in it is what the next call or finish() returns; else it waits for the stream. */
+    /* Runs the model on tensors in the device's memory, in the order of `stream` (a CUstream or
+     * hipStream_t; NULL: the default stream): after what is enqueued on it, before what is enqueued
+     * later, which sees the outputs. The outputs belong to the session, as those of run. No input
+     * is copied. If the library knows every shape and size beforehand, the call only enqueues the
+     * run, and the next call or finish() returns its error (the first run of a session may wait).
+     * Else the call waits for the stream. */
     int (*run_on)(void *session, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out,
                   char *message, size_t message_size);
-    /* Waits for the runs that are enqueued, and returns the fault of the first that failed; those
-     * behind it may have no outputs either. */
+    /* Waits for all enqueued runs and returns the status of the first that failed. The runs after
+     * it may have no outputs either. */
     int (*finish)(void *session, char *message, size_t message_size);
-    /* Memory of the session's device, which outlives the session: its address and what to free it
-     * by, from any thread. */
+    /* Allocates memory of the session's device: its address is *data. It may outlive the session.
+     * Free it with memory_free(*memory), from any thread. */
     int (*memory_new)(void *session, size_t bytes, void **memory, void **data, char *message,
                       size_t message_size);
     void (*memory_free)(void *memory);
-    /* Enqueues a copy on `stream`: BRAID_COPY_IN from the host's memory, _OUT to it, _ON between
-     * the device's own. */
+    /* Enqueues a copy on `stream`: BRAID_COPY_IN from host to device memory, BRAID_COPY_OUT from
+     * device to host memory, BRAID_COPY_ON within device memory. */
     int (*memory_copy)(void *session, void *stream, int direction, void *to, const void *from,
                        size_t bytes, char *message, size_t message_size);
 
     int32_t draws; /* 1: outputs depend on random numbers */
-    /* The seed of the random numbers of the session's following runs: equal runs by one seed draw
-     * equal numbers. Until then every run has another one. No run may be in progress. */
+    /* Sets the seed of the random numbers for the session's following runs. Equal runs with one
+     * seed draw equal numbers. Until a seed is set, every run has a new one. No run may be in
+     * progress. */
     int (*set_seed)(void *session, uint64_t seed);
 } braid_model_v1;
 

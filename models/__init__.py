@@ -3,10 +3,10 @@
 Each module has
     export(batch, length, seed, …) -> onnx.ModelProto      its defaults are the published sizes
     weights(…) and inputs(…) -> {name: array}               random, from the seed alone
-    reference(inputs, weights, …) -> [array]                what the outputs must be
-    CASES {name: options}                                   the forms it can be written in
+    reference(inputs, weights, …) -> [array]                the expected outputs
+    CASES {name: options}                                   the forms in which it can be written
     SMALL {option: value}                                   sizes for tests
-and build() puts them together.
+build() puts them together.
 """
 import importlib
 import inspect

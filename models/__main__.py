@@ -3,7 +3,7 @@
     python -m models NAME... --out DIR [--small] [--batch B --length T --OPTION VALUE ...]
     python -m models --all --small|--full --out DIR
     python -m models --list
-    python -m models --check DIR...     run what was written by an independent evaluator
+    python -m models --check DIR...     compare written models with an independent evaluator
 """
 import argparse
 import ast
@@ -18,7 +18,7 @@ from . import build, cases, options
 
 
 def write(built, folder):
-    """folder/model.onnx and folder/test_data_set_0."""
+    """Writes folder/model.onnx and folder/test_data_set_0."""
     data = os.path.join(folder, "test_data_set_0")
     os.makedirs(data, exist_ok=True)
     onnx.save(built.model, os.path.join(folder, "model.onnx"))
@@ -39,14 +39,14 @@ def value(text):
 
 
 def add_options(parser):
-    """An argument for each option that any model has."""
+    """Adds an argument for each option that any model has."""
     group = parser.add_argument_group("options of the models (--list shows which has which)")
     for k in dict.fromkeys(k for name in cases() for k in options(name)):
         group.add_argument(f"--{k}", type=value, dest=f"option_{k}", metavar=k.upper())
 
 
 def given(args):
-    """Those that were given."""
+    """The options that the user gave."""
     found = {k[7:]: v for k, v in vars(args).items() if k.startswith("option_")}
     return {k: v for k, v in found.items() if v is not None}
 

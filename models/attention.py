@@ -1,8 +1,8 @@
 """Autoregressive attention: each step appends a key and a value and attends to the cache.
 
 form    how the cache is written: "elements" (ScatterElements), "nd" (ScatterND), "where" (Where by
-        position), "grow" (Concat; the caches hold only the positions seen so far)
-length  the cache's size; half of it is filled at the start, the other half are the steps
+        position), "grow" (Concat: the caches have only the positions seen so far)
+length  the cache's size; half of it is filled at the start, and each step fills one position
 """
 import numpy as np
 

@@ -1,6 +1,6 @@
 """BERT encoder; batch and sequence length are dynamic in the model.
 
-length  that of the test's input
+length  the sequence length of the test's input
 """
 import math
 
@@ -51,7 +51,7 @@ def inputs(batch, length, vocabulary, seed, **_):
 
 
 def erf(x):
-    """To 1e-7 (Abramowitz and Stegun 7.1.26, without its sum in Horner form)."""
+    """erf to 1e-7 (Abramowitz and Stegun 7.1.26, but not in Horner form)."""
     t = 1 / (1 + 0.3275911 * np.abs(x))
     p = 0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429
     return np.sign(x) * (1 - sum(k * t ** (n + 1) for n, k in enumerate(p)) * np.exp(-x * x))

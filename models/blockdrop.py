@@ -1,9 +1,9 @@
-"""BlockDrop: a residual network whose blocks run or not as a policy says.
+"""BlockDrop: a residual network where a policy decides which blocks run.
 
-form    "probs" (the policy's probabilities are an input), "policy" (a policy network, a trunk
-        of one block a stage, is in the model)
-blocks  a stage
-Blocks 1, 3, 5, … run on the test's inputs: seven of fifteen.
+form    "probs" (the policy's probabilities are an input), "policy" (the policy network is in the
+        model: a trunk with one block per stage)
+blocks  blocks per stage
+On the test's inputs blocks 1, 3, 5, … run: seven of fifteen.
 """
 import numpy as np
 

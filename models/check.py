@@ -1,5 +1,5 @@
-"""Compares the models that were written with independent evaluators: ONNX Runtime, and for
-recursive models, which it cannot run, ONNX's reference evaluator with the operator Invoke added."""
+"""Compares written models with independent evaluators: ONNX Runtime, or for recursive models, which
+it cannot run, ONNX's reference evaluator with the operator Invoke added."""
 import glob
 import os
 import sys
@@ -32,7 +32,7 @@ def test_data(folder):
 
 
 class Loop(reference_loop.Loop):
-    """Theirs joins scanned values along an axis they have; the standard says along a new one."""
+    """ONNX's Loop joins scan outputs along an existing axis; the standard says along a new one."""
 
     def _run(self, trip, cond, *state, context=None, body=None, attributes=None):
         values = {**context, **dict(zip(self.body.input_names[2:], state))}
@@ -86,7 +86,7 @@ def difference(got, want):
 
 
 def check(folders):
-    """Prints a line for each failure and the counts; 1 if any failed."""
+    """Prints a line for each failure and the counts. Returns 1 if any failed, else 0."""
     sys.setrecursionlimit(100000)  # of the evaluator on deep trees
     found = sorted(p for f in folders for p in
                    glob.glob(os.path.join(f, "**", "model.onnx"), recursive=True))

@@ -1,4 +1,4 @@
-"""What the exporters share: a builder of ONNX graphs and the mathematics of the references."""
+"""What the exporters share: a builder of ONNX graphs, and functions for the references."""
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
@@ -34,8 +34,8 @@ class Graph:
     """A graph under construction; values are names.
 
     g.MatMul(a, b, axis=1) appends a node and returns its output; outputs=N asks for a list of N. An
-    argument that is an array or a number becomes a constant (int: int64, float: float32), None an
-    input left out. Constants are initializers of the model, or nodes inside a function.
+    argument that is an array or a number becomes a constant (int: int64, float: float32). None is an
+    optional input that is left out. Constants are initializers of the model, or nodes in a function.
     """
 
     def __init__(self, name, outer=None):
@@ -53,7 +53,7 @@ class Graph:
         return f"{stem}_{self.root.counter}"
 
     def const(self, value, name=None):
-        """A constant. Named ones are for weights: the name is taken as it is."""
+        """A constant. A name is used as given; weights have one."""
         if isinstance(value, (bool, np.bool_)):
             value = np.asarray(value, bool)
         elif isinstance(value, (int, list)):
@@ -69,7 +69,7 @@ class Graph:
         return name
 
     def weights(self, w):
-        """Initializers of these names; returns {name: name}, for use as arguments."""
+        """Adds initializers of these names. Returns {name: name}, for use as arguments."""
         return {k: self.const(v, k) for k, v in w.items()}
 
     def input(self, name, type_):
@@ -101,9 +101,9 @@ class Graph:
     # ---- control flow ----
 
     def loop(self, trip, state, body, cond=None, name="loop"):
-        """Loop. state: {name: (value, type)}; body(g, i, *state) returns next values, scanned
-        values, each also as (value, type), and optionally the condition to go on. Returns final
-        values, then scanned ones."""
+        """A Loop. state: {name: (value, type)}. body(g, i, *state) returns the next values and the
+        values of scan outputs, each a list of (value, type), and optionally the condition to go
+        on. Returns the final values, then the scan outputs."""
         g = Graph(self.fresh(name), self)
         i = g.input(g.fresh("i"), I())
         more = g.input(g.fresh("more"), B())
@@ -119,7 +119,7 @@ class Graph:
         return r if isinstance(r, list) else [r]
 
     def scan(self, state, xs, body, name="scan"):
-        """Scan over axis 0 of xs {name: (value, type of an element)}, otherwise like loop."""
+        """A Scan over axis 0 of xs {name: (value, type of an element)}; otherwise like loop."""
         g = Graph(self.fresh(name), self)
         args = [g.input(g.fresh(k), t) for k, (_, t) in {**state, **xs}.items()]
         nexts, scans = body(g, *args)
@@ -132,7 +132,7 @@ class Graph:
         return r if isinstance(r, list) else [r]
 
     def branch(self, cond, then, otherwise, name="if"):
-        """If. Both arms are functions of their graph that return the list of results."""
+        """An If. Each arm is a function of its graph that returns the list of results."""
         arms = []
         for which, arm in (("then", then), ("else", otherwise)):
             g = Graph(self.fresh(f"{name}_{which}"), self)
@@ -157,7 +157,7 @@ class Graph:
         self.root.functions.append(f)
 
     def invoke(self, function, *args, outputs=1):
-        """Calls a local function by the operator that may recurse."""
+        """Calls a local function by Invoke, the operator that may recurse."""
         return self.node("Invoke", args, outputs=outputs, domain="ai.braid", function=function)
 
     def model(self):
@@ -172,17 +172,17 @@ class Graph:
 
 
 def wide(w):
-    """Floats as float64: references of long recurrences compute in it."""
+    """Floats as float64, in which the references of long recurrences compute."""
     return {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in w.items()}
 
 
 def narrow(*arrays):
-    """Results as the model has them: float64 becomes float32."""
+    """Results in the model's types: float64 becomes float32."""
     return [f32(a) if a.dtype == np.float64 else a for a in map(np.asarray, arrays)]
 
 
 def uniform(rng, *shape, fan=None):
-    """Weights as frameworks make them: uniform in ±1/sqrt(fan); fan is the last axis if unsaid."""
+    """Weights as frameworks initialize them: uniform in ±1/sqrt(fan). The default fan is the last axis."""
     k = 1 / np.sqrt(fan or shape[-1])
     return f32(rng.uniform(-k, k, shape))
 
@@ -241,7 +241,7 @@ def batchnorm(x, scale, bias, mean, var):
 
 
 def conv_bn_weights(rng, name, cin, cout, k, gain=1.0):
-    """Weights of a convolution and the batch normalization after it."""
+    """Weights of a convolution and of the batch normalization after it."""
     return {
         f"{name}.weight": normal(rng, cout, cin, k, k, scale=np.sqrt(2 / (cin * k * k))),
         f"{name}.scale": f32(gain * rng.uniform(0.8, 1.2, cout)),

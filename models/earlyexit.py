@@ -1,7 +1,8 @@
 """Early exit: a convolutional network with an exit after each of four stages.
 
-The answer is the first exit whose largest softmax is over 0.9 for every image, else the last.
-leaves  the exit (0 to 3) that the test's weights make confident
+The result is that of the first exit whose largest softmax is over 0.9 for every image, else of the
+last exit.
+leaves  the exit (0 to 3) where the test's inputs leave; the weights make it confident
 """
 import numpy as np
 
@@ -50,7 +51,7 @@ def export(batch=1, size=32, base=32, leaves=2, seed=0):
     w = g.weights(weights(base, leaves, seed))
 
     def stage(g, n, x):
-        """Stage n and all after it, for as long as no exit is sure: probabilities, exit."""
+        """Stage n, and the later ones if its exit is not confident; returns probabilities and exit."""
         x = g.Relu(conv_bn(g, w, f"stage{n}.a", x, 3, 2 if n else 1))
         x = g.Relu(conv_bn(g, w, f"stage{n}.b", x, 3))
         y = g.Reshape(g.GlobalAveragePool(x), [batch, widths(base)[n]])

@@ -1,8 +1,8 @@
 """Mixture of experts: each token goes through the best two of eight MLPs.
 
-form    "branch" (an If for each expert: skipped when no token wants it), "gather" (a Loop over the
-        choices that gathers the chosen experts' weights), "dispatch" (a Loop over experts that
-        gathers their tokens)
+form    "branch" (an If for each expert, which skips it if no token chose it), "gather" (a Loop
+        over the choices, which gathers the weights of the chosen experts), "dispatch" (a Loop over
+        the experts, which gathers their tokens)
 """
 import numpy as np
 

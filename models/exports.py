@@ -3,8 +3,8 @@
     python -m models.exports --out DIR [NAME...]
 
 Writes DIR/NAME_script (torch.onnx.export of TorchScript) and DIR/NAME_dynamo (torch.export) in the layout of the ONNX
-backend tests; the expected outputs are PyTorch's own. What an exporter refuses is said, with its reason. Optional:
-needs torch and onnxscript. tests/conformance/exports/ holds what this wrote.
+backend tests; the expected outputs are PyTorch's own. If an exporter refuses a module, the reason is printed. Optional:
+needs torch and onnxscript. tests/conformance/exports/ holds the results.
 """
 import argparse
 import io
@@ -24,7 +24,7 @@ MODULES = {}
 
 
 def module(*sizes, dynamic=None, dynamo=True, script=True):
-    """Registers a module with the function that makes its inputs from a size; open axes by input name."""
+    """Registers a module with a function that makes its inputs from a size, and the open axes by input."""
     def add(cls):
         MODULES[cls.__name__.lower()] = (cls, sizes, dynamic or {}, script, dynamo)
         return cls
@@ -52,7 +52,7 @@ class Lstm(nn.Module):
 
 @module(4, 7, dynamic={"x": {1: "steps"}})
 class GruFirst(nn.Module):
-    """Batch first, with an initial state, then a layer over all steps."""
+    """A GRU, batch first, with an initial state; then a layer over all steps."""
 
     def __init__(self):
         super().__init__()
@@ -68,7 +68,7 @@ class GruFirst(nn.Module):
 
 @module(3, 6, dynamic={"x": {0: "steps"}}, dynamo=False)
 class CellLoop(nn.Module):
-    """A loop that the script keeps, over a list that grows."""
+    """A loop, which the script exporter keeps, that appends to a list."""
 
     def __init__(self):
         super().__init__()
@@ -147,7 +147,7 @@ class ScriptIf(nn.Module):
 
 @module(3, 5, dynamo=False)
 class GreedyLoop(nn.Module):
-    """A loop that ends by data, with tokens joined one by one."""
+    """A loop whose end depends on data; it appends tokens one by one."""
 
     def __init__(self):
         super().__init__()
@@ -189,7 +189,7 @@ class Masked(nn.Module):
 
 @module(5, 8, dynamic={"x": {1: "n"}})
 class PadToEight(nn.Module):
-    """Filled up to a multiple of eight and cut into blocks."""
+    """Pads to a multiple of eight and cuts into blocks."""
 
     def inputs(self, n):
         return {"x": rnd(2, n)}
@@ -295,7 +295,7 @@ class ConvNet(nn.Module):
 
 @module(6, 10, dynamic={"x": {2: "h", 3: "w"}})
 class Pyramid(nn.Module):
-    """Down, up to the size of another tensor, joined."""
+    """Downsamples, upsamples to the size of another tensor, and concatenates."""
 
     def __init__(self):
         super().__init__()

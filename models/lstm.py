@@ -1,10 +1,10 @@
-"""LSTM: ten layers over 64 steps, written as exporters write it.
+"""LSTM: ten layers over 64 steps, in the forms that exporters write.
 
-form    the cell: "split" (a MatMul each for x and h, Split), "four" (a pair of MatMuls a gate),
-        "gemm" (Gemm with transB), "scan" (like split, but Scan instead of the inner Loop),
-        "operator" (the LSTM operator)
-order   "layers" (Loop over layers around a Loop over time), "steps" (time around layers), "chain"
-        (one Loop after the other)
+form    the cell: "split" (a MatMul each for x and h, Split), "four" (two MatMuls per gate), "gemm"
+        (Gemm with transB), "scan" (like split, but Scan instead of the inner Loop), "operator" (the
+        LSTM operator)
+order   "layers" (a Loop over layers around a Loop over time), "steps" (time around layers), "chain"
+        (one Loop per layer, one after the other)
 """
 import numpy as np
 
@@ -54,7 +54,7 @@ def reference(x, w, **_):
 
 
 def stored(w, form):
-    """The weights of all layers, as this form wants them; axis 0 is the layer."""
+    """The weights of all layers, as this form needs them; axis 0 is the layer."""
     layers, _, hidden, _ = w["W_ih"].shape
     if form == "four":
         return {f"{k}{n}": w[k][:, n] for n in range(4) for k in ("W_ih", "W_hh", "b_ih", "b_hh")}
@@ -68,7 +68,7 @@ def stored(w, form):
 
 
 def cell(g, form, w, x, c, h):
-    """One step of one layer: appends it and returns c, h."""
+    """Appends one step of one layer; returns c, h."""
     if form == "four":
         gates = []
         for n in range(4):
@@ -99,7 +99,7 @@ def export(batch=1, length=64, hidden=256, layers=10, form="split", order="layer
         return {k: g.Gather(v, layer, axis=0) for k, v in w.items()}
 
     def layer_over(g, w, seq):
-        """One layer over the sequence: all h, last h."""
+        """One layer over the sequence; returns all h and the last h."""
         if form == "scan":
             def step(g, c, h, x_t):
                 c, h = cell(g, form, w, x_t, c, h)
@@ -153,7 +153,7 @@ def export(batch=1, length=64, hidden=256, layers=10, form="split", order="layer
 
 
 def operator(g, w, n, x, hidden):
-    """The LSTM operator of layer n: its gates are in order i, o, f, c."""
+    """The LSTM operator of layer n, whose gates are in order i, o, f, c."""
     order = [0, 3, 1, 2]
     names = g.weights({
         f"layer{n}.W": w["W_ih"][n][order].transpose(0, 2, 1).reshape(1, 4 * hidden, hidden),

@@ -2,7 +2,7 @@
 
     h[d,n] = exp(Δ[d]·A[d,n])·h[d,n] + Δ[d]·x[d]·B[n];   y[d] = Σn h[d,n]·C[n] + D[d]·x[d]
 
-with Δ, B, C projections of x.
+where Δ, B, C are projections of x.
 form    "scan" (projections of the whole sequence before a Scan), "inside" (projections in the
         Scan's body), "loop" (like scan, but a Loop)
 """

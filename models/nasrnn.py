@@ -1,6 +1,6 @@
 """NASRNN: a recurrent cell found by architecture search, over 1000 steps.
 
-form    "split" (a MatMul each for x and m, Split), "eight" (a pair of MatMuls a gate)
+form    "split" (a MatMul each for x and m, Split), "eight" (two MatMuls per gate)
 """
 import numpy as np
 

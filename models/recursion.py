@@ -3,10 +3,11 @@
     f(n) = leaf(n) if is_leaf[n] else inner(n, f(left[n]), f(right[n]))
 
 f is a function of the model that calls itself by the operator Invoke of domain ai.braid. A function
-sees its arguments only, so the weights and the arrays of the structure are passed down. A batch is
-a forest: a Loop over its roots.
-length  nodes of a tree; tree: as in trees.make
-words   "leaves", or "all": inner nodes have a word too (child-sum cells)
+sees only its arguments, so the weights and the arrays of the structure are passed down. A batch is
+a forest, and a Loop runs over its roots.
+length  nodes of a tree
+tree    the kind of tree, see trees.make
+words   "leaves", or "all": inner nodes also have a word (child-sum cells)
 """
 import sys
 
@@ -115,7 +116,7 @@ class TreeFc(TreeRnn):
 
 
 class TreeLstm:
-    """Child-sum TreeLSTM. Gates in order i, o, u; the children's forget gates apart."""
+    """Child-sum TreeLSTM. Gates in order i, o, u; the children's forget gates are separate."""
     arrays = ("word",)
 
     @staticmethod
@@ -167,7 +168,7 @@ class TreeLstm:
 
 
 class TreeGru:
-    """Child-sum TreeGRU. Gates in order r, z; the candidate apart."""
+    """Child-sum TreeGRU. Gates in order r, z; the candidate is separate."""
     arrays = ("word",)
     types = Rae.types
     keeps = True
@@ -213,7 +214,7 @@ class TreeGru:
 
 
 class SimpleTreeGru(TreeGru):
-    """TreeGRU that keeps nothing of h: h = (1 − z)·h'."""
+    """TreeGRU without the old h: h = (1 − z)·h'."""
     keeps = False
 
 

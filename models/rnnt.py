@@ -1,8 +1,8 @@
 """RNN-T greedy search: at each frame of the encoder, emit labels until blank or ten of them.
 
-joint = tanh(W_e·frame + W_p·prediction + b), label = argmax(W_o·joint + b_o); a label that is not
-blank (0) goes through an embedding and an LSTM cell, the prediction network. Labels of a batch are
-emitted side by side; a sequence that met blank waits for the others.
+joint = tanh(W_e·frame + W_p·prediction + b), label = argmax(W_o·joint + b_o). A label that is not
+blank (0) goes through an embedding and an LSTM cell, which are the prediction network. A batch emits
+its labels in the same steps; a sequence that has emitted blank waits for the others.
 length  the number of frames
 """
 import numpy as np

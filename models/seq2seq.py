@@ -1,8 +1,8 @@
-"""Seq2seq: a greedy decoder whose length is decided by the data.
+"""Seq2seq: a greedy decoder whose number of steps depends on the data.
 
-form    "buffer" (tokens are scattered into a carried buffer), "scan" (tokens are a scan output, so
-        the result's length is the number of steps), "gemm" (like buffer, but Gemm with transB)
-length  the mean number of tokens of a sentence; std steers: it has 1e6 at the wished tokens
+form    "buffer" (tokens are scattered into a loop-carried buffer), "scan" (tokens are a scan output,
+        so the result's length is the number of steps), "gemm" (like buffer, but Gemm with transB)
+length  the mean number of tokens of a sentence; the input std has 1e6 at the tokens to choose
 """
 import numpy as np
 

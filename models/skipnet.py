@@ -1,9 +1,10 @@
 """SkipNet: ResNet-101 with a recurrent gate that skips blocks.
 
-After each block a gate (average pool, 1×1 convolution to 10, an LSTM cell shared by all, 1×1
-convolution to 1) decides whether the next one runs. The gates' biases are such that 23 of 33 blocks
-run at the published size; the gates read the features all the same.
-blocks  a stage; width: of the first stage, a quarter of its output's
+After each block a gate (average pool, 1×1 convolution to 10, an LSTM cell that all gates share, 1×1
+convolution to 1) decides whether the next block runs. The gates' biases make 23 of 33 blocks run at
+the published size; the gates still read the features.
+blocks  blocks per stage
+width   inner channels of the first stage, a quarter of its output channels
 """
 import numpy as np
 
@@ -26,7 +27,7 @@ def layers(width, blocks):
 
 
 def trace(count):
-    """Which blocks run: the first, and evenly 23 of 33."""
+    """Which blocks run: the first, and 23 of 33, evenly distributed."""
     return [n * 23 // 33 != (n - 1) * 23 // 33 for n in range(count)]
 
 

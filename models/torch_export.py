@@ -1,6 +1,6 @@
-"""The loop and branch models written in PyTorch, by torch.onnx.export(dynamo=True), as
-users' files are made. Weights, inputs and references are those of the numpy exporters. Optional:
-needs torch and onnxscript.
+"""The loop and branch models in PyTorch, exported by torch.onnx.export(dynamo=True), as users make
+their files. Weights, inputs and references are those of the numpy exporters. Optional: needs torch
+and onnxscript.
 
     python -m models.torch_export [NAME...] --out DIR [--small] [--OPTION VALUE ...]
 """
@@ -126,7 +126,7 @@ class Attention(Net):
 
 
 class Seq2Seq(Net):
-    """while_loop whose end is decided by the tokens."""
+    """while_loop whose end depends on the tokens."""
 
     def forward(self, std, h, c):
         limit = self.o["limit"]
@@ -225,7 +225,7 @@ class BlockDrop(Net):
 
 
 class SkipNet(Net):
-    """cond for each block, on a recurrent gate."""
+    """cond for each block; a recurrent gate decides."""
 
     def forward(self, x):
         from .skipnet import GATE, layers
@@ -311,7 +311,7 @@ NETS = {
 
 
 def export(name, small=False, **options):
-    """What build() returns, with the model that PyTorch's exporter makes."""
+    """The same as build() returns, with the model that PyTorch's exporter makes."""
     base, net = NETS[name]
     built = build(base, small, **options)
     module = net(built).eval()

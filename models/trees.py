@@ -21,7 +21,7 @@ class Forest:
 
 
 def grow(forest, leaves, split):
-    """A tree whose node over n leaves gives split(n) of them to its left child."""
+    """A tree. A node over n leaves gives split(n) of them to its left child."""
     root = forest.node()
     forest.roots.append(root)
     pending = [(root, leaves)]
@@ -36,8 +36,8 @@ def grow(forest, leaves, split):
 
 
 def read(forest, line, vocabulary):
-    """A tree in the treebank's notation, (label word) or (label left right); splits on the ASCII
-    space only, since words may contain others. vocabulary {word: number} grows."""
+    """Reads a tree in the treebank's notation, (label word) or (label left right). Splits only at the
+    ASCII space, because words may contain other spaces. Adds new words to vocabulary {word: number}."""
     open_, last = [], None
     for token in line.strip("\n").split(" "):
         if token.startswith("("):
@@ -60,8 +60,8 @@ def make(kind, batch, nodes, rng, vocabulary):
     """The arrays of a forest and its number of words.
 
     kind    "random", "perfect", "chain" (each right child is a leaf), or the path of a treebank,
-            whose first trees are taken
-    nodes   of a generated tree, odd; words are then random, below vocabulary
+            from which the first trees are taken
+    nodes   nodes of a generated tree, odd; its words are random numbers below vocabulary
     """
     forest = Forest()
     splits = {"random": lambda n: int(rng.integers(1, n)), "perfect": lambda n: n // 2,

@@ -1,7 +1,7 @@
-"""A loop of many trips that does next to nothing: what an iteration costs.
+"""A loop of many iterations that do almost nothing, to measure the cost of an iteration.
 
     x = |x·a + b| − c, four elementwise operators on a few floats
-form    "plain", "if" (the last two operators are in the arms of an If on the data)
+form    "plain", "if" (the last two operators are in the arms of an If that depends on the data)
 """
 import numpy as np
 

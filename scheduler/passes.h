@@ -27,12 +27,12 @@ void pass_lift_check(Program *p);
 void pass_interchange(Program *p);
 
 /* Requires single-tensor OPs. A nest of counted loops, steps around layers, becomes layers around
- * steps, and what stands beside the inner loop becomes loops of its own; what these make that has
- * no use is for pass_dead_code. */
+ * steps, and what stands beside the inner loop becomes loops of its own; results of these without a
+ * use are left to pass_dead_code. */
 void pass_interchange_nest(Program *p);
 
 /* Requires single-tensor OPs. What does not change from iteration to iteration is computed before
- * the loop, and what the last iteration computed, too, is carried. What has no use left is for
+ * the loop, and what the last iteration computed, too, is carried. What has no use left is left to
  * pass_dead_code. */
 void pass_reuse(Program *p);
 
@@ -46,11 +46,11 @@ void pass_hoist(Program *p);
 void pass_wavefront(Program *p);
 
 /* Requires single-tensor OPs. Counted loops make several iterations at a time where their bodies
- * are cheap; the remaining ones are made by a loop of the form that it had. */
+ * are cheap; a second loop makes the remaining ones. */
 void pass_unroll(Program *p);
 
 /* Requires single-tensor OPs. Orders the dimensions of tensors that only OPs see so that vectors of
- * sums of products are stored whole; equal values, other positions. */
+ * sums of products are stored whole; values stay equal, their positions change. */
 void pass_layout(Program *p);
 
 /* Requires single-tensor OPs. On GPUs, products of the program's own body become OPs of their own
@@ -82,8 +82,8 @@ void pass_schedule(Program *p);
 void pass_kernel(Program *p);
 
 /* Requires pass_distribute and pass_memory. Leaves in the tree every place where units, or threads
- * of one, meet: BARRIER statements, Stmt.apart, Stmt.ext.barrier, LoopCarry.closes and, of a loop,
- * copies, barrier and block_barrier. */
+ * of one, synchronize: BARRIER statements, Stmt.apart, Stmt.ext.barrier, LoopCarry.closes and, of a
+ * loop, copies, barrier and block_barrier. */
 void pass_sync(Program *p);
 
 /* Requires pass_sync. Sets what variables need of memory: fields of Stmt.apart, Stmt.call.records,
@@ -95,20 +95,20 @@ void pass_variables(Program *p);
 void pass_phases(Program *p);
 
 /* Requires kernels, barriers and pass_phases. Sets Program.onchip (scheduler/plan/onchip.h),
- * OwnPart.resident, and of what groups read first behind a barrier of all units OwnPart.ahead and
+ * OwnPart.resident, and of what groups read first after a barrier of all units OwnPart.ahead and
  * Stmt.barrier.ahead. */
 void pass_onchip(Program *p);
 
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their
- * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it; then all
- * meet, once for those beside each other. */
+ * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it. Then all
+ * synchronize, once for those beside each other. */
 static inline bool stmt_apart(const Stmt *s, Level around) {
     return (s->kind == S_LOOP || s->kind == S_BRANCH) && s->level < around;
 }
-/* Of the units that share what is in q. */
+/* The level of the units that share what is in q. */
 Level seq_level(const Seq *q);
 /* An inner call of a recursion that unit Stmt.unit runs as a team of one, with those beside it;
- * then all meet. What is inside of it meets nobody. */
+ * then all synchronize. Inside it no unit synchronizes with another. */
 static inline bool stmt_split(const Stmt *s) { return s->kind == S_CALL && s->level == LEVEL_CORE; }
 /* Barriers at a level of one pass over q, those of inner loops' iterations not counted. */
 int sync_count(const Seq *q, Level level);

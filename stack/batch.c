@@ -1,14 +1,14 @@
-/* batch.c: activations of a recursive function side by side.
+/* batch.c: runs many activations of a recursive function at once.
  *
  * A function that calls itself several times before it uses any of the results (a cell of a tree)
- * becomes one of n activations: its parameters are vectors of n elements, its tensors have one more
- * axis in front, and sibling calls are one call of all their activations. So the activations of one
- * depth run together: weights are read once for all of them, products are products of matrices, and
- * units meet once a level.
+ * is turned into a function of n activations: parameters become vectors of n elements, tensors get
+ * one more leading axis, and sibling calls become one call for all their activations. So all
+ * activations of one depth run together: weights are read once for all of them, products of vectors
+ * become products of matrices, and units synchronize once per level.
  *
- * A branch cuts the activations in two lists, of the arms; an arm that none takes has no rows.
- * Values of a list around are read through the list. A check is one of all rows. What is faulty
- * still is, though among several faults another one may be told. */
+ * A branch splits the activations into two lists, one per arm; an arm that no activation takes has
+ * no rows. A value of an enclosing list is read through the inner list. One check covers all rows.
+ * Faults still occur; with several, another one may be reported. */
 #include "stack/batch.h"
 #include "utask/extern.h"
 #include "utask/product.h"
@@ -18,22 +18,22 @@
 #include "utask/expr_internal.h"
 #include "utask/walk.h"
 
-/* A list of activations: all of a call, or of those in a list around the ones that take one arm. */
+/* A list of activations: all of a call, or those of an enclosing list that take one arm. */
 typedef struct List {
     struct List *up;
     Expr *n;
-    Tensor *row; /* row r of this list is row[r + from] of the list around */
+    Tensor *row; /* row r of this list is row[r + from] of the enclosing list */
     Expr *from;
-    Expr *known; /* where the row around is known already */
+    Expr *known; /* the row of the enclosing list where it is known already */
     int id;
 } List;
 
-/* A value of each activation in a list. */
+/* A value that each activation of a list has. */
 typedef struct Def {
     List *list; /* NULL: not seen yet */
-    Tensor *t;  /* row r is at r + from */
+    Tensor *t;  /* row r is at index r + from */
     Expr *from;
-    Expr *e; /* of a symbol instead of t: an expression over what is visible in the list */
+    Expr *e; /* for a symbol, instead of t: an expression over values visible in the list */
 } Def;
 
 typedef struct Early { /* an arm */
@@ -56,7 +56,7 @@ typedef struct Batch {
     Map *gathered;
 } Batch;
 
-/* ---- what may become rows -------------------------------------------------------------------- */
+/* ---- what can be batched --------------------------------------------------------------------- */
 static bool outside(const Func *f, const Expr *e) { return expr_visible(e, f->body->parent); }
 
 static bool extents_outside(const Func *f, const Expr *e) {
@@ -95,8 +95,8 @@ static bool misfits(void *user, const Stmt *s) {
     return !x->ok;
 }
 
-/* The function takes scalars and tensors, and gives tensors, of sizes that are the same for all
- * activations. */
+/* Whether the function takes scalars and tensors and returns tensors, with sizes that are the same
+ * for all activations. */
 static bool fits(const Func *f) {
     if (f->nret || !f->nout) return false;
     for (int i = 0; i < f->narg; i++)
@@ -107,7 +107,7 @@ static bool fits(const Func *f) {
 }
 
 /* ---- dependences between statements of a Seq ------------------------------------------------- */
-typedef struct Taint { /* what the results of calls went into */
+typedef struct Taint { /* what depends on the results of calls */
     Batch *b;
     bool *sym, *tensor; /* by id */
     bool hit;
@@ -138,7 +138,7 @@ static Taint taint_new(Batch *b) {
         .b = b, .sym = NEWN(b->a, bool, b->nsym + 1), .tensor = NEWN(b->a, bool, b->ntensor + 1)};
 }
 
-/* Whether s can run before the calls seen so far; else what it makes is tainted. */
+/* Whether s can run before the calls seen so far. If not, what it defines becomes tainted. */
 static bool independent(Taint *k, const Stmt *s) {
     bool free = true;
     switch (s->kind) {
@@ -164,7 +164,7 @@ static bool independent(Taint *k, const Stmt *s) {
     }
 }
 
-/* The most calls of one function in a Seq of which none needs another's result. */
+/* The largest number of calls of one function in a Seq that do not need each other's results. */
 static int siblings(Batch *b, const Seq *q) {
     Taint k = taint_new(b);
     const Func *f = NULL;
@@ -182,10 +182,11 @@ static int siblings(Batch *b, const Seq *q) {
     return n > most ? n : most;
 }
 
-/* ---- values of rows -------------------------------------------------------------------------- */
+/* ---- values over rows
+ * -------------------------------------------------------------------------- */
 static Expr *add(Batch *b, Expr *r, Expr *from) { return from ? e_add(b->c, r, from) : r; }
 
-/* Row r of list `at` in the list `in`, which is that list or one around it. */
+/* Row r of list `at` as a row of list `in`, which is the same list or encloses it. */
 static Expr *row_in(Batch *b, const List *at, Expr *r, const List *in) {
     for (; at != in; at = at->up) {
         Expr *i = add(b, r, at->from);
@@ -196,24 +197,34 @@ static Expr *row_in(Batch *b, const List *at, Expr *r, const List *in) {
 
 static void append(Batch *b, Stmt *s) { vec_push(b->a, &b->seq->s, s); }
 
-/* A tensor over rows: axis[0] is the row, the others are those given, or new ones. */
-static Tensor *rows_new(Batch *b, DType t, Expr *n, int rank, Expr *const *dim, Axis *const *axis,
-                        const Stmt *from, const char *name) {
-    Expr *d[MAX_RANK] = {n};
-    for (int i = 0; i < rank; i++) d[i + 1] = dim[i];
-    Tensor *x = tensor_new(b->c, TK_TE, t, rank + 1, d);
+/* A vector over rows. */
+static Tensor *vector_new(Batch *b, DType t, Expr *n, const char *name) {
+    Tensor *x = tensor_new(b->c, TK_TE, t, 1, &n);
     x->axis[0] = axis_new(b->c, n);
-    for (int i = 0; i < rank; i++) x->axis[i + 1] = axis ? axis[i] : axis_new(b->c, dim[i]);
     x->seq = b->seq;
     x->name = name;
-    x->path = from->path;
     return x;
 }
 
+/* One like t for n rows: dimension 0 is the row, the others are those of t from number `first` on.
+ */
+static Tensor *rows_of(Batch *b, TensorKind k, const Tensor *t, int first, Expr *n, Seq *q) {
+    Expr *dim[MAX_RANK] = {n};
+    for (int i = first; i < t->rank; i++) dim[i - first + 1] = t->dim[i];
+    return tensor_like(b->c, k, t, t->rank - first + 1, dim, q);
+}
+
+/* t's element at the position of x, but for its row. */
+static Expr *load_rest(Batch *b, Tensor *t, const Tensor *x) {
+    Expr *idx[MAX_RANK];
+    for (int d = 1; d < x->rank; d++) idx[d - 1] = e_axis(b->c, x->axis[d]);
+    return e_load(b->c, t, idx);
+}
+
 static void compute(Batch *b, Tensor *x, Expr *body, const char *path) {
-    Stmt *s = stmt_op(b->c, x, path);
     x->body = body;
-    append(b, s);
+    x->path = path;
+    append(b, stmt_op(b->c, x, path));
 }
 
 typedef struct Lift {
@@ -241,7 +252,7 @@ static Expr *lift_sym(Lift *k, const Sym *s) {
     return e_load(b->c, d->t, &r);
 }
 
-/* Of a tensor of the old body; NULL: it is not one. */
+/* The Def of a tensor of the old body; NULL for any other tensor. */
 static Def *def_of(Batch *b, Tensor *t) {
     if (t->kind == TK_CONST || t->kind == TK_INPUT || t->id >= b->ntensor) return NULL;
     Def *d = &b->tensor[t->id];
@@ -249,24 +260,20 @@ static Def *def_of(Batch *b, Tensor *t) {
     if (t->kind != TK_VIEW) return NULL;
     const Def *base = def_of(b, t->base);
     if (!base) return NULL;
-    Expr *dim[MAX_RANK] = {base->t->dim[0]};
-    for (int i = 0; i < t->rank; i++) dim[i + 1] = t->dim[i];
     *d = *base;
-    d->t = tensor_new(b->c, TK_VIEW, t->dtype, t->rank + 1, dim);
+    d->t = rows_of(b, TK_VIEW, t, 0, base->t->dim[0], b->seq);
     d->t->base = base->t;
-    d->t->seq = b->seq;
-    d->t->name = t->name;
     return d;
 }
 
-/* The rows of list `at` of a tensor of a list around, in memory: operands of products lie evenly
- * there. */
+/* The rows of list `at`, copied from a tensor of an enclosing list, so that operands of products
+ * are evenly spaced in memory. */
 static Tensor *gathered(Lift *k, const Def *d) {
     Batch *b = k->b;
     uint64_t key = (uint64_t)(d - b->tensor) << 32 | (uint64_t)k->at->id;
     Tensor *x = map_geti(b->gathered, key);
     if (x) return x;
-    x = rows_new(b, d->t->dtype, k->at->n, d->t->rank - 1, d->t->dim + 1, NULL, k->s, d->t->name);
+    x = rows_of(b, TK_TE, d->t, 1, k->at->n, b->seq);
     Expr *idx[MAX_RANK];
     for (int i = 0; i <= x->rank - 1; i++) idx[i] = e_axis(b->c, x->axis[i]);
     idx[0] = add(b, row_in(b, k->at, idx[0], d->list), d->from);
@@ -275,7 +282,7 @@ static Tensor *gathered(Lift *k, const Def *d) {
     return x;
 }
 
-/* A load of tensor d at row r, with the other indices (one flat one if `flat`) as they were. */
+/* A load of tensor t at the row, with the other indices unchanged. */
 static Expr *load_row(Batch *b, Tensor *t, Expr *row, const Expr *e, Expr **a) {
     Expr *idx[MAX_RANK] = {row};
     if (e->kind) {
@@ -287,7 +294,7 @@ static Expr *load_row(Batch *b, Tensor *t, Expr *row, const Expr *e, Expr **a) {
     return e_load(b->c, t, idx);
 }
 
-/* e, of the old body, for the row. */
+/* Rewrites e of the old body for the row. */
 static Expr *lift(Lift *k, Expr *e, bool in_reduce) {
     Batch *b = k->b;
     if (!(e->flags & (EF_SYM | EF_LOAD))) return e;
@@ -310,7 +317,7 @@ static Expr *lift(Lift *k, Expr *e, bool in_reduce) {
 
 /* ---- statements ------------------------------------------------------------------------------ */
 static Tensor *vector(Batch *b, List *at, DType t, Expr *e, const Stmt *s, const char *name) {
-    Tensor *x = rows_new(b, t, at->n, 0, NULL, NULL, s, name);
+    Tensor *x = vector_new(b, t, at->n, name);
     compute(b, x, lift_at(b, at, e_axis(b->c, x->axis[0]), s, e), s->path);
     return x;
 }
@@ -318,32 +325,33 @@ static Tensor *vector(Batch *b, List *at, DType t, Expr *e, const Stmt *s, const
 static void run(Batch *b, const Seq *q, List *at);
 
 static void run_check(Batch *b, const Stmt *s, List *at) {
-    Stmt *all = stmt_new(b->c, S_LET, s->path), *n = stmt_new(b->c, S_CHECK, s->path);
+    Stmt *n = stmt_new(b->c, S_CHECK, s->path);
     Axis *r = axis_new(b->c, at->n);
     Expr *row = e_axis(b->c, r), *tell = s->check.cond, *say[SAID_MAX];
-    all->let.e = e_reduce(b->c, R_AND, 1, &r, lift_at(b, at, row, s, e_told(tell)));
-    all->let.sym = sym_new(b->c, DT_BOOL, "all", 0);
-    all->let.sym->scope = b->seq;
-    append(b, all);
+    Expr *every = e_reduce(b->c, R_AND, 1, &r, lift_at(b, at, row, s, e_told(tell)));
+    Sym *all = sym_new(b->c, DT_BOOL, "all", 0);
+    all->scope = b->seq;
+    every = seq_let(b->c, b->seq, all, every, s->path);
     int nsay = tell->op == E_TELL ? tell->n - 1 : 0;
-    for (int i = 0; i < nsay; i++) { /* what is the same for all rows */
+    /* only values that are the same for all rows can be reported */
+    for (int i = 0; i < nsay; i++) {
         say[i] = lift_at(b, at, row, s, tell->a[1 + i]);
         if (!say[i]->pure) say[i] = e_int(b->c, UNSAID);
     }
-    n->check.cond = e_tell(b->c, e_sym(b->c, all->let.sym), nsay, say);
+    n->check.cond = e_tell(b->c, every, nsay, say);
     n->check.site = s->check.site;
     append(b, n);
 }
 
 static void run_op(Batch *b, const Stmt *s, List *at) {
     const Tensor *t = s->op.t[0];
-    Tensor *x = rows_new(b, t->dtype, at->n, t->rank, t->dim, t->axis, s, t->name);
-    Expr *body = lift_at(b, at, e_axis(b->c, x->axis[0]), s, t->body);
-    compute(b, x, body, s->path);
+    Tensor *x = rows_of(b, TK_TE, t, 0, at->n, b->seq);
+    memcpy(x->axis + 1, t->axis, sizeof *x->axis * (size_t)t->rank);
+    compute(b, x, lift_at(b, at, e_axis(b->c, x->axis[0]), s, t->body), s->path);
     b->tensor[t->id] = (Def){at, x, NULL, NULL};
 }
 
-/* What an arm gives for a row of the list around, `mine` in the arm's. */
+/* An arm's value for a row of the enclosing list; `mine` is that row in the arm's own list. */
 static Expr *arm_value(Batch *b, List *arm, Expr *mine, Expr *row, const Stmt *s, Expr *e) {
     arm->known = row;
     e = lift_at(b, arm, mine, s, e);
@@ -351,8 +359,8 @@ static Expr *arm_value(Batch *b, List *arm, Expr *mine, Expr *row, const Stmt *s
     return e;
 }
 
-/* What waits to come in front of the next call, when the call's arguments are known: units meet
- * once for both. */
+/* Emits the statements that were held back until the next call's arguments are known, so that units
+ * synchronize once for both. */
 static void run_early(Batch *b) {
     Early e = b->early;
     b->early = (Early){NULL, NULL};
@@ -389,8 +397,8 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
         *arm[k] =
             (List){at, k ? e_sub(c, at->n, n) : n, cut->ext.out[0], k ? n : NULL, NULL, ++b->nlist};
     }
-    /* On the way down what takes the one arm, on the way up what takes the other: each arm's
-     * weights stay in the caches from level to level. */
+    /* One arm is computed on the way down and the other on the way up, so each arm's weights stay
+     * in the caches from level to level. */
     int late = seq_any(s->br.arm[1], stmt_is_call, NULL);
     run_early(b);
     b->early = (Early){s->br.arm[!late], arm[!late]};
@@ -398,7 +406,7 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     run_early(b);
     for (int i = 0; i < s->br.syms.n; i++) {
         const JoinSym *j = &s->br.syms.p[i];
-        Tensor *x = rows_new(b, j->sym->dtype, at->n, 0, NULL, NULL, s, j->sym->name);
+        Tensor *x = vector_new(b, j->sym->dtype, at->n, j->sym->name);
         Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2];
         for (int k = 0; k < 2; k++) v[k] = arm_value(b, arm[k], mine, row, s, j->arm[k]);
         compute(b, x, e_sel(c, e_load(c, cond, &row), v[0], v[1]), s->path);
@@ -406,13 +414,10 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     }
     for (int i = 0; i < s->br.joins.n; i++) {
         const Join *j = &s->br.joins.p[i];
-        Tensor *x =
-            rows_new(b, j->out->dtype, at->n, j->out->rank, j->out->dim, NULL, s, j->out->name);
-        Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2] = {NULL, NULL},
-             *idx[MAX_RANK];
-        for (int d = 0; d < j->out->rank; d++) idx[d] = e_axis(c, x->axis[d + 1]);
+        Tensor *x = rows_of(b, TK_TE, j->out, 0, at->n, b->seq);
+        Expr *row = e_axis(c, x->axis[0]), *mine = e_load(c, place, &row), *v[2] = {NULL, NULL};
         for (int k = 0; k < 2; k++)
-            if (j->arm[k]) v[k] = arm_value(b, arm[k], mine, row, s, e_load(c, j->arm[k], idx));
+            if (j->arm[k]) v[k] = arm_value(b, arm[k], mine, row, s, load_rest(b, j->arm[k], x));
         compute(b, x,
                 v[0] && v[1] ? e_sel(c, e_load(c, cond, &row), v[0], v[1])
                 : v[0]       ? v[0]
@@ -422,10 +427,10 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     }
 }
 
-/* n calls as one of all their activations, one call's after the other's. */
+/* Merges n calls into one; its activations are those of the calls, one call after the other. */
 static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
     Cx *c = b->c;
-    Func *f = s[0]->call.f; /* its parameters are over rows already */
+    Func *f = s[0]->call.f; /* its parameters have rows already */
     int nsym = b->nsym_of[f->id];
     Stmt *call = stmt_new(c, S_CALL, s[0]->path);
     Expr *rows = e_muli(c, at->n, n);
@@ -436,13 +441,11 @@ static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
     call->call.ret = NEWN(b->a, Sym *, 1);
     call->call.sym[0] = rows;
     for (int i = 0; i < f->narg; i++) {
-        const Tensor *p = f->arg[i];
-        Tensor *x = rows_new(b, p->dtype, rows, p->rank - 1, p->dim + 1, NULL, s[0], p->name);
-        Expr *r = e_axis(c, x->axis[0]), *v = NULL, *idx[MAX_RANK];
-        for (int d = 1; d < p->rank; d++) idx[d - 1] = e_axis(c, x->axis[d]);
+        Tensor *x = rows_of(b, TK_TE, f->arg[i], 1, rows, b->seq);
+        Expr *r = e_axis(c, x->axis[0]), *v = NULL;
         for (int k = n - 1; k >= 0; k--) {
             Expr *first = e_muli(c, at->n, k);
-            Expr *arg = i < nsym ? s[k]->call.sym[i] : e_load(c, s[k]->call.arg[i - nsym], idx);
+            Expr *arg = i < nsym ? s[k]->call.sym[i] : load_rest(b, s[k]->call.arg[i - nsym], x);
             Expr *mine = lift_at(b, at, e_sub(c, r, first), s[k], arg);
             v = v ? e_sel(c, e_lt(c, r, e_muli(c, at->n, k + 1)), mine, v) : mine;
         }
@@ -450,13 +453,7 @@ static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
         call->call.arg[i] = x;
     }
     for (int i = 0; i < f->nout; i++) {
-        const Tensor *t = s[0]->call.out[i];
-        Expr *dim[MAX_RANK] = {rows};
-        for (int d = 0; d < t->rank; d++) dim[d + 1] = t->dim[d];
-        Tensor *x = tensor_new(c, TK_CALL, t->dtype, t->rank + 1, dim);
-        x->seq = b->seq;
-        x->name = t->name;
-        x->path = t->path;
+        Tensor *x = rows_of(b, TK_CALL, s[0]->call.out[i], 0, rows, b->seq);
         call->call.out[i] = x;
         for (int k = 0; k < n; k++)
             b->tensor[s[k]->call.out[i]->id] = (Def){at, x, k ? e_muli(c, at->n, k) : NULL, NULL};
@@ -475,8 +472,8 @@ static void run_stmt(Batch *b, Stmt *s, List *at) {
     }
 }
 
-/* Statements of q in order, except that what does not need a call's results comes before it, so
- * that calls find each other. */
+/* Emits the statements of q in order, but moves what does not need a call's results before the
+ * call, so that sibling calls become adjacent. */
 static void run(Batch *b, const Seq *q, List *at) {
     bool *done = NEWN(b->a, bool, q->s.n + 1);
     for (int i = 0; i < q->s.n; i++) {
@@ -529,15 +526,11 @@ static void make_params(Batch *b, Func *f, List *all) {
     f->sym[0] = f->rows = rows;
 }
 
-/* The call from outside: of one row. What it gave are copies of that row's results. */
+/* The call from outside gets one row. Its former results become copies of that row's results. */
 static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
     Cx *c = b->c;
     const Func *f = s->call.f;
-    Seq *body = b->seq, made = *q;
-    /* Around the call there are new statements, in front and behind. */
-    made.s.n = 0;
-    made.s.p = NULL;
-    made.s.cap = 0;
+    Seq *body = b->seq, made = {.parent = q->parent}; /* the call, and what is new around it */
     b->seq = &made;
     Expr **value = s->call.sym;
     Tensor **arg = s->call.arg;
@@ -546,43 +539,24 @@ static void start_one(Batch *b, Seq *q, int *at, Stmt *s) {
     s->call.sym[0] = e_int(c, 1);
     s->call.arg = NEWN(b->a, Tensor *, f->narg + 1);
     for (int i = 0; i < f->narg; i++) {
-        const Tensor *p = f->arg[i];
-        Tensor *x = s->call.arg[i] =
-            rows_new(b, p->dtype, e_int(c, 1), p->rank - 1, p->dim + 1, NULL, s, p->name);
-        Expr *idx[MAX_RANK];
-        for (int d = 1; d < p->rank; d++) idx[d - 1] = e_axis(c, x->axis[d]);
-        x->seq = q;
-        compute(b, x, i < nsym ? value[i] : e_load(c, arg[i - nsym], idx), s->path);
+        Tensor *x = s->call.arg[i] = rows_of(b, TK_TE, f->arg[i], 1, e_int(c, 1), q);
+        compute(b, x, i < nsym ? value[i] : load_rest(b, arg[i - nsym], x), s->path);
     }
-    int front = made.s.n;
+    append(b, s);
     for (int i = 0; i < f->nout; i++) {
-        Tensor *t = s->call.out[i];
-        Expr *dim[MAX_RANK] = {e_int(c, 1)}, *idx[MAX_RANK] = {e_int(c, 0)};
-        for (int d = 0; d < t->rank; d++) {
-            dim[d + 1] = t->dim[d];
-            t->axis[d] = axis_new(c, t->dim[d]);
-            idx[d + 1] = e_axis(c, t->axis[d]);
-        }
-        Tensor *x = tensor_new(c, TK_CALL, t->dtype, t->rank + 1, dim);
-        x->seq = q;
-        x->name = t->name;
-        x->path = t->path;
+        Tensor *t = s->call.out[i], *x = rows_of(b, TK_CALL, t, 0, e_int(c, 1), q);
+        Expr *idx[MAX_RANK] = {e_int(c, 0)};
+        for (int d = 0; d < t->rank; d++)
+            idx[d + 1] = e_axis(c, t->axis[d] = axis_new(c, t->dim[d]));
         s->call.out[i] = x;
         t->kind = TK_TE;
         compute(b, t, e_load(c, x, idx), s->path);
     }
     b->seq = body;
-    Seq whole = {0};
-    for (int i = 0; i < *at; i++) vec_push(b->a, &whole.s, q->s.p[i]);
-    for (int i = 0; i < front; i++) vec_push(b->a, &whole.s, made.s.p[i]);
-    vec_push(b->a, &whole.s, s);
-    for (int i = front; i < made.s.n; i++) vec_push(b->a, &whole.s, made.s.p[i]);
-    for (int i = *at + 1; i < q->s.n; i++) vec_push(b->a, &whole.s, q->s.p[i]);
-    *at += made.s.n;
-    q->s = whole.s;
+    seq_replace(c, q, at, &made.s);
 }
 
-/* The results of f's body, as tensors of their own. */
+/* Makes the results of f's body tensors of their own. */
 static void make_results(Batch *b, Func *f, List *all, const Stmt *s) {
     for (int i = 0; i < f->nout; i++) {
         Tensor *t = f->out[i], *x;
@@ -590,10 +564,8 @@ static void make_results(Batch *b, Func *f, List *all, const Stmt *s) {
         if (d && d->t->kind == TK_TE && d->list == all && !d->from && !d->t->owned)
             x = d->t;
         else {
-            x = rows_new(b, t->dtype, all->n, t->rank, t->dim, NULL, s, t->name);
-            Expr *idx[MAX_RANK];
-            for (int k = 0; k < t->rank; k++) idx[k] = e_axis(b->c, x->axis[k + 1]);
-            compute(b, x, lift_at(b, all, e_axis(b->c, x->axis[0]), s, e_load(b->c, t, idx)),
+            x = rows_of(b, TK_TE, t, 0, all->n, b->seq);
+            compute(b, x, lift_at(b, all, e_axis(b->c, x->axis[0]), s, load_rest(b, t, x)),
                     s->path);
         }
         x->owned = true;
@@ -609,7 +581,7 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
     b->sym = NEWN(b->a, Def, b->nsym + 1);
     b->tensor = NEWN(b->a, Def, b->ntensor + 1);
     b->gathered = map_new(b->a);
-    for (int i = 0; i < n; i++) { /* callers need to know them all */
+    for (int i = 0; i < n; i++) { /* callers need all results */
         body[i] = b->seq = seq_new(b->c, q, s, true);
         make_params(b, s->call.func[i], &all[i]);
     }
@@ -623,8 +595,9 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
     start_one(b, q, at, s);
 }
 
-/* ---- whether to ------------------------------------------------------------------------------ */
-typedef struct Shared { /* what activations read of the same memory */
+/* ---- whether it pays
+ * ------------------------------------------------------------------------------ */
+typedef struct Shared { /* what all activations read from the same memory */
     Cx *c;
     const Func *f;
     double bytes;
@@ -637,12 +610,11 @@ static void shared_load(void *user, Expr *e) {
     bool own = t->kind != TK_CONST && t->kind != TK_INPUT;
     for (const Seq *q = t->seq; own && q; q = q->parent)
         if (q == k->f->body) return;
-    if (map_geti(k->seen, (uint64_t)t->id + 1)) return;
-    map_seti(k->seen, (uint64_t)t->id + 1, (void *)(uintptr_t)t);
+    if (!map_add(k->seen, (uint64_t)t->id + 1)) return;
     k->bytes += cost_bytes(t);
 }
 
-/* The operands of sums of products in e: all of them are read for each activation. */
+/* Collects the operands of sums of products in e: each activation reads all of them. */
 static void shared_operands(Shared *k, Expr *e) {
     if (!(e->flags & EF_REDUCE)) return;
     if (is_sum_of_products(e)) e_each_load(k->c, e->a[0], shared_load, k);
@@ -655,8 +627,8 @@ static void shared_stmt(void *user, Stmt *s) {
     if (s->kind == S_OP) shared_operands(k, s->op.t[0]->body);
 }
 
-/* Of an activation of q, when `rows` of them read what they share once; of a branch, the mean of
- * the arms. */
+/* Time saved per activation of q when `rows` activations read their shared operands once. A branch
+ * counts as the mean of its arms. */
 static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double gbps) {
     const Device *d = b->p->schedule->device;
     int units = b->p->schedule->units;
@@ -675,19 +647,17 @@ static double saved_ns(Batch *b, const Func *f, const Seq *q, int rows, double g
     return ns;
 }
 
-/* What the rows of a depth share is read once instead of once for each. How many rows a depth has
- * is not known: taken are as many as an activation calls. */
+/* Batching reads what the rows of a depth share once instead of once per row. The number of rows
+ * per depth is not known: it is taken to be the number of calls that an activation makes. */
 static bool worth(Batch *b, const Stmt *s, int rows) {
     const Device *d = b->p->schedule->device;
     const Func *f = s->call.f;
-    int units = b->p->schedule->units, l = LEVEL_LANE;
+    int units = b->p->schedule->units;
     Shared k = {.c = b->c, .f = f};
     seq_each(f->body, shared_stmt, &k);
-    double bytes = k.bytes, one = cost_seq_ns(b->c, d, f->body, units);
-    while (l <= LEVEL_TEAM && (!d->level[l].name || bytes / units > (double)d->level[l].bytes)) l++;
-    double gbps = l <= LEVEL_TEAM ? d->level[l].read_gbps : d->dram_gbps;
-    /* Units meet about three times a depth instead of once for each activation; results are moved
-     * once more. */
+    double one = cost_seq_ns(b->p, f->body, units), gbps = device_gbps(d, k.bytes / units);
+    /* Units synchronize about three times per depth instead of once per activation; results are
+     * copied once more. */
     double more = 4 * d->group_ns / rows +
                   (units > 1 ? (3.0 / rows - 1) * d->level[LEVEL_TEAM].barrier_ns : 0);
     for (int i = 0; i < f->nout; i++)

@@ -4,9 +4,9 @@
 
 #include "utask/utask.h"
 
-/* Activations that run at once, at most (more are run in several calls): enough that weights are
- * read seldom. What they take of the arena is there at each depth, so at depth d they are no more
- * than ROWS_DEEP / d. */
+/* The largest number of activations that run at once; more take several calls. It is large enough
+ * that weights are read rarely. Every depth holds their arena memory, so at depth d the limit is
+ * ROWS_DEEP / d. */
 #if BRAID_TINY
 #define ROWS_MAX 3
 #else
@@ -14,11 +14,11 @@
 #endif
 #define ROWS_DEEP 8192
 
-/* Requires single-tensor OPs. Recursive functions whose calls are siblings run on many activations
- * at once: Func.rows. */
+/* Requires single-tensor OPs. Afterwards recursive functions with sibling calls run on many
+ * activations at once, where that pays: Func.rows. */
 void pass_batch(Program *p);
-/* Requires single-tensor OPs. Bodies of recursive functions that do not run on many activations at
- * once are put in the place of their calls, to a few levels. */
+/* Requires single-tensor OPs. Replaces calls in recursive functions by the called bodies, a few
+ * levels deep, where that pays; functions with Func.rows are left alone. */
 void pass_unroll_recursion(Program *p);
 
 #endif

@@ -1,28 +1,28 @@
-/* call.c: lowering of ai.braid:Invoke: recursive functions.
+/* call.c: lowers ai.braid:Invoke: recursive functions.
  *
- * A call of a function that does not recurse is lowered in place. A call from outside of a group of
- * functions that call each other starts a recursion: the functions reached from it are lowered,
- * each once, as Funcs that hang on the call. What they look like depends on each other, so it is
- * found by trying, as for loops (utask/control.c): an argument is first assumed to be the same in
- * all calls, then given up: to a few symbols, or to a tensor of the same dims, then of other dims.
- * A result is first unknown: a call of such a function is an error that the If around it takes for
- * an arm without result; so the base case tells the shape. Then what was found is assumed and must
- * be confirmed. */
+ * A call of a function that does not recurse is lowered in place. A call from outside into a group
+ * of functions that call each other starts a recursion: the functions reached from it are lowered,
+ * once each, as Funcs that belong to the call. Their signatures depend on each other, so they are
+ * found by iterating to a fixed point, as for loops (utask/control.c). An argument is first assumed
+ * to be the same in all calls; if that fails, it becomes a few symbols, or a tensor of the same
+ * dims, then one of varying dims. A result starts out unknown: calling such a function is an error,
+ * and the surrounding If treats that arm as one without a result, so the base case determines the
+ * shape. What was found is then assumed, and the next round must confirm it. */
 #include "utask/lower_internal.h"
 #include "utask/ops/lowerings.h"
 
 #define ELEMS_MAX 4      /* integers of a tensor that are passed in registers */
-#define NODES_MAX 200000 /* lowered, with all calls in place */
-#define NESTING_MAX 100  /* of calls in place and recursions in each other */
+#define NODES_MAX 200000 /* nodes lowered, calls in place included */
+#define NESTING_MAX 100  /* of calls in place and recursions within each other */
 #define ROUNDS_MAX 1000
 
 typedef enum {
-    P_SAME,  /* every call passes on what it got: captured */
+    P_SAME,  /* every call passes on what it received: captured */
     P_ELEMS, /* a few integers, in registers */
     P_TENSOR
 } ParamHow;
 
-/* Kept for a call from one lowering to the next: only ever given up further. */
+/* Kept for a call from one lowering to the next; assumptions are only ever weakened. */
 typedef struct ParamPlan {
     ParamHow how;
     bool dim_vary[MAX_RANK]; /* P_TENSOR: the dim is a parameter too */
@@ -31,9 +31,9 @@ typedef struct ParamPlan {
 typedef struct Result {
     DType dtype;
     int rank;
-    int64_t n; /* >= 0: so many uniform elements; -1: a tensor */
-    Expr *
-        dim[MAX_RANK]; /* over the parameters and what is visible outside; NULL: the callee tells */
+    int64_t n; /* >= 0: the number of uniform elements; -1: a tensor */
+    /* over the parameters and what is visible outside; NULL: the callee reports it */
+    Expr *dim[MAX_RANK];
 } Result;
 
 /* A function while its group is lowered. */
@@ -44,13 +44,13 @@ typedef struct Active {
     bool reached; /* in this round */
     Val **arg;    /* of the first call of the round */
     Val **param;  /* as the body sees them */
-    Sym ***elem;  /* of each parameter; made when needed */
+    Sym ***elem;  /* of each parameter; created on demand */
     Sym *(*dim)[MAX_RANK];
     bool known; /* result[] is assumed */
     Result *result;
-    Val **res; /* what the body gave */
+    Val **res; /* the body's results */
     Expr ***res_elem;
-    Sym *place; /* of the activation's random numbers; made when needed */
+    Sym *place; /* the draw place of the activation; created on demand */
 } Active;
 
 typedef struct Recursion {
@@ -96,7 +96,7 @@ static bool tiny(Tensor *t) {
     return !t->blob && !dtype_is_float(t->dtype) && n >= 0 && n <= ELEMS_MAX;
 }
 
-/* Parameter i of `a` is a tensor from now on; its dims, as far as argument v says. */
+/* Parameter i of `a` is a tensor from now on; its dims are those of argument v where known. */
 static void as_tensor(Lower *L, const Recursion *r, Active *a, int i, const Val *v) {
     const char *f = a->fn->name;
     if (v->kind != VT_TENSOR)
@@ -109,7 +109,7 @@ static void as_tensor(Lower *L, const Recursion *r, Active *a, int i, const Val 
         if (!expr_visible(v->t->dim[k], r->outer)) a->plan[i].dim_vary[k] = true;
 }
 
-/* The first call of a round. */
+/* Records the first call of a round. */
 static void reach(Lower *L, Recursion *r, Active *a, Val **arg) {
     a->reached = true;
     a->arg = arg;
@@ -125,7 +125,7 @@ static void reach(Lower *L, Recursion *r, Active *a, Val **arg) {
     }
 }
 
-/* A further call: gives up what it contradicts. */
+/* Compares a further call with the assumptions and weakens those that it contradicts. */
 static void compare_args(Lower *L, Recursion *r, Active *a, Val **arg) {
     for (int i = 0; i < a->fn->region->nparam; i++) {
         ParamPlan *p = &a->plan[i];
@@ -190,7 +190,7 @@ static Val *param_tensor(Lower *L, Active *a, int i) {
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 static int count_syms(const Active *a) {
-    int n = 1; /* the place of random numbers */
+    int n = 1; /* the draw place */
     for (int i = 0; i < a->fn->region->nparam; i++) {
         if (a->plan[i].how == P_ELEMS) n += (int)count_const(a->arg[i]->t);
         for (int k = 0; a->plan[i].how == P_TENSOR && k < a->arg[i]->t->rank; k++)
@@ -199,7 +199,7 @@ static int count_syms(const Active *a) {
     return n;
 }
 
-/* Symbols and tensors that are the parameters, in the order of a call's arguments. */
+/* Lists the parameters' symbols and tensors in the order of a call's arguments. */
 static void list_params(Lower *L, Active *a) {
     Func *f = a->f;
     int n = a->fn->region->nparam;
@@ -219,7 +219,7 @@ static void list_params(Lower *L, Active *a) {
     }
 }
 
-/* The call's arguments into s. */
+/* Stores the call's arguments in s. */
 static void pass_args(Lower *L, const Active *a, Val **arg, Stmt *s) {
     int nsym = 0, narg = 0;
     s->call.sym = NEWN(L->a, Expr *, count_syms(a) + 1);
@@ -237,7 +237,7 @@ static void pass_args(Lower *L, const Active *a, Val **arg, Stmt *s) {
     }
 }
 
-/* Whether e is made of what a call can compute before it is made. */
+/* Whether a caller can compute e before the call. */
 static bool over_params(const Recursion *r, const Active *a, const Expr *e) {
     if (!(e->flags & EF_SYM)) return !(e->flags & EF_GUARD);
     if (e->op == E_SYM) {
@@ -253,7 +253,7 @@ static bool over_params(const Recursion *r, const Active *a, const Expr *e) {
     return true;
 }
 
-/* Such an expression with the call's arguments for the parameters. */
+/* Such an expression with the call's arguments in place of the parameters. */
 static Expr *with_args(Lower *L, const Func *f, Expr *const *arg, Expr *e) {
     Expr *a[3];
     if (!(e->flags & EF_SYM)) return e;
@@ -268,7 +268,7 @@ static Expr *with_args(Lower *L, const Func *f, Expr *const *arg, Expr *e) {
     return e_is_unary(e->op) ? e_un(L->cx, e->op, a[0]) : e_bin(L->cx, e->op, a[0], a[1]);
 }
 
-/* Result i of the call s, whose symbols and tensors are appended to it. */
+/* Result i of the call s; appends the result's symbols and tensors to s. */
 static Val *call_result(Lower *L, const Active *a, Stmt *s, int i, int *nret, int *nout) {
     const Result *x = &a->result[i];
     Cx *c = L->cx;
@@ -372,7 +372,7 @@ static bool lower_body(Lower *L, Recursion *r, Active *a) {
     return ok;
 }
 
-/* What the body gave as result i. */
+/* Describes result i of the body. */
 static Result found(Lower *L, const Recursion *r, Active *a, int i) {
     const Val *v = a->res[i];
     Seq *body = a->f->body;
@@ -396,7 +396,7 @@ static Result found(Lower *L, const Recursion *r, Active *a, int i) {
     return x;
 }
 
-/* Compares the body's results with what was assumed; true: something new is known. */
+/* Compares the body's results with the assumption; true if something new is known. */
 static bool compare_results(Lower *L, const Recursion *r, Active *a) {
     bool news = !a->known;
     for (int i = 0; i < a->fn->region->nresult; i++) {
@@ -477,7 +477,7 @@ static void finish(Lower *L, Active *a) {
     }
 }
 
-/* A call from outside: lowers everything that it reaches in the group. */
+/* A call from outside: lowers every function of the group that it reaches. */
 static void start(Lower *L, const Function *fn, Val **arg, Val **result) {
     LowerState *st = L->st;
     int nfunction = st->nfunction;

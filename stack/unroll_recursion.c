@@ -1,40 +1,40 @@
-/* unroll_recursion.c: several activations of a recursive function in one.
+/* unroll_recursion.c: merges several levels of a recursive function into one.
  *
  *     f(n): if leaf(n) … else g(f(left n), f(right n))
  *
- * becomes, with L = 1, what follows, in which only the calls one level further down are left:
+ * becomes, with L = 1, the following, where only the calls one level further down remain:
  *
  *     f(n): if leaf(n) … else a = { m = left n:  if leaf(m) … else g(f(left m), f(right m)) }
  *                             b = { m = right n: if leaf(m) … else g(f(left m), f(right m)) }
  *                             g(a, b)
  *
- * A call of L + 1 levels has one frame, arguments and results inside it go through no parameters,
- * and what their readers know of each other is no longer hidden by a call. All functions of the
- * recursion are unrolled together, out of the bodies that they had. Depth is counted as before:
- * S_ENTER stands where an activation begins, and Func.inside says how far down calls are. */
+ * L + 1 levels need one frame and one call, inner arguments and results pass through no parameters,
+ * and passes can optimize across the former calls. All functions of the recursion are unrolled
+ * together, from their original bodies. Depth is counted as before: S_ENTER marks where an inner
+ * activation begins, and Func.inside says how many levels further down the remaining calls are. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "stack/batch.h"
 #include "utask/clone.h"
 #include "utask/walk.h"
 
-#define BODY_MAX 256 /* statements of a body with the bodies in it */
+#define BODY_MAX 256 /* statements of a body, inlined bodies included */
 #define LEVELS_MAX 7
 #define CALL_NS 3.0
 #define RECORD_NS 1.0
-/* What a copied statement costs an activation: there are more instructions than stay at hand. */
+/* Cost per activation of a copied statement: larger code fits the instruction caches less well. */
 #define COPY_NS 0.015
 #define COPY_GROUP_NS 0.4
 
 typedef struct UnrollCalls {
     Program *p;
     Cx *c;
-    int levels; /* of bodies in each other, beyond the outermost one */
-    int level;  /* of the body that is being copied */
+    int levels; /* of inlined bodies, the outermost one not counted */
+    int level;  /* of the body being copied */
 } UnrollCalls;
 
-/* ---- copies -------------------------------------------------------------------------------- */
-/* t is what a function returns, or not any more. */
+/* ---- copies ---------------------------------------------------------------------------------- */
+/* Marks t as a function's result, or no longer one. */
 static void hand_over(Tensor *t, bool owned, int ret) {
     const Join *j = t->kind == TK_JOIN ? tensor_join(t) : NULL;
     t->owned = owned;
@@ -46,7 +46,7 @@ static void hand_over(Tensor *t, bool owned, int ret) {
 static void copy_call(Clone *k, const Stmt *s, Seq *to) {
     UnrollCalls *u = k->user;
     const Func *f = s->call.f;
-    if (u->level == u->levels) { /* a call out of the innermost body */
+    if (u->level == u->levels) { /* a remaining call, in the innermost body */
         const Stmt *n = clone_stmt(k, s, to);
         for (int i = 0; i < f->nout; i++)
             hand_over(n->call.out[i], s->call.out[i]->owned, s->call.out[i]->ret);
@@ -72,7 +72,7 @@ static void copy_call(Clone *k, const Stmt *s, Seq *to) {
     }
 }
 
-/* What becomes of a function: its bodies are copied before one is replaced. */
+/* The unrolled version of f. All bodies are copied before any is replaced. */
 static Func unrolled(UnrollCalls *u, const Func *f) {
     Cx *c = u->c;
     Func g = *f;
@@ -103,13 +103,14 @@ static void unroll(UnrollCalls *u, Stmt *start) {
     for (int i = 0; i < n; i++) *start->call.func[i] = g[i];
 }
 
-/* ---- whether to ---------------------------------------------------------------------------- */
+/* ---- whether it pays
+ * ---------------------------------------------------------------------------- */
 typedef struct Size {
     int statements, groups, calls;
     bool siblings; /* calls in one Seq */
 } Size;
 
-/* Of q, with so many levels of bodies in it. */
+/* The size of q with `levels` levels of bodies inlined. */
 static void measure(const Seq *q, int levels, Size *z) {
     int calls = 0;
     for (int i = 0; i < q->s.n && z->statements <= BODY_MAX; i++) {
@@ -125,14 +126,15 @@ static void measure(const Seq *q, int levels, Size *z) {
     z->siblings |= calls > 1;
 }
 
-/* A call, beyond what is done inside of it. Without a stack of the machine's the threads of a block
- * meet around a record of all that the body has defined. */
+/* The overhead of a call. Without a hardware stack the threads of a block synchronize around a
+ * record of everything that the body has defined. */
 static double call_ns(const Device *d, const Size *z) {
-    return d->threads ? 3 * d->level[LEVEL_CORE].barrier_ns + RECORD_NS * z->statements : CALL_NS;
+    return device_is_gpu(d) ? 3 * d->level[LEVEL_CORE].barrier_ns + RECORD_NS * z->statements
+                            : CALL_NS;
 }
 
-/* How an activation's time changes with so many levels: one in levels + 1, or fewer where it calls
- * several, is a call. */
+/* The change of an activation's time with `levels` levels inlined. Only one activation in levels +
+ * 1 is then a call, or fewer where an activation makes several calls. */
 static double change_ns(const UnrollCalls *u, const Func *f, int levels, bool *fits) {
     const Device *d = u->p->schedule->device;
     Size one = {0}, all = {0};
@@ -142,13 +144,13 @@ static double change_ns(const UnrollCalls *u, const Func *f, int levels, bool *f
     int groups = all.groups - one.groups, others = all.statements - one.statements - groups;
     double ns = call_ns(d, &all) / (levels + 1) - call_ns(d, &one) + COPY_GROUP_NS * groups +
                 COPY_NS * others;
-    /* Siblings could have been parts of the units' at once; now their calls are. */
-    if (one.siblings && u->p->schedule->units > 1 && !d->threads)
+    /* Siblings could have run on different units; now only the remaining calls can. */
+    if (one.siblings && u->p->schedule->units > 1 && !device_is_gpu(d))
         ns += d->level[LEVEL_TEAM].barrier_ns / COST_UNKNOWN;
     return ns;
 }
 
-/* The recursion that statement *at starts. */
+/* Unrolls the recursion that statement *at starts, if it pays. */
 static void try_call(void *user, Seq *q, int *at) {
     UnrollCalls *u = user;
     Stmt *s = q->s.p[*at];
@@ -157,8 +159,8 @@ static void try_call(void *user, Seq *q, int *at) {
     int best = 0;
     for (int i = 0; i < s->call.nfunc; i++) {
         const Func *f = s->call.func[i];
-        if (f->rows || !clone_can(f->body, true)) return; /* calls of many activations are cut */
-        plain += cost_seq_ns(u->c, u->p->schedule->device, f->body, u->p->schedule->units);
+        if (f->rows || !clone_can(f->body, true)) return; /* batched calls are split by row count */
+        plain += cost_seq_ns(u->p, f->body, u->p->schedule->units);
     }
     for (int levels = 1; levels <= LEVELS_MAX; levels++) {
         double ns = plain;

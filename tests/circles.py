@@ -4,8 +4,8 @@
     circles.py BUILD_DIR
 
 A file needs another one when its object uses a symbol that the other's defines (nm of the library and the command in
-BUILD_DIR). A circle is a set of files that all need each other, some through others. One within a folder may have
-MOST files. Prints the others. Exit status 1 when a circle is larger than KNOWN says, or no longer as large.
+BUILD_DIR). A circle is a set of files that all need each other, some through others. It lies in one folder, and has at
+most MOST files. Prints the others. Exit status 1 when there are any.
 """
 import os
 import subprocess
@@ -13,13 +13,6 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST = 6
-# Circles over several folders, or with more than MOST files: folders, and the files of the largest such circle today.
-# Nothing is added here and no number grows: the table has to get empty.
-KNOWN = {
-    ("codegen/emit", "codegen/emit/cpu", "codegen/emit/gpu"): 15,
-    ("frontend",): 9,
-    ("api",): 8,
-}
 
 
 def needs(build):
@@ -61,19 +54,12 @@ def circles(graph):
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    graph, largest, bad = needs(sys.argv[1]), {}, []
-    for files in circles(graph):
-        folders = tuple(sorted({os.path.dirname(f) for f in files}))
-        if len(files) <= MOST and len(folders) == 1:
-            continue
-        if folders not in largest:
-            largest[folders] = len(files)
-        if len(files) > KNOWN.get(folders, 0):
-            bad.append(f"{len(files)} files of {', '.join(folders)} need each other, {KNOWN.get(folders, 0)} are known: {' '.join(files)}")
-    for folders, n in KNOWN.items():
-        if largest.get(folders, 0) < n:
-            bad.append(f"{largest.get(folders, 0)} files of {', '.join(folders)} need each other: KNOWN in tests/circles.py says {n}")
-    print("\n".join(bad + [f"{len(graph)} files, {len(largest)} known circles of {sum(largest.values())}, {len(bad)} wrong"]))
+    graph = needs(sys.argv[1])
+    found = circles(graph)
+    bad = [c for c in found if len(c) > MOST or len({os.path.dirname(f) for f in c}) > 1]
+    for c in bad:
+        print(f"{len(c)} files need each other: {' '.join(c)}")
+    print(f"{len(graph)} files, {len(found)} circles of {sum(map(len, found))}, {len(bad)} wrong")
     return bool(bad) or not graph
 
 

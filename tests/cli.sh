@@ -78,7 +78,7 @@ expect 2 "braid: unknown command 'fly'*" "$braid" fly
 expect 2 "braid: unknown option '--fast'*" "$braid" run --fast add.onnx
 expect 2 "braid: unknown option '--json'*" "$braid" run --json add.onnx
 expect 2 'braid: run needs MODEL.onnx|FILE.so*' "$braid" run
-expect 2 "braid: run: 'b' is one argument too many*" "$braid" run add.onnx b
+expect 2 "braid: run: unexpected argument 'b'*" "$braid" run add.onnx b
 expect 2 'braid: option -i needs a value*' "$braid" run add.onnx -i
 expect 2 "braid: option -i: 'x' is not a valid NAME=FILE*" "$braid" run add.onnx -i x
 expect 2 "braid: option --threads: '0' is not a valid N*" "$braid" run add.onnx --threads 0
@@ -152,7 +152,7 @@ for target in interp cpu; do
     check 'one line' [ "$(wc -l <err)" -eq 1 ]
     expect 1 'braid: odd.onnx: *Odd*' "${run[@]}" odd.onnx -i x=x.npy -i w=w.npy
     expect 1 "braid: add.onnx: input 'w' is missing*" "${run[@]}" add.onnx -i x=x.npy -o no
-    expect 1 "braid: add.onnx: there is no input 'z'; its inputs are: 'x', 'w'" "${run[@]}" add.onnx -i z=x.npy
+    expect 1 "braid: add.onnx: the model has no input 'z'; its inputs are: 'x', 'w'" "${run[@]}" add.onnx -i z=x.npy
     expect 1 'braid: none.npy: No such file or directory' "${run[@]}" add.onnx -i x=none.npy
     expect 1 'braid: x.txt: neither a .npy nor a .pb file' "${run[@]}" add.onnx -i x=x.txt
     expect 1 'braid: big.npy: its elements are big-endian*' "${run[@]}" add.onnx -i x=big.npy -i w=w.npy
@@ -206,8 +206,8 @@ expect 0 '' "$braid" run sub/real.so -i x=x.npy -i w=w.npy
 check 'its target is written' grep -qx 'y float32\[1,2\] min 4 mean 5 max 6' out
 check 'nothing else is beside it' [ "$(ls sub)" = real.so ]
 expect 1 'braid: link.so: it is a compiled library already, not a model' "$braid" compile link.so
-expect 1 'braid: link.so: it is a compiled library; explain takes the model' "$braid" explain link.so
-expect 1 'braid: no/such: the folder in which it would be made does not exist' "$braid" run link.so -i x=x.npy -i w=w.npy -o no/such
+expect 1 'braid: link.so: it is a compiled library; explain needs the model' "$braid" explain link.so
+expect 1 'braid: no/such: cannot make this folder: its parent folder does not exist' "$braid" run link.so -i x=x.npy -i w=w.npy -o no/such
 expect 1 'braid: x.npy: it is a file; outputs go to a folder' "$braid" run link.so -i x=x.npy -i w=w.npy -o x.npy
 # a disk that is full: here, files of more than 4 KiB cannot be written
 limited() { (ulimit -f 4 && "$@"); }
@@ -364,15 +364,15 @@ wait $writer
 check 'says so' grep -qx 'braid: stopped by a signal' err
 check 'who was not done' grep -qx 'FAIL stopped/b: not done when the tests were stopped' out
 check 'what was done' [ "$(tail -n 1 out)" = '1 passed, 1 failed, 0 skipped' ]
-expect 1 'braid: cache: no test is in this folder' "$braid" test cache
+expect 1 'braid: cache: there is no test in this folder' "$braid" test cache
 expect 1 'braid: none: No such file or directory' "$braid" test none
 
 # ---- bench, explain, ops
-expect 2 'braid: sizes of the inputs are open: say them by --size n=N, or give the inputs (-i)*' "$braid" bench add.onnx
-expect 2 'braid: sizes of the inputs are open: *' "$braid" run add.onnx --target interp
-expect 2 'braid: --size k: no input has such a size; open are: n*' "$braid" bench add.onnx --target interp --size k=3
+expect 2 'braid: sizes of the inputs are not known: set them with --size n=N, or give the inputs (-i)*' "$braid" bench add.onnx
+expect 2 'braid: sizes of the inputs are not known: *' "$braid" run add.onnx --target interp
+expect 2 'braid: --size k: no input has such a size; sizes to set are: n*' "$braid" bench add.onnx --target interp --size k=3
 expect 2 "braid: option --size: 'n=-1' is not a valid NAME=N*" "$braid" bench add.onnx --size n=-1
-expect 2 'braid: --size n=3, but the inputs that are given say 1*' "$braid" bench add.onnx --target interp -i x=x.npy --size n=3
+expect 2 'braid: --size n=3, but a given input has 1*' "$braid" bench add.onnx --target interp -i x=x.npy --size n=3
 expect 0 '' "$braid" run add.onnx --target interp --size x:0=3
 check 'random inputs are told' [ "$(head -n 2 out)" = 'input x float32[3,2], random
 input w float32[2], random' ]
@@ -395,9 +395,9 @@ expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
 expect 0 '' "$braid" explain add.onnx --dump-after fuse
 check 'the tree after a pass' grep -q '^program ' out
 check 'and nothing else' no grep -q '^statements: ' out
-expect 2 "braid: 'melt' is no pass for target cpu; passes are lower, dead-code, *fuse, *sync*" \
+expect 2 "braid: there is no pass 'melt' for target cpu; the passes are lower, dead-code, *fuse, *sync*" \
     "$braid" explain add.onnx --dump-after melt
-expect 2 "braid: 'fuse' is no pass for target interp; *" "$braid" compile add.onnx --target interp --dump-after fuse
+expect 2 "braid: there is no pass 'fuse' for target interp; *" "$braid" compile add.onnx --target interp --dump-after fuse
 "$braid" compile add.onnx -o passes.so --dump-after lower --time-passes >out 2>err
 check 'passes of a compilation' grep -q '^program ' out
 check 'times of passes' grep -Eq '^fuse +[0-9.]+ ms, verified in [0-9.]+ ms$' err
@@ -456,7 +456,7 @@ costs '{"costs": {"team_barrier_ns": 1e9}}' 'team_barrier_ns is 1e+09, too far f
 echo '{"target": "toaster", "costs": {"gflops": 1}}' >wrong.json
 expect 1 "braid: wrong.json: there is no device 'toaster'*" "$braid" device --import wrong.json
 echo '{"target": "cpu", "costs": {"gflops": 100}}' >wrong.json
-expect 1 'braid: wrong.json: the costs of cpu are measured by the first compilation' "$braid" device --import wrong.json
+expect 1 'braid: wrong.json: the costs of cpu cannot be imported: the first compilation measures them' "$braid" device --import wrong.json
 
 echo "$((count - bad)) passed, $bad failed"
 [[ $bad -eq 0 ]]

@@ -3,7 +3,7 @@
 
     names.py
 
-Two source files have one name only where they are the same thing for two families (cpu/ and gpu/), or one is what
+Two source files have one name only where they are the same thing for two families (cpu/, gpu/, plain/), or one is what
 scheduler/kernel/ or scheduler/plan/ decides and the other what codegen/emit/ prints of it; two files of the compiler's
 middle do not define a type of one name. Prints what is otherwise. Exit status 1 when there is a name
 that is not in KNOWN_FILES or KNOWN_TYPES, or one of those is no longer there.
@@ -31,7 +31,7 @@ def sources():
 
 def family(path):
     """The path with its family left open; one path for what is decided and what is printed of it."""
-    return re.sub(r"^(scheduler/kernel|scheduler/plan|codegen/emit(/\*)?)/", "plan/", re.sub(r"/(cpu|gpu)/", "/*/", path))
+    return re.sub(r"^(scheduler/kernel|scheduler/plan|codegen/emit(/\*)?)/", "plan/", re.sub(r"/(cpu|gpu|plain)/", "/*/", path))
 
 
 def several(pairs):

@@ -1,4 +1,4 @@
-/* clone.c: see clone.h. */
+/* clone.c: copies statements, as clone.h describes. */
 #include "utask/clone.h"
 #include "utask/expr_internal.h"
 #include "utask/walk.h"
@@ -21,7 +21,7 @@ void clone_again(Clone *k) {
 }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
-/* Reductions get axes of their own: copies may come to stand inside each other. */
+/* Reductions get axes of their own, because copies may end up nested in each other. */
 static Expr *clone_reduce(Clone *k, Expr *e) {
     Cx *c = k->c;
     Expr *body = clone_expr(k, e->a[0]), *to[MAX_RANK * 2];
@@ -177,13 +177,13 @@ typedef struct Copy {
     Seq *to;
 } Copy;
 
-/* A field of the copy, which holds what the original has there. */
+/* Replaces a field of the copy, which still holds the original's value. */
 static void clone_slot(void *user, const Slot *x) {
     Copy *y = user;
     Seq *from;
     switch (x->kind) {
     case SLOT_EXPR: *x->e = clone_expr(y->k, *x->e); break;
-    case SLOT_BODY: break; /* of the original's member, whose copy gets one of its own */
+    case SLOT_BODY: break; /* the body of the original's member; its copy gets one of its own */
     case SLOT_READ: *x->t = clone_tensor(y->k, *x->t); break;
     case SLOT_TENSOR:
         *x->t = x->more              ? clone_tensor(y->k, *x->t)

@@ -1,10 +1,10 @@
-/* control.c: If, Loop and Scan: loops whose carried values are found to be constant, of constant
- * shape, or neither, by trying.
+/* control.c: lowers If, Loop and Scan.
  *
- * A carried value starts out as "never changes". The body is lowered under that assumption; where
- * its result contradicts it, that part (an element, a dimension, the rank, the contents) is given
- * up and the body is lowered again. What was given up is remembered for each node, so that nested
- * loops cost a number of passes linear in what varies, not exponential in depth. */
+ * A loop's carried value is constant, of constant shape, or neither; which one is found by
+ * iterating to a fixed point. It starts out as "never changes". The body is lowered under that
+ * assumption; where its result contradicts it, that part (an element, a dimension, the rank, the
+ * contents) is given up and the body is lowered again. The result is remembered for each node, so
+ * the number of passes over nested loops is linear in what varies, not exponential in depth. */
 #include "utask/expr_internal.h"
 #include "utask/lower_internal.h"
 #include "utask/ops/size.h"
@@ -47,8 +47,8 @@ void lower_If(Lower *L) {
 /* One carried value during one attempt. */
 typedef struct Carried {
     CarryPlan *plan;
-    Val *init, *phi; /* phi: as the body sees it */
-    bool elems;      /* followed element by element */
+    Val *init, *phi; /* phi: the value inside the body */
+    bool elems;      /* tracked element by element */
     int64_t n;
     Sym **elem_sym; /* NULL entries: the element does not vary */
     Sym *dim_sym[MAX_RANK], *rank_sym, *len_sym, *has_sym;
@@ -161,8 +161,8 @@ static void phi_val(Lower *L, Stmt *loop, Carried *k) {
     seq_join_elems(k->phi, k->plan->elem, k->plan->elem);
 }
 
-/* Compares the body's result with the assumption; gives up what does not hold. True: try again. The
- * symbols of this attempt are numbered from nsym. */
+/* Compares the body's result with the assumption and gives up what does not hold. True: try again.
+ * The symbols of this attempt are numbered from nsym on. */
 static bool revise(Lower *L, Carried *k, Val *next, int nsym) {
     CarryPlan *p = k->plan;
     Val *phi = k->phi;
@@ -223,7 +223,7 @@ static void carry_sym(Lower *L, Stmt *loop, Sym *s, Expr *init, Expr *next) {
     if (s) vec_push(L->a, &loop->loop.syms, k);
 }
 
-/* Connects a confirmed carried value: in the body's Seq. */
+/* Connects a confirmed carried value to the loop; called in the body's Seq. */
 static void carry_finish(Lower *L, Stmt *loop, Carried *k, Val *next) {
     Val *init = k->init;
     if (init->kind == VT_OPTIONAL) {
@@ -256,15 +256,15 @@ static Val *carry_result(Lower *L, Carried *k) {
     return k->elems ? val_tensor(L, elems_tensor(L, k)) : k->phi;
 }
 
-/* What a size of a loop's body is outside of it. */
+/* Rewrites sizes of a loop's body for use outside of the loop. */
 typedef struct Outside {
     Cx *c;
     const Stmt *loop;
     bool entry; /* with the loop's symbols at their initial values */
-    Map *memo;  /* Expr id + 1 -> what became of it */
+    Map *memo;  /* Expr id + 1 -> the rewritten expression */
 } Outside;
 
-/* What a statement binds to y, or NULL. */
+/* The expression that a statement binds to y, or NULL. */
 static Expr *definition(Cx *c, const Sym *y) {
     for (int i = 0; i < y->scope->s.n; i++) {
         const Stmt *s = y->scope->s.p[i];
@@ -278,7 +278,7 @@ static Expr *definition(Cx *c, const Sym *y) {
     return NULL;
 }
 
-/* e with what the body's statements bind to symbols put in their place, where that is pure. */
+/* e with the body's symbols replaced by their definitions, where these are pure. */
 static Expr *outside(Outside *o, Expr *e) {
     if (!(e->flags & EF_SYM) || !e->pure) return e;
     Expr *r = map_geti(o->memo, (uint64_t)e->id + 1);
@@ -306,15 +306,15 @@ static Expr *outside(Outside *o, Expr *e) {
 static Expr *let_in(Lower *L, Seq *q, Expr *e) {
     Seq *up = L->seq;
     L->seq = q;
-    if (!ge_const(e, 0)) e = kmax(L->cx, e, e_int(L->cx, 0)); /* checked inside only */
+    if (!ge_const(e, 0)) e = kmax(L->cx, e, e_int(L->cx, 0)); /* the check is inside the loop */
     if (!is_simple(e)) e = let(L, "d", e, 0);
     L->seq = up;
     return e;
 }
 
-/* d, of the loop's body, as it can be seen after the loop: where it is known inside only, it is
- * remembered, and may not change between iterations. none: what it is without any iteration, when
- * that is not known either. */
+/* The size d of the loop's body as an expression valid after the loop. If it is known only inside,
+ * the loop carries it out, with a check that it does not change between iterations. none: its value
+ * when the loop makes no iteration and it is not known outside. */
 static Expr *after_loop(Lower *L, Stmt *loop, Seq *outer, Expr *d, int64_t none) {
     Cx *c = L->cx;
     if (expr_visible(d, outer) && !loop_varies(loop, d)) return d;
@@ -331,8 +331,8 @@ static Expr *after_loop(Lower *L, Stmt *loop, Seq *outer, Expr *d, int64_t none)
     return e;
 }
 
-/* scan_tensor for elements e whose rank is known at run time only: the iterations stack their
- * elements in a row, and what comes out is a view of that. It is to be placed after the loop. */
+/* A scan output of elements e whose rank is known only at run time: the iterations stack their
+ * elements flattened, and the output is a view of that. Place it after the loop. */
 static Tensor *scan_ranked(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Tensor *e) {
     Cx *c = L->cx;
     Expr *n = let(L, "n", count(L, e), 0), *dim[MAX_RANK], *row[2] = {trips};
@@ -415,13 +415,13 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
         again = false;
         for (int i = 0; i < s->ncarry; i++) {
             Val *next = res[first + i];
-            /* An optional may be followed by a plain value. */
+            /* A plain value may replace a carried optional. */
             plain[i] = k[i].phi->kind == VT_OPTIONAL && next && next->kind != VT_OPTIONAL;
             if (plain[i]) next = res[first + i] = some(L, next);
             again |= revise(L, &k[i], next, nsym);
         }
     }
-    /* Confirmed: still in the body. */
+    /* Confirmed. We are still in the body's Seq. */
     if (s->cond0) {
         loop->loop.cond0 = s->cond0;
         if (res[0]->kind != VT_TENSOR) fail(L, "the body's condition must be a tensor");
@@ -449,8 +449,8 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
     }
 }
 
-/* The results without any iteration. -1, or the scan output whose declared type is needed and does
- * not say its rank. */
+/* Makes the results of a loop without iterations. Returns -1, or the scan output that needs a
+ * declared rank and has none. */
 static int no_iterations(Lower *L, LoopSpec *s) {
     Expr *dim[MAX_RANK];
     for (int i = 0; i < s->ncarry; i++) s->result[i] = s->init[i];
@@ -469,8 +469,8 @@ static int no_iterations(Lower *L, LoopSpec *s) {
 
 static void attempt_iterations(Lower *L, void *user) { lower_iterations(L, user); }
 
-/* A body with a check that cannot be passed, or with a call whose result is not known yet, is an
- * error only where the loop makes an iteration: the other way out of it is to make none. */
+/* A body that always fails a check, or calls a function whose result is not known yet, is an error
+ * only if the loop makes an iteration. So such a loop becomes one without iterations. */
 static void lower_loop(Lower *L, LoopSpec *s) {
     Cx *c = L->cx;
     LowerState *st = L->st;
@@ -504,7 +504,7 @@ static void lower_loop(Lower *L, LoopSpec *s) {
     fault_unless(L, s->cond0 ? e_or(c, none, e_not(c, s->cond0)) : none, message);
 }
 
-/* A uniform scalar as the tensor a body parameter is declared to be: [] or [1]. */
+/* A uniform scalar as a tensor of the parameter's declared shape: [] or [1]. */
 static Val *scalar_param(Lower *L, const Value *param, Expr *e) {
     int64_t one = 1;
     int rank = param->type && param->type->kind == VT_TENSOR && param->type->has_shape &&
@@ -604,7 +604,7 @@ static int64_t list_at(Lower *L, const char *name, int i, int count) {
     return p[i];
 }
 
-/* A scan output as the attributes want it: reversed, and with the iterations along `axis`. */
+/* A scan output as the attributes ask for it: reversed, or with the iterations along `axis`. */
 typedef struct Placed {
     Tensor *t;
     int64_t axis;
@@ -653,9 +653,9 @@ void lower_Scan(Lower *L) {
         Placed k = {s.result[s.ncarry + i]->t, list_at(L, "scan_output_axes", i, s.nscan),
                     list_at(L, "scan_output_directions", i, s.nscan) != 0};
         Tensor *t = k.t;
-        if (t->rank >= 0)
-            t = placed(L, &k, t->rank);
-        else if (k.axis || k.reverse) /* a negative axis counts from an end that is not known */
+        if (t->rank >= 0) t = placed(L, &k, t->rank);
+        /* a negative axis counts from the end, which depends on the rank */
+        else if (k.axis || k.reverse)
             t = for_each_size(L, t->rank_e, __builtin_ctz(t->rank_mask),
                               31 - __builtin_clz(t->rank_mask), placed, &k, "the rank");
         out(L, s.ncarry + i, t);

@@ -1,9 +1,9 @@
-/* draw.c: the places of random numbers: what tells one execution of a node from all others.
+/* draw.c: places of random numbers, which distinguish each execution of a node from all others.
  *
- * A node draws by a key made of the run's seed, or the one that its attribute gives, and of its
- * place: its own number, the iterations of the loops around it, the calls that lead to it. Each is
- * drawn from the one before, so that keys are as good as random. All are uniform and pure:
- * transformations may move, repeat or share draws as they like. */
+ * A node draws with a key made from a seed (the run's, or its attribute) and from its place: its
+ * own number, the iterations of the enclosing loops, the calls that lead to it. Each part is mixed
+ * into the key by a draw, so keys are as good as random. Keys are uniform and pure, so
+ * transformations may freely move, repeat or share draws. */
 #include "utask/lower_internal.h"
 
 static Expr *u64(Lower *L, int64_t v) { return e_ci(L->cx, DT_U64, v); }
@@ -17,7 +17,7 @@ static Expr *number_of(Lower *L, const Node *n) {
     return u64(L, i);
 }
 
-/* `place` in the loops around seq, from outside, up to `end`. */
+/* Extends `place` by the iterations of the loops around seq, outermost first, up to `end`. */
 static Expr *in_loops(Lower *L, Expr *place, const Seq *seq, const Seq *end) {
     if (!seq || seq == end) return place;
     place = in_loops(L, place, seq->parent, end);
@@ -33,7 +33,7 @@ static Expr *place_in(Lower *L, DrawFrame *f, const Seq *seq) {
         place = e_draw(L->cx, place_in(L, f->up, f->seq), number_of(L, f->call));
     else if (f->place)
         place = f->place;
-    else /* the function is lowered again, with a place */
+    else /* makes the driver lower the function again, with a place */
         *f->asked = true;
     return in_loops(L, place, seq, f->seq);
 }

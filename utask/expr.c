@@ -1,4 +1,4 @@
-/* expr.c: construction and simplification of scalar expressions.
+/* expr.c: constructs and simplifies scalar expressions.
  *
  * Every constructor returns a canonical node: int64 sums are kept as sorted linear combinations
  * (linear.c), so equal shapes are equal pointers. */
@@ -44,7 +44,7 @@ int cx_site(Cx *c, const char *path, const char *fmt, ...) {
         for (size_t i = 0; path[i]; i++)
             if ((unsigned char)text[i] < 32) text[i] = ' ';
     }
-    /* One node asks for the same site many times. */
+    /* A node often asks for the same site several times in a row. */
     for (int i = c->site.n - 1; i >= 0 && i >= c->site.n - 8; i--)
         if (!strcmp(c->site.p[i], text)) return i;
     vec_push(c->a, &c->site, text);
@@ -196,7 +196,7 @@ Expr *e_un(Cx *c, int op, Expr *a) {
     return expr_raw(c, op, o->truth ? DT_BOOL : t, 1, &a);
 }
 
-/* Bool operands; NULL when there is nothing to simplify. */
+/* For bool operands; NULL when there is nothing to simplify. */
 static Expr *simplify_logic(Cx *c, int op, Expr *a, Expr *b) {
     if (op == E_AND || op == E_OR) {
         if (a == b) return a;
@@ -306,7 +306,7 @@ Expr *e_bitcast(Cx *c, DType t, Expr *a) {
         put_const(&bits, a);
         Expr *r = e_elem(c, &(Const){.dtype = t, .count = 1, .data = &bits}, 0);
         put_const(&back, r);
-        if (back == bits) return r; /* not so: a NaN that a double does not hold */
+        if (back == bits) return r; /* false for a NaN whose payload a double does not hold */
     }
     return expr_raw(c, E_BITCAST, t, 1, &a);
 }
@@ -419,8 +419,8 @@ bool e_is_ival(const Expr *e, int64_t v) {
     return e->op == E_CONST && !dtype_is_float(e->dtype) && e->i == v;
 }
 
-/* Whether x is free in e, found in `most` steps at most; `seen`, when there is one, has expressions
- * in which it is not: of what is shared again and again there are more ways than nodes. */
+/* Whether x is free in e. Without `seen` it gives up after `most` steps, because a DAG has far more
+ * paths than nodes; `seen` is a cache of expressions without x. */
 #define SEEN 256
 static bool uses_axis(const Expr *e, const Axis *x, int *most, const Expr **seen) {
     if (!(e->flags & EF_AXIS)) return false;

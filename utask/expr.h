@@ -1,25 +1,26 @@
 /* expr.h: scalar expressions, the one language for tensor bodies, shapes and uniform values.
  *
- * Immutable and hash-consed: two equal expressions are one pointer. Constructors simplify (constant
- * folding, linear normal form of int64 sums, ranges of axes and symbols), so a comparison of two
- * dims that can be decided at compile time comes back as a constant.
+ * Expressions are immutable and hash-consed: equal expressions are the same pointer. Constructors
+ * simplify (constant folding, linear normal form of int64 sums, ranges of axes and symbols), so a
+ * comparison of two dims that can be decided at compile time is a constant.
  *
  * Semantics shared by every target:
  *  - integers wrap at their width; DIV truncates, FDIV floors, MOD has the divisor's sign, FMOD the
  *    dividend's; a zero divisor yields 0 (lowerings put a GUARD where ONNX calls it an error);
  *  - float16 and bfloat16 round after every operation; float32 is computed in float32;
  *  - MIN, MAX propagate NaN; comparisons with NaN are false; ROUND is half to even;
- *  - SELECT evaluates only the taken side as far as loads and guards go: an out-of-range LOAD on
- * the other side is never performed;
- *  - TELL(cond, v…) is the bool cond; when a GUARD with it, or a check, fails, the int64 values v
- * are put into the fault's message. They are computed then only.
- *  - GUARD(cond, a, b; site): a when cond, else raises the run-time fault `site` and gives b.
- *  - SHL, SHR by at least the width give 0 (arithmetic SHR: the sign);
- *  - values of small types (base.h) are codes: constants, loads, choices, and bit casts from and to
- * each other and 8-bit integers are all that is done with them. CAST is none of them: e_cast gives
- * other expressions.
- *  - DRAW(key, counter), all uint64: random bits, a function of both (codegen/text/draw.inc). SEED
- * is the key of the run, uint64.
+ *  - SELECT performs loads and guards only on the side taken: an out-of-range LOAD on the other
+ *    side never happens;
+ *  - TELL(cond, v…) is the bool cond. When a GUARD or check on it fails, the int64 values v go into
+ *    the fault's message; they are computed only then;
+ *  - GUARD(cond, a, b; site): a when cond holds; otherwise raises the run-time fault `site` and
+ *    gives b;
+ *  - SHL and SHR by the width or more give 0 (arithmetic SHR: the sign);
+ *  - values of small types (base.h) are codes. They occur only in constants, loads, SELECT, and bit
+ *    casts between each other and 8-bit integers. There is no CAST of them: e_cast builds the
+ *    conversion from other operators;
+ *  - DRAW(key, counter), all uint64: random bits, a pure function of both (codegen/text/draw.inc).
+ *    SEED is the key of the run, uint64.
  */
 #ifndef BRAID_EXPR_H
 #define BRAID_EXPR_H
@@ -38,10 +39,10 @@ typedef enum {
 } ExprOp;
 
 /* Reductions. Over an empty domain: SUM 0, PROD 1, MAX lowest, MIN highest (of the dtype; -inf, inf
- * for floats), AND true, OR false, ARG… 0. SUM and PROD of floats accumulate in axis order, of
- * float16 and bfloat16 in float32 rounded once at the end. MAX, MIN propagate NaN. ARGMAX, ARGMIN
- * reduce over exactly one axis, have dtype int64, and give the first extreme, ARGMAX_LAST,
- * ARGMIN_LAST the last one. */
+ * for floats), AND true, OR false, ARG… 0. SUM and PROD of floats accumulate in axis order; float16
+ * and bfloat16 accumulate in float32, rounded once at the end. MAX and MIN propagate NaN. ARGMAX
+ * and ARGMIN reduce over exactly one axis, have dtype int64, and give the first extreme;
+ * ARGMAX_LAST and ARGMIN_LAST give the last one. */
 typedef enum {
     R_SUM,
     R_PROD,
@@ -61,14 +62,14 @@ typedef struct Axis {
     Expr *extent; /* int64, uniform */
 } Axis;
 
-/* A uniform value: a scalar that every unit computes itself. `lo` is a proven lower bound (dims:
- * 0). */
+/* A uniform value: a scalar that every unit computes for itself. `lo` is a proven lower bound (0
+ * for dims). */
 typedef struct Sym {
     int id;
     DType dtype;
     const char *name;
     int64_t lo, hi;
-    struct Seq *scope; /* the Seq from whose end on it is readable; NULL: everywhere */
+    struct Seq *scope; /* the Seq in which it is defined and readable; NULL: everywhere */
 } Sym;
 
 enum { EF_AXIS = 1, EF_LOAD = 2, EF_REDUCE = 4, EF_GUARD = 8, EF_SYM = 16, EF_INDIM = 32 };
@@ -83,9 +84,10 @@ struct Expr {
     int n;         /* operands in a[] */
     int naxis;     /* REDUCE */
     union {
-        int64_t i; /* CONST of integer, bool or small dtype (the code); GUARD: site; INDIM: input <<
-                      8 | (axis & 255) */
-        double f;  /* CONST of float dtype */
+        /* CONST of integer, bool or small dtype (the code); GUARD: site; INDIM: input << 8 | (axis
+         * & 255) */
+        int64_t i;
+        double f; /* CONST of float dtype */
         Sym *sym;
         Axis *axis;
         Tensor *t;    /* LOAD */
@@ -108,7 +110,7 @@ typedef struct Cx {
 Cx *cx_new(Arena *a, Diag *d);
 int cx_site(Cx *c, const char *path, const char *fmt, ...) PRINTF(3, 4);
 
-/* What scalar.def says of an operator; texts are NULL where it says nothing. */
+/* What scalar.def says about an operator; a text that it does not give is NULL. */
 typedef enum {
 #define WORK(name, ...) WORK_##name,
 #include "utask/scalar.def"
@@ -125,7 +127,7 @@ enum {
 };
 typedef struct ExprRow {
     const char *name;
-    uint8_t operands; /* of a scalar operator; 0: a node with a meaning of its own */
+    uint8_t operands; /* of a scalar operator; 0: a special node */
     uint8_t work;     /* WorkClass */
     uint8_t mark;     /* EF_… */
     uint8_t level;    /* INFIX; 0: printed as a call */
@@ -159,14 +161,14 @@ Expr *e_elem(Cx *c, const struct Const *k, int64_t i); /* element of a constant 
 Expr *e_sym(Cx *c, Sym *s);
 Expr *e_axis(Cx *c, Axis *x);
 Expr *e_limit(Cx *c); /* iterations that a loop may make: --max-iterations */
-Expr *e_seed(Cx *c);  /* uint64, the same all through a run */
-Expr *e_indim(Cx *c, int input,
-              int axis); /* size of an input's axis; -1 its rank, -2 has-element */
+Expr *e_seed(Cx *c);  /* uint64, the same throughout a run */
+/* The size of an input's axis; axis -1: its rank, -2: whether it has an element. */
+Expr *e_indim(Cx *c, int input, int axis);
 Expr *e_un(Cx *c, int op, Expr *a);
 Expr *e_bin(Cx *c, int op, Expr *a, Expr *b); /* same dtype on both sides (asserted) */
 Expr *e_cast(Cx *c, DType t, Expr *a);        /* ONNX Cast: float to int truncates */
-/* ONNX Cast to a small type (utask/small_cast.c). Out of range: the largest, or NaN or infinity where
- * not `saturate`. `round`: float8e8m0 only, all others round half to even. */
+/* ONNX Cast to a small type (utask/small_cast.c). Out of range: the largest, or NaN or infinity
+ * where not `saturate`. `round`: float8e8m0 only, all others round half to even. */
 typedef enum { ROUND_UP, ROUND_DOWN, ROUND_NEAREST } SmallRound;
 typedef struct SmallCast {
     bool saturate;
@@ -178,7 +180,8 @@ Expr *small_decode(Cx *c, Expr *a);
 Expr *e_bitcast(Cx *c, DType t, Expr *a); /* same element size */
 Expr *e_sel(Cx *c, Expr *cond, Expr *a, Expr *b);
 Expr *e_guard(Cx *c, Expr *cond, Expr *a, Expr *b, int site);
-/* A message shows value i where its text has the character SAID_FIRST + i, and "?" for UNSAID. */
+/* A message shows value i where its text has the character SAID_FIRST + i, and "?" where it has
+ * UNSAID. */
 enum { SAID_MAX = 4, SAID_FIRST = 1 };
 #define UNSAID INT64_MIN
 Expr *e_tell(Cx *c, Expr *cond, int n,
@@ -186,6 +189,7 @@ Expr *e_tell(Cx *c, Expr *cond, int n,
 Expr *e_load(Cx *c, Tensor *t, Expr **idx);  /* rank(t) indices, int64 */
 Expr *e_loadf(Cx *c, Tensor *t, Expr *flat); /* row-major flat index */
 Expr *e_reduce(Cx *c, ReduceKind k, int n, Axis **axis, Expr *body);
+Expr *e_identity(Cx *c, ReduceKind k, DType t); /* what a reduction over an empty domain gives */
 Axis *axis_new(Cx *c, Expr *extent);
 Sym *sym_new(Cx *c, DType t, const char *name, int64_t lo);
 
@@ -209,27 +213,33 @@ Expr *e_addi(Cx *c, Expr *a, int64_t k);
 Expr *e_muli(Cx *c, Expr *a, int64_t k);
 
 /* ---- queries --------------------------------------------------------------------------------- */
-/* How many operands are evaluated whatever the others are; the rest depends on the first. */
+/* The number of operands that are always evaluated; whether the others are depends on the first. */
 static inline int e_always(const Expr *e) { return expr_row[e->op].flags & OP_LAZY ? 1 : e->n; }
-/* The condition of a check or guard without what it tells. */
+/* The condition of a check or guard without the values that it reports. */
 static inline Expr *e_told(Expr *cond) { return cond->op == E_TELL ? cond->a[0] : cond; }
 bool e_is_int(const Expr *e, int64_t *v);              /* integer or bool constant */
 bool e_is_ival(const Expr *e, int64_t v);              /* … with this value */
 bool e_range(const Expr *e, int64_t *lo, int64_t *hi); /* int64: proven bounds (false: none) */
-/* idx = coef * axis + rest with coef and rest free of axis; false when not affine in it. */
+bool e_at_most(Cx *c, Expr *a, Expr *b);               /* a <= b is proven */
+/* Splits idx = coef * axis + rest, where coef and rest are free of axis; false when idx is not
+ * affine in it. */
 bool e_affine(Cx *c, Expr *idx, Axis *x, Expr **coef, Expr **rest);
-Expr *e_coef(Cx *c, Expr *idx, Axis *x); /* this coef; NULL where it is not affine */
-/* idx = sum of stride[i] * x[i] + rest with constant strides and rest free of the axes. */
+Expr *e_coef(Cx *c, Expr *idx, Axis *x); /* that coef; NULL when not affine */
+/* Splits idx = sum of stride[i] * x[i] + rest, where strides are constant and rest is free of the
+ * axes. */
 bool e_strides(Cx *c, Expr *idx, int n, Axis *const *x, int64_t *stride, Expr **rest);
-/* The extents of axes, multiplied, where they are constants: `unknown` in the place of others. */
+/* The constant extent of an axis, else `unknown`. */
 int64_t axis_size(const Axis *x, int64_t unknown);
-/* INT64_MAX: more than fits, or `unknown` is negative and one is. */
+/* The product of axis sizes. INT64_MAX: it overflows, or `unknown` is negative and an extent is
+ * unknown. */
 int64_t axes_size(int n, Axis *const *x, int64_t unknown);
 bool e_uses_axis(const Expr *e, const Axis *x);
-/* Replaces axes by expressions (and, when map != NULL, loads through map: returns NULL to keep). */
+/* Replaces axes by expressions, and loads by map(load) when map is not NULL; map returns NULL to
+ * keep a load. */
 typedef Expr *LoadMap(void *user, Expr *load);
 Expr *e_subst(Cx *c, Expr *e, int n, Axis *const *from, Expr *const *to, LoadMap *map, void *user);
-/* e with every occurrence of node `from` (one that has flags: a symbol, an axis…) replaced. */
+/* e with every occurrence of node `from` replaced; `from` must have flags (a symbol, an axis,
+ * …). */
 Expr *e_replace(Cx *c, Expr *e, Expr *from, Expr *to);
 /* Calls f once for each distinct LOAD below e. */
 void e_each_load(Cx *c, Expr *e, void (*f)(void *user, Expr *load), void *user);

@@ -1,4 +1,4 @@
-/* expr_internal.h: shared by expr.c, scalar.c and linear.c. */
+/* expr_internal.h: what expr.c, scalar.c and linear.c share. */
 #ifndef BRAID_EXPR_INTERNAL_H
 #define BRAID_EXPR_INTERNAL_H
 #include "utask/utask.h"

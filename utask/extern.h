@@ -1,4 +1,4 @@
-/* extern.h: the hand-written bodies by name. */
+/* extern.h: looks up hand-written bodies by name. */
 #ifndef BRAID_EXTERN_TABLE_H
 #define BRAID_EXTERN_TABLE_H
 
@@ -13,8 +13,8 @@ struct ExternRow {
     int (*plan)(const bx_tensor *in, const int64_t *param, int64_t *sym, int64_t *bytes);
     /* plan NULL: no symbols, no blobs, no scratch */
     int (*run)(const bx_tensor *in, const int64_t *param, bx_tensor *out, void *scratch);
-    const char *in_place; /* the body that gives the same in the memory of input 0; NULL: none */
-    bool changes_input;   /* it writes to input 0: units meet between its plan and its run */
+    const char *in_place; /* the body that does the same in place in input 0; NULL: none */
+    bool changes_input;   /* it writes to input 0: units synchronize between plan and run */
 };
 
 const ExternRow *extern_find(const char *name); /* NULL when there is none */

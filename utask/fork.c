@@ -1,6 +1,5 @@
-/* fork.c: branches as lowering makes them: each arm lowered in a Seq of its own, and what they give
- * joined. An arm that cannot run, as far as is known when it is lowered, becomes a fault at run
- * time. */
+/* fork.c: lowers branches: each arm in a Seq of its own, then joins their results. An arm that is
+ * found to fail while it is lowered becomes a fault at run time. */
 #include "utask/lower_internal.h"
 #include "utask/sequence_val.h"
 
@@ -49,7 +48,8 @@ Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n) {
     return e;
 }
 
-/* Joins the elements of tiny tensors of one constant shape; NULL when they do not qualify. */
+/* Joins two tiny tensors of the same constant shape element by element; NULL when they do not
+ * qualify. */
 static Tensor *join_elems(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     Tensor *t = a ? a : b;
     int64_t n = count_const(t), dim[MAX_RANK];
@@ -76,7 +76,7 @@ static Expr *const *dims_at(const Tensor *t, int r) {
     return t->rank < 0 && (t->rank_mask >> r & 1) ? (t->alt[r] ? t->alt[r] : t->dim) : NULL;
 }
 
-#define NO_RANK (-1) /* of what an arm that cannot run gives */
+#define NO_RANK (-1) /* of a result of an arm that cannot run */
 
 static Expr *join_rank(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     Expr *ra = a ? rank_expr(L, a) : NULL, *rb = b ? rank_expr(L, b) : NULL;
@@ -136,8 +136,8 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     return j;
 }
 
-/* A value that stands for the element of an empty optional, of the kind and, where possible, shape
- * of `like`. */
+/* A placeholder for the element of an empty optional. It has the kind and, where possible, the
+ * shape of `like`. */
 static Val *placeholder(Lower *L, const Fork *f, const Val *like) {
     if (like->kind == VT_SEQUENCE) return seq_empty(L, like->elem_dtype);
     const Tensor *t = like->t;
@@ -158,7 +158,7 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
     if (v->kind == VT_OPTIONAL) {
         r->has = join_expr(L, f, a ? a->has : NULL, b ? b->has : NULL, "has", 0);
         Val *x = a ? a->inner : NULL, *y = b ? b->inner : NULL;
-        if (a && b && !x != !y) { /* the arm without element still has to give something */
+        if (a && b && !x != !y) { /* the arm without an element still needs a value */
             Seq *up = L->seq;
             L->seq = f->s->br.arm[x ? 1 : 0];
             *(x ? &y : &x) = placeholder(L, f, x ? x : y);
@@ -181,8 +181,8 @@ static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {
     return r;
 }
 
-/* What lowering changes on its way and an error leaves as it was there. Statements that were
- * appended before the error stay where they are: each was whole when it was appended. */
+/* The state of lowering that must be restored after an error. Statements appended before the error
+ * stay: each was complete when it was appended. */
 typedef struct Place {
     const Node *node;
     Val **out;
@@ -251,7 +251,7 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
               void *user, int nresult, Val **result) {
     Val **res[2];
     LowerState *st = L->st;
-    const char *first = NULL; /* why there is an arm that cannot run */
+    const char *first = NULL; /* why an arm cannot run */
     bool ok[2], trapped = false, unmet = true;
     for (int k = 0; k < 2; k++) {
         res[k] = NEWN(L->a, Val *, nresult ? nresult : 1);
@@ -260,8 +260,8 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
         if ((ok[k] = attempt(L, fork_arm, &arm))) continue;
         bool drop = L->d->status == ST_MODEL || (f->by_rank && L->d->status == ST_UNSUPPORTED);
         if (!drop || first) {
-            /* Neither arm, as far as is known now; a real fault says more than a call without
-             * result. */
+            /* Neither arm can run, as far as is known now. A real fault says more than a call
+             * without a result. */
             const char *why =
                 drop && st->trap && !trapped ? first : arena_strdup(L->a, L->d->message);
             st->trap = drop && (st->trap || trapped);

@@ -1,10 +1,10 @@
-/* interp.c: the interpreter: statements of a prepared Program over values. */
+/* interp.c: the interpreter: runs the statements of a prepared Program. */
 #include "utask/interp.h"
 #include "codegen/text/fault.inc"
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Reads back what push_dims asked for, from result *at on. Returns the rank. */
+/* Reads the dims that push_dims asked for, from result *at on. Returns the rank. */
 static int read_dims(const Exec *x, const Code *k, int *at, const Tensor *t, int64_t *dim) {
     if (t->rank >= 0) {
         for (int i = 0; i < t->rank; i++) dim[i] = code_out(x, k, (*at)++).i;
@@ -24,7 +24,7 @@ static int read_dims(const Exec *x, const Code *k, int *at, const Tensor *t, int
     return (int)rank;
 }
 
-/* ---- values ------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 static void set_value(Exec *x, const Tensor *t, Buf *b) {
     Buf *old = x->value[t->id];
     x->value[t->id] = b;
@@ -67,14 +67,15 @@ static Buf *ref(Buf *b) {
 
 static void set_sym(Exec *x, const Sym *s, RegVal v) { x->sym[s->id] = v; }
 
-/* ---- statements --------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static void run_seq(Exec *x, const StepSeq *q);
 
 static void release(Exec *x, const StepSeq *q) {
     for (int i = 0; i < q->nown; i++) set_value(x, q->own[i], NULL);
 }
 
-/* Memory that is freed when the run ends before the caller frees it. One at a time. */
+/* Allocates memory that is freed if the run ends before the caller frees it. Only one piece at a
+ * time. */
 static void *hold(Exec *x, size_t n) {
     x->held = calloc(1, n ? n : 1);
     if (!x->held) exec_fault(x, ST_MEMORY, -1, "out of memory: a step needs %zu bytes", n);
@@ -142,7 +143,7 @@ static void run_extern(Exec *x, const Step *o) {
     let_go(x);
 }
 
-/* ---- loops -------------------------------------------------------------------------------- */
+/* ---- loops ----------------------------------------------------------------------------------- */
 typedef struct ScanState {
     char *data;
     size_t bytes, cap;
@@ -265,8 +266,8 @@ static void run_branch(Exec *x, const Step *o) {
     release(x, &o->body[k]);
 }
 
-/* ---- calls -------------------------------------------------------------------------------- */
-/* A function's values as they were before a call of it; and what goes into it and comes back. */
+/* ---- calls ----------------------------------------------------------------------------------- */
+/* A function's values as they were before a call, and the call's arguments and results. */
 typedef struct Frame {
     struct Frame *up;
     const IFunc *fn;
@@ -297,7 +298,7 @@ static Frame *frame_new(Exec *x, const IFunc *g) {
     return x->frame = r;
 }
 
-/* An activation beyond stack_depth: goes on only in a run that measures the depth. */
+/* Handles an activation beyond stack_depth: only a run that measures the depth continues. */
 static void deeper(Exec *x, const Func *f, bool full) {
     Depth *m = x->measured;
     if (m->site < 0) m->site = f->site;
@@ -374,13 +375,13 @@ static void run_seq(Exec *x, const StepSeq *q) {
         case S_BRANCH: run_branch(x, o); break;
         case S_BARRIER:
         case S_ENTER:
-        case S_COUNT: break; /* one unit, and a plain tree: nothing to wait for */
+        case S_COUNT: break; /* one unit and a plain tree need no barrier */
         }
         for (int k = 0; k < o->nfree; k++) set_value(x, o->free[k], NULL);
     }
 }
 
-/* ---- running ------------------------------------------------------------------------------ */
+/* ---- running --------------------------------------------------------------------------------- */
 static void check_inputs(Exec *x) {
     const Program *p = x->p;
     for (int i = 0; i < p->nin; i++) {
@@ -424,7 +425,7 @@ static void make_outputs(Exec *x, const Interp *it) {
             die("output '%s' has %lld elements, its dims say %lld", io->name, (long long)b->count,
                 (long long)count);
         o->bytes = (size_t)b->count * dtype_size(t->dtype);
-        if (b->refs == 1 && !b->borrowed) { /* ours alone: no copy */
+        if (b->refs == 1 && !b->borrowed) { /* not shared: no copy */
             o->data = b->data;
             b->borrowed = true;
             continue;
@@ -445,7 +446,8 @@ static bool run_here(Exec *x, const Interp *it) {
     return true;
 }
 
-/* Recursion of the program is recursion of the interpreter: on a thread with stack enough. */
+/* The interpreter recurses when the program does, so it runs on a thread with a stack that is large
+ * enough. */
 typedef struct Deep {
     Exec *x;
     const Interp *it;
@@ -454,12 +456,12 @@ typedef struct Deep {
 } Deep;
 
 #if defined(__SANITIZE_ADDRESS__) || !defined(__OPTIMIZE__)
-enum { LEVEL_BYTES = 4096 }; /* of C stack for a Seq inside another */
+enum { LEVEL_BYTES = 4096 }; /* of C stack for one nested Seq */
 #else
 enum { LEVEL_BYTES = 1024 };
 #endif
 enum { STACK_REST = 1 << 20 }; /* for everything else */
-/* How far a recursion that was too deep is followed to tell how deep it is. */
+/* How far a recursion that is too deep is followed, to report its depth. */
 #define MEASURED_DEPTH ((int64_t)1 << 20)
 #define MEASURED_BYTES ((size_t)1 << 28) /* of stack */
 
@@ -481,7 +483,7 @@ static bool run_program(Exec *x, const Interp *it) {
     pthread_t thread;
     bool started = false;
     if (pthread_attr_init(&attr) == 0) {
-        /* With less stack, less depth is possible. */
+        /* If the stack cannot be had, try half of it: the possible depth is then less. */
         for (; !started && d.stack > STACK_REST; d.stack /= 2)
             if (pthread_attr_setstacksize(&attr, d.stack) == 0 &&
                 pthread_create(&thread, &attr, run_deep, &d) == 0)
@@ -494,7 +496,7 @@ static bool run_program(Exec *x, const Interp *it) {
     return false;
 }
 
-/* measure: a recursion that is too deep is followed further. */
+/* measure: follow a recursion beyond its limit. */
 static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, Depth *depth,
                        const RtValue *in, RtValue *out, Diag *d) {
     Exec *x = calloc(1, sizeof *x);
@@ -563,7 +565,7 @@ Status interp_run(const Interp *it, const InterpConfig *cfg, const RtValue *in, 
     bool whole = dropped && run_once(it, cfg, true, &m, in, dropped, &other) == ST_OK;
     for (int i = 0; whole && i < it->p->nout; i++) free(dropped[i].data);
     free(dropped);
-    if (!whole && !m.capped) m.deepest--; /* something else ended it there */
+    if (!whole && !m.capped) m.deepest--; /* another fault ended it there */
     if (m.deepest < first.deepest) m.deepest = first.deepest;
     snprintf(d->message, sizeof d->message, "%s %s%lld; the limit is %lld (--stack-depth)",
              it->p->cx->site.p[first.site], whole ? "" : "more than ", (long long)m.deepest,

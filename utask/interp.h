@@ -1,4 +1,4 @@
-/* interp.h: the inside of the interpreter.
+/* interp.h: the interpreter's internals.
  *
  * A tensor body, or a few uniform expressions, is compiled once to a Code: register instructions
  * that work on up to LANES output elements at a time. What a register holds is known only at run
@@ -18,8 +18,8 @@ enum { LANES = 8 };
 enum { LANES = 256 };
 #endif
 
-/* How lanes of a dtype are kept: float (16-bit floats too, rounded after each operation), double,
- * int64 (wrapped to the dtype), int32 0 or 1 for bool. */
+/* How the lanes of a dtype are stored: float (also 16-bit floats, rounded after each operation),
+ * double, int64 (wrapped to the dtype), or int32 0 or 1 for bool. */
 typedef enum { CL_F, CL_D, CL_I, CL_B } LaneClass;
 static inline LaneClass lane_class(DType t) {
     switch (t) {
@@ -33,8 +33,9 @@ static inline LaneClass lane_class(DType t) {
 }
 static inline size_t lane_size(LaneClass c) { return c == CL_D || c == CL_I ? 8 : 4; }
 
-/* ---- lane kernels (interp_lanes.c) -------------------------------------------------------- */
-/* n lanes; d never overlaps an operand; an operand's stride is 1, or 0 for one value for all. */
+/* ---- lane kernels (interp_lanes.c) ----------------------------------------------------------- */
+/* They work on n lanes; d never overlaps an operand; an operand's stride is 1, or 0 when all lanes
+ * share one value. */
 /* A scalar operator on operands of type t; unary: the operand twice. */
 void lanes_scalar(int op, DType t, int n, void *d, const void *a, int sa, const void *b, int sb);
 void lanes_select(LaneClass c, int n, void *d, const int32_t *m, const void *a, int sa,
@@ -42,14 +43,15 @@ void lanes_select(LaneClass c, int n, void *d, const int32_t *m, const void *a, 
 void lanes_cast(DType to, DType from, int n, void *d, const void *a);
 void lanes_bitcast(DType to, DType from, int n, void *d, const void *a);
 void lanes_round(DType t, int n, float *d); /* to float16 or bfloat16; nothing for float32 */
-/* Elements base + step * l of packed data; elements base + idx[l], where count >= 0 makes those
- * outside [0, count) zero; and the way back, to out[0..n). */
+/* Load elements base + step * l of packed data; load elements base + idx[l], where count >= 0 makes
+ * those outside [0, count) zero; store to out[0..n). */
 void lanes_load(DType t, int n, void *d, const void *data, int64_t base, int64_t step);
 void lanes_gather(DType t, int n, void *d, const void *data, int64_t base, const int64_t *idx,
                   int64_t count);
 void lanes_store(DType t, int n, void *out, const void *a, int sa);
-/* One step of a reduction: acc[l] = acc[l] op v[l] (times w[l] when w). For ARG…, idx[l] follows,
- * taking k. `fold`: all n values go into the one accumulator at acc, in order, with k, k + 1, … */
+/* One step of a reduction: acc[l] = acc[l] op v[l] (times w[l] when w). For ARG…, idx[l] becomes k
+ * when v[l] is taken. `fold`: all n values go in order into the single accumulator at acc, with k,
+ * k + 1, … */
 typedef struct AccStep {
     ReduceKind kind;
     LaneClass cls; /* of v and acc */
@@ -63,7 +65,7 @@ typedef struct AccStep {
 void lanes_acc(const AccStep *s, int n, bool fold);
 void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx);
 
-/* ---- code (interp_expr.c) ----------------------------------------------------------------- */
+/* ---- code (interp_expr.c) -------------------------------------------------------------------- */
 typedef enum { RK_UNI, RK_LIN, RK_VEC } RegKind;
 typedef union RegVal {
     int64_t i;
@@ -88,7 +90,7 @@ typedef struct Block {
     int n, cap;
 } Block;
 
-/* Instructions beyond the operators of expr.h. */
+/* Instructions besides the operators of expr.h. */
 enum {
     I_NORM = E_COUNT, /* dst = a; a bool whose lanes are all equal becomes uniform */
     I_COND,           /* runs block unless a is uniform false; then dst (if >= 0) is 0 */
@@ -98,7 +100,8 @@ enum {
 typedef struct RedAxis {
     int axis, extent; /* registers; axis -1: not used */
     Block block;
-    int ncap, *cap; /* registers from outside that the block uses, constants and symbols left out */
+    /* outer registers that the block uses, except constants and symbols */
+    int ncap, *cap;
 } RedAxis;
 enum { RED_MEMO = 8 };
 typedef struct Red {
@@ -107,11 +110,11 @@ typedef struct Red {
     int naxis;
     RedAxis *ax;   /* outermost first */
     int val, val2; /* val2 >= 0: the value is a product */
-    int acc;       /* register of the extreme for ARG… */
+    int acc;       /* ARG…: register of the extreme value */
     int index;     /* of this reduction in its Code */
 } Red;
 
-typedef struct Told { /* registers of the values that go into a guard's message */
+typedef struct Told { /* registers of the values in a guard's message */
     int n, reg[SAID_MAX];
 } Told;
 
@@ -122,14 +125,15 @@ struct Inst {
     union {
         Block *block; /* I_COND */
         Red *red;     /* I_REDUCE */
-        Told *told;   /* GUARD; NULL: it tells nothing */
+        Told *told;   /* GUARD; NULL: its message has no values */
     };
 };
 
 typedef struct Code {
-    Block d, u, l; /* dims and other uniform results; the rest that is uniform; per chunk */
+    /* d: dims and other uniform results; u: other uniform code; l: code run for each chunk */
+    Block d, u, l;
     int nreg, nred;
-    Reg *init; /* nreg: constants in place */
+    Reg *init; /* nreg initial registers, with constants set */
     int nsym;
     struct CodeSym {
         int reg, sym;
@@ -147,7 +151,7 @@ typedef struct Code {
     DType t;
 } Code;
 
-/* Memory that is freed all at once. alloc gives zeroed memory, or jumps to `fail`. */
+/* Memory that is freed all at once. Allocation gives zeroed memory, or jumps to `fail`. */
 typedef struct Pool {
     struct PoolBlock *block;
     char *at, *end;
@@ -158,16 +162,16 @@ void pool_free(Pool *p);
 /* `old`, of n elements, with room for one more. */
 void *pool_grow(Pool *p, void *old, int n, int *cap, size_t elem);
 
-/* Uniform results e[0..n) (NULL entries give int64 0), and, when t != NULL, the body of tensor t
- * with its dims as the results before those. */
+/* Compiles uniform results e[0..n) (NULL entries give int64 0) and, when t is not NULL, the body of
+ * tensor t, whose dims are the results before these. */
 Code *code_compile(Pool *p, const Tensor *t, int n, Expr *const *e);
 
-/* ---- the prepared program (interp_prepare.c) ------------------------------------------------ */
+/* ---- the prepared program (interp_prepare.c) ------------------------------------------------- */
 typedef struct Step Step;
 typedef struct StepSeq {
     int n, nown;
     Step *p;
-    const Tensor **own; /* tensors defined here: released when the loop or branch around is left */
+    const Tensor **own; /* tensors defined here; released when the enclosing loop or branch ends */
 } StepSeq;
 
 struct Step {
@@ -186,7 +190,7 @@ typedef struct IFunc {
     StepSeq body;
     Code *ret;
     int nt, ns;
-    const Tensor **t; /* what its body defines: an activation's own values */
+    const Tensor **t; /* tensors that its body defines: an activation's own values */
     const Sym **s;
 } IFunc;
 
@@ -197,10 +201,10 @@ struct Interp {
     Code *out;
     int nsym, ntensor;
     IFunc **func; /* by id */
-    int nesting;  /* of Seqs inside a function, at most */
+    int nesting;  /* the deepest nesting of Seqs in a function */
 };
 
-/* ---- execution (interp_exec.c) ------------------------------------------------------------ */
+/* ---- execution (interp_exec.c) --------------------------------------------------------------- */
 typedef struct Buf {
     int refs;
     DType dtype;
@@ -210,20 +214,20 @@ typedef struct Buf {
     int64_t *taken; /* where its bytes are counted, or NULL */
 } Buf;
 
-/* How deep a recursion went that was too deep. */
+/* How deep a recursion went beyond its limit. */
 typedef struct Depth {
-    int site; /* of the function that was first; -1: none was */
+    int site; /* of the first function beyond the limit; -1: none */
     int64_t deepest, limit;
-    bool capped; /* it would have gone on */
+    bool capped; /* it stopped at the measuring limit */
 } Depth;
 
 typedef struct Exec {
     jmp_buf fail;
     Status status;
     int site;               /* fault text, -1: `text` */
-    int64_t said[SAID_MAX]; /* values in it */
+    int64_t said[SAID_MAX]; /* values in the message */
     char text[768];
-    const char *where;   /* node of the statement at hand, or NULL */
+    const char *where;   /* node of the current statement, or NULL */
     const Program *p;    /* NULL when folding */
     struct IFunc **func; /* by id */
     const RtValue *in;
@@ -231,11 +235,11 @@ typedef struct Exec {
     RegVal *sym; /* by symbol id: int64, or double for floats */
     int64_t max_iterations;
     uint64_t seed;
-    int64_t taken, most; /* bytes of values, now and at most; most 0: no limit */
+    int64_t taken, most; /* bytes of values: now and the limit; most 0: no limit */
     double budget;       /* lane operations left when folding; < 0: no limit */
-    /* of the code that runs */
+    /* for the running code: */
     Reg *reg;
-    char *store; /* LANES or fewer lanes of 8 bytes for each register */
+    char *store; /* up to LANES lanes of 8 bytes for each register */
     size_t stride;
     int lanes; /* of a register: at most LANES */
     struct {
@@ -253,31 +257,31 @@ typedef struct Exec {
     void *scratch, *held; /* held: freed on a fault */
     size_t scratch_size;
     struct LoopRun *loop; /* innermost */
-    struct Frame *frame;  /* what activations around the present one left behind */
+    struct Frame *frame;  /* saved values of the enclosing activations */
     int64_t depth, stack_depth;
-    int64_t depth_cap,
-        depth_budget; /* of a run that measures how deep a recursion goes; else stack_depth, 0 */
+    /* in a run that measures how deep a recursion goes; else stack_depth, 0 */
+    int64_t depth_cap, depth_budget;
     Depth *measured;
-    const char *stack_low; /* the C stack may not go below; NULL: no limit is known */
+    const char *stack_low; /* lowest address that the C stack may reach; NULL: unknown */
     RtValue *out;          /* outputs made so far */
     int64_t tmp[3][LANES];
 } Exec;
 
 _Noreturn void exec_fault(Exec *x, Status st, int site, const char *fmt, ...) PRINTF(4, 5);
-/* Counts memory that is about to be taken; a fault when it is more than there may be. */
+/* Counts memory that is about to be allocated; raises a fault when it exceeds the limit. */
 void exec_take(Exec *x, int64_t bytes);
 Buf *buf_new(Exec *x, DType t, int64_t count);
 void buf_unref(Buf *b);
 Buf *exec_value(Exec *x, const Tensor *t); /* borrowed */
-/* Runs the uniform part and gives result i as int64 or double. */
+/* Runs the uniform part, and reads result i as int64 or double. */
 void code_uniform(Exec *x, const Code *k);
 RegVal code_out(const Exec *x, const Code *k, int i);
-/* Runs a tensor body. `out`: the memory to fill when the caller has it, else a new Buf is returned.
- */
+/* Runs a tensor body. Fills `out` if the caller gives memory, else returns a new Buf. */
 Buf *code_tensor(Exec *x, const Code *k, void *out);
 
-/* ---- extern bodies (interp_fold.c) -------------------------------------------------------- */
-/* The arrays of one call, in memory of ext_frame_size bytes, zeroed; absent inputs are in place. */
+/* ---- extern bodies (interp_fold.c) ----------------------------------------------------------- */
+/* The arrays of one call, in zeroed memory of ext_frame_size bytes; entries of absent inputs are
+ * set. */
 typedef struct ExtFrame {
     bx_tensor *in, *out;
     int64_t *param, *sym, *bytes;

@@ -18,7 +18,7 @@ void exec_fault(Exec *x, Status st, int site, const char *fmt, ...) {
     longjmp(x->fail, 1);
 }
 
-/* ---- buffers ------------------------------------------------------------------------------ */
+/* ---- buffers --------------------------------------------------------------------------------- */
 void exec_take(Exec *x, int64_t bytes) {
     char text[256];
     if (x->most && bytes > x->most - x->taken) {
@@ -52,7 +52,7 @@ void buf_unref(Buf *b) {
     free(b);
 }
 
-/* ---- registers ---------------------------------------------------------------------------- */
+/* ---- registers ------------------------------------------------------------------------------- */
 static int64_t add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t sub(int64_t a, int64_t b) { return (int64_t)((uint64_t)a - (uint64_t)b); }
 static int64_t mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
@@ -82,7 +82,7 @@ static void set_copy(Reg *d, const Reg *a) {
     d->c = c;
 }
 
-/* The n lanes of r, or one value with stride 0. */
+/* Pointer to the n lanes of r, or to one value with stride 0. */
 static const void *operand(Exec *x, const Reg *r, int n, int tmp, int *stride) {
     *stride = r->k != RK_UNI;
     if (r->k == RK_UNI) return &r->v;
@@ -127,7 +127,7 @@ static bool bounds(const Reg *r, int n, int64_t *lo, int64_t *hi) {
            !__builtin_add_overflow(r->hi, r->v.i, hi);
 }
 
-/* ---- int64 arithmetic on registers that are not arrays ------------------------------------ */
+/* ---- int64 arithmetic on registers that are not arrays --------------------------------------- */
 static bool divide(Exec *x, const Inst *i, Reg *a, int64_t by, int n) {
     Reg *d = &x->reg[i->dst];
     int64_t lo, hi;
@@ -224,7 +224,7 @@ static bool int_shortcut(Exec *x, const Inst *i, int n) {
     }
 }
 
-/* ---- instructions ------------------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 static void run_block(Exec *x, const Block *b, int n);
 
 static bool compare_shortcut(Reg *d, const Inst *i, const Reg *a, const Reg *b, int n) {
@@ -240,7 +240,7 @@ static bool compare_shortcut(Reg *d, const Inst *i, const Reg *a, const Reg *b, 
     return yes || no;
 }
 
-/* A uniform operand that decides, or leaves the other. */
+/* A uniform operand either decides the result or leaves the other operand. */
 static bool logic_shortcut(Reg *d, const Inst *i, const Reg *a, const Reg *b) {
     if (i->sdt != DT_BOOL || (i->op != E_AND && i->op != E_OR)) return false;
     if (a->k != RK_UNI) {
@@ -317,7 +317,7 @@ static bool bool_lane(const Reg *r, int lane) {
     return r->k == RK_VEC ? ((const int32_t *)r->p)[lane] : r->v.b;
 }
 
-/* The first lane that is asked for and fails says its values. */
+/* Reports the values of the first active lane that fails. */
 static _Noreturn void guard_failed(Exec *x, const Inst *i, int n) {
     const Reg *c = &x->reg[i->a], *m = i->m >= 0 ? &x->reg[i->m] : NULL;
     int lane = 0;
@@ -397,7 +397,7 @@ static void load(Exec *x, const Inst *i, int n) {
     set_vec(d, o);
 }
 
-/* ---- reductions --------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 static void accumulate(Exec *x, const Red *r, int n, bool fold, int lane, int64_t k) {
     const Reg *v = &x->reg[r->val];
     AccStep s = {.kind = r->kind, .cls = v->c, .t = r->t, .k = k};
@@ -408,7 +408,7 @@ static void accumulate(Exec *x, const Red *r, int n, bool fold, int lane, int64_
     lanes_acc(&s, n, fold);
 }
 
-/* Few output lanes and a long axis: lanes run along the axis instead, for one output at a time. */
+/* For few output lanes and a long axis: lanes run along the axis instead, one output at a time. */
 static void run_along(Exec *x, const Red *r, const RedAxis *ax, int64_t extent, int n) {
     Reg saved[32];
     ASSERT(ax->ncap <= (int)COUNT(saved));
@@ -512,10 +512,10 @@ static void run_block(Exec *x, const Block *b, int n) {
     }
 }
 
-/* ---- whole codes -------------------------------------------------------------------------- */
+/* ---- whole codes ----------------------------------------------------------------------------- */
 static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
 
-/* Scratch for code k with registers of `lanes` lanes. */
+/* Allocates scratch for code k, with `lanes` lanes for each register. */
 static void set_up(Exec *x, const Code *k) {
     size_t regs = round64(sizeof(Reg) * (size_t)(k->nreg + 1));
     size_t slots = round64(sizeof *x->slot * (size_t)(k->nslot + 1));
@@ -611,8 +611,9 @@ static double block_cost(const Exec *x, const Block *b) {
     return s;
 }
 
-/* How the elements are cut into chunks. A chunk runs along axis `row`: a part of one row when inner
- * is 1, else `rows` whole blocks of `inner` elements. Axes before it are uniform in a chunk. */
+/* How the elements are split into chunks. A chunk runs along axis `row`: a part of one row when
+ * inner is 1, else `rows` whole blocks of `inner` elements. Axes before it are uniform in a
+ * chunk. */
 typedef struct Chunks {
     int row;
     int64_t inner, rows;

@@ -1,9 +1,9 @@
-/* interp_expr.c: from expressions to Code.
+/* interp_expr.c: compiles expressions to Code.
  *
- * Every node is placed in the outermost scope where its value exists: uniform nodes run once, nodes
- * free of the axes of a reduction run outside of it. A side of a SELECT that holds a GUARD or a
- * REDUCE becomes a conditional block, so that guards know the lanes they are asked for and dear
- * work is skipped where no lane wants it.
+ * Every node is placed in the outermost scope where its value exists: uniform nodes run once, and
+ * nodes that do not use a reduction's axes run outside of it. A side of a SELECT that contains a
+ * GUARD or a REDUCE becomes a conditional block, so that guards know which lanes are active, and
+ * expensive work is skipped when no lane needs it.
  */
 #include "utask/interp.h"
 #include "utask/product.h"
@@ -16,15 +16,15 @@ typedef struct Scope {
     ScopeKind kind;
     int id;
     uint64_t axes; /* LANE, RED: bits of the axes it binds */
-    bool runs;     /* RED: its body runs at least once for sure */
-    int mask;      /* COND: register of the lanes that want it */
+    bool runs;     /* RED: its body runs at least once */
+    int mask;      /* COND: register of the active lanes */
 } Scope;
 
 typedef struct KnownReg {
     struct KnownReg *next;
     int scope, reg;
 } KnownReg;
-typedef struct Entry { /* what is known of an expression */
+typedef struct Entry { /* what is known about an expression */
     const Expr *e;
     uint64_t axes; /* free axes */
     bool guard, reduce;
@@ -56,7 +56,7 @@ typedef struct Compiler {
     struct {
         int64_t v;
         int reg;
-    } konst[32]; /* int64 constants made here, to share them */
+    } konst[32]; /* int64 constants made here, shared */
     int nconst;
 } Compiler;
 
@@ -66,7 +66,7 @@ typedef struct Compiler {
 #define POOL_BLOCK ((size_t)4000)
 #endif
 
-/* ---- memory ------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 struct PoolBlock {
     struct PoolBlock *next;
 };
@@ -105,7 +105,7 @@ void *pool_grow(Pool *p, void *old, int n, int *cap, size_t elem) {
     return r;
 }
 
-/* ---- facts about expressions -------------------------------------------------------------- */
+/* ---- facts about expressions ----------------------------------------------------------------- */
 static int bound_index(Compiler *c, const Axis *x) {
     for (int i = c->nbound - 1; i >= 0; i--)
         if (c->bound[i].axis == x) return i;
@@ -114,7 +114,8 @@ static int bound_index(Compiler *c, const Axis *x) {
     return c->nbound++;
 }
 
-/* Axes from the 64th on share a bit that is never dropped: such nodes stay where they are used. */
+/* Axes from the 64th on share a bit that is never cleared: nodes using them stay where they are
+ * used. */
 static uint64_t axis_bit(Compiler *c, const Axis *x) {
     int i = bound_index(c, x);
     return (uint64_t)1 << (i < 63 ? i : 63);
@@ -155,7 +156,7 @@ static Entry *info(Compiler *c, const Expr *e) {
     return r;
 }
 
-/* The scope where e is computed when c->cur asks for it. */
+/* The scope in which e is computed when scope c->cur needs it. */
 static Scope *place(Compiler *c, const Entry *e) {
     Scope *best = c->cur;
     for (Scope *s = c->cur; s->outer; s = s->outer) {
@@ -172,7 +173,7 @@ static Scope *place(Compiler *c, const Entry *e) {
     return best;
 }
 
-/* ---- registers and instructions ----------------------------------------------------------- */
+/* ---- registers and instructions -------------------------------------------------------------- */
 static int reg_new(Compiler *c, DType t) {
     c->reg = pool_grow(&c->tmp, c->reg, c->k->nreg, &c->reg_cap, sizeof *c->reg);
     memset(&c->reg[c->k->nreg], 0, sizeof *c->reg);
@@ -206,7 +207,7 @@ static Inst *emit(Compiler *c, Block *to, int op, DType t, DType from, int a, in
     return i;
 }
 
-/* dst = a op b in scope s; looks for the same among the latest instructions there. */
+/* Emits dst = a op b in scope s, unless one of the latest instructions there does the same. */
 static int emit_bin(Compiler *c, Scope *s, int op, DType t, int a, int b) {
     const Block *k = s->block;
     for (int i = k->n - 1; i >= 0 && i > k->n - 32; i--) {
@@ -231,7 +232,7 @@ static int slot_for(Compiler *c, const Tensor *t) {
 
 static int gen(Compiler *c, const Expr *e);
 
-/* ---- loads -------------------------------------------------------------------------------- */
+/* ---- loads ----------------------------------------------------------------------------------- */
 /* A uniform factor: k, times register reg when reg >= 0. */
 typedef struct Factor {
     int64_t k;
@@ -260,7 +261,7 @@ static int reg_int(Compiler *c, int64_t v) {
 
 static int64_t mul_wrap(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
-/* The outermost scope where uniform values may go. */
+/* The outermost scope for uniform values. */
 static Scope *uniform_scope(Compiler *c) {
     Scope *s = c->cur;
     while (s->outer && s->kind != S_UNI) s = s->outer;
@@ -287,7 +288,8 @@ static void sum_add(Compiler *c, Sum *s, Scope *at, int reg, Factor f) {
     s->term[s->n++].reg = reg;
 }
 
-/* Adds f * e, taking sums apart so that each part is computed as far out as it can be. */
+/* Adds f * e. Sums are taken apart, so that each part is computed in the outermost scope
+ * possible. */
 static void sum_collect(Compiler *c, Sum *s, const Expr *e, Factor f) {
     if (e->op == E_CONST && f.reg < 0) {
         s->k = (int64_t)((uint64_t)s->k + (uint64_t)mul_wrap(e->i, f.k));
@@ -348,14 +350,14 @@ static int gen_load(Compiler *c, const Expr *e) {
     return i->dst;
 }
 
-/* ---- conditions --------------------------------------------------------------------------- */
+/* ---- conditions ------------------------------------------------------------------------------ */
 static int mask_around(const Scope *s) {
     for (; s; s = s->outer)
         if (s->kind == S_COND) return s->mask;
     return -1;
 }
 
-/* Side e of a SELECT, wanted on the lanes of register mask. */
+/* Generates side e of a SELECT, which is needed on the lanes of register mask. */
 static int gen_side(Compiler *c, const Expr *e, int mask) {
     Block *b = pool_alloc(c->pool, sizeof *b);
     Scope s = {.outer = c->cur, .block = b, .kind = S_COND, .id = ++c->nscope, .mask = mask};
@@ -396,7 +398,7 @@ static int gen_select(Compiler *c, const Expr *e) {
     return i->dst;
 }
 
-/* ---- reductions --------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 static void mark_block(Compiler *c, const Block *b, int stamp);
 static void mark_red(Compiler *c, const Red *r, int from, int stamp) {
     for (int i = from; i < r->naxis; i++) {
@@ -501,7 +503,7 @@ static int gen_reduce(Compiler *c, const Expr *e) {
     return d;
 }
 
-/* ---- everything else ---------------------------------------------------------------------- */
+/* ---- everything else ------------------------------------------------------------------------- */
 static int gen_leaf(Compiler *c, const Expr *e) {
     Code *k = c->k;
     RegVal v = {0};

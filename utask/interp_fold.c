@@ -1,8 +1,8 @@
-/* interp_fold.c: the interpreter at compile time, and the calls of extern bodies. */
+/* interp_fold.c: constant folding by the interpreter, and calls of extern bodies. */
 #include "utask/interp.h"
 #include <stdlib.h>
 
-/* ---- extern bodies ------------------------------------------------------------------------ */
+/* ---- extern bodies --------------------------------------------------------------------------- */
 bx_tensor bx_of(const Tensor *t, const void *data, int64_t count, int rank, const int64_t *dim) {
     bx_tensor b = {.data = (void *)(uintptr_t)data, .dtype = t->dtype, .rank = rank};
     if (t->blob) {
@@ -29,7 +29,7 @@ ExtFrame ext_frame(const Stmt *s, void *mem) {
     return f;
 }
 
-/* ---- folding ------------------------------------------------------------------------------ */
+/* ---- folding --------------------------------------------------------------------------------- */
 static void exec_fold_init(Exec *x) {
     memset(x, 0, offsetof(Exec, tmp));
     x->budget = 0x1p28;
@@ -76,13 +76,13 @@ const Const *interp_fold(Cx *c, const Tensor *t) {
     return ok ? k : NULL;
 }
 
-/* The Const behind an input of an extern, or NULL. */
+/* The constant that an input of an extern has, or NULL. */
 static const Const *const_of(const Tensor *t) {
     t = tensor_root(t);
     return t->kind == TK_CONST ? t->data : NULL;
 }
 
-/* Dims of output i, which may use the symbols of s. False when they use anything else. */
+/* Finds the dims of output i, which may use the symbols of s. False when they use anything else. */
 static bool fold_out_dims(Pool *pool, const Stmt *s, int i, const int64_t *sym, int *rank,
                           int64_t *dim) {
     const Tensor *t = s->ext.out[i];

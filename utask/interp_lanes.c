@@ -1,5 +1,5 @@
-/* interp_lanes.c: the interpreter's inner loops. Each is plain, so that the C compiler vectorizes
- * it. */
+/* interp_lanes.c: the interpreter's inner loops. They are plain C loops, so that the compiler
+ * vectorizes them. */
 #include "utask/interp.h"
 #include <limits.h>
 #include <math.h>
@@ -27,7 +27,7 @@ static void wrap(DType t, int n, int64_t *d) {
     }
 }
 
-/* ---- scalar operators (scalar.def) -------------------------------------------------------- */
+/* ---- scalar operators (scalar.def) ----------------------------------------------------------- */
 #define BK_WRAP(T, x, op, y) ((int64_t)((uint64_t)(x)op(uint64_t)(y)))
 
 /* d[l] = (E)TO in x and y, with a loop of its own for a uniform x or y; N operands. */
@@ -61,7 +61,7 @@ static void wrap(DType t, int n, int64_t *d) {
         (void)d;                                                                                   \
         __VA_ARGS__                                                                                \
     } break;
-/* lanes_…: false where such lanes have not the operator. */
+/* lanes_…: false where the type does not have the operator. */
 #define LANES_OF(T) int op, int n, void *pd, const T *a, int sa, const T *b, int sb
 
 static bool lanes_f(LANES_OF(float)) {
@@ -90,7 +90,7 @@ static bool lanes_d(LANES_OF(double)) {
     return false;
 }
 
-/* What uint64 has of its own; the rest is as for other integers. */
+/* Operators that differ for uint64; the others are as for other integers. */
 static bool lanes_u(int bits, LANES_OF(uint64_t)) {
     typedef uint64_t T;
     T x, y;
@@ -186,7 +186,7 @@ void lanes_select(LaneClass c, int n, void *pd, const int32_t *m, const void *pa
     }
 }
 
-/* ---- conversions -------------------------------------------------------------------------- */
+/* ---- conversions ----------------------------------------------------------------------------- */
 #define CONVERT_FROM(T, S, E)                                                                      \
     EACH {                                                                                         \
         S x = ((const S *)a)[l];                                                                   \
@@ -227,7 +227,7 @@ void lanes_cast(DType to, DType from, int n, void *pd, const void *a) {
     }
 }
 
-/* Reads elements as lanes: `i` is the element of lane l; OK says whether it may be read. */
+/* Reads elements as lanes: `i` is the index of lane l's element; OK says whether it may be read. */
 #define READ(T, L, E, OK, I)                                                                       \
     {                                                                                              \
         L *restrict d = pd;                                                                        \
@@ -319,7 +319,7 @@ void lanes_bitcast(DType to, DType from, int n, void *d, const void *a) {
     lanes_load(to, n, d, packed, 0, 1);
 }
 
-/* ---- reductions --------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 static bool is_arg(ReduceKind k) { return k >= R_ARGMAX; }
 
 void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx) {
@@ -337,7 +337,7 @@ void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx) {
     if (is_arg(k)) EACH idx[l] = 0;
 }
 
-/* acc[l] = E in acc x and value y; or all values into acc[0]. */
+/* acc[l] = E of accumulator x and value y; or all values into acc[0]. */
 #define ACC(E)                                                                                     \
     if (fold) {                                                                                    \
         x = *acc;                                                                                  \
@@ -358,7 +358,7 @@ void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx) {
             y = v[l];                                                                              \
             acc[l] = E;                                                                            \
         }
-/* The same, and where E the value and its index are taken. */
+/* The same for ARG…: where E holds, takes the value and its index. */
 #define ARG(E)                                                                                     \
     EACH {                                                                                         \
         T *r = fold ? acc : acc + l;                                                               \

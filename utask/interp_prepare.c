@@ -1,13 +1,14 @@
-/* interp_prepare.c: a Program as the interpreter runs it: compiled expressions, and after which
- * statement each tensor is no longer needed.
+/* interp_prepare.c: prepares a Program for the interpreter: compiles its expressions and finds the
+ * statement after which each tensor is dead.
  *
- * The uniform results of a Code are asked for in the order in which interp.c reads them. */
+ * The uniform results of a Code are requested in the order in which interp.c reads them. */
 #include "utask/interp.h"
 #include "utask/walk.h"
 #include <limits.h>
 #include <stdlib.h>
 
-/* Where the uniform expressions of a tensor's dims go: rank_e, dim and all alternatives. */
+/* A list of uniform expressions, such as those of a tensor's dims: rank_e, dim and all
+ * alternatives. */
 typedef struct Exprs {
     Pool *pool;
     Expr **p;
@@ -31,7 +32,7 @@ static void push_dims(Exprs *v, const Tensor *t) {
         for (int i = 0; t->alt[r] && i < r; i++) push(v, t->alt[r][i]);
 }
 
-/* ---- preparation -------------------------------------------------------------------------- */
+/* ---- preparation ----------------------------------------------------------------------------- */
 typedef struct SeqPlace { /* in a Seq that is being prepared */
     struct SeqPlace *up;
     int id, at;
@@ -212,7 +213,7 @@ static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
     use_code(p, l, o->post);
 }
 
-/* What `o`, the owner of the Seq of level l, reads at its end. */
+/* Handles what `o`, the owner of the Seq of level l, reads at its end. */
 static void prepare_end(Prep *p, SeqPlace *l, const Step *o, int arm) {
     const Stmt *s = o->s;
     const Code *k = s->kind == S_LOOP ? o->post : o->arm[arm];
@@ -247,7 +248,7 @@ static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, con
     int mine = 0;
     for (int i = 0; i < p->nown; i++) mine += p->owner[p->own[i]->id] == l.id;
     out->own = pool_alloc(pool, sizeof *out->own * (size_t)(mine + 1));
-    /* The tensors of this Seq leave the list, so that it stays as short as the open Seqs need. */
+    /* Remove this Seq's tensors from the list, which then holds only those of open Seqs. */
     int kept = 0;
     for (int i = 0; i < p->nown; i++) {
         const Tensor *t = p->own[i];

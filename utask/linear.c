@@ -1,4 +1,4 @@
-/* linear.c: int64 expressions: linear normal form, ranges, affine decomposition.
+/* linear.c: linear normal form, ranges and affine decomposition of int64 expressions.
  *
  * A sum is kept as k0 + k1*t1 + k2*t2 … with the terms sorted by id; a term is a product of factors
  * sorted by id, or any other expression. Wrap-around arithmetic is a ring, so this is exact. */
@@ -41,7 +41,7 @@ static bool lin_term(Lin *l, Expr *t, int64_t k) {
     return true;
 }
 
-/* l += k * e; false when it would get too long. */
+/* l += k * e; false when it would become too long. */
 static bool lin_add(Lin *l, Expr *e, int64_t k) {
     if (!k) return true;
     if (e->op == E_CONST) {
@@ -115,7 +115,7 @@ static Expr *mul(Cx *c, Expr *a, Expr *b) {
 }
 
 /* ---- division: floor((n*q + r) / n) = q when 0 <= r < n -------------------------------------- */
-/* If term k*t is a multiple of the divisor d, sets *q to k*t/d. */
+/* Whether term k*t is a multiple of the divisor d; then sets *q to k*t/d. */
 static bool term_divides(Cx *c, int64_t k, Expr *t, Expr *d, Expr **q) {
     int64_t v;
     if (e_is_int(d, &v)) {
@@ -144,11 +144,11 @@ static bool term_divides(Cx *c, int64_t k, Expr *t, Expr *d, Expr **q) {
     return true;
 }
 
-/* 0 <= r < d, proven by ranges or by putting every axis at its last value. */
+/* Whether 0 <= r < d is proven, by ranges or by setting every axis to its last value. */
 static bool below(Cx *c, Expr *r, Expr *d) {
     int64_t lo, hi, v;
     if (!e_range(r, &lo, &hi)) {
-        /* no finite upper bound: prove the lower one by non-negative parts */
+        /* no finite upper bound: prove the lower bound from non-negative parts */
         Lin l = {0};
         if (!lin_add(&l, r, 1) || l.k0 < 0) return false;
         for (int i = 0; i < l.n; i++) {
@@ -246,7 +246,7 @@ Expr *e_addi(Cx *c, Expr *a, int64_t k) { return e_add(c, a, e_ci(c, a->dtype, k
 Expr *e_muli(Cx *c, Expr *a, int64_t k) { return e_mul(c, a, e_ci(c, a->dtype, k)); }
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
-/* Half-open knowledge is represented by INT64_MIN / INT64_MAX. */
+/* INT64_MIN and INT64_MAX stand for unknown bounds. */
 static int64_t sat_add(int64_t a, int64_t b) {
     int64_t r;
     if (a == INT64_MIN || b == INT64_MIN) return INT64_MIN;
@@ -263,8 +263,8 @@ static int64_t sat_mul(int64_t a, int64_t b) {
     return r;
 }
 
-/* Always gives bounds, infinite where nothing is known. What is shared below e is walked once for
- * each way to it: in so many steps. */
+/* Always gives bounds, infinite where nothing is known. Shared nodes are walked once per path, so
+ * *steps limits the work. */
 static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth, int *steps) {
     int64_t a, b, c, d;
     const bool all = dtype_is_float(e->dtype) || dtype_small(e->dtype) || e->dtype == DT_U64;
@@ -350,6 +350,11 @@ bool e_range(const Expr *e, int64_t *lo, int64_t *hi) {
     int steps = 4000;
     range(e, lo, hi, 0, &steps);
     return *lo != INT64_MIN || *hi != INT64_MAX;
+}
+
+bool e_at_most(Cx *c, Expr *a, Expr *b) {
+    int64_t lo, hi;
+    return a == b || (e_range(e_sub(c, b, a), &lo, &hi) && lo >= 0);
 }
 
 /* ---- affine ---------------------------------------------------------------------------------- */

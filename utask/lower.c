@@ -1,5 +1,5 @@
-/* lower.c: what every lowering uses (lower.h): messages and checks, inputs, outputs and attributes
- * of the current node, uniform values. */
+/* lower.c: helpers for lowerings (lower.h): messages and checks; inputs, outputs and attributes of
+ * the current node; uniform values. */
 #include "utask/lower_internal.h"
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -14,7 +14,7 @@ const char *said(Lower *L, Expr *e) {
     return arena_printf(L->a, "%c", SAID_FIRST + i);
 }
 
-/* A message while compiling: what is not known is named. */
+/* Raises a compile-time message; an unknown value is shown by its name. */
 static _Noreturn void raise(Lower *L, Status st, const char *text) {
     Sb s = {.a = L->a};
     for (; *text; text++) {
@@ -29,7 +29,7 @@ static _Noreturn void raise(Lower *L, Status st, const char *text) {
     L->nsaid = 0;
     err(L->d, st, L->node ? L->node->path : NULL, "%s", s.n ? s.p : "");
 }
-/* cond with the values that the message shows, which are taken. */
+/* cond with the values that the message shows; clears the list of those values. */
 static Expr *tell(Lower *L, Expr *cond, bool uniform) {
     for (int i = 0; i < L->nsaid; i++)
         if (uniform && !L->said[i]->pure) L->said[i] = let(L, "said", L->said[i], INT64_MIN);
@@ -83,7 +83,8 @@ void check(Lower *L, Expr *cond, const char *fmt, ...) {
     lower_append(L, s);
 }
 
-/* " (3, not 4)", " (3 and 4)": both sizes, or the one that is not given. */
+/* Appends both sizes to the message, as " (3, not 4)" or " (3 and 4)", or the one that the text
+ * does not give. */
 static void check_pair(Lower *L, Expr *cond, Expr *a, Expr *b, const char *between, const char *fmt,
                        va_list ap) {
     char text[512];
@@ -107,6 +108,20 @@ CHECK_PAIR(check_le, e_le(L->cx, a, b), " > ")
 CHECK_PAIR(check_lt, e_lt(L->cx, a, b), " >= ")
 CHECK_PAIR(check_fits, e_or(L->cx, e_eq(L->cx, a, e_int(L->cx, 1)), e_eq(L->cx, a, b)), ", not ")
 
+void check_rank(Lower *L, const Tensor *t, int rank, const char *what) {
+    if (t->rank != rank) fail(L, "%s must have rank %d, not %d", what, rank, t->rank);
+}
+
+void check_dims(Lower *L, int n, Expr *const *a, Expr *const *b, const char *fmt) {
+    for (int i = 0; i < n; i++) check_eq(L, a[i], b[i], fmt, i);
+}
+
+void check_shape(Lower *L, const Tensor *t, int rank, Expr *const *dim, const char *what,
+                 const char *fmt) {
+    check_rank(L, t, rank, what);
+    check_dims(L, rank, t->dim, dim, fmt);
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 Val *val_tensor(Lower *L, Tensor *t) {
     Val *v = NEW(L->a, Val);
@@ -115,7 +130,7 @@ Val *val_tensor(Lower *L, Tensor *t) {
     return v;
 }
 
-/* Where the rank of one value is known, that of all with the same rank is. */
+/* If the rank of one value is known, so is that of all values with the same rank. */
 Tensor *refined(Lower *L, Tensor *t) {
     const Tensor *same = NULL;
     for (int i = L->st->refine.n - 1; i >= 0; i--) {
@@ -167,6 +182,12 @@ Tensor *in(Lower *L, int i) {
     return v->t;
 }
 
+Tensor *in_needed(Lower *L, int i) {
+    Tensor *t = in(L, i);
+    if (!t) fail(L, "input %d is missing", i);
+    return t;
+}
+
 bool wants_out(Lower *L, int i) { return i < L->node->nout && L->node->out[i]; }
 
 void out_val(Lower *L, int i, Val *v) {
@@ -179,12 +200,13 @@ void out(Lower *L, int i, Tensor *t) {
     L->out[i] = val_tensor(L, t);
 }
 
-/* The kind is what the operator's row says: it has been checked. */
+/* The operator table has seen to kinds (frontend/attrs.c). */
 static const Attr *attr_of(Lower *L, const char *name, AttrKind kind) {
     const Attr *a = node_attr(L->node, name);
     ASSERT(!a || a->kind == kind);
     return a;
 }
+
 int64_t attr_i(Lower *L, const char *name, int64_t dflt) {
     const Attr *a = attr_of(L, name, AT_INT);
     return a ? a->i : dflt;
@@ -196,6 +218,17 @@ double attr_f(Lower *L, const char *name, double dflt) {
 const char *attr_s(Lower *L, const char *name, const char *dflt) {
     const Attr *a = attr_of(L, name, AT_STRING);
     return a ? a->s : dflt;
+}
+int attr_choice(Lower *L, const char *name, int n, const char *const *values) {
+    const char *s = attr_s(L, name, values[0]);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(s, values[i])) return i;
+    die("attribute %s is '%s'", name, s);
+}
+int64_t attr_positive(Lower *L, const char *name, int64_t dflt) {
+    int64_t n = attr_i(L, name, dflt);
+    if (n < 1 || n > INT32_MAX) fail(L, "%s must be positive, not %lld", name, (long long)n);
+    return n;
 }
 const int64_t *attr_ints(Lower *L, const char *name, int *n) {
     const Attr *a = attr_of(L, name, AT_INTS);
@@ -234,7 +267,8 @@ Expr *let(Lower *L, const char *name, Expr *e, int64_t lo) {
     Stmt *s = lower_stmt(L, S_LET);
     Expr *r = sym_scoped(L, &s->let.sym, e->dtype, name, lo, L->seq);
     s->let.e = e;
-    if (b > lo && b <= INT32_MAX) s->let.sym->hi = b; /* more is a clamp, and says nothing */
+    /* a larger one comes from a clamp and says nothing */
+    if (b > lo && b <= INT32_MAX) s->let.sym->hi = b;
     lower_append(L, s);
     return r;
 }

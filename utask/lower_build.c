@@ -1,13 +1,13 @@
-/* lower_build.c: the building blocks of lowerings (lower.h): tensor expressions and whole-tensor
+/* lower_build.c: building blocks of lowerings (lower.h): tensor expressions and whole-tensor
  * helpers.
  */
 #include "utask/lower_internal.h"
 
 /* ---- building -------------------------------------------------------------------------------- */
-/* Element values are followed through tensors of at most this many elements. */
+/* Element values are tracked through tensors of at most this many elements. */
 #define ELEM_MAX 64
 #define ELEM_MAX_FLOAT 4
-#define ELEM_TREE 200 /* an element's expression has fewer nodes, written out */
+#define ELEM_TREE 200 /* nodes of an element's expression, counted as a tree */
 
 void op_append(Lower *L, Tensor *t) { lower_append(L, stmt_op(L->cx, t, t->path)); }
 
@@ -44,13 +44,24 @@ Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim) {
     return x;
 }
 
-Tensor *te_over(Lower *L, DType t, int rank, Expr *const *dim, Expr **idx) {
+Expr *ax(Lower *L, Tensor *t, int i) { return e_axis(L->cx, t->axis[i]); }
+
+void all_axes(Lower *L, Tensor *t, Expr **idx) {
+    for (int i = 0; i < t->rank; i++) idx[i] = ax(L, t, i);
+}
+
+Tensor *te_indexed(Lower *L, DType t, int rank, Expr *const *dim, Expr **idx) {
     Tensor *x = te_begin(L, t, rank, dim);
-    for (int i = 0; i < rank; i++) idx[i] = ax(L, x, i);
+    all_axes(L, x, idx);
     return x;
 }
 
-Expr *ax(Lower *L, Tensor *t, int i) { return e_axis(L->cx, t->axis[i]); }
+Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem) {
+    Expr *idx[MAX_RANK];
+    Tensor *y = te_indexed(L, t, x->rank, x->dim, idx);
+    *elem = ld(L, x, idx);
+    return y;
+}
 
 typedef struct LoadScan {
     bool all_const, all_known;
@@ -94,7 +105,7 @@ static Tensor *const_of_elems(Lower *L, Tensor *t, int64_t n) {
     return c;
 }
 
-/* What is left of n when the nodes of e, as a tree, are taken off; not below 0. */
+/* n minus the number of nodes of e as a tree, but at least 0. */
 static int tree_left(const Expr *e, int n) {
     n--;
     for (int i = 0; i < e->n && n > 0; i++) n = tree_left(e->a[i], n);
@@ -118,7 +129,7 @@ static bool find_elems(Lower *L, Tensor *t, int64_t n) {
         if (!el[k]->pure || (el[k]->flags & EF_GUARD)) return false;
         all_const &= el[k]->op == E_CONST;
     }
-    /* An element that each step uses twice doubles with it: what has become large is bound. */
+    /* An element that each step uses twice doubles in size each time, so large ones are bound. */
     for (int64_t k = 0; k < n; k++)
         if (!tree_left(el[k], ELEM_TREE)) el[k] = let(L, "u", el[k], INT64_MIN);
     t->elem = el;
@@ -186,7 +197,7 @@ int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim) {
             check(L, e_or(c, e_eq(c, x, y), e_or(c, x1, y1)),
                   "sizes %s and %s do not broadcast (axis %d of the result)", said(L, x),
                   said(L, y), i);
-            /* A constant other than 1 wins; otherwise whichever is not 1. */
+            /* A constant other than 1 wins; otherwise the one that is not 1. */
             if (e_is_int(x, &vx))
                 res[i] = x;
             else if (e_is_int(y, &vy))
@@ -247,10 +258,19 @@ Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *dat
     return const_tensor(L, k);
 }
 
+Tensor *t_list(Lower *L, DType t, int64_t n, const void *data) {
+    return t_const(L, t, 1, &n, data);
+}
+
 Tensor *t_scalar(Lower *L, DType t, double v) {
     uint64_t buf = 0;
     elem_set_f(t, &buf, 0, v);
     return t_const(L, t, 0, NULL, &buf);
+}
+
+Tensor *t_zeros(Lower *L, DType t, int rank, Expr *const *dim) {
+    Tensor *x = te_begin(L, t, rank, dim);
+    return te_end(L, x, e_num(L->cx, t, 0));
 }
 
 /* e_sel over the elements: idx is the row-major position. */
@@ -265,7 +285,7 @@ Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **e
     Expr *d[MAX_RANK] = {0};
     for (int i = 0; i < rank; i++) d[i] = e_int(L->cx, dim[i]);
     Expr *idx[MAX_RANK];
-    Tensor *x = te_over(L, t, rank, d, idx);
+    Tensor *x = te_indexed(L, t, rank, d, idx);
     int64_t n = count_const(x);
     bool all_const = true;
     x->elem = NEWN(L->a, Expr *, n ? n : 1);
@@ -284,14 +304,14 @@ Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **e
 
 Tensor *t_un(Lower *L, int op, Tensor *a) {
     Expr *idx[MAX_RANK];
-    Tensor *r = te_over(L, op == E_ISNAN ? DT_BOOL : a->dtype, a->rank, a->dim, idx);
+    Tensor *r = te_indexed(L, op == E_ISNAN ? DT_BOOL : a->dtype, a->rank, a->dim, idx);
     return te_end(L, r, e_un(L->cx, op, ld(L, a, idx)));
 }
 
 Tensor *t_bin(Lower *L, int op, Tensor *a, Tensor *b) {
     Expr *idx[MAX_RANK], *dim[MAX_RANK];
     int r = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
-    Tensor *t = te_over(L, e_is_compare(op) ? DT_BOOL : a->dtype, r, dim, idx);
+    Tensor *t = te_indexed(L, e_is_compare(op) ? DT_BOOL : a->dtype, r, dim, idx);
     Expr *x = ld_bcast(L, a, r, idx, t->dim), *y = ld_bcast(L, b, r, idx, t->dim);
     return te_end(L, t, e_bin(L->cx, op, x, y));
 }
@@ -300,7 +320,7 @@ Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b) {
     Expr *idx[MAX_RANK], *dim[MAX_RANK];
     int r = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
     r = bcast_dims(L, c->rank, c->dim, r, dim, dim);
-    Tensor *t = te_over(L, a->dtype, r, dim, idx);
+    Tensor *t = te_indexed(L, a->dtype, r, dim, idx);
     Expr *k = ld_bcast(L, c, r, idx, t->dim);
     return te_end(L, t,
                   e_sel(L->cx, k, ld_bcast(L, a, r, idx, t->dim), ld_bcast(L, b, r, idx, t->dim)));
@@ -309,7 +329,7 @@ Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b) {
 Tensor *t_cast(Lower *L, DType t, Tensor *a) {
     if (a->dtype == t) return a;
     Expr *idx[MAX_RANK];
-    Tensor *r = te_over(L, t, a->rank, a->dim, idx);
+    Tensor *r = te_indexed(L, t, a->rank, a->dim, idx);
     return te_end(L, r, e_cast(L->cx, t, ld(L, a, idx)));
 }
 
@@ -340,7 +360,7 @@ Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep) {
     return te_end(L, t, body);
 }
 
-/* A view of a's elements under other dims. */
+/* A view of a's elements with other dims. */
 static Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
     if (a->kind == TK_CONST) {
         Const *k = NEW(L->a, Const);
@@ -371,11 +391,12 @@ Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
     if (same) return a;
     check(L, e_eq(c, n, count(L, a)), "%s elements cannot take a shape of %s", said(L, count(L, a)),
           said(L, n));
-    /* Dims that split into factors, or of size 1, keep affine indices; anything else is a view. */
+    /* Splitting dims into factors and adding or removing dims of size 1 keeps indices affine;
+     * anything else is a view. */
     int64_t total = count_const(a);
     bool tiny = a->elem && total >= 0;
     int i = 0, j = 0;
-    Tensor *t = te_over(L, a->dtype, rank, dim, idx);
+    Tensor *t = te_indexed(L, a->dtype, rank, dim, idx);
     while (i < a->rank && !tiny) {
         if (e_is_ival(a->dim[i], 1)) {
             sidx[i++] = e_int(c, 0);
@@ -393,6 +414,11 @@ Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
     while (j < rank && e_is_ival(dim[j], 1)) j++;
     if (i < a->rank || j < rank || tiny) return view_new(L, a, rank, dim);
     return te_end(L, t, ld(L, a, sidx));
+}
+
+Tensor *t_flat(Lower *L, Tensor *a) {
+    Expr *n = count(L, a);
+    return t_reshape(L, a, 1, &n);
 }
 
 Tensor *t_transpose(Lower *L, Tensor *a, const int *perm) {
@@ -417,7 +443,7 @@ Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim) {
               "axis %d has size %s and cannot be expanded to %s", i, said(L, a->dim[i]),
               said(L, want));
     }
-    Tensor *t = te_over(L, a->dtype, rank, dim, idx);
+    Tensor *t = te_indexed(L, a->dtype, rank, dim, idx);
     return te_end(L, t, ld_bcast(L, a, rank, idx, t->dim));
 }
 
@@ -426,7 +452,7 @@ Tensor *t_slice(Lower *L, Tensor *a, int axis, Expr *start, Expr *step, Expr *le
     if (len == a->dim[axis] && e_is_ival(start, 0) && e_is_ival(step, 1)) return a;
     memcpy(dim, a->dim, sizeof dim);
     dim[axis] = len;
-    Tensor *t = te_over(L, a->dtype, a->rank, dim, idx);
+    Tensor *t = te_indexed(L, a->dtype, a->rank, dim, idx);
     idx[axis] = e_add(L->cx, start, e_mul(L->cx, idx[axis], step));
     return te_end(L, t, ld(L, a, idx));
 }
@@ -451,7 +477,7 @@ Tensor *t_concat(Lower *L, int n, Tensor *const *x, int axis) {
         end[k + 1] = e_add(c, end[k], x[k]->dim[axis]);
     }
     dim[axis] = end[n];
-    Tensor *t = te_over(L, x[0]->dtype, x[0]->rank, dim, idx);
+    Tensor *t = te_indexed(L, x[0]->dtype, x[0]->rank, dim, idx);
     Expr *at = idx[axis], *body = NULL;
     for (int k = n - 1; k >= 0; k--) {
         if (e_is_ival(x[k]->dim[axis], 0)) continue;
@@ -513,7 +539,7 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
     int r = bcast_dims(L, ra, a->dim, rb, b->dim, dim), n = r;
     if (!va) dim[n++] = a->dim[a->rank - 2];
     if (!vb) dim[n++] = b->dim[b->rank - 1];
-    Tensor *t = te_over(L, a->dtype, n, dim, idx);
+    Tensor *t = te_indexed(L, a->dtype, n, dim, idx);
     Axis *k = axis_new(c, ka);
     /* Batch indices as broadcasting of the leading axes. */
     for (int i = 0; i < ra; i++)

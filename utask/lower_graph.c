@@ -1,15 +1,15 @@
-/* lower_graph.c: a Graph to a Program whose invariants are those of utask.h.
+/* lower_graph.c: lowers a Graph to a Program with the invariants of utask.h.
  *
- * Inputs whose rank is not declared: a Program is for certain ranks. When only one combination of
- * ranks is possible, the inputs have it; when there are a few, the whole graph is lowered for each
- * (lower_ranks.c), and a run with others is a fault. Each is lowered alone first: what does not
- * work is left out, with its message for a run that has these ranks. (A model that is loaded rather
- * than compiled to a library does not come here: it is compiled for the ranks that a run brings,
- * api/open.c.) */
+ * Inputs whose rank is not declared: a Program is for specific ranks. If only one combination of
+ * ranks is possible, it is used. If there are a few, the whole graph is lowered for each
+ * (lower_ranks.c), and a run with other ranks is a fault. Each combination is first lowered on its
+ * own: one that fails is left out, and its message is kept for a run with these ranks. (A model
+ * that is loaded rather than compiled to a library does not need this: api/open.c compiles it for
+ * the ranks of each run.) */
 #include "utask/lower_internal.h"
 
 /* ---- graph inputs ---------------------------------------------------------------------------- */
-typedef struct DimName { /* the first dimension of its name */
+typedef struct DimName { /* the first dimension with this name */
     Sym *sym;
     int input, axis;
 } DimName;
@@ -81,7 +81,8 @@ static Val *input_sequence(Lower *L, const VType *ty, int input, const char *nam
     v->t->seq = L->seq;
     v->elem_dtype = el->dtype;
     /* Callers do not enforce declared shapes of elements. A rank is checked where an element is
-     * taken; a declared scalar says nothing, for exporters write it for elements of any shape. */
+     * read. A declared scalar says nothing, because exporters write it for elements of any
+     * shape. */
     v->elem_rank = el->has_shape && el->rank > 0 ? el->rank : -1;
     v->len = let(L, "len", e_indim(L->cx, input, 0), 0);
     return v;
@@ -118,8 +119,8 @@ static void io_of(Io *io, const char *name, const VType *ty, Val *v) {
     if (v) io->elem_dtype = v->kind == VT_SEQUENCE ? v->elem_dtype : v->t->dtype;
 }
 
-/* The Graph as it is (ranks NULL: all are declared); *st is zero but for the table, and says how
- * far it came when this raises. */
+/* Lowers the Graph (ranks NULL: all are declared). *st is zero except for the table of lowerings;
+ * if this raises, it says how far lowering got. */
 static Program *lower_with(Cx *cx, Graph *g, LowerState *st, const RankChoices *ranks) {
     Program *p = NEW(cx->a, Program);
     p->cx = cx;
@@ -162,9 +163,9 @@ static Program *lower_with(Cx *cx, Graph *g, LowerState *st, const RankChoices *
 
 /* ---- inputs without a declared rank ---------------------------------------------------------- */
 #define MOST_CHOICES (OPEN_RANK_MAX + 1)
-#define MOST_NODES 20000 /* of all choices together, about */
+#define MOST_NODES 20000 /* about, for all choices together */
 
-/* Declares the ranks of a combination; undeclare gives back the types before. */
+/* Declares the ranks of a combination; undeclare restores the former types. */
 static void declare(RankChoices *k, int at, const VType **before) {
     static const int64_t any[MAX_RANK] = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
     for (int i = 0; i < k->open.n; i++) {
@@ -183,7 +184,7 @@ static LowerState *state_new(Cx *cx, LowerFn *const *lowering) {
     return st;
 }
 
-/* Lowers for one combination, for nothing but its message; how many nodes that took. */
+/* Lowers for one combination, only to get its message. Returns how many nodes were lowered. */
 static int64_t try_choice(Cx *cx, LowerFn *const *lowering, RankChoices *k, int at) {
     Diag d = {0};
     jmp_buf jb;
@@ -215,7 +216,7 @@ static const char *who(Cx *cx, const RankChoices *k) {
     return arena_printf(cx->a, "%s %s no rank", s, k->open.n > 1 ? "declare" : "declares");
 }
 
-/* The message of the combination that was lowered furthest. */
+/* Raises the message of the combination that was lowered furthest. */
 static _Noreturn void none_works(Cx *cx, const RankChoices *k, const int64_t *nodes) {
     int best = 0;
     for (int i = 1; i < k->open.ncombo; i++)
@@ -237,7 +238,7 @@ Program *lower_graph(Cx *cx, Graph *g, LowerFn *const *lowering) {
     int64_t total = 0, nodes[MOST_CHOICES];
     if (!o->n) return lower_with(cx, g, state_new(cx, lowering), NULL);
     if (o->more) too_many(cx, &k);
-    if (!o->ncombo) { /* the lowering will say what is wrong */
+    if (!o->ncombo) { /* lowering will report what is wrong */
         o->ncombo = MOST_CHOICES;
         for (int r = 0; r < MOST_CHOICES; r++) {
             o->combo[r] = NEWN(cx->a, int8_t, o->n);

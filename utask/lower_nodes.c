@@ -1,4 +1,4 @@
-/* lower_nodes.c: regions of the Graph to statements, node by node.
+/* lower_nodes.c: lowers regions of the Graph to statements, node by node.
  *
  * Requires a Graph as frontend/ leaves it (names resolved, opsets normalized, functions inlined).
  * Every operator's lowering works on inputs of known rank: where a value's rank is known only at
@@ -25,13 +25,13 @@ static Tensor *unknown_rank_input(Lower *L, const Node *n) {
     return NULL;
 }
 
-/* Nodes [from, to) of r. `whole`: up to the end, for the results of r; else one node, for its
- * outputs. */
+/* Lowers nodes [from, to) of r. `whole`: to the end of r, giving its results; else a single node,
+ * giving its outputs. */
 static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole, Val **result);
 
 typedef struct Split {
     Tensor *t;
-    uint32_t ranks; /* still to tell apart */
+    uint32_t ranks; /* not handled yet */
     const Region *r;
     int from, to;
     bool whole;
@@ -89,7 +89,7 @@ static void lower_node(Lower *L, const Node *n) {
     L->node = n;
     L->out = NEWN(L->a, Val *, n->nout ? n->nout : 1);
     check_types(L);
-    L->st->lowering[n->op->index](L);
+    L->st->lowering[op_index(n->op)](L);
     for (int i = 0; i < n->nout; i++) {
         if (!n->out[i]) continue;
         if (!L->out[i])
@@ -100,7 +100,7 @@ static void lower_node(Lower *L, const Node *n) {
     L->out = up_out;
 }
 
-/* A node that needs no more of its inputs than their elements in a row. */
+/* Lowers a node on the flattened elements of its inputs, if it needs no more. */
 static bool lower_in_a_row(Lower *L, const Node *n) {
     Refine flat[ROW_MAX];
     int nflat, before = L->st->refine.n;
@@ -130,7 +130,8 @@ static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole,
         }
         const Node *up = L->node;
         L->node = n;
-        /* The rest of the region under each rank; when that was done too often, this node only. */
+        /* Lower the rest of the region for each rank; if that was done too often, only this
+         * node. */
         bool rest = whole && st->split_depth < SPLIT_DEPTH && st->nodes < SPLIT_NODES &&
                     __builtin_popcount(t->rank_mask) <= 3;
         Split s = {t, t->rank_mask, r, i, rest ? to : i + 1, rest};
@@ -158,7 +159,8 @@ static void lower_nodes(Lower *L, const Region *r, int from, int to, bool whole,
             result[k] = r->node[from]->out[k] ? st->env[r->node[from]->out[k]->id] : NULL;
 }
 
-/* What a body declares must be what it gets and gives; its ranks and sizes often are not. */
+/* A body's declared types must match the actual ones. Its declared ranks and sizes often do not, so
+ * they are not checked. */
 static void check_declared(Lower *L, const Region *r, const char *what, const char *name,
                            const VType *ty, const Val *v) {
     if (!ty || ty->kind != VT_TENSOR || ty->dtype == DT_NONE || !v || v->kind != VT_TENSOR) return;

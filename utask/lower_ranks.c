@@ -1,5 +1,5 @@
-/* lower_ranks.c: a graph whose inputs can have one of several combinations of ranks, lowered for
- * each of them under branches on the ranks. */
+/* lower_ranks.c: lowers a graph for several combinations of input ranks, under branches on the
+ * ranks. */
 #include "utask/lower_internal.h"
 
 const char *ranks_text(Arena *a, const RankChoices *k, int at) {
@@ -14,7 +14,7 @@ typedef struct Arms {
     const RankChoices *k;
     const Region *r;
     Val **param;
-    int at; /* the combination in hand, one that works */
+    int at; /* the current combination, one that works */
 } Arms;
 
 static int next_good(const RankChoices *k, int at) {
@@ -25,7 +25,7 @@ static int next_good(const RankChoices *k, int at) {
 
 static Tensor *tensor_of(Val *v) { return v->kind == VT_OPTIONAL ? v->inner->t : v->t; }
 
-/* The inputs have these ranks; an optional one without element has any. */
+/* Whether the inputs have these ranks; an optional without an element matches any. */
 static Expr *is_choice(Lower *L, const Arms *a, int at) {
     Expr *all = e_bool(L->cx, true);
     for (int i = 0; i < a->k->open.n; i++) {
@@ -50,7 +50,7 @@ static void lower_choice(Lower *L, const Arms *a, Val **result) {
         param[at] = arena_memdup(L->a, v, sizeof *v);
         param[at]->inner = seen;
     }
-    L->st->loop_plan = map_new(L->a); /* what holds for one rank need not for another */
+    L->st->loop_plan = map_new(L->a); /* what holds for one rank need not hold for another */
     L->st->call_plan = map_new(L->a);
     L->st->nodes = 0;
     const Node *here = L->node;
@@ -66,7 +66,7 @@ static void lower_arm(Lower *L, void *user, int arm, Val **result) {
         return;
     }
     a.at = next_good(a.k, a.at);
-    if (next_good(a.k, a.at) == a.k->open.ncombo) { /* the last one that is left */
+    if (next_good(a.k, a.at) == a.k->open.ncombo) { /* the last one */
         lower_choice(L, &a, result);
         return;
     }

@@ -72,7 +72,6 @@ Tensor *ext_result(Lower *L, Stmt *s, int i) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-/* A copy of t in memory of its own, computed here; never folded away. */
 Tensor *copy_tensor(Lower *L, Tensor *t) {
     Expr *n[1], *idx[MAX_RANK];
     if (t->blob) {
@@ -82,7 +81,7 @@ Tensor *copy_tensor(Lower *L, Tensor *t) {
         return b;
     }
     if (t->rank < 0) n[0] = let(L, "n", count(L, t), 0);
-    Tensor *c = te_over(L, t->dtype, t->rank < 0 ? 1 : t->rank, t->rank < 0 ? n : t->dim, idx);
+    Tensor *c = te_indexed(L, t->dtype, t->rank < 0 ? 1 : t->rank, t->rank < 0 ? n : t->dim, idx);
     c->body = t->rank < 0 ? e_loadf(L->cx, t, idx[0]) : ld(L, t, idx);
     c->seq = L->seq;
     c->name = t->name;

@@ -1,8 +1,8 @@
-/* print.c: expressions and Programs as text.
+/* print.c: prints expressions and Programs as text.
  *
- * Tensors, symbols and axes are numbered in the order in which they are printed, so that the text
- * of a Program does not depend on how many others were made on the way to it. A value that a body
- * uses more than once is printed once, as %n.
+ * Tensors, symbols and axes are numbered in the order in which they are printed, so the text of a
+ * Program does not depend on how many others were created before. A value that a body uses more
+ * than once is printed once, as %n.
  */
 #include "utask/utask.h"
 #include "utask/extern.h"
@@ -18,7 +18,7 @@ typedef struct Printer {
     Sb *s;
     const Program *p;
     Numbers tensor, sym, axis, func;
-    Numbers uses, shared; /* by expression id, for the present body */
+    Numbers uses, shared; /* by expression id, for the current body */
     const Tensor **konst; /* constants in order of appearance */
     int nkonst;
     int *touched, ntouched; /* expressions with entries in uses */
@@ -104,13 +104,13 @@ static void say(Printer *p, const char *fmt, ...) {
         say(p, fmt, (x)[i_]);                                                                      \
     }
 
-/* ---- expressions -------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 static int level_of(const Expr *e) { return expr_row[e->op].level ? expr_row[e->op].level : 5; }
 
 static const char *const reduce_name[] = {"sum", "prod",   "max",    "min",         "all",
                                           "any", "argmax", "argmin", "argmax_last", "argmin_last"};
 
-/* The text of a site, with what cond tells as expressions in it. */
+/* The text of a site, with the values that cond reports as expressions. */
 static void print_message(Printer *p, int site, const Expr *cond) {
     sb_puts(p->s, "\"");
     for (const char *t = p->p->cx->site.p[site]; *t; t++) {
@@ -140,7 +140,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
     Sb *s = p->s;
     int mine = level_of(e);
     switch (e->op) {
-    case E_TELL: print_expr(p, e->a[0], level); return; /* what it tells stands in the message */
+    case E_TELL: print_expr(p, e->a[0], level); return; /* its values are in the message */
     case E_CONST:
         if (dtype_is_float(e->dtype) || e->dtype == DT_BOOL || e->dtype == DT_I64)
             print_const(s, e->dtype, e->f, e->i);
@@ -187,7 +187,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
     }
     if (mine <= level) sb_puts(s, "(");
     int64_t k = 0;
-    const Expr *b = e->op == E_ADD ? e->a[1] : NULL; /* a + -2 and a + -2 * x read as a - … */
+    const Expr *b = e->op == E_ADD ? e->a[1] : NULL; /* a + -2 and a + -2 * x print as a - … */
     bool times = b && b->op == E_MUL && e_is_int(b->a[0], &k);
     if (e->op == E_NEG) {
         sb_puts(s, "-");
@@ -206,7 +206,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
     if (mine <= level) sb_puts(s, ")");
 }
 
-/* `level`: operators up to it are put in parentheses. */
+/* `level`: operators up to this level are put in parentheses. */
 static void print_expr(Printer *p, const Expr *e, int level) {
     if (!e)
         sb_puts(p->s, "-");
@@ -222,13 +222,13 @@ static void print_expr(Printer *p, const Expr *e, int level) {
 static void count_uses(Printer *p, const Expr *e) {
     if (p->uses.of[e->id]++) return;
     p->touched[p->ntouched++] = e->id;
-    int n = e->op == E_TELL ? 1 : e->n; /* what it tells is printed in the message only */
+    int n = e->op == E_TELL ? 1 : e->n; /* its values are printed only in the message */
     for (int i = 0; i < n; i++) count_uses(p, e->a[i]);
     if (e->op == E_REDUCE)
         for (int i = 0; i < e->naxis; i++) count_uses(p, e->raxis[i]->extent);
 }
 
-/* Prints what is used twice below e, operands first, and numbers it. */
+/* Prints and numbers values used twice below e, operands first. */
 static void print_shared(Printer *p, const Expr *e, int indent) {
     if (p->uses.of[e->id] < 0) return;
     bool twice = p->uses.of[e->id] > 1 && e->n > 0 && e->op != E_NEG;
@@ -243,7 +243,8 @@ static void print_shared(Printer *p, const Expr *e, int indent) {
     p->shared.of[e->id] = ++p->shared.next;
 }
 
-/* Prints what the expressions of a line use more than once, before that line; then forget_shared.
+/* Prints, before a line, the values that its expressions use more than once. Call forget_shared
+ * after the line.
  */
 static void share(Printer *p, int indent, int n, Expr *const *e) {
     for (int i = 0; i < n; i++)
@@ -260,7 +261,7 @@ static void forget_shared(Printer *p) {
     p->shared.next = 0;
 }
 
-/* ---- statements --------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 static void print_dims(Printer *p, const Tensor *t) {
     if (t->blob) {
         say(p, "sequence");
@@ -275,7 +276,7 @@ static void print_dims(Printer *p, const Tensor *t) {
     say(p, "]");
 }
 
-/* With what a view looks at. */
+/* A view is followed by its base. */
 static void print_ref(Printer *p, const Tensor *t) {
     say(p, t ? "%t" : "-", t);
     if (!t || t->kind != TK_VIEW) return;
@@ -297,7 +298,7 @@ static void print_site(Printer *p, int site, const Expr *cond) {
     say(p, "\n");
 }
 
-/* "i0, d.1 + (i1 < 2), i2": the elements that are computed. */
+/* "i0, d.1 + (i1 < 2), i2": the range of elements that are computed. */
 static void print_position(Printer *p, const Tensor *t, Expr *const *at) {
     const char *sep = "";
     for (int i = 0; i < tensor_ndim(t); i++) {
@@ -332,7 +333,7 @@ static void print_op(Printer *p, const Stmt *op, const Tensor *t, int indent) {
 
 static void print_seq(Printer *p, const Seq *q, int indent);
 
-/* "what e", with what e shares on lines before it. */
+/* Prints "what e", with shared values of e on lines before it. */
 static void print_line(Printer *p, int indent, const char *what, Expr *e) {
     share(p, indent + 2, 1, &e);
     say(p, "%>%s%e\n", indent, what, e);
@@ -505,7 +506,7 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
     p->level = level;
 }
 
-/* ---- programs ----------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 static void print_io(Printer *p, const char *what, const Io *io) {
     static const char *const kind[] = {"", "sequence ", "optional "};
     say(p, "%s %s\"%s\"", what, kind[io->kind], io->name);

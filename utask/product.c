@@ -1,7 +1,7 @@
-/* product.c: see product.h. */
+/* product.c: recognizes sums of products, as product.h describes. */
 #include "utask/product.h"
 
-#define SIZE_UNKNOWN (1 << 20) /* of axes, when they are put in order */
+#define SIZE_UNKNOWN (1 << 20) /* size of an unknown axis when axes are sorted */
 
 bool product_of(Expr *e, SumProduct *p) {
     if (!is_sum_of_products(e)) return false;
@@ -23,7 +23,7 @@ bool product_of_loads(Expr *e, SumProduct *p) {
     return true;
 }
 
-/* Takes the axes out of *e: whether it is affine in them. */
+/* Whether *e is affine in the axes; removes them from it. */
 static bool affine_in(Cx *c, Expr **e, int n, Axis *const *x) {
     Expr *coef;
     for (int i = 0; i < n; i++)
@@ -35,7 +35,7 @@ bool product_affine(Cx *c, SumProduct *p, int n, Axis *const *domain) {
     if (!p->load[0] || !p->load[1]) return false;
     for (int i = 0; i < 2; i++) {
         Expr *rest = p->flat[i] = flat_of(c, p->load[i]);
-        /* Positions read from memory must not depend on the loops inside. */
+        /* Positions must not be read from memory, which could depend on inner loops. */
         if (rest->flags & (EF_LOAD | EF_GUARD | EF_REDUCE)) return false;
         if (!affine_in(c, &rest, n, domain) ||
             !affine_in(c, &rest, p->reduce->naxis, p->reduce->raxis) || rest->flags & EF_AXIS)
@@ -72,8 +72,7 @@ Axis **reduce_order(Arena *a, const Expr *reduce) {
 }
 
 Expr *find_reduction(Map *seen, Expr *e, bool always, ExprTest *is, void *user) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return NULL;
     if (is(user, e)) return e;
     if (always && (e->op == E_REDUCE || e->op == E_LOAD)) return NULL;
     Expr *r = NULL;
@@ -83,8 +82,7 @@ Expr *find_reduction(Map *seen, Expr *e, bool always, ExprTest *is, void *user) 
 }
 
 bool all_reductions(Map *seen, Expr *e, ExprTest *is, void *user) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return true;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return true;
     if (e->op == E_REDUCE) return is(user, e);
     if (e_always(e) < e->n || e->op == E_LOAD) return false;
     for (int i = 0; i < e->n; i++)

@@ -1,5 +1,5 @@
-/* scalar.c: the table of operators (scalar.def), and constants folded by the interpreter's lanes.
- */
+/* scalar.c: the table of operators (scalar.def), and constant folding by the interpreter's
+ * lanes. */
 #include "utask/expr_internal.h"
 #include "utask/interp.h"
 

@@ -1,4 +1,4 @@
-/* sequence_val.c: sequences as values of lowering: what is known of their elements. */
+/* sequence_val.c: sequence values during lowering: what is known about their elements. */
 #include "utask/sequence_val.h"
 
 Val *seq_val(Lower *L, DType t, Tensor *blob, Expr *len) {

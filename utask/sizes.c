@@ -1,17 +1,17 @@
-/* sizes.c: tensors that no memory could hold are refused, also those that fusion leaves without
- * memory: nobody wants to wait for the sum of 2^60 elements.
+/* sizes.c: refuses tensors that no memory could hold.
  *
- * Sizes that are known are looked at when a tensor is made (size_check). For the others a bound is
- * derived from tensors that are there in memory: what has the same dimensions, or fewer, is not
- * much larger. Where there is none, as for a shape that is data or a product of sizes, a check is
- * put in front (sizes_check). */
+ * This includes tensors that fusion leaves without memory: nobody wants to wait for the sum of 2^60
+ * elements. Known sizes are checked when a tensor is made (size_check). For others an upper bound
+ * is derived from tensors in memory: a tensor with the same dimensions, or fewer, is not much
+ * larger. If there is no bound, as for a shape that is data or a product of sizes, a check is put
+ * before the tensor (sizes_check). */
 #include "utask/lower_internal.h"
 #include "utask/walk.h"
 #include <math.h>
 
 /* log2 of the bytes of a tensor: less than what processors can address. */
 #define BYTES_MAX 47.0
-/* Of one whose sizes are those of tensors in memory. */
+/* The limit for a tensor whose sizes are those of tensors in memory. */
 #define BYTES_TRUSTED 62.0
 
 static const char too_large[] = "a tensor would have more than 2^47 bytes";
@@ -29,7 +29,7 @@ void size_check(Lower *L, DType t, int rank, Expr *const *dim) {
     check(L, e_bool(L->cx, bytes <= BYTES_MAX), "%s", too_large);
 }
 
-/* Sizes that are not known, with the factor for those that are, in bytes. */
+/* A tensor's bytes: the unknown sizes, and a factor for the known ones. */
 typedef struct Extent {
     int n;
     Expr *size[MAX_RANK]; /* in the order of their ids */
@@ -39,10 +39,10 @@ typedef struct Extent {
 
 typedef struct Sizes {
     Cx *c;
-    VEC(Extent) known; /* visible here; of those with the same sizes the one of least bound */
+    VEC(Extent) known; /* visible here; for equal sizes, the one with the least bound */
 } Sizes;
 
-/* What makes e grow, and at most how fast, log2 of the factor. */
+/* What e grows with, and an upper bound of the factor, as log2. */
 static Expr *grows_by(Expr *e, double *factor) {
     int64_t v;
     for (; e->n == 2; e = e->a[0]) {
@@ -90,7 +90,7 @@ static bool within(const Extent *x, const Extent *y) {
     return i == x->n;
 }
 
-/* The least bound that is known for x's sizes. */
+/* The least known bound for x's sizes. */
 static double bound_of(const Sizes *z, const Extent *x) {
     double least = 0;
     int64_t lo, hi;
@@ -108,13 +108,13 @@ static void learn(Sizes *z, Extent *x, double bound) {
     if (x->n && bound < bound_of(z, x)) vec_push(z->c->a, &z->known, *x);
 }
 
-/* t is in memory. */
+/* Records that t is in memory. */
 static void stored(Sizes *z, const Tensor *t) {
     Extent x;
     if (t && extent_of(t, &x)) learn(z, &x, BYTES_MAX - x.factor);
 }
 
-/* The tensor of a load has as many elements as what it is a view of. */
+/* Records a loaded tensor; a view has as many elements as its base. */
 static void loaded(void *user, Expr *load) {
     Sizes *z = user;
     const Tensor *t = load->t, *base = tensor_root(t);
@@ -128,7 +128,7 @@ static void loaded(void *user, Expr *load) {
     if (extent_of(base, &y)) learn(z, &x, y.factor + bound_of(z, &y) - x.factor);
 }
 
-/* The check that t is not too large; NULL: it is known. */
+/* The check that t is not too large; NULL: known to hold. */
 static Stmt *check_of(Sizes *z, const Tensor *t) {
     Cx *c = z->c;
     Extent x;
@@ -157,7 +157,7 @@ static void walk(Sizes *z, Seq *q);
 
 typedef struct Inside {
     Sizes *z;
-    int mark; /* what is known behind a Seq of the statement: what was known before it */
+    int mark; /* `known` is cut to this length after each Seq of the statement */
 } Inside;
 
 static void inside(void *user, const Slot *k) {

@@ -1,11 +1,12 @@
-/* small_cast.c: conversions from and to small types (base.h) in ordinary expressions, exact on every
- * target. The tables of ONNX's Cast (opset 28) decide; where they leave a value open: NaN becomes
- * -0 in a float type without NaN, and float8e8m0 takes the magnitude of a negative value. */
+/* small_cast.c: converts from and to small types (base.h) by ordinary expressions.
+ * The result is exact on every target and follows the tables of ONNX's Cast (opset 28). Where these
+ * leave a value open, NaN becomes -0 in a float type without NaN, and float8e8m0 takes the
+ * magnitude of a negative value. */
 #include <math.h>
 
 #include "utask/utask.h"
 
-/* ---- constants, short ------------------------------------------------------------------------ */
+/* ---- shorthands ------------------------------------------------------------------------------ */
 static Expr *u32(Cx *c, uint32_t v) { return e_ci(c, DT_U32, v); }
 static Expr *shl(Cx *c, Expr *x, int n) { return n ? e_bin(c, E_SHL, x, u32(c, (uint32_t)n)) : x; }
 static Expr *shr(Cx *c, Expr *x, int n) { return n ? e_bin(c, E_SHR, x, u32(c, (uint32_t)n)) : x; }
@@ -17,13 +18,13 @@ static Expr *bits_of(Cx *c, float f) {
 /* a > b */
 static Expr *above(Cx *c, Expr *a, Expr *b) { return e_lt(c, b, a); }
 
-/* cond ? a : b, both computed: unlike SELECT nothing that compilers make a branch of. */
+/* cond ? a : b with both computed; unlike SELECT, compilers do not turn it into a branch. */
 static Expr *pick(Cx *c, Expr *cond, Expr *a, Expr *b) {
     Expr *mask = e_sub(c, u32(c, 0), e_cast(c, DT_U32, cond));
     return e_bin(c, E_XOR, e_and(c, e_bin(c, E_XOR, a, b), mask), b);
 }
 
-/* The code as a number, and the way back. */
+/* The code as a number, and back. */
 static Expr *code_of(Cx *c, Expr *e) { return e_cast(c, DT_U32, e_bitcast(c, DT_U8, e)); }
 static Expr *as_code(Cx *c, DType t, Expr *code) { return e_bitcast(c, t, e_cast(c, DT_U8, code)); }
 
@@ -35,7 +36,7 @@ static Expr *decode_int(Cx *c, const Small *s, bool is_signed, Expr *code) {
     return e_sub(c, e_bin(c, E_XOR, code, sign), sign);
 }
 
-/* Powers of two from 2^-127 on, which is no normal float32. */
+/* Powers of two from 2^-127 on, which is a subnormal float32. */
 static Expr *decode_scale(Cx *c, Expr *code) {
     Expr *bits = e_sel(c, e_eq(c, code, u32(c, 0)), bits_of(c, 0x1p-127f), shl(c, code, 23));
     bits = e_sel(c, e_eq(c, code, u32(c, 255)), bits_of(c, NAN), bits);
@@ -69,8 +70,8 @@ Expr *small_decode(Cx *c, Expr *e) {
 }
 
 /* ---- to small types -------------------------------------------------------------------------- */
-/* x in float32, rounded such that rounding it again gives what rounding x would have given: towards
- * zero, and the last bit is 1 when anything was lost. From 2^128 on infinity. */
+/* x in float32, rounded to odd so that rounding it again gives the same as rounding x directly:
+ * towards zero, with the last bit set if anything was lost. Infinity from 2^128 on. */
 static Expr *to_f32(Cx *c, Expr *x) {
     Expr *f = e_cast(c, DT_F32, x);
     if (x->dtype != DT_F64) return f;
@@ -100,8 +101,8 @@ static Expr *encode_scale(Cx *c, Expr *x, SmallCast how) {
 
 static Expr *encode_float(Cx *c, const Small *s, Expr *x, SmallCast how) {
     const int m = s->mantissa, drop = 23 - m, width = s->bits - 1;
-    const float least = ldexpf(1, 1 - s->bias);     /* normal number */
-    const float grid = ldexpf(1, 24 - s->bias - m); /* in whose ulps the others count */
+    const float least = ldexpf(1, 1 - s->bias);     /* the least normal number */
+    const float grid = ldexpf(1, 24 - s->bias - m); /* subnormals are multiples of its ulp */
     const bool saturate = how.saturate || s->nan < 0;
     Expr *sign = shl(c, shr(c, x, 31), width), *all = e_and(c, x, u32(c, 0x7fffffff)), *mag = all;
     Expr *is_nan = above(c, all, bits_of(c, INFINITY));
@@ -110,7 +111,8 @@ static Expr *encode_float(Cx *c, const Small *s, Expr *x, SmallCast how) {
         mag = e_sel(c, above(c, all, u32(c, top)), u32(c, top), mag);
     }
     mag = e_sel(c, is_nan, u32(c, 0), mag);
-    /* Half to even: in the upper bits of the pattern; by an addition where numbers lie evenly. */
+    /* Half to even: in the upper bits of the pattern; by an addition where numbers are evenly
+     * spaced. */
     Expr *even = e_and(c, shr(c, mag, drop), u32(c, 1));
     Expr *r = e_add(c, e_add(c, mag, u32(c, (1u << (drop - 1)) - 1)), even);
     Expr *code = e_sub(c, shr(c, r, drop), u32(c, (uint32_t)(127 - s->bias) << m));

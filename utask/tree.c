@@ -1,4 +1,4 @@
-/* tree.c: construction of tensors and statements. */
+/* tree.c: constructs tensors and statements. */
 #include "utask/expr_internal.h"
 
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim) {
@@ -33,6 +33,30 @@ void seq_put_at(Cx *c, Seq *q, int at, Stmt *s) {
     vec_push(c->a, &q->s, s); /* grow, then shift */
     memmove(q->s.p + at + 1, q->s.p + at, sizeof *q->s.p * (size_t)(q->s.n - 1 - at));
     q->s.p[at] = s;
+}
+
+void seq_replace(Cx *c, Seq *q, int *at, const StmtVec *by) {
+    const StmtVec was = q->s;
+    q->s = (StmtVec){0};
+    for (int i = 0; i < *at; i++) vec_push(c->a, &q->s, was.p[i]);
+    for (int i = 0; i < by->n; i++) vec_push(c->a, &q->s, by->p[i]);
+    for (int i = *at + 1; i < was.n; i++) vec_push(c->a, &q->s, was.p[i]);
+    *at += by->n - 1;
+}
+
+Expr *seq_let(Cx *c, Seq *q, Sym *s, Expr *e, const char *path) {
+    Stmt *let = stmt_new(c, S_LET, path);
+    let->let.sym = s;
+    let->let.e = e;
+    vec_push(c->a, &q->s, let);
+    return e_sym(c, s);
+}
+
+Sym *sym_like(Cx *c, const Sym *like, Seq *scope) {
+    Sym *s = sym_new(c, like->dtype, like->name, like->lo);
+    s->hi = like->hi;
+    s->scope = scope;
+    return s;
 }
 
 Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop) {
@@ -100,6 +124,12 @@ Tensor *tensor_like(Cx *c, TensorKind k, const Tensor *like, int rank, Expr *con
     return t;
 }
 
+Expr *expr_over(Cx *c, Expr *e, const Tensor *from, const Tensor *to, int first) {
+    Expr *axis[MAX_RANK];
+    for (int i = 0; i < from->rank; i++) axis[i] = e_axis(c, to->axis[first + i]);
+    return e_subst(c, e, from->rank, from->axis, axis, NULL, NULL);
+}
+
 Expr *load_own(Cx *c, Tensor *t, const Tensor *domain) {
     Expr *idx[MAX_RANK];
     for (int i = 0; i < domain->rank; i++) idx[i] = e_axis(c, domain->axis[i]);
@@ -152,10 +182,23 @@ bool same_dims(const Tensor *a, const Tensor *b) {
     return same;
 }
 
+bool loop_carries(const Stmt *loop, const Tensor *t) {
+    for (int i = 0; i < loop->loop.carry.n; i++)
+        if (loop->loop.carry.p[i].phi == t) return true;
+    return false;
+}
+
+bool loop_reads_outside(const Stmt *loop, const Tensor *t) {
+    t = tensor_root(t);
+    if (t->kind == TK_CONST || t->kind == TK_INPUT) return true;
+    for (int i = 0; i < loop->loop.scan.n; i++)
+        if (loop->loop.scan.p[i].out == t) return false;
+    return !loop_carries(loop, t) && t->seq && !seq_inside(t->seq, loop->loop.body);
+}
+
 bool loop_keeps_dims(const Stmt *loop, const Tensor *t) {
     for (int i = 0; i < t->rank; i++)
-        if (loop_varies(loop, t->dim[i]) || !expr_visible(t->dim[i], loop->loop.body->parent))
-            return false;
+        if (!loop_keeps(loop, t->dim[i])) return false;
     return t->rank >= 0 && !t->blob;
 }
 
@@ -178,8 +221,8 @@ Join *tensor_join(const Tensor *t) {
 }
 
 /* ---- uniform evaluation ---------------------------------------------------------------------- */
-/* An element that takes at most this many terms of reductions, nested ones multiplied, is computed
- * by every unit itself. What would take it beyond that is read from memory, innermost first. */
+/* Every unit computes an element for itself if that takes at most this many terms of reductions
+ * (nested ones multiply). Reductions beyond that are read from memory, innermost first. */
 #define UNROLL_MAX 64
 #define INLINE_DEPTH 24
 
@@ -187,7 +230,7 @@ typedef struct Inline {
     Cx *c;
     Map *memo; /* load expression id -> its inlined form */
     int depth;
-    int64_t times; /* terms of the reductions around */
+    int64_t times; /* terms of the enclosing reductions */
 } Inline;
 
 static Expr *inline_expr(Inline *u, Expr *e);
@@ -206,7 +249,7 @@ static int64_t at_most(int64_t n) { return n > UNROLL_MAX ? UNROLL_MAX + 1 : n; 
 
 static int64_t tensor_terms(Cx *c, Tensor *t, int depth);
 
-/* Terms of e, in reductions of so many terms, beyond what was seen. */
+/* Terms of e inside reductions of `times` terms; expressions in `seen` do not count again. */
 static int64_t expr_terms(Cx *c, Map *seen, const Expr *e, int64_t times, int depth) {
     if (!(e->flags & (EF_LOAD | EF_REDUCE)) || map_geti(seen, (uint64_t)e->id + 1)) return 0;
     map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
@@ -222,7 +265,7 @@ static int64_t expr_terms(Cx *c, Map *seen, const Expr *e, int64_t times, int de
     return of * times > UNROLL_MAX ? n : at_most(n + of);
 }
 
-/* Terms of one element of t when what it loads is inlined too, as far as that is done. */
+/* Terms of one element of t, including loaded elements that are inlined. */
 static int64_t tensor_terms(Cx *c, Tensor *t, int depth) {
     t = tensor_root(t);
     if (t->kind != TK_TE || !t->body || depth > INLINE_DEPTH) return 0;
@@ -230,20 +273,19 @@ static int64_t tensor_terms(Cx *c, Tensor *t, int depth) {
     return t->terms - 1;
 }
 
-static Expr *reduce_identity(Cx *c, const Expr *e) {
-    switch (e->kind) {
-    case R_PROD: return e_num(c, e->dtype, 1);
+Expr *e_identity(Cx *c, ReduceKind k, DType t) {
+    switch (k) {
+    case R_PROD: return e_num(c, t, 1);
     case R_AND: return e_bool(c, true);
     case R_MAX:
     case R_MIN:
-        if (dtype_is_float(e->dtype))
-            return e_num(c, e->dtype, e->kind == R_MAX ? -__builtin_inf() : __builtin_inf());
-        return e_ci(c, e->dtype, e->kind == R_MAX ? int_least(e->dtype) : int_most(e->dtype));
-    default: return e_num(c, e->dtype, 0);
+        if (dtype_is_float(t)) return e_num(c, t, k == R_MAX ? -__builtin_inf() : __builtin_inf());
+        return e_ci(c, t, k == R_MAX ? int_least(t) : int_most(t));
+    default: return e_num(c, t, 0);
     }
 }
 
-/* The reduction written out; its extents are small constants. */
+/* The unrolled reduction; its extents are small constants. */
 static Expr *unroll(Inline *u, Expr *e, int64_t n) {
     Cx *c = u->c;
     static const uint8_t op[] = {[R_SUM] = E_ADD, [R_PROD] = E_MUL, [R_MAX] = E_MAX,
@@ -274,7 +316,7 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
         bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
         bool last = e->kind >= R_ARGMAX_LAST;
         Expr *better = e_bin(c, last ? E_LE : E_LT, max ? best : x, max ? x : best);
-        if (dtype_is_float(x->dtype)) { /* the first (last) NaN is beyond all numbers */
+        if (dtype_is_float(x->dtype)) { /* the first (last) NaN wins over all numbers */
             Expr *nan = e_un(c, E_ISNAN, x);
             if (!last) nan = e_and(c, nan, e_not(c, e_un(c, E_ISNAN, best)));
             better = e_or(c, better, nan);
@@ -282,7 +324,7 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
         acc = e_sel(c, better, at, acc);
         best = e_sel(c, better, x, best);
     }
-    if (!acc) return reduce_identity(c, e);
+    if (!acc) return e_identity(c, e->kind, e->dtype);
     return wide ? e_cast(c, e->dtype, acc) : acc;
 }
 
@@ -291,7 +333,8 @@ static Expr *inline_load(Inline *u, Expr *e) {
     Cx *c = u->c;
     if (u->depth >= INLINE_DEPTH || t->rank < 0) return e;
     if (t->kind == TK_VIEW && t->base->kind == TK_TE && t->base->rank >= 0 && !e->kind) {
-        /* Same row-major position in the base; only worth it when that is constant. */
+        /* The base has the element at the same row-major position; this pays only if that is
+         * constant. */
         int64_t flat = 0, d, v;
         for (int i = 0; i < t->rank; i++) {
             if (!e_is_int(t->dim[i], &d) || !e_is_int(e->a[i], &v)) return e;

@@ -1,13 +1,14 @@
-/* values.c: loops that compute shapes: few iterations over few whole numbers, or sequences of them,
- * that are known as uniform values. They are lowered iteration by iteration. */
+/* values.c: lowers loops that compute shapes iteration by iteration.
+ * Such loops have few iterations over a few integers, or sequences of them, that are known as
+ * uniform values. */
 #include "utask/lower_internal.h"
 
 #define TRIPS_MAX 16  /* iterations */
 #define NODES_MAX 256 /* nodes of all iterations */
 #define ELEMS_MAX 32  /* elements of a value */
 
-/* Nodes of r and of what is inside; more than NODES_MAX with loops or calls inside, or with what is
- * not the same in every iteration though its inputs are. */
+/* Number of nodes of r, nested regions included. More than NODES_MAX if there are loops or calls
+ * inside, or nodes whose results differ between iterations for the same inputs. */
 static int64_t nodes(const Region *r) {
     int64_t n = r->nnode;
     for (int i = 0; i < r->nnode; i++) {
@@ -26,7 +27,7 @@ static bool tensor_known(Tensor *t) {
            (t->elem || t->kind == TK_CONST);
 }
 
-/* Whole numbers, all known as uniform values. */
+/* Whether all elements are integers known as uniform values. */
 static bool val_known(const Val *v) {
     int64_t n;
     if (!v) return false;
@@ -37,8 +38,8 @@ static bool val_known(const Val *v) {
     return true;
 }
 
-/* What iteration k gives to scan output t as elements [k, ...] of e; false: not the shape of the
- * first one. */
+/* Stores iteration k's element of scan output t as elements [k, …] of e; false if its shape differs
+ * from the first one's. */
 static bool stack(Lower *L, Tensor *t, Tensor *like, int64_t k, Expr **e) {
     int64_t n = count_const(t);
     if (t->rank != like->rank || t->dtype != like->dtype) return false;
@@ -133,7 +134,8 @@ bool loop_of_values(Lower *L, LoopSpec *s) {
     }
     const int mark = L->seq->s.n;
     Unrolled u = {s, trips, false};
-    /* An error is for the loop as such to find, which may know that it is never reached. */
+    /* Leave errors to the ordinary lowering of the loop, which may find that they are never
+     * reached. */
     if (!attempt(L, unroll, &u)) forgive(L);
     if (!u.done) L->seq->s.n = mark;
     return u.done;

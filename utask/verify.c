@@ -17,7 +17,7 @@ typedef struct Verifier {
     const Program *p;
     ExprInfo *expr;
     int nexpr;
-    int stamp; /* of the present body */
+    int stamp; /* of the current body */
     int *axis_stamp, *axis_bit, naxis;
     int nbit;
     const Seq **tensor_in; /* by tensor id: where it is defined; NULL: not yet */
@@ -47,7 +47,7 @@ static const char *tensor_name(const Tensor *t) { return t->name ? t->name : "un
 
 #define REQUIRE_OF(v, t, c, what) REQUIRE(v, c, "tensor %d (%s) %s", (t)->id, tensor_name(t), what)
 
-/* Tensor t may be read in Seq `at`. */
+/* Checks that tensor t may be read in Seq `at`. */
 static void check_use(Verifier *v, const Tensor *t, const Seq *at) {
     REQUIRE(v, t != NULL, "a tensor is missing");
     REQUIRE(v, t->id >= 0 && t->id < v->ntensor, "tensor id %d is out of range", t->id);
@@ -91,7 +91,7 @@ static uint64_t axis_bit(Verifier *v, const Axis *x) {
     return (uint64_t)1 << v->axis_bit[x->id];
 }
 
-/* Checks e and gives its free axes. */
+/* Checks e and returns its free axes. */
 static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
     REQUIRE(v, e->id >= 0 && e->id < v->nexpr, "expression id %d is out of range", e->id);
     if (e->op == E_CONST) return 0; /* most dims are */
@@ -151,7 +151,7 @@ static void begin_body(Verifier *v) {
     v->nbit = 0;
 }
 
-/* A uniform expression; `loads`: it may load at uniform indices. */
+/* Checks a uniform expression; `loads`: it may load at uniform indices. */
 static void check_uniform(Verifier *v, const Expr *e, DType t, bool loads, const Seq *at) {
     if (!e) return;
     begin_body(v);
@@ -178,7 +178,7 @@ static void check_dims(Verifier *v, const Tensor *t, const Seq *at) {
         for (int i = 0; t->alt[r] && i < r; i++) check_uniform(v, t->alt[r][i], DT_I64, false, at);
 }
 
-/* Room that grows is of a carried value, and of what leads from it to the next one. */
+/* A growing buffer belongs to a carried value and to the values between it and next. */
 static void check_grow(const Verifier *v, const Tensor *t) {
     const Grow *g = t->grow;
     REQUIRE_OF(v, t, v->p->stage >= STAGE_GROUPED, "grows too early");
@@ -189,7 +189,7 @@ static void check_grow(const Verifier *v, const Tensor *t) {
     REQUIRE_OF(v, t, g->spaced == (g->extent != NULL), "grows without an extent");
 }
 
-/* t, a tensor of the program's own, is defined in `at`. */
+/* Checks the definition of t, a tensor of this program, in `at`. */
 static void define(Verifier *v, Tensor *t, TensorKind kind, const Seq *at) {
     const Stage stage = v->p->stage;
     REQUIRE(v, t && t->id >= 0 && t->id < v->ntensor, "a tensor id is out of range");
@@ -222,7 +222,7 @@ static void check_site(const Verifier *v, int site) {
     REQUIRE(v, site >= 0 && site < v->p->cx->site.n, "a check has no message");
 }
 
-/* Which unit computes what of the group. */
+/* Checks which unit computes which part of the group. */
 static void check_share(const Verifier *v, const Stmt *s) {
     const Stage stage = v->p->stage;
     const Tensor *lead = s->op.t[0];
@@ -269,7 +269,7 @@ static void check_op(Verifier *v, const Stmt *s, const Seq *at) {
     }
 }
 
-/* A value that is made for what takes it over, in the Seq `in` or, below a join there, in the arms:
+/* Checks a value made for one owner, in the Seq `in` or, below a join there, in the arms, so that
  * buffers are never shared by accident. */
 static void check_fresh(Verifier *v, const Tensor *t, const Seq *in, bool result) {
     const char *what = result ? "a function's result" : "carried by a loop";
@@ -284,7 +284,7 @@ static void check_fresh(Verifier *v, const Tensor *t, const Seq *in, bool result
         if (j->arm[k]) check_fresh(v, j->arm[k], j->arm[k]->seq, true);
 }
 
-/* ---- what is particular about a statement ---------------------------------------------------- */
+/* ---- checks by kind of statement ------------------------------------------------------------- */
 static void check_carry(const Verifier *v, const LoopCarry *k) {
     REQUIRE(v, k->phi && k->init && k->next, "a carried value has no beginning or no end");
     REQUIRE(v, k->next->dtype == k->phi->dtype && k->init->dtype == k->phi->dtype,
@@ -319,7 +319,7 @@ static void check_loop(const Verifier *v, const Stmt *s) {
             "units do not meet for what changes in place");
 }
 
-/* Whether q is never left at its end. */
+/* Whether control never reaches the end of q. */
 static bool ends_in_fault(const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
@@ -390,7 +390,7 @@ static void check_enter(const Verifier *v, const Stmt *s, const Seq *at) {
 }
 
 /* ---- who runs a statement -------------------------------------------------------------------- */
-/* Statement i of q, whose statements run at level `around` at most. */
+/* Checks statement i of q, whose statements run at most at level `around`. */
 static void check_units(const Verifier *v, const Seq *q, int i, uint8_t around) {
     const Stmt *s = q->s.p[i], *before = i ? q->s.p[i - 1] : NULL;
     const Stage stage = v->p->stage;
@@ -421,7 +421,7 @@ static void check_units(const Verifier *v, const Seq *q, int i, uint8_t around) 
 typedef struct At {
     Verifier *v;
     const Stmt *s;
-    const Seq *q; /* where s stands */
+    const Seq *q; /* the Seq that contains s */
 } At;
 
 static void check_seq(Verifier *v, const Seq *q);
@@ -489,7 +489,8 @@ static void check_seq(Verifier *v, const Seq *q) {
     }
 }
 
-/* What is made for somebody is owned by him. (Dead code leaves it so when he is gone.) */
+/* A value made for an owner is marked as owned. (It stays marked when dead code elimination removes
+ * the owner.) */
 static void check_owned(Verifier *v) {
     v->where = v->p->name;
     for (int i = 0; i < v->ntensor; i++)

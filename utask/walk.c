@@ -1,4 +1,4 @@
-/* walk.c: see walk.h. */
+/* walk.c: walks over statements, as walk.h describes. */
 #include "utask/walk.h"
 
 /* ---- one statement --------------------------------------------------------------------------- */
@@ -22,7 +22,7 @@ static void put_tensor(const Slots *k, Tensor **t, TensorKind made, bool more) {
 static void put_sym(const Slots *k, Sym **s) {
     if (*s) PUT(k, .kind = SLOT_SYM, .sym = s);
 }
-/* What is put after it is at its end, until k->in is something else. */
+/* Slots put after it belong to the end of *q, until k->in changes. */
 static void put_seq(Slots *k, Seq **q) {
     k->in = NULL;
     PUT(k, .kind = SLOT_SEQ, .q = q);
@@ -318,7 +318,8 @@ void visit_end(Visit *u, const Program *p, const Seq *q) {
     }
 }
 
-/* ---- one statement's use of another ---------------------------------------------------------- */
+/* ---- whether one statement uses another
+ * ---------------------------------------------------------- */
 typedef struct Uses {
     Map *made; /* what the maker defines */
     bool any;

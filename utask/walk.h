@@ -1,8 +1,8 @@
-/* walk.h: what statements are made of, and walks over them.
+/* walk.h: the fields of statements, and walks over trees of them.
  *
- * stmt_slots is the one list of the fields of statements. What looks for uses or definitions,
- * copies, replaces or checks is made from it; the kinds of statements are told apart only where
- * something particular is done for one of them. */
+ * stmt_slots is the only list of the fields of statements. Whatever searches for uses or
+ * definitions, copies, replaces or checks uses it, and looks at the statement's kind only where one
+ * kind needs special treatment. */
 #ifndef BRAID_WALK_H
 #define BRAID_WALK_H
 
@@ -11,7 +11,7 @@
 /* ---- one statement --------------------------------------------------------------------------- */
 typedef enum {
     SLOT_EXPR,   /* an expression that has one value for all units */
-    SLOT_BODY,   /* what a member of a group computes, over its axes */
+    SLOT_BODY,   /* the body of a group's member, over its axes */
     SLOT_READ,   /* a tensor that is read, or passed on, as a whole */
     SLOT_TENSOR, /* a tensor that is defined */
     SLOT_SYM,    /* a symbol that is defined */
@@ -20,13 +20,14 @@ typedef enum {
 
 typedef struct Slot {
     SlotKind kind;
-    Seq *in;    /* at the end of this Seq of the statement, or for its statements (parameters of a
-                   function); NULL: where the statement stands */
-    bool loads; /* SLOT_EXPR: it may load, at uniform indices; else it is pure */
-    bool fresh; /* SLOT_READ: a value that is made for this use alone */
-    bool more;  /* SLOT_TENSOR: another slot has defined it already (LoopScan.more) */
-    int dtype;  /* SLOT_EXPR; DT_NONE: any */
-    TensorKind made; /* SLOT_TENSOR: what is defined so */
+    /* used at the end of this Seq of the statement, or defined for it (parameters of a function);
+     * NULL: in the statement's own Seq */
+    Seq *in;
+    bool loads;      /* SLOT_EXPR: it may load, at uniform indices; else it is pure */
+    bool fresh;      /* SLOT_READ: a value made only for this use */
+    bool more;       /* SLOT_TENSOR: another slot defines it (LoopScan.more) */
+    int dtype;       /* SLOT_EXPR; DT_NONE: any */
+    TensorKind made; /* SLOT_TENSOR: the kind of tensor that is defined */
     union {
         Expr **e;
         Tensor **t;
@@ -39,9 +40,9 @@ static inline bool slot_is_expr(const Slot *k) {
     return k->kind == SLOT_EXPR || k->kind == SLOT_BODY;
 }
 
-/* Calls f for every field of s that is not NULL, in the order in which s comes to it: what is in a
- * Seq of s, between the slot of that Seq and those `in` it, is left to f. f may write to the fields
- * of a statement that is its own to change. */
+/* Calls f for every field of s that is not NULL, in order of evaluation. It does not enter the Seqs
+ * of s: their statements belong between the SLOT_SEQ and the slots `in` it. f may write to the
+ * fields if it may change the statement. */
 void stmt_slots(const Stmt *s, void (*f)(void *user, const Slot *k), void *user);
 
 /* The Seqs directly below s. */
@@ -54,29 +55,28 @@ static inline Seq *stmt_seq(const Stmt *s, int i) {
                                  : s->call.func[i]->body;
 }
 
-/* What is visible behind s: the tensors and symbols that it defines in its own Seq. */
+/* The tensors and symbols that s defines in its own Seq, visible after s. */
 void stmt_defines(const Stmt *s, void (*tensor)(void *, Tensor *), void (*sym)(void *, Sym *),
                   void *user);
-/* s, with all that it uses or defines of Seq `from`, belongs to `to` from now on. */
+/* Moves s, with everything of Seq `from` that it uses or defines, to `to`. */
 void stmt_move(Cx *c, const Stmt *s, const Seq *from, Seq *to);
-/* Whether `reader` uses a tensor or a symbol that `maker` defines for what follows it. */
+/* Whether `reader` uses a tensor or a symbol that `maker` defines for later statements. */
 bool stmt_uses(Cx *c, const Stmt *reader, const Stmt *maker);
 
 /* ---- statements below ------------------------------------------------------------------------ */
 typedef bool StmtTest(void *user, const Stmt *s);
 
-/* Whether a statement of q or below is one; q's order, a statement before what is in it. */
+/* Whether `is` holds for a statement of q or below; each statement is tested before those in it. */
 bool seq_any(const Seq *q, StmtTest *is, void *user);
 bool stmt_any(const Stmt *s, StmtTest *is, void *user); /* s or one below it */
-/* Calls f for all of them. */
+/* Calls f for all statements of q and below. */
 void seq_each(const Seq *q, void (*f)(void *user, Stmt *s), void *user);
-/* The same without those in the bodies of functions: what runs in the activation at hand. */
+/* The same except for statements in bodies of functions: those of the current activation. */
 void seq_each_here(const Seq *q, void (*f)(void *user, Stmt *s), void *user);
-/* Calls f for all of them, inner ones first, for it to change the Seq: statement *at of q is at
- * hand, and *at is left at the last one of those that stand for it. */
+/* Calls f for all statements, inner ones first, so that it can change the Seq. The current one is
+ * statement *at of q; f sets *at to the last one that replaces it. */
 void seq_rewrite(Seq *q, void (*f)(void *user, Seq *q, int *at), void *user);
-/* Calls f for all slots of them but SLOT_SEQ, those of a statement without those of the statements
- * in it first. */
+/* Calls f for all slots of all statements except SLOT_SEQ, in the order of stmt_slots. */
 void seq_slots(const Seq *q, void (*f)(void *user, const Slot *k), void *user);
 void stmt_all_slots(const Stmt *s, void (*f)(void *user, const Slot *k), void *user);
 /* Calls f for each expression of s and of the statements in it, so that it can be replaced. */
@@ -87,12 +87,12 @@ bool stmt_is_data(void *user, const Stmt *s); /* it computes tensors */
 int seq_size(const Seq *q);                   /* statements in q and below */
 
 /* ---- things used ----------------------------------------------------------------------------- */
-/* Each tensor and each symbol is reported once in the lifetime of the Visit; a view with its base,
- * a tensor with what its dims use. */
+/* Each tensor and symbol is reported once in the lifetime of the Visit, with a view's base and
+ * whatever its dims use. */
 typedef struct Visit {
     Cx *c;
     Map *seen;
-    const Seq *skip; /* this Seq is not looked into */
+    const Seq *skip; /* this Seq is not visited */
     void (*tensor)(void *user, Tensor *t);
     void (*sym)(void *user, Sym *s);
     void *user;
@@ -101,10 +101,10 @@ typedef struct Visit {
 Visit visit_new(Cx *c, void (*tensor)(void *, Tensor *), void (*sym)(void *, Sym *), void *user);
 void visit_expr(Visit *u, const Expr *e);
 void visit_tensor(Visit *u, Tensor *t);
-/* All that s uses or defines, inner statements included. */
+/* Visits everything that s uses or defines, inner statements included. */
 void visit_stmt(Visit *u, const Stmt *s);
 void visit_seq(Visit *u, const Seq *q);
-/* What is used at the end of q: by what q belongs to, or as outputs of p. */
+/* Visits what is used at the end of q: by its owner, or as outputs of p. */
 void visit_end(Visit *u, const Program *p, const Seq *q);
 
 #endif

@@ -1,4 +1,4 @@
-/* calibrate.c: see calibrate.h. What is measured is in codegen/text/cpu/calibrate.c. */
+/* calibrate.c: measures this machine with a program made of codegen/text/cpu/calibrate.inc. */
 #include "codegen/build/calibrate.h"
 #include "base/cleanup.h"
 #include "codegen/text/embed.h"
@@ -12,7 +12,8 @@
 
 char *device_key(const CompileOptions *o) {
     char *key = NULL;
-    if (o->cpu || strcmp(o->target, "cpu") != 0) return NULL;
+    const Device *row = device_find(o->target);
+    if (o->cpu || !row || row->backend != BACKEND_C) return NULL;
     char model[256] = "";
     uint64_t machine = compile_machine(model, sizeof model);
     if (asprintf(&key, "%s, %d CPUs, %016llx, braid %s", model, compile_cpus(),
@@ -31,8 +32,8 @@ static bool read_line(const char *folder, const char *name, char *line, int size
     return good;
 }
 
-/* Bytes of the data cache of a level as the kernel says, else as the C library does (which adds up
- * those of several sockets or dies); 0: unknown, or there is none. */
+/* The bytes of this level's data cache, from Linux, else from the C library (which adds up the
+ * caches of several sockets or dies). 0: not known, or there is none. */
 static int64_t cache_bytes(int level) {
 #ifdef __linux__
     for (int i = 0; i < 8; i++) {
@@ -57,14 +58,16 @@ static int64_t cache_bytes(int level) {
 
 /* ---- the program ----------------------------------------------------------------------------- */
 static void program_text(Sb *s, int vec) {
-    static const char *const parts[] = {
-        "braid_model.h", "cpu/ctx.inc", "cpu/prelude.inc", "arena.inc", "scalar.inc", "math.inc",     "cpu/calibrate.inc",
-        "seed.inc",        "memory.inc",  "fault.inc",       "entry.inc",  "cpu/entry.inc"};
+    static const char *const parts[] = {"braid_model.h",   "cpu/ctx.inc",       "c.inc",
+                                        "cpu/prelude.inc", "arena.inc",         "scalar.inc",
+                                        "math.inc",        "cpu/calibrate.inc", "seed.inc",
+                                        "memory.inc",      "fault.inc",         "entry.inc",
+                                        "cpu/entry.inc"};
     sb_printf(s, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_VEC %d\n", vec);
     for (size_t i = 0; i < COUNT(parts); i++) sb_puts(s, embedded_text(parts[i]));
 }
 
-typedef struct Work { /* all that changes while errors may unwind */
+typedef struct Work { /* what changes between setjmp and longjmp must not be in local variables */
     Diag d;
     Sb text;
 } Work;
@@ -124,8 +127,8 @@ static bool measure_now(const CompileOptions *o, Device *d) {
     if (size[0] > 0) l1->bytes = size[0];
     if (size[1] > 0) l2->bytes = size[1];
     if (size[2] > 0) l3->bytes = size[2];
-    /* Half of L1 and L2: something else is always there. Of the last cache, which others share, a
-     * part that surely is not in L2. What lies in none of them is twice the last, within reason. */
+    /* Half of L1 and of L2, because they also hold other data. A part of the last cache, which
+     * other cores share, but more than fits in L2. For DRAM twice that cache, at most 128 MiB. */
     int64_t part = 4 * l2->bytes < l3->bytes / 2 ? 4 * l2->bytes : l3->bytes / 2,
             most = (int64_t)128 << 20;
     int64_t bytes[4] = {l1->bytes / 2, l2->bytes / 2, part,
@@ -169,7 +172,7 @@ bool device_calibrated(const CompileOptions *o, Store *s, bool measure, Device *
         return true;
     }
     char *key = device_key(o);
-    /* Of several processes one measures while the others wait, and do not disturb it. */
+    /* Of several processes only one measures; the others wait, so that they do not disturb it. */
     if (key && !store_device(s, key, device) && measure && store_begin(s)) {
         if (!store_device(s, key, device)) {
             bool show = isatty(STDERR_FILENO);

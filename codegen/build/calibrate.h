@@ -1,18 +1,19 @@
-/* calibrate.h: the row of this machine in the table of devices. */
+/* calibrate.h: this machine's row in the table of devices, by measuring. */
 #ifndef BRAID_CALIBRATE_H
 #define BRAID_CALIBRATE_H
 
 #include "codegen/compile.h"
 #include "scheduler/cost/store.h"
 
-/* Names this machine and build in a Store, for the options that matter (malloc'd); NULL when the
- * device is not this machine (o->cpu names another processor), which has no measured numbers. */
+/* The key of this machine and this version of Braid in a Store (malloc'd). NULL if the program is
+ * not for this machine's CPU (another target, or o->cpu names a processor): then there are no
+ * measured numbers. */
 char *device_key(const CompileOptions *o);
 
-/* The device of o->target: from the store, where a GPU's numbers are under the name of its target;
- * else, on the CPU, measured now (about half a second) and kept, if `measure`; else the table's
- * row. False when there is no such target. Failures to measure are not errors: the row stays. Shows
- * on a terminal what takes the time. */
+/* Sets *device to the row for o->target: the one in the store, if there is one (a GPU's has the
+ * name of its target). Otherwise, for this CPU and if `measure`, it is measured now, which takes
+ * about half a second, and stored. Otherwise, and also if measuring fails, it is the table's row.
+ * Returns false if there is no such target. While it measures, a terminal shows a message. */
 bool device_calibrated(const CompileOptions *o, Store *s, bool measure, Device *device);
 
 #endif

@@ -1,4 +1,4 @@
-/* cc.c: emitted text to a shared library, through the C compiler of the machine. */
+/* cc.c: compiles an emitted text to a shared library with the machine's C compiler. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -20,8 +20,9 @@ const char *build_tool(const char *name, const char *otherwise) {
 }
 static const char *compiler(void) { return build_tool("CC", "cc"); }
 
-/* argv with its first entry, a tool and perhaps arguments as in CC="ccache gcc -m64", in words. The
- * strings of the words are one block, at [0]; malloc'd. */
+/* A copy of argv whose first entry, such as "ccache gcc -m64", is split into words, unless it is a
+ * path with spaces. The caller frees the array and its [0], which holds the text of all words.
+ * NULL: no memory. */
 static char **with_words(char *const *argv) {
     size_t n = 1, words = 1;
     while (argv[n]) n++;
@@ -80,8 +81,8 @@ int build_run(char *const *argv, char *out, size_t size) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
 }
 
-/* "-march=…" or "-mcpu=…" for the processor that o names: which of them knows the name depends on
- * what the compiler compiles for. */
+/* "-march=…" or "-mcpu=…" for the processor that o names. Which option knows the name depends on
+ * the compiler's target. */
 static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t size) {
 #if defined(__aarch64__)
     static const char *const option[] = {"-mcpu", "-march"};
@@ -184,8 +185,8 @@ void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
     char arch[128], define[4200], weights[4100], out[2048];
     build_path(d, weights, sizeof weights, text_path, ".weights");
     snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
-    /* Short loops of known length (the rows and lanes of a tile) are peeled, so that their values
-     * stay in registers. */
+    /* -fpeel-loops unrolls short loops of known trip count (over the rows and lanes of a tile), so
+     * that their values stay in registers. */
     char *argv[] = {ARG(compiler()),
                     "-std=gnu11",
                     "-O2",

@@ -1,12 +1,12 @@
-/* gpu.c: a device text and a host text to a shared library.
+/* gpu.c: compiles a device text and a host text to a shared library.
  *
- *   cuda:sm_NN    nvcc, or NVRTC where there is no nvcc, makes a code object
- *   hip:gfxNN     hipcc makes one of what hip.c and a hipify tool make of the text
- *   emulate:NAME  the C++ compiler makes an object of the text, instrumented for the emulator
+ *   cuda:sm_NN    nvcc compiles the device text to a code object; without nvcc, NVRTC does
+ *   hip:gfxNN     a hipify tool and hip.c translate it to HIP, which hipcc compiles
+ *   emulate:NAME  the C++ compiler compiles it to an object, instrumented for the emulator
  *
- * Then the C compiler makes the library of the host text, which includes the code object, or links
- * the emulated kernel with it. Sums and products of the text are not contracted: a fused
- * multiply-add is written as one. */
+ * Then the C compiler compiles the host text, which includes the code object; an emulated kernel is
+ * linked with it. The compilers may not contract sums and products: the text writes each fused
+ * multiply-add as one. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -22,12 +22,12 @@
 #define PATH_BYTES 4200
 #define LOG_BYTES ((size_t)4 << 20)
 
-/* The build's files beside the device text, removed when it is over. */
+/* A build. Its own files are beside the device text, and are removed at its end. */
 typedef struct Build {
     Diag *d;
-    const char *target, *chip;                /* the target; what is behind its colon */
-    const char *device, *host_text, *library; /* from what to what */
-    const char *keep;                         /* one of the files below, or NULL */
+    const char *target, *chip;                /* the target, and its part after the colon */
+    const char *device, *host_text, *library; /* paths of the two texts and of the result */
+    const char *keep;                         /* the one of the files below to keep, or NULL */
     char code[PATH_BYTES], hip[PATH_BYTES], tool[PATH_BYTES], header[PATH_BYTES],
         kernel[PATH_BYTES], host[PATH_BYTES];
     char *log, *text, *image; /* malloc'd */
@@ -43,7 +43,7 @@ static void write_file(Diag *d, const char *path, const char *p, size_t n) {
     if (!ok) err(d, ST_IO, NULL, "cannot write %s", path);
 }
 
-/* The text at `path`, as b->text. */
+/* Reads the file at `path` into b->text, which lives until the next call. */
 static const char *read_text(Build *b, const char *path) {
     FILE *f = fopen(path, "rb");
     size_t n = 0, cap = 0;
@@ -72,14 +72,14 @@ static const char *read_text(Build *b, const char *path) {
 /* ---- compilers ---- */
 static int run(Build *b, char *const *argv) { return build_run(argv, b->log, LOG_BYTES); }
 
-/* Shows what went wrong first: from the first line with an error on. */
+/* Raises, with the compiler's messages from the first line with "error" on. */
 static _Noreturn void failed(Build *b, const char *tool) {
     const char *p = strstr(b->log, "error");
     while (p && p > b->log && p[-1] != '\n') p--;
     err(b->d, ST_IO, NULL, "%s failed: %.700s", tool, p ? p : b->log);
 }
 
-/* The number in front of `what`, which follows it, in a line of a log; 0 where it is missing. */
+/* The number right before `what` in the first line of `line`; 0 if there is none. */
 static int number_before(const char *line, const char *what) {
     const char *end = line + strcspn(line, "\n"), *p = strstr(line, what);
     if (!p || p >= end) return 0;
@@ -88,8 +88,8 @@ static int number_before(const char *line, const char *what) {
     return atoi(p);
 }
 
-/* From ptxas -v: the kernel's registers, which include those of the functions that it calls; spills
- * of any. */
+/* Reads the output of ptxas -v. The kernel's registers include those of the functions it calls;
+ * spills are added up over all functions. */
 static void ptxas_facts(GpuFacts *f, const char *log) {
     for (const char *line = log; *line; line += strcspn(line, "\n"), line += *line == '\n') {
         f->spill_bytes += number_before(line, "bytes spill stores");
@@ -103,7 +103,7 @@ static void ptxas_facts(GpuFacts *f, const char *log) {
     }
 }
 
-/* The number behind `what`: in clang's remarks on the kernel. */
+/* The number after `what` in clang's remarks on the kernel; 0 if there is none. */
 static int remark(const char *log, const char *what) {
     const char *p = strstr(log, "Function Name: braid_kernel");
     p = p ? strstr(p, what) : NULL;
@@ -156,7 +156,7 @@ static void build_cuda(Build *b) {
 }
 
 /* ---- HIP ---- */
-/* torch.utils.hipify, without the rest of torch, changes a file. */
+/* Translates a file in place by torch.utils.hipify, without loading the rest of torch. */
 static const char hipify_script[] =
     "import contextlib, importlib.util, io, os, sys\n"
     "spec = importlib.util.find_spec('torch')\n"
@@ -170,8 +170,9 @@ static const char hipify_script[] =
     "hipify_extra_files_only=True)\n"
     "os.replace(r[path].hipified_path, path)\n";
 
-/* What a hipify tool makes of the text, or the text itself where no tool does: $HIPIFY is "own",
- * "torch" or a program like hipify-perl; without it, what is found. */
+/* The device text after a hipify tool, or unchanged if there is no tool. $HIPIFY names the tool: a
+ * program such as hipify-perl, "torch", or "own" for none. If it is not set, the first tool that
+ * works is used. */
 static const char *hipified(Build *b) {
     const char *wanted = build_tool("HIPIFY", NULL);
     const char *const tool[] = {wanted, "hipify-perl", "hipify-clang"};
@@ -232,7 +233,7 @@ static bool in_folder_of(char *buf, const char *file, const char *below) {
            access(buf, R_OK) == 0;
 }
 
-/* $BRAID_EMULATE, or beside the program or library that this is part of. */
+/* Finds the emulator's library: $BRAID_EMULATE, or near the program or library of this code. */
 static void find_emulator(Build *b, char *path) {
     static const char *const below[] = {"", "/../lib", "/../lib/braid"};
     char self[PATH_BYTES];
@@ -342,7 +343,7 @@ static void build_library(Build *b) {
     build_host(b, emulated);
 }
 
-/* Runs `step` and takes away what it leaves, also when it raises. */
+/* Runs `step` and then removes its files and memory, also if it raises. */
 static void guarded(Build *b, void (*step)(Build *b)) {
     Diag *d = b->d;
     jmp_buf jb, *up = d->top;

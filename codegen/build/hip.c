@@ -1,16 +1,17 @@
-/* hip.c: CUDA text to HIP text.
+/* hip.c: translates a CUDA text to HIP.
  *
- * By a table of the names that differ, of those that emitted texts use. HIP's functions of a warp
- * take no mask. What a hipify tool made of a text goes through the table as well: tools leave these
- * functions alone. */
+ * A table lists the names in emitted texts that differ. HIP's warp functions take no mask. Texts
+ * that a hipify tool has translated go through the table, too, because tools leave these functions
+ * alone. */
 #include "codegen/build/build.h"
 #include "codegen/text/embed.h"
 #include <ctype.h>
 
+/* A call's arguments in HIP: the same; without the first; none; the single argument 1. */
 typedef enum { ARGS_KEEP, ARGS_NO_MASK, ARGS_NONE, ARGS_TRUE } Args;
 typedef struct Name {
     const char *cuda, *hip;
-    Args args; /* as they are; without the first; none; one, true */
+    Args args;
 } Name;
 static const Name names[] = {
     {"__shfl_sync", "__shfl", ARGS_NO_MASK},
@@ -26,7 +27,7 @@ static const Name names[] = {
     {"__ldcg", "__ldg", ARGS_KEEP},
 };
 
-/* The end of a comment or literal that begins at p; p itself where none does. */
+/* The end of the comment or literal that begins at p; p itself if none does. */
 static const char *past_quoted(const char *p) {
     if (p[0] == '/' && p[1] == '*') {
         const char *end = strstr(p + 2, "*/");
@@ -39,8 +40,8 @@ static const char *past_quoted(const char *p) {
     return *q == *p ? q + 1 : q;
 }
 
-/* Behind the first argument of the call whose arguments begin at p, or all of them: at its comma or
- * at the end. */
+/* The end of the first argument, or of all arguments, of a call whose arguments begin at p: the
+ * comma or the closing parenthesis. */
 static const char *past_arguments(const char *p, bool all) {
     for (int depth = 0; *p;) {
         const char *q = past_quoted(p);
@@ -55,7 +56,7 @@ static const char *past_arguments(const char *p, bool all) {
     return p;
 }
 
-/* The lines keep their numbers. */
+/* Drops a piece of text but keeps its line breaks, so that line numbers stay. */
 static void drop(Sb *to, const char *from, const char *end) {
     for (; from < end; from++)
         if (*from == '\n') sb_puts(to, "\n");
@@ -67,7 +68,7 @@ static const Name *name_of(const char *p, size_t n) {
     return NULL;
 }
 
-/* Writes what becomes of the call of x whose name ends at p; returns where the text goes on. */
+/* Translates a call of x whose name ends at p; returns where the text goes on. */
 static const char *call(Sb *to, const Name *x, const char *p) {
     const char *open = p + strspn(p, " \t\n");
     sb_puts(to, x->hip);
@@ -95,7 +96,7 @@ void hip_text(const char *cuda, Sb *to) {
             p = x ? call(to, x, q) : q;
         } else if (*p == '#' && !strncmp(p, "#include", 8) &&
                    !strncmp(p + 8 + strspn(p + 8, " <\""), "hip/hip_runtime.h", 17)) {
-            p += strcspn(p, "\n"); /* a tool's; it stands in front already */
+            p += strcspn(p, "\n"); /* a tool added it; hip.inc already has it */
         } else
             sb_write(to, p++, 1);
     }

@@ -1,9 +1,9 @@
-/* nvrtc.c: NVIDIA's run-time compiler, opened when there is no nvcc. */
+/* nvrtc.c: compiles device texts by NVIDIA's run-time compiler, if there is no nvcc. */
 #include "codegen/build/build.h"
 #include <dlfcn.h>
 #include <stdlib.h>
 
-/* It has no headers of the C library: what texts use of them. */
+/* NVRTC has no headers of the C library. This is what emitted texts use of them. */
 static const char stdint_text[] =
     "#pragma once\n"
     "typedef signed char int8_t;\ntypedef short int16_t;\ntypedef int int32_t;\ntypedef long "

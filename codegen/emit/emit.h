@@ -3,29 +3,38 @@
 #define BRAID_EMIT_H
 
 #include "codegen/compile.h"
+#include "scheduler/cost/decide.h"
 #include "scheduler/kernel/kernel.h"
 #include "scheduler/kernel/packed.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/plan/onchip.h"
 
-/* What differs between targets is data. */
+struct Emit;
+struct Group;
+struct Tree;
+struct Captured;
+
+/* A family of targets: the strings of its dialect, and how it prints what differs by more. */
 typedef struct Target {
-    const char *name;        /* of the family: "cpu", "cuda" */
-    const char *preludes[10]; /* embedded texts in front of the program, after the ABI */
-    const char
-        *entry[10]; /* embedded texts behind it, in the host's text where that is another one */
     const char *function;  /* qualifier of a group's function */
     const char *outlined;  /* the same when it must not become part of its caller */
     const char *recursive; /* qualifier of a recursive function */
     const char *kernel;    /* qualifier of a micro-kernel */
     const char *main;      /* and of the function that is all of the control flow */
-    const char *simd; /* in front of a loop over lanes; NULL: a unit is a block of threads, which
-                         share its loops */
-    const char *contract; /* first statement of a micro-kernel */
-    bool strict;          /* its compiler takes for granted that signed integers do not overflow */
+    bool strict; /* its compiler takes for granted that signed integers do not overflow */
+    void (*group[KERNEL_KINDS])(struct Group *g); /* NULL: it has no kernels of that kind */
+    /* The functions that hang on call s, in front of the function around it. */
+    struct Captured *(*recursion)(struct Tree *x, Stmt *s);
+    /* A call of one of them out of another; NULL: as it is from outside. at, rows: the first row,
+     * and how many, where a call of many rows is cut; NULL: it is not. */
+    void (*call)(struct Tree *x, Stmt *s, const char *at, const char *rows);
+    /* All is emitted: the texts. */
+    void (*program)(struct Emit *em, Texts *to);
 } Target;
 
-struct Emit;
+/* The families (cpu/target.c, gpu/target.c, plain/target.c). */
+extern const Target cpu_target, gpu_target, plain_target;
+
 /* Text: whether this unit is of the cluster (`is`: ==) that begins with unit `first`, or not (!=).
  */
 const char *unit_cluster(const struct Emit *em, int first, const char *is);
@@ -44,11 +53,10 @@ typedef struct Emit {
     Cx *c;
     Arena *a;
     const Target *target;
-    int vec; /* float lanes of a vector */
-    Sb *text;          /* the program */
+    Sb functions;      /* and types, in front of the kernel */
     Sb body;           /* the kernel's body */
     Sb weights;        /* constants, in the order in which the program reads them */
-    Map *functions;    /* text of a function -> its name */
+    Map *function_name; /* by text */
     Map *extern_files; /* texts of hand-written bodies already used */
     Map *const_name;   /* Const data pointer -> name of its array */
     const char **packed_name; /* by number, NULL: it has not been filled in */
@@ -61,6 +69,9 @@ typedef struct Emit {
     Facts *facts;
     void *held; /* freed when emission is left by an error */
 } Emit;
+
+/* A unit is a block of threads. */
+static inline bool emit_is_gpu(const Emit *em) { return device_is_gpu(em->p->schedule->device); }
 
 /* Threads that compute together: their number in it, how many they are, prefix of their exchanges,
  * and among the teams of a block, how many of which there are. */
@@ -113,7 +124,7 @@ const char *fn_neutral(Fn *f, const Expr *reduce);
 void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 const char *fn_store(Fn *f, DType t, const char *value); /* value as it is stored */
 
-/* ---- groups (emit_group.c, cpu/, gpu/) ------------------------------------------------------- */
+/* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ------------------------------------------------------- */
 /* A group while its function is written. */
 typedef struct Group {
     Emit *em;
@@ -125,7 +136,6 @@ typedef struct Group {
     bool turns; /* the function takes `turn`, how often this call was made before */
     bool meets; /* the function begins with a block barrier, for all */
     const char *(*reduce)(struct Group *g, Expr *e); /* sums that are computed already, or NULL */
-    void *user;
 } Group;
 
 /* Emits the function of an S_OP group, or finds an equal one, and its call into the kernel;
@@ -142,6 +152,7 @@ void group_range(Group *g);
 /* Opens the loop over axis x, this unit's range of it where it is the split one. */
 void group_loop(Group *g, Axis *x, const char *name);
 /* Print a group by its kernel's kind. */
+void group_loops(Group *g);
 void group_contraction(Group *g);
 void group_convolution(Group *g);
 void group_winograd(Group *g);
@@ -173,5 +184,25 @@ const char *emit_function(Emit *em, const char *stem, const char *qualifier, con
 void extern_text(Emit *em, const char *file);            /* pastes codegen/extern/FILE.h once */
 const char *emit_comment(Emit *em, const char *s);       /* harmless inside a comment */
 const char *c_name(Arena *a, const char *name, int max); /* letters, digits, _ of an ONNX name */
+
+/* ---- the program's texts (assemble.c) -------------------------------------------------------- */
+/* Constants up to this many bytes in all are part of the text; beyond, a file that the assembler
+ * includes; beyond WEIGHTS_MAPPED, a file beside the library that it maps. */
+#if BRAID_TINY
+#define WEIGHTS_INLINE 256
+#else
+#define WEIGHTS_INLINE 4096
+#endif
+void put_string(Sb *s, const char *text); /* as C has it */
+/* A number of the surroundings' contract. */
+void put_define(Sb *s, const char *name, long long value);
+void put_embedded(Sb *s, const char *const *name); /* the last one NULL */
+void put_weights(const Emit *em, Sb *out);
+/* All functions, and the kernel behind them. */
+void put_kernel(const Emit *em, Sb *text, const char *name);
+/* Tables and numbers that the entry needs. */
+void put_tables(Emit *em, Sb *text);
+/* A program that is one unit of C. */
+void put_unit(Emit *em, const char *const *preludes, const char *const *entry, Texts *to);
 
 #endif

@@ -28,21 +28,6 @@ static void results_of(Tree *x, Stmt *s,
              f->tensor(f, s->br.joins.p[i].out), n);
 }
 
-/* Through the words of `shared`: the first of those who ran it writes, the others read after the
- * barrier. */
-void tree_write_shared(Tree *x, const char *type, const char *name, int *n) {
-    bool pointer = type[strlen(type) - 1] == '*';
-    ++*n;
-    if (pointer)
-        fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = (%s)(uintptr_t)%s;", type, *n, type,
-                name);
-    else
-        fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = %s;", type, *n, name);
-}
-void tree_read_shared(Tree *x, const char *type, const char *name, int *n) {
-    fn_line(&x->f, "%s = *(%s *)&shared[%d];", name, type, ++*n);
-}
-
 /* Whether this unit is (==) or is not (!=) of those who run s. */
 static const char *ran_by(const Tree *x, const Stmt *s, const char *is) {
     return s->level == LEVEL_CLUSTER ? unit_cluster(x->em, s->unit, is)

@@ -1,5 +1,6 @@
-/* emit_data.c: names, constants, and functions shared by equal text. */
+/* emit_data.c: names, constants, and texts that a program has once: functions, hand-written bodies. */
 #include "codegen/emit/emit.h"
+#include "codegen/text/embed.h"
 #include <ctype.h>
 
 const char *c_name(Arena *a, const char *name, int max) {
@@ -64,12 +65,24 @@ int64_t emit_const_offset(Emit *em, const Tensor *t) {
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
                           const char *body) {
     char *key = arena_printf(em->a, "%s(%s)%s", qualifier, params, body);
-    const char *name = map_get(em->functions, key);
+    const char *name = map_get(em->function_name, key);
     if (name) return name;
     name = arena_printf(em->a, "f%d_%s", em->nfunction++, c_name(em->a, stem, 32));
-    map_set(em->functions, key, (void *)(uintptr_t)name);
-    sb_printf(em->text, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
+    map_set(em->function_name, key, (void *)(uintptr_t)name);
+    sb_printf(&em->functions, "%s %s(%s) {\n%s}\n\n", qualifier, name, params, body);
     return name;
+}
+
+void extern_text(Emit *em, const char *file) {
+    if (map_get(em->extern_files, file)) return;
+    map_set(em->extern_files, file, em);
+    if (!map_get(em->extern_files, "extern")) {
+        map_set(em->extern_files, "extern", em);
+        extern_text(em, "extern");
+        sb_puts(&em->functions, embedded_text("extern/extern.inc"));
+    }
+    if (strcmp(file, "extern"))
+        sb_puts(&em->functions, embedded_text(arena_printf(em->a, "extern/%s.inc", file)));
 }
 
 const char *emit_comment(Emit *em, const char *s) { return comment_text(em->a, s); }

@@ -345,7 +345,7 @@ void fn_combine(Fn *f, const Expr *e, const char *acc, const char *x) {
 /* The body can be evaluated for several steps at once. */
 static bool by_lanes(const Fn *f, const Expr *e) {
     const Expr *body = e->a[0];
-    return f->em && f->em->target->simd && !(body->flags & (EF_GUARD | EF_REDUCE)) &&
+    return f->em && f->em->p->schedule->lanes > 1 && !(body->flags & (EF_GUARD | EF_REDUCE)) &&
            class_of(body->dtype) != C_BOOL && body->dtype != DT_F16 && body->dtype != DT_BF16;
 }
 
@@ -410,101 +410,113 @@ static int longest(const Expr *e) {
     return best;
 }
 
-static const char *reduce(Fn *f, Expr *e) {
-    Cx *c = f->c;
-    Expr *body = e->a[0];
-    bool arg = e->kind >= R_ARGMAX, flt = dtype_is_float(e->dtype);
-    if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
-    bool extreme = (e->kind == R_MAX || e->kind == R_MIN) && flt && by_lanes(f, e);
-    const char *acc = arena_printf(f->a, "t%d", f->ntemp++), *best = NULL, *nan = NULL;
-    const char *type = c_type(e->dtype);
-    declare(f, "", type, acc, arg ? "0" : fn_neutral(f, e));
-    if (extreme) {
-        nan = arena_printf(f->a, "t%d", f->ntemp++);
-        fn_line(f, "int %s = 0;", nan);
-    }
-    if (arg) {
-        best = arena_printf(f->a, "t%d", f->ntemp++);
-        declare(f, "", c_type(body->dtype), best, "0");
-    }
-    /* Parts that depend on outer axes only come first. */
-    fn_hoist(f, body, e->naxis, e->raxis);
-    int mark = f->bound.n, indent = f->indent;
-    bool plain =
-        (e->kind == R_SUM || e->kind == R_PROD) && by_lanes(f, e) && class_of(e->dtype) != C_BOOL;
-    const Team *team = f->team;
-    const int shared = team && !arg ? longest(e) : -1; /* the axis that the team shares */
-    f->team = NULL;
+/* A reduction while it is printed. */
+typedef struct Reducing {
+    Expr *e;
+    const char *acc, *best, *nan; /* NULL: it needs none */
+    int shared;                   /* the axis that the team shares; -1: it shares none */
+} Reducing;
+
+/* What the compiler is told in front of the loop over axis i. */
+static void put_pragma(Fn *f, const Reducing *r, int i) {
+    const Expr *e = r->e;
+    const bool sum = e->kind == R_SUM || e->kind == R_PROD, last = i == e->naxis - 1;
+    if (r->nan && last)
+        fn_line(f, "#pragma omp simd reduction(%s:%s) reduction(|:%s)",
+                e->kind == R_MAX ? "max" : "min", r->acc, r->nan);
+    else if (sum && last && by_lanes(f, e) && class_of(e->dtype) != C_BOOL)
+        fn_line(f, "#pragma omp simd reduction(%c:%s)", e->kind == R_SUM ? '+' : '*', r->acc);
+    else if (sum && dtype_is_float(e->dtype) && f->em && !emit_is_gpu(f->em))
+        /* gcc 12 vectorizes s += p[1]; s += p[0]; as two times p[1] */
+        fn_line(f, "#pragma GCC unroll 1");
+}
+
+static void open_loops(Fn *f, const Reducing *r, const Team *team) {
+    Expr *e = r->e, *body = e->a[0];
     for (int i = 0; i < e->naxis; i++) {
-        const char *r = arena_printf(f->a, "r%d", f->ntemp++);
+        const char *x = arena_printf(f->a, "r%d", f->ntemp++);
         const char *n = fn_expr(f, e->raxis[i]->extent);
-        if (extreme && i == e->naxis - 1)
-            fn_line(f, "#pragma omp simd reduction(%s:%s) reduction(|:%s)",
-                    e->kind == R_MAX ? "max" : "min", acc, nan);
-        else if (plain && i == e->naxis - 1)
-            fn_line(f, "%s reduction(%c:%s)", "#pragma omp simd", e->kind == R_SUM ? '+' : '*',
-                    acc);
-        else if (flt && (e->kind == R_SUM || e->kind == R_PROD) && f->em && f->em->target->simd)
-            /* gcc 12 vectorizes s += p[1]; s += p[0]; as two times p[1] */
-            fn_line(f, "%s", "#pragma GCC unroll 1");
-        if (i == shared)
-            fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %s) {", r, team->self, r, n, r,
+        put_pragma(f, r, i);
+        if (i == r->shared)
+            fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %s) {", x, team->self, x, n, x,
                     team->size);
         else
-            fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, n, r);
+            fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", x, x, n, x);
         fn_open(f);
-        fn_bind(f, e_axis(c, e->raxis[i]), r);
+        fn_bind(f, e_axis(f->c, e->raxis[i]), x);
         if (i < e->naxis - 1) fn_hoist(f, body, e->naxis - 1 - i, e->raxis + i + 1);
     }
+}
+
+/* Takes the body's value at the present position in. */
+static void accumulate(Fn *f, const Reducing *r) {
+    Expr *e = r->e, *body = e->a[0];
     const char *x = fn_expr(f, body);
-    const char *at = bound_text(f, e_axis(c, e->raxis[e->naxis - 1]));
-    switch (e->kind) {
-    case R_ARGMAX:
-    case R_ARGMIN:
-    case R_ARGMAX_LAST:
-    case R_ARGMIN_LAST: {
-        bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
-        const char *v = fn_temp(f, body);
+    if (r->best) {
+        const char *at = bound_text(f, e_axis(f->c, e->raxis[e->naxis - 1]));
+        const bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
         const bool last = e->kind >= R_ARGMAX_LAST;
+        const char *v = fn_temp(f, body);
         const char *number = ""; /* the first (last) NaN is beyond all numbers */
         if (dtype_is_float(body->dtype))
-            number = last ? arena_printf(f->a, " || %s != %s", v, v)
-                          : arena_printf(f->a, " || (%s != %s && %s == %s)", v, v, best, best);
-        fn_line(f, "if (%s == 0 || %s %s%s %s%s) {", at, v, max ? ">" : "<", last ? "=" : "", best,
-                number);
-        fn_line(f, "    %s = %s;", best, v);
-        fn_line(f, "    %s = %s;", acc, at);
+            number = last
+                         ? arena_printf(f->a, " || %s != %s", v, v)
+                         : arena_printf(f->a, " || (%s != %s && %s == %s)", v, v, r->best, r->best);
+        fn_line(f, "if (%s == 0 || %s %s%s %s%s) {", at, v, max ? ">" : "<", last ? "=" : "",
+                r->best, number);
+        fn_line(f, "    %s = %s;", r->best, v);
+        fn_line(f, "    %s = %s;", r->acc, at);
         fn_line(f, "}");
-        break;
-    }
-    default:
-        if (!extreme) {
-            fn_combine(f, e, acc, x);
-            break;
-        }
+    } else if (r->nan) {
         x = fn_temp(f, body);
-        fn_line(f, "%s = %s %s %s ? %s : %s;", acc, x, e->kind == R_MAX ? ">" : "<", acc, x, acc);
-        fn_line(f, "%s |= %s != %s;", nan, x, x);
+        fn_line(f, "%s = %s %s %s ? %s : %s;", r->acc, x, e->kind == R_MAX ? ">" : "<", r->acc, x,
+                r->acc);
+        fn_line(f, "%s |= %s != %s;", r->nan, x, x);
+    } else
+        fn_combine(f, e, r->acc, x);
+}
+
+static const char *reduce(Fn *f, Expr *e) {
+    static const char *const how[] = {[R_SUM] = "sum", [R_PROD] = "prod", [R_MAX] = "max",
+                                      [R_MIN] = "min", [R_AND] = "and",   [R_OR] = "or"};
+    const Team *team = f->team;
+    const bool arg = e->kind >= R_ARGMAX;
+    if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
+    const char *type = c_type(e->dtype);
+    Reducing r = {.e = e,
+                   .acc = arena_printf(f->a, "t%d", f->ntemp++),
+                   .shared = team && !arg ? longest(e) : -1};
+    declare(f, "", type, r.acc, arg ? "0" : fn_neutral(f, e));
+    if ((e->kind == R_MAX || e->kind == R_MIN) && dtype_is_float(e->dtype) && by_lanes(f, e)) {
+        r.nan = arena_printf(f->a, "t%d", f->ntemp++);
+        fn_line(f, "int %s = 0;", r.nan);
     }
+    if (arg) {
+        r.best = arena_printf(f->a, "t%d", f->ntemp++);
+        declare(f, "", c_type(e->a[0]->dtype), r.best, "0");
+    }
+    /* Parts that depend on outer axes only come first. */
+    fn_hoist(f, e->a[0], e->naxis, e->raxis);
+    int mark = f->bound.n, indent = f->indent;
+    f->team = NULL;
+    open_loops(f, &r, team);
+    accumulate(f, &r);
     while (f->indent > indent) {
         f->indent--;
         fn_line(f, "}");
     }
     f->bound.n = mark;
-    if (shared >= 0) {
-        static const char *const how[] = {[R_SUM] = "sum", [R_PROD] = "prod", [R_MAX] = "max",
-                                          [R_MIN] = "min", [R_AND] = "and",   [R_OR] = "or"};
-        fn_line(f, "%s = (%s)%s_%s(%s);", acc, type, team->exchange, how[e->kind], acc);
-    }
+    if (r.shared >= 0)
+        fn_line(f, "%s = (%s)%s_%s(%s);", r.acc, type, team->exchange, how[e->kind], r.acc);
     f->team = team;
-    if (extreme) fn_line(f, "%s = %s ? NAN : %s;", acc, nan, acc);
+    if (r.nan) fn_line(f, "%s = %s ? NAN : %s;", r.acc, r.nan, r.acc);
     if (e->dtype == DT_F16 || e->dtype == DT_BF16) {
-        const char *r = arena_printf(f->a, "t%d", f->ntemp++);
-        declare(f, "const ", "float", r, rounded(f, e->dtype, acc));
-        acc = r;
+        const char *whole = r.acc;
+        r.acc = arena_printf(f->a, "t%d", f->ntemp++);
+        declare(f, "const ", "float", r.acc, rounded(f, e->dtype, whole));
     }
-    fn_bind(f, e, acc);
-    return acc;
+    fn_bind(f, e, r.acc);
+    return r.acc;
 }
 
 /* ---- the dispatcher -------------------------------------------------------------------------- */

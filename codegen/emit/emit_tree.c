@@ -1,13 +1,11 @@
-/* emit_tree.c: the kernel: statements to C control flow, pointers to storage, barriers.
- *
- * Every unit runs all of it: uniform values are computed by each unit itself, groups share their
- * domains among the units. */
+/* emit_tree.c: what statements are printed with: names, variables, uniform expressions, the ways to
+ * stop, barriers. */
 #include "codegen/emit/emit_tree.h"
-#include "scheduler/passes.h"
+#include "scheduler/plan/phases.h"
 
 /* ---- recursion: what functions take from outside --------------------------------------------- */
 /* Whether q is inside of a function of the recursion: parameters of others are named, too, where
- * they are set (emit_stack.c). */
+ * they are set (gpu/recursion.c). */
 static bool in_recursion(const Tree *x, const Seq *q) {
     for (; q; q = q->parent)
         if (q->owner == x->func->start) return true;
@@ -28,23 +26,33 @@ static void note_symbol(Tree *x, Sym *s) {
     vec_push(x->em->a, &x->captured->s, s);
 }
 
+/* A variable is named in the present phase, of which it must be: the pointer of tensor t, or symbol
+ * s. */
+static void check_phase(const Tree *x, const Tensor *t, const Sym *s) {
+    const PhasePlan *plan = x->em->p->phases;
+    if (!plan) return;
+    const PhaseSpan *span = t ? &plan->tensor[t->id] : &plan->sym[s->id];
+    const int phase = x->em->phases->text.n;
+    ASSERT(span->begin <= phase && phase < span->end);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
-static const char *tensor_name(Fn *f, Tensor *t) {
+const char *tree_tensor(Fn *f, Tensor *t) {
     switch (t->kind) {
-    case TK_VIEW: return tensor_name(f, t->base);
+    case TK_VIEW: return tree_tensor(f, t->base);
     case TK_CONST: return emit_const(f->em, t);
     case TK_INPUT:
         return arena_printf(f->a, "((const %s *)k->in[%d].data)", c_store(t->dtype), t->index);
     default:
         note_tensor(f->user, t);
-        phases_check(f->user, t, NULL);
+        check_phase(f->user, t, NULL);
         return arena_printf(f->a, "v%d_%s", t->id, c_name(f->a, t->name, 24));
     }
 }
 
-static const char *symbol_name(Fn *f, Sym *s) {
+const char *tree_symbol(Fn *f, Sym *s) {
     note_symbol(f->user, s);
-    phases_check(f->user, NULL, s);
+    check_phase(f->user, NULL, s);
     return arena_printf(f->a, "s%d_%s", s->id, c_name(f->a, s->name, 16));
 }
 
@@ -86,10 +94,10 @@ void tree_local(Tree *x, const char *type, const char *name, const char *value) 
 
 void tree_declare(Tree *x, Tensor *t, const char *init) {
     if (!x->em->tensor_declared[t->id]++)
-        tree_var(x, tree_pointer_type(x, t->dtype), tensor_name(&x->f, t), init);
+        tree_var(x, tree_pointer_type(x, t->dtype), tree_tensor(&x->f, t), init);
 }
 void tree_declare_symbol(Tree *x, Sym *s) {
-    tree_var(x, c_type(s->dtype), symbol_name(&x->f, s), "0");
+    tree_var(x, c_type(s->dtype), tree_symbol(&x->f, s), "0");
 }
 
 bool tree_recursive(const Tree *x) { return x->em->p->nfunc > 0; }
@@ -109,7 +117,7 @@ const char *tree_want(const Tree *x, const char *path) {
 
 void tree_barrier(Tree *x) {
     if (x->level == LEVEL_CORE) { /* one unit is alone, with its threads */
-        if (!x->em->target->simd) fn_line(&x->f, "bk_block();");
+        if (emit_is_gpu(x->em)) fn_line(&x->f, "bk_block();");
     } else if (x->level == LEVEL_CLUSTER)
         fn_line(&x->f, "if ((st = bk_cluster_barrier()) != BK_OK) %s", tree_stop(x, "st"));
     if (x->level < LEVEL_TEAM) return;
@@ -121,330 +129,23 @@ void tree_barrier(Tree *x) {
     if (tree_recursive(x)) fn_line(&x->f, "top = low;");
 }
 
-/* ---- statements ------------------------------------------------------------------------------ */
-
-static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
-    Fn *f = &x->f;
-    if (!t) {
-        fn_line(f, "bx_tensor %s = {0};", name);
-        fn_line(f, "%s.rank = -1;", name);
-        return;
-    }
-    if (t->blob) {
-        fn_line(f, "bx_tensor %s = {(void *)(uintptr_t)%s, 2, 1, {0}};", name, tensor_name(f, t));
-        return;
-    }
-    fn_line(f, "bx_tensor %s = {(void *)(uintptr_t)%s, %d, (int32_t)%s, {0}};", name,
-            tensor_name(f, t), t->dtype,
-            t->rank < 0 ? tree_expr(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
-    for (int i = 0; i < (t->rank < 0 ? MAX_RANK : t->rank); i++)
-        if (!e_is_ival(t->dim[i], 0))
-            fn_line(f, "%s.dim[%d] = %s;", name, i, tree_expr(x, t->dim[i]));
+const char *call_result(Tree *x, const Func *g, int i) {
+    return x->stack ? arena_printf(x->em->a, "q%d_%d", g->id, i) : arena_printf(x->em->a, "r%d", i);
 }
 
-/* `result` is what a body or plan gave; said: where it may have put values for the message. */
-static void extern_fault(Tree *x, const Stmt *s, const char *result, const char *said) {
-    Fn *f = &x->f;
-    const int site = s->ext.site;
-    if (said) {
-        fn_line(f, "if (%s == BX_SAID) {", result);
-        fn_line(f, "    const int64_t *said = (const int64_t *)%s;", said);
-        fn_line(f, "    bk_fault_said(k, %d, said[0], said[1], said[2], said[3]);", site);
-        fn_line(f, "} else if (%s) {", result);
-    } else
-        fn_line(f, "if (%s) {", result);
-    fn_line(f, "    bk_fault(k, %d);", site);
-    fn_line(f, "}");
+/* Through the words of `shared`: the first of those who ran it writes, the others read after the
+ * barrier. */
+void tree_write_shared(Tree *x, const char *type, const char *name, int *n) {
+    bool pointer = type[strlen(type) - 1] == '*';
+    ++*n;
+    if (pointer)
+        fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = (%s)(uintptr_t)%s;", type, *n, type,
+                name);
+    else
+        fn_line(&x->f, "if (bk_lead(unit)) *(%s *)&shared[%d] = %s;", type, *n, name);
 }
-
-static void emit_extern(Tree *x, Stmt *s) {
-    Fn *f = &x->f;
-    Emit *em = x->em;
-    extern_text(em, s->ext.row->file);
-    fn_line(f, "{ /* %s: %s */", s->ext.row->name, emit_comment(em, s->path));
-    f->indent++;
-    int id = x->next_id++;
-    fn_line(f, "bx_tensor in%d[%d];", id, s->ext.nin + 1);
-    for (int i = 0; i < s->ext.nin; i++) {
-        const char *n = arena_printf(em->a, "a%d_%d", id, i);
-        bx_tensor_init(x, n, s->ext.in[i]);
-        fn_line(f, "in%d[%d] = %s;", id, i, n);
-    }
-    fn_line(f, "int64_t param%d[%d] = {0};", id, s->ext.nparam + 1);
-    for (int i = 0; i < s->ext.nparam; i++)
-        fn_line(f, "param%d[%d] = %s;", id, i, tree_expr(x, s->ext.param[i]));
-    fn_line(f, "int64_t sym%d[%d] = {0}, bytes%d[%d] = {0};", id, s->ext.nsym + 16, id,
-            s->ext.nout + 1);
-    if (s->ext.row->plan) {
-        /* Every unit plans for itself. */
-        fn_line(f, "const int planned = bx_%s_plan(in%d, param%d, sym%d, bytes%d);",
-                s->ext.row->name, id, id, id, id);
-        fn_line(f, "if (planned) {");
-        f->indent++;
-        extern_fault(x, s, "planned", arena_printf(em->a, "sym%d", id));
-        f->indent--;
-        fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
-        fn_line(f, "}");
-    }
-    if (s->ext.barrier) tree_barrier(x);
-    for (int i = 0; i < s->ext.nsym; i++) {
-        tree_declare_symbol(x, s->ext.sym[i]);
-        fn_line(f, "%s = sym%d[%d];", symbol_name(f, s->ext.sym[i]), id, i);
-    }
-    for (int i = 0; i < s->ext.nout; i++) {
-        Tensor *t = s->ext.out[i];
-        tree_place(x, t, t->blob ? arena_printf(em->a, "bytes%d[%d]", id, i) : tree_bytes(x, t));
-    }
-    fn_line(f, "char *scratch%d = NULL;", id);
-    if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
-        fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim%s%s&top, bytes%d[%d]%s))) %s", id,
-                s->ext.nout, id, s->each ? "_each" : "", tree_arena(x), id, s->ext.nout,
-                s->each ? ", unit, nunit" : "", tree_want(x, s->path));
-    if (s->ext.row->plan && tree_recursive(x)) fn_line(f, "low = top;");
-    fn_line(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
-    f->indent++;
-    fn_line(f, "bx_tensor out%d[%d];", id, s->ext.nout + 1);
-    for (int i = 0; i < s->ext.nout; i++) {
-        const char *n = arena_printf(em->a, "b%d_%d", id, i);
-        bx_tensor_init(x, n, s->ext.out[i]);
-        fn_line(f, "out%d[%d] = %s;", id, i, n);
-    }
-    fn_line(f, "const int bad = bx_%s(in%d, param%d, out%d, scratch%d);", s->ext.row->name, id, id,
-            id, id);
-    extern_fault(x, s, "bad", s->ext.row->plan ? arena_printf(em->a, "scratch%d", id) : NULL);
-    f->indent--;
-    fn_line(f, "}");
-    f->indent--;
-    fn_line(f, "}");
-}
-
-static void emit_loop(Tree *x, Stmt *s) {
-    Fn *f = &x->f;
-    Emit *em = x->em;
-    Loop l = {x->loop, symbol_name(f, s->loop.iter)};
-    int id = x->next_id++;
-    tree_declare_symbol(x, s->loop.iter);
-    fn_line(f, "/* loop %s */", emit_comment(em, s->path));
-    for (int i = 0; i < s->loop.syms.n; i++) {
-        LoopSym *y = &s->loop.syms.p[i];
-        tree_declare_symbol(x, y->sym);
-        fn_line(f, "%s = %s;", symbol_name(f, y->sym), tree_expr(x, y->init));
-    }
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        LoopCarry *c = &s->loop.carry.p[i];
-        Mem *m = mem_of(c->phi);
-        const char *ty = c_store(c->phi->dtype), *name = tensor_name(f, c->phi);
-        tree_declare(x, c->phi, "NULL");
-        if (c->phi->grow) {
-            tree_grow_begin(x, s, c);
-            continue;
-        }
-        if (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame)) {
-            for (int k = 0; k < 2; k++)
-                tree_var(x, tree_pointer_type(x, c->phi->dtype),
-                         arena_printf(em->a, "%s_%c", name, 'a' + k), "NULL");
-            for (int k = 0; k < (m->inplace ? 1 : 2); k++)
-                tree_take(x, s->path, arena_printf(em->a, "%s_%c", name, 'a' + k), ty,
-                          m->kind == M_BUMP ? tree_bytes(x, c->phi)
-                                            : arena_printf(em->a, "k->cap[%d]", m->slot[k]));
-        }
-        if (!c->inplace) {
-            fn_line(f, "%s = (%s *)(uintptr_t)%s;", name, ty, tensor_name(f, c->init));
-            continue;
-        }
-        if (m->kind == M_STATIC)
-            fn_line(f, "%s = (%s *)(%s + %lld);", name, ty, tree_base(x, m), (long long)m->off[0]);
-        else
-            fn_line(f, "%s = %s_a;", name, name);
-        fn_line(f, "bk_copy(%s, %s, %s, unit, nunit);", name, tensor_name(f, c->init),
-                tree_bytes(x, c->phi));
-    }
-    if (s->loop.copies) tree_barrier(x);
-    for (int i = 0; i < s->loop.scan.n; i++) {
-        Tensor *t = s->loop.scan.p[i].out;
-        Mem *m = mem_of(t);
-        if (s->loop.scan.p[i].more) continue;
-        if (m->kind == M_SLOT && m->frame) {
-            tree_declare(x, t, "NULL");
-            tree_take(x, s->path, tensor_name(f, t), c_store(t->dtype),
-                      arena_printf(em->a, "k->cap[%d]", m->slot[0]));
-        } else if (m->kind == M_SLOT) {
-            tree_declare(x, t, "NULL");
-            fn_line(f, "%s = (%s *)k->slot[%d];", tensor_name(f, t), c_store(t->dtype), m->slot[0]);
-        } else
-            tree_place(x, t, tree_bytes(x, t));
-    }
-    const char *trips = s->loop.trips ? arena_printf(em->a, "n%d", id) : NULL;
-    if (trips) tree_local(x, "const int64_t", trips, tree_expr(x, s->loop.trips));
-    if (s->loop.cond_next)
-        tree_local(x, "bool", arena_printf(em->a, "go%d", id),
-                   s->loop.cond0 ? tree_expr(x, s->loop.cond0) : "true");
-    tree_local(x, "const size_t", arena_printf(em->a, "top%d", id), "top");
-    fn_line(f, "for (%s = 0; %s%s%s; %s++) {", l.counter,
-            trips ? arena_printf(em->a, "%s < %s", l.counter, trips) : "",
-            trips && s->loop.cond_next ? " && " : "",
-            s->loop.cond_next ? arena_printf(em->a, "go%d", id) : "", l.counter);
-    f->indent++;
-    fn_line(f, "if (%s >= k->max_iterations) {",
-            s->loop.made ? tree_expr(x, s->loop.made) : l.counter);
-    fn_line(f, "    bk_fault_said(k, %d, k->max_iterations, BK_UNSAID, BK_UNSAID, BK_UNSAID);",
-            s->loop.cap_site);
-    fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
-    fn_line(f, "}");
-    fn_line(f, "top = top%d;", id);
-    if (tree_recursive(x)) fn_line(f, "low = top;");
-    x->loop = &l;
-    emit_seq(x, s->loop.body);
-    /* Carried values change together. */
-    for (int i = 0; i < s->loop.syms.n; i++) {
-        LoopSym *y = &s->loop.syms.p[i];
-        fn_line(f, "const %s next%d_%d = %s;", c_type(y->sym->dtype), id, i, tree_expr(x, y->next));
-    }
-    if (s->loop.cond_next) fn_line(f, "go%d = %s;", id, tree_expr(x, s->loop.cond_next));
-    for (int i = 0; i < s->loop.syms.n; i++)
-        fn_line(f, "%s = next%d_%d;", symbol_name(f, s->loop.syms.p[i].sym), id, i);
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        LoopCarry *c = &s->loop.carry.p[i];
-        fn_line(f, "%s = %s;", tensor_name(f, c->phi), tensor_name(f, c->next));
-    }
-    if (s->loop.barrier)
-        tree_barrier(x);
-    else {
-        if (s->loop.block_barrier) fn_line(f, "bk_block();");
-        fn_line(f, "if ((st = bk_loop_state(k, nunit)) != BK_OK) %s", tree_stop(x, "st"));
-    }
-    x->loop = l.up;
-    f->indent--;
-    fn_line(f, "}");
-    for (int i = 0; i < s->loop.carry.n; i++)
-        if (s->loop.carry.p[i].closes) tree_grow_end(x, s->loop.carry.p[i].phi);
-    if (!s->loop.barrier) return; /* another unit may still be in the last iteration */
-    fn_line(f, "top = top%d;", id);
-    if (tree_recursive(x)) fn_line(f, "low = top;");
-}
-
-static void emit_branch(Tree *x, Stmt *s) {
-    Fn *f = &x->f;
-    Emit *em = x->em;
-    for (int i = 0; i < s->br.syms.n; i++) tree_declare_symbol(x, s->br.syms.p[i].sym);
-    for (int i = 0; i < s->br.joins.n; i++) tree_declare(x, s->br.joins.p[i].out, "NULL");
-    for (int k = 0; k < 2; k++) {
-        if (k)
-            fn_line(f, "} else {");
-        else
-            fn_line(f, "if (%s) { /* %s */", tree_expr(x, s->br.cond), emit_comment(em, s->path));
-        f->indent++;
-        emit_seq(x, s->br.arm[k]);
-        for (int i = 0; i < s->br.syms.n; i++)
-            fn_line(f, "%s = %s;", symbol_name(f, s->br.syms.p[i].sym),
-                    tree_expr(x, s->br.syms.p[i].arm[k]));
-        for (int i = 0; i < s->br.joins.n; i++) {
-            Join *j = &s->br.joins.p[i];
-            if (!j->arm[k]) continue;
-            fn_line(f, "%s = (%s *)(uintptr_t)%s;", tensor_name(f, j->out), c_store(j->out->dtype),
-                    tensor_name(f, j->arm[k]));
-        }
-        f->indent--;
-    }
-    fn_line(f, "}");
-}
-
-static void emit_op(Tree *x, Stmt *s, bool block) {
-    for (int i = 0; i < s->op.n; i++) tree_place(x, s->op.t[i], tree_bytes(x, s->op.t[i]));
-    if (!op_is_empty(s))
-        emit_group(x->em, &x->f, &x->decl, s, block);
-    else if (block)
-        fn_line(&x->f, "bk_block();");
-}
-
-static bool is_block_barrier(const Stmt *s) {
-    return s->kind == S_BARRIER && s->level == LEVEL_CORE;
-}
-
-void emit_stmt(Tree *x, Stmt *s) {
-    Fn *f = &x->f;
-    switch (s->kind) {
-    case S_LET:
-        tree_declare_symbol(x, s->let.sym);
-        fn_line(f, "%s = %s;", symbol_name(f, s->let.sym), tree_expr(x, s->let.e));
-        break;
-    case S_CHECK:
-        fn_line(f, "if (!%s) { /* %s */", tree_expr(x, s->check.cond),
-                emit_comment(x->em, s->path));
-        {
-            int mark = fn_open(f);
-            fn_line(f, "%s;", fn_fault(f, s->check.site, s->check.cond));
-            fn_close(f, mark);
-        }
-        fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
-        fn_line(f, "}");
-        break;
-    case S_OP: emit_op(x, s, false); break;
-    case S_EXTERN: emit_extern(x, s); break;
-    case S_LOOP: emit_loop(x, s); break;
-    case S_BRANCH: emit_branch(x, s); break;
-    case S_BARRIER:
-        if (is_block_barrier(s))
-            fn_line(f, "bk_block();");
-        else if (s->meet == MEET_GATHER)
-            fn_line(f, "bk_gather(k, unit, %d %% nunit);", s->unit);
-        else if (s->meet == MEET_RELEASE)
-            fn_line(f, "if ((st = bk_release(k, unit, %d %% nunit)) != BK_OK) return st;", s->unit);
-        else {
-            if (s->barrier.ahead) emit_ahead(f, s->barrier.ahead);
-            tree_barrier(x);
-        }
-        break;
-    case S_CALL: emit_call(x, s); break;
-    case S_ENTER:
-        fn_line(f, "if (depth + %d > k->stack_depth && !bk_deeper(k, depth + %d, %d)) %s",
-                s->enter.below, s->enter.below, s->enter.site, tree_stop(x, "BK_FAULT"));
-        break;
-    default: die("statement kind %d", s->kind);
-    }
-}
-
-void emit_seq(Tree *x, Seq *q) {
-    for (int i = 0; i < q->s.n; i++)
-        if (q->s.p[i]->level == LEVEL_HOST)
-            phases_product(x, q->s.p[i]);
-        else if (q->s.p[i]->apart && q->s.p[i]->kind == S_CALL)
-            emit_split(x, q, &i);
-        else if (q->s.p[i]->apart)
-            emit_apart(x, q, &i);
-        else if (is_block_barrier(q->s.p[i]) && i + 1 < q->s.n && q->s.p[i + 1]->kind == S_OP)
-            emit_op(x, q->s.p[++i], true);
-        else
-            emit_stmt(x, q->s.p[i]);
-}
-
-/* ---- outputs --------------------------------------------------------------------------------- */
-static void emit_output(Tree *x, int i) {
-    Fn *f = &x->f;
-    const Io *io = &x->em->p->out[i];
-    Tensor *t = io->t;
-    if (io->has) {
-        fn_line(f, "if (!%s) {", tree_expr(x, io->has));
-        fn_line(f, "    bk_output(k, %d, NULL, 0, -1);", i);
-        fn_line(f, "} else {");
-        f->indent++;
-    }
-    if (!t)
-        fn_line(f, "bk_output(k, %d, NULL, 0, -1);", i);
-    else if (t->blob) {
-        extern_text(x->em, "seq");
-        fn_line(f, "bk_output(k, %d, %s, 2, 1);", i, tensor_name(f, t));
-        fn_line(f, "k->out[%d].dim[0] = bx_seq_used(%s);", i, tensor_name(f, t));
-    } else {
-        fn_line(f, "bk_output(k, %d, %s, %d, (int32_t)%s);", i, tensor_name(f, t), t->dtype,
-                t->rank < 0 ? tree_expr(x, t->rank_e) : arena_printf(f->a, "%d", t->rank));
-        for (int d = 0; d < (t->rank < 0 ? MAX_RANK : t->rank); d++)
-            fn_line(f, "k->out[%d].dim[%d] = %s;", i, d, tree_expr(x, t->dim[d]));
-    }
-    if (io->has) {
-        f->indent--;
-        fn_line(f, "}");
-    }
+void tree_read_shared(Tree *x, const char *type, const char *name, int *n) {
+    fn_line(&x->f, "%s = *(%s *)&shared[%d];", name, type, ++*n);
 }
 
 Fn tree_fn(Tree *x, Sb *out) {
@@ -455,39 +156,7 @@ Fn tree_fn(Tree *x, Sb *out) {
                 .out = out,
                 .indent = 1,
                 .uses = map_new(em->a),
-                .tensor = tensor_name,
-                .symbol = symbol_name,
+                .tensor = tree_tensor,
+                .symbol = tree_symbol,
                 .user = x};
-}
-
-void emit_tree(Emit *em) {
-    Tree x = {.em = em, .level = LEVEL_TEAM, .decl = {.a = em->a}};
-    Sb body = {.a = em->a};
-    x.f = tree_fn(&x, &body);
-    phases_begin(&x);
-    emit_seq(&x, em->p->top);
-    ASSERT(x.var.n == em->p->mem->variable.n);
-    for (int i = 0; i < em->p->nin; i++)
-        if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
-    fn_line(&x.f, "if (bk_lead(unit)) {");
-    x.f.indent++;
-    for (int i = 0; i < em->p->nout; i++) emit_output(&x, i);
-    x.f.indent--;
-    fn_line(&x.f, "}");
-    fn_line(&x.f, "return BK_OK;");
-    const char *text = em->phases ? phases_join(&x, body.p) : body.p;
-    sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n",
-              (long long)em->p->mem->arena);
-    if (em->p->nfunc)
-        sb_puts(
-            &em->body,
-            "    size_t low = top;\n    const int64_t depth = 0;\n    (void)low, (void)depth;\n");
-    if (em->p->mem->parts)
-        sb_puts(&em->body, "    const bk_span span = {0, 0, k->arena_size, 1};\n    (void)span;\n");
-    tree_print_vars(&x, &em->body);
-    if (x.decl.n) sb_puts(&em->body, x.decl.p);
-    residents_declare(em, &em->body);
-    sb_puts(&em->body, text);
-    sb_free(&body);
-    sb_free(&x.decl);
 }

@@ -4,7 +4,6 @@
 
 #include "codegen/emit/emit.h"
 #include "utask/extern.h"
-#include "scheduler/cost/device.h"
 
 typedef struct Loop {
     struct Loop *up;
@@ -34,7 +33,7 @@ typedef struct Tree {
     const Func *func; /* NULL: the kernel */
     Captured *captured;
     struct Stack *
-        stack; /* of the recursion whose functions are one, with labels (emit_stack.c); else NULL */
+        stack; /* of the recursion whose functions are one, with labels (gpu/recursion.c); else NULL */
     Level level;       /* of the units that share what is here (stmt_apart) */
     const char *leave; /* where they go when they cannot go on; NULL: they return */
     int next_id;
@@ -51,17 +50,18 @@ void tree_local(Tree *x, const char *type, const char *name, const char *value);
 void emit_call(Tree *x, Stmt *s);
 /* Statement *at, a call, and those beside it, each run by a unit alone (stmt_split). */
 void emit_split(Tree *x, const Seq *q, int *at);
-/* Parts of it (emit_call.c), for emit_stack.c. */
+/* Parts of it (emit_call.c), for Target.recursion. */
+const char *call_name(Tree *x, const Func *g);
 void call_captured(Tree *x, const Captured *c, Sb *s,
                    bool declare); /* declares in a function, or gives, what is captured */
 void call_captured_type(Tree *x, const Captured *c, Sb *s);
 const char *call_row_offset(Tree *x, const char *at, const Tensor *t);
 /* Where a function's result is, or where the function says where it is. */
 const char *call_result(Tree *x, const Func *g, int i);
-/* The same functions, where there is no stack of the machine's (emit_stack.c): as one, in front of
- * the function around; and a call of one of them out of another. */
-Captured *emit_stack(Tree *x, Stmt *s, const char *name);
-/* `at`, `rows`: the first row, and how many, where a call of many rows is cut; NULL: it is not. */
+/* Target.recursion: as functions of C (cpu/recursion.c), and as one function, where there is no stack
+ * of the machine's (gpu/recursion.c); Target.call for the latter. */
+Captured *emit_functions(Tree *x, Stmt *s);
+Captured *emit_stack(Tree *x, Stmt *s);
 void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows);
 /* Statement *at and those beside it, each run by a unit as a team of one, or by a cluster; then all
  * meet (emit_apart.c). */
@@ -77,6 +77,8 @@ const char *tree_want(const Tree *x, const char *path);
 const char *want_else(const Tree *x, const char *path, const char *stop); /* the end being `stop` */
 /* Uniform expressions as text; the variables of tensors and symbols. */
 const char *tree_expr(Tree *x, Expr *e);
+const char *tree_tensor(Fn *f, Tensor *t);
+const char *tree_symbol(Fn *f, Sym *s);
 const char *tree_pointer_type(Tree *x, DType t);
 void tree_declare(Tree *x, Tensor *t, const char *init);
 void tree_declare_symbol(Tree *x, Sym *s);
@@ -103,18 +105,15 @@ Fn tree_fn(Tree *x, Sb *out);
 void tree_write_shared(Tree *x, const char *type, const char *name, int *n);
 void tree_read_shared(Tree *x, const char *type, const char *name, int *n);
 
-/* ---- phases.c ---- */
+/* ---- phases (gpu/phases.c) ---- */
 /* Before the program's statements: whether there are several launches. */
 void phases_begin(Tree *x);
 /* s, at host level: ends a phase, is one, and begins another. */
 void phases_product(Tree *x, Stmt *s);
-/* A variable is named in the present phase, of which it must be: the pointer of tensor t, or symbol s.
- */
-void phases_check(const Tree *x, const Tensor *t, const Sym *s);
 /* All of the text; `last` is that of the last phase. */
 const char *phases_join(Tree *x, const char *last);
 
 /* Writes the kernel's body: declarations and statements, outputs. */
-void emit_tree(Emit *em);
+void emit_body(Emit *em);
 
 #endif

@@ -1,8 +1,8 @@
-// clock.cc: what a thread knows to have happened.
+// clock.cc: vector clocks, which say what a thread knows to have happened.
 //
-// A vector clock with an entry for each warp, and a list of single threads of which more is known
-// (flags and partial masks make these; barriers empty it). Clocks are shared until one changes:
-// after a block barrier all threads of the block have the same.
+// A clock has an entry for each warp, and a list of single threads of which more is known. Flags
+// and partial masks fill this list, barriers empty it. Threads share a clock until one changes it:
+// after a block barrier all threads of the block have the same one.
 #include "internal.h"
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// driver.cc: the driver's functions (driver.h).
+// driver.cc: the functions of the emulated driver (driver.inc).
 #include "driver.inc"
 #include "internal.h"
 
@@ -11,7 +11,7 @@
 
 using namespace emu;
 
-// Text that is compiled with emulate.h lies in a section that tells its warp width.
+// A kernel compiled with emulate.h is in a section whose name tells its warp width.
 extern "C" {
 extern char __start_emu_warp_64[] __attribute__((weak, visibility("hidden")));
 extern char __start_emu_warp_32[] __attribute__((weak, visibility("hidden")));
@@ -22,7 +22,7 @@ namespace {
 
 struct Function {
     void (*kernel)(void *);
-    size_t shared; // the most that a launch may ask for
+    size_t shared; // upper bound of what a launch may ask for, bytes
     int cluster_any;
 };
 struct Object { // a context, module, stream or event
@@ -37,12 +37,12 @@ Object context{o_context};
 thread_local Object *current;
 int retained;
 size_t stack_limit = 1024;
-thread_local char *last_report; // of this thread's last launch
+thread_local char *last_report;                   // of this thread's last launch
 std::vector<std::unique_ptr<Function>> functions; // until the library is closed
 
 const size_t kSharedDefault = 48 << 10;
 
-// The emulated device: small, so that a grid that fills it is quickly run.
+// The limits of the emulated device. It is small, so that a grid that fills it runs quickly.
 struct Limits {
     unsigned threads_per_unit, blocks_per_unit, threads_per_block;
     size_t shared_per_unit, shared_per_block;
@@ -83,12 +83,12 @@ Config configuration() {
     c.bounds = all || strstr(checks, "bounds");
     c.uninitialized = all || strstr(checks, "uninitialized");
     c.races = all || strstr(checks, "races");
-    // At -O0 a frame of the host is some times one of the device.
+    // At -O0 the host's frames are several times as large as the device's.
     c.stack = (256 << 10) + 16 * stack_limit;
     return c;
 }
 
-// Blocks of one multiprocessor.
+// How many blocks fit on one multiprocessor.
 unsigned occupancy(size_t threads, size_t shared) {
     const Limits &l = limits();
     if (!threads || threads > l.threads_per_block || shared > l.shared_per_block) return 0;

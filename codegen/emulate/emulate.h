@@ -1,16 +1,15 @@
-/* emulate.h: CUDA C++ as host C++. A kernel's text is compiled with this header in front
- * (-include).
+/* emulate.h: makes CUDA C++ valid host C++; a kernel's text is compiled with -include emulate.h.
  *
- * g++ 12 or clang++ 14 and newer, gnu++17, with -fsanitize=thread --param
- * tsan-distinguish-volatile=1 (clang: -mllvm -tsan-distinguish-volatile) and linked without: the
- * calls that the compiler puts at every access end in the emulator (tsan.cc). The header is small,
- * as hundreds of texts include it. Functions of the execution model are external: the emulator
- * knows their call's line.
+ * Needs g++ 12 or clang++ 14 or newer, -std=gnu++17 and -fsanitize=thread --param
+ * tsan-distinguish-volatile=1 (clang: -mllvm -tsan-distinguish-volatile). Linked without
+ * -fsanitize=thread: the emulator has the functions that the compiler calls at every access
+ * (tsan.cc). The header is small because hundreds of texts include it. The functions of the
+ * execution model are not inline, so that the emulator knows the line of each call.
  */
 #ifndef BRAID_EMULATE_H
 #define BRAID_EMULATE_H
 #undef _FORTIFY_SOURCE
-/* The C library's own <math.h> and <stdlib.h>, not libstdc++'s, which are large. */
+/* Use the C library's <math.h> and <stdlib.h>, because libstdc++'s are large. */
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS 1
 #include <math.h>
 #include <stddef.h>
@@ -22,8 +21,7 @@ void *emu_memcpy(void *to, const void *from, size_t n);
 void *emu_memmove(void *to, const void *from, size_t n);
 void *emu_memset(void *to, int value, size_t n);
 }
-/* Calls that the compiler makes for its own ends, and those in the text, which it would else
- * expand. */
+/* For calls that the compiler adds, and for those in the text, which it would otherwise expand. */
 asm("memcpy = emu_memcpy\nmemmove = emu_memmove\nmemset = emu_memset");
 #define memcpy(to, from, n) emu_memcpy((to), (from), (n))
 #define memmove(to, from, n) emu_memmove((to), (from), (n))
@@ -56,11 +54,11 @@ static inline bool signbit(double x) { return __builtin_signbit(x); }
 #define __forceinline__ inline
 #define __noinline__ /* the C++ library's headers have it in attributes */
 #define __align__(n) __attribute__((aligned(n)))
-/* The section tells the emulator the text's warp width, which is defined after this header. */
+/* The section's name tells the emulator the warp width, which the text defines only later. */
 #define __launch_bounds__(...) __attribute__((section(EMU_STRING(EMU_PASTE(emu_warp_, BK_WARP)))))
 
-/* `extern __shared__ char bk_shared_bytes[]` declares a function that returns a pointer to the
- * array, and `return bk_shared_bytes` calls it. */
+/* With this, `extern __shared__ char bk_shared_bytes[]` declares a function that returns a pointer
+ * to the array, and `return bk_shared_bytes` calls it. */
 #define bk_shared_bytes (*emu_shared_array())
 
 struct emu_index {
@@ -99,7 +97,7 @@ struct __align__(8) uint2 {
 struct __align__(16) uint4 {
     unsigned x, y, z, w;
 };
-/* Not functions: gcc does not instrument the store of a struct that a function returns. */
+/* Macros, because gcc does not instrument the store of a struct that a function returns. */
 #define make_float2(x, y) (float2{(x), (y)})
 #define make_float4(x, y, z, w) (float4{(x), (y), (z), (w)})
 #define make_int2(x, y) (int2{(x), (y)})
@@ -117,7 +115,7 @@ void __threadfence_system();
 void __nanosleep(unsigned ns);
 [[noreturn]] void __trap();
 
-/* Warps. A width of 0 is the warp's. */
+/* Warps. Width 0 stands for the warp's width. */
 typedef unsigned emu_mask_32;
 typedef unsigned long long emu_mask_64;
 void __syncwarp(unsigned long long mask = ~0ull);
@@ -139,8 +137,8 @@ EMU_SHUFFLES(unsigned long long)
 EMU_SHUFFLES(float)
 EMU_SHUFFLES(double)
 #undef EMU_SHUFFLES
-/* The matrix units: a lane has four words of b and of one or two lines of a (gpu/matrix.h); to c
- * are added the warp's sums of products. */
+/* The matrix units add the warp's sums of products to c. A lane has four words of a line of b, and
+ * of one or two lines of a (gpu/matrix.inc). */
 void emu_matrix_f16(float *c, const unsigned *a, int lines, const unsigned *b);
 void emu_matrix_bf16(float *c, const unsigned *a, int lines, const unsigned *b);
 void emu_matrix_tf32(float *c, const unsigned *a, int lines, const unsigned *b);
@@ -189,7 +187,7 @@ static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned lo
 static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __ffsll(long long x) { return __builtin_ffsll(x); }
 
-/* The kernel relies on it that p leads to no block's memory. */
+/* Reports if p points to a block's shared memory; the kernel assumes that it does not. */
 void emu_assume_global(const void *p);
 
 /* Clusters. */

@@ -1,4 +1,4 @@
-// graph.cc: what stream capture keeps, and a library of products (driver.h).
+// graph.cc: stream capture, and the library of matrix products (driver.inc).
 #include "driver.inc"
 #include "internal.h"
 
@@ -14,7 +14,7 @@ namespace {
 struct Graph {
     std::vector<std::function<int()>> steps;
 };
-Graph *capturing; // on this stream
+Graph *capturing; // the steps recorded on captured_stream, or null
 void *captured_stream;
 
 struct Blas {
@@ -26,14 +26,14 @@ bool library_is(const char *what) {
     return s && !strcmp(s, what);
 }
 
-// Rows of a matrix of `columns` columns, `ld` elements apart, are device memory.
+// Whether a matrix of `columns` columns, `ld` elements apart, is within device memory.
 bool inside(const void *p, size_t size, int rows, int columns, int ld) {
     size_t all =
         static_cast<size_t>(ld) * static_cast<size_t>(columns - 1) + static_cast<size_t>(rows);
     return ld >= rows && heap_inside(reinterpret_cast<uintptr_t>(p), all * size);
 }
 
-// Elements by CUDA's number of their type.
+// CUDA's numbers of element types.
 enum { t_f32 = 0, t_f16 = 2, t_bf16 = 14 };
 size_t size_of(int type) { return type == t_f32 ? 4 : 2; }
 
@@ -51,7 +51,7 @@ float get(const void *p, int type, long long at) {
     return f;
 }
 
-// Rounds to nearest, ties to even.
+// Stores an element, rounded to nearest, ties to even.
 void put(void *p, int type, long long at, float f) {
     if (type == t_f32) {
         static_cast<float *>(p)[at] = f;

@@ -1,7 +1,7 @@
 // internal.h: the emulator's own data: fibers, blocks, clocks, shadow memory.
 //
-// One launch at a time has the device (driver.cc holds a lock); it runs on the caller's OS thread.
-// Each CUDA thread is a fiber; exactly one runs at a time, and only calls into the emulator switch.
+// One launch at a time uses the device (driver.cc holds a lock), on the caller's OS thread. Each
+// CUDA thread is a fiber. Exactly one runs at a time, and only calls into the emulator switch.
 #ifndef BRAID_EMULATE_INTERNAL_H
 #define BRAID_EMULATE_INTERNAL_H
 #include <cstddef>
@@ -16,25 +16,25 @@ struct Block;
 struct Warp;
 
 // ---- clocks (clock.cc)
-// Time is one counter for the whole device; a thread's accesses carry the time at which it last
-// synchronized. A clock says which accesses are known to have happened before: of each warp all up
-// to a time, and of single threads more.
+// Time is a single counter of the device. An access has the time at which its thread last
+// synchronized. A clock says which accesses are known to have happened before: for each warp, all
+// up to a time; for some single threads, up to a later time.
 struct Later {
     uint32_t thread, time;
 };
 struct Clock {
     uint32_t refs;
     std::vector<Later> later;
-    uint32_t warp[1]; // as many as there are warps
+    uint32_t warp[1]; // an entry for each warp
 };
 
 Clock *clock_share(Clock *c);
 void clock_drop(Clock *c);
-// c itself if nobody else has it, else a copy in its place.
+// Returns a clock to change: c itself if nobody else shares it, else a copy that replaces it.
 Clock *clock_own(Clock *c);
 void clock_join(Clock *into, const Clock *from); // from may be null
 void clock_learn(Clock *into, uint32_t thread, uint32_t time);
-// All threads of the warp up to that time.
+// `into` now knows all accesses of the warp up to this time.
 void clock_learn_warp(Clock *into, uint32_t warp, uint32_t time);
 bool clock_knows(const Clock *c, uint32_t thread, uint32_t time);
 Clock *clock_first(); // at the beginning of a launch
@@ -42,17 +42,17 @@ Clock *clock_first(); // at the beginning of a launch
 // ---- threads
 enum class State : uint8_t { ready, barrier, cluster, warp, exited };
 
-struct Seen { // a volatile word's value when a thread last looked
+struct Seen { // the value of a volatile word when a thread last read it
     uintptr_t at;
     uint64_t value;
 };
 struct Call {
     const void *from;
 };
-constexpr size_t kStackMargin = 32 << 10; // beyond the guard, left to the emulator itself
+constexpr size_t kStackMargin = 32 << 10; // bytes above the guard, for the emulator's functions
 constexpr unsigned kSeen = 16, kCalls = 192;
 
-struct Copy { // that a thread has begun
+struct Copy { // an asynchronous copy that a thread has begun
     void *to;
     const void *from;
     unsigned bytes;
@@ -60,41 +60,41 @@ struct Copy { // that a thread has begun
 };
 
 struct Thread {
-    void *context; // Boost's, where it goes on
-    uint32_t id;   // of the slot, not of the grid
+    void *context; // Boost's, while it does not run
+    uint32_t id;   // index among the resident threads
     uint32_t index, lane;
     uint32_t x, y, z;
     Block *block;
     Warp *warp;
     State state;
-    bool delayed;   // an adversarial schedule's victim
-    bool arrived;   // at the cluster's barrier, not yet waited
-    uint32_t began; // the device's time
-    uint32_t time;
+    bool delayed;   // held back by an adversarial schedule
+    bool arrived;   // arrived at the cluster's barrier, but not yet waiting
+    uint32_t began; // the device's time when it began
+    uint32_t time;  // of its accesses
     Clock *clock;
-    // Fences: [0] of any kind, within the block; [1] for the device. What a flag written now tells,
-    // and what flags read since the last fence have told.
+    // Fences: [0] within the block, [1] for the whole device. `released` is what a flag written now
+    // makes known; `pending` is what flags read since the last fence will make known.
     Clock *released[2];
     Clock *pending[2];
-    Clock *joined; // the cluster's barrier's, until waited for
+    Clock *joined; // of the cluster's barrier, until it has waited
     unsigned spins;
     Seen seen[kSeen];
     char *stack;       // its low end
-    const void *site;  // of the synchronization that it waits in or last was in
-    uint64_t site_key; // the site with its callers
-    uint64_t result;   // of that
+    const void *site;  // the call of the last synchronization
+    uint64_t site_key; // the site together with its callers
+    uint64_t result;   // of the last synchronization
     std::vector<Copy> copies;
     unsigned depth;
     Call calls[kCalls];
 };
 
-// A vote, shuffle or __syncwarp: one for each mask that lanes are waiting with.
+// A vote, shuffle or __syncwarp that lanes wait at; there is one for each mask.
 struct Meeting {
     uint64_t mask, arrived;
     int kind;
     const void *site;
     uint64_t site_key;
-    unsigned first; // the lane that came first
+    unsigned first; // the lane that arrived first
 };
 struct Warp {
     Block *block;
@@ -111,7 +111,7 @@ struct Cluster {
     unsigned blocks;
     unsigned arrived, alive;
     Clock *clock;
-    std::vector<Later> at; // thread and time at which it arrived
+    std::vector<Later> at; // threads, and the times at which they arrived
     std::vector<uint32_t> after;
 };
 
@@ -126,7 +126,7 @@ struct Block {
     unsigned rank;
     Thread *thread;
     Warp *warp;
-    unsigned waiting; // at the barrier
+    unsigned waiting; // threads at the block barrier
     int kind;
     const void *site;
     uint64_t site_key;
@@ -137,8 +137,8 @@ struct Block {
 // ---- memory (memory.cc)
 enum class Mode : uint8_t { none, plain, sync }; // sync: volatile or atomic
 
-// The last write of a word and the reads since. Bytes of a word that are accessed one by one have
-// cells of their own; several unordered reads are in a set.
+// The last write of a word and the reads since. If bytes of a word are accessed separately, each
+// has its own cell. Several unordered reads are in a set.
 struct Cell {
     uint32_t write_time, write_pc;
     uint32_t read_time, read_pc; // or the index of a set of reads
@@ -148,8 +148,8 @@ struct Cell {
 
 struct Space {
     uintptr_t low, high;
-    Cell *cell;       // one for each 4 bytes
-    uint8_t *written; // a bit for each byte
+    Cell *cell;       // for every 4 bytes
+    uint8_t *written; // a bit for every byte
 };
 
 void access(uintptr_t at, unsigned bytes, bool write, Mode mode, const void *pc);
@@ -157,11 +157,11 @@ void access_range(uintptr_t at, size_t bytes, bool write, const void *pc);
 void copy_range(uintptr_t to, uintptr_t from, size_t bytes, const void *pc);
 void sync_release(Thread *t, uintptr_t at, bool keep);
 void sync_acquire(Thread *t, uintptr_t at);
-void memory_begin(); // a launch
+void memory_begin(); // at the beginning of a launch
 void memory_end();
-void memory_forget();                          // all times: the clock begins anew
+void memory_forget();                          // forgets all times, because the clock begins anew
 bool shared_reserve();                         // for device.slots blocks of device.shared bytes
-void memory_clear(uintptr_t at, size_t bytes); // as new: never written, never accessed
+void memory_clear(uintptr_t at, size_t bytes); // marks it as never written and never accessed
 void memory_written(uintptr_t at, size_t bytes);
 bool heap_reserve();
 bool heap_alloc(uint64_t *at, size_t bytes);
@@ -173,7 +173,7 @@ std::string describe_address(uintptr_t at);
 
 // ---- capture (graph.cc)
 bool capture_on(const void *stream);
-// Keeps the step for a graph when the stream is captured; false: it is to be run.
+// Records the step for a graph if the stream is captured; returns false if the caller must run it.
 bool capture_step(const void *stream, std::function<int()> step);
 
 // ---- reports (report.cc)
@@ -195,15 +195,15 @@ struct Config {
     uint64_t seed;
     unsigned units;
     bool bounds, uninitialized, races;
-    unsigned reports; // after how many the launch ends
-    size_t stack;     // bytes, of each thread
+    unsigned reports; // the launch ends after so many
+    size_t stack;     // bytes of each thread
 };
 
-struct Device { // the one launch that runs
+struct Device { // with the launch that runs
     Config config;
     Thread *current; // null outside a kernel
     bool checking;
-    unsigned width; // of a warp
+    unsigned width; // lanes of a warp
     unsigned warps_in_block, threads_in_block;
     unsigned grid[3], block[3], cluster;
     unsigned slots, warps, threads;
@@ -212,15 +212,15 @@ struct Device { // the one launch that runs
     std::vector<Warp> warp;
     std::vector<Block> slot;
     std::vector<Cluster> clusters;
-    uint32_t now;     // time
-    uint32_t base;    // accesses up to here belong to earlier launches
-    uint64_t idle;    // switches since something last changed
+    uint32_t now;     // the time
+    uint32_t base;    // accesses up to this time belong to earlier launches
+    uint64_t idle;    // switches since the last change that other threads can see
     uint32_t preempt; // accesses until the next preemption, 0: never
     char *stacks;
     size_t stacks_bytes, stack_stride;
     Space heap, shared_space;
     size_t shared_stride;
-    void *main; // context of the scheduler while a fiber runs
+    void *main; // the scheduler's context while a fiber runs
     uint64_t random;
     std::vector<Report> reports;
     bool stop;
@@ -233,20 +233,20 @@ struct Launch {
     void *argument;
     unsigned grid[3], block[3], cluster;
     size_t shared;
-    unsigned resident; // blocks at a time
+    unsigned resident; // blocks that run at the same time
 };
-bool run(const Launch &launch); // false: no memory for it
-// Gives way to other threads; spinning: nothing will change until one of them does something.
+bool run(const Launch &launch); // false: out of memory
+// Lets other threads run; `spinning`: this one cannot go on before another one changes something.
 void yield(bool spinning);
 void preempt();
-// Where threads synchronize: a schedule may switch here.
+// Called where threads synchronize: the schedule may switch to another thread.
 void sync_point();
 void wait(State state); // until thread_ready
 void thread_ready(Thread *t);
 uint64_t random_next();
-// Files a report; the kernel goes on unless it was the last that is wanted.
+// Records a report; the kernel goes on unless config.reports is reached.
 void report(int error, const std::string &text);
-// The same for an error that nothing can follow.
+// The same for an error after which the kernel cannot go on.
 [[noreturn]] void report_fatal(int error, const std::string &text);
 
 // ---- synchronization (sync.cc)

@@ -1,9 +1,9 @@
-// memory.cc: the checks of each access: bounds, initialization, races.
+// memory.cc: checks each access: bounds, initialization, races.
 //
-// Device memory is one reserved range, blocks' shared memory another; each has, at a fixed
-// distance, a cell for every 4 bytes (who accessed it last, and when) and a bit for every byte
-// (ever written). Races are found as by FastTrack: the last write and the reads since it must be
-// known to the thread.
+// Device memory is one reserved range, and the blocks' shared memory another. Each has a cell for
+// every 4 bytes, with its last accesses, and a bit for every byte, which is set if it was ever
+// written. Races are found as in FastTrack: a thread must know the last write of a word, and to
+// write it also the reads since then.
 #include "internal.h"
 #include "driver.inc"
 
@@ -19,12 +19,12 @@ namespace emu {
 
 namespace {
 
-struct Read { // of some lanes of a warp, at about one time
+struct Read { // by some lanes of a warp, at about the same time
     uint32_t warp, time, pc;
     Mode mode;
     uint64_t lanes;
 };
-struct Flag { // a volatile or atomic word: what its last write tells
+struct Flag { // a volatile or atomic word: what its last write makes known, and the writer's block
     Clock *wide, *block;
     uint32_t slot;
 };
@@ -38,7 +38,7 @@ std::vector<Bytes> splits;
 std::unordered_map<uintptr_t, Flag> flags;
 std::vector<uint64_t> known_races;
 
-// The library's own memory, where the text's constants are.
+// The memory of the library's own image, which holds the constants of the text.
 struct Segment {
     uintptr_t low, high;
     bool writable;
@@ -69,7 +69,7 @@ bool in_library(uintptr_t at, size_t bytes) {
 
 // ---- the device's heap
 constexpr size_t kChunk = 256;
-uint16_t *valid; // of each chunk, how many of its bytes from the start are allocated
+uint16_t *valid; // for each chunk, how many bytes from its start are allocated
 struct Allocation {
     size_t bytes;
     unsigned number;
@@ -259,7 +259,7 @@ void cell_write(Cell &c, Thread *t, Mode mode, uintptr_t at, unsigned bytes, con
     c.write_pc = pc_pack(pc);
 }
 
-// The cells of a word's bytes, each with what was known of the word.
+// Splits the cell of a word into cells of its bytes, each with the accesses of the word so far.
 Bytes &split(Cell &c) {
     if (c.split && c.write_time > device.base) return splits[c.read_time];
     if (c.split) c = Cell(); // of an earlier launch
@@ -312,7 +312,8 @@ void uninitialized(const Thread *t, const Space *s, uintptr_t at, size_t bytes, 
                                                      : ", which no thread has written"));
 }
 
-// The space of an access that is in bounds; null when there is nothing to check. In a fiber only.
+// The space of an access, which must be in bounds; null if no more is to be checked. Only called in
+// a fiber.
 Space *check_bounds(Thread *t, uintptr_t at, size_t bytes, bool write, const void *pc) {
     if (at - reinterpret_cast<uintptr_t>(t->stack) < device.stack_stride) return nullptr;
     Space *s = space_of(at);
@@ -345,7 +346,7 @@ void access(uintptr_t at, unsigned bytes, bool write, Mode mode, const void *pc)
     Space *s = check_bounds(t, at, bytes, write, pc);
     if (!s) return;
     if (write) {
-        if (mode == Mode::plain) device.idle = t->spins = 0; // others may see it: not idle
+        if (mode == Mode::plain) device.idle = t->spins = 0; // other threads may see the change
         set_written(s, at, bytes, true);
     } else if (device.config.uninitialized && !all_written(s, at, bytes)) {
         uninitialized(t, s, at, bytes, pc);
@@ -362,7 +363,7 @@ void access_range(uintptr_t at, size_t bytes, bool write, const void *pc) {
         device.idle = t->spins = 0;
         set_written(s, at, bytes, true);
     } else if (device.config.uninitialized && !any_written(s, at, bytes)) {
-        uninitialized(t, s, at, bytes, pc); // parts of a struct may well never be written
+        uninitialized(t, s, at, bytes, pc); // only if no byte is written: structs may have gaps
     }
     if (device.config.races) check_races(s, t, at, bytes, write, Mode::plain, pc);
 }
@@ -447,7 +448,7 @@ void memory_written(uintptr_t at, size_t bytes) {
 }
 
 bool shared_reserve() {
-    // A gap behind each block's memory.
+    // A gap after each block's memory.
     size_t stride = (device.shared + 127) / 128 * 128 + 128;
     device.shared_stride = stride;
     size_t bytes = (stride * device.slots + 4095) / 4096 * 4096;
@@ -471,7 +472,7 @@ bool heap_reserve() {
 }
 
 bool heap_alloc(uint64_t *at, size_t bytes) {
-    // A chunk that belongs to nobody stays behind each allocation.
+    // A free chunk stays after each allocation.
     if (bytes > device.heap.high - device.heap.low) return false;
     size_t need = (bytes + kChunk - 1) / kChunk * kChunk + kChunk;
     for (auto h = holes.begin(); h != holes.end(); ++h) {
@@ -494,7 +495,7 @@ bool heap_alloc(uint64_t *at, size_t bytes) {
     return false;
 }
 
-// Whole pages of [p, p + n) are as new; the rest is zeroed.
+// Gives the whole pages of [p, p + n) back to the system, and clears the rest.
 static void discard(void *p, size_t n) {
     uintptr_t low = reinterpret_cast<uintptr_t>(p), high = low + n;
     uintptr_t first = (low + 4095) / 4096 * 4096, last = high / 4096 * 4096;
@@ -571,7 +572,7 @@ std::string describe_address(uintptr_t at) {
     return hex;
 }
 
-// The library may be closed, and opened again.
+// The library may be closed and opened again.
 __attribute__((destructor)) static void memory_unmap() {
     if (valid) munmap(valid, heap_size() / kChunk * sizeof(uint16_t));
     space_free(&device.heap);

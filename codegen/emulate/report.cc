@@ -1,5 +1,4 @@
-// report.cc: addresses of code as lines of the text, asked of addr2line when there is something to
-// report.
+// report.cc: finds the lines of code addresses, by addr2line and only for reports.
 #include "internal.h"
 
 #include <cstdio>
@@ -21,7 +20,7 @@ uintptr_t library_base() {
 
 struct Place {
     std::string function, line; // FILE:LINE
-    std::string inlined; // the lines that it was inlined at, innermost first, each after ", "
+    std::string inlined;        // the lines where it was inlined, innermost first, each after ", "
 };
 
 std::map<const void *, Place> places;
@@ -45,7 +44,7 @@ std::string read_line(FILE *f) {
     return buffer;
 }
 
-// The call before the return address pc. Inlined functions: the innermost line.
+// The place of the call that returns to pc; for an inlined function, its innermost line.
 const Place &place(const void *pc) {
     auto found = places.find(pc);
     if (found != places.end()) return found->second;
@@ -86,7 +85,7 @@ std::string where_is(const Thread *t, const void *pc) {
     const Place &p = place(pc);
     std::string callers = p.inlined;
     unsigned n = t->depth < kCalls ? t->depth : kCalls, shown = 0;
-    // The outermost call is the emulator's, of the kernel.
+    // Leaves out the outermost call, in which the emulator calls the kernel.
     for (unsigned i = n; i-- > 1 && shown < 4; shown++) {
         const Place &c = place(t->calls[i].from);
         callers += ", " + c.line + c.inlined;

@@ -1,4 +1,4 @@
-// run.cc: a launch: fibers, which of them goes on, blocks in waves, deadlock.
+// run.cc: runs a launch: fibers, the order in which they run, waves of blocks, deadlock.
 #include "internal.h"
 #include "driver.inc"
 
@@ -19,12 +19,12 @@ Device device;
 
 namespace {
 
-// What a fiber gives control back for.
+// Why a fiber returns control to the scheduler.
 enum class Why : int { yield, spin, wait, exit, stop };
 
 Launch launch_now;
 
-// Threads that may go on, a ring; and those that an adversarial schedule holds back.
+// A ring of threads: those that are ready, and those that an adversarial schedule holds back.
 struct Ring {
     std::vector<Thread *> at;
     size_t head = 0, count = 0;
@@ -107,7 +107,7 @@ void thread_drop(Thread *t) {
     t->clock = t->joined = nullptr;
 }
 
-// The slots of one cluster take the next blocks of the grid.
+// Starts the next blocks of the grid in the slots of one cluster.
 void cluster_start(unsigned first) {
     Cluster *c = &device.clusters[first / device.cluster];
     c->blocks = c->alive = device.cluster;
@@ -180,7 +180,7 @@ void file(int error, const std::string &text) {
 }
 
 void deadlock() {
-    // The first thread of each kind and place.
+    // List the first waiting thread of each kind and place.
     std::string text;
     std::vector<std::pair<uint64_t, unsigned>> seen;
     bool divergent = false;

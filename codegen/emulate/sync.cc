@@ -1,5 +1,7 @@
-// sync.cc: what threads meet at: barriers of blocks and clusters, warps' votes and shuffles,
-// fences, and a thread's end. Times and clocks are told on here.
+// sync.cc: synchronization: barriers of blocks and clusters, votes and shuffles of warps, fences,
+// atomics, and a thread's end.
+//
+// Threads that synchronize learn each other's clocks here.
 #include "internal.h"
 #include "driver.inc"
 
@@ -20,8 +22,8 @@ const char *const kind_name[] = {"__syncthreads",
                                  "vote",
                                  "matrix product"};
 
-// A call's place is the call with its callers: a function that only wraps the barrier is not one
-// place.
+// A call's place includes its callers, so that calls of a function that wraps a barrier are
+// different places.
 uint64_t place_key(const Thread *t, const void *site) {
     uint64_t h = reinterpret_cast<uint64_t>(site);
     unsigned n = t->depth < kCalls ? t->depth : kCalls;
@@ -36,7 +38,7 @@ void enter(Thread *t, const void *site) {
     t->spins = 0;
 }
 
-// Whether both are the same line of the text, though maybe different copies of its code.
+// Whether both are the same line of the text, of which the compiler may have made several copies.
 bool same_place(const Thread *a, uint64_t key, const void *site) {
     if (a->site_key == key) return true;
     return a->site != site && same_line(a->site, site);
@@ -59,7 +61,7 @@ std::string lane_list(uint64_t mask) {
     return s;
 }
 
-// A lane waits elsewhere or has ended: nobody may be waiting for it in its warp.
+// A lane waits elsewhere or has ended: it is an error if a lane of its warp waits for it.
 void leave_meetings(const Thread *t, const char *does, const void *site) {
     for (const Meeting &m : t->warp->meeting)
         if (m.mask >> t->lane & 1 && !(m.arrived >> t->lane & 1)) {
@@ -79,8 +81,8 @@ void take(Thread *t, Clock *c, uint32_t time) {
     t->time = time;
 }
 
-// The threads have met: each knows all that any has done. They are all the lanes of nwarps warps,
-// or some lanes of one.
+// The threads synchronize: each now knows what any of them has done. They are all lanes of nwarps
+// warps, or with nwarps 0 some lanes of one warp.
 void meet(Thread *const *threads, size_t n, const Warp *warps, size_t nwarps) {
     uint32_t before = device.now++;
     Clock *c = clock_share(threads[0]->clock);
@@ -168,7 +170,7 @@ uint64_t existing(const Warp *w) { return w->lanes == 64 ? ~0ull : (1ull << w->l
 // ---- matrix units
 enum Element { f16, bf16, tf32 };
 
-struct Operands { // of a lane
+struct Operands { // of one lane
     Element type;
     float *c;
     const unsigned *a, *b;
@@ -188,8 +190,8 @@ float element(const unsigned *words, Element type, unsigned i) {
     return x;
 }
 
-// Adds to the lanes' sums. Lanes of a warp of 32 (64) have a quarter of line lane / 4 (lane % 16)
-// of b and of a, of which they have one more, eight lines behind.
+// Adds the products to the lanes' sums. In a warp of 32 (64), a lane has a quarter of line lane / 4
+// (lane % 16) of b and of a. In a warp of 32 it also has a quarter of line lane / 4 + 8 of a.
 void multiply(const Warp *w) {
     const bool small = device.width == 32;
     const auto operands = [&](unsigned lane) {
@@ -215,8 +217,8 @@ void multiply(const Warp *w) {
         }
 }
 
-// All lanes of the mask come here, each with a value and the lane that it wants the value of; the
-// last gives every one its result and sets them free.
+// All lanes of the mask call this, each with a value and the lane whose value it wants. The last
+// one computes all results and lets the others go on.
 void warp_meet(Kind kind, uint64_t mask, uint64_t value, unsigned from, const void *site) {
     Thread *t = device.current;
     Warp *w = t->warp;
@@ -224,7 +226,7 @@ void warp_meet(Kind kind, uint64_t mask, uint64_t value, unsigned from, const vo
     sync_point();
     uint64_t full = device.width == 64 ? ~0ull : (1ull << device.width) - 1;
     mask &= full;
-    if (mask == full) mask = existing(w); // a block's last warp may be short
+    if (mask == full) mask = existing(w); // a block's last warp may have fewer lanes
     const std::string what =
         std::string("divergent ") + kind_name[kind] + ": " + thread_name(t) + " ";
     if (!(mask >> t->lane & 1)) divergent(t, what + "is not in its own mask");
@@ -359,8 +361,7 @@ void cluster_arrive(const void *site) {
     t->time = ++device.now;
     c->after.push_back(t->time);
     if (++c->arrived < c->blocks * device.threads_in_block) return;
-    // Of a warp all is known up to before the first time after the barrier; of single lanes maybe
-    // more.
+    // All of a warp is known up to just before the first of its lanes arrived; of some lanes more.
     Warp *first = t->block->warp - t->block->rank * device.warps_in_block;
     unsigned warps = c->blocks * device.warps_in_block;
     std::vector<uint32_t> before(warps, UINT32_MAX);
@@ -527,7 +528,7 @@ int __all_sync(unsigned long long mask, int value) {
 }
 int __any(int value) { return vote(~0ull, value, SITE) != 0; }
 int __all(int value) { return vote(~0ull, value, SITE) == vote_mask(~0ull); }
-// Which lanes happen to run together: any set with this one is right, so a schedule may choose.
+// The lanes that run together: any set with this lane is valid, so the schedule may choose.
 unsigned long long emu_active_mask() {
     const Thread *t = device.current;
     if (device.config.order != Order::fair && random_next() % 4 == 0) return 1ull << t->lane;
@@ -586,7 +587,7 @@ float __int_as_float(int x) { return of_bits<float>(static_cast<unsigned>(x)); }
 long long __double_as_longlong(double x) { return static_cast<long long>(bits_of(x)); }
 double __longlong_as_double(long long x) { return of_bits<double>(static_cast<uint64_t>(x)); }
 
-// ---- atomics: relaxed; with fences around them they release and acquire as flags do.
+// ---- atomics: they are relaxed. With fences around them they release and acquire, as flags do.
 template <class T, class F> static T atomic(T *at, const void *site, F change) {
     Thread *t = device.current;
     sync_point();
@@ -600,7 +601,7 @@ template <class T, class F> static T atomic(T *at, const void *site, F change) {
     if (bits_of(next) != bits_of(old)) {
         device.idle = 0;
         t->spins = 0;
-    } else if (++t->spins > 2) { // a lock that is taken, a count that is awaited
+    } else if (++t->spins > 2) { // it waits for a lock or a count
         t->site = site;
         yield(true);
     }

@@ -1,5 +1,5 @@
-// tsan.cc: where the compiler's instrumentation of the text ends (-fsanitize=thread, without its
-// library).
+// tsan.cc: the functions that instrumented text calls at every access (-fsanitize=thread, without
+// its library).
 #include "internal.h"
 #include "driver.inc"
 
@@ -26,7 +26,7 @@ static void aligned(const void *p, unsigned bytes, bool write, const void *pc) {
     access(address(p), bytes, write, Mode::plain, pc);
 }
 
-// A flag. A thread that looks at the same flags again and again gives way to the others.
+// An access to a flag. A thread that reads the same flags again and again yields to the others.
 static void flag(const volatile void *p, unsigned bytes, bool write, const void *pc) {
     Thread *t = device.current;
     if (!t) return;
@@ -101,7 +101,7 @@ HOOK void __tsan_func_exit() {
     if (device.current) device.current->depth--;
 }
 
-// The text's calls of the C library's functions, renamed by emulate.h.
+// The C library's functions as the text calls them; emulate.h renames them.
 HOOK void *emu_memcpy(void *to, const void *from, size_t n) {
     if (device.current && device.checking) copy_range(address(to), address(from), n, PC);
     return memcpy(to, from, n);

@@ -1,4 +1,4 @@
-/* embed.c: look-up of embedded texts. */
+/* embed.c: finds an embedded text by its name. */
 #include "codegen/text/embed.h"
 #include "base/base.h"
 

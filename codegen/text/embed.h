@@ -1,4 +1,4 @@
-/* embed.h: the texts pasted into emitted programs, compiled into the compiler. */
+/* embed.h: the texts that are pasted into emitted programs, as strings in the compiler. */
 #ifndef BRAID_EMBED_H
 #define BRAID_EMBED_H
 
@@ -6,7 +6,7 @@ typedef struct EmbeddedText {
     const char *name, *text;
 } EmbeddedText;
 
-extern const EmbeddedText embedded_texts[];  /* ends with name NULL */
-const char *embedded_text(const char *name); /* asserts that there is one */
+extern const EmbeddedText embedded_texts[];  /* the last entry has name NULL */
+const char *embedded_text(const char *name); /* dies if there is none of this name */
 
 #endif

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes and compiles what the GPU check runs: every model of eval/tasks.py with its data.
+"""Writes and compiles the models that the GPU check runs: those of eval/tasks.py, with their data.
 
     build.py --braid BRAID --target T --pack PACK --out WORK [--models NAME,…] [--small] [--jobs N]
 
     WORK/data/bBATCH/NAME    model.onnx, data.npz, options.json, test_data_set_0
-    WORK/libs/bBATCH/NAME.so the library of it, with its weights; NAME.log why there is none
+    WORK/libs/bBATCH/NAME.so its library, with its weights; NAME.log says why there is none
     WORK/check/bBATCH/NAME   links to these, as model.so and test_data_set_0: a folder for `braid test`
-    WORK/build.json          how each went, written anew after each
+    WORK/build.json          the result of each, rewritten after each
 
-The forms of a model that are not timed are made for batch 1 alone. The folders in PACK/extra are
-compiled, too, with what their files `options` say. Each is made by a process of its own.
+Forms of a model that are not timed are made only for batch 1. The folders in PACK/extra are
+compiled, too, with the options in their file `options`. Each is made by a process of its own.
 """
 import argparse
 import concurrent.futures
@@ -27,7 +27,7 @@ PATIENCE = 200  # seconds for one
 
 
 def write_tests(folder, inputs, outputs):
-    """folder/test_data_set_0 of [(name, array)]s, in the layout of the ONNX backend tests."""
+    """Writes folder/test_data_set_0 from [(name, array)]s, in the layout of the ONNX backend tests."""
     from onnx import numpy_helper
     data = os.path.join(folder, "test_data_set_0")
     os.makedirs(data, exist_ok=True)
@@ -38,7 +38,7 @@ def write_tests(folder, inputs, outputs):
 
 
 def export(out, name, file, batch, small):
-    """DATA/bBATCH/NAME with its test; returns that folder."""
+    """Writes DATA/bBATCH/NAME with its test; returns that folder."""
     import numpy as np
     import onnx
     import tasks
@@ -53,7 +53,7 @@ def export(out, name, file, batch, small):
 
 
 def compile_one(args, folder, place, options=()):
-    """folder/model.onnx to LIBS/place.so; a folder of CHECK with it."""
+    """Compiles folder/model.onnx to LIBS/place.so, and makes a folder of CHECK with it."""
     library = os.path.join(args.out, "libs", place + ".so")
     check = os.path.join(args.out, "check", place)
     os.makedirs(os.path.dirname(library), exist_ok=True)
@@ -71,7 +71,7 @@ def compile_one(args, folder, place, options=()):
 
 
 def make_one(args):
-    """What a process of its own does."""
+    """Makes one model; runs in a process of its own."""
     if args.extra:
         folder = os.path.join(args.pack, "extra", args.extra)
         with open(os.path.join(folder, "options")) as f:
@@ -83,7 +83,7 @@ def make_one(args):
 
 
 def jobs(args):
-    """(name for people, arguments) of all, those that take longest first."""
+    """(name to print, arguments) of all models, those that take longest first."""
     import tasks
     found = []
     for name in args.models:
@@ -118,7 +118,7 @@ def run(args, job):
 
 
 def explain(args, arguments, failed):
-    """Where times.py looks for the reason why there is no library."""
+    """Writes why there is no library to the log where times.py looks."""
     if arguments[0] == "--extra":
         return
     import tasks

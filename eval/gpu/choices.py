@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the scheduler chooses by measured costs and not by the published ones. Needs no GPU.
+"""How the scheduler's choices change from published to measured costs. Needs no GPU.
 
     choices.py --braid BRAID --costs MACHINE.json --data FOLDER [--out FILE.json] [--jobs N]
 
-MACHINE.json is what machine.cu, or `braid device TARGET --json`, wrote; it names the target. For each
-model.onnx below FOLDER, prints the expected times and the choices that differ.
+MACHINE.json comes from machine.cu or `braid device TARGET --json`, and names the target. Prints the
+expected times and the choices that differ, for each model.onnx below FOLDER.
 """
 import argparse
 import concurrent.futures
@@ -37,7 +37,7 @@ def compare(args, model):
         return {"model": name, "failed": str(e)}
     changed = [{"choice": k[0], "path": k[1], "published": published[k], "measured": measured[k]}
                for k in published.keys() & measured.keys() if published[k] != measured[k]]
-    # What is asked may itself depend on earlier choices.
+    # Which choices there are may depend on earlier choices.
     return {"model": name, "published_ns": before, "measured_ns": after, "choices": len(published),
             "only_published": len(published.keys() - measured.keys()),
             "only_measured": len(measured.keys() - published.keys()),

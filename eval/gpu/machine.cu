@@ -1,15 +1,14 @@
-/* machine.cu: measures what things cost on the GPU it runs on, and writes it as JSON.
+/* machine.cu: measures the costs of operations on the GPU it runs on, and writes them as JSON.
  *
  *     nvcc -std=c++17 -O3 -arch=sm_90 --fmad=false -I ../.. -o machine machine.cu
  *     ./machine FILE.json
  *
- * The file is written anew after each measurement, so that what was measured stays when a later one
- * fails or hangs. "measured" has all of it; "costs" what `braid device --import FILE.json` takes:
- * the numbers of a row of the device table (scheduler/cost/device.h), most of them of one
- * multiprocessor.
+ * The file is rewritten after each measurement, so that the results stay if a later one fails or
+ * hangs. "measured" has all numbers; "costs" has those for `braid device --import FILE.json`: a row
+ * of the device table (scheduler/cost/device.h), where most numbers are for one multiprocessor.
  *
- * What a thing costs is the difference between a kernel that does it often and one that does it
- * seldom, each the quickest of some runs. The grid barrier, the flags and the functions called
+ * A cost is the difference between a kernel that does something many times and one that does it few
+ * times, each the fastest of several runs. The grid barrier, the flags and the functions called
  * "ours" are those of compiled programs. */
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -22,7 +21,7 @@
 
 #define BK_THREADS 256
 #define BK_WARP 32
-/* Chips below 9.0 have no clusters, and are not asked about them. */
+/* Chips below 9.0 have no clusters. */
 #if !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 900
 #define CLUSTERS
 #define BK_CLUSTER 8
@@ -38,10 +37,10 @@
 namespace cg = cooperative_groups;
 
 #define WORDS 2048    /* float4s of shared memory that are read: 32 KB */
-#define ELEMENTS 4096 /* of a block, for the costs of operations: 16 KB */
+#define ELEMENTS 4096 /* floats of a block, for the costs of operations: 16 KB */
 #define RUNS 7
 
-/* ---- kernels: each does its thing n times ---- */
+/* ---- kernels: each does n times what its name says ---- */
 __global__ void nothing() {}
 
 __global__ void __launch_bounds__(BK_THREADS) block_barriers(int n) {
@@ -66,7 +65,7 @@ __global__ void __launch_bounds__(BK_THREADS) grid_syncs(int n) {
     for (int i = 0; i < n; i++) grid.sync();
 }
 
-/* Two blocks answer each other. The words begin with `base`. */
+/* Two blocks answer each other n times. The words have the value `base` at the beginning. */
 __global__ void round_trips(bk_word *word, int n, unsigned base) {
     if (threadIdx.x != 0) return;
     bk_word *mine = &word[blockIdx.x], *other = &word[1 - blockIdx.x];
@@ -81,7 +80,7 @@ __global__ void round_trips(bk_word *word, int n, unsigned base) {
     }
 }
 
-/* The address depends on i, so that no load is taken out of the loop. */
+/* The address depends on i, so that the compiler cannot move loads out of the loop. */
 __device__ float read_words(const float4 *p, int n) {
     float4 sum = make_float4(0, 0, 0, 0);
     for (int i = 0; i < n; i++)
@@ -96,7 +95,7 @@ __device__ void fill_words(float4 *p) {
     for (int j = threadIdx.x; j < WORDS; j += BK_THREADS) p[j] = make_float4(j, 1, 2, 3);
     __syncthreads();
 }
-/* A ring of steps of 33 words through all of them. */
+/* A linked ring through all words, in steps of 33 words. */
 __device__ void fill_ring(int *p) {
     for (int j = threadIdx.x; j < 4 * WORDS; j += BK_THREADS) p[j] = (j + 33) & (4 * WORDS - 1);
     __syncthreads();
@@ -128,7 +127,8 @@ __global__ void __launch_bounds__(BK_THREADS) cluster_syncs(int n) {
     for (int i = 0; i < n; i++) cg::this_cluster().sync();
 #endif
 }
-/* The next block's memory, which all have filled; `wait` before it is gone. */
+/* The shared memory of the next block of the cluster. Its constructor waits until all blocks have
+ * filled theirs; `wait` waits until all have read, before a block ends. */
 template <typename T> struct Next {
     const T *p;
     __device__ Next(T *own) {
@@ -161,14 +161,14 @@ __global__ void __launch_bounds__(BK_THREADS) walk_cluster(int n, float *out) {
     next.wait();
 }
 
-/* `count` float4s in global memory, past L1, by the whole grid. */
+/* The whole grid reads `count` float4s of global memory, not through L1. */
 __global__ void __launch_bounds__(BK_THREADS)
     read_global(const float4 *p, int64_t count, int n, float *out) {
     float4 sum = make_float4(0, 0, 0, 0);
     const int64_t step = (int64_t)gridDim.x * BK_THREADS,
                   mine = (int64_t)blockIdx.x * BK_THREADS + threadIdx.x;
     for (int i = 0; i < n; i++) {
-        const int64_t shift = (int64_t)i * 1024 % count; /* no load is taken out of the loop */
+        const int64_t shift = (int64_t)i * 1024 % count; /* as in read_words */
 #pragma unroll 8
         for (int64_t j = mine; j < count; j += step) {
             const float4 v = __ldcg(&p[j + shift < count ? j + shift : j + shift - count]);
@@ -182,7 +182,7 @@ __global__ void fill_global_ring(int *p, int count, int step) {
          j += (int)(gridDim.x * blockDim.x))
         p[j] = (int)(((int64_t)j + step) % count);
 }
-/* On from where the last one ended: what it has read is near. */
+/* Goes on where the last launch ended, because the words that it read are in a cache now. */
 __global__ void walk_global(const int *p, int n, int *from) {
     int at = *from;
     for (int i = 0; i < n; i++) at = __ldcg(&p[at]);
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(BK_THREADS) multiply_adds(int n, float *out) {
     for (int j = 0; j < 8; j++) sum += x[j];
     out[blockIdx.x * BK_THREADS + threadIdx.x] = sum;
 }
-/* In place in global memory, each block in its own part. */
+/* In place in global memory; each block has its own part. */
 __global__ void __launch_bounds__(BK_THREADS) operations(float *x, int n) {
     x += (int64_t)blockIdx.x * ELEMENTS;
     for (int i = 0; i < n; i++)
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(BK_THREADS) functions(float *x, int n) {
 #pragma unroll 4
         for (int j = threadIdx.x; j < ELEMENTS; j += BK_THREADS) x[j] = bk_tanhf(x[j] + 1);
 }
-/* Each thread goes on from what its neighbour wrote. */
+/* Each thread reads what its neighbour wrote. */
 __global__ void __launch_bounds__(BK_THREADS) groups(float *x, int n) {
     float *now = x + (int64_t)blockIdx.x * 2 * BK_THREADS, *next = now + BK_THREADS;
     for (int i = 0; i < n; i++) {
@@ -229,14 +229,14 @@ __global__ void __launch_bounds__(BK_THREADS) groups(float *x, int n) {
 /* ---- the host's part ---- */
 static cudaDeviceProp card;
 static cudaStream_t stream;
-static float *scratch; /* room for what all threads of the largest grid here write */
+static float *scratch; /* device memory for what the threads of the largest grid here write */
 static const char *path;
-static std::string problem; /* of the measurement that is being made */
+static std::string problem; /* of the current measurement */
 
 struct Number {
     std::string name, unit, about, problem;
     double value;
-    std::string cost; /* which number of the device's row it is, and how much of it */
+    std::string cost; /* the name in the device's row, or ""; there it is value * factor */
     double factor;
 };
 static std::vector<Number> numbers;
@@ -305,7 +305,7 @@ static void save(void) {
     }
 }
 
-/* Makes a measurement and writes it down. The cost that it is, if any, is so much of it. */
+/* Makes a measurement and saves it. `cost` and `factor`: see Number. */
 static void measure(const char *name, const char *unit, const char *about,
                     const std::function<double()> &by, const char *cost = "", double factor = 1) {
     problem.clear();
@@ -321,12 +321,12 @@ static void measure(const char *name, const char *unit, const char *about,
     save();
 }
 
-/* A launch of so many blocks: all at once (cooperative), in clusters of so many. */
+/* The shape of a launch. */
 struct Shape {
     int blocks, threads = BK_THREADS;
     size_t shared = 0;
-    bool cooperative = false;
-    int cluster = 0;
+    bool cooperative = false; /* all blocks run at once */
+    int cluster = 0;          /* blocks of a cluster, 0: no clusters */
 };
 static cudaLaunchConfig_t configure(const Shape &s, cudaLaunchAttribute a[2]) {
     cudaLaunchConfig_t c = {};
@@ -354,7 +354,7 @@ static bool launch(const Shape &s, void (*kernel)(P...), A... arguments) {
     return good(cudaLaunchKernelEx(&c, kernel, static_cast<P>(arguments)...), "launch");
 }
 
-/* ns from one end of the stream's work to the other: the least of some runs. */
+/* The device's ns from the beginning of the work to its end: the least of several runs. */
 static double time_of(const std::function<bool()> &work) {
     cudaEvent_t begin, end;
     double least = 1e30;
@@ -373,13 +373,13 @@ static double time_of(const std::function<bool()> &work) {
     cudaEventDestroy(end);
     return least;
 }
-/* ns of doing it once more. */
+/* The ns of doing it once, from doing it `few` and `many` times. */
 static double each(int few, int many, const std::function<bool(int)> &work) {
     const double a = time_of([&] { return work(few); });
     const double b = problem.empty() ? time_of([&] { return work(many); }) : 0;
     return (b - a) / (many - few);
 }
-/* ns on the host, from before to behind the wait. */
+/* The host's ns from the beginning of the work to the end of the wait. */
 static double wall(int times, const std::function<bool()> &work) {
     double least = 1e30;
     for (int i = 0; i < times && problem.empty(); i++) {
@@ -391,7 +391,7 @@ static double wall(int times, const std::function<bool()> &work) {
     return least;
 }
 
-/* What compiled programs get from their host part, for grids of up to so many blocks. */
+/* The context that a host text gives a compiled program, for grids of up to so many blocks. */
 static bk_ctx *make_run(int blocks) {
     bk_ctx host = {}, *run = nullptr;
     bk_word *words = nullptr;
@@ -407,7 +407,7 @@ static bk_ctx *make_run(int blocks) {
 }
 
 /* ---- launches ---- */
-/* ns of a node in a chain of empty kernels. */
+/* The ns of a node in a chain of empty kernels. */
 static double graph_node(void) {
     const int sizes[2] = {100, 1100};
     double t[2] = {0, 0};
@@ -450,7 +450,7 @@ static void launches(int cores) {
     measure("graph_node", "ns", "an empty kernel behind another in a CUDA graph", graph_node);
 }
 
-/* ---- meeting ---- */
+/* ---- barriers ---- */
 static void barriers(int cores) {
     const int few = 100, many = 2100;
     measure(
@@ -607,7 +607,7 @@ static void computing(int cores) {
                        return launch({blocks}, multiply_adds, n, scratch);
                    });
         },
-        "gflops", 0.5 / cores); /* the row's is what products reach: half of the peak */
+        "gflops", 0.5 / cores); /* the row has what products reach: half of the peak */
     cudaMemset(scratch, 0, (size_t)cores * ELEMENTS * sizeof *scratch);
     measure(
         "operation", "ns", "a multiply-add of an element near a block, by one block",
@@ -645,9 +645,8 @@ int main(int argc, char **argv) {
     const int cores = card.multiProcessorCount;
     cudaMemset(scratch, 0, (size_t)cores * ELEMENTS * sizeof *scratch);
     printf("%s, sm_%d%d, %d multiprocessors\n", card.name, card.major, card.minor, cores);
-    wall(300, [=] {
-        return launch({8 * cores}, multiply_adds, 20000, scratch);
-    }); /* until the clocks are up */
+    /* Until the clocks have risen. */
+    wall(300, [=] { return launch({8 * cores}, multiply_adds, 20000, scratch); });
     launches(cores);
     barriers(cores);
     memory(cores);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Writes the tests that eval/gpu/check.sh takes along: pack.py FOLDER [--quick]
 
-    small/        five models of models/ at small sizes; `inputs` has the names of their inputs
-    extra/        silero's voice detectors: a step, and a stream as one kernel; `options` is for `braid compile`
-    conformance/  those of the ONNX backend tests with control flow, and every EVERY-th other one
+    small/        five models of models/ at small sizes; the files `inputs` have the names of their inputs
+    extra/        silero's voice detector: one step, and a stream as one kernel; `options` is for `braid compile`
+    conformance/  the ONNX backend tests with control flow, and every EVERY-th other one
 
---quick is for tests: one small model, and few others.
+--quick is for tests: one small model, and few conformance tests.
 """
 import argparse
 import importlib.util
@@ -46,7 +46,7 @@ def small(out, names):
 
 
 def sound():
-    """Something like a voice: harmonics that come and go, over noise."""
+    """A sound like a voice: harmonics that come and go, over noise."""
     t = np.arange(STEPS * CHUNK) / RATE
     pitch = 120 + 20 * np.sin(2 * np.pi * 0.7 * t)
     voice = sum(np.sin(2 * np.pi * k * np.cumsum(pitch) / RATE) / k for k in range(1, 20))

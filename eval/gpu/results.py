@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Puts together what the parts of eval/gpu/check.sh have written so far, as JSON and as Markdown.
+"""Combines what the parts of eval/gpu/check.sh have written so far, as JSON and as Markdown.
 
     results.py --work WORK --out OUT
 
-Every file of WORK may be missing, or end anywhere: then its part is, too. Prints a short summary.
+Every file of WORK may be missing or incomplete; then its part of the result is, too. Prints a summary.
 """
 import argparse
 import json
@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 
-# In the order of check.sh; what each is for.
+# The parts in the order of check.sh, and their purposes.
 PARTS = {
     "machine-build": "builds the next",
     "machine": "what launches, barriers and memory cost",
@@ -58,7 +58,7 @@ def parts(work):
 
 
 def tests(work, name):
-    """What `braid test` printed."""
+    """The results of tests, from the output of `braid test`."""
     log = read(work, f"{name}.log")
     counts = re.findall(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", log, re.MULTILINE)
     if not counts:

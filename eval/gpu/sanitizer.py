@@ -4,8 +4,8 @@
     sanitizer.py --braid BRAID --target T --models FOLDER --out WORK [--seconds N] [--jobs N]
 
 Each folder of FOLDER has model.onnx, test_data_set_0, and in `inputs` the names of its inputs. Writes
-WORK/sanitizer.json, anew after each run. The grids are small, so that kernels which the tools make
-larger still run at once.
+WORK/sanitizer.json again after each run. The grids are small: the tools make kernels larger, and all
+their blocks must still run at once.
 """
 import argparse
 import concurrent.futures
@@ -23,7 +23,7 @@ EACH = 40  # seconds for a run
 
 
 def compiled(args, name):
-    """The library of a model and the arguments that run it; or why there is none."""
+    """The library of a model and the arguments to run it, or why there is no library."""
     folder, library = os.path.join(args.models, name), os.path.join(args.out, f"small.{name}.so")
     done = subprocess.run([args.braid, "compile", os.path.join(folder, "model.onnx"), "--target",
                            args.target, "-o", library], capture_output=True, text=True)
@@ -37,7 +37,7 @@ def compiled(args, name):
 
 
 def run(args, name, tool, command, end):
-    """What the tool says: {"model", "tool", "seconds", "summary" or "failed"}."""
+    """Runs a tool: {"model", "tool", "seconds", "summary" or "failed"}."""
     begin = time.monotonic()
     result = {"model": name, "tool": tool}
     try:

@@ -1,6 +1,8 @@
-"""times.py in small, on the CPU: contestants are compared and timed, and who is wrong or late is said to be;
-libraries for a GPU run on the emulated one; CUDA graphs replay what was recorded, as on a GPU, and nothing
-else; what only a GPU has runs on a stand-in."""
+"""Tests times.py with small models on the CPU.
+
+Contestants are compared and timed, and wrong or late ones are found. Libraries for a GPU run on the
+emulated one. CUDA graphs replay what was recorded and nothing else, as on a GPU. Functions that only
+a GPU has are replaced by a stand-in."""
 import contextlib
 import importlib.util
 import json
@@ -19,7 +21,7 @@ COMPILED = ("seq2seq", "torch.compile")  # one is enough, as compilers take long
 
 
 class Calls:
-    """Stands in for torch.cuda: notes what is called, and lets time pass between events."""
+    """Stands in for torch.cuda: records the calls, and lets time pass between events."""
 
     def __init__(self):
         self.noted = []
@@ -65,7 +67,7 @@ class Calls:
 
 
 def check_cuda():
-    """Every line of device.Cuda."""
+    """Runs every line of device.Cuda."""
     import torch
 
     import device
@@ -102,7 +104,7 @@ def check_cuda():
 
 
 def check_graphs(folder):
-    """Programs of graphs against eager ones, also when their inputs have changed after the capture."""
+    """Compares programs of graphs with eager ones, also with inputs that changed after the capture."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -153,7 +155,7 @@ def compile_model(braid, model, library, target):
 
 
 def check_emulated(braid, data, library):
-    """Braid's contestant on a device's memory."""
+    """Runs Braid's contestant on device memory."""
     import tasks
     from gpu.peers import braid as peer
     compile_model(braid, os.path.join(data, "model.onnx"), library, "emulate:cuda")
@@ -166,7 +168,7 @@ def check_emulated(braid, data, library):
 
 
 def check_times(braid, folder):
-    """The whole program: one model complete, one without a library, one whose reference is wrong."""
+    """Runs the whole program: one good model, one without a library, one with a wrong reference."""
     import tasks
     from gpu import table, times
     from gpu.peers import pytorch

@@ -1,4 +1,4 @@
-"""What times.py measured, as Markdown and JSON."""
+"""The measurements of times.py as Markdown and JSON."""
 import json
 import os
 import subprocess
@@ -40,7 +40,7 @@ def least(records, which="median_us"):
 
 
 def of(records, task, batch):
-    """Braid's and the peers' records of a task."""
+    """The records of a task: Braid's and the peers'."""
     found = [r for r in records if (r["task"], r["batch"]) == (task, batch)]
     return ([r for r in found if r["peer"] == "braid"], [r for r in found if r["peer"] != "braid"])
 
@@ -51,7 +51,7 @@ def by_file(braid):
 
 
 def line(records, task, batch):
-    """What was timed together, in a line: the forms from fast to slow, then who is not there."""
+    """A line with what was timed together: the forms from fast to slow, then those that have no time."""
     found = [f"{named(r)} {us(r['median_us'])}" for r in sorted(timed(records), key=lambda r: r["median_us"])]
     found += [f"{named(r)} {short(r)}" for r in records if "median_us" not in r]
     return f"{task}, batch {batch}, µs: {'; '.join(found)}"
@@ -76,7 +76,7 @@ def column(records, prefix):
 
 
 def cell(records):
-    """The best form's time, or what became of them."""
+    """The time of the best form, or why there is none."""
     best = least(records)
     if best:
         return us(best["median_us"])

@@ -5,15 +5,15 @@
     times.py --self-test [--braid BINARY]
 
 DATA/bBATCH/NAME has the model's inputs, weights and expected outputs (tasks.prepare), LIBS/bBATCH/NAME.so
-is its library; where one is missing, the end of LIBS/bBATCH/NAME.log, if there, says why.
+is its library. If a library is missing, the end of LIBS/bBATCH/NAME.log says why.
 
-Each contestant is a process of its own, so that one that fails, or hangs, takes nothing with it. They
-are loaded (compiled, captured, compared with the expected outputs) side by side, as many as there are CPUs,
-each for at most its share of the time; who is not ready then is left out. When all of a model's are
-there, all others stop, and the model's run in turn, for several rounds. What takes long to compile comes
-when all models have been timed: torch.compile, and at last its autotuning, as far as there is time. Writes
+Each contestant is a process of its own, so that others go on if it fails or hangs. Contestants are
+loaded (compiled, captured, compared with the expected outputs) side by side, one per CPU, each for at
+most its share of the time; one that is not ready by then is left out. When all contestants of a model
+are loaded, all others stop, and these run in turn, for several rounds. What takes long to compile comes
+after all models have been timed: torch.compile, and last its autotuning, if there is time left. Writes
 OUT/times.json and OUT/times.md after every model, prints a line for each, and ends in time. --device
-cpu runs the same on the CPU.
+cpu runs all on the CPU.
 """
 import argparse
 import concurrent.futures
@@ -35,29 +35,29 @@ from gpu import table  # noqa: E402
 PEERS = ("braid", "pytorch", "jax")
 COMPILED, TUNED = "torch.compile", "torch.compile, max-autotune"
 WEIGHT = {COMPILED: 6, "JAX": 3}  # how long things take to load, by form
-GENEROUS = 2.5  # times its share is what a contestant gets, as most need less
+GENEROUS = 2.5  # a contestant gets so many times its share, because most need less
 LEAST_SHARE, MOST_SHARE = 15, 100  # seconds
-TIMING, ROUNDS = 0.35, 3  # of all the time; of a model's contestants in turn
-WARM = 0.03  # seconds before what is measured in a round
-SLOW = 0.05  # what runs so many seconds is steady enough in one round
-PATIENCE = 10  # seconds for an answer of what ran before
-END = 5  # seconds for what ends it all
+TIMING, ROUNDS = 0.35, 3  # share of all the time; rounds of a model's contestants
+WARM = 0.03  # seconds of running before the measurement of each round
+SLOW = 0.05  # a run of so many seconds needs only one round
+PATIENCE = 10  # seconds to wait for an answer of a contestant that ran before
+END = 5  # seconds for the end of the program
 SLOTS = os.cpu_count()
 ALIVE = 40  # processes at most: each has a context of its own on the GPU
 ORDER = ("loops", "branches", "trees", "other", "trips")
 OVER = {"late": "the time was over"}
-# What is not tried, and why.
+# The forms that are not tried, and why.
 NOT = {("trips_if", "CUDA graph"): "the branch depends on data, a thousand times a run",
        ("trips_if", TUNED): "it has no product to tune", ("trips", TUNED): "it has no product to tune"}
 
 
 def turn(form):
-    """When it comes: with the first, when all models have been timed, or at last."""
+    """When a form is timed: with the first ones, after all models have been timed, or last."""
     return 2 if form == TUNED else form.startswith(COMPILED)
 
 
 class Row:
-    """A task at a batch size: those of its contestants that have the same turn, in `jobs`."""
+    """A task at a batch size. `jobs` are its contestants with the same turn."""
 
     def __init__(self, name, batch, turn):
         self.name, self.batch, self.turn, self.task = name, batch, turn, tasks.TASKS[name]
@@ -69,7 +69,7 @@ class Row:
 
 
 class Job:
-    """Loading a contestant."""
+    """The loading of a contestant."""
 
     def __init__(self, row, peer, form, file):
         self.row, self.peer, self.form, self.file = row, peer, form, file
@@ -86,7 +86,7 @@ class Job:
             self.end_with(failed="its peer's process has ended")
 
     def end_with(self, **state):
-        """Without a contestant: `failed`, or `late`, or `not_tried`, and why."""
+        """Ends without a contestant: `failed`, `late` or `not_tried`, and why."""
         self.state, self.done = state, True
         self.drop()
 
@@ -139,7 +139,7 @@ class Bench:
         return os.path.join(root, f"b{row.batch}", tasks.place(row.name, file) + suffix)
 
     def fill(self, row, peers):
-        """The row's jobs; whether there are any."""
+        """Makes the row's jobs. Returns whether there are any."""
         for peer in peers:
             for file in row.task.main if peer.any_file else row.task.main[:1]:
                 if not os.path.exists(self.path(self.args.data, row, file, "/data.npz")):
@@ -163,21 +163,21 @@ class Bench:
         return self.end - time.monotonic()
 
     def share(self, job):
-        """Seconds for which it may load."""
+        """The seconds for which a job may load."""
         weights = sum(j.weight for j in self.waiting + self.loading if j.row.turn <= job.row.turn)
         most = max(0, self.left() - self.timing(len(self.waiting))) * SLOTS * GENEROUS
         return max(LEAST_SHARE, min(MOST_SHARE, most * job.weight / weights))
 
     def timing(self, more=0):
-        """Seconds for timing those that are there, or are being loaded, and so many more."""
+        """The seconds for timing the contestants that are loaded or being loaded, and so many more."""
         return TIMING * self.args.seconds * (self.alive() + more) / self.jobs + END
 
     def alive(self):
         return sum(1 for row in self.rows for job in row.jobs if job.contestant)
 
     def start(self, complete):
-        """Fills the CPUs. A kernel that hangs would run beside what is timed: while a model waits to be timed,
-        Braid loads nothing."""
+        """Starts a job on each free CPU. While a model waits to be timed, Braid loads nothing, because a kernel that
+        hangs would still run while others are timed."""
         alive = self.alive()
         first = next(row for row in self.rows if not row.measured)
         for job in list(self.waiting):
@@ -195,7 +195,7 @@ class Bench:
                 alive += 1
 
     def collect(self):
-        """Takes what has been loaded, and ends what is too late."""
+        """Takes the contestants that are loaded, and ends those that are late."""
         fds = {job.contestant.answers: job for job in self.loading}
         for fd in select.select(list(fds), [], [], 0.1)[0]:
             fds[fd].answer()
@@ -209,7 +209,7 @@ class Bench:
             job.contestant.signal(signal.SIGSTOP if on else signal.SIGCONT)
 
     def time(self, row):
-        """Round robin over the row's contestants, alone."""
+        """Times the row's contestants in turn, while nothing else runs."""
         begin = time.monotonic()
         self.pause(True)
         ready = [job.contestant for job in row.jobs if job.ready]
@@ -233,7 +233,7 @@ class Bench:
             job.drop()
 
     def give_up(self):
-        """No more is loaded; what is there is still timed."""
+        """Stops loading; contestants that are loaded are still timed."""
         for job in self.waiting + self.loading:
             job.end_with(**OVER)
         self.waiting, self.loading = [], []

@@ -14,7 +14,7 @@ def version():
 
 
 def library(work, model):
-    """Compiled beside the model, scheduled for the number of threads."""
+    """The library, compiled next to the model and scheduled for the number of threads."""
     path = model.replace(".onnx", f".{work.threads}.so")
     if not os.path.exists(path):
         begin = time.perf_counter()

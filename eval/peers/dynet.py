@@ -1,5 +1,5 @@
-"""DyNet on trees: a graph node by node for each run, as its users write them; also with its own
-batching of what happens to be alike (autobatch)."""
+"""DyNet on trees: each run builds a graph node by node, as its users do; also with its automatic
+batching of equal operations (autobatch)."""
 import numpy as np
 
 try:

@@ -1,8 +1,8 @@
 """JAX: jit over lax.scan, while_loop and cond; also unrolled.
 
-Input products are hoisted, an embedding table that only feeds a product is folded into it, batch
-normalizations are folded into convolutions. Compiled for the sizes at hand; dispatch is
-synchronous, on the thread that calls.
+Input products are hoisted, an embedding table that only feeds a product is folded into it, and batch
+normalizations are folded into convolutions. Programs are compiled for the given sizes; dispatch is
+synchronous, on the calling thread.
 """
 import os
 
@@ -33,7 +33,7 @@ def joined(w, order=None):
 
 
 def gates(a, c):
-    """Of gates in the order i, f, o, g: h, c."""
+    """h and c from the gates in order i, f, o, g."""
     n = c.shape[-1]
     s = nn.sigmoid(a[..., :3 * n])
     c = s[..., n:2 * n] * c + s[..., :n] * jnp.tanh(a[..., 3 * n:])

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the same file, with bound inputs and outputs."""
+"""ONNX Runtime on the same file as Braid, with bound inputs and outputs."""
 import onnxruntime as ort
 
 ANY_FILE = True

@@ -1,4 +1,4 @@
-"""OpenVINO on the same file, with its inputs shared, not copied."""
+"""OpenVINO on the same file as Braid; its inputs are shared, not copied."""
 import openvino as ov
 
 ANY_FILE = True

@@ -1,9 +1,9 @@
-"""PyTorch: eager, torch.jit.script and torch.compile, each model as one would write it for speed.
+"""PyTorch: eager, torch.jit.script and torch.compile, each model written for speed.
 
 Input products are hoisted out of the recurrences, an embedding table that only feeds a product is
-folded into it, batch normalizations are folded into convolutions, gates are in an order that lets
-one sigmoid serve three of them, caches are written in place. What is compiled is a chunk of steps
-or a block, and the control flow around it is Python's.
+folded into it, batch normalizations are folded into convolutions, gates are in an order that needs
+one sigmoid for three of them, and caches are written in place. A chunk of steps or a block is
+compiled, and Python does the control flow around it.
 """
 import os
 import warnings
@@ -37,7 +37,7 @@ def build(work, form):
 
 
 def calls(work, make, on_host=()):
-    """run and fetch; inputs `on_host` only direct the control flow."""
+    """Returns run and fetch. The inputs `on_host` are only used for control flow."""
     torch.set_num_threads(work.threads)
     torch.set_grad_enabled(False)
     forward = make(work)

@@ -1,4 +1,4 @@
-"""Networks with branches in PyTorch, and the others."""
+"""Networks with branches in PyTorch, and the others that have no loops."""
 from typing import List, Tuple
 
 import numpy as np
@@ -24,7 +24,7 @@ else:
 
 
 def folded(work, name):
-    """A convolution with the batch normalization after it: weight, bias."""
+    """Weight and bias of a convolution with the batch normalization after it folded in."""
     w = work.weights
     k = w[f"{name}.scale"] / np.sqrt(w[f"{name}.var"] + np.float32(BN_EPSILON))
     weight = tensor(w[f"{name}.weight"] * k[:, None, None, None])
@@ -57,7 +57,7 @@ class Linear(nn.Module):
 
 
 def frozen(module):
-    """Scripted, with weights as constants in the layout that oneDNN wants."""
+    """A scripted module, with weights as constants in oneDNN's layout."""
     return torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(module.eval())))
 
 
@@ -80,7 +80,7 @@ class Residual(nn.Module):
 
 
 class Skipped(nn.Module):
-    """A block that runs where m says so."""
+    """A block that runs if m says so."""
 
     def __init__(self, block):
         super().__init__()
@@ -167,7 +167,7 @@ class Bottleneck(nn.Module):
 
 
 class Gate(nn.Module):
-    """What decides after a block: its own convolution, then a cell that all share."""
+    """The gate after a block: its own convolution, then a cell that all gates share."""
 
     def __init__(self, work, name):
         super().__init__()
@@ -305,7 +305,7 @@ def experts_eager(work, whole=experts_whole):
 
 
 def experts_gathered(x, router, up, b_up, down, b_down):
-    """The chosen experts' weights are indexed: no control flow."""
+    """Indexes the weights of the chosen experts, without control flow."""
     best, which = torch.topk(x @ router, 2, 1)
     share = torch.softmax(best, 1)
     y = torch.zeros_like(x)

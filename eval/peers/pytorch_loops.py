@@ -37,7 +37,7 @@ def chunks(length, size):
 
 
 def lstm_gates(a: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
-    """Of gates in the order i, f, o, g: h, c."""
+    """h and c from the gates in order i, f, o, g."""
     n = c.shape[1]
     s = torch.sigmoid(a[:, :3 * n])
     c = s[:, n:2 * n] * c + s[:, :n] * torch.tanh(a[:, 3 * n:])
@@ -111,7 +111,7 @@ def lstm_compiled(work):
 
 
 def nas_steps(a: List[Tensor], c: Tensor, m: Tensor, w: Tensor) -> Tuple[Tensor, Tensor]:
-    """Gates in the order sigmoid 0 2 5 7, relu 1 3, tanh 4 6."""
+    """The gates are in order sigmoid 0 2 5 7, relu 1 3, tanh 4 6."""
     n = c.shape[1]
     for x in a:
         x = torch.addmm(x, m, w)
@@ -185,7 +185,7 @@ def attention_weights(work):
 
 
 def caches(k, v, length):
-    """Of the full size; what was in k and v is at their start."""
+    """Caches of the full size that begin with k and v."""
     if k.shape[2] == length:
         return k.clone(), v.clone()
     return (fn.pad(k, (0, 0, 0, length - k.shape[2])), fn.pad(v, (0, 0, 0, length - v.shape[2])))
@@ -205,7 +205,7 @@ def attention_form(make):
 
 
 def attention_fused(length, grows):
-    """With scaled_dot_product_attention."""
+    """Attention by scaled_dot_product_attention."""
     def whole(x, k, v, w_qkv, w_o, start, length, grows):
         x = x.squeeze(2).transpose(0, 1)
         for g in range(start, length):
@@ -220,7 +220,7 @@ def attention_fused(length, grows):
 
 
 def attention_compiled(length, grows):
-    """A compiled step whose position is a tensor; what is not seen yet is masked."""
+    """A compiled step whose position is a tensor; later positions are masked."""
     positions = torch.arange(length, device=device.here.torch)
     at = [positions[g:g + 1] for g in range(length)]
 
@@ -248,7 +248,7 @@ def attention_compiled(length, grows):
 
 
 def seq2seq_weights(work):
-    """The embedding goes through the input product beforehand."""
+    """The input product is applied to the embedding table beforehand."""
     w = work.weights
     width = w["W_hh"].shape[1]
 
@@ -324,7 +324,7 @@ def mamba_steps(x: Tensor, dt: Tensor, b: Tensor, c: Tensor, h: Tensor, a: Tenso
 
 def mamba_whole(x: Tensor, w_x: Tensor, w_dt: Tensor, b_dt: Tensor, a: Tensor, d: Tensor,
                 chunk: int) -> Tuple[Tensor, Tensor]:
-    """In chunks, so that what is computed ahead stays in the cache."""
+    """Works in chunks, so that what is computed ahead stays in the cache."""
     dt, b, c = mamba_project(x, w_x, w_dt, b_dt, a.shape[1])
     h = torch.zeros(x.shape[1], x.shape[2], a.shape[1], device=x.device)
     out: List[Tensor] = []
@@ -345,7 +345,7 @@ def mamba_eager(work, whole=mamba_whole):
 
 
 def mamba_unrolled(x, dt, b, c, h, a, d):
-    """Channels are last in h and a, so that whole vectors of them are summed over the state."""
+    """Channels are the last axis of h and a, so that the sum over the state works on whole vectors."""
     out = []
     for x_t, dt_t, b_t, c_t in zip(x.unbind(0), dt.unbind(0), b.unbind(0), c.unbind(0)):
         h = torch.exp(dt_t[:, None, :] * a) * h + (dt_t * x_t)[:, None, :] * b_t[:, :, None]
@@ -373,7 +373,7 @@ def mamba_compiled(work):
 
 
 def rnnt_weights(work):
-    """Both products of the prediction's state are one; the embedding's is done beforehand."""
+    """Joins both products of the prediction's state; applies that of the embedding beforehand."""
     w = work.weights
     n = w["W_p"].shape[0]
     columns = np.concatenate([np.arange(n) + k * n for k in ORDER])
@@ -419,7 +419,7 @@ def rnnt_eager(work, whole=rnnt_whole):
 
 
 def rnnt_compiled(work):
-    """The joint and the prediction are compiled; labels of a single sequence are Python's."""
+    """The joint and the prediction are compiled. For a single sequence, Python loops over the labels."""
     w_e, b_j, w_state, table, w_o, b_o = rnnt_weights(work)
     hidden = w_state.shape[0]
 

@@ -1,4 +1,4 @@
-"""Networks over trees in PyTorch: by recursion in Python, node by node in a script, in levels."""
+"""Networks over trees in PyTorch: by recursion in Python, node by node in a script, level by level."""
 from typing import List, Tuple
 
 import numpy as np
@@ -7,9 +7,9 @@ from torch import Tensor
 
 from .pytorch_loops import compiled, tensor
 
-# Cells work on rows: leaf(x, weights) of what the leaves begin with, and inner(x, left, right,
-# weights) of what is known of inner nodes and of their children's states. A state is two tensors,
-# the second unused by all but two cells.
+# Cells work on rows: leaf(x, weights) takes the rows that leaves begin with, and inner(x, left, right,
+# weights) those of inner nodes and their children's states. A state is two tensors; only two cells use
+# the second one.
 State = Tuple[Tensor, Tensor]
 
 
@@ -33,7 +33,7 @@ def treefc_inner(x: Tensor, l: State, r: State, w: List[Tensor]) -> State:
 
 
 def treelstm_leaf(x: Tensor, w: List[Tensor]) -> State:
-    """x is the row of a table that has gone through its products."""
+    """x is a row of the embedding table, to which the input products have been applied."""
     n = w[4].shape[0]
     io = torch.sigmoid(x[:, :2 * n])
     c = io[:, :n] * torch.tanh(x[:, 2 * n:3 * n])
@@ -41,7 +41,7 @@ def treelstm_leaf(x: Tensor, w: List[Tensor]) -> State:
 
 
 def treelstm_inner(x: Tensor, l: State, r: State, w: List[Tensor]) -> State:
-    """One product with [U | U_f], on both children."""
+    """One product of both children with [U | U_f]."""
     n = w[4].shape[0]
     a = torch.cat([l[0], r[0]]) @ w[2]
     k = a.shape[0] // 2
@@ -97,7 +97,7 @@ ORDER = {"rae": ("W", "b"), "treefc": ("W", "b"), "treernn": (),
 
 
 class Tree:
-    """Weights, tables and functions of the cell; where what a node begins with is found."""
+    """Weights, tables and functions of the cell, and the rows that the nodes begin with."""
 
     def __init__(self, work):
         o, w = work.options, work.weights
@@ -127,7 +127,7 @@ class Tree:
         self.w = [tensor(v) for v in self.w]
 
     def rows(self, first, at):
-        """What nodes `at` begin with."""
+        """The rows that nodes `at` begin with."""
         return first[at] if self.table is None else self.table[first[at]]
 
     def inner_rows(self, first, at):
@@ -135,7 +135,7 @@ class Tree:
 
 
 def finish(tree, states, batch):
-    """The roots' states as the model has them."""
+    """The roots' states, as the model's outputs."""
     out = []
     for n in range(tree.outputs):
         v = torch.cat([s[n] for s in states])
@@ -167,7 +167,7 @@ def recursive(wrap):
 
 
 def scripted(work):
-    """TorchScript knows no recursion: a loop over the nodes, children first."""
+    """A loop over the nodes, children first, because TorchScript has no recursion."""
     tree = Tree(work)
 
     def walk(rows: List[Tensor], plain: Tensor, everywhere: bool, left: List[int],
@@ -195,7 +195,7 @@ def scripted(work):
 
 
 def levels_of(left, right, is_leaf):
-    """Inner nodes by height, from the leaves' parents upwards."""
+    """The inner nodes by height, from the leaves' parents upwards."""
     height = np.zeros(len(left), np.int64)
     for n in range(len(left) - 1, -1, -1):  # children have larger numbers
         if not is_leaf[n]:
@@ -204,8 +204,8 @@ def levels_of(left, right, is_leaf):
 
 
 def by_levels(wrap):
-    """All nodes of a height together. Which these are is found once, outside what is timed: the
-    caller of a library for trees has them ready."""
+    """All nodes of a height together. The levels are found once and not timed, because the caller of a
+    library for trees has them ready."""
     def build(work):
         tree = Tree(work)
         leaf, inner = wrap(tree.leaf), wrap(tree.inner)

@@ -1,5 +1,6 @@
 /* cost.c: see cost.h. */
 #include "scheduler/cost/cost.h"
+#include "scheduler/cost/decide.h"
 #include "utask/product.h"
 
 #include <math.h>
@@ -36,8 +37,7 @@ double cost_bytes(const Tensor *t) { return bytes_of(t, COST_UNKNOWN); }
  */
 static void walk(WorkCount *k, const Expr *e, double times, bool index) {
     if (e->pure || e->op == E_AXIS) return;
-    if (map_geti(k->seen, (uint64_t)e->id + 1)) return;
-    map_seti(k->seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    if (!map_add(k->seen, (uint64_t)e->id + 1)) return;
     double inner = times;
     switch (e->op) {
     case E_LOAD: {
@@ -86,21 +86,18 @@ Work cost_work(Cx *c, const Stmt *s, double unknown) {
 }
 
 /* ---- times ---- */
-static double group_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
-    Work w = cost_work(c, s, unknown);
+double cost_compute_ns(const Device *d, const Work *w) {
+    return w->flops / d->gflops + w->simple * (w->scalar ? d->scalar_ns : d->element_ns) +
+           w->expensive * (w->scalar ? 10 * d->scalar_ns : d->function_ns);
+}
+
+double cost_group_at_ns(const Program *p, const Stmt *s, int units, double unknown) {
+    const Device *d = p->schedule->device;
+    Work w = cost_work(p->cx, s, unknown);
     double n = units > 1 ? units : 1;
-    double compute = w.flops / d->gflops + w.simple * (w.scalar ? d->scalar_ns : d->element_ns) +
-                     w.expensive * (w.scalar ? 10 * d->scalar_ns : d->function_ns);
     /* Bytes of one core's share come from the memory that holds them. */
-    double share = (w.read + w.written) / n, gbps = d->dram_gbps;
-    for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
-        if (d->level[l].name && share <= (double)d->level[l].bytes) {
-            gbps = d->level[l].read_gbps;
-            break;
-        }
-    double bytes = share / gbps;
-    compute /= n;
-    return (compute > bytes ? compute : bytes) + d->group_ns;
+    double share = (w.read + w.written) / n;
+    return fmax(cost_compute_ns(d, &w) / n, share / device_gbps(d, share)) + d->group_ns;
 }
 
 /* How many of so many units have a part of group s. Before distribution: as many as its longest
@@ -117,54 +114,49 @@ static int sharing(const Stmt *s, int units, double unknown) {
     return most < units ? (int)most : units;
 }
 
-static double seq_ns(Cx *c, const Device *d, const Seq *q, int units, double unknown);
+static double seq_ns(const Program *p, const Seq *q, int units, double unknown);
 
-static double stmt_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
+double cost_stmt_at_ns(const Program *p, const Stmt *s, int units, double unknown) {
+    const Device *d = p->schedule->device;
     double barrier = units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0, t;
     switch (s->kind) {
     case S_LET:
     case S_CHECK:
     case S_ENTER: return 1;
-    case S_OP: return group_ns(c, d, s, sharing(s, units, unknown), unknown);
+    case S_OP: return cost_group_at_ns(p, s, sharing(s, units, unknown), unknown);
     case S_EXTERN:
         t = d->group_ns;
         for (int i = 0; i < s->ext.nin; i++)
             if (s->ext.in[i]) t += bytes_of(s->ext.in[i], unknown) * d->scalar_ns;
         return t;
     case S_LOOP:
-        t = seq_ns(c, d, s->loop.body, units, unknown) + (s->loop.barrier ? barrier : 0) + 2;
+        t = seq_ns(p, s->loop.body, units, unknown) + (s->loop.barrier ? barrier : 0) + 2;
         return t * cost_trips(s->loop.trips);
     case S_BRANCH:
-        return 2 + 0.5 * (seq_ns(c, d, s->br.arm[0], units, unknown) +
-                          seq_ns(c, d, s->br.arm[1], units, unknown));
+        return 2 + 0.5 * (seq_ns(p, s->br.arm[0], units, unknown) +
+                          seq_ns(p, s->br.arm[1], units, unknown));
     case S_BARRIER: return s->level < LEVEL_TEAM ? d->level[s->level].barrier_ns : barrier;
     case S_CALL:
         t = 20;
         for (int i = 0; i < s->call.nfunc; i++)
-            t += COST_UNKNOWN * seq_ns(c, d, s->call.func[i]->body, units, unknown);
+            t += COST_UNKNOWN * seq_ns(p, s->call.func[i]->body, units, unknown);
         return t;
     default: return 0;
     }
 }
 
-static double seq_ns(Cx *c, const Device *d, const Seq *q, int units, double unknown) {
+static double seq_ns(const Program *p, const Seq *q, int units, double unknown) {
     double t = 0;
-    for (int i = 0; i < q->s.n; i++) t += stmt_ns(c, d, q->s.p[i], units, unknown);
+    for (int i = 0; i < q->s.n; i++) t += cost_stmt_at_ns(p, q->s.p[i], units, unknown);
     return t;
 }
 
-double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units) {
-    return group_ns(c, d, s, units, COST_UNKNOWN);
+double cost_group_ns(const Program *p, const Stmt *s, int units) {
+    return cost_group_at_ns(p, s, units, COST_UNKNOWN);
 }
-double cost_seq_ns(Cx *c, const Device *d, const Seq *q, int units) {
-    return seq_ns(c, d, q, units, COST_UNKNOWN);
+double cost_seq_ns(const Program *p, const Seq *q, int units) {
+    return seq_ns(p, q, units, COST_UNKNOWN);
 }
-double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units) {
-    return stmt_ns(c, d, s, units, COST_UNKNOWN);
-}
-double cost_stmt_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
-    return stmt_ns(c, d, s, units, unknown);
-}
-double cost_group_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown) {
-    return group_ns(c, d, s, units, unknown);
+double cost_stmt_ns(const Program *p, const Stmt *s, int units) {
+    return cost_stmt_at_ns(p, s, units, COST_UNKNOWN);
 }

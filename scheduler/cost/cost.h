@@ -25,18 +25,20 @@ double cost_trips(const Expr *e);
 double cost_bytes(const Tensor *t); /* all of a tensor */
 /* Of one run of group s (S_OP), with sizes that are not known taken to be `unknown`. */
 Work cost_work(Cx *c, const Stmt *s, double unknown);
+/* The element operations of w on one core, without what they read and write. */
+double cost_compute_ns(const Device *d, const Work *w);
 /* One run of the group by `units` cores; with more than one the barrier is not included. */
-double cost_group_ns(Cx *c, const Device *d, const Stmt *s, int units);
+double cost_group_ns(const Program *p, const Stmt *s, int units);
 /* One run of all of q, of one statement, by `units` cores, the barriers that are there already
  * included. A group that is not distributed yet is shared as far as its domain allows. */
-double cost_seq_ns(Cx *c, const Device *d, const Seq *q, int units);
-double cost_stmt_ns(Cx *c, const Device *d, const Stmt *s, int units);
+double cost_seq_ns(const Program *p, const Seq *q, int units);
+double cost_stmt_ns(const Program *p, const Stmt *s, int units);
 
 /* ns(user, …), once with the sizes that are not known taken to be 1 and once COST_UNKNOWN: the
  * geometric mean, for choices that must not be bad at either, as a batch may be one or many. */
 double cost_over_sizes(double (*ns)(void *user, double unknown), void *user);
 /* cost_group_ns and cost_stmt_ns with sizes that are not known taken to be `unknown`. */
-double cost_group_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown);
-double cost_stmt_at_ns(Cx *c, const Device *d, const Stmt *s, int units, double unknown);
+double cost_group_at_ns(const Program *p, const Stmt *s, int units, double unknown);
+double cost_stmt_at_ns(const Program *p, const Stmt *s, int units, double unknown);
 
 #endif

@@ -6,33 +6,11 @@
 #include "scheduler/cost/cost.h"
 #include "utask/walk.h"
 
-static const char *const names[X_COUNT] = {[X_SPLIT_SUM] = "split-sum",
-                                           [X_FOLD_PRODUCT] = "fold-product",
-                                           [X_HOIST] = "hoist",
-                                           [X_REUSE] = "reuse",
-                                           [X_UNROLL] = "unroll",
-                                           [X_UNROLL_RECURSION] = "unroll-recursion",
-                                           [X_INTERCHANGE] = "interchange",
-                                           [X_WAVEFRONT] = "wavefront",
-                                           [X_RECLUSTER] = "recluster",
-                                           [X_PARALLEL] = "parallel",
-                                           [X_APPEND] = "append",
-                                           [X_BATCH] = "batch",
-                                           [X_CORE] = "core",
-                                           [X_REPLICATE] = "replicate",
-                                           [X_CLUSTER] = "cluster",
-                                           [X_TEAM] = "team",
-                                           [X_GRID] = "grid",
-                                           [X_RECOMPUTE] = "recompute",
-                                           [X_WINOGRAD] = "winograd",
-                                           [X_LANES] = "lanes",
-                                           [X_TF32] = "tf32",
-                                           [X_LIBRARY] = "library",
-                                           [X_SPLIT] = "split",
-                                           [X_GRAIN] = "grain",
-                                           [X_TILE] = "tile",
-                                           [X_PREFETCH] = "prefetch",
-                                           [X_NEAR] = "near"};
+static const char *const names[X_COUNT] = {
+#define TRANSFORM(id, name) name,
+#define PARAMETER(id, name) name,
+#include "scheduler/cost/choices.def"
+};
 
 const char *transform_name(Transform x) { return names[x]; }
 
@@ -87,7 +65,9 @@ Schedule *schedule_new(Cx *c, const Device *device, int units, const char *force
     return k;
 }
 
-/* ---- keys: structure without names and numbers of tensors ---- */
+/* ---- keys ----
+ * A hash of what a statement computes and of its domains, without names and numbers of tensors:
+ * equal in different models. Sizes that are not known at compile time are one class. */
 static uint64_t mix(uint64_t h, uint64_t v) { return hash_bytes(&v, sizeof v, h); }
 
 static uint64_t size_key(uint64_t h, const Expr *e) {
@@ -97,8 +77,7 @@ static uint64_t size_key(uint64_t h, const Expr *e) {
 
 static uint64_t expr_key(Map *seen, uint64_t h, const Expr *e) {
     h = mix(h, (uint64_t)e->op << 16 | (uint64_t)e->dtype << 8 | e->kind);
-    if (map_geti(seen, (uint64_t)e->id + 1)) return h;
-    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    if (!map_add(seen, (uint64_t)e->id + 1)) return h;
     if (e->op == E_LOAD)
         for (int i = 0; i < e->t->rank; i++) h = size_key(h, e->t->dim[i]);
     if (e->op == E_REDUCE)
@@ -129,10 +108,6 @@ static uint64_t stmt_key(Cx *c, uint64_t h, const Stmt *s) {
 static uint64_t seq_key(Cx *c, uint64_t h, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) h = stmt_key(c, h, q->s.p[i]);
     return mix(h, (uint64_t)q->s.n);
-}
-
-uint64_t decision_key(Program *p, Transform x, const Stmt *s) {
-    return stmt_key(p->cx, mix(0, (uint64_t)x), s);
 }
 
 /* ---- deciding ---- */
@@ -169,7 +144,7 @@ static int way_of(const Decision *d, int value) {
 static int settle(Program *p, Decision *d, const Stmt *s) {
     Schedule *k = p->schedule;
     d->path = s->path;
-    d->key = decision_key(p, d->x, s);
+    d->key = stmt_key(p->cx, mix(0, (uint64_t)d->x), s);
     d->runs = s->kind == S_OP     ? runs_of(s->op.t[0]->seq)
               : s->kind == S_LOOP ? runs_of(s->loop.body->parent)
                                   : 1;
@@ -196,7 +171,7 @@ bool decide(Program *p, Transform x, const Stmt *s, double plain_ns, double chan
 int decide_value(Program *p, Transform x, const Stmt *s, int n, const Way *way) {
     Decision d = {.x = x, .n = n};
     ASSERT(n >= 1 && n <= WAYS_MAX);
-    if (n == 1 || !p->schedule) return way[0].value;
+    if (n == 1) return way[0].value;
     memcpy(d.way, way, sizeof *way * (size_t)n);
     return settle(p, &d, s);
 }

@@ -7,39 +7,12 @@
 #include "scheduler/cost/device.h"
 #include "utask/utask.h"
 
-/* What is chosen. Transformations are passes of their own, without any of which the program is
- * right, too; parameters have a value out of a short list. */
 typedef enum Transform {
-    X_SPLIT_SUM,        /* products with a concatenation in pieces */
-    X_FOLD_PRODUCT,     /* products of constants at positions known at run time become tables */
-    X_HOIST,            /* step-invariant products leave their loop */
-    X_REUSE,            /* values that the last iteration computed, too, are kept */
-    X_UNROLL,           /* several iterations in one */
-    X_UNROLL_RECURSION, /* several activations in one */
-    X_INTERCHANGE,      /* an inner loop becomes the outer one */
-    X_WAVEFRONT,        /* nested or stacked loops along diagonals */
-    X_RECLUSTER,        /* a branch becomes consecutive ones by preferred units */
-    X_PARALLEL,         /* independent constructs on split units */
-    X_APPEND,           /* growing state in place */
-    X_BATCH,            /* activations of a recursive function side by side */
-    X_REPLICATE,        /* what calls of a recursion need is computed by every unit for itself */
-    X_CORE,             /* a group or construct stays on one core */
-    X_CLUSTER,          /* a construct is run by one cluster */
-    X_TEAM,             /* runs that do not say otherwise use all units */
-    X_GRID,             /* … or, of all units, more than one cluster */
-    X_RECOMPUTE,        /* a value is computed again at each use instead of stored */
-    X_WINOGRAD,         /* windows of 3 x 3 by fewer products */
-    X_LANES,            /* the loops of reductions around the one over lanes */
-    X_TF32,    /* float32 products by matrix units, factors rounded to 10 bits: only when forced */
-    X_LIBRARY, /* a product by the GPU vendor's library, between two launches of the kernel */
-    X_TRANSFORMS,
-    X_SPLIT = X_TRANSFORMS, /* along which dimension units share a group, from 1 on; 0: by its
-                               readers and writers */
-    X_GRAIN,                /* elements of a long axis that belong to one unit at least */
-    X_TILE,                 /* of a product in registers: 16 x rows + vectors */
-    X_PREFETCH, /* floats between what a product reads and what is fetched ahead; 0: nothing is */
-    X_NEAR,     /* KiB of a convolution's weights that the first cache keeps */
-    X_COUNT
+#define TRANSFORM(id, name) X_##id,
+#define PARAMETER(id, name) X_##id,
+#include "scheduler/cost/choices.def"
+    X_COUNT,
+    X_TRANSFORMS = X_SPLIT /* parameters begin */
 } Transform;
 
 /* A way to do something: what a parameter is set to (of a transformation 0 is without, 1 with it),
@@ -100,12 +73,9 @@ Schedule *schedule_new(Cx *c, const Device *device, int units, const char *force
 /* Whether to transform statement s: times of one run of s without and with it, in ns, as the cost
  * model sees them. The caller has made sure that the transformation is legal. */
 bool decide(Program *p, Transform x, const Stmt *s, double plain_ns, double changed_ns);
-/* The value of x for statement s, out of n ways (1 to WAYS_MAX), of which way[0] is the one by rule
- * or by the cost model. All are legal. A value that is measured or forced and not among them
- * changes nothing. */
+/* The value of x for statement s, out of n ways (1 to WAYS_MAX); all are legal. way[0] is the
+ * choice by rule or by the cost model. A measured or forced value that is not among them is
+ * ignored. */
 int decide_value(Program *p, Transform x, const Stmt *s, int n, const Way *way);
-/* A hash of what s computes, of its domains and of x: equal in different models. Sizes that are not
- * known at compile time are one class. */
-uint64_t decision_key(Program *p, Transform x, const Stmt *s);
 
 #endif

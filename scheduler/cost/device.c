@@ -25,11 +25,12 @@
                   [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                         \
         .gflops = 500.0 * (TFLOPS) / (CORES), .dram_gbps = 1.0 * (DRAM) / (CORES),                 \
         .element_ns = 0.01, .function_ns = 0.05, .scalar_ns = 0.05, .group_ns = 300,               \
-        .units = CORES, .threads = 256, .warp = WARP, .matrix = MATRIX, .matrix_rows = ROWS,       \
-        .async = (MATRIX) == ALL /* both since sm_80 */                                            \
+        .units = CORES, .lanes = 1, .threads = 256, .warp = WARP, .matrix = MATRIX,                \
+        .matrix_rows = ROWS, .async = (MATRIX) == ALL /* both since sm_80 */                       \
     }
 
-/* The emulator: small, so that its tests are quick and every kind of unit meets every other. */
+/* The emulator: small, so that its tests are quick and every kind of unit synchronizes with every
+ * other. */
 #define EMULATED(NAME, BLOCKS, THREADS, WARP, CLUSTER, MATRIX, ROWS)                               \
     {                                                                                              \
         .name = NAME, .backend = BACKEND_EMULATED,                                                 \
@@ -40,8 +41,8 @@
                   [LEVEL_TEAM] = {"grid", 0, 200, 1 << 20, 50},                                    \
                   [LEVEL_HOST] = {"host", 1, 5000, 0, 0}},                                         \
         .gflops = 100, .dram_gbps = 12, .element_ns = 0.06, .function_ns = 0.8, .scalar_ns = 1,    \
-        .group_ns = 100, .units = BLOCKS, .threads = THREADS, .warp = WARP, .matrix = MATRIX,      \
-        .matrix_rows = ROWS, .async = (MATRIX) == ALL                                              \
+        .group_ns = 100, .units = BLOCKS, .lanes = 1, .threads = THREADS, .warp = WARP,            \
+        .matrix = MATRIX, .matrix_rows = ROWS, .async = (MATRIX) == ALL                            \
     }
 
 static const Device devices[] = {
@@ -56,6 +57,20 @@ static const Device devices[] = {
      .function_ns = 0.8,
      .scalar_ns = 1,
      .group_ns = 12},
+    {.name = "plain",
+     .backend = BACKEND_PLAIN,
+     .level = {[LEVEL_LANE] = {"lane", 1, 0, 32 << 10, 25},
+               [LEVEL_CORE] = {"core", 1, 0, 1 << 20, 25},
+               [LEVEL_TEAM] = {"team", 1, 0, 16 << 20, 12},
+               [LEVEL_HOST] = {"host", 1, 20000, 0, 0}},
+     .gflops = 3,
+     .dram_gbps = 12,
+     .element_ns = 0.5,
+     .function_ns = 8,
+     .scalar_ns = 1,
+     .group_ns = 12,
+     .units = 1,
+     .lanes = 1},
     GPU(BACKEND_CUDA, "cuda:sm_75", 40, 32, 0, HALF, 8, 320, 8.1, 64, 4, 1600),
     GPU(BACKEND_CUDA, "cuda:sm_80", 108, 32, 0, ALL, 8, 1555, 19.5, 163, 40, 1500),
     GPU(BACKEND_CUDA, "cuda:sm_86", 82, 32, 0, ALL, 8, 936, 35.6, 99, 6, 1500),
@@ -68,6 +83,12 @@ static const Device devices[] = {
     EMULATED("emulate:cuda", 4, 64, 32, 2, ALL, 8),
     EMULATED("emulate:hip", 3, 128, 64, 0, HALF | BRAIN, 16),
 };
+
+double device_gbps(const Device *d, double bytes) {
+    for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
+        if (d->level[l].name && bytes <= (double)d->level[l].bytes) return d->level[l].read_gbps;
+    return d->dram_gbps;
+}
 
 const Device *device_at(int i) { return i >= 0 && i < (int)COUNT(devices) ? &devices[i] : NULL; }
 

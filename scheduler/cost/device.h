@@ -7,12 +7,18 @@
 #include "utask/level.h"
 
 /* Whose programs a device runs: what the text goes through, and which memory its tensors lie in. */
-typedef enum Backend { BACKEND_C, BACKEND_CUDA, BACKEND_HIP, BACKEND_EMULATED } Backend;
+typedef enum Backend {
+    BACKEND_C,
+    BACKEND_PLAIN,
+    BACKEND_CUDA,
+    BACKEND_HIP,
+    BACKEND_EMULATED
+} Backend;
 
 typedef struct DeviceLevel {
     const char *name;  /* NULL: the device has no such level */
     int units;         /* of the level below that make up one of this; 0: as many as a run has */
-    double barrier_ns; /* all of these units meet once */
+    double barrier_ns; /* all of these units synchronize once */
     int64_t bytes;    /* memory that stays near one unit of this level: L1, L2 of a core, the shared
                          cache; on GPUs    registers of a thread, shared memory of a block, L2 */
     double read_gbps; /* from that memory, by one unit of the level */
@@ -29,6 +35,7 @@ typedef struct Device {
     double scalar_ns;   /* the same where lanes cannot be used */
     double group_ns;    /* a group begins and ends */
     int units;          /* cores of the device; 0: as many as the process may use */
+    int lanes;          /* of a vector of float32; 0: as many as the processor has */
     int threads; /* that share a core's work, a block of them; 0: a core runs one thread by lanes */
     int warp;    /* threads that step together */
     uint32_t
@@ -56,12 +63,14 @@ static inline bool device_is_gpu(const Device *d) { return d->threads > 0; }
 static inline int device_cluster(const Device *d) {
     return d->level[LEVEL_CLUSTER].name ? d->level[LEVEL_CLUSTER].units : 0;
 }
+/* Bandwidth of the nearest memory that holds so many bytes of one unit. */
+double device_gbps(const Device *d, double bytes);
 /* The row of target `name`, or NULL. */
 const Device *device_find(const char *name);
-/* Row i, in order; NULL behind the last. */
+/* Row i, in order; NULL after the last. */
 const Device *device_at(int i);
 
-/* Number i, in order; NULL behind the last. A row has those that are not 0 in it. */
+/* Number i, in order; NULL after the last. A row has those that are not 0 in it. */
 const DeviceNumber *device_number(int i);
 const DeviceNumber *device_number_find(const char *name);
 double device_get(const Device *d, const DeviceNumber *n);

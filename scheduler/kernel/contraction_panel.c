@@ -4,6 +4,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/kernel/contraction.h"
+#include "utask/walk.h"
 
 #define AHEAD 1024 /* floats between what is read and what is fetched from the outer caches */
 #define SHORT 32   /* steps of a sum that leave no time to fetch anything */
@@ -57,8 +58,7 @@ static void pack(Contraction *k, int panel) {
     Cx *c = g->c;
     Panel *q = &k->panel[panel];
     const Product *lead = &k->p[q->lead];
-    const char *name = lead->vec->t->name;
-    Packed like = {.what = name ? name : "packed",
+    Packed like = {.what = lead->vec->t->name,
                    .ninner = 1,
                    .line = k->vt,
                    .limit = axis_size(k->v, 0),
@@ -87,26 +87,21 @@ static bool add_bytes(void *user, Expr *e) {
     SumProduct p;
     for (int i = 0; i < 2 && product_of(e, &p); i++) {
         const Tensor *t = p.load[i] ? p.load[i]->t : NULL;
-        if (!t || t->kind != TK_CONST || map_geti(k->tensors, (uint64_t)t->id + 1)) continue;
-        map_seti(k->tensors, (uint64_t)t->id + 1, k);
+        if (!t || t->kind != TK_CONST || !map_add(k->tensors, (uint64_t)t->id + 1)) continue;
         k->bytes += t->data->count * (int64_t)dtype_size(t->dtype);
     }
     return false;
 }
 
-static void add_seq(Streamed *k, const Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        for (int j = 0; s->kind == S_OP && j < s->op.n; j++)
-            find_reduction(k->seen, s->op.t[j]->body, false, add_bytes, k);
-        for (int j = 0; s->kind == S_BRANCH && j < 2; j++) add_seq(k, s->br.arm[j]);
-        if (s->kind == S_LOOP) add_seq(k, s->loop.body);
-    }
+static void add_stmt(void *user, Stmt *s) {
+    Streamed *k = user;
+    for (int j = 0; s->kind == S_OP && j < s->op.n; j++)
+        find_reduction(k->seen, s->op.t[j]->body, false, add_bytes, k);
 }
 
 int64_t contraction_streamed(const Program *p) {
     Streamed k = {map_new(p->cx->a), map_new(p->cx->a), 0};
-    add_seq(&k, p->top);
+    seq_each_here(p->top, add_stmt, &k);
     return k.bytes;
 }
 
@@ -128,7 +123,7 @@ static void choose_ahead(Contraction *k, int64_t streamed) {
         if (bytes / units > plan->device->level[LEVEL_CORE].bytes * 3 / 4) q->ahead = ahead = AHEAD;
     }
     if (floats * 4 < far_bytes(k)) return;
-    double ns = cost_group_ns(g->c, plan->device, g->s, g->split ? plan->units : 1);
+    double ns = cost_group_ns(g->p, g->s, g->split ? plan->units : 1);
     way[0] = (Way){ahead, ns};
     for (size_t i = 0; i < COUNT(some); i++)
         if (some[i] != ahead) way[n++] = (Way){some[i], ns};
@@ -136,7 +131,7 @@ static void choose_ahead(Contraction *k, int64_t streamed) {
     for (int i = 0; i < k->npanel && chosen != ahead; i++) k->panel[i].ahead = chosen;
 }
 
-/* A tile's lines are fetched while the blocks of rows in front of it are computed. */
+/* A tile's lines are fetched while the blocks of rows before it are computed. */
 static void choose_lines(Contraction *k) {
     int64_t all = axis_size(k->m, ROW_BLOCK), job = all < ROW_BLOCK ? all : ROW_BLOCK,
             blocks = (job + k->mr - 1) / k->mr;
@@ -160,8 +155,7 @@ static bool far_away(const Contraction *k, const Tensor *t) {
 static void find_far(Contraction *k, Map *seen, Expr *e) {
     const Kernel *g = k->g;
     Cx *c = g->c;
-    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || map_geti(seen, (uint64_t)e->id + 1)) return;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_LOAD) || e->op == E_REDUCE || !map_add(seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_LOAD) {
         Expr *flat = flat_of(c, e);
         bool own = false;

@@ -160,7 +160,7 @@ void contraction_tile(Contraction *k) {
             if (n < WAYS_MAX) n++;
         }
     }
-    double all = cost_group_ns(g->c, g->p->schedule->device, g->s, t.units);
+    double all = cost_group_ns(g->p, g->s, t.units);
     for (int i = 0; i < n; i++) way[i].ns *= all / best;
     int tile = decide_value(g->p, X_TILE, g->s, n, way);
     k->nv = tile % 16;

@@ -73,8 +73,7 @@ static bool recognize_last(Convolution *k) {
 /* Whether an operand of a sum below e lies together along x: then x can be laid over lanes
  * (contract.c). */
 static bool together(const Convolution *k, Map *seen, Expr *e, Axis *x, bool sum) {
-    if (!(e->flags & EF_LOAD) || map_geti(seen, (uint64_t)e->id + 1)) return false;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_LOAD) || !map_add(seen, (uint64_t)e->id + 1)) return false;
     if (e->op == E_LOAD) {
         Expr *coef = sum ? e_coef(k->g->c, flat_of(k->g->c, e), x) : NULL;
         return coef && e_is_ival(coef, 1);
@@ -110,23 +109,20 @@ static bool is_plain(const Convolution *k) {
 }
 
 /* ---- shape ----------------------------------------------------------------------------------- */
-static int64_t cdiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 void conv_tile(Convolution *k) {
     Kernel *g = k->g;
     int vec = g->lanes, sums = vec >= 16 ? 24 : 12;
     k->m = g->axis[g->naxis - 2];
     k->b = g->naxis >= 3 ? g->axis[g->naxis - 3] : NULL;
-    int64_t nvec = cdiv(k->nlane, vec), most = vec >= 16 ? 4 : 2;
-    k->nv = (int)cdiv(nvec, cdiv(nvec, most));
+    int64_t nvec = div_up(k->nlane, vec), most = vec >= 16 ? 4 : 2;
+    k->nv = (int)div_up(nvec, div_up(nvec, most));
     k->vt = k->nv * vec;
     k->rows = sums / k->nv;
 }
 
 static void choose_blocks(Convolution *k) {
     Kernel *g = k->g;
-    const Schedule *plan = g->p->schedule;
-    double ns = cost_group_ns(g->c, plan->device, g->s, plan->units);
+    double ns = cost_group_ns(g->p, g->s, g->p->schedule->units);
     int64_t longest = 0, far = 1;
     for (int i = 0; i < k->n; i++)
         if (k->s[i].length > longest) longest = k->s[i].length;
@@ -145,9 +141,9 @@ static void choose_blocks(Convolution *k) {
             while (s->cut < s->n - 1 && inner / s->extent[s->cut] > near)
                 inner /= s->extent[s->cut++];
             inner /= s->extent[s->cut];
-            int64_t chunks = cdiv(s->extent[s->cut] * inner, near);
-            s->chunk = cdiv(s->extent[s->cut], chunks);
-            if (inner == 1) s->chunk = cdiv(s->chunk, 16) * 16;
+            int64_t chunks = div_up(s->extent[s->cut] * inner, near);
+            s->chunk = div_up(s->extent[s->cut], chunks);
+            if (inner == 1) s->chunk = div_up(s->chunk, 16) * 16;
             k->kept = true;
         }
         int64_t row = s->extent[s->n - 1] * 4; /* what a position reads, about */
@@ -164,11 +160,11 @@ static void choose_blocks(Convolution *k) {
 }
 
 /* ---- packing --------------------------------------------------------------------------------- */
-int64_t conv_vectors(const Convolution *k) { return cdiv(k->nlane, k->g->lanes) + k->nv - 1; }
+int64_t conv_vectors(const Convolution *k) { return div_up(k->nlane, k->g->lanes) + k->nv - 1; }
 
 static const Packed *pack(const Convolution *k, const ConvSum *s) {
     const Tensor *t = s->vec->t;
-    Packed p = {.what = t->name ? t->name : "packed",
+    Packed p = {.what = t->name,
                 .nsource = 1,
                 .nouter = 1 + s->n,
                 .ninner = 1,
@@ -190,9 +186,9 @@ static const Packed *pack(const Convolution *k, const ConvSum *s) {
 }
 
 int conv_sizes(const Convolution *k, int64_t even, int *sizes) {
-    int64_t tiles = even ? cdiv(even, k->rows) : 0;
+    int64_t tiles = even ? div_up(even, k->rows) : 0;
     int n = 0;
-    sizes[n++] = tiles ? (int)cdiv(even, tiles) : k->rows;
+    sizes[n++] = tiles ? (int)div_up(even, tiles) : k->rows;
     if (tiles ? even % tiles : k->rows > 1) sizes[n++] = sizes[0] - 1;
     for (int r = 16; r >= 1 && !tiles; r /= 2)
         if (r < k->rows - 1) sizes[n++] = r;

@@ -29,7 +29,7 @@ typedef struct ConvSum {
     int64_t extent[CONV_REDUCE],
         stride[CONV_REDUCE];        /* stride: of the packed operand in the model's order */
     int64_t v_stride, base, length; /* length: of the whole reduction */
-    int cut; /* this axis goes in chunks, those before it one by one, those behind it whole */
+    int cut; /* this axis goes in chunks, those before it one by one, those after it whole */
     int64_t chunk;
     const Packed *packed; /* [vector][reduction axes, outermost first][lane] */
 } ConvSum;
@@ -64,15 +64,13 @@ typedef struct Winograd {
         sum_step; /* floats from one product's matrix to the next: no multiple of a page */
 } Winograd;
 
-/* Vectors of a packed operand, with enough behind for a tile to start at any of them. */
+/* Vectors of a packed operand, padded so that a tile may start at any of them. */
 int64_t conv_vectors(const Convolution *k);
 /* Sizes of tiles for runs of `even` positions (0: any number), the largest first; returns how many.
  */
 int conv_sizes(const Convolution *k, int64_t even, int *sizes);
 /* Lanes of all tiles. */
-static inline int64_t winograd_lanes(const Convolution *k) {
-    return (k->nlane + k->vt - 1) / k->vt * k->vt;
-}
+static inline int64_t winograd_lanes(const Convolution *k) { return round_up(k->nlane, k->vt); }
 
 /* Fills k->g->axis, v and the sums when all reductions of the group are sums of products with
  * constants, of which only the constant moves along the last axis of the domain. Where there is

@@ -24,8 +24,7 @@ static void take(DotsKernel *k, Expr *e, Expr *when) {
 static void find(DotsKernel *k, Map *seen, Expr *e, Expr *when) {
     Cx *c = k->g->c;
     uint64_t key = (uint64_t)(when ? when->id + 1 : 0) << 32 | (uint64_t)(e->id + 1);
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, key)) return;
-    map_seti(seen, key, e);
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, key)) return;
     if (e->op == E_REDUCE) {
         take(k, e, when);
         return;
@@ -51,7 +50,7 @@ static int64_t share_of(const Kernel *g, const Axis *x, int64_t unknown) {
     if (n < 0) return unknown;
     if (x != g->split || !e_is_int(g->grain, &grain)) return n;
     int units = schedule_units(g->p->schedule, g->s->level);
-    return dots_div(dots_div(n, grain), units) * grain;
+    return div_up(div_up(n, grain), units) * grain;
 }
 
 /* Sets up p for columns along v, along which one factor alone moves; false: it cannot. */

@@ -70,8 +70,7 @@ typedef struct DotsKernel {
     bool by_row; /* neighbouring threads take neighbouring rows in the epilogue */
 } DotsKernel;
 
-#define MATRIX_WIDE 16 /* columns of a product by matrix units; its rows: */
-#define MATRIX_ROWS(WARP) ((WARP) == 32 ? 8 : 16)
+#define MATRIX_WIDE 16  /* columns of a product by matrix units */
 #define MATRIX_BYTES 64 /* of each line that it takes at once */
 #define WORD 4
 
@@ -85,7 +84,6 @@ static inline int64_t part_lines(const DotsPart *q, bool vec) {
 static inline int part_size(const DotsPart *q) {
     return q->matrix ? (int)dtype_size(q->matrix) : WORD;
 }
-static inline int64_t dots_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Makes k such a kernel where the group has sums of products that are worth sharing; false: it is
  * as it was. Requires kernel_collapse. */

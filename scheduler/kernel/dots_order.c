@@ -29,7 +29,7 @@ static void add_source(const DotsKernel *k, const Product *p, Packed *to) {
 static void pack(DotsKernel *k, DotsPart *q) {
     const Tensor *t = k->p[q->lead].vec->t;
     Packed *to = NEW(k->g->a, Packed);
-    *to = (Packed){.what = t->name ? t->name : "packed",
+    *to = (Packed){.what = t->name,
                    .line = q->column * WORD / part_size(q),
                    .tile = -1,
                    .dtype = part_size(q) < WORD ? q->matrix : DT_F32,
@@ -90,7 +90,7 @@ void dots_order(DotsKernel *k) {
     for (int i = 0; i < k->npart; i++) {
         DotsPart *q = &k->part[i];
         if (!q->packed) continue;
-        int64_t steps = dots_div(q->length, q->at_once) * q->at_once;
+        int64_t steps = div_up(q->length, q->at_once) * q->at_once;
         /* Teams smaller than eight read several columns at once, which then lie in different banks.
          */
         q->column = q->matrix || (q->team < 8 && steps % 8 == 0) ? dots_pitch(q, steps) : steps;

@@ -23,8 +23,6 @@
 
 #define IN_FLIGHT 16 /* floats of a thread's copies before it stores what came */
 
-static int64_t round_up(int64_t a, int64_t to) { return dots_div(a, to) * to; }
-
 static int log2_of(int n) {
     int l = 0;
     while (n > 1) n /= 2, l++;
@@ -37,7 +35,7 @@ static double copy_cycles(const DotsPart *q, bool vec) {
 
 typedef struct Model {
     const DotsKernel *k;
-    int threads, warp;
+    int threads, warp, matrix_rows;
     int64_t budget; /* words of memory */
 } Model;
 
@@ -52,14 +50,14 @@ static double direct_cycles(const Model *m, DotsPart *q, int bm, int bv) {
     q->workers = m->threads;
     q->high = q->wide = 1;
     q->at_once = 4;
-    q->nm = (int)dots_div(bm, q->tm);
-    q->nc = (int)dots_div((int64_t)bv * q->n, q->tc);
+    q->nm = (int)div_up(bm, q->tm);
+    q->nc = (int)div_up((int64_t)bv * q->n, q->tc);
     if (q->nm * q->nc > m->threads || q->nm % m->warp) return 0;
     q->team = 1;
     q->whole = false;
     q->chunk = 0;
-    double warps = (double)dots_div((int64_t)q->nm * q->nc, m->warp);
-    double math = dots_div((int64_t)warps, 4) * q->tm * q->tc * m->warp / 32.0,
+    double warps = (double)div_up((int64_t)q->nm * q->nc, m->warp);
+    double math = div_up((int64_t)warps, 4) * q->tm * q->tc * m->warp / 32.0,
            memory = warps * (q->tm + q->tc);
     double step = math > memory ? math : memory;
     return (double)q->length * ((step > STEP / 2.0 ? step : STEP / 2.0) + 4) + FETCH;
@@ -70,13 +68,13 @@ static double step_cycles(const Model *m, const DotsPart *q, int warps) {
     int sums = q->tm * q->tc;
     double math, memory;
     if (q->matrix) {
-        math = (double)dots_div(warps, 4) * sums * 2 * MATRIX;
+        math = (double)div_up(warps, 4) * sums * 2 * MATRIX;
         memory = MATRIX_LINES * warps * (q->tm + q->tc * (MATRIX_WIDE / 8));
     } else { /* lanes with the same row or column load the same; 128 bytes a cycle */
         int tiles = m->warp / q->team, wide = tiles < q->nc ? tiles : q->nc,
-            high = (int)dots_div(tiles, q->nc);
+            high = (int)div_up(tiles, q->nc);
         double x = high * q->team / 8.0, w = wide * q->team / 8.0;
-        math = (double)dots_div(warps, 4) * (4 * sums + q->tm + q->tc + LOOP) * m->warp / 32;
+        math = (double)div_up(warps, 4) * (4 * sums + q->tm + q->tc + LOOP) * m->warp / 32;
         memory = warps * (q->tm * (x > 1 ? x : 1) + q->tc * (w > 1 ? w : 1));
     }
     double step = math > memory ? math : memory;
@@ -105,7 +103,7 @@ static double chunk_cycles(const Model *m, DotsPart *q, int64_t steps, double st
             pitch = dots_pitch(q, q->chunk);
     q->buffers = q->length >= 0 && steps <= q->chunk ? 1 : 2;
     if (copied * pitch * q->buffers + (q->whole ? part_rows(q) * pitch : 0) > words) return 0;
-    double sums = (double)dots_div(q->chunk / q->at_once, q->team) * step, copies = 0, issue = 0;
+    double sums = (double)div_up(q->chunk / q->at_once, q->team) * step, copies = 0, issue = 0;
     if (q->whole && q->packed) return sums;
     bool async = true;
     for (int vec = 0; vec < 2; vec++) {
@@ -115,7 +113,7 @@ static double chunk_cycles(const Model *m, DotsPart *q, int64_t steps, double st
         issue += each * (q->by_four[vec] ? ISSUE_BY_FOUR : COPY);
         async = async && q->async[vec];
     }
-    double chunks = (double)dots_div(steps, q->chunk);
+    double chunks = (double)div_up(steps, q->chunk);
     if (!async) return chunks * (copies + FETCH + sums + 2 * MEET);
     sums += issue;
     return FETCH + copies + chunks * ((copies > sums ? copies : sums) + 2 * MEET);
@@ -125,18 +123,18 @@ static double chunk_cycles(const Model *m, DotsPart *q, int64_t steps, double st
  * shape; 0: it does not fit. */
 static double part_cycles(const Model *m, DotsPart *q, int bm, int bv, int64_t words, bool whole) {
     q->workers = q->matrix ? m->threads / m->warp : m->threads;
-    q->high = q->matrix ? MATRIX_ROWS(m->warp) : 1;
+    q->high = q->matrix ? m->matrix_rows : 1;
     q->wide = q->matrix ? MATRIX_WIDE : 1;
     q->at_once = q->matrix ? MATRIX_BYTES / part_size(q) : 4;
-    q->nm = (int)dots_div(bm, q->tm * q->high);
-    q->nc = (int)dots_div((int64_t)bv * q->n, q->tc * q->wide);
+    q->nm = (int)div_up(bm, q->tm * q->high);
+    q->nc = (int)div_up((int64_t)bv * q->n, q->tc * q->wide);
     int tiles = q->nm * q->nc;
     if (tiles > q->workers) return 0;
     int64_t steps = round_up(steps_of(q), q->at_once), times = steps / q->at_once;
     q->team = 1;
     while (q->team * 2 * tiles <= q->workers && (q->matrix || q->team < m->warp) && q->team < times)
         q->team *= 2;
-    int warps = (int)dots_div((int64_t)tiles * q->team * (q->matrix ? m->warp : 1), m->warp);
+    int warps = (int)div_up((int64_t)tiles * q->team * (q->matrix ? m->warp : 1), m->warp);
     double step = step_cycles(m, q, warps), best = 0;
     DotsPart kept = *q;
     for (q->chunk = CHUNK_MOST; q->chunk >= CHUNK_LEAST; q->chunk /= 2) {
@@ -181,8 +179,7 @@ static double best_part(const Model *m, DotsPart *q, int bm, int bv, int64_t wor
 static double block_cycles(const Model *m, DotsPart *part, int bm, int bv, bool whole) {
     const DotsKernel *k = m->k;
     int64_t tile = (int64_t)bm * bv * k->n, left = m->budget - tile;
-    double cycles = 2 * MEET + (double)dots_div((int64_t)bm * bv, m->threads) * MEMBERS,
-           once = MEET;
+    double cycles = 2 * MEET + (double)div_up((int64_t)bm * bv, m->threads) * MEMBERS, once = MEET;
     if (left <= 0) return 0;
     for (int i = 0; i < k->npart; i++) {
         DotsPart *q = &part[i];
@@ -193,7 +190,7 @@ static double block_cycles(const Model *m, DotsPart *part, int bm, int bv, bool 
             once += (double)part_rows(q) * q->chunk / m->threads * copy_cycles(q, false) +
                     (i ? 0 : FETCH);
     }
-    return (double)dots_div(k->rows, bm) * (once + (double)dots_div(k->columns, bv) * cycles);
+    return (double)div_up(k->rows, bm) * (once + (double)div_up(k->columns, bv) * cycles);
 }
 
 /* Places in the block's memory: copies that outlive a block of columns, the others' common room,
@@ -228,7 +225,7 @@ static void place(DotsKernel *k) {
 static void set_flight(const Model *m, DotsPart *q) {
     for (int vec = 0; vec < 2; vec++) {
         int width = q->by_four[vec] ? 4 : 1;
-        int64_t times = dots_div(part_lines(q, vec) * (q->chunk / width), m->threads);
+        int64_t times = div_up(part_lines(q, vec) * (q->chunk / width), m->threads);
         q->flight[vec] = times < IN_FLIGHT / width ? (int)times : IN_FLIGHT / width;
     }
 }
@@ -239,7 +236,7 @@ bool dots_shape(DotsKernel *k) {
     const Device *d = k->g->p->schedule->device;
     /* On-chip weights want the memory, too. */
     int64_t bytes = d->level[LEVEL_CORE].bytes, share = bytes / 4 > 16 << 10 ? bytes / 4 : 16 << 10;
-    Model m = {k, d->threads, d->warp,
+    Model m = {k, d->threads, d->warp, d->matrix_rows,
                (share < bytes - SHARED_OWN ? share : bytes - SHARED_OWN) / 4};
     DotsPart part[MAX_PRODUCTS], chosen[MAX_PRODUCTS];
     double best = 0;

@@ -23,8 +23,7 @@ static bool contiguous(Cx *c, Expr *flat, Axis *a, Axis *b) {
 }
 
 static bool collapsible(Cx *c, Map *seen, Expr *e, Axis *a, Axis *b) {
-    if (!(e->flags & EF_AXIS) || map_geti(seen, (uint64_t)e->id + 1)) return true;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_AXIS) || !map_add(seen, (uint64_t)e->id + 1)) return true;
     if (e->op == E_AXIS) return e->axis != a && e->axis != b;
     if (e->op == E_LOAD && (e_uses_axis(e, a) || e_uses_axis(e, b))) {
         for (int i = 0; i < e->n; i++)
@@ -100,14 +99,14 @@ static void choose(Program *p, Stmt *s, int64_t streamed) {
         k->kind = KERNEL_NONE;
         return;
     }
-    if (k->lanes > 1) {
-        if (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, streamed)) return;
-        kernel_collapse(k);
-        kernel_lanes(k);
+    const bool vectors = k->lanes > 1;
+    if (vectors && (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, streamed)))
         return;
-    }
     kernel_collapse(k);
-    if (!kernel_dots(k)) kernel_threads(k);
+    if (vectors)
+        kernel_lanes(k);
+    else if (device_is_gpu(p->schedule->device) && !kernel_dots(k))
+        kernel_threads(k);
 }
 
 static void visit(Program *p, Seq *q, int64_t streamed) {

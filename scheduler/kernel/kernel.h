@@ -18,7 +18,8 @@ typedef enum KernelKind {
     KERNEL_CONVOLUTION, /* sums of products with constants, by blocks (convolution.h) */
     KERNEL_WINOGRAD,    /* the same over windows of 3 x 3, by fewer products */
     KERNEL_DOTS,        /* sums of products by a block of threads (dots.h) */
-    KERNEL_THREADS      /* elements or sums dealt out to a block of threads (threads.h) */
+    KERNEL_THREADS,     /* elements or sums dealt out to a block of threads (threads.h) */
+    KERNEL_KINDS
 } KernelKind;
 
 /* What a unit reads of a packed constant: so many pieces, of each the positions that it has of the
@@ -39,7 +40,7 @@ typedef struct Kernel {
     Arena *a;
     Stmt *s; /* the group */
     KernelKind kind;
-    int lanes; /* of a vector of float32; 1: a unit is a block of threads */
+    int lanes; /* of a vector of float32; 1: there are no vectors */
     int n;
     Tensor **t; /* members */
     /* Of each member: what is stored and where, over the axes below. */

@@ -8,8 +8,7 @@
  * none, and no condition depends on v. */
 static bool contiguous(LanesKernel *k, Map *seen, Expr *e, bool *moves) {
     Cx *c = k->g->c;
-    if (!e_uses_axis(e, k->v) || map_geti(seen, (uint64_t)e->id + 1)) return true;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!e_uses_axis(e, k->v) || !map_add(seen, (uint64_t)e->id + 1)) return true;
     if (e->op == E_LOAD) {
         Expr *flat = flat_of(c, e), *coef;
         if (flat->flags & (EF_LOAD | EF_GUARD)) return false;
@@ -47,8 +46,7 @@ bool kernel_lanes(Kernel *g) {
     for (int i = 0; i < g->n; i++)
         if (!all_reductions(seen, g->value[i], take, k)) return false;
     if (!k->n) return false;
-    const Schedule *plan = g->p->schedule;
-    double ns = cost_group_ns(g->c, plan->device, g->s, plan->units);
+    double ns = cost_group_ns(g->p, g->s, g->p->schedule->units);
     if (!decide_value(g->p, X_LANES, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
     g->kind = KERNEL_LANES;
     g->by_lanes = k;

@@ -33,6 +33,7 @@ const Packed *packed_intern(Program *p, const Packed *like) {
     Packed *q = map_get(p->packed->known, key);
     if (q) return q;
     q = arena_memdup(a, like, sizeof *like);
+    if (!q->what) q->what = "packed";
     q->count = q->line * q->nsource;
     for (int d = 0; d < q->nouter; d++) q->count *= q->extent[d];
     q->number = p->packed->all.n;

@@ -14,15 +14,11 @@ typedef struct Sums {
 } Sums;
 
 static int64_t terms(const Expr *reduce) {
-    int64_t all = 1, n;
-    for (int i = 0; i < reduce->naxis; i++)
-        if (!e_is_int(reduce->raxis[i]->extent, &n) || !mul_size(all, n, &all)) return INT32_MAX;
-    return all;
+    return axes_size(reduce->naxis, reduce->raxis, INT32_MAX);
 }
 
 static void find_sums(Sums *k, Map *seen, const Expr *e) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return;
-    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_REDUCE) {
         if (terms(e) < LONG_SUM || e->kind >= R_ARGMAX) return;
         if (terms(e) > k->most) k->most = terms(e);
@@ -39,13 +35,11 @@ static void find_sums(Sums *k, Map *seen, const Expr *e) {
 
 /* How many positions along its first n axes a unit has, as far as known. */
 static int64_t positions(const Kernel *g, int n) {
-    int64_t all = 1, size;
-    int units = 1;
-    for (int d = 0; d < n; d++) {
-        if (!e_is_int(g->axis[d]->extent, &size) || !mul_size(all, size, &all)) return INT32_MAX;
-        if (g->axis[d] == g->split) units = schedule_units(g->p->schedule, g->s->level);
-    }
-    return (all + units - 1) / units;
+    int64_t all = axes_size(n, g->axis, INT32_MAX);
+    for (int d = 0; d < n; d++)
+        if (g->axis[d] == g->split && all < INT32_MAX)
+            return div_up(all, schedule_units(g->p->schedule, g->s->level));
+    return all;
 }
 
 void kernel_threads(Kernel *g) {

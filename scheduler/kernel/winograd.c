@@ -59,7 +59,7 @@ static const Packed *pack(const Winograd *w) {
     const ConvSum *s = &k->s[0];
     const Tensor *t = s->vec->t;
     const int64_t vec = k->g->lanes;
-    Packed p = {.what = t->name ? t->name : "packed",
+    Packed p = {.what = t->name,
                 .nsource = 1,
                 .nouter = 4,
                 .ninner = 1,
@@ -80,8 +80,7 @@ bool kernel_winograd(Kernel *g) {
     Winograd *w = NEW(g->a, Winograd);
     w->k.g = g;
     if (!recognize(w)) return false;
-    const Schedule *plan = g->p->schedule;
-    double ns = cost_group_ns(g->c, plan->device, g->s, plan->units);
+    double ns = cost_group_ns(g->p, g->s, g->p->schedule->units);
     if (!decide_value(g->p, X_WINOGRAD, g->s, 2, (Way[]){{1, ns}, {0, ns}})) return false;
     w->k.s[0].packed = pack(w);
     g->kind = KERNEL_WINOGRAD;

@@ -18,11 +18,11 @@
 #endif
 
 /* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
- * by whole vectors; short outer ones (channels, heads) element by element. Blocks of threads have
- * neither to mind. */
+ * by whole vectors; short outer ones (channels, heads) element by element. For blocks of threads
+ * neither matters. */
 static int grain_of(const Device *device, const Expr *extent, bool last, int grain) {
     int64_t n;
-    if (TINY_GRAIN || device->threads) return 1;
+    if (TINY_GRAIN || device_is_gpu(device)) return 1;
     if (!e_is_int(extent, &n)) return grain;
     return n < 16 || (!last && n < 64) ? 1 : n < 2 * grain ? 16 : grain;
 }
@@ -163,19 +163,20 @@ static int64_t split_score(Dist *d, const Stmt *s, int k, const Tensor *const *f
     if (extent == d->favoured) score += 100;
     const Schedule *plan = d->p->schedule;
     const int units = schedule_units(plan, s->level);
-    if (plan->device->threads)
+    if (device_is_gpu(plan->device))
         score += 40 * (parts < units ? parts : units) / units;
     else
         score += parts >= 16 ? 9 : parts >= 8 ? 8 : parts >= 4 ? 6 : parts >= 2 ? 3 : 1;
     /* Sums for neighbours along the last axis are computed together: parts of it should be long. */
-    if (last && sums && n < 256 && !plan->device->threads) score = score > 30 ? score - 30 : 1;
+    if (last && sums && n < 256 && !device_is_gpu(plan->device))
+        score = score > 30 ? score - 30 : 1;
     if (!known) score = 4;                   /* it may be 1: then nothing would be shared */
     if (s->op.at && s->op.at[k]) score -= 3; /* no reader has the same part */
     return score;
 }
 
-/* One unit computes all, in the order in which it is stored. */
-static bool is_one(const Schedule *k) { return k->units == 1 && !k->device->threads; }
+/* One unit computes everything, in the order in which it is stored. */
+static bool is_one(const Schedule *k) { return k->units == 1 && !device_is_gpu(k->device); }
 
 static void choose(Dist *d, Stmt *s) {
     Tensor *lead = s->op.t[0];
@@ -381,8 +382,8 @@ static void traffic_load(void *user, Expr *e) {
     k->bytes += e_uses_axis(e, k->x) ? bytes / k->parts : bytes;
 }
 
-/* On GPUs, where units are many: the dimensions of s along which not so much is loaded, by so few
- * units, that barriers around it would be the smaller evil. A bit each. */
+/* On GPUs, where units are many: the dimensions of s where a unit does not load so much that
+ * barriers around the group would cost less. A bit each. */
 static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
     const Schedule *plan = d->p->schedule;
     const Tensor *lead = s->op.t[0];
@@ -407,8 +408,7 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
 }
 
 /* ---- what was measured ----------------------------------------------------------------------- */
-/* Groups that can be split along several dimensions: which one is a choice, 0 of which goes by
- * scores. */
+/* Groups that can be split along several dimensions: which one is a choice. 0: by scores. */
 static void choose_wanted(Dist *d, const Seq *q) {
     const Schedule *plan = d->p->schedule;
     for (int i = 0; i < q->s.n; i++) {
@@ -417,8 +417,8 @@ static void choose_wanted(Dist *d, const Seq *q) {
         for (int k = 0; k < stmt_nseq(s); k++) choose_wanted(d, stmt_seq(s, k));
         if (s->kind != S_OP || s->each) continue;
         const Tensor *lead = s->op.t[0];
-        double ns = cost_group_ns(d->c, plan->device, s, schedule_units(plan, s->level));
-        uint32_t fair = plan->device->threads ? fair_splits(d, s, ns) : UINT32_MAX;
+        double ns = cost_group_ns(d->p, s, schedule_units(plan, s->level));
+        uint32_t fair = device_is_gpu(plan->device) ? fair_splits(d, s, ns) : UINT32_MAX;
         if (fair) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)(uintptr_t)fair);
         Way way[WAYS_MAX] = {{0, ns}};
         int n = 1;
@@ -439,7 +439,7 @@ void pass_distribute(Program *p) {
     double ns = p->schedule->estimate_ns;
     Stmt all = {.kind = S_BRANCH, .path = "", .br = {.arm = {p->top, p->top}}};
     if (!is_one(p->schedule)) {
-        d.grain = decide_value(p, X_GRAIN, &all, p->schedule->device->threads ? 1 : 2,
+        d.grain = decide_value(p, X_GRAIN, &all, device_is_gpu(p->schedule->device) ? 1 : 2,
                                (Way[]){{16, ns}, {32, ns}});
         choose_wanted(&d, p->top);
     }

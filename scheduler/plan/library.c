@@ -1,6 +1,6 @@
 /* library.c: see library.h; which products of the program's own body are put at host level.
  *
- * The rest of an expression around a product stays behind as a group of its own. The product reads
+ * The rest of an expression around a product becomes a group of its own. The product reads
  * and leaves tensors in memory (fuse.c), and stands as early as it can: between two of them the
  * kernel may then have nothing to do. */
 #include "scheduler/plan/library.h"
@@ -61,11 +61,6 @@ typedef struct StridedAxis {
     Expr *size, *step[3];
 } StridedAxis;
 
-static bool at_least(Cx *c, Expr *a, Expr *b) {
-    int64_t lo, hi;
-    return a == b || (e_range(e_sub(c, a, b), &lo, &hi) && lo >= 0);
-}
-
 /* Appends axis x to w[*n], whose part of flat goes out of it; false when a step is not known. */
 static bool take_axis(Cx *c, Expr **flat, int nflat, Axis *x, StridedAxis *w, int *n) {
     StridedAxis a = {x->extent, {e_int(c, 0), e_int(c, 0), e_int(c, 0)}};
@@ -106,7 +101,7 @@ static bool orient(Cx *c, Expr *rows, Expr *columns, Expr *nrow, Expr *ncolumn, 
     *turned = !e_is_ival(rows, 1);
     if (*turned && !e_is_ival(columns, 1)) return false;
     *ld = *turned ? rows : columns;
-    return at_least(c, *ld, *turned ? ncolumn : nrow);
+    return e_at_most(c, *turned ? ncolumn : nrow, *ld);
 }
 
 static bool is_half(const Expr *e) { return e->dtype == DT_F16 || e->dtype == DT_BF16; }
@@ -147,7 +142,8 @@ bool library_product(const Program *p, Tensor *x, LibraryProduct *l) {
         return false;
     for (int i = 0; i < n - 1; i++) {
         const StridedAxis **role = w[i].step[first] == zero && !outer ? &outer : &batch;
-        if (*role || !at_least(c, w[i].step[first], zero) || !at_least(c, w[i].step[second], zero))
+        if (*role || !e_at_most(c, zero, w[i].step[first]) ||
+            !e_at_most(c, zero, w[i].step[second]))
             return false;
         *role = &w[i];
     }
@@ -167,13 +163,13 @@ bool library_product(const Program *p, Tensor *x, LibraryProduct *l) {
     bool is =
         orient(c, inner->step[first], sum->step[first], l->m, l->k, &l->turned[0], &l->ld[0]) &&
         orient(c, down, across, l->k, l->n, &l->turned[1], &l->ld[1]) &&
-        at_least(c, l->ld[2], l->m);
+        e_at_most(c, l->m, l->ld[2]);
     Expr **number[] = {&l->at[0], &l->at[1],   &l->at[2],   &l->ld[0],   &l->ld[1],
                        &l->ld[2], &l->next[0], &l->next[1], &l->next[2], &l->m,
                        &l->n,     &l->k,       &l->batch};
     for (size_t i = 0; i < COUNT(number) && is; i++) {
         *number[i] = library_host_value(p, *number[i]);
-        is = *number[i] && (i >= 3 || at_least(c, *number[i], zero));
+        is = *number[i] && (i >= 3 || e_at_most(c, zero, *number[i]));
     }
     return is;
 }
@@ -218,8 +214,7 @@ static bool make_product(Library *l, Tensor *x) {
 
 /* The n-th sum of products below e that is computed in any case, or NULL. */
 static Expr *find_sum(Map *seen, Expr *e, int *n) {
-    if (!(e->flags & EF_REDUCE) || map_geti(seen, (uint64_t)e->id + 1)) return NULL;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_REDUCE) || !map_add(seen, (uint64_t)e->id + 1)) return NULL;
     if (sum_of(e) && (*n)-- == 0) return e;
     if (e->op == E_REDUCE || sum_of(e)) return NULL;
     Expr *r = NULL;
@@ -228,8 +223,8 @@ static Expr *find_sum(Map *seen, Expr *e, int *n) {
     return r;
 }
 
-/* Puts statement `at` where nothing in front of it is in its way: what it uses, and checks, which
- * may be about its sizes. */
+/* Moves statement `at` up, as far as the definitions that it uses, and checks, which may be about
+ * its sizes, allow. */
 static void move_up(Library *l, Seq *q, int at) {
     Stmt *s = q->s.p[at];
     while (at > 0 && q->s.p[at - 1]->kind != S_CHECK && !stmt_uses(l->c, s, q->s.p[at - 1])) {
@@ -259,7 +254,7 @@ static bool try_sum(Library *l, Seq *q, int *at, Expr *r) {
     if (!make_product(l, x)) return true;
     if (!whole) own = stmt_op(c, x, s->path);
     double rest = whole ? 0 : d->group_ns;
-    if (!decide(l->p, X_LIBRARY, own, cost_group_ns(c, d, s, l->p->schedule->units),
+    if (!decide(l->p, X_LIBRARY, own, cost_group_ns(l->p, s, l->p->schedule->units),
                 library_ns(l->p, x) + rest)) {
         t->body = was;
         return true;
@@ -279,7 +274,7 @@ static bool try_sum(Library *l, Seq *q, int *at, Expr *r) {
 void pass_library(Program *p) {
     Library l = {p, p->cx, 0};
     Seq *q = p->top;
-    if (!p->schedule->device->threads) return;
+    if (!device_is_gpu(p->schedule->device)) return;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->kind != S_OP || s->op.t[0]->rank < 0) continue;

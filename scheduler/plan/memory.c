@@ -24,10 +24,23 @@ typedef struct Span { /* statement numbers of what one cluster runs, or several 
     int first, last;
 } Span;
 
+/* Of a tensor. */
+typedef struct Life {
+    LoopPos *def_loop; /* the innermost loop around its storage's definition */
+    Tensor *arm[2];    /* of a join */
+    Tensor *init;      /* of a phi that is it in the first iteration */
+    int direct;        /* the last statement that uses it, joins with it apart */
+    /* Of a join: up to where its last use, in the loop `passed_in`, has been passed on to its arms.
+     */
+    int passed;
+    LoopPos *passed_in;
+    TensorVec joins, alias; /* joins that have it as an arm; what is in its memory */
+} Life;
+
 typedef struct Planner {
     Program *p;
     Arena *a;
-    LoopPos **def_loop; /* by tensor id: innermost loop around the storage's definition */
+    Life *of; /* by tensor id */
     LoopPos *cur;
     int pos;
     VEC(int)
@@ -35,14 +48,7 @@ typedef struct Planner {
               arm */
     int step;
     VEC(Tensor *) all;
-    Map *loops; /* Stmt -> LoopPos */
-    Tensor **join_arms[2], **phi_init;
-    int *direct; /* by tensor id: last statement that uses it, joins with it apart */
-    int *passed; /* by tensor id, of joins: up to where the last use, in the loop `passed_in`, has …
-                  */
-    LoopPos **passed_in; /* … been passed on to the arms */
-    TensorVec *joins,
-        *alias;         /* by tensor id: joins that have it as an arm; what is in its memory */
+    Map *loops;         /* Stmt -> LoopPos */
     Func *frame;        /* the function being walked, NULL: none */
     VEC(Func *) frames; /* all of them */
     VEC(Span) clusters; /* in order */
@@ -75,7 +81,7 @@ static Mem *mem_new(Planner *q, Tensor *t, MemKind k) {
         m->via = t->grow->phi;
     }
     t->plan = m;
-    q->def_loop[t->id] = q->cur;
+    q->of[t->id].def_loop = q->cur;
     vec_push(q->a, &q->all, t);
     return m;
 }
@@ -94,35 +100,27 @@ static void use_tensor(Planner *q, Tensor *t, int pos, bool joined) {
     }
     int until = pos;
     /* Out to the outermost loop around the use that does not contain the definition. */
-    LoopPos *def = q->def_loop[t->id];
+    LoopPos *def = q->of[t->id].def_loop;
     for (LoopPos *l = q->cur; l && l != def; l = l->up)
         if (l->end > until) until = l->end;
-    if (!joined && q->direct[t->id] < until) q->direct[t->id] = until;
+    if (!joined && q->of[t->id].direct < until) q->of[t->id].direct = until;
     if (m) {
         if (m->last >= until && t->kind != TK_JOIN) return;
         if (m->last < until) m->last = until;
     }
-    if (t->kind == TK_JOIN && (q->passed[t->id] < until || q->passed_in[t->id] != q->cur)) {
-        q->passed[t->id] = until;
-        q->passed_in[t->id] = q->cur;
-        use_tensor(q, q->join_arms[0][t->id], until, true);
-        use_tensor(q, q->join_arms[1][t->id], until, true);
+    if (t->kind == TK_JOIN && (q->of[t->id].passed < until || q->of[t->id].passed_in != q->cur)) {
+        q->of[t->id].passed = until;
+        q->of[t->id].passed_in = q->cur;
+        use_tensor(q, q->of[t->id].arm[0], until, true);
+        use_tensor(q, q->of[t->id].arm[1], until, true);
     }
-    if (t->kind == TK_PHI) use_tensor(q, q->phi_init[t->id], until, false);
+    if (t->kind == TK_PHI) use_tensor(q, q->of[t->id].init, until, false);
 }
 static void use(Planner *q, Tensor *t, int pos) { use_tensor(q, t, pos, false); }
 
-typedef struct UseArg {
-    Planner *q;
-    int pos;
-} UseArg;
-static void use_load(void *user, Expr *e) {
-    UseArg *u = user;
-    use(u->q, e->t, u->pos);
-}
+static void use_load(void *user, Expr *e) { use(user, e->t, ((Planner *)user)->pos); }
 static void use_expr(Planner *q, Expr *e) {
-    UseArg u = {q, q->pos};
-    if (e) e_each_load(q->p->cx, e, use_load, &u);
+    if (e) e_each_load(q->p->cx, e, use_load, q);
 }
 
 /* Whether the size is known when the loop starts. */
@@ -132,6 +130,23 @@ static bool known_at_entry(const Tensor *t, const Stmt *loop) {
     for (int i = 0; i < t->rank; i++)
         if (loop_varies(loop, t->dim[i])) return false;
     return true;
+}
+
+/* Of what loop s defines. */
+static Mem *mem_of_loop(Planner *q, Tensor *t, const Stmt *s) {
+    Mem *m = mem_new(q, t,
+                     !known_at_entry(t, s)  ? M_SLOT
+                     : static_bytes(t) >= 0 ? M_STATIC
+                                            : M_BUMP);
+    if (m->kind == M_SLOT) m->slot[0] = q->plan.nslot++;
+    return m;
+}
+
+static LoopPos *loop_new(Planner *q, Stmt *s) {
+    LoopPos *l = NEW(q->a, LoopPos);
+    *l = (LoopPos){.s = s, .up = q->cur, .start = q->pos};
+    map_seti(q->loops, (uint64_t)(uintptr_t)s, l);
+    return l;
 }
 
 static MemKind made_kind(const Tensor *t) {
@@ -149,13 +164,8 @@ static void number_call(Planner *q, Stmt *s) {
         if (t->ret) m->slot[0] = t->ret - 1;
     }
     if (!s->call.nfunc) return;
-    LoopPos *l = NEW(q->a, LoopPos);
+    LoopPos *l = q->cur = loop_new(q, s);
     Func *up = q->frame;
-    l->s = s;
-    l->up = q->cur;
-    l->start = q->pos;
-    map_seti(q->loops, (uint64_t)(uintptr_t)s, l);
-    q->cur = l;
     for (int k = 0; k < s->call.nfunc; k++) {
         q->frame = s->call.func[k];
         vec_push(q->a, &q->frames, q->frame);
@@ -205,49 +215,30 @@ static void number(Planner *q, Seq *seq) {
         case S_BRANCH:
             for (int k = 0; k < s->br.joins.n; k++) {
                 Join *j = &s->br.joins.p[k];
-                q->def_loop[j->out->id] = q->cur;
-                q->join_arms[0][j->out->id] = j->arm[0];
-                q->join_arms[1][j->out->id] = j->arm[1];
+                q->of[j->out->id].def_loop = q->cur;
+                q->of[j->out->id].arm[0] = j->arm[0];
+                q->of[j->out->id].arm[1] = j->arm[1];
                 for (int m = 0; m < 2; m++)
-                    if (j->arm[m]) vec_push(q->a, &q->joins[j->arm[m]->id], j->out);
+                    if (j->arm[m]) vec_push(q->a, &q->of[j->arm[m]->id].joins, j->out);
             }
             number(q, s->br.arm[0]);
             number(q, s->br.arm[1]);
             break;
         case S_LOOP: {
-            LoopPos *l = NEW(q->a, LoopPos);
-            l->s = s;
-            l->up = q->cur;
-            l->start = q->pos;
-            map_seti(q->loops, (uint64_t)(uintptr_t)s, l);
+            LoopPos *l = loop_new(q, s);
             for (int k = 0; k < s->loop.carry.n; k++) {
                 LoopCarry *c = &s->loop.carry.p[k];
-                bool entry = known_at_entry(c->phi, s);
-                Mem *m = mem_new(q, c->phi,
-                                 !entry                      ? M_SLOT
-                                 : static_bytes(c->phi) >= 0 ? M_STATIC
-                                                             : M_BUMP);
-                if (m->kind == M_SLOT) {
-                    m->slot[0] = q->plan.nslot++;
+                Mem *m = mem_of_loop(q, c->phi, s);
+                if (m->kind == M_SLOT)
                     m->slot[1] = c->inplace || c->push ? m->slot[0] : q->plan.nslot++;
-                }
                 m->inplace = c->inplace || c->push;
-                if (!c->inplace) q->phi_init[c->phi->id] = c->init; /* else it is copied */
+                if (!c->inplace) q->of[c->phi->id].init = c->init; /* else it is copied */
             }
-            for (int k = 0; k < s->loop.scan.n; k++) {
-                LoopScan *c = &s->loop.scan.p[k];
-                if (c->more) continue;
-                bool entry = known_at_entry(c->out, s);
-                Mem *m = mem_new(q, c->out,
-                                 !entry                      ? M_SLOT
-                                 : static_bytes(c->out) >= 0 ? M_STATIC
-                                                             : M_BUMP);
-                if (m->kind == M_SLOT) m->slot[0] = q->plan.nslot++;
-            }
+            for (int k = 0; k < s->loop.scan.n; k++)
+                if (!s->loop.scan.p[k].more) mem_of_loop(q, s->loop.scan.p[k].out, s);
             q->cur = l;
-            for (int k = 0; k < s->loop.carry.n; k++) {
+            for (int k = 0; k < s->loop.carry.n; k++)
                 mem_new(q, s->loop.carry.p[k].next, M_CARRY)->via = s->loop.carry.p[k].phi;
-            }
             for (int k = 0; k < s->loop.scan.n; k++) {
                 Mem *m = mem_new(q, s->loop.scan.p[k].elem, M_ELEM);
                 m->via = s->loop.scan.p[k].out;
@@ -338,7 +329,7 @@ static void uses(Planner *q, Seq *seq) {
 
 /* ---- results of branches in place ------------------------------------------------------------ */
 /* A branch that passes a value on, or changes it element by element, gives one or the other memory.
- * Where nobody looks at the value as it was any more, what is changed takes its place. So a chain
+ * Where the old value is not used any more, the changed one takes its place. So a chain
  * of such branches needs memory for one value, not for as many as there are branches. */
 static Tensor *memory_of(const Tensor *t) {
     Mem *m = mem_of(t);
@@ -356,9 +347,9 @@ bool memory_changes(const Tensor *m, const Tensor *t) {
  * memory, too. */
 static int last_use(const Planner *q, const Tensor *t, const Tensor *but, const Tensor *root,
                     int depth) {
-    int last = depth > 100 ? INT32_MAX : q->direct[t->id];
-    for (int i = 0; i < q->joins[t->id].n && last != INT32_MAX; i++) {
-        const Tensor *j = q->joins[t->id].p[i];
+    int last = depth > 100 ? INT32_MAX : q->of[t->id].direct;
+    for (int i = 0; i < q->of[t->id].joins.n && last != INT32_MAX; i++) {
+        const Tensor *j = q->of[t->id].joins.p[i];
         if (j == but || memory_of(j) == root) continue;
         int k = last_use(q, j, but, root, depth + 1);
         if (k > last) last = k;
@@ -387,16 +378,18 @@ static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *change
         return;
     const Mem *r = mem_of(root);
     const Stmt *g = changed->seq == arm ? tensor_group(changed) : NULL;
-    if (!g || g->op.at || m->frame != r->frame || q->def_loop[changed->id] != q->def_loop[root->id])
+    if (!g || g->op.at || m->frame != r->frame ||
+        q->of[changed->id].def_loop != q->of[root->id].def_loop)
         return;
-    if (changed->dtype != root->dtype || !same_dims(changed, root) || q->joins[changed->id].n != 1)
+    if (changed->dtype != root->dtype || !same_dims(changed, root) ||
+        q->of[changed->id].joins.n != 1)
         return;
     bool after = false;
     for (int i = 0; i < g->op.n; i++) {
         if (!reads_own_only(g->op.t[i]->body, g->op.t[i], root, after)) return;
         after |= g->op.t[i] == changed; /* what follows would read the changed value */
     }
-    TensorVec *all = &q->alias[root->id];
+    TensorVec *all = &q->of[root->id].alias;
     if (!all->n) vec_push(q->a, all, root);
     for (int i = 0; i < all->n; i++)
         if (last_use(q, all->p[i], j->out, root, 0) > m->first) return;
@@ -451,7 +444,7 @@ static int by_offset(const void *x, const void *y) {
 #define PIECE 64 /* bytes that one is a multiple of */
 
 static LoopPos *outermost(const Planner *q, const Tensor *t) {
-    LoopPos *l = q->def_loop[t->id];
+    LoopPos *l = q->of[t->id].def_loop;
     while (l && l->up && l->s->kind != S_CALL) l = l->up;
     return l;
 }
@@ -495,8 +488,8 @@ static void unshare(Planner *q) {
 /* Puts what lives inside of a cluster's construct into the blocks' own memory, in turn, as long as
  * there is room: an eighth of it, for weights that stay there do more. */
 static void distribute(Planner *q) {
-    const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
-    const int blocks = d ? device_cluster(d) : 0;
+    const Device *d = q->p->schedule->device;
+    const int blocks = device_cluster(d);
     int64_t *used = NEWN(q->a, int64_t, blocks + 1);
     int next = 0;
     for (int i = 0; i < q->all.n; i++) {
@@ -522,12 +515,8 @@ static int64_t place(Planner *q, const Func *frame, int block) {
         Tensor *t = q->all.p[i];
         Mem *m = t->plan;
         if (m->kind != M_STATIC || m->frame != frame || m->block != block) continue;
-        int64_t bytes =
-            (m->bytes + 2 * PIECE - 1) / PIECE * PIECE; /* room behind for whole-vector reads */
-        for (int k = 0; k < buffers(t); k++) {
-            Piece x = {m, bytes, &m->off[k]};
-            vec_push(q->a, &v, x);
-        }
+        int64_t bytes = round_up(m->bytes + PIECE, PIECE); /* with room for whole-vector reads */
+        for (int k = 0; k < buffers(t); k++) vec_push(q->a, &v, ((Piece){m, bytes, &m->off[k]}));
     }
     if (v.n) qsort(v.p, (size_t)v.n, sizeof *v.p, by_size);
     Piece **near = NEWN(q->a, Piece *, v.n + 1);
@@ -561,8 +550,7 @@ typedef struct Constants {
 static void constant_load(void *user, Expr *e) {
     Constants *k = user;
     int64_t bytes = static_bytes(e->t);
-    if (e->t->kind != TK_CONST || map_geti(k->seen, (uint64_t)e->t->id + 1) || bytes < 0) return;
-    map_seti(k->seen, (uint64_t)e->t->id + 1, e->t);
+    if (e->t->kind != TK_CONST || bytes < 0 || !map_add(k->seen, (uint64_t)e->t->id + 1)) return;
     bool split = false;
     for (int i = 0; i < e->n && k->s->op.split; i++) split |= e_uses_axis(e->a[i], k->s->op.split);
     k->all += bytes;
@@ -577,9 +565,9 @@ static void constants(void *user, Stmt *s) {
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
-/* Memory that was read a few statements ago is left alone where there is room: who overwrites it
- * would have to wait for all units to have read it. On GPUs all of it is equally far from all, as
- * long as it is little of L2. */
+/* Memory that was read a few statements ago is not reused yet if the arena stays small: a unit that
+ * overwrites it would have to wait until all units have read it. On GPUs, memory costs the same
+ * everywhere while the arena is a small part of L2. */
 #define REST_STEPS 2
 #define REST 4 /* statements, when there is no room for those that a run may skip */
 static bool rest(Planner *q, const int *until, int64_t most) {
@@ -597,11 +585,11 @@ static bool rest(Planner *q, const int *until, int64_t most) {
 }
 
 static void rest_all(Planner *q, int end) {
-    const Device *d = q->p->schedule ? q->p->schedule->device : NULL;
+    const Device *d = q->p->schedule->device;
     Constants k = {.c = q->p->cx, .seen = map_new(q->a), .units = 1};
     seq_each_here(q->p->top, constants, &k);
     int64_t most = q->plan.arena + (q->plan.arena + k.all) / 8;
-    if (d && d->threads && d->level[LEVEL_TEAM].bytes / 8 > most)
+    if (device_is_gpu(d) && d->level[LEVEL_TEAM].bytes / 8 > most)
         most = d->level[LEVEL_TEAM].bytes / 8;
     /* The last number that is reached in so many steps. */
     int *reached = NEWN(q->a, int, end + REST_STEPS + 2), *until = NEWN(q->a, int, end + 1);
@@ -621,15 +609,7 @@ static void rest_all(Planner *q, int end) {
 void pass_memory(Program *p) {
     Arena *a = p->cx->a;
     Planner q = {.p = p, .a = a};
-    q.def_loop = NEWN(a, LoopPos *, p->cx->next_tensor + 1);
-    q.join_arms[0] = NEWN(a, Tensor *, p->cx->next_tensor + 1);
-    q.join_arms[1] = NEWN(a, Tensor *, p->cx->next_tensor + 1);
-    q.phi_init = NEWN(a, Tensor *, p->cx->next_tensor + 1);
-    q.direct = NEWN(a, int, p->cx->next_tensor + 1);
-    q.passed = NEWN(a, int, p->cx->next_tensor + 1);
-    q.passed_in = NEWN(a, LoopPos *, p->cx->next_tensor + 1);
-    q.joins = NEWN(a, TensorVec, p->cx->next_tensor + 1);
-    q.alias = NEWN(a, TensorVec, p->cx->next_tensor + 1);
+    q.of = NEWN(a, Life, p->cx->next_tensor + 1);
     q.loops = map_new(a);
     number(&q, p->top);
     int end = q.pos + 1;
@@ -648,7 +628,7 @@ void pass_memory(Program *p) {
     q.plan.arena = place(&q, NULL, 0);
     rest_all(&q, end);
     for (int i = 0; i < q.frames.n; i++) q.frames.p[i]->frame = place(&q, q.frames.p[i], 0);
-    if (p->schedule->device->threads) q.plan.shared = SHARED_OWN + q.plan.distributed;
+    if (device_is_gpu(p->schedule->device)) q.plan.shared = SHARED_OWN + q.plan.distributed;
     p->mem = arena_memdup(a, &q.plan, sizeof q.plan);
 }
 

@@ -1,9 +1,9 @@
 /* onchip.c: see onchip.h.
  *
  * A block's memory holds, one after another: what is there all the time (MemPlan.shared); what
- * groups need while they run, one at a time; and in the room that is left the residents that are
- * read most often. A run with fewer blocks than planned has larger parts, which may not fit: then
- * they are read from memory, too. */
+ * groups need while they run, one at a time; and in the rest, the residents that are read most
+ * often. A run with fewer blocks than planned has larger parts, which may not fit: then they are
+ * read from memory, too. */
 #include "scheduler/plan/onchip.h"
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
@@ -14,8 +14,6 @@
 
 #define AHEAD_BYTES 1024 /* of a unit's part, that are worth the instructions */
 
-static int64_t round_up(int64_t bytes) { return (bytes + 127) / 128 * 128; }
-
 typedef struct OnchipWalk {
     Program *p;
     OnChip *o;
@@ -23,8 +21,8 @@ typedef struct OnchipWalk {
 } OnchipWalk;
 
 /* ---- residents ------------------------------------------------------------------------------- */
-/* How often a run comes to what is in q; 0: what is kept on chip by the kernel is out of reach
- * there. *unit: the first of the units that do. */
+/* How often a run executes what is in q; 0: it cannot reach there what the kernel keeps on chip.
+ * *unit: the first of the units that execute it. */
 static double uses_of(const Seq *q, int *unit) {
     double n = 1;
     *unit = 0;
@@ -87,25 +85,25 @@ static int by_uses(const void *a, const void *b) {
     return x->number < y->number ? -1 : 1;
 }
 
-/* Shares out a block's memory behind what is there all the time. */
+/* Lays out a block's memory after what is there all the time. */
 static void place(Program *p) {
     OnChip *o = p->onchip;
     const int n = o->residents.n;
     const int64_t room = p->schedule->device->level[LEVEL_CORE].bytes;
-    o->scratch = round_up(p->mem->shared);
-    o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most) : p->mem->shared;
+    o->scratch = round_up(p->mem->shared, 128);
+    o->bytes = o->scratch_most || n ? round_up(o->scratch + o->scratch_most, 128) : p->mem->shared;
     o->by_uses = arena_memdup(p->cx->a, o->residents.p, sizeof(Resident *) * (size_t)n);
     qsort(o->by_uses, (size_t)n, sizeof *o->by_uses, by_uses);
     for (int i = 0; i < n; i++) {
         Resident *r = o->by_uses[i];
-        r->at = o->bytes + round_up(r->bytes) <= room ? o->bytes : 0;
-        if (r->at) o->bytes += round_up(r->bytes);
+        r->at = o->bytes + round_up(r->bytes, 128) <= room ? o->bytes : 0;
+        if (r->at) o->bytes += round_up(r->bytes, 128);
     }
 }
 
 /* ---- ahead of barriers ----------------------------------------------------------------------- */
-/* The barrier that units have just passed when they come to statement i of q: in front of it, or at
- * the end of the loop that begins with it. */
+/* The barrier that units have just passed when they reach statement i of q: before it, or at the
+ * end of the loop that begins with it. */
 static Stmt *barrier_before(const Seq *q, int i) {
     for (i--; i >= 0; i--) {
         if (q->s.p[i]->kind == S_BARRIER) return q->s.p[i];
@@ -115,7 +113,7 @@ static Stmt *barrier_before(const Seq *q, int i) {
     return q->owner && q->owner->kind == S_LOOP && last->kind == S_BARRIER ? last : NULL;
 }
 
-/* What a unit reads of one piece, and does not keep, is on its way while the unit waits. */
+/* A part that is one piece, and is not kept on chip, is fetched while the unit waits. */
 static void fetch_ahead(const Program *p, Stmt *barrier, Kernel *k) {
     for (int i = 0; i < k->nown; i++) {
         OwnPart *o = &k->own[i];
@@ -125,7 +123,7 @@ static void fetch_ahead(const Program *p, Stmt *barrier, Kernel *k) {
     }
 }
 
-/* In what all units share; functions are out of reach. */
+/* For what all units share, outside functions. */
 static void find_ahead(const Program *p, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i], *barrier;

@@ -96,7 +96,7 @@ void pass_phases(Program *p) {
     }
     name_all(p, &k);
     hand_over(p, &k);
-    k.at = (p->mem->arena + 63) / 64 * 64;
-    p->mem->arena = k.at + (8 * (p->mem->variable.n + k.n + 2) + 63) / 64 * 64;
+    k.at = round_up(p->mem->arena, 64);
+    p->mem->arena = k.at + round_up(8 * (p->mem->variable.n + k.n + 2), 64);
     p->phases = arena_memdup(a, &k, sizeof k);
 }

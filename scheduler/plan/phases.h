@@ -8,10 +8,10 @@
 #include "scheduler/plan/library.h"
 
 typedef struct PhaseSpan { /* phases from the first to the last that name something; {0}: none */
-    int begin, end;        /* end: one behind the last */
+    int begin, end;        /* end: one after the last */
 } PhaseSpan;
 
-/* A variable that a phase behind the one that sets it uses. */
+/* A variable that a later phase uses than the one that sets it. */
 typedef struct Handed {
     int variable; /* number in MemPlan.variable */
     int word;     /* in which it is left; -1: it is what is known at the beginning of a launch: */
@@ -22,8 +22,8 @@ typedef struct Handed {
 typedef struct PhasePlan { /* Program.phases */
     int n;                 /* products */
     LibraryProduct *product;
-    bool *idle;   /* by product: the kernel has nothing to do in the phase in front of it, for what
-                     is there is computed anew where it is used */
+    bool *idle;   /* by product: the kernel has nothing to do in the phase before it, for what is
+                     there is recomputed where it is used */
     int launches; /* of the kernel, in a run */
     int64_t at;   /* of the words, in the arena */
     VEC(Handed) handed;      /* in the order of the variables */

@@ -10,8 +10,7 @@
  * At core level unit 0 does the work and no barrier is needed inside; at team level the units share
  * it, and a barrier stands wherever a statement reads what other units wrote. At cluster level,
  * which is between them, the first cluster does a construct as a team of its own, whose barriers
- * cost less. What is at host level was put there before (library.c): the kernel ends in front of
- * it. */
+ * cost less. What is at host level was put there before (library.c): the kernel ends before it. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/plan/crossing.h"
 #include "scheduler/cost/decide.h"
@@ -133,7 +132,7 @@ static bool may_be_apart(const Scheduler *x, const Stmt *s) {
 static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
     const double barrier = get_resource(x, x->level).barrier_ns;
     const int decisions = x->k->decisions.n, cluster = device_cluster(x->d);
-    Latency r = {cost_stmt_ns(x->c, x->d, s, 1) + barrier, 0, may_be_apart(x, s)};
+    Latency r = {cost_stmt_ns(x->p, s, 1) + barrier, 0, may_be_apart(x, s)};
     bool clusters = r.apart && x->level == LEVEL_TEAM && cluster && cluster < x->k->units;
     double in_cluster = clusters ? schedule_in_cluster(x, s, true) + barrier : 0;
     r.team = schedule_bodies(x, s);
@@ -158,11 +157,11 @@ static Latency schedule_operator(Scheduler *x, Stmt *s) {
     Latency r = {0, 0, true};
     Resource team = get_resource(x, x->level);
     if (s->kind == S_OP) {
-        r.core = cost_group_ns(x->c, x->d, s, get_resource(x, LEVEL_CORE).units);
-        r.team = cost_group_ns(x->c, x->d, s, team.units);
+        r.core = cost_group_ns(x->p, s, 1);
+        r.team = cost_group_ns(x->p, s, team.units);
         if (r.team > r.core) r.team = r.core;
     } else
-        r.core = r.team = cost_stmt_ns(x->c, x->d, s, 1);
+        r.core = r.team = cost_stmt_ns(x->p, s, 1);
     return r;
 }
 
@@ -324,7 +323,7 @@ static int each_split(Scheduler *x, Seq *q, const Stmt *start, bool take) {
  * random parts the largest has on average (1 + 1/2 + … + 1/n) / n of it. */
 static void split_calls(Scheduler *x, Stmt *start, Latency all) {
     int n = 1;
-    if (x->d->threads) return; /* without a stack of the machine's, all units walk one */
+    if (device_is_gpu(x->d)) return; /* without a stack of the machine's, all units walk one */
     for (int i = 0; i < start->call.nfunc; i++) {
         int most = each_split(x, start->call.func[i]->body, start, false);
         if (most > n) n = most;
@@ -348,7 +347,7 @@ static Latency schedule(Scheduler *x, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->each) {
-            double ns = cost_stmt_ns(x->c, x->d, s, 1);
+            double ns = cost_stmt_ns(x->p, s, 1);
             s->level = (uint8_t)x->level;
             total.core += ns;
             total.team += ns;
@@ -400,7 +399,7 @@ void pass_schedule(Program *p) {
     Scheduler x = {p, p->cx, k, k->device, LEVEL_TEAM, false, map_new(p->cx->a)};
     const int units = k->units, cluster = device_cluster(k->device), decisions = k->decisions.n;
     k->team = 1;
-    k->estimate_ns = cost_seq_ns(x.c, x.d, p->top, 1);
+    k->estimate_ns = cost_seq_ns(p, p->top, 1);
     if (units == 1) {
         set_resource(p->top, LEVEL_TEAM);
         return;

@@ -1,18 +1,18 @@
-/* sync.c: where units must meet.
+/* sync.c: where units must synchronize.
  *
  * Requires the distribution (which unit touches which part) and the memory plan (which tensors
  * share memory). Walks the tree in order of execution and remembers what was touched since the last
- * barrier. A BARRIER goes in front of a statement that touches memory in conflict with that: one of
- * the two writes, and a unit may touch what another one touched. At the end of a loop body the same
- * question is asked about the next iteration; a carried value's two buffers make the overwrite
- * safe, so one barrier an iteration is the most that one crossing costs. Where a unit is a block of
+ * barrier. A BARRIER goes before a statement that touches memory in conflict with that: one of the
+ * two accesses writes, and a unit may touch what another one touched. At the end of a loop body the
+ * same question is asked about the next iteration; a carried value's two buffers make the overwrite
+ * safe, so one crossing costs at most one barrier an iteration. Where a unit is a block of
  * threads, the same walk is made again for the threads of a unit, any of which may touch any
- * element of its part: barriers of units serve them as well, and where there is none a block
- * barrier goes in. Leaves BARRIER statements in the tree: at team level for all units, at cluster
- * level for those of one, at core level for the threads of a block. Where units meet within a
- * statement, that says so: Stmt.apart, Stmt.ext.barrier, LoopCarry.closes, and copies, barrier and
- * block_barrier of a loop. Code generation adds none, but for those inside of a group's own
- * function and of the stack's records. */
+ * element of its part: barriers of units serve them as well; where there is none, a block barrier
+ * is put in. Leaves BARRIER statements in the tree: at team level for all units, at cluster level
+ * for those of one, at core level for the threads of a block. Where units synchronize within a
+ * statement, the statement says so: Stmt.apart, Stmt.ext.barrier, LoopCarry.closes, and copies,
+ * barrier and block_barrier of a loop. Code generation adds no barriers except those inside a
+ * group's own function and for the records of the stack. */
 #include "utask/extern.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/plan/distribute.h"
@@ -22,8 +22,8 @@
 
 typedef enum {
     ON_TENSOR,
-    ON_TAKEN, /* what a statement takes of the arena for itself, above all that is in use */
-    ON_RECORD /* what an activation keeps while it calls, by one thread for all (stack/) */
+    ON_TAKEN, /* arena memory that a statement takes for itself, above all that is in use */
+    ON_RECORD /* what an activation saves around a call, by one thread for all (stack/) */
 } AccessKind;
 
 typedef struct Access {
@@ -31,8 +31,8 @@ typedef struct Access {
     Tensor *t;
     Tensor *elem; /* t is a scan output and this the element of it, an iteration's; or NULL */
     bool write;
-    bool append; /* a write behind all that is there: nothing before it is in its way */
-    int past;    /* number of the unit that is known to be past it, + 1; 0: none */
+    bool append; /* a write after all existing elements: it conflicts with no access to them */
+    int past;    /* 1 + the unit that is known to be past it; 0: none */
     Part part;
 } Access;
 typedef VEC(Access) AccessVec;
@@ -56,7 +56,7 @@ typedef struct Sync {
     Arena *a;
     AccessVec pending, now, log;
     VEC(Alias) alias;
-    AccessVec by_alias; /* joins and phis that the present access has come to */
+    AccessVec by_alias; /* joins and phis that the present access has reached */
     LoopState *loop;
     int branches;
     bool threads;               /* the walk for the threads of a unit */
@@ -65,24 +65,43 @@ typedef struct Sync {
     struct ResultPart **result; /* by function id: of each result */
 } Sync;
 
-/* Here is nobody to meet: one unit has all to itself. */
+/* No other unit is involved: one unit runs what is here. */
 static bool alone(const Sync *x) { return !x->threads && x->level == LEVEL_CORE; }
 
+static Sync sync_new(Program *p, bool threads, struct ResultPart **result) {
+    return (Sync){.p = p,
+                  .c = p->cx,
+                  .a = p->cx->a,
+                  .threads = threads,
+                  .level = LEVEL_TEAM,
+                  .result = result};
+}
+
 /* ---- accesses -------------------------------------------------------------------------------- */
-/* An access to what is of no tensor, by the statement whose accesses are in x->now. */
+/* An access to memory of no tensor, by the statement whose accesses are in x->now. */
 static void touch_own(Sync *x, AccessKind kind, bool write) {
     vec_push(x->a, &x->now, ((Access){.kind = kind, .write = write, .part = part_whole}));
 }
 
-/* The first time that the present access comes to t in this way: one join of many may be reached by
- * each of its arms, and those of the next one by each of these. */
-static bool is_new(Sync *x, Tensor *t, Part part, Tensor *elem) {
-    for (int i = 0; i < x->by_alias.n; i++) {
-        const Access *a = &x->by_alias.p[i];
-        bool whole = a->part.kind == PART_WHOLE && part.kind == PART_WHOLE;
-        if (a->t == t && a->elem == elem && (whole || part_same(a->part, part))) return false;
+/* Whether an access equal to a is in v. */
+static bool has_access(const AccessVec *v, const Access *a) {
+    for (int i = 0; i < v->n; i++) {
+        const Access *b = &v->p[i];
+        if (a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem &&
+            a->write == b->write && a->append == b->append &&
+            (part_same(a->part, b->part) ||
+             (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE)))
+            return true;
     }
-    vec_push(x->a, &x->by_alias, ((Access){.t = t, .elem = elem, .part = part}));
+    return false;
+}
+
+/* Whether the present access reaches t in this way for the first time. A join may be reached
+ * through each of its arms, and the joins after it through each of these. */
+static bool is_new(Sync *x, Tensor *t, Part part, Tensor *elem) {
+    const Access a = {.t = t, .elem = elem, .part = part};
+    if (has_access(&x->by_alias, &a)) return false;
+    vec_push(x->a, &x->by_alias, a);
     return true;
 }
 
@@ -117,14 +136,10 @@ static void touch_part(Sync *x, Tensor *t, bool write, Part part, Tensor *elem) 
                 touch_part(x, x->alias.p[i].of, write, part, elem);
     if (t->kind == TK_JOIN || t->kind == TK_CONST || t->kind == TK_INPUT || !m) return;
     Access a = {ON_TENSOR, t, elem, write, append && write, 0, part};
-    for (int i = 0; i < x->now.n; i++)
-        if (x->now.p[i].t == t && x->now.p[i].elem == elem && x->now.p[i].write == write &&
-            x->now.p[i].append == a.append && part_same(x->now.p[i].part, part))
-            return;
-    vec_push(x->a, &x->now, a);
+    if (!has_access(&x->now, &a)) vec_push(x->a, &x->now, a);
 }
 
-/* By the units that are here, of which the first is unit 0 of the part. */
+/* By the units that run what is here; the first of them is unit 0 of the part. */
 static void touch(Sync *x, Tensor *t, bool write, Part part) {
     if (x->threads)
         part = part_whole;
@@ -195,14 +210,11 @@ static bool is_past(const Access *a, const Access *b) {
     return b->past && only_unit(a) == b->past - 1;
 }
 
-/* All units meet after what the log holds. */
+/* All units synchronize after the accesses in the log. */
 static void met(Sync *x) {
     x->pending.n = 0;
-    for (LoopState *l = x->loop; l; l = l->up) {
-        if (l->branches != x->branches) break; /* not passed by every iteration of outer loops */
-        if (l->until < 0) l->until = x->log.n;
-        break;
-    }
+    LoopState *l = x->loop; /* not every iteration of outer loops passes here */
+    if (l && l->branches == x->branches && l->until < 0) l->until = x->log.n;
 }
 
 static void barrier_at(Sync *x, Seq *q, int *at) {
@@ -212,8 +224,8 @@ static void barrier_at(Sync *x, Seq *q, int *at) {
     met(x);
 }
 
-/* A flag in place of a barrier where one unit waits for the others, or they for it (`one`): whoever
- * does not wait goes on. Point to point where few units feed few is not done. */
+/* A flag in place of a barrier where one unit waits for the others, or they for it (`one`): a unit
+ * that does not wait goes on. There are no flags from some units to some others. */
 static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
     Stmt *s = stmt_new(x->c, S_BARRIER, "");
     s->level = LEVEL_TEAM;
@@ -226,16 +238,20 @@ static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
         if (meet == MEET_GATHER)
             b->past = one + 1;
         else if (only_unit(b) == one || b->past == one + 1)
-            continue; /* behind it for all */
+            continue; /* all are past it */
         x->pending.p[n++] = *b;
     }
     x->pending.n = n;
 }
 
-/* Puts a barrier or a flag in front of statement *at of q if what it touches (x->now) needs one. */
+static void append(Sync *x, AccessVec *to, const AccessVec *v) {
+    for (int i = 0; i < v->n; i++) vec_push(x->a, to, v->p[i]);
+}
+
+/* Puts a barrier or a flag before statement *at of q if what it touches (x->now) needs one. */
 static void order(Sync *x, Seq *q, int *at) {
     bool need = false,
-         flags = !x->threads && x->level == LEVEL_TEAM && x->p->schedule->device->threads;
+         flags = !x->threads && x->level == LEVEL_TEAM && device_is_gpu(x->p->schedule->device);
     int to = -2, from = -2; /* the one unit that waits, or is waited for; -1: several */
     for (int i = 0; i < x->now.n; i++)
         for (int j = 0; j < x->pending.n; j++) {
@@ -251,10 +267,8 @@ static void order(Sync *x, Seq *q, int *at) {
         flag_at(x, q, at, MEET_RELEASE, from);
     else if (need)
         barrier_at(x, q, at);
-    for (int i = 0; i < x->now.n; i++) {
-        vec_push(x->a, &x->pending, x->now.p[i]);
-        vec_push(x->a, &x->log, x->now.p[i]);
-    }
+    append(x, &x->pending, &x->now);
+    append(x, &x->log, &x->now);
     x->now.n = 0;
 }
 
@@ -280,13 +294,11 @@ static void note_bump(Sync *x, const Tensor *t) {
     if (!m || m->kind != M_BUMP) return;
     for (LoopState *l = x->loop; l; l = l->up) {
         if (l->branches != x->branches || t->blob || t->grow) l->moving = true;
-        for (int i = 0; i < MAX_RANK; i++)
-            if (!expr_visible(t->dim[i], l->s->loop.body->parent) || loop_varies(l->s, t->dim[i]))
-                l->moving = true;
+        for (int i = 0; i < MAX_RANK; i++) l->moving |= !loop_keeps(l->s, t->dim[i]);
     }
 }
 
-/* The statement at hand takes memory of the arena for itself, as much as it finds that it needs. */
+/* The present statement takes arena memory for itself; how much is known at run time only. */
 static void take(Sync *x) {
     touch_own(x, ON_TAKEN, true);
     for (LoopState *l = x->loop; l; l = l->up) l->moving = true;
@@ -305,20 +317,16 @@ static Access next_iteration(Access a, const Stmt *loop) {
     return a;
 }
 
-static bool fixed(const Stmt *loop, const Expr *e) {
-    return expr_visible(e, loop->loop.body->parent) && !loop_varies(loop, e);
-}
-
 /* A unit's part is the same memory in every iteration. */
 static bool steady(const Access *a, const Stmt *loop) {
     if (a->part.kind != PART_SPLIT) return true;
-    if (a->t->rank < 0 || !fixed(loop, a->part.extent)) return false;
+    if (a->t->rank < 0 || !loop_keeps(loop, a->part.extent)) return false;
     for (int i = a->part.dim; i < a->t->rank; i++)
-        if (!fixed(loop, tensor_extent(a->t, i))) return false;
+        if (!loop_keeps(loop, tensor_extent(a->t, i))) return false;
     return true;
 }
 
-/* The same of a in an iteration of the loop and b in the one before. */
+/* Whether a, in an iteration of the loop, must wait for b in the one before. */
 static bool conflict_later(const Access *a, const Access *b, const Stmt *loop) {
     if (a->t == b->t && stacked_by(a->elem, loop) && stacked_by(b->elem, loop))
         return false; /* each trip has its own */
@@ -327,7 +335,7 @@ static bool conflict_later(const Access *a, const Access *b, const Stmt *loop) {
     return (a->write || b->write) && overlap(a->t, b->t) && !(steady(a, loop) && steady(b, loop));
 }
 
-/* Memory of the arena that each iteration takes anew, where that may be at another place. */
+/* Arena memory that each iteration takes anew, possibly at another address. */
 static bool is_taken(const Access *a, const Stmt *loop) {
     if (a->kind != ON_TENSOR) return a->kind == ON_TAKEN;
     const Mem *m = mem_of(a->t);
@@ -341,8 +349,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     touch_expr(x, s->loop.cond0);
     order(x, q, at);
     for (int i = 0; i < s->loop.carry.n; i++) {
-        Alias al = {s->loop.carry.p[i].phi, s->loop.carry.p[i].init};
-        vec_push(x->a, &x->alias, al);
+        vec_push(x->a, &x->alias, ((Alias){s->loop.carry.p[i].phi, s->loop.carry.p[i].init}));
         note_bump(x, s->loop.carry.p[i].phi);
     }
     for (int i = 0; i < s->loop.scan.n; i++) note_bump(x, s->loop.scan.p[i].out);
@@ -358,9 +365,9 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     }
     order(x, q, at);
     if (s->loop.copies)
-        x->pending.n = 0; /* each unit copies its share of the bytes, then all meet */
+        x->pending.n = 0; /* each unit copies its share of the bytes, then all synchronize */
     AccessVec before = {0};
-    for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
+    append(x, &before, &x->pending);
     LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};
     x->loop = &l;
     x->pending.n = 0;
@@ -370,7 +377,8 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     touch_expr(x, s->loop.cond_next);
     for (int i = 0; i < s->loop.syms.n; i++) touch_expr(x, s->loop.syms.p[i].next);
     order(x, body, &end);
-    /* What is pending here meets the next iteration's accesses up to its first barrier. */
+    /* What is pending here may conflict with the next iteration's accesses up to its first barrier.
+     */
     int until = l.until < 0 ? x->log.n : l.until;
     bool need = false;
     for (int i = 0; i < x->pending.n && !need; i++) {
@@ -383,7 +391,8 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     }
     bool agree =
         x->threads &&
-        x->level == LEVEL_CORE; /* the threads of one block meet there anyway, to agree on faults */
+        x->level ==
+            LEVEL_CORE; /* the threads of one block synchronize there anyway, to agree on faults */
     if (!x->threads)
         s->loop.barrier = need && !alone(x);
     else
@@ -392,7 +401,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     x->loop = l.up;
     /* After the loop a phi is what was written last. */
     for (int i = 0; i < x->pending.n; i++) x->pending.p[i] = next_iteration(x->pending.p[i], s);
-    /* What was pending before the loop: a barrier in front of it, once, if the body needs one. */
+    /* What was pending before the loop: one barrier before it, if the body needs one. */
     bool entry = false;
     for (int i = 0; i < before.n && !entry && !alone(x); i++)
         for (int j = l.first; j < until && !entry; j++)
@@ -403,49 +412,39 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         barrier_at(x, q, at);
         x->pending = after;
     } else
-        for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
+        append(x, &x->pending, &before);
 }
 
 static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     touch_expr(x, s->br.cond);
     order(x, q, at);
     AccessVec before = {0}, after = {0};
-    for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &before, x->pending.p[i]);
+    append(x, &before, &x->pending);
     x->branches++;
     for (int k = 0; k < 2; k++) {
         x->pending.n = 0;
-        for (int i = 0; i < before.n; i++) vec_push(x->a, &x->pending, before.p[i]);
+        append(x, &x->pending, &before);
         walk(x, s->br.arm[k]);
         int end = s->br.arm[k]->s.n;
         for (int i = 0; i < s->br.syms.n; i++) touch_expr(x, s->br.syms.p[i].arm[k]);
         order(x, s->br.arm[k], &end);
         for (int i = 0; i < s->br.joins.n; i++) {
-            if (!s->br.joins.p[i].arm[k]) continue;
-            Alias al = {s->br.joins.p[i].out, s->br.joins.p[i].arm[k]};
-            vec_push(x->a, &x->alias, al);
+            const Join *j = &s->br.joins.p[i];
+            if (j->arm[k]) vec_push(x->a, &x->alias, ((Alias){j->out, j->arm[k]}));
         }
-        for (int i = 0; i < x->pending.n; i++) vec_push(x->a, &after, x->pending.p[i]);
+        append(x, &after, &x->pending);
     }
     x->branches--;
     x->pending.n = 0;
-    for (int i = 0; i < after.n; i++) {
-        bool have = false;
-        for (int j = 0; j < x->pending.n && !have; j++) {
-            const Access *a = &x->pending.p[j], *b = &after.p[i];
-            have = a->kind == b->kind && a->past == b->past && a->t == b->t && a->elem == b->elem &&
-                   a->write == b->write && a->append == b->append &&
-                   (part_same(a->part, b->part) ||
-                    (a->part.kind == PART_WHOLE && b->part.kind == PART_WHOLE));
-        }
-        if (!have) vec_push(x->a, &x->pending, after.p[i]);
-    }
+    for (int i = 0; i < after.n; i++)
+        if (!has_access(&x->pending, &after.p[i])) vec_push(x->a, &x->pending, after.p[i]);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 /* What a function does is seen by its caller as: it reads its arguments and what it captures, it
  * writes its results, by parts where all that it does with a result is by the same parts. An
- * activation's own memory is nobody else's: it lies above the caller's, and the arena's top goes
- * down only at a barrier, or in front of an iteration that a barrier precedes. So nothing that
+ * activation's own memory is used by nobody else: it lies above the caller's, and the arena's top
+ * goes down only at a barrier, or before an iteration that follows a barrier. So nothing that
  * matters is pending when a body starts, and bodies are walked on their own. */
 typedef struct Captures {
     Sync *x;
@@ -584,33 +583,28 @@ static void walk_call(Sync *x, Seq *q, int *at, Stmt *s) {
     if (x->threads) touch_own(x, ON_RECORD, true);
     order(x, q, at);
     if (x->threads && !s->call.nfunc) {
-        met(x); /* when the callee comes back */
+        met(x); /* when the callee returns */
         touch_own(x, ON_RECORD, false);
         order(x, q, at);
     }
     for (int i = 0; i < s->call.nfunc; i++) {
-        Sync in = {.p = x->p,
-                   .c = x->c,
-                   .a = x->a,
-                   .alias = x->alias,
-                   .threads = x->threads,
-                   .level = x->level,
-                   .result = x->result};
+        Sync in = sync_new(x->p, x->threads, x->result);
+        in.alias = x->alias;
+        in.level = x->level;
         walk(&in, s->call.func[i]->body);
         x->alias = in.alias;
     }
 }
 
-/* Statement *at and those beside it, each run by a unit alone or by one cluster; then all meet.
- * What they touch may need a barrier in front. The memory of those beside each other is not shared.
- */
+/* Statement *at and those beside it: each is run by one unit or one cluster, then all synchronize.
+ * What they touch may need a barrier before them. Those beside each other share no memory. */
 static void walk_apart(Sync *x, Seq *q, int *at) {
     AccessVec before = x->pending;
     const Level level = x->level;
     const int unit = x->unit;
     int first = x->log.n;
     if (x->threads && x->pending.n)
-        barrier_at(x, q, at); /* none goes between constructs beside each other */
+        barrier_at(x, q, at); /* there is no place for one between constructs beside each other */
     if (!x->threads) q->s.p[*at]->apart = NEW(x->a, Apart);
     do {
         Stmt *s = q->s.p[*at];
@@ -636,7 +630,7 @@ static void walk_apart(Sync *x, Seq *q, int *at) {
     met(x);
 }
 
-/* Calls by a unit each; then all meet. */
+/* Calls, each by one unit; then all synchronize. */
 static void walk_split(Sync *x, Seq *q, int *at) {
     int first = *at;
     if (!x->threads) q->s.p[first]->apart = NEW(x->a, Apart);
@@ -649,9 +643,9 @@ static void walk_split(Sync *x, Seq *q, int *at) {
     met(x);
 }
 
-/* In front of statement *at, at host level, the kernel ends, and begins again behind it. The next
- * launch counts on the turns of the barrier's words: no block may be through with them before all
- * have begun this one. */
+/* The kernel ends before statement *at, at host level, and is launched again after it. The next
+ * launch relies on whose turn it is at the barrier's words: no block may finish with them before
+ * all blocks have begun this launch. */
 static void end_launch(Sync *x, Seq *q, int *at) {
     bool turns = false, together = false;
     for (int i = *at - 1; i >= 0 && q->s.p[i]->level != LEVEL_HOST; i--) {
@@ -692,7 +686,7 @@ static void walk(Sync *x, Seq *q) {
                 touch(x, s->ext.out[k], true, part_solo);
                 note_bump(x, s->ext.out[k]);
             }
-            if (s->ext.row->plan) take(x);            /* scratch */
+            if (s->ext.row->plan) take(x);              /* scratch */
             s->ext.barrier = s->ext.row->changes_input; /* which the plans of all units read */
             order(x, q, &i);
             break;
@@ -717,21 +711,14 @@ static void walk(Sync *x, Seq *q) {
     }
 }
 
-
 void pass_sync(Program *p) {
-    Sync x = {.p = p, .c = p->cx, .a = p->cx->a, .level = LEVEL_TEAM};
-    x.result = NEWN(x.a, struct ResultPart *, p->nfunc + 1);
+    Sync x = sync_new(p, false, NEWN(p->cx->a, ResultPart *, p->nfunc + 1));
     walk(&x, p->top);
     /* The outputs are whole before the kernel ends. */
     int end = p->top->s.n;
     barrier_at(&x, p->top, &end);
-    if (!p->schedule->device->threads) return;
-    Sync threads = {.p = p,
-                    .c = p->cx,
-                    .a = p->cx->a,
-                    .threads = true,
-                    .level = LEVEL_TEAM,
-                    .result = x.result};
+    if (!device_is_gpu(p->schedule->device)) return;
+    Sync threads = sync_new(p, true, x.result);
     walk(&threads, p->top);
 }
 

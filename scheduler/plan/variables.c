@@ -31,8 +31,6 @@ typedef struct VariablesWalk {
 
 static void walk(VariablesWalk *w, const Seq *q);
 
-static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
 /* Memory of the arena is taken while the program runs. */
 static bool takes(const Mem *m) {
     return m && (m->kind == M_BUMP || (m->kind == M_SLOT && m->frame));
@@ -107,7 +105,7 @@ static void declare_functions(VariablesWalk *w, Stmt *s) {
     const bool parts = w->m->parts;
     int most = 0;
     Records *r = NULL;
-    if (w->p->schedule->device->threads) {
+    if (device_is_gpu(w->p->schedule->device)) {
         r = s->call.records = NEW(w->p->cx->a, Records);
         r->slot = w->m->nslot++;
     }
@@ -143,7 +141,7 @@ static void declare_call(VariablesWalk *w, Stmt *s, int times) {
 }
 
 /* ---- apart ----------------------------------------------------------------------------------- */
-/* Values that a loop or branch leaves behind. */
+/* Values that are defined after a loop or branch. */
 static int results_of(const Stmt *s) {
     if (s->kind == S_BRANCH) return s->br.syms.n + s->br.joins.n;
     int n = 1 + s->loop.syms.n + s->loop.carry.n + s->loop.scan.n;

@@ -94,8 +94,7 @@ static void live_sym(Dead *d, Sym *y) {
 
 static void live_expr(Dead *d, Expr *e) {
     if (!(e->flags & (EF_SYM | EF_LOAD | EF_AXIS))) return;
-    if (map_geti(d->expr_seen, (uint64_t)e->id + 1)) return;
-    map_seti(d->expr_seen, (uint64_t)e->id + 1, d);
+    if (!map_add(d->expr_seen, (uint64_t)e->id + 1)) return;
     if (e->op == E_SYM) live_sym(d, e->sym);
     if (e->op == E_LOAD) live_tensor(d, e->t);
     if (e->op == E_REDUCE)

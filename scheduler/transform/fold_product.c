@@ -28,7 +28,7 @@ typedef struct Operand {
     int nfree;
 } Operand;
 
-/* Loads of tensors that are loads themselves: the load behind them. */
+/* For a load of a tensor that is itself a load: the innermost load. */
 static Expr *through(Cx *c, Expr *e) {
     while (e->op == E_LOAD && !e->kind && e->t->kind == TK_TE && e->t->body->op == E_LOAD &&
            !e->t->owned)
@@ -49,10 +49,6 @@ static bool operand(Cx *c, Operand *o, Expr *e, const Axis *r) {
             o->step = stride;
         } else if (e_uses_axis(l->a[d], r))
             return false;
-        stride *= k->dim[d];
-    }
-    stride = 1;
-    for (int d = k->rank - 1; d >= 0; d--) {
         o->stride[d] = stride;
         stride *= k->dim[d];
     }
@@ -133,14 +129,13 @@ static void fold(void *user, Stmt *o) {
     if (o->kind != S_OP) return;
     Tensor *t = o->op.t[0];
     Expr *from, *plain = t->body;
-    const Device *d = f->p->schedule->device;
     double plain_ns = 0;
     while ((from = find_reduction(map_new(f->c->a), t->body, false, folded, f))) {
-        if (plain == t->body) plain_ns = cost_group_ns(f->c, d, o, 1);
+        if (plain == t->body) plain_ns = cost_group_ns(f->p, o, 1);
         t->body = e_replace(f->c, t->body, from, f->by);
     }
     if (plain == t->body) return;
-    if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->c, d, o, 1))) t->body = plain;
+    if (!decide(f->p, X_FOLD_PRODUCT, o, plain_ns, cost_group_ns(f->p, o, 1))) t->body = plain;
 }
 
 void pass_fold_product(Program *p) {

@@ -18,21 +18,25 @@
 
 typedef VEC(Tensor *) TensorVec;
 
+typedef struct Fate { /* of a tensor */
+    bool pinned;      /* it must be in memory */
+    TensorVec users;  /* tensors in memory whose bodies load it */
+    int loads;        /* of it, in all bodies as they were */
+    int above;        /* arithmetic that is repeated on the way to what loads it */
+    const Stmt *stmt; /* what computes it */
+} Fate;
+
 typedef struct Fuse {
     Program *p;
     Cx *c;
     Arena *a;
-    bool *pinned;      /* by tensor id: must be in memory */
-    TensorVec *users;  /* by tensor id: tensors in memory whose bodies load it */
-    int *loads;        /* by tensor id: of it, in all bodies as they were */
-    int *above;        /* by tensor id: arithmetic that is repeated on the way to what loads it */
-    const Stmt **stmt; /* by tensor id: what computes it */
-    VEC(Tensor *) order;
+    Fate *of; /* by tensor id */
+    TensorVec order;
 } Fuse;
 
 /* ---- what must be in memory ------------------------------------------------------------------ */
 static void pin(Fuse *f, Tensor *t) {
-    if (t) f->pinned[t->id] = true;
+    if (t) f->of[t->id].pinned = true;
     if (t && t->kind == TK_VIEW) pin(f, t->base);
 }
 static void pin_load(void *user, Expr *e) { pin(user, e->t); }
@@ -47,7 +51,7 @@ static void scan(void *user, Stmt *s) {
     for (int k = 0; s->kind == S_OP && k < s->op.n; k++) {
         Tensor *t = s->op.t[k];
         vec_push(f->a, &f->order, t);
-        f->stmt[t->id] = s;
+        f->of[t->id].stmt = s;
         if (s->level != LEVEL_HOST) continue;
         pin(f, t);
         e_each_load(f->c, t->body, pin_load, f);
@@ -64,8 +68,7 @@ typedef struct Cost {
 } Cost;
 
 static void cost_walk(Map *seen, Expr *e, Cost *k, bool index) {
-    if (map_geti(seen, (uint64_t)e->id * 2 + index + 1)) return;
-    map_seti(seen, (uint64_t)e->id * 2 + index + 1, e);
+    if (!map_add(seen, (uint64_t)e->id * 2 + index + 1)) return;
     k->nodes++;
     if (e->pure) return; /* uniform: computed once */
     int w = e_work(e->op)->weight;
@@ -87,7 +90,7 @@ static Cost cost_of(Fuse *f, Expr *e) {
     return k;
 }
 
-static void count_load(void *user, Expr *e) { ((Fuse *)user)->loads[e->t->id]++; }
+static void count_load(void *user, Expr *e) { ((Fuse *)user)->of[e->t->id].loads++; }
 
 /* Loads of a value when it is computed elsewhere: what only it loads becomes part of it, but for
  * reductions. */
@@ -100,7 +103,8 @@ static void load_along(void *user, Expr *e) {
     Along *x = user;
     Fuse *f = x->f;
     Expr *body = e->t->body;
-    bool part = body && f->loads[e->t->id] == 1 && !f->pinned[e->t->id] && !cost_of(f, body).reduce;
+    bool part =
+        body && f->of[e->t->id].loads == 1 && !f->of[e->t->id].pinned && !cost_of(f, body).reduce;
     if (part)
         e_each_load(f->c, body, load_along, x);
     else
@@ -122,8 +126,7 @@ typedef struct Sites {
 
 static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool index) {
     if (!(e->flags & EF_LOAD)) return;
-    if (map_geti(s->seen, (uint64_t)e->id + 1)) return;
-    map_seti(s->seen, (uint64_t)e->id + 1, e);
+    if (!map_add(s->seen, (uint64_t)e->id + 1)) return;
     Cx *c = s->f->c;
     if (e->op == E_LOAD && e->t == s->t) {
         s->n++;
@@ -156,62 +159,48 @@ static void site_walk(Sites *s, Expr *e, bool conditional, bool operand, bool in
     s->nextent = up;
 }
 
-/* a <= b for sure. */
-static bool at_most(Cx *c, Expr *a, Expr *b) {
-    int64_t v;
-    Expr *d = e_sub(c, b, a);
-    if (e_is_int(d, &v)) return v >= 0;
-    int64_t lo, hi;
-    return e_range(d, &lo, &hi) && lo >= 0 && lo != INT64_MIN;
-}
-
 static bool should_fuse(Fuse *f, Tensor *t) {
     Cx *c = f->c;
-    TensorVec *u = &f->users[t->id];
-    if (f->pinned[t->id] || t->owned || !u->n) return false;
+    TensorVec *u = &f->of[t->id].users;
+    if (f->of[t->id].pinned || t->owned || !u->n) return false;
     Cost k = cost_of(f, t->body);
-    Expr *evals = e_int(c, 0), *have = tensor_count(c, t);
-    int sites = 0;
-    bool one_seq = true, deeper = false, conditional = false, operand = false, in_reduce = false,
-         in_index = false;
+    Expr *have = tensor_count(c, t);
+    Sites s = {.f = f, .t = t, .evals = e_int(c, 0)};
+    bool one_seq = true, deeper = false;
     for (int i = 0; i < u->n; i++) {
         Tensor *x = u->p[i];
-        Sites s = {
-            .f = f, .t = t, .seen = map_new(f->a), .evals = evals, .domain = tensor_count(c, x)};
+        int before = s.n;
+        s.seen = map_new(f->a);
+        s.domain = tensor_count(c, x);
         site_walk(&s, x->body, false, false, false);
         if (s.flat) return false;
-        evals = s.evals;
-        sites += s.n;
-        conditional |= s.conditional;
-        operand |= s.operand;
-        in_reduce |= s.in_reduce;
-        in_index |= s.in_index;
         one_seq &= x->seq == t->seq;
         deeper |= x->seq->depth > t->seq->depth;
-        if (cost_of(f, x->body).nodes + k.nodes * s.n > BODY_MAX) return false;
+        if (cost_of(f, x->body).nodes + k.nodes * (s.n - before) > BODY_MAX) return false;
     }
     if (k.reduce) {
         /* A product or reduction: only where each of its elements is computed once,
          * unconditionally. */
-        return one_seq && !conditional && !in_reduce && !in_index && at_most(c, evals, have);
+        return one_seq && !s.conditional && !s.in_reduce && !s.in_index &&
+               e_at_most(c, s.evals, have);
     }
-    if (operand) { /* the operand of a product: only if it stays a plain load */
+    if (s.operand) { /* the operand of a product: only if it stays a plain load */
         if (t->body->op != E_LOAD || k.index || k.loads > 1) return false;
     }
-    if (k.loads == 0) return k.arith + k.index <= 24 || sites == 1;
+    if (k.loads == 0) return k.arith + k.index <= 24 || s.n == 1;
     if (deeper) return k.arith == 0 && k.index == 0 && k.loads == 1;
-    if (at_most(c, evals, have)) return true;
-    if (in_index) return false;
+    if (e_at_most(c, s.evals, have)) return true;
+    if (s.in_index) return false;
     if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
     int again = k.arith + k.index;
     Along with = {f, 0};
     e_each_load(c, t->body, load_along, &with);
-    bool cheap = !again || (again <= CHEAP && f->above[t->id] + again <= CHEAP_CHAIN &&
+    bool cheap = !again || (again <= CHEAP && f->of[t->id].above + again <= CHEAP_CHAIN &&
                             with.loads <= CHEAP_LOADS);
-    double ns = cost_group_ns(c, f->p->schedule->device, f->stmt[t->id], f->p->schedule->units);
-    if (!decide_value(f->p, X_RECOMPUTE, f->stmt[t->id], 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
+    double ns = cost_group_ns(f->p, f->of[t->id].stmt, f->p->schedule->units);
+    if (!decide_value(f->p, X_RECOMPUTE, f->of[t->id].stmt, 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
         return false;
-    f->above[t->id] += again;
+    f->of[t->id].above += again;
     return true;
 }
 
@@ -232,13 +221,13 @@ static void add_above(void *user, Expr *e) {
     void **p = user;
     Fuse *f = p[0];
     const Tensor *t = p[1];
-    if (f->above[e->t->id] < f->above[t->id]) f->above[e->t->id] = f->above[t->id];
+    if (f->of[e->t->id].above < f->of[t->id].above) f->of[e->t->id].above = f->of[t->id].above;
 }
 
 static void add_user(void *user, Expr *e) {
     void **p = user;
     Fuse *f = p[0];
-    TensorVec *v = &f->users[e->t->id];
+    TensorVec *v = &f->of[e->t->id].users;
     if (e->t->kind == TK_VIEW) pin(f, e->t); /* reads its base, which stays in memory */
     for (int i = 0; i < v->n; i++)
         if (v->p[i] == p[1]) return;
@@ -298,16 +287,14 @@ static bool joins(Fuse *f, Stmt *g, Stmt *s) {
 }
 
 static void merge(Fuse *f, Stmt *g, Stmt *s) {
-    /* s takes over g's members, in front of its own, over g's axes. */
+    /* s takes over g's members, before its own, over g's axes. */
     Tensor *lead = g->op.t[0];
     int n = g->op.n + s->op.n;
     Tensor **t = NEWN(f->a, Tensor *, n);
     memcpy(t, g->op.t, sizeof *t * (size_t)g->op.n);
     for (int i = 0; i < s->op.n; i++) {
         Tensor *x = s->op.t[i];
-        Expr *to[MAX_RANK];
-        for (int d = 0; d < x->rank; d++) to[d] = e_axis(f->c, lead->axis[d]);
-        x->body = e_subst(f->c, x->body, x->rank, x->axis, to, NULL, NULL);
+        x->body = expr_over(f->c, x->body, x, lead, 0);
         memcpy(x->axis, lead->axis, sizeof x->axis);
         t[g->op.n + i] = x;
     }
@@ -352,11 +339,7 @@ static void drop_fused(Seq *q) {
 
 void pass_fuse(Program *p) {
     Fuse f = {.p = p, .c = p->cx, .a = p->cx->a};
-    f.pinned = NEWN(f.a, bool, p->cx->next_tensor + 1);
-    f.stmt = NEWN(f.a, const Stmt *, p->cx->next_tensor + 1);
-    f.users = NEWN(f.a, TensorVec, p->cx->next_tensor + 1);
-    f.loads = NEWN(f.a, int, p->cx->next_tensor + 1);
-    f.above = NEWN(f.a, int, p->cx->next_tensor + 1);
+    f.of = NEWN(f.a, Fate, p->cx->next_tensor + 1);
     for (int i = 0; i < p->nout; i++) pin(&f, p->out[i].t);
     seq_each(p->top, scan, &f);
     for (int i = 0; i < f.order.n; i++) e_each_load(f.c, f.order.p[i]->body, count_load, &f);
@@ -367,7 +350,7 @@ void pass_fuse(Program *p) {
             p->nfused++;
             e_each_load(f.c, t->body, add_above, (void *[]){&f, t});
             Substitute s = {f.c, t};
-            TensorVec *u = &f.users[t->id];
+            TensorVec *u = &f.of[t->id].users;
             for (int k = 0; k < u->n; k++) {
                 u->p[k]->body = e_subst(f.c, u->p[k]->body, 0, NULL, NULL, inline_map, &s);
                 void *arg[2] = {&f, u->p[k]};

@@ -1,22 +1,19 @@
 /* grow.c: carried values that only become longer.
- *
- * A next value that is the carried value with something put behind it (or in front of it) along one
- * axis is kept in one buffer with room for more: the group computes only what is added, instead of
- * copying all the rest in each iteration. What leads from the carried value to the next one may be
- * several steps, and pass through branches; the values between share the buffer, for each begins
- * (or ends) with the one before. Dimensions outside of the growing one are as far apart in the
- * buffer as there is room, so inside the loop its elements are addressed with the room as that
- * dimension's extent; after the loop the value is made dense again where it does not fill the
- * buffer. */
+ * A next value that is the carried value with something appended (or prepended) along one axis is
+ * kept in one buffer with room for more: the group computes only what is added, instead of copying
+ * all the rest in each iteration. What leads from the carried value to the next one may be several
+ * steps, and pass through branches; the values between share the buffer, for each begins (or ends)
+ * with the one before. Dimensions outside of the growing one are as far apart in the buffer as
+ * there is room, so inside the loop its elements are addressed with the room as that dimension's
+ * extent; after the loop the value is made dense again where it does not fill the buffer. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
 #include "utask/walk.h"
 
-/* Bytes of a buffer that is planned for the most that it can come to, though the loop may end
- * before. */
+/* Bytes of a buffer that is planned for its upper bound, though the loop may end before. */
 #define SMALL_BYTES ((int64_t)1 << 18)
-/* Beyond, a size known at compile time is taken when it is needed. */
+/* Beyond that, memory is taken at run time although the size is known. */
 #define STATIC_BYTES ((int64_t)1 << 26)
 
 typedef struct Grown { /* one value of the chain */
@@ -44,13 +41,6 @@ static Expr *threshold_of(Cx *c, const Expr *cond, Axis *x) {
     return u->flags & (EF_AXIS | EF_LOAD) ? NULL : u;
 }
 
-static bool at_most(Cx *c, Expr *a, Expr *b) {
-    int64_t lo, hi, v;
-    Expr *d = e_sub(c, b, a);
-    if (e_is_int(d, &v)) return v >= 0;
-    return e_range(d, &lo, &hi) && lo >= 0;
-}
-
 /* e is a load of t's element at domain's own position, moved by -shift along dimension axis. */
 static bool own_load(Cx *c, const Expr *e, const Tensor *domain, int axis, Expr *shift) {
     if (e->op != E_LOAD || e->kind || e->t->rank != domain->rank) return false;
@@ -63,12 +53,12 @@ static bool own_load(Cx *c, const Expr *e, const Tensor *domain, int axis, Expr 
     return true;
 }
 
-/* The value of t behind those of another tensor along `axis`: *from is that tensor, the result what
- * is put behind it. NULL: t is not of this form. */
+/* t as another tensor, *from, with something appended along `axis`, which is the result. NULL: t is
+ * not of this form. */
 static Expr *behind(Cx *c, const Tensor *t, Expr *e, int axis, Expr *below, Tensor **from) {
     if (e->op != E_SELECT) return NULL;
     Expr *u = threshold_of(c, e->a[0], t->axis[axis]);
-    if (!u || (below && !at_most(c, u, below))) return NULL;
+    if (!u || (below && !e_at_most(c, u, below))) return NULL;
     const Expr *old = e->a[1];
     if (own_load(c, old, t, axis, e_int(c, 0)) && old->t->dim[axis] == u) {
         *from = old->t;
@@ -89,7 +79,7 @@ static Expr *before(Cx *c, const Tensor *t, Expr *e, int axis, Tensor **from) {
         return e->a[1];
     }
     Expr *rest = before(c, t, e->a[2], axis, from);
-    if (!rest || !at_most(c, u, e_sub(c, t->dim[axis], (*from)->dim[axis]))) return NULL;
+    if (!rest || !e_at_most(c, u, e_sub(c, t->dim[axis], (*from)->dim[axis]))) return NULL;
     return e_sel(c, e->a[0], e->a[1], rest);
 }
 
@@ -220,18 +210,14 @@ static void apply(Chain *k, Grow *g, Grown *s) {
     one->op.at[g->axis] = start;
 }
 
-static bool known_at_entry(const Stmt *loop, const Expr *e) {
-    return expr_visible(e, loop->loop.body->parent) && !loop_varies(loop, e);
-}
-
-/* How much room there is: known when the loop starts, if the most that it can come to is. */
+/* How much room there is: known when the loop starts if its upper bound is. */
 static void set_room(Chain *k, Grow *g, Expr *rows) {
     Cx *c = k->c;
     const Stmt *loop = k->loop;
     bool ends_early = loop->loop.cond0 || loop->loop.cond_next;
     int64_t room, bytes = (int64_t)dtype_size(k->phi->dtype), v;
     Expr *stride = NULL;
-    if (loop->loop.trips && known_at_entry(loop, rows)) {
+    if (loop->loop.trips && loop_keeps(loop, rows)) {
         Expr *trips = e_bin(c, E_MAX, loop->loop.trips, e_int(c, 0));
         Expr *most = e_add(c, g->first, e_mul(c, trips, rows));
         bool small = e_is_int(most, &room) && mul_size(bytes, room, &bytes);

@@ -25,14 +25,8 @@ typedef struct Hoist {
 } Hoist;
 
 static bool from_outside(const Hoist *h, const Tensor *t) {
-    if (t->kind == TK_VIEW)
-        return from_outside(h, t->base) && !seq_inside(t->seq, h->loop->loop.body);
-    for (int i = 0; i < h->loop->loop.carry.n; i++)
-        if (h->loop->loop.carry.p[i].phi == t) return false;
-    for (int i = 0; i < h->loop->loop.scan.n; i++)
-        if (h->loop->loop.scan.p[i].out == t) return false;
-    return t->kind == TK_CONST || t->kind == TK_INPUT ||
-           (t->seq && !seq_inside(t->seq, h->loop->loop.body));
+    return loop_reads_outside(h->loop, t) &&
+           !(t->kind == TK_VIEW && seq_inside(t->seq, h->loop->loop.body));
 }
 
 static void load_ok(void *user, Expr *e) {
@@ -57,8 +51,7 @@ static bool symbols_ok(const Hoist *h, const Expr *e) {
 
 static bool expr_independent(Hoist *h, Expr *e) {
     h->ok = true;
-    if (e->flags & EF_GUARD || !symbols_ok(h, e))
-        return false; /* a guard would fault before its time */
+    if (e->flags & EF_GUARD || !symbols_ok(h, e)) return false; /* a guard would fault too early */
     e_each_load(h->c, e, load_ok, h);
     return h->ok;
 }
@@ -96,19 +89,12 @@ static bool loop_counts(const Hoist *h, const Expr *e) {
     return false;
 }
 
-/* Puts the group of x in front of statement *at of q. */
-static Stmt *insert(Hoist *h, Seq *q, int *at, Tensor *x, const char *path) {
-    Stmt *n = stmt_op(h->c, x, path);
-    seq_put_at(h->c, q, (*at)++, n);
-    return n;
-}
-
 /* t for all iterations, or as it is where it is the same in all of them. */
 static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
     Cx *c = h->c;
     Expr *body = e_subst(c, t->body, 0, NULL, NULL, inline_independent, h);
     int more = trips && loop_counts(h, body);
-    Expr *dim[MAX_RANK], *to[MAX_RANK];
+    Expr *dim[MAX_RANK];
     int64_t bytes = 4, v;
     if (t->rank + more > MAX_RANK) return NULL;
     if (more) dim[0] = trips;
@@ -117,8 +103,7 @@ static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
         if (e_is_int(dim[i], &v) && (!mul_size(bytes, v, &bytes) || bytes > HOIST_BYTES))
             return NULL;
     Tensor *x = tensor_like(c, TK_TE, t, t->rank + more, dim, h->loop->loop.body->parent);
-    for (int i = 0; i < t->rank; i++) to[i] = e_axis(c, x->axis[i + more]);
-    body = e_subst(c, body, t->rank, t->axis, to, NULL, NULL);
+    body = expr_over(c, body, t, x, more);
     if (more) body = e_replace(c, body, e_sym(c, h->loop->loop.iter), e_axis(c, x->axis[0]));
     x->body = body;
     return x;
@@ -141,21 +126,15 @@ static Tensor *split_term(Hoist *h, Tensor *t, Expr *r) {
     return x;
 }
 
-/* Moves the product that op computes in front of the loop, statement *at of q. */
+/* Moves the product that op computes before the loop, statement *at of q. */
 static void hoist_product(Hoist *h, Seq *q, int *at, Stmt *op, Expr *trips) {
     Cx *c = h->c;
     Tensor *t = op->op.t[0], *x = hoisted(h, t, trips);
     if (!x) return;
-    const Device *device = h->p->schedule->device;
-    int64_t here = q->s.n;
-    Stmt *n = insert(h, q, at, x, op->path);
-    double each = cost_group_ns(c, device, op, 1) * cost_trips(trips);
-    if (!decide(h->p, X_HOIST, op, each, cost_group_ns(c, device, n, 1))) {
-        (*at)--;
-        memmove(q->s.p + *at, q->s.p + *at + 1, sizeof *q->s.p * (size_t)(here - *at));
-        q->s.n--;
-        return;
-    }
+    Stmt *n = stmt_op(c, x, op->path);
+    double each = cost_group_ns(h->p, op, 1) * cost_trips(trips);
+    if (!decide(h->p, X_HOIST, op, each, cost_group_ns(h->p, n, 1))) return;
+    seq_put_at(c, q, (*at)++, n);
     Expr *idx[MAX_RANK];
     int more = x->rank - t->rank;
     if (more) idx[0] = e_sym(c, h->loop->loop.iter);
@@ -194,7 +173,9 @@ static void hoist_loop(void *user, Seq *q, int *at) {
             Tensor *x = split_term(h, t, r);
             if (!x) break;
             terms++;
-            hoist_product(h, q, at, insert(h, body, &i, x, o->path), trips);
+            Stmt *n = stmt_op(c, x, o->path);
+            seq_put_at(c, body, i++, n);
+            hoist_product(h, q, at, n, trips);
             h->independent[x->id] = true;
         }
     }

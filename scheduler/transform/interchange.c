@@ -9,6 +9,7 @@
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
+#include "scheduler/transform/wavefront.h"
 #include "utask/walk.h"
 
 #define BATCH_BYTES ((int64_t)1 << 28) /* most memory that one tensor may take then */
@@ -41,8 +42,7 @@ static Image *image_of(const Interchange *b, const Tensor *t) {
 
 /* ---- what depends on the iteration ----------------------------------------------------------- */
 static bool varies(Interchange *b, Map *seen, const Expr *e) {
-    if (!(e->flags & (EF_SYM | EF_LOAD | EF_REDUCE)) || map_geti(seen, key(e->id))) return false;
-    map_seti(seen, key(e->id), b);
+    if (!(e->flags & (EF_SYM | EF_LOAD | EF_REDUCE)) || !map_add(seen, key(e->id))) return false;
     if (e->op == E_SYM) return e->sym == b->loop->loop.iter || map_geti(b->value, key(e->sym->id));
     if (e->op == E_LOAD) {
         const Image *m = image_of(b, e->t);
@@ -102,8 +102,7 @@ typedef struct Lets {
 
 /* LETs below e that are to be substituted; those that a LET needs come after it. */
 static void find_lets(Lets *k, const Expr *e) {
-    if (!(e->flags & EF_SYM) || map_geti(k->seen, key(e->id))) return;
-    map_seti(k->seen, key(e->id), k);
+    if (!(e->flags & EF_SYM) || !map_add(k->seen, key(e->id))) return;
     const Stmt *s = e->op == E_SYM ? map_geti(k->b->value, key(e->sym->id)) : NULL;
     for (int i = 0; i < e->n; i++) find_lets(k, e->a[i]);
     if (!s) return;
@@ -130,10 +129,7 @@ static Tensor *image_new(Interchange *b, const Tensor *t, int at, Seq *q) {
     Expr *dim[MAX_RANK];
     int n = 0, rank = t->rank + (at >= 0);
     for (int i = 0; i < rank; i++) dim[i] = i == at ? b->trips : t->dim[n++];
-    Tensor *x = tensor_new(b->c, t->kind, t->dtype, rank, dim);
-    x->name = t->name;
-    x->path = t->path;
-    x->seq = q;
+    Tensor *x = tensor_like(b->c, t->kind, t, rank, dim, q);
     Image *m = NEW(b->a, Image);
     *m = (Image){x, at};
     map_seti(b->image, key(t->id), m);
@@ -144,15 +140,7 @@ static void op_new(Interchange *b, Tensor *t, Seq *q, const char *path) {
     vec_push(b->a, &q->s, stmt_op(b->c, t, path));
 }
 
-static void axes_new(Interchange *b, Tensor *t, Expr **idx) {
-    for (int i = 0; i < t->rank; i++) {
-        t->axis[i] = axis_new(b->c, t->dim[i]);
-        idx[i] = e_axis(b->c, t->axis[i]);
-    }
-}
-
 static void image_op(Interchange *b, const Stmt *s, Tensor *t, Seq *q) {
-    Expr *idx[MAX_RANK];
     if (!fixed_dims(b, t)) {
         b->ok = false;
         return;
@@ -160,9 +148,8 @@ static void image_op(Interchange *b, const Stmt *s, Tensor *t, Seq *q) {
     /* A guard must not be asked where there is no iteration. */
     bool batch = depends(b, t->body) || ((t->body->flags & EF_GUARD) && !b->some) || t->owned;
     Tensor *x = image_new(b, t, batch ? 0 : -1, q);
-    axes_new(b, x, idx);
-    Expr *body = e_subst(b->c, t->body, t->rank, t->axis, idx + batch, NULL, NULL);
-    x->body = imaged(b, body, batch ? idx[0] : NULL);
+    Expr *item = batch ? e_axis(b->c, x->axis[0]) : NULL;
+    x->body = imaged(b, expr_over(b->c, t->body, t, x, batch), item);
     x->owned = t->owned;
     op_new(b, x, q, s->path);
 }
@@ -184,6 +171,10 @@ static void view_load(void *user, Expr *e) {
     b->ok &= known_views(b, e->t);
 }
 
+static void view_expr(void *user, Expr **e) {
+    e_each_load(((Interchange *)user)->c, *e, view_load, user);
+}
+
 static void image_seq(Interchange *b, const Seq *q, Seq *to);
 
 /* The value that a loop inside starts from: one for each iteration. */
@@ -197,13 +188,10 @@ static Tensor *init_image(Interchange *b, Tensor *t, Seq *q) {
     if (m && m->at == 0) return m->t;
     dim[0] = b->trips;
     for (int i = 0; i < t->rank; i++) dim[i + 1] = t->dim[i];
-    Tensor *x = tensor_new(b->c, TK_TE, t->dtype, t->rank + 1, dim);
-    x->name = t->name;
-    x->seq = q;
-    axes_new(b, x, idx);
-    x->body = e_load(b->c, t, idx + 1);
+    Tensor *x = tensor_like(b->c, TK_TE, t, t->rank + 1, dim, q);
+    for (int i = 0; i < x->rank; i++) idx[i] = e_axis(b->c, x->axis[i]);
     b->item = idx[0];
-    x->body = e_subst(b->c, x->body, 0, NULL, NULL, load_image, b);
+    x->body = e_subst(b->c, e_load(b->c, t, idx + 1), 0, NULL, NULL, load_image, b);
     op_new(b, x, q, b->loop->path);
     return x;
 }
@@ -278,29 +266,19 @@ static void image_let(Interchange *b, Stmt *s, Seq *to) {
     }
     b->ok &=
         !(s->let.e->flags & (EF_GUARD | EF_LOAD)) || b->some || to != b->loop->loop.body->parent;
-    Stmt *n = stmt_new(b->c, S_LET, s->path);
-    n->let = s->let;
-    n->let.e = imaged(b, s->let.e, NULL);
     moves(b, s->let.sym, to);
-    vec_push(b->a, &to->s, n);
+    seq_let(b->c, to, s->let.sym, imaged(b, s->let.e, NULL), s->path);
 }
 
 static void image_seq(Interchange *b, const Seq *q, Seq *to) {
     for (int i = 0; i < q->s.n && b->ok; i++) {
         Stmt *s = q->s.p[i];
+        if (!stmt_nseq(s)) stmt_exprs(s, view_expr, b);
+        if (!b->ok) return;
         switch (s->kind) {
-        case S_LET:
-            e_each_load(b->c, s->let.e, view_load, b);
-            if (b->ok) image_let(b, s, to);
-            break;
-        case S_CHECK:
-            e_each_load(b->c, s->check.cond, view_load, b);
-            if (b->ok) image_check(b, s, to);
-            break;
-        case S_OP:
-            e_each_load(b->c, s->op.t[0]->body, view_load, b);
-            if (b->ok) image_op(b, s, s->op.t[0], to);
-            break;
+        case S_LET: image_let(b, s, to); break;
+        case S_CHECK: image_check(b, s, to); break;
+        case S_OP: image_op(b, s, s->op.t[0], to); break;
         case S_LOOP: image_loop(b, s, to); break;
         default: b->ok = false;
         }
@@ -309,10 +287,8 @@ static void image_seq(Interchange *b, const Seq *q, Seq *to) {
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 static bool independent(const Stmt *s) {
-    if (!loop_counted(s)) return false;
-    for (int i = 0; i < s->loop.scan.n; i++)
-        if (s->loop.scan.p[i].at || s->loop.scan.p[i].more) return false;
-    return !s->loop.carry.n && !s->loop.syms.n && s->loop.scan.n && s->loop.trips->pure;
+    return wave_counted(s) && !s->loop.carry.n && !s->loop.syms.n && s->loop.scan.n &&
+           s->loop.trips->pure;
 }
 
 /* No loop counts the iterations any more: their number is checked before them. */
@@ -346,10 +322,7 @@ static void try_loop(void *user, Seq *q, int *at) {
     q->s = (StmtVec){0};
     limit_trips(&b, q);
     image_seq(&b, s->loop.body, q);
-    const Device *d = p->schedule->device;
-    bool take =
-        b.ok && decide(p, X_INTERCHANGE, s, cost_stmt_ns(c, d, s, 1), cost_seq_ns(c, d, q, 1));
-    if (!take) {
+    if (!b.ok || !decide(p, X_INTERCHANGE, s, cost_stmt_ns(p, s, 1), cost_seq_ns(p, q, 1))) {
         q->s = before;
         return;
     }
@@ -357,23 +330,16 @@ static void try_loop(void *user, Seq *q, int *at) {
     for (int i = 0; i < s->loop.scan.n; i++) {
         Tensor *t = s->loop.scan.p[i].out;
         const Image *m = image_of(&b, s->loop.scan.p[i].elem);
-        Expr *idx[MAX_RANK];
-        axes_new(&b, t, idx);
+        for (int d = 0; d < t->rank; d++) t->axis[d] = axis_new(c, t->dim[d]);
         t->kind = TK_TE;
-        t->body = e_load(c, m->t, idx);
+        t->body = load_own(c, m->t, t);
         m->t->owned = false;
         op_new(&b, t, q, s->path);
     }
-    Stmt *last = stmt_new(c, S_LET, s->path);
-    last->let.sym = s->loop.iter;
-    last->let.e = b.trips;
-    vec_push(c->a, &q->s, last);
+    seq_let(c, q, s->loop.iter, b.trips, s->path);
     const StmtVec made = q->s;
-    q->s = (StmtVec){0};
-    for (int i = 0; i < *at; i++) vec_push(c->a, &q->s, before.p[i]);
-    for (int i = 0; i < made.n; i++) vec_push(c->a, &q->s, made.p[i]);
-    for (int i = *at + 1; i < before.n; i++) vec_push(c->a, &q->s, before.p[i]);
-    *at += made.n - 1;
+    q->s = before;
+    seq_replace(c, q, at, &made);
 }
 
 void pass_interchange(Program *p) { seq_rewrite(p->top, try_loop, p); }

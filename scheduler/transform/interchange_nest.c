@@ -29,7 +29,7 @@
 typedef enum Use {
     USE_STATE, /* carried by the outer loop: element l is the layer's own */
     USE_CHAIN, /* carried by the inner loop */
-    USE_BEFORE /* made in front of the inner loop */
+    USE_BEFORE /* made before the inner loop */
 } Use;
 
 /* A tensor that comes from outside of a layer's body, and what stands for it. */
@@ -97,7 +97,7 @@ static void inner_load(void *user, Expr *e) {
     if (x->ok && k->use == USE_STATE) x->ok = e->a[0] == e_sym(x->c, x->inner->loop.iter);
 }
 
-/* A load beside the inner loop: behind it of what it carried last. */
+/* A load beside the inner loop; after it, of what it carried last. */
 static void outer_load(void *user, Expr *e) {
     Nested *x = user;
     const Tensor *t = tensor_root(e->t);
@@ -125,8 +125,7 @@ static int made_by_scan(const Nested *x, int i) {
     const LoopCarry *k = &x->outer->loop.carry.p[i];
     for (int j = 0; j < x->inner->loop.scan.n; j++) {
         const Tensor *out = x->inner->loop.scan.p[j].out;
-        bool same = k->next->kind == TK_TE && k->next->rank == out->rank;
-        for (int d = 0; same && d < out->rank; d++) same = k->next->dim[d] == out->dim[d];
+        bool same = k->next->kind == TK_TE && same_dims(k->next, out);
         for (int m = 0; m < i; m++) same &= x->scan[m] != j;
         if (same && load_is_own(k->next->body, out, k->next)) return j;
     }
@@ -198,9 +197,7 @@ static Stmt *loop_new(Nested *x, const Stmt *like, Seq *q) {
     n->loop.trips = like->loop.trips;
     n->loop.cap_site = like->loop.cap_site;
     n->loop.body = seq_new(x->c, q, n, true);
-    n->loop.iter = sym_new(x->c, DT_I64, like->loop.iter->name, 0);
-    n->loop.iter->hi = like->loop.iter->hi;
-    n->loop.iter->scope = q;
+    n->loop.iter = sym_like(x->c, like->loop.iter, q);
     return n;
 }
 
@@ -218,7 +215,7 @@ static Tensor *copy_new(Nested *x, Tensor *t, Seq *q) {
     return op_new(x, r, load_own(x->c, t, r), q, true);
 }
 
-/* One with a further dimension in front. */
+/* One with one more dimension, the first. */
 static Tensor *stack_new(Nested *x, TensorKind kind, const Tensor *t, Expr *n, Seq *q) {
     Expr *dim[MAX_RANK] = {e_max(x->c, n, e_int(x->c, 0))};
     memcpy(dim + 1, t->dim, sizeof *dim * (size_t)t->rank);
@@ -360,7 +357,7 @@ static void becomes(Nested *x, Tensor *t, Tensor *value, Seq *q) {
     op_new(x, t, load_own(x->c, value, t), q, false);
 }
 
-static void put_behind(Nested *x, Seq *q) {
+static void put_after(Nested *x, Seq *q) {
     const Stmt *s = x->outer;
     int n = s->loop.body->s.n;
     if (s->loop.scan.n) {
@@ -378,10 +375,7 @@ static void put_behind(Nested *x, Seq *q) {
         becomes(x, t,
                 x->scan[i] < 0 ? clone_tensor(&k, s->loop.carry.p[i].next) : crossing(x, t)->t, q);
     }
-    Stmt *made = stmt_new(x->c, S_LET, s->path);
-    made->let.sym = s->loop.iter;
-    made->let.e = e_max(x->c, s->loop.trips, e_int(x->c, 0));
-    vec_push(x->a, &q->s, made);
+    seq_let(x->c, q, s->loop.iter, e_max(x->c, s->loop.trips, e_int(x->c, 0)), s->path);
 }
 
 /* ---- whether to ----------------------------------------------------------------------------- */
@@ -410,8 +404,7 @@ static void count_load(void *user, Expr *e) {
     const Tensor *t = tensor_root(e->t);
     if (t->seq == x->inner->loop.body && t->kind == TK_TE && t->body->op == E_LOAD)
         count_load(r, t->body); /* a part of another */
-    if (t->seq == x->inner->loop.body || map_geti(r->seen, (uint64_t)e->id + 1)) return;
-    map_seti(r->seen, (uint64_t)e->id + 1, e);
+    if (t->seq == x->inner->loop.body || !map_add(r->seen, (uint64_t)e->id + 1)) return;
     const NestTensor *k = crossing(x, e->t);
     double bytes = (double)dtype_size(e->t->dtype);
     bool step = k && k->use != USE_STATE, layer = false;
@@ -430,10 +423,8 @@ static void count_load(void *user, Expr *e) {
 }
 
 static double read_ns(const Nested *x, double bytes, double again) {
-    const Device *d = x->p->schedule->device;
-    int units = x->p->schedule->units, l = LEVEL_LANE;
-    while (l <= LEVEL_TEAM && (!d->level[l].name || again / units > (double)d->level[l].bytes)) l++;
-    return bytes / units / (l <= LEVEL_TEAM ? d->level[l].read_gbps : d->dram_gbps);
+    int units = x->p->schedule->units;
+    return bytes / units / device_gbps(x->p->schedule->device, again / units);
 }
 
 /* What an iteration reads is read again by the next one, but for what its number says: that when
@@ -457,7 +448,7 @@ static bool worth(Nested *x) {
     const Stmt *in = x->inner;
     int units = x->p->schedule->units;
     double steps = cost_trips(x->outer->loop.trips), layers = cost_trips(in->loop.trips), more = 0;
-    double once = cost_seq_ns(x->c, d, in->loop.body, units);
+    double once = cost_seq_ns(x->p, in->loop.body, units);
     /* What is carried along the layers is there for all steps: written and read once more. */
     for (int i = 0; i < in->loop.carry.n; i++) {
         const Tensor *t = in->loop.carry.p[i].phi;
@@ -478,13 +469,12 @@ static void try_loop(void *user, Seq *q, int *at) {
     const StmtVec before = q->s;
     Tensor **init = NEWN(x.a, Tensor *, x.inner->loop.carry.n);
     q->s = (StmtVec){0};
-    for (int k = 0; k < *at; k++) vec_push(x.a, &q->s, before.p[k]);
     put_before(&x, q, init);
     put_layers(&x, q, init);
-    put_behind(&x, q);
-    const int last = q->s.n - 1;
-    for (int k = *at + 1; k < before.n; k++) vec_push(x.a, &q->s, before.p[k]);
-    *at = last;
+    put_after(&x, q);
+    const StmtVec made = q->s;
+    q->s = before;
+    seq_replace(x.c, q, at, &made);
 }
 
 void pass_interchange_nest(Program *p) { seq_rewrite(p->top, try_loop, p); }

@@ -140,10 +140,16 @@ static void wishes(Layout *y) {
         (array)[(n)-1] = moved;                                                                    \
     } while (0)
 
+/* The dimension of t that goes last; -1: its order stays. */
+static int moved_dim(const Layout *y, const Tensor *t) {
+    int d = y->last[t->id] - 1;
+    return d < t->rank - 1 ? d : -1;
+}
+
 static Expr *reorder_load(void *user, Expr *e) {
     Layout *y = user;
-    int d = y->last[e->t->id] - 1;
-    if (d < 0 || d == e->t->rank - 1) return NULL;
+    int d = moved_dim(y, e->t);
+    if (d < 0) return NULL;
     Expr *idx[MAX_RANK];
     memcpy(idx, e->a, sizeof *idx * (size_t)e->n);
     MOVE_LAST(idx, d, e->n);
@@ -162,17 +168,16 @@ void pass_layout(Program *p) {
     wishes(&y);
     for (int i = 0; i < y.te.n; i++) {
         Tensor *t = y.te.p[i];
-        int d = y.last[t->id] - 1;
-        if (d >= 0 && d < t->rank - 1) {
-            MOVE_LAST(t->dim, d, t->rank);
-            MOVE_LAST(t->axis, d, t->rank);
-        }
+        int d = moved_dim(&y, t);
+        if (d < 0) continue;
+        MOVE_LAST(t->dim, d, t->rank);
+        MOVE_LAST(t->axis, d, t->rank);
     }
     for (int i = 0; i < y.branch.n; i++)
         for (int k = 0; k < y.branch.p[i]->br.joins.n; k++) {
             Tensor *t = y.branch.p[i]->br.joins.p[k].out;
-            int d = y.last[t->id] - 1;
-            if (d >= 0 && d < t->rank - 1) MOVE_LAST(t->dim, d, t->rank);
+            int d = moved_dim(&y, t);
+            if (d >= 0) MOVE_LAST(t->dim, d, t->rank);
         }
     for (int i = 0; i < y.te.n; i++)
         y.te.p[i]->body = e_subst(p->cx, y.te.p[i]->body, 0, NULL, NULL, reorder_load, &y);

@@ -35,8 +35,7 @@ static Expr *before_loop(Cx *c, const Stmt *loop, const Stmt *s) {
     if (!is_monotone(c, cond, x)) return NULL;
     Expr *to[2] = {e_int(c, 0), e_addi(c, trips, -1)};
     Expr *first = e_replace(c, own, iter, to[0]), *last = e_replace(c, own, iter, to[1]);
-    if (!expr_visible(first, outer) || loop_varies(loop, first) || !expr_visible(last, outer))
-        return NULL;
+    if (!loop_keeps(loop, first) || !expr_visible(last, outer)) return NULL;
     /* The values of the iteration that fails. */
     Expr *say[SAID_MAX], *tell = s->check.cond;
     int n = tell->op == E_TELL ? tell->n - 1 : 0;
@@ -44,15 +43,14 @@ static Expr *before_loop(Cx *c, const Stmt *loop, const Stmt *s) {
         Expr *v[2];
         for (int k = 0; k < 2; k++) {
             v[k] = e_replace(c, tell->a[1 + i], iter, to[k]);
-            if (!v[k]->pure || !expr_visible(v[k], outer) || loop_varies(loop, v[k]))
-                v[k] = e_int(c, UNSAID);
+            if (!v[k]->pure || !loop_keeps(loop, v[k])) v[k] = e_int(c, UNSAID);
         }
         say[i] = e_sel(c, first, v[1], v[0]);
     }
     return e_tell(c, e_or(c, e_le(c, trips, e_int(c, 0)), e_and(c, first, last)), n, say);
 }
 
-/* The loop at q->s.p[*at]: its checks go in front of it. */
+/* The loop at q->s.p[*at]: its checks go before it. */
 static void lift(void *user, Seq *q, int *at) {
     Cx *c = user;
     Stmt *loop = q->s.p[*at];

@@ -21,7 +21,7 @@
 typedef struct Arm {
     Seq *q;
     int n;                             /* parts */
-    int end[PARTS_MAX];                /* statement behind each part */
+    int end[PARTS_MAX];                /* statement after each part */
     Level want[PARTS_MAX];             /* of the units that it wants */
     double ns[PARTS_MAX][LEVEL_COUNT]; /* by the units of a level, with their barriers */
 } Arm;
@@ -55,8 +55,7 @@ static void hit_sym(void *user, Sym *s) {
     x->hit |= map_geti(x->sym, (uint64_t)s->id + 1) != NULL;
 }
 
-/* Whether the arm can be cut in front of statement i: no symbol is used beyond. `k`: which arm of
- * s. */
+/* Whether arm k of s can be cut before statement i: no symbol defined before is used after. */
 static bool can_cut(Recluster *x, const Stmt *s, int k, int i) {
     const Seq *q = s->br.arm[k];
     x->tensor = map_new(x->a);
@@ -73,7 +72,7 @@ static double barrier_ns(const Recluster *x, Level l) {
     return l == LEVEL_CORE ? 0 : x->p->schedule->device->level[l].barrier_ns;
 }
 
-/* Of what takes so long by level: where not all units run it, all meet then. */
+/* With the barrier for all units after it where not all of them run it. `ns`: by level. */
 static double handed_ns(const Recluster *x, const double ns[LEVEL_COUNT], Level l) {
     return ns[l] + (l < LEVEL_TEAM ? barrier_ns(x, LEVEL_TEAM) : 0);
 }
@@ -89,7 +88,7 @@ static Level times(const Recluster *x, const Stmt *s, bool crosses, bool forced,
     for (Level l = LEVEL_CORE; l <= LEVEL_TEAM; l++) {
         ns[l] = HUGE_VAL;
         if (l == LEVEL_CLUSTER && (!cluster || cluster >= k->units)) continue;
-        ns[l] = cost_stmt_ns(x->c, d, s, schedule_units(k, l));
+        ns[l] = cost_stmt_ns(x->p, s, schedule_units(k, l));
         if (ns[l] + barrier_ns(x, l) < ns[best] + barrier_ns(x, best)) best = l;
     }
     for (Level l = LEVEL_CORE; l <= LEVEL_TEAM && crosses; l++) ns[l] += barrier_ns(x, l);
@@ -100,7 +99,7 @@ static Level times(const Recluster *x, const Stmt *s, bool crosses, bool forced,
 
 static void cut(Recluster *x, const Stmt *s, int k, bool forced, Arm *arm) {
     *arm = (Arm){.q = s->br.arm[k]};
-    int begin = 0; /* of the uniform values in front of the statement at hand */
+    int begin = 0; /* of the uniform values before the present statement */
     Map *fresh = map_new(x->a);
     for (int i = 0; i < arm->q->s.n; i++) {
         const Stmt *o = arm->q->s.p[i];
@@ -218,16 +217,13 @@ static BranchOrder order_of(const Arm *arm) {
 static void build(Recluster *x, Seq *q, int *at, Arm *arm, const BranchOrder *order) {
     Cx *c = x->c;
     Stmt *s = q->s.p[*at];
-    StmtVec list = {0}, rest[2] = {arm[0].q->s, arm[1].q->s};
+    StmtVec rest[2] = {arm[0].q->s, arm[1].q->s};
+    Seq made = {0};
     Expr *cond = s->br.cond;
-    for (int i = 0; i < *at; i++) vec_push(x->a, &list, q->s.p[i]);
     if (!cond->pure) {
-        Stmt *let = stmt_new(c, S_LET, s->path);
-        let->let.sym = sym_new(c, DT_BOOL, "c", 0);
-        let->let.sym->scope = q;
-        let->let.e = cond;
-        cond = e_sym(c, let->let.sym);
-        vec_push(x->a, &list, let);
+        Sym *once = sym_new(c, DT_BOOL, "c", 0);
+        once->scope = q;
+        cond = seq_let(c, &made, once, cond, s->path);
     }
     for (int i = 0; i < s->br.joins.n; i++) /* an arm's fault need not be in its last part */
         s->br.joins.p[i].half = true;
@@ -247,12 +243,9 @@ static void build(Recluster *x, Seq *q, int *at, Arm *arm, const BranchOrder *or
         }
         b->br.arm[0] = to[0];
         b->br.arm[1] = to[1];
-        vec_push(x->a, &list, b);
+        vec_push(x->a, &made.s, b);
     }
-    int end = list.n - 1;
-    for (int i = *at + 1; i < q->s.n; i++) vec_push(x->a, &list, q->s.p[i]);
-    q->s = list;
-    *at = end;
+    seq_replace(c, q, at, &made.s);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
@@ -280,8 +273,9 @@ static void try_branch(void *user, Seq *q, int *at) {
                          all = handed_ns(x, ns, LEVEL_TEAM);
             for (Level l = LEVEL_CORE; l <= LEVEL_TEAM; l++) whole[l] += 0.5 * ns[l];
             mixed += 0.5 * (one < all ? one : all);
-            const bool changes = i && arm[k].want[i] < LEVEL_TEAM &&
-                                 arm[k].want[i - 1] == LEVEL_TEAM; /* they meet in front, too */
+            const bool changes =
+                i && arm[k].want[i] < LEVEL_TEAM &&
+                arm[k].want[i - 1] == LEVEL_TEAM; /* they synchronize before it, too */
             cut_ns += 0.5 * (handed_ns(x, ns, arm[k].want[i]) +
                              (changes ? barrier_ns(x, LEVEL_TEAM) : 0));
         }

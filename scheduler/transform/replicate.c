@@ -2,13 +2,13 @@
  *
  * What the activations of a recursion compute on their way down (which arm they take, what they
  * pass on) is little, but a unit that needs all of it would have to wait for those who computed it,
- * several times an activation. Where the cost model finds it no dearer, each unit computes all of
- * it into memory of its own, and nobody waits.
+ * several times an activation. Where the cost model finds it no more expensive, each unit computes
+ * all of it into memory of its own, and none waits.
  *
  * Requires the final groups; comes before unit levels are chosen. Only what is made of parameters,
- * of values from outside and of others like it qualifies: then units have not to meet in front of
- * it either. Its size has to be known at run time only: what is known when compiling has a place in
- * the activation's frame, one for all units. The same holds of the arguments of the first call. */
+ * of values from outside and of others like it qualifies: then units need not synchronize before it
+ * either. Its size must be unknown at compile time: what has a known size lies in the activation's
+ * frame, which all units share. The same holds for the arguments of the first call. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/plan/crossing.h"
 #include "scheduler/cost/decide.h"
@@ -79,8 +79,8 @@ static void replicate(Replicate *x, Seq *q) {
             bool needed = false;
             stmt_writes(made, s);
             for (int k = i + 1; k < q->s.n && !needed; k++) needed = needs_all(x, made, q->s.p[k]);
-            double own = cost_stmt_ns(x->c, d, s, 1);
-            double shared = fmin(own, cost_stmt_ns(x->c, d, s, units));
+            double own = cost_stmt_ns(x->p, s, 1);
+            double shared = fmin(own, cost_stmt_ns(x->p, s, units));
             s->each = needed &&
                       decide(x->p, X_REPLICATE, s, shared + d->level[LEVEL_TEAM].barrier_ns, own);
         }
@@ -103,7 +103,7 @@ static void arguments(Replicate *x, Seq *q, const Stmt *start) {
         bool argument = false, free = !t->owned && !t->ret && !t->base && t->rank >= 0 && !t->blob;
         for (int k = 0; k < start->call.f->narg; k++) argument |= start->call.arg[k] == t;
         e_each_load(x->c, t->body, outside_only, &free);
-        double own = cost_stmt_ns(x->c, d, s, 1);
+        double own = cost_stmt_ns(x->p, s, 1);
         if (argument && free)
             s->each = decide(x->p, X_REPLICATE, s, own + d->level[LEVEL_TEAM].barrier_ns, own);
     }

@@ -31,20 +31,6 @@ typedef struct Reuse {
 
 static uint64_t key(int id) { return (uint64_t)id + 1; }
 
-static bool is_carried(const Reuse *u, const Tensor *t) {
-    for (int i = 0; i < u->loop->loop.carry.n; i++)
-        if (u->loop->loop.carry.p[i].phi == t) return true;
-    return false;
-}
-
-static bool from_outside(const Reuse *u, const Tensor *t) {
-    t = tensor_root(t);
-    if (t->kind == TK_CONST || t->kind == TK_INPUT) return true;
-    for (int i = 0; i < u->loop->loop.scan.n; i++)
-        if (u->loop->loop.scan.p[i].out == t) return false;
-    return !is_carried(u, t) && t->seq && !seq_inside(t->seq, u->loop->loop.body);
-}
-
 /* ---- expressions written out ----------------------------------------------------------------- */
 typedef struct Expand {
     Reuse *u;
@@ -58,9 +44,9 @@ static Expr *expand(Expand *x, Expr *e);
 
 static Expr *expand_load(Expand *x, Expr *e) {
     Reuse *u = x->u;
-    if (from_outside(u, e->t)) return e;
+    if (loop_reads_outside(u->loop, e->t)) return e;
     if (x->stop && map_geti(u->next, key(e->t->id))) return e;
-    if (is_carried(u, e->t)) {
+    if (loop_carries(u->loop, e->t)) {
         x->ok &= !x->stop;
         return e;
     }
@@ -83,8 +69,7 @@ static Expr *expand(Expand *x, Expr *e) {
         x->ok &= s || loop_varies(x->u->loop, e) || expr_visible(e, x->u->loop->loop.body->parent);
     } else {
         for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++)
-            x->ok &= expr_visible(e->raxis[i]->extent, x->u->loop->loop.body->parent) &&
-                     !loop_varies(x->u->loop, e->raxis[i]->extent);
+            x->ok &= loop_keeps(x->u->loop, e->raxis[i]->extent);
         Expr *small[MAX_RANK], **a = e->n <= MAX_RANK ? small : NEWN(c->a, Expr *, e->n);
         for (int i = 0; i < e->n; i++) a[i] = expand(x, e->a[i]);
         r = expr_rebuild(c, e, a);
@@ -208,38 +193,27 @@ static void index_body(Reuse *u) {
 }
 
 /* ---- what does not change -------------------------------------------------------------------- */
-typedef struct Work1 {
-    double each, bytes; /* ns to compute it; bytes of its value */
-} Work1;
-
-static Work1 work_of(Reuse *u, Tensor *t, Expr *body) {
+/* Whether to compute t once, before the loop, and to read or write it `times`, instead of computing
+ * `body` in each iteration, as s does. */
+static bool worth(Reuse *u, const Stmt *s, Tensor *t, Expr *body, double times) {
     const Device *d = u->p->schedule->device;
     Expr *kept = t->body;
     t->body = body;
     Work w = cost_work(u->c, stmt_op(u->c, t, ""), COST_UNKNOWN);
     t->body = kept;
-    Work1 k = {w.flops / d->gflops + w.simple * (w.scalar ? d->scalar_ns : d->element_ns) +
-                   w.expensive * (w.scalar ? 10 * d->scalar_ns : d->function_ns),
-               w.written};
-    return k;
-}
-
-static double bytes_ns(Reuse *u, double bytes) {
-    const Device *d = u->p->schedule->device;
-    for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
-        if (d->level[l].name && bytes <= (double)d->level[l].bytes)
-            return bytes / d->level[l].read_gbps;
-    return bytes / d->dram_gbps;
+    double each = cost_compute_ns(d, &w);
+    return decide(u->p, X_REUSE, s, each * cost_trips(u->loop->loop.trips),
+                  d->group_ns + each + w.written / device_gbps(d, w.written) * times);
 }
 
 /* e depends neither on the iteration nor on anything carried. */
 static void only_outside(void *user, Expr *e) {
     void **arg = user;
-    if (!from_outside(arg[0], e->t)) *(bool *)arg[1] = false;
+    if (!loop_reads_outside(arg[0], e->t)) *(bool *)arg[1] = false;
 }
 static bool is_invariant(Reuse *u, Expr *e) {
     bool ok = !loop_varies(u->loop, e);
-    void *arg[2] = {u, &ok};
+    void *arg[2] = {u->loop, &ok};
     e_each_load(u->c, e, only_outside, arg);
     return ok;
 }
@@ -254,14 +228,9 @@ static void move_out(Reuse *u, Seq *q, int *at) {
         Expr *e = written_out(u, t, false);
         if (!e || e->pure || !(e->flags & EF_LOAD) || !is_invariant(u, e) || !is_safe(u->c, e))
             continue;
-        Work1 k = work_of(u, t, e);
-        double trips = cost_trips(u->loop->loop.trips), group = u->p->schedule->device->group_ns;
-        double changed = group + k.each + bytes_ns(u, k.bytes) * (1 + trips);
-        if (!decide(u->p, X_REUSE, s, k.each * trips, changed)) continue;
+        if (!worth(u, s, t, e, 1 + cost_trips(u->loop->loop.trips))) continue;
         Tensor *x = tensor_like(u->c, TK_TE, t, t->rank, t->dim, body->parent);
-        Expr *to[MAX_RANK];
-        for (int d = 0; d < t->rank; d++) to[d] = e_axis(u->c, x->axis[d]);
-        x->body = e_subst(u->c, e, t->rank, t->axis, to, NULL, NULL);
+        x->body = expr_over(u->c, e, t, x, 0);
         seq_put_at(u->c, q, (*at)++, stmt_op(u->c, x, s->path));
         t->body = load_own(u->c, x, t);
     }
@@ -319,17 +288,10 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     Tensor *tb = b->op.t[0];
     Expr *first = when_entered(u, at_first(u, eb));
     if (!first || !is_invariant(u, first)) return false;
+    if (!worth(u, b, tb, eb, 2 * cost_trips(u->loop->loop.trips))) return false;
     Tensor *init = tensor_like(u->c, TK_TE, tb, tb->rank, tb->dim, body->parent);
-    Expr *to[MAX_RANK];
-    for (int d = 0; d < tb->rank; d++) to[d] = e_axis(u->c, init->axis[d]);
-    init->body = e_subst(u->c, first, tb->rank, tb->axis, to, NULL, NULL);
-    Stmt *begin = stmt_op(u->c, init, b->path);
-    Work1 k = work_of(u, tb, eb);
-    double trips = cost_trips(u->loop->loop.trips), group = u->p->schedule->device->group_ns;
-    if (!decide(u->p, X_REUSE, b, k.each * trips,
-                group + k.each + 2 * bytes_ns(u, k.bytes) * trips))
-        return false;
-    seq_put_at(u->c, q, (*at)++, begin);
+    init->body = expr_over(u->c, first, tb, init, 0);
+    seq_put_at(u->c, q, (*at)++, stmt_op(u->c, init, b->path));
     Tensor *phi = tensor_like(u->c, TK_PHI, tb, tb->rank, tb->dim, body->parent), *next = ta;
     if (ta->owned) {
         next = tensor_like(u->c, TK_TE, tb, tb->rank, tb->dim, body);

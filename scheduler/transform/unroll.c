@@ -20,12 +20,6 @@
 #define COPY_CALL_NS 50.0
 #define COPY_CHAIN_NS 1.0
 
-typedef struct Unroll {
-    Program *p;
-    Cx *c;
-    Arena *a;
-} Unroll;
-
 /* ---- legality -------------------------------------------------------------------------------- */
 /* A part of the carried value is replaced: the loop keeps it in one buffer as it is (inplace.c). */
 static bool updates(const LoopCarry *k) {
@@ -56,19 +50,13 @@ typedef struct LoopPart {
 } LoopPart;
 
 /* A symbol for e at the end of q: values of the copies in turn. */
-static Expr *bind(Unroll *u, Seq *q, const Sym *like, Expr *e) {
+static Expr *bind(Program *p, Seq *q, const Sym *like, Expr *e) {
     if (e->op == E_CONST || e->op == E_SYM) return e;
-    Stmt *s = stmt_new(u->c, S_LET, q->owner->path);
-    s->let.sym = sym_new(u->c, like->dtype, like->name, like->lo);
-    s->let.sym->hi = like->hi;
-    s->let.sym->scope = q;
-    s->let.e = e;
-    vec_push(u->a, &q->s, s);
-    return e_sym(u->c, s->let.sym);
+    return seq_let(p->cx, q, sym_like(p->cx, like, q), e, q->owner->path);
 }
 
-static Stmt *loop_part(Unroll *u, const Stmt *s, const LoopPart *part) {
-    Cx *c = u->c;
+static Stmt *loop_part(Program *p, const Stmt *s, const LoopPart *part) {
+    Cx *c = p->cx;
     Seq *outer = s->loop.body->parent;
     Stmt *n = stmt_new(c, S_LOOP, s->path);
     Clone k = clone_new(c);
@@ -85,19 +73,19 @@ static Stmt *loop_part(Unroll *u, const Stmt *s, const LoopPart *part) {
         LoopSym y = {.init = part->before ? e_sym(c, part->before->loop.syms.p[i].sym) : x->init};
         y.sym = part->last ? x->sym : clone_sym(&k, x->sym, outer);
         clone_map_sym(&k, x->sym, once ? y.init : e_sym(c, y.sym));
-        vec_push(u->a, &n->loop.syms, y);
+        vec_push(p->cx->a, &n->loop.syms, y);
     }
     for (int i = 0; i < s->loop.carry.n; i++) {
         const LoopCarry *x = &s->loop.carry.p[i];
         LoopCarry y = {.init = part->before ? part->before->loop.carry.p[i].phi : x->init};
         y.phi = part->last ? x->phi : clone_like(&k, x->phi, outer);
         clone_map_tensor(&k, x->phi, once ? y.init : y.phi);
-        vec_push(u->a, &n->loop.carry, y);
+        vec_push(p->cx->a, &n->loop.carry, y);
     }
     Expr *at = e_add(c, part->first, e_muli(c, e_sym(c, n->loop.iter), part->copies));
     n->loop.made = e_addi(c, at, part->copies - 1);
-    Expr **value = NEWN(u->a, Expr *, s->loop.syms.n + 1);
-    Tensor **next = NEWN(u->a, Tensor *, s->loop.carry.n + 1);
+    Expr **value = NEWN(p->cx->a, Expr *, s->loop.syms.n + 1);
+    Tensor **next = NEWN(p->cx->a, Tensor *, s->loop.carry.n + 1);
     for (int j = 0; j < part->copies; j++) {
         bool end = j == part->copies - 1;
         clone_again(&k);
@@ -110,14 +98,14 @@ static Stmt *loop_part(Unroll *u, const Stmt *s, const LoopPart *part) {
             const LoopScan *x = &s->loop.scan.p[i];
             LoopScan y = {clone_tensor(&k, x->elem), x->out, e_addi(c, at, j),
                           part->before || j > 0};
-            vec_push(u->a, &n->loop.scan, y);
+            vec_push(p->cx->a, &n->loop.scan, y);
         }
         for (int i = 0; i < s->loop.syms.n; i++) {
             if (end)
                 n->loop.syms.p[i].next = value[i];
             else
                 clone_map_sym(&k, s->loop.syms.p[i].sym,
-                              bind(u, n->loop.body, s->loop.syms.p[i].sym, value[i]));
+                              bind(p, n->loop.body, s->loop.syms.p[i].sym, value[i]));
         }
         for (int i = 0; i < s->loop.carry.n; i++) {
             if (end)
@@ -131,24 +119,24 @@ static Stmt *loop_part(Unroll *u, const Stmt *s, const LoopPart *part) {
 }
 
 /* The loop at q->s.p[*at] by `copies`; leaves *at at the last statement that stands for it. */
-static void unroll(Unroll *u, Seq *q, int *at, int copies) {
-    Cx *c = u->c;
+static void unroll(Program *p, Seq *q, int *at, int copies) {
+    Cx *c = p->cx;
     const Stmt *s = q->s.p[*at];
     Expr *all = e_max(c, s->loop.trips, e_int(c, 0)), *turns = e_div(c, all, e_int(c, copies));
     Expr *done = e_muli(c, turns, copies), *rest = e_sub(c, all, done);
     bool whole = e_is_ival(rest, 0);
     LoopPart main = {copies, e_int(c, 0), turns, NULL, whole};
-    q->s.p[*at] = loop_part(u, s, &main);
+    q->s.p[*at] = loop_part(p, s, &main);
     if (!whole) {
         LoopPart tail = {1, done, rest, q->s.p[*at], true};
-        seq_put_at(u->c, q, *at + 1, loop_part(u, s, &tail));
+        seq_put_at(p->cx, q, *at + 1, loop_part(p, s, &tail));
         ++*at;
     }
     /* After a loop its number is that of the trips made. */
     Stmt *made = stmt_new(c, S_LET, s->path);
     made->let.sym = s->loop.iter;
     made->let.e = all;
-    seq_put_at(u->c, q, ++*at, made);
+    seq_put_at(p->cx, q, ++*at, made);
 }
 
 /* ---- whether --------------------------------------------------------------------------------- */
@@ -160,18 +148,13 @@ typedef struct OwnReads {
 
 static void chain_load(void *user, Expr *e) {
     OwnReads *k = user;
-    const Seq *q = e->t->seq;
-    bool carried = false;
-    for (int i = 0; i < k->loop->loop.carry.n; i++) carried |= k->loop->loop.carry.p[i].phi == e->t;
-    while (q && q != k->loop->loop.body) q = q->parent;
-    bool equal = e->t->rank == k->t->rank;
-    for (int i = 0; equal && i < k->t->rank; i++) equal = e->t->dim[i] == k->t->dim[i];
-    if (q || carried) k->own &= equal && load_is_own(e, e->t, k->t);
+    if (seq_inside(e->t->seq, k->loop->loop.body) || loop_carries(k->loop, e->t))
+        k->own &= same_dims(e->t, k->t) && load_is_own(e, e->t, k->t);
 }
 
 /* The body is one chain of element operations over one domain: one group for any number of copies.
  */
-static bool is_chain(Unroll *u, const Stmt *s) {
+static bool is_chain(Program *p, const Stmt *s) {
     const Tensor *lead = NULL;
     for (int i = 0; i < s->loop.body->s.n; i++) {
         const Stmt *o = s->loop.body->s.p[i];
@@ -180,7 +163,7 @@ static bool is_chain(Unroll *u, const Stmt *s) {
         OwnReads k = {s, o->op.t[0], true};
         if (!lead) lead = k.t;
         if (!same_dims(lead, k.t) || k.t->body->flags & (EF_REDUCE | EF_GUARD)) return false;
-        e_each_load(u->c, k.t->body, chain_load, &k);
+        e_each_load(p->cx, k.t->body, chain_load, &k);
         if (!k.own) return false;
     }
     return lead != NULL;
@@ -188,14 +171,14 @@ static bool is_chain(Unroll *u, const Stmt *s) {
 
 /* Times of the whole loop as it is, and by `copies`. Of a chain, a trip is one group, and carried
  * values are read and written once in a trip. */
-static void times(Unroll *u, const Stmt *s, bool chain, int copies, double *plain,
+static void times(Program *p, const Stmt *s, bool chain, int copies, double *plain,
                   double *changed) {
-    const Device *d = u->p->schedule->device;
-    int units = u->p->schedule->units, n = 0;
+    const Device *d = p->schedule->device;
+    int units = p->schedule->units, n = 0;
     double trips = cost_trips(s->loop.trips), each = 0, once = TRIP_NS;
     for (int i = 0; i < s->loop.body->s.n; i++) {
         const Stmt *o = s->loop.body->s.p[i];
-        double t = cost_stmt_ns(u->c, d, o, units);
+        double t = cost_stmt_ns(p, o, units);
         n++;
         each += chain && o->kind == S_OP ? t - d->group_ns : t;
     }
@@ -210,29 +193,26 @@ static void times(Unroll *u, const Stmt *s, bool chain, int copies, double *plai
 }
 
 /* How many copies are best; 1: none. */
-static int best_copies(Unroll *u, const Stmt *s, double *plain, double *changed) {
+static int best_copies(Program *p, const Stmt *s, double *plain, double *changed) {
     int64_t trips;
-    bool known = e_is_int(s->loop.trips, &trips), chain = is_chain(u, s);
+    bool known = e_is_int(s->loop.trips, &trips), chain = is_chain(p, s);
     int best = 1;
     for (int n = 2; n <= COPIES_MAX; n++) {
-        double p, x;
+        double once, more;
         if (known ? trips < n || (n & (n - 1) && trips != n) : (n & (n - 1)) != 0) continue;
-        times(u, s, chain, n, &p, &x);
-        if (best == 1 || x < *changed) best = n, *plain = p, *changed = x;
+        times(p, s, chain, n, &once, &more);
+        if (best == 1 || more < *changed) best = n, *plain = once, *changed = more;
     }
     return best;
 }
 
 static void try_loop(void *user, Seq *q, int *at) {
-    Unroll *u = user;
+    Program *p = user;
     Stmt *s = q->s.p[*at];
     double plain = 0, changed = 0;
     if (!can_unroll(s)) return;
-    int n = best_copies(u, s, &plain, &changed);
-    if (n > 1 && decide(u->p, X_UNROLL, s, plain, changed)) unroll(u, q, at, n);
+    int n = best_copies(p, s, &plain, &changed);
+    if (n > 1 && decide(p, X_UNROLL, s, plain, changed)) unroll(p, q, at, n);
 }
 
-void pass_unroll(Program *p) {
-    Unroll u = {.p = p, .c = p->cx, .a = p->cx->a};
-    seq_rewrite(p->top, try_loop, &u);
-}
+void pass_unroll(Program *p) { seq_rewrite(p->top, try_loop, p); }

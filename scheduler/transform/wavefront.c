@@ -6,11 +6,11 @@
  * slices, one in each iteration.
  *
  * Fused, iteration s runs iteration s of every member, one after the other. Skewed, a member that
- * reads another one runs at least one iteration behind it, s = t + offset: a diagonal holds work of
- * all members that does not depend on each other, so that the units meet once for all of them. The
- * value that crosses is carried to the next diagonal. In the diagonals in which a member has no
- * iteration it computes something from clamped positions, and its carried values keep what they
- * have; only bodies that cannot fault by that are skewed. */
+ * reads another one runs at least one iteration later, s = t + offset: a diagonal holds work of all
+ * members that does not depend on each other, so that units synchronize once for all of them. The
+ * value that crosses is carried to the next diagonal. On a diagonal where a member has no
+ * iteration, it computes something from clamped positions, and its carried values stay as they are.
+ * Only bodies that cannot fault then are skewed. */
 #include "scheduler/cost/cost.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/passes.h"
@@ -223,11 +223,8 @@ static Tensor *slice(Wave *w, Member *m, Tensor *t) {
                 if (w->m[j].s->loop.scan.p[i].out == t)
                     r = delayed(w, j, i, m->offset - w->m[j].offset);
     } else if (t->kind == TK_VIEW) {
-        r = tensor_new(w->c, TK_VIEW, t->dtype, t->rank - 1, dims);
+        r = tensor_like(w->c, TK_VIEW, t, t->rank - 1, dims, w->body);
         r->base = slice(w, m, t->base);
-        r->name = t->name;
-        r->path = t->path;
-        r->seq = w->body;
     } else {
         r = tensor_like(w->c, TK_TE, t, t->rank - 1, dims, w->body);
         Expr *to[MAX_RANK];
@@ -278,8 +275,7 @@ typedef struct Ordered {
 typedef VEC(Ordered) OrderedVec;
 
 static void push(Wave *w, OrderedVec *v, Stmt *s, int member) {
-    Ordered o = {s, member};
-    vec_push(w->a, v, o);
+    vec_push(w->a, v, ((Ordered){s, member}));
 }
 
 static void rewrite(void *user, Expr **e) {
@@ -345,16 +341,11 @@ static void add_member(Wave *w, Stmt *one, int k, OrderedVec *body, StmtVec *beh
             Expr *dim[MAX_RANK], *idx[MAX_RANK];
             memcpy(dim, out->dim, sizeof dim);
             dim[0] = one->loop.trips;
-            y.out = tensor_new(c, TK_SCAN, out->dtype, out->rank, dim);
-            y.out->name = out->name;
-            y.out->path = out->path;
-            y.out->seq = w->q;
+            y.out = tensor_like(c, TK_SCAN, out, out->rank, dim, w->q);
             out->kind = TK_TE;
-            for (int d = 0; d < out->rank; d++) {
-                out->axis[d] = axis_new(c, out->dim[d]);
-                idx[d] =
-                    d ? e_axis(c, out->axis[d]) : e_addi(c, e_axis(c, out->axis[d]), m->offset);
-            }
+            for (int d = 0; d < out->rank; d++)
+                idx[d] = e_axis(c, out->axis[d] = axis_new(c, out->dim[d]));
+            idx[0] = e_addi(c, idx[0], m->offset);
             out->body = e_load(c, y.out, idx);
             vec_push(w->a, behind, stmt_op(w->c, out, m->s->path));
         }
@@ -381,8 +372,8 @@ static void build(Wave *w) {
         one->loop.iter = sym_new(c, DT_I64, "d", 0);
         one->loop.iter->scope = w->q;
         if (e_is_int(one->loop.trips, &n)) one->loop.iter->hi = n;
+        one->loop.made = e_addi(c, e_sym(c, one->loop.iter), -w->span);
     }
-    if (w->span) one->loop.made = e_addi(c, e_sym(c, one->loop.iter), -w->span);
     for (int k = 0; k < w->n; k++) add_member(w, one, k, &body, &behind);
     for (int i = 0; i < w->delay.n; i++) {
         Delay *d = &w->delay.p[i];
@@ -398,7 +389,7 @@ static void build(Wave *w) {
     for (int k = 0; k <= l.top; k++)
         for (int i = 0; i < body.n; i++)
             if (level[i] == k) vec_push(w->a, &one->loop.body->s, body.p[i].s);
-    /* What does not depend on a member goes before the loop, the rest behind it. */
+    /* What does not depend on a member goes before the loop, the rest after it. */
     Seq *q = w->q;
     for (int i = 0; i < w->first; i++) vec_push(w->a, &list, q->s.p[i]);
     for (int i = w->first; i <= w->last; i++)
@@ -476,7 +467,7 @@ static bool join_loops(Program *p, Seq *q, int i, const Stmt *of) {
         plan(&w, true);
         double skewed = cost_over_sizes(wave_changed_ns, &w);
         skew = skewed < changed;
-        if (skew) changed = skewed;
+        changed = skew ? skewed : changed;
     }
     if (!decide(p, X_WAVEFRONT, of, plain, changed)) return false;
     plan(&w, skew);

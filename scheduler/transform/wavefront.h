@@ -10,7 +10,7 @@
 
 typedef struct Member {
     Stmt *s;
-    int offset;     /* iterations behind the first member */
+    int offset;     /* how many iterations later than the first member it runs */
     Map *dim;       /* tensor id + 1 -> 1 + the dimension along which it is sliced */
     uint32_t reads; /* bit j: it reads elements of member j */
     StmtVec slices; /* OPs of the slices */
@@ -52,8 +52,9 @@ bool wave_after(const Wave *w, const Tensor *t);
 /* Whether m may run iterations that it does not have. */
 bool wave_speculates(Wave *w, const Member *m);
 
-/* A statement's level is how often units must meet in front of it: it reads under a reduction what
- * others made at the level before. Statements of all members are put in order of their levels. */
+/* A statement's level is how often units must synchronize before it: it reads under a reduction
+ * what others made at the level before. Statements of all members are put in order of their levels.
+ */
 typedef struct Levels {
     Wave *w;
     Map *tensor, *sym; /* id + 1 -> 1 + level of what is made in the body */

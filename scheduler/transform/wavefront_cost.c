@@ -21,8 +21,7 @@ static Tensor *in_its_place(const Wave *w, Tensor *t) {
 static void level_expr(Levels *l, const Expr *e, bool reduce) {
     if (!e || !(e->flags & (EF_LOAD | EF_SYM))) return;
     uint64_t key = (uint64_t)e->id * 2 + reduce + 1;
-    if (map_geti(l->seen, key)) return;
-    map_seti(l->seen, key, l);
+    if (!map_add(l->seen, key)) return;
     if (e->op == E_SYM) at_least(l, l->sym, e->sym->id, 0);
     if (e->op == E_LOAD) {
         Tensor *t = in_its_place(l->w, e->t);
@@ -87,9 +86,10 @@ typedef struct Load { /* of one iteration */
                         is one group */
 } Load;
 
-static void add_stmt(Wave *w, Load *k, const Stmt *s, int level) {
+static void add_stmt(Wave *w, Load *k, Levels *l, const Stmt *s) {
+    const int level = level_of(l, s);
     if (s->kind != S_OP) {
-        k->other += cost_stmt_at_ns(w->c, w->p->schedule->device, s, k->units, k->unknown);
+        k->other += cost_stmt_at_ns(w->p, s, k->units, k->unknown);
         return;
     }
     Work x = cost_work(w->c, s, k->unknown);
@@ -105,22 +105,13 @@ static void add_stmt(Wave *w, Load *k, const Stmt *s, int level) {
     k->w.expensive += x.expensive;
     k->w.read += x.read;
     k->w.written += x.written;
-    k->w.scalar |= x.scalar;
 }
 
 /* Statements that run together share the memory that is near. */
 static double load_ns(const Wave *w, const Load *k) {
     const Device *d = w->p->schedule->device;
-    double compute =
-        k->w.flops / d->gflops + k->w.simple * d->element_ns + k->w.expensive * d->function_ns;
-    double share = (k->w.read + k->w.written) / k->units, gbps = d->dram_gbps;
-    for (int l = LEVEL_LANE; l <= LEVEL_TEAM; l++)
-        if (d->level[l].name && share <= (double)d->level[l].bytes) {
-            gbps = d->level[l].read_gbps;
-            break;
-        }
-    compute /= k->units;
-    return (compute > share / gbps ? compute : share / gbps) + k->other;
+    double share = (k->w.read + k->w.written) / k->units;
+    return fmax(cost_compute_ns(d, &k->w) / k->units, share / device_gbps(d, share)) + k->other;
 }
 
 /* One iteration of members [from, to), with the barriers. */
@@ -132,14 +123,8 @@ static double iteration_ns(Wave *w, int from, int to, bool slices, int units, do
         Member *m = &w->m[i];
         w->cur = m;
         k.levels = 0;
-        for (int j = 0; slices && j < m->slices.n; j++) {
-            int level = level_of(&l, m->slices.p[j]);
-            add_stmt(w, &k, m->slices.p[j], level);
-        }
-        for (int j = 0; j < m->s->loop.body->s.n; j++) {
-            int level = level_of(&l, m->s->loop.body->s.p[j]);
-            add_stmt(w, &k, m->s->loop.body->s.p[j], level);
-        }
+        for (int j = 0; slices && j < m->slices.n; j++) add_stmt(w, &k, &l, m->slices.p[j]);
+        for (int j = 0; j < m->s->loop.body->s.n; j++) add_stmt(w, &k, &l, m->s->loop.body->s.p[j]);
     }
     int meet = l.top + l.carried;
     return 2 + load_ns(w, &k) + d->group_ns * k.groups +
@@ -156,7 +141,7 @@ static double plain_ns(Wave *w, int units, double unknown) {
         for (int k = 0; s->kind == S_OP && k < w->n; k++)
             used |= map_geti(w->m[k].dim, (uint64_t)s->op.t[0]->id + 1) != NULL;
         if (used)
-            t += cost_group_at_ns(w->c, d, s, units, unknown) +
+            t += cost_group_at_ns(w->p, s, units, unknown) +
                  (units > 1 ? d->level[LEVEL_TEAM].barrier_ns : 0);
     }
     return t;

@@ -35,16 +35,6 @@ static void becomes(Program *p, Nest *n, Tensor *t, Expr *body) {
     vec_push(p->cx->a, &n->q->s, stmt_op(p->cx, t, t->path ? t->path : ""));
 }
 
-static Expr *let(Program *p, Seq *q, const Sym *like, Expr *e, const char *path) {
-    Stmt *s = stmt_new(p->cx, S_LET, path);
-    s->let.sym = sym_new(p->cx, like->dtype, like->name, like->lo);
-    s->let.sym->hi = like->hi;
-    s->let.sym->scope = q;
-    s->let.e = e;
-    vec_push(p->cx->a, &q->s, s);
-    return e_sym(p->cx, s->let.sym);
-}
-
 bool nest_expand(Program *p, Seq *q, int i, Nest *n) {
     Cx *c = p->cx;
     Arena *a = c->a;
@@ -66,9 +56,11 @@ bool nest_expand(Program *p, Seq *q, int i, Nest *n) {
         clone_map_sym(&k, s->loop.iter, e_int(c, l));
         for (int m = 0; m < s->loop.carry.n; m++)
             clone_map_tensor(&k, s->loop.carry.p[m].phi, cur[m]);
-        for (int m = 0; m < s->loop.syms.n; m++)
-            clone_map_sym(&k, s->loop.syms.p[m].sym,
-                          l ? let(p, q, s->loop.syms.p[m].sym, value[m], s->path) : value[m]);
+        for (int m = 0; m < s->loop.syms.n; m++) {
+            Sym *y = s->loop.syms.p[m].sym;
+            clone_map_sym(&k, y,
+                          l ? seq_let(c, q, sym_like(c, y, q), value[m], s->path) : value[m]);
+        }
         clone_seq(&k, s->loop.body, q);
         for (int m = 0; m < s->loop.scan.n; m++)
             elem[l * s->loop.scan.n + m] = clone_tensor(&k, s->loop.scan.p[m].elem);
@@ -86,17 +78,12 @@ bool nest_expand(Program *p, Seq *q, int i, Nest *n) {
         if (n->first < 0 && wave_counted(o)) n->first = j;
         for (int m = 0; o->kind == S_OP && m < o->op.n; m++) o->op.t[m]->owned = false;
     }
-    for (int m = 0; m < s->loop.syms.n; m++) {
-        Stmt *o = stmt_new(c, S_LET, s->path);
-        o->let.sym = s->loop.syms.p[m].sym;
-        o->let.e = value[m];
-        vec_push(a, &q->s, o);
-    }
+    for (int m = 0; m < s->loop.syms.n; m++)
+        seq_let(c, q, s->loop.syms.p[m].sym, value[m], s->path);
     for (int m = 0; m < s->loop.carry.n; m++) {
         Tensor *t = s->loop.carry.p[m].phi;
-        Expr *idx[MAX_RANK];
-        for (int d = 0; d < t->rank; d++) idx[d] = e_axis(c, t->axis[d] = axis_new(c, t->dim[d]));
-        becomes(p, n, t, e_load(c, cur[m], idx));
+        for (int d = 0; d < t->rank; d++) t->axis[d] = axis_new(c, t->dim[d]);
+        becomes(p, n, t, load_own(c, cur[m], t));
     }
     for (int m = 0; m < s->loop.scan.n; m++) {
         Tensor *t = s->loop.scan.p[m].out;

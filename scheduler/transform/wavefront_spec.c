@@ -90,12 +90,10 @@ static void spec_seq(Wave *w, const Seq *q) {
 
 /* The same dims in all iterations, those of `like`. */
 static bool steady(const Stmt *loop, const Tensor *t, Expr *const *like) {
-    if (t->blob || t->rank < 0 || t->kind != TK_TE) return false;
+    if (t->kind != TK_TE) return false;
     for (int i = 0; i < t->rank; i++)
-        if (t->dim[i] != like[i] || loop_varies(loop, t->dim[i]) ||
-            !expr_visible(t->dim[i], loop->loop.body->parent))
-            return false;
-    return true;
+        if (t->dim[i] != like[i]) return false;
+    return loop_keeps_dims(loop, t);
 }
 
 /* Whether the member may run iterations that it does not have. */

@@ -127,7 +127,7 @@ static bool compile(Job *j, const char *model, const char *target, const char *f
     j->a = arena_new(&j->d);
     Program *p = compile_program(j->a, &j->d, model, &o);
     plan = plan_facts(p);
-    compile_emit(p, &o, &j->t);
+    compile_emit(p, &j->t);
     uint64_t hash = text_hash(&j->t.text);
     for (int i = 0; i < seen->n; i++)
         if (seen->hash[i] == hash) {

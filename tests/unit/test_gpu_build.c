@@ -102,7 +102,7 @@ static void device_text(const char *model, const char *target, const char *devic
     d.top = &jb;
     if (setjmp(jb)) fail_msg("%s: %s", model, d.message);
     Arena *a = arena_new(&d);
-    compile_emit(compile_program(a, &d, model, &o), &o, &t);
+    compile_emit(compile_program(a, &d, model, &o), &t);
     put_text(device, t.text.p);
     put_text(host, t.host.p);
     if (t.weights.n) {

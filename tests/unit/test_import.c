@@ -668,7 +668,7 @@ static void test_type_rules(void **state) {
     assert_true(op_type_same(&variadic, 0, 5));
     for (int i = 0; i < op_count(); i++) {
         const OpRow *row = op_at(i);
-        assert_int_equal(row->index, i);
+        assert_int_equal(op_index(row), i);
         assert_ptr_equal(op_find(row->domain, row->name), row); /* no operator is listed twice */
     }
 }

@@ -114,6 +114,7 @@ static Tensor *op(T *t, Seq *q, Tensor *x, Expr *body) {
 static Sym *let(T *t, Seq *q, Expr *e) {
     Stmt *s = append(t, q, S_LET);
     s->let.sym = sym_new(t->c, e->dtype, "n", INT64_MIN);
+    s->let.sym->scope = q;
     s->let.e = e;
     return s->let.sym;
 }
@@ -584,6 +585,7 @@ typedef struct LoopT {
 static Tensor *phi_of(T *t, DType dt, int64_t n, Tensor *init, Stmt *s) {
     Expr *dim = e_int(t->c, n);
     Tensor *p = tensor_new(t->c, TK_PHI, dt, 1, &dim);
+    p->seq = t->p.top;
     LoopCarry k = {.phi = p, .init = init};
     vec_push(t->a, &s->loop.carry, k);
     return p;
@@ -608,6 +610,7 @@ static LoopT fibonacci(int64_t trips, int64_t limit) {
     s->loop.iter = sym_new(c, DT_I64, "i", 0);
     s->loop.cap_site = cx_site(c, "loop", "too many iterations");
     LoopSym z = {sym_new(c, DT_I64, "z", 1), e_int(c, 1), NULL};
+    s->loop.iter->scope = z.sym->scope = t->p.top;
     z.next = e_muli(c, e_sym(c, z.sym), 2);
     vec_push(t->a, &s->loop.syms, z);
     Tensor *a = phi_of(t, DT_I64, 2, a0, s), *b = phi_of(t, DT_I64, 2, b0, s);
@@ -617,8 +620,10 @@ static LoopT fibonacci(int64_t trips, int64_t limit) {
     s->loop.carry.p[0].next = copy(t, q, b, 2, NULL);
     s->loop.carry.p[1].next = n;
     LoopScan scan = {.elem = copy(t, q, a, 2, NULL)};
+    s->loop.carry.p[0].next->owned = n->owned = scan.elem->owned = true;
     Expr *dim[] = {e_sym(c, s->loop.iter), e_int(c, 2)};
     scan.out = tensor_new(c, TK_SCAN, DT_I64, 2, dim);
+    scan.out->seq = t->p.top;
     vec_push(t->a, &s->loop.scan, scan);
     if (limit) s->loop.cond_next = e_lt(c, at1(t, n, e_int(c, 0)), e_int(c, limit));
     output(t, a);
@@ -682,6 +687,7 @@ static void scan_shapes_must_agree(void **state) {
     Tensor *y = te_dims(t, DT_I64, 1, &n);
     op(t, l.s->loop.body, y, ax(t, y, 0));
     l.s->loop.scan.p[0].elem = y;
+    y->owned = true;
     assert_int_equal(run(t), ST_RUNTIME);
     assert_non_null(strstr(t->d.message, "another shape"));
     done(t);
@@ -698,9 +704,11 @@ static void branches_join(void **state) {
         s->br.cond = e_eq(c, e_load(c, f, NULL), e_int(c, 1));
         for (int k = 0; k < 2; k++) s->br.arm[k] = seq_new(c, t->p.top, s, false);
         JoinSym n = {sym_new(c, DT_I64, "n", 0), {e_int(c, 2), e_int(c, 3)}};
+        n.sym->scope = t->p.top;
         vec_push(t->a, &s->br.syms, n);
         Expr *dim = e_sym(c, n.sym);
         Join j = {.out = tensor_new(c, TK_JOIN, DT_I64, 1, &dim), .arm = {NULL, x}};
+        j.out->seq = t->p.top;
         j.arm[0] = copy(t, s->br.arm[0], x, 2, e_int(c, 100));
         vec_push(t->a, &s->br.joins, j);
         output(t, j.out);

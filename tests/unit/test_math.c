@@ -18,6 +18,7 @@
 #else
 #define BK_VEC 4
 #endif
+#include "codegen/text/c.inc"
 #include "codegen/text/cpu/prelude.inc"
 #include "codegen/text/scalar.inc"
 #include "codegen/text/math.inc"

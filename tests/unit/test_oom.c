@@ -79,7 +79,7 @@ static void emit_caught(Work *w, const char *path, const CompileOptions *o) {
     w->d.top = &jb;
     if (setjmp(jb) == 0) {
         w->arena = arena_new(&w->d);
-        compile_emit(compile_program(w->arena, &w->d, path, o), o, &w->texts);
+        compile_emit(compile_program(w->arena, &w->d, path, o), &w->texts);
     }
     w->d.top = NULL;
 }

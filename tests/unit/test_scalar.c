@@ -21,19 +21,19 @@
 #include "utask/interp.h"
 
 /* ---- the cases ------------------------------------------------------------------------------- */
-typedef enum { PLAIN, STRICT, NATURAL, BY_CONST, WAYS } Way;
-static const char *const way_name[] = {"", ", signed overflow undefined", ", known to be positive",
+typedef enum { PLAIN, STRICT, NATURAL, BY_CONST, WAYS } Variant;
+static const char *const variant_name[] = {"", ", signed overflow undefined", ", known to be positive",
                                        ", by a constant"};
 enum { SHIFT = 3 };
 typedef struct Case {
     int op;
     DType t;
-    Way way;
+    Variant way;
 } Case;
 static Case cases[4000];
 static int ncase;
 
-static bool has(int op, DType t, Way way) {
+static bool has(int op, DType t, Variant way) {
     const ExprRow *o = &expr_row[op];
     bool flt = dtype_is_float(t), sign = dtype_is_signed(t);
     if (op == E_NOT && t != DT_BOOL) return false;
@@ -96,7 +96,7 @@ typedef void OneText(int n, void *d, const void *a, const void *b);
 static OneText *const *functions;
 
 static void write_program(Cx *c, Sb *s, const char *path) {
-    static const char *const parts[] = {"braid_model.h", "cpu/ctx.inc", "cpu/prelude.inc",
+    static const char *const parts[] = {"braid_model.h", "cpu/ctx.inc", "c.inc", "cpu/prelude.inc",
                                         "arena.inc",     "scalar.inc",  "draw.inc",
                                         "math.inc"};
     sb_puts(s, "#define _GNU_SOURCE\n#define BK_VEC 4\n");
@@ -180,7 +180,7 @@ static const int64_t ints[] = {
     -32768, 65535, INT32_MAX, INT32_MIN, UINT32_MAX, INT64_MAX, INT64_MIN, INT64_MIN + 1};
 enum { VALUES = 40 };
 
-static int values_of(DType t, Way way, void *to) {
+static int values_of(DType t, Variant way, void *to) {
     int n = 0;
     if (dtype_is_float(t))
         for (size_t i = 0; i < COUNT(floats); i++) elem_set_f(t, to, n++, floats[i]);
@@ -235,7 +235,7 @@ static void check(Case k, OneText *f, const void *v, int n, int one, bool second
     for (int i = 0; i < n; i++)
         if (!agree(k, r, want, got, i))
             fail_msg("%s of %s%s, values %d and %d: %.17g in the interpreter, %.17g in a program",
-                     expr_row[k.op].name, dtype_name(k.t), way_name[k.way], second ? i : one,
+                     expr_row[k.op].name, dtype_name(k.t), variant_name[k.way], second ? i : one,
                      second ? one : i, elem_get_f(r, want, i), elem_get_f(r, got, i));
 }
 

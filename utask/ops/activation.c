@@ -3,7 +3,7 @@
 #include "utask/ops/elementwise.h"
 #include "utask/ops/lowerings.h"
 
-static Expr *softplus(Cx *c, Expr *x) { /* no overflow for any x */
+static Expr *softplus(Cx *c, Expr *x) { /* does not overflow for any x */
     Expr *zero = e_num(c, (DType)x->dtype, 0);
     Expr *small = e_un(c, E_EXP, e_un(c, E_NEG, e_un(c, E_ABS, x)));
     return e_add(c, e_max(c, x, zero), e_un(c, E_LOG1P, small));
@@ -60,7 +60,7 @@ Expr *act_expr(Cx *c, Act act, Expr *x, double alpha, double beta) {
     die("activation %d", (int)act);
 }
 
-/* act of input 0, in type w. */
+/* Outputs act of input 0, computed in type w. */
 static void activation(Lower *L, DType w, Act act, double alpha, double beta) {
     Cx *c = L->cx;
     Expr *v;
@@ -69,7 +69,7 @@ static void activation(Lower *L, DType w, Act act, double alpha, double beta) {
     out(L, 0, te_end(L, y, e_cast(c, x->dtype, r)));
 }
 
-static DType wide0(Lower *L) { return wide_type(in_needed(L, 0)->dtype); }
+static DType wide0(Lower *L) { return wide_float(in_needed(L, 0)->dtype); }
 
 #define ACTIVATION(name, act, alpha, beta)                                                         \
     void lower_##name(Lower *L) { activation(L, wide0(L), act, alpha, beta); }
@@ -95,7 +95,7 @@ void lower_SwiGLU(Lower *L) {
         check_eq(L, a->dim[i], b->dim[i], "A and B differ in the size of axis %d", i);
         idx[i] = ax(L, y, i);
     }
-    DType w = wide_type(a->dtype);
+    DType w = wide_float(a->dtype);
     Expr *gate = act_expr(c, ACT_SWISH, e_cast(c, w, v), attr_f(L, "alpha", 1), 0);
     Expr *r = e_mul(c, gate, e_cast(c, w, ld(L, b, idx)));
     out(L, 0, te_end(L, y, e_cast(c, a->dtype, r)));
@@ -107,25 +107,22 @@ void lower_Celu(Lower *L) {
     activation(L, wide0(L), ACT_CELU, alpha, 0);
 }
 
-void lower_Relu(Lower *L) { /* also of integers */
+void lower_Relu(Lower *L) { /* also for integers */
     activation(L, in_needed(L, 0)->dtype, ACT_RELU, 0, 0);
 }
 
 void lower_Shrink(Lower *L) { /* the attributes are floats, also for integer data */
     DType t = in_needed(L, 0)->dtype;
-    activation(L, dtype_is_float(t) ? wide_type(t) : DT_F64, ACT_SHRINK, attr_f(L, "lambd", 0.5),
+    activation(L, dtype_is_float(t) ? wide_float(t) : DT_F64, ACT_SHRINK, attr_f(L, "lambd", 0.5),
                attr_f(L, "bias", 0));
 }
 
 void lower_Gelu(Lower *L) {
-    const char *how = attr_s(L, "approximate", "none");
-    bool tanh = strcmp(how, "tanh") == 0;
-    if (!tanh && strcmp(how, "none") != 0)
-        fail(L, "approximate must be none or tanh, not '%s'", how);
+    bool tanh = !strcmp(attr_s(L, "approximate", "none"), "tanh");
     activation(L, wide0(L), tanh ? ACT_GELU_TANH : ACT_GELU, 0, 0);
 }
 
-/* The slope is broadcast to x, never x to the slope. */
+/* The slope broadcasts to x, never the other way round. */
 void lower_PRelu(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *slope = in_needed(L, 1);
@@ -137,7 +134,7 @@ void lower_PRelu(Lower *L) {
     }
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, x->dtype, x, &v);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     Expr *k = ld_bcast(L, slope, x->rank, idx, x->dim);
     Expr *neg = e_lt(c, v, e_num(c, x->dtype, 0));
     out(L, 0, te_end(L, y, e_sel(c, neg, e_mul(c, k, v), v)));

@@ -1,23 +1,25 @@
 /* attention.c: scaled dot-product attention.
  *
- * Both products are plain sums of products with affine indices. When several query heads share a
- * key-value head, the head axis is split in two (group, member), for the same reason.
+ * Both products are plain sums of products with affine indices. To keep indices affine when several
+ * query heads share a key-value head, the head axis is then split in two (group, member).
  */
 #include <math.h>
 
 #include "utask/ops/attention.h"
 
-Tensor *attn_split_heads(Lower *L, Tensor *x, int64_t heads, const char *what) {
+Expr *attn_head_size(Lower *L, Tensor *x, Expr *heads, const char *what) {
     Cx *c = L->cx;
-    Expr *n = e_int(c, heads), *size = e_bin(c, E_FDIV, x->dim[2], n);
-    check(L, e_eq(c, e_mul(c, size, n), x->dim[2]),
-          "%lld heads do not divide the last axis of %s, of size %s", (long long)heads, what,
+    Expr *size = e_bin(c, E_FDIV, x->dim[2], heads);
+    check(L, e_eq(c, e_mul(c, size, heads), x->dim[2]),
+          "%s heads do not divide the last axis of %s, of size %s", said(L, heads), what,
           said(L, x->dim[2]));
-    Expr *dim[4] = {x->dim[0], n, x->dim[1], size};
-    Tensor *t = te_begin(L, x->dtype, 4, dim);
-    Expr *last = e_add(c, e_mul(c, ax(L, t, 1), size), ax(L, t, 3));
-    Expr *idx[3] = {ax(L, t, 0), ax(L, t, 2), last};
-    return te_end(L, t, ld(L, x, idx));
+    return size;
+}
+
+/* [batch, length, heads * size] as [batch, heads, length, size]; `what` is for the message. */
+static Tensor *split_heads(Lower *L, Tensor *x, int64_t heads, const char *what) {
+    Expr *n = e_int(L->cx, heads), *size = attn_head_size(L, x, n, what);
+    return attn_heads_at(L, x, n, size, e_int(L->cx, 0), NULL, NULL);
 }
 
 void attn_sizes(Lower *L, Attn *A) {
@@ -65,8 +67,7 @@ Expr *attn_query_head(Lower *L, const Attn *A, Tensor *t, int at) {
     return e_add(L->cx, e_mul(L->cx, ax(L, t, at), A->members), ax(L, t, at + 1));
 }
 
-/* [batch, groups, members, x, y] as [batch, heads, x, y] and back; nothing to do when not grouped.
- */
+/* [batch, groups, members, x, y] as [batch, heads, x, y]; t itself when not grouped. */
 Tensor *attn_merged_heads(Lower *L, const Attn *A, Tensor *t) {
     if (!A->grouped) return t;
     Expr *dim[4] = {A->batch, A->heads, t->dim[3], t->dim[4]};
@@ -138,12 +139,13 @@ Tensor *attn_softcapped(Lower *L, Tensor *s, double cap) {
     return t_bin(L, E_MUL, t_un(L, E_TANH, t_bin(L, E_DIV, s, k)), k);
 }
 
-/* What keeps keys from taking part. */
+/* What excludes keys. */
 typedef struct Masks {
     Tensor *mask, *nonpad; /* or NULL */
-    Expr *past;            /* length of the past; NULL: there is none */
+    Expr *past;            /* length of the past; NULL: none */
     bool causal;
-    int64_t left, right; /* keys on either side of the query's own that are seen; -1: all */
+    /* number of keys before and after the query's own that it attends to; -1: all */
+    int64_t left, right;
 } Masks;
 
 static Masks attn_masks(Lower *L, const Attn *A, Tensor *mask, Tensor *nonpad, Expr *past) {
@@ -158,17 +160,17 @@ static Masks attn_masks(Lower *L, const Attn *A, Tensor *mask, Tensor *nonpad, E
              (long long)(m.left < -1 ? m.left : m.right));
     if (!nonpad) return m;
     if (past) fail(L, "nonpad_kv_seqlen and past_key cannot be given together");
-    if (nonpad->rank != 1) fail(L, "nonpad_kv_seqlen must have rank 1, not %d", nonpad->rank);
-    check_eq(L, nonpad->dim[0], A->batch, "nonpad_kv_seqlen must have one element per sample");
+    check_shape(L, nonpad, 1, &A->batch, "nonpad_kv_seqlen",
+                "nonpad_kv_seqlen must have one element per sample");
     return m;
 }
 
-/* Whether a query may see no key at all, as far as is known. */
+/* Whether some query may be left without any key. */
 static bool may_see_nothing(const Masks *m) {
     return m->mask || m->nonpad || m->left >= 0 || m->right >= 0;
 }
 
-/* Adds the mask and writes -inf where a position must not take part. */
+/* Adds the mask and writes -inf at excluded positions. */
 static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m) {
     Cx *c = L->cx;
     Tensor *mask = m->mask;
@@ -178,7 +180,7 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
     for (int k = 0; k < s->rank; k++) idx[k] = ax(L, t, k);
     Expr *value = ld(L, s, idx), *keep = e_bool(c, true), *at = i; /* the query's own key */
     if (m->past) at = e_add(c, i, m->past);
-    if (m->nonpad) { /* the keys end with those of the queries */
+    if (m->nonpad) { /* the queries are at the end of the keys */
         Expr *b = ax(L, t, 0), *end = load_as(L, DT_I64, m->nonpad, &b);
         at = e_add(c, i, e_sub(c, end, A->qlen));
         keep = e_lt(c, j, end);
@@ -189,7 +191,7 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
     if (mask) {
         if (mask->rank < 1 || mask->rank > 4)
             fail(L, "attn_mask must have rank 1 to 4, not %d", mask->rank);
-        /* The last axis of the mask may be shorter: what is behind it does not take part. */
+        /* The last axis of the mask may be shorter: later keys are excluded. */
         Expr *len = mask->dim[mask->rank - 1];
         check_le(L, len, A->kvlen, "attn_mask is longer than the keys");
         Expr *full[4] = {A->batch, A->heads, A->qlen, len};
@@ -201,7 +203,7 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
         Expr *within = e_lt(c, j, len), *x = ld_bcast(L, mask, 4, place, full);
         if (mask->dtype == DT_BOOL) {
             keep = e_and(c, keep, e_sel(c, within, x, e_bool(c, false)));
-        } else { /* -inf: whatever the score is */
+        } else { /* -inf whatever the score is */
             Expr *none = e_num(c, mask->dtype, -INFINITY);
             keep = e_and(c, keep, e_sel(c, within, e_not(c, e_eq(c, x, none)), e_bool(c, false)));
             value = e_add(c, value, e_cast(c, s->dtype, x));
@@ -214,7 +216,7 @@ Tensor *attn_softmax(Lower *L, const Attn *A, Tensor *s) {
     return t_softmax(L, t_cast(L, A->soft, s), s->rank - 1, false);
 }
 
-/* The same; a row of -inf alone gives zeros. */
+/* Softmax where a row of only -inf gives zeros. */
 static Tensor *guarded_softmax(Lower *L, const Attn *A, Tensor *s) {
     Tensor *x = t_cast(L, A->soft, s), *none = t_scalar(L, A->soft, -INFINITY);
     Tensor *zero = t_scalar(L, A->soft, 0), *one = t_scalar(L, A->soft, 1);
@@ -224,12 +226,6 @@ static Tensor *guarded_softmax(Lower *L, const Attn *A, Tensor *s) {
         t_un(L, E_EXP, t_bin(L, E_SUB, x, t_where(L, t_bin(L, E_EQ, max, none), zero, max)));
     Tensor *sum = t_reduce(L, R_SUM, e, last, true);
     return t_bin(L, E_DIV, e, t_where(L, t_bin(L, E_EQ, sum, zero), one, sum));
-}
-
-int64_t attn_head_count(Lower *L, const char *name) {
-    int64_t n = attr_i(L, name, 0);
-    if (n < 1 || n > INT32_MAX) fail(L, "%s must be positive, not %lld", name, (long long)n);
-    return n;
 }
 
 /* Here a scale of 0 is one. */
@@ -246,10 +242,10 @@ void lower_Attention(Lower *L) {
         fail(L, "query, key and value must all have rank 3 or all rank 4, not %d, %d and %d",
              q->rank, k->rank, v->rank);
     if (packed) {
-        int64_t qn = attn_head_count(L, "q_num_heads"), kn = attn_head_count(L, "kv_num_heads");
-        q = attn_split_heads(L, q, qn, "the query");
-        k = attn_split_heads(L, k, kn, "the key");
-        v = attn_split_heads(L, v, kn, "the value");
+        int64_t qn = attr_positive(L, "q_num_heads", 0), kn = attr_positive(L, "kv_num_heads", 0);
+        q = split_heads(L, q, qn, "the query");
+        k = split_heads(L, k, kn, "the key");
+        v = split_heads(L, v, kn, "the value");
     }
     Expr *past = NULL;
     if (!past_k != !past_v) fail(L, "past_key and past_value must be given together");

@@ -13,17 +13,16 @@ typedef struct Attn {
     Expr *batch, *heads, *groups, *members, *qlen, *kvlen, *size, *vsize;
 } Attn;
 
-/* An attribute that is a number of heads: positive, else `fail`. */
-int64_t attn_head_count(Lower *L, const char *name);
-/* [batch, length, heads * size] as [batch, heads, length, size]; `what` is for the message. */
-Tensor *attn_split_heads(Lower *L, Tensor *x, int64_t heads, const char *what);
+/* The size of one of the heads in x [batch, length, heads * size], which must divide; `what` is for
+ * the message. */
+Expr *attn_head_size(Lower *L, Tensor *x, Expr *heads, const char *what);
 /* Fills the sizes of A from q, k, v and checks them against each other. */
 void attn_sizes(Lower *L, Attn *A);
 /* Query head of the head axes that start at t's axis `at`. */
 Expr *attn_query_head(Lower *L, const Attn *A, Tensor *t, int at);
 /* [batch, groups, members, x, y] as [batch, heads, x, y]; t itself when A is not grouped. */
 Tensor *attn_merged_heads(Lower *L, const Attn *A, Tensor *t);
-/* `given`, or 1 / sqrt(size) where that is 0; of type A->w. */
+/* `given`, or 1 / sqrt(size) if that is 0; of type A->w. */
 Expr *attn_scale(Lower *L, const Attn *A, double given);
 /* scale * sum_d q[b,h,i,d] k[b,g,j,d] as [batch, heads, qlen, kvlen], of type A->w; the head axis
  * is split in two when A is grouped. */
@@ -32,39 +31,36 @@ Tensor *attn_scores(Lower *L, const Attn *A, Expr *scale);
 Tensor *attn_softcapped(Lower *L, Tensor *s, double cap);
 Tensor *attn_softmax(Lower *L, const Attn *A, Tensor *s);
 /* sum_j p[b,h,i,j] v[b,g,j,e], as [batch, heads, qlen, vsize], or packed [batch, qlen, heads *
- * vsize]; p as attn_scores gives it. */
+ * vsize]; p has the form that attn_scores returns. */
 Tensor *attn_weighted_values(Lower *L, const Attn *A, Tensor *p, bool packed);
 
 /* ---- the operators of com.microsoft ---------------------------------------------------------- */
 
-/* Scores that must not count: finite, so that a row without any other is a mean. */
+/* The score of excluded keys. It is finite, so a row with no other score becomes a mean. */
 #define ATTN_LOWEST (-3.40282346638528859812e38)
 
 /* Heads `from`, from + size, … of the last axis of x [batch, length, …] as [batch, heads, length,
- * size], plus bias [bias_from + …] where that is not NULL. The axis is as long as needed. */
+ * size], plus bias [bias_from + …] where that is not NULL. The axis must be long enough. */
 Tensor *attn_heads_at(Lower *L, Tensor *x, Expr *heads, Expr *size, Expr *from, Tensor *bias,
                       Expr *bias_from);
 /* s plus a bias [batch or 1, heads or 1, qlen, width], for keys below width; s itself for NULL. */
 Tensor *attn_biased(Lower *L, const Attn *A, Tensor *s, Tensor *bias, Expr *width);
-/* Which keys a query may look at, and what becomes of the other scores. */
+/* Which keys a query attends to, and what happens to the other scores. */
 typedef struct AttnMask {
     Tensor *t;   /* lengths or a mask, as Attention's mask_index; NULL: none */
     Expr *past;  /* length of the past */
-    double fill; /* what is added to masked scores */
-    bool causal; /* those behind the query are ATTN_LOWEST */
+    double fill; /* added to masked scores */
+    bool causal; /* keys after the query get ATTN_LOWEST */
 } AttnMask;
 
 /* q, k, v of A from the projection qkv [batch, length, all heads of queries, keys and values], by
  * num_heads and qkv_hidden_sizes. */
 void attn_projected_heads(Lower *L, Tensor *qkv, Attn *A);
-/* q, k, v of A in all the forms that MultiHeadAttention has for them and for a bias. */
+/* q, k, v of A in all forms that MultiHeadAttention allows for them and for a bias. */
 void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v, Tensor *bias);
-/* The result, [batch, queries, heads * value size], of q, k, v of A, which have the past; output
- * `qk`
- * (-1: none) becomes the scores. */
+/* Attention over q, k, v of A, which include the past: [batch, queries, heads * value size]. Output
+ * `qk` (-1: none) becomes the scores. */
 Tensor *attn_attended(Lower *L, Attn *A, AttnMask M, Tensor *bias, int qk);
-/* `fresh` written into the buffer `past` from position `at` of `axis` on: it must fit, checked. */
-Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at);
 
 /* x [batch, heads, length, size], or [batch, length, heads, size] with `at` 1 instead of 2 as the
  * axis of positions, with the first `rot` elements of each head rotated in pairs. cos and sin are

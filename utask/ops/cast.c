@@ -20,11 +20,8 @@ static Tensor *nonzero(Lower *L, Tensor *x) {
 
 static SmallCast rounding(Lower *L) {
     static const char *const names[] = {"up", "down", "nearest"};
-    const char *mode = attr_s(L, "round_mode", "up");
-    size_t i = 0;
-    while (i < COUNT(names) && strcmp(mode, names[i])) i++;
-    if (i == COUNT(names)) fail(L, "round_mode is '%s', not one of up, down, nearest", mode);
-    return (SmallCast){attr_i(L, "saturate", 1) != 0, (SmallRound)i};
+    SmallRound mode = (SmallRound)attr_choice(L, "round_mode", COUNT(names), names);
+    return (SmallCast){attr_i(L, "saturate", 1) != 0, mode};
 }
 
 static void convert(Lower *L, DType to) {
@@ -42,7 +39,7 @@ void lower_Cast(Lower *L) { convert(L, target(L)); }
 
 void lower_CastLike(Lower *L) { convert(L, in_needed(L, 1)->dtype); }
 
-/* Bits of an element as ONNX counts them. */
+/* Bits of an element by ONNX's count. */
 static int width(DType t) { return dtype_small(t) ? dtype_small(t)->bits : 8 * (int)dtype_size(t); }
 
 void lower_BitCast(Lower *L) {
@@ -53,7 +50,7 @@ void lower_BitCast(Lower *L) {
         fail(L, "%s and %s differ in size", dtype_name(x->dtype), dtype_name(to));
     Expr *v;
     Tensor *y = te_like(L, to, x, &v);
-    /* A bool is 0 or 1 in memory, and stays so. */
+    /* A bool is stored as 0 or 1; keep these bits. */
     if (x->dtype == DT_BOOL && to != DT_BOOL) v = e_cast(c, DT_U8, v);
     if (to == DT_BOOL && x->dtype != DT_BOOL)
         v = e_nonzero(c, e_bitcast(c, DT_U8, v));

@@ -2,7 +2,7 @@
  *
  * Each is one plain contraction: the sum over input channels and kernel positions of a product of
  * two loads whose indices are affine in every axis. Padding is a tensor of its own, so that the
- * product holds no select.
+ * product contains no select.
  */
 #include "utask/ops/conv.h"
 #include "utask/ops/elementwise.h"
@@ -17,10 +17,8 @@ typedef struct Conv {
     Expr *icg, *ocg; /* channels of a group */
     Expr *oc;
     Window win;
-    DType acc, type; /* the sum is made in acc; the result has `type` */
+    DType acc, type; /* the sum is computed in acc; the result has `type` */
 } Conv;
-
-static DType acc_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
 /* Checks ranks and channels. The weights are [oc, icg, k…], transposed [ic, ocg, k…]. */
 static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, bool transposed) {
@@ -32,7 +30,7 @@ static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, boo
     v->w = w;
     v->bias = bias;
     v->type = x->dtype;
-    v->acc = acc_type(x->dtype);
+    v->acc = wide_float(x->dtype);
     v->group = attr_i(L, "group", 1);
     if (v->group < 1 || v->group > (INT64_C(1) << 31))
         fail(L, "attribute group is %lld", (long long)v->group);
@@ -111,7 +109,7 @@ static Expr *conv_sum(Lower *L, const Conv *v, Tensor *x, Expr **xi, Tensor *w, 
     return e_cast(c, v->type, y);
 }
 
-/* Convolution under v->win, which has been placed. */
+/* Convolution with the windows v->win, after window_place. */
 static Tensor *conv_forward(Lower *L, const Conv *v) {
     Cx *c = L->cx;
     const Window *w = &v->win;
@@ -160,10 +158,10 @@ Tensor *t_conv(Lower *L, Tensor *x, Tensor *w, Tensor *bias) {
 
 void lower_Conv(Lower *L) { out(L, 0, t_conv(L, in(L, 0), in(L, 1), in(L, 2))); }
 
-/* ---- transposed -------------------------------------------------------------------------------
- */
+/* ---- transposed ------------------------------------------------------------------------------ */
 
-/* lo and out of a transposed convolution: window axis i has `in` inputs spread over `out` results.
+/* Sets lo and out for a transposed convolution: on window axis i, `in` inputs are spread over `out`
+ * results.
  */
 static void transposed_place(Lower *L, Conv *v) {
     Cx *c = L->cx;
@@ -229,9 +227,9 @@ static Tensor *transposed_weights(Lower *L, const Conv *v, Expr *const *taps, in
     return table_end(L, t, e_sel(c, ok, ld(L, v->w, wi), e_num(c, v->w->dtype, 0)));
 }
 
-/* y[o] = sum of x[i] * w[k] over i * stride + k * dil = o + lo. With u = o + lo = q * stride + r
- * the kernel positions that meet phase r are stride * t + r, and x is read at q - t: a contraction
- * over t with output axes q and r, which together are u. */
+/* y[o] = sum of x[i] * w[k] over i * stride + k * dil = o + lo. With u = o + lo = q * stride + r,
+ * phase r uses the kernel positions stride * t + r and reads x at q - t: a contraction over t with
+ * output axes q and r, which together form u. */
 static Tensor *conv_transposed(Lower *L, const Conv *v) {
     Cx *c = L->cx;
     const Window *w = &v->win;
@@ -299,7 +297,7 @@ void lower_ConvTranspose(Lower *L) {
     out(L, 0, conv_transposed(L, &v));
 }
 
-/* ConvTranspose whose pads come from data. */
+/* ConvTranspose with pads that are data. */
 void lower_ConvTransposeWithDynamicPads(Lower *L) {
     Conv v;
     conv_read(L, &v, in(L, 0), in(L, 1), in(L, 3), true);
@@ -317,17 +315,16 @@ void lower_ConvTransposeWithDynamicPads(Lower *L) {
     out(L, 0, conv_transposed(L, &v));
 }
 
-/* ---- integers ---------------------------------------------------------------------------------
- */
+/* ---- integers -------------------------------------------------------------------------------- */
 
-/* x - zero in int32. zero is one number or, of rows, one for each index of axis 0; NULL is 0. */
+/* x - zero in int32. zero is one number or, if `rows`, one for each index of axis 0; NULL means
+ * 0. */
 static Tensor *centred(Lower *L, Tensor *x, Tensor *zero, bool rows) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];
     if (x->rank < 3) fail(L, "an operand has rank %d; at least 3 is needed", x->rank);
     if (!zero) return t_cast(L, DT_I32, x);
-    Tensor *t = te_begin(L, DT_I32, x->rank, x->dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, DT_I32, x->rank, x->dim, idx);
     Expr *z = rows ? one_or_each(L, zero, idx[0], x->dim[0], "a zero point of the weights")
                    : only_element(L, zero, "a zero point");
     return te_end(L, t, e_sub(c, e_cast(c, DT_I32, ld(L, x, idx)), e_cast(c, DT_I32, z)));
@@ -350,8 +347,7 @@ static void quantized_conv(Lower *L, bool channels_last) {
     Tensor *sum = t_conv(L, centred(L, x, in(L, 2), false), w, bias);
 
     Expr *idx[MAX_RANK];
-    Tensor *t = te_begin(L, to, sum->rank, sum->dim);
-    for (int i = 0; i < sum->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, to, sum->rank, sum->dim, idx);
     Expr *xs = only_element(L, in(L, 1), "x_scale"), *ys = only_element(L, in(L, 6), "y_scale");
     Expr *ws = one_or_each(L, in(L, 4), idx[1], w->dim[0], "w_scale");
     Expr *z = e_cast(c, DT_F32, only_element(L, yz, "y_zero_point"));

@@ -4,8 +4,8 @@
 
 #include "utask/lower.h"
 
-/* x [N, C, spatial axes…] with weights [M, C / group, kernel…] by the node's attributes; the bias
- * may be NULL. */
+/* Convolves x [N, C, spatial axes…] with weights [M, C / group, kernel…] by the node's attributes;
+ * the bias may be NULL. */
 Tensor *t_conv(Lower *L, Tensor *x, Tensor *w, Tensor *bias);
 
 #endif

@@ -1,8 +1,7 @@
 /* einsum.c: Einsum, contracted from left to right two operands at a time.
  *
- * Every axis of an operand carries a label: the letter, or ELLIPSIS + k for the k-th of the axes
- * that
- * "..." stands for, counted so that the last ones agree (broadcasting aligns at the right).
+ * Every axis of an operand has a label: its letter, or ELLIPSIS + k for the k-th axis that "..."
+ * stands for, numbered so that the last ones agree (broadcasting aligns right).
  */
 #include "utask/ops/size.h"
 
@@ -16,7 +15,7 @@ typedef struct Term {
 
 typedef struct Einsum {
     Lower *L;
-    Expr *dim[NLABEL]; /* size of each label; NULL: does not occur */
+    Expr *dim[NLABEL]; /* size of each label; NULL: unused label */
     int count[NLABEL]; /* occurrences in the operands */
     int ellipsis;      /* axes that "..." stands for */
 } Einsum;
@@ -30,8 +29,8 @@ static void skip_spaces(const char **s) {
     while (**s == ' ') (*s)++;
 }
 
-/* Reads one term up to ',', "->" or the end. For an operand of rank `rank` the ellipsis takes the
- * axes that the letters leave; for the output (rank -1) all of e->ellipsis. */
+/* Reads one term up to ',', "->" or the end. In an operand of rank `rank`, the ellipsis takes the
+ * axes without letters; in the output (rank -1), all of e->ellipsis. */
 static void parse_term(Einsum *e, const char **s, int rank, Term *t) {
     Lower *L = e->L;
     int letters = 0;
@@ -55,7 +54,7 @@ static void parse_term(Einsum *e, const char **s, int rank, Term *t) {
         fail(L, "a term of the equation has %d axes, its operand has rank %d", t->n, rank);
 }
 
-/* Number of axes that "..." stands for: the most that any operand leaves for it. */
+/* Number of axes that "..." stands for: the largest number that any operand has. */
 static int ellipsis_axes(Lower *L, const char *s) {
     int most = 0;
     for (int i = 0; i < L->node->nin && *s && *s != '-'; i++) {
@@ -78,8 +77,8 @@ static bool has_label(const Term *t, int label) {
     return false;
 }
 
-/* The sum of products of a and b (NULL: of a alone) over all labels that `o` lacks, with its axes
- * in the order of o; sets o->t. An axis of constant size 1 broadcasts. */
+/* Sets o->t to the sum of products of a and b (NULL: only a) over all labels that `o` lacks, with
+ * axes in the order of o. An axis of constant size 1 broadcasts. */
 static void contract(Einsum *e, const Term *a, const Term *b, Term *o) {
     Lower *L = e->L;
     Cx *c = L->cx;
@@ -113,8 +112,8 @@ static void contract(Einsum *e, const Term *a, const Term *b, Term *o) {
     o->t = te_end(L, o->t, body);
 }
 
-/* Labels of a and b that are still needed: by a term in later[0..n) or by the output. Returns false
- * when there are more than a tensor can have axes. */
+/* Finds the labels of a and b that a term in later[0..n) or the output still needs. False when
+ * there are more of them than a tensor can have axes. */
 static bool needed(const Term *a, const Term *b, int n, const Term *later, const Term *output,
                    Term *o) {
     const Term *term[2] = {a, b};
@@ -139,8 +138,7 @@ void lower_Einsum(Lower *L) {
     if (!s) fail(L, "the attribute equation is missing");
     e.ellipsis = ellipsis_axes(L, s);
     for (int i = 0; i < n; i++) {
-        Tensor *t = in(L, i);
-        if (!t) fail(L, "input %d is missing", i);
+        Tensor *t = in_needed(L, i);
         if (i && *s++ != ',') fail(L, "the equation has %d terms for %d operands", i, n);
         term[i].t = t;
         parse_term(&e, &s, t->rank, &term[i]);
@@ -172,7 +170,7 @@ void lower_Einsum(Lower *L) {
             if (e.count[l] == 1) term_push(L, &output, l);
     }
     if (*s) fail(L, "the equation has more terms than operands: \"%s\"", s);
-    /* Sums over labels that only one operand has come first: they make it smaller. */
+    /* First sum over labels that only one operand has: this makes it smaller. */
     for (int i = 0; i < n && n > 1; i++) {
         bool all = true;
         next = (Term){0};

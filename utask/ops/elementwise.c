@@ -1,86 +1,15 @@
-/* elementwise.c: operators on tensors whose rank is known at run time only, that need no more of
- * them than their elements in a row: nothing of them is lowered once for each rank. */
+/* elementwise.c: finds operators that need only the flattened elements of tensors whose rank is
+ * known only at run time, so that they need not be lowered for each rank. */
 #include "utask/ops/elementwise.h"
 #include "utask/lower_internal.h"
 
 /* Of inputs of one shape, and of scalars; all outputs have that shape. */
-static const char *const by_element[] = {
-    "Abs",
-    "Acos",
-    "Acosh",
-    "Add",
-    "And",
-    "Asin",
-    "Asinh",
-    "Atan",
-    "Atanh",
-    "BitShift",
-    "BitwiseAnd",
-    "BitwiseNot",
-    "BitwiseOr",
-    "BitwiseXor",
-    "Cast",
-    "Ceil",
-    "Celu",
-    "Clip",
-    "Cos",
-    "Cosh",
-    "Div",
-    "Elu",
-    "Equal",
-    "Erf",
-    "Exp",
-    "Floor",
-    "Gelu",
-    "Greater",
-    "GreaterOrEqual",
-    "HardSigmoid",
-    "HardSwish",
-    "IsInf",
-    "IsNaN",
-    "LeakyRelu",
-    "Less",
-    "LessOrEqual",
-    "Log",
-    "Max",
-    "Mean",
-    "Min",
-    "Mish",
-    "Mod",
-    "Mul",
-    "Neg",
-    "Not",
-    "Or",
-    "Pow",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Selu",
-    "Shrink",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Sinh",
-    "Softplus",
-    "Softsign",
-    "Sqrt",
-    "Sub",
-    "Sum",
-    "Swish",
-    "Tan",
-    "Tanh",
-    "ThresholdedRelu",
-    "Where",
-    "Xor",
-};
-
 static bool is_by_element(const OpRow *op) {
-    for (size_t i = 0; i < COUNT(by_element) && !op->domain[0]; i++)
-        if (!strcmp(op->name, by_element[i])) return true;
-    return false;
+    const char *rule = op_ranks(op);
+    return rule && (*rule == 'e' || *rule == 'b');
 }
 
-/* Whether what the node gives depends on the elements of input 0 alone, and not on their shape. */
+/* Whether the node's output depends only on the elements of input 0, not on its shape. */
 static bool is_by_count(Lower *L, const Node *n) {
     const char *op = n->op->name;
     const Attr *keep = node_attr(n, "keepdims"), *noop = node_attr(n, "noop_with_empty_axes");

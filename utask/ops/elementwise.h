@@ -1,4 +1,4 @@
-/* elementwise.h: what the lowerings of elementwise and recurrent operators share. */
+/* elementwise.h: shared by the lowerings of elementwise and recurrent operators. */
 #ifndef BRAID_OPS_ELEMENTWISE_H
 #define BRAID_OPS_ELEMENTWISE_H
 
@@ -31,20 +31,11 @@ typedef enum {
 /* act(x), computed in x's type (float32 or float64). */
 Expr *act_expr(Cx *c, Act act, Expr *x, double alpha, double beta);
 
-/* The type in which composite formulas on `t` are computed: float32 for 16-bit floats. */
-static inline DType wide_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
-
-/* Begins a tensor of type t with x's dims; *elem becomes x's element at its axes. */
-Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem);
-
-/* Input i, which must be there. */
-Tensor *in_needed(Lower *L, int i);
-
 /* The element of a tensor that must hold one number, of whatever rank. */
 Expr *only_element(Lower *L, Tensor *t, const char *what);
 
-/* Element i of n of a vector that holds one number for all of them (or is a scalar) or one for
- * each; which of both may be known at run time only. */
+/* Element i of n from a tensor that holds one number for all (maybe as a scalar) or one for each;
+ * which of the two may be known only at run time. */
 Expr *one_or_each(Lower *L, Tensor *t, Expr *i, Expr *n, const char *what);
 
 static inline Expr *e_nonzero(Cx *c, Expr *x) {

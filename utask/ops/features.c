@@ -1,10 +1,10 @@
-/* features.c: what ai.onnx.ml does to features: scaling, encoding, choosing. */
+/* features.c: operators of ai.onnx.ml on features: scaling, encoding, selection. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/ml.h"
 #include "utask/ops/nn.h"
 #include <math.h>
 
-/* Entry for the last axis of y: the only one, or one for each feature (checked). */
+/* The entry of the list for an element of y: the only one, or the one of its feature (checked). */
 static Expr *entry(Lower *L, Tensor *y, const char *name, Tensor *list, int64_t n) {
     Cx *c = L->cx;
     if (n == 1 || !y->rank) return ld(L, list, (Expr *[]){e_int(c, 0)});
@@ -21,10 +21,9 @@ void lower_Scaler(Lower *L) {
     int n, m;
     const float *scale = attr_floats(L, "scale", &n), *offset = attr_floats(L, "offset", &m);
     if (n < 1 || m < 1) fail(L, "scale and offset must have entries");
-    int64_t dims[] = {n, m};
     v = e_cast(c, DT_F32, v);
-    v = e_sub(c, v, entry(L, y, "offset", t_const(L, DT_F32, 1, &dims[1], offset), m));
-    v = e_mul(c, v, entry(L, y, "scale", t_const(L, DT_F32, 1, &dims[0], scale), n));
+    v = e_sub(c, v, entry(L, y, "offset", t_list(L, DT_F32, m, offset), m));
+    v = e_mul(c, v, entry(L, y, "scale", t_list(L, DT_F32, n, scale), n));
     out(L, 0, te_end(L, y, v));
 }
 
@@ -52,23 +51,20 @@ void lower_Imputer(Lower *L) {
     bool flt = dtype_is_float(x->dtype);
     const char *name = flt ? "imputed_value_floats" : "imputed_value_int64s";
     int n;
-    int64_t m;
     if (flt) {
         const float *f = attr_floats(L, name, &n);
         double old = attr_f(L, "replaced_value_float", 0);
         if (n < 1) fail(L, "attribute %s is missing", name);
-        m = n;
-        list = t_const(L, DT_F32, 1, &m, f);
+        list = t_list(L, DT_F32, n, f);
         hit = isnan(old) ? e_un(c, E_ISNAN, v) : e_eq(c, v, e_num(c, x->dtype, old));
     } else {
         const int64_t *k = attr_ints(L, name, &n);
         if (n < 1) fail(L, "attribute %s is missing", name);
-        m = n;
-        list = t_const(L, DT_I64, 1, &m, k);
+        list = t_list(L, DT_I64, n, k);
         Expr *old = e_int(c, attr_i(L, "replaced_value_int64", 0));
         hit = e_eq(c, e_cast(c, DT_I64, v), old);
     }
-    Expr *new = e_cast(c, x->dtype, entry(L, y, name, list, m));
+    Expr *new = e_cast(c, x->dtype, entry(L, y, name, list, n));
     out(L, 0, te_end(L, y, e_sel(c, hit, new, v)));
 }
 
@@ -82,17 +78,17 @@ void lower_Binarizer(Lower *L) {
     out(L, 0, te_end(L, y, e_sel(c, over, e_num(c, x->dtype, 1), e_num(c, x->dtype, 0))));
 }
 
-/* Elements of the last axis at the given places; a row alone becomes a matrix of one row. */
+/* Elements of the last axis at the given positions; a single row becomes a matrix of one row. */
 void lower_ArrayFeatureExtractor(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *at = in_needed(L, 1);
     if (x->rank < 1) fail(L, "the input is a scalar");
     if (x->rank == 1) x = t_unsqueeze(L, x, 0);
-    Expr *dim[MAX_RANK], *idx[MAX_RANK], *n = count(L, at);
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
     int last = x->rank - 1;
-    at = t_reshape(L, at, 1, &n);
+    at = t_flat(L, at);
     memcpy(dim, x->dim, sizeof dim);
-    dim[last] = n;
+    dim[last] = at->dim[0];
     Tensor *y = te_begin(L, x->dtype, x->rank, dim);
     for (int i = 0; i <= last; i++) idx[i] = ax(L, y, i);
     Expr *k = e_cast(c, DT_I64, ld(L, at, &idx[last]));
@@ -109,13 +105,12 @@ void lower_OneHotEncoder(Lower *L) {
     if (n < 1) fail(L, "attribute cats_int64s is missing");
     if (x->rank + 1 > MAX_RANK) unsupported(L, "rank %d", x->rank + 1);
     x = t_cast(L, DT_I64, x);
-    int64_t m = n;
-    Tensor *list = t_const(L, DT_I64, 1, &m, cat);
+    Tensor *list = t_list(L, DT_I64, n, cat);
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     memcpy(dim, x->dim, sizeof dim);
     dim[x->rank] = e_int(c, n);
     Tensor *y = te_begin(L, DT_F32, x->rank + 1, dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     Expr *k = ax(L, y, x->rank), *same = e_eq(c, ld(L, x, idx), ld(L, list, &k));
     Expr *one = e_sel(c, same, e_num(c, DT_F32, 1), e_num(c, DT_F32, 0));
     y = te_end(L, y, one);
@@ -143,7 +138,8 @@ void lower_FeatureVectorizer(Lower *L) {
     out(L, 0, n == 1 ? part[0] : t_concat(L, n, part, 1));
 }
 
-/* A map for each row, from the labels, which are constants, to a row of X: as a tensor it is X. */
+/* The output is a map for each row, from constant labels to the row's values: as a tensor it is
+ * X. */
 void lower_ZipMap(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = feature_rows(L, 0);
@@ -186,8 +182,8 @@ static bool less(const Const *k, int64_t i, int64_t j) {
     return k->dtype == DT_U64 ? (uint64_t)a < (uint64_t)b : a < b;
 }
 
-/* Numbers of the keys that are not NaN, in order, each once: of equal ones the last. Returns how
- * many; *nan: the last NaN, or -1. */
+/* Sorts the indices of the keys that are not NaN; of equal keys only the last remains. Returns
+ * their number. *nan: the index of the last NaN key, or -1. */
 static int64_t sorted_keys(Lower *L, const Const *k, int64_t **order, int64_t *nan) {
     int64_t n = 0, *from = NEWN(L->a, int64_t, k->count + 1),
             *to = NEWN(L->a, int64_t, k->count + 1);
@@ -221,7 +217,7 @@ static Tensor *picked(Lower *L, const Const *k, const int64_t *order, int64_t n)
     char *data = arena_alloc(L->a, (size_t)n * size + 1);
     for (int64_t i = 0; i < n; i++)
         memcpy(data + (size_t)i * size, (const char *)k->data + (size_t)order[i] * size, size);
-    return t_const(L, k->dtype, 1, &n, data);
+    return t_list(L, k->dtype, n, data);
 }
 
 static Expr *default_value(Lower *L, DType t) {
@@ -249,7 +245,7 @@ void lower_LabelEncoder(Lower *L) {
     int64_t *order, nan, n = sorted_keys(L, key, &order, &nan), step = 1;
     Expr *v, *other = default_value(L, value->dtype);
     Tensor *y = te_like(L, value->dtype, x, &v);
-    if (n) { /* how many keys are below v, by halving */
+    if (n) { /* the number of keys below v, by binary search */
         Tensor *keys = picked(L, key, order, n), *values = picked(L, value, order, n);
         Expr *at = e_int(c, 0), *most = e_int(c, n);
         while (step * 2 <= n) step *= 2;

@@ -1,8 +1,9 @@
-/* forest.c: see forest.h.
+/* forest.c: decision forests, as forest.h describes.
  *
- * Nodes lie in arrays; all trees of a row are walked side by side, so many steps as the deepest
- * tree has, and a leaf is its own successor: no branches, and lanes that never part. Every question
- * is made one of an interval, and what a question about one value does with NaN may take two nodes.
+ * Nodes are in arrays. All trees of a row are walked in parallel, for as many steps as the deepest
+ * tree has; a leaf is its own successor. So there are no branches, and lanes never diverge. Every
+ * test becomes one for an interval; a test for a single value may need two nodes to treat NaN
+ * correctly.
  */
 #include "utask/ops/forest.h"
 #include "utask/ops/ml.h"
@@ -10,9 +11,11 @@
 
 #define NODES_MAX (1 << 28)
 #define WEIGHTS_MAX ((int64_t)1 << 28) /* of all leaves and targets */
-#define STEPS 8                        /* in one expression; beyond, a loop of such */
+/* steps in one expression; deeper trees use a loop of such */
+#define STEPS 8
 
-/* ---- making nodes ---------------------------------------------------------------------------- */
+/* ---- construction of nodes
+ * ---------------------------------------------------------------------------- */
 void forest_nodes(Lower *L, Forest *f, int n) {
     if (n > NODES_MAX - f->node.n) unsupported(L, "more than %d nodes", NODES_MAX);
     for (int i = 0; i < n; i++) vec_push(L->a, &f->node, ((ForestNode){.leaf = -1}));
@@ -23,7 +26,7 @@ void forest_leaf(Forest *f, int id) {
     *n = (ForestNode){.child = {id, id}, .lo = -INFINITY, .hi = INFINITY, .leaf = f->nleaf++};
 }
 
-/* The neighbours of v; beyond an infinity NaN, which nothing is at least or at most. */
+/* The neighbours of v; beyond an infinity it is NaN, which fails every comparison. */
 static double above(const Forest *f, double v) {
     if (v == INFINITY) return NAN;
     return f->t == DT_F64 ? nextafter(v, INFINITY) : (double)nextafterf((float)v, INFINITY);
@@ -41,41 +44,26 @@ static void interval(Forest *f, int id, int feature, double lo, double hi, int i
 static void one_value(Lower *L, Forest *f, int id, int x, Ask ask, double v, bool missing, int yes,
                       int no) {
     const double inf = INFINITY;
-    int also;
-    switch (ask) { /* where NaN is to go to `yes`, the interval is where the answer is no */
-    case ASK_LEQ:
-        if (missing)
-            interval(f, id, x, above(f, v), inf, no, yes);
-        else
-            interval(f, id, x, -inf, v, yes, no);
-        break;
-    case ASK_LT:
-        if (missing)
-            interval(f, id, x, v, inf, no, yes);
-        else
-            interval(f, id, x, -inf, below(f, v), yes, no);
-        break;
-    case ASK_GTE:
-        if (missing)
-            interval(f, id, x, -inf, below(f, v), no, yes);
-        else
-            interval(f, id, x, v, inf, yes, no);
-        break;
-    case ASK_GT:
-        if (missing)
-            interval(f, id, x, -inf, v, no, yes);
-        else
-            interval(f, id, x, above(f, v), inf, yes, no);
-        break;
+    int in = yes, out = no;
+    if (missing && ask < ASK_EQ) { /* where NaN is to go to `yes`: where the answer is no */
+        static const Ask negated[] = {ASK_GT, ASK_GTE, ASK_LT, ASK_LEQ};
+        ask = negated[ask];
+        in = no;
+        out = yes;
+    }
+    switch (ask) {
+    case ASK_LEQ: interval(f, id, x, -inf, v, in, out); break;
+    case ASK_LT: interval(f, id, x, -inf, below(f, v), in, out); break;
+    case ASK_GTE: interval(f, id, x, v, inf, in, out); break;
+    case ASK_GT: interval(f, id, x, above(f, v), inf, in, out); break;
     case ASK_EQ:
-        if (!missing) {
+        if (missing) { /* it takes two nodes */
+            int also = f->node.n;
+            forest_nodes(L, f, 1);
+            interval(f, id, x, above(f, v), inf, no, also);
+            interval(f, also, x, -inf, below(f, v), no, yes);
+        } else
             interval(f, id, x, v, v, yes, no);
-            break;
-        }
-        also = f->node.n;
-        forest_nodes(L, f, 1);
-        interval(f, id, x, above(f, v), inf, no, also);
-        interval(f, also, x, -inf, below(f, v), no, yes);
         break;
     default: interval(f, id, x, v, v, no, yes);
     }
@@ -90,7 +78,7 @@ void forest_branch(Lower *L, Forest *f, int id, int64_t feature, Ask ask, int n,
         if (isnan(value[i])) unsupported(L, "node %d compares with NaN", id);
     int x = (int)feature;
     if (n == 0) interval(f, id, x, NAN, NAN, yes, no);
-    /* A set: one value after the other. */
+    /* A set: test one value after the other. */
     for (int i = 0, at = id; i < n; i++) {
         int next = i + 1 < n ? f->node.n : no;
         if (i + 1 < n) forest_nodes(L, f, 1);
@@ -112,7 +100,7 @@ void forest_weights(Lower *L, Forest *f, int64_t ntarget, double absent) {
 }
 
 /* ---- depth ----------------------------------------------------------------------------------- */
-/* Steps from the root to its farthest leaf. */
+/* Finds the number of steps from the root to its farthest leaf. */
 static void find_depth(Lower *L, Forest *f, int root, int *stack) {
     enum { UNSEEN, OPEN, DONE };
     int n = 0;
@@ -141,7 +129,7 @@ static void find_depth(Lower *L, Forest *f, int root, int *stack) {
 
 static int depth(Lower *L, Forest *f) {
     int *stack = NEWN(L->a, int, f->node.n + 1), most = 0;
-    for (int i = 0; i < f->node.n; i++) find_depth(L, f, i, stack); /* none may lead to itself */
+    for (int i = 0; i < f->node.n; i++) find_depth(L, f, i, stack); /* no node may lead to itself */
     for (int i = 0; i < f->root.n; i++) {
         int d = f->node.p[f->root.p[i]].depth;
         if (d > most) most = d;
@@ -150,25 +138,21 @@ static int depth(Lower *L, Forest *f) {
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
-/* What the walk reads. A node's two children lie side by side, so its record, an int64, says where
- * the first one is (bits [0, shift)) and which feature is asked for (the `ask` bits above). Where
- * questions are about one bound of float32 and there is room, the bound is the upper half; else it
- * has an array of its own. */
+/* What the walk reads. A node's two children are adjacent, so its record, an int64, has the
+ * position of the first one (bits [0, shift)) and the feature tested (the `ask` bits above). If
+ * tests have a single float32 bound and there is space, the bound is the record's upper half; else
+ * it is in an array of its own. */
 typedef struct ForestWalk {
-    Tensor *x, *record, *lo, *hi; /* lo, hi NULL: no node needs it, or it is in the record */
+    Tensor *x, *record, *lo, *hi; /* lo, hi NULL: unused, or in the record */
     int shift, ask;
     bool inside, upper; /* the bound is in the record; it is hi */
-    int n, *node;       /* of each place; a node that several lead to has several */
+    int n, *node;       /* by position; a shared node has several positions */
 } ForestWalk;
 
-static int bits_for(int64_t n) { /* of numbers below n */
+static int bits_for(int64_t n) { /* bits of numbers below n */
     int b = 1;
     while (((int64_t)1 << b) < n) b++;
     return b;
-}
-
-static Tensor *list(Lower *L, DType t, int64_t n, const void *data) {
-    return t_const(L, t, 1, &n, data);
 }
 
 /* Gives every node its place, tree by tree, level by level; root[i]: of tree i. first[k]: where the
@@ -194,7 +178,8 @@ static void lay_out(Lower *L, const Forest *f, ForestWalk *w, int *root, int **f
     }
 }
 
-/* A bound of every place; a leaf has NaN: it stays where it is. NULL: no node needs it. */
+/* A bound for every position; NaN for a leaf, so that the walk stays there. NULL: no node needs
+ * it. */
 static double *bounds(Lower *L, const Forest *f, const ForestWalk *w, bool upper) {
     double *d = NEWN(L->a, double, w->n);
     bool used = false;
@@ -209,7 +194,7 @@ static double *bounds(Lower *L, const Forest *f, const ForestWalk *w, bool upper
 static Tensor *roots(Lower *L, const Forest *f, const int *root) {
     int32_t *r = NEWN(L->a, int32_t, f->root.n);
     for (int i = 0; i < f->root.n; i++) r[i] = root[i];
-    return list(L, DT_I32, f->root.n, r);
+    return t_list(L, DT_I32, f->root.n, r);
 }
 
 static ForestWalk walk_begin(Lower *L, const Forest *f, Tensor *x, Tensor **root) {
@@ -232,7 +217,7 @@ static ForestWalk walk_begin(Lower *L, const Forest *f, Tensor *x, Tensor **root
         memcpy(&bits, &bound, sizeof bits);
         record[k] = (int64_t)(w.inside ? r | (uint64_t)bits << 32 : r);
     }
-    w.record = list(L, DT_I64, w.n, record);
+    w.record = t_list(L, DT_I64, w.n, record);
     if (!w.inside && lo) w.lo = t_floats(L, f->t, w.n, -1, lo);
     if (!w.inside && (hi || !lo))
         w.hi = t_floats(L, f->t, w.n, -1, hi ? hi : bounds(L, f, &w, true));
@@ -247,7 +232,7 @@ static Expr *field(Cx *c, Expr *r, int from, int bits) {
     return e_bin(c, E_AND, r, e_int(c, ((int64_t)1 << bits) - 1));
 }
 
-/* The place that the row comes to from place n (int64) in so many steps. */
+/* The position that the row reaches from position n (int64) in `count` steps. */
 static Expr *steps(Lower *L, const ForestWalk *w, Expr *row, Expr *n, int count) {
     Cx *c = L->cx;
     for (int i = 0; i < count; i++) {
@@ -268,7 +253,7 @@ static Expr *steps(Lower *L, const ForestWalk *w, Expr *row, Expr *n, int count)
     return n;
 }
 
-/* Leaves [rows, trees] of deeper trees, some steps in each trip of a loop. */
+/* Leaves [rows, trees] of deeper trees, by a loop with STEPS steps per iteration. */
 static Tensor *walk_far(Lower *L, const ForestWalk *w, Tensor *root, int deep) {
     Cx *c = L->cx;
     Expr *dim[] = {w->x->dim[0], root->dim[0]};
@@ -286,7 +271,7 @@ static Tensor *walk_far(Lower *L, const ForestWalk *w, Tensor *root, int deep) {
     return now;
 }
 
-/* Weights by place, or by leaf and target. */
+/* Weights by position, or by leaf and target. */
 static Tensor *weights(Lower *L, const Forest *f, const ForestWalk *w, bool by_place) {
     if (!by_place) return t_floats(L, f->t, f->nleaf, f->ntarget, f->weight);
     double *d = NEWN(L->a, double, w->n);
@@ -303,7 +288,7 @@ static Tensor *leaf_rows(Lower *L, const Forest *f, const ForestWalk *w) {
         int leaf = f->node.p[w->node[k]].leaf;
         r[k] = leaf < 0 ? 0 : leaf;
     }
-    return list(L, DT_I32, w->n, r);
+    return t_list(L, DT_I32, w->n, r);
 }
 
 Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
@@ -320,14 +305,14 @@ Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
     bool one = f->ntarget == 1;
     Axis *tree = axis_new(c, root->dim[0]);
     Tensor *leaf = NULL, *value = weights(L, f, &w, one);
-    if (!one) { /* which row of weights: by row and tree */
+    if (!one) { /* the row of weights, by row and tree */
         leaf = te_begin(L, DT_I32, 2, dim);
         Expr *row = ax(L, leaf, 0), *t = ax(L, leaf, 1);
         Expr *n = far ? e_cast(c, DT_I64, ld(L, far, (Expr *[]){row, t}))
                       : steps(L, &w, row, at_i64(L, root, t), deep);
         leaf = te_end(L, leaf, at(L, leaf_rows(L, f, &w), n));
     }
-    /* A single target has no axis: rows are side by side. */
+    /* A single target has no axis, so that rows are contiguous. */
     Tensor *y = te_begin(L, f->t, one ? 1 : 2, out);
     Expr *row = ax(L, y, 0), *t = e_axis(c, tree), *v;
     if (!one) {

@@ -1,5 +1,5 @@
-/* fused.c: com.microsoft's operators that are one of ONNX with what follows it: products and
- * convolutions with an activation, products of transposed matrices. */
+/* fused.c: com.microsoft's fused operators: products and convolutions with an activation, products
+ * of transposed matrices. */
 #include "utask/ops/conv.h"
 #include "utask/ops/elementwise.h"
 #include "utask/ops/matmul.h"
@@ -29,11 +29,11 @@ static const struct {
     {"Selu", ACT_SELU, 2, {1.67326319217681884765625f, 1.05070102214813232421875f}},
 };
 
-/* The activation `name` of x, with n parameters given (n < 0: none); NULL is no activation. */
+/* The activation `name` of x, with n given parameters (n < 0: none). name NULL: x itself. */
 static Tensor *activated(Lower *L, Tensor *x, const char *name, int n, const float *given) {
     Cx *c = L->cx;
     size_t i = 0;
-    DType w = wide_type(x->dtype);
+    DType w = wide_float(x->dtype);
     bool clip = name && !strcmp(name, "Clip");
     if (!name || !*name) return x;
     while (!clip && i < COUNT(activations) && strcmp(activations[i].name, name) != 0) i++;
@@ -55,7 +55,7 @@ static Tensor *activated(Lower *L, Tensor *x, const char *name, int n, const flo
     return te_end(L, y, e_cast(c, x->dtype, v));
 }
 
-/* The activation of the attributes activation, activation_alpha, …beta and …gamma. */
+/* The activation given by the attributes activation, activation_alpha, …beta and …gamma. */
 static Tensor *activated_by_name(Lower *L, Tensor *x) {
     const char *name = attr_s(L, "activation", NULL);
     bool second = attr_has(L, "activation_beta") || attr_has(L, "activation_gamma");
@@ -74,11 +74,12 @@ void lower_FusedGemm(Lower *L) {
     out(L, 0, activated_by_name(L, t_gemm(L, in(L, 0), in(L, 1), in(L, 2))));
 }
 
-/* An operand: its first axis put before the last one (transBatch), its last two axes swapped. */
+/* An operand, with its first axis moved before the last one (transBatch) and its last two axes
+ * swapped (trans). */
 static Tensor *operand(Lower *L, int i, const char *trans_batch, const char *trans) {
     Tensor *a = in(L, i);
     int perm[MAX_RANK], r = a->rank;
-    if (r < 1) fail(L, "a matrix product of a scalar");
+    if (r < 1) fail(L, "a matrix product needs operands of rank 1 or more");
     if (attr_i(L, trans_batch, 0)) {
         if (r < 3 || r != in(L, 1 - i)->rank)
             fail(L, "%s needs operands of one rank, at least 3, not %d and %d", trans_batch, r,
@@ -92,14 +93,13 @@ static Tensor *operand(Lower *L, int i, const char *trans_batch, const char *tra
 /* alpha A' B' */
 static Tensor *fused_product(Lower *L) {
     Tensor *a = operand(L, 0, "transBatchA", "transA"), *b = operand(L, 1, "transBatchB", "transB");
-    DType t = a->dtype, w = wide_type(t);
+    DType t = a->dtype, w = wide_float(t);
     double alpha = attr_f(L, "alpha", 1);
     if (alpha == 1) return t_matmul(L, a, b);
     return t_cast(L, t, t_scaled(L, t_matmul(L, t_cast(L, w, a), t_cast(L, w, b)), alpha));
 }
 
 void lower_FusedMatMul(Lower *L) { out(L, 0, fused_product(L)); }
-void lower_TransposeMatMul(Lower *L) { out(L, 0, fused_product(L)); }
 
 void lower_FusedMatMulActivation(Lower *L) {
     if (!attr_has(L, "activation")) fail(L, "the attribute activation is missing");

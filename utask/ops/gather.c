@@ -1,8 +1,8 @@
-/* gather.c: operators that pick elements by indices that are data. */
+/* gather.c: operators that select elements by indices from data. */
 #include "utask/ops/size.h"
 
-/* Element idx of the indices t as a checked position in [0, extent) of an axis; negative ones count
- * from the end when neg. A single element is read and checked once, as a uniform value. */
+/* Element idx of the indices t as a checked position in [0, extent) of an axis; if neg, negative
+ * indices count from the end. A single element is read and checked once, as a uniform value. */
 static Expr *index_at(Lower *L, Tensor *t, Expr **idx, int axis, Expr *extent, bool neg) {
     Cx *c = L->cx;
     if (count_const(t) != 1)
@@ -16,7 +16,7 @@ static Expr *index_at(Lower *L, Tensor *t, Expr **idx, int axis, Expr *extent, b
     return is_simple(i) && ge_const(i, 0) ? i : let(L, "index", i, 0);
 }
 
-static void check_rank(Lower *L, int rank) {
+static void result_rank(Lower *L, int rank) {
     if (rank > MAX_RANK)
         unsupported(L, "the result has rank %d, at most %d is possible", rank, MAX_RANK);
 }
@@ -25,7 +25,7 @@ void lower_Gather(Lower *L) {
     Tensor *a = in(L, 0), *ix = in(L, 1);
     int axis = norm_axis(L, attr_i(L, "axis", 0), a->rank), r = a->rank + ix->rank - 1, n = 0;
     Expr *dim[2 * MAX_RANK], *at[MAX_RANK], *idx[MAX_RANK];
-    check_rank(L, r);
+    result_rank(L, r);
     for (int i = 0; i < axis; i++) dim[n++] = a->dim[i];
     for (int i = 0; i < ix->rank; i++) dim[n++] = ix->dim[i];
     for (int i = axis + 1; i < a->rank; i++) dim[n++] = a->dim[i];
@@ -47,8 +47,7 @@ void lower_GatherElements(Lower *L) {
         if (i != axis && ix->dim[i] != a->dim[i])
             check_le(L, ix->dim[i], a->dim[i], "the indices are larger than the data along axis %d",
                      i);
-    Tensor *o = te_begin(L, a->dtype, r, ix->dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, r, ix->dim, idx);
     idx[axis] = index_at(L, ix, idx, axis, a->dim[axis], true);
     out(L, 0, te_end(L, o, ld(L, a, idx)));
 }
@@ -57,9 +56,9 @@ void lower_GatherElements(Lower *L) {
 static Tensor *gather_tuples(Lower *L, void *user, int k) {
     Tensor *a = in(L, 0), *ix = in(L, 1);
     int r = a->rank, q = ix->rank, n = 0, b = *(const int *)user;
-    int tail = b + k; /* first axis of data that is taken whole */
+    int tail = b + k; /* first axis of data that is copied whole */
     Expr *dim[2 * MAX_RANK], *at[MAX_RANK], *idx[MAX_RANK];
-    check_rank(L, q - 1 + r - tail);
+    result_rank(L, q - 1 + r - tail);
     for (int i = 0; i < q - 1; i++) {
         dim[n++] = ix->dim[i];
         if (i < b) {
@@ -89,7 +88,7 @@ void lower_GatherND(Lower *L) {
     int r = a->rank, q = ix->rank;
     int64_t b = attr_i(L, "batch_dims", 0);
     if (q < 1 || r < 1) fail(L, "data and indices must have rank 1 or more");
-    if (b < 0 || b >= q || b >= r) fail(L, "batch_dims is %lld", (long long)b);
+    if (b < 0 || b >= q || b >= r) fail(L, "batch_dims %lld is out of range", (long long)b);
     int batch = (int)b, least = 1, most = r - batch, k = q - 1 + most - out_rank(L, 0);
     bool settled = out_rank(L, 0) >= 0 && k >= least && k <= most;
     if (settled && !dim_const(ix->dim[q - 1], &(int64_t){0})) least = most = k;
@@ -97,8 +96,6 @@ void lower_GatherND(Lower *L) {
         for_each_size(L, ix->dim[q - 1], least, most, gather_tuples, &batch,
                       "the length of the index tuples"));
 }
-
-void lower_MsGatherND(Lower *L) { lower_GatherND(L); }
 
 void lower_ReverseSequence(Lower *L) {
     Cx *c = L->cx;
@@ -110,8 +107,7 @@ void lower_ReverseSequence(Lower *L) {
         fail(L, "time_axis and batch_axis must be 0 and 1 or 1 and 0");
     if (lens->rank != 1) fail(L, "sequence_lens has rank %d, it must have rank 1", lens->rank);
     check_eq(L, a->dim[batch], lens->dim[0], "sequence_lens does not fit the batch");
-    Tensor *o = te_begin(L, a->dtype, a->rank, a->dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, a->rank, a->dim, idx);
     Expr *t = idx[time], *n = e_cast(c, DT_I64, ld(L, lens, &idx[batch]));
     Expr *mirror = index_checked(L, e_sub(c, e_addi(c, n, -1), t), a->dim[time], false,
                                  "axis %d of %s (sequence_lens)", (int)time, in_text(L, 0));
@@ -122,11 +118,9 @@ void lower_ReverseSequence(Lower *L) {
 void lower_TensorScatter(Lower *L) {
     Cx *c = L->cx;
     Tensor *past = in(L, 0), *upd = in(L, 1), *at = in(L, 2);
-    const char *mode = attr_s(L, "mode", "linear");
-    bool circular = !strcmp(mode, "circular");
+    bool circular = !strcmp(attr_s(L, "mode", "linear"), "circular");
     int r = past->rank, axis = norm_axis(L, attr_i(L, "axis", -2), r);
     Expr *idx[MAX_RANK], *into[MAX_RANK], *zero = e_int(c, 0);
-    if (!circular && strcmp(mode, "linear")) fail(L, "unknown mode \"%s\"", mode);
     if (axis == 0) fail(L, "axis must not be the batch axis");
     if (upd->rank != r) fail(L, "the cache has rank %d and the update rank %d", r, upd->rank);
     for (int i = 0; i < r; i++)
@@ -135,13 +129,12 @@ void lower_TensorScatter(Lower *L) {
     check_le(L, len, max, "the update is longer than the cache");
     if (at && at->rank != 1) fail(L, "write_indices has rank %d, it must have rank 1", at->rank);
     if (at) check_eq(L, past->dim[0], at->dim[0], "write_indices does not fit the batch");
-    Tensor *o = te_begin(L, past->dtype, r, past->dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, past->dtype, r, past->dim, idx);
     memcpy(into, idx, sizeof idx[0] * (size_t)r);
     Expr *w = zero;
     if (at && circular)
         w = e_cast(c, DT_I64, ld(L, at, idx));
-    else if (at) /* the last place where the update still fits is max - len */
+    else if (at) /* the last position where the update fits is max - len */
         w = index_at(L, at, idx, axis, e_addi(c, e_sub(c, max, len), 1), false);
     Expr *rel = e_sub(c, idx[axis], w), *hit;
     if (circular) rel = e_bin(c, E_MOD, rel, max);
@@ -156,7 +149,7 @@ void lower_OneHot(Lower *L) {
     Tensor *ix = in(L, 0), *vals = in(L, 2);
     int r = ix->rank + 1;
     Expr *dim[MAX_RANK], *at[MAX_RANK];
-    check_rank(L, r);
+    result_rank(L, r);
     int axis = norm_axis(L, attr_i(L, "axis", -1), r);
     check_eq(L, count(L, vals), e_int(c, 2), "values must be two numbers");
     Expr *depth = size_uni(L, "depth", e_cast(c, DT_I64, scalar_uni(L, 1, "depth")));
@@ -164,7 +157,8 @@ void lower_OneHot(Lower *L) {
     Tensor *o = te_begin(L, vals->dtype, r, dim);
     for (int i = 0; i < ix->rank; i++) at[i] = ax(L, o, i < axis ? i : i + 1);
     Expr *v = e_cast(c, DT_I64, ld(L, ix, at));
-    v = e_sel(c, e_lt(c, v, e_int(c, 0)), e_add(c, v, depth), v); /* out of range: hits nothing */
+    /* an index out of range matches nothing */
+    v = e_sel(c, e_lt(c, v, e_int(c, 0)), e_add(c, v, depth), v);
     Expr *hit = e_eq(c, v, ax(L, o, axis));
     out(L, 0, te_end(L, o, e_sel(c, hit, uni(L, vals, 1), uni(L, vals, 0))));
 }

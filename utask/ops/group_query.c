@@ -1,9 +1,9 @@
-/* group_query.c: com.microsoft's GroupQueryAttention: attention of several query heads to one
- * key-value head, with a cache of keys and values of which each sample fills a part of its own.
+/* group_query.c: com.microsoft's GroupQueryAttention: several query heads share a key-value head,
+ * and each sample fills its own part of a cache of keys and values.
  *
- * With S new positions and T = seqlens_k + 1 positions of a sample in all, P = T - min(S, T) are
- * from the past (query_seqlens instead of min(S, T) where it is given): the cache holds the past
- * below P, what is new in [P, T), and the rest is not looked at. */
+ * With S new positions and a total of T = seqlens_k + 1 positions in a sample, P = T - min(S, T)
+ * are from the past (T - query_seqlens if that is given). The cache holds the past below P and the
+ * new positions in [P, T); the rest is ignored. */
 #include "utask/ops/attention.h"
 #include "utask/ops/elementwise.h"
 #include "utask/ops/size.h"
@@ -14,7 +14,7 @@ typedef struct Gqa {
     Expr *total, *room;   /* total_sequence_length; positions of the cache */
     int64_t window;       /* local_window_size, -1: none */
     bool sliding;
-    int64_t bits;          /* of a quantized cache; 0: it is not */
+    int64_t bits;          /* of a quantized cache; 0: not quantized */
     Tensor *filled, *past; /* [batch] int64: T and P of each sample */
 } Gqa;
 
@@ -61,8 +61,8 @@ static void lengths(Lower *L, Gqa *g) {
 /* x with its heads divided by their root mean square, times weight; x itself for NULL. */
 static Tensor *normalized(Lower *L, Tensor *x, Tensor *weight, const char *epsilon) {
     if (!weight) return x;
-    if (weight->rank != 1) fail(L, "a norm weight must have rank 1, not %d", weight->rank);
-    check_eq(L, weight->dim[0], x->dim[3], "a norm weight must have one element per head element");
+    check_shape(L, weight, 1, &x->dim[3], "a norm weight",
+                "a norm weight must have one element per head element");
     double eps = attr_f(L, epsilon, attr_f(L, "qk_norm_epsilon", 1e-6));
     if (!(eps > 0 && eps < 1e30)) fail(L, "%s must be positive and finite, not %g", epsilon, eps);
     DType w = wide_float(x->dtype);
@@ -71,8 +71,8 @@ static Tensor *normalized(Lower *L, Tensor *x, Tensor *weight, const char *epsil
     return t_cast(L, x->dtype, y);
 }
 
-/* Where the new positions are, [batch, length]; padding is at 0. For a first prompt position_ids
- * have only the first one. */
+/* The numbers of the new positions, [batch, length]; padding has 0. For a first prompt,
+ * position_ids has only the first one. */
 static Tensor *places(Lower *L, const Gqa *g) {
     Cx *c = L->cx;
     Tensor *ids = in(L, 9), *t = te_begin(L, DT_I64, 2, (Expr *[]){g->batch, g->length});
@@ -80,7 +80,7 @@ static Tensor *places(Lower *L, const Gqa *g) {
     Expr *at = e_add(c, at_sample(L, g->past, b), s), *v = at;
     if (ids) {
         Expr *first = e_eq(c, g->length, g->total), *zero = e_int(c, 0);
-        if (ids->rank != 2) fail(L, "position_ids must have rank 2, not %d", ids->rank);
+        check_rank(L, ids, 2, "position_ids");
         for (int i = 0; i < 2; i++)
             check(L,
                   e_or(c, e_and(c, first, e_le(c, e_int(c, 1), ids->dim[i])),
@@ -99,20 +99,19 @@ static void check_past(Lower *L, Tensor *past, Tensor *fresh) {
                      "past is not [batch, kv_num_heads, length, head size]");
 }
 
-/* The cache with what is new in its place, [batch, heads, room, size]. */
+/* The cache with the new positions written, [batch, heads, room, size]. */
 static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
     Expr *dim[4] = {g->batch, fresh->dim[1], g->room, fresh->dim[3]}, *idx[4];
     Expr *old = e_num(c, fresh->dtype, 0);
-    Tensor *t = te_begin(L, fresh->dtype, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, fresh->dtype, 4, dim, idx);
     Expr *j = idx[2];
     if (past) {
         check_past(L, past, fresh);
         old = e_sel(c, e_lt(c, j, past->dim[2]), ld(L, past, idx), old);
     }
     Expr *T = at_sample(L, g->filled, idx[0]), *here;
-    if (e_is_ival(g->length, 1) && !has_in(L, 16)) { /* in the form that is done in place */
+    if (e_is_ival(g->length, 1) && !has_in(L, 16)) { /* the form that can be computed in place */
         here = e_eq(c, j, e_addi(c, T, -1));
         idx[2] = e_int(c, 0);
     } else {
@@ -123,9 +122,9 @@ static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     return te_end(L, t, e_sel(c, here, ld(L, fresh, idx), old));
 }
 
-/* ---- a cache that slides --------------------------------------------------------------------- */
+/* ---- a sliding cache ------------------------------------------------------------------------- */
 
-/* L(T): how many of T positions a cache of `room` holds. */
+/* L(T): how many of T positions a cache with `room` holds. */
 static Expr *kept(Lower *L, const Gqa *g, Expr *T) {
     Cx *c = L->cx;
     Expr *portion = e_addi(c, g->room, 1 - g->window), *over = e_sub(c, T, g->room);
@@ -134,7 +133,7 @@ static Expr *kept(Lower *L, const Gqa *g, Expr *T) {
     return e_sel(c, e_le(c, over, e_int(c, 0)), T, less);
 }
 
-/* Position of key j of sample b; *there: whether there is one. */
+/* The position of key j of sample b; *there: whether it exists. */
 static Expr *position(Lower *L, const Gqa *g, Expr *b, Expr *j, Expr **there) {
     Cx *c = L->cx;
     Expr *T = at_sample(L, g->filled, b);
@@ -153,8 +152,7 @@ static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
     Expr *idx[4];
     check_past(L, past, fresh);
-    Tensor *t = te_begin(L, past->dtype, 4, past->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, past->dtype, 4, past->dim, idx);
     Expr *P = at_sample(L, g->past, idx[0]), *T = at_sample(L, g->filled, idx[0]);
     Expr *n = kept(L, g, T), *row = idx[2], *at = e_add(c, e_sub(c, T, n), row);
     idx[2] = e_add(c, e_sub(c, at, P), kept(L, g, P));
@@ -168,14 +166,13 @@ static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
 static Tensor *bias_of_keys(Lower *L, const Gqa *g, Tensor *bias) {
     if (!bias || !g->sliding) return bias;
     Cx *c = L->cx;
-    if (bias->rank != 4) fail(L, "attention_bias must have rank 4, not %d", bias->rank);
+    check_rank(L, bias, 4, "attention_bias");
     Expr *one = e_int(c, 1), *rows = bias->dim[0], *idx[4], *there;
     check(L, e_or(c, e_eq(c, rows, one), e_eq(c, rows, g->batch)),
           "attention_bias does not fit the scores (its axis 0)");
     check_eq(L, bias->dim[3], g->total, "attention_bias must have total_sequence_length columns");
     Expr *dim[4] = {g->batch, bias->dim[1], bias->dim[2], g->a.k->dim[2]};
-    Tensor *t = te_begin(L, bias->dtype, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, bias->dtype, 4, dim, idx);
     Expr *at = position(L, g, idx[0], idx[3], &there);
     idx[0] = e_min(c, idx[0], e_addi(c, rows, -1));
     idx[3] = at;
@@ -184,7 +181,7 @@ static Tensor *bias_of_keys(Lower *L, const Gqa *g, Tensor *bias) {
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
-/* Whether query i of sample b looks at key j. */
+/* Whether query i of sample b attends to key j. */
 static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j) {
     Cx *c = L->cx;
     Expr *there, *at = position(L, g, b, j, &there);
@@ -194,25 +191,24 @@ static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j) {
     return g->window > 0 ? e_and(c, keep, e_lt(c, e_addi(c, own, -g->window), at)) : keep;
 }
 
-/* s where queries look, `other` elsewhere */
+/* s for keys that queries attend to, `other` elsewhere */
 static Tensor *looked_at(Lower *L, const Gqa *g, Tensor *s, double other) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];
-    Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, s->dtype, s->rank, s->dim, idx);
     Expr *keep = looks_at(L, g, idx[0], idx[s->rank - 2], idx[s->rank - 1]);
     return te_end(L, t, e_sel(c, keep, ld(L, s, idx), e_num(c, s->dtype, other)));
 }
 
-/* Softmax with exp(sink) more in the denominator, a sink per head or 0. */
+/* Softmax with exp(sink) added to the denominator; there is a sink per head, or it is 0. */
 static Tensor *softmax_with_sink(Lower *L, const Gqa *g, Tensor *s, Tensor *sink) {
     Cx *c = L->cx;
     uint32_t last = 1u << (s->rank - 1);
     Tensor *m = t_reduce(L, R_MAX, s, last, true), *at = te_begin(L, s->dtype, m->rank, m->dim);
     Expr *v = e_num(c, s->dtype, 0);
     if (sink) {
-        if (sink->rank != 1) fail(L, "head_sink must have rank 1, not %d", sink->rank);
-        check_eq(L, sink->dim[0], g->a.heads, "head_sink must have one element per head");
+        check_shape(L, sink, 1, &g->a.heads, "head_sink",
+                    "head_sink must have one element per head");
         Expr *h = attn_query_head(L, &g->a, at, 1);
         v = e_cast(c, s->dtype, ld(L, sink, (Expr *[]){h}));
     }
@@ -230,14 +226,14 @@ static void read_quantization(Lower *L, Gqa *g) {
     bool v = strcmp(attr_s(L, "v_quant_type", "NONE"), "NONE") != 0;
     if (k != v) fail(L, "only one of k_quant_type and v_quant_type is NONE");
     if (k != has_in(L, 12) || v != has_in(L, 13))
-        fail(L, "k_scale and v_scale are for a quantized cache, and needed there");
+        fail(L, "k_scale and v_scale must be given if and only if the cache is quantized");
     if (!k) return;
     g->bits = attr_i(L, "kv_cache_bit_width", 0);
     if (g->bits != 8 && g->bits != 4)
         fail(L, "kv_cache_bit_width must be 8 or 4, not %lld", (long long)g->bits);
 }
 
-/* Scale of element d of head h, one of all or [1, heads, 1, size]. */
+/* The scale of element d of head h, from one scale for all or [1, heads, 1, size]. */
 static Expr *scale_at(Lower *L, Tensor *scale, Expr *heads, Expr *size, Expr *h, Expr *d) {
     Cx *c = L->cx;
     Expr *zero = e_int(c, 0), *one = e_int(c, 1), *want[4] = {one, heads, one, size};
@@ -273,8 +269,7 @@ static Tensor *quantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale) {
     bool pairs = g->bits == 4;
     Expr *size = pairs ? divided_dim(L, x->dim[3], e_int(c, 2), "head") : x->dim[3], *idx[4];
     Expr *dim[4] = {x->dim[0], x->dim[1], x->dim[2], size};
-    Tensor *t = te_begin(L, pairs ? DT_U8 : DT_I8, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, pairs ? DT_U8 : DT_I8, 4, dim, idx);
     if (!pairs) return te_end(L, t, e_cast(c, DT_I8, rounded(L, g, x, scale, idx, idx[3])));
     Expr *d = e_muli(c, idx[3], 2), *eight = e_ci(c, DT_I32, 8);
     Expr *low = e_add(c, rounded(L, g, x, scale, idx, d), eight);
@@ -282,13 +277,12 @@ static Tensor *quantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale) {
     return te_end(L, t, e_cast(c, DT_U8, e_add(c, low, e_mul(c, high, e_ci(c, DT_I32, 16)))));
 }
 
-/* The other way, in float32, of heads of `size` elements. */
+/* Dequantizes heads of `size` elements, in float32. */
 static Tensor *dequantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale, Expr *size) {
     if (!g->bits) return x;
     Cx *c = L->cx;
     Expr *dim[4] = {x->dim[0], x->dim[1], x->dim[2], size}, *idx[4], *two = e_int(c, 2);
-    Tensor *t = te_begin(L, DT_F32, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, DT_F32, 4, dim, idx);
     Expr *d = idx[3], *v, *s = scale_at(L, scale, x->dim[1], size, idx[1], d);
     if (g->bits == 4) {
         idx[3] = e_bin(c, E_FDIV, d, two);
@@ -304,16 +298,16 @@ static Tensor *dequantized(Lower *L, const Gqa *g, Tensor *x, Tensor *scale, Exp
 
 /* ---- the operator ---------------------------------------------------------------------------- */
 
-/* Queries, keys and values of their heads, from one tensor or three. */
+/* Splits queries, keys and values into heads, from one tensor or three. */
 static void split(Lower *L, Gqa *g) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2);
-    int64_t heads = attn_head_count(L, "num_heads"), groups = attn_head_count(L, "kv_num_heads");
+    int64_t heads = attr_positive(L, "num_heads", 0), groups = attr_positive(L, "kv_num_heads", 0);
     if (heads % groups)
         fail(L, "num_heads (%lld) must be a multiple of kv_num_heads (%lld)", (long long)heads,
              (long long)groups);
     if (!k != !v) fail(L, "key and value must be given together");
-    if (q->rank != 3) fail(L, "query must have rank 3, not %d", q->rank);
+    check_rank(L, q, 3, "query");
     g->batch = q->dim[0];
     g->length = q->dim[1];
     Expr *n = e_int(c, heads), *m = e_int(c, groups), *at = e_int(c, 0);
@@ -328,7 +322,7 @@ static void split(Lower *L, Gqa *g) {
     g->a.q = attn_heads_at(L, q, n, size, at, NULL, NULL);
     for (int i = 0; i < 2; i++) {
         Tensor *t = i ? v : k;
-        if (t->rank != 3) fail(L, "%s must have rank 3, not %d", i ? "value" : "key", t->rank);
+        check_rank(L, t, 3, i ? "value" : "key");
         check(L, e_and(c, e_eq(c, t->dim[0], g->batch), e_eq(c, t->dim[1], g->length)),
               "key and value must have the batch and length of the query");
         check_eq(L, t->dim[2], e_mul(c, m, size),
@@ -343,11 +337,11 @@ static void cache_size(Lower *L, Gqa *g) {
     Cx *c = L->cx;
     Tensor *pk = in(L, 3), *pv = in(L, 4), *total = in_needed(L, 6);
     if (!pk != !pv) fail(L, "past_key and past_value must be given together");
-    for (int i = 0; i < 2 && pk; i++)
-        if ((i ? pv : pk)->rank != 4)
-            fail(L, "%s must have rank 4, not %d", i ? "past_value" : "past_key",
-                 (i ? pv : pk)->rank);
-    if (pk) check_eq(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
+    if (pk) {
+        check_rank(L, pk, 4, "past_key");
+        check_rank(L, pv, 4, "past_value");
+        check_eq(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
+    }
     check_eq(L, count(L, total), e_int(c, 1), "total_sequence_length must have one element");
     g->total = size_uni(L, "total", uni_i64(L, total, 0));
     g->room = pk ? size_uni(L, "room", kmax(c, g->total, pk->dim[2])) : g->total;
@@ -361,21 +355,21 @@ static void cache_size(Lower *L, Gqa *g) {
              (long long)g->window);
 }
 
-/* Norms and rotation of what is new. */
+/* Normalizes and rotates the new queries and keys. */
 static void prepare(Lower *L, Gqa *g) {
     g->a.q = normalized(L, g->a.q, in(L, 14), "q_norm_epsilon");
     g->a.k = normalized(L, g->a.k, in(L, 15), "k_norm_epsilon");
     if (!attr_i(L, "do_rotary", 0)) return;
     Tensor *cache[2] = {in(L, 7), in(L, 8)}, *ids = places(L, g);
     if (!cache[0] || !cache[1]) fail(L, "do_rotary needs cos_cache and sin_cache");
-    if (cache[0]->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache[0]->rank);
+    check_rank(L, cache[0], 2, "cos_cache");
     bool inter = attr_i(L, "rotary_interleaved", 0) != 0;
     Expr *rot = e_muli(L->cx, cache[0]->dim[1], 2);
     g->a.q = t_rotary(L, g->a.q, 2, cache, ids, rot, inter);
     g->a.k = t_rotary(L, g->a.k, 2, cache, ids, rot, inter);
 }
 
-/* Keys and values in the cache, as outputs 1 and 2, and to be looked at. */
+/* Writes keys and values into the cache (outputs 1 and 2) and sets those to attend to. */
 static void update_cache(Lower *L, Gqa *g) {
     Tensor **kv[2] = {&g->a.k, &g->a.v};
     Expr *size = g->a.k->dim[3];

@@ -1,9 +1,9 @@
-/* index.c: data-dependent selection and order: lowerings over hand-written bodies. */
+/* index.c: data-dependent selection and order, mostly by hand-written bodies. */
 #include <stdlib.h>
 
 #include "utask/ops/size.h"
 
-#define TOPK_KNOWN 8 /* elements that are sorted as uniform values */
+#define TOPK_KNOWN 8 /* the most elements that are sorted as uniform values */
 
 Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
                  Expr *const *param, Tensor *like, const char *fault) {
@@ -23,13 +23,13 @@ static Tensor *head(Lower *L, Tensor *t, Expr *n) {
     return t_slice(L, t, 0, e_int(L->cx, 0), e_int(L->cx, 1), n);
 }
 
-/* TopK of few elements in a row that are followed: element i has as many before it as are better,
- * or equal and further in front. */
+/* TopK of a few elements whose values are tracked: before element i come those that are better, or
+ * equal and earlier. */
 static void topk_known(Lower *L, Tensor *x, int64_t n, int64_t k, bool largest) {
     Cx *c = L->cx;
     Expr *place[TOPK_KNOWN], *value[TOPK_KNOWN], *index[TOPK_KNOWN];
     for (int64_t i = 0; i < n; i++) {
-        place[i] = e_int(c, 0); /* bound: what is made of the elements does not grow as a tree */
+        place[i] = e_int(c, 0); /* bound by a LET, so that expressions do not grow exponentially */
         for (int64_t j = 0; j < n; j++) {
             Expr *a = largest ? x->elem[i] : x->elem[j], *b = largest ? x->elem[j] : x->elem[i];
             if (j == i) continue;
@@ -68,7 +68,7 @@ void lower_TopK(Lower *L) {
         return;
     }
     k = let(L, "k", k, 0);
-    /* sorted = 0 allows any order, so also the sorted one */
+    /* sorted = 0 allows any order, including the sorted one */
     Expr *param[] = {k, e_int(c, axis), e_int(c, largest)};
     Expr *dim[MAX_RANK];
     memcpy(dim, x->dim, sizeof dim);
@@ -98,8 +98,7 @@ static Tensor *take(Lower *L, Tensor *x, int axis, Tensor *index) {
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     memcpy(dim, x->dim, sizeof dim);
     dim[axis] = index->dim[0];
-    Tensor *y = te_begin(L, x->dtype, x->rank, dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    Tensor *y = te_indexed(L, x->dtype, x->rank, dim, idx);
     idx[axis] = ld(L, index, (Expr *[]){idx[axis]});
     return te_end(L, y, ld(L, x, idx));
 }
@@ -113,26 +112,22 @@ void lower_Compress(Lower *L) {
     if (attr_has(L, "axis")) {
         axis = norm_axis(L, attr_i(L, "axis", 0), x->rank);
     } else {
-        Expr *n = count(L, x);
-        x = t_reshape(L, x, 1, &n);
+        x = t_flat(L, x);
     }
     Tensor *found = nonzero(L, head(L, cond, e_min(c, cond->dim[0], x->dim[axis])));
     out(L, 0, take(L, x, axis, t_squeeze(L, found, 0)));
 }
 
-/* Distinct elements, or slices, where each is first, the one that each element is, how often each
- * occurs. */
+/* Distinct elements or slices: their values, the first position of each, which one each element is,
+ * and how often each occurs. */
 typedef struct Distinct {
     Tensor *values, *first, *inverse, *counts;
 } Distinct;
 
-/* Of all elements of x (flat), or of slices along `axis`. */
+/* Finds the distinct elements of x (flat), or slices along `axis`. */
 static Distinct distinct(Lower *L, Tensor *x, bool flat, int axis, bool sorted) {
     Cx *c = L->cx;
-    if (flat) {
-        Expr *n = count(L, x);
-        x = t_reshape(L, x, 1, &n);
-    }
+    if (flat) x = t_flat(L, x);
     Expr *param[] = {e_int(c, flat ? -1 : axis), e_int(c, sorted)};
     Expr *items = x->dim[axis], *one = e_int(c, 1);
     Stmt *s = ext_begin(L, "unique", 1, &x, 2, param);
@@ -156,7 +151,7 @@ void lower_Unique(Lower *L) {
     out(L, 3, d.counts);
 }
 
-/* In the order in which they occur. */
+/* In order of first occurrence. */
 void lower_MsUnique(Lower *L) {
     Tensor *x = in(L, 0);
     if (x->rank != 1) fail(L, "the input has rank %d, not 1", x->rank);
@@ -166,7 +161,8 @@ void lower_MsUnique(Lower *L) {
     out(L, 2, d.counts);
 }
 
-/* Sums or products of a tiny tensor whose elements are followed, so that those of the result are.
+/* Cumulative sums or products of a tiny tensor whose elements are tracked, so that the result's are
+ * tracked too.
  */
 static Tensor *cumulate_known(Lower *L, Tensor *x, int axis, bool product) {
     Cx *c = L->cx;
@@ -174,7 +170,7 @@ static Tensor *cumulate_known(Lower *L, Tensor *x, int axis, bool product) {
     Expr *idx[MAX_RANK], *one = e_int(c, attr_i(L, "exclusive", 0) != 0);
     Tensor *t = te_begin(L, x->dtype, x->rank, x->dim);
     Axis *along = axis_new(c, x->dim[axis]);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    all_axes(L, t, idx);
     Expr *to = idx[axis], *k = idx[axis] = e_axis(c, along);
     Expr *in_range = back ? e_le(c, e_add(c, to, one), k) : e_le(c, e_add(c, k, one), to);
     Expr *e = e_sel(c, in_range, ld(L, x, idx), e_num(c, x->dtype, product));
@@ -252,7 +248,7 @@ void lower_MaxUnpool(Lower *L) {
     const int64_t *stride = attr_ints(L, "strides", &ns), *pad = attr_ints(L, "pads", &np);
     if (nk != n || (stride && ns != n) || (pad && np != 2 * n))
         fail(L, "kernel_shape, strides or pads do not fit %d spatial axes", n);
-    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1]}, *total = e_int(c, 1), *items = count(L, x);
+    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1]}, *total = e_int(c, 1);
     for (int i = 0; i < n; i++) {
         Expr *d = e_muli(c, e_addi(c, x->dim[i + 2], -1), stride ? stride[i] : 1);
         int64_t pads = pad ? pad[i] + pad[n + i] : 0;
@@ -260,13 +256,12 @@ void lower_MaxUnpool(Lower *L) {
         check_le(L, e_int(c, 0), dim[i + 2], "axis %d of the result is negative", i + 2);
     }
     for (int i = 0; i < x->rank; i++) total = e_mul(c, total, dim[i]);
-    Tensor *zero = te_begin(L, x->dtype, 1, &total);
-    zero = te_end(L, zero, e_num(c, x->dtype, 0));
-    Tensor *t[] = {zero, t_reshape(L, index, 1, &items), t_reshape(L, x, 1, &items)};
+    Tensor *zero = t_zeros(L, x->dtype, 1, &total);
+    Tensor *t[] = {zero, t_flat(L, index), t_flat(L, x)};
     Expr *param[] = {e_int(c, 0), e_int(c, 0)};
     Tensor *y = ext_like(L, "scatter_elements", 3, t, 2, param, zero, "an index is out of range");
     y = t_reshape(L, y, x->rank, dim);
-    if (has_in(L, 2)) { /* the indices are those of the smaller shape; the rest stays zero */
+    if (has_in(L, 2)) { /* the indices are for the smaller shape; other elements stay zero */
         Tensor *shape = in(L, 2);
         check_eq(L, count(L, shape), e_int(c, x->rank), "output_shape must have %d elements",
                  x->rank);
@@ -286,8 +281,7 @@ void lower_MaxUnpool(Lower *L) {
     out(L, 0, y);
 }
 
-/* ---- TfIdfVectorizer --------------------------------------------------------------------------
- */
+/* ---- TfIdfVectorizer ------------------------------------------------------------------------- */
 typedef struct Gram {
     const int64_t *item;
     int64_t length, number; /* position in the pool, counted in n-grams */
@@ -303,30 +297,20 @@ static bool gram_same(const Gram *a, const Gram *b) {
     return !memcmp(a->item, b->item, (size_t)a->length * sizeof *a->item);
 }
 
-static Tensor *i64_list(Lower *L, int64_t n, const int64_t *v) {
-    return t_const(L, DT_I64, 1, &n, v);
-}
-
 void lower_TfIdfVectorizer(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);
     int npool, ncount, nindex, nweight;
+    static const char *const modes[] = {"TF", "IDF", "TFIDF"};
     const int64_t *pool = attr_ints(L, "pool_int64s", &npool);
     const int64_t *start = attr_ints(L, "ngram_counts", &ncount);
     const int64_t *index = attr_ints(L, "ngram_indexes", &nindex);
     const float *weight = attr_floats(L, "weights", &nweight);
-    const char *mode = attr_s(L, "mode", "");
     int64_t shortest = attr_i(L, "min_gram_length", 0), longest = attr_i(L, "max_gram_length", 0);
     int64_t skips = attr_i(L, "max_skip_count", -1), m, columns = 0, ngram = 0;
     if (attr_has(L, "pool_strings")) unsupported(L, "n-grams of strings");
-    if (!strcmp(mode, "TF"))
-        m = 0;
-    else if (!strcmp(mode, "IDF"))
-        m = 1;
-    else if (!strcmp(mode, "TFIDF"))
-        m = 2;
-    else
-        fail(L, "mode is '%s', not TF, IDF or TFIDF", mode);
+    if (!attr_has(L, "mode")) fail(L, "mode is '', not TF, IDF or TFIDF");
+    m = attr_choice(L, "mode", COUNT(modes), modes);
     if (x->rank > 2) fail(L, "the input has rank %d, not 1 or 2", x->rank);
     if (!pool || !start || !index || nindex < 1)
         fail(L, "pool_int64s, ngram_counts or ngram_indexes is missing");
@@ -361,9 +345,9 @@ void lower_TfIdfVectorizer(Lower *L) {
         }
     }
     int64_t table_dim[] = {ncount, 3};
-    Tensor *t[] = {x, i64_list(L, items, sorted), i64_list(L, grams, column),
+    Tensor *t[] = {x, t_list(L, DT_I64, items, sorted), t_list(L, DT_I64, grams, column),
                    t_const(L, DT_I64, 2, table_dim, table),
-                   weight ? t_const(L, DT_F32, 1, &grams, gram_weight) : NULL};
+                   weight ? t_list(L, DT_F32, grams, gram_weight) : NULL};
     Expr *param[] = {e_int(c, m), e_int(c, skips), e_int(c, shortest), e_int(c, longest)};
     Expr *dim[2] = {x->dim[0], e_int(c, columns)};
     bool rows = x->rank == 2;

@@ -1,11 +1,12 @@
 /* linear_attention.c: attention and convolution with a carried state. */
 #include <string.h>
 
-#include "utask/ops/nn.h"
+#include "utask/ops/attention.h"
+#include "utask/ops/matmul.h"
 
 /* ---- LinearAttention ------------------------------------------------------------------------- */
 
-/* Sizes of one LinearAttention and where its loop is. Packed inputs are [batch, time, heads *
+/* Sizes of a LinearAttention and its loop's current step. Packed inputs are [batch, time, heads *
  * size]. */
 typedef struct LinAttn {
     Expr *batch, *time, *ksize, *vsize; /* sizes of a key and of a value */
@@ -21,7 +22,7 @@ static Expr *packed_at(Lower *L, const LinAttn *A, Tensor *x, Expr *b, Expr *hea
     return e_cast(L->cx, DT_F32, ld(L, x, idx));
 }
 
-/* The same of the key of value head g. */
+/* The same for the key of value head g. */
 static Expr *key_at(Lower *L, const LinAttn *A, Tensor *key, Expr *b, Expr *g, Expr *i) {
     Expr *head = e_is_ival(A->per_key, 1) ? g : e_bin(L->cx, E_FDIV, g, A->per_key);
     return packed_at(L, A, key, b, head, A->ksize, i);
@@ -30,35 +31,25 @@ static Expr *key_at(Lower *L, const LinAttn *A, Tensor *key, Expr *b, Expr *g, E
 /* Checks that x is [batch, time, …]. */
 static void packed_input(Lower *L, const LinAttn *A, Tensor *x, const char *what) {
     Cx *c = L->cx;
-    if (x->rank != 3) fail(L, "%s must have rank 3, not %d", what, x->rank);
+    check_rank(L, x, 3, what);
     check(L, e_and(c, e_eq(c, x->dim[0], A->batch), e_eq(c, x->dim[1], A->time)),
           "%s must have the batch size and length of the query (%s x %s, not %s x %s)", what,
           said(L, x->dim[0]), said(L, x->dim[1]), said(L, A->batch), said(L, A->time));
-}
-
-static Expr *head_size(Lower *L, Tensor *x, Expr *heads, const char *what) {
-    Cx *c = L->cx;
-    Expr *size = e_bin(c, E_FDIV, x->dim[2], heads);
-    check(L, e_eq(c, e_mul(c, size, heads), x->dim[2]),
-          "%s heads do not divide the last axis of %s, of size %s", said(L, heads), what,
-          said(L, x->dim[2]));
-    return size;
 }
 
 /* state * exp(decay), the decay per key element or per head */
 static Tensor *decayed(Lower *L, const LinAttn *A, Tensor *state, Tensor *decay) {
     Cx *c = L->cx;
     Expr *per_head = e_eq(c, decay->dim[2], A->groups);
-    Tensor *t = te_begin(L, DT_F32, 4, state->dim);
     Expr *idx[4];
-    for (int i = 0; i < 4; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, DT_F32, 4, state->dim, idx);
     Expr *whole = packed_at(L, A, decay, idx[0], idx[1], e_int(c, 1), e_int(c, 0));
     Expr *each = packed_at(L, A, decay, idx[0], idx[1], A->ksize, idx[2]);
     Expr *g = e_un(c, E_EXP, e_sel(c, per_head, whole, each));
     return te_end(L, t, e_mul(c, ld(L, state, idx), g));
 }
 
-/* beta * (value - sum_d state[b,h,d,m] key[d]): what is to be written, [batch, groups, vsize] */
+/* beta * (value - sum_d state[b,h,d,m] key[d]): the value to be written, [batch, groups, vsize] */
 static Tensor *correction(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                           Tensor *beta) {
     Cx *c = L->cx;
@@ -81,13 +72,12 @@ static Tensor *correction(Lower *L, const LinAttn *A, Tensor *state, Tensor *key
     return te_end(L, t, e_mul(c, rate, e_sub(c, v, ld(L, seen, at))));
 }
 
-/* state + key ⊗ value, the value from `write` where that is not NULL */
+/* state + key ⊗ value, with `write` as the value if it is not NULL */
 static Tensor *written(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                        Tensor *write) {
     Cx *c = L->cx;
-    Tensor *t = te_begin(L, DT_F32, 4, state->dim);
     Expr *idx[4];
-    for (int i = 0; i < 4; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, DT_F32, 4, state->dim, idx);
     Expr *k = key_at(L, A, key, idx[0], idx[1], idx[2]);
     Expr *wi[3] = {idx[0], idx[1], idx[3]};
     Expr *v = write ? ld(L, write, wi) : packed_at(L, A, value, idx[0], idx[1], A->vsize, idx[3]);
@@ -108,11 +98,6 @@ static Tensor *read_state(Lower *L, const LinAttn *A, Tensor *state, Tensor *que
     return te_end(L, t, e_mul(c, e_reduce(c, R_SUM, 1, &d, product), scale));
 }
 
-static Tensor *zeros(Lower *L, DType t, int rank, Expr **dim) {
-    Tensor *z = te_begin(L, t, rank, dim);
-    return te_end(L, z, e_num(L->cx, t, 0));
-}
-
 /* What the update rule takes, as a decay and a beta; others are not looked at (ms), or refused. */
 static void rule_inputs(Lower *L, bool ms, Tensor **decay, Tensor **beta) {
     const char *rule = attr_s(L, "update_rule", "gated_delta");
@@ -130,13 +115,13 @@ static void rule_inputs(Lower *L, bool ms, Tensor **decay, Tensor **beta) {
     if (!delta) *beta = NULL;
 }
 
-/* Fills the sizes of A from the inputs and the numbers of query and of key-value heads. Query heads
- * share value heads, or (ms) value heads share query heads, and key heads, of which there may be
+/* Fills the sizes of A from the inputs and the numbers of query and key-value heads. Query heads
+ * share value heads or, if ms, value heads share query heads, and also key heads, which may be
  * fewer. */
 static void lin_sizes(Lower *L, LinAttn *A, bool ms, int64_t qn, int64_t kn) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2);
-    if (q->rank != 3) fail(L, "query must have rank 3, not %d", q->rank);
+    check_rank(L, q, 3, "query");
     bool inverse = ms && qn > 0 && kn > qn && kn % qn == 0;
     if (kn < 1 || qn < 1 || qn > INT32_MAX || kn > INT32_MAX || (!inverse && qn % kn))
         fail(L, "q_num_heads (%lld) must be a positive multiple of kv_num_heads (%lld)%s",
@@ -149,13 +134,13 @@ static void lin_sizes(Lower *L, LinAttn *A, bool ms, int64_t qn, int64_t kn) {
     A->per_key = e_int(c, 1);
     packed_input(L, A, k, "key");
     packed_input(L, A, v, "value");
-    A->vsize = head_size(L, v, A->groups, "the value");
+    A->vsize = attn_head_size(L, v, A->groups, "the value");
     if (!ms) {
-        A->ksize = head_size(L, k, A->groups, "the key");
+        A->ksize = attn_head_size(L, k, A->groups, "the key");
         check_eq(L, q->dim[2], e_muli(c, A->ksize, qn), "query and key must have one head size");
         return;
     }
-    A->ksize = head_size(L, q, e_int(c, qn), "the query");
+    A->ksize = attn_head_size(L, q, e_int(c, qn), "the query");
     if (k->dim[2] == e_mul(c, A->groups, A->ksize)) return;
     Expr *keys = let(L, "keys", e_bin(c, E_FDIV, k->dim[2], A->ksize), 0);
     check(L, e_and(c, e_lt(c, e_int(c, 0), keys), e_eq(c, e_mul(c, keys, A->ksize), k->dim[2])),
@@ -182,7 +167,7 @@ static void check_gates(Lower *L, const LinAttn *A, Tensor *decay, Tensor *beta)
     }
 }
 
-/* Checks that a state is [dims], or with a window of W states in front [W, dims]. */
+/* Checks that a state is [dims], or [W, dims] for a window of W states. */
 static void check_state(Lower *L, const Tensor *past, int rank, Expr **dim, int64_t window) {
     Cx *c = L->cx;
     int more = window > 0;
@@ -195,19 +180,18 @@ static void check_state(Lower *L, const Tensor *past, int rank, Expr **dim, int6
         check_eq(L, past->dim[i + more], dim[i], "past_state has a wrong size (axis %d)", i + more);
 }
 
-/* The number of last states that are kept; 0: one, without an axis of its own. */
+/* How many of the last states are kept; 0: one, without an axis for it. */
 static int64_t state_window(Lower *L) {
     int64_t w = attr_i(L, "state_window", 0);
     if (w < 0 || w > 8) fail(L, "state_window must be 0 to 8, not %lld", (long long)w);
     return w;
 }
 
-/* The window a step later: the oldest state goes, `next` comes. */
+/* The window after a step: drops the oldest state and appends `next`. */
 static Tensor *window_next(Lower *L, Tensor *window, Tensor *next) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];
-    Tensor *t = te_begin(L, window->dtype, window->rank, window->dim);
-    for (int i = 0; i < t->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, window->dtype, window->rank, window->dim, idx);
     Expr *last = e_addi(c, t->dim[0], -1), *i = idx[0], *fresh = ld(L, next, idx + 1);
     idx[0] = e_addi(c, i, 1);
     return te_end(L, t, e_sel(c, e_lt(c, i, last), ld(L, window, idx), fresh));
@@ -232,8 +216,8 @@ static void linear_attention(Lower *L, bool ms) {
         scale = e_div(c, e_num(c, DT_F32, 1), root);
     }
 
-    Tensor *init = past ? t_cast(L, DT_F32, past) : zeros(L, DT_F32, 4, sdim + 1);
-    Tensor *none = window ? zeros(L, DT_F32, 5, sdim) : NULL;
+    Tensor *init = past ? t_cast(L, DT_F32, past) : t_zeros(L, DT_F32, 4, sdim + 1);
+    Tensor *none = window ? t_zeros(L, DT_F32, 5, sdim) : NULL;
     LoopB *loop = loop_begin(L, A.time);
     A.now = loop_iter(loop);
     Tensor *state = loop_carry(L, loop, init), *kept = state, *write = NULL, *all = NULL;
@@ -266,10 +250,8 @@ void lower_MsLinearAttention(Lower *L) { linear_attention(L, true); }
 static Tensor *causal_conv(Lower *L, Tensor *padded, Tensor *x, Expr *dilation) {
     Cx *c = L->cx;
     Tensor *weight = in(L, 1), *bias = in(L, 2);
-    const char *act = attr_s(L, "activation", "none");
-    bool silu = strcmp(act, "silu") == 0 || strcmp(act, "swish") == 0;
-    if (!silu && strcmp(act, "none") != 0)
-        fail(L, "activation '%s' is not one of silu, swish, none", act);
+    static const char *const acts[] = {"none", "silu", "swish"};
+    bool silu = attr_choice(L, "activation", COUNT(acts), acts) > 0;
     DType w = wide_float(x->dtype);
     Tensor *t = te_begin(L, w, 3, x->dim);
     Axis *tap = axis_new(c, weight->dim[2]);
@@ -279,8 +261,7 @@ static Tensor *causal_conv(Lower *L, Tensor *padded, Tensor *x, Expr *dilation) 
     Expr *product = e_mul(c, e_cast(c, w, ld(L, padded, xi)), e_cast(c, w, ld(L, weight, wi)));
     Tensor *y = te_end(L, t, e_reduce(c, R_SUM, 1, &tap, product));
     if (bias) {
-        if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-        check_eq(L, bias->dim[0], x->dim[1], "bias must have one element per channel");
+        check_shape(L, bias, 1, &x->dim[1], "bias", "bias must have one element per channel");
         y = t_bin(L, E_ADD, y, t_unsqueeze(L, t_cast(L, w, bias), 1));
     }
     if (silu) y = t_bin(L, E_MUL, y, t_un(L, E_SIGMOID, y));
@@ -291,7 +272,7 @@ static Tensor *causal_conv(Lower *L, Tensor *padded, Tensor *x, Expr *dilation) 
 static void conv_state(Lower *L, Tensor *x, Expr *dilation, Expr *dim[3]) {
     Cx *c = L->cx;
     Tensor *weight = in(L, 1);
-    if (weight->rank != 3) fail(L, "weight must have rank 3, not %d", weight->rank);
+    check_rank(L, weight, 3, "weight");
     Expr *one = e_int(c, 1), *k = weight->dim[2];
     check(L, e_and(c, e_eq(c, weight->dim[0], x->dim[1]), e_eq(c, weight->dim[1], one)),
           "weight must be [channels, 1, k]");
@@ -304,20 +285,14 @@ static void conv_state(Lower *L, Tensor *x, Expr *dilation, Expr *dim[3]) {
 void lower_CausalConvWithState(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *past = in(L, 3);
-    if (x->rank != 3) fail(L, "the input must have rank 3, not %d", x->rank);
+    check_rank(L, x, 3, "the input");
     Expr *sdim[3], *one = e_int(c, 1);
     conv_state(L, x, one, sdim);
     if (past) check_state(L, past, 3, sdim, 0);
-    if (!past) past = zeros(L, x->dtype, 3, sdim);
+    if (!past) past = t_zeros(L, x->dtype, 3, sdim);
     Tensor *both[2] = {past, x}, *padded = t_concat(L, 2, both, 2);
     out(L, 0, causal_conv(L, padded, x, one));
     if (wants_out(L, 1)) out(L, 1, t_slice(L, padded, 2, x->dim[2], one, sdim[2]));
-}
-
-/* Swaps the last axis of a tensor of rank 3 with the one before. */
-static Tensor *swapped(Lower *L, Tensor *t) {
-    static const int perm[3] = {0, 2, 1};
-    return t_transpose(L, t, perm);
 }
 
 static void refuse_extensions(Lower *L) {
@@ -328,11 +303,11 @@ static void refuse_extensions(Lower *L) {
     if (attr_i(L, "state_channels_last", -1) != -1) unsupported(L, "state_channels_last");
     if (wants_out(L, 2)) unsupported(L, "state_update");
     int64_t n = attr_i(L, "ndim", 1);
-    if (n != 1) unsupported(L, "ndim %lld; only 1 is", (long long)n);
+    if (n != 1) unsupported(L, "ndim %lld; only 1 is supported", (long long)n);
 }
 
-/* With channels_last all but the weights are [batch, length, channels…]; a window of states is that
- * after each of the last positions. */
+/* With channels_last everything except the weights is [batch, length, channels…]. A window of
+ * states holds the state after each of the last positions. */
 void lower_MsCausalConvWithState(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *past = in(L, 3);
@@ -346,10 +321,10 @@ void lower_MsCausalConvWithState(Lower *L) {
     Expr *whole[MAX_RANK], *channels = x->dim[2], *one = e_int(c, 1), *state[MAX_RANK], *sdim[3];
     int rank = x->rank;
     memcpy(whole, x->dim, sizeof whole);
-    if (last) { /* [batch, length, channels], then as without */
+    if (last) { /* to [batch, length, channels], then as without channels_last */
         for (int i = 3; i < rank; i++) channels = e_mul(c, channels, x->dim[i]);
         Expr *dim[3] = {x->dim[0], x->dim[1], channels};
-        x = swapped(L, t_reshape(L, x, 3, dim));
+        x = t_swap_last(L, t_reshape(L, x, 3, dim));
     }
     conv_state(L, x, e_int(c, dil), sdim);
     memcpy(state + 1, last ? whole : sdim, (last ? (size_t)rank : 3) * sizeof *state);
@@ -359,17 +334,18 @@ void lower_MsCausalConvWithState(Lower *L) {
         check_state(L, past, rank, state + 1, window);
         if (window) past = t_gather0(L, past, e_int(c, window - 1));
         Expr *dim[3] = {sdim[0], sdim[2], sdim[1]};
-        if (last) past = swapped(L, t_reshape(L, past, 3, dim));
+        if (last) past = t_swap_last(L, t_reshape(L, past, 3, dim));
     } else {
-        past = zeros(L, x->dtype, 3, sdim);
+        past = t_zeros(L, x->dtype, 3, sdim);
     }
     Tensor *both[2] = {past, x}, *padded = t_concat(L, 2, both, 2);
     Tensor *y = causal_conv(L, padded, x, e_int(c, dil));
-    out(L, 0, last ? t_reshape(L, swapped(L, y), rank, whole) : y);
+    out(L, 0, last ? t_reshape(L, t_swap_last(L, y), rank, whole) : y);
     if (!wants_out(L, 1)) return;
     Expr *dim[4] = {e_int(c, window ? window : 1), sdim[0], sdim[1], sdim[2]}, *length = x->dim[2];
     Tensor *t = te_begin(L, x->dtype, 4, dim);
-    Expr *n = e_add(c, e_addi(c, ax(L, t, 0), 1), e_sub(c, length, dim[0])); /* positions until */
+    /* number of positions up to this one */
+    Expr *n = e_add(c, e_addi(c, ax(L, t, 0), 1), e_sub(c, length, dim[0]));
     Expr *v = ld(L, padded, (Expr *[]){ax(L, t, 1), ax(L, t, 2), e_add(c, n, ax(L, t, 3))});
     if (window) v = e_sel(c, e_le(c, one, n), v, e_num(c, x->dtype, 0));
     t = te_end(L, t, v);

@@ -6,7 +6,7 @@
 #define PAIR_WEIGHTS_MAX ((int64_t)1 << 26) /* of pairs of classes and support vectors */
 #define ROUNDS 100                          /* of the fit of probabilities */
 
-/* Floats of an attribute that must be there, *n of them. */
+/* The *n floats of a required attribute. */
 static const float *floats(Lower *L, const char *name, int *n) {
     const float *v = attr_floats(L, name, n);
     if (*n < 1) fail(L, "attribute %s is missing", name);
@@ -25,13 +25,7 @@ static void check_features(Lower *L, const Tensor *x, int64_t n) {
 }
 
 static Tensor *add_floats(Lower *L, Tensor *a, const float *v, int64_t n) {
-    return t_bin(L, E_ADD, a, t_const(L, DT_F32, 1, &n, v));
-}
-
-/* One score alone is transformed by PROBIT only. */
-static Tensor *post_of(Lower *L, Tensor *s, int64_t n) {
-    Post post = post_attr(L);
-    return n > 1 || post == POST_PROBIT ? post_scores(L, post, s) : s;
+    return t_bin(L, E_ADD, a, t_list(L, DT_F32, n, v));
 }
 
 void lower_LinearRegressor(Lower *L) {
@@ -39,23 +33,14 @@ void lower_LinearRegressor(Lower *L) {
     int64_t targets = attr_i(L, "targets", 1);
     const float *w = floats(L, "coefficients", &n), *b = attr_floats(L, "intercepts", &m);
     if (targets < 1 || n % targets)
-        fail(L, "%d coefficients are not for %lld targets", n, (long long)targets);
+        fail(L, "%d coefficients do not fit %lld targets", n, (long long)targets);
     if (m > 0 && m != targets)
-        fail(L, "%d intercepts are not for %lld targets", m, (long long)targets);
+        fail(L, "%d intercepts do not fit %lld targets", m, (long long)targets);
     Tensor *x = t_cast(L, DT_F32, feature_rows(L, 0));
     check_features(L, x, n / targets);
     Tensor *s = times_rows(L, x, w, targets, n / targets);
     if (m > 0) s = add_floats(L, s, b, m);
-    out(L, 0, post_of(L, s, targets));
-}
-
-/* Label and two scores of one score s [rows]. */
-static Tensor *sign_label(Lower *L, Tensor *s, const int64_t *label) {
-    Cx *c = L->cx;
-    Tensor *k = te_begin(L, DT_I64, 1, s->dim);
-    Expr *row = ax(L, k, 0);
-    k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, e_num(c, DT_F32, 0), ld(L, s, &row))));
-    return labels_at(L, label, 2, k);
+    out(L, 0, post_targets(L, post_attr(L), s, targets));
 }
 
 void lower_LinearClassifier(Lower *L) {
@@ -66,7 +51,7 @@ void lower_LinearClassifier(Lower *L) {
     Tensor *x = t_cast(L, DT_F32, feature_rows(L, 0));
     classes = m > 0 ? m : dim_const(x->dim[1], &features) && features ? n / features : nlabel;
     if (classes < 1 || n % classes)
-        fail(L, "%d coefficients are not for %lld classes", n, (long long)classes);
+        fail(L, "%d coefficients do not fit %lld classes", n, (long long)classes);
     if (classes > 1 && nlabel < classes)
         fail(L, "there are %lld labels for %lld classes", (long long)nlabel, (long long)classes);
     check_features(L, x, n / classes);
@@ -77,18 +62,14 @@ void lower_LinearClassifier(Lower *L) {
         out(L, 1, post_scores(L, post_attr(L), s));
         return;
     }
-    out(L, 0, sign_label(L, t_column(L, s, 0), nlabel == 2 ? label : plain));
+    out(L, 0, labels_above(L, nlabel == 2 ? label : plain, t_column(L, s, 0), 0));
     Post post = post_attr(L);
-    if (nlabel == 2)
-        s = two_scores(L, t_column(L, s, 0), false, post);
-    else
-        s = post_of(L, s, 1);
-    out(L, 1, s);
+    out(L, 1,
+        nlabel == 2 ? two_scores(L, t_column(L, s, 0), false, post) : post_targets(L, post, s, 1));
 }
 
 /* ---- support vectors ------------------------------------------------------------------------- */
-/* The kernel of every row of x with every one of n vectors: [rows, n]. `first` is added where the
- * kernel is LINEAR. */
+/* The kernel of each row of x with each of n vectors: [rows, n]. A LINEAR kernel adds `first`. */
 static Tensor *kernel(Lower *L, Tensor *x, const float *v, int64_t n, int64_t k, const char *type,
                       float first) {
     int m;
@@ -124,8 +105,9 @@ void lower_SVMRegressor(Lower *L) {
     const float *v = attr_floats(L, "support_vectors", &m);
     Tensor *x = t_cast(L, DT_F32, feature_rows(L, 0)), *s;
     if (nvec > 0) {
-        if (m < 1 || m % nvec) fail(L, "support_vectors are not %lld vectors", (long long)nvec);
-        if (n != nvec) fail(L, "%d coefficients are not for %lld vectors", n, (long long)nvec);
+        if (m < 1 || m % nvec)
+            fail(L, "support_vectors does not hold %lld vectors", (long long)nvec);
+        if (n != nvec) fail(L, "%d coefficients do not fit %lld vectors", n, (long long)nvec);
         s = kernel(L, x, v, nvec, m / nvec, attr_s(L, "kernel_type", "LINEAR"), 0);
         s = add_floats(L, times_rows(L, s, w, 1, n), rho, 1);
     } else
@@ -141,11 +123,11 @@ void lower_SVMRegressor(Lower *L) {
 
 typedef struct Svc {
     int64_t classes, vectors, pairs;
-    const int64_t *count; /* of each class's vectors */
+    const int64_t *count; /* number of vectors of each class */
     bool proba;
 } Svc;
 
-/* One score for each pair of classes i < j: above 0 it is class i. */
+/* One score for each pair of classes i < j; above 0 means class i. */
 static Tensor *pair_scores(Lower *L, const Svc *s, Tensor *k, const float *w, const float *rho) {
     int64_t all = s->pairs * s->vectors, p = 0;
     if (s->pairs > PAIR_WEIGHTS_MAX / s->vectors)
@@ -162,7 +144,7 @@ static Tensor *pair_scores(Lower *L, const Svc *s, Tensor *k, const float *w, co
     return add_floats(L, times_rows(L, k, m, s->pairs, s->vectors), rho, s->pairs);
 }
 
-/* Pair of two different classes, i and j in either order (int64); *swap: j < i. */
+/* The pair of two different classes i and j, in either order (int64); *swap: j < i. */
 static Expr *pair_of(Lower *L, const Svc *s, Expr *i, Expr *j, Expr **swap) {
     Cx *c = L->cx;
     Expr *a = e_min(c, i, j), *b = e_max(c, i, j), *two = e_int(c, 2);
@@ -171,7 +153,7 @@ static Expr *pair_of(Lower *L, const Svc *s, Expr *i, Expr *j, Expr **swap) {
     return e_addi(c, e_sub(c, e_add(c, before, b), a), -1);
 }
 
-/* The class with most of its pairs won. */
+/* The class that wins the most pairs. */
 static Tensor *most_votes(Lower *L, const Svc *s, Tensor *pair) {
     Cx *c = L->cx;
     Expr *dim[] = {pair->dim[0], e_int(c, s->classes)}, *swap;
@@ -186,14 +168,14 @@ static Tensor *most_votes(Lower *L, const Svc *s, Tensor *pair) {
     return best_class(L, te_end(L, y, e_reduce(c, R_SUM, 1, &other, one)));
 }
 
-/* r[row, i, j]: how likely it is class i, if it is i or j. */
+/* r[row, i, j]: the probability of class i, given that it is i or j. */
 static Tensor *pair_probabilities(Lower *L, const Svc *s, Tensor *pair) {
     Cx *c = L->cx;
     int na, nb;
     const float *a = attr_floats(L, "prob_a", &na), *b = attr_floats(L, "prob_b", &nb);
     if (na < s->pairs || nb != na)
         fail(L, "prob_a and prob_b must have %lld entries", (long long)s->pairs);
-    Tensor *ta = t_const(L, DT_F32, 1, &s->pairs, a), *tb = t_const(L, DT_F32, 1, &s->pairs, b);
+    Tensor *ta = t_list(L, DT_F32, s->pairs, a), *tb = t_list(L, DT_F32, s->pairs, b);
     Tensor *v = t_un(L, E_NEG, t_bin(L, E_ADD, t_bin(L, E_MUL, pair, ta), tb));
     v = t_un(L, E_SIGMOID, v);
     v = t_bin(L, E_MIN, t_bin(L, E_MAX, v, t_scalar(L, DT_F32, 1e-7)),
@@ -207,8 +189,8 @@ static Tensor *pair_probabilities(Lower *L, const Svc *s, Tensor *pair) {
     return te_end(L, y, e_sel(c, same, e_num(c, DT_F32, 0), q));
 }
 
-/* q[row, i, j] of the quadratic form that the probabilities make least: with r as above the sum of
- * r[j, i]^2 over j on the diagonal, -r[j, i] r[i, j] elsewhere. */
+/* q[row, i, j] of the quadratic form that the probabilities minimize. With r as above, the diagonal
+ * is the sum of r[j, i]^2 over j; other elements are -r[j, i] r[i, j]. */
 static Tensor *form(Lower *L, Tensor *r) {
     Cx *c = L->cx;
     Tensor *y = te_begin(L, DT_F32, 3, r->dim);
@@ -282,9 +264,9 @@ static void linear_svc(Lower *L, Tensor *x, const float *w, int n, const int64_t
     Cx *c = L->cx;
     int r;
     const float *rho = floats(L, "rho", &r);
-    if (n % classes) fail(L, "%d coefficients are not for %lld classes", n, (long long)classes);
+    if (n % classes) fail(L, "%d coefficients do not fit %lld classes", n, (long long)classes);
     Tensor *s = kernel(L, x, w, classes, n / classes, "LINEAR", rho[0]), *k = best_class(L, s);
-    if (classes == 2 && !proba) { /* the second class, where a score is above the bound */
+    if (classes == 2 && !proba) { /* the second class if the score is above the bound */
         bool positive = true;
         for (int i = 0; i < n; i++) positive = positive && w[i] >= 0;
         Tensor *most = t_reduce(L, R_MAX, s, 2, false), *y = te_begin(L, DT_I64, 1, k->dim);
@@ -293,7 +275,7 @@ static void linear_svc(Lower *L, Tensor *x, const float *w, int n, const int64_t
         k = te_end(L, y, e_sel(c, over, e_int(c, 1), ld(L, k, &row)));
     }
     out(L, 0, labels_at(L, label, classes, k));
-    out(L, 1, post_of(L, s, classes));
+    out(L, 1, post_targets(L, post_attr(L), s, classes));
 }
 
 void lower_SVMClassifier(Lower *L) {
@@ -308,7 +290,7 @@ void lower_SVMClassifier(Lower *L) {
     s.count = attr_ints(L, "vectors_per_class", &nc);
     for (int i = 0; i < nc; i++) {
         if (s.count[i] < 0 || s.count[i] > INT32_MAX)
-            fail(L, "vectors_per_class has %lld", (long long)s.count[i]);
+            fail(L, "vectors_per_class has the entry %lld", (long long)s.count[i]);
         s.vectors += s.count[i];
     }
     if (!s.vectors) {
@@ -319,7 +301,7 @@ void lower_SVMClassifier(Lower *L) {
     if (s.classes < 2 || s.classes > 65535) fail(L, "there are %lld classes", (long long)s.classes);
     if (nc != s.classes) fail(L, "vectors_per_class must have %lld entries", (long long)s.classes);
     if (m < 1 || m % s.vectors)
-        fail(L, "support_vectors are not %lld vectors", (long long)s.vectors);
+        fail(L, "support_vectors does not hold %lld vectors", (long long)s.vectors);
     if (n / (s.classes - 1) < s.vectors)
         fail(L, "%d coefficients are too few for %lld classes of %lld vectors", n,
              (long long)s.classes, (long long)s.vectors);

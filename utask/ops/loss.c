@@ -3,13 +3,13 @@
 
 #include "utask/ops/nn.h"
 
-/* A per-sample loss and the weight that it counts with in a mean (NULL: 1 each). */
+/* A loss per sample, and its weight in a mean (NULL: 1 each). */
 typedef struct Loss {
     Tensor *value, *weight;
 } Loss;
 
-/* -weight[class] * logp[n, class, …] for each sample; 0 for the ignored class. Tensors are of one
- * float type, `weight` may be NULL. */
+/* -weight[class] * logp[n, class, …] for each sample; 0 for the ignored class. All tensors have one
+ * float type; `weight` may be NULL. */
 static Loss sample_loss(Lower *L, Tensor *logp, Tensor *target, Tensor *weight) {
     Cx *c = L->cx;
     int rank = logp->rank - 1;
@@ -20,8 +20,8 @@ static Loss sample_loss(Lower *L, Tensor *logp, Tensor *target, Tensor *weight) 
         check_eq(L, target->dim[i], logp->dim[i ? i + 1 : 0],
                  "the labels do not fit the scores (axis %d)", i);
     if (weight) {
-        if (weight->rank != 1) fail(L, "the weights must have rank 1, not %d", weight->rank);
-        check_eq(L, weight->dim[0], logp->dim[1], "there must be one weight per class");
+        check_shape(L, weight, 1, &logp->dim[1], "the weights",
+                    "there must be one weight per class");
     }
     bool has_ignore = attr_has(L, "ignore_index");
     Expr *ignore = e_int(c, attr_i(L, "ignore_index", -1)), *zero = e_num(c, logp->dtype, 0);
@@ -56,15 +56,14 @@ static Tensor *sum_all(Lower *L, Tensor *t) {
     return t_reduce(L, R_SUM, t, axes_from(0, t->rank), false);
 }
 
-/* The loss as the `reduction` attribute wants it. */
+/* The loss reduced as the `reduction` attribute says. */
 static Tensor *reduced_loss(Lower *L, Loss loss) {
-    const char *how = attr_s(L, "reduction", "mean");
-    if (strcmp(how, "none") == 0) return loss.value;
-    bool mean = strcmp(how, "mean") == 0;
-    if (!mean && strcmp(how, "sum") != 0)
-        fail(L, "reduction must be none, sum or mean, not '%s'", how);
+    enum { MEAN, SUM, NONE };
+    static const char *const ways[] = {"mean", "sum", "none"};
+    int how = attr_choice(L, "reduction", COUNT(ways), ways);
+    if (how == NONE) return loss.value;
     Tensor *sum = sum_all(L, loss.value);
-    if (!mean) return sum;
+    if (how == SUM) return sum;
     DType t = sum->dtype;
     Tensor *n = loss.weight ? sum_all(L, loss.weight)
                             : t_uniform(L, e_cast(L->cx, t, count(L, loss.value)));

@@ -5,20 +5,6 @@
 #include <float.h>
 #include <math.h>
 
-Tensor *te_like(Lower *L, DType t, Tensor *x, Expr **elem) {
-    Tensor *y = te_begin(L, t, x->rank, x->dim);
-    Expr *idx[MAX_RANK];
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
-    *elem = ld(L, x, idx);
-    return y;
-}
-
-Tensor *in_needed(Lower *L, int i) {
-    Tensor *t = in(L, i);
-    if (!t) fail(L, "input %d is missing", i);
-    return t;
-}
-
 /* ---- unary ----------------------------------------------------------------------------------- */
 #define UNARY(name, op)                                                                            \
     void lower_##name(Lower *L) { out(L, 0, t_un(L, op, in_needed(L, 0))); }
@@ -110,14 +96,13 @@ static bool never_zero(const Tensor *t) {
     return true;
 }
 
-/* op(a, b) of integers, a fault where b is zero. */
+/* op(a, b) of integers; a fault where b is zero. */
 static Tensor *int_divide(Lower *L, int op, Tensor *a, Tensor *b) {
     if (never_zero(b)) return t_bin(L, op, a, b);
     Cx *c = L->cx;
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     int rank = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
-    Tensor *y = te_begin(L, a->dtype, rank, dim);
-    for (int i = 0; i < rank; i++) idx[i] = ax(L, y, i);
+    Tensor *y = te_indexed(L, a->dtype, rank, dim, idx);
     Expr *n = ld_bcast(L, a, rank, idx, dim), *d = ld_bcast(L, b, rank, idx, dim);
     Expr *ok = e_nonzero(c, d), *q = e_bin(c, op, n, d);
     return te_end(
@@ -143,7 +128,7 @@ void lower_Pow(Lower *L) {
     if (y->kind == TK_CONST && y->data->count == 1 && y->rank <= x->rank) {
         double e = elem_get_f(y->dtype, y->data->data, 0);
         if (!dtype_is_float(y->dtype)) e = (double)elem_get_i(y->dtype, y->data->data, 0);
-        if (e == 2 || (e == 3 && wide_type(t) == t)) {
+        if (e == 2 || (e == 3 && wide_float(t) == t)) {
             Tensor *square = t_bin(L, E_MUL, x, x);
             out(L, 0, e == 2 ? square : t_bin(L, E_MUL, square, x));
             return;
@@ -154,8 +139,7 @@ void lower_Pow(Lower *L) {
     out(L, 0, t_cast(L, t, t_bin(L, E_POW, t_cast(L, w, x), t_cast(L, w, y))));
 }
 
-/* By as many bits as the type has, or more, or by a negative amount, nothing is left but the sign
- * (opset 28). */
+/* A shift by the type's width or more, or by a negative amount, leaves only the sign (opset 28). */
 void lower_BitShift(Lower *L) {
     if (!attr_has(L, "direction")) fail(L, "attribute 'direction' is missing");
     bool left = strcmp(attr_s(L, "direction", ""), "LEFT") == 0;
@@ -174,11 +158,11 @@ void lower_Min(Lower *L) { out(L, 0, chain(L, E_MIN, in_needed(L, 0)->dtype)); }
 
 void lower_Sum(Lower *L) {
     DType t = in_needed(L, 0)->dtype;
-    out(L, 0, t_cast(L, t, chain(L, E_ADD, wide_type(t))));
+    out(L, 0, t_cast(L, t, chain(L, E_ADD, wide_float(t))));
 }
 
 void lower_Mean(Lower *L) {
-    DType t = in_needed(L, 0)->dtype, w = wide_type(t);
+    DType t = in_needed(L, 0)->dtype, w = wide_float(t);
     Tensor *n = t_scalar(L, w, L->node->nin);
     out(L, 0, t_cast(L, t, t_bin(L, E_DIV, chain(L, E_ADD, w), n)));
 }

@@ -1,10 +1,10 @@
 /* matmul.c: matrix products. A product is a plain sum of products of two elements; scales, biases
- * and requantization stand outside of the sum, where they become its epilogue. */
+ * and requantization are outside of the sum and become its epilogue. */
 #include "utask/ops/matmul.h"
 #include "utask/ops/nn.h"
 
 static void matrix_inputs(Lower *L, Tensor *a, Tensor *b) {
-    if (a->rank < 1 || b->rank < 1) fail(L, "a matrix product of a scalar");
+    if (a->rank < 1 || b->rank < 1) fail(L, "a matrix product needs operands of rank 1 or more");
 }
 
 void lower_MatMul(Lower *L) {
@@ -64,13 +64,13 @@ void lower_Gemm(Lower *L) { out(L, 0, t_gemm(L, in(L, 0), in(L, 1), in(L, 2))); 
 
 /* ---- quantized products ---------------------------------------------------------------------- */
 
-/* A scale or zero point per tensor, or per row of a matrix of rank `rank`: in a form that
+/* A scale or zero point per tensor, or per row of a matrix of rank `rank`, in a shape that
  * broadcasts. */
 static Tensor *per_row(Lower *L, Tensor *p, int rank) {
     return p->rank == 1 && rank >= 2 ? t_unsqueeze(L, p, 1) : p;
 }
 
-/* x - zero in int32, of the shape of x. */
+/* x - zero in int32, in the shape of x. */
 static Tensor *centered(Lower *L, Tensor *x, Tensor *zero) {
     Tensor *w = t_cast(L, DT_I32, x);
     if (!zero) return w;
@@ -97,7 +97,7 @@ void lower_MatMulInteger(Lower *L) {
 
 static bool is_float8(const Tensor *t) { return dtype_small(t->dtype) != NULL; }
 
-/* The product in float32 of matrices of which one at least is of float8. */
+/* The float32 product of matrices of which at least one is float8. */
 static Tensor *float8_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Tensor *bzero) {
     matrix_inputs(L, a, b);
     azero = t_cast(L, DT_F32, per_row(L, azero, a->rank));
@@ -106,8 +106,8 @@ static Tensor *float8_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Ten
                     t_bin(L, E_SUB, t_cast(L, DT_F32, b), bzero));
 }
 
-/* y = saturate(round(product * (a_scale * b_scale / y_scale)) + y_zero_point); of float8 without
- * rounding to integers first */
+/* y = saturate(round(product * (a_scale * b_scale / y_scale)) + y_zero_point); float8 is not
+ * rounded to integers first */
 void lower_QLinearMatMul(Lower *L) {
     Tensor *a = in(L, 0), *b = in(L, 3), *yzero = in(L, 7);
     bool float8 = is_float8(a) || is_float8(b);

@@ -1,4 +1,4 @@
-/* ml.c: see ml.h. */
+/* ml.c: helpers for ai.onnx.ml, as ml.h describes. */
 #include "utask/ops/ml.h"
 #include "utask/ops/nn.h"
 #include <math.h>
@@ -45,8 +45,7 @@ const int64_t *int_labels(Lower *L, const char *ints, int64_t *n) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 Tensor *feature_rows(Lower *L, int input) {
-    Tensor *x = in(L, input);
-    if (!x) fail(L, "input %d is missing", input);
+    Tensor *x = in_needed(L, input);
     if (x->rank == 1) return t_unsqueeze(L, x, 0);
     if (x->rank != 2) fail(L, "the input has rank %d, not 1 or 2", x->rank);
     return x;
@@ -61,9 +60,17 @@ Tensor *t_floats(Lower *L, DType t, int64_t rows, int64_t cols, const double *v)
 }
 
 Tensor *labels_at(Lower *L, const int64_t *labels, int64_t n, Tensor *k) {
-    Tensor *all = t_const(L, DT_I64, 1, &n, labels), *y = te_begin(L, DT_I64, 1, k->dim);
+    Tensor *all = t_list(L, DT_I64, n, labels), *y = te_begin(L, DT_I64, 1, k->dim);
     Expr *row = ax(L, y, 0), *i = ld(L, k, &row);
     return te_end(L, y, ld(L, all, &i));
+}
+
+Tensor *labels_above(Lower *L, const int64_t *labels, Tensor *s, double bound) {
+    Cx *c = L->cx;
+    Expr *v;
+    Tensor *k = te_like(L, DT_I64, s, &v);
+    k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, e_num(c, s->dtype, bound), v)));
+    return labels_at(L, labels, 2, k);
 }
 
 Tensor *best_class(Lower *L, Tensor *scores) {
@@ -75,21 +82,19 @@ Tensor *t_column(Lower *L, Tensor *t, int64_t k) {
     return te_end(L, y, ld(L, t, (Expr *[]){ax(L, y, 0), e_int(L->cx, k)}));
 }
 
-Tensor *t_columns(Lower *L, Tensor *a, Tensor *b) {
+/* Two of [rows] to [rows, 2]. */
+static Tensor *t_columns(Lower *L, Tensor *a, Tensor *b) {
     return t_concat(L, 2, (Tensor *[]){t_unsqueeze(L, a, 1), t_unsqueeze(L, b, 1)}, 1);
 }
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 Post post_attr(Lower *L) {
     static const char *const name[] = {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"};
-    const char *s = attr_s(L, "post_transform", "NONE");
-    for (int i = 0; i < (int)COUNT(name); i++)
-        if (!strcmp(name[i], s)) return (Post)i;
-    fail(L, "post_transform is '%.100s', not one of " POSTS, s);
+    return (Post)attr_choice(L, "post_transform", COUNT(name), name);
 }
 
-/* sqrt(2) times the inverse of the error function at 2 p - 1, by Winitzki's formula as everywhere
- * for this operator. */
+/* sqrt(2) times the inverse of the error function at 2 p - 1, by Winitzki's approximation, as other
+ * implementations of this operator do. */
 static Expr *probit(Cx *c, DType t, Expr *p) {
     Expr *one = e_num(c, t, 1), *x = e_sub(c, e_mul(c, p, e_num(c, t, 2)), one);
     Expr *sign = e_sel(c, e_lt(c, x, e_num(c, t, 0)), e_num(c, t, -1), one);
@@ -100,7 +105,7 @@ static Expr *probit(Cx *c, DType t, Expr *p) {
     return e_mul(c, e_num(c, t, 1.41421356f), e_mul(c, sign, e_un(c, E_SQRT, r)));
 }
 
-/* Softmax where scores of 0 stay out of the sum. */
+/* Softmax where scores of 0 are left out of the sum. */
 static Tensor *softmax_zero(Lower *L, Tensor *s) {
     Cx *c = L->cx;
     DType t = s->dtype;
@@ -128,19 +133,24 @@ Tensor *post_scores(Lower *L, Post post, Tensor *s) {
     case POST_LOGISTIC: return t_un(L, E_SIGMOID, s);
     case POST_SOFTMAX_ZERO: return softmax_zero(L, s);
     case POST_PROBIT: {
-        Tensor *y = te_begin(L, s->dtype, s->rank, s->dim);
-        Expr *idx[] = {ax(L, y, 0), ax(L, y, 1)};
-        return te_end(L, y, probit(L->cx, s->dtype, ld(L, s, idx)));
+        Expr *v;
+        Tensor *y = te_like(L, s->dtype, s, &v);
+        return te_end(L, y, probit(L->cx, s->dtype, v));
     }
     default: return s;
     }
 }
 
+Tensor *post_targets(Lower *L, Post post, Tensor *s, int64_t n) {
+    return n > 1 || post == POST_PROBIT ? post_scores(L, post, s) : s;
+}
+
 Tensor *two_scores(Lower *L, Tensor *s, bool mixed, Post post) {
     Cx *c = L->cx;
     DType t = s->dtype;
-    Tensor *first = te_begin(L, t, 1, s->dim);
-    Expr *row = ax(L, first, 0), *v = ld(L, s, &row), *other = e_un(c, E_NEG, v);
+    Expr *v;
+    Tensor *first = te_like(L, t, s, &v);
+    Expr *other = e_un(c, E_NEG, v);
     if (post == POST_LOGISTIC) {
         other = e_un(c, E_SIGMOID, other);
         s = t_un(L, E_SIGMOID, s);

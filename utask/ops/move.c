@@ -1,4 +1,4 @@
-/* move.c: operators that move whole blocks: transpose, join, cut, pad, repeat. */
+/* move.c: operators that move whole blocks: transpose, concatenate, slice, pad, repeat. */
 #include "utask/ops/size.h"
 
 void lower_Transpose(Lower *L) {
@@ -32,10 +32,7 @@ void lower_Concat(Lower *L) {
     int n = L->node->nin;
     Tensor **t = NEWN(L->a, Tensor *, n);
     if (!node_attr(L->node, "axis")) fail(L, "the attribute axis is missing");
-    for (int i = 0; i < n; i++) {
-        t[i] = in(L, i);
-        if (!t[i]) fail(L, "input %d is missing", i);
-    }
+    for (int i = 0; i < n; i++) t[i] = in_needed(L, i);
     out(L, 0, t_join(L, n, t, attr_i(L, "axis", 0)));
 }
 
@@ -47,7 +44,7 @@ void lower_Split(Lower *L) {
     Expr **size = NEWN(L->a, Expr *, nout + 1);
     if (has_in(L, 1)) {
         if (vec_in(L, 1, nout, nout, "split").n != nout)
-            fail(L, "the split input does not name one size for each of the %d outputs", nout);
+            fail(L, "the split input must have one size for each of the %d outputs", nout);
         Expr *sum = zero;
         for (int i = 0; i < nout; i++) {
             size[i] = size_uni(L, "split", uni_i64(L, in(L, 1), i));
@@ -70,7 +67,7 @@ void lower_Split(Lower *L) {
                   axis, said(L, dim), (long long)n);
             Expr *each = size_uni(L, "split", e_div(c, dim, e_int(c, n)));
             for (int i = 0; i < nout; i++) size[i] = each;
-        } else { /* equal parts but for the last ones, which get what is left */
+        } else { /* equal parts, except that the last ones get the remainder */
             Expr *each = size_uni(L, "split", e_div(c, e_addi(c, dim, n - 1), e_int(c, n)));
             for (int i = 0; i < nout; i++) {
                 Expr *left = kmax(c, e_sub(c, dim, e_muli(c, each, i)), zero);
@@ -87,7 +84,7 @@ void lower_Split(Lower *L) {
 /* ---- Slice ----------------------------------------------------------------------------------- */
 
 /* Bounds at least this far out mean "to the end" (as does INT32_MAX, by the operator's text);
- * nearer ones can be added to sizes without overflow. */
+ * smaller ones can be added to sizes without overflow. */
 #define FAR (INT64_C(1) << 60)
 
 /* v counted from the start: negative values count from the end. */
@@ -100,7 +97,8 @@ static Expr *from_start(Cx *c, Expr *v, Expr *dim) {
 
 static Expr *between(Cx *c, Expr *lo, Expr *v, Expr *hi) { return kmin(c, kmax(c, v, lo), hi); }
 
-/* start : end of an axis of size dim, forward. Returns the effective start, *n is the distance. */
+/* start : end of an axis of size dim, forward. Returns the effective start; *n becomes the
+ * distance. */
 static Expr *forward(Cx *c, Expr *dim, Expr *start, Expr *end, Expr **n) {
     Expr *zero = e_int(c, 0), *s, *e;
     int64_t sv, ev;
@@ -108,7 +106,7 @@ static Expr *forward(Cx *c, Expr *dim, Expr *start, Expr *end, Expr **n) {
     if (ec && (ev == INT32_MAX || ev >= FAR)) {
         e = dim;
         to_end = true;
-    } else if (ec) { /* a negative result gives an empty slice as 0 would */
+    } else if (ec) { /* a negative result gives an empty slice, as 0 would */
         e = ev >= 0 ? kmin(c, end, dim) : e_add(c, dim, end);
         to_end = e == dim;
     } else {
@@ -121,7 +119,7 @@ static Expr *forward(Cx *c, Expr *dim, Expr *start, Expr *end, Expr **n) {
             *n = kmin(c, dim, e_int(c, sv < -FAR ? FAR : -sv));
             return s;
         }
-    } else if (sc) { /* beyond the end the slice is empty, whatever the start */
+    } else if (sc) { /* a start beyond the end gives an empty slice */
         s = start;
     } else {
         s = between(c, zero, from_start(c, start, dim), dim);
@@ -157,7 +155,7 @@ static Cut cut_axis(Lower *L, Expr *dim, Expr *start, Expr *end, Expr *step) {
     Expr *zero = e_int(c, 0), *n;
     Cut r;
     int64_t st, v;
-    /* Constants far out lose nothing by being clamped, and arithmetic stays in range. */
+    /* Clamping huge constants changes nothing and keeps arithmetic in range. */
     if (e_is_int(start, &v)) start = clamp_i(c, start, -FAR - 1, FAR);
     if (e_is_int(end, &v)) end = clamp_i(c, end, -FAR - 1, FAR);
     step = clamp_i(c, step, -FAR, FAR);
@@ -188,7 +186,7 @@ void lower_Slice(Lower *L) {
     static const char *const what[] = {"", "starts", "ends", "axes", "steps"};
     int r = a->rank, want = -1, set = 0;
     Vec v[5];
-    for (int i = 1; i < 5; i++) { /* one of known length tells it of the others */
+    for (int i = 1; i < 5; i++) { /* one known length gives that of the others */
         int64_t len;
         if (has_in(L, i) && in(L, i)->rank == 1 && dim_const(in(L, i)->dim[0], &len) && len <= r)
             want = (int)len;
@@ -229,8 +227,7 @@ void lower_Slice(Lower *L) {
         dim[p] = cut[p].len;
         if (dim[p] == a->dim[p] && e_is_ival(t[p], 1)) s[p] = NULL;
     }
-    Tensor *o = te_begin(L, a->dtype, r, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, r, dim, idx);
     for (int p = 0; p < r; p++)
         if (s[p]) idx[p] = e_add(c, cut[p].start, e_mul(c, idx[p], cut[p].step));
     out(L, 0, te_end(L, o, ld(L, a, idx)));
@@ -243,14 +240,15 @@ typedef enum { PAD_CONSTANT, PAD_REFLECT, PAD_EDGE, PAD_WRAP } PadMode;
 /* Index into [0, n) for position j of the padded axis, j counted from the first kept element. */
 static Expr *pad_index(Cx *c, PadMode mode, Expr *j, Expr *n, Expr *before, Expr *after) {
     Expr *zero = e_int(c, 0), *last = e_addi(c, n, -1);
-    bool lo = !ge_const(j, 0); /* j may lie before the first, after the last element */
+    bool lo = !ge_const(j, 0); /* j may be before the first or after the last element */
     bool hi = !known(e_le(c, after, zero));
     if (mode == PAD_EDGE) {
         if (lo) j = e_max(c, j, zero);
         return hi ? e_min(c, j, last) : j;
     }
     if (mode == PAD_REFLECT) {
-        if (known(e_le(c, before, last)) && known(e_le(c, after, last))) { /* one mirror each */
+        /* at most one reflection per side */
+        if (known(e_le(c, before, last)) && known(e_le(c, after, last))) {
             if (lo) j = e_un(c, E_ABS, j);
             return hi ? e_sub(c, last, e_un(c, E_ABS, e_sub(c, last, j))) : j;
         }
@@ -264,7 +262,7 @@ static Expr *pad_index(Cx *c, PadMode mode, Expr *j, Expr *n, Expr *before, Expr
     return e_bin(c, E_MOD, j, n);
 }
 
-/* What is added behind the axis that entry j of the axes names, where their number is not known. */
+/* The padding after the axis that entry j of the axes names, when the number of axes is unknown. */
 static Expr *pads_after(Lower *L, const Vec *pads, const Vec *axes, int j) {
     Cx *c = L->cx;
     Expr *at = e_addi(c, axes->len, j);
@@ -273,20 +271,12 @@ static Expr *pads_after(Lower *L, const Vec *pads, const Vec *axes, int j) {
     return let(L, pads->what, e_sel(c, given, load, e_int(c, 0)), INT64_MIN);
 }
 
-/* With the amounts `amounts`, a vector. */
+/* Pads by the vector `amounts`. */
 static void pad(Lower *L, Tensor *amounts) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
-    const char *name = attr_s(L, "mode", "constant");
-    PadMode mode = PAD_CONSTANT;
-    if (!strcmp(name, "reflect"))
-        mode = PAD_REFLECT;
-    else if (!strcmp(name, "edge"))
-        mode = PAD_EDGE;
-    else if (!strcmp(name, "wrap"))
-        mode = PAD_WRAP;
-    else if (strcmp(name, "constant"))
-        fail(L, "unknown mode \"%s\"", name);
+    static const char *const modes[] = {"constant", "reflect", "edge", "wrap"};
+    PadMode mode = (PadMode)attr_choice(L, "mode", COUNT(modes), modes);
     int r = a->rank, n = r;
     Vec axes = {.n = r}, pads;
     if (has_in(L, 3)) {
@@ -323,8 +313,7 @@ static void pad(Lower *L, Tensor *amounts) {
     }
     Expr *value = e_num(c, a->dtype, 0), *inside = e_bool(c, true);
     if (mode == PAD_CONSTANT && has_in(L, 2)) value = scalar_uni(L, 2, "constant_value");
-    Tensor *o = te_begin(L, a->dtype, r, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, r, dim, idx);
     for (int p = 0; p < r; p++) {
         if (before[p] == zero && after[p] == zero) continue;
         if (mode == PAD_CONSTANT) {
@@ -334,7 +323,7 @@ static void pad(Lower *L, Tensor *amounts) {
                 inside = e_and(c, inside, e_lt(c, idx[p], a->dim[p]));
             continue;
         }
-        /* Negative pads crop; the others repeat what is left, which must not be nothing. */
+        /* Negative pads crop. The others repeat what is left, which must not be empty. */
         Expr *crop = kmax(c, e_sub(c, zero, before[p]), zero), *kept;
         kept = e_sub(c, e_sub(c, a->dim[p], crop), kmax(c, e_sub(c, zero, after[p]), zero));
         check(L, e_or(c, e_lt(c, zero, kept), e_eq(c, dim[p], zero)),
@@ -354,7 +343,7 @@ static Tensor *pads_in(Lower *L) {
 
 void lower_Pad(Lower *L) { pad(L, pads_in(L)); }
 
-/* Its pads may also be the only row of a matrix. */
+/* Its pads may also be a matrix of one row. */
 void lower_MsPad(Lower *L) {
     Tensor *t = pads_in(L);
     pad(L, t->rank == 2 ? t_squeeze(L, t, 0) : t);
@@ -376,11 +365,10 @@ void lower_CenterCropPad(Lower *L) {
         dim[p] = size_uni(L, "dim", uni_i64(L, in(L, 1), j));
         touched[p] = dim[p] != a->dim[p];
     }
-    Tensor *o = te_begin(L, a->dtype, r, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, r, dim, idx);
     for (int p = 0; p < r; p++) {
         if (!touched[p]) continue;
-        Expr *skip = e_div(c, e_sub(c, a->dim[p], dim[p]), e_int(c, 2)); /* both ways to zero */
+        Expr *skip = e_div(c, e_sub(c, a->dim[p], dim[p]), e_int(c, 2)); /* rounds to zero */
         if (!is_simple(skip)) skip = let(L, "skip", skip, INT64_MIN);
         idx[p] = e_add(c, idx[p], skip);
         if (known(e_le(c, dim[p], a->dim[p]))) continue;
@@ -400,8 +388,7 @@ void lower_Tile(Lower *L) {
         Expr *times = size_uni(L, "repeats", uni_i64(L, in(L, 1), p));
         dim[p] = e_mul(c, a->dim[p], times);
     }
-    Tensor *o = te_begin(L, a->dtype, r, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, r, dim, idx);
     for (int p = 0; p < r; p++)
         if (dim[p] != a->dim[p])
             idx[p] = e_is_ival(a->dim[p], 1) ? e_int(c, 0) : e_bin(c, E_MOD, idx[p], a->dim[p]);

@@ -1,7 +1,7 @@
 /* ms_attention.c: com.microsoft's Attention, QAttention, MultiHeadAttention and
- * DecoderMaskedMultiHeadAttention, as onnxruntime's documentation (ContribOperators.md) and its
- * kernels for CPUs have them: masked scores are lowered by mask_filter_value, those behind a causal
- * mask are the lowest number. */
+ * DecoderMaskedMultiHeadAttention, as defined by ONNX Runtime's documentation (ContribOperators.md)
+ * and CPU kernels: mask_filter_value is added to masked scores; scores excluded by a causal mask
+ * become the lowest number. */
 #include "utask/ops/attention.h"
 #include "utask/ops/matmul.h"
 #include "utask/ops/size.h"
@@ -22,15 +22,14 @@ Tensor *attn_heads_at(Lower *L, Tensor *x, Expr *heads, Expr *size, Expr *from, 
 Tensor *attn_biased(Lower *L, const Attn *A, Tensor *s, Tensor *bias, Expr *width) {
     if (!bias) return s;
     Cx *c = L->cx;
-    if (bias->rank != 4) fail(L, "attention_bias must have rank 4, not %d", bias->rank);
+    check_rank(L, bias, 4, "attention_bias");
     Expr *want[4] = {A->batch, A->heads, A->qlen, width}, *idx[MAX_RANK];
     for (int k = 0; k < 4; k++) {
         Expr *d = bias->dim[k], *same = e_eq(c, d, want[k]);
         check(L, k < 2 ? e_or(c, e_eq(c, d, e_int(c, 1)), same) : same,
               "attention_bias does not fit the scores (its axis %d)", k);
     }
-    Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, s->dtype, s->rank, s->dim, idx);
     Expr *j = idx[s->rank - 1];
     Expr *at[4] = {idx[0], attn_query_head(L, A, t, 1), idx[s->rank - 2], j};
     Expr *v = e_cast(c, s->dtype, ld_bcast(L, bias, 4, at, want));
@@ -38,15 +37,15 @@ Tensor *attn_biased(Lower *L, const Attn *A, Tensor *s, Tensor *bias, Expr *widt
     return te_end(L, t, e_add(c, ld(L, s, idx), v));
 }
 
-Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at) {
+/* `fresh` written into the buffer `past` from position `at` of `axis` on: it must fit, checked. */
+static Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at) {
     Cx *c = L->cx;
     Expr *n = fresh->dim[axis], *end = e_add(c, at, n), *idx[MAX_RANK];
     check(L, e_and(c, e_le(c, e_int(c, 0), at), e_le(c, end, past->dim[axis])),
           "what is new does not fit into the buffer of the past");
-    Tensor *t = te_begin(L, past->dtype, past->rank, past->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, past->dtype, past->rank, past->dim, idx);
     Expr *old = ld(L, past, idx), *x = idx[axis], *here;
-    if (e_is_ival(n, 1)) { /* in the form that is done in place */
+    if (e_is_ival(n, 1)) { /* the form that can be computed in place */
         here = e_eq(c, x, at);
         idx[axis] = e_int(c, 0);
     } else {
@@ -56,8 +55,8 @@ Tensor *t_written(Lower *L, Tensor *past, Tensor *fresh, int axis, Expr *at) {
     return te_end(L, t, e_sel(c, here, ld(L, fresh, idx), old));
 }
 
-/* Rank 1, of batch, 2 batch or 3 batch + 2 elements: lengths; ends, then starts; lengths, then more
- * that does not matter here. */
+/* A mask of rank 1 with batch, 2 batch or 3 batch + 2 elements: lengths; ends, then starts; or
+ * lengths, then numbers not needed here. */
 static Expr *within(Lower *L, const Attn *A, Tensor *m, Expr *b, Expr *j) {
     Cx *c = L->cx;
     Expr *n = m->dim[0], *twice = e_eq(c, n, e_muli(c, A->batch, 2));
@@ -70,13 +69,13 @@ static Expr *within(Lower *L, const Attn *A, Tensor *m, Expr *b, Expr *j) {
     return e_and(c, keep, e_sel(c, twice, e_le(c, start, j), e_bool(c, true)));
 }
 
-/* Whether the mask lets query i of sample b look at key j. */
+/* Whether the mask lets query i of sample b attend to key j. */
 static Expr *mask_keeps(Lower *L, const Attn *A, const AttnMask *M, Expr *b, Expr *i, Expr *j) {
     Cx *c = L->cx;
     Tensor *m = M->t;
     Expr *one = e_int(c, 1), *n = m->dim[m->rank ? m->rank - 1 : 0], *v;
     if (m->rank == 1) return within(L, A, m, b, j);
-    if (m->rank == 2) { /* one element for all keys means nothing */
+    if (m->rank == 2) { /* a single element for all keys is ignored */
         Expr *rows = e_eq(c, m->dim[0], A->batch), *single = e_eq(c, n, one);
         Expr *whole = e_eq(c, n, A->kvlen), *fits = e_and(c, rows, whole);
         Expr *few = e_or(c, rows, e_eq(c, m->dim[0], one));
@@ -107,9 +106,8 @@ static Tensor *masked(Lower *L, const Attn *A, Tensor *s, const AttnMask *M) {
     Cx *c = L->cx;
     if (M->t && (M->t->rank < 1 || M->t->rank > 4))
         fail(L, "a mask must have rank 1 to 4, not %d", M->t->rank);
-    Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
     Expr *idx[MAX_RANK];
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, s->dtype, s->rank, s->dim, idx);
     Expr *i = idx[s->rank - 2], *j = idx[s->rank - 1], *v = ld(L, s, idx);
     if (M->t) {
         Expr *less = e_add(c, v, e_num(c, s->dtype, M->fill));
@@ -130,7 +128,7 @@ Tensor *attn_attended(Lower *L, Attn *A, AttnMask M, Tensor *bias, int qk) {
     return attn_weighted_values(L, A, attn_softmax(L, A, s), true);
 }
 
-/* A mask as the attributes say. */
+/* The mask t, with the node's attributes. */
 static AttnMask read_mask(Lower *L, Tensor *t) {
     return (AttnMask){.t = t,
                       .past = e_int(L->cx, 0),
@@ -138,7 +136,7 @@ static AttnMask read_mask(Lower *L, Tensor *t) {
                       .causal = attr_i(L, "unidirectional", 0) != 0};
 }
 
-/* The one element of input i, which says how much of a shared buffer is the past. */
+/* The only element of input i: the length of the past in a shared buffer. */
 static Expr *past_length(Lower *L, int i) {
     Tensor *t = in(L, i);
     if (!t) fail(L, "past_sequence_length must be given with past_present_share_buffer");
@@ -153,7 +151,7 @@ static Tensor *filled_part(Lower *L, Tensor *t, Expr *n) {
 
 /* ---- Attention, QAttention ------------------------------------------------------------------- */
 
-/* Sizes of all queries, keys and values of a projection `width` wide. */
+/* The total sizes of queries, keys and values in a projection of size `width`. */
 static void hidden_sizes(Lower *L, Expr *width, int64_t heads, Expr **size) {
     Cx *c = L->cx;
     int n;
@@ -178,7 +176,8 @@ static void hidden_sizes(Lower *L, Expr *width, int64_t heads, Expr **size) {
              "qkv_hidden_sizes do not add up to the size of the projection");
 }
 
-/* k and v appended to past [2, batch, heads, length, size] as output 1, and read from there. */
+/* Appends k and v to past [2, batch, heads, length, size], which becomes output 1, and reads them
+ * from there. */
 static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_input) {
     Cx *c = L->cx;
     bool shared = attr_i(L, "past_present_share_buffer", 0) != 0;
@@ -189,7 +188,7 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
     Tensor *fresh = t_concat(L, 2, kv, 0), *present = fresh;
     Expr *end = A->k->dim[2];
     if (past) {
-        if (past->rank != 5) fail(L, "past must have rank 5, not %d", past->rank);
+        check_rank(L, past, 5, "past");
         for (int i = 0; i < 5; i++)
             if (i != 3)
                 check_eq(L, past->dim[i], fresh->dim[i],
@@ -204,19 +203,19 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
     out(L, 1, present);
 }
 
-/* x [batch, length, inputs] and w [inputs, width], with a bias [width] or NULL. */
+/* Checks x [batch, length, inputs] and w [inputs, width], and the bias [width] or NULL. */
 static void check_projection(Lower *L, Tensor *x, Tensor *w, Tensor *bias) {
-    if (x->rank != 3) fail(L, "the input must have rank 3, not %d", x->rank);
-    if (w->rank != 2) fail(L, "the weights must have rank 2, not %d", w->rank);
+    check_rank(L, x, 3, "the input");
+    check_rank(L, w, 2, "the weights");
     check_eq(L, x->dim[2], w->dim[0], "input and weights do not fit");
-    if (!bias) return;
-    if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-    check_eq(L, bias->dim[0], w->dim[1], "bias must have one element per column of the weights");
+    if (bias)
+        check_shape(L, bias, 1, &w->dim[1], "bias",
+                    "bias must have one element per column of the weights");
 }
 
 void attn_projected_heads(Lower *L, Tensor *qkv, Attn *A) {
     Cx *c = L->cx;
-    int64_t heads = attn_head_count(L, "num_heads");
+    int64_t heads = attr_positive(L, "num_heads", 0);
     Expr *size[3], *from = e_int(c, 0), *n = e_int(c, heads);
     Tensor **part[3] = {&A->q, &A->k, &A->v};
     hidden_sizes(L, qkv->dim[2], heads, size);
@@ -256,12 +255,11 @@ void lower_QAttention(Lower *L) {
     if (xz) check_eq(L, count(L, xz), one, "input_zero_point must have one element");
     for (int i = 0; i < 2; i++) {
         Tensor *t = i ? wz : ws;
+        const char *what = i ? "weight_zero_point" : "weight_scale";
         if (!t) continue;
-        if (t->rank > 1)
-            fail(L, "%s must have rank 0 or 1", i ? "weight_zero_point" : "weight_scale");
+        if (t->rank > 1) fail(L, "%s must have rank 0 or 1", what);
         check(L, e_or(c, e_eq(c, count(L, t), one), e_eq(c, count(L, t), columns)),
-              "%s must have one element, or one per column",
-              i ? "weight_zero_point" : "weight_scale");
+              "%s must have one element, or one per column", what);
     }
     if (xz) xz = t_reshape(L, xz, 0, NULL);
     Tensor *scale = t_bin(L, E_MUL, ws, t_reshape(L, xs, 0, NULL));
@@ -277,8 +275,7 @@ void lower_QAttention(Lower *L) {
 static Tensor *packed_part(Lower *L, Tensor *x, int which, Tensor *bias) {
     Cx *c = L->cx;
     Expr *dim[4] = {x->dim[0], x->dim[2], x->dim[1], x->dim[4]}, *idx[4];
-    Tensor *t = te_begin(L, x->dtype, 4, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, x->dtype, 4, dim, idx);
     Expr *v = ld(L, x, (Expr *[]){idx[0], idx[2], idx[1], e_int(c, which), idx[3]});
     if (bias) {
         Expr *row = e_add(c, e_mul(c, e_int(c, which), dim[1]), idx[1]);
@@ -295,18 +292,12 @@ static void check_packed(Lower *L, Tensor *x, int64_t heads, int parts) {
 }
 
 static void check_bias(Lower *L, Tensor *bias, Expr *width) {
-    if (!bias) return;
-    if (bias->rank != 1) fail(L, "bias must have rank 1, not %d", bias->rank);
-    check_eq(L, bias->dim[0], width, "bias does not fit query, key and value");
-}
-
-static void check_rank(Lower *L, const Tensor *x, int rank, const char *what) {
-    if (x->rank != rank) fail(L, "%s must have rank %d, not %d", what, rank, x->rank);
+    if (bias) check_shape(L, bias, 1, &width, "bias", "bias does not fit query, key and value");
 }
 
 void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v, Tensor *bias) {
     Cx *c = L->cx;
-    int64_t heads = attn_head_count(L, "num_heads");
+    int64_t heads = attr_positive(L, "num_heads", 0);
     Expr *n = e_int(c, heads), *zero = e_int(c, 0);
     if (!k && v) fail(L, "value without key");
     if (!k && q->rank == 5) {
@@ -339,7 +330,7 @@ void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v
     }
     if (!v) fail(L, "key of rank %d without value", k->rank);
     check_rank(L, v, k->rank, "value");
-    if (k->rank == 4) { /* they have their bias */
+    if (k->rank == 4) { /* the bias has been added already */
         check(L, e_and(c, e_eq(c, k->dim[1], n), e_eq(c, v->dim[1], n)),
               "key and value of rank 4 must have %lld heads", (long long)heads);
         check_bias(L, bias, e_add(c, e_muli(c, width, 2), e_mul(c, n, v->dim[3])));

@@ -1,8 +1,9 @@
-/* ms_gates.c: com.microsoft's gates and mixtures of branches, as onnxruntime's documentation
- * (ContribOperators.md) has them. Computed in float32 where that says nothing else. */
+/* ms_gates.c: com.microsoft's gates and mixtures of branches, as ONNX Runtime's documentation
+ * (ContribOperators.md) defines them. They are computed in float32 unless that says otherwise. */
 #include <string.h>
 
 #include "utask/ops/elementwise.h"
+#include "utask/ops/matmul.h"
 #include "utask/ops/nn.h"
 #include "utask/ops/size.h"
 
@@ -13,22 +14,15 @@ static Expr *rounded(Cx *c, DType t, Expr *v) {
 }
 
 static void same_shape(Lower *L, const Tensor *t, const Tensor *x, const char *what) {
-    if (t->rank != x->rank) fail(L, "%s must have rank %d, not %d", what, x->rank, t->rank);
-    for (int i = 0; i < x->rank; i++)
-        check_eq(L, t->dim[i], x->dim[i], "%s must have the shape of the input (axis %d)", what, i);
-}
-
-static void per_channel(Lower *L, const Tensor *t, const Tensor *x, const char *what) {
-    if (t->rank != 1) fail(L, "%s must have rank 1, not %d", what, t->rank);
-    check_eq(L, t->dim[0], x->dim[x->rank - 1],
-             "%s must have one element for each of the last axis of the input", what);
+    const char *fmt = arena_printf(L->a, "%s must have the shape of the input (axis %%d)", what);
+    check_shape(L, t, x->rank, x->dim, what, fmt);
 }
 
 /* z sigmoid(z), z = scale x, each step rounded */
 void lower_ScaledSiLU(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *scale = in(L, 1);
-    DType w = wide_type(x->dtype);
+    DType w = wide_float(x->dtype);
     Expr *v, *s = e_num(c, w, attr_f(L, "alpha", 1)), *one = e_int(c, 1);
     Tensor *y = te_like(L, x->dtype, x, &v);
     if (scale) {
@@ -40,14 +34,15 @@ void lower_ScaledSiLU(Lower *L) {
     out(L, 0, te_end(L, y, e_cast(c, x->dtype, e_mul(c, z, gate))));
 }
 
-/* x divided by its root mean square in groups as long as scale, times scale and act(gate) */
+/* x divided by its root mean square over groups of the length of scale, times scale and
+ * act(gate) */
 void lower_GatedRMSNorm(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *scale = in(L, 1), *gate = in(L, 2);
     if (x->rank < 1) fail(L, "the input is a scalar");
-    if (scale->rank != 1) fail(L, "scale must have rank 1, not %d", scale->rank);
+    check_rank(L, scale, 1, "scale");
     same_shape(L, gate, x, "gate");
-    DType w = wide_type(x->dtype);
+    DType w = wide_float(x->dtype);
     Expr *n = scale->dim[0], *dim[MAX_RANK];
     if (x->rank == MAX_RANK) fail(L, "the input must have a rank below %d", MAX_RANK);
     memcpy(dim, x->dim, sizeof dim);
@@ -72,11 +67,11 @@ void lower_GatedAdd(Lower *L) {
     if (has_in(L, 3)) unsupported(L, "gate_weight");
     if (x->rank < 1) fail(L, "the input is a scalar");
     same_shape(L, other, x, "Y");
-    if (gate->rank != x->rank) fail(L, "gate must have rank %d, not %d", x->rank, gate->rank);
+    check_rank(L, gate, x->rank, "gate");
     for (int i = 0; i < x->rank; i++)
         check_eq(L, gate->dim[i], i == x->rank - 1 ? e_int(c, 1) : x->dim[i],
                  "gate must have one element per row of the input (axis %d)", i);
-    DType w = wide_type(x->dtype);
+    DType w = wide_float(x->dtype);
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, x->dtype, x, &v);
     all_axes(L, y, idx);
@@ -90,16 +85,16 @@ void lower_GatedAdd(Lower *L) {
 void lower_LinearAttentionGate(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0), *bias = in(L, 1), *scale = in(L, 2), *b = in(L, 3);
-    if (a->rank != 3) fail(L, "a must have rank 3, not %d", a->rank);
-    per_channel(L, bias, a, "dt_bias");
-    per_channel(L, scale, a, "decay_scale");
+    check_rank(L, a, 3, "a");
+    per_element(L, bias, a, "dt_bias");
+    per_element(L, scale, a, "decay_scale");
     Expr *v;
     Tensor *t = te_like(L, a->dtype, a, &v);
     Expr *h = ax(L, t, 2), *x = e_add(c, e_cast(c, DT_F32, v), ld(L, bias, &h));
     x = e_mul(c, ld(L, scale, &h), act_expr(c, ACT_SOFTPLUS, x, 0, 0));
     out(L, 0, te_end(L, t, e_cast(c, a->dtype, x)));
     if (!wants_out(L, 1)) return;
-    if (!b) fail(L, "beta is wanted, but there is no b");
+    if (!b) fail(L, "output beta needs input b");
     same_shape(L, b, a, "b");
     t = te_like(L, b->dtype, b, &v);
     v = e_un(c, E_SIGMOID, e_cast(c, DT_F32, v));
@@ -112,7 +107,7 @@ void lower_LinearAttentionGate(Lower *L) {
 typedef struct Streams {
     Tensor *x;
     Expr *rows, *branches, *size;
-    int lead; /* axes in front */
+    int lead; /* number of leading axes */
     bool flat;
 } Streams;
 
@@ -131,12 +126,12 @@ static Streams streams(Lower *L, Tensor *x) {
     s.rows = e_int(c, 1);
     for (int i = 0; i < s.lead; i++) s.rows = e_mul(c, s.rows, x->dim[i]);
     s.x =
-        t_reshape(L, t_cast(L, wide_type(x->dtype), x), 3, (Expr *[]){s.rows, s.branches, s.size});
+        t_reshape(L, t_cast(L, wide_float(x->dtype), x), 3, (Expr *[]){s.rows, s.branches, s.size});
     return s;
 }
 
-/* Gates [.., branches], with one more axis of 1 or size, or in one with size: [rows, branches, 1 or
- * size]. */
+/* Gates as [rows, branches, 1 or size], from [.., branches], [.., branches, 1 or size] or [..,
+ * branches * size]. */
 static Tensor *gates(Lower *L, const Streams *s, Tensor *x, Tensor *t, const char *what) {
     Cx *c = L->cx;
     if (t->rank != s->lead + 1 && t->rank != s->lead + 2)
@@ -196,21 +191,18 @@ void lower_HyperConnectionPostMix(Lower *L) {
     Tensor *x = in(L, 0), *block = in(L, 1), *mix = in(L, 3);
     Streams s = streams(L, x);
     DType w = s.x->dtype;
-    if (block->rank != s.lead + 1)
-        fail(L, "block_output must have rank %d, not %d", s.lead + 1, block->rank);
+    check_rank(L, block, s.lead + 1, "block_output");
     for (int i = 0; i <= s.lead; i++)
         check_eq(L, block->dim[i], i < s.lead ? x->dim[i] : s.size,
                  "block_output does not fit the streams (its axis %d)", i);
     Tensor *y = s.x;
     if (mix) {
-        if (mix->rank != s.lead + 2)
-            fail(L, "stream_mix must have rank %d, not %d", s.lead + 2, mix->rank);
+        check_rank(L, mix, s.lead + 2, "stream_mix");
         for (int i = 0; i < mix->rank; i++)
             check_eq(L, mix->dim[i], i < s.lead ? x->dim[i] : s.branches,
                      "stream_mix does not fit the streams (its axis %d)", i);
         Expr *dim[3] = {s.rows, s.branches, s.branches};
-        static const int perm[3] = {0, 2, 1};
-        y = t_matmul(L, t_transpose(L, t_reshape(L, t_cast(L, w, mix), 3, dim), perm), y);
+        y = t_matmul(L, t_swap_last(L, t_reshape(L, t_cast(L, w, mix), 3, dim)), y);
     }
     Tensor *b = t_reshape(L, t_cast(L, w, block), 3, (Expr *[]){s.rows, e_int(c, 1), s.size});
     Tensor *more = t_bin(L, E_MUL, gates(L, &s, x, in(L, 2), "post_mix"), b);

@@ -1,5 +1,5 @@
-/* ms_moe.c: com.microsoft's MoE: each row of the input goes through the feed-forward networks of
- * the experts that its router scores are highest for, and only through these. */
+/* ms_moe.c: com.microsoft's MoE: each row of the input goes only through the feed-forward networks
+ * of the experts with the row's highest router scores. */
 #include <math.h>
 
 #include "utask/ops/elementwise.h"
@@ -8,9 +8,9 @@
 
 /* One layer of all experts: weights [experts, outputs, inputs] and a bias [experts, outputs] or
  * NULL. With `bits`, weights are (code - zero point) scale, 8 / bits codes in a byte, the first one
- * in its low bits; scales are [experts, outputs], or with blocks of inputs [experts, outputs,
- * inputs / block]; zero points have the shape of the scales, in bytes like the weights, or are
- * 2^(bits - 1). */
+ * in its low bits; scales are [experts, outputs] or, with blocks of inputs, [experts, outputs,
+ * inputs / block]; zero points have the shape of the scales and are packed like the weights, or are
+ * all 2^(bits - 1). */
 typedef struct Layer {
     Tensor *w, *bias, *scale, *zero;
     int64_t bits;
@@ -19,19 +19,18 @@ typedef struct Layer {
 
 typedef struct Moe {
     Tensor *x, *route;             /* [rows, size]; [rows, experts] */
-    Tensor *expert, *share;        /* [rows, k]: which expert, and how much of it */
+    Tensor *expert, *share;        /* [rows, k]: the chosen experts and their shares */
     Expr *rows, *size, *inner, *k; /* inner: width of the hidden layer after its activation */
-    Layer layer[3];                /* the third one: NULL weights where there is none */
+    Layer layer[3];                /* the third one has NULL weights if it is absent */
     int64_t block;                 /* inputs that share a scale; 0: all */
     DType w;
 } Moe;
 
-/* The experts of each row and their shares: from `shares`, or where that is NULL the softmax of the
- * scores, over the chosen ones or all. */
+/* The experts of each row and their shares: from `shares` or, if that is NULL, the softmax of the
+ * scores over the chosen experts or all. */
 static void choose(Lower *L, Moe *m, Tensor *shares) {
     Cx *c = L->cx;
-    int64_t k = attr_i(L, "k", 1);
-    if (k < 1 || k > INT32_MAX) fail(L, "k must be positive, not %lld", (long long)k);
+    int64_t k = attr_positive(L, "k", 1);
     m->k = e_int(c, k);
     check_le(L, m->k, m->route->dim[1], "k (%lld) is more than the number of experts",
              (long long)k);
@@ -54,22 +53,21 @@ static void choose(Lower *L, Moe *m, Tensor *shares) {
     if (normal) m->share = t_bin(L, E_DIV, m->share, t_reduce(L, R_SUM, m->share, 1u << 1, true));
 }
 
-/* How many bytes n codes take. */
+/* The number of bytes of n codes. */
 static Expr *bytes_of(Lower *L, const Layer *y, Expr *n) {
     return e_bin(L->cx, E_FDIV, e_addi(L->cx, e_muli(L->cx, n, y->bits), 7), e_int(L->cx, 8));
 }
 
-static void check_shape(Lower *L, const Layer *y, const Tensor *t, int rank, Expr **dim,
-                        const char *what) {
-    if (t->rank != rank) fail(L, "%s_%s must have rank %d, not %d", y->what, what, rank, t->rank);
-    for (int i = 0; i < rank; i++)
-        check_eq(L, t->dim[i], dim[i], "%s_%s has a wrong size (axis %d)", y->what, what, i);
+static void check_part(Lower *L, const Layer *y, const Tensor *t, int rank, Expr **dim,
+                       const char *part) {
+    const char *what = arena_printf(L->a, "%s_%s", y->what, part);
+    check_shape(L, t, rank, dim, what, arena_printf(L->a, "%s has a wrong size (axis %%d)", what));
 }
 
 static void check_layer(Lower *L, const Moe *m, const Layer *y, Expr *outputs, Expr *inputs) {
     Cx *c = L->cx;
     Expr *dim[3] = {m->route->dim[1], outputs, inputs};
-    if (y->bias) check_shape(L, y, y->bias, 2, dim, "experts_bias");
+    if (y->bias) check_part(L, y, y->bias, 2, dim, "experts_bias");
     if (y->bits) {
         if (y->w->dtype != DT_U8)
             fail(L, "%s_experts_weights must be uint8, not %s", y->what, dtype_name(y->w->dtype));
@@ -78,19 +76,19 @@ static void check_layer(Lower *L, const Moe *m, const Layer *y, Expr *outputs, E
                  (long long)y->bits);
         dim[2] = bytes_of(L, y, inputs);
     }
-    check_shape(L, y, y->w, 3, dim, "experts_weights");
+    check_part(L, y, y->w, 3, dim, "experts_weights");
     if (!y->bits) return;
     if (!y->scale) fail(L, "%s_scales are missing", y->what);
     int rank = m->block ? 3 : 2;
     if (m->block) dim[2] = divided_dim(L, inputs, e_int(c, m->block), "input of a layer");
-    check_shape(L, y, y->scale, rank, dim, "scales");
+    check_part(L, y, y->scale, rank, dim, "scales");
     if (!y->zero) return;
     if (y->zero->dtype != DT_U8) fail(L, "%s_zero_points must be uint8", y->what);
     dim[rank - 1] = bytes_of(L, y, dim[rank - 1]);
-    check_shape(L, y, y->zero, rank, dim, "zero_points");
+    check_part(L, y, y->zero, rank, dim, "zero_points");
 }
 
-/* Code i of the last axis of t, the others at `at`, as int32. */
+/* Code i on the last axis of t, with the other indices `at`, as int32. */
 static Expr *code_at(Lower *L, const Layer *y, Tensor *t, Expr **at, Expr *i) {
     Cx *c = L->cx;
     Expr *in_byte = e_int(c, 8 / y->bits), *idx[3];
@@ -115,14 +113,13 @@ static Expr *weight_at(Lower *L, const Moe *m, const Layer *y, Expr *expert, Exp
     return e_mul(c, v, e_cast(c, m->w, ld(L, y->scale, at)));
 }
 
-/* The chosen experts' products with x, [rows, inputs] or of each expert its own [rows, k, inputs]:
- * [rows, k, outputs]. */
+/* The chosen experts' products with x: [rows, k, outputs]. x is [rows, inputs], or [rows, k,
+ * inputs] with an input per expert. */
 static Tensor *product(Lower *L, const Moe *m, const Layer *y, Tensor *x, Expr *outputs,
                        Expr *inputs) {
     Cx *c = L->cx;
     Expr *dim[3] = {m->rows, m->k, outputs}, *idx[3];
-    Tensor *t = te_begin(L, m->w, 3, dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, m->w, 3, dim, idx);
     Axis *d = axis_new(c, inputs);
     Expr *e = ld(L, m->expert, idx), *along = e_axis(c, d), *at[3] = {idx[0], along, NULL};
     if (x->rank == 3) at[1] = idx[1], at[2] = along;
@@ -130,14 +127,13 @@ static Tensor *product(Lower *L, const Moe *m, const Layer *y, Tensor *x, Expr *
     v = e_mul(c, v, weight_at(L, m, y, e, idx[2], along));
     t = te_end(L, t, e_reduce(c, R_SUM, 1, &d, v));
     if (!y->bias) return t;
-    Tensor *sum = te_begin(L, m->w, 3, dim);
-    all_axes(L, sum, idx);
+    Tensor *sum = te_indexed(L, m->w, 3, dim, idx);
     e = ld(L, m->expert, idx);
     v = e_cast(c, m->w, ld(L, y->bias, (Expr *[]){e, idx[2]}));
     return te_end(L, sum, e_add(c, ld(L, t, idx), v));
 }
 
-/* gate sigmoid(alpha gate) (linear + beta), both limited where swiglu_limit is given */
+/* gate sigmoid(alpha gate) (linear + beta), both clamped if swiglu_limit is given */
 static Expr *swiglu(Lower *L, Expr *gate, Expr *linear) {
     Cx *c = L->cx;
     DType t = (DType)gate->dtype;
@@ -156,7 +152,7 @@ static Expr *activated(Lower *L, const char *name, Expr *x) {
     if (!strcmp(name, "identity")) return x;
     if (!strcmp(name, "relu")) return act_expr(L->cx, ACT_RELU, x, 0, 0);
     if (!strcmp(name, "gelu")) return act_expr(L->cx, ACT_GELU_TANH, x, 0, 0);
-    return act_expr(L->cx, ACT_SWISH, x, 1, 0); /* silu: the table has no other */
+    return act_expr(L->cx, ACT_SWISH, x, 1, 0); /* silu, the only other one */
 }
 
 /* The hidden layer after its activation, [rows, k, inner]. */
@@ -168,8 +164,7 @@ static Tensor *hidden(Lower *L, const Moe *m, int64_t fusion) {
     Tensor *first = product(L, m, &y[0], m->x, wide, m->size), *third = NULL;
     if (y[2].w) third = product(L, m, &y[2], m->x, m->inner, m->size);
     Expr *idx[3], *gate, *linear = NULL;
-    Tensor *t = te_begin(L, m->w, 3, (Expr *[]){m->rows, m->k, m->inner});
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, m->w, 3, (Expr *[]){m->rows, m->k, m->inner}, idx);
     if (fusion) {
         Expr *i = idx[2];
         idx[2] = fusion == 1 ? e_muli(c, i, 2) : i;
@@ -185,7 +180,7 @@ static Tensor *hidden(Lower *L, const Moe *m, int64_t fusion) {
     return te_end(L, t, linear ? e_mul(c, v, linear) : v);
 }
 
-/* How FC1 holds the two layers of swiglu: 0 apart, 1 in turn, 2 one behind the other. */
+/* How FC1 stores the two layers of swiglu: 0 separately, 1 interleaved, 2 one after the other. */
 static int64_t fused(Lower *L, const Moe *m) {
     int64_t fusion = attr_i(L, "swiglu_fusion", 0);
     bool glu = !strcmp(attr_s(L, "activation_type", "relu"), "swiglu"), third = m->layer[2].w;
@@ -199,7 +194,7 @@ static int64_t fused(Lower *L, const Moe *m) {
     return fusion;
 }
 
-/* Of layers that are set and a width of the hidden layer; `shares` as in choose. */
+/* Outputs the experts' result, once layers and inner are set; `shares` as in choose. */
 static void experts(Lower *L, Moe *m, Tensor *shares) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0);
@@ -208,24 +203,21 @@ static void experts(Lower *L, Moe *m, Tensor *shares) {
     m->x = x;
     int64_t fusion = fused(L, m);
     if (x->rank != 2 && x->rank != 3) fail(L, "the input must have rank 2 or 3, not %d", x->rank);
-    if (m->route->rank != 2) fail(L, "router_probs must have rank 2, not %d", m->route->rank);
+    check_rank(L, m->route, 2, "router_probs");
     m->size = x->dim[x->rank - 1];
     m->rows = x->rank == 3 ? e_mul(c, x->dim[0], x->dim[1]) : x->dim[0];
     if (x->rank == 3) m->x = t_reshape(L, x, 2, (Expr *[]){m->rows, m->size});
     check_eq(L, m->route->dim[0], m->rows, "router_probs must have a row for each of the input");
-    if (shares) {
-        if (shares->rank != 2) fail(L, "router_weights must have rank 2, not %d", shares->rank);
-        for (int i = 0; i < 2; i++)
-            check_eq(L, shares->dim[i], m->route->dim[i],
-                     "router_weights must have the shape of router_probs");
-    }
+    if (shares)
+        check_shape(L, shares, 2, m->route->dim, "router_weights",
+                    "router_weights must have the shape of router_probs");
     Expr *wide = fusion ? e_muli(c, m->inner, 2) : m->inner;
     check_layer(L, m, &m->layer[0], wide, m->size);
     check_layer(L, m, &m->layer[1], m->size, m->inner);
     if (m->layer[2].w) check_layer(L, m, &m->layer[2], m->inner, m->size);
     choose(L, m, shares);
 
-    /* what each expert makes of a row, and the sum of that */
+    /* each expert's result for a row, then their weighted sum */
     Tensor *h = hidden(L, m, fusion);
     Tensor *t = product(L, m, &m->layer[1], h, m->size, m->inner);
     Tensor *y = te_begin(L, x->dtype, 2, (Expr *[]){m->rows, m->size});
@@ -256,7 +248,8 @@ static int64_t weight_bits(Lower *L, int i) {
                                         "fc3_expert_weight_bits"};
     int64_t bits = attr_i(L, name[i], attr_i(L, "expert_weight_bits", 4));
     if (bits != 2 && bits != 4 && bits != 8)
-        unsupported(L, "%s weights of %lld bits; 2, 4 and 8 are", layer_name[i], (long long)bits);
+        unsupported(L, "%s weights of %lld bits; only 2, 4 and 8 are supported", layer_name[i],
+                    (long long)bits);
     return bits;
 }
 

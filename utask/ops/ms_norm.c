@@ -1,5 +1,5 @@
 /* ms_norm.c: com.microsoft's activations with biases, normalizations with residuals, embeddings and
- * position biases, as onnxruntime's documentation (ContribOperators.md) has them. Formulas on
+ * position biases, as ONNX Runtime's documentation (ContribOperators.md) defines them. Formulas on
  * 16-bit floats are computed in float32 and rounded once. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/nn.h"
@@ -7,12 +7,11 @@
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-/* bias, or NULL, must be [last axis of x]. */
-static void per_element(Lower *L, const Tensor *x, const Tensor *bias, const char *what) {
-    if (!bias) return;
+void per_element(Lower *L, const Tensor *t, const Tensor *x, const char *what) {
+    if (!t) return;
     if (x->rank < 1) fail(L, "the input is a scalar");
-    if (bias->rank != 1) fail(L, "%s must have rank 1, not %d", what, bias->rank);
-    check_eq(L, bias->dim[0], x->dim[x->rank - 1],
+    check_rank(L, t, 1, what);
+    check_eq(L, t->dim[0], x->dim[x->rank - 1],
              "%s must have one element for each of the last axis of the input", what);
 }
 
@@ -20,8 +19,8 @@ static void per_element(Lower *L, const Tensor *x, const Tensor *bias, const cha
 static void activated(Lower *L, Act act, double alpha, Tensor *bias) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0);
-    per_element(L, x, bias, "bias");
-    DType w = wide_type(x->dtype);
+    per_element(L, bias, x, "bias");
+    DType w = wide_float(x->dtype);
     Expr *v;
     Tensor *y = te_like(L, x->dtype, x, &v);
     v = e_cast(c, w, v);
@@ -40,9 +39,9 @@ void lower_QuickGelu(Lower *L) {
 void lower_BiasSplitGelu(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *bias = in(L, 1);
-    if (x->rank != 3) fail(L, "the input must have rank 3, not %d", x->rank);
-    per_element(L, x, bias, "bias");
-    DType w = wide_type(x->dtype);
+    check_rank(L, x, 3, "the input");
+    per_element(L, bias, x, "bias");
+    DType w = wide_float(x->dtype);
     Expr *half = divided_dim(L, x->dim[2], e_int(c, 2), "last axis"), *part[2];
     Tensor *y = te_begin(L, x->dtype, 3, (Expr *[]){x->dim[0], x->dim[1], half});
     for (int i = 0; i < 2; i++) {
@@ -57,19 +56,17 @@ void lower_BiasSplitGelu(Lower *L) {
 /* x + bias + skip */
 void lower_BiasAdd(Lower *L) {
     Tensor *x = in(L, 0), *bias = in(L, 1), *skip = in(L, 2);
-    per_element(L, x, bias, "bias");
+    per_element(L, bias, x, "bias");
     if (skip->rank != x->rank) fail(L, "skip has rank %d, not %d", skip->rank, x->rank);
-    for (int i = 0; i < x->rank; i++)
-        check_eq(L, skip->dim[i], x->dim[i], "skip must have the shape of the input");
-    DType w = wide_type(x->dtype);
+    check_dims(L, x->rank, skip->dim, x->dim, "skip must have the shape of the input");
+    DType w = wide_float(x->dtype);
     Tensor *y = t_bin(L, E_ADD, t_cast(L, w, x), t_cast(L, w, bias));
     out(L, 0, t_cast(L, x->dtype, t_bin(L, E_ADD, y, t_cast(L, w, skip))));
 }
 
-/* ---- normalizations of a sum ------------------------------------------------------------------
- */
+/* ---- normalizations of a sum ----------------------------------------------------------------- */
 
-/* input + skip + bias in a wide type; skip may lack the batch or have one for all. */
+/* input + skip + bias in a wide type; skip may lack the batch axis or have size 1 there. */
 static Tensor *skip_sum(Lower *L, Tensor *bias) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *skip = in(L, 1);
@@ -83,12 +80,11 @@ static Tensor *skip_sum(Lower *L, Tensor *bias) {
         check(L, one ? e_or(c, same, e_eq(c, d, e_int(c, 1))) : same,
               "skip does not fit the input (its axis %d)", i);
     }
-    per_element(L, x, in(L, 2), "gamma");
-    per_element(L, x, bias, "bias");
-    DType w = wide_type(x->dtype);
-    Tensor *t = te_begin(L, w, x->rank, x->dim);
+    per_element(L, in(L, 2), x, "gamma");
+    per_element(L, bias, x, "bias");
+    DType w = wide_float(x->dtype);
     Expr *idx[3];
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, w, x->rank, x->dim, idx);
     Expr *v = e_cast(c, w, ld(L, x, idx));
     v = e_add(c, v, e_cast(c, w, ld_bcast(L, skip, x->rank, idx, t->dim)));
     if (bias) v = e_add(c, v, e_cast(c, w, ld(L, bias, idx + x->rank - 1)));
@@ -101,7 +97,7 @@ static double epsilon(Lower *L) {
     return eps;
 }
 
-/* Output 0 from standardized values, in the input's type; 1 to 3 where they are wanted. */
+/* Output 0 from standardized values, in the input's type, and outputs 1 to 3 if wanted. */
 static void skip_outputs(Lower *L, Tensor *y, Tensor *gamma, Tensor *beta, Tensor *mean,
                          Tensor *inv, Tensor *sum) {
     DType t = in(L, 0)->dtype;
@@ -115,23 +111,22 @@ static void skip_outputs(Lower *L, Tensor *y, Tensor *gamma, Tensor *beta, Tenso
 
 void lower_SkipLayerNormalization(Lower *L) {
     Tensor *beta = in(L, 3), *mean, *inv, *sum = skip_sum(L, in(L, 4));
-    per_element(L, sum, beta, "beta");
+    per_element(L, beta, sum, "beta");
     Tensor *y = t_standardized(L, sum, 1u << (sum->rank - 1), epsilon(L), &mean, &inv);
     skip_outputs(L, y, in(L, 2), beta, mean, inv, sum);
 }
 
-/* There is no mean: that output is 0. */
+/* There is no mean, so that output is 0. */
 void lower_SkipSimplifiedLayerNormalization(Lower *L) {
     Tensor *sum = skip_sum(L, in(L, 3)), *inv;
     Tensor *y = t_rms_normalized(L, sum, 1u << (sum->rank - 1), epsilon(L), &inv);
-    Tensor *none = te_begin(L, DT_F32, inv->rank, inv->dim);
-    none = te_end(L, none, e_num(L->cx, DT_F32, 0));
+    Tensor *none = t_zeros(L, DT_F32, inv->rank, inv->dim);
     skip_outputs(L, y, in(L, 2), NULL, none, inv, sum);
 }
 
 /* ---- embeddings ------------------------------------------------------------------------------ */
 
-/* A table [rows, size], with its scale and zero point where it is quantized. */
+/* A table [rows, size], with scale and zero point if it is quantized. */
 typedef struct Table {
     Tensor *t, *scale, *zero;
     const char *what;
@@ -149,7 +144,7 @@ static Expr *table_value(Lower *L, const Table *k, DType w, Expr **idx) {
 
 static void check_table(Lower *L, Table *k, int rank, Expr *size) {
     Cx *c = L->cx;
-    if (k->t->rank != rank) fail(L, "%s must have rank %d, not %d", k->what, rank, k->t->rank);
+    check_rank(L, k->t, rank, k->what);
     check_eq(L, k->t->dim[rank - 1], size, "tables, gamma and beta must have rows of one size");
     if (!k->scale) return;
     Expr *one = e_int(c, 1);
@@ -161,14 +156,14 @@ static void check_table(Lower *L, Table *k, int rank, Expr *size) {
     k->zero = t_reshape(L, k->zero, 1, &one);
 }
 
-/* Row of table k for (b, s): by ids, or its position without any. */
+/* The row of table k for (b, s): from ids, or s without ids. */
 static Expr *row_of(Lower *L, const Table *k, Tensor *ids, Expr *b, Expr *s) {
     Cx *c = L->cx;
     Expr *i = s;
     if (ids) {
         Expr *row = e_is_ival(ids->dim[0], 1) ? e_int(c, 0) : b;
         if (ids->dim[0] != in(L, 0)->dim[0] && !e_is_ival(ids->dim[0], 1))
-            row = e_min(c, b, e_addi(c, ids->dim[0], -1)); /* one row for all */
+            row = e_min(c, b, e_addi(c, ids->dim[0], -1)); /* a single row serves all */
         i = e_cast(c, DT_I64, ld(L, ids, (Expr *[]){row, s}));
     }
     return index_checked(L, i, k->t->dim[0], false, "axis 0 of a table");
@@ -179,18 +174,18 @@ static void check_ids(Lower *L, const Tensor *ids, const Tensor *first, bool sha
                       const char *what) {
     Cx *c = L->cx;
     if (!ids) return;
-    if (ids->rank != 2) fail(L, "%s must have rank 2, not %d", what, ids->rank);
+    check_rank(L, ids, 2, what);
     Expr *same = e_eq(c, ids->dim[0], first->dim[0]);
     if (shared) same = e_or(c, same, e_eq(c, ids->dim[0], e_int(c, 1)));
     check(L, e_and(c, same, e_eq(c, ids->dim[1], first->dim[1])),
           "%s does not fit the input's [batch, length]", what);
 }
 
-/* How many elements of each row of the mask are 1, [batch]; 0 without one. */
+/* The number of ones in each row of the mask, [batch]; 0 without a mask. */
 static Tensor *mask_lengths(Lower *L, Tensor *mask, Tensor *ids) {
     Cx *c = L->cx;
+    if (!mask) return t_zeros(L, ids->dtype, 1, ids->dim);
     Tensor *t = te_begin(L, ids->dtype, 1, ids->dim);
-    if (!mask) return te_end(L, t, e_num(c, ids->dtype, 0));
     Axis *s = axis_new(c, mask->dim[1]);
     Expr *v = ld(L, mask, (Expr *[]){ax(L, t, 0), e_axis(c, s)});
     Expr *one = e_cast(c, ids->dtype, e_eq(c, v, e_num(c, mask->dtype, 1)));
@@ -201,18 +196,17 @@ static Tensor *mask_lengths(Lower *L, Tensor *mask, Tensor *ids) {
 static void embedded(Lower *L, Table table[5], DType t, Tensor *mask, Tensor *places) {
     Cx *c = L->cx;
     Tensor *ids[3] = {in(L, 0), places, in(L, 1)};
-    if (ids[0]->rank != 2) fail(L, "input_ids must have rank 2, not %d", ids[0]->rank);
+    check_rank(L, ids[0], 2, "input_ids");
     if (!ids[2] != !table[2].t) fail(L, "segment_ids and segment_embedding must be given together");
     check_ids(L, places, ids[0], true, "position_ids");
     check_ids(L, ids[2], ids[0], false, "segment_ids");
     check_ids(L, mask, ids[0], false, "mask");
-    if (table[0].t->rank != 2)
-        fail(L, "%s must have rank 2, not %d", table[0].what, table[0].t->rank);
+    check_rank(L, table[0].t, 2, table[0].what);
     Expr *size = table[0].t->dim[1];
     for (int i = 0; i < 5; i++)
         if (table[i].t) check_table(L, &table[i], i < 3 ? 2 : 1, size);
 
-    DType w = wide_type(t);
+    DType w = wide_float(t);
     Expr *dim[3] = {ids[0]->dim[0], ids[0]->dim[1], size}, *v = NULL;
     Tensor *sum = te_begin(L, w, 3, dim);
     for (int i = 0; i < 3; i++) {
@@ -223,9 +217,8 @@ static void embedded(Lower *L, Table table[5], DType t, Tensor *mask, Tensor *pl
     }
     sum = te_end(L, sum, v);
     Tensor *x = t_standardized(L, sum, 1u << 2, epsilon(L), NULL, NULL);
-    Tensor *y = te_begin(L, t, 3, dim);
     Expr *idx[3];
-    all_axes(L, y, idx);
+    Tensor *y = te_indexed(L, t, 3, dim, idx);
     v = e_mul(c, ld(L, x, idx), table_value(L, &table[3], w, idx + 2));
     v = e_add(c, v, table_value(L, &table[4], w, idx + 2));
     out(L, 0, te_end(L, y, e_cast(c, t, v)));
@@ -261,14 +254,12 @@ void lower_GatedRelativePositionBias(Lower *L) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *qb = in(L, 1), *rel = in(L, 2), *weight = in(L, 3), *bias = in(L, 4);
     Tensor *eco = in(L, 5);
-    int64_t heads = attr_i(L, "num_heads", 0);
-    if (heads < 1 || heads > INT32_MAX)
-        fail(L, "num_heads must be positive, not %lld", (long long)heads);
+    int64_t heads = attr_positive(L, "num_heads", 0);
     if (has_in(L, 6)) unsupported(L, "token_offset, queries without padding");
     if (q->rank != 3 || rel->rank != 4 || weight->rank != 2 || eco->rank != 4)
         fail(L, "query_layer, rel_pos, weight and eco_a must have ranks 3, 4, 2 and 4");
-    per_element(L, q, qb, "query_bias");
-    per_element(L, weight, bias, "bias");
+    per_element(L, qb, q, "query_bias");
+    per_element(L, bias, weight, "bias");
     Expr *n = e_int(c, heads), *size = divided_dim(L, q->dim[2], n, "query"), *one = e_int(c, 1);
     Expr *half = divided_dim(L, weight->dim[1], e_int(c, 2), "gates");
     check_eq(L, weight->dim[0], size, "weight must have a row per element of a head");
@@ -278,7 +269,7 @@ void lower_GatedRelativePositionBias(Lower *L) {
         check_eq(L, eco->dim[i], i == 1 ? n : one, "eco_a must be [1, num_heads, 1, 1]");
     }
 
-    DType w = wide_type(q->dtype);
+    DType w = wide_float(q->dtype);
     Expr *dim[5] = {q->dim[0], n, q->dim[1], e_int(c, 2), half}, *idx[5];
     Tensor *g = te_begin(L, w, 5, dim); /* [batch, heads, length, gate, half] */
     all_axes(L, g, idx);
@@ -292,8 +283,7 @@ void lower_GatedRelativePositionBias(Lower *L) {
     Tensor *b = t_reshape(L, t_cast(L, w, bias), 2, dim + 3);
     Tensor *gate = t_un(L, E_SIGMOID, t_reduce(L, R_SUM, t_bin(L, E_ADD, g, b), 1u << 4, false));
 
-    Tensor *y = te_begin(L, q->dtype, 4, (Expr *[]){q->dim[0], n, q->dim[1], q->dim[1]});
-    all_axes(L, y, idx);
+    Tensor *y = te_indexed(L, q->dtype, 4, (Expr *[]){q->dim[0], n, q->dim[1], q->dim[1]}, idx);
     Expr *zero = e_int(c, 0), *u = ld(L, gate, (Expr *[]){idx[0], idx[1], idx[2], zero});
     Expr *r = ld(L, gate, (Expr *[]){idx[0], idx[1], idx[2], one});
     Expr *e = e_cast(c, w, ld(L, eco, (Expr *[]){zero, idx[1], zero, zero}));
@@ -309,16 +299,14 @@ static Expr *one_length(Lower *L, int i, const char *what) {
     return size_uni(L, "length", uni_i64(L, t, 0));
 }
 
-/* The table's entry for the distance of two positions, in buckets that grow with the distance. The
- * table [buckets, heads] is stored column by column. */
+/* The table's entry for the distance between two positions. Buckets get wider with the distance.
+ * The table [buckets, heads] is stored column by column. */
 void lower_RelativePositionBias(Lower *L) {
     Cx *c = L->cx;
     Tensor *table = in(L, 0);
-    int64_t far = attr_i(L, "max_distance", 0);
     bool both = attr_i(L, "is_bidirectional", 0) != 0;
-    if (table->rank != 2) fail(L, "bias_table must have rank 2, not %d", table->rank);
-    if (far < 1 || far > INT32_MAX)
-        fail(L, "max_distance must be positive, not %lld", (long long)far);
+    check_rank(L, table, 2, "bias_table");
+    int64_t far = attr_positive(L, "max_distance", 0);
     Expr *buckets = table->dim[0], *two = e_int(c, 2), *zero = e_int(c, 0), *one = e_int(c, 1);
     Expr *side = both ? e_bin(c, E_FDIV, buckets, two) : buckets;
     Expr *exact = e_bin(c, E_FDIV, side, two);

@@ -1,18 +1,18 @@
-/* ms_packing.c: com.microsoft's sequences without padding: the rows of all sequences one behind the
- * other, with token_offset [batch, length]: where each row is in [batch, length], then where the
- * padding is; and cumulated lengths [batch + 1]. */
+/* ms_packing.c: com.microsoft's operators on sequences without padding.
+ * The rows of all sequences are stored one after the other. token_offset [batch, length] has the
+ * position of each row in [batch, length], then those of the padding; cumulated lengths are [batch
+ * + 1]. */
 #include "utask/ops/attention.h"
 #include "utask/ops/size.h"
 
 /* A list of n lengths as int64. */
 static Tensor *lengths_in(Lower *L, int i, Expr *n, const char *what) {
     Tensor *t = in(L, i);
-    if (t->rank != 1) fail(L, "%s must have rank 1, not %d", what, t->rank);
-    check_eq(L, t->dim[0], n, "the lengths do not fit the batch");
+    check_shape(L, t, 1, &n, what, "the lengths do not fit the batch");
     return t_cast(L, DT_I64, t);
 }
 
-/* sum over k of t[k] where `when` of k holds, when(k) = a[k] + k * b <= limit */
+/* the sum of t[k] over the k with a[k] + k * b <= limit */
 static Expr *sum_where(Lower *L, Tensor *t, Tensor *a, Expr *b, Expr *limit) {
     Cx *c = L->cx;
     Axis *k = axis_new(c, t->dim[0]);
@@ -21,7 +21,7 @@ static Expr *sum_where(Lower *L, Tensor *t, Tensor *a, Expr *b, Expr *limit) {
     return e_reduce(c, R_SUM, 1, &k, v);
 }
 
-/* Sums of the lengths in front of each, and of all: [batch + 1]. */
+/* Exclusive prefix sums of the lengths, and the total: [batch + 1]. */
 static Tensor *cumulated(Lower *L, Tensor *len) {
     Cx *c = L->cx;
     Expr *n = e_addi(c, len->dim[0], 1);
@@ -43,7 +43,7 @@ static Tensor *affine(Lower *L, Tensor *a, int64_t factor, Expr *b) {
 void lower_RemovePadding(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);
-    if (x->rank != 3) fail(L, "the input must have rank 3, not %d", x->rank);
+    check_rank(L, x, 3, "the input");
     Expr *batch = x->dim[0], *length = x->dim[1], *zero = e_int(c, 0), *one = e_int(c, 1);
     Tensor *len = lengths_in(L, 1, batch, "sequence_token_count");
     Tensor *least = t_reduce(L, R_MIN, len, 1, false), *most = t_reduce(L, R_MAX, len, 1, false);
@@ -54,8 +54,8 @@ void lower_RemovePadding(Lower *L) {
     Tensor *after = t_slice(L, sums, 0, one, one, batch);
     Expr *total = let(L, "tokens", ld(L, sums, &batch), 0);
 
-    /* Row i has the padding of all sequences that end before it in front of it; padding i has the
-     * rows of all sequences whose padding does not begin behind it. */
+    /* Before row i there is the padding of all sequences that end before it; before padding i, the
+     * rows of all sequences whose padding does not begin after it. */
     Tensor *pads = affine(L, len, -1, length), *nothing = affine(L, before, -1, zero);
     Expr *dim[2] = {batch, length};
     Tensor *t = te_begin(L, DT_I64, 2, dim);
@@ -85,8 +85,7 @@ void lower_RemovePadding(Lower *L) {
 /* The first n offsets of input i, as int64. */
 static Tensor *offsets(Lower *L, Tensor *token_offset, Expr *n) {
     Cx *c = L->cx;
-    if (token_offset->rank != 2)
-        fail(L, "token_offset must have rank 2, not %d", token_offset->rank);
+    check_rank(L, token_offset, 2, "token_offset");
     Expr *all = count(L, token_offset);
     check_le(L, n, all, "there are more rows than token_offset has places");
     Tensor *flat = t_reshape(L, t_cast(L, DT_I64, token_offset), 1, &all);
@@ -106,14 +105,13 @@ static Tensor *with_padding(Lower *L, Tensor *x, Tensor *token_offset) {
     Tensor *source =
         ext_like(L, "scatter_elements", 3, given, 2, param, none, "token_offset is out of range");
     Expr *dim[3] = {token_offset->dim[0], token_offset->dim[1], x->dim[1]}, *idx[3];
-    Tensor *y = te_begin(L, x->dtype, 3, dim);
-    all_axes(L, y, idx);
+    Tensor *y = te_indexed(L, x->dtype, 3, dim, idx);
     Expr *flat = e_add(c, e_mul(c, idx[0], dim[1]), idx[1]), *from = ld(L, source, &flat);
     Expr *v = ld(L, x, (Expr *[]){from, idx[2]});
     return te_end(L, y, e_sel(c, e_le(c, zero, from), v, e_num(c, x->dtype, 0)));
 }
 
-/* The rows of x [batch, length, size] at the first `rows` offsets. */
+/* Extracts the rows of x [batch, length, size] at the first `rows` offsets. */
 static Tensor *without_padding(Lower *L, Tensor *x, Tensor *token_offset, Expr *rows) {
     Cx *c = L->cx;
     Tensor *place = offsets(L, token_offset, rows);
@@ -127,13 +125,13 @@ static Tensor *without_padding(Lower *L, Tensor *x, Tensor *token_offset, Expr *
 
 void lower_RestorePadding(Lower *L) {
     Tensor *x = in(L, 0);
-    if (x->rank != 2) fail(L, "the input must have rank 2, not %d", x->rank);
+    check_rank(L, x, 2, "the input");
     out(L, 0, with_padding(L, x, in(L, 1)));
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Keys up to each sequence's length; the others do not count at all. */
+/* A mask of the keys up to each sequence's length; all others are excluded. */
 static AttnMask length_mask(Lower *L, int input, Expr *batch) {
     Cx *c = L->cx;
     Tensor *sums = lengths_in(L, input, e_addi(c, batch, 1), "cumulative_sequence_length");
@@ -156,7 +154,7 @@ void lower_PackedAttention(Lower *L) {
     out(L, 0, without_padding(L, y, place, x->dim[0]));
 }
 
-/* [rows, heads, 3, size] as [batch, length, heads, 3, size], or [rows, size] with one axis more */
+/* [rows, heads, 3, size] as [batch, length, heads, 3, size], or [rows, size] with one more axis */
 static Tensor *padded(Lower *L, Tensor *x, Tensor *place) {
     Cx *c = L->cx;
     if (!x) return NULL;
@@ -172,8 +170,8 @@ static Tensor *padded(Lower *L, Tensor *x, Tensor *place) {
 void lower_PackedMultiHeadAttention(Lower *L) {
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2), *place = in(L, 4);
     if (!place || !in(L, 5)) fail(L, "token_offset or cumulative_sequence_length is missing");
-    if (place->rank != 2) fail(L, "token_offset must have rank 2, not %d", place->rank);
-    if (k && k->rank != 2) fail(L, "key must have rank 2, not %d", k->rank);
+    check_rank(L, place, 2, "token_offset");
+    if (k) check_rank(L, k, 2, "key");
     if (!k && q->rank != 4) fail(L, "query must have rank 4 without key, not %d", q->rank);
     Expr *rows = q->dim[0];
     if (k) check_eq(L, k->dim[0], rows, "query and key must have the same number of rows");

@@ -1,13 +1,12 @@
-/* ms_shape.c: com.microsoft's operators on shapes and positions, and a few of arithmetic, as the
- * documentation of ONNX Runtime defines them. Those that are ONNX's under another domain stand
- * beside their twins. */
+/* ms_shape.c: com.microsoft's operators on shapes and positions, and a few arithmetic ones, as ONNX
+ * Runtime's documentation defines them. Those that equal ONNX's are next to their twins. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/lowerings.h"
 #include "utask/ops/size.h"
 
 #include <math.h>
 
-/* 8-bit values summed in 32 bits of the same sign. */
+/* Sums 8-bit values in 32 bits of the same signedness. */
 void lower_ReduceSumInteger(Lower *L) {
     Tensor *x = in_needed(L, 0);
     int n;
@@ -43,8 +42,7 @@ void lower_CDist(Lower *L) {
     out(L, 0, te_end(L, y, root ? e_un(c, E_SQRT, sum) : sum));
 }
 
-/* ---- MurmurHash3 ------------------------------------------------------------------------------
- */
+/* ---- MurmurHash3 ----------------------------------------------------------------------------- */
 
 static Expr *u32(Lower *L, uint32_t v) { return e_ci(L->cx, DT_U32, v); }
 
@@ -58,7 +56,7 @@ static Expr *folded(Lower *L, Expr *x, uint32_t by) {
     return e_bin(L->cx, E_XOR, x, e_bin(L->cx, E_SHR, x, u32(L, by)));
 }
 
-/* The x86 form with 32 bits of the bytes of each element. */
+/* The x86 32-bit variant, over the bytes of each element. */
 void lower_MurmurHash3(Lower *L) {
     Cx *c = L->cx;
     Expr *v;
@@ -90,10 +88,9 @@ void lower_MurmurHash3(Lower *L) {
     out(L, 0, te_end(L, y, type == DT_U32 ? h : e_bitcast(c, DT_I32, h)));
 }
 
-/* ---- NGramRepeatBlock -------------------------------------------------------------------------
- */
+/* ---- NGramRepeatBlock ------------------------------------------------------------------------ */
 
-/* Scores of the tokens that would end an n-gram which is in input_ids already become -inf. */
+/* Sets the scores of tokens that would repeat an n-gram of input_ids to -inf. */
 void lower_NGramRepeatBlock(Lower *L) {
     Cx *c = L->cx;
     Tensor *ids = in_needed(L, 0), *scores = in_needed(L, 1);
@@ -125,15 +122,14 @@ void lower_NGramRepeatBlock(Lower *L) {
     Expr *high = e_num(c, DT_F32, INFINITY), *low = e_num(c, DT_F32, -INFINITY);
     most = te_end(L, most, e_sel(c, e_lt(c, v, zero), high, low));
     Tensor *t[] = {scores, at, most};
-    Expr *param[] = {one, e_int(c, 4)}; /* the axis; the minimum of both */
+    Expr *param[] = {one, e_int(c, 4)}; /* the axis; reduction by minimum */
     out(L, 0, ext_like(L, "scatter_elements", 3, t, 2, param, scores, "a token has no score"));
 }
 
-/* ---- CropAndResize ----------------------------------------------------------------------------
- */
+/* ---- CropAndResize --------------------------------------------------------------------------- */
 
-/* The place in the image that element p of `size` of a crop from lo to hi shows, along an axis with
- * elements 0 to last (a float). */
+/* The image position of element p of `size` in a crop from lo to hi, on an axis with elements 0 to
+ * last (a float). */
 static Expr *crop_position(Lower *L, Expr *p, Expr *size, Expr *lo, Expr *hi, Expr *last) {
     Cx *c = L->cx;
     DType t = (DType)last->dtype;
@@ -149,7 +145,7 @@ void lower_CropAndResize(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *rois = in_needed(L, 1), *batch = in_needed(L, 2);
     bool nearest = !strcmp(attr_s(L, "mode", "bilinear"), "nearest");
-    DType w = wide_type(x->dtype);
+    DType w = wide_float(x->dtype);
     if (x->rank != 4 || rois->rank != 2 || batch->rank != 1)
         fail(L, "ranks of input, regions and batch_indices are %d, %d, %d; 4, 2, 1 are expected",
              x->rank, rois->rank, batch->rank);
@@ -175,7 +171,7 @@ void lower_CropAndResize(Lower *L) {
         pos = e_sel(c, ok, pos, zero);
         inside = e_and(c, inside, ok);
         Expr *floor = e_un(c, E_FLOOR, nearest ? e_add(c, pos, half) : pos);
-        Expr *most = e_addi(c, x->dim[i + 2], -1); /* a float may not hold it */
+        Expr *most = e_addi(c, x->dim[i + 2], -1); /* a float may not represent it */
         at[i][0] = e_min(c, e_cast(c, DT_I64, floor), most);
         at[i][1] = e_min(c, e_cast(c, DT_I64, e_un(c, E_CEIL, pos)), most);
         part[i] = e_sub(c, pos, floor);
@@ -195,23 +191,20 @@ void lower_CropAndResize(Lower *L) {
     out(L, 0, te_end(L, y, e_cast(c, x->dtype, e_sel(c, inside, v[0], beyond))));
 }
 
-/* ---- Inverse ----------------------------------------------------------------------------------
- */
+/* ---- Inverse --------------------------------------------------------------------------------- */
 
-/* Gauss and Jordan's elimination of [A | 1], one column a step, by the row with the largest
- * element. */
+/* Gauss-Jordan elimination of [A | 1], one column per step, with partial pivoting. */
 void lower_Inverse(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0);
     int r = x->rank;
-    DType t = wide_type(x->dtype);
+    DType t = wide_float(x->dtype);
     if (r < 2) fail(L, "the input has rank %d, not 2 or more", r);
     check_eq(L, x->dim[r - 2], x->dim[r - 1], "the matrices are not square");
     Expr *n = better_dim(x->dim[r - 2], x->dim[r - 1]), *dim[MAX_RANK], *idx[MAX_RANK];
     for (int i = 0; i < r; i++) dim[i] = i < r - 2 ? x->dim[i] : n;
     dim[r - 1] = e_muli(c, n, 2);
-    Tensor *both = te_begin(L, t, r, dim);
-    all_axes(L, both, idx);
+    Tensor *both = te_indexed(L, t, r, dim, idx);
     Expr *row = idx[r - 2], *col = idx[r - 1], *left = e_lt(c, col, n);
     Expr *unit = e_eq(c, e_sub(c, col, n), row), *zero = e_num(c, t, 0), *one = e_num(c, t, 1);
     idx[r - 1] = e_sel(c, left, col, e_int(c, 0));
@@ -222,8 +215,7 @@ void lower_Inverse(Lower *L) {
     Expr *k = loop_iter(loop);
     Tensor *state = loop_carry(L, loop, both);
 
-    Tensor *pivot = te_begin(L, DT_I64, r - 2, dim);
-    all_axes(L, pivot, idx);
+    Tensor *pivot = te_indexed(L, DT_I64, r - 2, dim, idx);
     Axis *down = axis_new(c, n);
     idx[r - 2] = e_axis(c, down);
     idx[r - 1] = k;
@@ -231,8 +223,7 @@ void lower_Inverse(Lower *L) {
     size = e_sel(c, e_le(c, k, idx[r - 2]), size, e_num(c, t, -1));
     pivot = te_end(L, pivot, e_reduce(c, R_ARGMAX, 1, &down, size));
 
-    Tensor *next = te_begin(L, t, r, dim);
-    all_axes(L, next, idx);
+    Tensor *next = te_indexed(L, t, r, dim, idx);
     row = idx[r - 2];
     col = idx[r - 1];
     Expr *p = ld(L, pivot, idx), *is_k = e_eq(c, row, k);
@@ -240,7 +231,7 @@ void lower_Inverse(Lower *L) {
     Expr *scaled = ld(L, state, idx);
     idx[r - 1] = k;
     scaled = e_div(c, scaled, ld(L, state, idx));
-    idx[r - 2] = e_sel(c, e_eq(c, row, p), k, row); /* the two rows change places */
+    idx[r - 2] = e_sel(c, e_eq(c, row, p), k, row); /* swap the two rows */
     Expr *factor = ld(L, state, idx);
     idx[r - 1] = col;
     v = e_sub(c, ld(L, state, idx), e_mul(c, factor, scaled));

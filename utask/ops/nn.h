@@ -1,22 +1,22 @@
-/* nn.h: small parts shared by the lowerings of products, reductions, normalizations and losses. */
+/* nn.h: helpers shared by the lowerings of products, reductions, normalizations and losses. */
 #ifndef BRAID_OPS_NN_H
 #define BRAID_OPS_NN_H
 
 #include "utask/ops/lowerings.h"
 
-/* The type in which a composite operator on floats is computed: 16-bit floats widen, so that they
- * are rounded once, at the end. */
-static inline DType wide_float(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
-
 /* Checks that t, named `what`, broadcasts to the shape of `to`, and does not extend it. */
 void broadcasts_to(Lower *L, const Tensor *t, const Tensor *to, const char *what);
+
+/* Checks that t, named `what`, or NULL, is [last axis of x]. */
+void per_element(Lower *L, const Tensor *t, const Tensor *x, const char *what);
 
 /* A uniform value as a tensor of rank 0. */
 static inline Tensor *t_uniform(Lower *L, Expr *e) {
     return t_from_uniform(L, (DType)e->dtype, 0, NULL, &e);
 }
 
-/* The sum of t over `mask` (kept dims) divided by the number of elements; t itself for no axes. */
+/* The sum of t over `mask` (kept dims) divided by the number of elements; t itself if there are no
+ * axes. */
 static inline Tensor *t_mean(Lower *L, Tensor *t, uint32_t mask) {
     if (!mask) return t;
     Expr *n = e_int(L->cx, 1);
@@ -31,13 +31,10 @@ static inline uint32_t axes_from(int from, int rank) {
     return ((1u << rank) - 1) & ~((1u << from) - 1);
 }
 
-Tensor *t_square(Lower *L, Tensor *t);
-/* 1 / sqrt(t + eps) */
-Tensor *t_inverse_root(Lower *L, Tensor *t, double eps);
 /* (w - mean) / sqrt(var + eps) with statistics over the axes of `mask`; *mean and *inv become them,
  * with dims 1 there (either may be NULL). */
 Tensor *t_standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean, Tensor **inv);
-/* w / sqrt(mean of squares over `mask` + eps); *inv (or NULL) becomes 1 / that root. */
+/* w / sqrt(mean of squares over `mask` + eps); *inv (may be NULL) becomes 1 / that root. */
 Tensor *t_rms_normalized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **inv);
 
 #endif

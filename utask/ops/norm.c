@@ -1,10 +1,10 @@
-/* norm.c: normalizations. Statistics of 16-bit floats are taken in float32, and the result is
+/* norm.c: normalizations. Statistics of 16-bit floats are computed in float32, and the result is
  * rounded once. */
 #include "utask/ops/nn.h"
 
-/* A parameter [C] so that it broadcasts against axis 1 of a tensor of rank `rank`. */
+/* A parameter [C], reshaped to broadcast along axis 1 of a tensor of rank `rank`. */
 static Tensor *per_channel(Lower *L, Tensor *p, int rank, Expr *channels, const char *what) {
-    if (p->rank != 1) fail(L, "%s must have rank 1, not %d", what, p->rank);
+    check_rank(L, p, 1, what);
     check_eq(L, p->dim[0], channels, "%s must have one element per channel", what);
     for (int i = 2; i < rank; i++) p = t_unsqueeze(L, p, i - 1);
     return p;
@@ -20,12 +20,13 @@ void broadcasts_to(Lower *L, const Tensor *t, const Tensor *x, const char *what)
     }
 }
 
-Tensor *t_inverse_root(Lower *L, Tensor *t, double eps) {
+/* 1 / sqrt(t + eps) */
+static Tensor *t_inverse_root(Lower *L, Tensor *t, double eps) {
     Tensor *root = t_un(L, E_SQRT, t_bin(L, E_ADD, t, t_scalar(L, t->dtype, eps)));
     return t_bin(L, E_DIV, t_scalar(L, t->dtype, 1), root);
 }
 
-Tensor *t_square(Lower *L, Tensor *t) { return t_bin(L, E_MUL, t, t); }
+static Tensor *t_square(Lower *L, Tensor *t) { return t_bin(L, E_MUL, t, t); }
 
 Tensor *t_standardized(Lower *L, Tensor *w, uint32_t mask, double eps, Tensor **mean,
                        Tensor **inv) {
@@ -66,8 +67,8 @@ void lower_LayerNormalization(Lower *L) {
     if (wants_out(L, 2)) out(L, 2, t_cast(L, stash, inv));
 }
 
-/* x divided by its root mean square; the result has the type of the scale. Output 1, where it is
- * wanted: the factor, in the type `stash`. */
+/* x divided by its root mean square; the result has the type of the scale. Output 1, if wanted, is
+ * the factor in type `stash`. */
 static void rms_norm(Lower *L, DType stash) {
     Tensor *x = in(L, 0), *scale = in(L, 1);
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
@@ -95,7 +96,7 @@ void lower_InstanceNormalization(Lower *L) {
     out(L, 0, t_cast(L, x->dtype, y));
 }
 
-/* Groups of neighbouring channels are standardized together, each with the axes behind. */
+/* Each group of neighbouring channels is standardized together with the axes after it. */
 void lower_GroupNormalization(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *scale = in(L, 1), *bias = in(L, 2);
@@ -132,10 +133,7 @@ void lower_BatchNormalization(Lower *L) {
     static const char *const what[4] = {"scale", "B", "input_mean", "input_var"};
     Tensor *p[4];
     for (int i = 0; i < 4; i++) {
-        p[i] = in(L, i + 1);
-        if (p[i]->rank != 1) fail(L, "%s must have rank 1, not %d", what[i], p[i]->rank);
-        check_eq(L, p[i]->dim[0], channels, "%s must have one element per channel", what[i]);
-        p[i] = t_cast(L, w, p[i]);
+        p[i] = t_cast(L, w, per_channel(L, in(L, i + 1), 1, channels, what[i]));
     }
     Tensor *f = t_cast(L, w, x);
     if (training) {
@@ -187,7 +185,6 @@ void lower_LpNormalization(Lower *L) {
     Tensor *x = in(L, 0);
     int axis = norm_axis(L, attr_i(L, "axis", -1), x->rank);
     int64_t p = attr_i(L, "p", 2);
-    if (p != 1 && p != 2) fail(L, "p must be 1 or 2, not %lld", (long long)p);
     Tensor *f = t_cast(L, wide_float(x->dtype), x);
     Tensor *term = p == 1 ? t_un(L, E_ABS, f) : t_square(L, f);
     Tensor *norm = t_reduce(L, R_SUM, term, 1u << axis, true);
@@ -197,7 +194,7 @@ void lower_LpNormalization(Lower *L) {
     out(L, 0, t_cast(L, x->dtype, y));
 }
 
-/* x / (bias + alpha / size * s)^beta, s the sum of squares over `size` channels around. */
+/* x / (bias + alpha / size * s)^beta, s: the sum of squares over the `size` channels around. */
 void lower_LRN(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);

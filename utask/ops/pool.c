@@ -1,10 +1,10 @@
 /* pool.c: AveragePool, MaxPool, LpPool, their global forms, MaxRoiPool.
  *
- * A pool is a reduction over the window's axes. Positions outside of the input are left out by a
- * select, and only on axes whose windows can reach outside.
+ * A pool is a reduction over the window's axes. A select excludes positions outside of the input,
+ * only on axes whose windows can reach outside.
  */
 #include "utask/ops/pool.h"
-#include "utask/ops/lowerings.h"
+#include "utask/ops/nn.h"
 #include "utask/ops/window.h"
 
 #include <math.h>
@@ -15,15 +15,13 @@ typedef struct PoolAttrs {
     Expr *dim[MAX_RANK]; /* of the result */
 } PoolAttrs;
 
-/* The windows over one result element. */
+/* The window of one result element. */
 typedef struct PoolVisit {
     int naxis;
     Axis *axis[MAX_RANK];
     Expr *idx[MAX_RANK]; /* element of x */
-    Expr *inside;        /* bool: idx lies in x */
+    Expr *inside;        /* bool: idx is inside x */
 } PoolVisit;
-
-static DType acc_type(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
 static void pool_read(Lower *L, PoolAttrs *p, Tensor *x) {
     p->x = x;
@@ -34,7 +32,7 @@ static void pool_read(Lower *L, PoolAttrs *p, Tensor *x) {
     attr_ints(L, "kernel_shape", &have);
     if (have < 0) fail(L, "attribute kernel_shape is missing");
     window_ints(L, "kernel_shape", n, 1, 1, size);
-    int64_t all = 1; /* padding makes windows that no input fills */
+    int64_t all = 1; /* padding creates windows without any input */
     for (int i = 0; i < n; i++)
         if (!mul_size(all, size[i], &all) || all > INT32_MAX)
             fail(L, "the window has more than 2^31 elements");
@@ -50,6 +48,10 @@ static void pool_read(Lower *L, PoolAttrs *p, Tensor *x) {
     p->dim[0] = x->dim[0];
     p->dim[1] = x->dim[1];
     for (int i = 0; i < n; i++) p->dim[i + 2] = p->win.out[i];
+}
+
+static void check_spatial(Lower *L, const Tensor *x) {
+    if (x->rank < 3) fail(L, "the input has rank %d; at least 3 is needed", x->rank);
 }
 
 /* Input position of the first window element on spatial axis i of result element t. */
@@ -80,26 +82,10 @@ static Expr *visit_reduce(Lower *L, ReduceKind k, PoolVisit *v, Expr *body) {
     return v->naxis ? e_reduce(L->cx, k, v->naxis, v->axis, body) : body;
 }
 
-/* Lowest value of a type, the identity of MAX. */
-static Expr *lowest(Cx *c, DType t) {
-    switch (t) {
-    case DT_U8:
-    case DT_U16:
-    case DT_U32:
-    case DT_U64:
-    case DT_BOOL: return e_ci(c, t, 0);
-    case DT_I8: return e_ci(c, t, INT8_MIN);
-    case DT_I16: return e_ci(c, t, INT16_MIN);
-    case DT_I32: return e_ci(c, t, INT32_MIN);
-    case DT_I64: return e_ci(c, t, INT64_MIN);
-    default: return e_num(c, t, -(double)INFINITY);
-    }
-}
-
 /* ---- average ----------------------------------------------------------------------------------
  */
 
-/* Number of window positions on axis i that count: those in the input, or in the padded input. */
+/* The number of window positions on axis i inside the input, or inside the padded input. */
 static Expr *positions(Lower *L, const PoolAttrs *p, Tensor *t, int i, bool padded) {
     Cx *c = L->cx;
     const Window *w = &p->win;
@@ -120,7 +106,7 @@ Tensor *t_average_pool(Lower *L, Tensor *x) {
     PoolVisit v;
     pool_read(L, &p, x);
     bool padded = attr_i(L, "count_include_pad", 0) != 0;
-    DType acc = acc_type(p.x->dtype);
+    DType acc = wide_float(p.x->dtype);
     Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
     pool_visit(L, &p, t, &v);
     Expr *e = e_sel(c, v.inside, e_cast(c, acc, ld(L, p.x, v.idx)), e_num(c, acc, 0));
@@ -131,10 +117,9 @@ Tensor *t_average_pool(Lower *L, Tensor *x) {
 
 void lower_AveragePool(Lower *L) { out(L, 0, t_average_pool(L, in(L, 0))); }
 
-/* ---- maximum ----------------------------------------------------------------------------------
- */
+/* ---- maximum --------------------------------------------------------------------------------- */
 
-/* Row-major index into x of the first window element that equals the maximum m; with `columns` the
+/* The row-major index into x of the first window element equal to the maximum m. With `columns` the
  * spatial part is column-major. */
 static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) {
     Cx *c = L->cx;
@@ -152,7 +137,7 @@ static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) 
     Expr *never = e_int(c, INT64_MAX);
     at = e_sel(c, v.inside, e_sel(c, hit, at, never), never);
     at = visit_reduce(L, R_MIN, &v, at);
-    Expr *none = e_eq(c, at, never); /* dilation stepped over the whole input */
+    Expr *none = e_eq(c, at, never); /* dilation skipped the whole input */
     Expr *plane = e_int(c, 1), *base = e_add(c, e_mul(c, v.idx[0], p->x->dim[1]), v.idx[1]);
     for (int i = 0; i < w->n; i++) plane = e_mul(c, plane, w->in[i]);
     if (columns) {
@@ -173,14 +158,8 @@ static Tensor *maxima(Lower *L, const PoolAttrs *p) {
     PoolVisit v;
     Tensor *t = te_begin(L, p->x->dtype, p->x->rank, p->dim);
     pool_visit(L, p, t, &v);
-    Expr *e = e_sel(L->cx, v.inside, ld(L, p->x, v.idx), lowest(L->cx, p->x->dtype));
+    Expr *e = e_sel(L->cx, v.inside, ld(L, p->x, v.idx), e_identity(L->cx, R_MAX, p->x->dtype));
     return te_end(L, t, visit_reduce(L, R_MAX, &v, e));
-}
-
-Tensor *t_max_pool(Lower *L, Tensor *x) {
-    PoolAttrs p;
-    pool_read(L, &p, x);
-    return maxima(L, &p);
 }
 
 void lower_MaxPool(Lower *L) {
@@ -191,8 +170,7 @@ void lower_MaxPool(Lower *L) {
     if (wants_out(L, 1)) out(L, 1, max_index(L, &p, t, attr_i(L, "storage_order", 0) == 1));
 }
 
-/* ---- p-norm -----------------------------------------------------------------------------------
- */
+/* ---- p-norm ---------------------------------------------------------------------------------- */
 
 static int64_t norm_order(Lower *L) {
     int64_t p = attr_i(L, "p", 2);
@@ -219,7 +197,7 @@ void lower_LpPool(Lower *L) {
     PoolVisit v;
     pool_read(L, &p, in(L, 0));
     int64_t order = norm_order(L);
-    DType acc = acc_type(p.x->dtype);
+    DType acc = wide_float(p.x->dtype);
     Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
     pool_visit(L, &p, t, &v);
     Expr *e = power(L, e_cast(c, acc, ld(L, p.x, v.idx)), order);
@@ -227,17 +205,15 @@ void lower_LpPool(Lower *L) {
     out(L, 0, te_end(L, t, e_cast(c, p.x->dtype, root(L, e, order))));
 }
 
-/* ---- global -----------------------------------------------------------------------------------
- */
+/* ---- global ---------------------------------------------------------------------------------- */
 
-typedef enum { GLOBAL_AVERAGE, GLOBAL_MAX, GLOBAL_LP } GlobalKind;
-
-static Tensor *global_pool(Lower *L, Tensor *x, GlobalKind kind) {
+/* The p-norm of each channel, or for p = 0 the mean. */
+static Tensor *global_pool(Lower *L, Tensor *x, int64_t p) {
     Cx *c = L->cx;
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *n = e_int(c, 1);
     Axis *axis[MAX_RANK];
     int naxis = 0;
-    if (x->rank < 3) fail(L, "the input has rank %d; at least 3 is needed", x->rank);
+    check_spatial(L, x);
     for (int i = 0; i < x->rank; i++) dim[i] = i < 2 ? x->dim[i] : e_int(c, 1);
     Tensor *t = te_begin(L, x->dtype, x->rank, dim);
     for (int i = 0; i < x->rank; i++) {
@@ -247,35 +223,33 @@ static Tensor *global_pool(Lower *L, Tensor *x, GlobalKind kind) {
         axis[naxis] = axis_new(c, x->dim[i]);
         idx[i] = e_axis(c, axis[naxis++]);
     }
-    DType acc = kind == GLOBAL_MAX ? x->dtype : acc_type(x->dtype);
+    DType acc = wide_float(x->dtype);
     Expr *e = e_cast(c, acc, ld(L, x, idx));
-    if (kind == GLOBAL_MAX) {
-        e = e_reduce(c, R_MAX, naxis, axis, e);
-    } else if (kind == GLOBAL_AVERAGE) {
-        e = e_div(c, e_reduce(c, R_SUM, naxis, axis, e), e_cast(c, acc, n));
-    } else {
-        int64_t p = norm_order(L);
-        e = root(L, e_reduce(c, R_SUM, naxis, axis, power(L, e, p)), p);
-    }
+    e = e_reduce(c, R_SUM, naxis, axis, p ? power(L, e, p) : e);
+    e = p ? root(L, e, p) : e_div(c, e, e_cast(c, acc, n));
     return te_end(L, t, e_cast(c, x->dtype, e));
 }
 
-Tensor *t_global_average(Lower *L, Tensor *x) { return global_pool(L, x, GLOBAL_AVERAGE); }
+void lower_GlobalAveragePool(Lower *L) { out(L, 0, global_pool(L, in(L, 0), 0)); }
+void lower_GlobalLpPool(Lower *L) { out(L, 0, global_pool(L, in(L, 0), norm_order(L))); }
 
-void lower_GlobalAveragePool(Lower *L) { out(L, 0, t_global_average(L, in(L, 0))); }
-void lower_GlobalMaxPool(Lower *L) { out(L, 0, global_pool(L, in(L, 0), GLOBAL_MAX)); }
-void lower_GlobalLpPool(Lower *L) { out(L, 0, global_pool(L, in(L, 0), GLOBAL_LP)); }
-
-/* Of a tensor with its channels last. */
-void lower_NhwcMaxPool(Lower *L) {
-    out(L, 0, t_channels_last(L, t_max_pool(L, t_channels_first(L, in(L, 0)))));
+void lower_GlobalMaxPool(Lower *L) {
+    Tensor *x = in(L, 0);
+    check_spatial(L, x);
+    out(L, 0, t_reduce(L, R_MAX, x, axes_from(2, x->rank), true));
 }
 
-/* ---- regions of interest ----------------------------------------------------------------------
- */
+/* The tensor has its channels last. */
+void lower_NhwcMaxPool(Lower *L) {
+    PoolAttrs p;
+    pool_read(L, &p, t_channels_first(L, in(L, 0)));
+    out(L, 0, t_channels_last(L, maxima(L, &p)));
+}
+
+/* ---- regions of interest --------------------------------------------------------------------- */
 
 /* One spatial axis of a region: bin b covers [start + floor(b * size), start + ceil((b + 1) *
- * size)), cut to the image. */
+ * size)), clipped to the image. */
 static void roi_bin(Lower *L, Expr *start, Expr *size, Expr *b, Expr *extent, Expr **from,
                     Expr **to) {
     Cx *c = L->cx;
@@ -334,7 +308,7 @@ void lower_MaxRoiPool(Lower *L) {
         inside = e_and(c, inside, e_lt(c, idx[i + 2], to[i]));
         some = e_and(c, some, e_lt(c, from[i], to[i]));
     }
-    Expr *e = e_sel(c, inside, ld(L, x, idx), lowest(c, x->dtype));
+    Expr *e = e_sel(c, inside, ld(L, x, idx), e_identity(c, R_MAX, x->dtype));
     e = e_reduce(c, R_MAX, 2, axis, e);
     out(L, 0, te_end(L, t, e_sel(c, some, e, e_num(c, x->dtype, 0)))); /* an empty bin gives 0 */
 }

@@ -5,7 +5,5 @@
 #include "utask/lower.h"
 
 Tensor *t_average_pool(Lower *L, Tensor *x);
-Tensor *t_max_pool(Lower *L, Tensor *x);
-Tensor *t_global_average(Lower *L, Tensor *x); /* spatial axes of size 1 */
 
 #endif

@@ -1,9 +1,9 @@
-/* qlinear.c: com.microsoft's operators on 8-bit values with a scale and a zero point each
- * (QLinear…), as the documentation of ONNX Runtime defines them.
+/* qlinear.c: com.microsoft's operators on 8-bit tensors that each have a scale and a zero point
+ * (QLinear…), as ONNX Runtime's documentation defines them.
  *
- * Each computes on dequantized float32 values and quantizes the result. ONNX Runtime rounds some of
- * them with the zero point added before, which shows where a value lies half way between two
- * integers; so do these. Its tables and vector code may see such a value a little to one side. */
+ * Each computes on dequantized float32 values and quantizes the result. Like ONNX Runtime, some add
+ * the zero point before rounding, which matters for values halfway between two integers. Its tables
+ * and vector code may compute such a value slightly to one side. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/nn.h"
 #include "utask/ops/pool.h"
@@ -19,8 +19,7 @@ static void binary(Lower *L, bool product) {
     Quant qa = quant_in(L, 1, 2), qb = quant_in(L, 4, 5), qy = quant_in(L, 6, 7);
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     int rank = bcast_dims(L, a->rank, a->dim, b->rank, b->dim, dim);
-    Tensor *y = te_begin(L, a->dtype, rank, dim);
-    for (int i = 0; i < rank; i++) idx[i] = ax(L, y, i);
+    Tensor *y = te_indexed(L, a->dtype, rank, dim, idx);
     Expr *va = e_sub(c, e_cast(c, DT_F32, ld_bcast(L, a, rank, idx, dim)), qa.zero);
     Expr *vb = e_sub(c, e_cast(c, DT_F32, ld_bcast(L, b, rank, idx, dim)), qb.zero), *v;
     if (product) {
@@ -50,8 +49,8 @@ static void activation(Lower *L, Act act, double alpha) {
 void lower_QLinearSigmoid(Lower *L) { activation(L, ACT_SIGMOID, 0); }
 void lower_QLinearLeakyRelu(Lower *L) { activation(L, ACT_LEAKYRELU, attr_f(L, "alpha", 0.01f)); }
 
-/* Softmax of `opset` 13 is along the axis, of older ones over all axes from there on. The scale of
- * the result counts as the whole number of steps below 1, as in ONNX Runtime. */
+/* With `opset` 13 softmax is along the axis; with older ones over all axes from there on. As in
+ * ONNX Runtime, the result's scale is replaced by a whole number of steps below 1. */
 void lower_QLinearSoftmax(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = byte_in(L, 0);
@@ -68,7 +67,7 @@ void lower_QLinearSoftmax(Lower *L) {
 
     Expr *idx[MAX_RANK];
     Tensor *y = te_like(L, x->dtype, e, &v);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     Expr *steps = e_un(c, E_FLOOR, e_div(c, e_num(c, DT_F32, 1), qy.scale));
     v = e_div(c, e_mul(c, v, steps), ld_bcast(L, sum, x->rank, idx, x->dim));
     out(L, 0, te_end(L, y, quantized(L, x->dtype, v, qy.zero)));
@@ -76,14 +75,15 @@ void lower_QLinearSoftmax(Lower *L) {
 
 /* ---- movement -------------------------------------------------------------------------------- */
 
-/* Input i, whose scale and zero point are the next two, with those of qy; the type is t. */
+/* Input i, whose scale and zero point are the next two inputs, requantized to those of qy, in type
+ * t. */
 static Tensor *rescaled(Lower *L, int i, DType t, Quant qy) {
     Tensor *x = byte_in(L, i), *zero = in(L, i + 2);
     if (in_needed(L, i + 1)->dtype != DT_F32)
         fail(L, "input %d, a scale, must be float32, not %s", i + 1,
              dtype_name(in(L, i + 1)->dtype));
     if (x->dtype != t || (zero && zero->dtype != t))
-        fail(L, "input %d and its zero point must be %s, as the result", i, dtype_name(t));
+        fail(L, "input %d and its zero point must be %s, the type of the result", i, dtype_name(t));
     return t_quantize(L, t, t_dequantize(L, x, quant_in(L, i + 1, i + 2)), qy);
 }
 
@@ -121,7 +121,7 @@ void lower_QLinearAveragePool(Lower *L) {
     out(L, 0, last ? t_channels_last(L, y) : y);
 }
 
-/* y = saturate(round(sum of (x - zero) * x_scale / (y_scale * count)) + zero): the sum is exact. */
+/* y = saturate(round(sum of (x - zero) * x_scale / (y_scale * count)) + zero): The sum is exact. */
 static Tensor *quantized_mean(Lower *L, Tensor *x, uint32_t mask) {
     Cx *c = L->cx;
     Quant qx = quant_in(L, 1, 2), qy = quant_in(L, 3, 4);

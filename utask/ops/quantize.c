@@ -10,7 +10,7 @@ typedef struct Grain {
     Expr *extent; /* PER_AXIS: of the axis */
 } Grain;
 
-/* How the elements of scale or zero point `s` belong to those of x. */
+/* How the elements of a scale or zero point `s` map to those of x. */
 static Grain grain(Lower *L, Tensor *x, Tensor *s, const char *what) {
     Cx *c = L->cx;
     Grain g = {PER_TENSOR, 0, attr_i(L, "block_size", 0), NULL};
@@ -46,16 +46,8 @@ static Expr *grain_ld(Lower *L, Grain g, Tensor *s, Expr **idx) {
     Expr *at[MAX_RANK];
     if (g.mode == PER_AXIS)
         return one_or_each(L, s, idx[g.axis], g.extent, "a scale or zero point");
-    switch (g.mode) {
-    case PER_TENSOR:
-        for (int i = 0; i < s->rank; i++) at[i] = e_int(L->cx, 0);
-        break;
-    case PER_AXIS: break;
-    case BLOCKED:
-        for (int i = 0; i < s->rank; i++) at[i] = idx[i];
-        at[g.axis] = e_bin(L->cx, E_FDIV, idx[g.axis], e_int(L->cx, g.block));
-        break;
-    }
+    for (int i = 0; i < s->rank; i++) at[i] = g.mode == BLOCKED ? idx[i] : e_int(L->cx, 0);
+    if (g.mode == BLOCKED) at[g.axis] = e_bin(L->cx, E_FDIV, at[g.axis], e_int(L->cx, g.block));
     return ld(L, s, at);
 }
 
@@ -63,7 +55,7 @@ static Expr *grain_ld(Lower *L, Grain g, Tensor *s, Expr **idx) {
 static Grain zero_grain(Lower *L, Tensor *x, Tensor *z, Tensor *s, Grain scale) {
     Grain g = grain(L, x, z, "zero point");
     if (g.mode == scale.mode) return g;
-    int64_t length; /* it may not be known that it is 1 */
+    int64_t length; /* a length of 1 may not be known as such */
     Tensor *longer = g.mode == PER_AXIS ? z : s;
     if (g.mode == BLOCKED || scale.mode == BLOCKED || dim_const(longer->dim[0], &length))
         fail(L, "scale and zero point must have the same shape");
@@ -143,8 +135,8 @@ void lower_QuantizeLinear(Lower *L) {
 
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, t, x, &v);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
-    DType w = wide_type(p); /* holds quotient, zero point and sum exactly */
+    all_axes(L, y, idx);
+    DType w = wide_float(p); /* holds quotient, zero point and sum exactly */
     Expr *q = e_div(c, e_cast(c, p, v), e_cast(c, p, grain_ld(L, gs, s, idx)));
     Expr *zero = z ? e_cast(c, w, grain_ld(L, gz, z, idx)) : NULL;
     q = e_cast(c, w, q);
@@ -168,7 +160,7 @@ void lower_DequantizeLinear(Lower *L) {
 
     Expr *v, *idx[MAX_RANK];
     Tensor *y = te_like(L, t, x, &v);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     DType w = t == DT_F64 ? DT_F64 : DT_F32;
     DType diff = is_small_float(x->dtype) ? DT_F32 : DT_I32;
     v = e_cast(c, diff, v);
@@ -184,7 +176,7 @@ Tensor *t_dynamic_quantize(Lower *L, Tensor *x, bool rows, Tensor **scale, Tenso
     Tensor *mx = axes ? t_reduce(L, R_MAX, x, axes, false) : x;
     Expr *nought = e_num(c, DT_F32, 0), *low, *high, *step, *row = NULL;
 
-    /* The range always holds zero; a range of nothing but zero has scale 1. */
+    /* The range always includes zero; a range of only zero has scale 1. */
     Tensor *st = te_like(L, DT_F32, mn, &low);
     if (rows) row = ax(L, st, 0);
     high = e_max(c, ld(L, mx, &row), nought);
@@ -212,6 +204,3 @@ void lower_DynamicQuantizeLinear(Lower *L) {
     out(L, 1, scale);
     out(L, 2, zero);
 }
-
-void lower_MsQuantizeLinear(Lower *L) { lower_QuantizeLinear(L); }
-void lower_MsDequantizeLinear(Lower *L) { lower_DequantizeLinear(L); }

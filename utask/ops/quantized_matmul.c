@@ -1,13 +1,12 @@
-/* quantized_matmul.c: com.microsoft's products of quantized matrices, as the documentation of ONNX
- * Runtime defines them. Products are sums in int32, or of float weights that are unpacked where
- * they are used; scales, biases and requantization stand outside of the sum. */
+/* quantized_matmul.c: com.microsoft's products of quantized matrices, as ONNX Runtime's
+ * documentation defines them. Sums are in int32, or use float weights that are unpacked where they
+ * are read; scales, biases and requantization are outside of the sum. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/matmul.h"
 #include "utask/ops/nn.h"
 #include "utask/ops/quantize.h"
 
-/* A parameter that holds one number in a form that does not add axes to what it is combined with.
- */
+/* A parameter that holds one number, in a form that adds no axes to the other operand. */
 static Tensor *plain(Lower *L, Tensor *t) {
     return t && t->rank && count_const(t) == 1 ? t_reshape(L, t, 0, NULL) : t;
 }
@@ -46,7 +45,7 @@ void lower_MatMulIntegerToFloat(Lower *L) {
     out(L, 0, t_cast(L, a_scale->dtype, y));
 }
 
-/* (A' B' + C) scaled; with a scale and a zero point for the result it is quantized. */
+/* (A' B' + C) scaled, and quantized if the result has a scale and a zero point. */
 void lower_QGemm(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in_needed(L, 0), *b = in_needed(L, 3), *bias = in(L, 6), *y_zero = in(L, 8);
@@ -108,8 +107,8 @@ static Tensor *rows_of(Lower *L, Tensor *t, const NBits *w, int64_t each, const 
     return t_reshape(L, t, 2, dim);
 }
 
-/* Element idx of packed numbers, several in a byte along the last axis, the first in the lowest
- * bits; int32. */
+/* Element idx of packed numbers as int32. Several are in a byte along the last axis, the first in
+ * the lowest bits. */
 static Expr *unpacked(Lower *L, Tensor *t, Expr *const *idx, int64_t bits) {
     Cx *c = L->cx;
     int last = t->rank - 1;
@@ -151,7 +150,8 @@ static void nbits_read(Lower *L, NBits *w) {
           "g_idx must have an element for each k");
 }
 
-/* (code - zero point) * scale, [n, k] in type t; without zero points the middle code is zero. */
+/* (code - zero point) * scale, [n, k] in type t; without zero points the middle code stands for
+ * zero. */
 static Tensor *nbits_weights(Lower *L, const NBits *w, DType t) {
     Cx *c = L->cx;
     Expr *dim[2] = {e_int(c, w->n), e_int(c, w->k)};
@@ -191,12 +191,11 @@ void lower_MatMulNBits(Lower *L) {
     w.blocks = (w.k + w.block - 1) / w.block;
     if (a->rank < 1) fail(L, "A must have at least rank 1");
     check_eq(L, a->dim[a->rank - 1], e_int(c, w.k), "the last axis of A must have K elements");
-    DType t = wide_type(a->dtype);
+    DType t = wide_float(a->dtype);
     if (omitted(in_needed(L, 1))) {
         Expr *dim[MAX_RANK];
         for (int i = 0; i < a->rank; i++) dim[i] = i < a->rank - 1 ? a->dim[i] : e_int(c, w.n);
-        y = te_begin(L, t, a->rank, dim);
-        y = te_end(L, y, e_num(c, t, 0));
+        y = t_zeros(L, t, a->rank, dim);
     } else {
         nbits_read(L, &w);
         y = t_matmul(L, t_cast(L, t, a), t_swap_last(L, nbits_weights(L, &w, t)));
@@ -209,8 +208,8 @@ void lower_MatMulNBits(Lower *L) {
     out(L, 0, t_cast(L, a->dtype, y));
 }
 
-/* Slices of packed numbers, unpacked: (code - zero point) * scale, `block` numbers of the last axis
- * with one scale. An index out of range gives zeros. */
+/* Gathers slices of packed numbers and unpacks them: (code - zero point) * scale, with one scale
+ * for `block` numbers of the last axis. An index out of range gives zeros. */
 void lower_GatherBlockQuantized(Lower *L) {
     Cx *c = L->cx;
     Tensor *data = in_needed(L, 0), *ix = in_needed(L, 1), *scales = in_needed(L, 2);
@@ -224,7 +223,7 @@ void lower_GatherBlockQuantized(Lower *L) {
     if (r < 2) fail(L, "data has rank %d, not 2 or more", r);
     if (norm_axis(L, attr_i(L, "gather_axis", 0), r) != 0 ||
         norm_axis(L, attr_i(L, "quantize_axis", 1), r) != r - 1)
-        fail(L, "of uint8 data gather_axis must be the first and quantize_axis the last axis");
+        fail(L, "for uint8 data, gather_axis must be the first and quantize_axis the last axis");
     if (scales->rank != r || (zeros && zeros->rank != r))
         fail(L, "data, scales and zero_points must have one rank");
     if (r + q - 1 > MAX_RANK) unsupported(L, "the result has rank %d", r + q - 1);
@@ -248,7 +247,7 @@ void lower_GatherBlockQuantized(Lower *L) {
     idx[0] = at[0] = e_sel(c, inside, row, zero);
     for (int i = 1; i < r; i++) idx[i] = at[i] = ax(L, y, q + i - 1);
     at[r - 1] = e_bin(c, E_FDIV, idx[r - 1], e_int(c, block));
-    DType t = wide_type(scales->dtype);
+    DType t = wide_float(scales->dtype);
     Expr *from = zeros ? unpacked(L, zeros, at, bits) : e_ci(c, DT_I32, 1 << (bits - 1));
     Expr *v = e_cast(c, t, e_sub(c, unpacked(L, data, idx, bits), from));
     v = e_sel(c, inside, e_mul(c, v, e_cast(c, t, ld(L, scales, at))), e_num(c, t, 0));

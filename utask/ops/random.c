@@ -1,18 +1,18 @@
-/* random.c: operators that draw random numbers. Element i of what a node draws is a function of its
- * key and i alone (utask/draw.c), the same bits on every target. */
+/* random.c: operators that draw random numbers. Element i of a node's output depends only on its
+ * key and i (utask/draw.c): the same bits on every target. */
 #include "utask/lower_internal.h"
 #include "utask/ops/elementwise.h"
 #include "utask/ops/nn.h"
 
-#define COUNT_MAX ((int64_t)1 << 46) /* of elements whose shape is an attribute */
+#define COUNT_MAX ((int64_t)1 << 46) /* limit on elements if the shape is an attribute */
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 static Expr *shifted(Lower *L, Expr *bits, int by) {
     return e_bin(L->cx, E_SHR, bits, e_ci(L->cx, DT_U64, by));
 }
 
-/* What the node draws: 64 bits for the element of y at its axes, uint64. The attribute seed: the
- * same numbers in every run, whatever else is in the model. */
+/* 64 random bits (uint64) for the element of y at its axes. With the attribute seed the numbers are
+ * the same in every run, whatever else is in the model. */
 static Expr *bits_at(Lower *L, Tensor *y) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK], *key = e_seed(c), *place;
@@ -25,7 +25,7 @@ static Expr *bits_at(Lower *L, Tensor *y) {
     } else
         place = draw_place(L);
     L->p->draws = true;
-    for (int i = 0; i < y->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     Expr *at = y->rank ? flat_index(L, y->rank, y->dim, idx) : e_int(c, 0);
     return e_draw(c, e_draw(c, key, place), e_cast(c, DT_U64, at));
 }
@@ -38,12 +38,12 @@ static Expr *unit(Lower *L, DType t, Expr *bits) {
     return e_mul(c, e_cast(c, t, n), e_num(c, t, twice ? 0x1p-53 : 0x1p-24));
 }
 
-/* Of the standard normal distribution, by Box and Muller: the upper 32 bits are the radius, the
- * lower ones the angle. */
+/* Standard normal, by the Box-Muller transform: the upper 32 bits give the radius, the lower ones
+ * the angle. */
 static Expr *normal(Lower *L, DType t, Expr *bits) {
     Cx *c = L->cx;
     bool twice = t == DT_F64;
-    int cut = twice ? 0 : 8; /* bits that float32 has no room for */
+    int cut = twice ? 0 : 8; /* bits that do not fit in a float32 */
     DType whole = twice ? DT_I64 : DT_I32;
     Expr *step = e_num(c, t, twice ? 0x1p-32 : 0x1p-24);
     Expr *low = e_bin(c, E_AND, shifted(L, bits, cut), e_ci(c, DT_U64, UINT32_MAX >> cut));
@@ -86,7 +86,7 @@ static void by_shape(Lower *L, bool is_normal) {
     if (n > MAX_RANK) unsupported(L, "rank %d; %d is the highest", n, MAX_RANK);
     for (int i = 0; i < n; i++) {
         if (shape[i] < 0 || shape[i] > COUNT_MAX || (shape[i] && total > COUNT_MAX / shape[i]))
-            fail(L, "there is no shape with a size of %lld", (long long)shape[i]);
+            fail(L, "attribute 'shape' has the size %lld", (long long)shape[i]);
         if (shape[i]) total *= shape[i];
         dim[i] = e_int(L->cx, shape[i]);
     }
@@ -114,14 +114,15 @@ void lower_Bernoulli(Lower *L) {
     out(L, 0, te_end(L, y, e_sel(c, one, e_num(c, t, 1), e_num(c, t, 0))));
 }
 
-/* The class in whose part of [0, sum) a uniform number falls: as many classes lie below it. */
+/* The class whose part of [0, sum) contains a uniform number, found by counting the classes below
+ * it. */
 void lower_Multinomial(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0);
     int64_t n = attr_i(L, "sample_size", 1);
     DType t = dtype_attr(L, DT_I32);
     if (x->rank != 2) fail(L, "the input has rank %d, not 2", x->rank);
-    if (n < 0 || n > COUNT_MAX) fail(L, "there is no sample_size of %lld", (long long)n);
+    if (n < 0 || n > COUNT_MAX) fail(L, "sample_size %lld is out of range", (long long)n);
     if (t != DT_I32 && t != DT_I64) fail(L, "dtype is %s, not int32 or int64", dtype_name(t));
     check(L, e_lt(c, e_int(c, 0), x->dim[1]), "there are no classes");
     DType w = wide_float(x->dtype);
@@ -140,7 +141,7 @@ void lower_Multinomial(Lower *L) {
     out(L, 0, te_end(L, y, e_reduce(c, R_SUM, 1, &k, counted)));
 }
 
-/* In training an element stays with probability 1 - ratio, and is divided by it. */
+/* In training an element is kept with probability 1 - ratio, and divided by it. */
 void lower_Dropout(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *ratio = in(L, 1), *mode = in(L, 2);
@@ -168,7 +169,7 @@ void lower_Dropout(Lower *L) {
     Expr *drawn = e_le(c, r, unit(L, w, bits_at(L, mask)));
     mask = te_end(L, mask, e_or(c, e_not(c, train), drawn));
     Tensor *y = te_like(L, x->dtype, x, &v);
-    for (int i = 0; i < y->rank; i++) idx[i] = ax(L, y, i);
+    all_axes(L, y, idx);
     Expr *one = e_num(c, w, 1), *scale = e_div(c, one, e_sub(c, one, r));
     scale = e_sel(c, train, scale, one);
     v = e_cast(c, x->dtype, e_mul(c, e_cast(c, w, v), scale));

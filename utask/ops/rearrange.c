@@ -1,27 +1,24 @@
-/* rearrange.c: blocks and pixels, sampling grids. */
+/* rearrange.c: DepthToSpace, SpaceToDepth, Col2Im, AffineGrid. */
 #include "utask/ops/size.h"
 
 static int64_t blocksize(Lower *L, Tensor *a) {
     int64_t b = attr_i(L, "blocksize", 0);
     if (a->rank != 4) fail(L, "the input has rank %d, it must have rank 4", a->rank);
-    if (b < 1 || b > (1 << 15)) fail(L, "blocksize is %lld", (long long)b);
+    if (b < 1 || b > (1 << 15)) fail(L, "blocksize %lld is out of range", (long long)b);
     return b;
 }
 
-/* Both are one transposition over split axes: as a tensor of rank 6 with affine indices whose last
- * step, merging neighbouring axes, is a reshape that costs nothing. */
+/* Both directions are a transpose over split axes: a tensor of rank 6 with affine indices. The
+ * final merge of neighbouring axes is a free reshape. */
 void lower_DepthToSpace(Lower *L) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
     int64_t b = blocksize(L, a);
-    const char *mode = attr_s(L, "mode", "DCR");
-    bool crd = !strcmp(mode, "CRD");
-    if (!crd && strcmp(mode, "DCR")) fail(L, "unknown mode \"%s\"", mode);
+    bool crd = !strcmp(attr_s(L, "mode", "DCR"), "CRD");
     Expr *n = a->dim[0], *h = a->dim[2], *w = a->dim[3], *eb = e_int(c, b);
     Expr *ch = divided_dim(L, a->dim[1], e_int(c, b * b), "channels");
     Expr *dim[6] = {n, ch, h, eb, w, eb}, *idx[6];
-    Tensor *o = te_begin(L, a->dtype, 6, dim);
-    all_axes(L, o, idx);
+    Tensor *o = te_indexed(L, a->dtype, 6, dim, idx);
     Expr *block = e_add(c, e_muli(c, idx[3], b), idx[5]);
     Expr *from =
         crd ? e_add(c, e_muli(c, idx[1], b * b), block) : e_add(c, e_mul(c, block, ch), idx[1]);
@@ -39,8 +36,7 @@ void lower_SpaceToDepth(Lower *L) {
     int k = strcmp(attr_s(L, "mode", "DCR"), "CRD") == 0 ? 1 : 3, by = k == 1 ? 2 : 1;
     Expr *dim[6] = {n, eb, eb, eb, h, w}, *i[6];
     dim[k] = ch;
-    Tensor *o = te_begin(L, a->dtype, 6, dim);
-    all_axes(L, o, i);
+    Tensor *o = te_indexed(L, a->dtype, 6, dim, i);
     Expr *y = e_add(c, e_muli(c, i[4], b), i[by]), *x = e_add(c, e_muli(c, i[5], b), i[by + 1]);
     o = te_end(L, o, ld(L, a, (Expr *[]){i[0], i[k], y, x}));
     out(L, 0, t_reshape(L, o, 4, (Expr *[]){n, e_muli(c, ch, b * b), h, w}));
@@ -60,7 +56,7 @@ static void spatial(Lower *L, const char *name, int n, int64_t dflt, int64_t min
     }
 }
 
-/* n spatial axes. Each pixel gathers its share of every block position that covers it. */
+/* n spatial axes. Each pixel sums its values from all block positions that cover it. */
 static Tensor *col2im(Lower *L, void *user, int n) {
     Cx *c = L->cx;
     Tensor *a = in(L, 0);
@@ -133,9 +129,9 @@ static Tensor *affine_grid(Lower *L, void *user, int n) {
     Tensor *o = te_begin(L, dt, n + 2, dim);
     Expr *at[3] = {ax(L, o, 0), ax(L, o, n + 1), e_int(c, n)};
     Expr *sum = e_cast(c, work, ld(L, theta, at)), *one = e_num(c, work, 1);
-    for (int i = 0; i < n; i++) { /* column i of theta goes with the i-th axis from the end */
+    for (int i = 0; i < n; i++) { /* column i of theta belongs to the i-th axis from the end */
         Expr *pos = ax(L, o, n - i), *len = dim[n - i], *x;
-        if (corners) /* -1 … 1 at the centres; a single pixel lies at -1 */
+        if (corners) /* -1 … 1 at the centres; a single pixel is at -1 */
             x = e_div(c, e_cast(c, work, e_muli(c, pos, 2)),
                       e_cast(c, work, kmax(c, e_addi(c, len, -1), e_int(c, 1))));
         else

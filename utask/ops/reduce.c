@@ -4,20 +4,21 @@
 #include "utask/ops/nn.h"
 #include "utask/ops/size.h"
 
-/* The axes of a reduction: a mask when they are known at compile time, else a condition per axis.
+/* The axes of a reduction: a mask if they are known at compile time, else a condition for each
+ * axis.
  */
 typedef struct Reduction {
     int rank;
     bool keep;    /* the operator's keepdims */
-    bool dynamic; /* on[] holds, mask does not */
+    bool dynamic; /* on[] is valid instead of mask */
     uint32_t mask;
     Expr *on[MAX_RANK]; /* bool, uniform: axis i is reduced */
-    int left;           /* rank of the result without the reduced axes, or -1: */
-    Expr *len;          /* the number of axes, at least and at most so many */
+    int left;           /* rank of the result without the reduced axes; -1: see len */
+    Expr *len;          /* the number of axes, between least and most */
     int least, most;
 } Reduction;
 
-/* Conditions per axis from run-time axes, whose number may not be known either. */
+/* Makes the conditions from run-time axes, whose number may also be unknown. */
 static void red_dynamic(Lower *L, Reduction *r, const Vec *v) {
     Cx *c = L->cx;
     Expr *any[MAX_RANK], *zero = e_int(c, 0), *none = e_eq(c, v->len, zero);
@@ -52,7 +53,7 @@ static Reduction red_axes(Lower *L, const Tensor *x) {
     int want = out_rank(L, 0);
     Vec axes = {.n = 0};
     if (has_in(L, 1)) {
-        /* With all axes there may as well be none in the list. */
+        /* If all axes are reduced, the list may also be empty. */
         bool some = !r.keep && want > 0 && want < r.rank;
         axes = vec_in(L, 1, some ? r.rank - want : -1, r.rank, "axes");
     }
@@ -80,7 +81,7 @@ static Reduction red_axes(Lower *L, const Tensor *x) {
 
 static bool red_none(const Reduction *r) { return !r->dynamic && !r->mask; }
 
-/* The kept form of a result in the form the operator asks for. */
+/* Turns a result with kept dims into the form that the operator asks for. */
 static Tensor *red_finish(Lower *L, const Reduction *r, Tensor *t) {
     if (r->keep) return t;
     if (!r->dynamic) {
@@ -101,7 +102,7 @@ static Tensor *red_kept(Lower *L, const Reduction *r, ReduceKind k, Tensor *x) {
     Cx *c = L->cx;
     if (red_none(r)) return x;
     if (!r->dynamic) return t_reduce(L, k, x, r->mask, true);
-    /* Each axis either stays or is reduced: the other one of its two loops has a single trip. */
+    /* Each axis is either kept or reduced: the other of its two loops has a trip count of 1. */
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     Axis *axis[MAX_RANK];
     for (int i = 0; i < r->rank; i++) {
@@ -113,7 +114,7 @@ static Tensor *red_kept(Lower *L, const Reduction *r, ReduceKind k, Tensor *x) {
     return te_end(L, t, e_reduce(c, k, r->rank, axis, ld(L, x, idx)));
 }
 
-/* Reduces x. Where the number of axes is not known the axes stay, until red_out. */
+/* Reduces x. If the number of axes is unknown, dims are kept until red_out. */
 static Tensor *red(Lower *L, const Reduction *r, ReduceKind k, Tensor *x) {
     if (!r->dynamic && r->mask) return t_reduce(L, k, x, r->mask, r->keep);
     Tensor *t = red_kept(L, r, k, x);
@@ -124,34 +125,33 @@ static void red_out(Lower *L, const Reduction *r, Tensor *t) {
     out(L, 0, r->left < 0 ? red_finish(L, r, t) : t);
 }
 
-/* The type of sums of squares, logs and exponentials: integers go through float64 and back. */
+/* The type for sums of squares, logs and exponentials: integers are converted to float64 and
+ * back. */
 static DType wide_any(DType t) { return dtype_is_float(t) ? wide_float(t) : DT_F64; }
 
-void lower_ReduceSum(Lower *L) {
-    Tensor *x = in(L, 0);
+/* Input 0, with elements of type w and `before` done to them (E_MUL: squared; 0: nothing), reduced;
+ * then `after` (0: nothing). */
+static void reduce(Lower *L, ReduceKind how, int before, int after, DType w) {
+    Tensor *x = in(L, 0), *t = t_cast(L, w, x);
     Reduction r = red_axes(L, x);
-    red_out(L, &r, red(L, &r, R_SUM, x));
+    if (before) t = before == E_MUL ? t_bin(L, E_MUL, t, t) : t_un(L, before, t);
+    t = red(L, &r, how, t);
+    red_out(L, &r, t_cast(L, x->dtype, after ? t_un(L, after, t) : t));
 }
 
-void lower_ReduceProd(Lower *L) {
-    Tensor *x = in(L, 0);
-    Reduction r = red_axes(L, x);
-    red_out(L, &r, red(L, &r, R_PROD, x));
-}
+static DType type0(Lower *L) { return in(L, 0)->dtype; }
+static bool truth0(Lower *L) { return type0(L) == DT_BOOL; }
 
-void lower_ReduceMax(Lower *L) {
-    Tensor *x = in(L, 0);
-    Reduction r = red_axes(L, x);
-    red_out(L, &r, red(L, &r, x->dtype == DT_BOOL ? R_OR : R_MAX, x));
-}
+void lower_ReduceSum(Lower *L) { reduce(L, R_SUM, 0, 0, type0(L)); }
+void lower_ReduceProd(Lower *L) { reduce(L, R_PROD, 0, 0, type0(L)); }
+void lower_ReduceMax(Lower *L) { reduce(L, truth0(L) ? R_OR : R_MAX, 0, 0, type0(L)); }
+void lower_ReduceMin(Lower *L) { reduce(L, truth0(L) ? R_AND : R_MIN, 0, 0, type0(L)); }
+void lower_ReduceL1(Lower *L) { reduce(L, R_SUM, E_ABS, 0, type0(L)); }
+void lower_ReduceL2(Lower *L) { reduce(L, R_SUM, E_MUL, E_SQRT, wide_any(type0(L))); }
+void lower_ReduceSumSquare(Lower *L) { reduce(L, R_SUM, E_MUL, 0, wide_float(type0(L))); }
+void lower_ReduceLogSum(Lower *L) { reduce(L, R_SUM, 0, E_LOG, wide_any(type0(L))); }
 
-void lower_ReduceMin(Lower *L) {
-    Tensor *x = in(L, 0);
-    Reduction r = red_axes(L, x);
-    red_out(L, &r, red(L, &r, x->dtype == DT_BOOL ? R_AND : R_MIN, x));
-}
-
-/* Integers: the wrapped sum, divided with truncation. The mean of no floats is NaN. */
+/* Integers: the wrapped sum, divided with truncation. The mean of an empty set of floats is NaN. */
 void lower_ReduceMean(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0);
@@ -171,32 +171,6 @@ void lower_ReduceMean(Lower *L) {
     if (r.dynamic) n = let(L, "count", n, 0);
     Tensor *sum = red(L, &r, R_SUM, t_cast(L, t, x));
     red_out(L, &r, t_cast(L, x->dtype, t_bin(L, E_DIV, sum, t_uniform(L, e_cast(c, t, n)))));
-}
-
-void lower_ReduceL1(Lower *L) {
-    Tensor *x = in(L, 0);
-    Reduction r = red_axes(L, x);
-    red_out(L, &r, red(L, &r, R_SUM, t_un(L, E_ABS, x)));
-}
-
-void lower_ReduceL2(Lower *L) {
-    Tensor *x = in(L, 0), *w = t_cast(L, wide_any(x->dtype), x);
-    Reduction r = red_axes(L, x);
-    Tensor *sum = red(L, &r, R_SUM, t_bin(L, E_MUL, w, w));
-    red_out(L, &r, t_cast(L, x->dtype, t_un(L, E_SQRT, sum)));
-}
-
-void lower_ReduceSumSquare(Lower *L) {
-    Tensor *x = in(L, 0), *w = t_cast(L, wide_float(x->dtype), x);
-    Reduction r = red_axes(L, x);
-    red_out(L, &r, t_cast(L, x->dtype, red(L, &r, R_SUM, t_bin(L, E_MUL, w, w))));
-}
-
-void lower_ReduceLogSum(Lower *L) {
-    Tensor *x = in(L, 0);
-    Reduction r = red_axes(L, x);
-    Tensor *sum = red(L, &r, R_SUM, t_cast(L, wide_any(x->dtype), x));
-    red_out(L, &r, t_cast(L, x->dtype, t_un(L, E_LOG, sum)));
 }
 
 /* log(sum(exp(x - m))) + m with m the maximum, or 0 where that is infinite. */
@@ -219,36 +193,13 @@ void lower_ReduceLogSumExp(Lower *L) {
 
 /* ---- positions of extremes ------------------------------------------------------------------- */
 
-/* Position of the extreme of x along `axis`, int64. */
-static Tensor *arg_reduce(Lower *L, ReduceKind kind, Tensor *x, int axis, bool keep) {
-    Expr *dim[MAX_RANK], *idx[MAX_RANK];
-    int rank = 0;
-    for (int i = 0; i < x->rank; i++) {
-        if (i != axis)
-            dim[rank++] = x->dim[i];
-        else if (keep)
-            dim[rank++] = e_int(L->cx, 1);
-    }
-    Axis *along = axis_new(L->cx, x->dim[axis]);
-    Tensor *t = te_begin(L, DT_I64, rank, dim);
-    for (int i = 0, o = 0; i < x->rank; i++) {
-        if (i != axis)
-            idx[i] = ax(L, t, o++);
-        else {
-            idx[i] = e_axis(L->cx, along);
-            o += keep;
-        }
-    }
-    return te_end(L, t, e_reduce(L->cx, kind, 1, &along, ld(L, x, idx)));
-}
-
 static void arg_extreme(Lower *L, ReduceKind first, ReduceKind last) {
     Tensor *x = in(L, 0);
     int axis = norm_axis(L, attr_i(L, "axis", 0), x->rank);
-    bool want_last = attr_i(L, "select_last_index", 0) != 0;
+    ReduceKind k = attr_i(L, "select_last_index", 0) ? last : first;
     check(L, e_lt(L->cx, e_int(L->cx, 0), x->dim[axis]), "there is no %s along axis %d of size 0",
           first == R_ARGMAX ? "largest element" : "smallest element", axis);
-    out(L, 0, arg_reduce(L, want_last ? last : first, x, axis, attr_i(L, "keepdims", 1) != 0));
+    out(L, 0, t_reduce(L, k, x, 1u << axis, attr_i(L, "keepdims", 1) != 0));
 }
 
 void lower_ArgMax(Lower *L) { arg_extreme(L, R_ARGMAX, R_ARGMAX_LAST); }
@@ -256,19 +207,12 @@ void lower_ArgMin(Lower *L) { arg_extreme(L, R_ARGMIN, R_ARGMIN_LAST); }
 
 /* ---- softmax family -------------------------------------------------------------------------- */
 
-/* The axis; *flat: an old form that works on all axes from there on as if they were one. */
-static int softmax_axis(Lower *L, const Tensor *x, bool *flat) {
-    bool old = attr_i(L, "flatten", 0) != 0;
-    int axis = norm_axis(L, attr_i(L, "axis", old ? 1 : -1), x->rank);
-    *flat = old && axis != x->rank - 1;
-    return axis;
-}
-
+/* Input 0 and its axis; an old form works on all axes from there on as if they were one. */
 static Tensor *softmax_input(Lower *L, int *axis) {
     Tensor *x = in(L, 0);
-    bool flat;
-    *axis = softmax_axis(L, x, &flat);
-    if (!flat) return x;
+    bool old = attr_i(L, "flatten", 0) != 0;
+    *axis = norm_axis(L, attr_i(L, "axis", old ? 1 : -1), x->rank);
+    if (!old || *axis == x->rank - 1) return x;
     Expr *dim[2] = {e_int(L->cx, 1), e_int(L->cx, 1)};
     for (int i = 0; i < x->rank; i++) dim[i >= *axis] = e_mul(L->cx, dim[i >= *axis], x->dim[i]);
     *axis = 1;
@@ -277,31 +221,26 @@ static Tensor *softmax_input(Lower *L, int *axis) {
 
 static void softmax_output(Lower *L, Tensor *y) {
     Tensor *x = in(L, 0);
-    bool flat;
-    softmax_axis(L, x, &flat);
-    out(L, 0, flat ? t_reshape(L, y, x->rank, x->dim) : y);
+    out(L, 0, t_reshape(L, y, x->rank, x->dim));
 }
 
-void lower_Softmax(Lower *L) {
+static void softmax(Lower *L, bool log) {
     int axis;
     Tensor *x = softmax_input(L, &axis);
-    softmax_output(L, t_softmax(L, x, axis, false));
+    softmax_output(L, t_softmax(L, x, axis, log));
 }
 
-void lower_LogSoftmax(Lower *L) {
-    int axis;
-    Tensor *x = softmax_input(L, &axis);
-    softmax_output(L, t_softmax(L, x, axis, true));
-}
+void lower_Softmax(Lower *L) { softmax(L, false); }
+void lower_LogSoftmax(Lower *L) { softmax(L, true); }
 
 /* 1 at the first maximum, else 0. */
 void lower_Hardmax(Lower *L) {
     Cx *c = L->cx;
     int axis;
-    Tensor *x = softmax_input(L, &axis), *arg = arg_reduce(L, R_ARGMAX, x, axis, true);
-    Tensor *t = te_begin(L, x->dtype, x->rank, x->dim);
+    Tensor *x = softmax_input(L, &axis), *arg = t_reduce(L, R_ARGMAX, x, 1u << axis, true);
     Expr *idx[MAX_RANK];
-    for (int i = 0; i < x->rank; i++) idx[i] = i == axis ? e_int(c, 0) : ax(L, t, i);
+    Tensor *t = te_indexed(L, x->dtype, x->rank, x->dim, idx);
+    idx[axis] = e_int(c, 0);
     Expr *hit = e_eq(c, ld(L, arg, idx), ax(L, t, axis));
     softmax_output(L, te_end(L, t, e_sel(c, hit, e_num(c, x->dtype, 1), e_num(c, x->dtype, 0))));
 }

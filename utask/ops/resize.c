@@ -1,8 +1,8 @@
 /* resize.c: Resize.
  *
- * Axes are resampled one after the other. For one axis a small table over its output positions
- * holds the source indices, another the weights, so that the tensor itself is touched by plain sums
- * of products; with constant sizes the tables are constants. Positions are computed in float64.
+ * Axes are resampled one after the other. For each axis, a small table over output positions has
+ * the source indices and another the weights, so the tensor itself is read by plain sums of
+ * products. With constant sizes the tables are constants. Positions are computed in float64.
  */
 #include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
@@ -26,12 +26,12 @@ typedef struct Resize {
     double cubic_a, extrapolation;
 } Resize;
 
-/* What happens to one axis; uniform values, float64 unless noted. */
+/* How one axis is resized; uniform values, float64 unless noted. */
 typedef struct ResizeAxis {
     int axis;
     Expr *out; /* int64 */
     Expr *scale;
-    Expr *width;       /* length of the result, may be fractional */
+    Expr *width;       /* length of the result; may be fractional */
     Expr *start, *end; /* region of interest (tf_crop_and_resize; float32 or float64), else NULL */
 } ResizeAxis;
 
@@ -39,23 +39,15 @@ static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
 static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
 static Expr *i64(Lower *L, Expr *e) { return e_cast(L->cx, DT_I64, e); }
 
-/* Index of the attribute's value in names; fails when it is none of them. */
-static int choice(Lower *L, const char *attr, const char *const *names, int n) {
-    const char *s = attr_s(L, attr, names[0]);
-    for (int i = 0; i < n; i++)
-        if (!strcmp(s, names[i])) return i;
-    fail(L, "attribute %s is '%s'", attr, s);
-}
-
 static void resize_read(Lower *L, Resize *r) {
     static const char *const modes[] = {"nearest", "linear", "cubic"};
     static const char *const nears[] = {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"};
     static const char *const coords[] = {"half_pixel",         "half_pixel_symmetric",
                                          "pytorch_half_pixel", "align_corners",
                                          "asymmetric",         "tf_crop_and_resize"};
-    r->mode = (ResizeMode)choice(L, "mode", modes, COUNT(modes));
-    r->near = (NearMode)choice(L, "nearest_mode", nears, COUNT(nears));
-    r->coord = (CoordMode)choice(L, "coordinate_transformation_mode", coords, COUNT(coords));
+    r->mode = (ResizeMode)attr_choice(L, "mode", COUNT(modes), modes);
+    r->near = (NearMode)attr_choice(L, "nearest_mode", COUNT(nears), nears);
+    r->coord = (CoordMode)attr_choice(L, "coordinate_transformation_mode", COUNT(coords), coords);
     r->antialias = attr_i(L, "antialias", 0) != 0;
     r->exclude_outside = attr_i(L, "exclude_outside", 0) != 0;
     r->cubic_a = attr_f(L, "cubic_coeff_a", -0.75);
@@ -63,8 +55,7 @@ static void resize_read(Lower *L, Resize *r) {
     if (r->antialias && r->mode == RESIZE_NEAREST) fail(L, "antialias needs mode linear or cubic");
 }
 
-/* ---- positions --------------------------------------------------------------------------------
- */
+/* ---- positions ------------------------------------------------------------------------------- */
 
 /* Source position (float64) of output position o of an axis of `in` elements. */
 static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Expr *o) {
@@ -81,7 +72,7 @@ static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Ex
     }
     case CT_ALIGN_CORNERS: return e_sel(c, single, num(L, 0), e_div(c, e_mul(c, x, last), rest));
     case CT_ASYMMETRIC: return e_div(c, x, a->scale);
-    case CT_TF_CROP: { /* what does not vary is computed in the type of roi */
+    case CT_TF_CROP: { /* constant parts are computed in the type of roi */
         DType t = a->start->dtype;
         Expr *span = e_sub(c, e_cast(c, t, in), e_num(c, t, 1)), *len = e_sub(c, a->end, a->start);
         Expr *one = f64(L, e_mul(c, e_mul(c, len, span), e_num(c, t, 0.5)));
@@ -93,7 +84,7 @@ static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Ex
     return NULL;
 }
 
-/* tf_crop_and_resize: the position lies outside of the input. */
+/* tf_crop_and_resize: whether the position is outside of the input. */
 static Expr *is_outside(Lower *L, Expr *x, Expr *in) {
     Cx *c = L->cx;
     Expr *last = e_sub(c, f64(L, in), num(L, 1));
@@ -104,8 +95,8 @@ static Expr *clamp_index(Lower *L, Expr *i, Expr *n) {
     return e_max(L->cx, e_min(L->cx, i, e_addi(L->cx, n, -1)), e_int(L->cx, 0));
 }
 
-/* Picks from a table over output positions, written as arithmetic where the table is one of
- * o, o * k and floor(o / k). */
+/* Reads a table over output positions; replaced by arithmetic if the table is o, o * k or floor(o /
+ * k). */
 static Expr *pick(Lower *L, Tensor *table, Expr *o) {
     Cx *c = L->cx;
     const Const *k = table->kind == TK_CONST ? table->data : NULL;
@@ -123,8 +114,7 @@ static Expr *pick(Lower *L, Tensor *table, Expr *o) {
     return ld(L, table, &o);
 }
 
-/* ---- nearest ----------------------------------------------------------------------------------
- */
+/* ---- nearest --------------------------------------------------------------------------------- */
 
 static Expr *nearest_index(Lower *L, const Resize *r, Expr *x) {
     Cx *c = L->cx;
@@ -140,7 +130,7 @@ static Expr *nearest_index(Lower *L, const Resize *r, Expr *x) {
     return NULL;
 }
 
-/* Bool table: positions that take the extrapolation value; NULL where there are none. */
+/* Bool table: positions that get the extrapolation value; NULL if there are none. */
 static Tensor *outside_table(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in) {
     if (r->coord != CT_TF_CROP) return NULL;
     Tensor *t = te_begin(L, DT_BOOL, 1, &a->out);
@@ -156,8 +146,7 @@ static Tensor *resize_nearest(Lower *L, const Resize *r, const ResizeAxis *a, Te
     Tensor *outside = outside_table(L, r, a, in);
 
     for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
-    Tensor *t = te_begin(L, x->dtype, x->rank, dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
     Expr *o = idx[a->axis];
     idx[a->axis] = pick(L, table, o);
     Expr *e = ld(L, x, idx);
@@ -165,8 +154,7 @@ static Tensor *resize_nearest(Lower *L, const Resize *r, const ResizeAxis *a, Te
     return te_end(L, t, e);
 }
 
-/* ---- linear and cubic -------------------------------------------------------------------------
- */
+/* ---- linear and cubic ------------------------------------------------------------------------ */
 
 /* The filter at distance d (float64). */
 static Expr *kernel(Lower *L, const Resize *r, Expr *d) {
@@ -185,14 +173,14 @@ static Expr *kernel(Lower *L, const Resize *r, Expr *d) {
     return e_sel(c, e_le(c, d, one), near, far);
 }
 
-/* Taps of one axis: n of them, the first at 1 - n / 2 from the base element; the filter is
- * stretched by 1 / shrink. */
+/* The n taps of one axis, the first at 1 - n / 2 from the base element. The filter is stretched by
+ * 1 / shrink. */
 typedef struct Taps {
     Expr *n, *first, *shrink;
     Tensor *index, *weight; /* [out, n] */
 } Taps;
 
-/* The element left of the position, so that position - base lies in (0, 1]. */
+/* The element left of the position, so that position - base is in (0, 1]. */
 static Expr *base_of(Lower *L, Expr *pos) {
     return e_sub(L->cx, e_un(L->cx, E_CEIL, pos), num(L, 1));
 }
@@ -202,7 +190,7 @@ static void taps_make(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, 
     Cx *c = L->cx;
     double radius = r->mode == RESIZE_LINEAR ? 1 : 2;
     t->shrink = num(L, 1);
-    if (r->antialias) /* the lower bound is for empty results */
+    if (r->antialias) /* the lower bound is needed for empty results */
         t->shrink = e_max(c, e_min(c, a->scale, num(L, 1)), num(L, 0x1p-24));
     t->first = i64(L, e_un(c, E_FLOOR, e_div(c, num(L, -radius), t->shrink)));
     t->first = e_addi(c, t->first, 1);
@@ -244,8 +232,7 @@ static Tensor *resize_filter(Lower *L, const Resize *r, const ResizeAxis *a, Ten
     taps_make(L, r, a, in, x->dtype, &taps);
     Tensor *outside = outside_table(L, r, a, in);
     for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
-    Tensor *t = te_begin(L, x->dtype, x->rank, dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, t, i);
+    Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
     Expr *o = idx[a->axis];
     bool unroll = e_is_int(taps.n, &n) && n <= 4;
     Axis *k = unroll ? NULL : axis_new(c, taps.n);
@@ -260,8 +247,7 @@ static Tensor *resize_filter(Lower *L, const Resize *r, const ResizeAxis *a, Ten
     return te_end(L, t, sum);
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static bool given(Lower *L, int i) {
     Tensor *t = in(L, i);
@@ -291,7 +277,7 @@ static void axes_from_scales(Lower *L, Tensor *x, int n, ResizeAxis *a) {
 static void axes_from_sizes(Lower *L, Tensor *x, int n, ResizeAxis *a) {
     static const char *const policies[] = {"stretch", "not_larger", "not_smaller"};
     Cx *c = L->cx;
-    int policy = choice(L, "keep_aspect_ratio_policy", policies, COUNT(policies));
+    int policy = attr_choice(L, "keep_aspect_ratio_policy", COUNT(policies), policies);
     Tensor *s = vector(L, 3, n, "sizes");
     Expr *common = NULL;
     for (int i = 0; i < n; i++) {
@@ -312,14 +298,14 @@ static void axes_from_sizes(Lower *L, Tensor *x, int n, ResizeAxis *a) {
     }
 }
 
-/* The axis keeps every element where it is. */
+/* Whether the axis is unchanged. */
 static bool is_identity(const Resize *r, const ResizeAxis *a, const Expr *in) {
     if (a->out != in || a->scale->op != E_CONST || a->scale->f != 1) return false;
     if (r->coord != CT_TF_CROP) return true;
     return a->start->op == E_CONST && a->start->f == 0 && a->end->op == E_CONST && a->end->f == 1;
 }
 
-/* The type in which values are mixed. */
+/* The type in which values are interpolated. */
 static DType mix_type(Lower *L, DType t) {
     switch (t) {
     case DT_F64:
@@ -332,13 +318,12 @@ static DType mix_type(Lower *L, DType t) {
     }
 }
 
-/* Back to type t, rounded and saturated for integers. */
+/* Converts back to type t, rounded and saturated for integers. */
 static Tensor *unmix(Lower *L, DType t, Tensor *x) {
     Cx *c = L->cx;
     if (!dtype_is_int(t) || x->dtype == t) return t_cast(L, t, x);
     Expr *idx[MAX_RANK];
-    Tensor *y = te_begin(L, t, x->rank, x->dim);
-    for (int i = 0; i < x->rank; i++) idx[i] = ax(L, y, i);
+    Tensor *y = te_indexed(L, t, x->rank, x->dim, idx);
     int bits = (int)dtype_size(t) * 8 - dtype_is_signed(t);
     double top = 1;
     for (int i = 0; i < bits; i++) top *= 2;

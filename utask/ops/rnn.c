@@ -1,17 +1,17 @@
 /* rnn.c: RNN, GRU and LSTM as loops over time, and com.microsoft's DynamicQuantizeLSTM.
  *
- * The input projection of all time steps is one contraction before the loop. A step is the
- * recurrent contraction of the state with R, all gates' rows at once, and pointwise tensors that
- * read slices of it. Both directions run in one loop. A single time step makes no loop. Rows that
- * are shorter than the longest keep their state and write zeros past their end; a row of length 0
- * gives back its initial state. As in ONNX Runtime, `clip` bounds what the gates' activations see,
- * not the cell state. 16-bit floats are computed in float32.
+ * The input projection of all time steps is one contraction before the loop. A step is one
+ * recurrent contraction of the state with R, for all gates at once, and pointwise tensors that read
+ * slices of it. Both directions run in one loop. A single time step needs no loop. Rows shorter
+ * than the longest keep their state and write zeros after their end; a row of length 0 returns its
+ * initial state. As in ONNX Runtime, `clip` limits the inputs of the gates' activations, not the
+ * cell state. 16-bit floats are computed in float32.
  *
- * DynamicQuantizeLSTM has 8-bit weights, [directions, input or hidden, gates * hidden], and both
- * contractions are sums in int32 of those and of what they meet, quantized to uint8 by its range: X
- * of all steps and rows at once, the state row by row. ONNX Runtime takes the range of the rows
- * that one of its threads has: with as many threads as rows this is what it does. Steps of X that
- * no row reaches do not count.
+ * DynamicQuantizeLSTM has 8-bit weights, [directions, input or hidden, gates * hidden]. Both
+ * contractions are int32 sums; their other operand is quantized to uint8 by its range: X over all
+ * steps and rows, the state for each row. ONNX Runtime uses the range of the rows of each thread,
+ * so it computes the same with as many threads as rows. Steps of X that no row reaches are not part
+ * of the range.
  */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/lowerings.h"
@@ -30,17 +30,17 @@ typedef struct Rnn {
     Cell cell;
     int gates; /* rows of W and R are gates * H */
     int ndir;
-    bool rev[2];           /* direction d runs from the end */
+    bool rev[2];           /* direction d runs backwards */
     bool batch_first;      /* layout 1 */
-    DType io, w;           /* type of the operands; of the computation */
+    DType io, w;           /* types of the operands and of the computation */
     Tensor *x, *W, *R, *B; /* B may be NULL */
-    Tensor *len;           /* int64 [N], NULL when every row is full */
+    Tensor *len;           /* int64 [N], NULL if all rows have full length */
     Tensor *h0, *c0, *P;   /* may be NULL: zero */
     Expr *T, *N, *I, *H;   /* steps, batch, input and hidden size */
     ActUse act[2][3];
     double clip; /* 0: none */
     bool linear_before_reset, couple;
-    bool quantized;  /* W and R are int32 less their zero points, the last axes swapped */
+    bool quantized;  /* W and R are int32 minus their zero points, with the last two axes swapped */
     Tensor *W_scale; /* quantized: [directions, gates * hidden] or [directions] */
     Tensor *R_scale;
 } Rnn;
@@ -77,8 +77,8 @@ static bool same_name(const char *a, const char *lower) {
     return *a == *lower;
 }
 
-/* The activations; each takes the next values of activation_alpha and activation_beta that it
- * needs. */
+/* Reads the activations. Each takes as many of the next values of activation_alpha and
+ * activation_beta as it needs. */
 static void read_activations(Rnn *r) {
     static const char *const dflt[3][3] = {
         [CELL_RNN] = {"tanh"},
@@ -111,7 +111,7 @@ static void expect(Rnn *r, const char *what, const char *shape, Tensor *t, int r
         check_eq(r->L, t->dim[i], dim[i], "%s must have shape %s: axis %d differs", what, shape, i);
 }
 
-/* An optional operand in the type of the computation. */
+/* An optional operand, converted to the type of the computation. */
 static Tensor *operand(Rnn *r, int i) {
     return has_in(r->L, i) ? t_cast(r->L, r->w, in(r->L, i)) : NULL;
 }
@@ -126,7 +126,7 @@ static Tensor *initial(Rnn *r, int i, const char *what) {
     return t;
 }
 
-/* sequence_lens as int64, each checked to be in [0, T]; NULL when no row is shorter than T. */
+/* sequence_lens as int64, each checked to be in [0, T]; NULL if no row is shorter than T. */
 static Tensor *lengths(Rnn *r, Tensor *given) {
     Cx *c = r->c;
     int64_t steps, v, n = count_const(given), full = 0;
@@ -144,8 +144,8 @@ static Tensor *lengths(Rnn *r, Tensor *given) {
     return len;
 }
 
-/* 8-bit weights in input i of `rows` rows as int32 less their zero points (input `zero`), and their
- * scales (input zero - 1). */
+/* The 8-bit weights in input i, with `rows` rows, as int32 minus their zero points (input `zero`),
+ * and their scales (input zero - 1). */
 static Tensor *quantized_weights(Rnn *r, int i, int zero, Expr *rows, Tensor **scale) {
     Lower *L = r->L;
     Cx *c = r->c;
@@ -172,14 +172,9 @@ static void read_node(Rnn *r, Lower *L, Cell cell, bool quantized) {
     *r = (Rnn){.L = L, .c = c, .cell = cell, .quantized = quantized};
     r->gates = cell == CELL_RNN ? 1 : cell == CELL_GRU ? 3 : 4;
     const char *dir = attr_s(L, "direction", "forward");
-    if (strcmp(dir, "bidirectional") == 0)
-        r->ndir = 2, r->rev[1] = true;
-    else if (strcmp(dir, "reverse") == 0)
-        r->ndir = 1, r->rev[0] = true;
-    else if (strcmp(dir, "forward") == 0)
-        r->ndir = 1;
-    else
-        fail(L, "direction must be forward, reverse or bidirectional, not '%s'", dir);
+    r->ndir = strcmp(dir, "bidirectional") ? 1 : 2;
+    r->rev[0] = !strcmp(dir, "reverse");
+    r->rev[1] = r->ndir == 2;
     int64_t layout = attr_i(L, "layout", 0);
     if (layout != 0 && layout != 1) fail(L, "layout must be 0 or 1, not %lld", (long long)layout);
     r->batch_first = layout == 1;
@@ -190,10 +185,10 @@ static void read_node(Rnn *r, Lower *L, Cell cell, bool quantized) {
     read_activations(r);
 
     Tensor *x = in_needed(L, 0), *R = in_needed(L, 2);
-    if (x->rank != 3) fail(L, "X must have rank 3, not %d", x->rank);
-    if (R->rank != 3) fail(L, "R must have rank 3, not %d", R->rank);
+    check_rank(L, x, 3, "X");
+    check_rank(L, R, 3, "R");
     r->io = x->dtype;
-    r->w = wide_type(r->io);
+    r->w = wide_float(r->io);
     r->x = t_cast(L, r->w, x);
     r->T = x->dim[r->batch_first ? 1 : 0];
     r->N = x->dim[r->batch_first ? 0 : 1];
@@ -247,7 +242,7 @@ static Expr *state_at(const Rnn *r, Tensor *t, Expr *n, Expr *j) {
     return t ? ld(r->L, t, (Expr *[]){n, j}) : e_num(r->c, r->w, 0);
 }
 
-/* An [N, gates * H] or [N, H] tensor begun, with its axes in n and q. */
+/* Begins a tensor [N, gates * H]; n and q become its axes. */
 static Tensor *rows_begin(const Rnn *r, int gates, Expr **n, Expr **q) {
     Tensor *t = te_begin(r->L, r->w, 2, (Expr *[]){r->N, e_muli(r->c, r->H, gates)});
     *n = ax(r->L, t, 0);
@@ -257,8 +252,8 @@ static Tensor *rows_begin(const Rnn *r, int gates, Expr **n, Expr **q) {
 
 /* One operand of a contraction. */
 typedef struct Left {
-    Tensor *t;     /* quantized: int32 less the zero point */
-    Tensor *scale; /* of rank 0, or 1: for each row; NULL: not quantized */
+    Tensor *t;     /* quantized: int32 minus the zero point */
+    Tensor *scale; /* rank 0, or rank 1 with one per row; NULL: not quantized */
 } Left;
 
 static Left left_operand(const Rnn *r, Tensor *t) {
@@ -287,13 +282,13 @@ static Expr *contract(const Rnn *r, int d, Left x, int rank, Expr **idx, Expr *e
     return e_mul(c, e_cast(c, r->w, sum), scale);
 }
 
-/* sum over k of h[n, k] * R[d, q, k], NULL when h is. */
+/* sum over k of h[n, k] * R[d, q, k], NULL if h is. */
 static Expr *recur(const Rnn *r, int d, Left h, Expr *n, Expr *q) {
     if (!h.t) return NULL;
     return contract(r, d, h, 2, (Expr *[]){n, NULL}, r->H, r->R, r->R_scale, q);
 }
 
-/* The bias of the recurrent part stands inside of the product with the reset gate. */
+/* Whether the recurrent part's bias is multiplied by the reset gate, too. */
 static bool separate_bias(const Rnn *r) { return r->cell == CELL_GRU && r->linear_before_reset; }
 
 /* gx[t, n, q] = sum over i of X[t, n, i] * W[d, q, i], plus the biases. */
@@ -316,18 +311,18 @@ static Tensor *project(const Rnn *r, int d, Left x) {
     return te_end(L, gx, bias ? e_add(c, sum, ld(L, bias, &q)) : sum);
 }
 
-/* What a step sees of the projection: row n at the time that is its step s. */
+/* The projection for row n at the time of its step s. */
 static Expr *projected(const Rnn *r, int d, Tensor *gx, Expr *s, Expr *n, Expr *q) {
     Cx *c = r->c;
     Expr *t = s;
     if (r->rev[d]) {
         t = e_addi(c, e_sub(c, r->len ? ld(r->L, r->len, &n) : r->T, s), -1);
-        if (r->len) t = e_max(c, t, e_int(c, 0)); /* rows that have ended read anything */
+        if (r->len) t = e_max(c, t, e_int(c, 0)); /* rows that have ended may read anything */
     }
     return ld(r->L, gx, (Expr *[]){t, n, q});
 }
 
-/* g[n, q] for gates [0, gates): projection and recurrence. */
+/* g[n, q] for gates [0, gates): projection plus recurrence. */
 static Tensor *preactivation(const Rnn *r, int d, Tensor *gx, Expr *s, Tensor *state, int gates) {
     Expr *n, *q;
     Left h = left_operand(r, state);
@@ -351,7 +346,7 @@ static Expr *gru_mix(const Rnn *r, Expr *z, Expr *hh, Expr *h) {
     return e_add(c, fresh, e_mul(c, z, h));
 }
 
-/* The reset gate scales what comes out of R: one contraction for all three gates. */
+/* The reset gate scales the output of R: one contraction for all three gates. */
 static State step_gru_linear(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
     Lower *L = r->L;
     Cx *c = r->c;
@@ -379,7 +374,7 @@ static State step_gru_linear(const Rnn *r, int d, Tensor *gx, Expr *s, State old
     return (State){te_end(L, h, gru_mix(r, z, cand, state_at(r, old.h, n, j))), NULL};
 }
 
-/* The reset gate scales what goes into R: a second contraction. */
+/* The reset gate scales the input of R, which needs a second contraction. */
 static State step_gru(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
     Lower *L = r->L;
     Expr *n, *j;
@@ -442,7 +437,7 @@ static State step(const Rnn *r, int d, Tensor *gx, Expr *s, State old) {
     die("cell %d", (int)r->cell);
 }
 
-/* Where row n still runs at step s: now; else old (NULL: zero). Type t. */
+/* `now` where row n still runs at step s, else `old` (NULL: zero), in type t. */
 static Tensor *masked(const Rnn *r, DType t, Expr *s, Tensor *now, Tensor *old) {
     Tensor *y = te_begin(r->L, t, 2, (Expr *[]){r->N, r->H});
     Expr *n = ax(r->L, y, 0), *j = ax(r->L, y, 1);
@@ -451,7 +446,8 @@ static Tensor *masked(const Rnn *r, DType t, Expr *s, Tensor *now, Tensor *old) 
     return te_end(r->L, y, e_cast(r->c, t, v));
 }
 
-/* One step with short rows kept; *y is what goes to output Y, in the type of the operands. */
+/* One step; short rows keep their state. *y becomes the step's output Y, in the type of the
+ * operands. */
 static State advance(const Rnn *r, int d, Tensor *gx, Expr *s, State old, Tensor **y) {
     State now = step(r, d, gx, s, old);
     *y = r->len || r->io != r->w ? masked(r, r->io, s, now.h, NULL) : now.h;
@@ -498,7 +494,7 @@ static void out_state(const Rnn *r, int i, Tensor *const *t) {
     out(L, i, te_end(L, y, by_direction(r, dir, v)));
 }
 
-/* Y from ys[d]: [T, N, H] in the order of the steps, or the only step's [N, H]. */
+/* Y from ys[d]: [T, N, H] in step order, or [N, H] for a single step. */
 static void out_sequence(const Rnn *r, Tensor *const *ys) {
     Lower *L = r->L;
     Cx *c = r->c;
@@ -530,7 +526,7 @@ static void out_sequence(const Rnn *r, Tensor *const *ys) {
     out(L, 0, te_end(L, y, by_direction(r, dir, v)));
 }
 
-/* X, zero at the steps that no row reaches where that matters. */
+/* X, set to zero at steps that no row reaches, if that matters. */
 static Tensor *reached(const Rnn *r) {
     if (!r->quantized || !r->len) return r->x;
     Expr *v;

@@ -2,7 +2,7 @@
 #include "utask/ops/attention.h"
 #include "utask/ops/size.h"
 
-/* cos or sin of the rotation of pair p at (batch, position). */
+/* The cos or sin for pair p at (batch, position). */
 static Expr *cache_at(Lower *L, Tensor *cache, Tensor *ids, Expr *batch, Expr *pos, Expr *p) {
     if (!ids) return ld(L, cache, (Expr *[]){batch, pos, p});
     Expr *id = e_cast(L->cx, DT_I64, ld(L, ids, (Expr *[]){batch, pos}));
@@ -40,8 +40,7 @@ Tensor *t_rotary(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *id
     memcpy(dim, x->dim, sizeof dim);
     dim[3] = half;
     for (int i = 0; i < 2; i++) { /* real and imaginary parts */
-        Tensor *o = te_begin(L, x->dtype, 4, dim);
-        all_axes(L, o, idx);
+        Tensor *o = te_indexed(L, x->dtype, 4, dim, idx);
         Expr *p = idx[3], *cs = cache_at(L, cache[0], ids, idx[0], idx[at], p);
         Expr *sn = cache_at(L, cache[1], ids, idx[0], idx[at], p);
         idx[3] = inter ? e_muli(c, p, 2) : p;
@@ -66,7 +65,7 @@ Tensor *t_rotary(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *id
     return t_concat(L, 2, part, 3);
 }
 
-/* The even rotary_embedding_dim; 0 when a whole head is rotated. */
+/* rotary_embedding_dim, which must be even; 0 if the whole head is rotated. */
 static int64_t rotated_size(Lower *L) {
     int64_t rd = attr_i(L, "rotary_embedding_dim", 0);
     if (rd < 0 || rd > (1 << 30) || rd % 2)
@@ -103,7 +102,8 @@ void lower_RotaryEmbedding(Lower *L) {
     out(L, 0, flat ? t_reshape(L, y, 3, whole) : y);
 }
 
-/* Positions [batch, length] from one of all that is the first of each row, or as they are. */
+/* Positions [batch, length], given as such or as a single number, the first position of every
+ * row. */
 static Tensor *positions(Lower *L, Tensor *ids, Expr *batch, Expr *length) {
     Cx *c = L->cx;
     if (ids->rank == 2) return ids;
@@ -114,16 +114,16 @@ static Tensor *positions(Lower *L, Tensor *ids, Expr *batch, Expr *length) {
     return te_end(L, t, e_add(c, ax(L, t, 1), uni_i64(L, ids, 0)));
 }
 
-/* The input of com.microsoft's operators with its heads, as t_rotary takes it. */
+/* The input of com.microsoft's operators split into heads, as t_rotary takes it. */
 typedef struct Heads {
     Tensor *x;
     Expr *whole[3]; /* dims of an input of rank 3 */
-    Expr *rot;      /* how much of a head is rotated */
+    Expr *rot;      /* number of rotated elements of a head */
     int at;         /* axis of positions */
     bool flat;      /* the input has rank 3 */
 } Heads;
 
-/* Without rotary_embedding_dim the caches, [positions, rot / 2], say how large a head is. */
+/* Without rotary_embedding_dim, the caches [positions, rot / 2] give the size of a head. */
 static Heads read_heads(Lower *L, Tensor *cache) {
     Cx *c = L->cx;
     Heads h = {.x = in(L, 0), .flat = in(L, 0)->rank == 3};
@@ -133,7 +133,7 @@ static Heads read_heads(Lower *L, Tensor *cache) {
     if (heads < 0 || heads > (1 << 30))
         fail(L, "num_heads must not be negative, it is %lld", (long long)heads);
     if (attr_f(L, "scale", 1) != 1)
-        unsupported(L, "a scale of %g; only 1 is", attr_f(L, "scale", 1));
+        unsupported(L, "a scale of %g; only 1 is supported", attr_f(L, "scale", 1));
     if (h.flat && rd && !heads) fail(L, "num_heads must be given with rotary_embedding_dim");
     h.rot = rd ? e_int(c, rd) : e_muli(c, cache->dim[1], 2);
     h.at = h.flat ? 1 : 2;
@@ -167,8 +167,8 @@ void lower_MsRotaryEmbedding(Lower *L) {
     out_rotated(L, &h, cache, positions(L, in(L, 1), h.x->dim[0], h.x->dim[h.at]));
 }
 
-/* Which of the three positions (time, height, width) pair p goes by: sections one behind the other,
- * or in turn as far as a section goes, and time elsewhere. */
+/* Which of the three positions (time, height, width) pair p uses. Sections are one after the other,
+ * or interleaved up to a section's length, with time for the rest. */
 static Expr *section_of(Lower *L, const int64_t *section, Expr *p) {
     Cx *c = L->cx;
     Expr *stream[3] = {e_int(c, 0), e_int(c, 1), e_int(c, 2)};

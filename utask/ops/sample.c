@@ -1,4 +1,5 @@
-/* sample.c: operators that read at computed real positions: GridSample, RoiAlign, DeformConv. */
+/* sample.c: operators that read at computed fractional positions: GridSample, RoiAlign,
+ * DeformConv. */
 #include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
 
@@ -7,14 +8,14 @@
 typedef enum { SAMPLE_LINEAR, SAMPLE_NEAREST, SAMPLE_CUBIC } SampleMode;
 typedef enum { OUT_ZEROS, OUT_BORDER, OUT_REFLECT } OutMode;
 
-/* A read of x at fixed leading indices and a real position in its last n axes. */
+/* A read of x at given leading indices and a fractional position in its last n axes. */
 typedef struct Sample {
     Tensor *x;
     int lead, n;
     Expr *idx[MAX_RANK]; /* the first `lead` are set */
     SampleMode mode;
     OutMode outside;
-    bool align; /* borders are the outer elements' centres, not their edges */
+    bool align; /* borders are at the outer elements' centres, not at their edges */
     DType type; /* of weights and result */
 } Sample;
 
@@ -29,13 +30,13 @@ static DType mix_type(DType t) {
     }
 }
 
-/* An element index moved into [0, n) by the rule for positions outside. */
+/* Moves an element index into [0, n) by the rule for outside positions. */
 static Expr *wrap_index(Lower *L, const Sample *s, Expr *i, Expr *n) {
     Cx *c = L->cx;
     Expr *zero = e_int(c, 0), *last = e_addi(c, n, -1);
     if (s->outside == OUT_ZEROS) return i;
     if (s->outside == OUT_BORDER) return e_max(c, e_min(c, i, last), zero);
-    /* mirrored: back and forth with period 2 (n - 1) or, about the edges, 2 n */
+    /* reflection has period 2 (n - 1), or 2 n about the edges */
     Expr *period = s->align ? e_max(c, e_muli(c, last, 2), e_int(c, 1)) : e_muli(c, n, 2);
     Expr *m = e_bin(c, E_MOD, i, period);
     Expr *back = e_sub(c, s->align ? e_muli(c, last, 2) : e_addi(c, period, -1), m);
@@ -74,8 +75,8 @@ static void weights(Lower *L, const Sample *s, Expr *f, Expr **w) {
     }
 }
 
-/* Interpolates over axes j.. of the position; s->idx holds the element indices of the axes before,
- * `inside` their bounds. */
+/* Interpolates over axes j and later of the position. s->idx has the element indices of earlier
+ * axes, `inside` whether these are in range. */
 static Expr *sample_axes(Lower *L, Sample *s, Expr *const *pos, int j, Expr *inside) {
     Cx *c = L->cx;
     if (j == s->n) return element(L, s, inside);
@@ -95,8 +96,7 @@ static Expr *sample_axes(Lower *L, Sample *s, Expr *const *pos, int j, Expr *ins
     return sum;
 }
 
-/* ---- GridSample -------------------------------------------------------------------------------
- */
+/* ---- GridSample ------------------------------------------------------------------------------ */
 
 /* Mirrors x between lo and hi. */
 static Expr *reflect(Lower *L, Expr *x, Expr *lo, Expr *hi) {
@@ -108,7 +108,8 @@ static Expr *reflect(Lower *L, Expr *x, Expr *lo, Expr *hi) {
     Expr *turns = e_un(c, E_FLOOR, e_div(c, d, range));
     Expr *rest = e_sub(c, d, e_mul(c, turns, range));
     Expr *even = e_eq(c, e_mul(c, e_un(c, E_FLOOR, e_mul(c, turns, half)), two), turns);
-    Expr *from_lo = e_eq(c, even, below); /* an even number of turns stays at the side it left */
+    /* after an even number of reflections, measure from the side that x crossed */
+    Expr *from_lo = e_eq(c, even, below);
     Expr *r = e_sel(c, from_lo, e_add(c, lo, rest), e_sub(c, hi, rest));
     r = e_sel(c, e_le(c, range, zero), zero, r);
     return e_sel(c, e_or(c, below, e_lt(c, hi, x)), r, x);
@@ -129,17 +130,10 @@ static Expr *denormalize(Lower *L, const Sample *s, Expr *g, Expr *n) {
     Expr *lo = s->align ? e_num(c, t, 0) : e_num(c, t, -0.5);
     Expr *hi = s->align ? last : e_sub(c, len, half);
     if (s->outside == OUT_REFLECT) return reflect(L, x, lo, hi);
-    if (s->mode == SAMPLE_CUBIC) return x; /* its elements are clamped one by one */
+    if (s->mode == SAMPLE_CUBIC) return x; /* its elements are clamped individually */
     Expr *zero = e_num(c, t, 0);
     x = e_sel(c, e_lt(c, x, lo), zero, x);
     return e_sel(c, e_lt(c, hi, x), last, x);
-}
-
-static int choice(Lower *L, const char *attr, const char *const *names, int n) {
-    const char *s = attr_s(L, attr, names[0]);
-    for (int i = 0; i < n; i++)
-        if (!strcmp(s, names[i])) return i;
-    fail(L, "attribute %s is '%s'", attr, s);
 }
 
 /* modes: the names of those of SampleMode. */
@@ -154,8 +148,8 @@ static void grid_sample(Lower *L, const char *const *modes) {
     check_eq(L, grid->dim[0], x->dim[0], "input and grid differ in batch size");
     check_eq(L, grid->dim[n + 1], e_int(c, n), "a grid position does not have %d values", n);
     Sample s = {.x = x, .lead = 2, .n = n};
-    s.mode = (SampleMode)choice(L, "mode", modes, 3);
-    s.outside = (OutMode)choice(L, "padding_mode", outs, COUNT(outs));
+    s.mode = (SampleMode)attr_choice(L, "mode", 3, modes);
+    s.outside = (OutMode)attr_choice(L, "padding_mode", COUNT(outs), outs);
     s.align = attr_i(L, "align_corners", 0) != 0;
     if (s.mode != SAMPLE_NEAREST && n > 4) unsupported(L, "interpolation over %d axes", n);
     s.type = s.mode == SAMPLE_NEAREST ? x->dtype : mix_type(x->dtype);
@@ -200,8 +194,7 @@ void lower_MsGridSample(Lower *L) {
     grid_sample(L, modes);
 }
 
-/* ---- RoiAlign ---------------------------------------------------------------------------------
- */
+/* ---- RoiAlign -------------------------------------------------------------------------------- */
 
 /* One axis of the regions: x is [N, C, H, W], axis 0 is H. */
 typedef struct RoiAxis {
@@ -230,7 +223,7 @@ static RoiAxis roi_axis(Lower *L, Tensor *rois, Expr *roi, int axis, int64_t bin
     return r;
 }
 
-/* The bilinear read at pos[0], pos[1]: the four products, all zero outside of the image. */
+/* The bilinear read at pos[0], pos[1]: the four products, zero outside of the image. */
 static void roi_corners(Lower *L, Tensor *x, Expr **lead, Expr *const *pos, Expr **v, Expr **in_) {
     Cx *c = L->cx;
     Expr *zero = e_num(c, DT_F32, 0), *one = e_num(c, DT_F32, 1), *inside = e_bool(c, true);
@@ -262,8 +255,8 @@ void lower_RoiAlign(Lower *L) {
     Tensor *x = in(L, 0), *rois = in(L, 1), *batch = in(L, 2);
     int64_t bins[2], ratio = attr_i(L, "sampling_ratio", 0);
     double scale = attr_f(L, "spatial_scale", 1);
-    bool max = choice(L, "mode", modes, COUNT(modes)) == 1;
-    bool half = choice(L, "coordinate_transformation_mode", coords, COUNT(coords)) == 0;
+    bool max = attr_choice(L, "mode", COUNT(modes), modes) == 1;
+    bool half = attr_choice(L, "coordinate_transformation_mode", COUNT(coords), coords) == 0;
     Expr *dim[4], *lead[2], *pos[2], *most[2], *v[4], *inside;
     Axis *axis[2];
     RoiAxis r[2];
@@ -281,7 +274,7 @@ void lower_RoiAlign(Lower *L) {
     check_eq(L, rois->dim[1], e_int(c, 4), "a region does not have 4 values");
     check_eq(L, rois->dim[0], batch->dim[0], "regions and batch_indices differ in number");
 
-    /* samples per bin: as many as the region that needs most */
+    /* samples per bin: the maximum over all regions */
     for (int i = 0; i < 2; i++) {
         most[i] = e_int(c, ratio);
         if (ratio) continue;
@@ -327,8 +320,7 @@ void lower_RoiAlign(Lower *L) {
     out(L, 0, te_end(L, t, e_cast(c, x->dtype, e)));
 }
 
-/* ---- DeformConv -------------------------------------------------------------------------------
- */
+/* ---- DeformConv ------------------------------------------------------------------------------ */
 
 /* Index of kernel position k in row-major order. */
 static Expr *kernel_flat(Lower *L, const Window *w, Expr *const *k) {
@@ -337,7 +329,7 @@ static Expr *kernel_flat(Lower *L, const Window *w, Expr *const *k) {
     return f;
 }
 
-/* The values that the kernel meets, [n, channel, k…, o…], times the mask. */
+/* The values at the kernel's positions, [n, channel, k…, o…], times the mask. */
 static Tensor *deform_columns(Lower *L, Tensor *x, Tensor *offset, Tensor *mask, const Window *w,
                               Expr *per_group, DType acc) {
     Cx *c = L->cx;

@@ -1,25 +1,21 @@
-/* scatter.c: data with elements replaced at computed places: as an expression where it is known
- * beforehand which update may hit a position, else by a hand-written body. */
+/* scatter.c: data with elements replaced at computed positions. It is an expression if it is known
+ * which update may hit a position, else a hand-written body. */
 #include "utask/ops/size.h"
 
-#define KNOWN 16                      /* elements of data and updates that are followed */
-#define AFFINE_MAX ((int64_t)1 << 20) /* elements of a constant that are looked at */
+#define KNOWN 16                      /* the most elements of data and updates that are tracked */
+#define AFFINE_MAX ((int64_t)1 << 20) /* the most elements of a constant that are examined */
 
 /* The attribute `reduction` as the number that scatter.h uses. */
 static int reduction(Lower *L) {
     static const char *const names[] = {"none", "add", "mul", "max", "min"};
-    const char *how = attr_s(L, "reduction", "none");
-    for (size_t i = 0; i < COUNT(names); i++)
-        if (!strcmp(how, names[i])) {
-            if (i && dtype_small(in(L, 0)->dtype))
-                fail(L, "reduction '%s' of %s, which is only moved", how,
-                     dtype_name(in(L, 0)->dtype));
-            return (int)i;
-        }
-    fail(L, "reduction is '%s', not one of none, add, mul, max, min", how);
+    int how = attr_choice(L, "reduction", COUNT(names), names);
+    DType t = in(L, 0)->dtype;
+    if (how && dtype_small(t))
+        fail(L, "reduction '%s' of %s, which is only moved", names[how], dtype_name(t));
+    return how;
 }
 
-/* What becomes of an element that an update hits. */
+/* The new value of an element that an update hits. */
 static Expr *reduced(Lower *L, Expr *old, Expr *update) {
     static const uint8_t number[] = {0, E_ADD, E_MUL, E_MAX, E_MIN};
     static const uint8_t truth[] = {0, E_OR, E_AND, E_OR, E_AND};
@@ -28,9 +24,8 @@ static Expr *reduced(Lower *L, Expr *old, Expr *update) {
                : update;
 }
 
-/* One update for each position that can be hit: then there is no order to keep, and the result is
- * an expression, which fuses. `at` holds the index along each axis of data that is given, else
- * NULL. */
+/* For at most one update per position: there is no order to keep, so the result is an expression,
+ * which can fuse. `at` has the index for each axis of data that is indexed, else NULL. */
 static void scatter_one(Lower *L, Tensor *data, Expr **at, Tensor *t, Expr *update) {
     Cx *c = L->cx;
     Expr *hit = e_bool(c, true), *idx[MAX_RANK];
@@ -46,7 +41,7 @@ static void scatter_one(Lower *L, Tensor *data, Expr **at, Tensor *t, Expr *upda
     out(L, 0, te_end(L, t, e_sel(c, hit, reduced(L, old, update), old)));
 }
 
-/* ---- elements that are followed -------------------------------------------------------------- */
+/* ---- tracked elements ------------------------------------------------------------------------ */
 static bool is_known(Tensor *t) {
     return t->elem || (t->kind == TK_CONST && t->data->count <= KNOWN);
 }
@@ -55,7 +50,7 @@ static Expr *known_at(Lower *L, Tensor *t, int64_t i) {
     return t->elem ? t->elem[i] : e_elem(L->cx, t->data, i);
 }
 
-/* Element i of the indices as a position of an axis of `extent` elements. */
+/* Element i of the indices as a position on an axis of `extent` elements. */
 static Expr *known_index(Lower *L, Tensor *indices, int64_t i, int64_t extent) {
     Cx *c = L->cx;
     Expr *v = e_cast(c, DT_I64, known_at(L, indices, i)), *zero = e_int(c, 0),
@@ -64,8 +59,9 @@ static Expr *known_index(Lower *L, Tensor *indices, int64_t i, int64_t extent) {
     return e_sel(c, e_lt(c, v, zero), e_add(c, v, n), v);
 }
 
-/* Data, indices and updates are tiny and their elements followed: so are those of the result. axis
- * ≥ 0: ScatterElements along it. Else ScatterND by tuples of k numbers. False: not so. */
+/* If data, indices and updates are tiny with tracked elements, the result's elements are tracked
+ * too. axis ≥ 0: ScatterElements along it; else ScatterND with tuples of k numbers. False: not
+ * applicable. */
 static bool scatter_known(Lower *L, Tensor *const *t, int axis, int k) {
     Cx *c = L->cx;
     int r = t[0]->rank;
@@ -138,7 +134,8 @@ void lower_ScatterElements(Lower *L) {
                  arena_printf(L->a, "index \1 is outside [\2, \3), axis \4 of %s", in_text(L, 0))));
 }
 
-/* The value of a load of whole numbers that are an affine function of those indices that vary. */
+/* The value of a load from a constant whose integers are an affine function of the varying
+ * indices. */
 static Expr *affine_load(void *user, Expr *e) {
     Cx *c = user;
     const Const *k = e->t->kind == TK_CONST && e->dtype == DT_I64 && !e->kind ? e->t->data : NULL;
@@ -176,9 +173,8 @@ static Expr *affine_load(void *user, Expr *e) {
     return r;
 }
 
-/* ScatterND where each axis of indices, `last` of them before the tuple, runs along a whole
- * dimension of data of its own: then a position is hit at most once, and the tuple that may hit it
- * is known. k: numbers in a tuple. */
+/* ScatterND where each of the `last` index axes before the tuple runs along a whole dimension of
+ * data of its own. A position is then hit at most once, by a known tuple. k: numbers in a tuple. */
 static bool scatter_along(Lower *L, Tensor *const *t, int last, int k) {
     Cx *c = L->cx;
     Axis *u[MAX_RANK];

@@ -3,21 +3,21 @@
 
 #include "utask/ops/size.h"
 
-/* Highest rank considered for items of which nothing is known, as for inputs without a shape. */
+/* The highest rank considered for items that nothing is known about, as for inputs without a
+ * shape. */
 #define UNKNOWN_RANK_MAX 6
 
-/* The elements of a sequence of at most so many are followed. */
+/* The longest sequence whose elements are tracked. */
 #define ITEMS_MAX 32
 
-/* ---- building blocks --------------------------------------------------------------------------
- */
-/* How many elements are known, -1: none is. */
+/* ---- building blocks ------------------------------------------------------------------------- */
+/* The number of elements if they are known, else -1. */
 static int items(const Val *v) {
     int64_t n;
     return v->item && dim_const(v->len, &n) ? (int)n : -1;
 }
 
-/* The number of the element at pos, for n of them and `more` places behind them; -1: not known. */
+/* The index of position pos among n elements and `more` positions after them; -1: unknown. */
 static int item_at(Expr *pos, int n, int more) {
     int64_t k;
     if (!dim_const(pos, &k)) return -1;
@@ -25,7 +25,7 @@ static int item_at(Expr *pos, int n, int more) {
     return k >= 0 && k < n + more ? (int)k : -1;
 }
 
-/* A position must lie in [-n, n], or [-n, n) when `item`. */
+/* Checks that a position is in [-n, n], or in [-n, n) if `item`. */
 static void check_pos(Lower *L, Expr *pos, Expr *n, bool item) {
     Cx *c = L->cx;
     Expr *low = e_le(c, e_un(c, E_NEG, n), pos);
@@ -51,8 +51,8 @@ Val *seq_insert(Lower *L, const Val *seq, Tensor *t, Expr *pos) {
     return v;
 }
 
-/* Adds to s the symbols that bx_seq_report fills and an output of the element type whose dims are
- * `known` where not NULL, else those symbols; rank -1 gives a tensor of run-time rank. */
+/* Adds to s the symbols that bx_seq_report fills, and an output of the element type. Its dims are
+ * `known` where not NULL, else those symbols; with rank -1 its rank is known only at run time. */
 static void reported_out(Lower *L, Stmt *s, DType t, int rank, Expr *const *known, uint32_t ranks) {
     Expr *dim[MAX_RANK], *rank_e = NULL;
     for (int i = 0; i < (rank < 0 ? MAX_RANK : rank); i++) {
@@ -93,24 +93,17 @@ Tensor *seq_at(Lower *L, const Val *seq, Expr *pos, int want) {
     return reported_end(L, s, "the item is not of the declared type");
 }
 
-/* ---- sequence operators -----------------------------------------------------------------------
- */
+/* ---- sequence operators ---------------------------------------------------------------------- */
 Val *seq_in(Lower *L, int i) {
     Val *v = in_val(L, i);
     if (!v || v->kind != VT_SEQUENCE) fail(L, "input %d is not a sequence", i);
     return v;
 }
 
-static Tensor *tensor_in(Lower *L, int i) {
-    Tensor *t = in(L, i);
-    if (!t) fail(L, "input %d is missing", i);
-    return t;
-}
-
 /* Input i as a position; dflt when it is absent. */
 static Expr *pos_in(Lower *L, int i, Expr *dflt) {
     if (!has_in(L, i) && dflt) return dflt;
-    Tensor *t = tensor_in(L, i);
+    Tensor *t = in_needed(L, i);
     check_eq(L, count(L, t), e_int(L->cx, 1), "the position must have one element");
     return uni_i64(L, t, 0);
 }
@@ -126,7 +119,7 @@ void lower_SequenceConstruct(Lower *L) {
     int n = L->node->nin;
     Tensor **x = NEWN(L->a, Tensor *, n);
     for (int i = 0; i < n; i++) {
-        x[i] = tensor_in(L, i);
+        x[i] = in_needed(L, i);
         if (x[i]->dtype != x[0]->dtype)
             fail(L, "inputs are of different types, %s and %s", dtype_name(x[0]->dtype),
                  dtype_name(x[i]->dtype));
@@ -146,7 +139,7 @@ void lower_SequenceConstruct(Lower *L) {
 
 void lower_SequenceInsert(Lower *L) {
     Val *v = seq_in(L, 0);
-    out_val(L, 0, seq_insert(L, v, tensor_in(L, 1), pos_in(L, 2, v->len)));
+    out_val(L, 0, seq_insert(L, v, in_needed(L, 1), pos_in(L, 2, v->len)));
 }
 
 void lower_SequenceErase(Lower *L) {
@@ -174,7 +167,7 @@ void lower_SequenceLength(Lower *L) {
     out(L, 0, t_from_uniform(L, DT_I64, 0, NULL, &v->len));
 }
 
-/* Whether all elements of t are known to be one integer, however many there are. */
+/* Whether all elements of t, even an unknown number, are known to be the same integer. */
 static bool all_equal(Tensor *t, int64_t *v) {
     int64_t n = count_const(t), x;
     t = tensor_root(t);
@@ -185,8 +178,8 @@ static bool all_equal(Tensor *t, int64_t *v) {
     return true;
 }
 
-/* The parts of x along axis, `len` of them, of the sizes in `split` or of `chunk` elements; NULL:
- * too many, or it is not known how many. drop: without the axis. */
+/* The `len` parts of x along axis, with the sizes in `split` or of `chunk` elements; NULL if their
+ * number is unknown or too large. drop: remove the axis. */
 static Tensor **pieces(Lower *L, Tensor *x, int axis, Tensor *split, Expr *chunk, Expr *len,
                        bool drop) {
     Cx *c = L->cx;
@@ -207,7 +200,7 @@ static Tensor **pieces(Lower *L, Tensor *x, int axis, Tensor *split, Expr *chunk
 
 void lower_SplitToSequence(Lower *L) {
     Cx *c = L->cx;
-    Tensor *x = tensor_in(L, 0), *ins[] = {x, NULL};
+    Tensor *x = in_needed(L, 0), *ins[] = {x, NULL};
     if (x->rank == 0) fail(L, "a scalar cannot be split");
     int axis = norm_axis(L, attr_i(L, "axis", 0), x->rank);
     Expr *chunk = e_int(c, 1), *extent = x->dim[axis], *len, *piece = NULL;
@@ -263,7 +256,7 @@ void lower_ConcatFromSequence(Lower *L) {
         if (fresh) known[axis] = v->len;
     }
     int n = items(v);
-    if (n > 0 && v->elem_rank >= 0) { /* of one rank: as a Concat of them */
+    if (n > 0 && v->elem_rank >= 0) { /* all have one rank: a Concat of them */
         Tensor **part = NEWN(L->a, Tensor *, n);
         for (int i = 0; i < n; i++)
             part[i] = fresh ? t_unsqueeze(L, v->item[i], (int)axis) : v->item[i];
@@ -280,14 +273,14 @@ void lower_ConcatFromSequence(Lower *L) {
             "the items do not fit together: item \1 has size \2 and item 0 size \3 (axis \4)"));
 }
 
-/* ---- optionals --------------------------------------------------------------------------------
- */
+/* ---- optionals ------------------------------------------------------------------------------- */
 void lower_Optional(Lower *L) {
     Val *v = NEW(L->a, Val);
     v->kind = VT_OPTIONAL;
     v->inner = in_val(L, 0);
-    if (v->inner && v->inner->kind == VT_OPTIONAL) fail(L, "an optional of an optional");
-    if (!v->inner && !attr_has(L, "type")) fail(L, "neither an input nor the attribute type");
+    if (v->inner && v->inner->kind == VT_OPTIONAL) fail(L, "an optional cannot hold an optional");
+    if (!v->inner && !attr_has(L, "type"))
+        fail(L, "neither an input nor the attribute type is given");
     v->has = e_bool(L->cx, v->inner != NULL);
     out_val(L, 0, v);
 }

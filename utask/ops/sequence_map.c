@@ -1,4 +1,4 @@
-/* sequence_map.c: SequenceMap: a loop over the elements of sequences. */
+/* sequence_map.c: lowers SequenceMap to a loop over the elements of sequences. */
 #include "utask/ops/sequence.h"
 #include "utask/ops/size.h"
 

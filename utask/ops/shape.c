@@ -1,4 +1,4 @@
-/* shape.c: operators that read or change shapes and leave the elements in place. */
+/* shape.c: operators that read or change shapes without moving elements. */
 #include "utask/lower_internal.h"
 #include "utask/ops/size.h"
 
@@ -22,11 +22,11 @@ void lower_Size(Lower *L) {
 
 /* ---- Reshape --------------------------------------------------------------------------------- */
 
-/* A product of sizes taken apart: k * f[0] * f[1] * … */
+/* A factored product of sizes: k * f[0] * f[1] * … */
 typedef struct Factors {
     int64_t k;
     VEC(Expr *) f;
-    bool overflow; /* k left the range of sizes: the product cannot be taken apart */
+    bool overflow; /* k is out of range, so the product cannot be factored */
 } Factors;
 
 static void factors_add(Lower *L, Factors *p, Expr *e) {
@@ -56,8 +56,8 @@ static int64_t gcd(int64_t a, int64_t b) {
     return a;
 }
 
-/* Removes from num[] some entries whose product is e (one entry where that is enough); false when
- * there are none. */
+/* Removes entries of num[] whose product is e (a single one if possible); false if there are
+ * none. */
 static bool remove_product(Cx *c, int *n, Expr **num, Expr *e) {
     int64_t v;
     for (int j = 0; j < *n; j++)
@@ -78,9 +78,9 @@ static bool remove_product(Cx *c, int *n, Expr **num, Expr *e) {
     return false;
 }
 
-/* Product of num / product of den, by cancelling equal factors first, so that a size which is zero
- * at run time on both sides does no harm. The caller checks that the division leaves no rest.
- * Overwrites both arrays. */
+/* Product of num / product of den. Equal factors are cancelled first, so that a size that is zero
+ * at run time on both sides does no harm. The caller checks that the division is exact. Overwrites
+ * both arrays. */
 static Expr *quotient(Lower *L, int nn, Expr **num, int nd, Expr **den) {
     Cx *c = L->cx;
     Factors a = {.k = 1}, b = {.k = 1};
@@ -110,10 +110,9 @@ void lower_Reshape(Lower *L) {
     Tensor *a = in(L, 0);
     bool allowzero = attr_i(L, "allowzero", 0) != 0;
     Vec s = vec_in(L, 1, out_rank(L, 0), MAX_RANK, "shape");
-    int n = s.most, infer = -1; /* beyond the length of s, sizes of 1 */
+    int n = s.most, infer = -1; /* sizes beyond the length of s are 1 */
     Expr *dim[MAX_RANK] = {0}, *one = e_int(c, 1), *zero = e_int(c, 0), *minus = e_int(c, -1);
-    bool free_[MAX_RANK] = {false}, any = false,
-         has_zero = false; /* free_: the sign is not known */
+    bool free_[MAX_RANK] = {false}, any = false, has_zero = false; /* free_: its sign is unknown */
     for (int i = 0; i < n; i++) {
         int64_t v;
         Expr *e = dim[i] = vec_at(L, &s, i, one);
@@ -130,8 +129,8 @@ void lower_Reshape(Lower *L) {
                 has_zero = true;
             }
         } else if (ge_const(e, 0)) {
-            /* A size of another tensor. Were it 0, then so is the number of elements, and copying a
-             * size that is not 0 here could only make the counts differ. */
+            /* A size of another tensor. If it is 0, so is the number of elements; copying a nonzero
+             * size here could only make the counts differ. */
             dim[i] = size_uni(L, "dim", e);
         } else {
             free_[i] = any = true;
@@ -198,9 +197,8 @@ void lower_Flatten(Lower *L) {
 
 /* ---- Squeeze, Unsqueeze ---------------------------------------------------------------------- */
 
-/* The axes as expressions for a tensor of this rank, checked to be different from each other;
- * given: whether there are so many. Sets *mask and returns true when they are all known at compile
- * time. */
+/* The axes as expressions for a tensor of this rank, checked to be distinct. given: whether entry i
+ * exists. Sets *mask and returns true if all are known at compile time. */
 typedef struct Axes {
     int n;
     Expr *axis[MAX_RANK], *given[MAX_RANK];
@@ -232,7 +230,7 @@ static bool axes_input(Lower *L, const Vec *v, Expr *rank, Axes *x) {
     return false;
 }
 
-/* Bool: p is one of the axes. */
+/* Bool expression: p is one of the axes. */
 static Expr *is_among(Cx *c, const Axes *x, int p) {
     Expr *e = e_bool(c, false);
     for (int j = 0; j < x->n; j++)
@@ -240,7 +238,7 @@ static Expr *is_among(Cx *c, const Axes *x, int p) {
     return e;
 }
 
-/* Squeeze without axes. The rank depends on the sizes that are known only at run time. */
+/* Squeeze without axes. The rank depends on sizes that are known only at run time. */
 static Tensor *squeeze_all(Lower *L, Tensor *a) {
     Cx *c = L->cx;
     Expr *drop[MAX_RANK], *dim[MAX_RANK], **alt[MAX_RANK + 1] = {0};
@@ -254,7 +252,7 @@ static Tensor *squeeze_all(Lower *L, Tensor *a) {
             ones++;
     }
     int most = a->rank - ones, least = most - open;
-    /* Where nothing, or everything, can be dropped that may be, the sizes are those of a. */
+    /* If no candidate axis is dropped, or all are, the sizes are those of a. */
     for (int all = 0; all < 2; all++) {
         Expr **d = alt[all ? least : most] = NEWN(L->a, Expr *, MAX_RANK);
         int n = 0;
@@ -262,7 +260,7 @@ static Tensor *squeeze_all(Lower *L, Tensor *a) {
             if (!e_is_ival(drop[p], 1) && (!all || e_is_ival(drop[p], 0))) d[n++] = a->dim[p];
     }
     if (!open) return t_reshape(L, a, most, alt[most]);
-    /* A declared rank is that of the sizes which the exporter saw. */
+    /* A declared rank reflects the sizes that the exporter saw. */
     Expr *rank = dims_kept(L, a, drop, dim);
     uint32_t ranks = ((2u << most) - 1) & ~((1u << least) - 1);
     return t_of_rank(L, a, rank, ranks, dim, alt);
@@ -325,8 +323,6 @@ void lower_Unsqueeze(Lower *L) {
     out(L, 0, t_of_rank(L, a, rank, vec_ranks(&v) << a->rank, dim, NULL));
 }
 
-void lower_ExpandDims(Lower *L) { lower_Unsqueeze(L); }
-
 /* ---- shapes that fill ------------------------------------------------------------------------ */
 
 /* The wanted sizes and those of the input are aligned at the last axis. */
@@ -349,7 +345,7 @@ void lower_Expand(Lower *L) {
     }
     bcast_dims(L, w, from, w, want, dim);
     Tensor *t = t_expand(L, a, w, dim);
-    /* The axes in front that there are not have size 1. */
+    /* Missing leading axes have size 1. */
     Expr *left[MAX_RANK], **alt[MAX_RANK + 1] = {0};
     uint32_t ranks = 0;
     for (int k = s.least; k <= s.most; k++) ranks |= 1u << (k > a->rank ? k : a->rank);
@@ -404,14 +400,11 @@ void lower_Trilu(Lower *L) {
     const int64_t far = INT64_C(1) << 61;
     k = clamp_i(c, k, -far, far);
     if (!is_simple(k)) k = let(L, "k", k, -far);
-    Tensor *t = te_begin(L, a->dtype, r, a->dim);
-    all_axes(L, t, idx);
+    Tensor *t = te_indexed(L, a->dtype, r, a->dim, idx);
     Expr *diag = e_add(c, idx[r - 2], k), *col = idx[r - 1];
     Expr *keep = attr_i(L, "upper", 1) ? e_le(c, diag, col) : e_le(c, col, diag);
     out(L, 0, te_end(L, t, e_sel(c, keep, ld(L, a, idx), e_num(c, a->dtype, 0))));
 }
-
-void lower_MsTrilu(Lower *L) { lower_Trilu(L); }
 
 /* Range: the number of elements, max(ceil((limit - start) / delta), 0). */
 static Expr *range_len(Lower *L, DType t, Expr *start, Expr *limit, Expr *delta) {
@@ -420,7 +413,7 @@ static Expr *range_len(Lower *L, DType t, Expr *start, Expr *limit, Expr *delta)
     if (dtype_is_float(t)) {
         Expr *diff = e_cast(c, DT_F64, e_sub(c, limit, start));
         Expr *q = e_un(c, E_CEIL, e_div(c, diff, e_cast(c, DT_F64, delta)));
-        /* far beyond every size, where the conversion is still defined */
+        /* far beyond every size, but the conversion is still defined */
         q = e_min(c, e_max(c, q, e_num(c, DT_F64, 0)), e_num(c, DT_F64, 0x1p61));
         return kmax(c, e_cast(c, DT_I64, q), zero);
     }
@@ -446,7 +439,7 @@ void lower_Range(Lower *L) {
     Expr *v[3];
     DType dt = in(L, 0)->dtype, work = dt;
     static const char *const what[] = {"start", "limit", "delta"};
-    v[2] = e_num(c, dt, 1); /* com.microsoft's may leave it out */
+    v[2] = e_num(c, dt, 1); /* com.microsoft's may omit it */
     for (int i = 0; i < (has_in(L, 2) ? 3 : 2); i++) v[i] = scalar_uni(L, i, what[i]);
     if (dt == DT_F16 || dt == DT_BF16) {
         work = attr_i(L, "stash_type", DT_F32) == DT_F64 ? DT_F64 : DT_F32;
@@ -458,6 +451,3 @@ void lower_Range(Lower *L) {
     Expr *i = e_cast(c, work, ax(L, t, 0));
     out(L, 0, te_end(L, t, e_cast(c, dt, e_add(c, v[0], e_mul(c, i, v[2])))));
 }
-
-/* Its step may be left out: 1. */
-void lower_MsRange(Lower *L) { lower_Range(L); }

@@ -1,25 +1,24 @@
 /* signal.c: DFT, STFT, window functions, MelWeightMatrix.
  *
- * A transform is a contraction with a matrix of cosines and sines. Where its size is known and
- * modest the matrix is a tensor (folded to a constant); else its elements are read from one period
- * of a cosine.
+ * A transform is a contraction with a matrix of cosines and sines. If its size is known and
+ * moderate, the matrix is a tensor (folded to a constant); else its elements are read from one
+ * period of a cosine.
  */
 #include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
 
 #define PI 3.14159265358979323846
-#define MATRIX_MAX (INT64_C(1) << 21) /* elements of a transform kept as a matrix */
+#define MATRIX_MAX (INT64_C(1) << 21) /* the most elements of a transform matrix */
 
 static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
 static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
 static DType acc_type(DType t) { return t == DT_F64 ? DT_F64 : DT_F32; }
 
-/* ---- the transform matrix ---------------------------------------------------------------------
- */
+/* ---- the transform matrix -------------------------------------------------------------------- */
 
-/* Complex number `ci` (0 real, 1 imaginary) of input n contributes to part `co` of output k with
- * cos(s * 2 pi k n / N + (co - ci) * pi / 2), s = 1 forward, -1 inverse. The angle is counted in
- * 4 N steps a turn, so that it is reduced exactly. */
+/* Part `ci` (0 real, 1 imaginary) of input n contributes to part `co` of output k with the factor
+ * cos(s * 2 pi k n / N + (co - ci) * pi / 2), where s = 1 forward and -1 inverse. Angles are
+ * counted in steps of 1 / (4 N) turn, so that they are reduced exactly. */
 typedef struct Basis {
     Expr *size;            /* N */
     bool inverse, half_in; /* half_in: inputs are the first N / 2 + 1 bins of a real signal */
@@ -37,7 +36,7 @@ static Expr *angle_step(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Ex
     return e_bin(c, E_MOD, j, turn);
 }
 
-/* cos of j steps of which 4 N make a turn, float64. */
+/* cos of j steps of 1 / (4 N) turn, float64. */
 static Expr *cosine(Lower *L, const Basis *b, Expr *j) {
     Cx *c = L->cx;
     Expr *turn = f64(L, e_muli(c, b->size, 4)), *odd = e_bin(c, E_MOD, j, e_muli(c, b->size, 2));
@@ -45,7 +44,7 @@ static Expr *cosine(Lower *L, const Basis *b, Expr *j) {
     return e_sel(c, e_eq(c, odd, b->size), num(L, 0), v); /* exactly 0 at right angles */
 }
 
-/* Everything but the cosine: 1 / N of the inverse, mirrored bins, the window. NULL: 1. */
+/* All other factors: 1 / N of the inverse, mirrored bins, the window. NULL: 1. */
 static Expr *factor(Lower *L, const Basis *b, Expr *n, DType t) {
     Cx *c = L->cx;
     Expr *f = NULL;
@@ -60,7 +59,8 @@ static Expr *factor(Lower *L, const Basis *b, Expr *n, DType t) {
     return f ? e_mul(c, f, w) : w;
 }
 
-/* nin inputs (of `parts` numbers each) to nout outputs; use_matrix false: positions are not affine.
+/* Makes the basis from nin inputs (of `parts` numbers each) to nout outputs. use_matrix false:
+ * positions are not affine.
  */
 static void basis_make(Lower *L, Basis *b, Expr *nin, Expr *parts, Expr *nout, bool use_matrix) {
     Cx *c = L->cx;
@@ -93,11 +93,11 @@ static Expr *basis_at(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Expr
     return f ? e_mul(c, e, f) : e;
 }
 
-/* ---- DFT --------------------------------------------------------------------------------------
- */
+/* ---- DFT ------------------------------------------------------------------------------------- */
 
-/* The transform of x along `axis` (negative: from the end), cut or extended to `size` (NULL: as
- * long as it is). Of a real signal onesided gives half, and takes half for the inverse. */
+/* The transform of x along `axis` (negative: from the end), truncated or zero-padded to `size`
+ * (NULL: its length). onesided: returns half the spectrum of a real signal; the inverse takes
+ * half. */
 static Tensor *transform(Lower *L, Tensor *x, Expr *axis, Expr *size, bool inverse, bool onesided) {
     Cx *c = L->cx;
     int r = x->rank - 1, nred = 0; /* r: the axis of real and imaginary part */
@@ -111,7 +111,7 @@ static Tensor *transform(Lower *L, Tensor *x, Expr *axis, Expr *size, bool inver
           "the last axis must hold a real and optionally an imaginary part (its size is %s)",
           said(L, parts));
 
-    /* the axis may be known at run time only: then lengths and indices select among the axes */
+    /* the axis may be known only at run time: then lengths and indices select among the axes */
     Expr *asked = axis;
     axis = e_sel(c, e_lt(c, axis, zero), e_addi(c, axis, x->rank), axis);
     if (!e_is_int(axis, &known)) axis = let(L, "axis", axis, INT64_MIN);
@@ -155,7 +155,7 @@ void lower_DFT(Lower *L) {
     out(L, 0, transform(L, in(L, 0), axis, size, inverse, onesided));
 }
 
-/* The first half of the spectrum of the last axis, complex parts in a new last axis; and back. */
+/* The first half of the spectrum of the last axis, with the complex parts in a new last axis. */
 void lower_Rfft(Lower *L) {
     Tensor *x = in(L, 0);
     if (x->rank < 1) fail(L, "the input is a scalar");
@@ -179,7 +179,7 @@ void lower_STFT(Lower *L) {
     Expr *dim[4], *idx[3], *one = e_int(c, 1);
     Axis *red[2];
     int nred = 0;
-    if (x->rank == 2) x = t_unsqueeze(L, x, 2); /* as exporters write it */
+    if (x->rank == 2) x = t_unsqueeze(L, x, 2); /* a form that exporters write */
     if (x->rank != 3) fail(L, "the signal has rank %d, not 3 or 2", x->rank);
     if (window && window->rank != 1) fail(L, "the window has rank %d, not 1", window->rank);
     Expr *step = uni_i64(L, in(L, 1), 0), *parts = x->dim[2];
@@ -214,8 +214,7 @@ void lower_STFT(Lower *L) {
     out(L, 0, te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e))));
 }
 
-/* ---- tables -----------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static DType output_datatype(Lower *L) {
     int64_t t = attr_i(L, "output_datatype", DT_F32);

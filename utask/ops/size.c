@@ -1,4 +1,4 @@
-/* size.c: see size.h. */
+/* size.c: sizes, axes and clamps from data, as size.h describes. */
 #include "utask/ops/size.h"
 
 #include "utask/lower_internal.h"
@@ -224,10 +224,6 @@ Expr *better_dim(Expr *a, Expr *b) {
     if (a == b || dim_const(a, &v)) return a;
     if (dim_const(b, &v)) return b;
     return a->id < b->id ? a : b;
-}
-
-void all_axes(Lower *L, Tensor *t, Expr **idx) {
-    for (int i = 0; i < t->rank; i++) idx[i] = ax(L, t, i);
 }
 
 Expr *divided_dim(Lower *L, Expr *dim, Expr *k, const char *what) {

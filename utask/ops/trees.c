@@ -24,7 +24,7 @@ static void give_weight(const Forest *f, Aggregate a, int leaf, int64_t target, 
         *to += w;
 }
 
-/* Scores of a forest as the aggregate says; a target without any weight has 0. */
+/* Scores of a forest with the given aggregate; a target without any weight has 0. */
 static Tensor *aggregated(Lower *L, Forest *f, Aggregate a, Tensor *x) {
     Cx *c = L->cx;
     Tensor *s = forest_scores(L, f, reduce_of(a), x);
@@ -37,7 +37,7 @@ static Tensor *aggregated(Lower *L, Forest *f, Aggregate a, Tensor *x) {
 }
 
 /* ---- the form of opsets 1 and 3 -------------------------------------------------------------- */
-/* Nodes by (tree, node) pairs, in whatever order. */
+/* Nodes given by (tree, node) pairs, in any order. */
 typedef struct Listed {
     int64_t n;
     const int64_t *tree, *node;
@@ -49,7 +49,7 @@ static int compare(const Listed *l, int64_t tree, int64_t node, int i) {
     return node < l->node[i] ? -1 : node > l->node[i];
 }
 
-/* By merging: stable, and no comparison function needs to know more than the pairs. */
+/* A merge sort: it is stable and needs no context besides the pairs. */
 static void sort_pairs(Lower *L, Listed *l) {
     int n = (int)l->n, *from = NEWN(L->a, int, n + 1), *to = NEWN(L->a, int, n + 1);
     for (int i = 0; i < n; i++) from[i] = i;
@@ -84,7 +84,7 @@ static int find_node(Lower *L, const Listed *l, int64_t tree, int64_t node, cons
         else
             lo = m + 1;
     }
-    fail(L, "%s names node %lld of tree %lld, which there is not", what, (long long)node,
+    fail(L, "%s names node %lld of tree %lld, which does not exist", what, (long long)node,
          (long long)tree);
 }
 
@@ -97,7 +97,7 @@ static Ask ask_of(Lower *L, const char *mode) {
     fail(L, "nodes_modes has '%.100s'", mode);
 }
 
-/* The root of each tree: the first node that no other one leads to. */
+/* Finds the root of each tree: the first node that no other node leads to. */
 static void find_roots(Lower *L, Forest *f, const Listed *l, const bool *below) {
     for (int64_t i = 0; i < l->n;) {
         int64_t tree = l->tree[l->sorted[i]];
@@ -150,7 +150,8 @@ static Listed listed_nodes(Lower *L, Forest *f) {
     return l;
 }
 
-/* Weights of leaves; prefix: "target" or "class". seen[k]: target k has one; *negative: some are.
+/* Reads the weights of leaves; prefix: "target" or "class". seen[k]: target k has one. *negative:
+ * some are negative.
  */
 static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *prefix, Aggregate a,
                            bool *seen, bool *negative) {
@@ -163,15 +164,15 @@ static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *pre
     for (int64_t i = 0; i < n; i++) {
         int k = find_node(L, l, tree[i], node[i], arena_printf(L->a, "%s_nodeids", prefix));
         if (id[i] < 0 || id[i] >= f->ntarget)
-            fail(L, "%s_ids has %lld, there are %d", prefix, (long long)id[i], f->ntarget);
+            fail(L, "%s_ids has %lld, which is not one of %d", prefix, (long long)id[i],
+                 f->ntarget);
         seen[id[i]] = true;
         *negative |= w[i] < 0;
         if (f->node.p[k].leaf >= 0) give_weight(f, a, f->node.p[k].leaf, id[i], w[i]);
     }
 }
 
-/* float64 for features that are, else float32: in which questions are asked and weights are added.
- */
+/* The type for tests and for sums of weights: float64 for float64 features, else float32. */
 static DType forest_type(const Tensor *x) { return x->dtype == DT_F64 ? DT_F64 : DT_F32; }
 
 static Tensor *with_base(Lower *L, const Forest *f, Tensor *s) {
@@ -184,10 +185,9 @@ static Tensor *with_base(Lower *L, const Forest *f, Tensor *s) {
 }
 
 void lower_TreeEnsembleRegressor(Lower *L) {
-    static const char *const name[] = {"AVERAGE", "SUM", "MIN", "MAX"};
-    const char *how = attr_s(L, "aggregate_function", "SUM");
-    Aggregate a = AGG_AVERAGE;
-    while (a < AGG_MAX && strcmp(name[a], how)) a++;
+    static const char *const name[] = {"SUM", "AVERAGE", "MIN", "MAX"};
+    static const Aggregate way[] = {AGG_SUM, AGG_AVERAGE, AGG_MIN, AGG_MAX};
+    Aggregate a = way[attr_choice(L, "aggregate_function", COUNT(name), name)];
     Tensor *x = feature_rows(L, 0);
     Forest f = {.t = forest_type(x)};
     Listed l = listed_nodes(L, &f);
@@ -195,24 +195,17 @@ void lower_TreeEnsembleRegressor(Lower *L) {
     bool *seen = NEWN(L->a, bool, f.ntarget), negative = false;
     listed_weights(L, &f, &l, "target", a, seen, &negative);
     Tensor *s = with_base(L, &f, aggregated(L, &f, a, x));
-    Post post = post_attr(L);
-    /* One score alone is transformed by PROBIT only. */
-    if (f.ntarget > 1 || post == POST_PROBIT) s = post_scores(L, post, s);
-    out(L, 0, t_cast(L, DT_F32, s));
+    out(L, 0, t_cast(L, DT_F32, post_targets(L, post_attr(L), s, f.ntarget)));
 }
 
 /* ---- the classifier -------------------------------------------------------------------------- */
-/* Two classes, and weights of one alone: the second one's label where score s [rows] is above 0, or
- * above 0.5 where all weights are probabilities. */
+/* For two classes with weights of only one: the second label if score s [rows] is above 0, or above
+ * 0.5 if all weights are probabilities. */
 static void label_by(Lower *L, Tensor *s, bool negative, const int64_t *label) {
-    Cx *c = L->cx;
-    Tensor *k = te_begin(L, DT_I64, 1, s->dim);
-    Expr *row = ax(L, k, 0), *half = e_num(c, s->dtype, negative ? 0 : 0.5);
-    k = te_end(L, k, e_cast(c, DT_I64, e_lt(c, half, ld(L, s, &row))));
-    out(L, 0, labels_at(L, label, 2, k));
+    out(L, 0, labels_above(L, label, s, negative ? 0 : 0.5));
 }
 
-/* Of two classes only the first one has weights: they are of a single score. */
+/* Whether, of two classes, only the first has weights; they belong to a single score. */
 static bool first_alone(Lower *L, int64_t nclass, int64_t nbase) {
     int n;
     const int64_t *id = attr_ints(L, "class_ids", &n);
@@ -264,15 +257,15 @@ static const double *attr_tensor(Lower *L, const char *name, int64_t *n, DType *
     return v;
 }
 
-/* The node numbers of a child: a node, or behind all nodes a leaf. */
+/* The node number of a child: a node, or a leaf, numbered after all nodes. */
 static int child_of(Lower *L, int64_t id, int64_t is_leaf, int nnode, int nleaf) {
     if (id < 0 || id >= (is_leaf ? nleaf : nnode))
-        fail(L, "a child is %s %lld, there are %d", is_leaf ? "leaf" : "node", (long long)id,
-             is_leaf ? nleaf : nnode);
+        fail(L, "a child is %s %lld, which is not one of %d", is_leaf ? "leaf" : "node",
+             (long long)id, is_leaf ? nleaf : nnode);
     return (int)id + (is_leaf ? nnode : 0);
 }
 
-/* Values of the next set: up to a NaN. */
+/* The number of values in the next set, which ends with a NaN. */
 static int next_set(const double *v, int64_t n, int64_t *at) {
     int64_t begin = *at;
     while (*at < n && !isnan(v[*at])) ++*at;
@@ -306,7 +299,7 @@ static void packed_nodes(Lower *L, Forest *f, int nleaf) {
         const double *v = &split[i];
         int nv = 1;
         if (ask == ASK_MEMBER) {
-            if (at >= nmember) fail(L, "membership_values has less sets than there are nodes");
+            if (at >= nmember) fail(L, "membership_values has fewer sets than the nodes need");
             v = &member[at];
             nv = next_set(member, nmember, &at);
         }
@@ -327,22 +320,16 @@ void lower_TreeEnsemble(Lower *L) {
     int64_t how = attr_i(L, "aggregate_function", 1), post = attr_i(L, "post_transform", 0), nleaf;
     DType t;
     const double *w = attr_tensor(L, "leaf_weights", &nleaf, &t);
-    if (how < AGG_AVERAGE || how > AGG_MAX) fail(L, "aggregate_function is %lld", (long long)how);
-    if (post < POST_NONE || post > POST_PROBIT) fail(L, "post_transform is %lld", (long long)post);
     if (nleaf > INT32_MAX / 4) unsupported(L, "%lld leaves", (long long)nleaf);
     const int64_t *target = attr_ints_of(L, "leaf_targetids", nleaf);
     packed_nodes(L, &f, (int)nleaf);
     forest_weights(L, &f, attr_i(L, "n_targets", 1), absent_of((Aggregate)how));
     for (int i = 0; i < nleaf; i++) {
         if (target[i] < 0 || target[i] >= f.ntarget)
-            fail(L, "leaf_targetids has %lld, there are %d", (long long)target[i], f.ntarget);
+            fail(L, "leaf_targetids has %lld, which is not one of %d", (long long)target[i],
+                 f.ntarget);
         give_weight(&f, (Aggregate)how, i, target[i], w[i]);
     }
     Tensor *s = aggregated(L, &f, (Aggregate)how, x);
-    if (f.ntarget > 1 || post == POST_PROBIT) {
-        static const Post form[] = {POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO,
-                                    POST_PROBIT};
-        s = post_scores(L, form[post], s);
-    }
-    out(L, 0, t_cast(L, x->dtype, s));
+    out(L, 0, t_cast(L, x->dtype, post_targets(L, (Post)post, s, f.ntarget)));
 }

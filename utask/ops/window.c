@@ -55,12 +55,8 @@ void window_ints(Lower *L, const char *name, int n, int64_t dflt, int64_t min, i
 }
 
 static AutoPad auto_pad(Lower *L) {
-    const char *s = attr_s(L, "auto_pad", "NOTSET");
-    if (!strcmp(s, "NOTSET") || !*s) return PAD_NOTSET;
-    if (!strcmp(s, "VALID")) return PAD_VALID;
-    if (!strcmp(s, "SAME_UPPER")) return PAD_SAME_UPPER;
-    if (!strcmp(s, "SAME_LOWER")) return PAD_SAME_LOWER;
-    fail(L, "attribute auto_pad is '%s'", s);
+    static const char *const names[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"};
+    return (AutoPad)attr_choice(L, "auto_pad", COUNT(names), names);
 }
 
 void window_read(Lower *L, Window *w, int n, Expr *const *in, Expr *const *k) {
@@ -104,7 +100,7 @@ void window_place(Lower *L, Window *w, bool ceil_mode) {
         check_le(L, e_int(c, 0), room,
                  "the window is larger than the padded input on spatial axis %d", i);
         w->out[i] = e_addi(c, win_fdiv(L, room, s), 1);
-        if (ceil_mode) { /* no window starts in the end padding */
+        if (ceil_mode) { /* no window may start in the end padding */
             Expr *last = win_fdiv(L, e_addi(c, e_add(c, w->in[i], w->lo[i]), -1), s);
             w->out[i] = e_addi(c, e_min(c, win_cdiv(L, room, s), last), 1);
         }
@@ -118,7 +114,7 @@ bool window_overhangs(Lower *L, const Window *w, int i) {
     Expr *over = e_sub(c, e_sub(c, end, w->lo[i]), w->in[i]);
     if (!e_is_ival(w->lo[i], 0)) return true;
     if (e_range(over, &lo, &hi) && hi <= 0) return false;
-    /* floor((in - span) / s) * s + span <= in, which ranges alone cannot show */
+    /* floor((in - span) / s) * s + span <= in, which ranges alone cannot prove */
     Expr *fit = e_addi(c, win_fdiv(L, e_sub(c, w->in[i], w->span[i]), w->stride[i]), 1);
     return w->out[i] != fit;
 }

@@ -1,5 +1,5 @@
-/* window.h: what convolution, pooling, resizing and signal operators share: the geometry of sliding
- * windows, and tables. */
+/* window.h: sliding windows and tables, shared by convolution, pooling, resizing and signal
+ * operators. */
 #ifndef BRAID_WINDOW_H
 #define BRAID_WINDOW_H
 
@@ -7,8 +7,8 @@
 
 typedef enum { PAD_NOTSET, PAD_VALID, PAD_SAME_UPPER, PAD_SAME_LOWER } AutoPad;
 
-/* Spatial axis i: windows of k[i] elements `dil` apart start every `stride` elements of the input
- * with lo[i] elements in front of it and hi[i] behind. */
+/* Spatial axis i: windows of k[i] elements, `dil` apart, start every `stride` elements of the
+ * input, which is padded by lo[i] elements before and hi[i] after. */
 typedef struct Window {
     int n;
     AutoPad mode;
@@ -22,11 +22,12 @@ typedef struct Window {
 
 /* Reads strides, dilations, pads and auto_pad for n spatial axes; lo and hi are those of `pads`. */
 void window_read(Lower *L, Window *w, int n, Expr *const *in, Expr *const *k);
-/* Fills lo, hi under auto_pad, and out; windows that do not fit fail or are checked at run time. */
+/* Fills lo and hi for auto_pad, and out. Windows that do not fit `fail`, or are checked at run
+ * time. */
 void window_place(Lower *L, Window *w, bool ceil_mode);
 /* Splits a total padding by w->mode. */
 void window_split(Lower *L, Window *w, int i, Expr *total);
-/* Some window reaches outside of the input of axis i. */
+/* Whether some window reaches outside of the input on axis i. */
 bool window_overhangs(Lower *L, const Window *w, int i);
 /* Attribute of n integers in [min, max], dflt when absent. */
 void window_ints(Lower *L, const char *name, int n, int64_t dflt, int64_t min, int64_t *v);
@@ -35,8 +36,8 @@ void window_ints(Lower *L, const char *name, int n, int64_t dflt, int64_t min, i
 Tensor *t_channels_first(Lower *L, Tensor *x);
 Tensor *t_channels_last(Lower *L, Tensor *x);
 
-/* te_end for a table of positions or weights: a constant where its values are known, also when
- * nothing is loaded (te_end leaves such tensors to be computed where they are used). */
+/* te_end for a table of positions or weights: a constant if its values are known, even if nothing
+ * is loaded (te_end leaves such tensors to be computed where they are used). */
 Tensor *table_end(Lower *L, Tensor *t, Expr *body);
 
 /* Arithmetic on int64 expressions. */

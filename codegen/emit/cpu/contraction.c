@@ -194,7 +194,7 @@ static void epilogue(Group *g, const Contraction *k) {
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
     bool plain = !k->others; /* others need loops of their own inside the lane loop */
     for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
-    if (plain) fn_line(f, "%s", g->em->target->simd);
+    if (plain) fn_line(f, "BK_SIMD");
     group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi");
     fn_close(f, mark);
     fn_line(f, "}");

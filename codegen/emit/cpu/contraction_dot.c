@@ -49,7 +49,7 @@ static void add_across(Sb *b, Arena *a, int vec) {
 static void call_product(Group *g, const Contraction *k, const Product *p) {
     Emit *em = g->em;
     Cx *c = em->c;
-    const int vec = em->vec;
+    const int vec = g->k->lanes;
     const Axis *r = k->raxis[p->set][0];
     Micro u = micro_new(g, k, p->set);
     Sb *b = &u.body;
@@ -65,7 +65,7 @@ static void call_product(Group *g, const Contraction *k, const Product *p) {
                *sy = micro_value(&u, e_coef(c, p->sca_flat, k->v));
     const char *n = micro_value(&u, r->extent);
     bool whole = size >= 0 && size % vec == 0;
-    sb_printf(b, "    %s\n    int64_t l = 0;\n", em->target->contract);
+    sb_puts(b, "    BK_CONTRACT\n    int64_t l = 0;\n");
     /* The last lanes again with some before them, where there are that many. */
     sb_printf(b, "    for (; l < lanes && lanes >= %d; l += %d) {\n", vec, vec);
     sb_printf(b, "        if (l + %d > lanes) l = lanes - %d;\n", vec, vec);

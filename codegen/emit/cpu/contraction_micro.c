@@ -104,7 +104,7 @@ static void parameters(Micro *u) {
 static void load_vector(Micro *u, int in, const char *name, const char *at, int v, bool ends) {
     if (u->tail && ends)
         sb_printf(&u->body, "%*sconst bk_vf %s = bk_loadn(%s, lanes - %d);\n", in, "", name, at,
-                  v * u->g->em->vec);
+                  v * u->g->k->lanes);
     else
         sb_printf(&u->body, "%*sconst bk_vf %s = bk_loadv(%s);\n", in, "", name, at);
 }
@@ -112,7 +112,7 @@ static void load_vector(Micro *u, int in, const char *name, const char *at, int 
 static void vectors(Micro *u, int in) {
     const Contraction *k = u->k;
     Arena *a = u->g->em->a;
-    int vec = u->g->em->vec;
+    int vec = u->g->k->lanes;
     for (int j = 0; j < u->nq; j++) {
         const Product *q = u->q[j];
         const char *off = q->packed ? "" : along(u, q->vec_flat);
@@ -135,7 +135,7 @@ static void panels(Micro *u, int in) {
         if (q->set != u->set) continue;
         for (int v = 0; u->rows == 1 && q->ahead && v < q->n * k->nv; v++)
             sb_printf(b, "%*s__builtin_prefetch(w%d + %d);\n", in, "", n,
-                      q->ahead + v * u->g->em->vec);
+                      q->ahead + v * u->g->k->lanes);
         for (int line = 0; u->rows > 1 && line < q->lines; line++)
             sb_printf(b, "%*s__builtin_prefetch(f%d, 0, 2);\n%*sf%d += by%d;\n", in, "", n, in, "",
                       n, n);
@@ -159,7 +159,7 @@ static void multiply_both(Micro *u, int in, int s, int m, const char *at) {
     Arena *a = u->g->em->a;
     for (int v = 0; v < u->k->nv; v++) {
         const char *x = arena_printf(a, "x%d_%d_%d", s, m, v);
-        load_vector(u, in, x, arena_printf(a, "a%d%s + %d", s, at, v * u->g->em->vec), v, true);
+        load_vector(u, in, x, arena_printf(a, "a%d%s + %d", s, at, v * u->g->k->lanes), v, true);
         for (int j = 0; j < u->nq; j++)
             if (u->sca_of[j] == s)
                 sb_printf(&u->body, "%*sc%d_%d_%d += v%d_%d * %s;\n", in, "", j, m, v, j, v, x);
@@ -189,7 +189,7 @@ void call_micro(Group *g, const Contraction *k, int set, int height, bool tail) 
     u.rows = height;
     u.tail = tail;
     parameters(&u);
-    sb_printf(b, "    %s\n", g->em->target->contract);
+    sb_puts(b, "    BK_CONTRACT\n");
     for (int j = 0; j < u.nq; j++)
         for (int m = 0; m < height; m++) {
             sb_puts(b, "    bk_vf");
@@ -207,7 +207,7 @@ void call_micro(Group *g, const Contraction *k, int set, int height, bool tail) 
     for (int j = 0; j < u.nq; j++)
         for (int m = 0; m < height; m++)
             for (int v = 0; v < k->nv; v++)
-                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j, m * k->vt + v * g->em->vec,
+                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j, m * k->vt + v * g->k->lanes,
                           j, m, v);
     fn_line(&g->f, "%s", micro_end(&u));
 }

@@ -27,7 +27,7 @@ static const char *value(Micro *u, Expr *e, bool literal) {
 void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const char *in,
                 const ConvWalk *w) {
     Emit *em = g->em;
-    int nv = k->nv, vec = em->vec;
+    int nv = k->nv, vec = g->k->lanes;
     bool literal = rows > 6;
     Micro u = {.g = g, .params = {.a = em->a}, .args = {.a = em->a}, .body = {.a = em->a}};
     Sb *b = &u.body;
@@ -35,7 +35,7 @@ void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const
             "float *restrict g, const float *restrict b, const float *restrict a, int64_t bs");
     sb_printf(&u.args, "%s, %s, %s, %lld", out, in, w->at, (long long)w->stream);
     const char *row = rows > 1 ? value(&u, w->row, literal) : "0";
-    sb_printf(b, "    %s\n    bk_vf", em->target->contract);
+    sb_puts(b, "    BK_CONTRACT\n    bk_vf");
     for (int m = 0; m < rows; m++)
         for (int v = 0; v < nv; v++) sb_printf(b, "%s c%d_%d = {0}", m + v ? "," : "", m, v);
     sb_puts(b, ";\n");
@@ -88,7 +88,7 @@ static ConvWalk walk_of(Group *g, const Convolution *k, const ConvSum *s) {
     ConvWalk w = {.levels = s->n - s->cut,
                   .partial = k->kept,
                   .row = e_coef(c, s->sca_flat, k->m),
-                  .stream = s->length * g->em->vec};
+                  .stream = s->length * g->k->lanes};
     Expr *zero[CONV_REDUCE];
     for (int i = 0; i < w.levels; i++) {
         zero[i] = e_int(c, 0);
@@ -126,7 +126,7 @@ void conv_epilogue(Group *g, const Convolution *k) {
     for (int i = 0; i < (one ? 1 : 2); i++) {
         if (!one) fn_line(f, i ? "} else {" : "if (lanes == %d) {", k->vt);
         int outer = fn_open(f);
-        if (plain) fn_line(f, "%s", g->em->target->simd);
+        if (plain) fn_line(f, "BK_SIMD");
         group_members_by_lane(g, k->v, "0", i == 0 ? arena_printf(f->a, "%d", lanes[0]) : "lanes");
         fn_close(f, outer);
     }
@@ -168,7 +168,7 @@ void conv_run(Group *g, const Convolution *k, int64_t even, const char *lo, cons
 
 void conv_fetch(Group *g, const Convolution *k, int64_t stream) {
     Fn *f = &g->f;
-    fn_line(f, "for (int64_t z = 0; z < share; z++, next += %d)", g->em->vec);
+    fn_line(f, "for (int64_t z = 0; z < share; z++, next += %d)", g->k->lanes);
     fn_line(f, "    for (int64_t v = 0; v < %d; v++) __builtin_prefetch(next + v * %lld, 0, 2);",
             k->nv, (long long)stream);
 }
@@ -203,7 +203,7 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
     }
     int range[2] = {from, to};
     conv_run(g, k, k->even, "mb", "me", to > from ? kernels : NULL, range);
-    if (!last) conv_fetch(g, k, k->s[from].length * g->em->vec);
+    if (!last) conv_fetch(g, k, k->s[from].length * g->k->lanes);
     if (last) {
         for (int i = 0; i < k->n; i++)
             fn_line(f, "const float *const sum%d = g%d%s;", i, i, k->kept ? " + at" : "");
@@ -223,7 +223,7 @@ static void reduction_blocks(Group *g, const Convolution *k, int i) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
     const ConvSum *s = &k->s[i];
-    int indent = f->indent, mark = f->bound.n, vec = g->em->vec;
+    int indent = f->indent, mark = f->bound.n, vec = g->k->lanes;
     int64_t inner = 1;
     fn_line(f, "const float *part = w%d;", i);
     fn_line(f, "int more = 0;");
@@ -296,8 +296,8 @@ void group_convolution(Group *g) {
             vsplit ? "to" : fn_expr(f, k->v->extent), k->vt);
     if (k->nlane <= k->vt && !vsplit) fn_line(f, "(void)lanes;");
     for (int i = 0; i < k->n; i++)
-        fn_line(f, "const float *const w%d = %s + v0 / %d * %lld;", i, weights[i], em->vec,
-                (long long)(k->s[i].length * em->vec));
+        fn_line(f, "const float *const w%d = %s + v0 / %d * %lld;", i, weights[i], g->k->lanes,
+                (long long)(k->s[i].length * g->k->lanes));
     if (k->kept) {
         fn_line(f, "int64_t at;");
         fn_line(f, "const int64_t tiles = (me - mb + %d) / %d%s;", k->rows - 1, k->rows,

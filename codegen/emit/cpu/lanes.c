@@ -12,7 +12,7 @@ static const char *accumulator(Group *g, Expr *e) {
 static void step(Group *g, const LanesKernel *k, int i, Expr *body) {
     Fn *f = &g->f;
     fn_hoist(f, body, 1, &k->v);
-    fn_line(f, "%s", g->em->target->simd);
+    fn_line(f, "BK_SIMD");
     fn_line(f, "for (int64_t l = 0; l < lanes; l++) {");
     int mark = fn_open(f);
     fn_line(f, "const int64_t iv = v0 + l;");
@@ -75,7 +75,7 @@ void group_lanes(Group *g) {
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
     bool plain = true;
     for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
-    if (plain) fn_line(f, "%s", em->target->simd);
+    if (plain) fn_line(f, "BK_SIMD");
     fn_line(f, "for (int64_t l = 0; l < lanes; l++) {");
     fn_open(f);
     fn_line(f, "const int64_t iv = v0 + l;");

@@ -28,7 +28,7 @@ static void products(Group *g, int rows, const void *user) {
                      .count = {e_int(c, w->channels)},
                      .stride = {e_int(c, 1)},
                      .row = e_int(c, w->channels),
-                     .stream = w->channels * em->vec};
+                     .stream = w->channels * g->k->lanes};
     if (w->far) {
         walk.at = arena_printf(em->a, "elements + pos * %lld + q", (long long)w->channels);
         conv_micro(g, k, rows, arena_printf(em->a, "sums + pos * %d", k->vt), "part", &walk);
@@ -39,7 +39,7 @@ static void products(Group *g, int rows, const void *user) {
     conv_micro(g, k, rows,
                arena_printf(em->a, "sums + i * %lld + pos * %d", (long long)w->sum_step, k->vt),
                arena_printf(em->a, "weights + (i * %lld + v0 / %d) * %lld",
-                            (long long)conv_vectors(k), em->vec, (long long)walk.stream),
+                            (long long)conv_vectors(k), g->k->lanes, (long long)walk.stream),
                &walk);
 }
 
@@ -99,7 +99,7 @@ static void far_block(Group *g, const Winograd *w, Range r, const char *steps) {
     const Convolution *k = &w->k;
     Fn *f = &g->f;
     Arena *a = g->em->a;
-    int vec = g->em->vec;
+    int vec = g->k->lanes;
     long long stream = w->channels * vec, vectors = conv_vectors(k);
     const char *four =
         arena_printf(a, "four + (v0 - %s) * %lld", r[2][0], (long long)(4 * w->tiles));

@@ -1,7 +1,6 @@
 /* dots_micro.c: the text of what a block of threads does with the operands of sums of
  * products. */
 #include "codegen/emit/gpu/dots.h"
-#include "scheduler/cost/decide.h"
 
 static int threads_of(const Group *g) { return g->em->p->schedule->device->threads; }
 static int pitch_of(const DotsPart *q) { return (int)dots_pitch(q, q->chunk); }

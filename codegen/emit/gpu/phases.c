@@ -17,14 +17,6 @@ void phases_begin(Tree *x) {
     x->f.indent = 2;
 }
 
-void phases_check(const Tree *x, const Tensor *t, const Sym *s) {
-    const PhasePlan *plan = x->em->p->phases;
-    if (!plan) return;
-    const PhaseSpan *span = t ? &plan->tensor[t->id] : &plan->sym[s->id];
-    const int phase = x->em->phases->text.n;
-    ASSERT(span->begin <= phase && phase < span->end);
-}
-
 static void end_phase(Tree *x) {
     Emit *em = x->em;
     const char *text = x->f.out->n ? x->f.out->p : "";

@@ -4,7 +4,6 @@
  * A pointer leads to the unit's own part in any case, on chip or not. The functions that read
  * through it begin with a block barrier. */
 #include "codegen/emit/emit.h"
-#include "scheduler/cost/decide.h"
 
 const char *unit_cluster(const Emit *em, int first, const char *is) {
     return arena_printf(em->a, "unit / BK_CLUSTER %s %d %% (nunit / BK_CLUSTER)", is,

@@ -1,5 +1,5 @@
-"""Braid and its peers on a GPU, one module each, in the form that peers/ has.
+"""Braid and its peers on a GPU, one module each, with the interface of peers/.
 
-They are the programs of peers/ on the GPU and, in graphs.py, with CUDA graphs; `--device cpu` runs the
-same on the CPU. Forms' names begin with the column of the table that they belong to (table.COLUMNS).
+They are the programs of peers/ on the GPU, and in graphs.py with CUDA graphs; `--device cpu` runs
+them on the CPU. The name of a form begins with its column of the table (table.COLUMNS).
 """

@@ -1,4 +1,4 @@
-"""Braid: the compiled library on tensors in the device's memory, on the stream with the clock's events."""
+"""Braid: the compiled library on tensors in device memory, on the stream that has the clock's events."""
 import braid_api
 import device
 

@@ -1,8 +1,8 @@
 """PyTorch with CUDA graphs.
 
-Where the control flow is known beforehand, the whole run is one graph. Where data decides, each step or
-block is a graph, and the host, to which it leaves what is to be known, waits and decides which is next.
-Inputs stay where they are from run to run, so that no graph has to copy them.
+If the control flow is known beforehand, the whole run is one graph. If it depends on data, each step or
+block is a graph that leaves the condition on the host; the host waits for it and chooses the next graph.
+Inputs stay at the same place in all runs, so that no graph has to copy them.
 """
 import torch
 
@@ -16,7 +16,7 @@ def plain(f):
 
 
 def whole(make):
-    """One graph of the program that make(work) gives."""
+    """One graph of the program that make(work) returns."""
     def build(work):
         forward, replay = make(work), None
 
@@ -29,7 +29,7 @@ def whole(make):
 
 
 class Told:
-    """What the device tells the host."""
+    """A value that the device leaves on the host."""
 
     def __init__(self, like):
         self.values = device.here.pinned(like)
@@ -43,7 +43,7 @@ class Told:
 
 
 class Program:
-    """`make` prepares the graphs when the inputs are there; all state is where it was then."""
+    """`make` prepares the graphs once the inputs exist; all state then stays at its place."""
     made = False
 
     def __init__(self, work, wrap):
@@ -154,7 +154,7 @@ class Rnnt(Program):
 
 
 class BlockDrop(Program):
-    """A block writes over its input, or, where the size changes, to where the next stage works."""
+    """A block works in place, or, if the size changes, writes to the memory of the next stage."""
 
     def make(self, x, probs=None):
         captured, wrap = device.here.captured, self.wrap
@@ -234,7 +234,7 @@ class SkipNet(Program):
         self.state = h, c
 
     def arms(self, stage, at, to, h, c, m):
-        """What a stage does when it is skipped, and when not."""
+        """The functions of a stage that is skipped, and of one that runs."""
         layer, gate = self.wrap(stage.layer), self.wrap(stage.gate)
 
         def decide():

@@ -1,4 +1,4 @@
-"""JAX: jit on the GPU. Runs are enqueued on streams of its own, which no event of another's is on."""
+"""JAX: jit on the GPU. It enqueues runs on its own streams, where no events of others can be recorded."""
 import os
 
 import device

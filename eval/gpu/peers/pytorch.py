@@ -1,4 +1,4 @@
-"""PyTorch: eager, in CUDA graphs, torch.compile inside CUDA graphs, torch.compile that makes its own, cuDNN.
+"""PyTorch: eager, in CUDA graphs, torch.compile in CUDA graphs, torch.compile with its own graphs, cuDNN.
 
 The programs are those of peers/ and of graphs.py.
 """
@@ -21,13 +21,13 @@ def version():
 
 
 def static(eager, compiled):
-    """Forms of what has the same control flow for all inputs."""
+    """The forms of a program whose control flow is the same for all inputs."""
     return {"eager": eager, "CUDA graph": whole(eager), "torch.compile": whole(compiled),
             TUNED: whole(compiled)}
 
 
 def dynamic(kind):
-    """Forms of what has not."""
+    """The forms of a program whose control flow depends on its inputs."""
     def compiled(work):
         return PROGRAMS[kind](work, base.loops.compiled)
     return {"eager": base.FORMS[kind]["eager"],

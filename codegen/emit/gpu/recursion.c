@@ -1,4 +1,4 @@
-/* emit_stack.c: recursion where there is no machine stack to speak of: the simulated stack.
+/* recursion.c: recursion where there is no machine stack to speak of: the simulated stack.
  *
  * The functions of one recursion become one function of the target. A call saves what the caller's
  * activation keeps as a record of the stack, sets the callee's parameters and jumps to its label;
@@ -77,8 +77,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     fn_line(f, "const record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "BK_LOAD%d(kept);", own->id);
     fn_line(f, "depth -= %d;", 1 + own->inside);
-    if (g->lends)
-        fn_line(f, "top = kept->top;"); /* else the callee's memory stays in use */
+    if (g->lends) fn_line(f, "top = kept->top;"); /* else the callee's memory stays in use */
     for (int i = 0; i < g->nout; i++)
         if (!g->room[i]) fn_line(f, "%s = %s;", f->tensor(f, s->call.out[i]), call_result(x, g, i));
     for (int i = 0; i < g->nret; i++)
@@ -202,7 +201,7 @@ static void put_results(Tree *x, const Func *g, Sb *declare, Sb *give) {
     }
 }
 
-Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
+Captured *emit_stack(Tree *x, Stmt *s) {
     Emit *em = x->em;
     Captured *c = NEW(em->a, Captured);
     c->id = s->call.func[0]->id;
@@ -233,7 +232,7 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
             "/* A recursion: calls are jumps, what activations keep are records of a stack. */\n");
     sb_printf(&out,
               "%s %s(bk_ctx *k, int unit, int nunit, int64_t depth, size_t *end, captured%d *outer",
-              em->target->recursive, name, c->id);
+              em->target->recursive, call_name(x, entry), c->id);
     for (int i = 0; i < n; i++)
         if (s->call.func[i] == entry) put_parameters(&in[i], entry, &out, true);
     sb_printf(&out, ") {\n    int st = BK_OK, label = %d;\n    int64_t level = 0;\n",
@@ -262,7 +261,7 @@ Captured *emit_stack(Tree *x, Stmt *s, const char *name) {
     sb_puts(&out, "        return BK_OK;\n    }\n    level--;\n    bk_block(); /* the record was "
                   "written by one thread */\n");
     sb_printf(&out, "    label = *(const int *)BK_RECORD%d(level);\n    goto run;\n}\n\n", k.id);
-    sb_puts(em->text, out.p);
+    sb_puts(&em->functions, out.p);
     sb_free(&cases);
     sb_free(&out);
     sb_free(&give);

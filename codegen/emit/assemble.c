@@ -1,0 +1,127 @@
+/* assemble.c: the parts of a program's text that every family puts together in its own way:
+ * numbers, pasted texts, constants, the kernel, tables of inputs and outputs. */
+#include "codegen/emit/emit.h"
+#include "codegen/text/embed.h"
+
+void put_string(Sb *s, const char *text) {
+    sb_puts(s, "\"");
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            sb_printf(s, "\\%c", *p);
+        else if (*p < 32 || *p > 126 || *p == '?')
+            sb_printf(s, "\\%03o", *p);
+        else
+            sb_write(s, (const char *)p, 1);
+    }
+    sb_puts(s, "\"");
+}
+
+void put_define(Sb *s, const char *name, long long value) {
+    sb_printf(s, "#define %s %lld\n", name, value);
+}
+
+void put_embedded(Sb *s, const char *const *name) {
+    for (; *name; name++) sb_puts(s, embedded_text(*name));
+}
+
+static void io_table(Sb *s, const char *name, int n, const Io *io) {
+    sb_printf(s, "static const braid_io_v1 %s[%d] = {\n", name, n + 1);
+    for (int i = 0; i < n; i++) {
+        const Io *o = &io[i];
+        const Tensor *t = o->t;
+        int kind = o->kind == VT_TENSOR ? 0 : o->kind == VT_SEQUENCE ? 1 : o->opt_seq ? 3 : 2;
+        bool shaped = t && !t->blob && t->rank >= 0;
+        sb_puts(s, "    {");
+        put_string(s, o->name);
+        sb_printf(s, ", %d, %d, %d, {", kind, o->elem_dtype, shaped ? t->rank : -1);
+        for (int d = 0; d < MAX_RANK; d++) {
+            int64_t v = -1;
+            if (shaped && d < t->rank && !e_is_int(t->dim[d], &v)) v = -1;
+            sb_printf(s, "%s%lld", d ? ", " : "", (long long)v);
+        }
+        sb_puts(s, "}, {");
+        for (int d = 0; d < MAX_RANK; d++) {
+            const char *p = NULL;
+            if (shaped && d < t->rank && t->dim[d]->op == E_SYM && o->type &&
+                o->type->kind == VT_TENSOR && o->type->has_shape && d < o->type->rank)
+                p = o->type->param[d];
+            if (d) sb_puts(s, ", ");
+            if (p)
+                put_string(s, p);
+            else
+                sb_puts(s, "0");
+        }
+        sb_puts(s, "}},\n");
+    }
+    sb_puts(s, "    {0}};\n");
+}
+
+void put_weights(const Emit *em, Sb *out) {
+    const Sb *w = &em->weights;
+    if (!w->n) return;
+    if (w->n > WEIGHTS_INLINE) {
+        sb_printf(out, "#define BK_WEIGHTS_BYTES %zu\n", w->n);
+        sb_puts(out, embedded_text(w->n > WEIGHTS_MAPPED ? "cpu/weights_mapped.inc"
+                                                         : "cpu/weights.inc"));
+    } else {
+        sb_puts(out, "static const _Alignas(64) unsigned char bk_weights[] =");
+        for (size_t i = 0; i < w->n; i++) {
+            if (i % 32 == 0) sb_puts(out, i ? "\"\n    \"" : "\n    \"");
+            sb_printf(out, "\\%03o", (unsigned char)w->p[i]);
+        }
+        sb_puts(out, "\";\n");
+    }
+    if (em->consts.n) sb_puts(out, em->consts.p);
+}
+
+void put_kernel(const Emit *em, Sb *text, const char *name) {
+    if (em->functions.n) sb_puts(text, em->functions.p);
+    sb_printf(text, "%s %s(bk_ctx *k, int unit, int nunit%s) {\n    (void)nunit;\n",
+              em->target->main, name, em->phases ? ", int phase" : "");
+    sb_puts(text, em->body.p);
+    sb_puts(text, "}\n\n");
+}
+
+void put_tables(Emit *em, Sb *text) {
+    Program *p = em->p;
+    io_table(text, "bk_inputs", p->nin, p->in);
+    io_table(text, "bk_outputs", p->nout, p->out);
+    sb_printf(text, "static const char *const bk_sites[%d] = {\n", p->cx->site.n + 1);
+    for (int i = 0; i < p->cx->site.n; i++) {
+        sb_puts(text, "    ");
+        put_string(text, p->cx->site.p[i]);
+        sb_puts(text, ",\n");
+    }
+    sb_puts(text, "    0};\n#define BK_NAME ");
+    put_string(text, p->name ? p->name : "");
+    sb_puts(text, "\n");
+    put_define(text, "BK_NIN", p->nin);
+    put_define(text, "BK_NOUT", p->nout);
+    put_define(text, "BK_NSLOT", em->p->mem->nslot);
+    put_define(text, "BK_NSITE", p->cx->site.n);
+    if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
+    put_define(text, "BK_UNITS", p->schedule->team);
+    /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
+    if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
+#if BRAID_TINY
+    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n",
+              (long long)em->p->mem->arena);
+#else
+    sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n",
+              (long long)em->p->mem->arena + 4096 + (long long)em->p->mem->frames * 64);
+#endif
+}
+
+void put_unit(Emit *em, const char *const *preludes, const char *const *entry, Texts *to) {
+    Sb *text = &to->text;
+    sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(em, em->p->name),
+              em->p->schedule->device->name);
+    sb_puts(text, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n");
+    put_define(text, "BK_VEC", em->p->schedule->lanes);
+    sb_puts(text, embedded_text("braid_model.h"));
+    put_embedded(text, preludes);
+    put_weights(em, text);
+    put_kernel(em, text, "braid_kernel");
+    put_tables(em, text);
+    put_embedded(text, entry);
+}

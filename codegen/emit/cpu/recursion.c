@@ -1,0 +1,133 @@
+/* recursion.c: recursion where the C stack is its stack: a Func is a C function that calls itself.
+ * An activation's tensors of known size are one frame of the arena. */
+#include "codegen/emit/emit_tree.h"
+
+/* Those behind the context and, but for a unit that is alone, the units. */
+static const char *params(Tree *x, const Func *g) {
+    Fn *f = &x->f;
+    Sb s = {.a = x->em->a};
+    sb_printf(&s, "int64_t depth, size_t *end, captured%d *outer", x->captured->id);
+    for (int i = 0; i < g->nsym; i++)
+        sb_printf(&s, ", %s %s", c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]));
+    for (int i = 0; i < g->narg; i++)
+        sb_printf(&s, ", %s *%s", c_store(g->arg[i]->dtype), f->tensor(f, g->arg[i]));
+    for (int i = 0; i < g->nout; i++)
+        sb_printf(&s, ", %s *%s%s", c_store(g->out[i]->dtype), g->room[i] ? "" : "*",
+                  call_result(x, g, i));
+    for (int i = 0; i < g->nret; i++) sb_printf(&s, ", %s *y%d", c_type(g->ret[i]->dtype), i);
+    return s.p;
+}
+
+/* What a form of g (Func.parts) hands to their common text. */
+static const char *param_names(Tree *x, const Func *g) {
+    Fn *f = &x->f;
+    Sb s = {.a = x->em->a};
+    sb_puts(&s, "depth, end, outer");
+    for (int i = 0; i < g->nsym; i++) sb_printf(&s, ", %s", f->symbol(f, g->sym[i]));
+    for (int i = 0; i < g->narg; i++) sb_printf(&s, ", %s", f->tensor(f, g->arg[i]));
+    for (int i = 0; i < g->nout; i++) sb_printf(&s, ", %s", call_result(x, g, i));
+    for (int i = 0; i < g->nret; i++) sb_printf(&s, ", y%d", i);
+    return s.p;
+}
+
+/* Callees take no memory for results. */
+static bool all_room(const Func *g) {
+    for (int i = 0; i < g->start->call.nfunc; i++)
+        for (int k = 0; k < g->start->call.func[i]->nout; k++)
+            if (!g->start->call.func[i]->room[k]) return false;
+    return true;
+}
+
+/* The inside of function g, to *body, declarations first. What it captures is added to x->captured.
+ */
+static void func_body(Tree *x, const Func *g, Sb *body) {
+    Sb text = {.a = x->em->a};
+    Fn *f = &x->f;
+    x->f = tree_fn(x, &text);
+    emit_seq(x, g->body);
+    ASSERT(x->var.n == g->vars);
+    for (int i = 0; i < g->nret; i++) fn_line(f, "*y%d = %s;", i, tree_expr(x, g->ret[i]));
+    for (int i = 0; i < g->nout; i++)
+        if (!g->room[i]) fn_line(f, "*%s = %s;", call_result(x, g, i), f->tensor(f, g->out[i]));
+    if (g->parts && all_room(g))
+        fn_line(f, "if (!alone) *end = top;"); /* alone, nobody else may be using it */
+    else if (!g->lends)
+        fn_line(f, "*end = top;");
+    fn_line(f, "return BK_OK;");
+    x->f.out = body;
+    tree_print_vars(x, body);
+    if (x->decl.n) sb_puts(body, x->decl.p);
+    if (text.n) sb_puts(body, text.p);
+    sb_free(&text);
+    sb_free(&x->decl);
+}
+
+static void func_head(Tree *x, const Func *g, Sb *s) {
+    Emit *em = x->em;
+    sb_puts(s, "    int st;\n    size_t top = *end, low;\n");
+    if (em->p->mem->parts) sb_puts(s, "    const bk_span span = outer->span;\n    (void)span;\n");
+    sb_printf(s, "    if (depth > k->stack_depth && !bk_deeper(k, depth, %d)) return BK_FAULT;\n",
+              g->site);
+    if (g->frame) {
+        sb_printf(s, "    char *frame = bk_claim%s&top, %lld);\n", tree_arena(x),
+                  (long long)g->frame);
+        sb_printf(s, "    if (!frame) %s\n", want_else(x, g->start->path, "return BK_GROW;"));
+    }
+    sb_puts(s, "    low = top;\n    (void)st, (void)low;\n");
+    if (g->lends) sb_puts(s, "    if (top > outer->high) outer->high = top;\n");
+}
+
+/* The functions that hang on call s, before the function around it. */
+Captured *emit_functions(Tree *x, Stmt *s) {
+    Emit *em = x->em;
+    Captured *c = NEW(em->a, Captured);
+    c->id = s->call.func[0]->id;
+    int n = s->call.nfunc;
+    Sb *body = NEWN(em->a, Sb, n), out = {.a = em->a};
+    const char **param = NEWN(em->a, const char *, n), **names = NEWN(em->a, const char *, n);
+    /* Where units part, a function is there twice, for all units and for one that is alone: most
+     * activations are of the second form, which has nothing of the parting in its stack frame. */
+    bool two = s->call.func[0]->parts;
+    static const char *const form[2] = {"(bk_ctx *k, int unit, int nunit", "_alone(bk_ctx *k"};
+    for (int i = 0; i < n; i++) {
+        const Func *g = s->call.func[i];
+        Tree in = {.em = em, .level = LEVEL_TEAM, .decl = {.a = em->a}, .func = g, .captured = c};
+        body[i].a = em->a;
+        func_body(&in, g, &body[i]);
+        param[i] = params(&in, g);
+        names[i] = param_names(&in, g);
+    }
+    /* All is known that they capture. */
+    call_captured_type(x, c, &out);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < (two ? 2 : 1); k++)
+            sb_printf(&out, "%s %s%s, %s);\n", em->target->recursive, call_name(x, s->call.func[i]),
+                      form[k], param[i]);
+    for (int i = 0; i < n; i++) {
+        const Func *g = s->call.func[i];
+        size_t before = out.n;
+        sb_printf(&out, "/* function %s */\n", emit_comment(em, g->name));
+        if (two)
+            sb_printf(&out, "BK_INLINE int %s_both(const bool alone, %s, %s) {\n", call_name(x, g),
+                      form[0] + 1, param[i]);
+        else
+            sb_printf(&out, "%s %s%s, %s) {\n", em->target->recursive, call_name(x, g), form[0],
+                      param[i]);
+        func_head(x, g, &out);
+        call_captured(x, c, &out, true);
+        sb_puts(&out, body[i].p);
+        sb_puts(&out, "}\n\n");
+        for (int k = 0; k < 2 && two; k++)
+            sb_printf(&out, "%s %s%s, %s) {\n    return %s_both(%s, k, %s, %s);\n}\n\n",
+                      em->target->recursive, call_name(x, g), form[k], param[i], call_name(x, g),
+                      k ? "true" : "false", k ? "0, 1" : "unit, nunit", names[i]);
+        /* A variable takes more text than it can take stack, also the large ones of hand-written
+         * bodies. */
+        size_t bytes = (4096 + 4 * (out.n - before)) / (size_t)(g->inside + 1);
+        if (bytes > em->frame_bytes) em->frame_bytes = bytes;
+        sb_free(&body[i]);
+    }
+    sb_puts(&em->functions, out.p);
+    sb_free(&out);
+    return c;
+}

@@ -1,0 +1,24 @@
+/* target.c: processors: one text in C, whose loops over lanes are vectors; units are threads. */
+#include "codegen/emit/emit_tree.h"
+
+static const char *const preludes[] = {"cpu/ctx.inc", "c.inc",    "cpu/prelude.inc", "arena.inc",
+                                       "scalar.inc",  "draw.inc", "math.inc",        NULL};
+static const char *const entry[] = {"seed.inc",  "memory.inc",    "fault.inc",
+                                    "entry.inc", "cpu/entry.inc", NULL};
+
+static void put_program(Emit *em, Texts *to) { put_unit(em, preludes, entry, to); }
+
+const Target cpu_target = {
+    .function = "static void",
+    .outlined = "static __attribute__((noinline)) void",
+    .recursive = "static __attribute__((noinline)) int",
+    .kernel = "BK_KERNEL void",
+    .main = "static int",
+    .group = {[KERNEL_LOOPS] = group_loops,
+              [KERNEL_LANES] = group_lanes,
+              [KERNEL_CONTRACTION] = group_contraction,
+              [KERNEL_CONVOLUTION] = group_convolution,
+              [KERNEL_WINOGRAD] = group_winograd},
+    .recursion = emit_functions,
+    .program = put_program,
+};

@@ -1,0 +1,128 @@
+/* emit_loops.c: prints a group as loops over its domain.
+ *
+ * Axes that every access walks contiguously are collapsed into one; the last axis is the lane loop
+ * where there are lanes. Parts that do not depend on it are computed before it. */
+#include "codegen/emit/emit.h"
+
+/* ---- the lane loop --------------------------------------------------------------------------- */
+/* A condition as a range of the lane axis: what does not depend on it, and bounds. */
+typedef struct LaneCond {
+    Axis *x;
+    Expr *invariant;        /* bool */
+    Expr *low[4], *high[4]; /* low <= lane < high */
+    int nlow, nhigh;
+} LaneCond;
+
+static bool lane_bound(Cx *c, LaneCond *k, Expr *first, Expr *second, int64_t slack) {
+    /* second - first >= slack */
+    Expr *coef, *rest;
+    if (first->dtype != DT_I64 || !e_affine(c, e_sub(c, second, first), k->x, &coef, &rest) ||
+        e_uses_axis(rest, k->x))
+        return false;
+    if (e_is_ival(coef, 1) && k->nlow < 4)
+        k->low[k->nlow++] = e_sub(c, e_int(c, slack), rest);
+    else if (e_is_ival(coef, -1) && k->nhigh < 4)
+        k->high[k->nhigh++] = e_addi(c, rest, 1 - slack);
+    else
+        return false;
+    return true;
+}
+
+static bool lane_cond(Cx *c, LaneCond *k, Expr *e) {
+    if (!e_uses_axis(e, k->x)) {
+        k->invariant = e_and(c, k->invariant, e);
+        return true;
+    }
+    switch (e->op) {
+    case E_AND: return lane_cond(c, k, e->a[0]) && lane_cond(c, k, e->a[1]);
+    case E_LE: return lane_bound(c, k, e->a[0], e->a[1], 0);
+    case E_LT: return lane_bound(c, k, e->a[0], e->a[1], 1);
+    case E_EQ:
+        return lane_bound(c, k, e->a[0], e->a[1], 0) && lane_bound(c, k, e->a[1], e->a[0], 0);
+    default: return false;
+    }
+}
+
+/* Stores `value` of the only member for lanes [lo, hi). A choice by position becomes separate
+ * loops, so that padding and concatenation are plain copies. */
+static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int depth) {
+    Fn *f = &g->f;
+    Axis *x = g->k->axis[g->k->naxis - 1];
+    if (value->op == E_SELECT && depth < 4) {
+        LaneCond k = {.x = x, .invariant = e_bool(f->c, true)};
+        if (lane_cond(f->c, &k, value->a[0])) {
+            int id = f->ntemp++, inner = -1;
+            const char *a = arena_printf(f->a, "a%d", id), *b = arena_printf(f->a, "b%d", id);
+            uint8_t flags = k.invariant->flags;
+            for (int i = 0; i < k.nlow; i++) flags |= k.low[i]->flags;
+            for (int i = 0; i < k.nhigh; i++) flags |= k.high[i]->flags;
+            if (flags & (EF_LOAD | EF_GUARD)) { /* bounds that hold for these lanes only */
+                fn_line(f, "if (%s < %s) {", lo, hi);
+                inner = fn_open(f);
+            }
+            fn_hoist(f, k.invariant, 0, NULL);
+            const char *inv = fn_expr(f, k.invariant);
+            fn_line(f, "int64_t %s = %s, %s = %s;", a, lo, b, hi);
+            for (int i = 0; i < k.nlow; i++)
+                fn_line(f, "%s = bk_maxi(%s, %s);", a, a, fn_expr(f, k.low[i]));
+            for (int i = 0; i < k.nhigh; i++)
+                fn_line(f, "%s = bk_mini(%s, %s);", b, b, fn_expr(f, k.high[i]));
+            fn_line(f, "%s = %s ? bk_mini(%s, %s) : %s;", a, inv, a, hi, hi);
+            fn_line(f, "%s = bk_maxi(%s, %s);", b, a, b);
+            lane_loop(g, value->a[2], lo, a, depth + 1);
+            lane_loop(g, value->a[1], a, b, depth + 1);
+            lane_loop(g, value->a[2], b, hi, depth + 1);
+            if (inner >= 0) {
+                fn_close(f, inner);
+                fn_line(f, "}");
+            }
+            return;
+        }
+    }
+    int mark = f->bound.n;
+    fn_line(f, "if (%s < %s) {", lo,
+            hi); /* what is computed before the loop may be valid inside only */
+    fn_open(f);
+    fn_hoist(f, value, 1, &x);
+    if (g->k->lanes > 1 && !(value->flags & EF_REDUCE) && !fn_guarded(f, value))
+        fn_line(f, "BK_SIMD");
+    fn_line(f, "for (int64_t i = %s; i < %s; i++) {", lo, hi);
+    fn_open(f);
+    fn_bind(f, e_axis(f->c, x), "i");
+    group_store_member(g, 0, value);
+    f->indent--;
+    fn_line(f, "}");
+    f->indent--;
+    fn_line(f, "}");
+    f->bound.n = mark;
+}
+
+void group_loops(Group *g) {
+    Fn *f = &g->f;
+    int n = g->k->naxis, mark = f->bound.n, indent = f->indent;
+    uint8_t flags = 0;
+    for (int i = 0; i < g->k->n; i++) flags |= g->k->value[i]->flags;
+    group_range(g);
+    bool by_lanes = n > 0 && g->k->n == 1 && g->k->value[0]->op == E_SELECT;
+    for (int d = 0; d < n - by_lanes; d++) {
+        /* What the loops inside do not change. */
+        for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], n - d, g->k->axis + d);
+        bool lanes = g->k->lanes > 1 && d == n - 1 && !(flags & EF_REDUCE);
+        for (int i = 0; i < g->k->n && lanes; i++) lanes = !fn_guarded(f, g->k->value[i]);
+        if (g->k->axis[d] != g->k->split)
+            fn_expr(f, g->k->axis[d]->extent); /* what it needs stands before the directive */
+        if (lanes) fn_line(f, "BK_SIMD");
+        group_loop(g, g->k->axis[d], arena_printf(f->a, "i%d", d));
+    }
+    if (by_lanes) {
+        bool split = g->k->axis[n - 1] == g->k->split;
+        lane_loop(g, g->k->value[0], split ? "from" : "0",
+                  split ? "to" : fn_expr(f, g->k->axis[n - 1]->extent), 0);
+    } else
+        group_members(g);
+    while (f->indent > indent) {
+        f->indent--;
+        fn_line(f, "}");
+    }
+    f->bound.n = mark;
+}

@@ -1,0 +1,132 @@
+/* target.c: GPUs: CUDA's text, and what is made of it: HIP, and the emulator's programs. The
+ * device's part is one kernel; constants, tables and the entry are a text of their own, for the
+ * host. */
+#include "codegen/emit/emit_tree.h"
+#include "codegen/text/embed.h"
+#include "scheduler/plan/phases.h"
+
+static const char *const preludes[] = {
+    "gpu/ctx.inc",  "gpu/prelude.inc", "arena.inc",      "scalar.inc",    "draw.inc", "math.inc",
+    "gpu/team.inc", "gpu/dots.inc",    "gpu/matrix.inc", "gpu/stack.inc", NULL};
+static const char *const entry[] = {
+    "seed.inc",      "memory.inc",     "fault.inc",      "entry.inc",
+    "gpu/calls.inc", "gpu/driver.inc", "gpu/device.inc", NULL};
+static const char *const run[] = {"gpu/run.inc", "gpu/entry.inc", NULL};
+
+/* Whether t is at one place whatever way a run takes. */
+static bool stays(const Tensor *t) {
+    while (t->kind == TK_VIEW) t = t->base;
+    if (t->kind == TK_INPUT || t->kind == TK_CONST) return true;
+    const Mem *m = mem_of(t);
+    return (t->kind == TK_TE || t->kind == TK_EXTERN || t->kind == TK_SCAN) && m &&
+           (m->kind == M_STATIC || m->kind == M_SHARED) && !m->frame;
+}
+
+/* BK_FIXED: whether nothing can make a run begin again, or give an output a shape that is not
+ * declared. */
+static bool is_fixed(const Emit *em) {
+    const Program *p = em->p;
+    int64_t n;
+    if (em->p->mem->nslot || p->nfunc || em->p->mem->claims) return false;
+    for (int i = 0; i < p->nout; i++) {
+        const Tensor *t = p->out[i].t;
+        if (!t || t->blob || t->rank < 0 || p->out[i].has) return false;
+        for (int d = 0; d < t->rank; d++)
+            if (!e_is_int(t->dim[d], &n)) return false;
+    }
+    return true;
+}
+
+/* BK_STAYS: whether that is so of all outputs. */
+static bool outputs_stay(const Program *p) {
+    for (int i = 0; i < p->nout; i++)
+        if (!p->out[i].t || !stays(p->out[i].t)) return false;
+    return true;
+}
+
+/* The launch. Of several, its number is the low bits of the address. */
+static void put_launch(const Emit *em, Sb *text) {
+    const char *phase = em->phases ? ", phase" : "";
+    sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS, 1) "
+                  "braid_kernel(bk_ctx *run) {\n");
+    if (em->phases)
+        sb_puts(text, "    const int phase = (int)((uintptr_t)run & 255);\n    run = (bk_ctx "
+                      "*)((char *)run - phase);\n");
+    sb_printf(text,
+              "    bk_ctx *k = bk_begin(run);\n    const int unit = (int)blockIdx.x, nunit = "
+              "(int)gridDim.x;\n"
+              "    if (braid_main(k, unit, nunit%s) == BK_OK",
+              phase);
+    if (em->phases) sb_printf(text, " && phase == %d", em->phases->text.n - 1);
+    sb_puts(text, ") bk_deliver(k, unit, nunit);\n    bk_end();\n}\n");
+}
+
+/* What the host has to know of several launches (gpu/library.h). */
+static void put_products(const Emit *em, Sb *host) {
+    const Phases *k = em->phases;
+    put_define(host, "BK_NPRODUCT", k->n);
+    sb_printf(host, "#define BK_PRODUCTS \\\n%s\n#define BK_SIZES%s\n#define BK_IDLE",
+              k->products.p, k->sizes.n ? k->sizes.p : "");
+    for (int i = 0; i < k->text.n; i++)
+        sb_printf(host, "%s %d", i ? "," : "",
+                  i < 2 * k->n && i % 2 == 0 && em->p->phases->idle[i / 2]);
+    sb_puts(host, "\n");
+}
+
+static void put_program(Emit *em, Texts *to) {
+    Sb *text = &to->text, *host = &to->host;
+    const Device *device = em->p->schedule->device;
+    const char *name = emit_comment(em, em->p->name);
+    sb_printf(text, "/* %s, compiled by braid for %s. */\n", name, device->name);
+    put_define(text, "BK_THREADS", device->threads);
+    put_define(text, "BK_WARP", device->warp);
+    /* Blocks of a cluster, 1: there are none. */
+    const int cluster = em->p->mem->clusters || em->p->schedule->units == device_cluster(device)
+                            ? device_cluster(device)
+                            : 1;
+    put_define(text, "BK_CLUSTER", cluster);
+    put_define(text, "BK_SHARED_BYTES", em->p->onchip->bytes);
+    sb_puts(text, embedded_text("braid_model.h"));
+    put_embedded(text, preludes);
+    sb_puts(text, "#define bk_weights (k->weights)\n");
+    if (em->consts.n) sb_puts(text, em->consts.p);
+    put_define(text, "BK_SCRATCH", em->p->onchip->scratch);
+    put_kernel(em, text, "braid_main");
+    put_launch(em, text);
+    em->consts.n = 0;
+    sb_printf(host, "/* %s, compiled by braid for %s: the host's part. */\n", name, device->name);
+    sb_puts(host, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n#define BK_TARGET ");
+    put_string(host, device->name);
+    sb_puts(host, "\n");
+    put_define(host, "BK_BACKEND", device->backend - BACKEND_CUDA);
+    put_define(host, "BK_THREADS", device->threads);
+    put_define(host, "BK_WARP", device->warp);
+    put_define(host, "BK_CLUSTER", cluster);
+    put_define(host, "BK_SHARED_BYTES", em->p->onchip->bytes);
+    put_define(host, "BK_FIXED", is_fixed(em));
+    put_define(host, "BK_STAYS", outputs_stay(em->p));
+    if (em->phases) put_products(em, host);
+    sb_puts(host, embedded_text("braid_model.h"));
+    sb_puts(host, embedded_text("gpu/ctx.inc"));
+    if (device->backend == BACKEND_EMULATED) sb_puts(host, embedded_text("emulate/driver.inc"));
+    put_weights(em, host);
+    if (!em->weights.n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
+    put_define(host, "BK_WEIGHTS_SIZE", (long long)em->weights.n);
+    put_tables(em, host);
+    put_embedded(host, entry);
+    if (em->phases) sb_puts(host, embedded_text("gpu/library.inc"));
+    put_embedded(host, run);
+}
+
+const Target gpu_target = {
+    .function = "static __device__ __noinline__ void",
+    .outlined = "static __device__ __noinline__ void",
+    .recursive = "static __device__ __noinline__ int",
+    .kernel = "static __device__ __forceinline__ void",
+    .main = "static __device__ __forceinline__ int",
+    .strict = true,
+    .group = {[KERNEL_DOTS] = group_dots, [KERNEL_THREADS] = group_threads},
+    .recursion = emit_stack,
+    .call = emit_jump,
+    .program = put_program,
+};

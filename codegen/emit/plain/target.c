@@ -1,0 +1,19 @@
+/* target.c: sequential C without vectors: kernels are loops, and one thread runs them. */
+#include "codegen/emit/emit_tree.h"
+
+static const char *const preludes[] = {"cpu/ctx.inc", "plain/prelude.inc", "c.inc",    "arena.inc",
+                                       "scalar.inc",  "draw.inc",          "math.inc", NULL};
+static const char *const entry[] = {"seed.inc",  "memory.inc",    "fault.inc",
+                                    "entry.inc", "cpu/entry.inc", NULL};
+
+static void put_program(Emit *em, Texts *to) { put_unit(em, preludes, entry, to); }
+
+const Target plain_target = {
+    .function = "static void",
+    .outlined = "static __attribute__((noinline)) void",
+    .recursive = "static __attribute__((noinline)) int",
+    .main = "static int",
+    .group = {[KERNEL_LOOPS] = group_loops},
+    .recursion = emit_functions,
+    .program = put_program,
+};
