@@ -97,6 +97,9 @@ void elem_set_i(DType t, void *data, int64_t i, int64_t v);
 /* Wraps an int64 to the range of integer type `t` (sign- or zero-extended back to 64 bits), or to
  * the codes of small type `t`. */
 int64_t int_wrap(DType t, int64_t v);
+/* The least and the largest value of an integer type or bool; the bits of one of DT_U64. */
+int64_t int_least(DType t);
+int64_t int_most(DType t);
 /* Converts a float to an integer of type `t` by truncation. NaN and values out of range give what
  * x86 and ONNX Runtime give, without undefined behaviour. */
 int64_t float_to_int(DType t, double v);

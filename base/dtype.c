@@ -109,6 +109,13 @@ int64_t int_wrap(DType t, int64_t v) {
     }
 }
 
+int64_t int_most(DType t) {
+    const int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8 - dtype_is_signed(t);
+    return (int64_t)(UINT64_MAX >> (64 - bits));
+}
+
+int64_t int_least(DType t) { return dtype_is_signed(t) ? -int_most(t) - 1 : 0; }
+
 int64_t float_to_int(DType t, double v) {
     if (t == DT_BOOL) return v != 0;
     if (isnan(v)) v = -INFINITY;

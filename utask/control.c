@@ -13,7 +13,7 @@
 /* ---- If -------------------------------------------------------------------------------------- */
 static const Region *region_attr(Lower *L, const char *name) {
     const Attr *a = node_attr(L->node, name);
-    if (!a || a->kind != AT_GRAPH) fail(L, "the subgraph %s is missing", name);
+    if (!a) fail(L, "the subgraph %s is missing", name);
     return a->g;
 }
 
@@ -114,21 +114,15 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
         k->dim_sym[i] = phi_sym(L, DT_I64, "d", 0, outer);
         dim[i] = e_sym(L->cx, k->dim_sym[i]);
     }
-    Tensor *phi = tensor_new(L->cx, TK_PHI, t->dtype, dyn ? -1 : t->rank, dim);
+    Tensor *phi = lower_like(L, TK_PHI, t, dyn ? -1 : t->rank, dim, outer);
     if (dyn) {
         k->rank_sym = phi_sym(L, DT_I64, "rank", 0, outer);
         phi->rank_e = e_sym(L->cx, k->rank_sym);
         phi->rank_mask = p->rank_mask | rank_set(t);
     }
-    phi->blob = t->blob;
-    phi->seq = outer;
-    phi->name = t->name;
-    phi->path = L->node->path;
-    Val *v = NEW(L->a, Val);
-    *v = *k->init;
-    v->item = NULL;
-    v->t = phi;
-    k->phi = v;
+    k->phi = arena_memdup(L->a, k->init, sizeof *k->init);
+    k->phi->item = NULL;
+    k->phi->t = phi;
 }
 
 static void phi_val(Lower *L, Stmt *loop, Carried *k) {
@@ -138,8 +132,7 @@ static void phi_val(Lower *L, Stmt *loop, Carried *k) {
         return;
     }
     if (v->kind == VT_OPTIONAL) {
-        Val *r = NEW(L->a, Val);
-        *r = *v;
+        Val *r = arena_memdup(L->a, v, sizeof *v);
         if (k->plan->has_vary) {
             k->has_sym = phi_sym(L, DT_BOOL, "has", 0, L->seq);
             r->has = e_sym(L->cx, k->has_sym);
@@ -164,10 +157,7 @@ static void phi_val(Lower *L, Stmt *loop, Carried *k) {
         k->len_sym = phi_sym(L, DT_I64, "len", 0, L->seq);
         k->phi->len = e_sym(L->cx, k->len_sym);
     }
-    if (!k->plan->elem) {
-        k->plan->elem = NEW(L->a, Val);
-        *k->plan->elem = *v;
-    }
+    if (!k->plan->elem) k->plan->elem = arena_memdup(L->a, v, sizeof *v);
     seq_join_elems(k->phi, k->plan->elem, k->plan->elem);
 }
 
@@ -259,8 +249,7 @@ static void carry_finish(Lower *L, Stmt *loop, Carried *k, Val *next) {
 
 static Val *carry_result(Lower *L, Carried *k) {
     if (k->init->kind == VT_OPTIONAL) {
-        Val *v = NEW(L->a, Val);
-        *v = *k->phi;
+        Val *v = arena_memdup(L->a, k->phi, sizeof *k->phi);
         if (k->inner) v->inner = carry_result(L, k->inner);
         return v;
     }
@@ -342,16 +331,6 @@ static Expr *after_loop(Lower *L, Stmt *loop, Seq *outer, Expr *d, int64_t none)
     return e;
 }
 
-static Tensor *scan_tensor(Lower *L, Stmt *loop, Seq *outer, Tensor *elem, Expr *const *dim) {
-    Tensor *t = tensor_new(L->cx, TK_SCAN, elem->dtype, elem->rank + 1, dim);
-    t->seq = outer;
-    t->name = elem->name;
-    t->path = L->node->path;
-    LoopScan k = {.elem = own_tensor(L, elem), .out = t};
-    vec_push(L->a, &loop->loop.scan, k);
-    return t;
-}
-
 /* A scan output of elements e whose rank is known only at run time: the iterations stack their
  * elements flattened, and the output is a view of that. Place it after the loop. */
 static Tensor *scan_ranked(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Tensor *e) {
@@ -366,13 +345,10 @@ static Tensor *scan_ranked(Lower *L, Stmt *loop, Seq *outer, Expr *trips, Tensor
     Expr *rank = after_loop(L, loop, outer, e->rank_e, least);
     Tensor *flat = rank_view(L, e, 1);
     flat->dim[0] = n;
-    Tensor *t = tensor_new(c, TK_VIEW, e->dtype, -1, dim);
+    Tensor *t = lower_like(L, TK_VIEW, e, -1, dim, outer);
     t->base = scan_tensor(L, loop, outer, flat, row);
     t->rank_e = e_addi(c, rank, 1);
     t->rank_mask = e->rank_mask << 1 & ((2u << MAX_RANK) - 1);
-    t->seq = outer;
-    t->name = e->name;
-    t->path = L->node->path;
     return t;
 }
 
@@ -462,7 +438,7 @@ static void lower_iterations(Lower *L, LoopSpec *s) {
             val_tensor(L, scan_output(L, loop, outer, made, res[at], r->result_type[at]));
     }
     L->seq = outer;
-    vec_push(L->a, &outer->s, loop);
+    lower_append(L, loop);
     for (int i = 0; i < s->ncarry; i++) {
         Val *v = carry_result(L, &k[i]);
         if (plain[i]) {

@@ -107,15 +107,13 @@ Expr *expr_intern(Cx *c, Expr *key) {
 }
 
 Expr *expr_raw(Cx *c, int op, DType t, int n, Expr **a) {
-    Expr k = {.op = (uint8_t)op, .dtype = (uint8_t)t, .n = n, .a = a};
-    return expr_intern(c, &k);
+    return expr_intern(c, &(Expr){.op = (uint8_t)op, .dtype = (uint8_t)t, .n = n, .a = a});
 }
 
 /* ---- leaves ---------------------------------------------------------------------------------- */
 Expr *e_ci(Cx *c, DType t, int64_t v) {
     if (dtype_is_float(t)) return e_num(c, t, (double)v);
-    Expr k = {.op = E_CONST, .dtype = (uint8_t)t, .i = int_wrap(t, v)};
-    return expr_intern(c, &k);
+    return expr_intern(c, &(Expr){.op = E_CONST, .dtype = (uint8_t)t, .i = int_wrap(t, v)});
 }
 
 Expr *e_num(Cx *c, DType t, double v) {
@@ -142,32 +140,23 @@ Expr *e_elem(Cx *c, const Const *k, int64_t i) {
 
 Expr *e_sym(Cx *c, Sym *s) {
     if (s->lo == s->hi) return e_ci(c, s->dtype, s->lo);
-    Expr k = {.op = E_SYM, .dtype = (uint8_t)s->dtype, .sym = s};
-    return expr_intern(c, &k);
+    return expr_intern(c, &(Expr){.op = E_SYM, .dtype = (uint8_t)s->dtype, .sym = s});
 }
 
 Expr *e_axis(Cx *c, Axis *x) {
     if (e_is_ival(x->extent, 1)) return e_int(c, 0);
-    Expr k = {.op = E_AXIS, .dtype = DT_I64, .axis = x};
-    return expr_intern(c, &k);
+    return expr_intern(c, &(Expr){.op = E_AXIS, .dtype = DT_I64, .axis = x});
 }
 
 Expr *e_indim(Cx *c, int input, int axis) {
-    Expr k = {.op = E_INDIM,
-              .dtype = axis == -2 ? DT_BOOL : DT_I64,
-              .i = (int64_t)input << 8 | (axis & 255)};
-    return expr_intern(c, &k);
+    return expr_intern(c, &(Expr){.op = E_INDIM,
+                                  .dtype = axis == -2 ? DT_BOOL : DT_I64,
+                                  .i = (int64_t)input << 8 | (axis & 255)});
 }
 
-Expr *e_limit(Cx *c) {
-    Expr k = {.op = E_LIMIT, .dtype = DT_I64};
-    return expr_intern(c, &k);
-}
+Expr *e_limit(Cx *c) { return expr_intern(c, &(Expr){.op = E_LIMIT, .dtype = DT_I64}); }
 
-Expr *e_seed(Cx *c) {
-    Expr k = {.op = E_SEED, .dtype = DT_U64};
-    return expr_intern(c, &k);
-}
+Expr *e_seed(Cx *c) { return expr_intern(c, &(Expr){.op = E_SEED, .dtype = DT_U64}); }
 
 Axis *axis_new(Cx *c, Expr *extent) {
     ASSERT(extent->dtype == DT_I64 && extent->pure);
@@ -353,8 +342,7 @@ Expr *e_guard(Cx *c, Expr *cond, Expr *a, Expr *b, int site) {
     ASSERT(cond->dtype == DT_BOOL && a->dtype == b->dtype);
     if (e_is_ival(cond, 1)) return a;
     Expr *k[3] = {cond, a, b};
-    Expr key = {.op = E_GUARD, .dtype = a->dtype, .n = 3, .a = k, .i = site};
-    return expr_intern(c, &key);
+    return expr_intern(c, &(Expr){.op = E_GUARD, .dtype = a->dtype, .n = 3, .a = k, .i = site});
 }
 
 /* Row-major position of constant indices, -1 when they are not all constant and in range. */
@@ -383,8 +371,8 @@ Expr *e_load(Cx *c, Tensor *t, Expr **idx) {
         one &= e_is_ival(t->dim[i], 1);
     }
     if (one && (e = known_elem(c, t, 0))) return e;
-    Expr key = {.op = E_LOAD, .dtype = (uint8_t)t->dtype, .n = t->rank, .a = idx, .t = t};
-    return expr_intern(c, &key);
+    return expr_intern(
+        c, &(Expr){.op = E_LOAD, .dtype = (uint8_t)t->dtype, .n = t->rank, .a = idx, .t = t});
 }
 
 Expr *e_loadf(Cx *c, Tensor *t, Expr *flat) {
@@ -393,8 +381,9 @@ Expr *e_loadf(Cx *c, Tensor *t, Expr *flat) {
         Expr *e = known_elem(c, t, v);
         if (e) return e;
     }
-    Expr key = {.op = E_LOAD, .dtype = (uint8_t)t->dtype, .kind = 1, .n = 1, .a = &flat, .t = t};
-    return expr_intern(c, &key);
+    return expr_intern(
+        c,
+        &(Expr){.op = E_LOAD, .dtype = (uint8_t)t->dtype, .kind = 1, .n = 1, .a = &flat, .t = t});
 }
 
 Expr *e_reduce(Cx *c, ReduceKind k, int n, Axis **axis, Expr *body) {
@@ -410,14 +399,13 @@ Expr *e_reduce(Cx *c, ReduceKind k, int n, Axis **axis, Expr *body) {
     if (!m) return body;
     if (arg && e_is_ival(keep[0]->extent, 1)) return e_int(c, 0);
     if ((k == R_MAX || k == R_MIN) && body->dtype == DT_BOOL) k = k == R_MAX ? R_OR : R_AND;
-    Expr key = {.op = E_REDUCE,
-                .dtype = arg ? DT_I64 : body->dtype,
-                .kind = (uint8_t)k,
-                .n = 1,
-                .a = &body,
-                .naxis = m,
-                .raxis = keep};
-    return expr_intern(c, &key);
+    return expr_intern(c, &(Expr){.op = E_REDUCE,
+                                  .dtype = arg ? DT_I64 : body->dtype,
+                                  .kind = (uint8_t)k,
+                                  .n = 1,
+                                  .a = &body,
+                                  .naxis = m,
+                                  .raxis = keep});
 }
 
 /* ---- queries --------------------------------------------------------------------------------- */
@@ -430,8 +418,6 @@ bool e_is_int(const Expr *e, int64_t *v) {
 bool e_is_ival(const Expr *e, int64_t v) {
     return e->op == E_CONST && !dtype_is_float(e->dtype) && e->i == v;
 }
-
-bool e_has_axis(const Expr *e) { return e->flags & EF_AXIS; }
 
 /* Whether x is free in e. Without `seen` it gives up after `most` steps, because a DAG has far more
  * paths than nodes; `seen` is a cache of expressions without x. */
@@ -533,41 +519,13 @@ Expr *e_replace(Cx *c, Expr *e, Expr *from, Expr *to) {
     return subst(&s, e);
 }
 
-typedef struct Walk {
-    Expr **seen; /* open addressing set */
-    size_t cap, n;
-    void (*f)(void *, Expr *);
-    void *user;
-} Walk;
-
-static bool walk_seen(Arena *a, Walk *w, Expr *e) {
-    if (w->n * 2 >= w->cap) {
-        Expr **old = w->seen;
-        size_t n = w->cap;
-        w->cap = n ? n * 2 : 64;
-        w->seen = NEWN(a, Expr *, w->cap);
-        for (size_t i = 0; i < n; i++) {
-            if (!old[i]) continue;
-            size_t j = (size_t)old[i]->id * 0x9e3779b1u & (w->cap - 1);
-            while (w->seen[j]) j = (j + 1) & (w->cap - 1);
-            w->seen[j] = old[i];
-        }
-    }
-    size_t j = (size_t)e->id * 0x9e3779b1u & (w->cap - 1);
-    for (; w->seen[j]; j = (j + 1) & (w->cap - 1))
-        if (w->seen[j] == e) return true;
-    w->seen[j] = e;
-    w->n++;
-    return false;
-}
-
-static void walk_loads(Arena *a, Walk *w, Expr *e) {
-    if (!(e->flags & EF_LOAD) || walk_seen(a, w, e)) return;
-    for (int i = 0; i < e->n; i++) walk_loads(a, w, e->a[i]);
-    if (e->op == E_LOAD) w->f(w->user, e);
+static void walk_loads(Map *seen, Expr *e, void (*f)(void *user, Expr *load), void *user) {
+    if (!(e->flags & EF_LOAD) || map_geti(seen, (uint64_t)e->id + 1)) return;
+    map_seti(seen, (uint64_t)e->id + 1, e);
+    for (int i = 0; i < e->n; i++) walk_loads(seen, e->a[i], f, user);
+    if (e->op == E_LOAD) f(user, e);
 }
 
 void e_each_load(Cx *c, Expr *e, void (*f)(void *user, Expr *load), void *user) {
-    Walk w = {NULL, 0, 0, f, user};
-    walk_loads(c->a, &w, e);
+    if (e->flags & EF_LOAD) walk_loads(map_new(c->a), e, f, user);
 }

@@ -220,7 +220,7 @@ static inline Expr *e_told(Expr *cond) { return cond->op == E_TELL ? cond->a[0] 
 bool e_is_int(const Expr *e, int64_t *v);              /* integer or bool constant */
 bool e_is_ival(const Expr *e, int64_t v);              /* … with this value */
 bool e_range(const Expr *e, int64_t *lo, int64_t *hi); /* int64: proven bounds (false: none) */
-bool e_at_most(Cx *c, Expr *a, Expr *b); /* a <= b is proven */
+bool e_at_most(Cx *c, Expr *a, Expr *b);               /* a <= b is proven */
 /* Splits idx = coef * axis + rest, where coef and rest are free of axis; false when idx is not
  * affine in it. */
 bool e_affine(Cx *c, Expr *idx, Axis *x, Expr **coef, Expr **rest);
@@ -234,7 +234,6 @@ int64_t axis_size(const Axis *x, int64_t unknown);
  * unknown. */
 int64_t axes_size(int n, Axis *const *x, int64_t unknown);
 bool e_uses_axis(const Expr *e, const Axis *x);
-bool e_has_axis(const Expr *e); /* any free or bound AXIS below */
 /* Replaces axes by expressions, and loads by map(load) when map is not NULL; map returns NULL to
  * keep a load. */
 typedef Expr *LoadMap(void *user, Expr *load);
@@ -244,6 +243,4 @@ Expr *e_subst(Cx *c, Expr *e, int n, Axis *const *from, Expr *const *to, LoadMap
 Expr *e_replace(Cx *c, Expr *e, Expr *from, Expr *to);
 /* Calls f once for each distinct LOAD below e. */
 void e_each_load(Cx *c, Expr *e, void (*f)(void *user, Expr *load), void *user);
-void e_print(Sb *s, const Expr *e);
-
 #endif

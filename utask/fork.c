@@ -4,7 +4,7 @@
 #include "utask/sequence_val.h"
 
 Fork fork_begin(Lower *L, Expr *cond) {
-    Fork f = {stmt_new(L->cx, S_BRANCH, L->node->path), L->seq, false};
+    Fork f = {lower_stmt(L, S_BRANCH), L->seq, false};
     f.s->br.cond = cond->pure ? cond : let(L, "cond", cond, 0);
     for (int k = 0; k < 2; k++) f.s->br.arm[k] = seq_new(L->cx, L->seq, f.s, false);
     return f;
@@ -117,8 +117,7 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     }
     for (int i = 0; i < (dyn ? MAX_RANK : t->rank); i++)
         dim[i] = join_expr(L, f, a ? a->dim[i] : NULL, b ? b->dim[i] : NULL, "d", 0);
-    Tensor *j = tensor_new(L->cx, TK_JOIN, t->dtype, dyn ? -1 : t->rank, dim);
-    j->blob = t->blob;
+    Tensor *j = lower_like(L, TK_JOIN, t, dyn ? -1 : t->rank, dim, f->outer);
     if (dyn) {
         j->rank_mask = rank_set(t) | rank_set(o);
         j->rank_e = join_rank(L, f, a, b);
@@ -132,9 +131,6 @@ static Tensor *join_tensor(Lower *L, Fork *f, Tensor *a, Tensor *b) {
             }
         }
     }
-    j->seq = f->outer;
-    j->name = t->name;
-    j->path = L->node->path;
     Join k = {.out = j, .arm = {a, b}};
     vec_push(L->a, &f->s->br.joins, k);
     return j;
@@ -233,10 +229,10 @@ const char *forgive(Lower *L) {
 
 void fault_unless(Lower *L, Expr *cond, const char *message) {
     if (e_is_ival(cond, 1)) return;
-    Stmt *s = stmt_new(L->cx, S_CHECK, L->node->path);
+    Stmt *s = lower_stmt(L, S_CHECK);
     s->check.cond = cond->pure ? cond : let(L, "ok", cond, 0);
     s->check.site = cx_site(L->cx, NULL, "%s", message);
-    vec_push(L->a, &L->seq->s, s);
+    lower_append(L, s);
 }
 
 typedef struct ForkArm {
@@ -280,7 +276,7 @@ void fork_run(Lower *L, Fork *f, void (*body)(Lower *L, void *user, int arm, Val
         memset(res[k], 0, sizeof *res[k] * (size_t)nresult);
     }
     L->seq = f->outer;
-    vec_push(L->a, &L->seq->s, f->s);
+    lower_append(L, f->s);
     for (int i = 0; i < nresult; i++) {
         if ((ok[0] && !res[0][i]) ||
             (ok[1] && !res[1][i])) { /* an absent output of a single node */

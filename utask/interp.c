@@ -220,7 +220,7 @@ static void run_loop(Exec *x, const Step *o) {
             x->said[0] = x->max_iterations;
             exec_fault(x, ST_RUNTIME, s->loop.cap_site, NULL);
         }
-        if (s->loop.iter) set_sym(x, s->loop.iter, (RegVal){.i = iter});
+        set_sym(x, s->loop.iter, (RegVal){.i = iter});
         run_seq(x, &o->body[0]);
         code_uniform(x, o->post);
         cond = !s->loop.cond_next || code_out(x, o->post, 0).i;
@@ -232,7 +232,7 @@ static void run_loop(Exec *x, const Step *o) {
         for (int i = 0; i < ncarry; i++) set_value(x, s->loop.carry.p[i].phi, st->buf[i]);
         for (int i = 0; i < nsym; i++) set_sym(x, s->loop.syms.p[i].sym, st->next[i]);
     }
-    if (s->loop.iter) set_sym(x, s->loop.iter, (RegVal){.i = iter});
+    set_sym(x, s->loop.iter, (RegVal){.i = iter});
     release(x, &o->body[0]);
     for (int i = 0; i < nscan; i++) {
         const Tensor *t = s->loop.scan.p[i].out;

@@ -136,9 +136,7 @@ typedef struct Code {
     Reg *init; /* nreg initial registers, with constants set */
     int nsym;
     struct CodeSym {
-        int reg;
-        DType t;
-        int sym;
+        int reg, sym;
     } * sym;
     int nindim;
     struct CodeIndim {
@@ -147,8 +145,7 @@ typedef struct Code {
     int nslot;
     const Tensor **slot; /* tensors loaded */
     int nout;
-    int *out; /* uniform results */
-    DType *out_t;
+    int *out;                 /* uniform results */
     int rank, axis[MAX_RANK]; /* of a tensor body: out[0..rank) are its dims; axis -1: not used */
     int result;               /* register; -1: only uniform results */
     DType t;
@@ -162,6 +159,8 @@ typedef struct Pool {
 } Pool;
 void *pool_alloc(Pool *p, size_t n);
 void pool_free(Pool *p);
+/* `old`, of n elements, with room for one more. */
+void *pool_grow(Pool *p, void *old, int n, int *cap, size_t elem);
 
 /* Compiles uniform results e[0..n) (NULL entries give int64 0) and, when t is not NULL, the body of
  * tensor t, whose dims are the results before these. */

@@ -59,14 +59,12 @@ static int64_t mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint6
 
 static void *store_of(const Exec *x, int reg) { return x->store + (size_t)reg * x->stride; }
 
-static void set_int(Reg *d, int64_t v) {
+static void set_uni(Reg *d, RegVal v) {
     d->k = RK_UNI;
-    d->v.i = v;
+    d->v = v;
 }
-static void set_bool(Reg *d, bool v) {
-    d->k = RK_UNI;
-    d->v.b = v;
-}
+static void set_int(Reg *d, int64_t v) { set_uni(d, (RegVal){.i = v}); }
+static void set_bool(Reg *d, bool v) { set_uni(d, (RegVal){.b = v}); }
 static void set_lin(Reg *d, int64_t base, int64_t step) {
     d->k = step ? RK_LIN : RK_UNI;
     d->v.i = base;
@@ -177,31 +175,24 @@ static bool int_shortcut(Exec *x, const Inst *i, int n) {
         set_lin(d, sub(0, a->v.i), a->k == RK_LIN ? sub(0, a->step) : 0);
         return true;
     case E_ADD:
-        if (a->k == RK_UNI) {
+    case E_SUB: {
+        int64_t sign = i->op == E_ADD ? 1 : -1;
+        if (a->k == RK_UNI && sign > 0) {
             Reg *t = a;
             a = b, b = t;
         }
         if (b->k == RK_VEC || (a->k == RK_VEC && b->k != RK_UNI)) return false;
+        int64_t base = add(a->v.i, mul(b->v.i, sign));
         if (a->k != RK_VEC) {
-            set_lin(d, add(a->v.i, b->v.i),
-                    add(a->k == RK_LIN ? a->step : 0, b->k == RK_LIN ? b->step : 0));
+            set_lin(d, base,
+                    add(a->k == RK_LIN ? a->step : 0, b->k == RK_LIN ? mul(b->step, sign) : 0));
             return true;
         }
         bound_vec(a, n);
         set_copy(d, a);
-        d->v.i = add(a->v.i, b->v.i);
+        d->v.i = base;
         return true;
-    case E_SUB:
-        if (b->k == RK_VEC || (a->k == RK_VEC && b->k != RK_UNI)) return false;
-        if (a->k != RK_VEC) {
-            set_lin(d, sub(a->v.i, b->v.i),
-                    sub(a->k == RK_LIN ? a->step : 0, b->k == RK_LIN ? b->step : 0));
-            return true;
-        }
-        bound_vec(a, n);
-        set_copy(d, a);
-        d->v.i = sub(a->v.i, b->v.i);
-        return true;
+    }
     case E_MUL:
         if (a->k == RK_UNI) {
             Reg *t = a;
@@ -281,7 +272,7 @@ static void scalar(Exec *x, const Inst *i, int n) {
     if (sa || sb)
         set_vec(d, o);
     else
-        d->k = RK_UNI, d->v = v;
+        set_uni(d, v);
 }
 
 static void convert(Exec *x, const Inst *i, int n) {
@@ -306,7 +297,7 @@ static void convert(Exec *x, const Inst *i, int n) {
     if (sa)
         set_vec(d, o);
     else
-        d->k = RK_UNI, d->v = v;
+        set_uni(d, v);
 }
 
 static void select_lanes(Exec *x, const Inst *i, int cond, int yes, int no, int n) {
@@ -386,8 +377,7 @@ static void load(Exec *x, const Inst *i, int n) {
     if (a->k == RK_UNI) {
         RegVal v = {0};
         if ((uint64_t)a->v.i < (uint64_t)count) lanes_load(t, 1, &v, data, a->v.i, 1);
-        d->k = RK_UNI;
-        d->v = v;
+        set_uni(d, v);
         return;
     }
     void *o = store_of(x, i->dst);
@@ -480,8 +470,7 @@ static void reduce(Exec *x, const Inst *i, int n) {
         same = same && k < RED_MEMO && memo->v[k] == c->v.i;
     }
     if (uniform && same) {
-        d->k = RK_UNI;
-        d->v = memo->r;
+        set_uni(d, memo->r);
         return;
     }
     if (uniform) n = 1;
@@ -494,8 +483,7 @@ static void reduce(Exec *x, const Inst *i, int n) {
     if (n > 1) return;
     RegVal v = {0};
     memcpy(&v, o, lane_size(d->c));
-    d->k = RK_UNI;
-    d->v = v;
+    set_uni(d, v);
     memo->valid = uniform && ax->ncap <= RED_MEMO;
     memo->r = v;
     for (int k = 0; k < ax->ncap && memo->valid; k++) memo->v[k] = x->reg[ax->cap[k]].v.i;

@@ -96,7 +96,7 @@ void pool_free(Pool *p) {
     p->at = p->end = NULL;
 }
 
-static void *grow(Pool *p, void *old, int n, int *cap, size_t elem) {
+void *pool_grow(Pool *p, void *old, int n, int *cap, size_t elem) {
     if (n < *cap) return old;
     int c = *cap ? *cap * 2 : 8;
     void *r = pool_alloc(p, (size_t)c * elem);
@@ -109,7 +109,7 @@ static void *grow(Pool *p, void *old, int n, int *cap, size_t elem) {
 static int bound_index(Compiler *c, const Axis *x) {
     for (int i = c->nbound - 1; i >= 0; i--)
         if (c->bound[i].axis == x) return i;
-    c->bound = grow(&c->tmp, c->bound, c->nbound, &c->bound_cap, sizeof *c->bound);
+    c->bound = pool_grow(&c->tmp, c->bound, c->nbound, &c->bound_cap, sizeof *c->bound);
     c->bound[c->nbound] = (AxisReg){x, -1};
     return c->nbound++;
 }
@@ -175,7 +175,7 @@ static Scope *place(Compiler *c, const Entry *e) {
 
 /* ---- registers and instructions -------------------------------------------------------------- */
 static int reg_new(Compiler *c, DType t) {
-    c->reg = grow(&c->tmp, c->reg, c->k->nreg, &c->reg_cap, sizeof *c->reg);
+    c->reg = pool_grow(&c->tmp, c->reg, c->k->nreg, &c->reg_cap, sizeof *c->reg);
     memset(&c->reg[c->k->nreg], 0, sizeof *c->reg);
     c->reg[c->k->nreg].init.c = (uint8_t)lane_class(t);
     return c->k->nreg++;
@@ -189,11 +189,21 @@ static int reg_const(Compiler *c, DType t, RegVal v) {
 }
 
 static Inst *append(Compiler *c, Block *b, int op) {
-    b->p = grow(c->pool, b->p, b->n, &b->cap, sizeof *b->p);
+    b->p = pool_grow(c->pool, b->p, b->n, &b->cap, sizeof *b->p);
     Inst *i = &b->p[b->n++];
     memset(i, 0, sizeof *i);
     i->op = (uint8_t)op;
     i->dst = i->a = i->b = i->c = i->m = -1;
+    return i;
+}
+
+/* A new register of type t = op of a and b, which are of type from. */
+static Inst *emit(Compiler *c, Block *to, int op, DType t, DType from, int a, int b) {
+    int d = reg_new(c, t);
+    Inst *i = append(c, to, op);
+    i->dt = (uint8_t)t;
+    i->sdt = (uint8_t)from;
+    i->dst = d, i->a = a, i->b = b;
     return i;
 }
 
@@ -204,26 +214,18 @@ static int emit_bin(Compiler *c, Scope *s, int op, DType t, int a, int b) {
         const Inst *o = &k->p[i];
         if (o->op == op && o->dt == t && o->a == a && o->b == b) return o->dst;
     }
-    int d = reg_new(c, t);
-    Inst *i = append(c, s->block, op);
-    i->dt = i->sdt = (uint8_t)t;
-    i->dst = d, i->a = a, i->b = b;
-    return d;
+    return emit(c, s->block, op, t, t, a, b)->dst;
 }
 
 static int emit_norm(Compiler *c, Scope *s, int a) {
-    int d = reg_new(c, DT_BOOL);
-    Inst *i = append(c, s->block, I_NORM);
-    i->dt = i->sdt = DT_BOOL;
-    i->dst = d, i->a = a;
-    return d;
+    return emit(c, s->block, I_NORM, DT_BOOL, DT_BOOL, a, -1)->dst;
 }
 
 static int slot_for(Compiler *c, const Tensor *t) {
     Code *k = c->k;
     for (int i = k->nslot - 1; i >= 0; i--)
         if (k->slot[i] == t) return i;
-    k->slot = grow(c->pool, k->slot, k->nslot, &c->slot_cap, sizeof *k->slot);
+    k->slot = pool_grow(c->pool, k->slot, k->nslot, &c->slot_cap, sizeof *k->slot);
     k->slot[k->nslot] = t;
     return k->nslot++;
 }
@@ -281,7 +283,7 @@ static void sum_add(Compiler *c, Sum *s, Scope *at, int reg, Factor f) {
     if (f.k == 0) return;
     if (f.reg >= 0) reg = emit_bin(c, at, E_MUL, DT_I64, reg, f.reg);
     if (f.k != 1) reg = emit_bin(c, at, E_MUL, DT_I64, reg, reg_int(c, f.k));
-    s->term = grow(&c->tmp, s->term, s->n, &s->cap, sizeof *s->term);
+    s->term = pool_grow(&c->tmp, s->term, s->n, &s->cap, sizeof *s->term);
     s->term[s->n].s = at;
     s->term[s->n++].reg = reg;
 }
@@ -320,7 +322,7 @@ static int sum_total(Compiler *c, Sum *s) {
     int acc = s->k || !s->n ? reg_int(c, s->k) : -1, nchain = 0, cap = 0;
     Scope **chain = NULL;
     for (Scope *x = c->cur; x; x = x->outer) {
-        chain = grow(&c->tmp, chain, nchain, &cap, sizeof(Scope *));
+        chain = pool_grow(&c->tmp, chain, nchain, &cap, sizeof(Scope *));
         chain[nchain++] = x;
     }
     for (int k = nchain - 1; k >= 0; k--)
@@ -342,11 +344,10 @@ static int gen_load(Compiler *c, const Expr *e) {
             sum_collect(c, &s, e->a[d], stride);
             if (d && t->dim[d]) stride = factor_mul(c, stride, t->dim[d]);
         }
-    int flat = sum_total(c, &s), slot = slot_for(c, t), d = reg_new(c, t->dtype);
-    Inst *i = append(c, c->cur->block, E_LOAD);
-    i->dt = i->sdt = (uint8_t)t->dtype;
-    i->dst = d, i->a = flat, i->imm = slot;
-    return d;
+    int flat = sum_total(c, &s);
+    Inst *i = emit(c, c->cur->block, E_LOAD, t->dtype, t->dtype, flat, -1);
+    i->imm = slot_for(c, t);
+    return i->dst;
 }
 
 /* ---- conditions ------------------------------------------------------------------------------ */
@@ -392,11 +393,9 @@ static int gen_select(Compiler *c, const Expr *e) {
         if (around >= 0) m = emit_bin(c, c->cur, E_AND, DT_BOOL, around, m);
         side[k] = gen_side(c, e->a[1 + k], emit_norm(c, c->cur, m));
     }
-    int d = reg_new(c, e->dtype);
-    Inst *i = append(c, c->cur->block, E_SELECT);
-    i->dt = i->sdt = e->dtype;
-    i->dst = d, i->a = cond, i->b = side[0], i->c = side[1];
-    return d;
+    Inst *i = emit(c, c->cur->block, E_SELECT, e->dtype, e->dtype, cond, side[0]);
+    i->c = side[1];
+    return i->dst;
 }
 
 /* ---- reductions ------------------------------------------------------------------------------ */
@@ -427,7 +426,7 @@ static void capture_reg(Compiler *c, Capture *k, int r) {
     RegInfo *i = &c->reg[r];
     if (i->fixed || i->def == k->stamp || i->use == k->stamp) return;
     i->use = k->stamp;
-    k->p = grow(c->pool, k->p, k->n, &k->cap, sizeof *k->p);
+    k->p = pool_grow(c->pool, k->p, k->n, &k->cap, sizeof *k->p);
     k->p[k->n++] = r;
 }
 static void capture_block(Compiler *c, Capture *k, const Block *b);
@@ -513,14 +512,14 @@ static int gen_leaf(Compiler *c, const Expr *e) {
     case E_CONST: return reg_const(c, e->dtype, lane_of(e->dtype, e));
     case E_SYM:
         r = reg_const(c, e->dtype, v);
-        k->sym = grow(c->pool, k->sym, k->nsym, &c->sym_cap, sizeof *k->sym);
-        k->sym[k->nsym++] = (struct CodeSym){r, e->sym->dtype, e->sym->id};
+        k->sym = pool_grow(c->pool, k->sym, k->nsym, &c->sym_cap, sizeof *k->sym);
+        k->sym[k->nsym++] = (struct CodeSym){r, e->sym->id};
         return r;
     case E_INDIM:
     case E_SEED:
     case E_LIMIT:
         r = reg_const(c, e->dtype, v);
-        k->indim = grow(c->pool, k->indim, k->nindim, &c->indim_cap, sizeof *k->indim);
+        k->indim = pool_grow(c->pool, k->indim, k->nindim, &c->indim_cap, sizeof *k->indim);
         k->indim[k->nindim++] = e->op != E_INDIM
                                     ? (struct CodeIndim){r, -1, e->op == E_SEED}
                                     : (struct CodeIndim){r, (int)(e->i >> 8), (int8_t)(e->i & 255)};
@@ -545,17 +544,14 @@ static int gen_node(Compiler *c, const Expr *e) {
     }
     if (e_is_binary(e->op) && !e_is_compare(e->op))
         return emit_bin(c, c->cur, e->op, e->dtype, a[0], a[1]);
-    int d = reg_new(c, e->dtype);
-    Inst *i = append(c, c->cur->block, e->op);
-    i->dt = e->dtype;
-    i->sdt = e->a[0]->dtype;
-    i->dst = d, i->a = a[0], i->b = a[1], i->c = a[2];
+    Inst *i = emit(c, c->cur->block, e->op, e->dtype, e->a[0]->dtype, a[0], a[1]);
+    i->c = a[2];
     if (e->op == E_GUARD) {
         i->imm = (int)e->i;
         i->told = told;
         i->m = mask_around(c->cur);
     }
-    return d;
+    return i->dst;
 }
 
 /* The register that holds e in the scope c->cur. */
@@ -595,15 +591,13 @@ static void compile(Compiler *c, const Tensor *t, int n, Expr *const *e) {
     c->tab_cap = 64;
     c->tab = pool_alloc(&c->tmp, sizeof *c->tab * (size_t)c->tab_cap);
     k->result = -1;
-    k->rank = !t ? 0 : t->rank < 0 ? MAX_RANK : t->rank;
+    k->rank = t ? tensor_ndim(t) : 0;
     k->nout = k->rank + n;
     k->out = pool_alloc(c->pool, sizeof *k->out * (size_t)(k->nout + 1));
-    k->out_t = pool_alloc(c->pool, sizeof *k->out_t * (size_t)(k->nout + 1));
     c->cur = &dims;
     for (int i = 0; i < k->nout; i++) {
         const Expr *x = i >= k->rank ? e[i - k->rank] : t->dim[i];
         k->out[i] = x ? gen(c, x) : reg_int(c, i < k->rank);
-        k->out_t[i] = x ? x->dtype : DT_I64;
     }
     if (t) {
         k->t = t->dtype;

@@ -187,38 +187,23 @@ void lanes_select(LaneClass c, int n, void *pd, const int32_t *m, const void *pa
 }
 
 /* ---- conversions ----------------------------------------------------------------------------- */
+#define CONVERT_FROM(T, S, E)                                                                      \
+    EACH {                                                                                         \
+        S x = ((const S *)a)[l];                                                                   \
+        d[l] = (T)(E);                                                                             \
+    }
 #define CONVERT(T, E)                                                                              \
     {                                                                                              \
         T *restrict d = pd;                                                                        \
         switch (lane_class(from)) {                                                                \
-        case CL_F:                                                                                 \
-            EACH {                                                                                 \
-                float x = ((const float *)a)[l];                                                   \
-                d[l] = (T)(E);                                                                     \
-            }                                                                                      \
-            break;                                                                                 \
-        case CL_D:                                                                                 \
-            EACH {                                                                                 \
-                double x = ((const double *)a)[l];                                                 \
-                d[l] = (T)(E);                                                                     \
-            }                                                                                      \
-            break;                                                                                 \
-        case CL_B:                                                                                 \
-            EACH {                                                                                 \
-                int32_t x = ((const int32_t *)a)[l];                                               \
-                d[l] = (T)(E);                                                                     \
-            }                                                                                      \
-            break;                                                                                 \
+        case CL_F: CONVERT_FROM(T, float, E) break;                                                \
+        case CL_D: CONVERT_FROM(T, double, E) break;                                               \
+        case CL_B: CONVERT_FROM(T, int32_t, E) break;                                              \
         case CL_I:                                                                                 \
-            if (from == DT_U64) EACH {                                                             \
-                    uint64_t x = ((const uint64_t *)a)[l];                                         \
-                    d[l] = (T)(E);                                                                 \
-                }                                                                                  \
+            if (from == DT_U64)                                                                    \
+                CONVERT_FROM(T, uint64_t, E)                                                       \
             else                                                                                   \
-                EACH {                                                                             \
-                    int64_t x = ((const int64_t *)a)[l];                                           \
-                    d[l] = (T)(E);                                                                 \
-                }                                                                                  \
+                CONVERT_FROM(T, int64_t, E)                                                        \
         }                                                                                          \
     }
 
@@ -342,19 +327,7 @@ void lanes_acc_init(ReduceKind k, DType t, int n, void *acc, int64_t *idx) {
     bool is_max = k == R_MAX || k == R_ARGMAX || k == R_ARGMAX_LAST;
     double f = is_max ? -INFINITY : is_min ? INFINITY : k == R_PROD ? 1 : 0;
     int64_t i = k == R_PROD || k == R_AND;
-    if (is_max || is_min) {
-        switch (t) {
-        case DT_I8: i = is_max ? INT8_MIN : INT8_MAX; break;
-        case DT_I16: i = is_max ? INT16_MIN : INT16_MAX; break;
-        case DT_I32: i = is_max ? INT32_MIN : INT32_MAX; break;
-        case DT_I64: i = is_max ? INT64_MIN : INT64_MAX; break;
-        case DT_U8: i = is_max ? 0 : UINT8_MAX; break;
-        case DT_U16: i = is_max ? 0 : UINT16_MAX; break;
-        case DT_U32: i = is_max ? 0 : UINT32_MAX; break;
-        case DT_U64: i = is_max ? 0 : -1; break;
-        default: i = is_min; break; /* bool */
-        }
-    }
+    if (is_max || is_min) i = is_max ? int_least(t) : int_most(t);
     switch (lane_class(t)) {
     case CL_F: EACH((float *)acc)[l] = (float)f; break;
     case CL_D: EACH((double *)acc)[l] = f; break;

@@ -16,13 +16,7 @@ typedef struct Exprs {
 } Exprs;
 
 static void push(Exprs *v, Expr *e) {
-    if (v->n == v->cap) {
-        int cap = v->cap ? v->cap * 2 : 16;
-        Expr **p = pool_alloc(v->pool, sizeof *p * (size_t)cap);
-        if (v->n) memcpy(p, v->p, sizeof *p * (size_t)v->n);
-        v->p = p;
-        v->cap = cap;
-    }
+    v->p = pool_grow(v->pool, v->p, v->n, &v->cap, sizeof *v->p);
     v->p[v->n++] = e;
 }
 
@@ -80,61 +74,56 @@ static void own(Prep *p, SeqPlace *l, const Tensor *t) {
     if (p->owner[t->id]) die("tensor %d is defined twice", t->id);
     p->owner[t->id] = l->id;
     p->last[t->id] = l->at;
-    if (p->nown == p->own_cap) {
-        int cap = p->own_cap ? p->own_cap * 2 : 64;
-        const Tensor **q = pool_alloc(&p->it->pool, sizeof *q * (size_t)cap);
-        if (p->nown) memcpy(q, p->own, sizeof *q * (size_t)p->nown);
-        p->own = q;
-        p->own_cap = cap;
-    }
+    p->own = pool_grow(&p->it->pool, (void *)p->own, p->nown, &p->own_cap, sizeof(Tensor *));
     p->own[p->nown++] = t;
 }
 
 static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, const Step *owner,
                         int arm, const IFunc *fn);
 
-/* Lists what q defines, except in functions that its calls own; returns its nesting depth. If `f`
- * has no lists, it only counts. */
+/* What is defined in a function's body, functions that hang on it left out. */
+typedef struct Own {
+    Pool *pool;
+    IFunc *f;
+    int tensor_cap, sym_cap;
+} Own;
+
 static void own_tensor_of(void *user, Tensor *t) {
-    IFunc *f = user;
+    Own *o = user;
+    IFunc *f = o->f;
     if (t->kind == TK_CONST || t->kind == TK_INPUT || t->kind == TK_VIEW) return;
-    if (f->t) f->t[f->nt] = t;
-    f->nt++;
+    f->t = pool_grow(o->pool, (void *)f->t, f->nt, &o->tensor_cap, sizeof(Tensor *));
+    f->t[f->nt++] = t;
 }
 static void own_sym_of(void *user, Sym *s) {
-    IFunc *f = user;
-    if (f->s) f->s[f->ns] = s;
-    f->ns++;
+    Own *o = user;
+    IFunc *f = o->f;
+    f->s = pool_grow(o->pool, (void *)f->s, f->ns, &o->sym_cap, sizeof(Sym *));
+    f->s[f->ns++] = s;
 }
-static int own_values(IFunc *f, const Seq *q) {
+
+/* Returns how deep q is nested. */
+static int own_values(Own *o, const Seq *q) {
     int deep = 0;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        stmt_defines(s, own_tensor_of, own_sym_of, f);
+        stmt_defines(s, own_tensor_of, own_sym_of, o);
         for (int k = 0; s->kind != S_CALL && k < stmt_nseq(s); k++) {
-            int d = own_values(f, stmt_seq(s, k));
+            int d = own_values(o, stmt_seq(s, k));
             if (d > deep) deep = d;
         }
     }
     return deep + 1;
 }
 
-static IFunc *ifunc_new(Prep *p, const Func *f) {
-    Pool *pool = &p->it->pool;
-    IFunc *r = pool_alloc(pool, sizeof *r);
-    r->f = f;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass) {
-            r->t = pool_alloc(pool, sizeof *r->t * (size_t)(r->nt + 1));
-            r->s = pool_alloc(pool, sizeof *r->s * (size_t)(r->ns + 1));
-        }
-        r->nt = r->ns = 0;
-        for (int i = 0; i < f->narg; i++) own_tensor_of(r, f->arg[i]);
-        for (int i = 0; i < f->nsym; i++) own_sym_of(r, f->sym[i]);
-        int deep = own_values(r, f->body);
-        if (deep > p->it->nesting) p->it->nesting = deep;
-    }
-    return p->it->func[f->id] = r;
+static void ifunc_new(Prep *p, const Func *f) {
+    Own o = {.pool = &p->it->pool, .f = pool_alloc(&p->it->pool, sizeof *o.f)};
+    o.f->f = f;
+    for (int i = 0; i < f->narg; i++) own_tensor_of(&o, f->arg[i]);
+    for (int i = 0; i < f->nsym; i++) own_sym_of(&o, f->sym[i]);
+    int deep = own_values(&o, f->body);
+    if (deep > p->it->nesting) p->it->nesting = deep;
+    p->it->func[f->id] = o.f;
 }
 
 static void prepare_call(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {

@@ -16,6 +16,10 @@ typedef struct Lin {
 static int64_t wadd(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t wmul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
+static Expr *raw(Cx *c, int op, Expr *a, Expr *b) {
+    return expr_raw(c, op, DT_I64, 2, (Expr *[]){a, b});
+}
+
 static bool lin_term(Lin *l, Expr *t, int64_t k) {
     int i = 0;
     while (i < l->n && l->t[i]->id < t->id) i++;
@@ -54,22 +58,11 @@ static Expr *lin_expr(Cx *c, const Lin *l) {
     Expr *r = NULL;
     for (int i = 0; i < l->n; i++) {
         Expr *t = l->t[i];
-        if (l->k[i] != 1) {
-            Expr *a[2] = {e_int(c, l->k[i]), t};
-            t = expr_raw(c, E_MUL, DT_I64, 2, a);
-        }
-        if (r) {
-            Expr *a[2] = {r, t};
-            r = expr_raw(c, E_ADD, DT_I64, 2, a);
-        } else
-            r = t;
+        if (l->k[i] != 1) t = raw(c, E_MUL, e_int(c, l->k[i]), t);
+        r = r ? raw(c, E_ADD, r, t) : t;
     }
     if (!r) return e_int(c, l->k0);
-    if (l->k0) {
-        Expr *a[2] = {r, e_int(c, l->k0)};
-        r = expr_raw(c, E_ADD, DT_I64, 2, a);
-    }
-    return r;
+    return l->k0 ? raw(c, E_ADD, r, e_int(c, l->k0)) : r;
 }
 
 /* ---- products: factors sorted by id ---------------------------------------------------------- */
@@ -90,10 +83,7 @@ static int factors(Expr *t, Expr **f, int n, int max) {
 
 static Expr *product(Cx *c, Expr **f, int n) {
     Expr *r = f[0];
-    for (int i = 1; i < n; i++) {
-        Expr *a[2] = {r, f[i]};
-        r = expr_raw(c, E_MUL, DT_I64, 2, a);
-    }
+    for (int i = 1; i < n; i++) r = raw(c, E_MUL, r, f[i]);
     return r;
 }
 
@@ -101,11 +91,7 @@ static Expr *term_mul(Cx *c, Expr *a, Expr *b) {
     Expr *f[16];
     int n = factors(a, f, 0, 16);
     if (n > 0) n = factors(b, f, n, 16);
-    if (n < 0) {
-        Expr *k[2] = {a, b};
-        return expr_raw(c, E_MUL, DT_I64, 2, k);
-    }
-    return product(c, f, n);
+    return n < 0 ? raw(c, E_MUL, a, b) : product(c, f, n);
 }
 
 static Expr *mul(Cx *c, Expr *a, Expr *b) {
@@ -113,10 +99,8 @@ static Expr *mul(Cx *c, Expr *a, Expr *b) {
     bool ok = lin_add(&x, a, 1) && lin_add(&y, b, 1);
     /* Distribute small sums; larger ones stay opaque factors. */
     if (!ok || (x.n + 1) * (y.n + 1) > 16) {
-        if (a->op == E_CONST || b->op == E_CONST) {
-            Expr *k[2] = {a->op == E_CONST ? a : b, a->op == E_CONST ? b : a};
-            return expr_raw(c, E_MUL, DT_I64, 2, k);
-        }
+        if (a->op == E_CONST) return raw(c, E_MUL, a, b);
+        if (b->op == E_CONST) return raw(c, E_MUL, b, a);
         return term_mul(c, a, b);
     }
     r.k0 = wmul(x.k0, y.k0);
@@ -220,8 +204,7 @@ static Expr *divide(Cx *c, int op, Expr *a, Expr *b) {
     Expr *r = lin_expr(c, &rest);
     if (below(c, r, b)) return op == E_MOD ? r : quot;
     if (!known || r == a) return NULL;
-    Expr *k[2] = {r, b};
-    r = expr_raw(c, op, DT_I64, 2, k);
+    r = raw(c, op, r, b);
     return op == E_MOD ? r : e_add(c, quot, r);
 }
 
@@ -232,11 +215,8 @@ Expr *simplify_i64(Cx *c, int op, Expr *a, Expr *b) {
     case E_ADD:
     case E_SUB:
         if (lin_add(&l, a, 1) && lin_add(&l, b, op == E_ADD ? 1 : -1)) return lin_expr(c, &l);
-        if (op == E_SUB && b->op != E_CONST) {
-            Expr *m[2] = {e_int(c, -1), b};
-            Expr *k[2] = {a, expr_raw(c, E_MUL, DT_I64, 2, m)};
-            return expr_raw(c, E_ADD, DT_I64, 2, k);
-        }
+        if (op == E_SUB && b->op != E_CONST)
+            return raw(c, E_ADD, a, raw(c, E_MUL, e_int(c, -1), b));
         return NULL;
     case E_MUL:
         if (e_is_ival(a, 0) || e_is_ival(b, 0)) return e_int(c, 0);
@@ -287,18 +267,9 @@ static int64_t sat_mul(int64_t a, int64_t b) {
  * *steps limits the work. */
 static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth, int *steps) {
     int64_t a, b, c, d;
-    *lo = INT64_MIN;
-    *hi = INT64_MAX;
-    switch (e->dtype) {
-    case DT_BOOL: *lo = 0, *hi = 1; break;
-    case DT_U8: *lo = 0, *hi = 255; break;
-    case DT_I8: *lo = -128, *hi = 127; break;
-    case DT_U16: *lo = 0, *hi = 65535; break;
-    case DT_I16: *lo = -32768, *hi = 32767; break;
-    case DT_I32: *lo = INT32_MIN, *hi = INT32_MAX; break;
-    case DT_U32: *lo = 0, *hi = UINT32_MAX; break;
-    default: break;
-    }
+    const bool all = dtype_is_float(e->dtype) || dtype_small(e->dtype) || e->dtype == DT_U64;
+    *lo = all ? INT64_MIN : int_least(e->dtype);
+    *hi = all ? INT64_MAX : int_most(e->dtype);
     if (depth > 24 || --*steps < 0) return;
     switch (e->op) {
     case E_CONST:
@@ -365,12 +336,7 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth, int *steps
         const Expr *x = e->a[0];
         if (dtype_is_float(x->dtype) || dtype_is_float(e->dtype) || x->dtype == DT_U64) return;
         range(x, &a, &b, depth + 1, steps);
-        if (a > *lo)
-            c = a;
-        else
-            c = *lo;
-        d = b < *hi ? b : *hi;
-        if (a >= *lo && b <= *hi) *lo = c, *hi = d; /* no wrap */
+        if (a >= *lo && b <= *hi) *lo = a, *hi = b; /* no wrap */
         return;
     }
     case E_REDUCE:

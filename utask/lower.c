@@ -38,69 +38,49 @@ static Expr *tell(Lower *L, Expr *cond, bool uniform) {
     return cond;
 }
 void fail(Lower *L, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+    TEXT_OF(text, fmt);
     raise(L, ST_MODEL, text);
 }
 void unsupported(Lower *L, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+    TEXT_OF(text, fmt);
     raise(L, ST_UNSUPPORTED, text);
 }
 
 int site(Lower *L, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+    TEXT_OF(text, fmt);
     return cx_site(L->cx, L->node ? L->node->path : NULL, "%s", text);
 }
 
 Expr *guarded(Lower *L, Expr *cond, Expr *a, Expr *b, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+    TEXT_OF(text, fmt);
     int at = e_is_ival(cond, 1) ? 0 : site(L, "%s", text);
     return e_guard(L->cx, tell(L, cond, false), a, b, at);
 }
 
+static bool is_checked(const Lower *L, const Expr *cond) {
+    for (const Seq *q = L->seq; q; q = q->parent)
+        for (int i = 0; i < q->s.n; i++)
+            if (q->s.p[i]->kind == S_CHECK && e_told(q->s.p[i]->check.cond) == cond) return true;
+    return false;
+}
+
 void check(Lower *L, Expr *cond, const char *fmt, ...) {
-    char text[512];
-    va_list ap;
-    int64_t v;
+    TEXT_OF(text, fmt);
     ASSERT(cond->dtype == DT_BOOL);
-    if (e_is_int(cond, &v) && v) {
-        L->nsaid = 0;
-        return;
-    }
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    if (e_is_int(cond, &v)) {
+    if (e_is_ival(cond, 0)) {
         L->st->unmet = true;
         fail(L, "%s", text);
     }
     if (!cond->pure) cond = let(L, "ok", cond, 0);
-    for (Seq *q = L->seq; q; q = q->parent) /* checked already? */
-        for (int i = 0; i < q->s.n; i++)
-            if (q->s.p[i]->kind == S_CHECK && e_told(q->s.p[i]->check.cond) == cond) {
-                L->nsaid = 0;
-                return;
-            }
+    if (e_is_ival(cond, 1) || is_checked(L, cond)) {
+        L->nsaid = 0;
+        return;
+    }
     cond = tell(L, cond, true);
-    Stmt *s = stmt_new(L->cx, S_CHECK, L->node ? L->node->path : "");
+    Stmt *s = lower_stmt(L, S_CHECK);
     s->check.cond = cond;
     s->check.site = site(L, "%s", text);
-    vec_push(L->a, &L->seq->s, s);
+    lower_append(L, s);
 }
 
 /* Appends both sizes to the message, as " (3, not 4)" or " (3 and 4)", or the one that the text
@@ -284,12 +264,12 @@ Expr *let(Lower *L, const char *name, Expr *e, int64_t lo) {
                 return e_sym(L->cx, q->s.p[i]->let.sym);
     int64_t a, b = INT64_MAX;
     if (e->dtype == DT_I64 && e_range(e, &a, &b) && a > lo) lo = a;
-    Stmt *s = stmt_new(L->cx, S_LET, L->node ? L->node->path : "");
+    Stmt *s = lower_stmt(L, S_LET);
     Expr *r = sym_scoped(L, &s->let.sym, e->dtype, name, lo, L->seq);
     s->let.e = e;
     /* a larger one comes from a clamp and says nothing */
     if (b > lo && b <= INT32_MAX) s->let.sym->hi = b;
-    vec_push(L->a, &L->seq->s, s);
+    lower_append(L, s);
     return r;
 }
 
@@ -336,10 +316,7 @@ Expr *rank_expr(Lower *L, Tensor *t) { return t->rank < 0 ? t->rank_e : e_int(L-
 
 Tensor *rank_view(Lower *L, Tensor *t, int rank) {
     Expr *const *dim = t->alt[rank] ? t->alt[rank] : t->dim;
-    Tensor *v = tensor_new(L->cx, TK_VIEW, t->dtype, rank, dim);
+    Tensor *v = tensor_like(L->cx, TK_VIEW, t, rank, dim, L->seq);
     v->base = t->kind == TK_VIEW ? t->base : t;
-    v->name = t->name;
-    v->path = t->path;
-    v->seq = L->seq;
     return v;
 }

@@ -172,7 +172,6 @@ void ext_end(Lower *L, Stmt *s, const char *fault);
 /* If all inputs are constant, the body runs at compile time and outputs become constants. So use
  * these after ext_end: */
 Tensor *ext_result(Lower *L, Stmt *s, int i);
-Expr *ext_sym_result(Lower *L, Stmt *s, int i);
 
 /* ---- loops built by lowerings (RNN, Scan, SequenceMap…) -------------------------------------- */
 /* Statements made between loop_begin and loop_end go into the body. Shapes of carried values are

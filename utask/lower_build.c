@@ -9,9 +9,7 @@
 #define ELEM_MAX_FLOAT 4
 #define ELEM_TREE 200 /* nodes of an element's expression, counted as a tree */
 
-static void append(Lower *L, Stmt *s) { vec_push(L->a, &L->seq->s, s); }
-
-void op_append(Lower *L, Tensor *t) { append(L, stmt_op(L->cx, t, t->path)); }
+void op_append(Lower *L, Tensor *t) { lower_append(L, stmt_op(L->cx, t, t->path)); }
 
 int64_t count_const(Tensor *t) {
     int64_t n = 1, v;
@@ -24,8 +22,8 @@ int64_t count_const(Tensor *t) {
 Expr *count(Lower *L, Tensor *t) { return tensor_count(L->cx, t); }
 bool dim_const(Expr *dim, int64_t *v) { return e_is_int(dim, v); }
 
-Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim) {
-    Expr *d[MAX_RANK] = {0};
+/* Dimensions as a tensor has them: pure, and none that is known to be negative. */
+static void settle_dims(Lower *L, int rank, Expr *const *dim, Expr **d) {
     if (rank > MAX_RANK)
         unsupported(L, "a tensor of rank %d; the highest supported is %d", rank, MAX_RANK);
     for (int i = 0; i < rank; i++) {
@@ -34,6 +32,11 @@ Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim) {
         if (e_is_int(d[i], &v) && v < 0) fail(L, "a dimension is negative (%lld)", (long long)v);
         if (d[i]->op == E_GUARD || d[i]->op == E_SELECT || !d[i]->pure) d[i] = let(L, "d", d[i], 0);
     }
+}
+
+Tensor *te_begin(Lower *L, DType t, int rank, Expr *const *dim) {
+    Expr *d[MAX_RANK] = {0};
+    settle_dims(L, rank, dim, d);
     size_check(L, t, rank, d);
     Tensor *x = tensor_new(L->cx, TK_TE, t, rank, d);
     x->path = L->node ? L->node->path : "";
@@ -88,11 +91,8 @@ Tensor *const_tensor(Lower *L, const Const *k) {
 
 /* A constant from elements that are all CONST expressions. */
 static Tensor *const_of_elems(Lower *L, Tensor *t, int64_t n) {
-    Const *k = NEW(L->a, Const);
-    k->dtype = t->dtype;
-    k->rank = t->rank;
-    for (int i = 0; i < t->rank; i++) e_is_int(t->dim[i], &k->dim[i]);
-    k->count = n;
+    int64_t dim[MAX_RANK];
+    for (int i = 0; i < t->rank; i++) e_is_int(t->dim[i], &dim[i]);
     void *data = arena_alloc(L->a, (size_t)(n ? n : 1) * dtype_size(t->dtype));
     for (int64_t i = 0; i < n; i++) {
         if (dtype_is_float(t->dtype))
@@ -100,8 +100,7 @@ static Tensor *const_of_elems(Lower *L, Tensor *t, int64_t n) {
         else
             elem_set_i(t->dtype, data, i, t->elem[i]->i);
     }
-    k->data = data;
-    Tensor *c = const_tensor(L, k);
+    Tensor *c = t_const(L, t->dtype, t->rank, dim, data);
     c->path = t->path;
     return c;
 }
@@ -211,35 +210,28 @@ int bcast_dims(Lower *L, int ra, Expr **a, int rb, Expr **b, Expr **dim) {
     return r;
 }
 
-Expr *ld_bcast(Lower *L, Tensor *t, int rank, Expr **idx, Expr **dim) {
+/* The index along a dimension d, which is 1 or `want`, for index i along `want`. */
+static Expr *bcast_index(Lower *L, Expr *d, Expr *want, Expr *i) {
     Cx *c = L->cx;
+    if (d == want) return i;
+    Expr *one = e_eq(c, d, e_int(c, 1));
+    int64_t v;
+    if (e_is_int(one, &v)) return v ? e_int(c, 0) : i;
+    return e_mul(c, i, let(L, "b", e_cast(c, DT_I64, e_not(c, one)), 0));
+}
+
+Expr *ld_bcast(Lower *L, Tensor *t, int rank, Expr **idx, Expr **dim) {
     Expr *k[MAX_RANK];
-    ASSERT(rank >= t->rank);
-    for (int i = 0; i < t->rank; i++) {
-        Expr *o = idx[i + rank - t->rank], *d = dim[i + rank - t->rank];
-        if (t->dim[i] == d)
-            k[i] = o;
-        else if (e_is_ival(t->dim[i], 1))
-            k[i] = e_int(c, 0);
-        else {
-            Expr *one = e_eq(c, t->dim[i], e_int(c, 1));
-            int64_t v;
-            if (e_is_int(one, &v))
-                k[i] = v ? e_int(c, 0) : o;
-            else
-                k[i] = e_mul(c, o, let(L, "b", e_cast(c, DT_I64, e_not(c, one)), 0));
-        }
-    }
+    const int more = rank - t->rank;
+    ASSERT(more >= 0);
+    for (int i = 0; i < t->rank; i++)
+        k[i] = bcast_index(L, t->dim[i], dim[more + i], idx[more + i]);
     return ld(L, t, k);
 }
 
 Expr *index_checked(Lower *L, Expr *i, Expr *extent, bool neg, const char *fmt, ...) {
     Cx *c = L->cx;
-    char what[256];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
-    va_end(ap);
+    TEXT_OF(what, fmt);
     if (i->dtype != DT_I64) i = e_cast(c, DT_I64, i);
     Expr *zero = e_int(c, 0), *low = neg ? e_muli(c, extent, -1) : zero;
     Expr *ok = e_and(c, e_le(c, low, i), e_lt(c, i, extent));
@@ -292,11 +284,10 @@ static Expr *choose(Cx *c, Expr **elem, int64_t lo, int64_t hi, Expr *flat) {
 Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **elem) {
     Expr *d[MAX_RANK] = {0};
     for (int i = 0; i < rank; i++) d[i] = e_int(L->cx, dim[i]);
-    Tensor *x = te_begin(L, t, rank, d);
-    int64_t n = count_const(x);
     Expr *idx[MAX_RANK];
+    Tensor *x = te_indexed(L, t, rank, d, idx);
+    int64_t n = count_const(x);
     bool all_const = true;
-    for (int i = 0; i < rank; i++) idx[i] = ax(L, x, i);
     x->elem = NEWN(L->a, Expr *, n ? n : 1);
     for (int64_t i = 0; i < n; i++) {
         ASSERT((DType)elem[i]->dtype == t);
@@ -370,7 +361,7 @@ Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep) {
 }
 
 /* A view of a's elements with other dims. */
-Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
+static Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
     if (a->kind == TK_CONST) {
         Const *k = NEW(L->a, Const);
         *k = *a->data;
@@ -390,16 +381,10 @@ Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim) {
 Tensor *t_reshape(Lower *L, Tensor *a, int rank, Expr *const *dim_in) {
     Cx *c = L->cx;
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *sidx[MAX_RANK];
-    if (rank > MAX_RANK)
-        unsupported(L, "a tensor of rank %d; the highest supported is %d", rank, MAX_RANK);
+    settle_dims(L, rank, dim_in, dim);
     bool same = rank == a->rank;
     Expr *n = e_int(c, 1);
     for (int i = 0; i < rank; i++) {
-        int64_t v;
-        dim[i] = dim_in[i];
-        if (e_is_int(dim[i], &v) && v < 0) fail(L, "a dimension is negative (%lld)", (long long)v);
-        if (dim[i]->op == E_SELECT || dim[i]->op == E_GUARD || !dim[i]->pure)
-            dim[i] = let(L, "d", dim[i], 0);
         n = e_mul(c, n, dim[i]);
         same = same && dim[i] == a->dim[i];
     }
@@ -450,23 +435,23 @@ Tensor *t_transpose(Lower *L, Tensor *a, const int *perm) {
 }
 
 Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim) {
-    Expr *idx[MAX_RANK], *d[MAX_RANK];
+    Expr *idx[MAX_RANK];
     ASSERT(rank >= a->rank);
-    for (int i = 0; i < rank; i++) d[i] = dim[i];
     for (int i = 0; i < a->rank; i++) {
-        Expr *want = d[rank - a->rank + i];
+        Expr *want = dim[rank - a->rank + i];
         check(L, e_or(L->cx, e_eq(L->cx, a->dim[i], want), e_eq(L->cx, a->dim[i], e_int(L->cx, 1))),
               "axis %d has size %s and cannot be expanded to %s", i, said(L, a->dim[i]),
               said(L, want));
     }
-    Tensor *t = te_indexed(L, a->dtype, rank, d, idx);
+    Tensor *t = te_indexed(L, a->dtype, rank, dim, idx);
     return te_end(L, t, ld_bcast(L, a, rank, idx, t->dim));
 }
 
 Tensor *t_slice(Lower *L, Tensor *a, int axis, Expr *start, Expr *step, Expr *len) {
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     if (len == a->dim[axis] && e_is_ival(start, 0) && e_is_ival(step, 1)) return a;
-    for (int i = 0; i < a->rank; i++) dim[i] = i == axis ? len : a->dim[i];
+    memcpy(dim, a->dim, sizeof dim);
+    dim[axis] = len;
     Tensor *t = te_indexed(L, a->dtype, a->rank, dim, idx);
     idx[axis] = e_add(L->cx, start, e_mul(L->cx, idx[axis], step));
     return te_end(L, t, ld(L, a, idx));
@@ -510,23 +495,16 @@ Tensor *t_unsqueeze(Lower *L, Tensor *a, int axis) {
 }
 
 Tensor *t_squeeze(Lower *L, Tensor *a, int axis) {
-    Expr *dim[MAX_RANK];
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
     check(L, e_eq(L->cx, a->dim[axis], e_int(L->cx, 1)),
           "axis %d is squeezed but its size is %s, not 1", axis, said(L, a->dim[axis]));
-    if (!e_is_ival(a->dim[axis], 1)) {
-        /* The check made it 1: read at 0. */
-        Expr *idx[MAX_RANK];
-        int r = 0;
-        for (int i = 0; i < a->rank; i++)
-            if (i != axis) dim[r++] = a->dim[i];
-        Tensor *t = te_begin(L, a->dtype, r, dim);
-        for (int i = 0, j = 0; i < a->rank; i++)
-            idx[i] = i == axis ? e_int(L->cx, 0) : ax(L, t, j++);
-        return te_end(L, t, ld(L, a, idx));
-    }
     for (int i = 0, j = 0; i < a->rank; i++)
         if (i != axis) dim[j++] = a->dim[i];
-    return t_reshape(L, a, a->rank - 1, dim);
+    if (e_is_ival(a->dim[axis], 1)) return t_reshape(L, a, a->rank - 1, dim);
+    /* The check made it 1: read at 0. */
+    Tensor *t = te_begin(L, a->dtype, a->rank - 1, dim);
+    for (int i = 0, j = 0; i < a->rank; i++) idx[i] = i == axis ? e_int(L->cx, 0) : ax(L, t, j++);
+    return te_end(L, t, ld(L, a, idx));
 }
 
 Tensor *t_gather0(Lower *L, Tensor *a, Expr *i) {
@@ -563,28 +541,11 @@ Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b) {
     if (!vb) dim[n++] = b->dim[b->rank - 1];
     Tensor *t = te_indexed(L, a->dtype, n, dim, idx);
     Axis *k = axis_new(c, ka);
-    /* Batch indices broadcast over the leading axes. */
-    for (int side = 0; side < 2; side++) {
-        Tensor *x = side ? b : a;
-        Expr **ix = side ? ib : ia;
-        int rx = side ? rb : ra;
-        for (int i = 0; i < rx; i++) {
-            Expr *d = t->dim[r - rx + i];
-            if (x->dim[i] == d)
-                ix[i] = idx[r - rx + i];
-            else if (e_is_ival(x->dim[i], 1))
-                ix[i] = e_int(c, 0);
-            else {
-                Expr *one = e_eq(c, x->dim[i], e_int(c, 1));
-                int64_t v;
-                if (e_is_int(one, &v))
-                    ix[i] = v ? e_int(c, 0) : idx[r - rx + i];
-                else
-                    ix[i] =
-                        e_mul(c, idx[r - rx + i], let(L, "b", e_cast(c, DT_I64, e_not(c, one)), 0));
-            }
-        }
-    }
+    /* Batch indices as broadcasting of the leading axes. */
+    for (int i = 0; i < ra; i++)
+        ia[i] = bcast_index(L, a->dim[i], t->dim[r - ra + i], idx[r - ra + i]);
+    for (int i = 0; i < rb; i++)
+        ib[i] = bcast_index(L, b->dim[i], t->dim[r - rb + i], idx[r - rb + i]);
     if (!va) ia[ra] = idx[r];
     ia[a->rank - 1] = e_axis(c, k);
     ib[vb ? 0 : b->rank - 2] = e_axis(c, k);

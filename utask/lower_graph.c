@@ -33,10 +33,10 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
               L->p->in[first->input].name, said(L, s));
         return s;
     }
-    Stmt *s = stmt_new(c, S_LET, "");
+    Stmt *s = lower_stmt(L, S_LET);
     Expr *r = sym_scoped(L, &s->let.sym, DT_I64, p ? p : "d", 0, L->seq);
     s->let.e = in_dim;
-    vec_push(L->a, &L->seq->s, s);
+    lower_append(L, s);
     DimName n = {s->let.sym, input, axis};
     if (p) vec_push(L->a, &names->name, n);
     return r;
@@ -116,10 +116,7 @@ static void io_of(Io *io, const char *name, const VType *ty, Val *v) {
         v = v->inner;
     }
     io->t = v ? v->t : NULL;
-    if (v && v->kind == VT_SEQUENCE)
-        io->elem_dtype = v->elem_dtype;
-    else if (v)
-        io->elem_dtype = v->t->dtype;
+    if (v) io->elem_dtype = v->kind == VT_SEQUENCE ? v->elem_dtype : v->t->dtype;
 }
 
 /* Lowers the Graph (ranks NULL: all are declared). *st is zero except for the table of lowerings;

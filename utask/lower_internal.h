@@ -51,16 +51,40 @@ typedef struct LowerState {
     bool unmet;     /* … is a check that always fails: an error only if it is reached */
 } LowerState;
 
+/* A message's text, in a function that takes it as fmt and what follows. */
+#define TEXT_OF(text, fmt)                                                                         \
+    char text[512];                                                                                \
+    va_list text##_args;                                                                           \
+    va_start(text##_args, fmt);                                                                    \
+    vsnprintf(text, sizeof text, fmt, text##_args);                                                \
+    va_end(text##_args)
+
+/* A statement of the current node, and the end of the current Seq for it. */
+static inline Stmt *lower_stmt(Lower *L, StmtKind kind) {
+    return stmt_new(L->cx, kind, L->node ? L->node->path : "");
+}
+static inline void lower_append(Lower *L, Stmt *s) { vec_push(L->a, &L->seq->s, s); }
+/* A tensor of the current node, in `seq`, that is what `like` is in another place: of its dtype or
+ * a sequence like it, and named like it. */
+static inline Tensor *lower_like(Lower *L, TensorKind kind, const Tensor *like, int rank,
+                                 Expr *const *dim, Seq *seq) {
+    Tensor *t = tensor_like(L->cx, kind, like, rank, dim, seq);
+    t->blob = like->blob;
+    t->path = L->node->path;
+    return t;
+}
+
 /* lower_build.c */
 void op_append(Lower *L, Tensor *t); /* the OP that computes t */
 Tensor *const_tensor(Lower *L, const Const *k);
-Tensor *view_new(Lower *L, Tensor *a, int rank, Expr *const *dim);
 
 /* lower_stmt.c */
 /* A copy of t in memory of its own, computed here; never folded away. */
 Tensor *copy_tensor(Lower *L, Tensor *t);
 Stmt *loop_stmt(Lower *L, Expr *trips);
 Tensor *own_tensor(Lower *L, Tensor *t); /* a TE of this Seq that no other loop state uses */
+/* Stacks elem, of the loop's body, for what follows the loop in `outer`. */
+Tensor *scan_tensor(Lower *L, Stmt *loop, Seq *outer, Tensor *elem, Expr *const *dim);
 
 /* sizes.c */
 /* Refuses a tensor of these dims, as far as they are known, if no memory could hold it: a check

@@ -1,12 +1,10 @@
 /* lower_stmt.c: statements that lowerings build (lower.h): hand-written bodies and loops. */
 #include "utask/lower_internal.h"
 
-static void append(Lower *L, Stmt *s) { vec_push(L->a, &L->seq->s, s); }
-
 /* ---- hand-written bodies --------------------------------------------------------------------- */
 Stmt *ext_begin(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
                 Expr *const *param) {
-    Stmt *s = stmt_new(L->cx, S_EXTERN, L->node->path);
+    Stmt *s = lower_stmt(L, S_EXTERN);
     s->ext.row = extern_find(name);
     if (!s->ext.row) die("no hand-written body %s", name);
     s->ext.nin = nin;
@@ -65,14 +63,13 @@ void ext_end(Lower *L, Stmt *s, const char *fault) {
         for (int i = 0; i < s->ext.nsym; i++) s->ext.sym[i]->lo = s->ext.sym[i]->hi = sym[i];
         return;
     }
-    append(L, s);
+    lower_append(L, s);
 }
 
 Tensor *ext_result(Lower *L, Stmt *s, int i) {
     (void)L;
     return s->ext.out[i];
 }
-Expr *ext_sym_result(Lower *L, Stmt *s, int i) { return e_sym(L->cx, s->ext.sym[i]); }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 Tensor *copy_tensor(Lower *L, Tensor *t) {
@@ -84,8 +81,7 @@ Tensor *copy_tensor(Lower *L, Tensor *t) {
         return b;
     }
     if (t->rank < 0) n[0] = let(L, "n", count(L, t), 0);
-    Tensor *c = te_begin(L, t->dtype, t->rank < 0 ? 1 : t->rank, t->rank < 0 ? n : t->dim);
-    for (int i = 0; i < c->rank; i++) idx[i] = ax(L, c, i);
+    Tensor *c = te_indexed(L, t->dtype, t->rank < 0 ? 1 : t->rank, t->rank < 0 ? n : t->dim, idx);
     c->body = t->rank < 0 ? e_loadf(L->cx, t, idx[0]) : ld(L, t, idx);
     c->seq = L->seq;
     c->name = t->name;
@@ -102,7 +98,7 @@ Tensor *own_tensor(Lower *L, Tensor *t) {
 }
 
 Stmt *loop_stmt(Lower *L, Expr *trips) {
-    Stmt *s = stmt_new(L->cx, S_LOOP, L->node->path);
+    Stmt *s = lower_stmt(L, S_LOOP);
     s->loop.trips = trips;
     s->loop.body = seq_new(L->cx, L->seq, s, true);
     sym_scoped(L, &s->loop.iter, DT_I64, "i", 0, L->seq);
@@ -151,23 +147,24 @@ void loop_next(Lower *L, LoopB *b, Tensor *phi, Tensor *next) {
     die("loop_next of a value that is not carried");
 }
 
+Tensor *scan_tensor(Lower *L, Stmt *loop, Seq *outer, Tensor *elem, Expr *const *dim) {
+    Tensor *t = lower_like(L, TK_SCAN, elem, elem->rank + 1, dim, outer);
+    LoopScan k = {.elem = own_tensor(L, elem), .out = t};
+    vec_push(L->a, &loop->loop.scan, k);
+    return t;
+}
+
 Tensor *loop_scan(Lower *L, LoopB *b, Tensor *elem) {
     Expr *dim[MAX_RANK];
     if (elem->rank + 1 > MAX_RANK) unsupported(L, "a scan output of rank %d", elem->rank + 1);
     dim[0] = b->trips;
     for (int i = 0; i < elem->rank; i++) dim[i + 1] = elem->dim[i];
     size_check(L, elem->dtype, elem->rank + 1, dim);
-    Tensor *t = tensor_new(L->cx, TK_SCAN, elem->dtype, elem->rank + 1, dim);
-    t->seq = b->outer;
-    t->name = elem->name;
-    t->path = L->node->path;
-    LoopScan k = {.elem = own_tensor(L, elem), .out = t};
-    vec_push(L->a, &b->s->loop.scan, k);
-    return t;
+    return scan_tensor(L, b->s, b->outer, elem, dim);
 }
 
 void loop_end(Lower *L, LoopB *b) {
     L->seq = b->outer;
-    append(L, b->s);
+    lower_append(L, b->s);
     for (int i = 0; i < b->s->loop.carry.n; i++) ASSERT(b->s->loop.carry.p[i].next);
 }

@@ -11,26 +11,24 @@
 #include <stdlib.h>
 
 typedef struct Numbers { /* by id: number + 1 */
-    int *of, n, next;
+    int *of, next;
 } Numbers;
 
 typedef struct Printer {
     Sb *s;
-    const Program *p; /* NULL: print ids as numbers and do not share */
+    const Program *p;
     Numbers tensor, sym, axis, func;
     Numbers uses, shared; /* by expression id, for the current body */
     const Tensor **konst; /* constants in order of appearance */
     int nkonst;
     int *touched, ntouched; /* expressions with entries in uses */
-    int level;              /* printing statements that are 1: at core level, 2: replicated */
-    /* nodes that may still be printed, because sharing is not shown everywhere */
-    int left;
+    const char *level;      /* of what is printed */
+    int left;               /* nodes that may still be printed: sharing is not shown everywhere */
 } Printer;
 
 enum { MAX_NODES = 4000 };
 
 static int number(Numbers *m, int id) {
-    if (!m->of || id >= m->n) return id;
     if (!m->of[id]) m->of[id] = ++m->next;
     return m->of[id] - 1;
 }
@@ -65,18 +63,52 @@ static void print_sym(Printer *p, const Sym *s) {
 }
 
 static void print_tensor(Printer *p, const Tensor *t) {
-    bool first = p->tensor.of && t->id < p->tensor.n && !p->tensor.of[t->id];
-    if (first && t->kind == TK_CONST && p->konst) p->konst[p->nkonst++] = t;
+    if (!p->tensor.of[t->id] && t->kind == TK_CONST) p->konst[p->nkonst++] = t;
     sb_printf(p->s, "t%d", number(&p->tensor, t->id));
 }
+
+static void print_expr(Printer *p, const Expr *e, int level);
+static void print_ref(Printer *p, const Tensor *t);
+static void print_def(Printer *p, const Tensor *t);
+
+/* %d and %s, and: %> so many spaces; %e an expression, %y a symbol, %a an axis; a tensor as %t its
+ * number, %r what reads it, %D what defines it. */
+static void say(Printer *p, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    for (; *fmt; fmt++) {
+        if (*fmt != '%') {
+            sb_write(p->s, fmt, 1);
+            continue;
+        }
+        switch (*++fmt) {
+        case 'd': sb_printf(p->s, "%d", va_arg(ap, int)); break;
+        case 's': sb_puts(p->s, va_arg(ap, const char *)); break;
+        case '>': sb_printf(p->s, "%*s", va_arg(ap, int), ""); break;
+        case 'e': print_expr(p, va_arg(ap, const Expr *), 0); break;
+        case 'y': print_sym(p, va_arg(ap, const Sym *)); break;
+        case 'a': sb_printf(p->s, "i%d", number(&p->axis, va_arg(ap, const Axis *)->id)); break;
+        case 't': print_tensor(p, va_arg(ap, const Tensor *)); break;
+        case 'r': print_ref(p, va_arg(ap, const Tensor *)); break;
+        case 'D': print_def(p, va_arg(ap, const Tensor *)); break;
+        default: die("say: %%%c", *fmt);
+        }
+    }
+    va_end(ap);
+}
+
+/* x[0..n), with `first` in front of the first one and commas between. */
+#define LIST(p, first, fmt, n, x)                                                                  \
+    for (int i_ = 0; i_ < (n); i_++) {                                                             \
+        sb_puts((p)->s, i_ ? ", " : first);                                                        \
+        say(p, fmt, (x)[i_]);                                                                      \
+    }
 
 /* ---- expressions ----------------------------------------------------------------------------- */
 static int level_of(const Expr *e) { return expr_row[e->op].level ? expr_row[e->op].level : 5; }
 
 static const char *const reduce_name[] = {"sum", "prod",   "max",    "min",         "all",
                                           "any", "argmax", "argmin", "argmax_last", "argmin_last"};
-
-static void print_expr(Printer *p, const Expr *e, int level);
 
 /* The text of a site, with the values that cond reports as expressions. */
 static void print_message(Printer *p, int site, const Expr *cond) {
@@ -86,30 +118,22 @@ static void print_message(Printer *p, int site, const Expr *cond) {
         if (i < 0 || i >= SAID_MAX)
             sb_write(p->s, t, 1);
         else if (cond && cond->op == E_TELL && i + 1 < cond->n &&
-                 !e_is_ival(cond->a[i + 1], UNSAID)) {
-            sb_puts(p->s, "{");
-            print_expr(p, cond->a[i + 1], 0);
-            sb_puts(p->s, "}");
-        } else
+                 !e_is_ival(cond->a[i + 1], UNSAID))
+            say(p, "{%e}", cond->a[i + 1]);
+        else
             sb_puts(p->s, "{?}");
     }
     sb_puts(p->s, "\"");
 }
 
 static void print_list(Printer *p, const Expr *e, const char *name) {
-    sb_printf(p->s, "%s(", name);
-    for (int i = 0; i < e->n; i++) {
-        if (i) sb_puts(p->s, ", ");
-        print_expr(p, e->a[i], 0);
-    }
+    say(p, "%s(", name);
+    LIST(p, "", "%e", e->n, e->a);
     if (e->op == E_GUARD) {
-        sb_puts(p->s, "; ");
-        if (p->p && e->i >= 0 && e->i < p->p->cx->site.n)
-            print_message(p, (int)e->i, e->a[0]);
-        else
-            sb_printf(p->s, "%" PRId64, e->i);
+        say(p, "; ");
+        print_message(p, (int)e->i, e->a[0]);
     }
-    sb_puts(p->s, ")");
+    say(p, ")");
 }
 
 static void print_node(Printer *p, const Expr *e, int level) {
@@ -121,42 +145,34 @@ static void print_node(Printer *p, const Expr *e, int level) {
         if (dtype_is_float(e->dtype) || e->dtype == DT_BOOL || e->dtype == DT_I64)
             print_const(s, e->dtype, e->f, e->i);
         else {
-            sb_printf(s, "%s ", dtype_name(e->dtype));
+            say(p, "%s ", dtype_name(e->dtype));
             print_const(s, e->dtype, 0, e->i);
         }
         return;
-    case E_SYM: print_sym(p, e->sym); return;
-    case E_AXIS: sb_printf(s, "i%d", number(&p->axis, e->axis->id)); return;
-    case E_LIMIT: sb_puts(s, "limit"); return;
-    case E_SEED: sb_puts(s, "seed"); return;
+    case E_SYM: say(p, "%y", e->sym); return;
+    case E_AXIS: say(p, "%a", e->axis); return;
+    case E_LIMIT: say(p, "limit"); return;
+    case E_SEED: say(p, "seed"); return;
     case E_INDIM: {
         int axis = (int8_t)(e->i & 255), input = (int)(e->i >> 8);
-        if (axis == -1)
-            sb_printf(s, "rank(in%d)", input);
-        else if (axis < 0)
-            sb_printf(s, "has(in%d)", input);
+        if (axis < 0)
+            say(p, "%s(in%d)", axis == -1 ? "rank" : "has", input);
         else
-            sb_printf(s, "dim(in%d, %d)", input, axis);
+            say(p, "dim(in%d, %d)", input, axis);
         return;
     }
     case E_LOAD:
-        print_tensor(p, e->t);
-        sb_puts(s, e->kind == 1 ? "[flat " : "[");
-        for (int i = 0; i < e->n; i++) {
-            if (i) sb_puts(s, ", ");
-            print_expr(p, e->a[i], 0);
-        }
-        sb_puts(s, "]");
+        say(p, e->kind == 1 ? "%t[flat " : "%t[", e->t);
+        LIST(p, "", "%e", e->n, e->a);
+        say(p, "]");
         return;
     case E_REDUCE:
-        sb_printf(s, "%s(", reduce_name[e->kind]);
+        say(p, "%s(", reduce_name[e->kind]);
         for (int i = 0; i < e->naxis; i++) {
-            sb_printf(s, "%si%d < ", i ? ", " : "", number(&p->axis, e->raxis[i]->id));
+            say(p, i ? ", %a < " : "%a < ", e->raxis[i]);
             print_expr(p, e->raxis[i]->extent, 2);
         }
-        sb_puts(s, ": ");
-        print_expr(p, e->a[0], 0);
-        sb_puts(s, ")");
+        say(p, ": %e)", e->a[0]);
         return;
     case E_CAST: print_list(p, e, dtype_name(e->dtype)); return;
     case E_BITCAST:
@@ -177,7 +193,7 @@ static void print_node(Printer *p, const Expr *e, int level) {
         sb_puts(s, "-");
         print_expr(p, e->a[0], mine);
     } else if (b && (times || e_is_int(b, &k)) && k < 0 && k > INT64_MIN &&
-               !(times && p->shared.of && p->shared.of[b->id])) {
+               !(times && p->shared.of[b->id])) {
         print_expr(p, e->a[0], mine - 1);
         sb_puts(s, " - ");
         if (!times || k != -1) sb_printf(s, "%" PRId64 "%s", -k, times ? " * " : "");
@@ -196,15 +212,10 @@ static void print_expr(Printer *p, const Expr *e, int level) {
         sb_puts(p->s, "-");
     else if (p->left-- <= 0)
         sb_puts(p->s, "...");
-    else if (p->shared.of && p->shared.of[e->id] > 0)
+    else if (p->shared.of[e->id] > 0)
         sb_printf(p->s, "%%%d", p->shared.of[e->id] - 1);
     else
         print_node(p, e, level);
-}
-
-void e_print(Sb *s, const Expr *e) {
-    Printer p = {.s = s, .left = MAX_NODES};
-    print_expr(&p, e, 0);
 }
 
 /* Counts the uses of everything below e. */
@@ -252,339 +263,245 @@ static void forget_shared(Printer *p) {
 
 /* ---- statements ------------------------------------------------------------------------------ */
 static void print_dims(Printer *p, const Tensor *t) {
-    Sb *s = p->s;
     if (t->blob) {
-        sb_puts(s, "sequence");
+        say(p, "sequence");
         return;
     }
     p->left = MAX_NODES;
-    sb_printf(s, "%s[", dtype_name((int)t->dtype));
-    if (t->rank < 0) {
-        sb_puts(s, "rank ");
-        print_expr(p, t->rank_e, 0);
-        sb_puts(s, ": ");
-    }
-    int n = t->rank < 0 ? MAX_RANK : t->rank;
-    while (t->rank < 0 && n > 0 && (!t->dim[n - 1] || e_is_ival(t->dim[n - 1], 1))) n--;
-    for (int i = 0; i < n; i++) {
-        if (i) sb_puts(s, ", ");
-        print_expr(p, t->dim[i], 0);
-    }
-    sb_puts(s, "]");
+    say(p, "%s[", dtype_name((int)t->dtype));
+    if (t->rank < 0) say(p, "rank %e: ", t->rank_e);
+    int n = tensor_ndim(t);
+    while (t->rank < 0 && n > 0 && e_is_ival(t->dim[n - 1], 1)) n--;
+    LIST(p, "", "%e", n, t->dim);
+    say(p, "]");
 }
 
-/* "t3 float32[2, 3] "name"", followed by the base of a view. */
+/* A view is followed by its base. */
 static void print_ref(Printer *p, const Tensor *t) {
-    if (!t) {
-        sb_puts(p->s, "-");
-        return;
-    }
-    print_tensor(p, t);
-    if (t->kind == TK_VIEW) {
-        sb_puts(p->s, " ");
-        print_dims(p, t);
-        sb_puts(p->s, " of ");
-        print_ref(p, t->base);
-    }
+    say(p, t ? "%t" : "-", t);
+    if (!t || t->kind != TK_VIEW) return;
+    say(p, " ");
+    print_dims(p, t);
+    say(p, " of %r", t->base);
 }
 
+/* "t3 float32[2, 3] "name"" */
 static void print_def(Printer *p, const Tensor *t) {
-    print_tensor(p, t);
-    sb_puts(p->s, " ");
+    say(p, "%t ", t);
     print_dims(p, t);
-    if (t->name) sb_printf(p->s, " \"%s\"", t->name);
+    if (t->name) say(p, " \"%s\"", t->name);
 }
 
 static void print_site(Printer *p, int site, const Expr *cond) {
-    if (site < 0 || site >= p->p->cx->site.n) return;
-    sb_puts(p->s, " ");
+    say(p, " ");
     print_message(p, site, cond);
+    say(p, "\n");
 }
 
 /* "i0, d.1 + (i1 < 2), i2": the range of elements that are computed. */
 static void print_position(Printer *p, const Tensor *t, Expr *const *at) {
-    int rank = t->rank < 0 ? MAX_RANK : t->rank;
-    bool some = false;
-    for (int i = 0; i < rank; i++) {
-        if (!t->axis[i]) continue;
-        sb_puts(p->s, some ? ", " : "");
-        some = true;
-        if (at && at[i]) {
-            print_expr(p, at[i], 0);
-            if (e_is_ival(t->axis[i]->extent, 1)) continue;
-            sb_puts(p->s, " + (");
-        }
-        sb_printf(p->s, "i%d", number(&p->axis, t->axis[i]->id));
-        if (!at || !at[i]) continue;
-        sb_puts(p->s, " < ");
-        print_expr(p, t->axis[i]->extent, 0);
-        sb_puts(p->s, ")");
+    const char *sep = "";
+    for (int i = 0; i < tensor_ndim(t); i++) {
+        const Axis *x = t->axis[i];
+        if (!x) continue;
+        sb_puts(p->s, sep);
+        sep = ", ";
+        if (!at || !at[i])
+            say(p, "%a", x);
+        else if (e_is_ival(x->extent, 1))
+            say(p, "%e", at[i]);
+        else
+            say(p, "%e + (%a < %e)", at[i], x, x->extent);
     }
 }
 
 static void print_op(Printer *p, const Stmt *op, const Tensor *t, int indent) {
-    Sb *s = p->s;
     if (t->fused) return;
-    sb_printf(s, "%*s", indent, "");
-    print_def(p, t);
+    say(p, "%>%D", indent, t);
     if (op_is_empty(op)) {
-        sb_puts(s, " is ");
-        print_ref(p, t->base);
-        sb_puts(s, "\n");
+        say(p, " is %r\n", t->base);
         return;
     }
-    sb_puts(s, " (");
+    say(p, " (");
     print_position(p, t, op->op.at);
-    sb_puts(s, ")\n");
+    say(p, ")\n");
     if (!t->body) return;
     share(p, indent + 4, 1, &t->body);
-    sb_printf(s, "%*s= ", indent + 4, "");
-    print_expr(p, t->body, 0);
-    sb_puts(s, "\n");
+    say(p, "%>= %e\n", indent + 4, t->body);
     forget_shared(p);
 }
 
 static void print_seq(Printer *p, const Seq *q, int indent);
 
 /* Prints "what e", with shared values of e on lines before it. */
-static void print_line(Printer *p, int indent, const char *what, const Sym *s, Expr *e) {
+static void print_line(Printer *p, int indent, const char *what, Expr *e) {
     share(p, indent + 2, 1, &e);
-    sb_printf(p->s, "%*s%s", indent, "", what);
-    if (s) {
-        print_sym(p, s);
-        sb_puts(p->s, *what == 'c' ? " from " : " = ");
-    }
-    print_expr(p, e, 0);
+    say(p, "%>%s%e\n", indent, what, e);
+    forget_shared(p);
+}
+/* "what s = e" */
+static void print_binding(Printer *p, int indent, const char *what, const Sym *s, const char *is,
+                          Expr *e) {
+    share(p, indent + 2, 1, &e);
+    say(p, "%>%s%y%s%e\n", indent, what, s, is, e);
     forget_shared(p);
 }
 
 static void print_loop(Printer *p, const Stmt *s, int indent) {
-    Sb *o = p->s;
     share(p, indent + 2, 2, (Expr *[]){s->loop.trips, s->loop.cond0});
-    sb_printf(o, "%*sloop", indent, "");
-    if (s->loop.iter) {
-        sb_puts(o, " ");
-        print_sym(p, s->loop.iter);
-    }
+    say(p, "%>loop %y", indent, s->loop.iter);
     if (s->loop.trips) {
-        sb_puts(o, " < ");
+        say(p, " < ");
         print_expr(p, s->loop.trips, 2);
     }
-    if (s->loop.cond0) {
-        sb_puts(o, " if ");
-        print_expr(p, s->loop.cond0, 0);
-    }
-    sb_puts(o, "\n");
+    if (s->loop.cond0) say(p, " if %e", s->loop.cond0);
+    say(p, "\n");
     forget_shared(p);
+    indent += 2;
     for (int i = 0; i < s->loop.syms.n; i++) {
-        print_line(p, indent + 2, "carry ", s->loop.syms.p[i].sym, s->loop.syms.p[i].init);
-        sb_puts(o, "\n");
+        const LoopSym *k = &s->loop.syms.p[i];
+        print_binding(p, indent, "carry ", k->sym, " from ", k->init);
     }
     for (int i = 0; i < s->loop.carry.n; i++) {
-        sb_printf(o, "%*scarry ", indent + 2, "");
-        print_def(p, s->loop.carry.p[i].phi);
-        sb_puts(o, " from ");
-        print_ref(p, s->loop.carry.p[i].init);
-        const Grow *g = s->loop.carry.p[i].phi->grow;
-        if (g) sb_printf(o, ", grows along axis %d", g->axis);
-        sb_puts(o, g ? "\n" : s->loop.carry.p[i].inplace ? ", in place\n" : "\n");
+        const LoopCarry *k = &s->loop.carry.p[i];
+        say(p, "%>carry %D from %r", indent, k->phi, k->init);
+        if (k->phi->grow)
+            say(p, ", grows along axis %d", k->phi->grow->axis);
+        else if (k->inplace)
+            say(p, ", in place");
+        say(p, "\n");
     }
-    print_seq(p, s->loop.body, indent + 4);
-    for (int i = 0; i < s->loop.syms.n; i++) {
-        print_line(p, indent + 2, "next ", s->loop.syms.p[i].sym, s->loop.syms.p[i].next);
-        sb_puts(o, "\n");
-    }
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        sb_printf(o, "%*snext ", indent + 2, "");
-        print_tensor(p, s->loop.carry.p[i].phi);
-        sb_puts(o, " = ");
-        print_ref(p, s->loop.carry.p[i].next);
-        sb_puts(o, "\n");
-    }
+    print_seq(p, s->loop.body, indent + 2);
+    for (int i = 0; i < s->loop.syms.n; i++)
+        print_binding(p, indent, "next ", s->loop.syms.p[i].sym, " = ", s->loop.syms.p[i].next);
+    for (int i = 0; i < s->loop.carry.n; i++)
+        say(p, "%>next %t = %r\n", indent, s->loop.carry.p[i].phi, s->loop.carry.p[i].next);
     for (int i = 0; i < s->loop.scan.n; i++) {
         const LoopScan *k = &s->loop.scan.p[i];
-        sb_printf(o, "%*sscan ", indent + 2, "");
-        if (k->more)
-            print_ref(p, k->out);
-        else
-            print_def(p, k->out);
-        if (k->at) {
-            sb_puts(o, " at ");
-            print_expr(p, k->at, 0);
-        }
-        sb_puts(o, " of ");
-        print_ref(p, k->elem);
-        sb_puts(o, "\n");
+        say(p, k->more ? "%>scan %r" : "%>scan %D", indent, k->out);
+        if (k->at) say(p, " at %e", k->at);
+        say(p, " of %r\n", k->elem);
     }
-    if (s->loop.cond_next) {
-        print_line(p, indent + 2, "while ", NULL, s->loop.cond_next);
-        sb_puts(o, "\n");
-    }
-    if (s->loop.barrier) sb_printf(o, "%*sbarrier\n", indent + 2, "");
+    if (s->loop.cond_next) print_line(p, indent, "while ", s->loop.cond_next);
+    if (s->loop.barrier) say(p, "%>barrier\n", indent);
 }
 
 static void print_branch(Printer *p, const Stmt *s, int indent) {
-    Sb *o = p->s;
-    print_line(p, indent, "if ", NULL, s->br.cond);
-    sb_puts(o, "\n");
+    print_line(p, indent, "if ", s->br.cond);
     print_seq(p, s->br.arm[0], indent + 4);
-    sb_printf(o, "%*selse\n", indent, "");
+    say(p, "%>else\n", indent);
     print_seq(p, s->br.arm[1], indent + 4);
     for (int i = 0; i < s->br.syms.n; i++) {
-        share(p, indent + 4, 2, s->br.syms.p[i].arm);
-        sb_printf(o, "%*sjoin ", indent + 2, "");
-        print_sym(p, s->br.syms.p[i].sym);
-        sb_puts(o, " = ");
-        print_expr(p, s->br.syms.p[i].arm[0], 0);
-        sb_puts(o, " | ");
-        print_expr(p, s->br.syms.p[i].arm[1], 0);
-        sb_puts(o, "\n");
+        const JoinSym *k = &s->br.syms.p[i];
+        share(p, indent + 4, 2, k->arm);
+        say(p, "%>join %y = %e | %e\n", indent + 2, k->sym, k->arm[0], k->arm[1]);
         forget_shared(p);
     }
     for (int i = 0; i < s->br.joins.n; i++) {
-        sb_printf(o, "%*sjoin ", indent + 2, "");
-        print_def(p, s->br.joins.p[i].out);
-        sb_puts(o, " = ");
-        print_ref(p, s->br.joins.p[i].arm[0]);
-        sb_puts(o, " | ");
-        print_ref(p, s->br.joins.p[i].arm[1]);
-        sb_puts(o, "\n");
+        const Join *k = &s->br.joins.p[i];
+        say(p, "%>join %D = %r | %r\n", indent + 2, k->out, k->arm[0], k->arm[1]);
     }
 }
 
 static void print_extern(Printer *p, const Stmt *s, int indent) {
-    Sb *o = p->s;
     share(p, indent + 2, s->ext.nparam, s->ext.param);
-    sb_printf(o, "%*sextern %s(", indent, "", s->ext.row ? s->ext.row->name : "?");
-    for (int i = 0; i < s->ext.nin; i++) {
-        if (i) sb_puts(o, ", ");
-        print_ref(p, s->ext.in[i]);
-    }
-    for (int i = 0; i < s->ext.nparam; i++) {
-        sb_puts(o, i ? ", " : "; ");
-        print_expr(p, s->ext.param[i], 0);
-    }
-    sb_puts(o, ") ->");
-    for (int i = 0; i < s->ext.nsym; i++) {
-        sb_puts(o, i ? ", " : " ");
-        print_sym(p, s->ext.sym[i]);
-    }
-    for (int i = 0; i < s->ext.nout; i++) {
-        sb_puts(o, i + s->ext.nsym ? ", " : " ");
-        print_def(p, s->ext.out[i]);
-    }
-    sb_puts(o, "\n");
+    say(p, "%>extern %s(", indent, s->ext.row ? s->ext.row->name : "?");
+    LIST(p, "", "%r", s->ext.nin, s->ext.in);
+    LIST(p, "; ", "%e", s->ext.nparam, s->ext.param);
+    say(p, ") ->");
+    LIST(p, " ", "%y", s->ext.nsym, s->ext.sym);
+    LIST(p, s->ext.nsym ? ", " : " ", "%D", s->ext.nout, s->ext.out);
+    say(p, "\n");
     forget_shared(p);
 }
 
 static void print_func(Printer *p, const Func *f, int indent) {
-    Sb *o = p->s;
-    sb_printf(o, "%*sfunction %s.%d(", indent, "", f->name, number(&p->func, f->id));
-    for (int i = 0; i < f->nsym + f->narg; i++) {
-        if (i) sb_puts(o, ", ");
-        if (i < f->nsym)
-            print_sym(p, f->sym[i]);
-        else
-            print_def(p, f->arg[i - f->nsym]);
-    }
-    sb_puts(o, ")");
-    if (f->inside) sb_printf(o, " calls %d below", f->inside + 1);
-    sb_puts(o, "\n");
+    say(p, "%>function %s.%d(", indent, f->name, number(&p->func, f->id));
+    LIST(p, "", "%y", f->nsym, f->sym);
+    LIST(p, f->nsym ? ", " : "", "%D", f->narg, f->arg);
+    say(p, ")");
+    if (f->inside) say(p, " calls %d below", f->inside + 1);
+    say(p, "\n");
     print_seq(p, f->body, indent + 4);
     share(p, indent + 4, f->nret, f->ret);
-    sb_printf(o, "%*sreturn", indent + 4, "");
-    for (int i = 0; i < f->nret; i++) {
-        sb_puts(o, i ? ", " : " ");
-        print_expr(p, f->ret[i], 0);
-    }
-    for (int i = 0; i < f->nout; i++) {
-        sb_puts(o, i + f->nret ? ", " : " ");
-        print_ref(p, f->out[i]);
-    }
-    sb_puts(o, "\n");
+    say(p, "%>return", indent + 4);
+    LIST(p, " ", "%e", f->nret, f->ret);
+    LIST(p, f->nret ? ", " : " ", "%r", f->nout, f->out);
+    say(p, "\n");
     forget_shared(p);
 }
 
 static void print_call(Printer *p, const Stmt *s, int indent) {
-    Sb *o = p->s;
     const Func *f = s->call.f;
     share(p, indent + 2, f->nsym, s->call.sym);
-    sb_printf(o, "%*scall %s%s.%d(", indent, "", s->beside ? "beside " : "", f->name,
-              number(&p->func, f->id));
-    for (int i = 0; i < f->nsym + f->narg; i++) {
-        if (i) sb_puts(o, ", ");
-        if (i < f->nsym)
-            print_expr(p, s->call.sym[i], 0);
-        else
-            print_ref(p, s->call.arg[i - f->nsym]);
-    }
-    sb_puts(o, ") ->");
-    for (int i = 0; i < f->nret; i++) {
-        sb_puts(o, i ? ", " : " ");
-        print_sym(p, s->call.ret[i]);
-    }
-    for (int i = 0; i < f->nout; i++) {
-        sb_puts(o, i + f->nret ? ", " : " ");
-        print_def(p, s->call.out[i]);
-    }
-    sb_puts(o, "\n");
+    say(p, "%>call %s%s.%d(", indent, s->beside ? "beside " : "", f->name, number(&p->func, f->id));
+    LIST(p, "", "%e", f->nsym, s->call.sym);
+    LIST(p, f->nsym ? ", " : "", "%r", f->narg, s->call.arg);
+    say(p, ") ->");
+    LIST(p, " ", "%y", f->nret, s->call.ret);
+    LIST(p, f->nret ? ", " : " ", "%D", f->nout, s->call.out);
+    say(p, "\n");
     forget_shared(p);
     for (int i = 0; i < s->call.nfunc; i++) print_func(p, s->call.func[i], indent + 2);
 }
 
+static const char *level_name(const Stmt *s) {
+    if (s->each) return "core, each";
+    return s->level == LEVEL_HOST      ? "host"
+           : s->level == LEVEL_CORE    ? "core"
+           : s->level == LEVEL_CLUSTER ? "cluster"
+                                       : "team";
+}
+
+static void print_barrier(Printer *p, const Stmt *s, int indent) {
+    if (s->meet)
+        say(p, "%>%s unit %d\n", indent, s->meet == MEET_GATHER ? "flags to" : "flag of", s->unit);
+    else
+        say(p, "%>%sbarrier\n", indent,
+            s->level == LEVEL_CORE      ? "block "
+            : s->level == LEVEL_CLUSTER ? "cluster "
+                                        : "");
+}
+
+static void print_stmt(Printer *p, const Stmt *s, int indent) {
+    int live = 0;
+    switch (s->kind) {
+    case S_OP:
+        for (int k = 0; k < s->op.n; k++) live += !s->op.t[k]->fused;
+        if (live > 1) say(p, "%>group\n", indent);
+        for (int k = 0; k < s->op.n; k++)
+            print_op(p, s, s->op.t[k], live > 1 ? indent + 2 : indent);
+        break;
+    case S_LET: print_binding(p, indent, "let ", s->let.sym, " = ", s->let.e); break;
+    case S_CHECK:
+        share(p, indent + 2, 1, &s->check.cond);
+        say(p, "%>check %e", indent, s->check.cond);
+        forget_shared(p);
+        print_site(p, s->check.site, s->check.cond);
+        break;
+    case S_EXTERN: print_extern(p, s, indent); break;
+    case S_LOOP: print_loop(p, s, indent); break;
+    case S_BRANCH: print_branch(p, s, indent); break;
+    case S_BARRIER: print_barrier(p, s, indent); break;
+    case S_CALL: print_call(p, s, indent); break;
+    case S_ENTER:
+        say(p, "%>enter %d below", indent, s->enter.below);
+        print_site(p, s->enter.site, NULL);
+        break;
+    case S_COUNT: break;
+    }
+}
+
 static void print_seq(Printer *p, const Seq *q, int indent) {
-    Sb *o = p->s;
-    int level = p->level;
+    const char *level = p->level;
     for (int i = 0; q && i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
-        int live = 0;
-        int own = s->each                     ? 3
-                  : s->level == LEVEL_HOST    ? 4
-                  : s->level == LEVEL_CORE    ? 1
-                  : s->level == LEVEL_CLUSTER ? 2
-                                              : 0;
-        if (s->kind != S_BARRIER && own != p->level) {
-            static const char *const names[] = {"team", "core", "cluster", "core, each", "host"};
+        const char *own = level_name(s);
+        if (s->kind != S_BARRIER && strcmp(own, p->level) != 0) {
             p->level = own;
-            sb_printf(o, "%*slevel %s\n", indent, "", names[own]);
+            say(p, "%>level %s\n", indent, own);
         }
-        switch (s->kind) {
-        case S_OP:
-            for (int k = 0; k < s->op.n; k++) live += !s->op.t[k]->fused;
-            if (live > 1) sb_printf(o, "%*sgroup\n", indent, "");
-            for (int k = 0; k < s->op.n; k++)
-                print_op(p, s, s->op.t[k], live > 1 ? indent + 2 : indent);
-            break;
-        case S_LET:
-            print_line(p, indent, "let ", s->let.sym, s->let.e);
-            sb_puts(o, "\n");
-            break;
-        case S_CHECK:
-            print_line(p, indent, "check ", NULL, s->check.cond);
-            print_site(p, s->check.site, s->check.cond);
-            sb_puts(o, "\n");
-            break;
-        case S_EXTERN: print_extern(p, s, indent); break;
-        case S_LOOP: print_loop(p, s, indent); break;
-        case S_BRANCH: print_branch(p, s, indent); break;
-        case S_BARRIER:
-            if (s->meet)
-                sb_printf(o, "%*s%s unit %d\n", indent, "",
-                          s->meet == MEET_GATHER ? "flags to" : "flag of", s->unit);
-            else
-                sb_printf(o, "%*s%sbarrier\n", indent, "",
-                          s->level == LEVEL_CORE      ? "block "
-                          : s->level == LEVEL_CLUSTER ? "cluster "
-                                                      : "");
-            break;
-        case S_CALL: print_call(p, s, indent); break;
-        case S_ENTER:
-            sb_printf(o, "%*senter %d below", indent, "", s->enter.below);
-            print_site(p, s->enter.site, NULL);
-            sb_puts(o, "\n");
-            break;
-        case S_COUNT: break;
-        }
+        print_stmt(p, s, indent);
     }
     p->level = level;
 }
@@ -592,38 +509,31 @@ static void print_seq(Printer *p, const Seq *q, int indent) {
 /* ---- programs -------------------------------------------------------------------------------- */
 static void print_io(Printer *p, const char *what, const Io *io) {
     static const char *const kind[] = {"", "sequence ", "optional "};
-    sb_printf(p->s, "%s %s\"%s\"", what, kind[io->kind], io->name);
+    say(p, "%s %s\"%s\"", what, kind[io->kind], io->name);
     if (io->t) {
-        sb_puts(p->s, " ");
-        print_ref(p, io->t);
-        sb_puts(p->s, " ");
+        say(p, " %r ", io->t);
         print_dims(p, io->t);
     }
-    if (io->has) {
-        p->left = MAX_NODES;
-        sb_puts(p->s, " if ");
-        print_expr(p, io->has, 0);
-    }
-    sb_puts(p->s, "\n");
+    p->left = MAX_NODES;
+    if (io->has) say(p, " if %e", io->has);
+    say(p, "\n");
 }
 
 static void print_data(Printer *p, const Tensor *t) {
     enum { SHOWN = 8 };
-    sb_puts(p->s, "const ");
-    print_def(p, t);
-    sb_puts(p->s, " = {");
+    say(p, "const %D = {", t);
     for (int64_t i = 0; i < t->data->count && i < SHOWN; i++) {
-        if (i) sb_puts(p->s, ", ");
+        if (i) say(p, ", ");
         print_elem(p->s, t->data, i);
     }
-    sb_puts(p->s, t->data->count > SHOWN ? ", ...}\n" : "}\n");
+    say(p, t->data->count > SHOWN ? ", ...}\n" : "}\n");
 }
 
-static Numbers numbers(int n) { return (Numbers){calloc((size_t)n + 1, sizeof(int)), n, 0}; }
+static Numbers numbers(int n) { return (Numbers){calloc((size_t)n + 1, sizeof(int)), 0}; }
 
 void utask_print(Sb *s, const Program *p) {
     const Cx *c = p->cx;
-    Printer r = {.s = s, .p = p, .left = MAX_NODES};
+    Printer r = {.s = s, .p = p, .level = "team", .left = MAX_NODES};
     r.tensor = numbers(c->next_tensor);
     r.sym = numbers(c->next_sym);
     r.axis = numbers(c->next_axis);

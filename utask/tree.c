@@ -1,5 +1,5 @@
 /* tree.c: constructs tensors and statements. */
-#include "utask/utask.h"
+#include "utask/expr_internal.h"
 
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim) {
     ASSERT(rank >= -1 && rank <= MAX_RANK);
@@ -69,7 +69,7 @@ Seq *seq_new(Cx *c, Seq *parent, Stmt *owner, bool is_loop) {
 
 Expr *tensor_count(Cx *c, const Tensor *t) {
     Expr *n = e_int(c, 1);
-    for (int i = 0; i < (t->rank < 0 ? MAX_RANK : t->rank); i++) n = e_mul(c, n, t->dim[i]);
+    for (int i = 0; i < tensor_ndim(t); i++) n = e_mul(c, n, t->dim[i]);
     return n;
 }
 
@@ -100,15 +100,10 @@ Tensor *tensor_term(Cx *c, const Tensor *t, Expr *r, Expr **load) {
         from[n] = t->axis[i];
         at[n++] = e_axis(c, t->axis[i]);
     }
-    Tensor *x = tensor_new(c, TK_TE, r->dtype, n, dim);
-    for (int i = 0; i < n; i++) {
-        x->axis[i] = axis_new(c, dim[i]);
-        to[i] = e_axis(c, x->axis[i]);
-    }
+    Tensor *x = tensor_like(c, TK_TE, t, n, dim, t->seq);
+    x->dtype = r->dtype;
+    for (int i = 0; i < n; i++) to[i] = e_axis(c, x->axis[i]);
     x->body = e_subst(c, r, n, from, to, NULL, NULL);
-    x->name = t->name;
-    x->path = t->path;
-    x->seq = t->seq;
     *load = e_load(c, x, at);
     return x;
 }
@@ -157,26 +152,29 @@ bool seq_inside(const Seq *q, const Seq *body) {
     return false;
 }
 
-bool expr_visible(const Expr *e, const Seq *from) {
-    if (!(e->flags & EF_SYM)) return true;
-    if (e->op == E_SYM) return !e->sym->scope || seq_inside(from, e->sym->scope);
-    for (int i = 0; i < e->n; i++)
-        if (!expr_visible(e->a[i], from)) return false;
-    return true;
-}
-
-bool loop_varies(const Stmt *loop, const Expr *e) {
+/* Whether `is` holds for a symbol in e. */
+static bool any_sym(const Expr *e, bool (*is)(const void *user, const Sym *s), const void *user) {
     if (!(e->flags & EF_SYM)) return false;
-    if (e->op == E_SYM) {
-        if (e->sym == loop->loop.iter) return true;
-        for (int i = 0; i < loop->loop.syms.n; i++)
-            if (loop->loop.syms.p[i].sym == e->sym) return true;
-        return false;
-    }
+    if (e->op == E_SYM) return is(user, e->sym);
     for (int i = 0; i < e->n; i++)
-        if (loop_varies(loop, e->a[i])) return true;
+        if (any_sym(e->a[i], is, user)) return true;
     return false;
 }
+
+static bool is_hidden(const void *from, const Sym *s) {
+    return s->scope && !seq_inside(from, s->scope);
+}
+
+bool expr_visible(const Expr *e, const Seq *from) { return !any_sym(e, is_hidden, from); }
+
+static bool is_loop_sym(const void *user, const Sym *s) {
+    const Stmt *loop = user;
+    bool is = s == loop->loop.iter;
+    for (int i = 0; i < loop->loop.syms.n; i++) is |= loop->loop.syms.p[i].sym == s;
+    return is;
+}
+
+bool loop_varies(const Stmt *loop, const Expr *e) { return any_sym(e, is_loop_sym, loop); }
 
 bool same_dims(const Tensor *a, const Tensor *b) {
     bool same = a->rank == b->rank;
@@ -276,18 +274,13 @@ static int64_t tensor_terms(Cx *c, Tensor *t, int depth) {
 }
 
 Expr *e_identity(Cx *c, ReduceKind k, DType t) {
-    static const double lowest[] = {[DT_F32] = 1, [DT_F64] = 1, [DT_F16] = 1, [DT_BF16] = 1};
-    bool flt = t < COUNT(lowest) && lowest[t] != 0;
-    bool sgn = dtype_is_signed(t);
-    int bits = t == DT_BOOL ? 1 : (int)dtype_size(t) * 8;
-    uint64_t top = (uint64_t)1 << (bits - 1);
     switch (k) {
     case R_PROD: return e_num(c, t, 1);
     case R_AND: return e_bool(c, true);
-    case R_MAX: return flt ? e_num(c, t, -__builtin_inf()) : e_ci(c, t, sgn ? (int64_t)top : 0);
+    case R_MAX:
     case R_MIN:
-        return flt ? e_num(c, t, __builtin_inf())
-                   : e_ci(c, t, sgn ? (int64_t)(top - 1) : (int64_t)(top - 1 + top));
+        if (dtype_is_float(t)) return e_num(c, t, k == R_MAX ? -__builtin_inf() : __builtin_inf());
+        return e_ci(c, t, k == R_MAX ? int_least(t) : int_most(t));
     default: return e_num(c, t, 0);
     }
 }
@@ -322,8 +315,7 @@ static Expr *unroll(Inline *u, Expr *e, int64_t n) {
         }
         bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
         bool last = e->kind >= R_ARGMAX_LAST;
-        Expr *better =
-            max ? e_bin(c, last ? E_LE : E_LT, best, x) : e_bin(c, last ? E_LE : E_LT, x, best);
+        Expr *better = e_bin(c, last ? E_LE : E_LT, max ? best : x, max ? x : best);
         if (dtype_is_float(x->dtype)) { /* the first (last) NaN wins over all numbers */
             Expr *nan = e_un(c, E_ISNAN, x);
             if (!last) nan = e_and(c, nan, e_not(c, e_un(c, E_ISNAN, best)));
@@ -382,17 +374,7 @@ static Expr *inline_expr(Inline *u, Expr *e) {
     Expr *small[MAX_RANK], **a = e->n <= MAX_RANK ? small : NEWN(u->c->a, Expr *, e->n);
     bool same = true;
     for (int i = 0; i < e->n; i++) same &= (a[i] = inline_expr(u, e->a[i])) == e->a[i];
-    if (!same) {
-        switch (e->op) {
-        case E_CAST: e = e_cast(u->c, e->dtype, a[0]); break;
-        case E_BITCAST: e = e_bitcast(u->c, e->dtype, a[0]); break;
-        case E_SELECT: e = e_sel(u->c, a[0], a[1], a[2]); break;
-        case E_GUARD: e = e_guard(u->c, a[0], a[1], a[2], (int)e->i); break;
-        case E_TELL: e = e_tell(u->c, a[0], e->n - 1, a + 1); break;
-        case E_LOAD: e = e->kind ? e_loadf(u->c, e->t, a[0]) : e_load(u->c, e->t, a); break;
-        default: e = e_is_unary(e->op) ? e_un(u->c, e->op, a[0]) : e_bin(u->c, e->op, a[0], a[1]);
-        }
-    }
+    if (!same) e = expr_rebuild(u->c, e, a);
     return e->op == E_LOAD ? inline_load(u, e) : e;
 }
 

@@ -343,8 +343,8 @@ void seq_put_at(Cx *c, Seq *q, int at, Stmt *s); /* s becomes statement number `
 void seq_replace(Cx *c, Seq *q, int *at, const StmtVec *by);
 Expr *seq_let(Cx *c, Seq *q, Sym *s, Expr *e, const char *path); /* appends s = e; gives s */
 Sym *sym_like(Cx *c, const Sym *like, Seq *scope); /* a new one of the same type and bounds */
-Expr *tensor_count(Cx *c, const Tensor *t);      /* product of dims */
-Expr *tensor_extent(const Tensor *t, int d);     /* extent of dimension d in memory */
+Expr *tensor_count(Cx *c, const Tensor *t);        /* product of dims */
+Expr *tensor_extent(const Tensor *t, int d);       /* extent of dimension d in memory */
 /* The row-major position of a load, or of an index, as one int64 expression. */
 Expr *flat_of(Cx *c, const Expr *load);
 Expr *flat_index_of(Cx *c, const Tensor *t, Expr *const *idx);
@@ -356,6 +356,8 @@ bool seq_inside(const Seq *q, const Seq *body);    /* q is body or in it */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
 /* Whether e uses a carried symbol or the loop's iteration number. */
 bool loop_varies(const Stmt *loop, const Expr *e);
+/* The number of its dims; MAX_RANK while the rank is known only at run time. */
+static inline int tensor_ndim(const Tensor *t) { return t->rank < 0 ? MAX_RANK : t->rank; }
 /* The base of a view, or the tensor itself. */
 static inline Tensor *tensor_root(const Tensor *t) {
     while (t->kind == TK_VIEW) t = t->base;

@@ -3,11 +3,14 @@
  * size of the tree. */
 #include "utask/level.h"
 #include "utask/walk.h"
-#include <stdlib.h>
 
+/* When an expression was checked last. */
 typedef struct ExprInfo {
-    int stamp;
-    uint64_t axes; /* free axes, by their number in the current body; bit 63: all further ones */
+    int stamp; /* with axes in it: the body */
+    union {
+        uint64_t axes;  /* … and its free axes, by their number there; bit 63: any further one */
+        const Seq *seq; /* without: what it used there is still visible */
+    };
 } ExprInfo;
 
 typedef struct Verifier {
@@ -42,6 +45,8 @@ static void fail_at(const Verifier *v, const char *fmt, ...) {
 
 static const char *tensor_name(const Tensor *t) { return t->name ? t->name : "unnamed"; }
 
+#define REQUIRE_OF(v, t, c, what) REQUIRE(v, c, "tensor %d (%s) %s", (t)->id, tensor_name(t), what)
+
 /* Checks that tensor t may be read in Seq `at`. */
 static void check_use(Verifier *v, const Tensor *t, const Seq *at) {
     REQUIRE(v, t != NULL, "a tensor is missing");
@@ -58,21 +63,19 @@ static void check_use(Verifier *v, const Tensor *t, const Seq *at) {
         REQUIRE(v, t->index >= 0 && t->index < v->p->nin, "input %d is out of range", t->index);
         return;
     }
-    REQUIRE(v, !t->fused, "tensor %d (%s) is fused, yet read", t->id, tensor_name(t));
+    REQUIRE_OF(v, t, !t->fused, "is fused, yet read");
     const Seq *in = v->tensor_in[t->id];
-    REQUIRE(v, in, "tensor %d (%s) is read before it is defined", t->id, tensor_name(t));
-    REQUIRE(v, seq_inside(at, in), "tensor %d (%s) is read outside of where it is defined", t->id,
-            tensor_name(t));
+    REQUIRE_OF(v, t, in, "is read before it is defined");
+    REQUIRE_OF(v, t, seq_inside(at, in), "is read outside of where it is defined");
 }
 
 static void check_leaf(Verifier *v, const Expr *e, const Seq *at) {
     if (e->op == E_SYM) {
         const Sym *s = e->sym;
         REQUIRE(v, s->id >= 0 && s->id < v->nsym, "symbol id %d is out of range", s->id);
-        REQUIRE(v, v->sym_in[s->id], "symbol %d (%s) is used before it is bound", s->id,
-                s->name ? s->name : "");
+        REQUIRE(v, v->sym_in[s->id], "symbol %d (%s) is used before it is bound", s->id, s->name);
         REQUIRE(v, seq_inside(at, v->sym_in[s->id]), "symbol %d (%s) is used outside of its scope",
-                s->id, s->name ? s->name : "");
+                s->id, s->name);
     }
     if (e->op == E_INDIM)
         REQUIRE(v, (e->i >> 8) >= 0 && (e->i >> 8) < v->p->nin, "size of input %d",
@@ -88,12 +91,14 @@ static uint64_t axis_bit(Verifier *v, const Axis *x) {
     return (uint64_t)1 << v->axis_bit[x->id];
 }
 
-/* Checks e, once for each body, and returns its free axes. */
+/* Checks e and returns its free axes. */
 static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
     REQUIRE(v, e->id >= 0 && e->id < v->nexpr, "expression id %d is out of range", e->id);
     if (e->op == E_CONST) return 0; /* most dims are */
     ExprInfo *k = &v->expr[e->id];
-    if (k->stamp == v->stamp) return k->axes;
+    const bool plain = !(e->flags & EF_AXIS);
+    if (plain && k->seq == at) return 0;
+    if (!plain && k->stamp == v->stamp) return k->axes;
     uint64_t axes = 0;
     for (int i = 0; i < e->n; i++) {
         REQUIRE(v, e->a[i]->id < e->id, "an operand is younger than its user");
@@ -106,7 +111,7 @@ static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
     case E_LOAD:
         check_use(v, e->t, at);
         REQUIRE(v, e->dtype == e->t->dtype, "a load has another dtype than tensor %d", e->t->id);
-        REQUIRE(v, e->kind == 1 ? e->n == 1 : e->n == (e->t->rank < 0 ? MAX_RANK : e->t->rank),
+        REQUIRE(v, e->kind == 1 ? e->n == 1 : e->n == tensor_ndim(e->t),
                 "a load of tensor %d has %d indices", e->t->id, e->n);
         for (int i = 0; i < e->n; i++) {
             REQUIRE(v, e->a[i]->dtype == DT_I64, "an index of tensor %d is not int64", e->t->id);
@@ -134,7 +139,10 @@ static uint64_t check_expr(Verifier *v, const Expr *e, const Seq *at) {
                     expr_row[e->op].name);
     }
     k->stamp = v->stamp;
-    k->axes = axes;
+    if (plain)
+        k->seq = at;
+    else
+        k->axes = axes;
     return axes;
 }
 
@@ -155,19 +163,16 @@ static void check_uniform(Verifier *v, const Expr *e, DType t, bool loads, const
 }
 
 static void check_dims(Verifier *v, const Tensor *t, const Seq *at) {
-    REQUIRE(v, dtype_supported((int)t->dtype), "tensor %d (%s) has no dtype", t->id,
-            tensor_name(t));
+    REQUIRE_OF(v, t, dtype_supported((int)t->dtype), "has no dtype");
     if (t->blob) return;
     REQUIRE(v, t->rank >= -1 && t->rank <= MAX_RANK, "tensor %d has rank %d", t->id, t->rank);
-    int n = t->rank < 0 ? MAX_RANK : t->rank;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < tensor_ndim(t); i++) {
         REQUIRE(v, t->dim[i] || t->rank < 0, "tensor %d (%s) has no dim %d", t->id, tensor_name(t),
                 i);
         check_uniform(v, t->dim[i], DT_I64, false, at);
     }
     if (t->rank >= 0) return;
-    REQUIRE(v, t->rank_e && t->rank_mask && t->rank_mask < 2u << MAX_RANK,
-            "tensor %d (%s) has no rank", t->id, tensor_name(t));
+    REQUIRE_OF(v, t, t->rank_e && t->rank_mask && t->rank_mask < 2u << MAX_RANK, "has no rank");
     check_uniform(v, t->rank_e, DT_I64, false, at);
     for (int r = 0; r <= MAX_RANK; r++)
         for (int i = 0; t->alt[r] && i < r; i++) check_uniform(v, t->alt[r][i], DT_I64, false, at);
@@ -176,49 +181,40 @@ static void check_dims(Verifier *v, const Tensor *t, const Seq *at) {
 /* A growing buffer belongs to a carried value and to the values between it and next. */
 static void check_grow(const Verifier *v, const Tensor *t) {
     const Grow *g = t->grow;
-    REQUIRE(v, v->p->stage >= STAGE_GROUPED, "tensor %d (%s) grows too early", t->id,
-            tensor_name(t));
-    REQUIRE(v, g->phi && g->phi->grow == g && g->axis >= 0 && g->axis < t->rank,
-            "tensor %d (%s) grows in another one's buffer", t->id, tensor_name(t));
-    REQUIRE(v, g->first && (g->room || g->planned) && (!g->planned || g->most >= 0),
-            "tensor %d (%s) grows without room", t->id, tensor_name(t));
-    REQUIRE(v, g->spaced == (g->extent != NULL), "tensor %d (%s) grows without an extent", t->id,
-            tensor_name(t));
+    REQUIRE_OF(v, t, v->p->stage >= STAGE_GROUPED, "grows too early");
+    REQUIRE_OF(v, t, g->phi && g->phi->grow == g && g->axis >= 0 && g->axis < t->rank,
+               "grows in another one's buffer");
+    REQUIRE_OF(v, t, g->first && (g->room || g->planned) && (!g->planned || g->most >= 0),
+               "grows without room");
+    REQUIRE_OF(v, t, g->spaced == (g->extent != NULL), "grows without an extent");
 }
 
 /* Checks the definition of t, a tensor of this program, in `at`. */
 static void define(Verifier *v, Tensor *t, TensorKind kind, const Seq *at) {
     const Stage stage = v->p->stage;
     REQUIRE(v, t && t->id >= 0 && t->id < v->ntensor, "a tensor id is out of range");
-    REQUIRE(v, t->kind == kind, "tensor %d (%s) has the wrong kind", t->id, tensor_name(t));
-    REQUIRE(v, !v->tensor_in[t->id], "tensor %d (%s) is defined twice", t->id, tensor_name(t));
-    REQUIRE(v, t->seq == at, "tensor %d (%s) is said to be defined elsewhere", t->id,
-            tensor_name(t));
-    REQUIRE(v, !t->fused, "tensor %d (%s) is fused, yet defined", t->id, tensor_name(t));
-    REQUIRE(v, t->ret >= 0 && (!t->ret || t->owned), "tensor %d (%s) is no result", t->id,
-            tensor_name(t));
+    REQUIRE_OF(v, t, t->kind == kind, "has the wrong kind");
+    REQUIRE_OF(v, t, !v->tensor_in[t->id], "is defined twice");
+    REQUIRE_OF(v, t, t->seq == at, "is said to be defined elsewhere");
+    REQUIRE_OF(v, t, !t->fused, "is fused, yet defined");
+    REQUIRE_OF(v, t, t->ret >= 0 && (!t->ret || t->owned), "is no result");
     REQUIRE(v, !t->placed || (kind != TK_PARAM && kind != TK_CALL),
             "the host cannot place tensor %d (%s)", t->id, tensor_name(t));
-    REQUIRE(v, !t->base || (kind == TK_TE && t->grow), "tensor %d (%s) is in place of nothing",
-            t->id, tensor_name(t));
-    REQUIRE(v, kind == TK_TE || !t->body, "tensor %d (%s) has a body, but is not computed", t->id,
-            tensor_name(t));
+    REQUIRE_OF(v, t, !t->base || (kind == TK_TE && t->grow), "is in place of nothing");
+    REQUIRE_OF(v, t, kind == TK_TE || !t->body, "has a body, but is not computed");
     if (t->grow) check_grow(v, t);
     const bool stored = kind != TK_JOIN && kind != TK_PARAM;
-    REQUIRE(v, stage < STAGE_PLACED ? !t->plan : !stored || t->plan,
-            stage < STAGE_PLACED ? "tensor %d (%s) has a place too early"
-                                 : "tensor %d (%s) has no place",
-            t->id, tensor_name(t));
+    REQUIRE_OF(v, t, stage >= STAGE_PLACED || !t->plan, "has a place too early");
+    REQUIRE_OF(v, t, stage < STAGE_PLACED || !stored || t->plan, "has no place");
     v->tensor_in[t->id] = at;
     v->defined[t->id] = t;
 }
 
 static void bind(Verifier *v, const Sym *s, const Seq *at) {
     REQUIRE(v, s->id >= 0 && s->id < v->nsym, "symbol id %d is out of range", s->id);
-    REQUIRE(v, !v->sym_in[s->id], "symbol %d (%s) is bound twice", s->id, s->name ? s->name : "");
-    REQUIRE(v, s->scope == at, "symbol %d (%s) has another scope", s->id, s->name ? s->name : "");
-    REQUIRE(v, s->lo <= s->hi, "symbol %d (%s) has no possible value", s->id,
-            s->name ? s->name : "");
+    REQUIRE(v, !v->sym_in[s->id], "symbol %d (%s) is bound twice", s->id, s->name);
+    REQUIRE(v, s->scope == at, "symbol %d (%s) has another scope", s->id, s->name);
+    REQUIRE(v, s->lo <= s->hi, "symbol %d (%s) has no possible value", s->id, s->name);
     v->sym_in[s->id] = at;
 }
 
@@ -251,17 +247,14 @@ static void check_op(Verifier *v, const Stmt *s, const Seq *at) {
     for (int i = 0; i < s->op.n; i++) {
         Tensor *t = s->op.t[i];
         check_dims(v, t, at);
-        REQUIRE(v, t->body && t->body->dtype == t->dtype, "tensor %d (%s) has no fitting body",
-                t->id, tensor_name(t));
+        REQUIRE_OF(v, t, t->body && t->body->dtype == t->dtype, "has no fitting body");
         REQUIRE(v, i == 0 || same_dims(lead, t),
                 "tensors %d and %d of one group have different dims", lead->id, t->id);
-        REQUIRE(v, !t->base || s->op.at, "tensor %d (%s) is behind another, but whole", t->id,
-                tensor_name(t));
+        REQUIRE_OF(v, t, !t->base || s->op.at, "is behind another, but whole");
         if (t->base) check_use(v, t->base, at);
-        int rank = t->rank < 0 ? MAX_RANK : t->rank;
         begin_body(v);
         uint64_t own = (uint64_t)1 << 63;
-        for (int k = 0; k < rank; k++) {
+        for (int k = 0; k < tensor_ndim(t); k++) {
             const Axis *x = t->axis[k];
             REQUIRE(v, x || t->rank < 0, "tensor %d (%s) has no axis %d", t->id, tensor_name(t), k);
             if (!x) continue;
@@ -525,27 +518,20 @@ void utask_verify(const Program *p) {
     v.naxis = c->next_axis;
     v.ntensor = c->next_tensor;
     v.nsym = c->next_sym;
-    v.expr = calloc((size_t)v.nexpr + 1, sizeof *v.expr);
-    v.axis_stamp = calloc((size_t)v.naxis + 1, sizeof(int));
-    v.axis_bit = calloc((size_t)v.naxis + 1, sizeof(int));
-    v.tensor_in = calloc((size_t)v.ntensor + 1, sizeof *v.tensor_in);
-    v.defined = calloc((size_t)v.ntensor + 1, sizeof *v.defined);
-    v.sym_in = calloc((size_t)v.nsym + 1, sizeof *v.sym_in);
-    v.moved = calloc((size_t)v.ntensor + 1, sizeof(int));
-    if (v.expr && v.axis_stamp && v.axis_bit && v.tensor_in && v.defined && v.sym_in && v.moved) {
-        REQUIRE(&v, p->stage < STAGE_COUNT && (p->stage == STAGE_PLAIN || p->schedule),
-                "stage %d without a schedule", (int)p->stage);
-        REQUIRE(&v, (p->stage >= STAGE_PLACED) == (p->mem != NULL), "memory is planned or not");
-        REQUIRE(&v, p->top && !p->top->owner && !p->top->parent, "the program is part of another");
-        check_seq(&v, p->top);
-        check_io(&v);
-        check_owned(&v);
-    }
-    free(v.expr);
-    free(v.axis_stamp);
-    free(v.axis_bit);
-    free((void *)v.tensor_in);
-    free((void *)v.defined);
-    free((void *)v.sym_in);
-    free(v.moved);
+    Arena *a = arena_new(c->d);
+    v.expr = NEWN(a, ExprInfo, v.nexpr + 1);
+    v.axis_stamp = NEWN(a, int, v.naxis + 1);
+    v.axis_bit = NEWN(a, int, v.naxis + 1);
+    v.tensor_in = NEWN(a, const Seq *, v.ntensor + 1);
+    v.defined = NEWN(a, const Tensor *, v.ntensor + 1);
+    v.sym_in = NEWN(a, const Seq *, v.nsym + 1);
+    v.moved = NEWN(a, int, v.ntensor + 1);
+    REQUIRE(&v, p->stage < STAGE_COUNT && (p->stage == STAGE_PLAIN || p->schedule),
+            "stage %d without a schedule", (int)p->stage);
+    REQUIRE(&v, (p->stage >= STAGE_PLACED) == (p->mem != NULL), "memory is planned or not");
+    REQUIRE(&v, p->top && !p->top->owner && !p->top->parent, "the program is part of another");
+    check_seq(&v, p->top);
+    check_io(&v);
+    check_owned(&v);
+    arena_free(a);
 }

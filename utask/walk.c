@@ -8,49 +8,37 @@ typedef struct Slots {
     Seq *in;
 } Slots;
 
-static void put_expr(const Slots *k, Expr *const *e, int dtype, bool loads) {
-    if (*e)
-        k->f(k->user, &(Slot){.kind = SLOT_EXPR,
-                              .in = k->in,
-                              .loads = loads,
-                              .dtype = dtype,
-                              .e = (Expr **)(uintptr_t)e});
+#define PUT(k, ...) (k)->f((k)->user, &(Slot){.in = (k)->in, __VA_ARGS__})
+
+static void put_expr(const Slots *k, Expr **e, int dtype, bool loads) {
+    if (*e) PUT(k, .kind = SLOT_EXPR, .loads = loads, .dtype = dtype, .e = e);
 }
-static void put_exprs(const Slots *k, int n, Expr *const *e) {
-    for (int i = 0; i < n; i++) put_expr(k, &e[i], DT_I64, false);
+static void put_read(const Slots *k, Tensor **t, bool fresh) {
+    if (*t) PUT(k, .kind = SLOT_READ, .fresh = fresh, .t = t);
 }
-static void put_read(const Slots *k, Tensor *const *t, bool fresh) {
-    if (*t)
-        k->f(k->user,
-             &(Slot){.kind = SLOT_READ, .in = k->in, .fresh = fresh, .t = (Tensor **)(uintptr_t)t});
+static void put_tensor(const Slots *k, Tensor **t, TensorKind made, bool more) {
+    PUT(k, .kind = SLOT_TENSOR, .more = more, .made = made, .t = t);
 }
-static void put_tensor(const Slots *k, Tensor *const *t, TensorKind made, bool more) {
-    k->f(k->user, &(Slot){.kind = SLOT_TENSOR,
-                          .in = k->in,
-                          .more = more,
-                          .made = made,
-                          .t = (Tensor **)(uintptr_t)t});
-}
-static void put_sym(const Slots *k, Sym *const *s) {
-    if (*s) k->f(k->user, &(Slot){.kind = SLOT_SYM, .in = k->in, .sym = (Sym **)(uintptr_t)s});
+static void put_sym(const Slots *k, Sym **s) {
+    if (*s) PUT(k, .kind = SLOT_SYM, .sym = s);
 }
 /* Slots put after it belong to the end of *q, until k->in changes. */
-static void put_seq(Slots *k, Seq *const *q) {
+static void put_seq(Slots *k, Seq **q) {
     k->in = NULL;
-    k->f(k->user, &(Slot){.kind = SLOT_SEQ, .q = (Seq **)(uintptr_t)q});
+    PUT(k, .kind = SLOT_SEQ, .q = q);
     k->in = *q;
 }
 
-static void op_slots(const Slots *k, const Stmt *s) {
+static void op_slots(const Slots *k, Stmt *s) {
     for (int d = 0; s->op.at && d < s->op.t[0]->rank; d++) put_expr(k, &s->op.at[d], DT_I64, true);
     put_expr(k, &s->op.inner, DT_I64, false);
     for (int i = 0; i < s->op.n; i++) {
-        if (s->op.t[i]->body) k->f(k->user, &(Slot){.kind = SLOT_BODY, .e = &s->op.t[i]->body});
+        if (s->op.t[i]->body) PUT(k, .kind = SLOT_BODY, .e = &s->op.t[i]->body);
         put_tensor(k, &s->op.t[i], TK_TE, false);
     }
 }
 
-static void loop_slots(Slots *k, const Stmt *s) {
+static void loop_slots(Slots *k, Stmt *s) {
     put_expr(k, &s->loop.trips, DT_I64, false);
     put_expr(k, &s->loop.cond0, DT_BOOL, true);
     for (int i = 0; i < s->loop.syms.n; i++)
@@ -74,7 +62,7 @@ static void loop_slots(Slots *k, const Stmt *s) {
     put_expr(k, &s->loop.cond_next, DT_BOOL, true);
     put_expr(k, &s->loop.made, DT_I64, false);
     for (int i = 0; i < s->loop.scan.n; i++) {
-        const LoopScan *x = &s->loop.scan.p[i];
+        LoopScan *x = &s->loop.scan.p[i];
         put_read(k, &x->elem, true);
         put_expr(k, &x->at, DT_I64, false);
     }
@@ -83,7 +71,7 @@ static void loop_slots(Slots *k, const Stmt *s) {
         put_tensor(k, &s->loop.scan.p[i].out, TK_SCAN, s->loop.scan.p[i].more);
 }
 
-static void branch_slots(Slots *k, const Stmt *s) {
+static void branch_slots(Slots *k, Stmt *s) {
     put_expr(k, &s->br.cond, DT_BOOL, true);
     for (int m = 0; m < 2; m++) {
         put_seq(k, &s->br.arm[m]);
@@ -96,7 +84,7 @@ static void branch_slots(Slots *k, const Stmt *s) {
     for (int i = 0; i < s->br.joins.n; i++) put_tensor(k, &s->br.joins.p[i].out, TK_JOIN, false);
 }
 
-static void call_slots(Slots *k, const Stmt *s) {
+static void call_slots(Slots *k, Stmt *s) {
     const Func *f = s->call.f;
     for (int i = 0; i < f->nsym; i++) put_expr(k, &s->call.sym[i], f->sym[i]->dtype, false);
     for (int i = 0; i < f->narg; i++) put_read(k, &s->call.arg[i], false);
@@ -114,7 +102,8 @@ static void call_slots(Slots *k, const Stmt *s) {
     for (int i = 0; i < f->nout; i++) put_tensor(k, &s->call.out[i], TK_CALL, false);
 }
 
-void stmt_slots(const Stmt *s, void (*f)(void *user, const Slot *k), void *user) {
+void stmt_slots(const Stmt *of, void (*f)(void *user, const Slot *k), void *user) {
+    Stmt *s = (Stmt *)(uintptr_t)of; /* f may change it only if its caller may */
     Slots k = {f, user, NULL};
     switch (s->kind) {
     case S_LET:
@@ -123,7 +112,7 @@ void stmt_slots(const Stmt *s, void (*f)(void *user, const Slot *k), void *user)
         break;
     case S_OP: op_slots(&k, s); break;
     case S_EXTERN:
-        put_exprs(&k, s->ext.nparam, s->ext.param);
+        for (int i = 0; i < s->ext.nparam; i++) put_expr(&k, &s->ext.param[i], DT_I64, false);
         for (int i = 0; i < s->ext.nin; i++) put_read(&k, &s->ext.in[i], false);
         for (int i = 0; i < s->ext.nsym; i++) put_sym(&k, &s->ext.sym[i]);
         for (int i = 0; i < s->ext.nout; i++) put_tensor(&k, &s->ext.out[i], TK_EXTERN, false);
