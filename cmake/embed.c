@@ -6,7 +6,7 @@
 int main(int argc, char **argv) {
     FILE *out = argc > 1 ? fopen(argv[1], "w") : NULL;
     if (!out) return 2;
-    fputs("#include \"codegen/text/embed.h\"\n\n", out);
+    fputs("#include \"codegen/embed.h\"\n\n", out);
     for (int i = 2; i < argc; i++) {
         char *file = strchr(argv[i], '=');
         FILE *in = file ? fopen(file + 1, "r") : NULL;

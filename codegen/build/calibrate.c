@@ -1,7 +1,7 @@
 /* calibrate.c: measures this machine with a program made of codegen/text/cpu/calibrate.inc. */
 #include "codegen/build/calibrate.h"
 #include "base/cleanup.h"
-#include "codegen/text/embed.h"
+#include "codegen/embed.h"
 #include "include/braid.h"
 #include "include/braid_model.h"
 #include <dlfcn.h>

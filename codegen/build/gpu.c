@@ -11,7 +11,7 @@
 #define _GNU_SOURCE
 #endif
 #include "codegen/build/build.h"
-#include "codegen/text/embed.h"
+#include "codegen/embed.h"
 #include "scheduler/cost/device.h"
 #include <dlfcn.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  * that a hipify tool has translated go through the table, too, because tools leave these functions
  * alone. */
 #include "codegen/build/build.h"
-#include "codegen/text/embed.h"
+#include "codegen/embed.h"
 #include <ctype.h>
 
 /* A call's arguments in HIP: the same; without the first; none; the single argument 1. */

@@ -1,7 +1,7 @@
 /* assemble.c: the parts of a program's text that every family puts together in its own way:
  * numbers, pasted texts, constants, the kernel, tables of inputs and outputs. */
 #include "codegen/emit/emit.h"
-#include "codegen/text/embed.h"
+#include "codegen/embed.h"
 
 void put_string(Sb *s, const char *text) {
     sb_puts(s, "\"");

@@ -1,6 +1,6 @@
 /* emit_data.c: names, constants, and texts that a program has once: functions, hand-written bodies. */
 #include "codegen/emit/emit.h"
-#include "codegen/text/embed.h"
+#include "codegen/embed.h"
 #include <ctype.h>
 
 const char *c_name(Arena *a, const char *name, int max) {

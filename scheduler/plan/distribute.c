@@ -17,16 +17,6 @@
 #define TINY_GRAIN 0
 #endif
 
-/* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
- * by whole vectors; short outer ones (channels, heads) element by element. For blocks of threads
- * neither matters. */
-static int grain_of(const Device *device, const Expr *extent, bool last, int grain) {
-    int64_t n;
-    if (TINY_GRAIN || device_is_gpu(device)) return 1;
-    if (!e_is_int(extent, &n)) return grain;
-    return n < 16 || (!last && n < 64) ? 1 : n < 2 * grain ? 16 : grain;
-}
-
 typedef struct Owner { /* how a tensor's memory is written */
     bool known;
     Part part;
@@ -46,6 +36,17 @@ typedef struct Dist {
     Map *wanted; /* group -> dimensions to split, a bit each, where more than scores is known; else
                     0 */
 } Dist;
+
+/* Contiguous axes are split by cache lines, so that units do not write to one line, and long ones
+ * by whole vectors; short outer ones (channels, heads) element by element. For blocks of threads
+ * neither matters. */
+static int grain_of(const Dist *d, const Expr *extent, bool last) {
+    const int grain = d->grain;
+    int64_t n;
+    if (TINY_GRAIN || device_is_gpu(d->p->schedule->device)) return 1;
+    if (!e_is_int(extent, &n)) return grain;
+    return n < 16 || (!last && n < 64) ? 1 : n < 2 * grain ? 16 : grain;
+}
 
 const Part part_whole = {PART_WHOLE, 0, 0, 0, NULL, 0}, part_solo = {PART_SOLO, 0, 0, 0, NULL, 0};
 
@@ -212,8 +213,7 @@ static void choose(Dist *d, Stmt *s) {
             s->op.split = x;
             s->op.inner = whole ? NULL : inner.extent;
             s->op.edge = whole ? 0 : inner.edge;
-            s->op.grain =
-                grain_of(d->p->schedule->device, whole ? x->extent : inner.extent, last, d->grain);
+            s->op.grain = grain_of(d, whole ? x->extent : inner.extent, last);
             int64_t score = split_score(d, s, k, f.t.p, f.t.n);
             if (score < 0 || !(last && whole ? score >= best_score : score > best_score)) continue;
             best = x;
@@ -391,8 +391,7 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
     double time[MAX_RANK], best = 0, shared = ns - plan->device->group_ns;
     uint32_t fair = 0;
     for (int k = 0; k < lead->rank; k++) {
-        int64_t size,
-            grain = grain_of(plan->device, lead->axis[k]->extent, k == lead->rank - 1, d->grain);
+        int64_t size, grain = grain_of(d, lead->axis[k]->extent, k == lead->rank - 1);
         if (!e_is_int(lead->axis[k]->extent, &size)) return UINT32_MAX;
         double parts = (double)((size + grain - 1) / grain);
         if (parts > units) parts = units;
@@ -423,8 +422,7 @@ static void choose_wanted(Dist *d, const Seq *q) {
         Way way[WAYS_MAX] = {{0, ns}};
         int n = 1;
         for (int k = 0; k < lead->rank; k++) {
-            int64_t size, grain = grain_of(plan->device, lead->axis[k]->extent, k == lead->rank - 1,
-                                           d->grain);
+            int64_t size, grain = grain_of(d, lead->axis[k]->extent, k == lead->rank - 1);
             if (!e_is_int(lead->axis[k]->extent, &size) || size > grain)
                 way[n++] = (Way){k + 1, ns};
         }

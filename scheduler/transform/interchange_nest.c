@@ -273,8 +273,7 @@ static Clone copies(Nested *x, int from, int to, Expr *step, Seq *q) {
 
 static void scan_new(Nested *x, Stmt *loop, Tensor *elem, Tensor *out) {
     elem->owned = true;
-    LoopScan y = {.elem = elem, .out = out};
-    vec_push(x->a, &loop->loop.scan, y);
+    vec_push(x->a, &loop->loop.scan, ((LoopScan){.elem = elem, .out = out}));
 }
 
 /* What all layers of a step begin with, for all steps: what is carried along the layers to init[].

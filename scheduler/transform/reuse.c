@@ -300,8 +300,7 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     }
     next->owned = true;
     tb->body = load_own(u->c, phi, tb);
-    LoopCarry x = {.phi = phi, .init = init, .next = next};
-    vec_push(u->a, &u->loop->loop.carry, x);
+    vec_push(u->a, &u->loop->loop.carry, ((LoopCarry){.phi = phi, .init = init, .next = next}));
     return true;
 }
 

@@ -123,8 +123,6 @@ static void output(T *t, Tensor *x) { t->out[t->p.nout++] = (Io){.name = "out", 
 
 static Status run_capped(T *t, int64_t cap) {
     drop_outputs(t);
-    t->p.nsym = t->c->next_sym;
-    t->p.ntensor = t->c->next_tensor;
     utask_verify(&t->p);
     Interp *it = interp_new(&t->p);
     assert_non_null(it);

@@ -16,7 +16,7 @@
 
 #include "codegen/compile.h"
 #include "codegen/emit/emit.h"
-#include "codegen/text/embed.h"
+#include "codegen/embed.h"
 #include "utask/expr_internal.h"
 #include "utask/interp.h"
 

@@ -52,12 +52,37 @@ Expr *act_expr(Cx *c, Act act, Expr *x, double alpha, double beta) {
         Expr *e = e_un(c, E_TANH, e_mul(c, e_num(c, t, 0.79788456080286535588), u));
         return e_mul(c, e_mul(c, half, x), e_add(c, one, e));
     }
+    case ACT_CLIP: return e_min(c, e_max(c, x, a), b);
     case ACT_SHRINK: {
         Expr *low = e_lt(c, x, e_num(c, t, -alpha)), *high = e_lt(c, a, x);
         return e_sel(c, low, e_add(c, x, b), e_sel(c, high, e_sub(c, x, b), zero));
     }
     }
     die("activation %d", (int)act);
+}
+
+const ActName *act_named(const char *name, NamedBy by) {
+    static const ActName names[] = {
+        {"Relu", ACT_RELU, NAMED_RECURRENT | NAMED_FUSED, 0, 0, 0},
+        {"Tanh", ACT_TANH, NAMED_RECURRENT | NAMED_FUSED, 0, 0, 0},
+        {"Sigmoid", ACT_SIGMOID, NAMED_RECURRENT | NAMED_FUSED, 0, 0, 0},
+        {"Softplus", ACT_SOFTPLUS, NAMED_RECURRENT | NAMED_FUSED, 0, 0, 0},
+        {"Softsign", ACT_SOFTSIGN, NAMED_RECURRENT | NAMED_FUSED, 0, 0, 0},
+        {"LeakyRelu", ACT_LEAKYRELU, NAMED_RECURRENT | NAMED_FUSED, 1, 0.01f, 0},
+        {"ThresholdedRelu", ACT_THRESHOLD_GE, NAMED_RECURRENT, 1, 1, 0},
+        {"ThresholdedRelu", ACT_THRESHOLD, NAMED_FUSED, 1, 1, 0},
+        {"Elu", ACT_ELU, NAMED_RECURRENT | NAMED_FUSED, 1, 1, 0},
+        {"Celu", ACT_CELU, NAMED_FUSED, 1, 1, 0},
+        {"Affine", ACT_AFFINE, NAMED_RECURRENT, 2, 1, 0},
+        {"HardSigmoid", ACT_HARDSIGMOID, NAMED_RECURRENT | NAMED_FUSED, 2, 0.2f, 0.5f},
+        {"ScaledTanh", ACT_SCALEDTANH, NAMED_RECURRENT | NAMED_FUSED, 2, 1, 1},
+        {"Selu", ACT_SELU, NAMED_FUSED, 2, 1.67326319217681884765625f, 1.05070102214813232421875f},
+        {"Clip", ACT_CLIP, NAMED_FUSED, 2, 0, 0},
+    };
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (names[i].by & by && !(by == NAMED_FUSED ? strcmp : strcasecmp)(name, names[i].name))
+            return &names[i];
+    return NULL;
 }
 
 /* Outputs act of input 0, computed in type w. */

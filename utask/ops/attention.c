@@ -85,11 +85,10 @@ static Expr *load_as(Lower *L, DType t, Tensor *x, Expr **idx) {
     return e_cast(L->cx, t, ld(L, x, idx));
 }
 
-Expr *attn_scale(Lower *L, const Attn *A, double given) {
+Expr *attn_scale(Lower *L, DType t, Expr *size, double given) {
     Cx *c = L->cx;
-    if (given != 0) return e_num(c, A->w, given);
-    Expr *root = e_un(c, E_SQRT, e_cast(c, A->w, A->size));
-    return e_div(c, e_num(c, A->w, 1), root);
+    if (given != 0) return e_num(c, t, given);
+    return e_div(c, e_num(c, t, 1), e_un(c, E_SQRT, e_cast(c, t, size)));
 }
 
 Tensor *attn_scores(Lower *L, const Attn *A, Expr *scale) {
@@ -231,7 +230,7 @@ static Tensor *guarded_softmax(Lower *L, const Attn *A, Tensor *s) {
 /* Here a scale of 0 is one. */
 static Expr *own_scale(Lower *L, const Attn *A) {
     if (attr_has(L, "scale")) return e_num(L->cx, A->w, attr_f(L, "scale", 1));
-    return attn_scale(L, A, 0);
+    return attn_scale(L, A->w, A->size, 0);
 }
 
 void lower_Attention(Lower *L) {

@@ -22,8 +22,8 @@ void attn_sizes(Lower *L, Attn *A);
 Expr *attn_query_head(Lower *L, const Attn *A, Tensor *t, int at);
 /* [batch, groups, members, x, y] as [batch, heads, x, y]; t itself when A is not grouped. */
 Tensor *attn_merged_heads(Lower *L, const Attn *A, Tensor *t);
-/* `given`, or 1 / sqrt(size) if that is 0; of type A->w. */
-Expr *attn_scale(Lower *L, const Attn *A, double given);
+/* `given`, or 1 / sqrt(size) if that is 0; of type t. */
+Expr *attn_scale(Lower *L, DType t, Expr *size, double given);
 /* scale * sum_d q[b,h,i,d] k[b,g,j,d] as [batch, heads, qlen, kvlen], of type A->w; the head axis
  * is split in two when A is grouped. */
 Tensor *attn_scores(Lower *L, const Attn *A, Expr *scale);

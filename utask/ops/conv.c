@@ -57,13 +57,7 @@ static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, boo
         check_eq(L, bias->dim[0], v->oc, "the bias does not have one value per output channel");
     }
 
-    int n = x->rank - 2;
-    int64_t k[MAX_RANK];
-    window_read(L, &v->win, n, x->dim + 2, w->dim + 2);
-    if (!attr_has(L, "kernel_shape")) return;
-    window_ints(L, "kernel_shape", n, 1, 1, k);
-    for (int i = 0; i < n; i++)
-        check_eq(L, w->dim[i + 2], e_int(c, k[i]), "kernel_shape is not that of the weights");
+    window_of_weights(L, &v->win, x, w);
 }
 
 /* x with its spatial axes extended to `dim`, element 0 of x at `lo`; zero (all bits) elsewhere. */
@@ -92,11 +86,14 @@ static Tensor *pad_spatial(Lower *L, Tensor *x, Expr *const *lo, Expr *const *di
 /* How the output's channel axis is written: one axis, or (group, channel of the group). */
 static bool split_channels(const Conv *v) { return v->group > 1 && !e_is_ival(v->ocg, 1); }
 
-/* A reduction axis, or the constant 0 where there is one element. */
-static Expr *sum_axis(Lower *L, Expr *extent, Axis **axis, int *n) {
-    if (e_is_ival(extent, 1)) return e_int(L->cx, 0);
-    axis[*n] = axis_new(L->cx, extent);
-    return e_axis(L->cx, axis[(*n)++]);
+/* Sizes of the result's axes in front of the spatial ones; how many there are. */
+static int channel_dims(Lower *L, const Conv *v, Expr **dim) {
+    dim[0] = v->x->dim[0];
+    dim[1] = v->oc;
+    if (!split_channels(v)) return 2;
+    dim[1] = e_int(L->cx, v->group);
+    dim[2] = v->ocg;
+    return 3;
 }
 
 /* sum over (axis) of x[xi] * w[wi], plus the bias of channel oc. */
@@ -115,18 +112,12 @@ static Tensor *conv_forward(Lower *L, const Conv *v) {
     const Window *w = &v->win;
     Expr *padded[MAX_RANK], *dim[MAX_RANK], *xi[MAX_RANK], *wi[MAX_RANK];
     Axis *red[MAX_RANK];
-    int nred = 0, r = 0;
+    int nred = 0;
     for (int i = 0; i < w->n; i++) padded[i] = e_add(c, w->in[i], e_add(c, w->lo[i], w->hi[i]));
     Tensor *x = pad_spatial(L, v->x, w->lo, padded);
 
     bool split = split_channels(v);
-    dim[r++] = x->dim[0];
-    if (split) {
-        dim[r++] = e_int(c, v->group);
-        dim[r++] = v->ocg;
-    } else {
-        dim[r++] = v->oc;
-    }
+    int r = channel_dims(L, v, dim);
     if (r + w->n > MAX_RANK) unsupported(L, "a convolution over %d axes", w->n);
     for (int i = 0; i < w->n; i++) dim[r + i] = w->out[i];
 
@@ -236,7 +227,7 @@ static Tensor *conv_transposed(Lower *L, const Conv *v) {
     Expr *taps[MAX_RANK], *step[MAX_RANK], *q[MAX_RANK], *front[MAX_RANK], *xdim[MAX_RANK];
     Expr *dim[MAX_RANK], *xi[MAX_RANK], *wi[MAX_RANK];
     Axis *red[MAX_RANK];
-    int nred = 0, r = 0, phase[MAX_RANK], qaxis[MAX_RANK];
+    int nred = 0, phase[MAX_RANK], qaxis[MAX_RANK];
     int64_t lo, hi;
     for (int i = 0; i < w->n; i++) {
         int64_t s = w->stride[i];
@@ -252,13 +243,7 @@ static Tensor *conv_transposed(Lower *L, const Conv *v) {
     Tensor *wt = transposed_weights(L, v, taps, phase);
 
     bool split = split_channels(v);
-    dim[r++] = x->dim[0];
-    if (split) {
-        dim[r++] = e_int(c, v->group);
-        dim[r++] = v->ocg;
-    } else {
-        dim[r++] = v->oc;
-    }
+    int r = channel_dims(L, v, dim);
     for (int i = 0; i < w->n; i++) {
         if (r + 1 + (phase[i] >= 0) > MAX_RANK)
             unsupported(L, "a strided transposed convolution over %d axes", w->n);

@@ -25,8 +25,20 @@ typedef enum {
     ACT_MISH,         /* x tanh(softplus(x)) */
     ACT_GELU,         /* x/2 (1 + erf(x / sqrt 2)) */
     ACT_GELU_TANH,    /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    ACT_SHRINK        /* x < -a ? x + b : x > a ? x - b : 0 */
+    ACT_SHRINK,       /* x < -a ? x + b : x > a ? x - b : 0 */
+    ACT_CLIP          /* min(max(x, a), b) */
 } Act;
+
+/* An activation by its name in an attribute of a recurrent operator (in letters of any case) or of
+ * com.microsoft's fused ones. */
+typedef enum { NAMED_RECURRENT = 1, NAMED_FUSED = 2 } NamedBy;
+typedef struct ActName {
+    const char *name;
+    Act act;
+    int by, nparam;    /* NamedBy; how many of alpha, beta it takes */
+    float alpha, beta; /* ONNX's defaults */
+} ActName;
+const ActName *act_named(const char *name, NamedBy by); /* NULL: there is none */
 
 /* act(x), computed in x's type (float32 or float64). */
 Expr *act_expr(Cx *c, Act act, Expr *x, double alpha, double beta);

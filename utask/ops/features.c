@@ -175,7 +175,8 @@ static const Const *list_attr(Lower *L, const char *name) {
     return found;
 }
 
-static bool less(const Const *k, int64_t i, int64_t j) {
+static bool less(const void *keys, int64_t i, int64_t j) {
+    const Const *k = keys;
     if (dtype_is_float(k->dtype))
         return elem_get_f(k->dtype, k->data, i) < elem_get_f(k->dtype, k->data, j);
     int64_t a = elem_get_i(k->dtype, k->data, i), b = elem_get_i(k->dtype, k->data, j);
@@ -185,30 +186,16 @@ static bool less(const Const *k, int64_t i, int64_t j) {
 /* Sorts the indices of the keys that are not NaN; of equal keys only the last remains. Returns
  * their number. *nan: the index of the last NaN key, or -1. */
 static int64_t sorted_keys(Lower *L, const Const *k, int64_t **order, int64_t *nan) {
-    int64_t n = 0, *from = NEWN(L->a, int64_t, k->count + 1),
-            *to = NEWN(L->a, int64_t, k->count + 1);
+    int64_t n = 0, kept = 0, *place = *order = NEWN(L->a, int64_t, k->count + 1);
     *nan = -1;
     for (int64_t i = 0; i < k->count; i++)
         if (dtype_is_float(k->dtype) && isnan(elem_get_f(k->dtype, k->data, i)))
             *nan = i;
         else
-            from[n++] = i;
-    for (int64_t w = 1; w < n; w *= 2) { /* stable */
-        for (int64_t b = 0; b < n; b += 2 * w) {
-            int64_t m = b + w < n ? b + w : n, e = b + 2 * w < n ? b + 2 * w : n, i = b, j = m;
-            for (int64_t q = b; q < e; q++)
-                to[q] = i < m && (j == e || !less(k, from[j], from[i])) ? from[i++] : from[j++];
-        }
-        int64_t *t = from;
-        from = to;
-        to = t;
-    }
-    int64_t kept = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (i + 1 < n && !less(k, from[i], from[i + 1])) continue;
-        from[kept++] = from[i];
-    }
-    *order = from;
+            place[n++] = i;
+    sort_stable(L, n, place, less, k);
+    for (int64_t i = 0; i < n; i++)
+        if (i + 1 == n || less(k, place[i], place[i + 1])) place[kept++] = place[i];
     return kept;
 }
 

@@ -93,7 +93,6 @@ void forest_weights(Lower *L, Forest *f, int64_t ntarget, double absent) {
     if (ntarget > WEIGHTS_MAX / (f->nleaf ? f->nleaf : 1))
         unsupported(L, "weights of %d leaves for %lld targets", f->nleaf, (long long)ntarget);
     f->ntarget = (int)ntarget;
-    f->absent = absent;
     int64_t n = (int64_t)f->nleaf * ntarget;
     f->weight = NEWN(L->a, double, n + 1);
     for (int64_t i = 0; i < n; i++) f->weight[i] = absent;

@@ -23,7 +23,6 @@ typedef struct Forest {
     VEC(int) root;
     int nleaf, ntarget;
     double *weight; /* nleaf rows of ntarget; allocated by forest_weights */
-    double absent;  /* the value of a weight that is not given */
     int nfeature;   /* all tested features are below this */
 } Forest;
 

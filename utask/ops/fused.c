@@ -9,49 +9,20 @@
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    Act act;
-    int nparam;
-    float param[2]; /* ONNX's defaults */
-} activations[] = {
-    {"Relu", ACT_RELU, 0, {0}},
-    {"Tanh", ACT_TANH, 0, {0}},
-    {"Sigmoid", ACT_SIGMOID, 0, {0}},
-    {"Softplus", ACT_SOFTPLUS, 0, {0}},
-    {"Softsign", ACT_SOFTSIGN, 0, {0}},
-    {"LeakyRelu", ACT_LEAKYRELU, 1, {0.01f}},
-    {"ThresholdedRelu", ACT_THRESHOLD, 1, {1}},
-    {"Elu", ACT_ELU, 1, {1}},
-    {"Celu", ACT_CELU, 1, {1}},
-    {"HardSigmoid", ACT_HARDSIGMOID, 2, {0.2f, 0.5f}},
-    {"ScaledTanh", ACT_SCALEDTANH, 2, {1, 1}},
-    {"Selu", ACT_SELU, 2, {1.67326319217681884765625f, 1.05070102214813232421875f}},
-};
-
 /* The activation `name` of x, with n given parameters (n < 0: none). name NULL: x itself. */
 static Tensor *activated(Lower *L, Tensor *x, const char *name, int n, const float *given) {
     Cx *c = L->cx;
-    size_t i = 0;
     DType w = wide_float(x->dtype);
-    bool clip = name && !strcmp(name, "Clip");
     if (!name || !*name) return x;
-    while (!clip && i < COUNT(activations) && strcmp(activations[i].name, name) != 0) i++;
-    if (i == COUNT(activations)) unsupported(L, "the activation '%.100s'", name);
-    if (n > (clip ? 2 : activations[i].nparam))
-        fail(L, "%d parameters for the activation %s", n, name);
-    if (clip && n != 2) fail(L, "Clip needs two parameters");
+    const ActName *a = act_named(name, NAMED_FUSED);
+    if (!a) unsupported(L, "the activation '%.100s'", name);
+    if (n > a->nparam) fail(L, "%d parameters for the activation %s", n, name);
+    if (a->act == ACT_CLIP && n != 2) fail(L, "Clip needs two parameters");
+    float alpha = n > 0 ? given[0] : a->alpha, beta = n > 1 ? given[1] : a->beta;
+    if (a->act == ACT_CELU && alpha == 0) fail(L, "alpha must not be zero");
     Expr *v;
     Tensor *y = te_like(L, x->dtype, x, &v);
-    v = e_cast(c, w, v);
-    if (clip) {
-        v = e_min(c, e_max(c, v, e_num(c, w, given[0])), e_num(c, w, given[1]));
-    } else {
-        float p[2] = {activations[i].param[0], activations[i].param[1]};
-        for (int k = 0; k < n; k++) p[k] = given[k];
-        if (activations[i].act == ACT_CELU && p[0] == 0) fail(L, "alpha must not be zero");
-        v = act_expr(c, activations[i].act, v, p[0], p[1]);
-    }
+    v = act_expr(c, a->act, e_cast(c, w, v), alpha, beta);
     return te_end(L, y, e_cast(c, x->dtype, v));
 }
 

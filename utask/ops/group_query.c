@@ -405,7 +405,7 @@ void lower_GroupQueryAttention(Lower *L) {
     prepare(L, &g);
     update_cache(L, &g);
     attn_sizes(L, &g.a);
-    Tensor *s = attn_scores(L, &g.a, attn_scale(L, &g.a, attr_f(L, "scale", 0)));
+    Tensor *s = attn_scores(L, &g.a, attn_scale(L, g.a.w, g.a.size, attr_f(L, "scale", 0)));
     s = attn_softcapped(L, s, attr_f(L, "softcap", 0));
     Tensor *bias = bias_of_keys(L, &g, in(L, 10));
     s = attn_biased(L, &g.a, s, bias, g.sliding ? g.a.kvlen : g.total);

@@ -209,12 +209,7 @@ static void linear_attention(Lower *L, bool ms) {
     DType state_type = past ? past->dtype : q->dtype;
     if (past) check_state(L, past, 4, sdim + 1, window);
     if (past && window) past = t_gather0(L, past, e_int(c, window - 1));
-    double factor = attr_f(L, "scale", 0);
-    Expr *scale = e_num(c, DT_F32, factor);
-    if (factor == 0) {
-        Expr *root = e_un(c, E_SQRT, e_cast(c, DT_F32, A.ksize));
-        scale = e_div(c, e_num(c, DT_F32, 1), root);
-    }
+    Expr *scale = attn_scale(L, DT_F32, A.ksize, attr_f(L, "scale", 0));
 
     Tensor *init = past ? t_cast(L, DT_F32, past) : t_zeros(L, DT_F32, 4, sdim + 1);
     Tensor *none = window ? t_zeros(L, DT_F32, 5, sdim) : NULL;

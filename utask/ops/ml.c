@@ -4,18 +4,16 @@
 #include <math.h>
 
 /* ---- attributes ------------------------------------------------------------------------------ */
-const double *attr_numbers(Lower *L, const char *name, int64_t *n, DType *t) {
+const double *attr_numbers(Lower *L, const char *name, int64_t *n) {
     const char *other = arena_printf(L->a, "%s_as_tensor", name);
     const Attr *a = node_attr(L->node, name), *b = node_attr(L->node, other);
     if (a && b) fail(L, "both %s and %s are given", name, other);
     *n = -1;
-    if (t) *t = DT_F32;
     if (!a && !b) return NULL;
     *n = a ? a->n : b->t->count;
     double *v = NEWN(L->a, double, *n + 1);
     if (b && !dtype_is_float(b->t->dtype))
         fail(L, "attribute %s is %s, not floats", other, dtype_name(b->t->dtype));
-    if (t && b && b->t->dtype == DT_F64) *t = DT_F64;
     for (int64_t i = 0; i < *n; i++)
         v[i] = a ? (double)a->floats[i] : elem_get_f(b->t->dtype, b->t->data, i);
     return v;
@@ -41,6 +39,20 @@ const int64_t *int_labels(Lower *L, const char *ints, int64_t *n) {
     const int64_t *v = attr_ints(L, ints, &m);
     *n = m < 0 ? 0 : m;
     return v;
+}
+
+void sort_stable(Lower *L, int64_t n, int64_t *place,
+                 bool less(const void *user, int64_t i, int64_t j), const void *user) {
+    int64_t *from = NEWN(L->a, int64_t, n);
+    for (int64_t w = 1; w < n; w *= 2) {
+        memcpy(from, place, sizeof *from * (size_t)n);
+        for (int64_t b = 0; b < n; b += 2 * w) {
+            int64_t m = b + w < n ? b + w : n, e = b + 2 * w < n ? b + 2 * w : n, i = b, j = m;
+            for (int64_t k = b; k < e; k++)
+                place[k] =
+                    i < m && (j == e || !less(user, from[j], from[i])) ? from[i++] : from[j++];
+        }
+    }
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 
 /* The attribute `name`, or else the tensor NAME_as_tensor, as doubles; *n = -1 when both are
  * absent. *t (may be NULL): float64 if the tensor is. */
-const double *attr_numbers(Lower *L, const char *name, int64_t *n, DType *t);
+const double *attr_numbers(Lower *L, const char *name, int64_t *n);
 /* The integers of a list attribute; `fail`s unless there are n. */
 const int64_t *attr_ints_of(Lower *L, const char *name, int64_t n);
 /* The *n integer labels; NULL and *n = 0 if there are none. String labels are refused. */
@@ -16,6 +16,11 @@ void no_strings(Lower *L, const char *name);
 /* X as [rows, features]: one row when it has rank 1. */
 Tensor *feature_rows(Lower *L, int input);
 Tensor *t_floats(Lower *L, DType t, int64_t rows, int64_t cols, const double *v); /* cols -1: 1-d */
+
+/* Puts the n places into the order of what `less` compares for `user`; equal ones stay as they are.
+ */
+void sort_stable(Lower *L, int64_t n, int64_t *place,
+                 bool less(const void *user, int64_t i, int64_t j), const void *user);
 
 /* ---- scores [rows, classes] ------------------------------------------------------------------ */
 typedef enum { POST_NONE, POST_SOFTMAX, POST_LOGISTIC, POST_SOFTMAX_ZERO, POST_PROBIT } Post;

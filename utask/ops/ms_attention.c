@@ -122,7 +122,7 @@ static Tensor *masked(Lower *L, const Attn *A, Tensor *s, const AttnMask *M) {
 
 Tensor *attn_attended(Lower *L, Attn *A, AttnMask M, Tensor *bias, int qk) {
     attn_sizes(L, A);
-    Tensor *s = attn_scores(L, A, attn_scale(L, A, attr_f(L, "scale", 0)));
+    Tensor *s = attn_scores(L, A, attn_scale(L, A->w, A->size, attr_f(L, "scale", 0)));
     s = masked(L, A, attn_biased(L, A, s, bias, A->kvlen), &M);
     if (qk >= 0 && wants_out(L, qk)) out(L, qk, t_cast(L, A->io, attn_merged_heads(L, A, s)));
     return attn_weighted_values(L, A, attn_softmax(L, A, s), true);

@@ -235,9 +235,8 @@ void lower_MoE(Lower *L) {
     for (int i = 0; i < 3; i++) {
         Tensor *w = i < 2 ? in_needed(L, 2 + 2 * i) : in(L, 6);
         m.layer[i] = (Layer){.w = w, .bias = in(L, 3 + 2 * i), .what = layer_name[i]};
-        if (w && w->rank != 3)
-            fail(L, "%s_experts_weights must have rank 3, not %d", layer_name[i], w->rank);
     }
+    check_rank(L, m.layer[1].w, 3, "fc2_experts_weights");
     m.inner = m.layer[1].w->dim[2];
     experts(L, &m, NULL);
 }
@@ -262,8 +261,6 @@ void lower_QMoE(Lower *L) {
         fail(L, "block_size must not be negative, it is %lld", (long long)m.block);
     for (int i = 0; i < 3; i++) {
         Tensor *w = i < 2 ? in_needed(L, 2 + 3 * i) : in(L, 8);
-        if (w && w->rank != 3)
-            fail(L, "%s_experts_weights must have rank 3, not %d", layer_name[i], w->rank);
         m.layer[i] = (Layer){.w = w,
                              .scale = in(L, 3 + 3 * i),
                              .bias = in(L, 4 + 3 * i),
@@ -271,6 +268,7 @@ void lower_QMoE(Lower *L) {
                              .bits = weight_bits(L, i),
                              .what = layer_name[i]};
     }
+    check_rank(L, m.layer[1].w, 3, "fc2_experts_weights");
     m.inner = e_muli(L->cx, m.layer[1].w->dim[2], 8 / m.layer[1].bits);
     experts(L, &m, in(L, 14));
 }

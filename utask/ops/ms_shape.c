@@ -3,6 +3,7 @@
 #include "utask/ops/elementwise.h"
 #include "utask/ops/lowerings.h"
 #include "utask/ops/size.h"
+#include "utask/ops/window.h"
 
 #include <math.h>
 
@@ -146,11 +147,7 @@ void lower_CropAndResize(Lower *L) {
     Tensor *x = in_needed(L, 0), *rois = in_needed(L, 1), *batch = in_needed(L, 2);
     bool nearest = !strcmp(attr_s(L, "mode", "bilinear"), "nearest");
     DType w = wide_float(x->dtype);
-    if (x->rank != 4 || rois->rank != 2 || batch->rank != 1)
-        fail(L, "ranks of input, regions and batch_indices are %d, %d, %d; 4, 2, 1 are expected",
-             x->rank, rois->rank, batch->rank);
-    check_eq(L, rois->dim[1], e_int(c, 4), "a region does not have 4 values");
-    check_eq(L, rois->dim[0], batch->dim[0], "regions and batch_indices differ in number");
+    check_regions(L, x, rois, batch);
     Vec size = vec_in(L, 3, 2, 2, "crop_size");
     if (size.n != 2) fail(L, "crop_size must have 2 elements, not %d", size.n);
     Expr *dim[4] = {rois->dim[0], x->dim[1], NULL, NULL};

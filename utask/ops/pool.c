@@ -68,10 +68,8 @@ static void pool_visit(Lower *L, const PoolAttrs *p, Tensor *t, PoolVisit *v) {
     v->idx[1] = ax(L, t, 1);
     for (int i = 0; i < p->win.n; i++) {
         Expr *at = first(L, p, t, i);
-        if (!e_is_ival(p->win.k[i], 1)) {
-            Axis *k = v->axis[v->naxis++] = axis_new(c, p->win.k[i]);
-            at = e_add(c, at, e_muli(c, e_axis(c, k), p->win.dil[i]));
-        }
+        Expr *k = sum_axis(L, p->win.k[i], v->axis, &v->naxis);
+        at = e_add(c, at, e_muli(c, k, p->win.dil[i]));
         v->idx[i + 2] = at;
         if (window_overhangs(L, &p->win, i))
             v->inside = e_and(c, v->inside, win_inside(L, at, p->win.in[i]));

@@ -305,19 +305,6 @@ static bool is_identity(const Resize *r, const ResizeAxis *a, const Expr *in) {
     return a->start->op == E_CONST && a->start->f == 0 && a->end->op == E_CONST && a->end->f == 1;
 }
 
-/* The type in which values are interpolated. */
-static DType mix_type(Lower *L, DType t) {
-    switch (t) {
-    case DT_F64:
-    case DT_I32:
-    case DT_I64:
-    case DT_U32:
-    case DT_U64: return DT_F64;
-    case DT_BOOL: unsupported(L, "interpolation of bool");
-    default: return DT_F32;
-    }
-}
-
 /* Converts back to type t, rounded and saturated for integers. */
 static Tensor *unmix(Lower *L, DType t, Tensor *x) {
     Cx *c = L->cx;

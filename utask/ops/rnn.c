@@ -50,33 +50,6 @@ typedef struct State {
 } State;
 
 /* ---- reading the node ------------------------------------------------------------------------ */
-static const struct {
-    const char *name;
-    Act act;
-    int nparam; /* how many of alpha, beta it takes */
-    float alpha, beta;
-} act_table[] = {
-    {"relu", ACT_RELU, 0, 0, 0},
-    {"tanh", ACT_TANH, 0, 0, 0},
-    {"sigmoid", ACT_SIGMOID, 0, 0, 0},
-    {"affine", ACT_AFFINE, 2, 1, 0},
-    {"leakyrelu", ACT_LEAKYRELU, 1, 0.01f, 0},
-    {"thresholdedrelu", ACT_THRESHOLD_GE, 1, 1, 0},
-    {"scaledtanh", ACT_SCALEDTANH, 2, 1, 1},
-    {"hardsigmoid", ACT_HARDSIGMOID, 2, 0.2f, 0.5f},
-    {"elu", ACT_ELU, 1, 1, 0},
-    {"softsign", ACT_SOFTSIGN, 0, 0, 0},
-    {"softplus", ACT_SOFTPLUS, 0, 0, 0},
-};
-
-static bool same_name(const char *a, const char *lower) {
-    for (; *a && *lower; a++, lower++) {
-        char ch = *a >= 'A' && *a <= 'Z' ? (char)(*a - 'A' + 'a') : *a;
-        if (ch != *lower) return false;
-    }
-    return *a == *lower;
-}
-
 /* Reads the activations. Each takes as many of the next values of activation_alpha and
  * activation_beta as it needs. */
 static void read_activations(Rnn *r) {
@@ -89,18 +62,17 @@ static void read_activations(Rnn *r) {
     const float *alpha = attr_floats(r->L, "activation_alpha", &na);
     const float *beta = attr_floats(r->L, "activation_beta", &nb);
     const Attr *names = node_attr(r->L->node, "activations");
-    if (names && (names->kind != AT_STRINGS || names->n < per * r->ndir))
+    if (names && names->n < per * r->ndir)
         fail(r->L, "activations must list %d names", per * r->ndir);
     for (int d = 0; d < r->ndir; d++)
         for (int k = 0; k < per; k++) {
             const char *name = names ? names->strings[d * per + k] : dflt[r->cell][k];
-            size_t i = 0;
-            while (i < COUNT(act_table) && !same_name(name, act_table[i].name)) i++;
-            if (i == COUNT(act_table)) fail(r->L, "unknown activation '%s'", name);
+            const ActName *a = act_named(name, NAMED_RECURRENT);
+            if (!a) fail(r->L, "unknown activation '%s'", name);
             ActUse *u = &r->act[d][k];
-            *u = (ActUse){act_table[i].act, act_table[i].alpha, act_table[i].beta};
-            if (act_table[i].nparam >= 1 && ia < na) u->alpha = alpha[ia++];
-            if (act_table[i].nparam >= 2 && ib < nb) u->beta = beta[ib++];
+            *u = (ActUse){a->act, a->alpha, a->beta};
+            if (a->nparam >= 1 && ia < na) u->alpha = alpha[ia++];
+            if (a->nparam >= 2 && ib < nb) u->beta = beta[ib++];
         }
 }
 

@@ -19,17 +19,6 @@ typedef struct Sample {
     DType type; /* of weights and result */
 } Sample;
 
-static DType mix_type(DType t) {
-    switch (t) {
-    case DT_F64:
-    case DT_I32:
-    case DT_I64:
-    case DT_U32:
-    case DT_U64: return DT_F64;
-    default: return DT_F32;
-    }
-}
-
 /* Moves an element index into [0, n) by the rule for outside positions. */
 static Expr *wrap_index(Lower *L, const Sample *s, Expr *i, Expr *n) {
     Cx *c = L->cx;
@@ -152,8 +141,7 @@ static void grid_sample(Lower *L, const char *const *modes) {
     s.outside = (OutMode)attr_choice(L, "padding_mode", COUNT(outs), outs);
     s.align = attr_i(L, "align_corners", 0) != 0;
     if (s.mode != SAMPLE_NEAREST && n > 4) unsupported(L, "interpolation over %d axes", n);
-    s.type = s.mode == SAMPLE_NEAREST ? x->dtype : mix_type(x->dtype);
-    if (s.mode != SAMPLE_NEAREST && x->dtype == DT_BOOL) unsupported(L, "interpolation of bool");
+    s.type = s.mode == SAMPLE_NEAREST ? x->dtype : mix_type(L, x->dtype);
     for (int i = 0; i < n; i++)
         check_lt(L, e_int(c, 0), x->dim[i + 2], "spatial axis %d of the input is empty", i);
 
@@ -262,17 +250,13 @@ void lower_RoiAlign(Lower *L) {
     RoiAxis r[2];
     bins[0] = attr_i(L, "output_height", 1);
     bins[1] = attr_i(L, "output_width", 1);
-    if (x->rank != 4 || rois->rank != 2 || batch->rank != 1)
-        fail(L, "ranks of input, regions and batch_indices are %d, %d, %d; 4, 2, 1 are expected",
-             x->rank, rois->rank, batch->rank);
+    check_regions(L, x, rois, batch);
     for (int i = 0; i < 2; i++) {
         if (bins[i] < 1 || bins[i] > INT32_MAX)
             fail(L, "the output size is %lld", (long long)bins[i]);
         check_lt(L, e_int(c, 0), x->dim[i + 2], "the image is empty");
     }
     if (ratio < 0 || ratio > 4096) fail(L, "attribute sampling_ratio is %lld", (long long)ratio);
-    check_eq(L, rois->dim[1], e_int(c, 4), "a region does not have 4 values");
-    check_eq(L, rois->dim[0], batch->dim[0], "regions and batch_indices differ in number");
 
     /* samples per bin: the maximum over all regions */
     for (int i = 0; i < 2; i++) {
@@ -370,7 +354,7 @@ void lower_DeformConv(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *wt = in(L, 1), *offset = in(L, 2), *bias = in(L, 3), *mask = in(L, 4);
     int n = x->rank - 2, nred = 0, r = 3;
-    int64_t group = attr_i(L, "group", 1), og = attr_i(L, "offset_group", 1), kk[MAX_RANK];
+    int64_t group = attr_i(L, "group", 1), og = attr_i(L, "offset_group", 1);
     Window w;
     Expr *dim[MAX_RANK], *ci[MAX_RANK], *wi[MAX_RANK], *taps = e_int(c, 1);
     Axis *red[MAX_RANK];
@@ -379,13 +363,8 @@ void lower_DeformConv(Lower *L) {
     if (2 + 2 * n > MAX_RANK) unsupported(L, "a deformable convolution over %d axes", n);
     if (group < 1 || og < 1 || group > INT32_MAX || og > INT32_MAX)
         fail(L, "group is %lld, offset_group %lld", (long long)group, (long long)og);
-    window_read(L, &w, n, x->dim + 2, wt->dim + 2);
+    window_of_weights(L, &w, x, wt);
     window_place(L, &w, false);
-    if (attr_has(L, "kernel_shape")) {
-        window_ints(L, "kernel_shape", n, 1, 1, kk);
-        for (int i = 0; i < n; i++)
-            check_eq(L, w.k[i], e_int(c, kk[i]), "kernel_shape is not that of the weights");
-    }
     Expr *icg = wt->dim[1], *ocg = win_fdiv(L, wt->dim[0], group);
     Expr *per = win_fdiv(L, x->dim[1], og);
     check_eq(L, x->dim[1], e_muli(c, icg, group), "channels of input and weights differ");

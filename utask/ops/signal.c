@@ -93,6 +93,13 @@ static Expr *basis_at(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Expr
     return f ? e_mul(c, e, f) : e;
 }
 
+static void check_parts(Lower *L, Expr *parts) {
+    Cx *c = L->cx;
+    check(L, e_and(c, e_le(c, e_int(c, 1), parts), e_le(c, parts, e_int(c, 2))),
+          "the last axis must hold a real and optionally an imaginary part (its size is %s)",
+          said(L, parts));
+}
+
 /* ---- DFT ------------------------------------------------------------------------------------- */
 
 /* The transform of x along `axis` (negative: from the end), truncated or zero-padded to `size`
@@ -107,9 +114,7 @@ static Tensor *transform(Lower *L, Tensor *x, Expr *axis, Expr *size, bool inver
     Axis *red[2];
     if (r < 1) fail(L, "the input has rank %d; at least 2 is needed", x->rank);
     Expr *one = e_int(c, 1), *zero = e_int(c, 0), *parts = x->dim[r];
-    check(L, e_and(c, e_le(c, one, parts), e_le(c, parts, e_int(c, 2))),
-          "the last axis must hold a real and optionally an imaginary part (its size is %s)",
-          said(L, parts));
+    check_parts(L, parts);
 
     /* the axis may be known only at run time: then lengths and indices select among the axes */
     Expr *asked = axis;
@@ -132,11 +137,7 @@ static Tensor *transform(Lower *L, Tensor *x, Expr *axis, Expr *size, bool inver
     dim[r] = e_int(c, irfft ? 1 : 2);
     Tensor *t = te_begin(L, x->dtype, x->rank, dim);
     red[nred] = axis_new(c, nin);
-    Expr *n = e_axis(c, red[nred++]), *ci = zero, *k = NULL;
-    if (!e_is_ival(parts, 1)) {
-        red[nred] = axis_new(c, parts);
-        ci = e_axis(c, red[nred++]);
-    }
+    Expr *n = e_axis(c, red[nred++]), *ci = sum_axis(L, parts, red, &nred), *k = NULL;
     for (int i = 0; i < r; i++) {
         Expr *here = e_eq(c, axis, e_int(c, i));
         idx[i] = e_sel(c, here, n, ax(L, t, i));
@@ -184,9 +185,7 @@ void lower_STFT(Lower *L) {
     if (window && window->rank != 1) fail(L, "the window has rank %d, not 1", window->rank);
     Expr *step = uni_i64(L, in(L, 1), 0), *parts = x->dim[2];
     Expr *size = has_in(L, 3) ? uni_i64(L, in(L, 3), 0) : window ? window->dim[0] : x->dim[1];
-    check(L, e_and(c, e_le(c, one, parts), e_le(c, parts, e_int(c, 2))),
-          "the last axis must hold a real and optionally an imaginary part (its size is %s)",
-          said(L, parts));
+    check_parts(L, parts);
     check_le(L, one, step, "frame_step is not positive");
     check_le(L, one, size, "the frame length is not positive");
     check_le(L, size, x->dim[1], "a frame is longer than the signal");
@@ -201,11 +200,7 @@ void lower_STFT(Lower *L) {
     dim[3] = e_int(c, 2);
     Tensor *t = te_begin(L, x->dtype, 4, dim);
     red[nred] = axis_new(c, nin);
-    Expr *n = e_axis(c, red[nred++]), *ci = e_int(c, 0);
-    if (!e_is_ival(parts, 1)) {
-        red[nred] = axis_new(c, parts);
-        ci = e_axis(c, red[nred++]);
-    }
+    Expr *n = e_axis(c, red[nred++]), *ci = sum_axis(L, parts, red, &nred);
     idx[0] = ax(L, t, 0);
     idx[1] = e_add(c, e_mul(c, ax(L, t, 1), step), n);
     idx[2] = ci;

@@ -30,8 +30,8 @@ static Tensor *aggregated(Lower *L, Forest *f, Aggregate a, Tensor *x) {
     Tensor *s = forest_scores(L, f, reduce_of(a), x);
     if (a == AGG_AVERAGE) return t_bin(L, E_DIV, s, t_scalar(L, f->t, f->root.n));
     if (a == AGG_SUM) return s;
-    Tensor *y = te_begin(L, f->t, 2, s->dim);
-    Expr *v = ld(L, s, (Expr *[]){ax(L, y, 0), ax(L, y, 1)});
+    Expr *v;
+    Tensor *y = te_like(L, f->t, s, &v);
     Expr *none = e_eq(c, v, e_num(c, f->t, absent_of(a)));
     return te_end(L, y, e_sel(c, none, e_num(c, f->t, 0), v));
 }
@@ -41,36 +41,27 @@ static Tensor *aggregated(Lower *L, Forest *f, Aggregate a, Tensor *x) {
 typedef struct Listed {
     int64_t n;
     const int64_t *tree, *node;
-    int *sorted; /* of the pairs */
+    int64_t *sorted; /* of the pairs */
 } Listed;
 
-static int compare(const Listed *l, int64_t tree, int64_t node, int i) {
+static int compare(const Listed *l, int64_t tree, int64_t node, int64_t i) {
     if (tree != l->tree[i]) return tree < l->tree[i] ? -1 : 1;
     return node < l->node[i] ? -1 : node > l->node[i];
 }
 
-/* A merge sort: it is stable and needs no context besides the pairs. */
+static bool pair_less(const void *pairs, int64_t i, int64_t j) {
+    const Listed *l = pairs;
+    return compare(l, l->tree[i], l->node[i], j) < 0;
+}
+
 static void sort_pairs(Lower *L, Listed *l) {
-    int n = (int)l->n, *from = NEWN(L->a, int, n + 1), *to = NEWN(L->a, int, n + 1);
-    for (int i = 0; i < n; i++) from[i] = i;
-    for (int64_t w = 1; w < n; w *= 2) {
-        for (int64_t b = 0; b < n; b += 2 * w) {
-            int64_t m = b + w < n ? b + w : n, e = b + 2 * w < n ? b + 2 * w : n, i = b, j = m;
-            for (int64_t k = b; k < e; k++) {
-                bool left = i < m && (j == e ||
-                                      compare(l, l->tree[from[i]], l->node[from[i]], from[j]) <= 0);
-                to[k] = left ? from[i++] : from[j++];
-            }
-        }
-        int *t = from;
-        from = to;
-        to = t;
-    }
-    l->sorted = from;
-    for (int i = 1; i < n; i++)
-        if (!compare(l, l->tree[from[i - 1]], l->node[from[i - 1]], from[i]))
-            fail(L, "node %lld of tree %lld is given twice", (long long)l->node[from[i]],
-                 (long long)l->tree[from[i]]);
+    int64_t *k = l->sorted = NEWN(L->a, int64_t, l->n);
+    for (int64_t i = 0; i < l->n; i++) k[i] = i;
+    sort_stable(L, l->n, k, pair_less, l);
+    for (int64_t i = 1; i < l->n; i++)
+        if (!pair_less(l, k[i - 1], k[i]))
+            fail(L, "node %lld of tree %lld is given twice", (long long)l->node[k[i]],
+                 (long long)l->tree[k[i]]);
 }
 
 static int find_node(Lower *L, const Listed *l, int64_t tree, int64_t node, const char *what) {
@@ -78,7 +69,7 @@ static int find_node(Lower *L, const Listed *l, int64_t tree, int64_t node, cons
     while (lo <= hi) {
         int64_t m = (lo + hi) / 2;
         int k = compare(l, tree, node, l->sorted[m]);
-        if (!k) return l->sorted[m];
+        if (!k) return (int)l->sorted[m];
         if (k < 0)
             hi = m - 1;
         else
@@ -103,7 +94,7 @@ static void find_roots(Lower *L, Forest *f, const Listed *l, const bool *below) 
         int64_t tree = l->tree[l->sorted[i]];
         int root = -1;
         for (; i < l->n && l->tree[l->sorted[i]] == tree; i++) {
-            int k = l->sorted[i];
+            int k = (int)l->sorted[i];
             if (!below[k] && (root < 0 || k < root)) root = k;
         }
         if (root < 0) fail(L, "tree %lld has no root: its nodes form a cycle", (long long)tree);
@@ -124,7 +115,7 @@ static Listed listed_nodes(Lower *L, Forest *f) {
     const Attr *modes = node_attr(L->node, "nodes_modes");
     if (!modes || modes->n != n) fail(L, "attribute nodes_modes must have %d entries", n);
     int64_t nvalue;
-    const double *value = attr_numbers(L, "nodes_values", &nvalue, NULL);
+    const double *value = attr_numbers(L, "nodes_values", &nvalue);
     if (nvalue != n) fail(L, "attribute nodes_values must have %d entries", n);
     if (attr_has(L, "nodes_missing_value_tracks_true")) {
         int m;
@@ -156,7 +147,7 @@ static Listed listed_nodes(Lower *L, Forest *f) {
 static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *prefix, Aggregate a,
                            bool *seen, bool *negative) {
     int64_t n;
-    const double *w = attr_numbers(L, arena_printf(L->a, "%s_weights", prefix), &n, NULL);
+    const double *w = attr_numbers(L, arena_printf(L->a, "%s_weights", prefix), &n);
     if (n < 0) n = 0;
     const int64_t *tree = attr_ints_of(L, arena_printf(L->a, "%s_treeids", prefix), n);
     const int64_t *node = attr_ints_of(L, arena_printf(L->a, "%s_nodeids", prefix), n);
@@ -177,7 +168,7 @@ static DType forest_type(const Tensor *x) { return x->dtype == DT_F64 ? DT_F64 :
 
 static Tensor *with_base(Lower *L, const Forest *f, Tensor *s) {
     int64_t n;
-    const double *base = attr_numbers(L, "base_values", &n, NULL);
+    const double *base = attr_numbers(L, "base_values", &n);
     if (n <= 0) return s;
     if (n != f->ntarget)
         fail(L, "base_values has %lld entries for %d targets", (long long)n, f->ntarget);
@@ -217,7 +208,7 @@ static bool first_alone(Lower *L, int64_t nclass, int64_t nbase) {
 void lower_TreeEnsembleClassifier(Lower *L) {
     int64_t n, nbase;
     const int64_t *label = int_labels(L, "classlabels_int64s", &n);
-    const double *base = attr_numbers(L, "base_values", &nbase, NULL);
+    const double *base = attr_numbers(L, "base_values", &nbase);
     if (n < 1) fail(L, "attribute classlabels_int64s is missing");
     Tensor *x = feature_rows(L, 0);
     Post post = post_attr(L);
@@ -244,16 +235,16 @@ void lower_TreeEnsembleClassifier(Lower *L) {
 
 /* ---- the form of opset 5 --------------------------------------------------------------------- */
 /* A tensor attribute as doubles. */
-static const double *attr_tensor(Lower *L, const char *name, int64_t *n, DType *t) {
+static const double *attr_tensor(Lower *L, const char *name, int64_t *n) {
     const Attr *a = node_attr(L->node, name);
     *n = 0;
     if (!a) return NULL;
     *n = a->t->count;
-    *t = a->t->dtype;
+    DType t = a->t->dtype;
     double *v = NEWN(L->a, double, *n + 1);
     for (int64_t i = 0; i < *n; i++)
-        v[i] = dtype_is_float(*t) ? elem_get_f(*t, a->t->data, i)
-                                  : (double)elem_get_i(*t, a->t->data, i);
+        v[i] =
+            dtype_is_float(t) ? elem_get_f(t, a->t->data, i) : (double)elem_get_i(t, a->t->data, i);
     return v;
 }
 
@@ -274,10 +265,9 @@ static int next_set(const double *v, int64_t n, int64_t *at) {
 
 static void packed_nodes(Lower *L, Forest *f, int nleaf) {
     int64_t n, nsplit, nmember, nmode, at = 0;
-    DType t;
-    const double *mode = attr_tensor(L, "nodes_modes", &nmode, &t);
-    const double *split = attr_tensor(L, "nodes_splits", &nsplit, &t);
-    const double *member = attr_tensor(L, "membership_values", &nmember, &t);
+    const double *mode = attr_tensor(L, "nodes_modes", &nmode);
+    const double *split = attr_tensor(L, "nodes_splits", &nsplit);
+    const double *member = attr_tensor(L, "membership_values", &nmember);
     int m;
     const int64_t *feature = attr_ints(L, "nodes_featureids", &m), *track = NULL;
     if (m < 1) fail(L, "nodes_featureids has no entries: there are no trees");
@@ -318,8 +308,7 @@ void lower_TreeEnsemble(Lower *L) {
     Tensor *x = feature_rows(L, 0);
     Forest f = {.t = wide_float(x->dtype)};
     int64_t how = attr_i(L, "aggregate_function", 1), post = attr_i(L, "post_transform", 0), nleaf;
-    DType t;
-    const double *w = attr_tensor(L, "leaf_weights", &nleaf, &t);
+    const double *w = attr_tensor(L, "leaf_weights", &nleaf);
     if (nleaf > INT32_MAX / 4) unsupported(L, "%lld leaves", (long long)nleaf);
     const int64_t *target = attr_ints_of(L, "leaf_targetids", nleaf);
     packed_nodes(L, &f, (int)nleaf);

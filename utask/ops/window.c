@@ -54,6 +54,25 @@ void window_ints(Lower *L, const char *name, int n, int64_t dflt, int64_t min, i
     }
 }
 
+Expr *sum_axis(Lower *L, Expr *extent, Axis **axis, int *n) {
+    if (e_is_ival(extent, 1)) return e_int(L->cx, 0);
+    axis[*n] = axis_new(L->cx, extent);
+    return e_axis(L->cx, axis[(*n)++]);
+}
+
+DType mix_type(Lower *L, DType t) {
+    if (t == DT_BOOL) unsupported(L, "interpolation of bool");
+    return t == DT_F64 || (dtype_is_int(t) && dtype_size(t) > 2) ? DT_F64 : DT_F32;
+}
+
+void check_regions(Lower *L, const Tensor *x, const Tensor *rois, const Tensor *batch) {
+    if (x->rank != 4 || rois->rank != 2 || batch->rank != 1)
+        fail(L, "ranks of input, regions and batch_indices are %d, %d, %d; 4, 2, 1 are expected",
+             x->rank, rois->rank, batch->rank);
+    check_eq(L, rois->dim[1], e_int(L->cx, 4), "a region does not have 4 values");
+    check_eq(L, rois->dim[0], batch->dim[0], "regions and batch_indices differ in number");
+}
+
 static AutoPad auto_pad(Lower *L) {
     static const char *const names[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"};
     return (AutoPad)attr_choice(L, "auto_pad", COUNT(names), names);
@@ -75,6 +94,16 @@ void window_read(Lower *L, Window *w, int n, Expr *const *in, Expr *const *k) {
         w->hi[i] = e_int(L->cx, pads[i + n]);
         w->out[i] = NULL;
     }
+}
+
+void window_of_weights(Lower *L, Window *w, const Tensor *x, const Tensor *weights) {
+    int64_t k[MAX_RANK];
+    int n = x->rank - 2;
+    window_read(L, w, n, x->dim + 2, weights->dim + 2);
+    if (!attr_has(L, "kernel_shape")) return;
+    window_ints(L, "kernel_shape", n, 1, 1, k);
+    for (int i = 0; i < n; i++)
+        check_eq(L, w->k[i], e_int(L->cx, k[i]), "kernel_shape is not that of the weights");
 }
 
 void window_split(Lower *L, Window *w, int i, Expr *total) {

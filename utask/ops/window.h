@@ -22,6 +22,9 @@ typedef struct Window {
 
 /* Reads strides, dilations, pads and auto_pad for n spatial axes; lo and hi are those of `pads`. */
 void window_read(Lower *L, Window *w, int n, Expr *const *in, Expr *const *k);
+/* The same for x [N, C, spatial axes…] and weights [M, C, kernel…], of which the attribute
+ * kernel_shape must say the same. */
+void window_of_weights(Lower *L, Window *w, const Tensor *x, const Tensor *weights);
 /* Fills lo and hi for auto_pad, and out. Windows that do not fit `fail`, or are checked at run
  * time. */
 void window_place(Lower *L, Window *w, bool ceil_mode);
@@ -39,6 +42,13 @@ Tensor *t_channels_last(Lower *L, Tensor *x);
 /* te_end for a table of positions or weights: a constant if its values are known, even if nothing
  * is loaded (te_end leaves such tensors to be computed where they are used). */
 Tensor *table_end(Lower *L, Tensor *t, Expr *body);
+
+/* One more of the *n axes of a sum, as an expression; 0 where it has one element. */
+Expr *sum_axis(Lower *L, Expr *extent, Axis **axis, int *n);
+/* The type in which values of type t are mixed. */
+DType mix_type(Lower *L, DType t);
+/* Checks images x [N, C, H, W], regions [n, 4] and the image of each region [n]. */
+void check_regions(Lower *L, const Tensor *x, const Tensor *rois, const Tensor *batch);
 
 /* Arithmetic on int64 expressions. */
 Expr *win_fdiv(Lower *L, Expr *a, int64_t b); /* floor(a / b), b > 0 */

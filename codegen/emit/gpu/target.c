@@ -2,7 +2,7 @@
  * device's part is one kernel; constants, tables and the entry are a text of their own, for the
  * host. */
 #include "codegen/emit/emit_tree.h"
-#include "codegen/text/embed.h"
+#include "codegen/embed.h"
 #include "scheduler/plan/phases.h"
 
 static const char *const preludes[] = {

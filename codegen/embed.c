@@ -1,5 +1,5 @@
 /* embed.c: finds an embedded text by its name. */
-#include "codegen/text/embed.h"
+#include "codegen/embed.h"
 #include "base/base.h"
 
 const char *embedded_text(const char *name) {
