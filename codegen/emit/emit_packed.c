@@ -41,13 +41,20 @@ static void put(const Packed *p, void *data, int64_t at, float x) {
 static void fill_line(const Packed *p, const PackSource *s, int64_t *idx, void *data, int64_t to) {
     const int last = p->nouter + p->ninner - 1;
     const int64_t run = p->extent[last], end = to + p->line;
+    const bool copied = p->dtype == DT_F32 && s->data->dtype == DT_F32 && !p->ten_bits;
     int64_t n = run;
     for (int d = p->nouter; d < last; d++) n *= p->extent[d];
     for (n += to; to < n; advance(p, p->nouter, last, idx)) {
         int64_t at = place_of(p, s, idx), left = run;
         if (p->tile >= 0 && p->limit - idx[p->tile] * run < run)
             left = p->limit - idx[p->tile] * run;
-        for (int64_t l = 0; l < run; l++, at += s->stride[last])
+        const int64_t step = s->stride[last], end_at = at + (run - 1) * step;
+        if (copied && left == run && at >= 0 && end_at >= at && end_at < s->data->count) {
+            const float *from = (const float *)s->data->data + at;
+            for (int64_t l = 0; l < run; l++) ((float *)data)[to++] = from[l * step];
+            continue;
+        }
+        for (int64_t l = 0; l < run; l++, at += step)
             put(p, data, to++, l < left ? element(s->data, at) : 0);
     }
     while (to < end) put(p, data, to++, 0);
