@@ -65,8 +65,7 @@ static void read_said(Walk *k, const Expr *cond) {
 /* What of e is evaluated in front of the loops over `inner`. */
 static void read_outside(Walk *k, Map *seen, Expr *e, int n, Axis *const *inner) {
     bool inside = false;
-    if (!(e->flags & EF_LOAD) || map_geti(seen, (uint64_t)e->id + 1)) return;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_LOAD) || !map_add(seen, (uint64_t)e->id + 1)) return;
     for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
     if (!inside && !(e->flags & EF_REDUCE)) read(k, e);
     for (int i = 0, last = e_always(e); inside && e->op != E_REDUCE && i < last; i++)
@@ -74,8 +73,7 @@ static void read_outside(Walk *k, Map *seen, Expr *e, int n, Axis *const *inner)
 }
 
 static void read(Walk *k, Expr *e) {
-    if (!e || !(e->flags & EF_LOAD) || map_geti(k->seen, (uint64_t)e->id + 1)) return;
-    map_seti(k->seen, (uint64_t)e->id + 1, e);
+    if (!e || !(e->flags & EF_LOAD) || !map_add(k->seen, (uint64_t)e->id + 1)) return;
     switch (e->op) {
     case E_LOAD:
         if (is_member(k->k, e->t)) return; /* at its own position */
@@ -97,7 +95,7 @@ static void read(Walk *k, Expr *e) {
 /* ---- groups ---------------------------------------------------------------------------------- */
 /* A sum that the kernel computes reads these loads, as they are, and nothing else. */
 static void read_sum(Walk *k, const Expr *sum, Expr *vec, Expr *sca) {
-    map_seti(k->seen, (uint64_t)sum->id + 1, (void *)(uintptr_t)sum);
+    map_add(k->seen, (uint64_t)sum->id + 1);
     read(k, vec);
     read(k, sca);
 }
@@ -209,7 +207,6 @@ void pass_weights(Program *p) {
 }
 
 const WeightArray *weights_find(const Program *p, const Tensor *t) {
-    const intptr_t n =
-        (intptr_t)map_geti(p->weights->number, (uint64_t)(uintptr_t)t->data->data);
+    const intptr_t n = (intptr_t)map_geti(p->weights->number, (uint64_t)(uintptr_t)t->data->data);
     return n ? &p->weights->array.p[n - 1] : NULL;
 }

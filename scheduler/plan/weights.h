@@ -4,7 +4,7 @@
 
 #include "scheduler/kernel/packed.h"
 
-#define WEIGHT_ALIGN 64 /* bytes between which arrays begin */
+#define WEIGHT_ALIGN 64  /* bytes between which arrays begin */
 #define WEIGHT_BEHIND 64 /* zeros behind each, for reads of whole vectors */
 
 typedef struct WeightArray {
@@ -15,7 +15,7 @@ typedef struct WeightArray {
     int64_t count, offset, bytes; /* bytes: without those behind it */
 } WeightArray;
 
-typedef struct Weights { /* Program.weights */
+typedef struct Weights {    /* Program.weights */
     VEC(WeightArray) array; /* in the order in which the program first names them */
     int64_t bytes;          /* of all, those behind the last one included */
     Map *number;            /* of an array, plus 1, by its elements or its Packed */
