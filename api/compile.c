@@ -89,8 +89,10 @@ static const Pass passes[] = {
     {"variables", pass_variables, STAGE_SYNCED, STAGE_SYNCED,
      "what hands results over depends on who runs what"},
     {"phases", pass_phases, STAGE_SYNCED, STAGE_SYNCED, "of the variables of all launches"},
-    {"onchip", pass_onchip, STAGE_SYNCED, STAGE_COMPLETE,
+    {"onchip", pass_onchip, STAGE_SYNCED, STAGE_SYNCED,
      "shares out what is left of a block's memory, and fetches ahead of barriers"},
+    {"weights", pass_weights, STAGE_SYNCED, STAGE_COMPLETE,
+     "of what kernels read as it is, packed, and ahead of barriers"},
 };
 
 /* "a, b, c": each name once, because some passes run several times. */

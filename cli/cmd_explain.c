@@ -80,12 +80,12 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
         sb_printf(s,
                   ", \"fused\": %d, \"arena_bytes\": %lld, "
                   "\"distributed_bytes\": %lld, \"live_bytes\": %lld, "
-                  "\"slots\": %d, \"weights_bytes\": %zu, \"barriers\": %d, \"cluster_barriers\": "
+                  "\"slots\": %d, \"weights_bytes\": %lld, \"barriers\": %d, \"cluster_barriers\": "
                   "%d, \"flags\": %d, "
                   "\"launches\": %d, \"products\": %d, \"loops\": [",
                   p->nfused, (long long)f->arena_bytes, (long long)f->distributed_bytes,
-                  (long long)f->live_bytes, f->slots, f->weights_bytes, f->barriers,
-                  f->cluster_barriers, f->flags, f->launches, f->products);
+                  (long long)f->live_bytes, f->slots, (long long)f->weights_bytes,
+                  f->barriers, f->cluster_barriers, f->flags, f->launches, f->products);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
@@ -116,8 +116,9 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
         return;
     }
     sb_printf(s, "fusion: %d tensors are computed inside others\n", p->nfused);
-    sb_printf(s, "memory: arena %lld bytes, %lld alive at once, slots %d, weights %zu bytes\n",
-              (long long)f->arena_bytes, (long long)f->live_bytes, f->slots, f->weights_bytes);
+    sb_printf(s, "memory: arena %lld bytes, %lld alive at once, slots %d, weights %lld bytes\n",
+              (long long)f->arena_bytes, (long long)f->live_bytes, f->slots,
+              (long long)f->weights_bytes);
     if (f->distributed_bytes)
         sb_printf(s, "distributed: %lld bytes in a block of a cluster\n",
                   (long long)f->distributed_bytes);
@@ -264,7 +265,7 @@ static void print_decisions(Sb *s, bool json, const Schedule *k) {
 typedef struct Work {
     Diag d;
     Arena *arena;
-    Sb text, tree;
+    Sb text;
     FoldSpec fold;
     CompileOptions o;
     PassReport passes;
@@ -274,15 +275,9 @@ typedef struct Work {
 static void print_program(Work *w, const Cli *c, Program *p) {
     int64_t n[S_COUNT] = {0};
     seq_each(p->top, count_stmt, n);
-    /* Print the tree first, because code generation may add names and symbols to the program. */
-    Sb *tree = &w->tree;
-    if (!c->json) utask_print(tree, p);
-    Facts f = {0};
     bool scheduled = p->schedule != NULL;
-    if (scheduled) {
-        f = plan_facts(p);
-        compile_facts(p, &f);
-    }
+    Facts f = {0};
+    if (scheduled) f = plan_facts(p);
     if (c->json) {
         sb_puts(&w->text, "{\"model\": ");
         cli_print_json(&w->text, c->arg[0]);
@@ -309,7 +304,7 @@ static void print_program(Work *w, const Cli *c, Program *p) {
         if (scheduled) print_facts(&w->text, false, p, &f);
         if (scheduled) print_decisions(&w->text, false, p->schedule);
         sb_puts(&w->text, "\n");
-        sb_write(&w->text, tree->p, tree->n);
+        utask_print(&w->text, p);
     }
 }
 
@@ -366,7 +361,6 @@ static int run(const Cli *c, bool passes_only) {
         code = cli_error(c->arg[0], &e);
     }
     sb_free(&w.text);
-    sb_free(&w.tree);
     sb_free(&w.passes.tree);
     sb_free(&w.passes.times);
     arena_free(w.arena);

@@ -2,6 +2,7 @@
 #include "cli/explain.h"
 #include "scheduler/cost/decide.h"
 #include "scheduler/plan/memory.h"
+#include "scheduler/plan/weights.h"
 #include "utask/walk.h"
 
 static const char *const where_name[] = {
@@ -58,14 +59,11 @@ static int64_t put_shape(Walk *w, const Tensor *t) {
 
 /* The array of the weights that holds a constant unchanged, else one that was packed from it (and
  * perhaps from others). NULL: its elements are in the generated text. */
-static const ConstFacts *constant_of(const Walk *w, const Tensor *t) {
-    const ConstFacts *packed = NULL;
-    for (int i = 0; i < w->f->constants.n; i++) {
-        const ConstFacts *k = &w->f->constants.p[i];
-        if (k->data == t->data->data) return k;
-        if (k->packed && t->name && strcmp(k->name, t->name) == 0) packed = k;
-    }
-    return packed;
+static const WeightArray *constant_of(const Walk *w, const Tensor *t) {
+    const WeightArray *plain = weights_find(w->p, t), *all = w->p->weights->array.p;
+    for (int i = w->p->weights->array.n - 1; !plain && t->name && i >= 0; i--)
+        if (all[i].packed && strcmp(all[i].what, t->name) == 0) return &all[i];
+    return plain;
 }
 
 static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
@@ -79,7 +77,7 @@ static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
                         : m && m->block                                   ? "block"
                         : m                                               ? where_name[m->kind]
                                                                           : "none";
-    const ConstFacts *k = t->kind == TK_CONST ? constant_of(w, t) : NULL;
+    const WeightArray *k = t->kind == TK_CONST ? constant_of(w, t) : NULL;
     int two = m && t->kind == TK_PHI && !m->inplace ? 2 : 1;
     put_bytes(w, m && m->kind == M_STATIC ? m->bytes : bytes);
     put_name(w, "where", !k ? where : k->packed ? "packed weights" : "weights");
@@ -161,14 +159,14 @@ void explain_placement(Sb *s, const Program *p, const Facts *f) {
     w.loads = visit_new(p->cx, note, NULL, &w);
     sb_puts(s, ", \"placement\": [");
     walk(&w, p->top, NULL, false);
-    for (int i = 0; i < f->constants.n; i++) {
-        const ConstFacts *k = &f->constants.p[i];
+    for (int i = 0; i < p->weights->array.n; i++) {
+        const WeightArray *k = &p->weights->array.p[i];
         if (!k->packed) continue;
         sb_puts(s, w.n++ ? ",\n  {\"name\": " : "\n  {\"name\": ");
-        cli_print_json(s, k->name);
+        cli_print_json(s, k->what);
         put_name(&w, "type", dtype_name(k->dtype));
         sb_printf(s, ", \"shape\": [%lld]", (long long)k->count);
-        put_bytes(&w, k->count * (int64_t)dtype_size(k->dtype));
+        put_bytes(&w, k->bytes);
         sb_printf(s, ", \"where\": \"packed weights\", \"offset\": %lld}", (long long)k->offset);
     }
     sb_puts(s, "]");

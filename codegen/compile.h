@@ -51,9 +51,6 @@ typedef struct Texts {
 void compile_emit(Program *p, Texts *to);
 void texts_free(Texts *t);
 
-/* Adds to f, of p, what the weights are: weights_bytes and constants. Raises like compile_emit. */
-void compile_facts(Program *p, Facts *f);
-
 /* Text to shared library through the C compiler found at run time ($CC, else cc). The weights of
  * the text, if any, lie in TEXT_PATH.weights. Raises ST_IO. Files that the library needs beside it
  * are written into so_path's folder under so_path's name, and the library looks for them in its own

@@ -99,6 +99,10 @@ void pass_phases(Program *p);
  * Stmt.barrier.ahead. */
 void pass_onchip(Program *p);
 
+/* Requires kernels and pass_onchip. Sets Program.weights (scheduler/plan/weights.h): code generation
+ * names no other constant, and each of these. */
+void pass_weights(Program *p);
+
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their
  * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it. Then all
  * synchronize, once for those beside each other. */

@@ -313,6 +313,7 @@ typedef struct Program {
     struct MemPlan *mem;      /* set by memory planning */
     struct OnChip *onchip;    /* use of a block's on-chip memory (scheduler/plan/onchip.h) */
     struct PackedSet *packed; /* constants as kernels read them (scheduler/kernel/packed.h) */
+    struct Weights *weights;  /* constants beside the program (scheduler/plan/weights.h) */
     /* launches between which the host computes products (scheduler/plan/phases.h); NULL: one
      * launch */
     struct PhasePlan *phases;

@@ -55,19 +55,17 @@ typedef struct Emit {
     const Target *target;
     Sb functions;      /* and types, in front of the kernel */
     Sb body;           /* the kernel's body */
-    Sb weights;        /* constants, in the order in which the program reads them */
+    Sb weights;        /* constants as they are planned (scheduler/plan/weights.h) */
     Map *function_name; /* by text */
     Map *extern_files; /* texts of hand-written bodies already used */
     Map *const_name;   /* Const data pointer -> name of its array */
-    const char **packed_name; /* by number, NULL: it has not been filled in */
+    const char **packed_name; /* by number */
     Sb consts;         /* declarations of constants */
-    int nfunction, nconst, nturn;
+    int nfunction, nturn;
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* a bound on the C stack of an activation of a recursive function */
     const char **resident_name; /* by number, NULL: it has not been named */
     Phases *phases;             /* NULL: there is one launch */
-    Facts *facts;
-    void *held; /* freed when emission is left by an error */
 } Emit;
 
 /* A unit is a block of threads. */
@@ -171,14 +169,14 @@ void residents_declare(Emit *em, Sb *to);
 void emit_ahead(Fn *f, const Kernel *k);
 
 /* ---- constants (emit_data.c) ----------------------------------------------------------------- */
+/* Fills in and declares all that are planned. Before anything is named: */
+void emit_weights(Emit *em);
 const char *emit_const(Emit *em, const Tensor *t);
-/* The array of p (emit_packed.c). */
-const char *emit_packed(Emit *em, const Packed *p);
+const char *emit_packed(const Emit *em, const Packed *p);
+/* The elements of p, to zeroed memory; a word behind them is written, too (emit_packed.c). */
+void packed_fill(const Packed *p, void *data);
 /* An array's name as an argument of the group's function, so that equal layers share it. */
 const char *group_weights(Group *g, const char *name);
-int64_t emit_const_offset(Emit *em, const Tensor *t); /* where its elements are in em->weights */
-/* Appends bytes to the weights and declares them under a new name. */
-const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const char *comment);
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
                           const char *body);
 void extern_text(Emit *em, const char *file);            /* pastes codegen/extern/FILE.h once */

@@ -1,7 +1,9 @@
 /* emit_data.c: names, constants, and texts that a program has once: functions, hand-written bodies. */
 #include "codegen/emit/emit.h"
 #include "codegen/embed.h"
+#include "scheduler/plan/weights.h"
 #include <ctype.h>
+#include <stdlib.h>
 
 const char *c_name(Arena *a, const char *name, int max) {
     char *s = arena_alloc(a, (size_t)max + 2);
@@ -28,38 +30,33 @@ static const char *comment_text(Arena *a, const char *s) {
     return r;
 }
 
-const char *emit_data(Emit *em, DType t, const void *data, int64_t count, const char *comment) {
-    static const char zero[64] = {0};
-    size_t bytes = (size_t)count * dtype_size(t);
-    if (em->weights.n % 64) sb_write(&em->weights, zero, 64 - em->weights.n % 64);
-    const char *name =
-        arena_printf(em->a, "weights%d_%s", em->nconst++, c_name(em->a, comment, 32));
-    sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %zu)) /* %s */\n", name,
-              c_store(t), em->weights.n, comment_text(em->a, comment));
-    ConstFacts fact = {comment ? comment : "", NULL, t, count, (int64_t)em->weights.n, true};
-    vec_push(em->a, &em->facts->constants, fact);
-    sb_write(&em->weights, data, bytes);
-    sb_write(&em->weights, zero, 64); /* room behind for whole-vector reads */
-    return name;
+void emit_weights(Emit *em) {
+    const Weights *w = em->p->weights;
+    const size_t bytes = (size_t)w->bytes;
+    if (!bytes) return;
+    em->weights.p = calloc(bytes + 1, 1);
+    if (!em->weights.p) sb_fail(&em->weights);
+    em->weights.n = bytes;
+    em->weights.cap = bytes + 1;
+    for (int i = 0; i < w->array.n; i++) {
+        const WeightArray *x = &w->array.p[i];
+        const char *name = arena_printf(em->a, "weights%d_%s", i, c_name(em->a, x->what, 32));
+        sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %lld)) /* %s */\n", name,
+                  c_store(x->dtype), (long long)x->offset, comment_text(em->a, x->what));
+        if (x->packed) {
+            packed_fill(x->packed, em->weights.p + x->offset);
+            em->packed_name[x->packed->number] = name;
+        } else {
+            if (x->bytes) memcpy(em->weights.p + x->offset, x->data->data, (size_t)x->bytes);
+            map_seti(em->const_name, (uint64_t)(uintptr_t)x->data->data, (void *)(uintptr_t)name);
+        }
+    }
 }
 
 const char *emit_const(Emit *em, const Tensor *t) {
-    uint64_t key = (uint64_t)(uintptr_t)t->data->data;
-    const char *s = map_geti(em->const_name, key);
-    if (s) return s;
-    s = emit_data(em, t->dtype, t->data->data, t->data->count, t->name ? t->name : t->path);
-    ConstFacts *fact = &em->facts->constants.p[em->facts->constants.n - 1];
-    fact->data = t->data->data;
-    fact->packed = false;
-    map_seti(em->const_name, key, (void *)(uintptr_t)s);
+    const char *s = map_geti(em->const_name, (uint64_t)(uintptr_t)t->data->data);
+    ASSERT(s);
     return s;
-}
-
-int64_t emit_const_offset(Emit *em, const Tensor *t) {
-    emit_const(em, t);
-    const ConstFacts *fact = em->facts->constants.p;
-    while (fact->data != t->data->data) fact++;
-    return fact->offset;
 }
 
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,

@@ -1,6 +1,4 @@
 /* emit_packed.c: the data of packed constants (scheduler/kernel/packed.h). */
-#include <stdlib.h>
-
 #include "codegen/emit/emit.h"
 
 /* x as matrix units take it, in a word: to the nearest of 10 bits. */
@@ -92,20 +90,17 @@ static void fill_winograd(const Packed *p, float *to) {
     }
 }
 
-const char *emit_packed(Emit *em, const Packed *p) {
-    const char **name = &em->packed_name[p->number];
-    if (*name) return *name;
-    /* Room behind for whole words: elements of 16 bits are written as float32, too. */
-    void *data = em->held = malloc((size_t)p->count * dtype_size(p->dtype) + 64);
-    if (!data) err(em->c->d, ST_MEMORY, NULL, "out of memory for packing weights");
+void packed_fill(const Packed *p, void *data) {
     if (p->winograd)
         fill_winograd(p, data);
     else
         fill(p, data);
-    *name = emit_data(em, DT_F32, data, p->count * (int64_t)dtype_size(p->dtype) / 4, p->what);
-    free(data);
-    em->held = NULL;
-    return *name;
+}
+
+const char *emit_packed(const Emit *em, const Packed *p) {
+    const char *name = em->packed_name[p->number];
+    ASSERT(name);
+    return name;
 }
 
 const char *group_weights(Group *g, const char *name) {

@@ -4,7 +4,6 @@
  * bodies that are used, the groups' functions, the kernel, tables of inputs and outputs, and the
  * entry. A family may put some of it in a text of its own, for the host. */
 #include "codegen/emit/emit_tree.h"
-#include <stdlib.h>
 
 static const Target *const families[] = {
     [BACKEND_C] = &cpu_target,
@@ -14,14 +13,13 @@ static const Target *const families[] = {
     [BACKEND_EMULATED] = &gpu_target,
 };
 
-static void emit(Program *p, Texts *to, Facts *facts) {
+void compile_emit(Program *p, Texts *to) {
     ASSERT(p->stage == STAGE_COMPLETE);
     Diag *d = p->cx->d;
     Emit em = {.p = p,
                .c = p->cx,
                .a = p->cx->a,
                .target = families[p->schedule->device->backend],
-               .facts = facts,
                .functions = {.d = d},
                .body = {.d = d},
                .weights = {.d = d},
@@ -37,7 +35,6 @@ static void emit(Program *p, Texts *to, Facts *facts) {
         sb_free(&em.body);
         sb_free(&em.weights);
         sb_free(&em.consts);
-        free(em.held);
         err(d, d->status, NULL, "%s", arena_strdup(em.a, d->message));
     }
     em.function_name = map_new(em.a);
@@ -46,10 +43,10 @@ static void emit(Program *p, Texts *to, Facts *facts) {
     em.resident_name = NEWN(em.a, const char *, p->onchip->residents.n);
     if (p->packed) em.packed_name = NEWN(em.a, const char *, p->packed->all.n);
     em.tensor_declared = NEWN(em.a, int, p->cx->next_tensor + 1);
+    emit_weights(&em);
     emit_body(&em);
     em.target->program(&em, to);
     d->top = up;
-    facts->weights_bytes = em.weights.n;
     to->weights = em.weights;
     to->text.d = to->host.d = to->weights.d = NULL;
     if (to->weights.n <= WEIGHTS_INLINE) sb_free(&to->weights);
@@ -58,25 +55,8 @@ static void emit(Program *p, Texts *to, Facts *facts) {
     sb_free(&em.consts);
 }
 
-void compile_emit(Program *p, Texts *to) {
-    Facts facts = {0};
-    emit(p, to, &facts);
-}
-
 void texts_free(Texts *t) {
     sb_free(&t->text);
     sb_free(&t->host);
     sb_free(&t->weights);
-}
-
-void compile_facts(Program *p, Facts *f) {
-    Texts t = {0};
-    Diag *d = p->cx->d;
-    jmp_buf jb, *up = d->top;
-    d->top = &jb;
-    bool ok = setjmp(jb) == 0;
-    if (ok) emit(p, &t, f);
-    d->top = up;
-    texts_free(&t);
-    if (!ok) err(d, d->status, NULL, "%s", arena_strdup(p->cx->a, d->message));
 }

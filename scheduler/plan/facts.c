@@ -4,6 +4,7 @@
 #include "scheduler/passes.h"
 #include "scheduler/plan/memory.h"
 #include "scheduler/plan/onchip.h"
+#include "scheduler/plan/weights.h"
 #include "scheduler/plan/phases.h"
 #include "utask/walk.h"
 
@@ -55,6 +56,7 @@ Facts plan_facts(const Program *p) {
                .live_bytes = m->live_max,
                .distributed_bytes = m->distributed,
                .slots = m->nslot,
+               .weights_bytes = p->weights->bytes,
                .barriers = sync_count(p->top, LEVEL_TEAM),
                .cluster_barriers = sync_count(p->top, LEVEL_CLUSTER),
                .flags = sync_flags(p->top),

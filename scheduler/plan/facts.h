@@ -20,13 +20,6 @@ typedef struct FuncFacts { /* a recursive function */
     int flags;    /* the same */
     int64_t frame_bytes; /* of arena for an activation */
 } FuncFacts;
-typedef struct ConstFacts { /* an array of the weights */
-    const char *name;       /* of the tensor */
-    const void *data;       /* of the tensor, NULL: packed */
-    DType dtype;
-    int64_t count, offset;
-    bool packed; /* in another order than the tensor's */
-} ConstFacts;
 typedef struct ResidentFacts { /* a constant read in a loop, on GPUs */
     const char *name;
     int64_t bytes; /* of a unit's part */
@@ -37,7 +30,7 @@ typedef struct Facts {
     int64_t live_bytes;        /* most of them at one time */
     int64_t distributed_bytes; /* of them in the own memory of a block of a cluster, at most */
     int slots;                 /* growable buffers */
-    size_t weights_bytes;
+    int64_t weights_bytes;     /* of constants */
     int barriers;         /* places where all units meet, those in loops and functions included */
     int cluster_barriers; /* where those of one cluster do */
     int flags;            /* and where one unit waits for the others, or they for it */
@@ -45,13 +38,11 @@ typedef struct Facts {
     int products;         /* by the vendor's library between them */
     VEC(LoopFacts) loops; /* an outer loop before its inner ones */
     VEC(FuncFacts) recursive;
-    VEC(ConstFacts) constants;    /* in the order of their offsets */
     VEC(ResidentFacts) residents; /* those read most often first */
     int64_t shared_bytes; /* of a block's own memory, on GPUs, what is kept there included */
 } Facts;
 
-/* Requires all passes to be done. Arrays live in p's arena. What the weights are
- * (weights_bytes, constants) is compile_facts' (compile.h). */
+/* Requires all passes to be done. Arrays live in p's arena. */
 Facts plan_facts(const Program *p);
 
 #endif

@@ -157,7 +157,7 @@ def refused():
         ("GroupQueryAttention", gqa(), dict(heads, qk_output=3), "'qk_output' is '3'"),
         ("GroupQueryAttention", gqa(), dict(heads, do_rotary=1), "needs cos_cache"),
         ("GroupQueryAttention", gqa(), dict(heads, k_quant_type="PER_TENSOR"), "only one of k_quant_type"),
-        ("GroupQueryAttention", gqa(cos=None, sin=None, pos=None, ab=None, sink=None, ks=f(1)), heads, "needed there|for a quantized"),
+        ("GroupQueryAttention", gqa(cos=None, sin=None, pos=None, ab=None, sink=None, ks=f(1)), heads, "if and only if the cache is quantized"),
         ("GroupQueryAttention", gqa(cos=None, sin=None, pos=None, ab=None, sink=None, ks=f(1), vs=f(1)),
          dict(heads, k_quant_type="PER_TENSOR", v_quant_type="PER_TENSOR", kv_cache_bit_width=5),
          "kv_cache_bit_width must be 8 or 4, not 5"),

@@ -193,8 +193,6 @@ static void head(Group *g, const DotsKernel *k) {
 void group_dots(Group *g) {
     const DotsKernel *k = g->k->dots;
     Fn *f = &g->f;
-    for (int i = 0; i < k->npart; i++) /* in the order in which they are read */
-        if (k->part[i].packed) emit_packed(g->em, k->part[i].weights);
     g->reduce = tile_text;
     g->meets = !g->body.n;
     fn_line(f, "bk_block();"); /* the memory may still be in use */

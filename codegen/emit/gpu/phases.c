@@ -7,6 +7,7 @@
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/plan/phases.h"
 #include "scheduler/plan/memory.h"
+#include "scheduler/plan/weights.h"
 
 void phases_begin(Tree *x) {
     Emit *em = x->em;
@@ -60,7 +61,7 @@ static void put_place(Emit *em, const LibraryProduct *p, int i) {
         from = arena_printf(em->a, "%d", t->index);
     else if (t->kind == TK_CONST) {
         from = "BK_IN_WEIGHTS";
-        at = emit_const_offset(em, t);
+        at = weights_find(em->p, t)->offset;
     } else {
         const Mem *m = mem_of(t);
         if (m->kind == M_SHARED) m = mem_of(m->via);
