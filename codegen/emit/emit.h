@@ -173,7 +173,7 @@ void emit_ahead(Fn *f, const Kernel *k);
 void emit_weights(Emit *em);
 const char *emit_const(Emit *em, const Tensor *t);
 const char *emit_packed(const Emit *em, const Packed *p);
-/* The elements of p, to zeroed memory; a word behind them is written, too (emit_packed.c). */
+/* Writes the elements of p (emit_packed.c). */
 void packed_fill(const Packed *p, void *data);
 /* An array's name as an argument of the group's function, so that equal layers share it. */
 const char *group_weights(Group *g, const char *name);
