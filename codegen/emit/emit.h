@@ -109,8 +109,18 @@ const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first 
 const char *fn_temp(Fn *f, Expr *e); /* the same, always in a variable */
 /* The call that records fault `site`, with what cond tells; to be written where cond is false. */
 const char *fn_fault(Fn *f, int site, const Expr *cond);
-int fn_open(Fn *f); /* starts a scope; returns a mark for fn_close */
-void fn_close(Fn *f, int mark);
+/* Where the text is: how deep in braces, and which expressions have variables. */
+typedef struct Scope {
+    int indent, bound;
+} Scope;
+Scope fn_here(const Fn *f);
+/* Writes a line that ends with an opening brace; what follows is inside. Returns where it stands. */
+Scope fn_open(Fn *f, const char *fmt, ...) PRINTF(2, 3);
+void fn_end(Fn *f); /* a closing brace; only for what makes no variables inside */
+/* Closes all braces that were opened since `to`, and forgets the variables inside. */
+void fn_close(Fn *f, Scope to);
+/* The same, but the last line is the given one, and what follows is inside of it. */
+void fn_else(Fn *f, Scope to, const char *fmt, ...) PRINTF(3, 4);
 void fn_bind(Fn *f, Expr *e, const char *text);
 /* Gives variables to what does not depend on the axes `inner` and is evaluated in any case. */
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);

@@ -45,19 +45,17 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
     int id = x->next_id++, n = 0, first = *at;
     bool cluster = q->s.p[first]->level == LEVEL_CLUSTER;
     const Apart *plan = q->s.p[first]->apart;
-    while (++*at < q->s.n && q->s.p[*at]->beside);
+    while (++*at < q->s.n && q->s.p[*at]->beside)
+        ;
     tree_var(x, "size_t", arena_printf(em->a, "half%d", id), "0");
-    fn_line(f, "{ /* by one %s */", cluster ? "cluster" : "core");
-    f->indent++;
+    fn_open(f, "{ /* by one %s */", cluster ? "cluster" : "core");
     fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (half%d ^= 1) * %lld);",
             (long long)plan->at, id, (long long)plan->bytes);
     for (int i = first; i < *at; i++) {
         Stmt *s = q->s.p[i];
-        fn_line(f, "if (%s) {", ran_by(x, s, "=="));
-        f->indent++;
+        fn_open(f, "if (%s) {", ran_by(x, s, "=="));
         if (cluster) fn_line(f, "const int rank = unit %% BK_CLUSTER;");
-        fn_line(f, "{");
-        f->indent++;
+        fn_open(f, "{");
         fn_line(f, "const int unit = %s, nunit = %s;", cluster ? "rank" : "0",
                 cluster ? "BK_CLUSTER" : "1");
         x->level = s->level;
@@ -67,13 +65,11 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
             fn_line(f, "if (bk_lead(unit)) shared[0] = (int64_t)top;"); /* those beside others take
                                                                            no memory */
         results_of(x, s, tree_write_shared, &n);
-        f->indent--;
-        fn_line(f, "}");
+        fn_end(f);
         fn_line(f, "%s:;", x->leave);
         x->level = around;
         x->leave = leave;
-        f->indent--;
-        fn_line(f, "}");
+        fn_end(f);
     }
     if (around == LEVEL_TEAM)
         fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st; /* after one %s's work */",
@@ -84,13 +80,10 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
     fn_line(f, "top = (size_t)shared[0];");
     n = 0;
     for (int i = first; i < *at; i++) {
-        fn_line(f, "if (%s) {", ran_by(x, q->s.p[i], "!="));
-        f->indent++;
+        fn_open(f, "if (%s) {", ran_by(x, q->s.p[i], "!="));
         results_of(x, q->s.p[i], tree_read_shared, &n);
-        f->indent--;
-        fn_line(f, "}");
+        fn_end(f);
     }
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
     (*at)--;
 }

@@ -125,15 +125,13 @@ void tree_grow_end(Tree *x, const Tensor *phi) {
     const char *name = f->tensor(f, (Tensor *)(uintptr_t)phi), *room = room_of(x, g);
     const char *inner = span_bytes(x, phi, g->axis + 1, phi->rank),
                *outer = outer_of(x, phi, g->axis), *size = tree_expr(x, phi->dim[g->axis]);
-    fn_line(f, "if (%s != %s) {", room, size);
-    f->indent++;
+    fn_open(f, "if (%s != %s) {", room, size);
     tree_barrier(x);
     fn_line(f, "if (bk_lead(unit)) bk_close_rows(%s, %s, %s * (%s), %s * (%s));", name, outer, size,
             inner, room, inner);
     tree_barrier(x);
     fn_line(f, "%s = %s;", room, size);
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
 }
 
 void tree_place(Tree *x, Tensor *t, const char *bytes) {

@@ -45,15 +45,6 @@ void dots_bind_rows(Group *g, const DotsKernel *k, const char *at) {
     }
 }
 
-static void open(Fn *f, const char *text) {
-    fn_line(f, "%s {", text);
-    f->indent++;
-}
-static void close(Fn *f) {
-    f->indent--;
-    fn_line(f, "}");
-}
-
 /* Copies a chunk's operands. */
 static void copy_chunk(Group *g, const DotsKernel *k, int i, const char *at, const char *buffer) {
     if (!k->part[i].whole) dots_copy(g, k, i, false, at, buffer);
@@ -76,26 +67,25 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
     fn_line(f, "bk_block();"); /* the memory may still be in use */
     copy_chunk(g, k, i, "0", "0");
     if (q->buffers > 1) {
-        open(f, arena_printf(f->a, "for (int64_t step = 0; step < steps; step += %d)", q->chunk));
+        fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
         fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
     }
     fn_line(f, "bk_copied();");
     fn_line(f, "bk_block();");
     if (q->buffers > 1) {
-        open(f, arena_printf(f->a, "if (step + %d < steps)", q->chunk));
+        fn_open(f, "if (step + %d < steps) {", q->chunk);
         copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
-        close(f);
+        fn_end(f);
     }
     dots_step(g, k, i, q->buffers > 1 ? "step" : "0", q->buffers > 1 ? "now" : "0");
-    if (q->buffers > 1) close(f);
+    if (q->buffers > 1) fn_end(f);
 }
 
 /* The sums of one part for the block of rows and columns at hand. */
 static void part(Group *g, const DotsKernel *k, int i) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[i];
-    int mark = f->bound.n;
-    open(f, q->when ? arena_printf(f->a, "if (when%d)", i) : "");
+    const Scope out = q->when ? fn_open(f, "if (when%d) {", i) : fn_open(f, " {");
     fn_line(f, "float acc[%d] = {0};", q->tm * q->tc * (q->matrix ? 4 : 1));
     if (q->direct)
         dots_direct(g, k, i);
@@ -104,19 +94,17 @@ static void part(Group *g, const DotsKernel *k, int i) {
     else
         chunks(g, k, i);
     dots_finish(g, k, i);
-    close(f);
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 static void epilogue(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    int mark = f->bound.n;
     Axis *inner[MAX_RANK + 1];
     memcpy(inner, k->row, sizeof *inner * (size_t)k->nrow);
     inner[k->nrow] = k->v;
-    open(f, "");
+    const Scope out = fn_open(f, " {");
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
-    open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads())");
+    fn_open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads()) {");
     const char *row = k->by_row ? "at % rows" : "at / lanes",
                *lane = k->by_row ? "at / rows" : "at % lanes";
     fn_line(f, "const int row = %s, l = %s;", k->bm == 1 ? "0" : row, k->bm == 1 ? "at" : lane);
@@ -125,9 +113,7 @@ static void epilogue(Group *g, const DotsKernel *k) {
     dots_bind_rows(g, k, "first + row");
     fn_line(f, "(void)row, (void)l;");
     group_members(g);
-    close(f);
-    close(f);
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 /* Names the first column of the group's part, or of all columns, of the current positions of outer
@@ -178,14 +164,14 @@ static void head(Group *g, const DotsKernel *k) {
         all = d ? arena_printf(f->a, "%s * %s", all, extent_text(g, k->row[d]))
                 : extent_text(g, k->row[d]);
     fn_line(f, "const int64_t all_rows = %s;", all);
-    open(f, arena_printf(f->a, "for (int64_t first = 0; first < all_rows; first += %d)", k->bm));
+    fn_open(f, "for (int64_t first = 0; first < all_rows; first += %d) {", k->bm);
     fn_line(f, "const int rows = (int)bk_mini(all_rows - first, %d);", k->bm);
     for (int i = 0; i < k->npart; i++) {
         const DotsPart *q = &k->part[i];
         if (!q->whole) continue;
-        if (q->when) open(f, arena_printf(f->a, "if (when%d)", i));
+        if (q->when) fn_open(f, "if (when%d) {", i);
         dots_copy(g, k, i, false, "0", "0");
-        if (q->when) close(f);
+        if (q->when) fn_end(f);
     }
     fn_line(f, "bk_copied();");
 }
@@ -197,17 +183,15 @@ void group_dots(Group *g) {
     g->meets = !g->body.n;
     fn_line(f, "bk_block();"); /* the memory may still be in use */
     group_range(g);
-    int indent = f->indent, mark = f->bound.n;
+    const Scope out = fn_here(f);
     head(g, k);
     bool split = k->v == g->k->split;
     const char *end = split ? "to" : fn_expr(f, k->v->extent);
-    open(f, arena_printf(f->a, "for (int64_t v0 = %s; v0 < %s; v0 += %d)", split ? "from" : "0",
-                         end, k->bv));
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", split ? "from" : "0", end, k->bv);
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
     fn_line(f, "bk_block();");
     for (int i = 0; i < k->npart; i++) part(g, k, i);
     fn_line(f, "bk_block();");
     epilogue(g, k);
-    while (f->indent > indent) close(f);
-    f->bound.n = mark;
+    fn_close(f, out);
 }
