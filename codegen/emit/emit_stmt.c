@@ -39,18 +39,23 @@ static void extern_fault(Tree *x, const Stmt *s, const char *result, const char 
     fn_line(f, "}");
 }
 
+/* The array NAME<id> of them, with one more than there are. */
+static void bx_tensors(Tree *x, const char *name, char each, int id, int n, Tensor *const *t) {
+    fn_line(&x->f, "bx_tensor %s%d[%d];", name, id, n + 1);
+    for (int i = 0; i < n; i++) {
+        const char *one = arena_printf(x->em->a, "%c%d_%d", each, id, i);
+        bx_tensor_init(x, one, t[i]);
+        fn_line(&x->f, "%s%d[%d] = %s;", name, id, i, one);
+    }
+}
+
 static void emit_extern(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
     extern_text(em, s->ext.row->file);
     fn_open(f, "{ /* %s: %s */", s->ext.row->name, emit_comment(em, s->path));
     int id = x->next_id++;
-    fn_line(f, "bx_tensor in%d[%d];", id, s->ext.nin + 1);
-    for (int i = 0; i < s->ext.nin; i++) {
-        const char *n = arena_printf(em->a, "a%d_%d", id, i);
-        bx_tensor_init(x, n, s->ext.in[i]);
-        fn_line(f, "in%d[%d] = %s;", id, i, n);
-    }
+    bx_tensors(x, "in", 'a', id, s->ext.nin, s->ext.in);
     fn_line(f, "int64_t param%d[%d] = {0};", id, s->ext.nparam + 1);
     for (int i = 0; i < s->ext.nparam; i++)
         fn_line(f, "param%d[%d] = %s;", id, i, tree_expr(x, s->ext.param[i]));
@@ -81,12 +86,7 @@ static void emit_extern(Tree *x, Stmt *s) {
                 s->each ? ", unit, nunit" : "", tree_want(x, s->path));
     if (s->ext.row->plan && tree_recursive(x)) fn_line(f, "low = top;");
     fn_open(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
-    fn_line(f, "bx_tensor out%d[%d];", id, s->ext.nout + 1);
-    for (int i = 0; i < s->ext.nout; i++) {
-        const char *n = arena_printf(em->a, "b%d_%d", id, i);
-        bx_tensor_init(x, n, s->ext.out[i]);
-        fn_line(f, "out%d[%d] = %s;", id, i, n);
-    }
+    bx_tensors(x, "out", 'b', id, s->ext.nout, s->ext.out);
     fn_line(f, "const int bad = bx_%s(in%d, param%d, out%d, scratch%d);", s->ext.row->name, id, id,
             id, id);
     extern_fault(x, s, "bad", s->ext.row->plan ? arena_printf(em->a, "scratch%d", id) : NULL);

@@ -22,27 +22,31 @@ static const char *extent_text(Group *g, Axis *x) {
     return x == g->k->split ? "(to - from)" : fn_expr(&g->f, x->extent);
 }
 
-void dots_bind_rows(Group *g, const DotsKernel *k, const char *at) {
+void dots_bind(Group *g, int n, Axis *const *axis, char name, const char *rest, const char *type,
+               const char *at) {
     Fn *f = &g->f;
+    for (int d = n - 1; d >= 0; d--) {
+        Axis *x = axis[d];
+        const char *from = x == g->k->split ? "from + " : "", *size = extent_text(g, x);
+        if (d == 0)
+            fn_line(f, "const int64_t %c0 = %s(int64_t)(%s);", name, from, at);
+        else {
+            fn_line(f, "const int64_t %c%d = %s(int64_t)((%s)(%s) %% (%s)%s);", name, d, from, type,
+                    at, type, size);
+            fn_line(f, "const %s %s%d = (%s)(%s) / (%s)%s;", type, rest, d, type, at, type, size);
+            at = arena_printf(f->a, "%s%d", rest, d);
+        }
+        fn_bind(f, e_axis(f->c, x), arena_printf(f->a, "%c%d", name, d));
+    }
+}
+
+void dots_bind_rows(Group *g, const DotsKernel *k, const char *at) {
     int64_t all = 1, n;
     bool small = true; /* 32 bits do */
     for (int d = 0; d < k->nrow; d++)
         small =
             small && e_is_int(k->row[d]->extent, &n) && mul_size(all, n, &all) && all < INT32_MAX;
-    const char *type = small ? "uint32_t" : "int64_t";
-    for (int d = k->nrow - 1; d >= 0; d--) {
-        Axis *x = k->row[d];
-        const char *from = x == g->k->split ? "from + " : "", *size = extent_text(g, x);
-        if (d == 0)
-            fn_line(f, "const int64_t j0 = %s(int64_t)(%s);", from, at);
-        else {
-            fn_line(f, "const int64_t j%d = %s(int64_t)((%s)(%s) %% (%s)%s);", d, from, type, at,
-                    type, size);
-            fn_line(f, "const %s up%d = (%s)(%s) / (%s)%s;", type, d, type, at, type, size);
-            at = arena_printf(f->a, "up%d", d);
-        }
-        fn_bind(f, e_axis(f->c, x), arena_printf(f->a, "j%d", d));
-    }
+    dots_bind(g, k->nrow, k->row, 'j', "up", small ? "uint32_t" : "int64_t", at);
 }
 
 /* Copies a chunk's operands. */

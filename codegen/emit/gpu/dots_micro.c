@@ -6,24 +6,6 @@ static int threads_of(const Group *g) { return g->em->p->schedule->device->threa
 static int pitch_of(const DotsPart *q) { return (int)dots_pitch(q, q->chunk); }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
-/* Gives variables to the reduction's axes: step `at` of all. */
-static void bind_steps(Group *g, const DotsPart *q, const char *at) {
-    Fn *f = &g->f;
-    const char *type = q->length >= 0 ? "uint32_t" : "int64_t";
-    for (int d = q->nraxis - 1; d >= 0; d--) {
-        const char *size = fn_expr(f, q->raxis[d]->extent);
-        if (d == 0)
-            fn_line(f, "const int64_t z0 = (int64_t)(%s);", at);
-        else {
-            fn_line(f, "const int64_t z%d = (int64_t)((%s)(%s) %% (%s)%s);", d, type, at, type,
-                    size);
-            fn_line(f, "const %s on%d = (%s)(%s) / (%s)%s;", type, d, type, at, type, size);
-            at = arena_printf(f->a, "on%d", d);
-        }
-        fn_bind(f, e_axis(f->c, q->raxis[d]), arena_printf(f->a, "z%d", d));
-    }
-}
-
 /* Where buffer `buffer` of copies of sca (vec) begins. */
 static const char *buffer_text(const Group *g, const DotsPart *q, bool vec, const char *buffer) {
     long long at = vec ? q->w : q->x, size = part_lines(q, vec) * dots_pitch(q, q->chunk);
@@ -39,7 +21,7 @@ static void bind_place(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
         fn_bind(f, e_axis(f->c, k->v), "iv");
     } else
         dots_bind_rows(g, k, "first + line");
-    bind_steps(g, q, at);
+    dots_bind(g, q->nraxis, q->raxis, 'z', "on", q->length >= 0 ? "uint32_t" : "int64_t", at);
 }
 
 /* Declares the line and the step of copy `at` of a chunk. */
