@@ -2,30 +2,30 @@
  * how all learn what they left behind. */
 #include "codegen/emit/emit_tree.h"
 
-/* What a loop or branch leaves behind, as variables of the kernel: uniform values and pointers. */
-static void results_of(Tree *x, Stmt *s,
-                       void (*each)(Tree *x, const char *type, const char *name, int *n), int *n) {
-    Fn *f = &x->f;
+/* Variables of the kernel that are handed over. */
+typedef void Hand(Tree *x, const char *type, const char *name, int *n);
+static void symbol(Tree *x, Sym *s, Hand *each, int *n) {
+    each(x, c_type(s->dtype), tree_symbol(&x->f, s), n);
+}
+static void pointer(Tree *x, Tensor *t, Hand *each, int *n) {
+    each(x, tree_pointer_type(x, t->dtype), tree_tensor(&x->f, t), n);
+}
+
+/* What a loop or branch leaves behind: uniform values and pointers. */
+static void results_of(Tree *x, Stmt *s, Hand *each, int *n) {
     if (s->kind == S_LOOP) {
-        each(x, "int64_t", f->symbol(f, s->loop.iter), n);
-        for (int i = 0; i < s->loop.syms.n; i++)
-            each(x, c_type(s->loop.syms.p[i].sym->dtype), f->symbol(f, s->loop.syms.p[i].sym), n);
+        symbol(x, s->loop.iter, each, n);
+        for (int i = 0; i < s->loop.syms.n; i++) symbol(x, s->loop.syms.p[i].sym, each, n);
         for (int i = 0; i < s->loop.carry.n; i++) {
-            const Grow *g = s->loop.carry.p[i].phi->grow;
-            each(x, tree_pointer_type(x, s->loop.carry.p[i].phi->dtype),
-                 f->tensor(f, s->loop.carry.p[i].phi), n);
-            if (g && g->room) each(x, "int64_t", f->symbol(f, g->room), n);
+            Tensor *phi = s->loop.carry.p[i].phi;
+            pointer(x, phi, each, n);
+            if (phi->grow && phi->grow->room) symbol(x, phi->grow->room, each, n);
         }
-        for (int i = 0; i < s->loop.scan.n; i++)
-            each(x, tree_pointer_type(x, s->loop.scan.p[i].out->dtype),
-                 f->tensor(f, s->loop.scan.p[i].out), n);
+        for (int i = 0; i < s->loop.scan.n; i++) pointer(x, s->loop.scan.p[i].out, each, n);
         return;
     }
-    for (int i = 0; i < s->br.syms.n; i++)
-        each(x, c_type(s->br.syms.p[i].sym->dtype), f->symbol(f, s->br.syms.p[i].sym), n);
-    for (int i = 0; i < s->br.joins.n; i++)
-        each(x, tree_pointer_type(x, s->br.joins.p[i].out->dtype),
-             f->tensor(f, s->br.joins.p[i].out), n);
+    for (int i = 0; i < s->br.syms.n; i++) symbol(x, s->br.syms.p[i].sym, each, n);
+    for (int i = 0; i < s->br.joins.n; i++) pointer(x, s->br.joins.p[i].out, each, n);
 }
 
 /* Whether this unit is (==) or is not (!=) of those who run s. */
