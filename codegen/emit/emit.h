@@ -116,7 +116,8 @@ typedef struct Scope {
 Scope fn_here(const Fn *f);
 /* Writes a line that ends with an opening brace; what follows is inside. Returns where it stands. */
 Scope fn_open(Fn *f, const char *fmt, ...) PRINTF(2, 3);
-void fn_end(Fn *f); /* a closing brace; only for what makes no variables inside */
+/* Closes one; it binds nothing, or a block around it is ended by fn_close. */
+void fn_end(Fn *f);
 /* Closes all braces that were opened since `to`, and forgets the variables inside. */
 void fn_close(Fn *f, Scope to);
 /* The same, but the last line is the given one, and what follows is inside of it. */
