@@ -21,7 +21,7 @@ typedef struct Target {
     const char *recursive; /* qualifier of a recursive function */
     const char *kernel;    /* qualifier of a micro-kernel */
     const char *main;      /* and of the function that is all of the control flow */
-    bool strict; /* its compiler takes for granted that signed integers do not overflow */
+    bool strict;           /* its compiler takes for granted that signed integers do not overflow */
     void (*group[KERNEL_KINDS])(struct Group *g); /* NULL: it has no kernels of that kind */
     /* The functions that hang on call s, in front of the function around it. */
     struct Captured *(*recursion)(struct Tree *x, Stmt *s);
@@ -53,14 +53,14 @@ typedef struct Emit {
     Cx *c;
     Arena *a;
     const Target *target;
-    Sb functions;      /* and types, in front of the kernel */
-    Sb body;           /* the kernel's body */
-    Sb weights;        /* constants as they are planned (scheduler/plan/weights.h) */
-    Map *function_name; /* by text */
-    Map *extern_files; /* texts of hand-written bodies already used */
-    Map *const_name;   /* Const data pointer -> name of its array */
+    Sb functions;             /* and types, in front of the kernel */
+    Sb body;                  /* the kernel's body */
+    Sb weights;               /* constants as they are planned (scheduler/plan/weights.h) */
+    Map *function_name;       /* by text */
+    Map *extern_files;        /* texts of hand-written bodies already used */
+    Map *const_name;          /* Const data pointer -> name of its array */
     const char **packed_name; /* by number */
-    Sb consts;         /* declarations of constants */
+    Sb consts;                /* declarations of constants */
     int nfunction, nturn;
     int *tensor_declared; /* by id */
     size_t frame_bytes;   /* a bound on the C stack of an activation of a recursive function */
@@ -102,7 +102,6 @@ typedef struct Fn {
 
 const char *c_type(DType t);  /* of a value in a register: float16 is float */
 const char *c_store(DType t); /* of an element in memory */
-const char *c_const(Arena *a, const Expr *e);
 void fn_line(Fn *f, const char *fmt, ...) PRINTF(2, 3);
 void fn_count(Fn *f, Expr *e);       /* counts uses below e, before emitting it */
 const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first */
@@ -114,7 +113,8 @@ typedef struct Scope {
     int indent, bound;
 } Scope;
 Scope fn_here(const Fn *f);
-/* Writes a line that ends with an opening brace; what follows is inside. Returns where it stands. */
+/* Writes a line that ends with an opening brace; what follows is inside. Returns where it stands.
+ */
 Scope fn_open(Fn *f, const char *fmt, ...) PRINTF(2, 3);
 /* Closes one; it binds nothing, or a block around it is ended by fn_close. */
 void fn_end(Fn *f);
@@ -133,14 +133,15 @@ const char *fn_neutral(Fn *f, const Expr *reduce);
 void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
 const char *fn_store(Fn *f, DType t, const char *value); /* value as it is stored */
 
-/* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ------------------------------------------------------- */
+/* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/)
+ * ------------------------------------------------------- */
 /* A group while its function is written. */
 typedef struct Group {
     Emit *em;
     Fn f;
     const Kernel *k;
     Sb body;
-    VEC(Tensor *) arg_t;  /* tensors that the function takes, in order of use */
+    VEC(Tensor *) arg_t; /* tensors that the function takes, in order of use */
     VEC(Sym *) arg_s;
     bool turns; /* the function takes `turn`, how often this call was made before */
     bool meets; /* the function begins with a block barrier, for all */
@@ -153,8 +154,16 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
 /* Stores every member at the current position of the axes; member i, whose value that is. */
 void group_members(Group *g);
 void group_store_member(Group *g, int i, Expr *value);
-/* The same for lanes [from, to) of axis v behind v0. */
-void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to);
+/* The same in a loop over lanes [from, to) of axis v, counted from v0; by vectors if `simd` and no
+ * member has a guard. */
+void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd);
+/* Text of this unit's range of axis x: all of it, unless x is the split axis. */
+const char *group_from(const Group *g, const Axis *x);
+const char *group_to(Group *g, const Axis *x);
+/* Text of the number of positions in this unit's ranges of n axes. */
+const char *group_count(Group *g, int n, Axis *const *axis);
+/* Whether the number of positions along n axes is known to fit 32 bits. */
+bool count_is_small(int n, Axis *const *axis);
 /* Begins the function, whose members are final: computes this unit's range [from, to) of the split
  * axis; without one, only unit 0 goes on. */
 void group_range(Group *g);

@@ -1,4 +1,5 @@
-/* emit_data.c: names, constants, and texts that a program has once: functions, hand-written bodies. */
+/* emit_data.c: names, constants, and texts that a program has once: functions, hand-written bodies.
+ */
 #include "codegen/emit/emit.h"
 #include "codegen/embed.h"
 #include "scheduler/plan/weights.h"
@@ -20,9 +21,8 @@ const char *c_name(Arena *a, const char *name, int max) {
     return n ? s : "x";
 }
 
-/* Text inside a C comment. */
-static const char *comment_text(Arena *a, const char *s) {
-    char *r = arena_strdup(a, s ? s : "");
+const char *emit_comment(Emit *em, const char *s) {
+    char *r = arena_strdup(em->a, s ? s : "");
     for (char *p = r; *p; p++)
         if ((unsigned char)*p < 32 || (unsigned char)*p > 126 || (*p == '*' && p[1] == '/') ||
             *p == '\\')
@@ -42,7 +42,7 @@ void emit_weights(Emit *em) {
         const WeightArray *x = &w->array.p[i];
         const char *name = arena_printf(em->a, "weights%d_%s", i, c_name(em->a, x->what, 32));
         sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %lld)) /* %s */\n", name,
-                  c_store(x->dtype), (long long)x->offset, comment_text(em->a, x->what));
+                  c_store(x->dtype), (long long)x->offset, emit_comment(em, x->what));
         if (x->packed) {
             packed_fill(x->packed, em->weights.p + x->offset);
             em->packed_name[x->packed->number] = name;
@@ -81,5 +81,3 @@ void extern_text(Emit *em, const char *file) {
     if (strcmp(file, "extern"))
         sb_puts(&em->functions, embedded_text(arena_printf(em->a, "extern/%s.inc", file)));
 }
-
-const char *emit_comment(Emit *em, const char *s) { return comment_text(em->a, s); }

@@ -30,7 +30,7 @@ const char *c_type(DType t) {
     return t == DT_F16 || t == DT_BF16 ? "float" : t == DT_BOOL ? "bool" : c_store(t);
 }
 
-const char *c_const(Arena *a, const Expr *e) {
+static const char *c_const(Arena *a, const Expr *e) {
     if (dtype_is_float(e->dtype)) {
         const char *suffix = e->dtype == DT_F64 ? "" : "f";
         if (e->f != e->f) return arena_printf(a, "__builtin_nan%s(\"\")", suffix);

@@ -43,8 +43,10 @@ void group_members(Group *g) {
     for (int i = 0; i < g->k->n; i++) group_store_member(g, i, g->k->value[i]);
 }
 
-void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to) {
+void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd) {
     Fn *f = &g->f;
+    for (int i = 0; i < g->k->n && simd; i++) simd = !fn_guarded(f, g->k->value[i]);
+    if (simd) fn_line(f, "BK_SIMD");
     const Scope inner = fn_open(f, "for (int64_t l = %s; l < %s; l++) {", from, to);
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, v), "iv");
@@ -79,11 +81,32 @@ void group_range(Group *g) {
             whole, edge);
 }
 
+const char *group_from(const Group *g, const Axis *x) { return x == g->k->split ? "from" : "0"; }
+const char *group_to(Group *g, const Axis *x) {
+    return x == g->k->split ? "to" : fn_expr(&g->f, x->extent);
+}
+
+const char *group_count(Group *g, int n, Axis *const *axis) {
+    const char *all = NULL;
+    for (int d = 0; d < n; d++) {
+        const char *size = axis[d] == g->k->split ? "(to - from)" : group_to(g, axis[d]);
+        all = all ? arena_printf(g->em->a, "%s * %s", all, size) : size;
+    }
+    return all ? all : "1";
+}
+
+bool count_is_small(int n, Axis *const *axis) {
+    int64_t all = 1, size;
+    for (int d = 0; d < n; d++)
+        if (!e_is_int(axis[d]->extent, &size) || !mul_size(all, size, &all) || all >= INT32_MAX)
+            return false;
+    return true;
+}
+
 void group_loop(Group *g, Axis *x, const char *name) {
     Fn *f = &g->f;
-    bool split = x == g->k->split;
-    fn_open(f, "for (int64_t %s = %s; %s < %s; %s++) {", name, split ? "from" : "0", name,
-            split ? "to" : fn_expr(f, x->extent), name);
+    fn_open(f, "for (int64_t %s = %s; %s < %s; %s++) {", name, group_from(g, x), name,
+            group_to(g, x), name);
     fn_bind(f, e_axis(f->c, x), name);
 }
 

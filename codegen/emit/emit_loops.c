@@ -103,11 +103,10 @@ void group_loops(Group *g) {
         if (lanes) fn_line(f, "BK_SIMD");
         group_loop(g, g->k->axis[d], arena_printf(f->a, "i%d", d));
     }
-    if (by_lanes) {
-        bool split = g->k->axis[n - 1] == g->k->split;
-        lane_loop(g, g->k->value[0], split ? "from" : "0",
-                  split ? "to" : fn_expr(f, g->k->axis[n - 1]->extent), 0);
-    } else
+    if (by_lanes)
+        lane_loop(g, g->k->value[0], group_from(g, g->k->axis[n - 1]),
+                  group_to(g, g->k->axis[n - 1]), 0);
+    else
         group_members(g);
     fn_close(f, out);
 }

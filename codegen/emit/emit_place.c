@@ -42,13 +42,10 @@ const char *tree_base(const Tree *x, const Mem *m) {
 /* Bytes of a buffer with one row: one position of the growing axis. */
 static const char *row_bytes(Tree *x, const Grow *g) {
     const Tensor *t = g->phi;
-    int64_t v;
     const char *s = span_bytes(x, t, g->axis + 1, t->rank);
     for (int i = 0; i < g->axis; i++)
         if (!e_is_ival(t->dim[i], 1))
-            s = e_is_int(t->dim[i], &v)
-                    ? arena_printf(x->em->a, "bk_size(%lld, %s)", (long long)v, s)
-                    : arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
+            s = arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
     return s;
 }
 

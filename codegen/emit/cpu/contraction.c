@@ -26,11 +26,9 @@ static void bind_outer(Group *g, const Contraction *k, bool open) {
 /* Blocks of rows, so that their operands stay in the cache for all tiles. */
 static void open_blocks(Group *g, const Contraction *k) {
     Fn *f = &g->f;
-    bool split = k->m == g->k->split;
-    fn_open(f, "for (int64_t first = %s; first < %s; first += %d) {", split ? "from" : "0",
-            split ? "to" : fn_expr(f, k->m->extent), ROW_BLOCK);
-    fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK,
-            split ? "to" : fn_expr(f, k->m->extent));
+    fn_open(f, "for (int64_t first = %s; first < %s; first += %d) {", group_from(g, k->m),
+            group_to(g, k->m), ROW_BLOCK);
+    fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK, group_to(g, k->m));
 }
 
 /* Opens the loop over tiles of this unit's range of lanes. Returns the condition of a round
@@ -38,7 +36,7 @@ static void open_blocks(Group *g, const Contraction *k) {
 static const char *open_tiles(Group *g, const Contraction *k) {
     Fn *f = &g->f;
     bool split = k->v == g->k->split;
-    const char *from = split ? "from" : "0", *to = split ? "to" : fn_expr(f, k->v->extent);
+    const char *from = group_from(g, k->v), *to = group_to(g, k->v);
     const char *block = arena_printf(f->a, "first / %d", ROW_BLOCK), *back = NULL;
     if (k->turn_calls)
         back = k->turn_blocks ? arena_printf(f->a, "(turn + %s) & 1", block) : "turn & 1";
@@ -181,10 +179,8 @@ static void epilogue(Group *g, const Contraction *k) {
         fn_bind(f, e_axis(g->em->c, k->m), "im");
     }
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
-    bool plain = !k->others; /* others need loops of their own inside the lane loop */
-    for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
-    if (plain) fn_line(f, "BK_SIMD");
-    group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi");
+    /* Other reductions need loops of their own inside the lane loop. */
+    group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi", !k->others);
     fn_close(f, mark);
 }
 

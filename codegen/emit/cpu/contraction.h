@@ -28,8 +28,9 @@ typedef struct Micro { /* a micro-kernel while it is written */
     int panel_of[MAX_PRODUCTS]; /* by panel: number within the kernel */
 } Micro;
 Micro micro_new(Group *g, const Contraction *k, int set);
-/* Emits the micro-kernel; its call. Frees what it is made of. */
-const char *micro_end(Micro *u);
+/* Emits the micro-kernel under a name with `stem`, frees the Sbs of u, and returns the text of the
+ * call. */
+const char *micro_end(Micro *u, const char *stem);
 /* An int64 value inside the micro-kernel: a literal, or a parameter. */
 const char *micro_value(Micro *u, Expr *e);
 /* Address of a load with all loop axes of the set, and rows and lanes of the tile, at 0. */

@@ -78,7 +78,7 @@ static void call_product(Group *g, const Contraction *k, const Product *p) {
     sb_puts(b, "        float s = 0;\n");
     sb_printf(b, "        for (int i = 0; i < %d; i++) s += c0[i];\n        g[l] = s;\n    }\n",
               vec);
-    fn_line(&g->f, "for (int64_t row = 0; row < rows; row++) %s", micro_end(&u));
+    fn_line(&g->f, "for (int64_t row = 0; row < rows; row++) %s", micro_end(&u, "dot"));
 }
 
 void call_dot(Group *g, const Contraction *k, int set) {

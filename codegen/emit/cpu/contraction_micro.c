@@ -13,9 +13,9 @@ Micro micro_new(Group *g, const Contraction *k, int set) {
                    .body = {.a = a}};
 }
 
-const char *micro_end(Micro *u) {
+const char *micro_end(Micro *u, const char *stem) {
     Emit *em = u->g->em;
-    const char *name = emit_function(em, "dot", em->target->kernel, u->params.p, u->body.p),
+    const char *name = emit_function(em, stem, em->target->kernel, u->params.p, u->body.p),
                *call = arena_printf(em->a, "%s(%s);", name, u->args.p);
     sb_free(&u->params);
     sb_free(&u->args);
@@ -207,7 +207,7 @@ void call_micro(Group *g, const Contraction *k, int set, int height, bool tail) 
     for (int j = 0; j < u.nq; j++)
         for (int m = 0; m < height; m++)
             for (int v = 0; v < k->nv; v++)
-                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j, m * k->vt + v * g->k->lanes,
-                          j, m, v);
-    fn_line(&g->f, "%s", micro_end(&u));
+                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j,
+                          m * k->vt + v * g->k->lanes, j, m, v);
+    fn_line(&g->f, "%s", micro_end(&u, "dot"));
 }

@@ -2,32 +2,34 @@
  * An activation's tensors of known size are one frame of the arena. */
 #include "codegen/emit/emit_tree.h"
 
-/* Those behind the context and, but for a unit that is alone, the units. */
-static const char *params(Tree *x, const Func *g) {
-    Fn *f = &x->f;
-    Sb s = {.a = x->em->a};
-    sb_printf(&s, "int64_t depth, size_t *end, captured%d *outer", x->captured->id);
-    for (int i = 0; i < g->nsym; i++)
-        sb_printf(&s, ", %s %s", c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]));
-    for (int i = 0; i < g->narg; i++)
-        sb_printf(&s, ", %s *%s", c_store(g->arg[i]->dtype), f->tensor(f, g->arg[i]));
-    for (int i = 0; i < g->nout; i++)
-        sb_printf(&s, ", %s *%s%s", c_store(g->out[i]->dtype), g->room[i] ? "" : "*",
-                  call_result(x, g, i));
-    for (int i = 0; i < g->nret; i++) sb_printf(&s, ", %s *y%d", c_type(g->ret[i]->dtype), i);
-    return s.p;
+/* What follows the context and the units: as a list of parameters, and as the list of names that a
+ * form of g (Func.parts) hands to their common text. */
+typedef struct ParamLists {
+    Sb params, names;
+} ParamLists;
+
+static void add_param(ParamLists *to, const char *type, const char *name) {
+    sb_printf(&to->params, ", %s%s", type, name);
+    sb_printf(&to->names, ", %s", name);
 }
 
-/* What a form of g (Func.parts) hands to their common text. */
-static const char *param_names(Tree *x, const Func *g) {
+static ParamLists params_of(Tree *x, const Func *g) {
     Fn *f = &x->f;
-    Sb s = {.a = x->em->a};
-    sb_puts(&s, "depth, end, outer");
-    for (int i = 0; i < g->nsym; i++) sb_printf(&s, ", %s", f->symbol(f, g->sym[i]));
-    for (int i = 0; i < g->narg; i++) sb_printf(&s, ", %s", f->tensor(f, g->arg[i]));
-    for (int i = 0; i < g->nout; i++) sb_printf(&s, ", %s", call_result(x, g, i));
-    for (int i = 0; i < g->nret; i++) sb_printf(&s, ", y%d", i);
-    return s.p;
+    Arena *a = x->em->a;
+    ParamLists to = {.params = {.a = a}, .names = {.a = a}};
+    sb_printf(&to.params, "int64_t depth, size_t *end, captured%d *outer", x->captured->id);
+    sb_puts(&to.names, "depth, end, outer");
+    for (int i = 0; i < g->nsym; i++)
+        add_param(&to, arena_printf(a, "%s ", c_type(g->sym[i]->dtype)), f->symbol(f, g->sym[i]));
+    for (int i = 0; i < g->narg; i++)
+        add_param(&to, tree_pointer_type(x, g->arg[i]->dtype), f->tensor(f, g->arg[i]));
+    for (int i = 0; i < g->nout; i++)
+        add_param(&to, arena_printf(a, "%s *%s", c_store(g->out[i]->dtype), g->room[i] ? "" : "*"),
+                  call_result(x, g, i));
+    for (int i = 0; i < g->nret; i++)
+        add_param(&to, arena_printf(a, "%s *", c_type(g->ret[i]->dtype)),
+                  arena_printf(a, "y%d", i));
+    return to;
 }
 
 /* Callees take no memory for results. */
@@ -84,7 +86,7 @@ Captured *emit_functions(Tree *x, Stmt *s) {
     c->id = s->call.func[0]->id;
     int n = s->call.nfunc;
     Sb *body = NEWN(em->a, Sb, n), out = {.a = em->a};
-    const char **param = NEWN(em->a, const char *, n), **names = NEWN(em->a, const char *, n);
+    ParamLists *list = NEWN(em->a, ParamLists, n);
     /* Where units part, a function is there twice, for all units and for one that is alone: most
      * activations are of the second form, which has nothing of the parting in its stack frame. */
     bool two = s->call.func[0]->parts;
@@ -94,33 +96,33 @@ Captured *emit_functions(Tree *x, Stmt *s) {
         Tree in = {.em = em, .level = LEVEL_TEAM, .decl = {.a = em->a}, .func = g, .captured = c};
         body[i].a = em->a;
         func_body(&in, g, &body[i]);
-        param[i] = params(&in, g);
-        names[i] = param_names(&in, g);
+        list[i] = params_of(&in, g);
     }
     /* All is known that they capture. */
     call_captured_type(x, c, &out);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < (two ? 2 : 1); k++)
             sb_printf(&out, "%s %s%s, %s);\n", em->target->recursive, call_name(x, s->call.func[i]),
-                      form[k], param[i]);
+                      form[k], list[i].params.p);
     for (int i = 0; i < n; i++) {
         const Func *g = s->call.func[i];
         size_t before = out.n;
         sb_printf(&out, "/* function %s */\n", emit_comment(em, g->name));
         if (two)
             sb_printf(&out, "BK_INLINE int %s_both(const bool alone, %s, %s) {\n", call_name(x, g),
-                      form[0] + 1, param[i]);
+                      form[0] + 1, list[i].params.p);
         else
             sb_printf(&out, "%s %s%s, %s) {\n", em->target->recursive, call_name(x, g), form[0],
-                      param[i]);
+                      list[i].params.p);
         func_head(x, g, &out);
         call_captured(x, c, &out, true);
         sb_puts(&out, body[i].p);
         sb_puts(&out, "}\n\n");
         for (int k = 0; k < 2 && two; k++)
             sb_printf(&out, "%s %s%s, %s) {\n    return %s_both(%s, k, %s, %s);\n}\n\n",
-                      em->target->recursive, call_name(x, g), form[k], param[i], call_name(x, g),
-                      k ? "true" : "false", k ? "0, 1" : "unit, nunit", names[i]);
+                      em->target->recursive, call_name(x, g), form[k], list[i].params.p,
+                      call_name(x, g), k ? "true" : "false", k ? "0, 1" : "unit, nunit",
+                      list[i].names.p);
         /* A variable takes more text than it can take stack, also the large ones of hand-written
          * bodies. */
         size_t bytes = (4096 + 4 * (out.n - before)) / (size_t)(g->inside + 1);

@@ -137,8 +137,8 @@ void group_winograd(Group *g) {
     Range r;
     Axis *x[3] = {k->b, k->m, k->v};
     for (int i = 0; i < 3; i++) {
-        r[i][0] = x[i] == g->k->split ? "from" : "0";
-        r[i][1] = x[i] == g->k->split ? "to" : fn_expr(f, x[i]->extent);
+        r[i][0] = group_from(g, x[i]);
+        r[i][1] = group_to(g, x[i]);
     }
     Axis *zeroed[5] = {k->b, k->m, s->axis[0], s->axis[1], s->axis[2]};
     Expr *zero = e_int(c, 0), *zeros[5] = {zero, zero, zero, zero, zero};

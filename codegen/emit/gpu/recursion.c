@@ -127,8 +127,7 @@ static void kept_by(Tree *x, const Func *g) {
     for (int i = 0; i < g->nsym; i++)
         tree_var(x, c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]), NULL);
     for (int i = 0; i < g->narg; i++)
-        tree_var(x, arena_printf(a, "%s *", c_store(g->arg[i]->dtype)), f->tensor(f, g->arg[i]),
-                 NULL);
+        tree_var(x, tree_pointer_type(x, g->arg[i]->dtype), f->tensor(f, g->arg[i]), NULL);
 }
 
 /* The type of its records, and how they are saved and loaded: `top` is what the callee left. */
@@ -157,29 +156,25 @@ static void put_record(Tree *x, const Func *g, Sb *s) {
 
 /* Parameters of g, as those of the function around (the entry: what it returns goes through
  * pointers) or as variables. */
+static void put_parameter(Sb *s, bool entry, bool returned, const char *type, const char *name) {
+    if (entry)
+        sb_printf(s, ", %s%s%s%s%s", type, gap(type), returned ? "*" : "", name,
+                  returned ? "_end" : "");
+    else
+        sb_printf(s, "    %s%s%s = 0;\n", type, gap(type), name);
+}
 static void put_parameters(Tree *x, const Func *g, Sb *s, bool entry) {
     Fn *f = &x->f;
-    const char *before = entry ? ", " : "    ", *behind = entry ? "" : " = 0;\n";
     for (int i = 0; i < g->nsym; i++)
-        sb_printf(s, "%s%s %s%s", before, c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]),
-                  behind);
+        put_parameter(s, entry, false, c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]));
     for (int i = 0; i < g->narg; i++)
-        sb_printf(s, "%s%s *%s%s", before, c_store(g->arg[i]->dtype), f->tensor(f, g->arg[i]),
-                  behind);
-    for (int i = 0; i < g->nout; i++) {
-        const char *type = c_store(g->out[i]->dtype), *name = call_result(x, g, i);
-        if (entry && !g->room[i])
-            sb_printf(s, ", %s **%s_end", type, name);
-        else
-            sb_printf(s, "%s%s *%s%s", before, type, name, behind);
-    }
-    for (int i = 0; i < g->nret; i++) {
-        const char *type = c_type(g->ret[i]->dtype), *name = returned(x, g, i);
-        if (entry)
-            sb_printf(s, ", %s *%s_end", type, name);
-        else
-            sb_printf(s, "    %s %s = 0;\n", type, name);
-    }
+        put_parameter(s, entry, false, tree_pointer_type(x, g->arg[i]->dtype),
+                      f->tensor(f, g->arg[i]));
+    for (int i = 0; i < g->nout; i++)
+        put_parameter(s, entry, !g->room[i], tree_pointer_type(x, g->out[i]->dtype),
+                      call_result(x, g, i));
+    for (int i = 0; i < g->nret; i++)
+        put_parameter(s, entry, true, c_type(g->ret[i]->dtype), returned(x, g, i));
 }
 
 /* Variables for what the entry returns, and how its caller gets it. */
