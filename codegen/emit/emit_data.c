@@ -1,5 +1,4 @@
-/* emit_data.c: names, constants, and texts that a program has once: functions, hand-written bodies.
- */
+/* emit_data.c: names, constants, and what a program has once: functions, hand-written bodies. */
 #include "codegen/emit/emit.h"
 #include "codegen/embed.h"
 #include "scheduler/plan/weights.h"
@@ -9,7 +8,7 @@
 const char *c_name(Arena *a, const char *name, int max) {
     char *s = arena_alloc(a, (size_t)max + 2);
     int n = 0;
-    /* The tail of a path says most. */
+    /* The tail of a path is the most informative part. */
     size_t len = name ? strlen(name) : 0;
     if (name && len > (size_t)max) name += len - (size_t)max;
     for (; name && *name && n < max; name++) {

@@ -1,5 +1,5 @@
-/* emit_group.c: the function of one group, and its call. What is inside is printed by the kernel's
- * kind, as the family has it; here is what the kinds have in common. */
+/* emit_group.c: the function of one group, and its call. The family's printer for the kernel's kind
+ * writes the function's body; here is what the kinds share. */
 #include "codegen/emit/emit.h"
 
 /* ---- how the function names things ----------------------------------------------------------- */
@@ -125,14 +125,14 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
                .symbol = group_symbol,
                .load = group_load,
                .user = &g};
-    for (int d = 0; s->op.at && d < lead->rank; d++) { /* a position outside changes nothing */
+    for (int d = 0; s->op.at && d < lead->rank; d++) { /* stores outside are skipped */
         if (!s->op.at[d]) continue;
         Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));
         if (!e_is_ival(in, 1)) fn_line(&g.f, "if (!%s) return;", fn_temp(&g.f, in));
     }
     ASSERT(em->target->group[k->kind]);
     em->target->group[k->kind](&g);
-    /* Parameters in order of use, so that equal groups give equal text. */
+    /* Parameters are in order of first use, so that equal groups give equal texts. */
     Sb params = {.a = em->a}, args = {.a = em->a};
     sb_puts(&params, "bk_ctx *k, int unit, int nunit");
     sb_puts(&args, s->each ? "k, 0, 1" : "k, unit, nunit");
@@ -162,7 +162,7 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     }
     if (g.body.n) sb_puts(&whole, g.body.p);
     const char *stem = lead->name ? lead->name : "value";
-    /* What it needs of the C stack does not add to that of recursive functions. */
+    /* Not inlined into recursive functions: their C stack stays small. */
     const char *qualifier = em->p->nfunc ? em->target->outlined : em->target->function;
     const char *name = emit_function(em, stem, qualifier, params.p, whole.n ? whole.p : "");
     if (block && !g.meets) fn_line(kernel, "bk_block();");

@@ -1,8 +1,8 @@
-/* program.c: a Program to the text of a self-contained library.
+/* program.c: from a Program to the text of a self-contained library.
  *
- * The text is: the ABI and run-time context, the family's prelude, constants, the hand-written
- * bodies that are used, the groups' functions, the kernel, tables of inputs and outputs, and the
- * entry. A family may put some of it in a text of its own, for the host. */
+ * The text holds: the ABI and run-time context, the family's prelude, constants, the hand-written
+ * bodies in use, the groups' functions, the kernel, tables of inputs and outputs, and the entry. A
+ * family may put a part of it into a second text, for the host. */
 #include "codegen/emit/emit_tree.h"
 
 static const Target *const families[] = {
@@ -24,7 +24,7 @@ void compile_emit(Program *p, Texts *to) {
                .body = {.d = d},
                .weights = {.d = d},
                .consts = {.d = d}};
-    /* Everything below may raise: text built so far is freed on the way out. */
+    /* Everything below may raise: free the texts on the way out. */
     to->text.d = to->host.d = d;
     jmp_buf jb, *up = d->top;
     d->top = &jb;

@@ -61,7 +61,7 @@ const char *micro_base(Micro *u, Expr *load, Expr *flat) {
     return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, load->t), fn_expr(&g->f, at));
 }
 
-/* Sums, panels, operands that are not packed, scalar operands. */
+/* Parameters: sums, panels, operands that are not packed, scalar operands. */
 static void parameters(Micro *u) {
     const Contraction *k = u->k;
     Sb *p = &u->params, *a = &u->args;
@@ -100,7 +100,7 @@ static void parameters(Micro *u) {
     }
 }
 
-/* Vector v of the tile, at `at`, which ends with the domain. */
+/* Loads vector v of the tile from `at`; `ends`: memory ends with the domain. */
 static void load_vector(Micro *u, int in, const char *name, const char *at, int v, bool ends) {
     if (u->tail && ends)
         sb_printf(&u->body, "%*sconst bk_vf %s = bk_loadn(%s, lanes - %d);\n", in, "", name, at,
@@ -125,7 +125,7 @@ static void vectors(Micro *u, int in) {
     }
 }
 
-/* Goes on to the panels' next step; fetches what is to be. */
+/* Prefetches panels, and moves to their next step. */
 static void panels(Micro *u, int in) {
     const Contraction *k = u->k;
     Sb *b = &u->body;
@@ -143,7 +143,7 @@ static void panels(Micro *u, int in) {
     }
 }
 
-/* Scalar operand s of row m, at `at`, times the vectors of its products. */
+/* Multiplies scalar operand s of row m, at `at`, by the vectors of its products. */
 static void multiply(Micro *u, int in, int s, int m, const char *at) {
     Sb *b = &u->body;
     const Expr *sca = u->sca[s]->sca;
@@ -154,7 +154,7 @@ static void multiply(Micro *u, int in, int s, int m, const char *at) {
             sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d;\n", in, "", j, m, v, j, v, s, m);
 }
 
-/* The same for one that moves along the lanes. */
+/* The same for an operand that moves along the lanes. */
 static void multiply_both(Micro *u, int in, int s, int m, const char *at) {
     Arena *a = u->g->em->a;
     for (int v = 0; v < u->k->nv; v++) {

@@ -1,13 +1,12 @@
-/* convolution.c: prints sums of products with constants, by blocks
- * (scheduler/kernel/convolution.h).
+/* convolution.c: prints blocked sums of products with constants (scheduler/kernel/convolution.h).
  */
 #include "codegen/emit/cpu/convolution.h"
 #include "codegen/emit/cpu/contraction.h"
 
 /* ---- micro-kernels --------------------------------------------------------------------------- */
-/* An int64 value inside the micro-kernel: a parameter, unless it is a constant and `literal`.
- * Kernels of few rows take their strides as parameters and serve many sums; with many rows
- * addresses need constants. */
+/* Text of an int64 value in the micro-kernel: a parameter, or a literal if it is constant and
+ * `literal`. Kernels of few rows take strides as parameters, so that they serve many sums; with
+ * many rows, addresses need constants. */
 static const char *value(Micro *u, Expr *e, bool literal) {
     Group *g = u->g;
     int64_t x;
@@ -73,7 +72,7 @@ void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const
     fn_line(&g->f, "%s", micro_end(&u, "conv"));
 }
 
-/* The walk of a sum's own micro-kernel. v, m and the reduction axes up to s->cut are bound. */
+/* The walk of a sum's micro-kernel. v, m and the reduction axes up to s->cut are bound. */
 static ConvWalk walk_of(Group *g, const Convolution *k, const ConvSum *s) {
     Cx *c = g->em->c;
     ConvWalk w = {.levels = s->n - s->cut,
@@ -101,7 +100,6 @@ static const char *sum_text(Group *g, Expr *e) {
     return NULL;
 }
 
-/* The members of `rows` positions from pos on, whose sums lie at s0, s1, …. */
 void conv_epilogue(Group *g, const Convolution *k) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
@@ -125,8 +123,7 @@ void conv_epilogue(Group *g, const Convolution *k) {
     fn_close(f, mark);
 }
 
-/* Runs are cut into tiles of two neighbouring sizes, the larger ones first; short rests by halves.
- */
+/* Tiles have two neighbouring sizes, the larger ones first; a short rest is halved. */
 void conv_run(Group *g, const Convolution *k, int64_t even, const char *lo, const char *hi,
               ConvTile *tile, const void *user) {
     Fn *f = &g->f;
@@ -175,8 +172,8 @@ static void kernels(Group *g, int rows, const void *user) {
     }
 }
 
-/* Loops over the positions of a block. With sums [from, to) their micro-kernels run; then, if
- * `last`, the epilogue. */
+/* A loop over the positions of a block: the micro-kernels of sums [from, to); then, if `last`, the
+ * epilogue. */
 static void positions(Group *g, const Convolution *k, int from, int to, bool last) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
@@ -198,8 +195,8 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
     fn_close(f, out);
 }
 
-/* One sum of a block of positions, in blocks of its reduction. While one is computed the next one's
- * part of the packed operand is fetched. */
+/* One sum of a block of positions, in blocks of the reduction. Each prefetches the next one's part
+ * of the packed operand. */
 static void reduction_blocks(Group *g, const Convolution *k, int i) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
@@ -233,7 +230,7 @@ static void open_blocks(Group *g, const Axis *x, const char *name, const char *f
                         int64_t most, int64_t unit) {
     Fn *f = &g->f;
     const char *lo = group_from(g, x), *hi = group_to(g, x);
-    /* Blocks of about equal size, whole units of it. */
+    /* Blocks of about equal size, multiples of unit. */
     if (most > unit) most -= most % unit;
     fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %lld) / %lld, 1);", name, hi, lo,
             (long long)(most - 1), (long long)most);

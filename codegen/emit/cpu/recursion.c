@@ -1,9 +1,9 @@
-/* recursion.c: recursion where the C stack is its stack: a Func is a C function that calls itself.
- * An activation's tensors of known size are one frame of the arena. */
+/* recursion.c: recursion on the C stack: a Func is a C function that calls itself. The tensors of
+ * known size of an activation are one frame in the arena. */
 #include "codegen/emit/emit_tree.h"
 
-/* What follows the context and the units: as a list of parameters, and as the list of names that a
- * form of g (Func.parts) hands to their common text. */
+/* The parameters of a function after the context and the units, and their names: the arguments with
+ * which the two forms of a function (Func.parts) call its common body. */
 typedef struct ParamLists {
     Sb params, names;
 } ParamLists;
@@ -32,7 +32,7 @@ static ParamLists params_of(Tree *x, const Func *g) {
     return to;
 }
 
-/* Callees take no memory for results. */
+/* Whether no callee takes memory for its results. */
 static bool all_room(const Func *g) {
     for (int i = 0; i < g->start->call.nfunc; i++)
         for (int k = 0; k < g->start->call.func[i]->nout; k++)
@@ -40,8 +40,7 @@ static bool all_room(const Func *g) {
     return true;
 }
 
-/* The inside of function g, to *body, declarations first. What it captures is added to x->captured.
- */
+/* Writes the body of g to *body, declarations first. Adds what it captures to x->captured. */
 static void func_body(Tree *x, const Func *g, Sb *body) {
     Sb text = {.a = x->em->a};
     Fn *f = &x->f;
@@ -52,7 +51,7 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
     for (int i = 0; i < g->nout; i++)
         if (!g->room[i]) fn_line(f, "*%s = %s;", call_result(x, g, i), f->tensor(f, g->out[i]));
     if (g->parts && all_room(g))
-        fn_line(f, "if (!alone) *end = top;"); /* alone, nobody else may be using it */
+        fn_line(f, "if (!alone) *end = top;"); /* alone: no other unit uses that memory */
     else if (!g->lends)
         fn_line(f, "*end = top;");
     fn_line(f, "return BK_OK;");
@@ -79,7 +78,6 @@ static void func_head(Tree *x, const Func *g, Sb *s) {
     if (g->lends) sb_puts(s, "    if (top > outer->high) outer->high = top;\n");
 }
 
-/* The functions that hang on call s, before the function around it. */
 Captured *emit_functions(Tree *x, Stmt *s) {
     Emit *em = x->em;
     Captured *c = NEW(em->a, Captured);
@@ -87,8 +85,8 @@ Captured *emit_functions(Tree *x, Stmt *s) {
     int n = s->call.nfunc;
     Sb *body = NEWN(em->a, Sb, n), out = {.a = em->a};
     ParamLists *list = NEWN(em->a, ParamLists, n);
-    /* Where units part, a function is there twice, for all units and for one that is alone: most
-     * activations are of the second form, which has nothing of the parting in its stack frame. */
+    /* If units run calls alone, a function has two forms: for all units, and for one alone. Most
+     * activations are of the second form, whose C stack frame is smaller. */
     bool two = s->call.func[0]->parts;
     static const char *const form[2] = {"(bk_ctx *k, int unit, int nunit", "_alone(bk_ctx *k"};
     for (int i = 0; i < n; i++) {
@@ -98,7 +96,7 @@ Captured *emit_functions(Tree *x, Stmt *s) {
         func_body(&in, g, &body[i]);
         list[i] = params_of(&in, g);
     }
-    /* All is known that they capture. */
+    /* All captured values are known now. */
     call_captured_type(x, c, &out);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < (two ? 2 : 1); k++)
@@ -123,8 +121,8 @@ Captured *emit_functions(Tree *x, Stmt *s) {
                       em->target->recursive, call_name(x, g), form[k], list[i].params.p,
                       call_name(x, g), k ? "true" : "false", k ? "0, 1" : "unit, nunit",
                       list[i].names.p);
-        /* A variable takes more text than it can take stack, also the large ones of hand-written
-         * bodies. */
+        /* An upper bound: a variable has more text than it can take stack, even the large ones of
+         * hand-written bodies. */
         size_t bytes = (4096 + 4 * (out.n - before)) / (size_t)(g->inside + 1);
         if (bytes > em->frame_bytes) em->frame_bytes = bytes;
         sb_free(&body[i]);

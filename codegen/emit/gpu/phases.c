@@ -2,8 +2,8 @@
  * each.
  *
  * What the phases are, and what they hand over, is planned (scheduler/plan/phases.h). The vendor's
- * library does the odd phases; the kernel has them, too, for machines without one. What a launch has
- * come to is in the run record, and ends the next ones when that is no good. */
+ * library does the odd phases; the kernel has them, too, for machines without one. What a launch
+ * has come to is in the run record, and ends the next ones when that is no good. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/plan/phases.h"
 #include "scheduler/plan/memory.h"
