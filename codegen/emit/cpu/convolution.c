@@ -1,5 +1,4 @@
-/* convolution.c: prints blocked sums of products with constants (scheduler/kernel/convolution.h).
- */
+/* convolution.c: prints blocked sums of products with constants. */
 #include "codegen/emit/cpu/convolution.h"
 #include "codegen/emit/cpu/contraction.h"
 

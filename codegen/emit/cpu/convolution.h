@@ -25,8 +25,7 @@ typedef void ConvTile(Group *g, int rows, const void *user);
  * (unless NULL) once for each size. The caller closes the loop. */
 void conv_run(Group *g, const Convolution *k, int64_t even, const char *lo, const char *hi,
               ConvTile *tile, const void *user);
-/* In such a loop: prefetches `share` vectors of each stream of the packed operand, from `next` on.
- */
+/* In such a loop: prefetches `share` vectors of each stream of the packed operand, from `next`. */
 void conv_fetch(Group *g, const Convolution *k, int64_t stream);
 /* Stores the members of `rows` positions from `pos` on; lane l of sum i is sum<i>[row * vt + l]. */
 void conv_epilogue(Group *g, const Convolution *k);

@@ -1,8 +1,5 @@
-/* dots.c: sums of products by blocks of threads: the group's function (scheduler/kernel/dots.h).
- *
- * A block of rows and columns at a time: the block's threads compute all sums of it into tiles in
- * the block's memory; then the positions are dealt out to the threads for the members' own
- * expressions over these tiles. */
+/* dots.c: prints the group's function of sums of products by blocks of threads
+ * (scheduler/kernel/dots.h). */
 #include "codegen/emit/gpu/dots.h"
 
 static const char *tile_text(Group *g, Expr *e) {
@@ -107,8 +104,8 @@ static void epilogue(Group *g, const DotsKernel *k) {
     fn_close(f, out);
 }
 
-/* Names the first column of the group's part, or of all columns, of the current positions of outer
- * axes. */
+/* Declares w<part>, the address of the weights at the current position of the outer axes, and
+ * w<part>_first, the column that they begin with: the first of this unit's part, or of all. */
 static void weights(Group *g, const DotsKernel *k, int part) {
     Emit *em = g->em;
     Fn *f = &g->f;
@@ -138,7 +135,7 @@ static void weights(Group *g, const DotsKernel *k, int part) {
     fn_line(f, "const int64_t w%d_first = %s;", part, o->columns ? first : "0");
 }
 
-/* Conditions, the block's memory, and the loops around a block of rows. */
+/* The block's memory, conditions, and the loops around a block of rows. */
 static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
     fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");

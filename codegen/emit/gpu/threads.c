@@ -1,4 +1,4 @@
-/* threads.c: the function of a group whose positions are dealt out to threads or teams of them
+/* threads.c: prints a group whose positions are distributed over threads or teams of threads
  * (scheduler/kernel/threads.h). */
 #include "codegen/emit/emit.h"
 #include "scheduler/kernel/threads.h"
@@ -6,7 +6,7 @@
 static const Team warp = {"bk_lane()", "BK_WARP", "bk_team", "bk_warp()", "bk_warps()"};
 static const Team block = {"bk_thread()", "BK_THREADS", "bk_all", "0", "1"};
 
-/* Gives variables to the sums below e that do not move along axis x, all of them when x is NULL. */
+/* Computes into variables the sums in e that do not depend on axis x; all of them if x is NULL. */
 static void share_sums(Fn *f, Expr *e, const Axis *x) {
     if (!(e->flags & EF_REDUCE)) return;
     if (e->op == E_REDUCE) {
@@ -18,8 +18,8 @@ static void share_sums(Fn *f, Expr *e, const Axis *x) {
 }
 
 /* ---- positions ------------------------------------------------------------------------------- */
-/* Opens the loop over positions along the first n axes, dealt out by `first` and `step`, and binds
- * the axes. */
+/* Opens the loop over positions along the first n axes, from `first` on by `step`, and binds the
+ * axes. */
 static void open_positions(Group *g, int n, const char *first, const char *step) {
     Fn *f = &g->f;
     const char *count = group_count(g, n, g->k->axis);
@@ -50,7 +50,7 @@ void group_threads(Group *g) {
     const Scope out = fn_here(f);
     group_range(g);
     for (int i = 0; i < g->k->n && n; i++)
-        fn_hoist(f, g->k->value[i], n, g->k->axis); /* without axes, members are read by members */
+        fn_hoist(f, g->k->value[i], n, g->k->axis); /* not without axes: members read members */
     if (k->team == TEAM_THREAD) {
         open_positions(g, n, "bk_thread()", "bk_threads()");
         group_members(g);
