@@ -120,15 +120,12 @@ static void taint_load(void *user, Expr *e) {
     Taint *k = user;
     k->hit |= tainted_tensor(k, e->t);
 }
-static bool tainted_sym(const Taint *k, const Expr *e) {
-    if (!(e->flags & EF_SYM)) return false;
-    if (e->op == E_SYM) return k->sym[e->sym->id];
-    for (int i = 0; i < e->n; i++)
-        if (tainted_sym(k, e->a[i])) return true;
-    return false;
+static bool tainted_sym(const void *user, const Sym *s) {
+    const Taint *k = user;
+    return k->sym[s->id];
 }
 static bool tainted(Taint *k, Expr *e) {
-    k->hit = tainted_sym(k, e);
+    k->hit = any_sym(e, tainted_sym, k);
     e_each_load(k->b->c, e, taint_load, k);
     return k->hit;
 }
@@ -515,10 +512,7 @@ static void make_params(Batch *b, Func *f, List *all) {
             tensor_new(b->c, TK_PARAM, t ? t->dtype : f->sym[i]->dtype, t ? t->rank + 1 : 1, dim);
         x->seq = b->seq;
         x->name = t ? t->name : f->sym[i]->name;
-        if (t)
-            b->tensor[t->id] = (Def){all, x, NULL, NULL};
-        else
-            b->sym[f->sym[i]->id] = (Def){all, x, NULL, NULL};
+        *(t ? &b->tensor[t->id] : &b->sym[f->sym[i]->id]) = (Def){all, x, NULL, NULL};
     }
     f->narg += f->nsym;
     f->nsym = 1;
@@ -607,11 +601,8 @@ typedef struct Shared { /* what all activations read from the same memory */
 static void shared_load(void *user, Expr *e) {
     Shared *k = user;
     const Tensor *t = tensor_root(e->t);
-    bool own = t->kind != TK_CONST && t->kind != TK_INPUT;
-    for (const Seq *q = t->seq; own && q; q = q->parent)
-        if (q == k->f->body) return;
-    if (!map_add(k->seen, (uint64_t)t->id + 1)) return;
-    k->bytes += cost_bytes(t);
+    bool own = t->kind != TK_CONST && t->kind != TK_INPUT && seq_inside(t->seq, k->f->body);
+    if (!own && map_add(k->seen, (uint64_t)t->id + 1)) k->bytes += cost_bytes(t);
 }
 
 /* Collects the operands of sums of products in e: each activation reads all of them. */

@@ -68,18 +68,12 @@ typedef struct Recursion {
 } Recursion;
 
 /* ---- what calls pass ------------------------------------------------------------------------- */
-static bool seq_outside(const Recursion *r, const Seq *s) {
-    for (const Seq *q = r->outer; q; q = q->parent)
-        if (q == s) return true;
-    return false;
-}
-
 static bool outside(const Recursion *r, const Val *v) {
     if (v->kind == VT_OPTIONAL)
         return expr_visible(v->has, r->outer) && (!v->inner || outside(r, v->inner));
     if (v->kind == VT_SEQUENCE && !expr_visible(v->len, r->outer)) return false;
     const Tensor *t = v->t;
-    return t->kind == TK_CONST || t->kind == TK_INPUT || seq_outside(r, t->seq);
+    return t->kind == TK_CONST || t->kind == TK_INPUT || seq_inside(r->outer, t->seq);
 }
 
 static bool same(const Val *a, const Val *b) {
@@ -189,52 +183,38 @@ static Val *param_tensor(Lower *L, Active *a, int i) {
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
-static int count_syms(const Active *a) {
-    int n = 1; /* the draw place */
-    for (int i = 0; i < a->fn->region->nparam; i++) {
-        if (a->plan[i].how == P_ELEMS) n += (int)count_const(a->arg[i]->t);
-        for (int k = 0; a->plan[i].how == P_TENSOR && k < a->arg[i]->t->rank; k++)
-            n += a->plan[i].dim_vary[k];
-    }
-    return n;
-}
+/* What a call with arguments arg passes, in the order of the function's parameters. */
+typedef struct Passed {
+    Expr **sym;
+    Tensor **arg;
+    int nsym, narg;
+} Passed;
 
-/* Lists the parameters' symbols and tensors in the order of a call's arguments. */
-static void list_params(Lower *L, Active *a) {
-    Func *f = a->f;
+static Passed passed(Lower *L, const Active *a, Expr *place, Val **arg) {
     int n = a->fn->region->nparam;
-    f->sym = NEWN(L->a, Sym *, count_syms(a) + 1);
-    f->arg = NEWN(L->a, Tensor *, n + 1);
-    f->nsym = f->narg = 0;
-    if (a->place) f->sym[f->nsym++] = a->place;
+    Passed x = {NEWN(L->a, Expr *, n * MAX_RANK + 1), NEWN(L->a, Tensor *, n + 1), 0, 0};
+    if (place) x.sym[x.nsym++] = place;
     for (int i = 0; i < n; i++) {
-        const Tensor *t = a->arg[i]->t;
-        if (a->plan[i].how == P_ELEMS)
-            for (int64_t k = 0, m = count_const(a->arg[i]->t); k < m; k++)
-                f->sym[f->nsym++] = a->elem[i][k];
-        if (a->plan[i].how != P_TENSOR) continue;
-        for (int k = 0; k < t->rank; k++)
-            if (a->plan[i].dim_vary[k]) f->sym[f->nsym++] = a->dim[i][k];
-        f->arg[f->narg++] = a->param[i]->t;
-    }
-}
-
-/* Stores the call's arguments in s. */
-static void pass_args(Lower *L, const Active *a, Val **arg, Stmt *s) {
-    int nsym = 0, narg = 0;
-    s->call.sym = NEWN(L->a, Expr *, count_syms(a) + 1);
-    s->call.arg = NEWN(L->a, Tensor *, a->fn->region->nparam + 1);
-    if (a->place) s->call.sym[nsym++] = draw_place(L);
-    for (int i = 0; i < a->fn->region->nparam; i++) {
         Tensor *t = arg[i]->t;
         if (a->plan[i].how == P_ELEMS)
             for (int64_t k = 0, m = count_const(t); k < m; k++)
-                s->call.sym[nsym++] = elem_in(L, L->seq, t, k, m);
+                x.sym[x.nsym++] = elem_in(L, L->seq, t, k, m);
         if (a->plan[i].how != P_TENSOR) continue;
         for (int k = 0; k < t->rank; k++)
-            if (a->plan[i].dim_vary[k]) s->call.sym[nsym++] = t->dim[k];
-        s->call.arg[narg++] = t;
+            if (a->plan[i].dim_vary[k]) x.sym[x.nsym++] = t->dim[k];
+        x.arg[x.narg++] = t;
     }
+    return x;
+}
+
+static void list_params(Lower *L, const Active *a) {
+    Func *f = a->f;
+    const Passed x = passed(L, a, a->place ? e_sym(L->cx, a->place) : NULL, a->param);
+    f->sym = NEWN(L->a, Sym *, x.nsym + 1);
+    for (int i = 0; i < x.nsym; i++) f->sym[i] = x.sym[i]->sym;
+    f->arg = x.arg;
+    f->nsym = x.nsym;
+    f->narg = x.narg;
 }
 
 /* Whether a caller can compute e before the call. */
@@ -295,7 +275,9 @@ static Val *call_result(Lower *L, const Active *a, Stmt *s, int i, int *nret, in
 static void make_call(Lower *L, Active *a, Val **arg, Stmt *s, Val **result) {
     int n = a->fn->region->nresult, nret = 0, nout = 0;
     s->call.f = a->f;
-    pass_args(L, a, arg, s);
+    const Passed x = passed(L, a, a->place ? draw_place(L) : NULL, arg);
+    s->call.sym = x.sym;
+    s->call.arg = x.arg;
     s->call.ret = NEWN(L->a, Sym *, n * MAX_RANK + 1);
     s->call.out = NEWN(L->a, Tensor *, n + 1);
     vec_push(L->a, &L->seq->s, s);

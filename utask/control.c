@@ -56,12 +56,6 @@ typedef struct Carried {
     struct Carried *inner;
 } Carried;
 
-static Sym *phi_sym(Lower *L, DType t, const char *name, int64_t lo, Seq *outer) {
-    Sym *s;
-    sym_scoped(L, &s, t, name, lo, outer);
-    return s;
-}
-
 /* The tensor made of the loop's element symbols, in the current Seq. */
 static Tensor *elems_tensor(Lower *L, const Carried *k) {
     Expr **e = NEWN(L->a, Expr *, k->n + 1);
@@ -96,7 +90,8 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
             p->nelem = n;
             if (!p->elem_vary) p->elem_vary = NEWN(L->a, bool, ELEMS_MAX);
             for (int64_t i = 0; i < n; i++)
-                if (p->elem_vary[i]) k->elem_sym[i] = phi_sym(L, t->dtype, "c", INT64_MIN, outer);
+                if (p->elem_vary[i])
+                    sym_scoped(L, &k->elem_sym[i], t->dtype, "c", INT64_MIN, outer);
             L->seq = loop->loop.body;
             k->phi = val_tensor(L, elems_tensor(L, k));
             L->seq = outer;
@@ -109,15 +104,12 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
     }
     Expr *dim[MAX_RANK];
     for (int i = 0; i < MAX_RANK; i++) {
-        dim[i] = t->dim[i];
-        if (!p->dim_vary[i] && !dyn) continue;
-        k->dim_sym[i] = phi_sym(L, DT_I64, "d", 0, outer);
-        dim[i] = e_sym(L->cx, k->dim_sym[i]);
+        bool varies = p->dim_vary[i] || dyn;
+        dim[i] = varies ? sym_scoped(L, &k->dim_sym[i], DT_I64, "d", 0, outer) : t->dim[i];
     }
     Tensor *phi = lower_like(L, TK_PHI, t, dyn ? -1 : t->rank, dim, outer);
     if (dyn) {
-        k->rank_sym = phi_sym(L, DT_I64, "rank", 0, outer);
-        phi->rank_e = e_sym(L->cx, k->rank_sym);
+        phi->rank_e = sym_scoped(L, &k->rank_sym, DT_I64, "rank", 0, outer);
         phi->rank_mask = p->rank_mask | rank_set(t);
     }
     k->phi = arena_memdup(L->a, k->init, sizeof *k->init);
@@ -133,10 +125,7 @@ static void phi_val(Lower *L, Stmt *loop, Carried *k) {
     }
     if (v->kind == VT_OPTIONAL) {
         Val *r = arena_memdup(L->a, v, sizeof *v);
-        if (k->plan->has_vary) {
-            k->has_sym = phi_sym(L, DT_BOOL, "has", 0, L->seq);
-            r->has = e_sym(L->cx, k->has_sym);
-        }
+        if (k->plan->has_vary) r->has = sym_scoped(L, &k->has_sym, DT_BOOL, "has", 0, L->seq);
         if (v->inner) {
             k->inner = NEW(L->a, Carried);
             if (!k->plan->inner) k->plan->inner = NEW(L->a, CarryPlan);
@@ -153,10 +142,7 @@ static void phi_val(Lower *L, Stmt *loop, Carried *k) {
         return;
     }
     phi_tensor(L, loop, k);
-    if (k->plan->len_vary) {
-        k->len_sym = phi_sym(L, DT_I64, "len", 0, L->seq);
-        k->phi->len = e_sym(L->cx, k->len_sym);
-    }
+    if (k->plan->len_vary) k->phi->len = sym_scoped(L, &k->len_sym, DT_I64, "len", 0, L->seq);
     if (!k->plan->elem) k->plan->elem = arena_memdup(L->a, v, sizeof *v);
     seq_join_elems(k->phi, k->plan->elem, k->plan->elem);
 }
@@ -185,7 +171,7 @@ static bool revise(Lower *L, Carried *k, Val *next, int nsym) {
         if (phi->elem_dtype != next->elem_dtype) fail(L, "a carried sequence changes its type");
         Val known = *phi;
         seq_join_elems(&known, phi, next);
-        seq_leave_scope(L, &known, nsym);
+        seq_leave_scope(&known, nsym);
         if (!seq_same_elems(&known, phi)) {
             p->elem = arena_memdup(L->a, &known, sizeof known);
             again = true;
@@ -322,8 +308,8 @@ static Expr *after_loop(Lower *L, Stmt *loop, Seq *outer, Expr *d, int64_t none)
     Expr *same = outside(&always, d), *first = outside(&entry, d);
     if (expr_visible(same, outer) && !loop_varies(loop, same)) return let_in(L, outer, same);
     if (!expr_visible(first, outer)) first = e_int(c, none);
-    Sym *s = phi_sym(L, DT_I64, "d", 0, outer);
-    Expr *e = e_sym(c, s);
+    Sym *s;
+    Expr *e = sym_scoped(L, &s, DT_I64, "d", 0, outer);
     check(L, e_or(c, e_eq(c, e_sym(c, loop->loop.iter), e_int(c, 0)), e_eq(c, e, d)),
           "a scan output changes its shape between iterations: a size of %s and of %s", said(L, e),
           said(L, d));

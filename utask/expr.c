@@ -520,8 +520,7 @@ Expr *e_replace(Cx *c, Expr *e, Expr *from, Expr *to) {
 }
 
 static void walk_loads(Map *seen, Expr *e, void (*f)(void *user, Expr *load), void *user) {
-    if (!(e->flags & EF_LOAD) || map_geti(seen, (uint64_t)e->id + 1)) return;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_LOAD) || !map_add(seen, (uint64_t)e->id + 1)) return;
     for (int i = 0; i < e->n; i++) walk_loads(seen, e->a[i], f, user);
     if (e->op == E_LOAD) f(user, e);
 }

@@ -11,9 +11,7 @@ Fork fork_begin(Lower *L, Expr *cond) {
 }
 
 static bool inside(const Seq *q, const Fork *f) {
-    for (; q; q = q->parent)
-        if (q == f->s->br.arm[0] || q == f->s->br.arm[1]) return true;
-    return false;
+    return seq_inside(q, f->s->br.arm[0]) || seq_inside(q, f->s->br.arm[1]);
 }
 
 static Expr *join_expr(Lower *L, Fork *f, Expr *a, Expr *b, const char *name, int64_t lo) {

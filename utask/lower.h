@@ -104,7 +104,6 @@ Expr *uni(Lower *L, Tensor *t, int64_t i);
 Expr *uni_i64(Lower *L, Tensor *t, int64_t i);              /* … cast to int64 */
 Expr *let(Lower *L, const char *name, Expr *e, int64_t lo); /* binds an impure or long expression */
 bool const_elem(Tensor *t, int64_t i, int64_t *v); /* integer element known at compile time */
-bool dim_const(Expr *dim, int64_t *v);             /* = e_is_int */
 int64_t count_const(Tensor *t);                    /* element count, -1 when not constant */
 Expr *count(Lower *L, Tensor *t);
 

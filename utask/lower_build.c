@@ -20,7 +20,6 @@ int64_t count_const(Tensor *t) {
 }
 
 Expr *count(Lower *L, Tensor *t) { return tensor_count(L->cx, t); }
-bool dim_const(Expr *dim, int64_t *v) { return e_is_int(dim, v); }
 
 /* Dimensions as a tensor has them: pure, and none that is known to be negative. */
 static void settle_dims(Lower *L, int rank, Expr *const *dim, Expr **d) {
@@ -119,12 +118,7 @@ static bool find_elems(Lower *L, Tensor *t, int64_t n) {
     bool all_const = true;
     for (int64_t k = 0; k < n; k++) {
         Expr *idx[MAX_RANK];
-        int64_t rest = k, v = 1;
-        for (int i = t->rank - 1; i >= 0; i--) {
-            e_is_int(t->dim[i], &v);
-            idx[i] = e_int(c, rest % v);
-            rest /= v;
-        }
+        unflatten(L, t->rank, t->dim, e_int(c, k), idx);
         el[k] = tensor_at(c, t, idx);
         if (!el[k]->pure || (el[k]->flags & EF_GUARD)) return false;
         all_const &= el[k]->op == E_CONST;

@@ -33,13 +33,10 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
               L->p->in[first->input].name, said(L, s));
         return s;
     }
-    Stmt *s = lower_stmt(L, S_LET);
-    Expr *r = sym_scoped(L, &s->let.sym, DT_I64, p ? p : "d", 0, L->seq);
-    s->let.e = in_dim;
-    lower_append(L, s);
-    DimName n = {s->let.sym, input, axis};
+    DimName n = {NULL, input, axis};
+    sym_scoped(L, &n.sym, DT_I64, p ? p : "d", 0, L->seq);
     if (p) vec_push(L->a, &names->name, n);
-    return r;
+    return lower_let(L, n.sym, in_dim);
 }
 
 static Tensor *input_tensor(Lower *L, DimNames *names, const VType *ty, int input,

@@ -32,7 +32,7 @@ static bool val_known(const Val *v) {
     int64_t n;
     if (!v) return false;
     if (v->kind == VT_TENSOR) return tensor_known(v->t);
-    if (v->kind != VT_SEQUENCE || !v->item || !dim_const(v->len, &n)) return false;
+    if (v->kind != VT_SEQUENCE || !v->item || !e_is_int(v->len, &n)) return false;
     for (int64_t i = 0; i < n; i++)
         if (!tensor_known(v->item[i])) return false;
     return true;

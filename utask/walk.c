@@ -249,10 +249,7 @@ Visit visit_new(Cx *c, void (*tensor)(void *, Tensor *), void (*sym)(void *, Sym
 }
 
 static bool first_time(Visit *u, int kind, int id) {
-    uint64_t key = (uint64_t)id * SEEN_KINDS + (uint64_t)kind + 1;
-    if (map_geti(u->seen, key)) return false;
-    map_seti(u->seen, key, u->c);
-    return true;
+    return map_add(u->seen, (uint64_t)id * SEEN_KINDS + (uint64_t)kind + 1);
 }
 
 static void see_sym(Visit *u, Sym *s) {
