@@ -136,9 +136,7 @@ static void compare_args(Lower *L, Recursion *r, Active *a, Val **arg) {
         if (t->rank != u->rank)
             unsupported(L, "argument %d of function %s has rank %d here and %d in another call", i,
                         a->fn->name, t->rank, u->rank);
-        bool dims = true;
-        for (int k = 0; k < t->rank; k++) dims = dims && t->dim[k] == u->dim[k];
-        if (p->how != P_TENSOR && dims && tiny(t)) {
+        if (p->how != P_TENSOR && same_dims(t, u) && tiny(t)) {
             if (p->how == P_SAME) r->changed = true;
             p->how = P_ELEMS;
             continue;
@@ -161,12 +159,11 @@ static Expr *param_sym(Lower *L, Active *a, Sym **s, DType t, const char *name, 
 static Val *param_elems(Lower *L, Active *a, int i) {
     const Tensor *t = a->arg[i]->t;
     Expr *e[ELEMS_MAX];
-    int64_t dim[MAX_RANK], n = count_const(a->arg[i]->t);
+    int64_t n = count_const(a->arg[i]->t);
     if (!a->elem[i]) a->elem[i] = NEWN(L->a, Sym *, ELEMS_MAX);
     for (int64_t k = 0; k < n; k++)
         e[k] = param_sym(L, a, &a->elem[i][k], t->dtype, a->fn->region->param[i]->name, INT64_MIN);
-    for (int k = 0; k < t->rank; k++) e_is_int(t->dim[k], &dim[k]);
-    return val_tensor(L, t_from_uniform(L, t->dtype, t->rank, dim, e));
+    return val_tensor(L, t_from_uniform(L, t->dtype, t->rank, t->dim, e));
 }
 
 static Val *param_tensor(Lower *L, Active *a, int i) {
@@ -254,11 +251,9 @@ static Val *call_result(Lower *L, const Active *a, Stmt *s, int i, int *nret, in
     Cx *c = L->cx;
     Expr *dim[MAX_RANK], *e[ELEMS_MAX];
     if (x->n >= 0) {
-        int64_t d[MAX_RANK];
-        for (int k = 0; k < x->rank; k++) e_is_int(x->dim[k], &d[k]);
         for (int64_t k = 0; k < x->n; k++)
             e[k] = sym_scoped(L, &s->call.ret[(*nret)++], x->dtype, "r", INT64_MIN, L->seq);
-        return val_tensor(L, t_from_uniform(L, x->dtype, x->rank, d, e));
+        return val_tensor(L, t_from_uniform(L, x->dtype, x->rank, x->dim, e));
     }
     for (int k = 0; k < x->rank; k++)
         dim[k] = x->dim[k] ? with_args(L, a->f, s->call.sym, x->dim[k])

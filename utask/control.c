@@ -59,11 +59,10 @@ typedef struct Carried {
 /* The tensor made of the loop's element symbols, in the current Seq. */
 static Tensor *elems_tensor(Lower *L, const Carried *k) {
     Expr **e = NEWN(L->a, Expr *, k->n + 1);
-    int64_t dim[MAX_RANK];
+    const Tensor *t = k->init->t;
     for (int64_t i = 0; i < k->n; i++)
         e[i] = k->elem_sym[i] ? e_sym(L->cx, k->elem_sym[i]) : k->elem_init[i];
-    for (int i = 0; i < k->init->t->rank; i++) e_is_int(k->init->t->dim[i], &dim[i]);
-    return t_from_uniform(L, k->init->t->dtype, k->init->t->rank, dim, e);
+    return t_from_uniform(L, t->dtype, t->rank, t->dim, e);
 }
 
 /* Values of up to this many elements may be carried in registers. */
@@ -447,8 +446,7 @@ static int no_iterations(Lower *L, LoopSpec *s) {
             return i;
         dim[0] = e_int(L->cx, 0);
         for (int d = 0; d < t->rank; d++) dim[d + 1] = e_int(L->cx, t->dim[d] > 0 ? t->dim[d] : 0);
-        Tensor *e = te_begin(L, t->dtype, t->rank + 1, dim);
-        s->result[s->ncarry + i] = val_tensor(L, te_end(L, e, e_num(L->cx, t->dtype, 0)));
+        s->result[s->ncarry + i] = val_tensor(L, t_zeros(L, t->dtype, t->rank + 1, dim));
     }
     return -1;
 }
@@ -492,7 +490,7 @@ static void lower_loop(Lower *L, LoopSpec *s) {
 
 /* A uniform scalar as a tensor of the parameter's declared shape: [] or [1]. */
 static Val *scalar_param(Lower *L, const Value *param, Expr *e) {
-    int64_t one = 1;
+    Expr *one = e_int(L->cx, 1);
     int rank = param->type && param->type->kind == VT_TENSOR && param->type->has_shape &&
                param->type->rank == 1;
     return val_tensor(L, t_from_uniform(L, (DType)e->dtype, rank, &one, &e));
@@ -506,21 +504,19 @@ static void loop_params(Lower *L, LoopSpec *s, Expr *iter, Val **param) {
 /* A carried optional that starts empty takes its type from the body's declaration. */
 static Val *typed_none(Lower *L, Val *v, const VType *ty) {
     if (v->kind != VT_OPTIONAL || v->inner || !ty || ty->kind != VT_OPTIONAL || !ty->elem) return v;
-    Val *r = NEW(L->a, Val), *in = NEW(L->a, Val);
-    *r = *v;
+    Val *r = arena_memdup(L->a, v, sizeof *v), *in;
     if (ty->elem->kind == VT_SEQUENCE && ty->elem->elem && ty->elem->elem->kind == VT_TENSOR) {
         if (!dtype_supported(ty->elem->elem->dtype)) return v;
         in = seq_empty(L, ty->elem->elem->dtype);
     } else if (ty->elem->kind == VT_TENSOR && ty->elem->dtype != DT_NONE) {
-        int64_t dim[MAX_RANK] = {0};
-        for (int i = 0; i < ty->elem->rank; i++)
+        int64_t dim[MAX_RANK] = {0}, n = 1;
+        for (int i = 0; i < ty->elem->rank; i++) {
             dim[i] = ty->elem->dim[i] > 0 ? ty->elem->dim[i] : 0;
-        int64_t n = 1;
-        for (int i = 0; i < ty->elem->rank; i++) n *= dim[i];
+            n *= dim[i];
+        }
         if (n > 1 << 20) return v;
-        in->kind = VT_TENSOR;
-        in->t = t_const(L, ty->elem->dtype, ty->elem->rank, dim,
-                        arena_alloc(L->a, (size_t)n * dtype_size(ty->elem->dtype) + 8));
+        void *zeros = arena_alloc(L->a, (size_t)n * dtype_size(ty->elem->dtype) + 8);
+        in = val_tensor(L, t_const(L, ty->elem->dtype, ty->elem->rank, dim, zeros));
     } else
         return v;
     r->inner = in;
@@ -571,14 +567,11 @@ static void scan_params(Lower *L, LoopSpec *s, Expr *iter, Val **param) {
     const ScanIn *x = s->user;
     for (int i = 0; i < s->body->nparam - s->ncarry; i++) {
         Tensor *t = x[i].t;
-        Expr *dim[MAX_RANK], *idx[MAX_RANK], *at = iter;
+        Expr *at = iter;
         if (x[i].reverse) at = e_sub(c, e_addi(c, t->dim[x[i].axis], -1), at);
-        for (int k = 0, j = 0; k < t->rank; k++)
-            if (k != x[i].axis) dim[j++] = t->dim[k];
-        Tensor *e = te_begin(L, t->dtype, t->rank - 1, dim);
-        for (int k = 0, j = 0; k < t->rank; k++) idx[k] = k == x[i].axis ? at : ax(L, e, j++);
-        e->name = s->body->param[s->ncarry + i]->name;
-        param[s->ncarry + i] = val_tensor(L, te_end(L, e, ld(L, t, idx)));
+        Tensor *e = t_at(L, t, x[i].axis, at);
+        if (e->kind == TK_TE) e->name = s->body->param[s->ncarry + i]->name;
+        param[s->ncarry + i] = val_tensor(L, e);
     }
 }
 

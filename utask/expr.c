@@ -290,11 +290,11 @@ Expr *e_cast(Cx *c, DType t, Expr *a) {
     return expr_raw(c, E_CAST, t, 1, &a);
 }
 
-static void put_const(void *to, const Expr *e) {
-    if (dtype_is_float(e->dtype))
-        elem_set_f(e->dtype, to, 0, e->f);
+void e_store(const Expr *konst, void *data, int64_t i) {
+    if (dtype_is_float(konst->dtype))
+        elem_set_f(konst->dtype, data, i, konst->f);
     else
-        elem_set_i(e->dtype, to, 0, e->i);
+        elem_set_i(konst->dtype, data, i, konst->i);
 }
 
 Expr *e_bitcast(Cx *c, DType t, Expr *a) {
@@ -303,9 +303,9 @@ Expr *e_bitcast(Cx *c, DType t, Expr *a) {
     if (a->op == E_BITCAST) return e_bitcast(c, t, a->a[0]);
     if (is_const(a)) {
         uint64_t bits = 0, back = 0;
-        put_const(&bits, a);
+        e_store(a, &bits, 0);
         Expr *r = e_elem(c, &(Const){.dtype = t, .count = 1, .data = &bits}, 0);
-        put_const(&back, r);
+        e_store(r, &back, 0);
         if (back == bits) return r; /* false for a NaN whose payload a double does not hold */
     }
     return expr_raw(c, E_BITCAST, t, 1, &a);

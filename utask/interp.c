@@ -71,7 +71,7 @@ static void set_sym(Exec *x, const Sym *s, RegVal v) { x->sym[s->id] = v; }
 static void run_seq(Exec *x, const StepSeq *q);
 
 static void release(Exec *x, const StepSeq *q) {
-    for (int i = 0; i < q->nown; i++) set_value(x, q->own[i], NULL);
+    for (int i = 0; i < q->own.n; i++) set_value(x, q->own.p[i], NULL);
 }
 
 /* Allocates memory that is freed if the run ends before the caller frees it. Only one piece at a
@@ -377,7 +377,7 @@ static void run_seq(Exec *x, const StepSeq *q) {
         case S_ENTER:
         case S_COUNT: break; /* one unit and a plain tree need no barrier */
         }
-        for (int k = 0; k < o->nfree; k++) set_value(x, o->free[k], NULL);
+        for (int k = 0; k < o->free.n; k++) set_value(x, o->free.p[k], NULL);
     }
 }
 

@@ -154,9 +154,10 @@ Code *code_compile(Arena *a, Arena *tmp, const Tensor *t, int n, Expr *const *e)
 /* ---- the prepared program (interp_prepare.c) ------------------------------------------------- */
 typedef struct Step Step;
 typedef struct StepSeq {
-    int n, nown;
+    int n;
     Step *p;
-    const Tensor **own; /* tensors defined here; released when the enclosing loop or branch ends */
+    /* tensors defined here; released when the enclosing loop or branch ends */
+    VEC(const Tensor *) own;
 } StepSeq;
 
 struct Step {
@@ -165,8 +166,7 @@ struct Step {
     Code **op;        /* S_OP: one for each tensor, NULL for fused ones */
     Code *arm[2];     /* S_BRANCH: join symbols */
     StepSeq body[2];
-    int nfree;
-    const Tensor **free; /* no longer needed after this statement */
+    VEC(const Tensor *) free; /* no longer needed after this statement */
 };
 
 /* A recursive function. */

@@ -44,6 +44,12 @@ typedef struct Prep {
 static Code *uniform(const Prep *p, int n, Expr *const *e) {
     return code_compile(p->it->a, p->tmp, NULL, n, e);
 }
+/* Compiles the list, and empties it. */
+static Code *uniforms(const Prep *p, Exprs *v) {
+    Code *k = uniform(p, v->e.n, v->e.p);
+    v->e.n = 0;
+    return k;
+}
 
 static void use(Prep *p, SeqPlace *l, const Tensor *t) {
     if (!t) return;
@@ -143,7 +149,7 @@ static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
         push(&e, e_told(s->check.cond));
         for (int i = 1; s->check.cond->op == E_TELL && i < s->check.cond->n; i++)
             push(&e, s->check.cond->a[i]);
-        o->pre = uniform(p, e.e.n, e.e.p);
+        o->pre = uniforms(p, &e);
         break;
     case S_OP:
         o->op = NEWN(p->it->a, Code *, s->op.n);
@@ -159,10 +165,9 @@ static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
         for (int i = 0; i < s->ext.nparam; i++) push(&e, s->ext.param[i]);
         for (int i = 0; i < s->ext.nin; i++)
             if (s->ext.in[i]) push_dims(&e, s->ext.in[i]);
-        o->pre = uniform(p, e.e.n, e.e.p);
-        e.e.n = 0;
+        o->pre = uniforms(p, &e);
         for (int i = 0; i < s->ext.nout; i++) push_dims(&e, s->ext.out[i]);
-        o->post = uniform(p, e.e.n, e.e.p);
+        o->post = uniforms(p, &e);
         for (int i = 0; i < s->ext.nin; i++) use(p, l, s->ext.in[i]);
         for (int i = 0; i < s->ext.nout; i++) own(p, l, s->ext.out[i]);
         break;
@@ -170,12 +175,11 @@ static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
         push(&e, s->loop.trips);
         push(&e, s->loop.cond0);
         for (int i = 0; i < s->loop.syms.n; i++) push(&e, s->loop.syms.p[i].init);
-        o->pre = uniform(p, e.e.n, e.e.p);
-        e.e.n = 0;
+        o->pre = uniforms(p, &e);
         push(&e, s->loop.cond_next);
         for (int i = 0; i < s->loop.syms.n; i++) push(&e, s->loop.syms.p[i].next);
         for (int i = 0; i < s->loop.scan.n; i++) push_dims(&e, s->loop.scan.p[i].elem);
-        o->post = uniform(p, e.e.n, e.e.p);
+        o->post = uniforms(p, &e);
         use_code(p, l, o->pre);
         for (int i = 0; i < s->loop.carry.n; i++) {
             use(p, l, s->loop.carry.p[i].init);
@@ -188,9 +192,8 @@ static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
         o->pre = uniform(p, 1, &s->br.cond);
         use_code(p, l, o->pre);
         for (int k = 0; k < 2; k++) {
-            e.e.n = 0;
             for (int i = 0; i < s->br.syms.n; i++) push(&e, s->br.syms.p[i].arm[k]);
-            o->arm[k] = uniform(p, e.e.n, e.e.p);
+            o->arm[k] = uniforms(p, &e);
             prepare_seq(p, l, s->br.arm[k], &o->body[k], o, k, NULL);
         }
         for (int i = 0; i < s->br.joins.n; i++) own(p, l, s->br.joins.p[i].out);
@@ -236,9 +239,6 @@ static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, con
         for (int i = 0; i < p->it->out->slot.n; i++) use_end(p, &l, p->it->out->slot.p[i]);
         for (int i = 0; i < g->nout; i++) use_end(p, &l, g->out[i].t);
     }
-    int mine = 0;
-    for (int i = 0; i < p->own.n; i++) mine += p->owner[p->own.p[i]->id] == l.id;
-    out->own = NEWN(a, const Tensor *, mine + 1);
     /* Remove this Seq's tensors from the list, which then holds only those of open Seqs. */
     int kept = 0;
     for (int i = 0; i < p->own.n; i++) {
@@ -248,19 +248,10 @@ static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, con
             p->own.p[kept++] = t;
             continue;
         }
-        out->own[out->nown++] = t;
-        if (last < n) out->p[last].nfree++;
+        vec_push(a, &out->own, t);
+        if (last < n) vec_push(a, &out->p[last].free, t);
     }
     p->own.n = kept;
-    for (int i = 0; i < n; i++) {
-        Step *s = &out->p[i];
-        s->free = NEWN(a, const Tensor *, s->nfree + 1);
-        s->nfree = 0;
-    }
-    for (int i = 0; i < out->nown; i++) {
-        int last = p->last[out->own[i]->id];
-        if (last < n) out->p[last].free[out->p[last].nfree++] = out->own[i];
-    }
 }
 
 static Interp *prepare(Arena *a, Arena *tmp, const Program *p) {
@@ -278,7 +269,7 @@ static Interp *prepare(Arena *a, Arena *tmp, const Program *p) {
         push(&e, p->out[i].has);
         if (p->out[i].t) push_dims(&e, p->out[i].t);
     }
-    it->out = uniform(&prep, e.e.n, e.e.p);
+    it->out = uniforms(&prep, &e);
     prepare_seq(&prep, NULL, p->top, &it->top, NULL, 0, NULL);
     return it;
 }
