@@ -179,8 +179,7 @@ static int siblings(Batch *b, const Seq *q) {
     return n > most ? n : most;
 }
 
-/* ---- values over rows
- * -------------------------------------------------------------------------- */
+/* ---- values over rows ------------------------------------------------------------------------ */
 static Expr *add(Batch *b, Expr *r, Expr *from) { return from ? e_add(b->c, r, from) : r; }
 
 /* Row r of list `at` as a row of list `in`, which is the same list or encloses it. */
@@ -372,10 +371,9 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     cut->ext.site = cx_site(c, s->path, "the activations are not cut in two");
     cut->ext.nin = cut->ext.nsym = 1;
     cut->ext.nout = 2;
-    cut->ext.in = NEWN(b->a, Tensor *, 1);
+    cut->ext.in = arena_memdup(b->a, &cond, sizeof cond);
     cut->ext.out = NEWN(b->a, Tensor *, 2);
     cut->ext.sym = NEWN(b->a, Sym *, 1);
-    cut->ext.in[0] = cond;
     cut->ext.sym[0] = sym_new(c, DT_I64, "taken", 0);
     cut->ext.sym[0]->scope = b->seq;
     cut->ext.sym[0]->hi = ROWS_MAX;
@@ -432,11 +430,10 @@ static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
     Stmt *call = stmt_new(c, S_CALL, s[0]->path);
     Expr *rows = e_muli(c, at->n, n);
     call->call.f = f;
-    call->call.sym = NEWN(b->a, Expr *, 1);
+    call->call.sym = arena_memdup(b->a, &rows, sizeof rows);
     call->call.arg = NEWN(b->a, Tensor *, f->narg + 1);
     call->call.out = NEWN(b->a, Tensor *, f->nout + 1);
     call->call.ret = NEWN(b->a, Sym *, 1);
-    call->call.sym[0] = rows;
     for (int i = 0; i < f->narg; i++) {
         Tensor *x = rows_of(b, TK_TE, f->arg[i], 1, rows, b->seq);
         Expr *r = e_axis(c, x->axis[0]), *v = NULL;
@@ -589,8 +586,7 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
     start_one(b, q, at, s);
 }
 
-/* ---- whether it pays
- * ------------------------------------------------------------------------------ */
+/* ---- whether it pays ------------------------------------------------------------------------- */
 typedef struct Shared { /* what all activations read from the same memory */
     Cx *c;
     const Func *f;

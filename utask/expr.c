@@ -177,10 +177,9 @@ Sym *sym_new(Cx *c, DType t, const char *name, int64_t lo) {
     return s;
 }
 
-/* ---- constants ------------------------------------------------------------------------------- */
+/* ---- operators ------------------------------------------------------------------------------- */
 static bool is_const(const Expr *e) { return e->op == E_CONST; }
 
-/* ---- operators ------------------------------------------------------------------------------- */
 Expr *e_un(Cx *c, int op, Expr *a) {
     const ExprRow *o = &expr_row[op];
     DType t = a->dtype;

@@ -315,8 +315,7 @@ void visit_end(Visit *u, const Program *p, const Seq *q) {
     }
 }
 
-/* ---- whether one statement uses another
- * ---------------------------------------------------------- */
+/* ---- whether one statement uses another ------------------------------------------------------ */
 typedef struct Uses {
     Map *made; /* what the maker defines */
     bool any;
