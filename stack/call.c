@@ -248,7 +248,6 @@ static Expr *with_args(Lower *L, const Func *f, Expr *const *arg, Expr *e) {
 /* Result i of the call s; appends the result's symbols and tensors to s. */
 static Val *call_result(Lower *L, const Active *a, Stmt *s, int i, int *nret, int *nout) {
     const Result *x = &a->result[i];
-    Cx *c = L->cx;
     Expr *dim[MAX_RANK], *e[ELEMS_MAX];
     if (x->n >= 0) {
         for (int64_t k = 0; k < x->n; k++)
@@ -258,7 +257,7 @@ static Val *call_result(Lower *L, const Active *a, Stmt *s, int i, int *nret, in
     for (int k = 0; k < x->rank; k++)
         dim[k] = x->dim[k] ? with_args(L, a->f, s->call.sym, x->dim[k])
                            : sym_scoped(L, &s->call.ret[(*nret)++], DT_I64, "d", 0, L->seq);
-    Tensor *t = tensor_new(c, TK_CALL, x->dtype, x->rank, dim);
+    Tensor *t = tensor_new(L->cx, TK_CALL, x->dtype, x->rank, dim);
     t->seq = L->seq;
     t->name = a->fn->region->result_name[i];
     t->path = L->node->path;

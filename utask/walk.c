@@ -184,13 +184,8 @@ void seq_rewrite(Seq *q, void (*f)(void *user, Seq *q, int *at), void *user) {
     }
 }
 
-typedef struct AllSlots {
-    void (*f)(void *user, const Slot *k);
-    void *user;
-} AllSlots;
-
 static void all_slots(void *user, const Slot *k) {
-    const AllSlots *a = user;
+    const Slots *a = user;
     if (k->kind == SLOT_SEQ)
         seq_slots(*k->q, a->f, a->user);
     else
@@ -198,7 +193,7 @@ static void all_slots(void *user, const Slot *k) {
 }
 
 void stmt_all_slots(const Stmt *s, void (*f)(void *user, const Slot *k), void *user) {
-    stmt_slots(s, all_slots, &(AllSlots){f, user});
+    stmt_slots(s, all_slots, &(Slots){f, user, NULL});
 }
 
 void seq_slots(const Seq *q, void (*f)(void *user, const Slot *k), void *user) {
