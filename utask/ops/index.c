@@ -49,8 +49,9 @@ static void topk_known(Lower *L, Tensor *x, int64_t n, int64_t k, bool largest) 
         value[p] = let(L, "value", value[p], INT64_MIN);
         index[p] = let(L, "index", index[p], 0);
     }
-    out(L, 0, t_from_uniform(L, x->dtype, 1, &k, value));
-    out(L, 1, t_from_uniform(L, DT_I64, 1, &k, index));
+    Expr *dim = e_int(c, k);
+    out(L, 0, t_from_uniform(L, x->dtype, 1, &dim, value));
+    out(L, 1, t_from_uniform(L, DT_I64, 1, &dim, index));
 }
 
 void lower_TopK(Lower *L) {

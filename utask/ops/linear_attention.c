@@ -208,7 +208,7 @@ static void linear_attention(Lower *L, bool ms) {
     Expr *sdim[5] = {e_int(c, window), A.batch, A.groups, A.ksize, A.vsize};
     DType state_type = past ? past->dtype : q->dtype;
     if (past) check_state(L, past, 4, sdim + 1, window);
-    if (past && window) past = t_gather0(L, past, e_int(c, window - 1));
+    if (past && window) past = t_at(L, past, 0, e_int(c, window - 1));
     Expr *scale = attn_scale(L, DT_F32, A.ksize, attr_f(L, "scale", 0));
 
     Tensor *init = past ? t_cast(L, DT_F32, past) : t_zeros(L, DT_F32, 4, sdim + 1);
@@ -327,7 +327,7 @@ void lower_MsCausalConvWithState(Lower *L) {
     state[0] = e_int(c, window);
     if (past) {
         check_state(L, past, rank, state + 1, window);
-        if (window) past = t_gather0(L, past, e_int(c, window - 1));
+        if (window) past = t_at(L, past, 0, e_int(c, window - 1));
         Expr *dim[3] = {sdim[0], sdim[2], sdim[1]};
         if (last) past = t_swap_last(L, t_reshape(L, past, 3, dim));
     } else {

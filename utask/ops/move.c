@@ -188,7 +188,7 @@ void lower_Slice(Lower *L) {
     Vec v[5];
     for (int i = 1; i < 5; i++) { /* one known length gives that of the others */
         int64_t len;
-        if (has_in(L, i) && in(L, i)->rank == 1 && dim_const(in(L, i)->dim[0], &len) && len <= r)
+        if (has_in(L, i) && in(L, i)->rank == 1 && e_is_int(in(L, i)->dim[0], &len) && len <= r)
             want = (int)len;
     }
     for (int i = 1; i < 5; i++) {
@@ -281,7 +281,7 @@ static void pad(Lower *L, Tensor *amounts) {
     Vec axes = {.n = r}, pads;
     if (has_in(L, 3)) {
         int64_t len;
-        bool fixed = amounts->rank == 1 && dim_const(amounts->dim[0], &len);
+        bool fixed = amounts->rank == 1 && e_is_int(amounts->dim[0], &len);
         axes = vec_in(L, 3, fixed && len % 2 == 0 && len <= 2 * r ? (int)len / 2 : -1, r, "axes");
         n = axes.most;
     }

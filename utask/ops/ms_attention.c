@@ -197,8 +197,8 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
         end = e_add(c, M->past, end);
         present = shared ? t_written(L, past, fresh, 3, M->past)
                          : t_concat(L, 2, (Tensor *[]){past, fresh}, 3);
-        A->k = filled_part(L, t_gather0(L, present, e_int(c, 0)), end);
-        A->v = filled_part(L, t_gather0(L, present, e_int(c, 1)), end);
+        A->k = filled_part(L, t_at(L, present, 0, e_int(c, 0)), end);
+        A->v = filled_part(L, t_at(L, present, 0, e_int(c, 1)), end);
     }
     out(L, 1, present);
 }

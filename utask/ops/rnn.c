@@ -103,7 +103,7 @@ static Tensor *lengths(Rnn *r, Tensor *given) {
     Cx *c = r->c;
     int64_t steps, v, n = count_const(given), full = 0;
     expect(r, "sequence_lens", "[batch]", given, 1, &r->N);
-    if (dim_const(r->T, &steps))
+    if (e_is_int(r->T, &steps))
         while (full < n && const_elem(given, full, &v) && v == steps) full++;
     if (n >= 0 && full == n) return NULL;
 
@@ -519,7 +519,7 @@ static void recurrent(Lower *L, Cell cell, bool quantized) {
         gx[d] = project(r, d, x);
         st[d] = (State){initial_dir(r, r->h0, d), initial_dir(r, r->c0, d)};
     }
-    if (dim_const(r->T, &steps) && steps == 1) {
+    if (e_is_int(r->T, &steps) && steps == 1) {
         for (int d = 0; d < r->ndir; d++) {
             State last = advance(r, d, gx[d], e_int(r->c, 0), st[d], &ys[d]);
             h[d] = last.h;

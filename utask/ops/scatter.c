@@ -99,7 +99,7 @@ static bool scatter_known(Lower *L, Tensor *const *t, int axis, int k) {
     }
     for (int64_t i = 0; i < n; i++)
         if (!is_simple(e[i])) e[i] = let(L, "e", e[i], INT64_MIN);
-    out(L, 0, t_from_uniform(L, t[0]->dtype, r, dim, e));
+    out(L, 0, t_from_uniform(L, t[0]->dtype, r, t[0]->dim, e));
     return true;
 }
 

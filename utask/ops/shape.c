@@ -12,7 +12,8 @@ void lower_Shape(Lower *L) {
     int64_t start = clamp_axis(attr_i(L, "start", 0), a->rank);
     int64_t end = clamp_axis(attr_i(L, "end", a->rank), a->rank);
     int64_t n = end > start ? end - start : 0;
-    out(L, 0, t_from_uniform(L, DT_I64, 1, &n, a->dim + (n ? start : 0)));
+    Expr *dim = e_int(L->cx, n);
+    out(L, 0, t_from_uniform(L, DT_I64, 1, &dim, a->dim + (n ? start : 0)));
 }
 
 void lower_Size(Lower *L) {
