@@ -89,8 +89,7 @@ void lower_ArrayFeatureExtractor(Lower *L) {
     at = t_flat(L, at);
     memcpy(dim, x->dim, sizeof dim);
     dim[last] = at->dim[0];
-    Tensor *y = te_begin(L, x->dtype, x->rank, dim);
-    for (int i = 0; i <= last; i++) idx[i] = ax(L, y, i);
+    Tensor *y = te_indexed(L, x->dtype, x->rank, dim, idx);
     Expr *k = e_cast(c, DT_I64, ld(L, at, &idx[last]));
     idx[last] = index_checked(L, k, x->dim[last], false, "axis %d of input 0", last);
     out(L, 0, te_end(L, y, ld(L, x, idx)));
@@ -109,11 +108,9 @@ void lower_OneHotEncoder(Lower *L) {
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     memcpy(dim, x->dim, sizeof dim);
     dim[x->rank] = e_int(c, n);
-    Tensor *y = te_begin(L, DT_F32, x->rank + 1, dim);
-    all_axes(L, y, idx);
+    Tensor *y = te_indexed(L, DT_F32, x->rank + 1, dim, idx);
     Expr *k = ax(L, y, x->rank), *same = e_eq(c, ld(L, x, idx), ld(L, list, &k));
-    Expr *one = e_sel(c, same, e_num(c, DT_F32, 1), e_num(c, DT_F32, 0));
-    y = te_end(L, y, one);
+    y = te_end(L, y, e_sel(c, same, e_num(c, DT_F32, 1), e_num(c, DT_F32, 0)));
     out(L, 0, y);
     if (attr_i(L, "zeros", 1)) return;
     Tensor *found = t_reduce(L, R_MAX, y, 1u << x->rank, false);

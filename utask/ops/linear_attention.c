@@ -53,22 +53,18 @@ static Tensor *decayed(Lower *L, const LinAttn *A, Tensor *state, Tensor *decay)
 static Tensor *correction(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                           Tensor *beta) {
     Cx *c = L->cx;
-    Expr *dim[3] = {A->batch, A->groups, A->vsize};
-    Tensor *t = te_begin(L, DT_F32, 3, dim);
+    Expr *dim[3] = {A->batch, A->groups, A->vsize}, *at[3];
+    Tensor *t = te_indexed(L, DT_F32, 3, dim, at);
     Axis *d = axis_new(c, A->ksize);
-    Expr *b = ax(L, t, 0), *h = ax(L, t, 1), *m = ax(L, t, 2);
-    Expr *si[4] = {b, h, e_axis(c, d), m};
-    Expr *k = key_at(L, A, key, b, h, e_axis(c, d));
+    Expr *si[4] = {at[0], at[1], e_axis(c, d), at[2]};
+    Expr *k = key_at(L, A, key, at[0], at[1], e_axis(c, d));
     Tensor *seen = te_end(L, t, e_reduce(c, R_SUM, 1, &d, e_mul(c, ld(L, state, si), k)));
 
-    t = te_begin(L, DT_F32, 3, dim);
-    b = ax(L, t, 0);
-    h = ax(L, t, 1);
-    m = ax(L, t, 2);
-    Expr *at[3] = {b, h, m}, *one = e_eq(c, beta->dim[2], e_int(c, 1));
-    Expr *bi[3] = {b, A->now, e_sel(c, one, e_int(c, 0), h)};
+    t = te_indexed(L, DT_F32, 3, dim, at);
+    Expr *one = e_eq(c, beta->dim[2], e_int(c, 1));
+    Expr *bi[3] = {at[0], A->now, e_sel(c, one, e_int(c, 0), at[1])};
     Expr *rate = e_cast(c, DT_F32, ld(L, beta, bi));
-    Expr *v = packed_at(L, A, value, b, h, A->vsize, m);
+    Expr *v = packed_at(L, A, value, at[0], at[1], A->vsize, at[2]);
     return te_end(L, t, e_mul(c, rate, e_sub(c, v, ld(L, seen, at))));
 }
 

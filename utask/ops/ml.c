@@ -121,22 +121,17 @@ static Expr *probit(Cx *c, DType t, Expr *p) {
 static Tensor *softmax_zero(Lower *L, Tensor *s) {
     Cx *c = L->cx;
     DType t = s->dtype;
-    Tensor *most = t_reduce(L, R_MAX, s, 2, true), *e = te_begin(L, t, 2, s->dim);
-    Tensor *part = te_begin(L, t, 2, s->dim);
+    Tensor *most = t_reduce(L, R_MAX, s, 2, true), *part[2];
     for (int i = 0; i < 2; i++) {
-        Tensor *y = i ? part : e;
+        Tensor *y = te_begin(L, t, 2, s->dim);
         Expr *idx[] = {ax(L, y, 0), ax(L, y, 1)}, *zero[] = {ax(L, y, 0), e_int(c, 0)};
         Expr *v = ld(L, s, idx), *m = ld(L, most, zero), *tiny = e_num(c, t, 0.0000001f);
         Expr *is_zero = e_not(c, e_or(c, e_lt(c, tiny, v), e_lt(c, v, e_un(c, E_NEG, tiny))));
         Expr *exp = e_un(c, E_EXP, e_sub(c, v, m));
         Expr *left = e_mul(c, v, e_un(c, E_EXP, e_un(c, E_NEG, m)));
-        v = e_sel(c, is_zero, i ? e_num(c, t, 0) : left, exp);
-        if (i)
-            part = te_end(L, y, v);
-        else
-            e = te_end(L, y, v);
+        part[i] = te_end(L, y, e_sel(c, is_zero, i ? e_num(c, t, 0) : left, exp));
     }
-    return t_bin(L, E_DIV, e, t_reduce(L, R_SUM, part, 2, true));
+    return t_bin(L, E_DIV, part[0], t_reduce(L, R_SUM, part[1], 2, true));
 }
 
 Tensor *post_scores(Lower *L, Post post, Tensor *s) {

@@ -132,9 +132,8 @@ void lower_BatchNormalization(Lower *L) {
     Expr *channels = rank > 1 ? x->dim[1] : e_int(c, 1);
     static const char *const what[4] = {"scale", "B", "input_mean", "input_var"};
     Tensor *p[4];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         p[i] = t_cast(L, w, per_channel(L, in(L, i + 1), 1, channels, what[i]));
-    }
     Tensor *f = t_cast(L, w, x);
     if (training) {
         uint32_t mask = axes_from(0, rank) & (rank > 1 ? ~2u : ~0u);

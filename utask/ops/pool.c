@@ -80,8 +80,7 @@ static Expr *visit_reduce(Lower *L, ReduceKind k, PoolVisit *v, Expr *body) {
     return v->naxis ? e_reduce(L->cx, k, v->naxis, v->axis, body) : body;
 }
 
-/* ---- average ----------------------------------------------------------------------------------
- */
+/* ---- average --------------------------------------------------------------------------------- */
 
 /* The number of window positions on axis i inside the input, or inside the padded input. */
 static Expr *positions(Lower *L, const PoolAttrs *p, Tensor *t, int i, bool padded) {
@@ -124,9 +123,8 @@ static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) 
     const Window *w = &p->win;
     PoolVisit v;
     Expr *out_idx[MAX_RANK], *spatial[MAX_RANK];
-    Tensor *t = te_begin(L, DT_I64, m->rank, m->dim);
+    Tensor *t = te_indexed(L, DT_I64, m->rank, m->dim, out_idx);
     pool_visit(L, p, t, &v);
-    for (int i = 0; i < m->rank; i++) out_idx[i] = ax(L, t, i);
     Expr *x = ld(L, p->x, v.idx);
     Expr *hit = e_eq(c, x, ld(L, m, out_idx));
     if (dtype_is_float(p->x->dtype)) hit = e_or(c, hit, e_un(c, E_ISNAN, x));
@@ -271,7 +269,7 @@ void lower_MaxRoiPool(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *rois = in(L, 1);
     int64_t pooled[2];
-    Expr *dim[4], *at[2], *from[2], *to[2], *idx[4], *scale;
+    Expr *from[2], *to[2];
     Axis *axis[2];
     if (x->rank != 4 || rois->rank != 2)
         fail(L, "the image has rank %d (4 expected), the regions %d (2 expected)", x->rank,
@@ -279,17 +277,12 @@ void lower_MaxRoiPool(Lower *L) {
     if (!attr_has(L, "pooled_shape")) fail(L, "attribute pooled_shape is missing");
     window_ints(L, "pooled_shape", 2, 1, 1, pooled);
     check_eq(L, rois->dim[1], e_int(c, 5), "a region does not have 5 values");
-    scale = e_num(c, DT_F32, attr_f(L, "spatial_scale", 1));
-    dim[0] = rois->dim[0];
-    dim[1] = x->dim[1];
-    dim[2] = e_int(c, pooled[0]);
-    dim[3] = e_int(c, pooled[1]);
+    Expr *scale = e_num(c, DT_F32, attr_f(L, "spatial_scale", 1));
+    Expr *dim[4] = {rois->dim[0], x->dim[1], e_int(c, pooled[0]), e_int(c, pooled[1])};
     Tensor *t = te_begin(L, x->dtype, 4, dim);
-    at[0] = ax(L, t, 0);
-    at[1] = e_int(c, 0);
+    Expr *at[2] = {ax(L, t, 0), e_int(c, 0)}, *idx[4] = {NULL, ax(L, t, 1)};
     idx[0] = index_checked(L, e_cast(c, DT_I64, ld(L, rois, at)), x->dim[0], false,
                            "a region's image: axis 0 of %s", in_text(L, 0));
-    idx[1] = ax(L, t, 1);
     Expr *inside = e_bool(c, true), *some = e_bool(c, true);
     for (int i = 0; i < 2; i++) { /* columns of a region: batch, x1, y1, x2, y2 */
         Expr *edge[2];

@@ -137,21 +137,11 @@ static Tensor *outside_table(Lower *L, const Resize *r, const ResizeAxis *a, Exp
     return table_end(L, t, is_outside(L, source(L, r, a, in, ax(L, t, 0)), in));
 }
 
-static Tensor *resize_nearest(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
-    Cx *c = L->cx;
-    Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis];
+/* The source index of each output position. */
+static Tensor *nearest_table(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in) {
     Tensor *table = te_begin(L, DT_I64, 1, &a->out);
     Expr *pos = source(L, r, a, in, ax(L, table, 0));
-    table = table_end(L, table, clamp_index(L, nearest_index(L, r, pos), in));
-    Tensor *outside = outside_table(L, r, a, in);
-
-    for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
-    Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
-    Expr *o = idx[a->axis];
-    idx[a->axis] = pick(L, table, o);
-    Expr *e = ld(L, x, idx);
-    if (outside) e = e_sel(c, ld(L, outside, &o), e_num(c, x->dtype, r->extrapolation), e);
-    return te_end(L, t, e);
+    return table_end(L, table, clamp_index(L, nearest_index(L, r, pos), in));
 }
 
 /* ---- linear and cubic ------------------------------------------------------------------------ */
@@ -224,27 +214,40 @@ static void taps_make(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, 
     t->weight = w;
 }
 
-static Tensor *resize_filter(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
+/* The sum of the taps' elements times their weights, for output position idx[axis]. */
+static Expr *filtered(Lower *L, const Taps *taps, Tensor *x, int axis, Expr **idx) {
     Cx *c = L->cx;
-    Taps taps;
-    Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis], *sum = NULL;
     int64_t n;
-    taps_make(L, r, a, in, x->dtype, &taps);
-    Tensor *outside = outside_table(L, r, a, in);
+    bool unroll = e_is_int(taps->n, &n) && n <= 4;
+    Axis *k = unroll ? NULL : axis_new(c, taps->n);
+    Expr *o = idx[axis], *sum = NULL;
+    for (int64_t j = 0; j < (unroll ? n : 1); j++) {
+        Expr *at[2] = {o, unroll ? e_int(c, j) : e_axis(c, k)};
+        idx[axis] = ld(L, taps->index, at);
+        Expr *e = e_mul(c, ld(L, x, idx), ld(L, taps->weight, at));
+        sum = sum ? e_add(c, sum, e) : e;
+    }
+    return unroll ? sum : e_reduce(c, R_SUM, 1, &k, sum);
+}
+
+/* x with one axis resized. */
+static Tensor *resized(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
+    Cx *c = L->cx;
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis], *e;
+    Tensor *table = NULL, *outside;
+    Taps taps = {0};
+    if (r->mode == RESIZE_NEAREST)
+        table = nearest_table(L, r, a, in);
+    else
+        taps_make(L, r, a, in, x->dtype, &taps);
+    outside = outside_table(L, r, a, in);
     for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
     Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
     Expr *o = idx[a->axis];
-    bool unroll = e_is_int(taps.n, &n) && n <= 4;
-    Axis *k = unroll ? NULL : axis_new(c, taps.n);
-    for (int64_t j = 0; j < (unroll ? n : 1); j++) {
-        Expr *at[2] = {o, unroll ? e_int(c, j) : e_axis(c, k)};
-        idx[a->axis] = ld(L, taps.index, at);
-        Expr *e = e_mul(c, ld(L, x, idx), ld(L, taps.weight, at));
-        sum = sum ? e_add(c, sum, e) : e;
-    }
-    if (!unroll) sum = e_reduce(c, R_SUM, 1, &k, sum);
-    if (outside) sum = e_sel(c, ld(L, outside, &o), e_num(c, x->dtype, r->extrapolation), sum);
-    return te_end(L, t, sum);
+    if (table) idx[a->axis] = pick(L, table, o);
+    e = table ? ld(L, x, idx) : filtered(L, &taps, x, a->axis, idx);
+    if (outside) e = e_sel(c, ld(L, outside, &o), e_num(c, x->dtype, r->extrapolation), e);
+    return te_end(L, t, e);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -366,8 +369,7 @@ void lower_Resize(Lower *L) {
               "the new size %s of axis %d is out of range", said(L, size), a[i].axis);
         check(L, e_or(c, e_lt(c, none, len), e_eq(c, size, none)), "axis %d is empty", a[i].axis);
         if (!e_is_int(a[i].out, &known)) a[i].out = let(L, "size", a[i].out, 0);
-        y = r.mode == RESIZE_NEAREST ? resize_nearest(L, &r, &a[i], y)
-                                     : resize_filter(L, &r, &a[i], y);
+        y = resized(L, &r, &a[i], y);
     }
     out(L, 0, unmix(L, type, y));
 }

@@ -483,14 +483,8 @@ static void out_sequence(const Rnn *r, Tensor *const *ys) {
     Expr *t = ax(L, y, r->batch_first ? 1 : 0), *dir = ax(L, y, r->batch_first ? 2 : 1);
     Expr *n = ax(L, y, r->batch_first ? 0 : 2), *j = ax(L, y, 3);
     for (int d = 0; d < r->ndir; d++) {
-        if (single) {
-            v[d] = ld(L, ys[d], (Expr *[]){n, j});
-            continue;
-        }
-        if (!r->rev[d]) {
-            v[d] = ld(L, ys[d], (Expr *[]){t, n, j});
-            continue;
-        }
+        v[d] = ld(L, ys[d], single ? (Expr *[]){n, j} : (Expr *[]){t, n, j});
+        if (single || !r->rev[d]) continue;
         Expr *last = e_addi(c, r->len ? ld(L, r->len, &n) : r->T, -1);
         v[d] = ld(L, ys[d], (Expr *[]){e_sub(c, last, t), n, j});
         if (r->len) v[d] = e_sel(c, e_le(c, t, last), v[d], e_num(c, r->io, 0));

@@ -177,7 +177,7 @@ void lower_STFT(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *window = in(L, 2);
     bool onesided = attr_i(L, "onesided", 1) != 0;
-    Expr *dim[4], *idx[3], *one = e_int(c, 1);
+    Expr *one = e_int(c, 1);
     Axis *red[2];
     int nred = 0;
     if (x->rank == 2) x = t_unsqueeze(L, x, 2); /* a form that exporters write */
@@ -194,16 +194,12 @@ void lower_STFT(Lower *L) {
     Expr *nin = window ? e_min(c, window->dim[0], size) : size;
     Expr *nout = onesided ? e_addi(c, win_fdiv(L, size, 2), 1) : size;
     basis_make(L, &b, nin, parts, nout, true);
-    dim[0] = x->dim[0];
-    dim[1] = e_addi(c, e_bin(c, E_FDIV, e_sub(c, x->dim[1], size), step), 1);
-    dim[2] = nout;
-    dim[3] = e_int(c, 2);
+    Expr *frames = e_addi(c, e_bin(c, E_FDIV, e_sub(c, x->dim[1], size), step), 1);
+    Expr *dim[4] = {x->dim[0], frames, nout, e_int(c, 2)};
     Tensor *t = te_begin(L, x->dtype, 4, dim);
     red[nred] = axis_new(c, nin);
     Expr *n = e_axis(c, red[nred++]), *ci = sum_axis(L, parts, red, &nred);
-    idx[0] = ax(L, t, 0);
-    idx[1] = e_add(c, e_mul(c, ax(L, t, 1), step), n);
-    idx[2] = ci;
+    Expr *idx[3] = {ax(L, t, 0), e_add(c, e_mul(c, ax(L, t, 1), step), n), ci};
     Expr *e = e_cast(c, b.type, e_load(c, x, idx));
     e = e_mul(c, e, basis_at(L, &b, n, ci, ax(L, t, 2), ax(L, t, 3)));
     out(L, 0, te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e))));
