@@ -149,9 +149,7 @@ void lower_Conv(Lower *L) { out(L, 0, t_conv(L, in(L, 0), in(L, 1), in(L, 2))); 
 
 /* ---- transposed ------------------------------------------------------------------------------ */
 
-/* Sets lo and out for a transposed convolution: on window axis i, `in` inputs are spread over `out`
- * results.
- */
+/* Sets lo and out for a transposed convolution, which spreads `in` inputs over `out` results. */
 static void transposed_place(Lower *L, Conv *v) {
     Cx *c = L->cx;
     Window *w = &v->win;
@@ -295,8 +293,7 @@ void lower_ConvTransposeWithDynamicPads(Lower *L) {
 
 /* ---- integers -------------------------------------------------------------------------------- */
 
-/* x - zero in int32. zero is one number or, if `rows`, one for each index of axis 0; NULL means
- * 0. */
+/* x - zero in int32. zero (NULL: 0) is one number or, if `rows`, one per index of axis 0. */
 static Tensor *centred(Lower *L, Tensor *x, Tensor *zero, bool rows) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];

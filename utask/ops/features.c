@@ -135,8 +135,7 @@ void lower_FeatureVectorizer(Lower *L) {
     out(L, 0, n == 1 ? part[0] : t_concat(L, n, part, 1));
 }
 
-/* The output is a map for each row, from constant labels to the row's values: as a tensor it is
- * X. */
+/* The output maps, for each row, constant labels to the row's values: as a tensor it is X. */
 void lower_ZipMap(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = feature_rows(L, 0);

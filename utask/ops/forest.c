@@ -174,8 +174,7 @@ static void lay_out(Lower *L, const Forest *f, ForestWalk *w, int32_t *root, int
     }
 }
 
-/* A bound for every position; NaN for a leaf, so that the walk stays there. NULL: no node needs
- * it. */
+/* A bound for every position; NaN for a leaf, where the walk stays. NULL: no node needs it. */
 static double *bounds(Lower *L, const Forest *f, const ForestWalk *w, bool upper) {
     double *d = NEWN(L->a, double, w->n);
     bool used = false;

@@ -20,12 +20,11 @@ typedef struct Gqa {
 
 static Expr *at_sample(Lower *L, Tensor *t, Expr *b) { return ld(L, t, (Expr *[]){b}); }
 
-/* Checks that a list of numbers, one per sample, is in [lo, hi]. */
-static void check_range(Lower *L, Tensor *t, Expr *lo, Expr *hi, const char *what) {
+void check_lengths(Lower *L, Tensor *t, Expr *most, const char *what) {
     Cx *c = L->cx;
-    Tensor *least = t_reduce(L, R_MIN, t, 1, false), *most = t_reduce(L, R_MAX, t, 1, false);
-    Expr *none = e_eq(c, t->dim[0], e_int(c, 0));
-    Expr *ok = e_and(c, e_le(c, lo, uni_i64(L, least, 0)), e_le(c, uni_i64(L, most, 0), hi));
+    Tensor *lo = t_reduce(L, R_MIN, t, 1, false), *hi = t_reduce(L, R_MAX, t, 1, false);
+    Expr *zero = e_int(c, 0), *none = e_eq(c, t->dim[0], zero);
+    Expr *ok = e_and(c, e_le(c, zero, uni_i64(L, lo, 0)), e_le(c, uni_i64(L, hi, 0), most));
     check(L, e_or(c, none, ok), "%s", what);
 }
 
@@ -46,12 +45,12 @@ static Tensor *per_sample(Lower *L, const Gqa *g, int i, int64_t plus, const cha
 static void lengths(Lower *L, Gqa *g) {
     Cx *c = L->cx;
     g->filled = per_sample(L, g, 5, 1, "seqlens_k");
-    check_range(L, g->filled, e_int(c, 0), g->sliding ? g->total : g->room,
-                "seqlens_k + 1 must not be negative or more than the cache has room for");
+    check_lengths(L, g->filled, g->sliding ? g->total : g->room,
+                  "seqlens_k + 1 must not be negative or more than the cache has room for");
     Tensor *fresh = has_in(L, 16) ? per_sample(L, g, 16, 0, "query_seqlens") : NULL;
     if (fresh)
-        check_range(L, fresh, e_int(c, 0), g->length,
-                    "query_seqlens must not be negative or more than the query has");
+        check_lengths(L, fresh, g->length,
+                      "query_seqlens must not be negative or more than the query has");
     Tensor *t = te_begin(L, DT_I64, 1, &g->batch);
     Expr *b = ax(L, t, 0), *T = at_sample(L, g->filled, b);
     Expr *n = e_min(c, fresh ? at_sample(L, fresh, b) : g->length, T);
@@ -92,13 +91,6 @@ static Tensor *places(Lower *L, const Gqa *g) {
     return te_end(L, t, e_sel(c, e_lt(c, at, T), v, e_int(c, 0)));
 }
 
-static void check_past(Lower *L, Tensor *past, Tensor *fresh) {
-    for (int i = 0; i < 4; i++)
-        if (i != 2)
-            check_eq(L, past->dim[i], fresh->dim[i],
-                     "past is not [batch, kv_num_heads, length, head size]");
-}
-
 /* The cache with the new positions written, [batch, heads, room, size]. */
 static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
@@ -107,7 +99,7 @@ static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Tensor *t = te_indexed(L, fresh->dtype, 4, dim, idx);
     Expr *j = idx[2];
     if (past) {
-        check_past(L, past, fresh);
+        attn_check_past(L, past, fresh, "kv_num_heads");
         old = e_sel(c, e_lt(c, j, past->dim[2]), ld(L, past, idx), old);
     }
     Expr *T = at_sample(L, g->filled, idx[0]), *here;
@@ -151,7 +143,7 @@ static Expr *position(Lower *L, const Gqa *g, Expr *b, Expr *j, Expr **there) {
 static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
     Expr *idx[4];
-    check_past(L, past, fresh);
+    attn_check_past(L, past, fresh, "kv_num_heads");
     Tensor *t = te_indexed(L, past->dtype, 4, past->dim, idx);
     Expr *P = at_sample(L, g->past, idx[0]), *T = at_sample(L, g->filled, idx[0]);
     Expr *n = kept(L, g, T), *row = idx[2], *at = e_add(c, e_sub(c, T, n), row);

@@ -23,8 +23,7 @@ static Tensor *head(Lower *L, Tensor *t, Expr *n) {
     return t_slice(L, t, 0, e_int(L->cx, 0), e_int(L->cx, 1), n);
 }
 
-/* TopK of a few elements whose values are tracked: before element i come those that are better, or
- * equal and earlier. */
+/* TopK of a few tracked elements: before one come those that are better, or equal and earlier. */
 static void topk_known(Lower *L, Tensor *x, int64_t n, int64_t k, bool largest) {
     Cx *c = L->cx;
     Expr *place[TOPK_KNOWN], *value[TOPK_KNOWN], *index[TOPK_KNOWN];
@@ -161,9 +160,7 @@ void lower_MsUnique(Lower *L) {
     out(L, 2, d.counts);
 }
 
-/* Cumulative sums or products of a tiny tensor whose elements are tracked, so that the result's are
- * tracked too.
- */
+/* Cumulative sums or products of tracked elements, so that those of the result are tracked too. */
 static Tensor *cumulate_known(Lower *L, Tensor *x, int axis, bool product) {
     Cx *c = L->cx;
     bool back = attr_i(L, "reverse", 0) != 0;
@@ -242,8 +239,7 @@ void lower_MaxUnpool(Lower *L) {
     int n = x->rank - 2, nk, ns, np;
     if (n < 1) fail(L, "the input has rank %d, not 3 or more", x->rank);
     if (index->rank != x->rank) fail(L, "the indices have rank %d, not %d", index->rank, x->rank);
-    for (int i = 0; i < x->rank; i++)
-        check_eq(L, x->dim[i], index->dim[i], "the indices have a wrong size on axis %d", i);
+    check_dims(L, x->rank, x->dim, index->dim, "the indices have a wrong size on axis %d");
     const int64_t *kernel = attr_ints(L, "kernel_shape", &nk);
     const int64_t *stride = attr_ints(L, "strides", &ns), *pad = attr_ints(L, "pads", &np);
     if (nk != n || (stride && ns != n) || (pad && np != 2 * n))
@@ -271,11 +267,8 @@ void lower_MaxUnpool(Lower *L) {
             check_le(L, dim[i], full[i], "output_shape is too small on axis %d", i);
             full[i] = let(L, "size", full[i], 0);
         }
-        Tensor *z = te_begin(L, x->dtype, x->rank, full);
-        for (int i = 0; i < x->rank; i++) {
-            idx[i] = ax(L, z, i);
-            inside = e_and(c, inside, e_lt(c, idx[i], dim[i]));
-        }
+        Tensor *z = te_indexed(L, x->dtype, x->rank, full, idx);
+        for (int i = 0; i < x->rank; i++) inside = e_and(c, inside, e_lt(c, idx[i], dim[i]));
         y = te_end(L, z, e_sel(c, inside, ld(L, y, idx), e_num(c, x->dtype, 0)));
     }
     out(L, 0, y);

@@ -6,8 +6,7 @@
 
 /* ---- LinearAttention ------------------------------------------------------------------------- */
 
-/* Sizes of a LinearAttention and its loop's current step. Packed inputs are [batch, time, heads *
- * size]. */
+/* A LinearAttention's sizes and loop step. Packed inputs are [batch, time, heads * size]. */
 typedef struct LinAttn {
     Expr *batch, *time, *ksize, *vsize; /* sizes of a key and of a value */
     Expr *groups, *members;             /* value heads; query heads that share one */
@@ -112,8 +111,7 @@ static void rule_inputs(Lower *L, bool ms, Tensor **decay, Tensor **beta) {
 }
 
 /* Fills the sizes of A from the inputs and the numbers of query and key-value heads. Query heads
- * share value heads or, if ms, value heads share query heads, and also key heads, which may be
- * fewer. */
+ * share value heads or, if ms, value heads share query heads and key heads (maybe fewer). */
 static void lin_sizes(Lower *L, LinAttn *A, bool ms, int64_t qn, int64_t kn) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2);

@@ -34,8 +34,7 @@ void lower_ScaledSiLU(Lower *L) {
     out(L, 0, te_end(L, y, e_cast(c, x->dtype, e_mul(c, z, gate))));
 }
 
-/* x divided by its root mean square over groups of the length of scale, times scale and
- * act(gate) */
+/* scale act(gate) x, x divided by its root mean square over groups of the length of scale */
 void lower_GatedRMSNorm(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *scale = in(L, 1), *gate = in(L, 2);

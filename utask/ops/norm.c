@@ -1,5 +1,4 @@
-/* norm.c: normalizations. Statistics of 16-bit floats are computed in float32, and the result is
- * rounded once. */
+/* norm.c: normalizations; those of 16-bit floats are computed in float32 and rounded once. */
 #include "utask/ops/nn.h"
 
 /* A parameter [C], reshaped to broadcast along axis 1 of a tensor of rank `rank`. */

@@ -60,8 +60,10 @@ static Expr *first(Lower *L, const PoolAttrs *p, Tensor *t, int i) {
     return e_sub(c, e_muli(c, ax(L, t, i + 2), p->win.stride[i]), p->win.lo[i]);
 }
 
-static void pool_visit(Lower *L, const PoolAttrs *p, Tensor *t, PoolVisit *v) {
+/* Begins a tensor of type `type`, with an element for each window: *v. */
+static Tensor *pool_begin(Lower *L, const PoolAttrs *p, DType type, PoolVisit *v) {
     Cx *c = L->cx;
+    Tensor *t = te_begin(L, type, p->x->rank, p->dim);
     v->naxis = 0;
     v->inside = e_bool(c, true);
     v->idx[0] = ax(L, t, 0);
@@ -74,6 +76,7 @@ static void pool_visit(Lower *L, const PoolAttrs *p, Tensor *t, PoolVisit *v) {
         if (window_overhangs(L, &p->win, i))
             v->inside = e_and(c, v->inside, win_inside(L, at, p->win.in[i]));
     }
+    return t;
 }
 
 static Expr *visit_reduce(Lower *L, ReduceKind k, PoolVisit *v, Expr *body) {
@@ -104,8 +107,7 @@ Tensor *t_average_pool(Lower *L, Tensor *x) {
     pool_read(L, &p, x);
     bool padded = attr_i(L, "count_include_pad", 0) != 0;
     DType acc = wide_float(p.x->dtype);
-    Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
-    pool_visit(L, &p, t, &v);
+    Tensor *t = pool_begin(L, &p, p.x->dtype, &v);
     Expr *e = e_sel(c, v.inside, e_cast(c, acc, ld(L, p.x, v.idx)), e_num(c, acc, 0));
     Expr *sum = visit_reduce(L, R_SUM, &v, e), *n = e_int(c, 1);
     for (int i = 0; i < p.win.n; i++) n = e_mul(c, n, positions(L, &p, t, i, padded));
@@ -123,8 +125,8 @@ static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) 
     const Window *w = &p->win;
     PoolVisit v;
     Expr *out_idx[MAX_RANK], *spatial[MAX_RANK];
-    Tensor *t = te_indexed(L, DT_I64, m->rank, m->dim, out_idx);
-    pool_visit(L, p, t, &v);
+    Tensor *t = pool_begin(L, p, DT_I64, &v);
+    all_axes(L, t, out_idx);
     Expr *x = ld(L, p->x, v.idx);
     Expr *hit = e_eq(c, x, ld(L, m, out_idx));
     if (dtype_is_float(p->x->dtype)) hit = e_or(c, hit, e_un(c, E_ISNAN, x));
@@ -152,8 +154,7 @@ static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) 
 /* The maximum of each window of p->x. */
 static Tensor *maxima(Lower *L, const PoolAttrs *p) {
     PoolVisit v;
-    Tensor *t = te_begin(L, p->x->dtype, p->x->rank, p->dim);
-    pool_visit(L, p, t, &v);
+    Tensor *t = pool_begin(L, p, p->x->dtype, &v);
     Expr *e = e_sel(L->cx, v.inside, ld(L, p->x, v.idx), e_identity(L->cx, R_MAX, p->x->dtype));
     return te_end(L, t, visit_reduce(L, R_MAX, &v, e));
 }
@@ -194,8 +195,7 @@ void lower_LpPool(Lower *L) {
     pool_read(L, &p, in(L, 0));
     int64_t order = norm_order(L);
     DType acc = wide_float(p.x->dtype);
-    Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
-    pool_visit(L, &p, t, &v);
+    Tensor *t = pool_begin(L, &p, p.x->dtype, &v);
     Expr *e = power(L, e_cast(c, acc, ld(L, p.x, v.idx)), order);
     e = visit_reduce(L, R_SUM, &v, e_sel(c, v.inside, e, e_num(c, acc, 0)));
     out(L, 0, te_end(L, t, e_cast(c, p.x->dtype, root(L, e, order))));
@@ -244,8 +244,7 @@ void lower_NhwcMaxPool(Lower *L) {
 
 /* ---- regions of interest --------------------------------------------------------------------- */
 
-/* One spatial axis of a region: bin b covers [start + floor(b * size), start + ceil((b + 1) *
- * size)), clipped to the image. */
+/* On one axis, bin b covers start + [floor(b size), ceil((b + 1) size)), clipped to the image. */
 static void roi_bin(Lower *L, Expr *start, Expr *size, Expr *b, Expr *extent, Expr **from,
                     Expr **to) {
     Cx *c = L->cx;

@@ -35,8 +35,6 @@ typedef struct ResizeAxis {
     Expr *start, *end; /* region of interest (tf_crop_and_resize; float32 or float64), else NULL */
 } ResizeAxis;
 
-static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
-static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
 static Expr *i64(Lower *L, Expr *e) { return e_cast(L->cx, DT_I64, e); }
 
 static void resize_read(Lower *L, Resize *r) {
@@ -95,8 +93,7 @@ static Expr *clamp_index(Lower *L, Expr *i, Expr *n) {
     return e_max(L->cx, e_min(L->cx, i, e_addi(L->cx, n, -1)), e_int(L->cx, 0));
 }
 
-/* Reads a table over output positions; replaced by arithmetic if the table is o, o * k or floor(o /
- * k). */
+/* Reads a table over output positions; arithmetic does if it is o, o * k or floor(o / k). */
 static Expr *pick(Lower *L, Tensor *table, Expr *o) {
     Cx *c = L->cx;
     const Const *k = table->kind == TK_CONST ? table->data : NULL;
@@ -163,8 +160,7 @@ static Expr *kernel(Lower *L, const Resize *r, Expr *d) {
     return e_sel(c, e_le(c, d, one), near, far);
 }
 
-/* The n taps of one axis, the first at 1 - n / 2 from the base element. The filter is stretched by
- * 1 / shrink. */
+/* The n taps of an axis, from 1 - n / 2 about the base element on, stretched by 1 / shrink. */
 typedef struct Taps {
     Expr *n, *first, *shrink;
     Tensor *index, *weight; /* [out, n] */

@@ -127,11 +127,10 @@ static Tensor *quantized_weights(Rnn *r, int i, int zero, Expr *rows, Tensor **s
            (Expr *[]){D, rows, cols});
     Tensor *param[] = {s, z};
     for (int k = 0; k < 2; k++) {
-        if (param[k]->rank == 1)
-            expect(r, k ? "a zero point" : "a scale", "[directions]", param[k], 1, &D);
-        else
-            expect(r, k ? "a zero point" : "a scale", "[directions, gates * hidden]", param[k], 2,
-                   (Expr *[]){D, cols});
+        bool one = param[k]->rank == 1;
+        expect(r, k ? "a zero point" : "a scale",
+               one ? "[directions]" : "[directions, gates * hidden]", param[k], one ? 1 : 2,
+               (Expr *[]){D, cols});
     }
     Tensor *y = te_begin(L, DT_I32, 3, w->dim);
     Expr *idx[] = {ax(L, y, 0), ax(L, y, 1), ax(L, y, 2)}, *at[] = {idx[0], idx[2]};
@@ -418,8 +417,7 @@ static Tensor *masked(const Rnn *r, DType t, Expr *s, Tensor *now, Tensor *old) 
     return te_end(r->L, y, e_cast(r->c, t, v));
 }
 
-/* One step; short rows keep their state. *y becomes the step's output Y, in the type of the
- * operands. */
+/* One step; short rows keep their state. *y becomes its part of output Y, in the operands' type. */
 static State advance(const Rnn *r, int d, Tensor *gx, Expr *s, State old, Tensor **y) {
     State now = step(r, d, gx, s, old);
     *y = r->len || r->io != r->w ? masked(r, r->io, s, now.h, NULL) : now.h;

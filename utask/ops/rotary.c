@@ -113,8 +113,7 @@ void lower_RotaryEmbedding(Lower *L) {
 
 /* ---- of com.microsoft ------------------------------------------------------------------------ */
 
-/* Positions [batch, length], given as such or as a single number, the first position of every
- * row. */
+/* Positions [batch, length], given as such or as a single number, each row's first position. */
 static Tensor *positions(Lower *L, Tensor *ids, Expr *batch, Expr *length) {
     Cx *c = L->cx;
     if (ids->rank == 2) return ids;
@@ -130,7 +129,7 @@ static Heads read_heads(Lower *L, Tensor *cache) {
     Cx *c = L->cx;
     int64_t heads = attr_i(L, "num_heads", 0), rd = rotated_size(L);
     Heads h = begin_heads(L);
-    if (cache->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache->rank);
+    check_rank(L, cache, 2, "cos_cache");
     if (heads < 0 || heads > (1 << 30))
         fail(L, "num_heads must not be negative, it is %lld", (long long)heads);
     if (attr_f(L, "scale", 1) != 1)
@@ -191,10 +190,8 @@ void lower_MRotaryEmbedding(Lower *L) {
     Expr *half = divided_dim(L, h.rot, e_int(c, 2), "head");
     check_eq(L, half, e_int(c, section[0] + section[1] + section[2]),
              "mrope_section must add up to half of what is rotated");
-    if (ids->rank != 3) fail(L, "position_ids must have rank 3, not %d", ids->rank);
     Expr *dim[3] = {h.x->dim[0], h.x->dim[h.at], half}, *want[3] = {e_int(c, 3), dim[0], dim[1]};
-    for (int i = 0; i < 3; i++)
-        check_eq(L, ids->dim[i], want[i], "position_ids must be [3, batch, length]");
+    check_shape(L, ids, 3, want, "position_ids", "position_ids must be [3, batch, length]");
     for (int i = 0; i < 2; i++) {
         if (cache[i]->rank != 2) fail(L, "a cache has rank %d, not 2", cache[i]->rank);
         check_eq(L, cache[i]->dim[1], half, "a cache does not fit the rotated size");

@@ -1,5 +1,4 @@
-/* sample.c: operators that read at computed fractional positions: GridSample, RoiAlign,
- * DeformConv. */
+/* sample.c: operators that read at fractional positions: GridSample, RoiAlign, DeformConv. */
 #include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
 
@@ -299,13 +298,6 @@ void lower_RoiAlign(Lower *L) {
 
 /* ---- DeformConv ------------------------------------------------------------------------------ */
 
-/* Index of kernel position k in row-major order. */
-static Expr *kernel_flat(Lower *L, const Window *w, Expr *const *k) {
-    Expr *f = e_int(L->cx, 0);
-    for (int i = 0; i < w->n; i++) f = e_add(L->cx, e_mul(L->cx, f, w->k[i]), k[i]);
-    return f;
-}
-
 /* The values at the kernel's positions, [n, channel, k…, o…], times the mask. */
 static Tensor *deform_columns(Lower *L, Tensor *x, Tensor *offset, Tensor *mask, const Window *w,
                               Expr *per_group, DType acc) {
@@ -320,7 +312,7 @@ static Tensor *deform_columns(Lower *L, Tensor *x, Tensor *offset, Tensor *mask,
     }
     Tensor *t = te_begin(L, acc, 2 + 2 * n, dim);
     for (int i = 0; i < n; i++) k[i] = ax(L, t, 2 + i);
-    Expr *at = kernel_flat(L, w, k), *group = e_bin(c, E_FDIV, ax(L, t, 1), per_group);
+    Expr *at = flat_index(L, n, dim + 2, k), *group = e_bin(c, E_FDIV, ax(L, t, 1), per_group);
     at = e_add(c, e_mul(c, group, taps), at);
     idx[0] = ax(L, t, 0);
     for (int i = 0; i < n; i++) idx[i + 2] = ax(L, t, 2 + n + i);

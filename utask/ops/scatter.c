@@ -59,9 +59,8 @@ static Expr *known_index(Lower *L, Tensor *indices, int64_t i, int64_t extent) {
     return e_sel(c, e_lt(c, v, zero), e_add(c, v, n), v);
 }
 
-/* If data, indices and updates are tiny with tracked elements, the result's elements are tracked
- * too. axis ≥ 0: ScatterElements along it; else ScatterND with tuples of k numbers. False: not
- * applicable. */
+/* Of few, tracked elements, so that those of the result are tracked too; else returns false.
+ * axis ≥ 0: ScatterElements along it; else ScatterND with tuples of k numbers. */
 static bool scatter_known(Lower *L, Tensor *const *t, int axis, int k) {
     Cx *c = L->cx;
     int r = t[0]->rank;
@@ -134,8 +133,7 @@ void lower_ScatterElements(Lower *L) {
                  arena_printf(L->a, "index \1 is outside [\2, \3), axis \4 of %s", in_text(L, 0))));
 }
 
-/* The value of a load from a constant whose integers are an affine function of the varying
- * indices. */
+/* The value of a load from a constant whose integers are affine in the varying indices. */
 static Expr *affine_load(void *user, Expr *e) {
     Cx *c = user;
     const Const *k = e->t->kind == TK_CONST && e->dtype == DT_I64 && !e->kind ? e->t->data : NULL;

@@ -56,8 +56,7 @@ static int64_t gcd(int64_t a, int64_t b) {
     return a;
 }
 
-/* Removes entries of num[] whose product is e (a single one if possible); false if there are
- * none. */
+/* Removes entries of num[] whose product is e, at best a single one; false if there are none. */
 static bool remove_product(Cx *c, int *n, Expr **num, Expr *e) {
     int64_t v;
     for (int j = 0; j < *n; j++)
@@ -78,9 +77,8 @@ static bool remove_product(Cx *c, int *n, Expr **num, Expr *e) {
     return false;
 }
 
-/* Product of num / product of den. Equal factors are cancelled first, so that a size that is zero
- * at run time on both sides does no harm. The caller checks that the division is exact. Overwrites
- * both arrays. */
+/* Product of num / product of den, overwriting both. Equal factors are cancelled first, so that a
+ * size that is zero at run time on both sides does no harm. The caller checks exactness. */
 static Expr *quotient(Lower *L, int nn, Expr **num, int nd, Expr **den) {
     Cx *c = L->cx;
     Factors a = {.k = 1}, b = {.k = 1};

@@ -10,8 +10,6 @@
 #define PI 3.14159265358979323846
 #define MATRIX_MAX (INT64_C(1) << 21) /* the most elements of a transform matrix */
 
-static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
-static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
 static DType acc_type(DType t) { return t == DT_F64 ? DT_F64 : DT_F32; }
 
 /* ---- the transform matrix -------------------------------------------------------------------- */
@@ -59,9 +57,7 @@ static Expr *factor(Lower *L, const Basis *b, Expr *n, DType t) {
     return f ? e_mul(c, f, w) : w;
 }
 
-/* Makes the basis from nin inputs (of `parts` numbers each) to nout outputs. use_matrix false:
- * positions are not affine.
- */
+/* Makes the basis for nin inputs of `parts` numbers, nout outputs; a matrix if `use_matrix`. */
 static void basis_make(Lower *L, Basis *b, Expr *nin, Expr *parts, Expr *nout, bool use_matrix) {
     Cx *c = L->cx;
     int64_t i, p, o;

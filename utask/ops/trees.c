@@ -1,5 +1,4 @@
-/* trees.c: TreeEnsemble (opset 5 of ai.onnx.ml), TreeEnsembleRegressor and TreeEnsembleClassifier.
- */
+/* trees.c: ai.onnx.ml's TreeEnsemble (opset 5), TreeEnsembleRegressor, TreeEnsembleClassifier. */
 #include "utask/ops/forest.h"
 #include "utask/ops/ml.h"
 #include "utask/ops/nn.h"
@@ -141,8 +140,7 @@ static Listed listed_nodes(Lower *L, Forest *f) {
     return l;
 }
 
-/* Reads the weights of leaves; prefix: "target" or "class". seen[k]: target k has one. *negative:
- * some are negative.
+/* Reads the weights of leaves; prefix: "target" or "class". seen[k]: for target k; *negative: any.
  */
 static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *prefix, Aggregate a,
                            bool *seen, bool *negative) {
