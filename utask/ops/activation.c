@@ -1,5 +1,4 @@
-/* activation.c: activation functions. On 16-bit floats they are computed in float32, rounded once.
- */
+/* activation.c: activation functions; those of 16-bit floats are computed in float32. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/lowerings.h"
 

@@ -289,9 +289,8 @@ static Tensor *modified(Lower *L, const Attn *A, Tensor *s, const char *name) {
     lower_region(L, attr->g, 1, &param, 1, &result);
     if (result->kind != VT_TENSOR || result->t->dtype != whole->dtype || result->t->rank != 4)
         fail(L, "%s must keep type and shape of its input", name);
-    for (int i = 0; i < 4; i++)
-        check_eq(L, result->t->dim[i], whole->dim[i],
-                 "%s must keep the shape of its input (axis %d)", name, i);
+    const char *fmt = arena_printf(L->a, "%s must keep the shape of its input (axis %%d)", name);
+    check_dims(L, 4, result->t->dim, whole->dim, fmt);
     return regrouped_heads(L, A, result->t);
 }
 

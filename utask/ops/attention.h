@@ -13,8 +13,7 @@ typedef struct Attn {
     Expr *batch, *heads, *groups, *members, *qlen, *kvlen, *size, *vsize;
 } Attn;
 
-/* The size of a head in x [batch, length, heads * size], checked to divide; messages name `what`.
- */
+/* The size of a head in x [batch, length, heads * size], checked to divide; x is `what`. */
 Expr *attn_head_size(Lower *L, Tensor *x, Expr *heads, const char *what);
 /* Fills the sizes of A from q, k, v and checks them against each other. */
 void attn_sizes(Lower *L, Attn *A);

@@ -1,8 +1,7 @@
 /* conv.c: Conv, ConvTranspose, ConvInteger, QLinearConv.
  *
  * Each is one plain contraction: the sum over input channels and kernel positions of a product of
- * two loads whose indices are affine in every axis. Padding is a tensor of its own, so that the
- * product contains no select.
+ * two loads with affine indices. Padding is a tensor of its own: the product contains no select.
  */
 #include "utask/ops/conv.h"
 #include "utask/ops/elementwise.h"

@@ -80,7 +80,6 @@ void lower_Binarizer(Lower *L) {
 
 /* Elements of the last axis at the given positions; a single row becomes a matrix of one row. */
 void lower_ArrayFeatureExtractor(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *at = in_needed(L, 1);
     if (x->rank < 1) fail(L, "the input is a scalar");
     if (x->rank == 1) x = t_unsqueeze(L, x, 0);
@@ -90,7 +89,7 @@ void lower_ArrayFeatureExtractor(Lower *L) {
     memcpy(dim, x->dim, sizeof dim);
     dim[last] = at->dim[0];
     Tensor *y = te_indexed(L, x->dtype, x->rank, dim, idx);
-    Expr *k = e_cast(c, DT_I64, ld(L, at, &idx[last]));
+    Expr *k = e_cast(L->cx, DT_I64, ld(L, at, &idx[last]));
     idx[last] = index_checked(L, k, x->dim[last], false, "axis %d of input 0", last);
     out(L, 0, te_end(L, y, ld(L, x, idx)));
 }
@@ -120,7 +119,6 @@ void lower_OneHotEncoder(Lower *L) {
 }
 
 void lower_FeatureVectorizer(Lower *L) {
-    Cx *c = L->cx;
     int n = L->node->nin, m;
     const int64_t *size = attr_ints(L, "inputdimensions", &m);
     if (m >= 0 && m != n) fail(L, "inputdimensions has %d entries for %d inputs", m, n);
@@ -128,7 +126,7 @@ void lower_FeatureVectorizer(Lower *L) {
     for (int i = 0; i < n; i++) {
         part[i] = t_cast(L, DT_F32, feature_rows(L, i));
         if (m >= 0)
-            check(L, e_eq(c, part[i]->dim[1], e_int(c, size[i])),
+            check(L, e_eq(L->cx, part[i]->dim[1], e_int(L->cx, size[i])),
                   "input %d has another size than inputdimensions says (%lld)", i,
                   (long long)size[i]);
     }
@@ -137,13 +135,12 @@ void lower_FeatureVectorizer(Lower *L) {
 
 /* The output maps, for each row, constant labels to the row's values: as a tensor it is X. */
 void lower_ZipMap(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = feature_rows(L, 0);
     const Attr *a = node_attr(L->node, "classlabels_int64s");
     const Attr *b = node_attr(L->node, "classlabels_strings");
     if (!a == !b) fail(L, "one of classlabels_int64s and classlabels_strings must be given");
     int n = a ? a->n : b->n;
-    check(L, e_eq(c, x->dim[1], e_int(c, n)),
+    check(L, e_eq(L->cx, x->dim[1], e_int(L->cx, n)),
           "there are %d labels, X has another number of classes", n);
     out(L, 0, x);
 }

@@ -2,8 +2,7 @@
  *
  * Nodes are in arrays. All trees of a row are walked in parallel, for as many steps as the deepest
  * tree has; a leaf is its own successor. So there are no branches, and lanes never diverge. Every
- * test becomes one for an interval; a test for a single value may need two nodes to treat NaN
- * correctly.
+ * test becomes one for an interval; because of NaN, one for a single value may need two nodes.
  */
 #include "utask/ops/forest.h"
 #include "utask/ops/ml.h"
@@ -11,8 +10,7 @@
 
 #define NODES_MAX (1 << 28)
 #define WEIGHTS_MAX ((int64_t)1 << 28) /* of all leaves and targets */
-/* steps in one expression; deeper trees use a loop of such */
-#define STEPS 8
+#define STEPS 8                        /* in one expression; deeper trees use a loop of such */
 
 /* ---- construction of nodes ------------------------------------------------------------------- */
 void forest_nodes(Lower *L, Forest *f, int n) {

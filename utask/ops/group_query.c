@@ -30,20 +30,18 @@ void check_lengths(Lower *L, Tensor *t, Expr *most, const char *what) {
 
 /* Input i, one integer per sample, as int64 + plus. */
 static Tensor *per_sample(Lower *L, const Gqa *g, int i, int64_t plus, const char *what) {
-    Cx *c = L->cx;
     Tensor *x = in_needed(L, i);
     Expr *n = g->batch;
     if (x->rank > 2) fail(L, "%s must have rank 1, not %d", what, x->rank);
     check_eq(L, count(L, x), n, "%s must have one element per sample", what);
     if (x->rank != 1) x = t_reshape(L, x, 1, &n);
     Tensor *t = te_begin(L, DT_I64, 1, &n);
-    Expr *v = e_cast(c, DT_I64, ld(L, x, (Expr *[]){ax(L, t, 0)}));
-    return te_end(L, t, e_addi(c, v, plus));
+    Expr *v = e_cast(L->cx, DT_I64, ld(L, x, (Expr *[]){ax(L, t, 0)}));
+    return te_end(L, t, e_addi(L->cx, v, plus));
 }
 
 /* Fills filled and past. */
 static void lengths(Lower *L, Gqa *g) {
-    Cx *c = L->cx;
     g->filled = per_sample(L, g, 5, 1, "seqlens_k");
     check_lengths(L, g->filled, g->sliding ? g->total : g->room,
                   "seqlens_k + 1 must not be negative or more than the cache has room for");
@@ -53,8 +51,8 @@ static void lengths(Lower *L, Gqa *g) {
                       "query_seqlens must not be negative or more than the query has");
     Tensor *t = te_begin(L, DT_I64, 1, &g->batch);
     Expr *b = ax(L, t, 0), *T = at_sample(L, g->filled, b);
-    Expr *n = e_min(c, fresh ? at_sample(L, fresh, b) : g->length, T);
-    g->past = te_end(L, t, e_sub(c, T, n));
+    Expr *n = e_min(L->cx, fresh ? at_sample(L, fresh, b) : g->length, T);
+    g->past = te_end(L, t, e_sub(L->cx, T, n));
 }
 
 /* x with its heads divided by their root mean square, times weight; x itself for NULL. */
@@ -185,24 +183,22 @@ static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j) {
 
 /* s for keys that queries attend to, `other` elsewhere */
 static Tensor *looked_at(Lower *L, const Gqa *g, Tensor *s, double other) {
-    Cx *c = L->cx;
     Expr *idx[MAX_RANK];
     Tensor *t = te_indexed(L, s->dtype, s->rank, s->dim, idx);
     Expr *keep = looks_at(L, g, idx[0], idx[s->rank - 2], idx[s->rank - 1]);
-    return te_end(L, t, e_sel(c, keep, ld(L, s, idx), e_num(c, s->dtype, other)));
+    return te_end(L, t, e_sel(L->cx, keep, ld(L, s, idx), e_num(L->cx, s->dtype, other)));
 }
 
 /* Softmax with exp(sink) added to the denominator; there is a sink per head, or it is 0. */
 static Tensor *softmax_with_sink(Lower *L, const Gqa *g, Tensor *s, Tensor *sink) {
-    Cx *c = L->cx;
     uint32_t last = 1u << (s->rank - 1);
     Tensor *m = t_reduce(L, R_MAX, s, last, true), *at = te_begin(L, s->dtype, m->rank, m->dim);
-    Expr *v = e_num(c, s->dtype, 0);
+    Expr *v = e_num(L->cx, s->dtype, 0);
     if (sink) {
         check_shape(L, sink, 1, &g->a.heads, "head_sink",
                     "head_sink must have one element per head");
         Expr *h = attn_query_head(L, &g->a, at, 1);
-        v = e_cast(c, s->dtype, ld(L, sink, (Expr *[]){h}));
+        v = e_cast(L->cx, s->dtype, ld(L, sink, (Expr *[]){h}));
     }
     at = te_end(L, at, v);
     m = t_bin(L, E_MAX, m, at);
@@ -379,7 +375,6 @@ static void update_cache(Lower *L, Gqa *g) {
 }
 
 void lower_GroupQueryAttention(Lower *L) {
-    Cx *c = L->cx;
     Gqa g = {.window = attr_i(L, "local_window_size", -1)};
     int64_t smooth = attr_i(L, "smooth_softmax", 0), what = attr_i(L, "qk_output", 0);
     if (g.window < -1 || g.window == 0 || g.window > INT32_MAX)
@@ -407,6 +402,6 @@ void lower_GroupQueryAttention(Lower *L) {
     out(L, 0, attn_weighted_values(L, &g.a, p, true));
     if (!wants_out(L, 3)) return;
     Tensor *qk = attn_merged_heads(L, &g.a, looked_at(L, &g, what == 1 ? s : p, 0));
-    if (g.room != g.total) qk = t_slice(L, qk, 3, e_int(c, 0), e_int(c, 1), g.total);
+    if (g.room != g.total) qk = t_slice(L, qk, 3, e_int(L->cx, 0), e_int(L->cx, 1), g.total);
     out(L, 3, t_cast(L, g.a.io, qk));
 }

@@ -103,7 +103,6 @@ static Tensor *take(Lower *L, Tensor *x, int axis, Tensor *index) {
 }
 
 void lower_Compress(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in(L, 0), *cond = in(L, 1);
     if (x->rank == 0) fail(L, "the input is a scalar");
     if (cond->rank != 1) fail(L, "the condition has rank %d, not 1", cond->rank);
@@ -113,7 +112,7 @@ void lower_Compress(Lower *L) {
     } else {
         x = t_flat(L, x);
     }
-    Tensor *found = nonzero(L, head(L, cond, e_min(c, cond->dim[0], x->dim[axis])));
+    Tensor *found = nonzero(L, head(L, cond, e_min(L->cx, cond->dim[0], x->dim[axis])));
     out(L, 0, take(L, x, axis, t_squeeze(L, found, 0)));
 }
 
@@ -286,9 +285,6 @@ static int gram_order(const void *pa, const void *pb) {
         if (a->item[i] != b->item[i]) return a->item[i] < b->item[i] ? -1 : 1;
     return (a->number > b->number) - (a->number < b->number);
 }
-static bool gram_same(const Gram *a, const Gram *b) {
-    return !memcmp(a->item, b->item, (size_t)a->length * sizeof *a->item);
-}
 
 void lower_TfIdfVectorizer(Lower *L) {
     Cx *c = L->cx;
@@ -329,8 +325,10 @@ void lower_TfIdfVectorizer(Lower *L) {
         if (ngram > nindex) fail(L, "ngram_indexes has fewer entries than the pool has n-grams");
         if (n) qsort(g, (size_t)n, sizeof *g, gram_order);
         for (int64_t i = 0; i < n; i++) {
-            if (i + 1 < n && gram_same(&g[i], &g[i + 1])) continue; /* the last one counts */
-            memcpy(sorted + items, g[i].item, (size_t)len * sizeof *sorted);
+            size_t size = (size_t)len * sizeof *sorted;
+            if (i + 1 < n && !memcmp(g[i].item, g[i + 1].item, size))
+                continue; /* the last counts */
+            memcpy(sorted + items, g[i].item, size);
             items += len;
             if (weight) gram_weight[grams] = weight[g[i].number];
             column[grams++] = index[g[i].number];

@@ -70,13 +70,12 @@ static Tensor *correction(Lower *L, const LinAttn *A, Tensor *state, Tensor *key
 /* state + key ⊗ value, with `write` as the value if it is not NULL */
 static Tensor *written(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                        Tensor *write) {
-    Cx *c = L->cx;
     Expr *idx[4];
     Tensor *t = te_indexed(L, DT_F32, 4, state->dim, idx);
     Expr *k = key_at(L, A, key, idx[0], idx[1], idx[2]);
     Expr *wi[3] = {idx[0], idx[1], idx[3]};
     Expr *v = write ? ld(L, write, wi) : packed_at(L, A, value, idx[0], idx[1], A->vsize, idx[3]);
-    return te_end(L, t, e_add(c, ld(L, state, idx), e_mul(c, k, v)));
+    return te_end(L, t, e_add(L->cx, ld(L, state, idx), e_mul(L->cx, k, v)));
 }
 
 /* scale * sum_d query[d] state[b,g,d,m], as [batch, groups, members, vsize] */
@@ -163,12 +162,11 @@ static void check_gates(Lower *L, const LinAttn *A, Tensor *decay, Tensor *beta)
 
 /* Checks that a state is [dims], or [W, dims] for a window of W states. */
 static void check_state(Lower *L, const Tensor *past, int rank, Expr **dim, int64_t window) {
-    Cx *c = L->cx;
     int more = window > 0;
     if (past->rank != rank + more)
         fail(L, "past_state must have rank %d, not %d", rank + more, past->rank);
     if (more)
-        check_eq(L, past->dim[0], e_int(c, window), "past_state must have %lld states",
+        check_eq(L, past->dim[0], e_int(L->cx, window), "past_state must have %lld states",
                  (long long)window);
     for (int i = 0; i < rank; i++)
         check_eq(L, past->dim[i + more], dim[i], "past_state has a wrong size (axis %d)", i + more);
@@ -272,10 +270,9 @@ static void conv_state(Lower *L, Tensor *x, Expr *dilation, Expr *dim[3]) {
 }
 
 void lower_CausalConvWithState(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in(L, 0), *past = in(L, 3);
     check_rank(L, x, 3, "the input");
-    Expr *sdim[3], *one = e_int(c, 1);
+    Expr *sdim[3], *one = e_int(L->cx, 1);
     conv_state(L, x, one, sdim);
     if (past) check_state(L, past, 3, sdim, 0);
     if (!past) past = t_zeros(L, x->dtype, 3, sdim);

@@ -94,11 +94,6 @@ Tensor *t_column(Lower *L, Tensor *t, int64_t k) {
     return te_end(L, y, ld(L, t, (Expr *[]){ax(L, y, 0), e_int(L->cx, k)}));
 }
 
-/* Two of [rows] to [rows, 2]. */
-static Tensor *t_columns(Lower *L, Tensor *a, Tensor *b) {
-    return t_concat(L, 2, (Tensor *[]){t_unsqueeze(L, a, 1), t_unsqueeze(L, b, 1)}, 1);
-}
-
 /* ---- scores ---------------------------------------------------------------------------------- */
 Post post_attr(Lower *L) {
     static const char *const name[] = {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"};
@@ -163,5 +158,6 @@ Tensor *two_scores(Lower *L, Tensor *s, bool mixed, Post post) {
         s = t_un(L, E_SIGMOID, s);
     } else if (!mixed)
         other = e_sub(c, e_num(c, t, 1), v);
-    return t_columns(L, te_end(L, first, other), s);
+    Tensor *both[2] = {t_unsqueeze(L, te_end(L, first, other), 1), t_unsqueeze(L, s, 1)};
+    return t_concat(L, 2, both, 1);
 }

@@ -33,10 +33,9 @@ static Tensor *cumulated(Lower *L, Tensor *len) {
 
 /* a[k] * factor + b */
 static Tensor *affine(Lower *L, Tensor *a, int64_t factor, Expr *b) {
-    Cx *c = L->cx;
     Tensor *t = te_begin(L, DT_I64, 1, a->dim);
     Expr *k = ax(L, t, 0);
-    return te_end(L, t, e_add(c, e_muli(c, ld(L, a, &k), factor), b));
+    return te_end(L, t, e_add(L->cx, e_muli(L->cx, ld(L, a, &k), factor), b));
 }
 
 void lower_RemovePadding(Lower *L) {
@@ -81,12 +80,11 @@ void lower_RemovePadding(Lower *L) {
 
 /* The first n offsets of input i, as int64. */
 static Tensor *offsets(Lower *L, Tensor *token_offset, Expr *n) {
-    Cx *c = L->cx;
     check_rank(L, token_offset, 2, "token_offset");
     Expr *all = count(L, token_offset);
     check_le(L, n, all, "there are more rows than token_offset has places");
     Tensor *flat = t_reshape(L, t_cast(L, DT_I64, token_offset), 1, &all);
-    return t_slice(L, flat, 0, e_int(c, 0), e_int(c, 1), n);
+    return t_slice(L, flat, 0, e_int(L->cx, 0), e_int(L->cx, 1), n);
 }
 
 /* x [rows, size] as [batch, length, size], zeros in between. */
@@ -153,12 +151,11 @@ void lower_PackedAttention(Lower *L) {
 
 /* [rows, heads, 3, size] as [batch, length, heads, 3, size], or [rows, size] with one more axis */
 static Tensor *padded(Lower *L, Tensor *x, Tensor *place) {
-    Cx *c = L->cx;
     if (!x) return NULL;
     if (x->rank == 2) return with_padding(L, x, place);
     if (x->rank != 4)
         fail(L, "query must have rank 2 or 4, key and value rank 2; one has %d", x->rank);
-    Expr *size = e_mul(c, e_mul(c, x->dim[1], x->dim[2]), x->dim[3]);
+    Expr *size = e_mul(L->cx, e_mul(L->cx, x->dim[1], x->dim[2]), x->dim[3]);
     Tensor *t = with_padding(L, t_reshape(L, x, 2, (Expr *[]){x->dim[0], size}), place);
     Expr *dim[5] = {t->dim[0], t->dim[1], x->dim[1], x->dim[2], x->dim[3]};
     return t_reshape(L, t, 5, dim);

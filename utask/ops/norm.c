@@ -121,14 +121,13 @@ void lower_GroupNormalization(Lower *L) {
 
 /* x * factor + addend with both per channel, so that they fold when the parameters are constant. */
 void lower_BatchNormalization(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in(L, 0), *mean = in(L, 3), *var = in(L, 4);
     int rank = x->rank;
     if (rank < 1) fail(L, "the input must have at least rank 1");
     double eps = attr_f(L, "epsilon", 1e-5);
     bool training = attr_i(L, "training_mode", 0) != 0;
     DType w = wide_float(x->dtype), stat = mean->dtype;
-    Expr *channels = rank > 1 ? x->dim[1] : e_int(c, 1);
+    Expr *channels = rank > 1 ? x->dim[1] : e_int(L->cx, 1);
     static const char *const what[4] = {"scale", "B", "input_mean", "input_var"};
     Tensor *p[4];
     for (int i = 0; i < 4; i++)

@@ -56,8 +56,7 @@ static void check_spatial(Lower *L, const Tensor *x) {
 
 /* Input position of the first window element on spatial axis i of result element t. */
 static Expr *first(Lower *L, const PoolAttrs *p, Tensor *t, int i) {
-    Cx *c = L->cx;
-    return e_sub(c, e_muli(c, ax(L, t, i + 2), p->win.stride[i]), p->win.lo[i]);
+    return e_sub(L->cx, e_muli(L->cx, ax(L, t, i + 2), p->win.stride[i]), p->win.lo[i]);
 }
 
 /* Begins a tensor of type `type`, with an element for each window: *v. */

@@ -47,7 +47,6 @@ void lower_MatMulIntegerToFloat(Lower *L) {
 
 /* (A' B' + C) scaled, and quantized if the result has a scale and a zero point. */
 void lower_QGemm(Lower *L) {
-    Cx *c = L->cx;
     Tensor *a = in_needed(L, 0), *b = in_needed(L, 3), *bias = in(L, 6), *y_zero = in(L, 8);
     if (a->rank != 2 || b->rank != 2)
         fail(L, "A and B must have rank 2, not %d and %d", a->rank, b->rank);
@@ -70,7 +69,7 @@ void lower_QGemm(Lower *L) {
         scale = t_bin(L, E_DIV, scale, number(L, in(L, 7), "the scale of the result"));
     Tensor *y = t_bin(L, E_MUL, t_cast(L, DT_F32, sum), scale);
     if (y_zero) {
-        Expr *v, *z = e_cast(c, DT_F32, only_element(L, byte_in(L, 8), "y_zero_point"));
+        Expr *v, *z = e_cast(L->cx, DT_F32, only_element(L, byte_in(L, 8), "y_zero_point"));
         Tensor *q = te_like(L, y_zero->dtype, y, &v);
         y = te_end(L, q, quantized(L, y_zero->dtype, v, z));
     }

@@ -38,8 +38,7 @@ static Expr *unit(Lower *L, DType t, Expr *bits) {
     return e_mul(c, e_cast(c, t, n), e_num(c, t, twice ? 0x1p-53 : 0x1p-24));
 }
 
-/* Standard normal, by the Box-Muller transform: radius from the upper, angle from the lower half.
- */
+/* Standard normal by the Box-Muller transform: radius from the upper, angle from the lower half. */
 static Expr *normal(Lower *L, DType t, Expr *bits) {
     Cx *c = L->cx;
     bool twice = t == DT_F64;

@@ -90,8 +90,7 @@ static Tensor *red_finish(Lower *L, const Reduction *r, Tensor *t) {
     Expr *dim[MAX_RANK];
     Expr *rank = dims_kept(L, t, r->on, dim);
     if (r->left >= 0) return t_reshape(L, t, r->left, dim);
-    uint32_t ranks = 0;
-    for (int k = r->least; k <= r->most; k++) ranks |= 1u << (r->rank - k);
+    uint32_t ranks = rank_range(r->rank - r->most, r->rank - r->least);
     return t_of_rank(L, t, rank, ranks, dim, NULL);
 }
 

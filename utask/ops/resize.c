@@ -82,20 +82,12 @@ static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Ex
     return NULL;
 }
 
-/* tf_crop_and_resize: whether the position is outside of the input. */
-static Expr *is_outside(Lower *L, Expr *x, Expr *in) {
-    Cx *c = L->cx;
-    Expr *last = e_sub(c, f64(L, in), num(L, 1));
-    return e_or(c, e_lt(c, x, num(L, 0)), e_lt(c, last, x));
-}
-
 static Expr *clamp_index(Lower *L, Expr *i, Expr *n) {
     return e_max(L->cx, e_min(L->cx, i, e_addi(L->cx, n, -1)), e_int(L->cx, 0));
 }
 
 /* Reads a table over output positions; arithmetic does if it is o, o * k or floor(o / k). */
 static Expr *pick(Lower *L, Tensor *table, Expr *o) {
-    Cx *c = L->cx;
     const Const *k = table->kind == TK_CONST ? table->data : NULL;
     if (!k || k->count < 2) return ld(L, table, &o);
     const int64_t *v = k->data;
@@ -106,7 +98,7 @@ static Expr *pick(Lower *L, Tensor *table, Expr *o) {
         down = down && v[i] == i * v[1];
         div = div && v[i] == i / up;
     }
-    if (down) return e_muli(c, o, v[1]);
+    if (down) return e_muli(L->cx, o, v[1]);
     if (div) return win_fdiv(L, o, up);
     return ld(L, table, &o);
 }
@@ -129,9 +121,11 @@ static Expr *nearest_index(Lower *L, const Resize *r, Expr *x) {
 
 /* Bool table: positions that get the extrapolation value; NULL if there are none. */
 static Tensor *outside_table(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in) {
+    Cx *c = L->cx;
     if (r->coord != CT_TF_CROP) return NULL;
     Tensor *t = te_begin(L, DT_BOOL, 1, &a->out);
-    return table_end(L, t, is_outside(L, source(L, r, a, in, ax(L, t, 0)), in));
+    Expr *x = source(L, r, a, in, ax(L, t, 0)), *last = e_sub(c, f64(L, in), num(L, 1));
+    return table_end(L, t, e_or(c, e_lt(c, x, num(L, 0)), e_lt(c, last, x)));
 }
 
 /* The source index of each output position. */
@@ -228,7 +222,6 @@ static Expr *filtered(Lower *L, const Taps *taps, Tensor *x, int axis, Expr **id
 
 /* x with one axis resized. */
 static Tensor *resized(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
-    Cx *c = L->cx;
     Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis], *e;
     Tensor *table = NULL, *outside;
     Taps taps = {0};
@@ -242,7 +235,7 @@ static Tensor *resized(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x
     Expr *o = idx[a->axis];
     if (table) idx[a->axis] = pick(L, table, o);
     e = table ? ld(L, x, idx) : filtered(L, &taps, x, a->axis, idx);
-    if (outside) e = e_sel(c, ld(L, outside, &o), e_num(c, x->dtype, r->extrapolation), e);
+    if (outside) e = e_sel(L->cx, ld(L, outside, &o), e_num(L->cx, x->dtype, r->extrapolation), e);
     return te_end(L, t, e);
 }
 

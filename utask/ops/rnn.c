@@ -9,9 +9,8 @@
  *
  * DynamicQuantizeLSTM has 8-bit weights, [directions, input or hidden, gates * hidden]. Both
  * contractions are int32 sums; their other operand is quantized to uint8 by its range: X over all
- * steps and rows, the state for each row. ONNX Runtime uses the range of the rows of each thread,
- * so it computes the same with as many threads as rows. Steps of X that no row reaches are not part
- * of the range.
+ * steps and rows (if a row reaches them), the state for each row. ONNX Runtime uses the range of
+ * the rows of each thread, so it computes the same with as many threads as rows.
  */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/lowerings.h"
@@ -50,8 +49,7 @@ typedef struct State {
 } State;
 
 /* ---- reading the node ------------------------------------------------------------------------ */
-/* Reads the activations. Each takes as many of the next values of activation_alpha and
- * activation_beta as it needs. */
+/* Reads the activations. Each takes the next values of activation_alpha and _beta that it needs. */
 static void read_activations(Rnn *r) {
     static const char *const dflt[3][3] = {
         [CELL_RNN] = {"tanh"},

@@ -115,13 +115,12 @@ void lower_RotaryEmbedding(Lower *L) {
 
 /* Positions [batch, length], given as such or as a single number, each row's first position. */
 static Tensor *positions(Lower *L, Tensor *ids, Expr *batch, Expr *length) {
-    Cx *c = L->cx;
     if (ids->rank == 2) return ids;
     if (ids->rank > 2) fail(L, "position_ids must have rank 0 to 2, not %d", ids->rank);
-    check_eq(L, count(L, ids), e_int(c, 1), "position_ids of rank %d must have one element",
+    check_eq(L, count(L, ids), e_int(L->cx, 1), "position_ids of rank %d must have one element",
              ids->rank);
     Tensor *t = te_begin(L, DT_I64, 2, (Expr *[]){batch, length});
-    return te_end(L, t, e_add(c, ax(L, t, 1), uni_i64(L, ids, 0)));
+    return te_end(L, t, e_add(L->cx, ax(L, t, 1), uni_i64(L, ids, 0)));
 }
 
 /* Without rotary_embedding_dim, the caches [positions, rot / 2] give the size of a head. */

@@ -201,20 +201,19 @@ static bool scatter_along(Lower *L, Tensor *const *t, int last, int k) {
 }
 
 void lower_ScatterND(Lower *L) {
-    Cx *c = L->cx;
     Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
     int r = t[0]->rank, q = t[1]->rank;
     if (q == 0) fail(L, "indices is a scalar");
     int k = q - 1 + r - t[2]->rank;
     if (k < 0 || k > r)
         fail(L, "data, indices and updates have ranks %d, %d and %d", r, q, t[2]->rank);
-    check_eq(L, t[1]->dim[q - 1], e_int(c, k),
+    check_eq(L, t[1]->dim[q - 1], e_int(L->cx, k),
              "the last axis of indices does not fit the rank of updates");
     for (int i = 0; i < t[2]->rank; i++)
         check_eq(L, t[2]->dim[i], i < q - 1 ? t[1]->dim[i] : t[0]->dim[i - (q - 1) + k],
                  "updates has a wrong size on axis %d", i);
     if (scatter_along(L, t, q - 1, k) || scatter_known(L, t, -1, k)) return;
-    Expr *param[] = {e_int(c, reduction(L))};
+    Expr *param[] = {e_int(L->cx, reduction(L))};
     out(L, 0,
         ext_like(L, "scatter_nd", 3, t, 1, param, t[0],
                  arena_printf(L->a, "index \1 is outside [\2, \3), axis \4 of %s", in_text(L, 0))));

@@ -1,8 +1,7 @@
 /* signal.c: DFT, STFT, window functions, MelWeightMatrix.
  *
- * A transform is a contraction with a matrix of cosines and sines. If its size is known and
- * moderate, the matrix is a tensor (folded to a constant); else its elements are read from one
- * period of a cosine.
+ * A transform is a contraction with a matrix of cosines and sines: a tensor, folded to a constant,
+ * if its size is known and moderate; else its elements are read from one period of a cosine.
  */
 #include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
@@ -79,14 +78,13 @@ static void basis_make(Lower *L, Basis *b, Expr *nin, Expr *parts, Expr *nout, b
 }
 
 static Expr *basis_at(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Expr *co) {
-    Cx *c = L->cx;
     if (b->matrix) {
         Expr *idx[4] = {n, ci, k, co};
-        return e_load(c, b->matrix, idx);
+        return e_load(L->cx, b->matrix, idx);
     }
     Expr *j = angle_step(L, b, n, ci, k, co), *f = factor(L, b, n, b->type);
     Expr *e = ld(L, b->period, &j);
-    return f ? e_mul(c, e, f) : e;
+    return f ? e_mul(L->cx, e, f) : e;
 }
 
 static void check_parts(Lower *L, Expr *parts) {

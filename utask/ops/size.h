@@ -18,12 +18,15 @@ typedef struct Vec {
  * for the caller to compare. */
 Vec vec_in(Lower *L, int i, int want, int max, const char *what);
 Vec vec_of(Lower *L, Tensor *t, int want, int max, const char *what); /* the same of a tensor */
+/* Bits least to most. */
+static inline uint32_t rank_range(int least, int most) {
+    return ((2u << most) - 1) & ~((1u << least) - 1);
+}
 uint32_t vec_ranks(const Vec *v); /* bit k: the length may be k <= MAX_RANK */
 /* Element j < v->most as a uniform int64; dflt if the vector is shorter (NULL: never read). */
 Expr *vec_at(Lower *L, const Vec *v, int j, Expr *dflt);
 Expr *vec_from_end(Lower *L, const Vec *v, int j, Expr *dflt); /* of element len - 1 - j */
-/* Entry j of a vector of axes for this rank, checked and made non-negative. *given: there is one.
- */
+/* Entry j of a vector of axes for this rank, checked, made non-negative. *given: there is one. */
 Expr *vec_axis(Lower *L, const Vec *v, int j, int rank, Expr **given);
 /* The same with a rank known only at run time. */
 Expr *vec_axis_of(Lower *L, const Vec *v, int j, Expr *rank, Expr **given);
