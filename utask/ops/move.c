@@ -97,8 +97,7 @@ static Expr *from_start(Cx *c, Expr *v, Expr *dim) {
 
 static Expr *between(Cx *c, Expr *lo, Expr *v, Expr *hi) { return kmin(c, kmax(c, v, lo), hi); }
 
-/* start : end of an axis of size dim, forward. Returns the effective start; *n becomes the
- * distance. */
+/* start : end of an axis of size dim, forward: the effective start; *n becomes the distance. */
 static Expr *forward(Cx *c, Expr *dim, Expr *start, Expr *end, Expr **n) {
     Expr *zero = e_int(c, 0), *s, *e;
     int64_t sv, ev;

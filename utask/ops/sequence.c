@@ -3,8 +3,7 @@
 
 #include "utask/ops/size.h"
 
-/* The highest rank considered for items that nothing is known about, as for inputs without a
- * shape. */
+/* The highest rank considered for unknown items, as for inputs without a shape. */
 #define UNKNOWN_RANK_MAX 6
 
 /* The longest sequence whose elements are tracked. */

@@ -39,7 +39,7 @@ Vec vec_of(Lower *L, Tensor *t, int want, int max, const char *what) {
     return v;
 }
 
-uint32_t vec_ranks(const Vec *v) { return ((2u << v->most) - 1) & ~((1u << v->least) - 1); }
+uint32_t vec_ranks(const Vec *v) { return rank_range(v->least, v->most); }
 
 Expr *vec_at(Lower *L, const Vec *v, int j, Expr *dflt) {
     Cx *c = L->cx;
