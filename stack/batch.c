@@ -120,15 +120,12 @@ static void taint_load(void *user, Expr *e) {
     Taint *k = user;
     k->hit |= tainted_tensor(k, e->t);
 }
-static bool tainted_sym(const Taint *k, const Expr *e) {
-    if (!(e->flags & EF_SYM)) return false;
-    if (e->op == E_SYM) return k->sym[e->sym->id];
-    for (int i = 0; i < e->n; i++)
-        if (tainted_sym(k, e->a[i])) return true;
-    return false;
+static bool tainted_sym(const void *user, const Sym *s) {
+    const Taint *k = user;
+    return k->sym[s->id];
 }
 static bool tainted(Taint *k, Expr *e) {
-    k->hit = tainted_sym(k, e);
+    k->hit = any_sym(e, tainted_sym, k);
     e_each_load(k->b->c, e, taint_load, k);
     return k->hit;
 }
@@ -182,8 +179,7 @@ static int siblings(Batch *b, const Seq *q) {
     return n > most ? n : most;
 }
 
-/* ---- values over rows
- * -------------------------------------------------------------------------- */
+/* ---- values over rows ------------------------------------------------------------------------ */
 static Expr *add(Batch *b, Expr *r, Expr *from) { return from ? e_add(b->c, r, from) : r; }
 
 /* Row r of list `at` as a row of list `in`, which is the same list or encloses it. */
@@ -375,10 +371,9 @@ static void run_branch(Batch *b, const Stmt *s, List *at) {
     cut->ext.site = cx_site(c, s->path, "the activations are not cut in two");
     cut->ext.nin = cut->ext.nsym = 1;
     cut->ext.nout = 2;
-    cut->ext.in = NEWN(b->a, Tensor *, 1);
+    cut->ext.in = arena_memdup(b->a, &cond, sizeof cond);
     cut->ext.out = NEWN(b->a, Tensor *, 2);
     cut->ext.sym = NEWN(b->a, Sym *, 1);
-    cut->ext.in[0] = cond;
     cut->ext.sym[0] = sym_new(c, DT_I64, "taken", 0);
     cut->ext.sym[0]->scope = b->seq;
     cut->ext.sym[0]->hi = ROWS_MAX;
@@ -435,11 +430,10 @@ static void run_calls(Batch *b, Stmt *const *s, int n, List *at) {
     Stmt *call = stmt_new(c, S_CALL, s[0]->path);
     Expr *rows = e_muli(c, at->n, n);
     call->call.f = f;
-    call->call.sym = NEWN(b->a, Expr *, 1);
+    call->call.sym = arena_memdup(b->a, &rows, sizeof rows);
     call->call.arg = NEWN(b->a, Tensor *, f->narg + 1);
     call->call.out = NEWN(b->a, Tensor *, f->nout + 1);
     call->call.ret = NEWN(b->a, Sym *, 1);
-    call->call.sym[0] = rows;
     for (int i = 0; i < f->narg; i++) {
         Tensor *x = rows_of(b, TK_TE, f->arg[i], 1, rows, b->seq);
         Expr *r = e_axis(c, x->axis[0]), *v = NULL;
@@ -515,10 +509,7 @@ static void make_params(Batch *b, Func *f, List *all) {
             tensor_new(b->c, TK_PARAM, t ? t->dtype : f->sym[i]->dtype, t ? t->rank + 1 : 1, dim);
         x->seq = b->seq;
         x->name = t ? t->name : f->sym[i]->name;
-        if (t)
-            b->tensor[t->id] = (Def){all, x, NULL, NULL};
-        else
-            b->sym[f->sym[i]->id] = (Def){all, x, NULL, NULL};
+        *(t ? &b->tensor[t->id] : &b->sym[f->sym[i]->id]) = (Def){all, x, NULL, NULL};
     }
     f->narg += f->nsym;
     f->nsym = 1;
@@ -595,8 +586,7 @@ static void batch(Batch *b, Seq *q, int *at, Stmt *s) {
     start_one(b, q, at, s);
 }
 
-/* ---- whether it pays
- * ------------------------------------------------------------------------------ */
+/* ---- whether it pays ------------------------------------------------------------------------- */
 typedef struct Shared { /* what all activations read from the same memory */
     Cx *c;
     const Func *f;
@@ -607,11 +597,8 @@ typedef struct Shared { /* what all activations read from the same memory */
 static void shared_load(void *user, Expr *e) {
     Shared *k = user;
     const Tensor *t = tensor_root(e->t);
-    bool own = t->kind != TK_CONST && t->kind != TK_INPUT;
-    for (const Seq *q = t->seq; own && q; q = q->parent)
-        if (q == k->f->body) return;
-    if (!map_add(k->seen, (uint64_t)t->id + 1)) return;
-    k->bytes += cost_bytes(t);
+    bool own = t->kind != TK_CONST && t->kind != TK_INPUT && seq_inside(t->seq, k->f->body);
+    if (!own && map_add(k->seen, (uint64_t)t->id + 1)) k->bytes += cost_bytes(t);
 }
 
 /* Collects the operands of sums of products in e: each activation reads all of them. */

@@ -68,18 +68,12 @@ typedef struct Recursion {
 } Recursion;
 
 /* ---- what calls pass ------------------------------------------------------------------------- */
-static bool seq_outside(const Recursion *r, const Seq *s) {
-    for (const Seq *q = r->outer; q; q = q->parent)
-        if (q == s) return true;
-    return false;
-}
-
 static bool outside(const Recursion *r, const Val *v) {
     if (v->kind == VT_OPTIONAL)
         return expr_visible(v->has, r->outer) && (!v->inner || outside(r, v->inner));
     if (v->kind == VT_SEQUENCE && !expr_visible(v->len, r->outer)) return false;
     const Tensor *t = v->t;
-    return t->kind == TK_CONST || t->kind == TK_INPUT || seq_outside(r, t->seq);
+    return t->kind == TK_CONST || t->kind == TK_INPUT || seq_inside(r->outer, t->seq);
 }
 
 static bool same(const Val *a, const Val *b) {
@@ -142,9 +136,7 @@ static void compare_args(Lower *L, Recursion *r, Active *a, Val **arg) {
         if (t->rank != u->rank)
             unsupported(L, "argument %d of function %s has rank %d here and %d in another call", i,
                         a->fn->name, t->rank, u->rank);
-        bool dims = true;
-        for (int k = 0; k < t->rank; k++) dims = dims && t->dim[k] == u->dim[k];
-        if (p->how != P_TENSOR && dims && tiny(t)) {
+        if (p->how != P_TENSOR && same_dims(t, u) && tiny(t)) {
             if (p->how == P_SAME) r->changed = true;
             p->how = P_ELEMS;
             continue;
@@ -167,12 +159,11 @@ static Expr *param_sym(Lower *L, Active *a, Sym **s, DType t, const char *name, 
 static Val *param_elems(Lower *L, Active *a, int i) {
     const Tensor *t = a->arg[i]->t;
     Expr *e[ELEMS_MAX];
-    int64_t dim[MAX_RANK], n = count_const(a->arg[i]->t);
+    int64_t n = count_const(a->arg[i]->t);
     if (!a->elem[i]) a->elem[i] = NEWN(L->a, Sym *, ELEMS_MAX);
     for (int64_t k = 0; k < n; k++)
         e[k] = param_sym(L, a, &a->elem[i][k], t->dtype, a->fn->region->param[i]->name, INT64_MIN);
-    for (int k = 0; k < t->rank; k++) e_is_int(t->dim[k], &dim[k]);
-    return val_tensor(L, t_from_uniform(L, t->dtype, t->rank, dim, e));
+    return val_tensor(L, t_from_uniform(L, t->dtype, t->rank, t->dim, e));
 }
 
 static Val *param_tensor(Lower *L, Active *a, int i) {
@@ -189,52 +180,38 @@ static Val *param_tensor(Lower *L, Active *a, int i) {
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
-static int count_syms(const Active *a) {
-    int n = 1; /* the draw place */
-    for (int i = 0; i < a->fn->region->nparam; i++) {
-        if (a->plan[i].how == P_ELEMS) n += (int)count_const(a->arg[i]->t);
-        for (int k = 0; a->plan[i].how == P_TENSOR && k < a->arg[i]->t->rank; k++)
-            n += a->plan[i].dim_vary[k];
-    }
-    return n;
-}
+/* What a call with arguments arg passes, in the order of the function's parameters. */
+typedef struct Passed {
+    Expr **sym;
+    Tensor **arg;
+    int nsym, narg;
+} Passed;
 
-/* Lists the parameters' symbols and tensors in the order of a call's arguments. */
-static void list_params(Lower *L, Active *a) {
-    Func *f = a->f;
+static Passed passed(Lower *L, const Active *a, Expr *place, Val **arg) {
     int n = a->fn->region->nparam;
-    f->sym = NEWN(L->a, Sym *, count_syms(a) + 1);
-    f->arg = NEWN(L->a, Tensor *, n + 1);
-    f->nsym = f->narg = 0;
-    if (a->place) f->sym[f->nsym++] = a->place;
+    Passed x = {NEWN(L->a, Expr *, n * MAX_RANK + 1), NEWN(L->a, Tensor *, n + 1), 0, 0};
+    if (place) x.sym[x.nsym++] = place;
     for (int i = 0; i < n; i++) {
-        const Tensor *t = a->arg[i]->t;
-        if (a->plan[i].how == P_ELEMS)
-            for (int64_t k = 0, m = count_const(a->arg[i]->t); k < m; k++)
-                f->sym[f->nsym++] = a->elem[i][k];
-        if (a->plan[i].how != P_TENSOR) continue;
-        for (int k = 0; k < t->rank; k++)
-            if (a->plan[i].dim_vary[k]) f->sym[f->nsym++] = a->dim[i][k];
-        f->arg[f->narg++] = a->param[i]->t;
-    }
-}
-
-/* Stores the call's arguments in s. */
-static void pass_args(Lower *L, const Active *a, Val **arg, Stmt *s) {
-    int nsym = 0, narg = 0;
-    s->call.sym = NEWN(L->a, Expr *, count_syms(a) + 1);
-    s->call.arg = NEWN(L->a, Tensor *, a->fn->region->nparam + 1);
-    if (a->place) s->call.sym[nsym++] = draw_place(L);
-    for (int i = 0; i < a->fn->region->nparam; i++) {
         Tensor *t = arg[i]->t;
         if (a->plan[i].how == P_ELEMS)
             for (int64_t k = 0, m = count_const(t); k < m; k++)
-                s->call.sym[nsym++] = elem_in(L, L->seq, t, k, m);
+                x.sym[x.nsym++] = elem_in(L, L->seq, t, k, m);
         if (a->plan[i].how != P_TENSOR) continue;
         for (int k = 0; k < t->rank; k++)
-            if (a->plan[i].dim_vary[k]) s->call.sym[nsym++] = t->dim[k];
-        s->call.arg[narg++] = t;
+            if (a->plan[i].dim_vary[k]) x.sym[x.nsym++] = t->dim[k];
+        x.arg[x.narg++] = t;
     }
+    return x;
+}
+
+static void list_params(Lower *L, const Active *a) {
+    Func *f = a->f;
+    const Passed x = passed(L, a, a->place ? e_sym(L->cx, a->place) : NULL, a->param);
+    f->sym = NEWN(L->a, Sym *, x.nsym + 1);
+    for (int i = 0; i < x.nsym; i++) f->sym[i] = x.sym[i]->sym;
+    f->arg = x.arg;
+    f->nsym = x.nsym;
+    f->narg = x.narg;
 }
 
 /* Whether a caller can compute e before the call. */
@@ -271,19 +248,16 @@ static Expr *with_args(Lower *L, const Func *f, Expr *const *arg, Expr *e) {
 /* Result i of the call s; appends the result's symbols and tensors to s. */
 static Val *call_result(Lower *L, const Active *a, Stmt *s, int i, int *nret, int *nout) {
     const Result *x = &a->result[i];
-    Cx *c = L->cx;
     Expr *dim[MAX_RANK], *e[ELEMS_MAX];
     if (x->n >= 0) {
-        int64_t d[MAX_RANK];
-        for (int k = 0; k < x->rank; k++) e_is_int(x->dim[k], &d[k]);
         for (int64_t k = 0; k < x->n; k++)
             e[k] = sym_scoped(L, &s->call.ret[(*nret)++], x->dtype, "r", INT64_MIN, L->seq);
-        return val_tensor(L, t_from_uniform(L, x->dtype, x->rank, d, e));
+        return val_tensor(L, t_from_uniform(L, x->dtype, x->rank, x->dim, e));
     }
     for (int k = 0; k < x->rank; k++)
         dim[k] = x->dim[k] ? with_args(L, a->f, s->call.sym, x->dim[k])
                            : sym_scoped(L, &s->call.ret[(*nret)++], DT_I64, "d", 0, L->seq);
-    Tensor *t = tensor_new(c, TK_CALL, x->dtype, x->rank, dim);
+    Tensor *t = tensor_new(L->cx, TK_CALL, x->dtype, x->rank, dim);
     t->seq = L->seq;
     t->name = a->fn->region->result_name[i];
     t->path = L->node->path;
@@ -295,7 +269,9 @@ static Val *call_result(Lower *L, const Active *a, Stmt *s, int i, int *nret, in
 static void make_call(Lower *L, Active *a, Val **arg, Stmt *s, Val **result) {
     int n = a->fn->region->nresult, nret = 0, nout = 0;
     s->call.f = a->f;
-    pass_args(L, a, arg, s);
+    const Passed x = passed(L, a, a->place ? draw_place(L) : NULL, arg);
+    s->call.sym = x.sym;
+    s->call.arg = x.arg;
     s->call.ret = NEWN(L->a, Sym *, n * MAX_RANK + 1);
     s->call.out = NEWN(L->a, Tensor *, n + 1);
     vec_push(L->a, &L->seq->s, s);

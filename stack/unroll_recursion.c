@@ -103,8 +103,7 @@ static void unroll(UnrollCalls *u, Stmt *start) {
     for (int i = 0; i < n; i++) *start->call.func[i] = g[i];
 }
 
-/* ---- whether it pays
- * ---------------------------------------------------------------------------- */
+/* ---- whether it pays ------------------------------------------------------------------------- */
 typedef struct Size {
     int statements, groups, calls;
     bool siblings; /* calls in one Seq */

@@ -106,9 +106,7 @@ Tensor *clone_tensor(Clone *k, Tensor *t) {
 }
 
 Sym *clone_sym(Clone *k, const Sym *s, Seq *at) {
-    Sym *r = sym_new(k->c, s->dtype, s->name, s->lo);
-    r->hi = s->hi;
-    r->scope = at;
+    Sym *r = sym_like(k->c, s, at);
     clone_map_sym(k, s, e_sym(k->c, r));
     return r;
 }

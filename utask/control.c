@@ -56,20 +56,13 @@ typedef struct Carried {
     struct Carried *inner;
 } Carried;
 
-static Sym *phi_sym(Lower *L, DType t, const char *name, int64_t lo, Seq *outer) {
-    Sym *s;
-    sym_scoped(L, &s, t, name, lo, outer);
-    return s;
-}
-
 /* The tensor made of the loop's element symbols, in the current Seq. */
 static Tensor *elems_tensor(Lower *L, const Carried *k) {
     Expr **e = NEWN(L->a, Expr *, k->n + 1);
-    int64_t dim[MAX_RANK];
+    const Tensor *t = k->init->t;
     for (int64_t i = 0; i < k->n; i++)
         e[i] = k->elem_sym[i] ? e_sym(L->cx, k->elem_sym[i]) : k->elem_init[i];
-    for (int i = 0; i < k->init->t->rank; i++) e_is_int(k->init->t->dim[i], &dim[i]);
-    return t_from_uniform(L, k->init->t->dtype, k->init->t->rank, dim, e);
+    return t_from_uniform(L, t->dtype, t->rank, t->dim, e);
 }
 
 /* Values of up to this many elements may be carried in registers. */
@@ -96,7 +89,8 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
             p->nelem = n;
             if (!p->elem_vary) p->elem_vary = NEWN(L->a, bool, ELEMS_MAX);
             for (int64_t i = 0; i < n; i++)
-                if (p->elem_vary[i]) k->elem_sym[i] = phi_sym(L, t->dtype, "c", INT64_MIN, outer);
+                if (p->elem_vary[i])
+                    sym_scoped(L, &k->elem_sym[i], t->dtype, "c", INT64_MIN, outer);
             L->seq = loop->loop.body;
             k->phi = val_tensor(L, elems_tensor(L, k));
             L->seq = outer;
@@ -109,15 +103,12 @@ static void phi_tensor(Lower *L, Stmt *loop, Carried *k) {
     }
     Expr *dim[MAX_RANK];
     for (int i = 0; i < MAX_RANK; i++) {
-        dim[i] = t->dim[i];
-        if (!p->dim_vary[i] && !dyn) continue;
-        k->dim_sym[i] = phi_sym(L, DT_I64, "d", 0, outer);
-        dim[i] = e_sym(L->cx, k->dim_sym[i]);
+        bool varies = p->dim_vary[i] || dyn;
+        dim[i] = varies ? sym_scoped(L, &k->dim_sym[i], DT_I64, "d", 0, outer) : t->dim[i];
     }
     Tensor *phi = lower_like(L, TK_PHI, t, dyn ? -1 : t->rank, dim, outer);
     if (dyn) {
-        k->rank_sym = phi_sym(L, DT_I64, "rank", 0, outer);
-        phi->rank_e = e_sym(L->cx, k->rank_sym);
+        phi->rank_e = sym_scoped(L, &k->rank_sym, DT_I64, "rank", 0, outer);
         phi->rank_mask = p->rank_mask | rank_set(t);
     }
     k->phi = arena_memdup(L->a, k->init, sizeof *k->init);
@@ -133,10 +124,7 @@ static void phi_val(Lower *L, Stmt *loop, Carried *k) {
     }
     if (v->kind == VT_OPTIONAL) {
         Val *r = arena_memdup(L->a, v, sizeof *v);
-        if (k->plan->has_vary) {
-            k->has_sym = phi_sym(L, DT_BOOL, "has", 0, L->seq);
-            r->has = e_sym(L->cx, k->has_sym);
-        }
+        if (k->plan->has_vary) r->has = sym_scoped(L, &k->has_sym, DT_BOOL, "has", 0, L->seq);
         if (v->inner) {
             k->inner = NEW(L->a, Carried);
             if (!k->plan->inner) k->plan->inner = NEW(L->a, CarryPlan);
@@ -153,10 +141,7 @@ static void phi_val(Lower *L, Stmt *loop, Carried *k) {
         return;
     }
     phi_tensor(L, loop, k);
-    if (k->plan->len_vary) {
-        k->len_sym = phi_sym(L, DT_I64, "len", 0, L->seq);
-        k->phi->len = e_sym(L->cx, k->len_sym);
-    }
+    if (k->plan->len_vary) k->phi->len = sym_scoped(L, &k->len_sym, DT_I64, "len", 0, L->seq);
     if (!k->plan->elem) k->plan->elem = arena_memdup(L->a, v, sizeof *v);
     seq_join_elems(k->phi, k->plan->elem, k->plan->elem);
 }
@@ -185,7 +170,7 @@ static bool revise(Lower *L, Carried *k, Val *next, int nsym) {
         if (phi->elem_dtype != next->elem_dtype) fail(L, "a carried sequence changes its type");
         Val known = *phi;
         seq_join_elems(&known, phi, next);
-        seq_leave_scope(L, &known, nsym);
+        seq_leave_scope(&known, nsym);
         if (!seq_same_elems(&known, phi)) {
             p->elem = arena_memdup(L->a, &known, sizeof known);
             again = true;
@@ -322,8 +307,8 @@ static Expr *after_loop(Lower *L, Stmt *loop, Seq *outer, Expr *d, int64_t none)
     Expr *same = outside(&always, d), *first = outside(&entry, d);
     if (expr_visible(same, outer) && !loop_varies(loop, same)) return let_in(L, outer, same);
     if (!expr_visible(first, outer)) first = e_int(c, none);
-    Sym *s = phi_sym(L, DT_I64, "d", 0, outer);
-    Expr *e = e_sym(c, s);
+    Sym *s;
+    Expr *e = sym_scoped(L, &s, DT_I64, "d", 0, outer);
     check(L, e_or(c, e_eq(c, e_sym(c, loop->loop.iter), e_int(c, 0)), e_eq(c, e, d)),
           "a scan output changes its shape between iterations: a size of %s and of %s", said(L, e),
           said(L, d));
@@ -461,8 +446,7 @@ static int no_iterations(Lower *L, LoopSpec *s) {
             return i;
         dim[0] = e_int(L->cx, 0);
         for (int d = 0; d < t->rank; d++) dim[d + 1] = e_int(L->cx, t->dim[d] > 0 ? t->dim[d] : 0);
-        Tensor *e = te_begin(L, t->dtype, t->rank + 1, dim);
-        s->result[s->ncarry + i] = val_tensor(L, te_end(L, e, e_num(L->cx, t->dtype, 0)));
+        s->result[s->ncarry + i] = val_tensor(L, t_zeros(L, t->dtype, t->rank + 1, dim));
     }
     return -1;
 }
@@ -506,7 +490,7 @@ static void lower_loop(Lower *L, LoopSpec *s) {
 
 /* A uniform scalar as a tensor of the parameter's declared shape: [] or [1]. */
 static Val *scalar_param(Lower *L, const Value *param, Expr *e) {
-    int64_t one = 1;
+    Expr *one = e_int(L->cx, 1);
     int rank = param->type && param->type->kind == VT_TENSOR && param->type->has_shape &&
                param->type->rank == 1;
     return val_tensor(L, t_from_uniform(L, (DType)e->dtype, rank, &one, &e));
@@ -520,21 +504,19 @@ static void loop_params(Lower *L, LoopSpec *s, Expr *iter, Val **param) {
 /* A carried optional that starts empty takes its type from the body's declaration. */
 static Val *typed_none(Lower *L, Val *v, const VType *ty) {
     if (v->kind != VT_OPTIONAL || v->inner || !ty || ty->kind != VT_OPTIONAL || !ty->elem) return v;
-    Val *r = NEW(L->a, Val), *in = NEW(L->a, Val);
-    *r = *v;
+    Val *r = arena_memdup(L->a, v, sizeof *v), *in;
     if (ty->elem->kind == VT_SEQUENCE && ty->elem->elem && ty->elem->elem->kind == VT_TENSOR) {
         if (!dtype_supported(ty->elem->elem->dtype)) return v;
         in = seq_empty(L, ty->elem->elem->dtype);
     } else if (ty->elem->kind == VT_TENSOR && ty->elem->dtype != DT_NONE) {
-        int64_t dim[MAX_RANK] = {0};
-        for (int i = 0; i < ty->elem->rank; i++)
+        int64_t dim[MAX_RANK] = {0}, n = 1;
+        for (int i = 0; i < ty->elem->rank; i++) {
             dim[i] = ty->elem->dim[i] > 0 ? ty->elem->dim[i] : 0;
-        int64_t n = 1;
-        for (int i = 0; i < ty->elem->rank; i++) n *= dim[i];
+            n *= dim[i];
+        }
         if (n > 1 << 20) return v;
-        in->kind = VT_TENSOR;
-        in->t = t_const(L, ty->elem->dtype, ty->elem->rank, dim,
-                        arena_alloc(L->a, (size_t)n * dtype_size(ty->elem->dtype) + 8));
+        void *zeros = arena_alloc(L->a, (size_t)n * dtype_size(ty->elem->dtype) + 8);
+        in = val_tensor(L, t_const(L, ty->elem->dtype, ty->elem->rank, dim, zeros));
     } else
         return v;
     r->inner = in;
@@ -585,14 +567,11 @@ static void scan_params(Lower *L, LoopSpec *s, Expr *iter, Val **param) {
     const ScanIn *x = s->user;
     for (int i = 0; i < s->body->nparam - s->ncarry; i++) {
         Tensor *t = x[i].t;
-        Expr *dim[MAX_RANK], *idx[MAX_RANK], *at = iter;
+        Expr *at = iter;
         if (x[i].reverse) at = e_sub(c, e_addi(c, t->dim[x[i].axis], -1), at);
-        for (int k = 0, j = 0; k < t->rank; k++)
-            if (k != x[i].axis) dim[j++] = t->dim[k];
-        Tensor *e = te_begin(L, t->dtype, t->rank - 1, dim);
-        for (int k = 0, j = 0; k < t->rank; k++) idx[k] = k == x[i].axis ? at : ax(L, e, j++);
-        e->name = s->body->param[s->ncarry + i]->name;
-        param[s->ncarry + i] = val_tensor(L, te_end(L, e, ld(L, t, idx)));
+        Tensor *e = t_at(L, t, x[i].axis, at);
+        if (e->kind == TK_TE) e->name = s->body->param[s->ncarry + i]->name;
+        param[s->ncarry + i] = val_tensor(L, e);
     }
 }
 

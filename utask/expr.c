@@ -177,10 +177,9 @@ Sym *sym_new(Cx *c, DType t, const char *name, int64_t lo) {
     return s;
 }
 
-/* ---- constants ------------------------------------------------------------------------------- */
+/* ---- operators ------------------------------------------------------------------------------- */
 static bool is_const(const Expr *e) { return e->op == E_CONST; }
 
-/* ---- operators ------------------------------------------------------------------------------- */
 Expr *e_un(Cx *c, int op, Expr *a) {
     const ExprRow *o = &expr_row[op];
     DType t = a->dtype;
@@ -290,11 +289,11 @@ Expr *e_cast(Cx *c, DType t, Expr *a) {
     return expr_raw(c, E_CAST, t, 1, &a);
 }
 
-static void put_const(void *to, const Expr *e) {
-    if (dtype_is_float(e->dtype))
-        elem_set_f(e->dtype, to, 0, e->f);
+void e_store(const Expr *konst, void *data, int64_t i) {
+    if (dtype_is_float(konst->dtype))
+        elem_set_f(konst->dtype, data, i, konst->f);
     else
-        elem_set_i(e->dtype, to, 0, e->i);
+        elem_set_i(konst->dtype, data, i, konst->i);
 }
 
 Expr *e_bitcast(Cx *c, DType t, Expr *a) {
@@ -303,9 +302,9 @@ Expr *e_bitcast(Cx *c, DType t, Expr *a) {
     if (a->op == E_BITCAST) return e_bitcast(c, t, a->a[0]);
     if (is_const(a)) {
         uint64_t bits = 0, back = 0;
-        put_const(&bits, a);
+        e_store(a, &bits, 0);
         Expr *r = e_elem(c, &(Const){.dtype = t, .count = 1, .data = &bits}, 0);
-        put_const(&back, r);
+        e_store(r, &back, 0);
         if (back == bits) return r; /* false for a NaN whose payload a double does not hold */
     }
     return expr_raw(c, E_BITCAST, t, 1, &a);
@@ -520,8 +519,7 @@ Expr *e_replace(Cx *c, Expr *e, Expr *from, Expr *to) {
 }
 
 static void walk_loads(Map *seen, Expr *e, void (*f)(void *user, Expr *load), void *user) {
-    if (!(e->flags & EF_LOAD) || map_geti(seen, (uint64_t)e->id + 1)) return;
-    map_seti(seen, (uint64_t)e->id + 1, e);
+    if (!(e->flags & EF_LOAD) || !map_add(seen, (uint64_t)e->id + 1)) return;
     for (int i = 0; i < e->n; i++) walk_loads(seen, e->a[i], f, user);
     if (e->op == E_LOAD) f(user, e);
 }

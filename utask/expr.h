@@ -157,7 +157,8 @@ Expr *e_int(Cx *c, int64_t v); /* int64 */
 Expr *e_bool(Cx *c, bool v);
 Expr *e_num(Cx *c, DType t, double v); /* constant of any dtype from a double */
 Expr *e_ci(Cx *c, DType t, int64_t v); /* constant of integer or bool dtype, or a code */
-Expr *e_elem(Cx *c, const struct Const *k, int64_t i); /* element of a constant */
+Expr *e_elem(Cx *c, const struct Const *k, int64_t i);  /* element of a constant */
+void e_store(const Expr *konst, void *data, int64_t i); /* as element i of an array of its type */
 Expr *e_sym(Cx *c, Sym *s);
 Expr *e_axis(Cx *c, Axis *x);
 Expr *e_limit(Cx *c); /* iterations that a loop may make: --max-iterations */

@@ -11,9 +11,7 @@ Fork fork_begin(Lower *L, Expr *cond) {
 }
 
 static bool inside(const Seq *q, const Fork *f) {
-    for (; q; q = q->parent)
-        if (q == f->s->br.arm[0] || q == f->s->br.arm[1]) return true;
-    return false;
+    return seq_inside(q, f->s->br.arm[0]) || seq_inside(q, f->s->br.arm[1]);
 }
 
 static Expr *join_expr(Lower *L, Fork *f, Expr *a, Expr *b, const char *name, int64_t lo) {
@@ -52,12 +50,9 @@ Expr *elem_in(Lower *L, Seq *q, Tensor *t, int64_t i, int64_t n) {
  * qualify. */
 static Tensor *join_elems(Lower *L, Fork *f, Tensor *a, Tensor *b) {
     Tensor *t = a ? a : b;
-    int64_t n = count_const(t), dim[MAX_RANK];
+    int64_t n = count_const(t);
     if (n < 0 || n > JOIN_ELEMS || (dtype_is_float(t->dtype) && n > 1)) return NULL;
-    for (int i = 0; i < t->rank; i++) {
-        if (a && b && a->dim[i] != b->dim[i]) return NULL;
-        e_is_int(t->dim[i], &dim[i]);
-    }
+    if (a && b && !same_dims(a, b)) return NULL;
     Expr *ea[JOIN_ELEMS], *eb[JOIN_ELEMS];
     for (int64_t i = 0; i < n; i++) {
         ea[i] = a ? elem_in(L, f->s->br.arm[0], a, i, n) : NULL;
@@ -65,7 +60,7 @@ static Tensor *join_elems(Lower *L, Fork *f, Tensor *a, Tensor *b) {
         if ((a && !ea[i]) || (b && !eb[i])) return NULL;
     }
     for (int64_t i = 0; i < n; i++) ea[i] = join_expr(L, f, ea[i], eb[i], "u", INT64_MIN);
-    return t_from_uniform(L, t->dtype, t->rank, dim, ea);
+    return t_from_uniform(L, t->dtype, t->rank, t->dim, ea);
 }
 
 uint32_t rank_set(const Tensor *t) { return t->rank < 0 ? t->rank_mask : 1u << t->rank; }
@@ -145,8 +140,7 @@ static Val *placeholder(Lower *L, const Fork *f, const Val *like) {
     Expr *dim[MAX_RANK];
     for (int i = 0; i < rank; i++)
         dim[i] = t->rank >= 0 && expr_visible(t->dim[i], f->outer) ? t->dim[i] : e_int(L->cx, 0);
-    Tensor *z = te_begin(L, t->dtype, rank, dim);
-    return val_tensor(L, te_end(L, z, e_num(L->cx, t->dtype, 0)));
+    return val_tensor(L, t_zeros(L, t->dtype, rank, dim));
 }
 
 static Val *join_val(Lower *L, Fork *f, Val *a, Val *b) {

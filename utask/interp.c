@@ -71,7 +71,7 @@ static void set_sym(Exec *x, const Sym *s, RegVal v) { x->sym[s->id] = v; }
 static void run_seq(Exec *x, const StepSeq *q);
 
 static void release(Exec *x, const StepSeq *q) {
-    for (int i = 0; i < q->nown; i++) set_value(x, q->own[i], NULL);
+    for (int i = 0; i < q->own.n; i++) set_value(x, q->own.p[i], NULL);
 }
 
 /* Allocates memory that is freed if the run ends before the caller frees it. Only one piece at a
@@ -276,7 +276,7 @@ typedef struct Frame {
 } Frame;
 
 static void frame_free(Frame *r) {
-    for (int i = 0; i < r->fn->nt; i++) buf_unref(r->value[i]);
+    for (int i = 0; i < r->fn->t.n; i++) buf_unref(r->value[i]);
     for (int i = 0; i < r->fn->f->narg; i++) buf_unref(r->arg[i]);
     for (int i = 0; i < r->fn->f->nout; i++) buf_unref(r->out[i]);
     free(r);
@@ -284,15 +284,15 @@ static void frame_free(Frame *r) {
 
 static Frame *frame_new(Exec *x, const IFunc *g) {
     const Func *f = g->f;
-    size_t bufs = (size_t)(g->nt + f->narg + f->nout);
-    size_t regs = (size_t)(g->ns + (f->nsym > f->nret ? f->nsym : f->nret));
+    size_t bufs = (size_t)(g->t.n + f->narg + f->nout);
+    size_t regs = (size_t)(g->s.n + (f->nsym > f->nret ? f->nsym : f->nret));
     Frame *r = calloc(1, sizeof *r + sizeof(RegVal) * regs + sizeof(Buf *) * bufs);
     if (!r) exec_fault(x, ST_MEMORY, -1, "out of memory");
     r->fn = g;
     r->sym = (RegVal *)(void *)(r + 1);
-    r->uni = r->sym + g->ns;
+    r->uni = r->sym + g->s.n;
     r->value = (Buf **)(void *)(r->sym + regs);
-    r->arg = r->value + g->nt;
+    r->arg = r->value + g->t.n;
     r->out = r->arg + f->narg;
     r->up = x->frame;
     return x->frame = r;
@@ -320,11 +320,11 @@ static void run_call(Exec *x, const IFunc *g, const Step *o) {
     code_uniform(x, o->pre);
     for (int i = 0; i < f->nsym; i++) r->uni[i] = code_out(x, o->pre, i);
     for (int i = 0; i < f->narg; i++) r->arg[i] = ref(exec_value(x, s->call.arg[i]));
-    for (int i = 0; i < g->nt; i++) {
-        r->value[i] = x->value[g->t[i]->id];
-        x->value[g->t[i]->id] = NULL;
+    for (int i = 0; i < g->t.n; i++) {
+        r->value[i] = x->value[g->t.p[i]->id];
+        x->value[g->t.p[i]->id] = NULL;
     }
-    for (int i = 0; i < g->ns; i++) r->sym[i] = x->sym[g->s[i]->id];
+    for (int i = 0; i < g->s.n; i++) r->sym[i] = x->sym[g->s.p[i]->id];
     for (int i = 0; i < f->nsym; i++) set_sym(x, f->sym[i], r->uni[i]);
     for (int i = 0; i < f->narg; i++) {
         x->value[f->arg[i]->id] = r->arg[i];
@@ -334,11 +334,11 @@ static void run_call(Exec *x, const IFunc *g, const Step *o) {
     code_uniform(x, g->ret);
     for (int i = 0; i < f->nret; i++) r->uni[i] = code_out(x, g->ret, i);
     for (int i = 0; i < f->nout; i++) r->out[i] = ref(exec_value(x, f->out[i]));
-    for (int i = 0; i < g->nt; i++) {
-        set_value(x, g->t[i], r->value[i]);
+    for (int i = 0; i < g->t.n; i++) {
+        set_value(x, g->t.p[i], r->value[i]);
         r->value[i] = NULL;
     }
-    for (int i = 0; i < g->ns; i++) set_sym(x, g->s[i], r->sym[i]);
+    for (int i = 0; i < g->s.n; i++) set_sym(x, g->s.p[i], r->sym[i]);
     for (int i = 0; i < f->nret; i++) set_sym(x, s->call.ret[i], r->uni[i]);
     for (int i = 0; i < f->nout; i++) {
         set_value(x, s->call.out[i], r->out[i]);
@@ -377,7 +377,7 @@ static void run_seq(Exec *x, const StepSeq *q) {
         case S_ENTER:
         case S_COUNT: break; /* one unit and a plain tree need no barrier */
         }
-        for (int k = 0; k < o->nfree; k++) set_value(x, o->free[k], NULL);
+        for (int k = 0; k < o->free.n; k++) set_value(x, o->free.p[k], NULL);
     }
 }
 

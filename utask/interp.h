@@ -85,10 +85,7 @@ typedef struct Reg {
 } Reg;
 
 typedef struct Inst Inst;
-typedef struct Block {
-    Inst *p;
-    int n, cap;
-} Block;
+typedef VEC(Inst) Block;
 
 /* Instructions besides the operators of expr.h. */
 enum {
@@ -129,21 +126,20 @@ struct Inst {
     };
 };
 
+typedef struct CodeSym {
+    int reg, sym;
+} CodeSym;
+typedef struct CodeIndim {
+    int reg, input, axis; /* input -1: the limit on iterations */
+} CodeIndim;
 typedef struct Code {
     /* d: dims and other uniform results; u: other uniform code; l: code run for each chunk */
     Block d, u, l;
     int nreg, nred;
     Reg *init; /* nreg initial registers, with constants set */
-    int nsym;
-    struct CodeSym {
-        int reg, sym;
-    } * sym;
-    int nindim;
-    struct CodeIndim {
-        int reg, input, axis; /* input -1: the limit on iterations */
-    } * indim;
-    int nslot;
-    const Tensor **slot; /* tensors loaded */
+    VEC(CodeSym) sym;
+    VEC(CodeIndim) indim;
+    VEC(const Tensor *) slot; /* tensors loaded */
     int nout;
     int *out;                 /* uniform results */
     int rank, axis[MAX_RANK]; /* of a tensor body: out[0..rank) are its dims; axis -1: not used */
@@ -151,27 +147,17 @@ typedef struct Code {
     DType t;
 } Code;
 
-/* Memory that is freed all at once. Allocation gives zeroed memory, or jumps to `fail`. */
-typedef struct Pool {
-    struct PoolBlock *block;
-    char *at, *end;
-    jmp_buf *fail;
-} Pool;
-void *pool_alloc(Pool *p, size_t n);
-void pool_free(Pool *p);
-/* `old`, of n elements, with room for one more. */
-void *pool_grow(Pool *p, void *old, int n, int *cap, size_t elem);
-
 /* Compiles uniform results e[0..n) (NULL entries give int64 0) and, when t is not NULL, the body of
- * tensor t, whose dims are the results before these. */
-Code *code_compile(Pool *p, const Tensor *t, int n, Expr *const *e);
+ * tensor t, whose dims are the results before these. `tmp` is not needed afterwards. */
+Code *code_compile(Arena *a, Arena *tmp, const Tensor *t, int n, Expr *const *e);
 
 /* ---- the prepared program (interp_prepare.c) ------------------------------------------------- */
 typedef struct Step Step;
 typedef struct StepSeq {
-    int n, nown;
+    int n;
     Step *p;
-    const Tensor **own; /* tensors defined here; released when the enclosing loop or branch ends */
+    /* tensors defined here; released when the enclosing loop or branch ends */
+    VEC(const Tensor *) own;
 } StepSeq;
 
 struct Step {
@@ -180,8 +166,7 @@ struct Step {
     Code **op;        /* S_OP: one for each tensor, NULL for fused ones */
     Code *arm[2];     /* S_BRANCH: join symbols */
     StepSeq body[2];
-    int nfree;
-    const Tensor **free; /* no longer needed after this statement */
+    VEC(const Tensor *) free; /* no longer needed after this statement */
 };
 
 /* A recursive function. */
@@ -189,13 +174,12 @@ typedef struct IFunc {
     const Func *f;
     StepSeq body;
     Code *ret;
-    int nt, ns;
-    const Tensor **t; /* tensors that its body defines: an activation's own values */
-    const Sym **s;
+    VEC(const Tensor *) t; /* tensors that its body defines: an activation's own values */
+    VEC(const Sym *) s;
 } IFunc;
 
 struct Interp {
-    Pool pool;
+    Arena *a;
     const Program *p;
     StepSeq top;
     Code *out;

@@ -332,27 +332,13 @@ static _Noreturn void guard_failed(Exec *x, const Inst *i, int n) {
 
 static void guard(Exec *x, const Inst *i, int n) {
     const Reg *c = &x->reg[i->a], *m = i->m >= 0 ? &x->reg[i->m] : NULL;
-    bool bad = false;
-    if (c->k == RK_UNI) {
-        bad = !c->v.b;
-        if (bad && m && m->k == RK_UNI)
-            bad = m->v.b;
-        else if (bad && m) {
-            const int32_t *pm = m->p;
-            int32_t any = 0;
-            for (int l = 0; l < n; l++) any |= pm[l];
-            bad = any;
-        }
-    } else {
-        const int32_t *pc = c->p, *pm = m && m->k == RK_VEC ? m->p : NULL;
-        int32_t any = 0;
-        if (pm)
-            for (int l = 0; l < n; l++) any |= pm[l] & (pc[l] ^ 1);
-        else if (!m || m->v.b)
-            for (int l = 0; l < n; l++) any |= pc[l] ^ 1;
-        bad = any;
-    }
-    if (bad) guard_failed(x, i, n);
+    static const int32_t active = 1;
+    const int32_t *pc = NULL, *pm = &active;
+    int sc, sm = 0, any = 0;
+    if (c->k != RK_UNI || !c->v.b) pc = operand(x, c, n, 0, &sc);
+    if (m) pm = operand(x, m, n, 1, &sm);
+    for (int l = 0; pc && l < n; l++) any |= pm[l * sm] & (pc[l * sc] ^ 1);
+    if (any) guard_failed(x, i, n);
     select_lanes(x, i, i->a, i->b, i->c, n);
 }
 
@@ -518,7 +504,7 @@ static size_t round64(size_t n) { return (n + 63) & ~(size_t)63; }
 /* Allocates scratch for code k, with `lanes` lanes for each register. */
 static void set_up(Exec *x, const Code *k) {
     size_t regs = round64(sizeof(Reg) * (size_t)(k->nreg + 1));
-    size_t slots = round64(sizeof *x->slot * (size_t)(k->nslot + 1));
+    size_t slots = round64(sizeof *x->slot * (size_t)(k->slot.n + 1));
     size_t memos = round64(sizeof *x->memo * (size_t)(k->nred + 1));
     x->stride = k->result < 0 && !k->nred ? 8 : (size_t)x->lanes * 8;
     size_t need = regs + slots + memos + x->stride * (size_t)k->nreg + 64;
@@ -538,20 +524,20 @@ static void set_up(Exec *x, const Code *k) {
     x->store = at + memos;
     memcpy(x->reg, k->init, sizeof(Reg) * (size_t)k->nreg);
     memset(x->memo, 0, sizeof *x->memo * (size_t)k->nred);
-    for (int i = 0; i < k->nsym; i++) {
+    for (int i = 0; i < k->sym.n; i++) {
         if (!x->sym) exec_fault(x, ST_RUNTIME, -1, "not constant");
-        RegVal v = x->sym[k->sym[i].sym];
-        Reg *r = &x->reg[k->sym[i].reg];
+        RegVal v = x->sym[k->sym.p[i].sym];
+        Reg *r = &x->reg[k->sym.p[i].reg];
         switch (r->c) {
         case CL_F: r->v.f = (float)v.d; break;
         case CL_B: r->v.b = v.i != 0; break;
         default: r->v = v; break;
         }
     }
-    for (int i = 0; i < k->nindim; i++) {
+    for (int i = 0; i < k->indim.n; i++) {
         if (!x->in) exec_fault(x, ST_RUNTIME, -1, "not constant");
-        const RtValue *v = k->indim[i].input < 0 ? NULL : &x->in[k->indim[i].input];
-        int axis = k->indim[i].axis;
+        const RtValue *v = k->indim.p[i].input < 0 ? NULL : &x->in[k->indim.p[i].input];
+        int axis = k->indim.p[i].axis;
         int64_t r;
         if (!v)
             r = axis ? (int64_t)x->seed : x->max_iterations;
@@ -563,14 +549,14 @@ static void set_up(Exec *x, const Code *k) {
             r = axis == 0 ? bx_seq_count(v->data) : 1; /* its items */
         else
             r = axis < v->rank ? v->dim[axis] : 1;
-        Reg *d = &x->reg[k->indim[i].reg];
+        Reg *d = &x->reg[k->indim.p[i].reg];
         if (d->c == CL_B)
             d->v.b = r != 0;
         else
             d->v.i = r;
     }
-    for (int i = 0; i < k->nslot; i++) {
-        const Tensor *t = tensor_root(k->slot[i]);
+    for (int i = 0; i < k->slot.n; i++) {
+        const Tensor *t = tensor_root(k->slot.p[i]);
         x->slot[i].t = t->dtype;
         if (t->kind == TK_CONST) {
             x->slot[i].data = t->data->data;

@@ -7,7 +7,6 @@
  */
 #include "utask/interp.h"
 #include "utask/product.h"
-#include <stdlib.h>
 
 typedef enum { S_DIMS, S_UNI, S_LANE, S_RED, S_COND } ScopeKind;
 typedef struct Scope {
@@ -27,7 +26,6 @@ typedef struct KnownReg {
 typedef struct Entry { /* what is known about an expression */
     const Expr *e;
     uint64_t axes; /* free axes */
-    bool guard, reduce;
     KnownReg *def;
 } Entry;
 
@@ -42,17 +40,13 @@ typedef struct RegInfo {
 } RegInfo;
 
 typedef struct Compiler {
-    Pool *pool, tmp;
+    Arena *a, *tmp; /* for the Code, and for what is needed only here */
     Code *k;
     Scope *cur;
-    int nscope;
-    Entry **tab;
-    int ntab, tab_cap;
-    AxisReg *bound;
-    int nbound, bound_cap;
-    RegInfo *reg;
-    int reg_cap, stamp;
-    int slot_cap, sym_cap, indim_cap;
+    int nscope, stamp;
+    Map *entry; /* Expr id + 1 -> Entry */
+    VEC(AxisReg) bound;
+    VEC(RegInfo) reg;
     struct {
         int64_t v;
         int reg;
@@ -60,58 +54,13 @@ typedef struct Compiler {
     int nconst;
 } Compiler;
 
-#if BRAID_TINY
-#define POOL_BLOCK ((size_t)16)
-#else
-#define POOL_BLOCK ((size_t)4000)
-#endif
-
-/* ---- memory ---------------------------------------------------------------------------------- */
-struct PoolBlock {
-    struct PoolBlock *next;
-};
-
-void *pool_alloc(Pool *p, size_t n) {
-    n = (n + 15) & ~(size_t)15;
-    if ((size_t)(p->end - p->at) < n) {
-        size_t size = n > POOL_BLOCK ? n : POOL_BLOCK;
-        struct PoolBlock *b = malloc(size + 16);
-        if (!b) longjmp(*p->fail, 1);
-        b->next = p->block;
-        p->block = b;
-        p->at = (char *)b + 16;
-        p->end = p->at + size;
-    }
-    void *r = p->at;
-    p->at += n;
-    return memset(r, 0, n);
-}
-
-void pool_free(Pool *p) {
-    for (struct PoolBlock *b = p->block, *next; b; b = next) {
-        next = b->next;
-        free(b);
-    }
-    p->block = NULL;
-    p->at = p->end = NULL;
-}
-
-void *pool_grow(Pool *p, void *old, int n, int *cap, size_t elem) {
-    if (n < *cap) return old;
-    int c = *cap ? *cap * 2 : 8;
-    void *r = pool_alloc(p, (size_t)c * elem);
-    if (n) memcpy(r, old, (size_t)n * elem);
-    *cap = c;
-    return r;
-}
-
 /* ---- facts about expressions ----------------------------------------------------------------- */
 static int bound_index(Compiler *c, const Axis *x) {
-    for (int i = c->nbound - 1; i >= 0; i--)
-        if (c->bound[i].axis == x) return i;
-    c->bound = pool_grow(&c->tmp, c->bound, c->nbound, &c->bound_cap, sizeof *c->bound);
-    c->bound[c->nbound] = (AxisReg){x, -1};
-    return c->nbound++;
+    for (int i = c->bound.n - 1; i >= 0; i--)
+        if (c->bound.p[i].axis == x) return i;
+    AxisReg r = {x, -1};
+    vec_push(c->tmp, &c->bound, r);
+    return c->bound.n - 1;
 }
 
 /* Axes from the 64th on share a bit that is never cleared: nodes using them stay where they are
@@ -121,52 +70,31 @@ static uint64_t axis_bit(Compiler *c, const Axis *x) {
     return (uint64_t)1 << (i < 63 ? i : 63);
 }
 
-static size_t slot_of(const Compiler *c, const Expr *e) {
-    size_t h = (size_t)e->id * 0x9e3779b97f4a7c15u, m = (size_t)c->tab_cap - 1;
-    for (h = (h >> 20) & m; c->tab[h] && c->tab[h]->e != e;) h = (h + 1) & m;
-    return h;
-}
-
 static Entry *info(Compiler *c, const Expr *e) {
-    size_t s = slot_of(c, e);
-    if (c->tab[s]) return c->tab[s];
-    Entry *r = pool_alloc(&c->tmp, sizeof *r);
+    Entry *r = map_geti(c->entry, (uint64_t)e->id + 1);
+    if (r) return r;
+    r = NEW(c->tmp, Entry);
     r->e = e;
-    r->guard = e->op == E_GUARD;
-    r->reduce = e->op == E_REDUCE;
     if (e->op == E_AXIS) r->axes = axis_bit(c, e->axis);
-    for (int i = 0; i < e->n; i++) {
-        const Entry *a = info(c, e->a[i]);
-        r->axes |= a->axes;
-        r->guard |= a->guard;
-        r->reduce |= a->reduce;
-    }
+    for (int i = 0; i < e->n; i++) r->axes |= info(c, e->a[i])->axes;
     if (e->op == E_REDUCE)
         for (int i = 0; i < e->naxis; i++) r->axes &= ~axis_bit(c, e->raxis[i]) | (uint64_t)1 << 63;
-    if (c->ntab * 2 >= c->tab_cap) {
-        Entry **old = c->tab;
-        int n = c->tab_cap;
-        c->tab_cap = n * 2;
-        c->tab = pool_alloc(&c->tmp, sizeof *c->tab * (size_t)c->tab_cap);
-        for (int i = 0; i < n; i++)
-            if (old[i]) c->tab[slot_of(c, old[i]->e)] = old[i];
-    }
-    c->tab[slot_of(c, e)] = r;
-    c->ntab++;
+    map_seti(c->entry, (uint64_t)e->id + 1, r);
     return r;
 }
 
 /* The scope in which e is computed when scope c->cur needs it. */
 static Scope *place(Compiler *c, const Entry *e) {
     Scope *best = c->cur;
+    const bool guard = e->e->flags & EF_GUARD;
     for (Scope *s = c->cur; s->outer; s = s->outer) {
         if (s->kind == S_UNI) break;
         if (s->kind == S_COND) {
-            if (e->guard) break;
-            if (!e->reduce) best = s->outer;
+            if (guard) break;
+            if (!(e->e->flags & EF_REDUCE)) best = s->outer;
         } else {
             if (e->axes & s->axes) break;
-            if (e->guard && !s->runs) break;
+            if (guard && !s->runs) break;
             best = s->outer;
         }
     }
@@ -175,26 +103,22 @@ static Scope *place(Compiler *c, const Entry *e) {
 
 /* ---- registers and instructions -------------------------------------------------------------- */
 static int reg_new(Compiler *c, DType t) {
-    c->reg = pool_grow(&c->tmp, c->reg, c->k->nreg, &c->reg_cap, sizeof *c->reg);
-    memset(&c->reg[c->k->nreg], 0, sizeof *c->reg);
-    c->reg[c->k->nreg].init.c = (uint8_t)lane_class(t);
-    return c->k->nreg++;
+    RegInfo r = {.init.c = (uint8_t)lane_class(t)};
+    vec_push(c->tmp, &c->reg, r);
+    return c->reg.n - 1;
 }
 
 static int reg_const(Compiler *c, DType t, RegVal v) {
     int r = reg_new(c, t);
-    c->reg[r].init.v = v;
-    c->reg[r].fixed = true;
+    c->reg.p[r].init.v = v;
+    c->reg.p[r].fixed = true;
     return r;
 }
 
 static Inst *append(Compiler *c, Block *b, int op) {
-    b->p = pool_grow(c->pool, b->p, b->n, &b->cap, sizeof *b->p);
-    Inst *i = &b->p[b->n++];
-    memset(i, 0, sizeof *i);
-    i->op = (uint8_t)op;
-    i->dst = i->a = i->b = i->c = i->m = -1;
-    return i;
+    Inst i = {.op = (uint8_t)op, .dst = -1, .a = -1, .b = -1, .c = -1, .m = -1};
+    vec_push(c->a, b, i);
+    return &b->p[b->n - 1];
 }
 
 /* A new register of type t = op of a and b, which are of type from. */
@@ -223,11 +147,10 @@ static int emit_norm(Compiler *c, Scope *s, int a) {
 
 static int slot_for(Compiler *c, const Tensor *t) {
     Code *k = c->k;
-    for (int i = k->nslot - 1; i >= 0; i--)
-        if (k->slot[i] == t) return i;
-    k->slot = pool_grow(c->pool, k->slot, k->nslot, &c->slot_cap, sizeof *k->slot);
-    k->slot[k->nslot] = t;
-    return k->nslot++;
+    for (int i = k->slot.n - 1; i >= 0; i--)
+        if (k->slot.p[i] == t) return i;
+    vec_push(c->a, &k->slot, t);
+    return k->slot.n - 1;
 }
 
 static int gen(Compiler *c, const Expr *e);
@@ -238,13 +161,13 @@ typedef struct Factor {
     int64_t k;
     int reg;
 } Factor;
+typedef struct Term {
+    Scope *s;
+    int reg;
+} Term;
 typedef struct Sum {
     int64_t k;
-    struct {
-        Scope *s;
-        int reg;
-    } * term;
-    int n, cap;
+    VEC(Term) term;
 } Sum;
 enum { MAX_TERMS = 64 };
 
@@ -275,17 +198,15 @@ static Factor factor_mul(Compiler *c, Factor f, const Expr *e) {
 }
 
 static bool is_factor(Compiler *c, const Expr *e) {
-    const Entry *i = info(c, e);
-    return !i->axes && !i->guard && !i->reduce;
+    return !info(c, e)->axes && !(e->flags & (EF_GUARD | EF_REDUCE));
 }
 
 static void sum_add(Compiler *c, Sum *s, Scope *at, int reg, Factor f) {
     if (f.k == 0) return;
     if (f.reg >= 0) reg = emit_bin(c, at, E_MUL, DT_I64, reg, f.reg);
     if (f.k != 1) reg = emit_bin(c, at, E_MUL, DT_I64, reg, reg_int(c, f.k));
-    s->term = pool_grow(&c->tmp, s->term, s->n, &s->cap, sizeof *s->term);
-    s->term[s->n].s = at;
-    s->term[s->n++].reg = reg;
+    Term t = {at, reg};
+    vec_push(c->tmp, &s->term, t);
 }
 
 /* Adds f * e. Sums are taken apart, so that each part is computed in the outermost scope
@@ -295,7 +216,7 @@ static void sum_collect(Compiler *c, Sum *s, const Expr *e, Factor f) {
         s->k = (int64_t)((uint64_t)s->k + (uint64_t)mul_wrap(e->i, f.k));
         return;
     }
-    if (s->n < MAX_TERMS && info(c, e)->axes) {
+    if (s->term.n < MAX_TERMS && info(c, e)->axes) {
         Factor minus = {mul_wrap(f.k, -1), f.reg};
         switch (e->op) {
         case E_ADD:
@@ -319,17 +240,15 @@ static void sum_collect(Compiler *c, Sum *s, const Expr *e, Factor f) {
 }
 
 static int sum_total(Compiler *c, Sum *s) {
-    int acc = s->k || !s->n ? reg_int(c, s->k) : -1, nchain = 0, cap = 0;
-    Scope **chain = NULL;
-    for (Scope *x = c->cur; x; x = x->outer) {
-        chain = pool_grow(&c->tmp, chain, nchain, &cap, sizeof(Scope *));
-        chain[nchain++] = x;
-    }
-    for (int k = nchain - 1; k >= 0; k--)
-        for (int i = 0; i < s->n; i++)
-            if (s->term[i].s == chain[k])
-                acc = acc < 0 ? s->term[i].reg
-                              : emit_bin(c, chain[k], E_ADD, DT_I64, acc, s->term[i].reg);
+    int acc = s->k || !s->term.n ? reg_int(c, s->k) : -1;
+    VEC(Scope *) chain = {0};
+    for (Scope *x = c->cur; x; x = x->outer) vec_push(c->tmp, &chain, x);
+    for (int k = chain.n - 1; k >= 0; k--)
+        for (int i = 0; i < s->term.n; i++) {
+            const Term *t = &s->term.p[i];
+            if (t->s != chain.p[k]) continue;
+            acc = acc < 0 ? t->reg : emit_bin(c, t->s, E_ADD, DT_I64, acc, t->reg);
+        }
     return acc;
 }
 
@@ -359,7 +278,7 @@ static int mask_around(const Scope *s) {
 
 /* Generates side e of a SELECT, which is needed on the lanes of register mask. */
 static int gen_side(Compiler *c, const Expr *e, int mask) {
-    Block *b = pool_alloc(c->pool, sizeof *b);
+    Block *b = NEW(c->a, Block);
     Scope s = {.outer = c->cur, .block = b, .kind = S_COND, .id = ++c->nscope, .mask = mask};
     c->cur = &s;
     int r = gen(c, e);
@@ -376,10 +295,7 @@ static int gen_side(Compiler *c, const Expr *e, int mask) {
 static int gen_select(Compiler *c, const Expr *e) {
     int cond = gen(c, e->a[0]), side[2];
     bool block[2];
-    for (int k = 0; k < 2; k++) {
-        const Entry *i = info(c, e->a[1 + k]);
-        block[k] = i->guard || i->reduce;
-    }
+    for (int k = 0; k < 2; k++) block[k] = e->a[1 + k]->flags & (EF_GUARD | EF_REDUCE);
     if (block[0] || block[1]) cond = emit_norm(c, c->cur, cond);
     int around = mask_around(c->cur);
     for (int k = 0; k < 2; k++) {
@@ -402,32 +318,32 @@ static int gen_select(Compiler *c, const Expr *e) {
 static void mark_block(Compiler *c, const Block *b, int stamp);
 static void mark_red(Compiler *c, const Red *r, int from, int stamp) {
     for (int i = from; i < r->naxis; i++) {
-        if (r->ax[i].axis >= 0) c->reg[r->ax[i].axis].def = stamp;
+        if (r->ax[i].axis >= 0) c->reg.p[r->ax[i].axis].def = stamp;
         mark_block(c, &r->ax[i].block, stamp);
     }
 }
 static void mark_block(Compiler *c, const Block *b, int stamp) {
     for (int i = 0; i < b->n; i++) {
         const Inst *k = &b->p[i];
-        if (k->dst >= 0) c->reg[k->dst].def = stamp;
+        if (k->dst >= 0) c->reg.p[k->dst].def = stamp;
         if (k->op == I_COND) mark_block(c, k->block, stamp);
         if (k->op == I_REDUCE) {
-            c->reg[k->red->acc].def = stamp;
+            c->reg.p[k->red->acc].def = stamp;
             mark_red(c, k->red, 0, stamp);
         }
     }
 }
 
 typedef struct Capture {
-    int *p, n, cap, stamp;
+    VEC(int) reg;
+    int stamp;
 } Capture;
 static void capture_reg(Compiler *c, Capture *k, int r) {
     if (r < 0) return;
-    RegInfo *i = &c->reg[r];
+    RegInfo *i = &c->reg.p[r];
     if (i->fixed || i->def == k->stamp || i->use == k->stamp) return;
     i->use = k->stamp;
-    k->p = pool_grow(c->pool, k->p, k->n, &k->cap, sizeof *k->p);
-    k->p[k->n++] = r;
+    vec_push(c->a, &k->reg, r);
 }
 static void capture_block(Compiler *c, Capture *k, const Block *b);
 static void capture_red(Compiler *c, Capture *k, const Red *r, int from) {
@@ -456,21 +372,21 @@ static int gen_reduce(Compiler *c, const Expr *e) {
     const Expr *body = e->a[0];
     int n = e->naxis;
     if (n == 0) return gen(c, body);
-    Red *r = pool_alloc(c->pool, sizeof *r);
+    Red *r = NEW(c->a, Red);
     r->kind = e->kind;
     r->t = body->dtype;
     r->naxis = n;
-    r->ax = pool_alloc(c->pool, sizeof *r->ax * (size_t)n);
+    r->ax = NEWN(c->a, RedAxis, n);
     r->index = c->k->nred++;
     r->val2 = -1;
-    int *saved = pool_alloc(&c->tmp, sizeof *saved * (size_t)n);
-    Scope *outer = c->cur, *scope = pool_alloc(&c->tmp, sizeof *scope * (size_t)n);
+    int *saved = NEWN(c->tmp, int, n);
+    Scope *outer = c->cur, *scope = NEWN(c->tmp, Scope, n);
     for (int i = 0; i < n; i++) r->ax[i].extent = gen(c, e->raxis[i]->extent);
     for (int i = 0; i < n; i++) {
         int b = bound_index(c, e->raxis[i]);
         int64_t extent = 0;
-        saved[i] = c->bound[b].reg;
-        r->ax[i].axis = c->bound[b].reg = reg_new(c, DT_I64);
+        saved[i] = c->bound.p[b].reg;
+        r->ax[i].axis = c->bound.p[b].reg = reg_new(c, DT_I64);
         bool runs = e_is_int(e->raxis[i]->extent, &extent) && extent > 0;
         scope[i] = (Scope){.outer = c->cur,
                            .block = &r->ax[i].block,
@@ -485,15 +401,15 @@ static int gen_reduce(Compiler *c, const Expr *e) {
     r->val = gen(c, muladd ? body->a[0] : body);
     if (muladd) r->val2 = gen(c, body->a[1]);
     c->cur = outer;
-    for (int i = n - 1; i >= 0; i--) c->bound[bound_index(c, e->raxis[i])].reg = saved[i];
+    for (int i = n - 1; i >= 0; i--) c->bound.p[bound_index(c, e->raxis[i])].reg = saved[i];
     int d = reg_new(c, e->dtype);
     r->acc = r->kind >= R_ARGMAX ? reg_new(c, body->dtype) : d;
     for (int i = 0; i < n; i++) {
         Capture k = {.stamp = ++c->stamp};
         mark_red(c, r, i, k.stamp);
         capture_red(c, &k, r, i);
-        r->ax[i].cap = k.p;
-        r->ax[i].ncap = k.n;
+        r->ax[i].cap = k.reg.p;
+        r->ax[i].ncap = k.reg.n;
     }
     Inst *i = append(c, c->cur->block, I_REDUCE);
     i->dt = e->dtype;
@@ -512,17 +428,15 @@ static int gen_leaf(Compiler *c, const Expr *e) {
     case E_CONST: return reg_const(c, e->dtype, lane_of(e->dtype, e));
     case E_SYM:
         r = reg_const(c, e->dtype, v);
-        k->sym = pool_grow(c->pool, k->sym, k->nsym, &c->sym_cap, sizeof *k->sym);
-        k->sym[k->nsym++] = (struct CodeSym){r, e->sym->id};
+        vec_push(c->a, &k->sym, ((CodeSym){r, e->sym->id}));
         return r;
     case E_INDIM:
     case E_SEED:
     case E_LIMIT:
         r = reg_const(c, e->dtype, v);
-        k->indim = pool_grow(c->pool, k->indim, k->nindim, &c->indim_cap, sizeof *k->indim);
-        k->indim[k->nindim++] = e->op != E_INDIM
-                                    ? (struct CodeIndim){r, -1, e->op == E_SEED}
-                                    : (struct CodeIndim){r, (int)(e->i >> 8), (int8_t)(e->i & 255)};
+        CodeIndim d = {r, -1, e->op == E_SEED};
+        if (e->op == E_INDIM) d = (CodeIndim){r, (int)(e->i >> 8), (int8_t)(e->i & 255)};
+        vec_push(c->a, &k->indim, d);
         return r;
     default: die("not a leaf: %s", expr_row[e->op].name);
     }
@@ -538,7 +452,7 @@ static int gen_node(Compiler *c, const Expr *e) {
     for (int i = 0; i < e->n; i++) a[i] = gen(c, e->a[i]);
     Told *told = NULL;
     if (e->op == E_GUARD && e->a[0]->op == E_TELL) {
-        told = pool_alloc(c->pool, sizeof *told);
+        told = NEW(c->a, Told);
         told->n = e->a[0]->n - 1;
         for (int i = 0; i < told->n; i++) told->reg[i] = gen(c, e->a[0]->a[1 + i]);
     }
@@ -558,7 +472,7 @@ static int gen_node(Compiler *c, const Expr *e) {
 static int gen(Compiler *c, const Expr *e) {
     Entry *i = info(c, e);
     if (e->op == E_AXIS) {
-        AxisReg *b = &c->bound[bound_index(c, e->axis)];
+        AxisReg *b = &c->bound.p[bound_index(c, e->axis)];
         if (b->reg < 0) die("an axis is used outside of its tensor or reduction");
         return b->reg;
     }
@@ -577,7 +491,7 @@ static int gen(Compiler *c, const Expr *e) {
         r = gen_node(c, e);
         c->cur = cur;
     }
-    KnownReg *d = pool_alloc(&c->tmp, sizeof *d);
+    KnownReg *d = NEW(c->tmp, KnownReg);
     *d = (KnownReg){i->def, leaf ? 0 : at->id, r};
     i->def = d;
     return r;
@@ -588,12 +502,10 @@ static void compile(Compiler *c, const Tensor *t, int n, Expr *const *e) {
     Scope dims = {.block = &k->d, .kind = S_DIMS, .id = ++c->nscope};
     Scope uni = {.outer = &dims, .block = &k->u, .kind = S_UNI, .id = ++c->nscope};
     Scope lane = {.outer = &uni, .block = &k->l, .kind = S_LANE, .id = ++c->nscope, .runs = true};
-    c->tab_cap = 64;
-    c->tab = pool_alloc(&c->tmp, sizeof *c->tab * (size_t)c->tab_cap);
     k->result = -1;
     k->rank = t ? tensor_ndim(t) : 0;
     k->nout = k->rank + n;
-    k->out = pool_alloc(c->pool, sizeof *k->out * (size_t)(k->nout + 1));
+    k->out = NEWN(c->a, int, k->nout + 1);
     c->cur = &dims;
     for (int i = 0; i < k->nout; i++) {
         const Expr *x = i >= k->rank ? e[i - k->rank] : t->dim[i];
@@ -604,38 +516,28 @@ static void compile(Compiler *c, const Tensor *t, int n, Expr *const *e) {
         for (int i = 0; i < k->rank; i++)
             if (t->axis[i]) {
                 int b = bound_index(c, t->axis[i]);
-                c->bound[b].reg = reg_new(c, DT_I64);
+                c->bound.p[b].reg = reg_new(c, DT_I64);
                 lane.axes |= axis_bit(c, t->axis[i]);
             }
         c->cur = &lane;
         k->result = gen(c, t->body);
-        bool *used = pool_alloc(&c->tmp, sizeof *used * (size_t)k->nreg);
+        bool *used = NEWN(c->tmp, bool, c->reg.n);
         used[k->result] = true;
         Capture all = {.stamp = ++c->stamp};
         capture_block(c, &all, &k->l);
-        for (int i = 0; i < all.n; i++) used[all.p[i]] = true;
+        for (int i = 0; i < all.reg.n; i++) used[all.reg.p[i]] = true;
         for (int i = 0; i < k->rank; i++) {
-            int r = t->axis[i] ? c->bound[bound_index(c, t->axis[i])].reg : -1;
+            int r = t->axis[i] ? c->bound.p[bound_index(c, t->axis[i])].reg : -1;
             k->axis[i] = r >= 0 && used[r] ? r : -1;
         }
     }
-    k->init = pool_alloc(c->pool, sizeof *k->init * (size_t)(k->nreg + 1));
-    for (int i = 0; i < k->nreg; i++) k->init[i] = c->reg[i].init;
+    k->nreg = c->reg.n;
+    k->init = NEWN(c->a, Reg, k->nreg + 1);
+    for (int i = 0; i < k->nreg; i++) k->init[i] = c->reg.p[i].init;
 }
 
-Code *code_compile(Pool *pool, const Tensor *t, int n, Expr *const *e) {
-    jmp_buf here, *up = pool->fail;
-    Compiler c = {.pool = pool, .tmp = {.fail = &here}};
-    Compiler *volatile vc = &c;
-    c.k = pool_alloc(pool, sizeof *c.k);
-    pool->fail = &here;
-    if (setjmp(here)) {
-        pool_free(&vc->tmp);
-        pool->fail = up;
-        longjmp(*up, 1);
-    }
+Code *code_compile(Arena *a, Arena *tmp, const Tensor *t, int n, Expr *const *e) {
+    Compiler c = {.a = a, .tmp = tmp, .k = NEW(a, Code), .entry = map_new(tmp)};
     compile(&c, t, n, e);
-    pool->fail = up;
-    pool_free(&c.tmp);
     return c.k;
 }

@@ -61,18 +61,19 @@ const Const *interp_fold(Cx *c, const Tensor *t) {
     exec_fold_init(&x);
     if (k->count <= 64) x.lanes = 64;
     jmp_buf fail;
-    Pool pool = {.fail = &fail};
-    Pool *volatile vp = &pool;
+    Diag d = {.top = &fail};
+    Arena *volatile a = NULL;
     volatile bool ok = false;
     if (setjmp(fail) == 0) {
-        Code *code = code_compile(&pool, t, 0, NULL);
+        a = arena_new(&d);
+        const Code *code = code_compile(a, a, t, 0, NULL);
         if (setjmp(x.fail) == 0) {
             code_tensor(&x, code, (void *)(uintptr_t)k->data);
             ok = true;
         }
     }
     free(x.scratch);
-    pool_free(vp);
+    arena_free(a);
     return ok ? k : NULL;
 }
 
@@ -83,22 +84,22 @@ static const Const *const_of(const Tensor *t) {
 }
 
 /* Finds the dims of output i, which may use the symbols of s. False when they use anything else. */
-static bool fold_out_dims(Pool *pool, const Stmt *s, int i, const int64_t *sym, int *rank,
+static bool fold_out_dims(Arena *a, const Stmt *s, int i, const int64_t *sym, int *rank,
                           int64_t *dim) {
     const Tensor *t = s->ext.out[i];
     Exec x;
     bool ok = false;
     if (t->rank < 0) return false;
-    Code *k = code_compile(pool, NULL, t->rank, t->dim);
+    Code *k = code_compile(a, a, NULL, t->rank, t->dim);
     exec_fold_init(&x);
     int top = 0;
-    for (int j = 0; j < k->nsym; j++) {
+    for (int j = 0; j < k->sym.n; j++) {
         bool found = false;
-        for (int q = 0; q < s->ext.nsym; q++) found |= s->ext.sym[q]->id == k->sym[j].sym;
+        for (int q = 0; q < s->ext.nsym; q++) found |= s->ext.sym[q]->id == k->sym.p[j].sym;
         if (!found) return false;
-        if (k->sym[j].sym > top) top = k->sym[j].sym;
+        if (k->sym.p[j].sym > top) top = k->sym.p[j].sym;
     }
-    x.sym = pool_alloc(pool, sizeof *x.sym * (size_t)(top + 1));
+    x.sym = NEWN(a, RegVal, top + 1);
     for (int q = 0; q < s->ext.nsym; q++)
         if (s->ext.sym[q]->id <= top) x.sym[s->ext.sym[q]->id].i = sym[q];
     if (setjmp(x.fail) == 0) {
@@ -111,9 +112,9 @@ static bool fold_out_dims(Pool *pool, const Stmt *s, int i, const int64_t *sym, 
     return ok;
 }
 
-static bool fold_extern(Cx *c, Pool *pool, const Stmt *s, const Const **out, int64_t *sym) {
+static bool fold_extern(Cx *c, Arena *a, const Stmt *s, const Const **out, int64_t *sym) {
     const ExternRow *row = s->ext.row;
-    ExtFrame f = ext_frame(s, pool_alloc(pool, ext_frame_size(s)));
+    ExtFrame f = ext_frame(s, arena_alloc(a, ext_frame_size(s)));
     for (int i = 0; i < s->ext.nparam; i++)
         if (!e_is_int(s->ext.param[i], &f.param[i])) return false;
     for (int i = 0; i < s->ext.nin; i++) {
@@ -131,7 +132,7 @@ static bool fold_extern(Cx *c, Pool *pool, const Stmt *s, const Const **out, int
         const Tensor *t = s->ext.out[i];
         int64_t dim[MAX_RANK] = {f.bytes[i]};
         int rank = 1;
-        if (!t->blob && !fold_out_dims(pool, s, i, f.sym, &rank, dim)) return false;
+        if (!t->blob && !fold_out_dims(a, s, i, f.sym, &rank, dim)) return false;
         Const *k = const_new(c, t->dtype, rank, dim);
         if (!k) return false;
         out[i] = k;
@@ -139,17 +140,20 @@ static bool fold_extern(Cx *c, Pool *pool, const Stmt *s, const Const **out, int
     }
     int64_t scratch = f.bytes[s->ext.nout];
     if (scratch < 0 || scratch > (int64_t)1 << 31) return false;
-    if (row->run(f.in, f.param, f.out, pool_alloc(pool, (size_t)scratch))) return false;
+    if (row->run(f.in, f.param, f.out, arena_alloc(a, (size_t)scratch))) return false;
     for (int i = 0; i < s->ext.nsym; i++) sym[i] = f.sym[i];
     return true;
 }
 
 bool interp_fold_extern(Cx *c, const Stmt *s, const Const **out, int64_t *sym) {
     jmp_buf fail;
-    Pool pool = {.fail = &fail};
-    Pool *volatile vp = &pool;
+    Diag d = {.top = &fail};
+    Arena *volatile a = NULL;
     volatile bool ok = false;
-    if (setjmp(fail) == 0) ok = fold_extern(c, &pool, s, out, sym);
-    pool_free(vp);
+    if (setjmp(fail) == 0) {
+        a = arena_new(&d);
+        ok = fold_extern(c, a, s, out, sym);
+    }
+    arena_free(a);
     return ok;
 }

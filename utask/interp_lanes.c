@@ -31,7 +31,7 @@ static void wrap(DType t, int n, int64_t *d) {
 #define BK_WRAP(T, x, op, y) ((int64_t)((uint64_t)(x)op(uint64_t)(y)))
 
 /* d[l] = (E)TO in x and y, with a loop of its own for a uniform x or y; N operands. */
-#define LOOP_TO(TO, E)                                                                             \
+#define LOOP_OF(TO, E)                                                                             \
     if (N > 1 && !sa && n > 1) {                                                                   \
         x = *a;                                                                                    \
         EACH {                                                                                     \
@@ -48,8 +48,8 @@ static void wrap(DType t, int n, int64_t *d) {
         EACH {                                                                                     \
             x = a[l], y = b[l];                                                                    \
             d[l] = (E)TO;                                                                          \
-        }                                                                                          \
-    return true;
+        }
+#define LOOP_TO(TO, E) LOOP_OF(TO, E) return true;
 #define LOOP(E) LOOP_TO(, E)
 /* A case of an operator; `types` is a LOOP where lanes of type T have it. */
 #define RESULT_SAME T
@@ -151,28 +151,14 @@ void lanes_scalar(int op, DType t, int n, void *d, const void *a, int sa, const 
 
 #define PICK(T)                                                                                    \
     {                                                                                              \
-        T *restrict d = pd;                                                                        \
+        enum { N = 2 };                                                                            \
+        T *restrict d = pd, x, y;                                                                  \
         const T *a = pa, *b = pb;                                                                  \
         if (!sa && !sb) {                                                                          \
-            T x = *a, y = *b;                                                                      \
+            x = *a, y = *b;                                                                        \
             EACH d[l] = m[l] ? x : y;                                                              \
-        } else if (!sa) {                                                                          \
-            T x = *a;                                                                              \
-            EACH {                                                                                 \
-                T y = b[l];                                                                        \
-                d[l] = m[l] ? x : y;                                                               \
-            }                                                                                      \
-        } else if (!sb) {                                                                          \
-            T y = *b;                                                                              \
-            EACH {                                                                                 \
-                T x = a[l];                                                                        \
-                d[l] = m[l] ? x : y;                                                               \
-            }                                                                                      \
         } else                                                                                     \
-            EACH {                                                                                 \
-                T x = a[l], y = b[l];                                                              \
-                d[l] = m[l] ? x : y;                                                               \
-            }                                                                                      \
+            LOOP_OF(, m[l] ? x : y)                                                                \
         break;                                                                                     \
     }
 

@@ -5,20 +5,15 @@
 #include "utask/interp.h"
 #include "utask/walk.h"
 #include <limits.h>
-#include <stdlib.h>
 
 /* A list of uniform expressions, such as those of a tensor's dims: rank_e, dim and all
  * alternatives. */
 typedef struct Exprs {
-    Pool *pool;
-    Expr **p;
-    int n, cap;
+    Arena *a;
+    VEC(Expr *) e;
 } Exprs;
 
-static void push(Exprs *v, Expr *e) {
-    v->p = pool_grow(v->pool, v->p, v->n, &v->cap, sizeof *v->p);
-    v->p[v->n++] = e;
-}
+static void push(Exprs *v, Expr *e) { vec_push(v->a, &v->e, e); }
 
 static void push_dims(Exprs *v, const Tensor *t) {
     if (t->blob) return;
@@ -39,12 +34,22 @@ typedef struct SeqPlace { /* in a Seq that is being prepared */
 } SeqPlace;
 typedef struct Prep {
     Interp *it;
+    Arena *tmp; /* for what is needed only here */
     int nseq;
     int *owner,
         *last; /* by tensor id: Seq that defines it (0: none), last statement that uses it */
-    const Tensor **own;
-    int nown, own_cap;
+    VEC(const Tensor *) own;
 } Prep;
+
+static Code *uniform(const Prep *p, int n, Expr *const *e) {
+    return code_compile(p->it->a, p->tmp, NULL, n, e);
+}
+/* Compiles the list, and empties it. */
+static Code *uniforms(const Prep *p, Exprs *v) {
+    Code *k = uniform(p, v->e.n, v->e.p);
+    v->e.n = 0;
+    return k;
+}
 
 static void use(Prep *p, SeqPlace *l, const Tensor *t) {
     if (!t) return;
@@ -65,7 +70,7 @@ static void use_end(Prep *p, SeqPlace *l, const Tensor *t) {
 }
 
 static void use_code(Prep *p, SeqPlace *l, const Code *k) {
-    for (int i = 0; k && i < k->nslot; i++) use(p, l, k->slot[i]);
+    for (int i = 0; k && i < k->slot.n; i++) use(p, l, k->slot.p[i]);
 }
 
 static void own(Prep *p, SeqPlace *l, const Tensor *t) {
@@ -74,8 +79,7 @@ static void own(Prep *p, SeqPlace *l, const Tensor *t) {
     if (p->owner[t->id]) die("tensor %d is defined twice", t->id);
     p->owner[t->id] = l->id;
     p->last[t->id] = l->at;
-    p->own = pool_grow(&p->it->pool, (void *)p->own, p->nown, &p->own_cap, sizeof(Tensor *));
-    p->own[p->nown++] = t;
+    vec_push(p->tmp, &p->own, t);
 }
 
 static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, const Step *owner,
@@ -83,23 +87,18 @@ static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, con
 
 /* What is defined in a function's body, functions that hang on it left out. */
 typedef struct Own {
-    Pool *pool;
+    Arena *a;
     IFunc *f;
-    int tensor_cap, sym_cap;
 } Own;
 
 static void own_tensor_of(void *user, Tensor *t) {
     Own *o = user;
-    IFunc *f = o->f;
     if (t->kind == TK_CONST || t->kind == TK_INPUT || t->kind == TK_VIEW) return;
-    f->t = pool_grow(o->pool, (void *)f->t, f->nt, &o->tensor_cap, sizeof(Tensor *));
-    f->t[f->nt++] = t;
+    vec_push(o->a, &o->f->t, t);
 }
 static void own_sym_of(void *user, Sym *s) {
     Own *o = user;
-    IFunc *f = o->f;
-    f->s = pool_grow(o->pool, (void *)f->s, f->ns, &o->sym_cap, sizeof(Sym *));
-    f->s[f->ns++] = s;
+    vec_push(o->a, &o->f->s, s);
 }
 
 /* Returns how deep q is nested. */
@@ -117,7 +116,7 @@ static int own_values(Own *o, const Seq *q) {
 }
 
 static void ifunc_new(Prep *p, const Func *f) {
-    Own o = {.pool = &p->it->pool, .f = pool_alloc(&p->it->pool, sizeof *o.f)};
+    Own o = {p->it->a, NEW(p->it->a, IFunc)};
     o.f->f = f;
     for (int i = 0; i < f->narg; i++) own_tensor_of(&o, f->arg[i]);
     for (int i = 0; i < f->nsym; i++) own_sym_of(&o, f->sym[i]);
@@ -127,39 +126,37 @@ static void ifunc_new(Prep *p, const Func *f) {
 }
 
 static void prepare_call(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
-    Pool *pool = &p->it->pool;
     const Func *f = s->call.f;
-    o->pre = code_compile(pool, NULL, f->nsym, s->call.sym);
+    o->pre = uniform(p, f->nsym, s->call.sym);
     use_code(p, l, o->pre);
     for (int i = 0; i < f->narg; i++) use(p, l, s->call.arg[i]);
     for (int i = 0; i < s->call.nfunc; i++) ifunc_new(p, s->call.func[i]);
     for (int i = 0; i < s->call.nfunc; i++) {
         const Func *g = s->call.func[i];
         IFunc *k = p->it->func[g->id];
-        k->ret = code_compile(pool, NULL, g->nret, g->ret);
+        k->ret = uniform(p, g->nret, g->ret);
         prepare_seq(p, l, g->body, &k->body, NULL, 0, k);
     }
     for (int i = 0; i < f->nout; i++) own(p, l, s->call.out[i]);
 }
 
 static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
-    Pool *pool = &p->it->pool;
-    Exprs e = {.pool = pool};
+    Exprs e = {.a = p->tmp};
     o->s = s;
     switch (s->kind) {
-    case S_LET: o->pre = code_compile(pool, NULL, 1, &s->let.e); break;
+    case S_LET: o->pre = uniform(p, 1, &s->let.e); break;
     case S_CHECK: /* the condition, then the values of its message */
         push(&e, e_told(s->check.cond));
         for (int i = 1; s->check.cond->op == E_TELL && i < s->check.cond->n; i++)
             push(&e, s->check.cond->a[i]);
-        o->pre = code_compile(pool, NULL, e.n, e.p);
+        o->pre = uniforms(p, &e);
         break;
     case S_OP:
-        o->op = pool_alloc(pool, sizeof *o->op * (size_t)s->op.n);
+        o->op = NEWN(p->it->a, Code *, s->op.n);
         for (int i = 0; i < s->op.n; i++) {
             const Tensor *t = s->op.t[i];
             if (t->fused) continue;
-            o->op[i] = code_compile(pool, t, 0, NULL);
+            o->op[i] = code_compile(p->it->a, p->tmp, t, 0, NULL);
             use_code(p, l, o->op[i]);
             own(p, l, t);
         }
@@ -168,10 +165,9 @@ static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
         for (int i = 0; i < s->ext.nparam; i++) push(&e, s->ext.param[i]);
         for (int i = 0; i < s->ext.nin; i++)
             if (s->ext.in[i]) push_dims(&e, s->ext.in[i]);
-        o->pre = code_compile(pool, NULL, e.n, e.p);
-        e.n = 0;
+        o->pre = uniforms(p, &e);
         for (int i = 0; i < s->ext.nout; i++) push_dims(&e, s->ext.out[i]);
-        o->post = code_compile(pool, NULL, e.n, e.p);
+        o->post = uniforms(p, &e);
         for (int i = 0; i < s->ext.nin; i++) use(p, l, s->ext.in[i]);
         for (int i = 0; i < s->ext.nout; i++) own(p, l, s->ext.out[i]);
         break;
@@ -179,12 +175,11 @@ static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
         push(&e, s->loop.trips);
         push(&e, s->loop.cond0);
         for (int i = 0; i < s->loop.syms.n; i++) push(&e, s->loop.syms.p[i].init);
-        o->pre = code_compile(pool, NULL, e.n, e.p);
-        e.n = 0;
+        o->pre = uniforms(p, &e);
         push(&e, s->loop.cond_next);
         for (int i = 0; i < s->loop.syms.n; i++) push(&e, s->loop.syms.p[i].next);
         for (int i = 0; i < s->loop.scan.n; i++) push_dims(&e, s->loop.scan.p[i].elem);
-        o->post = code_compile(pool, NULL, e.n, e.p);
+        o->post = uniforms(p, &e);
         use_code(p, l, o->pre);
         for (int i = 0; i < s->loop.carry.n; i++) {
             use(p, l, s->loop.carry.p[i].init);
@@ -194,12 +189,11 @@ static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
         for (int i = 0; i < s->loop.scan.n; i++) own(p, l, s->loop.scan.p[i].out);
         return;
     case S_BRANCH:
-        o->pre = code_compile(pool, NULL, 1, &s->br.cond);
+        o->pre = uniform(p, 1, &s->br.cond);
         use_code(p, l, o->pre);
         for (int k = 0; k < 2; k++) {
-            e.n = 0;
             for (int i = 0; i < s->br.syms.n; i++) push(&e, s->br.syms.p[i].arm[k]);
-            o->arm[k] = code_compile(pool, NULL, e.n, e.p);
+            o->arm[k] = uniforms(p, &e);
             prepare_seq(p, l, s->br.arm[k], &o->body[k], o, k, NULL);
         }
         for (int i = 0; i < s->br.joins.n; i++) own(p, l, s->br.joins.p[i].out);
@@ -217,7 +211,7 @@ static void prepare_step(Prep *p, SeqPlace *l, const Stmt *s, Step *o) {
 static void prepare_end(Prep *p, SeqPlace *l, const Step *o, int arm) {
     const Stmt *s = o->s;
     const Code *k = s->kind == S_LOOP ? o->post : o->arm[arm];
-    for (int i = 0; i < k->nslot; i++) use_end(p, l, k->slot[i]);
+    for (int i = 0; i < k->slot.n; i++) use_end(p, l, k->slot.p[i]);
     if (s->kind == S_LOOP) {
         for (int i = 0; i < s->loop.carry.n; i++) use_end(p, l, s->loop.carry.p[i].next);
         for (int i = 0; i < s->loop.scan.n; i++) use_end(p, l, s->loop.scan.p[i].elem);
@@ -228,83 +222,73 @@ static void prepare_end(Prep *p, SeqPlace *l, const Step *o, int arm) {
 static void prepare_seq(Prep *p, SeqPlace *up, const Seq *seq, StepSeq *out, const Step *owner,
                         int arm, const IFunc *fn) {
     if (!seq) return;
-    Pool *pool = &p->it->pool;
+    Arena *a = p->it->a;
     SeqPlace l = {up, ++p->nseq, 0};
     int n = seq->s.n;
-    out->p = pool_alloc(pool, sizeof *out->p * (size_t)(n + 1));
+    out->p = NEWN(a, Step, n + 1);
     out->n = n;
     for (int i = 0; fn && i < fn->f->narg; i++) own(p, &l, fn->f->arg[i]);
     for (l.at = 0; l.at < n; l.at++) prepare_step(p, &l, seq->s.p[l.at], &out->p[l.at]);
     if (owner)
         prepare_end(p, &l, owner, arm);
     else if (fn) {
-        for (int i = 0; i < fn->ret->nslot; i++) use_end(p, &l, fn->ret->slot[i]);
+        for (int i = 0; i < fn->ret->slot.n; i++) use_end(p, &l, fn->ret->slot.p[i]);
         for (int i = 0; i < fn->f->nout; i++) use_end(p, &l, fn->f->out[i]);
     } else {
         const Program *g = p->it->p;
-        for (int i = 0; i < p->it->out->nslot; i++) use_end(p, &l, p->it->out->slot[i]);
+        for (int i = 0; i < p->it->out->slot.n; i++) use_end(p, &l, p->it->out->slot.p[i]);
         for (int i = 0; i < g->nout; i++) use_end(p, &l, g->out[i].t);
     }
-    int mine = 0;
-    for (int i = 0; i < p->nown; i++) mine += p->owner[p->own[i]->id] == l.id;
-    out->own = pool_alloc(pool, sizeof *out->own * (size_t)(mine + 1));
     /* Remove this Seq's tensors from the list, which then holds only those of open Seqs. */
     int kept = 0;
-    for (int i = 0; i < p->nown; i++) {
-        const Tensor *t = p->own[i];
+    for (int i = 0; i < p->own.n; i++) {
+        const Tensor *t = p->own.p[i];
         int last = p->last[t->id];
         if (p->owner[t->id] != l.id) {
-            p->own[kept++] = t;
+            p->own.p[kept++] = t;
             continue;
         }
-        out->own[out->nown++] = t;
-        if (last < n) out->p[last].nfree++;
+        vec_push(a, &out->own, t);
+        if (last < n) vec_push(a, &out->p[last].free, t);
     }
-    p->nown = kept;
-    for (int i = 0; i < n; i++) {
-        Step *s = &out->p[i];
-        s->free = pool_alloc(pool, sizeof *s->free * (size_t)(s->nfree + 1));
-        s->nfree = 0;
-    }
-    for (int i = 0; i < out->nown; i++) {
-        int last = p->last[out->own[i]->id];
-        if (last < n) out->p[last].free[out->p[last].nfree++] = out->own[i];
-    }
+    p->own.n = kept;
 }
 
-static void prepare(Interp *it) {
-    const Program *p = it->p;
+static Interp *prepare(Arena *a, Arena *tmp, const Program *p) {
+    Interp *it = NEW(a, Interp);
+    it->a = a;
+    it->p = p;
     it->nsym = p->cx->next_sym;
     it->ntensor = p->cx->next_tensor;
-    Exprs e = {.pool = &it->pool};
+    it->func = NEWN(a, IFunc *, p->nfunc + 1);
+    Prep prep = {.it = it, .tmp = tmp};
+    prep.owner = NEWN(tmp, int, it->ntensor + 1);
+    prep.last = NEWN(tmp, int, it->ntensor + 1);
+    Exprs e = {.a = tmp};
     for (int i = 0; i < p->nout; i++) {
         push(&e, p->out[i].has);
         if (p->out[i].t) push_dims(&e, p->out[i].t);
     }
-    it->out = code_compile(&it->pool, NULL, e.n, e.p);
-    Prep prep = {.it = it};
-    prep.owner = pool_alloc(&it->pool, sizeof(int) * (size_t)(it->ntensor + 1));
-    prep.last = pool_alloc(&it->pool, sizeof(int) * (size_t)(it->ntensor + 1));
-    it->func = pool_alloc(&it->pool, sizeof *it->func * (size_t)(p->nfunc + 1));
+    it->out = uniforms(&prep, &e);
     prepare_seq(&prep, NULL, p->top, &it->top, NULL, 0, NULL);
+    return it;
 }
 
 Interp *interp_new(const Program *p) {
-    Interp *volatile it = calloc(1, sizeof *it);
     jmp_buf fail;
-    if (!it) return NULL;
-    it->p = p;
-    it->pool.fail = &fail;
-    if (setjmp(fail)) {
-        interp_free(it);
-        return NULL;
+    Diag d = {.top = &fail};
+    Arena *volatile a = NULL, *volatile tmp = NULL;
+    Interp *volatile it = NULL;
+    if (setjmp(fail) == 0) {
+        a = arena_new(&d);
+        tmp = arena_new(&d);
+        it = prepare(a, tmp, p);
     }
-    prepare(it);
+    arena_free(tmp);
+    if (!it) arena_free(a);
     return it;
 }
 
 void interp_free(Interp *it) {
-    if (!it) return;
-    pool_free(&it->pool);
-    free(it);
+    if (it) arena_free(it->a);
 }

@@ -318,19 +318,13 @@ static void range(const Expr *e, int64_t *lo, int64_t *hi, int depth, int *steps
         return;
     case E_MIN:
     case E_MAX:
-        if (dtype_is_float(e->dtype)) return;
-        range(e->a[0], &a, &b, depth + 1, steps);
-        range(e->a[1], &c, &d, depth + 1, steps);
-        *lo = (a < c) == (e->op == E_MIN) ? a : c;
-        *hi = (b < d) == (e->op == E_MIN) ? b : d;
-        return;
     case E_SELECT:
     case E_GUARD:
         if (dtype_is_float(e->dtype)) return;
-        range(e->a[1], &a, &b, depth + 1, steps);
-        range(e->a[2], &c, &d, depth + 1, steps);
-        *lo = a < c ? a : c;
-        *hi = b > d ? b : d;
+        range(e->a[e->n - 2], &a, &b, depth + 1, steps);
+        range(e->a[e->n - 1], &c, &d, depth + 1, steps);
+        *lo = (a < c) == (e->op != E_MAX) ? a : c;
+        *hi = (b < d) == (e->op == E_MIN) ? b : d;
         return;
     case E_CAST: {
         const Expr *x = e->a[0];

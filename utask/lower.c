@@ -264,13 +264,11 @@ Expr *let(Lower *L, const char *name, Expr *e, int64_t lo) {
                 return e_sym(L->cx, q->s.p[i]->let.sym);
     int64_t a, b = INT64_MAX;
     if (e->dtype == DT_I64 && e_range(e, &a, &b) && a > lo) lo = a;
-    Stmt *s = lower_stmt(L, S_LET);
-    Expr *r = sym_scoped(L, &s->let.sym, e->dtype, name, lo, L->seq);
-    s->let.e = e;
+    Sym *s;
+    sym_scoped(L, &s, e->dtype, name, lo, L->seq);
     /* a larger one comes from a clamp and says nothing */
-    if (b > lo && b <= INT32_MAX) s->let.sym->hi = b;
-    lower_append(L, s);
-    return r;
+    if (b > lo && b <= INT32_MAX) s->hi = b;
+    return lower_let(L, s, e);
 }
 
 Expr *uni(Lower *L, Tensor *t, int64_t i) {

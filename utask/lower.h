@@ -104,7 +104,6 @@ Expr *uni(Lower *L, Tensor *t, int64_t i);
 Expr *uni_i64(Lower *L, Tensor *t, int64_t i);              /* … cast to int64 */
 Expr *let(Lower *L, const char *name, Expr *e, int64_t lo); /* binds an impure or long expression */
 bool const_elem(Tensor *t, int64_t i, int64_t *v); /* integer element known at compile time */
-bool dim_const(Expr *dim, int64_t *v);             /* = e_is_int */
 int64_t count_const(Tensor *t);                    /* element count, -1 when not constant */
 Expr *count(Lower *L, Tensor *t);
 
@@ -139,7 +138,7 @@ Tensor *t_const(Lower *L, DType t, int rank, const int64_t *dim, const void *dat
 Tensor *t_list(Lower *L, DType t, int64_t n, const void *data); /* a constant of rank 1 */
 Tensor *t_scalar(Lower *L, DType t, double v);
 Tensor *t_zeros(Lower *L, DType t, int rank, Expr *const *dim);
-Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **elem);
+Tensor *t_from_uniform(Lower *L, DType t, int rank, Expr *const *dim, Expr **elem);
 Tensor *t_un(Lower *L, int op, Tensor *a);             /* elementwise */
 Tensor *t_bin(Lower *L, int op, Tensor *a, Tensor *b); /* broadcasting; same dtype */
 Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b);
@@ -152,8 +151,8 @@ Tensor *t_expand(Lower *L, Tensor *a, int rank, Expr *const *dim); /* broadcast 
 Tensor *t_slice(Lower *L, Tensor *a, int axis, Expr *start, Expr *step, Expr *len); /* in range */
 Tensor *t_concat(Lower *L, int n, Tensor *const *t, int axis);
 Tensor *t_unsqueeze(Lower *L, Tensor *a, int axis);
-Tensor *t_squeeze(Lower *L, Tensor *a, int axis); /* dim must be 1: checked */
-Tensor *t_gather0(Lower *L, Tensor *a, Expr *i);  /* a[i, …]: drops axis 0; i in range */
+Tensor *t_squeeze(Lower *L, Tensor *a, int axis);     /* dim must be 1: checked */
+Tensor *t_at(Lower *L, Tensor *a, int axis, Expr *i); /* drops the axis, at i, which is in range */
 Tensor *t_flip(Lower *L, Tensor *a, int axis);
 Tensor *t_matmul(Lower *L, Tensor *a, Tensor *b); /* numpy matmul with batch broadcasting; int ok */
 Tensor *t_softmax(Lower *L, Tensor *a, int axis, bool log); /* in float32 for 16-bit floats */

@@ -20,7 +20,6 @@ int64_t count_const(Tensor *t) {
 }
 
 Expr *count(Lower *L, Tensor *t) { return tensor_count(L->cx, t); }
-bool dim_const(Expr *dim, int64_t *v) { return e_is_int(dim, v); }
 
 /* Dimensions as a tensor has them: pure, and none that is known to be negative. */
 static void settle_dims(Lower *L, int rank, Expr *const *dim, Expr **d) {
@@ -94,12 +93,7 @@ static Tensor *const_of_elems(Lower *L, Tensor *t, int64_t n) {
     int64_t dim[MAX_RANK];
     for (int i = 0; i < t->rank; i++) e_is_int(t->dim[i], &dim[i]);
     void *data = arena_alloc(L->a, (size_t)(n ? n : 1) * dtype_size(t->dtype));
-    for (int64_t i = 0; i < n; i++) {
-        if (dtype_is_float(t->dtype))
-            elem_set_f(t->dtype, data, i, t->elem[i]->f);
-        else
-            elem_set_i(t->dtype, data, i, t->elem[i]->i);
-    }
+    for (int64_t i = 0; i < n; i++) e_store(t->elem[i], data, i);
     Tensor *c = t_const(L, t->dtype, t->rank, dim, data);
     c->path = t->path;
     return c;
@@ -119,12 +113,7 @@ static bool find_elems(Lower *L, Tensor *t, int64_t n) {
     bool all_const = true;
     for (int64_t k = 0; k < n; k++) {
         Expr *idx[MAX_RANK];
-        int64_t rest = k, v = 1;
-        for (int i = t->rank - 1; i >= 0; i--) {
-            e_is_int(t->dim[i], &v);
-            idx[i] = e_int(c, rest % v);
-            rest /= v;
-        }
+        unflatten(L, t->rank, t->dim, e_int(c, k), idx);
         el[k] = tensor_at(c, t, idx);
         if (!el[k]->pure || (el[k]->flags & EF_GUARD)) return false;
         all_const &= el[k]->op == E_CONST;
@@ -281,11 +270,9 @@ static Expr *choose(Cx *c, Expr **elem, int64_t lo, int64_t hi, Expr *flat) {
                  choose(c, elem, mid, hi, flat));
 }
 
-Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **elem) {
-    Expr *d[MAX_RANK] = {0};
-    for (int i = 0; i < rank; i++) d[i] = e_int(L->cx, dim[i]);
+Tensor *t_from_uniform(Lower *L, DType t, int rank, Expr *const *dim, Expr **elem) {
     Expr *idx[MAX_RANK];
-    Tensor *x = te_indexed(L, t, rank, d, idx);
+    Tensor *x = te_indexed(L, t, rank, dim, idx);
     int64_t n = count_const(x);
     bool all_const = true;
     x->elem = NEWN(L->a, Expr *, n ? n : 1);
@@ -303,9 +290,9 @@ Tensor *t_from_uniform(Lower *L, DType t, int rank, const int64_t *dim, Expr **e
 }
 
 Tensor *t_un(Lower *L, int op, Tensor *a) {
-    Expr *idx[MAX_RANK];
-    Tensor *r = te_indexed(L, op == E_ISNAN ? DT_BOOL : a->dtype, a->rank, a->dim, idx);
-    return te_end(L, r, e_un(L->cx, op, ld(L, a, idx)));
+    Expr *x;
+    Tensor *r = te_like(L, op == E_ISNAN ? DT_BOOL : a->dtype, a, &x);
+    return te_end(L, r, e_un(L->cx, op, x));
 }
 
 Tensor *t_bin(Lower *L, int op, Tensor *a, Tensor *b) {
@@ -328,9 +315,9 @@ Tensor *t_where(Lower *L, Tensor *c, Tensor *a, Tensor *b) {
 
 Tensor *t_cast(Lower *L, DType t, Tensor *a) {
     if (a->dtype == t) return a;
-    Expr *idx[MAX_RANK];
-    Tensor *r = te_indexed(L, t, a->rank, a->dim, idx);
-    return te_end(L, r, e_cast(L->cx, t, ld(L, a, idx)));
+    Expr *x;
+    Tensor *r = te_like(L, t, a, &x);
+    return te_end(L, r, e_cast(L->cx, t, x));
 }
 
 Tensor *t_reduce(Lower *L, ReduceKind k, Tensor *a, uint32_t axes, bool keep) {
@@ -495,24 +482,22 @@ Tensor *t_unsqueeze(Lower *L, Tensor *a, int axis) {
 }
 
 Tensor *t_squeeze(Lower *L, Tensor *a, int axis) {
-    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    Expr *dim[MAX_RANK];
     check(L, e_eq(L->cx, a->dim[axis], e_int(L->cx, 1)),
           "axis %d is squeezed but its size is %s, not 1", axis, said(L, a->dim[axis]));
+    if (!e_is_ival(a->dim[axis], 1))
+        return t_at(L, a, axis, e_int(L->cx, 0)); /* the check made it 1 */
     for (int i = 0, j = 0; i < a->rank; i++)
         if (i != axis) dim[j++] = a->dim[i];
-    if (e_is_ival(a->dim[axis], 1)) return t_reshape(L, a, a->rank - 1, dim);
-    /* The check made it 1: read at 0. */
-    Tensor *t = te_begin(L, a->dtype, a->rank - 1, dim);
-    for (int i = 0, j = 0; i < a->rank; i++) idx[i] = i == axis ? e_int(L->cx, 0) : ax(L, t, j++);
-    return te_end(L, t, ld(L, a, idx));
+    return t_reshape(L, a, a->rank - 1, dim);
 }
 
-Tensor *t_gather0(Lower *L, Tensor *a, Expr *i) {
-    Expr *idx[MAX_RANK];
-    ASSERT(a->rank > 0);
-    Tensor *t = te_begin(L, a->dtype, a->rank - 1, a->dim + 1);
-    idx[0] = i;
-    for (int k = 1; k < a->rank; k++) idx[k] = ax(L, t, k - 1);
+Tensor *t_at(Lower *L, Tensor *a, int axis, Expr *i) {
+    Expr *dim[MAX_RANK], *idx[MAX_RANK];
+    for (int k = 0, j = 0; k < a->rank; k++)
+        if (k != axis) dim[j++] = a->dim[k];
+    Tensor *t = te_begin(L, a->dtype, a->rank - 1, dim);
+    for (int k = 0, j = 0; k < a->rank; k++) idx[k] = k == axis ? i : ax(L, t, j++);
     return te_end(L, t, ld(L, a, idx));
 }
 

@@ -13,17 +13,15 @@ typedef struct DimName { /* the first dimension with this name */
     Sym *sym;
     int input, axis;
 } DimName;
-typedef struct DimNames {
-    VEC(DimName) name;
-} DimNames;
+typedef VEC(DimName) DimNames;
 
 static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, int axis) {
     Cx *c = L->cx;
     Expr *in_dim = e_indim(c, input, axis);
     if (ty->dim[axis] >= 0) return e_int(c, ty->dim[axis]);
     const char *p = ty->param[axis];
-    for (int i = 0; p && i < names->name.n; i++) {
-        const DimName *first = &names->name.p[i];
+    for (int i = 0; p && i < names->n; i++) {
+        const DimName *first = &names->p[i];
         if (strcmp(first->sym->name, p)) continue;
         Expr *s = e_sym(c, first->sym);
         check(L, e_eq(c, in_dim, s),
@@ -33,13 +31,10 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
               L->p->in[first->input].name, said(L, s));
         return s;
     }
-    Stmt *s = lower_stmt(L, S_LET);
-    Expr *r = sym_scoped(L, &s->let.sym, DT_I64, p ? p : "d", 0, L->seq);
-    s->let.e = in_dim;
-    lower_append(L, s);
-    DimName n = {s->let.sym, input, axis};
-    if (p) vec_push(L->a, &names->name, n);
-    return r;
+    DimName n = {NULL, input, axis};
+    sym_scoped(L, &n.sym, DT_I64, p ? p : "d", 0, L->seq);
+    if (p) vec_push(L->a, names, n);
+    return lower_let(L, n.sym, in_dim);
 }
 
 static Tensor *input_tensor(Lower *L, DimNames *names, const VType *ty, int input,

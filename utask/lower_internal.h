@@ -64,6 +64,9 @@ static inline Stmt *lower_stmt(Lower *L, StmtKind kind) {
     return stmt_new(L->cx, kind, L->node ? L->node->path : "");
 }
 static inline void lower_append(Lower *L, Stmt *s) { vec_push(L->a, &L->seq->s, s); }
+static inline Expr *lower_let(Lower *L, Sym *s, Expr *e) {
+    return seq_let(L->cx, L->seq, s, e, L->node ? L->node->path : "");
+}
 /* A tensor of the current node, in `seq`, that is what `like` is in another place: of its dtype or
  * a sequence like it, and named like it. */
 static inline Tensor *lower_like(Lower *L, TensorKind kind, const Tensor *like, int rank,

@@ -20,10 +20,7 @@ Stmt *ext_begin(Lower *L, const char *name, int nin, Tensor *const *ins, int npa
 
 Expr *ext_sym(Lower *L, Stmt *s, const char *name) {
     ASSERT(s->ext.nsym < MAX_RANK + 4);
-    Sym *y = sym_new(L->cx, DT_I64, name, 0);
-    y->scope = L->seq;
-    s->ext.sym[s->ext.nsym++] = y;
-    return e_sym(L->cx, y);
+    return sym_scoped(L, &s->ext.sym[s->ext.nsym++], DT_I64, name, 0, L->seq);
 }
 
 static Tensor *ext_add(Lower *L, Stmt *s, Tensor *t) {

@@ -8,7 +8,6 @@
 #include "utask/extern.h"
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 
 typedef struct Numbers { /* by id: number + 1 */
     int *of, next;
@@ -529,34 +528,24 @@ static void print_data(Printer *p, const Tensor *t) {
     say(p, t->data->count > SHOWN ? ", ...}\n" : "}\n");
 }
 
-static Numbers numbers(int n) { return (Numbers){calloc((size_t)n + 1, sizeof(int)), 0}; }
+static Numbers numbers(Arena *a, int n) { return (Numbers){NEWN(a, int, n + 1), 0}; }
 
 void utask_print(Sb *s, const Program *p) {
     const Cx *c = p->cx;
+    Arena *a = arena_new(c->d);
     Printer r = {.s = s, .p = p, .level = "team", .left = MAX_NODES};
-    r.tensor = numbers(c->next_tensor);
-    r.sym = numbers(c->next_sym);
-    r.axis = numbers(c->next_axis);
-    r.func = numbers(p->nfunc);
-    r.uses = numbers(c->next_expr);
-    r.shared = numbers(c->next_expr);
-    r.konst = calloc((size_t)c->next_tensor + 1, sizeof *r.konst);
-    r.touched = calloc((size_t)c->next_expr + 1, sizeof(int));
-    if (r.tensor.of && r.sym.of && r.axis.of && r.func.of && r.uses.of && r.shared.of && r.konst &&
-        r.touched) {
-        sb_printf(s, "program %s\n", p->name ? p->name : "");
-        for (int i = 0; i < p->nin; i++) print_io(&r, "in", &p->in[i]);
-        print_seq(&r, p->top, 0);
-        for (int i = 0; i < p->nout; i++) print_io(&r, "out", &p->out[i]);
-        for (int i = 0; i < r.nkonst; i++) print_data(&r, r.konst[i]);
-    } else
-        sb_puts(s, "out of memory\n");
-    free(r.tensor.of);
-    free(r.sym.of);
-    free(r.axis.of);
-    free(r.func.of);
-    free(r.uses.of);
-    free(r.shared.of);
-    free((void *)r.konst);
-    free(r.touched);
+    r.tensor = numbers(a, c->next_tensor);
+    r.sym = numbers(a, c->next_sym);
+    r.axis = numbers(a, c->next_axis);
+    r.func = numbers(a, p->nfunc);
+    r.uses = numbers(a, c->next_expr);
+    r.shared = numbers(a, c->next_expr);
+    r.konst = NEWN(a, const Tensor *, c->next_tensor + 1);
+    r.touched = NEWN(a, int, c->next_expr + 1);
+    sb_printf(s, "program %s\n", p->name ? p->name : "");
+    for (int i = 0; i < p->nin; i++) print_io(&r, "in", &p->in[i]);
+    print_seq(&r, p->top, 0);
+    for (int i = 0; i < p->nout; i++) print_io(&r, "out", &p->out[i]);
+    for (int i = 0; i < r.nkonst; i++) print_data(&r, r.konst[i]);
+    arena_free(a);
 }

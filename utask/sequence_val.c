@@ -56,19 +56,11 @@ Val seq_elems_of(const Tensor *t) {
     return v;
 }
 
-static bool uses_later_sym(const Expr *e, int nsym, Map *seen) {
-    if (e->op == E_SYM) return e->sym->id >= nsym;
-    if (map_geti(seen, (uint64_t)e->id)) return false;
-    map_seti(seen, (uint64_t)e->id, seen);
-    for (int i = 0; i < e->n; i++)
-        if (uses_later_sym(e->a[i], nsym, seen)) return true;
-    return false;
-}
+static bool is_later(const void *nsym, const Sym *s) { return s->id >= *(const int *)nsym; }
 
-void seq_leave_scope(Lower *L, Val *v, int nsym) {
+void seq_leave_scope(Val *v, int nsym) {
     for (int i = 0; i < v->elem_rank; i++)
-        if (v->elem_dim[i] && uses_later_sym(v->elem_dim[i], nsym, map_new(L->a)))
-            v->elem_dim[i] = NULL;
+        if (v->elem_dim[i] && any_sym(v->elem_dim[i], is_later, &nsym)) v->elem_dim[i] = NULL;
 }
 
 Tensor *seq_body(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,

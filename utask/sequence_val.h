@@ -21,6 +21,6 @@ void seq_join_elems(Val *dst, const Val *a, const Val *b);
 bool seq_same_elems(const Val *a, const Val *b); /* the same is known about both */
 /* At the end of a loop body or branch: forgets element dims that use symbols made after the
  * context's first `nsym`. */
-void seq_leave_scope(Lower *L, Val *v, int nsym);
+void seq_leave_scope(Val *v, int nsym);
 
 #endif

@@ -152,8 +152,7 @@ bool seq_inside(const Seq *q, const Seq *body) {
     return false;
 }
 
-/* Whether `is` holds for a symbol in e. */
-static bool any_sym(const Expr *e, bool (*is)(const void *user, const Sym *s), const void *user) {
+bool any_sym(const Expr *e, bool (*is)(const void *user, const Sym *s), const void *user) {
     if (!(e->flags & EF_SYM)) return false;
     if (e->op == E_SYM) return is(user, e->sym);
     for (int i = 0; i < e->n; i++)
@@ -251,8 +250,7 @@ static int64_t tensor_terms(Cx *c, Tensor *t, int depth);
 
 /* Terms of e inside reductions of `times` terms; expressions in `seen` do not count again. */
 static int64_t expr_terms(Cx *c, Map *seen, const Expr *e, int64_t times, int depth) {
-    if (!(e->flags & (EF_LOAD | EF_REDUCE)) || map_geti(seen, (uint64_t)e->id + 1)) return 0;
-    map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)e);
+    if (!(e->flags & (EF_LOAD | EF_REDUCE)) || !map_add(seen, (uint64_t)e->id + 1)) return 0;
     int64_t n = 0;
     if (e->op == E_REDUCE) {
         n = reduce_size(e);

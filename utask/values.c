@@ -32,7 +32,7 @@ static bool val_known(const Val *v) {
     int64_t n;
     if (!v) return false;
     if (v->kind == VT_TENSOR) return tensor_known(v->t);
-    if (v->kind != VT_SEQUENCE || !v->item || !dim_const(v->len, &n)) return false;
+    if (v->kind != VT_SEQUENCE || !v->item || !e_is_int(v->len, &n)) return false;
     for (int64_t i = 0; i < n; i++)
         if (!tensor_known(v->item[i])) return false;
     return true;
@@ -42,9 +42,7 @@ static bool val_known(const Val *v) {
  * from the first one's. */
 static bool stack(Lower *L, Tensor *t, Tensor *like, int64_t k, Expr **e) {
     int64_t n = count_const(t);
-    if (t->rank != like->rank || t->dtype != like->dtype) return false;
-    for (int i = 0; i < t->rank; i++)
-        if (t->dim[i] != like->dim[i]) return false;
+    if (t->dtype != like->dtype || !same_dims(t, like)) return false;
     for (int64_t i = 0; i < n; i++) e[k * n + i] = t->elem ? t->elem[i] : e_elem(L->cx, t->data, i);
     return true;
 }
@@ -99,8 +97,8 @@ static bool all_iterations(Lower *L, LoopSpec *s, int64_t trips) {
     }
     for (int i = 0; i < s->ncarry; i++) s->result[i] = from[i];
     for (int i = 0; i < s->nscan; i++) {
-        int64_t dim[MAX_RANK] = {made};
-        for (int d = 0; d < like[i]->rank; d++) e_is_int(like[i]->dim[d], &dim[d + 1]);
+        Expr *dim[MAX_RANK] = {e_int(L->cx, made)};
+        memcpy(dim + 1, like[i]->dim, sizeof *dim * (size_t)like[i]->rank);
         s->result[s->ncarry + i] =
             val_tensor(L, t_from_uniform(L, like[i]->dtype, like[i]->rank + 1, dim, e[i]));
     }

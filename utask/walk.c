@@ -184,13 +184,8 @@ void seq_rewrite(Seq *q, void (*f)(void *user, Seq *q, int *at), void *user) {
     }
 }
 
-typedef struct AllSlots {
-    void (*f)(void *user, const Slot *k);
-    void *user;
-} AllSlots;
-
 static void all_slots(void *user, const Slot *k) {
-    const AllSlots *a = user;
+    const Slots *a = user;
     if (k->kind == SLOT_SEQ)
         seq_slots(*k->q, a->f, a->user);
     else
@@ -198,7 +193,7 @@ static void all_slots(void *user, const Slot *k) {
 }
 
 void stmt_all_slots(const Stmt *s, void (*f)(void *user, const Slot *k), void *user) {
-    stmt_slots(s, all_slots, &(AllSlots){f, user});
+    stmt_slots(s, all_slots, &(Slots){f, user, NULL});
 }
 
 void seq_slots(const Seq *q, void (*f)(void *user, const Slot *k), void *user) {
@@ -249,10 +244,7 @@ Visit visit_new(Cx *c, void (*tensor)(void *, Tensor *), void (*sym)(void *, Sym
 }
 
 static bool first_time(Visit *u, int kind, int id) {
-    uint64_t key = (uint64_t)id * SEEN_KINDS + (uint64_t)kind + 1;
-    if (map_geti(u->seen, key)) return false;
-    map_seti(u->seen, key, u->c);
-    return true;
+    return map_add(u->seen, (uint64_t)id * SEEN_KINDS + (uint64_t)kind + 1);
 }
 
 static void see_sym(Visit *u, Sym *s) {
@@ -318,8 +310,7 @@ void visit_end(Visit *u, const Program *p, const Seq *q) {
     }
 }
 
-/* ---- whether one statement uses another
- * ---------------------------------------------------------- */
+/* ---- whether one statement uses another ------------------------------------------------------ */
 typedef struct Uses {
     Map *made; /* what the maker defines */
     bool any;

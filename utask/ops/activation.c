@@ -1,5 +1,4 @@
-/* activation.c: activation functions. Formulas on 16-bit floats are computed in float32 and rounded
- * once at the end. */
+/* activation.c: activation functions; those of 16-bit floats are computed in float32. */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/lowerings.h"
 
@@ -116,10 +115,8 @@ void lower_SwiGLU(Lower *L) {
     Tensor *a = in_needed(L, 0), *b = in_needed(L, 1), *y = te_like(L, a->dtype, a, &v);
     if (a->rank != b->rank)
         fail(L, "A has rank %d and B rank %d, they must be equal", a->rank, b->rank);
-    for (int i = 0; i < a->rank; i++) {
-        check_eq(L, a->dim[i], b->dim[i], "A and B differ in the size of axis %d", i);
-        idx[i] = ax(L, y, i);
-    }
+    check_dims(L, a->rank, a->dim, b->dim, "A and B differ in the size of axis %d");
+    all_axes(L, y, idx);
     DType w = wide_float(a->dtype);
     Expr *gate = act_expr(c, ACT_SWISH, e_cast(c, w, v), attr_f(L, "alpha", 1), 0);
     Expr *r = e_mul(c, gate, e_cast(c, w, ld(L, b, idx)));

@@ -174,9 +174,9 @@ static Tensor *masked_scores(Lower *L, const Attn *A, Tensor *s, const Masks *m)
     Cx *c = L->cx;
     Tensor *mask = m->mask;
     if (!may_see_nothing(m) && !m->causal) return s;
-    Tensor *t = te_begin(L, s->dtype, s->rank, s->dim);
-    Expr *i = ax(L, t, s->rank - 2), *j = ax(L, t, s->rank - 1), *idx[MAX_RANK];
-    for (int k = 0; k < s->rank; k++) idx[k] = ax(L, t, k);
+    Expr *idx[MAX_RANK];
+    Tensor *t = te_indexed(L, s->dtype, s->rank, s->dim, idx);
+    Expr *i = idx[s->rank - 2], *j = idx[s->rank - 1];
     Expr *value = ld(L, s, idx), *keep = e_bool(c, true), *at = i; /* the query's own key */
     if (m->past) at = e_add(c, i, m->past);
     if (m->nonpad) { /* the queries are at the end of the keys */
@@ -289,9 +289,8 @@ static Tensor *modified(Lower *L, const Attn *A, Tensor *s, const char *name) {
     lower_region(L, attr->g, 1, &param, 1, &result);
     if (result->kind != VT_TENSOR || result->t->dtype != whole->dtype || result->t->rank != 4)
         fail(L, "%s must keep type and shape of its input", name);
-    for (int i = 0; i < 4; i++)
-        check_eq(L, result->t->dim[i], whole->dim[i],
-                 "%s must keep the shape of its input (axis %d)", name, i);
+    const char *fmt = arena_printf(L->a, "%s must keep the shape of its input (axis %%d)", name);
+    check_dims(L, 4, result->t->dim, whole->dim, fmt);
     return regrouped_heads(L, A, result->t);
 }
 

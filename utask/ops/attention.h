@@ -13,8 +13,7 @@ typedef struct Attn {
     Expr *batch, *heads, *groups, *members, *qlen, *kvlen, *size, *vsize;
 } Attn;
 
-/* The size of one of the heads in x [batch, length, heads * size], which must divide; `what` is for
- * the message. */
+/* The size of a head in x [batch, length, heads * size], checked to divide; x is `what`. */
 Expr *attn_head_size(Lower *L, Tensor *x, Expr *heads, const char *what);
 /* Fills the sizes of A from q, k, v and checks them against each other. */
 void attn_sizes(Lower *L, Attn *A);
@@ -58,6 +57,11 @@ typedef struct AttnMask {
 void attn_projected_heads(Lower *L, Tensor *qkv, Attn *A);
 /* q, k, v of A in all forms that MultiHeadAttention allows for them and for a bias. */
 void attn_queries_keys_values(Lower *L, Attn *A, Tensor *q, Tensor *k, Tensor *v, Tensor *bias);
+/* Checks that the past, [batch, heads, length, size], maybe with an axis in front, differs from
+ * what is new in length only; heads: the attribute that has their number. */
+void attn_check_past(Lower *L, const Tensor *past, const Tensor *fresh, const char *heads);
+/* Checks that lengths or counts, one per sample, are in [0, most]. */
+void check_lengths(Lower *L, Tensor *t, Expr *most, const char *what);
 /* Attention over q, k, v of A, which include the past: [batch, queries, heads * value size]. Output
  * `qk` (-1: none) becomes the scores. */
 Tensor *attn_attended(Lower *L, Attn *A, AttnMask M, Tensor *bias, int qk);

@@ -1,8 +1,7 @@
 /* conv.c: Conv, ConvTranspose, ConvInteger, QLinearConv.
  *
  * Each is one plain contraction: the sum over input channels and kernel positions of a product of
- * two loads whose indices are affine in every axis. Padding is a tensor of its own, so that the
- * product contains no select.
+ * two loads with affine indices. Padding is a tensor of its own: the product contains no select.
  */
 #include "utask/ops/conv.h"
 #include "utask/ops/elementwise.h"
@@ -63,19 +62,15 @@ static void conv_read(Lower *L, Conv *v, Tensor *x, Tensor *w, Tensor *bias, boo
 /* x with its spatial axes extended to `dim`, element 0 of x at `lo`; zero (all bits) elsewhere. */
 static Tensor *pad_spatial(Lower *L, Tensor *x, Expr *const *lo, Expr *const *dim) {
     Cx *c = L->cx;
-    Expr *d[MAX_RANK], *idx[MAX_RANK], *ok = e_bool(c, true);
+    Expr *d[MAX_RANK] = {x->dim[0], x->dim[1]}, *idx[MAX_RANK], *ok = e_bool(c, true);
     bool same = true;
-    d[0] = x->dim[0];
-    d[1] = x->dim[1];
     for (int i = 2; i < x->rank; i++) {
         d[i] = dim[i - 2];
         same = same && e_is_ival(lo[i - 2], 0) && d[i] == x->dim[i];
     }
     if (same) return x;
-    Tensor *t = te_begin(L, x->dtype, x->rank, d);
-    for (int i = 0; i < x->rank; i++) {
-        idx[i] = ax(L, t, i);
-        if (i < 2) continue;
+    Tensor *t = te_indexed(L, x->dtype, x->rank, d, idx);
+    for (int i = 2; i < x->rank; i++) {
         idx[i] = e_sub(c, idx[i], lo[i - 2]);
         if (!e_is_ival(lo[i - 2], 0)) ok = e_and(c, ok, e_le(c, e_int(c, 0), idx[i]));
         if (d[i] != e_add(c, x->dim[i], lo[i - 2])) ok = e_and(c, ok, e_lt(c, idx[i], x->dim[i]));
@@ -96,6 +91,11 @@ static int channel_dims(Lower *L, const Conv *v, Expr **dim) {
     return 3;
 }
 
+/* The channel of x that is channel ic of the group in which channel t's axis 1 is. */
+static Expr *input_channel(Lower *L, const Conv *v, Tensor *t, Expr *ic) {
+    return v->group == 1 ? ic : e_add(L->cx, e_mul(L->cx, ax(L, t, 1), v->icg), ic);
+}
+
 /* sum over (axis) of x[xi] * w[wi], plus the bias of channel oc. */
 static Expr *conv_sum(Lower *L, const Conv *v, Tensor *x, Expr **xi, Tensor *w, Expr **wi, int n,
                       Axis **axis, Expr *oc) {
@@ -110,7 +110,7 @@ static Expr *conv_sum(Lower *L, const Conv *v, Tensor *x, Expr **xi, Tensor *w, 
 static Tensor *conv_forward(Lower *L, const Conv *v) {
     Cx *c = L->cx;
     const Window *w = &v->win;
-    Expr *padded[MAX_RANK], *dim[MAX_RANK], *xi[MAX_RANK], *wi[MAX_RANK];
+    Expr *padded[MAX_RANK], *dim[MAX_RANK];
     Axis *red[MAX_RANK];
     int nred = 0;
     for (int i = 0; i < w->n; i++) padded[i] = e_add(c, w->in[i], e_add(c, w->lo[i], w->hi[i]));
@@ -124,10 +124,7 @@ static Tensor *conv_forward(Lower *L, const Conv *v) {
     Tensor *t = te_begin(L, v->type, r + w->n, dim);
     Expr *oc = split ? e_add(c, e_mul(c, ax(L, t, 1), v->ocg), ax(L, t, 2)) : ax(L, t, 1);
     Expr *ic = sum_axis(L, v->icg, red, &nred);
-    xi[0] = ax(L, t, 0);
-    xi[1] = v->group == 1 ? ic : e_add(c, e_mul(c, ax(L, t, 1), v->icg), ic);
-    wi[0] = oc;
-    wi[1] = ic;
+    Expr *xi[MAX_RANK] = {ax(L, t, 0), input_channel(L, v, t, ic)}, *wi[MAX_RANK] = {oc, ic};
     for (int i = 0; i < w->n; i++) {
         Expr *k = sum_axis(L, w->k[i], red, &nred);
         wi[i + 2] = k;
@@ -151,9 +148,7 @@ void lower_Conv(Lower *L) { out(L, 0, t_conv(L, in(L, 0), in(L, 1), in(L, 2))); 
 
 /* ---- transposed ------------------------------------------------------------------------------ */
 
-/* Sets lo and out for a transposed convolution: on window axis i, `in` inputs are spread over `out`
- * results.
- */
+/* Sets lo and out for a transposed convolution, which spreads `in` inputs over `out` results. */
 static void transposed_place(Lower *L, Conv *v) {
     Cx *c = L->cx;
     Window *w = &v->win;
@@ -190,10 +185,8 @@ static void transposed_place(Lower *L, Conv *v) {
 static Tensor *transposed_weights(Lower *L, const Conv *v, Expr *const *taps, int *phase) {
     Cx *c = L->cx;
     const Window *w = &v->win;
-    Expr *dim[MAX_RANK], *wi[MAX_RANK], *ok = e_bool(c, true);
+    Expr *dim[MAX_RANK] = {v->w->dim[0], v->w->dim[1]}, *ok = e_bool(c, true);
     int r = 2 + w->n;
-    dim[0] = v->w->dim[0];
-    dim[1] = v->w->dim[1];
     for (int i = 0; i < w->n; i++) dim[i + 2] = taps[i];
     for (int i = 0; i < w->n; i++) {
         phase[i] = -1;
@@ -203,8 +196,7 @@ static Tensor *transposed_weights(Lower *L, const Conv *v, Expr *const *taps, in
         dim[r++] = e_int(c, w->stride[i]);
     }
     Tensor *t = te_begin(L, v->w->dtype, r, dim);
-    wi[0] = ax(L, t, 0);
-    wi[1] = ax(L, t, 1);
+    Expr *wi[MAX_RANK] = {ax(L, t, 0), ax(L, t, 1)};
     for (int i = 0; i < w->n; i++) {
         Expr *back = e_sub(c, e_addi(c, taps[i], -1), ax(L, t, i + 2));
         wi[i + 2] = back;
@@ -225,7 +217,7 @@ static Tensor *conv_transposed(Lower *L, const Conv *v) {
     Cx *c = L->cx;
     const Window *w = &v->win;
     Expr *taps[MAX_RANK], *step[MAX_RANK], *q[MAX_RANK], *front[MAX_RANK], *xdim[MAX_RANK];
-    Expr *dim[MAX_RANK], *xi[MAX_RANK], *wi[MAX_RANK];
+    Expr *dim[MAX_RANK];
     Axis *red[MAX_RANK];
     int nred = 0, phase[MAX_RANK], qaxis[MAX_RANK];
     int64_t lo, hi;
@@ -254,9 +246,7 @@ static Tensor *conv_transposed(Lower *L, const Conv *v) {
     Tensor *t = te_begin(L, v->type, r, dim);
     Expr *oc = split ? e_add(c, e_mul(c, ax(L, t, 1), v->ocg), ax(L, t, 2)) : ax(L, t, 1);
     Expr *ic = sum_axis(L, v->icg, red, &nred);
-    xi[0] = ax(L, t, 0);
-    xi[1] = v->group == 1 ? ic : e_add(c, e_mul(c, ax(L, t, 1), v->icg), ic);
-    wi[0] = xi[1];
+    Expr *xi[MAX_RANK] = {ax(L, t, 0), input_channel(L, v, t, ic)}, *wi[MAX_RANK] = {xi[1]};
     wi[1] = split ? ax(L, t, 2) : v->group == 1 ? oc : e_int(c, 0);
     for (int i = 0; i < w->n; i++) {
         Expr *k = sum_axis(L, taps[i], red, &nred);
@@ -302,8 +292,7 @@ void lower_ConvTransposeWithDynamicPads(Lower *L) {
 
 /* ---- integers -------------------------------------------------------------------------------- */
 
-/* x - zero in int32. zero is one number or, if `rows`, one for each index of axis 0; NULL means
- * 0. */
+/* x - zero in int32. zero (NULL: 0) is one number or, if `rows`, one per index of axis 0. */
 static Tensor *centred(Lower *L, Tensor *x, Tensor *zero, bool rows) {
     Cx *c = L->cx;
     Expr *idx[MAX_RANK];

@@ -112,22 +112,25 @@ static void contract(Einsum *e, const Term *a, const Term *b, Term *o) {
     o->t = te_end(L, o->t, body);
 }
 
-/* Finds the labels of a and b that a term in later[0..n) or the output still needs. False when
- * there are more of them than a tensor can have axes. */
-static bool needed(const Term *a, const Term *b, int n, const Term *later, const Term *output,
-                   Term *o) {
+/* Finds in *o the labels of a and b (NULL: only a) that the output or another one of other[0..n)
+ * needs, and returns whether all are. */
+static bool needed(Lower *L, const Term *a, const Term *b, int n, const Term *other,
+                   const Term *output, Term *o) {
     const Term *term[2] = {a, b};
-    o->n = 0;
+    bool all = true;
+    *o = (Term){0};
     for (int k = 0; k < 2 && term[k]; k++)
         for (int i = 0; i < term[k]->n; i++) {
             int l = term[k]->label[i];
             bool need = has_label(output, l);
-            for (int j = 0; j < n && !need; j++) need = has_label(&later[j], l);
+            for (int j = 0; j < n && !need; j++) need = &other[j] != a && has_label(&other[j], l);
+            all = all && need;
             if (!need || has_label(o, l)) continue;
-            if (o->n == MAX_RANK) return false;
+            if (o->n == MAX_RANK)
+                unsupported(L, "an intermediate product has more than %d axes", MAX_RANK);
             o->label[o->n++] = (uint8_t)l;
         }
-    return true;
+    return all;
 }
 
 void lower_Einsum(Lower *L) {
@@ -172,25 +175,13 @@ void lower_Einsum(Lower *L) {
     if (*s) fail(L, "the equation has more terms than operands: \"%s\"", s);
     /* First sum over labels that only one operand has: this makes it smaller. */
     for (int i = 0; i < n && n > 1; i++) {
-        bool all = true;
-        next = (Term){0};
-        for (int j = 0; j < term[i].n; j++) {
-            int l = term[i].label[j];
-            bool need = has_label(&output, l);
-            for (int k = 0; k < n && !need; k++) need = k != i && has_label(&term[k], l);
-            if (!need)
-                all = false;
-            else if (!has_label(&next, l))
-                term_push(L, &next, l);
-        }
-        if (all) continue;
+        if (needed(L, &term[i], NULL, n, term, &output, &next)) continue;
         contract(&e, &term[i], NULL, &next);
         term[i] = next;
     }
     Term acc = term[0];
     for (int i = 1; i < n - 1; i++) {
-        if (!needed(&acc, &term[i], n - i - 1, term + i + 1, &output, &next))
-            unsupported(L, "an intermediate product has more than %d axes", MAX_RANK);
+        needed(L, &acc, &term[i], n - i - 1, term + i + 1, &output, &next);
         contract(&e, &acc, &term[i], &next);
         acc = next;
     }

@@ -80,7 +80,6 @@ void lower_Binarizer(Lower *L) {
 
 /* Elements of the last axis at the given positions; a single row becomes a matrix of one row. */
 void lower_ArrayFeatureExtractor(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in_needed(L, 0), *at = in_needed(L, 1);
     if (x->rank < 1) fail(L, "the input is a scalar");
     if (x->rank == 1) x = t_unsqueeze(L, x, 0);
@@ -89,9 +88,8 @@ void lower_ArrayFeatureExtractor(Lower *L) {
     at = t_flat(L, at);
     memcpy(dim, x->dim, sizeof dim);
     dim[last] = at->dim[0];
-    Tensor *y = te_begin(L, x->dtype, x->rank, dim);
-    for (int i = 0; i <= last; i++) idx[i] = ax(L, y, i);
-    Expr *k = e_cast(c, DT_I64, ld(L, at, &idx[last]));
+    Tensor *y = te_indexed(L, x->dtype, x->rank, dim, idx);
+    Expr *k = e_cast(L->cx, DT_I64, ld(L, at, &idx[last]));
     idx[last] = index_checked(L, k, x->dim[last], false, "axis %d of input 0", last);
     out(L, 0, te_end(L, y, ld(L, x, idx)));
 }
@@ -109,11 +107,9 @@ void lower_OneHotEncoder(Lower *L) {
     Expr *dim[MAX_RANK], *idx[MAX_RANK];
     memcpy(dim, x->dim, sizeof dim);
     dim[x->rank] = e_int(c, n);
-    Tensor *y = te_begin(L, DT_F32, x->rank + 1, dim);
-    all_axes(L, y, idx);
+    Tensor *y = te_indexed(L, DT_F32, x->rank + 1, dim, idx);
     Expr *k = ax(L, y, x->rank), *same = e_eq(c, ld(L, x, idx), ld(L, list, &k));
-    Expr *one = e_sel(c, same, e_num(c, DT_F32, 1), e_num(c, DT_F32, 0));
-    y = te_end(L, y, one);
+    y = te_end(L, y, e_sel(c, same, e_num(c, DT_F32, 1), e_num(c, DT_F32, 0)));
     out(L, 0, y);
     if (attr_i(L, "zeros", 1)) return;
     Tensor *found = t_reduce(L, R_MAX, y, 1u << x->rank, false);
@@ -123,7 +119,6 @@ void lower_OneHotEncoder(Lower *L) {
 }
 
 void lower_FeatureVectorizer(Lower *L) {
-    Cx *c = L->cx;
     int n = L->node->nin, m;
     const int64_t *size = attr_ints(L, "inputdimensions", &m);
     if (m >= 0 && m != n) fail(L, "inputdimensions has %d entries for %d inputs", m, n);
@@ -131,23 +126,21 @@ void lower_FeatureVectorizer(Lower *L) {
     for (int i = 0; i < n; i++) {
         part[i] = t_cast(L, DT_F32, feature_rows(L, i));
         if (m >= 0)
-            check(L, e_eq(c, part[i]->dim[1], e_int(c, size[i])),
+            check(L, e_eq(L->cx, part[i]->dim[1], e_int(L->cx, size[i])),
                   "input %d has another size than inputdimensions says (%lld)", i,
                   (long long)size[i]);
     }
     out(L, 0, n == 1 ? part[0] : t_concat(L, n, part, 1));
 }
 
-/* The output is a map for each row, from constant labels to the row's values: as a tensor it is
- * X. */
+/* The output maps, for each row, constant labels to the row's values: as a tensor it is X. */
 void lower_ZipMap(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = feature_rows(L, 0);
     const Attr *a = node_attr(L->node, "classlabels_int64s");
     const Attr *b = node_attr(L->node, "classlabels_strings");
     if (!a == !b) fail(L, "one of classlabels_int64s and classlabels_strings must be given");
     int n = a ? a->n : b->n;
-    check(L, e_eq(c, x->dim[1], e_int(c, n)),
+    check(L, e_eq(L->cx, x->dim[1], e_int(L->cx, n)),
           "there are %d labels, X has another number of classes", n);
     out(L, 0, x);
 }

@@ -2,8 +2,7 @@
  *
  * Nodes are in arrays. All trees of a row are walked in parallel, for as many steps as the deepest
  * tree has; a leaf is its own successor. So there are no branches, and lanes never diverge. Every
- * test becomes one for an interval; a test for a single value may need two nodes to treat NaN
- * correctly.
+ * test becomes one for an interval; because of NaN, one for a single value may need two nodes.
  */
 #include "utask/ops/forest.h"
 #include "utask/ops/ml.h"
@@ -11,11 +10,9 @@
 
 #define NODES_MAX (1 << 28)
 #define WEIGHTS_MAX ((int64_t)1 << 28) /* of all leaves and targets */
-/* steps in one expression; deeper trees use a loop of such */
-#define STEPS 8
+#define STEPS 8                        /* in one expression; deeper trees use a loop of such */
 
-/* ---- construction of nodes
- * ---------------------------------------------------------------------------- */
+/* ---- construction of nodes ------------------------------------------------------------------- */
 void forest_nodes(Lower *L, Forest *f, int n) {
     if (n > NODES_MAX - f->node.n) unsupported(L, "more than %d nodes", NODES_MAX);
     for (int i = 0; i < n; i++) vec_push(L->a, &f->node, ((ForestNode){.leaf = -1}));
@@ -27,14 +24,12 @@ void forest_leaf(Forest *f, int id) {
 }
 
 /* The neighbours of v; beyond an infinity it is NaN, which fails every comparison. */
-static double above(const Forest *f, double v) {
-    if (v == INFINITY) return NAN;
-    return f->t == DT_F64 ? nextafter(v, INFINITY) : (double)nextafterf((float)v, INFINITY);
+static double neighbour(const Forest *f, double v, double towards) {
+    if (v == towards) return NAN;
+    return f->t == DT_F64 ? nextafter(v, towards) : (double)nextafterf((float)v, (float)towards);
 }
-static double below(const Forest *f, double v) {
-    if (v == -INFINITY) return NAN;
-    return f->t == DT_F64 ? nextafter(v, -INFINITY) : (double)nextafterf((float)v, -INFINITY);
-}
+static double above(const Forest *f, double v) { return neighbour(f, v, INFINITY); }
+static double below(const Forest *f, double v) { return neighbour(f, v, -INFINITY); }
 
 static void interval(Forest *f, int id, int feature, double lo, double hi, int in, int out) {
     f->node.p[id] =
@@ -156,7 +151,7 @@ static int bits_for(int64_t n) { /* bits of numbers below n */
 
 /* Gives every node its place, tree by tree, level by level; root[i]: of tree i. first[k]: where the
  * children of place k begin, itself for a leaf. */
-static void lay_out(Lower *L, const Forest *f, ForestWalk *w, int *root, int **first) {
+static void lay_out(Lower *L, const Forest *f, ForestWalk *w, int32_t *root, int **first) {
     int most = 2 * f->node.n + f->root.n, *pair = NEWN(L->a, int, f->node.n);
     w->node = NEWN(L->a, int, most);
     *first = NEWN(L->a, int, most);
@@ -177,8 +172,7 @@ static void lay_out(Lower *L, const Forest *f, ForestWalk *w, int *root, int **f
     }
 }
 
-/* A bound for every position; NaN for a leaf, so that the walk stays there. NULL: no node needs
- * it. */
+/* A bound for every position; NaN for a leaf, where the walk stays. NULL: no node needs it. */
 static double *bounds(Lower *L, const Forest *f, const ForestWalk *w, bool upper) {
     double *d = NEWN(L->a, double, w->n);
     bool used = false;
@@ -190,17 +184,12 @@ static double *bounds(Lower *L, const Forest *f, const ForestWalk *w, bool upper
     return used ? d : NULL;
 }
 
-static Tensor *roots(Lower *L, const Forest *f, const int *root) {
-    int32_t *r = NEWN(L->a, int32_t, f->root.n);
-    for (int i = 0; i < f->root.n; i++) r[i] = root[i];
-    return t_list(L, DT_I32, f->root.n, r);
-}
-
 static ForestWalk walk_begin(Lower *L, const Forest *f, Tensor *x, Tensor **root) {
     ForestWalk w = {.x = x, .shift = 32, .ask = 31};
-    int *first, *at = NEWN(L->a, int, f->root.n);
+    int *first;
+    int32_t *at = NEWN(L->a, int32_t, f->root.n);
     lay_out(L, f, &w, at, &first);
-    *root = roots(L, f, at);
+    *root = t_list(L, DT_I32, f->root.n, at);
     const double *lo = bounds(L, f, &w, false), *hi = bounds(L, f, &w, true);
     int shift = bits_for(w.n), ask = bits_for(f->nfeature);
     w.inside = f->t == DT_F32 && !(lo && hi) && shift + ask <= 32;
@@ -270,6 +259,13 @@ static Tensor *walk_far(Lower *L, const ForestWalk *w, Tensor *root, int deep) {
     return now;
 }
 
+/* The position of the leaf that row `row` reaches in tree t; far: those of walk_far, or NULL. */
+static Expr *reached(Lower *L, const ForestWalk *w, Tensor *root, Tensor *far, int deep, Expr *row,
+                     Expr *t) {
+    if (far) return e_cast(L->cx, DT_I64, ld(L, far, (Expr *[]){row, t}));
+    return steps(L, w, row, at_i64(L, root, t), deep);
+}
+
 /* Weights by position, or by leaf and target. */
 static Tensor *weights(Lower *L, const Forest *f, const ForestWalk *w, bool by_place) {
     if (!by_place) return t_floats(L, f->t, f->nleaf, f->ntarget, f->weight);
@@ -306,9 +302,7 @@ Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
     Tensor *leaf = NULL, *value = weights(L, f, &w, one);
     if (!one) { /* the row of weights, by row and tree */
         leaf = te_begin(L, DT_I32, 2, dim);
-        Expr *row = ax(L, leaf, 0), *t = ax(L, leaf, 1);
-        Expr *n = far ? e_cast(c, DT_I64, ld(L, far, (Expr *[]){row, t}))
-                      : steps(L, &w, row, at_i64(L, root, t), deep);
+        Expr *n = reached(L, &w, root, far, deep, ax(L, leaf, 0), ax(L, leaf, 1));
         leaf = te_end(L, leaf, at(L, leaf_rows(L, f, &w), n));
     }
     /* A single target has no axis, so that rows are contiguous. */
@@ -317,10 +311,8 @@ Tensor *forest_scores(Lower *L, Forest *f, ReduceKind how, Tensor *x) {
     if (!one) {
         Expr *k = e_cast(c, DT_I64, ld(L, leaf, (Expr *[]){row, t}));
         v = ld(L, value, (Expr *[]){k, ax(L, y, 1)});
-    } else if (far)
-        v = at(L, value, e_cast(c, DT_I64, ld(L, far, (Expr *[]){row, t})));
-    else
-        v = at(L, value, steps(L, &w, row, at_i64(L, root, t), deep));
+    } else
+        v = at(L, value, reached(L, &w, root, far, deep, row, t));
     y = te_end(L, y, e_reduce(c, how, 1, &tree, v));
     return one ? t_unsqueeze(L, y, 1) : y;
 }

@@ -1,5 +1,4 @@
-/* fused.c: com.microsoft's fused operators: products and convolutions with an activation, products
- * of transposed matrices. */
+/* fused.c: com.microsoft's products and convolutions fused with transposes and activations. */
 #include "utask/ops/conv.h"
 #include "utask/ops/elementwise.h"
 #include "utask/ops/matmul.h"
@@ -45,8 +44,7 @@ void lower_FusedGemm(Lower *L) {
     out(L, 0, activated_by_name(L, t_gemm(L, in(L, 0), in(L, 1), in(L, 2))));
 }
 
-/* An operand, with its first axis moved before the last one (transBatch) and its last two axes
- * swapped (trans). */
+/* An operand: trans_batch moves its first axis before the last one, trans swaps its last two. */
 static Tensor *operand(Lower *L, int i, const char *trans_batch, const char *trans) {
     Tensor *a = in(L, i);
     int perm[MAX_RANK], r = a->rank;
@@ -86,8 +84,7 @@ static Tensor *fused_conv(Lower *L, Tensor *x, Tensor *z) {
     Tensor *y = t_conv(L, x, in(L, 1), in(L, 2));
     if (z) {
         if (z->rank != y->rank) fail(L, "Z has rank %d, the result %d", z->rank, y->rank);
-        for (int i = 0; i < y->rank; i++)
-            check_eq(L, y->dim[i], z->dim[i], "Z does not have the shape of the result");
+        check_dims(L, y->rank, y->dim, z->dim, "Z does not have the shape of the result");
         y = t_bin(L, E_ADD, y, z);
     }
     return activated(L, y, attr_s(L, "activation", NULL), n, params);

@@ -91,7 +91,7 @@ void lower_GatherND(Lower *L) {
     if (b < 0 || b >= q || b >= r) fail(L, "batch_dims %lld is out of range", (long long)b);
     int batch = (int)b, least = 1, most = r - batch, k = q - 1 + most - out_rank(L, 0);
     bool settled = out_rank(L, 0) >= 0 && k >= least && k <= most;
-    if (settled && !dim_const(ix->dim[q - 1], &(int64_t){0})) least = most = k;
+    if (settled && !e_is_int(ix->dim[q - 1], &(int64_t){0})) least = most = k;
     out(L, 0,
         for_each_size(L, ix->dim[q - 1], least, most, gather_tuples, &batch,
                       "the length of the index tuples"));

@@ -20,42 +20,39 @@ typedef struct Gqa {
 
 static Expr *at_sample(Lower *L, Tensor *t, Expr *b) { return ld(L, t, (Expr *[]){b}); }
 
-/* Checks that a list of numbers, one per sample, is in [lo, hi]. */
-static void check_range(Lower *L, Tensor *t, Expr *lo, Expr *hi, const char *what) {
+void check_lengths(Lower *L, Tensor *t, Expr *most, const char *what) {
     Cx *c = L->cx;
-    Tensor *least = t_reduce(L, R_MIN, t, 1, false), *most = t_reduce(L, R_MAX, t, 1, false);
-    Expr *none = e_eq(c, t->dim[0], e_int(c, 0));
-    Expr *ok = e_and(c, e_le(c, lo, uni_i64(L, least, 0)), e_le(c, uni_i64(L, most, 0), hi));
+    Tensor *lo = t_reduce(L, R_MIN, t, 1, false), *hi = t_reduce(L, R_MAX, t, 1, false);
+    Expr *zero = e_int(c, 0), *none = e_eq(c, t->dim[0], zero);
+    Expr *ok = e_and(c, e_le(c, zero, uni_i64(L, lo, 0)), e_le(c, uni_i64(L, hi, 0), most));
     check(L, e_or(c, none, ok), "%s", what);
 }
 
 /* Input i, one integer per sample, as int64 + plus. */
 static Tensor *per_sample(Lower *L, const Gqa *g, int i, int64_t plus, const char *what) {
-    Cx *c = L->cx;
     Tensor *x = in_needed(L, i);
     Expr *n = g->batch;
     if (x->rank > 2) fail(L, "%s must have rank 1, not %d", what, x->rank);
     check_eq(L, count(L, x), n, "%s must have one element per sample", what);
     if (x->rank != 1) x = t_reshape(L, x, 1, &n);
     Tensor *t = te_begin(L, DT_I64, 1, &n);
-    Expr *v = e_cast(c, DT_I64, ld(L, x, (Expr *[]){ax(L, t, 0)}));
-    return te_end(L, t, e_addi(c, v, plus));
+    Expr *v = e_cast(L->cx, DT_I64, ld(L, x, (Expr *[]){ax(L, t, 0)}));
+    return te_end(L, t, e_addi(L->cx, v, plus));
 }
 
 /* Fills filled and past. */
 static void lengths(Lower *L, Gqa *g) {
-    Cx *c = L->cx;
     g->filled = per_sample(L, g, 5, 1, "seqlens_k");
-    check_range(L, g->filled, e_int(c, 0), g->sliding ? g->total : g->room,
-                "seqlens_k + 1 must not be negative or more than the cache has room for");
+    check_lengths(L, g->filled, g->sliding ? g->total : g->room,
+                  "seqlens_k + 1 must not be negative or more than the cache has room for");
     Tensor *fresh = has_in(L, 16) ? per_sample(L, g, 16, 0, "query_seqlens") : NULL;
     if (fresh)
-        check_range(L, fresh, e_int(c, 0), g->length,
-                    "query_seqlens must not be negative or more than the query has");
+        check_lengths(L, fresh, g->length,
+                      "query_seqlens must not be negative or more than the query has");
     Tensor *t = te_begin(L, DT_I64, 1, &g->batch);
     Expr *b = ax(L, t, 0), *T = at_sample(L, g->filled, b);
-    Expr *n = e_min(c, fresh ? at_sample(L, fresh, b) : g->length, T);
-    g->past = te_end(L, t, e_sub(c, T, n));
+    Expr *n = e_min(L->cx, fresh ? at_sample(L, fresh, b) : g->length, T);
+    g->past = te_end(L, t, e_sub(L->cx, T, n));
 }
 
 /* x with its heads divided by their root mean square, times weight; x itself for NULL. */
@@ -92,13 +89,6 @@ static Tensor *places(Lower *L, const Gqa *g) {
     return te_end(L, t, e_sel(c, e_lt(c, at, T), v, e_int(c, 0)));
 }
 
-static void check_past(Lower *L, Tensor *past, Tensor *fresh) {
-    for (int i = 0; i < 4; i++)
-        if (i != 2)
-            check_eq(L, past->dim[i], fresh->dim[i],
-                     "past is not [batch, kv_num_heads, length, head size]");
-}
-
 /* The cache with the new positions written, [batch, heads, room, size]. */
 static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
@@ -107,7 +97,7 @@ static Tensor *cached(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Tensor *t = te_indexed(L, fresh->dtype, 4, dim, idx);
     Expr *j = idx[2];
     if (past) {
-        check_past(L, past, fresh);
+        attn_check_past(L, past, fresh, "kv_num_heads");
         old = e_sel(c, e_lt(c, j, past->dim[2]), ld(L, past, idx), old);
     }
     Expr *T = at_sample(L, g->filled, idx[0]), *here;
@@ -151,7 +141,7 @@ static Expr *position(Lower *L, const Gqa *g, Expr *b, Expr *j, Expr **there) {
 static Tensor *slid(Lower *L, const Gqa *g, Tensor *past, Tensor *fresh) {
     Cx *c = L->cx;
     Expr *idx[4];
-    check_past(L, past, fresh);
+    attn_check_past(L, past, fresh, "kv_num_heads");
     Tensor *t = te_indexed(L, past->dtype, 4, past->dim, idx);
     Expr *P = at_sample(L, g->past, idx[0]), *T = at_sample(L, g->filled, idx[0]);
     Expr *n = kept(L, g, T), *row = idx[2], *at = e_add(c, e_sub(c, T, n), row);
@@ -193,24 +183,22 @@ static Expr *looks_at(Lower *L, const Gqa *g, Expr *b, Expr *i, Expr *j) {
 
 /* s for keys that queries attend to, `other` elsewhere */
 static Tensor *looked_at(Lower *L, const Gqa *g, Tensor *s, double other) {
-    Cx *c = L->cx;
     Expr *idx[MAX_RANK];
     Tensor *t = te_indexed(L, s->dtype, s->rank, s->dim, idx);
     Expr *keep = looks_at(L, g, idx[0], idx[s->rank - 2], idx[s->rank - 1]);
-    return te_end(L, t, e_sel(c, keep, ld(L, s, idx), e_num(c, s->dtype, other)));
+    return te_end(L, t, e_sel(L->cx, keep, ld(L, s, idx), e_num(L->cx, s->dtype, other)));
 }
 
 /* Softmax with exp(sink) added to the denominator; there is a sink per head, or it is 0. */
 static Tensor *softmax_with_sink(Lower *L, const Gqa *g, Tensor *s, Tensor *sink) {
-    Cx *c = L->cx;
     uint32_t last = 1u << (s->rank - 1);
     Tensor *m = t_reduce(L, R_MAX, s, last, true), *at = te_begin(L, s->dtype, m->rank, m->dim);
-    Expr *v = e_num(c, s->dtype, 0);
+    Expr *v = e_num(L->cx, s->dtype, 0);
     if (sink) {
         check_shape(L, sink, 1, &g->a.heads, "head_sink",
                     "head_sink must have one element per head");
         Expr *h = attn_query_head(L, &g->a, at, 1);
-        v = e_cast(c, s->dtype, ld(L, sink, (Expr *[]){h}));
+        v = e_cast(L->cx, s->dtype, ld(L, sink, (Expr *[]){h}));
     }
     at = te_end(L, at, v);
     m = t_bin(L, E_MAX, m, at);
@@ -387,7 +375,6 @@ static void update_cache(Lower *L, Gqa *g) {
 }
 
 void lower_GroupQueryAttention(Lower *L) {
-    Cx *c = L->cx;
     Gqa g = {.window = attr_i(L, "local_window_size", -1)};
     int64_t smooth = attr_i(L, "smooth_softmax", 0), what = attr_i(L, "qk_output", 0);
     if (g.window < -1 || g.window == 0 || g.window > INT32_MAX)
@@ -415,6 +402,6 @@ void lower_GroupQueryAttention(Lower *L) {
     out(L, 0, attn_weighted_values(L, &g.a, p, true));
     if (!wants_out(L, 3)) return;
     Tensor *qk = attn_merged_heads(L, &g.a, looked_at(L, &g, what == 1 ? s : p, 0));
-    if (g.room != g.total) qk = t_slice(L, qk, 3, e_int(c, 0), e_int(c, 1), g.total);
+    if (g.room != g.total) qk = t_slice(L, qk, 3, e_int(L->cx, 0), e_int(L->cx, 1), g.total);
     out(L, 3, t_cast(L, g.a.io, qk));
 }

@@ -23,8 +23,7 @@ static Tensor *head(Lower *L, Tensor *t, Expr *n) {
     return t_slice(L, t, 0, e_int(L->cx, 0), e_int(L->cx, 1), n);
 }
 
-/* TopK of a few elements whose values are tracked: before element i come those that are better, or
- * equal and earlier. */
+/* TopK of a few tracked elements: before one come those that are better, or equal and earlier. */
 static void topk_known(Lower *L, Tensor *x, int64_t n, int64_t k, bool largest) {
     Cx *c = L->cx;
     Expr *place[TOPK_KNOWN], *value[TOPK_KNOWN], *index[TOPK_KNOWN];
@@ -49,8 +48,9 @@ static void topk_known(Lower *L, Tensor *x, int64_t n, int64_t k, bool largest) 
         value[p] = let(L, "value", value[p], INT64_MIN);
         index[p] = let(L, "index", index[p], 0);
     }
-    out(L, 0, t_from_uniform(L, x->dtype, 1, &k, value));
-    out(L, 1, t_from_uniform(L, DT_I64, 1, &k, index));
+    Expr *dim = e_int(c, k);
+    out(L, 0, t_from_uniform(L, x->dtype, 1, &dim, value));
+    out(L, 1, t_from_uniform(L, DT_I64, 1, &dim, index));
 }
 
 void lower_TopK(Lower *L) {
@@ -104,7 +104,6 @@ static Tensor *take(Lower *L, Tensor *x, int axis, Tensor *index) {
 }
 
 void lower_Compress(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in(L, 0), *cond = in(L, 1);
     if (x->rank == 0) fail(L, "the input is a scalar");
     if (cond->rank != 1) fail(L, "the condition has rank %d, not 1", cond->rank);
@@ -114,7 +113,7 @@ void lower_Compress(Lower *L) {
     } else {
         x = t_flat(L, x);
     }
-    Tensor *found = nonzero(L, head(L, cond, e_min(c, cond->dim[0], x->dim[axis])));
+    Tensor *found = nonzero(L, head(L, cond, e_min(L->cx, cond->dim[0], x->dim[axis])));
     out(L, 0, take(L, x, axis, t_squeeze(L, found, 0)));
 }
 
@@ -161,9 +160,7 @@ void lower_MsUnique(Lower *L) {
     out(L, 2, d.counts);
 }
 
-/* Cumulative sums or products of a tiny tensor whose elements are tracked, so that the result's are
- * tracked too.
- */
+/* Cumulative sums or products of tracked elements, so that those of the result are tracked too. */
 static Tensor *cumulate_known(Lower *L, Tensor *x, int axis, bool product) {
     Cx *c = L->cx;
     bool back = attr_i(L, "reverse", 0) != 0;
@@ -242,8 +239,7 @@ void lower_MaxUnpool(Lower *L) {
     int n = x->rank - 2, nk, ns, np;
     if (n < 1) fail(L, "the input has rank %d, not 3 or more", x->rank);
     if (index->rank != x->rank) fail(L, "the indices have rank %d, not %d", index->rank, x->rank);
-    for (int i = 0; i < x->rank; i++)
-        check_eq(L, x->dim[i], index->dim[i], "the indices have a wrong size on axis %d", i);
+    check_dims(L, x->rank, x->dim, index->dim, "the indices have a wrong size on axis %d");
     const int64_t *kernel = attr_ints(L, "kernel_shape", &nk);
     const int64_t *stride = attr_ints(L, "strides", &ns), *pad = attr_ints(L, "pads", &np);
     if (nk != n || (stride && ns != n) || (pad && np != 2 * n))
@@ -271,11 +267,8 @@ void lower_MaxUnpool(Lower *L) {
             check_le(L, dim[i], full[i], "output_shape is too small on axis %d", i);
             full[i] = let(L, "size", full[i], 0);
         }
-        Tensor *z = te_begin(L, x->dtype, x->rank, full);
-        for (int i = 0; i < x->rank; i++) {
-            idx[i] = ax(L, z, i);
-            inside = e_and(c, inside, e_lt(c, idx[i], dim[i]));
-        }
+        Tensor *z = te_indexed(L, x->dtype, x->rank, full, idx);
+        for (int i = 0; i < x->rank; i++) inside = e_and(c, inside, e_lt(c, idx[i], dim[i]));
         y = te_end(L, z, e_sel(c, inside, ld(L, y, idx), e_num(c, x->dtype, 0)));
     }
     out(L, 0, y);
@@ -292,9 +285,6 @@ static int gram_order(const void *pa, const void *pb) {
     for (int64_t i = 0; i < a->length; i++)
         if (a->item[i] != b->item[i]) return a->item[i] < b->item[i] ? -1 : 1;
     return (a->number > b->number) - (a->number < b->number);
-}
-static bool gram_same(const Gram *a, const Gram *b) {
-    return !memcmp(a->item, b->item, (size_t)a->length * sizeof *a->item);
 }
 
 void lower_TfIdfVectorizer(Lower *L) {
@@ -336,8 +326,10 @@ void lower_TfIdfVectorizer(Lower *L) {
         if (ngram > nindex) fail(L, "ngram_indexes has fewer entries than the pool has n-grams");
         if (n) qsort(g, (size_t)n, sizeof *g, gram_order);
         for (int64_t i = 0; i < n; i++) {
-            if (i + 1 < n && gram_same(&g[i], &g[i + 1])) continue; /* the last one counts */
-            memcpy(sorted + items, g[i].item, (size_t)len * sizeof *sorted);
+            size_t size = (size_t)len * sizeof *sorted;
+            if (i + 1 < n && !memcmp(g[i].item, g[i + 1].item, size))
+                continue; /* the last counts */
+            memcpy(sorted + items, g[i].item, size);
             items += len;
             if (weight) gram_weight[grams] = weight[g[i].number];
             column[grams++] = index[g[i].number];

@@ -6,8 +6,7 @@
 
 /* ---- LinearAttention ------------------------------------------------------------------------- */
 
-/* Sizes of a LinearAttention and its loop's current step. Packed inputs are [batch, time, heads *
- * size]. */
+/* A LinearAttention's sizes and loop step. Packed inputs are [batch, time, heads * size]. */
 typedef struct LinAttn {
     Expr *batch, *time, *ksize, *vsize; /* sizes of a key and of a value */
     Expr *groups, *members;             /* value heads; query heads that share one */
@@ -53,35 +52,30 @@ static Tensor *decayed(Lower *L, const LinAttn *A, Tensor *state, Tensor *decay)
 static Tensor *correction(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                           Tensor *beta) {
     Cx *c = L->cx;
-    Expr *dim[3] = {A->batch, A->groups, A->vsize};
-    Tensor *t = te_begin(L, DT_F32, 3, dim);
+    Expr *dim[3] = {A->batch, A->groups, A->vsize}, *at[3];
+    Tensor *t = te_indexed(L, DT_F32, 3, dim, at);
     Axis *d = axis_new(c, A->ksize);
-    Expr *b = ax(L, t, 0), *h = ax(L, t, 1), *m = ax(L, t, 2);
-    Expr *si[4] = {b, h, e_axis(c, d), m};
-    Expr *k = key_at(L, A, key, b, h, e_axis(c, d));
+    Expr *si[4] = {at[0], at[1], e_axis(c, d), at[2]};
+    Expr *k = key_at(L, A, key, at[0], at[1], e_axis(c, d));
     Tensor *seen = te_end(L, t, e_reduce(c, R_SUM, 1, &d, e_mul(c, ld(L, state, si), k)));
 
-    t = te_begin(L, DT_F32, 3, dim);
-    b = ax(L, t, 0);
-    h = ax(L, t, 1);
-    m = ax(L, t, 2);
-    Expr *at[3] = {b, h, m}, *one = e_eq(c, beta->dim[2], e_int(c, 1));
-    Expr *bi[3] = {b, A->now, e_sel(c, one, e_int(c, 0), h)};
+    t = te_indexed(L, DT_F32, 3, dim, at);
+    Expr *one = e_eq(c, beta->dim[2], e_int(c, 1));
+    Expr *bi[3] = {at[0], A->now, e_sel(c, one, e_int(c, 0), at[1])};
     Expr *rate = e_cast(c, DT_F32, ld(L, beta, bi));
-    Expr *v = packed_at(L, A, value, b, h, A->vsize, m);
+    Expr *v = packed_at(L, A, value, at[0], at[1], A->vsize, at[2]);
     return te_end(L, t, e_mul(c, rate, e_sub(c, v, ld(L, seen, at))));
 }
 
 /* state + key ⊗ value, with `write` as the value if it is not NULL */
 static Tensor *written(Lower *L, const LinAttn *A, Tensor *state, Tensor *key, Tensor *value,
                        Tensor *write) {
-    Cx *c = L->cx;
     Expr *idx[4];
     Tensor *t = te_indexed(L, DT_F32, 4, state->dim, idx);
     Expr *k = key_at(L, A, key, idx[0], idx[1], idx[2]);
     Expr *wi[3] = {idx[0], idx[1], idx[3]};
     Expr *v = write ? ld(L, write, wi) : packed_at(L, A, value, idx[0], idx[1], A->vsize, idx[3]);
-    return te_end(L, t, e_add(c, ld(L, state, idx), e_mul(c, k, v)));
+    return te_end(L, t, e_add(L->cx, ld(L, state, idx), e_mul(L->cx, k, v)));
 }
 
 /* scale * sum_d query[d] state[b,g,d,m], as [batch, groups, members, vsize] */
@@ -116,8 +110,7 @@ static void rule_inputs(Lower *L, bool ms, Tensor **decay, Tensor **beta) {
 }
 
 /* Fills the sizes of A from the inputs and the numbers of query and key-value heads. Query heads
- * share value heads or, if ms, value heads share query heads, and also key heads, which may be
- * fewer. */
+ * share value heads or, if ms, value heads share query heads and key heads (maybe fewer). */
 static void lin_sizes(Lower *L, LinAttn *A, bool ms, int64_t qn, int64_t kn) {
     Cx *c = L->cx;
     Tensor *q = in(L, 0), *k = in(L, 1), *v = in(L, 2);
@@ -169,12 +162,11 @@ static void check_gates(Lower *L, const LinAttn *A, Tensor *decay, Tensor *beta)
 
 /* Checks that a state is [dims], or [W, dims] for a window of W states. */
 static void check_state(Lower *L, const Tensor *past, int rank, Expr **dim, int64_t window) {
-    Cx *c = L->cx;
     int more = window > 0;
     if (past->rank != rank + more)
         fail(L, "past_state must have rank %d, not %d", rank + more, past->rank);
     if (more)
-        check_eq(L, past->dim[0], e_int(c, window), "past_state must have %lld states",
+        check_eq(L, past->dim[0], e_int(L->cx, window), "past_state must have %lld states",
                  (long long)window);
     for (int i = 0; i < rank; i++)
         check_eq(L, past->dim[i + more], dim[i], "past_state has a wrong size (axis %d)", i + more);
@@ -208,7 +200,7 @@ static void linear_attention(Lower *L, bool ms) {
     Expr *sdim[5] = {e_int(c, window), A.batch, A.groups, A.ksize, A.vsize};
     DType state_type = past ? past->dtype : q->dtype;
     if (past) check_state(L, past, 4, sdim + 1, window);
-    if (past && window) past = t_gather0(L, past, e_int(c, window - 1));
+    if (past && window) past = t_at(L, past, 0, e_int(c, window - 1));
     Expr *scale = attn_scale(L, DT_F32, A.ksize, attr_f(L, "scale", 0));
 
     Tensor *init = past ? t_cast(L, DT_F32, past) : t_zeros(L, DT_F32, 4, sdim + 1);
@@ -278,10 +270,9 @@ static void conv_state(Lower *L, Tensor *x, Expr *dilation, Expr *dim[3]) {
 }
 
 void lower_CausalConvWithState(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in(L, 0), *past = in(L, 3);
     check_rank(L, x, 3, "the input");
-    Expr *sdim[3], *one = e_int(c, 1);
+    Expr *sdim[3], *one = e_int(L->cx, 1);
     conv_state(L, x, one, sdim);
     if (past) check_state(L, past, 3, sdim, 0);
     if (!past) past = t_zeros(L, x->dtype, 3, sdim);
@@ -327,7 +318,7 @@ void lower_MsCausalConvWithState(Lower *L) {
     state[0] = e_int(c, window);
     if (past) {
         check_state(L, past, rank, state + 1, window);
-        if (window) past = t_gather0(L, past, e_int(c, window - 1));
+        if (window) past = t_at(L, past, 0, e_int(c, window - 1));
         Expr *dim[3] = {sdim[0], sdim[2], sdim[1]};
         if (last) past = t_swap_last(L, t_reshape(L, past, 3, dim));
     } else {

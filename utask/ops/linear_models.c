@@ -49,7 +49,7 @@ void lower_LinearClassifier(Lower *L) {
     const int64_t *label = int_labels(L, "classlabels_ints", &nlabel), plain[] = {0, 1};
     const float *w = floats(L, "coefficients", &n), *b = attr_floats(L, "intercepts", &m);
     Tensor *x = t_cast(L, DT_F32, feature_rows(L, 0));
-    classes = m > 0 ? m : dim_const(x->dim[1], &features) && features ? n / features : nlabel;
+    classes = m > 0 ? m : e_is_int(x->dim[1], &features) && features ? n / features : nlabel;
     if (classes < 1 || n % classes)
         fail(L, "%d coefficients do not fit %lld classes", n, (long long)classes);
     if (classes > 1 && nlabel < classes)

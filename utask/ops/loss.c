@@ -19,10 +19,9 @@ static Loss sample_loss(Lower *L, Tensor *logp, Tensor *target, Tensor *weight) 
     for (int i = 0; i < rank; i++)
         check_eq(L, target->dim[i], logp->dim[i ? i + 1 : 0],
                  "the labels do not fit the scores (axis %d)", i);
-    if (weight) {
+    if (weight)
         check_shape(L, weight, 1, &logp->dim[1], "the weights",
                     "there must be one weight per class");
-    }
     bool has_ignore = attr_has(L, "ignore_index");
     Expr *ignore = e_int(c, attr_i(L, "ignore_index", -1)), *zero = e_num(c, logp->dtype, 0);
     Loss r = {0};
@@ -32,22 +31,13 @@ static Loss sample_loss(Lower *L, Tensor *logp, Tensor *target, Tensor *weight) 
         Expr *at[MAX_RANK], *idx[MAX_RANK];
         for (int i = 0; i < rank; i++) at[i] = idx[i ? i + 1 : 0] = ax(L, t, i);
         Expr *label = e_cast(c, DT_I64, ld(L, target, at));
-        Expr *class = index_checked(L, label, logp->dim[1], false, "a label as class: axis 1 of %s",
-                                    in_text(L, 0)),
-             *v;
-        idx[1] = class;
-        if (pass == 0) {
-            v = weight ? ld(L, weight, &class) : e_num(c, logp->dtype, 1);
-        } else {
-            v = e_un(c, E_NEG, ld(L, logp, idx));
-            if (weight) v = e_mul(c, v, ld(L, weight, &class));
-        }
+        Expr *class = idx[1] = index_checked(L, label, logp->dim[1], false,
+                                             "a label as class: axis 1 of %s", in_text(L, 0));
+        Expr *w = weight ? ld(L, weight, &class) : e_num(c, logp->dtype, 1), *v = w;
+        if (pass) v = e_un(c, E_NEG, ld(L, logp, idx));
+        if (pass && weight) v = e_mul(c, v, w);
         if (has_ignore) v = e_sel(c, e_eq(c, label, ignore), zero, v);
-        t = te_end(L, t, v);
-        if (pass == 0)
-            r.weight = t;
-        else
-            r.value = t;
+        *(pass ? &r.value : &r.weight) = te_end(L, t, v);
     }
     return r;
 }

@@ -7,8 +7,7 @@
 #define OP_AS(id, ...) void lower_##id(Lower *L);
 #include "frontend/ops.def"
 
-/* The output of the hand-written body `name`, which has one output and no symbols; type and shape
- * are those of `like`. */
+/* The only output, of the type and shape of `like`, of the hand-written body `name`. */
 Tensor *ext_like(Lower *L, const char *name, int nin, Tensor *const *ins, int nparam,
                  Expr *const *param, Tensor *like, const char *fault);
 

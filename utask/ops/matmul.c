@@ -64,8 +64,7 @@ void lower_Gemm(Lower *L) { out(L, 0, t_gemm(L, in(L, 0), in(L, 1), in(L, 2))); 
 
 /* ---- quantized products ---------------------------------------------------------------------- */
 
-/* A scale or zero point per tensor, or per row of a matrix of rank `rank`, in a shape that
- * broadcasts. */
+/* A scale or zero point per tensor or per row, in a shape that broadcasts to rank `rank`. */
 static Tensor *per_row(Lower *L, Tensor *p, int rank) {
     return p->rank == 1 && rank >= 2 ? t_unsqueeze(L, p, 1) : p;
 }
@@ -106,8 +105,7 @@ static Tensor *float8_product(Lower *L, Tensor *a, Tensor *azero, Tensor *b, Ten
                     t_bin(L, E_SUB, t_cast(L, DT_F32, b), bzero));
 }
 
-/* y = saturate(round(product * (a_scale * b_scale / y_scale)) + y_zero_point); float8 is not
- * rounded to integers first */
+/* y = saturate(round(product * (a_scale * b_scale / y_scale)) + y_zero_point), float8 unrounded */
 void lower_QLinearMatMul(Lower *L) {
     Tensor *a = in(L, 0), *b = in(L, 3), *yzero = in(L, 7);
     bool float8 = is_float8(a) || is_float8(b);

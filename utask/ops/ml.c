@@ -94,11 +94,6 @@ Tensor *t_column(Lower *L, Tensor *t, int64_t k) {
     return te_end(L, y, ld(L, t, (Expr *[]){ax(L, y, 0), e_int(L->cx, k)}));
 }
 
-/* Two of [rows] to [rows, 2]. */
-static Tensor *t_columns(Lower *L, Tensor *a, Tensor *b) {
-    return t_concat(L, 2, (Tensor *[]){t_unsqueeze(L, a, 1), t_unsqueeze(L, b, 1)}, 1);
-}
-
 /* ---- scores ---------------------------------------------------------------------------------- */
 Post post_attr(Lower *L) {
     static const char *const name[] = {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"};
@@ -121,22 +116,17 @@ static Expr *probit(Cx *c, DType t, Expr *p) {
 static Tensor *softmax_zero(Lower *L, Tensor *s) {
     Cx *c = L->cx;
     DType t = s->dtype;
-    Tensor *most = t_reduce(L, R_MAX, s, 2, true), *e = te_begin(L, t, 2, s->dim);
-    Tensor *part = te_begin(L, t, 2, s->dim);
+    Tensor *most = t_reduce(L, R_MAX, s, 2, true), *part[2];
     for (int i = 0; i < 2; i++) {
-        Tensor *y = i ? part : e;
+        Tensor *y = te_begin(L, t, 2, s->dim);
         Expr *idx[] = {ax(L, y, 0), ax(L, y, 1)}, *zero[] = {ax(L, y, 0), e_int(c, 0)};
         Expr *v = ld(L, s, idx), *m = ld(L, most, zero), *tiny = e_num(c, t, 0.0000001f);
         Expr *is_zero = e_not(c, e_or(c, e_lt(c, tiny, v), e_lt(c, v, e_un(c, E_NEG, tiny))));
         Expr *exp = e_un(c, E_EXP, e_sub(c, v, m));
         Expr *left = e_mul(c, v, e_un(c, E_EXP, e_un(c, E_NEG, m)));
-        v = e_sel(c, is_zero, i ? e_num(c, t, 0) : left, exp);
-        if (i)
-            part = te_end(L, y, v);
-        else
-            e = te_end(L, y, v);
+        part[i] = te_end(L, y, e_sel(c, is_zero, i ? e_num(c, t, 0) : left, exp));
     }
-    return t_bin(L, E_DIV, e, t_reduce(L, R_SUM, part, 2, true));
+    return t_bin(L, E_DIV, part[0], t_reduce(L, R_SUM, part[1], 2, true));
 }
 
 Tensor *post_scores(Lower *L, Post post, Tensor *s) {
@@ -168,5 +158,6 @@ Tensor *two_scores(Lower *L, Tensor *s, bool mixed, Post post) {
         s = t_un(L, E_SIGMOID, s);
     } else if (!mixed)
         other = e_sub(c, e_num(c, t, 1), v);
-    return t_columns(L, te_end(L, first, other), s);
+    Tensor *both[2] = {t_unsqueeze(L, te_end(L, first, other), 1), t_unsqueeze(L, s, 1)};
+    return t_concat(L, 2, both, 1);
 }

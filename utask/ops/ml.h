@@ -17,8 +17,7 @@ void no_strings(Lower *L, const char *name);
 Tensor *feature_rows(Lower *L, int input);
 Tensor *t_floats(Lower *L, DType t, int64_t rows, int64_t cols, const double *v); /* cols -1: 1-d */
 
-/* Puts the n places into the order of what `less` compares for `user`; equal ones stay as they are.
- */
+/* Sorts the n places by what `less` compares for `user`; equal ones stay in order. */
 void sort_stable(Lower *L, int64_t n, int64_t *place,
                  bool less(const void *user, int64_t i, int64_t j), const void *user);
 

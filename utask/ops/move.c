@@ -97,8 +97,7 @@ static Expr *from_start(Cx *c, Expr *v, Expr *dim) {
 
 static Expr *between(Cx *c, Expr *lo, Expr *v, Expr *hi) { return kmin(c, kmax(c, v, lo), hi); }
 
-/* start : end of an axis of size dim, forward. Returns the effective start; *n becomes the
- * distance. */
+/* start : end of an axis of size dim, forward: the effective start; *n becomes the distance. */
 static Expr *forward(Cx *c, Expr *dim, Expr *start, Expr *end, Expr **n) {
     Expr *zero = e_int(c, 0), *s, *e;
     int64_t sv, ev;
@@ -188,7 +187,7 @@ void lower_Slice(Lower *L) {
     Vec v[5];
     for (int i = 1; i < 5; i++) { /* one known length gives that of the others */
         int64_t len;
-        if (has_in(L, i) && in(L, i)->rank == 1 && dim_const(in(L, i)->dim[0], &len) && len <= r)
+        if (has_in(L, i) && in(L, i)->rank == 1 && e_is_int(in(L, i)->dim[0], &len) && len <= r)
             want = (int)len;
     }
     for (int i = 1; i < 5; i++) {
@@ -281,7 +280,7 @@ static void pad(Lower *L, Tensor *amounts) {
     Vec axes = {.n = r}, pads;
     if (has_in(L, 3)) {
         int64_t len;
-        bool fixed = amounts->rank == 1 && dim_const(amounts->dim[0], &len);
+        bool fixed = amounts->rank == 1 && e_is_int(amounts->dim[0], &len);
         axes = vec_in(L, 3, fixed && len % 2 == 0 && len <= 2 * r ? (int)len / 2 : -1, r, "axes");
         n = axes.most;
     }

@@ -1,7 +1,6 @@
-/* ms_attention.c: com.microsoft's Attention, QAttention, MultiHeadAttention and
- * DecoderMaskedMultiHeadAttention, as defined by ONNX Runtime's documentation (ContribOperators.md)
- * and CPU kernels: mask_filter_value is added to masked scores; scores excluded by a causal mask
- * become the lowest number. */
+/* ms_attention.c: com.microsoft's Attention, QAttention, MultiHeadAttention and its decoder's form,
+ * as defined by ONNX Runtime's ContribOperators.md and CPU kernels: mask_filter_value is added to
+ * masked scores; scores excluded by a causal mask become the lowest number. */
 #include "utask/ops/attention.h"
 #include "utask/ops/matmul.h"
 #include "utask/ops/size.h"
@@ -35,6 +34,13 @@ Tensor *attn_biased(Lower *L, const Attn *A, Tensor *s, Tensor *bias, Expr *widt
     Expr *v = e_cast(c, s->dtype, ld_bcast(L, bias, 4, at, want));
     if (width != A->kvlen) v = e_sel(c, e_lt(c, j, width), v, e_num(c, s->dtype, 0));
     return te_end(L, t, e_add(c, ld(L, s, idx), v));
+}
+
+void attn_check_past(Lower *L, const Tensor *past, const Tensor *fresh, const char *heads) {
+    for (int i = 0; i < past->rank; i++)
+        if (i != past->rank - 2)
+            check_eq(L, past->dim[i], fresh->dim[i], "past is not [%sbatch, %s, length, head size]",
+                     past->rank == 5 ? "2, " : "", heads);
 }
 
 /* `fresh` written into the buffer `past` from position `at` of `axis` on: it must fit, checked. */
@@ -176,8 +182,7 @@ static void hidden_sizes(Lower *L, Expr *width, int64_t heads, Expr **size) {
              "qkv_hidden_sizes do not add up to the size of the projection");
 }
 
-/* Appends k and v to past [2, batch, heads, length, size], which becomes output 1, and reads them
- * from there. */
+/* Appends k and v to past [2, batch, heads, length, size], as output 1, and reads them from it. */
 static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_input) {
     Cx *c = L->cx;
     bool shared = attr_i(L, "past_present_share_buffer", 0) != 0;
@@ -189,16 +194,13 @@ static void with_past(Lower *L, Attn *A, AttnMask *M, Tensor *past, int length_i
     Expr *end = A->k->dim[2];
     if (past) {
         check_rank(L, past, 5, "past");
-        for (int i = 0; i < 5; i++)
-            if (i != 3)
-                check_eq(L, past->dim[i], fresh->dim[i],
-                         "past is not [2, batch, num_heads, length, head size]");
+        attn_check_past(L, past, fresh, "num_heads");
         M->past = shared ? past_length(L, length_input) : past->dim[3];
         end = e_add(c, M->past, end);
         present = shared ? t_written(L, past, fresh, 3, M->past)
                          : t_concat(L, 2, (Tensor *[]){past, fresh}, 3);
-        A->k = filled_part(L, t_gather0(L, present, e_int(c, 0)), end);
-        A->v = filled_part(L, t_gather0(L, present, e_int(c, 1)), end);
+        A->k = filled_part(L, t_at(L, present, 0, e_int(c, 0)), end);
+        A->v = filled_part(L, t_at(L, present, 0, e_int(c, 1)), end);
     }
     out(L, 1, present);
 }
@@ -357,11 +359,7 @@ static void with_pasts(Lower *L, Attn *A, AttnMask *M, Tensor *pk, Tensor *pv, b
         check_rank(L, pv, 4, "past_value");
         Tensor *kv[2] = {A->k, A->v}, *past[2] = {pk, pv};
         check_eq(L, pk->dim[2], pv->dim[2], "past_key and past_value must have one length");
-        for (int i = 0; i < 2; i++)
-            for (int d = 0; d < 4; d++)
-                if (d != 2)
-                    check_eq(L, past[i]->dim[d], kv[i]->dim[d],
-                             "past is not [batch, num_heads, length, head size]");
+        for (int i = 0; i < 2; i++) attn_check_past(L, past[i], kv[i], "num_heads");
         M->past = shared ? past_length(L, length_input) : pk->dim[2];
         Expr *end = e_add(L->cx, M->past, A->k->dim[2]);
         for (int i = 0; i < 2; i++) {
@@ -376,27 +374,24 @@ static void with_pasts(Lower *L, Attn *A, AttnMask *M, Tensor *pk, Tensor *pv, b
     out(L, 2, A->v);
 }
 
-void lower_MultiHeadAttention(Lower *L) {
-    Tensor *k = in(L, 1), *pk = in(L, 6);
+/* The numbers of the inputs that differ: mask and bias (the next one), past_key and past_value (the
+ * next one), the projections' bias, the length of the past in a shared buffer. */
+static void multi_head(Lower *L, int mask, int past, int bias, bool shared, int length) {
+    Tensor *k = in(L, 1), *pk = in(L, past);
     if (has_in(L, 9)) unsupported(L, "cache_indirection");
     if (k && k->rank == 4 && pk) fail(L, "past_key with a key of rank 4");
     Attn A = {0};
-    AttnMask M = read_mask(L, in(L, 4));
-    attn_queries_keys_values(L, &A, in(L, 0), k, in(L, 2), in(L, 3));
-    with_pasts(L, &A, &M, pk, in(L, 7), has_in(L, 8), 8);
-    out(L, 0, attn_attended(L, &A, M, in(L, 5), 3));
+    AttnMask M = read_mask(L, in(L, mask));
+    attn_queries_keys_values(L, &A, in(L, 0), k, in(L, 2), in(L, bias));
+    with_pasts(L, &A, &M, pk, in(L, past + 1), shared, length);
+    out(L, 0, attn_attended(L, &A, M, in(L, mask + 1), 3));
 }
 
+void lower_MultiHeadAttention(Lower *L) { multi_head(L, 4, 6, 3, has_in(L, 8), 8); }
+
 void lower_DecoderMaskedMultiHeadAttention(Lower *L) {
-    Tensor *q = in(L, 0), *k = in(L, 1), *pk = in(L, 5);
-    if (has_in(L, 9)) unsupported(L, "cache_indirection");
+    Tensor *q = in(L, 0);
     check_rank(L, q, 3, "query");
     check_eq(L, q->dim[1], e_int(L->cx, 1), "query must have length 1");
-    if (k && k->rank == 4 && pk) fail(L, "past_key with a key of rank 4");
-    Attn A = {0};
-    AttnMask M = read_mask(L, in(L, 3));
-    attn_queries_keys_values(L, &A, q, k, in(L, 2), in(L, 10));
-    bool shared = pk && attr_i(L, "past_present_share_buffer", 0) != 0;
-    with_pasts(L, &A, &M, pk, in(L, 6), shared, 7);
-    out(L, 0, attn_attended(L, &A, M, in(L, 4), 3));
+    multi_head(L, 3, 5, 10, has_in(L, 5) && attr_i(L, "past_present_share_buffer", 0), 7);
 }

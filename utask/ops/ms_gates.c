@@ -34,8 +34,7 @@ void lower_ScaledSiLU(Lower *L) {
     out(L, 0, te_end(L, y, e_cast(c, x->dtype, e_mul(c, z, gate))));
 }
 
-/* x divided by its root mean square over groups of the length of scale, times scale and
- * act(gate) */
+/* scale act(gate) x, x divided by its root mean square over groups of the length of scale */
 void lower_GatedRMSNorm(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *scale = in(L, 1), *gate = in(L, 2);
@@ -187,7 +186,6 @@ void lower_HyperConnectionPreMix(Lower *L) {
 
 /* sum_c stream_mix[c, k] x[c, h] + post_mix[k, h] block_output[h] */
 void lower_HyperConnectionPostMix(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in(L, 0), *block = in(L, 1), *mix = in(L, 3);
     Streams s = streams(L, x);
     DType w = s.x->dtype;
@@ -204,7 +202,7 @@ void lower_HyperConnectionPostMix(Lower *L) {
         Expr *dim[3] = {s.rows, s.branches, s.branches};
         y = t_matmul(L, t_swap_last(L, t_reshape(L, t_cast(L, w, mix), 3, dim)), y);
     }
-    Tensor *b = t_reshape(L, t_cast(L, w, block), 3, (Expr *[]){s.rows, e_int(c, 1), s.size});
+    Tensor *b = t_reshape(L, t_cast(L, w, block), 3, (Expr *[]){s.rows, e_int(L->cx, 1), s.size});
     Tensor *more = t_bin(L, E_MUL, gates(L, &s, x, in(L, 2), "post_mix"), b);
     out(L, 0, t_reshape(L, t_cast(L, x->dtype, t_bin(L, E_ADD, y, more)), x->rank, x->dim));
 }

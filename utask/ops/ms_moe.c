@@ -243,9 +243,8 @@ void lower_MoE(Lower *L) {
 
 /* Bits of a weight of layer i. */
 static int64_t weight_bits(Lower *L, int i) {
-    static const char *const name[3] = {"fc1_expert_weight_bits", "fc2_expert_weight_bits",
-                                        "fc3_expert_weight_bits"};
-    int64_t bits = attr_i(L, name[i], attr_i(L, "expert_weight_bits", 4));
+    const char *name = arena_printf(L->a, "%s_expert_weight_bits", layer_name[i]);
+    int64_t bits = attr_i(L, name, attr_i(L, "expert_weight_bits", 4));
     if (bits != 2 && bits != 4 && bits != 8)
         unsupported(L, "%s weights of %lld bits; only 2, 4 and 8 are supported", layer_name[i],
                     (long long)bits);

@@ -271,8 +271,7 @@ void lower_GatedRelativePositionBias(Lower *L) {
 
     DType w = wide_float(q->dtype);
     Expr *dim[5] = {q->dim[0], n, q->dim[1], e_int(c, 2), half}, *idx[5];
-    Tensor *g = te_begin(L, w, 5, dim); /* [batch, heads, length, gate, half] */
-    all_axes(L, g, idx);
+    Tensor *g = te_indexed(L, w, 5, dim, idx); /* [batch, heads, length, gate, half] */
     Axis *d = axis_new(c, size);
     Expr *at = e_add(c, e_mul(c, idx[1], size), e_axis(c, d));
     Expr *x = e_cast(c, w, ld(L, q, (Expr *[]){idx[0], idx[2], at}));

@@ -1,7 +1,6 @@
-/* ms_packing.c: com.microsoft's operators on sequences without padding.
- * The rows of all sequences are stored one after the other. token_offset [batch, length] has the
- * position of each row in [batch, length], then those of the padding; cumulated lengths are [batch
- * + 1]. */
+/* ms_packing.c: com.microsoft's operators on sequences without padding, their rows stored one after
+ * the other. token_offset [batch, length] has the position of each row in [batch, length], then
+ * those of the padding; cumulated lengths are [batch + 1]. */
 #include "utask/ops/attention.h"
 #include "utask/ops/size.h"
 
@@ -34,10 +33,9 @@ static Tensor *cumulated(Lower *L, Tensor *len) {
 
 /* a[k] * factor + b */
 static Tensor *affine(Lower *L, Tensor *a, int64_t factor, Expr *b) {
-    Cx *c = L->cx;
     Tensor *t = te_begin(L, DT_I64, 1, a->dim);
     Expr *k = ax(L, t, 0);
-    return te_end(L, t, e_add(c, e_muli(c, ld(L, a, &k), factor), b));
+    return te_end(L, t, e_add(L->cx, e_muli(L->cx, ld(L, a, &k), factor), b));
 }
 
 void lower_RemovePadding(Lower *L) {
@@ -46,10 +44,8 @@ void lower_RemovePadding(Lower *L) {
     check_rank(L, x, 3, "the input");
     Expr *batch = x->dim[0], *length = x->dim[1], *zero = e_int(c, 0), *one = e_int(c, 1);
     Tensor *len = lengths_in(L, 1, batch, "sequence_token_count");
-    Tensor *least = t_reduce(L, R_MIN, len, 1, false), *most = t_reduce(L, R_MAX, len, 1, false);
-    Expr *ok = e_and(c, e_le(c, zero, uni(L, least, 0)), e_le(c, uni(L, most, 0), length));
-    check(L, e_or(c, e_eq(c, batch, zero), ok),
-          "sequence_token_count must not be negative or above the length of the sequences");
+    check_lengths(L, len, length,
+                  "sequence_token_count must not be negative or above the length of the sequences");
     Tensor *sums = cumulated(L, len), *before = t_slice(L, sums, 0, zero, one, batch);
     Tensor *after = t_slice(L, sums, 0, one, one, batch);
     Expr *total = let(L, "tokens", ld(L, sums, &batch), 0);
@@ -73,7 +69,7 @@ void lower_RemovePadding(Lower *L) {
     DType type = in(L, 1)->dtype;
     out(L, 1, t_cast(L, type, offset));
     out(L, 2, t_cast(L, type, sums));
-    most = te_begin(L, DT_I64, 1, &one);
+    Tensor *most = te_begin(L, DT_I64, 1, &one);
     Axis *k = axis_new(c, batch);
     Expr *along = e_axis(c, k), *longest = e_reduce(c, R_MAX, 1, &k, ld(L, len, &along));
     most = te_end(L, most, e_max(c, zero, longest));
@@ -84,12 +80,11 @@ void lower_RemovePadding(Lower *L) {
 
 /* The first n offsets of input i, as int64. */
 static Tensor *offsets(Lower *L, Tensor *token_offset, Expr *n) {
-    Cx *c = L->cx;
     check_rank(L, token_offset, 2, "token_offset");
     Expr *all = count(L, token_offset);
     check_le(L, n, all, "there are more rows than token_offset has places");
     Tensor *flat = t_reshape(L, t_cast(L, DT_I64, token_offset), 1, &all);
-    return t_slice(L, flat, 0, e_int(c, 0), e_int(c, 1), n);
+    return t_slice(L, flat, 0, e_int(L->cx, 0), e_int(L->cx, 1), n);
 }
 
 /* x [rows, size] as [batch, length, size], zeros in between. */
@@ -117,8 +112,8 @@ static Tensor *without_padding(Lower *L, Tensor *x, Tensor *token_offset, Expr *
     Tensor *place = offsets(L, token_offset, rows);
     Expr *all = e_mul(c, x->dim[0], x->dim[1]);
     Tensor *y = te_begin(L, x->dtype, 2, (Expr *[]){rows, x->dim[2]});
-    Expr *i = ax(L, y, 0),
-         *at = index_checked(L, ld(L, place, &i), all, false, "the tokens of input 0");
+    Expr *i = ax(L, y, 0), *at = ld(L, place, &i);
+    at = index_checked(L, at, all, false, "the tokens of input 0");
     Expr *b = e_bin(c, E_FDIV, at, x->dim[1]), *s = e_bin(c, E_MOD, at, x->dim[1]);
     return te_end(L, y, ld(L, x, (Expr *[]){b, s, ax(L, y, 1)}));
 }
@@ -156,12 +151,11 @@ void lower_PackedAttention(Lower *L) {
 
 /* [rows, heads, 3, size] as [batch, length, heads, 3, size], or [rows, size] with one more axis */
 static Tensor *padded(Lower *L, Tensor *x, Tensor *place) {
-    Cx *c = L->cx;
     if (!x) return NULL;
     if (x->rank == 2) return with_padding(L, x, place);
     if (x->rank != 4)
         fail(L, "query must have rank 2 or 4, key and value rank 2; one has %d", x->rank);
-    Expr *size = e_mul(c, e_mul(c, x->dim[1], x->dim[2]), x->dim[3]);
+    Expr *size = e_mul(L->cx, e_mul(L->cx, x->dim[1], x->dim[2]), x->dim[3]);
     Tensor *t = with_padding(L, t_reshape(L, x, 2, (Expr *[]){x->dim[0], size}), place);
     Expr *dim[5] = {t->dim[0], t->dim[1], x->dim[1], x->dim[2], x->dim[3]};
     return t_reshape(L, t, 5, dim);

@@ -129,8 +129,7 @@ void lower_NGramRepeatBlock(Lower *L) {
 
 /* ---- CropAndResize --------------------------------------------------------------------------- */
 
-/* The image position of element p of `size` in a crop from lo to hi, on an axis with elements 0 to
- * last (a float). */
+/* The image position of element p of `size` in a crop from lo to hi of an axis [0, last]. */
 static Expr *crop_position(Lower *L, Expr *p, Expr *size, Expr *lo, Expr *hi, Expr *last) {
     Cx *c = L->cx;
     DType t = (DType)last->dtype;

@@ -15,8 +15,7 @@ static inline Tensor *t_uniform(Lower *L, Expr *e) {
     return t_from_uniform(L, (DType)e->dtype, 0, NULL, &e);
 }
 
-/* The sum of t over `mask` (kept dims) divided by the number of elements; t itself if there are no
- * axes. */
+/* The mean of t over the axes of `mask` (kept dims); t itself if there are none. */
 static inline Tensor *t_mean(Lower *L, Tensor *t, uint32_t mask) {
     if (!mask) return t;
     Expr *n = e_int(L->cx, 1);

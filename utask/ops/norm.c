@@ -1,5 +1,4 @@
-/* norm.c: normalizations. Statistics of 16-bit floats are computed in float32, and the result is
- * rounded once. */
+/* norm.c: normalizations; those of 16-bit floats are computed in float32 and rounded once. */
 #include "utask/ops/nn.h"
 
 /* A parameter [C], reshaped to broadcast along axis 1 of a tensor of rank `rank`. */
@@ -122,19 +121,17 @@ void lower_GroupNormalization(Lower *L) {
 
 /* x * factor + addend with both per channel, so that they fold when the parameters are constant. */
 void lower_BatchNormalization(Lower *L) {
-    Cx *c = L->cx;
     Tensor *x = in(L, 0), *mean = in(L, 3), *var = in(L, 4);
     int rank = x->rank;
     if (rank < 1) fail(L, "the input must have at least rank 1");
     double eps = attr_f(L, "epsilon", 1e-5);
     bool training = attr_i(L, "training_mode", 0) != 0;
     DType w = wide_float(x->dtype), stat = mean->dtype;
-    Expr *channels = rank > 1 ? x->dim[1] : e_int(c, 1);
+    Expr *channels = rank > 1 ? x->dim[1] : e_int(L->cx, 1);
     static const char *const what[4] = {"scale", "B", "input_mean", "input_var"};
     Tensor *p[4];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         p[i] = t_cast(L, w, per_channel(L, in(L, i + 1), 1, channels, what[i]));
-    }
     Tensor *f = t_cast(L, w, x);
     if (training) {
         uint32_t mask = axes_from(0, rank) & (rank > 1 ? ~2u : ~0u);

@@ -56,12 +56,13 @@ static void check_spatial(Lower *L, const Tensor *x) {
 
 /* Input position of the first window element on spatial axis i of result element t. */
 static Expr *first(Lower *L, const PoolAttrs *p, Tensor *t, int i) {
-    Cx *c = L->cx;
-    return e_sub(c, e_muli(c, ax(L, t, i + 2), p->win.stride[i]), p->win.lo[i]);
+    return e_sub(L->cx, e_muli(L->cx, ax(L, t, i + 2), p->win.stride[i]), p->win.lo[i]);
 }
 
-static void pool_visit(Lower *L, const PoolAttrs *p, Tensor *t, PoolVisit *v) {
+/* Begins a tensor of type `type`, with an element for each window: *v. */
+static Tensor *pool_begin(Lower *L, const PoolAttrs *p, DType type, PoolVisit *v) {
     Cx *c = L->cx;
+    Tensor *t = te_begin(L, type, p->x->rank, p->dim);
     v->naxis = 0;
     v->inside = e_bool(c, true);
     v->idx[0] = ax(L, t, 0);
@@ -74,14 +75,14 @@ static void pool_visit(Lower *L, const PoolAttrs *p, Tensor *t, PoolVisit *v) {
         if (window_overhangs(L, &p->win, i))
             v->inside = e_and(c, v->inside, win_inside(L, at, p->win.in[i]));
     }
+    return t;
 }
 
 static Expr *visit_reduce(Lower *L, ReduceKind k, PoolVisit *v, Expr *body) {
     return v->naxis ? e_reduce(L->cx, k, v->naxis, v->axis, body) : body;
 }
 
-/* ---- average ----------------------------------------------------------------------------------
- */
+/* ---- average --------------------------------------------------------------------------------- */
 
 /* The number of window positions on axis i inside the input, or inside the padded input. */
 static Expr *positions(Lower *L, const PoolAttrs *p, Tensor *t, int i, bool padded) {
@@ -105,8 +106,7 @@ Tensor *t_average_pool(Lower *L, Tensor *x) {
     pool_read(L, &p, x);
     bool padded = attr_i(L, "count_include_pad", 0) != 0;
     DType acc = wide_float(p.x->dtype);
-    Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
-    pool_visit(L, &p, t, &v);
+    Tensor *t = pool_begin(L, &p, p.x->dtype, &v);
     Expr *e = e_sel(c, v.inside, e_cast(c, acc, ld(L, p.x, v.idx)), e_num(c, acc, 0));
     Expr *sum = visit_reduce(L, R_SUM, &v, e), *n = e_int(c, 1);
     for (int i = 0; i < p.win.n; i++) n = e_mul(c, n, positions(L, &p, t, i, padded));
@@ -124,9 +124,8 @@ static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) 
     const Window *w = &p->win;
     PoolVisit v;
     Expr *out_idx[MAX_RANK], *spatial[MAX_RANK];
-    Tensor *t = te_begin(L, DT_I64, m->rank, m->dim);
-    pool_visit(L, p, t, &v);
-    for (int i = 0; i < m->rank; i++) out_idx[i] = ax(L, t, i);
+    Tensor *t = pool_begin(L, p, DT_I64, &v);
+    all_axes(L, t, out_idx);
     Expr *x = ld(L, p->x, v.idx);
     Expr *hit = e_eq(c, x, ld(L, m, out_idx));
     if (dtype_is_float(p->x->dtype)) hit = e_or(c, hit, e_un(c, E_ISNAN, x));
@@ -154,8 +153,7 @@ static Tensor *max_index(Lower *L, const PoolAttrs *p, Tensor *m, bool columns) 
 /* The maximum of each window of p->x. */
 static Tensor *maxima(Lower *L, const PoolAttrs *p) {
     PoolVisit v;
-    Tensor *t = te_begin(L, p->x->dtype, p->x->rank, p->dim);
-    pool_visit(L, p, t, &v);
+    Tensor *t = pool_begin(L, p, p->x->dtype, &v);
     Expr *e = e_sel(L->cx, v.inside, ld(L, p->x, v.idx), e_identity(L->cx, R_MAX, p->x->dtype));
     return te_end(L, t, visit_reduce(L, R_MAX, &v, e));
 }
@@ -196,8 +194,7 @@ void lower_LpPool(Lower *L) {
     pool_read(L, &p, in(L, 0));
     int64_t order = norm_order(L);
     DType acc = wide_float(p.x->dtype);
-    Tensor *t = te_begin(L, p.x->dtype, p.x->rank, p.dim);
-    pool_visit(L, &p, t, &v);
+    Tensor *t = pool_begin(L, &p, p.x->dtype, &v);
     Expr *e = power(L, e_cast(c, acc, ld(L, p.x, v.idx)), order);
     e = visit_reduce(L, R_SUM, &v, e_sel(c, v.inside, e, e_num(c, acc, 0)));
     out(L, 0, te_end(L, t, e_cast(c, p.x->dtype, root(L, e, order))));
@@ -246,8 +243,7 @@ void lower_NhwcMaxPool(Lower *L) {
 
 /* ---- regions of interest --------------------------------------------------------------------- */
 
-/* One spatial axis of a region: bin b covers [start + floor(b * size), start + ceil((b + 1) *
- * size)), clipped to the image. */
+/* On one axis, bin b covers start + [floor(b size), ceil((b + 1) size)), clipped to the image. */
 static void roi_bin(Lower *L, Expr *start, Expr *size, Expr *b, Expr *extent, Expr **from,
                     Expr **to) {
     Cx *c = L->cx;
@@ -271,7 +267,7 @@ void lower_MaxRoiPool(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *rois = in(L, 1);
     int64_t pooled[2];
-    Expr *dim[4], *at[2], *from[2], *to[2], *idx[4], *scale;
+    Expr *from[2], *to[2];
     Axis *axis[2];
     if (x->rank != 4 || rois->rank != 2)
         fail(L, "the image has rank %d (4 expected), the regions %d (2 expected)", x->rank,
@@ -279,17 +275,12 @@ void lower_MaxRoiPool(Lower *L) {
     if (!attr_has(L, "pooled_shape")) fail(L, "attribute pooled_shape is missing");
     window_ints(L, "pooled_shape", 2, 1, 1, pooled);
     check_eq(L, rois->dim[1], e_int(c, 5), "a region does not have 5 values");
-    scale = e_num(c, DT_F32, attr_f(L, "spatial_scale", 1));
-    dim[0] = rois->dim[0];
-    dim[1] = x->dim[1];
-    dim[2] = e_int(c, pooled[0]);
-    dim[3] = e_int(c, pooled[1]);
+    Expr *scale = e_num(c, DT_F32, attr_f(L, "spatial_scale", 1));
+    Expr *dim[4] = {rois->dim[0], x->dim[1], e_int(c, pooled[0]), e_int(c, pooled[1])};
     Tensor *t = te_begin(L, x->dtype, 4, dim);
-    at[0] = ax(L, t, 0);
-    at[1] = e_int(c, 0);
+    Expr *at[2] = {ax(L, t, 0), e_int(c, 0)}, *idx[4] = {NULL, ax(L, t, 1)};
     idx[0] = index_checked(L, e_cast(c, DT_I64, ld(L, rois, at)), x->dim[0], false,
                            "a region's image: axis 0 of %s", in_text(L, 0));
-    idx[1] = ax(L, t, 1);
     Expr *inside = e_bool(c, true), *some = e_bool(c, true);
     for (int i = 0; i < 2; i++) { /* columns of a region: batch, x1, y1, x2, y2 */
         Expr *edge[2];

@@ -75,8 +75,7 @@ void lower_QLinearSoftmax(Lower *L) {
 
 /* ---- movement -------------------------------------------------------------------------------- */
 
-/* Input i, whose scale and zero point are the next two inputs, requantized to those of qy, in type
- * t. */
+/* Input i, with scale and zero point in the next two inputs, requantized by qy, in type t. */
 static Tensor *rescaled(Lower *L, int i, DType t, Quant qy) {
     Tensor *x = byte_in(L, i), *zero = in(L, i + 2);
     if (in_needed(L, i + 1)->dtype != DT_F32)

@@ -18,7 +18,7 @@ static Grain grain(Lower *L, Tensor *x, Tensor *s, const char *what) {
         fail(L, "block_size must be positive and below 2^31, not %lld", (long long)g.block);
     if (s->rank == 0 || (s->rank == 1 && e_is_ival(s->dim[0], 1) && g.block == 0)) return g;
     int64_t axis = attr_i(L, "axis", 1), length;
-    if (g.block == 0 && s->rank == 1 && !dim_const(s->dim[0], &length) && axis >= x->rank) {
+    if (g.block == 0 && s->rank == 1 && !e_is_int(s->dim[0], &length) && axis >= x->rank) {
         only_element(L, s, what);
         return g;
     }
@@ -57,7 +57,7 @@ static Grain zero_grain(Lower *L, Tensor *x, Tensor *z, Tensor *s, Grain scale) 
     if (g.mode == scale.mode) return g;
     int64_t length; /* a length of 1 may not be known as such */
     Tensor *longer = g.mode == PER_AXIS ? z : s;
-    if (g.mode == BLOCKED || scale.mode == BLOCKED || dim_const(longer->dim[0], &length))
+    if (g.mode == BLOCKED || scale.mode == BLOCKED || e_is_int(longer->dim[0], &length))
         fail(L, "scale and zero point must have the same shape");
     return g;
 }

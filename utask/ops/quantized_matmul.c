@@ -47,7 +47,6 @@ void lower_MatMulIntegerToFloat(Lower *L) {
 
 /* (A' B' + C) scaled, and quantized if the result has a scale and a zero point. */
 void lower_QGemm(Lower *L) {
-    Cx *c = L->cx;
     Tensor *a = in_needed(L, 0), *b = in_needed(L, 3), *bias = in(L, 6), *y_zero = in(L, 8);
     if (a->rank != 2 || b->rank != 2)
         fail(L, "A and B must have rank 2, not %d and %d", a->rank, b->rank);
@@ -70,7 +69,7 @@ void lower_QGemm(Lower *L) {
         scale = t_bin(L, E_DIV, scale, number(L, in(L, 7), "the scale of the result"));
     Tensor *y = t_bin(L, E_MUL, t_cast(L, DT_F32, sum), scale);
     if (y_zero) {
-        Expr *v, *z = e_cast(c, DT_F32, only_element(L, byte_in(L, 8), "y_zero_point"));
+        Expr *v, *z = e_cast(L->cx, DT_F32, only_element(L, byte_in(L, 8), "y_zero_point"));
         Tensor *q = te_like(L, y_zero->dtype, y, &v);
         y = te_end(L, q, quantized(L, y_zero->dtype, v, z));
     }
@@ -107,8 +106,7 @@ static Tensor *rows_of(Lower *L, Tensor *t, const NBits *w, int64_t each, const 
     return t_reshape(L, t, 2, dim);
 }
 
-/* Element idx of packed numbers as int32. Several are in a byte along the last axis, the first in
- * the lowest bits. */
+/* Element idx, as int32, of numbers packed into bytes along the last axis, from the low bits on. */
 static Expr *unpacked(Lower *L, Tensor *t, Expr *const *idx, int64_t bits) {
     Cx *c = L->cx;
     int last = t->rank - 1;
@@ -125,11 +123,9 @@ static void nbits_read(Lower *L, NBits *w) {
     Cx *c = L->cx;
     Tensor *b = in_needed(L, 1), *scales = in_needed(L, 2), *zeros = in(L, 3);
     if (b->dtype != DT_U8) fail(L, "B must be uint8, not %s", dtype_name(b->dtype));
-    if (b->rank != 3) fail(L, "B must have rank 3, not %d", b->rank);
     Expr *dim[] = {e_int(c, w->n), e_int(c, w->blocks), e_int(c, w->block * w->bits / 8)};
-    for (int i = 0; i < 3; i++)
-        check_eq(L, b->dim[i], dim[i],
-                 "B must have the shape [N, blocks, bytes of a block]: axis %d differs", i);
+    check_shape(L, b, 3, dim, "B",
+                "B must have the shape [N, blocks, bytes of a block]: axis %d differs");
     w->codes = rows_of(L, b, w, w->blocks * w->block * w->bits / 8, "B");
     w->scales = rows_of(L, scales, w, w->blocks, "scales");
     if (zeros && zeros->dtype == DT_U8) {
@@ -144,14 +140,13 @@ static void nbits_read(Lower *L, NBits *w) {
     if (!w->group) return;
     if (w->group->dtype != DT_I32)
         fail(L, "g_idx must be int32, not %s", dtype_name(w->group->dtype));
-    if (w->group->rank != 1) fail(L, "g_idx must have rank 1, not %d", w->group->rank);
+    check_rank(L, w->group, 1, "g_idx");
     Expr *len = w->group->dim[0];
     check(L, e_or(c, e_eq(c, len, e_int(c, w->k)), e_eq(c, len, e_int(c, w->blocks * w->block))),
           "g_idx must have an element for each k");
 }
 
-/* (code - zero point) * scale, [n, k] in type t; without zero points the middle code stands for
- * zero. */
+/* (code - zero point) * scale, [n, k] in type t; the zero point may be absent: the middle code. */
 static Tensor *nbits_weights(Lower *L, const NBits *w, DType t) {
     Cx *c = L->cx;
     Expr *dim[2] = {e_int(c, w->n), e_int(c, w->k)};
@@ -160,8 +155,8 @@ static Tensor *nbits_weights(Lower *L, const NBits *w, DType t) {
     at[1] = w->group ? index_checked(L, e_cast(c, DT_I64, ld(L, w->group, &k)), e_int(c, w->blocks),
                                      false, "the blocks (g_idx)")
                      : e_bin(c, E_FDIV, k, e_int(c, w->block));
-    Expr *v = unpacked(L, w->codes, (Expr *[]){row, k}, w->bits),
-         *scale = e_cast(c, t, ld(L, w->scales, at));
+    Expr *v = unpacked(L, w->codes, (Expr *[]){row, k}, w->bits);
+    Expr *scale = e_cast(c, t, ld(L, w->scales, at));
     if (w->zeros) {
         v = e_sub(c, e_cast(c, t, v), e_cast(c, t, ld(L, w->zeros, at)));
     } else {

@@ -26,7 +26,7 @@ static Expr *bits_at(Lower *L, Tensor *y) {
         place = draw_place(L);
     L->p->draws = true;
     all_axes(L, y, idx);
-    Expr *at = y->rank ? flat_index(L, y->rank, y->dim, idx) : e_int(c, 0);
+    Expr *at = flat_index(L, y->rank, y->dim, idx);
     return e_draw(c, e_draw(c, key, place), e_cast(c, DT_U64, at));
 }
 
@@ -38,8 +38,7 @@ static Expr *unit(Lower *L, DType t, Expr *bits) {
     return e_mul(c, e_cast(c, t, n), e_num(c, t, twice ? 0x1p-53 : 0x1p-24));
 }
 
-/* Standard normal, by the Box-Muller transform: the upper 32 bits give the radius, the lower ones
- * the angle. */
+/* Standard normal by the Box-Muller transform: radius from the upper, angle from the lower half. */
 static Expr *normal(Lower *L, DType t, Expr *bits) {
     Cx *c = L->cx;
     bool twice = t == DT_F64;
@@ -114,8 +113,7 @@ void lower_Bernoulli(Lower *L) {
     out(L, 0, te_end(L, y, e_sel(c, one, e_num(c, t, 1), e_num(c, t, 0))));
 }
 
-/* The class whose part of [0, sum) contains a uniform number, found by counting the classes below
- * it. */
+/* The class whose part of [0, sum) holds a uniform number: the number of classes below it. */
 void lower_Multinomial(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in_needed(L, 0);

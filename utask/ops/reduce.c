@@ -4,9 +4,7 @@
 #include "utask/ops/nn.h"
 #include "utask/ops/size.h"
 
-/* The axes of a reduction: a mask if they are known at compile time, else a condition for each
- * axis.
- */
+/* The axes of a reduction: a mask if they are known at compile time, else a condition for each. */
 typedef struct Reduction {
     int rank;
     bool keep;    /* the operator's keepdims */
@@ -92,8 +90,7 @@ static Tensor *red_finish(Lower *L, const Reduction *r, Tensor *t) {
     Expr *dim[MAX_RANK];
     Expr *rank = dims_kept(L, t, r->on, dim);
     if (r->left >= 0) return t_reshape(L, t, r->left, dim);
-    uint32_t ranks = 0;
-    for (int k = r->least; k <= r->most; k++) ranks |= 1u << (r->rank - k);
+    uint32_t ranks = rank_range(r->rank - r->most, r->rank - r->least);
     return t_of_rank(L, t, rank, ranks, dim, NULL);
 }
 
@@ -125,12 +122,10 @@ static void red_out(Lower *L, const Reduction *r, Tensor *t) {
     out(L, 0, r->left < 0 ? red_finish(L, r, t) : t);
 }
 
-/* The type for sums of squares, logs and exponentials: integers are converted to float64 and
- * back. */
+/* The type for sums of squares, logs and exponentials; integers go through float64. */
 static DType wide_any(DType t) { return dtype_is_float(t) ? wide_float(t) : DT_F64; }
 
-/* Input 0, with elements of type w and `before` done to them (E_MUL: squared; 0: nothing), reduced;
- * then `after` (0: nothing). */
+/* Input 0 in type w: `before` (E_MUL: squared; 0: nothing), the reduction, `after` (0: nothing). */
 static void reduce(Lower *L, ReduceKind how, int before, int after, DType w) {
     Tensor *x = in(L, 0), *t = t_cast(L, w, x);
     Reduction r = red_axes(L, x);

@@ -35,8 +35,6 @@ typedef struct ResizeAxis {
     Expr *start, *end; /* region of interest (tf_crop_and_resize; float32 or float64), else NULL */
 } ResizeAxis;
 
-static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
-static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
 static Expr *i64(Lower *L, Expr *e) { return e_cast(L->cx, DT_I64, e); }
 
 static void resize_read(Lower *L, Resize *r) {
@@ -84,21 +82,12 @@ static Expr *source(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, Ex
     return NULL;
 }
 
-/* tf_crop_and_resize: whether the position is outside of the input. */
-static Expr *is_outside(Lower *L, Expr *x, Expr *in) {
-    Cx *c = L->cx;
-    Expr *last = e_sub(c, f64(L, in), num(L, 1));
-    return e_or(c, e_lt(c, x, num(L, 0)), e_lt(c, last, x));
-}
-
 static Expr *clamp_index(Lower *L, Expr *i, Expr *n) {
     return e_max(L->cx, e_min(L->cx, i, e_addi(L->cx, n, -1)), e_int(L->cx, 0));
 }
 
-/* Reads a table over output positions; replaced by arithmetic if the table is o, o * k or floor(o /
- * k). */
+/* Reads a table over output positions; arithmetic does if it is o, o * k or floor(o / k). */
 static Expr *pick(Lower *L, Tensor *table, Expr *o) {
-    Cx *c = L->cx;
     const Const *k = table->kind == TK_CONST ? table->data : NULL;
     if (!k || k->count < 2) return ld(L, table, &o);
     const int64_t *v = k->data;
@@ -109,7 +98,7 @@ static Expr *pick(Lower *L, Tensor *table, Expr *o) {
         down = down && v[i] == i * v[1];
         div = div && v[i] == i / up;
     }
-    if (down) return e_muli(c, o, v[1]);
+    if (down) return e_muli(L->cx, o, v[1]);
     if (div) return win_fdiv(L, o, up);
     return ld(L, table, &o);
 }
@@ -132,26 +121,18 @@ static Expr *nearest_index(Lower *L, const Resize *r, Expr *x) {
 
 /* Bool table: positions that get the extrapolation value; NULL if there are none. */
 static Tensor *outside_table(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in) {
+    Cx *c = L->cx;
     if (r->coord != CT_TF_CROP) return NULL;
     Tensor *t = te_begin(L, DT_BOOL, 1, &a->out);
-    return table_end(L, t, is_outside(L, source(L, r, a, in, ax(L, t, 0)), in));
+    Expr *x = source(L, r, a, in, ax(L, t, 0)), *last = e_sub(c, f64(L, in), num(L, 1));
+    return table_end(L, t, e_or(c, e_lt(c, x, num(L, 0)), e_lt(c, last, x)));
 }
 
-static Tensor *resize_nearest(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
-    Cx *c = L->cx;
-    Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis];
+/* The source index of each output position. */
+static Tensor *nearest_table(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in) {
     Tensor *table = te_begin(L, DT_I64, 1, &a->out);
     Expr *pos = source(L, r, a, in, ax(L, table, 0));
-    table = table_end(L, table, clamp_index(L, nearest_index(L, r, pos), in));
-    Tensor *outside = outside_table(L, r, a, in);
-
-    for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
-    Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
-    Expr *o = idx[a->axis];
-    idx[a->axis] = pick(L, table, o);
-    Expr *e = ld(L, x, idx);
-    if (outside) e = e_sel(c, ld(L, outside, &o), e_num(c, x->dtype, r->extrapolation), e);
-    return te_end(L, t, e);
+    return table_end(L, table, clamp_index(L, nearest_index(L, r, pos), in));
 }
 
 /* ---- linear and cubic ------------------------------------------------------------------------ */
@@ -173,8 +154,7 @@ static Expr *kernel(Lower *L, const Resize *r, Expr *d) {
     return e_sel(c, e_le(c, d, one), near, far);
 }
 
-/* The n taps of one axis, the first at 1 - n / 2 from the base element. The filter is stretched by
- * 1 / shrink. */
+/* The n taps of an axis, from 1 - n / 2 about the base element on, stretched by 1 / shrink. */
 typedef struct Taps {
     Expr *n, *first, *shrink;
     Tensor *index, *weight; /* [out, n] */
@@ -224,27 +204,39 @@ static void taps_make(Lower *L, const Resize *r, const ResizeAxis *a, Expr *in, 
     t->weight = w;
 }
 
-static Tensor *resize_filter(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
+/* The sum of the taps' elements times their weights, for output position idx[axis]. */
+static Expr *filtered(Lower *L, const Taps *taps, Tensor *x, int axis, Expr **idx) {
     Cx *c = L->cx;
-    Taps taps;
-    Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis], *sum = NULL;
     int64_t n;
-    taps_make(L, r, a, in, x->dtype, &taps);
-    Tensor *outside = outside_table(L, r, a, in);
+    bool unroll = e_is_int(taps->n, &n) && n <= 4;
+    Axis *k = unroll ? NULL : axis_new(c, taps->n);
+    Expr *o = idx[axis], *sum = NULL;
+    for (int64_t j = 0; j < (unroll ? n : 1); j++) {
+        Expr *at[2] = {o, unroll ? e_int(c, j) : e_axis(c, k)};
+        idx[axis] = ld(L, taps->index, at);
+        Expr *e = e_mul(c, ld(L, x, idx), ld(L, taps->weight, at));
+        sum = sum ? e_add(c, sum, e) : e;
+    }
+    return unroll ? sum : e_reduce(c, R_SUM, 1, &k, sum);
+}
+
+/* x with one axis resized. */
+static Tensor *resized(Lower *L, const Resize *r, const ResizeAxis *a, Tensor *x) {
+    Expr *dim[MAX_RANK], *idx[MAX_RANK], *in = x->dim[a->axis], *e;
+    Tensor *table = NULL, *outside;
+    Taps taps = {0};
+    if (r->mode == RESIZE_NEAREST)
+        table = nearest_table(L, r, a, in);
+    else
+        taps_make(L, r, a, in, x->dtype, &taps);
+    outside = outside_table(L, r, a, in);
     for (int i = 0; i < x->rank; i++) dim[i] = i == a->axis ? a->out : x->dim[i];
     Tensor *t = te_indexed(L, x->dtype, x->rank, dim, idx);
     Expr *o = idx[a->axis];
-    bool unroll = e_is_int(taps.n, &n) && n <= 4;
-    Axis *k = unroll ? NULL : axis_new(c, taps.n);
-    for (int64_t j = 0; j < (unroll ? n : 1); j++) {
-        Expr *at[2] = {o, unroll ? e_int(c, j) : e_axis(c, k)};
-        idx[a->axis] = ld(L, taps.index, at);
-        Expr *e = e_mul(c, ld(L, x, idx), ld(L, taps.weight, at));
-        sum = sum ? e_add(c, sum, e) : e;
-    }
-    if (!unroll) sum = e_reduce(c, R_SUM, 1, &k, sum);
-    if (outside) sum = e_sel(c, ld(L, outside, &o), e_num(c, x->dtype, r->extrapolation), sum);
-    return te_end(L, t, sum);
+    if (table) idx[a->axis] = pick(L, table, o);
+    e = table ? ld(L, x, idx) : filtered(L, &taps, x, a->axis, idx);
+    if (outside) e = e_sel(L->cx, ld(L, outside, &o), e_num(L->cx, x->dtype, r->extrapolation), e);
+    return te_end(L, t, e);
 }
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -366,8 +358,7 @@ void lower_Resize(Lower *L) {
               "the new size %s of axis %d is out of range", said(L, size), a[i].axis);
         check(L, e_or(c, e_lt(c, none, len), e_eq(c, size, none)), "axis %d is empty", a[i].axis);
         if (!e_is_int(a[i].out, &known)) a[i].out = let(L, "size", a[i].out, 0);
-        y = r.mode == RESIZE_NEAREST ? resize_nearest(L, &r, &a[i], y)
-                                     : resize_filter(L, &r, &a[i], y);
+        y = resized(L, &r, &a[i], y);
     }
     out(L, 0, unmix(L, type, y));
 }

@@ -9,9 +9,8 @@
  *
  * DynamicQuantizeLSTM has 8-bit weights, [directions, input or hidden, gates * hidden]. Both
  * contractions are int32 sums; their other operand is quantized to uint8 by its range: X over all
- * steps and rows, the state for each row. ONNX Runtime uses the range of the rows of each thread,
- * so it computes the same with as many threads as rows. Steps of X that no row reaches are not part
- * of the range.
+ * steps and rows (if a row reaches them), the state for each row. ONNX Runtime uses the range of
+ * the rows of each thread, so it computes the same with as many threads as rows.
  */
 #include "utask/ops/elementwise.h"
 #include "utask/ops/lowerings.h"
@@ -50,8 +49,7 @@ typedef struct State {
 } State;
 
 /* ---- reading the node ------------------------------------------------------------------------ */
-/* Reads the activations. Each takes as many of the next values of activation_alpha and
- * activation_beta as it needs. */
+/* Reads the activations. Each takes the next values of activation_alpha and _beta that it needs. */
 static void read_activations(Rnn *r) {
     static const char *const dflt[3][3] = {
         [CELL_RNN] = {"tanh"},
@@ -103,7 +101,7 @@ static Tensor *lengths(Rnn *r, Tensor *given) {
     Cx *c = r->c;
     int64_t steps, v, n = count_const(given), full = 0;
     expect(r, "sequence_lens", "[batch]", given, 1, &r->N);
-    if (dim_const(r->T, &steps))
+    if (e_is_int(r->T, &steps))
         while (full < n && const_elem(given, full, &v) && v == steps) full++;
     if (n >= 0 && full == n) return NULL;
 
@@ -127,11 +125,10 @@ static Tensor *quantized_weights(Rnn *r, int i, int zero, Expr *rows, Tensor **s
            (Expr *[]){D, rows, cols});
     Tensor *param[] = {s, z};
     for (int k = 0; k < 2; k++) {
-        if (param[k]->rank == 1)
-            expect(r, k ? "a zero point" : "a scale", "[directions]", param[k], 1, &D);
-        else
-            expect(r, k ? "a zero point" : "a scale", "[directions, gates * hidden]", param[k], 2,
-                   (Expr *[]){D, cols});
+        bool one = param[k]->rank == 1;
+        expect(r, k ? "a zero point" : "a scale",
+               one ? "[directions]" : "[directions, gates * hidden]", param[k], one ? 1 : 2,
+               (Expr *[]){D, cols});
     }
     Tensor *y = te_begin(L, DT_I32, 3, w->dim);
     Expr *idx[] = {ax(L, y, 0), ax(L, y, 1), ax(L, y, 2)}, *at[] = {idx[0], idx[2]};
@@ -418,8 +415,7 @@ static Tensor *masked(const Rnn *r, DType t, Expr *s, Tensor *now, Tensor *old) 
     return te_end(r->L, y, e_cast(r->c, t, v));
 }
 
-/* One step; short rows keep their state. *y becomes the step's output Y, in the type of the
- * operands. */
+/* One step; short rows keep their state. *y becomes its part of output Y, in the operands' type. */
 static State advance(const Rnn *r, int d, Tensor *gx, Expr *s, State old, Tensor **y) {
     State now = step(r, d, gx, s, old);
     *y = r->len || r->io != r->w ? masked(r, r->io, s, now.h, NULL) : now.h;
@@ -483,14 +479,8 @@ static void out_sequence(const Rnn *r, Tensor *const *ys) {
     Expr *t = ax(L, y, r->batch_first ? 1 : 0), *dir = ax(L, y, r->batch_first ? 2 : 1);
     Expr *n = ax(L, y, r->batch_first ? 0 : 2), *j = ax(L, y, 3);
     for (int d = 0; d < r->ndir; d++) {
-        if (single) {
-            v[d] = ld(L, ys[d], (Expr *[]){n, j});
-            continue;
-        }
-        if (!r->rev[d]) {
-            v[d] = ld(L, ys[d], (Expr *[]){t, n, j});
-            continue;
-        }
+        v[d] = ld(L, ys[d], single ? (Expr *[]){n, j} : (Expr *[]){t, n, j});
+        if (single || !r->rev[d]) continue;
         Expr *last = e_addi(c, r->len ? ld(L, r->len, &n) : r->T, -1);
         v[d] = ld(L, ys[d], (Expr *[]){e_sub(c, last, t), n, j});
         if (r->len) v[d] = e_sel(c, e_le(c, t, last), v[d], e_num(c, r->io, 0));
@@ -519,7 +509,7 @@ static void recurrent(Lower *L, Cell cell, bool quantized) {
         gx[d] = project(r, d, x);
         st[d] = (State){initial_dir(r, r->h0, d), initial_dir(r, r->c0, d)};
     }
-    if (dim_const(r->T, &steps) && steps == 1) {
+    if (e_is_int(r->T, &steps) && steps == 1) {
         for (int d = 0; d < r->ndir; d++) {
             State last = advance(r, d, gx[d], e_int(r->c, 0), st[d], &ys[d]);
             h[d] = last.h;

@@ -6,10 +6,8 @@
 static Expr *cache_at(Lower *L, Tensor *cache, Tensor *ids, Expr *batch, Expr *pos, Expr *p) {
     if (!ids) return ld(L, cache, (Expr *[]){batch, pos, p});
     Expr *id = e_cast(L->cx, DT_I64, ld(L, ids, (Expr *[]){batch, pos}));
-    return ld(
-        L, cache,
-        (Expr *[]){
-            index_checked(L, id, cache->dim[0], false, "axis 0 of the caches (position_ids)"), p});
+    id = index_checked(L, id, cache->dim[0], false, "axis 0 of the caches (position_ids)");
+    return ld(L, cache, (Expr *[]){id, p});
 }
 
 static void check_caches(Lower *L, Tensor *x, int at, Tensor *const cache[2], Tensor *ids,
@@ -73,9 +71,18 @@ static int64_t rotated_size(Lower *L) {
     return rd;
 }
 
-static void check_input(Lower *L, const Tensor *x) {
+/* Input 0 split into heads, as t_rotary takes it. */
+typedef struct Heads {
+    Tensor *x;
+    Expr *rot; /* number of rotated elements of a head */
+    int at;    /* axis of positions: 1 if the input has rank 3 */
+} Heads;
+
+static Heads begin_heads(Lower *L) {
+    Tensor *x = in(L, 0);
     if (x->rank != 3 && x->rank != 4)
         fail(L, "the input has rank %d, it must have rank 3 or 4", x->rank);
+    return (Heads){.x = x, .at = x->rank == 3 ? 1 : 2};
 }
 
 /* [batch, length, heads * size] as [batch, length, heads, size] */
@@ -83,62 +90,52 @@ static Tensor *with_heads(Lower *L, Tensor *x, Expr *heads, Expr *size) {
     return t_reshape(L, x, 4, (Expr *[]){x->dim[0], x->dim[1], heads, size});
 }
 
+static void out_rotated(Lower *L, const Heads *h, Tensor *const cache[2], Tensor *ids) {
+    bool inter = attr_i(L, "interleaved", 0) != 0;
+    Tensor *y = t_rotary(L, h->x, h->at, cache, ids, h->rot, inter);
+    out(L, 0, h->at == 1 ? t_reshape(L, y, 3, in(L, 0)->dim) : y);
+}
+
 void lower_RotaryEmbedding(Lower *L) {
-    Cx *c = L->cx;
-    Tensor *x = in(L, 0), *ids = in(L, 3), *cache[2] = {in(L, 1), in(L, 2)};
+    Tensor *cache[2] = {in(L, 1), in(L, 2)};
     int64_t heads = attr_i(L, "num_heads", 0), rd = rotated_size(L);
-    bool inter = attr_i(L, "interleaved", 0) != 0, flat = x->rank == 3;
-    check_input(L, x);
-    Expr *whole[3];
-    if (flat) {
+    Heads h = begin_heads(L);
+    if (h.at == 1) {
         if (heads < 1 || heads > (1 << 30))
             fail(L, "num_heads must be positive for an input of rank 3, not %lld",
                  (long long)heads);
-        memcpy(whole, x->dim, sizeof whole);
-        Expr *n = e_int(c, heads);
-        x = with_heads(L, x, n, divided_dim(L, x->dim[2], n, "last axis"));
+        Expr *n = e_int(L->cx, heads);
+        h.x = with_heads(L, h.x, n, divided_dim(L, h.x->dim[2], n, "last axis"));
     }
-    Tensor *y = t_rotary(L, x, flat ? 1 : 2, cache, ids, rd ? e_int(c, rd) : x->dim[3], inter);
-    out(L, 0, flat ? t_reshape(L, y, 3, whole) : y);
+    h.rot = rd ? e_int(L->cx, rd) : h.x->dim[3];
+    out_rotated(L, &h, cache, in(L, 3));
 }
 
-/* Positions [batch, length], given as such or as a single number, the first position of every
- * row. */
+/* ---- of com.microsoft ------------------------------------------------------------------------ */
+
+/* Positions [batch, length], given as such or as a single number, each row's first position. */
 static Tensor *positions(Lower *L, Tensor *ids, Expr *batch, Expr *length) {
-    Cx *c = L->cx;
     if (ids->rank == 2) return ids;
     if (ids->rank > 2) fail(L, "position_ids must have rank 0 to 2, not %d", ids->rank);
-    check_eq(L, count(L, ids), e_int(c, 1), "position_ids of rank %d must have one element",
+    check_eq(L, count(L, ids), e_int(L->cx, 1), "position_ids of rank %d must have one element",
              ids->rank);
     Tensor *t = te_begin(L, DT_I64, 2, (Expr *[]){batch, length});
-    return te_end(L, t, e_add(c, ax(L, t, 1), uni_i64(L, ids, 0)));
+    return te_end(L, t, e_add(L->cx, ax(L, t, 1), uni_i64(L, ids, 0)));
 }
-
-/* The input of com.microsoft's operators split into heads, as t_rotary takes it. */
-typedef struct Heads {
-    Tensor *x;
-    Expr *whole[3]; /* dims of an input of rank 3 */
-    Expr *rot;      /* number of rotated elements of a head */
-    int at;         /* axis of positions */
-    bool flat;      /* the input has rank 3 */
-} Heads;
 
 /* Without rotary_embedding_dim, the caches [positions, rot / 2] give the size of a head. */
 static Heads read_heads(Lower *L, Tensor *cache) {
     Cx *c = L->cx;
-    Heads h = {.x = in(L, 0), .flat = in(L, 0)->rank == 3};
     int64_t heads = attr_i(L, "num_heads", 0), rd = rotated_size(L);
-    check_input(L, h.x);
-    if (cache->rank != 2) fail(L, "cos_cache must have rank 2, not %d", cache->rank);
+    Heads h = begin_heads(L);
+    check_rank(L, cache, 2, "cos_cache");
     if (heads < 0 || heads > (1 << 30))
         fail(L, "num_heads must not be negative, it is %lld", (long long)heads);
     if (attr_f(L, "scale", 1) != 1)
         unsupported(L, "a scale of %g; only 1 is supported", attr_f(L, "scale", 1));
-    if (h.flat && rd && !heads) fail(L, "num_heads must be given with rotary_embedding_dim");
+    if (h.at == 1 && rd && !heads) fail(L, "num_heads must be given with rotary_embedding_dim");
     h.rot = rd ? e_int(c, rd) : e_muli(c, cache->dim[1], 2);
-    h.at = h.flat ? 1 : 2;
-    if (h.flat) {
-        memcpy(h.whole, h.x->dim, sizeof h.whole);
+    if (h.at == 1) {
         Expr *n = e_int(c, heads), *size = h.rot;
         if (heads) {
             size = divided_dim(L, h.x->dim[2], n, "last axis");
@@ -153,12 +150,6 @@ static Heads read_heads(Lower *L, Tensor *cache) {
         h.rot = h.x->dim[3];
     }
     return h;
-}
-
-static void out_rotated(Lower *L, const Heads *h, Tensor *const cache[2], Tensor *ids) {
-    bool inter = attr_i(L, "interleaved", 0) != 0;
-    Tensor *y = t_rotary(L, h->x, h->at, cache, ids, h->rot, inter);
-    out(L, 0, h->flat ? t_reshape(L, y, 3, h->whole) : y);
 }
 
 void lower_MsRotaryEmbedding(Lower *L) {
@@ -198,10 +189,8 @@ void lower_MRotaryEmbedding(Lower *L) {
     Expr *half = divided_dim(L, h.rot, e_int(c, 2), "head");
     check_eq(L, half, e_int(c, section[0] + section[1] + section[2]),
              "mrope_section must add up to half of what is rotated");
-    if (ids->rank != 3) fail(L, "position_ids must have rank 3, not %d", ids->rank);
     Expr *dim[3] = {h.x->dim[0], h.x->dim[h.at], half}, *want[3] = {e_int(c, 3), dim[0], dim[1]};
-    for (int i = 0; i < 3; i++)
-        check_eq(L, ids->dim[i], want[i], "position_ids must be [3, batch, length]");
+    check_shape(L, ids, 3, want, "position_ids", "position_ids must be [3, batch, length]");
     for (int i = 0; i < 2; i++) {
         if (cache[i]->rank != 2) fail(L, "a cache has rank %d, not 2", cache[i]->rank);
         check_eq(L, cache[i]->dim[1], half, "a cache does not fit the rotated size");

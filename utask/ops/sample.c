@@ -1,5 +1,4 @@
-/* sample.c: operators that read at computed fractional positions: GridSample, RoiAlign,
- * DeformConv. */
+/* sample.c: operators that read at fractional positions: GridSample, RoiAlign, DeformConv. */
 #include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
 
@@ -131,7 +130,7 @@ static void grid_sample(Lower *L, const char *const *modes) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *grid = in(L, 1);
     int n = x->rank - 2;
-    Expr *dim[MAX_RANK], *idx[MAX_RANK], *pos[MAX_RANK];
+    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1]}, *idx[MAX_RANK], *pos[MAX_RANK];
     if (n < 1 || grid->rank != x->rank)
         fail(L, "the input has rank %d, the grid %d", x->rank, grid->rank);
     check_eq(L, grid->dim[0], x->dim[0], "input and grid differ in batch size");
@@ -157,8 +156,6 @@ static void grid_sample(Lower *L, const char *const *modes) {
     }
     at = te_end(L, at, coord);
 
-    dim[0] = x->dim[0];
-    dim[1] = x->dim[1];
     for (int i = 0; i < n; i++) dim[i + 2] = grid->dim[i + 1];
     Tensor *t = te_begin(L, x->dtype, n + 2, dim);
     s.idx[0] = idx[0] = ax(L, t, 0);
@@ -241,15 +238,14 @@ void lower_RoiAlign(Lower *L) {
     static const char *const coords[] = {"half_pixel", "output_half_pixel"};
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *rois = in(L, 1), *batch = in(L, 2);
-    int64_t bins[2], ratio = attr_i(L, "sampling_ratio", 0);
+    int64_t bins[2] = {attr_i(L, "output_height", 1), attr_i(L, "output_width", 1)};
+    int64_t ratio = attr_i(L, "sampling_ratio", 0);
     double scale = attr_f(L, "spatial_scale", 1);
     bool max = attr_choice(L, "mode", COUNT(modes), modes) == 1;
     bool half = attr_choice(L, "coordinate_transformation_mode", COUNT(coords), coords) == 0;
-    Expr *dim[4], *lead[2], *pos[2], *most[2], *v[4], *inside;
+    Expr *pos[2], *most[2], *v[4], *inside;
     Axis *axis[2];
     RoiAxis r[2];
-    bins[0] = attr_i(L, "output_height", 1);
-    bins[1] = attr_i(L, "output_width", 1);
     check_regions(L, x, rois, batch);
     for (int i = 0; i < 2; i++) {
         if (bins[i] < 1 || bins[i] > INT32_MAX)
@@ -269,10 +265,7 @@ void lower_RoiAlign(Lower *L) {
         most[i] = uni(L, te_end(L, t, top), 0);
         if (!e_is_int(most[i], &(int64_t){0})) most[i] = let(L, "samples", most[i], 0);
     }
-    dim[0] = rois->dim[0];
-    dim[1] = x->dim[1];
-    dim[2] = e_int(c, bins[0]);
-    dim[3] = e_int(c, bins[1]);
+    Expr *dim[4] = {rois->dim[0], x->dim[1], e_int(c, bins[0]), e_int(c, bins[1])};
     Tensor *t = te_begin(L, x->dtype, 4, dim);
     Expr *roi = ax(L, t, 0), *used = e_bool(c, true), *n = e_int(c, 1);
     for (int i = 0; i < 2; i++) {
@@ -286,10 +279,9 @@ void lower_RoiAlign(Lower *L) {
         pos[i] = e_mul(c, e_cast(c, DT_F32, ax(L, t, i + 2)), r[i].bin);
         pos[i] = e_add(c, e_add(c, r[i].start, pos[i]), at);
     }
-    lead[0] = index_checked(L, e_cast(c, DT_I64, ld(L, batch, &roi)), x->dim[0], false,
-                            "axis 0 of %s (batch_indices)", in_text(L, 0));
-    lead[1] = ax(L, t, 1);
-    roi_corners(L, x, lead, pos, v, &inside);
+    Expr *image = index_checked(L, e_cast(c, DT_I64, ld(L, batch, &roi)), x->dim[0], false,
+                                "axis 0 of %s (batch_indices)", in_text(L, 0));
+    roi_corners(L, x, (Expr *[]){image, ax(L, t, 1)}, pos, v, &inside);
     Expr *zero = e_num(c, DT_F32, 0), *e;
     if (max) {
         e = e_max(c, e_max(c, v[0], v[1]), e_max(c, v[2], v[3]));
@@ -306,21 +298,13 @@ void lower_RoiAlign(Lower *L) {
 
 /* ---- DeformConv ------------------------------------------------------------------------------ */
 
-/* Index of kernel position k in row-major order. */
-static Expr *kernel_flat(Lower *L, const Window *w, Expr *const *k) {
-    Expr *f = e_int(L->cx, 0);
-    for (int i = 0; i < w->n; i++) f = e_add(L->cx, e_mul(L->cx, f, w->k[i]), k[i]);
-    return f;
-}
-
 /* The values at the kernel's positions, [n, channel, k…, o…], times the mask. */
 static Tensor *deform_columns(Lower *L, Tensor *x, Tensor *offset, Tensor *mask, const Window *w,
                               Expr *per_group, DType acc) {
     Cx *c = L->cx;
     int n = w->n;
-    Expr *dim[MAX_RANK], *k[MAX_RANK], *pos[MAX_RANK], *idx[MAX_RANK], *taps = e_int(c, 1);
-    dim[0] = x->dim[0];
-    dim[1] = x->dim[1];
+    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1]}, *k[MAX_RANK], *pos[MAX_RANK], *idx[MAX_RANK];
+    Expr *taps = e_int(c, 1);
     for (int i = 0; i < n; i++) {
         dim[2 + i] = w->k[i];
         dim[2 + n + i] = w->out[i];
@@ -328,7 +312,7 @@ static Tensor *deform_columns(Lower *L, Tensor *x, Tensor *offset, Tensor *mask,
     }
     Tensor *t = te_begin(L, acc, 2 + 2 * n, dim);
     for (int i = 0; i < n; i++) k[i] = ax(L, t, 2 + i);
-    Expr *at = kernel_flat(L, w, k), *group = e_bin(c, E_FDIV, ax(L, t, 1), per_group);
+    Expr *at = flat_index(L, n, dim + 2, k), *group = e_bin(c, E_FDIV, ax(L, t, 1), per_group);
     at = e_add(c, e_mul(c, group, taps), at);
     idx[0] = ax(L, t, 0);
     for (int i = 0; i < n; i++) idx[i + 2] = ax(L, t, 2 + n + i);
@@ -356,7 +340,7 @@ void lower_DeformConv(Lower *L) {
     int n = x->rank - 2, nred = 0, r = 3;
     int64_t group = attr_i(L, "group", 1), og = attr_i(L, "offset_group", 1);
     Window w;
-    Expr *dim[MAX_RANK], *ci[MAX_RANK], *wi[MAX_RANK], *taps = e_int(c, 1);
+    Expr *taps = e_int(c, 1);
     Axis *red[MAX_RANK];
     if (n < 1 || wt->rank != x->rank || offset->rank != x->rank || (mask && mask->rank != x->rank))
         fail(L, "input, weights, offset and mask differ in rank");
@@ -388,16 +372,13 @@ void lower_DeformConv(Lower *L) {
     DType acc = x->dtype == DT_F64 ? DT_F64 : DT_F32;
     Tensor *col = deform_columns(L, x, offset, mask, &w, per, acc);
 
-    dim[0] = x->dim[0];
-    dim[1] = e_int(c, group);
-    dim[2] = ocg;
+    Expr *dim[MAX_RANK] = {x->dim[0], e_int(c, group), ocg};
     for (int i = 0; i < n; i++) dim[r++] = w.out[i];
     Tensor *t = te_begin(L, x->dtype, r, dim);
     red[nred++] = axis_new(c, icg);
-    ci[0] = ax(L, t, 0);
-    ci[1] = e_add(c, e_mul(c, ax(L, t, 1), icg), e_axis(c, red[0]));
-    wi[0] = e_add(c, e_mul(c, ax(L, t, 1), ocg), ax(L, t, 2));
-    wi[1] = e_axis(c, red[0]);
+    Expr *g = ax(L, t, 1), *ic = e_axis(c, red[0]);
+    Expr *ci[MAX_RANK] = {ax(L, t, 0), e_add(c, e_mul(c, g, icg), ic)};
+    Expr *wi[MAX_RANK] = {e_add(c, e_mul(c, g, ocg), ax(L, t, 2)), ic};
     for (int i = 0; i < n; i++) {
         red[nred] = axis_new(c, w.k[i]);
         ci[2 + i] = wi[2 + i] = e_axis(c, red[nred++]);

@@ -59,9 +59,8 @@ static Expr *known_index(Lower *L, Tensor *indices, int64_t i, int64_t extent) {
     return e_sel(c, e_lt(c, v, zero), e_add(c, v, n), v);
 }
 
-/* If data, indices and updates are tiny with tracked elements, the result's elements are tracked
- * too. axis ≥ 0: ScatterElements along it; else ScatterND with tuples of k numbers. False: not
- * applicable. */
+/* Of few, tracked elements, so that those of the result are tracked too; else returns false.
+ * axis ≥ 0: ScatterElements along it; else ScatterND with tuples of k numbers. */
 static bool scatter_known(Lower *L, Tensor *const *t, int axis, int k) {
     Cx *c = L->cx;
     int r = t[0]->rank;
@@ -99,7 +98,7 @@ static bool scatter_known(Lower *L, Tensor *const *t, int axis, int k) {
     }
     for (int64_t i = 0; i < n; i++)
         if (!is_simple(e[i])) e[i] = let(L, "e", e[i], INT64_MIN);
-    out(L, 0, t_from_uniform(L, t[0]->dtype, r, dim, e));
+    out(L, 0, t_from_uniform(L, t[0]->dtype, r, t[0]->dim, e));
     return true;
 }
 
@@ -134,8 +133,7 @@ void lower_ScatterElements(Lower *L) {
                  arena_printf(L->a, "index \1 is outside [\2, \3), axis \4 of %s", in_text(L, 0))));
 }
 
-/* The value of a load from a constant whose integers are an affine function of the varying
- * indices. */
+/* The value of a load from a constant whose integers are affine in the varying indices. */
 static Expr *affine_load(void *user, Expr *e) {
     Cx *c = user;
     const Const *k = e->t->kind == TK_CONST && e->dtype == DT_I64 && !e->kind ? e->t->data : NULL;
@@ -203,20 +201,19 @@ static bool scatter_along(Lower *L, Tensor *const *t, int last, int k) {
 }
 
 void lower_ScatterND(Lower *L) {
-    Cx *c = L->cx;
     Tensor *t[] = {in(L, 0), in(L, 1), in(L, 2)};
     int r = t[0]->rank, q = t[1]->rank;
     if (q == 0) fail(L, "indices is a scalar");
     int k = q - 1 + r - t[2]->rank;
     if (k < 0 || k > r)
         fail(L, "data, indices and updates have ranks %d, %d and %d", r, q, t[2]->rank);
-    check_eq(L, t[1]->dim[q - 1], e_int(c, k),
+    check_eq(L, t[1]->dim[q - 1], e_int(L->cx, k),
              "the last axis of indices does not fit the rank of updates");
     for (int i = 0; i < t[2]->rank; i++)
         check_eq(L, t[2]->dim[i], i < q - 1 ? t[1]->dim[i] : t[0]->dim[i - (q - 1) + k],
                  "updates has a wrong size on axis %d", i);
     if (scatter_along(L, t, q - 1, k) || scatter_known(L, t, -1, k)) return;
-    Expr *param[] = {e_int(c, reduction(L))};
+    Expr *param[] = {e_int(L->cx, reduction(L))};
     out(L, 0,
         ext_like(L, "scatter_nd", 3, t, 1, param, t[0],
                  arena_printf(L->a, "index \1 is outside [\2, \3), axis \4 of %s", in_text(L, 0))));

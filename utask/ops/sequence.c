@@ -3,8 +3,7 @@
 
 #include "utask/ops/size.h"
 
-/* The highest rank considered for items that nothing is known about, as for inputs without a
- * shape. */
+/* The highest rank considered for unknown items, as for inputs without a shape. */
 #define UNKNOWN_RANK_MAX 6
 
 /* The longest sequence whose elements are tracked. */
@@ -14,13 +13,13 @@
 /* The number of elements if they are known, else -1. */
 static int items(const Val *v) {
     int64_t n;
-    return v->item && dim_const(v->len, &n) ? (int)n : -1;
+    return v->item && e_is_int(v->len, &n) ? (int)n : -1;
 }
 
 /* The index of position pos among n elements and `more` positions after them; -1: unknown. */
 static int item_at(Expr *pos, int n, int more) {
     int64_t k;
-    if (!dim_const(pos, &k)) return -1;
+    if (!e_is_int(pos, &k)) return -1;
     if (k < 0) k += n;
     return k >= 0 && k < n + more ? (int)k : -1;
 }
@@ -185,7 +184,7 @@ static Tensor **pieces(Lower *L, Tensor *x, int axis, Tensor *split, Expr *chunk
     Cx *c = L->cx;
     int64_t n;
     Expr *extent = x->dim[axis], *from = e_int(c, 0), *one = e_int(c, 1);
-    if (!dim_const(len, &n) || n > ITEMS_MAX) return NULL;
+    if (!e_is_int(len, &n) || n > ITEMS_MAX) return NULL;
     Tensor **item = NEWN(L->a, Tensor *, n ? n : 1);
     for (int i = 0; i < n; i++) {
         Expr *size = split ? size_uni(L, "split", uni_i64(L, split, i))
@@ -223,7 +222,7 @@ void lower_SplitToSequence(Lower *L) {
         int64_t d, k;
         check_lt(L, e_int(c, 0), chunk, "split must be positive");
         len = let(L, "pieces", e_div(c, e_addi(c, e_add(c, extent, chunk), -1), chunk), 0);
-        if (e_is_int(chunk, &k) && (k == 1 || (dim_const(extent, &d) && d % k == 0))) piece = chunk;
+        if (e_is_int(chunk, &k) && (k == 1 || (e_is_int(extent, &d) && d % k == 0))) piece = chunk;
     }
     Expr *param[] = {e_int(c, axis), chunk, e_int(c, drop)};
     Val *v = seq_val(L, x->dtype,

@@ -44,7 +44,7 @@ void lower_SequenceMap(Lower *L) {
         Val item = seq_elems_of(res[i]->t);
         seq_copy_elems(acc[i], &item);
         acc[i]->len = trips;
-        seq_leave_scope(L, acc[i], nsym);
+        seq_leave_scope(acc[i], nsym);
     }
     loop_end(L, b);
     for (int i = 0; i < nout; i++) out_val(L, i, acc[i]);

@@ -12,7 +12,8 @@ void lower_Shape(Lower *L) {
     int64_t start = clamp_axis(attr_i(L, "start", 0), a->rank);
     int64_t end = clamp_axis(attr_i(L, "end", a->rank), a->rank);
     int64_t n = end > start ? end - start : 0;
-    out(L, 0, t_from_uniform(L, DT_I64, 1, &n, a->dim + (n ? start : 0)));
+    Expr *dim = e_int(L->cx, n);
+    out(L, 0, t_from_uniform(L, DT_I64, 1, &dim, a->dim + (n ? start : 0)));
 }
 
 void lower_Size(Lower *L) {
@@ -56,8 +57,7 @@ static int64_t gcd(int64_t a, int64_t b) {
     return a;
 }
 
-/* Removes entries of num[] whose product is e (a single one if possible); false if there are
- * none. */
+/* Removes entries of num[] whose product is e, at best a single one; false if there are none. */
 static bool remove_product(Cx *c, int *n, Expr **num, Expr *e) {
     int64_t v;
     for (int j = 0; j < *n; j++)
@@ -78,9 +78,8 @@ static bool remove_product(Cx *c, int *n, Expr **num, Expr *e) {
     return false;
 }
 
-/* Product of num / product of den. Equal factors are cancelled first, so that a size that is zero
- * at run time on both sides does no harm. The caller checks that the division is exact. Overwrites
- * both arrays. */
+/* Product of num / product of den, overwriting both. Equal factors are cancelled first, so that a
+ * size that is zero at run time on both sides does no harm. The caller checks exactness. */
 static Expr *quotient(Lower *L, int nn, Expr **num, int nd, Expr **den) {
     Cx *c = L->cx;
     Factors a = {.k = 1}, b = {.k = 1};
@@ -240,12 +239,11 @@ static Expr *is_among(Cx *c, const Axes *x, int p) {
 
 /* Squeeze without axes. The rank depends on sizes that are known only at run time. */
 static Tensor *squeeze_all(Lower *L, Tensor *a) {
-    Cx *c = L->cx;
     Expr *drop[MAX_RANK], *dim[MAX_RANK], **alt[MAX_RANK + 1] = {0};
     int ones = 0, open = 0;
     for (int p = 0; p < a->rank; p++) {
         int64_t v;
-        drop[p] = e_eq(c, a->dim[p], e_int(c, 1));
+        drop[p] = e_eq(L->cx, a->dim[p], e_int(L->cx, 1));
         if (!e_is_int(drop[p], &v))
             open++;
         else if (v)
@@ -262,8 +260,7 @@ static Tensor *squeeze_all(Lower *L, Tensor *a) {
     if (!open) return t_reshape(L, a, most, alt[most]);
     /* A declared rank reflects the sizes that the exporter saw. */
     Expr *rank = dims_kept(L, a, drop, dim);
-    uint32_t ranks = ((2u << most) - 1) & ~((1u << least) - 1);
-    return t_of_rank(L, a, rank, ranks, dim, alt);
+    return t_of_rank(L, a, rank, rank_range(least, most), dim, alt);
 }
 
 void lower_Squeeze(Lower *L) {
@@ -289,8 +286,7 @@ void lower_Squeeze(Lower *L) {
               "axis %d has size %s, not 1", p, said(L, a->dim[p]));
     }
     dims_kept(L, a, drop, dim);
-    uint32_t ranks = 0;
-    for (int k = v.least; k <= v.most; k++) ranks |= 1u << (r - k);
+    uint32_t ranks = rank_range(r - v.most, r - v.least);
     out(L, 0, t_of_rank(L, a, e_sub(c, e_int(c, r), v.len), ranks, dim, NULL));
 }
 
@@ -417,8 +413,8 @@ static Expr *range_len(Lower *L, DType t, Expr *start, Expr *limit, Expr *delta)
         q = e_min(c, e_max(c, q, e_num(c, DT_F64, 0)), e_num(c, DT_F64, 0x1p61));
         return kmax(c, e_cast(c, DT_I64, q), zero);
     }
-    Expr *s = e_cast(c, DT_I64, start), *l = e_cast(c, DT_I64, limit),
-         *d = e_cast(c, DT_I64, delta);
+    Expr *s = e_cast(c, DT_I64, start), *l = e_cast(c, DT_I64, limit);
+    Expr *d = e_cast(c, DT_I64, delta);
     int64_t v;
     /* (n - 1) fdiv step + 1 is ceil(n / step) for n ≥ 0 */
     Expr *up = kmax(c, e_sub(c, l, s), zero), *down = kmax(c, e_sub(c, s, l), zero);

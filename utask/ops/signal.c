@@ -1,8 +1,7 @@
 /* signal.c: DFT, STFT, window functions, MelWeightMatrix.
  *
- * A transform is a contraction with a matrix of cosines and sines. If its size is known and
- * moderate, the matrix is a tensor (folded to a constant); else its elements are read from one
- * period of a cosine.
+ * A transform is a contraction with a matrix of cosines and sines: a tensor, folded to a constant,
+ * if its size is known and moderate; else its elements are read from one period of a cosine.
  */
 #include "utask/ops/lowerings.h"
 #include "utask/ops/window.h"
@@ -10,8 +9,6 @@
 #define PI 3.14159265358979323846
 #define MATRIX_MAX (INT64_C(1) << 21) /* the most elements of a transform matrix */
 
-static Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
-static Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
 static DType acc_type(DType t) { return t == DT_F64 ? DT_F64 : DT_F32; }
 
 /* ---- the transform matrix -------------------------------------------------------------------- */
@@ -59,9 +56,7 @@ static Expr *factor(Lower *L, const Basis *b, Expr *n, DType t) {
     return f ? e_mul(c, f, w) : w;
 }
 
-/* Makes the basis from nin inputs (of `parts` numbers each) to nout outputs. use_matrix false:
- * positions are not affine.
- */
+/* Makes the basis for nin inputs of `parts` numbers, nout outputs; a matrix if `use_matrix`. */
 static void basis_make(Lower *L, Basis *b, Expr *nin, Expr *parts, Expr *nout, bool use_matrix) {
     Cx *c = L->cx;
     int64_t i, p, o;
@@ -83,14 +78,13 @@ static void basis_make(Lower *L, Basis *b, Expr *nin, Expr *parts, Expr *nout, b
 }
 
 static Expr *basis_at(Lower *L, const Basis *b, Expr *n, Expr *ci, Expr *k, Expr *co) {
-    Cx *c = L->cx;
     if (b->matrix) {
         Expr *idx[4] = {n, ci, k, co};
-        return e_load(c, b->matrix, idx);
+        return e_load(L->cx, b->matrix, idx);
     }
     Expr *j = angle_step(L, b, n, ci, k, co), *f = factor(L, b, n, b->type);
     Expr *e = ld(L, b->period, &j);
-    return f ? e_mul(c, e, f) : e;
+    return f ? e_mul(L->cx, e, f) : e;
 }
 
 static void check_parts(Lower *L, Expr *parts) {
@@ -177,7 +171,7 @@ void lower_STFT(Lower *L) {
     Cx *c = L->cx;
     Tensor *x = in(L, 0), *window = in(L, 2);
     bool onesided = attr_i(L, "onesided", 1) != 0;
-    Expr *dim[4], *idx[3], *one = e_int(c, 1);
+    Expr *one = e_int(c, 1);
     Axis *red[2];
     int nred = 0;
     if (x->rank == 2) x = t_unsqueeze(L, x, 2); /* a form that exporters write */
@@ -194,16 +188,12 @@ void lower_STFT(Lower *L) {
     Expr *nin = window ? e_min(c, window->dim[0], size) : size;
     Expr *nout = onesided ? e_addi(c, win_fdiv(L, size, 2), 1) : size;
     basis_make(L, &b, nin, parts, nout, true);
-    dim[0] = x->dim[0];
-    dim[1] = e_addi(c, e_bin(c, E_FDIV, e_sub(c, x->dim[1], size), step), 1);
-    dim[2] = nout;
-    dim[3] = e_int(c, 2);
+    Expr *frames = e_addi(c, e_bin(c, E_FDIV, e_sub(c, x->dim[1], size), step), 1);
+    Expr *dim[4] = {x->dim[0], frames, nout, e_int(c, 2)};
     Tensor *t = te_begin(L, x->dtype, 4, dim);
     red[nred] = axis_new(c, nin);
     Expr *n = e_axis(c, red[nred++]), *ci = sum_axis(L, parts, red, &nred);
-    idx[0] = ax(L, t, 0);
-    idx[1] = e_add(c, e_mul(c, ax(L, t, 1), step), n);
-    idx[2] = ci;
+    Expr *idx[3] = {ax(L, t, 0), e_add(c, e_mul(c, ax(L, t, 1), step), n), ci};
     Expr *e = e_cast(c, b.type, e_load(c, x, idx));
     e = e_mul(c, e, basis_at(L, &b, n, ci, ax(L, t, 2), ax(L, t, 3)));
     out(L, 0, te_end(L, t, e_cast(c, x->dtype, e_reduce(c, R_SUM, nred, red, e))));

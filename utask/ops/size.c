@@ -17,7 +17,7 @@ Vec vec_of(Lower *L, Tensor *t, int want, int max, const char *what) {
     if (v.t->rank == 0) return v;
     if (v.t->rank != 1) fail(L, "the %s input has rank %d, it must have rank 1", what, v.t->rank);
     v.len = v.t->dim[0];
-    if (dim_const(v.len, &n)) {
+    if (e_is_int(v.len, &n)) {
         if (n > max)
             fail(L, "the %s input has %lld elements, at most %d make sense", what, (long long)n,
                  max);
@@ -39,7 +39,7 @@ Vec vec_of(Lower *L, Tensor *t, int want, int max, const char *what) {
     return v;
 }
 
-uint32_t vec_ranks(const Vec *v) { return ((2u << v->most) - 1) & ~((1u << v->least) - 1); }
+uint32_t vec_ranks(const Vec *v) { return rank_range(v->least, v->most); }
 
 Expr *vec_at(Lower *L, const Vec *v, int j, Expr *dflt) {
     Cx *c = L->cx;
@@ -221,8 +221,8 @@ Expr *size_uni(Lower *L, const char *name, Expr *e) {
 
 Expr *better_dim(Expr *a, Expr *b) {
     int64_t v;
-    if (a == b || dim_const(a, &v)) return a;
-    if (dim_const(b, &v)) return b;
+    if (a == b || e_is_int(a, &v)) return a;
+    if (e_is_int(b, &v)) return b;
     return a->id < b->id ? a : b;
 }
 

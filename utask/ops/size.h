@@ -1,6 +1,4 @@
-/* size.h: sizes, axes and clamps from data, shared by lowerings that change shapes or move
- * elements.
- */
+/* size.h: sizes, axes and clamps from data, for lowerings that change shapes or move elements. */
 #ifndef BRAID_UTASK_OPS_SIZE_H
 #define BRAID_UTASK_OPS_SIZE_H
 
@@ -20,13 +18,15 @@ typedef struct Vec {
  * for the caller to compare. */
 Vec vec_in(Lower *L, int i, int want, int max, const char *what);
 Vec vec_of(Lower *L, Tensor *t, int want, int max, const char *what); /* the same of a tensor */
+/* Bits least to most. */
+static inline uint32_t rank_range(int least, int most) {
+    return ((2u << most) - 1) & ~((1u << least) - 1);
+}
 uint32_t vec_ranks(const Vec *v); /* bit k: the length may be k <= MAX_RANK */
 /* Element j < v->most as a uniform int64; dflt if the vector is shorter (NULL: never read). */
 Expr *vec_at(Lower *L, const Vec *v, int j, Expr *dflt);
-Expr *vec_from_end(Lower *L, const Vec *v, int j,
-                   Expr *dflt); /* the same for element len - 1 - j */
-/* Element j of a vector of axes for a tensor of this rank, checked and made non-negative. *given:
- * whether the vector has it. */
+Expr *vec_from_end(Lower *L, const Vec *v, int j, Expr *dflt); /* of element len - 1 - j */
+/* Entry j of a vector of axes for this rank, checked, made non-negative. *given: there is one. */
 Expr *vec_axis(Lower *L, const Vec *v, int j, int rank, Expr **given);
 /* The same with a rank known only at run time. */
 Expr *vec_axis_of(Lower *L, const Vec *v, int j, Expr *rank, Expr **given);
@@ -62,8 +62,7 @@ bool ge_const(const Expr *e, int64_t v); /* int64: proven to be ≥ v */
 Expr *divided_dim(Lower *L, Expr *dim, Expr *k, const char *what);
 /* Of two equal sizes, the one that says more. */
 Expr *better_dim(Expr *a, Expr *b);
-/* Concatenates n tensors of one rank along an axis (negative: from the end); checks their other
- * sizes. */
+/* Concatenates n tensors along an axis (negative: from the end); checks ranks and other sizes. */
 Tensor *t_join(Lower *L, int n, Tensor *const *t, int64_t along);
 
 #endif

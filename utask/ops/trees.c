@@ -1,5 +1,4 @@
-/* trees.c: TreeEnsemble (opset 5 of ai.onnx.ml), TreeEnsembleRegressor and TreeEnsembleClassifier.
- */
+/* trees.c: ai.onnx.ml's TreeEnsemble (opset 5), TreeEnsembleRegressor, TreeEnsembleClassifier. */
 #include "utask/ops/forest.h"
 #include "utask/ops/ml.h"
 #include "utask/ops/nn.h"
@@ -7,9 +6,6 @@
 
 typedef enum { AGG_AVERAGE, AGG_SUM, AGG_MIN, AGG_MAX } Aggregate;
 
-static ReduceKind reduce_of(Aggregate a) {
-    return a == AGG_MIN ? R_MIN : a == AGG_MAX ? R_MAX : R_SUM;
-}
 static double absent_of(Aggregate a) {
     return a == AGG_MIN ? INFINITY : a == AGG_MAX ? -INFINITY : 0;
 }
@@ -27,7 +23,8 @@ static void give_weight(const Forest *f, Aggregate a, int leaf, int64_t target, 
 /* Scores of a forest with the given aggregate; a target without any weight has 0. */
 static Tensor *aggregated(Lower *L, Forest *f, Aggregate a, Tensor *x) {
     Cx *c = L->cx;
-    Tensor *s = forest_scores(L, f, reduce_of(a), x);
+    ReduceKind how = a == AGG_MIN ? R_MIN : a == AGG_MAX ? R_MAX : R_SUM;
+    Tensor *s = forest_scores(L, f, how, x);
     if (a == AGG_AVERAGE) return t_bin(L, E_DIV, s, t_scalar(L, f->t, f->root.n));
     if (a == AGG_SUM) return s;
     Expr *v;
@@ -141,9 +138,7 @@ static Listed listed_nodes(Lower *L, Forest *f) {
     return l;
 }
 
-/* Reads the weights of leaves; prefix: "target" or "class". seen[k]: target k has one. *negative:
- * some are negative.
- */
+/* Reads weights of leaves; prefix: "target" or "class". seen[k]: of target k; *negative: any is. */
 static void listed_weights(Lower *L, Forest *f, const Listed *l, const char *prefix, Aggregate a,
                            bool *seen, bool *negative) {
     int64_t n;

@@ -73,16 +73,12 @@ void check_regions(Lower *L, const Tensor *x, const Tensor *rois, const Tensor *
     check_eq(L, rois->dim[0], batch->dim[0], "regions and batch_indices differ in number");
 }
 
-static AutoPad auto_pad(Lower *L) {
-    static const char *const names[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"};
-    return (AutoPad)attr_choice(L, "auto_pad", COUNT(names), names);
-}
-
 void window_read(Lower *L, Window *w, int n, Expr *const *in, Expr *const *k) {
+    static const char *const modes[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"};
     int64_t pads[2 * MAX_RANK] = {0};
     ASSERT(n > 0 && n <= MAX_RANK);
     w->n = n;
-    w->mode = auto_pad(L);
+    w->mode = (AutoPad)attr_choice(L, "auto_pad", COUNT(modes), modes);
     window_ints(L, "strides", n, 1, 1, w->stride);
     window_ints(L, "dilations", n, 1, 1, w->dil);
     if (w->mode == PAD_NOTSET) window_ints(L, "pads", 2 * n, 0, -LIMIT, pads);

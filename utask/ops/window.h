@@ -1,5 +1,4 @@
-/* window.h: sliding windows and tables, shared by convolution, pooling, resizing and signal
- * operators. */
+/* window.h: sliding windows and tables, for convolution, pooling, resizing and signals. */
 #ifndef BRAID_WINDOW_H
 #define BRAID_WINDOW_H
 
@@ -25,8 +24,7 @@ void window_read(Lower *L, Window *w, int n, Expr *const *in, Expr *const *k);
 /* The same for x [N, C, spatial axes…] and weights [M, C, kernel…], of which the attribute
  * kernel_shape must say the same. */
 void window_of_weights(Lower *L, Window *w, const Tensor *x, const Tensor *weights);
-/* Fills lo and hi for auto_pad, and out. Windows that do not fit `fail`, or are checked at run
- * time. */
+/* Fills lo and hi for auto_pad, and out; checks that windows fit. */
 void window_place(Lower *L, Window *w, bool ceil_mode);
 /* Splits a total padding by w->mode. */
 void window_split(Lower *L, Window *w, int i, Expr *total);
@@ -54,5 +52,9 @@ void check_regions(Lower *L, const Tensor *x, const Tensor *rois, const Tensor *
 Expr *win_fdiv(Lower *L, Expr *a, int64_t b); /* floor(a / b), b > 0 */
 Expr *win_cdiv(Lower *L, Expr *a, int64_t b); /* ceil(a / b) */
 Expr *win_inside(Lower *L, Expr *i, Expr *n); /* 0 <= i < n */
+
+/* Positions and angles are computed in float64. */
+static inline Expr *num(Lower *L, double v) { return e_num(L->cx, DT_F64, v); }
+static inline Expr *f64(Lower *L, Expr *e) { return e_cast(L->cx, DT_F64, e); }
 
 #endif
