@@ -57,7 +57,7 @@ static void io_table(Sb *s, const char *name, int n, const Io *io) {
 }
 
 void put_weights(const Emit *em, Sb *out) {
-    const Sb *w = &em->weights;
+    const Sb *w = em->weights;
     if (!w->n) return;
     if (w->n > WEIGHTS_INLINE) {
         sb_printf(out, "#define BK_WEIGHTS_BYTES %zu\n", w->n);

@@ -51,9 +51,9 @@ typedef struct Emit {
     Cx *c;
     Arena *a;
     const Target *target;
-    Sb functions;             /* and types; they precede the kernel */
-    Sb body;                  /* the kernel's body */
-    Sb weights;               /* the constants' bytes, as planned (scheduler/plan/weights.h) */
+    Sb functions; /* and types; they precede the kernel */
+    Sb body;      /* the kernel's body */
+    Sb *weights;  /* of the Texts: the constants' bytes, as planned (scheduler/plan/weights.h) */
     Map *function_name;       /* by text */
     Map *extern_files;        /* hand-written bodies that are pasted already */
     Map *const_name;          /* Const data pointer -> name of its array */

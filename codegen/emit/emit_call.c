@@ -69,7 +69,6 @@ static void invoke(Tree *x, Stmt *s, const char *outer, const char *at, const ch
     fn_line(f, "%sst = %s(k, unit, nunit, %s); /* %s */", alone ? "else " : "", name, list,
             emit_comment(x->em, s->path));
     fn_line(f, "if (st != BK_OK) %s;", fails);
-    sb_free(&a);
 }
 
 /* Places the results; true: the callee provides storage for some. */
@@ -124,7 +123,6 @@ void emit_call(Tree *x, Stmt *s) {
         outer = arena_printf(em->a, "&outer%d", x->next_id++);
         fn_line(f, "captured%d %s = {%s%s%stop};", c->id, outer + 1, list.n ? list.p : "",
                 list.n ? ", " : "", em->p->mem->parts ? "span, " : "");
-        sb_free(&list);
         if (g->lends) high = arena_printf(em->a, "%s.high", outer + 1);
     }
     bool taken = place_results(x, s);

@@ -33,20 +33,20 @@ void emit_weights(Emit *em) {
     const Weights *w = em->p->weights;
     const size_t bytes = (size_t)w->bytes;
     if (!bytes) return;
-    em->weights.p = calloc(bytes + 1, 1);
-    if (!em->weights.p) sb_fail(&em->weights);
-    em->weights.n = bytes;
-    em->weights.cap = bytes + 1;
+    em->weights->p = calloc(bytes + 1, 1);
+    if (!em->weights->p) sb_fail(em->weights);
+    em->weights->n = bytes;
+    em->weights->cap = bytes + 1;
     for (int i = 0; i < w->array.n; i++) {
         const WeightArray *x = &w->array.p[i];
         const char *name = arena_printf(em->a, "weights%d_%s", i, c_name(em->a, x->what, 32));
         sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %lld)) /* %s */\n", name,
                   c_store(x->dtype), (long long)x->offset, emit_comment(em, x->what));
         if (x->packed) {
-            packed_fill(x->packed, em->weights.p + x->offset);
+            packed_fill(x->packed, em->weights->p + x->offset);
             em->packed_name[x->packed->number] = name;
         } else {
-            if (x->bytes) memcpy(em->weights.p + x->offset, x->data->data, (size_t)x->bytes);
+            if (x->bytes) memcpy(em->weights->p + x->offset, x->data->data, (size_t)x->bytes);
             map_seti(em->const_name, (uint64_t)(uintptr_t)x->data->data, (void *)(uintptr_t)name);
         }
     }

@@ -310,8 +310,6 @@ static const char *conditional(Fn *f, Expr *e) {
         }
         fn_close(f, here);
     }
-    sb_free(&part[0]);
-    sb_free(&part[1]);
     return r;
 }
 

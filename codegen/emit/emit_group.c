@@ -167,8 +167,4 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     const char *name = emit_function(em, stem, qualifier, params.p, whole.n ? whole.p : "");
     if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
-    sb_free(&params);
-    sb_free(&args);
-    sb_free(&whole);
-    sb_free(&g.body);
 }

@@ -357,6 +357,4 @@ void emit_body(Emit *em) {
     if (x.decl.n) sb_puts(&em->body, x.decl.p);
     residents_declare(em, &em->body);
     sb_puts(&em->body, text);
-    sb_free(&body);
-    sb_free(&x.decl);
 }

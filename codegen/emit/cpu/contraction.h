@@ -30,7 +30,7 @@ typedef struct Micro {
 } Micro;
 /* k may be NULL for kernels that use only the texts, the counter of values and micro_end. */
 Micro micro_new(Group *g, const Contraction *k, int set);
-/* Emits the micro-kernel, named by `stem`. Frees its texts. Returns the call. */
+/* Emits the micro-kernel, named by `stem`. Returns its call. */
 const char *micro_end(Micro *u, const char *stem);
 /* Text of an int64 value in the micro-kernel: a literal, or a parameter, added if needed. */
 const char *micro_value(Micro *u, Expr *e);

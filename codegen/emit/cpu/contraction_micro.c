@@ -15,12 +15,8 @@ Micro micro_new(Group *g, const Contraction *k, int set) {
 
 const char *micro_end(Micro *u, const char *stem) {
     Emit *em = u->g->em;
-    const char *name = emit_function(em, stem, em->target->kernel, u->params.p, u->body.p),
-               *call = arena_printf(em->a, "%s(%s);", name, u->args.p);
-    sb_free(&u->params);
-    sb_free(&u->args);
-    sb_free(&u->body);
-    return call;
+    const char *name = emit_function(em, stem, em->target->kernel, u->params.p, u->body.p);
+    return arena_printf(em->a, "%s(%s);", name, u->args.p);
 }
 
 const char *micro_value(Micro *u, Expr *e) {

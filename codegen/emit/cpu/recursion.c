@@ -59,8 +59,6 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
     tree_print_vars(x, body);
     if (x->decl.n) sb_puts(body, x->decl.p);
     if (text.n) sb_puts(body, text.p);
-    sb_free(&text);
-    sb_free(&x->decl);
 }
 
 static void func_head(Tree *x, const Func *g, Sb *s) {
@@ -125,9 +123,7 @@ Captured *emit_functions(Tree *x, Stmt *s) {
          * hand-written bodies. */
         size_t bytes = (4096 + 4 * (out.n - before)) / (size_t)(g->inside + 1);
         if (bytes > em->frame_bytes) em->frame_bytes = bytes;
-        sb_free(&body[i]);
     }
     sb_puts(&em->functions, out.p);
-    sb_free(&out);
     return c;
 }

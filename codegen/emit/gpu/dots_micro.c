@@ -240,7 +240,6 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
                 rest);
     } else
         fn_line(f, "%s(acc, %s, %s);", name, buffer_text(g, q, true, buffer), rest);
-    sb_free(&body);
 }
 
 /* Opens a loop for each reduction axis. Returns the offset of sca's current step. */
@@ -359,5 +358,4 @@ void dots_finish(Group *g, const DotsKernel *k, int part) {
                                      "float *acc, float *g, int rows, int columns", b->p);
     fn_line(f, "%s(acc, block + %lld, rows, %s);", name, (long long)q->sums,
             q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes");
-    sb_free(&body);
 }

@@ -68,7 +68,6 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
             set.n ? set.p : "");
     fn_line(f, "goto run;");
     fn_end(f);
-    sb_free(&set);
     fn_open(f, "case %d: {", label);
     fn_line(f, "const record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "BK_LOAD%d(kept);", own->id);
@@ -108,7 +107,6 @@ static void emit_case(Tree *x, const Func *g, int label, Sb *to) {
         sb_printf(to, "        %s = %s;\n", x->var.p[i].name, x->var.p[i].init);
     if (text.n) sb_puts(to, text.p);
     sb_puts(to, "        break;\n    }\n");
-    sb_free(&text);
 }
 
 static const char *plain(Arena *a, const char *type) {
@@ -129,8 +127,7 @@ static void kept_by(Tree *x, const Func *g) {
         tree_var(x, tree_pointer_type(x, g->arg[i]->dtype), f->tensor(f, g->arg[i]), NULL);
 }
 
-/* The type of g's records, and how to save and load them. `top` is not loaded: the callee sets it.
- */
+/* The type of g's records, and how to save and load them, but for `top`: the callee sets it. */
 static void put_record(Tree *x, const Func *g, Sb *s) {
     sb_printf(s, "typedef struct record%d {\n    int label;\n", g->id);
     for (int i = 0; i < x->var.n; i++)
@@ -253,8 +250,5 @@ Captured *emit_stack(Tree *x, Stmt *s) {
                   "written by one thread */\n");
     sb_printf(&out, "    label = *(const int *)BK_RECORD%d(level);\n    goto run;\n}\n\n", k.id);
     sb_puts(&em->functions, out.p);
-    sb_free(&cases);
-    sb_free(&out);
-    sb_free(&give);
     return c;
 }

@@ -108,8 +108,8 @@ static void put_program(Emit *em, Texts *to) {
     sb_puts(host, embedded_text("gpu/ctx.inc"));
     if (device->backend == BACKEND_EMULATED) sb_puts(host, embedded_text("emulate/driver.inc"));
     put_weights(em, host);
-    if (!em->weights.n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
-    put_define(host, "BK_WEIGHTS_SIZE", (long long)em->weights.n);
+    if (!em->weights->n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
+    put_define(host, "BK_WEIGHTS_SIZE", (long long)em->weights->n);
     put_tables(em, host);
     put_embedded(host, entry);
     if (em->phases) sb_puts(host, embedded_text("gpu/library.inc"));
