@@ -130,6 +130,8 @@ static int use_count(Fn *f, const Expr *e) {
     return (int)(intptr_t)map_geti(f->uses, (uint64_t)e->id + 1);
 }
 
+static const char *fresh(Fn *f) { return arena_printf(f->a, "t%d", f->ntemp++); }
+
 static void declare(Fn *f, const char *qualifier, const char *type, const char *name,
                     const char *value) {
     if (f->jumps) {
@@ -140,7 +142,7 @@ static void declare(Fn *f, const char *qualifier, const char *type, const char *
 }
 
 static const char *temp(Fn *f, Expr *e, const char *text) {
-    const char *name = arena_printf(f->a, "t%d", f->ntemp++);
+    const char *name = fresh(f);
     declare(f, "const ", c_type(e->dtype), name, text);
     fn_bind(f, e, name);
     return name;
@@ -300,7 +302,7 @@ static const char *conditional(Fn *f, Expr *e) {
     if (!part[0].n && !part[1].n)
         r = arena_printf(f->a, "(%s ? %s : %s)", cond, arm[0], arm[1]);
     else {
-        r = arena_printf(f->a, "t%d", f->ntemp++);
+        r = fresh(f);
         fn_line(f, "%s %s;", c_type(e->dtype), r);
         const Scope here = fn_open(f, "if (%s) {", cond);
         for (int k = 0; k < 2; k++) {
@@ -375,9 +377,7 @@ static bool by_lanes(const Fn *f, const Expr *e) {
 static const char *place_of_extreme(Fn *f, Expr *e) {
     Expr *body = e->a[0], *axis = e_axis(f->c, e->raxis[0]);
     const char *type = c_type(body->dtype), *end = fn_expr(f, e->raxis[0]->extent);
-    const char *best = arena_printf(f->a, "t%d", f->ntemp++),
-               *at = arena_printf(f->a, "t%d", f->ntemp++),
-               *nan = arena_printf(f->a, "t%d", f->ntemp++);
+    const char *best = fresh(f), *at = fresh(f), *nan = fresh(f);
     const char *r = arena_printf(f->a, "r%d", f->ntemp++);
     bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST, last = e->kind >= R_ARGMAX_LAST;
     bool flt = dtype_is_float(body->dtype);
@@ -406,7 +406,7 @@ static const char *place_of_extreme(Fn *f, Expr *e) {
         }
         fn_close(f, mark);
     }
-    const char *acc = arena_printf(f->a, "t%d", f->ntemp++);
+    const char *acc = fresh(f);
     fn_line(f, "const int64_t %s = %s;", acc, at);
     fn_bind(f, e, acc);
     return acc;
@@ -501,16 +501,14 @@ static const char *reduce(Fn *f, Expr *e) {
     const bool arg = e->kind >= R_ARGMAX;
     if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
     const char *type = c_type(e->dtype);
-    Reducing r = {.e = e,
-                  .acc = arena_printf(f->a, "t%d", f->ntemp++),
-                  .shared = team && !arg ? longest(e) : -1};
+    Reducing r = {.e = e, .acc = fresh(f), .shared = team && !arg ? longest(e) : -1};
     declare(f, "", type, r.acc, arg ? "0" : fn_neutral(f, e));
     if ((e->kind == R_MAX || e->kind == R_MIN) && dtype_is_float(e->dtype) && by_lanes(f, e)) {
-        r.nan = arena_printf(f->a, "t%d", f->ntemp++);
+        r.nan = fresh(f);
         fn_line(f, "int %s = 0;", r.nan);
     }
     if (arg) {
-        r.best = arena_printf(f->a, "t%d", f->ntemp++);
+        r.best = fresh(f);
         declare(f, "", c_type(e->a[0]->dtype), r.best, "0");
     }
     fn_hoist(f, e->a[0], e->naxis, e->raxis);
@@ -525,7 +523,7 @@ static const char *reduce(Fn *f, Expr *e) {
     if (r.nan) fn_line(f, "%s = %s ? NAN : %s;", r.acc, r.nan, r.acc);
     if (e->dtype == DT_F16 || e->dtype == DT_BF16) {
         const char *whole = r.acc;
-        r.acc = arena_printf(f->a, "t%d", f->ntemp++);
+        r.acc = fresh(f);
         declare(f, "const ", "float", r.acc, rounded(f, e->dtype, whole));
     }
     fn_bind(f, e, r.acc);

@@ -6,11 +6,8 @@
 #include "codegen/emit/emit_tree.h"
 
 static const Target *const families[] = {
-    [BACKEND_C] = &cpu_target,
-    [BACKEND_PLAIN] = &plain_target,
-    [BACKEND_CUDA] = &gpu_target,
-    [BACKEND_HIP] = &gpu_target,
-    [BACKEND_EMULATED] = &gpu_target,
+    [BACKEND_C] = &cpu_target,   [BACKEND_PLAIN] = &plain_target,  [BACKEND_CUDA] = &gpu_target,
+    [BACKEND_HIP] = &gpu_target, [BACKEND_EMULATED] = &gpu_target,
 };
 
 void compile_emit(Program *p, Texts *to) {
