@@ -355,6 +355,7 @@ Tensor *tensor_term(Cx *c, const Tensor *t, Expr *r, Expr **load);
 bool op_is_empty(const Stmt *s);                   /* a group without elements */
 bool seq_inside(const Seq *q, const Seq *body);    /* q is body or in it */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
+bool expr_uses_sym(const Expr *e, const Sym *s);
 /* Whether e uses a carried symbol or the loop's iteration number. */
 bool loop_varies(const Stmt *loop, const Expr *e);
 /* The number of its dims; MAX_RANK while the rank is known only at run time. */

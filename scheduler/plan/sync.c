@@ -366,11 +366,10 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     order(x, q, at);
     if (s->loop.copies)
         x->pending.n = 0; /* each unit copies its share of the bytes, then all synchronize */
-    AccessVec before = {0};
-    append(x, &before, &x->pending);
+    AccessVec before = x->pending;
     LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};
     x->loop = &l;
-    x->pending.n = 0;
+    x->pending = (AccessVec){0};
     Seq *body = s->loop.body;
     walk(x, body);
     int end = body->s.n;
@@ -418,11 +417,10 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
 static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     touch_expr(x, s->br.cond);
     order(x, q, at);
-    AccessVec before = {0}, after = {0};
-    append(x, &before, &x->pending);
+    AccessVec before = x->pending, after = {0};
     x->branches++;
     for (int k = 0; k < 2; k++) {
-        x->pending.n = 0;
+        x->pending = (AccessVec){0};
         append(x, &x->pending, &before);
         walk(x, s->br.arm[k]);
         int end = s->br.arm[k]->s.n;

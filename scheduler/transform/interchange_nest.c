@@ -430,7 +430,7 @@ static double read_ns(const Nested *x, double bytes, double again) {
  * the outer loop comes round. */
 static double order_ns(const Nested *x, bool changed) {
     Reads r = {.x = x, .changed = changed, .seen = map_new(x->a), .after = map_new(x->a)};
-    r.trips = cost_trips((changed ? x->outer : x->inner)->loop.trips);
+    r.trips = cost_size((changed ? x->outer : x->inner)->loop.trips);
     for (int i = 0; i < x->inner->loop.body->s.n; i++) {
         const Stmt *s = x->inner->loop.body->s.p[i];
         if (s->kind != S_OP) continue;
@@ -446,7 +446,7 @@ static bool worth(Nested *x) {
     const Device *d = x->p->schedule->device;
     const Stmt *in = x->inner;
     int units = x->p->schedule->units;
-    double steps = cost_trips(x->outer->loop.trips), layers = cost_trips(in->loop.trips), more = 0;
+    double steps = cost_size(x->outer->loop.trips), layers = cost_size(in->loop.trips), more = 0;
     double once = cost_seq_ns(x->p, in->loop.body, units);
     /* What is carried along the layers is there for all steps: written and read once more. */
     for (int i = 0; i < in->loop.carry.n; i++) {

@@ -175,7 +175,7 @@ static void times(Program *p, const Stmt *s, bool chain, int copies, double *pla
                   double *changed) {
     const Device *d = p->schedule->device;
     int units = p->schedule->units, n = 0;
-    double trips = cost_trips(s->loop.trips), each = 0, once = TRIP_NS;
+    double trips = cost_size(s->loop.trips), each = 0, once = TRIP_NS;
     for (int i = 0; i < s->loop.body->s.n; i++) {
         const Stmt *o = s->loop.body->s.p[i];
         double t = cost_stmt_ns(p, o, units);

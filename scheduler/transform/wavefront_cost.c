@@ -132,7 +132,7 @@ static double iteration_ns(Wave *w, int from, int to, bool slices, int units, do
 }
 
 static double plain_ns(Wave *w, int units, double unknown) {
-    double t = 0, trips = cost_trips(w->trips);
+    double t = 0, trips = cost_size(w->trips);
     const Device *d = w->p->schedule->device;
     for (int k = 0; k < w->n; k++) t += trips * iteration_ns(w, k, k + 1, false, units, unknown);
     for (int i = w->first; i <= w->last; i++) {
@@ -148,7 +148,7 @@ static double plain_ns(Wave *w, int units, double unknown) {
 }
 
 static double changed_ns(Wave *w, int units, double unknown) {
-    return (cost_trips(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units, unknown);
+    return (cost_size(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units, unknown);
 }
 
 /* Any of them may turn out to be work for one unit. */
