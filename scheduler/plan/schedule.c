@@ -124,15 +124,12 @@ static double schedule_in_cluster(Scheduler *x, Stmt *s, bool only_try) {
     return ns;
 }
 
-static bool may_be_apart(const Scheduler *x, const Stmt *s) {
-    return !x->recursive && stmt_any(s, stmt_is_data, NULL) && !stmt_any(s, stmt_is_call, NULL);
-}
-
 /* ScheduleControlFlow: the bodies first, then the construct at their level or above. */
 static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
     const double barrier = get_resource(x, x->level).barrier_ns;
     const int decisions = x->k->decisions.n, cluster = device_cluster(x->d);
-    Latency r = {cost_stmt_ns(x->p, s, 1) + barrier, 0, may_be_apart(x, s)};
+    Latency r = {.core = cost_stmt_ns(x->p, s, 1) + barrier};
+    r.apart = !x->recursive && stmt_any(s, stmt_is_data, NULL) && !stmt_any(s, stmt_is_call, NULL);
     bool clusters = r.apart && x->level == LEVEL_TEAM && cluster && cluster < x->k->units;
     double in_cluster = clusters ? schedule_in_cluster(x, s, true) + barrier : 0;
     r.team = schedule_bodies(x, s);

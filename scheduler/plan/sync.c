@@ -476,7 +476,9 @@ typedef struct Results {
     bool changed;
 } Results;
 
+/* i: a result; -1: none. */
 static void meet(Results *r, int i, Part p) {
+    if (i < 0) return;
     ResultPart *k = &r->part[i];
     bool plain = p.kind != PART_SPLIT ||
                  expr_visible(p.extent, r->f->body->parent); /* the same in each call */
@@ -499,10 +501,6 @@ static int result_of(const Results *r, const Tensor *t) {
     return q == r->f->body ? t->ret - 1 : -1;
 }
 
-static void used_whole(Results *r, const Tensor *t) {
-    int i = result_of(r, t);
-    if (i >= 0) meet(r, i, part_whole);
-}
 static void result_load(void *user, Expr *e) {
     Results *r = user;
     int i = result_of(r, e->t);
@@ -521,7 +519,7 @@ static void results_seq(Results *r, const Seq *q);
 static void result_slot(void *user, const Slot *k) {
     Results *r = user;
     if (slot_is_expr(k)) e_each_load(r->x->c, *k->e, result_load, r);
-    if (k->kind == SLOT_READ && r->s->kind != S_BRANCH) used_whole(r, *k->t);
+    if (k->kind == SLOT_READ && r->s->kind != S_BRANCH) meet(r, result_of(r, *k->t), part_whole);
     if (k->kind == SLOT_SEQ) results_seq(r, *k->q);
 }
 
@@ -529,16 +527,13 @@ static void results_seq(Results *r, const Seq *q) {
     const Stmt *around = r->s;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = r->s = q->s.p[i];
-        for (int k = 0; s->kind == S_OP && k < s->op.n; k++) {
-            int z = result_of(r, s->op.t[k]);
-            if (z >= 0) meet(r, z, part_written(s));
-        }
+        for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
+            meet(r, result_of(r, s->op.t[k]), part_written(s));
         if (s->kind == S_CALL && s->call.nfunc && !r->x->result[s->call.f->id])
             result_parts(r->x, s);
         for (int k = 0; s->kind == S_CALL && k < s->call.f->nout; k++) {
-            int z = result_of(r, s->call.out[k]);
             const ResultPart *p = &r->x->result[s->call.f->id][k];
-            if (z >= 0 && p->set) meet(r, z, stmt_split(s) ? part_whole : p->part);
+            if (p->set) meet(r, result_of(r, s->call.out[k]), stmt_split(s) ? part_whole : p->part);
         }
         stmt_slots(s, result_slot, r);
     }
@@ -669,7 +664,7 @@ static void walk(Sync *x, Seq *q) {
             OpScan k = {x, s};
             if (s->level == LEVEL_HOST) end_launch(x, q, &i);
             if (op_is_empty(s) || s->level == LEVEL_HOST) break;
-            for (int m = 0; m < s->op.n; m++) e_each_load(x->c, s->op.t[m]->body, touch_op, &k);
+            stmt_loads(x->c, s, touch_op, &k);
             for (int m = 0; m < s->op.n; m++) {
                 touch(x, s->op.t[m], true, part_written(s));
                 note_bump(x, s->op.t[m]);

@@ -6,8 +6,6 @@
 #include "utask/walk.h"
 
 typedef struct Dead {
-    Program *p;
-    Arena *a;
     Stmt **tensor_def, **sym_def; /* by id */
     uint8_t *tensor_live, *sym_live;
     Map *live; /* statements and functions */
@@ -204,7 +202,7 @@ static void sweep(Dead *d, Seq *q) {
 
 void pass_dead_code(Program *p) {
     Arena *a = p->cx->a;
-    Dead d = {.p = p, .a = a};
+    Dead d = {0};
     d.tensor_def = NEWN(a, Stmt *, p->cx->next_tensor + 1);
     d.sym_def = NEWN(a, Stmt *, p->cx->next_sym + 1);
     d.tensor_live = NEWN(a, uint8_t, p->cx->next_tensor + 1);

@@ -311,9 +311,7 @@ static void group(void *user, Seq *q, int *at) {
         GroupCheck k = {.g = g};
         for (int m = j + 1; m < *at; m++) {
             Stmt *b = q->s.p[m];
-            if (b->kind == S_LET) e_each_load(f->c, b->let.e, reads_group, &k);
-            for (int z = 0; b->kind == S_OP && z < b->op.n; z++)
-                e_each_load(f->c, b->op.t[z]->body, reads_group, &k);
+            if (b->kind != S_CHECK) stmt_loads(f->c, b, reads_group, &k);
         }
         if (k.bad) break;
         merge(f, g, s);

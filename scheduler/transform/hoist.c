@@ -50,10 +50,6 @@ static bool expr_independent(Hoist *h, Expr *e) {
     return h->ok;
 }
 
-static bool is_independent(Hoist *h, const Tensor *t) {
-    return loop_keeps_dims(h->loop, t) && expr_independent(h, t->body);
-}
-
 static bool has_product(const Expr *e) {
     if (!(e->flags & EF_REDUCE)) return false;
     if (is_sum_of_products(e) && dtype_is_float(e->dtype))
@@ -143,7 +139,7 @@ static void hoist_loop(void *user, Seq *q, int *at) {
         Tensor *t = o->op.t[0];
         Expr *r;
         if (t->rank < 0) continue;
-        if (is_independent(h, t)) {
+        if (loop_keeps_dims(h->loop, t) && expr_independent(h, t->body)) {
             if (has_product(t->body)) hoist_product(h, q, at, o, trips);
             h->independent[t->id] = true;
             continue;

@@ -156,10 +156,6 @@ static void view_load(void *user, Expr *e) {
     b->ok &= known_views(b, e->t);
 }
 
-static void view_expr(void *user, Expr **e) {
-    e_each_load(((Interchange *)user)->c, *e, view_load, user);
-}
-
 static void image_seq(Interchange *b, const Seq *q, Seq *to);
 
 /* The value that a loop inside starts from: one for each iteration. */
@@ -258,7 +254,7 @@ static void image_let(Interchange *b, Stmt *s, Seq *to) {
 static void image_seq(Interchange *b, const Seq *q, Seq *to) {
     for (int i = 0; i < q->s.n && b->ok; i++) {
         Stmt *s = q->s.p[i];
-        if (!stmt_nseq(s)) stmt_exprs(s, view_expr, b);
+        if (!stmt_nseq(s)) stmt_loads(b->c, s, view_load, b);
         if (!b->ok) return;
         switch (s->kind) {
         case S_LET: image_let(b, s, to); break;
@@ -271,11 +267,6 @@ static void image_seq(Interchange *b, const Seq *q, Seq *to) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-static bool independent(const Stmt *s) {
-    return wave_counted(s) && !s->loop.carry.n && !s->loop.syms.n && s->loop.scan.n &&
-           s->loop.trips->pure;
-}
-
 /* No loop counts the iterations any more: their number is checked before them. */
 static void limit_trips(Interchange *b, Seq *q) {
     Expr *few = e_le(b->c, b->trips, e_limit(b->c));
@@ -292,7 +283,9 @@ static void try_loop(void *user, Seq *q, int *at) {
     Cx *c = p->cx;
     Stmt *s = q->s.p[*at];
     int64_t lo, hi;
-    if (!independent(s)) return;
+    if (!wave_counted(s) || s->loop.carry.n || s->loop.syms.n || !s->loop.scan.n ||
+        !s->loop.trips->pure)
+        return;
     Interchange b = {.p = p, .c = c, .a = c->a, .loop = s, .image = map_new(c->a), .ok = true};
     b.trips = e_max(c, s->loop.trips, e_int(c, 0));
     b.some = e_range(b.trips, &lo, &hi) && lo >= 1;

@@ -74,11 +74,7 @@ static bool single(const Stmt *s) {
 
 /* The same dims in all iterations of both loops. */
 static bool fixed(const Nested *x, const Tensor *t) {
-    for (int d = 0; d < t->rank; d++)
-        if (!expr_visible(t->dim[d], x->q) || loop_varies(x->outer, t->dim[d]) ||
-            loop_varies(x->inner, t->dim[d]))
-            return false;
-    return t->rank >= 0 && t->rank < MAX_RANK && !t->blob;
+    return loop_keeps_dims(x->outer, t) && t->rank < MAX_RANK;
 }
 
 /* A load in the body of a layer. */
@@ -106,13 +102,6 @@ static void outer_load(void *user, Expr *e) {
     for (int i = 0; i < x->outer->loop.carry.n; i++)
         x->ok &= x->scan[i] < 0 || x->outer->loop.carry.p[i].next != t;
     if (k && k->use != USE_BEFORE) x->ok &= k->use == USE_CHAIN && e->t == t && !e->kind;
-}
-
-static void inner_expr(void *user, Expr **e) {
-    e_each_load(((Nested *)user)->c, *e, inner_load, user);
-}
-static void outer_expr(void *user, Expr **e) {
-    e_each_load(((Nested *)user)->c, *e, outer_load, user);
 }
 
 static void no_outer_sym(void *user, Sym *s) {
@@ -149,9 +138,7 @@ static bool is_nest(Nested *x) {
             return false;
     }
     const Stmt *in = x->inner;
-    if (!in || in->loop.syms.n || !in->loop.carry.n || !expr_visible(in->loop.trips, x->q) ||
-        loop_varies(s, in->loop.trips))
-        return false;
+    if (!in || in->loop.syms.n || !in->loop.carry.n || !loop_keeps(s, in->loop.trips)) return false;
     bool state = false;
     int64_t lo, hi;
     x->scan = NEWN(x->a, int, s->loop.carry.n + 1);
@@ -177,13 +164,13 @@ static bool is_nest(Nested *x) {
         Stmt *o = in->loop.body->s.p[i];
         x->ok = single(o) || o->kind == S_CHECK;
         if (o->kind == S_OP && x->ok) x->ok = fixed(x, o->op.t[0]);
-        stmt_exprs(o, inner_expr, x);
+        stmt_loads(x->c, o, inner_load, x);
     }
     Visit v = visit_new(x->c, NULL, no_outer_sym, x);
     visit_seq(&v, in->loop.body);
     for (int i = 0; i < s->loop.body->s.n && x->ok; i++) {
         Stmt *o = s->loop.body->s.p[i];
-        if (o != in && !is_state_copy(x, o)) stmt_exprs(o, outer_expr, x);
+        if (o != in && !is_state_copy(x, o)) stmt_loads(x->c, o, outer_load, x);
     }
     for (int i = 0; i < s->loop.carry.n && x->ok;
          i++) /* else it is read, and not the layer's own */

@@ -24,9 +24,10 @@ typedef struct Reuse {
     Cx *c;
     Arena *a;
     Stmt *loop;
-    Map *let;  /* symbol id -> LET directly in the body */
-    Map *op;   /* tensor id -> OP directly in the body */
-    Map *next; /* tensor id -> LoopCarry whose next value it is */
+    Map *let;       /* symbol id -> LET directly in the body */
+    Map *op;        /* tensor id -> OP directly in the body */
+    Map *next;      /* tensor id -> LoopCarry whose next value it is */
+    bool invariant; /* of the expression at hand, so far */
 } Reuse;
 
 static uint64_t key(int id) { return (uint64_t)id + 1; }
@@ -208,14 +209,13 @@ static bool worth(Reuse *u, const Stmt *s, Tensor *t, Expr *body, double times) 
 
 /* e depends neither on the iteration nor on anything carried. */
 static void only_outside(void *user, Expr *e) {
-    void **arg = user;
-    if (!loop_reads_outside(arg[0], e->t)) *(bool *)arg[1] = false;
+    Reuse *u = user;
+    u->invariant &= loop_reads_outside(u->loop, e->t);
 }
 static bool is_invariant(Reuse *u, Expr *e) {
-    bool ok = !loop_varies(u->loop, e);
-    void *arg[2] = {u->loop, &ok};
-    e_each_load(u->c, e, only_outside, arg);
-    return ok;
+    u->invariant = !loop_varies(u->loop, e);
+    e_each_load(u->c, e, only_outside, u);
+    return u->invariant;
 }
 
 static void move_out(Reuse *u, Seq *q, int *at) {

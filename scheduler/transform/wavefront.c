@@ -95,8 +95,6 @@ static bool takes(Wave *w, Tensor *t, int dim) {
     return good;
 }
 
-static void take_expr(void *user, Expr **e) { e_each_load(((Wave *)user)->c, *e, take_load, user); }
-
 /* Whole tensors cannot be sliced. */
 static void plain_use(void *user, const Slot *k) {
     Wave *w = user;
@@ -149,7 +147,8 @@ static bool joins(Wave *w, Stmt *s) {
     w->ok = true;
     seq_slots(s->loop.body, plain_use, w);
     w->at = e_sym(w->c, s->loop.iter);
-    for (int i = 0; i < s->loop.body->s.n; i++) stmt_exprs(s->loop.body->s.p[i], take_expr, w);
+    for (int i = 0; i < s->loop.body->s.n; i++)
+        stmt_loads(w->c, s->loop.body->s.p[i], take_load, w);
     return w->ok && m->reads; /* independent loops may run side by side as they are */
 }
 
@@ -234,10 +233,6 @@ static void slice_load(void *user, Expr *e) {
     Wave *w = user;
     if (wave_after(w, e->t)) slice(w, w->cur, e->t);
 }
-static void slice_expr(void *user, Expr **e) {
-    Wave *w = user;
-    e_each_load(w->c, *e, slice_load, w);
-}
 
 /* Offsets and slices of all members. */
 static void plan(Wave *w, bool skew) {
@@ -254,7 +249,7 @@ static void plan(Wave *w, bool skew) {
         m->slice = map_new(w->a);
         w->cur = m;
         for (int i = 0; i < m->s->loop.body->s.n; i++)
-            stmt_exprs(m->s->loop.body->s.p[i], slice_expr, w);
+            stmt_loads(w->c, m->s->loop.body->s.p[i], slice_load, w);
     }
 }
 
@@ -383,18 +378,16 @@ static void build(Wave *w) {
             if (level[i] == k) vec_push(w->a, &one->loop.body->s, body.p[i].s);
     /* What does not depend on a member goes before the loop, the rest after it. */
     Seq *q = w->q;
-    for (int i = 0; i < w->first; i++) vec_push(w->a, &list, q->s.p[i]);
-    for (int i = w->first; i <= w->last; i++)
+    for (int i = 0; i <= w->last; i++)
         if (!w->behind[i]) vec_push(w->a, &list, q->s.p[i]);
     for (int i = 0; i < w->delay.n; i++) vec_push(w->a, &list, w->delay.p[i].init);
     vec_push(w->a, &list, one);
     for (int i = 0; i < behind.n; i++) vec_push(w->a, &list, behind.p[i]);
-    for (int i = w->first; i <= w->last; i++) {
+    for (int i = w->first; i < q->s.n; i++) {
         bool member = false;
         for (int k = 0; k < w->n; k++) member |= q->s.p[i] == w->m[k].s;
-        if (w->behind[i] && !member) vec_push(w->a, &list, q->s.p[i]);
+        if ((w->behind[i] || i > w->last) && !member) vec_push(w->a, &list, q->s.p[i]);
     }
-    for (int i = w->last + 1; i < q->s.n; i++) vec_push(w->a, &list, q->s.p[i]);
     q->s = list;
 }
 
@@ -467,26 +460,24 @@ static bool join_loops(Program *p, Seq *q, int i, const Stmt *of) {
     return true;
 }
 
-static void walk(void *user, Seq *q) {
-    Program *p = ((void **)user)[0];
-    bool *changed = ((void **)user)[1];
-    for (int i = 0; i < q->s.n; i++) *changed |= join_loops(p, q, i, q->s.p[i]);
+/* Whether anything has changed. */
+static bool walk(Program *p, Seq *q) {
+    bool changed = false;
+    for (int i = 0; i < q->s.n; i++) changed |= join_loops(p, q, i, q->s.p[i]);
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         Nest n;
         if (!nest_expand(p, q, i, &n)) continue;
         if (join_loops(p, q, n.first, s))
-            *changed = true;
+            changed = true;
         else
             nest_restore(&n);
     }
     for (int i = 0; i < q->s.n; i++)
-        for (int k = 0; k < stmt_nseq(q->s.p[i]); k++) walk(user, stmt_seq(q->s.p[i], k));
+        for (int k = 0; k < stmt_nseq(q->s.p[i]); k++) changed |= walk(p, stmt_seq(q->s.p[i], k));
+    return changed;
 }
 
 void pass_wavefront(Program *p) {
-    bool changed = false;
-    void *user[2] = {p, &changed};
-    walk(user, p->top);
-    if (changed) pass_dead_code(p); /* sequences that are read in slices only */
+    if (walk(p, p->top)) pass_dead_code(p); /* sequences that are read in slices only */
 }
