@@ -109,8 +109,19 @@ const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first 
 const char *fn_temp(Fn *f, Expr *e); /* the same, always in a variable */
 /* The call that records fault `site`, with what cond tells; to be written where cond is false. */
 const char *fn_fault(Fn *f, int site, const Expr *cond);
-int fn_open(Fn *f); /* starts a scope; returns a mark for fn_close */
-void fn_close(Fn *f, int mark);
+/* Where the text is: how deep in braces, and which expressions have variables. */
+typedef struct Scope {
+    int indent, bound;
+} Scope;
+Scope fn_here(const Fn *f);
+/* Writes a line that ends with an opening brace; what follows is inside. Returns where it stands. */
+Scope fn_open(Fn *f, const char *fmt, ...) PRINTF(2, 3);
+/* Closes one; it binds nothing, or a block around it is ended by fn_close. */
+void fn_end(Fn *f);
+/* Closes all braces that were opened since `to`, and forgets the variables inside. */
+void fn_close(Fn *f, Scope to);
+/* The same, but the last line is the given one, and what follows is inside of it. */
+void fn_else(Fn *f, Scope to, const char *fmt, ...) PRINTF(3, 4);
 void fn_bind(Fn *f, Expr *e, const char *text);
 /* Gives variables to what does not depend on the axes `inner` and is evaluated in any case. */
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
@@ -173,7 +184,7 @@ void emit_ahead(Fn *f, const Kernel *k);
 void emit_weights(Emit *em);
 const char *emit_const(Emit *em, const Tensor *t);
 const char *emit_packed(const Emit *em, const Packed *p);
-/* The elements of p, to zeroed memory; a word behind them is written, too (emit_packed.c). */
+/* Writes the elements of p (emit_packed.c). */
 void packed_fill(const Packed *p, void *data);
 /* An array's name as an argument of the group's function, so that equal layers share it. */
 const char *group_weights(Group *g, const char *name);

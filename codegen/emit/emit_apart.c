@@ -2,30 +2,30 @@
  * how all learn what they left behind. */
 #include "codegen/emit/emit_tree.h"
 
-/* What a loop or branch leaves behind, as variables of the kernel: uniform values and pointers. */
-static void results_of(Tree *x, Stmt *s,
-                       void (*each)(Tree *x, const char *type, const char *name, int *n), int *n) {
-    Fn *f = &x->f;
+/* Variables of the kernel that are handed over. */
+typedef void Hand(Tree *x, const char *type, const char *name, int *n);
+static void symbol(Tree *x, Sym *s, Hand *each, int *n) {
+    each(x, c_type(s->dtype), tree_symbol(&x->f, s), n);
+}
+static void pointer(Tree *x, Tensor *t, Hand *each, int *n) {
+    each(x, tree_pointer_type(x, t->dtype), tree_tensor(&x->f, t), n);
+}
+
+/* What a loop or branch leaves behind: uniform values and pointers. */
+static void results_of(Tree *x, Stmt *s, Hand *each, int *n) {
     if (s->kind == S_LOOP) {
-        each(x, "int64_t", f->symbol(f, s->loop.iter), n);
-        for (int i = 0; i < s->loop.syms.n; i++)
-            each(x, c_type(s->loop.syms.p[i].sym->dtype), f->symbol(f, s->loop.syms.p[i].sym), n);
+        symbol(x, s->loop.iter, each, n);
+        for (int i = 0; i < s->loop.syms.n; i++) symbol(x, s->loop.syms.p[i].sym, each, n);
         for (int i = 0; i < s->loop.carry.n; i++) {
-            const Grow *g = s->loop.carry.p[i].phi->grow;
-            each(x, tree_pointer_type(x, s->loop.carry.p[i].phi->dtype),
-                 f->tensor(f, s->loop.carry.p[i].phi), n);
-            if (g && g->room) each(x, "int64_t", f->symbol(f, g->room), n);
+            Tensor *phi = s->loop.carry.p[i].phi;
+            pointer(x, phi, each, n);
+            if (phi->grow && phi->grow->room) symbol(x, phi->grow->room, each, n);
         }
-        for (int i = 0; i < s->loop.scan.n; i++)
-            each(x, tree_pointer_type(x, s->loop.scan.p[i].out->dtype),
-                 f->tensor(f, s->loop.scan.p[i].out), n);
+        for (int i = 0; i < s->loop.scan.n; i++) pointer(x, s->loop.scan.p[i].out, each, n);
         return;
     }
-    for (int i = 0; i < s->br.syms.n; i++)
-        each(x, c_type(s->br.syms.p[i].sym->dtype), f->symbol(f, s->br.syms.p[i].sym), n);
-    for (int i = 0; i < s->br.joins.n; i++)
-        each(x, tree_pointer_type(x, s->br.joins.p[i].out->dtype),
-             f->tensor(f, s->br.joins.p[i].out), n);
+    for (int i = 0; i < s->br.syms.n; i++) symbol(x, s->br.syms.p[i].sym, each, n);
+    for (int i = 0; i < s->br.joins.n; i++) pointer(x, s->br.joins.p[i].out, each, n);
 }
 
 /* Whether this unit is (==) or is not (!=) of those who run s. */
@@ -45,19 +45,17 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
     int id = x->next_id++, n = 0, first = *at;
     bool cluster = q->s.p[first]->level == LEVEL_CLUSTER;
     const Apart *plan = q->s.p[first]->apart;
-    while (++*at < q->s.n && q->s.p[*at]->beside);
+    while (++*at < q->s.n && q->s.p[*at]->beside)
+        ;
     tree_var(x, "size_t", arena_printf(em->a, "half%d", id), "0");
-    fn_line(f, "{ /* by one %s */", cluster ? "cluster" : "core");
-    f->indent++;
+    fn_open(f, "{ /* by one %s */", cluster ? "cluster" : "core");
     fn_line(f, "int64_t *const shared = (int64_t *)(k->arena + %lld + (half%d ^= 1) * %lld);",
             (long long)plan->at, id, (long long)plan->bytes);
     for (int i = first; i < *at; i++) {
         Stmt *s = q->s.p[i];
-        fn_line(f, "if (%s) {", ran_by(x, s, "=="));
-        f->indent++;
+        fn_open(f, "if (%s) {", ran_by(x, s, "=="));
         if (cluster) fn_line(f, "const int rank = unit %% BK_CLUSTER;");
-        fn_line(f, "{");
-        f->indent++;
+        fn_open(f, "{");
         fn_line(f, "const int unit = %s, nunit = %s;", cluster ? "rank" : "0",
                 cluster ? "BK_CLUSTER" : "1");
         x->level = s->level;
@@ -67,13 +65,11 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
             fn_line(f, "if (bk_lead(unit)) shared[0] = (int64_t)top;"); /* those beside others take
                                                                            no memory */
         results_of(x, s, tree_write_shared, &n);
-        f->indent--;
-        fn_line(f, "}");
+        fn_end(f);
         fn_line(f, "%s:;", x->leave);
         x->level = around;
         x->leave = leave;
-        f->indent--;
-        fn_line(f, "}");
+        fn_end(f);
     }
     if (around == LEVEL_TEAM)
         fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st; /* after one %s's work */",
@@ -84,13 +80,10 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
     fn_line(f, "top = (size_t)shared[0];");
     n = 0;
     for (int i = first; i < *at; i++) {
-        fn_line(f, "if (%s) {", ran_by(x, q->s.p[i], "!="));
-        f->indent++;
+        fn_open(f, "if (%s) {", ran_by(x, q->s.p[i], "!="));
         results_of(x, q->s.p[i], tree_read_shared, &n);
-        f->indent--;
-        fn_line(f, "}");
+        fn_end(f);
     }
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
     (*at)--;
 }

@@ -103,17 +103,13 @@ static void call_rows(Tree *x, Stmt *s, const char *outer, const char *fails, co
             x, "const int64_t", arena_printf(em->a, "most%d", id),
             arena_printf(em->a, "bk_maxi(bk_mini(%d / (depth + 1), %d), 1)", ROWS_DEEP, ROWS_MAX));
         tree_var(x, "int64_t", at, "0");
-        fn_line(f, "for (%s = 0; %s < all%d; %s += most%d) {", at, at, id, at, id);
-        f->indent++;
+        fn_open(f, "for (%s = 0; %s < all%d; %s += most%d) {", at, at, id, at, id);
     }
     if (em->target->call && !s->call.nfunc)
         em->target->call(x, s, at, rows);
     else
         invoke(x, s, outer, at, rows, fails, alone);
-    if (g->rows) {
-        f->indent--;
-        fn_line(f, "}");
-    }
+    if (g->rows) { fn_end(f); }
 }
 
 void emit_call(Tree *x, Stmt *s) {
@@ -149,8 +145,7 @@ void emit_split(Tree *x, const Seq *q, int *at) {
     const int words = q->s.p[first]->apart->words;
     do place_results(x, q->s.p[*at]);
     while (++*at < q->s.n && q->s.p[*at]->beside);
-    fn_line(f, "if (!alone && nunit > 1) { /* by a unit each */");
-    f->indent++;
+    const Scope in = fn_open(f, "if (!alone && nunit > 1) { /* by a unit each */");
     if (words) {
         fn_line(f, "int64_t *const shared = (int64_t *)bk_claim_in(k, span, &top, %d);", 8 * words);
         fn_line(f, "if (!shared) %s", want_else(x, q->s.p[first]->path, "return BK_GROW;"));
@@ -161,8 +156,7 @@ void emit_split(Tree *x, const Seq *q, int *at) {
         Stmt *s = q->s.p[i];
         fn_line(f, "const bk_span part%d_%d = bk_part(span, top, %d, %d);", id, i - first,
                 i - first, *at - first);
-        fn_line(f, "if (unit == %d %% nunit) {", s->unit);
-        f->indent++;
+        fn_open(f, "if (unit == %d %% nunit) {", s->unit);
         fn_line(f, "const int unit = 0, nunit = 1;");
         fn_line(f, "captured%d own = *outer;", x->captured->id);
         fn_line(f, "own.span = part%d_%d;", id, i - first);
@@ -172,8 +166,7 @@ void emit_split(Tree *x, const Seq *q, int *at) {
             fn_line(f, "*(%s *)&shared[%d] = %s;", c_type(s->call.f->ret[k]->dtype), w++,
                     f->symbol(f, s->call.ret[k]));
         fn_line(f, "%s:;", leave);
-        f->indent--;
-        fn_line(f, "}");
+        fn_end(f);
     }
     fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
     fn_line(f, "top = low;");
@@ -181,19 +174,14 @@ void emit_split(Tree *x, const Seq *q, int *at) {
     for (int i = first; i < *at; i++) {
         Stmt *s = q->s.p[i];
         if (!s->call.f->nret) continue;
-        fn_line(f, "if (unit != %d %% nunit) {", s->unit);
-        f->indent++;
+        fn_open(f, "if (unit != %d %% nunit) {", s->unit);
         for (int k = 0; k < s->call.f->nret; k++)
             fn_line(f, "%s = *(%s *)&shared[%d];", f->symbol(f, s->call.ret[k]),
                     c_type(s->call.f->ret[k]->dtype), w++);
-        f->indent--;
-        fn_line(f, "}");
+        fn_end(f);
     }
-    f->indent--;
-    fn_line(f, "} else {");
-    f->indent++;
+    fn_else(f, in, "} else {");
     for (int i = first; i < *at; i++) call_rows(x, q->s.p[i], "outer", "return st", "true");
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
     (*at)--;
 }

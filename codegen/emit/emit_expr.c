@@ -56,32 +56,57 @@ const char *c_const(Arena *a, const Expr *e) {
 }
 
 /* ---- statements and scopes ------------------------------------------------------------------- */
-void fn_line(Fn *f, const char *fmt, ...) {
-    va_list ap;
+static void put_line(Fn *f, const char *fmt, va_list ap) {
+    va_list again;
     char small[512];
-    va_start(ap, fmt);
+    va_copy(again, ap);
     int n = vsnprintf(small, sizeof small, fmt, ap);
-    va_end(ap);
     for (int i = 0; i < f->indent; i++) sb_puts(f->out, "    ");
     if (n < (int)sizeof small)
         sb_puts(f->out, small);
     else {
         char *big = arena_alloc(f->a, (size_t)n + 1);
-        va_start(ap, fmt);
-        vsnprintf(big, (size_t)n + 1, fmt, ap);
-        va_end(ap);
+        vsnprintf(big, (size_t)n + 1, fmt, again);
         sb_puts(f->out, big);
     }
+    va_end(again);
     sb_puts(f->out, "\n");
 }
 
-int fn_open(Fn *f) {
-    f->indent++;
-    return f->bound.n;
+void fn_line(Fn *f, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    put_line(f, fmt, ap);
+    va_end(ap);
 }
-void fn_close(Fn *f, int mark) {
+
+Scope fn_here(const Fn *f) { return (Scope){f->indent, f->bound.n}; }
+Scope fn_open(Fn *f, const char *fmt, ...) {
+    const Scope here = fn_here(f);
+    va_list ap;
+    va_start(ap, fmt);
+    put_line(f, fmt, ap);
+    va_end(ap);
+    f->indent++;
+    return here;
+}
+void fn_end(Fn *f) {
     f->indent--;
-    f->bound.n = mark;
+    fn_line(f, "}");
+}
+void fn_close(Fn *f, Scope to) {
+    while (f->indent > to.indent) fn_end(f);
+    f->bound.n = to.bound;
+}
+void fn_else(Fn *f, Scope to, const char *fmt, ...) {
+    while (f->indent > to.indent + 1) fn_end(f);
+    f->indent = to.indent;
+    f->bound.n = to.bound;
+    va_list ap;
+    va_start(ap, fmt);
+    put_line(f, fmt, ap);
+    va_end(ap);
+    f->indent++;
 }
 void fn_bind(Fn *f, Expr *e, const char *text) {
     Bound b = {e, text};
@@ -262,11 +287,13 @@ static const char *conditional(Fn *f, Expr *e) {
     Sb part[2] = {{.a = f->a}, {.a = f->a}}, *out = f->out;
     for (int k = 0; k < 2; k++) {
         f->out = &part[k];
-        int mark = fn_open(f);
+        const Scope here = fn_here(f);
+        f->indent++;
         arm[k] = fn_expr(f, e->a[1 + k]);
         if (k && e->op == E_GUARD)
             arm[1] = arena_printf(f->a, "(%s, %s)", fn_fault(f, (int)e->i, e->a[0]), arm[1]);
-        fn_close(f, mark);
+        f->indent = here.indent;
+        f->bound.n = here.bound;
         f->out = out;
     }
     const char *r;
@@ -275,17 +302,13 @@ static const char *conditional(Fn *f, Expr *e) {
     else {
         r = arena_printf(f->a, "t%d", f->ntemp++);
         fn_line(f, "%s %s;", c_type(e->dtype), r);
+        const Scope here = fn_open(f, "if (%s) {", cond);
         for (int k = 0; k < 2; k++) {
-            if (k)
-                fn_line(f, "} else {");
-            else
-                fn_line(f, "if (%s) {", cond);
+            if (k) fn_else(f, here, "} else {");
             if (part[k].n) sb_puts(f->out, part[k].p);
-            f->indent++;
             fn_line(f, "%s = %s;", r, arm[k]);
-            f->indent--;
         }
-        fn_line(f, "}");
+        fn_close(f, here);
     }
     sb_free(&part[0]);
     sb_free(&part[1]);
@@ -371,8 +394,7 @@ static const char *place_of_extreme(Fn *f, Expr *e) {
         if (pass && flt) fn_line(f, "%s = %s ? NAN : %s;", best, nan, best);
         fn_line(f, "#pragma omp simd reduction(%s:%s)%s", (pass ? last : max) ? "max" : "min",
                 pass ? at : best, pass || !flt ? "" : arena_printf(f->a, " reduction(|:%s)", nan));
-        fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, end, r);
-        int mark = fn_open(f);
+        const Scope mark = fn_open(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, end, r);
         fn_bind(f, axis, r);
         const char *x = fn_temp(f, body);
         if (!pass) {
@@ -385,7 +407,6 @@ static const char *place_of_extreme(Fn *f, Expr *e) {
                     last ? ">" : "<", at, r, at);
         }
         fn_close(f, mark);
-        fn_line(f, "}");
     }
     const char *acc = arena_printf(f->a, "t%d", f->ntemp++);
     fn_line(f, "const int64_t %s = %s;", acc, at);
@@ -438,11 +459,10 @@ static void open_loops(Fn *f, const Reducing *r, const Team *team) {
         const char *n = fn_expr(f, e->raxis[i]->extent);
         put_pragma(f, r, i);
         if (i == r->shared)
-            fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %s) {", x, team->self, x, n, x,
+            fn_open(f, "for (int64_t %s = %s; %s < %s; %s += %s) {", x, team->self, x, n, x,
                     team->size);
         else
-            fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", x, x, n, x);
-        fn_open(f);
+            fn_open(f, "for (int64_t %s = 0; %s < %s; %s++) {", x, x, n, x);
         fn_bind(f, e_axis(f->c, e->raxis[i]), x);
         if (i < e->naxis - 1) fn_hoist(f, body, e->naxis - 1 - i, e->raxis + i + 1);
     }
@@ -484,8 +504,8 @@ static const char *reduce(Fn *f, Expr *e) {
     if (arg && by_lanes(f, e) && many(e)) return place_of_extreme(f, e);
     const char *type = c_type(e->dtype);
     Reducing r = {.e = e,
-                   .acc = arena_printf(f->a, "t%d", f->ntemp++),
-                   .shared = team && !arg ? longest(e) : -1};
+                  .acc = arena_printf(f->a, "t%d", f->ntemp++),
+                  .shared = team && !arg ? longest(e) : -1};
     declare(f, "", type, r.acc, arg ? "0" : fn_neutral(f, e));
     if ((e->kind == R_MAX || e->kind == R_MIN) && dtype_is_float(e->dtype) && by_lanes(f, e)) {
         r.nan = arena_printf(f->a, "t%d", f->ntemp++);
@@ -497,15 +517,11 @@ static const char *reduce(Fn *f, Expr *e) {
     }
     /* Parts that depend on outer axes only come first. */
     fn_hoist(f, e->a[0], e->naxis, e->raxis);
-    int mark = f->bound.n, indent = f->indent;
+    const Scope out = fn_here(f);
     f->team = NULL;
     open_loops(f, &r, team);
     accumulate(f, &r);
-    while (f->indent > indent) {
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->bound.n = mark;
+    fn_close(f, out);
     if (r.shared >= 0)
         fn_line(f, "%s = (%s)%s_%s(%s);", r.acc, type, team->exchange, how[e->kind], r.acc);
     f->team = team;

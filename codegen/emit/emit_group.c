@@ -45,13 +45,11 @@ void group_members(Group *g) {
 
 void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to) {
     Fn *f = &g->f;
-    fn_line(f, "for (int64_t l = %s; l < %s; l++) {", from, to);
-    int inner = fn_open(f);
+    const Scope inner = fn_open(f, "for (int64_t l = %s; l < %s; l++) {", from, to);
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, v), "iv");
     group_members(g);
     fn_close(f, inner);
-    fn_line(f, "}");
 }
 
 void group_range(Group *g) {
@@ -84,9 +82,8 @@ void group_range(Group *g) {
 void group_loop(Group *g, Axis *x, const char *name) {
     Fn *f = &g->f;
     bool split = x == g->k->split;
-    fn_line(f, "for (int64_t %s = %s; %s < %s; %s++) {", name, split ? "from" : "0", name,
+    fn_open(f, "for (int64_t %s = %s; %s < %s; %s++) {", name, split ? "from" : "0", name,
             split ? "to" : fn_expr(f, x->extent), name);
-    fn_open(f);
     fn_bind(f, e_axis(f->c, x), name);
 }
 

@@ -51,15 +51,14 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
     if (value->op == E_SELECT && depth < 4) {
         LaneCond k = {.x = x, .invariant = e_bool(f->c, true)};
         if (lane_cond(f->c, &k, value->a[0])) {
-            int id = f->ntemp++, inner = -1;
+            int id = f->ntemp++;
+            Scope whole = fn_here(f);
             const char *a = arena_printf(f->a, "a%d", id), *b = arena_printf(f->a, "b%d", id);
             uint8_t flags = k.invariant->flags;
             for (int i = 0; i < k.nlow; i++) flags |= k.low[i]->flags;
             for (int i = 0; i < k.nhigh; i++) flags |= k.high[i]->flags;
-            if (flags & (EF_LOAD | EF_GUARD)) { /* bounds that hold for these lanes only */
-                fn_line(f, "if (%s < %s) {", lo, hi);
-                inner = fn_open(f);
-            }
+            const bool inner = flags & (EF_LOAD | EF_GUARD); /* bounds hold for these lanes only */
+            if (inner) fn_open(f, "if (%s < %s) {", lo, hi);
             fn_hoist(f, k.invariant, 0, NULL);
             const char *inv = fn_expr(f, k.invariant);
             fn_line(f, "int64_t %s = %s, %s = %s;", a, lo, b, hi);
@@ -72,34 +71,24 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
             lane_loop(g, value->a[2], lo, a, depth + 1);
             lane_loop(g, value->a[1], a, b, depth + 1);
             lane_loop(g, value->a[2], b, hi, depth + 1);
-            if (inner >= 0) {
-                fn_close(f, inner);
-                fn_line(f, "}");
-            }
+            if (inner) fn_close(f, whole);
             return;
         }
     }
-    int mark = f->bound.n;
-    fn_line(f, "if (%s < %s) {", lo,
-            hi); /* what is computed before the loop may be valid inside only */
-    fn_open(f);
+    const Scope out = fn_open(f, "if (%s < %s) {", lo, hi);
     fn_hoist(f, value, 1, &x);
     if (g->k->lanes > 1 && !(value->flags & EF_REDUCE) && !fn_guarded(f, value))
         fn_line(f, "BK_SIMD");
-    fn_line(f, "for (int64_t i = %s; i < %s; i++) {", lo, hi);
-    fn_open(f);
+    fn_open(f, "for (int64_t i = %s; i < %s; i++) {", lo, hi);
     fn_bind(f, e_axis(f->c, x), "i");
     group_store_member(g, 0, value);
-    f->indent--;
-    fn_line(f, "}");
-    f->indent--;
-    fn_line(f, "}");
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 void group_loops(Group *g) {
     Fn *f = &g->f;
-    int n = g->k->naxis, mark = f->bound.n, indent = f->indent;
+    int n = g->k->naxis;
+    const Scope out = fn_here(f);
     uint8_t flags = 0;
     for (int i = 0; i < g->k->n; i++) flags |= g->k->value[i]->flags;
     group_range(g);
@@ -120,9 +109,5 @@ void group_loops(Group *g) {
                   split ? "to" : fn_expr(f, g->k->axis[n - 1]->extent), 0);
     } else
         group_members(g);
-    while (f->indent > indent) {
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->bound.n = mark;
+    fn_close(f, out);
 }

@@ -125,31 +125,33 @@ void tree_grow_end(Tree *x, const Tensor *phi) {
     const char *name = f->tensor(f, (Tensor *)(uintptr_t)phi), *room = room_of(x, g);
     const char *inner = span_bytes(x, phi, g->axis + 1, phi->rank),
                *outer = outer_of(x, phi, g->axis), *size = tree_expr(x, phi->dim[g->axis]);
-    fn_line(f, "if (%s != %s) {", room, size);
-    f->indent++;
+    fn_open(f, "if (%s != %s) {", room, size);
     tree_barrier(x);
     fn_line(f, "if (bk_lead(unit)) bk_close_rows(%s, %s, %s * (%s), %s * (%s));", name, outer, size,
             inner, room, inner);
     tree_barrier(x);
     fn_line(f, "%s = %s;", room, size);
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
+}
+
+/* Takes a growable buffer, of which `slot` gives the number. */
+static void take_slot(Tree *x, const char *path, const char *name, const char *type,
+                      const char *slot, const char *bytes) {
+    fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s, %s))) %s", name, type, slot, bytes,
+            tree_want(x, path));
 }
 
 void tree_place(Tree *x, Tensor *t, const char *bytes) {
-    Mem *m = mem_of(t);
-    const char *name = x->f.tensor(&x->f, t), *ty = c_store(t->dtype);
+    Mem *m = mem_of(t), *via = m->via ? mem_of(m->via) : NULL;
+    Fn *f = &x->f;
+    const char *name = f->tensor(f, t), *ty = c_store(t->dtype);
     switch (m->kind) {
     case M_STATIC: {
         const char *at =
-            arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, tree_base(x, m), (long long)m->off[0]);
-        if (!x->em->target->strict) {
-            tree_declare(x, t, at);
-            break;
-        }
-        tree_declare(x, t, "NULL"); /* where it is computed, for the compiler leaves it there and
-                                       registers are few */
-        fn_line(&x->f, "%s = %s;", name, at);
+            arena_printf(f->a, "(%s *)(%s + %lld)", ty, tree_base(x, m), (long long)m->off[0]);
+        /* Strict: where it is computed, for the compiler leaves it there and registers are few. */
+        tree_declare(x, t, x->em->target->strict ? "NULL" : at);
+        if (x->em->target->strict) fn_line(f, "%s = %s;", name, at);
         break;
     }
     case M_BUMP:
@@ -157,55 +159,50 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         take_for(x, t->path, name, ty, bytes, m->each);
         break;
     case M_CARRY: {
-        Mem *p = mem_of(m->via);
         tree_declare(x, t, "NULL");
         if (t->grow) {
             grow_step(x, t);
             break;
         }
-        const char *turn = p->inplace ? "0" : arena_printf(x->em->a, "(%s & 1)", x->loop->counter);
-        if (p->kind == M_STATIC)
-            fn_line(&x->f, "%s = (%s *)(%s + (%s ? %lld : %lld));", name, ty, tree_base(x, p), turn,
-                    (long long)p->off[1], (long long)p->off[0]);
-        else if (p->kind == M_BUMP)
-            fn_line(&x->f, "%s = %s ? %s_b : %s_a;", name, turn, x->f.tensor(&x->f, m->via),
-                    x->f.tensor(&x->f, m->via));
-        else if (p->frame)
-            fn_line(
-                &x->f,
-                "if (!(%s = (%s *)bk_piece(k, %s ? %d : %d, (char *)(%s ? %s_b : %s_a), %s))) %s",
-                name, ty, turn, p->slot[1], p->slot[0], turn, x->f.tensor(&x->f, m->via),
-                x->f.tensor(&x->f, m->via), bytes, tree_want(x, m->via->path));
+        const char *base = f->tensor(f, m->via), *path = m->via->path;
+        const char *turn = via->inplace ? "0" : arena_printf(f->a, "(%s & 1)", x->loop->counter);
+        const char *slot = arena_printf(f->a, "%s ? %d : %d", turn, via->slot[1], via->slot[0]);
+        if (via->kind == M_STATIC)
+            fn_line(f, "%s = (%s *)(%s + (%s ? %lld : %lld));", name, ty, tree_base(x, via), turn,
+                    (long long)via->off[1], (long long)via->off[0]);
+        else if (via->kind == M_BUMP)
+            fn_line(f, "%s = %s ? %s_b : %s_a;", name, turn, base, base);
+        else if (via->frame)
+            fn_line(f, "if (!(%s = (%s *)bk_piece(k, %s, (char *)(%s ? %s_b : %s_a), %s))) %s",
+                    name, ty, slot, turn, base, base, bytes, tree_want(x, path));
         else
-            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s ? %d : %d, %s))) %s", name, ty, turn,
-                    p->slot[1], p->slot[0], bytes, tree_want(x, m->via->path));
+            take_slot(x, path, name, ty, slot, bytes);
         break;
     }
     case M_ELEM: {
-        Mem *p = mem_of(m->via);
         const char *counter =
-            m->at ? arena_printf(x->em->a, "(%s)", tree_expr(x, m->at)) : x->loop->counter;
+            m->at ? arena_printf(f->a, "(%s)", tree_expr(x, m->at)) : x->loop->counter;
         tree_declare(x, t, "NULL");
-        const char *base = x->f.tensor(&x->f, m->via);
-        if (p->kind == M_SLOT && p->frame)
-            fn_line(&x->f, "if (!bk_piece(k, %d, (char *)%s, bk_size(%s + 1, %s))) %s", p->slot[0],
-                    base, counter, bytes, tree_want(x, m->via->path));
-        else if (p->kind == M_SLOT) /* grows with the iterations; the content so far stays valid */
-            fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, bk_size(%s + 1, %s)))) %s", base, ty,
-                    p->slot[0], counter, bytes, tree_want(x, m->via->path));
-        fn_line(&x->f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
+        const char *base = f->tensor(f, m->via), *path = m->via->path;
+        const char *slot = arena_printf(f->a, "%d", via->slot[0]);
+        const char *all = arena_printf(f->a, "bk_size(%s + 1, %s)", counter, bytes);
+        if (via->kind == M_SLOT && via->frame)
+            fn_line(f, "if (!bk_piece(k, %s, (char *)%s, %s)) %s", slot, base, all,
+                    tree_want(x, path));
+        else if (via->kind == M_SLOT) /* grows with the iterations; the content stays valid */
+            take_slot(x, path, base, ty, slot, all);
+        fn_line(f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
         break;
     }
     case M_SHARED:
-        tree_declare(x, t,
-                     arena_printf(x->em->a, "(%s *)(%s + %lld)", ty, tree_base(x, mem_of(m->via)),
-                                  (long long)mem_of(m->via)->off[0]));
+        tree_declare(
+            x, t,
+            arena_printf(f->a, "(%s *)(%s + %lld)", ty, tree_base(x, via), (long long)via->off[0]));
         break;
     case M_RESULT: tree_declare(x, t, call_result(x, x->func, m->slot[0])); break;
     case M_SLOT:
         tree_declare(x, t, "NULL");
-        fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %d, %s))) %s", name, ty, m->slot[0], bytes,
-                tree_want(x, t->path));
+        take_slot(x, t->path, name, ty, arena_printf(f->a, "%d", m->slot[0]), bytes);
         break;
     default: tree_declare(x, t, "NULL"); break;
     }

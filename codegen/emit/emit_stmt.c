@@ -39,19 +39,23 @@ static void extern_fault(Tree *x, const Stmt *s, const char *result, const char 
     fn_line(f, "}");
 }
 
+/* The array NAME<id> of them, with one more than there are. */
+static void bx_tensors(Tree *x, const char *name, char each, int id, int n, Tensor *const *t) {
+    fn_line(&x->f, "bx_tensor %s%d[%d];", name, id, n + 1);
+    for (int i = 0; i < n; i++) {
+        const char *one = arena_printf(x->em->a, "%c%d_%d", each, id, i);
+        bx_tensor_init(x, one, t[i]);
+        fn_line(&x->f, "%s%d[%d] = %s;", name, id, i, one);
+    }
+}
+
 static void emit_extern(Tree *x, Stmt *s) {
     Fn *f = &x->f;
     Emit *em = x->em;
     extern_text(em, s->ext.row->file);
-    fn_line(f, "{ /* %s: %s */", s->ext.row->name, emit_comment(em, s->path));
-    f->indent++;
+    fn_open(f, "{ /* %s: %s */", s->ext.row->name, emit_comment(em, s->path));
     int id = x->next_id++;
-    fn_line(f, "bx_tensor in%d[%d];", id, s->ext.nin + 1);
-    for (int i = 0; i < s->ext.nin; i++) {
-        const char *n = arena_printf(em->a, "a%d_%d", id, i);
-        bx_tensor_init(x, n, s->ext.in[i]);
-        fn_line(f, "in%d[%d] = %s;", id, i, n);
-    }
+    bx_tensors(x, "in", 'a', id, s->ext.nin, s->ext.in);
     fn_line(f, "int64_t param%d[%d] = {0};", id, s->ext.nparam + 1);
     for (int i = 0; i < s->ext.nparam; i++)
         fn_line(f, "param%d[%d] = %s;", id, i, tree_expr(x, s->ext.param[i]));
@@ -61,12 +65,10 @@ static void emit_extern(Tree *x, Stmt *s) {
         /* Every unit plans for itself. */
         fn_line(f, "const int planned = bx_%s_plan(in%d, param%d, sym%d, bytes%d);",
                 s->ext.row->name, id, id, id, id);
-        fn_line(f, "if (planned) {");
-        f->indent++;
+        fn_open(f, "if (planned) {");
         extern_fault(x, s, "planned", arena_printf(em->a, "sym%d", id));
-        f->indent--;
-        fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
-        fn_line(f, "}");
+        fn_line(f, "%s", tree_stop(x, "BK_FAULT"));
+        fn_end(f);
     }
     if (s->ext.barrier) tree_barrier(x);
     for (int i = 0; i < s->ext.nsym; i++) {
@@ -83,21 +85,13 @@ static void emit_extern(Tree *x, Stmt *s) {
                 s->ext.nout, id, s->each ? "_each" : "", tree_arena(x), id, s->ext.nout,
                 s->each ? ", unit, nunit" : "", tree_want(x, s->path));
     if (s->ext.row->plan && tree_recursive(x)) fn_line(f, "low = top;");
-    fn_line(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
-    f->indent++;
-    fn_line(f, "bx_tensor out%d[%d];", id, s->ext.nout + 1);
-    for (int i = 0; i < s->ext.nout; i++) {
-        const char *n = arena_printf(em->a, "b%d_%d", id, i);
-        bx_tensor_init(x, n, s->ext.out[i]);
-        fn_line(f, "out%d[%d] = %s;", id, i, n);
-    }
+    fn_open(f, "if (bk_lead(%s)) {", s->each ? "0" : "unit");
+    bx_tensors(x, "out", 'b', id, s->ext.nout, s->ext.out);
     fn_line(f, "const int bad = bx_%s(in%d, param%d, out%d, scratch%d);", s->ext.row->name, id, id,
             id, id);
     extern_fault(x, s, "bad", s->ext.row->plan ? arena_printf(em->a, "scratch%d", id) : NULL);
-    f->indent--;
-    fn_line(f, "}");
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
+    fn_end(f);
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
@@ -158,11 +152,10 @@ static void loop_open(Tree *x, Stmt *s, int id, const char *counter) {
         tree_local(x, "bool", arena_printf(a, "go%d", id),
                    s->loop.cond0 ? tree_expr(x, s->loop.cond0) : "true");
     tree_local(x, "const size_t", arena_printf(a, "top%d", id), "top");
-    fn_line(f, "for (%s = 0; %s%s%s; %s++) {", counter,
+    fn_open(f, "for (%s = 0; %s%s%s; %s++) {", counter,
             trips ? arena_printf(a, "%s < %s", counter, trips) : "",
             trips && s->loop.cond_next ? " && " : "",
             s->loop.cond_next ? arena_printf(a, "go%d", id) : "", counter);
-    f->indent++;
     fn_line(f, "if (%s >= k->max_iterations) {",
             s->loop.made ? tree_expr(x, s->loop.made) : counter);
     fn_line(f, "    bk_fault_said(k, %d, k->max_iterations, BK_UNSAID, BK_UNSAID, BK_UNSAID);",
@@ -215,8 +208,7 @@ static void emit_loop(Tree *x, Stmt *s) {
     emit_seq(x, s->loop.body);
     loop_next(x, s, id);
     x->loop = l.up;
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
     for (int i = 0; i < s->loop.carry.n; i++)
         if (s->loop.carry.p[i].closes) tree_grow_end(x, s->loop.carry.p[i].phi);
     if (!s->loop.barrier) return; /* another unit may still be in the last iteration */
@@ -229,12 +221,10 @@ static void emit_branch(Tree *x, Stmt *s) {
     Emit *em = x->em;
     for (int i = 0; i < s->br.syms.n; i++) tree_declare_symbol(x, s->br.syms.p[i].sym);
     for (int i = 0; i < s->br.joins.n; i++) tree_declare(x, s->br.joins.p[i].out, "NULL");
+    const Scope out =
+        fn_open(f, "if (%s) { /* %s */", tree_expr(x, s->br.cond), emit_comment(em, s->path));
     for (int k = 0; k < 2; k++) {
-        if (k)
-            fn_line(f, "} else {");
-        else
-            fn_line(f, "if (%s) { /* %s */", tree_expr(x, s->br.cond), emit_comment(em, s->path));
-        f->indent++;
+        if (k) fn_else(f, out, "} else {");
         emit_seq(x, s->br.arm[k]);
         for (int i = 0; i < s->br.syms.n; i++)
             fn_line(f, "%s = %s;", tree_symbol(f, s->br.syms.p[i].sym),
@@ -245,9 +235,8 @@ static void emit_branch(Tree *x, Stmt *s) {
             fn_line(f, "%s = (%s *)(uintptr_t)%s;", tree_tensor(f, j->out), c_store(j->out->dtype),
                     tree_tensor(f, j->arm[k]));
         }
-        f->indent--;
     }
-    fn_line(f, "}");
+    fn_close(f, out);
 }
 
 static void emit_op(Tree *x, Stmt *s, bool block) {
@@ -269,17 +258,14 @@ void emit_stmt(Tree *x, Stmt *s) {
         tree_declare_symbol(x, s->let.sym);
         fn_line(f, "%s = %s;", tree_symbol(f, s->let.sym), tree_expr(x, s->let.e));
         break;
-    case S_CHECK:
-        fn_line(f, "if (!%s) { /* %s */", tree_expr(x, s->check.cond),
-                emit_comment(x->em, s->path));
-        {
-            int mark = fn_open(f);
-            fn_line(f, "%s;", fn_fault(f, s->check.site, s->check.cond));
-            fn_close(f, mark);
-        }
-        fn_line(f, "    %s", tree_stop(x, "BK_FAULT"));
-        fn_line(f, "}");
+    case S_CHECK: {
+        const Scope out = fn_open(f, "if (!%s) { /* %s */", tree_expr(x, s->check.cond),
+                                  emit_comment(x->em, s->path));
+        fn_line(f, "%s;", fn_fault(f, s->check.site, s->check.cond));
+        fn_line(f, "%s", tree_stop(x, "BK_FAULT"));
+        fn_close(f, out);
         break;
+    }
     case S_OP: emit_op(x, s, false); break;
     case S_EXTERN: emit_extern(x, s); break;
     case S_LOOP: emit_loop(x, s); break;
@@ -324,11 +310,11 @@ static void emit_output(Tree *x, int i) {
     Fn *f = &x->f;
     const Io *io = &x->em->p->out[i];
     Tensor *t = io->t;
+    const Scope out = fn_here(f);
     if (io->has) {
-        fn_line(f, "if (!%s) {", tree_expr(x, io->has));
-        fn_line(f, "    bk_output(k, %d, NULL, 0, -1);", i);
-        fn_line(f, "} else {");
-        f->indent++;
+        fn_open(f, "if (!%s) {", tree_expr(x, io->has));
+        fn_line(f, "bk_output(k, %d, NULL, 0, -1);", i);
+        fn_else(f, out, "} else {");
     }
     if (!t)
         fn_line(f, "bk_output(k, %d, NULL, 0, -1);", i);
@@ -342,10 +328,7 @@ static void emit_output(Tree *x, int i) {
         for (int d = 0; d < (t->rank < 0 ? MAX_RANK : t->rank); d++)
             fn_line(f, "k->out[%d].dim[%d] = %s;", i, d, tree_expr(x, t->dim[d]));
     }
-    if (io->has) {
-        f->indent--;
-        fn_line(f, "}");
-    }
+    fn_close(f, out);
 }
 
 void emit_body(Emit *em) {
@@ -357,11 +340,9 @@ void emit_body(Emit *em) {
     ASSERT(x.var.n == em->p->mem->variable.n);
     for (int i = 0; i < em->p->nin; i++)
         if (em->p->in[i].t && em->p->in[i].t->blob) extern_text(em, "seq");
-    fn_line(&x.f, "if (bk_lead(unit)) {");
-    x.f.indent++;
+    fn_open(&x.f, "if (bk_lead(unit)) {");
     for (int i = 0; i < em->p->nout; i++) emit_output(&x, i);
-    x.f.indent--;
-    fn_line(&x.f, "}");
+    fn_end(&x.f);
     fn_line(&x.f, "return BK_OK;");
     const char *text = em->phases ? phases_join(&x, body.p) : body.p;
     sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n",

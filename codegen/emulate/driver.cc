@@ -207,24 +207,14 @@ static const struct {
     {EMU_COOPERATIVE_TOO_LARGE, "COOPERATIVE_LAUNCH_TOO_LARGE",
      "too many blocks in cooperative launch"},
 };
-int emu_get_error_string(int error, const char **text) {
-    for (const auto &e : errors)
-        if (e.error == error) {
-            *text = e.text;
-            return EMU_SUCCESS;
-        }
+static int error_text(int error, bool name, const char **text) {
     *text = nullptr;
-    return EMU_INVALID_VALUE;
-}
-int emu_get_error_name(int error, const char **text) {
     for (const auto &e : errors)
-        if (e.error == error) {
-            *text = e.name;
-            return EMU_SUCCESS;
-        }
-    *text = nullptr;
-    return EMU_INVALID_VALUE;
+        if (e.error == error) *text = name ? e.name : e.text;
+    return *text ? EMU_SUCCESS : EMU_INVALID_VALUE;
 }
+int emu_get_error_string(int error, const char **text) { return error_text(error, false, text); }
+int emu_get_error_name(int error, const char **text) { return error_text(error, true, text); }
 
 int emu_init(unsigned flags) {
     Hold hold(lock);
@@ -473,25 +463,21 @@ int emu_memcpy_dtoh(void *to, uint64_t from, size_t bytes) {
 int emu_memcpy_dtod(uint64_t to, uint64_t from, size_t bytes) {
     return emu_memcpy_dtod_async(to, from, bytes, nullptr);
 }
-int emu_memset_d8_async(uint64_t to, unsigned char value, size_t count, void *stream) {
+template <class T> static int fill(uint64_t to, T value, size_t count, void *stream) {
     Hold hold(lock);
     if (int e = check_context()) return e;
     if (!stream_good(stream)) return EMU_INVALID_HANDLE;
     if (!count) return EMU_SUCCESS;
-    if (!heap_inside(to, count)) return EMU_INVALID_VALUE;
-    memset(reinterpret_cast<void *>(to), value, count);
-    memory_written(to, count);
+    if (to % sizeof(T) || !heap_inside(to, count * sizeof(T))) return EMU_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) reinterpret_cast<T *>(to)[i] = value;
+    memory_written(to, count * sizeof(T));
     return EMU_SUCCESS;
 }
+int emu_memset_d8_async(uint64_t to, unsigned char value, size_t count, void *stream) {
+    return fill(to, value, count, stream);
+}
 int emu_memset_d32_async(uint64_t to, unsigned value, size_t count, void *stream) {
-    Hold hold(lock);
-    if (int e = check_context()) return e;
-    if (!stream_good(stream)) return EMU_INVALID_HANDLE;
-    if (!count) return EMU_SUCCESS;
-    if (to % 4 || !heap_inside(to, count * 4)) return EMU_INVALID_VALUE;
-    for (size_t i = 0; i < count; i++) reinterpret_cast<unsigned *>(to)[i] = value;
-    memory_written(to, count * 4);
-    return EMU_SUCCESS;
+    return fill(to, value, count, stream);
 }
 int emu_memset_d8(uint64_t to, unsigned char value, size_t count) {
     return emu_memset_d8_async(to, value, count, nullptr);

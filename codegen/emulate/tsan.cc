@@ -102,27 +102,18 @@ HOOK void __tsan_func_exit() {
 }
 
 // The C library's functions as the text calls them; emulate.h renames them.
-HOOK void *emu_memcpy(void *to, const void *from, size_t n) {
-    if (device.current && device.checking) copy_range(address(to), address(from), n, PC);
-    return memcpy(to, from, n);
-}
-HOOK void *emu_memmove(void *to, const void *from, size_t n) {
-    if (device.current && device.checking) copy_range(address(to), address(from), n, PC);
-    return memmove(to, from, n);
-}
-HOOK void *emu_memset(void *to, int value, size_t n) {
-    if (device.current && device.checking) access_range(address(to), n, true, PC);
-    return memset(to, value, n);
-}
-HOOK void *__tsan_memcpy(void *to, const void *from, size_t n) {
-    if (device.current && device.checking) copy_range(address(to), address(from), n, PC);
-    return memcpy(to, from, n);
-}
-HOOK void *__tsan_memmove(void *to, const void *from, size_t n) {
-    if (device.current && device.checking) copy_range(address(to), address(from), n, PC);
-    return memmove(to, from, n);
-}
-HOOK void *__tsan_memset(void *to, int value, size_t n) {
-    if (device.current && device.checking) access_range(address(to), n, true, PC);
-    return memset(to, value, n);
-}
+#define MEMORY(prefix)                                                                             \
+    HOOK void *prefix##memcpy(void *to, const void *from, size_t n) {                              \
+        if (device.current && device.checking) copy_range(address(to), address(from), n, PC);      \
+        return memcpy(to, from, n);                                                                \
+    }                                                                                              \
+    HOOK void *prefix##memmove(void *to, const void *from, size_t n) {                             \
+        if (device.current && device.checking) copy_range(address(to), address(from), n, PC);      \
+        return memmove(to, from, n);                                                               \
+    }                                                                                              \
+    HOOK void *prefix##memset(void *to, int value, size_t n) {                                     \
+        if (device.current && device.checking) access_range(address(to), n, true, PC);             \
+        return memset(to, value, n);                                                               \
+    }
+MEMORY(emu_)
+MEMORY(__tsan_)

@@ -27,9 +27,8 @@ static void bind_outer(Group *g, const Contraction *k, bool open) {
 static void open_blocks(Group *g, const Contraction *k) {
     Fn *f = &g->f;
     bool split = k->m == g->k->split;
-    fn_line(f, "for (int64_t first = %s; first < %s; first += %d) {", split ? "from" : "0",
+    fn_open(f, "for (int64_t first = %s; first < %s; first += %d) {", split ? "from" : "0",
             split ? "to" : fn_expr(f, k->m->extent), ROW_BLOCK);
-    fn_open(f);
     fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK,
             split ? "to" : fn_expr(f, k->m->extent));
 }
@@ -48,8 +47,7 @@ static const char *open_tiles(Group *g, const Contraction *k) {
     g->turns = k->turn_calls;
     fn_line(f, "const int64_t tile0 = %s / %d, tile1 = (%s%s%s + %d) / %d;", k->own ? "0" : from,
             k->vt, to, k->own ? " - " : "", k->own ? from : "", k->vt - 1, k->vt);
-    fn_line(f, "for (int64_t step = tile0; step < tile1; step++) {");
-    fn_open(f);
+    fn_open(f, "for (int64_t step = tile0; step < tile1; step++) {");
     if (back)
         fn_line(f, "const int64_t tile = (%s) ? tile0 + tile1 - 1 - step : step;", back);
     else
@@ -104,9 +102,8 @@ static void fetch_operands(Group *g, const Contraction *k) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
     if (!k->nfar) return;
-    fn_line(f,
-            "for (int64_t row = 0; rows > 1 && row < rows; row++) {"); /* one is read as it comes */
-    int mark = fn_open(f);
+    /* One is read as it comes. */
+    const Scope mark = fn_open(f, "for (int64_t row = 0; rows > 1 && row < rows; row++) {");
     fn_line(f, "const int64_t im = m0 + row;");
     fn_bind(f, e_axis(c, k->m), "im");
     for (int i = 0; i < k->nfar; i++) {
@@ -117,7 +114,6 @@ static void fetch_operands(Group *g, const Contraction *k) {
             fn_line(f, "__builtin_prefetch(%s + (%s) + %lld);", base, at, (long long)l);
     }
     fn_close(f, mark);
-    fn_line(f, "}");
 }
 
 static void fetch_begin(Group *g, const Contraction *k) {
@@ -148,45 +144,38 @@ static void call_sets(Group *g, const Contraction *k, int rows) {
             call_micro(g, k, s, rows, false);
             continue;
         }
-        fn_line(f, "if (lanes == %d) {", k->vt);
-        int mark = fn_open(f);
+        const Scope mark = fn_open(f, "if (lanes == %d) {", k->vt);
         call_micro(g, k, s, rows, false);
-        fn_close(f, mark);
-        fn_line(f, "} else {");
-        mark = fn_open(f);
+        fn_else(f, mark, "} else {");
         call_micro(g, k, s, rows, true);
         fn_close(f, mark);
-        fn_line(f, "}");
     }
 }
 
 static void sums(Group *g, const Contraction *k) {
     Fn *f = &g->f;
+    const Scope in = fn_here(f);
     for (int i = 0; i < k->nheight; i++) {
-        int rows = k->height[i], scope = f->bound.n;
+        int rows = k->height[i];
         if (k->nheight > 1) {
             if (i == 0)
-                fn_line(f, "if (rows >= %d) {", rows);
+                fn_open(f, "if (rows >= %d) {", rows);
             else if (i < k->nheight - 1)
-                fn_line(f, "} else if (rows >= %d) {", rows);
+                fn_else(f, in, "} else if (rows >= %d) {", rows);
             else
-                fn_line(f, "} else {");
-            f->indent++;
+                fn_else(f, in, "} else {");
             fn_line(f, "rows = %d;", rows);
         }
         call_sets(g, k, rows);
-        f->bound.n = scope;
-        if (k->nheight > 1) f->indent--;
     }
-    if (k->nheight > 1) fn_line(f, "}");
+    fn_close(f, in);
     for (int s = 0; s < k->nset; s++)
         if (k->dot[s]) call_dot(g, k, s);
 }
 
 static void epilogue(Group *g, const Contraction *k) {
     Fn *f = &g->f;
-    fn_line(f, "for (int64_t row = 0; row < rows; row++) {");
-    int mark = fn_open(f);
+    const Scope mark = fn_open(f, "for (int64_t row = 0; row < rows; row++) {");
     if (k->m) {
         fn_line(f, "const int64_t im = m0 + row;");
         fn_bind(f, e_axis(g->em->c, k->m), "im");
@@ -197,7 +186,6 @@ static void epilogue(Group *g, const Contraction *k) {
     if (plain) fn_line(f, "BK_SIMD");
     group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi");
     fn_close(f, mark);
-    fn_line(f, "}");
 }
 
 void group_contraction(Group *g) {
@@ -206,7 +194,7 @@ void group_contraction(Group *g) {
     Fn *f = &g->f;
     g->reduce = scratch;
     group_range(g);
-    int indent = f->indent, mark = f->bound.n;
+    const Scope out = fn_here(f);
     bind_outer(g, k, true);
     if (k->m) open_blocks(g, k);
     const char *back = open_tiles(g, k);
@@ -217,8 +205,7 @@ void group_contraction(Group *g) {
     for (int j = 0; j < k->n; j++)
         fn_line(f, "float g%d[%d] __attribute__((aligned(64)));", k->p[j].slot, k->mr * k->vt);
     if (k->m) {
-        fn_line(f, "for (int64_t m0 = first, rows; m0 < end; m0 += rows) {");
-        fn_open(f);
+        fn_open(f, "for (int64_t m0 = first, rows; m0 < end; m0 += rows) {");
         fn_bind(f, e_axis(c, k->m), "m0");
         row_block(f, k);
     } else
@@ -227,12 +214,8 @@ void group_contraction(Group *g) {
     fetch_begin(g, k);
     sums(g, k);
     fetch_end(g, k);
-    f->bound.n = mark;
+    f->bound.n = out.bound;
     bind_outer(g, k, false);
     epilogue(g, k);
-    while (f->indent > indent) {
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->bound.n = mark;
+    fn_close(f, out);
 }

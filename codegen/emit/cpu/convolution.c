@@ -114,8 +114,7 @@ static const char *sum_text(Group *g, Expr *e) {
 void conv_epilogue(Group *g, const Convolution *k) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
-    fn_line(f, "for (int64_t row = 0; row < rows; row++) {");
-    int mark = fn_open(f);
+    const Scope mark = fn_open(f, "for (int64_t row = 0; row < rows; row++) {");
     fn_line(f, "const int64_t im = pos + row;");
     fn_bind(f, e_axis(c, k->m), "im");
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
@@ -123,16 +122,19 @@ void conv_epilogue(Group *g, const Convolution *k) {
     for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
     bool one = k->nlane <= k->vt && k->v != g->k->split; /* all tiles are alike */
     int lanes[2] = {one ? (int)k->nlane : k->vt, 0};
+    const Scope in = fn_here(f);
     for (int i = 0; i < (one ? 1 : 2); i++) {
-        if (!one) fn_line(f, i ? "} else {" : "if (lanes == %d) {", k->vt);
-        int outer = fn_open(f);
+        if (i)
+            fn_else(f, in, "} else {");
+        else if (!one)
+            fn_open(f, "if (lanes == %d) {", k->vt);
+        else
+            f->indent++;
         if (plain) fn_line(f, "BK_SIMD");
         group_members_by_lane(g, k->v, "0", i == 0 ? arena_printf(f->a, "%d", lanes[0]) : "lanes");
-        fn_close(f, outer);
     }
-    if (!one) fn_line(f, "}");
+    if (one) f->indent--;
     fn_close(f, mark);
-    fn_line(f, "}");
 }
 
 /* Runs are cut into tiles of two neighbouring sizes, the larger ones first; short rests by halves.
@@ -142,28 +144,24 @@ void conv_run(Group *g, const Convolution *k, int64_t even, const char *lo, cons
     Fn *f = &g->f;
     int sizes[8], n = conv_sizes(k, even, sizes);
     if (n > 1) fn_line(f, "int64_t left = (%s - %s + %d) / %d;", hi, lo, sizes[0] - 1, sizes[0]);
-    fn_line(f, "for (int64_t pos = %s, rows; pos < %s; pos += rows%s) {", lo, hi,
+    fn_open(f, "for (int64_t pos = %s, rows; pos < %s; pos += rows%s) {", lo, hi,
             n > 1 ? ", left--" : "");
-    fn_open(f);
-    int mark = f->bound.n;
+    const Scope in = fn_here(f);
     if (n == 1) fn_line(f, "rows = %d;", sizes[0]);
     for (int i = 0; i < n; i++) {
         if (n > 1) {
             if (i == 0)
-                fn_line(f, "if (%s - pos > left * %d && %s - pos >= %d) {", hi, sizes[1], hi,
+                fn_open(f, "if (%s - pos > left * %d && %s - pos >= %d) {", hi, sizes[1], hi,
                         sizes[0]);
             else if (i == n - 1)
-                fn_line(f, "} else {");
+                fn_else(f, in, "} else {");
             else
-                fn_line(f, "} else if (%s - pos >= %d) {", hi, sizes[i]);
-            f->indent++;
+                fn_else(f, in, "} else if (%s - pos >= %d) {", hi, sizes[i]);
             fn_line(f, "rows = %d;", sizes[i]);
         }
         if (tile) tile(g, sizes[i], user);
-        f->bound.n = mark;
-        if (n > 1) f->indent--;
     }
-    if (n > 1) fn_line(f, "}");
+    fn_close(f, in);
 }
 
 void conv_fetch(Group *g, const Convolution *k, int64_t stream) {
@@ -194,11 +192,10 @@ static void kernels(Group *g, int rows, const void *user) {
 static void positions(Group *g, const Convolution *k, int from, int to, bool last) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
-    int indent = f->indent, mark = f->bound.n;
+    const Scope out = fn_here(f);
     if (k->kept) fn_line(f, "at = 0;");
     if (k->b) {
-        fn_line(f, "for (int64_t ib = b0; ib < b1; ib++) {");
-        fn_open(f);
+        fn_open(f, "for (int64_t ib = b0; ib < b1; ib++) {");
         fn_bind(f, e_axis(c, k->b), "ib");
     }
     int range[2] = {from, to};
@@ -210,11 +207,7 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
         conv_epilogue(g, k);
     }
     if (k->kept) fn_line(f, "at += rows * %d;", k->vt);
-    while (f->indent > indent) {
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 /* One sum of a block of positions, in blocks of its reduction. While one is computed the next one's
@@ -223,15 +216,15 @@ static void reduction_blocks(Group *g, const Convolution *k, int i) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
     const ConvSum *s = &k->s[i];
-    int indent = f->indent, mark = f->bound.n, vec = g->k->lanes;
+    const Scope out = fn_here(f);
+    const int vec = g->k->lanes;
     int64_t inner = 1;
     fn_line(f, "const float *part = w%d;", i);
     fn_line(f, "int more = 0;");
     for (int d = 0; d <= s->cut; d++) {
         const char *q = arena_printf(g->em->a, "q%d", d);
-        fn_line(f, "for (int64_t %s = 0; %s < %lld; %s += %lld) {", q, q, (long long)s->extent[d],
+        fn_open(f, "for (int64_t %s = 0; %s < %lld; %s += %lld) {", q, q, (long long)s->extent[d],
                 q, (long long)(d == s->cut ? s->chunk : 1));
-        fn_open(f);
         fn_bind(f, e_axis(c, s->axis[d]), q);
     }
     for (int d = s->cut + 1; d < s->n; d++) inner *= s->extent[d];
@@ -245,11 +238,7 @@ static void reduction_blocks(Group *g, const Convolution *k, int i) {
     positions(g, k, i, i + 1, false);
     fn_line(f, "part += count * %lld;", (long long)(inner * vec));
     fn_line(f, "more = 1;");
-    while (f->indent > indent) {
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 static void open_blocks(Group *g, const Axis *x, const char *name, const char *from, const char *to,
@@ -263,8 +252,7 @@ static void open_blocks(Group *g, const Axis *x, const char *name, const char *f
             (long long)(most - 1), (long long)most);
     fn_line(f, "const int64_t %ss = ((%s - %s + %sn - 1) / %sn + %lld) / %lld * %lld;", name, hi,
             lo, name, name, (long long)(unit - 1), (long long)unit, (long long)unit);
-    fn_line(f, "for (int64_t %s = %s; %s < %s; %s += %ss) {", from, lo, from, hi, from, name);
-    fn_open(f);
+    fn_open(f, "for (int64_t %s = %s; %s < %s; %s += %ss) {", from, lo, from, hi, from, name);
     fn_line(f, "const int64_t %s = bk_mini(%s + %ss, %s);", to, from, name, hi);
 }
 
@@ -275,7 +263,7 @@ void group_convolution(Group *g) {
     const char *weights[CONV_SUMS];
     g->reduce = sum_text;
     group_range(g);
-    int indent = f->indent, mark = f->bound.n;
+    const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis - (k->b ? 3 : 2); i++)
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     for (int i = 0; i < k->n; i++) {
@@ -289,9 +277,8 @@ void group_convolution(Group *g) {
                     e_is_int(k->m->extent, &m) && m < k->block ? k->block / m : 1, 1);
     open_blocks(g, k->m, "nm", "mb", "me", k->m_block, k->even ? 1 : k->rows);
     bool vsplit = k->v == g->k->split;
-    fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0",
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0",
             vsplit ? "to" : fn_expr(f, k->v->extent), k->vt);
-    fn_open(f);
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",
             vsplit ? "to" : fn_expr(f, k->v->extent), k->vt);
     if (k->nlane <= k->vt && !vsplit) fn_line(f, "(void)lanes;");
@@ -303,18 +290,12 @@ void group_convolution(Group *g) {
         fn_line(f, "const int64_t tiles = (me - mb + %d) / %d%s;", k->rows - 1, k->rows,
                 k->b ? " * (b1 - b0)" : "");
         for (int i = 0; i < k->n; i++) {
-            fn_line(f, "{");
-            fn_open(f);
+            fn_open(f, "{");
             reduction_blocks(g, k, i);
-            f->indent--;
-            fn_line(f, "}");
+            fn_end(f);
         }
         positions(g, k, 0, 0, true);
     } else
         positions(g, k, 0, k->n, true);
-    while (f->indent > indent) {
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->bound.n = mark;
+    fn_close(f, out);
 }

@@ -13,44 +13,33 @@ static void step(Group *g, const LanesKernel *k, int i, Expr *body) {
     Fn *f = &g->f;
     fn_hoist(f, body, 1, &k->v);
     fn_line(f, "BK_SIMD");
-    fn_line(f, "for (int64_t l = 0; l < lanes; l++) {");
-    int mark = fn_open(f);
+    const Scope mark = fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, k->v), "iv");
     fn_combine(f, k->reduce[i], arena_printf(f->a, "g%d[l]", i), fn_expr(f, body));
     fn_close(f, mark);
-    fn_line(f, "}");
 }
 
 static void accumulate(Group *g, const LanesKernel *k, int i) {
     Fn *f = &g->f;
     Expr *e = k->reduce[i], *body = e->a[0];
-    int mark = f->bound.n, indent = f->indent;
+    const Scope out = fn_here(f);
     fn_line(f, "for (int64_t l = 0; l < lanes; l++) g%d[l] = %s;", i, fn_neutral(f, e));
     for (int d = 0; d < e->naxis; d++) {
         const char *r = arena_printf(f->a, "r%d", f->ntemp++);
-        fn_line(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, fn_expr(f, e->raxis[d]->extent),
+        fn_open(f, "for (int64_t %s = 0; %s < %s; %s++) {", r, r, fn_expr(f, e->raxis[d]->extent),
                 r);
-        fn_open(f);
         fn_bind(f, e_axis(f->c, e->raxis[d]), r);
     }
     if (body->op == E_SELECT) {
-        fn_line(f, "if (%s) {", fn_expr(f, body->a[0]));
-        int inner = fn_open(f);
+        const Scope inner = fn_open(f, "if (%s) {", fn_expr(f, body->a[0]));
         step(g, k, i, body->a[1]);
-        fn_close(f, inner);
-        fn_line(f, "} else {");
-        inner = fn_open(f);
+        fn_else(f, inner, "} else {");
         step(g, k, i, body->a[2]);
         fn_close(f, inner);
-        fn_line(f, "}");
     } else
         step(g, k, i, body);
-    while (f->indent > indent) {
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 void group_lanes(Group *g) {
@@ -59,13 +48,12 @@ void group_lanes(Group *g) {
     const LanesKernel *k = g->k->by_lanes;
     g->reduce = accumulator;
     group_range(g);
-    int indent = f->indent, mark = f->bound.n;
+    const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis - 1; i++)
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     bool split = k->v == g->k->split;
     const char *to = split ? "to" : fn_expr(f, k->v->extent);
-    fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", split ? "from" : "0", to, LANES_TILE);
-    fn_open(f);
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", split ? "from" : "0", to, LANES_TILE);
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, LANES_TILE);
     for (int i = 0; i < k->n; i++) {
         fn_line(f, "%s g%d[%d] __attribute__((aligned(64)));", c_type(k->reduce[i]->dtype), i,
@@ -76,14 +64,9 @@ void group_lanes(Group *g) {
     bool plain = true;
     for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
     if (plain) fn_line(f, "BK_SIMD");
-    fn_line(f, "for (int64_t l = 0; l < lanes; l++) {");
-    fn_open(f);
+    fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, k->v), "iv");
     group_members(g);
-    while (f->indent > indent) {
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->bound.n = mark;
+    fn_close(f, out);
 }

@@ -8,15 +8,6 @@ static const char *sum_text(Group *g, Expr *e) {
 }
 
 /* ---- the group's function -------------------------------------------------------------------- */
-static void open(Fn *f, const char *text) {
-    fn_line(f, "%s", text);
-    f->indent++;
-}
-static void close(Fn *f) {
-    f->indent--;
-    fn_line(f, "}");
-}
-
 /* Micro-kernels of product i for the tiles at pos. */
 static void products(Group *g, int rows, const void *user) {
     const Winograd *w = user;
@@ -48,8 +39,7 @@ typedef const char *Range[3][2];
 
 static void lanes_loop(Group *g, const Convolution *k, Range r) {
     Fn *f = &g->f;
-    fn_line(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", r[2][0], r[2][1], k->vt);
-    f->indent++;
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", r[2][0], r[2][1], k->vt);
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", r[2][1], k->vt);
 }
 
@@ -57,21 +47,18 @@ static void lanes_loop(Group *g, const Convolution *k, Range r) {
  */
 static void members(Group *g, const Convolution *k, Range r, const char *before, const char *sums) {
     Fn *f = &g->f;
-    open(f, "for (int64_t t = 0; t < tiles; t++) {");
+    const Scope out = fn_open(f, "for (int64_t t = 0; t < tiles; t++) {");
     fn_line(
         f, "const int64_t y = %s + (first + t) / across * 2, pos = %s + (first + t) %% across * 2;",
         r[0][0], r[1][0]);
     fn_line(f, "const int64_t end = bk_mini(y + 2, %s), rows = bk_mini(%s - pos, 2);", r[0][1],
             r[1][1]);
     if (before) fn_line(f, "%s", before);
-    open(f, "for (int64_t ib = y; ib < end; ib++) {");
-    int mark = f->bound.n;
+    fn_open(f, "for (int64_t ib = y; ib < end; ib++) {");
     fn_bind(f, e_axis(f->c, k->b), "ib");
     fn_line(f, "const float *const sum0 = %s + (ib - y) * %d;", sums, 2 * k->vt);
     conv_epilogue(g, k);
-    f->bound.n = mark;
-    close(f);
-    close(f);
+    fn_close(f, out);
 }
 
 static void near_block(Group *g, const Winograd *w, Range r, const char *steps) {
@@ -84,15 +71,15 @@ static void near_block(Group *g, const Winograd *w, Range r, const char *steps) 
             "(first + t) %% across * 2, %s);",
             (long long)w->channels, (long long)w->element_step, r[0][0], r[1][0], steps);
     lanes_loop(g, k, r);
-    open(f, "for (int64_t i = 0; i < 16; i++) {");
+    fn_open(f, "for (int64_t i = 0; i < 16; i++) {");
     conv_run(g, k, 0, "0", "tiles", products, w);
-    close(f);
-    close(f);
+    fn_end(f);
+    fn_end(f);
     members(g, k, r,
             arena_printf(a, "bx_winograd_out(four, sums + t * %d, %lld, %d);", k->vt,
                          (long long)w->sum_step, k->vt),
             "four");
-    close(f);
+    fn_end(f);
 }
 
 static void far_block(Group *g, const Winograd *w, Range r, const char *steps) {
@@ -104,7 +91,7 @@ static void far_block(Group *g, const Winograd *w, Range r, const char *steps) {
     const char *four =
         arena_printf(a, "four + (v0 - %s) * %lld", r[2][0], (long long)(4 * w->tiles));
     fn_line(f, "memset(four, 0, sizeof four);");
-    open(f, "for (int i = 0; i < 16; i++) {");
+    fn_open(f, "for (int i = 0; i < 16; i++) {");
     fn_line(f, "bx_winograd_in_one(elements, i, in, first, tiles, across, %s, %s, %s);", r[0][0],
             r[1][0], steps);
     lanes_loop(g, k, r);
@@ -114,25 +101,24 @@ static void far_block(Group *g, const Winograd *w, Range r, const char *steps) {
             "/ %d) * %lld;",
             k->vt, r[2][1], (long long)k->nv * stream, vectors, r[2][0], vec, stream);
     fn_line(f, "int more = 0;");
-    fn_line(f, "for (int64_t q = 0; q < %lld; q += %lld) {", (long long)w->channels,
+    fn_open(f, "for (int64_t q = 0; q < %lld; q += %lld) {", (long long)w->channels,
             (long long)w->chunk);
-    f->indent++;
     fn_line(f, "const int64_t count = bk_mini(%lld - q, %lld), share = count * %d / tiles + 1;",
             (long long)w->channels, (long long)w->chunk, k->rows);
     fn_line(f, "const float *next = q + count < %lld ? part + count * %d : then;",
             (long long)w->channels, vec);
     conv_run(g, k, 0, "0", "tiles", products, w);
     conv_fetch(g, k, stream);
-    close(f);
+    fn_end(f);
     fn_line(f, "part += count * %d;", vec);
     fn_line(f, "more = 1;");
-    close(f);
+    fn_end(f);
     fn_line(f, "bx_winograd_add(%s, i, sums, tiles, %d);", four, k->vt);
-    close(f);
-    close(f);
+    fn_end(f);
+    fn_end(f);
     lanes_loop(g, k, r);
     members(g, k, r, NULL, arena_printf(a, "%s + t * %d", four, 4 * k->vt));
-    close(f);
+    fn_end(f);
 }
 
 void group_winograd(Group *g) {
@@ -145,7 +131,7 @@ void group_winograd(Group *g) {
     extern_text(em, "winograd");
     g->reduce = sum_text;
     group_range(g);
-    int indent = f->indent, mark = f->bound.n;
+    const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis - 3; i++)
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
     Range r;
@@ -171,13 +157,11 @@ void group_winograd(Group *g) {
             (long long)(w->far ? w->tiles * k->vt : 16 * w->sum_step));
     fn_line(f, "float four[%lld] __attribute__((aligned(64)));",
             (long long)(w->far ? 4 * w->tiles * winograd_lanes(k) : 4 * k->vt));
-    fn_line(f, "for (int64_t first = 0; first < all_tiles; first += %lld) {", (long long)w->tiles);
-    fn_open(f);
+    fn_open(f, "for (int64_t first = 0; first < all_tiles; first += %lld) {", (long long)w->tiles);
     fn_line(f, "const int64_t tiles = bk_mini(all_tiles - first, %lld);", (long long)w->tiles);
     if (w->far)
         far_block(g, w, r, steps);
     else
         near_block(g, w, r, steps);
-    while (f->indent > indent) close(f);
-    f->bound.n = mark;
+    fn_close(f, out);
 }

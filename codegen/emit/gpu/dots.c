@@ -22,36 +22,31 @@ static const char *extent_text(Group *g, Axis *x) {
     return x == g->k->split ? "(to - from)" : fn_expr(&g->f, x->extent);
 }
 
-void dots_bind_rows(Group *g, const DotsKernel *k, const char *at) {
+void dots_bind(Group *g, int n, Axis *const *axis, char name, const char *rest, const char *type,
+               const char *at) {
     Fn *f = &g->f;
+    for (int d = n - 1; d >= 0; d--) {
+        Axis *x = axis[d];
+        const char *from = x == g->k->split ? "from + " : "", *size = extent_text(g, x);
+        if (d == 0)
+            fn_line(f, "const int64_t %c0 = %s(int64_t)(%s);", name, from, at);
+        else {
+            fn_line(f, "const int64_t %c%d = %s(int64_t)((%s)(%s) %% (%s)%s);", name, d, from, type,
+                    at, type, size);
+            fn_line(f, "const %s %s%d = (%s)(%s) / (%s)%s;", type, rest, d, type, at, type, size);
+            at = arena_printf(f->a, "%s%d", rest, d);
+        }
+        fn_bind(f, e_axis(f->c, x), arena_printf(f->a, "%c%d", name, d));
+    }
+}
+
+void dots_bind_rows(Group *g, const DotsKernel *k, const char *at) {
     int64_t all = 1, n;
     bool small = true; /* 32 bits do */
     for (int d = 0; d < k->nrow; d++)
         small =
             small && e_is_int(k->row[d]->extent, &n) && mul_size(all, n, &all) && all < INT32_MAX;
-    const char *type = small ? "uint32_t" : "int64_t";
-    for (int d = k->nrow - 1; d >= 0; d--) {
-        Axis *x = k->row[d];
-        const char *from = x == g->k->split ? "from + " : "", *size = extent_text(g, x);
-        if (d == 0)
-            fn_line(f, "const int64_t j0 = %s(int64_t)(%s);", from, at);
-        else {
-            fn_line(f, "const int64_t j%d = %s(int64_t)((%s)(%s) %% (%s)%s);", d, from, type, at,
-                    type, size);
-            fn_line(f, "const %s up%d = (%s)(%s) / (%s)%s;", type, d, type, at, type, size);
-            at = arena_printf(f->a, "up%d", d);
-        }
-        fn_bind(f, e_axis(f->c, x), arena_printf(f->a, "j%d", d));
-    }
-}
-
-static void open(Fn *f, const char *text) {
-    fn_line(f, "%s {", text);
-    f->indent++;
-}
-static void close(Fn *f) {
-    f->indent--;
-    fn_line(f, "}");
+    dots_bind(g, k->nrow, k->row, 'j', "up", small ? "uint32_t" : "int64_t", at);
 }
 
 /* Copies a chunk's operands. */
@@ -76,26 +71,25 @@ static void chunks(Group *g, const DotsKernel *k, int i) {
     fn_line(f, "bk_block();"); /* the memory may still be in use */
     copy_chunk(g, k, i, "0", "0");
     if (q->buffers > 1) {
-        open(f, arena_printf(f->a, "for (int64_t step = 0; step < steps; step += %d)", q->chunk));
+        fn_open(f, "for (int64_t step = 0; step < steps; step += %d) {", q->chunk);
         fn_line(f, "const int now = (int)(step / %d %% 2), next = 1 - now;", q->chunk);
     }
     fn_line(f, "bk_copied();");
     fn_line(f, "bk_block();");
     if (q->buffers > 1) {
-        open(f, arena_printf(f->a, "if (step + %d < steps)", q->chunk));
+        fn_open(f, "if (step + %d < steps) {", q->chunk);
         copy_chunk(g, k, i, arena_printf(f->a, "step + %d", q->chunk), "next");
-        close(f);
+        fn_end(f);
     }
     dots_step(g, k, i, q->buffers > 1 ? "step" : "0", q->buffers > 1 ? "now" : "0");
-    if (q->buffers > 1) close(f);
+    if (q->buffers > 1) fn_end(f);
 }
 
 /* The sums of one part for the block of rows and columns at hand. */
 static void part(Group *g, const DotsKernel *k, int i) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[i];
-    int mark = f->bound.n;
-    open(f, q->when ? arena_printf(f->a, "if (when%d)", i) : "");
+    const Scope out = q->when ? fn_open(f, "if (when%d) {", i) : fn_open(f, " {");
     fn_line(f, "float acc[%d] = {0};", q->tm * q->tc * (q->matrix ? 4 : 1));
     if (q->direct)
         dots_direct(g, k, i);
@@ -104,19 +98,17 @@ static void part(Group *g, const DotsKernel *k, int i) {
     else
         chunks(g, k, i);
     dots_finish(g, k, i);
-    close(f);
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 static void epilogue(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
-    int mark = f->bound.n;
     Axis *inner[MAX_RANK + 1];
     memcpy(inner, k->row, sizeof *inner * (size_t)k->nrow);
     inner[k->nrow] = k->v;
-    open(f, "");
+    const Scope out = fn_open(f, " {");
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], k->nrow + 1, inner);
-    open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads())");
+    fn_open(f, "for (int at = bk_thread(); at < rows * lanes; at += bk_threads()) {");
     const char *row = k->by_row ? "at % rows" : "at / lanes",
                *lane = k->by_row ? "at / rows" : "at % lanes";
     fn_line(f, "const int row = %s, l = %s;", k->bm == 1 ? "0" : row, k->bm == 1 ? "at" : lane);
@@ -125,9 +117,7 @@ static void epilogue(Group *g, const DotsKernel *k) {
     dots_bind_rows(g, k, "first + row");
     fn_line(f, "(void)row, (void)l;");
     group_members(g);
-    close(f);
-    close(f);
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 /* Names the first column of the group's part, or of all columns, of the current positions of outer
@@ -178,14 +168,14 @@ static void head(Group *g, const DotsKernel *k) {
         all = d ? arena_printf(f->a, "%s * %s", all, extent_text(g, k->row[d]))
                 : extent_text(g, k->row[d]);
     fn_line(f, "const int64_t all_rows = %s;", all);
-    open(f, arena_printf(f->a, "for (int64_t first = 0; first < all_rows; first += %d)", k->bm));
+    fn_open(f, "for (int64_t first = 0; first < all_rows; first += %d) {", k->bm);
     fn_line(f, "const int rows = (int)bk_mini(all_rows - first, %d);", k->bm);
     for (int i = 0; i < k->npart; i++) {
         const DotsPart *q = &k->part[i];
         if (!q->whole) continue;
-        if (q->when) open(f, arena_printf(f->a, "if (when%d)", i));
+        if (q->when) fn_open(f, "if (when%d) {", i);
         dots_copy(g, k, i, false, "0", "0");
-        if (q->when) close(f);
+        if (q->when) fn_end(f);
     }
     fn_line(f, "bk_copied();");
 }
@@ -197,17 +187,15 @@ void group_dots(Group *g) {
     g->meets = !g->body.n;
     fn_line(f, "bk_block();"); /* the memory may still be in use */
     group_range(g);
-    int indent = f->indent, mark = f->bound.n;
+    const Scope out = fn_here(f);
     head(g, k);
     bool split = k->v == g->k->split;
     const char *end = split ? "to" : fn_expr(f, k->v->extent);
-    open(f, arena_printf(f->a, "for (int64_t v0 = %s; v0 < %s; v0 += %d)", split ? "from" : "0",
-                         end, k->bv));
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", split ? "from" : "0", end, k->bv);
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
     fn_line(f, "bk_block();");
     for (int i = 0; i < k->npart; i++) part(g, k, i);
     fn_line(f, "bk_block();");
     epilogue(g, k);
-    while (f->indent > indent) close(f);
-    f->bound.n = mark;
+    fn_close(f, out);
 }

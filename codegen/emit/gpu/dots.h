@@ -11,7 +11,11 @@ static inline const Resident *dots_kept(const DotsPart *q) {
 }
 
 /* ---- dots.c ---- */
-/* Gives variables to the row axes: virtual row `at`. */
+/* Gives variables NAME0, NAME1, … to the axes at their flat position `at`, which is of `type`, as
+ * are the REST1, … that outer ones divide. */
+void dots_bind(Group *g, int n, Axis *const *axis, char name, const char *rest, const char *type,
+               const char *at);
+/* The same for the row axes: virtual row `at`. */
 void dots_bind_rows(Group *g, const DotsKernel *k, const char *at);
 
 /* ---- dots_micro.c ---- */

@@ -6,24 +6,6 @@ static int threads_of(const Group *g) { return g->em->p->schedule->device->threa
 static int pitch_of(const DotsPart *q) { return (int)dots_pitch(q, q->chunk); }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
-/* Gives variables to the reduction's axes: step `at` of all. */
-static void bind_steps(Group *g, const DotsPart *q, const char *at) {
-    Fn *f = &g->f;
-    const char *type = q->length >= 0 ? "uint32_t" : "int64_t";
-    for (int d = q->nraxis - 1; d >= 0; d--) {
-        const char *size = fn_expr(f, q->raxis[d]->extent);
-        if (d == 0)
-            fn_line(f, "const int64_t z0 = (int64_t)(%s);", at);
-        else {
-            fn_line(f, "const int64_t z%d = (int64_t)((%s)(%s) %% (%s)%s);", d, type, at, type,
-                    size);
-            fn_line(f, "const %s on%d = (%s)(%s) / (%s)%s;", type, d, type, at, type, size);
-            at = arena_printf(f->a, "on%d", d);
-        }
-        fn_bind(f, e_axis(f->c, q->raxis[d]), arena_printf(f->a, "z%d", d));
-    }
-}
-
 /* Where buffer `buffer` of copies of sca (vec) begins. */
 static const char *buffer_text(const Group *g, const DotsPart *q, bool vec, const char *buffer) {
     long long at = vec ? q->w : q->x, size = part_lines(q, vec) * dots_pitch(q, q->chunk);
@@ -39,7 +21,7 @@ static void bind_place(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
         fn_bind(f, e_axis(f->c, k->v), "iv");
     } else
         dots_bind_rows(g, k, "first + line");
-    bind_steps(g, q, at);
+    dots_bind(g, q->nraxis, q->raxis, 'z', "on", q->length >= 0 ? "uint32_t" : "int64_t", at);
 }
 
 /* Declares the line and the step of copy `at` of a chunk. */
@@ -72,8 +54,7 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
     const Product *p = &k->p[q->lead];
     Expr *load = vec ? p->vec : p->sca;
     bool half = part_size(q) < WORD, across = q->across[vec] && !q->by_four[vec];
-    int mark = f->bound.n, lines = (int)part_lines(q, vec), width = q->by_four[vec] ? 4 : 1,
-        steps = q->chunk / width;
+    int lines = (int)part_lines(q, vec), width = q->by_four[vec] ? 4 : 1, steps = q->chunk / width;
     const char *type = half ? "uint16_t" : "float", *piece = half         ? "uint2"
                                                              : width == 4 ? "float4"
                                                                           : "float";
@@ -82,23 +63,19 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
         aligned = arena_printf(f->a, ", ((uintptr_t)%s & %d) == 0", q->even[vec] ? tensor : "x",
                                half ? 7 : 15);
     }
-    fn_line(f, "BK_UNROLL_BY(4) for (int at = bk_thread(); at < %d; at += bk_threads()) {",
-            lines * steps);
-    f->indent++;
+    const Scope out =
+        fn_open(f, "BK_UNROLL_BY(4) for (int at = bk_thread(); at < %d; at += bk_threads()) {",
+                lines * steps);
     line_and_step(f, across, lines, steps, width);
     fn_line(f, "const %s *x = %s;", type, tensor);
     fn_line(f, "const bool there = %s;", inside(f, q, vec, at));
-    fn_line(f, "if (there) {");
-    f->indent++;
+    fn_open(f, "if (there) {");
     bind_place(g, k, q, vec, arena_printf(f->a, "%s + o", at));
     fn_line(f, "x = %s + (%s);", tensor, fn_expr(f, flat_of(f->c, load)));
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
     fn_line(f, "bk_copy%d((%s *)((%s *)(%s + line * %d) + o), x, there%s);", width, piece, type,
             buffer_text(g, q, vec, buffer), pitch_of(q), aligned);
-    f->indent--;
-    fn_line(f, "}");
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 /* Where a thread's copy `u` of those at once goes, as lines. */
@@ -116,26 +93,23 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
         return;
     }
     const Product *p = &k->p[q->lead];
-    int lines = (int)part_lines(q, vec), mark = f->bound.n, width = q->by_four[vec] ? 4 : 1;
+    int lines = (int)part_lines(q, vec), width = q->by_four[vec] ? 4 : 1;
     int steps = q->chunk / width, all = lines * steps, at_once = q->flight[vec];
     bool across = width == 1 && q->across[vec], even = all % (threads_of(g) * at_once) == 0;
     bool half = part_size(q) < WORD;
     const char *type = width == 4 ? half ? "uint2" : "float4" : half ? "uint16_t" : "float";
     Expr *load = vec ? p->vec : p->sca;
-    fn_line(f, "for (int base = bk_thread(); base < %d; base += %d * bk_threads()) {", all,
-            at_once);
-    f->indent++;
+    const Scope out = fn_open(
+        f, "for (int base = bk_thread(); base < %d; base += %d * bk_threads()) {", all, at_once);
     fn_line(f, "%s x[%d];", type, at_once);
-    fn_line(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
-    f->indent++;
+    fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
     copy_place(f, across, lines, steps, width);
     fn_line(f, "x[u] = %s;",
             half         ? width == 4 ? "make_uint2(0, 0)" : "0"
             : width == 4 ? "make_float4(0.0f, 0.0f, 0.0f, 0.0f)"
                          : "0.0f");
-    fn_line(f, "if (%s%s) {", even ? "" : arena_printf(f->a, "at < %d && ", all),
+    fn_open(f, "if (%s%s) {", even ? "" : arena_printf(f->a, "at < %d && ", all),
             inside(f, q, vec, at));
-    f->indent++;
     bind_place(g, k, q, vec, arena_printf(f->a, "%s + o", at));
     if (width == 4)
         fn_line(f, "x[u] = bk_load4(%s + (%s));", f->tensor(f, load->t),
@@ -144,22 +118,15 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
         fn_line(f, "x[u] = %s[%s];", f->tensor(f, load->t), fn_expr(f, flat_of(f->c, load)));
     else
         fn_line(f, "x[u] = %s;", fn_expr(f, e_cast(f->c, DT_F32, load)));
-    f->indent--;
-    fn_line(f, "}");
-    f->indent--;
-    fn_line(f, "}");
-    fn_line(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
-    f->indent++;
+    fn_end(f);
+    fn_end(f);
+    fn_open(f, "BK_UNROLL for (int u = 0; u < %d; u++) {", at_once);
     copy_place(f, across, lines, steps, width);
     if (q->matrix == DT_F32) fn_line(f, "bk_tf32(&x[u]);");
     fn_line(f, "%s*(%s *)((%s *)(%s + line * %d) + o) = x[u];",
             even ? "" : arena_printf(f->a, "if (at < %d) ", all), type, half ? "uint16_t" : "float",
             buffer_text(g, q, vec, buffer), pitch_of(q));
-    for (int i = 0; i < 2; i++) {
-        f->indent--;
-        fn_line(f, "}");
-    }
-    f->bound.n = mark;
+    fn_close(f, out);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -286,9 +253,8 @@ static const char *step_loops(Group *g, const DotsKernel *k, const DotsPart *q) 
     const char *at = "0";
     for (int d = 0; d < q->nraxis; d++) {
         Expr *stride = e_coef(c, p->sca_flat, q->raxis[d]);
-        fn_line(f, "for (int z%d = 0; z%d < %s; z%d++) {", d, d, fn_expr(f, q->raxis[d]->extent),
+        fn_open(f, "for (int z%d = 0; z%d < %s; z%d++) {", d, d, fn_expr(f, q->raxis[d]->extent),
                 d);
-        f->indent++;
         if (!e_is_ival(stride, 0))
             at = arena_printf(f->a, "%s + z%d * %s", at, d, fn_expr(f, stride));
     }
@@ -299,21 +265,18 @@ void dots_direct(Group *g, const DotsKernel *k, int part) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[part];
     const Product *p = &k->p[q->lead];
-    int mark = f->bound.n, indent = f->indent;
+    const Scope out = fn_here(f);
     Expr *zero[MAX_RANK * 2];
     for (int d = 0; d < q->nraxis; d++) zero[d] = e_int(f->c, 0);
     Expr *first = e_subst(f->c, p->sca_flat, q->nraxis, q->raxis, zero, NULL, NULL);
     fn_line(f, "const int tm = bk_thread() %% %d, tc = bk_thread() / %d, columns = lanes * %d;",
             q->nm, q->nm, q->n);
     fn_line(f, "const float *xp[%d], *wp[%d];", q->tm, q->tc);
-    fn_line(f, "BK_UNROLL for (int i = 0; i < %d; i++) {", q->tm);
-    f->indent++;
+    const Scope rows = fn_open(f, "BK_UNROLL for (int i = 0; i < %d; i++) {", q->tm);
     fn_line(f, "const int line = tm + i * %d < rows ? tm + i * %d : rows - 1;", q->nm, q->nm);
     dots_bind_rows(g, k, "first + line");
     fn_line(f, "xp[i] = %s + (%s);", f->tensor(f, p->sca->t), fn_expr(f, first));
-    f->indent--;
-    fn_line(f, "}");
-    f->bound.n = mark;
+    fn_close(f, rows);
     fn_line(f, "BK_UNROLL for (int j = 0; j < %d; j++) {", q->tc);
     fn_line(f, "    const int at = tc + j * %d < columns ? tc + j * %d : columns - 1;", q->nc,
             q->nc);
@@ -332,10 +295,7 @@ void dots_direct(Group *g, const DotsKernel *k, int part) {
             q->tc, q->tc, q->tc);
     fn_line(f, "}");
     fn_line(f, "r++;");
-    while (f->indent > indent) {
-        f->indent--;
-        fn_line(f, "}");
-    }
+    fn_close(f, out);
 }
 
 /* The place in the tile g of the sum in `row` and column `at`. */

@@ -38,8 +38,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     Stack *k = x->stack;
     const Func *g = s->call.f, *own = x->func;
     int label = k->nlabel++, n = 0;
-    fn_line(f, "{ /* %s */", emit_comment(em, s->path));
-    f->indent++;
+    fn_open(f, "{ /* %s */", emit_comment(em, s->path));
     fn_line(f, "record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "if (!kept) %s", want_else(x, s->path, "return BK_GROW;"));
     if (at) fn_line(f, "bk_block();"); /* the record of the rows before has been read by all */
@@ -69,11 +68,9 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     fn_line(f, "level++, depth += %d, label = %d;%s", 1 + own->inside, label_of(k, g),
             set.n ? set.p : "");
     fn_line(f, "goto run;");
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
     sb_free(&set);
-    fn_line(f, "case %d: {", label);
-    f->indent++;
+    fn_open(f, "case %d: {", label);
     fn_line(f, "const record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "BK_LOAD%d(kept);", own->id);
     fn_line(f, "depth -= %d;", 1 + own->inside);
@@ -82,8 +79,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
         if (!g->room[i]) fn_line(f, "%s = %s;", f->tensor(f, s->call.out[i]), call_result(x, g, i));
     for (int i = 0; i < g->nret; i++)
         fn_line(f, "%s = %s;", f->symbol(f, s->call.ret[i]), returned(x, g, i));
-    f->indent--;
-    fn_line(f, "}");
+    fn_end(f);
 }
 
 /* Function g as a case of the switch, to *to. */

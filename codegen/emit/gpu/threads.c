@@ -42,8 +42,7 @@ static void open_positions(Group *g, int n, const char *first, const char *step)
     bool small;
     const char *count = count_text(g, n, &small), *type = small ? "uint32_t" : "int64_t";
     fn_line(f, "const %s count = (%s)(%s);", type, type, count);
-    fn_line(f, "for (%s at = %s; at < count; at += %s) {", type, first, step);
-    fn_open(f);
+    fn_open(f, "for (%s at = %s; at < count; at += %s) {", type, first, step);
     const char *rest = "at";
     for (int d = n - 1; d >= 0; d--) {
         Axis *x = g->k->axis[d];
@@ -61,23 +60,18 @@ static void open_positions(Group *g, int n, const char *first, const char *step)
     }
 }
 
-static void close_loop(Group *g) {
-    g->f.indent--;
-    fn_line(&g->f, "}");
-}
-
 void group_threads(Group *g) {
     const ThreadsKernel *k = g->k->threads;
     Fn *f = &g->f;
-    int n = g->k->naxis, mark = f->bound.n;
+    int n = g->k->naxis;
+    const Scope out = fn_here(f);
     group_range(g);
     for (int i = 0; i < g->k->n && n; i++)
         fn_hoist(f, g->k->value[i], n, g->k->axis); /* without axes, members are read by members */
     if (k->team == TEAM_THREAD) {
         open_positions(g, n, "bk_thread()", "bk_threads()");
         group_members(g);
-        close_loop(g);
-        f->bound.n = mark;
+        fn_close(f, out);
         return;
     }
     Axis *inner = k->row;
@@ -90,16 +84,12 @@ void group_threads(Group *g) {
         for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &inner);
         bool split = inner == g->k->split;
         const char *name = arena_printf(f->a, "i%d", n - 1);
-        fn_line(f, "for (int64_t %s = %s%s; %s < %s; %s += %s) {", name, split ? "from + " : "",
+        fn_open(f, "for (int64_t %s = %s%s; %s < %s; %s += %s) {", name, split ? "from + " : "",
                 team->self, name, split ? "to" : fn_expr(f, inner->extent), name, team->size);
-        fn_open(f);
         fn_bind(f, e_axis(f->c, inner), name);
     } else {
-        fn_line(f, "if (%s == 0) {", team->self);
-        fn_open(f);
+        fn_open(f, "if (%s == 0) {", team->self);
     }
     group_members(g);
-    close_loop(g);
-    close_loop(g);
-    f->bound.n = mark;
+    fn_close(f, out);
 }
