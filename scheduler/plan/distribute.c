@@ -196,8 +196,7 @@ static void choose(Dist *d, Stmt *s) {
     }
     Fresh f = {.d = d};
     stmt_loads(d->c, s, fresh_load, &f);
-    Axis *best = NULL;
-    Inner best_inner = {0};
+    Inner best = {0};
     int64_t best_score = 0;
     int grain = 1;
     const uint32_t wanted = (uint32_t)(uintptr_t)map_geti(d->wanted, (uint64_t)(uintptr_t)s);
@@ -215,25 +214,20 @@ static void choose(Dist *d, Stmt *s) {
             s->op.grain = grain_of(d, whole ? x->extent : inner.extent, last);
             int64_t score = split_score(d, s, k, f.t.p, f.t.n);
             if (score < 0 || !(last && whole ? score >= best_score : score > best_score)) continue;
-            best = x;
+            best = whole ? (Inner){.x = x} : inner;
             best_score = score;
             grain = s->op.grain;
-            best_inner = whole ? (Inner){0} : inner;
         }
     }
-    s->op.split = best;
+    s->op.split = best.x;
     s->op.grain = grain;
-    s->op.inner = best_inner.extent;
-    s->op.edge = best_inner.edge;
+    s->op.inner = best.extent;
+    s->op.edge = best.edge;
     bool crossing = false;
     for (int i = 0; i < f.t.n; i++)
         crossing |= !part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part);
     d->crossings += crossing;
-    for (int i = 0; i < s->op.n; i++) {
-        Owner *o = &d->owner[s->op.t[i]->id];
-        o->known = true;
-        o->part = part_written(s);
-    }
+    for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_written(s)};
 }
 
 static void walk(Dist *d, Seq *q);

@@ -348,20 +348,17 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     if (s->loop.trips) touch_expr(x, s->loop.trips);
     touch_expr(x, s->loop.cond0);
     order(x, q, at);
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        vec_push(x->a, &x->alias, ((Alias){s->loop.carry.p[i].phi, s->loop.carry.p[i].init}));
-        note_bump(x, s->loop.carry.p[i].phi);
-    }
     for (int i = 0; i < s->loop.scan.n; i++) note_bump(x, s->loop.scan.p[i].out);
-    for (int i = 0; i < s->loop.carry.n; i++)
-        if (s->loop.carry.p[i].inplace) {
-            touch(x, s->loop.carry.p[i].init, false, part_whole);
-            touch(x, s->loop.carry.p[i].phi, true, part_whole);
-            s->loop.copies = true;
-        }
     for (int i = 0; i < s->loop.carry.n; i++) {
-        const Grow *g = s->loop.carry.p[i].phi->grow;
-        s->loop.carry.p[i].closes = g && g->spaced && g->room;
+        LoopCarry *k = &s->loop.carry.p[i];
+        const Grow *g = k->phi->grow;
+        k->closes = g && g->spaced && g->room;
+        vec_push(x->a, &x->alias, ((Alias){k->phi, k->init}));
+        note_bump(x, k->phi);
+        if (!k->inplace) continue;
+        touch(x, k->init, false, part_whole);
+        touch(x, k->phi, true, part_whole);
+        s->loop.copies = true;
     }
     order(x, q, at);
     if (s->loop.copies)

@@ -336,13 +336,6 @@ static void put_layers(Nested *x, Seq *q, Tensor **init) {
     vec_push(x->a, &q->s, loop);
 }
 
-/* t, defined by the outer loop up to now, becomes an OP. */
-static void becomes(Nested *x, Tensor *t, Tensor *value, Seq *q) {
-    t->kind = TK_TE;
-    for (int d = 0; d < t->rank; d++) t->axis[d] = axis_new(x->c, t->dim[d]);
-    op_new(x, t, load_own(x->c, value, t), q, false);
-}
-
 static void put_after(Nested *x, Seq *q) {
     const Stmt *s = x->outer;
     int n = s->loop.body->s.n;
@@ -356,10 +349,12 @@ static void put_after(Nested *x, Seq *q) {
     bool last = false;
     for (int i = 0; i < s->loop.carry.n; i++) last |= x->scan[i] < 0;
     Clone k = copies(x, 0, last ? n : 0, e_addi(x->c, s->loop.trips, -1), q);
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        Tensor *t = s->loop.carry.p[i].phi;
-        becomes(x, t,
-                x->scan[i] < 0 ? clone_tensor(&k, s->loop.carry.p[i].next) : crossing(x, t)->t, q);
+    for (int i = 0; i < s->loop.carry.n; i++) { /* what the outer loop defined becomes an OP */
+        Tensor *t = s->loop.carry.p[i].phi, *value = crossing(x, t)->t;
+        if (x->scan[i] < 0) value = clone_tensor(&k, s->loop.carry.p[i].next);
+        t->kind = TK_TE;
+        for (int d = 0; d < t->rank; d++) t->axis[d] = axis_new(x->c, t->dim[d]);
+        op_new(x, t, load_own(x->c, value, t), q, false);
     }
     seq_let(x->c, q, s->loop.iter, e_max(x->c, s->loop.trips, e_int(x->c, 0)), s->path);
 }

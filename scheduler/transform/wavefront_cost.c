@@ -24,8 +24,7 @@ static void level_expr(Levels *l, const Expr *e, bool reduce) {
     if (!map_add(l->seen, key)) return;
     if (e->op == E_SYM) at_least(l, l->sym, e->sym->id, 0);
     if (e->op == E_LOAD) {
-        Tensor *t = in_its_place(l->w, e->t);
-        t = tensor_root(t);
+        Tensor *t = tensor_root(in_its_place(l->w, e->t));
         bool made = map_geti(l->tensor, (uint64_t)t->id + 1);
         if (made && t->kind == TK_TE &&
             t->body->op == E_LOAD) /* will be read where it comes from */
