@@ -154,11 +154,12 @@ static void live_checks(Dead *d, Seq *q) {
     }
 }
 
-#define SWEEP(v, live)                                                                             \
+/* Keeps the elements whose `field` is live. */
+#define SWEEP(v, live, field)                                                                      \
     do {                                                                                           \
         int n_ = 0;                                                                                \
         for (int i_ = 0; i_ < (v).n; i_++)                                                         \
-            if (live((v).p[i_])) (v).p[n_++] = (v).p[i_];                                          \
+            if ((live)[(v).p[i_].field->id]) (v).p[n_++] = (v).p[i_];                              \
         (v).n = n_;                                                                                \
     } while (0)
 
@@ -178,16 +179,13 @@ static void sweep(Dead *d, Seq *q) {
         if (!keep) continue;
         q->s.p[n++] = s;
         if (s->kind == S_LOOP) {
-#define LIVE_LOOP_SYM(k) d->sym_live[(k).sym->id]
-#define LIVE_CARRY(k) d->tensor_live[(k).phi->id]
-#define LIVE_OUT(k) d->tensor_live[(k).out->id]
-            SWEEP(s->loop.syms, LIVE_LOOP_SYM);
-            SWEEP(s->loop.carry, LIVE_CARRY);
-            SWEEP(s->loop.scan, LIVE_OUT);
+            SWEEP(s->loop.syms, d->sym_live, sym);
+            SWEEP(s->loop.carry, d->tensor_live, phi);
+            SWEEP(s->loop.scan, d->tensor_live, out);
         }
         if (s->kind == S_BRANCH) {
-            SWEEP(s->br.syms, LIVE_LOOP_SYM);
-            SWEEP(s->br.joins, LIVE_OUT);
+            SWEEP(s->br.syms, d->sym_live, sym);
+            SWEEP(s->br.joins, d->tensor_live, out);
         }
         if (s->kind == S_CALL) {
             int m = 0;
