@@ -1,5 +1,5 @@
-/* assemble.c: the parts of a program's text that every family puts together in its own way:
- * numbers, pasted texts, constants, the kernel, tables of inputs and outputs. */
+/* assemble.c: the parts of a program's text that every family combines in its own way: numbers,
+ * pasted texts, constants, the kernel, tables of inputs and outputs. */
 #include "codegen/emit/emit.h"
 #include "codegen/embed.h"
 
@@ -57,7 +57,7 @@ static void io_table(Sb *s, const char *name, int n, const Io *io) {
 }
 
 void put_weights(const Emit *em, Sb *out) {
-    const Sb *w = &em->weights;
+    const Sb *w = em->weights;
     if (!w->n) return;
     if (w->n > WEIGHTS_INLINE) {
         sb_printf(out, "#define BK_WEIGHTS_BYTES %zu\n", w->n);
@@ -101,7 +101,7 @@ void put_tables(Emit *em, Sb *text) {
     put_define(text, "BK_NSITE", p->cx->site.n);
     if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
     put_define(text, "BK_UNITS", p->schedule->team);
-    /* What is taken at run time comes on top, and makes the arena grow when it does not fit. */
+    /* The size to begin with: memory taken at run time is added, and makes the arena grow. */
     if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
 #if BRAID_TINY
     sb_printf(text, "#define BK_ARENA ((size_t)%lld)\n#define BK_SLOT_BYTES 64\n",

@@ -1,4 +1,4 @@
-/* emit.h: shared by the files of the emitter. */
+/* emit.h: what the files of the emitter share. */
 #ifndef BRAID_EMIT_H
 #define BRAID_EMIT_H
 
@@ -14,38 +14,36 @@ struct Group;
 struct Tree;
 struct Captured;
 
-/* A family of targets: the strings of its dialect, and how it prints what differs by more. */
+/* A family of targets: the strings of its dialect, and functions for what strings cannot say. */
 typedef struct Target {
     const char *function;  /* qualifier of a group's function */
-    const char *outlined;  /* the same when it must not become part of its caller */
+    const char *outlined;  /* the same, if it must not be inlined */
     const char *recursive; /* qualifier of a recursive function */
     const char *kernel;    /* qualifier of a micro-kernel */
-    const char *main;      /* and of the function that is all of the control flow */
-    bool strict; /* its compiler takes for granted that signed integers do not overflow */
+    const char *main;      /* qualifier of the function that holds the control flow */
+    bool strict;           /* its compiler assumes that signed integers do not overflow */
     void (*group[KERNEL_KINDS])(struct Group *g); /* NULL: it has no kernels of that kind */
-    /* The functions that hang on call s, in front of the function around it. */
+    /* Emits the functions that call s starts, before the function that contains s. */
     struct Captured *(*recursion)(struct Tree *x, Stmt *s);
-    /* A call of one of them out of another; NULL: as it is from outside. at, rows: the first row,
-     * and how many, where a call of many rows is cut; NULL: it is not. */
+    /* Emits a call of one of them from another; NULL: the same text as from outside. at, rows: the
+     * first row and the number of rows, if the call is cut into several; else NULL. */
     void (*call)(struct Tree *x, Stmt *s, const char *at, const char *rows);
-    /* All is emitted: the texts. */
+    /* Joins what was emitted into the texts. */
     void (*program)(struct Emit *em, Texts *to);
 } Target;
 
 /* The families (cpu/target.c, gpu/target.c, plain/target.c). */
 extern const Target cpu_target, gpu_target, plain_target;
 
-/* Text: whether this unit is of the cluster (`is`: ==) that begins with unit `first`, or not (!=).
- */
+/* Text: this unit belongs (`is`: "==") or does not belong ("!=") to the cluster of unit `first`. */
 const char *unit_cluster(const struct Emit *em, int first, const char *is);
-/* The kernel's text in phases, a launch each, where the program has statements at host level
- * (phases.c). */
+/* The kernel's text in phases, each a launch, if the program has statements at host level
+ * (gpu/phases.c). */
 typedef struct Phases {
-    VEC(const char *)
-    text;               /* of the phases that are complete; "" where the kernel has nothing to do */
-    Sb products, sizes; /* the host's table, and what fills in the rest of it */
-    Map *slots;         /* in which products' tensors lie */
-    int n;              /* products */
+    VEC(const char *) text; /* of complete phases; "": the kernel has nothing to do */
+    Sb products, sizes;     /* the host's table; the assignments that complete it before a run */
+    Map *slots;             /* the slots that hold tensors of products */
+    int n;                  /* products */
 } Phases;
 
 typedef struct Emit {
@@ -53,26 +51,27 @@ typedef struct Emit {
     Cx *c;
     Arena *a;
     const Target *target;
-    Sb functions;      /* and types, in front of the kernel */
-    Sb body;           /* the kernel's body */
-    Sb weights;        /* constants as they are planned (scheduler/plan/weights.h) */
-    Map *function_name; /* by text */
-    Map *extern_files; /* texts of hand-written bodies already used */
-    Map *const_name;   /* Const data pointer -> name of its array */
+    Sb functions; /* and types; they precede the kernel */
+    Sb body;      /* the kernel's body */
+    Sb *weights;  /* of the Texts: the constants' bytes, as planned (scheduler/plan/weights.h) */
+    Map *function_name;       /* by text */
+    Map *extern_files;        /* hand-written bodies that are pasted already */
+    Map *const_name;          /* Const data pointer -> name of its array */
     const char **packed_name; /* by number */
-    Sb consts;         /* declarations of constants */
+    Sb consts;                /* declarations of constants */
     int nfunction, nturn;
     int *tensor_declared; /* by id */
-    size_t frame_bytes;   /* a bound on the C stack of an activation of a recursive function */
-    const char **resident_name; /* by number, NULL: it has not been named */
+    size_t frame_bytes;   /* upper bound on the C stack of one activation of a recursive function */
+    const char **resident_name; /* by number; NULL: not named yet */
     Phases *phases;             /* NULL: there is one launch */
 } Emit;
 
 /* A unit is a block of threads. */
 static inline bool emit_is_gpu(const Emit *em) { return device_is_gpu(em->p->schedule->device); }
 
-/* Threads that compute together: their number in it, how many they are, prefix of their exchanges,
- * and among the teams of a block, how many of which there are. */
+/* Threads that compute together, as texts: a thread's number in its team, the size of a team, the
+ * prefix of the functions that exchange values, the team's number in its block, the number of teams
+ * in a block. */
 typedef struct Team {
     const char *self, *size, *exchange, *at, *all;
 } Team;
@@ -89,78 +88,85 @@ typedef struct Fn {
     Sb *out;
     int indent, ntemp;
     VEC(Bound) bound; /* expressions already in a variable, innermost scope last */
-    Map *uses;        /* expression id -> number of parents, of the bodies being emitted */
-    bool jumps;       /* jumps may pass declarations: none initializes */
-    const struct Team
-        *team; /* reductions are shared by these threads, all of which are here; NULL: not shared */
-    /* How the surroundings name things. */
+    Map *uses;        /* expression id -> number of parents in the bodies being emitted */
+    bool jumps;       /* jumps may skip declarations: declarations must not initialize */
+    const Team *team; /* all its threads run this, and share each reduction; NULL: not shared */
+    /* How the surrounding code names things. */
     const char *(*tensor)(struct Fn *f, Tensor *t); /* pointer to its elements */
     const char *(*symbol)(struct Fn *f, Sym *s);
-    const char *(*load)(struct Fn *f, Expr *e); /* NULL, or NULL result: an ordinary load */
+    const char *(*load)(struct Fn *f, Expr *e); /* NULL, or a NULL result: an ordinary load */
     void *user;
 } Fn;
 
 const char *c_type(DType t);  /* of a value in a register: float16 is float */
 const char *c_store(DType t); /* of an element in memory */
-const char *c_const(Arena *a, const Expr *e);
 void fn_line(Fn *f, const char *fmt, ...) PRINTF(2, 3);
 void fn_count(Fn *f, Expr *e);       /* counts uses below e, before emitting it */
 const char *fn_expr(Fn *f, Expr *e); /* C text of e; may write statements first */
-const char *fn_temp(Fn *f, Expr *e); /* the same, always in a variable */
-/* The call that records fault `site`, with what cond tells; to be written where cond is false. */
+const char *fn_temp(Fn *f, Expr *e); /* the same, always a variable, unless constant */
+/* The call that records fault `site`, with the values that cond tells; for where cond is false. */
 const char *fn_fault(Fn *f, int site, const Expr *cond);
-/* Where the text is: how deep in braces, and which expressions have variables. */
+/* A position in the text: depth of braces, and how many expressions have variables. */
 typedef struct Scope {
     int indent, bound;
 } Scope;
 Scope fn_here(const Fn *f);
-/* Writes a line that ends with an opening brace; what follows is inside. Returns where it stands. */
+/* Writes a line that ends with an opening brace. Returns the position before it. */
 Scope fn_open(Fn *f, const char *fmt, ...) PRINTF(2, 3);
-/* Closes one; it binds nothing, or a block around it is ended by fn_close. */
+/* Closes one brace and keeps its bindings: for blocks that bind nothing, or inside an fn_close. */
 void fn_end(Fn *f);
-/* Closes all braces that were opened since `to`, and forgets the variables inside. */
+/* Closes all braces opened since `to` and drops the bindings made inside. */
 void fn_close(Fn *f, Scope to);
-/* The same, but the last line is the given one, and what follows is inside of it. */
+/* The same, but the last line is the given one ("} else {"), which opens a brace again. */
 void fn_else(Fn *f, Scope to, const char *fmt, ...) PRINTF(3, 4);
 void fn_bind(Fn *f, Expr *e, const char *text);
-/* Gives variables to what does not depend on the axes `inner` and is evaluated in any case. */
+/* Hoists: puts into variables what does not depend on the axes `inner` and is always evaluated. */
 void fn_hoist(Fn *f, Expr *e, int n, Axis *const *inner);
-/* A guard below e that has no variable yet: loops around it cannot be lane loops. */
+/* Whether e contains a guard that has no variable yet: a loop around it cannot be vectorized. */
 bool fn_guarded(Fn *f, const Expr *e);
-/* The value that a reduction starts from, and the statement that takes x into its accumulator; not
- * ARG…. */
+/* The value that a reduction starts from, and the statement that adds x to its accumulator. Not for
+ * ARGMIN and ARGMAX. */
 const char *fn_neutral(Fn *f, const Expr *reduce);
 void fn_combine(Fn *f, const Expr *reduce, const char *acc, const char *x);
-const char *fn_store(Fn *f, DType t, const char *value); /* value as it is stored */
+const char *fn_store(Fn *f, DType t, const char *value); /* the bits that memory holds */
 
-/* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ------------------------------------------------------- */
+/* ---- groups (emit_group.c, emit_loops.c, cpu/, gpu/) ----------------------------------------- */
 /* A group while its function is written. */
 typedef struct Group {
     Emit *em;
     Fn f;
     const Kernel *k;
     Sb body;
-    VEC(Tensor *) arg_t;  /* tensors that the function takes, in order of use */
+    VEC(Tensor *) arg_t; /* tensors that the function takes, in order of first use */
     VEC(Sym *) arg_s;
-    bool turns; /* the function takes `turn`, how often this call was made before */
-    bool meets; /* the function begins with a block barrier, for all */
-    const char *(*reduce)(struct Group *g, Expr *e); /* sums that are computed already, or NULL */
+    bool turns; /* the function takes `turn`: how often this call ran before */
+    bool meets; /* the function begins with a block barrier */
+    /* Text of a sum that is computed already, or NULL. */
+    const char *(*reduce)(struct Group *g, Expr *e);
 } Group;
 
-/* Emits the function of an S_OP group, or finds an equal one, and its call into the kernel;
- * variables of the call are declared in *decl. `block`: the threads of a block meet in front. */
+/* Emits the function of an S_OP group, unless an equal one exists, and its call in `kernel`;
+ * *decl gets the variables that the call needs. `block`: a block barrier precedes the call. */
 void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block);
-/* Stores every member at the current position of the axes; member i, whose value that is. */
+/* Stores every member, or `value` as member i, at the current position of the axes. */
 void group_members(Group *g);
 void group_store_member(Group *g, int i, Expr *value);
-/* The same for lanes [from, to) of axis v behind v0. */
-void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to);
-/* Begins the function, whose members are final: computes this unit's range [from, to) of the split
- * axis; without one, only unit 0 goes on. */
+/* The same in a loop over lanes [from, to) of axis v, counted from v0; by vectors if `simd` and no
+ * member has a guard. */
+void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd);
+/* Text of this unit's range of axis x: all of it, unless x is the split axis. */
+const char *group_from(const Group *g, const Axis *x);
+const char *group_to(Group *g, const Axis *x);
+/* Text of the number of positions in this unit's ranges of n axes. */
+const char *group_count(Group *g, int n, Axis *const *axis);
+/* Whether the number of positions along n axes is known to fit 32 bits. */
+bool count_is_small(int n, Axis *const *axis);
+/* Begins the function: computes this unit's range [from, to) of the split axis. Without a split
+ * axis only unit 0 continues. */
 void group_range(Group *g);
-/* Opens the loop over axis x, this unit's range of it where it is the split one. */
+/* Opens the loop over this unit's range of axis x. */
 void group_loop(Group *g, Axis *x, const char *name);
-/* Print a group by its kernel's kind. */
+/* Printers, one for each kind of kernel. */
 void group_loops(Group *g);
 void group_contraction(Group *g);
 void group_convolution(Group *g);
@@ -170,48 +176,49 @@ void group_dots(Group *g);
 void group_threads(Group *g);
 
 /* ---- constants on chip (gpu/resident.c) ------------------------------------------------------ */
-/* The name of the pointer to the unit's part. */
+/* Name of the pointer to the unit's part of r. */
 const char *resident_name(Emit *em, const Resident *r);
-/* Whether t stands for such a part, which may lie on chip. */
+/* Whether t stands for such a part: then it may be in on-chip memory. */
 bool is_resident(const Emit *em, const Tensor *t);
-/* Declares these pointers. After all groups. */
+/* Declares these pointers. Call it after all groups are emitted. */
 void residents_declare(Emit *em, Sb *to);
-/* Fetches what of k's constants is to be under way. */
+/* Prefetches the constants of k that are planned to be. */
 void emit_ahead(Fn *f, const Kernel *k);
 
 /* ---- constants (emit_data.c) ----------------------------------------------------------------- */
-/* Fills in and declares all that are planned. Before anything is named: */
+/* Declares and fills all planned constants. Must precede the functions below. */
 void emit_weights(Emit *em);
 const char *emit_const(Emit *em, const Tensor *t);
 const char *emit_packed(const Emit *em, const Packed *p);
-/* Writes the elements of p (emit_packed.c). */
+/* Writes the elements of p to data. */
 void packed_fill(const Packed *p, void *data);
-/* An array's name as an argument of the group's function, so that equal layers share it. */
+/* Makes the array `name` an argument of the group's function and returns the parameter's name:
+ * equal layers share one function. */
 const char *group_weights(Group *g, const char *name);
+/* Emits a function unless an equal one exists. Returns its name. */
 const char *emit_function(Emit *em, const char *stem, const char *qualifier, const char *params,
                           const char *body);
-void extern_text(Emit *em, const char *file);            /* pastes codegen/extern/FILE.h once */
-const char *emit_comment(Emit *em, const char *s);       /* harmless inside a comment */
-const char *c_name(Arena *a, const char *name, int max); /* letters, digits, _ of an ONNX name */
+void extern_text(Emit *em, const char *file);            /* pastes codegen/text/extern/FILE once */
+const char *emit_comment(Emit *em, const char *s);       /* s, safe inside a C comment */
+const char *c_name(Arena *a, const char *name, int max); /* an ONNX name as a C identifier */
 
 /* ---- the program's texts (assemble.c) -------------------------------------------------------- */
-/* Constants up to this many bytes in all are part of the text; beyond, a file that the assembler
- * includes; beyond WEIGHTS_MAPPED, a file beside the library that it maps. */
+/* Up to this many bytes, constants are part of the text. Above it they are a file that the
+ * assembler includes; above WEIGHTS_MAPPED, a file beside the library, which maps it. */
 #if BRAID_TINY
 #define WEIGHTS_INLINE 256
 #else
 #define WEIGHTS_INLINE 4096
 #endif
-void put_string(Sb *s, const char *text); /* as C has it */
-/* A number of the surroundings' contract. */
+void put_string(Sb *s, const char *text); /* as a C string literal */
 void put_define(Sb *s, const char *name, long long value);
-void put_embedded(Sb *s, const char *const *name); /* the last one NULL */
+void put_embedded(Sb *s, const char *const *name); /* ends with NULL */
 void put_weights(const Emit *em, Sb *out);
-/* All functions, and the kernel behind them. */
+/* All functions, then the kernel. */
 void put_kernel(const Emit *em, Sb *text, const char *name);
-/* Tables and numbers that the entry needs. */
+/* The tables and numbers that the entry reads. */
 void put_tables(Emit *em, Sb *text);
-/* A program that is one unit of C. */
+/* The whole program as one C source. */
 void put_unit(Emit *em, const char *const *preludes, const char *const *entry, Texts *to);
 
 #endif

@@ -1,8 +1,8 @@
-/* emit_apart.c: loops and branches that one core, or one cluster, runs while the others wait, and
- * how all learn what they left behind. */
+/* emit_apart.c: loops and branches that one core or one cluster runs while the others wait, and how
+ * it passes their results to the others. */
 #include "codegen/emit/emit_tree.h"
 
-/* Variables of the kernel that are handed over. */
+/* What happens to each variable that is passed: written to `shared`, or read from it. */
 typedef void Hand(Tree *x, const char *type, const char *name, int *n);
 static void symbol(Tree *x, Sym *s, Hand *each, int *n) {
     each(x, c_type(s->dtype), tree_symbol(&x->f, s), n);
@@ -11,7 +11,7 @@ static void pointer(Tree *x, Tensor *t, Hand *each, int *n) {
     each(x, tree_pointer_type(x, t->dtype), tree_tensor(&x->f, t), n);
 }
 
-/* What a loop or branch leaves behind: uniform values and pointers. */
+/* The results of a loop or branch: uniform values and pointers. */
 static void results_of(Tree *x, Stmt *s, Hand *each, int *n) {
     if (s->kind == S_LOOP) {
         symbol(x, s->loop.iter, each, n);
@@ -28,15 +28,14 @@ static void results_of(Tree *x, Stmt *s, Hand *each, int *n) {
     for (int i = 0; i < s->br.joins.n; i++) pointer(x, s->br.joins.p[i].out, each, n);
 }
 
-/* Whether this unit is (==) or is not (!=) of those who run s. */
+/* Text: this unit is (`is`: "==") or is not ("!=") one of those that run s. */
 static const char *ran_by(const Tree *x, const Stmt *s, const char *is) {
     return s->level == LEVEL_CLUSTER ? unit_cluster(x->em, s->unit, is)
                                      : arena_printf(x->em->a, "unit %s %d %% nunit", is, s->unit);
 }
 
-/* Statement *at and those beside it, each run by a unit as a team of one, or by a cluster; then all
- * meet. Two turns of shared words: the others read one while a unit may be writing the other
- * already. */
+/* The shared words are a double buffer: the others may still read one half while a unit writes the
+ * other. */
 void emit_apart(Tree *x, const Seq *q, int *at) {
     Fn *f = &x->f;
     Emit *em = x->em;
@@ -61,9 +60,8 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
         x->level = s->level;
         x->leave = arena_printf(em->a, "leave%d", x->next_id++);
         emit_stmt(x, s);
-        if (i == first)
-            fn_line(f, "if (bk_lead(unit)) shared[0] = (int64_t)top;"); /* those beside others take
-                                                                           no memory */
+        if (i == first) /* Statements beside the first one take no memory. */
+            fn_line(f, "if (bk_lead(unit)) shared[0] = (int64_t)top;");
         results_of(x, s, tree_write_shared, &n);
         fn_end(f);
         fn_line(f, "%s:;", x->leave);

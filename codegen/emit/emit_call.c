@@ -1,7 +1,7 @@
-/* emit_call.c: calls of recursive functions, which the family prints (Target.recursion).
+/* emit_call.c: calls of recursive functions. The family prints the functions (Target.recursion).
  *
- * A function takes its uniform parameters by value, tensors as pointers, room for its results from
- * the caller, and what it captures through a struct. */
+ * A function takes uniform parameters by value, tensors as pointers, storage for results from the
+ * caller, and what it captures through a struct. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/passes.h"
 #include "stack/batch.h"
@@ -10,7 +10,6 @@ const char *call_name(Tree *x, const Func *g) {
     return arena_printf(x->em->a, "rec%d_%s", g->id, c_name(x->em->a, g->name, 24));
 }
 
-/* Declares in a function, or gives from where the recursion starts, what is captured. */
 void call_captured(Tree *x, const Captured *c, Sb *s, bool declare) {
     Fn *f = &x->f;
     for (int i = 0; i < c->t.n; i++) {
@@ -39,7 +38,6 @@ void call_captured_type(Tree *x, const Captured *c, Sb *s) {
               x->em->p->mem->parts ? "    bk_span span;\n" : "", c->id);
 }
 
-/* Where row `at` of t is, behind its name; NULL: the call is not cut. */
 const char *call_row_offset(Tree *x, const char *at, const Tensor *t) {
     if (!at) return "";
     Expr *n = e_int(x->em->c, 1);
@@ -47,9 +45,9 @@ const char *call_row_offset(Tree *x, const char *at, const Tensor *t) {
     return arena_printf(x->em->a, " + %s * %s", at, tree_expr(x, n));
 }
 
-/* The call itself of a function of the target's; of rows [at, at + rows) of all, where that is not
- * NULL. `outer`: the address of what is captured; `fails`: what to do when it did; `alone`: the
- * condition under which the form for one unit is called, or NULL. */
+/* The call of a C function; of rows [at, at + rows), unless they are NULL. `outer`: address of what
+ * is captured; `fails`: the statement if the call failed; `alone`: when to call the form for one
+ * unit, or NULL. */
 static void invoke(Tree *x, Stmt *s, const char *outer, const char *at, const char *rows,
                    const char *fails, const char *alone) {
     Fn *f = &x->f;
@@ -71,10 +69,9 @@ static void invoke(Tree *x, Stmt *s, const char *outer, const char *at, const ch
     fn_line(f, "%sst = %s(k, unit, nunit, %s); /* %s */", alone ? "else " : "", name, list,
             emit_comment(x->em, s->path));
     fn_line(f, "if (st != BK_OK) %s;", fails);
-    sb_free(&a);
 }
 
-/* Makes room for the results; true: some of it is the callee's. */
+/* Places the results; true: the callee provides storage for some. */
 static bool place_results(Tree *x, Stmt *s) {
     const Func *g = s->call.f;
     bool taken = false;
@@ -87,7 +84,7 @@ static bool place_results(Tree *x, Stmt *s) {
     return taken;
 }
 
-/* The call, cut in several where it is of too many rows. */
+/* The call, in a loop over parts if it may have too many rows. */
 static void call_rows(Tree *x, Stmt *s, const char *outer, const char *fails, const char *alone) {
     Fn *f = &x->f;
     Emit *em = x->em;
@@ -109,7 +106,7 @@ static void call_rows(Tree *x, Stmt *s, const char *outer, const char *fails, co
         em->target->call(x, s, at, rows);
     else
         invoke(x, s, outer, at, rows, fails, alone);
-    if (g->rows) { fn_end(f); }
+    if (g->rows) fn_end(f);
 }
 
 void emit_call(Tree *x, Stmt *s) {
@@ -117,7 +114,7 @@ void emit_call(Tree *x, Stmt *s) {
     Emit *em = x->em;
     const Func *g = s->call.f;
     const char *outer = "outer", *high = NULL;
-    bool braces = x->stack && s->call.nfunc; /* no label of ours stands inside */
+    bool braces = x->stack && s->call.nfunc; /* declares: no label may be inside */
     if (braces) fn_line(f, "{");
     if (s->call.nfunc) {
         const Captured *c = em->target->recursion(x, s);
@@ -126,7 +123,6 @@ void emit_call(Tree *x, Stmt *s) {
         outer = arena_printf(em->a, "&outer%d", x->next_id++);
         fn_line(f, "captured%d %s = {%s%s%stop};", c->id, outer + 1, list.n ? list.p : "",
                 list.n ? ", " : "", em->p->mem->parts ? "span, " : "");
-        sb_free(&list);
         if (g->lends) high = arena_printf(em->a, "%s.high", outer + 1);
     }
     bool taken = place_results(x, s);
@@ -136,9 +132,8 @@ void emit_call(Tree *x, Stmt *s) {
     if (braces) fn_line(f, "}");
 }
 
-/* ---- calls by a unit each -------------------------------------------------------------------- */
-/* Each call has a part of the arena for what is below it. Uniform results are handed over in words
- * of this activation. */
+/* ---- calls that units run alone -------------------------------------------------------------- */
+/* Each call gets its own part of the arena. Uniform results pass through words of the caller. */
 void emit_split(Tree *x, const Seq *q, int *at) {
     Fn *f = &x->f;
     int id = x->next_id++, first = *at, w = 0;

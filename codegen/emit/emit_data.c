@@ -1,4 +1,4 @@
-/* emit_data.c: names, constants, and texts that a program has once: functions, hand-written bodies. */
+/* emit_data.c: names, constants, and what a program has once: functions, hand-written bodies. */
 #include "codegen/emit/emit.h"
 #include "codegen/embed.h"
 #include "scheduler/plan/weights.h"
@@ -8,7 +8,7 @@
 const char *c_name(Arena *a, const char *name, int max) {
     char *s = arena_alloc(a, (size_t)max + 2);
     int n = 0;
-    /* The tail of a path says most. */
+    /* The tail of a path is the most informative part. */
     size_t len = name ? strlen(name) : 0;
     if (name && len > (size_t)max) name += len - (size_t)max;
     for (; name && *name && n < max; name++) {
@@ -20,9 +20,8 @@ const char *c_name(Arena *a, const char *name, int max) {
     return n ? s : "x";
 }
 
-/* Text inside a C comment. */
-static const char *comment_text(Arena *a, const char *s) {
-    char *r = arena_strdup(a, s ? s : "");
+const char *emit_comment(Emit *em, const char *s) {
+    char *r = arena_strdup(em->a, s ? s : "");
     for (char *p = r; *p; p++)
         if ((unsigned char)*p < 32 || (unsigned char)*p > 126 || (*p == '*' && p[1] == '/') ||
             *p == '\\')
@@ -34,20 +33,20 @@ void emit_weights(Emit *em) {
     const Weights *w = em->p->weights;
     const size_t bytes = (size_t)w->bytes;
     if (!bytes) return;
-    em->weights.p = calloc(bytes + 1, 1);
-    if (!em->weights.p) sb_fail(&em->weights);
-    em->weights.n = bytes;
-    em->weights.cap = bytes + 1;
+    em->weights->p = calloc(bytes + 1, 1);
+    if (!em->weights->p) sb_fail(em->weights);
+    em->weights->n = bytes;
+    em->weights->cap = bytes + 1;
     for (int i = 0; i < w->array.n; i++) {
         const WeightArray *x = &w->array.p[i];
         const char *name = arena_printf(em->a, "weights%d_%s", i, c_name(em->a, x->what, 32));
         sb_printf(&em->consts, "#define %s ((const %s *)(bk_weights + %lld)) /* %s */\n", name,
-                  c_store(x->dtype), (long long)x->offset, comment_text(em->a, x->what));
+                  c_store(x->dtype), (long long)x->offset, emit_comment(em, x->what));
         if (x->packed) {
-            packed_fill(x->packed, em->weights.p + x->offset);
+            packed_fill(x->packed, em->weights->p + x->offset);
             em->packed_name[x->packed->number] = name;
         } else {
-            if (x->bytes) memcpy(em->weights.p + x->offset, x->data->data, (size_t)x->bytes);
+            if (x->bytes) memcpy(em->weights->p + x->offset, x->data->data, (size_t)x->bytes);
             map_seti(em->const_name, (uint64_t)(uintptr_t)x->data->data, (void *)(uintptr_t)name);
         }
     }
@@ -81,5 +80,3 @@ void extern_text(Emit *em, const char *file) {
     if (strcmp(file, "extern"))
         sb_puts(&em->functions, embedded_text(arena_printf(em->a, "extern/%s.inc", file)));
 }
-
-const char *emit_comment(Emit *em, const char *s) { return comment_text(em->a, s); }

@@ -1,9 +1,9 @@
-/* emit_expr.c: scalar expressions to C text.
+/* emit_expr.c: prints scalar expressions as C.
  *
- * fn_expr returns text for a value; what is used more than once, and what needs statements
- * (reductions, conditional parts), is put into variables first. Variables live in the scope where
- * they were made: fn_open and fn_close delimit scopes. Conditional operands are emitted inside the
- * condition, so that an untaken load is never performed. */
+ * fn_expr returns the text of a value. What is used more than once, or needs statements
+ * (reductions, conditional parts), first gets a variable, which lives in the current scope
+ * (fn_open, fn_close). Conditional operands are emitted inside the condition, so that an untaken
+ * load never happens. */
 #include "codegen/emit/emit.h"
 #include <stdlib.h>
 
@@ -30,7 +30,7 @@ const char *c_type(DType t) {
     return t == DT_F16 || t == DT_BF16 ? "float" : t == DT_BOOL ? "bool" : c_store(t);
 }
 
-const char *c_const(Arena *a, const Expr *e) {
+static const char *c_const(Arena *a, const Expr *e) {
     if (dtype_is_float(e->dtype)) {
         const char *suffix = e->dtype == DT_F64 ? "" : "f";
         if (e->f != e->f) return arena_printf(a, "__builtin_nan%s(\"\")", suffix);
@@ -169,8 +169,8 @@ static const char *rounded(Fn *f, DType t, const char *s) {
     return s;
 }
 
-/* Whether signed arithmetic with type t wraps around only when written so: for all that may come
- * from data. Places in memory do not overflow, and compilers do better when they know. */
+/* Whether arithmetic of signed type t must be written so that it wraps around: true for values that
+ * may come from data. Addresses do not overflow, and compilers optimize better if they know it. */
 static bool wraps(const Fn *f, const Expr *e, DType t) {
     return f->em && f->em->target->strict && (t == DT_I32 || t == DT_I64) &&
            (e->flags & EF_LOAD || !(e->flags & EF_AXIS));
@@ -219,7 +219,7 @@ static const char *scalar(Fn *f, Expr *e) {
             sb_puts(&s, c_type(t));
         else if (!strcmp(name, "bits"))
             sb_printf(&s, "%d", width_of(t));
-        else if (!strcmp(name, "F") || !strcmp(name, "BK")) { /* of a name in parentheses */
+        else if (!strcmp(name, "F") || !strcmp(name, "BK")) { /* F(name), BK(name) */
             bool libm = *name == 'F';
             n = (int)strcspn(p, ")");
             sb_printf(&s, "%s%.*s%s", libm ? "" : "bk_", n - 1, p + 1,
@@ -310,8 +310,6 @@ static const char *conditional(Fn *f, Expr *e) {
         }
         fn_close(f, here);
     }
-    sb_free(&part[0]);
-    sb_free(&part[1]);
     return r;
 }
 
@@ -365,15 +363,15 @@ void fn_combine(Fn *f, const Expr *e, const char *acc, const char *x) {
     }
 }
 
-/* The body can be evaluated for several steps at once. */
+/* Whether the body can be vectorized along the reduction. */
 static bool by_lanes(const Fn *f, const Expr *e) {
     const Expr *body = e->a[0];
     return f->em && f->em->p->schedule->lanes > 1 && !(body->flags & (EF_GUARD | EF_REDUCE)) &&
            class_of(body->dtype) != C_BOOL && body->dtype != DT_F16 && body->dtype != DT_BF16;
 }
 
-/* An extreme's place among at least 16 values: first the extreme, then the first (last) value equal
- * to it. A NaN is the extreme wherever there is one. */
+/* ARGMIN and ARGMAX in two vector loops: first the extreme, then the first (last) place of a value
+ * equal to it. A NaN is always the extreme. */
 static const char *place_of_extreme(Fn *f, Expr *e) {
     Expr *body = e->a[0], *axis = e_axis(f->c, e->raxis[0]);
     const char *type = c_type(body->dtype), *end = fn_expr(f, e->raxis[0]->extent);
@@ -414,13 +412,13 @@ static const char *place_of_extreme(Fn *f, Expr *e) {
     return acc;
 }
 
-/* Values of one reduction axis that are worth two passes. */
+/* Whether there are enough values, along one axis, for two loops. */
 static bool many(const Expr *e) {
     int64_t n;
     return e->naxis == 1 && e_is_int(e->raxis[0]->extent, &n) && n >= 16 && n < INT32_MAX;
 }
 
-/* The reduction axis of most values, as far as known. */
+/* The longest reduction axis; an unknown extent counts as long. */
 static int longest(const Expr *e) {
     int best = 0;
     int64_t most = -1, n;
@@ -434,11 +432,11 @@ static int longest(const Expr *e) {
 /* A reduction while it is printed. */
 typedef struct Reducing {
     Expr *e;
-    const char *acc, *best, *nan; /* NULL: it needs none */
-    int shared;                   /* the axis that the team shares; -1: it shares none */
+    const char *acc, *best, *nan; /* NULL: not needed */
+    int shared;                   /* the axis that the team shares, or -1 */
 } Reducing;
 
-/* What the compiler is told in front of the loop over axis i. */
+/* The directive before the loop over axis i. */
 static void put_pragma(Fn *f, const Reducing *r, int i) {
     const Expr *e = r->e;
     const bool sum = e->kind == R_SUM || e->kind == R_PROD, last = i == e->naxis - 1;
@@ -448,7 +446,7 @@ static void put_pragma(Fn *f, const Reducing *r, int i) {
     else if (sum && last && by_lanes(f, e) && class_of(e->dtype) != C_BOOL)
         fn_line(f, "#pragma omp simd reduction(%c:%s)", e->kind == R_SUM ? '+' : '*', r->acc);
     else if (sum && dtype_is_float(e->dtype) && f->em && !emit_is_gpu(f->em))
-        /* gcc 12 vectorizes s += p[1]; s += p[0]; as two times p[1] */
+        /* gcc 12 miscompiles the unrolled loop: s += p[1]; s += p[0]; adds p[1] twice */
         fn_line(f, "#pragma GCC unroll 1");
 }
 
@@ -468,7 +466,7 @@ static void open_loops(Fn *f, const Reducing *r, const Team *team) {
     }
 }
 
-/* Takes the body's value at the present position in. */
+/* Adds the body's value at the current position to the accumulator. */
 static void accumulate(Fn *f, const Reducing *r) {
     Expr *e = r->e, *body = e->a[0];
     const char *x = fn_expr(f, body);
@@ -477,7 +475,7 @@ static void accumulate(Fn *f, const Reducing *r) {
         const bool max = e->kind == R_ARGMAX || e->kind == R_ARGMAX_LAST;
         const bool last = e->kind >= R_ARGMAX_LAST;
         const char *v = fn_temp(f, body);
-        const char *number = ""; /* the first (last) NaN is beyond all numbers */
+        const char *number = ""; /* the first (last) NaN beats all numbers */
         if (dtype_is_float(body->dtype))
             number = last
                          ? arena_printf(f->a, " || %s != %s", v, v)
@@ -515,7 +513,6 @@ static const char *reduce(Fn *f, Expr *e) {
         r.best = arena_printf(f->a, "t%d", f->ntemp++);
         declare(f, "", c_type(e->a[0]->dtype), r.best, "0");
     }
-    /* Parts that depend on outer axes only come first. */
     fn_hoist(f, e->a[0], e->naxis, e->raxis);
     const Scope out = fn_here(f);
     f->team = NULL;
@@ -600,7 +597,7 @@ static void hoist(Fn *f, Map *seen, Expr *e, int n, Axis *const *inner) {
     bool inside = false;
     for (int i = 0; i < n; i++) inside |= e_uses_axis(e, inner[i]);
     if (!inside) {
-        bool ready = true; /* every axis it uses has its loop already */
+        bool ready = true; /* the loops of all axes that it uses are open */
         if (e->flags & EF_AXIS) ready = e->op != E_REDUCE && !(e->flags & EF_REDUCE);
         bool worth = e->flags & (EF_LOAD | EF_GUARD) || e_is_unary(e->op) ||
                      e_work(e->op)->weight > 1 || e->op == E_CAST || e->op == E_SELECT;

@@ -1,5 +1,5 @@
-/* emit_group.c: the function of one group, and its call. What is inside is printed by the kernel's
- * kind, as the family has it; here is what the kinds have in common. */
+/* emit_group.c: the function of one group, and its call. The family's printer for the kernel's kind
+ * writes the function's body; here is what the kinds share. */
 #include "codegen/emit/emit.h"
 
 /* ---- how the function names things ----------------------------------------------------------- */
@@ -43,8 +43,10 @@ void group_members(Group *g) {
     for (int i = 0; i < g->k->n; i++) group_store_member(g, i, g->k->value[i]);
 }
 
-void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to) {
+void group_members_by_lane(Group *g, Axis *v, const char *from, const char *to, bool simd) {
     Fn *f = &g->f;
+    for (int i = 0; i < g->k->n && simd; i++) simd = !fn_guarded(f, g->k->value[i]);
+    if (simd) fn_line(f, "BK_SIMD");
     const Scope inner = fn_open(f, "for (int64_t l = %s; l < %s; l++) {", from, to);
     fn_line(f, "const int64_t iv = v0 + l;");
     fn_bind(f, e_axis(f->c, v), "iv");
@@ -79,11 +81,32 @@ void group_range(Group *g) {
             whole, edge);
 }
 
+const char *group_from(const Group *g, const Axis *x) { return x == g->k->split ? "from" : "0"; }
+const char *group_to(Group *g, const Axis *x) {
+    return x == g->k->split ? "to" : fn_expr(&g->f, x->extent);
+}
+
+const char *group_count(Group *g, int n, Axis *const *axis) {
+    const char *all = NULL;
+    for (int d = 0; d < n; d++) {
+        const char *size = axis[d] == g->k->split ? "(to - from)" : group_to(g, axis[d]);
+        all = all ? arena_printf(g->em->a, "%s * %s", all, size) : size;
+    }
+    return all ? all : "1";
+}
+
+bool count_is_small(int n, Axis *const *axis) {
+    int64_t all = 1, size;
+    for (int d = 0; d < n; d++)
+        if (!e_is_int(axis[d]->extent, &size) || !mul_size(all, size, &all) || all >= INT32_MAX)
+            return false;
+    return true;
+}
+
 void group_loop(Group *g, Axis *x, const char *name) {
     Fn *f = &g->f;
-    bool split = x == g->k->split;
-    fn_open(f, "for (int64_t %s = %s; %s < %s; %s++) {", name, split ? "from" : "0", name,
-            split ? "to" : fn_expr(f, x->extent), name);
+    fn_open(f, "for (int64_t %s = %s; %s < %s; %s++) {", name, group_from(g, x), name,
+            group_to(g, x), name);
     fn_bind(f, e_axis(f->c, x), name);
 }
 
@@ -102,14 +125,14 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
                .symbol = group_symbol,
                .load = group_load,
                .user = &g};
-    for (int d = 0; s->op.at && d < lead->rank; d++) { /* a position outside changes nothing */
+    for (int d = 0; s->op.at && d < lead->rank; d++) { /* stores outside are skipped */
         if (!s->op.at[d]) continue;
         Expr *in = e_and(c, e_le(c, e_int(c, 0), s->op.at[d]), e_lt(c, s->op.at[d], lead->dim[d]));
         if (!e_is_ival(in, 1)) fn_line(&g.f, "if (!%s) return;", fn_temp(&g.f, in));
     }
     ASSERT(em->target->group[k->kind]);
     em->target->group[k->kind](&g);
-    /* Parameters in order of use, so that equal groups give equal text. */
+    /* Parameters are in order of first use, so that equal groups give equal texts. */
     Sb params = {.a = em->a}, args = {.a = em->a};
     sb_puts(&params, "bk_ctx *k, int unit, int nunit");
     sb_puts(&args, s->each ? "k, 0, 1" : "k, unit, nunit");
@@ -139,13 +162,9 @@ void emit_group(Emit *em, Fn *kernel, Sb *decl, Stmt *s, bool block) {
     }
     if (g.body.n) sb_puts(&whole, g.body.p);
     const char *stem = lead->name ? lead->name : "value";
-    /* What it needs of the C stack does not add to that of recursive functions. */
+    /* Not inlined into recursive functions: their C stack stays small. */
     const char *qualifier = em->p->nfunc ? em->target->outlined : em->target->function;
     const char *name = emit_function(em, stem, qualifier, params.p, whole.n ? whole.p : "");
     if (block && !g.meets) fn_line(kernel, "bk_block();");
     fn_line(kernel, "%s(%s); /* %s */", name, args.p, emit_comment(em, k->t[k->n - 1]->path));
-    sb_free(&params);
-    sb_free(&args);
-    sb_free(&whole);
-    sb_free(&g.body);
 }

@@ -1,11 +1,9 @@
-/* emit_loops.c: prints a group as loops over its domain.
- *
- * Axes that every access walks contiguously are collapsed into one; the last axis is the lane loop
- * where there are lanes. Parts that do not depend on it are computed before it. */
+/* emit_loops.c: prints a group as loops over its domain. With vectors, the last axis is the lane
+ * loop; what does not depend on it is computed before it. */
 #include "codegen/emit/emit.h"
 
 /* ---- the lane loop --------------------------------------------------------------------------- */
-/* A condition as a range of the lane axis: what does not depend on it, and bounds. */
+/* A condition as a range of lanes: an invariant part, and bounds. */
 typedef struct LaneCond {
     Axis *x;
     Expr *invariant;        /* bool */
@@ -13,8 +11,8 @@ typedef struct LaneCond {
     int nlow, nhigh;
 } LaneCond;
 
+/* Adds the bound second - first >= slack; false: it is none. */
 static bool lane_bound(Cx *c, LaneCond *k, Expr *first, Expr *second, int64_t slack) {
-    /* second - first >= slack */
     Expr *coef, *rest;
     if (first->dtype != DT_I64 || !e_affine(c, e_sub(c, second, first), k->x, &coef, &rest) ||
         e_uses_axis(rest, k->x))
@@ -43,7 +41,7 @@ static bool lane_cond(Cx *c, LaneCond *k, Expr *e) {
     }
 }
 
-/* Stores `value` of the only member for lanes [lo, hi). A choice by position becomes separate
+/* Stores `value` of the only member for lanes [lo, hi). A select by position becomes separate
  * loops, so that padding and concatenation are plain copies. */
 static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int depth) {
     Fn *f = &g->f;
@@ -57,7 +55,7 @@ static void lane_loop(Group *g, Expr *value, const char *lo, const char *hi, int
             uint8_t flags = k.invariant->flags;
             for (int i = 0; i < k.nlow; i++) flags |= k.low[i]->flags;
             for (int i = 0; i < k.nhigh; i++) flags |= k.high[i]->flags;
-            const bool inner = flags & (EF_LOAD | EF_GUARD); /* bounds hold for these lanes only */
+            const bool inner = flags & (EF_LOAD | EF_GUARD); /* for these lanes only */
             if (inner) fn_open(f, "if (%s < %s) {", lo, hi);
             fn_hoist(f, k.invariant, 0, NULL);
             const char *inv = fn_expr(f, k.invariant);
@@ -94,20 +92,18 @@ void group_loops(Group *g) {
     group_range(g);
     bool by_lanes = n > 0 && g->k->n == 1 && g->k->value[0]->op == E_SELECT;
     for (int d = 0; d < n - by_lanes; d++) {
-        /* What the loops inside do not change. */
         for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], n - d, g->k->axis + d);
         bool lanes = g->k->lanes > 1 && d == n - 1 && !(flags & EF_REDUCE);
         for (int i = 0; i < g->k->n && lanes; i++) lanes = !fn_guarded(f, g->k->value[i]);
         if (g->k->axis[d] != g->k->split)
-            fn_expr(f, g->k->axis[d]->extent); /* what it needs stands before the directive */
+            fn_expr(f, g->k->axis[d]->extent); /* its statements must precede the directive */
         if (lanes) fn_line(f, "BK_SIMD");
         group_loop(g, g->k->axis[d], arena_printf(f->a, "i%d", d));
     }
-    if (by_lanes) {
-        bool split = g->k->axis[n - 1] == g->k->split;
-        lane_loop(g, g->k->value[0], split ? "from" : "0",
-                  split ? "to" : fn_expr(f, g->k->axis[n - 1]->extent), 0);
-    } else
+    if (by_lanes)
+        lane_loop(g, g->k->value[0], group_from(g, g->k->axis[n - 1]),
+                  group_to(g, g->k->axis[n - 1]), 0);
+    else
         group_members(g);
     fn_close(f, out);
 }

@@ -1,7 +1,7 @@
 /* emit_packed.c: the data of packed constants (scheduler/kernel/packed.h). */
 #include "codegen/emit/emit.h"
 
-/* x as matrix units take it, in a word: to the nearest of 10 bits. */
+/* x rounded to 10 bits of mantissa (TF32), as matrix units read it. */
 static float to_ten_bits(float x) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
@@ -16,7 +16,7 @@ static float element(const Const *data, int64_t at) {
     return at >= 0 && at < data->count ? (float)elem_get_f(data->dtype, data->data, at) : 0;
 }
 
-/* The next position of dimensions [first, last), of which the last one moves first. */
+/* The next position in dimensions [first, last), the last one fastest. */
 static void advance(const Packed *p, int first, int last, int64_t *idx) {
     for (int d = last - 1; d >= first && ++idx[d] == p->extent[d]; d--) idx[d] = 0;
 }
@@ -35,7 +35,7 @@ static void put(const Packed *p, void *data, int64_t at, float x) {
         elem_set_f(p->dtype, data, at, x);
 }
 
-/* A source's line at idx, from element `to` of data on: runs along the last dimension. */
+/* Writes a source's line at idx to data from element `to` on, in runs along the last dimension. */
 static void fill_line(const Packed *p, const PackSource *s, int64_t *idx, void *data, int64_t to) {
     const int last = p->nouter + p->ninner - 1;
     const int64_t run = p->extent[last], end = to + p->line;
@@ -65,8 +65,8 @@ static void fill(const Packed *p, void *data) {
             fill_line(p, &p->source[i], idx, data, to);
 }
 
-/* Transformed weights G g G', G being 4 x 3: the first two dimensions are those of the result, and
- * their strides those of the window. */
+/* Transformed weights G g G' with G 4 x 3. The first two dimensions of p are those of the result;
+ * their strides are those of the window. */
 static void fill_winograd(const Packed *p, float *to) {
     static const double G[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
     const PackSource *s = &p->source[0];
@@ -104,7 +104,7 @@ const char *emit_packed(const Emit *em, const Packed *p) {
 }
 
 const char *group_weights(Group *g, const char *name) {
-    /* A constant that is nothing but this name. */
+    /* A constant that stands for the name. */
     Emit *em = g->em;
     Tensor *w = tensor_new(em->c, TK_CONST, DT_F32, 0, NULL);
     Const *data = NEW(em->a, Const);

@@ -1,10 +1,9 @@
-/* emit_place.c: where values are: sizes, pointers into the arena and into slots, and room for
+/* emit_place.c: storage of values: sizes, pointers into the arena and into slots, and buffers of
  * values that grow in place. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/passes.h"
 
-/* Of all that dimensions [from, to) span. The product does not wrap around: sizes may come with the
- * data. */
+/* Bytes that dimensions [from, to) span. bk_size does not wrap around: sizes may come from data. */
 static const char *span_bytes(Tree *x, const Tensor *t, int from, int to) {
     int64_t known = (int64_t)dtype_size(t->dtype), v;
     for (int i = from; i < to; i++)
@@ -22,7 +21,7 @@ const char *tree_bytes(Tree *x, Tensor *t) {
 
 const char *tree_arena(const Tree *x) { return x->em->p->mem->parts ? "_in(k, span, " : "(k, "; }
 
-/* `each`: every unit takes as much of its own. */
+/* `each`: every unit takes as much for itself. */
 static void take_for(Tree *x, const char *path, const char *name, const char *type,
                      const char *bytes, bool each) {
     fn_line(&x->f, "if (!(%s = (%s *)bk_claim%s%s&top, %s%s))) %s", name, type, each ? "_each" : "",
@@ -39,20 +38,17 @@ const char *tree_base(const Tree *x, const Mem *m) {
 }
 
 /* ---- values that grow ------------------------------------------------------------------------ */
-/* Bytes of a buffer with one row: one position of the growing axis. */
+/* Bytes of one row: one position along the growing axis. */
 static const char *row_bytes(Tree *x, const Grow *g) {
     const Tensor *t = g->phi;
-    int64_t v;
     const char *s = span_bytes(x, t, g->axis + 1, t->rank);
     for (int i = 0; i < g->axis; i++)
         if (!e_is_ival(t->dim[i], 1))
-            s = e_is_int(t->dim[i], &v)
-                    ? arena_printf(x->em->a, "bk_size(%lld, %s)", (long long)v, s)
-                    : arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
+            s = arena_printf(x->em->a, "bk_size(%s, %s)", tree_expr(x, t->dim[i]), s);
     return s;
 }
 
-/* How many pieces of consecutive positions of axis `axis` there are: as a product. */
+/* The product of the dimensions before `axis`. */
 static const char *outer_of(Tree *x, const Tensor *t, int axis) {
     const char *s = "1";
     for (int i = 0; i < axis; i++)
@@ -102,7 +98,7 @@ void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c) {
             first, inner, room, inner);
 }
 
-/* The pointer of a value that grows in place: there is room for it, or the run begins again. */
+/* The pointer of a value that grows in place. Without room the run begins again. */
 static void grow_step(Tree *x, Tensor *t) {
     Fn *f = &x->f;
     const Grow *g = t->grow;
@@ -134,7 +130,7 @@ void tree_grow_end(Tree *x, const Tensor *phi) {
     fn_end(f);
 }
 
-/* Takes a growable buffer, of which `slot` gives the number. */
+/* Takes growable buffer number `slot`. */
 static void take_slot(Tree *x, const char *path, const char *name, const char *type,
                       const char *slot, const char *bytes) {
     fn_line(&x->f, "if (!(%s = (%s *)bk_slot(k, %s, %s))) %s", name, type, slot, bytes,
@@ -149,7 +145,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     case M_STATIC: {
         const char *at =
             arena_printf(f->a, "(%s *)(%s + %lld)", ty, tree_base(x, m), (long long)m->off[0]);
-        /* Strict: where it is computed, for the compiler leaves it there and registers are few. */
+        /* Strict compilers keep it in a register from here on: set it late, registers are few. */
         tree_declare(x, t, x->em->target->strict ? "NULL" : at);
         if (x->em->target->strict) fn_line(f, "%s = %s;", name, at);
         break;
@@ -189,7 +185,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
         if (via->kind == M_SLOT && via->frame)
             fn_line(f, "if (!bk_piece(k, %s, (char *)%s, %s)) %s", slot, base, all,
                     tree_want(x, path));
-        else if (via->kind == M_SLOT) /* grows with the iterations; the content stays valid */
+        else if (via->kind == M_SLOT) /* grows with each iteration and keeps its content */
             take_slot(x, path, base, ty, slot, all);
         fn_line(f, "%s = (%s *)((char *)%s + %s * (%s));", name, ty, base, counter, bytes);
         break;

@@ -1,7 +1,7 @@
-/* emit_stmt.c: the kernel: statements to C control flow.
+/* emit_stmt.c: prints the kernel: statements as C control flow.
  *
- * Every unit runs all of it: uniform values are computed by each unit itself, groups share their
- * domains among the units. */
+ * Every unit runs all of it and computes uniform values itself; groups split their domains among
+ * the units. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/passes.h"
 
@@ -24,7 +24,7 @@ static void bx_tensor_init(Tree *x, const char *name, Tensor *t) {
             fn_line(f, "%s.dim[%d] = %s;", name, i, tree_expr(x, t->dim[i]));
 }
 
-/* `result` is what a body or plan gave; said: where it may have put values for the message. */
+/* `result`: what a body or plan returned; `said`: where it may have put values for the message. */
 static void extern_fault(Tree *x, const Stmt *s, const char *result, const char *said) {
     Fn *f = &x->f;
     const int site = s->ext.site;
@@ -39,7 +39,7 @@ static void extern_fault(Tree *x, const Stmt *s, const char *result, const char 
     fn_line(f, "}");
 }
 
-/* The array NAME<id> of them, with one more than there are. */
+/* Declares NAME<id>, an array of n + 1 bx_tensors, and fills in t. */
 static void bx_tensors(Tree *x, const char *name, char each, int id, int n, Tensor *const *t) {
     fn_line(&x->f, "bx_tensor %s%d[%d];", name, id, n + 1);
     for (int i = 0; i < n; i++) {
@@ -62,7 +62,7 @@ static void emit_extern(Tree *x, Stmt *s) {
     fn_line(f, "int64_t sym%d[%d] = {0}, bytes%d[%d] = {0};", id, s->ext.nsym + 16, id,
             s->ext.nout + 1);
     if (s->ext.row->plan) {
-        /* Every unit plans for itself. */
+        /* Every unit runs the plan itself. */
         fn_line(f, "const int planned = bx_%s_plan(in%d, param%d, sym%d, bytes%d);",
                 s->ext.row->name, id, id, id, id);
         fn_open(f, "if (planned) {");
@@ -80,7 +80,7 @@ static void emit_extern(Tree *x, Stmt *s) {
         tree_place(x, t, t->blob ? arena_printf(em->a, "bytes%d[%d]", id, i) : tree_bytes(x, t));
     }
     fn_line(f, "char *scratch%d = NULL;", id);
-    if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be behind */
+    if (s->ext.row->plan) /* kept to the end of the iteration: another unit may be late */
         fn_line(f, "if (bytes%d[%d] > 0 && !(scratch%d = bk_claim%s%s&top, bytes%d[%d]%s))) %s", id,
                 s->ext.nout, id, s->each ? "_each" : "", tree_arena(x), id, s->ext.nout,
                 s->each ? ", unit, nunit" : "", tree_want(x, s->path));
@@ -95,7 +95,7 @@ static void emit_extern(Tree *x, Stmt *s) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-/* A carried value's storage, and the initial value in it. */
+/* Takes a carried value's storage and copies the initial value there. */
 static void carry_begin(Tree *x, const Stmt *s, LoopCarry *c) {
     Fn *f = &x->f;
     Arena *a = x->em->a;
@@ -127,7 +127,7 @@ static void carry_begin(Tree *x, const Stmt *s, LoopCarry *c) {
             tree_bytes(x, c->phi));
 }
 
-/* The storage of all rows of a stacked output. */
+/* Takes the storage of a scan output. */
 static void scan_begin(Tree *x, const Stmt *s, Tensor *t) {
     Fn *f = &x->f;
     Mem *m = mem_of(t);
@@ -142,7 +142,7 @@ static void scan_begin(Tree *x, const Stmt *s, Tensor *t) {
         tree_place(x, t, tree_bytes(x, t));
 }
 
-/* The head of loop `id`, and what its body begins with. */
+/* The head of loop `id`, and the beginning of its body. */
 static void loop_open(Tree *x, Stmt *s, int id, const char *counter) {
     Fn *f = &x->f;
     Arena *a = x->em->a;
@@ -166,7 +166,7 @@ static void loop_open(Tree *x, Stmt *s, int id, const char *counter) {
     if (tree_recursive(x)) fn_line(f, "low = top;");
 }
 
-/* The end of an iteration: carried values change together. */
+/* The end of an iteration: all carried values are assigned at once. */
 static void loop_next(Tree *x, Stmt *s, int id) {
     Fn *f = &x->f;
     for (int i = 0; i < s->loop.syms.n; i++) {
@@ -357,6 +357,4 @@ void emit_body(Emit *em) {
     if (x.decl.n) sb_puts(&em->body, x.decl.p);
     residents_declare(em, &em->body);
     sb_puts(&em->body, text);
-    sb_free(&body);
-    sb_free(&x.decl);
 }

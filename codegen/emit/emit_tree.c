@@ -1,11 +1,11 @@
-/* emit_tree.c: what statements are printed with: names, variables, uniform expressions, the ways to
- * stop, barriers. */
+/* emit_tree.c: what printers of statements use: names, variables, uniform expressions, exits,
+ * barriers. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/plan/phases.h"
 
-/* ---- recursion: what functions take from outside --------------------------------------------- */
-/* Whether q is inside of a function of the recursion: parameters of others are named, too, where
- * they are set (gpu/recursion.c). */
+/* ---- recursion: what functions capture ------------------------------------------------------- */
+/* Whether q is inside any function of the recursion: a jump also names parameters of other
+ * functions (gpu/recursion.c). */
 static bool in_recursion(const Tree *x, const Seq *q) {
     for (; q; q = q->parent)
         if (q->owner == x->func->start) return true;
@@ -26,8 +26,7 @@ static void note_symbol(Tree *x, Sym *s) {
     vec_push(x->em->a, &x->captured->s, s);
 }
 
-/* A variable is named in the present phase, of which it must be: the pointer of tensor t, or symbol
- * s. */
+/* Asserts that a variable (the pointer of t, or s) is live in the current phase. */
 static void check_phase(const Tree *x, const Tensor *t, const Sym *s) {
     const PhasePlan *plan = x->em->p->phases;
     if (!plan) return;
@@ -57,8 +56,7 @@ const char *tree_symbol(Fn *f, Sym *s) {
 }
 
 const char *tree_expr(Tree *x, Expr *e) {
-    /* Uniform expressions are emitted afresh each time: no variables across statements, but within
-     * one what is used more than once is computed once. */
+    /* No variables across statements; within one, what is used more than once is computed once. */
     int mark = x->f.bound.n;
     if (!e->pure) {
         x->f.uses = map_new(x->f.a);
@@ -116,12 +114,12 @@ const char *tree_want(const Tree *x, const char *path) {
 }
 
 void tree_barrier(Tree *x) {
-    if (x->level == LEVEL_CORE) { /* one unit is alone, with its threads */
+    if (x->level == LEVEL_CORE) { /* one unit: its threads synchronize */
         if (emit_is_gpu(x->em)) fn_line(&x->f, "bk_block();");
     } else if (x->level == LEVEL_CLUSTER)
         fn_line(&x->f, "if ((st = bk_cluster_barrier()) != BK_OK) %s", tree_stop(x, "st"));
     if (x->level < LEVEL_TEAM) return;
-    if (x->func && x->em->p->mem->parts) /* a unit that is alone meets nobody */
+    if (x->func && x->em->p->mem->parts) /* a unit that runs alone waits for nobody */
         fn_line(&x->f, "if ((nunit > 1 ? (st = bk_barrier(k, unit)) : (st = bk_state(k))) != "
                        "BK_OK) return st;");
     else
@@ -133,8 +131,6 @@ const char *call_result(Tree *x, const Func *g, int i) {
     return x->stack ? arena_printf(x->em->a, "q%d_%d", g->id, i) : arena_printf(x->em->a, "r%d", i);
 }
 
-/* Through the words of `shared`: the first of those who ran it writes, the others read after the
- * barrier. */
 void tree_write_shared(Tree *x, const char *type, const char *name, int *n) {
     bool pointer = type[strlen(type) - 1] == '*';
     ++*n;

@@ -1,5 +1,5 @@
-/* contraction.c: prints contractions (scheduler/kernel/contraction.h): the group's function, around
- * the calls of micro-kernels. */
+/* contraction.c: prints the group's function of a contraction (scheduler/kernel/contraction.h),
+ * which calls the micro-kernels. */
 #include "codegen/emit/cpu/contraction.h"
 
 static const char *scratch(Group *g, Expr *e) {
@@ -23,22 +23,20 @@ static void bind_outer(Group *g, const Contraction *k, bool open) {
     }
 }
 
-/* Blocks of rows, so that their operands stay in the cache for all tiles. */
+/* Opens the loop over blocks of rows, whose operands stay in the cache for all tiles. */
 static void open_blocks(Group *g, const Contraction *k) {
     Fn *f = &g->f;
-    bool split = k->m == g->k->split;
-    fn_open(f, "for (int64_t first = %s; first < %s; first += %d) {", split ? "from" : "0",
-            split ? "to" : fn_expr(f, k->m->extent), ROW_BLOCK);
-    fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK,
-            split ? "to" : fn_expr(f, k->m->extent));
+    fn_open(f, "for (int64_t first = %s; first < %s; first += %d) {", group_from(g, k->m),
+            group_to(g, k->m), ROW_BLOCK);
+    fn_line(f, "const int64_t end = bk_mini(first + %d, %s);", ROW_BLOCK, group_to(g, k->m));
 }
 
-/* Opens the loop over tiles of this unit's range of lanes. Returns the condition of a round
+/* Opens the loop over tiles of this unit's range of lanes. Returns the condition for going
  * backwards, or NULL. */
 static const char *open_tiles(Group *g, const Contraction *k) {
     Fn *f = &g->f;
     bool split = k->v == g->k->split;
-    const char *from = split ? "from" : "0", *to = split ? "to" : fn_expr(f, k->v->extent);
+    const char *from = group_from(g, k->v), *to = group_to(g, k->v);
     const char *block = arena_printf(f->a, "first / %d", ROW_BLOCK), *back = NULL;
     if (k->turn_calls)
         back = k->turn_blocks ? arena_printf(f->a, "(turn + %s) & 1", block) : "turn & 1";
@@ -53,7 +51,7 @@ static const char *open_tiles(Group *g, const Contraction *k) {
     else
         fn_line(f, "const int64_t tile = step;");
     const char *begin = k->own ? "from + " : "";
-    if (k->whole) { /* then the compiler sees how many lanes there are */
+    if (k->whole) { /* the compiler knows the number of lanes */
         fn_line(f, "const int64_t v0 = %stile * %d, hi = %d;", begin, k->vt, k->vt);
         if (split) fn_line(f, "const int64_t lo = 0;");
         return back;
@@ -64,8 +62,7 @@ static const char *open_tiles(Group *g, const Contraction *k) {
     return back;
 }
 
-/* The rows that are left in as few blocks as go, of nearly equal heights: no short one is left
- * over. */
+/* Divides the rows that are left into as few blocks as possible, of nearly equal heights. */
 static void row_block(Fn *f, const Contraction *k) {
     if (k->nheight == 1) {
         fn_line(f, "rows = %d;", k->mr);
@@ -75,8 +72,8 @@ static void row_block(Fn *f, const Contraction *k) {
     fn_line(f, "rows = (left + blocks - 1) / blocks;");
 }
 
-/* ---- panels, and what is fetched ahead; an address past the end is fetched without harm ------ */
-/* Where the tile's part of each panel starts, and of what is fetched for the next tile. */
+/* ---- panels and prefetching (past the end it is harmless) ------------------------------------ */
+/* Pointers to the tile's part of each panel, and to the next tile's part, which is prefetched. */
 static void panel_pointers(Group *g, const Contraction *k, const char *back) {
     Fn *f = &g->f;
     for (int i = 0; i < k->npanel; i++) {
@@ -97,12 +94,12 @@ static void panel_pointers(Group *g, const Contraction *k, const char *back) {
     }
 }
 
-/* What the epilogue of a block of rows will read. */
+/* Prefetches what the epilogue of a block of rows will read. */
 static void fetch_operands(Group *g, const Contraction *k) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
     if (!k->nfar) return;
-    /* One is read as it comes. */
+    /* Not worth it for a single row. */
     const Scope mark = fn_open(f, "for (int64_t row = 0; rows > 1 && row < rows; row++) {");
     fn_line(f, "const int64_t im = m0 + row;");
     fn_bind(f, e_axis(c, k->m), "im");
@@ -181,10 +178,8 @@ static void epilogue(Group *g, const Contraction *k) {
         fn_bind(f, e_axis(g->em->c, k->m), "im");
     }
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
-    bool plain = !k->others; /* others need loops of their own inside the lane loop */
-    for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
-    if (plain) fn_line(f, "BK_SIMD");
-    group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi");
+    /* Other reductions need loops of their own inside the lane loop. */
+    group_members_by_lane(g, k->v, k->v == g->k->split ? "lo" : "0", "hi", !k->others);
     fn_close(f, mark);
 }
 

@@ -1,5 +1,5 @@
-/* contraction_dot.c: sums along which both operands are contiguous, for as many lanes at once as a
- * vector has: a vector of partial sums for each, and then all of them added up across. */
+/* contraction_dot.c: sums along an axis on which both operands are contiguous. A vector of partial
+ * sums for each of as many lanes as a vector has; then the partial sums of each are added up. */
 #include "codegen/emit/cpu/contraction.h"
 
 /* "sum = x · y" for step r of lane l, or for the remaining n - r ones. */
@@ -31,7 +31,7 @@ static void sums(Sb *b, int in, int lanes, const char *n, bool whole, const char
     }
 }
 
-/* Adds up c0, c1, … across, and stores a vector of the results. */
+/* Adds up the elements of each of c0, c1, … and stores the results as a vector. */
 static void add_across(Sb *b, Arena *a, int vec) {
     const char *from = "c";
     for (int run = 1; run < vec; run *= 2) {
@@ -66,7 +66,7 @@ static void call_product(Group *g, const Contraction *k, const Product *p) {
     const char *n = micro_value(&u, r->extent);
     bool whole = size >= 0 && size % vec == 0;
     sb_puts(b, "    BK_CONTRACT\n    int64_t l = 0;\n");
-    /* The last lanes again with some before them, where there are that many. */
+    /* The last vector overlaps the one before it, if there are enough lanes for one. */
     sb_printf(b, "    for (; l < lanes && lanes >= %d; l += %d) {\n", vec, vec);
     sb_printf(b, "        if (l + %d > lanes) l = lanes - %d;\n", vec, vec);
     sb_printf(b, "        const float *const xl = x + l * %s, *const yl = y + l * %s;\n", sx, sy);
@@ -78,7 +78,7 @@ static void call_product(Group *g, const Contraction *k, const Product *p) {
     sb_puts(b, "        float s = 0;\n");
     sb_printf(b, "        for (int i = 0; i < %d; i++) s += c0[i];\n        g[l] = s;\n    }\n",
               vec);
-    fn_line(&g->f, "for (int64_t row = 0; row < rows; row++) %s", micro_end(&u));
+    fn_line(&g->f, "for (int64_t row = 0; row < rows; row++) %s", micro_end(&u, "dot"));
 }
 
 void call_dot(Group *g, const Contraction *k, int set) {

@@ -13,14 +13,10 @@ Micro micro_new(Group *g, const Contraction *k, int set) {
                    .body = {.a = a}};
 }
 
-const char *micro_end(Micro *u) {
+const char *micro_end(Micro *u, const char *stem) {
     Emit *em = u->g->em;
-    const char *name = emit_function(em, "dot", em->target->kernel, u->params.p, u->body.p),
-               *call = arena_printf(em->a, "%s(%s);", name, u->args.p);
-    sb_free(&u->params);
-    sb_free(&u->args);
-    sb_free(&u->body);
-    return call;
+    const char *name = emit_function(em, stem, em->target->kernel, u->params.p, u->body.p);
+    return arena_printf(em->a, "%s(%s);", name, u->args.p);
 }
 
 const char *micro_value(Micro *u, Expr *e) {
@@ -61,7 +57,7 @@ const char *micro_base(Micro *u, Expr *load, Expr *flat) {
     return arena_printf(g->em->a, "%s + (%s)", g->f.tensor(&g->f, load->t), fn_expr(&g->f, at));
 }
 
-/* Sums, panels, operands that are not packed, scalar operands. */
+/* Parameters: sums, panels, operands that are not packed, scalar operands. */
 static void parameters(Micro *u) {
     const Contraction *k = u->k;
     Sb *p = &u->params, *a = &u->args;
@@ -100,7 +96,7 @@ static void parameters(Micro *u) {
     }
 }
 
-/* Vector v of the tile, at `at`, which ends with the domain. */
+/* Loads vector v of the tile from `at`; `ends`: memory ends with the domain. */
 static void load_vector(Micro *u, int in, const char *name, const char *at, int v, bool ends) {
     if (u->tail && ends)
         sb_printf(&u->body, "%*sconst bk_vf %s = bk_loadn(%s, lanes - %d);\n", in, "", name, at,
@@ -125,7 +121,7 @@ static void vectors(Micro *u, int in) {
     }
 }
 
-/* Goes on to the panels' next step; fetches what is to be. */
+/* Prefetches panels, and moves to their next step. */
 static void panels(Micro *u, int in) {
     const Contraction *k = u->k;
     Sb *b = &u->body;
@@ -143,7 +139,7 @@ static void panels(Micro *u, int in) {
     }
 }
 
-/* Scalar operand s of row m, at `at`, times the vectors of its products. */
+/* Multiplies scalar operand s of row m, at `at`, by the vectors of its products. */
 static void multiply(Micro *u, int in, int s, int m, const char *at) {
     Sb *b = &u->body;
     const Expr *sca = u->sca[s]->sca;
@@ -154,7 +150,7 @@ static void multiply(Micro *u, int in, int s, int m, const char *at) {
             sb_printf(b, "%*sc%d_%d_%d += v%d_%d * x%d_%d;\n", in, "", j, m, v, j, v, s, m);
 }
 
-/* The same for one that moves along the lanes. */
+/* The same for an operand that moves along the lanes. */
 static void multiply_both(Micro *u, int in, int s, int m, const char *at) {
     Arena *a = u->g->em->a;
     for (int v = 0; v < u->k->nv; v++) {
@@ -207,7 +203,7 @@ void call_micro(Group *g, const Contraction *k, int set, int height, bool tail) 
     for (int j = 0; j < u.nq; j++)
         for (int m = 0; m < height; m++)
             for (int v = 0; v < k->nv; v++)
-                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j, m * k->vt + v * g->k->lanes,
-                          j, m, v);
-    fn_line(&g->f, "%s", micro_end(&u));
+                sb_printf(b, "    bk_storev(g%d + %d, c%d_%d_%d);\n", j,
+                          m * k->vt + v * g->k->lanes, j, m, v);
+    fn_line(&g->f, "%s", micro_end(&u, "dot"));
 }

@@ -1,18 +1,11 @@
-/* convolution.c: prints sums of products with constants, by blocks
- * (scheduler/kernel/convolution.h).
- */
+/* convolution.c: prints blocked sums of products with constants. */
 #include "codegen/emit/cpu/convolution.h"
+#include "codegen/emit/cpu/contraction.h"
 
 /* ---- micro-kernels --------------------------------------------------------------------------- */
-typedef struct Micro {
-    Group *g;
-    Sb params, args, body;
-    int nvalue;
-} Micro;
-
-/* An int64 value inside the micro-kernel: a parameter, unless it is a constant and `literal`.
- * Kernels of few rows take their strides as parameters and serve many sums; with many rows
- * addresses need constants. */
+/* Text of an int64 value in the micro-kernel: a parameter, or a literal if it is constant and
+ * `literal`. Kernels of few rows take strides as parameters, so that they serve many sums; with
+ * many rows, addresses need constants. */
 static const char *value(Micro *u, Expr *e, bool literal) {
     Group *g = u->g;
     int64_t x;
@@ -29,7 +22,7 @@ void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const
     Emit *em = g->em;
     int nv = k->nv, vec = g->k->lanes;
     bool literal = rows > 6;
-    Micro u = {.g = g, .params = {.a = em->a}, .args = {.a = em->a}, .body = {.a = em->a}};
+    Micro u = micro_new(g, NULL, 0);
     Sb *b = &u.body;
     sb_puts(&u.params,
             "float *restrict g, const float *restrict b, const float *restrict a, int64_t bs");
@@ -75,14 +68,10 @@ void conv_micro(Group *g, const Convolution *k, int rows, const char *out, const
     for (int m = 0; m < rows; m++)
         for (int v = 0; v < nv; v++)
             sb_printf(b, "    bk_storev(g + %d, c%d_%d);\n", m * k->vt + v * vec, m, v);
-    const char *name = emit_function(em, "conv", em->target->kernel, u.params.p, u.body.p);
-    fn_line(&g->f, "%s(%s);", name, u.args.p);
-    sb_free(&u.params);
-    sb_free(&u.args);
-    sb_free(&u.body);
+    fn_line(&g->f, "%s", micro_end(&u, "conv"));
 }
 
-/* The walk of a sum's own micro-kernel. v, m and the reduction axes up to s->cut are bound. */
+/* The walk of a sum's micro-kernel. v, m and the reduction axes up to s->cut are bound. */
 static ConvWalk walk_of(Group *g, const Convolution *k, const ConvSum *s) {
     Cx *c = g->em->c;
     ConvWalk w = {.levels = s->n - s->cut,
@@ -110,7 +99,6 @@ static const char *sum_text(Group *g, Expr *e) {
     return NULL;
 }
 
-/* The members of `rows` positions from pos on, whose sums lie at s0, s1, …. */
 void conv_epilogue(Group *g, const Convolution *k) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
@@ -118,10 +106,8 @@ void conv_epilogue(Group *g, const Convolution *k) {
     fn_line(f, "const int64_t im = pos + row;");
     fn_bind(f, e_axis(c, k->m), "im");
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
-    bool plain = true;
-    for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
     bool one = k->nlane <= k->vt && k->v != g->k->split; /* all tiles are alike */
-    int lanes[2] = {one ? (int)k->nlane : k->vt, 0};
+    const char *whole = arena_printf(f->a, "%d", one ? (int)k->nlane : k->vt);
     const Scope in = fn_here(f);
     for (int i = 0; i < (one ? 1 : 2); i++) {
         if (i)
@@ -130,15 +116,13 @@ void conv_epilogue(Group *g, const Convolution *k) {
             fn_open(f, "if (lanes == %d) {", k->vt);
         else
             f->indent++;
-        if (plain) fn_line(f, "BK_SIMD");
-        group_members_by_lane(g, k->v, "0", i == 0 ? arena_printf(f->a, "%d", lanes[0]) : "lanes");
+        group_members_by_lane(g, k->v, "0", i == 0 ? whole : "lanes", true);
     }
     if (one) f->indent--;
     fn_close(f, mark);
 }
 
-/* Runs are cut into tiles of two neighbouring sizes, the larger ones first; short rests by halves.
- */
+/* Tiles have two neighbouring sizes, the larger ones first; a short rest is halved. */
 void conv_run(Group *g, const Convolution *k, int64_t even, const char *lo, const char *hi,
               ConvTile *tile, const void *user) {
     Fn *f = &g->f;
@@ -187,8 +171,8 @@ static void kernels(Group *g, int rows, const void *user) {
     }
 }
 
-/* Loops over the positions of a block. With sums [from, to) their micro-kernels run; then, if
- * `last`, the epilogue. */
+/* A loop over the positions of a block: the micro-kernels of sums [from, to); then, if `last`, the
+ * epilogue. */
 static void positions(Group *g, const Convolution *k, int from, int to, bool last) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
@@ -210,8 +194,8 @@ static void positions(Group *g, const Convolution *k, int from, int to, bool las
     fn_close(f, out);
 }
 
-/* One sum of a block of positions, in blocks of its reduction. While one is computed the next one's
- * part of the packed operand is fetched. */
+/* One sum of a block of positions, in blocks of the reduction. Each prefetches the next one's part
+ * of the packed operand. */
 static void reduction_blocks(Group *g, const Convolution *k, int i) {
     Fn *f = &g->f;
     Cx *c = g->em->c;
@@ -244,9 +228,8 @@ static void reduction_blocks(Group *g, const Convolution *k, int i) {
 static void open_blocks(Group *g, const Axis *x, const char *name, const char *from, const char *to,
                         int64_t most, int64_t unit) {
     Fn *f = &g->f;
-    bool split = x == g->k->split;
-    const char *lo = split ? "from" : "0", *hi = split ? "to" : fn_expr(f, x->extent);
-    /* Blocks of about equal size, whole units of it. */
+    const char *lo = group_from(g, x), *hi = group_to(g, x);
+    /* Blocks of about equal size, multiples of unit. */
     if (most > unit) most -= most % unit;
     fn_line(f, "const int64_t %sn = bk_maxi((%s - %s + %lld) / %lld, 1);", name, hi, lo,
             (long long)(most - 1), (long long)most);
@@ -276,12 +259,10 @@ void group_convolution(Group *g) {
         open_blocks(g, k->b, "nb", "b0", "b1",
                     e_is_int(k->m->extent, &m) && m < k->block ? k->block / m : 1, 1);
     open_blocks(g, k->m, "nm", "mb", "me", k->m_block, k->even ? 1 : k->rows);
-    bool vsplit = k->v == g->k->split;
-    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", vsplit ? "from" : "0",
-            vsplit ? "to" : fn_expr(f, k->v->extent), k->vt);
-    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);",
-            vsplit ? "to" : fn_expr(f, k->v->extent), k->vt);
-    if (k->nlane <= k->vt && !vsplit) fn_line(f, "(void)lanes;");
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), group_to(g, k->v),
+            k->vt);
+    fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", group_to(g, k->v), k->vt);
+    if (k->nlane <= k->vt && k->v != g->k->split) fn_line(f, "(void)lanes;");
     for (int i = 0; i < k->n; i++)
         fn_line(f, "const float *const w%d = %s + v0 / %d * %lld;", i, weights[i], g->k->lanes,
                 (long long)(k->s[i].length * g->k->lanes));

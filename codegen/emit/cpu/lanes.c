@@ -51,9 +51,8 @@ void group_lanes(Group *g) {
     const Scope out = fn_here(f);
     for (int i = 0; i < g->k->naxis - 1; i++)
         group_loop(g, g->k->axis[i], arena_printf(em->a, "i%d", i));
-    bool split = k->v == g->k->split;
-    const char *to = split ? "to" : fn_expr(f, k->v->extent);
-    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", split ? "from" : "0", to, LANES_TILE);
+    const char *to = group_to(g, k->v);
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), to, LANES_TILE);
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", to, LANES_TILE);
     for (int i = 0; i < k->n; i++) {
         fn_line(f, "%s g%d[%d] __attribute__((aligned(64)));", c_type(k->reduce[i]->dtype), i,
@@ -61,12 +60,6 @@ void group_lanes(Group *g) {
         accumulate(g, k, i);
     }
     for (int i = 0; i < g->k->n; i++) fn_hoist(f, g->k->value[i], 1, &k->v);
-    bool plain = true;
-    for (int i = 0; i < g->k->n && plain; i++) plain = !fn_guarded(f, g->k->value[i]);
-    if (plain) fn_line(f, "BK_SIMD");
-    fn_open(f, "for (int64_t l = 0; l < lanes; l++) {");
-    fn_line(f, "const int64_t iv = v0 + l;");
-    fn_bind(f, e_axis(f->c, k->v), "iv");
-    group_members(g);
+    group_members_by_lane(g, k->v, "0", "lanes", true);
     fn_close(f, out);
 }

@@ -1,36 +1,38 @@
-/* recursion.c: recursion where the C stack is its stack: a Func is a C function that calls itself.
- * An activation's tensors of known size are one frame of the arena. */
+/* recursion.c: recursion on the C stack: a Func is a C function that calls itself. The tensors of
+ * known size of an activation are one frame in the arena. */
 #include "codegen/emit/emit_tree.h"
 
-/* Those behind the context and, but for a unit that is alone, the units. */
-static const char *params(Tree *x, const Func *g) {
+/* The parameters of a function after the context and the units, and their names: the arguments with
+ * which the two forms of a function (Func.parts) call its common body. */
+typedef struct ParamLists {
+    Sb params, names;
+} ParamLists;
+
+static void add_param(ParamLists *to, const char *type, const char *name) {
+    sb_printf(&to->params, ", %s%s", type, name);
+    sb_printf(&to->names, ", %s", name);
+}
+
+static ParamLists params_of(Tree *x, const Func *g) {
     Fn *f = &x->f;
-    Sb s = {.a = x->em->a};
-    sb_printf(&s, "int64_t depth, size_t *end, captured%d *outer", x->captured->id);
+    Arena *a = x->em->a;
+    ParamLists to = {.params = {.a = a}, .names = {.a = a}};
+    sb_printf(&to.params, "int64_t depth, size_t *end, captured%d *outer", x->captured->id);
+    sb_puts(&to.names, "depth, end, outer");
     for (int i = 0; i < g->nsym; i++)
-        sb_printf(&s, ", %s %s", c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]));
+        add_param(&to, arena_printf(a, "%s ", c_type(g->sym[i]->dtype)), f->symbol(f, g->sym[i]));
     for (int i = 0; i < g->narg; i++)
-        sb_printf(&s, ", %s *%s", c_store(g->arg[i]->dtype), f->tensor(f, g->arg[i]));
+        add_param(&to, tree_pointer_type(x, g->arg[i]->dtype), f->tensor(f, g->arg[i]));
     for (int i = 0; i < g->nout; i++)
-        sb_printf(&s, ", %s *%s%s", c_store(g->out[i]->dtype), g->room[i] ? "" : "*",
+        add_param(&to, arena_printf(a, "%s *%s", c_store(g->out[i]->dtype), g->room[i] ? "" : "*"),
                   call_result(x, g, i));
-    for (int i = 0; i < g->nret; i++) sb_printf(&s, ", %s *y%d", c_type(g->ret[i]->dtype), i);
-    return s.p;
+    for (int i = 0; i < g->nret; i++)
+        add_param(&to, arena_printf(a, "%s *", c_type(g->ret[i]->dtype)),
+                  arena_printf(a, "y%d", i));
+    return to;
 }
 
-/* What a form of g (Func.parts) hands to their common text. */
-static const char *param_names(Tree *x, const Func *g) {
-    Fn *f = &x->f;
-    Sb s = {.a = x->em->a};
-    sb_puts(&s, "depth, end, outer");
-    for (int i = 0; i < g->nsym; i++) sb_printf(&s, ", %s", f->symbol(f, g->sym[i]));
-    for (int i = 0; i < g->narg; i++) sb_printf(&s, ", %s", f->tensor(f, g->arg[i]));
-    for (int i = 0; i < g->nout; i++) sb_printf(&s, ", %s", call_result(x, g, i));
-    for (int i = 0; i < g->nret; i++) sb_printf(&s, ", y%d", i);
-    return s.p;
-}
-
-/* Callees take no memory for results. */
+/* Whether no callee takes memory for its results. */
 static bool all_room(const Func *g) {
     for (int i = 0; i < g->start->call.nfunc; i++)
         for (int k = 0; k < g->start->call.func[i]->nout; k++)
@@ -38,8 +40,7 @@ static bool all_room(const Func *g) {
     return true;
 }
 
-/* The inside of function g, to *body, declarations first. What it captures is added to x->captured.
- */
+/* Writes the body of g to *body, declarations first. Adds what it captures to x->captured. */
 static void func_body(Tree *x, const Func *g, Sb *body) {
     Sb text = {.a = x->em->a};
     Fn *f = &x->f;
@@ -50,7 +51,7 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
     for (int i = 0; i < g->nout; i++)
         if (!g->room[i]) fn_line(f, "*%s = %s;", call_result(x, g, i), f->tensor(f, g->out[i]));
     if (g->parts && all_room(g))
-        fn_line(f, "if (!alone) *end = top;"); /* alone, nobody else may be using it */
+        fn_line(f, "if (!alone) *end = top;"); /* alone: no other unit uses that memory */
     else if (!g->lends)
         fn_line(f, "*end = top;");
     fn_line(f, "return BK_OK;");
@@ -58,8 +59,6 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
     tree_print_vars(x, body);
     if (x->decl.n) sb_puts(body, x->decl.p);
     if (text.n) sb_puts(body, text.p);
-    sb_free(&text);
-    sb_free(&x->decl);
 }
 
 static void func_head(Tree *x, const Func *g, Sb *s) {
@@ -77,16 +76,15 @@ static void func_head(Tree *x, const Func *g, Sb *s) {
     if (g->lends) sb_puts(s, "    if (top > outer->high) outer->high = top;\n");
 }
 
-/* The functions that hang on call s, before the function around it. */
 Captured *emit_functions(Tree *x, Stmt *s) {
     Emit *em = x->em;
     Captured *c = NEW(em->a, Captured);
     c->id = s->call.func[0]->id;
     int n = s->call.nfunc;
     Sb *body = NEWN(em->a, Sb, n), out = {.a = em->a};
-    const char **param = NEWN(em->a, const char *, n), **names = NEWN(em->a, const char *, n);
-    /* Where units part, a function is there twice, for all units and for one that is alone: most
-     * activations are of the second form, which has nothing of the parting in its stack frame. */
+    ParamLists *list = NEWN(em->a, ParamLists, n);
+    /* If units run calls alone, a function has two forms: for all units, and for one alone. Most
+     * activations are of the second form, whose C stack frame is smaller. */
     bool two = s->call.func[0]->parts;
     static const char *const form[2] = {"(bk_ctx *k, int unit, int nunit", "_alone(bk_ctx *k"};
     for (int i = 0; i < n; i++) {
@@ -94,40 +92,38 @@ Captured *emit_functions(Tree *x, Stmt *s) {
         Tree in = {.em = em, .level = LEVEL_TEAM, .decl = {.a = em->a}, .func = g, .captured = c};
         body[i].a = em->a;
         func_body(&in, g, &body[i]);
-        param[i] = params(&in, g);
-        names[i] = param_names(&in, g);
+        list[i] = params_of(&in, g);
     }
-    /* All is known that they capture. */
+    /* All captured values are known now. */
     call_captured_type(x, c, &out);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < (two ? 2 : 1); k++)
             sb_printf(&out, "%s %s%s, %s);\n", em->target->recursive, call_name(x, s->call.func[i]),
-                      form[k], param[i]);
+                      form[k], list[i].params.p);
     for (int i = 0; i < n; i++) {
         const Func *g = s->call.func[i];
         size_t before = out.n;
         sb_printf(&out, "/* function %s */\n", emit_comment(em, g->name));
         if (two)
             sb_printf(&out, "BK_INLINE int %s_both(const bool alone, %s, %s) {\n", call_name(x, g),
-                      form[0] + 1, param[i]);
+                      form[0] + 1, list[i].params.p);
         else
             sb_printf(&out, "%s %s%s, %s) {\n", em->target->recursive, call_name(x, g), form[0],
-                      param[i]);
+                      list[i].params.p);
         func_head(x, g, &out);
         call_captured(x, c, &out, true);
         sb_puts(&out, body[i].p);
         sb_puts(&out, "}\n\n");
         for (int k = 0; k < 2 && two; k++)
             sb_printf(&out, "%s %s%s, %s) {\n    return %s_both(%s, k, %s, %s);\n}\n\n",
-                      em->target->recursive, call_name(x, g), form[k], param[i], call_name(x, g),
-                      k ? "true" : "false", k ? "0, 1" : "unit, nunit", names[i]);
-        /* A variable takes more text than it can take stack, also the large ones of hand-written
-         * bodies. */
+                      em->target->recursive, call_name(x, g), form[k], list[i].params.p,
+                      call_name(x, g), k ? "true" : "false", k ? "0, 1" : "unit, nunit",
+                      list[i].names.p);
+        /* An upper bound: a variable has more text than it can take stack, even the large ones of
+         * hand-written bodies. */
         size_t bytes = (4096 + 4 * (out.n - before)) / (size_t)(g->inside + 1);
         if (bytes > em->frame_bytes) em->frame_bytes = bytes;
-        sb_free(&body[i]);
     }
     sb_puts(&em->functions, out.p);
-    sb_free(&out);
     return c;
 }

@@ -1,4 +1,4 @@
-/* target.c: processors: one text in C, whose loops over lanes are vectors; units are threads. */
+/* target.c: the family of CPUs: one C text with vectors; units are threads. */
 #include "codegen/emit/emit_tree.h"
 
 static const char *const preludes[] = {"cpu/ctx.inc", "c.inc",    "cpu/prelude.inc", "arena.inc",

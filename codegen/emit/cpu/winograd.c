@@ -8,7 +8,7 @@ static const char *sum_text(Group *g, Expr *e) {
 }
 
 /* ---- the group's function -------------------------------------------------------------------- */
-/* Micro-kernels of product i for the tiles at pos. */
+/* The micro-kernel of product i for the tiles at pos. */
 static void products(Group *g, int rows, const void *user) {
     const Winograd *w = user;
     const Convolution *k = &w->k;
@@ -34,7 +34,7 @@ static void products(Group *g, int rows, const void *user) {
                &walk);
 }
 
-/* Bounds of the axes as the unit computes them: [0] b, [1] m, [2] v. */
+/* This unit's ranges: begin and end of axes b, m and v. */
 typedef const char *Range[3][2];
 
 static void lanes_loop(Group *g, const Convolution *k, Range r) {
@@ -43,8 +43,7 @@ static void lanes_loop(Group *g, const Convolution *k, Range r) {
     fn_line(f, "const int64_t lanes = bk_mini(%s - v0, %d);", r[2][1], k->vt);
 }
 
-/* The members of the tiles of a block, whose four sums are found by `sums`, an address for tile t.
- */
+/* Stores the members of a block's tiles. `sums`: the address of the four sums of tile t. */
 static void members(Group *g, const Convolution *k, Range r, const char *before, const char *sums) {
     Fn *f = &g->f;
     const Scope out = fn_open(f, "for (int64_t t = 0; t < tiles; t++) {");
@@ -137,8 +136,8 @@ void group_winograd(Group *g) {
     Range r;
     Axis *x[3] = {k->b, k->m, k->v};
     for (int i = 0; i < 3; i++) {
-        r[i][0] = x[i] == g->k->split ? "from" : "0";
-        r[i][1] = x[i] == g->k->split ? "to" : fn_expr(f, x[i]->extent);
+        r[i][0] = group_from(g, x[i]);
+        r[i][1] = group_to(g, x[i]);
     }
     Axis *zeroed[5] = {k->b, k->m, s->axis[0], s->axis[1], s->axis[2]};
     Expr *zero = e_int(c, 0), *zeros[5] = {zero, zero, zero, zero, zero};

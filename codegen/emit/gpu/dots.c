@@ -1,8 +1,5 @@
-/* dots.c: sums of products by blocks of threads: the group's function (scheduler/kernel/dots.h).
- *
- * A block of rows and columns at a time: the block's threads compute all sums of it into tiles in
- * the block's memory; then the positions are dealt out to the threads for the members' own
- * expressions over these tiles. */
+/* dots.c: prints the group's function of sums of products by blocks of threads
+ * (scheduler/kernel/dots.h). */
 #include "codegen/emit/gpu/dots.h"
 
 static const char *tile_text(Group *g, Expr *e) {
@@ -18,16 +15,12 @@ static const char *tile_text(Group *g, Expr *e) {
     return NULL;
 }
 
-static const char *extent_text(Group *g, Axis *x) {
-    return x == g->k->split ? "(to - from)" : fn_expr(&g->f, x->extent);
-}
-
 void dots_bind(Group *g, int n, Axis *const *axis, char name, const char *rest, const char *type,
                const char *at) {
     Fn *f = &g->f;
     for (int d = n - 1; d >= 0; d--) {
         Axis *x = axis[d];
-        const char *from = x == g->k->split ? "from + " : "", *size = extent_text(g, x);
+        const char *from = x == g->k->split ? "from + " : "", *size = group_count(g, 1, &x);
         if (d == 0)
             fn_line(f, "const int64_t %c0 = %s(int64_t)(%s);", name, from, at);
         else {
@@ -41,12 +34,8 @@ void dots_bind(Group *g, int n, Axis *const *axis, char name, const char *rest, 
 }
 
 void dots_bind_rows(Group *g, const DotsKernel *k, const char *at) {
-    int64_t all = 1, n;
-    bool small = true; /* 32 bits do */
-    for (int d = 0; d < k->nrow; d++)
-        small =
-            small && e_is_int(k->row[d]->extent, &n) && mul_size(all, n, &all) && all < INT32_MAX;
-    dots_bind(g, k->nrow, k->row, 'j', "up", small ? "uint32_t" : "int64_t", at);
+    const char *type = count_is_small(k->nrow, k->row) ? "uint32_t" : "int64_t";
+    dots_bind(g, k->nrow, k->row, 'j', "up", type, at);
 }
 
 /* Copies a chunk's operands. */
@@ -59,15 +48,10 @@ static void copy_chunk(Group *g, const DotsKernel *k, int i, const char *at, con
 static void chunks(Group *g, const DotsKernel *k, int i) {
     Fn *f = &g->f;
     const DotsPart *q = &k->part[i];
-    const char *all = "1";
     if (q->length >= 0)
-        all = arena_printf(f->a, "%lld", (long long)q->length);
+        fn_line(f, "const int64_t steps = %lld;", (long long)q->length);
     else
-        for (int d = 0; d < q->nraxis; d++) {
-            const char *n = fn_expr(f, q->raxis[d]->extent);
-            all = d ? arena_printf(f->a, "%s * %s", all, n) : n;
-        }
-    fn_line(f, "const int64_t steps = %s;", all);
+        fn_line(f, "const int64_t steps = %s;", group_count(g, q->nraxis, q->raxis));
     fn_line(f, "bk_block();"); /* the memory may still be in use */
     copy_chunk(g, k, i, "0", "0");
     if (q->buffers > 1) {
@@ -120,8 +104,8 @@ static void epilogue(Group *g, const DotsKernel *k) {
     fn_close(f, out);
 }
 
-/* Names the first column of the group's part, or of all columns, of the current positions of outer
- * axes. */
+/* Declares w<part>, the address of the weights at the current position of the outer axes, and
+ * w<part>_first, the column that they begin with: the first of this unit's part, or of all. */
 static void weights(Group *g, const DotsKernel *k, int part) {
     Emit *em = g->em;
     Fn *f = &g->f;
@@ -151,7 +135,7 @@ static void weights(Group *g, const DotsKernel *k, int part) {
     fn_line(f, "const int64_t w%d_first = %s;", part, o->columns ? first : "0");
 }
 
-/* Conditions, the block's memory, and the loops around a block of rows. */
+/* The block's memory, conditions, and the loops around a block of rows. */
 static void head(Group *g, const DotsKernel *k) {
     Fn *f = &g->f;
     fn_line(f, "float *const block = (float *)(bk_shared() + BK_SCRATCH);");
@@ -163,11 +147,7 @@ static void head(Group *g, const DotsKernel *k) {
     for (int i = 0; i < k->nouter; i++) group_loop(g, k->outer[i], arena_printf(f->a, "i%d", i));
     for (int i = 0; i < k->npart; i++)
         if (k->part[i].packed) weights(g, k, i);
-    const char *all = "1";
-    for (int d = 0; d < k->nrow; d++)
-        all = d ? arena_printf(f->a, "%s * %s", all, extent_text(g, k->row[d]))
-                : extent_text(g, k->row[d]);
-    fn_line(f, "const int64_t all_rows = %s;", all);
+    fn_line(f, "const int64_t all_rows = %s;", group_count(g, k->nrow, k->row));
     fn_open(f, "for (int64_t first = 0; first < all_rows; first += %d) {", k->bm);
     fn_line(f, "const int rows = (int)bk_mini(all_rows - first, %d);", k->bm);
     for (int i = 0; i < k->npart; i++) {
@@ -189,9 +169,8 @@ void group_dots(Group *g) {
     group_range(g);
     const Scope out = fn_here(f);
     head(g, k);
-    bool split = k->v == g->k->split;
-    const char *end = split ? "to" : fn_expr(f, k->v->extent);
-    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", split ? "from" : "0", end, k->bv);
+    const char *end = group_to(g, k->v);
+    fn_open(f, "for (int64_t v0 = %s; v0 < %s; v0 += %d) {", group_from(g, k->v), end, k->bv);
     fn_line(f, "const int lanes = (int)bk_mini(%s - v0, %d);", end, k->bv);
     fn_line(f, "bk_block();");
     for (int i = 0; i < k->npart; i++) part(g, k, i);

@@ -1,19 +1,18 @@
-/* dots_micro.c: the text of what a block of threads does with the operands of sums of
- * products. */
+/* dots_micro.c: how a block of threads copies and multiplies the operands of sums of products. */
 #include "codegen/emit/gpu/dots.h"
 
 static int threads_of(const Group *g) { return g->em->p->schedule->device->threads; }
 static int pitch_of(const DotsPart *q) { return (int)dots_pitch(q, q->chunk); }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
-/* Where buffer `buffer` of copies of sca (vec) begins. */
+/* Address of buffer `buffer` for copies of sca (vec). */
 static const char *buffer_text(const Group *g, const DotsPart *q, bool vec, const char *buffer) {
     long long at = vec ? q->w : q->x, size = part_lines(q, vec) * dots_pitch(q, q->chunk);
     if (strcmp(buffer, "0") == 0) return arena_printf(g->em->a, "block + %lld", at);
     return arena_printf(g->em->a, "block + %lld + %s * %lld", at, buffer, size);
 }
 
-/* Gives variables to the axes at `line` and step `at` of sca (vec). */
+/* Binds the axes to `line` and step `at` of sca (vec). */
 static void bind_place(Group *g, const DotsKernel *k, const DotsPart *q, bool vec, const char *at) {
     Fn *f = &g->f;
     if (vec) {
@@ -24,14 +23,14 @@ static void bind_place(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
     dots_bind(g, q->nraxis, q->raxis, 'z', "on", q->length >= 0 ? "uint32_t" : "int64_t", at);
 }
 
-/* Declares the line and the step of copy `at` of a chunk. */
+/* Declares the line and the step of copy `at` in a chunk. */
 static void line_and_step(Fn *f, bool across, int lines, int steps, int width) {
     fn_line(f, "const int line = at %c %d, o = at %c %d%s;", across ? '%' : '/',
             across ? lines : steps, across ? '/' : '%', across ? lines : steps,
             width == 4 ? " * 4" : "");
 }
 
-/* All chunks have as many steps; and all workers of a team, too. */
+/* Whether all chunks have equally many steps; whether all workers of a team have, too. */
 static bool even_chunks(const DotsPart *q) {
     return q->whole || (q->length >= 0 && q->length % q->chunk == 0);
 }
@@ -39,7 +38,7 @@ static bool even_shares(const DotsPart *q) {
     return even_chunks(q) && q->chunk / q->at_once % q->team == 0;
 }
 
-/* Whether there is an element at `line` and, from step `at` on, place o. */
+/* Condition: there is an element at `line` and step at + o. */
 static const char *inside(Fn *f, const DotsPart *q, bool vec, const char *at) {
     const char *line = arena_printf(f->a, "line < %s", vec ? "lanes" : "rows");
     if (q->length >= 0 && q->length % q->chunk == 0) return line;
@@ -47,7 +46,7 @@ static const char *inside(Fn *f, const DotsPart *q, bool vec, const char *at) {
     return arena_printf(f->a, "%s && %s + o < %s", line, at, end);
 }
 
-/* Copies that threads do not wait for. */
+/* Asynchronous copies. */
 static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool vec, const char *at,
                        const char *buffer) {
     Fn *f = &g->f;
@@ -78,7 +77,7 @@ static void copy_async(Group *g, const DotsKernel *k, const DotsPart *q, bool ve
     fn_close(f, out);
 }
 
-/* Where a thread's copy `u` of those at once goes, as lines. */
+/* Declares the place of a thread's copy number u in flight. */
 static void copy_place(Fn *f, bool across, int lines, int steps, int width) {
     fn_line(f, "const int at = base + u * bk_threads();");
     line_and_step(f, across, lines, steps, width);
@@ -130,9 +129,9 @@ void dots_copy(Group *g, const DotsKernel *k, int part, bool vec, const char *at
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
-/* This worker's place in its team, and the team's tile. */
+/* Declares this worker's share in its team, and the team's tile. */
 static void place_text(Sb *b, const DotsPart *q) {
-    if (q->direct) { /* neighbouring threads have neighbouring rows */
+    if (q->direct) { /* neighbouring threads: neighbouring rows */
         sb_printf(b, "    const int tm = bk_thread() %% %d, tc = bk_thread() / %d;\n", q->nm,
                   q->nm);
         sb_printf(b, "    const bool idle = tc >= %d;\n", q->nc);
@@ -148,7 +147,7 @@ static void place_text(Sb *b, const DotsPart *q) {
         sb_puts(b, "    const bool idle = false;\n");
 }
 
-/* Of one worker: by its thread. */
+/* A worker is a thread. */
 static void thread_step(Sb *b, const DotsPart *q, long long column) {
     sb_printf(b, "    const float4 *wp[%d], *xp[%d];\n", q->tc, q->tm);
     sb_printf(b, "    BK_UNROLL for (int j = 0; j < %d; j++) {\n", q->tc);
@@ -176,7 +175,7 @@ static void thread_step(Sb *b, const DotsPart *q, long long column) {
     sb_puts(b, "        }\n    }\n");
 }
 
-/* By its warp. */
+/* A worker is a warp. */
 static void warp_step(Sb *b, const DotsPart *q, long long column) {
     const char *type = q->matrix == DT_F16 ? "f16" : q->matrix == DT_BF16 ? "bf16" : "tf32";
     sb_printf(b, "    const uint4 *wp[%d * BK_MATRIX_A], *xp[%d];\n", q->tc, q->tm);
@@ -241,11 +240,9 @@ void dots_step(Group *g, const DotsKernel *k, int part, const char *at, const ch
                 rest);
     } else
         fn_line(f, "%s(acc, %s, %s);", name, buffer_text(g, q, true, buffer), rest);
-    sb_free(&body);
 }
 
-/* The address of sca's first step at row `line`, and from there to the others: a loop for each
- * axis. */
+/* Opens a loop for each reduction axis. Returns the offset of sca's current step. */
 static const char *step_loops(Group *g, const DotsKernel *k, const DotsPart *q) {
     Fn *f = &g->f;
     Cx *c = f->c;
@@ -298,17 +295,17 @@ void dots_direct(Group *g, const DotsKernel *k, int part) {
     fn_close(f, out);
 }
 
-/* The place in the tile g of the sum in `row` and column `at`. */
+/* The element of tile g for the sum of `row` and column `at`. */
 static const char *sum_place(Group *g, const DotsKernel *k, const DotsPart *q) {
     const char *in = k->by_row ? arena_printf(g->em->a, "at / %d * %d + row", q->n, k->bm)
                                : arena_printf(g->em->a, "row * %d + at / %d", k->bv, q->n);
     return arena_printf(g->em->a, "g[at %% %d * %d + %s]", q->n, k->bm * k->bv, in);
 }
 
-/* Of one worker: by its thread. */
+/* The team adds up its shares; each thread keeps fewer sums after every step. */
 static void thread_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *q) {
-    int n = q->tm * q->tc,
-        same = 0; /* sums that a thread still has; bits of neighbours that have the same */
+    /* n: sums that a thread still has; same: bits of `share` of threads that have the same sum. */
+    int n = q->tm * q->tc, same = 0;
     sb_puts(b, "    int first = 0;\n");
     for (int far = q->team / 2; far; far /= 2) {
         if (n == 1) {
@@ -333,7 +330,7 @@ static void thread_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *
               sum_place(g, k, q));
 }
 
-/* By its warp; those of a team add to the tile one after the other. */
+/* The warps of a team add to the tile one after the other. */
 static void warp_finish(Sb *b, Group *g, const DotsKernel *k, const DotsPart *q) {
     sb_printf(b, "    for (int turn = 0; turn < %d; turn++) {\n", q->team);
     sb_puts(b, "        if (turn) bk_block();\n        if (idle || share != turn) continue;\n");
@@ -361,5 +358,4 @@ void dots_finish(Group *g, const DotsKernel *k, int part) {
                                      "float *acc, float *g, int rows, int columns", b->p);
     fn_line(f, "%s(acc, block + %lld, rows, %s);", name, (long long)q->sums,
             q->n > 1 ? arena_printf(f->a, "lanes * %d", q->n) : "lanes");
-    sb_free(&body);
 }

@@ -1,9 +1,7 @@
-/* phases.c: the kernel's text where the program has statements at host level: in phases, a launch
- * each.
+/* phases.c: prints a kernel in phases, each a launch, as scheduler/plan/phases.h plans them.
  *
- * What the phases are, and what they hand over, is planned (scheduler/plan/phases.h). The vendor's
- * library does the odd phases; the kernel has them, too, for machines without one. What a launch has
- * come to is in the run record, and ends the next ones when that is no good. */
+ * The vendor's library runs the odd phases; the kernel has them, too, for machines without it. The
+ * run record holds the status of a launch. If it failed, the next ones end at once. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/plan/phases.h"
 #include "scheduler/plan/memory.h"
@@ -26,7 +24,7 @@ static void end_phase(Tree *x) {
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
-/* A number as the host computes it. */
+/* A size as the host computes it. */
 static const char *host_text(Arena *a, const Expr *e) {
     int64_t v;
     if (e_is_int(e, &v)) return arena_printf(a, "%lld", (long long)v);
@@ -41,7 +39,7 @@ static const char *host_text(Arena *a, const Expr *e) {
     return arena_printf(a, "bk_%s(%s, %s)", f, x, y);
 }
 
-/* Into the host's table; what depends on the inputs' sizes is set in front of each run. */
+/* Writes to the host's table; what depends on the inputs' sizes is set before each run. */
 static void put_number(Emit *em, const char *name, Expr *e) {
     Phases *k = em->phases;
     int64_t v;
@@ -51,7 +49,7 @@ static void put_number(Emit *em, const char *name, Expr *e) {
         sb_printf(&k->sizes, " \\\n    p[%d].%s = %s;", k->n, name, host_text(em->a, e));
 }
 
-/* Where an operand or the result begins: of which input, or of what else; and bytes from there. */
+/* Where operand i or the result begins: an input or another buffer, and the offset in bytes. */
 static void put_place(Emit *em, const LibraryProduct *p, int i) {
     Phases *k = em->phases;
     Tensor *t = p->t[i];
@@ -109,7 +107,7 @@ void phases_product(Tree *x, Stmt *s) {
 }
 
 /* ---- the text ------------------------------------------------------------------------------- */
-/* What a variable is at the beginning of each launch. */
+/* The value of a variable that every launch can compute at its beginning. */
 static const char *known(Tree *x, const Handed *h) {
     if (h->value) return tree_expr(x, h->value);
     const Tensor *t = x->em->p->mem->variable.p[h->variable].t;
@@ -119,7 +117,7 @@ static const char *known(Tree *x, const Handed *h) {
     return arena_printf(x->em->a, "(%s *)(k->arena + %lld)", type, (long long)m->off[0]);
 }
 
-/* Leaves or reads, in phase `phase`, what is handed over. */
+/* Writes or reads, in phase `phase`, what passes between phases. */
 static void cross(Tree *x, int phase, bool leave) {
     const PhasePlan *plan = x->em->p->phases;
     for (int i = 0; i < plan->handed.n; i++) {
@@ -136,7 +134,7 @@ static void cross(Tree *x, int phase, bool leave) {
     }
 }
 
-/* At the end of a phase, by unit 0. */
+/* At the end of a phase, unit 0 writes what the next ones read. */
 static void leave(Tree *x, int phase, int top) {
     Sb *all = x->f.out, words = {.a = x->em->a};
     x->f.out = &words;
@@ -159,7 +157,7 @@ const char *phases_join(Tree *x, const char *last) {
     const PhasePlan *plan = em->p->phases;
     Sb all = {.a = em->a};
     int launches = 0;
-    int top = 0; /* the last word that says where the arena's top is; 0: this is the first launch */
+    int top = 0; /* the word with the arena's top after the last launch; 0: no launch yet */
     vec_push(em->a, &k->text, last);
     x->f.out = &all;
     x->f.indent = 1;

@@ -1,19 +1,18 @@
-/* recursion.c: recursion where there is no machine stack to speak of: the simulated stack.
+/* recursion.c: recursion on a simulated stack, for targets whose own stack is too small.
  *
- * The functions of one recursion become one function of the target. A call saves what the caller's
- * activation keeps as a record of the stack, sets the callee's parameters and jumps to its label;
- * at the end of an activation its caller's record is read back, and the jump goes to the label
- * behind the call. Records are the same for all threads of a unit: one copy a unit, written by one
- * thread, in the block's own memory as far as there is room and behind that in a growable buffer.
- * Labels are cases of one switch around all bodies, so that a call may stand in a loop or a branch;
- * therefore no declaration that initializes may stand between the switch and a label, unless in
- * braces of its own. */
+ * The functions of one recursion become one function of the target. A call saves the caller's
+ * variables as a record on the stack, sets the callee's parameters and jumps to its label. When an
+ * activation ends, it loads the caller's record and jumps to the label after the call. All threads
+ * of a unit share one record, which one thread writes: in the block's own memory, and when that is
+ * full, in a growable buffer. Labels are cases of one switch around all bodies, so that a call may
+ * be inside a loop or a branch; so between the switch and a label no declaration may initialize,
+ * except inside its own braces. */
 #include "codegen/emit/emit_tree.h"
 #include "scheduler/plan/variables.h"
 
 typedef struct Stack {
     int id;
-    int nlabel; /* of the functions, then of the calls */
+    int nlabel; /* labels: of functions, then of calls */
     const Stmt *start;
 } Stack;
 
@@ -41,12 +40,12 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     fn_open(f, "{ /* %s */", emit_comment(em, s->path));
     fn_line(f, "record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "if (!kept) %s", want_else(x, s->path, "return BK_GROW;"));
-    if (at) fn_line(f, "bk_block();"); /* the record of the rows before has been read by all */
+    if (at) fn_line(f, "bk_block();"); /* all have read the record of the previous rows */
     fn_line(f, "if (bk_lead(0)) {");
     fn_line(f, "    kept->label = %d;", label);
     fn_line(f, "    BK_SAVE%d(kept);", own->id);
     fn_line(f, "}");
-    /* Parameters together: the callee may be the caller. */
+    /* Compute all parameters before setting any: the callee may be the caller. */
     Sb set = {.a = em->a};
     for (int i = 0; i < g->nsym; i++) {
         const char *value = i == 0 && rows ? rows : tree_expr(x, s->call.sym[i]);
@@ -69,12 +68,11 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
             set.n ? set.p : "");
     fn_line(f, "goto run;");
     fn_end(f);
-    sb_free(&set);
     fn_open(f, "case %d: {", label);
     fn_line(f, "const record%d *const kept = %s;", own->id, record_at(x, own));
     fn_line(f, "BK_LOAD%d(kept);", own->id);
     fn_line(f, "depth -= %d;", 1 + own->inside);
-    if (g->lends) fn_line(f, "top = kept->top;"); /* else the callee's memory stays in use */
+    if (g->lends) fn_line(f, "top = kept->top;"); /* else the callee's memory stays taken */
     for (int i = 0; i < g->nout; i++)
         if (!g->room[i]) fn_line(f, "%s = %s;", f->tensor(f, s->call.out[i]), call_result(x, g, i));
     for (int i = 0; i < g->nret; i++)
@@ -82,7 +80,7 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows) {
     fn_end(f);
 }
 
-/* Function g as a case of the switch, to *to. */
+/* Writes function g to *to, as a case of the switch. */
 static void emit_case(Tree *x, const Func *g, int label, Sb *to) {
     Emit *em = x->em;
     Sb text = {.a = em->a};
@@ -109,7 +107,6 @@ static void emit_case(Tree *x, const Func *g, int label, Sb *to) {
         sb_printf(to, "        %s = %s;\n", x->var.p[i].name, x->var.p[i].init);
     if (text.n) sb_puts(to, text.p);
     sb_puts(to, "        break;\n    }\n");
-    sb_free(&text);
 }
 
 static const char *plain(Arena *a, const char *type) {
@@ -117,7 +114,7 @@ static const char *plain(Arena *a, const char *type) {
 }
 static const char *gap(const char *type) { return strchr(type, '*') ? "" : " "; }
 
-/* What an activation of g keeps while it calls, parameters among it. */
+/* Adds to x->var what an activation of g must also save at a call, such as parameters. */
 static void kept_by(Tree *x, const Func *g) {
     Fn *f = &x->f;
     Arena *a = x->em->a;
@@ -127,11 +124,10 @@ static void kept_by(Tree *x, const Func *g) {
     for (int i = 0; i < g->nsym; i++)
         tree_var(x, c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]), NULL);
     for (int i = 0; i < g->narg; i++)
-        tree_var(x, arena_printf(a, "%s *", c_store(g->arg[i]->dtype)), f->tensor(f, g->arg[i]),
-                 NULL);
+        tree_var(x, tree_pointer_type(x, g->arg[i]->dtype), f->tensor(f, g->arg[i]), NULL);
 }
 
-/* The type of its records, and how they are saved and loaded: `top` is what the callee left. */
+/* The type of g's records, and how to save and load them, but for `top`: the callee sets it. */
 static void put_record(Tree *x, const Func *g, Sb *s) {
     sb_printf(s, "typedef struct record%d {\n    int label;\n", g->id);
     for (int i = 0; i < x->var.n; i++)
@@ -155,34 +151,30 @@ static void put_record(Tree *x, const Func *g, Sb *s) {
     sb_puts(s, ")\n");
 }
 
-/* Parameters of g, as those of the function around (the entry: what it returns goes through
- * pointers) or as variables. */
+/* Parameters of g: for the entry, parameters of the whole function, which returns values through
+ * pointers; for others, variables. */
+static void put_parameter(Sb *s, bool entry, bool returned, const char *type, const char *name) {
+    if (entry)
+        sb_printf(s, ", %s%s%s%s%s", type, gap(type), returned ? "*" : "", name,
+                  returned ? "_end" : "");
+    else
+        sb_printf(s, "    %s%s%s = 0;\n", type, gap(type), name);
+}
 static void put_parameters(Tree *x, const Func *g, Sb *s, bool entry) {
     Fn *f = &x->f;
-    const char *before = entry ? ", " : "    ", *behind = entry ? "" : " = 0;\n";
     for (int i = 0; i < g->nsym; i++)
-        sb_printf(s, "%s%s %s%s", before, c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]),
-                  behind);
+        put_parameter(s, entry, false, c_type(g->sym[i]->dtype), f->symbol(f, g->sym[i]));
     for (int i = 0; i < g->narg; i++)
-        sb_printf(s, "%s%s *%s%s", before, c_store(g->arg[i]->dtype), f->tensor(f, g->arg[i]),
-                  behind);
-    for (int i = 0; i < g->nout; i++) {
-        const char *type = c_store(g->out[i]->dtype), *name = call_result(x, g, i);
-        if (entry && !g->room[i])
-            sb_printf(s, ", %s **%s_end", type, name);
-        else
-            sb_printf(s, "%s%s *%s%s", before, type, name, behind);
-    }
-    for (int i = 0; i < g->nret; i++) {
-        const char *type = c_type(g->ret[i]->dtype), *name = returned(x, g, i);
-        if (entry)
-            sb_printf(s, ", %s *%s_end", type, name);
-        else
-            sb_printf(s, "    %s %s = 0;\n", type, name);
-    }
+        put_parameter(s, entry, false, tree_pointer_type(x, g->arg[i]->dtype),
+                      f->tensor(f, g->arg[i]));
+    for (int i = 0; i < g->nout; i++)
+        put_parameter(s, entry, !g->room[i], tree_pointer_type(x, g->out[i]->dtype),
+                      call_result(x, g, i));
+    for (int i = 0; i < g->nret; i++)
+        put_parameter(s, entry, true, c_type(g->ret[i]->dtype), returned(x, g, i));
 }
 
-/* Variables for what the entry returns, and how its caller gets it. */
+/* Variables for what the entry returns, and the assignments to its caller's pointers. */
 static void put_results(Tree *x, const Func *g, Sb *declare, Sb *give) {
     for (int i = 0; i < g->nout; i++) {
         const char *name = call_result(x, g, i);
@@ -258,8 +250,5 @@ Captured *emit_stack(Tree *x, Stmt *s) {
                   "written by one thread */\n");
     sb_printf(&out, "    label = *(const int *)BK_RECORD%d(level);\n    goto run;\n}\n\n", k.id);
     sb_puts(&em->functions, out.p);
-    sb_free(&cases);
-    sb_free(&out);
-    sb_free(&give);
     return c;
 }

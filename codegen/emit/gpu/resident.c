@@ -1,8 +1,8 @@
-/* resident.c: the text of constants that stay in each unit's own memory for the whole run, and of
- * those that are fetched ahead of barriers (scheduler/plan/onchip.h).
+/* resident.c: prints constants that stay in on-chip memory for the whole run, and those that are
+ * prefetched before barriers (scheduler/plan/onchip.h).
  *
- * A pointer leads to the unit's own part in any case, on chip or not. The functions that read
- * through it begin with a block barrier. */
+ * A pointer leads to the unit's own part, whether it is on chip or not. Functions that read through
+ * it begin with a block barrier. */
 #include "codegen/emit/emit.h"
 
 const char *unit_cluster(const Emit *em, int first, const char *is) {

@@ -1,6 +1,5 @@
-/* target.c: GPUs: CUDA's text, and what is made of it: HIP, and the emulator's programs. The
- * device's part is one kernel; constants, tables and the entry are a text of their own, for the
- * host. */
+/* target.c: the family of GPUs: the device's text in CUDA (HIP and the emulator derive from it)
+ * with one kernel, and the host's text with constants, tables and the entry. */
 #include "codegen/emit/emit_tree.h"
 #include "codegen/embed.h"
 #include "scheduler/plan/phases.h"
@@ -13,7 +12,7 @@ static const char *const entry[] = {
     "gpu/calls.inc", "gpu/driver.inc", "gpu/device.inc", NULL};
 static const char *const run[] = {"gpu/run.inc", "gpu/entry.inc", NULL};
 
-/* Whether t is at one place whatever way a run takes. */
+/* Whether the address of t is the same in every run. */
 static bool stays(const Tensor *t) {
     while (t->kind == TK_VIEW) t = t->base;
     if (t->kind == TK_INPUT || t->kind == TK_CONST) return true;
@@ -22,8 +21,7 @@ static bool stays(const Tensor *t) {
            (m->kind == M_STATIC || m->kind == M_SHARED) && !m->frame;
 }
 
-/* BK_FIXED: whether nothing can make a run begin again, or give an output a shape that is not
- * declared. */
+/* BK_FIXED: whether no run can begin again, and all outputs have their declared shapes. */
 static bool is_fixed(const Emit *em) {
     const Program *p = em->p;
     int64_t n;
@@ -37,14 +35,14 @@ static bool is_fixed(const Emit *em) {
     return true;
 }
 
-/* BK_STAYS: whether that is so of all outputs. */
+/* BK_STAYS: whether all outputs stay. */
 static bool outputs_stay(const Program *p) {
     for (int i = 0; i < p->nout; i++)
         if (!p->out[i].t || !stays(p->out[i].t)) return false;
     return true;
 }
 
-/* The launch. Of several, its number is the low bits of the address. */
+/* The launch. With several, the low bits of the address are its number. */
 static void put_launch(const Emit *em, Sb *text) {
     const char *phase = em->phases ? ", phase" : "";
     sb_puts(text, "extern \"C\" __global__ void __launch_bounds__(BK_THREADS, 1) "
@@ -61,7 +59,7 @@ static void put_launch(const Emit *em, Sb *text) {
     sb_puts(text, ") bk_deliver(k, unit, nunit);\n    bk_end();\n}\n");
 }
 
-/* What the host has to know of several launches (gpu/library.h). */
+/* What the host must know about several launches (text/gpu/library.inc). */
 static void put_products(const Emit *em, Sb *host) {
     const Phases *k = em->phases;
     put_define(host, "BK_NPRODUCT", k->n);
@@ -80,7 +78,7 @@ static void put_program(Emit *em, Texts *to) {
     sb_printf(text, "/* %s, compiled by braid for %s. */\n", name, device->name);
     put_define(text, "BK_THREADS", device->threads);
     put_define(text, "BK_WARP", device->warp);
-    /* Blocks of a cluster, 1: there are none. */
+    /* Blocks of a cluster; 1: no clusters. */
     const int cluster = em->p->mem->clusters || em->p->schedule->units == device_cluster(device)
                             ? device_cluster(device)
                             : 1;
@@ -110,8 +108,8 @@ static void put_program(Emit *em, Texts *to) {
     sb_puts(host, embedded_text("gpu/ctx.inc"));
     if (device->backend == BACKEND_EMULATED) sb_puts(host, embedded_text("emulate/driver.inc"));
     put_weights(em, host);
-    if (!em->weights.n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
-    put_define(host, "BK_WEIGHTS_SIZE", (long long)em->weights.n);
+    if (!em->weights->n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
+    put_define(host, "BK_WEIGHTS_SIZE", (long long)em->weights->n);
     put_tables(em, host);
     put_embedded(host, entry);
     if (em->phases) sb_puts(host, embedded_text("gpu/library.inc"));

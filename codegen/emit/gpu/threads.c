@@ -1,4 +1,4 @@
-/* threads.c: the function of a group whose positions are dealt out to threads or teams of them
+/* threads.c: prints a group whose positions are distributed over threads or teams of threads
  * (scheduler/kernel/threads.h). */
 #include "codegen/emit/emit.h"
 #include "scheduler/kernel/threads.h"
@@ -6,7 +6,7 @@
 static const Team warp = {"bk_lane()", "BK_WARP", "bk_team", "bk_warp()", "bk_warps()"};
 static const Team block = {"bk_thread()", "BK_THREADS", "bk_all", "0", "1"};
 
-/* Gives variables to the sums below e that do not move along axis x, all of them when x is NULL. */
+/* Computes into variables the sums in e that do not depend on axis x; all of them if x is NULL. */
 static void share_sums(Fn *f, Expr *e, const Axis *x) {
     if (!(e->flags & EF_REDUCE)) return;
     if (e->op == E_REDUCE) {
@@ -18,36 +18,19 @@ static void share_sums(Fn *f, Expr *e, const Axis *x) {
 }
 
 /* ---- positions ------------------------------------------------------------------------------- */
-/* Positions of the unit's part along the first n axes, as text; *small: their number fits 32 bits
- * for certain. */
-static const char *count_text(Group *g, int n, bool *small) {
-    Fn *f = &g->f;
-    const char *s = NULL;
-    int64_t all = 1, size;
-    *small = true;
-    for (int d = 0; d < n; d++) {
-        Axis *x = g->k->axis[d];
-        if (!e_is_int(x->extent, &size) || !mul_size(all, size, &all)) *small = false;
-        const char *part = x == g->k->split ? "(to - from)" : fn_expr(f, x->extent);
-        s = s ? arena_printf(f->a, "%s * %s", s, part) : part;
-    }
-    *small = *small && all < INT32_MAX;
-    return s ? s : "1";
-}
-
-/* Opens the loop over positions along the first n axes, dealt out by `first` and `step`, and binds
- * the axes. */
+/* Opens the loop over positions along the first n axes, from `first` on by `step`, and binds the
+ * axes. */
 static void open_positions(Group *g, int n, const char *first, const char *step) {
     Fn *f = &g->f;
-    bool small;
-    const char *count = count_text(g, n, &small), *type = small ? "uint32_t" : "int64_t";
+    const char *count = group_count(g, n, g->k->axis);
+    const char *type = count_is_small(n, g->k->axis) ? "uint32_t" : "int64_t";
     fn_line(f, "const %s count = (%s)(%s);", type, type, count);
     fn_open(f, "for (%s at = %s; at < count; at += %s) {", type, first, step);
     const char *rest = "at";
     for (int d = n - 1; d >= 0; d--) {
         Axis *x = g->k->axis[d];
         const char *name = arena_printf(f->a, "i%d", d), *from = x == g->k->split ? "from + " : "";
-        const char *size = x == g->k->split ? "(to - from)" : fn_expr(f, x->extent);
+        const char *size = group_count(g, 1, &x);
         if (d == 0)
             fn_line(f, "const int64_t %s = %s(int64_t)%s;", name, from, rest);
         else {
@@ -67,7 +50,7 @@ void group_threads(Group *g) {
     const Scope out = fn_here(f);
     group_range(g);
     for (int i = 0; i < g->k->n && n; i++)
-        fn_hoist(f, g->k->value[i], n, g->k->axis); /* without axes, members are read by members */
+        fn_hoist(f, g->k->value[i], n, g->k->axis); /* not without axes: members read members */
     if (k->team == TEAM_THREAD) {
         open_positions(g, n, "bk_thread()", "bk_threads()");
         group_members(g);
@@ -85,7 +68,7 @@ void group_threads(Group *g) {
         bool split = inner == g->k->split;
         const char *name = arena_printf(f->a, "i%d", n - 1);
         fn_open(f, "for (int64_t %s = %s%s; %s < %s; %s += %s) {", name, split ? "from + " : "",
-                team->self, name, split ? "to" : fn_expr(f, inner->extent), name, team->size);
+                team->self, name, group_to(g, inner), name, team->size);
         fn_bind(f, e_axis(f->c, inner), name);
     } else {
         fn_open(f, "if (%s == 0) {", team->self);

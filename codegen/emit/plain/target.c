@@ -1,4 +1,4 @@
-/* target.c: sequential C without vectors: kernels are loops, and one thread runs them. */
+/* target.c: the family of plain C: all kernels are loops, without vectors, for one thread. */
 #include "codegen/emit/emit_tree.h"
 
 static const char *const preludes[] = {"cpu/ctx.inc", "plain/prelude.inc", "c.inc",    "arena.inc",
