@@ -166,6 +166,10 @@ static bool is_hidden(const void *from, const Sym *s) {
 
 bool expr_visible(const Expr *e, const Seq *from) { return !any_sym(e, is_hidden, from); }
 
+static bool is_sym(const void *user, const Sym *s) { return s == user; }
+
+bool expr_uses_sym(const Expr *e, const Sym *s) { return any_sym(e, is_sym, s); }
+
 static bool is_loop_sym(const void *user, const Sym *s) {
     const Stmt *loop = user;
     bool is = s == loop->loop.iter;

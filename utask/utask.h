@@ -357,6 +357,7 @@ bool seq_inside(const Seq *q, const Seq *body);    /* q is body or in it */
 bool expr_visible(const Expr *e, const Seq *from); /* every symbol is readable in `from` */
 /* Whether `is` holds for a symbol in e. */
 bool any_sym(const Expr *e, bool (*is)(const void *user, const Sym *s), const void *user);
+bool expr_uses_sym(const Expr *e, const Sym *s);
 /* Whether e uses a carried symbol or the loop's iteration number. */
 bool loop_varies(const Stmt *loop, const Expr *e);
 /* The number of its dims; MAX_RANK while the rank is known only at run time. */

@@ -214,6 +214,21 @@ void stmt_exprs(const Stmt *s, void (*f)(void *user, Expr **e), void *user) {
     stmt_all_slots(s, one_expr, &(ExprVisit){f, user});
 }
 
+typedef struct LoadVisit {
+    Cx *c;
+    void (*f)(void *user, Expr *load);
+    void *user;
+} LoadVisit;
+
+static void expr_loads(void *user, Expr **e) {
+    const LoadVisit *x = user;
+    e_each_load(x->c, *e, x->f, x->user);
+}
+
+void stmt_loads(Cx *c, const Stmt *s, void (*f)(void *user, Expr *load), void *user) {
+    stmt_exprs(s, expr_loads, &(LoadVisit){c, f, user});
+}
+
 bool stmt_is_call(void *user, const Stmt *s) {
     (void)user;
     return s->kind == S_CALL;

@@ -81,6 +81,8 @@ void seq_slots(const Seq *q, void (*f)(void *user, const Slot *k), void *user);
 void stmt_all_slots(const Stmt *s, void (*f)(void *user, const Slot *k), void *user);
 /* Calls f for each expression of s and of the statements in it, so that it can be replaced. */
 void stmt_exprs(const Stmt *s, void (*f)(void *user, Expr **e), void *user);
+/* Calls f for the distinct loads of each of these expressions. */
+void stmt_loads(Cx *c, const Stmt *s, void (*f)(void *user, Expr *load), void *user);
 
 bool stmt_is_call(void *user, const Stmt *s); /* StmtTests */
 bool stmt_is_data(void *user, const Stmt *s); /* it computes tensors */

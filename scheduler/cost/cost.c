@@ -11,7 +11,6 @@ static double value_or(const Expr *e, double unknown) {
 }
 
 double cost_size(const Expr *e) { return value_or(e, COST_UNKNOWN); }
-double cost_trips(const Expr *e) { return value_or(e, COST_UNKNOWN); }
 
 double cost_over_sizes(double (*ns)(void *user, double unknown), void *user) {
     return sqrt(ns(user, 1) * ns(user, COST_UNKNOWN));
@@ -131,7 +130,7 @@ double cost_stmt_at_ns(const Program *p, const Stmt *s, int units, double unknow
         return t;
     case S_LOOP:
         t = seq_ns(p, s->loop.body, units, unknown) + (s->loop.barrier ? barrier : 0) + 2;
-        return t * cost_trips(s->loop.trips);
+        return t * cost_size(s->loop.trips);
     case S_BRANCH:
         return 2 + 0.5 * (seq_ns(p, s->br.arm[0], units, unknown) +
                           seq_ns(p, s->br.arm[1], units, unknown));

@@ -21,7 +21,6 @@ typedef struct Work {
 /* Value of a size, or number of iterations (NULL: without bound), COST_UNKNOWN when it is not known
  * at compile time. */
 double cost_size(const Expr *e);
-double cost_trips(const Expr *e);
 double cost_bytes(const Tensor *t); /* all of a tensor */
 /* Of one run of group s (S_OP), with sizes that are not known taken to be `unknown`. */
 Work cost_work(Cx *c, const Stmt *s, double unknown);

@@ -111,16 +111,9 @@ static uint64_t seq_key(Cx *c, uint64_t h, const Seq *q) {
 }
 
 /* ---- deciding ---- */
-static const Measured *measured(const Schedule *k, uint64_t key) {
-    int lo = 0, hi = k->nmeasured;
-    while (lo < hi) {
-        int mid = (lo + hi) / 2;
-        if (k->measured[mid].key < key)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo < k->nmeasured && k->measured[lo].key == key ? &k->measured[lo] : NULL;
+static int by_key(const void *a, const void *b) {
+    const Measured *x = a, *y = b;
+    return x->key < y->key ? -1 : x->key > y->key;
 }
 
 /* How often a run of the model runs what is in q, about: calls of functions are not counted. */
@@ -128,7 +121,7 @@ static double runs_of(const Seq *q) {
     double n = 1;
     for (; q && q->owner; q = q->parent) {
         if (q->owner->kind == S_LOOP)
-            n *= cost_trips(q->owner->loop.trips);
+            n *= cost_size(q->owner->loop.trips);
         else if (q->owner->kind == S_BRANCH)
             n *= 0.5;
     }
@@ -148,7 +141,8 @@ static int settle(Program *p, Decision *d, const Stmt *s) {
     d->runs = s->kind == S_OP     ? runs_of(s->op.t[0]->seq)
               : s->kind == S_LOOP ? runs_of(s->loop.body->parent)
                                   : 1;
-    const Measured *m = measured(k, d->key);
+    const Measured *m = NULL, like = {.key = d->key};
+    if (k->nmeasured) m = bsearch(&like, k->measured, (size_t)k->nmeasured, sizeof *m, by_key);
     if (m && way_of(d, m->value) < d->n) {
         d->measured = *m;
         d->taken = way_of(d, m->value);

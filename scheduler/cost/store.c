@@ -94,12 +94,14 @@ void store_close(Store *s) {
 }
 
 /* ---- statements ------------------------------------------------------------------------------ */
-static sqlite3_stmt *prepare(Store *s, const char *sql) {
+/* A statement whose first parameter is the device. */
+static sqlite3_stmt *prepare(Store *s, const char *key, const char *sql) {
     sqlite3_stmt *q = NULL;
     if (s && sqlite3_prepare_v2(s->db, sql, -1, &q, NULL) != SQLITE_OK) {
         s->damaged |= is_damage(sqlite3_errcode(s->db));
         return NULL;
     }
+    if (q) sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
     return q;
 }
 
@@ -130,12 +132,11 @@ bool store_commit(Store *s) {
 bool store_device(Store *s, const char *key, Device *d) {
     Device got = *d;
     bool good = true;
-    sqlite3_stmt *q = prepare(s, "SELECT value FROM device WHERE key = ? AND name = ?");
+    sqlite3_stmt *q = prepare(s, key, "SELECT value FROM device WHERE key = ? AND name = ?");
     if (!q) return false;
     const DeviceNumber *n;
     for (int i = 0; good && (n = device_number(i)); i++) {
         if (device_get(d, n) == 0) continue; /* the device has none */
-        sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
         sqlite3_bind_text(q, 2, n->name, -1, SQLITE_STATIC);
         good = step(s, q) == SQLITE_ROW && sqlite3_column_double(q, 0) > 0;
         if (good) device_set(&got, n, sqlite3_column_double(q, 0));
@@ -153,9 +154,8 @@ bool store_keep_device(Store *s, const char *key, const Device *d) {
     bool good = true;
     const DeviceNumber *n;
     for (int i = 0; good && (n = device_number(i)); i++) {
-        sqlite3_stmt *q = prepare(s, "INSERT OR REPLACE INTO device VALUES(?, ?, ?)");
+        sqlite3_stmt *q = prepare(s, key, "INSERT OR REPLACE INTO device VALUES(?, ?, ?)");
         if (!q) break;
-        sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
         sqlite3_bind_text(q, 2, n->name, -1, SQLITE_STATIC);
         sqlite3_bind_double(q, 3, device_get(d, n));
         good = finish(s, q);
@@ -172,10 +172,10 @@ Measured *store_measured(Store *s, const char *key, int units, int *n) {
     *n = 0;
     /* Keys are unsigned, SQLite's integers are not. */
     sqlite3_stmt *q = prepare(
-        s, "SELECT key, value, ns, other, other_ns FROM measured WHERE device = ? AND units = ?"
-           " ORDER BY key < 0, key");
+        s, key,
+        "SELECT key, value, ns, other, other_ns FROM measured WHERE device = ? AND units = ?"
+        " ORDER BY key < 0, key");
     if (!q) return NULL;
-    sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, units);
     while ((code = step(s, q)) == SQLITE_ROW) {
         if (*n == cap) {
@@ -198,9 +198,9 @@ Measured *store_measured(Store *s, const char *key, int units, int *n) {
 
 bool store_keep_measured(Store *s, const char *key, int units, Transform x, const Measured *m) {
     sqlite3_stmt *q = prepare(
-        s, "INSERT OR REPLACE INTO measured VALUES(?, ?, ?, ?, ?, ?, ?, ?, strftime('%s', 'now'))");
+        s, key,
+        "INSERT OR REPLACE INTO measured VALUES(?, ?, ?, ?, ?, ?, ?, ?, strftime('%s', 'now'))");
     if (!q) return false;
-    sqlite3_bind_text(q, 1, key, -1, SQLITE_STATIC);
     sqlite3_bind_int(q, 2, units);
     sqlite3_bind_int64(q, 3, (sqlite3_int64)m->key);
     sqlite3_bind_text(q, 4, transform_name(x), -1, SQLITE_STATIC);

@@ -39,11 +39,6 @@ typedef struct Model {
     int64_t budget; /* words of memory */
 } Model;
 
-/* Steps of part q as far as known. */
-static int64_t steps_of(const DotsPart *q) {
-    return q->length >= 0 ? q->length : axes_size(q->nraxis, q->raxis, STEPS_UNKNOWN);
-}
-
 /* Cycles of part q for a block of bm x bv when threads load sca themselves, one step after the
  * other, and have tm x tc sums; sets the rest of the shape; 0: it cannot be. */
 static double direct_cycles(const Model *m, DotsPart *q, int bm, int bv) {
@@ -130,7 +125,8 @@ static double part_cycles(const Model *m, DotsPart *q, int bm, int bv, int64_t w
     q->nc = (int)div_up((int64_t)bv * q->n, q->tc * q->wide);
     int tiles = q->nm * q->nc;
     if (tiles > q->workers) return 0;
-    int64_t steps = round_up(steps_of(q), q->at_once), times = steps / q->at_once;
+    int64_t length = q->length >= 0 ? q->length : axes_size(q->nraxis, q->raxis, STEPS_UNKNOWN),
+            steps = round_up(length, q->at_once), times = steps / q->at_once;
     q->team = 1;
     while (q->team * 2 * tiles <= q->workers && (q->matrix || q->team < m->warp) && q->team < times)
         q->team *= 2;

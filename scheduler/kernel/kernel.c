@@ -92,29 +92,31 @@ static Kernel *kernel_new(Program *p, Stmt *s) {
     return k;
 }
 
-/* streamed: see contraction.h. */
-static void choose(Program *p, Stmt *s, int64_t streamed) {
-    Kernel *k = s->op.kernel = kernel_new(p, s);
+typedef struct KernelChoice {
+    Program *p;
+    int64_t streamed; /* contraction.h */
+} KernelChoice;
+
+static void choose(void *user, Stmt *s) {
+    const KernelChoice *x = user;
+    if (s->kind != S_OP) return;
+    Kernel *k = s->op.kernel = kernel_new(x->p, s);
     if (op_is_empty(s)) {
         k->kind = KERNEL_NONE;
         return;
     }
     const bool vectors = k->lanes > 1;
-    if (vectors && (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, streamed)))
+    if (vectors &&
+        (kernel_winograd(k) || kernel_convolution(k) || kernel_contraction(k, x->streamed)))
         return;
     kernel_collapse(k);
     if (vectors)
         kernel_lanes(k);
-    else if (device_is_gpu(p->schedule->device) && !kernel_dots(k))
+    else if (device_is_gpu(x->p->schedule->device) && !kernel_dots(k))
         kernel_threads(k);
 }
 
-static void visit(Program *p, Seq *q, int64_t streamed) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->kind == S_OP) choose(p, s, streamed);
-        for (int m = 0; m < stmt_nseq(s); m++) visit(p, stmt_seq(s, m), streamed);
-    }
+void pass_kernel(Program *p) {
+    KernelChoice x = {p, contraction_streamed(p)};
+    seq_each(p->top, choose, &x);
 }
-
-void pass_kernel(Program *p) { visit(p, p->top, contraction_streamed(p)); }

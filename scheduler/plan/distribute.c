@@ -109,7 +109,7 @@ static void read_load(void *user, Expr *e) {
 Part part_read(Cx *c, const Stmt *s, const Tensor *t) {
     if (!s->op.split) return part_solo;
     ReadScan r = {c, t, s->op.split, -2, 0};
-    for (int i = 0; i < s->op.n; i++) e_each_load(c, s->op.t[i]->body, read_load, &r);
+    stmt_loads(c, s, read_load, &r);
     return r.dim < 0 ? part_whole : part_split(s, r.dim, r.shift);
 }
 
@@ -195,9 +195,8 @@ static void choose(Dist *d, Stmt *s) {
         return;
     }
     Fresh f = {.d = d};
-    for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, fresh_load, &f);
-    Axis *best = NULL;
-    Inner best_inner = {0};
+    stmt_loads(d->c, s, fresh_load, &f);
+    Inner best = {0};
     int64_t best_score = 0;
     int grain = 1;
     const uint32_t wanted = (uint32_t)(uintptr_t)map_geti(d->wanted, (uint64_t)(uintptr_t)s);
@@ -206,8 +205,7 @@ static void choose(Dist *d, Stmt *s) {
         Axis *x = lead->axis[k];
         bool last = k == lead->rank - 1;
         Inner inner = {.c = d->c, .x = x};
-        for (int i = 0; i < s->op.n && !s->op.at; i++)
-            e_each_load(d->c, s->op.t[i]->body, inner_load, &inner);
+        if (!s->op.at) stmt_loads(d->c, s, inner_load, &inner);
         for (int whole = 0; whole < 2; whole++) {
             if (!whole && !inner.extent) continue;
             s->op.split = x;
@@ -216,25 +214,20 @@ static void choose(Dist *d, Stmt *s) {
             s->op.grain = grain_of(d, whole ? x->extent : inner.extent, last);
             int64_t score = split_score(d, s, k, f.t.p, f.t.n);
             if (score < 0 || !(last && whole ? score >= best_score : score > best_score)) continue;
-            best = x;
+            best = whole ? (Inner){.x = x} : inner;
             best_score = score;
             grain = s->op.grain;
-            best_inner = whole ? (Inner){0} : inner;
         }
     }
-    s->op.split = best;
+    s->op.split = best.x;
     s->op.grain = grain;
-    s->op.inner = best_inner.extent;
-    s->op.edge = best_inner.edge;
+    s->op.inner = best.extent;
+    s->op.edge = best.edge;
     bool crossing = false;
     for (int i = 0; i < f.t.n; i++)
         crossing |= !part_same(part_read(d->c, s, f.t.p[i]), d->owner[f.t.p[i]->id].part);
     d->crossings += crossing;
-    for (int i = 0; i < s->op.n; i++) {
-        Owner *o = &d->owner[s->op.t[i]->id];
-        o->known = true;
-        o->part = part_written(s);
-    }
+    for (int i = 0; i < s->op.n; i++) d->owner[s->op.t[i]->id] = (Owner){true, part_written(s)};
 }
 
 static void walk(Dist *d, Seq *q);
@@ -361,15 +354,14 @@ static void reader_load(void *user, Expr *e) {
 
 static void readers(void *user, Stmt *s) {
     Dist *d = user;
-    Reader r = {d, s->kind == S_OP ? s->op.t[0] : NULL};
-    for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
-        e_each_load(d->c, s->op.t[k]->body, reader_load, &r);
+    if (s->kind != S_OP) return;
+    Reader r = {d, s->op.t[0]};
+    stmt_loads(d->c, s, reader_load, &r);
 }
 
 /* ---- what is out of the question ------------------------------------------------------------- */
 /* Bytes that a unit loads when the parts that units have are positions of axis x. */
 typedef struct Traffic {
-    const Cx *c;
     const Axis *x;
     double parts, bytes;
 } Traffic;
@@ -395,8 +387,8 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
         if (!e_is_int(lead->axis[k]->extent, &size)) return UINT32_MAX;
         double parts = (double)((size + grain - 1) / grain);
         if (parts > units) parts = units;
-        Traffic t = {.c = d->c, .x = lead->axis[k], .parts = parts};
-        for (int i = 0; i < s->op.n; i++) e_each_load(d->c, s->op.t[i]->body, traffic_load, &t);
+        Traffic t = {.x = lead->axis[k], .parts = parts};
+        stmt_loads(d->c, s, traffic_load, &t);
         time[k] = (shared > 0 ? shared : 0) * units / parts +
                   t.bytes / plan->device->level[LEVEL_TEAM].read_gbps;
         if (k == 0 || time[k] < best) best = time[k];
@@ -408,28 +400,23 @@ static uint32_t fair_splits(const Dist *d, const Stmt *s, double ns) {
 
 /* ---- what was measured ----------------------------------------------------------------------- */
 /* Groups that can be split along several dimensions: which one is a choice. 0: by scores. */
-static void choose_wanted(Dist *d, const Seq *q) {
+static void choose_wanted(void *user, Stmt *s) {
+    Dist *d = user;
     const Schedule *plan = d->p->schedule;
-    for (int i = 0; i < q->s.n; i++) {
-        const Stmt *s = q->s.p[i];
-        if (s->level == LEVEL_CORE) continue;
-        for (int k = 0; k < stmt_nseq(s); k++) choose_wanted(d, stmt_seq(s, k));
-        if (s->kind != S_OP || s->each) continue;
-        const Tensor *lead = s->op.t[0];
-        double ns = cost_group_ns(d->p, s, schedule_units(plan, s->level));
-        uint32_t fair = device_is_gpu(plan->device) ? fair_splits(d, s, ns) : UINT32_MAX;
-        if (fair) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)(uintptr_t)fair);
-        Way way[WAYS_MAX] = {{0, ns}};
-        int n = 1;
-        for (int k = 0; k < lead->rank; k++) {
-            int64_t size, grain = grain_of(d, lead->axis[k]->extent, k == lead->rank - 1);
-            if (!e_is_int(lead->axis[k]->extent, &size) || size > grain)
-                way[n++] = (Way){k + 1, ns};
-        }
-        if (n == 2) continue;
-        int dim = decide_value(d->p, X_SPLIT, s, n, way);
-        if (dim) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)((uintptr_t)1 << (dim - 1)));
+    if (s->kind != S_OP || s->each || s->level == LEVEL_CORE) return;
+    const Tensor *lead = s->op.t[0];
+    double ns = cost_group_ns(d->p, s, schedule_units(plan, s->level));
+    uint32_t fair = device_is_gpu(plan->device) ? fair_splits(d, s, ns) : UINT32_MAX;
+    if (fair) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)(uintptr_t)fair);
+    Way way[WAYS_MAX] = {{0, ns}};
+    int n = 1;
+    for (int k = 0; k < lead->rank; k++) {
+        int64_t size, grain = grain_of(d, lead->axis[k]->extent, k == lead->rank - 1);
+        if (!e_is_int(lead->axis[k]->extent, &size) || size > grain) way[n++] = (Way){k + 1, ns};
     }
+    if (n == 2) return;
+    int dim = decide_value(d->p, X_SPLIT, s, n, way);
+    if (dim) map_seti(d->wanted, (uint64_t)(uintptr_t)s, (void *)((uintptr_t)1 << (dim - 1)));
 }
 
 void pass_distribute(Program *p) {
@@ -439,7 +426,7 @@ void pass_distribute(Program *p) {
     if (!is_one(p->schedule)) {
         d.grain = decide_value(p, X_GRAIN, &all, device_is_gpu(p->schedule->device) ? 1 : 2,
                                (Way[]){{16, ns}, {32, ns}});
-        choose_wanted(&d, p->top);
+        seq_each(p->top, choose_wanted, &d);
     }
     d.owner = NEWN(p->cx->a, Owner, p->cx->next_tensor + 1);
     d.friendly = NEWN(p->cx->a, uint32_t, p->cx->next_tensor + 1);

@@ -560,8 +560,7 @@ static void constant_load(void *user, Expr *e) {
 static void constants(void *user, Stmt *s) {
     Constants *k = user;
     k->s = s;
-    for (int m = 0; s->kind == S_OP && m < s->op.n; m++)
-        e_each_load(k->c, s->op.t[m]->body, constant_load, k);
+    if (s->kind == S_OP) stmt_loads(k->c, s, constant_load, k);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ static double uses_of(const Seq *q, int *unit) {
         const Stmt *s = q->owner;
         if (s->kind == S_CALL || s->level == LEVEL_CORE) return 0;
         *unit += s->unit;
-        if (s->kind == S_LOOP) n *= cost_trips(s->loop.trips);
+        if (s->kind == S_LOOP) n *= cost_size(s->loop.trips);
     }
     return n;
 }
@@ -43,13 +43,13 @@ static bool same(const Resident *a, const Resident *b) {
 }
 
 /* The resident that part of group s is; NULL: keeping it on chip would gain nothing. */
-static const Resident *resident(OnchipWalk *w, const Seq *q, const Stmt *s, const OwnPart *part) {
+static const Resident *resident(OnchipWalk *w, const Stmt *s, const OwnPart *part) {
     Arena *a = w->p->cx->a;
     Resident r = {.part = *part,
                   .number = w->o->residents.n,
                   .level = s->level,
                   .phase = w->products < 0 ? -1 : 2 * w->products};
-    r.uses = uses_of(q, &r.unit) / (double)part->choice;
+    r.uses = uses_of(s->op.t[0]->seq, &r.unit) / (double)part->choice;
     if (r.uses <= 1 || s->op.inner) return NULL;
     for (int i = 0; i < w->o->residents.n; i++) {
         Resident *old = w->o->residents.p[i];
@@ -66,17 +66,13 @@ static const Resident *resident(OnchipWalk *w, const Seq *q, const Stmt *s, cons
     return w->o->residents.p[r.number];
 }
 
-static void find_residents(OnchipWalk *w, Seq *q) {
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        if (s->level == LEVEL_HOST) w->products++;
-        if (s->kind == S_OP) {
-            Kernel *k = s->op.kernel;
-            for (int j = 0; j < k->nown; j++) k->own[j].resident = resident(w, q, s, &k->own[j]);
-            if (k->scratch > w->o->scratch_most) w->o->scratch_most = k->scratch;
-        }
-        for (int m = 0; m < stmt_nseq(s); m++) find_residents(w, stmt_seq(s, m));
-    }
+static void find_residents(void *user, Stmt *s) {
+    OnchipWalk *w = user;
+    if (s->level == LEVEL_HOST) w->products++;
+    if (s->kind != S_OP) return;
+    Kernel *k = s->op.kernel;
+    for (int j = 0; j < k->nown; j++) k->own[j].resident = resident(w, s, &k->own[j]);
+    if (k->scratch > w->o->scratch_most) w->o->scratch_most = k->scratch;
 }
 
 static int by_uses(const void *a, const void *b) {
@@ -139,7 +135,7 @@ void pass_onchip(Program *p) {
     p->onchip = NEW(p->cx->a, OnChip);
     if (!device_is_gpu(p->schedule->device)) return;
     OnchipWalk w = {.p = p, .o = p->onchip, .products = p->phases ? 0 : -1};
-    find_residents(&w, p->top);
+    seq_each(p->top, find_residents, &w);
     place(p);
     find_ahead(p, p->top);
 }

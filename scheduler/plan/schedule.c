@@ -94,7 +94,7 @@ static double best(Latency r) { return r.core < r.team ? r.core : r.team; }
 static double schedule_bodies(Scheduler *x, Stmt *s) {
     double ns = 0;
     if (s->kind == S_LOOP) {
-        double trips = cost_trips(s->loop.trips);
+        double trips = cost_size(s->loop.trips);
         ns = trips * (best(schedule(x, s->loop.body)) +
                       carried_barriers(x, s, get_resource(x, x->level).barrier_ns));
     } else if (s->kind == S_BRANCH) {
@@ -124,15 +124,12 @@ static double schedule_in_cluster(Scheduler *x, Stmt *s, bool only_try) {
     return ns;
 }
 
-static bool may_be_apart(const Scheduler *x, const Stmt *s) {
-    return !x->recursive && stmt_any(s, stmt_is_data, NULL) && !stmt_any(s, stmt_is_call, NULL);
-}
-
 /* ScheduleControlFlow: the bodies first, then the construct at their level or above. */
 static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
     const double barrier = get_resource(x, x->level).barrier_ns;
     const int decisions = x->k->decisions.n, cluster = device_cluster(x->d);
-    Latency r = {cost_stmt_ns(x->p, s, 1) + barrier, 0, may_be_apart(x, s)};
+    Latency r = {.core = cost_stmt_ns(x->p, s, 1) + barrier};
+    r.apart = !x->recursive && stmt_any(s, stmt_is_data, NULL) && !stmt_any(s, stmt_is_call, NULL);
     bool clusters = r.apart && x->level == LEVEL_TEAM && cluster && cluster < x->k->units;
     double in_cluster = clusters ? schedule_in_cluster(x, s, true) + barrier : 0;
     r.team = schedule_bodies(x, s);
@@ -156,18 +153,15 @@ static Latency schedule_control_flow(Scheduler *x, Stmt *s) {
 static Latency schedule_operator(Scheduler *x, Stmt *s) {
     Latency r = {0, 0, true};
     Resource team = get_resource(x, x->level);
-    if (s->kind == S_OP) {
+    if (s->level == LEVEL_HOST)
+        r.core = r.team = library_ns(x->p, s->op.t[0]);
+    else if (s->kind == S_OP) {
         r.core = cost_group_ns(x->p, s, 1);
         r.team = cost_group_ns(x->p, s, team.units);
         if (r.team > r.core) r.team = r.core;
     } else
         r.core = r.team = cost_stmt_ns(x->p, s, 1);
     return r;
-}
-
-static Latency schedule_library(Scheduler *x, const Stmt *s) {
-    double ns = library_ns(x->p, s->op.t[0]);
-    return (Latency){ns, ns, true};
 }
 
 /* ScheduleProgram: a run at the level where it is fastest; the statements of it are of one level
@@ -354,10 +348,8 @@ static Latency schedule(Scheduler *x, Seq *q) {
             continue;
         }
         bool host = s->level == LEVEL_HOST,
-             control = s->kind == S_LOOP || s->kind == S_BRANCH || s->kind == S_CALL || host;
-        Latency op = host      ? schedule_library(x, s)
-                     : control ? schedule_control_flow(x, s)
-                               : schedule_operator(x, s);
+             control = host || s->kind == S_LOOP || s->kind == S_BRANCH || s->kind == S_CALL;
+        Latency op = control && !host ? schedule_control_flow(x, s) : schedule_operator(x, s);
         UProgram v = {i, i, control, op, NULL};
         bool same = !control && !u.control && u.last >= u.first && at_core(&u) == at_core(&v);
         /* Between two levels there is a barrier where the one reads what the other wrote; at core

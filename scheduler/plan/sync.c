@@ -348,29 +348,25 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     if (s->loop.trips) touch_expr(x, s->loop.trips);
     touch_expr(x, s->loop.cond0);
     order(x, q, at);
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        vec_push(x->a, &x->alias, ((Alias){s->loop.carry.p[i].phi, s->loop.carry.p[i].init}));
-        note_bump(x, s->loop.carry.p[i].phi);
-    }
     for (int i = 0; i < s->loop.scan.n; i++) note_bump(x, s->loop.scan.p[i].out);
-    for (int i = 0; i < s->loop.carry.n; i++)
-        if (s->loop.carry.p[i].inplace) {
-            touch(x, s->loop.carry.p[i].init, false, part_whole);
-            touch(x, s->loop.carry.p[i].phi, true, part_whole);
-            s->loop.copies = true;
-        }
     for (int i = 0; i < s->loop.carry.n; i++) {
-        const Grow *g = s->loop.carry.p[i].phi->grow;
-        s->loop.carry.p[i].closes = g && g->spaced && g->room;
+        LoopCarry *k = &s->loop.carry.p[i];
+        const Grow *g = k->phi->grow;
+        k->closes = g && g->spaced && g->room;
+        vec_push(x->a, &x->alias, ((Alias){k->phi, k->init}));
+        note_bump(x, k->phi);
+        if (!k->inplace) continue;
+        touch(x, k->init, false, part_whole);
+        touch(x, k->phi, true, part_whole);
+        s->loop.copies = true;
     }
     order(x, q, at);
     if (s->loop.copies)
         x->pending.n = 0; /* each unit copies its share of the bytes, then all synchronize */
-    AccessVec before = {0};
-    append(x, &before, &x->pending);
+    AccessVec before = x->pending;
     LoopState l = {s, x->loop, x->log.n, -1, x->branches, false};
     x->loop = &l;
-    x->pending.n = 0;
+    x->pending = (AccessVec){0};
     Seq *body = s->loop.body;
     walk(x, body);
     int end = body->s.n;
@@ -418,11 +414,10 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
 static void walk_branch(Sync *x, Seq *q, int *at, Stmt *s) {
     touch_expr(x, s->br.cond);
     order(x, q, at);
-    AccessVec before = {0}, after = {0};
-    append(x, &before, &x->pending);
+    AccessVec before = x->pending, after = {0};
     x->branches++;
     for (int k = 0; k < 2; k++) {
-        x->pending.n = 0;
+        x->pending = (AccessVec){0};
         append(x, &x->pending, &before);
         walk(x, s->br.arm[k]);
         int end = s->br.arm[k]->s.n;
@@ -478,7 +473,9 @@ typedef struct Results {
     bool changed;
 } Results;
 
+/* i: a result; -1: none. */
 static void meet(Results *r, int i, Part p) {
+    if (i < 0) return;
     ResultPart *k = &r->part[i];
     bool plain = p.kind != PART_SPLIT ||
                  expr_visible(p.extent, r->f->body->parent); /* the same in each call */
@@ -501,10 +498,6 @@ static int result_of(const Results *r, const Tensor *t) {
     return q == r->f->body ? t->ret - 1 : -1;
 }
 
-static void used_whole(Results *r, const Tensor *t) {
-    int i = result_of(r, t);
-    if (i >= 0) meet(r, i, part_whole);
-}
 static void result_load(void *user, Expr *e) {
     Results *r = user;
     int i = result_of(r, e->t);
@@ -523,7 +516,7 @@ static void results_seq(Results *r, const Seq *q);
 static void result_slot(void *user, const Slot *k) {
     Results *r = user;
     if (slot_is_expr(k)) e_each_load(r->x->c, *k->e, result_load, r);
-    if (k->kind == SLOT_READ && r->s->kind != S_BRANCH) used_whole(r, *k->t);
+    if (k->kind == SLOT_READ && r->s->kind != S_BRANCH) meet(r, result_of(r, *k->t), part_whole);
     if (k->kind == SLOT_SEQ) results_seq(r, *k->q);
 }
 
@@ -531,16 +524,13 @@ static void results_seq(Results *r, const Seq *q) {
     const Stmt *around = r->s;
     for (int i = 0; i < q->s.n; i++) {
         const Stmt *s = r->s = q->s.p[i];
-        for (int k = 0; s->kind == S_OP && k < s->op.n; k++) {
-            int z = result_of(r, s->op.t[k]);
-            if (z >= 0) meet(r, z, part_written(s));
-        }
+        for (int k = 0; s->kind == S_OP && k < s->op.n; k++)
+            meet(r, result_of(r, s->op.t[k]), part_written(s));
         if (s->kind == S_CALL && s->call.nfunc && !r->x->result[s->call.f->id])
             result_parts(r->x, s);
         for (int k = 0; s->kind == S_CALL && k < s->call.f->nout; k++) {
-            int z = result_of(r, s->call.out[k]);
             const ResultPart *p = &r->x->result[s->call.f->id][k];
-            if (z >= 0 && p->set) meet(r, z, stmt_split(s) ? part_whole : p->part);
+            if (p->set) meet(r, result_of(r, s->call.out[k]), stmt_split(s) ? part_whole : p->part);
         }
         stmt_slots(s, result_slot, r);
     }
@@ -671,7 +661,7 @@ static void walk(Sync *x, Seq *q) {
             OpScan k = {x, s};
             if (s->level == LEVEL_HOST) end_launch(x, q, &i);
             if (op_is_empty(s) || s->level == LEVEL_HOST) break;
-            for (int m = 0; m < s->op.n; m++) e_each_load(x->c, s->op.t[m]->body, touch_op, &k);
+            stmt_loads(x->c, s, touch_op, &k);
             for (int m = 0; m < s->op.n; m++) {
                 touch(x, s->op.t[m], true, part_written(s));
                 note_bump(x, s->op.t[m]);

@@ -6,11 +6,9 @@
 #include "utask/walk.h"
 
 typedef struct Dead {
-    Program *p;
-    Arena *a;
     Stmt **tensor_def, **sym_def; /* by id */
     uint8_t *tensor_live, *sym_live;
-    Map *stmt_live;
+    Map *live; /* statements and functions */
     Map *expr_seen;
     bool changed;
     Stmt *at; /* whose definitions are noted */
@@ -19,12 +17,9 @@ typedef struct Dead {
 static void live_expr(Dead *d, Expr *e);
 static void live_stmt(Dead *d, Stmt *s);
 
-static bool stmt_is_live(const Dead *d, const Stmt *s) {
-    return map_geti(d->stmt_live, (uint64_t)(uintptr_t)s) != NULL;
-}
-
-static bool func_is_live(const Dead *d, const Func *f) {
-    return map_geti(d->stmt_live, (uint64_t)(uintptr_t)f) != NULL;
+/* Of a statement or a function. */
+static bool is_live(const Dead *d, const void *s) {
+    return map_geti(d->live, (uint64_t)(uintptr_t)s) != NULL;
 }
 
 static void note_tensor(void *user, Tensor *t) {
@@ -103,8 +98,7 @@ static void live_expr(Dead *d, Expr *e) {
 }
 
 static void live_stmt(Dead *d, Stmt *s) {
-    if (stmt_is_live(d, s)) return;
-    map_seti(d->stmt_live, (uint64_t)(uintptr_t)s, s);
+    if (!map_add(d->live, (uint64_t)(uintptr_t)s)) return;
     d->changed = true;
     switch (s->kind) {
     case S_EXTERN:
@@ -126,8 +120,7 @@ static void live_stmt(Dead *d, Stmt *s) {
         for (int i = 0; i < f->narg; i++) live_tensor(d, s->call.arg[i]);
         for (int i = 0; i < f->nout; i++) live_tensor(d, s->call.out[i]);
         for (int i = 0; i < f->nret; i++) live_sym(d, s->call.ret[i]);
-        if (map_geti(d->stmt_live, (uint64_t)(uintptr_t)f)) break;
-        map_seti(d->stmt_live, (uint64_t)(uintptr_t)f, s);
+        if (!map_add(d->live, (uint64_t)(uintptr_t)f)) break;
         for (int i = 0; i < f->nout; i++) live_tensor(d, f->out[i]);
         for (int i = 0; i < f->nret; i++) live_expr(d, f->ret[i]);
         live_stmt(d, f->start);
@@ -137,11 +130,13 @@ static void live_stmt(Dead *d, Stmt *s) {
     }
 }
 
+static bool is_check(const Stmt *s) { return s->kind == S_CHECK || s->kind == S_ENTER; }
+
 /* Checks count when the constructs around them are live; so do further parts of a scan output. */
 static void live_checks(Dead *d, Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        if (s->kind == S_CHECK || s->kind == S_ENTER) live_stmt(d, s);
+        if (is_check(s)) live_stmt(d, s);
         for (int k = 0; s->kind == S_LOOP && k < s->loop.scan.n; k++) {
             const LoopScan *x = &s->loop.scan.p[k];
             if (!d->tensor_live[x->out->id]) continue;
@@ -149,34 +144,22 @@ static void live_checks(Dead *d, Seq *q) {
             live_tensor(d, x->elem);
             if (x->at) live_expr(d, x->at);
         }
-        if (s->kind == S_LOOP && stmt_is_live(d, s)) live_checks(d, s->loop.body);
-        if (s->kind == S_CALL)
-            for (int k = 0; k < s->call.nfunc; k++)
-                if (func_is_live(d, s->call.func[k])) live_checks(d, s->call.func[k]->body);
-        if (s->kind == S_BRANCH) {
-            /* A branch that only decides whether a check fails is needed for that. */
-            bool has = s->br.arm[0]->s.n || s->br.arm[1]->s.n;
-            if (!has) continue;
-            bool check = false;
-            for (int k = 0; k < 2; k++)
-                for (int j = 0; j < s->br.arm[k]->s.n; j++) {
-                    StmtKind kind = s->br.arm[k]->s.p[j]->kind;
-                    check |= kind == S_CHECK || kind == S_ENTER;
-                }
-            if (check) live_stmt(d, s);
-            if (stmt_is_live(d, s)) {
-                live_checks(d, s->br.arm[0]);
-                live_checks(d, s->br.arm[1]);
-            }
-        }
+        /* A branch that only decides whether a check fails is needed for that. */
+        for (int k = 0; s->kind == S_BRANCH && k < 2; k++)
+            for (int j = 0; j < s->br.arm[k]->s.n; j++)
+                if (is_check(s->br.arm[k]->s.p[j])) live_stmt(d, s);
+        for (int k = 0; k < stmt_nseq(s); k++)
+            if (is_live(d, s->kind == S_CALL ? (void *)s->call.func[k] : s))
+                live_checks(d, stmt_seq(s, k));
     }
 }
 
-#define SWEEP(v, live)                                                                             \
+/* Keeps the elements whose `field` is live. */
+#define SWEEP(v, live, field)                                                                      \
     do {                                                                                           \
         int n_ = 0;                                                                                \
         for (int i_ = 0; i_ < (v).n; i_++)                                                         \
-            if (live((v).p[i_])) (v).p[n_++] = (v).p[i_];                                          \
+            if ((live)[(v).p[i_].field->id]) (v).p[n_++] = (v).p[i_];                              \
         (v).n = n_;                                                                                \
     } while (0)
 
@@ -184,7 +167,7 @@ static void sweep(Dead *d, Seq *q) {
     int n = 0;
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
-        bool keep = stmt_is_live(d, s);
+        bool keep = is_live(d, s);
         if (s->kind == S_LET) keep = d->sym_live[s->let.sym->id];
         if (s->kind == S_OP) {
             int m = 0;
@@ -196,21 +179,18 @@ static void sweep(Dead *d, Seq *q) {
         if (!keep) continue;
         q->s.p[n++] = s;
         if (s->kind == S_LOOP) {
-#define LIVE_LOOP_SYM(k) d->sym_live[(k).sym->id]
-#define LIVE_CARRY(k) d->tensor_live[(k).phi->id]
-#define LIVE_OUT(k) d->tensor_live[(k).out->id]
-            SWEEP(s->loop.syms, LIVE_LOOP_SYM);
-            SWEEP(s->loop.carry, LIVE_CARRY);
-            SWEEP(s->loop.scan, LIVE_OUT);
+            SWEEP(s->loop.syms, d->sym_live, sym);
+            SWEEP(s->loop.carry, d->tensor_live, phi);
+            SWEEP(s->loop.scan, d->tensor_live, out);
         }
         if (s->kind == S_BRANCH) {
-            SWEEP(s->br.syms, LIVE_LOOP_SYM);
-            SWEEP(s->br.joins, LIVE_OUT);
+            SWEEP(s->br.syms, d->sym_live, sym);
+            SWEEP(s->br.joins, d->tensor_live, out);
         }
         if (s->kind == S_CALL) {
             int m = 0;
             for (int k = 0; k < s->call.nfunc; k++)
-                if (func_is_live(d, s->call.func[k])) s->call.func[m++] = s->call.func[k];
+                if (is_live(d, s->call.func[k])) s->call.func[m++] = s->call.func[k];
             s->call.nfunc = m;
         }
         for (int k = 0; k < stmt_nseq(s); k++) sweep(d, stmt_seq(s, k));
@@ -220,12 +200,12 @@ static void sweep(Dead *d, Seq *q) {
 
 void pass_dead_code(Program *p) {
     Arena *a = p->cx->a;
-    Dead d = {.p = p, .a = a};
+    Dead d = {0};
     d.tensor_def = NEWN(a, Stmt *, p->cx->next_tensor + 1);
     d.sym_def = NEWN(a, Stmt *, p->cx->next_sym + 1);
     d.tensor_live = NEWN(a, uint8_t, p->cx->next_tensor + 1);
     d.sym_live = NEWN(a, uint8_t, p->cx->next_sym + 1);
-    d.stmt_live = map_new(a);
+    d.live = map_new(a);
     d.expr_seen = map_new(a);
     seq_each(p->top, note_defines, &d);
     for (int i = 0; i < p->nout; i++) {

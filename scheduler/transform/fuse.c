@@ -32,6 +32,8 @@ typedef struct Fuse {
     Arena *a;
     Fate *of; /* by tensor id */
     TensorVec order;
+    Tensor *fused, *user; /* what is substituted; what loads it from now on */
+    int along;            /* loads of a value when it is computed elsewhere */
 } Fuse;
 
 /* ---- what must be in memory ------------------------------------------------------------------ */
@@ -92,23 +94,16 @@ static Cost cost_of(Fuse *f, Expr *e) {
 
 static void count_load(void *user, Expr *e) { ((Fuse *)user)->of[e->t->id].loads++; }
 
-/* Loads of a value when it is computed elsewhere: what only it loads becomes part of it, but for
- * reductions. */
-typedef struct Along {
-    Fuse *f;
-    int loads;
-} Along;
-
+/* What only the value loads becomes part of it, but for reductions. */
 static void load_along(void *user, Expr *e) {
-    Along *x = user;
-    Fuse *f = x->f;
+    Fuse *f = user;
     Expr *body = e->t->body;
     bool part =
         body && f->of[e->t->id].loads == 1 && !f->of[e->t->id].pinned && !cost_of(f, body).reduce;
     if (part)
-        e_each_load(f->c, body, load_along, x);
+        e_each_load(f->c, body, load_along, f);
     else
-        x->loads++;
+        f->along++;
 }
 
 /* ---- places where a tensor is loaded --------------------------------------------------------- */
@@ -193,10 +188,10 @@ static bool should_fuse(Fuse *f, Tensor *t) {
     if (s.in_index) return false;
     if (k.arith + k.index > CHEAP_MAX || k.loads > 2) return false;
     int again = k.arith + k.index;
-    Along with = {f, 0};
-    e_each_load(c, t->body, load_along, &with);
+    f->along = 0;
+    e_each_load(c, t->body, load_along, f);
     bool cheap = !again || (again <= CHEAP && f->of[t->id].above + again <= CHEAP_CHAIN &&
-                            with.loads <= CHEAP_LOADS);
+                            f->along <= CHEAP_LOADS);
     double ns = cost_group_ns(f->p, f->of[t->id].stmt, f->p->schedule->units);
     if (!decide_value(f->p, X_RECOMPUTE, f->of[t->id].stmt, 2, (Way[]){{cheap, ns}, {!cheap, ns}}))
         return false;
@@ -205,33 +200,26 @@ static bool should_fuse(Fuse *f, Tensor *t) {
 }
 
 /* ---- substitution ---------------------------------------------------------------------------- */
-typedef struct Substitute {
-    Cx *c;
-    Tensor *t;
-} Substitute;
-
-static Expr *inline_map(void *user, Expr *e) {
-    Substitute *s = user;
-    if (e->t != s->t) return NULL;
-    return e_subst(s->c, s->t->body, s->t->rank, s->t->axis, e->a, NULL, NULL);
+static Expr *inlined(void *user, Expr *e) {
+    const Fuse *f = user;
+    const Tensor *t = f->fused;
+    return e->t == t ? e_subst(f->c, t->body, t->rank, t->axis, e->a, NULL, NULL) : NULL;
 }
 
-/* What is repeated above t stands above what t is made of, too. */
+/* What is repeated above a value stands above what it is made of, too. */
 static void add_above(void *user, Expr *e) {
-    void **p = user;
-    Fuse *f = p[0];
-    const Tensor *t = p[1];
-    if (f->of[e->t->id].above < f->of[t->id].above) f->of[e->t->id].above = f->of[t->id].above;
+    const Fuse *f = user;
+    int above = f->of[f->fused->id].above;
+    if (f->of[e->t->id].above < above) f->of[e->t->id].above = above;
 }
 
 static void add_user(void *user, Expr *e) {
-    void **p = user;
-    Fuse *f = p[0];
+    Fuse *f = user;
     TensorVec *v = &f->of[e->t->id].users;
     if (e->t->kind == TK_VIEW) pin(f, e->t); /* reads its base, which stays in memory */
     for (int i = 0; i < v->n; i++)
-        if (v->p[i] == p[1]) return;
-    vec_push(f->a, v, (Tensor *)p[1]);
+        if (v->p[i] == f->user) return;
+    vec_push(f->a, v, f->user);
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -302,10 +290,19 @@ static void merge(Fuse *f, Stmt *g, Stmt *s) {
     s->op.n = n;
 }
 
+static void drop(Seq *q, int at) {
+    memmove(q->s.p + at, q->s.p + at + 1, sizeof *q->s.p * (size_t)(--q->s.n - at));
+}
+
+/* Merges statement *at with those before it that it may join; what was substituted goes. */
 static void group(void *user, Seq *q, int *at) {
     Fuse *f = user;
     Stmt *s = q->s.p[*at];
     if (s->kind != S_OP) return;
+    if (s->op.t[0]->fused) {
+        drop(q, (*at)--);
+        return;
+    }
     /* The nearest earlier group, over statements that do not read it. */
     for (int j = *at - 1; j >= 0 && j >= *at - 12; j--) {
         Stmt *g = q->s.p[j];
@@ -314,27 +311,13 @@ static void group(void *user, Seq *q, int *at) {
         GroupCheck k = {.g = g};
         for (int m = j + 1; m < *at; m++) {
             Stmt *b = q->s.p[m];
-            if (b->kind == S_LET) e_each_load(f->c, b->let.e, reads_group, &k);
-            for (int z = 0; b->kind == S_OP && z < b->op.n; z++)
-                e_each_load(f->c, b->op.t[z]->body, reads_group, &k);
+            if (b->kind != S_CHECK) stmt_loads(f->c, b, reads_group, &k);
         }
         if (k.bad) break;
         merge(f, g, s);
-        memmove(q->s.p + j, q->s.p + j + 1, sizeof *q->s.p * (size_t)(q->s.n - j - 1));
-        q->s.n--;
+        drop(q, j);
         j = --*at;
     }
-}
-
-static void drop_fused(Seq *q) {
-    int n = 0;
-    for (int i = 0; i < q->s.n; i++) {
-        Stmt *s = q->s.p[i];
-        for (int k = 0; k < stmt_nseq(s); k++) drop_fused(stmt_seq(s, k));
-        if (s->kind == S_OP && s->op.t[0]->fused) continue;
-        q->s.p[n++] = s;
-    }
-    q->s.n = n;
 }
 
 void pass_fuse(Program *p) {
@@ -344,23 +327,20 @@ void pass_fuse(Program *p) {
     seq_each(p->top, scan, &f);
     for (int i = 0; i < f.order.n; i++) e_each_load(f.c, f.order.p[i]->body, count_load, &f);
     for (int i = f.order.n - 1; i >= 0; i--) {
-        Tensor *t = f.order.p[i];
-        if (should_fuse(&f, t)) {
-            t->fused = true;
-            p->nfused++;
-            e_each_load(f.c, t->body, add_above, (void *[]){&f, t});
-            Substitute s = {f.c, t};
-            TensorVec *u = &f.of[t->id].users;
-            for (int k = 0; k < u->n; k++) {
-                u->p[k]->body = e_subst(f.c, u->p[k]->body, 0, NULL, NULL, inline_map, &s);
-                void *arg[2] = {&f, u->p[k]};
-                e_each_load(f.c, t->body, add_user, arg);
-            }
+        Tensor *t = f.user = f.order.p[i];
+        if (!should_fuse(&f, t)) {
+            e_each_load(f.c, t->body, add_user, &f);
             continue;
         }
-        void *arg[2] = {&f, t};
-        e_each_load(f.c, t->body, add_user, arg);
+        f.fused = t;
+        t->fused = true;
+        p->nfused++;
+        e_each_load(f.c, t->body, add_above, &f);
+        for (int k = 0; k < f.of[t->id].users.n; k++) {
+            f.user = f.of[t->id].users.p[k];
+            f.user->body = e_subst(f.c, f.user->body, 0, NULL, NULL, inlined, &f);
+            e_each_load(f.c, t->body, add_user, &f);
+        }
     }
-    drop_fused(p->top);
     seq_rewrite(p->top, group, &f);
 }

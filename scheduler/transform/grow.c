@@ -241,7 +241,7 @@ static void set_room(Chain *k, Grow *g, Expr *rows) {
  * it. */
 static bool worthwhile(Chain *k, const Grow *g) {
     const Device *d = k->p->schedule->device;
-    double size = (double)dtype_size(k->phi->dtype), trips = cost_trips(k->loop->loop.trips);
+    double size = (double)dtype_size(k->phi->dtype), trips = cost_size(k->loop->loop.trips);
     for (int i = 0; i < k->phi->rank; i++)
         size *= cost_size(i == g->axis ? g->first : k->phi->dim[i]);
     double copy = 2 * size / d->level[LEVEL_CORE].read_gbps + d->group_ns;

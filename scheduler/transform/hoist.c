@@ -37,16 +37,10 @@ static void load_ok(void *user, Expr *e) {
 
 /* Symbols: from outside, or the iteration number of a counted loop. */
 static bool symbols_ok(const Hoist *h, const Expr *e) {
-    if (!(e->flags & EF_SYM)) return true;
-    if (e->op == E_SYM) {
-        for (int i = 0; i < h->loop->loop.syms.n; i++)
-            if (h->loop->loop.syms.p[i].sym == e->sym) return false;
-        if (e->sym == h->loop->loop.iter) return h->counted;
-        return expr_visible(e, h->loop->loop.body->parent);
-    }
-    for (int i = 0; i < e->n; i++)
-        if (!symbols_ok(h, e->a[i])) return false;
-    return true;
+    for (int i = 0; i < h->loop->loop.syms.n; i++)
+        if (expr_uses_sym(e, h->loop->loop.syms.p[i].sym)) return false;
+    return (h->counted || !expr_uses_sym(e, h->loop->loop.iter)) &&
+           expr_visible(e, h->loop->loop.body->parent);
 }
 
 static bool expr_independent(Hoist *h, Expr *e) {
@@ -54,12 +48,6 @@ static bool expr_independent(Hoist *h, Expr *e) {
     if (e->flags & EF_GUARD || !symbols_ok(h, e)) return false; /* a guard would fault too early */
     e_each_load(h->c, e, load_ok, h);
     return h->ok;
-}
-
-static bool is_independent(Hoist *h, const Tensor *t) {
-    for (int i = 0; i < t->rank; i++)
-        if (!symbols_ok(h, t->dim[i]) || loop_varies(h->loop, t->dim[i])) return false;
-    return expr_independent(h, t->body);
 }
 
 static bool has_product(const Expr *e) {
@@ -80,20 +68,11 @@ static Expr *inline_independent(void *user, Expr *e) {
     return e_subst(h->c, x, 0, NULL, NULL, inline_independent, h);
 }
 
-/* e depends on the iteration number. */
-static bool loop_counts(const Hoist *h, const Expr *e) {
-    if (!(e->flags & EF_SYM)) return false;
-    if (e->op == E_SYM) return e->sym == h->loop->loop.iter;
-    for (int i = 0; i < e->n; i++)
-        if (loop_counts(h, e->a[i])) return true;
-    return false;
-}
-
 /* t for all iterations, or as it is where it is the same in all of them. */
 static Tensor *hoisted(Hoist *h, Tensor *t, Expr *trips) {
     Cx *c = h->c;
     Expr *body = e_subst(c, t->body, 0, NULL, NULL, inline_independent, h);
-    int more = trips && loop_counts(h, body);
+    int more = trips && expr_uses_sym(body, h->loop->loop.iter);
     Expr *dim[MAX_RANK];
     int64_t bytes = 4, v;
     if (t->rank + more > MAX_RANK) return NULL;
@@ -117,9 +96,7 @@ static bool is_term(void *user, Expr *e) {
 /* Makes term r of t a tensor of its own. */
 static Tensor *split_term(Hoist *h, Tensor *t, Expr *r) {
     for (int i = 0; i < t->rank; i++)
-        if (e_uses_axis(r, t->axis[i]) &&
-            (!symbols_ok(h, t->dim[i]) || loop_varies(h->loop, t->dim[i])))
-            return NULL;
+        if (e_uses_axis(r, t->axis[i]) && !loop_keeps(h->loop, t->dim[i])) return NULL;
     Expr *load;
     Tensor *x = tensor_term(h->c, t, r, &load);
     t->body = e_replace(h->c, t->body, r, load);
@@ -132,7 +109,7 @@ static void hoist_product(Hoist *h, Seq *q, int *at, Stmt *op, Expr *trips) {
     Tensor *t = op->op.t[0], *x = hoisted(h, t, trips);
     if (!x) return;
     Stmt *n = stmt_op(c, x, op->path);
-    double each = cost_group_ns(h->p, op, 1) * cost_trips(trips);
+    double each = cost_group_ns(h->p, op, 1) * cost_size(trips);
     if (!decide(h->p, X_HOIST, op, each, cost_group_ns(h->p, n, 1))) return;
     seq_put_at(c, q, (*at)++, n);
     Expr *idx[MAX_RANK];
@@ -162,7 +139,7 @@ static void hoist_loop(void *user, Seq *q, int *at) {
         Tensor *t = o->op.t[0];
         Expr *r;
         if (t->rank < 0) continue;
-        if (is_independent(h, t)) {
+        if (loop_keeps_dims(h->loop, t) && expr_independent(h, t->body)) {
             if (has_product(t->body)) hoist_product(h, q, at, o, trips);
             h->independent[t->id] = true;
             continue;

@@ -30,10 +30,12 @@ static void count_stmt(void *user, Stmt *s) {
     stmt_slots(s, count_slot, k);
 }
 
-/* Uses of t in q other than as the phi of `loop`. */
-static int uses_in(Cx *c, const Seq *q, const Tensor *t) {
+/* Uses of t, a phi of `loop`, in q and as what the loop carries. */
+static int uses_in(Cx *c, const Stmt *loop, const Seq *q, const Tensor *t) {
     Count k = {c, t, 0};
     seq_each(q, count_stmt, &k);
+    for (int i = 0; i < loop->loop.carry.n; i++)
+        k.n += loop->loop.carry.p[i].next == t || loop->loop.carry.p[i].init == t;
     return k.n;
 }
 
@@ -62,9 +64,7 @@ static void try_carry(Program *p, Stmt *loop, LoopCarry *k) {
     Expr *at[MAX_RANK] = {NULL}, *to[MAX_RANK];
     if (!load_is_own(t->body->a[2], phi, t) || !fixed_axes(t, t->body->a[0], at)) return;
     Stmt *s = tensor_group(t);
-    if (!s || s->op.n != 1 || uses_in(c, loop->loop.body, phi) != 1) return;
-    for (int i = 0; i < loop->loop.carry.n; i++)
-        if (loop->loop.carry.p[i].next == phi || (loop->loop.carry.p[i].init == phi)) return;
+    if (!s || s->op.n != 1 || uses_in(c, loop, loop->loop.body, phi) != 1) return;
     for (int d = 0; d < t->rank; d++) to[d] = at[d] ? at[d] : e_axis(c, t->axis[d]);
     t->body = e_subst(c, t->body->a[1], t->rank, t->axis, to, NULL, NULL);
     for (int d = 0; d < t->rank; d++)
@@ -83,10 +83,7 @@ static void try_push(Program *p, Stmt *loop, LoopCarry *k) {
         Seq rest = *q;
         rest.s.p += i + 1;
         rest.s.n -= i + 1;
-        if (uses_in(p->cx, &rest, k->phi)) return;
-        for (int j = 0; j < loop->loop.carry.n; j++)
-            if (loop->loop.carry.p[j].next == k->phi || loop->loop.carry.p[j].init == k->phi)
-                return;
+        if (uses_in(p->cx, loop, &rest, k->phi)) return;
         s->ext.row = extern_find(s->ext.row->in_place);
         k->push = true;
         return;

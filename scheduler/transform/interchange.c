@@ -27,7 +27,7 @@ typedef struct Interchange {
     Expr *trips;    /* not negative */
     bool some;      /* there is an iteration for sure */
     Map *image;     /* tensor id -> Image */
-    Map *value;     /* symbol id -> its LET, where it depends on the iteration */
+    StmtVec let;    /* LETs of what depends on the iteration */
     bool ok;        /* so far */
     Expr *item;     /* for load_image: the iteration */
     VEC(Sym *) sym; /* whose definitions move, and where to */
@@ -43,7 +43,9 @@ static Image *image_of(const Interchange *b, const Tensor *t) {
 /* ---- what depends on the iteration ----------------------------------------------------------- */
 static bool varies(Interchange *b, Map *seen, const Expr *e) {
     if (!(e->flags & (EF_SYM | EF_LOAD | EF_REDUCE)) || !map_add(seen, key(e->id))) return false;
-    if (e->op == E_SYM) return e->sym == b->loop->loop.iter || map_geti(b->value, key(e->sym->id));
+    for (int i = 0; e->op == E_SYM && i < b->let.n; i++)
+        if (b->let.p[i]->let.sym == e->sym) return true;
+    if (e->op == E_SYM) return e->sym == b->loop->loop.iter;
     if (e->op == E_LOAD) {
         const Image *m = image_of(b, e->t);
         if (m && m->at >= 0) return true;
@@ -94,29 +96,12 @@ static Expr *load_image(void *user, Expr *e) {
     return e_load(c, m->t, idx);
 }
 
-typedef struct Lets {
-    Interchange *b;
-    VEC(const Stmt *) s;
-    Map *seen;
-} Lets;
-
-/* LETs below e that are to be substituted; those that a LET needs come after it. */
-static void find_lets(Lets *k, const Expr *e) {
-    if (!(e->flags & EF_SYM) || !map_add(k->seen, key(e->id))) return;
-    const Stmt *s = e->op == E_SYM ? map_geti(k->b->value, key(e->sym->id)) : NULL;
-    for (int i = 0; i < e->n; i++) find_lets(k, e->a[i]);
-    if (!s) return;
-    find_lets(k, s->let.e);
-    vec_push(k->b->a, &k->s, s);
-}
-
 /* e for iteration `item`. */
 static Expr *imaged(Interchange *b, Expr *e, Expr *item) {
     Cx *c = b->c;
-    Lets k = {.b = b, .seen = map_new(b->a)};
-    find_lets(&k, e);
-    for (int i = k.s.n - 1; i >= 0; i--)
-        e = e_replace(c, e, e_sym(c, k.s.p[i]->let.sym), k.s.p[i]->let.e);
+    for (int i = b->let.n - 1; i >= 0; i--) /* each uses earlier ones alone */
+        if (e->flags & EF_SYM)
+            e = e_replace(c, e, e_sym(c, b->let.p[i]->let.sym), b->let.p[i]->let.e);
     Expr *iter = e_sym(c, b->loop->loop.iter);
     if (iter->op == E_SYM) e = e_replace(c, e, iter, item);
     b->item = item;
@@ -169,10 +154,6 @@ static bool known_views(Interchange *b, Tensor *t) {
 static void view_load(void *user, Expr *e) {
     Interchange *b = user;
     b->ok &= known_views(b, e->t);
-}
-
-static void view_expr(void *user, Expr **e) {
-    e_each_load(((Interchange *)user)->c, *e, view_load, user);
 }
 
 static void image_seq(Interchange *b, const Seq *q, Seq *to);
@@ -261,7 +242,7 @@ static void image_check(Interchange *b, const Stmt *s, Seq *to) {
 static void image_let(Interchange *b, Stmt *s, Seq *to) {
     if (depends(b, s->let.e)) {
         b->ok &= !(s->let.e->flags & (EF_REDUCE | EF_GUARD));
-        map_seti(b->value, key(s->let.sym->id), s);
+        vec_push(b->a, &b->let, s);
         return;
     }
     b->ok &=
@@ -273,7 +254,7 @@ static void image_let(Interchange *b, Stmt *s, Seq *to) {
 static void image_seq(Interchange *b, const Seq *q, Seq *to) {
     for (int i = 0; i < q->s.n && b->ok; i++) {
         Stmt *s = q->s.p[i];
-        if (!stmt_nseq(s)) stmt_exprs(s, view_expr, b);
+        if (!stmt_nseq(s)) stmt_loads(b->c, s, view_load, b);
         if (!b->ok) return;
         switch (s->kind) {
         case S_LET: image_let(b, s, to); break;
@@ -286,11 +267,6 @@ static void image_seq(Interchange *b, const Seq *q, Seq *to) {
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */
-static bool independent(const Stmt *s) {
-    return wave_counted(s) && !s->loop.carry.n && !s->loop.syms.n && s->loop.scan.n &&
-           s->loop.trips->pure;
-}
-
 /* No loop counts the iterations any more: their number is checked before them. */
 static void limit_trips(Interchange *b, Seq *q) {
     Expr *few = e_le(b->c, b->trips, e_limit(b->c));
@@ -307,14 +283,10 @@ static void try_loop(void *user, Seq *q, int *at) {
     Cx *c = p->cx;
     Stmt *s = q->s.p[*at];
     int64_t lo, hi;
-    if (!independent(s)) return;
-    Interchange b = {.p = p,
-                     .c = c,
-                     .a = c->a,
-                     .loop = s,
-                     .image = map_new(c->a),
-                     .value = map_new(c->a),
-                     .ok = true};
+    if (!wave_counted(s) || s->loop.carry.n || s->loop.syms.n || !s->loop.scan.n ||
+        !s->loop.trips->pure)
+        return;
+    Interchange b = {.p = p, .c = c, .a = c->a, .loop = s, .image = map_new(c->a), .ok = true};
     b.trips = e_max(c, s->loop.trips, e_int(c, 0));
     b.some = e_range(b.trips, &lo, &hi) && lo >= 1;
     /* The program is changed only when all can be done and is wanted. */

@@ -74,11 +74,7 @@ static bool single(const Stmt *s) {
 
 /* The same dims in all iterations of both loops. */
 static bool fixed(const Nested *x, const Tensor *t) {
-    for (int d = 0; d < t->rank; d++)
-        if (!expr_visible(t->dim[d], x->q) || loop_varies(x->outer, t->dim[d]) ||
-            loop_varies(x->inner, t->dim[d]))
-            return false;
-    return t->rank >= 0 && t->rank < MAX_RANK && !t->blob;
+    return loop_keeps_dims(x->outer, t) && t->rank < MAX_RANK;
 }
 
 /* A load in the body of a layer. */
@@ -106,13 +102,6 @@ static void outer_load(void *user, Expr *e) {
     for (int i = 0; i < x->outer->loop.carry.n; i++)
         x->ok &= x->scan[i] < 0 || x->outer->loop.carry.p[i].next != t;
     if (k && k->use != USE_BEFORE) x->ok &= k->use == USE_CHAIN && e->t == t && !e->kind;
-}
-
-static void inner_expr(void *user, Expr **e) {
-    e_each_load(((Nested *)user)->c, *e, inner_load, user);
-}
-static void outer_expr(void *user, Expr **e) {
-    e_each_load(((Nested *)user)->c, *e, outer_load, user);
 }
 
 static void no_outer_sym(void *user, Sym *s) {
@@ -149,9 +138,7 @@ static bool is_nest(Nested *x) {
             return false;
     }
     const Stmt *in = x->inner;
-    if (!in || in->loop.syms.n || !in->loop.carry.n || !expr_visible(in->loop.trips, x->q) ||
-        loop_varies(s, in->loop.trips))
-        return false;
+    if (!in || in->loop.syms.n || !in->loop.carry.n || !loop_keeps(s, in->loop.trips)) return false;
     bool state = false;
     int64_t lo, hi;
     x->scan = NEWN(x->a, int, s->loop.carry.n + 1);
@@ -177,13 +164,13 @@ static bool is_nest(Nested *x) {
         Stmt *o = in->loop.body->s.p[i];
         x->ok = single(o) || o->kind == S_CHECK;
         if (o->kind == S_OP && x->ok) x->ok = fixed(x, o->op.t[0]);
-        stmt_exprs(o, inner_expr, x);
+        stmt_loads(x->c, o, inner_load, x);
     }
     Visit v = visit_new(x->c, NULL, no_outer_sym, x);
     visit_seq(&v, in->loop.body);
     for (int i = 0; i < s->loop.body->s.n && x->ok; i++) {
         Stmt *o = s->loop.body->s.p[i];
-        if (o != in && !is_state_copy(x, o)) stmt_exprs(o, outer_expr, x);
+        if (o != in && !is_state_copy(x, o)) stmt_loads(x->c, o, outer_load, x);
     }
     for (int i = 0; i < s->loop.carry.n && x->ok;
          i++) /* else it is read, and not the layer's own */
@@ -349,13 +336,6 @@ static void put_layers(Nested *x, Seq *q, Tensor **init) {
     vec_push(x->a, &q->s, loop);
 }
 
-/* t, defined by the outer loop up to now, becomes an OP. */
-static void becomes(Nested *x, Tensor *t, Tensor *value, Seq *q) {
-    t->kind = TK_TE;
-    for (int d = 0; d < t->rank; d++) t->axis[d] = axis_new(x->c, t->dim[d]);
-    op_new(x, t, load_own(x->c, value, t), q, false);
-}
-
 static void put_after(Nested *x, Seq *q) {
     const Stmt *s = x->outer;
     int n = s->loop.body->s.n;
@@ -369,10 +349,12 @@ static void put_after(Nested *x, Seq *q) {
     bool last = false;
     for (int i = 0; i < s->loop.carry.n; i++) last |= x->scan[i] < 0;
     Clone k = copies(x, 0, last ? n : 0, e_addi(x->c, s->loop.trips, -1), q);
-    for (int i = 0; i < s->loop.carry.n; i++) {
-        Tensor *t = s->loop.carry.p[i].phi;
-        becomes(x, t,
-                x->scan[i] < 0 ? clone_tensor(&k, s->loop.carry.p[i].next) : crossing(x, t)->t, q);
+    for (int i = 0; i < s->loop.carry.n; i++) { /* what the outer loop defined becomes an OP */
+        Tensor *t = s->loop.carry.p[i].phi, *value = crossing(x, t)->t;
+        if (x->scan[i] < 0) value = clone_tensor(&k, s->loop.carry.p[i].next);
+        t->kind = TK_TE;
+        for (int d = 0; d < t->rank; d++) t->axis[d] = axis_new(x->c, t->dim[d]);
+        op_new(x, t, load_own(x->c, value, t), q, false);
     }
     seq_let(x->c, q, s->loop.iter, e_max(x->c, s->loop.trips, e_int(x->c, 0)), s->path);
 }
@@ -430,7 +412,7 @@ static double read_ns(const Nested *x, double bytes, double again) {
  * the outer loop comes round. */
 static double order_ns(const Nested *x, bool changed) {
     Reads r = {.x = x, .changed = changed, .seen = map_new(x->a), .after = map_new(x->a)};
-    r.trips = cost_trips((changed ? x->outer : x->inner)->loop.trips);
+    r.trips = cost_size((changed ? x->outer : x->inner)->loop.trips);
     for (int i = 0; i < x->inner->loop.body->s.n; i++) {
         const Stmt *s = x->inner->loop.body->s.p[i];
         if (s->kind != S_OP) continue;
@@ -446,7 +428,7 @@ static bool worth(Nested *x) {
     const Device *d = x->p->schedule->device;
     const Stmt *in = x->inner;
     int units = x->p->schedule->units;
-    double steps = cost_trips(x->outer->loop.trips), layers = cost_trips(in->loop.trips), more = 0;
+    double steps = cost_size(x->outer->loop.trips), layers = cost_size(in->loop.trips), more = 0;
     double once = cost_seq_ns(x->p, in->loop.body, units);
     /* What is carried along the layers is there for all steps: written and read once more. */
     for (int i = 0; i < in->loop.carry.n; i++) {

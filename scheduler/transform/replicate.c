@@ -57,14 +57,11 @@ static bool of_unknown_size(const Tensor *t) {
 }
 
 static bool may_be(Replicate *x, const Stmt *s) {
-    if (s->kind == S_OP) {
-        for (int i = 0; i < s->op.n; i++)
-            if (!of_unknown_size(s->op.t[i])) return false;
-        return !s->op.at && !op_is_empty(s) && !stmt_crosses(x->c, x->shared, s, true);
-    }
-    if (s->kind != S_EXTERN || s->ext.row->changes_input) return false;
-    for (int i = 0; i < s->ext.nout; i++)
-        if (!of_unknown_size(s->ext.out[i])) return false;
+    const bool op = s->kind == S_OP;
+    if (op ? s->op.at || op_is_empty(s) : s->kind != S_EXTERN || s->ext.row->changes_input)
+        return false;
+    for (int i = 0, n = op ? s->op.n : s->ext.nout; i < n; i++)
+        if (!of_unknown_size(op ? s->op.t[i] : s->ext.out[i])) return false;
     return !stmt_crosses(x->c, x->shared, s, true);
 }
 

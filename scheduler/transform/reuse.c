@@ -24,9 +24,10 @@ typedef struct Reuse {
     Cx *c;
     Arena *a;
     Stmt *loop;
-    Map *let;  /* symbol id -> LET directly in the body */
-    Map *op;   /* tensor id -> OP directly in the body */
-    Map *next; /* tensor id -> LoopCarry whose next value it is */
+    Map *let;       /* symbol id -> LET directly in the body */
+    Map *op;        /* tensor id -> OP directly in the body */
+    Map *next;      /* tensor id -> LoopCarry whose next value it is */
+    bool invariant; /* of the expression at hand, so far */
 } Reuse;
 
 static uint64_t key(int id) { return (uint64_t)id + 1; }
@@ -202,20 +203,19 @@ static bool worth(Reuse *u, const Stmt *s, Tensor *t, Expr *body, double times) 
     Work w = cost_work(u->c, stmt_op(u->c, t, ""), COST_UNKNOWN);
     t->body = kept;
     double each = cost_compute_ns(d, &w);
-    return decide(u->p, X_REUSE, s, each * cost_trips(u->loop->loop.trips),
+    return decide(u->p, X_REUSE, s, each * cost_size(u->loop->loop.trips),
                   d->group_ns + each + w.written / device_gbps(d, w.written) * times);
 }
 
 /* e depends neither on the iteration nor on anything carried. */
 static void only_outside(void *user, Expr *e) {
-    void **arg = user;
-    if (!loop_reads_outside(arg[0], e->t)) *(bool *)arg[1] = false;
+    Reuse *u = user;
+    u->invariant &= loop_reads_outside(u->loop, e->t);
 }
 static bool is_invariant(Reuse *u, Expr *e) {
-    bool ok = !loop_varies(u->loop, e);
-    void *arg[2] = {u->loop, &ok};
-    e_each_load(u->c, e, only_outside, arg);
-    return ok;
+    u->invariant = !loop_varies(u->loop, e);
+    e_each_load(u->c, e, only_outside, u);
+    return u->invariant;
 }
 
 static void move_out(Reuse *u, Seq *q, int *at) {
@@ -228,7 +228,7 @@ static void move_out(Reuse *u, Seq *q, int *at) {
         Expr *e = written_out(u, t, false);
         if (!e || e->pure || !(e->flags & EF_LOAD) || !is_invariant(u, e) || !is_safe(u->c, e))
             continue;
-        if (!worth(u, s, t, e, 1 + cost_trips(u->loop->loop.trips))) continue;
+        if (!worth(u, s, t, e, 1 + cost_size(u->loop->loop.trips))) continue;
         Tensor *x = tensor_like(u->c, TK_TE, t, t->rank, t->dim, body->parent);
         x->body = expr_over(u->c, e, t, x, 0);
         seq_put_at(u->c, q, (*at)++, stmt_op(u->c, x, s->path));
@@ -250,10 +250,8 @@ static Expr *one_later(Reuse *u, const Tensor *t) {
     Cx *c = u->c;
     Expr *e = written_out(u, t, true);
     if (!e) return NULL;
-    for (int i = 0; i < u->loop->loop.syms.n; i++) {
-        Expr *y = e_sym(c, u->loop->loop.syms.p[i].sym);
-        if (y->op == E_SYM && e_replace(c, e, y, e_num(c, (DType)y->dtype, 0)) != e) return NULL;
-    }
+    for (int i = 0; i < u->loop->loop.syms.n; i++)
+        if (expr_uses_sym(e, u->loop->loop.syms.p[i].sym)) return NULL;
     Expr *iter = e_sym(c, u->loop->loop.iter);
     if (iter->op == E_SYM) e = e_replace(c, e, iter, e_addi(c, iter, -1));
     return e_subst(c, e, 0, NULL, NULL, next_to_phi, u);
@@ -288,7 +286,7 @@ static bool carry(Reuse *u, Seq *q, int *at, Stmt *b, Expr *eb, Tensor *ta) {
     Tensor *tb = b->op.t[0];
     Expr *first = when_entered(u, at_first(u, eb));
     if (!first || !is_invariant(u, first)) return false;
-    if (!worth(u, b, tb, eb, 2 * cost_trips(u->loop->loop.trips))) return false;
+    if (!worth(u, b, tb, eb, 2 * cost_size(u->loop->loop.trips))) return false;
     Tensor *init = tensor_like(u->c, TK_TE, tb, tb->rank, tb->dim, body->parent);
     init->body = expr_over(u->c, first, tb, init, 0);
     seq_put_at(u->c, q, (*at)++, stmt_op(u->c, init, b->path));

@@ -174,12 +174,11 @@ static bool is_chain(Program *p, const Stmt *s) {
 static void times(Program *p, const Stmt *s, bool chain, int copies, double *plain,
                   double *changed) {
     const Device *d = p->schedule->device;
-    int units = p->schedule->units, n = 0;
-    double trips = cost_trips(s->loop.trips), each = 0, once = TRIP_NS;
-    for (int i = 0; i < s->loop.body->s.n; i++) {
+    int n = s->loop.body->s.n;
+    double trips = cost_size(s->loop.trips), each = 0, once = TRIP_NS;
+    for (int i = 0; i < n; i++) {
         const Stmt *o = s->loop.body->s.p[i];
-        double t = cost_stmt_ns(p, o, units);
-        n++;
+        double t = cost_stmt_ns(p, o, p->schedule->units);
         each += chain && o->kind == S_OP ? t - d->group_ns : t;
     }
     if (chain) once += d->group_ns;

@@ -42,21 +42,15 @@ static bool depends(Wave *w, const Stmt *s) {
     return w->hit;
 }
 
-static bool takes(Wave *w, Member *m, Tensor *t, int dim);
-
-typedef struct TakeLoads {
-    Wave *w;
-    Member *m;
-    const Expr *at; /* the index at which slices are taken */
-} TakeLoads;
+static bool takes(Wave *w, Tensor *t, int dim);
 
 static void take_load(void *user, Expr *e) {
-    TakeLoads *k = user;
-    if (!k->w->ok || !wave_after(k->w, e->t)) return;
+    Wave *w = user;
+    if (!w->ok || !wave_after(w, e->t)) return;
     bool found = false;
     for (int d = 0; d < e->t->rank && !e->kind && !found; d++)
-        found = e->a[d] == k->at && takes(k->w, k->m, e->t, d);
-    k->w->ok = found;
+        found = e->a[d] == w->at && takes(w, e->t, d);
+    w->ok = found;
 }
 
 /* The dimension of v's base that is dimension `dim` of the view, or -1. */
@@ -72,8 +66,10 @@ static int view_dim(Cx *c, const Tensor *v, int dim) {
     return -1;
 }
 
-/* Whether position p along `dim` of t is made of values of iteration p alone. */
-static bool takes(Wave *w, Member *m, Tensor *t, int dim) {
+/* Whether position p along `dim` of t, which w->cur reads, is made of values of iteration p alone.
+ */
+static bool takes(Wave *w, Tensor *t, int dim) {
+    Member *m = w->cur;
     uintptr_t known = (uintptr_t)map_geti(m->dim, (uint64_t)t->id + 1);
     if (known) return known == (uintptr_t)dim + 1;
     bool good = false;
@@ -86,20 +82,17 @@ static bool takes(Wave *w, Member *m, Tensor *t, int dim) {
                 }
     } else if (t->kind == TK_VIEW) {
         int d = view_dim(w->c, t, dim);
-        good = d >= 0 && takes(w, m, t->base, d);
+        good = d >= 0 && takes(w, t->base, d);
     } else if (t->kind == TK_TE && w->def[t->id] && w->def[t->id]->op.n == 1 && t->rank >= 0) {
-        TakeLoads k = {w, m, e_axis(w->c, t->axis[dim])};
-        e_each_load(w->c, t->body, take_load, &k);
+        const Expr *at = w->at;
+        w->at = e_axis(w->c, t->axis[dim]);
+        e_each_load(w->c, t->body, take_load, w);
+        w->at = at;
         good = w->ok;
         w->ok = true;
     }
     if (good) map_seti(m->dim, (uint64_t)t->id + 1, (void *)((uintptr_t)dim + 1));
     return good;
-}
-
-static void take_expr(void *user, Expr **e) {
-    TakeLoads *k = user;
-    e_each_load(k->w->c, *e, take_load, k);
 }
 
 /* Whole tensors cannot be sliced. */
@@ -108,18 +101,15 @@ static void plain_use(void *user, const Slot *k) {
     if (k->kind == SLOT_READ && wave_after(w, *k->t)) w->ok = false;
 }
 
-/* Whether the counter of a loop is used outside of its body. */
-typedef struct Counter {
-    const Sym *sym;
-    bool used;
-} Counter;
 static void count_sym(void *user, Sym *s) {
-    Counter *k = user;
-    k->used |= s == k->sym;
+    Wave *w = user;
+    w->hit |= s == w->counter;
 }
-static bool counter_used(const Wave *w, const Stmt *loop) {
-    Counter k = {loop->loop.iter, false};
-    Visit u = visit_new(w->c, NULL, count_sym, &k);
+/* Whether the counter of a loop is used outside of its body. */
+static bool counter_used(Wave *w, const Stmt *loop) {
+    Visit u = visit_new(w->c, NULL, count_sym, w);
+    w->counter = loop->loop.iter;
+    w->hit = false;
     u.skip = loop->loop.body;
     Stmt **s = w->q->s.p;
     for (int i = 0; i < w->q->s.n; i++)
@@ -128,7 +118,7 @@ static bool counter_used(const Wave *w, const Stmt *loop) {
         for (int d = 0; d < loop->loop.scan.p[i].out->rank; d++)
             visit_expr(&u, loop->loop.scan.p[i].out->dim[d]);
     visit_end(&u, w->p, w->q);
-    return k.used;
+    return w->hit;
 }
 
 bool wave_counted(const Stmt *s) {
@@ -152,12 +142,13 @@ static bool joins(Wave *w, Stmt *s) {
     Visit inside = visit_new(w->c, NULL, hit_sym, w);
     visit_stmt(&inside, s);
     if (w->hit || counter_used(w, s)) return false;
-    Member *m = &w->m[w->n];
+    Member *m = w->cur = &w->m[w->n];
     *m = (Member){.s = s, .dim = map_new(w->a)};
     w->ok = true;
     seq_slots(s->loop.body, plain_use, w);
-    TakeLoads k = {w, m, e_sym(w->c, s->loop.iter)};
-    for (int i = 0; i < s->loop.body->s.n; i++) stmt_exprs(s->loop.body->s.p[i], take_expr, &k);
+    w->at = e_sym(w->c, s->loop.iter);
+    for (int i = 0; i < s->loop.body->s.n; i++)
+        stmt_loads(w->c, s->loop.body->s.p[i], take_load, w);
     return w->ok && m->reads; /* independent loops may run side by side as they are */
 }
 
@@ -242,10 +233,6 @@ static void slice_load(void *user, Expr *e) {
     Wave *w = user;
     if (wave_after(w, e->t)) slice(w, w->cur, e->t);
 }
-static void slice_expr(void *user, Expr **e) {
-    Wave *w = user;
-    e_each_load(w->c, *e, slice_load, w);
-}
 
 /* Offsets and slices of all members. */
 static void plan(Wave *w, bool skew) {
@@ -262,7 +249,7 @@ static void plan(Wave *w, bool skew) {
         m->slice = map_new(w->a);
         w->cur = m;
         for (int i = 0; i < m->s->loop.body->s.n; i++)
-            stmt_exprs(m->s->loop.body->s.p[i], slice_expr, w);
+            stmt_loads(w->c, m->s->loop.body->s.p[i], slice_load, w);
     }
 }
 
@@ -391,18 +378,16 @@ static void build(Wave *w) {
             if (level[i] == k) vec_push(w->a, &one->loop.body->s, body.p[i].s);
     /* What does not depend on a member goes before the loop, the rest after it. */
     Seq *q = w->q;
-    for (int i = 0; i < w->first; i++) vec_push(w->a, &list, q->s.p[i]);
-    for (int i = w->first; i <= w->last; i++)
+    for (int i = 0; i <= w->last; i++)
         if (!w->behind[i]) vec_push(w->a, &list, q->s.p[i]);
     for (int i = 0; i < w->delay.n; i++) vec_push(w->a, &list, w->delay.p[i].init);
     vec_push(w->a, &list, one);
     for (int i = 0; i < behind.n; i++) vec_push(w->a, &list, behind.p[i]);
-    for (int i = w->first; i <= w->last; i++) {
+    for (int i = w->first; i < q->s.n; i++) {
         bool member = false;
         for (int k = 0; k < w->n; k++) member |= q->s.p[i] == w->m[k].s;
-        if (w->behind[i] && !member) vec_push(w->a, &list, q->s.p[i]);
+        if ((w->behind[i] || i > w->last) && !member) vec_push(w->a, &list, q->s.p[i]);
     }
-    for (int i = w->last + 1; i < q->s.n; i++) vec_push(w->a, &list, q->s.p[i]);
     q->s = list;
 }
 
@@ -475,26 +460,24 @@ static bool join_loops(Program *p, Seq *q, int i, const Stmt *of) {
     return true;
 }
 
-static void walk(void *user, Seq *q) {
-    Program *p = ((void **)user)[0];
-    bool *changed = ((void **)user)[1];
-    for (int i = 0; i < q->s.n; i++) *changed |= join_loops(p, q, i, q->s.p[i]);
+/* Whether anything has changed. */
+static bool walk(Program *p, Seq *q) {
+    bool changed = false;
+    for (int i = 0; i < q->s.n; i++) changed |= join_loops(p, q, i, q->s.p[i]);
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         Nest n;
         if (!nest_expand(p, q, i, &n)) continue;
         if (join_loops(p, q, n.first, s))
-            *changed = true;
+            changed = true;
         else
             nest_restore(&n);
     }
     for (int i = 0; i < q->s.n; i++)
-        for (int k = 0; k < stmt_nseq(q->s.p[i]); k++) walk(user, stmt_seq(q->s.p[i], k));
+        for (int k = 0; k < stmt_nseq(q->s.p[i]); k++) changed |= walk(p, stmt_seq(q->s.p[i], k));
+    return changed;
 }
 
 void pass_wavefront(Program *p) {
-    bool changed = false;
-    void *user[2] = {p, &changed};
-    walk(user, p->top);
-    if (changed) pass_dead_code(p); /* sequences that are read in slices only */
+    if (walk(p, p->top)) pass_dead_code(p); /* sequences that are read in slices only */
 }

@@ -38,11 +38,13 @@ typedef struct Wave {
     /* What depends on a member, by id; what has a larger id was made by this pass. */
     bool *after, *after_sym;
     int ntensor, nsym;
-    Stmt **def;   /* by tensor id: the OP in q that makes it */
-    bool *behind; /* by position in q: depends on a member, or is one */
-    Seq *body;    /* of the one loop */
-    bool chosen;  /* the members are known */
-    bool uniform; /* the expression that is rewritten is */
+    Stmt **def;         /* by tensor id: the OP in q that makes it */
+    bool *behind;       /* by position in q: depends on a member, or is one */
+    Seq *body;          /* of the one loop */
+    bool chosen;        /* the members are known */
+    bool uniform;       /* the expression that is rewritten is */
+    const Expr *at;     /* the index at which slices are taken */
+    const Sym *counter; /* which is looked for */
     bool hit, ok;
     Map *wild; /* ids of tensors and symbols that are meaningless outside a member's iterations */
 } Wave;

@@ -24,8 +24,7 @@ static void level_expr(Levels *l, const Expr *e, bool reduce) {
     if (!map_add(l->seen, key)) return;
     if (e->op == E_SYM) at_least(l, l->sym, e->sym->id, 0);
     if (e->op == E_LOAD) {
-        Tensor *t = in_its_place(l->w, e->t);
-        t = tensor_root(t);
+        Tensor *t = tensor_root(in_its_place(l->w, e->t));
         bool made = map_geti(l->tensor, (uint64_t)t->id + 1);
         if (made && t->kind == TK_TE &&
             t->body->op == E_LOAD) /* will be read where it comes from */
@@ -132,7 +131,7 @@ static double iteration_ns(Wave *w, int from, int to, bool slices, int units, do
 }
 
 static double plain_ns(Wave *w, int units, double unknown) {
-    double t = 0, trips = cost_trips(w->trips);
+    double t = 0, trips = cost_size(w->trips);
     const Device *d = w->p->schedule->device;
     for (int k = 0; k < w->n; k++) t += trips * iteration_ns(w, k, k + 1, false, units, unknown);
     for (int i = w->first; i <= w->last; i++) {
@@ -148,7 +147,7 @@ static double plain_ns(Wave *w, int units, double unknown) {
 }
 
 static double changed_ns(Wave *w, int units, double unknown) {
-    return (cost_trips(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units, unknown);
+    return (cost_size(w->trips) + w->span) * iteration_ns(w, 0, w->n, true, units, unknown);
 }
 
 /* Any of them may turn out to be work for one unit. */

@@ -19,9 +19,7 @@ static bool is_nest(const Stmt *s) {
         if (!loop_keeps_dims(s, s->loop.scan.p[i].elem)) return false;
     for (int i = 0; i < s->loop.body->s.n; i++) {
         const Stmt *o = s->loop.body->s.p[i];
-        if (wave_counted(o) && o->loop.scan.n && !loop_varies(s, o->loop.trips) &&
-            expr_visible(o->loop.trips, s->loop.body->parent))
-            return true;
+        if (wave_counted(o) && o->loop.scan.n && loop_keeps(s, o->loop.trips)) return true;
     }
     return false;
 }

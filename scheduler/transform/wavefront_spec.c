@@ -12,11 +12,6 @@ static void set_wild(Wave *w, int kind, int id) {
 static void wild_tensor(void *user, Tensor *t) { set_wild(user, 0, t->id); }
 static void wild_sym(void *user, Sym *s) { set_wild(user, 1, s->id); }
 
-static bool wild_storage(const Wave *w, const Tensor *t) {
-    t = tensor_root(t);
-    return wave_after(w, t) || is_wild(w, 0, t->id);
-}
-
 enum { TAME = 1, WILD = 2 };
 
 /* Whether e is meaningless; w->ok ends when that could fault. */
@@ -32,7 +27,7 @@ static bool expr_wild(Wave *w, Map *seen, const Expr *e) {
     }
     for (int i = 0; e->op == E_REDUCE && i < e->naxis; i++)
         if (expr_wild(w, seen, e->raxis[i]->extent)) w->ok = false;
-    if (e->op == E_LOAD) wild |= wild_storage(w, e->t);
+    if (e->op == E_LOAD) wild |= wave_after(w, e->t) || is_wild(w, 0, tensor_root(e->t)->id);
     map_seti(seen, (uint64_t)e->id + 1, (void *)(uintptr_t)(wild ? WILD : TAME));
     return wild;
 }

@@ -311,7 +311,7 @@ FAULTS = [
     ("TreeEnsembleRegressor", {}, "no trees"),
     ("LinearRegressor", {"coefficients": [1.0, 2.0, 3.0]}, "for 3 features"),
     ("LinearRegressor", {"coefficients": [1.0, 2.0, 3.0], "targets": 2}, "do not fit 2 targets"),
-    ("SVMRegressor", {"coefficients": [1.0], "rho": [0.0], "n_supports": 2, "support_vectors": [1.0, 2.0]}, "not for 2 vectors"),
+    ("SVMRegressor", {"coefficients": [1.0], "rho": [0.0], "n_supports": 2, "support_vectors": [1.0, 2.0]}, "do not fit 2 vectors"),
     ("SVMRegressor", {"coefficients": [1.0, 2.0], "rho": [0.0], "kernel_params": [1.0]}, "kernel_params"),
     ("Scaler", {"scale": [1.0, 2.0, 3.0], "offset": [0.0]}, "another number of features"),
     ("OneHotEncoder", {"cats_strings": ["a"]}, "cats_strings: strings"),
