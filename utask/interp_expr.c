@@ -9,15 +9,15 @@
 #include "utask/product.h"
 
 typedef enum { S_DIMS, S_UNI, S_LANE, S_RED, S_COND } ScopeKind;
-typedef struct Scope {
-    struct Scope *outer;
+typedef struct CodeScope {
+    struct CodeScope *outer;
     Block *block;
     ScopeKind kind;
     int id;
     uint64_t axes; /* LANE, RED: bits of the axes it binds */
     bool runs;     /* RED: its body runs at least once */
     int mask;      /* COND: register of the active lanes */
-} Scope;
+} CodeScope;
 
 typedef struct KnownReg {
     struct KnownReg *next;
@@ -42,7 +42,7 @@ typedef struct RegInfo {
 typedef struct Compiler {
     Arena *a, *tmp; /* for the Code, and for what is needed only here */
     Code *k;
-    Scope *cur;
+    CodeScope *cur;
     int nscope, stamp;
     Map *entry; /* Expr id + 1 -> Entry */
     VEC(AxisReg) bound;
@@ -84,10 +84,10 @@ static Entry *info(Compiler *c, const Expr *e) {
 }
 
 /* The scope in which e is computed when scope c->cur needs it. */
-static Scope *place(Compiler *c, const Entry *e) {
-    Scope *best = c->cur;
+static CodeScope *place(Compiler *c, const Entry *e) {
+    CodeScope *best = c->cur;
     const bool guard = e->e->flags & EF_GUARD;
-    for (Scope *s = c->cur; s->outer; s = s->outer) {
+    for (CodeScope *s = c->cur; s->outer; s = s->outer) {
         if (s->kind == S_UNI) break;
         if (s->kind == S_COND) {
             if (guard) break;
@@ -132,7 +132,7 @@ static Inst *emit(Compiler *c, Block *to, int op, DType t, DType from, int a, in
 }
 
 /* Emits dst = a op b in scope s, unless one of the latest instructions there does the same. */
-static int emit_bin(Compiler *c, Scope *s, int op, DType t, int a, int b) {
+static int emit_bin(Compiler *c, CodeScope *s, int op, DType t, int a, int b) {
     const Block *k = s->block;
     for (int i = k->n - 1; i >= 0 && i > k->n - 32; i--) {
         const Inst *o = &k->p[i];
@@ -141,7 +141,7 @@ static int emit_bin(Compiler *c, Scope *s, int op, DType t, int a, int b) {
     return emit(c, s->block, op, t, t, a, b)->dst;
 }
 
-static int emit_norm(Compiler *c, Scope *s, int a) {
+static int emit_norm(Compiler *c, CodeScope *s, int a) {
     return emit(c, s->block, I_NORM, DT_BOOL, DT_BOOL, a, -1)->dst;
 }
 
@@ -162,7 +162,7 @@ typedef struct Factor {
     int reg;
 } Factor;
 typedef struct Term {
-    Scope *s;
+    CodeScope *s;
     int reg;
 } Term;
 typedef struct Sum {
@@ -185,8 +185,8 @@ static int reg_int(Compiler *c, int64_t v) {
 static int64_t mul_wrap(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
 /* The outermost scope for uniform values. */
-static Scope *uniform_scope(Compiler *c) {
-    Scope *s = c->cur;
+static CodeScope *uniform_scope(Compiler *c) {
+    CodeScope *s = c->cur;
     while (s->outer && s->kind != S_UNI) s = s->outer;
     return s;
 }
@@ -201,7 +201,7 @@ static bool is_factor(Compiler *c, const Expr *e) {
     return !info(c, e)->axes && !(e->flags & (EF_GUARD | EF_REDUCE));
 }
 
-static void sum_add(Compiler *c, Sum *s, Scope *at, int reg, Factor f) {
+static void sum_add(Compiler *c, Sum *s, CodeScope *at, int reg, Factor f) {
     if (f.k == 0) return;
     if (f.reg >= 0) reg = emit_bin(c, at, E_MUL, DT_I64, reg, f.reg);
     if (f.k != 1) reg = emit_bin(c, at, E_MUL, DT_I64, reg, reg_int(c, f.k));
@@ -241,8 +241,8 @@ static void sum_collect(Compiler *c, Sum *s, const Expr *e, Factor f) {
 
 static int sum_total(Compiler *c, Sum *s) {
     int acc = s->k || !s->term.n ? reg_int(c, s->k) : -1;
-    VEC(Scope *) chain = {0};
-    for (Scope *x = c->cur; x; x = x->outer) vec_push(c->tmp, &chain, x);
+    VEC(CodeScope *) chain = {0};
+    for (CodeScope *x = c->cur; x; x = x->outer) vec_push(c->tmp, &chain, x);
     for (int k = chain.n - 1; k >= 0; k--)
         for (int i = 0; i < s->term.n; i++) {
             const Term *t = &s->term.p[i];
@@ -270,7 +270,7 @@ static int gen_load(Compiler *c, const Expr *e) {
 }
 
 /* ---- conditions ------------------------------------------------------------------------------ */
-static int mask_around(const Scope *s) {
+static int mask_around(const CodeScope *s) {
     for (; s; s = s->outer)
         if (s->kind == S_COND) return s->mask;
     return -1;
@@ -279,7 +279,7 @@ static int mask_around(const Scope *s) {
 /* Generates side e of a SELECT, which is needed on the lanes of register mask. */
 static int gen_side(Compiler *c, const Expr *e, int mask) {
     Block *b = NEW(c->a, Block);
-    Scope s = {.outer = c->cur, .block = b, .kind = S_COND, .id = ++c->nscope, .mask = mask};
+    CodeScope s = {.outer = c->cur, .block = b, .kind = S_COND, .id = ++c->nscope, .mask = mask};
     c->cur = &s;
     int r = gen(c, e);
     c->cur = s.outer;
@@ -380,7 +380,7 @@ static int gen_reduce(Compiler *c, const Expr *e) {
     r->index = c->k->nred++;
     r->val2 = -1;
     int *saved = NEWN(c->tmp, int, n);
-    Scope *outer = c->cur, *scope = NEWN(c->tmp, Scope, n);
+    CodeScope *outer = c->cur, *scope = NEWN(c->tmp, CodeScope, n);
     for (int i = 0; i < n; i++) r->ax[i].extent = gen(c, e->raxis[i]->extent);
     for (int i = 0; i < n; i++) {
         int b = bound_index(c, e->raxis[i]);
@@ -388,7 +388,7 @@ static int gen_reduce(Compiler *c, const Expr *e) {
         saved[i] = c->bound.p[b].reg;
         r->ax[i].axis = c->bound.p[b].reg = reg_new(c, DT_I64);
         bool runs = e_is_int(e->raxis[i]->extent, &extent) && extent > 0;
-        scope[i] = (Scope){.outer = c->cur,
+        scope[i] = (CodeScope){.outer = c->cur,
                            .block = &r->ax[i].block,
                            .kind = S_RED,
                            .id = ++c->nscope,
@@ -477,10 +477,10 @@ static int gen(Compiler *c, const Expr *e) {
         return b->reg;
     }
     bool leaf = e->n == 0 && e->op != E_LOAD;
-    Scope *at = leaf ? NULL : place(c, i), *cur = c->cur;
+    CodeScope *at = leaf ? NULL : place(c, i), *cur = c->cur;
     for (const KnownReg *d = i->def; d; d = d->next) {
         if (leaf) return d->reg;
-        for (const Scope *s = at; s; s = s->outer)
+        for (const CodeScope *s = at; s; s = s->outer)
             if (d->scope == s->id) return d->reg;
     }
     int r;
@@ -499,9 +499,9 @@ static int gen(Compiler *c, const Expr *e) {
 
 static void compile(Compiler *c, const Tensor *t, int n, Expr *const *e) {
     Code *k = c->k;
-    Scope dims = {.block = &k->d, .kind = S_DIMS, .id = ++c->nscope};
-    Scope uni = {.outer = &dims, .block = &k->u, .kind = S_UNI, .id = ++c->nscope};
-    Scope lane = {.outer = &uni, .block = &k->l, .kind = S_LANE, .id = ++c->nscope, .runs = true};
+    CodeScope dims = {.block = &k->d, .kind = S_DIMS, .id = ++c->nscope};
+    CodeScope uni = {.outer = &dims, .block = &k->u, .kind = S_UNI, .id = ++c->nscope};
+    CodeScope lane = {.outer = &uni, .block = &k->l, .kind = S_LANE, .id = ++c->nscope, .runs = true};
     k->result = -1;
     k->rank = t ? tensor_ndim(t) : 0;
     k->nout = k->rank + n;

@@ -7,11 +7,11 @@
 
 enum { ELLIPSIS = 128, NLABEL = ELLIPSIS + MAX_RANK };
 
-typedef struct Term {
+typedef struct EinsumTerm {
     Tensor *t; /* NULL for the output term */
     int n;
     uint8_t label[MAX_RANK];
-} Term;
+} EinsumTerm;
 
 typedef struct Einsum {
     Lower *L;
@@ -20,7 +20,7 @@ typedef struct Einsum {
     int ellipsis;      /* axes that "..." stands for */
 } Einsum;
 
-static void term_push(Lower *L, Term *t, int label) {
+static void term_push(Lower *L, EinsumTerm *t, int label) {
     if (t->n == MAX_RANK) fail(L, "a term of the equation has more than %d axes", MAX_RANK);
     t->label[t->n++] = (uint8_t)label;
 }
@@ -31,7 +31,7 @@ static void skip_spaces(const char **s) {
 
 /* Reads one term up to ',', "->" or the end. In an operand of rank `rank`, the ellipsis takes the
  * axes without letters; in the output (rank -1), all of e->ellipsis. */
-static void parse_term(Einsum *e, const char **s, int rank, Term *t) {
+static void parse_term(Einsum *e, const char **s, int rank, EinsumTerm *t) {
     Lower *L = e->L;
     int letters = 0;
     for (const char *p = *s; *p && *p != ',' && *p != '-'; p++) letters += *p != ' ' && *p != '.';
@@ -71,7 +71,7 @@ static int ellipsis_axes(Lower *L, const char *s) {
     return most;
 }
 
-static bool has_label(const Term *t, int label) {
+static bool has_label(const EinsumTerm *t, int label) {
     for (int i = 0; i < t->n; i++)
         if (t->label[i] == label) return true;
     return false;
@@ -79,10 +79,10 @@ static bool has_label(const Term *t, int label) {
 
 /* Sets o->t to the sum of products of a and b (NULL: only a) over all labels that `o` lacks, with
  * axes in the order of o. An axis of constant size 1 broadcasts. */
-static void contract(Einsum *e, const Term *a, const Term *b, Term *o) {
+static void contract(Einsum *e, const EinsumTerm *a, const EinsumTerm *b, EinsumTerm *o) {
     Lower *L = e->L;
     Cx *c = L->cx;
-    const Term *term[2] = {a, b};
+    const EinsumTerm *term[2] = {a, b};
     Expr *dim[NLABEL] = {0}, *at[NLABEL] = {0}, *odim[MAX_RANK], *body = NULL;
     Axis *sum[2 * MAX_RANK];
     int nsum = 0;
@@ -114,11 +114,11 @@ static void contract(Einsum *e, const Term *a, const Term *b, Term *o) {
 
 /* Finds in *o the labels of a and b (NULL: only a) that the output or another one of other[0..n)
  * needs, and returns whether all are. */
-static bool needed(Lower *L, const Term *a, const Term *b, int n, const Term *other,
-                   const Term *output, Term *o) {
-    const Term *term[2] = {a, b};
+static bool needed(Lower *L, const EinsumTerm *a, const EinsumTerm *b, int n,
+                   const EinsumTerm *other, const EinsumTerm *output, EinsumTerm *o) {
+    const EinsumTerm *term[2] = {a, b};
     bool all = true;
-    *o = (Term){0};
+    *o = (EinsumTerm){0};
     for (int k = 0; k < 2 && term[k]; k++)
         for (int i = 0; i < term[k]->n; i++) {
             int l = term[k]->label[i];
@@ -137,7 +137,7 @@ void lower_Einsum(Lower *L) {
     Einsum e = {.L = L};
     const char *s = attr_s(L, "equation", NULL);
     int n = L->node->nin;
-    Term *term = NEWN(L->a, Term, n), output = {0}, next = {0};
+    EinsumTerm *term = NEWN(L->a, EinsumTerm, n), output = {0}, next = {0};
     if (!s) fail(L, "the attribute equation is missing");
     e.ellipsis = ellipsis_axes(L, s);
     for (int i = 0; i < n; i++) {
@@ -179,7 +179,7 @@ void lower_Einsum(Lower *L) {
         contract(&e, &term[i], NULL, &next);
         term[i] = next;
     }
-    Term acc = term[0];
+    EinsumTerm acc = term[0];
     for (int i = 1; i < n - 1; i++) {
         needed(L, &acc, &term[i], n - i - 1, term + i + 1, &output, &next);
         contract(&e, &acc, &term[i], &next);
