@@ -164,7 +164,6 @@ void graph_fold_loop(Graph *g, const FoldSpec *s) {
         n->path = arena_printf(a, "stream/body/%s", n->path);
         n->out[0] = elem[i];
         elem[i]->def = n;
-        elem[i]->def_index = 0;
     }
     for (int i = 0; i < body->nnode; i++) vec_push(a, &inner.node, body->node[i]);
     body->node = inner.node.p;

@@ -49,7 +49,6 @@ Node *graph_node(Graph *g, Region *r, const char *op, const char *path, int nin,
     for (int i = 0; i < nout; i++) {
         n->out[i] = graph_value(g, r, n->name);
         n->out[i]->def = n;
-        n->out[i]->def_index = i;
     }
     n->nattr = nattr;
     n->attr = nattr ? arena_memdup(g->arena, attr, sizeof *attr * (size_t)nattr) : NULL;

@@ -47,7 +47,6 @@ struct Value {
     int id;            /* unique in the Graph, dense from 0 */
     const char *name;  /* the ONNX name (may repeat across regions) */
     Node *def;         /* producer, or NULL for parameters and constants */
-    int def_index;     /* which output of def */
     Region *region;    /* where it is defined */
     const Const *data; /* known value, or NULL */
     const VType *type; /* declared type, or NULL */

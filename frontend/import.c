@@ -99,11 +99,8 @@ static void raw_finish(Raw *n) {
                    .attr = n->attr.p,
                    .region = n->b->r,
                    .callee = n->callee};
-    for (int i = 0; i < node->nout; i++) {
-        if (!node->out[i]) continue;
-        node->out[i]->def = node;
-        node->out[i]->def_index = i;
-    }
+    for (int i = 0; i < node->nout; i++)
+        if (node->out[i]) node->out[i]->def = node;
     for (int i = 0; i < node->nattr; i++)
         if (node->attr[i].g) node->attr[i].g->owner = node;
     vec_push(im->a, &n->b->node, node);
