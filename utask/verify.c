@@ -243,7 +243,6 @@ static void check_op(Verifier *v, const Stmt *s, const Seq *at) {
     const Tensor *lead = s->op.t[0];
     REQUIRE(v, s->op.n > 0 && (s->op.n == 1 || v->p->stage >= STAGE_GROUPED),
             "an OP has %d tensors", s->op.n);
-    check_share(v, s);
     for (int i = 0; i < s->op.n; i++) {
         Tensor *t = s->op.t[i];
         check_dims(v, t, at);
@@ -267,6 +266,7 @@ static void check_op(Verifier *v, const Stmt *s, const Seq *at) {
                 "the body of tensor %d (%s) uses an axis that is not bound", t->id, tensor_name(t));
         define(v, t, TK_TE, at);
     }
+    check_share(v, s);
 }
 
 /* Checks a value made for one owner, in the Seq `in` or, below a join there, in the arms, so that
@@ -512,27 +512,43 @@ static void check_io(Verifier *v) {
     }
 }
 
+static void check_program(Verifier *v, Arena *a) {
+    const Program *p = v->p;
+    v->expr = NEWN(a, ExprInfo, v->nexpr + 1);
+    v->axis_stamp = NEWN(a, int, v->naxis + 1);
+    v->axis_bit = NEWN(a, int, v->naxis + 1);
+    v->tensor_in = NEWN(a, const Seq *, v->ntensor + 1);
+    v->defined = NEWN(a, const Tensor *, v->ntensor + 1);
+    v->sym_in = NEWN(a, const Seq *, v->nsym + 1);
+    v->moved = NEWN(a, int, v->ntensor + 1);
+    REQUIRE(v, p->stage < STAGE_COUNT && (p->stage == STAGE_PLAIN || p->schedule),
+            "stage %d without a schedule", (int)p->stage);
+    REQUIRE(v, (p->stage >= STAGE_PLACED) == (p->mem != NULL), "memory is planned or not");
+    REQUIRE(v, p->top && !p->top->owner && !p->top->parent, "the program is part of another");
+    check_seq(v, p->top);
+    check_io(v);
+    check_owned(v);
+}
+
 void utask_verify(const Program *p) {
     const Cx *c = p->cx;
-    Verifier v = {.p = p, .where = p->name};
-    v.nexpr = c->next_expr;
-    v.naxis = c->next_axis;
-    v.ntensor = c->next_tensor;
-    v.nsym = c->next_sym;
-    Arena *a = arena_new(c->d);
-    v.expr = NEWN(a, ExprInfo, v.nexpr + 1);
-    v.axis_stamp = NEWN(a, int, v.naxis + 1);
-    v.axis_bit = NEWN(a, int, v.naxis + 1);
-    v.tensor_in = NEWN(a, const Seq *, v.ntensor + 1);
-    v.defined = NEWN(a, const Tensor *, v.ntensor + 1);
-    v.sym_in = NEWN(a, const Seq *, v.nsym + 1);
-    v.moved = NEWN(a, int, v.ntensor + 1);
-    REQUIRE(&v, p->stage < STAGE_COUNT && (p->stage == STAGE_PLAIN || p->schedule),
-            "stage %d without a schedule", (int)p->stage);
-    REQUIRE(&v, (p->stage >= STAGE_PLACED) == (p->mem != NULL), "memory is planned or not");
-    REQUIRE(&v, p->top && !p->top->owner && !p->top->parent, "the program is part of another");
-    check_seq(&v, p->top);
-    check_io(&v);
-    check_owned(&v);
+    Diag *d = c->d;
+    Verifier v = {.p = p,
+                  .where = p->name,
+                  .nexpr = c->next_expr,
+                  .naxis = c->next_axis,
+                  .ntensor = c->next_tensor,
+                  .nsym = c->next_sym};
+    /* An arena of its own, freed also when memory runs out. */
+    Arena *a = arena_new(d);
+    jmp_buf jb, *up = d->top;
+    d->top = &jb;
+    const bool ok = setjmp(jb) == 0;
+    if (ok) check_program(&v, a);
+    d->top = up;
     arena_free(a);
+    if (ok) return;
+    char message[sizeof d->message];
+    memcpy(message, d->message, sizeof message);
+    err(d, d->status, NULL, "%s", message);
 }
