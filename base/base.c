@@ -155,6 +155,10 @@ void err(Diag *d, Status st, const char *path, const char *fmt, ...) {
     /* Messages are one line, but names from a model may contain any character. */
     for (char *p = d->message; *p; p++)
         if ((unsigned char)*p < 32) *p = ' ';
+    err_again(d);
+}
+
+void err_again(Diag *d) {
     if (!d->top) die("unhandled error: %s", d->message);
     longjmp(*d->top, 1);
 }
@@ -171,7 +175,4 @@ void die(const char *fmt, ...) {
 
 bool mul_size(int64_t a, int64_t b, int64_t *r) {
     return a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, r) && *r <= (int64_t)1 << 62;
-}
-bool add_size(int64_t a, int64_t b, int64_t *r) {
-    return a >= 0 && b >= 0 && !__builtin_add_overflow(a, b, r) && *r <= (int64_t)1 << 62;
 }

@@ -183,13 +183,14 @@ typedef struct Diag {
  */
 /* For the user's fault: sets status and message and unwinds. `path` names the node, or NULL. */
 _Noreturn void err(Diag *d, Status st, const char *path, const char *fmt, ...) PRINTF(4, 5);
+/* Raises the error that was just caught to the next catcher, with its status and message. */
+_Noreturn void err_again(Diag *d);
 /* For our own fault: prints the message and aborts. */
 _Noreturn void die(const char *fmt, ...) PRINTF(1, 2);
 #define ASSERT(c) ((c) ? (void)0 : die("%s:%d: assertion failed: %s", __FILE__, __LINE__, #c))
 
-/* Checked arithmetic on sizes: false when the result leaves [0, 2^62]. */
+/* A product of sizes: false when the result leaves [0, 2^62]. */
 bool mul_size(int64_t a, int64_t b, int64_t *r);
-bool add_size(int64_t a, int64_t b, int64_t *r);
 static inline int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t round_up(int64_t a, int64_t to) { return div_up(a, to) * to; }
 

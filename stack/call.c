@@ -341,7 +341,7 @@ static bool lower_body(Lower *L, Recursion *r, Active *a) {
     list_params(L, a);
     bool ok = attempt(L, run_body, a);
     if (asked) r->draws = r->changed = true;
-    if (!ok && !st->trap) err(L->d, L->d->status, NULL, "%s", arena_strdup(L->a, L->d->message));
+    if (!ok && !st->trap) err_again(L->d);
     if (!ok) r->why = forgive(L);
     L->seq = up;
     st->frame = outer;

@@ -470,8 +470,7 @@ static void lower_loop(Lower *L, LoopSpec *s) {
     L->seq->s.n = mark;
     const Status status = L->d->status;
     bool unmet = st->unmet, trap = st->trap;
-    if (status != ST_MODEL || (!unmet && !trap))
-        err(L->d, status, NULL, "%s", arena_strdup(L->a, L->d->message));
+    if (status != ST_MODEL || (!unmet && !trap)) err_again(L->d);
     const char *message = forgive(L);
     const int unknown = no_iterations(L, s);
     if (unknown >= 0) {

@@ -547,8 +547,5 @@ void utask_verify(const Program *p) {
     if (ok) check_program(&v, a);
     d->top = up;
     arena_free(a);
-    if (ok) return;
-    char message[sizeof d->message];
-    memcpy(message, d->message, sizeof message);
-    err(d, d->status, NULL, "%s", message);
+    if (!ok) err_again(d);
 }

@@ -364,10 +364,7 @@ static void guarded(Build *b, void (*step)(Build *b)) {
     free(b->image);
     b->out.d = NULL;
     sb_free(&b->out);
-    if (ok) return;
-    char message[sizeof d->message];
-    memcpy(message, d->message, sizeof message);
-    err(d, d->status, NULL, "%s", message);
+    if (!ok) err_again(d);
 }
 
 void compile_build_gpu(Diag *d, const char *device_path, const char *host_path, const char *so_path,

@@ -44,9 +44,11 @@ static void note_seq(FactWalk *w, const Seq *q) {
     for (int i = 0; i < q->s.n; i++) {
         Stmt *s = q->s.p[i];
         if (s->kind == S_LOOP) note_loop(w, s);
-        for (int k = 0; s->kind != S_CALL && k < stmt_nseq(s); k++) note_seq(w, stmt_seq(s, k));
-        for (int k = 0; s->kind == S_CALL && k < s->call.nfunc; k++)
-            note_function(w, s->call.func[k]);
+        for (int k = 0; k < stmt_nseq(s); k++)
+            if (s->kind == S_CALL)
+                note_function(w, s->call.func[k]);
+            else
+                note_seq(w, stmt_seq(s, k));
     }
 }
 

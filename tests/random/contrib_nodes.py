@@ -14,10 +14,11 @@ TOLERANCE = {np.dtype(F32): (1e-4, 2e-5), np.dtype(F64): (1e-9, 1e-11), np.dtype
 onnx_type = helper.np_dtype_to_tensor_dtype
 
 
-class Random:
+class Draws:
+    """What random nodes are drawn by."""
+
     def __init__(self, seed):
         self.r = np.random.default_rng(seed)
-        self.half = self.chance(0.15)  # float32 values are such that float16 has them
 
     def pick(self, *v):
         return v[self.r.integers(len(v))]
@@ -27,6 +28,12 @@ class Random:
 
     def int(self, lo, hi):
         return int(self.r.integers(lo, hi + 1))
+
+
+class Random(Draws):
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.half = self.chance(0.15)  # float32 values are such that float16 has them
 
     def shape(self, lo=0, hi=4, most=6):
         return [self.int(1, most) for _ in range(self.int(lo, hi))]

@@ -6,6 +6,8 @@ import numpy as np
 import onnxruntime as ort
 from onnx import helper
 
+from contrib_nodes import Draws
+
 ort.set_default_logger_severity(4)
 
 F32, F16, I32, I64 = np.float32, np.float16, np.int32, np.int64
@@ -14,21 +16,12 @@ OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
 onnx_type = helper.np_dtype_to_tensor_dtype
 
 
-class Random:
+class Random(Draws):
     """What cases are made of."""
 
     def __init__(self, seed):
-        self.r = np.random.default_rng(seed)
+        super().__init__(seed)
         self.dtype = self.pick(F32, F32, F32, F16)
-
-    def pick(self, *v):
-        return v[self.r.integers(len(v))]
-
-    def chance(self, p=0.5):
-        return self.r.random() < p
-
-    def int(self, lo, hi):
-        return int(self.r.integers(lo, hi + 1))
 
     def f(self, *shape):
         """Floats that float16 has, too, where that is the type."""
