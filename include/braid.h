@@ -42,7 +42,8 @@ typedef enum braid_status {
     BRAID_RUNTIME = 4,     /* a check at run time failed: index, shape, iteration limit */
     BRAID_MEMORY = 5,      /* out of memory */
     BRAID_IO = 6,          /* a file cannot be read or written, a tool cannot be run */
-    BRAID_USAGE = 7        /* the API was used wrongly */
+    BRAID_USAGE = 7,       /* the API was used wrongly */
+    BRAID_CANCELLED = 8    /* ended by braid_session_cancel, or by braid_options.progress */
 } braid_status;
 
 typedef struct braid_error {
@@ -203,6 +204,22 @@ typedef struct braid_options {
     /* By default, dimensions of inputs that have one name must have equal sizes: a run where they
      * differ is BRAID_RUNTIME. True: names mean nothing. */
     bool ignore_dim_names;
+    /* The model itself, in memory: model_size bytes of an ONNX file, borrowed for the call; NULL:
+     * it is read from the path. Then the path is only what messages call it (it need not exist),
+     * and its folder is where the model's external data lies. */
+    const void *model_data;
+    size_t model_size;
+    /* Called in the calling thread: when a step begins, and a few times a second during it. `step`
+     * says what is done ("running the C compiler"), `seconds` is the time since the call began.
+     * Returning false gives up: BRAID_CANCELLED. NULL: nothing is called. */
+    bool (*progress)(void *user, const char *step, double seconds);
+    void *progress_user;
+    const char *cc; /* the C compiler's command, words apart by spaces; NULL: $CC, else cc */
+    /* The library also counts times and trips of its constructs (braid_session_profile). */
+    bool profile;
+    /* "NAMESPACE::NAME": in a process that has PyTorch, the library registers itself as this
+     * operator when it is loaded. NULL: it does not. */
+    const char *torch_name;
 } braid_options;
 
 /* Compiles the ONNX model `model_path` to the shared library `library_path` (see braid_model.h). On
@@ -235,6 +252,11 @@ BRAID_API const braid_io *braid_model_output(const struct braid_model *model, in
 BRAID_API bool braid_model_draws(const struct braid_model *model);
 /* The index of the input `name`, or -1. */
 BRAID_API int32_t braid_model_find_input(const struct braid_model *model, const char *name);
+/* The state that was folded into the model (braid_fold): output *output of one run is input *input
+ * of the next. The order is that of braid_fold. BRAID_USAGE: i is out of range. */
+BRAID_API int32_t braid_model_carry_count(const struct braid_model *model);
+BRAID_API braid_status braid_model_carry(const struct braid_model *model, int32_t i, int32_t *input,
+                                         int32_t *output, braid_error *error);
 
 /* ---- running --------------------------------------------------------------------------------- */
 typedef struct braid_session braid_session;
@@ -267,8 +289,19 @@ BRAID_API void braid_session_free(braid_session *session);
  * declares. BRAID_RUNTIME: a check failed; the message has the node's path. */
 BRAID_API braid_status braid_session_run(braid_session *session, const braid_value *const *in,
                                          braid_value **out, braid_error *error);
-/* The same for DLPack tensors. Outputs are new; their last owner calls the deleter. An empty
- * optional is NULL, as an input and as an output. Inputs must lie all in one of two places:
+/* The same with memory from the caller: where out[i] is not NULL, it is a dense tensor of output
+ * i's dtype and of the shape that this run gives it, and gets the result; it stays the caller's.
+ * Where out[i] is NULL, it is set to a new value as by braid_session_run. On failure nothing is
+ * written, neither to `out` nor to the tensors. No tensor may overlap an input. BRAID_USAGE: out[i]
+ * has another dtype or shape, or output i is not a tensor. */
+BRAID_API braid_status braid_session_run_into(braid_session *session, const braid_value *const *in,
+                                              braid_value **out, braid_error *error);
+/* Ends the run in progress, which returns BRAID_CANCELLED soon (a loop looks once an iteration).
+ * Without a run in progress nothing happens. May be called from any thread and from a signal
+ * handler. */
+BRAID_API void braid_session_cancel(braid_session *session);
+/* braid_session_run for DLPack tensors. Outputs are new; their last owner calls the deleter. An
+ * empty optional is NULL, as an input and as an output. Inputs must lie all in one of two places:
  *  - in CPU memory, with any strides; then the outputs do too;
  *  - in the memory of the session's GPU (braid_model_device_type), dense. Then the run is
  *    enqueued on the session's stream, and the outputs are new tensors in that memory, valid for

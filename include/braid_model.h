@@ -21,6 +21,7 @@
  *     6  something is missing that the library needs: the weights file beside it (LIBRARY.weights),
  *        the GPU's driver, or a GPU that it was compiled for
  *     7  wrong use: two threads entered one session at once
+ *     8  cancel() ended the run
  *
  * Sessions are independent of each other. Only one thread at a time may use a session.
  */
@@ -162,6 +163,23 @@ typedef struct braid_model_v1 {
      * seed draw equal numbers. Until a seed is set, every run has a new one. No run may be in
      * progress. */
     int (*set_seed)(void *session, uint64_t seed);
+
+    /* State: output carry_output[i] of one run is input carry_input[i] of the next, i < ncarry. */
+    int32_t ncarry;
+    const int32_t *carry_input, *carry_output;
+    int32_t fails; /* 0: runs on inputs that fit the declarations never return status 4 */
+    /* As run (stream NULL, tensors in CPU memory) or run_on, with outputs in the caller's memory.
+     * For each output, `memory` is called at most once, in the calling thread: before the kernel
+     * starts if the output's size is known from the inputs' shapes and the kernel can write there,
+     * else after the run. `t` has the output's dtype and shape; the result is the address of
+     * `bytes` bytes, aligned to the element, in the memory where the inputs lie. NULL is status 5.
+     * On status 0, out[i].data is that address, also where the output had to be copied there. On
+     * any other status, what memory() returned may hold anything. */
+    int (*run_into)(void *session, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out,
+                    void *(*memory)(void *user, int output, const braid_tensor_v1 *t, size_t bytes),
+                    void *user, char *message, size_t message_size);
+    /* Ends the run in progress with status 8. From any thread, and from signal handlers. */
+    void (*cancel)(void *session);
 } braid_model_v1;
 
 const braid_model_v1 *braid_model(void);
