@@ -32,6 +32,7 @@ const char *braid_status_text(braid_status s) {
     case BRAID_MEMORY: return "out of memory";
     case BRAID_IO: return "input/output error";
     case BRAID_USAGE: return "wrong usage";
+    case BRAID_CANCELLED: return "cancelled";
     }
     return "unknown status";
 }

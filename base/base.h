@@ -167,7 +167,8 @@ typedef enum {
     ST_RUNTIME = 4,     /* a run-time check failed: index, division, iteration cap, shape */
     ST_MEMORY = 5,      /* out of memory */
     ST_IO = 6,          /* a file cannot be read or written, a tool cannot be run */
-    ST_USAGE = 7        /* the API or command line was used wrongly */
+    ST_USAGE = 7,       /* the API or command line was used wrongly */
+    ST_CANCELLED = 8    /* the caller gave up */
 } Status;
 
 typedef struct Diag {
