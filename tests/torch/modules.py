@@ -1,7 +1,7 @@
 """Ten small PyTorch modules with loops, conditions, scans, recurrent layers and caches.
 
-Each has inputs(n, seed) -> arguments of forward for the size n, `shapes` (dynamic_shapes of torch.export) and `sizes` to be
-run at; the first size is compiled for. What they compute is random, what decides (how often, which way) depends on it.
+Each has inputs(n, seed) -> arguments of forward for the size n, `shapes` (dynamic_shapes of torch.export) and `sizes` to be run
+at; the first size is compiled for. What they compute is random, what decides (how often, which way) depends on it.
 """
 import torch
 import torch.nn.functional as fn
@@ -14,8 +14,8 @@ OPEN = Dim.DYNAMIC
 
 class Case(nn.Module):
     sizes = (5, 3, 9)
-    wide = 64  # for timing: the width of layers
     shapes = None
+    dynamic = True  # of torch.compile; None: only what is marked, where torch fails with all sizes open
 
     def random(self, *shape):
         return torch.randn(*shape, generator=self.generator)
@@ -217,6 +217,7 @@ class Mixture(Case):
 
 class Greedy(Case):
     """A greedy decoder: writes the best word until it is the end, with a loop in the loop that sharpens the scores."""
+    dynamic = None
     shapes = {"context": {0: OPEN}}
 
     def __init__(self, width=12, words=11, longest=10):

@@ -31,15 +31,25 @@ def compare(found, wanted, where):
     return sum(y.numel() if isinstance(y, torch.Tensor) else 1 for y in b)
 
 
+def mark(args, shapes):
+    """Tells TorchDynamo which sizes are open."""
+    for x, spec in zip(args, shapes.values()):
+        for name, tensor in x.items() if isinstance(x, dict) else [(None, x)]:
+            for dim in (spec[name] if name else spec) or ():
+                torch._dynamo.mark_dynamic(tensor, dim)
+
+
 def check(case, target):
     module = modules.make(case)
     compiled = braid.torch.compile(module, module.inputs(module.sizes[0]), dynamic_shapes=module.shapes, target=target)
     torch._dynamo.reset()
-    behind = torch.compile(module, backend="braid", dynamic=True, options={"target": target})
+    behind = torch.compile(module, backend="braid", fullgraph=True, dynamic=module.dynamic, options={"target": target})
     count = 0
     for n in module.sizes:
         for seed in (0, 1):
             args = module.inputs(n, seed)
+            if not module.dynamic:
+                mark(args, module.shapes)
             wanted = module(*args)
             count += compare(compiled(*args), wanted, f"{case.__name__}, size {n}, compile")
             count += compare(behind(*args), wanted, f"{case.__name__}, size {n}, backend")

@@ -89,7 +89,7 @@ class _Made:
         self.given = [i for i in range(len(args)) if i not in {*constant, *numbers, *sizes}]
         dims = [_open_dims(places[i]) for i in self.given]
         options = {"target": target_of(args), **options}
-        graph = _with_numbers(graph, numbers)
+        graph = _settled(graph, numbers)
         key = _key(graph, args, constant, self.given, dims, options)
         if key not in _compiled:
             module = _Module(graph, args, constant, self.given, sizes)
@@ -180,16 +180,51 @@ def _numbers(places: Sequence[torch.fx.Node]) -> list[int]:
             and p.users and all(u.op == "call_method" and u.target == "item" for u in p.users)]
 
 
-def _with_numbers(graph: torch.fx.GraphModule, numbers: dict[int, Any]) -> torch.fx.GraphModule:
-    """A copy of the graph where these arguments are constants."""
+def _settled(graph: torch.fx.GraphModule, numbers: dict[int, Any]) -> torch.fx.GraphModule:
+    """A copy of the graph where the arguments `numbers`, and sizes that turned out to be fixed, are constants."""
     made = torch.fx.GraphModule(graph, copy.deepcopy(graph.graph))
-    places = [n for n in made.graph.nodes if n.op == "placeholder"]
-    for i, value in numbers.items():
-        for item in list(places[i].users):
-            item.replace_all_uses_with(value)
-            made.graph.erase_node(item)
-    made.recompile()
+    for i, place in enumerate([n for n in made.graph.nodes if n.op == "placeholder"]):
+        value = place.meta.get("example_value")
+        if i in numbers:
+            for item in list(place.users):
+                item.replace_all_uses_with(numbers[i])
+                made.graph.erase_node(item)
+        elif isinstance(value, torch.SymInt) and not _symbol(value):
+            place.replace_all_uses_with(int(value))
+    _numbers_inside(made)
     return made
+
+
+_OPERANDS = {"cond": 3, "while_loop": 3, "scan": 3}  # the argument with what the bodies take in addition
+
+
+def _numbers_inside(graph: torch.fx.GraphModule) -> None:
+    """Constant operands of branches and bodies go into copies of these: the exporter takes only tensors and open sizes."""
+    for node in [n for n in graph.graph.nodes if n.op == "call_function" and isinstance(n.target, torch._ops.HigherOrderOperator)]:
+        at = _OPERANDS.get(node.target.name())
+        if at is None or len(node.args) <= at:
+            continue
+        operands = list(node.args[at])
+        fixed = {i: x for i, x in enumerate(operands) if isinstance(x, (int, float))}
+        for k, body in enumerate(node.args):
+            if not (isinstance(body, torch.fx.Node) and body.op == "get_attr"):
+                continue
+            sub = getattr(graph, body.target)
+            if not isinstance(sub, torch.fx.GraphModule):
+                continue
+            sub = torch.fx.GraphModule(sub, copy.deepcopy(sub.graph))
+            places = [n for n in sub.graph.nodes if n.op == "placeholder"][-len(operands):] if operands else []
+            for i, value in fixed.items():
+                places[i].replace_all_uses_with(value)
+                sub.graph.erase_node(places[i])
+            _numbers_inside(sub)
+            name = f"{body.target}_{node.name}_{k}"
+            setattr(graph, name, sub)
+            with graph.graph.inserting_before(node):
+                node.update_arg(k, graph.graph.get_attr(name))
+        node.update_arg(at, tuple(x for i, x in enumerate(operands) if i not in fixed))
+    graph.graph.lint()
+    graph.recompile()
 
 
 def _key(graph: torch.fx.GraphModule, args: Sequence[Any], constant: Sequence[int], given: Sequence[int], dims: Sequence[Any],
