@@ -79,6 +79,8 @@ struct braid_model {
     const char *name, *target;
     int nin, nout;
     braid_io *in, *out;
+    int ncarry; /* state: positions of inputs and outputs */
+    const int32_t *carry_input, *carry_output;
     /* With target interp: */
     Arena *arena; /* owns the program and all strings of the ios */
     Diag diag;
