@@ -13,6 +13,9 @@ static void load_program(struct braid_model *m, Program *p) {
     m->target = "interp";
     m->nin = p->nin;
     m->nout = p->nout;
+    m->ncarry = p->ncarry;
+    m->carry_input = p->carry_input;
+    m->carry_output = p->carry_output;
     m->in = NEWN(m->arena, braid_io, p->nin + 1);
     m->out = NEWN(m->arena, braid_io, p->nout + 1);
     for (int i = 0; i < p->nin; i++) rt_program_io(m->arena, &p->in[i], &m->in[i]);

@@ -24,6 +24,9 @@ typedef struct CompileOptions {
     /* To schedule for (scheduler/cost/device.h); NULL: the target's row of the table. */
     const struct Device *device;
     int units;                 /* threads to schedule for; 0: all that this process may use */
+    const char *cc;            /* the C compiler's command; NULL: $CC, else cc */
+    bool profile;              /* count times and trips of constructs */
+    const char *torch_name;    /* "NAMESPACE::NAME" of PyTorch's operator, or NULL */
     struct PassReport *report; /* to fill in, or NULL */
 } CompileOptions;
 

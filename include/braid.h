@@ -296,9 +296,10 @@ BRAID_API braid_status braid_session_run(braid_session *session, const braid_val
                                          braid_value **out, braid_error *error);
 /* The same with memory from the caller: where out[i] is not NULL, it is a dense tensor of output
  * i's dtype and of the shape that this run gives it, and gets the result; it stays the caller's.
- * Where out[i] is NULL, it is set to a new value as by braid_session_run. On failure nothing is
- * written, neither to `out` nor to the tensors. No tensor may overlap an input. BRAID_USAGE: out[i]
- * has another dtype or shape, or output i is not a tensor. */
+ * Where out[i] is NULL, it is set to a new value as by braid_session_run. No tensor may overlap an
+ * input or another one. On failure `out` is not written; nor are the tensors, except that they may
+ * hold anything after BRAID_MEMORY, BRAID_CANCELLED and BRAID_USAGE. BRAID_USAGE: out[i] has
+ * another dtype or shape, or output i is not a tensor. */
 BRAID_API braid_status braid_session_run_into(braid_session *session, const braid_value *const *in,
                                               braid_value **out, braid_error *error);
 /* Ends the run in progress, which returns BRAID_CANCELLED soon (a loop looks once an iteration).
