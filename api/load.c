@@ -67,6 +67,7 @@ braid_status braid_load(const char *path, const braid_options *options, struct b
     if (!path || !model) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
     braid_status st = rt_options(options, &o, e);
     if (st) return st;
+    if (o.emit_folder) return rt_fail(e, BRAID_USAGE, "C files in a folder are braid_compile's");
     bool library = rt_is_library(path);
     if (library && o.fold)
         return rt_fail(e, BRAID_USAGE, "a loop can be folded into a model, not into a library");
