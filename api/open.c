@@ -30,7 +30,7 @@ struct RtOpen {
 };
 
 struct RtRanked {
-    struct RtRanked *next;
+    struct RtRanked *next, *older;
     Variant *variant;
     braid_session *s;
 };
@@ -302,10 +302,17 @@ static braid_status ranked_session(braid_session *s, Variant *v, braid_error *e)
             free(r);
             return st;
         }
+        r->older = atomic_load(&s->newest);
+        atomic_store(&s->newest, r);
     }
     r->next = s->ranked;
     s->ranked = r;
     return BRAID_OK;
+}
+
+void rt_ranked_cancel(braid_session *s) {
+    for (const struct RtRanked *r = atomic_load(&s->newest); r; r = r->older)
+        braid_session_cancel(r->s);
 }
 
 braid_status rt_ranked_session(braid_session *s, const RtSeen *seen, braid_session **to,

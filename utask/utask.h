@@ -414,6 +414,8 @@ typedef struct InterpConfig {
     int64_t stack_depth; /* 0: STACK_DEPTH */
     uint64_t seed;       /* SEED (utask/expr.h) */
     int64_t max_memory;  /* limit on bytes of values; 0: none */
+    /* Not 0: the run ends with ST_CANCELLED. NULL: never. */
+    const _Atomic int *cancelled;
 } InterpConfig;
 
 /* A Program prepared for running. Immutable: several threads may use one Interp at once. p must
