@@ -3,6 +3,13 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+# Where an installed program finds the emulator's library, which emulated models are linked with.
+file(RELATIVE_PATH FROM_BIN ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/braid)
+set_source_files_properties(codegen/build/gpu.c PROPERTIES COMPILE_DEFINITIONS "BRAID_FROM_BIN=\"/${FROM_BIN}\"")
+if(BRAID_PYTHON)
+    return() # the wheel has places of its own (shim/CMakeLists.txt)
+endif()
+
 # The public library. Its interface (include/braid.h) only grows until SOVERSION changes.
 set_target_properties(braid_shared PROPERTIES EXPORT_NAME braid VERSION ${PROJECT_VERSION} SOVERSION 0)
 target_include_directories(braid_shared INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
@@ -10,9 +17,6 @@ install(TARGETS braid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS braid_shared EXPORT braidTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/braid.h include/braid_model.h include/braid_dlpack.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
-# The emulator's library, which emulated models are linked with: beside libbraid, and found from the program, too.
-file(RELATIVE_PATH FROM_BIN ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR}/braid)
-set_source_files_properties(codegen/build/gpu.c PROPERTIES COMPILE_DEFINITIONS "BRAID_FROM_BIN=\"/${FROM_BIN}\"")
 if(BRAID_EMULATE)
     install(FILES ${EMULATE_LIBRARY} DESTINATION ${CMAKE_INSTALL_LIBDIR}/braid)
 endif()
