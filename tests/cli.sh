@@ -196,6 +196,16 @@ expect 1 "braid: add.onnx: cannot write 'sub': it is a folder, not a file" "$bra
 expect 1 "braid: add.onnx: cannot write 'none/add.so': there is no folder 'none'" "$braid" compile add.onnx -o none/add.so
 expect 1 "braid: add.onnx: cannot write 'none/add.c': there is no folder 'none'" "$braid" compile add.onnx -o no.so --emit none/add.c
 check 'known beforehand' [ ! -e no.so ]
+# the library as C files
+expect 0 '' env PATH=/nonexistent "$braid" compile add.onnx --cpu armv8-a --emit-c c
+check 'all of them' [ "$(cd c && echo *)" = 'Makefile README.md braid_model.h main.c model.c' ]
+check 'the processor is in the Makefile' grep -qx 'ARCH = -march=armv8-a' c/Makefile
+expect 2 'braid: --emit-c writes no library*' "$braid" compile add.onnx --emit-c c -o no.so
+expect 2 'braid: C files in a folder are for targets cpu and plain*' "$braid" compile add.onnx --emit-c no --target cuda:sm_90
+expect 2 "braid: 'armv8 a' is not the name of a processor*" "$braid" compile add.onnx --emit-c no --cpu 'armv8 a'
+expect 1 'braid: add.onnx: cannot make the folder*' "$braid" compile add.onnx --emit-c no/c
+expect 1 'braid: junk.onnx: *' "$braid" compile junk.onnx --emit-c no
+check 'no folder after a failure' [ ! -e no ]
 expect 2 'braid: the library would be written over the model*' "$braid" compile add.onnx -o ./add.onnx
 mkfifo pipe
 expect 1 "braid: add.onnx: cannot write 'pipe': it is a device, pipe or socket, not a file" "$braid" compile add.onnx --emit pipe
