@@ -207,6 +207,7 @@ void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
                     ARG(so_path),
                     ARG(text_path),
                     "-lm",
+                    "-ldl",
                     "-lpthread",
                     NULL};
     int status = build_run(argv, out, sizeof out);
