@@ -85,18 +85,18 @@ static const char *torch_type(DType t) {
     }
 }
 
-typedef struct Sizes {
+typedef struct TorchSizes {
     Emit *em;
     Map *symbol; /* id + 1 of a symbol -> its text */
     Sb *lines;   /* statements before the result */
     int n, depth;
-} Sizes;
+} TorchSizes;
 
-static const char *size_text(Sizes *z, Expr *e);
+static const char *size_text(TorchSizes *z, Expr *e);
 
 /* The value of the symbol: an expression, or a size that only the run knows. NULL: there is none.
  */
-static const char *symbol_text(Sizes *z, const Sym *s) {
+static const char *symbol_text(TorchSizes *z, const Sym *s) {
     const Program *p = z->em->p;
     const char *known = map_geti(z->symbol, (uint64_t)s->id + 1), *value = NULL;
     if (known) return known;
@@ -111,7 +111,7 @@ static const char *symbol_text(Sizes *z, const Sym *s) {
     return known;
 }
 
-static const char *operands(Sizes *z, const Expr *e, const char *format) {
+static const char *operands(TorchSizes *z, const Expr *e, const char *format) {
     const char *t[3] = {"", "", ""};
     for (int i = 0; i < e->n && i < 3; i++)
         if (!(t[i] = size_text(z, e->a[i]))) return NULL;
@@ -126,7 +126,7 @@ static const char *operands(Sizes *z, const Expr *e, const char *format) {
 }
 
 /* e in Python; NULL: PyTorch cannot compute it. */
-static const char *size_text(Sizes *z, Expr *e) {
+static const char *size_text(TorchSizes *z, Expr *e) {
     enum { DEPTH = 24 }; /* of a text that is still worth it */
     const char *r = NULL;
     int64_t lo, hi;
@@ -184,7 +184,7 @@ static const char *size_text(Sizes *z, Expr *e) {
 /* The function outputs(a, new) of torch_fake.inc. */
 static void put_outputs(Emit *em, Sb *s) {
     Sb lines = {.a = em->a}, result = {.a = em->a};
-    Sizes z = {.em = em, .symbol = map_new(em->a), .lines = &lines};
+    TorchSizes z = {.em = em, .symbol = map_new(em->a), .lines = &lines};
     for (int i = 0; i < em->p->nout; i++) {
         const Io *io = &em->p->out[i];
         const char *type =

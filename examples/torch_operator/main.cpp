@@ -1,11 +1,12 @@
-// Calls an operator of a library that `braid compile MODEL --torch NAMESPACE::NAME` made, from C++ without
-// Python:
+// Calls an operator of a library that `braid compile MODEL --torch NAMESPACE::NAME` made, from C++
+// without Python:
 //
 //     braid compile add.onnx --torch demo::add -o add.so
 //     torch_operator ./add.so demo::add 3x4 3x4
 //
-// The arguments after the name are the shapes of its inputs, which are 0, 1, 2, …. A line for each output.
-// Built as build.sh does, with the headers and libraries that come with PyTorch's Python package.
+// The arguments after the name are the shapes of its inputs, which are 0, 1, 2, …. A line for each
+// output. Built as build.sh does, with the headers and libraries that come with PyTorch's Python
+// package.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>

@@ -31,7 +31,8 @@ double call_time(const char *path, int rows, int n) {
         for (int i = 0; i < n; i++)
             if (m->run_into(session, NULL, in, out, memory, NULL, NULL, 0)) return -1;
         clock_gettime(CLOCK_MONOTONIC, &b);
-        const double ns = ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / n;
+        const double ns =
+            ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / n;
         if (ns < least) least = ns;
     }
     m->session_free(session);

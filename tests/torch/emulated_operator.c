@@ -55,7 +55,8 @@ int main(int argc, char **argv) {
         for (int i = 0; i < n; i++) CHECK(v[i] == 101 + 2 * (float)i);
         CHECK(out[1]->size[0] == 2 * rows && out[1]->size[1] == 4);
         fake_get(out[1], v);
-        for (int i = 0; i < 2 * n; i++) CHECK(v[i] == (i < n ? 1 + (float)i : (float)(100 + i - n)));
+        for (int i = 0; i < 2 * n; i++)
+            CHECK(v[i] == (i < n ? 1 + (float)i : (float)(100 + i - n)));
         for (int i = 0; i < 2; i++) {
             fake.model->memory_free(out[i]->memory);
             fake.alive--;

@@ -23,6 +23,6 @@ fi
 mkdir "$work/old"
 echo 'int aoti_torch_get_data_ptr(void); int aoti_torch_get_data_ptr(void) { return 1; }' |
     ${CC:-cc} -shared -fPIC -Wl,-soname,libtorch_cpu.so -x c -o "$work/old/libtorch_cpu.so" -
-LD_PRELOAD=$work/old/libtorch_cpu.so "$braid" run "$work/add.so" -i x=zeros:1x4 -i in=zeros:1x4 2>"$work/old/said" >/dev/null
+LD_PRELOAD=$work/old/libtorch_cpu.so "$braid" run "$work/add.so" --size n=1 2>"$work/old/said" >/dev/null
 grep -q "braid: this PyTorch is too old for the operator t::add: it has no aoti_torch_library_init_fragment" "$work/old/said"
 grep -q "input 's' is a sequence, which PyTorch's operators for GPUs cannot have" "$work/said"

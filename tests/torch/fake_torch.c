@@ -1,5 +1,6 @@
-/* fake_torch.c: the entry points of PyTorch that an operator for a GPU calls, for emulated_operator.c:
- * a tensor is a record, and its memory is the emulator's. Built as libtorch_cpu.so. */
+/* fake_torch.c: the entry points of PyTorch that an operator for a GPU calls, for
+ * emulated_operator.c: a tensor is a record, and its memory is the emulator's. Built as
+ * libtorch_cpu.so. */
 #include "fake_torch.h"
 
 #include <setjmp.h>
