@@ -153,6 +153,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     Graph *g = compile_import(a, d, model_path, o);
     if (o->by_run && compile_is_open(g)) return NULL;
     Program *p = lower_graph(cx_new(a, d), g, lowerings);
+    p->torch_name = o->torch_name;
     p->ncarry = g->ncarry;
     p->carry_input = g->carry_input;
     p->carry_output = g->carry_output;

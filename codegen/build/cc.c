@@ -287,7 +287,8 @@ void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
     snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
     char *own[] = {"-O2",          "-shared", ARG(march(d, o, arch, sizeof arch)),
                    define,         "-o",      ARG(so_path),
-                   ARG(text_path), "-lm",     "-lpthread"};
+                   ARG(text_path), "-lm",     "-ldl",
+                   "-lpthread"};
     char *argv[1 + COUNT(compile_flags) + COUNT(own)];
     size_t n = 0;
     argv[n++] = ARG(build_cc(o));

@@ -178,4 +178,5 @@ void put_unit(Emit *em, const char *const *preludes, const char *const *entry, T
     put_kernel(em, text, "braid_kernel");
     put_tables(em, text);
     put_embedded(text, entry);
+    put_torch(em, text);
 }

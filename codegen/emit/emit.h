@@ -221,6 +221,9 @@ void put_kernel(const Emit *em, Sb *text, const char *name);
 /* The tables and numbers that the entry reads. */
 void put_tables(Emit *em, Sb *text);
 /* The whole program as one C source. */
+/* Makes the library an operator of PyTorch, if the program has the name of one: the text's end
+ * (torch.c). */
+void put_torch(Emit *em, Sb *text);
 void put_unit(Emit *em, const char *const *preludes, const char *const *entry, Texts *to);
 
 #endif

@@ -122,6 +122,7 @@ static void put_program(Emit *em, Texts *to) {
     put_embedded(host, entry);
     if (em->phases) sb_puts(host, embedded_text("gpu/library.inc"));
     put_embedded(host, run);
+    put_torch(em, host);
 }
 
 const Target gpu_target = {
