@@ -36,7 +36,8 @@ braid_status rt_build(const char *model_path, const braid_options *o, bool by_ru
     Store *s = rt_store(o, true);
     char *key = device_key(&j.o);
     int units = o->threads ? o->threads : compile_cpus();
-    choices.calibrated = device_calibrated(&j.o, s, true, &choices.device);
+    /* Measuring would run the C compiler. */
+    choices.calibrated = device_calibrated(&j.o, s, !o->emit_folder, &choices.device);
     if (key) choices.p = store_measured(s, key, units, &choices.n);
     braid_status st = o->tune ? rt_tune(model_path, o, s, key, &choices, e) : BRAID_OK;
     store_close(s);
@@ -48,7 +49,10 @@ braid_status rt_build(const char *model_path, const braid_options *o, bool by_ru
     const bool gpu = j.texts.host.n > 0;
     if (!st) st = rt_step(o, gpu ? "compiling for the device" : "running the C compiler", e);
     if (!st && o->emit_path) st = write_copy(&j, o->emit_path, e);
-    if (!st) st = rt_job_build(&j, folder, file, e);
+    if (!st && o->emit_folder)
+        st = rt_job_folder(&j, o->emit_folder, e);
+    else if (!st)
+        st = rt_job_build(&j, folder, file, e);
     rt_job_end(&j);
     free(choices.p);
     return st;

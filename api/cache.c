@@ -53,13 +53,16 @@ braid_status braid_compile(const char *model_path, const braid_options *options,
     char *folder = NULL, *to = NULL;
     braid_status st = rt_options(options, &o, &progress, e);
     if (st) return st;
-    if ((!model_path && !o.model_data) || !library_path)
-        return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    if (!model_path && !o.model_data) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    if (!library_path != !!o.emit_folder)
+        return rt_fail(e, BRAID_USAGE,
+                       "either a library is made or C files in a folder: one of both is given");
     if (strcmp(o.target, "interp") == 0)
         return rt_fail(e, BRAID_USAGE, "target '%s' makes no library", o.target);
     char *real;
     if (!o.model_data && rt_is_library(model_path))
         return rt_fail(e, BRAID_INPUT, "it is a compiled library already, not a model");
+    if (o.emit_folder) return rt_build(model_path, &o, false, NULL, NULL, e);
     if ((st = rt_output_path(library_path, &real, e))) return st;
     struct stat a, b;
     if (!o.model_data && stat(model_path, &a) == 0 && stat(real, &b) == 0 && a.st_dev == b.st_dev &&

@@ -70,6 +70,7 @@ braid_status braid_load(const char *path, const braid_options *options, struct b
     if (st) return st;
     if ((!path && !o.model_data) || !model)
         return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    if (o.emit_folder) return rt_fail(e, BRAID_USAGE, "C files in a folder are braid_compile's");
     bool library = !o.model_data && rt_is_library(path);
     if (library && o.fold)
         return rt_fail(e, BRAID_USAGE, "a loop can be folded into a model, not into a library");

@@ -54,6 +54,7 @@ braid_options cli_options(const Cli *c, braid_fold *fold) {
                            .cpu = c->cpu,
                            .fold = c->nscan || c->ncarry ? fold : NULL,
                            .emit_path = c->emit,
+                           .emit_folder = c->emit_folder,
                            .tune = c->tune,
                            .schedule = c->schedule,
                            .threads = c->threads,

@@ -183,7 +183,8 @@ typedef struct braid_options {
     /* "cpu" (or NULL); "interp": the interpreter; "cuda:sm_90", "hip:gfx90a", …: a GPU;
      * "emulate:cuda", "emulate:hip": a GPU's emulator on the CPU. */
     const char *target;
-    /* Instruction set, as the C compiler's -march names it; NULL: this machine's. */
+    /* Instruction set, as the C compiler's -march names it; NULL: this machine's. With a name the
+     * costs are those of the table, not those measured on this machine. */
     const char *cpu;
     const braid_fold *fold; /* NULL: none */
     /* Also write the generated text here; NULL: do not. For a GPU this file gets the device code,
@@ -222,6 +223,10 @@ typedef struct braid_options {
     /* "NAMESPACE::NAME": in a process that has PyTorch, the library registers itself as this
      * operator when it is loaded. NULL: it does not. */
     const char *torch_name;
+    /* braid_compile: instead of a library (library_path is NULL) write C files and a Makefile that
+     * make it into this folder, which is made if it is missing. For cpu and plain. A compiler is
+     * asked only about a `cpu` other than x86-64, x86-64-v2, -v3, -v4, armv8… and armv9…. */
+    const char *emit_folder;
 } braid_options;
 
 /* Compiles the ONNX model `model_path` to the shared library `library_path` (see braid_model.h). On
@@ -300,8 +305,8 @@ BRAID_API braid_status braid_session_run(braid_session *session, const braid_val
 BRAID_API braid_status braid_session_run_into(braid_session *session, const braid_value *const *in,
                                               braid_value **out, braid_error *error);
 /* Ends the run in progress, which returns BRAID_CANCELLED soon (a loop looks once an iteration).
- * Without a run in progress nothing happens. May be called from any thread and from a signal
- * handler. */
+ * Without a run in progress nothing happens. On a GPU nothing does; its emulator looks where blocks
+ * wait for each other. May be called from any thread and from a signal handler. */
 BRAID_API void braid_session_cancel(braid_session *session);
 /* braid_session_run for DLPack tensors. Outputs are new; their last owner calls the deleter. An
  * empty optional is NULL, as an input and as an output. Inputs must lie all in one of two places:
