@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Sets everything up, builds, and passes all tests: ./test.sh
+# Sets everything up, builds, and passes all tests: ./test.sh [--without torch]
+# --without torch leaves out the steps that need PyTorch, which takes 6 GB and some minutes to install.
 # After the release build the steps run two at a time; what a step prints is in build/test/STEP.log.
 # After a failure no further step begins.
 set -euo pipefail
-[[ $# -eq 0 ]] || { echo "usage: ./test.sh" >&2; exit 2; }
+[[ $# -eq 0 || "$*" == "--without torch" ]] || { echo "usage: ./test.sh [--without torch]" >&2; exit 2; }
+without_torch=${1:+yes}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source cmake/setup.sh
 
@@ -136,12 +138,24 @@ gpu_synchronization() {
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.
 emulated() { "$PYTHON" tests/gpu/emulated.py "$@" --braid $BRAID --seed $SEED --data "$data"; }
 
-# With torch of build/eval-venv (eval/setup.sh) or of the system, where there is one.
+# Braid's own way from CUDA to HIP, and PyTorch's.
 hipify() {
     local small=$LOGS/hipify
     "$PYTHON" -m models --all --small --out "$small"
-    PATH=$PWD/build/eval-venv/bin:$PATH "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID "$small"/*
+    "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_VENV/bin/python" "$small"/*
 }
+
+# Modules through braid.torch, with the wheel of the step `python`.
+torch_modules() {
+    local python=$PWD/$TORCH_VENV/bin/python
+    install_package $TORCH_VENV
+    "$python" -W ignore tests/torch/modules_check.py
+    "$python" -W ignore tests/torch/behaviour_check.py
+    "$python" tests/readme.py --torch
+}
+
+# Libraries as operators of PyTorch.
+torch_operator() { "$TORCH_VENV/bin/python" tests/torch/operator_check.py --braid $BRAID; }
 
 rnn() {
     local target
@@ -287,6 +301,7 @@ barrier() { while [[ ${#name_of[@]} -gt 0 ]]; do wait_for_one; done; }
 
 setup
 setup_tests
+[[ $without_torch ]] || setup_torch
 rm -rf $LOGS build/cache
 mkdir -p $LOGS
 export BRAID_CACHE=$PWD/build/cache # this run's own
@@ -325,7 +340,6 @@ step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
 step emulated-graphs emulated graphs --graphs 120
 step emulated-conf emulated conformance --folders 160
-step hipify hipify
 step rnn rnn
 step contrib contrib
 step rows rows
@@ -345,6 +359,13 @@ step hostile "$PYTHON" tests/hostile/hostile.py $BRAID
 step clang build clang
 step fuzz fuzz
 step conformance conformance $BRAID interp
+if [[ $without_torch ]]; then
+    echo "left out, without torch: hipify, torch-modules, torch-operator"
+else
+    step hipify hipify
+    step torch-modules torch_modules
+    step torch-operator torch_operator
+fi
 barrier
 
 echo "took $SECONDS s"
