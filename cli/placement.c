@@ -67,6 +67,12 @@ static const WeightArray *constant_of(const Walk *w, const Tensor *t) {
     return plain;
 }
 
+/* The tensor in whose memory t lies; NULL: its own. */
+static const Tensor *memory_holder(const Tensor *t) {
+    const Mem *m = mem_of(t);
+    return t->kind == TK_VIEW ? t->base : m ? m->via : NULL;
+}
+
 static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
     const Mem *m = mem_of(t);
     const char *where = t->fused                                          ? "fused"
@@ -90,11 +96,8 @@ static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
         if (m->frame) put_name(w, "frame", m->frame->name);
     }
     if (m && m->kind == M_SLOT) sb_printf(w->s, ", \"slot\": %d", m->slot[0]);
-    const Tensor *via = t->kind == TK_VIEW ? t->base : m && m->via ? m->via : NULL;
-    if (via) {
-        put_name(w, "in_place_of", via->name);
-        sb_printf(w->s, ", \"of\": %d", print_number(&w->x->printed.tensor, via->id));
-    }
+    const Tensor *via = memory_holder(t);
+    if (via) put_name(w, "in_place_of", via->name);
     if (m && t->kind == TK_PHI)
         sb_printf(w->s, ", \"in_place\": %s", m->inplace ? "true" : "false");
 }
@@ -110,9 +113,11 @@ static int statement_at(const Walk *w, int position) {
     return explain_number(w->x, k->s) + inside;
 }
 
-/* Prints between which statements t's memory is taken, and which outputs it is. */
+/* Prints in whose memory t lies, between which statements it is taken, and which outputs it is. */
 static void put_life(Walk *w, const Tensor *t) {
     const Mem *m = mem_of(t);
+    const Tensor *via = memory_holder(t);
+    if (via) sb_printf(w->s, ", \"of\": %d", print_number(&w->x->printed.tensor, via->id));
     if (m)
         sb_printf(w->s, ", \"first\": %d, \"last\": %d", statement_at(w, m->first),
                   statement_at(w, m->last));
