@@ -31,6 +31,6 @@ void explain_placement(Sb *s, Explained *x);
 /* Writes a page that shows `json`, what `braid explain --json` prints of x, and the profile in a
  * file; profile NULL: none. Returns an exit code; prints messages. */
 int explain_page(const char *path, const Sb *json, const Explained *x, const char *profile);
-extern const EmbeddedText explain_texts[]; /* explain.html */
+extern const EmbeddedText page_texts[]; /* page.html, .css and .js */
 
 #endif

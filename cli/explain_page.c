@@ -1,4 +1,5 @@
-/* explain_page.c: writes the page of braid explain --html: explain.html with the data in it. */
+/* explain_page.c: writes the page of braid explain --html: page.html with style, scripts and data
+ * in it. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -6,9 +7,6 @@
 
 #include "cli/explain.h"
 #include "api/runtime.h"
-
-/* Where the data goes in explain.html. */
-#define PLACE "@DATA@"
 
 static const char *member(const json_t *object, const char *key) {
     const char *s = json_string_value(json_object_get(object, key));
@@ -69,21 +67,39 @@ static int read_profile(const char *path, const Explained *x, char **text) {
     return code;
 }
 
+static const char *page_text(const char *name) {
+    const EmbeddedText *t = page_texts;
+    while (t->name && strcmp(t->name, name) != 0) t++;
+    ASSERT(t->name);
+    return t->text;
+}
+
+/* Appends text up to a mark in it, and returns what comes after the mark. */
+static const char *put_until(Sb *s, const char *text, const char *mark) {
+    const char *place = strstr(text, mark);
+    ASSERT(place);
+    sb_write(s, text, (size_t)(place - text));
+    return place + strlen(mark);
+}
+
 int explain_page(const char *path, const Sb *json, const Explained *x, const char *profile) {
     char *text = NULL;
     int code = profile ? read_profile(profile, x, &text) : EXIT_DONE;
     if (code) return code;
-    const char *page = explain_texts[0].text, *place = strstr(page, PLACE);
     Sb s = {0};
     braid_error e;
-    ASSERT(place);
-    sb_write(&s, page, (size_t)(place - page));
+    const char *rest = put_until(&s, page_text("page.html"), "@STYLE@");
+    sb_puts(&s, page_text("page.css"));
+    rest = put_until(&s, rest, "@DATA@");
     sb_puts(&s, "{\"explain\": ");
     put_data(&s, json->p);
     sb_puts(&s, ", \"profile\": ");
     put_data(&s, text ? text : "null");
     sb_puts(&s, "}");
-    sb_puts(&s, place + strlen(PLACE));
+    rest = put_until(&s, rest, "@SCRIPT@");
+    sb_puts(&s, page_text("page.js"));
+    sb_puts(&s, page_text("page_views.js"));
+    sb_puts(&s, rest);
     free(text);
     if (s.failed)
         code = cli_fail(path, "out of memory");

@@ -1,4 +1,5 @@
 """Drives a headless Chromium by the DevTools protocol over a pipe, with the standard library alone."""
+
 import base64
 import json
 import os
@@ -14,7 +15,7 @@ class Browser:
     """One Chromium with one page. Use it in a `with`; `errors` has what the page printed as an error or threw."""
 
     def __init__(self, program="chromium"):
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # its children may end after it
         self.errors, self.number, self.rest = [], 0, b""
         to_read, self.to = os.pipe()
         self.back, back_write = os.pipe()
@@ -25,9 +26,23 @@ class Browser:
             os.dup2(high[1], 4)
 
         self.process = subprocess.Popen(
-            [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe",
-             "--user-data-dir=" + self.folder.name, "about:blank"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, close_fds=False, preexec_fn=descriptors)
+            [
+                program,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                "--remote-debugging-pipe",
+                "--user-data-dir=" + self.folder.name,
+                "about:blank",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            close_fds=False,
+            preexec_fn=descriptors,
+        )
         os.close(to_read)
         os.close(back_write)
         self.session = None
@@ -84,7 +99,10 @@ class Browser:
 
     def size(self, width, height, dark=False):
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.send(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
+        )
 
     def open(self, path, part=""):
         """Opens a file; returns seconds until it is loaded and drawn."""
@@ -111,11 +129,28 @@ class Browser:
     def key(self, key, shift=False):
         """Presses and releases a key, named as in KeyboardEvent.key."""
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
-        code = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35,
-                "PageUp": 33, "PageDown": 34}.get(key, ord(key[0].upper()))
+        code = {
+            "Enter": 13,
+            "Tab": 9,
+            "Escape": 27,
+            "ArrowLeft": 37,
+            "ArrowUp": 38,
+            "ArrowRight": 39,
+            "ArrowDown": 40,
+            "Home": 36,
+            "End": 35,
+            "PageUp": 33,
+            "PageDown": 34,
+        }.get(key, ord(key[0].upper()))
         for kind in ("keyDown", "keyUp"):
-            self.send("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, modifiers=8 if shift else 0,
-                      **(text if kind == "keyDown" else {}))
+            self.send(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                windowsVirtualKeyCode=code,
+                modifiers=8 if shift else 0,
+                **(text if kind == "keyDown" else {}),
+            )
 
     def screenshot(self, path):
         with open(path, "wb") as f:
