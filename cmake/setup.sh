@@ -86,10 +86,12 @@ setup() {
 }
 
 # Installs what the tests need in addition: clang and its run-time library (same version) for sanitizers
-# and fuzzing; hipcc and NVIDIA's wheels to compile for GPUs that this machine does not have; another
+# and fuzzing; a browser; hipcc and NVIDIA's wheels to compile for GPUs that this machine does not have; another
 # processor's compiler and emulator.
 setup_tests() {
     packages "${TEST_PACKAGES[@]}"
+    # Ubuntu has it only as a snap; tests/explain_page.py then does without.
+    apt-cache show chromium >/dev/null 2>&1 && packages chromium
     local major
     major=$(clang -dumpversion) || fail "clang does not run"
     packages "libclang-rt-${major%%.*}-dev"
