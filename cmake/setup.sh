@@ -7,7 +7,8 @@ PYTHON=$VENV/bin/python
 PACKAGE_VENV=build/python-venv # has the Python package
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
-TEST_PACKAGES=(ccache clang hipcc libamdhip64-dev rocm-device-libs)
+TEST_PACKAGES=(ccache clang hipcc libamdhip64-dev rocm-device-libs
+               gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 NEWER_ONNX=1.23.2                                  # only its schemas and tests are used; $VENV has an older one
 NEWER_ONNX_DIR=build/onnx-$NEWER_ONNX
 NVIDIA_WHEELS=(nvidia-cuda-nvdisasm==13.2.86)      # disassembler
@@ -85,7 +86,8 @@ setup() {
 }
 
 # Installs what the tests need in addition: clang and its run-time library (same version) for sanitizers
-# and fuzzing; hipcc and NVIDIA's wheels to compile for GPUs that this machine does not have.
+# and fuzzing; hipcc and NVIDIA's wheels to compile for GPUs that this machine does not have; another
+# processor's compiler and emulator.
 setup_tests() {
     packages "${TEST_PACKAGES[@]}"
     local major

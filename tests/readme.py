@@ -41,6 +41,11 @@ LEAVES = {
     "build/venv/bin/python -m models": ["build/example/seq2seq/model.onnx"],
     "build/release/braid compile build/example": ["build/seq2seq.so", "build/seq2seq.c"],
     "cc ": ["build/run_model"],
+    "cmake --install": ["build/installed/lib/libbraid.so.0", "build/installed/lib/braid/libbraid_emulate.a"],
+    "cmake -S examples": ["build/examples/stream"],
+    "export PKG_CONFIG_PATH": ["build/embed"],
+    "make -C build/seq2seq-c": ["build/seq2seq-c/model.a", "build/seq2seq-c/example"],
+    "CC=aarch64-linux-gnu-gcc": ["build/seq2seq-arm.so"],
     "build/release/braid run build/seq2seq.so": ["out/output_0.npy"],
     "build/release/braid compile silero_vad.onnx": ["silero.so"],
 }
