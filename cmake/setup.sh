@@ -4,6 +4,7 @@
 
 VENV=build/venv
 PYTHON=$VENV/bin/python
+PACKAGE_VENV=build/python-venv # has the Python package
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
 TEST_PACKAGES=(ccache clang hipcc libamdhip64-dev rocm-device-libs
@@ -50,30 +51,38 @@ packages() {
     }
 }
 
-# Makes the Python environment; again when the list of wheels changes.
-python_environment() {
+# environment FOLDER REQUIREMENTS: makes a Python environment; again when the list of wheels changes.
+environment() {
     local stamp
-    stamp="$(python3 --version) $(sha256sum <cmake/requirements.txt)"
-    [[ -x $PYTHON && $(cat "$VENV/stamp" 2>/dev/null) == "$stamp" ]] && return
+    stamp="$(python3 --version) $(sha256sum <"$2")"
+    [[ -x $1/bin/python && $(cat "$1/stamp" 2>/dev/null) == "$stamp" ]] && return
     python3 -c 'import ensurepip' 2>/dev/null || packages python3-venv
-    echo "installing Python wheels in $VENV"
-    rm -rf "$VENV"
+    echo "installing Python wheels in $1"
+    rm -rf "$1"
     mkdir -p build
     {
-        python3 -m venv "$VENV" &&
-            "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps \
-                --only-binary :all: --requirement cmake/requirements.txt
+        python3 -m venv "$1" &&
+            "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+                --only-binary :all: --requirement "$2"
     } >build/wheels.log 2>&1 || {
         tail -n 20 build/wheels.log >&2
-        fail "the Python environment cannot be made"
+        fail "the Python environment $1 cannot be made"
     }
-    echo "$stamp" >"$VENV/stamp"
+    echo "$stamp" >"$1/stamp"
+}
+
+# The package itself, in an environment of its own. (CMake's build folder stays: only what has changed is compiled.)
+python_package() {
+    local ccache=()
+    command -v ccache >/dev/null && ccache=(-C cmake.define.CMAKE_C_COMPILER_LAUNCHER=ccache)
+    "$PACKAGE_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+        --force-reinstall -C build-dir=build/python "${ccache[@]}" .
 }
 
 # Installs what the demo needs.
 setup() {
     packages "${PACKAGES[@]}"
-    python_environment
+    environment $VENV cmake/requirements.txt
 }
 
 # Installs what the tests need in addition: clang and its run-time library (same version) for sanitizers
@@ -84,6 +93,8 @@ setup_tests() {
     local major
     major=$(clang -dumpversion) || fail "clang does not run"
     packages "libclang-rt-${major%%.*}-dev"
+    packages python3-dev
+    environment $PACKAGE_VENV cmake/requirements-python.txt
     nvidia_wheels
     newer_onnx
 }

@@ -401,6 +401,14 @@ check 'explain as JSON' grep -q '"statements": {' out
 type='"type": "float32", "shape": \[null, 2\], "bytes": null'
 check 'placement of an input' grep -q "\"name\": \"x\".* $type, \"where\": \"caller\"" out
 check 'placement of an output' grep -q "\"name\": \"y\".* $type, \"where\": .*\"level\": \"[a-z]*\", \"loop\": null" out
+expect 0 '' "$braid" compile step.onnx --carry w=y --torch my::step -o state.so
+check 'a step that is compiled with its state' "$braid" run state.so -i x=w.npy -i w=w.npy
+expect 2 "braid: 'step' is not the name of an operator, NAMESPACE::NAME*" \
+    "$braid" compile step.onnx --torch step -o state.so
+expect 0 '' "$braid" explain step.onnx --carry w=y
+check 'state of a step' grep -qx 'state w: output y of the run before' out
+expect 1 'braid: step.onnx: the C compiler nope cannot be run: install one *' \
+    env CC=nope "$braid" compile step.onnx -o nope.so
 expect 0 '' "$braid" explain open.onnx --json --scan x --carry w=y
 check 'state' grep -q '"state": \[{"input": "w", "output": "y"}\]' out
 check 'placement of what is carried' grep -q '"where": "carried", "in_place_of": "w", "resident": true' out

@@ -325,6 +325,7 @@ typedef struct Program {
     /* State: output carry_output[i] of one run is input carry_input[i] of the next. */
     int ncarry;
     const int *carry_input, *carry_output;
+    const char *torch_name; /* "NAMESPACE::NAME" of PyTorch's operator, or NULL */
 } Program;
 
 /* Checks the invariants; a violation is our fault (die). */

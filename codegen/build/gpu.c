@@ -71,7 +71,9 @@ static const char *read_text(Build *b, const char *path) {
 }
 
 /* ---- compilers ---- */
-static int run(Build *b, char *const *argv) { return build_run(b->d, argv, b->log, LOG_BYTES); }
+static int run(Build *b, char *const *argv) {
+    return build_run(b->d, b->device, argv, b->log, LOG_BYTES);
+}
 
 /* Raises, with the compiler's messages from the first line with "error" on. */
 static _Noreturn void failed(Build *b, const char *tool) {

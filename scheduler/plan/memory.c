@@ -398,6 +398,7 @@ static void share_join(Planner *q, const Join *j, const Seq *arm, Tensor *change
     j->out->plan = of_join;
     m->kind = M_SHARED;
     m->via = root;
+    mem_of(root)->shared = true;
     if (mem_of(root)->last < m->last) mem_of(root)->last = m->last;
     vec_push(q->a, all, changed);
     vec_push(q->a, all, j->out);
