@@ -188,6 +188,12 @@ def linked_in(c, want, case):
     """The example with the model inside, and nothing that is loaded."""
     code, text = command([TOOLS[0][3:], "-std=c99", "-static", "-o", "static", "main.c", "model.a", "-lm", "-lpthread"], cwd=c)
     check(f"{case.name}: linked statically", code == 0, text)
+    code, text = command(["nm", "-g", "--defined-only", "model.a"], cwd=c)
+    names = [x.split()[-1] for x in text.splitlines() if " " in x]
+    check(f"{case.name}: model.a defines one name", names == ["braid_model"], text)
+    code, text = command([TOOLS[0][3:], "-w", "-c", "-Dbraid_model=other_model", "-o", "other.o", "model.c"], cwd=c)
+    code, text = command(["nm", "-g", "--defined-only", "other.o"], cwd=c) if code == 0 else (code, text)
+    check(f"{case.name}: under another name", code == 0 and text.split()[-1:] == ["other_model"], text)
     case.run("aarch64, static", c, want, ["qemu-aarch64", "./static"])
 
 
