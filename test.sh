@@ -19,6 +19,7 @@ CONV_MODELS=12
 FUZZ_RUNS=200000
 SEED=1
 BRAID=build/release/braid
+TORCH_PYTHON=build/torch-venv/bin/python # has torch, numpy and onnx
 LOGS=build/test
 
 # ---- the steps
@@ -136,11 +137,11 @@ gpu_synchronization() {
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.
 emulated() { "$PYTHON" tests/gpu/emulated.py "$@" --braid $BRAID --seed $SEED --data "$data"; }
 
-# With torch of build/eval-venv (eval/setup.sh) or of the system, where there is one.
+# HIP beside what torch.utils.hipify makes.
 hipify() {
     local small=$LOGS/hipify
     "$PYTHON" -m models --all --small --out "$small"
-    PATH=$PWD/build/eval-venv/bin:$PATH "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID "$small"/*
+    "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_PYTHON" "$small"/*
 }
 
 rnn() {
@@ -325,7 +326,13 @@ step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
 step emulated-graphs emulated graphs --graphs 120
 step emulated-conf emulated conformance --folders 160
-step hipify hipify
+step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
+if [[ -x $TORCH_PYTHON ]]; then
+    step hipify hipify
+    step torch-operator "$TORCH_PYTHON" tests/torch/operator_check.py --braid $BRAID
+else
+    echo "without PyTorch: there is no $TORCH_PYTHON"
+fi
 step rnn rnn
 step contrib contrib
 step rows rows
