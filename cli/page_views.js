@@ -333,6 +333,8 @@ function showSummary() {
   const counts = Object.entries(explain.statements).filter(([, n]) => n);
   $("summary").replaceChildren(...[
     section("Inputs", listOf(explain.inputs)), section("Outputs", listOf(explain.outputs)),
+    explain.state.length ? section("State", pairs(explain.state.map((s) =>
+      [brief(s.input), `output ${brief(s.output)} of the run before`]))) : [],
     section("Statements", pairs(counts)), explain.device ? planned(explain) : [],
     profile && section("Profile", pairs([["runs", profile.runs], ["units", profile.units],
       ["a run", timeText(profile.run_ns / profile.runs)], ["clock", profile.clock]])),
