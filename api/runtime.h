@@ -79,6 +79,8 @@ struct braid_model {
     const char *name, *target;
     int nin, nout;
     braid_io *in, *out;
+    int ncarry; /* state: positions of inputs and outputs */
+    const int32_t *carry_input, *carry_output;
     /* With target interp: */
     Arena *arena; /* owns the program and all strings of the ios */
     Diag diag;
@@ -186,6 +188,8 @@ typedef struct RtJob { /* one compilation */
 void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices);
 braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e); /* to j->texts */
 braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e);
+/* Writes what makes the library as C files with a Makefile (emit_folder.c). */
+braid_status rt_job_folder(RtJob *j, const char *folder, braid_error *e);
 void rt_job_end(RtJob *j);
 /* Measures the scheduler's choices in the model that are not in *choices yet, adds them to it, and
  * keeps them in the store for device `key`. Shows progress on a terminal. BRAID_USAGE: `key` is
@@ -194,7 +198,8 @@ braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, c
                      RtChoices *choices, braid_error *e);
 /* Not an error: the model has inputs whose rank only a run knows (CompileOptions.by_run). */
 #define RT_OPEN ((braid_status)-1)
-/* Compiles to FOLDER/FILE, with its weights file beside it. May return RT_OPEN if by_run. */
+/* Compiles to FOLDER/FILE, with its weights file beside it; or only to o->emit_folder. May return
+ * RT_OPEN if by_run. */
 braid_status rt_build(const char *model_path, const braid_options *o, bool by_run,
                       const char *folder, const char *file, braid_error *e);
 /* *path: the library for the model, from the cache if possible (`fresh`: built again). If there is

@@ -181,7 +181,8 @@ typedef struct braid_options {
     /* "cpu" (or NULL); "interp": the interpreter; "cuda:sm_90", "hip:gfx90a", …: a GPU;
      * "emulate:cuda", "emulate:hip": a GPU's emulator on the CPU. */
     const char *target;
-    /* Instruction set, as the C compiler's -march names it; NULL: this machine's. */
+    /* Instruction set, as the C compiler's -march names it; NULL: this machine's. With a name the
+     * costs are those of the table, not those measured on this machine. */
     const char *cpu;
     const braid_fold *fold; /* NULL: none */
     /* Also write the generated text here; NULL: do not. For a GPU this file gets the device code,
@@ -220,6 +221,10 @@ typedef struct braid_options {
     /* "NAMESPACE::NAME": in a process that has PyTorch, the library registers itself as this
      * operator when it is loaded. NULL: it does not. */
     const char *torch_name;
+    /* braid_compile: instead of a library (library_path is NULL) write C files and a Makefile that
+     * make it into this folder, which is made if it is missing. For cpu and plain. A compiler is
+     * asked only about a `cpu` other than x86-64, x86-64-v2, -v3, -v4, armv8… and armv9…. */
+    const char *emit_folder;
 } braid_options;
 
 /* Compiles the ONNX model `model_path` to the shared library `library_path` (see braid_model.h). On

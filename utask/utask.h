@@ -322,6 +322,9 @@ typedef struct Program {
     int nfused; /* number of tensors that fusion substituted into their users */
     int nfunc;  /* number of recursive functions */
     bool draws; /* results depend on random numbers */
+    /* State: output carry_output[i] of one run is input carry_input[i] of the next. */
+    int ncarry;
+    const int *carry_input, *carry_output;
 } Program;
 
 /* Checks the invariants; a violation is our fault (die). */
