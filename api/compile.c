@@ -18,7 +18,8 @@ static LowerFn *const lowerings[] = {
 };
 
 Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
-    Graph *g = graph_import_file(a, d, model_path);
+    Graph *g = o->model ? graph_import_memory(a, d, o->model, o->model_size, model_path)
+                        : graph_import_file(a, d, model_path);
     if (o->fold) graph_fold(g, o->fold);
     for (int i = 0; i < o->nshape; i++) graph_declare_input(g, &o->shape[i]);
     if (o->ignore_dim_names) graph_ignore_dim_names(g);
@@ -115,6 +116,7 @@ static double now_ms(void) {
 /* `begin`: the start of the pass, in ms. For the first pass it includes the import. */
 static void run_pass(Program *p, const Pass *x, double begin, PassReport *report) {
     ASSERT(p->stage == x->needs);
+    progress_tick(p->cx->d);
     if (x->run) x->run(p);
     p->stage = x->leaves;
     const double end = now_ms();

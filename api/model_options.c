@@ -34,7 +34,14 @@ static bool is_torch_name(const char *s) {
     return end > colon + 2 && !*end;
 }
 
-braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e) {
+Progress *rt_progress(const braid_options *o) { return o->progress ? o->progress_user : NULL; }
+
+braid_status rt_step(const braid_options *o, const char *step, braid_error *e) {
+    return progress_step(rt_progress(o), "%s", step) ? BRAID_OK
+                                                     : rt_fail(e, BRAID_CANCELLED, "cancelled");
+}
+
+braid_status rt_options(const braid_options *from, braid_options *o, Progress *p, braid_error *e) {
     memset(o, 0, sizeof *o);
     if (from) {
         size_t n = from->struct_size;
@@ -43,6 +50,16 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
         memcpy(o, from, n < sizeof *o ? n : sizeof *o);
     }
     if (!o->target) o->target = "cpu";
+    if (o->progress) {
+        progress_begin(p, o->progress, o->progress_user);
+        o->progress_user = p;
+    }
+    if (!o->model_data && o->model_size)
+        return rt_fail(e, BRAID_USAGE, "model_size is %zu, but model_data is NULL", o->model_size);
+    if (o->model_data && o->model_size >= 4 && memcmp(o->model_data, "\177ELF", 4) == 0)
+        return rt_fail(e, BRAID_MODEL,
+                       "model_data is a compiled library, not an ONNX model: a library is loaded "
+                       "from its file");
     if (o->shape_count < 0 || (o->shape_count > 0 && !o->shape))
         return rt_fail(e, BRAID_USAGE, "shape_count is %d, but there are no shapes",
                        (int)o->shape_count);
@@ -66,7 +83,10 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
 }
 
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c) {
-    *c = (CompileOptions){.target = o->target,
+    *c = (CompileOptions){.model = o->model_data,
+                          .model_size = o->model_size,
+                          .progress = rt_progress(o),
+                          .target = o->target,
                           .cpu = o->cpu,
                           .emit_path = o->emit_path,
                           .schedule = o->schedule,

@@ -76,6 +76,9 @@ static braid_options copy_options(Arena *a, const braid_options *o, int room) {
     to.torch_name = copy_text(a, o->torch_name);
     to.fold = copy_fold(a, o->fold);
     to.tune_input_count = 0;
+    if (o->model_data) to.model_data = arena_memdup(a, o->model_data, o->model_size);
+    to.progress = NULL; /* lent for braid_load alone, as all arguments */
+    to.progress_user = NULL;
     return to;
 }
 
@@ -96,6 +99,7 @@ static void read_model(struct braid_model *m, const char *path, const braid_opti
     open->imported = arena_new(&m->diag);
     rt_compile_options(o, &fold, &c);
     c.by_run = true;
+    m->diag.progress = c.progress;
     const Graph *g = compile_import(open->imported, &m->diag, path, &c);
     m->name = copy_text(m->arena, g->name);
     m->nin = g->top->nparam;
@@ -127,6 +131,7 @@ braid_status rt_open_ranks(struct braid_model *m, const char *path, const braid_
     m->diag.top = &jb;
     if (setjmp(jb) == 0) read_model(m, path, o);
     m->diag.top = NULL;
+    m->diag.progress = NULL;
     arena_free(m->open->imported);
     m->open->imported = NULL;
     return m->diag.status ? rt_fail_diag(e, &m->diag) : BRAID_OK;

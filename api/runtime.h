@@ -164,8 +164,13 @@ braid_status rt_open_library(const char *path, struct braid_model *m, braid_erro
 
 /* BRAID_USAGE: there is no such target; the message lists the targets. */
 braid_status rt_target(const char *target, braid_error *e);
-/* Copies the caller's options and fills in defaults. BRAID_USAGE: they make no sense. */
-braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e);
+/* Copies the caller's options and fills in defaults. If the caller wants to know the progress, the
+ * copy's progress_user is p, which begins. BRAID_USAGE: they make no sense. */
+braid_status rt_options(const braid_options *from, braid_options *o, Progress *p, braid_error *e);
+/* The p of such a copy; NULL: nobody wants to know. */
+Progress *rt_progress(const braid_options *o);
+/* A step begins (base/base.h). BRAID_CANCELLED: the caller gives up. */
+braid_status rt_step(const braid_options *o, const char *step, braid_error *e);
 /* Puts the options into the compiler's form. *c points to *fold. */
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c);
 
@@ -192,7 +197,7 @@ braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_
 braid_status rt_job_folder(RtJob *j, const char *folder, braid_error *e);
 void rt_job_end(RtJob *j);
 /* Measures the scheduler's choices in the model that are not in *choices yet, adds them to it, and
- * keeps them in the store for device `key`. Shows progress on a terminal. BRAID_USAGE: `key` is
+ * keeps them in the store for device `key`. BRAID_USAGE: `key` is
  * NULL, because the target is not this machine. */
 braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, const char *key,
                      RtChoices *choices, braid_error *e);

@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool armed;
-static _Atomic(const char *) stage;
 static struct Path {
     struct Path *next;
     char text[];
@@ -27,9 +27,6 @@ static struct Child {
     pid_t pid;
     struct Child *next;
 } * children;
-
-void stage_set(const char *what) { atomic_store(&stage, what); }
-const char *stage_get(void) { return atomic_load(&stage); }
 
 void cleanup_arm(void) { atomic_store(&armed, true); }
 
@@ -57,7 +54,7 @@ void cleanup_drop(const char *path) {
     pthread_mutex_unlock(&lock);
 }
 
-int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const *argv) {
+int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const *argv, bool apart) {
     struct Child *c = malloc(sizeof *c);
     posix_spawnattr_t at;
     sigset_t none, usual;
@@ -70,7 +67,7 @@ int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const 
     posix_spawnattr_setsigmask(&at, &none);
     posix_spawnattr_setsigdefault(&at, &usual);
     posix_spawnattr_setpgroup(&at, 0);
-    if (atomic_load(&armed)) flags |= POSIX_SPAWN_SETPGROUP;
+    if (apart || atomic_load(&armed)) flags |= POSIX_SPAWN_SETPGROUP;
     posix_spawnattr_setflags(&at, flags);
     pthread_mutex_lock(&lock);
     int e = posix_spawnp(pid, argv[0], fa, &at, argv, environ);
@@ -102,6 +99,18 @@ int cleanup_wait(pid_t pid) {
         }
     pthread_mutex_unlock(&lock);
     return n < 0 ? -1 : status;
+}
+
+void cleanup_end(pid_t pid) {
+    const struct timespec moment = {.tv_nsec = 5000000};
+    siginfo_t info = {0};
+    kill(-pid, SIGTERM);
+    for (int i = 0; i < 400 && !info.si_pid; i++) {
+        nanosleep(&moment, NULL);
+        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG) != 0) break;
+    }
+    kill(-pid, SIGKILL); /* and what is left of its group */
+    cleanup_wait(pid);
 }
 
 void cleanup_folder(const char *folder) {

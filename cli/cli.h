@@ -54,7 +54,9 @@ void cli_free(Cli *c);
 /* Starts a thread (watch.c) that cleans up when a signal ends the process, and that shows long
  * steps on a terminal. */
 void cli_watch(void);
-void cli_watch_clear(void); /* clears that line; call it before printing */
+void cli_watch_clear(void); /* clears that line and ends the step; call it before printing */
+/* braid_options.progress: a step begins. */
+bool cli_watch_step(void *unused, const char *step, double seconds);
 
 /* Prints `braid: PATH: message` on stderr, without PATH if it is NULL. Returns EXIT_FAULT. */
 int cli_fail(const char *path, const char *fmt, ...) PRINTF(2, 3);

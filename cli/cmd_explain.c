@@ -84,8 +84,8 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
                   "%d, \"flags\": %d, "
                   "\"launches\": %d, \"products\": %d, \"loops\": [",
                   p->nfused, (long long)f->arena_bytes, (long long)f->distributed_bytes,
-                  (long long)f->live_bytes, f->slots, (long long)f->weights_bytes,
-                  f->barriers, f->cluster_barriers, f->flags, f->launches, f->products);
+                  (long long)f->live_bytes, f->slots, (long long)f->weights_bytes, f->barriers,
+                  f->cluster_barriers, f->flags, f->launches, f->products);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
@@ -262,6 +262,23 @@ static void print_decisions(Sb *s, bool json, const Schedule *k) {
     if (json) sb_puts(s, "]}");
 }
 
+/* The state that --carry names. */
+static void print_state(Sb *s, bool json, const Program *p) {
+    if (json) sb_puts(s, ", \"state\": [");
+    for (int i = 0; i < p->ncarry; i++) {
+        const char *in = p->in[p->carry_input[i]].name, *out = p->out[p->carry_output[i]].name;
+        if (json) {
+            sb_puts(s, i ? ", {\"input\": " : "{\"input\": ");
+            cli_print_json(s, in);
+            sb_puts(s, ", \"output\": ");
+            cli_print_json(s, out);
+            sb_puts(s, "}");
+        } else
+            sb_printf(s, "state %s: output %s of the run before\n", in, out);
+    }
+    if (json) sb_puts(s, "]");
+}
+
 typedef struct Work {
     Diag d;
     Arena *arena;
@@ -285,6 +302,7 @@ static void print_program(Work *w, const Cli *c, Program *p) {
         print_io(&w->text, true, "inputs", p->nin, p->in);
         sb_puts(&w->text, ", ");
         print_io(&w->text, true, "outputs", p->nout, p->out);
+        print_state(&w->text, true, p);
         sb_puts(&w->text, ", \"statements\": {");
         for (size_t i = 0; i < COUNT(stmt_names); i++)
             sb_printf(&w->text, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i], (long long)n[i]);
@@ -297,6 +315,7 @@ static void print_program(Work *w, const Cli *c, Program *p) {
     } else {
         print_io(&w->text, false, "input", p->nin, p->in);
         print_io(&w->text, false, "output", p->nout, p->out);
+        print_state(&w->text, false, p);
         for (size_t i = 0; i < COUNT(stmt_names); i++)
             sb_printf(&w->text, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i],
                       stmt_names[i]);
@@ -328,7 +347,8 @@ static int run(const Cli *c, bool passes_only) {
         return cli_fail(c->arg[0], "it is a compiled library; %s needs the model", c->command);
     braid_fold fold;
     braid_options given = cli_options(c, &fold), o;
-    if (rt_options(&given, &o, &e)) return cli_usage("%s", e.message);
+    Progress progress;
+    if (rt_options(&given, &o, &progress, &e)) return cli_usage("%s", e.message);
     rt_compile_options(&o, &w.fold, &w.o);
     w.o.report = &w.passes;
     int code = EXIT_DONE;
@@ -347,9 +367,9 @@ static int run(const Cli *c, bool passes_only) {
     w.o.measured = measured;
     store_close(s);
     free(key);
-    stage_set("reading and scheduling the model");
+    w.d.progress = w.o.progress;
+    rt_step(&o, "reading and scheduling the model", NULL);
     const bool good = explain(&w, c);
-    stage_set(NULL);
     cli_watch_clear();
     if (good) {
         if (w.passes.tree.n) fwrite(w.passes.tree.p, 1, w.passes.tree.n, stdout);

@@ -90,7 +90,7 @@ static const struct Option {
     {"--scan", "INPUT[:AXIS]", COMPILE | RUN | BENCH | EXPLAIN, ADD_SCAN,
      "run the model in a loop over this axis (0) of INPUT"},
     {"--carry", "INPUT=OUTPUT", COMPILE | RUN | BENCH | EXPLAIN, ADD_CARRY,
-     "in that loop, OUTPUT is the next iteration's INPUT"},
+     "state: OUTPUT of one iteration (without --scan: of one run) is INPUT of the next"},
     {"--input-shape", "NAME=1,3,?", COMPILE | RUN | BENCH | EXPLAIN, ADD_SHAPE,
      "the shape of an input that the file does not declare; [] is a scalar, ? any size"},
     {"--ignore-dim-names", NULL, MODEL, SET_IGNORE_DIM_NAMES,

@@ -7,6 +7,9 @@
 #include "utask/utask.h"
 
 typedef struct CompileOptions {
+    const void *model; /* the model's bytes, instead of the file's; NULL: there is a file */
+    size_t model_size;
+    Progress *progress;   /* who waits for the compilation, or NULL */
     const char *target;   /* "interp", or a device's name (scheduler/cost/device.h) */
     const char *cpu;      /* CPU to tune for, as the C compiler names it; NULL: this machine */
     const FoldSpec *fold; /* the caller's loop to fold into the model, or NULL */
@@ -38,7 +41,8 @@ typedef struct PassReport {
     Sb tree, times; /* times: a line for each pass, milliseconds of the pass and of the verifier */
 } PassReport;
 
-/* Imports the model as the options say. Everything returned lives in `a`. Raises on d. */
+/* Imports the model as the options say. Everything returned lives in `a`. Raises on d. With
+ * o->model, model_path may be NULL. */
 Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOptions *o);
 /* Whether g has inputs of unknown rank. */
 bool compile_is_open(const Graph *g);

@@ -132,8 +132,9 @@ typedef struct Graph {
 /* Reads the file `path`. External data must lie in the file's own folder. Raises ST_MODEL,
  * ST_UNSUPPORTED or ST_IO on d. All memory is from arena a. */
 Graph *graph_import_file(Arena *a, Diag *d, const char *path);
-/* The same for a file's bytes in memory. External data must lie in `dir`; NULL: none is allowed. */
-Graph *graph_import_memory(Arena *a, Diag *d, const void *bytes, size_t n, const char *dir);
+/* The same for a file's bytes in memory, which `path` only names: the file need not exist. NULL: it
+ * has no name, and external data is not allowed. */
+Graph *graph_import_memory(Arena *a, Diag *d, const void *bytes, size_t n, const char *path);
 
 /* Names the model's state: each carry output is the next run's carry input. If there are scan
  * inputs, also wraps the top region in a Loop: each scan input gets one more axis, over which the

@@ -159,7 +159,9 @@ BRAID_API braid_status braid_value_write(const braid_value *value, const char *p
 
 /* ---- compiling and loading ------------------------------------------------------------------- */
 /* Wraps a step model in a loop. Each scan input gets one more axis, over which the loop iterates;
- * each carry output is the next iteration's carry input. As `braid compile --scan --carry`. */
+ * each carry output is the next iteration's carry input. Without scan inputs there is no loop: the
+ * model stays as it is, and its state is only named (braid_model_carry). As `braid compile --scan
+ * --carry`. */
 typedef struct braid_fold {
     int32_t scan_count;
     const char *const *scan_input;

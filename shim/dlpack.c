@@ -82,7 +82,7 @@ static braid_dtype from_dl(DLDataType t) {
 }
 
 static DLDataType to_dl(braid_dtype t) {
-    DLDataType d = {0, (uint8_t)dtype_bits(t), 1};
+    DLDataType d = {0, (uint8_t)element_bits(t), 1};
     switch (t) {
     case BRAID_INT8:
     case BRAID_INT16:
@@ -136,7 +136,7 @@ bool dlpack_take(const braid_io *io, PyObject *o, Held *h) {
         for (int i = t->ndim - 1; i >= 0; i--)
             strides[i] = t->strides ? t->strides[i] * (npy_intp)size
                          : i == t->ndim - 1 ? (npy_intp)size : strides[i + 1] * t->shape[i + 1];
-        PyArray_Descr *d = dtype_descr(dtype);
+        PyArray_Descr *d = element_descr(dtype);
         PyObject *view = d ? PyArray_NewFromDescr(&PyArray_Type, d, t->ndim, (const npy_intp *)t->shape, strides, data, 0, NULL) : NULL;
         PyObject *copy = view ? PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL;
         Py_XDECREF(view);
@@ -235,7 +235,7 @@ static PyObject *tensor_shape(PyObject *self, void *unused) {
 
 static PyObject *tensor_dtype(PyObject *self, void *unused) {
     (void)unused;
-    return PyUnicode_FromString(dtype_name(from_dl(((DeviceTensor *)self)->t.dtype)));
+    return PyUnicode_FromString(element_name(from_dl(((DeviceTensor *)self)->t.dtype)));
 }
 
 static PyObject *tensor_repr(PyObject *self) {
@@ -319,7 +319,7 @@ PyObject *dlpack_give(DLManagedTensor *t, PyObject *library) {
 }
 
 PyObject *dlpack_from_array(PyObject *array, PyObject *library) {
-    DLDataType type = PyArray_Check(array) ? to_dl(dtype_of((PyArrayObject *)array)) : (DLDataType){0};
+    DLDataType type = PyArray_Check(array) ? to_dl(element_of((PyArrayObject *)array)) : (DLDataType){0};
     if (type.bits < 8) return array;
     DeviceTensor *d = tensor_new();
     if (!d) {

@@ -51,8 +51,7 @@ static PyObject *type_of(braid_status status) {
 
 void *raise_error(const braid_error *e) {
     if (PyErr_Occurred()) return NULL;
-    /* Names in models need not be UTF-8. */
-    PyObject *text = PyUnicode_DecodeUTF8(e->message, (Py_ssize_t)strlen(e->message), "replace");
+    PyObject *text = text_new(e->message);
     if (text) PyErr_SetObject(type_of(e->status), text);
     Py_XDECREF(text);
     return NULL;

@@ -35,15 +35,16 @@ void *raise_from(braid_status status, const char *format, ...)
 
 /* ---- helpers in Python (braid/_convert.py, _show.py) ----------------------------------------- */
 /* module.function(args…), args as of Py_BuildValue with parentheses. A new reference. */
+PyObject *text_new(const char *text); /* names in models need not be UTF-8 */
 PyObject *call_python(const char *module, const char *function, const char *format, ...);
 
-/* ---- dtypes.c -------------------------------------------------------------------------------- */
+/* ---- elements.c -------------------------------------------------------------------------------- */
 /* The NumPy dtype of `dtype`, a new reference; imports ml_dtypes for types that NumPy lacks. */
-PyArray_Descr *dtype_descr(braid_dtype dtype);
+PyArray_Descr *element_descr(braid_dtype dtype);
 /* BRAID_DTYPE_NONE: the library has no such type. Never fails. */
-braid_dtype dtype_of(PyArrayObject *array);
-const char *dtype_name(braid_dtype dtype); /* as NumPy and ml_dtypes call it; "" for none */
-int dtype_bits(braid_dtype dtype);
+braid_dtype element_of(PyArrayObject *array);
+const char *element_name(braid_dtype dtype); /* as NumPy and ml_dtypes call it; "" for none */
+int element_bits(braid_dtype dtype);
 
 /* ---- values.c -------------------------------------------------------------------------------- */
 /* A value for the library, and what keeps its memory alive. */

@@ -17,7 +17,7 @@ static void dealloc(PyObject *self) {
 }
 
 static PyObject *name_of(const char *text) {
-    PyObject *name = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    PyObject *name = text_new(text);
     if (name) PyUnicode_InternInPlace(&name);
     return name;
 }
@@ -106,7 +106,7 @@ static PyObject *ios_of(const braid_io *const *io, PyObject *names, int n) {
             io[i]->kind == BRAID_OPTIONAL ? "optional(%s)" : "%s", element);
         PyObject *shape = kind ? shape_of(io[i]) : NULL;
         PyObject *one = shape ? Py_BuildValue("(OOzO)", PyTuple_GetItem(names, i), kind,
-                                              io[i]->dtype ? dtype_name(io[i]->dtype) : NULL, shape)
+                                              io[i]->dtype ? element_name(io[i]->dtype) : NULL, shape)
                               : NULL;
         Py_XDECREF(kind);
         Py_XDECREF(shape);

@@ -18,6 +18,10 @@ PyObject *call_python(const char *module, const char *function, const char *form
     return result;
 }
 
+PyObject *text_new(const char *text) {
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 void held_free(Held *h) {
     braid_value_free(h->value);
     Py_XDECREF(h->keep);
@@ -63,7 +67,7 @@ static bool clear_unused_bits(PyArrayObject **array, int bits) {
 static bool take_array(const braid_io *io, PyArrayObject *a, Held *h) {
     char text[512];
     braid_error e;
-    braid_dtype dtype = dtype_of(a);
+    braid_dtype dtype = element_of(a);
     if (dtype == BRAID_DTYPE_NONE) {
         PyObject *got = PyObject_Str((PyObject *)PyArray_DESCR(a));
         PyObject *bytes = got ? PyUnicode_AsEncodedString(got, "utf-8", "replace") : NULL;
@@ -82,7 +86,7 @@ static bool take_array(const braid_io *io, PyArrayObject *a, Held *h) {
         Py_DECREF(a);
         if (!(a = copy)) return false;
     }
-    int bits = dtype_bits(dtype);
+    int bits = element_bits(dtype);
     h->keep = (PyObject *)a;
     if (bits < 8) {
         bool good = clear_unused_bits(&a, bits);
@@ -100,8 +104,8 @@ static bool take_array(const braid_io *io, PyArrayObject *a, Held *h) {
 /* Scalars, lists, buffers and what else NumPy understands. */
 static bool take_other(const braid_io *io, PyObject *o, Held *h) {
     char text[512];
-    PyObject *a = call_python("braid._convert", "asarray", "(Ossy)", o, dtype_name(io->dtype),
-                              io->name, expected(io, text, sizeof text));
+    PyObject *a = call_python("braid._convert", "asarray", "(OsNN)", o, element_name(io->dtype),
+                              text_new(io->name), text_new(expected(io, text, sizeof text)));
     return a && take_array(io, (PyArrayObject *)a, h);
 }
 
@@ -179,7 +183,7 @@ PyObject *value_zeros(const braid_io *io) {
                             "input '%s': its first value is needed, because the model does not "
                             "declare its size: give it with the first step",
                             io->name);
-    PyArray_Descr *d = dtype_descr(io->dtype);
+    PyArray_Descr *d = element_descr(io->dtype);
     return d ? PyArray_Zeros(io->rank, (const npy_intp *)io->dim, d, 0) : NULL;
 }
 
@@ -204,7 +208,7 @@ static PyObject *give(const braid_value *v, PyObject *owner) {
         }
         return list;
     }
-    PyArray_Descr *d = dtype_descr(braid_value_dtype(v));
+    PyArray_Descr *d = element_descr(braid_value_dtype(v));
     void *data = braid_value_count(v) ? braid_value_data(v) : NULL;
     PyObject *a = d ? PyArray_NewFromDescr(&PyArray_Type, d, braid_value_rank(v),
                                            (const npy_intp *)braid_value_dim(v), NULL, data,
@@ -240,7 +244,7 @@ bool value_into(const braid_io *io, PyObject *o, Held *h) {
                             "out for '%s': it has to be row-major without gaps, writable and in "
                             "native byte order",
                             io->name);
-    braid_dtype dtype = dtype_of(a);
+    braid_dtype dtype = element_of(a);
     if (braid_value_borrow_tensor(dtype, PyArray_NDIM(a), (const int64_t *)PyArray_DIMS(a),
                                   PyArray_DATA(a), &h->value, &e) != BRAID_OK)
         return raise_status(e.status, "out for '%s': %s", io->name,

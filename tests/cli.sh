@@ -135,6 +135,8 @@ for target in interp cpu; do
     npy steps.npy '<f4' '2, 2' "$one$two$three$four"
     expect 0 '' "${run[@]}" step.onnx --scan x --carry w=y -i x=steps.npy -i w=w.npy
     check 'folded loop' grep -qx 'y float32\[2\] min 7 mean 8.5 max 10' out
+    expect 2 'braid: run --carry needs --scan: one run is one step*' \
+        "${run[@]}" step.onnx --carry w=y -i x=w.npy -i w=w.npy
     expect 2 "braid: carried input 'w' is float32?2?, but output 'y' is float32?n,2?*" \
         "${run[@]}" add.onnx --scan x --carry w=y -i x=x.npy -i w=w.npy
 
@@ -390,6 +392,7 @@ type='"type": "float32", "shape": \[null, 2\], "bytes": null'
 check 'placement of an input' grep -q "\"name\": \"x\".* $type, \"where\": \"caller\"" out
 check 'placement of an output' grep -q "\"name\": \"y\".* $type, \"where\": .*\"level\": \"[a-z]*\", \"loop\": null" out
 expect 0 '' "$braid" explain open.onnx --json --scan x --carry w=y
+check 'state' grep -q '"state": \[{"input": "w", "output": "y"}\]' out
 check 'placement of what is carried' grep -q '"where": "carried", "in_place_of": "w", "resident": true' out
 expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
 expect 0 '' "$braid" explain add.onnx --dump-after fuse

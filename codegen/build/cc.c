@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -18,7 +19,16 @@ const char *build_tool(const char *name, const char *otherwise) {
     const char *tool = getenv(name);
     return tool && *tool ? tool : otherwise;
 }
-static const char *compiler(void) { return build_tool("CC", "cc"); }
+const char *build_cc(const CompileOptions *o) {
+    return o->cc && *o->cc ? o->cc : build_tool("CC", "cc");
+}
+
+void build_no_cc(Diag *d, const CompileOptions *o) {
+    err(d, ST_IO, NULL,
+        "the C compiler %s cannot be run: install one (Debian: build-essential), or name another "
+        "one ($CC, or the option cc)",
+        build_cc(o));
+}
 
 /* A copy of argv whose first entry, such as "ccache gcc -m64", is split into words, unless it is a
  * path with spaces. The caller frees the array and its [0], which holds the text of all words.
@@ -47,7 +57,26 @@ static char **with_words(char *const *argv) {
     return v;
 }
 
-int build_run(char *const *argv, char *out, size_t size) {
+/* Reads what the child writes to `fd` until its end. False: the caller gives up. */
+static bool read_output(Progress *p, int fd, char *out, size_t size) {
+    struct pollfd to_read = {fd, POLLIN, 0};
+    size_t n = 0;
+    char drop[4096];
+    bool go = true;
+    for (ssize_t r = 1; r > 0 && go; go = progress_ask(p)) {
+        if (p && poll(&to_read, 1, 100) == 0) continue;
+        bool room = n + 1 < size;
+        r = read(fd, room ? out + n : drop, room ? size - n - 1 : sizeof drop);
+        if (r < 0 && errno == EINTR)
+            r = 1;
+        else if (r > 0 && room)
+            n += (size_t)r;
+    }
+    out[n] = 0;
+    return go;
+}
+
+int build_run(Diag *d, char *const *argv, char *out, size_t size) {
     int fd[2];
     pid_t pid;
     posix_spawn_file_actions_t fa;
@@ -58,24 +87,18 @@ int build_run(char *const *argv, char *out, size_t size) {
     posix_spawn_file_actions_adddup2(&fa, fd[1], 1);
     posix_spawn_file_actions_adddup2(&fa, fd[1], 2);
     char **split = with_words(argv);
-    int e = split ? cleanup_spawn(&pid, &fa, split) : ENOMEM;
+    int e = split ? cleanup_spawn(&pid, &fa, split, d->progress != NULL) : ENOMEM;
     if (split) free(split[0]);
     free((void *)split);
     posix_spawn_file_actions_destroy(&fa);
     close(fd[1]);
-    size_t n = 0;
-    char drop[4096];
-    for (ssize_t r = 1; r > 0 && !e;) {
-        bool room = n + 1 < size;
-        r = read(fd[0], room ? out + n : drop, room ? size - n - 1 : sizeof drop);
-        if (r < 0 && errno == EINTR)
-            r = 1;
-        else if (r > 0 && room)
-            n += (size_t)r;
-    }
-    out[n] = 0;
+    const bool go = e || read_output(d->progress, fd[0], out, size);
     close(fd[0]);
     if (e) return -1;
+    if (!go) {
+        cleanup_end(pid);
+        progress_tick(d); /* raises */
+    }
     int status = cleanup_wait(pid);
     if (status == -1) return -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
@@ -89,7 +112,8 @@ static void check_name(Diag *d, const char *cpu) {
 }
 
 /* "-march=…" or "-mcpu=…" for the processor that o names. Which option knows the name depends on
- * the compiler's target. */
+ * the compiler's target (clang only warns of one that its target lacks); zig writes '_' for '-' in
+ * names. */
 static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t size) {
 #if defined(__aarch64__)
     static const char *const option[] = {"-mcpu", "-march"};
@@ -99,15 +123,18 @@ static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t siz
     const char *cpu = o->cpu ? o->cpu : "native";
     char out[4096];
     check_name(d, cpu);
-    for (size_t i = 0; i < COUNT(option); i++) {
-        char *argv[] = {ARG(compiler()), buf, "-E", "-x", "c", "/dev/null", NULL};
-        snprintf(buf, size, "%s=%s", option[i], cpu);
+    for (size_t i = 0; i < 2 * COUNT(option); i++) {
+        char *argv[] = {ARG(build_cc(o)), buf, "-Werror", "-E", "-x", "c", "/dev/null", NULL};
+        const int n = snprintf(buf, size, "%s=", option[i % COUNT(option)]);
+        snprintf(buf + n, size - (size_t)n, "%s", cpu);
         if (!o->cpu) return buf;
-        int status = build_run(argv, out, sizeof out);
-        if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
+        for (char *p = buf + n; i >= COUNT(option) && *p; p++)
+            if (*p == '-') *p = '_';
+        int status = build_run(d, argv, out, sizeof out);
+        if (status < 0) build_no_cc(d, o);
         if (!status) return buf;
     }
-    err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(), cpu);
+    err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", build_cc(o), cpu);
 }
 
 /* The float lanes of instruction sets that are known without asking a compiler; 0: of another
@@ -141,7 +168,7 @@ int compile_vector_width(Diag *d, const CompileOptions *o) {
     if (!o->cpu) return 4;
 #endif
     char arch[128], out[65536];
-    char *argv[] = {ARG(compiler()),
+    char *argv[] = {ARG(build_cc(o)),
                     ARG(march(d, o, arch, sizeof arch)),
                     "-dM",
                     "-E",
@@ -149,8 +176,10 @@ int compile_vector_width(Diag *d, const CompileOptions *o) {
                     "c",
                     "/dev/null",
                     NULL};
-    if (build_run(argv, out, sizeof out))
-        err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(),
+    int status = build_run(d, argv, out, sizeof out);
+    if (status < 0) build_no_cc(d, o);
+    if (status)
+        err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", build_cc(o),
             o->cpu ? o->cpu : "native");
     return strstr(out, "__AVX512F__") ? 16 : strstr(out, "__AVX2__") ? 8 : 4;
 }
@@ -232,12 +261,12 @@ void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
                    ARG(text_path), "-lm",     "-lpthread"};
     char *argv[1 + COUNT(compile_flags) + COUNT(own)];
     size_t n = 0;
-    argv[n++] = ARG(compiler());
+    argv[n++] = ARG(build_cc(o));
     for (const char *const *flag = compile_flags; *flag; flag++) argv[n++] = ARG(*flag);
     for (size_t i = 0; i < COUNT(own); i++) argv[n++] = own[i];
     argv[n] = NULL;
-    int status = build_run(argv, out, sizeof out);
-    if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
-    if (status) err(d, ST_IO, NULL, "the C compiler %s failed: %s", compiler(), out);
+    int status = build_run(d, argv, out, sizeof out);
+    if (status < 0) build_no_cc(d, o);
+    if (status) err(d, ST_IO, NULL, "the C compiler %s failed: %s", build_cc(o), out);
     build_weights(d, text_path, so_path);
 }

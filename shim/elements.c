@@ -1,4 +1,4 @@
-/* dtypes.c: element types of the library and of NumPy. Those that NumPy lacks are ml_dtypes'. */
+/* elements.c: element types of the library and of NumPy. Those that NumPy lacks are ml_dtypes'. */
 #include "ext.h"
 
 static const struct {
@@ -36,8 +36,8 @@ static const struct {
 static PyArray_Descr *small[TYPES]; /* ml_dtypes', once they are there */
 
 static bool known(braid_dtype d) { return d > 0 && (int)d < TYPES && types[d].name; }
-const char *dtype_name(braid_dtype d) { return known(d) ? types[d].name : ""; }
-int dtype_bits(braid_dtype d) { return known(d) ? types[d].bits : 0; }
+const char *element_name(braid_dtype d) { return known(d) ? types[d].name : ""; }
+int element_bits(braid_dtype d) { return known(d) ? types[d].bits : 0; }
 
 /* Looks ml_dtypes' types up; `import`: imports it. False: it is not there. */
 static bool find_small(bool import) {
@@ -57,7 +57,7 @@ static bool find_small(bool import) {
     return found = true;
 }
 
-PyArray_Descr *dtype_descr(braid_dtype d) {
+PyArray_Descr *element_descr(braid_dtype d) {
     if (!known(d)) return raise_status(BRAID_UNSUPPORTED, "an unknown element type: %d", (int)d);
     if (types[d].number || d == BRAID_BOOL) return PyArray_DescrFromType(types[d].number);
     if (!find_small(true)) return NULL;
@@ -76,7 +76,7 @@ static braid_dtype integer(int bytes, bool sign) {
     }
 }
 
-braid_dtype dtype_of(PyArrayObject *a) {
+braid_dtype element_of(PyArrayObject *a) {
     PyArray_Descr *d = PyArray_DESCR(a);
     switch (d->type_num) {
     case NPY_FLOAT: return BRAID_FLOAT32;
