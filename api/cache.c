@@ -50,14 +50,18 @@ braid_status braid_compile(const char *model_path, const braid_options *options,
                            const char *library_path, braid_error *e) {
     braid_options o;
     char *folder = NULL, *to = NULL;
-    if (!model_path || !library_path) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    if (!model_path) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
     braid_status st = rt_options(options, &o, e);
     if (st) return st;
+    if (!library_path != !!o.emit_folder)
+        return rt_fail(e, BRAID_USAGE,
+                       "either a library is made or C files in a folder: one of both is given");
     if (strcmp(o.target, "interp") == 0)
         return rt_fail(e, BRAID_USAGE, "target '%s' makes no library", o.target);
     char *real;
     if (rt_is_library(model_path))
         return rt_fail(e, BRAID_INPUT, "it is a compiled library already, not a model");
+    if (o.emit_folder) return rt_build(model_path, &o, false, NULL, NULL, e);
     if ((st = rt_output_path(library_path, &real, e))) return st;
     struct stat a, b;
     if (stat(model_path, &a) == 0 && stat(real, &b) == 0 && a.st_dev == b.st_dev &&
@@ -244,7 +248,7 @@ static bool cache_key(const char *model_path, const braid_options *o, bool measu
     bool good = hash_external(model_path, bytes, n, &h);
     free(bytes);
     h = hash_tools(o->target, hash_build(hash_text(o->target, h)));
-    h = hash_text(o->cpu, h);
+    h = hash_text(o->torch_name, hash_int(o->profile, hash_text(o->cpu, h)));
     if (!o->cpu) h = hash_int((int64_t)compile_machine(NULL, 0), h);
     h = hash_schedule(o, measure, hash_text(o->schedule, hash_int(o->tune, h)));
     if (o->fold) {

@@ -19,7 +19,7 @@ static LowerFn *const lowerings[] = {
 
 Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
     Graph *g = graph_import_file(a, d, model_path);
-    if (o->fold && (o->fold->nscan || o->fold->ncarry)) graph_fold_loop(g, o->fold);
+    if (o->fold) graph_fold(g, o->fold);
     for (int i = 0; i < o->nshape; i++) graph_declare_input(g, &o->shape[i]);
     if (o->ignore_dim_names) graph_ignore_dim_names(g);
     graph_settle_ranks(g, o->by_run);
@@ -150,6 +150,9 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     Graph *g = compile_import(a, d, model_path, o);
     if (o->by_run && compile_is_open(g)) return NULL;
     Program *p = lower_graph(cx_new(a, d), g, lowerings);
+    p->ncarry = g->ncarry;
+    p->carry_input = g->carry_input;
+    p->carry_output = g->carry_output;
     for (size_t i = 0; i < n; i++) {
         if (i == ORACLE_PASSES) p->schedule = begin_schedule(p->cx, d, o);
         run_pass(p, &passes[i], i ? now_ms() : begin, report);

@@ -13,6 +13,9 @@ static void load_program(struct braid_model *m, Program *p) {
     m->target = "interp";
     m->nin = p->nin;
     m->nout = p->nout;
+    m->ncarry = p->ncarry;
+    m->carry_input = p->carry_input;
+    m->carry_output = p->carry_output;
     m->in = NEWN(m->arena, braid_io, p->nin + 1);
     m->out = NEWN(m->arena, braid_io, p->nout + 1);
     for (int i = 0; i < p->nin; i++) rt_program_io(m->arena, &p->in[i], &m->in[i]);
@@ -64,6 +67,7 @@ braid_status braid_load(const char *path, const braid_options *options, struct b
     if (!path || !model) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
     braid_status st = rt_options(options, &o, e);
     if (st) return st;
+    if (o.emit_folder) return rt_fail(e, BRAID_USAGE, "C files in a folder are braid_compile's");
     bool library = rt_is_library(path);
     if (library && o.fold)
         return rt_fail(e, BRAID_USAGE, "a loop can be folded into a model, not into a library");

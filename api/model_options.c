@@ -20,6 +20,20 @@ braid_status rt_target(const char *target, braid_error *e) {
     return rt_fail(e, BRAID_USAGE, "unknown target '%s'; there are %s", target, known);
 }
 
+/* The end of the C identifier that begins at p; p itself if none does. */
+static const char *past_identifier(const char *p) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    return *p >= '0' && *p <= '9' ? p : p + strspn(p, letters);
+}
+
+/* Whether s is NAMESPACE::NAME, of two identifiers. */
+static bool is_torch_name(const char *s) {
+    const char *colon = past_identifier(s);
+    if (colon == s || strncmp(colon, "::", 2) != 0) return false;
+    const char *end = past_identifier(colon + 2);
+    return end > colon + 2 && !*end;
+}
+
 braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e) {
     memset(o, 0, sizeof *o);
     if (from) {
@@ -32,6 +46,9 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
     if (o->shape_count < 0 || (o->shape_count > 0 && !o->shape))
         return rt_fail(e, BRAID_USAGE, "shape_count is %d, but there are no shapes",
                        (int)o->shape_count);
+    if (o->torch_name && !is_torch_name(o->torch_name))
+        return rt_fail(e, BRAID_USAGE, "'%s' is not the name of an operator, NAMESPACE::NAME",
+                       o->torch_name);
     for (int i = 0; i < o->shape_count; i++) {
         const braid_shape *s = &o->shape[i];
         bool good = s->input && s->rank >= 0 && s->rank <= MAX_RANK && (s->dim || !s->rank);
@@ -42,7 +59,10 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
                 "shape %d: it has no input, a rank outside of 0 to %d or a size below -1", i,
                 MAX_RANK);
     }
-    return rt_target(o->target, e);
+    braid_status st = rt_target(o->target, e);
+    const Device *device = st ? NULL : device_find(o->target);
+    if (!device || !o->emit_folder || !device_is_gpu(device)) return st;
+    return rt_fail(e, BRAID_USAGE, "C files in a folder are for targets cpu and plain");
 }
 
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c) {
@@ -51,6 +71,9 @@ void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *
                           .emit_path = o->emit_path,
                           .schedule = o->schedule,
                           .units = o->threads,
+                          .cc = o->cc,
+                          .profile = o->profile,
+                          .torch_name = o->torch_name,
                           .nshape = o->shape_count,
                           .shape = (const InputShape *)o->shape,
                           .ignore_dim_names = o->ignore_dim_names};

@@ -99,15 +99,24 @@ static braid_status new_tensor(braid_dtype dtype, int rank, const int64_t *dim, 
 braid_status braid_value_new_tensor(braid_dtype dtype, int32_t rank, const int64_t *dim,
                                     const void *data, braid_value **value, braid_error *e) {
     if (!value || (rank > 0 && !dim)) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
-    int64_t bytes = rt_tensor_bytes(dtype, rank, dim);
-    size_t room = bytes > 0 ? ((size_t)bytes + 63) & ~(size_t)63 : 64;
-    void *copy = aligned_alloc(64, room);
-    if (!copy) return rt_fail(e, BRAID_MEMORY, "out of memory for %lld bytes", (long long)bytes);
-    if (data && bytes > 0)
-        memcpy(copy, data, (size_t)bytes);
+    braid_value *v;
+    braid_status st = rt_value_new_output(dtype, rank, dim, &v, e);
+    if (st) return st;
+    const size_t bytes = (size_t)rt_tensor_bytes(dtype, rank, dim);
+    if (data && bytes)
+        memcpy(v->data, data, bytes);
     else
-        memset(copy, 0, room);
-    return rt_value_take(dtype, rank, dim, copy, value, e);
+        memset(v->data, 0, bytes);
+    *value = v;
+    return BRAID_OK;
+}
+
+braid_status rt_value_new_output(braid_dtype dtype, int rank, const int64_t *dim, braid_value **v,
+                                 braid_error *e) {
+    int64_t bytes = rt_tensor_bytes(dtype, rank, dim);
+    void *data = aligned_alloc(64, bytes > 0 ? ((size_t)bytes + 63) & ~(size_t)63 : 64);
+    if (!data) return rt_fail(e, BRAID_MEMORY, "out of memory for %lld bytes", (long long)bytes);
+    return rt_value_take(dtype, rank, dim, data, v, e);
 }
 
 braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void *data,

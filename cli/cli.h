@@ -16,8 +16,8 @@ typedef struct Cli {
     const char *command;
     int narg; /* arguments other than options */
     const char **arg;
-    const char *target, *cpu, *output, *emit;
-    const char *schedule, *costs, *import, *dump_after;
+    const char *target, *cpu, *output, *emit, *emit_folder;
+    const char *schedule, *costs, *import, *dump_after, *torch_name;
     bool tune, time_passes, json, verbose, help, version;
     int threads, jobs;
     int64_t max_iterations, stack_depth, max_memory, seed;

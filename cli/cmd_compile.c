@@ -42,6 +42,8 @@ int cmd_compile(const Cli *c) {
     const char *model = c->arg[0], *slash = strrchr(model, '/');
     const char *stem = slash ? slash + 1 : model, *dot = strrchr(stem, '.');
     Sb so = {0};
+    if (c->emit_folder && (c->output || c->emit))
+        return cli_usage("--emit-c writes no library and no other text: without -o and --emit");
     if (c->output)
         sb_puts(&so, c->output);
     else {
@@ -50,7 +52,8 @@ int cmd_compile(const Cli *c) {
     }
     int code = c->dump_after || c->time_passes ? cli_passes(c) : EXIT_DONE;
     if (!code && c->ninput) code = tune_inputs(c, model, &o, &value);
-    if (!code && braid_compile(model, &o, so.p, &e)) code = cli_error(model, &e);
+    if (!code && braid_compile(model, &o, c->emit_folder ? NULL : so.p, &e))
+        code = cli_error(model, &e);
     cli_watch_clear();
     for (int i = 0; i < o.tune_input_count; i++) braid_value_free(value[i]);
     free(value);

@@ -54,12 +54,14 @@ braid_options cli_options(const Cli *c, braid_fold *fold) {
                            .cpu = c->cpu,
                            .fold = c->nscan || c->ncarry ? fold : NULL,
                            .emit_path = c->emit,
+                           .emit_folder = c->emit_folder,
                            .tune = c->tune,
                            .schedule = c->schedule,
                            .threads = c->threads,
                            .shape_count = c->nshape,
                            .shape = c->shape,
-                           .ignore_dim_names = c->ignore_dim_names};
+                           .ignore_dim_names = c->ignore_dim_names,
+                           .torch_name = c->torch_name};
 }
 
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {

@@ -24,6 +24,7 @@ typedef enum Action {
     SET_CPU,
     SET_OUTPUT,
     SET_EMIT,
+    SET_EMIT_C,
     SET_TUNE,
     SET_SCHEDULE,
     SET_COSTS,
@@ -47,7 +48,8 @@ typedef enum Action {
     ADD_SCAN,
     ADD_CARRY,
     ADD_SHAPE,
-    SET_IGNORE_DIM_NAMES
+    SET_IGNORE_DIM_NAMES,
+    SET_TORCH
 } Action;
 
 static const struct Option {
@@ -67,8 +69,13 @@ static const struct Option {
      "a size of random inputs (INPUT:AXIS=N if it has no name); can be repeated"},
     {"--target", "T", MODEL, SET_TARGET,
      "cpu (default), interp, plain, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
-    {"--cpu", "NAME", MODEL, SET_CPU, "instruction set, as -march names it (this machine's)"},
+    {"--cpu", "NAME", MODEL, SET_CPU,
+     "instruction set, as -march names it: x86-64-v3, armv8-a, ... (this machine's)"},
+    {"--torch", "NAMESPACE::NAME", COMPILE, SET_TORCH,
+     "the library also is this operator of PyTorch, for programs that load it there"},
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
+    {"--emit-c", "FOLDER", COMPILE, SET_EMIT_C,
+     "write the library as C files with a Makefile, for another machine (--cpu); no compiler runs"},
     {"--tune", NULL, COMPILE, SET_TUNE,
      "measure alternatives while compiling, for at most a minute"},
     {"--schedule", "NAME=on|off|VALUE,...", MODEL, SET_SCHEDULE,
@@ -244,6 +251,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_CPU: c->cpu = v; break;
     case SET_OUTPUT: c->output = v; break;
     case SET_EMIT: c->emit = v; break;
+    case SET_EMIT_C: c->emit_folder = v; break;
     case SET_TUNE: c->tune = true; break;
     case SET_SCHEDULE: c->schedule = v; break;
     case SET_COSTS: c->costs = v; break;
@@ -273,6 +281,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case ADD_SCAN: good = push_scan(c, v); break;
     case ADD_SHAPE: good = push_shape(c, v); break;
     case SET_IGNORE_DIM_NAMES: c->ignore_dim_names = true; break;
+    case SET_TORCH: c->torch_name = v; break;
     case ADD_SIZE: good = push_size(c, v); break;
     }
     return good;

@@ -6,7 +6,7 @@ VENV=build/venv
 PYTHON=$VENV/bin/python
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
-TEST_PACKAGES=(clang hipcc libamdhip64-dev rocm-device-libs)
+TEST_PACKAGES=(ccache clang hipcc libamdhip64-dev rocm-device-libs)
 NEWER_ONNX=1.23.2                                  # only its schemas and tests are used; $VENV has an older one
 NEWER_ONNX_DIR=build/onnx-$NEWER_ONNX
 NVIDIA_WHEELS=(nvidia-cuda-nvdisasm==13.2.86)      # disassembler
@@ -106,10 +106,14 @@ nvidia_wheels() {
         "${wheels[@]}" >build/nvidia.log 2>&1 || echo "without NVIDIA's wheels: ${wheels[*]}"
 }
 
-# build PRESET: configures and builds; shows the output only on failure.
+# build PRESET: configures and builds; shows the output only on failure. ccache, where it is there, keeps what other builds of
+# the same sources compiled, also in other folders.
 build() {
     local log=build/$1.log
     mkdir -p build
+    if command -v ccache >/dev/null; then
+        local -x CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+    fi
     { cmake --preset "$1" && cmake --build --preset "$1"; } >"$log" 2>&1 || {
         tail -n 40 "$log" >&2
         return 1

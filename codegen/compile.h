@@ -24,6 +24,9 @@ typedef struct CompileOptions {
     /* To schedule for (scheduler/cost/device.h); NULL: the target's row of the table. */
     const struct Device *device;
     int units;                 /* threads to schedule for; 0: all that this process may use */
+    const char *cc;            /* the C compiler's command; NULL: $CC, else cc */
+    bool profile;              /* count times and trips of constructs */
+    const char *torch_name;    /* "NAMESPACE::NAME" of PyTorch's operator, or NULL */
     struct PassReport *report; /* to fill in, or NULL */
 } CompileOptions;
 
@@ -60,6 +63,13 @@ void texts_free(Texts *t);
 void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
                        const CompileOptions *o);
 
+/* What every text for the CPU is compiled with, beside -O2 and compile_arch; NULL at the end. */
+#define COMPILE_FLAGS 11
+extern const char *const compile_flags[COMPILE_FLAGS + 1];
+/* The C compiler's option for the processor that o names, as in "-march=native". Instruction sets
+ * that Braid knows by name are not looked for in the machine's compiler. */
+void compile_arch(Diag *d, const CompileOptions *o, char *option, size_t size);
+
 /* What the device's compiler reports about a kernel. All 0 on emulated devices. */
 typedef struct GpuFacts {
     int registers;    /* per thread */
@@ -88,7 +98,8 @@ uint64_t compile_machine(char *model, size_t size);
 /* The number of CPUs that this process may use. */
 int compile_cpus(void);
 
-/* Float lanes of a vector (16, 8 or 4) on the processor that o names. */
+/* Float lanes of a vector (16, 8 or 4) on the processor that o names. Asks the C compiler about
+ * names other than x86-64, -v2, -v3, -v4, armv8… and armv9…. */
 int compile_vector_width(Diag *d, const CompileOptions *o);
 
 #endif

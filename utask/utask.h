@@ -322,6 +322,9 @@ typedef struct Program {
     int nfused; /* number of tensors that fusion substituted into their users */
     int nfunc;  /* number of recursive functions */
     bool draws; /* results depend on random numbers */
+    /* State: output carry_output[i] of one run is input carry_input[i] of the next. */
+    int ncarry;
+    const int *carry_input, *carry_output;
 } Program;
 
 /* Checks the invariants; a violation is our fault (die). */
@@ -411,6 +414,8 @@ typedef struct InterpConfig {
     int64_t stack_depth; /* 0: STACK_DEPTH */
     uint64_t seed;       /* SEED (utask/expr.h) */
     int64_t max_memory;  /* limit on bytes of values; 0: none */
+    /* Not 0: the run ends with ST_CANCELLED. NULL: never. */
+    const _Atomic int *cancelled;
 } InterpConfig;
 
 /* A Program prepared for running. Immutable: several threads may use one Interp at once. p must

@@ -81,6 +81,13 @@ int build_run(char *const *argv, char *out, size_t size) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
 }
 
+/* A name is put into a command. */
+static void check_name(Diag *d, const char *cpu) {
+    for (const char *p = cpu; *p; p++)
+        if (!isalnum((unsigned char)*p) && !strchr("-_.+", *p))
+            err(d, ST_USAGE, NULL, "'%s' is not the name of a processor", cpu);
+}
+
 /* "-march=…" or "-mcpu=…" for the processor that o names. Which option knows the name depends on
  * the compiler's target. */
 static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t size) {
@@ -91,9 +98,7 @@ static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t siz
 #endif
     const char *cpu = o->cpu ? o->cpu : "native";
     char out[4096];
-    for (const char *p = cpu; *p; p++)
-        if (!isalnum((unsigned char)*p) && !strchr("-_.+", *p))
-            err(d, ST_USAGE, NULL, "'%s' is not the name of a processor", cpu);
+    check_name(d, cpu);
     for (size_t i = 0; i < COUNT(option); i++) {
         char *argv[] = {ARG(compiler()), buf, "-E", "-x", "c", "/dev/null", NULL};
         snprintf(buf, size, "%s=%s", option[i], cpu);
@@ -105,12 +110,35 @@ static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t siz
     err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", compiler(), cpu);
 }
 
+/* The float lanes of instruction sets that are known without asking a compiler; 0: of another
+ * one. */
+static int known_lanes(const char *cpu) {
+    static const struct {
+        const char *name;
+        int lanes;
+    } set[] = {{"x86-64", 4}, {"x86-64-v2", 4}, {"x86-64-v3", 8}, {"x86-64-v4", 16}};
+    for (size_t i = 0; i < COUNT(set); i++)
+        if (strcmp(cpu, set[i].name) == 0) return set[i].lanes;
+    return strncmp(cpu, "armv8", 5) == 0 || strncmp(cpu, "armv9", 5) == 0 ? 4 : 0; /* NEON */
+}
+
+void compile_arch(Diag *d, const CompileOptions *o, char *option, size_t size) {
+    if (o->cpu && known_lanes(o->cpu)) {
+        check_name(d, o->cpu);
+        snprintf(option, size, "-march=%s", o->cpu);
+    } else
+        march(d, o, option, size);
+}
+
 int compile_vector_width(Diag *d, const CompileOptions *o) {
+    if (o->cpu && known_lanes(o->cpu)) return known_lanes(o->cpu);
 #if defined(__x86_64__)
     if (!o->cpu) {
         __builtin_cpu_init();
         return __builtin_cpu_supports("avx512f") ? 16 : __builtin_cpu_supports("avx2") ? 8 : 4;
     }
+#elif defined(__aarch64__)
+    if (!o->cpu) return 4;
 #endif
     char arch[128], out[65536];
     char *argv[] = {ARG(compiler()),
@@ -180,35 +208,34 @@ void build_weights(Diag *d, const char *text_path, const char *so_path) {
     copy_file(d, from, to);
 }
 
+/* -fpeel-loops unrolls short loops of known trip count (over the rows and lanes of a tile), so that
+ * their values stay in registers. */
+const char *const compile_flags[COMPILE_FLAGS + 1] = {"-std=gnu11",
+                                                      "-fpeel-loops",
+                                                      "-ftree-vectorize",
+                                                      "-fopenmp-simd",
+                                                      "-ffp-contract=off",
+                                                      "-fno-math-errno",
+                                                      "-fno-trapping-math",
+                                                      "-fwrapv",
+                                                      "-w",
+                                                      "-fPIC",
+                                                      "-fvisibility=hidden"};
+
 void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
                        const CompileOptions *o) {
     char arch[128], define[4200], weights[4100], out[2048];
     build_path(d, weights, sizeof weights, text_path, ".weights");
     snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
-    /* -fpeel-loops unrolls short loops of known trip count (over the rows and lanes of a tile), so
-     * that their values stay in registers. */
-    char *argv[] = {ARG(compiler()),
-                    "-std=gnu11",
-                    "-O2",
-                    "-fpeel-loops",
-                    "-ftree-vectorize",
-                    "-fopenmp-simd",
-                    ARG(march(d, o, arch, sizeof arch)),
-                    "-ffp-contract=off",
-                    "-fno-math-errno",
-                    "-fno-trapping-math",
-                    "-fwrapv",
-                    "-w",
-                    "-fPIC",
-                    "-shared",
-                    "-fvisibility=hidden",
-                    define,
-                    "-o",
-                    ARG(so_path),
-                    ARG(text_path),
-                    "-lm",
-                    "-lpthread",
-                    NULL};
+    char *own[] = {"-O2",          "-shared", ARG(march(d, o, arch, sizeof arch)),
+                   define,         "-o",      ARG(so_path),
+                   ARG(text_path), "-lm",     "-lpthread"};
+    char *argv[1 + COUNT(compile_flags) + COUNT(own)];
+    size_t n = 0;
+    argv[n++] = ARG(compiler());
+    for (const char *const *flag = compile_flags; *flag; flag++) argv[n++] = ARG(*flag);
+    for (size_t i = 0; i < COUNT(own); i++) argv[n++] = own[i];
+    argv[n] = NULL;
     int status = build_run(argv, out, sizeof out);
     if (status < 0) err(d, ST_IO, NULL, "the C compiler %s cannot be run", compiler());
     if (status) err(d, ST_IO, NULL, "the C compiler %s failed: %s", compiler(), out);

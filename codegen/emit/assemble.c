@@ -82,6 +82,12 @@ void put_kernel(const Emit *em, Sb *text, const char *name) {
     sb_puts(text, "}\n\n");
 }
 
+static void carry_table(Sb *s, const char *name, int n, const int *at) {
+    sb_printf(s, "static const int32_t %s[%d] = {", name, n);
+    for (int i = 0; i < n; i++) sb_printf(s, "%s%d", i ? ", " : "", at[i]);
+    sb_puts(s, "};\n");
+}
+
 void put_tables(Emit *em, Sb *text) {
     Program *p = em->p;
     io_table(text, "bk_inputs", p->nin, p->in);
@@ -100,6 +106,11 @@ void put_tables(Emit *em, Sb *text) {
     put_define(text, "BK_NSLOT", em->p->mem->nslot);
     put_define(text, "BK_NSITE", p->cx->site.n);
     if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
+    if (p->ncarry) {
+        put_define(text, "BK_NCARRY", p->ncarry);
+        carry_table(text, "bk_carry_input", p->ncarry, p->carry_input);
+        carry_table(text, "bk_carry_output", p->ncarry, p->carry_output);
+    }
     put_define(text, "BK_UNITS", p->schedule->team);
     /* The size to begin with: memory taken at run time is added, and makes the arena grow. */
     if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);

@@ -563,7 +563,7 @@ static Run folded(const char *scan, int axis, const char *in, const char *out) {
     FoldSpec spec = {1, in != NULL, &scan, &axis, &in, &out};
     jmp_buf jb;
     r.d->top = &jb;
-    if (setjmp(jb) == 0) graph_fold_loop(r.g, &spec);
+    if (setjmp(jb) == 0) graph_fold(r.g, &spec);
     r.d->top = NULL;
     return r;
 }
