@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from braid.onnxruntime._errors import InvalidArgument, NotImplemented
-from braid.onnxruntime._types import braid_name, numpy_type, tensor_type
+from braid.onnxruntime._types import element_number, numpy_type, tensor_type
 
 
 class OrtDevice:
@@ -97,14 +97,12 @@ class OrtValue:
     def data_type(self) -> str:
         """ "tensor(float)", "seq(tensor(int64))", …"""
         if isinstance(self._value, list):
-            return f"seq({tensor_type(braid_name(self._value[0].dtype) if self._value else 'float32')})"
-        return tensor_type(braid_name(self._tensor().dtype))
+            return f"seq({tensor_type(self._value[0].dtype.name if self._value else 'float32')})"
+        return tensor_type(self._tensor().dtype.name)
 
     def element_type(self) -> int:
         """The number of the element type in ONNX's TensorProto.DataType."""
-        from braid.onnxruntime._types import _BY_NUMBER
-        name = braid_name(self._tensor().dtype)
-        return next(number for number, known in _BY_NUMBER.items() if known == name)
+        return element_number(self._tensor().dtype)
 
     def data_ptr(self) -> int:
         """The address of the first element."""

@@ -29,9 +29,9 @@ class NodeArg:
     def __init__(self, io: Any) -> None:
         self.name: str = io.name
         inner = tensor_type(io.dtype) if io.dtype else "tensor(undefined)"
-        if io.element == "sequence":
+        if "sequence" in io.kind:
             inner = f"seq({inner})"
-        self.type: str = f"optional({inner})" if io.kind == "optional" else inner
+        self.type: str = f"optional({inner})" if io.kind.startswith("optional") else inner
         self.shape: list[int | str | None] = list(io.shape) if io.shape is not None else []
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class InferenceSession:
         self._meta = ModelMetadata(self._library.name, read_metadata(path_or_bytes))
         self._inputs = {io.name: NodeArg(io) for io in self._library.inputs}
         self._outputs = {io.name: NodeArg(io) for io in self._library.outputs}
-        self._needed = [io.name for io in self._library.inputs if io.kind != "optional"]
+        self._needed = [io.name for io in self._library.inputs if not io.kind.startswith("optional")]
 
     @staticmethod
     def _note_providers(providers: Sequence[Any] | None) -> None:
