@@ -42,7 +42,7 @@ static void io_table(Sb *s, const char *name, int n, const Io *io) {
         sb_puts(s, "}, {");
         for (int d = 0; d < MAX_RANK; d++) {
             const char *p = NULL;
-            if (shaped && d < t->rank && t->dim[d]->op == E_SYM && o->type &&
+            if (shaped && d < t->rank && !e_is_int(t->dim[d], &(int64_t){0}) && o->type &&
                 o->type->kind == VT_TENSOR && o->type->has_shape && d < o->type->rank)
                 p = o->type->param[d];
             if (d) sb_puts(s, ", ");
