@@ -117,9 +117,10 @@ def main() -> int:
         ap.error(f"{args.input}: there is no such file or folder")
     model = os.path.abspath(args.model or detector.model_of_wheel())
 
-    # On a cluster, RAY_ADDRESS or `ray.init(address="auto")` finds it; here is one machine.
+    # RAY_ADDRESS names a cluster. On one machine, reading and writing run beside the workers.
     here = os.path.dirname(os.path.abspath(__file__))
-    ray.init(ignore_reinit_error=True, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
+    cpus = None if os.environ.get("RAY_ADDRESS") else args.workers + 2
+    ray.init(num_cpus=cpus, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = sys.stderr.isatty()
     os.makedirs(args.output, exist_ok=True)

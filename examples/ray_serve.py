@@ -87,7 +87,8 @@ def main() -> None:
     args = ap.parse_args()
     model = os.path.abspath(args.model or detector.model_of_wheel())
     here = os.path.dirname(os.path.abspath(__file__))
-    ray.init(ignore_reinit_error=True, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
+    cpus = None if os.environ.get("RAY_ADDRESS") else args.replicas + 2  # the proxy and the controller
+    ray.init(num_cpus=cpus, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
     serve.start(http_options={"host": "127.0.0.1", "port": args.port})
     serve.run(Detector.options(num_replicas=args.replicas).bind(model), name="detector")
     print(f"ready at ws://127.0.0.1:{args.port}/", flush=True)
