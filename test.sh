@@ -234,6 +234,17 @@ compile_hip() { # all for two families, some for a third one
     TARGETS=hip:gfx908 tests/gpu/gpu_compile.sh build/release "$small"
 }
 
+# The Python package: installed as a user does, then called in every way.
+python_package_tests() {
+    local python=$PWD/$PACKAGE_VENV/bin/python
+    python_package
+    "$python" -m unittest discover -s tests/python
+    "$python" tests/python/threads.py
+    "$python" -W ignore tests/python/fuzz_calls.py 2000 --seed $SEED
+    "$python" eval/call_overhead.py --build build/release --calls 2000
+    "$python" tests/readme.py --python
+}
+
 silero() { "$PYTHON" tests/conformance/silero_check.py; }
 
 side_by_side() { "$PYTHON" eval/side_by_side.py --self-test --braid $BRAID; }
@@ -289,6 +300,7 @@ step cli tests/cli.sh $BRAID
 step counts "$PYTHON" tests/counts.py --graphs 40 --seed $SEED --braid $BRAID
 step newer-onnx newer_onnx_tests
 step readme "$PYTHON" tests/readme.py
+step python python_package_tests
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
 step random-graphs random_graphs
 step silero silero
@@ -324,6 +336,10 @@ step compile-cuda compile_cuda
 step compile-hip compile_hip
 step variants tests/conformance/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
+step install tests/install.sh build/release
+step cross "$PYTHON" tests/cross.py --braid $BRAID
+
+step explain-page "$PYTHON" tests/explain_page.py --braid $BRAID
 step products "$PYTHON" tests/random/products.py --braid $BRAID
 step debug sanitized debug 4
 step tiny sanitized tiny 1

@@ -85,6 +85,7 @@ static const Pass passes[] = {
      "by the units of a statement's level"},
     {"kernel", pass_kernel, STAGE_SHARED, STAGE_CHOSEN, "of the part that a unit computes"},
     {"memory", pass_memory, STAGE_CHOSEN, STAGE_PLACED, "lifetimes are those of the final order"},
+    {"outputs", pass_outputs, STAGE_PLACED, STAGE_PLACED, "of tensors with memory of their own"},
     {"sync", pass_sync, STAGE_PLACED, STAGE_SYNCED,
      "units meet for who writes what, and for memory that is used again"},
     {"variables", pass_variables, STAGE_SYNCED, STAGE_SYNCED,
@@ -152,6 +153,7 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     Graph *g = compile_import(a, d, model_path, o);
     if (o->by_run && compile_is_open(g)) return NULL;
     Program *p = lower_graph(cx_new(a, d), g, lowerings);
+    p->torch_name = o->torch_name;
     p->ncarry = g->ncarry;
     p->carry_input = g->carry_input;
     p->carry_output = g->carry_output;

@@ -64,14 +64,15 @@ braid_status rt_job_folder(RtJob *j, const char *folder, braid_error *e) {
                 {"main.c", put_main},
                 {"model.c", put_model}};
     const Sb *weights = &j->texts.weights;
+    Sb text[COUNT(rows)] = {0};
     braid_status st = BRAID_OK;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return rt_fail(e, BRAID_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
-    for (size_t i = 0; i < COUNT(rows) && !st; i++) {
-        Sb s = {0};
-        st = print(j, rows[i].put, &s) ? write_in(folder, rows[i].file, s.p, s.n, e)
-                                       : rt_fail_diag(e, &j->d);
-        sb_free(&s);
+    for (size_t i = 0; i < COUNT(rows) && !st; i++)
+        if (!print(j, rows[i].put, &text[i])) st = rt_fail_diag(e, &j->d);
+    if (!st && mkdir(folder, 0777) != 0 && errno != EEXIST)
+        st = rt_fail(e, BRAID_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        if (!st) st = write_in(folder, rows[i].file, text[i].p, text[i].n, e);
+        sb_free(&text[i]);
     }
     if (!st && weights->n)
         st = write_in(folder, weights->n > WEIGHTS_MAPPED ? "model.so.weights" : "model.weights",

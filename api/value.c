@@ -82,14 +82,15 @@ static braid_status new_value(braid_kind kind, braid_dtype dtype, braid_value **
 static braid_status new_tensor(braid_dtype dtype, int rank, const int64_t *dim, void *data,
                                bool owns, braid_value **value, braid_error *e) {
     braid_value *v;
-    if (rt_tensor_bytes(dtype, rank, dim) < 0)
+    const int64_t bytes = rt_tensor_bytes(dtype, rank, dim);
+    if (bytes < 0)
         return rt_fail(e, BRAID_USAGE, "not a tensor: element type %d, rank %d, or a dimension",
                        (int)dtype, rank);
     braid_status st = new_value(BRAID_TENSOR, dtype, &v, e);
     if (st) return st;
     v->rank = rank;
     for (int i = 0; i < rank; i++) v->dim[i] = dim[i];
-    v->count = rt_tensor_bytes(dtype, rank, dim) / (int64_t)braid_dtype_size(dtype);
+    v->count = bytes / (int64_t)braid_dtype_size(dtype);
     v->data = data;
     v->owns = owns;
     *value = v;

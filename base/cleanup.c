@@ -12,10 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-extern char **environ;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool armed;
@@ -54,7 +51,8 @@ void cleanup_drop(const char *path) {
     pthread_mutex_unlock(&lock);
 }
 
-int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const *argv, bool apart) {
+int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const *argv,
+                  char *const *env, bool apart) {
     struct Child *c = malloc(sizeof *c);
     posix_spawnattr_t at;
     sigset_t none, usual;
@@ -70,7 +68,7 @@ int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const 
     if (apart || atomic_load(&armed)) flags |= POSIX_SPAWN_SETPGROUP;
     posix_spawnattr_setflags(&at, flags);
     pthread_mutex_lock(&lock);
-    int e = posix_spawnp(pid, argv[0], fa, &at, argv, environ);
+    int e = posix_spawnp(pid, argv[0], fa, &at, argv, env);
     if (e)
         free(c);
     else {
@@ -101,17 +99,7 @@ int cleanup_wait(pid_t pid) {
     return n < 0 ? -1 : status;
 }
 
-void cleanup_end(pid_t pid) {
-    const struct timespec moment = {.tv_nsec = 5000000};
-    siginfo_t info = {0};
-    kill(-pid, SIGTERM);
-    for (int i = 0; i < 400 && !info.si_pid; i++) {
-        nanosleep(&moment, NULL);
-        if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT | WNOHANG) != 0) break;
-    }
-    kill(-pid, SIGKILL); /* and what is left of its group */
-    cleanup_wait(pid);
-}
+void cleanup_kill(pid_t pid) { kill(-pid, SIGKILL); }
 
 void cleanup_folder(const char *folder) {
     DIR *d = opendir(folder);

@@ -305,8 +305,8 @@ BRAID_API braid_status braid_session_run(braid_session *session, const braid_val
 BRAID_API braid_status braid_session_run_into(braid_session *session, const braid_value *const *in,
                                               braid_value **out, braid_error *error);
 /* Ends the run in progress, which returns BRAID_CANCELLED soon (a loop looks once an iteration).
- * Without a run in progress nothing happens. May be called from any thread and from a signal
- * handler. */
+ * Without a run in progress nothing happens. On a GPU nothing does; its emulator looks where blocks
+ * wait for each other. May be called from any thread and from a signal handler. */
 BRAID_API void braid_session_cancel(braid_session *session);
 /* braid_session_run for DLPack tensors. Outputs are new; their last owner calls the deleter. An
  * empty optional is NULL, as an input and as an output. Inputs must lie all in one of two places:

@@ -183,7 +183,9 @@ typedef struct braid_model_v1 {
     int (*run_into)(void *session, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out,
                     void *(*memory)(void *user, int output, const braid_tensor_v1 *t, size_t bytes),
                     void *user, char *message, size_t message_size);
-    /* Ends the run in progress with status 8. From any thread, and from signal handlers. */
+    /* Ends the run in progress with status 8: loops look once an iteration. From any thread, and
+     * from signal handlers. On a GPU it has no effect; the emulator
+     * looks where blocks wait for each other. */
     void (*cancel)(void *session);
 } braid_model_v1;
 

@@ -116,6 +116,9 @@ static bool take_tensor(const braid_io *io, PyObject *o, Held *h) {
     }
     int device = dlpack_device(o);
     if (device < 0) return raise_from(BRAID_INPUT, "input '%s': __dlpack_device__ failed", io->name);
+    if (device > kDLCPU)
+        return raise_status(BRAID_INPUT, "input '%s': it is on a device (DLPack's type %d), not in CPU memory", io->name,
+                            device);
     return device ? dlpack_take(io, o, h) : take_other(io, o, h);
 }
 

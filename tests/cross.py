@@ -232,6 +232,8 @@ def main():
                     check("the recursion has a stack of its own", "BK_FRAME_BYTES ((size_t)" in f.read())
             if name == "lstm":
                 linked_in(c, want, case)
+                wide = case.build("x86-64-v4", [*TOOLS, "ARCH=-march=armv8-a"])
+                case.run("aarch64, laid out for vectors of 16", wide, want, [*QEMU, "./example"])
                 case.run("plain C, here", case.build("x86-64", [], "plain") if os.uname().machine == "x86_64" else c, want, threads=[1])
             if name == "seq2seq":
                 refused(work, braid, case.model)

@@ -7,8 +7,9 @@
 /* Runs argv. Its first entry may hold arguments, too, separated by spaces. Both output streams go
  * to `out`, at most `size` bytes with the final 0. Returns the exit status, or -1 if the program
  * could not be started. If the caller gives up (d->progress), the program is ended, and it
- * raises. */
-int build_run(Diag *d, char *const *argv, char *out, size_t size);
+ * raises. Its temporary files go to the folder of the file `beside`, where they are removed with
+ * the others if it is ended; NULL: it makes none. */
+int build_run(Diag *d, const char *beside, char *const *argv, char *out, size_t size);
 #define ARG(s) ((char *)(uintptr_t)(s)) /* a constant string in an argv */
 /* The C compiler's command. */
 const char *build_cc(const CompileOptions *o);

@@ -143,9 +143,7 @@ static bool measure_now(const CompileOptions *o, Device *d) {
     snprintf(so, sizeof so, "%s/calibrate.so", folder);
     Work w = {.d.progress = o->progress};
     bool good = build(&w, o, text, so) && run(so, bytes, r);
-    unlink(text);
-    unlink(so);
-    rmdir(folder);
+    cleanup_folder(folder);
     cleanup_drop(folder);
     if (!good) return false;
 

@@ -76,7 +76,32 @@ static bool read_output(Progress *p, int fd, char *out, size_t size) {
     return go;
 }
 
-int build_run(Diag *d, char *const *argv, char *out, size_t size) {
+/* Waits, but not for long, until no process has the other end of the pipe: what was killed makes no
+ * file after that. */
+static void wait_end(int fd) {
+    struct pollfd to_read = {fd, POLLIN, 0};
+    char drop[4096];
+    while (poll(&to_read, 1, 1000) > 0 && read(fd, drop, sizeof drop) > 0) {}
+}
+
+/* A copy of the environment where TMPDIR is the folder of the file `beside`. The caller frees the
+ * array and its [0], the new entry. NULL: no memory. */
+static char **with_tmpdir(const char *beside) {
+    size_t n = 0, k = 1;
+    while (environ[n]) n++;
+    char **env = calloc(n + 2, sizeof *env);
+    const char *slash = strrchr(beside, '/');
+    if (!env || asprintf(&env[0], "TMPDIR=%.*s", slash ? (int)(slash - beside + 1) : 1,
+                         slash ? beside : ".") < 0) {
+        free((void *)env);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(environ[i], "TMPDIR=", 7) != 0) env[k++] = environ[i];
+    return env;
+}
+
+int build_run(Diag *d, const char *beside, char *const *argv, char *out, size_t size) {
     int fd[2];
     pid_t pid;
     posix_spawn_file_actions_t fa;
@@ -87,19 +112,23 @@ int build_run(Diag *d, char *const *argv, char *out, size_t size) {
     posix_spawn_file_actions_adddup2(&fa, fd[1], 1);
     posix_spawn_file_actions_adddup2(&fa, fd[1], 2);
     char **split = with_words(argv);
-    int e = split ? cleanup_spawn(&pid, &fa, split, d->progress != NULL) : ENOMEM;
+    char **env = beside ? with_tmpdir(beside) : environ;
+    int e = split && env ? cleanup_spawn(&pid, &fa, split, env, d->progress != NULL) : ENOMEM;
+    if (beside && env) free(env[0]);
+    if (beside) free((void *)env);
     if (split) free(split[0]);
     free((void *)split);
     posix_spawn_file_actions_destroy(&fa);
     close(fd[1]);
     const bool go = e || read_output(d->progress, fd[0], out, size);
+    if (!go) {
+        cleanup_kill(pid);
+        wait_end(fd[0]);
+    }
     close(fd[0]);
     if (e) return -1;
-    if (!go) {
-        cleanup_end(pid);
-        progress_tick(d); /* raises */
-    }
     int status = cleanup_wait(pid);
+    if (!go) progress_tick(d); /* raises */
     if (status == -1) return -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
 }
@@ -130,7 +159,7 @@ static const char *march(Diag *d, const CompileOptions *o, char *buf, size_t siz
         if (!o->cpu) return buf;
         for (char *p = buf + n; i >= COUNT(option) && *p; p++)
             if (*p == '-') *p = '_';
-        int status = build_run(d, argv, out, sizeof out);
+        int status = build_run(d, NULL, argv, out, sizeof out);
         if (status < 0) build_no_cc(d, o);
         if (!status) return buf;
     }
@@ -176,7 +205,7 @@ int compile_vector_width(Diag *d, const CompileOptions *o) {
                     "c",
                     "/dev/null",
                     NULL};
-    int status = build_run(d, argv, out, sizeof out);
+    int status = build_run(d, NULL, argv, out, sizeof out);
     if (status < 0) build_no_cc(d, o);
     if (status)
         err(d, ST_IO, NULL, "the C compiler %s does not know the processor %s", build_cc(o),
@@ -258,14 +287,15 @@ void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
     snprintf(define, sizeof define, "-DBK_WEIGHTS_FILE=\"%s\"", weights);
     char *own[] = {"-O2",          "-shared", ARG(march(d, o, arch, sizeof arch)),
                    define,         "-o",      ARG(so_path),
-                   ARG(text_path), "-lm",     "-lpthread"};
+                   ARG(text_path), "-lm",     "-ldl",
+                   "-lpthread"};
     char *argv[1 + COUNT(compile_flags) + COUNT(own)];
     size_t n = 0;
     argv[n++] = ARG(build_cc(o));
     for (const char *const *flag = compile_flags; *flag; flag++) argv[n++] = ARG(*flag);
     for (size_t i = 0; i < COUNT(own); i++) argv[n++] = own[i];
     argv[n] = NULL;
-    int status = build_run(d, argv, out, sizeof out);
+    int status = build_run(d, so_path, argv, out, sizeof out);
     if (status < 0) build_no_cc(d, o);
     if (status) err(d, ST_IO, NULL, "the C compiler %s failed: %s", build_cc(o), out);
     build_weights(d, text_path, so_path);

@@ -71,7 +71,9 @@ static const char *read_text(Build *b, const char *path) {
 }
 
 /* ---- compilers ---- */
-static int run(Build *b, char *const *argv) { return build_run(b->d, argv, b->log, LOG_BYTES); }
+static int run(Build *b, char *const *argv) {
+    return build_run(b->d, b->device, argv, b->log, LOG_BYTES);
+}
 
 /* Raises, with the compiler's messages from the first line with "error" on. */
 static _Noreturn void failed(Build *b, const char *tool) {
@@ -236,9 +238,10 @@ static bool in_folder_of(char *buf, const char *file, const char *below) {
            access(buf, R_OK) == 0;
 }
 
-/* Finds the emulator's library: $BRAID_EMULATE, or near the program or library of this code. */
+/* Finds the emulator's library: $BRAID_EMULATE, or near the program or library of this code
+ * (BRAID_FROM_BIN: from the folder of installed programs to that of the library). */
 static void find_emulator(Build *b, char *path) {
-    static const char *const below[] = {"", "/../lib", "/../lib/braid"};
+    static const char *const below[] = {"", "/braid", BRAID_FROM_BIN};
     char self[PATH_BYTES];
     const char *given = build_tool("BRAID_EMULATE", NULL);
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);

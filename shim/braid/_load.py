@@ -49,11 +49,14 @@ def compile(model: Any, *, output: str | os.PathLike | None = None, target: str 
     >>> library(np.ones((3, 2), np.float32)).shape     # three steps
     (3, 2)
     """
+    if not isinstance(target, str):
+        raise UsageError("target: it has to be a name")
     path, data = _source(model, example_args, dynamic_shapes)
     output = None if output is None else os.fspath(output)
     options = dict(
-        data=data, output=output, target=target, threads=threads or 0, cpu=cpu, scan=_scans(scan), carry=_pairs(carry),
-        tune=tune, tune_inputs=tuple((tune_inputs or {}).items()), tune_seconds=tune_seconds or 0, schedule=schedule,
+        data=data, output=output, target=target, threads=0 if threads is None else threads, cpu=cpu, scan=_scans(scan), carry=_pairs(carry),
+        tune=tune, tune_inputs=_tune_inputs(tune_inputs),
+        tune_seconds=0 if tune_seconds is None else tune_seconds, schedule=schedule,
         shapes=_shapes(shapes), ignore_dim_names=ignore_dim_names, torch_name=torch_name, profile=profile,
         cc=_compiler(target, cc), cache=cache, cache_dir=None if cache_dir is None else os.fspath(cache_dir))
     return _load(path, output, options, progress)
@@ -72,7 +75,7 @@ def load(path: str | os.PathLike, *, target: str | None = None,
     """
     path = os.fspath(path)
     library = _is_library(path)
-    options = dict(target=target, cc=None if library else _compiler(target or "cpu", None))
+    options = dict(target=target, cc=None if library else _compiler(target, None))
     return _load(path, path if library else None, options, progress)
 
 
@@ -81,7 +84,7 @@ def _load(path, kept, options, progress):
     try:
         model = _braid.load(path, progress=show, **options)
     except FileError as e:
-        if "C compiler" in str(e) and not options.get("cc") and not os.environ.get("CC"):
+        if "C compiler" in str(e) and options["cc"] is None and not os.environ.get("CC"):
             raise FileError(f"{e}; install one (Debian: build-essential) or pip install 'braid[cc]'") from None
         raise
     finally:
@@ -129,7 +132,7 @@ def _scan(x):
 
 
 def _pairs(carry):
-    items = carry.items() if isinstance(carry, Mapping) else _list(carry or (), "carry")
+    items = carry.items() if isinstance(carry, Mapping) else _list(() if carry is None else carry, "carry")
     pairs = tuple(tuple(x) if isinstance(x, (tuple, list)) else x for x in items)
     for x in pairs:
         if not (isinstance(x, tuple) and len(x) == 2 and all(isinstance(y, str) for y in x)):
@@ -141,12 +144,18 @@ def _shapes(shapes):
     if shapes is not None and not isinstance(shapes, Mapping):
         raise UsageError("shapes: it has to be {input: (size, …)}")
     found = []
-    for name, shape in (shapes or {}).items():
+    for name, shape in ({} if shapes is None else shapes).items():
         sizes = tuple(-1 if n is None else n for n in _list(shape, f"shapes of {name!r}"))
         if not isinstance(name, str) or not all(isinstance(n, int) for n in sizes):
             raise UsageError(f"shapes: {name!r}: {shape!r} is no name with sizes")
         found.append((name, sizes))
     return tuple(found)
+
+
+def _tune_inputs(inputs):
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise UsageError("tune_inputs: it has to be {input: array}")
+    return () if inputs is None else tuple(inputs.items())
 
 
 def _list(x, what):
@@ -158,7 +167,7 @@ def _list(x, what):
 # ---- the C compiler
 def _compiler(target, cc):
     """`cc`, or the ziglang wheel's where the machine has none."""
-    if cc or target == "interp" or os.environ.get("CC"):
+    if cc is not None or target == "interp" or os.environ.get("CC"):
         return cc
     from shutil import which
     if which("cc") is None and importlib.util.find_spec("ziglang") is not None:

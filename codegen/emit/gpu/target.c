@@ -2,6 +2,7 @@
  * with one kernel, and the host's text with constants, tables and the entry. */
 #include "codegen/emit/emit_tree.h"
 #include "codegen/embed.h"
+#include "scheduler/plan/outputs.h"
 #include "scheduler/plan/phases.h"
 
 static const char *const preludes[] = {
@@ -40,6 +41,12 @@ static bool outputs_stay(const Program *p) {
     for (int i = 0; i < p->nout; i++)
         if (!p->out[i].t || !stays(p->out[i].t)) return false;
     return true;
+}
+
+static bool gives(const Program *p) {
+    for (int i = 0; i < p->nout; i++)
+        if (output_given(p, i)) return true;
+    return false;
 }
 
 /* The launch. With several, the low bits of the address are its number. */
@@ -84,6 +91,7 @@ static void put_program(Emit *em, Texts *to) {
                             : 1;
     put_define(text, "BK_CLUSTER", cluster);
     put_define(text, "BK_SHARED_BYTES", em->p->onchip->bytes);
+    put_define(text, "BK_GIVEN_AT", gives(em->p) ? em->p->nin : -1);
     sb_puts(text, embedded_text("braid_model.h"));
     put_embedded(text, preludes);
     sb_puts(text, "#define bk_weights (k->weights)\n");
@@ -114,6 +122,7 @@ static void put_program(Emit *em, Texts *to) {
     put_embedded(host, entry);
     if (em->phases) sb_puts(host, embedded_text("gpu/library.inc"));
     put_embedded(host, run);
+    put_torch(em, host);
 }
 
 const Target gpu_target = {
