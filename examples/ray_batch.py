@@ -100,7 +100,9 @@ def read(source: str, skip: set[str]) -> ray.data.Dataset:
             with open(row["path"], "rb") as f:
                 return {"id": os.path.basename(row["path"]), "sound": f.read()}
         return paths.map(load)
-    items = ray.data.read_parquet(source, columns=["id", "sound"])
+    # Blocks of a few files: results are written block by block.
+    files = glob.glob(os.path.join(source, "**", "*.parquet"), recursive=True) or [source]
+    items = ray.data.read_parquet(source, columns=["id", "sound"], override_num_blocks=len(files))
     return items.filter(lambda row: row["id"] not in skip) if skip else items
 
 
