@@ -144,6 +144,13 @@ hipify() {
     "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_PYTHON" "$small"/*
 }
 
+# The examples with Ray, with the wheel of the step `python`.
+ray_examples() {
+    environment $RAY_VENV cmake/requirements-ray.txt
+    install_package $RAY_VENV
+    "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 1000
+}
+
 rnn() {
     local target
     for target in interp cpu; do
@@ -241,6 +248,7 @@ python_package_tests() {
     python_package
     "$python" -m unittest discover -s tests/python
     "$python" tests/python/threads.py
+    "$python" tests/python/ort_snippets.py
     "$python" -W ignore tests/python/fuzz_calls.py 2000 --seed $SEED
     "$python" eval/call_overhead.py --build build/release --calls 2000
     "$python" tests/readme.py --python
@@ -302,6 +310,7 @@ step counts "$PYTHON" tests/counts.py --graphs 40 --seed $SEED --braid $BRAID
 step newer-onnx newer_onnx_tests
 step readme "$PYTHON" tests/readme.py
 step python python_package_tests
+step ray ray_examples
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
 step random-graphs random_graphs
 step silero silero

@@ -5,6 +5,7 @@
 VENV=build/venv
 PYTHON=$VENV/bin/python
 PACKAGE_VENV=build/python-venv # has the Python package
+RAY_VENV=build/ray-venv        # has Ray, and the package
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
 TEST_PACKAGES=(ccache clang hipcc libamdhip64-dev rocm-device-libs
