@@ -170,7 +170,8 @@ typedef struct braid_model_v1 {
     /* State: output carry_output[i] of one run is input carry_input[i] of the next, i < ncarry. */
     int32_t ncarry;
     const int32_t *carry_input, *carry_output;
-    int32_t fails; /* 0: runs on inputs that fit the declarations never return status 4 */
+    /* 0: with the default limits, runs on inputs that fit the declarations never return status 4 */
+    int32_t fails;
     /* As run or run_on, with outputs in the caller's memory. On a GPU, `stream` is that of run_on;
      * BRAID_IN_CPU_MEMORY: all tensors lie in CPU memory, as those of run. On the CPU it is
      * ignored. For each output, `memory` is called at most once, in the calling thread: before the
