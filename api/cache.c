@@ -255,7 +255,7 @@ static bool cache_key(const char *model_path, const braid_options *o, bool measu
         for (int i = 0; i < o->fold->carry_count; i++)
             h = hash_text(o->fold->carry_output[i], hash_text(o->fold->carry_input[i], h));
     }
-    h = hash_int(o->shape_count, hash_int(o->ignore_dim_names, h));
+    h = hash_int(o->shape_count, hash_int(o->ignore_dim_names, hash_int(o->profile, h)));
     for (int i = 0; i < o->shape_count; i++) {
         const braid_shape *s = &o->shape[i];
         h = hash_int(s->rank, hash_text(s->input, h));

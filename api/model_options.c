@@ -42,6 +42,9 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
                 "shape %d: it has no input, a rank outside of 0 to %d or a size below -1", i,
                 MAX_RANK);
     }
+    if (o->profile && strcmp(o->target, "interp") == 0)
+        return rt_fail(e, BRAID_USAGE,
+                       "the interpreter does not measure itself: profile for another target");
     return rt_target(o->target, e);
 }
 
@@ -51,6 +54,7 @@ void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *
                           .emit_path = o->emit_path,
                           .schedule = o->schedule,
                           .units = o->threads,
+                          .profile = o->profile,
                           .nshape = o->shape_count,
                           .shape = (const InputShape *)o->shape,
                           .ignore_dim_names = o->ignore_dim_names};

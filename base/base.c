@@ -58,6 +58,19 @@ void sb_printf(Sb *s, const char *fmt, ...) {
     va_end(ap2);
 }
 
+void sb_json(Sb *s, const char *text) {
+    sb_puts(s, "\"");
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            sb_printf(s, "\\%c", *text);
+        else if ((unsigned char)*text < ' ')
+            sb_printf(s, "\\u%04x", *text);
+        else
+            sb_write(s, text, 1);
+    }
+    sb_puts(s, "\"");
+}
+
 void sb_free(Sb *s) {
     if (!s->a && !s->failed) free(s->p);
     *s = (Sb){.a = s->a, .d = s->d};

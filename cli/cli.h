@@ -17,8 +17,9 @@ typedef struct Cli {
     int narg; /* arguments other than options */
     const char **arg;
     const char *target, *cpu, *output, *emit;
-    const char *schedule, *costs, *import, *dump_after;
-    bool tune, time_passes, json, verbose, help, version;
+    const char *schedule, *costs, *import, *dump_after, *json_file, *trace;
+    bool tune, time_passes, json, verbose, help, version, profile, shapes;
+    int runs;
     int threads, jobs;
     int64_t max_iterations, stack_depth, max_memory, seed;
     bool seeded; /* --seed */
@@ -90,6 +91,7 @@ int cmd_run(const Cli *c);
 int cmd_test(const Cli *c);
 int cmd_bench(const Cli *c);
 int cmd_explain(const Cli *c);
+int cmd_profile(const Cli *c);
 int cmd_ops(const Cli *c);
 int cmd_device(const Cli *c);
 int cmd_help(const Cli *c);

@@ -59,7 +59,8 @@ braid_options cli_options(const Cli *c, braid_fold *fold) {
                            .threads = c->threads,
                            .shape_count = c->nshape,
                            .shape = c->shape,
-                           .ignore_dim_names = c->ignore_dim_names};
+                           .ignore_dim_names = c->ignore_dim_names,
+                           .profile = c->profile};
 }
 
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
@@ -156,15 +157,4 @@ void cli_print_value_type(Sb *s, const braid_value *v) {
     }
 }
 
-void cli_print_json(Sb *s, const char *text) {
-    sb_puts(s, "\"");
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            sb_printf(s, "\\%c", *text);
-        else if ((unsigned char)*text < ' ')
-            sb_printf(s, "\\u%04x", *text);
-        else
-            sb_write(s, text, 1);
-    }
-    sb_puts(s, "\"");
-}
+void cli_print_json(Sb *s, const char *text) { sb_json(s, text); }

@@ -23,6 +23,7 @@ typedef struct CompileOptions {
     int nmeasured;
     /* To schedule for (scheduler/cost/device.h); NULL: the target's row of the table. */
     const struct Device *device;
+    bool profile;              /* the program measures itself (scheduler/plan/probes.h) */
     int units;                 /* threads to schedule for; 0: all that this process may use */
     struct PassReport *report; /* to fill in, or NULL */
 } CompileOptions;

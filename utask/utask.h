@@ -317,6 +317,8 @@ typedef struct Program {
     /* launches between which the host computes products (scheduler/plan/phases.h); NULL: one
      * launch */
     struct PhasePlan *phases;
+    /* what a profile measures (scheduler/plan/probes.h); NULL: there is none */
+    struct Probes *probes;
     /* what passes base decisions on (scheduler/cost/decide.h); NULL: the oracle's plain tree */
     struct Schedule *schedule;
     int nfused; /* number of tensors that fusion substituted into their users */
