@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "api/runtime.h"
 #include "cli/profile.h"
 
 /* How long to measure when the number of runs is not given. */
@@ -64,19 +65,18 @@ static int show(const Cli *c, const struct braid_model *m, const braid_value *co
     Sb table = {0}, trace = {0};
     int code = EXIT_DONE;
     const bool only_json = c->json_file && strcmp(c->json_file, "-") == 0;
-    if (!only_json) {
-        cli_print_inputs(&table, c, m, (braid_value *const *)(uintptr_t)in);
-        profile_print(&table, c->arg[0], profile);
-        if (c->shapes) code = profile_shapes(&table, c, in);
-        cli_watch_clear();
-        if (!code) fputs(table.p, stdout);
-    } else
-        fputs(text, stdout);
-    if (!code && c->json_file && !only_json) code = write_file(c->json_file, text);
+    if (c->json_file && !only_json) code = write_file(c->json_file, text);
     if (!code && c->trace) {
         profile_trace(&trace, c->arg[0], profile);
         code = write_file(c->trace, trace.p);
     }
+    if (!code && !only_json) {
+        cli_print_inputs(&table, c, m, (braid_value *const *)(uintptr_t)in);
+        profile_print(&table, c->arg[0], profile);
+        if (c->shapes) code = profile_shapes(&table, c, in);
+    }
+    cli_watch_clear();
+    if (!code) fputs(only_json ? text : table.p, stdout);
     sb_free(&table);
     sb_free(&trace);
     json_decref(profile);
@@ -90,7 +90,9 @@ int cmd_profile(const Cli *given) {
     const Cli *c = &own;
     own.profile = true;
     if (c->shapes && c->json_file && strcmp(c->json_file, "-") == 0)
-        return cli_usage("--shapes prints a table, which --json - leaves no room for");
+        return cli_usage("--shapes prints a table, and --json - nothing but JSON");
+    if (c->shapes && rt_is_library(c->arg[0]))
+        return cli_fail(c->arg[0], "it is a compiled library; --shapes needs the model");
     int code = cli_load(c, &m, &s);
     if (code) return code;
     char *json = NULL;

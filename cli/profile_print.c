@@ -74,17 +74,35 @@ static void view_free(View *v) {
 /* "loop /path", "barrier iteration", … */
 static void put_label(Sb *s, const json_t *part) {
     const char *name = text_of(part, "name"), *path = text_of(part, "path");
+    const bool barrier = is_kind(part, "barrier"), function = is_kind(part, "function");
     if (is_kind(part, "arm")) {
         sb_puts(s, name);
         return;
     }
     sb_puts(s, text_of(part, "kind"));
-    if (*name) sb_printf(s, " %s", name);
-    if (*path && !is_kind(part, "barrier")) sb_printf(s, " %s", path);
+    if (barrier || function || !*path)
+        sb_printf(s, "%s%s", *name ? " " : "", name);
+    else
+        sb_printf(s, " %s", path);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
-#define LABEL_WIDTH 56
+#define LABEL_WIDTH 60
+
+/* The part, indented by its depth. Of a path that is too long the end is printed. */
+static void put_indented(Sb *s, const json_t *part, int depth) {
+    Sb label = {0};
+    const int room = LABEL_WIDTH - (depth < 16 ? depth : 16);
+    put_label(&label, part);
+    const char *tail = strrchr(label.p, ' ') ? label.p + strcspn(label.p, " ") + 1 : label.p;
+    const int head = (int)(tail - label.p), over = (int)label.n - room;
+    sb_printf(s, "%*s", LABEL_WIDTH - room, "");
+    if (over > 0 && head + 2 < room)
+        sb_printf(s, "%.*s..%s", head, label.p, tail + over + 2);
+    else
+        sb_printf(s, "%-*s", room, label.p);
+    sb_free(&label);
+}
 
 static void put_cell(Sb *s, int width, int digits, double x) {
     if (isnan(x))
@@ -99,16 +117,7 @@ static void put_row(Sb *s, const View *v, int i) {
     const bool loop = is_kind(part, "loop");
     const int every = (int)number_of(part, "every");
     double lo, hi, all, least, trips = NAN, sum = sum_of(v, part, "ns");
-    Sb label = {0};
-    for (int k = 0; k < v->depth[i]; k++) sb_puts(&label, "  ");
-    put_label(&label, part);
-    if (label.n > LABEL_WIDTH) /* the end of a path says most */
-        sb_printf(s, "%.*s...%s", v->depth[i] * 2 < 24 ? v->depth[i] * 2 + 4 : 24, label.p,
-                  label.p + label.n -
-                      (LABEL_WIDTH - 3 - (v->depth[i] * 2 < 24 ? v->depth[i] * 2 + 4 : 24)));
-    else
-        sb_printf(s, "%-*s", LABEL_WIDTH, label.p);
-    sb_free(&label);
+    put_indented(s, part, v->depth[i]);
     range_of(v, part, "executions", &least, &all);
     range_of(v, part, "ns", &lo, &hi);
     if (loop) range_of(v, part, "trips", &least, &trips);
@@ -116,9 +125,9 @@ static void put_row(Sb *s, const View *v, int i) {
     put_cell(s, 11, 2, hi / v->runs / 1e3);
     sb_puts(s, every > 1 ? "~" : " ");
     put_cell(s, 6, 1, 100 * hi / v->run_ns);
-    put_cell(s, 10, every ? 2 : 2, isnan(all) ? 0 : all / v->runs);
+    put_cell(s, 10, 2, isnan(all) ? 0 : all / v->runs);
     put_cell(s, 10, 2, loop ? trips / v->runs : NAN);
-    put_cell(s, 6, 1, v->units > 1 && sum > 0 ? 100 * v->waited[i] / sum : NAN);
+    put_cell(s, 6, 1, v->units > 1 && sum > 0 ? fmin(100, 100 * v->waited[i] / sum) : NAN);
     put_cell(s, 11, 2, v->units > 1 ? lo / v->runs / 1e3 : NAN);
     sb_puts(s, "\n");
 }

@@ -413,6 +413,9 @@ typedef struct InterpConfig {
     int64_t stack_depth; /* 0: STACK_DEPTH */
     uint64_t seed;       /* SEED (utask/expr.h) */
     int64_t max_memory;  /* limit on bytes of values; 0: none */
+    /* NULL, or called with the shape of each tensor of known rank that a statement has computed */
+    void (*seen)(void *user, const Tensor *t, int rank, const int64_t *dim);
+    void *user;
 } InterpConfig;
 
 /* A Program prepared for running. Immutable: several threads may use one Interp at once. p must

@@ -158,7 +158,9 @@ void emit_split(Tree *x, const Seq *q, int *at) {
         fn_line(f, "captured%d own = *outer;", x->captured->id);
         fn_line(f, "own.span = part%d_%d;", id, i - first);
         fn_line(f, "size_t top = own.span.begin;");
+        probe_begin(x, s);
         call_rows(x, s, "&own", arena_printf(f->a, "goto %s", leave), "true");
+        probe_end(x, s);
         for (int k = 0; k < s->call.f->nret; k++)
             fn_line(f, "*(%s *)&shared[%d] = %s;", c_type(s->call.f->ret[k]->dtype), w++,
                     f->symbol(f, s->call.ret[k]));
@@ -180,7 +182,11 @@ void emit_split(Tree *x, const Seq *q, int *at) {
         fn_end(f);
     }
     fn_else(f, in, "} else {");
-    for (int i = first; i < *at; i++) call_rows(x, q->s.p[i], "outer", "return st", "true");
+    for (int i = first; i < *at; i++) {
+        probe_begin(x, q->s.p[i]);
+        call_rows(x, q->s.p[i], "outer", "return st", "true");
+        probe_end(x, q->s.p[i]);
+    }
     fn_end(f);
     (*at)--;
 }

@@ -22,8 +22,10 @@ static const char *on_text(const Tree *x, int number) {
 void probe_begin(Tree *x, const void *place) {
     const Probes *k = x->em->p->probes;
     const int number = k ? probe_find(k, place) : -1;
-    if (number < 0 || !k->all.p[number].timed) return;
+    if (number < 0) return;
     const Probe *p = &k->all.p[number];
+    if (p->own && p->kind != PROBE_BARRIER) fn_line(&x->f, "bk_count(prof, %d);", number);
+    if (!p->timed) return;
     const char *on = on_text(x, p->in);
     fn_open(&x->f, "{");
     if (p->kind == PROBE_BARRIER)
@@ -135,7 +137,8 @@ void put_probe_tables(const Emit *em, Sb *text) {
     }
     sb_puts(text, "};\nstatic const int bk_part_lists[BK_NPART][2] = {\n");
     for (int i = 0; i < k->all.n; i++)
-        sb_printf(text, "%s{%d, %d},%s", i % 10 ? " " : "    ", k->all.p[i].in, k->all.p[i].seq,
+        sb_printf(text, "%s{%d, %d},%s", i % 10 ? " " : "    ",
+                  k->all.p[i].own ? -2 : k->all.p[i].in, k->all.p[i].seq,
                   i % 10 == 9 || i == k->all.n - 1 ? "\n" : "");
     sb_puts(text, "};\n");
 }

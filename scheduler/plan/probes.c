@@ -41,6 +41,7 @@ static void add_barrier(ProbeWalk *w, const void *place, int parent, const Stmt 
                 .name = why,
                 .in = in,
                 .seq = -1,
+                .own = true,
                 .timed = true});
 }
 
@@ -142,6 +143,7 @@ static void add_stmt(ProbeWalk *w, const Stmt *s, int parent, int in, Level leve
                    .name = name_of(s),
                    .in = in,
                    .seq = -1,
+                   .own = s->kind == S_BARRIER || stmt_apart(s, level) || stmt_split(s),
                    .step = 1};
     probe.timed = !calls && probe.kind != PROBE_PRODUCT && probe.kind != PROBE_ACTIVATION;
     const int number = add(w, s, probe);

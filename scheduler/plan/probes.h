@@ -34,6 +34,7 @@ typedef struct Probe {
     const char *name; /* what it is called besides its path, or NULL */
     int in;           /* number of the Seq whose executions run it; -1: the program */
     int seq;          /* of a loop's body, an arm or a function: number of its Seq; else -1 */
+    bool own;         /* it is not run as often as its Seq, but counts its executions itself */
     bool timed;       /* false: it is only counted */
     int step;         /* of a loop: the model's iterations that one trip makes */
 } Probe;
