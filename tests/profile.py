@@ -100,18 +100,18 @@ def loops_model():
     return path, data, trips, taken
 
 
-def steps_model():
-    """A recurrent loop that units share: products with barriers in each of t steps."""
+def steps_model(width, steps):
+    """A recurrent loop that units share: products with barriers in each of its steps."""
     n = helper.make_node
     body = helper.make_graph(
         [n("Gather", ["x", "i"], ["row"], axis=0), n("MatMul", ["h", "w"], ["p"]), n("Add", ["p", "row"], ["q"]), n("Tanh", ["q"], ["h1"]),
          n("Identity", ["c"], ["c1"])],
-        "body", [value("i", I, []), value("c", BOOL, []), value("h", F, [1, 512])], [value("c1", BOOL, []), value("h1", F, [1, 512])])
+        "body", [value("i", I, []), value("c", BOOL, []), value("h", F, [1, width])], [value("c1", BOOL, []), value("h1", F, [1, width])])
     rng = np.random.default_rng(4)
-    init = [const("w", (rng.standard_normal((512, 512)) * 0.03).astype(np.float32)), const("yes", True), const("t", np.int64(100))]
-    path = save("steps", [n("Loop", ["t", "yes", "h0"], ["y"], name="steps", body=body)], [value("x", F, [100, 1, 512]), value("h0", F, [1, 512])],
-                [value("y", F, [1, 512])], init)
-    return path, {"x": rng.standard_normal((100, 1, 512)).astype(np.float32), "h0": np.zeros((1, 512), np.float32)}
+    init = [const("w", (rng.standard_normal((width, width)) * 0.03).astype(np.float32)), const("yes", True), const("t", np.int64(steps))]
+    path = save(f"steps{width}", [n("Loop", ["t", "yes", "h0"], ["y"], name="steps", body=body)],
+                [value("x", F, [steps, 1, width]), value("h0", F, [1, width])], [value("y", F, [1, width])], init)
+    return path, {"x": rng.standard_normal((steps, 1, width)).astype(np.float32), "h0": np.zeros((1, width), np.float32)}
 
 
 def tree_model():
@@ -277,20 +277,20 @@ def check_loops():
 
 
 def check_barriers():
-    model, data = steps_model()
-    for args in (TWO, GPU):
+    for args, width, steps in ((GPU, 128, 10), (TWO, 512, 100)):
+        model, data = steps_model(width, steps)
         what = f"{model} {' '.join(args)}:"
         p = profile(model, data, *args)
         waits = np.sum([x["executions"] for x in of_kind(p, "barrier")], axis=0)
-        ran = json.loads(good("bench", model, *given(data), *args, "--json"))["synchronizations"]
-        check(f"{what} barriers as bench counts them", list(waits) == [RUNS * ran] * p["units"] and ran > 0, (waits, ran))
         e = json.loads(good("explain", model, *args, "--json"))
         inside = sum(x["barriers"] + x["flags"] for x in e["loops"])
         trips = {x["path"]: x["trips"][0] // RUNS for x in of_kind(p, "loop")}
         planned = e["barriers"] + e["flags"] - inside + sum((x["barriers"] + x["flags"]) * trips[x["path"]] for x in e["loops"])
-        check(f"{what} barriers as explain plans them", planned == ran, (planned, ran))
-        check(f"{what} 100 trips", sum(x["trips"][0] * x["step"] for x in of_kind(p, "loop", "steps")) == RUNS * 100)
+        check(f"{what} barriers as explain plans them", list(waits) == [RUNS * planned] * p["units"] and planned > 0, (waits, planned))
+        check(f"{what} trips", sum(x["trips"][0] * x["step"] for x in of_kind(p, "loop", "steps")) == RUNS * steps)
         check(f"{what} waits take time", all(sum(x["ns"][u] or 0 for x in of_kind(p, "barrier")) > 0 for u in range(p["units"])))
+    ran = json.loads(good("bench", model, *given(data), *args, "--json"))["synchronizations"]
+    check(f"{what} barriers as bench counts them", planned == ran > steps, (planned, ran))
     p = profile(model, data, *ONE)
     check("one unit waits for nobody", not np.any([x["executions"] for x in of_kind(p, "barrier")]))
 
@@ -312,7 +312,7 @@ def check_recursion():
 
 # ---- libraries and messages ----------------------------------------------------------------------
 def check_libraries():
-    model, data = steps_model()
+    model, data = steps_model(512, 100)
     inputs = given(data)
     good("compile", model, "-o", "plain.so", *TWO)
     good("compile", model, "-o", "own.so", "--profile", *TWO)
@@ -335,9 +335,17 @@ def check_libraries():
 
 
 def check_shapes():
-    model, data, trips, _ = loops_model()
-    out = good("profile", model, *given(data), "--runs", 1, "--shapes", *ONE)
-    check("--shapes shows the input's size", "[17,32]" in out, out)
+    """A loop that grows its value by a row of 4 in each of 5 trips."""
+    n = helper.make_node
+    body = helper.make_graph([n("Concat", ["v", "row"], ["v1"], axis=0, name="more"), n("Identity", ["c"], ["c1"])], "body",
+                             [value("i", I, []), value("c", BOOL, []), value("v", F, ["k", 4])], [value("c1", BOOL, []), value("v1", F, ["k1", 4])])
+    init = [const("yes", True), const("t", np.int64(5))]
+    path = save("grows", [n("Loop", ["t", "yes", "v0"], ["y"], name="grow", body=body)], [value("v0", F, ["n", 4]), value("row", F, [1, 4])],
+                [value("y", F, ["m", 4])], init)
+    data = {"v0": np.zeros((2, 4), np.float32), "row": np.ones((1, 4), np.float32)}
+    out = good("profile", path, *given(data), "--runs", 1, "--shapes", *ONE)
+    lines = [x.split() for x in out.splitlines() if x.startswith("v1 grow/")]
+    check("--shapes: times, shapes, first, least and most", len(lines) == 1 and lines[0][-5:] == ["5", "5", "[3,4]", "[3,4]", "[7,4]"], out)
 
 
 def check_compilers():
