@@ -1,7 +1,6 @@
 /* build.c: compiles a model to a library, with the measured numbers of device and choices. */
 #include <stdlib.h>
 
-#include "base/cleanup.h"
 #include "codegen/build/calibrate.h"
 #include "api/runtime.h"
 #include "scheduler/cost/decide.h"
@@ -37,20 +36,23 @@ braid_status rt_build(const char *model_path, const braid_options *o, bool by_ru
     Store *s = rt_store(o, true);
     char *key = device_key(&j.o);
     int units = o->threads ? o->threads : compile_cpus();
-    choices.calibrated = device_calibrated(&j.o, s, true, &choices.device);
+    /* Measuring would run the C compiler. */
+    choices.calibrated = device_calibrated(&j.o, s, !o->emit_folder, &choices.device);
     if (key) choices.p = store_measured(s, key, units, &choices.n);
-    stage_set(NULL); /* rt_tune shows its own progress */
     braid_status st = o->tune ? rt_tune(model_path, o, s, key, &choices, e) : BRAID_OK;
     store_close(s);
     free(key);
     rt_job_begin(&j, o, &choices);
     j.o.by_run = by_run;
-    stage_set("reading and scheduling the model");
+    if (!st) st = rt_step(o, "reading and scheduling the model", e);
     if (!st) st = rt_job_emit(&j, model_path, e);
-    stage_set(j.texts.host.n ? "compiling for the device" : "running the C compiler");
+    const bool gpu = j.texts.host.n > 0;
+    if (!st) st = rt_step(o, gpu ? "compiling for the device" : "running the C compiler", e);
     if (!st && o->emit_path) st = write_copy(&j, o->emit_path, e);
-    if (!st) st = rt_job_build(&j, folder, file, e);
-    stage_set(NULL);
+    if (!st && o->emit_folder)
+        st = rt_job_folder(&j, o->emit_folder, e);
+    else if (!st)
+        st = rt_job_build(&j, folder, file, e);
     rt_job_end(&j);
     free(choices.p);
     return st;

@@ -49,18 +49,23 @@ static braid_status move_files(const char *folder, const char *to, const char *l
 braid_status braid_compile(const char *model_path, const braid_options *options,
                            const char *library_path, braid_error *e) {
     braid_options o;
+    Progress progress;
     char *folder = NULL, *to = NULL;
-    if (!model_path || !library_path) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
-    braid_status st = rt_options(options, &o, e);
+    braid_status st = rt_options(options, &o, &progress, e);
     if (st) return st;
+    if (!model_path && !o.model_data) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    if (!library_path != !!o.emit_folder)
+        return rt_fail(e, BRAID_USAGE,
+                       "either a library is made or C files in a folder: one of both is given");
     if (strcmp(o.target, "interp") == 0)
         return rt_fail(e, BRAID_USAGE, "target '%s' makes no library", o.target);
     char *real;
-    if (rt_is_library(model_path))
+    if (!o.model_data && rt_is_library(model_path))
         return rt_fail(e, BRAID_INPUT, "it is a compiled library already, not a model");
+    if (o.emit_folder) return rt_build(model_path, &o, false, NULL, NULL, e);
     if ((st = rt_output_path(library_path, &real, e))) return st;
     struct stat a, b;
-    if (stat(model_path, &a) == 0 && stat(real, &b) == 0 && a.st_dev == b.st_dev &&
+    if (!o.model_data && stat(model_path, &a) == 0 && stat(real, &b) == 0 && a.st_dev == b.st_dev &&
         a.st_ino == b.st_ino) {
         free(real);
         return rt_fail(e, BRAID_USAGE, "the library would be written over the model");
@@ -70,6 +75,7 @@ braid_status braid_compile(const char *model_path, const braid_options *options,
     to = slash ? rt_text("%.*s", (int)(slash - real + 1), real) : rt_text(".");
     st = to ? rt_temp_folder(real, &folder, e) : rt_fail(e, BRAID_MEMORY, "out of memory");
     if (!st) st = rt_build(model_path, &o, false, folder, file, e);
+    if (!st && !progress_ask(rt_progress(&o))) st = rt_fail(e, BRAID_CANCELLED, "cancelled");
     if (!st) st = move_files(folder, to, file, e);
     if (folder) rt_remove_folder(folder);
     free(folder);
@@ -149,10 +155,8 @@ static uint64_t hash_program(const char *word, int n, uint64_t h) {
     return h;
 }
 
-/* Hashes the command $NAME, or else `otherwise`. Each word may be a program: "ccache gcc -m64". */
-static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
-    const char *tool = getenv(name);
-    if (!tool || !*tool) tool = otherwise;
+/* Hashes a command. Each word may be a program: "ccache gcc -m64". */
+static uint64_t hash_command(const char *tool, uint64_t h) {
     h = hash_text(tool, h);
     for (const char *p = tool; *p;) {
         size_t n = strcspn(p, " ");
@@ -162,10 +166,16 @@ static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
     return h;
 }
 
+/* Hashes the command $NAME, or else `otherwise`. */
+static uint64_t hash_tool(const char *name, const char *otherwise, uint64_t h) {
+    const char *tool = getenv(name);
+    return hash_command(tool && *tool ? tool : otherwise, h);
+}
+
 /* Hashes the compilers that build the text (codegen/build/cc.c, gpu.c). */
-static uint64_t hash_tools(const char *target, uint64_t h) {
-    const Backend to = device_find(target)->backend;
-    h = hash_tool("CC", "cc", h);
+static uint64_t hash_tools(const braid_options *o, uint64_t h) {
+    const Backend to = device_find(o->target)->backend;
+    h = o->cc && *o->cc ? hash_command(o->cc, h) : hash_tool("CC", "cc", h);
     if (to == BACKEND_CUDA) {
         h = hash_stat("/usr/local/cuda/bin/nvcc", hash_tool("NVCC", "nvcc", h));
     } else if (to == BACKEND_HIP) {
@@ -237,14 +247,15 @@ static uint64_t hash_schedule(const braid_options *o, bool measure, uint64_t h) 
 }
 
 static bool cache_key(const char *model_path, const braid_options *o, bool measure, char key[40]) {
-    void *bytes;
-    size_t n;
-    if (rt_read_file(model_path, &bytes, &n, NULL)) return false;
+    void *file = NULL;
+    size_t n = o->model_size;
+    if (!o->model_data && rt_read_file(model_path, &file, &n, NULL)) return false;
+    const void *bytes = o->model_data ? o->model_data : file;
     uint64_t h = hash_bytes(bytes, n, 1), content = h;
-    bool good = hash_external(model_path, bytes, n, &h);
-    free(bytes);
-    h = hash_tools(o->target, hash_build(hash_text(o->target, h)));
-    h = hash_text(o->cpu, h);
+    bool good = !model_path || hash_external(model_path, bytes, n, &h);
+    free(file);
+    h = hash_tools(o, hash_build(hash_text(o->target, h)));
+    h = hash_text(o->torch_name, hash_int(o->profile, hash_text(o->cpu, h)));
     if (!o->cpu) h = hash_int((int64_t)compile_machine(NULL, 0), h);
     h = hash_schedule(o, measure, hash_text(o->schedule, hash_int(o->tune, h)));
     if (o->fold) {
@@ -255,7 +266,7 @@ static bool cache_key(const char *model_path, const braid_options *o, bool measu
         for (int i = 0; i < o->fold->carry_count; i++)
             h = hash_text(o->fold->carry_output[i], hash_text(o->fold->carry_input[i], h));
     }
-    h = hash_int(o->shape_count, hash_int(o->ignore_dim_names, hash_int(o->profile, h)));
+    h = hash_int(o->shape_count, hash_int(o->ignore_dim_names, h));
     for (int i = 0; i < o->shape_count; i++) {
         const braid_shape *s = &o->shape[i];
         h = hash_int(s->rank, hash_text(s->input, h));

@@ -18,8 +18,9 @@ static LowerFn *const lowerings[] = {
 };
 
 Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOptions *o) {
-    Graph *g = graph_import_file(a, d, model_path);
-    if (o->fold && (o->fold->nscan || o->fold->ncarry)) graph_fold_loop(g, o->fold);
+    Graph *g = o->model ? graph_import_memory(a, d, o->model, o->model_size, model_path)
+                        : graph_import_file(a, d, model_path);
+    if (o->fold) graph_fold(g, o->fold);
     for (int i = 0; i < o->nshape; i++) graph_declare_input(g, &o->shape[i]);
     if (o->ignore_dim_names) graph_ignore_dim_names(g);
     graph_settle_ranks(g, o->by_run);
@@ -84,6 +85,7 @@ static const Pass passes[] = {
      "by the units of a statement's level"},
     {"kernel", pass_kernel, STAGE_SHARED, STAGE_CHOSEN, "of the part that a unit computes"},
     {"memory", pass_memory, STAGE_CHOSEN, STAGE_PLACED, "lifetimes are those of the final order"},
+    {"outputs", pass_outputs, STAGE_PLACED, STAGE_PLACED, "of tensors with memory of their own"},
     {"sync", pass_sync, STAGE_PLACED, STAGE_SYNCED,
      "units meet for who writes what, and for memory that is used again"},
     {"variables", pass_variables, STAGE_SYNCED, STAGE_SYNCED,
@@ -117,6 +119,7 @@ static double now_ms(void) {
 /* `begin`: the start of the pass, in ms. For the first pass it includes the import. */
 static void run_pass(Program *p, const Pass *x, double begin, PassReport *report) {
     ASSERT(p->stage == x->needs);
+    progress_tick(p->cx->d);
     if (x->run) x->run(p);
     p->stage = x->leaves;
     const double end = now_ms();
@@ -153,6 +156,10 @@ Program *compile_program(Arena *a, Diag *d, const char *model_path, const Compil
     Graph *g = compile_import(a, d, model_path, o);
     if (o->by_run && compile_is_open(g)) return NULL;
     Program *p = lower_graph(cx_new(a, d), g, lowerings);
+    p->torch_name = o->torch_name;
+    p->ncarry = g->ncarry;
+    p->carry_input = g->carry_input;
+    p->carry_output = g->carry_output;
     for (size_t i = 0; i < n; i++) {
         if (i == ORACLE_PASSES) p->schedule = begin_schedule(p->cx, d, o);
         run_pass(p, &passes[i], i ? now_ms() : begin, report);

@@ -120,9 +120,10 @@ static void on_device_free(DLManagedTensor *m) {
     free(own);
 }
 
-/* Enqueues a copy of t. Requires that the session is locked. */
-static braid_status copy_of(braid_session *s, int direction, const braid_tensor_v1 *t,
-                            DLManagedTensor **out, braid_error *e) {
+/* Makes a tensor as t in the device's memory; its elements are undefined. Requires that the session
+ * is locked. */
+static braid_status new_like(braid_session *s, const braid_tensor_v1 *t, DLManagedTensor **out,
+                             braid_error *e) {
     char message[sizeof e->message] = "";
     const braid_model_v1 *lib = s->model->lib;
     size_t bytes = (size_t)rt_tensor_bytes((braid_dtype)t->dtype, t->rank, t->dim);
@@ -131,11 +132,7 @@ static braid_status copy_of(braid_session *s, int direction, const braid_tensor_
     if (!own) return rt_fail(e, BRAID_MEMORY, "out of memory");
     braid_status st =
         CALL(lib->memory_new(s->lib_session, bytes, &own->memory, &data, message, sizeof message));
-    if (!st)
-        st = CALL(lib->memory_copy(s->lib_session, s->stream, direction, data, t->data, bytes,
-                                   message, sizeof message));
     if (st) {
-        lib->memory_free(own->memory);
         free(own);
         return st;
     }
@@ -151,6 +148,23 @@ static braid_status copy_of(braid_session *s, int direction, const braid_tensor_
                                   .shape = own->dim};
     *out = &own->m;
     return BRAID_OK;
+}
+
+/* Enqueues a copy of t. Requires that the session is locked. */
+static braid_status copy_of(braid_session *s, int direction, const braid_tensor_v1 *t,
+                            DLManagedTensor **out, braid_error *e) {
+    char message[sizeof e->message] = "";
+    DLManagedTensor *to;
+    braid_status st = new_like(s, t, &to, e);
+    if (st) return st;
+    st = CALL(s->model->lib->memory_copy(
+        s->lib_session, s->stream, direction, to->dl_tensor.data, t->data,
+        (size_t)rt_tensor_bytes((braid_dtype)t->dtype, t->rank, t->dim), message, sizeof message));
+    if (st)
+        to->deleter(to);
+    else
+        *out = to;
+    return st;
 }
 
 braid_status braid_session_to_device(braid_session *s, const DLTensor *host,
@@ -191,9 +205,43 @@ braid_status braid_session_to_host(braid_session *s, const DLTensor *device, bra
     return st;
 }
 
+/* The new outputs of a run. */
+typedef struct DeviceOutputs {
+    braid_session *s;
+    DLManagedTensor **own;
+    braid_status st; /* why there is no memory */
+    braid_error *e;
+} DeviceOutputs;
+
+static void *output_memory(void *user, int i, const braid_tensor_v1 *t, size_t bytes) {
+    DeviceOutputs *o = user;
+    (void)bytes;
+    o->st = new_like(o->s, t, &o->own[i], o->e);
+    return o->st ? NULL : o->own[i]->dl_tensor.data;
+}
+
+/* Requires that the session is locked. r[]: room for the outputs. */
+static braid_status run_locked(braid_session *s, const braid_tensor_v1 *t, braid_tensor_v1 *r,
+                               DLManagedTensor **own, braid_error *e) {
+    char message[sizeof e->message] = "";
+    const struct braid_model *m = s->model;
+    DeviceOutputs o = {.s = s, .own = own, .e = e};
+    int st = m->lib->run_into
+                 ? m->lib->run_into(s->lib_session, s->stream, t, r, output_memory, &o, message,
+                                    sizeof message)
+                 : m->lib->run_on(s->lib_session, s->stream, t, r, message, sizeof message);
+    if (o.st) return o.st;
+    if (st) return rt_fail(e, (braid_status)st, "%s", message);
+    for (int i = 0; i < m->nout && !o.st; i++)
+        if (r[i].rank < 0 && m->out[i].kind != BRAID_OPTIONAL)
+            o.st = rt_fail(e, BRAID_RUNTIME, "output '%s' was not computed", m->out[i].name);
+        else if (r[i].rank >= 0 && !m->lib->run_into)
+            o.st = copy_of(s, BRAID_COPY_ON, &r[i], &own[i], e);
+    return o.st;
+}
+
 braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLManagedTensor **out,
                               braid_error *e) {
-    char message[sizeof e->message] = "";
     const struct braid_model *m = s->model;
     braid_tensor_v1 *t = calloc((size_t)(m->nin + m->nout) + 1, sizeof *t), *r = t + m->nin;
     DLManagedTensor **own = calloc((size_t)m->nout + 1, sizeof *own);
@@ -209,12 +257,7 @@ braid_status rt_run_on_device(braid_session *s, const DLTensor *const *in, DLMan
     }
     if (!st) {
         pthread_mutex_lock(&s->lock);
-        st = CALL(m->lib->run_on(s->lib_session, s->stream, t, r, message, sizeof message));
-        for (int i = 0; !st && i < m->nout; i++)
-            if (r[i].rank >= 0)
-                st = copy_of(s, BRAID_COPY_ON, &r[i], &own[i], e);
-            else if (m->out[i].kind != BRAID_OPTIONAL)
-                st = rt_fail(e, BRAID_RUNTIME, "output '%s' was not computed", m->out[i].name);
+        st = run_locked(s, t, r, own, e);
         pthread_mutex_unlock(&s->lock);
     }
     for (int i = 0; own && i < m->nout; i++)

@@ -7,6 +7,7 @@
 void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices) {
     *j = (RtJob){0};
     rt_compile_options(o, &j->fold, &j->o);
+    j->d.progress = j->o.progress;
     if (!choices) return;
     j->o.measured = choices->p;
     j->o.nmeasured = choices->n;

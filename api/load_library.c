@@ -44,6 +44,9 @@ braid_status rt_open_library(const char *path, struct braid_model *m, braid_erro
     m->target = lib->target;
     m->nin = lib->ninput;
     m->nout = lib->noutput;
+    m->ncarry = lib->ncarry;
+    m->carry_input = lib->carry_input;
+    m->carry_output = lib->carry_output;
     m->in = calloc((size_t)m->nin + 1, sizeof *m->in);
     m->out = calloc((size_t)m->nout + 1, sizeof *m->out);
     if (!m->in || !m->out) return rt_fail(e, BRAID_MEMORY, "out of memory");

@@ -86,3 +86,13 @@ int32_t braid_model_find_input(const struct braid_model *m, const char *name) {
         if (strcmp(m->in[i].name, name) == 0) return i;
     return -1;
 }
+int32_t braid_model_carry_count(const struct braid_model *m) { return m->ncarry; }
+braid_status braid_model_carry(const struct braid_model *m, int32_t i, int32_t *input,
+                               int32_t *output, braid_error *e) {
+    if (!input || !output) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
+    if (i < 0 || i >= m->ncarry)
+        return rt_fail(e, BRAID_USAGE, "there is no state %d; the model has %d", (int)i, m->ncarry);
+    *input = m->carry_input[i];
+    *output = m->carry_output[i];
+    return BRAID_OK;
+}

@@ -20,7 +20,28 @@ braid_status rt_target(const char *target, braid_error *e) {
     return rt_fail(e, BRAID_USAGE, "unknown target '%s'; there are %s", target, known);
 }
 
-braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e) {
+/* The end of the C identifier that begins at p; p itself if none does. */
+static const char *past_identifier(const char *p) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    return *p >= '0' && *p <= '9' ? p : p + strspn(p, letters);
+}
+
+/* Whether s is NAMESPACE::NAME, of two identifiers. */
+static bool is_torch_name(const char *s) {
+    const char *colon = past_identifier(s);
+    if (colon == s || strncmp(colon, "::", 2) != 0) return false;
+    const char *end = past_identifier(colon + 2);
+    return end > colon + 2 && !*end;
+}
+
+Progress *rt_progress(const braid_options *o) { return o->progress ? o->progress_user : NULL; }
+
+braid_status rt_step(const braid_options *o, const char *step, braid_error *e) {
+    return progress_step(rt_progress(o), "%s", step) ? BRAID_OK
+                                                     : rt_fail(e, BRAID_CANCELLED, "cancelled");
+}
+
+braid_status rt_options(const braid_options *from, braid_options *o, Progress *p, braid_error *e) {
     memset(o, 0, sizeof *o);
     if (from) {
         size_t n = from->struct_size;
@@ -29,9 +50,22 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
         memcpy(o, from, n < sizeof *o ? n : sizeof *o);
     }
     if (!o->target) o->target = "cpu";
+    if (o->progress) {
+        progress_begin(p, o->progress, o->progress_user);
+        o->progress_user = p;
+    }
+    if (!o->model_data && o->model_size)
+        return rt_fail(e, BRAID_USAGE, "model_size is %zu, but model_data is NULL", o->model_size);
+    if (o->model_data && o->model_size >= 4 && memcmp(o->model_data, "\177ELF", 4) == 0)
+        return rt_fail(e, BRAID_MODEL,
+                       "model_data is a compiled library, not an ONNX model: a library is loaded "
+                       "from its file");
     if (o->shape_count < 0 || (o->shape_count > 0 && !o->shape))
         return rt_fail(e, BRAID_USAGE, "shape_count is %d, but there are no shapes",
                        (int)o->shape_count);
+    if (o->torch_name && !is_torch_name(o->torch_name))
+        return rt_fail(e, BRAID_USAGE, "'%s' is not the name of an operator, NAMESPACE::NAME",
+                       o->torch_name);
     for (int i = 0; i < o->shape_count; i++) {
         const braid_shape *s = &o->shape[i];
         bool good = s->input && s->rank >= 0 && s->rank <= MAX_RANK && (s->dim || !s->rank);
@@ -45,16 +79,24 @@ braid_status rt_options(const braid_options *from, braid_options *o, braid_error
     if (o->profile && strcmp(o->target, "interp") == 0)
         return rt_fail(e, BRAID_USAGE,
                        "the interpreter does not measure itself: profile for another target");
-    return rt_target(o->target, e);
+    braid_status st = rt_target(o->target, e);
+    const Device *device = st ? NULL : device_find(o->target);
+    if (!device || !o->emit_folder || !device_is_gpu(device)) return st;
+    return rt_fail(e, BRAID_USAGE, "C files in a folder are for targets cpu and plain");
 }
 
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c) {
-    *c = (CompileOptions){.target = o->target,
+    *c = (CompileOptions){.model = o->model_data,
+                          .model_size = o->model_size,
+                          .progress = rt_progress(o),
+                          .target = o->target,
                           .cpu = o->cpu,
                           .emit_path = o->emit_path,
                           .schedule = o->schedule,
                           .units = o->threads,
+                          .cc = o->cc,
                           .profile = o->profile,
+                          .torch_name = o->torch_name,
                           .nshape = o->shape_count,
                           .shape = (const InputShape *)o->shape,
                           .ignore_dim_names = o->ignore_dim_names};

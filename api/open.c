@@ -30,7 +30,7 @@ struct RtOpen {
 };
 
 struct RtRanked {
-    struct RtRanked *next;
+    struct RtRanked *next, *older;
     Variant *variant;
     braid_session *s;
 };
@@ -72,8 +72,13 @@ static braid_options copy_options(Arena *a, const braid_options *o, int room) {
     to.emit_path = copy_text(a, o->emit_path);
     to.cache_dir = copy_text(a, o->cache_dir);
     to.schedule = copy_text(a, o->schedule);
+    to.cc = copy_text(a, o->cc);
+    to.torch_name = copy_text(a, o->torch_name);
     to.fold = copy_fold(a, o->fold);
     to.tune_input_count = 0;
+    if (o->model_data) to.model_data = arena_memdup(a, o->model_data, o->model_size);
+    to.progress = NULL; /* lent for braid_load alone, as all arguments */
+    to.progress_user = NULL;
     return to;
 }
 
@@ -94,6 +99,7 @@ static void read_model(struct braid_model *m, const char *path, const braid_opti
     open->imported = arena_new(&m->diag);
     rt_compile_options(o, &fold, &c);
     c.by_run = true;
+    m->diag.progress = c.progress;
     const Graph *g = compile_import(open->imported, &m->diag, path, &c);
     m->name = copy_text(m->arena, g->name);
     m->nin = g->top->nparam;
@@ -108,6 +114,9 @@ static void read_model(struct braid_model *m, const char *path, const braid_opti
     }
     for (int i = 0; i < m->nout; i++)
         io_of(m->arena, g->top->result_name[i], g->top->result_type[i], &m->out[i]);
+    m->ncarry = g->ncarry;
+    m->carry_input = arena_memdup(m->arena, g->carry_input, sizeof(int) * (size_t)g->ncarry);
+    m->carry_output = arena_memdup(m->arena, g->carry_output, sizeof(int) * (size_t)g->ncarry);
     open->path = copy_text(m->arena, path);
     open->o = copy_options(m->arena, o, open->n);
     m->target = open->o.target;
@@ -122,6 +131,7 @@ braid_status rt_open_ranks(struct braid_model *m, const char *path, const braid_
     m->diag.top = &jb;
     if (setjmp(jb) == 0) read_model(m, path, o);
     m->diag.top = NULL;
+    m->diag.progress = NULL;
     arena_free(m->open->imported);
     m->open->imported = NULL;
     return m->diag.status ? rt_fail_diag(e, &m->diag) : BRAID_OK;
@@ -292,10 +302,17 @@ static braid_status ranked_session(braid_session *s, Variant *v, braid_error *e)
             free(r);
             return st;
         }
+        r->older = atomic_load(&s->newest);
+        atomic_store(&s->newest, r);
     }
     r->next = s->ranked;
     s->ranked = r;
     return BRAID_OK;
+}
+
+void rt_ranked_cancel(braid_session *s) {
+    for (const struct RtRanked *r = atomic_load(&s->newest); r; r = r->older)
+        braid_session_cancel(r->s);
 }
 
 braid_status rt_ranked_session(braid_session *s, const RtSeen *seen, braid_session **to,

@@ -43,6 +43,9 @@ int64_t rt_tensor_bytes(braid_dtype dtype, int rank, const int64_t *dim);
  * code of magnitude at most 1, but float8e8m0 is 1. Integers and bool are 0. BRAID_INPUT: the rank
  * is not declared. */
 braid_status rt_value_random(const braid_io *io, uint64_t *seed, braid_value **v, braid_error *e);
+/* braid_value_new_tensor whose elements are undefined. */
+braid_status rt_value_new_output(braid_dtype dtype, int rank, const int64_t *dim, braid_value **v,
+                                 braid_error *e);
 /* Makes a tensor value. The malloc'd `data` is taken, also on failure. */
 braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void *data,
                            braid_value **v, braid_error *e);
@@ -76,6 +79,8 @@ struct braid_model {
     const char *name, *target;
     int nin, nout;
     braid_io *in, *out;
+    int ncarry; /* state: positions of inputs and outputs */
+    const int32_t *carry_input, *carry_output;
     /* With target interp: */
     Arena *arena; /* owns the program and all strings of the ios */
     Diag diag;
@@ -95,16 +100,19 @@ void rt_model_retain(struct braid_model *m);
 /* Makes the new m the model of a compiled library. */
 braid_status rt_model_library(struct braid_model *m, const char *path, braid_error *e);
 
-/* ---- sessions (session.c, dlpack.c, device_tensors.c) ---------------------------------------- */
+/* ---- sessions (session.c, run.c, dlpack.c, device_tensors.c)
+ * ---------------------------------------- */
 struct braid_session {
     struct braid_model *model;
     pthread_mutex_t lock; /* held during a run and while its results are copied */
     void *lib_session;    /* of a compiled library */
     void *stream;         /* for runs on device tensors */
     InterpConfig interp;
-    bk_seed seed; /* of the interpreter's runs */
+    _Atomic int cancelled; /* the interpreter's run is to end */
+    bk_seed seed;          /* of the interpreter's runs */
     /* Of an open model: a session for each combination of ranks; that of the last run is first. */
     struct RtRanked *ranked;
+    _Atomic(struct RtRanked *) newest; /* the same, in a list that only grows at its front */
     braid_session_options options;
 };
 
@@ -125,6 +133,7 @@ typedef struct RtSeen {
  * s. BRAID_INPUT: the model does not work with their ranks. */
 braid_status rt_ranked_session(braid_session *s, const RtSeen *seen, braid_session **to,
                                braid_error *e);
+void rt_ranked_cancel(braid_session *s); /* all their runs; async-signal-safe */
 /* The session of the last run; NULL: there was no run. */
 braid_session *rt_last_session(braid_session *s);
 /* braid_model_device_type, braid_session_set_stream and _finish for open models. */
@@ -155,8 +164,13 @@ braid_status rt_open_library(const char *path, struct braid_model *m, braid_erro
 
 /* BRAID_USAGE: there is no such target; the message lists the targets. */
 braid_status rt_target(const char *target, braid_error *e);
-/* Copies the caller's options and fills in defaults. BRAID_USAGE: they make no sense. */
-braid_status rt_options(const braid_options *from, braid_options *o, braid_error *e);
+/* Copies the caller's options and fills in defaults. If the caller wants to know the progress, the
+ * copy's progress_user is p, which begins. BRAID_USAGE: they make no sense. */
+braid_status rt_options(const braid_options *from, braid_options *o, Progress *p, braid_error *e);
+/* The p of such a copy; NULL: nobody wants to know. */
+Progress *rt_progress(const braid_options *o);
+/* A step begins (base/base.h). BRAID_CANCELLED: the caller gives up. */
+braid_status rt_step(const braid_options *o, const char *step, braid_error *e);
 /* Puts the options into the compiler's form. *c points to *fold. */
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c);
 
@@ -179,15 +193,18 @@ typedef struct RtJob { /* one compilation */
 void rt_job_begin(RtJob *j, const braid_options *o, const RtChoices *choices);
 braid_status rt_job_emit(RtJob *j, const char *model_path, braid_error *e); /* to j->texts */
 braid_status rt_job_build(RtJob *j, const char *folder, const char *file, braid_error *e);
+/* Writes what makes the library as C files with a Makefile (emit_folder.c). */
+braid_status rt_job_folder(RtJob *j, const char *folder, braid_error *e);
 void rt_job_end(RtJob *j);
 /* Measures the scheduler's choices in the model that are not in *choices yet, adds them to it, and
- * keeps them in the store for device `key`. Shows progress on a terminal. BRAID_USAGE: `key` is
+ * keeps them in the store for device `key`. BRAID_USAGE: `key` is
  * NULL, because the target is not this machine. */
 braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, const char *key,
                      RtChoices *choices, braid_error *e);
 /* Not an error: the model has inputs whose rank only a run knows (CompileOptions.by_run). */
 #define RT_OPEN ((braid_status)-1)
-/* Compiles to FOLDER/FILE, with its weights file beside it. May return RT_OPEN if by_run. */
+/* Compiles to FOLDER/FILE, with its weights file beside it; or only to o->emit_folder. May return
+ * RT_OPEN if by_run. */
 braid_status rt_build(const char *model_path, const braid_options *o, bool by_run,
                       const char *folder, const char *file, braid_error *e);
 /* *path: the library for the model, from the cache if possible (`fresh`: built again). If there is

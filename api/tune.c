@@ -44,7 +44,6 @@ typedef struct Tuner {
     Decision *decision; /* the choices to try */
     int ndecision;
     double begin, seconds;
-    bool progress;
     braid_error *e;
 } Tuner;
 
@@ -105,6 +104,10 @@ static braid_status time_runs(Tuner *t, Loaded *l, double seconds, double *ns) {
     double begin = now(), least = INFINITY;
     braid_status st = BRAID_OK;
     for (int i = 0; !st && (i < MIN_RUNS || now() - begin < seconds); i++) {
+        if (!progress_ask(rt_progress(&t->o))) {
+            st = rt_fail(t->e, BRAID_CANCELLED, "cancelled");
+            break;
+        }
         double a = now();
         st = braid_session_run(l->s, (const braid_value *const *)l->in, out, t->e);
         double b = now();
@@ -206,14 +209,14 @@ static braid_status choose(Tuner *t, Measured m) {
     return BRAID_OK;
 }
 
-static void show(const Tuner *t, int done, int all, double first_ns) {
-    if (!t->progress) return;
-    char bar[31];
+static braid_status show(const Tuner *t, int done, int all, double first_ns) {
+    char bar[31], line[120];
     int full = all ? done * 30 / all : 30;
     for (int i = 0; i < 30; i++) bar[i] = i < full ? '#' : '.';
     bar[30] = 0;
-    fprintf(stderr, "\rtuning [%s] %d of %d, %.0f s, %.2f us (%+.1f %%) ", bar, done, all,
-            now() - t->begin, t->best_ns * 1e-3, 100 * (t->best_ns / first_ns - 1));
+    snprintf(line, sizeof line, "tuning [%s] %d of %d, %.2f us (%+.1f %%)", bar, done, all,
+             t->best_ns * 1e-3, 100 * (t->best_ns / first_ns - 1));
+    return rt_step(&t->o, line, t->e);
 }
 
 /* The time that a run of the model spends on the construct, by the worst estimate. */
@@ -259,15 +262,14 @@ static braid_status try_all(Tuner *t) {
     if (t->ndecision) qsort(t->decision, (size_t)t->ndecision, sizeof *t->decision, by_stake);
     for (int i = 0; i < t->ndecision && now() - t->begin < t->seconds; i++) {
         const Decision *d = &t->decision[i];
-        show(t, i, t->ndecision, first_ns);
+        braid_status st = show(t, i, t->ndecision, first_ns);
+        if (st) return st;
         if (d->by != BY_MODEL || is_chosen(t->choices, d->key) ||
             stake(d) < SMALL * stake(&t->decision[0]))
             continue;
-        braid_status st = try_ways(t, d);
-        if (st) return st;
+        if ((st = try_ways(t, d))) return st;
     }
-    show(t, t->ndecision, t->ndecision, first_ns);
-    return BRAID_OK;
+    return show(t, t->ndecision, t->ndecision, first_ns);
 }
 
 /* Adds choices that come up only after those made so far. *any: whether there are some. */
@@ -359,12 +361,11 @@ braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, c
     if (!key)
         return rt_fail(e, BRAID_USAGE, "candidates for another processor cannot be measured here");
     t.seconds = o->tune_seconds ? o->tune_seconds : DEFAULT_SECONDS;
-    t.progress = isatty(STDERR_FILENO);
     char *prefix = rt_text("%s/braid-tune", tmp && *tmp ? tmp : "/tmp");
     braid_status st =
         prefix ? rt_temp_folder(prefix, &t.folder, e) : rt_fail(e, BRAID_MEMORY, "out of memory");
+    if (!st) st = rt_step(o, "tuning", e);
     if (!st) st = tune(&t, s, key);
-    if (t.progress) fputc('\n', stderr);
     if (t.folder) rt_remove_folder(t.folder);
     free(prefix);
     free(t.folder);

@@ -82,14 +82,15 @@ static braid_status new_value(braid_kind kind, braid_dtype dtype, braid_value **
 static braid_status new_tensor(braid_dtype dtype, int rank, const int64_t *dim, void *data,
                                bool owns, braid_value **value, braid_error *e) {
     braid_value *v;
-    if (rt_tensor_bytes(dtype, rank, dim) < 0)
+    const int64_t bytes = rt_tensor_bytes(dtype, rank, dim);
+    if (bytes < 0)
         return rt_fail(e, BRAID_USAGE, "not a tensor: element type %d, rank %d, or a dimension",
                        (int)dtype, rank);
     braid_status st = new_value(BRAID_TENSOR, dtype, &v, e);
     if (st) return st;
     v->rank = rank;
     for (int i = 0; i < rank; i++) v->dim[i] = dim[i];
-    v->count = rt_tensor_bytes(dtype, rank, dim) / (int64_t)braid_dtype_size(dtype);
+    v->count = bytes / (int64_t)braid_dtype_size(dtype);
     v->data = data;
     v->owns = owns;
     *value = v;
@@ -99,15 +100,24 @@ static braid_status new_tensor(braid_dtype dtype, int rank, const int64_t *dim, 
 braid_status braid_value_new_tensor(braid_dtype dtype, int32_t rank, const int64_t *dim,
                                     const void *data, braid_value **value, braid_error *e) {
     if (!value || (rank > 0 && !dim)) return rt_fail(e, BRAID_USAGE, "a null pointer was given");
-    int64_t bytes = rt_tensor_bytes(dtype, rank, dim);
-    size_t room = bytes > 0 ? ((size_t)bytes + 63) & ~(size_t)63 : 64;
-    void *copy = aligned_alloc(64, room);
-    if (!copy) return rt_fail(e, BRAID_MEMORY, "out of memory for %lld bytes", (long long)bytes);
-    if (data && bytes > 0)
-        memcpy(copy, data, (size_t)bytes);
+    braid_value *v;
+    braid_status st = rt_value_new_output(dtype, rank, dim, &v, e);
+    if (st) return st;
+    const size_t bytes = (size_t)rt_tensor_bytes(dtype, rank, dim);
+    if (data && bytes)
+        memcpy(v->data, data, bytes);
     else
-        memset(copy, 0, room);
-    return rt_value_take(dtype, rank, dim, copy, value, e);
+        memset(v->data, 0, bytes);
+    *value = v;
+    return BRAID_OK;
+}
+
+braid_status rt_value_new_output(braid_dtype dtype, int rank, const int64_t *dim, braid_value **v,
+                                 braid_error *e) {
+    int64_t bytes = rt_tensor_bytes(dtype, rank, dim);
+    void *data = aligned_alloc(64, bytes > 0 ? ((size_t)bytes + 63) & ~(size_t)63 : 64);
+    if (!data) return rt_fail(e, BRAID_MEMORY, "out of memory for %lld bytes", (long long)bytes);
+    return rt_value_take(dtype, rank, dim, data, v, e);
 }
 
 braid_status rt_value_take(braid_dtype dtype, int rank, const int64_t *dim, void *data,

@@ -51,6 +51,7 @@ void *arena_alloc(Arena *a, size_t n) {
     if (n > SIZE_MAX / 2) err(a->diag, ST_MEMORY, NULL, "out of memory");
     size_t size = n + HEADER > BLOCK_MIN ? n + HEADER : BLOCK_MIN;
     size = (size + 63) & ~(size_t)63;
+    progress_tick(a->diag);
     b = aligned_alloc(64, size);
     if (!b) err(a->diag, ST_MEMORY, NULL, "out of memory: %zu bytes more were needed", n);
     b->size = size;

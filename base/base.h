@@ -159,6 +159,25 @@ void map_seti(Map *m, uint64_t key, void *value);
 bool map_add(Map *m, uint64_t key);
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
 
+/* ---- progress -------------------------------------------------------------------------------- */
+/* Returns false to give up. `seconds` is the time since progress_begin. */
+typedef bool ProgressFn(void *user, const char *step, double seconds);
+typedef struct Progress { /* a long call, as its caller sees it */
+    ProgressFn *tell;
+    void *user;
+    double begin, told; /* told: seconds after begin, when `tell` was called last in this step */
+    char step[120];     /* what is being done; "": nothing yet */
+    bool cancelled;     /* `tell` returned false, and is not called any more */
+} Progress;
+void progress_begin(Progress *p, ProgressFn *tell, void *user);
+/* A step begins: tells it. False: give up. NULL is nobody to tell, here and below. */
+bool progress_step(Progress *p, const char *fmt, ...) PRINTF(2, 3);
+/* To be called often during a step: tells it again a few times a second. False: give up. */
+bool progress_ask(Progress *p);
+struct Diag;
+/* progress_ask for d->progress, which raises ST_CANCELLED. */
+void progress_tick(struct Diag *d);
+
 /* ---- diagnostics ----------------------------------------------------------------------------- */
 typedef enum {
     ST_OK = 0,
@@ -175,7 +194,8 @@ typedef enum {
 typedef struct Diag {
     Status status;
     char message[1024];
-    jmp_buf *top; /* innermost handler; `err` jumps there */
+    jmp_buf *top;       /* innermost handler; `err` jumps there */
+    Progress *progress; /* who waits for the work, or NULL */
 } Diag;
 
 /* How to catch errors. There is no function for it, because setjmp must run in the catching frame:

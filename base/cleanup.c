@@ -14,11 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool armed;
-static _Atomic(const char *) stage;
 static struct Path {
     struct Path *next;
     char text[];
@@ -27,9 +24,6 @@ static struct Child {
     pid_t pid;
     struct Child *next;
 } * children;
-
-void stage_set(const char *what) { atomic_store(&stage, what); }
-const char *stage_get(void) { return atomic_load(&stage); }
 
 void cleanup_arm(void) { atomic_store(&armed, true); }
 
@@ -57,7 +51,8 @@ void cleanup_drop(const char *path) {
     pthread_mutex_unlock(&lock);
 }
 
-int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const *argv) {
+int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const *argv,
+                  char *const *env, bool apart) {
     struct Child *c = malloc(sizeof *c);
     posix_spawnattr_t at;
     sigset_t none, usual;
@@ -70,10 +65,10 @@ int cleanup_spawn(pid_t *pid, const posix_spawn_file_actions_t *fa, char *const 
     posix_spawnattr_setsigmask(&at, &none);
     posix_spawnattr_setsigdefault(&at, &usual);
     posix_spawnattr_setpgroup(&at, 0);
-    if (atomic_load(&armed)) flags |= POSIX_SPAWN_SETPGROUP;
+    if (apart || atomic_load(&armed)) flags |= POSIX_SPAWN_SETPGROUP;
     posix_spawnattr_setflags(&at, flags);
     pthread_mutex_lock(&lock);
-    int e = posix_spawnp(pid, argv[0], fa, &at, argv, environ);
+    int e = posix_spawnp(pid, argv[0], fa, &at, argv, env);
     if (e)
         free(c);
     else {
@@ -103,6 +98,8 @@ int cleanup_wait(pid_t pid) {
     pthread_mutex_unlock(&lock);
     return n < 0 ? -1 : status;
 }
+
+void cleanup_kill(pid_t pid) { kill(-pid, SIGKILL); }
 
 void cleanup_folder(const char *folder) {
     DIR *d = opendir(folder);

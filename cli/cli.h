@@ -16,9 +16,10 @@ typedef struct Cli {
     const char *command;
     int narg; /* arguments other than options */
     const char **arg;
-    const char *target, *cpu, *output, *emit;
-    const char *schedule, *costs, *import, *dump_after, *json_file, *trace;
-    bool tune, time_passes, json, verbose, help, version, profile, shapes;
+    const char *target, *cpu, *output, *emit, *emit_folder;
+    const char *schedule, *costs, *import, *dump_after, *torch_name, *html, *profile;
+    const char *json_file, *trace;
+    bool tune, time_passes, json, verbose, help, version, measured, shapes;
     int runs;
     int threads, jobs;
     int64_t max_iterations, stack_depth, max_memory, seed;
@@ -55,7 +56,9 @@ void cli_free(Cli *c);
 /* Starts a thread (watch.c) that cleans up when a signal ends the process, and that shows long
  * steps on a terminal. */
 void cli_watch(void);
-void cli_watch_clear(void); /* clears that line; call it before printing */
+void cli_watch_clear(void); /* clears that line and ends the step; call it before printing */
+/* braid_options.progress: a step begins. */
+bool cli_watch_step(void *unused, const char *step, double seconds);
 
 /* Prints `braid: PATH: message` on stderr, without PATH if it is NULL. Returns EXIT_FAULT. */
 int cli_fail(const char *path, const char *fmt, ...) PRINTF(2, 3);
@@ -79,7 +82,7 @@ void cli_print_inputs(Sb *s, const Cli *c, const struct braid_model *m, braid_va
 /* "float32[2,3]", "sequence of float32", … */
 void cli_print_type(Sb *s, const braid_io *io);
 void cli_print_value_type(Sb *s, const braid_value *v);
-/* Prints a JSON string, with its quotes. */
+/* Prints a JSON string, with its quotes. What is not UTF-8 becomes U+FFFD. */
 void cli_print_json(Sb *s, const char *text);
 
 /* For --dump-after and --time-passes: compiles c's model up to its scheduled tree and prints what

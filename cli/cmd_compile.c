@@ -1,7 +1,10 @@
 /* cmd_compile.c: braid compile: makes a library from a model. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
+
+#define TUNING_BYTES 120
 
 /* Reads the inputs for --tune. Their types are declared in the model, so it is loaded here. */
 static int tune_inputs(const Cli *c, const char *model, braid_options *o, braid_value ***value) {
@@ -34,24 +37,39 @@ static int tune_inputs(const Cli *c, const char *model, braid_options *o, braid_
     return code;
 }
 
+/* Keeps what tuning said last, to be printed at the end. */
+static bool note_tuning(void *last, const char *step, double seconds) {
+    if (strncmp(step, "tuning", 6) == 0) snprintf(last, TUNING_BYTES, "%s", step);
+    return cli_watch_step(NULL, step, seconds);
+}
+
 int cmd_compile(const Cli *c) {
     braid_error e;
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
     braid_value **value = NULL;
+    char tuning[TUNING_BYTES] = "";
     const char *model = c->arg[0], *slash = strrchr(model, '/');
     const char *stem = slash ? slash + 1 : model, *dot = strrchr(stem, '.');
     Sb so = {0};
+    if (c->emit_folder && (c->output || c->emit))
+        return cli_usage("--emit-c writes no library and no other text: without -o and --emit");
     if (c->output)
         sb_puts(&so, c->output);
     else {
         sb_write(&so, stem, dot ? (size_t)(dot - stem) : strlen(stem));
         sb_puts(&so, ".so");
     }
+    if (c->tune && isatty(STDERR_FILENO)) {
+        o.progress = note_tuning;
+        o.progress_user = tuning;
+    }
     int code = c->dump_after || c->time_passes ? cli_passes(c) : EXIT_DONE;
     if (!code && c->ninput) code = tune_inputs(c, model, &o, &value);
-    if (!code && braid_compile(model, &o, so.p, &e)) code = cli_error(model, &e);
+    if (!code && braid_compile(model, &o, c->emit_folder ? NULL : so.p, &e))
+        code = cli_error(model, &e);
     cli_watch_clear();
+    if (*tuning) fprintf(stderr, "%s\n", tuning);
     for (int i = 0; i < o.tune_input_count; i++) braid_value_free(value[i]);
     free(value);
     sb_free(&so);

@@ -84,8 +84,8 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
                   "%d, \"flags\": %d, "
                   "\"launches\": %d, \"products\": %d, \"loops\": [",
                   p->nfused, (long long)f->arena_bytes, (long long)f->distributed_bytes,
-                  (long long)f->live_bytes, f->slots, (long long)f->weights_bytes,
-                  f->barriers, f->cluster_barriers, f->flags, f->launches, f->products);
+                  (long long)f->live_bytes, f->slots, (long long)f->weights_bytes, f->barriers,
+                  f->cluster_barriers, f->flags, f->launches, f->products);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
             cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
@@ -262,6 +262,23 @@ static void print_decisions(Sb *s, bool json, const Schedule *k) {
     if (json) sb_puts(s, "]}");
 }
 
+/* The state that --carry names. */
+static void print_state(Sb *s, bool json, const Program *p) {
+    if (json) sb_puts(s, ", \"state\": [");
+    for (int i = 0; i < p->ncarry; i++) {
+        const char *in = p->in[p->carry_input[i]].name, *out = p->out[p->carry_output[i]].name;
+        if (json) {
+            sb_puts(s, i ? ", {\"input\": " : "{\"input\": ");
+            cli_print_json(s, in);
+            sb_puts(s, ", \"output\": ");
+            cli_print_json(s, out);
+            sb_puts(s, "}");
+        } else
+            sb_printf(s, "state %s: output %s of the run before\n", in, out);
+    }
+    if (json) sb_puts(s, "]");
+}
+
 typedef struct Work {
     Diag d;
     Arena *arena;
@@ -269,43 +286,59 @@ typedef struct Work {
     FoldSpec fold;
     CompileOptions o;
     PassReport passes;
+    Explained x;      /* of what is printed as JSON */
     bool passes_only; /* print only what --dump-after and --time-passes ask for */
 } Work;
+
+static void print_json(Sb *s, const Cli *c, Explained *x, const int64_t *n) {
+    const Program *p = x->p;
+    sb_puts(s, "{\"model\": ");
+    cli_print_json(s, c->arg[0]);
+    sb_puts(s, ", ");
+    print_io(s, true, "inputs", p->nin, p->in);
+    sb_puts(s, ", ");
+    print_io(s, true, "outputs", p->nout, p->out);
+    print_state(s, true, p);
+    sb_puts(s, ", \"statements\": {");
+    for (size_t i = 0; i < COUNT(stmt_names); i++)
+        sb_printf(s, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i], (long long)n[i]);
+    sb_printf(s, "}, \"groups\": %lld", (long long)n[S_OP]);
+    explain_tree(s, x);
+    if (x->f) {
+        print_facts(s, true, p, x->f);
+        explain_placement(s, x);
+        print_device(s, p->schedule->device);
+        print_decisions(s, true, p->schedule);
+    }
+    sb_puts(s, "}\n");
+}
+
+static void print_text(Sb *s, const Program *p, const Facts *f, const int64_t *n) {
+    print_io(s, false, "input", p->nin, p->in);
+    print_io(s, false, "output", p->nout, p->out);
+    print_state(s, false, p);
+    for (size_t i = 0; i < COUNT(stmt_names); i++)
+        sb_printf(s, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i], stmt_names[i]);
+    sb_puts(s, "\n");
+    if (f) print_facts(s, false, p, f);
+    if (f) print_decisions(s, false, p->schedule);
+    sb_puts(s, "\n");
+    utask_print(s, p);
+}
 
 static void print_program(Work *w, const Cli *c, Program *p) {
     int64_t n[S_COUNT] = {0};
     seq_each(p->top, count_stmt, n);
-    bool scheduled = p->schedule != NULL;
-    Facts f = {0};
-    if (scheduled) f = plan_facts(p);
-    if (c->json) {
-        sb_puts(&w->text, "{\"model\": ");
-        cli_print_json(&w->text, c->arg[0]);
-        sb_puts(&w->text, ", ");
-        print_io(&w->text, true, "inputs", p->nin, p->in);
-        sb_puts(&w->text, ", ");
-        print_io(&w->text, true, "outputs", p->nout, p->out);
-        sb_puts(&w->text, ", \"statements\": {");
-        for (size_t i = 0; i < COUNT(stmt_names); i++)
-            sb_printf(&w->text, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i], (long long)n[i]);
-        sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
-        if (scheduled) print_facts(&w->text, true, p, &f);
-        if (scheduled) explain_placement(&w->text, p, &f);
-        if (scheduled) print_device(&w->text, p->schedule->device);
-        if (scheduled) print_decisions(&w->text, true, p->schedule);
-        sb_puts(&w->text, "}\n");
-    } else {
-        print_io(&w->text, false, "input", p->nin, p->in);
-        print_io(&w->text, false, "output", p->nout, p->out);
-        for (size_t i = 0; i < COUNT(stmt_names); i++)
-            sb_printf(&w->text, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i],
-                      stmt_names[i]);
-        sb_puts(&w->text, "\n");
-        if (scheduled) print_facts(&w->text, false, p, &f);
-        if (scheduled) print_decisions(&w->text, false, p->schedule);
-        sb_puts(&w->text, "\n");
-        utask_print(&w->text, p);
+    const Facts *f = NULL;
+    if (p->schedule) {
+        const Facts facts = plan_facts(p);
+        f = arena_memdup(w->arena, &facts, sizeof facts);
     }
+    if (c->json || c->html) {
+        w->x = explain_program(p, f);
+        print_json(&w->text, c, &w->x, n);
+    } else
+        print_text(&w->text, p, f, n);
 }
 
 /* Everything that changes is in *w: longjmp leaves changed local variables undefined. */
@@ -324,11 +357,14 @@ static bool explain(Work *w, const Cli *c) {
 static int run(const Cli *c, bool passes_only) {
     Work w = {.passes = {.after = c->dump_after}, .passes_only = passes_only || c->dump_after};
     braid_error e;
+    if (c->profile && !c->html) return cli_usage("--profile needs --html");
+    if (c->html && c->dump_after) return cli_usage("--html and --dump-after exclude each other");
     if (rt_is_library(c->arg[0]))
         return cli_fail(c->arg[0], "it is a compiled library; %s needs the model", c->command);
     braid_fold fold;
     braid_options given = cli_options(c, &fold), o;
-    if (rt_options(&given, &o, &e)) return cli_usage("%s", e.message);
+    Progress progress;
+    if (rt_options(&given, &o, &progress, &e)) return cli_usage("%s", e.message);
     rt_compile_options(&o, &w.fold, &w.o);
     w.o.report = &w.passes;
     int code = EXIT_DONE;
@@ -347,14 +383,15 @@ static int run(const Cli *c, bool passes_only) {
     w.o.measured = measured;
     store_close(s);
     free(key);
-    stage_set("reading and scheduling the model");
+    w.d.progress = w.o.progress;
+    rt_step(&o, "reading and scheduling the model", NULL);
     const bool good = explain(&w, c);
-    stage_set(NULL);
     cli_watch_clear();
     if (good) {
         if (w.passes.tree.n) fwrite(w.passes.tree.p, 1, w.passes.tree.n, stdout);
-        if (w.text.n) fwrite(w.text.p, 1, w.text.n, stdout);
+        if (w.text.n && (c->json || !c->html)) fwrite(w.text.p, 1, w.text.n, stdout);
         if (c->time_passes) fputs(w.passes.times.p, stderr);
+        if (c->html) code = explain_page(c->html, &w.text, &w.x, c->profile);
     } else {
         braid_error e = {.status = (braid_status)w.d.status};
         snprintf(e.message, sizeof e.message, "%s", w.d.message);

@@ -88,7 +88,7 @@ int cmd_profile(const Cli *given) {
     braid_session *s;
     Cli own = *given;
     const Cli *c = &own;
-    own.profile = true;
+    own.measured = !rt_is_library(c->arg[0]); /* it is settled in a library */
     if (c->shapes && c->json_file && strcmp(c->json_file, "-") == 0)
         return cli_usage("--shapes prints a table, and --json - nothing but JSON");
     if (c->shapes && rt_is_library(c->arg[0]))

@@ -74,8 +74,10 @@ int cmd_run(const Cli *c) {
     if (!in || !out) die("out of memory");
     const bool fill = !c->ninput && nin; /* without -i, all inputs are random */
     code = cli_inputs(c, m, fill, in);
+    cli_watch_step(NULL, "running the model", 0);
     if (!code && braid_session_run(s, (const braid_value *const *)in, out, &e))
         code = cli_error(c->arg[0], &e);
+    cli_watch_clear();
     if (!code && c->output)
         code = write_outputs(c->output, nout, out);
     else if (!code) {

@@ -195,6 +195,7 @@ static Outcome run_test(const Cli *c, const char *folder, Sb *why) {
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
     o.threads = threads_of(c, c->target);
+    o.progress = NULL; /* nobody watches a single test */
     braid_session_options so = {.struct_size = sizeof so,
                                 .max_iterations = c->max_iterations,
                                 .stack_depth = c->stack_depth,

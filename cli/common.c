@@ -54,17 +54,23 @@ braid_options cli_options(const Cli *c, braid_fold *fold) {
                            .cpu = c->cpu,
                            .fold = c->nscan || c->ncarry ? fold : NULL,
                            .emit_path = c->emit,
+                           .emit_folder = c->emit_folder,
                            .tune = c->tune,
                            .schedule = c->schedule,
                            .threads = c->threads,
                            .shape_count = c->nshape,
                            .shape = c->shape,
                            .ignore_dim_names = c->ignore_dim_names,
-                           .profile = c->profile};
+                           .progress = cli_watch_step,
+                           .torch_name = c->torch_name,
+                           .profile = c->measured};
 }
 
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
     braid_error e;
+    if (c->ncarry && !c->nscan)
+        return cli_usage("%s --carry needs --scan: one run is one step, and its state ends with it",
+                         c->command);
     braid_fold fold;
     braid_options o = cli_options(c, &fold);
     braid_session_options so = {.struct_size = sizeof so,

@@ -26,18 +26,21 @@ typedef enum Action {
     SET_CPU,
     SET_OUTPUT,
     SET_EMIT,
+    SET_EMIT_C,
     SET_TUNE,
     SET_SCHEDULE,
     SET_COSTS,
     SET_IMPORT,
     SET_DUMP_AFTER,
     SET_TIME_PASSES,
+    SET_HTML,
+    SET_PROFILE,
     SET_JSON,
     SET_JSON_FILE,
     SET_TRACE,
     SET_SHAPES,
     SET_RUNS,
-    SET_PROFILE,
+    SET_MEASURED,
     SET_VERBOSE,
     SET_HELP,
     SET_VERSION,
@@ -54,7 +57,8 @@ typedef enum Action {
     ADD_SCAN,
     ADD_CARRY,
     ADD_SHAPE,
-    SET_IGNORE_DIM_NAMES
+    SET_IGNORE_DIM_NAMES,
+    SET_TORCH
 } Action;
 
 static const struct Option {
@@ -74,8 +78,13 @@ static const struct Option {
      "a size of random inputs (INPUT:AXIS=N if it has no name); can be repeated"},
     {"--target", "T", MODEL, SET_TARGET,
      "cpu (default), interp, plain, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
-    {"--cpu", "NAME", MODEL, SET_CPU, "instruction set, as -march names it (this machine's)"},
+    {"--cpu", "NAME", MODEL, SET_CPU,
+     "instruction set, as -march names it: x86-64-v3, armv8-a, ... (this machine's)"},
+    {"--torch", "NAMESPACE::NAME", COMPILE, SET_TORCH,
+     "the library also is this operator of PyTorch, for programs that load it there"},
     {"--emit", "FILE", COMPILE, SET_EMIT, "also write the generated source"},
+    {"--emit-c", "FOLDER", COMPILE, SET_EMIT_C,
+     "write the library as C files with a Makefile, for another machine (--cpu); no compiler runs"},
     {"--tune", NULL, COMPILE, SET_TUNE,
      "measure alternatives while compiling, for at most a minute"},
     {"--schedule", "NAME=on|off|VALUE,...", MODEL, SET_SCHEDULE,
@@ -85,12 +94,16 @@ static const struct Option {
     {"--import", "FILE", DEVICE, SET_IMPORT, "use the measured costs in FILE (JSON) from now on"},
     {"--dump-after", "PASS", COMPILE | EXPLAIN, SET_DUMP_AFTER,
      "print the tree after this pass (explain: print nothing else)"},
+    {"--html", "FILE", EXPLAIN, SET_HTML,
+     "write a page that shows all of it in a browser, instead of printing it"},
+    {"--profile", "FILE", EXPLAIN, SET_PROFILE,
+     "with --html: also show the times that braid profile --json measured"},
     {"--time-passes", NULL, COMPILE | EXPLAIN, SET_TIME_PASSES,
      "print to stderr how long each pass takes"},
     {"--scan", "INPUT[:AXIS]", COMPILE | RUN | TIMED | EXPLAIN, ADD_SCAN,
      "run the model in a loop over this axis (0) of INPUT"},
     {"--carry", "INPUT=OUTPUT", COMPILE | RUN | TIMED | EXPLAIN, ADD_CARRY,
-     "in that loop, OUTPUT is the next iteration's INPUT"},
+     "state: OUTPUT of one iteration (without --scan: of one run) is INPUT of the next"},
     {"--input-shape", "NAME=1,3,?", COMPILE | RUN | TIMED | EXPLAIN, ADD_SHAPE,
      "the shape of an input that the file does not declare; [] is a scalar, ? any size"},
     {"--ignore-dim-names", NULL, MODEL, SET_IGNORE_DIM_NAMES,
@@ -117,7 +130,7 @@ static const struct Option {
      "also print the shapes that values took; one more run, by the interpreter, finds them"},
     {"--runs", "N", PROFILE, SET_RUNS,
      "number of runs to measure, after one that is not (for half a second)"},
-    {"--profile", NULL, COMPILE, SET_PROFILE,
+    {"--profile", NULL, COMPILE, SET_MEASURED,
      "make a library that measures itself, for braid profile"},
     {"--help", NULL, ALL, SET_HELP, "print this text (also -h)"},
     {"--version", NULL, ALL, SET_VERSION, "print the version"},
@@ -260,12 +273,15 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_CPU: c->cpu = v; break;
     case SET_OUTPUT: c->output = v; break;
     case SET_EMIT: c->emit = v; break;
+    case SET_EMIT_C: c->emit_folder = v; break;
     case SET_TUNE: c->tune = true; break;
     case SET_SCHEDULE: c->schedule = v; break;
     case SET_COSTS: c->costs = v; break;
     case SET_IMPORT: c->import = v; break;
     case SET_DUMP_AFTER: c->dump_after = v; break;
     case SET_TIME_PASSES: c->time_passes = true; break;
+    case SET_HTML: c->html = v; break;
+    case SET_PROFILE: c->profile = v; break;
     case SET_JSON: c->json = true; break;
     case SET_JSON_FILE: c->json_file = v; break;
     case SET_TRACE: c->trace = v; break;
@@ -274,7 +290,7 @@ static bool apply(Cli *c, Action action, const char *v) {
         good = parse_int(v, 1, 1000000, &n);
         c->runs = (int)n;
         break;
-    case SET_PROFILE: c->profile = true; break;
+    case SET_MEASURED: c->measured = true; break;
     case SET_VERBOSE: c->verbose = true; break;
     case SET_HELP: c->help = true; break;
     case SET_VERSION: c->version = true; break;
@@ -297,6 +313,7 @@ static bool apply(Cli *c, Action action, const char *v) {
     case ADD_SCAN: good = push_scan(c, v); break;
     case ADD_SHAPE: good = push_shape(c, v); break;
     case SET_IGNORE_DIM_NAMES: c->ignore_dim_names = true; break;
+    case SET_TORCH: c->torch_name = v; break;
     case ADD_SIZE: good = push_size(c, v); break;
     }
     return good;

@@ -97,7 +97,7 @@ int profile_shapes(Sb *s, const Cli *c, const braid_value *const *in) {
     braid_error e;
     Watch w = {0};
     Cli own = *c;
-    own.profile = false;
+    own.measured = false;
     own.target = "interp";
     int code = cli_load(&own, &m, &session);
     if (code) return code;

@@ -16,7 +16,8 @@
 #define TICK 200000000 /* ns between updates */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool shown; /* a progress line is on the terminal */
+static char step[120]; /* what the command is doing; "": nothing to show */
+static bool shown;     /* a progress line is on the terminal */
 static sigset_t signals;
 
 static double now(void) {
@@ -29,19 +30,26 @@ void cli_watch_clear(void) {
     pthread_mutex_lock(&lock);
     if (shown) fputs("\r\033[K", stderr);
     shown = false;
+    *step = 0;
     pthread_mutex_unlock(&lock);
 }
 
-static void show(double seconds) {
-    const char *what = stage_get();
-    if (!what || seconds < PATIENCE) {
-        cli_watch_clear();
-        return;
-    }
+bool cli_watch_step(void *unused, const char *what, double seconds) {
+    (void)unused;
+    (void)seconds; /* the line has those of the whole command, also while no tick comes */
     pthread_mutex_lock(&lock);
-    fprintf(stderr, "\r\033[K%s, %.0f s", what, seconds);
-    fflush(stderr);
-    shown = true;
+    snprintf(step, sizeof step, "%s", what);
+    pthread_mutex_unlock(&lock);
+    return true;
+}
+
+static void show(double seconds) {
+    pthread_mutex_lock(&lock);
+    if (*step && seconds >= PATIENCE) {
+        fprintf(stderr, "\r\033[K%s, %.0f s", step, seconds);
+        fflush(stderr);
+        shown = true;
+    }
     pthread_mutex_unlock(&lock);
 }
 

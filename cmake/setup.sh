@@ -4,9 +4,12 @@
 
 VENV=build/venv
 PYTHON=$VENV/bin/python
+PACKAGE_VENV=build/python-venv # has the Python package
+RAY_VENV=build/ray-venv        # has Ray, and the package
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
-TEST_PACKAGES=(clang hipcc libamdhip64-dev rocm-device-libs)
+TEST_PACKAGES=(ccache clang hipcc libamdhip64-dev rocm-device-libs
+               gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user)
 NEWER_ONNX=1.23.2                                  # only its schemas and tests are used; $VENV has an older one
 NEWER_ONNX_DIR=build/onnx-$NEWER_ONNX
 NVIDIA_WHEELS=(nvidia-cuda-nvdisasm==13.2.86)      # disassembler
@@ -49,39 +52,52 @@ packages() {
     }
 }
 
-# Makes the Python environment; again when the list of wheels changes.
-python_environment() {
+# environment FOLDER REQUIREMENTS: makes a Python environment; again when the list of wheels changes.
+environment() {
     local stamp
-    stamp="$(python3 --version) $(sha256sum <cmake/requirements.txt)"
-    [[ -x $PYTHON && $(cat "$VENV/stamp" 2>/dev/null) == "$stamp" ]] && return
+    stamp="$(python3 --version) $(sha256sum <"$2")"
+    [[ -x $1/bin/python && $(cat "$1/stamp" 2>/dev/null) == "$stamp" ]] && return
     python3 -c 'import ensurepip' 2>/dev/null || packages python3-venv
-    echo "installing Python wheels in $VENV"
-    rm -rf "$VENV"
+    echo "installing Python wheels in $1"
+    rm -rf "$1"
     mkdir -p build
     {
-        python3 -m venv "$VENV" &&
-            "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps \
-                --only-binary :all: --requirement cmake/requirements.txt
+        python3 -m venv "$1" &&
+            "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+                --only-binary :all: --requirement "$2"
     } >build/wheels.log 2>&1 || {
         tail -n 20 build/wheels.log >&2
-        fail "the Python environment cannot be made"
+        fail "the Python environment $1 cannot be made"
     }
-    echo "$stamp" >"$VENV/stamp"
+    echo "$stamp" >"$1/stamp"
+}
+
+# The package itself, in an environment of its own. (CMake's build folder stays: only what has changed is compiled.)
+python_package() {
+    local ccache=()
+    command -v ccache >/dev/null && ccache=(-C cmake.define.CMAKE_C_COMPILER_LAUNCHER=ccache)
+    "$PACKAGE_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+        --force-reinstall -C build-dir=build/python "${ccache[@]}" .
 }
 
 # Installs what the demo needs.
 setup() {
     packages "${PACKAGES[@]}"
-    python_environment
+    environment $VENV cmake/requirements.txt
 }
 
 # Installs what the tests need in addition: clang and its run-time library (same version) for sanitizers
-# and fuzzing; hipcc and NVIDIA's wheels to compile for GPUs that this machine does not have.
+# and fuzzing; a browser; hipcc and NVIDIA's wheels to compile for GPUs that this machine does not have; another
+# processor's compiler and emulator.
 setup_tests() {
     packages "${TEST_PACKAGES[@]}"
+    # Ubuntu has it only as a snap; tests/explain_page.py then does without.
+    apt-cache show chromium >/dev/null 2>&1 && packages chromium
     local major
     major=$(clang -dumpversion) || fail "clang does not run"
     packages "libclang-rt-${major%%.*}-dev"
+    packages python3-dev
+    environment $PACKAGE_VENV cmake/requirements-python.txt
     nvidia_wheels
     newer_onnx
 }
@@ -106,10 +122,14 @@ nvidia_wheels() {
         "${wheels[@]}" >build/nvidia.log 2>&1 || echo "without NVIDIA's wheels: ${wheels[*]}"
 }
 
-# build PRESET: configures and builds; shows the output only on failure.
+# build PRESET: configures and builds; shows the output only on failure. ccache, where it is there, keeps what other builds of
+# the same sources compiled, also in other folders.
 build() {
     local log=build/$1.log
     mkdir -p build
+    if command -v ccache >/dev/null; then
+        local -x CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+    fi
     { cmake --preset "$1" && cmake --build --preset "$1"; } >"$log" 2>&1 || {
         tail -n 40 "$log" >&2
         return 1

@@ -7,6 +7,9 @@
 #include "utask/utask.h"
 
 typedef struct CompileOptions {
+    const void *model; /* the model's bytes, instead of the file's; NULL: there is a file */
+    size_t model_size;
+    Progress *progress;   /* who waits for the compilation, or NULL */
     const char *target;   /* "interp", or a device's name (scheduler/cost/device.h) */
     const char *cpu;      /* CPU to tune for, as the C compiler names it; NULL: this machine */
     const FoldSpec *fold; /* the caller's loop to fold into the model, or NULL */
@@ -23,8 +26,10 @@ typedef struct CompileOptions {
     int nmeasured;
     /* To schedule for (scheduler/cost/device.h); NULL: the target's row of the table. */
     const struct Device *device;
-    bool profile;              /* the program measures itself (scheduler/plan/probes.h) */
     int units;                 /* threads to schedule for; 0: all that this process may use */
+    const char *cc;            /* the C compiler's command; NULL: $CC, else cc */
+    bool profile;              /* it measures itself (scheduler/plan/probes.h) */
+    const char *torch_name;    /* "NAMESPACE::NAME" of PyTorch's operator, or NULL */
     struct PassReport *report; /* to fill in, or NULL */
 } CompileOptions;
 
@@ -36,7 +41,8 @@ typedef struct PassReport {
     Sb tree, times; /* times: a line for each pass, milliseconds of the pass and of the verifier */
 } PassReport;
 
-/* Imports the model as the options say. Everything returned lives in `a`. Raises on d. */
+/* Imports the model as the options say. Everything returned lives in `a`. Raises on d. With
+ * o->model, model_path may be NULL. */
 Graph *compile_import(Arena *a, Diag *d, const char *model_path, const CompileOptions *o);
 /* Whether g has inputs of unknown rank. */
 bool compile_is_open(const Graph *g);
@@ -60,6 +66,13 @@ void texts_free(Texts *t);
  * temporary folder and move all of it. */
 void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
                        const CompileOptions *o);
+
+/* What every text for the CPU is compiled with, beside -O2 and compile_arch; NULL at the end. */
+#define COMPILE_FLAGS 11
+extern const char *const compile_flags[COMPILE_FLAGS + 1];
+/* The C compiler's option for the processor that o names, as in "-march=native". Instruction sets
+ * that Braid knows by name are not looked for in the machine's compiler. */
+void compile_arch(Diag *d, const CompileOptions *o, char *option, size_t size);
 
 /* What the device's compiler reports about a kernel. All 0 on emulated devices. */
 typedef struct GpuFacts {
@@ -89,7 +102,8 @@ uint64_t compile_machine(char *model, size_t size);
 /* The number of CPUs that this process may use. */
 int compile_cpus(void);
 
-/* Float lanes of a vector (16, 8 or 4) on the processor that o names. */
+/* Float lanes of a vector (16, 8 or 4) on the processor that o names. Asks the C compiler about
+ * names other than x86-64, -v2, -v3, -v4, armv8… and armv9…. */
 int compile_vector_width(Diag *d, const CompileOptions *o);
 
 #endif

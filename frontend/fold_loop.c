@@ -1,4 +1,4 @@
-/* fold_loop.c: puts the caller's loop around the model.
+/* fold_loop.c: names the model's state, and puts the caller's loop around the model.
  *
  * The old top region becomes the body of a Loop in a new one:
  *
@@ -101,18 +101,21 @@ static bool fits(const VType *in, const VType *out) {
     return in->rank == out->rank;
 }
 
-static void check_spec(Graph *g, const FoldSpec *s, const Region *r, int *role, int *carry_result) {
-    if (s->nscan < 1) err(g->diag, ST_USAGE, NULL, "a carried state needs an input to scan");
+/* Fills role[] (0: captured; 1 + index: scanned, then carried), and the state of g. */
+static void check_spec(Graph *g, const FoldSpec *s, const Region *r, int *role) {
+    g->ncarry = s->ncarry;
+    g->carry_input = NEWN(g->arena, int, s->ncarry);
+    g->carry_output = NEWN(g->arena, int, s->ncarry);
     for (int i = 0; i < s->nscan + s->ncarry; i++) {
         const char *name = i < s->nscan ? s->scan_input[i] : s->carry_input[i - s->nscan];
         int p = find_param(g, r, name);
         if (role[p]) usage(g, "the input is given twice to scan or carry", name);
         role[p] = i + 1;
+        if (i >= s->nscan) g->carry_input[i - s->nscan] = p;
     }
     for (int i = 0; i < s->ncarry; i++) {
-        int o = carry_result[i] = find_result(g, r, s->carry_output[i]);
-        const VType *in = r->param[find_param(g, r, s->carry_input[i])]->type;
-        const VType *out = r->result_type[o];
+        int o = g->carry_output[i] = find_result(g, r, s->carry_output[i]);
+        const VType *in = r->param[g->carry_input[i]]->type, *out = r->result_type[o];
         if (!in || !out) continue;
         if (fits(in, out)) continue;
         err(g->diag, ST_USAGE, NULL, "carried input '%.200s' is %s, but output '%.200s' is %s",
@@ -120,12 +123,10 @@ static void check_spec(Graph *g, const FoldSpec *s, const Region *r, int *role, 
     }
 }
 
-void graph_fold_loop(Graph *g, const FoldSpec *s) {
+static void fold_loop(Graph *g, const FoldSpec *s, const int *role) {
     Arena *a = g->arena;
     Region *body = g->top;
-    int *role = NEWN(a, int, body->nparam); /* 0: captured; 1 + index: scanned, then carried */
-    int *carry_result = NEWN(a, int, s->ncarry);
-    check_spec(g, s, body, role, carry_result);
+    const int *carry_result = g->carry_output;
     prefix_paths(g, body);
 
     Region *top = NEW(a, Region);
@@ -225,4 +226,10 @@ void graph_fold_loop(Graph *g, const FoldSpec *s) {
     body->result_type = type;
     body->name = "stream";
     g->top = top;
+}
+
+void graph_fold(Graph *g, const FoldSpec *s) {
+    int *role = NEWN(g->arena, int, g->top->nparam);
+    check_spec(g, s, g->top, role);
+    if (s->nscan) fold_loop(g, s, role);
 }

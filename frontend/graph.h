@@ -123,6 +123,8 @@ typedef struct Graph {
     int opset; /* of the default domain, as in the file */
     int ir_version;
     int nvalue; /* number of Values: ids are below it */
+    /* State: result carry_output[i] of top is its parameter carry_input[i] of the next run. */
+    int ncarry, *carry_input, *carry_output;
     int nfunction;
     Function **function; /* functions that are Invoked */
 } Graph;
@@ -130,18 +132,20 @@ typedef struct Graph {
 /* Reads the file `path`. External data must lie in the file's own folder. Raises ST_MODEL,
  * ST_UNSUPPORTED or ST_IO on d. All memory is from arena a. */
 Graph *graph_import_file(Arena *a, Diag *d, const char *path);
-/* The same for a file's bytes in memory. External data must lie in `dir`; NULL: none is allowed. */
-Graph *graph_import_memory(Arena *a, Diag *d, const void *bytes, size_t n, const char *dir);
+/* The same for a file's bytes in memory, which `path` only names: the file need not exist. NULL: it
+ * has no name, and external data is not allowed. */
+Graph *graph_import_memory(Arena *a, Diag *d, const void *bytes, size_t n, const char *path);
 
-/* Wraps the top region in a Loop. Each scan input gets one more axis, over which the loop iterates;
- * each carry output is the next iteration's carry input. */
+/* Names the model's state: each carry output is the next run's carry input. If there are scan
+ * inputs, also wraps the top region in a Loop: each scan input gets one more axis, over which the
+ * loop iterates with that state. */
 typedef struct FoldSpec {
     int nscan, ncarry;
     const char **scan_input;
     const int *scan_axis;
     const char **carry_input, **carry_output;
 } FoldSpec;
-void graph_fold_loop(Graph *g, const FoldSpec *spec);
+void graph_fold(Graph *g, const FoldSpec *spec);
 
 /* The shape of an input as the caller declares it, in addition to the file. */
 typedef struct InputShape {

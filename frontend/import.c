@@ -333,12 +333,20 @@ static Graph *model_import(Arena *a, Diag *d, const Onnx__ModelProto *m, const c
 static const Onnx__ModelProto *model_unpack(Arena *a, Diag *d, const void *bytes, size_t n,
                                             const char *what) {
     Import im = {.a = a, .d = d, .bad = ST_MODEL};
-    if (!n) err(d, ST_MODEL, NULL, "%s: the file is empty", what);
+    if (!n) err(d, ST_MODEL, NULL, "%s: the model is empty", what);
     return (const void *)wire_unpack(&im, &onnx__model_proto__descriptor, bytes, n, what);
 }
 
-Graph *graph_import_memory(Arena *a, Diag *d, const void *bytes, size_t n, const char *dir) {
-    return model_import(a, d, model_unpack(a, d, bytes, n, "model"), dir);
+/* The folder of the file. */
+static const char *folder_of(Arena *a, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return ".";
+    return slash == path ? "/" : arena_strndup(a, path, (size_t)(slash - path));
+}
+
+Graph *graph_import_memory(Arena *a, Diag *d, const void *bytes, size_t n, const char *path) {
+    const Onnx__ModelProto *m = model_unpack(a, d, bytes, n, path ? path : "model");
+    return model_import(a, d, m, path ? folder_of(a, path) : NULL);
 }
 
 /* The file is mapped, not read: its tensors are copied once, into the arena. */
@@ -375,8 +383,5 @@ static const Onnx__ModelProto *file_unpack(Arena *a, Diag *d, const char *path) 
 
 Graph *graph_import_file(Arena *a, Diag *d, const char *path) {
     const Onnx__ModelProto *m = file_unpack(a, d, path);
-    const char *slash = strrchr(path, '/');
-    const char *dir = ".";
-    if (slash) dir = slash == path ? "/" : arena_strndup(a, path, (size_t)(slash - path));
-    return model_import(a, d, m, dir);
+    return model_import(a, d, m, folder_of(a, path));
 }

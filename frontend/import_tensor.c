@@ -56,7 +56,8 @@ static int64_t parse_size(Import *im, const char *s, const char *what, const cha
 /* The real path of `location`. It must lie in the model's folder, also after following links. */
 static const char *external_path(Import *im, const char *location, const char *where) {
     if (!im->dir)
-        err(im->d, ST_UNSUPPORTED, NULL, "%s: external data needs a model file with a folder",
+        err(im->d, ST_UNSUPPORTED, NULL,
+            "%s: external data lies in the model's folder, but the model in memory has no path",
             where);
     bool outside = location[0] == '/' || !location[0];
     for (const char *p = location; *p; p++)

@@ -112,6 +112,9 @@ enum {
 /* Directions of memory_copy. Add BRAID_COPY_WAIT to wait for the stream afterwards. */
 enum { BRAID_COPY_IN = 0, BRAID_COPY_OUT = 1, BRAID_COPY_ON = 2, BRAID_COPY_WAIT = 4 };
 
+/* A `stream` of run_into. */
+#define BRAID_IN_CPU_MEMORY ((void *)(uintptr_t)-1)
+
 /* ---- profiles ---- */
 /* Kinds of parts of a program. */
 enum {
@@ -222,17 +225,21 @@ typedef struct braid_model_v1 {
     int32_t ncarry;
     const int32_t *carry_input, *carry_output;
     int32_t fails; /* 0: runs on inputs that fit the declarations never return status 4 */
-    /* As run (stream NULL, tensors in CPU memory) or run_on, with outputs in the caller's memory.
-     * For each output, `memory` is called at most once, in the calling thread: before the kernel
-     * starts if the output's size is known from the inputs' shapes and the kernel can write there,
-     * else after the run. `t` has the output's dtype and shape; the result is the address of
-     * `bytes` bytes, aligned to the element, in the memory where the inputs lie. NULL is status 5.
+    /* As run or run_on, with outputs in the caller's memory. On a GPU, `stream` is that of run_on;
+     * BRAID_IN_CPU_MEMORY: all tensors lie in CPU memory, as those of run. On the CPU it is
+     * ignored. For each output, `memory` is called at most once, in the calling thread: before the
+     * kernel starts if the output's size is known from the inputs' shapes and the kernel can write
+     * there, else after the run. `t` has the output's dtype and shape; the result is the address of
+     * `bytes` bytes, aligned to the element, in the memory where the inputs lie. NULL is status 5,
+     * unless there are no bytes. An absent optional has no memory.
      * On status 0, out[i].data is that address, also where the output had to be copied there. On
      * any other status, what memory() returned may hold anything. */
     int (*run_into)(void *session, void *stream, const braid_tensor_v1 *in, braid_tensor_v1 *out,
                     void *(*memory)(void *user, int output, const braid_tensor_v1 *t, size_t bytes),
                     void *user, char *message, size_t message_size);
-    /* Ends the run in progress with status 8. From any thread, and from signal handlers. */
+    /* Ends the run in progress with status 8: loops look once an iteration. From any thread, and
+     * from signal handlers. On a GPU it has no effect; the emulator
+     * looks where blocks wait for each other. */
     void (*cancel)(void *session);
     /* NULL: the library was compiled without a profile. Returns what was counted since the session
      * began or profile was called last, and begins to count anew. It belongs to the session and is

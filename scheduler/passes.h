@@ -81,6 +81,10 @@ void pass_schedule(Program *p);
 /* Requires the distribution. Sets Stmt.op.kernel (scheduler/kernel/). */
 void pass_kernel(Program *p);
 
+/* Requires pass_memory. Decides which outputs a run can write to the caller's memory (Mem.given),
+ * and whether runs can fail (MemPlan.fails). */
+void pass_outputs(Program *p);
+
 /* Requires pass_distribute and pass_memory. Leaves in the tree every place where units, or threads
  * of one, synchronize: BARRIER statements, Stmt.apart, Stmt.ext.barrier, LoopCarry.closes and, of a
  * loop, copies, barrier and block_barrier. */
@@ -99,8 +103,8 @@ void pass_phases(Program *p);
  * Stmt.barrier.ahead. */
 void pass_onchip(Program *p);
 
-/* Requires kernels and pass_onchip. Sets Program.weights (scheduler/plan/weights.h): code generation
- * names no other constant, and each of these. */
+/* Requires kernels and pass_onchip. Sets Program.weights (scheduler/plan/weights.h): code
+ * generation names no other constant, and each of these. */
 void pass_weights(Program *p);
 
 /* Requires the complete program. Sets Program.probes if it is to measure itself. */

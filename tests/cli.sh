@@ -108,7 +108,7 @@ check 'help of all' grep -q 'compile  *MODEL.onnx' out
 expect 0 '' "$braid" help
 check 'help, the command' grep -q 'compile  *MODEL.onnx' out
 expect 2 "braid: unknown command 'fly'*" "$braid" help fly
-for command in compile run test bench explain ops device help version; do
+for command in compile run test bench explain ops device profile help version; do
     expect 0 '' "$braid" help $command
     cp out about
     expect 0 '' "$braid" $command -h
@@ -135,6 +135,8 @@ for target in interp cpu; do
     npy steps.npy '<f4' '2, 2' "$one$two$three$four"
     expect 0 '' "${run[@]}" step.onnx --scan x --carry w=y -i x=steps.npy -i w=w.npy
     check 'folded loop' grep -qx 'y float32\[2\] min 7 mean 8.5 max 10' out
+    expect 2 'braid: run --carry needs --scan: one run is one step*' \
+        "${run[@]}" step.onnx --carry w=y -i x=w.npy -i w=w.npy
     expect 2 "braid: carried input 'w' is float32?2?, but output 'y' is float32?n,2?*" \
         "${run[@]}" add.onnx --scan x --carry w=y -i x=x.npy -i w=w.npy
 
@@ -194,6 +196,16 @@ expect 1 "braid: add.onnx: cannot write 'sub': it is a folder, not a file" "$bra
 expect 1 "braid: add.onnx: cannot write 'none/add.so': there is no folder 'none'" "$braid" compile add.onnx -o none/add.so
 expect 1 "braid: add.onnx: cannot write 'none/add.c': there is no folder 'none'" "$braid" compile add.onnx -o no.so --emit none/add.c
 check 'known beforehand' [ ! -e no.so ]
+# the library as C files
+expect 0 '' env PATH=/nonexistent "$braid" compile add.onnx --cpu armv8-a --emit-c c
+check 'all of them' [ "$(cd c && echo *)" = 'Makefile README.md braid_model.h main.c model.c' ]
+check 'the processor is in the Makefile' grep -qx 'ARCH = -march=armv8-a' c/Makefile
+expect 2 'braid: --emit-c writes no library*' "$braid" compile add.onnx --emit-c c -o no.so
+expect 2 'braid: C files in a folder are for targets cpu and plain*' "$braid" compile add.onnx --emit-c no --target cuda:sm_90
+expect 2 "braid: 'armv8 a' is not the name of a processor*" "$braid" compile add.onnx --emit-c no --cpu 'armv8 a'
+expect 1 'braid: add.onnx: cannot make the folder*' "$braid" compile add.onnx --emit-c no/c
+expect 1 'braid: junk.onnx: *' "$braid" compile junk.onnx --emit-c no
+check 'no folder after a failure' [ ! -e no ]
 expect 2 'braid: the library would be written over the model*' "$braid" compile add.onnx -o ./add.onnx
 mkfifo pipe
 expect 1 "braid: add.onnx: cannot write 'pipe': it is a device, pipe or socket, not a file" "$braid" compile add.onnx --emit pipe
@@ -382,6 +394,19 @@ check 'sizes of a bench' grep -qx 'input x float32\[3,2\], random' out
 check 'bench' grep -Eq '^min [0-9.]+ us, median [0-9.]+ us, max [0-9.]+ us, [0-9]+ runs$' out
 expect 0 '' "$braid" bench add.onnx --json -i x=x.npy --threads 1
 check 'bench as JSON' grep -q '"median_us": [0-9].*"inputs": {"x": "float32\[1,2\]", "w": "float32\[2\]"}' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 2
+check 'profile' grep -Eq '^add.onnx: cpu, 1 unit, 2 runs of [0-9.]+ us' out
+check 'a part of a profile' grep -Eq '^ group add \(Add\) +team +[0-9.]+ +[0-9.]+ +1.00' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 2 --json profile.json --trace trace.json
+check 'a profile as JSON' grep -q '"units": 1, "runs": 2, "run_ns": [0-9]' profile.json
+check 'a trace' grep -q '"ph": "B", .*"name": "group add (Add)"' trace.json
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --json -
+check 'a profile as JSON alone' grep -q '^{"format": 1, ' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --shapes
+check 'shapes' grep -Eq '^y add \(Add\) +1 +1 +\[3,2\] +\[3,2\] +\[3,2\]' out
+expect 2 'braid: add.onnx: the interpreter does not measure itself: profile for another target*' "$braid" profile add.onnx --size n=3 --target interp
+expect 2 'braid: --shapes prints a table, and --json - nothing but JSON*' "$braid" profile add.onnx --json - --shapes
+expect 2 "braid: option --runs: '0' is not a valid N*" "$braid" profile add.onnx --runs 0
 expect 0 '' "$braid" explain add.onnx
 check 'explain' grep -q '^input x float32' out
 expect 0 '' "$braid" explain add.onnx --json
@@ -389,8 +414,45 @@ check 'explain as JSON' grep -q '"statements": {' out
 type='"type": "float32", "shape": \[null, 2\], "bytes": null'
 check 'placement of an input' grep -q "\"name\": \"x\".* $type, \"where\": \"caller\"" out
 check 'placement of an output' grep -q "\"name\": \"y\".* $type, \"where\": .*\"level\": \"[a-z]*\", \"loop\": null" out
+expect 0 '' "$braid" compile step.onnx --carry w=y --torch my::step -o state.so
+check 'a step that is compiled with its state' "$braid" run state.so -i x=w.npy -i w=w.npy
+expect 2 "braid: 'step' is not the name of an operator, NAMESPACE::NAME*" \
+    "$braid" compile step.onnx --torch step -o state.so
+expect 0 '' "$braid" explain step.onnx --carry w=y
+check 'state of a step' grep -qx 'state w: output y of the run before' out
+expect 1 'braid: step.onnx: the C compiler nope cannot be run: install one *' \
+    env CC=nope "$braid" compile step.onnx -o nope.so
 expect 0 '' "$braid" explain open.onnx --json --scan x --carry w=y
+check 'state' grep -q '"state": \[{"input": "w", "output": "y"}\]' out
 check 'placement of what is carried' grep -q '"where": "carried", "in_place_of": "w", "resident": true' out
+expect 0 '' "$braid" explain add.onnx --html add.html
+check 'a page prints nothing else' no test -s out
+check 'the page' grep -q '^<!doctype html>' add.html
+check 'and its data' grep -q '"statement": 0, "kind": "uniform"' add.html
+expect 0 '' "$braid" explain add.onnx --html add.html --json
+check 'a page and JSON' grep -q '"tree": \[' out
+expect 1 "braid: none/add.html: cannot write 'none/add.html': there is no folder 'none'" "$braid" explain add.onnx --html none/add.html
+mkdir folder.html
+expect 1 "braid: folder.html: cannot write 'folder.html': it is a folder, not a file" "$braid" explain add.onnx --html folder.html
+expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx --html junk.html
+check 'no page of what is no model' no test -e junk.html
+expect 2 'braid: option --html needs a value*' "$braid" explain add.onnx --html
+expect 2 'braid: --profile needs --html*' "$braid" explain add.onnx --profile p.json
+expect 2 'braid: --html and --dump-after exclude each other*' "$braid" explain add.onnx --html add.html --dump-after fuse
+profile=("$braid" explain add.onnx --html timed.html --profile p.json)
+expect 1 'braid: p.json: No such file or directory' "${profile[@]}"
+echo '{"parts": [' >p.json
+expect 1 'braid: p.json: not JSON: line 2: *' "${profile[@]}"
+echo '{}' >p.json
+expect 1 'braid: p.json: there are no "parts": it is no profile' "${profile[@]}"
+echo '{"parts": [{"kind": "program", "statement": null}, {"kind": "loop", "statement": 0}]}' >p.json
+expect 1 'braid: p.json: it is of another model, target, number of threads or other choices: statement 0 is a loop there and a uniform here' "${profile[@]}"
+echo '{"parts": [{"kind": "loop", "statement": 1000000000000}]}' >p.json
+expect 1 'braid: p.json: *: statement 1000000000000 is a loop there and none here' "${profile[@]}"
+check 'no page with a profile that does not fit' no test -e timed.html
+echo '{"parts": [{"kind": "program", "statement": null}], "name": "</script>"}' >p.json
+expect 0 '' "${profile[@]}"
+check 'a profile in the page' grep -q '"profile": {"parts":.*\\u003c/script>' timed.html
 expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
 expect 0 '' "$braid" explain add.onnx --dump-after fuse
 check 'the tree after a pass' grep -q '^program ' out

@@ -31,6 +31,7 @@ RANKS = [
 ]
 RANK = {layer: i for i, layers in enumerate(RANKS) for layer in layers}
 SIDEWAYS = {
+    ("codegen/text", "include"),  # the example beside a library as C files
     ("scheduler/plan", "scheduler/kernel"),
     ("scheduler/transform", "scheduler/plan"),
     ("scheduler/transform", "scheduler/kernel"),

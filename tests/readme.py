@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """Runs the commands of README.md, in a folder of their own with stand-ins for files that a reader has.
 
-    readme.py [--build build/release] [--readme README.md] [--only TEXT]
+    readme.py [--build build/release] [--readme README.md] [--only TEXT] [--python]
+
+--python: instead, its blocks of Python, one after the other, with silero's model and a recording by espeak-ng; needs the
+package braid.
 
 A command is a line of a fenced block that begins with "$ "; what comes behind two spaces and a # is a remark.
 All must end with exit code 0; what they are to write is looked for. Those in NOT_RUN are not run; a command that
 stands there and no longer in the file is an error, too.
 """
 import argparse
+import contextlib
 import glob
+import io
 import os
 import re
 import subprocess
@@ -28,6 +33,10 @@ NOT_RUN = {
     "build/release/braid compile model.onnx --target cuda:": "needs nvcc or NVRTC: tests/gpu/gpu_compile.sh compiles for CUDA",
     "build/release/braid compile model.onnx --target hip:": "needs hipcc: tests/gpu/gpu_compile.sh compiles for HIP",
     "build/release/braid run model.so": "the library is a GPU's",
+    "pip install --no-deps -r cmake/requirements-ray.txt": "an environment of its own: test.sh's step ray makes it",
+    "python examples/ray_batch.py": "tests/ray/ray_check.py runs it, in test.sh's step ray",
+    "python examples/ray_serve.py": "tests/ray/ray_check.py runs it, in test.sh's step ray",
+    "python tests/ray/ray_check.py": "test.sh has it as a step, with fewer items",
     "build/eval-venv/bin/python eval/side_by_side.py": "takes hours, and needs 5 GB of wheels: test.sh has --self-test of it as a step",
 }
 
@@ -36,8 +45,15 @@ LEAVES = {
     "build/venv/bin/python -m models": ["build/example/seq2seq/model.onnx"],
     "build/release/braid compile build/example": ["build/seq2seq.so", "build/seq2seq.c"],
     "cc ": ["build/run_model"],
+    "cmake --install": ["build/installed/lib/libbraid.so.0", "build/installed/lib/braid/libbraid_emulate.a"],
+    "cmake -S examples": ["build/examples/stream"],
+    "export PKG_CONFIG_PATH": ["build/embed"],
+    "make -C build/seq2seq-c": ["build/seq2seq-c/model.a", "build/seq2seq-c/example"],
+    "CC=aarch64-linux-gnu-gcc": ["build/seq2seq-arm.so"],
     "build/release/braid run build/seq2seq.so": ["out/output_0.npy"],
     "build/release/braid compile silero_vad.onnx": ["silero.so"],
+    "build/release/braid profile build/example": ["build/trace.json"],
+    "build/release/braid profile MODEL.onnx": ["profile.json"],
 }
 
 
@@ -104,12 +120,53 @@ def run(command, root):
     return None
 
 
+# What a block, by its first line, has to print.
+PRINTS = {"import braid, numpy as np, wave": r"(?s)s: speech\n.*s: silence\n"}
+
+
+def python_blocks(readme):
+    """Runs the blocks of Python; returns how many there are, and what is wrong."""
+    import importlib.util
+    import wave
+    sys.path.insert(0, f"{ROOT}/eval")
+    import audio
+    with open(readme, encoding="utf-8") as f:
+        blocks = re.findall(r"^```python\n(.*?)^```", f.read(), re.M | re.S)
+    wrong, names = [], {}
+    with tempfile.TemporaryDirectory() as root:
+        os.chdir(root)
+        data = os.path.join(os.path.dirname(importlib.util.find_spec("silero_vad").origin), "data")
+        os.symlink(f"{data}/silero_vad.onnx", "silero_vad.onnx")
+        with wave.open("recording.wav", "wb") as f:
+            f.setparams((1, 2, 16000, 0, "NONE", ""))
+            f.writeframes((audio.speech(16000) * 32767).astype(np.int16).tobytes())
+        for block in blocks:
+            said = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(said):
+                    exec(compile(block, "README.md", "exec"), names)
+            except Exception as e:
+                wrong.append(f"{block.splitlines()[0]}: {e!r}")
+            if not re.search(PRINTS.get(block.splitlines()[0], ""), said.getvalue()):
+                wrong.append(f"{block.splitlines()[0]}: it has printed {said.getvalue()!r}")
+        os.chdir("/")
+    wrong += [f"no block begins with: {k}" for k in PRINTS if not any(b.startswith(k) for b in blocks)]
+    if not wrong and np.abs(np.array(names["probabilities"]) - names["p"].ravel()).max() > 1e-5:
+        wrong.append("step by step the detector says something else")
+    return len(blocks), wrong
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--build", default=f"{ROOT}/build/release")
     p.add_argument("--readme", default=f"{ROOT}/README.md")
     p.add_argument("--only", default="")
+    p.add_argument("--python", action="store_true")
     a = p.parse_args()
+    if a.python:
+        n, wrong = python_blocks(os.path.abspath(a.readme))
+        print("\n".join(f"FAIL {w}" for w in wrong) or f"{n} blocks of Python passed")
+        return 1 if wrong or not n else 0
     found = commands(a.readme)
     passed = skipped = failed = 0
     unused = [k for k in (*NOT_RUN, *LEAVES) if not any(c.startswith(k) for c in found)]

@@ -211,6 +211,7 @@ bool attempt(Lower *L, void (*body)(Lower *L, void *user), void *user) {
     bool ok = setjmp(jb) == 0;
     if (ok) body(L, user);
     L->d->top = up;
+    if (!ok && L->d->status == ST_CANCELLED) err_again(L->d);
     if (!ok) return_to(L, &at);
     return ok;
 }

@@ -223,6 +223,13 @@ static void scan_append(Exec *x, const Step *o, ScanState *c, int *at, const Loo
     c->bytes += bytes;
 }
 
+/* Called where a run may take long: in each iteration and in each call. */
+static void look_cancelled(Exec *x) {
+    if (!x->cancelled || !atomic_load_explicit(x->cancelled, memory_order_relaxed)) return;
+    x->where = NULL;
+    exec_fault(x, ST_CANCELLED, -1, "the run was cancelled");
+}
+
 static void run_loop(Exec *x, const Step *o) {
     const Stmt *s = o->s;
     int nsym = s->loop.syms.n, ncarry = s->loop.carry.n, nscan = s->loop.scan.n;
@@ -234,6 +241,7 @@ static void run_loop(Exec *x, const Step *o) {
         set_value(x, s->loop.carry.p[i].phi, ref(exec_value(x, s->loop.carry.p[i].init)));
     LoopRun *st = loop_state_new(x, s);
     for (; cond && iter < trips; iter++) {
+        look_cancelled(x);
         if (iter >= x->max_iterations) {
             x->said[0] = x->max_iterations;
             exec_fault(x, ST_RUNTIME, s->loop.cap_site, NULL);
@@ -337,6 +345,7 @@ static void run_call(Exec *x, const IFunc *g, const Step *o) {
     const Func *f = g->f;
     const Stmt *s = o->s;
     bool full = x->stack_low && (const char *)__builtin_frame_address(0) < x->stack_low;
+    look_cancelled(x);
     if (x->depth >= x->stack_depth || full) deeper(x, f, full);
     x->depth++;
     Frame *r = frame_new(x, g);
@@ -546,6 +555,7 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
     x->config = cfg;
     x->seed = cfg ? cfg->seed : 0;
     x->most = cfg ? cfg->max_memory : 0;
+    x->cancelled = cfg ? cfg->cancelled : NULL;
     x->max_iterations = cfg && cfg->max_iterations > 0 ? cfg->max_iterations : (int64_t)1 << 31;
     if (run_program(x, it))
         memcpy(out, x->out, sizeof *out * (size_t)it->p->nout);

@@ -9,6 +9,8 @@
 #ifndef BRAID_INTERP_H
 #define BRAID_INTERP_H
 
+#include <stdatomic.h>
+
 #include "utask/extern.h"
 #include "utask/utask.h"
 
@@ -218,6 +220,7 @@ typedef struct Exec {
     Buf **value; /* by tensor id; NULL when folding */
     RegVal *sym; /* by symbol id: int64, or double for floats */
     int64_t max_iterations;
+    const _Atomic int *cancelled; /* as in InterpConfig */
     uint64_t seed;
     int64_t taken, most; /* bytes of values: now and the limit; most 0: no limit */
     double budget;       /* lane operations left when folding; < 0: no limit */

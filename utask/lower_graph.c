@@ -181,7 +181,7 @@ static LowerState *state_new(Cx *cx, LowerFn *const *lowering) {
 
 /* Lowers for one combination, only to get its message. Returns how many nodes were lowered. */
 static int64_t try_choice(Cx *cx, LowerFn *const *lowering, RankChoices *k, int at) {
-    Diag d = {0};
+    Diag d = {.progress = cx->d->progress};
     jmp_buf jb;
     const VType **before = NEWN(cx->a, const VType *, k->open.n);
     LowerState *st = state_new(cx, lowering);

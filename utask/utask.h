@@ -170,6 +170,13 @@ typedef struct Apart {
     int64_t at, bytes;
 } Apart;
 
+/* Why units synchronize at a place: two accesses to the same memory, at least one of which writes.
+ */
+typedef struct Conflict {
+    const Tensor *before, *after; /* accessed before and after it; NULL: the reason is another */
+    bool wrote, writes;           /* whether that access writes */
+} Conflict;
+
 struct Stmt {
     StmtKind kind;
     uint8_t level; /* Level of the units that run it; 0: not scheduled yet */
@@ -219,6 +226,7 @@ struct Stmt {
         struct {
             /* kernel of the next group; units prefetch its constants before they wait. Or NULL */
             const struct Kernel *ahead;
+            Conflict why;
         } barrier;
         struct {
             int below, site;
@@ -241,6 +249,7 @@ struct Stmt {
             bool copies;
             bool barrier;       /* all units synchronize at the end of each iteration */
             bool block_barrier; /* or the threads of each unit do */
+            Conflict why;       /* of that barrier */
         } loop;
         struct {
             Expr *cond;
@@ -324,11 +333,15 @@ typedef struct Program {
     int nfused; /* number of tensors that fusion substituted into their users */
     int nfunc;  /* number of recursive functions */
     bool draws; /* results depend on random numbers */
+    /* State: output carry_output[i] of one run is input carry_input[i] of the next. */
+    int ncarry;
+    const int *carry_input, *carry_output;
+    const char *torch_name; /* "NAMESPACE::NAME" of PyTorch's operator, or NULL */
 } Program;
 
 /* Checks the invariants; a violation is our fault (die). */
 void utask_verify(const Program *p);
-/* The tree as text: one statement a line, indented; stable across runs. */
+/* The tree as text: one statement a line, indented; stable across runs. utask/print.h has more. */
 void utask_print(Sb *s, const Program *p);
 
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
@@ -416,6 +429,8 @@ typedef struct InterpConfig {
     /* NULL, or called with the shape of each tensor of known rank that a statement has computed */
     void (*seen)(void *user, const Tensor *t, int rank, const int64_t *dim);
     void *user;
+    /* Not 0: the run ends with ST_CANCELLED. NULL: never. */
+    const _Atomic int *cancelled;
 } InterpConfig;
 
 /* A Program prepared for running. Immutable: several threads may use one Interp at once. p must

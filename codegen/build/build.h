@@ -6,9 +6,14 @@
 
 /* Runs argv. Its first entry may hold arguments, too, separated by spaces. Both output streams go
  * to `out`, at most `size` bytes with the final 0. Returns the exit status, or -1 if the program
- * could not be started. */
-int build_run(char *const *argv, char *out, size_t size);
+ * could not be started. If the caller gives up (d->progress), the program is ended, and it
+ * raises. Its temporary files go to the folder of the file `beside`, where they are removed with
+ * the others if it is ended; NULL: it makes none. */
+int build_run(Diag *d, const char *beside, char *const *argv, char *out, size_t size);
 #define ARG(s) ((char *)(uintptr_t)(s)) /* a constant string in an argv */
+/* The C compiler's command. */
+const char *build_cc(const CompileOptions *o);
+_Noreturn void build_no_cc(Diag *d, const CompileOptions *o); /* it cannot be run: raises */
 /* $NAME, or `otherwise` if that is not set or empty. */
 const char *build_tool(const char *name, const char *otherwise);
 /* Writes path + suffix into buf. Raises if it is too long, or has characters that a macro's string

@@ -141,11 +141,9 @@ static bool measure_now(const CompileOptions *o, Device *d) {
     cleanup_add(folder);
     snprintf(text, sizeof text, "%s/calibrate.c", folder);
     snprintf(so, sizeof so, "%s/calibrate.so", folder);
-    Work w = {0};
+    Work w = {.d.progress = o->progress};
     bool good = build(&w, o, text, so) && run(so, bytes, r);
-    unlink(text);
-    unlink(so);
-    rmdir(folder);
+    cleanup_folder(folder);
     cleanup_drop(folder);
     if (!good) return false;
 
@@ -175,13 +173,12 @@ bool device_calibrated(const CompileOptions *o, Store *s, bool measure, Device *
     /* Of several processes only one measures; the others wait, so that they do not disturb it. */
     if (key && !store_device(s, key, device) && measure && store_begin(s)) {
         if (!store_device(s, key, device)) {
-            bool show = isatty(STDERR_FILENO);
-            if (show) fputs("measuring this machine, once ...", stderr);
-            if (measure_now(o, device))
+            /* If the caller gives up, the compilation that this is for ends at its next tick. */
+            if (progress_step(o->progress, "measuring this machine, once") &&
+                measure_now(o, device))
                 store_keep_device(s, key, device);
             else
                 *device = *row;
-            if (show) fputs("\r\033[K", stderr);
         }
         store_commit(s);
     }

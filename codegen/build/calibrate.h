@@ -13,7 +13,7 @@ char *device_key(const CompileOptions *o);
 /* Sets *device to the row for o->target: the one in the store, if there is one (a GPU's has the
  * name of its target). Otherwise, for this CPU and if `measure`, it is measured now, which takes
  * about half a second, and stored. Otherwise, and also if measuring fails, it is the table's row.
- * Returns false if there is no such target. While it measures, a terminal shows a message. */
+ * Returns false if there is no such target. */
 bool device_calibrated(const CompileOptions *o, Store *s, bool measure, Device *device);
 
 #endif

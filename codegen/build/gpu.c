@@ -25,6 +25,7 @@
 /* A build. Its own files are beside the device text, and are removed at its end. */
 typedef struct Build {
     Diag *d;
+    const CompileOptions *o;                  /* NULL: nothing is compiled, only translated */
     const char *target, *chip;                /* the target, and its part after the colon */
     const char *device, *host_text, *library; /* paths of the two texts and of the result */
     const char *keep;                         /* the one of the files below to keep, or NULL */
@@ -70,7 +71,9 @@ static const char *read_text(Build *b, const char *path) {
 }
 
 /* ---- compilers ---- */
-static int run(Build *b, char *const *argv) { return build_run(argv, b->log, LOG_BYTES); }
+static int run(Build *b, char *const *argv) {
+    return build_run(b->d, b->device, argv, b->log, LOG_BYTES);
+}
 
 /* Raises, with the compiler's messages from the first line with "error" on. */
 static _Noreturn void failed(Build *b, const char *tool) {
@@ -121,6 +124,7 @@ static void clang_facts(GpuFacts *f, const char *log) {
 static void build_nvrtc(Build *b) {
     char *log;
     size_t size;
+    progress_tick(b->d);
     if (!nvrtc_compile(read_text(b, b->device), b->chip, &b->image, &size, &log))
         err(b->d, ST_IO, NULL,
             "cuda:%s needs nvcc (from NVIDIA's CUDA toolkit; $NVCC names another one) or "
@@ -128,6 +132,7 @@ static void build_nvrtc(Build *b) {
             b->chip);
     snprintf(b->log, LOG_BYTES, "%s", log);
     free(log);
+    progress_tick(b->d);
     if (!b->image) failed(b, "NVRTC");
     ptxas_facts(&b->facts, b->log);
     write_file(b->d, b->code, b->image, size);
@@ -233,9 +238,10 @@ static bool in_folder_of(char *buf, const char *file, const char *below) {
            access(buf, R_OK) == 0;
 }
 
-/* Finds the emulator's library: $BRAID_EMULATE, or near the program or library of this code. */
+/* Finds the emulator's library: $BRAID_EMULATE, or near the program or library of this code
+ * (BRAID_FROM_BIN: from the folder of installed programs to that of the library). */
 static void find_emulator(Build *b, char *path) {
-    static const char *const below[] = {"", "/../lib", "/../lib/braid"};
+    static const char *const below[] = {"", "/braid", BRAID_FROM_BIN};
     char self[PATH_BYTES];
     const char *given = build_tool("BRAID_EMULATE", NULL);
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -293,7 +299,7 @@ static void build_emulated(Build *b) {
 /* ---- the library ---- */
 static void build_host(Build *b, bool emulated) {
     char code[PATH_BYTES + 32], weights[PATH_BYTES + 32], path[PATH_BYTES], emulator[PATH_BYTES];
-    const char *cc = build_tool("CC", "cc"), *cxx = build_tool("CXX", "c++");
+    const char *cc = build_cc(b->o), *cxx = build_tool("CXX", "c++");
     build_path(b->d, path, sizeof path, b->host_text, ".weights");
     snprintf(weights, sizeof weights, "-DBK_WEIGHTS_FILE=\"%s\"", path);
     snprintf(code, sizeof code, emulated ? "-DBK_EMULATE" : "-DBK_CODE_FILE=\"%s\"", b->code);
@@ -301,6 +307,7 @@ static void build_host(Build *b, bool emulated) {
                     "-std=gnu11",
                     emulated ? "-O0" : "-O2",
                     "-fwrapv",
+                    "-fno-sanitize=undefined", /* zig's default without -O */
                     "-w",
                     "-fPIC",
                     "-fvisibility=hidden",
@@ -314,7 +321,7 @@ static void build_host(Build *b, bool emulated) {
                     ARG(b->host_text),
                     NULL};
     int status = run(b, argv);
-    if (status < 0) err(b->d, ST_IO, NULL, "the C compiler %s cannot be run", cc);
+    if (status < 0) build_no_cc(b->d, b->o);
     if (status) failed(b, cc);
     char *library[] = {ARG(cc),     "-shared", "-o", ARG(b->library), b->host, "-ldl",
                        "-lpthread", "-lm",     NULL};
@@ -370,6 +377,7 @@ static void guarded(Build *b, void (*step)(Build *b)) {
 void compile_build_gpu(Diag *d, const char *device_path, const char *host_path, const char *so_path,
                        const CompileOptions *o, GpuFacts *facts) {
     Build b = {.d = d,
+               .o = o,
                .device = device_path,
                .host_text = host_path,
                .library = so_path,

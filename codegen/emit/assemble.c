@@ -2,6 +2,8 @@
  * pasted texts, constants, the kernel, tables of inputs and outputs. */
 #include "codegen/emit/emit.h"
 #include "codegen/embed.h"
+#include "scheduler/plan/library.h"
+#include "scheduler/plan/outputs.h"
 
 void put_string(Sb *s, const char *text) {
     sb_puts(s, "\"");
@@ -18,6 +20,20 @@ void put_string(Sb *s, const char *text) {
 
 void put_define(Sb *s, const char *name, long long value) {
     sb_printf(s, "#define %s %lld\n", name, value);
+}
+
+const char *host_text(Arena *a, const Expr *e) {
+    int64_t v;
+    if (e_is_int(e, &v)) return arena_printf(a, "%lld", (long long)v);
+    if (e->op == E_INDIM)
+        return arena_printf(a, "in[%d].dim[%d]", (int)(e->i >> 8), (int)(e->i & 255));
+    const char *x = host_text(a, e->a[0]), *y = host_text(a, e->a[1]);
+    const char *f = e->op == E_ADD   ? "add"
+                    : e->op == E_SUB ? "subtract"
+                    : e->op == E_MUL ? "multiply"
+                    : e->op == E_MIN ? "least"
+                                     : "most";
+    return arena_printf(a, "bk_%s(%s, %s)", f, x, y);
 }
 
 void put_embedded(Sb *s, const char *const *name) {
@@ -42,7 +58,7 @@ static void io_table(Sb *s, const char *name, int n, const Io *io) {
         sb_puts(s, "}, {");
         for (int d = 0; d < MAX_RANK; d++) {
             const char *p = NULL;
-            if (shaped && d < t->rank && t->dim[d]->op == E_SYM && o->type &&
+            if (shaped && d < t->rank && !e_is_int(t->dim[d], &(int64_t){0}) && o->type &&
                 o->type->kind == VT_TENSOR && o->type->has_shape && d < o->type->rank)
                 p = o->type->param[d];
             if (d) sb_puts(s, ", ");
@@ -82,6 +98,38 @@ void put_kernel(const Emit *em, Sb *text, const char *name) {
     sb_puts(text, "}\n\n");
 }
 
+/* The outputs whose memory may be the caller's, and their dimensions. */
+static void given_tables(Emit *em, Sb *s) {
+    Program *p = em->p;
+    Sb dims = {.a = em->a}, flags = {.a = em->a};
+    int64_t v;
+    int n = 0;
+    for (int i = 0; i < p->nout; i++) {
+        const Tensor *t = p->out[i].t;
+        const bool given = output_given(p, i) != NULL;
+        n += given;
+        sb_printf(&flags, "%s%d", i ? ", " : "", given);
+        for (int d = 0; given && d < t->rank; d++)
+            if (!e_is_int(t->dim[d], &v))
+                sb_printf(&dims, "    out[%d].dim[%d] = %s;\n", i, d,
+                          host_text(em->a, library_host_value(p, t->dim[d])));
+    }
+    put_define(s, "BK_FAILS", p->mem->fails);
+    if (!n) return;
+    put_define(s, "BK_NGIVEN", n);
+    sb_printf(s, "static const unsigned char bk_gives[] = {%s};\n", flags.p);
+    sb_printf(s,
+              "static void bk_given_dims(const braid_tensor_v1 *in, braid_tensor_v1 *out) {\n"
+              "    (void)in, (void)out;\n%s}\n",
+              dims.n ? dims.p : "");
+}
+
+static void carry_table(Sb *s, const char *name, int n, const int *at) {
+    sb_printf(s, "static const int32_t %s[%d] = {", name, n);
+    for (int i = 0; i < n; i++) sb_printf(s, "%s%d", i ? ", " : "", at[i]);
+    sb_puts(s, "};\n");
+}
+
 void put_tables(Emit *em, Sb *text) {
     Program *p = em->p;
     io_table(text, "bk_inputs", p->nin, p->in);
@@ -101,6 +149,12 @@ void put_tables(Emit *em, Sb *text) {
     put_define(text, "BK_NSITE", p->cx->site.n);
     if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
     put_probe_tables(em, text);
+    given_tables(em, text);
+    if (p->ncarry) {
+        put_define(text, "BK_NCARRY", p->ncarry);
+        carry_table(text, "bk_carry_input", p->ncarry, p->carry_input);
+        carry_table(text, "bk_carry_output", p->ncarry, p->carry_output);
+    }
     put_define(text, "BK_UNITS", p->schedule->team);
     /* The size to begin with: memory taken at run time is added, and makes the arena grow. */
     if (em->frame_bytes) sb_printf(text, "#define BK_FRAME_BYTES ((size_t)%zu)\n", em->frame_bytes);
@@ -145,4 +199,5 @@ void put_unit(Emit *em, const char *const *preludes, const char *const *entry, T
     if (em->p->probes) sb_puts(text, measured_kernel);
     put_tables(em, text);
     put_entry(em, text, entry);
+    put_torch(em, text);
 }

@@ -211,6 +211,8 @@ const char *c_name(Arena *a, const char *name, int max); /* an ONNX name as a C 
 #define WEIGHTS_INLINE 4096
 #endif
 void put_string(Sb *s, const char *text); /* as a C string literal */
+/* A size that the host computes from those of the inputs in[] (library_host_value). */
+const char *host_text(Arena *a, const Expr *e);
 void put_define(Sb *s, const char *name, long long value);
 void put_embedded(Sb *s, const char *const *name); /* ends with NULL */
 void put_weights(const Emit *em, Sb *out);
@@ -225,6 +227,9 @@ void put_probe_tables(const Emit *em, Sb *text);
 /* The texts `entry` (ends with NULL), before the last one what reads a profile. */
 void put_entry(const Emit *em, Sb *text, const char *const *entry);
 /* The whole program as one C source. */
+/* Makes the library an operator of PyTorch, if the program has the name of one: the text's end
+ * (torch.c). */
+void put_torch(Emit *em, Sb *text);
 void put_unit(Emit *em, const char *const *preludes, const char *const *entry, Texts *to);
 
 #endif

@@ -21,20 +21,31 @@ const char *tree_bytes(Tree *x, Tensor *t) {
 
 const char *tree_arena(const Tree *x) { return x->em->p->mem->parts ? "_in(k, span, " : "(k, "; }
 
-/* `each`: every unit takes as much for itself. */
+/* `each`: every unit takes as much for itself. given: as in Mem. */
 static void take_for(Tree *x, const char *path, const char *name, const char *type,
-                     const char *bytes, bool each) {
-    fn_line(&x->f, "if (!(%s = (%s *)bk_claim%s%s&top, %s%s))) %s", name, type, each ? "_each" : "",
-            tree_arena(x), bytes, each ? ", unit, nunit" : "", tree_want(x, path));
+                     const char *bytes, bool each, int given) {
+    const char *first =
+        given ? arena_printf(x->f.a, "!(%s = (%s *)bk_given(k, %d)) && ", name, type, given - 1)
+              : "";
+    fn_line(&x->f, "if (%s!(%s = (%s *)bk_claim%s%s&top, %s%s))) %s", first, name, type,
+            each ? "_each" : "", tree_arena(x), bytes, each ? ", unit, nunit" : "",
+            tree_want(x, path));
     if (tree_recursive(x)) fn_line(&x->f, "low = top;");
 }
 void tree_take(Tree *x, const char *path, const char *name, const char *type, const char *bytes) {
-    take_for(x, path, name, type, bytes, false);
+    take_for(x, path, name, type, bytes, false, 0);
 }
 
 const char *tree_base(const Tree *x, const Mem *m) {
     if (m->block) return arena_printf(x->em->a, "bk_block_memory(%d)", m->block - 1);
     return m->frame ? "frame" : "k->arena";
+}
+
+const char *tree_static(const Tree *x, const Mem *m, const char *type) {
+    Arena *a = x->em->a;
+    const char *at = arena_printf(a, "(%s + %lld)", tree_base(x, m), (long long)m->off[0]);
+    if (m->given) at = arena_printf(a, "bk_given_or(k, %d, %s)", m->given - 1, at);
+    return arena_printf(a, "(%s *)%s", type, at);
 }
 
 /* ---- values that grow ------------------------------------------------------------------------ */
@@ -145,8 +156,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     const char *name = f->tensor(f, t), *ty = c_store(t->dtype);
     switch (m->kind) {
     case M_STATIC: {
-        const char *at =
-            arena_printf(f->a, "(%s *)(%s + %lld)", ty, tree_base(x, m), (long long)m->off[0]);
+        const char *at = tree_static(x, m, ty);
         /* Strict compilers keep it in a register from here on: set it late, registers are few. */
         tree_declare(x, t, x->em->target->strict ? "NULL" : at);
         if (x->em->target->strict) fn_line(f, "%s = %s;", name, at);
@@ -154,7 +164,7 @@ void tree_place(Tree *x, Tensor *t, const char *bytes) {
     }
     case M_BUMP:
         tree_declare(x, t, "NULL");
-        take_for(x, t->path, name, ty, bytes, m->each);
+        take_for(x, t->path, name, ty, bytes, m->each, m->given);
         break;
     case M_CARRY: {
         tree_declare(x, t, "NULL");

@@ -184,7 +184,7 @@ static void loop_next(Tree *x, Stmt *s, int id) {
         tree_barrier(x, &s->loop.barrier);
     else {
         if (s->loop.block_barrier) fn_line(f, "bk_block();");
-        fn_line(f, "if ((st = bk_loop_state(k, nunit)) != BK_OK) %s", tree_stop(x, "st"));
+        fn_line(f, "if ((st = bk_loop_state(k, unit, nunit)) != BK_OK) %s", tree_stop(x, "st"));
     }
 }
 

@@ -92,6 +92,8 @@ void tree_take(Tree *x, const char *path, const char *name, const char *type, co
 const char *tree_arena(const Tree *x);
 /* Base address of planned memory. */
 const char *tree_base(const Tree *x, const Mem *m);
+/* The pointer to a tensor at m (M_STATIC): there, or in the caller's memory. */
+const char *tree_static(const Tree *x, const Mem *m, const char *type);
 /* Before the loop: takes a growing value's buffer and copies the initial value there. After it:
  * makes c->phi dense. */
 void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c);

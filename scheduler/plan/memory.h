@@ -26,8 +26,11 @@ typedef struct Mem {
     int64_t off[2];
     int slot[2];
     Tensor *via;
-    Expr *at;     /* M_ELEM: LoopScan.at */
-    bool each;    /* every unit has one of its own (Stmt.each); M_BUMP */
+    Expr *at;    /* M_ELEM: LoopScan.at */
+    bool each;   /* every unit has one of its own (Stmt.each); M_BUMP */
+    bool shared; /* another tensor is in its place (M_SHARED) */
+    int given; /* 1 + the output whose memory is the caller's in runs that give it; 0: none (set by
+                  pass_outputs) */
     bool inplace; /* a phi with one buffer (LoopCarry.inplace, push) */
     int block; /* M_STATIC, > 0: not in the arena but in the own memory of block `block` - 1 of the
                   first cluster */
@@ -41,17 +44,24 @@ typedef struct Variable { /* of a tensor's pointer, or of a symbol; else both ar
     Sym *s;
 } Variable;
 
+typedef struct Position { /* what a statement number of Mem.first and last stands for */
+    const Stmt *s;
+    bool end; /* the end of s, a loop or a call; else its beginning */
+} Position;
+
 typedef struct MemPlan { /* Program.mem */
     int64_t arena;       /* bytes of all static storage */
     int64_t distributed; /* of each block's own memory for what lives in the blocks of a cluster */
     int nslot;
-    int64_t live_max; /* largest total of static storage alive at once */
-    int64_t shared;   /* of each block's own memory: what is there all the time */
+    int64_t live_max;       /* largest total of static storage alive at once */
+    VEC(Position) position; /* number n is position[n - 1]; 0 is before all, the last after all */
+    int64_t shared;         /* of each block's own memory: what is there all the time */
     /* By pass_variables: */
     bool claims;    /* arena memory is taken while the program runs */
     int64_t frames; /* of the arena for an activation of each function */
     bool parts; /* the arena is taken from in parts: there are calls by a unit each (stmt_split) */
     bool clusters;          /* there is what one cluster does */
+    bool fails;             /* by pass_outputs: runs on inputs that fit may fail */
     VEC(Variable) variable; /* of the kernel, in the order of definition */
 } MemPlan;
 

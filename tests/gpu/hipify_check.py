@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares Braid's own way from CUDA to HIP with torch.utils.hipify: programs by each give the same results, bit for bit.
 
-    hipify_check.py [--braid BRAID] [--jobs N] FOLDER...
+    hipify_check.py [--braid BRAID] [--jobs N] [--python PYTHON] FOLDER...
 
-The python3 that is found first has torch, else there is nothing to compare with, and this says so. Each FOLDER holds
-model.onnx and test_data_set_0/input_N.pb. Prints a line for each failure and, last, how much was run.
+PYTHON has torch; by default it is the python3 that is found first. Each FOLDER holds model.onnx and
+test_data_set_0/input_N.pb. Prints a line for each failure and, last, how much was run.
 """
 import argparse
 import concurrent.futures
@@ -50,12 +50,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--braid", default="build/release/braid")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--python")
     parser.add_argument("folder", nargs="+")
     args = parser.parse_args()
     args.braid = os.path.abspath(args.braid)
+    if args.python:
+        os.environ["PATH"] = os.path.dirname(os.path.abspath(args.python)) + os.pathsep + os.environ.get("PATH", "")
     if subprocess.run(["python3", "-c", HAS_TORCH]).returncode:
-        print("nothing is compared: python3 has no torch")
-        return
+        sys.exit("there is nothing to compare with: python3 has no torch")
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
         for folder, why in zip(args.folder, pool.map(lambda f: check(args, f), args.folder)):

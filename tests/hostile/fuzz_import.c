@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     Arena *volatile a = arena_new(&d);
     d.top = &jb;
     if (setjmp(jb) == 0) {
-        graph_import_memory(a, &d, bytes, n, "/nonexistent");
+        graph_import_memory(a, &d, bytes, n, "/nonexistent/model.onnx");
     } else {
         ASSERT(d.status != ST_OK && d.message[0]);
     }

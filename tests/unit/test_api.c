@@ -641,6 +641,13 @@ static void test_compile(void **state) {
     o.target = "interp";
     assert_int_equal(braid_compile(path, &o, so, &e), BRAID_USAGE);
     assert_int_equal(braid_compile(path, NULL, "/nonexistent/out.so", &e), BRAID_IO);
+    assert_int_equal(braid_compile(path, NULL, NULL, &e), BRAID_USAGE);
+    o = (braid_options){.struct_size = sizeof o, .emit_folder = "/nonexistent/c"};
+    assert_int_equal(braid_compile(path, &o, so, &e), BRAID_USAGE);
+    assert_int_equal(braid_compile(path, &o, NULL, &e), BRAID_IO);
+    assert_int_equal(braid_load(path, &o, &m, &e), BRAID_USAGE);
+    o.target = "emulate:cuda";
+    assert_int_equal(braid_compile(path, &o, NULL, &e), BRAID_USAGE);
     free(path);
 }
 

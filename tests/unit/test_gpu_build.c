@@ -182,7 +182,7 @@ static const char *message_of(const char *target, const char *device, const char
 static bool there_is(const char *tool) {
     char out[4096];
     char *argv[] = {ARG(tool), "--version", NULL};
-    return build_run(argv, out, sizeof out) == 0;
+    return build_run(&(Diag){0}, NULL, argv, out, sizeof out) == 0;
 }
 
 static void compilers(void **state) {
@@ -241,7 +241,7 @@ static int begin(void **state) {
 static int end(void **state) {
     (void)state;
     char *argv[] = {"rm", "-rf", folder, NULL}, out[100];
-    return build_run(argv, out, sizeof out);
+    return build_run(&(Diag){0}, NULL, argv, out, sizeof out);
 }
 
 int main(void) {

@@ -24,21 +24,6 @@ static void end_phase(Tree *x) {
 }
 
 /* ---- products ------------------------------------------------------------------------------- */
-/* A size as the host computes it. */
-static const char *host_text(Arena *a, const Expr *e) {
-    int64_t v;
-    if (e_is_int(e, &v)) return arena_printf(a, "%lld", (long long)v);
-    if (e->op == E_INDIM)
-        return arena_printf(a, "in[%d].dim[%d]", (int)(e->i >> 8), (int)(e->i & 255));
-    const char *x = host_text(a, e->a[0]), *y = host_text(a, e->a[1]);
-    const char *f = e->op == E_ADD   ? "add"
-                    : e->op == E_SUB ? "subtract"
-                    : e->op == E_MUL ? "multiply"
-                    : e->op == E_MIN ? "least"
-                                     : "most";
-    return arena_printf(a, "bk_%s(%s, %s)", f, x, y);
-}
-
 /* Writes to the host's table; what depends on the inputs' sizes is set before each run. */
 static void put_number(Emit *em, const char *name, Expr *e) {
     Phases *k = em->phases;
@@ -114,7 +99,7 @@ static const char *known(Tree *x, const Handed *h) {
     const Mem *m = mem_of(t);
     const char *type = c_store(t->dtype);
     if (m->kind == M_SLOT) return arena_printf(x->em->a, "(%s *)k->slot[%d]", type, m->slot[0]);
-    return arena_printf(x->em->a, "(%s *)(k->arena + %lld)", type, (long long)m->off[0]);
+    return tree_static(x, m, type);
 }
 
 /* Writes or reads, in phase `phase`, what passes between phases. */

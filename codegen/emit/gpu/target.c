@@ -2,6 +2,7 @@
  * with one kernel, and the host's text with constants, tables and the entry. */
 #include "codegen/emit/emit_tree.h"
 #include "codegen/embed.h"
+#include "scheduler/plan/outputs.h"
 #include "scheduler/plan/phases.h"
 
 static const char *const preludes[] = {
@@ -47,6 +48,12 @@ static bool outputs_stay(const Program *p) {
 /* What a launch of a program that measures itself begins with. */
 static const char measured_begin[] = "    bk_profile *const prof = bk_profile_of(k, unit);\n"
                                      "    const int64_t begin = bk_profile_begin(prof);\n";
+
+static bool gives(const Program *p) {
+    for (int i = 0; i < p->nout; i++)
+        if (output_given(p, i)) return true;
+    return false;
+}
 
 /* The launch. With several, the low bits of the address are its number. */
 static void put_launch(const Emit *em, Sb *text) {
@@ -96,6 +103,7 @@ static void put_program(Emit *em, Texts *to) {
                             : 1;
     put_define(text, "BK_CLUSTER", cluster);
     put_define(text, "BK_SHARED_BYTES", em->p->onchip->bytes);
+    put_define(text, "BK_GIVEN_AT", gives(em->p) ? em->p->nin : -1);
     sb_puts(text, embedded_text("braid_model.h"));
     put_embedded(text, preludes);
     sb_puts(text, "#define bk_weights (k->weights)\n");
@@ -129,6 +137,7 @@ static void put_program(Emit *em, Texts *to) {
     put_entry(em, host, entry);
     if (em->phases) sb_puts(host, embedded_text("gpu/library.inc"));
     put_embedded(host, run);
+    put_torch(em, host);
 }
 
 const Target gpu_target = {

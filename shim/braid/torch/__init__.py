@@ -1,0 +1,10 @@
+"""Braid for PyTorch: braid.torch.compile(module, …), and torch.compile(model, backend="braid")."""
+from torch._dynamo import register_backend as _register
+
+from .backend import EagerWarning, backend
+from .compile import CompiledModule, compile
+from .export import export
+
+__all__ = ["CompiledModule", "EagerWarning", "backend", "compile", "export"]
+
+_register(backend, name="braid")

@@ -1,0 +1,29 @@
+"""Libraries that are operators of PyTorch (`braid compile --torch NAMESPACE::NAME`)."""
+from __future__ import annotations
+
+import ctypes
+import os
+
+import torch
+
+
+def load_library(path: str | os.PathLike) -> torch._ops.OpOverloadPacket:
+    """Loads a library made with `--torch NAMESPACE::NAME` and returns its operator, torch.ops.NAMESPACE.NAME.
+
+    The library registers itself, so torch.ops.load_library(path) does the same; this also finds the name. The operator takes
+    tensors in the order of the model's inputs, or by their names. They may have any strides: what is not dense is copied. It
+    returns new tensors.
+
+    Raises OSError if the library cannot be opened, ValueError if it is not such a library, and RuntimeError if PyTorch did
+    not take the operator: it is too old, or has another one of that name; a warning then says which.
+    """
+    path = os.fspath(path)
+    torch.ops.load_library(path)
+    try:
+        text = ctypes.c_char_p.in_dll(ctypes.CDLL(path), "braid_torch_operator").value
+    except ValueError:
+        raise ValueError("%s is not an operator: it was compiled without --torch" % path) from None
+    if text is None:
+        raise RuntimeError("PyTorch %s did not take the operator of %s: see its warning" % (torch.__version__, path))
+    namespace, name = text.decode().split("::")
+    return getattr(getattr(torch.ops, namespace), name)
