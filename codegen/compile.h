@@ -28,7 +28,7 @@ typedef struct CompileOptions {
     const struct Device *device;
     int units;                 /* threads to schedule for; 0: all that this process may use */
     const char *cc;            /* the C compiler's command; NULL: $CC, else cc */
-    bool profile;              /* count times and trips of constructs */
+    bool profile;              /* it measures itself (scheduler/plan/probes.h) */
     const char *torch_name;    /* "NAMESPACE::NAME" of PyTorch's operator, or NULL */
     struct PassReport *report; /* to fill in, or NULL */
 } CompileOptions;

@@ -108,7 +108,7 @@ check 'help of all' grep -q 'compile  *MODEL.onnx' out
 expect 0 '' "$braid" help
 check 'help, the command' grep -q 'compile  *MODEL.onnx' out
 expect 2 "braid: unknown command 'fly'*" "$braid" help fly
-for command in compile run test bench explain ops device help version; do
+for command in compile run test bench explain ops device profile help version; do
     expect 0 '' "$braid" help $command
     cp out about
     expect 0 '' "$braid" $command -h
@@ -394,6 +394,19 @@ check 'sizes of a bench' grep -qx 'input x float32\[3,2\], random' out
 check 'bench' grep -Eq '^min [0-9.]+ us, median [0-9.]+ us, max [0-9.]+ us, [0-9]+ runs$' out
 expect 0 '' "$braid" bench add.onnx --json -i x=x.npy --threads 1
 check 'bench as JSON' grep -q '"median_us": [0-9].*"inputs": {"x": "float32\[1,2\]", "w": "float32\[2\]"}' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 2
+check 'profile' grep -Eq '^add.onnx: cpu, 1 unit, 2 runs of [0-9.]+ us' out
+check 'a part of a profile' grep -Eq '^ group add \(Add\) +team +[0-9.]+ +[0-9.]+ +1.00' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 2 --json profile.json --trace trace.json
+check 'a profile as JSON' grep -q '"units": 1, "runs": 2, "run_ns": [0-9]' profile.json
+check 'a trace' grep -q '"ph": "B", .*"name": "group add (Add)"' trace.json
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --json -
+check 'a profile as JSON alone' grep -q '^{"format": 1, ' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --shapes
+check 'shapes' grep -Eq '^y add \(Add\) +1 +1 +\[3,2\] +\[3,2\] +\[3,2\]' out
+expect 2 'braid: add.onnx: the interpreter does not measure itself: profile for another target*' "$braid" profile add.onnx --size n=3 --target interp
+expect 2 'braid: --shapes prints a table, and --json - nothing but JSON*' "$braid" profile add.onnx --json - --shapes
+expect 2 "braid: option --runs: '0' is not a valid N*" "$braid" profile add.onnx --runs 0
 expect 0 '' "$braid" explain add.onnx
 check 'explain' grep -q '^input x float32' out
 expect 0 '' "$braid" explain add.onnx --json
