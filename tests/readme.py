@@ -54,6 +54,8 @@ LEAVES = {
     "build/release/braid compile silero_vad.onnx": ["silero.so"],
     "build/release/braid profile build/example": ["build/trace.json"],
     "build/release/braid profile MODEL.onnx": ["profile.json"],
+
+    "build/release/braid explain MODEL.onnx --html": ["model.html"],
 }
 
 
