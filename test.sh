@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Sets everything up, builds, and passes all tests: ./test.sh
+# Sets everything up, builds, and passes all tests: ./test.sh [--without torch]
+# --without torch leaves out the steps that need PyTorch, which takes 6 GB and some minutes to install.
 # After the release build the steps run two at a time; what a step prints is in build/test/STEP.log.
 # After a failure no further step begins.
 set -euo pipefail
-[[ $# -eq 0 ]] || { echo "usage: ./test.sh" >&2; exit 2; }
+[[ $# -eq 0 || "$*" == "--without torch" ]] || { echo "usage: ./test.sh [--without torch]" >&2; exit 2; }
+without_torch=${1:+yes}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source cmake/setup.sh
 
@@ -137,11 +139,11 @@ gpu_synchronization() {
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.
 emulated() { "$PYTHON" tests/gpu/emulated.py "$@" --braid $BRAID --seed $SEED --data "$data"; }
 
-# HIP beside what torch.utils.hipify makes.
+# Braid's own way from CUDA to HIP, and PyTorch's.
 hipify() {
     local small=$LOGS/hipify
     "$PYTHON" -m models --all --small --out "$small"
-    "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_PYTHON" "$small"/*
+    "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_VENV/bin/python" "$small"/*
 }
 
 # The examples with Ray, with the wheel of the step `python`.
@@ -150,6 +152,18 @@ ray_examples() {
     install_package $RAY_VENV
     "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 1000
 }
+
+# Modules through braid.torch, with the wheel of the step `python`.
+torch_modules() {
+    local python=$PWD/$TORCH_VENV/bin/python
+    install_package $TORCH_VENV
+    "$python" -W ignore tests/torch/modules_check.py
+    "$python" -W ignore tests/torch/behaviour_check.py
+    "$python" tests/readme.py --torch
+}
+
+# Libraries as operators of PyTorch.
+torch_operator() { "$TORCH_VENV/bin/python" tests/torch/operator_check.py --braid $BRAID; }
 
 rnn() {
     local target
@@ -296,6 +310,7 @@ barrier() { while [[ ${#name_of[@]} -gt 0 ]]; do wait_for_one; done; }
 
 setup
 setup_tests
+[[ $without_torch ]] || setup_torch
 rm -rf $LOGS build/cache
 mkdir -p $LOGS
 export BRAID_CACHE=$PWD/build/cache # this run's own
@@ -336,12 +351,6 @@ step emulated-models emulated models recursion silero
 step emulated-graphs emulated graphs --graphs 120
 step emulated-conf emulated conformance --folders 160
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
-if [[ -x $TORCH_PYTHON ]]; then
-    step hipify hipify
-    step torch-operator "$TORCH_PYTHON" tests/torch/operator_check.py --braid $BRAID
-else
-    echo "without PyTorch: there is no $TORCH_PYTHON"
-fi
 step rnn rnn
 step contrib contrib
 step rows rows
@@ -364,6 +373,13 @@ step hostile "$PYTHON" tests/hostile/hostile.py $BRAID
 step clang build clang
 step fuzz fuzz
 step conformance conformance $BRAID interp
+if [[ $without_torch ]]; then
+    echo "left out, without torch: hipify, torch-modules, torch-operator"
+else
+    step hipify hipify
+    step torch-modules torch_modules
+    step torch-operator torch_operator
+fi
 barrier
 
 echo "took $SECONDS s"
