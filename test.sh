@@ -19,6 +19,7 @@ CONV_MODELS=12
 FUZZ_RUNS=200000
 SEED=1
 BRAID=build/release/braid
+TORCH_PYTHON=build/torch-venv/bin/python # has torch, numpy and onnx
 LOGS=build/test
 
 # ---- the steps
@@ -136,11 +137,18 @@ gpu_synchronization() {
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.
 emulated() { "$PYTHON" tests/gpu/emulated.py "$@" --braid $BRAID --seed $SEED --data "$data"; }
 
-# With torch of build/eval-venv (eval/setup.sh) or of the system, where there is one.
+# HIP beside what torch.utils.hipify makes.
 hipify() {
     local small=$LOGS/hipify
     "$PYTHON" -m models --all --small --out "$small"
-    PATH=$PWD/build/eval-venv/bin:$PATH "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID "$small"/*
+    "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_PYTHON" "$small"/*
+}
+
+# The examples with Ray, with the wheel of the step `python`.
+ray_examples() {
+    environment $RAY_VENV cmake/requirements-ray.txt
+    install_package $RAY_VENV
+    "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 1000
 }
 
 rnn() {
@@ -240,6 +248,7 @@ python_package_tests() {
     python_package
     "$python" -m unittest discover -s tests/python
     "$python" tests/python/threads.py
+    "$python" tests/python/ort_snippets.py
     "$python" -W ignore tests/python/fuzz_calls.py 2000 --seed $SEED
     "$python" eval/call_overhead.py --build build/release --calls 2000
     "$python" tests/readme.py --python
@@ -301,6 +310,7 @@ step counts "$PYTHON" tests/counts.py --graphs 40 --seed $SEED --braid $BRAID
 step newer-onnx newer_onnx_tests
 step readme "$PYTHON" tests/readme.py
 step python python_package_tests
+step ray ray_examples
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
 step random-graphs random_graphs
 step silero silero
@@ -325,7 +335,13 @@ step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
 step emulated-graphs emulated graphs --graphs 120
 step emulated-conf emulated conformance --folders 160
-step hipify hipify
+step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
+if [[ -x $TORCH_PYTHON ]]; then
+    step hipify hipify
+    step torch-operator "$TORCH_PYTHON" tests/torch/operator_check.py --braid $BRAID
+else
+    echo "without PyTorch: there is no $TORCH_PYTHON"
+fi
 step rnn rnn
 step contrib contrib
 step rows rows
@@ -338,6 +354,8 @@ step variants tests/conformance/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
 step install tests/install.sh build/release
 step cross "$PYTHON" tests/cross.py --braid $BRAID
+
+step explain-page "$PYTHON" tests/explain_page.py --braid $BRAID
 step products "$PYTHON" tests/random/products.py --braid $BRAID
 step debug sanitized debug 4
 step tiny sanitized tiny 1

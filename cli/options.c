@@ -31,6 +31,8 @@ typedef enum Action {
     SET_IMPORT,
     SET_DUMP_AFTER,
     SET_TIME_PASSES,
+    SET_HTML,
+    SET_PROFILE,
     SET_JSON,
     SET_VERBOSE,
     SET_HELP,
@@ -85,6 +87,10 @@ static const struct Option {
     {"--import", "FILE", DEVICE, SET_IMPORT, "use the measured costs in FILE (JSON) from now on"},
     {"--dump-after", "PASS", COMPILE | EXPLAIN, SET_DUMP_AFTER,
      "print the tree after this pass (explain: print nothing else)"},
+    {"--html", "FILE", EXPLAIN, SET_HTML,
+     "write a page that shows all of it in a browser, instead of printing it"},
+    {"--profile", "FILE", EXPLAIN, SET_PROFILE,
+     "with --html: also show the times that braid profile --json measured"},
     {"--time-passes", NULL, COMPILE | EXPLAIN, SET_TIME_PASSES,
      "print to stderr how long each pass takes"},
     {"--scan", "INPUT[:AXIS]", COMPILE | RUN | BENCH | EXPLAIN, ADD_SCAN,
@@ -258,6 +264,8 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_IMPORT: c->import = v; break;
     case SET_DUMP_AFTER: c->dump_after = v; break;
     case SET_TIME_PASSES: c->time_passes = true; break;
+    case SET_HTML: c->html = v; break;
+    case SET_PROFILE: c->profile = v; break;
     case SET_JSON: c->json = true; break;
     case SET_VERBOSE: c->verbose = true; break;
     case SET_HELP: c->help = true; break;

@@ -412,6 +412,34 @@ expect 1 'braid: step.onnx: the C compiler nope cannot be run: install one *' \
 expect 0 '' "$braid" explain open.onnx --json --scan x --carry w=y
 check 'state' grep -q '"state": \[{"input": "w", "output": "y"}\]' out
 check 'placement of what is carried' grep -q '"where": "carried", "in_place_of": "w", "resident": true' out
+expect 0 '' "$braid" explain add.onnx --html add.html
+check 'a page prints nothing else' no test -s out
+check 'the page' grep -q '^<!doctype html>' add.html
+check 'and its data' grep -q '"statement": 0, "kind": "uniform"' add.html
+expect 0 '' "$braid" explain add.onnx --html add.html --json
+check 'a page and JSON' grep -q '"tree": \[' out
+expect 1 "braid: none/add.html: cannot write 'none/add.html': there is no folder 'none'" "$braid" explain add.onnx --html none/add.html
+mkdir folder.html
+expect 1 "braid: folder.html: cannot write 'folder.html': it is a folder, not a file" "$braid" explain add.onnx --html folder.html
+expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx --html junk.html
+check 'no page of what is no model' no test -e junk.html
+expect 2 'braid: option --html needs a value*' "$braid" explain add.onnx --html
+expect 2 'braid: --profile needs --html*' "$braid" explain add.onnx --profile p.json
+expect 2 'braid: --html and --dump-after exclude each other*' "$braid" explain add.onnx --html add.html --dump-after fuse
+profile=("$braid" explain add.onnx --html timed.html --profile p.json)
+expect 1 'braid: p.json: No such file or directory' "${profile[@]}"
+echo '{"parts": [' >p.json
+expect 1 'braid: p.json: not JSON: line 2: *' "${profile[@]}"
+echo '{}' >p.json
+expect 1 'braid: p.json: there are no "parts": it is no profile' "${profile[@]}"
+echo '{"parts": [{"kind": "program", "statement": null}, {"kind": "loop", "statement": 0}]}' >p.json
+expect 1 'braid: p.json: it is of another model, target, number of threads or other choices: statement 0 is a loop there and a uniform here' "${profile[@]}"
+echo '{"parts": [{"kind": "loop", "statement": 1000000000000}]}' >p.json
+expect 1 'braid: p.json: *: statement 1000000000000 is a loop there and none here' "${profile[@]}"
+check 'no page with a profile that does not fit' no test -e timed.html
+echo '{"parts": [{"kind": "program", "statement": null}], "name": "</script>"}' >p.json
+expect 0 '' "${profile[@]}"
+check 'a profile in the page' grep -q '"profile": {"parts":.*\\u003c/script>' timed.html
 expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
 expect 0 '' "$braid" explain add.onnx --dump-after fuse
 check 'the tree after a pass' grep -q '^program ' out

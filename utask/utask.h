@@ -170,6 +170,13 @@ typedef struct Apart {
     int64_t at, bytes;
 } Apart;
 
+/* Why units synchronize at a place: two accesses to the same memory, at least one of which writes.
+ */
+typedef struct Conflict {
+    const Tensor *before, *after; /* accessed before and after it; NULL: the reason is another */
+    bool wrote, writes;           /* whether that access writes */
+} Conflict;
+
 struct Stmt {
     StmtKind kind;
     uint8_t level; /* Level of the units that run it; 0: not scheduled yet */
@@ -219,6 +226,7 @@ struct Stmt {
         struct {
             /* kernel of the next group; units prefetch its constants before they wait. Or NULL */
             const struct Kernel *ahead;
+            Conflict why;
         } barrier;
         struct {
             int below, site;
@@ -241,6 +249,7 @@ struct Stmt {
             bool copies;
             bool barrier;       /* all units synchronize at the end of each iteration */
             bool block_barrier; /* or the threads of each unit do */
+            Conflict why;       /* of that barrier */
         } loop;
         struct {
             Expr *cond;
@@ -330,7 +339,7 @@ typedef struct Program {
 
 /* Checks the invariants; a violation is our fault (die). */
 void utask_verify(const Program *p);
-/* The tree as text: one statement a line, indented; stable across runs. */
+/* The tree as text: one statement a line, indented; stable across runs. utask/print.h has more. */
 void utask_print(Sb *s, const Program *p);
 
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);

@@ -284,9 +284,6 @@ void emit_stmt(Tree *x, Stmt *s) {
         break;
     case S_CALL: emit_call(x, s); break;
     case S_ENTER:
-        if (!emit_is_gpu(x->em))
-            fn_line(f, "if ((st = bk_loop_state(k, unit, nunit)) != BK_OK) %s",
-                    tree_stop(x, "st"));
         fn_line(f, "if (depth + %d > k->stack_depth && !bk_deeper(k, depth + %d, %d)) %s",
                 s->enter.below, s->enter.below, s->enter.site, tree_stop(x, "BK_FAULT"));
         break;

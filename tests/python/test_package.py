@@ -17,7 +17,8 @@ from models import NEG, source
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PACKAGE = os.path.dirname(braid.__file__)
-SKIP = {"__doc__", "__new__", "__module__", "__repr__", "__loader__", "__name__", "__package__", "__spec__", "__file__"}
+SKIP = {"__doc__", "__new__", "__module__", "__repr__", "__loader__", "__name__", "__package__", "__spec__", "__file__",
+        "__vectorcalloffset__"}
 
 
 def public(names):

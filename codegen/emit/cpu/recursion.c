@@ -67,6 +67,7 @@ static void func_head(Tree *x, const Func *g, Sb *s) {
     if (em->p->mem->parts) sb_puts(s, "    const bk_span span = outer->span;\n    (void)span;\n");
     sb_printf(s, "    if (depth > k->stack_depth && !bk_deeper(k, depth, %d)) return BK_FAULT;\n",
               g->site);
+    sb_puts(s, "    if ((st = bk_loop_state(k, unit, nunit)) != BK_OK) return st;\n");
     if (g->frame) {
         sb_printf(s, "    char *frame = bk_claim%s&top, %lld);\n", tree_arena(x),
                   (long long)g->frame);

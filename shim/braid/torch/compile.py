@@ -92,7 +92,7 @@ class Caller:
                 if leaves[i] != value:
                     raise braid.InputError(f"argument {i} is {leaves[i]!r}; the module was compiled for {value!r}")
             leaves = [x for x, used in zip(leaves, exported.inputs) if used]
-        tensors = [x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in leaves]
+        tensors = [x.detach() if x.requires_grad else x for x in (x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in leaves)]
         found = self.session()(*tensors, *buffers)
         found = found if isinstance(found, tuple) else (found,)
         if not tensors and not buffers:

@@ -7,6 +7,8 @@ writes into buffers or arguments comes as further outputs; such buffers are furt
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import logging
 import re
 import warnings
@@ -32,7 +34,7 @@ class Exported:
     outputs: for each leaf of the result: a pair (number of the model's output, type to convert it to or None), or
         (None, value) where the result does not depend on the call.
     buffers: names of the buffers that forward changes: the model's last inputs.
-    written: where the model's outputs behind those of the result go: the name of a buffer or the number of a leaf.
+    written: where the model's outputs behind those of the result go: names of buffers, numbers of leaves of the arguments.
     same: leaves of the result that are what was written there: pairs of the leaf's number and the place in `written`.
     """
     model: Any  # onnx.ModelProto
@@ -60,19 +62,26 @@ def export(module: torch.nn.Module, args: Sequence[Any] = (), kwargs: Mapping[st
 
 def export_program(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None, *,
                    dynamic_shapes: Any = None) -> Exported:
-    program = _capture(module, tuple(args), dict(kwargs or {}), dynamic_shapes)
-    _constants_in_place(program.graph_module)
+    def translated(module: torch.nn.Module) -> tuple[Any, dict[int, Any]]:
+        program = _capture(module, tuple(args), dict(kwargs or {}), dynamic_shapes)
+        _constants_in_place(program.graph_module)
+        constants = _take_constant_outputs(program)
+        return torch.onnx.export(program, dynamo=True, verbose=False, optimize=False, custom_translation_table=_translations()), constants
+
+    name = type(module).__name__
     with _quiet():
         try:
-            onnx_program = torch.onnx.export(program, dynamo=True, verbose=False, optimize=False)
-        except Exception as error:  # of many kinds
-            raise UnsupportedError(f"{_name(module)}: torch.onnx.export: {reason(error)}") from error
-        exported = _signature(onnx_program.exported_program, onnx_program.model)
-        onnx_program.optimize()
-        try:
+            onnx_program, constants = translated(module)
+            buffers, leaves = _written(onnx_program.exported_program)
+            if buffers or leaves:
+                onnx_program, constants = translated(_Functional(module, buffers, leaves))
+            exported = _signature(onnx_program.exported_program, onnx_program.model, constants, buffers, leaves)
+            onnx_program.optimize()
             exported.model = onnx_program.model_proto
-        except Exception as error:
-            raise UnsupportedError(f"{_name(module)}: its weights do not fit into an ONNX file: {reason(error)}") from error
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{name}: {error}") from error
+        except Exception as error:  # of many kinds
+            raise UnsupportedError(f"{name}: torch.onnx.export: {reason(error)}") from error
     return exported
 
 
@@ -93,20 +102,18 @@ def reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks on what is not installed."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Without the remarks of torch.export and the exporter: what matters comes as an exception."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx")]
+    levels = [x.level for x in loggers]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            for x in loggers:
+                x.setLevel(logging.ERROR)
             yield
     finally:
-        logger.setLevel(level)
-
-
-def _name(module: torch.nn.Module) -> str:
-    return type(module).__name__
+        for x, level in zip(loggers, levels):
+            x.setLevel(level)
 
 
 @contextlib.contextmanager
@@ -141,7 +148,7 @@ def _capture(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
         try:
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
         except Exception as error:
-            raise UnsupportedError(f"{_name(module)}: torch.export: {reason(error)}") from error
+            raise UnsupportedError(f"torch.export: {reason(error)}") from error
 
 
 def _constants_in_place(graph_module: torch.fx.GraphModule) -> None:
@@ -151,6 +158,7 @@ def _constants_in_place(graph_module: torch.fx.GraphModule) -> None:
     for name, sub in graph_module.named_modules():
         if not name or not isinstance(sub, torch.fx.GraphModule):
             continue
+        made_here: set[str] = set()
         for node in list(sub.graph.nodes):
             value = getattr(sub, node.target, None) if node.op == "get_attr" and "." not in node.target else None
             if not isinstance(value, torch.Tensor) or value.numel() > LARGEST_CONSTANT or value.is_complex():
@@ -167,11 +175,73 @@ def _constants_in_place(graph_module: torch.fx.GraphModule) -> None:
                 made.meta.update(node.meta)
             node.replace_all_uses_with(made)
             sub.graph.erase_node(node)
+            made_here.add(node.target)
+        for target in made_here:
+            delattr(sub, target)
         sub.recompile()
 
 
-def _signature(program: torch.export.ExportedProgram, model: Any) -> Exported:
-    """The mapping, and the model's inputs and outputs as it says."""
+def _take_constant_outputs(program: torch.export.ExportedProgram) -> dict[int, Any]:
+    """Takes results that are no tensors (a name, a number) out of the program, as the exporter does not take them."""
+    values = {}
+    output = program.graph.output_node()
+    for i, spec in enumerate(program.graph_signature.output_specs):
+        if isinstance(spec.arg, ConstantArgument):
+            values[i] = spec.arg.value
+            program.graph_signature.output_specs[i] = dataclasses.replace(spec, arg=dataclasses.replace(spec.arg, value=None))
+    output.args = ([None if i in values else x for i, x in enumerate(output.args[0])],)
+    return values
+
+
+def _written(program: torch.export.ExportedProgram) -> tuple[list[str], list[int]]:
+    """The names of the buffers and the numbers of the leaves of the arguments that forward changes."""
+    users = [s.arg.name for s in program.graph_signature.input_specs if s.kind == InputKind.USER_INPUT]
+    specs = program.graph_signature.output_specs
+    return ([s.target for s in specs if s.kind == OutputKind.BUFFER_MUTATION],
+            [users.index(s.target) for s in specs if s.kind == OutputKind.USER_INPUT_MUTATION])
+
+
+class _Functional(torch.nn.Module):
+    """A module that changes nothing: what `module` would write comes behind its result."""
+
+    def __init__(self, module: torch.nn.Module, buffers: Sequence[str], leaves: Sequence[int]):
+        super().__init__()
+        self.module = module
+
+        @functools.wraps(module.forward)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            flat, spec = pytree.tree_flatten((args, kwargs))
+            for i in leaves:
+                flat[i] = flat[i].clone()
+            args, kwargs = pytree.tree_unflatten(flat, spec)
+            state = {name: module.get_buffer(name).clone() for name in buffers}
+            result = torch.func.functional_call(module, state, args, kwargs)
+            return result, [state[name] for name in buffers], [flat[i] for i in leaves]
+
+        self.forward = forward
+
+
+def _translations() -> dict[Any, Any] | None:
+    """The exporter's own function for while_loop, which gives the domain of its bodies a version that others do not have."""
+    try:
+        from torch.onnx._internal.exporter._torchlib.ops.hop import higher_order_while_loop
+    except ImportError:
+        return None
+    from onnxscript import evaluator
+
+    def while_loop(*args: Any, **kwargs: Any) -> Any:
+        outputs = higher_order_while_loop(*args, **kwargs)
+        for node in evaluator.default().nodes:
+            if node.domain:
+                node.version = None
+        return outputs
+
+    return {torch.ops.higher_order.while_loop: while_loop}
+
+
+def _signature(program: torch.export.ExportedProgram, model: Any, constants: dict[int, Any], buffers: list[str],
+               leaves: list[int]) -> Exported:
+    """The mapping, and the model's inputs and outputs as it says. constants: results that are none of the model's."""
     import onnx_ir as ir
 
     graph, signature = model.graph, program.graph_signature
@@ -179,39 +249,33 @@ def _signature(program: torch.export.ExportedProgram, model: Any) -> Exported:
     for node in graph:
         values.update((v.name, v) for v in node.outputs)
     values.update({v.metadata_props.get("pkg.torch.onnx.original_node_name", v.name): v for v in graph.initializers.values()})
-    in_spec, out_spec = program.call_spec.in_spec, program.call_spec.out_spec
     users = [s for s in signature.input_specs if s.kind == InputKind.USER_INPUT]
-    exported = Exported(None, in_spec, out_spec, [not isinstance(s.arg, ConstantArgument) for s in users])
+    out_spec = program.call_spec.out_spec
+    exported = Exported(None, program.call_spec.in_spec, out_spec.child(0) if buffers or leaves else out_spec,
+                        [not isinstance(s.arg, ConstantArgument) for s in users], buffers=buffers, written=[*buffers, *leaves])
     exported.constants = {i: s.arg.value for i, s in enumerate(users) if isinstance(s.arg, ConstantArgument)}
-    place = {s.arg.name: i for i, s in enumerate(users)}
 
-    results, extra, changed = [], [], {}
-    for spec in signature.output_specs:
-        if spec.kind == OutputKind.USER_OUTPUT:
-            if isinstance(spec.arg, ConstantArgument):
-                exported.outputs.append((None, spec.arg.value))
-            else:
-                exported.outputs.append((len(results), _SCALARS.get(type(spec.arg).__name__)))
-                results.append(values[spec.arg.name])
-        elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
-            exported.written.append(spec.target if spec.kind == OutputKind.BUFFER_MUTATION else place[spec.target])
-            changed[spec.arg.name] = len(extra)
-            extra.append(values[spec.arg.name])
-        else:
-            raise UnsupportedError(f"a result of the kind {spec.kind.name.lower()} is not supported")
-    names = [s.arg.name if hasattr(s.arg, "name") else None for s in signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
-    exported.same = {i: changed[name] for i, name in enumerate(names) if name in changed}
-    exported.buffers = [t for t in exported.written if isinstance(t, str)]
-    for name in exported.buffers:
-        value = graph.initializers.pop(name)
-        value.const_value = None
-        value.name = f"buffer_{name.replace('.', '_')}"
+    nodes = [(s, n) for s, n in zip(signature.output_specs, program.graph.output_node().args[0])]
+    count = len(nodes) - len(exported.written)
+    written = {n.name: w for w, (_, n) in enumerate(nodes[count:])}
+    results = []
+    for i, (spec, node) in enumerate(nodes[:count]):
+        if i in constants:
+            exported.outputs.append((None, constants[i]))
+            continue
+        if node.name in written:
+            exported.same[i] = written[node.name]
+        exported.outputs.append((len(results), _SCALARS.get(type(spec.arg).__name__)))
+        results.append(values[node.name])
+    for name in buffers:
+        value = graph.initializers.pop(f"module.{name}")
+        value.const_value, value.name = None, f"buffer_{_word(name)}"
         graph.inputs.append(value)
 
-    names = _output_names(out_spec, exported) + [f"new_{t.replace('.', '_') if isinstance(t, str) else users[t].arg.name}" for t in exported.written]
-    taken = set(values)
+    names = _output_names(exported) + [f"new_{_word(t)}" if isinstance(t, str) else f"new_{users[t].arg.name}" for t in exported.written]
+    taken = {v.name for v in graph.inputs}.union(values)
     graph.outputs.clear()
-    for name, value in zip(names, results + extra):
+    for name, value in zip(names, results + [values[n.name] for _, n in nodes[count:]]):
         node = ir.node("Identity", [value])  # an output of its own also for what is an input, or comes twice
         node.outputs[0].shape, node.outputs[0].type = value.shape, value.type
         while name in taken:
@@ -223,17 +287,20 @@ def _signature(program: torch.export.ExportedProgram, model: Any) -> Exported:
     return exported
 
 
+def _word(name: str) -> str:
+    return re.sub(r"\W", "_", name)
+
+
 _SCALARS: dict[str, Callable[[Any], Any]] = {"SymIntArgument": int, "SymFloatArgument": float, "SymBoolArgument": bool}
 
 
-def _output_names(out_spec: pytree.TreeSpec, exported: Exported) -> list[str]:
+def _output_names(exported: Exported) -> list[str]:
     """Names by where the leaves are in the result: output, output_1, tags, past_k."""
-    tree = pytree.tree_unflatten(list(range(out_spec.num_leaves)), out_spec)
-    paths = [path for path, _ in pytree.tree_flatten_with_path(tree)[0]]
+    spec = exported.out_spec
+    paths = [path for path, _ in pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(spec.num_leaves)), spec))[0]]
     names = []
     for path, (output, _) in zip(paths, exported.outputs):
-        words = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path]
-        name = re.sub(r"\W", "_", "_".join(words))
+        name = _word("_".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", "")))) for key in path))
         if output is not None:
             names.append(name if re.match(r"[A-Za-z_]", name) else f"output_{name}" if name else "output")
     return names
