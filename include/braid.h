@@ -224,8 +224,9 @@ typedef struct braid_options {
      * operator when it is loaded. NULL: it does not. */
     const char *torch_name;
     /* braid_compile: instead of a library (library_path is NULL) write C files and a Makefile that
-     * make it into this folder, which is made if it is missing. For cpu and plain. A compiler is
-     * asked only about a `cpu` other than x86-64, x86-64-v2, -v3, -v4, armv8… and armv9…. */
+     * make it into this folder, which is made if it is missing. Not for emulated targets. A
+     * compiler is asked only about a `cpu` other than x86-64, x86-64-v2, -v3, -v4, armv8… and
+     * armv9…. */
     const char *emit_folder;
 } braid_options;
 

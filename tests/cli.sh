@@ -201,7 +201,7 @@ expect 0 '' env PATH=/nonexistent "$braid" compile add.onnx --cpu armv8-a --emit
 check 'all of them' [ "$(cd c && echo *)" = 'Makefile README.md braid_model.h main.c model.c' ]
 check 'the processor is in the Makefile' grep -qx 'ARCH = -march=armv8-a' c/Makefile
 expect 2 'braid: --emit-c writes no library*' "$braid" compile add.onnx --emit-c c -o no.so
-expect 2 'braid: C files in a folder are for targets cpu and plain*' "$braid" compile add.onnx --emit-c no --target cuda:sm_90
+expect 2 'braid: emulated programs are not written as C files*' "$braid" compile add.onnx --emit-c no --target emulate:cuda
 expect 2 "braid: 'armv8 a' is not the name of a processor*" "$braid" compile add.onnx --emit-c no --cpu 'armv8 a'
 expect 1 'braid: add.onnx: cannot make the folder*' "$braid" compile add.onnx --emit-c no/c
 expect 1 'braid: junk.onnx: *' "$braid" compile junk.onnx --emit-c no
