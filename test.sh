@@ -21,7 +21,6 @@ CONV_MODELS=12
 FUZZ_RUNS=200000
 SEED=1
 BRAID=build/release/braid
-TORCH_PYTHON=build/torch-venv/bin/python # has torch, numpy and onnx
 LOGS=build/test
 
 # ---- the steps
@@ -146,14 +145,14 @@ hipify() {
     "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_VENV/bin/python" "$small"/*
 }
 
-# The examples with Ray, with the wheel of the step `python`.
+# The examples with Ray, with the wheel.
 ray_examples() {
     environment $RAY_VENV cmake/requirements-ray.txt
     install_package $RAY_VENV
     "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 1000
 }
 
-# Modules through braid.torch, with the wheel of the step `python`.
+# Modules through braid.torch, with the wheel.
 torch_modules() {
     local python=$PWD/$TORCH_VENV/bin/python
     install_package $TORCH_VENV
@@ -259,7 +258,6 @@ compile_hip() { # all for two families, some for a third one
 # The Python package: installed as a user does, then called in every way.
 python_package_tests() {
     local python=$PWD/$PACKAGE_VENV/bin/python
-    python_package
     "$python" -m unittest discover -s tests/python
     "$python" tests/python/threads.py
     "$python" tests/python/ort_snippets.py
@@ -310,14 +308,15 @@ barrier() { while [[ ${#name_of[@]} -gt 0 ]]; do wait_for_one; done; }
 
 setup
 setup_tests
-[[ $without_torch ]] || setup_torch
 rm -rf $LOGS build/cache
 mkdir -p $LOGS
 export BRAID_CACHE=$PWD/build/cache # this run's own
 data=$("$PYTHON" -c 'import onnx; print(onnx.__path__[0])')/backend/test/data
 
 step build build release
+step wheel python_package
 barrier
+[[ $without_torch ]] || step torch-setup setup_torch
 step house house
 step unit unit_tests release
 step cli tests/cli.sh $BRAID
@@ -364,7 +363,6 @@ step library "$PYTHON" tests/library.py $BRAID
 step profile "$PYTHON" tests/profile.py $BRAID
 step install tests/install.sh build/release
 step cross "$PYTHON" tests/cross.py --braid $BRAID
-
 step explain-page "$PYTHON" tests/explain_page.py --braid $BRAID
 step products "$PYTHON" tests/random/products.py --braid $BRAID
 step debug sanitized debug 4
