@@ -241,7 +241,7 @@ python_package_tests() {
     "$python" -m unittest discover -s tests/python
     "$python" tests/python/threads.py
     "$python" -W ignore tests/python/fuzz_calls.py 2000 --seed $SEED
-    "$python" eval/call_overhead.py --build build/release --calls 2000
+    "$python" eval/call_overhead.py --build build/release --limit 1500
     "$python" tests/readme.py --python
 }
 
