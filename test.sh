@@ -262,7 +262,7 @@ python_package_tests() {
     "$python" tests/python/threads.py
     "$python" tests/python/ort_snippets.py
     "$python" -W ignore tests/python/fuzz_calls.py 2000 --seed $SEED
-    "$python" eval/call_overhead.py --build build/release --calls 2000
+    "$python" eval/call_overhead.py --build build/release --limit 1500
     "$python" tests/readme.py --python
 }
 
