@@ -404,7 +404,7 @@ expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --json -
 check 'a profile as JSON alone' grep -q '^{"format": 1, ' out
 expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --shapes
 check 'shapes' grep -Eq '^y add \(Add\) +1 +1 +\[3,2\] +\[3,2\] +\[3,2\]' out
-expect 2 'braid: add.onnx: the interpreter does not measure itself: profile for another target*' "$braid" profile add.onnx --size n=3 --target interp
+expect 2 'braid: the interpreter does not measure itself: profile for another target*' "$braid" profile add.onnx --size n=3 --target interp
 expect 2 'braid: --shapes prints a table, and --json - nothing but JSON*' "$braid" profile add.onnx --json - --shapes
 expect 2 "braid: option --runs: '0' is not a valid N*" "$braid" profile add.onnx --runs 0
 expect 0 '' "$braid" explain add.onnx
