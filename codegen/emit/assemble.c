@@ -111,17 +111,14 @@ static void given_tables(Emit *em, Sb *s) {
         sb_printf(&flags, "%s%d", i ? ", " : "", given);
         for (int d = 0; given && d < t->rank; d++)
             if (!e_is_int(t->dim[d], &v))
-                sb_printf(&dims, "    out[%d].dim[%d] = %s;\n", i, d,
+                sb_printf(&dims, " \\\n    t[%d].dim[%d] = %s;", i, d,
                           host_text(em->a, library_host_value(p, t->dim[d])));
     }
     put_define(s, "BK_FAILS", p->mem->fails);
     if (!n) return;
     put_define(s, "BK_NGIVEN", n);
     sb_printf(s, "static const unsigned char bk_gives[] = {%s};\n", flags.p);
-    sb_printf(s,
-              "static void bk_given_dims(const braid_tensor_v1 *in, braid_tensor_v1 *out) {\n"
-              "    (void)in, (void)out;\n%s}\n",
-              dims.n ? dims.p : "");
+    sb_printf(s, "#define BK_GIVEN_DIMS%s\n", dims.n ? dims.p : "");
 }
 
 static void carry_table(Sb *s, const char *name, int n, const int *at) {
