@@ -145,7 +145,14 @@ hipify() {
     "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_VENV/bin/python" "$small"/*
 }
 
-# Modules through braid.torch, with the wheel of the step `python`.
+# The examples with Ray, with the wheel.
+ray_examples() {
+    environment $RAY_VENV cmake/requirements-ray.txt
+    install_package $RAY_VENV
+    "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 1000
+}
+
+# Modules through braid.torch, with the wheel.
 torch_modules() {
     local python=$PWD/$TORCH_VENV/bin/python
     install_package $TORCH_VENV
@@ -251,11 +258,11 @@ compile_hip() { # all for two families, some for a third one
 # The Python package: installed as a user does, then called in every way.
 python_package_tests() {
     local python=$PWD/$PACKAGE_VENV/bin/python
-    python_package
     "$python" -m unittest discover -s tests/python
     "$python" tests/python/threads.py
+    "$python" tests/python/ort_snippets.py
     "$python" -W ignore tests/python/fuzz_calls.py 2000 --seed $SEED
-    "$python" eval/call_overhead.py --build build/release --calls 2000
+    "$python" eval/call_overhead.py --build build/release --limit 1500
     "$python" tests/readme.py --python
 }
 
@@ -301,14 +308,15 @@ barrier() { while [[ ${#name_of[@]} -gt 0 ]]; do wait_for_one; done; }
 
 setup
 setup_tests
-[[ $without_torch ]] || setup_torch
 rm -rf $LOGS build/cache
 mkdir -p $LOGS
 export BRAID_CACHE=$PWD/build/cache # this run's own
 data=$("$PYTHON" -c 'import onnx; print(onnx.__path__[0])')/backend/test/data
 
 step build build release
+step wheel python_package
 barrier
+[[ $without_torch ]] || step torch-setup setup_torch
 step house house
 step unit unit_tests release
 step cli tests/cli.sh $BRAID
@@ -316,6 +324,7 @@ step counts "$PYTHON" tests/counts.py --graphs 40 --seed $SEED --braid $BRAID
 step newer-onnx newer_onnx_tests
 step readme "$PYTHON" tests/readme.py
 step python python_package_tests
+step ray ray_examples
 step conformance-cpu conformance $BRAID cpu $CPU_SHARE
 step random-graphs random_graphs
 step silero silero
@@ -340,6 +349,7 @@ step gpu-synchronization gpu_synchronization
 step emulated-models emulated models recursion silero
 step emulated-graphs emulated graphs --graphs 120
 step emulated-conf emulated conformance --folders 160
+step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
 step rnn rnn
 step contrib contrib
 step rows rows
@@ -350,8 +360,10 @@ step compile-cuda compile_cuda
 step compile-hip compile_hip
 step variants tests/conformance/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
+step profile "$PYTHON" tests/profile.py $BRAID
 step install tests/install.sh build/release
 step cross "$PYTHON" tests/cross.py --braid $BRAID
+step explain-page "$PYTHON" tests/explain_page.py --braid $BRAID
 step products "$PYTHON" tests/random/products.py --braid $BRAID
 step debug sanitized debug 4
 step tiny sanitized tiny 1

@@ -17,8 +17,10 @@ typedef struct Cli {
     int narg; /* arguments other than options */
     const char **arg;
     const char *target, *cpu, *output, *emit, *emit_folder;
-    const char *schedule, *costs, *import, *dump_after, *torch_name;
-    bool tune, time_passes, json, verbose, help, version;
+    const char *schedule, *costs, *import, *dump_after, *torch_name, *html, *profile;
+    const char *json_file, *trace;
+    bool tune, time_passes, json, verbose, help, version, measured, shapes;
+    int runs;
     int threads, jobs;
     int64_t max_iterations, stack_depth, max_memory, seed;
     bool seeded; /* --seed */
@@ -80,7 +82,7 @@ void cli_print_inputs(Sb *s, const Cli *c, const struct braid_model *m, braid_va
 /* "float32[2,3]", "sequence of float32", … */
 void cli_print_type(Sb *s, const braid_io *io);
 void cli_print_value_type(Sb *s, const braid_value *v);
-/* Prints a JSON string, with its quotes. */
+/* Prints a JSON string, with its quotes. What is not UTF-8 becomes U+FFFD. */
 void cli_print_json(Sb *s, const char *text);
 
 /* For --dump-after and --time-passes: compiles c's model up to its scheduled tree and prints what
@@ -92,6 +94,7 @@ int cmd_run(const Cli *c);
 int cmd_test(const Cli *c);
 int cmd_bench(const Cli *c);
 int cmd_explain(const Cli *c);
+int cmd_profile(const Cli *c);
 int cmd_ops(const Cli *c);
 int cmd_device(const Cli *c);
 int cmd_help(const Cli *c);

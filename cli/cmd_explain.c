@@ -286,45 +286,59 @@ typedef struct Work {
     FoldSpec fold;
     CompileOptions o;
     PassReport passes;
+    Explained x;      /* of what is printed as JSON */
     bool passes_only; /* print only what --dump-after and --time-passes ask for */
 } Work;
+
+static void print_json(Sb *s, const Cli *c, Explained *x, const int64_t *n) {
+    const Program *p = x->p;
+    sb_puts(s, "{\"model\": ");
+    cli_print_json(s, c->arg[0]);
+    sb_puts(s, ", ");
+    print_io(s, true, "inputs", p->nin, p->in);
+    sb_puts(s, ", ");
+    print_io(s, true, "outputs", p->nout, p->out);
+    print_state(s, true, p);
+    sb_puts(s, ", \"statements\": {");
+    for (size_t i = 0; i < COUNT(stmt_names); i++)
+        sb_printf(s, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i], (long long)n[i]);
+    sb_printf(s, "}, \"groups\": %lld", (long long)n[S_OP]);
+    explain_tree(s, x);
+    if (x->f) {
+        print_facts(s, true, p, x->f);
+        explain_placement(s, x);
+        print_device(s, p->schedule->device);
+        print_decisions(s, true, p->schedule);
+    }
+    sb_puts(s, "}\n");
+}
+
+static void print_text(Sb *s, const Program *p, const Facts *f, const int64_t *n) {
+    print_io(s, false, "input", p->nin, p->in);
+    print_io(s, false, "output", p->nout, p->out);
+    print_state(s, false, p);
+    for (size_t i = 0; i < COUNT(stmt_names); i++)
+        sb_printf(s, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i], stmt_names[i]);
+    sb_puts(s, "\n");
+    if (f) print_facts(s, false, p, f);
+    if (f) print_decisions(s, false, p->schedule);
+    sb_puts(s, "\n");
+    utask_print(s, p);
+}
 
 static void print_program(Work *w, const Cli *c, Program *p) {
     int64_t n[S_COUNT] = {0};
     seq_each(p->top, count_stmt, n);
-    bool scheduled = p->schedule != NULL;
-    Facts f = {0};
-    if (scheduled) f = plan_facts(p);
-    if (c->json) {
-        sb_puts(&w->text, "{\"model\": ");
-        cli_print_json(&w->text, c->arg[0]);
-        sb_puts(&w->text, ", ");
-        print_io(&w->text, true, "inputs", p->nin, p->in);
-        sb_puts(&w->text, ", ");
-        print_io(&w->text, true, "outputs", p->nout, p->out);
-        print_state(&w->text, true, p);
-        sb_puts(&w->text, ", \"statements\": {");
-        for (size_t i = 0; i < COUNT(stmt_names); i++)
-            sb_printf(&w->text, "%s\"%s\": %lld", i ? ", " : "", stmt_names[i], (long long)n[i]);
-        sb_printf(&w->text, "}, \"groups\": %lld", (long long)n[S_OP]);
-        if (scheduled) print_facts(&w->text, true, p, &f);
-        if (scheduled) explain_placement(&w->text, p, &f);
-        if (scheduled) print_device(&w->text, p->schedule->device);
-        if (scheduled) print_decisions(&w->text, true, p->schedule);
-        sb_puts(&w->text, "}\n");
-    } else {
-        print_io(&w->text, false, "input", p->nin, p->in);
-        print_io(&w->text, false, "output", p->nout, p->out);
-        print_state(&w->text, false, p);
-        for (size_t i = 0; i < COUNT(stmt_names); i++)
-            sb_printf(&w->text, "%s%lld %s", i ? ", " : "statements: ", (long long)n[i],
-                      stmt_names[i]);
-        sb_puts(&w->text, "\n");
-        if (scheduled) print_facts(&w->text, false, p, &f);
-        if (scheduled) print_decisions(&w->text, false, p->schedule);
-        sb_puts(&w->text, "\n");
-        utask_print(&w->text, p);
+    const Facts *f = NULL;
+    if (p->schedule) {
+        const Facts facts = plan_facts(p);
+        f = arena_memdup(w->arena, &facts, sizeof facts);
     }
+    if (c->json || c->html) {
+        w->x = explain_program(p, f);
+        print_json(&w->text, c, &w->x, n);
+    } else
+        print_text(&w->text, p, f, n);
 }
 
 /* Everything that changes is in *w: longjmp leaves changed local variables undefined. */
@@ -343,6 +357,8 @@ static bool explain(Work *w, const Cli *c) {
 static int run(const Cli *c, bool passes_only) {
     Work w = {.passes = {.after = c->dump_after}, .passes_only = passes_only || c->dump_after};
     braid_error e;
+    if (c->profile && !c->html) return cli_usage("--profile needs --html");
+    if (c->html && c->dump_after) return cli_usage("--html and --dump-after exclude each other");
     if (rt_is_library(c->arg[0]))
         return cli_fail(c->arg[0], "it is a compiled library; %s needs the model", c->command);
     braid_fold fold;
@@ -373,8 +389,9 @@ static int run(const Cli *c, bool passes_only) {
     cli_watch_clear();
     if (good) {
         if (w.passes.tree.n) fwrite(w.passes.tree.p, 1, w.passes.tree.n, stdout);
-        if (w.text.n) fwrite(w.text.p, 1, w.text.n, stdout);
+        if (w.text.n && (c->json || !c->html)) fwrite(w.text.p, 1, w.text.n, stdout);
         if (c->time_passes) fputs(w.passes.times.p, stderr);
+        if (c->html) code = explain_page(c->html, &w.text, &w.x, c->profile);
     } else {
         braid_error e = {.status = (braid_status)w.d.status};
         snprintf(e.message, sizeof e.message, "%s", w.d.message);

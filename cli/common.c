@@ -62,7 +62,8 @@ braid_options cli_options(const Cli *c, braid_fold *fold) {
                            .shape = c->shape,
                            .ignore_dim_names = c->ignore_dim_names,
                            .progress = cli_watch_step,
-                           .torch_name = c->torch_name};
+                           .torch_name = c->torch_name,
+                           .profile = c->measured};
 }
 
 int cli_load(const Cli *c, struct braid_model **m, braid_session **s) {
@@ -162,15 +163,4 @@ void cli_print_value_type(Sb *s, const braid_value *v) {
     }
 }
 
-void cli_print_json(Sb *s, const char *text) {
-    sb_puts(s, "\"");
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            sb_printf(s, "\\%c", *text);
-        else if ((unsigned char)*text < ' ')
-            sb_printf(s, "\\u%04x", *text);
-        else
-            sb_write(s, text, 1);
-    }
-    sb_puts(s, "\"");
-}
+void cli_print_json(Sb *s, const char *text) { sb_json(s, text); }

@@ -4,11 +4,33 @@
 
 #include "cli/cli.h"
 #include "codegen/compile.h"
+#include "codegen/embed.h"
+#include "utask/print.h"
+
+/* What is said about a Program. */
+typedef struct Explained {
+    const Program *p;
+    const Facts *f;         /* NULL: it is not scheduled */
+    Printed printed;        /* its text, and the numbers in it */
+    Map *number;            /* Stmt -> 1 + its number in the order of seq_each */
+    VEC(const char *) kind; /* of each statement, by number: "loop", "group", ... */
+} Explained;
+
+/* f: see Explained.f. */
+Explained explain_program(const Program *p, const Facts *f);
+int explain_number(const Explained *x, const Stmt *s);
+/* Appends `, "tree": [...]`: the statements, nested. */
+void explain_tree(Sb *s, Explained *x);
 
 /* Whether a core's part of the loop's constants stays near the core between iterations. */
 bool explain_is_resident(const Program *p, const LoopFacts *l);
-/* Appends `, "placement": [...]`: where every tensor lives, and the packed weights. Requires that f
- * was filled from p. */
-void explain_placement(Sb *s, const Program *p, const Facts *f);
+/* Appends `, "placement": [...]`: where every tensor lives, and the packed weights. Requires x->f.
+ */
+void explain_placement(Sb *s, Explained *x);
+
+/* Writes a page that shows `json`, what `braid explain --json` prints of x, and the profile in a
+ * file; profile NULL: none. Returns an exit code; prints messages. */
+int explain_page(const char *path, const Sb *json, const Explained *x, const char *profile);
+extern const EmbeddedText page_texts[]; /* page.html, .css and .js */
 
 #endif

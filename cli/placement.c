@@ -12,11 +12,12 @@ static const char *const where_name[] = {
 
 typedef struct Walk {
     Sb *s;
+    Explained *x;
     const Program *p;
     const Facts *f;
     Map *seen;
     int n;
-    const Stmt *at;   /* the current statement */
+    const Stmt *at;   /* the current statement; NULL: the end of the program */
     const Stmt *loop; /* innermost loop around it */
     bool resident;    /* a loop around it keeps its constants near the cores */
     Visit loads;
@@ -66,6 +67,12 @@ static const WeightArray *constant_of(const Walk *w, const Tensor *t) {
     return plain;
 }
 
+/* The tensor in whose memory t lies; NULL: its own. */
+static const Tensor *memory_holder(const Tensor *t) {
+    const Mem *m = mem_of(t);
+    return t->kind == TK_VIEW ? t->base : m ? m->via : NULL;
+}
+
 static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
     const Mem *m = mem_of(t);
     const char *where = t->fused                                          ? "fused"
@@ -89,10 +96,39 @@ static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
         if (m->frame) put_name(w, "frame", m->frame->name);
     }
     if (m && m->kind == M_SLOT) sb_printf(w->s, ", \"slot\": %d", m->slot[0]);
-    const Tensor *via = t->kind == TK_VIEW ? t->base : m && m->via ? m->via : NULL;
+    const Tensor *via = memory_holder(t);
     if (via) put_name(w, "in_place_of", via->name);
     if (m && t->kind == TK_PHI)
         sb_printf(w->s, ", \"in_place\": %s", m->inplace ? "true" : "false");
+}
+
+/* The number of the statement at a position; past a loop or a call, of its last one. */
+static int statement_at(const Walk *w, int position) {
+    const MemPlan *m = w->p->mem;
+    if (position < 1) return 0;
+    if (position > m->position.n) return w->x->kind.n - 1;
+    const Position *k = &m->position.p[position - 1];
+    int inside = 0;
+    for (int i = 0; k->end && i < stmt_nseq(k->s); i++) inside += seq_size(stmt_seq(k->s, i));
+    return explain_number(w->x, k->s) + inside;
+}
+
+/* Prints in whose memory t lies, between which statements it is taken, and which outputs it is. */
+static void put_life(Walk *w, const Tensor *t) {
+    const Mem *m = mem_of(t);
+    const Tensor *via = memory_holder(t);
+    if (via) sb_printf(w->s, ", \"of\": %d", print_number(&w->x->printed.tensor, via->id));
+    if (m)
+        sb_printf(w->s, ", \"first\": %d, \"last\": %d", statement_at(w, m->first),
+                  statement_at(w, m->last));
+    bool any = false;
+    for (int i = 0; i < w->p->nout; i++) {
+        if (w->p->out[i].t != t) continue;
+        sb_puts(w->s, any ? ", " : ", \"outputs\": [");
+        cli_print_json(w->s, w->p->out[i].name);
+        any = true;
+    }
+    if (any) sb_puts(w->s, "]");
 }
 
 static void note(void *user, Tensor *t) {
@@ -101,8 +137,9 @@ static void note(void *user, Tensor *t) {
     map_seti(w->seen, (uint64_t)t->id + 1, t);
     const DeviceLevel *levels = w->p->schedule->device->level;
     const Mem *m = mem_of(t);
-    bool fixed = t->kind == TK_CONST || t->kind == TK_INPUT;
-    sb_puts(w->s, w->n++ ? ",\n  {\"name\": " : "\n  {\"name\": ");
+    bool fixed = t->kind == TK_CONST || t->kind == TK_INPUT || !w->at;
+    sb_printf(w->s, "%s\n  {\"id\": %d, \"name\": ", w->n++ ? "," : "",
+              print_number(&w->x->printed.tensor, t->id));
     if (t->name)
         cli_print_json(w->s, t->name);
     else
@@ -114,6 +151,7 @@ static void note(void *user, Tensor *t) {
     sb_printf(w->s, ", \"resident\": %s", kept ? "true" : "false");
     put_name(w, "level", fixed ? NULL : levels[w->at->level].name);
     put_name(w, "loop", w->loop ? (w->loop->path ? w->loop->path : "") : NULL);
+    put_life(w, t);
     sb_puts(w->s, "}");
 }
 
@@ -154,11 +192,17 @@ static void walk(Walk *w, const Seq *q, const Stmt *loop, bool resident) {
     }
 }
 
-void explain_placement(Sb *s, const Program *p, const Facts *f) {
-    Walk w = {.s = s, .p = p, .f = f, .seen = map_new(p->cx->a)};
+void explain_placement(Sb *s, Explained *x) {
+    const Program *p = x->p;
+    Walk w = {.s = s, .x = x, .p = p, .f = x->f, .seen = map_new(p->cx->a)};
     w.loads = visit_new(p->cx, note, NULL, &w);
     sb_puts(s, ", \"placement\": [");
     walk(&w, p->top, NULL, false);
+    w.at = w.loop = NULL;
+    for (int i = 0; i < p->nin; i++)
+        if (p->in[i].t) visit_tensor(&w.loads, p->in[i].t);
+    for (int i = 0; i < p->nout; i++)
+        if (p->out[i].t) visit_tensor(&w.loads, p->out[i].t);
     for (int i = 0; i < p->weights->array.n; i++) {
         const WeightArray *k = &p->weights->array.p[i];
         if (!k->packed) continue;

@@ -1,13 +1,14 @@
-/* embed.c: a build-time tool that writes files as C strings. Usage: embed OUT.c NAME=FILE… */
+/* embed.c: a build-time tool that writes files as C strings, in an array of EmbeddedText.
+ * Usage: embed OUT.c ARRAY NAME=FILE… */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 int main(int argc, char **argv) {
-    FILE *out = argc > 1 ? fopen(argv[1], "w") : NULL;
+    FILE *out = argc > 2 ? fopen(argv[1], "w") : NULL;
     if (!out) return 2;
     fputs("#include \"codegen/embed.h\"\n\n", out);
-    for (int i = 2; i < argc; i++) {
+    for (int i = 3; i < argc; i++) {
         char *file = strchr(argv[i], '=');
         FILE *in = file ? fopen(file + 1, "r") : NULL;
         if (!in) {
@@ -29,8 +30,8 @@ int main(int argc, char **argv) {
         fputs("\";\n\n", out);
         fclose(in);
     }
-    fputs("const EmbeddedText embedded_texts[] = {\n", out);
-    for (int i = 2; i < argc; i++) fprintf(out, "    {\"%s\", text%d},\n", argv[i], i);
+    fprintf(out, "extern const EmbeddedText %s[];\nconst EmbeddedText %s[] = {\n", argv[2], argv[2]);
+    for (int i = 3; i < argc; i++) fprintf(out, "    {\"%s\", text%d},\n", argv[i], i);
     fputs("    {0, 0},\n};\n", out);
     return fclose(out) != 0;
 }

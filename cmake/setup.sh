@@ -5,6 +5,7 @@
 VENV=build/venv
 PYTHON=$VENV/bin/python
 PACKAGE_VENV=build/python-venv # has the Python package
+RAY_VENV=build/ray-venv        # has Ray, and the package
 TORCH_VENV=build/torch-venv    # has PyTorch, and the package
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
@@ -94,10 +95,12 @@ setup() {
 }
 
 # Installs what the tests need in addition: clang and its run-time library (same version) for sanitizers
-# and fuzzing; hipcc and NVIDIA's wheels to compile for GPUs that this machine does not have; another
+# and fuzzing; a browser; hipcc and NVIDIA's wheels to compile for GPUs that this machine does not have; another
 # processor's compiler and emulator.
 setup_tests() {
     packages "${TEST_PACKAGES[@]}"
+    # Ubuntu has it only as a snap; tests/explain_page.py then does without.
+    apt-cache show chromium >/dev/null 2>&1 && packages chromium
     local major
     major=$(clang -dumpversion) || fail "clang does not run"
     packages "libclang-rt-${major%%.*}-dev"

@@ -108,7 +108,7 @@ check 'help of all' grep -q 'compile  *MODEL.onnx' out
 expect 0 '' "$braid" help
 check 'help, the command' grep -q 'compile  *MODEL.onnx' out
 expect 2 "braid: unknown command 'fly'*" "$braid" help fly
-for command in compile run test bench explain ops device help version; do
+for command in compile run test bench explain ops device profile help version; do
     expect 0 '' "$braid" help $command
     cp out about
     expect 0 '' "$braid" $command -h
@@ -201,7 +201,7 @@ expect 0 '' env PATH=/nonexistent "$braid" compile add.onnx --cpu armv8-a --emit
 check 'all of them' [ "$(cd c && echo *)" = 'Makefile README.md braid_model.h main.c model.c' ]
 check 'the processor is in the Makefile' grep -qx 'ARCH = -march=armv8-a' c/Makefile
 expect 2 'braid: --emit-c writes no library*' "$braid" compile add.onnx --emit-c c -o no.so
-expect 2 'braid: C files in a folder are for targets cpu and plain*' "$braid" compile add.onnx --emit-c no --target cuda:sm_90
+expect 2 'braid: emulated programs are not written as C files*' "$braid" compile add.onnx --emit-c no --target emulate:cuda
 expect 2 "braid: 'armv8 a' is not the name of a processor*" "$braid" compile add.onnx --emit-c no --cpu 'armv8 a'
 expect 1 'braid: add.onnx: cannot make the folder*' "$braid" compile add.onnx --emit-c no/c
 expect 1 'braid: junk.onnx: *' "$braid" compile junk.onnx --emit-c no
@@ -394,6 +394,19 @@ check 'sizes of a bench' grep -qx 'input x float32\[3,2\], random' out
 check 'bench' grep -Eq '^min [0-9.]+ us, median [0-9.]+ us, max [0-9.]+ us, [0-9]+ runs$' out
 expect 0 '' "$braid" bench add.onnx --json -i x=x.npy --threads 1
 check 'bench as JSON' grep -q '"median_us": [0-9].*"inputs": {"x": "float32\[1,2\]", "w": "float32\[2\]"}' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 2
+check 'profile' grep -Eq '^add.onnx: cpu, 1 unit, 2 runs of [0-9.]+ us' out
+check 'a part of a profile' grep -Eq '^ group add \(Add\) +team +[0-9.]+ +[0-9.]+ +1.00' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 2 --json profile.json --trace trace.json
+check 'a profile as JSON' grep -q '"units": 1, "runs": 2, "run_ns": [0-9]' profile.json
+check 'a trace' grep -q '"ph": "B", .*"name": "group add (Add)"' trace.json
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --json -
+check 'a profile as JSON alone' grep -q '^{"format": 1, ' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --shapes
+check 'shapes' grep -Eq '^y add \(Add\) +1 +1 +\[3,2\] +\[3,2\] +\[3,2\]' out
+expect 2 'braid: the interpreter does not measure itself: profile for another target*' "$braid" profile add.onnx --size n=3 --target interp
+expect 2 'braid: --shapes prints a table, and --json - nothing but JSON*' "$braid" profile add.onnx --json - --shapes
+expect 2 "braid: option --runs: '0' is not a valid N*" "$braid" profile add.onnx --runs 0
 expect 0 '' "$braid" explain add.onnx
 check 'explain' grep -q '^input x float32' out
 expect 0 '' "$braid" explain add.onnx --json
@@ -412,6 +425,34 @@ expect 1 'braid: step.onnx: the C compiler nope cannot be run: install one *' \
 expect 0 '' "$braid" explain open.onnx --json --scan x --carry w=y
 check 'state' grep -q '"state": \[{"input": "w", "output": "y"}\]' out
 check 'placement of what is carried' grep -q '"where": "carried", "in_place_of": "w", "resident": true' out
+expect 0 '' "$braid" explain add.onnx --html add.html
+check 'a page prints nothing else' no test -s out
+check 'the page' grep -q '^<!doctype html>' add.html
+check 'and its data' grep -q '"statement": 0, "kind": "uniform"' add.html
+expect 0 '' "$braid" explain add.onnx --html add.html --json
+check 'a page and JSON' grep -q '"tree": \[' out
+expect 1 "braid: none/add.html: cannot write 'none/add.html': there is no folder 'none'" "$braid" explain add.onnx --html none/add.html
+mkdir folder.html
+expect 1 "braid: folder.html: cannot write 'folder.html': it is a folder, not a file" "$braid" explain add.onnx --html folder.html
+expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx --html junk.html
+check 'no page of what is no model' no test -e junk.html
+expect 2 'braid: option --html needs a value*' "$braid" explain add.onnx --html
+expect 2 'braid: --profile needs --html*' "$braid" explain add.onnx --profile p.json
+expect 2 'braid: --html and --dump-after exclude each other*' "$braid" explain add.onnx --html add.html --dump-after fuse
+profile=("$braid" explain add.onnx --html timed.html --profile p.json)
+expect 1 'braid: p.json: No such file or directory' "${profile[@]}"
+echo '{"parts": [' >p.json
+expect 1 'braid: p.json: not JSON: line 2: *' "${profile[@]}"
+echo '{}' >p.json
+expect 1 'braid: p.json: there are no "parts": it is no profile' "${profile[@]}"
+echo '{"parts": [{"kind": "program", "statement": null}, {"kind": "loop", "statement": 0}]}' >p.json
+expect 1 'braid: p.json: it is of another model, target, number of threads or other choices: statement 0 is a loop there and a uniform here' "${profile[@]}"
+echo '{"parts": [{"kind": "loop", "statement": 1000000000000}]}' >p.json
+expect 1 'braid: p.json: *: statement 1000000000000 is a loop there and none here' "${profile[@]}"
+check 'no page with a profile that does not fit' no test -e timed.html
+echo '{"parts": [{"kind": "program", "statement": null}], "name": "</script>"}' >p.json
+expect 0 '' "${profile[@]}"
+check 'a profile in the page' grep -q '"profile": {"parts":.*\\u003c/script>' timed.html
 expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
 expect 0 '' "$braid" explain add.onnx --dump-after fuse
 check 'the tree after a pass' grep -q '^program ' out

@@ -33,6 +33,10 @@ NOT_RUN = {
     "build/release/braid compile model.onnx --target cuda:": "needs nvcc or NVRTC: tests/gpu/gpu_compile.sh compiles for CUDA",
     "build/release/braid compile model.onnx --target hip:": "needs hipcc: tests/gpu/gpu_compile.sh compiles for HIP",
     "build/release/braid run model.so": "the library is a GPU's",
+    "pip install --no-deps -r cmake/requirements-ray.txt": "an environment of its own: test.sh's step ray makes it",
+    "python examples/ray_batch.py": "tests/ray/ray_check.py runs it, in test.sh's step ray",
+    "python examples/ray_serve.py": "tests/ray/ray_check.py runs it, in test.sh's step ray",
+    "python tests/ray/ray_check.py": "test.sh has it as a step, with fewer items",
     "build/eval-venv/bin/python eval/side_by_side.py": "takes hours, and needs 5 GB of wheels: test.sh has --self-test of it as a step",
 }
 
@@ -48,6 +52,10 @@ LEAVES = {
     "CC=aarch64-linux-gnu-gcc": ["build/seq2seq-arm.so"],
     "build/release/braid run build/seq2seq.so": ["out/output_0.npy"],
     "build/release/braid compile silero_vad.onnx": ["silero.so"],
+    "build/release/braid profile build/example": ["build/trace.json"],
+    "build/release/braid profile MODEL.onnx": ["profile.json"],
+
+    "build/release/braid explain MODEL.onnx --html": ["model.html"],
 }
 
 

@@ -4,14 +4,10 @@
  * Program does not depend on how many others were created before. A value that a body uses more
  * than once is printed once, as %n.
  */
-#include "utask/utask.h"
+#include "utask/print.h"
 #include "utask/extern.h"
 #include <inttypes.h>
 #include <math.h>
-
-typedef struct Numbers { /* by id: number + 1 */
-    int *of, next;
-} Numbers;
 
 typedef struct Printer {
     Sb *s;
@@ -23,11 +19,13 @@ typedef struct Printer {
     int *touched, ntouched; /* expressions with entries in uses */
     const char *level;      /* of what is printed */
     int left;               /* nodes that may still be printed: sharing is not shown everywhere */
+    Arena *a;
+    Printed *printed; /* or NULL */
 } Printer;
 
 enum { MAX_NODES = 4000 };
 
-static int number(Numbers *m, int id) {
+int print_number(Numbers *m, int id) {
     if (!m->of[id]) m->of[id] = ++m->next;
     return m->of[id] - 1;
 }
@@ -58,12 +56,12 @@ static void print_elem(Sb *s, const Const *k, int64_t i) {
 }
 
 static void print_sym(Printer *p, const Sym *s) {
-    sb_printf(p->s, "%s.%d", s->name && *s->name ? s->name : "s", number(&p->sym, s->id));
+    sb_printf(p->s, "%s.%d", s->name && *s->name ? s->name : "s", print_number(&p->sym, s->id));
 }
 
 static void print_tensor(Printer *p, const Tensor *t) {
     if (!p->tensor.of[t->id] && t->kind == TK_CONST) p->konst[p->nkonst++] = t;
-    sb_printf(p->s, "t%d", number(&p->tensor, t->id));
+    sb_printf(p->s, "t%d", print_number(&p->tensor, t->id));
 }
 
 static void print_expr(Printer *p, const Expr *e, int level);
@@ -86,7 +84,9 @@ static void say(Printer *p, const char *fmt, ...) {
         case '>': sb_printf(p->s, "%*s", va_arg(ap, int), ""); break;
         case 'e': print_expr(p, va_arg(ap, const Expr *), 0); break;
         case 'y': print_sym(p, va_arg(ap, const Sym *)); break;
-        case 'a': sb_printf(p->s, "i%d", number(&p->axis, va_arg(ap, const Axis *)->id)); break;
+        case 'a':
+            sb_printf(p->s, "i%d", print_number(&p->axis, va_arg(ap, const Axis *)->id));
+            break;
         case 't': print_tensor(p, va_arg(ap, const Tensor *)); break;
         case 'r': print_ref(p, va_arg(ap, const Tensor *)); break;
         case 'D': print_def(p, va_arg(ap, const Tensor *)); break;
@@ -415,7 +415,7 @@ static void print_extern(Printer *p, const Stmt *s, int indent) {
 }
 
 static void print_func(Printer *p, const Func *f, int indent) {
-    say(p, "%>function %s.%d(", indent, f->name, number(&p->func, f->id));
+    say(p, "%>function %s.%d(", indent, f->name, print_number(&p->func, f->id));
     LIST(p, "", "%y", f->nsym, f->sym);
     LIST(p, f->nsym ? ", " : "", "%D", f->narg, f->arg);
     say(p, ")");
@@ -433,7 +433,8 @@ static void print_func(Printer *p, const Func *f, int indent) {
 static void print_call(Printer *p, const Stmt *s, int indent) {
     const Func *f = s->call.f;
     share(p, indent + 2, f->nsym, s->call.sym);
-    say(p, "%>call %s%s.%d(", indent, s->beside ? "beside " : "", f->name, number(&p->func, f->id));
+    say(p, "%>call %s%s.%d(", indent, s->beside ? "beside " : "", f->name,
+        print_number(&p->func, f->id));
     LIST(p, "", "%e", f->nsym, s->call.sym);
     LIST(p, f->nsym ? ", " : "", "%r", f->narg, s->call.arg);
     say(p, ") ->");
@@ -491,17 +492,25 @@ static void print_stmt(Printer *p, const Stmt *s, int indent) {
     }
 }
 
+/* What is printed from here on is about s; NULL: about no statement. */
+static void mark(Printer *p, const Stmt *s) {
+    if (p->printed) vec_push(p->a, &p->printed->mark, ((PrintMark){s, p->s->n}));
+}
+
 static void print_seq(Printer *p, const Seq *q, int indent) {
     const char *level = p->level;
     for (int i = 0; q && i < q->s.n; i++) {
         const Stmt *s = q->s.p[i];
         const char *own = level_name(s);
+        mark(p, NULL);
         if (s->kind != S_BARRIER && strcmp(own, p->level) != 0) {
             p->level = own;
             say(p, "%>level %s\n", indent, own);
         }
+        mark(p, s);
         print_stmt(p, s, indent);
     }
+    mark(p, q ? q->owner : NULL);
     p->level = level;
 }
 
@@ -530,10 +539,9 @@ static void print_data(Printer *p, const Tensor *t) {
 
 static Numbers numbers(Arena *a, int n) { return (Numbers){NEWN(a, int, n + 1), 0}; }
 
-void utask_print(Sb *s, const Program *p) {
+static Printer print_program(Arena *a, Sb *s, const Program *p, Printed *printed) {
     const Cx *c = p->cx;
-    Arena *a = arena_new(c->d);
-    Printer r = {.s = s, .p = p, .level = "team", .left = MAX_NODES};
+    Printer r = {.s = s, .p = p, .level = "team", .left = MAX_NODES, .a = a, .printed = printed};
     r.tensor = numbers(a, c->next_tensor);
     r.sym = numbers(a, c->next_sym);
     r.axis = numbers(a, c->next_axis);
@@ -547,5 +555,18 @@ void utask_print(Sb *s, const Program *p) {
     print_seq(&r, p->top, 0);
     for (int i = 0; i < p->nout; i++) print_io(&r, "out", &p->out[i]);
     for (int i = 0; i < r.nkonst; i++) print_data(&r, r.konst[i]);
+    return r;
+}
+
+void utask_print(Sb *s, const Program *p) {
+    Arena *a = arena_new(p->cx->d);
+    print_program(a, s, p, NULL);
     arena_free(a);
+}
+
+void utask_print_marked(Arena *a, const Program *p, Printed *printed) {
+    *printed = (Printed){.text = {.a = a}};
+    Printer r = print_program(a, &printed->text, p, printed);
+    printed->tensor = r.tensor;
+    printed->sym = r.sym;
 }

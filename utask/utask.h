@@ -170,6 +170,13 @@ typedef struct Apart {
     int64_t at, bytes;
 } Apart;
 
+/* Why units synchronize at a place: two accesses to the same memory, at least one of which writes.
+ */
+typedef struct Conflict {
+    const Tensor *before, *after; /* accessed before and after it; NULL: the reason is another */
+    bool wrote, writes;           /* whether that access writes */
+} Conflict;
+
 struct Stmt {
     StmtKind kind;
     uint8_t level; /* Level of the units that run it; 0: not scheduled yet */
@@ -219,6 +226,7 @@ struct Stmt {
         struct {
             /* kernel of the next group; units prefetch its constants before they wait. Or NULL */
             const struct Kernel *ahead;
+            Conflict why;
         } barrier;
         struct {
             int below, site;
@@ -241,6 +249,7 @@ struct Stmt {
             bool copies;
             bool barrier;       /* all units synchronize at the end of each iteration */
             bool block_barrier; /* or the threads of each unit do */
+            Conflict why;       /* of that barrier */
         } loop;
         struct {
             Expr *cond;
@@ -317,6 +326,8 @@ typedef struct Program {
     /* launches between which the host computes products (scheduler/plan/phases.h); NULL: one
      * launch */
     struct PhasePlan *phases;
+    /* what a profile measures (scheduler/plan/probes.h); NULL: there is none */
+    struct Probes *probes;
     /* what passes base decisions on (scheduler/cost/decide.h); NULL: the oracle's plain tree */
     struct Schedule *schedule;
     int nfused; /* number of tensors that fusion substituted into their users */
@@ -330,7 +341,7 @@ typedef struct Program {
 
 /* Checks the invariants; a violation is our fault (die). */
 void utask_verify(const Program *p);
-/* The tree as text: one statement a line, indented; stable across runs. */
+/* The tree as text: one statement a line, indented; stable across runs. utask/print.h has more. */
 void utask_print(Sb *s, const Program *p);
 
 Tensor *tensor_new(Cx *c, TensorKind k, DType t, int rank, Expr *const *dim);
@@ -415,6 +426,9 @@ typedef struct InterpConfig {
     int64_t stack_depth; /* 0: STACK_DEPTH */
     uint64_t seed;       /* SEED (utask/expr.h) */
     int64_t max_memory;  /* limit on bytes of values; 0: none */
+    /* NULL, or called with the shape of each tensor of known rank that a statement has computed */
+    void (*seen)(void *user, const Tensor *t, int rank, const int64_t *dim);
+    void *user;
     /* Not 0: the run ends with ST_CANCELLED. NULL: never. */
     const _Atomic int *cancelled;
 } InterpConfig;

@@ -267,9 +267,10 @@ static void use_slot(void *user, const Slot *k) {
     if (k->kind == SLOT_READ || k->kind == SLOT_TENSOR) use(q, *k->t, q->pos);
 }
 
-static void next_number(Planner *q, bool step) {
+static void next_number(Planner *q, const Stmt *s, bool end) {
     q->pos++;
-    q->step += step;
+    q->step += !end && (s->kind == S_OP || s->kind == S_EXTERN);
+    vec_push(q->a, &q->plan.position, ((Position){s, end}));
     vec_push(q->a, &q->steps, q->step);
 }
 
@@ -277,7 +278,7 @@ static void next_number(Planner *q, bool step) {
 static void uses(Planner *q, Seq *seq) {
     for (int i = 0; i < seq->s.n; i++) {
         Stmt *s = seq->s.p[i];
-        next_number(q, s->kind == S_OP || s->kind == S_EXTERN);
+        next_number(q, s, false);
         switch (s->kind) {
         case S_BRANCH: {
             use_expr(q, s->br.cond);
@@ -302,7 +303,7 @@ static void uses(Planner *q, Seq *seq) {
                     for (int k = 0; k < g->nout; k++) use(q, g->out[k], l->end);
                 }
                 q->cur = l->up;
-                next_number(q, false);
+                next_number(q, s, true);
                 for (int k = 0; k < f->narg; k++) use(q, s->call.arg[k], l->end);
                 for (int k = 0; k < f->nout; k++) use(q, s->call.out[k], l->end);
             }
@@ -317,7 +318,7 @@ static void uses(Planner *q, Seq *seq) {
             uses(q, s->loop.body);
             use_expr(q, s->loop.cond_next);
             q->cur = l->up;
-            next_number(q, false);
+            next_number(q, s, true);
             for (int k = 0; k < s->loop.carry.n; k++) use(q, s->loop.carry.p[k].phi, l->end);
             for (int k = 0; k < s->loop.scan.n; k++) use(q, s->loop.scan.p[k].out, l->end);
             break;

@@ -44,12 +44,18 @@ typedef struct Variable { /* of a tensor's pointer, or of a symbol; else both ar
     Sym *s;
 } Variable;
 
+typedef struct Position { /* what a statement number of Mem.first and last stands for */
+    const Stmt *s;
+    bool end; /* the end of s, a loop or a call; else its beginning */
+} Position;
+
 typedef struct MemPlan { /* Program.mem */
     int64_t arena;       /* bytes of all static storage */
     int64_t distributed; /* of each block's own memory for what lives in the blocks of a cluster */
     int nslot;
-    int64_t live_max; /* largest total of static storage alive at once */
-    int64_t shared;   /* of each block's own memory: what is there all the time */
+    int64_t live_max;       /* largest total of static storage alive at once */
+    VEC(Position) position; /* number n is position[n - 1]; 0 is before all, the last after all */
+    int64_t shared;         /* of each block's own memory: what is there all the time */
     /* By pass_variables: */
     bool claims;    /* arena memory is taken while the program runs */
     int64_t frames; /* of the arena for an activation of each function */

@@ -202,6 +202,10 @@ static bool conflict(const Access *a, const Access *b) {
     return !part_same(a->part, b->part) || (a->t != b->t && a->part.kind != PART_SOLO);
 }
 
+static Conflict conflict_of(const Access *before, const Access *after) {
+    return (Conflict){before->t, after->t, before->write, after->write};
+}
+
 /* The only unit that makes access a; -1: several may. */
 static int only_unit(const Access *a) { return a->part.kind == PART_SOLO ? a->part.dim : -1; }
 
@@ -217,8 +221,9 @@ static void met(Sync *x) {
     if (l && l->branches == x->branches && l->until < 0) l->until = x->log.n;
 }
 
-static void barrier_at(Sync *x, Seq *q, int *at) {
+static void barrier_at(Sync *x, Seq *q, int *at, Conflict why) {
     Stmt *s = stmt_new(x->c, S_BARRIER, "");
+    s->barrier.why = why;
     s->level = x->threads ? LEVEL_CORE : x->level;
     seq_put_at(x->c, q, (*at)++, s);
     met(x);
@@ -226,8 +231,9 @@ static void barrier_at(Sync *x, Seq *q, int *at) {
 
 /* A flag in place of a barrier where one unit waits for the others, or they for it (`one`): a unit
  * that does not wait goes on. There are no flags from some units to some others. */
-static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one) {
+static void flag_at(Sync *x, Seq *q, int *at, Meet meet, int one, Conflict why) {
     Stmt *s = stmt_new(x->c, S_BARRIER, "");
+    s->barrier.why = why;
     s->level = LEVEL_TEAM;
     s->meet = (uint8_t)meet;
     s->unit = (uint8_t)one;
@@ -253,20 +259,22 @@ static void order(Sync *x, Seq *q, int *at) {
     bool need = false,
          flags = !x->threads && x->level == LEVEL_TEAM && device_is_gpu(x->p->schedule->device);
     int to = -2, from = -2; /* the one unit that waits, or is waited for; -1: several */
+    Conflict why = {0};
     for (int i = 0; i < x->now.n; i++)
         for (int j = 0; j < x->pending.n; j++) {
             const Access *a = &x->now.p[i], *b = &x->pending.p[j];
             if (!conflict(a, b) || is_past(a, b)) continue;
+            if (!need) why = conflict_of(b, a);
             need = true;
             to = to == -2 || to == only_unit(a) ? only_unit(a) : -1;
             from = from == -2 || from == only_unit(b) ? only_unit(b) : -1;
         }
     if (need && flags && to >= 0)
-        flag_at(x, q, at, MEET_GATHER, to);
+        flag_at(x, q, at, MEET_GATHER, to, why);
     else if (need && flags && from >= 0)
-        flag_at(x, q, at, MEET_RELEASE, from);
+        flag_at(x, q, at, MEET_RELEASE, from, why);
     else if (need)
-        barrier_at(x, q, at);
+        barrier_at(x, q, at, why);
     append(x, &x->pending, &x->now);
     append(x, &x->log, &x->now);
     x->now.n = 0;
@@ -377,12 +385,14 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
      */
     int until = l.until < 0 ? x->log.n : l.until;
     bool need = false;
+    Conflict why = {0};
     for (int i = 0; i < x->pending.n && !need; i++) {
         Access a = next_iteration(x->pending.p[i], s);
         for (int j = l.first; j < until && !need; j++) {
             Access b = next_iteration(x->log.p[j], s);
             bool moved = l.moving && (a.write || b.write) && is_taken(&a, s) && is_taken(&b, s);
             need = moved || (conflict_later(&b, &a, s) && !is_past(&b, &a));
+            why = conflict_of(&a, &b);
         }
     }
     bool agree =
@@ -393,6 +403,7 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
         s->loop.barrier = need && !alone(x);
     else
         s->loop.block_barrier = need && !s->loop.barrier && !agree;
+    if (x->threads ? s->loop.block_barrier : s->loop.barrier) s->loop.why = why;
     if (s->loop.barrier || s->loop.block_barrier || agree) x->pending.n = 0;
     x->loop = l.up;
     /* After the loop a phi is what was written last. */
@@ -401,11 +412,12 @@ static void walk_loop(Sync *x, Seq *q, int *at, Stmt *s) {
     bool entry = false;
     for (int i = 0; i < before.n && !entry && !alone(x); i++)
         for (int j = l.first; j < until && !entry; j++)
-            entry = conflict(&x->log.p[j], &before.p[i]);
+            if ((entry = conflict(&x->log.p[j], &before.p[i])))
+                why = conflict_of(&before.p[i], &x->log.p[j]);
     if (entry) {
         AccessVec after = x->pending;
         x->pending = (AccessVec){0};
-        barrier_at(x, q, at);
+        barrier_at(x, q, at, why);
         x->pending = after;
     } else
         append(x, &x->pending, &before);
@@ -594,7 +606,8 @@ static void walk_apart(Sync *x, Seq *q, int *at) {
     const int unit = x->unit;
     int first = x->log.n;
     if (x->threads && x->pending.n)
-        barrier_at(x, q, at); /* there is no place for one between constructs beside each other */
+        /* there is no place for one between constructs beside each other */
+        barrier_at(x, q, at, (Conflict){0});
     if (!x->threads) q->s.p[*at]->apart = NEW(x->a, Apart);
     do {
         Stmt *s = q->s.p[*at];
@@ -611,12 +624,15 @@ static void walk_apart(Sync *x, Seq *q, int *at) {
     x->level = level;
     x->unit = unit;
     bool need = false;
+    Conflict why = {0};
     for (int i = first; i < x->log.n && !need && !x->threads; i++)
-        for (int j = 0; j < before.n && !need; j++) need = conflict(&x->log.p[i], &before.p[j]);
+        for (int j = 0; j < before.n && !need; j++)
+            if ((need = conflict(&x->log.p[i], &before.p[j])))
+                why = conflict_of(&before.p[j], &x->log.p[i]);
     int front = *at - 1;
     while (q->s.p[front]->beside) front--;
     (*at)--;
-    if (need) barrier_at(x, q, &front), (*at)++;
+    if (need) barrier_at(x, q, &front, why), (*at)++;
     met(x);
 }
 
@@ -645,7 +661,7 @@ static void end_launch(Sync *x, Seq *q, int *at) {
         turns |= barrier || (s->kind != S_LET && s->kind != S_CHECK && s->kind != S_OP &&
                              s->kind != S_BARRIER);
     }
-    if (!x->threads && turns && !together) barrier_at(x, q, at);
+    if (!x->threads && turns && !together) barrier_at(x, q, at, (Conflict){0});
     met(x);
 }
 
@@ -706,7 +722,7 @@ void pass_sync(Program *p) {
     walk(&x, p->top);
     /* The outputs are whole before the kernel ends. */
     int end = p->top->s.n;
-    barrier_at(&x, p->top, &end);
+    barrier_at(&x, p->top, &end, (Conflict){0});
     if (!device_is_gpu(p->schedule->device)) return;
     Sync threads = sync_new(p, true, x.result);
     walk(&threads, p->top);

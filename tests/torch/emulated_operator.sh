@@ -11,11 +11,15 @@ trap 'rm -rf "$work"' EXIT
 flags=(-std=gnu11 -O1 -g -Wall -Wextra -Werror -fexceptions -I../../include)
 ${CC:-cc} "${flags[@]}" -fvisibility=hidden -fPIC -shared -Wl,-soname,libtorch_cpu.so -o "$work/libtorch_cpu.so" fake_torch.c
 ${CC:-cc} "${flags[@]}" -o "$work/run" emulated_operator.c -L"$work" -ltorch_cpu -Wl,-rpath,"$work" -ldl
-"$python" -c "import sys, models_of_operators as m; m.write(sys.argv[1])" "$work"
+"$python" -c "import sys, models_of_operators as m; m.write(sys.argv[1], m.ALL + [m.codes])" "$work"
 for target in emulate:cuda emulate:hip; do
     "$braid" compile "$work/add.onnx" --target $target --torch t::add -o "$work/$target.so"
     "$work/run" "$work/$target.so"
 done
+if "$braid" compile "$work/codes.onnx" --torch t::codes -o "$work/codes.so" 2>"$work/said"; then
+    echo "FAIL int4 is not refused" && exit 1
+fi
+grep -q "output 'y' is of int4, which PyTorch has no tensors of" "$work/said"
 if "$braid" compile "$work/lists.onnx" --target emulate:cuda --torch t::lists -o "$work/lists.so" 2>"$work/said"; then
     echo "FAIL lists on a GPU are not refused" && exit 1
 fi

@@ -73,15 +73,26 @@ def ones():
     return [h.make_node("Identity", ["v"], ["y"])], [], [tensor("y", T.FLOAT, [3])], [constant("v", [1.0, 1.0, 1.0], T.FLOAT)]
 
 
-ALL = [add, loop, branch, lists, maybe, nonzero, halves, ones]
+def names():
+    """The sum of inputs whose names are no identifiers."""
+    inputs = ["a.b", "a_b", "1", "self", "\N{LATIN SMALL LETTER E WITH ACUTE}"]
+    return [h.make_node("Sum", inputs, ["the sum"])], [tensor(x, T.FLOAT, []) for x in inputs], [tensor("the sum", T.FLOAT, [])], []
 
 
-def write(folder):
-    """Writes all of them; the path of each by name."""
+def codes():
+    """Refused: PyTorch has no tensors of the output's type."""
+    return [h.make_node("Cast", ["x"], ["y"], to=T.INT4)], [tensor("x", T.FLOAT, ["n"])], [tensor("y", T.INT4, ["n"])], []
+
+
+ALL = [add, loop, branch, lists, maybe, nonzero, halves, ones, names]
+
+
+def write(folder, which=ALL):
+    """Writes them; the path of each by name."""
     paths = {}
-    for make in ALL:
+    for make in which:
         nodes, inputs, outputs, constants = make()
-        model = h.make_model(h.make_graph(nodes, make.__name__, inputs, outputs, constants), opset_imports=[h.make_opsetid("", 18)], ir_version=8)
+        model = h.make_model(h.make_graph(nodes, make.__name__, inputs, outputs, constants), opset_imports=[h.make_opsetid("", 21)], ir_version=10)
         onnx.checker.check_model(model)
         paths[make.__name__] = os.path.join(folder, make.__name__ + ".onnx")
         onnx.save(model, paths[make.__name__])

@@ -1,0 +1,1 @@
+"""Where onnxruntime has its exceptions."""
