@@ -277,7 +277,7 @@ class State(unittest.TestCase):
 
 def endless(target):
     """A session whose runs of 2**40 iterations do not end by themselves."""
-    return library(COUNT, target, threads=1).session(threads=1, max_iterations=2**50)
+    return library(COUNT, target).session(max_iterations=2**50)
 
 
 class Ending(unittest.TestCase):
