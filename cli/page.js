@@ -154,15 +154,18 @@ if (profile)
     if (n) n.parts.push(part);
   }
 const sum = (list) => (list || []).reduce((a, b) => a + (b || 0), 0);
-/* Time of a part: share of the run, ns of a run, how much the busiest unit exceeds the mean. */
+/* Time of a part: of the busiest unit the share of the run and the ns of a run, of the least busy one the share of the
+ * busiest one's, and how many units ran it. */
 function partTime(part) {
-  if (!part.ns) return null;
-  const mean = sum(part.ns) / profile.units;
-  return { share: mean / profile.run_ns, ns: mean / profile.runs, most: mean ? Math.max(...part.ns) / mean : 1 };
+  const ran = (part.ns || []).filter((ns, u) => ns !== null && part.executions[u] > 0);
+  if (!ran.length) return null;
+  const most = Math.max(...ran), least = most ? Math.min(...ran) / most : 1;
+  return { share: most / profile.run_ns, ns: most / profile.runs, least, units: ran.length };
 }
 const perRun = (n) => (n / profile.runs).toLocaleString("en", { maximumFractionDigits: 1 });
-const meter = (share) => h("span", { class: "meter", "aria-hidden": "true" },
-  h("i", { style: `width:${Math.min(100, 100 * share)}%` }));
+const meter = (share, least = 1) => h("span", { class: "meter", "aria-hidden": "true" },
+  h("i", { class: "spread", style: `width:${Math.min(100, 100 * share)}%` }),
+  h("i", { style: `width:${Math.min(100, 100 * share * least)}%` }));
 const percent = (share) => `${+(100 * share).toPrecision(3)} %`;
 /* A node's own part; where it stands for several places, their times together. */
 function ownPart(n) {
@@ -175,12 +178,13 @@ function timeLine(n) {
   if (!part) return null;
   const t = partTime(part), said = [];
   if (t) said.push(percent(t.share), `${timeText(t.ns)} a run`);
-  if (t && profile.units > 1 && t.most > 1.05) said.push(`most ${+t.most.toPrecision(3)} × mean`);
+  if (t && t.least < .95) said.push(`least busy unit ${percent(t.least)} of it`);
+  if (t && t.units < profile.units) said.push(`${t.units} of ${profile.units} units`);
   const units = Math.max(1, part.executions.filter((e) => e).length);
   if (part.trips) said.push(`${perRun(sum(part.trips) / units)} iterations`);
   if (!t || part.kind === "arm") said.push(`${perRun(Math.max(...part.executions))} times`);
   if (part.deepest) said.push(`depth ${Math.max(...part.deepest)}`);
-  return h("div", { class: "time" }, t && meter(t.share), h("span", {}, said.join(" · ")));
+  return h("div", { class: "time" }, t && meter(t.share, t.least), h("span", {}, said.join(" · ")));
 }
 
 /* ---- the tree ---- */

@@ -202,7 +202,8 @@ function drawTimeline() {
     g.fillText(`unit ${u}`, 4, y + LANE / 2);
     if (u === line_.unit) g.fillRect(0, y, 2, row.depth * LANE);
     for (const e of row.events) {
-      if (e.to < line_.from || e.from > line_.to) continue;
+      if (e.from > line_.to) break;
+      if (e.to < line_.from) continue;
       const left = Math.max(SIDE, x(e.from)), right = Math.min(SIDE + wide, Math.max(x(e.to), x(e.from) + 1));
       if (right <= (past[e.depth] || 0)) continue; /* in a pixel that is drawn already */
       past[e.depth] = Math.ceil(right * 2) / 2;

@@ -1,4 +1,4 @@
-"""Braid for PyTorch: braid.torch.compile(module, …), and torch.compile(model, backend="braid")."""
+"""Braid for PyTorch: braid.torch.compile(module, …), torch.compile(model, backend="braid"), and libraries as operators."""
 from torch._dynamo import register_backend as _register
 
 from .backend import EagerWarning, backend
