@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Sets everything up, builds, and passes all tests: ./test.sh
+# Sets everything up, builds, and passes all tests: ./test.sh [--without torch]
+# --without torch leaves out the steps that need PyTorch, which takes 6 GB and some minutes to install.
 # After the release build the steps run two at a time; what a step prints is in build/test/STEP.log.
 # After a failure no further step begins.
 set -euo pipefail
-[[ $# -eq 0 ]] || { echo "usage: ./test.sh" >&2; exit 2; }
+[[ $# -eq 0 || "$*" == "--without torch" ]] || { echo "usage: ./test.sh [--without torch]" >&2; exit 2; }
+without_torch=${1:+yes}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source cmake/setup.sh
 
@@ -19,7 +21,6 @@ CONV_MODELS=12
 FUZZ_RUNS=200000
 SEED=1
 BRAID=build/release/braid
-TORCH_PYTHON=build/torch-venv/bin/python # has torch, numpy and onnx
 LOGS=build/test
 
 # ---- the steps
@@ -137,19 +138,31 @@ gpu_synchronization() {
 # GPU programs on the emulator: right, and nothing else that is wrong is seen.
 emulated() { "$PYTHON" tests/gpu/emulated.py "$@" --braid $BRAID --seed $SEED --data "$data"; }
 
-# HIP beside what torch.utils.hipify makes.
+# Braid's own way from CUDA to HIP, and PyTorch's.
 hipify() {
     local small=$LOGS/hipify
     "$PYTHON" -m models --all --small --out "$small"
-    "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_PYTHON" "$small"/*
+    "$PYTHON" tests/gpu/hipify_check.py --braid $BRAID --python "$TORCH_VENV/bin/python" "$small"/*
 }
 
-# The examples with Ray, with the wheel of the step `python`.
+# The examples with Ray, with the wheel.
 ray_examples() {
     environment $RAY_VENV cmake/requirements-ray.txt
     install_package $RAY_VENV
     "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 1000
 }
+
+# Modules through braid.torch, with the wheel.
+torch_modules() {
+    local python=$PWD/$TORCH_VENV/bin/python
+    install_package $TORCH_VENV
+    "$python" -W ignore tests/torch/modules_check.py
+    "$python" -W ignore tests/torch/behaviour_check.py
+    "$python" tests/readme.py --torch
+}
+
+# Libraries as operators of PyTorch.
+torch_operator() { "$TORCH_VENV/bin/python" tests/torch/operator_check.py --braid $BRAID; }
 
 rnn() {
     local target
@@ -245,12 +258,11 @@ compile_hip() { # all for two families, some for a third one
 # The Python package: installed as a user does, then called in every way.
 python_package_tests() {
     local python=$PWD/$PACKAGE_VENV/bin/python
-    python_package
     "$python" -m unittest discover -s tests/python
     "$python" tests/python/threads.py
     "$python" tests/python/ort_snippets.py
     "$python" -W ignore tests/python/fuzz_calls.py 2000 --seed $SEED
-    "$python" eval/call_overhead.py --build build/release --calls 2000
+    "$python" eval/call_overhead.py --build build/release --limit 1500
     "$python" tests/readme.py --python
 }
 
@@ -302,7 +314,9 @@ export BRAID_CACHE=$PWD/build/cache # this run's own
 data=$("$PYTHON" -c 'import onnx; print(onnx.__path__[0])')/backend/test/data
 
 step build build release
+step wheel python_package
 barrier
+[[ $without_torch ]] || step torch-setup setup_torch
 step house house
 step unit unit_tests release
 step cli tests/cli.sh $BRAID
@@ -336,12 +350,6 @@ step emulated-models emulated models recursion silero
 step emulated-graphs emulated graphs --graphs 120
 step emulated-conf emulated conformance --folders 160
 step torch-emulated tests/torch/emulated_operator.sh $BRAID "$PYTHON"
-if [[ -x $TORCH_PYTHON ]]; then
-    step hipify hipify
-    step torch-operator "$TORCH_PYTHON" tests/torch/operator_check.py --braid $BRAID
-else
-    echo "without PyTorch: there is no $TORCH_PYTHON"
-fi
 step rnn rnn
 step contrib contrib
 step rows rows
@@ -352,9 +360,9 @@ step compile-cuda compile_cuda
 step compile-hip compile_hip
 step variants tests/conformance/variants.sh $BRAID "$data"
 step library "$PYTHON" tests/library.py $BRAID
+step profile "$PYTHON" tests/profile.py $BRAID
 step install tests/install.sh build/release
 step cross "$PYTHON" tests/cross.py --braid $BRAID
-
 step explain-page "$PYTHON" tests/explain_page.py --braid $BRAID
 step products "$PYTHON" tests/random/products.py --braid $BRAID
 step debug sanitized debug 4
@@ -363,6 +371,13 @@ step hostile "$PYTHON" tests/hostile/hostile.py $BRAID
 step clang build clang
 step fuzz fuzz
 step conformance conformance $BRAID interp
+if [[ $without_torch ]]; then
+    echo "left out, without torch: hipify, torch-modules, torch-operator"
+else
+    step hipify hipify
+    step torch-modules torch_modules
+    step torch-operator torch_operator
+fi
 barrier
 
 echo "took $SECONDS s"

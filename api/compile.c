@@ -95,6 +95,8 @@ static const Pass passes[] = {
      "shares out what is left of a block's memory, and fetches ahead of barriers"},
     {"weights", pass_weights, STAGE_SYNCED, STAGE_COMPLETE,
      "of what kernels read as it is, packed, and ahead of barriers"},
+    {"probes", pass_probes, STAGE_COMPLETE, STAGE_COMPLETE,
+     "measures what the other passes leave, and changes nothing of it"},
 };
 
 /* "a, b, c": each name once, because some passes run several times. */
@@ -134,6 +136,7 @@ static Schedule *begin_schedule(Cx *c, Diag *d, const CompileOptions *o) {
     const int units = o->units && !one ? o->units : device->units ? device->units : compile_cpus();
     Schedule *k = schedule_new(c, device, units, o->schedule);
     k->lanes = device->lanes ? device->lanes : compile_vector_width(d, o);
+    k->profile = o->profile;
     k->measured = o->measured;
     k->nmeasured = o->nmeasured;
     return k;

@@ -76,10 +76,13 @@ braid_status rt_options(const braid_options *from, braid_options *o, Progress *p
                 "shape %d: it has no input, a rank outside of 0 to %d or a size below -1", i,
                 MAX_RANK);
     }
+    if (o->profile && strcmp(o->target, "interp") == 0)
+        return rt_fail(e, BRAID_USAGE,
+                       "the interpreter does not measure itself: profile for another target");
     braid_status st = rt_target(o->target, e);
     const Device *device = st ? NULL : device_find(o->target);
-    if (!device || !o->emit_folder || !device_is_gpu(device)) return st;
-    return rt_fail(e, BRAID_USAGE, "C files in a folder are for targets cpu and plain");
+    if (!device || !o->emit_folder || device->backend != BACKEND_EMULATED) return st;
+    return rt_fail(e, BRAID_USAGE, "emulated programs are not written as C files");
 }
 
 void rt_compile_options(const braid_options *o, FoldSpec *fold, CompileOptions *c) {

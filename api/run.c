@@ -299,9 +299,11 @@ static braid_status run_values(braid_session *s, const braid_value *const *in,
     bx_tensor *t = calloc(1, n * sizeof *t + (n + nout + 1) * sizeof(void *)), *r = t + nin;
     if (!t) return rt_fail(e, BRAID_MEMORY, "out of memory");
     void **blob = (void **)(t + n);
+    /* With limits of its own, a session's run may fail where the library says that none does. */
+    const bool limited = s->options.max_iterations || s->options.stack_depth;
     Outputs o = {.m = m,
                  .into = into,
-                 .direct = !m->lib || !m->lib->fails || m->lib->run_on,
+                 .direct = !m->lib || m->lib->run_on || !(m->lib->fails || limited),
                  .blob = blob + nin,
                  .made = (braid_value **)(blob + n),
                  .e = e};

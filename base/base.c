@@ -58,6 +58,33 @@ void sb_printf(Sb *s, const char *fmt, ...) {
     va_end(ap2);
 }
 
+/* Bytes of the UTF-8 character at p; 0: what is there is none. */
+static size_t utf8_bytes(const char *text) {
+    const unsigned char *p = (const unsigned char *)text;
+    size_t n = *p < 0x80 ? 1 : *p < 0xc2 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf5 ? 4 : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    bool longer = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool surrogate = p[0] == 0xed && p[1] > 0x9f, beyond = p[0] == 0xf4 && p[1] > 0x8f;
+    return longer || surrogate || beyond ? 0 : n;
+}
+
+void sb_json(Sb *s, const char *text) {
+    sb_puts(s, "\"");
+    for (size_t n; *text; text += n ? n : 1) {
+        n = utf8_bytes(text);
+        if (*text == '"' || *text == '\\')
+            sb_printf(s, "\\%c", *text);
+        else if (n == 1 && *text < ' ')
+            sb_printf(s, "\\u%04x", (unsigned)*text);
+        else if (n)
+            sb_write(s, text, n);
+        else
+            sb_puts(s, "\\ufffd");
+    }
+    sb_puts(s, "\"");
+}
+
 void sb_free(Sb *s) {
     if (!s->a && !s->failed) free(s->p);
     *s = (Sb){.a = s->a, .d = s->d};

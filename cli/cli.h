@@ -18,7 +18,9 @@ typedef struct Cli {
     const char **arg;
     const char *target, *cpu, *output, *emit, *emit_folder;
     const char *schedule, *costs, *import, *dump_after, *torch_name, *html, *profile;
-    bool tune, time_passes, json, verbose, help, version;
+    const char *json_file, *trace;
+    bool tune, time_passes, json, verbose, help, version, measured, shapes;
+    int runs;
     int threads, jobs;
     int64_t max_iterations, stack_depth, max_memory, seed;
     bool seeded; /* --seed */
@@ -92,6 +94,7 @@ int cmd_run(const Cli *c);
 int cmd_test(const Cli *c);
 int cmd_bench(const Cli *c);
 int cmd_explain(const Cli *c);
+int cmd_profile(const Cli *c);
 int cmd_ops(const Cli *c);
 int cmd_device(const Cli *c);
 int cmd_help(const Cli *c);

@@ -11,6 +11,7 @@ const Command cli_commands[] = {
     {"explain", cmd_explain, 1, 1, "MODEL.onnx", "show how a model is compiled"},
     {"ops", cmd_ops, 0, 0, "", "list the supported operators"},
     {"device", cmd_device, 0, 1, "[TARGET]", "show the known devices and their costs"},
+    {"profile", cmd_profile, 1, 1, "MODEL.onnx|FILE.so", "show where a model's time goes"},
     {"help", cmd_help, 0, 1, "[COMMAND]", "show what a command does and its options"},
     {"version", cmd_version, 0, 0, "", "print the version"},
 };

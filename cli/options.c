@@ -13,10 +13,12 @@ enum {
     EXPLAIN = 16,
     OPS = 32,
     DEVICE = 64,
-    HELP = 128,
-    VERSION = 256,
-    ALL = 511,
-    MODEL = COMPILE | RUN | TEST | BENCH | EXPLAIN
+    PROFILE = 128,
+    HELP = 256,
+    VERSION = 512,
+    ALL = 1023,
+    TIMED = BENCH | PROFILE,
+    MODEL = COMPILE | RUN | TEST | TIMED | EXPLAIN
 };
 
 typedef enum Action {
@@ -34,6 +36,11 @@ typedef enum Action {
     SET_HTML,
     SET_PROFILE,
     SET_JSON,
+    SET_JSON_FILE,
+    SET_TRACE,
+    SET_SHAPES,
+    SET_RUNS,
+    SET_MEASURED,
     SET_VERBOSE,
     SET_HELP,
     SET_VERSION,
@@ -64,10 +71,10 @@ static const struct Option {
     {"-o", "DIR", RUN, SET_OUTPUT,
      "write the outputs to DIR/output_N.npy (.pb: sequences, optionals); DIR is made if it is "
      "missing"},
-    {"-i", "NAME=FILE", RUN | BENCH, ADD_INPUT,
+    {"-i", "NAME=FILE", RUN | TIMED, ADD_INPUT,
      "an input from a .npy or .pb file; can be repeated"},
     {"-i", "NAME=FILE", COMPILE, ADD_INPUT, "an input to measure with (--tune)"},
-    {"--size", "NAME=N", RUN | BENCH, ADD_SIZE,
+    {"--size", "NAME=N", RUN | TIMED, ADD_SIZE,
      "a size of random inputs (INPUT:AXIS=N if it has no name); can be repeated"},
     {"--target", "T", MODEL, SET_TARGET,
      "cpu (default), interp, plain, cuda:sm_90, hip:gfx90a, emulate:cuda, ..."},
@@ -93,22 +100,22 @@ static const struct Option {
      "with --html: also show the times that braid profile --json measured"},
     {"--time-passes", NULL, COMPILE | EXPLAIN, SET_TIME_PASSES,
      "print to stderr how long each pass takes"},
-    {"--scan", "INPUT[:AXIS]", COMPILE | RUN | BENCH | EXPLAIN, ADD_SCAN,
+    {"--scan", "INPUT[:AXIS]", COMPILE | RUN | TIMED | EXPLAIN, ADD_SCAN,
      "run the model in a loop over this axis (0) of INPUT"},
-    {"--carry", "INPUT=OUTPUT", COMPILE | RUN | BENCH | EXPLAIN, ADD_CARRY,
+    {"--carry", "INPUT=OUTPUT", COMPILE | RUN | TIMED | EXPLAIN, ADD_CARRY,
      "state: OUTPUT of one iteration (without --scan: of one run) is INPUT of the next"},
-    {"--input-shape", "NAME=1,3,?", COMPILE | RUN | BENCH | EXPLAIN, ADD_SHAPE,
+    {"--input-shape", "NAME=1,3,?", COMPILE | RUN | TIMED | EXPLAIN, ADD_SHAPE,
      "the shape of an input that the file does not declare; [] is a scalar, ? any size"},
     {"--ignore-dim-names", NULL, MODEL, SET_IGNORE_DIM_NAMES,
      "dimensions with one name may have different sizes"},
     {"--threads", "N", MODEL, SET_THREADS, "number of threads to schedule for and to run with"},
-    {"--max-iterations", "N", RUN | TEST | BENCH, SET_MAX_ITERATIONS,
+    {"--max-iterations", "N", RUN | TEST | TIMED, SET_MAX_ITERATIONS,
      "stop a loop that needs more (2147483648)"},
-    {"--stack-depth", "N", RUN | TEST | BENCH, SET_STACK_DEPTH,
+    {"--stack-depth", "N", RUN | TEST | TIMED, SET_STACK_DEPTH,
      "stop a recursion that goes deeper (10000)"},
-    {"--seed", "N", RUN | TEST | BENCH, SET_SEED,
+    {"--seed", "N", RUN | TEST | TIMED, SET_SEED,
      "seed of the random numbers (a new one for each run)"},
-    {"--max-memory", "BYTES", RUN | TEST | BENCH, SET_MAX_MEMORY,
+    {"--max-memory", "BYTES", RUN | TEST | TIMED, SET_MAX_MEMORY,
      "stop a run that needs more; K, M, G, T stand for powers of 1024 (a quarter of the free "
      "memory)"},
     {"--rtol", "R", TEST, SET_RTOL, "relative tolerance (1e-3)"},
@@ -116,6 +123,15 @@ static const struct Option {
     {"--jobs", "N", TEST, SET_JOBS, "number of tests to run at a time (one for each CPU)"},
     {"--verbose", NULL, TEST, SET_VERBOSE, "also print a line for each skipped test"},
     {"--json", NULL, BENCH | EXPLAIN | DEVICE, SET_JSON, "print JSON"},
+    {"--json", "FILE|-", PROFILE, SET_JSON_FILE, "write the profile as JSON (-: to stdout)"},
+    {"--trace", "FILE", PROFILE, SET_TRACE,
+     "write the last run's timeline as a trace (JSON) that ui.perfetto.dev opens"},
+    {"--shapes", NULL, PROFILE, SET_SHAPES,
+     "also print the shapes that values took; one more run, by the interpreter, finds them"},
+    {"--runs", "N", PROFILE, SET_RUNS,
+     "number of runs to measure, after one that is not (for half a second)"},
+    {"--profile", NULL, COMPILE, SET_MEASURED,
+     "make a library that measures itself, for braid profile"},
     {"--help", NULL, ALL, SET_HELP, "print this text (also -h)"},
     {"--version", NULL, ALL, SET_VERSION, "print the version"},
 };
@@ -267,6 +283,14 @@ static bool apply(Cli *c, Action action, const char *v) {
     case SET_HTML: c->html = v; break;
     case SET_PROFILE: c->profile = v; break;
     case SET_JSON: c->json = true; break;
+    case SET_JSON_FILE: c->json_file = v; break;
+    case SET_TRACE: c->trace = v; break;
+    case SET_SHAPES: c->shapes = true; break;
+    case SET_RUNS:
+        good = parse_int(v, 1, 1000000, &n);
+        c->runs = (int)n;
+        break;
+    case SET_MEASURED: c->measured = true; break;
     case SET_VERBOSE: c->verbose = true; break;
     case SET_HELP: c->help = true; break;
     case SET_VERSION: c->version = true; break;

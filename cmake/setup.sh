@@ -6,6 +6,7 @@ VENV=build/venv
 PYTHON=$VENV/bin/python
 PACKAGE_VENV=build/python-venv # has the Python package
 RAY_VENV=build/ray-venv        # has Ray, and the package
+TORCH_VENV=build/torch-venv    # has PyTorch, and the package
 PACKAGES=(build-essential cmake ninja-build pkg-config libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev libjansson-dev
           libcmocka-dev libboost-context-dev espeak-ng python3)
 TEST_PACKAGES=(ccache clang hipcc libamdhip64-dev rocm-device-libs
@@ -72,12 +73,19 @@ environment() {
     echo "$stamp" >"$1/stamp"
 }
 
-# The package itself, in an environment of its own. (CMake's build folder stays: only what has changed is compiled.)
+# The package itself: a wheel in build/wheel. (CMake's build folder stays: only what has changed is compiled.)
 python_package() {
     local ccache=()
     command -v ccache >/dev/null && ccache=(-C cmake.define.CMAKE_C_COMPILER_LAUNCHER=ccache)
-    "$PACKAGE_VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-        --force-reinstall -C build-dir=build/python "${ccache[@]}" .
+    rm -rf build/wheel
+    "$PACKAGE_VENV/bin/python" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+        --wheel-dir build/wheel -C build-dir=build/python "${ccache[@]}" .
+    install_package $PACKAGE_VENV
+}
+
+# install_package FOLDER: that wheel into a Python environment.
+install_package() {
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall build/wheel/braid-*.whl
 }
 
 # Installs what the demo needs.
@@ -101,6 +109,9 @@ setup_tests() {
     nvidia_wheels
     newer_onnx
 }
+
+# Installs what the tests with PyTorch need: about 6 GB.
+setup_torch() { environment $TORCH_VENV cmake/requirements-torch.txt; }
 
 # Installs a newer onnx in a folder of its own. Use it with PYTHONPATH=$NEWER_ONNX_DIR $PYTHON.
 newer_onnx() {

@@ -28,7 +28,7 @@ typedef struct CompileOptions {
     const struct Device *device;
     int units;                 /* threads to schedule for; 0: all that this process may use */
     const char *cc;            /* the C compiler's command; NULL: $CC, else cc */
-    bool profile;              /* count times and trips of constructs */
+    bool profile;              /* it measures itself (scheduler/plan/probes.h) */
     const char *torch_name;    /* "NAMESPACE::NAME" of PyTorch's operator, or NULL */
     struct PassReport *report; /* to fill in, or NULL */
 } CompileOptions;
@@ -67,7 +67,9 @@ void texts_free(Texts *t);
 void compile_build_cpu(Diag *d, const char *text_path, const char *so_path,
                        const CompileOptions *o);
 
-/* What every text for the CPU is compiled with, beside -O2 and compile_arch; NULL at the end. */
+/* What every text for the CPU, and every host's text for a GPU, is compiled with, beside -O2 and
+ * for the former compile_arch; NULL at the end. */
+extern const char *const compile_host_flags[];
 #define COMPILE_FLAGS 11
 extern const char *const compile_flags[COMPILE_FLAGS + 1];
 /* The C compiler's option for the processor that o names, as in "-march=native". Instruction sets
@@ -88,6 +90,10 @@ typedef struct GpuFacts {
  * compile_build_cpu, with the weights in HOST_PATH.weights. `facts` may be NULL. */
 void compile_build_gpu(Diag *d, const char *device_path, const char *host_path, const char *so_path,
                        const CompileOptions *o, GpuFacts *facts);
+
+/* Prints the command that makes the code object of a device text (for HIP, a translated one), to be
+ * followed by -o CODE TEXT. */
+void compile_device_command(const char *target, Sb *to);
 
 /* Translates the device text (CUDA) in a file to HIP, into hip_path. */
 void compile_hip(Diag *d, const char *device_path, const char *hip_path);

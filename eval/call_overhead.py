@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """What a call from Python costs: nanoseconds of y = a + b with two arrays of eight float32, one thread each.
 
-    call_overhead.py [--build build/release] [--calls 20000] [--limit NS]
+    call_overhead.py [--build build/release] [--calls 500] [--limit NS]
 
 C: braid_session_run from a C program. Python: a session of the package braid, by position, by name, with out=, and
-through run(). ONNX Runtime: InferenceSession.run, where it is installed. The least of nine rounds each. --limit: exit
+through run(). ONNX Runtime: InferenceSession.run, where it is installed. The least of 300 short rounds each, as other programs run, too. --limit: exit
 code 1 if a call by position costs more than so many nanoseconds over the C call.
 """
 import argparse
@@ -17,6 +17,7 @@ import time
 import braid
 import numpy as np
 
+ROUNDS = 300
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # An ONNX file by hand, so that the package onnx is not needed: y = Add(a, b), float32[8].
 
@@ -37,7 +38,7 @@ MODEL = b"\x08\x0a" + field(7, GRAPH) + field(8, field(1, b"") + b"\x10\x12")
 
 def timed(call, n):
     best = float("inf")
-    for _ in range(9):
+    for _ in range(ROUNDS):
         begin = time.perf_counter_ns()
         for _ in range(n):
             call()
@@ -55,7 +56,7 @@ def c_call(library, build, folder, n):
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--build", default=f"{ROOT}/build/release")
-    p.add_argument("--calls", type=int, default=20000)
+    p.add_argument("--calls", type=int, default=500)
     p.add_argument("--limit", type=float)
     a = p.parse_args()
     x, y, out = np.ones(8, np.float32), np.ones(8, np.float32), np.empty(8, np.float32)

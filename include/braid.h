@@ -224,8 +224,9 @@ typedef struct braid_options {
      * operator when it is loaded. NULL: it does not. */
     const char *torch_name;
     /* braid_compile: instead of a library (library_path is NULL) write C files and a Makefile that
-     * make it into this folder, which is made if it is missing. For cpu and plain. A compiler is
-     * asked only about a `cpu` other than x86-64, x86-64-v2, -v3, -v4, armv8… and armv9…. */
+     * make it into this folder, which is made if it is missing. Not for emulated targets. A
+     * compiler is asked only about a `cpu` other than x86-64, x86-64-v2, -v3, -v4, armv8… and
+     * armv9…. */
     const char *emit_folder;
 } braid_options;
 
@@ -356,6 +357,15 @@ typedef enum braid_stat {
 } braid_stat;
 /* -1: not known for this target. */
 BRAID_API int64_t braid_session_stat(braid_session *session, braid_stat which);
+
+/* Writes to *json what the runs since the last call (or the session's begin) took and counted, as
+ * JSON text, and begins to count anew; README.md describes it. Free it with braid_text_free. The
+ * model must be compiled with braid_options.profile, for another target than interp: else
+ * BRAID_USAGE. Also BRAID_USAGE: there was no run. */
+BRAID_API braid_status braid_session_profile(braid_session *session, char **json,
+                                             braid_error *error);
+/* Frees a text that a function of this header made. NULL is fine. */
+BRAID_API void braid_text_free(char *text);
 
 #ifdef __cplusplus
 }

@@ -115,6 +115,60 @@ enum { BRAID_COPY_IN = 0, BRAID_COPY_OUT = 1, BRAID_COPY_ON = 2, BRAID_COPY_WAIT
 /* A `stream` of run_into. */
 #define BRAID_IN_CPU_MEMORY ((void *)(uintptr_t)-1)
 
+/* ---- profiles ---- */
+/* Kinds of parts of a program. */
+enum {
+    BRAID_PART_PROGRAM = 0, /* the whole of it */
+    BRAID_PART_LOOP = 1,
+    BRAID_PART_BRANCH = 2,
+    BRAID_PART_ARM = 3,        /* of the branch around it */
+    BRAID_PART_CALL = 4,       /* of a recursive function */
+    BRAID_PART_FUNCTION = 5,   /* the body of one; its executions are activations */
+    BRAID_PART_ACTIVATION = 6, /* a deeper activation inlined there */
+    BRAID_PART_GROUP = 7,      /* operators computed together */
+    BRAID_PART_BODY = 8,       /* an operator with a hand-written body */
+    BRAID_PART_PRODUCT = 9,    /* by the vendor's library, between launches; not timed */
+    BRAID_PART_BARRIER = 10    /* a place where units wait */
+};
+typedef struct braid_part_v1 {
+    int32_t parent; /* its index, less than this part's; -1: this is the program */
+    int32_t kind;
+    int32_t statement; /* number in the scheduled tree, in preorder; -1: none */
+    /* 1: each execution is timed; n: about one in n, by each unit; 0: it is only counted. */
+    int32_t every;
+    int32_t step;      /* of a loop: the model's iterations that one trip makes */
+    const char *level; /* of the units that run it, or that wait: "team", "core", … */
+    const char *name;  /* of a value, function, operator or arm; of a barrier its reason; or NULL */
+    const char *path;  /* of the node in the model; or NULL */
+} braid_part_v1;
+/* What one unit counted of a part. */
+typedef struct braid_part_count_v1 {
+    int64_t executions, timed; /* and how many of them were timed */
+    double ns;                 /* of the timed executions, with the parts inside */
+    int64_t trips;             /* of a loop: of all executions; `least`, `most`: of one */
+    int64_t least;
+    int64_t most; /* of a function or activation: its depth in the deepest activation */
+} braid_part_count_v1;
+/* A timed execution. `begin_ns` and `end_ns` count from the first unit's begin of the run. */
+typedef struct braid_event_v1 {
+    int32_t part;
+    uint32_t trips; /* of a loop: of this execution; else 0 */
+    double begin_ns, end_ns;
+} braid_event_v1;
+typedef struct braid_profile_v1 {
+    uint32_t struct_size; /* sizeof(braid_profile_v1) */
+    int32_t npart, nunit;
+    const braid_part_v1 *part;        /* a part before those in it */
+    const braid_part_count_v1 *count; /* of part i by unit u: count[u * npart + i] */
+    int64_t runs;                     /* those that are counted */
+    double run_ns;                    /* of the unit that took longest, in all of them */
+    const char *clock;                /* what was read: "tsc", "clock64", … */
+    /* The events of the last run: nevent[0] of unit 0, then those of unit 1, …, in the order of
+     * their ends. A unit keeps the last 16384; dropped[u]: how many were older. */
+    const int64_t *nevent, *dropped;
+    const braid_event_v1 *event;
+} braid_profile_v1;
+
 typedef struct braid_model_v1 {
     uint32_t abi_version; /* BRAID_ABI_VERSION */
     uint32_t struct_size; /* sizeof(braid_model_v1); later versions only append fields */
@@ -170,7 +224,8 @@ typedef struct braid_model_v1 {
     /* State: output carry_output[i] of one run is input carry_input[i] of the next, i < ncarry. */
     int32_t ncarry;
     const int32_t *carry_input, *carry_output;
-    int32_t fails; /* 0: runs on inputs that fit the declarations never return status 4 */
+    /* 0: with the default limits, runs on inputs that fit the declarations never return status 4 */
+    int32_t fails;
     /* As run or run_on, with outputs in the caller's memory. On a GPU, `stream` is that of run_on;
      * BRAID_IN_CPU_MEMORY: all tensors lie in CPU memory, as those of run. On the CPU it is
      * ignored. For each output, `memory` is called at most once, in the calling thread: before the
@@ -187,6 +242,10 @@ typedef struct braid_model_v1 {
      * from signal handlers. On a GPU it has no effect; the emulator
      * looks where blocks wait for each other. */
     void (*cancel)(void *session);
+    /* NULL: the library was compiled without a profile. Returns what was counted since the session
+     * began or profile was called last, and begins to count anew. It belongs to the session and is
+     * valid until the next call. NULL: a run is in progress, or there is no memory. */
+    const braid_profile_v1 *(*profile)(void *session);
 } braid_model_v1;
 
 const braid_model_v1 *braid_model(void);

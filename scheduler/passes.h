@@ -107,6 +107,9 @@ void pass_onchip(Program *p);
  * generation names no other constant, and each of these. */
 void pass_weights(Program *p);
 
+/* Requires the complete program. Sets Program.probes if it is to measure itself. */
+void pass_probes(Program *p);
+
 /* A loop or branch, among what the units of level `around` share, that fewer run as a team of their
  * own: at core level unit Stmt.unit, at cluster level the cluster that begins with it. Then all
  * synchronize, once for those beside each other. */

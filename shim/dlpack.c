@@ -1,5 +1,5 @@
-/* dlpack.c: tensors of other libraries (PyTorch, JAX, CuPy) by DLPack, and DeviceTensor, which hands
- * ours to them. None of these libraries is imported here. */
+/* dlpack.c: tensors of other libraries (PyTorch, JAX, CuPy) by DLPack, and DeviceTensor, which
+ * hands ours to them. None of these libraries is imported here. */
 #include <stdlib.h>
 
 #include "ext.h"
@@ -62,9 +62,10 @@ PyObject *dlpack_capsule(PyObject *o, const char *input, PyObject *stream, DLTen
 
 static braid_dtype from_dl(DLDataType t) {
     if (t.lanes != 1) return BRAID_DTYPE_NONE;
-    static const braid_dtype sint[] = {[1] = BRAID_INT8, [2] = BRAID_INT16, [4] = BRAID_INT32, [8] = BRAID_INT64},
-                             uint[] = {[1] = BRAID_UINT8, [2] = BRAID_UINT16, [4] = BRAID_UINT32, [8] = BRAID_UINT64},
-                             real[] = {[2] = BRAID_FLOAT16, [4] = BRAID_FLOAT32, [8] = BRAID_FLOAT64, [0] = 0};
+    static const braid_dtype
+        sint[] = {[1] = BRAID_INT8, [2] = BRAID_INT16, [4] = BRAID_INT32, [8] = BRAID_INT64},
+        uint[] = {[1] = BRAID_UINT8, [2] = BRAID_UINT16, [4] = BRAID_UINT32, [8] = BRAID_UINT64},
+        real[] = {[2] = BRAID_FLOAT16, [4] = BRAID_FLOAT32, [8] = BRAID_FLOAT64, [0] = 0};
     int n = t.bits % 8 == 0 && t.bits <= 64 ? t.bits / 8 : 0;
     switch (t.code) {
     case kDLInt: return sint[n];
@@ -108,8 +109,11 @@ static DLDataType to_dl(braid_dtype t) {
 }
 
 bool dlpack_of_value(const braid_value *v, DLTensor *t) {
-    *t = (DLTensor){.data = braid_value_data(v), .device = {kDLCPU, 0}, .ndim = braid_value_rank(v),
-                    .dtype = to_dl(braid_value_dtype(v)), .shape = (int64_t *)braid_value_dim(v)};
+    *t = (DLTensor){.data = braid_value_data(v),
+                    .device = {kDLCPU, 0},
+                    .ndim = braid_value_rank(v),
+                    .dtype = to_dl(braid_value_dtype(v)),
+                    .shape = (int64_t *)braid_value_dim(v)};
     return braid_value_kind(v) == BRAID_TENSOR && t->dtype.bits >= 8;
 }
 
@@ -121,10 +125,14 @@ bool dlpack_take(const braid_io *io, PyObject *o, Held *h) {
     h->keep = capsule;
     braid_dtype dtype = from_dl(t->dtype);
     size_t size = braid_dtype_size(dtype);
-    if (t->device.device_type != kDLCPU && t->device.device_type != kDLCUDAHost && t->device.device_type != kDLROCMHost)
-        return raise_status(BRAID_INPUT, "input '%s': its memory is on a device where this model does not run", io->name);
+    if (t->device.device_type != kDLCPU && t->device.device_type != kDLCUDAHost &&
+        t->device.device_type != kDLROCMHost)
+        return raise_status(BRAID_INPUT,
+                            "input '%s': its memory is on a device where this model does not run",
+                            io->name);
     if (!dtype || t->ndim < 0 || t->ndim > BRAID_RANK_LIMIT || (t->ndim && !t->shape))
-        return raise_status(BRAID_INPUT, "input '%s': its element type or rank is not supported", io->name);
+        return raise_status(BRAID_INPUT, "input '%s': its element type or rank is not supported",
+                            io->name);
     bool dense = true, empty = false;
     for (int64_t i = t->ndim - 1, step = 1; i >= 0; step *= t->shape[i--]) {
         dense = dense && (!t->strides || t->shape[i] == 1 || t->strides[i] == step);
@@ -134,10 +142,14 @@ bool dlpack_take(const braid_io *io, PyObject *o, Held *h) {
     if (!empty && (!dense || (uintptr_t)data % size)) { /* NumPy copies it, whatever the type is */
         npy_intp strides[BRAID_RANK_LIMIT] = {0};
         for (int i = t->ndim - 1; i >= 0; i--)
-            strides[i] = t->strides ? t->strides[i] * (npy_intp)size
-                         : i == t->ndim - 1 ? (npy_intp)size : strides[i + 1] * t->shape[i + 1];
+            strides[i] = t->strides         ? t->strides[i] * (npy_intp)size
+                         : i == t->ndim - 1 ? (npy_intp)size
+                                            : strides[i + 1] * t->shape[i + 1];
         PyArray_Descr *d = element_descr(dtype);
-        PyObject *view = d ? PyArray_NewFromDescr(&PyArray_Type, d, t->ndim, (const npy_intp *)t->shape, strides, data, 0, NULL) : NULL;
+        PyObject *view =
+            d ? PyArray_NewFromDescr(&PyArray_Type, d, t->ndim, (const npy_intp *)t->shape, strides,
+                                     data, 0, NULL)
+              : NULL;
         PyObject *copy = view ? PyArray_NewCopy((PyArrayObject *)view, NPY_CORDER) : NULL;
         Py_XDECREF(view);
         if (!copy) return false;
@@ -145,13 +157,17 @@ bool dlpack_take(const braid_io *io, PyObject *o, Held *h) {
         h->keep = copy;
         data = PyArray_DATA((PyArrayObject *)copy);
         int64_t dim[BRAID_RANK_LIMIT + 1];
-        for (int i = 0; i < PyArray_NDIM((PyArrayObject *)copy); i++) dim[i] = PyArray_DIM((PyArrayObject *)copy, i);
-        if (braid_value_borrow_tensor(dtype, PyArray_NDIM((PyArrayObject *)copy), dim, data, &h->value, &e) == BRAID_OK) return true;
+        for (int i = 0; i < PyArray_NDIM((PyArrayObject *)copy); i++)
+            dim[i] = PyArray_DIM((PyArrayObject *)copy, i);
+        if (braid_value_borrow_tensor(dtype, PyArray_NDIM((PyArrayObject *)copy), dim, data,
+                                      &h->value, &e) == BRAID_OK)
+            return true;
         return raise_status(BRAID_INPUT, "input '%s': %s", io->name, e.message);
     }
     if (braid_value_borrow_tensor(dtype, t->ndim, t->shape, data, &h->value, &e) == BRAID_OK)
         return true;
-    return raise_status(e.status == BRAID_MEMORY ? BRAID_MEMORY : BRAID_INPUT, "input '%s': %s", io->name, e.message);
+    return raise_status(e.status == BRAID_MEMORY ? BRAID_MEMORY : BRAID_INPUT, "input '%s': %s",
+                        io->name, e.message);
 }
 
 /* ---- out ---- */
@@ -241,9 +257,11 @@ static PyObject *tensor_dtype(PyObject *self, void *unused) {
 static PyObject *tensor_repr(PyObject *self) {
     PyObject *shape = tensor_shape(self, NULL), *dtype = tensor_dtype(self, NULL);
     const DLTensor *t = &((DeviceTensor *)self)->t;
-    PyObject *text = shape && dtype ? PyUnicode_FromFormat("<braid.DeviceTensor %S%S on device (%d, %d)>", dtype, shape,
-                                                           (int)t->device.device_type, (int)t->device.device_id)
-                                    : NULL;
+    PyObject *text =
+        shape && dtype
+            ? PyUnicode_FromFormat("<braid.DeviceTensor %S%S on device (%d, %d)>", dtype, shape,
+                                   (int)t->device.device_type, (int)t->device.device_id)
+            : NULL;
     Py_XDECREF(shape);
     Py_XDECREF(dtype);
     return text;
@@ -256,19 +274,22 @@ static PyMethodDef tensor_methods[] = {
     {"__dlpack_device__", tensor_device, METH_NOARGS,
      "__dlpack_device__(self)\n--\n\nWhere the tensor lies: (DLPack's device type, number)."},
     {NULL, NULL, 0, NULL}};
-static PyGetSetDef tensor_getset[] = {{"shape", tensor_shape, NULL, "Sizes, a tuple of int.", NULL},
-                                      {"dtype", tensor_dtype, NULL, "The name of the element type.", NULL},
-                                      {NULL, NULL, NULL, NULL, NULL}};
+static PyGetSetDef tensor_getset[] = {
+    {"shape", tensor_shape, NULL, "Sizes, a tuple of int.", NULL},
+    {"dtype", tensor_dtype, NULL, "The name of the element type.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot tensor_slots[] = {
-    {Py_tp_doc, "A tensor in a GPU's memory, for any library that reads DLPack (torch.from_dlpack, …).\n\n"
-                "Session.to_device makes them, and runs whose inputs are such tensors."},
+    {Py_tp_doc,
+     "A tensor in a GPU's memory, for any library that reads DLPack (torch.from_dlpack, …).\n\n"
+     "Session.to_device makes them, and runs whose inputs are such tensors."},
     {Py_tp_dealloc, tensor_dealloc},
     {Py_tp_methods, tensor_methods},
     {Py_tp_getset, tensor_getset},
     {Py_tp_repr, tensor_repr},
     {0, NULL}};
 static PyType_Spec tensor_spec = {"braid.DeviceTensor", sizeof(DeviceTensor), 0,
-                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, tensor_slots};
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                  tensor_slots};
 
 bool dlpack_add(PyObject *m) {
     name_dlpack = PyUnicode_InternFromString("__dlpack__");
@@ -319,7 +340,8 @@ PyObject *dlpack_give(DLManagedTensor *t, PyObject *library) {
 }
 
 PyObject *dlpack_from_array(PyObject *array, PyObject *library) {
-    DLDataType type = PyArray_Check(array) ? to_dl(element_of((PyArrayObject *)array)) : (DLDataType){0};
+    DLDataType type =
+        PyArray_Check(array) ? to_dl(element_of((PyArrayObject *)array)) : (DLDataType){0};
     if (type.bits < 8) return array;
     DeviceTensor *d = tensor_new();
     if (!d) {
@@ -328,7 +350,10 @@ PyObject *dlpack_from_array(PyObject *array, PyObject *library) {
     }
     PyArrayObject *a = (PyArrayObject *)array;
     d->array = array;
-    d->t = (DLTensor){.data = PyArray_DATA(a), .device = {kDLCPU, 0}, .ndim = PyArray_NDIM(a), .dtype = type,
+    d->t = (DLTensor){.data = PyArray_DATA(a),
+                      .device = {kDLCPU, 0},
+                      .ndim = PyArray_NDIM(a),
+                      .dtype = type,
                       .shape = (int64_t *)PyArray_DIMS(a)};
     return convert(d, library);
 }

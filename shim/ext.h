@@ -1,5 +1,5 @@
-/* ext.h: what the files of the extension braid._braid share. It stands on the public C API alone and
- * on Python's limited API (3.11), so that one file serves all later versions.
+/* ext.h: what the files of the extension braid._braid share. It stands on the public C API alone
+ * and on Python's limited API (3.11), so that one file serves all later versions.
  *
  * All functions need the GIL unless a comment says otherwise. Those that return NULL, -1 or false
  * have set a Python exception.
@@ -38,7 +38,8 @@ void *raise_from(braid_status status, const char *format, ...)
 PyObject *text_new(const char *text); /* names in models need not be UTF-8 */
 PyObject *call_python(const char *module, const char *function, const char *format, ...);
 
-/* ---- elements.c -------------------------------------------------------------------------------- */
+/* ---- elements.c --------------------------------------------------------------------------------
+ */
 /* The NumPy dtype of `dtype`, a new reference; imports ml_dtypes for types that NumPy lacks. */
 PyArray_Descr *element_descr(braid_dtype dtype);
 /* BRAID_DTYPE_NONE: the library has no such type. Never fails. */
@@ -91,8 +92,8 @@ typedef struct Model {
     PyObject ob_base;
     struct braid_model *model;
     int nin, nout;
-    int device; /* DLPack's type of the device that the model runs on; 0: the CPU */
-    const braid_io **in, **out;     /* the model's */
+    int device;                 /* DLPack's type of the device that the model runs on; 0: the CPU */
+    const braid_io **in, **out; /* the model's */
     PyObject *in_names, *out_names; /* tuples of interned str */
     /* State: output carry_out[k] of one step is input carry_in[k] of the next. carries[i] is 1 + k
      * for input i, carried[j] for output j; 0: none. */

@@ -1,5 +1,6 @@
-/* interrupt.c: Ctrl-C ends a run. Python's own handler only sets a flag, which nobody looks at while
- * the main thread is in a run. So a handler of ours calls Python's and then cancels the run. */
+/* interrupt.c: Ctrl-C ends a run. Python's own handler only sets a flag, which nobody looks at
+ * while the main thread is in a run. So a handler of ours calls Python's and then cancels the run.
+ */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -8,8 +9,8 @@
 #include "ext.h"
 
 static pthread_t main_thread;
-static struct sigaction python_handler;            /* or whose else was there */
-static _Atomic(braid_session *) running;           /* in the main thread */
+static struct sigaction python_handler;  /* or whose else was there */
+static _Atomic(braid_session *) running; /* in the main thread */
 static volatile sig_atomic_t interrupted;
 
 static void handler(int number, siginfo_t *info, void *context) {

@@ -14,7 +14,7 @@ const char load_doc[] =
 typedef struct Options {
     braid_options o;
     braid_fold fold;
-    void *memory[8];
+    void *memory[9]; /* as often as room() is called */
     int nmemory;
     Held *tune;
 } Options;
@@ -42,7 +42,8 @@ static bool take_fold(Options *o, PyObject *scan, PyObject *carry) {
     Py_ssize_t n = PyTuple_Size(scan), k = PyTuple_Size(carry);
     if (n < 0 || k < 0) return false;
     if (!n && !k) return true;
-    const char **names = room(o, n, sizeof *names), **in = room(o, k, sizeof *in), **out = room(o, k, sizeof *out);
+    const char **names = room(o, n, sizeof *names), **in = room(o, k, sizeof *in),
+               **out = room(o, k, sizeof *out);
     int32_t *axes = room(o, n, sizeof *axes);
     if (!names || !in || !out || !axes) return false;
     for (Py_ssize_t i = 0; i < n; i++)
@@ -59,7 +60,8 @@ static bool take_shapes(Options *o, PyObject *shapes) {
     if (n < 0) return false;
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *name, *dim;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(shapes, i), "UO!", &name, &PyTuple_Type, &dim)) return false;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(shapes, i), "UO!", &name, &PyTuple_Type, &dim))
+            return false;
         if (PyTuple_Size(dim) > BRAID_RANK_LIMIT)
             return raise_status(BRAID_USAGE, "shapes: a rank above %d", BRAID_RANK_LIMIT);
         total += PyTuple_Size(dim);
@@ -94,8 +96,11 @@ static bool take_tune_inputs(Options *o, PyObject *inputs) {
     o->o.tune_input = values;
     for (Py_ssize_t i = 0; i < n; i++) {
         PyObject *name, *value;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(inputs, i), "UO", &name, &value) || !(names[i] = text_of(name))) return false;
-        braid_kind kind = PyList_Check(value) || PyTuple_Check(value) ? BRAID_SEQUENCE : BRAID_TENSOR;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(inputs, i), "UO", &name, &value) ||
+            !(names[i] = text_of(name)))
+            return false;
+        braid_kind kind =
+            PyList_Check(value) || PyTuple_Check(value) ? BRAID_SEQUENCE : BRAID_TENSOR;
         braid_io io = {.name = names[i], .kind = kind, .element = kind, .rank = -1};
         if (!value_take(&io, value, &o->tune[i])) return false;
         values[i] = o->tune[i].value;
@@ -118,11 +123,30 @@ static bool progress(void *user, const char *step, double seconds) {
 
 PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
     (void)module;
-    static char *names[] = {"path", "data", "output", "target", "threads", "cpu", "scan", "carry", "tune", "tune_inputs",
-                            "tune_seconds", "schedule", "shapes", "ignore_dim_names", "torch_name", "profile", "cc", "cache",
-                            "cache_dir", "progress", NULL};
+    static char *names[] = {"path",
+                            "data",
+                            "output",
+                            "target",
+                            "threads",
+                            "cpu",
+                            "scan",
+                            "carry",
+                            "tune",
+                            "tune_inputs",
+                            "tune_seconds",
+                            "schedule",
+                            "shapes",
+                            "ignore_dim_names",
+                            "torch_name",
+                            "profile",
+                            "cc",
+                            "cache",
+                            "cache_dir",
+                            "progress",
+                            NULL};
     Options x = {.o = {.struct_size = sizeof x.o}};
-    PyObject *empty = PyTuple_New(0), *scan = empty, *carry = empty, *tune_inputs = empty, *shapes = empty, *callback = Py_None;
+    PyObject *empty = PyTuple_New(0), *scan = empty, *carry = empty, *tune_inputs = empty,
+             *shapes = empty, *callback = Py_None;
     const char *path, *output = NULL;
     Py_buffer data = {0};
     int tune = 0, ignore = 0, profile = 0, cache = 1;
@@ -131,11 +155,13 @@ PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
     braid_error e = {0};
     Model *result = NULL;
     if (empty &&
-        PyArg_ParseTupleAndKeywords(args, kw, "s|$z*zzizO!O!pO!izO!pzpzpzO:load", names, &path, &data, &output, &o->target,
-                                    &o->threads, &o->cpu, &PyTuple_Type, &scan, &PyTuple_Type, &carry, &tune, &PyTuple_Type,
-                                    &tune_inputs, &o->tune_seconds, &o->schedule, &PyTuple_Type, &shapes, &ignore,
-                                    &o->torch_name, &profile, &o->cc, &cache, &o->cache_dir, &callback) &&
-        take_fold(&x, scan, carry) && take_shapes(&x, shapes) && take_tune_inputs(&x, tune_inputs)) {
+        PyArg_ParseTupleAndKeywords(
+            args, kw, "s|$z*zzizO!O!pO!izO!pzpzpzO:load", names, &path, &data, &output, &o->target,
+            &o->threads, &o->cpu, &PyTuple_Type, &scan, &PyTuple_Type, &carry, &tune, &PyTuple_Type,
+            &tune_inputs, &o->tune_seconds, &o->schedule, &PyTuple_Type, &shapes, &ignore,
+            &o->torch_name, &profile, &o->cc, &cache, &o->cache_dir, &callback) &&
+        take_fold(&x, scan, carry) && take_shapes(&x, shapes) &&
+        take_tune_inputs(&x, tune_inputs)) {
         o->tune = tune;
         o->ignore_dim_names = ignore;
         o->profile = profile;
@@ -145,20 +171,17 @@ PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
         o->progress = progress;
         o->progress_user = callback;
         braid_status st;
-        Py_BEGIN_ALLOW_THREADS
-        if (output) {
+        Py_BEGIN_ALLOW_THREADS if (output) {
             st = braid_compile(path, o, output, &e);
             if (!st) st = braid_load(output, NULL, &model, &e);
-        } else
-            st = braid_load(path, o, &model, &e);
-        Py_END_ALLOW_THREADS
-        if (st)
-            raise_error(&e);
+        }
+        else st = braid_load(path, o, &model, &e);
+        Py_END_ALLOW_THREADS if (st) raise_error(&e);
         else if (PyErr_Occurred()) /* Ctrl-C at the very end */
             braid_model_free(model);
-        else
-            result = model_new(model);
-    } else if (PyErr_ExceptionMatches(PyExc_OverflowError) || PyErr_ExceptionMatches(PyExc_ValueError))
+        else result = model_new(model);
+    } else if (PyErr_ExceptionMatches(PyExc_OverflowError) ||
+               PyErr_ExceptionMatches(PyExc_ValueError))
         raise_from(BRAID_USAGE, "a number is too large, or a text has a NUL");
     if (data.buf || data.obj) PyBuffer_Release(&data);
     options_free(&x);

@@ -90,7 +90,7 @@ static PyObject *shape_of(const braid_io *io) {
     if (io->element != BRAID_TENSOR || io->rank < 0) Py_RETURN_NONE;
     PyObject *shape = PyTuple_New(io->rank);
     for (int i = 0; shape && i < io->rank; i++) {
-        PyObject *n = io->dim[i] >= 0      ? PyLong_FromLongLong(io->dim[i])
+        PyObject *n = io->dim[i] >= 0   ? PyLong_FromLongLong(io->dim[i])
                       : io->dim_name[i] ? name_of(io->dim_name[i])
                                         : Py_NewRef(Py_None);
         if (!n || PyTuple_SetItem(shape, i, n) != 0) Py_CLEAR(shape);
@@ -102,12 +102,13 @@ static PyObject *ios_of(const braid_io *const *io, PyObject *names, int n) {
     PyObject *all = PyTuple_New(n);
     for (int i = 0; all && i < n; i++) {
         const char *element = io[i]->element == BRAID_SEQUENCE ? "sequence" : "tensor";
-        PyObject *kind = PyUnicode_FromFormat(
-            io[i]->kind == BRAID_OPTIONAL ? "optional(%s)" : "%s", element);
+        PyObject *kind =
+            PyUnicode_FromFormat(io[i]->kind == BRAID_OPTIONAL ? "optional(%s)" : "%s", element);
         PyObject *shape = kind ? shape_of(io[i]) : NULL;
-        PyObject *one = shape ? Py_BuildValue("(OOzO)", PyTuple_GetItem(names, i), kind,
-                                              io[i]->dtype ? element_name(io[i]->dtype) : NULL, shape)
-                              : NULL;
+        PyObject *one = shape
+                            ? Py_BuildValue("(OOzO)", PyTuple_GetItem(names, i), kind,
+                                            io[i]->dtype ? element_name(io[i]->dtype) : NULL, shape)
+                            : NULL;
         Py_XDECREF(kind);
         Py_XDECREF(shape);
         if (!one || PyTuple_SetItem(all, i, one) != 0) Py_CLEAR(all);
@@ -150,9 +151,9 @@ static PyObject *get_carry(PyObject *self, void *unused) {
     return all;
 }
 
-static PyMethodDef methods[] = {
-    {"session", (PyCFunction)(void (*)(void))session_new, METH_VARARGS | METH_KEYWORDS, session_doc},
-    {NULL, NULL, 0, NULL}};
+static PyMethodDef methods[] = {{"session", (PyCFunction)(void (*)(void))session_new,
+                                 METH_VARARGS | METH_KEYWORDS, session_doc},
+                                {NULL, NULL, 0, NULL}};
 static PyGetSetDef getset[] = {
     {"name", get_name, NULL, "The graph's name.", NULL},
     {"target", get_target, NULL, "What it is compiled for.", NULL},

@@ -6,11 +6,9 @@ static PyMethodDef functions[] = {
     {"load", (PyCFunction)(void (*)(void))load, METH_VARARGS | METH_KEYWORDS, load_doc},
     {NULL, NULL, 0, NULL}};
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
-                                        .m_name = "braid._braid",
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "braid._braid",
                                         .m_doc = "Braid's C API for Python. Use the package braid.",
-                                        .m_size = -1,
-                                        .m_methods = functions};
+                                        .m_size = -1, .m_methods = functions};
 
 PyMODINIT_FUNC PyInit__braid(void) {
     import_array();

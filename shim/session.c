@@ -1,12 +1,13 @@
-/* session.c: the type Session: runs. A call goes by vectorcall, which Python 3.11 has but not yet in
- * the limited API: the names below are those of 3.12's. */
+/* session.c: the type Session: runs. A call goes by vectorcall, which Python 3.11 has but not yet
+ * in the limited API: the names below are those of 3.12's. */
 #include <stddef.h>
 
 #include "ext.h"
 
 #include <structmember.h>
 
-typedef PyObject *(*Vectorcall)(PyObject *self, PyObject *const *args, size_t nargs, PyObject *names);
+typedef PyObject *(*Vectorcall)(PyObject *self, PyObject *const *args, size_t nargs,
+                                PyObject *names);
 #define HAVE_VECTORCALL (1UL << 11)
 #define ARGUMENTS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
 
@@ -28,16 +29,16 @@ static PyObject *name_out;
 /* ---- a call ---- */
 typedef struct Call {
     Session *s;
-    PyObject **in;          /* nin; own references; NULL: not given */
-    Held *held;             /* nin */
+    PyObject **in; /* nin; own references; NULL: not given */
+    Held *held;    /* nin */
     const braid_value **vin;
-    Held *into;             /* nout */
+    Held *into; /* nout */
     braid_value **vout;
-    PyObject **result;      /* nout */
-    PyObject *out;          /* borrowed: the argument `out`; NULL: none */
-    PyObject *library;      /* of the inputs; NULL: NumPy */
-    bool mixed;             /* inputs of several libraries */
-    bool counted;           /* among s->runs */
+    PyObject **result; /* nout */
+    PyObject *out;     /* borrowed: the argument `out`; NULL: none */
+    PyObject *library; /* of the inputs; NULL: NumPy */
+    bool mixed;        /* inputs of several libraries */
+    bool counted;      /* among s->runs */
     void *memory;
     _Alignas(16) char small[1024];
 } Call;
@@ -51,14 +52,14 @@ static void session_drop(Session *s) {
     braid_session *dead = s->session;
     s->session = NULL;
     if (!dead) return;
-    Py_BEGIN_ALLOW_THREADS
-    braid_session_free(dead);
+    Py_BEGIN_ALLOW_THREADS braid_session_free(dead);
     Py_END_ALLOW_THREADS
 }
 
 static bool call_begin(Call *c, Session *s) {
     size_t nin = (size_t)s->model->nin, nout = (size_t)s->model->nout;
-    size_t bytes = nin * (2 * sizeof(void *) + sizeof(Held)) + nout * (2 * sizeof(void *) + sizeof(Held));
+    size_t bytes =
+        nin * (2 * sizeof(void *) + sizeof(Held)) + nout * (2 * sizeof(void *) + sizeof(Held));
     memset(c, 0, offsetof(Call, small));
     if (!open_session(s)) return false;
     char *p = c->small;
@@ -110,7 +111,8 @@ static int find(PyObject *names, int n, PyObject *name) {
 static bool no_such(PyObject *name, const char *what, PyObject *names, braid_status status) {
     PyObject *comma = PyUnicode_FromString(", ");
     PyObject *list = comma ? PyUnicode_Join(comma, names) : NULL;
-    PyObject *text = list ? PyUnicode_FromFormat("there is no %s %R; there are: %U", what, name, list) : NULL;
+    PyObject *text =
+        list ? PyUnicode_FromFormat("there is no %s %R; there are: %U", what, name, list) : NULL;
     PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "replace") : NULL;
     if (bytes) raise_status(status, "%s", PyBytes_AsString(bytes));
     Py_XDECREF(bytes);
@@ -124,8 +126,7 @@ static bool bind_named(Call *c, PyObject *name, PyObject *value) {
     Model *m = c->s->model;
     int i = find(m->in_names, m->nin, name);
     if (i < 0) return no_such(name, "input", m->in_names, BRAID_INPUT);
-    if (c->in[i])
-        return raise_status(BRAID_INPUT, "input '%s' is given twice", m->in[i]->name);
+    if (c->in[i]) return raise_status(BRAID_INPUT, "input '%s' is given twice", m->in[i]->name);
     c->in[i] = Py_NewRef(value);
     return true;
 }
@@ -138,7 +139,8 @@ static bool bind_positions(Call *c, PyObject *const *args, Py_ssize_t n) {
     return true;
 }
 
-static bool bind_call(Call *c, PyObject *const *args, Py_ssize_t n, PyObject *names, bool takes_out) {
+static bool bind_call(Call *c, PyObject *const *args, Py_ssize_t n, PyObject *names,
+                      bool takes_out) {
     if (!bind_positions(c, args, n)) return false;
     Py_ssize_t k = names ? PyTuple_Size(names) : 0;
     for (Py_ssize_t i = 0; i < k; i++) {
@@ -167,7 +169,8 @@ static bool bind_object(Call *c, PyObject *inputs) {
     Py_ssize_t n = all ? PyTuple_Size(all) : 0;
     if (n > c->s->model->nin) {
         Py_DECREF(all);
-        return raise_status(BRAID_INPUT, "%zd inputs are given, the model has %d", n, c->s->model->nin);
+        return raise_status(BRAID_INPUT, "%zd inputs are given, the model has %d", n,
+                            c->s->model->nin);
     }
     for (Py_ssize_t i = 0; i < n; i++) c->in[i] = Py_NewRef(PyTuple_GetItem(all, i));
     Py_XDECREF(all);
@@ -200,13 +203,15 @@ static bool take_out(Call *c) {
     }
     if (!PyList_Check(out) && !PyTuple_Check(out)) {
         if (m->nout != 1)
-            return raise_status(BRAID_USAGE, "out has to name %d arrays: a list, tuple or dict", m->nout);
+            return raise_status(BRAID_USAGE, "out has to name %d arrays: a list, tuple or dict",
+                                m->nout);
         return into_one(c, 0, out);
     }
     PyObject *all = PySequence_Tuple(out);
     bool good = all != NULL;
     if (good && PyTuple_Size(all) != m->nout) {
-        raise_status(BRAID_USAGE, "out has %zd entries, the model has %d outputs", PyTuple_Size(all), m->nout);
+        raise_status(BRAID_USAGE, "out has %zd entries, the model has %d outputs",
+                     PyTuple_Size(all), m->nout);
         good = false;
     }
     for (int i = 0; good && i < m->nout; i++) good = into_one(c, i, PyTuple_GetItem(all, i));
@@ -250,7 +255,8 @@ static bool take_inputs(Call *c, bool step, bool *device) {
             const DLTensor *t = device_tensor(o);
             int where = t ? (int)t->device.device_type : dlpack_device(o);
             if (where < 0)
-                return raise_from(BRAID_INPUT, "input '%s': __dlpack_device__ failed", m->in[i]->name);
+                return raise_from(BRAID_INPUT, "input '%s': __dlpack_device__ failed",
+                                  m->in[i]->name);
             if (where) note_library(c, o);
             *device = *device || (where > kDLCPU && where == m->device);
         }
@@ -281,13 +287,11 @@ static bool run_values(Call *c) {
     do {
         bool interrupted;
         for (int i = 0; i < m->nout; i++) c->vout[i] = c->into[i].value;
-        Py_BEGIN_ALLOW_THREADS
-        bool begun = interrupt_begin(s->session);
+        Py_BEGIN_ALLOW_THREADS bool begun = interrupt_begin(s->session);
         st = c->out ? braid_session_run_into(s->session, c->vin, c->vout, &e)
                     : braid_session_run(s->session, c->vin, c->vout, &e);
         interrupted = interrupt_end(begun);
-        Py_END_ALLOW_THREADS
-        if (interrupted && PyErr_CheckSignals() != 0) {
+        Py_END_ALLOW_THREADS if (interrupted && PyErr_CheckSignals() != 0) {
             for (int i = 0; !st && i < m->nout; i++)
                 if (!c->into[i].value) braid_value_free(c->vout[i]);
             return false;
@@ -318,10 +322,8 @@ static DLManagedTensor *to_device(braid_session *s, const braid_value *v, const 
     braid_status st;
     if (!v || !dlpack_of_value(v, &dl))
         return raise_status(BRAID_INPUT, "input '%s': it cannot be copied to the device", name);
-    Py_BEGIN_ALLOW_THREADS
-    st = braid_session_to_device(s, &dl, &managed, &e);
-    Py_END_ALLOW_THREADS
-    return st ? raise_error(&e) : managed;
+    Py_BEGIN_ALLOW_THREADS st = braid_session_to_device(s, &dl, &managed, &e);
+    Py_END_ALLOW_THREADS return st ? raise_error(&e) : managed;
 }
 
 /* Runs on tensors in the device's memory. */
@@ -352,10 +354,8 @@ static bool run_device(Call *c) {
     }
     if (good) {
         braid_status st;
-        Py_BEGIN_ALLOW_THREADS
-        st = braid_session_run_dlpack(s->session, in, out, &e);
-        Py_END_ALLOW_THREADS
-        good = !st;
+        Py_BEGIN_ALLOW_THREADS st = braid_session_run_dlpack(s->session, in, out, &e);
+        Py_END_ALLOW_THREADS good = !st;
         if (st) raise_error(&e);
         for (int i = 0; !st && i < m->nout; i++) {
             if (good)
@@ -445,7 +445,8 @@ static PyObject *step(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
     Model *m = s->model;
     PyObject *result = NULL;
     if (!m->ncarry)
-        return raise_status(BRAID_USAGE, "the model has no state: compile it with carry={input: output}");
+        return raise_status(BRAID_USAGE,
+                            "the model has no state: compile it with carry={input: output}");
     if (call_begin(&c, s) && bind_call(&c, args, nargs, names, false) && run_call(&c, true) &&
         (result = results(&c, true)) != NULL)
         for (int k = 0; k < m->ncarry; k++) {
@@ -473,7 +474,8 @@ static PyObject *get_state(PyObject *self, void *unused) {
     PyObject *all = PyDict_New();
     for (int k = 0; all && k < s->nstate; k++)
         if (s->state[k] &&
-            PyDict_SetItem(all, PyTuple_GetItem(s->model->in_names, s->model->carry_in[k]), s->state[k]) != 0)
+            PyDict_SetItem(all, PyTuple_GetItem(s->model->in_names, s->model->carry_in[k]),
+                           s->state[k]) != 0)
             Py_CLEAR(all);
     return all;
 }
@@ -518,10 +520,8 @@ static PyObject *wait_for(Session *s, Waiting f, void *user) {
     braid_status st;
     if (!open_session(s)) return NULL;
     s->runs++;
-    Py_BEGIN_ALLOW_THREADS
-    st = f(s->session, user, &e);
-    Py_END_ALLOW_THREADS
-    s->runs--;
+    Py_BEGIN_ALLOW_THREADS st = f(s->session, user, &e);
+    Py_END_ALLOW_THREADS s->runs--;
     session_drop(s);
     if (st) return raise_error(&e);
     Py_RETURN_NONE;
@@ -569,8 +569,10 @@ static int set_stream(PyObject *self, PyObject *value, void *unused) {
     Session *s = (Session *)self;
     unsigned long long stream = value ? PyLong_AsUnsignedLongLong(value) : 0;
     if (!value || PyErr_Occurred()) {
-        if (value) raise_from(BRAID_USAGE, "a stream is an address, an int");
-        else raise_status(BRAID_USAGE, "a stream cannot be deleted");
+        if (value)
+            raise_from(BRAID_USAGE, "a stream is an address, an int");
+        else
+            raise_status(BRAID_USAGE, "a stream cannot be deleted");
         return -1;
     }
     PyObject *done = wait_for(s, do_stream, (void *)(uintptr_t)stream);
@@ -582,7 +584,8 @@ static int set_stream(PyObject *self, PyObject *value, void *unused) {
 
 static PyObject *get_stats(PyObject *self, void *unused) {
     (void)unused;
-    static const char *const names[STATS] = {"synchronizations", "working_bytes", "restarts", "threads", "device"};
+    static const char *const names[STATS] = {"synchronizations", "working_bytes", "restarts",
+                                             "threads", "device"};
     int64_t n[STATS];
     PyObject *done = wait_for((Session *)self, do_stats, n), *all = done ? PyDict_New() : NULL;
     Py_XDECREF(done);
@@ -622,10 +625,8 @@ static PyObject *to_host_method(PyObject *self, PyObject *o) {
     if (!t) return raise_status(BRAID_USAGE, "it is no DeviceTensor");
     if (!open_session(s)) return NULL;
     s->runs++;
-    Py_BEGIN_ALLOW_THREADS
-    st = braid_session_to_host(s->session, t, &v, &e);
-    Py_END_ALLOW_THREADS
-    s->runs--;
+    Py_BEGIN_ALLOW_THREADS st = braid_session_to_host(s->session, t, &v, &e);
+    Py_END_ALLOW_THREADS s->runs--;
     session_drop(s);
     return st ? raise_error(&e) : value_give(v);
 }
@@ -655,7 +656,9 @@ static PyObject *get_model(PyObject *self, void *unused) {
     (void)unused;
     return Py_NewRef((PyObject *)((Session *)self)->model);
 }
-static PyObject *repr(PyObject *self) { return call_python("braid._show", "session_text", "(O)", self); }
+static PyObject *repr(PyObject *self) {
+    return call_python("braid._show", "session_text", "(O)", self);
+}
 static PyObject *html(PyObject *self, PyObject *unused) {
     (void)unused;
     return call_python("braid._show", "session_html", "(O)", self);
@@ -669,10 +672,8 @@ static void dealloc(PyObject *self) {
     if (s->session) {
         PyObject *t, *v, *b; /* the GIL is released: an exception must survive it */
         PyErr_Fetch(&t, &v, &b);
-        Py_BEGIN_ALLOW_THREADS
-        braid_session_free(s->session);
-        Py_END_ALLOW_THREADS
-        PyErr_Restore(t, v, b);
+        Py_BEGIN_ALLOW_THREADS braid_session_free(s->session);
+        Py_END_ALLOW_THREADS PyErr_Restore(t, v, b);
     }
     Py_XDECREF((PyObject *)s->model);
     PyObject_Free(self);
@@ -682,13 +683,15 @@ static void dealloc(PyObject *self) {
 static int optional_int(PyObject *o, void *to) {
     long long n = 0;
     if (o != Py_None) n = PyLong_AsLongLong(o);
-    if (PyErr_Occurred()) return raise_from(BRAID_USAGE, "an option of a session is an integer or None") != NULL;
+    if (PyErr_Occurred())
+        return raise_from(BRAID_USAGE, "an option of a session is an integer or None") != NULL;
     *(int64_t *)to = n;
     return 1;
 }
 
 PyObject *session_new(PyObject *self, PyObject *args, PyObject *kw) {
-    static char *names[] = {"threads", "max_iterations", "stack_depth", "device", "max_memory", "seed", NULL};
+    static char *names[] = {"threads",    "max_iterations", "stack_depth", "device",
+                            "max_memory", "seed",           NULL};
     int64_t threads = 0, device = -1;
     PyObject *seed_object = Py_None, *device_object = Py_None;
     braid_session_options o = {.struct_size = sizeof o};
@@ -697,9 +700,10 @@ PyObject *session_new(PyObject *self, PyObject *args, PyObject *kw) {
     braid_status st;
     uint64_t seed_value = 0;
     Model *m = (Model *)self;
-    if (!PyArg_ParseTupleAndKeywords(args, kw, "|$O&O&O&OO&O:session", names, optional_int, &threads, optional_int,
-                                     &o.max_iterations, optional_int, &o.stack_depth, &device_object, optional_int,
-                                     &o.max_memory, &seed_object))
+    if (!PyArg_ParseTupleAndKeywords(args, kw, "|$O&O&O&OO&O:session", names, optional_int,
+                                     &threads, optional_int, &o.max_iterations, optional_int,
+                                     &o.stack_depth, &device_object, optional_int, &o.max_memory,
+                                     &seed_object))
         return NULL;
     if (device_object != Py_None && (!optional_int(device_object, &device) || device < 0))
         return raise_status(BRAID_USAGE, "device is the number of a GPU, from 0 on");
@@ -708,11 +712,9 @@ PyObject *session_new(PyObject *self, PyObject *args, PyObject *kw) {
     if (seed_object != Py_None && !seed_of(seed_object, &seed_value)) return NULL;
     o.threads = (int32_t)threads;
     o.device = (int32_t)(device + 1);
-    Py_BEGIN_ALLOW_THREADS
-    st = braid_session_new(m->model, &o, &session, &e);
+    Py_BEGIN_ALLOW_THREADS st = braid_session_new(m->model, &o, &session, &e);
     if (!st && seed_object != Py_None) st = braid_session_set_seed(session, seed_value, &e);
-    Py_END_ALLOW_THREADS
-    if (st) {
+    Py_END_ALLOW_THREADS if (st) {
         braid_session_free(session);
         return raise_error(&e);
     }
@@ -732,25 +734,30 @@ PyObject *session_new(PyObject *self, PyObject *args, PyObject *kw) {
     return (PyObject *)s;
 }
 
-const char session_doc[] =
-    "session(self, *, threads=None, max_iterations=None, stack_depth=None, device=None, max_memory=None, seed=None)\n"
-    "--\n\nMakes a Session.";
+const char session_doc[] = "session(self, *, threads=None, max_iterations=None, stack_depth=None, "
+                           "device=None, max_memory=None, seed=None)\n"
+                           "--\n\nMakes a Session.";
 
 static PyMethodDef methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_VARARGS | METH_KEYWORDS,
      "run(self, inputs, *, out=None)\n--\n\n"
-     "Runs the model on `inputs`, a dict by name or a list in graph order, and returns a dict of all\n"
+     "Runs the model on `inputs`, a dict by name or a list in graph order, and returns a dict of "
+     "all\n"
      "outputs by name. For inputs whose names are no Python names; else call the session."},
     {"step", (PyCFunction)(void (*)(void))step, METH_FASTCALL | METH_KEYWORDS,
      "step(self, /, *args, **inputs)\n--\n\n"
-     "Runs the model and keeps its state, the outputs that `carry` names, for the next step. Returns\n"
+     "Runs the model and keeps its state, the outputs that `carry` names, for the next step. "
+     "Returns\n"
      "the other outputs: one, or a tuple. State that was never given starts as zeros if the model\n"
      "declares its shape; else give it with the first step. For one thread at a time."},
-    {"reset", reset, METH_NOARGS, "reset(self)\n--\n\nForgets the state: the next step is the first."},
+    {"reset", reset, METH_NOARGS,
+     "reset(self)\n--\n\nForgets the state: the next step is the first."},
     {"cancel", cancel, METH_NOARGS,
-     "cancel(self)\n--\n\nEnds the run that is in progress in another thread: it raises CancelledError."},
+     "cancel(self)\n--\n\nEnds the run that is in progress in another thread: it raises "
+     "CancelledError."},
     {"seed", seed, METH_O,
-     "seed(self, n, /)\n--\n\nSets the seed (0 to 2**64 - 1) of the random numbers of the following runs."},
+     "seed(self, n, /)\n--\n\nSets the seed (0 to 2**64 - 1) of the random numbers of the "
+     "following runs."},
     {"finish", finish, METH_NOARGS,
      "finish(self)\n--\n\nWaits for all runs that are enqueued on the GPU; raises what failed."},
     {"to_device", to_device_method, METH_O,
@@ -758,37 +765,46 @@ static PyMethodDef methods[] = {
     {"to_host", to_host_method, METH_O,
      "to_host(self, tensor, /)\n--\n\nCopies a DeviceTensor to a new NumPy array."},
     {"close", session_close, METH_NOARGS,
-     "close(self)\n--\n\nFrees threads and memory, once the runs in progress are done. Later calls raise UsageError."},
+     "close(self)\n--\n\nFrees threads and memory, once the runs in progress are done. Later calls "
+     "raise UsageError."},
     {"__enter__", enter, METH_NOARGS, NULL},
     {"__exit__", leave, METH_VARARGS, NULL},
     {"_repr_html_", html, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL}};
 static PyGetSetDef getset[] = {
     {"state", get_state, set_state,
-     "What step() keeps: a dict of arrays by the names of inputs. May be set, to go on from a state.", NULL},
+     "What step() keeps: a dict of arrays by the names of inputs. May be set, to go on from a "
+     "state.",
+     NULL},
     {"stats", get_stats, NULL,
      "A dict of the last run: synchronizations (of all threads), working_bytes (memory that the\n"
-     "session holds), restarts (with more memory), threads, device. None: not known.", NULL},
+     "session holds), restarts (with more memory), threads, device. None: not known.",
+     NULL},
     {"stream", get_stream, set_stream,
-     "The GPU's stream that runs are enqueued on, an address as an int; 0: the default stream.", NULL},
+     "The GPU's stream that runs are enqueued on, an address as an int; 0: the default stream.",
+     NULL},
     {"closed", get_closed, NULL, "Whether close() was called.", NULL},
     {"_model", get_model, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyMemberDef members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Session, call), READONLY, NULL}, {NULL, 0, 0, 0, NULL}};
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Session, call), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL}};
 static PyType_Slot slots[] = {
     {Py_tp_doc,
      "Runs of a library: working memory and threads. Library.session makes it.\n\n"
      "session(*args, out=None, **inputs) runs the model on inputs by position (graph order) or by\n"
      "name, and returns its output, or a tuple if there are several.\n\n"
      "Inputs: NumPy arrays of the declared dtype (not copied if they are row-major without gaps);\n"
-     "objects with __dlpack__ or the buffer protocol; numbers and nested lists, which are converted\n"
+     "objects with __dlpack__ or the buffer protocol; numbers and nested lists, which are "
+     "converted\n"
      "where nothing is lost; a list of tensors for a sequence; None for an empty optional.\n"
      "Outputs: new NumPy arrays (lists, None); tensors of PyTorch, JAX or CuPy if inputs were.\n"
-     "out: an array for the output, or a list or dict of them (None: a new array), row-major, of the\n"
+     "out: an array for the output, or a list or dict of them (None: a new array), row-major, of "
+     "the\n"
      "output's dtype and shape. They are written only if the run succeeds.\n\n"
      "Several threads may call one session: their runs wait for each other. The GIL is released.\n"
-     "Raises InputError, RunError, OutOfMemoryError, UsageError, CancelledError, KeyboardInterrupt."},
+     "Raises InputError, RunError, OutOfMemoryError, UsageError, CancelledError, "
+     "KeyboardInterrupt."},
     {Py_tp_dealloc, dealloc},
     {Py_tp_call, call_tuple},
     {Py_tp_methods, methods},
@@ -796,9 +812,9 @@ static PyType_Slot slots[] = {
     {Py_tp_members, members},
     {Py_tp_repr, repr},
     {0, NULL}};
-static PyType_Spec spec = {
-    "braid.Session", sizeof(Session), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | HAVE_VECTORCALL, slots};
+static PyType_Spec spec = {"braid.Session", sizeof(Session), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | HAVE_VECTORCALL,
+                           slots};
 
 bool session_add(PyObject *module) {
     name_out = PyUnicode_InternFromString("out");

@@ -31,8 +31,9 @@ void held_free(Held *h) {
 
 /* "float32[2,N]", as the library's own messages say it. */
 static const char *expected(const braid_io *io, char *text, size_t size) {
-    size_t n = (size_t)snprintf(text, size, "%s%s", io->element == BRAID_SEQUENCE ? "a list of " : "",
-                                io->dtype ? braid_dtype_name(io->dtype) : "any type");
+    size_t n =
+        (size_t)snprintf(text, size, "%s%s", io->element == BRAID_SEQUENCE ? "a list of " : "",
+                         io->dtype ? braid_dtype_name(io->dtype) : "any type");
     for (int i = 0; i < io->rank && n < size; i++) {
         const char *before = i ? "," : "[";
         if (io->dim[i] >= 0)
@@ -115,10 +116,12 @@ static bool take_tensor(const braid_io *io, PyObject *o, Held *h) {
         return take_array(io, (PyArrayObject *)o, h);
     }
     int device = dlpack_device(o);
-    if (device < 0) return raise_from(BRAID_INPUT, "input '%s': __dlpack_device__ failed", io->name);
+    if (device < 0)
+        return raise_from(BRAID_INPUT, "input '%s': __dlpack_device__ failed", io->name);
     if (device > kDLCPU)
-        return raise_status(BRAID_INPUT, "input '%s': it is on a device (DLPack's type %d), not in CPU memory", io->name,
-                            device);
+        return raise_status(BRAID_INPUT,
+                            "input '%s': it is on a device (DLPack's type %d), not in CPU memory",
+                            io->name, device);
     return device ? dlpack_take(io, o, h) : take_other(io, o, h);
 }
 
@@ -179,7 +182,8 @@ bool value_take(const braid_io *io, PyObject *o, Held *h) {
 }
 
 PyObject *value_zeros(const braid_io *io) {
-    bool fixed = io->element == BRAID_TENSOR && io->kind == BRAID_TENSOR && io->rank >= 0 && io->dtype;
+    bool fixed =
+        io->element == BRAID_TENSOR && io->kind == BRAID_TENSOR && io->rank >= 0 && io->dtype;
     for (int i = 0; fixed && i < io->rank; i++) fixed = io->dim[i] >= 0;
     if (!fixed)
         return raise_status(BRAID_INPUT,
@@ -240,7 +244,8 @@ bool value_into(const braid_io *io, PyObject *o, Held *h) {
     h->value = NULL;
     h->keep = NULL;
     if (!PyArray_Check(o))
-        return raise_status(BRAID_USAGE, "out for '%s': it has to be a NumPy array or None", io->name);
+        return raise_status(BRAID_USAGE, "out for '%s': it has to be a NumPy array or None",
+                            io->name);
     PyArrayObject *a = (PyArrayObject *)o;
     if (!PyArray_ISCARRAY(a))
         return raise_status(BRAID_USAGE,

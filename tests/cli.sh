@@ -108,7 +108,7 @@ check 'help of all' grep -q 'compile  *MODEL.onnx' out
 expect 0 '' "$braid" help
 check 'help, the command' grep -q 'compile  *MODEL.onnx' out
 expect 2 "braid: unknown command 'fly'*" "$braid" help fly
-for command in compile run test bench explain ops device help version; do
+for command in compile run test bench explain ops device profile help version; do
     expect 0 '' "$braid" help $command
     cp out about
     expect 0 '' "$braid" $command -h
@@ -201,7 +201,7 @@ expect 0 '' env PATH=/nonexistent "$braid" compile add.onnx --cpu armv8-a --emit
 check 'all of them' [ "$(cd c && echo *)" = 'Makefile README.md braid_model.h main.c model.c' ]
 check 'the processor is in the Makefile' grep -qx 'ARCH = -march=armv8-a' c/Makefile
 expect 2 'braid: --emit-c writes no library*' "$braid" compile add.onnx --emit-c c -o no.so
-expect 2 'braid: C files in a folder are for targets cpu and plain*' "$braid" compile add.onnx --emit-c no --target cuda:sm_90
+expect 2 'braid: emulated programs are not written as C files*' "$braid" compile add.onnx --emit-c no --target emulate:cuda
 expect 2 "braid: 'armv8 a' is not the name of a processor*" "$braid" compile add.onnx --emit-c no --cpu 'armv8 a'
 expect 1 'braid: add.onnx: cannot make the folder*' "$braid" compile add.onnx --emit-c no/c
 expect 1 'braid: junk.onnx: *' "$braid" compile junk.onnx --emit-c no
@@ -394,6 +394,19 @@ check 'sizes of a bench' grep -qx 'input x float32\[3,2\], random' out
 check 'bench' grep -Eq '^min [0-9.]+ us, median [0-9.]+ us, max [0-9.]+ us, [0-9]+ runs$' out
 expect 0 '' "$braid" bench add.onnx --json -i x=x.npy --threads 1
 check 'bench as JSON' grep -q '"median_us": [0-9].*"inputs": {"x": "float32\[1,2\]", "w": "float32\[2\]"}' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 2
+check 'profile' grep -Eq '^add.onnx: cpu, 1 unit, 2 runs of [0-9.]+ us' out
+check 'a part of a profile' grep -Eq '^ group add \(Add\) +team +[0-9.]+ +[0-9.]+ +1.00' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 2 --json profile.json --trace trace.json
+check 'a profile as JSON' grep -q '"units": 1, "runs": 2, "run_ns": [0-9]' profile.json
+check 'a trace' grep -q '"ph": "B", .*"name": "group add (Add)"' trace.json
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --json -
+check 'a profile as JSON alone' grep -q '^{"format": 1, ' out
+expect 0 '' "$braid" profile add.onnx --size n=3 --threads 1 --runs 1 --shapes
+check 'shapes' grep -Eq '^y add \(Add\) +1 +1 +\[3,2\] +\[3,2\] +\[3,2\]' out
+expect 2 'braid: the interpreter does not measure itself: profile for another target*' "$braid" profile add.onnx --size n=3 --target interp
+expect 2 'braid: --shapes prints a table, and --json - nothing but JSON*' "$braid" profile add.onnx --json - --shapes
+expect 2 "braid: option --runs: '0' is not a valid N*" "$braid" profile add.onnx --runs 0
 expect 0 '' "$braid" explain add.onnx
 check 'explain' grep -q '^input x float32' out
 expect 0 '' "$braid" explain add.onnx --json

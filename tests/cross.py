@@ -7,7 +7,7 @@ Needs aarch64-linux-gnu-gcc and qemu-aarch64. Each model is written without any 
 Makefile, and run with one and two threads. Its outputs are compared with those of `braid run` here, and of the models of
 models/ with numpy's as well: floats within 1e-4 of the largest one (vectors have other widths, so sums have
 another order), everything else, and casts, bit by bit. Also: the weights mapped from a file, models linked statically,
-plain C, a fault's message, and the Makefile on this machine.
+plain C on this machine, a fault's message, and models for GPUs (needs hipcc).
 """
 import argparse
 import glob
@@ -88,7 +88,8 @@ class Case:
     def build(self, cpu="armv8-a", tools=TOOLS, target="cpu"):
         """Writes the folder with no compiler in reach and builds it; its path."""
         c = f"{self.folder}/{target}-{cpu}"
-        code, text = command([self.braid, "compile", self.model, *self.options, "--target", target, "--cpu", cpu,
+        processor = [] if cpu == "gpu" else ["--cpu", cpu]
+        code, text = command([self.braid, "compile", self.model, *self.options, "--target", target, *processor,
                               "--emit-c", c], PATH="/nonexistent", CC="/nonexistent/cc")
         if check(f"{self.name}: written as C", code == 0, text):
             code, text = command(["make", "-C", c, *tools])
@@ -205,9 +206,26 @@ def fault(work, braid):
     check("a fault", code == 1 and "index 7 is outside [-4, 4)" in text, text)
 
 
+def gpus(work, braid):
+    """Models for GPUs that are not here: hipcc makes of the folder the code that `braid compile` makes; the command
+    for nvcc and the text are right."""
+    case = gemm(work, braid, 60)
+    c, so = case.build("gpu", ["all"], "hip:gfx90a"), f"{case.folder}/hip.so"
+    code, text = command([braid, "compile", case.model, "--target", "hip:gfx90a", "-o", so], HIPIFY="own")
+    check("hip: braid compile", code == 0, text)
+    check("hip: the same code", os.path.exists(f"{c}/model.code") and open(f"{c}/model.code", "rb").read() in open(so, "rb").read())
+    code, text = command(["./example"], cwd=c)
+    check("hip: without a GPU it says so", code == 0 or "no session: " in text and len(text) > 25, text)
+    c = case.build("gpu", ["-n"], "cuda:sm_90")
+    code, text = command(["make", "-C", c, "-n", "model.so"])
+    check("cuda: the command", "nvcc -arch=sm_90 -cubin" in text and " -o model.code model.cu" in text, text)
+    command([braid, "compile", case.model, "--target", "cuda:sm_90", "-o", so, "--emit", f"{case.folder}/own.cu"])
+    check("cuda: the text", open(f"{c}/model.cu").read() == open(f"{case.folder}/own.cu").read())
+
+
 def refused(work, braid, model):
     for what, options, message in (
-            ("with -o", ["-o", "x.so"], "without -o and --emit"), ("for a GPU", ["--target", "cuda:sm_90"], "cpu and plain"),
+            ("with -o", ["-o", "x.so"], "without -o and --emit"), ("for an emulator", ["--target", "emulate:cuda"], "are not written as C"),
             ("to a file", [], "Not a directory")):
         to = f"{work}/file" if what == "to a file" else f"{work}/none"
         open(f"{work}/file", "w").close()
@@ -245,6 +263,8 @@ def main():
                 refused(work, braid, case.model)
         if o.only in "mapped":
             mapped(gemm(work, braid, 4200))
+        if o.only in "gpus":
+            gpus(work, braid)
         if o.only in "fault":
             fault(work, braid)
     finally:

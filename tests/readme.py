@@ -52,6 +52,9 @@ LEAVES = {
     "CC=aarch64-linux-gnu-gcc": ["build/seq2seq-arm.so"],
     "build/release/braid run build/seq2seq.so": ["out/output_0.npy"],
     "build/release/braid compile silero_vad.onnx": ["silero.so"],
+    "build/release/braid profile build/example": ["build/trace.json"],
+    "build/release/braid profile MODEL.onnx": ["profile.json"],
+
     "build/release/braid explain MODEL.onnx --html": ["model.html"],
 }
 

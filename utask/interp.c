@@ -86,6 +86,23 @@ static void let_go(Exec *x) {
     x->held = NULL;
 }
 
+/* Tells the caller the shape of t, which has been computed. */
+static void tell(Exec *x, const Tensor *t, int rank, const int64_t *dim) {
+    if (x->config && x->config->seen && t->rank >= 0)
+        x->config->seen(x->config->user, t, rank, dim);
+}
+
+static void run_op(Exec *x, const Step *o) {
+    const Stmt *s = o->s;
+    for (int k = 0; k < s->op.n; k++) {
+        int64_t dim[MAX_RANK];
+        if (!o->op[k]) continue;
+        set_value(x, s->op.t[k], code_tensor(x, o->op[k], NULL));
+        for (int i = 0; i < o->op[k]->rank; i++) dim[i] = code_out(x, o->op[k], i).i;
+        tell(x, s->op.t[k], o->op[k]->rank, dim);
+    }
+}
+
 static void run_extern(Exec *x, const Step *o) {
     const Stmt *s = o->s;
     const ExternRow *row = s->ext.row;
@@ -125,6 +142,7 @@ static void run_extern(Exec *x, const Step *o) {
         }
         Buf *b = buf_new(x, t->dtype, count);
         set_value(x, t, b);
+        if (!t->blob) tell(x, t, rank, dim);
         f.out[i] = bx_of(t, b->data, b->count, rank, dim);
     }
     int64_t scratch = f.bytes[s->ext.nout];
@@ -253,6 +271,11 @@ static void run_loop(Exec *x, const Step *o) {
             st->scan[i].data = NULL;
         }
         set_value(x, t, b);
+        if (t->rank >= 0 && st->scan[i].rank == t->rank - 1) {
+            int64_t dim[MAX_RANK + 1] = {iter};
+            memcpy(dim + 1, st->scan[i].dim, sizeof *dim * (size_t)st->scan[i].rank);
+            tell(x, t, t->rank, dim);
+        }
     }
     x->loop = st->up;
     loop_state_free(st);
@@ -374,10 +397,7 @@ static void run_seq(Exec *x, const StepSeq *q) {
             for (int k = 1; k < o->pre->nout; k++) x->said[k - 1] = code_out(x, o->pre, k).i;
             exec_fault(x, ST_RUNTIME, s->check.site, NULL);
             break;
-        case S_OP:
-            for (int k = 0; k < s->op.n; k++)
-                if (o->op[k]) set_value(x, s->op.t[k], code_tensor(x, o->op[k], NULL));
-            break;
+        case S_OP: run_op(x, o); break;
         case S_EXTERN: run_extern(x, o); break;
         case S_CALL: run_call(x, x->func[s->call.f->id], o); break;
         case S_LOOP: run_loop(x, o); break;
@@ -532,6 +552,7 @@ static Status run_once(const Interp *it, const InterpConfig *cfg, bool measure, 
     x->depth_budget = measure ? MEASURED_DEPTH : 0;
     x->measured = depth;
     depth->limit = x->stack_depth;
+    x->config = cfg;
     x->seed = cfg ? cfg->seed : 0;
     x->most = cfg ? cfg->max_memory : 0;
     x->cancelled = cfg ? cfg->cancelled : NULL;

@@ -249,8 +249,9 @@ typedef struct Exec {
     /* in a run that measures how deep a recursion goes; else stack_depth, 0 */
     int64_t depth_cap, depth_budget;
     Depth *measured;
-    const char *stack_low; /* lowest address that the C stack may reach; NULL: unknown */
-    RtValue *out;          /* outputs made so far */
+    const char *stack_low;      /* lowest address that the C stack may reach; NULL: unknown */
+    RtValue *out;               /* outputs made so far */
+    const InterpConfig *config; /* NULL: the defaults */
     int64_t tmp[3][LANES];
 } Exec;
 

@@ -326,6 +326,8 @@ typedef struct Program {
     /* launches between which the host computes products (scheduler/plan/phases.h); NULL: one
      * launch */
     struct PhasePlan *phases;
+    /* what a profile measures (scheduler/plan/probes.h); NULL: there is none */
+    struct Probes *probes;
     /* what passes base decisions on (scheduler/cost/decide.h); NULL: the oracle's plain tree */
     struct Schedule *schedule;
     int nfused; /* number of tensors that fusion substituted into their users */
@@ -424,6 +426,9 @@ typedef struct InterpConfig {
     int64_t stack_depth; /* 0: STACK_DEPTH */
     uint64_t seed;       /* SEED (utask/expr.h) */
     int64_t max_memory;  /* limit on bytes of values; 0: none */
+    /* NULL, or called with the shape of each tensor of known rank that a statement has computed */
+    void (*seen)(void *user, const Tensor *t, int rank, const int64_t *dim);
+    void *user;
     /* Not 0: the run ends with ST_CANCELLED. NULL: never. */
     const _Atomic int *cancelled;
 } InterpConfig;

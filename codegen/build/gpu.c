@@ -71,6 +71,29 @@ static const char *read_text(Build *b, const char *path) {
 }
 
 /* ---- compilers ---- */
+/* The compilers' options, beside those for the chip and for what Braid reads of their messages. */
+static const char *const nvcc_options[] = {"-cubin", "-std=c++17", "-O3", "--fmad=false",
+                                           "-w",     "-x",         "cu",  NULL};
+static const char *const hipcc_options[] = {
+    "--genco", "-std=c++17", "-O3", "-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-w",
+    "-x",      "hip",        NULL};
+const char *const compile_host_flags[] = {"-std=gnu11",          "-fwrapv", "-w", "-fPIC",
+                                          "-fvisibility=hidden", NULL};
+#define OPTIONS_MAX 32 /* words of a command */
+
+static size_t append(char **argv, size_t n, const char *const *word) {
+    for (; *word; word++) argv[n++] = ARG(*word);
+    return n;
+}
+
+void compile_device_command(const char *target, Sb *to) {
+    const bool cuda = device_find(target)->backend == BACKEND_CUDA;
+    sb_puts(to, cuda ? "nvcc -arch=" : "hipcc --offload-arch=");
+    sb_puts(to, strchr(target, ':') + 1);
+    for (const char *const *word = cuda ? nvcc_options : hipcc_options; *word; word++)
+        sb_printf(to, " %s", *word);
+}
+
 static int run(Build *b, char *const *argv) {
     return build_run(b->d, b->device, argv, b->log, LOG_BYTES);
 }
@@ -147,9 +170,9 @@ static void build_cuda(Build *b) {
     }
     snprintf(arch, sizeof arch, "-arch=%s", b->chip);
     for (size_t i = 0; i < COUNT(nvcc); i++) {
-        char *argv[] = {ARG(nvcc[i]),   "-cubin",  arch,    "-std=c++17",   "-O3",
-                        "--fmad=false", "-Xptxas", "-v",    "-w",           "-x",
-                        "cu",           "-o",      b->code, ARG(b->device), NULL};
+        const char *const own[] = {arch, "-Xptxas", "-v", "-o", b->code, b->device, NULL};
+        char *argv[OPTIONS_MAX] = {ARG(nvcc[i])};
+        append(argv, append(argv, 1, nvcc_options), own);
         int status = run(b, argv);
         if (status > 0) failed(b, nvcc[i]);
         if (status == 0) {
@@ -210,14 +233,10 @@ static void build_hip(Build *b) {
     char arch[64];
     write_hip(b);
     snprintf(arch, sizeof arch, "--offload-arch=%s", b->chip);
-    char *argv[] = {ARG(hipcc), "--genco",
-                    arch,       "-std=c++17",
-                    "-O3",      "-ffp-contract=off",
-                    "-fwrapv",  "-fno-strict-aliasing",
-                    "-w",       "-Rpass-analysis=kernel-resource-usage",
-                    "-x",       "hip",
-                    "-o",       b->code,
-                    b->hip,     NULL};
+    const char *const own[] = {arch, "-Rpass-analysis=kernel-resource-usage", "-o", b->code, b->hip,
+                               NULL};
+    char *argv[OPTIONS_MAX] = {ARG(hipcc)};
+    append(argv, append(argv, 1, hipcc_options), own);
     int status = run(b, argv);
     if (status < 0)
         err(b->d, ST_IO, NULL,
@@ -303,23 +322,19 @@ static void build_host(Build *b, bool emulated) {
     build_path(b->d, path, sizeof path, b->host_text, ".weights");
     snprintf(weights, sizeof weights, "-DBK_WEIGHTS_FILE=\"%s\"", path);
     snprintf(code, sizeof code, emulated ? "-DBK_EMULATE" : "-DBK_CODE_FILE=\"%s\"", b->code);
-    char *argv[] = {ARG(cc),
-                    "-std=gnu11",
-                    emulated ? "-O0" : "-O2",
-                    "-fwrapv",
-                    "-fno-sanitize=undefined", /* zig's default without -O */
-                    "-w",
-                    "-fPIC",
-                    "-fvisibility=hidden",
-                    weights,
-                    code,
-                    "-c",
-                    "-o",
-                    b->host,
-                    "-x",
-                    "c",
-                    ARG(b->host_text),
-                    NULL};
+    const char *const own[] = {emulated ? "-O0" : "-O2",
+                               "-fno-sanitize=undefined", /* zig's default without -O */
+                               weights,
+                               code,
+                               "-c",
+                               "-o",
+                               b->host,
+                               "-x",
+                               "c",
+                               b->host_text,
+                               NULL};
+    char *argv[OPTIONS_MAX] = {ARG(cc)};
+    append(argv, append(argv, 1, compile_host_flags), own);
     int status = run(b, argv);
     if (status < 0) build_no_cc(b->d, b->o);
     if (status) failed(b, cc);

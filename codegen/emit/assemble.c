@@ -111,17 +111,14 @@ static void given_tables(Emit *em, Sb *s) {
         sb_printf(&flags, "%s%d", i ? ", " : "", given);
         for (int d = 0; given && d < t->rank; d++)
             if (!e_is_int(t->dim[d], &v))
-                sb_printf(&dims, "    out[%d].dim[%d] = %s;\n", i, d,
+                sb_printf(&dims, " \\\n    t[%d].dim[%d] = %s;", i, d,
                           host_text(em->a, library_host_value(p, t->dim[d])));
     }
     put_define(s, "BK_FAILS", p->mem->fails);
     if (!n) return;
     put_define(s, "BK_NGIVEN", n);
     sb_printf(s, "static const unsigned char bk_gives[] = {%s};\n", flags.p);
-    sb_printf(s,
-              "static void bk_given_dims(const braid_tensor_v1 *in, braid_tensor_v1 *out) {\n"
-              "    (void)in, (void)out;\n%s}\n",
-              dims.n ? dims.p : "");
+    sb_printf(s, "#define BK_GIVEN_DIMS%s\n", dims.n ? dims.p : "");
 }
 
 static void carry_table(Sb *s, const char *name, int n, const int *at) {
@@ -148,6 +145,7 @@ void put_tables(Emit *em, Sb *text) {
     put_define(text, "BK_NSLOT", em->p->mem->nslot);
     put_define(text, "BK_NSITE", p->cx->site.n);
     if (p->draws) sb_puts(text, "#define BK_DRAWS\n");
+    put_probe_tables(em, text);
     given_tables(em, text);
     if (p->ncarry) {
         put_define(text, "BK_NCARRY", p->ncarry);
@@ -166,17 +164,37 @@ void put_tables(Emit *em, Sb *text) {
 #endif
 }
 
+void put_entry(const Emit *em, Sb *text, const char *const *entry) {
+    for (; *entry; entry++) {
+        if (em->p->probes && !entry[1]) sb_puts(text, embedded_text("report.inc"));
+        sb_puts(text, embedded_text(*entry));
+    }
+}
+
+/* What a program in C has more that measures itself. */
+static const char *const probes[] = {"counters.inc", "cpu/profile.inc", "probe.inc", NULL};
+static const char measured_kernel[] = "static int braid_kernel(bk_ctx *k, int unit, int nunit) {\n"
+                                      "    bk_profile *const prof = bk_profile_of(k, unit);\n"
+                                      "    const int64_t begin = bk_profile_begin(prof);\n"
+                                      "    const int st = braid_main(k, unit, nunit);\n"
+                                      "    bk_profile_end(prof, begin, 1);\n"
+                                      "    return st;\n"
+                                      "}\n\n";
+
 void put_unit(Emit *em, const char *const *preludes, const char *const *entry, Texts *to) {
     Sb *text = &to->text;
     sb_printf(text, "/* %s, compiled by braid for %s. */\n", emit_comment(em, em->p->name),
               em->p->schedule->device->name);
     sb_puts(text, "#ifndef _GNU_SOURCE\n#define _GNU_SOURCE\n#endif\n");
     put_define(text, "BK_VEC", em->p->schedule->lanes);
+    if (em->p->probes) sb_puts(text, "#define BK_PROFILE\n");
     sb_puts(text, embedded_text("braid_model.h"));
     put_embedded(text, preludes);
+    put_probes(em, text, probes);
     put_weights(em, text);
-    put_kernel(em, text, "braid_kernel");
+    put_kernel(em, text, em->p->probes ? "braid_main" : "braid_kernel");
+    if (em->p->probes) sb_puts(text, measured_kernel);
     put_tables(em, text);
-    put_embedded(text, entry);
+    put_entry(em, text, entry);
     put_torch(em, text);
 }

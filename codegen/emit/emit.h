@@ -220,6 +220,12 @@ void put_weights(const Emit *em, Sb *out);
 void put_kernel(const Emit *em, Sb *text, const char *name);
 /* The tables and numbers that the entry reads. */
 void put_tables(Emit *em, Sb *text);
+/* The texts `file` (ends with NULL) and the tables of a program that measures itself; of another,
+ * nothing (emit_probe.c). */
+void put_probes(const Emit *em, Sb *text, const char *const *file);
+void put_probe_tables(const Emit *em, Sb *text);
+/* The texts `entry` (ends with NULL), before the last one what reads a profile. */
+void put_entry(const Emit *em, Sb *text, const char *const *entry);
 /* The whole program as one C source. */
 /* Makes the library an operator of PyTorch, if the program has the name of one: the text's end
  * (torch.c). */

@@ -69,11 +69,13 @@ void emit_apart(Tree *x, const Seq *q, int *at) {
         x->leave = leave;
         fn_end(f);
     }
-    if (around == LEVEL_TEAM)
+    if (around == LEVEL_TEAM) {
+        probe_begin(x, plan);
         fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st; /* after one %s's work */",
                 cluster ? "cluster" : "core");
-    else
-        tree_barrier(x);
+        probe_end(x, plan);
+    } else
+        tree_barrier(x, plan);
     ASSERT(n + 1 == plan->words);
     fn_line(f, "top = (size_t)shared[0];");
     n = 0;

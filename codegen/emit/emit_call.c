@@ -34,8 +34,9 @@ void call_captured_type(Tree *x, const Captured *c, Sb *s) {
         sb_printf(s, "    %s *%s;\n", c_store(c->t.p[i]->dtype), x->f.tensor(&x->f, c->t.p[i]));
     for (int i = 0; i < c->s.n; i++)
         sb_printf(s, "    %s %s;\n", c_type(c->s.p[i]->dtype), x->f.symbol(&x->f, c->s.p[i]));
-    sb_printf(s, "%s    size_t high;\n} captured%d;\n",
-              x->em->p->mem->parts ? "    bk_span span;\n" : "", c->id);
+    sb_printf(s, "%s%s    size_t high;\n} captured%d;\n",
+              x->em->p->mem->parts ? "    bk_span span;\n" : "",
+              x->em->p->probes ? "    bk_profile *prof;\n" : "", c->id);
 }
 
 const char *call_row_offset(Tree *x, const char *at, const Tensor *t) {
@@ -121,8 +122,9 @@ void emit_call(Tree *x, Stmt *s) {
         Sb list = {.a = em->a};
         call_captured(x, c, &list, false);
         outer = arena_printf(em->a, "&outer%d", x->next_id++);
-        fn_line(f, "captured%d %s = {%s%s%stop};", c->id, outer + 1, list.n ? list.p : "",
-                list.n ? ", " : "", em->p->mem->parts ? "span, " : "");
+        fn_line(f, "captured%d %s = {%s%s%s%stop};", c->id, outer + 1, list.n ? list.p : "",
+                list.n ? ", " : "", em->p->mem->parts ? "span, " : "",
+                em->p->probes ? "prof, " : "");
         if (g->lends) high = arena_printf(em->a, "%s.high", outer + 1);
     }
     bool taken = place_results(x, s);
@@ -156,14 +158,18 @@ void emit_split(Tree *x, const Seq *q, int *at) {
         fn_line(f, "captured%d own = *outer;", x->captured->id);
         fn_line(f, "own.span = part%d_%d;", id, i - first);
         fn_line(f, "size_t top = own.span.begin;");
+        probe_begin(x, s);
         call_rows(x, s, "&own", arena_printf(f->a, "goto %s", leave), "true");
+        probe_end(x, s);
         for (int k = 0; k < s->call.f->nret; k++)
             fn_line(f, "*(%s *)&shared[%d] = %s;", c_type(s->call.f->ret[k]->dtype), w++,
                     f->symbol(f, s->call.ret[k]));
         fn_line(f, "%s:;", leave);
         fn_end(f);
     }
+    probe_begin(x, q->s.p[first]->apart);
     fn_line(f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
+    probe_end(x, q->s.p[first]->apart);
     fn_line(f, "top = low;");
     w = 0;
     for (int i = first; i < *at; i++) {
@@ -176,7 +182,11 @@ void emit_split(Tree *x, const Seq *q, int *at) {
         fn_end(f);
     }
     fn_else(f, in, "} else {");
-    for (int i = first; i < *at; i++) call_rows(x, q->s.p[i], "outer", "return st", "true");
+    for (int i = first; i < *at; i++) {
+        probe_begin(x, q->s.p[i]);
+        call_rows(x, q->s.p[i], "outer", "return st", "true");
+        probe_end(x, q->s.p[i]);
+    }
     fn_end(f);
     (*at)--;
 }

@@ -126,17 +126,19 @@ static void grow_step(Tree *x, Tensor *t) {
                 span_bytes(x, t, g->axis + 1, t->rank));
 }
 
-void tree_grow_end(Tree *x, const Tensor *phi) {
+void tree_grow_end(Tree *x, const LoopCarry *c) {
     Fn *f = &x->f;
+    const Tensor *phi = c->phi;
+    const char *place = (const char *)&c->closes;
     const Grow *g = phi->grow;
     const char *name = f->tensor(f, (Tensor *)(uintptr_t)phi), *room = room_of(x, g);
     const char *inner = span_bytes(x, phi, g->axis + 1, phi->rank),
                *outer = outer_of(x, phi, g->axis), *size = tree_expr(x, phi->dim[g->axis]);
     fn_open(f, "if (%s != %s) {", room, size);
-    tree_barrier(x);
+    tree_barrier(x, place);
     fn_line(f, "if (bk_lead(unit)) bk_close_rows(%s, %s, %s * (%s), %s * (%s));", name, outer, size,
             inner, room, inner);
-    tree_barrier(x);
+    tree_barrier(x, place + 1);
     fn_line(f, "%s = %s;", room, size);
     fn_end(f);
 }

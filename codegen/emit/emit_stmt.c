@@ -70,7 +70,7 @@ static void emit_extern(Tree *x, Stmt *s) {
         fn_line(f, "%s", tree_stop(x, "BK_FAULT"));
         fn_end(f);
     }
-    if (s->ext.barrier) tree_barrier(x);
+    if (s->ext.barrier) tree_barrier(x, &s->ext.barrier);
     for (int i = 0; i < s->ext.nsym; i++) {
         tree_declare_symbol(x, s->ext.sym[i]);
         fn_line(f, "%s = sym%d[%d];", tree_symbol(f, s->ext.sym[i]), id, i);
@@ -181,7 +181,7 @@ static void loop_next(Tree *x, Stmt *s, int id) {
         fn_line(f, "%s = %s;", tree_tensor(f, c->phi), tree_tensor(f, c->next));
     }
     if (s->loop.barrier)
-        tree_barrier(x);
+        tree_barrier(x, &s->loop.barrier);
     else {
         if (s->loop.block_barrier) fn_line(f, "bk_block();");
         fn_line(f, "if ((st = bk_loop_state(k, unit, nunit)) != BK_OK) %s", tree_stop(x, "st"));
@@ -200,17 +200,20 @@ static void emit_loop(Tree *x, Stmt *s) {
         fn_line(f, "%s = %s;", tree_symbol(f, y->sym), tree_expr(x, y->init));
     }
     for (int i = 0; i < s->loop.carry.n; i++) carry_begin(x, s, &s->loop.carry.p[i]);
-    if (s->loop.copies) tree_barrier(x);
+    if (s->loop.copies) tree_barrier(x, &s->loop.copies);
     for (int i = 0; i < s->loop.scan.n; i++)
         if (!s->loop.scan.p[i].more) scan_begin(x, s, s->loop.scan.p[i].out);
+    probe_loop_begin(x, s);
     loop_open(x, s, id, l.counter);
+    probe_loop_body(x, s, l.counter);
     x->loop = &l;
     emit_seq(x, s->loop.body);
     loop_next(x, s, id);
     x->loop = l.up;
     fn_end(f);
+    probe_loop_end(x, s, l.counter);
     for (int i = 0; i < s->loop.carry.n; i++)
-        if (s->loop.carry.p[i].closes) tree_grow_end(x, s->loop.carry.p[i].phi);
+        if (s->loop.carry.p[i].closes) tree_grow_end(x, &s->loop.carry.p[i]);
     if (!s->loop.barrier) return; /* another unit may still be in the last iteration */
     fn_line(f, "top = top%d;", id);
     if (tree_recursive(x)) fn_line(f, "low = top;");
@@ -225,6 +228,7 @@ static void emit_branch(Tree *x, Stmt *s) {
         fn_open(f, "if (%s) { /* %s */", tree_expr(x, s->br.cond), emit_comment(em, s->path));
     for (int k = 0; k < 2; k++) {
         if (k) fn_else(f, out, "} else {");
+        probe_seq_begin(x, s->br.arm[k]);
         emit_seq(x, s->br.arm[k]);
         for (int i = 0; i < s->br.syms.n; i++)
             fn_line(f, "%s = %s;", tree_symbol(f, s->br.syms.p[i].sym),
@@ -241,9 +245,11 @@ static void emit_branch(Tree *x, Stmt *s) {
 
 static void emit_op(Tree *x, Stmt *s, bool block) {
     for (int i = 0; i < s->op.n; i++) tree_place(x, s->op.t[i], tree_bytes(x, s->op.t[i]));
-    if (!op_is_empty(s))
+    if (!op_is_empty(s)) {
+        probe_begin(x, s);
         emit_group(x->em, &x->f, &x->decl, s, block);
-    else if (block)
+        probe_end(x, s);
+    } else if (block)
         fn_line(&x->f, "bk_block();");
 }
 
@@ -251,42 +257,62 @@ static bool is_block_barrier(const Stmt *s) {
     return s->kind == S_BARRIER && s->level == LEVEL_CORE;
 }
 
-void emit_stmt(Tree *x, Stmt *s) {
+/* What the units do to synchronize that need not all wait, or a block's threads. */
+static void emit_barrier(Tree *x, const Stmt *s) {
     Fn *f = &x->f;
+    if (is_block_barrier(s)) {
+        fn_line(f, "bk_block();");
+        return;
+    }
+    if (s->meet == MEET_ALL) {
+        if (s->barrier.ahead) emit_ahead(f, s->barrier.ahead);
+        tree_barrier(x, s);
+        return;
+    }
+    probe_begin(x, s);
+    if (s->meet == MEET_GATHER)
+        fn_line(f, "bk_gather(k, unit, %d %% nunit);", s->unit);
+    else
+        fn_line(f, "if ((st = bk_release(k, unit, %d %% nunit)) != BK_OK) return st;", s->unit);
+    probe_end(x, s);
+}
+
+static void emit_enter(Tree *x, const Stmt *s) {
+    fn_line(&x->f, "if (depth + %d > k->stack_depth && !bk_deeper(k, depth + %d, %d)) %s",
+            s->enter.below, s->enter.below, s->enter.site, tree_stop(x, "BK_FAULT"));
+    probe_activation(x, s, arena_printf(x->em->a, "depth + %d", s->enter.below));
+}
+
+static void emit_check(Tree *x, const Stmt *s) {
+    Fn *f = &x->f;
+    const Scope out = fn_open(f, "if (!%s) { /* %s */", tree_expr(x, s->check.cond),
+                              emit_comment(x->em, s->path));
+    fn_line(f, "%s;", fn_fault(f, s->check.site, s->check.cond));
+    fn_line(f, "%s", tree_stop(x, "BK_FAULT"));
+    fn_close(f, out);
+}
+
+/* Constructs and hand-written bodies. */
+static void emit_measured(Tree *x, Stmt *s, void (*print)(Tree *x, Stmt *s)) {
+    probe_begin(x, s);
+    print(x, s);
+    probe_end(x, s);
+}
+
+void emit_stmt(Tree *x, Stmt *s) {
     switch (s->kind) {
     case S_LET:
         tree_declare_symbol(x, s->let.sym);
-        fn_line(f, "%s = %s;", tree_symbol(f, s->let.sym), tree_expr(x, s->let.e));
+        fn_line(&x->f, "%s = %s;", tree_symbol(&x->f, s->let.sym), tree_expr(x, s->let.e));
         break;
-    case S_CHECK: {
-        const Scope out = fn_open(f, "if (!%s) { /* %s */", tree_expr(x, s->check.cond),
-                                  emit_comment(x->em, s->path));
-        fn_line(f, "%s;", fn_fault(f, s->check.site, s->check.cond));
-        fn_line(f, "%s", tree_stop(x, "BK_FAULT"));
-        fn_close(f, out);
-        break;
-    }
+    case S_CHECK: emit_check(x, s); break;
     case S_OP: emit_op(x, s, false); break;
-    case S_EXTERN: emit_extern(x, s); break;
-    case S_LOOP: emit_loop(x, s); break;
-    case S_BRANCH: emit_branch(x, s); break;
-    case S_BARRIER:
-        if (is_block_barrier(s))
-            fn_line(f, "bk_block();");
-        else if (s->meet == MEET_GATHER)
-            fn_line(f, "bk_gather(k, unit, %d %% nunit);", s->unit);
-        else if (s->meet == MEET_RELEASE)
-            fn_line(f, "if ((st = bk_release(k, unit, %d %% nunit)) != BK_OK) return st;", s->unit);
-        else {
-            if (s->barrier.ahead) emit_ahead(f, s->barrier.ahead);
-            tree_barrier(x);
-        }
-        break;
-    case S_CALL: emit_call(x, s); break;
-    case S_ENTER:
-        fn_line(f, "if (depth + %d > k->stack_depth && !bk_deeper(k, depth + %d, %d)) %s",
-                s->enter.below, s->enter.below, s->enter.site, tree_stop(x, "BK_FAULT"));
-        break;
+    case S_EXTERN: emit_measured(x, s, emit_extern); break;
+    case S_LOOP: emit_measured(x, s, emit_loop); break;
+    case S_BRANCH: emit_measured(x, s, emit_branch); break;
+    case S_BARRIER: emit_barrier(x, s); break;
+    case S_CALL: emit_measured(x, s, emit_call); break;
+    case S_ENTER: emit_enter(x, s); break;
     default: die("statement kind %d", s->kind);
     }
 }
@@ -345,6 +371,7 @@ void emit_body(Emit *em) {
     fn_end(&x.f);
     fn_line(&x.f, "return BK_OK;");
     const char *text = em->phases ? phases_join(&x, body.p) : body.p;
+    if (em->p->probes) sb_puts(&em->body, "    bk_profile *const prof = bk_profile_of(k, unit);\n");
     sb_printf(&em->body, "    int st;\n    size_t top = %lld;\n    (void)top;\n",
               (long long)em->p->mem->arena);
     if (em->p->nfunc)

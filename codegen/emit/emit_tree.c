@@ -113,7 +113,8 @@ const char *tree_want(const Tree *x, const char *path) {
     return want_else(x, path, tree_stop(x, "BK_GROW"));
 }
 
-void tree_barrier(Tree *x) {
+/* The barrier itself. */
+static void barrier(Tree *x) {
     if (x->level == LEVEL_CORE) { /* one unit: its threads synchronize */
         if (emit_is_gpu(x->em)) fn_line(&x->f, "bk_block();");
     } else if (x->level == LEVEL_CLUSTER)
@@ -124,7 +125,13 @@ void tree_barrier(Tree *x) {
                        "BK_OK) return st;");
     else
         fn_line(&x->f, "if ((st = bk_barrier(k, unit)) != BK_OK) return st;");
-    if (tree_recursive(x)) fn_line(&x->f, "top = low;");
+}
+
+void tree_barrier(Tree *x, const void *place) {
+    probe_begin(x, place);
+    barrier(x);
+    probe_end(x, place);
+    if (x->level >= LEVEL_TEAM && tree_recursive(x)) fn_line(&x->f, "top = low;");
 }
 
 const char *call_result(Tree *x, const Func *g, int i) {

@@ -67,8 +67,9 @@ void emit_jump(Tree *x, Stmt *s, const char *at, const char *rows);
 void emit_apart(Tree *x, const Seq *q, int *at);
 void emit_seq(Tree *x, Seq *q);
 void emit_stmt(Tree *x, Stmt *s);
-/* A barrier of the units that run this code together. */
-void tree_barrier(Tree *x);
+/* A barrier of the units that run this code together; `place` names it (scheduler/plan/probes.h).
+ */
+void tree_barrier(Tree *x, const void *place);
 /* The statement that leaves this code with status `code`. */
 const char *tree_stop(const Tree *x, const char *code);
 /* The same if memory for the node at `path` is lacking; want_else: `stop` is the statement. */
@@ -94,9 +95,9 @@ const char *tree_base(const Tree *x, const Mem *m);
 /* The pointer to a tensor at m (M_STATIC): there, or in the caller's memory. */
 const char *tree_static(const Tree *x, const Mem *m, const char *type);
 /* Before the loop: takes a growing value's buffer and copies the initial value there. After it:
- * makes the value dense. */
+ * makes c->phi dense. */
 void tree_grow_begin(Tree *x, const Stmt *s, const LoopCarry *c);
-void tree_grow_end(Tree *x, const Tensor *phi);
+void tree_grow_end(Tree *x, const LoopCarry *c);
 /* Whether the program has recursion. Then `low` is the end of what this activation uses; `top` may
  * be higher until the next barrier, since another unit may still use what a call took. */
 bool tree_recursive(const Tree *x);
@@ -104,6 +105,18 @@ Fn tree_fn(Tree *x, Sb *out);
 /* One thread of unit 0 writes a variable to word ++*n of `shared`; every unit reads it back. */
 void tree_write_shared(Tree *x, const char *type, const char *name, int *n);
 void tree_read_shared(Tree *x, const char *type, const char *name, int *n);
+
+/* ---- measuring (emit_probe.c) ---- */
+/* Around what stands at `place` (scheduler/plan/probes.h): both in the scope of one Seq. */
+void probe_begin(Tree *x, const void *place);
+void probe_end(Tree *x, const void *place);
+void probe_seq_begin(Tree *x, const Seq *q); /* at the beginning of an arm or a function */
+/* At the beginning of an activation at this depth. */
+void probe_activation(Tree *x, const void *place, const char *depth);
+/* Before a loop, at the beginning of its body, and after it. */
+void probe_loop_begin(Tree *x, const Stmt *s);
+void probe_loop_body(Tree *x, const Stmt *s, const char *counter);
+void probe_loop_end(Tree *x, const Stmt *s, const char *counter);
 
 /* ---- phases (gpu/phases.c) ---- */
 /* Call it before the program's statements; without statements at host level it does nothing. */

@@ -113,6 +113,8 @@ void __threadfence();
 void __threadfence_block();
 void __threadfence_system();
 void __nanosleep(unsigned ns);
+long long clock64();
+long long emu_globaltimer(); /* ns */
 [[noreturn]] void __trap();
 
 /* Warps. Width 0 stands for the warp's width. */

@@ -87,7 +87,8 @@ class Documentation(unittest.TestCase):
 class Wheel(unittest.TestCase):
     def test_files(self):
         files = {str(f) for f in importlib.metadata.files("braid") if "__pycache__" not in str(f) and "dist-info" not in str(f)}
-        want = {f"braid/{f}" for f in os.listdir(f"{ROOT}/shim/braid") if f != "__pycache__"}
+        want = {os.path.relpath(f"{folder}/{name}", f"{ROOT}/shim") for folder, _, names in os.walk(f"{ROOT}/shim/braid")
+                for name in names if "__pycache__" not in folder}
         self.assertEqual({f for f in files if not f.endswith((".so", ".a", "/braid"))}, want)
         self.assertEqual([f for f in files if f.endswith(".so")], ["braid/_braid.abi3.so"])
 

@@ -45,6 +45,8 @@ static void func_body(Tree *x, const Func *g, Sb *body) {
     Sb text = {.a = x->em->a};
     Fn *f = &x->f;
     x->f = tree_fn(x, &text);
+    probe_seq_begin(x, g->body);
+    probe_activation(x, g->body, "depth");
     emit_seq(x, g->body);
     ASSERT(x->var.n == g->vars);
     for (int i = 0; i < g->nret; i++) fn_line(f, "*y%d = %s;", i, tree_expr(x, g->ret[i]));
@@ -65,6 +67,7 @@ static void func_head(Tree *x, const Func *g, Sb *s) {
     Emit *em = x->em;
     sb_puts(s, "    int st;\n    size_t top = *end, low;\n");
     if (em->p->mem->parts) sb_puts(s, "    const bk_span span = outer->span;\n    (void)span;\n");
+    if (em->p->probes) sb_puts(s, "    bk_profile *const prof = outer->prof;\n");
     sb_printf(s, "    if (depth > k->stack_depth && !bk_deeper(k, depth, %d)) return BK_FAULT;\n",
               g->site);
     sb_puts(s, "    if ((st = bk_loop_state(k, unit, nunit)) != BK_OK) return st;\n");

@@ -88,6 +88,8 @@ static void emit_case(Tree *x, const Func *g, int label, Sb *to) {
     x->f = tree_fn(x, &text);
     f->indent = 2;
     f->jumps = true;
+    probe_seq_begin(x, g->body);
+    probe_activation(x, g->body, "depth");
     emit_seq(x, g->body);
     for (int i = 0; i < g->nret; i++)
         fn_line(f, "%s = %s;", returned(x, g, i), tree_expr(x, g->ret[i]));
@@ -228,6 +230,7 @@ Captured *emit_stack(Tree *x, Stmt *s) {
     sb_puts(
         &out,
         "    size_t top = *end, low = top;\n    char *frame = NULL;\n    (void)st, (void)frame;\n");
+    if (em->p->probes) sb_puts(&out, "    bk_profile *const prof = outer->prof;\n");
     call_captured(&in[0], c, &out, true);
     for (int i = 0; i < n; i++) {
         const Func *g = s->call.func[i];

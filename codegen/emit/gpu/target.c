@@ -11,6 +11,8 @@ static const char *const preludes[] = {
 static const char *const entry[] = {
     "seed.inc",      "memory.inc",     "fault.inc",      "entry.inc",
     "gpu/calls.inc", "gpu/driver.inc", "gpu/device.inc", NULL};
+static const char *const probes[] = {"counters.inc", "gpu/profile.inc", "probe.inc", NULL};
+static const char *const host_probes[] = {"counters.inc", NULL};
 static const char *const run[] = {"gpu/run.inc", "gpu/entry.inc", NULL};
 
 /* Whether the address of t is the same in every run. */
@@ -43,6 +45,10 @@ static bool outputs_stay(const Program *p) {
     return true;
 }
 
+/* What a launch of a program that measures itself begins with. */
+static const char measured_begin[] = "    bk_profile *const prof = bk_profile_of(k, unit);\n"
+                                     "    const int64_t begin = bk_profile_begin(prof);\n";
+
 static bool gives(const Program *p) {
     for (int i = 0; i < p->nout; i++)
         if (output_given(p, i)) return true;
@@ -60,10 +66,16 @@ static void put_launch(const Emit *em, Sb *text) {
     sb_printf(text,
               "    bk_ctx *k = bk_begin(run);\n    const int unit = (int)blockIdx.x, nunit = "
               "(int)gridDim.x;\n"
-              "    if (braid_main(k, unit, nunit%s) == BK_OK",
-              phase);
+              "%s    if (braid_main(k, unit, nunit%s) == BK_OK",
+              em->p->probes ? measured_begin : "", phase);
     if (em->phases) sb_printf(text, " && phase == %d", em->phases->text.n - 1);
-    sb_puts(text, ") bk_deliver(k, unit, nunit);\n    bk_end();\n}\n");
+    sb_puts(text, ") bk_deliver(k, unit, nunit);\n");
+    if (em->p->probes)
+        sb_printf(text, "    bk_profile_end(prof, begin, %s);\n",
+                  em->phases ? arena_printf(em->a, "phase == %d || bk_state(k) != BK_OK",
+                                            em->phases->text.n - 1)
+                             : "1");
+    sb_puts(text, "    bk_end();\n}\n");
 }
 
 /* What the host must know about several launches (text/gpu/library.inc). */
@@ -96,6 +108,7 @@ static void put_program(Emit *em, Texts *to) {
     put_embedded(text, preludes);
     sb_puts(text, "#define bk_weights (k->weights)\n");
     if (em->consts.n) sb_puts(text, em->consts.p);
+    put_probes(em, text, probes);
     put_define(text, "BK_SCRATCH", em->p->onchip->scratch);
     put_kernel(em, text, "braid_main");
     put_launch(em, text);
@@ -112,14 +125,16 @@ static void put_program(Emit *em, Texts *to) {
     put_define(host, "BK_FIXED", is_fixed(em));
     put_define(host, "BK_STAYS", outputs_stay(em->p));
     if (em->phases) put_products(em, host);
+    if (em->p->probes) sb_puts(host, "#define BK_PROFILE\n");
     sb_puts(host, embedded_text("braid_model.h"));
     sb_puts(host, embedded_text("gpu/ctx.inc"));
+    put_probes(em, host, host_probes);
     if (device->backend == BACKEND_EMULATED) sb_puts(host, embedded_text("emulate/driver.inc"));
     put_weights(em, host);
     if (!em->weights->n) sb_puts(host, "static const unsigned char bk_weights[64];\n");
     put_define(host, "BK_WEIGHTS_SIZE", (long long)em->weights->n);
     put_tables(em, host);
-    put_embedded(host, entry);
+    put_entry(em, host, entry);
     if (em->phases) sb_puts(host, embedded_text("gpu/library.inc"));
     put_embedded(host, run);
     put_torch(em, host);
