@@ -213,6 +213,20 @@ static PyObject *get_stats(PyObject *self, void *unused) {
     return all;
 }
 
+static braid_status do_profile(braid_session *s, void *json, braid_error *e) {
+    return braid_session_profile(s, json, e);
+}
+
+static PyObject *profile(PyObject *self, PyObject *unused) {
+    (void)unused;
+    char *json = NULL;
+    PyObject *done = wait_for((Session *)self, do_profile, &json);
+    PyObject *result = done ? call_python("json", "loads", "(N)", text_new(json)) : NULL;
+    Py_XDECREF(done);
+    braid_text_free(json);
+    return result;
+}
+
 static PyObject *to_device_method(PyObject *self, PyObject *o) {
     Session *s = (Session *)self;
     Held h = {0};
@@ -374,6 +388,11 @@ static PyMethodDef methods[] = {
     {"seed", seed, METH_O,
      "seed(self, n, /)\n--\n\nSets the seed (0 to 2**64 - 1) of the random numbers of the "
      "following runs."},
+    {"profile", profile, METH_NOARGS,
+     "profile(self)\n--\n\nTimes and trips of loops, branches and groups in the runs since the "
+     "last "
+     "call, a dict as\n`braid profile --json` writes it. For libraries compiled with profile=True; "
+     "UsageError: for others."},
     {"finish", finish, METH_NOARGS,
      "finish(self)\n--\n\nWaits for all runs that are enqueued on the GPU; raises what failed."},
     {"to_device", to_device_method, METH_O,
