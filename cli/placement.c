@@ -102,15 +102,13 @@ static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
         sb_printf(w->s, ", \"in_place\": %s", m->inplace ? "true" : "false");
 }
 
-/* The number of the statement at a position; past a loop or a call, of its last one. */
+/* The number of the statement at a position; at the end of a loop or a call, of the last one before
+ * it that memory was planned for (barriers came later). */
 static int statement_at(const Walk *w, int position) {
     const MemPlan *m = w->p->mem;
-    if (position < 1) return 0;
     if (position > m->position.n) return w->x->kind.n - 1;
-    const Position *k = &m->position.p[position - 1];
-    int inside = 0;
-    for (int i = 0; k->end && i < stmt_nseq(k->s); i++) inside += seq_size(stmt_seq(k->s, i));
-    return explain_number(w->x, k->s) + inside;
+    while (position > 0 && m->position.p[position - 1].end) position--;
+    return position ? explain_number(w->x, m->position.p[position - 1].s) : 0;
 }
 
 /* Prints in whose memory t lies, between which statements it is taken, and which outputs it is. */
