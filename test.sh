@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets everything up, builds, and passes all tests: ./test.sh [--without torch]
-# --without torch leaves out the steps that need PyTorch, which takes 6 GB and some minutes to install.
+# --without torch leaves out the steps that need PyTorch, which takes 5 GB and some minutes to install.
 # After the release build the steps run two at a time; what a step prints is in build/test/STEP.log.
 # After a failure no further step begins.
 set -euo pipefail
