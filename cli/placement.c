@@ -26,7 +26,7 @@ typedef struct Walk {
 static void put_name(Walk *w, const char *key, const char *name) {
     sb_printf(w->s, ", \"%s\": ", key);
     if (name)
-        cli_print_json(w->s, name);
+        sb_json(w->s, name);
     else
         sb_puts(w->s, "null");
 }
@@ -123,7 +123,7 @@ static void put_life(Walk *w, const Tensor *t) {
     for (int i = 0; i < w->p->nout; i++) {
         if (w->p->out[i].t != t) continue;
         sb_puts(w->s, any ? ", " : ", \"outputs\": [");
-        cli_print_json(w->s, w->p->out[i].name);
+        sb_json(w->s, w->p->out[i].name);
         any = true;
     }
     if (any) sb_puts(w->s, "]");
@@ -139,7 +139,7 @@ static void note(void *user, Tensor *t) {
     sb_printf(w->s, "%s\n  {\"id\": %d, \"name\": ", w->n++ ? "," : "",
               print_number(&w->x->printed.tensor, t->id));
     if (t->name)
-        cli_print_json(w->s, t->name);
+        sb_json(w->s, t->name);
     else
         sb_puts(w->s, "null");
     put_name(w, "path", t->path);
@@ -205,7 +205,7 @@ void explain_placement(Sb *s, Explained *x) {
         const WeightArray *k = &p->weights->array.p[i];
         if (!k->packed) continue;
         sb_puts(s, w.n++ ? ",\n  {\"name\": " : "\n  {\"name\": ");
-        cli_print_json(s, k->what);
+        sb_json(s, k->what);
         put_name(&w, "type", dtype_name(k->dtype));
         sb_printf(s, ", \"shape\": [%lld]", (long long)k->count);
         put_bytes(&w, k->bytes);
