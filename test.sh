@@ -154,11 +154,13 @@ ray_examples() {
 
 # Modules through braid.torch, with the wheel.
 torch_modules() {
-    local python=$PWD/$TORCH_VENV/bin/python
+    local python=$PWD/$TORCH_VENV/bin/python behaviour
     install_package $TORCH_VENV
+    "$python" -W ignore tests/torch/behaviour_check.py &
+    behaviour=$!
     "$python" -W ignore tests/torch/modules_check.py
-    "$python" -W ignore tests/torch/behaviour_check.py
     "$python" tests/readme.py --torch
+    wait $behaviour
 }
 
 # Libraries as operators of PyTorch.

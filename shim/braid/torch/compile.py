@@ -69,14 +69,17 @@ class Caller:
     def __init__(self, exported: Exported, library: "braid.Library", threads: int | None = None):
         self.exported, self.library, self.threads = exported, library, threads
         self.local = threading.local()
+        self.device = torch.device("cuda" if library.target.startswith(("cuda:", "hip:")) else "cpu")
         self.plain = not exported.written and all(i is not None and to is None for i, to in exported.outputs)
 
     def session(self) -> "braid.Session":
         try:
-            return self.local.session
+            session = self.local.session
         except AttributeError:
-            self.local.session = self.library.session(threads=self.threads)
-            return self.local.session
+            session = self.local.session = self.library.session(threads=self.threads)
+        if self.device.type == "cuda":
+            session.stream = torch.cuda.current_stream().cuda_stream
+        return session
 
     def run(self, leaves: Sequence[Any], buffers: Sequence[torch.Tensor] = ()) -> tuple[list[Any], list[torch.Tensor]]:
         """Takes the leaves of the arguments, returns those of the result, and what was written."""
@@ -88,7 +91,7 @@ class Caller:
                 raise braid.InputError(f"argument {i} is {leaves[i]!r}; the module was compiled for {value!r}")
         if exported.constants:
             leaves = [x for x, used in zip(leaves, exported.inputs) if used]
-        found = self.session()(*map(_tensor, leaves), *buffers)
+        found = self.session()(*map(self.tensor, leaves), *buffers)
         if not isinstance(found, tuple):
             found = (found,)
         if not leaves and not buffers:
@@ -98,11 +101,12 @@ class Caller:
         results = [value if i is None else value(found[i]) if value else found[i] for i, value in exported.outputs]
         return results, list(found[len(found) - len(exported.written):])
 
-
-def _tensor(x: Any) -> torch.Tensor:
-    if not isinstance(x, torch.Tensor):
-        return torch.tensor(x)
-    return x.detach() if x.requires_grad else x
+    def tensor(self, x: Any) -> torch.Tensor:
+        if not isinstance(x, torch.Tensor):
+            return torch.tensor(x, device=self.device)
+        if x.dim() == 0 and x.device.type != self.device.type:  # PyTorch mixes such numbers with tensors of a GPU
+            return x.to(self.device)
+        return x.detach() if x.requires_grad else x
 
 
 class CompiledModule(torch.nn.Module):
@@ -117,7 +121,6 @@ class CompiledModule(torch.nn.Module):
         self._lock = threading.Lock()
         for name, value in buffers.items():
             self.register_buffer(self._names[name], value)
-
         # Most often there are only tensors, and one result or a tuple of them: pytrees would take longer than small kernels.
         numbers = range(len(exported.inputs))
         self._plain_in = exported.in_spec == pytree.tree_structure((tuple(numbers), {}))
