@@ -110,7 +110,7 @@ setup_tests() {
     newer_onnx
 }
 
-# Installs what the tests with PyTorch need: about 6 GB.
+# Installs what the tests with PyTorch need: about 5 GB.
 setup_torch() { environment $TORCH_VENV cmake/requirements-torch.txt; }
 
 # Installs a newer onnx in a folder of its own. Use it with PYTHONPATH=$NEWER_ONNX_DIR $PYTHON.

@@ -86,24 +86,25 @@ def done(folder: str) -> set[str]:
     return found
 
 
-def read(source: str, skip: set[str]) -> ray.data.Dataset:
-    """The items that are still to be computed: columns `id` and `sound`."""
+def read(source: str, skip: set[str], rows: int) -> ray.data.Dataset:
+    """The items that are still to be computed: columns `id` and `sound`, in blocks of about `rows`. A block is what a
+    worker gets at a time, what is computed again if it dies, and a file of results."""
     recordings = sorted(glob.glob(os.path.join(source, "*.wav"))) if os.path.isdir(source) else []
     if recordings:
         left = [p for p in recordings if os.path.basename(p) not in skip]
         if not left:
             return ray.data.from_items([])
         # Read by the workers, not here: only paths are passed on.
-        paths = ray.data.from_items([{"path": p} for p in left], override_num_blocks=max(1, min(len(left), 200)))
+        paths = ray.data.from_items([{"path": p} for p in left], override_num_blocks=-(-len(left) // rows))
 
         def load(row: dict) -> dict:
             with open(row["path"], "rb") as f:
                 return {"id": os.path.basename(row["path"]), "sound": f.read()}
         return paths.map(load)
-    # Blocks of a few files: results are written block by block.
-    files = glob.glob(os.path.join(source, "**", "*.parquet"), recursive=True) or [source]
-    items = ray.data.read_parquet(source, columns=["id", "sound"], override_num_blocks=len(files))
-    return items.filter(lambda row: row["id"] not in skip) if skip else items
+    items = ray.data.read_parquet(source, columns=["id", "sound"])
+    if skip:
+        items = items.filter(lambda row: row["id"] not in skip)
+    return items.repartition(target_num_rows_per_block=rows)
 
 
 def main() -> int:
@@ -128,7 +129,7 @@ def main() -> int:
     os.makedirs(args.output, exist_ok=True)
     before = done(args.output)
     begin = time.perf_counter()
-    results = read(args.input, before).map_batches(
+    results = read(args.input, before, 4 * args.batch).map_batches(
         Worker, fn_constructor_args=(model, args.engine), batch_size=args.batch,
         compute=ray.data.ActorPoolStrategy(size=args.workers), num_cpus=1)
     results.write_parquet(args.output)

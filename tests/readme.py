@@ -126,14 +126,33 @@ def run(command, root):
 PRINTS = {"import braid, numpy as np, wave": r"(?s)s: speech\n.*s: silence\n"}
 
 
+def torch_blocks(readme):
+    """Runs the blocks that import torch; returns how many there are, and what is wrong."""
+    wrong, blocks = [], [b for b in blocks_of_python(readme) if "import torch" in b]
+    with tempfile.TemporaryDirectory() as root:
+        os.chdir(root)
+        for i, block in enumerate(blocks):
+            with open(f"block_{i}.py", "w", encoding="utf-8") as f:  # a file: TorchDynamo reads the source
+                f.write(block)
+            done = subprocess.run([sys.executable, "-W", "error::UserWarning:braid", f"block_{i}.py"], text=True, capture_output=True)
+            if done.returncode or not done.stdout:
+                wrong.append(f"{block.splitlines()[0]}: {(done.stderr or 'it has printed nothing')[-600:]}")
+        os.chdir("/")
+    return len(blocks), wrong
+
+
+def blocks_of_python(readme):
+    with open(readme, encoding="utf-8") as f:
+        return re.findall(r"^```python\n(.*?)^```", f.read(), re.M | re.S)
+
+
 def python_blocks(readme):
-    """Runs the blocks of Python; returns how many there are, and what is wrong."""
+    """Runs the other blocks of Python; returns how many there are, and what is wrong."""
     import importlib.util
     import wave
     sys.path.insert(0, f"{ROOT}/eval")
     import audio
-    with open(readme, encoding="utf-8") as f:
-        blocks = re.findall(r"^```python\n(.*?)^```", f.read(), re.M | re.S)
+    blocks = [b for b in blocks_of_python(readme) if "import torch" not in b]
     wrong, names = [], {}
     with tempfile.TemporaryDirectory() as root:
         os.chdir(root)
@@ -165,10 +184,11 @@ def main():
     p.add_argument("--build", default=f"{ROOT}/build/release")
     p.add_argument("--readme", default=f"{ROOT}/README.md")
     p.add_argument("--only", default="")
-    p.add_argument("--python", action="store_true")
+    p.add_argument("--python", action="store_true", help="the blocks of Python instead")
+    p.add_argument("--torch", action="store_true", help="those that import torch")
     a = p.parse_args()
-    if a.python:
-        n, wrong = python_blocks(os.path.abspath(a.readme))
+    if a.python or a.torch:
+        n, wrong = (torch_blocks if a.torch else python_blocks)(os.path.abspath(a.readme))
         print("\n".join(f"FAIL {w}" for w in wrong) or f"{n} blocks of Python passed")
         return 1 if wrong or not n else 0
     found = commands(a.readme)

@@ -17,7 +17,7 @@ import torch
 import braid
 
 from .compile import Caller, library_of, target_of
-from .export import Exported, export_program
+from .export import Exported, export_program, reason
 
 OPEN = torch.export.Dim.DYNAMIC
 CHANGES = 3  # times that weights may change before they become inputs
@@ -56,9 +56,11 @@ class _Graph:
         if made is None or not made.fits(args):
             try:
                 made = self._make(args)
-            except braid.Error as error:
+            except braid.CancelledError:
+                raise
+            except Exception as error:  # whatever it is, the graph can run as PyTorch runs it
                 self.refused = True
-                return self._eagerly(args, str(error))
+                return self._eagerly(args, str(error) if isinstance(error, braid.Error) else reason(error))
         return made.run(args)
 
     def _eagerly(self, args: Sequence[Any], why: str) -> Any:

@@ -69,38 +69,44 @@ class Caller:
     def __init__(self, exported: Exported, library: "braid.Library", threads: int | None = None):
         self.exported, self.library, self.threads = exported, library, threads
         self.local = threading.local()
-        self.only_tensors = all(exported.inputs) and not exported.written
-        self.plain = self.only_tensors and all(i is not None and to is None for i, to in exported.outputs)
-        self.count = len(exported.outputs)
+        self.device = torch.device("cuda" if library.target.startswith(("cuda:", "hip:")) else "cpu")
+        self.plain = not exported.written and all(i is not None and to is None for i, to in exported.outputs)
 
     def session(self) -> "braid.Session":
         try:
-            return self.local.session
+            session = self.local.session
         except AttributeError:
-            self.local.session = self.library.session(threads=self.threads)
-            return self.local.session
+            session = self.local.session = self.library.session(threads=self.threads)
+        if self.device.type == "cuda":
+            session.stream = torch.cuda.current_stream().cuda_stream
+        return session
 
     def run(self, leaves: Sequence[Any], buffers: Sequence[torch.Tensor] = ()) -> tuple[list[Any], list[torch.Tensor]]:
         """Takes the leaves of the arguments, returns those of the result, and what was written."""
         exported = self.exported
-        if torch.is_grad_enabled():
-            for x in leaves:
-                if isinstance(x, torch.Tensor) and x.requires_grad:
-                    raise braid.UnsupportedError("a compiled module has no gradient: call it under torch.no_grad(), or with x.detach()")
-        if not all(exported.inputs):
-            for i, value in exported.constants.items():
-                if leaves[i] != value:
-                    raise braid.InputError(f"argument {i} is {leaves[i]!r}; the module was compiled for {value!r}")
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in leaves):
+            raise braid.UnsupportedError("a compiled module has no gradient: call it under torch.no_grad(), or with x.detach()")
+        for i, value in exported.constants.items():
+            if leaves[i] != value:
+                raise braid.InputError(f"argument {i} is {leaves[i]!r}; the module was compiled for {value!r}")
+        if exported.constants:
             leaves = [x for x, used in zip(leaves, exported.inputs) if used]
-        tensors = [x.detach() if x.requires_grad else x for x in (x if isinstance(x, torch.Tensor) else torch.tensor(x) for x in leaves)]
-        found = self.session()(*tensors, *buffers)
-        found = found if isinstance(found, tuple) else (found,)
-        if not tensors and not buffers:
+        found = self.session()(*map(self.tensor, leaves), *buffers)
+        if not isinstance(found, tuple):
+            found = (found,)
+        if not leaves and not buffers:
             found = tuple(torch.as_tensor(x) for x in found)
         if self.plain:
             return list(found), []
         results = [value if i is None else value(found[i]) if value else found[i] for i, value in exported.outputs]
         return results, list(found[len(found) - len(exported.written):])
+
+    def tensor(self, x: Any) -> torch.Tensor:
+        if not isinstance(x, torch.Tensor):
+            return torch.tensor(x, device=self.device)
+        if x.dim() == 0 and x.device.type != self.device.type:  # PyTorch mixes such numbers with tensors of a GPU
+            return x.to(self.device)
+        return x.detach() if x.requires_grad else x
 
 
 class CompiledModule(torch.nn.Module):
@@ -115,12 +121,20 @@ class CompiledModule(torch.nn.Module):
         self._lock = threading.Lock()
         for name, value in buffers.items():
             self.register_buffer(self._names[name], value)
+        # Most often there are only tensors, and one result or a tuple of them: pytrees would take longer than small kernels.
+        numbers = range(len(exported.inputs))
+        self._plain_in = exported.in_spec == pytree.tree_structure((tuple(numbers), {}))
+        self._plain_out = exported.out_spec == pytree.tree_structure(tuple(range(len(exported.outputs))))
+        self._single = exported.out_spec == pytree.tree_structure(0)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         exported = self._exported
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        if spec != exported.in_spec:
-            leaves = self._arranged(args, kwargs)
+        if self._plain_in and not kwargs and len(args) == len(exported.inputs) and all(isinstance(x, torch.Tensor) for x in args):
+            leaves = args
+        else:
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            if spec != exported.in_spec:
+                leaves = self._arranged(args, kwargs)
         if exported.written:
             with self._lock:
                 results, written = self._caller.run(leaves, [self._buffers[self._names[n]] for n in exported.buffers])
@@ -131,7 +145,9 @@ class CompiledModule(torch.nn.Module):
                     results[k] = places[w]
         else:
             results, _ = self._caller.run(leaves)
-        return pytree.tree_unflatten(results, exported.out_spec)
+        if self._single:
+            return results[0]
+        return tuple(results) if self._plain_out else pytree.tree_unflatten(results, exported.out_spec)
 
     def _arranged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The leaves where keyword arguments come in another order."""
