@@ -26,8 +26,8 @@ import braid  # noqa: E402
 import braid.torch  # noqa: E402
 
 # The size, and what the module is made with.
-SIZES = {"PowerIteration": (48, {}), "Gated": (16, {"width": 64}), "Smoother": (64, {"width": 64}), "Tagger": (48, {"width": 64}),
-         "Speaker": (64, {"width": 64}), "Decoder": (128, {"width": 128, "heads": 4}), "EarlyExit": (16, {"width": 64, "layers": 12}),
+SIZES = {"PowerIteration": (48, {}), "Gated": (16, {"width": 64}), "Smoother": (64, {"width": 64}), "Tagger": (48, {"width": 64, "layers": 2}),
+         "Speaker": (64, {"width": 64, "layers": 2}), "Decoder": (128, {"width": 128, "heads": 4}), "EarlyExit": (16, {"width": 64, "layers": 12}),
          "Pointer": (64, {"width": 64}), "Mixture": (32, {"width": 64, "experts": 8}), "Greedy": (32, {"width": 64, "words": 100, "longest": 24})}
 ROUNDS = 7
 

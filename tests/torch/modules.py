@@ -92,13 +92,13 @@ class Smoother(Case):
 
 
 class Tagger(Case):
-    """A bidirectional LSTM of two layers between an embedding and a layer; batch and time are open."""
+    """A bidirectional LSTM between an embedding and a layer; batch and time are open."""
     shapes = {"ids": {0: OPEN, 1: OPEN}}
 
-    def __init__(self, width=12):
+    def __init__(self, width=12, layers=1):
         super().__init__()
         self.table = nn.Embedding(20, width)
-        self.lstm = nn.LSTM(width, width, 2, batch_first=True, bidirectional=True)
+        self.lstm = nn.LSTM(width, width, layers, batch_first=True, bidirectional=True)
         self.out = nn.Linear(2 * width, 5)
 
     def example(self, n):
@@ -110,18 +110,18 @@ class Tagger(Case):
 
 
 class Speaker(Case):
-    """A GRU with an initial state that may be missing; its last state, normalized."""
+    """A GRU with an initial state; its last state, normalized."""
     shapes = {"x": {0: OPEN}, "h": None}
 
-    def __init__(self, width=12):
+    def __init__(self, width=12, layers=1):
         super().__init__()
-        self.gru, self.out = nn.GRU(6, width, 2), nn.Linear(width, 4)
-        self.width = width
+        self.gru, self.out = nn.GRU(6, width, layers), nn.Linear(width, 4)
+        self.width, self.layers = width, layers
 
     def example(self, n):
-        return self.random(n, 3, 6), self.random(2, 3, self.width)
+        return self.random(n, 3, 6), self.random(self.layers, 3, self.width)
 
-    def forward(self, x, h=None):
+    def forward(self, x, h):
         _, h = self.gru(x, h)
         return fn.normalize(self.out(h[-1]), dim=-1), h
 
