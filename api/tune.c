@@ -357,6 +357,7 @@ static braid_status tune(Tuner *t, Store *s, const char *key) {
 braid_status rt_tune(const char *model_path, const braid_options *o, Store *s, const char *key,
                      RtChoices *choices, braid_error *e) {
     Tuner t = {.model_path = model_path, .o = *o, .choices = choices, .e = e, .begin = now()};
+    t.o.profile = false; /* measuring parts takes time */
     const char *tmp = getenv("TMPDIR");
     if (!key)
         return rt_fail(e, BRAID_USAGE, "candidates for another processor cannot be measured here");

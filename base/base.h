@@ -145,7 +145,7 @@ void sb_printf(Sb *s, const char *fmt, ...) PRINTF(2, 3);
 void sb_puts(Sb *s, const char *str);
 void sb_write(Sb *s, const char *p, size_t n);
 void sb_json(Sb *s, const char *text); /* as a JSON string, with its quotes */
-void sb_fail(Sb *s); /* treats s as out of memory */
+void sb_fail(Sb *s);                   /* treats s as out of memory */
 void sb_free(Sb *s);
 
 /* ---- hash map from string or 64-bit key to pointer, in an arena ------------------------------ */

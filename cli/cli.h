@@ -82,8 +82,6 @@ void cli_print_inputs(Sb *s, const Cli *c, const struct braid_model *m, braid_va
 /* "float32[2,3]", "sequence of float32", … */
 void cli_print_type(Sb *s, const braid_io *io);
 void cli_print_value_type(Sb *s, const braid_value *v);
-/* Prints a JSON string, with its quotes. What is not UTF-8 becomes U+FFFD. */
-void cli_print_json(Sb *s, const char *text);
 
 /* For --dump-after and --time-passes: compiles c's model up to its scheduled tree and prints what
  * they ask for. */

@@ -44,9 +44,9 @@ static void print_json(const Cli *c, const struct braid_model *m, braid_session 
                        braid_value *const *in, const double *us, int n) {
     Sb t = {0};
     sb_puts(&t, "{\"model\": ");
-    cli_print_json(&t, c->arg[0]);
+    sb_json(&t, c->arg[0]);
     sb_puts(&t, ", \"target\": ");
-    cli_print_json(&t, braid_model_target(m));
+    sb_json(&t, braid_model_target(m));
     sb_printf(&t,
               ", \"threads\": %lld, \"runs\": %d, \"min_us\": %.3f, \"median_us\": %.3f, "
               "\"max_us\": %.3f",
@@ -61,9 +61,9 @@ static void print_json(const Cli *c, const struct braid_model *m, braid_session 
         Sb type = {0};
         cli_print_value_type(&type, in[i]);
         sb_puts(&t, some++ ? ", " : "");
-        cli_print_json(&t, braid_model_input(m, i)->name);
+        sb_json(&t, braid_model_input(m, i)->name);
         sb_puts(&t, ": ");
-        cli_print_json(&t, type.p);
+        sb_json(&t, type.p);
         sb_free(&type);
     }
     sb_puts(&t, "}}");

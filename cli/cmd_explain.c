@@ -61,9 +61,9 @@ static void print_io(Sb *s, bool json, const char *what, int n, const Io *io) {
         Sb type = {0};
         print_type(&type, &io[i]);
         sb_puts(s, i ? ", {\"name\": " : "{\"name\": ");
-        cli_print_json(s, io[i].name);
+        sb_json(s, io[i].name);
         sb_puts(s, ", \"type\": ");
-        cli_print_json(s, type.p);
+        sb_json(s, type.p);
         sb_puts(s, "}");
         sb_free(&type);
     }
@@ -88,7 +88,7 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
                   f->cluster_barriers, f->flags, f->launches, f->products);
         for (int i = 0; i < f->loops.n; i++) {
             sb_puts(s, i ? ", {\"path\": " : "{\"path\": ");
-            cli_print_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
+            sb_json(s, f->loops.p[i].path ? f->loops.p[i].path : "");
             sb_printf(s,
                       ", \"depth\": %d, \"barriers\": %d, \"cluster_barriers\": %d, \"flags\": %d, "
                       "\"constants\": %lld, \"constants_of_core\": %lld, \"resident\": %s}",
@@ -100,7 +100,7 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
         sb_puts(s, "], \"recursive\": [");
         for (int i = 0; i < f->recursive.n; i++) {
             sb_puts(s, i ? ", {\"name\": " : "{\"name\": ");
-            cli_print_json(s, f->recursive.p[i].name);
+            sb_json(s, f->recursive.p[i].name);
             sb_printf(s, ", \"barriers\": %d, \"flags\": %d, \"frame_bytes\": %lld}",
                       f->recursive.p[i].barriers, f->recursive.p[i].flags,
                       (long long)f->recursive.p[i].frame_bytes);
@@ -108,7 +108,7 @@ static void print_facts(Sb *s, bool json, const Program *p, const Facts *f) {
         sb_printf(s, "], \"shared_bytes\": %lld, \"residents\": [", (long long)f->shared_bytes);
         for (int i = 0; i < f->residents.n; i++) {
             sb_puts(s, i ? ", {\"name\": " : "{\"name\": ");
-            cli_print_json(s, f->residents.p[i].name);
+            sb_json(s, f->residents.p[i].name);
             sb_printf(s, ", \"bytes\": %lld, \"kept\": %s}", (long long)f->residents.p[i].bytes,
                       f->residents.p[i].kept ? "true" : "false");
         }
@@ -201,7 +201,7 @@ static void print_decision_json(Sb *s, int n, const Decision *d) {
     bool parameter = d->x >= X_TRANSFORMS;
     sb_printf(s, "%s{\"%s\": \"%s\", \"path\": ", n ? ", " : "",
               parameter ? "parameter" : "transformation", transform_name(d->x));
-    cli_print_json(s, d->path ? d->path : "");
+    sb_json(s, d->path ? d->path : "");
     sb_printf(s, ", \"key\": \"%016llx\", \"by\": \"%s\"", (unsigned long long)d->key, by[d->by]);
     if (!parameter)
         sb_printf(s, ", \"taken\": %s, \"plain_ns\": %.0f, \"changed_ns\": %.0f",
@@ -269,9 +269,9 @@ static void print_state(Sb *s, bool json, const Program *p) {
         const char *in = p->in[p->carry_input[i]].name, *out = p->out[p->carry_output[i]].name;
         if (json) {
             sb_puts(s, i ? ", {\"input\": " : "{\"input\": ");
-            cli_print_json(s, in);
+            sb_json(s, in);
             sb_puts(s, ", \"output\": ");
-            cli_print_json(s, out);
+            sb_json(s, out);
             sb_puts(s, "}");
         } else
             sb_printf(s, "state %s: output %s of the run before\n", in, out);
@@ -293,7 +293,7 @@ typedef struct Work {
 static void print_json(Sb *s, const Cli *c, Explained *x, const int64_t *n) {
     const Program *p = x->p;
     sb_puts(s, "{\"model\": ");
-    cli_print_json(s, c->arg[0]);
+    sb_json(s, c->arg[0]);
     sb_puts(s, ", ");
     print_io(s, true, "inputs", p->nin, p->in);
     sb_puts(s, ", ");

@@ -162,5 +162,3 @@ void cli_print_value_type(Sb *s, const braid_value *v) {
         break;
     }
 }
-
-void cli_print_json(Sb *s, const char *text) { sb_json(s, text); }

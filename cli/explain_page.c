@@ -13,6 +13,46 @@ static const char *member(const json_t *object, const char *key) {
     return s ? s : "";
 }
 
+static bool is_positive(const json_t *x) { return json_number_value(x) > 0; }
+
+/* A list of so many numbers; some may be null. */
+static bool is_numbers(const json_t *list, size_t n, bool null) {
+    const json_t *x;
+    size_t i;
+    if (!json_is_array(list) || json_array_size(list) != n) return false;
+    json_array_foreach(list, i,
+                       x) if (!json_is_number(x) && !(null && json_is_null(x))) return false;
+    return true;
+}
+
+/* Whether the members are there that the page looks at. */
+static bool is_profile(const json_t *profile) {
+    const json_t *parts = json_object_get(profile, "parts"), *part, *event;
+    const json_t *timeline = json_object_get(profile, "timeline");
+    const json_int_t units = json_integer_value(json_object_get(profile, "units"));
+    size_t i;
+    if (!json_is_array(parts) || units < 1 || !is_positive(json_object_get(profile, "runs")) ||
+        !is_positive(json_object_get(profile, "run_ns")))
+        return false;
+    json_array_foreach(parts, i, part) {
+        const json_t *ns = json_object_get(part, "ns"), *trips = json_object_get(part, "trips");
+        if (!json_is_integer(json_object_get(part, "id")) ||
+            !json_is_string(json_object_get(part, "kind")) ||
+            !is_numbers(json_object_get(part, "executions"), (size_t)units, false) ||
+            (!json_is_null(ns) && !is_numbers(ns, (size_t)units, true)) ||
+            (trips && !is_numbers(trips, (size_t)units, false)))
+            return false;
+    }
+    if (timeline && !json_is_array(json_object_get(timeline, "events"))) return false;
+    json_array_foreach(json_object_get(timeline, "events"), i, event) {
+        const json_t *unit = json_array_get(event, 0);
+        if (!is_numbers(event, 5, false) || !json_is_integer(unit) ||
+            json_integer_value(unit) < 0 || json_integer_value(unit) >= units)
+            return false;
+    }
+    return true;
+}
+
 /* Whether a part with this kind may stand for a place inside of a statement: an arm, a function, a
  * barrier. */
 static bool is_inside(const char *kind) {
@@ -26,7 +66,6 @@ static int fits(const char *path, const json_t *profile, const Explained *x) {
     const json_t *parts = json_object_get(profile, "parts");
     json_t *part;
     size_t i;
-    if (!json_is_array(parts)) return cli_fail(path, "there are no \"parts\": it is no profile");
     json_array_foreach(parts, i, part) {
         const json_t *number = json_object_get(part, "statement");
         if (!json_is_integer(number)) continue; /* the program as a whole */
@@ -61,7 +100,9 @@ static int read_profile(const char *path, const Explained *x, char **text) {
     if (!profile)
         return e.line < 0 ? cli_fail(path, "%s", strerror(errno))
                           : cli_fail(path, "not JSON: line %d: %s", e.line, e.text);
-    int code = fits(path, profile, x);
+    int code = is_profile(profile)
+                   ? fits(path, profile, x)
+                   : cli_fail(path, "it is no profile as braid profile --json writes it");
     if (!code && !(*text = json_dumps(profile, JSON_COMPACT))) die("out of memory");
     json_decref(profile);
     return code;

@@ -90,7 +90,7 @@ static void put_lines(Sb *s, const Sb *lines, Arena *a) {
         if (text.n) sb_puts(&text, "\n");
         sb_write(&text, p + indent, (size_t)(end - p) - indent);
     }
-    cli_print_json(s, text.p);
+    sb_json(s, text.p);
 }
 
 /* ---- what a statement uses and makes --------------------------------------------------------- */
@@ -145,8 +145,8 @@ static void put_uses(Writer *w, const Stmt *s) {
         const Sym *y = w->registers.p[i];
         const char *name = y->name && *y->name ? y->name : "s";
         if (i) sb_puts(w->s, ", ");
-        cli_print_json(w->s, arena_printf(w->x->p->cx->a, "%s.%d", name,
-                                          print_number(&w->x->printed.sym, y->id)));
+        sb_json(w->s, arena_printf(w->x->p->cx->a, "%s.%d", name,
+                                   print_number(&w->x->printed.sym, y->id)));
     }
     sb_puts(w->s, "]");
 }
@@ -200,11 +200,11 @@ static void begin_node(Writer *w, const Stmt *s, const char *kind, const char *n
     sb_printf(w->s, "%s\n{\"statement\": %d, \"kind\": \"%s\", \"name\": ", w->comma ? "," : "",
               explain_number(w->x, s), kind);
     if (name)
-        cli_print_json(w->s, name);
+        sb_json(w->s, name);
     else
         sb_puts(w->s, "null");
     sb_puts(w->s, ", \"path\": ");
-    cli_print_json(w->s, s->path ? s->path : "");
+    sb_json(w->s, s->path ? s->path : "");
     w->comma = false;
 }
 

@@ -245,6 +245,7 @@ function itemOf(n) {
 function mark(n) {
   n.element.classList.toggle("found", foundSet.has(n));
   n.element.classList.toggle("now", n === current);
+  n.element.setAttribute("aria-selected", String(n === current));
 }
 function openGroup(n) {
   n.group = h("div", { role: "group" });

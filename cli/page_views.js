@@ -89,7 +89,8 @@ function drawMap() {
   const x = (s) => left + ((width - left - 8) * s) / last, y = (b) => 8 + ((height - foot - 16) * b) / bytes;
   const fg = paint("--fg"), muted = paint("--muted"), line = paint("--line");
   mapView = { all, x, y };
-  $("map").setAttribute("aria-label", `Memory map: ${count(all.length, "rectangle")}, ${bytesText(bytes)}`);
+  const size = `${count(all.length, "rectangle")}, ${bytesText(bytes)}`;
+  $("map").setAttribute("aria-label", `Memory map: ${size}; arrows go from tensor to tensor`);
   g.textAlign = "end";
   for (let k = 0; k <= 4; k++) {
     g.fillStyle = muted;

@@ -26,7 +26,7 @@ typedef struct Walk {
 static void put_name(Walk *w, const char *key, const char *name) {
     sb_printf(w->s, ", \"%s\": ", key);
     if (name)
-        cli_print_json(w->s, name);
+        sb_json(w->s, name);
     else
         sb_puts(w->s, "null");
 }
@@ -102,15 +102,13 @@ static void put_memory(Walk *w, const Tensor *t, int64_t bytes) {
         sb_printf(w->s, ", \"in_place\": %s", m->inplace ? "true" : "false");
 }
 
-/* The number of the statement at a position; past a loop or a call, of its last one. */
+/* The number of the statement at a position; at the end of a loop or a call, of the last one before
+ * it that memory was planned for (barriers came later). */
 static int statement_at(const Walk *w, int position) {
     const MemPlan *m = w->p->mem;
-    if (position < 1) return 0;
     if (position > m->position.n) return w->x->kind.n - 1;
-    const Position *k = &m->position.p[position - 1];
-    int inside = 0;
-    for (int i = 0; k->end && i < stmt_nseq(k->s); i++) inside += seq_size(stmt_seq(k->s, i));
-    return explain_number(w->x, k->s) + inside;
+    while (position > 0 && m->position.p[position - 1].end) position--;
+    return position ? explain_number(w->x, m->position.p[position - 1].s) : 0;
 }
 
 /* Prints in whose memory t lies, between which statements it is taken, and which outputs it is. */
@@ -125,7 +123,7 @@ static void put_life(Walk *w, const Tensor *t) {
     for (int i = 0; i < w->p->nout; i++) {
         if (w->p->out[i].t != t) continue;
         sb_puts(w->s, any ? ", " : ", \"outputs\": [");
-        cli_print_json(w->s, w->p->out[i].name);
+        sb_json(w->s, w->p->out[i].name);
         any = true;
     }
     if (any) sb_puts(w->s, "]");
@@ -141,7 +139,7 @@ static void note(void *user, Tensor *t) {
     sb_printf(w->s, "%s\n  {\"id\": %d, \"name\": ", w->n++ ? "," : "",
               print_number(&w->x->printed.tensor, t->id));
     if (t->name)
-        cli_print_json(w->s, t->name);
+        sb_json(w->s, t->name);
     else
         sb_puts(w->s, "null");
     put_name(w, "path", t->path);
@@ -207,7 +205,7 @@ void explain_placement(Sb *s, Explained *x) {
         const WeightArray *k = &p->weights->array.p[i];
         if (!k->packed) continue;
         sb_puts(s, w.n++ ? ",\n  {\"name\": " : "\n  {\"name\": ");
-        cli_print_json(s, k->what);
+        sb_json(s, k->what);
         put_name(&w, "type", dtype_name(k->dtype));
         sb_printf(s, ", \"shape\": [%lld]", (long long)k->count);
         put_bytes(&w, k->bytes);

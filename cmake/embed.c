@@ -30,7 +30,8 @@ int main(int argc, char **argv) {
         fputs("\";\n\n", out);
         fclose(in);
     }
-    fprintf(out, "extern const EmbeddedText %s[];\nconst EmbeddedText %s[] = {\n", argv[2], argv[2]);
+    fprintf(out, "extern const EmbeddedText %s[];\nconst EmbeddedText %s[] = {\n", argv[2],
+            argv[2]);
     for (int i = 3; i < argc; i++) fprintf(out, "    {\"%s\", text%d},\n", argv[i], i);
     fputs("    {0, 0},\n};\n", out);
     return fclose(out) != 0;

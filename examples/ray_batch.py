@@ -21,10 +21,10 @@ import time
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import ray
 import ray.data
 
 import detector
+from ray_connect import connect
 
 
 class Worker:
@@ -86,24 +86,25 @@ def done(folder: str) -> set[str]:
     return found
 
 
-def read(source: str, skip: set[str]) -> ray.data.Dataset:
-    """The items that are still to be computed: columns `id` and `sound`."""
+def read(source: str, skip: set[str], rows: int) -> ray.data.Dataset | None:
+    """The items that are still to be computed: columns `id` and `sound`, in blocks of about `rows`. A block is what a
+    worker gets at a time, what is computed again if it dies, and a file of results. None: there are none."""
     recordings = sorted(glob.glob(os.path.join(source, "*.wav"))) if os.path.isdir(source) else []
     if recordings:
         left = [p for p in recordings if os.path.basename(p) not in skip]
         if not left:
-            return ray.data.from_items([])
+            return None
         # Read by the workers, not here: only paths are passed on.
-        paths = ray.data.from_items([{"path": p} for p in left], override_num_blocks=max(1, min(len(left), 200)))
+        paths = ray.data.from_items([{"path": p} for p in left], override_num_blocks=-(-len(left) // rows))
 
         def load(row: dict) -> dict:
             with open(row["path"], "rb") as f:
                 return {"id": os.path.basename(row["path"]), "sound": f.read()}
         return paths.map(load)
-    # Blocks of a few files: results are written block by block.
-    files = glob.glob(os.path.join(source, "**", "*.parquet"), recursive=True) or [source]
-    items = ray.data.read_parquet(source, columns=["id", "sound"], override_num_blocks=len(files))
-    return items.filter(lambda row: row["id"] not in skip) if skip else items
+    items = ray.data.read_parquet(source, columns=["id", "sound"])
+    if skip:
+        items = items.filter(lambda row: row["id"] not in skip)
+    return items.repartition(target_num_rows_per_block=rows)
 
 
 def main() -> int:
@@ -119,19 +120,18 @@ def main() -> int:
         ap.error(f"{args.input}: there is no such file or folder")
     model = os.path.abspath(args.model or detector.model_of_wheel())
 
-    # RAY_ADDRESS names a cluster. On one machine, reading and writing run beside the workers.
-    here = os.path.dirname(os.path.abspath(__file__))
-    cpus = None if os.environ.get("RAY_ADDRESS") else args.workers + 2
-    ray.init(num_cpus=cpus, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
+    connect(args.workers + 2)  # reading and writing run beside the workers
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = sys.stderr.isatty()
     os.makedirs(args.output, exist_ok=True)
     before = done(args.output)
     begin = time.perf_counter()
-    results = read(args.input, before).map_batches(
-        Worker, fn_constructor_args=(model, args.engine), batch_size=args.batch,
-        compute=ray.data.ActorPoolStrategy(size=args.workers), num_cpus=1)
-    results.write_parquet(args.output)
+    items = read(args.input, before, 4 * args.batch)
+    if items is not None:
+        results = items.map_batches(
+            Worker, fn_constructor_args=(model, args.engine), batch_size=args.batch,
+            compute=ray.data.ActorPoolStrategy(size=args.workers), num_cpus=1)
+        results.write_parquet(args.output)
     seconds = time.perf_counter() - begin
     table = pq.read_table(args.output)
     count, ids = table.num_rows, set(table["id"].to_pylist())

@@ -22,6 +22,7 @@ from fastapi import FastAPI, WebSocket, WebSocketDisconnect
 from ray import serve
 
 import detector
+from ray_connect import connect
 
 app = FastAPI()
 
@@ -86,9 +87,7 @@ def main() -> None:
     ap.add_argument("--replicas", type=int, default=1, help="sessions, each on a CPU of its own")
     args = ap.parse_args()
     model = os.path.abspath(args.model or detector.model_of_wheel())
-    here = os.path.dirname(os.path.abspath(__file__))
-    cpus = None if os.environ.get("RAY_ADDRESS") else args.replicas + 2  # the proxy and the controller
-    ray.init(num_cpus=cpus, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
+    connect(args.replicas + 2)  # beside the proxy and the controller
     serve.start(http_options={"host": "127.0.0.1", "port": args.port})
     serve.run(Detector.options(num_replicas=args.replicas).bind(model), name="detector")
     print(f"ready at ws://127.0.0.1:{args.port}/", flush=True)

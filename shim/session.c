@@ -1,407 +1,23 @@
-/* session.c: the type Session: runs. A call goes by vectorcall, which Python 3.11 has but not yet
- * in the limited API: the names below are those of 3.12's. */
+/* session.c: the type Session. A call goes by vectorcall, which Python 3.11 has but not yet in the
+ * limited API: the names below are those of 3.12's. */
 #include <stddef.h>
 
-#include "ext.h"
+#include "session.h"
 
 #include <structmember.h>
 
-typedef PyObject *(*Vectorcall)(PyObject *self, PyObject *const *args, size_t nargs,
-                                PyObject *names);
 #define HAVE_VECTORCALL (1UL << 11)
 #define ARGUMENTS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
 
-typedef struct Session {
-    PyObject ob_base;
-    Vectorcall call;
-    Model *model;
-    braid_session *session; /* NULL: closed */
-    int runs;               /* in progress */
-    bool closed;            /* freed when the last of them is done */
-    PyObject **state;       /* model->ncarry of them; NULL: not known yet */
-    int nstate;
-    unsigned long long stream;
-} Session;
-
 static PyTypeObject *session_type;
-static PyObject *name_out;
 
-/* ---- a call ---- */
-typedef struct Call {
-    Session *s;
-    PyObject **in; /* nin; own references; NULL: not given */
-    Held *held;    /* nin */
-    const braid_value **vin;
-    Held *into; /* nout */
-    braid_value **vout;
-    PyObject **result; /* nout */
-    PyObject *out;     /* borrowed: the argument `out`; NULL: none */
-    PyObject *library; /* of the inputs; NULL: NumPy */
-    bool mixed;        /* inputs of several libraries */
-    bool counted;      /* among s->runs */
-    void *memory;
-    _Alignas(16) char small[1024];
-} Call;
-
-static bool open_session(Session *s) {
-    return !s->closed || raise_status(BRAID_USAGE, "the session is closed");
-}
-
-static void session_drop(Session *s) {
-    if (s->runs || !s->closed) return;
-    braid_session *dead = s->session;
-    s->session = NULL;
-    if (!dead) return;
-    Py_BEGIN_ALLOW_THREADS braid_session_free(dead);
-    Py_END_ALLOW_THREADS
-}
-
-static bool call_begin(Call *c, Session *s) {
-    size_t nin = (size_t)s->model->nin, nout = (size_t)s->model->nout;
-    size_t bytes =
-        nin * (2 * sizeof(void *) + sizeof(Held)) + nout * (2 * sizeof(void *) + sizeof(Held));
-    memset(c, 0, offsetof(Call, small));
-    if (!open_session(s)) return false;
-    char *p = c->small;
-    if (bytes > sizeof c->small) {
-        p = c->memory = PyMem_Calloc(1, bytes);
-        if (!p) {
-            PyErr_NoMemory();
-            return false;
-        }
-    } else
-        memset(p, 0, bytes);
-    c->held = (Held *)p;
-    c->into = c->held + nin;
-    c->in = (PyObject **)(c->into + nout);
-    c->vin = (const braid_value **)(c->in + nin);
-    c->vout = (braid_value **)(c->vin + nin);
-    c->result = (PyObject **)(c->vout + nout);
-    c->s = s;
-    s->runs++;
-    c->counted = true;
-    return true;
-}
-
-static void call_end(Call *c) {
-    Session *s = c->s;
-    if (!c->counted) return;
-    for (int i = 0; i < s->model->nin; i++) {
-        held_free(&c->held[i]);
-        Py_XDECREF(c->in[i]);
-    }
-    for (int i = 0; i < s->model->nout; i++) {
-        held_free(&c->into[i]);
-        Py_XDECREF(c->result[i]);
-    }
-    PyMem_Free(c->memory);
-    s->runs--;
-    session_drop(s);
-}
-
-/* ---- arguments ---- */
-static int find(PyObject *names, int n, PyObject *name) {
-    for (int i = 0; i < n; i++)
-        if (PyTuple_GetItem(names, i) == name) return i;
-    for (int i = 0; i < n && PyUnicode_Check(name); i++)
-        if (PyUnicode_Compare(PyTuple_GetItem(names, i), name) == 0) return i;
-    return -1;
-}
-
-static bool no_such(PyObject *name, const char *what, PyObject *names, braid_status status) {
-    PyObject *comma = PyUnicode_FromString(", ");
-    PyObject *list = comma ? PyUnicode_Join(comma, names) : NULL;
-    PyObject *text =
-        list ? PyUnicode_FromFormat("there is no %s %R; there are: %U", what, name, list) : NULL;
-    PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "replace") : NULL;
-    if (bytes) raise_status(status, "%s", PyBytes_AsString(bytes));
-    Py_XDECREF(bytes);
-    Py_XDECREF(text);
-    Py_XDECREF(list);
-    Py_XDECREF(comma);
-    return false;
-}
-
-static bool bind_named(Call *c, PyObject *name, PyObject *value) {
-    Model *m = c->s->model;
-    int i = find(m->in_names, m->nin, name);
-    if (i < 0) return no_such(name, "input", m->in_names, BRAID_INPUT);
-    if (c->in[i]) return raise_status(BRAID_INPUT, "input '%s' is given twice", m->in[i]->name);
-    c->in[i] = Py_NewRef(value);
-    return true;
-}
-
-static bool bind_positions(Call *c, PyObject *const *args, Py_ssize_t n) {
-    Model *m = c->s->model;
-    if (n > m->nin)
-        return raise_status(BRAID_INPUT, "%zd inputs are given, the model has %d", n, m->nin);
-    for (Py_ssize_t i = 0; i < n; i++) c->in[i] = Py_NewRef(args[i]);
-    return true;
-}
-
-static bool bind_call(Call *c, PyObject *const *args, Py_ssize_t n, PyObject *names,
-                      bool takes_out) {
-    if (!bind_positions(c, args, n)) return false;
-    Py_ssize_t k = names ? PyTuple_Size(names) : 0;
-    for (Py_ssize_t i = 0; i < k; i++) {
-        PyObject *name = PyTuple_GetItem(names, i), *value = args[n + i];
-        if (takes_out && !c->s->model->takes_out &&
-            (name == name_out || PyUnicode_Compare(name, name_out) == 0))
-            c->out = value == Py_None ? NULL : value;
-        else if (!bind_named(c, name, value))
-            return false;
-    }
-    return true;
-}
-
-/* `inputs` of run(): a dict, or a list or tuple. */
-static bool bind_object(Call *c, PyObject *inputs) {
-    if (PyDict_Check(inputs)) {
-        PyObject *name, *value;
-        Py_ssize_t at = 0;
-        while (PyDict_Next(inputs, &at, &name, &value))
-            if (!bind_named(c, name, value)) return false;
-        return true;
-    }
-    if (!PyList_Check(inputs) && !PyTuple_Check(inputs))
-        return raise_status(BRAID_INPUT, "inputs have to be a dict, or a list or tuple");
-    PyObject *all = PySequence_Tuple(inputs);
-    Py_ssize_t n = all ? PyTuple_Size(all) : 0;
-    if (n > c->s->model->nin) {
-        Py_DECREF(all);
-        return raise_status(BRAID_INPUT, "%zd inputs are given, the model has %d", n,
-                            c->s->model->nin);
-    }
-    for (Py_ssize_t i = 0; i < n; i++) c->in[i] = Py_NewRef(PyTuple_GetItem(all, i));
-    Py_XDECREF(all);
-    return all != NULL;
-}
-
-/* ---- outputs from the caller ---- */
-static bool into_one(Call *c, int i, PyObject *o) {
-    Model *m = c->s->model;
-    if (o == Py_None) return true;
-    if (m->out[i]->kind != BRAID_TENSOR)
-        return raise_status(BRAID_USAGE, "out for '%s': it is no tensor", m->out[i]->name);
-    if (c->into[i].value)
-        return raise_status(BRAID_USAGE, "out for '%s' is given twice", m->out[i]->name);
-    return value_into(m->out[i], o, &c->into[i]);
-}
-
-static bool take_out(Call *c) {
-    Model *m = c->s->model;
-    PyObject *out = c->out;
-    if (PyDict_Check(out)) {
-        PyObject *name, *value;
-        Py_ssize_t at = 0;
-        while (PyDict_Next(out, &at, &name, &value)) {
-            int i = find(m->out_names, m->nout, name);
-            if (i < 0) return no_such(name, "output", m->out_names, BRAID_USAGE);
-            if (!into_one(c, i, value)) return false;
-        }
-        return true;
-    }
-    if (!PyList_Check(out) && !PyTuple_Check(out)) {
-        if (m->nout != 1)
-            return raise_status(BRAID_USAGE, "out has to name %d arrays: a list, tuple or dict",
-                                m->nout);
-        return into_one(c, 0, out);
-    }
-    PyObject *all = PySequence_Tuple(out);
-    bool good = all != NULL;
-    if (good && PyTuple_Size(all) != m->nout) {
-        raise_status(BRAID_USAGE, "out has %zd entries, the model has %d outputs",
-                     PyTuple_Size(all), m->nout);
-        good = false;
-    }
-    for (int i = 0; good && i < m->nout; i++) good = into_one(c, i, PyTuple_GetItem(all, i));
-    Py_XDECREF(all);
-    return good;
-}
-
-/* What is written must not be read, nor written twice. */
-static bool check_out(Call *c) {
-    Model *m = c->s->model;
-    for (int i = 0; i < m->nout; i++) {
-        if (!c->into[i].value) continue;
-        for (int j = 0; j < m->nin; j++)
-            if (values_overlap(c->into[i].value, c->held[j].value))
-                return raise_status(BRAID_USAGE, "out for '%s' shares memory with input '%s'",
-                                    m->out[i]->name, m->in[j]->name);
-        for (int j = 0; j < i; j++)
-            if (values_overlap(c->into[i].value, c->into[j].value))
-                return raise_status(BRAID_USAGE, "out for '%s' shares memory with the one for '%s'",
-                                    m->out[i]->name, m->out[j]->name);
-    }
-    return true;
-}
-
-/* ---- running ---- */
-static void note_library(Call *c, PyObject *o) {
-    PyObject *library = dlpack_library(o);
-    if (!library || c->mixed) return;
-    c->mixed = c->library && c->library != library;
-    c->library = c->mixed ? NULL : library;
-}
-
-/* A value for each input. *device: one of them lies on the model's device. */
-static bool take_inputs(Call *c, bool step, bool *device) {
-    Session *s = c->s;
-    Model *m = s->model;
-    *device = false;
-    for (int i = 0; i < m->nin; i++) {
-        PyObject *o = c->in[i];
-        if (o && !PyArray_CheckExact(o) && o != Py_None) {
-            const DLTensor *t = device_tensor(o);
-            int where = t ? (int)t->device.device_type : dlpack_device(o);
-            if (where < 0)
-                return raise_from(BRAID_INPUT, "input '%s': __dlpack_device__ failed",
-                                  m->in[i]->name);
-            if (where) note_library(c, o);
-            *device = *device || (where > kDLCPU && where == m->device);
-        }
-        if (o || m->in[i]->kind == BRAID_OPTIONAL) continue;
-        if (!step || !m->carries[i])
-            return raise_status(BRAID_INPUT, "input '%s' is missing", m->in[i]->name);
-        PyObject *last = s->state[m->carries[i] - 1];
-        if (!(c->in[i] = last ? Py_NewRef(last) : value_zeros(m->in[i]))) return false;
-        const DLTensor *t = device_tensor(c->in[i]);
-        *device = *device || (t && t->device.device_type > kDLCPU);
-    }
-    if (*device) return true;
-    for (int i = 0; i < m->nin; i++) {
-        if (c->in[i] && !value_take(m->in[i], c->in[i], &c->held[i])) return false;
-        c->vin[i] = c->held[i].value;
-    }
-    return true;
-}
-
-/* Runs on values in CPU memory; again when Ctrl-C came and its handler raised nothing. */
-static bool run_values(Call *c) {
-    Session *s = c->s;
-    Model *m = s->model;
-    braid_error e;
-    braid_status st;
-    bool again;
-    if (c->out && (!take_out(c) || !check_out(c))) return false;
-    do {
-        bool interrupted;
-        for (int i = 0; i < m->nout; i++) c->vout[i] = c->into[i].value;
-        Py_BEGIN_ALLOW_THREADS bool begun = interrupt_begin(s->session);
-        st = c->out ? braid_session_run_into(s->session, c->vin, c->vout, &e)
-                    : braid_session_run(s->session, c->vin, c->vout, &e);
-        interrupted = interrupt_end(begun);
-        Py_END_ALLOW_THREADS if (interrupted && PyErr_CheckSignals() != 0) {
-            for (int i = 0; !st && i < m->nout; i++)
-                if (!c->into[i].value) braid_value_free(c->vout[i]);
-            return false;
-        }
-        again = st == BRAID_CANCELLED && interrupted;
-    } while (again);
-    if (st) return raise_error(&e);
-    bool good = true;
-    for (int i = 0; i < m->nout; i++) {
-        if (c->into[i].value)
-            c->result[i] = Py_NewRef(c->into[i].keep);
-        else if (good)
-            c->result[i] = value_give(c->vout[i]);
-        else
-            braid_value_free(c->vout[i]);
-        if (good && c->library && c->result[i] && !c->into[i].value && PyArray_Check(c->result[i]))
-            c->result[i] = dlpack_from_array(c->result[i], c->library);
-        good = good && c->result[i];
-    }
-    return good;
-}
-
-/* Copies an input in CPU memory to the device. */
-static DLManagedTensor *to_device(braid_session *s, const braid_value *v, const char *name) {
-    braid_error e;
-    DLManagedTensor *managed = NULL;
-    DLTensor dl;
-    braid_status st;
-    if (!v || !dlpack_of_value(v, &dl))
-        return raise_status(BRAID_INPUT, "input '%s': it cannot be copied to the device", name);
-    Py_BEGIN_ALLOW_THREADS st = braid_session_to_device(s, &dl, &managed, &e);
-    Py_END_ALLOW_THREADS return st ? raise_error(&e) : managed;
-}
-
-/* Runs on tensors in the device's memory. */
-static bool run_device(Call *c) {
-    Session *s = c->s;
-    Model *m = s->model;
-    braid_error e = {0};
-    if (c->out) return raise_status(BRAID_USAGE, "out is for runs in CPU memory");
-    const DLTensor **in = PyMem_Calloc((size_t)(2 * m->nin + m->nout) + 1, sizeof *in);
-    DLManagedTensor **copies = (DLManagedTensor **)(in + m->nin), **out = copies + m->nin;
-    PyObject *stream = PyLong_FromUnsignedLongLong(s->stream ? s->stream : m->device == kDLCUDA);
-    bool good = in && stream;
-    for (int i = 0; good && i < m->nin; i++) {
-        PyObject *o = c->in[i];
-        if (!o || o == Py_None) continue;
-        if ((in[i] = device_tensor(o))) continue;
-        int where = dlpack_device(o);
-        if (where == m->device) {
-            DLTensor *t;
-            c->held[i].keep = dlpack_capsule(o, m->in[i]->name, stream, &t);
-            good = c->held[i].keep != NULL;
-            in[i] = good ? t : NULL;
-        } else {
-            good = value_take(m->in[i], o, &c->held[i]) &&
-                   (copies[i] = to_device(s->session, c->held[i].value, m->in[i]->name)) != NULL;
-            in[i] = good ? &copies[i]->dl_tensor : NULL;
-        }
-    }
-    if (good) {
-        braid_status st;
-        Py_BEGIN_ALLOW_THREADS st = braid_session_run_dlpack(s->session, in, out, &e);
-        Py_END_ALLOW_THREADS good = !st;
-        if (st) raise_error(&e);
-        for (int i = 0; !st && i < m->nout; i++) {
-            if (good)
-                c->result[i] = out[i] ? dlpack_give(out[i], c->library) : Py_NewRef(Py_None);
-            else if (out[i])
-                out[i]->deleter(out[i]);
-            good = good && c->result[i];
-        }
-    }
-    for (int i = 0; in && i < m->nin; i++)
-        if (copies[i]) copies[i]->deleter(copies[i]);
-    Py_XDECREF(stream);
-    PyMem_Free((void *)in);
-    return good;
-}
-
-static bool run_call(Call *c, bool step) {
-    bool device;
-    return take_inputs(c, step, &device) && (device ? run_device(c) : run_values(c));
-}
-
-/* The outputs of `c`, without those that step() keeps: one, or a tuple. */
-static PyObject *results(Call *c, bool step) {
-    Model *m = c->s->model;
-    int n = 0, last = 0;
-    for (int i = 0; i < m->nout; i++)
-        if (!step || !m->carried[i]) {
-            n++;
-            last = i;
-        }
-    if (n == 1) return Py_NewRef(c->result[last]);
-    PyObject *all = PyTuple_New(n);
-    for (int i = 0, k = 0; all && i < m->nout; i++)
-        if ((!step || !m->carried[i]) && PyTuple_SetItem(all, k++, Py_NewRef(c->result[i])) != 0)
-            Py_CLEAR(all);
-    return all;
-}
-
-/* ---- methods ---- */
 static PyObject *call(PyObject *self, PyObject *const *args, size_t nargs, PyObject *names) {
     Call c;
     PyObject *result = NULL;
     if (call_begin(&c, (Session *)self) &&
-        bind_call(&c, args, (Py_ssize_t)(nargs & ~ARGUMENTS_OFFSET), names, true) &&
-        run_call(&c, false))
-        result = results(&c, false);
+        call_bind(&c, args, (Py_ssize_t)(nargs & ~ARGUMENTS_OFFSET), names, true) &&
+        call_run(&c, false))
+        result = call_results(&c, false);
     call_end(&c);
     return result;
 }
@@ -430,7 +46,7 @@ static PyObject *run(PyObject *self, PyObject *args, PyObject *kw) {
     if (!PyArg_ParseTupleAndKeywords(args, kw, "O|$O:run", names, &inputs, &out)) return NULL;
     if (call_begin(&c, (Session *)self)) {
         c.out = out == Py_None ? NULL : out;
-        if (bind_object(&c, inputs) && run_call(&c, false)) result = PyDict_New();
+        if (call_bind_object(&c, inputs) && call_run(&c, false)) result = PyDict_New();
     }
     for (int i = 0; result && i < c.s->model->nout; i++)
         if (PyDict_SetItem(result, PyTuple_GetItem(c.s->model->out_names, i), c.result[i]) != 0)
@@ -447,8 +63,8 @@ static PyObject *step(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
     if (!m->ncarry)
         return raise_status(BRAID_USAGE,
                             "the model has no state: compile it with carry={input: output}");
-    if (call_begin(&c, s) && bind_call(&c, args, nargs, names, false) && run_call(&c, true) &&
-        (result = results(&c, true)) != NULL)
+    if (call_begin(&c, s) && call_bind(&c, args, nargs, names, false) && call_run(&c, true) &&
+        (result = call_results(&c, true)) != NULL)
         for (int k = 0; k < m->ncarry; k++) {
             PyObject *old = s->state[k];
             s->state[k] = Py_NewRef(c.result[m->carry_out[k]]);
@@ -491,14 +107,14 @@ static int set_state(PyObject *self, PyObject *value, void *unused) {
         return -1;
     }
     while (PyDict_Next(value, &at, &name, &one)) {
-        int i = find(m->in_names, m->nin, name);
+        int i = name_find(m->in_names, m->nin, name);
         if (i >= 0 && m->carries[i]) continue;
-        no_such(name, "input with state", m->in_names, BRAID_USAGE);
+        raise_no_such(name, "input with state", m->in_names, BRAID_USAGE);
         return -1;
     }
     clear_state(s);
     for (at = 0; PyDict_Next(value, &at, &name, &one);) {
-        int k = m->carries[find(m->in_names, m->nin, name)] - 1;
+        int k = m->carries[name_find(m->in_names, m->nin, name)] - 1;
         PyObject *old = s->state[k];
         s->state[k] = Py_NewRef(one);
         Py_XDECREF(old);
@@ -518,7 +134,7 @@ typedef braid_status (*Waiting)(braid_session *s, void *user, braid_error *e);
 static PyObject *wait_for(Session *s, Waiting f, void *user) {
     braid_error e;
     braid_status st;
-    if (!open_session(s)) return NULL;
+    if (!session_open(s)) return NULL;
     s->runs++;
     Py_BEGIN_ALLOW_THREADS st = f(s->session, user, &e);
     Py_END_ALLOW_THREADS s->runs--;
@@ -597,19 +213,33 @@ static PyObject *get_stats(PyObject *self, void *unused) {
     return all;
 }
 
+static braid_status do_profile(braid_session *s, void *json, braid_error *e) {
+    return braid_session_profile(s, json, e);
+}
+
+static PyObject *profile(PyObject *self, PyObject *unused) {
+    (void)unused;
+    char *json = NULL;
+    PyObject *done = wait_for((Session *)self, do_profile, &json);
+    PyObject *result = done ? call_python("json", "loads", "(N)", text_new(json)) : NULL;
+    Py_XDECREF(done);
+    braid_text_free(json);
+    return result;
+}
+
 static PyObject *to_device_method(PyObject *self, PyObject *o) {
     Session *s = (Session *)self;
     Held h = {0};
     braid_io io = {.name = "value", .rank = -1};
     DLManagedTensor *t = NULL;
-    if (!open_session(s)) return NULL;
+    if (!session_open(s)) return NULL;
     s->runs++;
     if (!s->model->device)
         raise_status(BRAID_USAGE, "the model does not run on a device");
     else if (o == Py_None)
         raise_status(BRAID_USAGE, "there is no array to copy");
     else if (value_take(&io, o, &h))
-        t = to_device(s->session, h.value, "value");
+        t = device_copy(s->session, h.value, "value");
     held_free(&h);
     s->runs--;
     session_drop(s);
@@ -623,7 +253,7 @@ static PyObject *to_host_method(PyObject *self, PyObject *o) {
     braid_error e;
     braid_status st;
     if (!t) return raise_status(BRAID_USAGE, "it is no DeviceTensor");
-    if (!open_session(s)) return NULL;
+    if (!session_open(s)) return NULL;
     s->runs++;
     Py_BEGIN_ALLOW_THREADS st = braid_session_to_host(s->session, t, &v, &e);
     Py_END_ALLOW_THREADS s->runs--;
@@ -641,7 +271,7 @@ static PyObject *session_close(PyObject *self, PyObject *unused) {
 }
 static PyObject *enter(PyObject *self, PyObject *unused) {
     (void)unused;
-    return open_session((Session *)self) ? Py_NewRef(self) : NULL;
+    return session_open((Session *)self) ? Py_NewRef(self) : NULL;
 }
 static PyObject *leave(PyObject *self, PyObject *args) {
     (void)args;
@@ -758,6 +388,11 @@ static PyMethodDef methods[] = {
     {"seed", seed, METH_O,
      "seed(self, n, /)\n--\n\nSets the seed (0 to 2**64 - 1) of the random numbers of the "
      "following runs."},
+    {"profile", profile, METH_NOARGS,
+     "profile(self)\n--\n\nTimes and trips of loops, branches and groups in the runs since the "
+     "last "
+     "call, a dict as\n`braid profile --json` writes it. For libraries compiled with profile=True; "
+     "UsageError: for others."},
     {"finish", finish, METH_NOARGS,
      "finish(self)\n--\n\nWaits for all runs that are enqueued on the GPU; raises what failed."},
     {"to_device", to_device_method, METH_O,
@@ -817,8 +452,6 @@ static PyType_Spec spec = {"braid.Session", sizeof(Session), 0,
                            slots};
 
 bool session_add(PyObject *module) {
-    name_out = PyUnicode_InternFromString("out");
     session_type = (PyTypeObject *)PyType_FromSpec(&spec);
-    return name_out && session_type &&
-           PyModule_AddObjectRef(module, "Session", (PyObject *)session_type) == 0;
+    return session_type && PyModule_AddObjectRef(module, "Session", (PyObject *)session_type) == 0;
 }

@@ -443,16 +443,25 @@ profile=("$braid" explain add.onnx --html timed.html --profile p.json)
 expect 1 'braid: p.json: No such file or directory' "${profile[@]}"
 echo '{"parts": [' >p.json
 expect 1 'braid: p.json: not JSON: line 2: *' "${profile[@]}"
-echo '{}' >p.json
-expect 1 'braid: p.json: there are no "parts": it is no profile' "${profile[@]}"
-echo '{"parts": [{"kind": "program", "statement": null}, {"kind": "loop", "statement": 0}]}' >p.json
+timed() { # PARTS EVENTS: a profile
+    printf '{"units": 1, "runs": 1, "run_ns": 9, "parts": [%s], "timeline": {"events": [%s]}}' "$1" "$2" >p.json
+}
+measured='"executions": [1], "ns": [1]'
+whole="{\"id\": 0, \"kind\": \"program\", \"statement\": null, $measured}"
+for wrong in '' '{"id": 0}' '{"id": 0, "kind": "loop", "executions": [1, 1], "ns": null}' '{"id": 0, "kind": "loop", "executions": [1], "ns": ["x"]}'; do
+    if [[ $wrong ]]; then timed "$wrong" ''; else echo '{"parts": []}' >p.json; fi
+    expect 1 'braid: p.json: it is no profile as braid profile --json writes it' "${profile[@]}"
+done
+timed "$whole" '[1, 0, 0, 1, 0]'
+expect 1 'braid: p.json: it is no profile as *' "${profile[@]}"
+timed "$whole, {\"id\": 1, \"kind\": \"loop\", \"statement\": 0, $measured}" ''
 expect 1 'braid: p.json: it is of another model, target, number of threads or other choices: statement 0 is a loop there and a uniform here' "${profile[@]}"
-echo '{"parts": [{"kind": "loop", "statement": 1000000000000}]}' >p.json
+timed "{\"id\": 1, \"kind\": \"loop\", \"statement\": 1000000000000, $measured}" ''
 expect 1 'braid: p.json: *: statement 1000000000000 is a loop there and none here' "${profile[@]}"
 check 'no page with a profile that does not fit' no test -e timed.html
-echo '{"parts": [{"kind": "program", "statement": null}], "name": "</script>"}' >p.json
+timed "{\"name\": \"</script>\", \"id\": 0, \"kind\": \"program\", \"statement\": null, $measured}" '[0, 0, 0, 1, 0]'
 expect 0 '' "${profile[@]}"
-check 'a profile in the page' grep -q '"profile": {"parts":.*\\u003c/script>' timed.html
+check 'a profile in the page' grep -q '"profile": {"units":1.*\\u003c/script>' timed.html
 expect 1 'braid: junk.onnx: *' "$braid" explain junk.onnx
 expect 0 '' "$braid" explain add.onnx --dump-after fuse
 check 'the tree after a pass' grep -q '^program ' out

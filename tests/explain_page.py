@@ -245,6 +245,22 @@ def profile_of(d, units=2, runs=4):
     }
 
 
+def part_key(p):
+    return p["statement"], p["kind"], p["name"] if p["kind"] in ("arm", "function", "barrier") else None
+
+
+def check_parts(name, d, profile):
+    """What braid profile measures is what the tree has, and the other way round."""
+    nodes = {
+        part_key(n)
+        for n in walk(d["tree"])
+        if n["kind"] not in ("uniform", "check")
+        and (n["kind"], n["level"]) not in (("barrier", "core"), ("barrier", "block"))
+    }
+    parts = {part_key(p) for p in profile["parts"] if p["statement"] is not None}
+    check(f"{name}: the parts of a profile are those of the tree", parts == nodes, parts ^ nodes)
+
+
 # ---- the browser ----
 def look_around(b, name, path, has_timeline):
     """All views at two widths, light and dark, beside the details of a tensor or of the statement with the longest text."""
@@ -434,11 +450,9 @@ def check_big(b, path):
     check("10,000 statements are there", b.js("statements.length") == copies * n)
     b.js("setAll(true)")
     check("only the visible rows are made", 20 < b.js("document.querySelectorAll('[role=treeitem]').length") < 1000)
-    frame = b.js(
-        """new Promise((done) => { let n = 0; const start = performance.now(), step = () => {
+    frame = b.js("""new Promise((done) => { let n = 0; const start = performance.now(), step = () => {
         tree.scrollTop += 300; ++n < 40 ? requestAnimationFrame(step) : done((performance.now() - start) / n); };
-        requestAnimationFrame(step); })"""
-    )
+        requestAnimationFrame(step); })""")
     check("scrolling takes under 100 ms a frame", frame < 100, frame)
     b.js("find('#9999')")
     check(
@@ -504,6 +518,18 @@ def main():
         code=1,
     )
     check("no page with a profile of another model", not os.path.exists(f"{work}/none.html"))
+
+    for name in MODELS[:3]:
+        file, page = f"{work}/{name}/model.onnx", f"{work}/measured.html"
+        inputs = [x["name"] for x in pages[name, "cpu"][1]["inputs"]]
+        given = [y for i, x in enumerate(inputs) for y in ("-i", f"{x}={work}/{name}/test_data_set_0/input_{i}.pb")]
+        how = [file, "--threads", "2"]
+        braid("profile", *how, *given, "--runs", "3", "--json", f"{work}/measured.json")
+        with open(f"{work}/measured.json") as f:
+            profile = json.load(f)
+        d = json.loads(braid("explain", *how, "--json", "--html", page, "--profile", f"{work}/measured.json"))
+        check_page(f"{name} measured", page, d, profile)
+        check_parts(f"{name} measured", d, profile)
 
     if not shutil.which(a.browser):
         print(f"there is no {a.browser}: pages are not looked at")

@@ -3,7 +3,7 @@
 
     profile.py BRAID
 
-On the CPU with one and two threads and on an emulated GPU. What a profile counts is compared with what numpy or the
+On the CPU with one and two threads and on emulated GPUs. What a profile counts is compared with what numpy or the
 tree's structure says, its barriers with those that `explain` and `bench` count, its times with one another.
 """
 import json
@@ -21,7 +21,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BRAID = os.path.abspath(sys.argv[1]) if len(sys.argv) == 2 else sys.exit(__doc__)
 F, I, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 KINDS = {"program", "loop", "branch", "arm", "call", "function", "activation", "group", "body", "product", "barrier"}
-ONE, TWO, GPU = ["--threads", "1"], ["--threads", "2"], ["--target", "emulate:cuda"]
+ONE, TWO = ["--threads", "1"], ["--threads", "2"]
+GPU, HIP = ["--target", "emulate:cuda"], ["--target", "emulate:hip"]
 RUNS = 3
 count = bad = 0
 
@@ -297,7 +298,7 @@ def check_barriers():
 
 def check_recursion():
     model, data, nodes, depth = tree_model()
-    for args, unrolled in ((ONE, "on"), (TWO, "off"), (GPU, "off")):
+    for args, unrolled in ((ONE, "on"), (TWO, "off"), (HIP, "off")):
         p = profile(model, data, *args, "--schedule", f"batch=off,unroll-recursion={unrolled},parallel=off")
         what = f"{model} {' '.join(args)} unroll-recursion={unrolled}:"
         parts = of_kind(p, "function") + of_kind(p, "activation")

@@ -174,6 +174,8 @@ def python_blocks(readme):
     wrong += [f"no block begins with: {k}" for k in PRINTS if not any(b.startswith(k) for b in blocks)]
     if not wrong and np.abs(np.array(names["probabilities"]) - names["p"].ravel()).max() > 1e-5:
         wrong.append("step by step the detector says something else")
+    if not wrong and abs(names["first"].item() - names["p"].ravel()[0]) > 1e-5:
+        wrong.append("through braid.onnxruntime the detector says something else")
     return len(blocks), wrong
 
 

@@ -15,7 +15,9 @@ typedef struct DimName { /* the first dimension with this name */
 } DimName;
 typedef VEC(DimName) DimNames;
 
-static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, int axis) {
+/* `has`: of an optional input, whether it is there; NULL: it always is. An absent one promises
+ * nothing about sizes. */
+static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, int axis, Expr *has) {
     Cx *c = L->cx;
     Expr *in_dim = e_indim(c, input, axis);
     if (ty->dim[axis] >= 0) return e_int(c, ty->dim[axis]);
@@ -24,7 +26,8 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
         const DimName *first = &names->p[i];
         if (strcmp(first->sym->name, p)) continue;
         Expr *s = e_sym(c, first->sym);
-        check(L, e_eq(c, in_dim, s),
+        Expr *same = e_eq(c, in_dim, s);
+        check(L, has ? e_or(c, e_not(c, has), same) : same,
               "input %s: axis %d, named %s, has size %s, but axis %d of input %s has %s; "
               "--ignore-dim-names compiles without this promise",
               L->p->in[input].name, axis, p, said(L, in_dim), first->axis,
@@ -33,19 +36,19 @@ static Expr *input_dim(Lower *L, DimNames *names, const VType *ty, int input, in
     }
     DimName n = {NULL, input, axis};
     sym_scoped(L, &n.sym, DT_I64, p ? p : "d", 0, L->seq);
-    if (p) vec_push(L->a, names, n);
+    if (p && !has) vec_push(L->a, names, n);
     return lower_let(L, n.sym, in_dim);
 }
 
-static Tensor *input_tensor(Lower *L, DimNames *names, const VType *ty, int input,
-                            const char *name) {
+static Tensor *input_tensor(Lower *L, DimNames *names, const VType *ty, int input, const char *name,
+                            Expr *has) {
     Cx *c = L->cx;
     Expr *dim[MAX_RANK];
     Tensor *t;
     if (!ty || ty->dtype == DT_NONE)
         err(L->d, ST_MODEL, NULL, "input %s has no declared element type", name);
     if (ty->has_shape) {
-        for (int i = 0; i < ty->rank; i++) dim[i] = input_dim(L, names, ty, input, i);
+        for (int i = 0; i < ty->rank; i++) dim[i] = input_dim(L, names, ty, input, i, has);
         t = tensor_new(c, TK_INPUT, ty->dtype, ty->rank, dim);
     } else {
         Expr *rank = let(L, "rank", e_indim(c, input, -1), 0);
@@ -83,10 +86,11 @@ static Val *input_sequence(Lower *L, const VType *ty, int input, const char *nam
     return v;
 }
 
-static Val *input_val(Lower *L, DimNames *names, const VType *ty, int input, const char *name) {
+static Val *input_val(Lower *L, DimNames *names, const VType *ty, int input, const char *name,
+                      Expr *has) {
     if (!ty) err(L->d, ST_MODEL, NULL, "input %s has no declared type", name);
     switch (ty->kind) {
-    case VT_TENSOR: return val_tensor(L, input_tensor(L, names, ty, input, name));
+    case VT_TENSOR: return val_tensor(L, input_tensor(L, names, ty, input, name, has));
     case VT_SEQUENCE: return input_sequence(L, ty, input, name);
     default: break;
     }
@@ -96,7 +100,7 @@ static Val *input_val(Lower *L, DimNames *names, const VType *ty, int input, con
     if (!ty->elem || ty->elem->kind == VT_OPTIONAL)
         err(L->d, ST_UNSUPPORTED, NULL,
             "input %s: only optional tensors and sequences are supported", name);
-    v->inner = input_val(L, names, ty->elem, input, name);
+    v->inner = input_val(L, names, ty->elem, input, name, v->has);
     return v;
 }
 
@@ -135,7 +139,7 @@ static Program *lower_with(Cx *cx, Graph *g, LowerState *st, const RankChoices *
     for (int i = 0; i < p->nin; i++) p->in[i].name = g->top->param[i]->name;
     for (int i = 0; i < p->nin; i++) {
         const Value *v = g->top->param[i];
-        param[i] = input_val(&L, &names, v->type, i, v->name);
+        param[i] = input_val(&L, &names, v->type, i, v->name, NULL);
         io_of(&p->in[i], v->name, v->type, param[i]);
     }
     if (ranks)

@@ -35,6 +35,10 @@ MAYBE = """maybe (optional(float[2]) x) => (bool has, float[2] y) {
     has = OptionalHasElement(x)
     y = If(has) <then_branch = some () => (float[2] a) { a = OptionalGetElement(x) },
                  else_branch = none () => (float[2] b) { b = Constant<value = float[2] {7, 8}>() }> }"""
+MAYBE_ADD = """maybe_add (float[N] x, optional(float[N]) z) => (float[N] y) {
+    has = OptionalHasElement(z)
+    y = If(has) <then_branch = some () => (float[N] a) { e = OptionalGetElement(z)  a = Add(x, e) },
+                 else_branch = none () => (float[N] b) { b = Neg(x) }> }"""
 WRAP = "wrap (float[2] x) => (optional(float[2]) y) { y = Optional(x) }"
 PICK = "pick (float[4] x, int64 i) => (float y) { y = Gather(x, i) }"
 DRAW = "draw (float[4] x) => (float[4] y) { y = RandomNormalLike(x) }"

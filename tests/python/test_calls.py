@@ -1,5 +1,6 @@
 """Compiling, sessions, state, wrong calls, Ctrl-C, and text about it all."""
 import copy
+import json
 import os
 import pathlib
 import pickle
@@ -212,6 +213,14 @@ class Sessions(unittest.TestCase):
         self.assertEqual(set(s.stats), {"synchronizations", "working_bytes", "restarts", "threads", "device"})
         self.assertEqual(s.stats["threads"], 1)
 
+    def test_profile(self):
+        s = braid.compile(source(COUNT), profile=True, progress=False, threads=1).session(threads=1)
+        s(5, [1, 2, 3, 4])
+        self.assertIn('"count"', json.dumps(s.profile()))
+        for session in (s, library(COUNT).session(), library(COUNT, "cpu").session()):  # no run since; not compiled so
+            with self.assertRaises(braid.UsageError):
+                session.profile()
+
     def test_text(self):
         for s in (library(TWO).session(), library(TWO, "cpu").session(), library(TWO), carried(STEP)):
             text, html = repr(s), s._repr_html_()
@@ -277,7 +286,7 @@ class State(unittest.TestCase):
 
 def endless(target):
     """A session whose runs of 2**40 iterations do not end by themselves."""
-    return library(COUNT, target, threads=1).session(threads=1, max_iterations=2**50)
+    return library(COUNT, target).session(max_iterations=2**50)
 
 
 class Ending(unittest.TestCase):

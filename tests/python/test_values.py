@@ -9,7 +9,7 @@ import weakref
 import braid
 import ml_dtypes
 import numpy as np
-from models import (ADD, IDENTITY, JOIN, MAYBE, NEG, PICK, SPLIT, TWO, WRAP, library, move)
+from models import (ADD, IDENTITY, JOIN, MAYBE, MAYBE_ADD, NEG, PICK, SPLIT, TWO, WRAP, library, move)
 
 PLAIN = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
 SMALL = {"bfloat16": "bfloat16", "float8e4m3fn": "float8_e4m3fn", "float8e4m3fnuz": "float8_e4m3fnuz",
@@ -179,6 +179,14 @@ class Kinds(unittest.TestCase):
             has, y = maybe(np.float32([1, 2]))
             self.assertEqual((bool(has), y.tolist()), (True, [1, 2]))
             self.assertEqual(library(WRAP, target)([1, 2]).tolist(), [1, 2])
+
+    def test_an_absent_optional_promises_no_sizes(self):
+        for target in TARGETS:
+            add = library(MAYBE_ADD, target)
+            self.assertEqual(add([1, 2, 3]).tolist(), [-1, -2, -3])
+            self.assertEqual(add([1, 2, 3], [3, 2, 1]).tolist(), [4, 4, 4])
+            with self.assertRaisesRegex(braid.RunError, "input z: axis 0, named N, has size 2, but axis 0 of input x has 3"):
+                add([1, 2, 3], [3, 2])
 
 
 class Memory(unittest.TestCase):

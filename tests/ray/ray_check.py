@@ -138,8 +138,13 @@ def batches(work: str, count: int, seed: int) -> None:
     print(said.strip().splitlines()[-1], flush=True)
     compare(out, items, 200, seed)
 
-    # The command itself is killed, and run again.
-    out = os.path.join(work, "again")
+    # The command itself is killed, and run again, on a folder of recordings.
+    out, source = os.path.join(work, "again"), os.path.join(work, "recordings")
+    os.makedirs(source)
+    items = {name + ".wav": data for name, data in items.items()}
+    for name, data in items.items():
+        with open(os.path.join(source, name), "wb") as f:
+            f.write(data)
     run = subprocess.Popen(batch_command(source, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                            start_new_session=True)
     while run.poll() is None and finished(out) < count // 5:
@@ -261,7 +266,8 @@ def main() -> int:
     streams(args.work, args.clients, args.seed)
     if args.timing:
         timing(args.work)
-    shutil.rmtree(os.path.join(args.work, "items"), ignore_errors=True)
+    for folder in ("items", "recordings"):
+        shutil.rmtree(os.path.join(args.work, folder), ignore_errors=True)
     print(f"{args.items} items, {args.clients} clients: {failures} failed")
     return failures != 0
 

@@ -548,6 +548,48 @@ static void test_seeds(void **state) {
     free(twice);
 }
 
+/* The runs since the last profile are counted; without braid_options.profile there is none. */
+static void test_profile(void **state) {
+    (void)state;
+    char *path = twice_model(), *json = NULL;
+    float x[4] = {1, 2, 3, 4};
+    braid_value *in = tensor(BRAID_FLOAT32, 2, (int64_t[]){1, 4}, x), *out = NULL;
+    for (size_t k = 0; k < ntarget; k++) {
+        struct braid_model *m = load(path, targets[k]), *measured = NULL;
+        braid_session *s = session(m);
+        braid_error e = {0};
+        braid_options o = {
+            .struct_size = sizeof o, .target = targets[k], .cache_dir = folder, .profile = true};
+        assert_int_equal(braid_session_profile(s, &json, &e), BRAID_USAGE);
+        assert_non_null(strstr(e.message, k ? "compiled without a profile" : "the interpreter"));
+        assert_int_equal(braid_session_profile(s, NULL, &e), BRAID_USAGE);
+        braid_session_free(s);
+        braid_model_free(m);
+        assert_int_equal(braid_load(path, &o, &measured, &e), k ? BRAID_OK : BRAID_USAGE);
+        if (!k) continue;
+        s = session(measured);
+        assert_int_equal(braid_session_profile(s, &json, &e), BRAID_USAGE);
+        assert_string_equal(e.message, "there was no run to profile");
+        for (int runs = 1; runs < 3; runs++) {
+            for (int i = 0; i < runs; i++) {
+                assert_int_equal(braid_session_run(s, (const braid_value *const *)&in, &out, &e),
+                                 0);
+                assert_true(((float *)braid_value_data(out))[3] == 8);
+                braid_value_free(out);
+            }
+            assert_int_equal(braid_session_profile(s, &json, &e), BRAID_OK);
+            assert_non_null(strstr(json, runs == 1 ? "\"runs\": 1," : "\"runs\": 2,"));
+            assert_non_null(strstr(json, "\"kind\": \"group\""));
+            braid_text_free(json);
+        }
+        braid_session_free(s);
+        braid_model_free(measured);
+    }
+    braid_value_free(in);
+    braid_text_free(NULL);
+    free(path);
+}
+
 static void *run_many(void *arg) {
     float x[4] = {1, 2, 3, 4};
     for (int i = 0; i < 100; i++) {
@@ -807,6 +849,6 @@ int main(void) {
         cmocka_unit_test(test_device),      cmocka_unit_test(test_threads),
         cmocka_unit_test(test_load_errors), cmocka_unit_test(test_compile),
         cmocka_unit_test(test_open_ranks),  cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_seeds)};
+        cmocka_unit_test(test_seeds),       cmocka_unit_test(test_profile)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
