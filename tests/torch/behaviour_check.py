@@ -3,6 +3,7 @@
 
     behaviour_check.py [CHECK…]
 """
+import doctest
 import sys
 import threading
 import traceback
@@ -17,7 +18,6 @@ from torch.export import Dim
 import braid
 import braid.torch
 from braid.torch import EagerWarning
-from braid.torch import backend as _  # noqa: F401: it exists
 from braid.torch.backend import _compiled
 
 CHECKS = []
@@ -314,6 +314,12 @@ def exported():
         x = torch.randn(5, 3)
         equal(library(x), m(x))
         equal(braid.compile(m, example_args=(torch.ones(5, 3),))(x), m(x))
+
+
+@check
+def examples():
+    found = doctest.testmod(sys.modules["braid.torch.compile"])
+    assert found.attempted and not found.failed, found
 
 
 def main():
