@@ -149,7 +149,7 @@ hipify() {
 ray_examples() {
     environment $RAY_VENV cmake/requirements-ray.txt
     install_package $RAY_VENV
-    "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 2000
+    "$RAY_VENV/bin/python" tests/ray/ray_check.py --items 1000
 }
 
 # Modules through braid.torch, with the wheel.
