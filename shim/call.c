@@ -3,8 +3,17 @@
 
 #include "session.h"
 
+bool session_torn(Session *s) {
+    if (!s->runs) s->forks = interrupt_forks;
+    return s->forks != interrupt_forks;
+}
+
 bool session_open(Session *s) {
-    return !s->closed || raise_status(BRAID_USAGE, "the session is closed");
+    if (s->closed) return raise_status(BRAID_USAGE, "the session is closed");
+    if (session_torn(s))
+        return raise_status(BRAID_USAGE, "another thread was running the session when this process "
+                                         "was forked: make another session");
+    return true;
 }
 
 void session_drop(Session *s) {

@@ -1,5 +1,6 @@
 /* dlpack.c: tensors of other libraries (PyTorch, JAX, CuPy) by DLPack, and DeviceTensor, which
  * hands ours to them. None of these libraries is imported here. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "ext.h"
@@ -37,17 +38,9 @@ PyObject *dlpack_capsule(PyObject *o, const char *input, PyObject *stream, DLTen
     Py_XDECREF(none);
     Py_XDECREF(f);
     if (!capsule) {
-        PyObject *type, *value, *trace;
-        PyErr_Fetch(&type, &value, &trace);
-        PyErr_NormalizeException(&type, &value, &trace);
-        PyObject *text = value ? PyObject_Str(value) : NULL;
-        PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "replace") : NULL;
-        PyErr_Restore(type, value, trace);
-        raise_from(BRAID_INPUT, "input '%s': %s", input,
-                   bytes ? PyBytes_AsString(bytes) : "__dlpack__ failed");
-        Py_XDECREF(bytes);
-        Py_XDECREF(text);
-        return NULL;
+        char what[512];
+        snprintf(what, sizeof what, "input '%s'", input);
+        return raise_caused(BRAID_INPUT, what);
     }
     /* It stays "dltensor": the capsule frees the tensor when we drop it. */
     DLManagedTensor *m = PyCapsule_GetPointer(capsule, "dltensor");

@@ -33,6 +33,9 @@ void *raise_status(braid_status status, const char *format, ...)
 void *raise_from(braid_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The same with the text "<what>: <the cause's text>". */
+void *raise_caused(braid_status status, const char *what);
+
 /* ---- helpers in Python (braid/_convert.py, _show.py) ----------------------------------------- */
 /* module.function(args…), args as of Py_BuildValue with parentheses. A new reference. */
 PyObject *text_new(const char *text); /* names in models need not be UTF-8 */
@@ -120,5 +123,6 @@ bool interrupt_add(PyObject *module); /* remembers the main thread */
 bool interrupt_begin(braid_session *session);
 /* Whether Ctrl-C was pressed since. */
 bool interrupt_end(bool begun);
+extern unsigned interrupt_forks; /* how many forks lie between this process and the first one */
 
 #endif
