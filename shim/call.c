@@ -222,9 +222,7 @@ static bool take_inputs(Call *c, bool step, bool *device) {
         if (o && !PyArray_CheckExact(o) && o != Py_None) {
             const DLTensor *t = device_tensor(o);
             int where = t ? (int)t->device.device_type : dlpack_device(o);
-            if (where < 0)
-                return raise_from(BRAID_INPUT, "input '%s': __dlpack_device__ failed",
-                                  m->in[i]->name);
+            if (where < 0) return raise_caused(BRAID_INPUT, "input", m->in[i]->name);
             if (where) note_library(c, o);
             *device = *device || (where > kDLCPU && where == m->device);
         }
@@ -270,7 +268,9 @@ static bool run_values(Call *c) {
     bool good = true;
     for (int i = 0; i < m->nout; i++) {
         if (c->into[i].value)
-            c->result[i] = Py_NewRef(c->into[i].keep);
+            c->result[i] =
+                Py_NewRef(PyTuple_Check(c->into[i].keep) ? PyTuple_GetItem(c->into[i].keep, 0)
+                                                         : c->into[i].keep);
         else if (good)
             c->result[i] = value_give(c->vout[i]);
         else
@@ -312,7 +312,7 @@ static bool run_device(Call *c) {
         int where = dlpack_device(o);
         if (where == m->device) {
             DLTensor *t;
-            c->held[i].keep = dlpack_capsule(o, m->in[i]->name, stream, &t);
+            c->held[i].keep = dlpack_capsule(o, "input", m->in[i]->name, stream, &t);
             good = c->held[i].keep != NULL;
             in[i] = good ? t : NULL;
         } else {

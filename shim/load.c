@@ -190,7 +190,7 @@ PyObject *load(PyObject *module, PyObject *args, PyObject *kw) {
         else result = model_new(model);
     } else if (PyErr_ExceptionMatches(PyExc_OverflowError) ||
                PyErr_ExceptionMatches(PyExc_ValueError))
-        raise_caused(BRAID_USAGE, "a wrong argument");
+        raise_caused(BRAID_USAGE, "a wrong argument", NULL);
     if (data.buf || data.obj) PyBuffer_Release(&data);
     options_free(&x);
     Py_XDECREF(path);

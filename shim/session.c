@@ -441,9 +441,9 @@ static PyType_Slot slots[] = {
      "converted\n"
      "where nothing is lost; a list of tensors for a sequence; None for an empty optional.\n"
      "Outputs: new NumPy arrays (lists, None); tensors of PyTorch, JAX or CuPy if inputs were.\n"
-     "out: an array for the output, or a list or dict of them (None: a new array), row-major, of "
-     "the\n"
-     "output's dtype and shape. They are written only if the run succeeds.\n\n"
+     "out: an array (or a tensor of PyTorch in CPU memory) for the output, or a list or dict of\n"
+     "them (None: a new array), row-major, of the output's dtype and shape. They are written only\n"
+     "if the run succeeds.\n\n"
      "Several threads may call one session: their runs wait for each other. The GIL is released.\n"
      "Raises InputError, RunError, OutOfMemoryError, UsageError, CancelledError, "
      "KeyboardInterrupt."},

@@ -118,7 +118,7 @@ def _source(model, example_args, dynamic_shapes):
         return "model", model.SerializeToString()
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
-        if not isinstance(example_args, tuple):
+        if not isinstance(example_args, (tuple, list)):
             raise UsageError("a torch.nn.Module needs example_args, a tuple of its arguments")
         from .torch import export
         return type(model).__name__, export(model, example_args, dynamic_shapes=dynamic_shapes)
