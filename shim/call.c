@@ -222,7 +222,8 @@ static bool take_inputs(Call *c, bool step, bool *device) {
         if (o && !PyArray_CheckExact(o) && o != Py_None) {
             const DLTensor *t = device_tensor(o);
             int where = t ? (int)t->device.device_type : dlpack_device(o);
-            if (where < 0) return raise_caused(BRAID_INPUT, "input", m->in[i]->name);
+            if (where < 0)
+                return raise_caused(BRAID_INPUT, "__dlpack_device__ of input", m->in[i]->name);
             if (where) note_library(c, o);
             *device = *device || (where > kDLCPU && where == m->device);
         }

@@ -116,7 +116,7 @@ static bool take_tensor(const braid_io *io, PyObject *o, Held *h) {
         return take_array(io, (PyArrayObject *)o, h);
     }
     int device = dlpack_device(o);
-    if (device < 0) return raise_caused(BRAID_INPUT, "input", io->name);
+    if (device < 0) return raise_caused(BRAID_INPUT, "__dlpack_device__ of input", io->name);
     if (device > kDLCPU)
         return raise_status(BRAID_INPUT,
                             "input '%s': it is on a device (DLPack's type %d), not in CPU memory",
